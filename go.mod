@@ -1,0 +1,9 @@
+module cfi2sframe
+
+go 1.26
+
+require (
+	github.com/go-delve/delve v1.27.2
+	github.com/klauspost/compress v1.20.3
+	github.com/spf13/pflag v1.0.10
+)

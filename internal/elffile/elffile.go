@@ -1,0 +1,401 @@
+// Package elffile reads the headers of 64-bit ELF files of either byte order.
+//
+// It differs from debug/elf in what a rewriter needs: the headers stay as they
+// are in the file (indexes, raw offsets, the table positions), files without
+// section headers are welcome, every offset is checked against the file's size
+// before anything is allocated for it, and section contents are read only when
+// asked for. Types and constants are those of debug/elf.
+//
+// Not in here: symbols, relocations, 32-bit ELF
+// (no SFrame ABI is 32-bit) and any interpretation of contents.
+package elffile
+
+import (
+	"bytes"
+	"compress/zlib"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Sizes in bytes of the 64-bit records, as in the ELF specification.
+const (
+	HeaderSize  = 64
+	ProgSize    = 56
+	SectionSize = 64
+	SymSize     = 24
+)
+
+// Limits on what is read into memory at once. They exist so that a damaged or
+// hostile header cannot make the reader allocate without bound.
+const (
+	maxSections = 1 << 20   // section headers
+	maxNames    = 64 << 20  // bytes of a section name table
+	maxContent  = 128 << 20 // bytes of any other content, decompressed
+)
+
+// An Error says what is wrong with the file, and where.
+type Error struct {
+	Where string // the part of the file, such as "program header 3" or "section .eh_frame"
+	Off   uint64 // offset in bytes from the start of the file
+	Msg   string // what was found and what was expected
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s at file offset %#x: %s", e.Where, e.Off, e.Msg)
+}
+
+func errorf(where string, off uint64, format string, args ...any) error {
+	return &Error{where, off, fmt.Sprintf(format, args...)}
+}
+
+// A Section is a section header with its name resolved.
+type Section struct {
+	elf.Section64
+	Name string
+}
+
+// Compressed reports whether the section has SHF_COMPRESSED set.
+func (s *Section) Compressed() bool { return s.Flags&uint64(elf.SHF_COMPRESSED) != 0 }
+
+// Alloc reports whether the section occupies memory when the program runs.
+func (s *Section) Alloc() bool { return s.Flags&uint64(elf.SHF_ALLOC) != 0 }
+
+// HasBytes reports whether the section occupies space in the file.
+func (s *Section) HasBytes() bool {
+	t := elf.SectionType(s.Type)
+	return t != elf.SHT_NOBITS && t != elf.SHT_NULL
+}
+
+// A File is an ELF file whose headers have been read and checked.
+type File struct {
+	elf.Header64
+	Order    binary.ByteOrder
+	Progs    []elf.Prog64
+	Sections []Section // as in the file: index 0 is the null section; empty without section headers
+	Shstrndx int       // index of the section name table, or 0
+	Size     uint64    // of the file, in bytes
+
+	r io.ReaderAt
+}
+
+// New reads the headers of the ELF file of the given size in r. All program and
+// section headers lie inside the file afterwards; their contents do too, except
+// where ReadSection or ReadAt says otherwise.
+func New(r io.ReaderAt, size int64) (*File, error) {
+	f := &File{Size: uint64(size), r: r}
+	var raw [HeaderSize]byte
+	if size < HeaderSize {
+		n := min(int(max(size, 0)), 4)
+		if err := f.readAt(raw[:n], 0); err != nil || !bytes.HasPrefix([]byte(elf.ELFMAG), raw[:n]) || n < 4 {
+			return nil, errorf("ELF header", 0, "not an ELF file (%d bytes; the magic 7f 45 4c 46 was expected)", size)
+		}
+		return nil, errorf("ELF header", 0, "file of %d bytes is truncated; at least %d were expected", size, HeaderSize)
+	}
+	if err := f.readAt(raw[:], 0); err != nil {
+		return nil, errorf("ELF header", 0, "%v", err)
+	}
+	if string(raw[:4]) != elf.ELFMAG {
+		return nil, errorf("ELF header", 0, "not an ELF file (starts with % x; 7f 45 4c 46 was expected)", raw[:4])
+	}
+	switch c := elf.Class(raw[elf.EI_CLASS]); c {
+	case elf.ELFCLASS64:
+	case elf.ELFCLASS32:
+		return nil, errorf("ELF header", elf.EI_CLASS, "32-bit ELF file; SFrame is defined for 64-bit ABIs only")
+	default:
+		return nil, errorf("ELF header", elf.EI_CLASS, "class %d; ELFCLASS64 (2) was expected", c)
+	}
+	switch d := elf.Data(raw[elf.EI_DATA]); d {
+	case elf.ELFDATA2LSB:
+		f.Order = binary.LittleEndian
+	case elf.ELFDATA2MSB:
+		f.Order = binary.BigEndian
+	default:
+		return nil, errorf("ELF header", elf.EI_DATA, "data encoding %d; 1 (little-endian) or 2 (big-endian) was expected", d)
+	}
+	if v := raw[elf.EI_VERSION]; v != byte(elf.EV_CURRENT) {
+		return nil, errorf("ELF header", elf.EI_VERSION, "version %d; 1 was expected", v)
+	}
+	if _, err := binary.Decode(raw[:], f.Order, &f.Header64); err != nil {
+		return nil, errorf("ELF header", 0, "%v", err)
+	}
+	if err := f.readSectionHeaders(); err != nil {
+		return nil, err
+	}
+	if err := f.readProgramHeaders(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *File) readAt(b []byte, off uint64) error {
+	if !f.inFile(off, uint64(len(b))) {
+		return io.ErrUnexpectedEOF
+	}
+	n, err := f.r.ReadAt(b, int64(off))
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// inFile reports whether n bytes at off lie inside the file.
+func (f *File) inFile(off, n uint64) bool { return n <= f.Size && off <= f.Size-n }
+
+func (f *File) readSectionHeaders() error {
+	const where = "section header table"
+	if f.Shoff == 0 {
+		if f.Shnum != 0 {
+			return errorf("ELF header", 0x3c, "e_shnum is %d but e_shoff is 0", f.Shnum)
+		}
+		return nil
+	}
+	if f.Shentsize != SectionSize {
+		return errorf("ELF header", 0x3a, "e_shentsize is %d; %d was expected", f.Shentsize, SectionSize)
+	}
+	num := uint64(f.Shnum)
+	shstrndx := uint64(f.Header64.Shstrndx)
+	if num == 0 || shstrndx == uint64(elf.SHN_XINDEX) {
+		// The real values are in the null section (ELF gABI, "ELF Header").
+		var s elf.Section64
+		if err := f.readRecord(f.Shoff, SectionSize, &s); err != nil {
+			return errorf(where, f.Shoff, "lies outside the file of %d bytes", f.Size)
+		}
+		if num == 0 {
+			num = s.Size
+		}
+		if shstrndx == uint64(elf.SHN_XINDEX) {
+			shstrndx = uint64(s.Link)
+		}
+		if num == 0 {
+			return nil
+		}
+	}
+	if num > maxSections {
+		return errorf(where, f.Shoff, "%d section headers; at most %d are accepted", num, maxSections)
+	}
+	if !f.inFile(f.Shoff, num*SectionSize) {
+		return errorf(where, f.Shoff, "%d headers of %d bytes do not fit the file of %d bytes", num, SectionSize, f.Size)
+	}
+	raw := make([]byte, num*SectionSize)
+	if err := f.readAt(raw, f.Shoff); err != nil {
+		return errorf(where, f.Shoff, "%v", err)
+	}
+	f.Sections = make([]Section, num)
+	for i := range f.Sections {
+		decodeSection(raw[i*SectionSize:], f.Order, &f.Sections[i].Section64)
+	}
+	if shstrndx == 0 {
+		return nil
+	}
+	if shstrndx >= num {
+		return errorf("ELF header", 0x3e, "section name table index %d; there are %d sections", shstrndx, num)
+	}
+	f.Shstrndx = int(shstrndx)
+	tab := &f.Sections[shstrndx]
+	if elf.SectionType(tab.Type) == elf.SHT_NOBITS || tab.Size > maxNames || !f.inFile(tab.Off, tab.Size) {
+		return errorf("section name table", tab.Off, "%d bytes, type %v: not inside the file of %d bytes, or over %d bytes",
+			tab.Size, elf.SectionType(tab.Type), f.Size, maxNames)
+	}
+	names := make([]byte, tab.Size)
+	if err := f.readAt(names, tab.Off); err != nil {
+		return errorf("section name table", tab.Off, "%v", err)
+	}
+	all := string(names)
+	// Names are parts of one string, so that a million of them cost no more
+	// than the table; an unterminated or outlying one is empty.
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if uint64(s.Section64.Name) < uint64(len(all)) {
+			rest := names[s.Section64.Name:]
+			if end := bytes.IndexByte(rest[:min(len(rest), 4096)], 0); end >= 0 {
+				s.Name = all[s.Section64.Name:][:end]
+			}
+		}
+	}
+	return nil
+}
+
+func decodeSection(b []byte, o binary.ByteOrder, s *elf.Section64) {
+	_ = b[SectionSize-1]
+	s.Name = o.Uint32(b[0:])
+	s.Type = o.Uint32(b[4:])
+	s.Flags = o.Uint64(b[8:])
+	s.Addr = o.Uint64(b[16:])
+	s.Off = o.Uint64(b[24:])
+	s.Size = o.Uint64(b[32:])
+	s.Link = o.Uint32(b[40:])
+	s.Info = o.Uint32(b[44:])
+	s.Addralign = o.Uint64(b[48:])
+	s.Entsize = o.Uint64(b[56:])
+}
+
+func (f *File) readRecord(off, size uint64, v any) error {
+	raw := make([]byte, size)
+	if err := f.readAt(raw, off); err != nil {
+		return err
+	}
+	_, err := binary.Decode(raw, f.Order, v)
+	return err
+}
+
+func (f *File) readProgramHeaders() error {
+	const where = "program header table"
+	num := uint64(f.Phnum)
+	if num == math.MaxUint16 && len(f.Sections) > 0 { // PN_XNUM
+		num = uint64(f.Sections[0].Info)
+	}
+	if num == 0 {
+		return nil
+	}
+	if f.Phentsize != ProgSize {
+		return errorf("ELF header", 0x36, "e_phentsize is %d; %d was expected", f.Phentsize, ProgSize)
+	}
+	if !f.inFile(f.Phoff, num*ProgSize) {
+		return errorf(where, f.Phoff, "%d headers of %d bytes do not fit the file of %d bytes", num, ProgSize, f.Size)
+	}
+	raw := make([]byte, num*ProgSize)
+	if err := f.readAt(raw, f.Phoff); err != nil {
+		return errorf(where, f.Phoff, "%v", err)
+	}
+	f.Progs = make([]elf.Prog64, num)
+	if _, err := binary.Decode(raw, f.Order, f.Progs); err != nil {
+		return errorf(where, f.Phoff, "%v", err)
+	}
+	for i, p := range f.Progs {
+		off := f.Phoff + uint64(i)*ProgSize
+		if p.Memsz > math.MaxUint64-p.Vaddr {
+			return errorf(fmt.Sprintf("program header %d", i), off, "p_vaddr %#x + p_memsz %#x passes 2^64", p.Vaddr, p.Memsz)
+		}
+		if elf.ProgType(p.Type) == elf.PT_LOAD && p.Filesz > p.Memsz {
+			return errorf(fmt.Sprintf("program header %d", i), off, "p_filesz %#x is larger than p_memsz %#x", p.Filesz, p.Memsz)
+		}
+	}
+	return nil
+}
+
+// Section returns the first section with the given name, or nil.
+func (f *File) Section(name string) *Section {
+	for i := range f.Sections {
+		if f.Sections[i].Name == name {
+			return &f.Sections[i]
+		}
+	}
+	return nil
+}
+
+// ReadSection returns the contents of s as they lie in the file, still
+// compressed if they are.
+func (f *File) ReadSection(s *Section) ([]byte, error) {
+	where := "section " + s.Name
+	if !s.HasBytes() {
+		return nil, errorf(where, s.Off, "has type %v and no bytes in the file", elf.SectionType(s.Type))
+	}
+	return f.read(where, s.Off, s.Size)
+}
+
+// ReadAt returns n bytes from the given file offset; where names them in errors.
+func (f *File) ReadAt(where string, off, n uint64) ([]byte, error) { return f.read(where, off, n) }
+
+func (f *File) read(where string, off, n uint64) ([]byte, error) {
+	if !f.inFile(off, n) {
+		return nil, errorf(where, off, "%d bytes do not fit the file of %d bytes", n, f.Size)
+	}
+	if n > maxContent {
+		return nil, errorf(where, off, "%d bytes; at most %d are accepted", n, maxContent)
+	}
+	b := make([]byte, n)
+	if err := f.readAt(b, off); err != nil {
+		return nil, errorf(where, off, "%v", err)
+	}
+	return b, nil
+}
+
+// ReadUncompressed returns the contents of s, decompressed if it has
+// SHF_COMPRESSED (zlib or zstd) or is an old .zdebug_ section.
+func (f *File) ReadUncompressed(s *Section) ([]byte, error) {
+	b, err := f.ReadSection(s)
+	if err != nil {
+		return nil, err
+	}
+	where := "section " + s.Name
+	if s.Compressed() {
+		if len(b) < 24 {
+			return nil, errorf(where, s.Off, "compressed, but %d bytes are too few for a compression header of 24", len(b))
+		}
+		kind, size := elf.CompressionType(f.Order.Uint32(b)), f.Order.Uint64(b[8:])
+		return decompress(where, s.Off, kind, b[24:], size)
+	}
+	if len(s.Name) > 8 && s.Name[:8] == ".zdebug_" {
+		if len(b) < 12 || string(b[:4]) != "ZLIB" {
+			return nil, errorf(where, s.Off, "does not start with ZLIB and a size of 8 bytes")
+		}
+		return decompress(where, s.Off, elf.COMPRESS_ZLIB, b[12:], binary.BigEndian.Uint64(b[4:]))
+	}
+	return b, nil
+}
+
+func decompress(where string, off uint64, kind elf.CompressionType, b []byte, size uint64) ([]byte, error) {
+	if size > maxContent {
+		return nil, errorf(where, off, "%d bytes when decompressed; at most %d are accepted", size, maxContent)
+	}
+	var r io.Reader
+	switch kind {
+	case elf.COMPRESS_ZLIB:
+		z, err := zlib.NewReader(bytes.NewReader(b))
+		if err != nil {
+			return nil, errorf(where, off, "%v", err)
+		}
+		r = z
+	case elf.COMPRESS_ZSTD:
+		z, err := zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxContent))
+		if err != nil {
+			return nil, errorf(where, off, "%v", err)
+		}
+		defer z.Close()
+		r = z
+	default:
+		return nil, errorf(where, off, "compression type %d; zlib (1) or zstd (2) was expected", kind)
+	}
+	// Grown as data arrives: the size is only the header's claim.
+	var out bytes.Buffer
+	if _, err := io.Copy(&out, io.LimitReader(r, int64(size)+1)); err != nil {
+		return nil, errorf(where, off, "decompressing: %v", err)
+	}
+	if uint64(out.Len()) != size {
+		return nil, errorf(where, off, "does not decompress to the %d bytes its header says", size)
+	}
+	return out.Bytes(), nil
+}
+
+// FileOffset returns the offset in the file of the n bytes at address addr of the
+// initial image. It reports false where no single PT_LOAD holds them in the file.
+func (f *File) FileOffset(addr, n uint64) (uint64, bool) {
+	for i := range f.Progs {
+		p := &f.Progs[i]
+		if elf.ProgType(p.Type) == elf.PT_LOAD && addr >= p.Vaddr && n <= p.Filesz && addr-p.Vaddr <= p.Filesz-n {
+			if off := p.Off + (addr - p.Vaddr); f.inFile(off, n) {
+				return off, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// Prog returns the first program header of type t, or nil.
+func (f *File) Prog(t elf.ProgType) *elf.Prog64 {
+	for i := range f.Progs {
+		if elf.ProgType(f.Progs[i].Type) == t {
+			return &f.Progs[i]
+		}
+	}
+	return nil
+}
