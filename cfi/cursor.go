@@ -1,0 +1,139 @@
+package cfi
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// An Error describes malformed CFI.
+type Error struct {
+	Section string // such as ".eh_frame"
+	Off     uint64 // offset in bytes from the start of the (decompressed) section
+	Msg     string // what was found and what was expected
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s+%#x: %s", e.Section, e.Off, e.Msg)
+}
+
+// A cursor reads from a part of a section. The first error sticks; reads after
+// it return zeros and do not move.
+type cursor struct {
+	sec  *section
+	data []byte // sec.data up to the end of the part
+	pos  int
+	err  *Error
+}
+
+func (c *cursor) fail(pos int, format string, args ...any) {
+	if c.err == nil {
+		c.err = &Error{c.sec.name, uint64(pos), fmt.Sprintf(format, args...)}
+		c.pos = len(c.data)
+	}
+}
+
+func (c *cursor) more() bool { return c.pos < len(c.data) }
+
+// take returns the next n bytes, or nil after an error.
+func (c *cursor) take(n uint64, what string) []byte {
+	if left := uint64(len(c.data) - c.pos); n > left {
+		c.fail(c.pos, "%s of %d bytes, but %d bytes are left in the record", what, n, left)
+		return nil
+	}
+	b := c.data[c.pos:][:n:n]
+	c.pos += int(n)
+	return b
+}
+
+func (c *cursor) u8() byte {
+	if c.pos >= len(c.data) {
+		c.fail(c.pos, "record ends where an operand was expected")
+		return 0
+	}
+	b := c.data[c.pos]
+	c.pos++
+	return b
+}
+
+// uint returns the next unsigned integer of size 1, 2, 4 or 8 bytes.
+func (c *cursor) uint(size int) uint64 {
+	b := c.take(uint64(size), "operand")
+	if b == nil {
+		return 0
+	}
+	return getUint(c.sec.order, b)
+}
+
+func getUint(o binary.ByteOrder, b []byte) uint64 {
+	switch len(b) {
+	case 1:
+		return uint64(b[0])
+	case 2:
+		return uint64(o.Uint16(b))
+	case 4:
+		return uint64(o.Uint32(b))
+	default:
+		return o.Uint64(b)
+	}
+}
+
+// maxLEB is the length in bytes of the longest LEB128 number of 64 bits.
+const maxLEB = 10
+
+func (c *cursor) uleb() uint64 {
+	if c.pos < len(c.data) {
+		if b := c.data[c.pos]; b < 0x80 {
+			c.pos++
+			return uint64(b)
+		}
+	}
+	return c.ulebLong()
+}
+
+func (c *cursor) ulebLong() uint64 {
+	start := c.pos
+	var v uint64
+	for i := range maxLEB {
+		b := c.u8()
+		if c.err != nil {
+			return 0
+		}
+		if i == maxLEB-1 && b > 1 {
+			break
+		}
+		v |= uint64(b&0x7f) << (7 * i)
+		if b < 0x80 {
+			return v
+		}
+	}
+	c.fail(start, "unsigned LEB128 number longer than 64 bits")
+	return 0
+}
+
+func (c *cursor) sleb() int64 {
+	start := c.pos
+	var v int64
+	for i := range maxLEB {
+		b := c.u8()
+		if c.err != nil {
+			return 0
+		}
+		if i == maxLEB-1 && b != 0 && b != 0x7f {
+			break
+		}
+		v |= int64(b&0x7f) << (7 * i)
+		if b < 0x80 {
+			if shift := 7 * (i + 1); shift < 64 && b&0x40 != 0 {
+				v |= -1 << shift
+			}
+			return v
+		}
+	}
+	c.fail(start, "signed LEB128 number longer than 64 bits")
+	return 0
+}
+
+// block returns a DW_FORM_exprloc operand: a length and that many bytes.
+func (c *cursor) block() []byte {
+	return c.take(c.uleb(), "expression")
+}

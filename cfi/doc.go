@@ -1,0 +1,38 @@
+// Package cfi reads the DWARF call frame information of a linked ELF file and
+// executes it into rows.
+//
+// Load finds .eh_frame (through section headers or, without them, through
+// PT_GNU_EH_FRAME) and .debug_frame (plain, SHF_COMPRESSED or .zdebug_frame),
+// decodes the CIE and FDE records and returns the described code as a sorted
+// list of Functions that do not overlap. Rows runs one function's CFA program
+// and yields its rows as a stream: a pc range with the rules for the CFA, the
+// return address, the frame pointer and the stack pointer, which is all that a
+// stack trace needs. Other registers' rules are decoded and passed over.
+//
+// In: CIE versions 1, 3 and 4; 32-bit and 64-bit DWARF; both byte orders; the
+// augmentations z, R, P, L, S, B, G and eh; every DW_EH_PE pointer form; every
+// DW_CFA opcode of DWARF 5 and the GNU, MIPS and AArch64 ones in use. What a
+// damaged record costs is that record: it is reported with its offset, and the
+// others are read.
+//
+// Out: evaluating DWARF expressions (rules carry them as bytes), relocations of
+// object files, and any notion of SFrame.
+//
+// # Vocabulary
+//
+// The rule type and its kinds are those of github.com/go-delve/delve's
+// pkg/dwarf/frame, where they say what DWARF says. That package's own reader
+// is not used; as of v1.27.2 it
+//   - reads lengths and CIE ids as little-endian, so that a big-endian section
+//     yields no function and no error;
+//   - knows neither AArch64's negate_ra_state nor GNU_negative_offset_extended;
+//   - takes DW_CFA_restore to mean "undefined" instead of the CIE's rule, and
+//     does not factor val_offset;
+//   - rejects a whole section for one unknown augmentation, has no 64-bit
+//     DWARF, and panics on truncated records and unbalanced restore_state;
+//   - executes a function from its start for each row.
+//
+// A register that has no rule has RuleArchitectural here: what that means is
+// the ABI's to say (callee-saved registers keep their value, and SP is derived
+// from the CFA), and it is not the same as an explicit RuleUndefined.
+package cfi

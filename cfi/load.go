@@ -1,0 +1,362 @@
+package cfi
+
+import (
+	"cmp"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+
+	"cfi2sframe/internal/elffile"
+)
+
+// A Source is a section that CFI comes from, or a choice of them.
+type Source uint8
+
+const (
+	Auto       Source = iota // .eh_frame, and .debug_frame for what that does not describe
+	EHFrame                  // .eh_frame only
+	DebugFrame               // .debug_frame only
+)
+
+var sourceNames = [...]string{Auto: "auto", EHFrame: "eh_frame", DebugFrame: "debug_frame"}
+
+func (s Source) String() string {
+	if int(s) < len(sourceNames) {
+		return sourceNames[s]
+	}
+	return fmt.Sprintf("Source(%d)", uint8(s))
+}
+
+// ParseSource returns the Source of the given name.
+func ParseSource(name string) (Source, error) {
+	if i := slices.Index(sourceNames[:], name); i >= 0 {
+		return Source(i), nil
+	}
+	return 0, fmt.Errorf("unknown source %q; auto, eh_frame or debug_frame was expected", name)
+}
+
+// machine holds what this package has to know of a machine: the DWARF numbers
+// of the registers whose rules it tracks, and the meaning of opcode 0x2d.
+type machine struct {
+	sp, fp uint64
+	raSign bool // AArch64: 0x2c, 0x2d and register 34 are about signed return addresses
+}
+
+var machines = map[elf.Machine]machine{
+	elf.EM_X86_64:  {sp: 7, fp: 6},
+	elf.EM_AARCH64: {sp: 31, fp: 29, raSign: true},
+	elf.EM_S390:    {sp: 15, fp: 11},
+}
+
+// section is one CFI section.
+type section struct {
+	name     string
+	source   Source
+	data     []byte
+	addr     uint64 // of data[0] in memory; 0 for .debug_frame
+	textBase uint64 // of DW_EH_PE_textrel
+	dataBase uint64 // of DW_EH_PE_datarel
+	order    binary.ByteOrder
+	mach     machine
+	file     *elffile.File
+	open     bool // the end is not known: the first zero length ends it
+}
+
+// A Function is a range of code and the FDE that describes it.
+type Function struct {
+	// Begin and End are the addresses described, End excluded. They lie inside
+	// the FDE's own range and are narrower where FDEs overlap.
+	Begin, End uint64
+
+	start   uint64 // the FDE's initial location, where its program starts
+	size    uint64 // of the code the FDE describes
+	off     uint32 // of the FDE in its section
+	program uint32 // offset of the instructions
+	limit   uint32 // offset of their end
+	cie     *cie
+}
+
+// Signal reports whether the function is a signal frame (augmentation S).
+func (fn *Function) Signal() bool { return fn.cie.signal }
+
+// KeyB reports whether return addresses are signed with key B (augmentation B,
+// AArch64 only).
+func (fn *Function) KeyB() bool { return fn.cie.keyB }
+
+// RAReg returns the DWARF number of the CIE's return address column.
+func (fn *Function) RAReg() uint64 { return fn.cie.raReg }
+
+// Section returns the name of the section the FDE is in, and Offset where it is
+// in there, in bytes.
+func (fn *Function) Section() string { return fn.cie.sec.name }
+
+// Offset returns the offset in bytes of the FDE in its section.
+func (fn *Function) Offset() uint64 { return uint64(fn.off) }
+
+// Dropped counts FDEs that describe no code of this file.
+type Dropped struct {
+	ZeroLength int // FDEs of no bytes
+	Discarded  int // FDEs of code the linker discarded: start 0, -1, -2, or not in executable code
+	Overlapped int // FDEs of .eh_frame or of .debug_frame cut or dropped for another one of the same section
+}
+
+// A SourceInfo says what was read from one section.
+type SourceInfo struct {
+	Name string
+	Size uint64 // in bytes, decompressed
+	FDEs int
+}
+
+// A Table is the CFI of a file.
+type Table struct {
+	Functions []Function // sorted by Begin, without overlaps
+	Machine   elf.Machine
+	Order     binary.ByteOrder
+	Sources   []SourceInfo
+	Dropped   Dropped
+	Errors    []*Error // malformed records, maxErrors at most
+	NumErrors int      // all of them
+}
+
+const maxErrors = 1000
+
+func (t *Table) report(e *Error) {
+	t.NumErrors++
+	if len(t.Errors) < maxErrors {
+		t.Errors = append(t.Errors, e)
+	}
+}
+
+// Load reads the CFI of f. Malformed records are reported in the Table; an
+// error means that there is no CFI to be had from the asked source at all.
+func Load(f *elffile.File, src Source) (*Table, error) {
+	mach, ok := machines[elf.Machine(f.Machine)]
+	if !ok {
+		return nil, fmt.Errorf("machine %v: SFrame is defined for amd64, aarch64 and s390x only", elf.Machine(f.Machine))
+	}
+	t := &Table{Machine: elf.Machine(f.Machine), Order: f.Order}
+	var secs []*section
+	if src != DebugFrame {
+		s, err := ehFrames(f)
+		if err != nil {
+			return nil, err
+		}
+		secs = append(secs, s...)
+	}
+	if src != EHFrame {
+		s, err := debugFrames(f)
+		if err != nil {
+			return nil, err
+		}
+		secs = append(secs, s...)
+	}
+	if len(secs) == 0 {
+		return nil, fmt.Errorf("no CFI: %s", map[Source]string{
+			Auto:       "neither .eh_frame nor .debug_frame is there",
+			EHFrame:    "there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one",
+			DebugFrame: "there is no .debug_frame",
+		}[src])
+	}
+	code := executable(f)
+	var parts [DebugFrame + 1][]Function
+	for _, s := range secs {
+		s.order, s.mach, s.file = f.Order, mach, f
+		p := parser{sec: s, table: t, code: code, cies: make(map[uint64]*cie)}
+		p.parse()
+		parts[s.source] = append(parts[s.source], p.fns...)
+		t.Sources = append(t.Sources, SourceInfo{s.name, uint64(len(s.data)), p.fdes})
+	}
+	t.Functions = t.disjoint(parts[EHFrame])
+	if d := t.disjoint(parts[DebugFrame]); len(d) > 0 {
+		t.Functions = fill(t.Functions, d)
+	}
+	return t, nil
+}
+
+// ehFrames finds .eh_frame.
+func ehFrames(f *elffile.File) ([]*section, error) {
+	var text, data uint64
+	if s := f.Section(".text"); s != nil {
+		text = s.Addr
+	}
+	if s := f.Section(".got"); s != nil {
+		data = s.Addr
+	}
+	var secs []*section
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.Name != ".eh_frame" || !s.HasBytes() {
+			continue
+		}
+		b, err := f.ReadUncompressed(s)
+		if err != nil {
+			return nil, err
+		}
+		secs = append(secs, &section{name: s.Name, source: EHFrame, data: b, addr: s.Addr, textBase: text, dataBase: data})
+	}
+	if len(secs) > 0 || f.Prog(elf.PT_GNU_EH_FRAME) == nil {
+		return secs, nil
+	}
+	s, err := fromHdr(f)
+	if s == nil || err != nil {
+		return nil, err
+	}
+	return []*section{s}, nil
+}
+
+// fromHdr finds .eh_frame through PT_GNU_EH_FRAME, which leads to .eh_frame_hdr
+// (LSB Core, "The .eh_frame_hdr section").
+func fromHdr(f *elffile.File) (*section, error) {
+	const where = "PT_GNU_EH_FRAME"
+	p := f.Prog(elf.PT_GNU_EH_FRAME)
+	n := min(p.Filesz, 4+2*addrSize)
+	if n == 0 {
+		return nil, nil
+	}
+	b, err := f.ReadAt(where, p.Off, n)
+	if err != nil {
+		return nil, err
+	}
+	c := cursor{data: b, sec: &section{name: where, addr: p.Vaddr, dataBase: p.Vaddr, order: f.Order, file: f}}
+	if v := c.u8(); v != 1 {
+		c.fail(0, "version %d of .eh_frame_hdr; 1 was expected", v)
+	}
+	enc := c.u8()
+	c.take(2, "encodings")
+	addr := c.pointer(enc, 0)
+	if c.err != nil {
+		return nil, c.err
+	}
+	// Up to the end of the segment: the header does not give a size.
+	for i := range f.Progs {
+		p := &f.Progs[i]
+		if elf.ProgType(p.Type) == elf.PT_LOAD && addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {
+			b, err := f.ReadAt(".eh_frame", p.Off+(addr-p.Vaddr), p.Filesz-(addr-p.Vaddr))
+			if err != nil {
+				return nil, err
+			}
+			return &section{name: ".eh_frame", source: EHFrame, data: b, addr: addr, open: true}, nil
+		}
+	}
+	return nil, &Error{where, 0, fmt.Sprintf("leads to .eh_frame at address %#x, which no loaded segment holds", addr)}
+}
+
+func debugFrames(f *elffile.File) ([]*section, error) {
+	var secs []*section
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.Name != ".debug_frame" && s.Name != ".zdebug_frame" || !s.HasBytes() {
+			continue
+		}
+		b, err := f.ReadUncompressed(s)
+		if err != nil {
+			return nil, err
+		}
+		secs = append(secs, &section{name: s.Name, source: DebugFrame, data: b})
+	}
+	return secs, nil
+}
+
+// A span is a range of addresses, end excluded.
+type span struct{ begin, end uint64 }
+
+// maxPadding is how far apart two executable sections may be to count as one
+// range: linkers align them to at most this in practice, and an FDE may cover
+// neighbouring ones.
+const maxPadding = 64
+
+// executable returns the ranges of executable code, sorted.
+func executable(f *elffile.File) []span {
+	var code []span
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && s.Size > 0 && s.Size <= math.MaxUint64-s.Addr {
+			code = append(code, span{s.Addr, s.Addr + s.Size})
+		}
+	}
+	if len(f.Sections) == 0 {
+		for i := range f.Progs {
+			p := &f.Progs[i]
+			if elf.ProgType(p.Type) == elf.PT_LOAD && elf.ProgFlag(p.Flags)&elf.PF_X != 0 && p.Memsz > 0 {
+				code = append(code, span{p.Vaddr, p.Vaddr + p.Memsz})
+			}
+		}
+	}
+	slices.SortFunc(code, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
+	merged := code[:0]
+	for _, s := range code {
+		if n := len(merged); n > 0 && s.begin <= merged[n-1].end+maxPadding {
+			merged[n-1].end = max(merged[n-1].end, s.end)
+		} else {
+			merged = append(merged, s)
+		}
+	}
+	return merged
+}
+
+// find returns the range of code that addr is in.
+func find(code []span, addr uint64) (span, bool) {
+	i := sort.Search(len(code), func(i int) bool { return code[i].end > addr })
+	if i < len(code) && code[i].begin <= addr {
+		return code[i], true
+	}
+	return span{}, false
+}
+
+// disjoint sorts the functions of one source and cuts overlaps: the one that
+// begins first, or stands first in the section, keeps the code.
+func (t *Table) disjoint(fns []Function) []Function {
+	byAddress := func(a, b Function) int {
+		if c := cmp.Compare(a.Begin, b.Begin); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.off, b.off)
+	}
+	if !slices.IsSortedFunc(fns, byAddress) {
+		slices.SortStableFunc(fns, byAddress)
+	}
+	out := fns[:0]
+	var end uint64
+	for _, fn := range fns {
+		if fn.Begin < end {
+			t.Dropped.Overlapped++
+			if fn.End <= end {
+				continue
+			}
+			fn.Begin = end
+		}
+		end = fn.End
+		out = append(out, fn)
+	}
+	return out
+}
+
+// fill adds to the functions a those parts of the functions b that a does not
+// describe. Both are sorted and disjoint, and so is the result.
+func fill(a, b []Function) []Function {
+	out := make([]Function, 0, len(a)+len(b))
+	for _, fn := range b {
+		for len(a) > 0 && a[0].End <= fn.Begin {
+			out, a = append(out, a[0]), a[1:]
+		}
+		for len(a) > 0 && a[0].Begin < fn.End && fn.Begin < fn.End {
+			if fn.Begin < a[0].Begin {
+				part := fn
+				part.End = a[0].Begin
+				out = append(out, part)
+			}
+			fn.Begin = a[0].End
+			if a[0].End > fn.End {
+				break
+			}
+			out, a = append(out, a[0]), a[1:]
+		}
+		if fn.Begin < fn.End {
+			out = append(out, fn)
+		}
+	}
+	return append(out, a...)
+}

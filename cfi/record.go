@@ -1,0 +1,279 @@
+package cfi
+
+import (
+	"math"
+	"strings"
+)
+
+// cie is a decoded Common Information Entry (DWARF 5, section 6.4.1).
+type cie struct {
+	sec       *section
+	codeAlign uint64
+	dataAlign int64
+	raReg     uint64
+	fdeEnc    byte // of the addresses in its FDEs
+	augmented bool // z: FDEs have augmentation data, with a length
+	signal    bool
+	keyB      bool
+	initial   Rules // after the initial instructions
+	err       *Error
+}
+
+// parser reads the records of one section.
+type parser struct {
+	sec   *section
+	table *Table
+	code  []span
+	cies  map[uint64]*cie // by offset; damaged ones are there too, with err
+	fns   []Function
+	fdes  int
+	last  *cie // the CIE of the FDE before, and where it is
+	lastC uint64
+}
+
+// A record is the frame that CIEs and FDEs share.
+type record struct {
+	off  int    // of the length field
+	id   int    // offset of the CIE id or CIE pointer
+	body int    // offset behind it
+	end  int    // offset of the end
+	cie  uint64 // the CIE's offset, for an FDE
+	kind recordKind
+}
+
+type recordKind uint8
+
+const (
+	recordZero recordKind = iota // a length of zero
+	recordCIE
+	recordFDE
+)
+
+// record decodes the record at off. Without an error, the next one starts at
+// the end of this one; with an error whose record has no end, none can be found.
+func (s *section) record(off int) (record, *Error) {
+	c := cursor{sec: s, data: s.data, pos: off}
+	r := record{off: off}
+	length := c.uint(4)
+	wide := length == math.MaxUint32
+	if wide {
+		length = c.uint(8)
+	} else if length >= 0xfffffff0 {
+		c.fail(off, "length %#x is reserved", length)
+	}
+	if c.err != nil {
+		return r, c.err
+	}
+	if left := uint64(len(s.data) - c.pos); length > left {
+		c.fail(off, "record of %d bytes, but the section has %d left", length, left)
+		return r, c.err
+	}
+	r.id = c.pos
+	r.end = c.pos + int(length)
+	if length == 0 {
+		return r, nil
+	}
+	c.data = s.data[:r.end]
+	// In .eh_frame the id is 4 bytes also in records with a 64-bit length (LSB
+	// Core, "The .eh_frame section"), and is a distance, not an offset.
+	size, cieID := 4, uint64(0)
+	if s.source == DebugFrame {
+		cieID = math.MaxUint32
+		if wide {
+			size, cieID = 8, math.MaxUint64
+		}
+	}
+	id := c.uint(size)
+	r.body = c.pos
+	switch {
+	case c.err != nil:
+	case id == cieID:
+		r.kind = recordCIE
+	case s.source == DebugFrame:
+		r.kind, r.cie = recordFDE, id
+	case id > uint64(r.id):
+		c.fail(r.id, "CIE pointer %#x reaches before the start of the section", id)
+	default:
+		r.kind, r.cie = recordFDE, uint64(r.id)-id
+	}
+	return r, c.err
+}
+
+// parse reads all records.
+func (p *parser) parse() {
+	for off := 0; off < len(p.sec.data); {
+		r, err := p.sec.record(off)
+		if err != nil {
+			p.table.report(err)
+		}
+		if r.end == 0 {
+			return // nothing says where the next record is
+		}
+		off = r.end
+		if err != nil {
+			continue
+		}
+		switch r.kind {
+		case recordZero:
+			if p.sec.open {
+				p.sec.data = p.sec.data[:off]
+				return
+			}
+		case recordCIE:
+			p.cie(uint64(r.off))
+		case recordFDE:
+			p.fdes++
+			if err := p.fde(&r); err != nil {
+				p.table.report(err)
+			}
+		}
+	}
+}
+
+// cie returns the CIE at off, decoding it the first time.
+func (p *parser) cie(off uint64) *cie {
+	if p.last != nil && p.lastC == off {
+		return p.last
+	}
+	c := p.cies[off]
+	if c == nil {
+		c = p.sec.decodeCIE(off)
+		if c.err != nil {
+			p.table.report(c.err)
+		}
+		p.cies[off] = c
+	}
+	p.last, p.lastC = c, off
+	return c
+}
+
+func (s *section) decodeCIE(off uint64) *cie {
+	d := &cie{sec: s, fdeEnc: peAbsptr}
+	if off >= uint64(len(s.data)) {
+		d.err = &Error{s.name, off, "no CIE here: past the end of the section"}
+		return d
+	}
+	r, err := s.record(int(off))
+	if err == nil && r.kind != recordCIE {
+		err = &Error{s.name, off, "no CIE here, but an FDE says so"}
+	}
+	if err != nil {
+		d.err = err
+		return d
+	}
+	c := cursor{sec: s, data: s.data[:r.end], pos: r.body}
+	version := c.u8()
+	if c.err == nil && version != 1 && version != 3 && version != 4 {
+		c.fail(r.body, "CIE version %d; 1, 3 or 4 was expected", version)
+	}
+	aug := c.augmentation()
+	if version == 4 {
+		at := c.pos
+		if size, seg := c.u8(), c.u8(); c.err == nil && (size != addrSize || seg != 0) {
+			c.fail(at, "CIE with addresses of %d and segments of %d bytes; %d and 0 were expected", size, seg, addrSize)
+		}
+	}
+	if aug == "eh" {
+		c.uint(addrSize) // the "EH data" word of GCC 2
+	}
+	d.codeAlign = c.uleb()
+	d.dataAlign = c.sleb()
+	if version == 1 {
+		d.raReg = uint64(c.u8())
+	} else {
+		d.raReg = c.uleb()
+	}
+	if strings.HasPrefix(aug, "z") {
+		d.augmented = true
+		n := c.uleb()
+		at := c.pos
+		if c.take(n, "augmentation data"); c.err == nil {
+			data := cursor{sec: s, data: s.data[:c.pos], pos: at}
+			d.augment(&data, aug[1:])
+			c.err = data.err
+		}
+	} else if aug != "" && aug != "eh" {
+		c.fail(r.body+1, "augmentation %q is unknown and does not start with z, so its data cannot be passed over", aug)
+	}
+	if c.err == nil {
+		d.initial, c.err = execInitial(d, c.pos, r.end)
+	}
+	d.err = c.err
+	return d
+}
+
+// augmentation reads the NUL-terminated augmentation string.
+func (c *cursor) augmentation() string {
+	start := c.pos
+	for c.more() {
+		if c.u8() == 0 {
+			return string(c.data[start : c.pos-1])
+		}
+	}
+	c.fail(start, "augmentation string has no end")
+	return ""
+}
+
+// augment decodes the augmentation data that the letters after z describe.
+func (d *cie) augment(c *cursor, letters string) {
+	known := true // so far, so that the place of the next letter's data is
+	for i := range len(letters) {
+		switch l := letters[i]; l {
+		case 'S':
+			d.signal = true
+		case 'B':
+			d.keyB = true
+		case 'G': // memory-tagged stack frame: of no concern to a stack trace
+		case 'R', 'P', 'L':
+			if !known {
+				if l == 'R' {
+					c.fail(c.pos, "pointer encoding (R) behind unknown augmentations in %q", "z"+letters)
+				}
+				continue
+			}
+			enc := c.u8()
+			switch l {
+			case 'R':
+				d.fdeEnc = enc
+			case 'P':
+				c.skipPointer(enc)
+			}
+		default:
+			known = false
+		}
+	}
+}
+
+// fde decodes a Frame Description Entry and adds its function.
+func (p *parser) fde(r *record) *Error {
+	d := p.cie(r.cie)
+	if d.err != nil {
+		return &Error{p.sec.name, uint64(r.off), "FDE of a CIE that cannot be used (" + d.err.Error() + ")"}
+	}
+	c := cursor{sec: p.sec, data: p.sec.data[:r.end], pos: r.body}
+	start := c.pointer(d.fdeEnc, 0)
+	size := c.rawPointer(d.fdeEnc &^ peIndirect & peFormMask)
+	if d.augmented {
+		c.take(c.uleb(), "augmentation data")
+	}
+	if c.err != nil {
+		return c.err
+	}
+	if size == 0 {
+		p.table.Dropped.ZeroLength++
+		return nil
+	}
+	in, ok := find(p.code, start)
+	if !ok || start == 0 {
+		p.table.Dropped.Discarded++
+		return nil
+	}
+	if size > in.end-start {
+		return &Error{p.sec.name, uint64(r.off), fmtRange(start, size, in)}
+	}
+	p.fns = append(p.fns, Function{
+		Begin: start, End: start + size, start: start, size: size,
+		off: uint32(r.off), program: uint32(c.pos), limit: uint32(r.end), cie: d,
+	})
+	return nil
+}

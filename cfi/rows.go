@@ -1,0 +1,381 @@
+package cfi
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/go-delve/delve/pkg/dwarf/frame"
+)
+
+// A Rule says how to find the value of a register, or of the CFA, in the caller.
+//
+// For the CFA, Kind RuleCFA means register Reg plus Offset, RuleExpression the
+// value of Expression, and RuleUndefined that no rule was given. For a register,
+// RuleArchitectural means that no rule was given, RuleOffset and RuleValOffset
+// are relative to the CFA, and the other kinds are DWARF's (DWARF 5, section
+// 6.4.1). Offsets are in bytes. Expressions are parts of the section's contents
+// and must not be changed.
+type Rule = frame.DWRule
+
+// A Sign says whether the return address is signed (AArch64 pointer authentication).
+type Sign uint8
+
+const (
+	Unsigned     Sign = iota
+	Signed            // with SP as the modifier (negate_ra_state)
+	SignedWithPC      // with SP and PC (negate_ra_state_with_pc)
+	SignUnknown       // by a rule for the pseudo-register RA_SIGN_STATE
+)
+
+// Rules are the rules of one row.
+type Rules struct {
+	CFA        Rule
+	RA, FP, SP Rule
+	Sign       Sign
+}
+
+// DWARF opcodes that the frame package does not name.
+const (
+	cfaMIPSAdvanceLoc8           = 0x1d
+	cfaAArch64NegateRAStateWithP = 0x2c
+	cfaAArch64NegateRAState      = 0x2d
+	cfaGNUNegativeOffsetExtended = 0x2f
+
+	aarch64RASignState = 34 // pseudo-register
+
+	opcodeMask  = 0xc0 // of the opcodes with an operand in the low six bits
+	operandMask = 0x3f
+)
+
+// maxStates is how deep remember_state may nest. Compilers nest two or three deep.
+const maxStates = 4096
+
+// maxOffset bounds factored offsets, so that no sum of them wraps.
+const maxOffset = 1 << 48
+
+// Rows executes CFA programs, one function at a time. It is reused for many
+// functions so that nothing is allocated per row.
+//
+//	var rows cfi.Rows
+//	for rows.Start(fn); rows.Next(); {
+//		... rows.Begin, rows.End, rows.CFA, rows.RA ...
+//	}
+//	if err := rows.Err(); err != nil {
+type Rows struct {
+	// Begin and End are the addresses the current row holds for, End excluded.
+	Begin, End uint64
+	// Rules of the current row.
+	Rules
+
+	cursor
+	fn    *Function
+	loc   uint64 // where the row in the making begins
+	stack []Rules
+	init  *Rules
+	done  bool
+}
+
+// Start prepares for the rows of fn.
+func (r *Rows) Start(fn *Function) {
+	r.Rules = fn.cie.initial
+	r.cursor = cursor{sec: fn.cie.sec, data: fn.cie.sec.data[:fn.limit], pos: int(fn.program)}
+	r.fn = fn
+	r.init = &fn.cie.initial
+	r.loc = fn.start
+	r.Begin, r.End = fn.Begin, fn.Begin
+	r.stack = r.stack[:0]
+	r.done = false
+}
+
+// Next goes to the next row, and reports whether there is one. The rows of a
+// function tile [fn.Begin, fn.End) unless Err says otherwise; a row is not
+// merged with an equal neighbour. After an error, the rows seen before it must
+// not be trusted either: the function is malformed as a whole.
+func (r *Rows) Next() bool {
+	for !r.done {
+		begin := r.loc
+		if !r.advance() {
+			// The last row reaches to the end of the function.
+			r.done = true
+			if r.err != nil {
+				return false
+			}
+			r.loc = r.fn.start + r.fn.size
+		}
+		lo, hi := max(begin, r.fn.Begin), min(r.loc, r.fn.End)
+		if lo < hi {
+			r.Begin, r.End = lo, hi
+			return true
+		}
+	}
+	return false
+}
+
+// Err returns the error that ended the rows, if any.
+func (r *Rows) Err() error {
+	if r.err == nil {
+		return nil
+	}
+	return r.err
+}
+
+// execInitial runs a CIE's initial instructions.
+func execInitial(d *cie, pos, end int) (Rules, *Error) {
+	unset := Rule{Rule: frame.RuleArchitectural}
+	r := Rows{
+		Rules:  Rules{RA: unset, FP: unset, SP: unset},
+		cursor: cursor{sec: d.sec, data: d.sec.data[:end], pos: pos},
+		fn:     &Function{cie: d},
+	}
+	if r.advance() {
+		r.fail(pos, "initial instructions of a CIE change the location")
+	}
+	return r.Rules, r.err
+}
+
+// advance executes instructions until the location changes, and reports
+// whether it did.
+func (r *Rows) advance() bool {
+	for r.pos < len(r.data) {
+		at := r.pos
+		op := r.data[at]
+		r.pos++
+		switch op & opcodeMask {
+		case frame.DW_CFA_advance_loc:
+			if r.move(at, uint64(op&operandMask)) {
+				return true
+			}
+		case frame.DW_CFA_offset:
+			r.offset(at, uint64(op&operandMask), r.factored())
+		case frame.DW_CFA_restore:
+			r.restore(at, uint64(op&operandMask))
+		default:
+			if r.execute(at, op) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// move adds a factored delta to the location.
+func (r *Rows) move(at int, delta uint64) bool {
+	hi, d := bits.Mul64(delta, r.fn.cie.codeAlign)
+	next, carry := bits.Add64(r.loc, d, 0)
+	if hi != 0 || carry != 0 {
+		r.fail(at, "location advances past 2^64")
+		return false
+	}
+	if r.err != nil || next == r.loc {
+		return false
+	}
+	r.loc = next
+	return true
+}
+
+// execute runs an instruction without an operand in its opcode, and reports
+// whether the location changed.
+func (r *Rows) execute(at int, op byte) bool {
+	switch op {
+	case frame.DW_CFA_nop:
+	case frame.DW_CFA_set_loc:
+		next := r.pointer(r.fn.cie.fdeEnc, r.fn.start)
+		if r.err != nil {
+			break
+		}
+		if next < r.loc {
+			r.fail(at, "set_loc goes back from %#x to %#x", r.loc, next)
+			break
+		}
+		moved := next > r.loc
+		r.loc = next
+		return moved
+	case frame.DW_CFA_advance_loc1:
+		return r.move(at, r.uint(1))
+	case frame.DW_CFA_advance_loc2:
+		return r.move(at, r.uint(2))
+	case frame.DW_CFA_advance_loc4:
+		return r.move(at, r.uint(4))
+	case cfaMIPSAdvanceLoc8:
+		return r.move(at, r.uint(8))
+
+	case frame.DW_CFA_def_cfa:
+		reg := r.uleb()
+		r.defCFA(at, reg, int64(r.uleb()))
+	case frame.DW_CFA_def_cfa_sf:
+		reg := r.uleb()
+		r.defCFA(at, reg, r.factoredSigned())
+	case frame.DW_CFA_def_cfa_register:
+		reg := r.uleb()
+		r.needRegisterCFA(at)
+		r.CFA.Reg = reg
+	case frame.DW_CFA_def_cfa_offset:
+		r.needRegisterCFA(at)
+		r.defCFA(at, r.CFA.Reg, int64(r.uleb()))
+	case frame.DW_CFA_def_cfa_offset_sf:
+		r.needRegisterCFA(at)
+		r.defCFA(at, r.CFA.Reg, r.factoredSigned())
+	case frame.DW_CFA_def_cfa_expression:
+		r.CFA = Rule{Rule: frame.RuleExpression, Expression: r.block()}
+
+	case frame.DW_CFA_undefined:
+		r.set(at, r.uleb(), Rule{Rule: frame.RuleUndefined})
+	case frame.DW_CFA_same_value:
+		r.set(at, r.uleb(), Rule{Rule: frame.RuleSameVal})
+	case frame.DW_CFA_offset_extended:
+		reg := r.uleb()
+		r.offset(at, reg, r.factored())
+	case frame.DW_CFA_offset_extended_sf:
+		reg := r.uleb()
+		r.offset(at, reg, r.factoredSigned())
+	case cfaGNUNegativeOffsetExtended:
+		reg := r.uleb()
+		r.offset(at, reg, -r.factored())
+	case frame.DW_CFA_val_offset:
+		reg := r.uleb()
+		r.set(at, reg, Rule{Rule: frame.RuleValOffset, Offset: r.factored()})
+	case frame.DW_CFA_val_offset_sf:
+		reg := r.uleb()
+		r.set(at, reg, Rule{Rule: frame.RuleValOffset, Offset: r.factoredSigned()})
+	case frame.DW_CFA_register:
+		reg := r.uleb()
+		r.set(at, reg, Rule{Rule: frame.RuleRegister, Reg: r.uleb()})
+	case frame.DW_CFA_expression:
+		reg := r.uleb()
+		r.set(at, reg, Rule{Rule: frame.RuleExpression, Expression: r.block()})
+	case frame.DW_CFA_val_expression:
+		reg := r.uleb()
+		r.set(at, reg, Rule{Rule: frame.RuleValExpression, Expression: r.block()})
+	case frame.DW_CFA_restore_extended:
+		r.restore(at, r.uleb())
+
+	case frame.DW_CFA_remember_state:
+		if len(r.stack) == maxStates {
+			r.fail(at, "remember_state nests deeper than %d", maxStates)
+			break
+		}
+		r.stack = append(r.stack, r.Rules)
+	case frame.DW_CFA_restore_state:
+		n := len(r.stack)
+		if n == 0 {
+			r.fail(at, "restore_state without a remember_state")
+			break
+		}
+		r.Rules = r.stack[n-1]
+		r.stack = r.stack[:n-1]
+
+	case frame.DW_CFA_GNU_args_size:
+		r.uleb() // of concern to exception handling only
+	case cfaAArch64NegateRAState, cfaAArch64NegateRAStateWithP:
+		if !r.sec.mach.raSign {
+			r.fail(at, "opcode %#02x is not defined for this machine", op)
+			break
+		}
+		to := Signed
+		if op == cfaAArch64NegateRAStateWithP {
+			to = SignedWithPC
+		}
+		switch r.Sign {
+		case Unsigned:
+			r.Sign = to
+		case to:
+			r.Sign = Unsigned
+		default:
+			r.Sign = SignUnknown
+		}
+	default:
+		r.fail(at, "unknown opcode %#02x", op)
+	}
+	return false
+}
+
+// factored reads an unsigned offset and multiplies it by the data alignment.
+func (r *Rows) factored() int64 {
+	at := r.pos
+	v := r.uleb()
+	if v >= maxOffset {
+		r.fail(at, "offset %d is too large", v)
+		return 0
+	}
+	return r.factor(at, int64(v))
+}
+
+func (r *Rows) factoredSigned() int64 {
+	at := r.pos
+	return r.factor(at, r.sleb())
+}
+
+func (r *Rows) factor(at int, v int64) int64 {
+	f := r.fn.cie.dataAlign
+	if p := v * f; v == 0 || (p/v == f && -maxOffset < p && p < maxOffset) {
+		return p
+	}
+	r.fail(at, "offset %d times the data alignment %d is too large", v, f)
+	return 0
+}
+
+func (r *Rows) defCFA(at int, reg uint64, offset int64) {
+	if offset <= -maxOffset || offset >= maxOffset {
+		r.fail(at, "CFA offset %d is too large", offset)
+		return
+	}
+	r.CFA = Rule{Rule: frame.RuleCFA, Reg: reg, Offset: offset}
+}
+
+// needRegisterCFA fails unless the CFA rule is a register and an offset, the
+// only one that the partial def_cfa instructions can change (DWARF 5, section
+// 6.4.2.2).
+func (r *Rows) needRegisterCFA(at int) {
+	if r.CFA.Rule != frame.RuleCFA {
+		r.fail(at, "part of a CFA rule is changed that is not a register and an offset")
+	}
+}
+
+func (r *Rows) offset(at int, reg uint64, offset int64) {
+	if rule := r.rule(reg); rule != nil {
+		*rule = Rule{Rule: frame.RuleOffset, Offset: offset}
+	}
+}
+
+func (r *Rows) set(at int, reg uint64, rule Rule) {
+	if p := r.rule(reg); p != nil {
+		*p = rule
+	} else if r.sec.mach.raSign && reg == aarch64RASignState {
+		r.Sign = SignUnknown
+	}
+}
+
+// rule returns the rule of the register, or nil for those that are not tracked.
+func (r *Rows) rule(reg uint64) *Rule {
+	switch reg {
+	case r.fn.cie.raReg:
+		return &r.RA
+	case r.sec.mach.fp:
+		return &r.FP
+	case r.sec.mach.sp:
+		return &r.SP
+	}
+	return nil
+}
+
+// restore gives a register the rule it had after the CIE's instructions.
+func (r *Rows) restore(at int, reg uint64) {
+	if r.init == nil {
+		r.fail(at, "restore in the initial instructions of a CIE")
+		return
+	}
+	switch reg {
+	case r.fn.cie.raReg:
+		r.RA = r.init.RA
+	case r.sec.mach.fp:
+		r.FP = r.init.FP
+	case r.sec.mach.sp:
+		r.SP = r.init.SP
+	case aarch64RASignState:
+		r.Sign = r.init.Sign
+	}
+}
+
+func fmtRange(start, size uint64, in span) string {
+	return fmt.Sprintf("FDE of the %d bytes at %#x, but the executable code there ends at %#x", size, start, in.end)
+}
