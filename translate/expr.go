@@ -1,0 +1,296 @@
+package translate
+
+import (
+	"encoding/binary"
+
+	"github.com/go-delve/delve/pkg/dwarf/op"
+)
+
+// A base is what a value is relative to.
+type base uint8
+
+const (
+	unknown   base = iota // not a form known here
+	undefined             // there is no value
+	constant              // 0
+	ofCFA                 // the CFA
+	ofReg                 // register reg
+)
+
+// A value is base + off, loaded from memory there if deref.
+type value struct {
+	base  base
+	deref bool
+	reg   uint64
+	off   int64
+}
+
+// An evaluator runs DWARF expressions on symbolic values. It knows no branches,
+// pieces or calls, which call frame information has no use for.
+type evaluator struct {
+	order binary.ByteOrder
+	pcReg uint64 // register that reads as pc, or noReg
+	pc    uint64
+	pcHit bool // the last expression read pc
+	stack []value
+	code  []byte
+	bad   bool
+}
+
+const noReg = ^uint64(0)
+
+// eval returns the value of the expression, with initial values on the stack
+// (DWARF 5, section 6.4.2: the CFA for register rules, nothing for the CFA's own
+// rule), or a value of base unknown.
+func (e *evaluator) eval(code []byte, initial ...value) value {
+	e.stack = append(e.stack[:0], initial...)
+	e.code, e.bad, e.pcHit = code, false, false
+	for len(e.code) > 0 && !e.bad {
+		e.step()
+	}
+	if e.bad || len(e.stack) == 0 {
+		return value{}
+	}
+	return e.stack[len(e.stack)-1]
+}
+
+func (e *evaluator) push(v value) {
+	if v.base == unknown || len(e.stack) == 64 {
+		e.bad = true
+		return
+	}
+	e.stack = append(e.stack, v)
+}
+
+func (e *evaluator) pop() value {
+	n := len(e.stack)
+	if n == 0 {
+		e.bad = true
+		return value{}
+	}
+	v := e.stack[n-1]
+	e.stack = e.stack[:n-1]
+	return v
+}
+
+// uint reads an operand of n bytes.
+func (e *evaluator) uint(n int) uint64 {
+	if len(e.code) < n {
+		e.bad = true
+		return 0
+	}
+	b := e.code[:n]
+	e.code = e.code[n:]
+	switch n {
+	case 1:
+		return uint64(b[0])
+	case 2:
+		return uint64(e.order.Uint16(b))
+	case 4:
+		return uint64(e.order.Uint32(b))
+	}
+	return e.order.Uint64(b)
+}
+
+// leb reads a LEB128 operand.
+func (e *evaluator) leb(signed bool) int64 {
+	var v int64
+	for shift := 0; shift < 64; shift += 7 {
+		b := e.uint(1)
+		v |= int64(b&0x7f) << shift
+		if b < 0x80 {
+			if signed && b&0x40 != 0 && shift < 57 {
+				v |= -1 << (shift + 7)
+			}
+			return v
+		}
+	}
+	e.bad = true
+	return 0
+}
+
+func number(n int64) value { return value{base: constant, off: n} }
+
+func (e *evaluator) breg(reg uint64) {
+	off := e.leb(true)
+	if reg == e.pcReg {
+		e.pcHit = true
+		e.push(number(int64(e.pc) + off))
+		return
+	}
+	e.push(value{base: ofReg, reg: reg, off: off})
+}
+
+// load returns the value at address v.
+func load(v value) value {
+	if v.deref || v.base == constant {
+		return value{}
+	}
+	v.deref = true
+	return v
+}
+
+// plus returns v + n for a number n.
+func plus(v value, n int64) value {
+	if v.deref && n != 0 {
+		return value{}
+	}
+	if !v.deref {
+		v.off += n
+	}
+	return v
+}
+
+func (e *evaluator) step() {
+	code := op.Opcode(e.uint(1))
+	switch {
+	case code >= op.DW_OP_lit0 && code <= op.DW_OP_lit31:
+		e.push(number(int64(code - op.DW_OP_lit0)))
+		return
+	case code >= op.DW_OP_breg0 && code <= op.DW_OP_breg31:
+		e.breg(uint64(code - op.DW_OP_breg0))
+		return
+	}
+	switch code {
+	case op.DW_OP_nop:
+	case op.DW_OP_bregx:
+		e.breg(uint64(e.leb(false)))
+	case op.DW_OP_const1u:
+		e.push(number(int64(e.uint(1))))
+	case op.DW_OP_const1s:
+		e.push(number(int64(int8(e.uint(1)))))
+	case op.DW_OP_const2u:
+		e.push(number(int64(e.uint(2))))
+	case op.DW_OP_const2s:
+		e.push(number(int64(int16(e.uint(2)))))
+	case op.DW_OP_const4u:
+		e.push(number(int64(e.uint(4))))
+	case op.DW_OP_const4s:
+		e.push(number(int64(int32(e.uint(4)))))
+	case op.DW_OP_const8u, op.DW_OP_const8s:
+		e.push(number(int64(e.uint(8))))
+	case op.DW_OP_constu:
+		e.push(number(e.leb(false)))
+	case op.DW_OP_consts:
+		e.push(number(e.leb(true)))
+	case op.DW_OP_dup:
+		e.pick(0)
+	case op.DW_OP_over:
+		e.pick(1)
+	case op.DW_OP_pick:
+		e.pick(int(e.uint(1)))
+	case op.DW_OP_drop:
+		e.pop()
+	case op.DW_OP_swap:
+		a, b := e.pop(), e.pop()
+		e.push(a)
+		e.push(b)
+	case op.DW_OP_rot:
+		a, b, c := e.pop(), e.pop(), e.pop()
+		e.push(a)
+		e.push(c)
+		e.push(b)
+	case op.DW_OP_deref:
+		e.push(load(e.pop()))
+	case op.DW_OP_deref_size:
+		if e.uint(1) != 8 {
+			e.bad = true
+		}
+		e.push(load(e.pop()))
+	case op.DW_OP_plus_uconst:
+		e.push(plus(e.pop(), e.leb(false)))
+	case op.DW_OP_abs, op.DW_OP_neg, op.DW_OP_not:
+		e.unary(code)
+	default:
+		e.binary(code)
+	}
+}
+
+func (e *evaluator) pick(i int) {
+	if i >= len(e.stack) {
+		e.bad = true
+		return
+	}
+	e.push(e.stack[len(e.stack)-1-i])
+}
+
+func (e *evaluator) unary(code op.Opcode) {
+	v := e.pop()
+	if v.base != constant {
+		e.bad = true
+		return
+	}
+	switch {
+	case code == op.DW_OP_not:
+		v.off = ^v.off
+	case code == op.DW_OP_neg || v.off < 0:
+		v.off = -v.off
+	}
+	e.push(v)
+}
+
+func (e *evaluator) binary(code op.Opcode) {
+	b, a := e.pop(), e.pop()
+	switch {
+	case a.base == constant && b.base == constant:
+		e.push(arithmetic(code, a.off, b.off))
+	case code == op.DW_OP_plus && b.base == constant:
+		e.push(plus(a, b.off))
+	case code == op.DW_OP_plus && a.base == constant:
+		e.push(plus(b, a.off))
+	case code == op.DW_OP_minus && b.base == constant:
+		e.push(plus(a, -b.off))
+	default:
+		e.bad = true
+	}
+}
+
+func arithmetic(code op.Opcode, a, b int64) value {
+	truth := func(t bool) value {
+		if t {
+			return number(1)
+		}
+		return number(0)
+	}
+	switch code {
+	case op.DW_OP_and:
+		return number(a & b)
+	case op.DW_OP_or:
+		return number(a | b)
+	case op.DW_OP_xor:
+		return number(a ^ b)
+	case op.DW_OP_plus:
+		return number(a + b)
+	case op.DW_OP_minus:
+		return number(a - b)
+	case op.DW_OP_mul:
+		return number(a * b)
+	case op.DW_OP_div:
+		if b != 0 {
+			return number(a / b)
+		}
+	case op.DW_OP_mod:
+		if b != 0 {
+			return number(int64(uint64(a) % uint64(b)))
+		}
+	case op.DW_OP_shl:
+		return number(a << uint64(b))
+	case op.DW_OP_shr:
+		return number(int64(uint64(a) >> uint64(b)))
+	case op.DW_OP_shra:
+		return number(a >> uint64(b))
+	case op.DW_OP_eq:
+		return truth(a == b)
+	case op.DW_OP_ne:
+		return truth(a != b)
+	case op.DW_OP_ge:
+		return truth(a >= b)
+	case op.DW_OP_gt:
+		return truth(a > b)
+	case op.DW_OP_le:
+		return truth(a <= b)
+	case op.DW_OP_lt:
+		return truth(a < b)
+	}
+	return value{}
+}

@@ -1,0 +1,74 @@
+package translate
+
+import "fmt"
+
+// A Reason says why code has no SFrame form.
+type Reason uint8
+
+const (
+	_             Reason = iota
+	DRAP                 // stack realignment: the CFA is loaded from the frame, or in the register that its address came from
+	CFARegister          // the CFA is based on a register other than SP and FP
+	CFAExpression        // the CFA is an expression that is no register plus an offset
+	CFAMissing           // the row has no CFA rule
+	RARegister           // the return address is in a register
+	RAOffset             // the return address is saved, but not where the ABI has it
+	RARule               // the return address has another rule
+	FPRegister           // FP is saved in a register
+	FPRule               // FP has another rule that is no slot at an offset from the CFA
+	FPUndefined          // FP is lost
+	SPRule               // SP has a rule of its own, and it is not the CFA
+	SignalFrame          // the function is a signal frame
+	OffsetRange          // an offset does not fit 32 bits
+	TooLarge             // the function has 4 GiB or more
+	Outermost            // the return address is undefined: there is no caller
+	Malformed            // the CFI is malformed
+)
+
+// names are stable: they appear in reports for programs.
+var reasons = [...]struct{ name, text string }{
+	DRAP:          {"drap", "stack realignment (DRAP)"},
+	CFARegister:   {"cfa-register", "CFA based on a register other than SP and FP"},
+	CFAExpression: {"cfa-expression", "CFA given by an expression"},
+	CFAMissing:    {"cfa-missing", "no CFA rule"},
+	RARegister:    {"ra-register", "return address in a register"},
+	RAOffset:      {"ra-offset", "return address not at the ABI's place"},
+	RARule:        {"ra-rule", "return address by another rule"},
+	FPRegister:    {"fp-register", "frame pointer saved in a register"},
+	FPRule:        {"fp-rule", "frame pointer by another rule"},
+	FPUndefined:   {"fp-undefined", "frame pointer undefined"},
+	SPRule:        {"sp-rule", "stack pointer is not the CFA"},
+	SignalFrame:   {"signal-frame", "signal frame"},
+	OffsetRange:   {"offset-range", "offset over 32 bits"},
+	TooLarge:      {"too-large", "function of 4 GiB or more"},
+	Outermost:     {"outermost", "outermost frame (undefined return address)"},
+	Malformed:     {"malformed", "malformed CFI"},
+}
+
+// Name returns a short name for programs, such as "cfa-register".
+func (r Reason) Name() string {
+	if int(r) < len(reasons) && reasons[r].name != "" {
+		return reasons[r].name
+	}
+	return fmt.Sprintf("reason-%d", uint8(r))
+}
+
+func (r Reason) String() string {
+	if int(r) < len(reasons) && reasons[r].text != "" {
+		return reasons[r].text
+	}
+	return fmt.Sprintf("Reason(%d)", uint8(r))
+}
+
+// Loss reports whether a stack trace loses something by the gap. It does not
+// where there is no caller to find.
+func (r Reason) Loss() bool { return r != Outermost }
+
+// Reasons returns all reasons, in the order in which reports list them.
+func Reasons() []Reason {
+	var all []Reason
+	for r := DRAP; int(r) < len(reasons); r++ {
+		all = append(all, r)
+	}
+	return all
+}

@@ -1,0 +1,104 @@
+package translate
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-delve/delve/pkg/dwarf/frame"
+	"github.com/go-delve/delve/pkg/dwarf/op"
+
+	"cfi2sframe/sframe"
+)
+
+// A RuleWriter puts rules into words, in the notation of readelf
+// --debug-dump=frames-interp, with the ABI's register names: r10+0, c-8, u. An
+// expression appears as the value it comes down to, such as *(rbp-8), or as its
+// operations.
+type RuleWriter struct {
+	abi  *abi
+	eval evaluator
+}
+
+// NewRuleWriter returns a RuleWriter for an ABI.
+func NewRuleWriter(id sframe.ABI, o binary.ByteOrder) *RuleWriter {
+	for _, orders := range abis {
+		if a := orders[o]; a != nil && a.id == id {
+			return &RuleWriter{abi: a, eval: evaluator{order: o, pcReg: noReg}}
+		}
+	}
+	return &RuleWriter{abi: &abi{}, eval: evaluator{order: o, pcReg: noReg}}
+}
+
+// Rule returns the gap's rule in words, or "" if no rule is to blame.
+func (w *RuleWriter) Rule(g *Gap) string {
+	r := &g.Rule
+	switch {
+	case g.Column == ColumnNone:
+		return ""
+	case r.Rule == frame.RuleUndefined:
+		return "u"
+	case r.Rule == frame.RuleSameVal:
+		return "s"
+	case r.Rule == frame.RuleArchitectural:
+		return "none"
+	case r.Rule == frame.RuleCFA:
+		return w.value(value{base: ofReg, reg: r.Reg, off: r.Offset})
+	case r.Rule == frame.RuleRegister:
+		return w.register(r.Reg)
+	case r.Rule == frame.RuleOffset:
+		return fmt.Sprintf("c%+d", r.Offset)
+	case r.Rule == frame.RuleValOffset:
+		return fmt.Sprintf("v%+d", r.Offset)
+	}
+	var v value
+	if g.Column == ColumnCFA {
+		v = w.eval.eval(r.Expression)
+	} else if v = w.eval.eval(r.Expression, value{base: ofCFA}); r.Rule == frame.RuleExpression {
+		v = load(v)
+	}
+	if v.base == unknown {
+		var b strings.Builder
+		b.WriteString("exp ")
+		prettyPrint(&b, r.Expression, w.register)
+		return strings.TrimSpace(b.String())
+	}
+	return w.value(v)
+}
+
+// prettyPrint is op.PrettyPrint for expressions that may be cut off, on which it
+// panics.
+func prettyPrint(out io.Writer, code []byte, name func(uint64) string) {
+	defer func() {
+		if recover() != nil {
+			fmt.Fprintf(out, "% x", code)
+		}
+	}()
+	op.PrettyPrint(out, code, name)
+}
+
+func (w *RuleWriter) register(n uint64) string {
+	if n < uint64(len(w.abi.names)) {
+		return w.abi.names[n]
+	}
+	return fmt.Sprintf("r%d", n)
+}
+
+func (w *RuleWriter) value(v value) string {
+	var s string
+	switch v.base {
+	case constant:
+		s = fmt.Sprintf("%#x", uint64(v.off))
+	case ofCFA:
+		s = fmt.Sprintf("c%+d", v.off)
+	case ofReg:
+		s = fmt.Sprintf("%s%+d", w.register(v.reg), v.off)
+	default:
+		return "u"
+	}
+	if v.deref {
+		return "*(" + s + ")"
+	}
+	return s
+}
