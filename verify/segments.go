@@ -1,0 +1,93 @@
+package verify
+
+import (
+	"fmt"
+
+	"cfi2sframe/sframe"
+)
+
+// segments goes through the code that a section describes, in address order: the
+// pc ranges over which one row holds. The blocks of a PC-mask FDE are segments
+// one by one.
+type segments struct {
+	sec        *sframe.Section
+	more       bool // there is a current segment
+	begin, end uint64
+	fre        sframe.FRE
+	fde        *sframe.FDE
+
+	next  int // index of the next FDE
+	fres  []sframe.FRE
+	i     int    // index of the current row
+	block uint64 // where the current block starts: the FDE, or one repetition
+	last  uint64 // where the FDE before ended
+}
+
+func (s *segments) start() error { return s.function() }
+
+// skip drops the part of the current segment before pc.
+func (s *segments) skip(pc uint64) error {
+	if pc < s.end {
+		s.begin = pc
+		return nil
+	}
+	return s.advance()
+}
+
+// advance goes to the next row's segment.
+func (s *segments) advance() error {
+	s.i++
+	if s.i == len(s.fres) {
+		if s.fde.RepSize > 0 {
+			if s.block += uint64(s.fde.RepSize); s.block < s.fde.End() {
+				s.i = 0
+				return s.set()
+			}
+		}
+		return s.function()
+	}
+	return s.set()
+}
+
+// function goes to the first segment of the next FDE that has one.
+func (s *segments) function() error {
+	for s.more = false; s.next < len(s.sec.FDEs); {
+		var err error
+		if s.fres, err = s.sec.FREs(s.next, s.fres[:0]); err != nil {
+			return err
+		}
+		s.fde = &s.sec.FDEs[s.next]
+		s.next++
+		if s.fde.Start < s.last || s.fde.End() < s.fde.Start {
+			return fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", s.next-1, s.fde.Start)
+		}
+		s.last = s.fde.End()
+		if len(s.fres) == 0 {
+			continue
+		}
+		s.block, s.i = s.fde.Start, 0
+		if rep := uint64(s.fde.RepSize); rep > 0 && s.block%rep != 0 {
+			return fmt.Errorf("PC-mask FDE %d at %#x does not start on a multiple of its %d bytes", s.next-1, s.fde.Start, rep)
+		}
+		return s.set()
+	}
+	return nil
+}
+
+// set makes row i of the current block the current segment.
+func (s *segments) set() error {
+	s.fre = s.fres[s.i]
+	s.begin = s.block + uint64(s.fre.Start)
+	s.end = s.fde.End()
+	if s.fde.RepSize > 0 {
+		s.end = min(s.end, s.block+uint64(s.fde.RepSize))
+	}
+	if s.i+1 < len(s.fres) {
+		s.end = min(s.end, s.block+uint64(s.fres[s.i+1].Start))
+	}
+	s.more = true
+	if s.begin >= s.end { // the last block is a part of one
+		return s.function()
+	}
+	return nil
+}

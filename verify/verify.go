@@ -1,0 +1,289 @@
+// Package verify checks an SFrame section against the CFI it was made from.
+//
+// The check is numeric: the machine's registers are given arbitrary values and
+// its memory arbitrary contents, and the rules of both sides are evaluated on
+// them, as two unwinders would. At every pc that SFrame describes, the CFA and
+// the caller's pc, frame pointer and stack pointer have to come out equal. Rules
+// that mean the same agree however they are written, and rules that differ agree
+// by chance once in 2^64.
+//
+// This package shares neither code nor register numbers with package translate,
+// so that a mistake there cannot hide here.
+package verify
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/go-delve/delve/pkg/dwarf/frame"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/sframe"
+)
+
+// A Mismatch is a range of code for which SFrame and CFI disagree.
+type Mismatch struct {
+	Begin, End uint64 // addresses, End excluded
+	What       string // which value, what each side says
+}
+
+func (m Mismatch) String() string {
+	return fmt.Sprintf("%#x-%#x: %s", m.Begin, m.End, m.What)
+}
+
+// maxMismatches is how many are kept; the others are counted.
+const maxMismatches = 100
+
+// A Result says how the two sides compare. Sizes are in bytes of code.
+type Result struct {
+	Described  uint64 // by CFI
+	Covered    uint64 // by CFI and SFrame, which agree
+	Mismatches []Mismatch
+	Total      int // number of mismatches
+}
+
+func (r *Result) mismatch(begin, end uint64, format string, args ...any) {
+	r.Total++
+	if len(r.Mismatches) < maxMismatches {
+		r.Mismatches = append(r.Mismatches, Mismatch{begin, end, fmt.Sprintf(format, args...)})
+	}
+}
+
+// An abi holds what this check knows of an ABI: DWARF register numbers, and what
+// the format document fixes.
+type abi struct {
+	name       string
+	sp, fp, pc uint64
+	fixedRA    int8 // bytes from the CFA
+}
+
+var abis = map[sframe.ABI]abi{
+	sframe.AMD64Little: {name: "amd64", sp: 7, fp: 6, pc: 16, fixedRA: -8},
+}
+
+// Check compares the section with the CFI over every pc that either describes.
+// An error means that the section cannot be read to its end.
+func Check(t *cfi.Table, s *sframe.Section) (*Result, error) {
+	a, ok := abis[s.ABI]
+	if !ok {
+		return nil, fmt.Errorf("ABI %v is not supported", s.ABI)
+	}
+	res := new(Result)
+	if s.FixedRA != a.fixedRA || s.FixedFP != 0 {
+		res.mismatch(0, 0, "fixed offsets of RA %d and FP %d; %d and 0 were expected", s.FixedRA, s.FixedFP, a.fixedRA)
+	}
+	if s.Flags&sframe.FDESorted == 0 {
+		res.mismatch(0, 0, "FDEs are not marked as sorted")
+	}
+	if s.Flags&sframe.FramePointer != 0 {
+		res.mismatch(0, 0, "section claims that every function keeps a frame pointer")
+	}
+	c := checker{abi: a, order: t.Order, res: res, segs: segments{sec: s}}
+	if err := c.run(t); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// A checker sweeps both sides in address order.
+type checker struct {
+	abi   abi
+	order binary.ByteOrder
+	res   *Result
+	segs  segments
+	rows  cfi.Rows
+	fn    *cfi.Function
+	vm    machine
+}
+
+func (c *checker) run(t *cfi.Table) error {
+	c.vm = machine{order: c.order, pcReg: c.abi.pc}
+	if err := c.segs.start(); err != nil {
+		return err
+	}
+	for i := range t.Functions {
+		c.fn = &t.Functions[i]
+		c.res.Described += c.fn.End - c.fn.Begin
+		before := c.res.Covered
+		for c.rows.Start(c.fn); c.rows.Next(); {
+			if err := c.row(); err != nil {
+				return err
+			}
+		}
+		if err := c.rows.Err(); err != nil && c.res.Covered > before {
+			c.res.mismatch(c.fn.Begin, c.fn.End, "SFrame describes a function whose CFI is malformed (%v)", err)
+		}
+	}
+	for c.segs.more {
+		c.orphan(c.segs.end)
+		if err := c.segs.skip(c.segs.end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// orphan reports the part of the current segment up to end, which no CFI describes.
+func (c *checker) orphan(end uint64) {
+	c.res.mismatch(c.segs.begin, end, "SFrame describes code that CFI does not")
+}
+
+// row compares the current CFI row with the segments that lie in it.
+func (c *checker) row() error {
+	r := &c.rows
+	for c.segs.more && c.segs.begin < r.End {
+		if c.segs.begin < r.Begin {
+			end := min(c.segs.end, r.Begin)
+			c.orphan(end)
+			if err := c.segs.skip(end); err != nil {
+				return err
+			}
+			continue
+		}
+		end := min(c.segs.end, r.End)
+		c.compare(c.segs.begin, end)
+		if err := c.segs.skip(end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare compares the current row and segment over [begin, end), which both
+// hold for.
+func (c *checker) compare(begin, end uint64) {
+	e, r := &c.segs.fre, &c.rows
+	fail := func(format string, args ...any) { c.res.mismatch(begin, end, format, args...) }
+	switch {
+	case c.fn.Signal():
+		fail("SFrame describes a signal frame as an ordinary one")
+		return
+	case e.Outermost != (r.RA.Rule == frame.RuleUndefined):
+		fail("outermost frame: %t in SFrame, %t in CFI", e.Outermost, !e.Outermost)
+		return
+	case e.Outermost: // no caller on both sides
+		c.res.Covered += end - begin
+		return
+	case e.Signed != (r.Sign == cfi.Signed) || r.Sign > cfi.Signed:
+		fail("return address signed: %t in SFrame, state %d in CFI", e.Signed, r.Sign)
+		return
+	case e.Signed && c.segs.fde.KeyB != c.fn.KeyB():
+		fail("signing key B: %t in SFrame, %t in CFI", c.segs.fde.KeyB, c.fn.KeyB())
+		return
+	}
+	for pc := begin; pc < end; pc++ {
+		c.vm.pc, c.vm.pcRead = pc, false
+		want, err := c.byCFI()
+		if err != nil {
+			fail("%v", err)
+			return
+		}
+		got := c.bySFrame()
+		if got != want {
+			c.res.mismatch(pc, end, "%s: SFrame has CFA %v, RA %v, FP %v", want.differs(got), e.CFA, e.RA, e.FP)
+			return
+		}
+		if !c.vm.pcRead {
+			break // the rules are the same for the other pcs
+		}
+	}
+	c.res.Covered += end - begin
+}
+
+// A frameState is what one step of a stack trace finds out.
+type frameState struct{ cfa, ra, fp, sp uint64 }
+
+func (w frameState) differs(g frameState) string {
+	switch {
+	case w.cfa != g.cfa:
+		return "CFA differs"
+	case w.ra != g.ra:
+		return "return address differs"
+	case w.fp != g.fp:
+		return "caller's frame pointer differs"
+	}
+	return "caller's stack pointer differs"
+}
+
+// byCFI takes a step by the current CFI row.
+func (c *checker) byCFI() (f frameState, err error) {
+	r := &c.rows
+	switch r.CFA.Rule {
+	case frame.RuleCFA:
+		f.cfa = c.vm.reg(r.CFA.Reg) + uint64(r.CFA.Offset)
+	case frame.RuleExpression:
+		if f.cfa, err = c.vm.run(r.CFA.Expression); err != nil {
+			return f, fmt.Errorf("CFA: %w", err)
+		}
+	default:
+		return f, fmt.Errorf("CFI gives no CFA")
+	}
+	if f.ra, err = c.value(&r.RA, f.cfa, c.vm.reg(c.fn.RAReg())); err != nil {
+		return f, fmt.Errorf("return address: %w", err)
+	}
+	if r.RA.Rule == frame.RuleArchitectural && c.abi.fixedRA != 0 {
+		return f, fmt.Errorf("return address: CFI gives no rule")
+	}
+	if f.fp, err = c.value(&r.FP, f.cfa, c.vm.reg(c.abi.fp)); err != nil {
+		return f, fmt.Errorf("frame pointer: %w", err)
+	}
+	if r.SP.Rule == frame.RuleArchitectural {
+		f.sp = f.cfa
+	} else if f.sp, err = c.value(&r.SP, f.cfa, c.vm.reg(c.abi.sp)); err != nil {
+		return f, fmt.Errorf("stack pointer: %w", err)
+	}
+	return f, nil
+}
+
+// value evaluates a register's rule; same is the register's own value.
+func (c *checker) value(rule *cfi.Rule, cfa, same uint64) (uint64, error) {
+	switch rule.Rule {
+	case frame.RuleArchitectural, frame.RuleSameVal:
+		return same, nil
+	case frame.RuleOffset:
+		return c.vm.load(cfa + uint64(rule.Offset)), nil
+	case frame.RuleValOffset:
+		return cfa + uint64(rule.Offset), nil
+	case frame.RuleRegister:
+		return c.vm.reg(rule.Reg), nil
+	case frame.RuleValExpression:
+		return c.vm.run(rule.Expression, cfa)
+	case frame.RuleExpression:
+		addr, err := c.vm.run(rule.Expression, cfa)
+		return c.vm.load(addr), err
+	}
+	return 0, fmt.Errorf("CFI leaves it undefined")
+}
+
+// bySFrame takes a step by the current SFrame row.
+func (c *checker) bySFrame() (f frameState) {
+	e := &c.segs.fre
+	f.cfa = c.rule(e.CFA, 0)
+	f.ra = c.vm.load(f.cfa + uint64(int64(c.segs.sec.FixedRA)))
+	if e.RA.Base != sframe.None {
+		f.ra = c.rule(e.RA, f.cfa)
+	}
+	f.fp = c.vm.reg(c.abi.fp)
+	if e.FP.Base != sframe.None {
+		f.fp = c.rule(e.FP, f.cfa)
+	}
+	f.sp = f.cfa
+	return f
+}
+
+func (c *checker) rule(r sframe.Rule, cfa uint64) uint64 {
+	v := cfa
+	switch r.Base {
+	case sframe.SP:
+		v = c.vm.reg(c.abi.sp)
+	case sframe.FP:
+		v = c.vm.reg(c.abi.fp)
+	case sframe.Register:
+		v = c.vm.reg(uint64(r.Reg))
+	}
+	v += uint64(int64(r.Offset))
+	if r.Deref {
+		v = c.vm.load(v)
+	}
+	return v
+}
