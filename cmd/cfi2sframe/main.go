@@ -1,0 +1,203 @@
+// Command cfi2sframe adds an SFrame section to linked ELF files, made from their
+// DWARF call frame information.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/convert"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+)
+
+// Exit statuses.
+const (
+	exitDone  = 0
+	exitError = 1 // of a file, which was not written
+	exitUsage = 2
+)
+
+const usageHead = `Usage: cfi2sframe [flags] IN -o OUT
+       cfi2sframe [flags] --in-place FILE...
+
+Adds an .sframe section to linked ELF programs and shared libraries, made from
+the DWARF call frame information they contain (.eh_frame, .debug_frame). Every
+result is checked against that information before it is put in its place.
+
+Flags:
+`
+
+const usageTail = `
+Exit status: 0 done; 1 error, nothing written; 2 wrong usage.
+
+Examples:
+  cfi2sframe prog -o prog.sframe            convert a program
+  cfi2sframe --in-place lib/*.so            convert libraries where they are
+  cfi2sframe -v prog -o out                 list every range that was left out
+  cfi2sframe --report json prog -o out      the same for programs, on stdout
+  cfi2sframe --pcrel --outermost prog -o out
+                                            for readers of errata 1 and 2
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// settings are the command line.
+type settings struct {
+	convert.Options
+	output  string
+	inPlace bool
+	report  string
+	quiet   bool
+	verbose bool
+	files   []string
+}
+
+// errDone ends the program after --help or --version.
+var errDone = errors.New("done")
+
+func parse(args []string, stdout io.Writer) (*settings, error) {
+	s := &settings{}
+	flags := pflag.NewFlagSet("cfi2sframe", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.SortFlags = false
+	format := flags.Int("format", int(sframe.V2), "SFrame version to write; 2 is the only one so far")
+	source := flags.String("source", cfi.Auto.String(), "where the CFI comes from: auto, eh_frame or debug_frame")
+	flags.StringVarP(&s.output, "output", "o", "", "write the result to `FILE`")
+	flags.BoolVar(&s.inPlace, "in-place", false, "replace each FILE by its result")
+	flags.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
+	flags.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
+	flags.BoolVar(&s.Force, "force", false, "replace an .sframe section that is there already")
+	flags.BoolVar(&s.NoVerify, "no-verify", false, "do not check the result against the CFI; for measuring only")
+	flags.StringVar(&s.report, "report", "text", "what is said of each file: none, text (on stderr) or json (on stdout)")
+	flags.BoolVarP(&s.quiet, "quiet", "q", false, "no report, only errors")
+	flags.BoolVarP(&s.verbose, "verbose", "v", false, "list every gap in the text report, not the first ten")
+	version := flags.Bool("version", false, "print the version and exit")
+	help := flags.BoolP("help", "h", false, "print this help and exit")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if *help {
+		fmt.Fprint(stdout, usageHead, flags.FlagUsages(), usageTail)
+		return nil, errDone
+	}
+	if *version {
+		fmt.Fprintln(stdout, "cfi2sframe", buildVersion())
+		return nil, errDone
+	}
+	if *format != int(sframe.V2) {
+		return nil, fmt.Errorf("--format %d is not supported; 2 was expected", *format)
+	}
+	s.Version = sframe.Version(*format)
+	var err error
+	if s.Source, err = cfi.ParseSource(*source); err != nil {
+		return nil, fmt.Errorf("--source: %w", err)
+	}
+	switch s.report {
+	case "none", "text", "json":
+	default:
+		return nil, fmt.Errorf("--report %q is not known; none, text or json was expected", s.report)
+	}
+	if s.quiet {
+		s.report = "none"
+	}
+	s.files = flags.Args()
+	switch {
+	case len(s.files) == 0:
+		return nil, errors.New("no input file")
+	case s.inPlace && s.output != "":
+		return nil, errors.New("--in-place and -o exclude each other")
+	case !s.inPlace && len(s.files) > 1:
+		return nil, fmt.Errorf("%d input files; one was expected, or --in-place", len(s.files))
+	case !s.inPlace && s.output == "":
+		return nil, errors.New("no output file: -o OUT or --in-place was expected")
+	}
+	return s, nil
+}
+
+func buildVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	s, err := parse(args, stdout)
+	switch {
+	case errors.Is(err, errDone):
+		return exitDone
+	case err != nil:
+		fmt.Fprintf(stderr, "cfi2sframe: %v\nTry 'cfi2sframe --help'.\n", err)
+		return exitUsage
+	}
+	status := exitDone
+	for _, in := range s.files {
+		out := s.output
+		if s.inPlace {
+			out = in
+		} else if sameFile(in, out) {
+			fmt.Fprintf(stderr, "cfi2sframe: %s: the output is the input itself; --in-place was expected for that\n", in)
+			return exitUsage
+		}
+		if err := s.file(ctx, in, out, stdout, stderr); err != nil {
+			status = exitError
+			if ctx.Err() != nil {
+				fmt.Fprintf(stderr, "cfi2sframe: %s: interrupted, nothing written\n", in)
+				break
+			}
+			if errors.Is(err, elfwrite.ErrExists) {
+				err = fmt.Errorf("%w; --force replaces it", err)
+			}
+			fmt.Fprintf(stderr, "cfi2sframe: %s: %v\n", in, err)
+		}
+	}
+	return status
+}
+
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}
+
+// shortList is how many gaps the text report lists without -v.
+const shortList = 10
+
+func (s *settings) file(ctx context.Context, in, out string, stdout, stderr io.Writer) error {
+	c, err := convert.File(ctx, in, out, s.Options)
+	if err != nil {
+		return err
+	}
+	return s.print(c, stdout, stderr)
+}
+
+func (s *settings) print(c *report.Coverage, stdout, stderr io.Writer) error {
+	switch s.report {
+	case "json":
+		return c.JSON(stdout)
+	case "text":
+		if s.verbose {
+			return c.Text(stderr, -1)
+		}
+		return c.Text(stderr, shortList)
+	}
+	return nil
+}
