@@ -9,8 +9,8 @@ import (
 
 // A Rule says how to find the value of a register, or of the CFA, in the caller.
 //
-// For the CFA, Kind RuleCFA means register Reg plus Offset, RuleExpression the
-// value of Expression, and RuleUndefined that no rule was given. For a register,
+// For the CFA, RuleCFA means register Reg plus Offset, RuleExpression the value of
+// Expression, and RuleUndefined that no rule was given. For a register,
 // RuleArchitectural means that no rule was given, RuleOffset and RuleValOffset
 // are relative to the CFA, and the other kinds are DWARF's (DWARF 5, section
 // 6.4.1). Offsets are in bytes. Expressions are parts of the section's contents
@@ -206,9 +206,14 @@ func (r *Rows) execute(at int, op byte) bool {
 		reg := r.uleb()
 		r.defCFA(at, reg, r.factoredSigned())
 	case frame.DW_CFA_def_cfa_register:
+		// Also behind an expression, where DWARF has no meaning for it but
+		// hand-written code has (libgcrypt): all unwinders take the offset that
+		// was last in force.
 		reg := r.uleb()
-		r.needRegisterCFA(at)
-		r.CFA.Reg = reg
+		if r.CFA.Rule == frame.RuleUndefined {
+			r.needRegisterCFA(at)
+		}
+		r.CFA = Rule{Rule: frame.RuleCFA, Reg: reg, Offset: r.CFA.Offset}
 	case frame.DW_CFA_def_cfa_offset:
 		r.needRegisterCFA(at)
 		r.defCFA(at, r.CFA.Reg, int64(r.uleb()))
@@ -216,7 +221,7 @@ func (r *Rows) execute(at int, op byte) bool {
 		r.needRegisterCFA(at)
 		r.defCFA(at, r.CFA.Reg, r.factoredSigned())
 	case frame.DW_CFA_def_cfa_expression:
-		r.CFA = Rule{Rule: frame.RuleExpression, Expression: r.block()}
+		r.CFA = Rule{Rule: frame.RuleExpression, Offset: r.CFA.Offset, Expression: r.block()}
 
 	case frame.DW_CFA_undefined:
 		r.set(at, r.uleb(), Rule{Rule: frame.RuleUndefined})

@@ -1,0 +1,292 @@
+package cfi_test
+
+import (
+	"bufio"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-delve/delve/pkg/dwarf/frame"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/peer"
+)
+
+// subjects are files with call frame information that nobody wrote for this
+// project, and the fixtures.
+func subjects(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("../testdata/bin/amd64/*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no fixtures: %v", err)
+	}
+	for _, f := range []string{
+		"/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2",
+		"/usr/lib/x86_64-linux-gnu/libgcc_s.so.1", "/lib/x86_64-linux-gnu/libgcc_s.so.1",
+	} {
+		if _, err := os.Stat(f); err == nil {
+			files = append(files, f)
+		}
+	}
+	return files
+}
+
+func open(t *testing.T, path string) *elffile.File {
+	t.Helper()
+	r, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	info, err := r.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elffile.New(r, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+var registers = []string{
+	"rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp",
+	"r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip",
+}
+
+// readelfRow is a row as readelf prints it: the columns by name.
+type readelfRow struct {
+	loc  uint64
+	cols map[string]string
+}
+
+var numbered = regexp.MustCompile(`\br[0-9]+ \((\w+)\)`)
+
+// readelfRows returns readelf's rows by the start of the function.
+func readelfRows(t *testing.T, readelf, path string) map[uint64][]readelfRow {
+	t.Helper()
+	cmd := exec.Command(readelf, "--debug-dump=frames-interp", path)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	// readelf's status also says that it found no separate debug file.
+	out, err := cmd.Output()
+	if len(out) == 0 {
+		t.Fatalf("readelf %s: %v", path, err)
+	}
+	all := make(map[uint64][]readelfRow)
+	cies := make(map[string]readelfRow) // by offset; they stand for FDEs without instructions
+	cie := ""
+	var head []string
+	var start uint64
+	inFDE := false
+	lines := bufio.NewScanner(strings.NewReader(string(out)))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		// A register is printed as r3 (rbx).
+		f := strings.Fields(numbered.ReplaceAllString(lines.Text(), "$1"))
+		switch {
+		case len(f) == 0:
+		case strings.Contains(lines.Text(), " FDE "):
+			inFDE = true
+			pc := lines.Text()[strings.Index(lines.Text(), "pc=")+3:]
+			start, err = strconv.ParseUint(pc[:16], 16, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[start] = []readelfRow{}
+			if c, ok := cies[strings.TrimPrefix(f[4], "cie=")]; ok {
+				c.loc = start
+				all[start] = []readelfRow{c}
+			}
+		case strings.Contains(lines.Text(), " CIE "):
+			inFDE, cie = false, f[0]
+		case f[0] == "LOC":
+			head = f
+		case len(f[0]) == 16:
+			loc, err := strconv.ParseUint(f[0], 16, 64)
+			if err != nil {
+				continue
+			}
+			r := readelfRow{loc, make(map[string]string)}
+			for i := 1; i < len(f) && i < len(head); i++ {
+				r.cols[head[i]] = f[i]
+			}
+			if inFDE {
+				all[start] = append(all[start], r)
+			} else {
+				cies[cie] = r
+			}
+		}
+	}
+	return all
+}
+
+// word says a rule the way readelf does.
+func word(r cfi.Rule) string {
+	switch r.Rule {
+	case frame.RuleCFA:
+		// readelf prints the offset as an int.
+		return fmt.Sprintf("%s%+d", registers[r.Reg], int32(r.Offset))
+	case frame.RuleOffset:
+		return fmt.Sprintf("c%+d", r.Offset)
+	case frame.RuleValOffset:
+		return fmt.Sprintf("v%+d", r.Offset)
+	case frame.RuleRegister:
+		return registers[r.Reg]
+	case frame.RuleExpression:
+		return "exp"
+	case frame.RuleValExpression:
+		return "vexp"
+	case frame.RuleSameVal:
+		return "s"
+	}
+	return "u" // readelf has one word for undefined and for no rule
+}
+
+// TestReadelf compares every row with readelf's.
+func TestReadelf(t *testing.T) {
+	readelf := peer.Look(t, "readelf")
+	for _, path := range subjects(t) {
+		table, err := cfi.Load(open(t, path), cfi.EHFrame)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		theirs := readelfRows(t, readelf, path)
+		if n := len(theirs); n != len(table.Functions)+table.Dropped.ZeroLength+table.Dropped.Discarded {
+			t.Errorf("%s: %d functions, readelf has %d", path, len(table.Functions), n)
+		}
+		var rows cfi.Rows
+		compared, failed := 0, 0
+		for i := range table.Functions {
+			fn := &table.Functions[i]
+			want := theirs[fn.Begin]
+			for rows.Start(fn); rows.Next(); {
+				// The last row that starts at or before this one.
+				j := len(want)
+				for j > 0 && want[j-1].loc > rows.Begin {
+					j--
+				}
+				if j == 0 {
+					t.Errorf("%s: readelf has no row at %#x", path, rows.Begin)
+					failed++
+					break
+				}
+				w := want[j-1]
+				got := map[string]string{"CFA": word(rows.CFA), "ra": word(rows.RA), "rbp": word(rows.FP), "rsp": word(rows.SP)}
+				for col, g := range got {
+					if v, ok := w.cols[col]; ok && v != g || !ok && g != "u" {
+						t.Errorf("%s at %#x: %s is %s, readelf says %q", path, rows.Begin, col, g, v)
+						failed++
+					}
+				}
+				compared++
+			}
+			if failed > 10 {
+				break
+			}
+		}
+		if compared == 0 {
+			t.Errorf("%s: nothing was compared", path)
+		}
+	}
+}
+
+// TestDelve compares rows with those that delve's executor finds, where it works:
+// little-endian amd64, functions without DW_CFA_restore, which it takes for
+// undefined.
+func TestDelve(t *testing.T) {
+	compared := 0
+	for _, path := range subjects(t) {
+		f := open(t, path)
+		table, err := cfi.Load(f, cfi.EHFrame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sec := f.Section(".eh_frame")
+		data, err := f.ReadSection(sec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fdes, err := frame.Parse(data, binary.LittleEndian, 0, 8, sec.Addr)
+		if err != nil {
+			t.Errorf("%s: delve: %v", path, err)
+			continue
+		}
+		var rows cfi.Rows
+		for i := range table.Functions {
+			fn := &table.Functions[i]
+			fde, err := fdes.FDEForPC(fn.Begin)
+			if err != nil || hasRestore(fde.Instructions) {
+				continue
+			}
+			for rows.Start(fn); rows.Next(); {
+				ctx, err := fde.EstablishFrame(rows.Begin)
+				if err != nil {
+					break // an opcode that it does not know
+				}
+				if rows.CFA.Rule == frame.RuleCFA && (ctx.CFA.Rule != frame.RuleCFA || ctx.CFA.Reg != rows.CFA.Reg || ctx.CFA.Offset != rows.CFA.Offset) {
+					t.Errorf("%s at %#x: CFA %+v, delve has %+v", path, rows.Begin, rows.CFA, ctx.CFA)
+				}
+				for reg, mine := range map[uint64]cfi.Rule{6: rows.FP, 16: rows.RA} {
+					theirs, ok := ctx.Regs[reg]
+					if mine.Rule == frame.RuleOffset && (!ok || theirs.Rule != frame.RuleOffset || theirs.Offset != mine.Offset) {
+						t.Errorf("%s at %#x: register %d %+v, delve has %+v", path, rows.Begin, reg, mine, theirs)
+					}
+				}
+				compared++
+			}
+			if t.Failed() {
+				return
+			}
+		}
+	}
+	if compared < 1000 {
+		t.Errorf("%d rows were compared; at least 1000 were expected", compared)
+	}
+}
+
+// hasRestore reports whether there may be a DW_CFA_restore in the instructions:
+// any byte that could be one.
+func hasRestore(code []byte) bool {
+	return slices.ContainsFunc(code, func(b byte) bool { return b&0xc0 == frame.DW_CFA_restore || b == frame.DW_CFA_restore_extended })
+}
+
+// TestWithoutSections finds .eh_frame through PT_GNU_EH_FRAME.
+func TestWithoutSections(t *testing.T) {
+	for _, path := range subjects(t) {
+		f := open(t, path)
+		want, err := cfi.Load(f, cfi.EHFrame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Prog(elf.PT_GNU_EH_FRAME) == nil {
+			continue
+		}
+		f.Sections = nil
+		got, err := cfi.Load(f, cfi.EHFrame)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if len(got.Functions) != len(want.Functions) {
+			t.Errorf("%s: %d functions without section headers, %d with them", path, len(got.Functions), len(want.Functions))
+			continue
+		}
+		for i := range got.Functions {
+			a, b := &got.Functions[i], &want.Functions[i]
+			if a.Begin != b.Begin || a.End != b.End || a.Offset() != b.Offset() {
+				t.Errorf("%s: function %d is %#x-%#x, with section headers %#x-%#x", path, i, a.Begin, a.End, b.Begin, b.End)
+				break
+			}
+		}
+	}
+}
