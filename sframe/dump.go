@@ -31,10 +31,10 @@ func (s *Section) Dump(w io.Writer) error {
 	}
 	fmt.Fprintf(out, "  Header :\n\n    Version: %v\n    Flags: %s\n", s.Version, flags)
 	if s.FixedFP != 0 {
-		fmt.Fprintf(out, "    CFA fixed FP Offset: %d\n", s.FixedFP)
+		fmt.Fprintf(out, "    CFA fixed FP offset: %d\n", s.FixedFP)
 	}
 	if s.FixedRA != 0 {
-		fmt.Fprintf(out, "    CFA fixed RA Offset: %d\n", s.FixedRA)
+		fmt.Fprintf(out, "    CFA fixed RA offset: %d\n", s.FixedRA)
 	}
 	fmt.Fprintf(out, "    Num FDEs: %d\n    Num FREs: %d\n\n  Function Index :\n", len(s.FDEs), s.NumFREs)
 	var buf []FRE

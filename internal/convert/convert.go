@@ -34,6 +34,10 @@ type Options struct {
 // ErrNoCode is returned for files whose CFI describes no code.
 var ErrNoCode = errors.New("the CFI describes no code of this file, so there is nothing to write")
 
+// ErrWrong is returned when the finished result did not pass the check against the
+// CFI: a defect of this program, not of its input.
+var ErrWrong = errors.New("nothing was written, because the result is wrong")
+
 // File converts the file in and writes the result to out, which may be the same.
 // On an error, or when ctx ends, out is as it was.
 func File(ctx context.Context, in, out string, opt Options) (*report.Coverage, error) {
@@ -107,7 +111,7 @@ func File(ctx context.Context, in, out string, opt Options) (*report.Coverage, e
 	}
 	if !opt.NoVerify {
 		if err := check(tmp, table, res.Covered); err != nil {
-			return nil, fmt.Errorf("nothing was written, because the result is wrong: %w", err)
+			return nil, fmt.Errorf("%w: %w", ErrWrong, err)
 		}
 		c.Verified = true
 	}

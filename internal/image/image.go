@@ -1,0 +1,292 @@
+// Package image compares what two versions of an ELF file put into memory: the
+// file before .sframe was added to it, and after.
+package image
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"slices"
+
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/sframe"
+)
+
+// Compare returns an error unless
+//   - every allocated section of before is in after, with the same contents, and
+//     at the same address unless it is one that may move;
+//   - every byte that before loads behind its first page-aligned head is loaded by
+//     after at the same address;
+//   - the dynamic entries are the same, but for those that locate moved sections;
+//   - .sframe is inside a read-only PT_LOAD and exactly under PT_GNU_SFRAME, and
+//     no segments overlap.
+func Compare(before, after *elffile.File) error {
+	moved, err := sections(before, after)
+	if err != nil {
+		return err
+	}
+	if err := dynamic(before, after, moved); err != nil {
+		return err
+	}
+	if err := loads(before, after, moved); err != nil {
+		return err
+	}
+	return segment(after)
+}
+
+// A move is a section's old address range and its new address.
+type move struct{ begin, end, to uint64 }
+
+func sections(before, after *elffile.File) ([]move, error) {
+	var moved []move
+	next := make(map[string]int)
+	for i := range before.Sections {
+		s := &before.Sections[i]
+		if !s.Alloc() || s.Type == sframe.SHTGNUSFrame {
+			continue
+		}
+		// Sections of one name keep their order.
+		n := next[s.Name]
+		next[s.Name]++
+		t := nth(after, s.Name, n)
+		if t == nil {
+			return nil, fmt.Errorf("section %s is gone", s.Name)
+		}
+		if s.Type != t.Type || s.Flags != t.Flags || s.Size != t.Size || s.Addralign != t.Addralign || s.Entsize != t.Entsize {
+			return nil, fmt.Errorf("section %s has another header", s.Name)
+		}
+		if t.Addralign > 1 && t.Addr%t.Addralign != s.Addr%t.Addralign {
+			return nil, fmt.Errorf("section %s is not aligned to %d", s.Name, t.Addralign)
+		}
+		if s.Addr != t.Addr {
+			moved = append(moved, move{s.Addr, s.Addr + s.Size, t.Addr})
+		}
+		if link(before, s) != link(after, t) {
+			return nil, fmt.Errorf("section %s is linked to %q instead of %q", s.Name, link(after, t), link(before, s))
+		}
+		if !s.HasBytes() {
+			continue
+		}
+		off, ok := after.FileOffset(t.Addr, t.Size)
+		if t.Size > 0 && (!ok || off != t.Off) {
+			return nil, fmt.Errorf("section %s is not loaded where its header says", s.Name)
+		}
+		switch elf.SectionType(s.Type) {
+		case elf.SHT_DYNAMIC: // compared by entry
+		case elf.SHT_DYNSYM, elf.SHT_SYMTAB:
+			if err := symbols(before, after, s, t); err != nil {
+				return nil, err
+			}
+		default:
+			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
+				return nil, fmt.Errorf("section %s: %w", s.Name, err)
+			}
+		}
+	}
+	// Tables that are not allocated have to name the same sections, too.
+	for i := range before.Sections {
+		s := &before.Sections[i]
+		if elf.SectionType(s.Type) != elf.SHT_SYMTAB || s.Alloc() {
+			continue
+		}
+		t := nth(after, s.Name, 0)
+		if t == nil || t.Size != s.Size || link(before, s) != link(after, t) {
+			return nil, fmt.Errorf("symbol table %s is not the same", s.Name)
+		}
+		if err := symbols(before, after, s, t); err != nil {
+			return nil, err
+		}
+	}
+	return moved, nil
+}
+
+func nth(f *elffile.File, name string, n int) *elffile.Section {
+	for i := range f.Sections {
+		if f.Sections[i].Name == name {
+			if n == 0 {
+				return &f.Sections[i]
+			}
+			n--
+		}
+	}
+	return nil
+}
+
+func link(f *elffile.File, s *elffile.Section) string {
+	if int(s.Link) < len(f.Sections) {
+		return f.Sections[s.Link].Name
+	}
+	return fmt.Sprint(s.Link)
+}
+
+const chunk = 1 << 20
+
+// same compares n bytes of both files.
+func same(a, b *elffile.File, offA, offB, n uint64) error {
+	for done := uint64(0); done < n; done += chunk {
+		k := min(chunk, n-done)
+		x, err := a.ReadAt("before", offA+done, k)
+		if err != nil {
+			return err
+		}
+		y, err := b.ReadAt("after", offB+done, k)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(x, y) {
+			return fmt.Errorf("contents differ between file offsets %#x and %#x", offA+done, offA+done+k)
+		}
+	}
+	return nil
+}
+
+// symbols compares two symbol tables by the names of the symbols' sections.
+func symbols(before, after *elffile.File, s, t *elffile.Section) error {
+	x, err := before.ReadSection(s)
+	if err != nil {
+		return err
+	}
+	y, err := after.ReadSection(t)
+	if err != nil {
+		return err
+	}
+	o := before.Order
+	for i := 0; i+elffile.SymSize <= len(x); i += elffile.SymSize {
+		a, b := x[i:][:elffile.SymSize], y[i:][:elffile.SymSize]
+		if bytes.Equal(a, b) && o.Uint16(a[6:]) == 0 {
+			continue
+		}
+		p, q := int(o.Uint16(a[6:])), int(o.Uint16(b[6:]))
+		var shift uint64
+		if p > 0 && p < len(before.Sections) {
+			if q >= len(after.Sections) || before.Sections[p].Name != after.Sections[q].Name {
+				return fmt.Errorf("symbol %d of %s is in another section", i/elffile.SymSize, s.Name)
+			}
+			shift = after.Sections[q].Addr - before.Sections[p].Addr
+		} else if p != q {
+			return fmt.Errorf("symbol %d of %s has another section index", i/elffile.SymSize, s.Name)
+		}
+		if !bytes.Equal(a[:6], b[:6]) || o.Uint64(a[8:])+shift != o.Uint64(b[8:]) || !bytes.Equal(a[16:], b[16:]) {
+			return fmt.Errorf("symbol %d of %s is not the same", i/elffile.SymSize, s.Name)
+		}
+	}
+	return nil
+}
+
+func dynamic(before, after *elffile.File, moved []move) error {
+	x, y := before.Prog(elf.PT_DYNAMIC), after.Prog(elf.PT_DYNAMIC)
+	if (x == nil) != (y == nil) {
+		return fmt.Errorf("PT_DYNAMIC: there before %t, after %t", x != nil, y != nil)
+	}
+	if x == nil {
+		return nil
+	}
+	if *x != *y {
+		return fmt.Errorf("PT_DYNAMIC is not the same")
+	}
+	a, err := before.ReadAt("PT_DYNAMIC", x.Off, x.Filesz)
+	if err != nil {
+		return err
+	}
+	b, err := after.ReadAt("PT_DYNAMIC", y.Off, y.Filesz)
+	if err != nil {
+		return err
+	}
+	o := before.Order
+	for ; len(a) >= 16; a, b = a[16:], b[16:] {
+		tag, v, w := o.Uint64(a), o.Uint64(a[8:]), o.Uint64(b[8:])
+		if tag != o.Uint64(b) {
+			return fmt.Errorf("dynamic entry %v has another tag", elf.DynTag(tag))
+		}
+		if v != w && !slices.ContainsFunc(moved, func(m move) bool { return m.begin == v && m.to == w }) {
+			return fmt.Errorf("dynamic entry %v has value %#x instead of %#x", elf.DynTag(tag), w, v)
+		}
+	}
+	return nil
+}
+
+// loads compares the bytes of the segments, but for the head, the moved sections
+// and what is known to change.
+func loads(before, after *elffile.File, moved []move) error {
+	head := before.Phoff + uint64(len(before.Progs))*elffile.ProgSize
+	for _, m := range moved {
+		for i := range before.Sections {
+			if s := &before.Sections[i]; s.Addr == m.begin && s.Alloc() {
+				head = max(head, s.Off+s.Size)
+			}
+		}
+	}
+	type span struct{ begin, end uint64 }
+	skip := []span{{0, head + 64}}
+	for i := range before.Sections {
+		s := &before.Sections[i]
+		switch elf.SectionType(s.Type) {
+		case elf.SHT_DYNAMIC, elf.SHT_DYNSYM, elf.SHT_SYMTAB, sframe.SHTGNUSFrame:
+			skip = append(skip, span{s.Off, s.Off + s.Size})
+		}
+	}
+	slices.SortFunc(skip, func(a, b span) int {
+		if a.begin < b.begin {
+			return -1
+		}
+		return 1
+	})
+	for i := range before.Progs {
+		p := &before.Progs[i]
+		if elf.ProgType(p.Type) != elf.PT_LOAD {
+			continue
+		}
+		at := p.Off
+		for _, s := range append(skip, span{p.Off + p.Filesz, p.Off + p.Filesz}) {
+			if end := min(s.begin, p.Off+p.Filesz); end > at {
+				off, ok := after.FileOffset(p.Vaddr+(at-p.Off), end-at)
+				if !ok {
+					return fmt.Errorf("file offsets %#x to %#x are not loaded any more", at, end)
+				}
+				if err := same(before, after, at, off, end-at); err != nil {
+					return err
+				}
+			}
+			at = max(at, min(s.end, p.Off+p.Filesz))
+		}
+	}
+	return nil
+}
+
+// segment checks where .sframe is.
+func segment(f *elffile.File) error {
+	gnu := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
+	if gnu == nil {
+		return fmt.Errorf("there is no PT_GNU_SFRAME")
+	}
+	inside := false
+	var end uint64
+	for i := range f.Progs {
+		p := &f.Progs[i]
+		if elf.ProgType(p.Type) != elf.PT_LOAD {
+			continue
+		}
+		if p.Vaddr < end {
+			return fmt.Errorf("PT_LOAD at %#x overlaps another one", p.Vaddr)
+		}
+		if p.Align > 1 && p.Off%p.Align != p.Vaddr%p.Align {
+			return fmt.Errorf("PT_LOAD at %#x: offset and address do not agree modulo %#x", p.Vaddr, p.Align)
+		}
+		end = p.Vaddr + p.Memsz
+		if gnu.Vaddr >= p.Vaddr && gnu.Vaddr+gnu.Memsz <= p.Vaddr+p.Filesz {
+			inside = elf.ProgFlag(p.Flags)&(elf.PF_R|elf.PF_W|elf.PF_X) == elf.PF_R && gnu.Off-p.Off == gnu.Vaddr-p.Vaddr
+		}
+	}
+	if !inside {
+		return fmt.Errorf("PT_GNU_SFRAME is not inside a read-only PT_LOAD")
+	}
+	if len(f.Sections) == 0 {
+		return nil
+	}
+	s := f.Section(".sframe")
+	if s == nil || s.Type != sframe.SHTGNUSFrame || s.Flags != uint64(elf.SHF_ALLOC) || s.Addralign != 8 ||
+		s.Addr != gnu.Vaddr || s.Off != gnu.Off || s.Size != gnu.Filesz || gnu.Filesz != gnu.Memsz || s.Addr%8 != 0 {
+		return fmt.Errorf("section .sframe is not exactly under PT_GNU_SFRAME")
+	}
+	return nil
+}
