@@ -21,9 +21,8 @@ type segments struct {
 	i     int    // index of the current row
 	block uint64 // where the current block starts: the FDE, or one repetition
 	last  uint64 // where the FDE before ended
+	limit uint64 // where the code that CFI describes ends
 }
-
-func (s *segments) start() error { return s.function() }
 
 // skip drops the part of the current segment before pc.
 func (s *segments) skip(pc uint64) error {
@@ -61,7 +60,9 @@ func (s *segments) function() error {
 		if s.fde.Start < s.last || s.fde.End() < s.fde.Start {
 			return fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", s.next-1, s.fde.Start)
 		}
-		s.last = s.fde.End()
+		if s.last = s.fde.End(); s.last > s.limit {
+			return fmt.Errorf("FDE %d at %#x, %#x bytes, reaches beyond the code that CFI describes", s.next-1, s.fde.Start, s.fde.Size)
+		}
 		if len(s.fres) == 0 {
 			continue
 		}

@@ -98,7 +98,12 @@ type checker struct {
 
 func (c *checker) run(t *cfi.Table) error {
 	c.vm = machine{order: c.order, pcReg: c.abi.pc}
-	if err := c.segs.start(); err != nil {
+	// An FDE that reaches beyond all code is wrong as a whole, and is not gone
+	// through block by block.
+	if n := len(t.Functions); n > 0 {
+		c.segs.limit = t.Functions[n-1].End
+	}
+	if err := c.segs.function(); err != nil {
 		return err
 	}
 	for i := range t.Functions {
@@ -158,6 +163,9 @@ func (c *checker) compare(begin, end uint64) {
 	case c.fn.Signal():
 		fail("SFrame describes a signal frame as an ordinary one")
 		return
+	case c.segs.fde.KeyB != c.fn.KeyB():
+		fail("signing key B: %t in SFrame, %t in CFI", c.segs.fde.KeyB, c.fn.KeyB())
+		return
 	case e.Outermost != (r.RA.Rule == frame.RuleUndefined):
 		fail("outermost frame: %t in SFrame, %t in CFI", e.Outermost, !e.Outermost)
 		return
@@ -166,9 +174,6 @@ func (c *checker) compare(begin, end uint64) {
 		return
 	case e.Signed != (r.Sign == cfi.Signed) || r.Sign > cfi.Signed:
 		fail("return address signed: %t in SFrame, state %d in CFI", e.Signed, r.Sign)
-		return
-	case e.Signed && c.segs.fde.KeyB != c.fn.KeyB():
-		fail("signing key B: %t in SFrame, %t in CFI", c.segs.fde.KeyB, c.fn.KeyB())
 		return
 	}
 	for pc := begin; pc < end; pc++ {

@@ -1,0 +1,167 @@
+package verify_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/emit"
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+	"cfi2sframe/verify"
+)
+
+const addr = 0x100000 // of the section in these tests
+
+// encode returns the CFI of a fixture and the section made from it.
+func encode(t *testing.T, path string, opt translate.Options) (*cfi.Table, []byte, *translate.Result) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := cfi.Load(f, cfi.Auto)
+	if err != nil {
+		t.Fatal(err)
+	}
+	build, err := emit.NewBuilder(emit.Options{Version: opt.Version, ABI: sframe.AMD64Little})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := translate.Translate(table, opt, build)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := build.Encode(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table, data, res
+}
+
+func check(table *cfi.Table, data []byte) (*verify.Result, error) {
+	s, err := sframe.Decode(data, addr)
+	if err != nil {
+		return nil, err
+	}
+	return verify.Check(table, s)
+}
+
+func fixtures(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("../testdata/bin/amd64/*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no fixtures: %v", err)
+	}
+	return files
+}
+
+// TestEveryBit flips each bit of each section and expects the difference to be
+// seen: as an error, as a mismatch, or as code that is not covered any more.
+func TestEveryBit(t *testing.T) {
+	for _, path := range fixtures(t) {
+		table, data, res := encode(t, path, translate.Options{Version: sframe.V2, Outermost: true})
+		good, err := check(table, data)
+		if err != nil || good.Total > 0 || good.Covered != res.Covered || good.Described != res.Described {
+			t.Fatalf("%s: %+v, error %v; %d of %d bytes were translated", path, good, err, res.Covered, res.Described)
+		}
+		// Nothing is said by the padding of FDEs, nor by the repetition size of
+		// those that do not repeat.
+		silent := make(map[int]bool)
+		fdes, _ := sframe.Decode(data, addr)
+		for i := range fdes.FDEs {
+			fde := 28 + 20*i
+			silent[fde+18], silent[fde+19] = true, true
+			if fdes.FDEs[i].RepSize == 0 {
+				silent[fde+17] = true
+			}
+		}
+		flipped := bytes.Clone(data)
+		for i := range data {
+			for bit := range 8 {
+				flipped[i] = data[i] ^ 1<<bit
+				bad, err := check(table, flipped)
+				seen := err != nil || bad.Total > 0 || bad.Covered != good.Covered
+				if seen == silent[i] && !same(t, data, flipped) {
+					t.Errorf("%s: byte %#x, bit %d of the section: difference seen: %t", filepath.Base(path), i, bit, seen)
+				}
+			}
+			flipped[i] = data[i]
+		}
+	}
+}
+
+// same reports whether two sections say the same: some differences are of no
+// consequence, such as an auxiliary header's length that moves nothing, or a
+// PC-mask FDE's row that no pc reaches.
+func same(t *testing.T, a, b []byte) bool {
+	t.Helper()
+	text := func(data []byte) string {
+		s, err := sframe.Decode(data, addr)
+		if err != nil {
+			return err.Error()
+		}
+		var out strings.Builder
+		if err := s.Dump(&out); err != nil {
+			return err.Error()
+		}
+		return out.String()
+	}
+	return text(a) == text(b)
+}
+
+// TestMismatch checks what is said of the usual mistakes.
+func TestMismatch(t *testing.T) {
+	table, data, _ := encode(t, "../testdata/bin/amd64/prologue", translate.Options{Version: sframe.V2})
+	s, err := sframe.Decode(data, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fres := 28 + 20*len(s.FDEs)
+	for _, tt := range []struct {
+		name   string
+		change func([]byte)
+		want   string
+	}{
+		{"CFA offset", func(b []byte) { b[fres+2] += 8 }, "CFA differs"},
+		{"CFA base", func(b []byte) { b[fres+1] ^= 1 }, "CFA differs"},
+		{"signed RA", func(b []byte) { b[fres+1] |= 0x80 }, "return address signed"},
+		{"fixed RA offset", func(b []byte) { b[6] = 0xf0 }, "fixed offsets"},
+		{"frame pointer flag", func(b []byte) { b[3] |= 2 }, "claims that every function keeps a frame pointer"},
+		{"not sorted", func(b []byte) { b[3] &^= 1 }, "not marked as sorted"},
+		{"start of the first function", func(b []byte) { b[28] -= 4 }, "describes code that CFI does not"},
+	} {
+		b := bytes.Clone(data)
+		tt.change(b)
+		res, err := check(table, b)
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		found := false
+		for _, m := range res.Mismatches {
+			found = found || strings.Contains(m.What, tt.want)
+		}
+		if !found {
+			t.Errorf("%s: mismatches %v, want one that says %q", tt.name, res.Mismatches, tt.want)
+		}
+	}
+}
+
+// TestForeign checks a section against the CFI of another file.
+func TestForeign(t *testing.T) {
+	table, _, _ := encode(t, "../testdata/bin/amd64/prologue", translate.Options{Version: sframe.V2})
+	_, data, _ := encode(t, "../testdata/bin/amd64/cold", translate.Options{Version: sframe.V2})
+	res, err := check(table, data)
+	if err != nil || res.Total == 0 {
+		t.Errorf("%+v, error %v; mismatches were expected", res, err)
+	}
+}
