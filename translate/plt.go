@@ -29,6 +29,11 @@ func (x *translator) varying() {
 		}
 	}
 	x.steps = steps
+	x.spread(steps, begin, end)
+}
+
+// spread adds the step function over [begin, end), as blocks where it repeats.
+func (x *translator) spread(steps []sframe.FRE, begin, end uint64) {
 	rep := period(steps, begin, end)
 	first := begin
 	if rep > 0 {

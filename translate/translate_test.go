@@ -1,0 +1,185 @@
+package translate
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"cfi2sframe/sframe"
+)
+
+// TestEval evaluates the spellings of the values that SFrame can express, and of
+// some that it cannot.
+func TestEval(t *testing.T) {
+	reg := func(n uint64, off int64) value { return value{base: ofReg, reg: n, off: off} }
+	mem := func(n uint64, off int64) value { return value{base: ofReg, reg: n, off: off, deref: true} }
+	cfa := func(off int64) value { return value{base: ofCFA, off: off} }
+	for _, tt := range []struct {
+		name string
+		code []byte
+		on   []value // initial stack
+		want value
+	}{
+		{"breg7 8", []byte{0x77, 8}, nil, reg(7, 8)},
+		{"breg7 -8", []byte{0x77, 0x78}, nil, reg(7, -8)},
+		{"bregx 7 8", []byte{0x92, 7, 8}, nil, reg(7, 8)},
+		{"breg7 0, plus_uconst 200", []byte{0x77, 0, 0x23, 0xc8, 1}, nil, reg(7, 200)},
+		{"breg7 0, lit16, plus", []byte{0x77, 0, 0x40, 0x22}, nil, reg(7, 16)},
+		{"lit16, breg7 0, plus", []byte{0x40, 0x77, 0, 0x22}, nil, reg(7, 16)},
+		{"breg7 24, constu 8, minus", []byte{0x77, 24, 0x10, 8, 0x1c}, nil, reg(7, 16)},
+		{"breg7 0, const1s -8, plus", []byte{0x77, 0, 0x09, 0xf8, 0x22}, nil, reg(7, -8)},
+		{"breg7 0, const2u 300, plus", []byte{0x77, 0, 0x0a, 0x2c, 1, 0x22}, nil, reg(7, 300)},
+		{"breg7 0, const4s -8, plus", []byte{0x77, 0, 0x0d, 0xf8, 0xff, 0xff, 0xff, 0x22}, nil, reg(7, -8)},
+		{"breg7 0, const8u 8, plus", []byte{0x77, 0, 0x0e, 8, 0, 0, 0, 0, 0, 0, 0, 0x22}, nil, reg(7, 8)},
+		{"breg7 0, consts -8, plus", []byte{0x77, 0, 0x11, 0x78, 0x22}, nil, reg(7, -8)},
+		{"breg7 0, lit8, neg, plus", []byte{0x77, 0, 0x38, 0x1f, 0x22}, nil, reg(7, -8)},
+		{"lit2, lit3, shl, breg7 0, plus", []byte{0x32, 0x33, 0x24, 0x77, 0, 0x22}, nil, reg(7, 16)},
+		{"nop, breg7 8, nop", []byte{0x96, 0x77, 8, 0x96}, nil, reg(7, 8)},
+		{"breg6 -8, deref", []byte{0x76, 0x78, 0x06}, nil, mem(6, -8)},
+		{"breg6 -8, deref_size 8", []byte{0x76, 0x78, 0x94, 8}, nil, mem(6, -8)},
+		{"breg6 -8, deref, plus_uconst 0", []byte{0x76, 0x78, 0x06, 0x23, 0}, nil, mem(6, -8)},
+		{"breg6 0, breg7 8, swap, drop", []byte{0x76, 0, 0x77, 8, 0x16, 0x13}, nil, reg(7, 8)},
+		{"breg7 8, dup, drop", []byte{0x77, 8, 0x12, 0x13}, nil, reg(7, 8)},
+		{"breg7 8, lit0, over", []byte{0x77, 8, 0x30, 0x14}, nil, reg(7, 8)},
+		{"breg7 8, lit0, lit0, pick 2", []byte{0x77, 8, 0x30, 0x30, 0x15, 2}, nil, reg(7, 8)},
+		{"breg7 8, lit0, lit1, rot: the top becomes the third", []byte{0x77, 8, 0x30, 0x31, 0x17, 0x13}, nil, reg(7, 8)},
+		{"lit16, minus on the CFA", []byte{0x40, 0x1c}, []value{cfa(0)}, cfa(-16)},
+		{"plus_uconst 8 on the CFA", []byte{0x23, 8}, []value{cfa(0)}, cfa(8)},
+		{"nothing on the CFA", nil, []value{cfa(0)}, cfa(0)},
+
+		{"breg6 0, breg7 0, plus", []byte{0x76, 0, 0x77, 0, 0x22}, nil, value{}},
+		{"breg6 -8, deref, plus_uconst 8", []byte{0x76, 0x78, 0x06, 0x23, 8}, nil, value{}},
+		{"breg6 -8, deref, deref", []byte{0x76, 0x78, 0x06, 0x06}, nil, value{}},
+		{"breg6 -8, deref_size 4", []byte{0x76, 0x78, 0x94, 4}, nil, value{}},
+		{"breg7 0, lit16, and", []byte{0x77, 0, 0x40, 0x1a}, nil, value{}},
+		{"lit0, breg7 0, minus", []byte{0x30, 0x77, 0, 0x1c}, nil, value{}},
+		{"division by zero", []byte{0x31, 0x30, 0x1b}, nil, value{}},
+		{"empty", nil, nil, value{}},
+		{"stack underflow", []byte{0x22}, nil, value{}},
+		{"cut off", []byte{0x0e, 1, 2}, nil, value{}},
+		{"endless LEB128", []byte{0x10, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80}, nil, value{}},
+		{"call_frame_cfa is not allowed", []byte{0x9c}, nil, value{}},
+		{"bra is not known", []byte{0x31, 0x28, 0, 0, 0x77, 8}, nil, value{}},
+	} {
+		e := evaluator{order: binary.LittleEndian, pcReg: noReg}
+		if got := e.eval(tt.code, tt.on...); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestPLTExpression evaluates GNU ld's expression for .plt at every residue.
+func TestPLTExpression(t *testing.T) {
+	// rsp + 8 + (((rip & 15) >= 11) << 3)
+	code := []byte{0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22}
+	e := evaluator{order: binary.LittleEndian, pcReg: 16}
+	for pc := uint64(0x1010); pc < 0x1030; pc++ {
+		want := int64(8)
+		if pc%16 >= 11 {
+			want = 16
+		}
+		e.pc = pc
+		if got := e.eval(code); got != (value{base: ofReg, reg: 7, off: want}) || !e.pcHit {
+			t.Errorf("at %#x: %+v, pc read: %t, want rsp%+d", pc, got, e.pcHit, want)
+		}
+	}
+}
+
+// steps builds a step function from pairs of start and CFA offset.
+func steps(pairs ...int32) (out []sframe.FRE) {
+	for i := 0; i < len(pairs); i += 2 {
+		out = append(out, sframe.FRE{Start: uint32(pairs[i]), CFA: sframe.Rule{Base: sframe.SP, Offset: pairs[i+1]}})
+	}
+	return out
+}
+
+func TestPeriod(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		steps []sframe.FRE
+		size  uint64
+		want  uint64
+	}{
+		{"three entries", steps(0, 8, 11, 16, 16, 8, 27, 16, 32, 8, 43, 16), 48, 16},
+		{"cut off in an entry", steps(0, 8, 11, 16, 16, 8, 27, 16, 32, 8), 40, 16},
+		{"starts inside an entry", steps(0, 16, 5, 8, 16, 16, 21, 8, 32, 16), 37, 16},
+		{"entries of 24 bytes", steps(0, 8, 4, 16, 24, 8, 28, 16), 48, 24},
+		{"one step", steps(0, 8), 64, 0},
+		{"no repetition", steps(0, 8, 11, 16), 40, 0},
+		{"too long a period", steps(0, 8, 11, 16, 300, 8, 311, 16), 600, 0},
+		{"another value the second time", steps(0, 8, 11, 16, 16, 8, 27, 24), 32, 0},
+	} {
+		if got := period(tt.steps, 0x1000, 0x1000+tt.size); got != tt.want {
+			t.Errorf("%s: period %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestSpread checks that plain rows and blocks together say at each pc what the step
+// function says, wherever it starts.
+func TestSpread(t *testing.T) {
+	at := func(pc uint64) int32 {
+		if pc%16 >= 11 {
+			return 16
+		}
+		return 8
+	}
+	for begin := uint64(0x1000); begin < 0x1011; begin++ {
+		for _, size := range []uint64{1, 15, 16, 31, 32, 33, 47, 48, 100} {
+			end := begin + size
+			var fn []sframe.FRE
+			for pc := begin; pc < end; pc++ {
+				if len(fn) == 0 || fn[len(fn)-1].CFA.Offset != at(pc) {
+					fn = append(fn, steps(int32(pc-begin), at(pc))...)
+				}
+			}
+			x := translator{}
+			x.spread(fn, begin, end)
+			pc := begin
+			for _, r := range x.runs {
+				if r.begin != pc {
+					t.Fatalf("%#x-%#x: run at %#x, want it at %#x", begin, end, r.begin, pc)
+				}
+				if r.rep > 0 && (r.rep != 16 || r.begin%16 != 0) {
+					t.Fatalf("%#x-%#x: blocks of %d bytes at %#x", begin, end, r.rep, r.begin)
+				}
+				for ; pc < r.end; pc++ {
+					off := uint32(pc - r.begin)
+					if r.rep > 0 {
+						off = uint32(pc % uint64(r.rep))
+					}
+					var row sframe.FRE
+					for _, e := range x.fres[r.first:r.last] {
+						if e.Start <= off {
+							row = e
+						}
+					}
+					if row.CFA.Offset != at(pc) {
+						t.Fatalf("%#x-%#x: CFA sp%+d at %#x, want sp%+d", begin, end, row.CFA.Offset, pc, at(pc))
+					}
+				}
+			}
+			if pc != end {
+				t.Errorf("%#x-%#x: runs end at %#x", begin, end, pc)
+			}
+		}
+	}
+}
+
+// TestReasons names each reason once, for programs and for people.
+func TestReasons(t *testing.T) {
+	seen := make(map[string]Reason)
+	for _, r := range Reasons() {
+		for _, s := range []string{r.Name(), r.String()} {
+			if s == "" {
+				t.Errorf("reason %d has no name", r)
+			}
+			if other, ok := seen[s]; ok && other != r {
+				t.Errorf("reasons %d and %d are both %q", r, other, s)
+			}
+			seen[s] = r
+		}
+	}
+	if n := len(Reasons()); n != int(Malformed) {
+		t.Errorf("%d reasons, want %d", n, Malformed)
+	}
+}
