@@ -4,6 +4,7 @@ package peer
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 )
 
@@ -37,4 +38,27 @@ func File(t testing.TB, path string) string {
 		Missing(t, path)
 	}
 	return path
+}
+
+// Tool returns a maker of commands that run a program of a Debian suite prepared
+// by scripts/peers, and skips the test without it. The program sees the machine's
+// own files; its libraries are the suite's.
+func Tool(t testing.TB, suite, name string) func(args ...string) *exec.Cmd {
+	t.Helper()
+	root := os.Getenv("CFI2SFRAME_PEERS")
+	if root == "" {
+		root = "/var/cache/cfi2sframe-peers"
+	}
+	root = filepath.Join(root, suite)
+	path, err := filepath.EvalSymlinks(filepath.Join(root, "usr/bin", name))
+	if err != nil {
+		Missing(t, suite+"'s "+name)
+	}
+	loader := filepath.Join(root, "lib64/ld-linux-x86-64.so.2")
+	libs := filepath.Join(root, "usr/lib/x86_64-linux-gnu")
+	return func(args ...string) *exec.Cmd {
+		cmd := exec.Command(loader, append([]string{"--library-path", libs, path}, args...)...)
+		cmd.Env = append(os.Environ(), "LC_ALL=C")
+		return cmd
+	}
 }

@@ -1,0 +1,250 @@
+package convert_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/convert"
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/image"
+	"cfi2sframe/internal/peer"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew; TestObjdump says whether they are right")
+
+const (
+	fixtures = "../../testdata/bin/amd64"
+	goldens  = "../../testdata/golden/amd64"
+)
+
+func fixtureNames(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(fixtures + "/*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no fixtures: %v", err)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, filepath.Base(f))
+	}
+	return names
+}
+
+// run converts a file into a temporary one.
+func run(t *testing.T, path string, opt convert.Options) (string, *report.Coverage) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), filepath.Base(path))
+	opt.Version = sframe.V2
+	c, err := convert.File(context.Background(), path, out, opt)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return out, c
+}
+
+func open(t *testing.T, path string) *elffile.File {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// dump prints the .sframe of a file.
+func dump(t *testing.T, path string) string {
+	t.Helper()
+	f := open(t, path)
+	s := f.Section(".sframe")
+	if s == nil {
+		t.Fatalf("%s has no .sframe", path)
+	}
+	b, err := f.ReadSection(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := sframe.Decode(b, s.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := d.Dump(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// golden returns what is expected of a conversion: every gap, and the section.
+func golden(t *testing.T, out string, c *report.Coverage) string {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "described %d covered %d\n", c.Described, c.Covered)
+	for _, g := range c.Gaps {
+		fmt.Fprintf(&b, "gap %#x-%#x %s+%#x: %s %s %s\n", g.Begin, g.End, g.Function, g.Offset, g.Reason, g.Column, g.Rule)
+	}
+	return b.String() + dump(t, out)
+}
+
+// TestGolden converts the fixtures with and without the optional forms.
+func TestGolden(t *testing.T) {
+	for _, name := range fixtureNames(t) {
+		for _, v := range []struct {
+			suffix string
+			opt    convert.Options
+		}{
+			{"", convert.Options{}},
+			{".errata", convert.Options{PCRel: true, Outermost: true}},
+		} {
+			out, c := run(t, filepath.Join(fixtures, name), v.opt)
+			if !c.Verified {
+				t.Errorf("%s: not verified", name)
+			}
+			got := golden(t, out, c)
+			path := filepath.Join(goldens, name+v.suffix+".txt")
+			if *update {
+				if err := os.MkdirAll(goldens, 0o777); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(got), 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("%s%s differs from %s:\n%s", name, v.suffix, path, firstDifference(got, string(want)))
+			}
+			if err := image.Compare(open(t, filepath.Join(fixtures, name)), open(t, out)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+func firstDifference(got, want string) string {
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range min(len(g), len(w)) {
+		if g[i] != w[i] {
+			return fmt.Sprintf("line %d:\n got %s\nwant %s", i+1, g[i], w[i])
+		}
+	}
+	return fmt.Sprintf("%d lines, want %d", len(g), len(w))
+}
+
+// TestRebuilt assembles and links the fixtures anew and expects the same of them
+// as of the committed ones, but for addresses.
+func TestRebuilt(t *testing.T) {
+	peer.Look(t, "as")
+	peer.Look(t, "ld")
+	dir := t.TempDir()
+	if out, err := exec.Command("../../scripts/fixtures", dir).CombinedOutput(); err != nil {
+		t.Fatalf("scripts/fixtures: %v\n%s", err, out)
+	}
+	for _, name := range fixtureNames(t) {
+		x, cx := run(t, filepath.Join(fixtures, name), convert.Options{})
+		y, cy := run(t, filepath.Join(dir, name), convert.Options{})
+		want, got := relative(golden(t, x, cx)), relative(golden(t, y, cy))
+		if got != want {
+			t.Errorf("%s, built anew, converts to something else:\n%s", name, firstDifference(got, want))
+		}
+	}
+	// Too large to be committed.
+	out, c := run(t, filepath.Join(dir, "bigfunc"), convert.Options{})
+	if len(c.Gaps) > 0 || c.Covered != c.Described {
+		t.Errorf("bigfunc: %d of %d bytes covered, gaps %v", c.Covered, c.Described, c.Gaps)
+	}
+	// The width of start addresses follows from the last row, not from the size:
+	// each function's FREs are that wide, so sizes of the pools differ.
+	if d := dump(t, out); !strings.Contains(d, "size = 65601 bytes") {
+		t.Errorf("bigfunc: the function of 65,601 bytes is missing:\n%s", d)
+	}
+}
+
+var hex = regexp.MustCompile(`0x[0-9a-f]+-0x[0-9a-f]+|pc = 0x[0-9a-f]+|[0-9a-f]{16}`)
+
+// relative takes the addresses off.
+func relative(s string) string { return hex.ReplaceAllString(s, "ADDR") }
+
+// TestObjdump compares our dump with GNU objdump's: 2.44 knows V2 before the
+// errata, 2.47 with them.
+func TestObjdump(t *testing.T) {
+	for _, v := range []struct {
+		suite string
+		opt   convert.Options
+	}{
+		{"trixie", convert.Options{}},
+		{"sid", convert.Options{}},
+		{"sid", convert.Options{PCRel: true}},
+		{"sid", convert.Options{PCRel: true, Outermost: true}},
+	} {
+		t.Run(fmt.Sprintf("%s pcrel=%t outermost=%t", v.suite, v.opt.PCRel, v.opt.Outermost), func(t *testing.T) {
+			objdump, readelf := peer.Tool(t, v.suite, "objdump"), peer.Tool(t, v.suite, "readelf")
+			for _, path := range subjects(t) {
+				out, _ := run(t, path, v.opt)
+				b, err := objdump("--sframe=.sframe", out).CombinedOutput()
+				if err != nil {
+					t.Fatalf("objdump %s: %v\n%s", path, err, b)
+				}
+				_, theirs, ok := strings.Cut(string(b), "Contents of the SFrame section .sframe:\n")
+				if mine := dump(t, out); !ok || strings.TrimRight(theirs, "\n") != strings.TrimRight(mine, "\n") {
+					t.Errorf("%s: objdump prints something else:\n%s", path, firstDifference(mine, theirs))
+				}
+				b, err = readelf("--sframe=.sframe", out).CombinedOutput()
+				if err != nil || bytes.Contains(bytes.ToLower(b), []byte("warning")) {
+					t.Errorf("readelf %s: %v\n%.1000s", path, err, b)
+				}
+			}
+		})
+	}
+}
+
+// TestReadobj has llvm-readobj read the same.
+func TestReadobj(t *testing.T) {
+	readobj := peer.Tool(t, "sid", "llvm-readobj-23")
+	for _, opt := range []convert.Options{{}, {PCRel: true}} {
+		for _, path := range subjects(t) {
+			out, c := run(t, path, opt)
+			b, err := readobj("--sframe", out).CombinedOutput()
+			if err != nil || bytes.Contains(b, []byte("warning:")) || bytes.Contains(b, []byte("error:")) {
+				t.Errorf("llvm-readobj %s: %v\n%.1000s", path, err, b)
+			}
+			if n := bytes.Count(b, []byte("FuncDescEntry [")); n != c.FDEs {
+				t.Errorf("%s: llvm-readobj sees %d FDEs, %d were written", path, n, c.FDEs)
+			}
+			if n := bytes.Count(b, []byte("Frame Row Entry {")); uint64(n) != c.FREs {
+				t.Errorf("%s: llvm-readobj sees %d FREs, %d were written", path, n, c.FREs)
+			}
+		}
+	}
+}
+
+// subjects are the fixtures and programs of the system.
+func subjects(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	for _, name := range fixtureNames(t) {
+		files = append(files, filepath.Join(fixtures, name))
+	}
+	for _, f := range []string{"/bin/ls", "/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"} {
+		if _, err := os.Stat(f); err == nil {
+			files = append(files, f)
+		}
+	}
+	return files
+}
