@@ -29,15 +29,15 @@ import (
 
 // totals are the sums over all files.
 type totals struct {
-	mu                                        sync.Mutex
-	converted, wrong                          int
-	described, covered, outermost             uint64
-	functions, fdes                           int
-	fres, sframe, ehFrame                     uint64
-	refused                                   map[string][]string // by reason
-	gaps                                      map[string]report.Reason
-	overlapped, discarded, empty, malformed   int
-	malformedFiles, overlappedFiles, withGaps []string
+	mu                                      sync.Mutex
+	converted, wrong                        int
+	described, covered, outermost           uint64
+	functions, fdes                         int
+	fres, sframe, ehFrame                   uint64
+	refused                                 map[string][]string // by reason
+	gaps                                    map[string]report.Reason
+	overlapped, discarded, empty, malformed int
+	malformedFiles, overlappedFiles         []string
 }
 
 func main() {
