@@ -1,0 +1,310 @@
+package elfwrite
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/image"
+	"cfi2sframe/sframe"
+)
+
+const fixtures = "../testdata/bin/amd64/"
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(fixtures + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func parse(t *testing.T, b []byte) *elffile.File {
+	t.Helper()
+	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// content is an .sframe that says nothing; this package does not look into it.
+func content(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + 1)
+	}
+	return b
+}
+
+// add plans and writes, and returns the new file.
+func add(t *testing.T, old, section []byte, opt Options) []byte {
+	t.Helper()
+	l, err := Plan(parse(t, old), uint64(len(section)), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
+	if err := os.WriteFile(in, old, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	src, err := os.Open(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	dst, err := os.Create(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dst.Close()
+	if err := l.Write(dst, src, section); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := parse(t, b)
+	s := f.Section(".sframe")
+	if s == nil || s.Addr != l.Addr {
+		t.Fatalf("section .sframe is %+v, the layout says address %#x", s, l.Addr)
+	}
+	if got, err := f.ReadSection(s); err != nil || !bytes.Equal(got, section) {
+		t.Fatalf("contents of .sframe differ, error %v", err)
+	}
+	return b
+}
+
+// setProg changes a program header of a file.
+func setProg(t *testing.T, b []byte, i int, change func(*elf.Prog64)) {
+	t.Helper()
+	f := parse(t, b)
+	p := f.Progs[i]
+	change(&p)
+	var buf bytes.Buffer
+	if err := binary.Write(&buf, f.Order, &p); err != nil {
+		t.Fatal(err)
+	}
+	copy(b[f.Phoff+uint64(i)*elffile.ProgSize:], buf.Bytes())
+}
+
+func progIndex(t *testing.T, f *elffile.File, typ elf.ProgType) int {
+	t.Helper()
+	for i := range f.Progs {
+		if elf.ProgType(f.Progs[i].Type) == typ {
+			return i
+		}
+	}
+	t.Fatalf("no %v", typ)
+	return -1
+}
+
+// TestRepack adds sections of several sizes to every fixture, whose heads have to
+// give way, and compares what is loaded.
+func TestRepack(t *testing.T) {
+	files, err := filepath.Glob(fixtures + "*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no fixtures: %v", err)
+	}
+	for _, path := range files {
+		old := read(t, filepath.Base(path))
+		for _, size := range []int{28, 4096, 100000} {
+			b := add(t, old, content(size), Options{})
+			before, after := parse(t, old), parse(t, b)
+			if err := image.Compare(before, after); err != nil {
+				t.Errorf("%s with %d bytes: %v", path, size, err)
+			}
+			if after.Phoff != before.Phoff {
+				t.Errorf("%s: program headers moved from %#x to %#x", path, before.Phoff, after.Phoff)
+			}
+			buildID(t, path, after)
+			order(t, path, after)
+		}
+	}
+}
+
+// buildID expects the build-id note in the first page of the file.
+func buildID(t *testing.T, path string, f *elffile.File) {
+	t.Helper()
+	s := f.Section(".note.gnu.build-id")
+	if s == nil {
+		t.Errorf("%s has no build-id", path)
+		return
+	}
+	if s.Off+s.Size > 4096 {
+		t.Errorf("%s: build-id at file offset %#x", path, s.Off)
+	}
+	for i := range f.Progs {
+		p := &f.Progs[i]
+		if elf.ProgType(p.Type) == elf.PT_NOTE && p.Off <= s.Off && s.Off+s.Size <= p.Off+p.Filesz && s.Addr-p.Vaddr == s.Off-p.Off {
+			return
+		}
+	}
+	t.Errorf("%s: no PT_NOTE holds the build-id", path)
+}
+
+// order expects the allocated sections' headers in the order of the file, .sframe
+// first of those in the new segment.
+func order(t *testing.T, path string, f *elffile.File) {
+	t.Helper()
+	var last uint64
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.Alloc() && s.HasBytes() {
+			if s.Off < last {
+				t.Errorf("%s: header of %s is out of order", path, s.Name)
+			}
+			last = s.Off
+		}
+	}
+	load := f.Progs[0]
+	for i := range f.Progs {
+		if elf.ProgType(f.Progs[i].Type) == elf.PT_LOAD {
+			load = f.Progs[i]
+		}
+	}
+	if s := f.Section(".sframe"); load.Off != s.Off || load.Vaddr != s.Addr || elf.ProgFlag(load.Flags) != elf.PF_R {
+		t.Errorf("%s: the last PT_LOAD %+v does not begin with .sframe %+v", path, load, s)
+	}
+}
+
+// TestReuse has entries that can be used again.
+func TestReuse(t *testing.T) {
+	old := read(t, "prologue")
+	f := parse(t, old)
+	// PT_GNU_STACK and PT_GNU_RELRO are given up for the test.
+	for _, typ := range []elf.ProgType{elf.PT_NULL, elf.ProgType(sframe.PTGNUSFrame)} {
+		b := bytes.Clone(old)
+		for _, i := range []int{progIndex(t, f, elf.PT_GNU_STACK), progIndex(t, f, elf.PT_GNU_RELRO)} {
+			setProg(t, b, i, func(p *elf.Prog64) { *p = elf.Prog64{Type: uint32(typ)} })
+		}
+		after := parse(t, add(t, b, content(100), Options{}))
+		if len(after.Progs) != len(f.Progs) {
+			t.Errorf("%v: %d program headers, want %d", typ, len(after.Progs), len(f.Progs))
+		}
+		if err := image.Compare(parse(t, b), after); err != nil {
+			t.Errorf("%v: %v", typ, err)
+		}
+		// Nothing had to move.
+		if s := after.Section(".interp"); s.Off != f.Section(".interp").Off {
+			t.Errorf("%v: .interp moved", typ)
+		}
+	}
+}
+
+// TestPayload keeps bytes behind everything at the end.
+func TestPayload(t *testing.T) {
+	payload := []byte("PK\x03\x04 something that finds itself from the end of the file")
+	old := append(read(t, "prologue"), payload...)
+	b := add(t, old, content(1000), Options{})
+	if !bytes.HasSuffix(b, payload) {
+		t.Error("the payload is not at the end")
+	}
+	f := parse(t, b)
+	if end := f.Shoff + uint64(len(f.Sections))*elffile.SectionSize; end != uint64(len(b)-len(payload)) {
+		t.Errorf("section headers end at %#x, the payload starts at %#x", end, len(b)-len(payload))
+	}
+	if err := image.Compare(parse(t, old), f); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestExisting refuses to add a second section, and replaces one when told to.
+func TestExisting(t *testing.T) {
+	old := read(t, "plt")
+	first := add(t, old, content(1000), Options{})
+	if _, err := Plan(parse(t, first), 10, Options{}); !errors.Is(err, ErrExists) {
+		t.Errorf("error %v, want %v", err, ErrExists)
+	}
+	for _, size := range []int{1000, 500, 5000} {
+		b := add(t, first, content(size), Options{Force: true})
+		f := parse(t, b)
+		if err := image.Compare(parse(t, old), f); err != nil {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+		n := 0
+		for i := range f.Sections {
+			if f.Sections[i].Name == ".sframe" {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d bytes: %d sections .sframe", size, n)
+		}
+		if size == 1000 && !bytes.Equal(b, first) {
+			t.Error("the same section again gives another file")
+		}
+	}
+}
+
+// TestRefused says why.
+func TestRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(t *testing.T, b []byte) []byte
+		want   string
+	}{
+		{"relocatable", func(t *testing.T, b []byte) []byte {
+			binary.LittleEndian.PutUint16(b[16:], uint16(elf.ET_REL))
+			return b
+		}, "ELF type ET_REL"},
+		{"overlapping segments", func(t *testing.T, b []byte) []byte {
+			setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Vaddr = 0x10 })
+			return b
+		}, "overlaps the one before it"},
+		{"segment outside the file", func(t *testing.T, b []byte) []byte {
+			setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Off = 1 << 40 })
+			return b
+		}, "do not fit the file"},
+		{"address space used up", func(t *testing.T, b []byte) []byte {
+			setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Memsz = 1<<63 - p.Vaddr + 1 })
+			return b
+		}, "leaves no room"},
+		{"no section headers", func(t *testing.T, b []byte) []byte {
+			copy(b[40:48], make([]byte, 8)) // e_shoff
+			copy(b[60:64], make([]byte, 4)) // e_shnum, e_shstrndx
+			return b
+		}, "without section headers it is not known what may move"},
+		{"no dynamic tags", func(t *testing.T, b []byte) []byte {
+			setProg(t, b, progIndex(t, parse(t, b), elf.PT_DYNAMIC), func(p *elf.Prog64) { p.Type = uint32(elf.PT_NULL) })
+			setProg(t, b, progIndex(t, parse(t, b), elf.PT_NULL), func(p *elf.Prog64) { p.Type = 0x6fffffff })
+			return b
+		}, "cannot be moved"},
+		{"bytes of nobody", func(t *testing.T, b []byte) []byte {
+			// .interp, which comes first, loses its last 4 bytes to no section.
+			f := parse(t, b)
+			for i := range f.Sections {
+				if s := &f.Sections[i]; s.Name == ".interp" {
+					binary.LittleEndian.PutUint64(b[f.Shoff+uint64(i)*elffile.SectionSize+32:], s.Size-4)
+				}
+			}
+			setProg(t, b, progIndex(t, f, elf.PT_INTERP), func(p *elf.Prog64) { p.Filesz -= 4; p.Memsz -= 4 })
+			return b
+		}, "belong to no section"},
+	} {
+		_, err := Plan(parse(t, tt.change(t, read(t, "alloca"))), 1000, Options{})
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+func lastLoad(t *testing.T, b []byte) int {
+	t.Helper()
+	last := -1
+	for i, p := range parse(t, b).Progs {
+		if elf.ProgType(p.Type) == elf.PT_LOAD {
+			last = i
+		}
+	}
+	return last
+}
