@@ -83,15 +83,6 @@ type Malformed struct {
 	Errors []string `json:"errors,omitempty"`
 }
 
-// Coverage percentages count code without a caller as covered: there is nothing
-// to cover.
-func (c *Coverage) percent() float64 {
-	if c.Described == 0 {
-		return 100
-	}
-	return 100 * float64(c.Covered+c.Outermost) / float64(c.Described)
-}
-
 // New sums up a translation.
 func New(f *elffile.File, t *cfi.Table, abi sframe.ABI, res *translate.Result) *Coverage {
 	c := &Coverage{
@@ -201,12 +192,18 @@ func functionNames(f *elffile.File, gaps []translate.Gap) []funcName {
 			for i := sort.Search(len(gaps), func(i int) bool { return gaps[i].End > s.Value }); i < len(gaps); i++ {
 				g := &gaps[i]
 				if g.Function.Begin >= s.Value+size {
-					break
+					break // and so are the gaps that follow
 				}
-				inside := g.Begin >= s.Value && g.Begin-s.Value < size || g.Function.Begin == s.Value
-				better := places[i].table == nil || s.Value > names[i].start || s.Value == names[i].start && s.Size > names[i].size
+				start := s.Value
+				inside := g.Begin >= start && g.Begin-start < size || g.Function.Begin == start
+				if !inside && places[i].table == nil && start > g.Function.Begin && start < g.Function.End {
+					// Unwinders look up the pc before a return address, so the FDE of
+					// a signal trampoline begins before the function.
+					inside, start = true, g.Function.Begin
+				}
+				better := places[i].table == nil || start > names[i].start || start == names[i].start && s.Size > names[i].size
 				if inside && better {
-					places[i], names[i].start, names[i].size = place{table, s.Name}, s.Value, s.Size
+					places[i], names[i].start, names[i].size = place{table, s.Name}, start, s.Size
 				}
 			}
 		})
@@ -234,8 +231,8 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 	for i, s := range c.Sources {
 		p.f("%s%s", []string{" from ", ", "}[min(i, 1)], s.Name)
 	}
-	p.f("\n  %s of %s bytes of code described by CFI are covered (%s), in %s functions and %s rows\n",
-		digits(c.Covered), digits(c.Described), percent(c.percent()), digits(uint64(c.FDEs)), digits(c.FREs))
+	p.f("\n  %s bytes of code described by CFI, %s covered (%s), in %s and %s\n",
+		digits(c.Described), digits(c.Covered), percent(c.Covered, c.Described), plural(c.Functions, "function"), plural(int(c.FREs), "row"))
 	p.f("  .sframe has %s bytes", digits(c.Size))
 	if c.EHFrame > 0 {
 		p.f(", beside %s of .eh_frame and %s of .eh_frame_hdr", digits(c.EHFrame), digits(c.EHHdr))
@@ -310,9 +307,13 @@ func (p *printer) f(format string, args ...any) {
 }
 
 // percent never rounds up to 100.
-func percent(v float64) string {
-	if v < 100 && v > 99.99 {
-		v = 99.99
+func percent(part, whole uint64) string {
+	v := 100.0
+	if whole > 0 {
+		v = 100 * float64(part) / float64(whole)
+	}
+	if part < whole {
+		v = min(v, 99.99)
 	}
 	return fmt.Sprintf("%.2f %%", v)
 }

@@ -1,0 +1,134 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+)
+
+// discard is a Sink for translations that only their report matters of.
+type discard struct{}
+
+func (discard) Add(sframe.FDE, []sframe.FRE) error { return nil }
+
+func coverage(t *testing.T, name string) *Coverage {
+	t.Helper()
+	b, err := os.ReadFile("../testdata/bin/amd64/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := cfi.Load(f, cfi.Auto)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := translate.Translate(table, translate.Options{Version: sframe.V2}, discard{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := New(f, table, sframe.AMD64Little, res)
+	c.File = name
+	return c
+}
+
+// TestGaps expects the functions of the fixtures that are known to have gaps,
+// those that realign the stack first.
+func TestGaps(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		want []string // function, reason, rule
+	}{
+		{"drap3", []string{
+			"realign_r13 drap CFA r13+0", "realign_r13 drap CFA *(rbp-16)", "realign_late drap CFA *(rbp-8)",
+			"realign_r13 fp-rule FP *(rbp+0)",
+		}},
+		{"rbxcfa.so", []string{"cfa-register CFA rbx+56"}},
+		{"rareg.so", []string{"resume cfa-register CFA rcx+8", "resume ra-register RA rcx", "ra-register RA r11"}},
+		{"signal", []string{"restore_rt signal-frame"}},
+		{"undefra", []string{"_start outermost RA u", "fp-undefined FP u"}},
+		{"fprules", []string{"fp_register fp-register FP rbx", "sp_popped sp-rule SP v+8"}},
+		{"bigframe", []string{"offset-range CFA rsp+2147483648"}},
+	} {
+		c := coverage(t, tt.name)
+		var lines []string
+		other := false
+		for _, g := range c.Gaps {
+			lines = append(lines, strings.Join(strings.Fields(g.Function+" "+g.Reason+" "+g.Column+" "+g.Rule), " "))
+			if g.Function == "" || g.End <= g.Begin {
+				t.Errorf("%s: gap %+v", tt.name, g)
+			}
+			if g.Reason == "drap" && other {
+				t.Errorf("%s: a DRAP function comes behind others", tt.name)
+			}
+			other = other || g.Reason != "drap"
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(strings.Join(lines, "\n"), want) {
+				t.Errorf("%s: no gap %q in\n%s", tt.name, want, strings.Join(lines, "\n"))
+			}
+		}
+		var sum uint64
+		for _, r := range c.Reasons {
+			sum += r.Bytes
+		}
+		if c.Covered+sum != c.Described {
+			t.Errorf("%s: %d covered and %d in gaps of %d bytes", tt.name, c.Covered, sum, c.Described)
+		}
+	}
+}
+
+// TestForms checks that both forms say the same.
+func TestForms(t *testing.T) {
+	c := coverage(t, "drap3")
+	var text, short, js bytes.Buffer
+	if err := c.Text(&text, -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Text(&short, 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.JSON(&js); err != nil {
+		t.Fatal(err)
+	}
+	var back Coverage
+	if err := json.Unmarshal(js.Bytes(), &back); err != nil {
+		t.Fatal(err)
+	}
+	if len(back.Gaps) != len(c.Gaps) || back.Described != c.Described || back.ABI != "amd64" {
+		t.Errorf("JSON gives %+v", back)
+	}
+	for _, g := range c.Gaps {
+		if !strings.Contains(text.String(), g.Function) || !strings.Contains(text.String(), "("+g.Column+" "+g.Rule+")") {
+			t.Errorf("text lacks %+v:\n%s", g, text.String())
+		}
+	}
+	if n := strings.Count(short.String(), "\n    0x"); n != 3 || !strings.Contains(short.String(), "gaps more (-v lists them)") {
+		t.Errorf("short text:\n%s", short.String())
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
+		if got := digits(n); got != want {
+			t.Errorf("digits(%d) = %s, want %s", n, got, want)
+		}
+	}
+	for _, tt := range []struct {
+		part, whole uint64
+		want        string
+	}{{0, 0, "100.00 %"}, {1, 1, "100.00 %"}, {999999, 1000000, "99.99 %"}, {1, 4, "25.00 %"}} {
+		if got := percent(tt.part, tt.whole); got != tt.want {
+			t.Errorf("percent(%d, %d) = %s, want %s", tt.part, tt.whole, got, tt.want)
+		}
+	}
+}
