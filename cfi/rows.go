@@ -206,20 +206,13 @@ func (r *Rows) execute(at int, op byte) bool {
 		reg := r.uleb()
 		r.defCFA(at, reg, r.factoredSigned())
 	case frame.DW_CFA_def_cfa_register:
-		// Also behind an expression, where DWARF has no meaning for it but
-		// hand-written code has (libgcrypt): all unwinders take the offset that
-		// was last in force.
 		reg := r.uleb()
-		if r.CFA.Rule == frame.RuleUndefined {
-			r.needRegisterCFA(at)
-		}
+		r.needCFA(at)
 		r.CFA = Rule{Rule: frame.RuleCFA, Reg: reg, Offset: r.CFA.Offset}
 	case frame.DW_CFA_def_cfa_offset:
-		r.needRegisterCFA(at)
-		r.defCFA(at, r.CFA.Reg, int64(r.uleb()))
+		r.setCFAOffset(at, int64(r.uleb()))
 	case frame.DW_CFA_def_cfa_offset_sf:
-		r.needRegisterCFA(at)
-		r.defCFA(at, r.CFA.Reg, r.factoredSigned())
+		r.setCFAOffset(at, r.factoredSigned())
 	case frame.DW_CFA_def_cfa_expression:
 		r.CFA = Rule{Rule: frame.RuleExpression, Offset: r.CFA.Offset, Expression: r.block()}
 
@@ -327,13 +320,26 @@ func (r *Rows) defCFA(at int, reg uint64, offset int64) {
 	r.CFA = Rule{Rule: frame.RuleCFA, Reg: reg, Offset: offset}
 }
 
-// needRegisterCFA fails unless the CFA rule is a register and an offset, the
-// only one that the partial def_cfa instructions can change (DWARF 5, section
-// 6.4.2.2).
-func (r *Rows) needRegisterCFA(at int) {
-	if r.CFA.Rule != frame.RuleCFA {
-		r.fail(at, "part of a CFA rule is changed that is not a register and an offset")
+// needCFA fails unless there is a CFA rule that a part of can be changed. DWARF
+// asks for one of a register and an offset (DWARF 5, section 6.4.2.2), but
+// libgcrypt's assembly and GCC's SVE code change parts of an expression, and all
+// unwinders read that in one way: a new register stands with the offset that was
+// last in force, and a new offset has no effect until a register comes.
+func (r *Rows) needCFA(at int) {
+	if r.CFA.Rule == frame.RuleUndefined {
+		r.fail(at, "part of a CFA rule is changed, but there is none")
 	}
+}
+
+func (r *Rows) setCFAOffset(at int, offset int64) {
+	r.needCFA(at)
+	if old := r.CFA; old.Rule == frame.RuleExpression {
+		r.defCFA(at, 0, offset)
+		old.Offset = r.CFA.Offset
+		r.CFA = old
+		return
+	}
+	r.defCFA(at, r.CFA.Reg, offset)
 }
 
 func (r *Rows) offset(at int, reg uint64, offset int64) {

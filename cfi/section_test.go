@@ -374,6 +374,9 @@ func TestInstructions(t *testing.T) {
 			r.CFA = Rule{Rule: frame.RuleExpression, Offset: 8, Expression: []byte{0x77, 8}}
 		})},
 		{"def_cfa_register after an expression", []byte{0x0e, 24, 0x0f, 2, 0x77, 8, 0x0d, 6}, with(func(r *Rules) { r.CFA = cfa(6, 24) })},
+		{"def_cfa_offset after an expression", []byte{0x0f, 2, 0x77, 8, 0x0e, 24}, with(func(r *Rules) {
+			r.CFA = Rule{Rule: frame.RuleExpression, Offset: 24, Expression: []byte{0x77, 8}}
+		})},
 		{"undefined", []byte{0x07, 16}, with(func(r *Rules) { r.RA = Rule{Rule: frame.RuleUndefined} })},
 		{"same_value", []byte{0x08, 6}, with(func(r *Rules) { r.FP = Rule{Rule: frame.RuleSameVal} })},
 		{"offset", []byte{0x86, 2}, with(func(r *Rules) { r.FP = offset(-16) })},
@@ -488,10 +491,13 @@ func TestMalformed(t *testing.T) {
 		{"huge offset", []byte{0x05, 6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, "too large"},
 		{"set_loc back", []byte{0x44, 0x01, 0, 0x10, 0, 0, 0, 0, 0, 0}, "set_loc goes back"},
 		{"advance past 2^64", []byte{0x41, 0x1d, 255, 255, 255, 255, 255, 255, 255, 255}, "past 2^64"},
-		{"offset behind an expression", []byte{0x0f, 1, 0x30, 0x0e, 8}, "not a register and an offset"},
+		{"no CFA", []byte{0x0a, 0x0e, 8}, "part of a CFA rule is changed, but there is none"},
 	} {
 		w := &writer{target: amd64}
 		cie := w.cie(plainCIE)
+		if tt.name == "no CFA" {
+			cie = w.cie([]byte{1, 0, 1, 0x78, 16})
+		}
 		bad := w.fde(cie, w.abs(textAddr, 0x80), tt.code)
 		w.fde(cie, w.abs(textAddr+0x80, 0x80))
 		table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto)
