@@ -35,8 +35,9 @@ type Builder struct {
 	layout sframe.Layout
 	fdes   []fde
 	fres   []byte
-	num    uint64 // of FREs
-	row    []sframe.FRE
+	num    uint64     // of FREs
+	rows   []row      // of the function at hand
+	from   [][2]uint8 // of each row and type: the type before it that costs least
 }
 
 // An fde is what is known of a function before the section's address is.
@@ -52,108 +53,214 @@ func NewBuilder(opt Options) (*Builder, error) {
 	if !ok {
 		return nil, fmt.Errorf("%v cannot be written", opt.Version)
 	}
-	order := opt.ABI.Order()
-	if order == nil {
-		return nil, fmt.Errorf("%v cannot be written", opt.ABI)
+	if !slices.Contains(l.ABIs, opt.ABI) {
+		return nil, fmt.Errorf("%v does not know the ABI %v", opt.Version, opt.ABI)
 	}
-	return &Builder{opt: opt, order: order, layout: l}, nil
+	if opt.PCRel && l.Flags&sframe.FDEFuncStartPCRel == 0 {
+		return nil, fmt.Errorf("%v has no start addresses relative to their own field", opt.Version)
+	}
+	return &Builder{opt: opt, order: opt.ABI.Order(), layout: l}, nil
 }
 
 // Add adds a function. Its FREs are sorted by start address, and the first one
 // starts at 0. Neither argument is kept. Functions may come in any order.
+//
+// It becomes several FDEs where the version limits the number of rows, or where
+// that is smaller than one FDE of the flexible type.
 func (b *Builder) Add(d sframe.FDE, fres []sframe.FRE) error {
 	if len(b.fres) > math.MaxUint32 {
 		return fmt.Errorf("FREs of more than 2^32 bytes: %v has no room for them", b.opt.Version)
 	}
-	b.row = merge(b.row[:0], fres)
-	fres = b.row
-	f := fde{FDE: d, off: uint32(len(b.fres)), num: uint32(len(fres))}
-	switch last := fres[len(fres)-1].Start; {
-	case last <= math.MaxUint8:
-		f.typ = sframe.Addr1
-	case last <= math.MaxUint16:
-		f.typ = sframe.Addr2
-	default:
-		f.typ = sframe.Addr4
+	b.rows = merge(b.rows[:0], fres)
+	if err := b.encodeRows(); err != nil {
+		return fmt.Errorf("function at %#x: %w", d.Start, err)
 	}
-	for i := range fres {
-		if err := b.encodeFRE(f.typ, &fres[i]); err != nil {
-			return fmt.Errorf("function at %#x: %w", d.Start, err)
-		}
+	for first := 0; first < len(b.rows); {
+		last, flexible := b.part(first)
+		b.add(d, first, last, flexible)
+		first = last
 	}
-	b.fdes = append(b.fdes, f)
-	b.num += uint64(f.num)
 	return nil
 }
 
 // merge appends to out the rows that differ from the one before them.
-func merge(out, rows []sframe.FRE) []sframe.FRE {
-	for i := range rows {
-		if n := len(out); n == 0 || !sframe.SameRow(&out[n-1], &rows[i]) {
-			out = append(out, rows[i])
+func merge(out []row, fres []sframe.FRE) []row {
+	for i := range fres {
+		if n := len(out); n == 0 || !sframe.SameRow(&out[n-1].FRE, &fres[i]) {
+			out = append(out, row{FRE: fres[i]})
 		}
 	}
 	return out
 }
 
-// encodeFRE appends a row of a default FDE (section "SFrame FRE").
-func (b *Builder) encodeFRE(typ sframe.FREType, e *sframe.FRE) error {
-	b.fres = b.putUint(b.fres, uint64(e.Start), typ.Size())
-	if e.Outermost {
-		b.fres = append(b.fres, 0)
-		return nil
+// A row is an FRE with its forms: as data words of a default and of a flexible
+// FDE, as far as it has them.
+type row struct {
+	sframe.FRE
+	forms    [2]sframe.Words
+	has      [2]bool
+	size     [2]int // in bytes, without the start address
+	flexible bool   // of the two, the one chosen
+}
+
+// encodeRows finds the forms of the rows, and chooses for each the type of its FDE.
+func (b *Builder) encodeRows() error {
+	mixed := false
+	for i := range b.rows {
+		r := &b.rows[i]
+		r.forms[0], r.has[0] = b.opt.Version.Default(b.opt.ABI, &r.FRE)
+		mixed = mixed || !r.has[0]
 	}
-	var words [3]int32
-	count := 0
-	word := func(r sframe.Rule) error {
-		if r.Base != sframe.CFA || !r.Deref {
-			return fmt.Errorf("rule %v is not a slot at an offset from the CFA", r)
+	for i := range b.rows {
+		r := &b.rows[i]
+		r.size[0] = 1 + r.forms[0].Count<<logSize(&r.forms[0])
+		if !mixed {
+			continue
 		}
-		words[count] = r.Offset
-		count++
-		return nil
-	}
-	info := byte(0)
-	switch {
-	case e.CFA.Base == sframe.SP && !e.CFA.Deref:
-		info = sframe.FREInfoSP
-	case e.CFA.Base == sframe.FP && !e.CFA.Deref:
-	default:
-		return fmt.Errorf("CFA rule %v is not based on SP or FP", e.CFA)
-	}
-	words[0], count = e.CFA.Offset, 1
-	if e.RA.Base != sframe.None {
-		if err := word(e.RA); err != nil {
-			return err
-		}
-	}
-	if e.FP.Base != sframe.None {
-		if b.opt.ABI.FixedRA() == 0 && e.RA.Base == sframe.None {
-			return fmt.Errorf("FP without RA has no form")
-		}
-		if err := word(e.FP); err != nil {
-			return err
+		r.forms[1], r.has[1] = b.opt.Version.Flexible(b.opt.ABI, &r.FRE)
+		r.size[1] = 1 + r.forms[1].Count<<logSize(&r.forms[1])
+		if !r.has[0] && !r.has[1] {
+			return fmt.Errorf("row with CFA %v, RA %v, FP %v has no form in %v", r.CFA, r.RA, r.FP, b.opt.Version)
 		}
 	}
-	logSize := 0
-	for _, w := range words[:count] {
-		switch {
-		case w == int32(int8(w)):
-		case w == int32(int16(w)):
-			logSize = max(logSize, 1)
-		default:
-			logSize = 2
-		}
-	}
-	info |= byte(count)<<sframe.FREInfoCount | byte(logSize)<<sframe.FREInfoSize
-	if e.Signed {
-		info |= sframe.FREInfoMangledRA
-	}
-	b.fres = append(b.fres, info)
-	for _, w := range words[:count] {
-		b.fres = b.putUint(b.fres, uint64(w), 1<<logSize)
+	if mixed {
+		b.chooseTypes()
 	}
 	return nil
+}
+
+// chooseTypes makes the whole as small as it can be: each change of type from one
+// row to the next costs an FDE.
+func (b *Builder) chooseTypes() {
+	const none = math.MaxInt / 2
+	cost := [2]int{}
+	change := b.layout.FDESize + b.layout.AttrSize
+	b.from = b.from[:0]
+	for i := range b.rows {
+		r := &b.rows[i]
+		var next [2]int
+		var from [2]uint8
+		for t := range 2 {
+			from[t] = uint8(t)
+			next[t] = cost[t]
+			if i > 0 && cost[1-t]+change < next[t] {
+				next[t], from[t] = cost[1-t]+change, uint8(1-t)
+			}
+			if next[t] += r.size[t]; !r.has[t] {
+				next[t] = none
+			}
+		}
+		cost = next
+		b.from = append(b.from, from)
+	}
+	t := uint8(0)
+	if cost[1] < cost[0] {
+		t = 1
+	}
+	for i := len(b.rows) - 1; i >= 0; i-- {
+		b.rows[i].flexible = t == 1
+		t = b.from[i][t]
+	}
+}
+
+// part returns the end of the rows from first on that one FDE can hold, and its type.
+func (b *Builder) part(first int) (last int, flexible bool) {
+	flexible = b.rows[first].flexible
+	for last = first; last < len(b.rows); last++ {
+		if b.rows[last].flexible != flexible || uint64(last-first) == uint64(b.layout.MaxFREs) {
+			break
+		}
+	}
+	return last, flexible
+}
+
+// add adds the part of the function d that the rows from first to last describe.
+func (b *Builder) add(d sframe.FDE, first, last int, flexible bool) {
+	rows := b.rows[first:last]
+	base := rows[0].Start
+	end := d.Size
+	if last < len(b.rows) {
+		end = b.rows[last].Start
+	}
+	f := fde{FDE: d, off: uint32(len(b.fres)), num: uint32(len(rows))}
+	f.Start, f.Size, f.Flexible = d.Start+uint64(base), end-base, flexible
+	switch start := rows[len(rows)-1].Start - base; {
+	case start <= math.MaxUint8:
+		f.typ = sframe.Addr1
+	case start <= math.MaxUint16:
+		f.typ = sframe.Addr2
+	default:
+		f.typ = sframe.Addr4
+	}
+	if b.layout.AttrSize > 0 {
+		b.fres = b.order.AppendUint16(b.fres, uint16(f.num))
+		fdeType := byte(sframe.FDETypeDefault)
+		if flexible {
+			fdeType = sframe.FDETypeFlexible
+		}
+		b.fres = append(b.fres, f.info(), fdeType, f.RepSize)
+	}
+	for i := range rows {
+		b.encodeFRE(f.typ, &rows[i], base)
+	}
+	b.fdes = append(b.fdes, f)
+	b.num += uint64(f.num)
+}
+
+// info returns the FDE info word.
+func (f *fde) info() byte {
+	info := byte(f.typ)
+	if f.PCMask {
+		info |= sframe.FDEInfoPCMask
+	}
+	if f.KeyB {
+		info |= sframe.FDEInfoKeyB
+	}
+	if f.Signal {
+		info |= sframe.FDEInfoSignal
+	}
+	return info
+}
+
+// encodeFRE appends a row (section "SFrame FRE"). Start addresses count from base.
+func (b *Builder) encodeFRE(typ sframe.FREType, r *row, base uint32) {
+	w := &r.forms[0]
+	if r.flexible {
+		w = &r.forms[1]
+	}
+	size := logSize(w)
+	info := byte(w.Count)<<sframe.FREInfoCount | byte(size)<<sframe.FREInfoSize
+	if w.SP {
+		info |= sframe.FREInfoSP
+	}
+	if r.Signed && !r.Outermost {
+		info |= sframe.FREInfoMangledRA
+	}
+	b.fres = b.putUint(b.fres, uint64(r.Start-base), typ.Size())
+	b.fres = append(b.fres, info)
+	for _, v := range w.Word[:w.Count] {
+		b.fres = b.putUint(b.fres, uint64(v), 1<<size)
+	}
+}
+
+// logSize returns the binary logarithm of the size in bytes that all words fit.
+func logSize(w *sframe.Words) int {
+	size := 0
+	for i, v := range w.Word[:w.Count] {
+		lo, hi := int32(math.MinInt8), int32(math.MaxInt8)
+		lo2, hi2 := int32(math.MinInt16), int32(math.MaxInt16)
+		if w.Unsigned[i] {
+			lo, hi, lo2, hi2 = 0, math.MaxUint8, 0, math.MaxUint16
+		}
+		switch {
+		case lo <= v && v <= hi:
+		case lo2 <= v && v <= hi2:
+			size = max(size, 1)
+		default:
+			return 2
+		}
+	}
+	return size
 }
 
 // putUint appends the low size bytes of v.
@@ -196,8 +303,8 @@ func (b *Builder) Encode(addr uint64) ([]byte, error) {
 	if !slices.IsSortedFunc(b.fdes, byStart) {
 		slices.SortFunc(b.fdes, byStart)
 	}
-	flags := sframe.FDESorted
-	if b.opt.PCRel {
+	flags, pcrel := sframe.FDESorted, b.opt.PCRel || b.layout.PCRel
+	if pcrel {
 		flags |= sframe.FDEFuncStartPCRel
 	}
 	o := b.order
@@ -213,25 +320,27 @@ func (b *Builder) Encode(addr uint64) ([]byte, error) {
 	for i := range b.fdes {
 		d := &b.fdes[i]
 		from := addr
-		if b.opt.PCRel {
+		if pcrel {
 			from += uint64(len(out))
 		}
-		start := int64(d.Start - from)
-		if start != int64(int32(start)) {
-			return nil, fmt.Errorf("function at %#x is more than 2 GiB away from .sframe at %#x", d.Start, addr)
+		start := d.Start - from
+		if b.layout.StartSize == 8 {
+			out = o.AppendUint64(out, start)
+		} else if s := int64(start); s == int64(int32(s)) {
+			out = o.AppendUint32(out, uint32(start))
+		} else {
+			return nil, fmt.Errorf("function at %#x is more than 2 GiB away from .sframe at %#x; format 3 has no such limit", d.Start, addr)
 		}
-		out = o.AppendUint32(out, uint32(start))
 		out = o.AppendUint32(out, d.Size)
 		out = o.AppendUint32(out, d.off)
+		if b.layout.AttrSize > 0 {
+			continue // the rest is before the FREs
+		}
 		out = o.AppendUint32(out, d.num)
-		info := byte(d.typ)
-		if d.RepSize > 0 {
-			info |= sframe.FDEInfoPCMask
+		out = append(out, d.info())
+		if b.layout.RepSize {
+			out = append(out, d.RepSize, 0, 0)
 		}
-		if d.KeyB {
-			info |= sframe.FDEInfoKeyB
-		}
-		out = append(out, info, d.RepSize, 0, 0)
 	}
 	return append(out, b.fres...), nil
 }

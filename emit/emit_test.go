@@ -38,7 +38,7 @@ func TestBytes(t *testing.T) {
 		}
 	}
 	// The second function first: Encode sorts.
-	add(sframe.FDE{Start: 0x2020, Size: 0x40, RepSize: 16}, sp(0, 8), sp(11, 16))
+	add(sframe.FDE{Start: 0x2020, Size: 0x40, PCMask: true, RepSize: 16}, sp(0, 8), sp(11, 16))
 	add(sframe.FDE{Start: 0x1000, Size: 0x200}, sp(0, 8), sp(1, 8), fp(4, 16, -16), sframe.FRE{Start: 0x1ff, Outermost: true})
 	got, err := b.Encode(0x10000)
 	if err != nil {
@@ -157,9 +157,9 @@ func TestErrors(t *testing.T) {
 		row  sframe.FRE
 		want string
 	}{
-		{reg, "CFA rule r10+0 is not based on SP or FP"},
-		{drap, "CFA rule *(fp-8) is not based on SP or FP"},
-		{saved, "rule r3+0 is not a slot"},
+		{reg, "row with CFA r10+0, RA u, FP u has no form in SFRAME_VERSION_2"},
+		{drap, "CFA *(fp-8)"},
+		{saved, "FP r3+0"},
 	} {
 		err := build(t, Options{}).Add(sframe.FDE{Start: 0x1000, Size: 16}, []sframe.FRE{tt.row})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -3,6 +3,7 @@ package sframe
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 )
@@ -29,9 +30,10 @@ type Section struct {
 	NumFREs uint32 // as the header says; Decode has checked it
 	FDEs    []FDE
 
-	order binary.ByteOrder
-	data  []byte
-	fres  []freList // of each FDE
+	layout Layout
+	order  binary.ByteOrder
+	data   []byte
+	fres   []freList // of each FDE
 }
 
 // A freList is where a function's FREs are.
@@ -62,6 +64,7 @@ func Decode(data []byte, addr uint64) (*Section, error) {
 	if !ok {
 		return nil, errorf(2, "version %d is not known", data[2])
 	}
+	s.layout = l
 	if bad := s.Flags &^ l.Flags; bad != 0 {
 		return nil, errorf(3, "flags %#x are not defined in %v", uint8(bad), s.Version)
 	}
@@ -69,8 +72,11 @@ func Decode(data []byte, addr uint64) (*Section, error) {
 		return nil, errorf(0, "%d bytes are too few for a header of %d", len(data), l.HeaderSize)
 	}
 	s.ABI, s.FixedFP, s.FixedRA = ABI(data[4]), int8(data[5]), int8(data[6])
-	if _, ok := abis[s.ABI]; !ok {
-		return nil, errorf(4, "ABI %d is not known", data[4])
+	if !slices.Contains(l.ABIs, s.ABI) {
+		return nil, errorf(4, "ABI %d is not known in %v", data[4], s.Version)
+	}
+	if o := abis[s.ABI].order; o != s.order {
+		return nil, errorf(0, "byte order is %v, but that of ABI %v is %v", s.order, s.ABI, o)
 	}
 	u32 := func(off int) uint64 { return uint64(s.order.Uint32(data[off:])) }
 	numFDEs, freLen := u32(8), u32(16)
@@ -116,33 +122,61 @@ func compareStart(a, b FDE) int {
 	return 0
 }
 
-// decodeFDE reads the i-th FDE, at off.
+// decodeFDE reads the i-th FDE, at off. The FRE sub-section is at freOff.
 func (s *Section) decodeFDE(i, off, freOff int, addr uint64) error {
 	b, d, l := s.data[off:], &s.FDEs[i], &s.fres[i]
-	d.Start = addr + uint64(int64(int32(s.order.Uint32(b))))
+	if s.layout.StartSize == 8 {
+		d.Start = s.order.Uint64(b)
+	} else {
+		d.Start = uint64(int64(int32(s.order.Uint32(b))))
+	}
+	d.Start += addr
 	if s.Flags&FDEFuncStartPCRel != 0 {
 		d.Start += uint64(off)
+	} else if s.layout.PCRel {
+		return errorf(3, "flag %#x is missing, without which %v has no meaning", uint8(FDEFuncStartPCRel), s.Version)
 	}
-	d.Size = s.order.Uint32(b[4:])
-	first := uint64(s.order.Uint32(b[8:]))
-	l.num = s.order.Uint32(b[12:])
-	info := b[16]
-	l.typ = FREType(info & FDEInfoFREType)
-	if l.typ > Addr4 {
-		return errorf(off+16, "FRE type %d of an FDE; 0, 1 or 2 was expected", l.typ)
+	b = b[s.layout.StartSize:]
+	d.Size = s.order.Uint32(b)
+	first, left := uint64(s.order.Uint32(b[4:])), uint64(len(s.data)-freOff)
+	info, fdeType, rep, at := byte(0), byte(0), byte(0), off
+	if n := uint64(s.layout.AttrSize); n > 0 {
+		// The attribute stands before the FREs.
+		if first > left || left-first < n {
+			return errorf(off, "attribute at %#x of the FRE sub-section does not fit its %d bytes", first, left)
+		}
+		at = freOff + int(first)
+		a := s.data[at:]
+		l.num, info, fdeType, rep = uint32(s.order.Uint16(a)), a[2], a[3], a[4]
+		first += n
+	} else {
+		l.num, info = s.order.Uint32(b[8:]), b[12]
+		if s.layout.RepSize {
+			rep = b[13]
+		}
 	}
-	if info&^(FDEInfoFREType|FDEInfoPCMask|FDEInfoKeyB) != 0 {
-		return errorf(off+16, "info word %#02x of an FDE has undefined bits set", info)
+	known := byte(FDEInfoFREType | FDEInfoPCMask | FDEInfoKeyB)
+	if s.layout.Signal {
+		known |= FDEInfoSignal
 	}
-	d.KeyB = info&FDEInfoKeyB != 0
-	if info&FDEInfoPCMask != 0 {
-		if d.RepSize = b[17]; d.RepSize == 0 {
-			return errorf(off+17, "PC-mask FDE has repetition size 0")
+	if info&^known != 0 {
+		return errorf(at, "info word %#02x of an FDE has undefined bits set", info)
+	}
+	if l.typ = FREType(info & FDEInfoFREType); l.typ > Addr4 {
+		return errorf(at, "FRE type %d of an FDE; 0, 1 or 2 was expected", l.typ)
+	}
+	if fdeType != FDETypeDefault && fdeType != FDETypeFlexible {
+		return errorf(at, "type %d of an FDE; 0 or 1 was expected", fdeType)
+	}
+	d.KeyB, d.Signal, d.Flexible = info&FDEInfoKeyB != 0, info&FDEInfoSignal != 0, fdeType == FDETypeFlexible
+	if d.PCMask = info&FDEInfoPCMask != 0; d.PCMask {
+		if d.RepSize = rep; rep == 0 && s.layout.RepSize {
+			return errorf(at, "PC-mask FDE has repetition size 0")
 		}
 	}
 	// An FRE takes a start address and an info byte at least.
-	if left := uint64(len(s.data) - freOff); first > left || uint64(l.num) > (left-first)/uint64(l.typ.Size()+1) {
-		return errorf(off+8, "%d FREs at %#x of the FRE sub-section do not fit its %d bytes", l.num, first, left)
+	if first > left || uint64(l.num) > (left-first)/uint64(l.typ.Size()+1) {
+		return errorf(off, "%d FREs at %#x of the FRE sub-section do not fit its %d bytes", l.num, first, left)
 	}
 	l.off = freOff + int(first)
 	return nil
@@ -156,6 +190,9 @@ func (s *Section) FREs(i int, buf []FRE) ([]FRE, error) {
 		limit = uint32(d.RepSize)
 	}
 	off, width := l.off, l.typ.Size()
+	if l.num == 0 && s.layout.Outermost && !d.Flexible {
+		return append(buf, FRE{Outermost: true}), nil // for the whole of it
+	}
 	for n := range l.num {
 		if len(s.data)-off < width+1 {
 			return buf, errorf(off, "section ends inside an FRE")
@@ -175,7 +212,7 @@ func (s *Section) FREs(i int, buf []FRE) ([]FRE, error) {
 		if n > 0 && e.Start <= buf[len(buf)-1].Start {
 			return buf, errorf(off, "FRE starts at %#x, not behind the one before it", e.Start)
 		}
-		size, err := s.decodeRow(off+width, &e)
+		size, err := s.decodeRow(off+width, d.Flexible, &e)
 		if err != nil {
 			return buf, err
 		}
@@ -187,50 +224,127 @@ func (s *Section) FREs(i int, buf []FRE) ([]FRE, error) {
 
 // decodeRow reads the info word at off and its data words, and returns their
 // size in bytes.
-func (s *Section) decodeRow(off int, e *FRE) (int, error) {
+func (s *Section) decodeRow(off int, flexible bool, e *FRE) (int, error) {
 	info := s.data[off]
 	count, logSize := int(info>>FREInfoCount&0xf), info>>FREInfoSize&3
 	if logSize > 2 {
 		return 0, errorf(off, "FRE info word %#02x has data words of size 3; 0, 1 or 2 was expected", info)
 	}
-	size := 1 << logSize
-	total := 1 + count*size
+	w := words{section: s, off: off + 1, size: 1 << logSize, left: count}
+	total := 1 + count*w.size
 	if len(s.data)-off < total {
 		return 0, errorf(off, "section ends inside an FRE")
 	}
 	e.Signed = info&FREInfoMangledRA != 0
-	if count == 0 {
+	ok := true
+	switch {
+	case count == 0:
 		e.Outermost = true
-		return total, nil
-	}
-	base := FP
-	if info&FREInfoSP != 0 {
-		base = SP
-	}
-	word := func(i int) int32 {
-		b := s.data[off+1+i*size:]
-		switch size {
-		case 1:
-			return int32(int8(b[0]))
-		case 2:
-			return int32(int16(s.order.Uint16(b)))
+	case flexible:
+		ok = s.flexibleRow(&w, e)
+	default:
+		base := FP
+		if info&FREInfoSP != 0 {
+			base = SP
 		}
-		return int32(s.order.Uint32(b))
+		ok = s.defaultRow(&w, base, e)
 	}
-	e.CFA = Rule{Base: base, Offset: word(0)}
-	next := 1
-	if s.FixedRA == 0 && next < count {
-		e.RA = Rule{Base: CFA, Offset: word(next), Deref: true}
-		next++
-	}
-	if next < count {
-		e.FP = Rule{Base: CFA, Offset: word(next), Deref: true}
-		next++
-	}
-	if next < count {
-		return 0, errorf(off, "FRE has %d data words; %d at most were expected", count, next)
+	if !ok || w.left != 0 {
+		return 0, errorf(off, "%d data words of an FRE make no row of this ABI and FDE type", count)
 	}
 	return total, nil
+}
+
+// words are the data words of one row, which are taken one by one.
+type words struct {
+	section *Section
+	off     int
+	size    int // of each, in bytes
+	left    int
+}
+
+// unsigned returns the next word as it is, and whether there is one.
+func (w *words) unsigned() (uint32, bool) {
+	if w.left == 0 {
+		return 0, false
+	}
+	b := w.section.data[w.off:]
+	w.off += w.size
+	w.left--
+	switch w.size {
+	case 1:
+		return uint32(b[0]), true
+	case 2:
+		return uint32(w.section.order.Uint16(b)), true
+	}
+	return w.section.order.Uint32(b), true
+}
+
+// signed returns the next word sign-extended.
+func (w *words) signed() (int32, bool) {
+	v, ok := w.unsigned()
+	shift := 32 - 8*w.size
+	return int32(v<<shift) >> shift, ok
+}
+
+// defaultRow reads the words of a default FDE: CFA [RA] [FP], RA where the ABI
+// tracks it.
+func (s *Section) defaultRow(w *words, base Base, e *FRE) bool {
+	i := abis[s.ABI]
+	v, _ := w.signed()
+	offset, ok := s.ABI.decodeCFA(v)
+	e.CFA = Rule{Base: base, Offset: offset}
+	slot := func() Rule {
+		v, more := w.signed()
+		switch {
+		case !more:
+			return Rule{}
+		case i.padRA && s.layout.RegWords && v&1 != 0:
+			if v < 0 || v>>1 > math.MaxUint16 {
+				ok = false
+			}
+			return Rule{Base: Register, Reg: uint16(v >> 1)}
+		}
+		return Rule{Base: CFA, Offset: v, Deref: true}
+	}
+	if s.FixedRA == 0 {
+		if e.RA = slot(); i.padRA && e.RA == (Rule{Base: CFA, Deref: true}) {
+			e.RA = Rule{}
+		}
+	}
+	e.FP = slot()
+	return ok
+}
+
+// flexibleRow reads the words of a flexible FDE: CFA [RA [FP]], each a control
+// word and an offset word.
+func (s *Section) flexibleRow(w *words, e *FRE) bool {
+	ok := true
+	rule := func() Rule {
+		c, more := w.unsigned()
+		if !more || c == 0 {
+			return Rule{}
+		}
+		offset, more := w.signed()
+		r := Rule{Base: CFA, Offset: offset, Deref: c&ControlDeref != 0}
+		if c&ControlReg != 0 {
+			r.Base, r.Reg = Register, uint16(c>>ControlRegShift)
+		}
+		if !more || c>>ControlRegShift > math.MaxUint16 || c&(1<<ControlRegShift-1)&^(ControlReg|ControlDeref) != 0 ||
+			c&ControlReg == 0 && c>>ControlRegShift != 0 {
+			ok = false
+		}
+		return r
+	}
+	e.CFA = rule()
+	if e.CFA.Base != Register {
+		return false
+	}
+	var fits bool
+	e.CFA.Offset, fits = s.ABI.decodeCFA(e.CFA.Offset)
+	e.RA = rule()
+	e.FP = rule()
+	return ok && fits
 }
 
 // Find returns the index of the FDE that describes pc, or -1. The FDEs must be

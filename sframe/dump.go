@@ -49,7 +49,7 @@ func (s *Section) Dump(w io.Writer) error {
 			fmt.Fprint(out, ", pauth = B key")
 		}
 		mark, base := "   ", d.Start
-		if d.RepSize > 0 {
+		if d.PCMask {
 			mark, base = "[m]", 0
 		}
 		fmt.Fprintf(out, "\n    STARTPC%s      CFA       FP        RA           \n", mark)

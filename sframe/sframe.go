@@ -16,6 +16,7 @@ package sframe
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 )
 
 // Magic is the first field of a section, in the byte order of its ABI (section
@@ -32,7 +33,9 @@ const (
 type Version uint8
 
 const (
-	V2 Version = 2
+	V1 Version = 1 // binutils 2.40
+	V2 Version = 2 // binutils 2.41, with errata 1 in 2.45
+	V3 Version = 3 // binutils 2.46
 )
 
 func (v Version) String() string { return fmt.Sprintf("SFRAME_VERSION_%d", uint8(v)) }
@@ -40,15 +43,37 @@ func (v Version) String() string { return fmt.Sprintf("SFRAME_VERSION_%d", uint8
 // A Layout says how a version's records are laid out and what they can say.
 // Sizes are in bytes.
 type Layout struct {
-	HeaderSize int   // without the auxiliary header
-	FDESize    int   // of a function descriptor
-	Flags      Flags // the version defines
-	Signal     bool  // FDEs can mark signal frames
-	Flexible   bool  // rules may use any register, dereferenced or not
+	HeaderSize int // without the auxiliary header
+	FDESize    int // of a function descriptor; in V3 of its index entry
+	AttrSize   int // of the attribute before a function's FREs, or 0
+	StartSize  int // of the start address in a function descriptor
+	Flags      Flags
+	MaxFREs    uint32 // of one function
+	ABIs       []ABI
+
+	PCRel     bool // start addresses always count from their own field
+	RepSize   bool // PC-mask FDEs give the size of their blocks
+	Signal    bool // FDEs can mark signal frames
+	Flexible  bool // FDEs of the flexible type: rules may use any register, dereferenced or not
+	Outermost bool // rows without data words mean that there is no caller, for every reader of the version
+	RegWords  bool // s390x: a data word with its lowest bit set is a register number
 }
 
 var layouts = map[Version]Layout{
-	V2: {HeaderSize: 28, FDESize: 20, Flags: FDESorted | FramePointer | FDEFuncStartPCRel},
+	V1: {
+		HeaderSize: 28, FDESize: 17, StartSize: 4, MaxFREs: math.MaxUint32, Flags: FDESorted | FramePointer,
+		ABIs: []ABI{AArch64Big, AArch64Little, AMD64Little},
+	},
+	V2: {
+		HeaderSize: 28, FDESize: 20, StartSize: 4, MaxFREs: math.MaxUint32, Flags: FDESorted | FramePointer | FDEFuncStartPCRel,
+		ABIs:    []ABI{AArch64Big, AArch64Little, AMD64Little, S390XBig},
+		RepSize: true, RegWords: true,
+	},
+	V3: {
+		HeaderSize: 28, FDESize: 16, AttrSize: 5, StartSize: 8, MaxFREs: math.MaxUint16, Flags: FDESorted | FDEFuncStartPCRel,
+		ABIs:  []ABI{AArch64Big, AArch64Little, AMD64Little, S390XBig},
+		PCRel: true, RepSize: true, Signal: true, Flexible: true, Outermost: true,
+	},
 }
 
 // Layout returns the version's layout, and whether the version is known.
@@ -80,11 +105,19 @@ const (
 type abiInfo struct {
 	name    string
 	order   Order
-	fixedRA int8 // offset in bytes of the RA slot from the CFA; 0: RA is tracked row by row
+	fixedRA int8   // offset in bytes of the RA slot from the CFA; 0: RA is tracked row by row
+	sp, fp  uint16 // DWARF register numbers, which flexible FDEs use
+	// A data word of the CFA's offset is (offset - cfaBias) / cfaScale.
+	cfaBias, cfaScale int32
+	// Data words are CFA, RA, FP. An FP without an RA has a word 0 in RA's place.
+	padRA bool
 }
 
 var abis = map[ABI]abiInfo{
-	AMD64Little: {name: "amd64", order: binary.LittleEndian, fixedRA: -8},
+	AArch64Big:    {name: "aarch64_be", order: binary.BigEndian, sp: 31, fp: 29, cfaScale: 1},
+	AArch64Little: {name: "aarch64", order: binary.LittleEndian, sp: 31, fp: 29, cfaScale: 1},
+	AMD64Little:   {name: "amd64", order: binary.LittleEndian, fixedRA: -8, sp: 7, fp: 6, cfaScale: 1},
+	S390XBig:      {name: "s390x", order: binary.BigEndian, sp: 15, fp: 11, cfaBias: 160, cfaScale: 8, padRA: true},
 }
 
 func (a ABI) String() string {
@@ -127,6 +160,22 @@ const (
 	FDEInfoFREType = 0x0f
 	FDEInfoPCMask  = 1 << 4
 	FDEInfoKeyB    = 1 << 5
+	FDEInfoSignal  = 1 << 7 // V3
+)
+
+// FDE types of V3, in the second info byte of the attribute.
+const (
+	FDETypeMask     = 0x1f
+	FDETypeDefault  = 0
+	FDETypeFlexible = 1
+)
+
+// Bits of the control word that comes before each offset word in flexible FDEs. A
+// control word of zero means that there is no rule, and no offset word follows.
+const (
+	ControlReg      = 1 << 0 // the register in the bits from ControlRegShift on is the base, not the CFA
+	ControlDeref    = 1 << 1 // the value is in memory there
+	ControlRegShift = 3
 )
 
 // Bits of the FRE info word (section "The SFrame FRE Info Word").
@@ -193,10 +242,16 @@ func SameRow(a, b *FRE) bool {
 type FDE struct {
 	Start uint64 // address of the first byte
 	Size  uint32 // in bytes
-	// RepSize is the size in bytes of the repeated block of a PC-mask FDE, whose
-	// FREs are looked up by pc modulo RepSize. Zero for other FDEs.
+	// PCMask is the PC type: the FREs are looked up by pc modulo RepSize, the size
+	// in bytes of a repeated block. V1 has no RepSize; it is zero there, and for
+	// other FDEs.
+	PCMask  bool
 	RepSize uint8
 	KeyB    bool // return addresses are signed with key B (AArch64)
+	Signal  bool // signal frame (V3)
+	// Flexible is the type of a decoded FDE (V3). For one that is to be encoded
+	// it follows from the rows.
+	Flexible bool
 }
 
 // End returns the address behind the last byte.

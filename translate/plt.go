@@ -34,7 +34,11 @@ func (x *translator) varying() {
 
 // spread adds the step function over [begin, end), as blocks where it repeats.
 func (x *translator) spread(steps []sframe.FRE, begin, end uint64) {
-	rep := period(steps, begin, end)
+	rep := uint64(0)
+	if x.layout.RepSize {
+		// Without it, readers do not agree on which rows hold.
+		rep = period(steps, begin, end)
+	}
 	first := begin
 	if rep > 0 {
 		// SFrame takes pc itself modulo the size of the block.

@@ -14,12 +14,14 @@ const (
 	RARegister           // the return address is in a register
 	RAOffset             // the return address is saved, but not where the ABI has it
 	RARule               // the return address has another rule
+	RASigned             // the return address is signed in a way that is not SP's
 	FPRegister           // FP is saved in a register
 	FPRule               // FP has another rule that is no slot at an offset from the CFA
+	FPWithoutRA          // FP is saved and the return address is not
 	FPUndefined          // FP is lost
 	SPRule               // SP has a rule of its own, and it is not the CFA
 	SignalFrame          // the function is a signal frame
-	OffsetRange          // an offset does not fit 32 bits
+	OffsetRange          // an offset does not fit 32 bits, or the ABI's scale
 	TooLarge             // the function has 4 GiB or more
 	Outermost            // the return address is undefined: there is no caller
 	Malformed            // the CFI is malformed
@@ -34,12 +36,14 @@ var reasons = [...]struct{ name, text string }{
 	RARegister:    {"ra-register", "return address in a register"},
 	RAOffset:      {"ra-offset", "return address not at the ABI's place"},
 	RARule:        {"ra-rule", "return address by another rule"},
+	RASigned:      {"ra-signed", "return address signed with more than SP"},
 	FPRegister:    {"fp-register", "frame pointer saved in a register"},
 	FPRule:        {"fp-rule", "frame pointer by another rule"},
+	FPWithoutRA:   {"fp-without-ra", "frame pointer saved, but not the return address"},
 	FPUndefined:   {"fp-undefined", "frame pointer undefined"},
 	SPRule:        {"sp-rule", "stack pointer is not the CFA"},
 	SignalFrame:   {"signal-frame", "signal frame"},
-	OffsetRange:   {"offset-range", "offset over 32 bits"},
+	OffsetRange:   {"offset-range", "offset over 32 bits or off the ABI's scale"},
 	TooLarge:      {"too-large", "function of 4 GiB or more"},
 	Outermost:     {"outermost", "outermost frame (undefined return address)"},
 	Malformed:     {"malformed", "malformed CFI"},

@@ -18,13 +18,19 @@ type abi struct {
 	id         sframe.ABI
 	sp, fp, ra uint64
 	pc         uint64 // register that stands for pc in expressions, or noReg
-	fixedRA    int64  // where RA is saved, from the CFA
-	names      []string
+	fixedRA    int64  // where RA is always saved, from the CFA; 0: it is not always
+	spFromCFA  int64  // the caller's SP
+	// savesSP says that SP may have save rules: they say where the caller's SP is
+	// saved, which is spFromCFA by definition.
+	savesSP bool
+	names   []string
 }
 
 // abis are the ABIs by machine and byte order.
 var abis = map[elf.Machine]map[binary.ByteOrder]*abi{
-	elf.EM_X86_64: {binary.LittleEndian: &amd64},
+	elf.EM_X86_64:  {binary.LittleEndian: &amd64},
+	elf.EM_AARCH64: {binary.LittleEndian: &aarch64, binary.BigEndian: &aarch64BE},
+	elf.EM_S390:    {binary.BigEndian: &s390x},
 }
 
 // ABIOf returns the SFrame ABI of a machine and byte order.
@@ -81,6 +87,7 @@ type Result struct {
 	Functions int    // CFI functions
 	Described uint64 // code they describe
 	Covered   uint64 // code that SFrame describes
+	Topmost   uint64 // of that, by rules on other registers than SP and FP, which hold in the topmost frame only
 	Gaps      []Gap  // by address; adjacent rows with the same rule are one gap
 }
 
@@ -129,6 +136,7 @@ type run struct {
 	begin, end  uint64
 	first, last int // its rows in fres
 	rep         uint8
+	topmost     uint64 // bytes for which registers other than SP and FP are needed
 }
 
 func (x *translator) function(fn *cfi.Function) error {
@@ -155,11 +163,12 @@ func (x *translator) function(fn *cfi.Function) error {
 // commit hands the function at hand over.
 func (x *translator) commit() error {
 	for _, r := range x.runs {
-		d := sframe.FDE{Start: r.begin, Size: uint32(r.end - r.begin), RepSize: r.rep, KeyB: x.fn.KeyB()}
+		d := sframe.FDE{Start: r.begin, Size: uint32(r.end - r.begin), PCMask: r.rep > 0, RepSize: r.rep, KeyB: x.fn.KeyB(), Signal: x.fn.Signal()}
 		if err := x.sink.Add(d, x.fres[r.first:r.last]); err != nil {
 			return err
 		}
 		x.res.Covered += r.end - r.begin
+		x.res.Topmost += r.topmost
 	}
 	drap := false
 	for i := range x.gaps {
@@ -202,6 +211,9 @@ func (x *translator) add(begin, end uint64, e sframe.FRE) {
 	}
 	r := &x.runs[len(x.runs)-1]
 	e.Start = uint32(begin - r.begin)
+	if e.CFA.Base == sframe.Register || e.RA.Base == sframe.Register || e.FP.Base == sframe.Register {
+		r.topmost += end - begin
+	}
 	x.fres = append(x.fres, e)
 	r.end, r.last = end, len(x.fres)
 }
@@ -277,73 +289,163 @@ func (x *translator) register(rule *cfi.Rule, reg uint64, cfa value) value {
 func (x *translator) forms(cfa value) (e sframe.FRE, g Gap) {
 	r, a := &x.rows, x.abi
 	if r.RA.Rule == frame.RuleUndefined {
-		if x.opt.Outermost {
+		if x.layout.Outermost || x.opt.Outermost {
 			return sframe.FRE{Outermost: true}, Gap{}
 		}
 		return e, Gap{Reason: Outermost, Column: ColumnRA, Rule: r.RA}
 	}
+	if r.Sign > cfi.Signed {
+		return e, Gap{Reason: RASigned}
+	}
+	e.Signed = r.Sign == cfi.Signed
+	ra := x.register(&r.RA, x.fn.RAReg(), cfa)
+	if a.fixedRA != 0 && ra == (value{base: ofReg, reg: x.fn.RAReg()}) {
+		ra = value{} // there is no register that it could have stayed in
+	}
+	fp := x.register(&r.FP, a.fp, cfa)
+	// Each rule on its own has to have a form, and then the row as a whole.
 	var reason Reason
-	if e.CFA, reason = x.cfaForm(cfa); reason != 0 {
+	if e.CFA, reason = x.cfaRule(cfa); reason != 0 {
 		return e, Gap{Reason: reason, Column: ColumnCFA, Rule: r.CFA}
 	}
-	if e.RA, reason = x.raForm(x.register(&r.RA, x.fn.RAReg(), cfa)); reason != 0 {
+	if e.RA, reason = x.raRule(ra); reason != 0 {
 		return e, Gap{Reason: reason, Column: ColumnRA, Rule: r.RA}
 	}
-	if e.FP, reason = x.fpForm(x.register(&r.FP, a.fp, cfa)); reason != 0 {
+	if e.FP, reason = x.fpRule(fp); reason != 0 {
 		return e, Gap{Reason: reason, Column: ColumnFP, Rule: r.FP}
 	}
-	if r.SP.Rule != frame.RuleArchitectural {
-		if v := x.register(&r.SP, a.sp, cfa); v != cfa && v != (value{base: ofCFA}) {
-			return e, Gap{Reason: SPRule, Column: ColumnSP, Rule: r.SP}
+	if !x.spImplied(cfa) {
+		return e, Gap{Reason: SPRule, Column: ColumnSP, Rule: r.SP}
+	}
+	if _, ok := x.opt.Version.Default(a.id, &e); ok {
+		return e, Gap{}
+	}
+	if _, ok := x.opt.Version.Flexible(a.id, &e); ok {
+		return e, Gap{}
+	}
+	return e, x.whyNot(&e)
+}
+
+// spImplied reports whether the caller's SP is what SFrame implies.
+func (x *translator) spImplied(cfa value) bool {
+	r := &x.rows.SP
+	switch r.Rule {
+	case frame.RuleArchitectural:
+		return true
+	case frame.RuleOffset, frame.RuleRegister, frame.RuleSameVal:
+		if x.abi.savesSP {
+			return true
 		}
 	}
-	return e, Gap{}
+	v := x.register(r, x.abi.sp, cfa)
+	if x.abi.spFromCFA == 0 && v == cfa {
+		return true
+	}
+	return v == value{base: ofCFA, off: x.abi.spFromCFA}
 }
 
-func fits(off int64) bool { return off == int64(int32(off)) }
-
-func (x *translator) cfaForm(v value) (sframe.Rule, Reason) {
+// rule returns the SFrame rule for a value, and whether its numbers fit.
+func (x *translator) rule(v value) (sframe.Rule, bool) {
+	r := sframe.Rule{Offset: int32(v.off), Deref: v.deref}
 	switch {
-	case v.base == undefined:
-		return sframe.Rule{}, CFAMissing
-	case v.base == ofReg && v.deref && v.reg == x.abi.fp:
-		return sframe.Rule{}, DRAP
-	case v.base != ofReg || v.deref:
-		return sframe.Rule{}, CFAExpression
-	case v.reg != x.abi.sp && v.reg != x.abi.fp:
-		return sframe.Rule{}, CFARegister
-	case !fits(v.off):
-		return sframe.Rule{}, OffsetRange
+	case v.base == ofCFA:
+		r.Base = sframe.CFA
 	case v.reg == x.abi.sp:
-		return sframe.Rule{Base: sframe.SP, Offset: int32(v.off)}, 0
+		r.Base = sframe.SP
+	case v.reg == x.abi.fp:
+		r.Base = sframe.FP
+	default:
+		r.Base, r.Reg = sframe.Register, uint16(v.reg)
 	}
-	return sframe.Rule{Base: sframe.FP, Offset: int32(v.off)}, 0
+	return r, v.off == int64(r.Offset) && (r.Base != sframe.Register || v.reg <= math.MaxUint16)
 }
 
-func (x *translator) raForm(v value) (sframe.Rule, Reason) {
+func (x *translator) cfaRule(v value) (sframe.Rule, Reason) {
+	switch v.base {
+	case undefined:
+		return sframe.Rule{}, CFAMissing
+	case ofReg:
+		if r, ok := x.rule(v); ok {
+			return r, 0
+		}
+		return sframe.Rule{}, OffsetRange
+	}
+	return sframe.Rule{}, CFAExpression
+}
+
+func (x *translator) raRule(v value) (sframe.Rule, Reason) {
 	switch {
-	case v == value{base: ofCFA, off: x.abi.fixedRA, deref: true}:
+	case x.abi.fixedRA != 0 && v == value{base: ofCFA, off: x.abi.fixedRA, deref: true}:
 		return sframe.Rule{}, 0
-	case v.base == ofReg && !v.deref && v.off == 0 && v.reg != x.abi.ra:
-		return sframe.Rule{}, RARegister
-	case v.base == ofCFA && v.deref:
-		return sframe.Rule{}, RAOffset
+	case x.abi.fixedRA == 0 && v == value{base: ofReg, reg: x.abi.ra}:
+		return sframe.Rule{}, 0
+	case v.base != ofCFA && v.base != ofReg:
+		return sframe.Rule{}, RARule
 	}
-	return sframe.Rule{}, RARule
+	if r, ok := x.rule(v); ok {
+		return r, 0
+	}
+	return sframe.Rule{}, OffsetRange
 }
 
-func (x *translator) fpForm(v value) (sframe.Rule, Reason) {
+func (x *translator) fpRule(v value) (sframe.Rule, Reason) {
 	switch {
 	case v == value{base: ofReg, reg: x.abi.fp}:
 		return sframe.Rule{}, 0
 	case v.base == undefined:
 		return sframe.Rule{}, FPUndefined
-	case v.base == ofReg && !v.deref && v.off == 0:
-		return sframe.Rule{}, FPRegister
-	case v.base != ofCFA || !v.deref:
+	case v.base != ofCFA && v.base != ofReg:
 		return sframe.Rule{}, FPRule
-	case !fits(v.off):
-		return sframe.Rule{}, OffsetRange
 	}
-	return sframe.Rule{Base: sframe.CFA, Offset: int32(v.off), Deref: true}, 0
+	if r, ok := x.rule(v); ok {
+		return r, 0
+	}
+	return sframe.Rule{}, OffsetRange
+}
+
+// whyNot names the rule for which the row has no form in this version, although
+// each of its rules can be written down.
+func (x *translator) whyNot(e *sframe.FRE) Gap {
+	r := &x.rows
+	isReg := func(v sframe.Rule) bool { return v.Base != sframe.CFA && !v.Deref && v.Offset == 0 }
+	slot := func(v sframe.Rule) bool { return v.Base == sframe.None || v.Base == sframe.CFA && v.Deref }
+	cfa := Gap{Column: ColumnCFA, Rule: r.CFA}
+	switch {
+	case e.CFA.Deref && e.CFA.Base == sframe.FP:
+		cfa.Reason = DRAP
+		return cfa
+	case e.CFA.Deref:
+		cfa.Reason = CFAExpression
+		return cfa
+	case e.CFA.Base == sframe.Register:
+		cfa.Reason = CFARegister
+		return cfa
+	}
+	if _, ok := x.abi.id.EncodeCFA(e.CFA.Offset); !ok {
+		cfa.Reason = OffsetRange
+		return cfa
+	}
+	ra, fp := Gap{Column: ColumnRA, Rule: r.RA}, Gap{Column: ColumnFP, Rule: r.FP}
+	switch {
+	case e.RA.Base != sframe.None && isReg(e.RA):
+		ra.Reason = RARegister
+	case e.RA.Base != sframe.None && (slot(e.RA) && x.abi.fixedRA != 0):
+		ra.Reason = RAOffset
+	case !slot(e.RA):
+		ra.Reason = RARule
+	}
+	if ra.Reason != 0 {
+		return ra
+	}
+	switch {
+	case e.FP.Base != sframe.None && isReg(e.FP):
+		fp.Reason = FPRegister
+	case !slot(e.FP):
+		fp.Reason = FPRule
+	case e.FP.Base != sframe.None && e.RA.Base == sframe.None && x.abi.fixedRA == 0:
+		fp.Reason = FPWithoutRA
+	default:
+		fp.Reason = FPRule
+	}
+	return fp
 }

@@ -132,7 +132,7 @@ func TestSpread(t *testing.T) {
 					fn = append(fn, steps(int32(pc-begin), at(pc))...)
 				}
 			}
-			x := translator{}
+			x := translator{layout: sframe.Layout{RepSize: true}}
 			x.spread(fn, begin, end)
 			pc := begin
 			for _, r := range x.runs {

@@ -37,7 +37,7 @@ func (s *segments) skip(pc uint64) error {
 func (s *segments) advance() error {
 	s.i++
 	if s.i == len(s.fres) {
-		if s.fde.RepSize > 0 {
+		if s.fde.PCMask {
 			if s.block += uint64(s.fde.RepSize); s.block < s.fde.End() {
 				s.i = 0
 				return s.set()
@@ -67,7 +67,10 @@ func (s *segments) function() error {
 			continue
 		}
 		s.block, s.i = s.fde.Start, 0
-		if rep := uint64(s.fde.RepSize); rep > 0 && s.block%rep != 0 {
+		if s.fde.PCMask && s.fde.RepSize == 0 {
+			return fmt.Errorf("PC-mask FDE %d at %#x has no repetition size: readers do not agree on what its rows hold for", s.next-1, s.fde.Start)
+		}
+		if rep := uint64(s.fde.RepSize); s.fde.PCMask && s.block%rep != 0 {
 			return fmt.Errorf("PC-mask FDE %d at %#x does not start on a multiple of its %d bytes", s.next-1, s.fde.Start, rep)
 		}
 		return s.set()
@@ -80,7 +83,7 @@ func (s *segments) set() error {
 	s.fre = s.fres[s.i]
 	s.begin = s.block + uint64(s.fre.Start)
 	s.end = s.fde.End()
-	if s.fde.RepSize > 0 {
+	if s.fde.PCMask {
 		s.end = min(s.end, s.block+uint64(s.fde.RepSize))
 	}
 	if s.i+1 < len(s.fres) {

@@ -12,6 +12,7 @@
 package verify
 
 import (
+	"debug/elf"
 	"encoding/binary"
 	"fmt"
 
@@ -52,21 +53,31 @@ func (r *Result) mismatch(begin, end uint64, format string, args ...any) {
 // An abi holds what this check knows of an ABI: DWARF register numbers, and what
 // the format document fixes.
 type abi struct {
-	name       string
-	sp, fp, pc uint64
-	fixedRA    int8 // bytes from the CFA
+	machine        elf.Machine
+	big            bool // byte order
+	sp, fp, ra, pc uint64
+	fixedRA        int8  // bytes from the CFA; 0 if rows say where RA is
+	caller         int64 // the caller's SP, in bytes from the CFA
+	// spSaved says that a rule for SP tells where it is saved, and that its value is
+	// that of caller all the same.
+	spSaved bool
 }
 
+const noReg = ^uint64(0)
+
 var abis = map[sframe.ABI]abi{
-	sframe.AMD64Little: {name: "amd64", sp: 7, fp: 6, pc: 16, fixedRA: -8},
+	sframe.AMD64Little:   {machine: elf.EM_X86_64, sp: 7, fp: 6, ra: noReg, pc: 16, fixedRA: -8},
+	sframe.AArch64Little: {machine: elf.EM_AARCH64, sp: 31, fp: 29, ra: 30, pc: 32},
+	sframe.AArch64Big:    {machine: elf.EM_AARCH64, big: true, sp: 31, fp: 29, ra: 30, pc: 32},
+	sframe.S390XBig:      {machine: elf.EM_S390, big: true, sp: 15, fp: 11, ra: 14, pc: noReg, caller: -160, spSaved: true},
 }
 
 // Check compares the section with the CFI over every pc that either describes.
 // An error means that the section cannot be read to its end.
 func Check(t *cfi.Table, s *sframe.Section) (*Result, error) {
 	a, ok := abis[s.ABI]
-	if !ok {
-		return nil, fmt.Errorf("ABI %v is not supported", s.ABI)
+	if big := t.Order == binary.BigEndian; !ok || a.machine != t.Machine || a.big != big {
+		return nil, fmt.Errorf("ABI %v is not that of machine %v, %v", s.ABI, t.Machine, t.Order)
 	}
 	res := new(Result)
 	if s.FixedRA != a.fixedRA || s.FixedFP != 0 {
@@ -160,8 +171,8 @@ func (c *checker) compare(begin, end uint64) {
 	e, r := &c.segs.fre, &c.rows
 	fail := func(format string, args ...any) { c.res.mismatch(begin, end, format, args...) }
 	switch {
-	case c.fn.Signal():
-		fail("SFrame describes a signal frame as an ordinary one")
+	case c.segs.fde.Signal != c.fn.Signal():
+		fail("signal frame: %t in SFrame, %t in CFI", c.segs.fde.Signal, c.fn.Signal())
 		return
 	case c.segs.fde.KeyB != c.fn.KeyB():
 		fail("signing key B: %t in SFrame, %t in CFI", c.segs.fde.KeyB, c.fn.KeyB())
@@ -226,18 +237,29 @@ func (c *checker) byCFI() (f frameState, err error) {
 	if f.ra, err = c.value(&r.RA, f.cfa, c.vm.reg(c.fn.RAReg())); err != nil {
 		return f, fmt.Errorf("return address: %w", err)
 	}
-	if r.RA.Rule == frame.RuleArchitectural && c.abi.fixedRA != 0 {
-		return f, fmt.Errorf("return address: CFI gives no rule")
+	if (r.RA.Rule == frame.RuleArchitectural || r.RA.Rule == frame.RuleSameVal) && c.abi.fixedRA != 0 {
+		return f, fmt.Errorf("return address: CFI says that it is in no place")
 	}
 	if f.fp, err = c.value(&r.FP, f.cfa, c.vm.reg(c.abi.fp)); err != nil {
 		return f, fmt.Errorf("frame pointer: %w", err)
 	}
-	if r.SP.Rule == frame.RuleArchitectural {
-		f.sp = f.cfa
+	if c.implied(r.SP.Rule) {
+		f.sp = f.cfa + uint64(c.abi.caller)
 	} else if f.sp, err = c.value(&r.SP, f.cfa, c.vm.reg(c.abi.sp)); err != nil {
 		return f, fmt.Errorf("stack pointer: %w", err)
 	}
 	return f, nil
+}
+
+// implied reports whether the caller's SP follows from the CFA under such a rule.
+func (c *checker) implied(kind frame.Rule) bool {
+	switch kind {
+	case frame.RuleArchitectural:
+		return true
+	case frame.RuleOffset, frame.RuleRegister, frame.RuleSameVal:
+		return c.abi.spSaved
+	}
+	return false
 }
 
 // value evaluates a register's rule; same is the register's own value.
@@ -264,15 +286,19 @@ func (c *checker) value(rule *cfi.Rule, cfa, same uint64) (uint64, error) {
 func (c *checker) bySFrame() (f frameState) {
 	e := &c.segs.fre
 	f.cfa = c.rule(e.CFA, 0)
-	f.ra = c.vm.load(f.cfa + uint64(int64(c.segs.sec.FixedRA)))
-	if e.RA.Base != sframe.None {
+	switch {
+	case e.RA.Base != sframe.None:
 		f.ra = c.rule(e.RA, f.cfa)
+	case c.segs.sec.FixedRA != 0:
+		f.ra = c.vm.load(f.cfa + uint64(int64(c.segs.sec.FixedRA)))
+	default:
+		f.ra = c.vm.reg(c.abi.ra)
 	}
 	f.fp = c.vm.reg(c.abi.fp)
 	if e.FP.Base != sframe.None {
 		f.fp = c.rule(e.FP, f.cfa)
 	}
-	f.sp = f.cfa
+	f.sp = f.cfa + uint64(c.abi.caller)
 	return f
 }
 

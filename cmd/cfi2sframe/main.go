@@ -75,7 +75,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags := pflag.NewFlagSet("cfi2sframe", pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.SortFlags = false
-	format := flags.Int("format", int(sframe.V2), "SFrame version to write; 2 is the only one so far")
+	format := flags.Int("format", int(sframe.V2), "SFrame version to write: 1, 2 or 3")
 	source := flags.String("source", cfi.Auto.String(), "where the CFI comes from: auto, eh_frame or debug_frame")
 	flags.StringVarP(&s.output, "output", "o", "", "write the result to `FILE`")
 	flags.BoolVar(&s.inPlace, "in-place", false, "replace each FILE by its result")
@@ -99,10 +99,13 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 		fmt.Fprintln(stdout, "cfi2sframe", buildVersion())
 		return nil, errDone
 	}
-	if *format != int(sframe.V2) {
-		return nil, fmt.Errorf("--format %d is not supported; 2 was expected", *format)
+	if *format < int(sframe.V1) || *format > int(sframe.V3) {
+		return nil, fmt.Errorf("--format %d is not known; 1, 2 or 3 was expected", *format)
 	}
 	s.Version = sframe.Version(*format)
+	if s.Version == sframe.V1 && (s.PCRel || s.Outermost) {
+		return nil, errors.New("--pcrel and --outermost are for format 2; format 1 has nothing like it, and format 3 always does so")
+	}
 	var err error
 	if s.Source, err = cfi.ParseSource(*source); err != nil {
 		return nil, fmt.Errorf("--source: %w", err)

@@ -73,7 +73,7 @@ func rows(s *sframe.Section) ([]row, error) {
 			return nil, err
 		}
 		step := uint64(d.Size)
-		if d.RepSize > 0 {
+		if d.PCMask {
 			step = uint64(d.RepSize)
 		}
 		for block := d.Start; block < d.End(); block += step {
