@@ -48,35 +48,74 @@ func (s *Section) Dump(w io.Writer) error {
 		if d.KeyB {
 			fmt.Fprint(out, ", pauth = B key")
 		}
+		attr := ""
+		if d.Signal {
+			attr += "S"
+		}
+		if d.Flexible {
+			attr += "F"
+		}
+		if attr != "" {
+			fmt.Fprintf(out, ", attr = \"%s\"", attr)
+		}
 		mark, base := "   ", d.Start
 		if d.PCMask {
 			mark, base = "[m]", 0
 		}
 		fmt.Fprintf(out, "\n    STARTPC%s      CFA       FP        RA           \n", mark)
 		for _, e := range buf {
-			s.dumpRow(out, base, &e)
+			s.dumpRow(out, base, d, &e)
 		}
 	}
 	return out.Flush()
 }
 
-func (s *Section) dumpRow(w io.Writer, base uint64, e *FRE) {
+func (s *Section) dumpRow(w io.Writer, base uint64, d *FDE, e *FRE) {
 	if e.Outermost {
 		fmt.Fprintf(w, "    %016x  RA undefined\n", base+uint64(e.Start))
 		return
 	}
-	slot := func(r Rule) string {
-		if r.Base == None {
-			return "u"
+	ra := s.dumpRule(d, e.RA)
+	if e.RA.Base == None {
+		switch {
+		case e.FP.Base != None && (d.Flexible || s.FixedRA == 0):
+			ra = "U" // a word that stands for no rule
+		case s.FixedRA != 0:
+			ra = "f"
 		}
-		return fmt.Sprintf("c%+d", r.Offset)
-	}
-	ra := "f"
-	if s.FixedRA == 0 {
-		ra = slot(e.RA)
 	}
 	if e.Signed {
 		ra += "[s]"
 	}
-	fmt.Fprintf(w, "    %016x  %-10s%-10s%-13s\n", base+uint64(e.Start), e.CFA, slot(e.FP), ra)
+	fmt.Fprintf(w, "    %016x  %-10s%-10s%-13s\n", base+uint64(e.Start), s.dumpRule(d, e.CFA), s.dumpRule(d, e.FP), ra)
+}
+
+// dumpRule prints a rule. What is relative to the CFA looks the same with and
+// without a load.
+func (s *Section) dumpRule(d *FDE, r Rule) string {
+	name := baseNames[r.Base]
+	switch r.Base {
+	case None:
+		return "u"
+	case CFA:
+		return fmt.Sprintf("c%+d", r.Offset)
+	case Register:
+		switch i := abis[s.ABI]; {
+		case !d.Flexible:
+			return fmt.Sprintf("r%d", r.Reg)
+		case r.Reg == i.sp:
+			name = baseNames[SP]
+		case r.Reg == i.fp:
+			name = baseNames[FP]
+		default:
+			name = fmt.Sprintf("r%d", r.Reg)
+		}
+	}
+	switch {
+	case r.Deref:
+		return fmt.Sprintf("(%s%+d)", name, r.Offset)
+	case !d.Flexible: // binutils does not look at the sign
+		return fmt.Sprintf("%s+%d", name, r.Offset)
+	}
+	return fmt.Sprintf("%s%+d", name, r.Offset)
 }

@@ -22,6 +22,7 @@ type segments struct {
 	block uint64 // where the current block starts: the FDE, or one repetition
 	last  uint64 // where the FDE before ended
 	limit uint64 // where the code that CFI describes ends
+	vague func(*sframe.FDE)
 }
 
 // skip drops the part of the current segment before pc.
@@ -66,10 +67,12 @@ func (s *segments) function() error {
 		if len(s.fres) == 0 {
 			continue
 		}
-		s.block, s.i = s.fde.Start, 0
 		if s.fde.PCMask && s.fde.RepSize == 0 {
-			return fmt.Errorf("PC-mask FDE %d at %#x has no repetition size: readers do not agree on what its rows hold for", s.next-1, s.fde.Start)
+			// V1: readers do not agree on what the rows hold for.
+			s.vague(s.fde)
+			continue
 		}
+		s.block, s.i = s.fde.Start, 0
 		if rep := uint64(s.fde.RepSize); s.fde.PCMask && s.block%rep != 0 {
 			return fmt.Errorf("PC-mask FDE %d at %#x does not start on a multiple of its %d bytes", s.next-1, s.fde.Start, rep)
 		}

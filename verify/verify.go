@@ -114,6 +114,9 @@ func (c *checker) run(t *cfi.Table) error {
 	if n := len(t.Functions); n > 0 {
 		c.segs.limit = t.Functions[n-1].End
 	}
+	c.segs.vague = func(d *sframe.FDE) {
+		c.res.mismatch(d.Start, d.End(), "PC-mask FDE without a repetition size")
+	}
 	if err := c.segs.function(); err != nil {
 		return err
 	}
