@@ -1,6 +1,6 @@
 module cfi2sframe
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/go-delve/delve v1.27.2
@@ -8,4 +8,9 @@ require (
 	github.com/spf13/pflag v1.0.10
 )
 
-require github.com/rogpeppe/go-internal v1.16.0 // indirect
+require (
+	github.com/rogpeppe/go-internal v1.16.0 // indirect
+	golang.org/x/arch v0.32.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/tools v0.26.0 // indirect
+)

@@ -16,10 +16,11 @@ var layers = map[string][]string{
 	"internal/elffile": {},
 	"sframe":           {},
 	"cfi":              {"internal/elffile"},
-	"translate":        {"cfi", "sframe"},
+	"plt":              {"cfi", "internal/elffile"},
+	"translate":        {"cfi", "plt", "sframe"},
 	"emit":             {"sframe"},
 	"elfwrite":         {"internal/elffile", "sframe"},
-	"verify":           {"cfi", "sframe"},
+	"verify":           {"cfi", "internal/elffile", "sframe"},
 	"report":           {"cfi", "internal/elffile", "sframe", "translate"},
 }
 

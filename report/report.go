@@ -29,7 +29,9 @@ type Coverage struct {
 	FREs      uint64    `json:"fres"`      // written
 	Described uint64    `json:"described"` // code that CFI describes
 	Covered   uint64    `json:"covered"`   // code that SFrame describes
+	Topmost   uint64    `json:"topmost"`   // of that, by registers that are known in the topmost frame only
 	Outermost uint64    `json:"outermost"` // code without a caller, where that is left out
+	PLT       uint64    `json:"plt"`       // PLT stubs without CFI, synthesised from their instructions
 	Reasons   []Reason  `json:"gaps_by_reason"`
 	Gaps      []Gap     `json:"gaps"`
 	Dropped   Dropped   `json:"dropped"`
@@ -87,7 +89,7 @@ type Malformed struct {
 func New(f *elffile.File, t *cfi.Table, abi sframe.ABI, res *translate.Result) *Coverage {
 	c := &Coverage{
 		ABI: abi.String(), Functions: res.Functions, Described: res.Described, Covered: res.Covered,
-		Dropped: Dropped(t.Dropped),
+		Topmost: res.Topmost, PLT: res.Synthesised, Dropped: Dropped(t.Dropped),
 	}
 	c.Malformed.Count = t.NumErrors
 	for _, e := range t.Errors {
@@ -241,6 +243,12 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 		p.f("; verified against the CFI at every pc")
 	}
 	p.f("\n")
+	if c.Topmost > 0 {
+		p.f("  %s bytes of that in topmost frames only, by other registers than SP and FP\n", digits(c.Topmost))
+	}
+	if c.PLT > 0 {
+		p.f("  %s bytes of PLT stubs without CFI, synthesised from their instructions\n", digits(c.PLT))
+	}
 	for _, r := range c.Reasons {
 		p.f("  left out: %s bytes in %s of %s: %s\n", digits(r.Bytes), plural(r.Ranges, "range"), plural(r.Functions, "function"), r.Text)
 	}

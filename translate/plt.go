@@ -1,6 +1,11 @@
 package translate
 
-import "cfi2sframe/sframe"
+import (
+	"slices"
+
+	"cfi2sframe/plt"
+	"cfi2sframe/sframe"
+)
 
 // maxVarying bounds the code for which a CFA that depends on pc is evaluated.
 // The PLT of the largest programs is a few hundred KiB.
@@ -122,4 +127,58 @@ func repeats(steps []sframe.FRE, size, rep uint32) bool {
 		pc = next
 	}
 	return true
+}
+
+// stubs translates PLT stubs that no CFI describes. Neighbours that are alike become
+// one FDE.
+func (x *translator) stubs(stubs []plt.Stub) error {
+	for len(stubs) > 0 {
+		n := 1
+		for n < len(stubs) && alike(&stubs[n-1], &stubs[n]) {
+			n++
+		}
+		if err := x.likeStubs(stubs[:n]); err != nil {
+			return err
+		}
+		stubs = stubs[n:]
+	}
+	return nil
+}
+
+// alike reports whether b follows a and its frames are where a's are. The size
+// matters only where they change.
+func alike(a, b *plt.Stub) bool {
+	return a.End == b.Begin && slices.Equal(a.Steps, b.Steps) && (len(a.Steps) == 1 || a.End-a.Begin == b.End-b.Begin)
+}
+
+func (x *translator) likeStubs(stubs []plt.Stub) error {
+	begin, end := stubs[0].Begin, stubs[len(stubs)-1].End
+	var steps []sframe.FRE
+	for i := range stubs {
+		for _, st := range stubs[i].Steps {
+			e := sframe.FRE{
+				Start: uint32(stubs[i].Begin-begin) + st.Offset,
+				CFA:   sframe.Rule{Base: sframe.SP, Offset: st.CFA},
+			}
+			if st.RA != 0 {
+				e.RA = sframe.Rule{Base: sframe.CFA, Offset: st.RA, Deref: true}
+			}
+			if _, ok := x.opt.Version.Default(x.abi.id, &e); !ok {
+				return nil // a stub that has no form is not described
+			}
+			if n := len(steps); n == 0 || !sframe.SameRow(&steps[n-1], &e) {
+				steps = append(steps, e)
+			}
+		}
+	}
+	x.open, x.runs, x.fres = false, x.runs[:0], x.fres[:0]
+	x.spread(steps, begin, end)
+	for _, r := range x.runs {
+		d := sframe.FDE{Start: r.begin, Size: uint32(r.end - r.begin), PCMask: r.rep > 0, RepSize: r.rep}
+		if err := x.sink.Add(d, x.fres[r.first:r.last]); err != nil {
+			return err
+		}
+		x.res.Synthesised += r.end - r.begin
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/plt"
 	"cfi2sframe/sframe"
 )
 
@@ -47,6 +48,8 @@ type Options struct {
 	// Outermost writes a row without data words where the return address is
 	// undefined (errata 2); otherwise such code is left out.
 	Outermost bool
+	// Stubs are PLT stubs that no CFI describes; see package plt.
+	Stubs []plt.Stub
 }
 
 // A Sink takes functions as they are translated. It must not keep its arguments.
@@ -89,6 +92,8 @@ type Result struct {
 	Covered   uint64 // code that SFrame describes
 	Topmost   uint64 // of that, by rules on other registers than SP and FP, which hold in the topmost frame only
 	Gaps      []Gap  // by address; adjacent rows with the same rule are one gap
+	// Synthesised is code that SFrame describes and CFI does not: PLT stubs.
+	Synthesised uint64
 }
 
 // Translate translates the table's functions, in their order, into sink.
@@ -109,6 +114,9 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 		if err := x.function(&t.Functions[i]); err != nil {
 			return nil, err
 		}
+	}
+	if err := x.stubs(opt.Stubs); err != nil {
+		return nil, err
 	}
 	return x.res, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/internal/elffile"
 	"cfi2sframe/sframe"
 )
 
@@ -39,6 +40,7 @@ const maxMismatches = 100
 type Result struct {
 	Described  uint64 // by CFI
 	Covered    uint64 // by CFI and SFrame, which agree
+	Stubs      uint64 // by SFrame only, and right by the instructions
 	Mismatches []Mismatch
 	Total      int // number of mismatches
 }
@@ -73,8 +75,10 @@ var abis = map[sframe.ABI]abi{
 }
 
 // Check compares the section with the CFI over every pc that either describes.
-// An error means that the section cannot be read to its end.
-func Check(t *cfi.Table, s *sframe.Section) (*Result, error) {
+// Code that CFI does not describe is read from f: it has to be PLT stubs, and the
+// instructions are followed. An error means that the section cannot be read to its
+// end.
+func Check(t *cfi.Table, s *sframe.Section, f *elffile.File) (*Result, error) {
 	a, ok := abis[s.ABI]
 	if big := t.Order == binary.BigEndian; !ok || a.machine != t.Machine || a.big != big {
 		return nil, fmt.Errorf("ABI %v is not that of machine %v, %v", s.ABI, t.Machine, t.Order)
@@ -89,11 +93,29 @@ func Check(t *cfi.Table, s *sframe.Section) (*Result, error) {
 	if s.Flags&sframe.FramePointer != 0 {
 		res.mismatch(0, 0, "section claims that every function keeps a frame pointer")
 	}
-	c := checker{abi: a, order: t.Order, res: res, segs: segments{sec: s}}
+	c := checker{abi: a, order: t.Order, res: res, segs: segments{sec: s, limit: codeEnd(t, f)}}
 	if err := c.run(t); err != nil {
 		return nil, err
 	}
+	if err := c.stubs(f); err != nil {
+		return nil, err
+	}
 	return res, nil
+}
+
+// codeEnd returns where the last code ends. An FDE that reaches beyond is wrong as a
+// whole, and is not gone through block by block.
+func codeEnd(t *cfi.Table, f *elffile.File) uint64 {
+	var end uint64
+	if n := len(t.Functions); n > 0 {
+		end = t.Functions[n-1].End
+	}
+	for i := range f.Progs {
+		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
+			end = max(end, h.Vaddr+h.Filesz)
+		}
+	}
+	return end
 }
 
 // A checker sweeps both sides in address order.
@@ -105,15 +127,12 @@ type checker struct {
 	rows  cfi.Rows
 	fn    *cfi.Function
 	vm    machine
+
+	orphans []orphan
 }
 
 func (c *checker) run(t *cfi.Table) error {
 	c.vm = machine{order: c.order, pcReg: c.abi.pc}
-	// An FDE that reaches beyond all code is wrong as a whole, and is not gone
-	// through block by block.
-	if n := len(t.Functions); n > 0 {
-		c.segs.limit = t.Functions[n-1].End
-	}
 	c.segs.vague = func(d *sframe.FDE) {
 		c.res.mismatch(d.Start, d.End(), "PC-mask FDE without a repetition size")
 	}
@@ -142,9 +161,10 @@ func (c *checker) run(t *cfi.Table) error {
 	return nil
 }
 
-// orphan reports the part of the current segment up to end, which no CFI describes.
+// orphan keeps the part of the current segment up to end, which no CFI describes,
+// for stubs.
 func (c *checker) orphan(end uint64) {
-	c.res.mismatch(c.segs.begin, end, "SFrame describes code that CFI does not")
+	c.orphans = append(c.orphans, orphan{c.segs.begin, end, c.segs.fre, c.segs.fde.KeyB || c.segs.fde.Signal})
 }
 
 // row compares the current CFI row with the segments that lie in it.

@@ -18,7 +18,7 @@ import (
 const addr = 0x100000 // of the section in these tests
 
 // encode returns the CFI of a fixture and the section made from it.
-func encode(t *testing.T, path string, opt translate.Options) (*cfi.Table, []byte, *translate.Result) {
+func encode(t *testing.T, path string, opt translate.Options) (*input, []byte, *translate.Result) {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -44,15 +44,21 @@ func encode(t *testing.T, path string, opt translate.Options) (*cfi.Table, []byt
 	if err != nil {
 		t.Fatal(err)
 	}
-	return table, data, res
+	return &input{f, table}, data, res
 }
 
-func check(table *cfi.Table, data []byte) (*verify.Result, error) {
+// An input is what a section is checked against.
+type input struct {
+	file  *elffile.File
+	table *cfi.Table
+}
+
+func check(in *input, data []byte) (*verify.Result, error) {
 	s, err := sframe.Decode(data, addr)
 	if err != nil {
 		return nil, err
 	}
-	return verify.Check(table, s)
+	return verify.Check(in.table, s, in.file)
 }
 
 func fixtures(t *testing.T) []string {
@@ -68,8 +74,8 @@ func fixtures(t *testing.T) []string {
 // seen: as an error, as a mismatch, or as code that is not covered any more.
 func TestEveryBit(t *testing.T) {
 	for _, path := range fixtures(t) {
-		table, data, res := encode(t, path, translate.Options{Version: sframe.V2, Outermost: true})
-		good, err := check(table, data)
+		in, data, res := encode(t, path, translate.Options{Version: sframe.V2, Outermost: true})
+		good, err := check(in, data)
 		if err != nil || good.Total > 0 || good.Covered != res.Covered || good.Described != res.Described {
 			t.Fatalf("%s: %+v, error %v; %d of %d bytes were translated", path, good, err, res.Covered, res.Described)
 		}
@@ -88,7 +94,7 @@ func TestEveryBit(t *testing.T) {
 		for i := range data {
 			for bit := range 8 {
 				flipped[i] = data[i] ^ 1<<bit
-				bad, err := check(table, flipped)
+				bad, err := check(in, flipped)
 				seen := err != nil || bad.Total > 0 || bad.Covered != good.Covered
 				if seen == silent[i] && !same(t, data, flipped) {
 					t.Errorf("%s: byte %#x, bit %d of the section: difference seen: %t", filepath.Base(path), i, bit, seen)
@@ -120,7 +126,7 @@ func same(t *testing.T, a, b []byte) bool {
 
 // TestMismatch checks what is said of the usual mistakes.
 func TestMismatch(t *testing.T) {
-	table, data, _ := encode(t, "../testdata/bin/amd64/prologue", translate.Options{Version: sframe.V2})
+	in, data, _ := encode(t, "../testdata/bin/amd64/prologue", translate.Options{Version: sframe.V2})
 	s, err := sframe.Decode(data, addr)
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +147,7 @@ func TestMismatch(t *testing.T) {
 	} {
 		b := bytes.Clone(data)
 		tt.change(b)
-		res, err := check(table, b)
+		res, err := check(in, b)
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
@@ -158,9 +164,9 @@ func TestMismatch(t *testing.T) {
 
 // TestForeign checks a section against the CFI of another file.
 func TestForeign(t *testing.T) {
-	table, _, _ := encode(t, "../testdata/bin/amd64/prologue", translate.Options{Version: sframe.V2})
+	in, _, _ := encode(t, "../testdata/bin/amd64/prologue", translate.Options{Version: sframe.V2})
 	_, data, _ := encode(t, "../testdata/bin/amd64/cold", translate.Options{Version: sframe.V2})
-	res, err := check(table, data)
+	res, err := check(in, data)
 	if err != nil || res.Total == 0 {
 		t.Errorf("%+v, error %v; mismatches were expected", res, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/emit"
 	"cfi2sframe/internal/elffile"
+	"cfi2sframe/plt"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -71,11 +72,22 @@ func File(ctx context.Context, in, out string, opt Options) (*report.Coverage, e
 		}
 		return nil, ErrNoCode
 	}
-	b, err := emit.NewBuilder(emit.Options{Version: opt.Version, ABI: abi, PCRel: opt.PCRel})
+	enc := emit.Options{Version: opt.Version, ABI: abi, PCRel: opt.PCRel}
+	// An interpreter's last section has to end on a page boundary.
+	if is, err := elfwrite.IsInterpreter(f); err != nil {
+		return nil, err
+	} else if is {
+		enc.Align = 8
+	}
+	b, err := emit.NewBuilder(enc)
 	if err != nil {
 		return nil, err
 	}
-	res, err := translate.Translate(table, translate.Options{Version: opt.Version, Outermost: opt.Outermost}, b)
+	stubs, err := plt.Find(f, table)
+	if err != nil {
+		return nil, err
+	}
+	res, err := translate.Translate(table, translate.Options{Version: opt.Version, Outermost: opt.Outermost, Stubs: stubs}, b)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +122,7 @@ func File(ctx context.Context, in, out string, opt Options) (*report.Coverage, e
 		return nil, plain(err)
 	}
 	if !opt.NoVerify {
-		if err := check(tmp, table, res.Covered); err != nil {
+		if err := check(tmp, table, res); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrWrong, err)
 		}
 		c.Verified = true
@@ -118,6 +130,7 @@ func File(ctx context.Context, in, out string, opt Options) (*report.Coverage, e
 	if err := likeInput(tmp, info); err != nil {
 		return nil, plain(err)
 	}
+	copyAttributes(tmp, src)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -174,50 +187,52 @@ func targetOf(out string) (string, error) {
 }
 
 // check decodes the section from the bytes of the new file and compares it with
-// the CFI. covered is how much code it should describe.
-func check(tmp *os.File, table *cfi.Table, covered uint64) error {
-	s, err := read(tmp)
+// the CFI, and as much code has to be described as was translated.
+func check(tmp *os.File, table *cfi.Table, want *translate.Result) error {
+	f, s, err := read(tmp)
 	if err != nil {
 		return err
 	}
-	res, err := verify.Check(table, s)
+	res, err := verify.Check(table, s, f)
 	if err != nil {
 		return err
 	}
 	if res.Total > 0 {
 		return fmt.Errorf("%d mismatches between SFrame and CFI, the first at %v", res.Total, res.Mismatches[0])
 	}
-	if res.Covered != covered {
-		return fmt.Errorf("SFrame describes %d bytes of code, but %d were translated", res.Covered, covered)
+	if res.Covered != want.Covered || res.Stubs != want.Synthesised {
+		return fmt.Errorf("SFrame describes %d bytes of code and %d of PLT stubs, but %d and %d were translated",
+			res.Covered, res.Stubs, want.Covered, want.Synthesised)
 	}
 	return nil
 }
 
 // read decodes the .sframe of a file as a stack tracer finds it: through
 // PT_GNU_SFRAME, in loaded memory.
-func read(r *os.File) (*sframe.Section, error) {
+func read(r *os.File) (*elffile.File, *sframe.Section, error) {
 	info, err := r.Stat()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	f, err := elffile.New(r, info.Size())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	h := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
 	if h == nil {
-		return nil, errors.New("there is no PT_GNU_SFRAME")
+		return nil, nil, errors.New("there is no PT_GNU_SFRAME")
 	}
 	off, ok := f.FileOffset(h.Vaddr, h.Memsz)
 	if !ok || off != h.Off || h.Filesz != h.Memsz {
-		return nil, errors.New("PT_GNU_SFRAME does not lie in a loaded segment")
+		return nil, nil, errors.New("PT_GNU_SFRAME does not lie in a loaded segment")
 	}
 	if s := f.Section(".sframe"); len(f.Sections) > 0 && (s == nil || s.Type != sframe.SHTGNUSFrame || s.Addr != h.Vaddr || s.Off != h.Off || s.Size != h.Filesz) {
-		return nil, errors.New("section .sframe is not what PT_GNU_SFRAME says")
+		return nil, nil, errors.New("section .sframe is not what PT_GNU_SFRAME says")
 	}
 	b, err := f.ReadAt(".sframe", off, h.Filesz)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return sframe.Decode(b, h.Vaddr)
+	d, err := sframe.Decode(b, h.Vaddr)
+	return f, d, err
 }

@@ -32,6 +32,7 @@ type totals struct {
 	mu                                      sync.Mutex
 	converted, wrong                        int
 	described, covered, outermost           uint64
+	topmost, plt                            uint64
 	functions, fdes                         int
 	fres, sframe, ehFrame                   uint64
 	refused                                 map[string][]string // by reason
@@ -192,6 +193,8 @@ func (t *totals) add(path string, c *report.Coverage) {
 	t.described += c.Described
 	t.covered += c.Covered
 	t.outermost += c.Outermost
+	t.topmost += c.Topmost
+	t.plt += c.PLT
 	t.functions += c.Functions
 	t.fdes += c.FDEs
 	t.fres += c.FREs
@@ -230,7 +233,8 @@ func (t *totals) print(list bool) {
 	fmt.Printf("%d files: %d converted, %d refused, %d wrong\n", t.converted+refused+t.wrong, t.converted, refused, t.wrong)
 	fmt.Printf("%d functions, %d FDEs, %d FREs; .sframe %d bytes, .eh_frame and .eh_frame_hdr %d bytes\n", t.functions, t.fdes, t.fres, t.sframe, t.ehFrame)
 	share := 100 * float64(t.covered) / float64(max(t.described, 1))
-	fmt.Printf("%d bytes of code described by CFI, %d covered (%.4f %%), %d without a caller\n", t.described, t.covered, share, t.outermost)
+	fmt.Printf("%d bytes of code described by CFI, %d covered (%.4f %%), %d without a caller, %d in topmost frames only; %d bytes of PLT stubs without CFI\n",
+		t.described, t.covered, share, t.outermost, t.topmost, t.plt)
 	var gaps []report.Reason
 	for _, r := range t.gaps {
 		gaps = append(gaps, r)

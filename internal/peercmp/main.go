@@ -113,7 +113,7 @@ func compare(gnuPath, oursPath string) (int, error) {
 		return 0, err
 	}
 	// What GNU has wrong, by the CFI.
-	check, err := verify.Check(table, gnu)
+	check, err := verify.Check(table, gnu, f)
 	if err != nil {
 		return 0, err
 	}
