@@ -226,6 +226,9 @@ func decodeAArch64(b []byte, pc uint64) (effect, error) {
 }
 
 func decodeS390X(b []byte, pc uint64) (effect, error) {
+	if bytes.HasPrefix(b, []byte{0, 0}) { // no instruction
+		return effect{size: 2, pad: true, ends: true}, nil
+	}
 	in, err := s390xasm.Decode(b)
 	if err != nil {
 		return effect{}, err
@@ -233,14 +236,14 @@ func decodeS390X(b []byte, pc uint64) (effect, error) {
 	e := effect{size: uint64(in.Len)}
 	// Nothing here writes r14 or r15.
 	switch in.Op {
-	case s390xasm.STG, s390xasm.MVC, s390xasm.BCR:
-		if in.Op == s390xasm.BCR {
-			e.ends, e.pad = b[1]>>4 == 15, b[1]>>4 == 0
-		}
-	case s390xasm.LARL, s390xasm.LG, s390xasm.LGF, s390xasm.BASR:
-		if in.Args[0] != s390xasm.R1 {
+	case s390xasm.STG, s390xasm.MVC:
+	case s390xasm.BCR:
+		e.ends, e.pad = b[1]>>4 == 15, b[1]>>4 == 0
+	case s390xasm.BASR, s390xasm.LARL, s390xasm.LG, s390xasm.LGF, s390xasm.SGR, s390xasm.AGR, s390xasm.AGHI, s390xasm.SRLG:
+		if in.Args[0] != s390xasm.R0 && in.Args[0] != s390xasm.R1 {
 			return effect{}, fmt.Errorf("%v", in)
 		}
+		e.ends = in.Op == s390xasm.BASR && b[1]&0xf != 0 // by r0 it does not branch
 	case s390xasm.BRCL:
 		// A jump, and the relocation's offset behind it.
 		e.ends = true

@@ -40,11 +40,21 @@ func fixtureNames(t *testing.T) []string {
 	return names
 }
 
-// run converts a file into a temporary one.
+// tryRun converts a file into a temporary one.
+func tryRun(t *testing.T, path string, opt convert.Options) (string, error) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), filepath.Base(path))
+	_, err := convert.File(context.Background(), path, out, opt)
+	return out, err
+}
+
+// run converts a file, to V2 unless it says otherwise, and expects that to work.
 func run(t *testing.T, path string, opt convert.Options) (string, *report.Coverage) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(path))
-	opt.Version = sframe.V2
+	if opt.Version == 0 {
+		opt.Version = sframe.V2
+	}
 	c, err := convert.File(context.Background(), path, out, opt)
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
@@ -181,44 +191,72 @@ var hex = regexp.MustCompile(`0x[0-9a-f]+-0x[0-9a-f]+|pc = 0x[0-9a-f]+|[0-9a-f]{
 // relative takes the addresses off.
 func relative(s string) string { return hex.ReplaceAllString(s, "ADDR") }
 
-// TestObjdump compares our dump with GNU objdump's: 2.44 knows V2 before the
-// errata, 2.47 with them.
+// TestObjdump compares our dump with GNU objdump's, for each version and ABI that a
+// release of binutils reads: 2.40 knows V1, 2.44 knows V2 before the errata, and 2.47
+// V2 with them and V3. The big-endian ones are read by tools on a little-endian
+// machine.
 func TestObjdump(t *testing.T) {
+	v1, v2, v3 := sframe.V1, sframe.V2, sframe.V3
 	for _, v := range []struct {
-		suite string
-		opt   convert.Options
+		suite, prefix, abi string
+		opts               []convert.Options
 	}{
-		{"trixie", convert.Options{}},
-		{"sid", convert.Options{}},
-		{"sid", convert.Options{PCRel: true}},
-		{"sid", convert.Options{PCRel: true, Outermost: true}},
+		{"", "", "amd64", []convert.Options{{Version: v1}}},
+		{"trixie", "", "amd64", []convert.Options{{Version: v2}}},
+		{"sid", "", "amd64", []convert.Options{
+			{Version: v2}, {Version: v2, PCRel: true}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3},
+		}},
+		{"trixie", "aarch64-linux-gnu-", "aarch64", []convert.Options{{Version: v2}}},
+		{"sid", "aarch64-linux-gnu-", "aarch64", []convert.Options{{Version: v2}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3}}},
+		{"sid", "aarch64-linux-gnu-", "aarch64_be", []convert.Options{{Version: v2}, {Version: v3}}},
+		{"sid", "s390x-linux-gnu-", "s390x", []convert.Options{{Version: v2}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3}}},
 	} {
-		t.Run(fmt.Sprintf("%s pcrel=%t outermost=%t", v.suite, v.opt.PCRel, v.opt.Outermost), func(t *testing.T) {
-			objdump, readelf := peer.Tool(t, v.suite, "objdump"), peer.Tool(t, v.suite, "readelf")
-			for _, path := range subjects(t) {
-				out, _ := run(t, path, v.opt)
-				b, err := objdump("--sframe=.sframe", out).CombinedOutput()
-				if err != nil {
-					t.Fatalf("objdump %s: %v\n%s", path, err, b)
+		t.Run(v.suite+" "+v.abi, func(t *testing.T) {
+			objdump, readelf := peer.Tool(t, v.suite, v.prefix+"objdump"), peer.Tool(t, v.suite, v.prefix+"readelf")
+			compared := 0
+			for _, path := range subjects(t, v.abi) {
+				for _, opt := range v.opts {
+					out, err := tryRun(t, path, opt)
+					if err != nil {
+						continue // TestFixtures and scripts/corpus say which may
+					}
+					compared++
+					b, err := objdump("--sframe=.sframe", out).CombinedOutput()
+					if err != nil {
+						t.Fatalf("objdump %s: %v\n%s", path, err, b)
+					}
+					_, theirs, ok := strings.Cut(string(b), "Contents of the SFrame section .sframe:\n")
+					mine := dump(t, out)
+					if opt.Version == v1 {
+						mine = asV1(mine)
+					}
+					if !ok || strings.TrimRight(theirs, "\n") != strings.TrimRight(mine, "\n") {
+						t.Errorf("%s, %+v: objdump prints something else:\n%s", path, opt, firstDifference(mine, theirs))
+					}
+					b, err = readelf("--sframe=.sframe", out).CombinedOutput()
+					if err != nil || bytes.Contains(bytes.ToLower(b), []byte("warning")) {
+						t.Errorf("readelf %s: %v\n%.1000s", path, err, b)
+					}
 				}
-				_, theirs, ok := strings.Cut(string(b), "Contents of the SFrame section .sframe:\n")
-				if mine := dump(t, out); !ok || strings.TrimRight(theirs, "\n") != strings.TrimRight(mine, "\n") {
-					t.Errorf("%s: objdump prints something else:\n%s", path, firstDifference(mine, theirs))
-				}
-				b, err = readelf("--sframe=.sframe", out).CombinedOutput()
-				if err != nil || bytes.Contains(bytes.ToLower(b), []byte("warning")) {
-					t.Errorf("readelf %s: %v\n%.1000s", path, err, b)
-				}
+			}
+			if compared < 5 {
+				t.Errorf("%d files were compared; at least 5 were expected", compared)
 			}
 		})
 	}
+}
+
+// asV1 prints a dump as binutils 2.40 did, which did not know of fixed offsets.
+func asV1(s string) string {
+	s = strings.Replace(s, "    CFA fixed RA offset: -8\n", "", 1)
+	return regexp.MustCompile(`(?m) f            $`).ReplaceAllString(s, " u            ")
 }
 
 // TestReadobj has llvm-readobj read the same.
 func TestReadobj(t *testing.T) {
 	readobj := peer.Tool(t, "sid", "llvm-readobj-23")
 	for _, opt := range []convert.Options{{}, {PCRel: true}} {
-		for _, path := range subjects(t) {
+		for _, path := range subjects(t, "amd64") {
 			out, c := run(t, path, opt)
 			b, err := readobj("--sframe", out).CombinedOutput()
 			if err != nil || bytes.Contains(b, []byte("warning:")) || bytes.Contains(b, []byte("error:")) {
@@ -234,14 +272,26 @@ func TestReadobj(t *testing.T) {
 	}
 }
 
-// subjects are the fixtures and programs of the system.
-func subjects(t *testing.T) []string {
+// subjects are the fixtures of an ABI, and files that nobody wrote for this project.
+func subjects(t *testing.T, abi string) []string {
 	t.Helper()
-	var files []string
-	for _, name := range fixtureNames(t) {
-		files = append(files, filepath.Join(fixtures, name))
+	files, err := filepath.Glob("../../testdata/bin/" + abi + "/*")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, f := range []string{"/bin/ls", "/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"} {
+	var more []string
+	switch abi {
+	case "amd64":
+		more = []string{"/bin/ls", "/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"}
+	case "aarch64":
+		more = []string{"libc.so.6", "ld-linux-aarch64.so.1", "libm.so.6", "libmvec.so.1", "libgcc_s.so.1"}
+	case "s390x":
+		more = []string{"libc.so.6", "ld64.so.1", "libm.so.6", "libgcc_s.so.1"}
+	}
+	for _, f := range more {
+		if !filepath.IsAbs(f) {
+			f = filepath.Join(peer.Root(t, "sid"), "usr", abi+"-linux-gnu/lib", f)
+		}
 		if _, err := os.Stat(f); err == nil {
 			files = append(files, f)
 		}

@@ -40,16 +40,31 @@ func File(t testing.TB, path string) string {
 	return path
 }
 
-// Tool returns a maker of commands that run a program of a Debian suite prepared
-// by scripts/peers, and skips the test without it. The program sees the machine's
-// own files; its libraries are the suite's.
-func Tool(t testing.TB, suite, name string) func(args ...string) *exec.Cmd {
+// Root returns the folder of a Debian suite prepared by scripts/peers, and skips the
+// test without it.
+func Root(t testing.TB, suite string) string {
 	t.Helper()
 	root := os.Getenv("CFI2SFRAME_PEERS")
 	if root == "" {
 		root = "/var/cache/cfi2sframe-peers"
 	}
-	root = filepath.Join(root, suite)
+	return File(t, filepath.Join(root, suite))
+}
+
+// Tool returns a maker of commands that run a program of a Debian suite, and skips
+// the test without it. The program sees the machine's own files; its libraries are
+// the suite's. The suite "" is the machine itself.
+func Tool(t testing.TB, suite, name string) func(args ...string) *exec.Cmd {
+	t.Helper()
+	if suite == "" {
+		path := Look(t, name)
+		return func(args ...string) *exec.Cmd {
+			cmd := exec.Command(path, args...)
+			cmd.Env = append(os.Environ(), "LC_ALL=C")
+			return cmd
+		}
+	}
+	root := Root(t, suite)
 	path, err := filepath.EvalSymlinks(filepath.Join(root, "usr/bin", name))
 	if err != nil {
 		Missing(t, suite+"'s "+name)
@@ -60,5 +75,41 @@ func Tool(t testing.TB, suite, name string) func(args ...string) *exec.Cmd {
 		cmd := exec.Command(loader, append([]string{"--library-path", libs, path}, args...)...)
 		cmd.Env = append(os.Environ(), "LC_ALL=C")
 		return cmd
+	}
+}
+
+// Run runs a shell script inside a Debian suite, in a folder with the given files,
+// and returns that folder. It needs root, and skips the test without it.
+func Run(t testing.TB, suite, script string, files ...string) string {
+	t.Helper()
+	root := Root(t, suite)
+	if os.Getuid() != 0 {
+		Missing(t, "root")
+	}
+	dir, err := os.MkdirTemp(filepath.Join(root, "tmp"), "cfi2sframe-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(f)), b, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	Again(t, suite, dir, script)
+	return dir
+}
+
+// Again runs another script in the folder that Run returned.
+func Again(t testing.TB, suite, dir, script string) {
+	t.Helper()
+	cmd := exec.Command("chroot", Root(t, suite), "sh", "-ec", "cd /tmp/"+filepath.Base(dir)+"\n"+script)
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "HOME=/root"}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s in %s: %v\n%s", script, suite, err, out)
 	}
 }
