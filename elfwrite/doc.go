@@ -25,6 +25,9 @@
 // loaded (debug information, symbols, section headers) moves up by a multiple of
 // its alignment. Bytes behind everything the headers know of stay at the end.
 //
+// Program interpreters (ld.so) get a layout that old kernels load, too; see
+// IsInterpreter.
+//
 // Not in here: executables whose head cannot move (static ones, mostly),
 // relocatable objects, and files of more than 65,279 sections. Plan refuses them
 // with the reason.

@@ -94,7 +94,8 @@ type planner struct {
 	head    int    // index of the PT_LOAD that holds the program header table, or -1
 	old     int    // section index of an .sframe to replace, or 0
 	units   []*unit
-	shift   uint64 // by which what is not loaded moves up
+	shift   uint64     // by which what is not loaded moves up
+	filled  elf.Prog64 // in an interpreter, the segment whose .bss is in the file
 }
 
 // Plan finds the layout of f with an .sframe of size bytes.
@@ -243,7 +244,10 @@ func (p *planner) place() error {
 	if err := p.room(); err != nil {
 		return err
 	}
-	end := p.segment()
+	end, err := p.segment()
+	if err != nil {
+		return err
+	}
 	p.programHeaders(end)
 	p.files(end)
 	p.dynamic()
@@ -265,14 +269,14 @@ func (p *planner) duplicateNote() int {
 // room makes room for PT_LOAD and PT_GNU_SFRAME in the program header table: p.progs
 // loses what they replace, and p.units what has to give way.
 func (p *planner) room() error {
-	free := 0
-	p.progs = slices.DeleteFunc(p.progs, func(h elf.Prog64) bool {
-		if free < 2 && (elf.ProgType(h.Type) == elf.PT_NULL || h.Type == sframe.PTGNUSFrame) {
-			free++
-			return true
+	p.progs = slices.DeleteFunc(p.progs, func(h elf.Prog64) bool { return h.Type == sframe.PTGNUSFrame })
+	for free := len(p.f.Progs) - len(p.progs); free < 2; free++ {
+		i := slices.IndexFunc(p.progs, func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_NULL })
+		if i < 0 {
+			break
 		}
-		return false
-	})
+		p.progs = slices.Delete(p.progs, i, i+1)
+	}
 	if p.slack() {
 		return nil
 	}
@@ -340,8 +344,20 @@ func (p *planner) next(off uint64) uint64 {
 }
 
 // segment lays out the new segment and returns where it ends in the file.
-func (p *planner) segment() uint64 {
-	p.off = alignUp(p.loadEnd, sectionAlign)
+func (p *planner) segment() (uint64, error) {
+	is, err := IsInterpreter(p.f)
+	if err != nil {
+		return 0, err
+	}
+	if is {
+		return p.interpreter()
+	}
+	return p.layOut(alignUp(p.loadEnd, sectionAlign)), nil
+}
+
+// layOut puts the new segment at a file offset and returns where it ends.
+func (p *planner) layOut(off uint64) uint64 {
+	p.off = off
 	p.Addr = alignUp(p.addrEnd, p.page) + p.off%p.page
 	end := p.off + p.Size
 	for _, u := range p.units {

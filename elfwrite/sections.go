@@ -82,7 +82,7 @@ func (p *planner) sectionHeaders(at uint64) uint64 {
 			s.Addr += u.toAddr - u.addr
 			p.values[uint32(old)] = u.toAddr - u.addr
 		} else if f.Sections[old].Alloc() && !f.Sections[old].HasBytes() {
-			// .bss keeps its nominal offset.
+			p.fill(&s) // otherwise .bss keeps its nominal offset
 		} else {
 			s.Off = p.newOff(s.Off)
 		}

@@ -26,6 +26,9 @@ type Options struct {
 	// PCRel makes function start addresses count from their own field (flag 0x4,
 	// errata 1) rather than from the start of the section.
 	PCRel bool
+	// Align makes the size of the section a multiple of it, with zeros behind the
+	// last row. 0 stands for 1.
+	Align uint64
 }
 
 // A Builder collects functions.
@@ -277,7 +280,15 @@ func (b *Builder) putUint(out []byte, v uint64, size int) []byte {
 
 // Size returns the size of the section in bytes.
 func (b *Builder) Size() uint64 {
-	return uint64(b.layout.HeaderSize) + uint64(len(b.fdes))*uint64(b.layout.FDESize) + uint64(len(b.fres))
+	size := uint64(b.layout.HeaderSize) + uint64(len(b.fdes))*uint64(b.layout.FDESize) + uint64(len(b.fres))
+	return size + b.padding(size)
+}
+
+func (b *Builder) padding(size uint64) uint64 {
+	if b.opt.Align == 0 {
+		return 0
+	}
+	return -size % b.opt.Align
 }
 
 // NumFDEs and NumFREs return how many there are so far.
@@ -308,11 +319,12 @@ func (b *Builder) Encode(addr uint64) ([]byte, error) {
 		flags |= sframe.FDEFuncStartPCRel
 	}
 	o := b.order
+	freLen := b.Size() - uint64(b.layout.HeaderSize) - uint64(len(b.fdes))*uint64(b.layout.FDESize)
 	out := make([]byte, 0, b.Size())
 	out = o.AppendUint16(out, sframe.Magic)
 	out = append(out, byte(b.opt.Version), byte(flags), byte(b.opt.ABI), 0, byte(b.opt.ABI.FixedRA()), 0)
 	for _, v := range []uint32{
-		uint32(len(b.fdes)), uint32(b.num), uint32(len(b.fres)),
+		uint32(len(b.fdes)), uint32(b.num), uint32(freLen),
 		0, uint32(len(b.fdes) * b.layout.FDESize),
 	} {
 		out = o.AppendUint32(out, v)
@@ -342,5 +354,6 @@ func (b *Builder) Encode(addr uint64) ([]byte, error) {
 			out = append(out, d.RepSize, 0, 0)
 		}
 	}
-	return append(out, b.fres...), nil
+	out = append(out, b.fres...)
+	return append(out, make([]byte, b.padding(uint64(len(out))))...), nil
 }

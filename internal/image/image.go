@@ -52,7 +52,18 @@ func sections(before, after *elffile.File) ([]move, error) {
 		if t == nil {
 			return nil, fmt.Errorf("section %s is gone", s.Name)
 		}
-		if s.Type != t.Type || s.Flags != t.Flags || s.Size != t.Size || s.Addralign != t.Addralign || s.Entsize != t.Entsize {
+		filled := elf.SectionType(s.Type) == elf.SHT_NOBITS && elf.SectionType(t.Type) == elf.SHT_PROGBITS
+		if filled {
+			// The .bss of an interpreter becomes a part of the file.
+			b, err := after.ReadSection(t)
+			if err != nil {
+				return nil, err
+			}
+			if len(bytes.Trim(b, "\x00")) > 0 {
+				return nil, fmt.Errorf("section %s is not zero", s.Name)
+			}
+		}
+		if !filled && s.Type != t.Type || s.Flags != t.Flags || s.Size != t.Size || s.Addralign != t.Addralign || s.Entsize != t.Entsize {
 			return nil, fmt.Errorf("section %s has another header", s.Name)
 		}
 		if t.Addralign > 1 && t.Addr%t.Addralign != s.Addr%t.Addralign {
