@@ -299,7 +299,7 @@ func (s *Section) defaultRow(w *words, base Base, e *FRE) bool {
 		switch {
 		case !more:
 			return Rule{}
-		case i.padRA && s.layout.RegWords && v&1 != 0:
+		case i.regWords && s.layout.RegWords && v&1 != 0:
 			if v < 0 || v>>1 > math.MaxUint16 {
 				ok = false
 			}
@@ -308,7 +308,9 @@ func (s *Section) defaultRow(w *words, base Base, e *FRE) bool {
 		return Rule{Base: CFA, Offset: v, Deref: true}
 	}
 	if s.FixedRA == 0 {
-		if e.RA = slot(); i.padRA && e.RA == (Rule{Base: CFA, Deref: true}) {
+		// SFRAME_FRE_RA_OFFSET_INVALID: as of binutils 2.47 a word of 0 stands for
+		// no rule on every ABI.
+		if e.RA = slot(); e.RA == (Rule{Base: CFA, Deref: true}) {
 			e.RA = Rule{}
 		}
 	}

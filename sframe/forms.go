@@ -51,13 +51,12 @@ func (v Version) Default(a ABI, e *FRE) (w Words, ok bool) {
 	slot := func(r Rule) bool {
 		switch {
 		case r.Base == CFA && r.Deref:
-			// Where odd words are register numbers, offsets have to be even;
-			// where 0 is RA's padding, no slot can be there.
-			if i.padRA && (r.Offset&1 != 0 && l.RegWords || r.Offset == 0) {
+			// Where odd words are register numbers, offsets have to be even.
+			if i.regWords && l.RegWords && r.Offset&1 != 0 {
 				return false
 			}
 			w.add(r.Offset)
-		case r.Base == Register && !r.Deref && r.Offset == 0 && i.padRA && l.RegWords:
+		case r.Base == Register && !r.Deref && r.Offset == 0 && i.regWords && l.RegWords:
 			w.add(int32(r.Reg)<<1 | 1)
 		default:
 			return false
@@ -66,7 +65,8 @@ func (v Version) Default(a ABI, e *FRE) (w Words, ok bool) {
 	}
 	switch {
 	case e.RA.Base != None:
-		ok = ok && i.fixedRA == 0 && slot(e.RA)
+		// A word of 0 reads as no rule.
+		ok = ok && i.fixedRA == 0 && slot(e.RA) && w.Word[1] != 0
 	case e.FP.Base != None && i.fixedRA == 0:
 		ok = ok && i.padRA
 		w.add(0)

@@ -109,15 +109,16 @@ type abiInfo struct {
 	sp, fp  uint16 // DWARF register numbers, which flexible FDEs use
 	// A data word of the CFA's offset is (offset - cfaBias) / cfaScale.
 	cfaBias, cfaScale int32
-	// Data words are CFA, RA, FP. An FP without an RA has a word 0 in RA's place.
-	padRA bool
+	// Data words are CFA, RA, FP. padRA says that an FP without an RA has a word 0
+	// in RA's place, and regWords that words may be register numbers.
+	padRA, regWords bool
 }
 
 var abis = map[ABI]abiInfo{
 	AArch64Big:    {name: "aarch64_be", order: binary.BigEndian, sp: 31, fp: 29, cfaScale: 1},
 	AArch64Little: {name: "aarch64", order: binary.LittleEndian, sp: 31, fp: 29, cfaScale: 1},
 	AMD64Little:   {name: "amd64", order: binary.LittleEndian, fixedRA: -8, sp: 7, fp: 6, cfaScale: 1},
-	S390XBig:      {name: "s390x", order: binary.BigEndian, sp: 15, fp: 11, cfaBias: 160, cfaScale: 8, padRA: true},
+	S390XBig:      {name: "s390x", order: binary.BigEndian, sp: 15, fp: 11, cfaBias: 160, cfaScale: 8, padRA: true, regWords: true},
 }
 
 func (a ABI) String() string {

@@ -328,11 +328,25 @@ func (x *translator) forms(cfa value) (e sframe.FRE, g Gap) {
 	if _, ok := x.opt.Version.Default(a.id, &e); ok {
 		return e, Gap{}
 	}
-	if _, ok := x.opt.Version.Flexible(a.id, &e); ok {
-		return e, Gap{}
+	flexible := e
+	flexible.RA, flexible.FP = byRegister(e.RA, e.CFA), byRegister(e.FP, e.CFA)
+	if _, ok := x.opt.Version.Flexible(a.id, &flexible); ok {
+		return flexible, Gap{}
 	}
-	return e, x.whyNot(&e)
+	return e, x.whyNot(e)
 }
+
+// byRegister says a value relative to the CFA by the register that the CFA is relative
+// to: the CFA plus an offset, not loaded, has no form of its own.
+func byRegister(r, cfa sframe.Rule) sframe.Rule {
+	sum := int64(r.Offset) + int64(cfa.Offset)
+	if r.Base != sframe.CFA || r.Deref || cfa.Deref || !fits(sum) {
+		return r
+	}
+	return sframe.Rule{Base: cfa.Base, Reg: cfa.Reg, Offset: int32(sum)}
+}
+
+func fits(off int64) bool { return off == int64(int32(off)) }
 
 // spImplied reports whether the caller's SP is what SFrame implies.
 func (x *translator) spImplied(cfa value) bool {
@@ -413,47 +427,39 @@ func (x *translator) fpRule(v value) (sframe.Rule, Reason) {
 
 // whyNot names the rule for which the row has no form in this version, although
 // each of its rules can be written down.
-func (x *translator) whyNot(e *sframe.FRE) Gap {
+func (x *translator) whyNot(e sframe.FRE) Gap {
 	r := &x.rows
+	gap := func(reason Reason, c Column, rule cfi.Rule) Gap { return Gap{Reason: reason, Column: c, Rule: rule} }
 	isReg := func(v sframe.Rule) bool { return v.Base != sframe.CFA && !v.Deref && v.Offset == 0 }
-	slot := func(v sframe.Rule) bool { return v.Base == sframe.None || v.Base == sframe.CFA && v.Deref }
-	cfa := Gap{Column: ColumnCFA, Rule: r.CFA}
-	switch {
-	case e.CFA.Deref && e.CFA.Base == sframe.FP:
-		cfa.Reason = DRAP
-		return cfa
-	case e.CFA.Deref:
-		cfa.Reason = CFAExpression
-		return cfa
-	case e.CFA.Base == sframe.Register:
-		cfa.Reason = CFARegister
-		return cfa
+	// The first rule without which the rest of the row would have a form.
+	ra, fp := e.RA, e.FP
+	e.RA, e.FP = sframe.Rule{}, sframe.Rule{}
+	if _, ok := x.opt.Version.Default(x.abi.id, &e); !ok {
+		switch {
+		case e.CFA.Deref && e.CFA.Base == sframe.FP:
+			return gap(DRAP, ColumnCFA, r.CFA)
+		case e.CFA.Deref:
+			return gap(CFAExpression, ColumnCFA, r.CFA)
+		case e.CFA.Base == sframe.Register:
+			return gap(CFARegister, ColumnCFA, r.CFA)
+		}
+		return gap(OffsetRange, ColumnCFA, r.CFA)
 	}
-	if _, ok := x.abi.id.EncodeCFA(e.CFA.Offset); !ok {
-		cfa.Reason = OffsetRange
-		return cfa
-	}
-	ra, fp := Gap{Column: ColumnRA, Rule: r.RA}, Gap{Column: ColumnFP, Rule: r.FP}
-	switch {
-	case e.RA.Base != sframe.None && isReg(e.RA):
-		ra.Reason = RARegister
-	case e.RA.Base != sframe.None && (slot(e.RA) && x.abi.fixedRA != 0):
-		ra.Reason = RAOffset
-	case !slot(e.RA):
-		ra.Reason = RARule
-	}
-	if ra.Reason != 0 {
-		return ra
+	e.RA = ra
+	if _, ok := x.opt.Version.Default(x.abi.id, &e); !ok {
+		switch {
+		case isReg(ra):
+			return gap(RARegister, ColumnRA, r.RA)
+		case ra.Base == sframe.CFA && ra.Deref:
+			return gap(RAOffset, ColumnRA, r.RA)
+		}
+		return gap(RARule, ColumnRA, r.RA)
 	}
 	switch {
-	case e.FP.Base != sframe.None && isReg(e.FP):
-		fp.Reason = FPRegister
-	case !slot(e.FP):
-		fp.Reason = FPRule
-	case e.FP.Base != sframe.None && e.RA.Base == sframe.None && x.abi.fixedRA == 0:
-		fp.Reason = FPWithoutRA
-	default:
-		fp.Reason = FPRule
+	case isReg(fp):
+		return gap(FPRegister, ColumnFP, r.FP)
+	case fp.Base == sframe.CFA && fp.Deref && fp.Offset&1 == 0:
+		return gap(FPWithoutRA, ColumnFP, r.FP)
 	}
-	return fp
+	return gap(FPRule, ColumnFP, r.FP)
 }

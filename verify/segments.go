@@ -38,7 +38,7 @@ func (s *segments) skip(pc uint64) error {
 func (s *segments) advance() error {
 	s.i++
 	if s.i == len(s.fres) {
-		if s.fde.PCMask {
+		if s.repeats() {
 			if s.block += uint64(s.fde.RepSize); s.block < s.fde.End() {
 				s.i = 0
 				return s.set()
@@ -67,26 +67,29 @@ func (s *segments) function() error {
 		if len(s.fres) == 0 {
 			continue
 		}
-		if s.fde.PCMask && s.fde.RepSize == 0 {
-			// V1: readers do not agree on what the rows hold for.
+		// Readers do not agree on what the rows of a PC-mask FDE hold for without a
+		// repetition size (V1), or if it starts inside a block: some look at pc and
+		// some at its distance from the start. One row holds for all of a block.
+		one := len(s.fres) == 1 && s.fres[0].Start == 0
+		if s.fde.PCMask && (s.fde.RepSize == 0 || !one && s.fde.Start%uint64(s.fde.RepSize) != 0) {
 			s.vague(s.fde)
 			continue
 		}
 		s.block, s.i = s.fde.Start, 0
-		if rep := uint64(s.fde.RepSize); s.fde.PCMask && s.block%rep != 0 {
-			return fmt.Errorf("PC-mask FDE %d at %#x does not start on a multiple of its %d bytes", s.next-1, s.fde.Start, rep)
-		}
 		return s.set()
 	}
 	return nil
 }
+
+// repeats reports whether the current FDE's rows are looked up block by block.
+func (s *segments) repeats() bool { return s.fde.PCMask && len(s.fres) > 1 }
 
 // set makes row i of the current block the current segment.
 func (s *segments) set() error {
 	s.fre = s.fres[s.i]
 	s.begin = s.block + uint64(s.fre.Start)
 	s.end = s.fde.End()
-	if s.fde.PCMask {
+	if s.repeats() {
 		s.end = min(s.end, s.block+uint64(s.fde.RepSize))
 	}
 	if s.i+1 < len(s.fres) {

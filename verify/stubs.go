@@ -229,6 +229,10 @@ func decodeS390X(b []byte, pc uint64) (effect, error) {
 	if bytes.HasPrefix(b, []byte{0, 0}) { // no instruction
 		return effect{size: 2, pad: true, ends: true}, nil
 	}
+	// The decoder takes for granted that all of the instruction is there.
+	if len(b) < 2 || len(b) < []int{2, 4, 4, 6}[b[0]>>6] {
+		return effect{}, fmt.Errorf("a part of an instruction")
+	}
 	in, err := s390xasm.Decode(b)
 	if err != nil {
 		return effect{}, err

@@ -134,7 +134,7 @@ type checker struct {
 func (c *checker) run(t *cfi.Table) error {
 	c.vm = machine{order: c.order, pcReg: c.abi.pc}
 	c.segs.vague = func(d *sframe.FDE) {
-		c.res.mismatch(d.Start, d.End(), "PC-mask FDE without a repetition size")
+		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose rows hold for other code in some readers than in others")
 	}
 	if err := c.segs.function(); err != nil {
 		return err
