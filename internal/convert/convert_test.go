@@ -23,13 +23,13 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew; TestObjdump says whether they are right")
 
 const (
-	fixtures = "../../testdata/bin/amd64"
-	goldens  = "../../testdata/golden/amd64"
+	fixtures = "../../testdata/bin"
+	goldens  = "../../testdata/golden"
 )
 
-func fixtureNames(t *testing.T) []string {
+func fixtureNames(t *testing.T, abi string) []string {
 	t.Helper()
-	files, err := filepath.Glob(fixtures + "/*")
+	files, err := filepath.Glob(filepath.Join(fixtures, abi, "*"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no fixtures: %v", err)
 	}
@@ -109,24 +109,33 @@ func golden(t *testing.T, out string, c *report.Coverage) string {
 	return b.String() + dump(t, out)
 }
 
-// TestGolden converts the fixtures with and without the optional forms.
+// TestGolden converts the fixtures of each ABI to each version, with and without the
+// optional forms.
 func TestGolden(t *testing.T) {
-	for _, name := range fixtureNames(t) {
-		for _, v := range []struct {
-			suffix string
-			opt    convert.Options
-		}{
-			{"", convert.Options{}},
-			{".errata", convert.Options{PCRel: true, Outermost: true}},
-		} {
-			out, c := run(t, filepath.Join(fixtures, name), v.opt)
+	v1, v2, v3 := sframe.V1, sframe.V2, sframe.V3
+	for _, v := range []struct {
+		abi, suffix string
+		opt         convert.Options
+	}{
+		{"amd64", ".v1", convert.Options{Version: v1}},
+		{"amd64", "", convert.Options{Version: v2}},
+		{"amd64", ".errata", convert.Options{Version: v2, PCRel: true, Outermost: true}},
+		{"amd64", ".v3", convert.Options{Version: v3}},
+		{"aarch64", "", convert.Options{Version: v2}},
+		{"aarch64", ".v3", convert.Options{Version: v3}},
+		{"s390x", "", convert.Options{Version: v2}},
+		{"s390x", ".v3", convert.Options{Version: v3}},
+	} {
+		for _, name := range fixtureNames(t, v.abi) {
+			in := filepath.Join(fixtures, v.abi, name)
+			out, c := run(t, in, v.opt)
 			if !c.Verified {
-				t.Errorf("%s: not verified", name)
+				t.Errorf("%s: not verified", in)
 			}
 			got := golden(t, out, c)
-			path := filepath.Join(goldens, name+v.suffix+".txt")
+			path := filepath.Join(goldens, v.abi, name+v.suffix+".txt")
 			if *update {
-				if err := os.MkdirAll(goldens, 0o777); err != nil {
+				if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 					t.Fatal(err)
 				}
 				if err := os.WriteFile(path, []byte(got), 0o666); err != nil {
@@ -138,10 +147,25 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got != string(want) {
-				t.Errorf("%s%s differs from %s:\n%s", name, v.suffix, path, firstDifference(got, string(want)))
+				t.Errorf("%s differs from %s:\n%s", in, path, firstDifference(got, string(want)))
 			}
-			if err := image.Compare(open(t, filepath.Join(fixtures, name)), open(t, out)); err != nil {
-				t.Errorf("%s: %v", name, err)
+			if err := image.Compare(open(t, in), open(t, out)); err != nil {
+				t.Errorf("%s: %v", in, err)
+			}
+		}
+	}
+}
+
+// TestByteOrder expects the same of the two byte orders of aarch64, whose fixtures
+// have the same sources.
+func TestByteOrder(t *testing.T) {
+	for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
+		for _, name := range fixtureNames(t, "aarch64") {
+			opt := convert.Options{Version: version}
+			x, cx := run(t, filepath.Join(fixtures, "aarch64", name), opt)
+			y, cy := run(t, filepath.Join(fixtures, "aarch64_be", name), opt)
+			if little, big := relative(golden(t, x, cx)), relative(golden(t, y, cy)); little != big {
+				t.Errorf("%s, V%d, differs by byte order:\n%s", name, version, firstDifference(big, little))
 			}
 		}
 	}
@@ -166,8 +190,8 @@ func TestRebuilt(t *testing.T) {
 	if out, err := exec.Command("../../scripts/fixtures", dir).CombinedOutput(); err != nil {
 		t.Fatalf("scripts/fixtures: %v\n%s", err, out)
 	}
-	for _, name := range fixtureNames(t) {
-		x, cx := run(t, filepath.Join(fixtures, name), convert.Options{})
+	for _, name := range fixtureNames(t, "amd64") {
+		x, cx := run(t, filepath.Join(fixtures, "amd64", name), convert.Options{})
 		y, cy := run(t, filepath.Join(dir, name), convert.Options{})
 		want, got := relative(golden(t, x, cx)), relative(golden(t, y, cy))
 		if got != want {
@@ -218,7 +242,7 @@ func TestObjdump(t *testing.T) {
 				for _, opt := range v.opts {
 					out, err := tryRun(t, path, opt)
 					if err != nil {
-						continue // TestFixtures and scripts/corpus say which may
+						continue // such as s390x to V1; scripts/corpus lists them
 					}
 					compared++
 					b, err := objdump("--sframe=.sframe", out).CombinedOutput()

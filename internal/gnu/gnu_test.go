@@ -1,35 +1,26 @@
-// Command peercmp holds the .sframe that GNU ld linked into a program against one
-// made from the same program's CFI: every row of GNU's has to be in ours, unless
-// it contradicts the CFI. It is run by scripts/peers.
-//
-// Usage: peercmp GNU OURS
-package main
+// Package gnu holds the .sframe that GNU as and ld make from source against the one
+// made from the same program's CFI: every row of GNU's has to be in ours, unless it
+// contradicts the CFI.
+package gnu
 
 import (
+	"context"
+	"debug/elf"
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
+	"testing"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/internal/convert"
 	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/peer"
 	"cfi2sframe/sframe"
 	"cfi2sframe/verify"
 )
-
-func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: peercmp GNU OURS")
-		os.Exit(2)
-	}
-	worse, err := compare(os.Args[1], os.Args[2])
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "peercmp:", err)
-		os.Exit(2)
-	}
-	if worse > 0 {
-		os.Exit(1)
-	}
-}
 
 // A row holds for the addresses from begin to end.
 type row struct {
@@ -74,7 +65,12 @@ func rows(s *sframe.Section) ([]row, error) {
 		}
 		step := uint64(d.Size)
 		if d.PCMask {
-			step = uint64(d.RepSize)
+			if step = uint64(d.RepSize); step == 0 {
+				continue // V1: readers do not agree on what the rows hold for
+			}
+		}
+		if len(fres) == 1 {
+			step = uint64(d.Size)
 		}
 		for block := d.Start; block < d.End(); block += step {
 			limit := min(block+step, d.End())
@@ -98,37 +94,41 @@ func rows(s *sframe.Section) ([]row, error) {
 	return out, nil
 }
 
-// compare returns how many of GNU's rows agree with the CFI and are missing in ours.
-func compare(gnuPath, oursPath string) (int, error) {
+// compare returns the functions in which GNU's rows contradict the CFI, and reports
+// those rows that do not and are missing in ours.
+func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
+	t.Helper()
+	source := strings.TrimSuffix(filepath.Base(gnuPath), ".gnu")
 	f, gnu, err := load(gnuPath)
 	if err != nil {
-		return 0, err
+		t.Fatal(err)
 	}
 	_, ours, err := load(oursPath)
 	if err != nil {
-		return 0, err
+		t.Fatal(err)
 	}
 	table, err := cfi.Load(f, cfi.Auto)
 	if err != nil {
-		return 0, err
+		t.Fatal(err)
 	}
-	// What GNU has wrong, by the CFI.
 	check, err := verify.Check(table, gnu, f)
-	if err != nil {
-		return 0, err
+	if err != nil { // rows that nobody can read
+		t.Logf("%s: %v", source, err)
+		return map[string]bool{source: true}
 	}
 	if check.Total != len(check.Mismatches) {
-		return 0, fmt.Errorf("%d mismatches of GNU's with the CFI, too many to list", check.Total)
+		t.Fatalf("%d mismatches of GNU's with the CFI, too many to list", check.Total)
 	}
 	theirs, err := rows(gnu)
 	if err != nil {
-		return 0, err
+		t.Fatal(err)
 	}
 	mine, err := rows(ours)
 	if err != nil {
-		return 0, err
+		t.Fatal(err)
 	}
-	equal, wrong, worse := 0, 0, 0
+	wrong := make(map[string]bool)
+	equal := 0
 	for _, g := range theirs {
 		for pc := g.begin; pc < g.end; {
 			end, same := g.end, false
@@ -143,7 +143,7 @@ func compare(gnuPath, oursPath string) (int, error) {
 			})
 			switch {
 			case found:
-				end, same = min(end, mine[i].end), sframe.SameRow(&g.fre, &mine[i].fre)
+				end, same = min(end, mine[i].end), sameRow(gnu.ABI, &g.fre, &mine[i].fre)
 			case i < len(mine):
 				end = min(end, mine[i].begin)
 			}
@@ -152,23 +152,145 @@ func compare(gnuPath, oursPath string) (int, error) {
 			case same:
 				equal++
 			case m >= 0:
-				wrong++
-				fmt.Printf("%#x-%#x: GNU contradicts the CFI: %v\n", pc, end, check.Mismatches[m])
+				wrong[function(f, pc)] = true
 			default:
-				worse++
-				fmt.Printf("%#x-%#x: GNU has CFA %v FP %v RA %v, which is right and missing here\n", pc, end, g.fre.CFA, g.fre.FP, g.fre.RA)
+				t.Errorf("%s: %#x-%#x (%s): GNU has CFA %v FP %v RA %v, which is right and missing in ours",
+					gnuPath, pc, end, function(f, pc), g.fre.CFA, g.fre.FP, g.fre.RA)
 			}
 			pc = end
 		}
 	}
-	fmt.Printf("%d ranges equal, %d contradict the CFI in GNU's, %d missing in ours; bytes covered: GNU %d, ours %d\n",
-		equal, wrong, worse, bytes(theirs), bytes(mine))
-	return worse, nil
+	if equal == 0 {
+		t.Errorf("%s: no row is equal", gnuPath)
+	}
+	return wrong
 }
 
-func bytes(rows []row) (n uint64) {
-	for _, r := range rows {
-		n += r.end - r.begin
+// pointers are the DWARF registers of SP and FP.
+var pointers = map[sframe.ABI]map[sframe.Base]uint16{
+	sframe.AMD64Little:   {sframe.SP: 7, sframe.FP: 6},
+	sframe.AArch64Little: {sframe.SP: 31, sframe.FP: 29},
+	sframe.S390XBig:      {sframe.SP: 15, sframe.FP: 11},
+}
+
+// sameRow compares what rows say, whatever type of FDE they are in.
+func sameRow(abi sframe.ABI, a, b *sframe.FRE) bool {
+	x, y := *a, *b
+	for _, e := range []*sframe.FRE{&x, &y} {
+		for _, r := range []*sframe.Rule{&e.CFA, &e.RA, &e.FP} {
+			if reg, ok := pointers[abi][r.Base]; ok {
+				r.Base, r.Reg = sframe.Register, reg
+			}
+		}
 	}
-	return n
+	return sframe.SameRow(&x, &y)
+}
+
+// function returns the symbol that pc is in, or its section.
+func function(f *elffile.File, pc uint64) string {
+	name := ""
+	_ = f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elf.Sym64) {
+		if elf.SymType(s.Info&0xf) == elf.STT_FUNC && s.Shndx != 0 && pc >= s.Value && pc-s.Value < s.Size {
+			name = f.SymbolName(table, s.Name)
+		}
+	})
+	for i := range f.Sections {
+		if s := &f.Sections[i]; name == "" && s.Alloc() && pc >= s.Addr && pc-s.Addr < s.Size {
+			name = s.Name
+		}
+	}
+	return name
+}
+
+// known are the functions in which a version of GNU's contradicts the CFI, and what it
+// makes of them.
+var known = map[sframe.Version]map[string]string{
+	sframe.V1: {
+		".plt":          "blocks without a size, which V1 does not have",
+		".plt.sec":      "the same",
+		"_start":        "an undefined return address is covered",
+		"new_stack":     "the same",
+		"fp_lost":       "an undefined frame pointer is covered",
+		"fp_same":       "same_value of the frame pointer is ignored",
+		"nested":        "only one remembered state is kept",
+		"sp_popped":     "an explicit rule for SP is ignored",
+		"on_stack":      "a CFA on rbx is covered as if it were on SP or FP",
+		"on_stack_last": "the same",
+	},
+	sframe.V2: {
+		".plt.got":  "ld has the CFA at sp+16, where the CFI and the code have it at sp+8",
+		"_start":    "an undefined return address is covered",
+		"new_stack": "the same",
+		"fp_lost":   "an undefined frame pointer is covered",
+		"fp_same":   "same_value of the frame pointer is ignored",
+		"nested":    "only one remembered state is kept",
+		"ra_mid":    "a return address in a register is ignored",
+		"sp_popped": "an explicit rule for SP is ignored",
+		"ra_at_cfa": "a return address at CFA+0 is written as a word of 0, which reads as no rule",
+	},
+	sframe.V3: {
+		".plt.got":  "ld has the CFA at sp+16, where the CFI and the code have it at sp+8",
+		".plt":      "on s390x, blocks of 32 bytes of a PLT that starts inside one",
+		"nested":    "only one remembered state is kept",
+		"fp_same":   "same_value of the frame pointer is ignored",
+		"sp_popped": "an explicit rule for SP is ignored",
+		"ra_at_cfa": "a return address at CFA+0 is written as a word of 0, which reads as no rule",
+		"at_cfa":    "the same on s390x",
+		"unaligned": "on s390x, a CFA offset that is no multiple of 8 is rounded",
+		"fprules.s": "FP = CFA+16 is written with a control word of 0, which reads as no rule, and an offset word behind it",
+	},
+}
+
+// TestGNU compares the fixtures' sources and a C program, on every ABI for which a
+// version of binutils writes SFrame.
+func TestGNU(t *testing.T) {
+	for _, tt := range []struct {
+		suite, prefix, abi, gcc string
+		version                 sframe.Version
+	}{
+		{"", "", "amd64", "gcc", sframe.V1}, // Debian 12
+		{"trixie", "", "amd64", "gcc", sframe.V2},
+		{"sid", "", "amd64", "gcc-16", sframe.V3},
+		{"trixie", "aarch64-linux-gnu-", "aarch64", "", sframe.V2},
+		{"sid", "aarch64-linux-gnu-", "aarch64", "aarch64-linux-gnu-gcc-16", sframe.V3},
+		{"sid", "s390x-linux-gnu-", "s390x", "s390x-linux-gnu-gcc-16", sframe.V3},
+	} {
+		t.Run(tt.suite+" "+tt.abi, func(t *testing.T) {
+			sources, err := filepath.Glob("../../testdata/asm/" + tt.abi + "/*.s")
+			if err != nil || len(sources) == 0 {
+				t.Fatalf("no sources: %v", err)
+			}
+			script := "for s in *.s; do " + tt.prefix + "as --gsframe $s -o $s.o 2>>log && " + tt.prefix + "ld -shared $s.o -o $s.gnu 2>>log || rm -f $s.gnu; done\n"
+			if tt.gcc != "" {
+				script += tt.gcc + " -O2 -Wa,--gsframe user.c -lm -o user.gnu 2>>log || { cat log; exit 1; }\n"
+			}
+			dir := peer.Run(t, tt.suite, script, append(sources, "../../testdata/c/user.c")...)
+			programs, err := filepath.Glob(dir + "/*.gnu")
+			if err != nil || len(programs) < len(sources)/2 {
+				t.Fatalf("%d programs of %d sources: %v", len(programs), len(sources), err)
+			}
+			wrong := make(map[string]bool)
+			for _, p := range programs {
+				if filepath.Base(p) == "end.s.gnu" {
+					continue // the terminator of .eh_frame, no code
+				}
+				ours := filepath.Join(t.TempDir(), "ours")
+				opt := convert.Options{Version: tt.version, Force: true}
+				if _, err := convert.File(context.Background(), p, ours, opt); err != nil {
+					t.Errorf("%s: %v", p, err)
+					continue
+				}
+				maps.Copy(wrong, compare(t, p, ours))
+			}
+			var names []string
+			for name := range wrong {
+				names = append(names, name)
+				if known[tt.version][name] == "" {
+					t.Errorf("GNU contradicts the CFI in %s, which is not known", name)
+				}
+			}
+			slices.Sort(names)
+			t.Logf("GNU contradicts the CFI in %s", strings.Join(names, ", "))
+		})
+	}
 }
