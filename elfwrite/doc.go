@@ -12,7 +12,7 @@
 // PT_GNU_SFRAME, take their room from, in this order:
 //
 //   - entries that are unused: PT_NULL, or a PT_GNU_SFRAME without a section;
-//   - zero bytes behind the table;
+//   - unused bytes behind the table: zeros, or what patchelf left behind;
 //   - a PT_NOTE that repeats PT_GNU_PROPERTY, which is dropped;
 //   - the sections behind the table. Those that are found through program headers
 //     (.interp, notes) or dynamic tags (.gnu.hash, .dynsym and the like) can move.

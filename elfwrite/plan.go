@@ -296,8 +296,8 @@ func (p *planner) table() (before, after span) {
 		span{begin, begin + uint64(len(p.progs)+2)*elffile.ProgSize}
 }
 
-// slack reports whether the table fits where it is: without growing, or into zero
-// bytes that belong to nothing.
+// slack reports whether the table fits where it is: without growing, or into
+// unused bytes that belong to nothing.
 func (p *planner) slack() bool {
 	before, after := p.table()
 	if after.end <= before.end {
@@ -310,13 +310,14 @@ func (p *planner) slack() bool {
 	if p.next(before.end) < after.end {
 		return false
 	}
-	return p.zero(grown)
+	return p.unused(grown)
 }
 
-// zero reports whether the bytes of the file are there and all zero.
-func (p *planner) zero(s span) bool {
+// unused reports whether the bytes of the file are there, and are zero or the X that
+// patchelf leaves behind where it moved a section away.
+func (p *planner) unused(s span) bool {
 	b, err := p.f.ReadAt("padding", s.begin, s.end-s.begin)
-	return err == nil && !slices.ContainsFunc(b, func(c byte) bool { return c != 0 })
+	return err == nil && !slices.ContainsFunc(b, func(c byte) bool { return c != 0 && c != 'X' })
 }
 
 // next returns the file offset of the first thing at or behind off: a section, a

@@ -58,7 +58,7 @@ func (p *planner) repack() error {
 		if next == fileSpan(&p.f.Progs[p.head]).end {
 			return refuse("the segment ends at file offset %#x", next)
 		}
-		if !p.zero(span{at, next}) {
+		if !p.unused(span{at, next}) {
 			return refuse("there are bytes at file offset %#x that belong to no section", at)
 		}
 		u, err := p.unit(next, tags)
@@ -68,7 +68,7 @@ func (p *planner) repack() error {
 		p.units = append(p.units, u)
 		at = u.end
 		limit := p.next(at)
-		if limit >= after.end && p.zero(span{at, limit}) && p.pack(span{after.end, limit}) {
+		if limit >= after.end && p.unused(span{at, limit}) && p.pack(span{after.end, limit}) {
 			p.zeros = append(p.zeros, span{before.end, limit})
 			return nil
 		}
