@@ -160,6 +160,9 @@ func TestReadelf(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 			continue
 		}
+		if len(table.Functions) == 0 {
+			continue // far.so has .debug_frame only
+		}
 		theirs := readelfRows(t, readelf, path)
 		if n := len(theirs); n != len(table.Functions)+table.Dropped.ZeroLength+table.Dropped.Discarded {
 			t.Errorf("%s: %d functions, readelf has %d", path, len(table.Functions), n)

@@ -153,6 +153,9 @@ func alike(a, b *plt.Stub) bool {
 
 func (x *translator) likeStubs(stubs []plt.Stub) error {
 	begin, end := stubs[0].Begin, stubs[len(stubs)-1].End
+	if !x.opt.Reach.has(begin) || !x.opt.Reach.has(end) {
+		return nil
+	}
 	var steps []sframe.FRE
 	for i := range stubs {
 		for _, st := range stubs[i].Steps {

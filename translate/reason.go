@@ -22,6 +22,7 @@ const (
 	SPRule               // SP has a rule of its own, and it is not the CFA
 	SignalFrame          // the function is a signal frame
 	OffsetRange          // an offset does not fit 32 bits, or the ABI's scale
+	TooFar               // the function is too far from the section for a start address of 32 bits
 	TooLarge             // the function has 4 GiB or more
 	Outermost            // the return address is undefined: there is no caller
 	Malformed            // the CFI is malformed
@@ -44,6 +45,7 @@ var reasons = [...]struct{ name, text string }{
 	SPRule:        {"sp-rule", "stack pointer is not the CFA"},
 	SignalFrame:   {"signal-frame", "signal frame"},
 	OffsetRange:   {"offset-range", "offset over 32 bits or off the ABI's scale"},
+	TooFar:        {"too-far", "more than 2 GiB from the section; --format 3 has no such limit"},
 	TooLarge:      {"too-large", "function of 4 GiB or more"},
 	Outermost:     {"outermost", "outermost frame (undefined return address)"},
 	Malformed:     {"malformed", "malformed CFI"},

@@ -48,8 +48,19 @@ type Options struct {
 	// Outermost writes a row without data words where the return address is
 	// undefined (errata 2); otherwise such code is left out.
 	Outermost bool
+	// Reach limits where functions may start, for versions whose start addresses
+	// are 32 bits wide. The zero value is no limit.
+	Reach Reach
 	// Stubs are PLT stubs that no CFI describes; see package plt.
 	Stubs []plt.Stub
+}
+
+// A Reach is a range of addresses, Last included.
+type Reach struct{ First, Last uint64 }
+
+// has reports whether a function that starts at pc can be described.
+func (r Reach) has(pc uint64) bool {
+	return r == Reach{} || r.First <= pc && pc <= r.Last
 }
 
 // A Sink takes functions as they are translated. It must not keep its arguments.
@@ -154,6 +165,8 @@ func (x *translator) function(fn *cfi.Function) error {
 	switch {
 	case fn.Signal() && !x.layout.Signal:
 		x.gap(fn.Begin, fn.End, Gap{Reason: SignalFrame})
+	case !x.opt.Reach.has(fn.Begin) || !x.opt.Reach.has(fn.End):
+		x.gap(fn.Begin, fn.End, Gap{Reason: TooFar})
 	case fn.End-fn.Begin > math.MaxUint32:
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
 	default:

@@ -16,7 +16,11 @@ import (
 	"cfi2sframe/verify"
 )
 
-const addr = 0x100000 // of the section in these tests
+// addr is where the section lies in these tests: behind the code of the fixtures.
+const addr = 0x70000000
+
+// reach is what V1 and V2 can describe from there.
+var reach = translate.Reach{First: 0, Last: addr + 1<<30}
 
 // encode returns the CFI of a fixture and the section made from it.
 func encode(t *testing.T, path string, opt translate.Options) (*input, []byte, *translate.Result) {
@@ -36,6 +40,9 @@ func encode(t *testing.T, path string, opt translate.Options) (*input, []byte, *
 	abi, err := translate.ABIOf(table.Machine, table.Order)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if opt.Version < sframe.V3 {
+		opt.Reach = reach
 	}
 	if opt.Stubs, err = plt.Find(f, table); err != nil {
 		t.Fatal(err)

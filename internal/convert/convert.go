@@ -87,7 +87,13 @@ func File(ctx context.Context, in, out string, opt Options) (*report.Coverage, e
 	if err != nil {
 		return nil, err
 	}
-	res, err := translate.Translate(table, translate.Options{Version: opt.Version, Outermost: opt.Outermost, Stubs: stubs}, b)
+	reach, err := reachOf(f, opt)
+	if err != nil {
+		return nil, err
+	}
+	res, err := translate.Translate(table, translate.Options{
+		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs,
+	}, b)
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +144,22 @@ func File(ctx context.Context, in, out string, opt Options) (*report.Coverage, e
 		return nil, plain(err)
 	}
 	return c, nil
+}
+
+// reachOf returns from where to where functions can start so that their start
+// addresses have room. The section's address does not depend on its size; its size,
+// which is not known yet, is allowed for.
+func reachOf(f *elffile.File, opt Options) (translate.Reach, error) {
+	l, ok := opt.Version.Layout()
+	if !ok || l.StartSize == 8 {
+		return translate.Reach{}, nil
+	}
+	layout, err := elfwrite.Plan(f, 0, elfwrite.Options{Force: opt.Force})
+	if err != nil {
+		return translate.Reach{}, err
+	}
+	const distance = 1<<31 - 256<<20
+	return translate.Reach{First: layout.Addr - min(layout.Addr, distance), Last: layout.Addr + distance}, nil
 }
 
 // plain takes the operation and path off an error of the file system: messages
