@@ -180,3 +180,204 @@ func TestErrors(t *testing.T) {
 		t.Error("ABI 9 is accepted")
 	}
 }
+
+func v3(t *testing.T) *Builder {
+	t.Helper()
+	b, err := NewBuilder(Options{Version: sframe.V3, ABI: sframe.AMD64Little})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func r10(start uint32) sframe.FRE {
+	return sframe.FRE{Start: start, CFA: sframe.Rule{Base: sframe.Register, Reg: 10}}
+}
+
+// TestBytesV3 spells out the bytes that GNU as 2.47 writes for a DRAP function.
+func TestBytesV3(t *testing.T) {
+	b := v3(t)
+	slot := sframe.Rule{Base: sframe.FP, Deref: true}
+	rows := []sframe.FRE{
+		sp(0, 8), r10(5),
+		{Start: 0x11, CFA: sframe.Rule{Base: sframe.Register, Reg: 10}, FP: slot},
+		{Start: 0x13, CFA: sframe.Rule{Base: sframe.FP, Offset: -8, Deref: true}, FP: slot},
+	}
+	if err := b.Add(sframe.FDE{Start: 0x1033, Size: 0x32}, rows); err != nil {
+		t.Fatal(err)
+	}
+	got, err := b.Encode(0x2000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Concat(
+		[]byte{0xe2, 0xde, 3, 5, 3, 0, 0xf8, 0, 1, 0, 0, 0, 4, 0, 0, 0, 27, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0},
+		[]byte{0x17, 0xf0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x32, 0, 0, 0, 0, 0, 0, 0}, // 0x1033 - 0x201c
+		[]byte{4, 0, 0, 1, 0}, // 4 FREs, 1-byte start addresses, flexible, no blocks
+		[]byte{0x00, 0x04, 0x39, 0x08},
+		[]byte{0x05, 0x04, 0x51, 0x00},
+		[]byte{0x11, 0x0a, 0x51, 0x00, 0x00, 0x33, 0x00},
+		[]byte{0x13, 0x0a, 0x33, 0xf8, 0x00, 0x33, 0x00},
+	)
+	if !bytes.Equal(got, want) {
+		t.Errorf("section\n got % x\nwant % x", got, want)
+	}
+}
+
+// decoded returns the FDEs of a section and their rows.
+func decoded(t *testing.T, b *Builder) ([]sframe.FDE, [][]sframe.FRE) {
+	t.Helper()
+	data, err := b.Encode(0x10000000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sframe.Decode(data, 0x10000000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make([][]sframe.FRE, len(s.FDEs))
+	for i := range s.FDEs {
+		if rows[i], err = s.FREs(i, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s.FDEs, rows
+}
+
+// TestManyRows splits functions where V3 cannot count their rows.
+func TestManyRows(t *testing.T) {
+	const n = 2*65535 + 10
+	rows := make([]sframe.FRE, n)
+	for i := range rows {
+		rows[i] = sp(uint32(4*i), int32(8+8*(i%2)))
+	}
+	b := v3(t)
+	if err := b.Add(sframe.FDE{Start: 0x1000, Size: 4 * n}, rows); err != nil {
+		t.Fatal(err)
+	}
+	fdes, fres := decoded(t, b)
+	if len(fdes) != 3 || len(fres[0]) != 65535 || len(fres[1]) != 65535 || len(fres[2]) != 10 {
+		t.Fatalf("%d FDEs", len(fdes))
+	}
+	at := uint64(0x1000)
+	for i, d := range fdes {
+		if d.Start != at || fres[i][0].Start != 0 || d.Size != uint32(4*len(fres[i])) {
+			t.Errorf("FDE %d is at %#x, %#x bytes, want %#x, %#x bytes", i, d.Start, d.Size, at, 4*len(fres[i]))
+		}
+		at = d.End()
+	}
+	if at != 0x1000+4*n {
+		t.Errorf("FDEs end at %#x", at)
+	}
+}
+
+// TestSplit makes one flexible FDE of a function, or several FDEs, whichever is
+// smaller.
+func TestSplit(t *testing.T) {
+	long := func(from, to uint32) (rows []sframe.FRE) {
+		for i := from; i < to; i++ {
+			rows = append(rows, fp(4*i, int32(16+8*(i%2)), -16))
+		}
+		return rows
+	}
+	for _, tt := range []struct {
+		name string
+		rows []sframe.FRE
+		want []bool // of each FDE: is it flexible?
+	}{
+		{"few default rows", slices.Concat(long(0, 3), []sframe.FRE{r10(12)}), []bool{true}},
+		{"many default rows in front", slices.Concat(long(0, 60), []sframe.FRE{r10(240)}), []bool{false, true}},
+		{"many behind", slices.Concat([]sframe.FRE{r10(0)}, long(1, 60)), []bool{true, false}},
+		{"many on both sides", slices.Concat(long(0, 30), []sframe.FRE{r10(120)}, long(31, 60)), []bool{false, true, false}},
+		{"none flexible", long(0, 60), []bool{false}},
+	} {
+		b := v3(t)
+		if err := b.Add(sframe.FDE{Start: 0x1000, Size: 0x1000}, tt.rows); err != nil {
+			t.Fatal(err)
+		}
+		fdes, fres := decoded(t, b)
+		var got []bool
+		for _, d := range fdes {
+			got = append(got, d.Flexible)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: flexible %v, want %v", tt.name, got, tt.want)
+		}
+		// All rows are there, where they were.
+		i := 0
+		for j, d := range fdes {
+			for _, e := range fres[j] {
+				if want := uint64(0x1000 + tt.rows[i].Start); d.Start+uint64(e.Start) != want {
+					t.Errorf("%s: row %d is at %#x, want %#x", tt.name, i, d.Start+uint64(e.Start), want)
+				}
+				i++
+			}
+		}
+		if i != len(tt.rows) {
+			t.Errorf("%s: %d rows, want %d", tt.name, i, len(tt.rows))
+		}
+		// No other choice of types is smaller.
+		for one := range 2 {
+			size := 28 + 21
+			for j := range tt.rows {
+				form := sframe.V3.Default
+				if one == 1 {
+					form = sframe.V3.Flexible
+				}
+				w, ok := form(sframe.AMD64Little, &tt.rows[j])
+				if !ok {
+					size = math.MaxInt32
+				}
+				size += 1 + 1 + w.Count
+			}
+			if b.Size() > uint64(size) {
+				t.Errorf("%s: %d bytes, but one FDE has %d", tt.name, b.Size(), size)
+			}
+		}
+	}
+}
+
+// TestS390X checks the words of s390x, and that V1 does not know it.
+func TestS390X(t *testing.T) {
+	row := func(cfa int32, ra, fp sframe.Rule) sframe.FRE {
+		return sframe.FRE{CFA: sframe.Rule{Base: sframe.SP, Offset: cfa}, RA: ra, FP: fp}
+	}
+	slot := func(off int32) sframe.Rule { return sframe.Rule{Base: sframe.CFA, Offset: off, Deref: true} }
+	reg := func(n uint16) sframe.Rule { return sframe.Rule{Base: sframe.Register, Reg: n} }
+	for _, tt := range []struct {
+		row  sframe.FRE
+		want []byte // in V2, from the info word on; nil: no form
+	}{
+		{row(160, sframe.Rule{}, sframe.Rule{}), []byte{1<<1 | 1, 0}},
+		{row(320, slot(-48), slot(-72)), []byte{3<<1 | 1, 20, 0xd0, 0xb8}},
+		{row(160, sframe.Rule{}, slot(-72)), []byte{3<<1 | 1, 0, 0, 0xb8}},
+		{row(160, reg(17), reg(16)), []byte{3<<1 | 1, 0, 17<<1 | 1, 16<<1 | 1}},
+		{row(160+8*127, sframe.Rule{}, sframe.Rule{}), []byte{1<<1 | 1, 127}},
+		{row(160+8*128, sframe.Rule{}, sframe.Rule{}), []byte{1<<5 | 1<<1 | 1, 0, 128}},
+		{row(164, sframe.Rule{}, sframe.Rule{}), nil},
+		{row(160, slot(-47), sframe.Rule{}), nil},
+		{row(160, slot(0), sframe.Rule{}), nil},
+	} {
+		b, err := NewBuilder(Options{Version: sframe.V2, ABI: sframe.S390XBig})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = b.Add(sframe.FDE{Start: 0x1000, Size: 16}, []sframe.FRE{tt.row})
+		if (err != nil) != (tt.want == nil) {
+			t.Errorf("%+v: error %v", tt.row, err)
+		}
+		if err != nil {
+			continue
+		}
+		if got := b.fres[1:]; !bytes.Equal(got, tt.want) {
+			t.Errorf("%+v: % x, want % x", tt.row, got, tt.want)
+		}
+		_, fres := decoded(t, b)
+		if fres[0][0] != tt.row {
+			t.Errorf("%+v is read back as %+v", tt.row, fres[0][0])
+		}
+	}
+	if _, err := NewBuilder(Options{Version: sframe.V1, ABI: sframe.S390XBig}); err == nil {
+		t.Error("V1 takes s390x")
+	}
+}
