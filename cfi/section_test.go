@@ -41,7 +41,7 @@ var (
 
 // tinyELF returns a linked file with executable code at textAddr, the given
 // section at frameAddr, and section headers.
-func tinyELF(t *testing.T, tg target, name string, data []byte) *elffile.File {
+func tinyELF(t testing.TB, tg target, name string, data []byte) *elffile.File {
 	t.Helper()
 	names := "\x00.text\x00.shstrtab\x00" + name + "\x00"
 	h := elf.Header64{

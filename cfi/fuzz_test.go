@@ -1,0 +1,61 @@
+package cfi
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// FuzzLoad reads arbitrary bytes as .eh_frame and as .debug_frame of every machine, and
+// runs all rows.
+func FuzzLoad(f *testing.F) {
+	for _, tg := range targets {
+		w := &writer{target: tg}
+		w.fde(w.cie(plainCIE), w.abs(textAddr, 0x80), []byte{0x41, 0x0e, 16, 0x0a, 0x86, 2, 0x42, 0x0b})
+		f.Add(w.b)
+		d := &writer{target: tg, debug: true, wide: true}
+		d.fde(d.cie([]byte{4, 0, 8, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}), d.abs(textAddr, 0x80), []byte{0x0f, 2, 0x77, 8, 0x02, 9, 0x0c, 7, 16})
+		f.Add(d.b)
+	}
+	files, err := filepath.Glob("../testdata/bin/*/*")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no fixtures: %v", err)
+	}
+	for _, path := range files {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if len(b) > 512 {
+			f.Add(b[len(b)/4:][:512]) // wherever that is
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, tg := range targets {
+			for _, name := range []string{".eh_frame", ".debug_frame"} {
+				table, err := Load(tinyELF(t, tg, name, data), Auto)
+				if err != nil {
+					continue
+				}
+				var end uint64
+				var rows Rows
+				for i := range table.Functions {
+					fn := &table.Functions[i]
+					if fn.Begin < end || fn.End <= fn.Begin {
+						t.Fatalf("function %#x-%#x behind one that ends at %#x", fn.Begin, fn.End, end)
+					}
+					end = fn.End
+					at := fn.Begin
+					for rows.Start(fn); rows.Next(); at = rows.End {
+						if rows.Begin != at || rows.End <= rows.Begin || rows.End > fn.End {
+							t.Fatalf("row %#x-%#x of function %#x-%#x; it was expected at %#x", rows.Begin, rows.End, fn.Begin, fn.End, at)
+						}
+					}
+					if rows.Err() == nil && at != fn.End {
+						t.Fatalf("rows of function %#x-%#x end at %#x", fn.Begin, fn.End, at)
+					}
+				}
+			}
+		}
+	})
+}
