@@ -135,6 +135,9 @@ func (p *planner) check() error {
 	if len(f.Sections)+1 >= int(elf.SHN_LORESERVE) {
 		return fmt.Errorf("%d sections: fewer than %d were expected", len(f.Sections), int(elf.SHN_LORESERVE)-1)
 	}
+	if len(f.Sections) > 0 && f.Shstrndx == 0 {
+		return errors.New("there are sections, but no section name table (e_shstrndx is 0)")
+	}
 	table := span{f.Phoff, f.Phoff + uint64(len(f.Progs))*elffile.ProgSize}
 	for i := range f.Progs {
 		h := &f.Progs[i]

@@ -128,10 +128,10 @@ func (p *planner) names() ([]byte, uint32) {
 		return nil, 0 // New has read it, so this is a race with a writer; the verification tells
 	}
 	entry := []byte(sectionName + "\x00")
-	if i := bytes.Index(names, entry); i >= 0 {
+	if i := bytes.Index(names, entry); i > 0 { // 0 is the empty name
 		return names, uint32(i)
 	}
-	if n := len(names); n > 0 && names[n-1] != 0 {
+	if n := len(names); n == 0 || names[n-1] != 0 {
 		names = append(names, 0)
 	}
 	return append(names, entry...), uint32(len(names))

@@ -129,7 +129,7 @@ func File(ctx context.Context, in, out string, opt Options) (*report.Coverage, e
 	}
 	if !opt.NoVerify {
 		if err := check(tmp, table, res); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrWrong, err)
+			return nil, err
 		}
 		c.Verified = true
 	}
@@ -213,18 +213,19 @@ func targetOf(out string) (string, error) {
 func check(tmp *os.File, table *cfi.Table, want *translate.Result) error {
 	f, s, err := read(tmp)
 	if err != nil {
-		return err
+		// Section headers that contradict each other do that.
+		return fmt.Errorf("nothing was written, because there is no sound layout for this file: %w", err)
 	}
 	res, err := verify.Check(table, s, f)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrWrong, err)
 	}
 	if res.Total > 0 {
-		return fmt.Errorf("%d mismatches between SFrame and CFI, the first at %v", res.Total, res.Mismatches[0])
+		return fmt.Errorf("%w: %d mismatches between SFrame and CFI, the first at %v", ErrWrong, res.Total, res.Mismatches[0])
 	}
 	if res.Covered != want.Covered || res.Stubs != want.Synthesised {
-		return fmt.Errorf("SFrame describes %d bytes of code and %d of PLT stubs, but %d and %d were translated",
-			res.Covered, res.Stubs, want.Covered, want.Synthesised)
+		return fmt.Errorf("%w: SFrame describes %d bytes of code and %d of PLT stubs, but %d and %d were translated",
+			ErrWrong, res.Covered, res.Stubs, want.Covered, want.Synthesised)
 	}
 	return nil
 }
