@@ -75,7 +75,7 @@ func (b *Builder) Add(d sframe.FDE, fres []sframe.FRE) error {
 		return fmt.Errorf("FREs of more than 2^32 bytes: %v has no room for them", b.opt.Version)
 	}
 	b.rows = merge(b.rows[:0], fres)
-	if err := b.encodeRows(); err != nil {
+	if err := b.chooseForms(); err != nil {
 		return fmt.Errorf("function at %#x: %w", d.Start, err)
 	}
 	for first := 0; first < len(b.rows); {
@@ -96,39 +96,41 @@ func merge(out []row, fres []sframe.FRE) []row {
 	return out
 }
 
-// A row is an FRE with its forms: as data words of a default and of a flexible
-// FDE, as far as it has them.
+// A row is an FRE and what is known of its two forms: in a default and in a flexible
+// FDE.
 type row struct {
 	sframe.FRE
-	forms    [2]sframe.Words
-	has      [2]bool
-	size     [2]int // in bytes, without the start address
-	flexible bool   // of the two, the one chosen
+	size     [2]uint8 // in bytes, without the start address; 0: there is no such form
+	flexible bool     // of the two, the one chosen
 }
 
-// encodeRows finds the forms of the rows, and chooses for each the type of its FDE.
-func (b *Builder) encodeRows() error {
+// measure returns the size of a form in bytes, without the start address.
+func measure(w sframe.Words, ok bool) uint8 {
+	if !ok {
+		return 0
+	}
+	return uint8(1 + w.Count<<logSize(&w))
+}
+
+// chooseForms finds the forms of the rows, and chooses for each the type of its FDE.
+func (b *Builder) chooseForms() error {
 	mixed := false
 	for i := range b.rows {
 		r := &b.rows[i]
-		r.forms[0], r.has[0] = b.opt.Version.Default(b.opt.ABI, &r.FRE)
-		mixed = mixed || !r.has[0]
+		r.size[0] = measure(b.opt.Version.Default(b.opt.ABI, &r.FRE))
+		mixed = mixed || r.size[0] == 0
+	}
+	if !mixed {
+		return nil
 	}
 	for i := range b.rows {
 		r := &b.rows[i]
-		r.size[0] = 1 + r.forms[0].Count<<logSize(&r.forms[0])
-		if !mixed {
-			continue
-		}
-		r.forms[1], r.has[1] = b.opt.Version.Flexible(b.opt.ABI, &r.FRE)
-		r.size[1] = 1 + r.forms[1].Count<<logSize(&r.forms[1])
-		if !r.has[0] && !r.has[1] {
+		r.size[1] = measure(b.opt.Version.Flexible(b.opt.ABI, &r.FRE))
+		if r.size == [2]uint8{} {
 			return fmt.Errorf("row with CFA %v, RA %v, FP %v has no form in %v", r.CFA, r.RA, r.FP, b.opt.Version)
 		}
 	}
-	if mixed {
-		b.chooseTypes()
-	}
+	b.chooseTypes()
 	return nil
 }
 
@@ -149,7 +151,7 @@ func (b *Builder) chooseTypes() {
 			if i > 0 && cost[1-t]+change < next[t] {
 				next[t], from[t] = cost[1-t]+change, uint8(1-t)
 			}
-			if next[t] += r.size[t]; !r.has[t] {
+			if next[t] += int(r.size[t]); r.size[t] == 0 {
 				next[t] = none
 			}
 		}
@@ -227,11 +229,12 @@ func (f *fde) info() byte {
 
 // encodeFRE appends a row (section "SFrame FRE"). Start addresses count from base.
 func (b *Builder) encodeFRE(typ sframe.FREType, r *row, base uint32) {
-	w := &r.forms[0]
+	form := b.opt.Version.Default
 	if r.flexible {
-		w = &r.forms[1]
+		form = b.opt.Version.Flexible
 	}
-	size := logSize(w)
+	w, _ := form(b.opt.ABI, &r.FRE)
+	size := logSize(&w)
 	info := byte(w.Count)<<sframe.FREInfoCount | byte(size)<<sframe.FREInfoSize
 	if w.SP {
 		info |= sframe.FREInfoSP

@@ -34,6 +34,7 @@ type Coverage struct {
 	PLT       uint64    `json:"plt"`       // PLT stubs without CFI, synthesised from their instructions
 	Reasons   []Reason  `json:"gaps_by_reason"`
 	Gaps      []Gap     `json:"gaps"`
+	Omitted   int       `json:"gaps_omitted"` // gaps that are not listed, because they are too many
 	Dropped   Dropped   `json:"dropped"`
 	Malformed Malformed `json:"malformed"`
 	Size      uint64    `json:"sframe_size"`
@@ -104,7 +105,7 @@ func New(f *elffile.File, t *cfi.Table, abi sframe.ABI, res *translate.Result) *
 	if s := f.Section(".eh_frame_hdr"); s != nil && s.HasBytes() {
 		c.EHHdr = s.Size
 	}
-	c.reasons(res.Gaps)
+	c.reasons(res)
 	names := functionNames(f, res.Gaps)
 	words := translate.NewRuleWriter(abi, t.Order)
 	c.Gaps = make([]Gap, len(res.Gaps))
@@ -117,9 +118,6 @@ func New(f *elffile.File, t *cfi.Table, abi sframe.ABI, res *translate.Result) *
 		}
 		if g.Err != nil {
 			c.Gaps[i].Rule = g.Err.Error()
-		}
-		if !g.Reason.Loss() {
-			c.Outermost += g.Size()
 		}
 	}
 	// Functions that realign the stack come first: they are the ones that
@@ -135,29 +133,23 @@ func drapFirst(g Gap) int {
 	return 1
 }
 
-func (c *Coverage) reasons(gaps []translate.Gap) {
-	sums := make(map[translate.Reason]*Reason)
-	last := make(map[translate.Reason]*cfi.Function)
-	for i := range gaps {
-		g := &gaps[i]
-		s := sums[g.Reason]
-		if s == nil {
-			s = &Reason{Name: g.Reason.Name(), Text: g.Reason.String(), Loss: g.Reason.Loss()}
-			sums[g.Reason] = s
-		}
-		s.Ranges++
-		s.Bytes += g.Size()
-		if last[g.Reason] != g.Function {
-			s.Functions++
-			last[g.Reason] = g.Function
-		}
-	}
+// reasons lists the sums, in the order of translate.Reasons.
+func (c *Coverage) reasons(res *translate.Result) {
 	c.Reasons = []Reason{}
 	for _, r := range translate.Reasons() {
-		if s := sums[r]; s != nil {
-			c.Reasons = append(c.Reasons, *s)
+		s, ok := res.Sums[r]
+		if !ok {
+			continue
 		}
+		c.Reasons = append(c.Reasons, Reason{
+			Name: r.Name(), Text: r.String(), Functions: s.Functions, Ranges: s.Ranges, Bytes: s.Bytes, Loss: r.Loss(),
+		})
+		if !r.Loss() {
+			c.Outermost += s.Bytes
+		}
+		c.Omitted += s.Ranges
 	}
+	c.Omitted -= len(res.Gaps)
 }
 
 // A funcName is a function symbol.
@@ -272,6 +264,9 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 	}
 	if n := c.Malformed.Count - min(len(c.Malformed.Errors), limit(gaps)); n > 0 {
 		p.f("  malformed CFI: %d more\n", n)
+	}
+	if c.Omitted > 0 {
+		p.f("  %s are not listed\n", plural(c.Omitted, "gap"))
 	}
 	for i := range c.Gaps {
 		if gaps >= 0 && i == gaps {

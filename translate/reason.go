@@ -23,7 +23,7 @@ const (
 	SignalFrame          // the function is a signal frame
 	OffsetRange          // an offset does not fit 32 bits, or the ABI's scale
 	TooFar               // the function is too far from the section for a start address of 32 bits
-	TooLarge             // the function has 4 GiB or more
+	TooLarge             // the function has 4 GiB or more, or maxRows rows
 	Outermost            // the return address is undefined: there is no caller
 	Malformed            // the CFI is malformed
 )
@@ -46,7 +46,7 @@ var reasons = [...]struct{ name, text string }{
 	SignalFrame:   {"signal-frame", "signal frame"},
 	OffsetRange:   {"offset-range", "offset over 32 bits or off the ABI's scale"},
 	TooFar:        {"too-far", "more than 2 GiB from the section; --format 3 has no such limit"},
-	TooLarge:      {"too-large", "function of 4 GiB or more"},
+	TooLarge:      {"too-large", "function of 4 GiB, or of 524,288 rows, or more"},
 	Outermost:     {"outermost", "outermost frame (undefined return address)"},
 	Malformed:     {"malformed", "malformed CFI"},
 }

@@ -96,13 +96,28 @@ type Gap struct {
 // Size returns the number of bytes in the gap.
 func (g *Gap) Size() uint64 { return g.End - g.Begin }
 
+// maxRows bounds what is kept of one function. The largest real ones have a few
+// thousand rows.
+const maxRows = 1 << 19
+
+// maxGaps bounds the gaps that are kept; the others are summed up only.
+const maxGaps = 1 << 16
+
+// A Sum counts the gaps of one reason.
+type Sum struct {
+	Functions int
+	Ranges    int
+	Bytes     uint64
+}
+
 // A Result says what became of the CFI. Sizes are in bytes of code.
 type Result struct {
 	Functions int    // CFI functions
 	Described uint64 // code they describe
 	Covered   uint64 // code that SFrame describes
 	Topmost   uint64 // of that, by rules on other registers than SP and FP, which hold in the topmost frame only
-	Gaps      []Gap  // by address; adjacent rows with the same rule are one gap
+	Gaps      []Gap  // by address, the first maxGaps; adjacent rows with the same rule are one gap
+	Sums      map[Reason]Sum
 	// Synthesised is code that SFrame describes and CFI does not: PLT stubs.
 	Synthesised uint64
 }
@@ -118,8 +133,9 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 		return nil, fmt.Errorf("%v is not supported", opt.Version)
 	}
 	x := &translator{
-		abi: a, opt: opt, layout: layout, sink: sink, res: &Result{Functions: len(t.Functions)},
+		abi: a, opt: opt, layout: layout, sink: sink, res: &Result{Functions: len(t.Functions), Sums: make(map[Reason]Sum)},
 		eval: evaluator{order: t.Order, pcReg: a.pc},
+		last: make(map[Reason]*cfi.Function),
 	}
 	for i := range t.Functions {
 		if err := x.function(&t.Functions[i]); err != nil {
@@ -148,6 +164,8 @@ type translator struct {
 	gaps  []Gap
 	open  bool // the last run takes more rows
 	steps []sframe.FRE
+
+	last map[Reason]*cfi.Function // that has a gap of the reason
 }
 
 // A run is an FDE in the making.
@@ -170,10 +188,14 @@ func (x *translator) function(fn *cfi.Function) error {
 	case fn.End-fn.Begin > math.MaxUint32:
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
 	default:
-		for x.rows.Start(fn); x.rows.Next(); {
+		n := 0
+		for x.rows.Start(fn); x.rows.Next() && n < maxRows; n++ {
 			x.row()
 		}
-		if err := x.rows.Err(); err != nil {
+		if n == maxRows {
+			x.runs, x.gaps = x.runs[:0], x.gaps[:0]
+			x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
+		} else if err := x.rows.Err(); err != nil {
 			x.runs, x.gaps = x.runs[:0], x.gaps[:0]
 			x.gap(fn.Begin, fn.End, Gap{Reason: Malformed, Err: err})
 		}
@@ -201,7 +223,17 @@ func (x *translator) commit() error {
 		if drap && g.Reason == CFARegister {
 			g.Reason = DRAP
 		}
-		x.res.Gaps = append(x.res.Gaps, g)
+		s := x.res.Sums[g.Reason]
+		if x.last[g.Reason] != x.fn {
+			x.last[g.Reason] = x.fn
+			s.Functions++
+		}
+		s.Ranges++
+		s.Bytes += g.Size()
+		x.res.Sums[g.Reason] = s
+		if len(x.res.Gaps) < maxGaps {
+			x.res.Gaps = append(x.res.Gaps, g)
+		}
 	}
 	return nil
 }
