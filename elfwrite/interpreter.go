@@ -64,23 +64,16 @@ func (p *planner) interpreter() (uint64, error) {
 	h.Filesz = h.Memsz
 	p.filled = *h
 	first := h.Off + (alignUp(h.Vaddr+h.Memsz, p.page) - h.Vaddr)
-	// Some order and place end on a page boundary, unless no section has a size
-	// that is a multiple of the alignment.
-	for range max(len(p.units), 1) {
-		for off := alignUp(first, sectionAlign); off < first+p.page+sectionAlign; off += sectionAlign {
-			if end := p.layOut(off); end%p.page == 0 {
+	// The end is that of a section whose size is a multiple of the alignment: the
+	// last one that moved, if it is, or .sframe.
+	for _, last := range []bool{false, true} {
+		for off := alignUp(first, sectionAlign); off <= first+p.page; off += sectionAlign {
+			if end := p.layOut(off, last); end%p.page == 0 {
 				return end, nil
 			}
 		}
-		if len(p.units) > 0 {
-			p.units = append(p.units[1:], p.units[0])
-		}
 	}
-	for off := alignUp(first, sectionAlign); ; off += sectionAlign {
-		if end := p.layOut(off); alignUp(end, sectionAlign)%p.page == 0 {
-			return alignUp(end, sectionAlign), nil
-		}
-	}
+	return 0, fmt.Errorf("interpreter: an .sframe of %d bytes cannot end on a page boundary", p.Size)
 }
 
 // fill makes s, a section of zeros in the segment that was filled, a part of the

@@ -94,6 +94,8 @@ type planner struct {
 	head    int    // index of the PT_LOAD that holds the program header table, or -1
 	old     int    // section index of an .sframe to replace, or 0
 	units   []*unit
+	begin   uint64     // of the new segment in the file
+	last    bool       // .sframe is the last thing in it, not the first
 	shift   uint64     // by which what is not loaded moves up
 	filled  elf.Prog64 // in an interpreter, the segment whose .bss is in the file
 }
@@ -356,21 +358,33 @@ func (p *planner) segment() (uint64, error) {
 	if is {
 		return p.interpreter()
 	}
-	return p.layOut(alignUp(p.loadEnd, sectionAlign)), nil
+	return p.layOut(alignUp(p.loadEnd, sectionAlign), false), nil
 }
 
-// layOut puts the new segment at a file offset and returns where it ends.
-func (p *planner) layOut(off uint64) uint64 {
-	p.off = off
-	p.Addr = alignUp(p.addrEnd, p.page) + p.off%p.page
-	end := p.off + p.Size
+// layOut puts the new segment at a file offset and returns where it ends. .sframe
+// comes first in it, or last.
+func (p *planner) layOut(off uint64, last bool) uint64 {
+	p.begin, p.last = off, last
+	addr := alignUp(p.addrEnd, p.page) + off%p.page
+	end := off
+	section := func() {
+		end = alignUp(end, sectionAlign)
+		p.off, p.Addr = end, addr+(end-off)
+		end += p.Size
+	}
+	if !last {
+		section()
+	}
 	for _, u := range p.units {
 		if u.stays {
 			continue
 		}
 		end = alignUp(end, u.align)
-		u.to, u.toAddr = end, p.Addr+(end-p.off)
+		u.to, u.toAddr = end, addr+(end-off)
 		end += u.end - u.begin
+	}
+	if last {
+		section()
 	}
 	return end
 }
@@ -394,9 +408,10 @@ func (p *planner) programHeaders(end uint64) {
 	}
 	var gnu elf.Prog64
 	p.setSegment(&gnu)
+	start := p.Addr - (p.off - p.begin)
 	p.progs = slices.Insert(p.progs, last, elf.Prog64{
-		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: p.off, Vaddr: p.Addr, Paddr: p.Addr,
-		Filesz: end - p.off, Memsz: end - p.off, Align: p.page,
+		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: p.begin, Vaddr: start, Paddr: start,
+		Filesz: end - p.begin, Memsz: end - p.begin, Align: p.page,
 	})
 	p.progs = append(p.progs, gnu)
 	for i := range p.progs {

@@ -183,7 +183,11 @@ func (p *planner) order() []int {
 	placed := false
 	place := func() {
 		if !placed {
-			out = append(append(out, -1), moved...)
+			if p.last {
+				out = append(append(out, moved...), -1)
+			} else {
+				out = append(append(out, -1), moved...)
+			}
 			placed = true
 		}
 	}

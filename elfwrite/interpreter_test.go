@@ -1,0 +1,93 @@
+package elfwrite
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"os"
+	"testing"
+
+	"cfi2sframe/internal/image"
+)
+
+// TestInterpreter expects of a converted interpreter what load_elf_interp of old kernels
+// takes for granted: nothing to clear behind the last segment, and no .bss before it.
+func TestInterpreter(t *testing.T) {
+	// A library without libraries of its own, with an entry point and a .bss.
+	made := read(t, "pltlib.so")
+	binary.LittleEndian.PutUint64(made[24:], 0x340)
+	setProg(t, made, lastLoad(t, made), func(p *elf.Prog64) { p.Memsz += 0x1234 })
+	files := map[string][]byte{"made": made}
+	for _, path := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"} {
+		if b, err := os.ReadFile(path); err == nil {
+			files[path] = b
+		}
+	}
+	for name, old := range files {
+		before := parse(t, old)
+		if is, err := IsInterpreter(before); !is || err != nil {
+			t.Errorf("%s is not taken for an interpreter, error %v", name, err)
+			continue
+		}
+		for _, size := range []int{64, 5000 * 8} {
+			b := add(t, old, content(size), Options{})
+			after := parse(t, b)
+			if err := image.Compare(before, after); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			var fileEnd, memEnd uint64
+			last := lastLoad(t, b)
+			for i := range after.Progs {
+				p := &after.Progs[i]
+				if elf.ProgType(p.Type) != elf.PT_LOAD {
+					continue
+				}
+				fileEnd, memEnd = max(fileEnd, p.Vaddr+p.Filesz), max(memEnd, p.Vaddr+p.Memsz)
+				if p.Filesz != p.Memsz {
+					t.Errorf("%s: PT_LOAD at %#x has %#x bytes in the file and %#x in memory", name, p.Vaddr, p.Filesz, p.Memsz)
+				}
+				if i == last {
+					continue
+				}
+				// What is left of the page is used by ld.so, which expects zeros.
+				if elf.ProgFlag(p.Flags)&elf.PF_W != 0 {
+					end := p.Off + p.Filesz
+					rest := b[end:alignUp(end, 4096)]
+					if len(bytes.Trim(rest, "\x00")) > 0 {
+						t.Errorf("%s: the rest of the page behind %#x is not zero", name, end)
+					}
+				}
+			}
+			if fileEnd != memEnd || fileEnd%4096 != 0 {
+				t.Errorf("%s: segments end at %#x in the file and %#x in memory; a page boundary was expected", name, fileEnd, memEnd)
+			}
+			end := uint64(0)
+			for i := range after.Sections {
+				if s := &after.Sections[i]; s.Alloc() && s.HasBytes() {
+					end = max(end, s.Addr+s.Size)
+				}
+			}
+			if end != fileEnd {
+				t.Errorf("%s: sections end at %#x, the last segment at %#x; strip would cut that off", name, end, fileEnd)
+			}
+		}
+	}
+	for _, name := range []string{"prologue", "undefra", "rareg.so"} {
+		if is, err := IsInterpreter(parse(t, read(t, name))); is || err != nil {
+			t.Errorf("%s is taken for an interpreter, error %v", name, err)
+		}
+	}
+	// A static-pie has an entry point and no libraries, too, but says what it is.
+	pie := read(t, "pltlib.so")
+	binary.LittleEndian.PutUint64(pie[24:], 0x340)
+	dyn := parse(t, pie).Prog(elf.PT_DYNAMIC)
+	for off := dyn.Off; off < dyn.Off+dyn.Filesz; off += dynSize {
+		if elf.DynTag(binary.LittleEndian.Uint64(pie[off:])) == elf.DT_SONAME {
+			binary.LittleEndian.PutUint64(pie[off:], uint64(elf.DT_FLAGS_1))
+			binary.LittleEndian.PutUint64(pie[off+8:], uint64(elf.DF_1_PIE))
+		}
+	}
+	if is, err := IsInterpreter(parse(t, pie)); is || err != nil {
+		t.Errorf("a static-pie is taken for an interpreter, error %v", err)
+	}
+}
