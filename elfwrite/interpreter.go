@@ -3,6 +3,7 @@ package elfwrite
 import (
 	"debug/elf"
 	"fmt"
+	"slices"
 
 	"cfi2sframe/internal/elffile"
 )
@@ -13,11 +14,12 @@ import (
 // would not allow, and leaves a .bss that is not the last alone. In an interpreter,
 // therefore,
 //
-//   - .bss becomes a part of the file, up to the end of its last page, because
-//     ld.so also uses what is left of that page;
-//   - the new segment ends on a page boundary, so that there is nothing to clear,
-//     and it does so by the end of a section, because strip cuts off what no
-//     section holds.
+//   - .bss becomes a part of the file, and grows to the end of its last page:
+//     ld.so also uses what is left of that page, and expects it to be zero;
+//   - the new segment ends on a page boundary, so that there is nothing to clear.
+//
+// Both ends are those of sections, .sframe the last of all, because strip and objcopy
+// lay segments out anew by their sections.
 
 // IsInterpreter reports whether the file is one that kernels load for others: a
 // shared object with an entry point that needs no interpreter and no libraries.
@@ -48,12 +50,9 @@ func IsInterpreter(f *elffile.File) (bool, error) {
 // interpreter prepares the last segment of an interpreter for one more behind it,
 // and lays that out. It returns where the new segment ends in the file.
 func (p *planner) interpreter() (uint64, error) {
-	last := -1
+	last := 0
 	for i := range p.progs {
 		if elf.ProgType(p.progs[i].Type) == elf.PT_LOAD {
-			if h := &p.progs[i]; last >= 0 && p.progs[last].Memsz > p.progs[last].Filesz {
-				return 0, fmt.Errorf("interpreter with a .bss before the segment at %#x, which not all kernels clear", h.Vaddr)
-			}
 			last = i
 		}
 	}
@@ -61,27 +60,54 @@ func (p *planner) interpreter() (uint64, error) {
 	if fileSpan(h).end != p.loadEnd {
 		return 0, fmt.Errorf("interpreter whose last segment, at %#x, is not the last one in the file", h.Vaddr)
 	}
-	h.Filesz = h.Memsz
-	p.filled = *h
-	first := h.Off + (alignUp(h.Vaddr+h.Memsz, p.page) - h.Vaddr)
-	// The end is that of a section whose size is a multiple of the alignment: the
-	// last one that moved, if it is, or .sframe.
-	for _, last := range []bool{false, true} {
-		for off := alignUp(first, sectionAlign); off <= first+p.page; off += sectionAlign {
-			if end := p.layOut(off, last); end%p.page == 0 {
-				return end, nil
-			}
-		}
+	if elf.ProgFlag(h.Flags)&elf.PF_W != 0 {
+		p.tail = p.lastSection(h)
+		p.addrEnd = alignUp(p.addrEnd, p.page)
+		h.Filesz, h.Memsz = p.addrEnd-h.Vaddr, p.addrEnd-h.Vaddr
+		p.filled = *h
 	}
-	return 0, fmt.Errorf("interpreter: an .sframe of %d bytes cannot end on a page boundary", p.Size)
+	// What moved comes first, at the start of a page.
+	p.begin = alignUp(fileSpan(h).end, p.page)
+	base := alignUp(p.addrEnd, p.page)
+	end := p.moveUnits(p.begin, base)
+	end = alignUp(end+p.Size, p.page)
+	p.last, p.off = true, end-p.Size
+	p.Addr = base + (p.off - p.begin)
+	if p.off%sectionAlign != 0 {
+		return 0, fmt.Errorf("interpreter: an .sframe of %d bytes, no multiple of %d, cannot end a page", p.Size, sectionAlign)
+	}
+	if !slices.ContainsFunc(p.units, func(u *unit) bool { return !u.stays }) {
+		p.begin = p.off
+	}
+	return end, nil
 }
 
-// fill makes s, a section of zeros in the segment that was filled, a part of the
-// file.
-func (p *planner) fill(s *elf.Section64) {
+// lastSection returns the index of the section that ends last in a segment's memory.
+func (p *planner) lastSection(h *elf.Prog64) int {
+	last, end := 0, uint64(0)
+	for i := range p.f.Sections {
+		s := &p.f.Sections[i]
+		if !s.Alloc() || elf.SectionFlag(s.Flags)&elf.SHF_TLS != 0 || s.Addr < h.Vaddr || s.Addr >= h.Vaddr+h.Memsz {
+			continue
+		}
+		if s.Addr+s.Size >= end {
+			last, end = i, s.Addr+s.Size
+		}
+	}
+	return last
+}
+
+// fill makes the section s, which has the given index, fit the segment that was filled:
+// zeros become a part of the file, and the last section reaches to the end.
+func (p *planner) fill(index int, s *elf.Section64) {
 	h := &p.filled
-	if elf.SectionType(s.Type) == elf.SHT_NOBITS && elf.SectionFlag(s.Flags)&(elf.SHF_ALLOC|elf.SHF_TLS) == elf.SHF_ALLOC &&
-		s.Addr >= h.Vaddr && s.Addr-h.Vaddr <= h.Filesz && h.Filesz > 0 {
+	if h.Filesz == 0 || elf.SectionFlag(s.Flags)&(elf.SHF_ALLOC|elf.SHF_TLS) != elf.SHF_ALLOC || s.Addr < h.Vaddr || s.Addr-h.Vaddr >= h.Filesz {
+		return
+	}
+	if elf.SectionType(s.Type) == elf.SHT_NOBITS {
 		s.Type, s.Off = uint32(elf.SHT_PROGBITS), h.Off+(s.Addr-h.Vaddr)
+	}
+	if index == p.tail && index > 0 {
+		s.Size = h.Vaddr + h.Filesz - s.Addr
 	}
 }

@@ -94,10 +94,13 @@ type planner struct {
 	head    int    // index of the PT_LOAD that holds the program header table, or -1
 	old     int    // section index of an .sframe to replace, or 0
 	units   []*unit
-	begin   uint64     // of the new segment in the file
-	last    bool       // .sframe is the last thing in it, not the first
-	shift   uint64     // by which what is not loaded moves up
-	filled  elf.Prog64 // in an interpreter, the segment whose .bss is in the file
+	begin   uint64 // of the new segment in the file
+	last    bool   // .sframe is the last thing in it, not the first
+	shift   uint64 // by which what is not loaded moves up
+	// In an interpreter, the segment whose .bss is in the file, and the section that
+	// ends it.
+	filled elf.Prog64
+	tail   int
 }
 
 // Plan finds the layout of f with an .sframe of size bytes.
@@ -202,7 +205,13 @@ func (p *planner) existing() (bool, error) {
 	s := &f.Sections[p.old]
 	p.Addr, p.off = s.Addr, s.Off
 	p.copies = []extent{{0, 0, f.Size}}
-	p.zeros = []span{{s.Off + p.Size, s.Off + s.Size}}
+	p.zeros = []span{sectionSpan(s)}
+	if is, err := IsInterpreter(f); err != nil {
+		return false, err
+	} else if is { // whose last section has to end where it did
+		p.Addr += (s.Size - p.Size) &^ (sectionAlign - 1)
+		p.off += p.Addr - s.Addr
+	}
 	p.shoff, p.shstrndx = f.Shoff, uint32(f.Shstrndx)
 	p.setSegment(&p.progs[seg])
 	p.sections = make([]elf.Section64, len(f.Sections))
@@ -358,33 +367,23 @@ func (p *planner) segment() (uint64, error) {
 	if is {
 		return p.interpreter()
 	}
-	return p.layOut(alignUp(p.loadEnd, sectionAlign), false), nil
+	p.begin = alignUp(p.loadEnd, sectionAlign)
+	p.off = p.begin
+	p.Addr = alignUp(p.addrEnd, p.page) + p.off%p.page
+	return p.moveUnits(p.off+p.Size, p.Addr+p.Size), nil
 }
 
-// layOut puts the new segment at a file offset and returns where it ends. .sframe
-// comes first in it, or last.
-func (p *planner) layOut(off uint64, last bool) uint64 {
-	p.begin, p.last = off, last
-	addr := alignUp(p.addrEnd, p.page) + off%p.page
+// moveUnits puts the units that move at a file offset and an address, and returns
+// where they end in the file.
+func (p *planner) moveUnits(off, addr uint64) uint64 {
 	end := off
-	section := func() {
-		end = alignUp(end, sectionAlign)
-		p.off, p.Addr = end, addr+(end-off)
-		end += p.Size
-	}
-	if !last {
-		section()
-	}
 	for _, u := range p.units {
 		if u.stays {
 			continue
 		}
-		end = alignUp(end, u.align)
-		u.to, u.toAddr = end, addr+(end-off)
-		end += u.end - u.begin
-	}
-	if last {
-		section()
+		u.toAddr = alignUp(addr+(end-off), u.align)
+		u.to = off + (u.toAddr - addr)
+		end = u.to + (u.end - u.begin)
 	}
 	return end
 }

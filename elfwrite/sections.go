@@ -81,11 +81,10 @@ func (p *planner) sectionHeaders(at uint64) uint64 {
 			s.Off += u.to - u.begin
 			s.Addr += u.toAddr - u.addr
 			p.values[uint32(old)] = u.toAddr - u.addr
-		} else if f.Sections[old].Alloc() && !f.Sections[old].HasBytes() {
-			p.fill(&s) // otherwise .bss keeps its nominal offset
-		} else {
-			s.Off = p.newOff(s.Off)
+		} else if f.Sections[old].HasBytes() || !f.Sections[old].Alloc() {
+			s.Off = p.newOff(s.Off) // .bss keeps its nominal offset
 		}
+		p.fill(old, &s)
 		p.sections[i] = s
 	}
 	for i := range p.sections {

@@ -133,10 +133,10 @@ func File(ctx context.Context, in, out string, opt Options) (*report.Coverage, e
 		}
 		c.Verified = true
 	}
-	if err := likeInput(tmp, info); err != nil {
+	old, err := os.Stat(target)
+	if err := likeInput(tmp, src, info, err == nil && os.SameFile(old, info)); err != nil {
 		return nil, plain(err)
 	}
-	copyAttributes(tmp, src)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -52,18 +52,23 @@ func sections(before, after *elffile.File) ([]move, error) {
 		if t == nil {
 			return nil, fmt.Errorf("section %s is gone", s.Name)
 		}
+		// In an interpreter, .bss becomes a part of the file, and the last section
+		// grows to the end of its page.
 		filled := elf.SectionType(s.Type) == elf.SHT_NOBITS && elf.SectionType(t.Type) == elf.SHT_PROGBITS
-		if filled {
-			// The .bss of an interpreter becomes a part of the file.
+		grown := t.Size > s.Size && s.Flags&uint64(elf.SHF_WRITE) != 0 && (t.Addr+t.Size)%4096 == 0
+		if filled || grown {
 			b, err := after.ReadSection(t)
 			if err != nil {
 				return nil, err
+			}
+			if !filled {
+				b = b[s.Size:]
 			}
 			if len(bytes.Trim(b, "\x00")) > 0 {
 				return nil, fmt.Errorf("section %s is not zero", s.Name)
 			}
 		}
-		if !filled && s.Type != t.Type || s.Flags != t.Flags || s.Size != t.Size || s.Addralign != t.Addralign || s.Entsize != t.Entsize {
+		if !filled && s.Type != t.Type || !grown && s.Size != t.Size || s.Flags != t.Flags || s.Addralign != t.Addralign || s.Entsize != t.Entsize {
 			return nil, fmt.Errorf("section %s has another header", s.Name)
 		}
 		if t.Addralign > 1 && t.Addr%t.Addralign != s.Addr%t.Addralign {
