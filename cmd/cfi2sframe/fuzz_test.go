@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"cfi2sframe/internal/convert"
+	"cfi2sframe/sframe"
+)
+
+// fuzzOptions returns the options that a byte stands for.
+func fuzzOptions(flags uint8) convert.Options {
+	opt := convert.Options{Version: sframe.V1 + sframe.Version(flags>>4%3), Force: flags&4 != 0}
+	if opt.Version == sframe.V2 {
+		opt.PCRel, opt.Outermost = flags&1 != 0, flags&2 != 0
+	}
+	return opt
+}
+
+// fuzzConvert converts a file. What succeeds can be decoded, what fails leaves
+// nothing, and no input makes a wrong result.
+func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
+	if err := os.WriteFile(in, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := convert.File(context.Background(), in, out, opt)
+	if got, err := os.ReadFile(in); err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("the input has changed (%v)", err)
+	}
+	entries, dirErr := os.ReadDir(dir)
+	if dirErr != nil {
+		t.Fatal(dirErr)
+	}
+	if err != nil {
+		if errors.Is(err, convert.ErrWrong) {
+			t.Error(err)
+		}
+		if len(entries) != 1 {
+			t.Errorf("%v is left after %v", entries, err)
+		}
+		return
+	}
+	if len(entries) != 2 || !c.Verified {
+		t.Errorf("%v is there; in and out were expected; verified %t", entries, c.Verified)
+	}
+	s, err := decodeOutput(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.FDEs) != c.FDEs || uint64(s.NumFREs) != c.FREs {
+		t.Errorf("%d FDEs and %d FREs; the report says %d and %d", len(s.FDEs), s.NumFREs, c.FDEs, c.FREs)
+	}
+	if c.Covered+c.Outermost > c.Described {
+		t.Errorf("%d bytes covered and %d without a caller, of %d", c.Covered, c.Outermost, c.Described)
+	}
+	var gaps uint64
+	for _, g := range c.Gaps {
+		gaps += g.End - g.Begin
+	}
+	if c.Covered+gaps != c.Described {
+		t.Errorf("%d bytes covered and %d in gaps, of %d", c.Covered, gaps, c.Described)
+	}
+}
+
+// FuzzConvert converts fixtures that were changed: data is the file, and each ten
+// bytes of patches overwrite 1, 2, 4 or 8 bytes somewhere.
+//
+// Large seeds are minimised for a minute each by default; -fuzzminimizetime=1x
+// leaves that time to the search.
+func FuzzConvert(f *testing.F) {
+	files, err := filepath.Glob("../../testdata/bin/*/*")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no fixtures: %v", err)
+	}
+	for i, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b, []byte{}, uint8(0x10*i+i))
+		f.Add(b, binary.LittleEndian.AppendUint64([]byte{0x60, 0xc0}, 0x1000), uint8(0x10*i)) // p_vaddr of a segment
+	}
+	f.Fuzz(func(t *testing.T, data, patches []byte, flags uint8) {
+		if len(data) > 1<<16 {
+			return
+		}
+		data = bytes.Clone(data)
+		for ; len(patches) >= 10 && len(data) > 0; patches = patches[10:] {
+			at := binary.LittleEndian.Uint16(patches)
+			width := 1 << (at >> 14) // in bytes
+			off := int(at&0x3fff) % len(data)
+			copy(data[off:], patches[2:][:width])
+		}
+		fuzzConvert(t, data, fuzzOptions(flags))
+	})
+}
+
+// FuzzProgram converts a library with one function, made of the instructions of
+// its CIE and FDE. Both sides of the check evaluate them in ways of their own.
+func FuzzProgram(f *testing.F) {
+	library := fixture(f, "pltlib.so")
+	for _, name := range []string{"fprules", "drap2.so", "undefra", "plt", "rareg.so", "remember"} {
+		p := newPatcher(f.Fatalf, fixture(f, name))
+		h := p.section(".eh_frame")
+		frame := p.b[p.u64(h+shOff):][:p.u64(h+shSize)]
+		for len(frame) > 20 {
+			n := min(4+int(binary.LittleEndian.Uint32(frame)), len(frame))
+			if n > 17 {
+				f.Add(sound, frame[17:n], uint8(16*n))
+			}
+			frame = frame[n:]
+		}
+	}
+	f.Add(sound, steady, uint8(0x10))
+	f.Add(steady, []byte{0x90, 1}, uint8(0x20))
+	f.Add(sound, unruly, uint8(0x13))
+	f.Add(sound, []byte{0x41, 0x10, 6, 2, 0x77, 8, 0x42, 0x16, 7, 2, 0x77, 8, 0x41, 0x09, 16, 6, 0x41, 0x07, 16}, uint8(0x20))
+	f.Fuzz(func(t *testing.T, initial, program []byte, flags uint8) {
+		if len(initial)+len(program) > 4096 {
+			return
+		}
+		p := newPatcher(t.Fatalf, library)
+		text := p.code(256)
+		var fr frames
+		aug := ""
+		if flags&8 != 0 {
+			aug = "zS"
+			initial = append([]byte{0}, initial...)
+			program = append([]byte{0}, program...)
+		}
+		cie := fr.cieOf(aug, 1, nil, initial)
+		fr.fde(cie, text+uint64(flags>>6), 200, program...)
+		p.contents(".eh_frame", fr.b)
+		fuzzConvert(t, p.b, fuzzOptions(flags))
+	})
+}

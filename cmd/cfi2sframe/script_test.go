@@ -1,0 +1,405 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+const (
+	fixtures   = "../../testdata/bin/amd64"
+	tempPrefix = ".cfi2sframe-" // of the files that a result is written to at first
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"cfi2sframe": main})
+}
+
+// TestScript runs the command as its users do.
+//
+// Besides testscript's own commands, the scripts have:
+//
+//	status N CMD ARG...          run a program, which exits with status N
+//	refuse N FILE ARG...         run cfi2sframe, which exits with status N, says why on stderr behind
+//	                             "cfi2sframe: FILE: " (FILE may be "-" for none) and changes no file
+//	json KEY VALUE               the JSON in stdout has the value at the key, such as gaps.0.reason or gaps.len
+//	sframe FILE FDES FRES        the .sframe of the file can be decoded and has so many FDEs and FREs
+//	mode FILE MODE               the file has the octal mode
+//	patch FILE OFFSET HEX        overwrite bytes of a file
+//	truncate FILE SIZE           cut a file
+//	gaps FILE N                  write a library whose CFI has N ranges without a form in SFrame
+//	mknod FILE                   make a null device, which condition mknod says is possible
+func TestScript(t *testing.T) {
+	dir, err := filepath.Abs(fixtures)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("FIXTURES", dir)
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			switch cond {
+			case "root":
+				return os.Geteuid() == 0, nil
+			case "mknod":
+				return makeNull(filepath.Join(t.TempDir(), "null")) == nil, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"status":   scriptStatus,
+			"refuse":   scriptRefuse,
+			"json":     scriptJSON,
+			"sframe":   scriptSFrame,
+			"mode":     scriptMode,
+			"patch":    scriptPatch,
+			"truncate": scriptTruncate,
+			"gaps":     scriptGaps,
+			"mknod":    scriptMknod,
+		},
+	})
+}
+
+// need checks a script command's form.
+func need(ts *testscript.TestScript, neg, ok bool, usage string) {
+	if neg || !ok {
+		ts.Fatalf("usage: %s", usage)
+	}
+}
+
+// exitStatus runs a program and returns its exit status.
+func exitStatus(ts *testscript.TestScript, args []string) int {
+	err := ts.Exec(args[0], args[1:]...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	ts.Check(err)
+	return 0
+}
+
+func scriptStatus(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, len(args) >= 2, "status N CMD ARG...")
+	if got := exitStatus(ts, args[1:]); fmt.Sprint(got) != args[0] {
+		ts.Fatalf("exit status %d; %s was expected", got, args[0])
+	}
+}
+
+func scriptRefuse(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, len(args) >= 2, "refuse N FILE ARG...")
+	before, err := snapshot(ts.MkAbs("."))
+	ts.Check(err)
+	scriptStatus(ts, false, append([]string{args[0], "cfi2sframe"}, args[2:]...))
+	prefix := "cfi2sframe: "
+	if args[1] != "-" {
+		prefix += args[1] + ": "
+	}
+	if got := ts.ReadFile("stderr"); !strings.HasPrefix(got, prefix) {
+		ts.Fatalf("stderr does not start with %q", prefix)
+	}
+	if got := ts.ReadFile("stdout"); got != "" {
+		ts.Fatalf("something is on stdout")
+	}
+	after, err := snapshot(ts.MkAbs("."))
+	ts.Check(err)
+	if d := changes(before, after); d != "" {
+		ts.Fatalf("files have changed:\n%s", d)
+	}
+}
+
+// snapshot describes the files below a directory: type, mode and contents.
+func snapshot(dir string) (map[string]string, error) {
+	files := make(map[string]string)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		what := info.Mode().String()
+		switch {
+		case info.Mode().IsRegular():
+			b, err := os.ReadFile(path)
+			if errors.Is(err, fs.ErrPermission) {
+				break
+			} else if err != nil {
+				return err
+			}
+			what += fmt.Sprintf(" %x", sha256.Sum256(b))
+		case info.Mode()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			what += " -> " + to
+		}
+		files[path] = what
+		return nil
+	})
+	return files, err
+}
+
+// changes says how two snapshots differ.
+func changes(before, after map[string]string) string {
+	var b strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(before)) {
+		if after[path] != before[path] {
+			fmt.Fprintf(&b, "%s: %s, was %s\n", path, after[path], before[path])
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(after)) {
+		if _, ok := before[path]; !ok {
+			fmt.Fprintf(&b, "%s: is new\n", path)
+		}
+	}
+	return b.String()
+}
+
+func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, len(args) == 2, "json KEY VALUE")
+	d := json.NewDecoder(strings.NewReader(ts.ReadFile("stdout")))
+	d.UseNumber()
+	var v any
+	ts.Check(d.Decode(&v))
+	for _, key := range strings.Split(args[0], ".") {
+		switch x := v.(type) {
+		case map[string]any:
+			field, ok := x[key]
+			if !ok {
+				ts.Fatalf("%s: there is no %q", args[0], key)
+			}
+			v = field
+		case []any:
+			i, err := strconv.Atoi(key)
+			if key == "len" {
+				v = len(x)
+			} else if err == nil && i < len(x) {
+				v = x[i]
+			} else {
+				ts.Fatalf("%s: there is no element %q of %d", args[0], key, len(x))
+			}
+		default:
+			ts.Fatalf("%s: %q is asked of %v", args[0], key, v)
+		}
+	}
+	if got := fmt.Sprint(v); got != args[1] {
+		ts.Fatalf("%s is %s; %s was expected", args[0], got, args[1])
+	}
+}
+
+func scriptSFrame(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, len(args) == 3, "sframe FILE FDES FRES")
+	s, err := decodeOutput(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if fmt.Sprint(len(s.FDEs)) != args[1] || fmt.Sprint(s.NumFREs) != args[2] {
+		ts.Fatalf("%d FDEs and %d FREs; %s and %s were expected", len(s.FDEs), s.NumFREs, args[1], args[2])
+	}
+}
+
+func scriptMode(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, len(args) == 2, "mode FILE MODE")
+	var st syscall.Stat_t
+	ts.Check(syscall.Stat(ts.MkAbs(args[0]), &st))
+	if got := fmt.Sprintf("%04o", st.Mode&0o7777); got != args[1] {
+		ts.Fatalf("%s has mode %s; %s was expected", args[0], got, args[1])
+	}
+}
+
+func scriptPatch(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, len(args) == 3, "patch FILE OFFSET HEX")
+	off, err := strconv.ParseInt(args[1], 0, 64)
+	ts.Check(err)
+	b, err := hex.DecodeString(args[2])
+	ts.Check(err)
+	f, err := os.OpenFile(ts.MkAbs(args[0]), os.O_WRONLY, 0)
+	ts.Check(err)
+	_, err = f.WriteAt(b, off)
+	ts.Check(errors.Join(err, f.Close()))
+}
+
+func scriptTruncate(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, len(args) == 2, "truncate FILE SIZE")
+	size, err := strconv.ParseInt(args[1], 0, 64)
+	ts.Check(err)
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), size))
+}
+
+func scriptGaps(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, len(args) == 2, "gaps FILE N")
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	b, err := os.ReadFile(filepath.Join(fixtures, "pltlib.so"))
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), withGaps(newPatcher(ts.Fatalf, b), n), 0o755))
+}
+
+func scriptMknod(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, len(args) == 1, "mknod FILE")
+	ts.Check(makeNull(ts.MkAbs(args[0])))
+}
+
+// makeNull makes a null device, so that the machine's own is not put at risk.
+func makeNull(path string) error { return syscall.Mknod(path, syscall.S_IFCHR|0o666, 1<<8|3) }
+
+// A countdown is a context that ends when Err is called for the nth time.
+type countdown struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (c *countdown) Err() error {
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestInterruptedAnywhere ends the context at each place where it is looked at.
+func TestInterruptedAnywhere(t *testing.T) {
+	input, err := os.ReadFile(filepath.Join(fixtures, "plt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, inPlace := range []bool{false, true} {
+		for n := int64(0); ; n++ {
+			dir := t.TempDir()
+			in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
+			for _, path := range []string{in, out} {
+				if err := os.WriteFile(path, input, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			args := []string{in, "-o", out}
+			if inPlace {
+				args = []string{"--in-place", in, out}
+			}
+			before, err := snapshot(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx := &countdown{Context: context.Background()}
+			ctx.left.Store(n)
+			var stdout, stderr bytes.Buffer
+			status := run(ctx, args, &stdout, &stderr)
+			after, err := snapshot(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if status == exitDone {
+				if n < 2 {
+					t.Errorf("in place %t: the context is looked at %d times only", inPlace, n)
+				}
+				break
+			}
+			// In place, the first file may be done when the second is not.
+			last := in
+			if inPlace && after[in] != before[in] {
+				last = out
+				before[in] = after[in]
+				if _, err := decodeOutput(in); err != nil {
+					t.Errorf("after %d: %v", n, err)
+				}
+			}
+			if d := changes(before, after); status != exitError || d != "" {
+				t.Errorf("in place %t, after %d: status %d\n%s", inPlace, n, status, d)
+			}
+			if want := "cfi2sframe: " + last + ": interrupted, nothing written\n"; !strings.HasSuffix(stderr.String(), want) {
+				t.Errorf("in place %t, after %d: stderr %q, want %q at its end", inPlace, n, stderr.String(), want)
+			}
+			if n > 100 {
+				t.Fatal("it never ends")
+			}
+		}
+	}
+}
+
+// TestSignal sends signals to the program at various times. Whatever comes of it,
+// there is the whole result or none.
+func TestSignal(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 200_000
+	if racing {
+		n /= 5
+	}
+	input := manyFunctions(t, n)
+	in := filepath.Join(t.TempDir(), "in")
+	if err := os.WriteFile(in, input, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	interrupted := 0
+	for i, sig := range []syscall.Signal{
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP,
+		syscall.SIGINT, syscall.SIGTERM,
+	} {
+		dir := t.TempDir()
+		out := filepath.Join(dir, "out")
+		var stderr bytes.Buffer
+		cmd := exec.Command(exe)
+		cmd.Args = []string{"cfi2sframe", "-q", in, "-o", out} // TestMain goes by the name
+		cmd.Stderr = &stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		delay := time.Duration(20+50*i) * time.Millisecond
+		time.Sleep(delay)
+		if err := cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
+		}
+		err := cmd.Wait()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch status := cmd.ProcessState; {
+		case status.Success():
+			if _, err := decodeOutput(out); err != nil {
+				t.Errorf("%v after %v: exit status 0, but %v", sig, delay, err)
+			}
+		case len(entries) > 0:
+			t.Errorf("%v after %v: %v, and left %v", sig, delay, status, entries)
+		case status.ExitCode() == exitError:
+			interrupted++
+			if want := "cfi2sframe: " + in + ": interrupted, nothing written\n"; stderr.String() != want {
+				t.Errorf("%v after %v: stderr %q, want %q", sig, delay, stderr.String(), want)
+			}
+		case status.Sys().(syscall.WaitStatus).Signal() == sig: // before main was reached
+		default:
+			t.Errorf("%v after %v: %v", sig, delay, status)
+		}
+	}
+	if interrupted == 0 && !testing.Short() {
+		t.Errorf("no run was interrupted")
+	}
+}
