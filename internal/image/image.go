@@ -233,7 +233,7 @@ func loads(before, after *elffile.File, moved []move) error {
 		}
 	}
 	type span struct{ begin, end uint64 }
-	skip := []span{{0, head + 64}}
+	skip := []span{{0, head + 2*elffile.ProgSize}} // the headers that are added
 	for i := range before.Sections {
 		s := &before.Sections[i]
 		switch elf.SectionType(s.Type) {
