@@ -13,7 +13,6 @@ package plt
 import (
 	"debug/elf"
 	"encoding/hex"
-	"fmt"
 	"regexp"
 	"sort"
 	"strings"
@@ -121,12 +120,12 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 		if !sectionNames[s.Name] || !s.Alloc() || !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || s.Size > maxSection {
 			continue
 		}
+		if off, ok := f.FileOffset(s.Addr, s.Size); !ok || off != s.Off {
+			continue // it is not what runs there
+		}
 		b, err := f.ReadSection(s)
 		if err != nil {
 			return nil, err
-		}
-		if s.Addr > s.Addr+s.Size {
-			return nil, fmt.Errorf("section %s at %#x passes 2^64", s.Name, s.Addr)
 		}
 		out = append(out, m.section(b, s.Addr, t)...)
 	}
