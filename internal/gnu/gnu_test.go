@@ -256,6 +256,10 @@ func TestGNU(t *testing.T) {
 		{"sid", "s390x-linux-gnu-", "s390x", "s390x-linux-gnu-gcc-16", sframe.V3},
 	} {
 		t.Run(tt.suite+" "+tt.abi, func(t *testing.T) {
+			if tt.suite == "" {
+				peer.Binutils(t, "2.40")
+				peer.Look(t, tt.gcc)
+			}
 			sources, err := filepath.Glob("../../testdata/asm/" + tt.abi + "/*.s")
 			if err != nil || len(sources) == 0 {
 				t.Fatalf("no sources: %v", err)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -20,6 +21,18 @@ func Look(t testing.TB, name string) string {
 		Missing(t, name)
 	}
 	return path
+}
+
+// Binutils skips the test unless the machine's own as, ld and objdump are of the given
+// version of GNU binutils.
+func Binutils(t testing.TB, version string) {
+	t.Helper()
+	for _, name := range []string{"as", "ld", "objdump"} {
+		out, err := exec.Command(Look(t, name), "--version").Output()
+		if first, _, _ := strings.Cut(string(out), "\n"); err != nil || !strings.HasSuffix(first, " "+version) {
+			Missing(t, name+" of GNU binutils "+version)
+		}
+	}
 }
 
 // Missing skips the test for want of something, or fails it.
