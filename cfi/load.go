@@ -176,6 +176,14 @@ func Load(f *elffile.File, src Source) (*Table, error) {
 	return t, nil
 }
 
+// maxTotal bounds the bytes of all sections of a kind. There is one as a rule, and
+// the headers of many may name the same bytes.
+const maxTotal = 128 << 20
+
+func tooMuch(i int, name string) error {
+	return fmt.Errorf("section %d (%s): more than %d bytes with the sections %s before it", i, name, maxTotal, name)
+}
+
 // ehFrames finds .eh_frame.
 func ehFrames(f *elffile.File) ([]*section, error) {
 	var text, data uint64
@@ -186,6 +194,7 @@ func ehFrames(f *elffile.File) ([]*section, error) {
 		data = s.Addr
 	}
 	var secs []*section
+	total := 0
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if s.Name != ".eh_frame" || !s.HasBytes() {
@@ -194,6 +203,9 @@ func ehFrames(f *elffile.File) ([]*section, error) {
 		b, err := f.ReadUncompressed(s)
 		if err != nil {
 			return nil, err
+		}
+		if total += len(b); total > maxTotal {
+			return nil, tooMuch(i, s.Name)
 		}
 		secs = append(secs, &section{name: s.Name, source: EHFrame, data: b, addr: s.Addr, textBase: text, dataBase: data})
 	}
@@ -246,6 +258,7 @@ func fromHdr(f *elffile.File) (*section, error) {
 
 func debugFrames(f *elffile.File) ([]*section, error) {
 	var secs []*section
+	total := 0
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if s.Name != ".debug_frame" && s.Name != ".zdebug_frame" || !s.HasBytes() {
@@ -254,6 +267,9 @@ func debugFrames(f *elffile.File) ([]*section, error) {
 		b, err := f.ReadUncompressed(s)
 		if err != nil {
 			return nil, err
+		}
+		if total += len(b); total > maxTotal {
+			return nil, tooMuch(i, s.Name)
 		}
 		secs = append(secs, &section{name: s.Name, source: DebugFrame, data: b})
 	}

@@ -119,8 +119,7 @@ func (p *parser) parse() {
 				p.sec.data = p.sec.data[:off]
 				return
 			}
-		case recordCIE:
-			p.cie(uint64(r.off))
+		case recordCIE: // read when an FDE asks for it: hostile files have millions
 		case recordFDE:
 			p.fdes++
 			if err := p.fde(&r); err != nil {
@@ -193,7 +192,7 @@ func (s *section) decodeCIE(off uint64) *cie {
 			c.err = data.err
 		}
 	} else if aug != "" && aug != "eh" {
-		c.fail(r.body+1, "augmentation %q is unknown and does not start with z, so its data cannot be passed over", aug)
+		c.fail(r.body+1, "augmentation %.32q is unknown and does not start with z, so its data cannot be passed over", aug)
 	}
 	if c.err == nil {
 		d.initial, c.err = execInitial(d, c.pos, r.end)
@@ -227,7 +226,7 @@ func (d *cie) augment(c *cursor, letters string) {
 		case 'R', 'P', 'L':
 			if !known {
 				if l == 'R' {
-					c.fail(c.pos, "pointer encoding (R) behind unknown augmentations in %q", "z"+letters)
+					c.fail(c.pos, "pointer encoding (R) behind unknown augmentations in %.32q", "z"+letters)
 				}
 				continue
 			}

@@ -21,6 +21,10 @@ import (
 // Both ends are those of sections, .sframe the last of all, because strip and objcopy
 // lay segments out anew by their sections.
 
+// maxFilled is the largest .bss in bytes that becomes a part of the file. That of
+// ld.so has a few hundred.
+const maxFilled = 1 << 20
+
 // IsInterpreter reports whether the file is one that kernels load for others: a
 // shared object with an entry point that needs no interpreter and no libraries.
 func IsInterpreter(f *elffile.File) (bool, error) {
@@ -61,6 +65,9 @@ func (p *planner) interpreter() (uint64, error) {
 		return 0, fmt.Errorf("interpreter whose last segment, at %#x, is not the last one in the file", h.Vaddr)
 	}
 	if elf.ProgFlag(h.Flags)&elf.PF_W != 0 {
+		if n := h.Memsz - h.Filesz; n > maxFilled {
+			return 0, fmt.Errorf("interpreter with a .bss of %d bytes, which would become a part of the file; at most %d are accepted", n, maxFilled)
+		}
 		p.tail = p.lastSection(h)
 		p.addrEnd = alignUp(p.addrEnd, p.page)
 		h.Filesz, h.Memsz = p.addrEnd-h.Vaddr, p.addrEnd-h.Vaddr

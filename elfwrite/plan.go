@@ -167,10 +167,16 @@ func (p *planner) check() error {
 	if p.addrEnd > math.MaxUint64/2 {
 		return fmt.Errorf("segments end at address %#x, which leaves no room for one more", p.addrEnd)
 	}
+	var symbols uint64
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if s.HasBytes() && (s.Off > f.Size || s.Size > f.Size-s.Off) {
 			return fmt.Errorf("section %d (%s): %d bytes at file offset %#x do not fit the file of %d bytes", i, s.Name, s.Size, s.Off, f.Size)
+		}
+		if t := elf.SectionType(s.Type); t == elf.SHT_SYMTAB || t == elf.SHT_DYNSYM {
+			if symbols += s.Size; symbols > f.Size {
+				return fmt.Errorf("section %d (%s): symbol tables overlap, having more than the %d bytes of the file", i, s.Name, f.Size)
+			}
 		}
 	}
 	return nil

@@ -23,6 +23,9 @@ type unit struct {
 	toAddr  uint64
 }
 
+// maxUnits is how many units may move at most. It takes one or two in practice.
+const maxUnits = 64
+
 // unitAt returns the unit that the given part of the old file lies in, or nil.
 func (p *planner) unitAt(s span) *unit {
 	if s.begin == s.end {
@@ -65,6 +68,9 @@ func (p *planner) repack() error {
 		if err != nil {
 			return refuse("%v", err)
 		}
+		if len(p.units) == maxUnits {
+			return refuse("more than %d sections would have to move", maxUnits)
+		}
 		p.units = append(p.units, u)
 		at = u.end
 		limit := p.next(at)
@@ -87,7 +93,7 @@ func (p *planner) unit(off uint64, tags []dynTag) (*unit, error) {
 	head := &p.f.Progs[p.head]
 	u := &unit{span: sectionSpan(s), addr: s.Addr, align: validAlign(s.Addralign)}
 	fixed := fmt.Errorf("%s at file offset %#x cannot be moved", s.Name, off)
-	if !s.Alloc() || s.Flags&uint64(elf.SHF_WRITE|elf.SHF_EXECINSTR|elf.SHF_TLS) != 0 || s.Addr-head.Vaddr != s.Off-head.Off {
+	if u.align > p.page || !s.Alloc() || s.Flags&uint64(elf.SHF_WRITE|elf.SHF_EXECINSTR|elf.SHF_TLS) != 0 || s.Addr-head.Vaddr != s.Off-head.Off {
 		return nil, fixed
 	}
 	switch t := elf.SectionType(s.Type); {

@@ -77,6 +77,9 @@ func (p *planner) sectionHeaders(at uint64) uint64 {
 		}
 		p.index[old] = uint32(i)
 		s := f.Sections[old].Section64
+		if uint64(s.Name) >= f.Sections[f.Shstrndx].Size {
+			s.Name = 0 // it must not become the new name
+		}
 		if u := p.unitAt(sectionSpan(&f.Sections[old])); u != nil && f.Sections[old].HasBytes() {
 			s.Off += u.to - u.begin
 			s.Addr += u.toAddr - u.addr

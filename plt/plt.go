@@ -12,8 +12,10 @@ package plt
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"encoding/hex"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 
@@ -105,7 +107,7 @@ var machines = map[elf.Machine]*machine{
 
 var sectionNames = map[string]bool{".plt": true, ".plt.got": true, ".plt.sec": true, ".iplt": true}
 
-// maxSection bounds the PLT sections that are read, in bytes.
+// maxSection bounds the PLT sections that are read, in bytes of all together.
 const maxSection = 16 << 20
 
 // Find returns the stubs of f that the table does not describe, by address.
@@ -115,14 +117,21 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 		return nil, nil
 	}
 	var out []Stub
+	var seen []*elffile.Section
+	room := uint64(maxSection)
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if !sectionNames[s.Name] || !s.Alloc() || !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || s.Size > maxSection {
+		if !sectionNames[s.Name] || !s.Alloc() || !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || s.Size > room {
 			continue
 		}
 		if off, ok := f.FileOffset(s.Addr, s.Size); !ok || off != s.Off {
 			continue // it is not what runs there
 		}
+		if slices.ContainsFunc(seen, func(t *elffile.Section) bool { return s.Addr < t.Addr+t.Size && t.Addr < s.Addr+s.Size }) {
+			continue // the same code
+		}
+		seen = append(seen, s)
+		room -= s.Size
 		b, err := f.ReadSection(s)
 		if err != nil {
 			return nil, err
@@ -137,6 +146,8 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 func (m *machine) section(b []byte, addr uint64, t *cfi.Table) []Stub {
 	var out []Stub
 	letters, starts := m.tokenize(b)
+	// The start of a lazy PLT is one only if an entry jumps to it.
+	starters, jumps := make(map[uint64]bool), make(map[uint64]bool)
 	for i := 0; i < len(letters); {
 		begin := addr + uint64(starts[i])
 		if end := described(t, begin); end > begin {
@@ -153,10 +164,16 @@ func (m *machine) section(b []byte, addr uint64, t *cfi.Table) []Stub {
 		s := Stub{Begin: begin, End: addr + uint64(starts[i+n]), Steps: m.steps(f, letters[i:i+n], starts[i:])}
 		if next(t, begin) >= s.End {
 			out = append(out, s)
+			starters[begin] = f.pushed != 0
+			for k := i; k < i+n; k++ {
+				if end := starts[k+1]; letters[k] == 'B' && end-starts[k] >= 5 { // a jump, on amd64
+					jumps[addr+uint64(end)+uint64(int64(int32(binary.LittleEndian.Uint32(b[end-4:]))))] = true
+				}
+			}
 		}
 		i += n
 	}
-	return out
+	return slices.DeleteFunc(out, func(s Stub) bool { return starters[s.Begin] && !jumps[s.Begin] })
 }
 
 // tokenize cuts code into tokens. Their letters, and a start more than there are

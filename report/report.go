@@ -9,6 +9,9 @@ import (
 	"io"
 	"slices"
 	"sort"
+	"strconv"
+	"strings"
+	"unicode"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/elffile"
@@ -159,6 +162,13 @@ type funcName struct {
 	size  uint64
 }
 
+// What is spent on names at most: symbols of hostile files cover everything, and
+// have names that end nowhere.
+const (
+	maxNameSteps = 1 << 26 // pairs of a symbol and a gap
+	maxNameBytes = 16 << 20
+)
+
 // functionNames finds the symbol of each gap's function. The gaps are sorted by
 // address. Where there is none, the start is that of the CFI function.
 func functionNames(f *elffile.File, gaps []translate.Gap) []funcName {
@@ -171,6 +181,7 @@ func functionNames(f *elffile.File, gaps []translate.Gap) []funcName {
 	for i := range gaps {
 		names[i].start = gaps[i].Function.Begin
 	}
+	steps := maxNameSteps
 	for _, t := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
 		// A damaged symbol table costs names, not the report.
 		_ = f.Symbols(t, func(table *elffile.Section, s elf.Sym64) {
@@ -185,7 +196,7 @@ func functionNames(f *elffile.File, gaps []translate.Gap) []funcName {
 			size := max(s.Size, 1) // hand-written code often gives none
 			for i := sort.Search(len(gaps), func(i int) bool { return gaps[i].End > s.Value }); i < len(gaps); i++ {
 				g := &gaps[i]
-				if g.Function.Begin >= s.Value+size {
+				if steps--; g.Function.Begin >= s.Value+size || steps < 0 {
 					break // and so are the gaps that follow
 				}
 				start := s.Value
@@ -202,10 +213,19 @@ func functionNames(f *elffile.File, gaps []translate.Gap) []funcName {
 			}
 		})
 	}
+	known := make(map[place]string)
+	room := maxNameBytes
 	for i, p := range places {
-		if p.table != nil {
-			names[i].name = f.SymbolName(p.table, p.name)
+		if p.table == nil {
+			continue
 		}
+		name, ok := known[p]
+		if !ok && room > 0 {
+			name = f.SymbolName(p.table, p.name)
+			known[p] = name
+			room -= len(name)
+		}
+		names[i].name = name
 	}
 	return names
 }
@@ -274,7 +294,7 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 			break
 		}
 		g := &c.Gaps[i]
-		name := g.Function
+		name := printable(g.Function)
 		if name == "" {
 			name = fmt.Sprintf("function at %#x", g.Begin-g.Offset)
 		}
@@ -295,6 +315,14 @@ func limit(gaps int) int {
 		return int(^uint(0) >> 1)
 	}
 	return gaps
+}
+
+// printable quotes a name that would do something to a terminal.
+func printable(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(name)
+	}
+	return name
 }
 
 // A printer keeps the first error.

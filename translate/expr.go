@@ -37,6 +37,10 @@ type evaluator struct {
 	bad   bool
 }
 
+// maxExpression is the longest expression in bytes that is evaluated. Those of
+// compilers and linkers have a dozen; a limit keeps rows cheap that share one.
+const maxExpression = 256
+
 const noReg = ^uint64(0)
 
 // eval returns the value of the expression, with initial values on the stack
@@ -44,7 +48,7 @@ const noReg = ^uint64(0)
 // rule), or a value of base unknown.
 func (e *evaluator) eval(code []byte, initial ...value) value {
 	e.stack = append(e.stack[:0], initial...)
-	e.code, e.bad, e.pcHit = code, false, false
+	e.code, e.bad, e.pcHit = code, len(code) > maxExpression, false
 	for len(e.code) > 0 && !e.bad {
 		e.step()
 	}

@@ -7,9 +7,12 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// maxVarying bounds the code for which a CFA that depends on pc is evaluated.
-// The PLT of the largest programs is a few hundred KiB.
-const maxVarying = 4 << 20
+// maxVarying bounds the code of a file for which a CFA that depends on pc is
+// evaluated. The PLT of the largest programs is a few hundred KiB.
+const maxVarying = 1 << 20
+
+// maxSteps bounds the rows that come of it; a PLT has one for each 8 bytes of code.
+const maxSteps = 1 << 17
 
 // varying translates the current row, whose CFA depends on the pc: linkers
 // describe a whole PLT by one such row. The outcome is a step function of pc. It
@@ -17,13 +20,17 @@ const maxVarying = 4 << 20
 func (x *translator) varying() {
 	r := &x.rows
 	begin, end := r.Begin, r.End
-	if end-begin > maxVarying {
+	if end-begin > maxVarying-x.varied {
 		x.gap(begin, end, Gap{Reason: CFAExpression, Column: ColumnCFA, Rule: r.CFA})
 		return
 	}
+	x.varied += end - begin
 	steps := x.steps[:0]
 	for pc := begin; pc < end; pc++ {
 		e, g := x.forms(x.cfa(pc))
+		if g.Reason == 0 && len(steps) == maxSteps {
+			g = Gap{Reason: CFAExpression, Column: ColumnCFA, Rule: r.CFA}
+		}
 		if g.Reason != 0 {
 			x.gap(begin, end, g)
 			return

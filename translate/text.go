@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -67,9 +68,21 @@ func (w *RuleWriter) Rule(g *Gap) string {
 	return w.value(v)
 }
 
+// maxPrinted is the longest expression in bytes that is printed in full.
+const maxPrinted = 64
+
 // prettyPrint is op.PrettyPrint for expressions that may be cut off, on which it
-// panics.
+// panics, and for those with a block, for which it allocates as many bytes as the
+// block claims to have before it looks whether they are there.
 func prettyPrint(out io.Writer, code []byte, name func(uint64) string) {
+	if len(code) > maxPrinted {
+		fmt.Fprintf(out, "% x and %d bytes more", code[:maxPrinted], len(code)-maxPrinted)
+		return
+	}
+	if bytes.IndexByte(code, byte(op.DW_OP_implicit_value)) >= 0 {
+		fmt.Fprintf(out, "% x", code)
+		return
+	}
 	defer func() {
 		if recover() != nil {
 			fmt.Fprintf(out, "% x", code)

@@ -165,6 +165,8 @@ type translator struct {
 	open  bool // the last run takes more rows
 	steps []sframe.FRE
 
+	varied uint64 // code that varying has looked at, in all functions
+
 	last map[Reason]*cfi.Function // that has a gap of the reason
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
+	"sort"
 
 	"golang.org/x/arch/arm64/arm64asm"
 	"golang.org/x/arch/s390x/s390xasm"
@@ -115,12 +116,11 @@ func (c *checker) stubs(f *elffile.File) error {
 
 // followed compares the rows for an instruction with the depth of the stack there.
 func (c *checker) followed(begin, end uint64, at depth) {
-	for i := range c.orphans {
+	// The orphans are in address order.
+	first := sort.Search(len(c.orphans), func(i int) bool { return c.orphans[i].end > begin })
+	for i := first; i < len(c.orphans) && c.orphans[i].begin < end; i++ {
 		o := &c.orphans[i]
 		lo, hi := max(begin, o.begin), min(end, o.end)
-		if lo >= hi {
-			continue
-		}
 		e := &o.fre
 		c.segs.fre = *e
 		got := c.bySFrame()

@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/spf13/pflag"
 
@@ -166,10 +168,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			if errors.Is(err, elfwrite.ErrExists) {
 				err = fmt.Errorf("%w; --force replaces it", err)
 			}
-			fmt.Fprintf(stderr, "cfi2sframe: %s: %v\n", in, err)
+			fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", in, printable(err.Error()))
 		}
 	}
 	return status
+}
+
+// printable takes out of a message what would do something to a terminal: names
+// of sections can be anything.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
 }
 
 func sameFile(a, b string) bool {

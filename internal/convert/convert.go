@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"syscall"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elfwrite"
@@ -42,7 +44,8 @@ var ErrWrong = errors.New("nothing was written, because the result is wrong")
 // File converts the file in and writes the result to out, which may be the same.
 // On an error, or when ctx ends, out is as it was.
 func File(ctx context.Context, in, out string, opt Options) (*report.Coverage, error) {
-	src, err := os.Open(in)
+	// Opening a pipe must not wait for a writer; what it is shows below.
+	src, err := os.OpenFile(in, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, plain(err)
 	}
@@ -167,11 +170,15 @@ func reachOf(f *elffile.File, opt Options) (translate.Reach, error) {
 func plain(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
-		return p.Err
+		return plain(p.Err)
 	}
 	var l *os.LinkError
 	if errors.As(err, &l) {
 		return l.Err
+	}
+	var s *os.SyscallError
+	if errors.As(err, &s) {
+		return s.Err
 	}
 	return err
 }
@@ -249,7 +256,9 @@ func read(r *os.File) (*elffile.File, *sframe.Section, error) {
 	if !ok || off != h.Off || h.Filesz != h.Memsz {
 		return nil, nil, errors.New("PT_GNU_SFRAME does not lie in a loaded segment")
 	}
-	if s := f.Section(".sframe"); len(f.Sections) > 0 && (s == nil || s.Type != sframe.SHTGNUSFrame || s.Addr != h.Vaddr || s.Off != h.Off || s.Size != h.Filesz) {
+	if len(f.Sections) > 0 && !slices.ContainsFunc(f.Sections, func(s elffile.Section) bool {
+		return s.Name == ".sframe" && s.Type == sframe.SHTGNUSFrame && s.Addr == h.Vaddr && s.Off == h.Off && s.Size == h.Filesz
+	}) {
 		return nil, nil, errors.New("section .sframe is not what PT_GNU_SFRAME says")
 	}
 	b, err := f.ReadAt(".sframe", off, h.Filesz)

@@ -201,7 +201,7 @@ func (f *File) readSectionHeaders() error {
 	}
 	f.Shstrndx = int(shstrndx)
 	tab := &f.Sections[shstrndx]
-	if elf.SectionType(tab.Type) == elf.SHT_NOBITS || tab.Size > maxNames || !f.inFile(tab.Off, tab.Size) {
+	if !tab.HasBytes() || tab.Size > maxNames || !f.inFile(tab.Off, tab.Size) {
 		return errorf("section name table", tab.Off, "%d bytes, type %v: not inside the file of %d bytes, or over %d bytes",
 			tab.Size, elf.SectionType(tab.Type), f.Size, maxNames)
 	}
@@ -365,8 +365,9 @@ func decompress(where string, off uint64, kind elf.CompressionType, b []byte, si
 	default:
 		return nil, errorf(where, off, "compression type %d; zlib (1) or zstd (2) was expected", kind)
 	}
-	// Grown as data arrives: the size is only the header's claim.
+	// Allocated at once: a buffer that grows to maxContent takes four times as much.
 	var out bytes.Buffer
+	out.Grow(int(size) + 1 + bytes.MinRead)
 	if _, err := io.Copy(&out, io.LimitReader(r, int64(size)+1)); err != nil {
 		return nil, errorf(where, off, "decompressing: %v", err)
 	}

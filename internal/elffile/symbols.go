@@ -10,11 +10,16 @@ import (
 // time.
 func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym elf.Sym64)) error {
 	const chunk = 1 << 15
+	var total uint64
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if elf.SectionType(s.Type) != t {
 			continue
 		}
+		if s.Size > f.Size || total > f.Size-s.Size {
+			return errorf("section "+s.Name, s.Off, "symbol tables overlap, having more than the %d bytes of the file", f.Size)
+		}
+		total += s.Size
 		for off, n := s.Off, s.Size/SymSize; n > 0; {
 			k := min(n, chunk)
 			b, err := f.ReadAt("section "+s.Name, off, k*SymSize)
