@@ -54,13 +54,7 @@ func IsInterpreter(f *elffile.File) (bool, error) {
 // interpreter prepares the last segment of an interpreter for one more behind it,
 // and lays that out. It returns where the new segment ends in the file.
 func (p *planner) interpreter() (uint64, error) {
-	last := 0
-	for i := range p.progs {
-		if elf.ProgType(p.progs[i].Type) == elf.PT_LOAD {
-			last = i
-		}
-	}
-	h := &p.progs[last]
+	h := &p.progs[p.lastLoad()]
 	if fileSpan(h).end != p.loadEnd {
 		return 0, fmt.Errorf("interpreter whose last segment, at %#x, is not the last one in the file", h.Vaddr)
 	}

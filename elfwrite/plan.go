@@ -394,6 +394,17 @@ func (p *planner) moveUnits(off, addr uint64) uint64 {
 	return end
 }
 
+// lastLoad returns the index of the last PT_LOAD, which check has made sure of.
+func (p *planner) lastLoad() int {
+	last := 0
+	for i := range p.progs {
+		if elf.ProgType(p.progs[i].Type) == elf.PT_LOAD {
+			last = i
+		}
+	}
+	return last
+}
+
 // programHeaders writes the new table.
 func (p *planner) programHeaders(end uint64) {
 	for i := range p.progs {
@@ -405,16 +416,10 @@ func (p *planner) programHeaders(end uint64) {
 			h.Paddr += delta
 		}
 	}
-	last := 0
-	for i := range p.progs {
-		if elf.ProgType(p.progs[i].Type) == elf.PT_LOAD {
-			last = i + 1
-		}
-	}
 	var gnu elf.Prog64
 	p.setSegment(&gnu)
 	start := p.Addr - (p.off - p.begin)
-	p.progs = slices.Insert(p.progs, last, elf.Prog64{
+	p.progs = slices.Insert(p.progs, p.lastLoad()+1, elf.Prog64{
 		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: p.begin, Vaddr: start, Paddr: start,
 		Filesz: end - p.begin, Memsz: end - p.begin, Align: p.page,
 	})

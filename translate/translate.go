@@ -36,10 +36,18 @@ var abis = map[elf.Machine]map[binary.ByteOrder]*abi{
 
 // ABIOf returns the SFrame ABI of a machine and byte order.
 func ABIOf(m elf.Machine, o binary.ByteOrder) (sframe.ABI, error) {
-	if a := abis[m][o]; a != nil {
-		return a.id, nil
+	a, err := find(m, o)
+	if err != nil {
+		return 0, err
 	}
-	return 0, fmt.Errorf("machine %v, %v: no SFrame ABI that is supported", m, o)
+	return a.id, nil
+}
+
+func find(m elf.Machine, o binary.ByteOrder) (*abi, error) {
+	if a := abis[m][o]; a != nil {
+		return a, nil
+	}
+	return nil, fmt.Errorf("machine %v, %v: no SFrame ABI that is supported", m, o)
 }
 
 // Options say what to translate to.
@@ -124,9 +132,9 @@ type Result struct {
 
 // Translate translates the table's functions, in their order, into sink.
 func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
-	a := abis[t.Machine][t.Order]
-	if a == nil {
-		return nil, fmt.Errorf("machine %v, %v: no SFrame ABI that is supported", t.Machine, t.Order)
+	a, err := find(t.Machine, t.Order)
+	if err != nil {
+		return nil, err
 	}
 	layout, ok := opt.Version.Layout()
 	if !ok {
