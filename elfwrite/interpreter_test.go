@@ -34,6 +34,9 @@ func TestInterpreter(t *testing.T) {
 			if err := image.Compare(before, after); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
+			if inOrder(before) && !inOrder(after) {
+				t.Errorf("%s: section headers are out of order", name)
+			}
 			var fileEnd, memEnd uint64
 			last := lastLoad(t, b)
 			for i := range after.Progs {
