@@ -62,7 +62,7 @@ func (p *planner) interpreter() (uint64, error) {
 		if n := h.Memsz - h.Filesz; n > maxFilled {
 			return 0, fmt.Errorf("interpreter with a .bss of %d bytes, which would become a part of the file; at most %d are accepted", n, maxFilled)
 		}
-		p.tail = p.lastSection(h)
+		p.bss = p.lastSection(h)
 		p.addrEnd = alignUp(p.addrEnd, p.page)
 		h.Filesz, h.Memsz = p.addrEnd-h.Vaddr, p.addrEnd-h.Vaddr
 		p.filled = *h
@@ -108,7 +108,7 @@ func (p *planner) fill(index int, s *elf.Section64) {
 	if elf.SectionType(s.Type) == elf.SHT_NOBITS {
 		s.Type, s.Off = uint32(elf.SHT_PROGBITS), h.Off+(s.Addr-h.Vaddr)
 	}
-	if index == p.tail && index > 0 {
+	if index == p.bss && index > 0 {
 		s.Size = h.Vaddr + h.Filesz - s.Addr
 	}
 }

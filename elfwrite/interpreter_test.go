@@ -1,6 +1,7 @@
 package elfwrite
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"os"
@@ -78,11 +79,10 @@ func TestInterpreter(t *testing.T) {
 			}
 		}
 	}
-	// A smaller section that takes the place of a larger one ends where that did.
+	// It does not matter what was there before.
 	first := add(t, made, content(4096), Options{})
-	again := parse(t, add(t, first, content(64), Options{Force: true}))
-	if s, old := again.Section(".sframe"), parse(t, first).Section(".sframe"); s.Addr+s.Size != old.Addr+old.Size {
-		t.Errorf("replaced .sframe ends at %#x, the old one at %#x", s.Addr+s.Size, old.Addr+old.Size)
+	if again := add(t, first, content(64), Options{Force: true}); !bytes.Equal(again, add(t, made, content(64), Options{})) {
+		t.Error("a replaced .sframe gives another file than a new one")
 	}
 	for _, name := range []string{"prologue", "undefra", "rareg.so"} {
 		if is, err := IsInterpreter(parse(t, read(t, name))); is || err != nil {

@@ -30,6 +30,9 @@ const firstPage = 4096
 // ErrExists is returned for a file that has an .sframe section already.
 var ErrExists = errors.New("the file has an .sframe section already")
 
+// ErrNone is returned for a file without an .sframe section that is to lose it.
+var ErrNone = errors.New("the file has no .sframe section")
+
 // Options change what Plan accepts.
 type Options struct {
 	Force bool // replace an .sframe section that is there
@@ -41,6 +44,7 @@ type Layout struct {
 	Size uint64 // of .sframe, in bytes
 
 	f        *elffile.File
+	phoff    uint64 // of the program header table
 	progs    []elf.Prog64
 	sections []elf.Section64   // in their new order
 	index    []uint32          // from old section indexes to new ones
@@ -88,28 +92,46 @@ func sectionSpan(s *elffile.Section) span { return span{s.Off, s.Off + s.Size} }
 type planner struct {
 	*Layout
 	opt     Options
+	remove  bool // there will be no .sframe
 	page    uint64
-	loadEnd uint64 // end of the bytes of all PT_LOADs
+	loadEnd uint64 // end of the bytes of the PT_LOADs that stay
 	addrEnd uint64 // end of their addresses
 	head    int    // index of the PT_LOAD that holds the program header table, or -1
-	old     int    // section index of an .sframe to replace, or 0
+	old     *old   // the .sframe to replace or to remove, or nil
+	own     int    // index of the PT_LOAD that is laid out anew, or -1
+	front   uint64 // bytes that are inserted at the start of the file
+	tail    uint64 // offset in the old file of what is not loaded
+	newTail uint64 // the same in the new file
 	units   []*unit
-	begin   uint64 // of the new segment in the file
-	last    bool   // .sframe is the last thing in it, not the first
-	shift   uint64 // by which what is not loaded moves up
+	marks   []uint64 // file offsets that dynamic entries locate, where there are no section headers
+	begin   uint64   // of the new segment in the file
+	last    bool     // .sframe is the last thing in it, not the first
 	// In an interpreter, the segment whose .bss is in the file, and the section that
 	// ends it.
 	filled elf.Prog64
-	tail   int
+	bss    int
+}
+
+func newPlanner(f *elffile.File, size uint64, opt Options) *planner {
+	return &planner{
+		Layout: &Layout{f: f, Size: size, phoff: f.Phoff, progs: slices.Clone(f.Progs)},
+		opt:    opt, head: -1, own: -1,
+	}
 }
 
 // Plan finds the layout of f with an .sframe of size bytes.
 func Plan(f *elffile.File, size uint64, opt Options) (*Layout, error) {
-	p := &planner{Layout: &Layout{f: f, Size: size, progs: slices.Clone(f.Progs)}, opt: opt, head: -1}
+	p := newPlanner(f, size, opt)
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	done, err := p.existing()
+	if err := p.findOld(); err != nil {
+		return nil, err
+	}
+	if p.old != nil && !opt.Force {
+		return nil, ErrExists
+	}
+	done, err := p.inPlace()
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +139,29 @@ func Plan(f *elffile.File, size uint64, opt Options) (*Layout, error) {
 		if err := p.place(); err != nil {
 			return nil, err
 		}
+	}
+	return p.Layout, nil
+}
+
+// PlanRemoval finds the layout of f without its .sframe, and without the segments
+// that it has to itself. Write then takes an empty section. A linked file has to have one.
+func PlanRemoval(f *elffile.File) (*Layout, error) {
+	if f.IsObject() {
+		return planObjectRemoval(f)
+	}
+	p := newPlanner(f, 0, Options{Force: true})
+	p.remove = true
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	if err := p.findOld(); err != nil {
+		return nil, err
+	}
+	if p.old == nil {
+		return nil, ErrNone
+	}
+	if err := p.place(); err != nil {
+		return nil, err
 	}
 	return p.Layout, nil
 }
@@ -137,13 +182,11 @@ func (p *planner) check() error {
 	if len(f.Progs)+2 >= math.MaxUint16 {
 		return fmt.Errorf("%d program headers: there is no room for two more", len(f.Progs))
 	}
-	if len(f.Sections)+1 >= int(elf.SHN_LORESERVE) {
-		return fmt.Errorf("%d sections: fewer than %d were expected", len(f.Sections), int(elf.SHN_LORESERVE)-1)
-	}
 	if len(f.Sections) > 0 && f.Shstrndx == 0 {
 		return errors.New("there are sections, but no section name table (e_shstrndx is 0)")
 	}
 	table := span{f.Phoff, f.Phoff + uint64(len(f.Progs))*elffile.ProgSize}
+	var end uint64
 	for i := range f.Progs {
 		h := &f.Progs[i]
 		if h.Filesz > 0 && (h.Off > f.Size || h.Filesz > f.Size-h.Off) {
@@ -152,21 +195,28 @@ func (p *planner) check() error {
 		if elf.ProgType(h.Type) != elf.PT_LOAD {
 			continue
 		}
-		if h.Vaddr < p.addrEnd {
+		if h.Vaddr < end {
 			return fmt.Errorf("program header %d: segment at %#x overlaps the one before it, or is out of order", i, h.Vaddr)
 		}
-		p.addrEnd = h.Vaddr + h.Memsz
-		p.loadEnd = max(p.loadEnd, h.Off+h.Filesz)
+		end = h.Vaddr + h.Memsz
 		if fileSpan(h).contains(table) && p.head < 0 {
 			p.head = i
 		}
 	}
-	if p.addrEnd == 0 {
+	if end == 0 {
 		return errors.New("no loaded segment (PT_LOAD): a linked program was expected")
 	}
-	if p.addrEnd > math.MaxUint64/2 {
-		return fmt.Errorf("segments end at address %#x, which leaves no room for one more", p.addrEnd)
+	if end > math.MaxUint64/2 {
+		return fmt.Errorf("segments end at address %#x, which leaves no room for one more", end)
 	}
+	if err := p.findMarks(); err != nil {
+		return err
+	}
+	return checkSections(f)
+}
+
+// checkSections refuses sections that are not in the file.
+func checkSections(f *elffile.File) error {
 	var symbols uint64
 	for i := range f.Sections {
 		s := &f.Sections[i]
@@ -180,67 +230,6 @@ func (p *planner) check() error {
 		}
 	}
 	return nil
-}
-
-// existing deals with an .sframe that is there. It reports whether the new one
-// could take its place.
-func (p *planner) existing() (bool, error) {
-	f := p.f
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		if s.Type == sframe.SHTGNUSFrame || s.Name == sectionName && s.Alloc() {
-			p.old = i
-			break
-		}
-	}
-	seg := -1
-	for i := range f.Progs {
-		if f.Progs[i].Type == sframe.PTGNUSFrame && f.Progs[i].Filesz > 0 {
-			seg = i
-		}
-	}
-	if p.old == 0 && (seg < 0 || len(f.Sections) > 0) {
-		return false, nil // nothing, or an entry without a section, which is reused
-	}
-	if !p.opt.Force {
-		return false, ErrExists
-	}
-	if p.old == 0 || seg < 0 || !p.fitsOld(&f.Sections[p.old]) {
-		return false, nil
-	}
-	s := &f.Sections[p.old]
-	p.Addr, p.off = s.Addr, s.Off
-	p.copies = []extent{{0, 0, f.Size}}
-	p.zeros = []span{sectionSpan(s)}
-	if is, err := IsInterpreter(f); err != nil {
-		return false, err
-	} else if is { // whose last section has to end where it did
-		p.Addr += (s.Size - p.Size) &^ (sectionAlign - 1)
-		p.off += p.Addr - s.Addr
-	}
-	p.shoff, p.shstrndx = f.Shoff, uint32(f.Shstrndx)
-	p.setSegment(&p.progs[seg])
-	p.sections = make([]elf.Section64, len(f.Sections))
-	p.index = make([]uint32, len(f.Sections))
-	for i := range f.Sections {
-		p.sections[i], p.index[i] = f.Sections[i].Section64, uint32(i)
-	}
-	p.setSection(&p.sections[p.old])
-	return true, nil
-}
-
-// fitsOld reports whether the new .sframe can take the place of the section s.
-func (p *planner) fitsOld(s *elffile.Section) bool {
-	if s.Size < p.Size || s.Addr%sectionAlign != 0 || !s.HasBytes() || !s.Alloc() {
-		return false
-	}
-	for i := range p.f.Progs {
-		h := &p.f.Progs[i]
-		if elf.ProgType(h.Type) == elf.PT_LOAD && fileSpan(h).contains(sectionSpan(s)) {
-			return elf.ProgFlag(h.Flags)&(elf.PF_R|elf.PF_W|elf.PF_X) == elf.PF_R && s.Addr-h.Vaddr == s.Off-h.Off
-		}
-	}
-	return false
 }
 
 // setSegment makes h the PT_GNU_SFRAME of the section.
@@ -259,109 +248,52 @@ func (p *planner) setSection(s *elf.Section64) {
 	}
 }
 
+// findMarks notes what dynamic entries point to, where there are no section headers to
+// say what is where.
+func (p *planner) findMarks() error {
+	if len(p.f.Sections) > 0 {
+		return nil
+	}
+	tags, err := p.dynamicTags()
+	for _, t := range tags {
+		if off, ok := p.f.FileOffset(t.value, 0); ok {
+			p.marks = append(p.marks, off)
+		}
+	}
+	return err
+}
+
 // place finds the room for a new segment and its headers.
 func (p *planner) place() error {
-	if err := p.room(); err != nil {
-		return err
+	p.bounds()
+	p.dropSegments()
+	if !p.remove {
+		if err := p.room(); err != nil {
+			return err
+		}
 	}
 	end, err := p.segment()
 	if err != nil {
 		return err
 	}
-	p.programHeaders(end)
 	p.files(end)
+	p.programHeaders(end)
 	p.dynamic()
 	return nil
 }
 
-// duplicateNote returns the index of a PT_NOTE that repeats PT_GNU_PROPERTY, or -1.
-// Who wants the property finds it through the latter.
-func (p *planner) duplicateNote() int {
-	prop := p.f.Prog(elf.PT_GNU_PROPERTY)
-	if prop == nil {
-		return -1
-	}
-	return slices.IndexFunc(p.progs, func(h elf.Prog64) bool {
-		return elf.ProgType(h.Type) == elf.PT_NOTE && h.Off == prop.Off && h.Filesz == prop.Filesz && h.Vaddr == prop.Vaddr
-	})
-}
-
-// room makes room for PT_LOAD and PT_GNU_SFRAME in the program header table: p.progs
-// loses what they replace, and p.units what has to give way.
-func (p *planner) room() error {
-	p.progs = slices.DeleteFunc(p.progs, func(h elf.Prog64) bool { return h.Type == sframe.PTGNUSFrame })
-	for free := len(p.f.Progs) - len(p.progs); free < 2; free++ {
-		i := slices.IndexFunc(p.progs, func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_NULL })
-		if i < 0 {
-			break
-		}
-		p.progs = slices.Delete(p.progs, i, i+1)
-	}
-	if p.slack() {
-		return nil
-	}
-	if i := p.duplicateNote(); i >= 0 {
-		p.progs = slices.Delete(p.progs, i, i+1)
-		if p.slack() {
-			return nil
-		}
-	}
-	return p.repack()
-}
-
-// table returns where the program headers are, and where they will be.
-func (p *planner) table() (before, after span) {
-	begin := p.f.Phoff
-	return span{begin, begin + uint64(len(p.f.Progs))*elffile.ProgSize},
-		span{begin, begin + uint64(len(p.progs)+2)*elffile.ProgSize}
-}
-
-// slack reports whether the table fits where it is: without growing, or into
-// unused bytes that belong to nothing.
-func (p *planner) slack() bool {
-	before, after := p.table()
-	if after.end <= before.end {
-		return true
-	}
-	grown := span{before.end, after.end}
-	if p.head >= 0 && !fileSpan(&p.f.Progs[p.head]).contains(grown) {
-		return false
-	}
-	if p.next(before.end) < after.end {
-		return false
-	}
-	return p.unused(grown)
-}
-
-// unused reports whether the bytes of the file are there, and are zero or the X that
-// patchelf leaves behind where it moved a section away.
-func (p *planner) unused(s span) bool {
-	b, err := p.f.ReadAt("padding", s.begin, s.end-s.begin)
-	return err == nil && !slices.ContainsFunc(b, func(c byte) bool { return c != 0 && c != 'X' })
-}
-
-// next returns the file offset of the first thing at or behind off: a section, a
-// segment, or the end of the segment that holds the table.
-func (p *planner) next(off uint64) uint64 {
-	n := p.f.Size
-	if p.head >= 0 {
-		n = fileSpan(&p.f.Progs[p.head]).end
-	}
-	for i := range p.f.Sections {
-		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 && s.Off+s.Size > off {
-			n = min(n, max(s.Off, off))
-		}
-	}
+// bounds finds out where what stays loaded ends.
+func (p *planner) bounds() {
 	for i := range p.f.Progs {
-		h := &p.f.Progs[i]
-		if t := elf.ProgType(h.Type); t != elf.PT_PHDR && h.Filesz > 0 && h.Off >= off {
-			n = min(n, h.Off)
+		if h := &p.f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && i != p.own {
+			p.loadEnd = max(p.loadEnd, h.Off+h.Filesz)
+			p.addrEnd = h.Vaddr + h.Memsz
 		}
 	}
-	if p.f.Shoff >= off && len(p.f.Sections) > 0 {
-		n = min(n, p.f.Shoff)
+	p.tail = p.loadEnd
+	if p.own >= 0 {
+		p.tail = p.ownTail()
 	}
-	return n
 }
 
 // segment lays out the new segment and returns where it ends in the file.
@@ -373,7 +305,7 @@ func (p *planner) segment() (uint64, error) {
 	if is {
 		return p.interpreter()
 	}
-	p.begin = alignUp(p.loadEnd, sectionAlign)
+	p.begin = alignUp(p.loadEnd+p.front, sectionAlign)
 	p.off = p.begin
 	p.Addr = alignUp(p.addrEnd, p.page) + p.off%p.page
 	return p.moveUnits(p.off+p.Size, p.Addr+p.Size), nil
@@ -394,7 +326,8 @@ func (p *planner) moveUnits(off, addr uint64) uint64 {
 	return end
 }
 
-// lastLoad returns the index of the last PT_LOAD, which check has made sure of.
+// lastLoad returns the index of the last PT_LOAD that stays. There is one: check has
+// made sure of it, and the one that is laid out anew is never the only one.
 func (p *planner) lastLoad() int {
 	last := 0
 	for i := range p.progs {
@@ -414,20 +347,33 @@ func (p *planner) programHeaders(end uint64) {
 			h.Off += u.to - u.begin
 			h.Vaddr += delta
 			h.Paddr += delta
+		} else if h.Filesz > 0 {
+			h.Off = p.newOff(h.Off)
+		} else if h.Memsz > 0 {
+			h.Off += p.front
 		}
 	}
-	var gnu elf.Prog64
-	p.setSegment(&gnu)
-	start := p.Addr - (p.off - p.begin)
-	p.progs = slices.Insert(p.progs, p.lastLoad()+1, elf.Prog64{
-		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: p.begin, Vaddr: start, Paddr: start,
-		Filesz: end - p.begin, Memsz: end - p.begin, Align: p.page,
-	})
-	p.progs = append(p.progs, gnu)
+	p.lowerHead()
+	if end > p.begin {
+		start := p.Addr - (p.off - p.begin)
+		p.progs = slices.Insert(p.progs, p.lastLoad()+1, elf.Prog64{
+			Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: p.begin, Vaddr: start, Paddr: start,
+			Filesz: end - p.begin, Memsz: end - p.begin, Align: p.page,
+		})
+	}
+	if !p.remove {
+		var gnu elf.Prog64
+		p.setSegment(&gnu)
+		p.progs = append(p.progs, gnu)
+	}
 	for i := range p.progs {
 		if h := &p.progs[i]; elf.ProgType(h.Type) == elf.PT_PHDR {
 			h.Filesz = uint64(len(p.progs)) * elffile.ProgSize
 			h.Memsz = h.Filesz
 		}
+	}
+	if n := len(p.f.Progs) - len(p.progs); n > 0 {
+		end := p.phoff + uint64(len(p.f.Progs))*elffile.ProgSize
+		p.zeros = append(p.zeros, span{end - uint64(n)*elffile.ProgSize, end})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"cfi2sframe/internal/elffile"
+	"cfi2sframe/sframe"
 )
 
 // A unit is a part of the head of the file that moves as a whole: a section, or
@@ -45,9 +46,6 @@ func (p *planner) repack() error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("no room for %d more program headers: %s", len(p.progs)+2-len(p.f.Progs), fmt.Sprintf(format, args...))
 	}
-	if len(p.f.Sections) == 0 {
-		return refuse("without section headers it is not known what may move")
-	}
 	if p.head < 0 {
 		return refuse("no loaded segment holds the table")
 	}
@@ -62,9 +60,12 @@ func (p *planner) repack() error {
 			return refuse("the segment ends at file offset %#x", next)
 		}
 		if !p.unused(span{at, next}) {
+			if len(p.f.Sections) == 0 {
+				return refuse("without section headers it is not known what may move at file offset %#x", at)
+			}
 			return refuse("there are bytes at file offset %#x that belong to no section", at)
 		}
-		u, err := p.unit(next, tags)
+		u, err := p.unit(next, &p.f.Progs[p.head], tags)
 		if err != nil {
 			return refuse("%v", err)
 		}
@@ -74,26 +75,50 @@ func (p *planner) repack() error {
 		p.units = append(p.units, u)
 		at = u.end
 		limit := p.next(at)
-		if limit >= after.end && p.unused(span{at, limit}) && p.pack(span{after.end, limit}) {
+		if limit >= after.end && p.unused(span{at, limit}) && p.pack(&p.f.Progs[p.head], span{after.end, limit}) {
 			p.zeros = append(p.zeros, span{before.end, limit})
 			return nil
 		}
 	}
 }
 
-// unit returns the movable unit that begins at the given file offset.
-func (p *planner) unit(off uint64, tags []dynTag) (*unit, error) {
+// thingAt returns the section at the given file offset; in a file without section headers, the
+// contents of PT_INTERP or of a PT_NOTE as if it were one.
+func (p *planner) thingAt(off uint64) (elffile.Section, bool) {
 	i := slices.IndexFunc(p.f.Sections, func(s elffile.Section) bool {
 		return s.Off == off && s.HasBytes() && s.Size > 0
 	})
-	if i < 0 {
+	if i >= 0 {
+		return p.f.Sections[i], true
+	}
+	if len(p.f.Sections) > 0 {
+		return elffile.Section{}, false
+	}
+	for i := range p.f.Progs {
+		h := &p.f.Progs[i]
+		types := map[elf.ProgType]elf.SectionType{elf.PT_INTERP: elf.SHT_PROGBITS, elf.PT_NOTE: elf.SHT_NOTE}
+		if t, ok := types[elf.ProgType(h.Type)]; ok && h.Off == off && h.Filesz > 0 {
+			return elffile.Section{Name: elf.ProgType(h.Type).String(), Section64: elf.Section64{
+				Type: uint32(t), Flags: uint64(elf.SHF_ALLOC), Addr: h.Vaddr, Off: h.Off, Size: h.Filesz, Addralign: h.Align,
+			}}, true
+		}
+	}
+	return elffile.Section{}, false
+}
+
+// unit returns the movable unit that begins at the given file offset, in the given
+// segment.
+func (p *planner) unit(off uint64, load *elf.Prog64, tags []dynTag) (*unit, error) {
+	s, ok := p.thingAt(off)
+	if !ok && len(p.f.Sections) == 0 {
+		return nil, fmt.Errorf("without section headers it is not known what may move at file offset %#x", off)
+	}
+	if !ok {
 		return nil, fmt.Errorf("there is no section at file offset %#x, where something is", off)
 	}
-	s := &p.f.Sections[i]
-	head := &p.f.Progs[p.head]
-	u := &unit{span: sectionSpan(s), addr: s.Addr, align: validAlign(s.Addralign)}
+	u := &unit{span: sectionSpan(&s), addr: s.Addr, align: validAlign(s.Addralign)}
 	fixed := fmt.Errorf("%s at file offset %#x cannot be moved", s.Name, off)
-	if u.align > p.page || !s.Alloc() || s.Flags&uint64(elf.SHF_WRITE|elf.SHF_EXECINSTR|elf.SHF_TLS) != 0 || s.Addr-head.Vaddr != s.Off-head.Off {
+	if u.align > p.page || !s.Alloc() || s.Flags&uint64(elf.SHF_WRITE|elf.SHF_EXECINSTR|elf.SHF_TLS) != 0 || s.Addr-load.Vaddr != s.Off-load.Off {
 		return nil, fixed
 	}
 	switch t := elf.SectionType(s.Type); {
@@ -130,6 +155,9 @@ func (p *planner) unit(off uint64, tags []dynTag) (*unit, error) {
 			continue
 		}
 		own := u.small && u.contains(fileSpan(h))
+		if h.Type == sframe.PTGNUSFrame {
+			continue // is replaced, or goes
+		}
 		if h.Filesz > 0 && fileSpan(h).overlaps(u.span) && !own {
 			return nil, fixed
 		}
@@ -178,17 +206,30 @@ func (p *planner) noteUnit(u *unit) bool {
 		if elf.SectionType(s.Type) != elf.SHT_NOTE {
 			return false
 		}
-		if s.Name == ".note.gnu.build-id" {
-			u.id = true
-		}
 	}
+	u.id = p.hasBuildID(u.span)
 	return found
 }
 
-// pack puts the small units back into the room, the build-id first, and reports
-// whether that one is where it has to be.
-func (p *planner) pack(room span) bool {
-	head := &p.f.Progs[p.head]
+// hasBuildID reports whether a build-id is among the notes there (ELF gABI, "Note
+// Section"; its type NT_GNU_BUILD_ID is 3).
+func (p *planner) hasBuildID(s span) bool {
+	b, err := p.f.ReadAt("notes", s.begin, s.end-s.begin)
+	if err != nil {
+		return false
+	}
+	// Notes begin on multiples of 4 or 8; the name tells.
+	for ; len(b) >= 16; b = b[4:] {
+		if p.f.Order.Uint32(b) == 4 && p.f.Order.Uint32(b[8:]) == 3 && string(b[12:16]) == "GNU\x00" {
+			return true
+		}
+	}
+	return false
+}
+
+// pack puts the small units back into the room, which is in the segment head of the
+// new file, the build-id first, and reports whether that one is where it has to be.
+func (p *planner) pack(head *elf.Prog64, room span) bool {
 	at := room.begin
 	put := func(u *unit) {
 		u.stays = false

@@ -2,6 +2,7 @@ package elfwrite
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"slices"
 
@@ -13,20 +14,13 @@ import (
 // headers, and bytes behind everything that the headers know of.
 func (p *planner) files(end uint64) {
 	f := p.f
-	align := uint64(sectionAlign)
-	for i := range f.Sections {
-		if s := &f.Sections[i]; s.HasBytes() && s.Off >= p.loadEnd {
-			align = max(align, min(validAlign(s.Addralign), p.page))
-		}
-	}
-	p.shift = alignUp(end-p.loadEnd, align)
+	p.newTail = end + (p.tail-end)%p.tailAlign(p.tail)
 
 	// The section names and headers are written anew behind the other parts, and
 	// leave nothing behind where they were last.
-	table := span{f.Shoff, f.Shoff + uint64(len(f.Sections))*elffile.SectionSize}
-	cut := p.loadEnd
+	cut := p.tail
 	for i := range f.Sections {
-		if s := &f.Sections[i]; s.HasBytes() && (i != f.Shstrndx || s.Alloc()) {
+		if s := &f.Sections[i]; s.HasBytes() && (i != f.Shstrndx || s.Alloc()) && !p.isOld(i) {
 			cut = max(cut, s.Off+s.Size)
 		}
 	}
@@ -35,12 +29,19 @@ func (p *planner) files(end uint64) {
 	}
 	known := cut
 	if len(f.Sections) > 0 {
+		table := headersOf(f)
 		known = max(known, table.end)
 		if names := &f.Sections[f.Shstrndx]; f.Shstrndx > 0 && names.HasBytes() {
 			known = max(known, sectionSpan(names).end)
 		}
+		if table.end <= p.loadEnd { // they were in memory, where nobody looks for them
+			p.zeros = append(p.zeros, span{table.begin + p.front, table.end + p.front})
+		}
 	}
-	p.copies = append(p.copies, extent{0, 0, p.loadEnd}, extent{p.loadEnd, p.newOff(p.loadEnd), cut - p.loadEnd})
+	p.copies = append(p.copies, extent{0, p.front, p.loadEnd}, extent{p.tail, p.newTail, cut - p.tail})
+	if o := p.old; o != nil && p.own < 0 && o.begin < o.end && o.end <= p.loadEnd {
+		p.zeros = append(p.zeros, span{o.begin + p.front, o.end + p.front})
+	}
 	for _, u := range p.units {
 		p.moves = append(p.moves, extent{u.begin, u.to, u.end - u.begin})
 	}
@@ -51,13 +52,25 @@ func (p *planner) files(end uint64) {
 	p.copies = append(p.copies, extent{known, at, f.Size - known})
 }
 
+// tailAlign returns the largest alignment of the sections from the given file offset
+// on, which are not loaded.
+func (p *planner) tailAlign(from uint64) uint64 {
+	align := uint64(sectionAlign)
+	for i := range p.f.Sections {
+		if s := &p.f.Sections[i]; s.HasBytes() && s.Off >= from {
+			align = max(align, min(validAlign(s.Addralign), p.page))
+		}
+	}
+	return align
+}
+
 // newOff returns where the byte at off of the old file is in the new one, for
 // those that are not in a unit.
 func (p *planner) newOff(off uint64) uint64 {
-	if off < p.loadEnd {
-		return off
+	if off < p.tail {
+		return off + p.front
 	}
-	return off + p.shift
+	return off - p.tail + p.newTail
 }
 
 // sectionHeaders lays out the section names and headers from the given offset of
@@ -73,6 +86,10 @@ func (p *planner) sectionHeaders(at uint64) uint64 {
 		if old < 0 {
 			p.sections[i].Name = name
 			p.setSection(&p.sections[i])
+			if p.old != nil && p.old.section > 0 {
+				p.index[p.old.section] = uint32(i)
+				p.values[uint32(p.old.section)] = p.Addr - p.old.addr
+			}
 			continue
 		}
 		p.index[old] = uint32(i)
@@ -85,7 +102,9 @@ func (p *planner) sectionHeaders(at uint64) uint64 {
 			s.Addr += u.toAddr - u.addr
 			p.values[uint32(old)] = u.toAddr - u.addr
 		} else if f.Sections[old].HasBytes() || !f.Sections[old].Alloc() {
-			s.Off = p.newOff(s.Off) // .bss keeps its nominal offset
+			s.Off = p.newOff(s.Off)
+		} else {
+			s.Off += p.front // .bss keeps its nominal offset
 		}
 		p.fill(old, &s)
 		p.sections[i] = s
@@ -130,6 +149,9 @@ func (p *planner) names() ([]byte, uint32) {
 		return nil, 0 // New has read it, so this is a race with a writer; the verification tells
 	}
 	entry := []byte(sectionName + "\x00")
+	if p.remove {
+		return p.withoutName(names, entry), 0
+	}
 	if i := bytes.Index(names, entry); i > 0 { // 0 is the empty name
 		return names, uint32(i)
 	}
@@ -139,10 +161,28 @@ func (p *planner) names() ([]byte, uint32) {
 	return append(names, entry...), uint32(len(names))
 }
 
+// withoutName takes the name .sframe off the end of the section name table, if it is
+// there and no other section uses it.
+func (p *planner) withoutName(names, entry []byte) []byte {
+	n := len(names) - len(entry)
+	if n < 1 || names[n-1] != 0 || !bytes.HasSuffix(names, entry) {
+		return names
+	}
+	for i := range p.f.Sections {
+		if !p.isOld(i) && uint64(p.f.Sections[i].Section64.Name) >= uint64(n) {
+			return names
+		}
+	}
+	return names[:n]
+}
+
 // order returns the old indexes of the sections in their new order, with -1 for
 // .sframe. The headers of allocated sections stay in the order of the file: some
 // tools take that for granted.
 func (p *planner) order() []int {
+	if len(p.f.Sections)+1 > int(elf.SHN_LORESERVE) {
+		return p.plainOrder()
+	}
 	var head, rest, moved, out []int
 	last := 0
 	for i := range p.f.Sections {
@@ -155,7 +195,7 @@ func (p *planner) order() []int {
 	for i := range p.f.Sections {
 		s := &p.f.Sections[i]
 		switch u := p.unitAt(sectionSpan(s)); {
-		case i == p.old && i > 0:
+		case p.isOld(i):
 		case u == nil || !s.HasBytes():
 			rest = append(rest, i)
 		case u.stays:
@@ -171,27 +211,21 @@ func (p *planner) order() []int {
 		u := p.unitAt(sectionSpan(s))
 		return s.Off + u.to - u.begin
 	}
-	byOffset := func(a, b int) int {
-		switch x, y := newOff(a), newOff(b); {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
-	}
+	byOffset := func(a, b int) int { return cmp.Compare(newOff(a), newOff(b)) }
 	slices.SortStableFunc(head, byOffset)
 	slices.SortStableFunc(moved, byOffset)
 	placed := false
 	place := func() {
-		if !placed {
-			if p.last {
-				out = append(append(out, moved...), -1)
-			} else {
-				out = append(append(out, -1), moved...)
-			}
-			placed = true
+		switch {
+		case placed:
+		case p.remove:
+			out = append(out, moved...)
+		case p.last:
+			out = append(append(out, moved...), -1)
+		default:
+			out = append(append(out, -1), moved...)
 		}
+		placed = true
 	}
 	for _, i := range rest {
 		if i > last {
@@ -203,5 +237,21 @@ func (p *planner) order() []int {
 		out = append(out, i)
 	}
 	place()
+	return out
+}
+
+// plainOrder keeps the sections in their order, with .sframe last: an index from
+// SHN_LORESERVE on takes another form in symbol tables, and none may get one that
+// had none before.
+func (p *planner) plainOrder() []int {
+	var out []int
+	for i := range p.f.Sections {
+		if !p.isOld(i) {
+			out = append(out, i)
+		}
+	}
+	if !p.remove {
+		out = append(out, -1)
+	}
 	return out
 }

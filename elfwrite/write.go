@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"os"
 
 	"cfi2sframe/internal/elffile"
@@ -69,12 +70,26 @@ func writeAt(dst *os.File, b []byte, off uint64) error {
 	return err
 }
 
-// headers writes the ELF header and both header tables.
+// headers writes the ELF header and both header tables. Numbers that do not fit the
+// ELF header are in the first section header (ELF gABI, "ELF Header").
 func (l *Layout) headers(dst *os.File) error {
 	h := l.f.Header64
+	h.Phoff = l.phoff
 	h.Phnum = uint16(len(l.progs))
+	if len(l.progs) >= math.MaxUint16 { // PN_XNUM
+		h.Phnum = math.MaxUint16
+		l.sections[0].Info = uint32(len(l.progs))
+	}
 	if len(l.sections) > 0 {
 		h.Shoff, h.Shnum, h.Shstrndx = l.shoff, uint16(len(l.sections)), uint16(l.shstrndx)
+		if len(l.sections) >= int(elf.SHN_LORESERVE) {
+			h.Shnum = 0
+			l.sections[0].Size = uint64(len(l.sections))
+		}
+		if l.shstrndx >= uint32(elf.SHN_LORESERVE) {
+			h.Shstrndx = uint16(elf.SHN_XINDEX)
+			l.sections[0].Link = l.shstrndx
+		}
 	}
 	for _, part := range []struct {
 		off  uint64
@@ -107,19 +122,42 @@ func (l *Layout) symbols(dst *os.File) error {
 		if t := elf.SectionType(s.Type); t != elf.SHT_SYMTAB && t != elf.SHT_DYNSYM {
 			continue
 		}
-		to := l.sections[l.index[i]].Off
-		for done := uint64(0); done < s.Size/elffile.SymSize*elffile.SymSize; {
-			n := min(s.Size/elffile.SymSize*elffile.SymSize-done, symbolChunk*elffile.SymSize)
-			b, err := l.f.ReadAt("section "+s.Name, s.Off+done, n)
-			if err != nil {
+		if err := l.symbolTable(dst, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// symbolTable does that for the table with the given section index.
+func (l *Layout) symbolTable(dst *os.File, table int) error {
+	s := &l.f.Sections[table]
+	to := l.sections[l.index[table]].Off
+	wide := l.f.SymbolIndexes(table) // where the indexes are that do not fit a symbol
+	num := s.Size / elffile.SymSize
+	for first := uint64(0); first < num; first += symbolChunk {
+		n := min(num-first, symbolChunk)
+		b, err := l.f.ReadAt("section "+s.Name, s.Off+first*elffile.SymSize, n*elffile.SymSize)
+		if err != nil {
+			return err
+		}
+		var indexes []byte
+		if wide > 0 {
+			w := &l.f.Sections[wide]
+			if indexes, err = l.f.ReadAt("section "+w.Name, w.Off+4*first, 4*n); err != nil {
 				return err
 			}
-			if l.renumber(b) {
-				if err := writeAt(dst, b, to+done); err != nil {
-					return err
-				}
+		}
+		changed, wideChanged := l.renumber(b, indexes)
+		if changed {
+			if err := writeAt(dst, b, to+first*elffile.SymSize); err != nil {
+				return err
 			}
-			done += n
+		}
+		if wideChanged {
+			if err := writeAt(dst, indexes, l.sections[l.index[wide]].Off+4*first); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -135,15 +173,31 @@ func (l *Layout) renumbers() bool {
 	return len(l.values) > 0
 }
 
-// renumber changes the symbols in b and reports whether that made a difference.
-func (l *Layout) renumber(b []byte) bool {
-	o, changed := l.f.Order, false
-	for ; len(b) >= elffile.SymSize; b = b[elffile.SymSize:] {
+// renumber changes the symbols in b, and the section indexes that belong to them if
+// there are any. It reports whether that made a difference in either.
+func (l *Layout) renumber(b, wide []byte) (changed, wideChanged bool) {
+	o := l.f.Order
+	for i := 0; len(b) >= elffile.SymSize; i, b = i+1, b[elffile.SymSize:] {
 		old := uint32(o.Uint16(b[6:]))
-		if old == 0 || int(old) >= len(l.index) {
-			continue // undefined or reserved
+		isWide := old == uint32(elf.SHN_XINDEX) && wide != nil
+		if isWide {
+			old = o.Uint32(wide[4*i:])
+		} else if old >= uint32(elf.SHN_LORESERVE) {
+			continue
 		}
-		if n := l.index[old]; n != old {
+		if old == 0 || int(old) >= len(l.index) {
+			continue
+		}
+		n := l.index[old]
+		if n == 0 { // the section is gone
+			n = uint32(elf.SHN_ABS)
+		}
+		switch {
+		case n == old:
+		case isWide:
+			o.PutUint32(wide[4*i:], n)
+			wideChanged = true
+		default:
 			o.PutUint16(b[6:], uint16(n))
 			changed = true
 		}
@@ -152,5 +206,5 @@ func (l *Layout) renumber(b []byte) bool {
 			changed = true
 		}
 	}
-	return changed
+	return changed, wideChanged
 }

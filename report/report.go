@@ -27,6 +27,7 @@ type Coverage struct {
 	ABI       string    `json:"abi"`
 	Format    int       `json:"format"`
 	Sources   []Source  `json:"sources"`
+	DebugFile string    `json:"debug_file,omitempty"` // looked into for .debug_frame
 	Functions int       `json:"functions"` // that CFI describes
 	FDEs      int       `json:"fdes"`      // written
 	FREs      uint64    `json:"fres"`      // written
@@ -184,7 +185,7 @@ func functionNames(f *elffile.File, gaps []translate.Gap) []funcName {
 	steps := maxNameSteps
 	for _, t := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
 		// A damaged symbol table costs names, not the report.
-		_ = f.Symbols(t, func(table *elffile.Section, s elf.Sym64) {
+		_ = f.Symbols(t, func(table *elffile.Section, s elffile.Symbol) {
 			switch elf.SymType(s.Info & 0xf) {
 			case elf.STT_FUNC, elf.STT_GNU_IFUNC, elf.STT_NOTYPE:
 			default:

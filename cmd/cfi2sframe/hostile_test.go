@@ -1131,6 +1131,10 @@ func crowded(n int) []byte {
 		_ = binary.Write(head, le, v) // a buffer takes everything
 	}
 	copy(b, head.Bytes())
+	for i, v := range []uint32{4, size - 16, 3} { // a build-id that has to stay in the first page
+		le.PutUint32(b[note+4*i:], v)
+	}
+	copy(b[note+12:], "GNU")
 	tail := new(bytes.Buffer)
 	_ = binary.Write(tail, le, sections)
 	return append(b, tail.Bytes()...)

@@ -6,8 +6,7 @@
 // before anything is allocated for it, and section contents are read only when
 // asked for. Types and constants are those of debug/elf.
 //
-// Not in here: symbols, relocations, 32-bit ELF
-// (no SFrame ABI is 32-bit) and any interpretation of contents.
+// Not in here: 32-bit ELF (no SFrame ABI is 32-bit) and any interpretation of contents.
 package elffile
 
 import (
@@ -58,6 +57,9 @@ func errorf(where string, off uint64, format string, args ...any) error {
 type Section struct {
 	elf.Section64
 	Name string
+	// Base is the address of the section: Addr, or in a relocatable object one that New
+	// chose for it, or 0 if nobody needs one.
+	Base uint64
 }
 
 // Compressed reports whether the section has SHF_COMPRESSED set.
@@ -81,7 +83,9 @@ type File struct {
 	Shstrndx int       // index of the section name table, or 0
 	Size     uint64    // of the file, in bytes
 
-	r io.ReaderAt
+	r       io.ReaderAt
+	indexes map[uint32]int   // by symbol table, its section of type SHT_SYMTAB_SHNDX
+	values  map[int][]uint64 // of symbols, by symbol table, for relocations
 }
 
 // New reads the headers of the ELF file of the given size in r. All program and
@@ -129,6 +133,12 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	}
 	if err := f.readProgramHeaders(); err != nil {
 		return nil, err
+	}
+	if f.IsObject() {
+		return f, f.assignBases()
+	}
+	for i := range f.Sections {
+		f.Sections[i].Base = f.Sections[i].Addr
 	}
 	return f, nil
 }
@@ -190,8 +200,13 @@ func (f *File) readSectionHeaders() error {
 		return errorf(where, f.Shoff, "%v", err)
 	}
 	f.Sections = make([]Section, num)
+	f.indexes = make(map[uint32]int)
 	for i := range f.Sections {
-		decodeSection(raw[i*SectionSize:], f.Order, &f.Sections[i].Section64)
+		s := &f.Sections[i]
+		decodeSection(raw[i*SectionSize:], f.Order, &s.Section64)
+		if elf.SectionType(s.Type) == elf.SHT_SYMTAB_SHNDX {
+			f.indexes[s.Link] = i
+		}
 	}
 	if shstrndx == 0 {
 		return nil

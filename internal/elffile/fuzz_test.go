@@ -43,7 +43,7 @@ func FuzzNew(f *testing.F) {
 			}
 		}
 		for _, typ := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
-			_ = x.Symbols(typ, func(table *Section, s elf.Sym64) { x.SymbolName(table, s.Name) })
+			_ = x.Symbols(typ, func(table *Section, s Symbol) { x.SymbolName(table, s.Name) })
 		}
 	})
 }

@@ -5,11 +5,28 @@ import (
 	"debug/elf"
 )
 
+// A Symbol is a symbol with the section that it is in. Its value is an address, in a
+// relocatable object too.
+type Symbol struct {
+	elf.Sym64
+	Section int    // index of its section, or 0 if it is in none: undefined, absolute or common
+	Index   uint32 // its own, in the table
+}
+
+// SymbolIndexes returns the index of the section with the section indexes of a symbol
+// table (SHT_SYMTAB_SHNDX), or 0 if there is none: most files have too few sections.
+func (f *File) SymbolIndexes(table int) int {
+	i := f.indexes[uint32(table)]
+	if f.Sections[i].Size/4 < f.Sections[table].Size/SymSize {
+		return 0
+	}
+	return i
+}
+
 // Symbols calls fn for every symbol of the tables of type t (SHT_SYMTAB or
 // SHT_DYNSYM), with the section of the table. It reads a part of the table at a
 // time.
-func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym elf.Sym64)) error {
-	const chunk = 1 << 15
+func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym Symbol)) error {
 	var total uint64
 	for i := range f.Sections {
 		s := &f.Sections[i]
@@ -20,22 +37,58 @@ func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym elf.Sym64)
 			return errorf("section "+s.Name, s.Off, "symbol tables overlap, having more than the %d bytes of the file", f.Size)
 		}
 		total += s.Size
-		for off, n := s.Off, s.Size/SymSize; n > 0; {
-			k := min(n, chunk)
-			b, err := f.ReadAt("section "+s.Name, off, k*SymSize)
-			if err != nil {
-				return err
-			}
-			for ; len(b) >= SymSize; b = b[SymSize:] {
-				fn(s, elf.Sym64{
-					Name: f.Order.Uint32(b), Info: b[4], Other: b[5], Shndx: f.Order.Uint16(b[6:]),
-					Value: f.Order.Uint64(b[8:]), Size: f.Order.Uint64(b[16:]),
-				})
-			}
-			off, n = off+k*SymSize, n-k
+		if err := f.symbols(i, fn); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// symbols calls fn for every symbol of the table with the given section index.
+func (f *File) symbols(table int, fn func(table *Section, sym Symbol)) error {
+	const chunk = 1 << 15
+	s := &f.Sections[table]
+	wide := f.SymbolIndexes(table)
+	num := s.Size / SymSize
+	for first := uint64(0); first < num; first += chunk {
+		n := min(num-first, chunk)
+		b, err := f.ReadAt("section "+s.Name, s.Off+first*SymSize, n*SymSize)
+		if err != nil {
+			return err
+		}
+		var indexes []byte
+		if wide > 0 {
+			w := &f.Sections[wide]
+			if indexes, err = f.ReadAt("section "+w.Name, w.Off+4*first, 4*n); err != nil {
+				return err
+			}
+		}
+		for j := range n {
+			fn(s, f.symbol(b[j*SymSize:], indexes, uint32(first), uint32(j)))
+		}
+	}
+	return nil
+}
+
+// symbol decodes the symbol at the start of b, the j-th behind first.
+func (f *File) symbol(b, indexes []byte, first, j uint32) Symbol {
+	s := Symbol{Index: first + j, Sym64: elf.Sym64{
+		Name: f.Order.Uint32(b), Info: b[4], Other: b[5], Shndx: f.Order.Uint16(b[6:]),
+		Value: f.Order.Uint64(b[8:]), Size: f.Order.Uint64(b[16:]),
+	}}
+	switch index := elf.SectionIndex(s.Shndx); {
+	case index < elf.SHN_LORESERVE:
+		s.Section = int(s.Shndx)
+	case index == elf.SHN_XINDEX && indexes != nil:
+		s.Section = int(f.Order.Uint32(indexes[4*j:]))
+	}
+	if s.Section >= len(f.Sections) {
+		s.Section = 0
+	}
+	if s.Section > 0 && f.IsObject() {
+		s.Value += f.Sections[s.Section].Base // what it counts from is the section
+	}
+	return s
 }
 
 // maxName is the longest symbol name that is read, in bytes.

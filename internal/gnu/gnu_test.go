@@ -189,7 +189,7 @@ func sameRow(abi sframe.ABI, a, b *sframe.FRE) bool {
 // function returns the symbol that pc is in, or its section.
 func function(f *elffile.File, pc uint64) string {
 	name := ""
-	_ = f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elf.Sym64) {
+	_ = f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
 		if elf.SymType(s.Info&0xf) == elf.STT_FUNC && s.Shndx != 0 && pc >= s.Value && pc-s.Value < s.Size {
 			name = f.SymbolName(table, s.Name)
 		}

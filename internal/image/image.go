@@ -18,9 +18,18 @@ import (
 //   - every byte that before loads behind its first page-aligned head is loaded by
 //     after at the same address;
 //   - the dynamic entries are the same, but for those that locate moved sections;
+//   - the program headers are where loaders look for them, if they were before;
 //   - .sframe is inside a read-only PT_LOAD and exactly under PT_GNU_SFRAME, and
 //     no segments overlap.
 func Compare(before, after *elffile.File) error {
+	if err := Contents(before, after); err != nil {
+		return err
+	}
+	return segment(after)
+}
+
+// Contents is Compare without what is about .sframe itself, for a file that lost it.
+func Contents(before, after *elffile.File) error {
 	moved, err := sections(before, after)
 	if err != nil {
 		return err
@@ -28,10 +37,21 @@ func Compare(before, after *elffile.File) error {
 	if err := dynamic(before, after, moved); err != nil {
 		return err
 	}
-	if err := loads(before, after, moved); err != nil {
-		return err
+	if tableLoaded(before) && !tableLoaded(after) {
+		return fmt.Errorf("the program headers are not at the load address plus e_phoff")
 	}
-	return segment(after)
+	return loads(before, after, moved)
+}
+
+// tableLoaded reports whether the program headers are in memory at the load address plus
+// e_phoff, where Linux before 5.18 and qemu-user say that they are (AT_PHDR).
+func tableLoaded(f *elffile.File) bool {
+	load := f.Prog(elf.PT_LOAD)
+	if load == nil {
+		return false
+	}
+	off, ok := f.FileOffset(load.Vaddr-load.Off+f.Phoff, uint64(len(f.Progs))*elffile.ProgSize)
+	return ok && off == f.Phoff
 }
 
 // A move is a section's old address range and its new address.
@@ -197,7 +217,7 @@ func dynamic(before, after *elffile.File, moved []move) error {
 	if x == nil {
 		return nil
 	}
-	if *x != *y {
+	if p := *y; *x != (elf.Prog64{Type: p.Type, Flags: p.Flags, Off: x.Off, Vaddr: p.Vaddr, Paddr: p.Paddr, Filesz: p.Filesz, Memsz: p.Memsz, Align: p.Align}) {
 		return fmt.Errorf("PT_DYNAMIC is not the same")
 	}
 	a, err := before.ReadAt("PT_DYNAMIC", x.Off, x.Filesz)
@@ -233,7 +253,10 @@ func loads(before, after *elffile.File, moved []move) error {
 		}
 	}
 	type span struct{ begin, end uint64 }
-	skip := []span{{0, head + 2*elffile.ProgSize}} // the headers that are added
+	skip := []span{
+		{0, head + 2*elffile.ProgSize}, // the headers that are added
+		{before.Shoff, before.Shoff + uint64(len(before.Sections))*elffile.SectionSize}, // are written elsewhere
+	}
 	for i := range before.Sections {
 		s := &before.Sections[i]
 		switch elf.SectionType(s.Type) {

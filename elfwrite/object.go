@@ -1,0 +1,278 @@
+package elfwrite
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/sframe"
+)
+
+const relaName = ".rela" + sectionName
+
+// An Object says what a relocatable object needs beside the contents of .sframe.
+type Object struct {
+	Type      elf.SectionType // of .sframe
+	StartSize int             // of a start address, in bytes
+	Starts    []Start         // in the order of the relocations
+}
+
+// A Start is a start address that the linker fills in.
+type Start struct {
+	Off  uint64 // of the field in .sframe, in bytes
+	Addr uint64 // that it stands for, in terms of elffile.Section.Base
+}
+
+// PlanObject finds the layout of the relocatable object f with an .sframe of size bytes
+// and its relocations, as GNU as writes them. Both sections come last, so that no
+// section gets another index.
+func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (*Layout, error) {
+	p, err := newObject(f, size, opt)
+	if err != nil {
+		return nil, err
+	}
+	if p.old > 0 && !opt.Force {
+		return nil, ErrExists
+	}
+	rela, symtab, err := p.relocations(&o)
+	if err != nil {
+		return nil, err
+	}
+	names, at := p.names(false)
+	p.off = alignUp(p.cut, sectionAlign)
+	relaOff := alignUp(p.off+size, 8)
+	p.patches = append(p.patches, patch{relaOff, rela})
+
+	sec := p.slot(p.old)
+	*sec = elf.Section64{
+		Name: at + uint32(len(".rela")), Type: uint32(o.Type), Flags: uint64(elf.SHF_ALLOC),
+		Off: p.off, Size: size, Addralign: sectionAlign,
+	}
+	index := p.old
+	if index == 0 {
+		index = len(p.sections) - 1
+	}
+	*p.slot(p.oldRela) = elf.Section64{
+		Name: at, Type: uint32(elf.SHT_RELA), Flags: uint64(elf.SHF_INFO_LINK), Off: relaOff, Size: uint64(len(rela)),
+		Link: uint32(symtab), Info: uint32(index), Addralign: 8, Entsize: elffile.RelaSize,
+	}
+	p.finish(names, relaOff+uint64(len(rela)))
+	return p.Layout, nil
+}
+
+// planObjectRemoval finds the layout of an object without .sframe and its relocations; one
+// that has none is copied.
+// Where these are not the last sections, empty headers stay in their place: indexes of
+// sections are all over an object.
+func planObjectRemoval(f *elffile.File) (*Layout, error) {
+	p, err := newObject(f, 0, Options{})
+	if err != nil {
+		return nil, err
+	}
+	if p.old == 0 {
+		p.copies = []extent{{0, 0, f.Size}}
+		p.shoff, p.shstrndx = f.Shoff, uint32(f.Shstrndx)
+		return p.Layout, nil
+	}
+	used := false
+	err = f.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) {
+		used = used || s.Section == p.old
+	})
+	if err != nil {
+		return nil, err
+	}
+	if used {
+		return nil, fmt.Errorf("a symbol refers to section %d (%s), which can therefore not be removed", p.old, sectionName)
+	}
+	p.sections[p.old] = elf.Section64{}
+	if p.oldRela > 0 {
+		p.sections[p.oldRela] = elf.Section64{}
+	}
+	for n := len(p.sections) - 1; n == p.old || n == p.oldRela && n > 0; n-- {
+		p.sections = p.sections[:n]
+	}
+	names, _ := p.names(true)
+	p.finish(names, p.cut)
+	return p.Layout, nil
+}
+
+// object is the work of PlanObject.
+type object struct {
+	*Layout
+	old, oldRela int    // section indexes of an .sframe that is there and of its relocations, or 0
+	cut          uint64 // end of the contents that stay
+	known        uint64 // end of all that the headers know of
+	code         []int  // indexes of the sections of code, which are in the order of their bases
+}
+
+func newObject(f *elffile.File, size uint64, opt Options) (*object, error) {
+	if len(f.Sections) == 0 || f.Shstrndx == 0 {
+		return nil, errors.New("relocatable object without section headers or names")
+	}
+	if len(f.Progs) > 0 {
+		return nil, fmt.Errorf("relocatable object with %d program headers", len(f.Progs))
+	}
+	if err := checkSections(f); err != nil {
+		return nil, err
+	}
+	p := &object{Layout: &Layout{f: f, Size: size}}
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if p.old == 0 && (s.Type == sframe.SHTGNUSFrame || s.Name == sectionName && s.Alloc()) {
+			p.old = i
+		}
+	}
+	for i := range f.Sections {
+		if s := &f.Sections[i]; p.old > 0 && elf.SectionType(s.Type) == elf.SHT_RELA && int(s.Info) == p.old {
+			p.oldRela = i
+		}
+	}
+	p.cut = elffile.HeaderSize
+	p.known = headersOf(f).end
+	p.sections = make([]elf.Section64, len(f.Sections))
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		p.sections[i] = s.Section64
+		if s.Base > 0 && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 {
+			p.code = append(p.code, i)
+		}
+		if !s.HasBytes() {
+			continue
+		}
+		p.known = max(p.known, s.Off+s.Size)
+		if i != f.Shstrndx && i != p.old && i != p.oldRela || i == 0 {
+			p.cut = max(p.cut, s.Off+s.Size)
+		}
+	}
+	return p, nil
+}
+
+// slot returns the header with the given index, or a new one for 0.
+func (p *object) slot(index int) *elf.Section64 {
+	if index == 0 {
+		p.sections = append(p.sections, elf.Section64{})
+		index = len(p.sections) - 1
+	}
+	return &p.sections[index]
+}
+
+// names returns the section name table, and where .rela.sframe is in it. The name .sframe
+// is its end.
+func (p *object) names(remove bool) ([]byte, uint32) {
+	s := &p.f.Sections[p.f.Shstrndx]
+	names, err := p.f.ReadSection(s)
+	if err != nil {
+		return nil, 0 // New has read it, so this is a race with a writer; the verification tells
+	}
+	if i := strings.Index(string(names), "\x00"+relaName+"\x00"); i >= 0 {
+		if end := i + 1 + len(relaName) + 1; remove && end == len(names) && !p.named(uint32(i+1)) {
+			names = names[:i+1]
+		}
+		return names, uint32(i + 1)
+	}
+	if remove {
+		return names, 0
+	}
+	if n := len(names); n == 0 || names[n-1] != 0 {
+		names = append(names, 0)
+	}
+	return append(names, relaName+"\x00"...), uint32(len(names))
+}
+
+// named reports whether a section that stays has its name at or behind an offset.
+func (p *object) named(off uint32) bool {
+	for i := range p.sections {
+		if p.sections[i].Name >= off {
+			return true
+		}
+	}
+	return false
+}
+
+// finish lays out what follows the contents, from the given offset on.
+func (p *object) finish(names []byte, at uint64) {
+	f := p.f
+	p.copies = []extent{{0, 0, p.cut}}
+	s := &p.sections[f.Shstrndx]
+	s.Off, s.Size = at, uint64(len(names))
+	p.patches = append(p.patches, patch{at, names})
+	p.shoff = alignUp(at+uint64(len(names)), 8)
+	p.shstrndx = uint32(f.Shstrndx)
+	p.index = make([]uint32, len(f.Sections))
+	for i := range p.index {
+		p.index[i] = uint32(i)
+	}
+	p.copies = append(p.copies, extent{p.known, p.shoff + uint64(len(p.sections))*elffile.SectionSize, f.Size - p.known})
+}
+
+// relocations returns the contents of .rela.sframe, and the index of the symbol table
+// that they refer to.
+func (p *object) relocations(o *Object) ([]byte, int, error) {
+	f := p.f
+	m := elf.Machine(f.Machine)
+	typ, ok := elffile.PCRelType(m, o.StartSize)
+	if !ok {
+		return nil, 0, fmt.Errorf("machine %v has no relocation of %d bytes that is known", m, o.StartSize)
+	}
+	symtab, anchors, err := p.anchors()
+	if err != nil {
+		return nil, 0, err
+	}
+	rela := make([]byte, 0, len(o.Starts)*elffile.RelaSize)
+	for _, s := range o.Starts {
+		i := p.sectionOf(s.Addr)
+		if i == 0 {
+			return nil, 0, fmt.Errorf("function at %#x is in no section", s.Addr)
+		}
+		a, ok := anchors[i]
+		if !ok {
+			return nil, 0, fmt.Errorf("section %d (%s) has no local symbol that relocations could refer to", i, f.Sections[i].Name)
+		}
+		b := make([]byte, elffile.RelaSize)
+		f.Order.PutUint64(b, s.Off)
+		f.Order.PutUint64(b[8:], uint64(a.Index)<<32|uint64(typ))
+		f.Order.PutUint64(b[16:], s.Addr-a.Value)
+		rela = append(rela, b...)
+	}
+	return rela, symtab, nil
+}
+
+// sectionOf returns the index of the section of code that the address is in, or 0.
+func (p *object) sectionOf(addr uint64) int {
+	i := sort.Search(len(p.code), func(i int) bool { return p.f.Sections[p.code[i]].Base > addr }) - 1
+	if i < 0 {
+		return 0
+	}
+	if s := &p.f.Sections[p.code[i]]; addr-s.Base >= s.Size {
+		return 0
+	}
+	return p.code[i]
+}
+
+// anchors returns for each section a symbol by which relocations can refer to it, and the
+// index of the symbol table. It has to be a local one, best of all the section's own: the
+// linker may take another object's function for a global one.
+func (p *object) anchors() (int, map[int]elffile.Symbol, error) {
+	f := p.f
+	symtab := 0
+	for i := range f.Sections {
+		if elf.SectionType(f.Sections[i].Type) == elf.SHT_SYMTAB && symtab == 0 {
+			symtab = i
+		}
+	}
+	anchors := make(map[int]elffile.Symbol)
+	err := f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
+		if table != &f.Sections[symtab] || s.Section == 0 || elf.SymBind(s.Info>>4) != elf.STB_LOCAL {
+			return
+		}
+		typ := elf.SymType(s.Info & 0xf)
+		if _, ok := anchors[s.Section]; ok && typ != elf.STT_SECTION || typ == elf.STT_TLS || typ == elf.STT_FILE {
+			return
+		}
+		anchors[s.Section] = s
+	})
+	return symtab, anchors, err
+}

@@ -1,0 +1,167 @@
+package elfwrite
+
+import (
+	"debug/elf"
+	"slices"
+
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/sframe"
+)
+
+// An old is an .sframe that is in the file already.
+type old struct {
+	section int // its index, or 0 in a file without section headers
+	segment int // index of its PT_GNU_SFRAME, or -1
+	span        // in the file; empty if it has no bytes there
+	addr    uint64
+}
+
+// findOld finds an .sframe that is there already, and the segment of an earlier run
+// that can be laid out anew.
+func (p *planner) findOld() error {
+	f := p.f
+	o := old{segment: -1}
+	for i := range f.Progs {
+		if h := &f.Progs[i]; h.Type == sframe.PTGNUSFrame && h.Filesz > 0 {
+			o.segment, o.span, o.addr = i, fileSpan(h), h.Vaddr
+		}
+	}
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.Type == sframe.SHTGNUSFrame || s.Name == sectionName && s.Alloc() {
+			o.section, o.span, o.addr = i, span{}, s.Addr
+			if s.HasBytes() {
+				o.span = sectionSpan(s)
+			}
+			break
+		}
+	}
+	// A PT_GNU_SFRAME without the section that the headers should have is left over; it
+	// is reused.
+	if o.section > 0 || o.segment >= 0 && len(f.Sections) == 0 {
+		p.old = &o
+	}
+	return p.findOwn()
+}
+
+// findOwn looks for a segment as this package makes it: the last PT_LOAD, read-only,
+// last in the file too, with nothing in it but .sframe and what can move. It is
+// laid out anew, so that converting twice gives what converting once gives.
+func (p *planner) findOwn() error {
+	f := p.f
+	last, loads := -1, 0
+	var end uint64
+	for i := range f.Progs {
+		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD {
+			if last >= 0 {
+				end = max(end, fileSpan(&f.Progs[last]).end)
+			}
+			last, loads = i, loads+1
+		}
+	}
+	h := &f.Progs[last]
+	if loads < 2 || last == p.head || elf.ProgFlag(h.Flags) != elf.PF_R || h.Filesz != h.Memsz || h.Filesz == 0 || h.Off < end {
+		return nil
+	}
+	tags, err := p.dynamicTags()
+	if err != nil {
+		return err
+	}
+	var units []*unit
+	for at := h.Off; at < h.Off+h.Filesz; {
+		if p.old != nil && p.old.begin == at && p.old.end > at {
+			at = p.old.end
+			continue
+		}
+		next := min(p.next(at), h.Off+h.Filesz)
+		if next > at {
+			if !p.unused(span{at, next}) {
+				return nil
+			}
+			at = next
+			continue
+		}
+		u, err := p.unit(at, h, tags)
+		if err != nil || u.end > h.Off+h.Filesz || len(units) == maxUnits {
+			return nil // another's segment, and that is no error
+		}
+		units = append(units, u)
+		at = u.end
+	}
+	if len(units) == 0 && (p.old == nil || !fileSpan(h).contains(p.old.span) || p.old.begin == p.old.end) {
+		return nil
+	}
+	p.own, p.units = last, units
+	return nil
+}
+
+// ownTail returns where what is not loaded begins behind the segment that is laid out
+// anew: where it was put when that was made, or else right behind it.
+func (p *planner) ownTail() uint64 {
+	end := fileSpan(&p.f.Progs[p.own]).end
+	tail := p.loadEnd + alignUp(end-p.loadEnd, p.tailAlign(end))
+	if p.next(end) < tail {
+		return end
+	}
+	return min(tail, p.f.Size)
+}
+
+// inPlace reports whether the new .sframe could take the place of the old one: that of
+// a linker, which stays in the linker's segment if it is large enough.
+func (p *planner) inPlace() (bool, error) {
+	f, o := p.f, p.old
+	if o == nil || p.own >= 0 || o.segment < 0 || !p.fitsOld() {
+		return false, nil
+	}
+	p.Addr, p.off = o.addr, o.begin
+	p.copies = []extent{{0, 0, f.Size}}
+	p.zeros = []span{o.span}
+	if is, err := IsInterpreter(f); err != nil {
+		return false, err
+	} else if is { // whose last section has to end where it did
+		p.Addr += (o.end - o.begin - p.Size) &^ (sectionAlign - 1)
+		p.off += p.Addr - o.addr
+	}
+	p.shoff, p.shstrndx = f.Shoff, uint32(f.Shstrndx)
+	p.setSegment(&p.progs[o.segment])
+	p.sections = make([]elf.Section64, len(f.Sections))
+	p.index = make([]uint32, len(f.Sections))
+	for i := range f.Sections {
+		p.sections[i], p.index[i] = f.Sections[i].Section64, uint32(i)
+	}
+	if o.section > 0 {
+		p.setSection(&p.sections[o.section])
+	}
+	return true, nil
+}
+
+// fitsOld reports whether the new .sframe has room in the place of the old one.
+func (p *planner) fitsOld() bool {
+	o := p.old
+	if o.end-o.begin < p.Size || o.addr%sectionAlign != 0 {
+		return false
+	}
+	return slices.ContainsFunc(p.f.Progs, func(h elf.Prog64) bool {
+		return elf.ProgType(h.Type) == elf.PT_LOAD && fileSpan(&h).contains(o.span) &&
+			elf.ProgFlag(h.Flags)&(elf.PF_R|elf.PF_W|elf.PF_X) == elf.PF_R && o.addr-h.Vaddr == o.begin-h.Off
+	})
+}
+
+// isOld reports whether the section with the given index is the old .sframe, which has
+// no place in the new file.
+func (p *planner) isOld(i int) bool { return p.old != nil && i > 0 && i == p.old.section }
+
+// dropSegments takes the segments of the old .sframe out of the program headers.
+func (p *planner) dropSegments() {
+	p.progs = p.progs[:0]
+	for i, h := range p.f.Progs {
+		if i != p.own && h.Type != sframe.PTGNUSFrame {
+			p.progs = append(p.progs, h)
+		}
+	}
+}
+
+// headersOf returns where the section header table is in the old file.
+func headersOf(f *elffile.File) span {
+	return span{f.Shoff, f.Shoff + uint64(len(f.Sections))*elffile.SectionSize}
+}
