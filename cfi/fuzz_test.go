@@ -33,7 +33,7 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, tg := range targets {
 			for _, name := range []string{".eh_frame", ".debug_frame"} {
-				table, err := Load(tinyELF(t, tg, name, data), Auto)
+				table, err := Load(tinyELF(t, tg, name, data), Auto, nil)
 				if err != nil {
 					continue
 				}

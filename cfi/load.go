@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -130,9 +131,13 @@ func (t *Table) report(e *Error) {
 	}
 }
 
-// Load reads the CFI of f. Malformed records are reported in the Table; an
-// error means that there is no CFI to be had from the asked source at all.
-func Load(f *elffile.File, src Source) (*Table, error) {
+// ErrNone is returned for files without CFI.
+var ErrNone = errors.New("no CFI")
+
+// Load reads the CFI of f. If f has no .debug_frame, that of the file debug counts, which
+// holds the debug information of f and may be nil. Malformed records are reported in the
+// Table; an error means that there is no CFI to be had from the asked source at all.
+func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	mach, ok := machines[elf.Machine(f.Machine)]
 	if !ok {
 		return nil, fmt.Errorf("machine %v: SFrame is defined for amd64, aarch64 and s390x only", elf.Machine(f.Machine))
@@ -148,13 +153,16 @@ func Load(f *elffile.File, src Source) (*Table, error) {
 	}
 	if src != EHFrame {
 		s, err := debugFrames(f)
+		if err == nil && len(s) == 0 && debug != nil {
+			s, err = debugFrames(debug)
+		}
 		if err != nil {
 			return nil, err
 		}
 		secs = append(secs, s...)
 	}
 	if len(secs) == 0 {
-		return nil, fmt.Errorf("no CFI: %s", map[Source]string{
+		return nil, fmt.Errorf("%w: %s", ErrNone, map[Source]string{
 			Auto:       "neither .eh_frame nor .debug_frame is there",
 			EHFrame:    "there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one",
 			DebugFrame: "there is no .debug_frame",
@@ -188,10 +196,10 @@ func tooMuch(i int, name string) error {
 func ehFrames(f *elffile.File) ([]*section, error) {
 	var text, data uint64
 	if s := f.Section(".text"); s != nil {
-		text = s.Addr
+		text = s.Base
 	}
 	if s := f.Section(".got"); s != nil {
-		data = s.Addr
+		data = s.Base
 	}
 	var secs []*section
 	total := 0
@@ -200,14 +208,14 @@ func ehFrames(f *elffile.File) ([]*section, error) {
 		if s.Name != ".eh_frame" || !s.HasBytes() {
 			continue
 		}
-		b, err := f.ReadUncompressed(s)
+		b, err := f.ReadRelocated(s)
 		if err != nil {
 			return nil, err
 		}
 		if total += len(b); total > maxTotal {
 			return nil, tooMuch(i, s.Name)
 		}
-		secs = append(secs, &section{name: s.Name, source: EHFrame, data: b, addr: s.Addr, textBase: text, dataBase: data})
+		secs = append(secs, &section{name: s.Name, source: EHFrame, data: b, addr: s.Base, textBase: text, dataBase: data})
 	}
 	if len(secs) > 0 || f.Prog(elf.PT_GNU_EH_FRAME) == nil {
 		return secs, nil
@@ -264,7 +272,7 @@ func debugFrames(f *elffile.File) ([]*section, error) {
 		if s.Name != ".debug_frame" && s.Name != ".zdebug_frame" || !s.HasBytes() {
 			continue
 		}
-		b, err := f.ReadUncompressed(s)
+		b, err := f.ReadRelocated(s)
 		if err != nil {
 			return nil, err
 		}
@@ -289,8 +297,8 @@ func executable(f *elffile.File) []span {
 	var code []span
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && s.Size > 0 && s.Size <= math.MaxUint64-s.Addr {
-			code = append(code, span{s.Addr, s.Addr + s.Size})
+		if s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && s.Size > 0 && s.Size <= math.MaxUint64-s.Base && (s.Base > 0 || !f.IsObject()) {
+			code = append(code, span{s.Base, s.Base + s.Size})
 		}
 	}
 	if len(f.Sections) == 0 {

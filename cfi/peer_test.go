@@ -155,7 +155,7 @@ func word(r cfi.Rule) string {
 func TestReadelf(t *testing.T) {
 	readelf := peer.Look(t, "readelf")
 	for _, path := range subjects(t) {
-		table, err := cfi.Load(open(t, path), cfi.EHFrame)
+		table, err := cfi.Load(open(t, path), cfi.EHFrame, nil)
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
 			continue
@@ -210,7 +210,7 @@ func TestDelve(t *testing.T) {
 	compared := 0
 	for _, path := range subjects(t) {
 		f := open(t, path)
-		table, err := cfi.Load(f, cfi.EHFrame)
+		table, err := cfi.Load(f, cfi.EHFrame, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +267,7 @@ func hasRestore(code []byte) bool {
 func TestWithoutSections(t *testing.T) {
 	for _, path := range subjects(t) {
 		f := open(t, path)
-		want, err := cfi.Load(f, cfi.EHFrame)
+		want, err := cfi.Load(f, cfi.EHFrame, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +275,7 @@ func TestWithoutSections(t *testing.T) {
 			continue
 		}
 		f.Sections = nil
-		got, err := cfi.Load(f, cfi.EHFrame)
+		got, err := cfi.Load(f, cfi.EHFrame, nil)
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
 			continue

@@ -152,7 +152,7 @@ var plainCIE = []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}
 // loadRows loads the section and returns the rows of its only function.
 func loadRows(t *testing.T, tg target, name string, data []byte) ([]row, error) {
 	t.Helper()
-	table, err := Load(tinyELF(t, tg, name, data), Auto)
+	table, err := Load(tinyELF(t, tg, name, data), Auto, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +266,7 @@ func TestPointerEncodings(t *testing.T) {
 				w.b = append(w.b, make([]byte, int(field-frameAddr)+64-len(w.b))...)
 				w.b = w.order.AppendUint64(w.b, start)
 			}
-			table, err := Load(tinyELF(t, tg, ".eh_frame", w.b), EHFrame)
+			table, err := Load(tinyELF(t, tg, ".eh_frame", w.b), EHFrame, nil)
 			if err != nil {
 				t.Errorf("encoding %#02x: %v", enc, err)
 				continue
@@ -319,7 +319,7 @@ func TestAugmentations(t *testing.T) {
 			}
 		}
 		w.fde(cie, fde, []byte{0x41, 0x0e, 16})
-		table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto)
+		table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -500,7 +500,7 @@ func TestMalformed(t *testing.T) {
 		}
 		bad := w.fde(cie, w.abs(textAddr, 0x80), tt.code)
 		w.fde(cie, w.abs(textAddr+0x80, 0x80))
-		table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto)
+		table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -539,7 +539,7 @@ func TestFunctions(t *testing.T) {
 	} {
 		w.fde(cie, w.abs(r[0], r[1]))
 	}
-	table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto)
+	table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

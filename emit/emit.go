@@ -12,6 +12,7 @@
 package emit
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -302,24 +303,60 @@ func (b *Builder) NumFREs() uint64 { return b.num }
 
 // Encode returns the section for the address it will have, Size bytes.
 func (b *Builder) Encode(addr uint64) ([]byte, error) {
-	if len(b.fdes) > math.MaxUint32 || b.num > math.MaxUint32 || len(b.fres) > math.MaxUint32 {
-		return nil, fmt.Errorf("%d functions with %d rows of %d bytes: more than the header can count", len(b.fdes), b.num, len(b.fres))
-	}
-	byStart := func(a, b fde) int {
-		switch {
-		case a.Start < b.Start:
-			return -1
-		case a.Start > b.Start:
-			return 1
-		}
-		return 0
-	}
+	byStart := func(a, b fde) int { return cmp.Compare(a.Start, b.Start) }
 	if !slices.IsSortedFunc(b.fdes, byStart) {
 		slices.SortFunc(b.fdes, byStart)
 	}
 	flags, pcrel := sframe.FDESorted, b.opt.PCRel || b.layout.PCRel
 	if pcrel {
 		flags |= sframe.FDEFuncStartPCRel
+	}
+	return b.encode(flags, func(d *fde, off int) (uint64, error) {
+		from := addr
+		if pcrel {
+			from += uint64(off)
+		}
+		start := d.Start - from
+		if s := int64(start); b.layout.StartSize == 4 && s != int64(int32(s)) {
+			return 0, fmt.Errorf("function at %#x is more than 2 GiB away from .sframe at %#x; format 3 has no such limit", d.Start, addr)
+		}
+		return start, nil
+	})
+}
+
+// A Start is a start address that a linker fills in.
+type Start struct {
+	Off  uint64 // of the field in the section, in bytes
+	Addr uint64 // of the function
+}
+
+// EncodeObject returns the section for a relocatable object, as GNU as writes it: not
+// sorted, and with start addresses of zero. What belongs there is returned too, in the
+// order of the FDEs, which linkers rely on.
+func (b *Builder) EncodeObject() ([]byte, []Start, error) {
+	var flags sframe.Flags
+	if b.opt.PCRel || b.layout.PCRel {
+		flags = sframe.FDEFuncStartPCRel
+	}
+	starts := make([]Start, 0, len(b.fdes))
+	data, err := b.encode(flags, func(d *fde, off int) (uint64, error) {
+		starts = append(starts, Start{uint64(off), d.Start})
+		return 0, nil
+	})
+	return data, starts, err
+}
+
+// ABI returns the ABI of the section.
+func (b *Builder) ABI() sframe.ABI { return b.opt.ABI }
+
+// StartSize returns the size of a start address in bytes.
+func (b *Builder) StartSize() int { return b.layout.StartSize }
+
+// encode returns the section; start gives each FDE's start address, whose field is at
+// the given offset.
+func (b *Builder) encode(flags sframe.Flags, start func(d *fde, off int) (uint64, error)) ([]byte, error) {
+	if len(b.fdes) > math.MaxUint32 || b.num > math.MaxUint32 || len(b.fres) > math.MaxUint32 {
+		return nil, fmt.Errorf("%d functions with %d rows of %d bytes: more than the header can count", len(b.fdes), b.num, len(b.fres))
 	}
 	o := b.order
 	freLen := b.Size() - uint64(b.layout.HeaderSize) - uint64(len(b.fdes))*uint64(b.layout.FDESize)
@@ -334,17 +371,14 @@ func (b *Builder) Encode(addr uint64) ([]byte, error) {
 	}
 	for i := range b.fdes {
 		d := &b.fdes[i]
-		from := addr
-		if pcrel {
-			from += uint64(len(out))
+		v, err := start(d, len(out))
+		if err != nil {
+			return nil, err
 		}
-		start := d.Start - from
 		if b.layout.StartSize == 8 {
-			out = o.AppendUint64(out, start)
-		} else if s := int64(start); s == int64(int32(s)) {
-			out = o.AppendUint32(out, uint32(start))
+			out = o.AppendUint64(out, v)
 		} else {
-			return nil, fmt.Errorf("function at %#x is more than 2 GiB away from .sframe at %#x; format 3 has no such limit", d.Start, addr)
+			out = o.AppendUint32(out, uint32(v))
 		}
 		out = o.AppendUint32(out, d.Size)
 		out = o.AppendUint32(out, d.off)

@@ -28,7 +28,7 @@ func coverage(t *testing.T, name string) *Coverage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := cfi.Load(f, cfi.Auto)
+	table, err := cfi.Load(f, cfi.Auto, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

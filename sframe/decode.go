@@ -122,6 +122,22 @@ func compareStart(a, b FDE) int {
 	return 0
 }
 
+// Sort puts the FDEs in the order of their start addresses, as a linker does. In
+// relocatable objects they are in any.
+func (s *Section) Sort() {
+	order := make([]int, len(s.FDEs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return compareStart(s.FDEs[a], s.FDEs[b]) })
+	fdes, fres := make([]FDE, len(order)), make([]freList, len(order))
+	for i, from := range order {
+		fdes[i], fres[i] = s.FDEs[from], s.fres[from]
+	}
+	s.FDEs, s.fres = fdes, fres
+	s.Flags |= FDESorted
+}
+
 // decodeFDE reads the i-th FDE, at off. The FRE sub-section is at freOff.
 func (s *Section) decodeFDE(i, off, freOff int, addr uint64) error {
 	b, d, l := s.data[off:], &s.FDEs[i], &s.fres[i]

@@ -33,7 +33,7 @@ func encode(t *testing.T, path string, opt translate.Options) (*input, []byte, *
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := cfi.Load(f, cfi.Auto)
+	table, err := cfi.Load(f, cfi.Auto, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,17 +9,19 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
 	"unicode"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/convert"
-	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
 
@@ -79,7 +81,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.SortFlags = false
 	format := flags.Int("format", int(sframe.V2), "SFrame version to write: 1, 2 or 3")
 	source := flags.String("source", cfi.Auto.String(), "where the CFI comes from: auto, eh_frame or debug_frame")
-	flags.StringVarP(&s.output, "output", "o", "", "write the result to `FILE`")
+	flags.StringVarP(&s.output, "output", "o", "", "write the result to `FILE`; - is standard output")
 	flags.BoolVar(&s.inPlace, "in-place", false, "replace each FILE by its result")
 	flags.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	flags.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
@@ -88,6 +90,8 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.StringVar(&s.report, "report", "text", "what is said of each file: none, text (on stderr) or json (on stdout)")
 	flags.BoolVarP(&s.quiet, "quiet", "q", false, "no report, only errors")
 	flags.BoolVarP(&s.verbose, "verbose", "v", false, "list every gap in the text report, not the first ten")
+	flags.StringVar(&s.DebugFile, "debug-file", "", "take .debug_frame from `FILE` if IN has none; auto: by build-id or .gnu_debuglink")
+	flags.BoolVar(&s.Remove, "remove", false, "take .sframe and its segment out again")
 	version := flags.Bool("version", false, "print the version and exit")
 	help := flags.BoolP("help", "h", false, "print this help and exit")
 	if err := flags.Parse(args); err != nil {
@@ -130,6 +134,10 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 		return nil, fmt.Errorf("%d input files; one was expected, or --in-place", len(s.files))
 	case !s.inPlace && s.output == "":
 		return nil, errors.New("no output file: -o OUT or --in-place was expected")
+	case !s.inPlace && convert.IsStdout(s.output) && s.report == "json":
+		return nil, errors.New("the result and --report json exclude each other on standard output")
+	case s.Remove && s.Force:
+		return nil, errors.New("--remove and --force exclude each other")
 	}
 	return s, nil
 }
@@ -150,28 +158,113 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "cfi2sframe: %v\nTry 'cfi2sframe --help'.\n", err)
 		return exitUsage
 	}
-	status := exitDone
-	for _, in := range s.files {
-		out := s.output
-		if s.inPlace {
-			out = in
-		} else if sameFile(in, out) {
-			fmt.Fprintf(stderr, "cfi2sframe: %s: the output is the input itself; --in-place was expected for that\n", in)
-			return exitUsage
+	w := &work{settings: s, stdout: stdout, stderr: stderr}
+	return w.run(ctx)
+}
+
+// work is what becomes of the command line's files.
+type work struct {
+	*settings
+	stdout, stderr io.Writer
+	inPlace        convert.InPlace
+	bar            *progressbar.ProgressBar // or nil
+}
+
+func (w *work) run(ctx context.Context) int {
+	w.startBar()
+	failed := 0
+	for _, in := range w.files {
+		if w.bar != nil {
+			w.bar.Describe(filepath.Base(in))
 		}
-		if err := s.file(ctx, in, out, stdout, stderr); err != nil {
-			status = exitError
+		if err := w.file(ctx, in); err != nil {
+			w.clearBar()
 			if ctx.Err() != nil {
-				fmt.Fprintf(stderr, "cfi2sframe: %s: interrupted, nothing written\n", in)
-				break
+				fmt.Fprintf(w.stderr, "cfi2sframe: %s: interrupted, nothing written\n", in)
+				return exitError
 			}
+			failed++
 			if errors.Is(err, elfwrite.ErrExists) {
 				err = fmt.Errorf("%w; --force replaces it", err)
 			}
-			fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", in, printable(err.Error()))
+			fmt.Fprintf(w.stderr, "cfi2sframe: %s: %s\n", in, printable(err.Error()))
+		}
+		if w.bar != nil {
+			_ = w.bar.Add(1) // a bar that cannot be drawn is no reason to stop
 		}
 	}
-	return status
+	w.clearBar()
+	if len(w.files) > 1 && w.report == "text" {
+		fmt.Fprintf(w.stderr, "%d files: %d done, %d failed\n", len(w.files), len(w.files)-failed, failed)
+	}
+	if failed > 0 {
+		return exitError
+	}
+	return exitDone
+}
+
+// startBar shows a progress bar if there are many files and somebody who looks.
+func (w *work) startBar() {
+	f, ok := w.stderr.(*os.File)
+	if !ok || len(w.files) < 2 || w.quiet || !term.IsTerminal(int(f.Fd())) {
+		return
+	}
+	w.bar = progressbar.NewOptions(len(w.files), progressbar.OptionSetWriter(w.stderr),
+		progressbar.OptionShowCount(), progressbar.OptionFullWidth(), progressbar.OptionClearOnFinish())
+}
+
+func (w *work) clearBar() {
+	if w.bar != nil {
+		_ = w.bar.Clear()
+	}
+}
+
+// file converts one file and reports that.
+func (w *work) file(ctx context.Context, in string) error {
+	var res *convert.Result
+	var err error
+	if w.settings.inPlace {
+		res, err = w.inPlace.File(ctx, in, w.Options)
+	} else {
+		res, err = convert.File(ctx, in, w.output, w.Options)
+	}
+	if err != nil || res == nil {
+		return err
+	}
+	w.clearBar()
+	return w.print(in, res)
+}
+
+// shortList is how many gaps the text report lists without -v.
+const shortList = 10
+
+func (w *work) print(in string, res *convert.Result) error {
+	for _, c := range res.Coverage {
+		var err error
+		switch w.report {
+		case "json":
+			err = c.JSON(w.stdout)
+		case "text":
+			gaps := shortList
+			if w.verbose {
+				gaps = -1
+			}
+			err = c.Text(w.stderr, gaps)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if w.report != "text" {
+		return nil
+	}
+	for _, k := range res.Kept {
+		fmt.Fprintf(w.stderr, "%s(%s): kept as it is: %s\n", in, printable(k.Member), printable(k.Why.Error()))
+	}
+	if res.Links > 0 {
+		fmt.Fprintf(w.stderr, "%s: %d other names of the file (hard links) keep the old contents\n", in, res.Links)
+	}
+	return nil
 }
 
 // printable takes out of a message what would do something to a terminal: names
@@ -183,37 +276,4 @@ func printable(s string) string {
 		}
 		return '?'
 	}, s)
-}
-
-func sameFile(a, b string) bool {
-	x, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	y, err := os.Stat(b)
-	return err == nil && os.SameFile(x, y)
-}
-
-// shortList is how many gaps the text report lists without -v.
-const shortList = 10
-
-func (s *settings) file(ctx context.Context, in, out string, stdout, stderr io.Writer) error {
-	c, err := convert.File(ctx, in, out, s.Options)
-	if err != nil {
-		return err
-	}
-	return s.print(c, stdout, stderr)
-}
-
-func (s *settings) print(c *report.Coverage, stdout, stderr io.Writer) error {
-	switch s.report {
-	case "json":
-		return c.JSON(stdout)
-	case "text":
-		if s.verbose {
-			return c.Text(stderr, -1)
-		}
-		return c.Text(stderr, shortList)
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-// Package convert takes one file the whole way: read, translate, lay out, write,
+// Package convert takes files the whole way: read, translate, lay out, write,
 // verify, and only then put the result in its place.
 package convert
 
@@ -7,15 +7,15 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"syscall"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/emit"
+	"cfi2sframe/internal/archive"
+	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/elffile"
 	"cfi2sframe/plt"
 	"cfi2sframe/report"
@@ -28,10 +28,12 @@ import (
 type Options struct {
 	Version   sframe.Version
 	Source    cfi.Source
-	PCRel     bool // start addresses count from their own field (errata 1)
-	Outermost bool // rows for code without a caller (errata 2)
-	Force     bool // replace an .sframe that is there
-	NoVerify  bool // do not check the result
+	DebugFile string // where .debug_frame is if not in the file: a path, debugfile.Auto, or ""
+	PCRel     bool   // start addresses count from their own field (errata 1)
+	Outermost bool   // rows for code without a caller (errata 2)
+	Force     bool   // replace an .sframe that is there
+	Remove    bool   // take .sframe out instead
+	NoVerify  bool   // do not check the result
 }
 
 // ErrNoCode is returned for files whose CFI describes no code.
@@ -41,9 +43,26 @@ var ErrNoCode = errors.New("the CFI describes no code of this file, so there is 
 // CFI: a defect of this program, not of its input.
 var ErrWrong = errors.New("nothing was written, because the result is wrong")
 
-// File converts the file in and writes the result to out, which may be the same.
-// On an error, or when ctx ends, out is as it was.
-func File(ctx context.Context, in, out string, opt Options) (*report.Coverage, error) {
+// A Result says what became of a file.
+type Result struct {
+	// Coverage is about the file, or about those members of an archive that were
+	// converted. It is empty where .sframe was removed.
+	Coverage []*report.Coverage
+	// Kept are the members of an archive that stayed as they were.
+	Kept []Kept
+	// Links is how many other names of the file (hard links) still have the old contents.
+	Links int
+}
+
+// A Kept is a member of an archive that stayed as it was.
+type Kept struct {
+	Member string
+	Why    error
+}
+
+// File converts the file in, an ELF file or an archive of them, and writes the result to
+// out, which may be the same, or Stdout. On an error, or when ctx ends, out is as it was.
+func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	// Opening a pipe must not wait for a writer; what it is shows below.
 	src, err := os.OpenFile(in, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -57,15 +76,77 @@ func File(ctx context.Context, in, out string, opt Options) (*report.Coverage, e
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%v: a regular file was expected", fileKind(info.Mode()))
 	}
-	f, err := elffile.New(src, info.Size())
+	c := &conversion{ctx: ctx, opt: opt, in: in, out: out}
+	defer c.close()
+	if archive.Is(src) {
+		err = c.archive(src, info.Size())
+	} else {
+		var cov *report.Coverage
+		cov, err = c.elf(src, info.Size(), c.open)
+		if cov != nil {
+			cov.File, cov.Output = in, out
+			c.res.Coverage = append(c.res.Coverage, cov)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	table, err := cfi.Load(f, opt.Source)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && c.output.replaces(info) {
+		c.res.Links = int(st.Nlink) - 1
+	}
+	if err := c.output.commit(src, info); err != nil {
+		return nil, err
+	}
+	return &c.res, nil
+}
+
+// A conversion is the work of File.
+type conversion struct {
+	ctx     context.Context
+	opt     Options
+	in, out string
+	output  *output
+	res     Result
+}
+
+// open opens the output. Until then everything only reads.
+func (c *conversion) open() (*os.File, error) {
+	if err := c.ctx.Err(); err != nil {
+		return nil, err
+	}
+	o, err := openOutput(c.out)
 	if err != nil {
 		return nil, err
 	}
-	abi, err := translate.ABIOf(table.Machine, table.Order)
+	c.output = o
+	return o.File, nil
+}
+
+func (c *conversion) close() {
+	if c.output != nil {
+		c.output.close()
+	}
+}
+
+// elf converts the ELF file src to the file that open returns, and checks that. The
+// coverage is nil if .sframe was removed.
+func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)) (*report.Coverage, error) {
+	f, err := elffile.New(src, size)
+	if err != nil {
+		return nil, err
+	}
+	if c.opt.Remove {
+		return nil, c.remove(f, src, open)
+	}
+	debug, err := debugfile.Open(c.opt.DebugFile, c.in, f)
+	if err != nil {
+		return nil, err
+	}
+	defer debug.Close()
+	table, err := cfi.Load(f, c.opt.Source, debug.File())
 	if err != nil {
 		return nil, err
 	}
@@ -75,86 +156,133 @@ func File(ctx context.Context, in, out string, opt Options) (*report.Coverage, e
 		}
 		return nil, ErrNoCode
 	}
+	b, res, err := c.translate(f, table)
+	if err != nil {
+		return nil, err
+	}
+	layout, section, err := c.plan(f, b)
+	if err != nil {
+		return nil, err
+	}
+	cov := report.New(f, table, b.ABI(), res)
+	cov.Format, cov.FDEs, cov.FREs, cov.Size = int(c.opt.Version), b.NumFDEs(), b.NumFREs(), uint64(len(section))
+	cov.DebugFile = debug.Path()
+	dst, err := open()
+	if err != nil {
+		return nil, err
+	}
+	if err := layout.Write(dst, src, section); err != nil {
+		return nil, plain(err)
+	}
+	if !c.opt.NoVerify && len(section) > 0 {
+		if err := check(dst, table, res); err != nil {
+			return nil, err
+		}
+		cov.Verified = true
+	}
+	return cov, nil
+}
+
+// translate translates the CFI of f.
+func (c *conversion) translate(f *elffile.File, table *cfi.Table) (*emit.Builder, *translate.Result, error) {
+	opt := &c.opt
+	abi, err := translate.ABIOf(table.Machine, table.Order)
+	if err != nil {
+		return nil, nil, err
+	}
 	enc := emit.Options{Version: opt.Version, ABI: abi, PCRel: opt.PCRel}
 	// An interpreter's last section has to end on a page boundary.
 	if is, err := elfwrite.IsInterpreter(f); err != nil {
-		return nil, err
+		return nil, nil, err
 	} else if is {
 		enc.Align = 8
 	}
 	b, err := emit.NewBuilder(enc)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	stubs, err := plt.Find(f, table)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	reach, err := reachOf(f, opt)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	res, err := translate.Translate(table, translate.Options{
 		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs,
 	}, b)
-	if err != nil {
-		return nil, err
+	return b, res, err
+}
+
+// plan finds the layout of the new file, and encodes the section for it.
+func (c *conversion) plan(f *elffile.File, b *emit.Builder) (*elfwrite.Layout, []byte, error) {
+	opt := elfwrite.Options{Force: c.opt.Force}
+	if f.IsObject() {
+		return c.planObject(f, b, opt)
 	}
-	layout, err := elfwrite.Plan(f, b.Size(), elfwrite.Options{Force: opt.Force})
+	layout, err := elfwrite.Plan(f, b.Size(), opt)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	section, err := b.Encode(layout.Addr)
-	if err != nil {
-		return nil, err
-	}
-	c := report.New(f, table, abi, res)
-	c.File, c.Output, c.Format = in, out, int(opt.Version)
-	c.FDEs, c.FREs, c.Size = b.NumFDEs(), b.NumFREs(), b.Size()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+	return layout, section, err
+}
 
-	// Everything above only read. The new file is complete, checked and has its
-	// mode before it gets its name.
-	target, err := targetOf(out)
+// planObject is plan for a relocatable object.
+func (c *conversion) planObject(f *elffile.File, b *emit.Builder, opt elfwrite.Options) (*elfwrite.Layout, []byte, error) {
+	if c.opt.Version == sframe.V1 {
+		return nil, nil, errors.New("relocatable objects are converted to format 2 or 3 only")
+	}
+	// binutils 2.44 writes the former, 2.45 and later the latter.
+	o := elfwrite.Object{Type: elf.SHT_PROGBITS, StartSize: b.StartSize()}
+	if c.opt.Version > sframe.V2 || c.opt.PCRel {
+		o.Type = elf.SectionType(sframe.SHTGNUSFrame)
+	}
+	if b.NumFDEs() == 0 { // ld takes an .sframe that says nothing for a damaged one
+		layout, err := elfwrite.PlanRemoval(f)
+		return layout, nil, err
+	}
+	section, starts, err := b.EncodeObject()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(target), ".cfi2sframe-*")
+	for _, s := range starts {
+		o.Starts = append(o.Starts, elfwrite.Start(s))
+	}
+	layout, err := elfwrite.PlanObject(f, b.Size(), o, opt)
+	return layout, section, err
+}
+
+// remove takes .sframe out of f.
+func (c *conversion) remove(f *elffile.File, src *os.File, open func() (*os.File, error)) error {
+	layout, err := elfwrite.PlanRemoval(f)
 	if err != nil {
-		return nil, fmt.Errorf("cannot write to %s: %w", filepath.Dir(target), plain(err))
+		return err
 	}
-	defer os.Remove(tmp.Name()) // fails after the rename, as it should
-	defer tmp.Close()
-	if err := layout.Write(tmp, src, section); err != nil {
-		return nil, plain(err)
+	dst, err := open()
+	if err != nil {
+		return err
 	}
-	if !opt.NoVerify {
-		if err := check(tmp, table, res); err != nil {
-			return nil, err
-		}
-		c.Verified = true
+	if err := layout.Write(dst, src, nil); err != nil {
+		return plain(err)
 	}
-	old, err := os.Stat(target)
-	if err := likeInput(tmp, src, info, err == nil && os.SameFile(old, info)); err != nil {
-		return nil, plain(err)
+	g, err := reopen(dst)
+	if err != nil {
+		return fmt.Errorf("nothing was written, because there is no sound layout for this file: %w", err)
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if g.Section(".sframe") != nil || g.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil {
+		return fmt.Errorf("%w: .sframe is still there", ErrWrong)
 	}
-	if err := os.Rename(tmp.Name(), target); err != nil {
-		return nil, plain(err)
-	}
-	return c, nil
+	return nil
 }
 
 // reachOf returns from where to where functions can start so that their start
 // addresses have room. The section's address does not depend on its size; its size,
-// which is not known yet, is allowed for.
-func reachOf(f *elffile.File, opt Options) (translate.Reach, error) {
+// which is not known yet, is allowed for. In objects it is the linker's concern.
+func reachOf(f *elffile.File, opt *Options) (translate.Reach, error) {
 	l, ok := opt.Version.Layout()
-	if !ok || l.StartSize == 8 {
+	if !ok || l.StartSize == 8 || f.IsObject() {
 		return translate.Reach{}, nil
 	}
 	layout, err := elfwrite.Plan(f, 0, elfwrite.Options{Force: opt.Force})
@@ -163,56 +291,6 @@ func reachOf(f *elffile.File, opt Options) (translate.Reach, error) {
 	}
 	const distance = 1<<31 - 256<<20
 	return translate.Reach{First: layout.Addr - min(layout.Addr, distance), Last: layout.Addr + distance}, nil
-}
-
-// plain takes the operation and path off an error of the file system: messages
-// name the file already.
-func plain(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return plain(p.Err)
-	}
-	var l *os.LinkError
-	if errors.As(err, &l) {
-		return l.Err
-	}
-	var s *os.SyscallError
-	if errors.As(err, &s) {
-		return s.Err
-	}
-	return err
-}
-
-func fileKind(m fs.FileMode) string {
-	switch {
-	case m.IsDir():
-		return "directory"
-	case m&fs.ModeDevice != 0:
-		return "device"
-	case m&fs.ModeNamedPipe != 0:
-		return "pipe"
-	case m&fs.ModeSocket != 0:
-		return "socket"
-	}
-	return "special file"
-}
-
-// targetOf returns the file that out stands for, symbolic links followed.
-func targetOf(out string) (string, error) {
-	info, err := os.Stat(out)
-	if errors.Is(err, fs.ErrNotExist) {
-		if l, err := os.Lstat(out); err == nil && l.Mode()&fs.ModeSymlink != 0 {
-			return "", fmt.Errorf("output %s is a symbolic link to nothing", out)
-		}
-		return out, nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("output %s: %w", out, plain(err))
-	}
-	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("output %s is a %s; a regular file was expected", out, fileKind(info.Mode()))
-	}
-	return filepath.EvalSymlinks(out)
 }
 
 // check decodes the section from the bytes of the new file and compares it with
@@ -237,16 +315,24 @@ func check(tmp *os.File, table *cfi.Table, want *translate.Result) error {
 	return nil
 }
 
+// reopen reads the headers of a file that was just written.
+func reopen(r *os.File) (*elffile.File, error) {
+	info, err := r.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return elffile.New(r, info.Size())
+}
+
 // read decodes the .sframe of a file as a stack tracer finds it: through
 // PT_GNU_SFRAME, in loaded memory.
 func read(r *os.File) (*elffile.File, *sframe.Section, error) {
-	info, err := r.Stat()
+	f, err := reopen(r)
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := elffile.New(r, info.Size())
-	if err != nil {
-		return nil, nil, err
+	if f.IsObject() {
+		return readObject(f)
 	}
 	h := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
 	if h == nil {
@@ -266,5 +352,26 @@ func read(r *os.File) (*elffile.File, *sframe.Section, error) {
 		return nil, nil, err
 	}
 	d, err := sframe.Decode(b, h.Vaddr)
+	return f, d, err
+}
+
+// readObject decodes the .sframe of an object with its relocations applied. They count
+// from each field, whatever the flag says: what the flag means is up to the linker.
+func readObject(f *elffile.File) (*elffile.File, *sframe.Section, error) {
+	s := f.Section(".sframe")
+	if s == nil {
+		return nil, nil, errors.New("there is no section .sframe")
+	}
+	b, err := f.ReadRelocated(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(b) > 3 {
+		b[3] |= byte(sframe.FDEFuncStartPCRel)
+	}
+	d, err := sframe.Decode(b, s.Base)
+	if err == nil {
+		d.Sort()
+	}
 	return f, d, err
 }

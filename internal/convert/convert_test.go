@@ -55,11 +55,11 @@ func run(t *testing.T, path string, opt convert.Options) (string, *report.Covera
 	if opt.Version == 0 {
 		opt.Version = sframe.V2
 	}
-	c, err := convert.File(context.Background(), path, out, opt)
+	res, err := convert.File(context.Background(), path, out, opt)
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
-	return out, c
+	return out, res.Coverage[0]
 }
 
 func open(t *testing.T, path string) *elffile.File {

@@ -139,7 +139,7 @@ func (t *totals) file(path, keep string, opt convert.Options) {
 		t.bad(path, err)
 		return
 	}
-	c, err := convert.File(context.Background(), path, out, opt)
+	res, err := convert.File(context.Background(), path, out, opt)
 	if err != nil {
 		if errors.Is(err, convert.ErrWrong) {
 			t.bad(path, err)
@@ -155,7 +155,9 @@ func (t *totals) file(path, keep string, opt convert.Options) {
 		t.bad(path, err)
 		return
 	}
-	t.add(path, c)
+	for _, c := range res.Coverage {
+		t.add(path, c)
+	}
 }
 
 func (t *totals) bad(path string, err error) {

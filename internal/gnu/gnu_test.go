@@ -107,7 +107,7 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := cfi.Load(f, cfi.Auto)
+	table, err := cfi.Load(f, cfi.Auto, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,270 @@
+// Package archive reads ar archives of the GNU kind, and writes them again with other
+// contents for some members.
+//
+// Everything else of an archive stays: the order, names and attributes of the members,
+// and the symbol index, in which the places of the members are brought up to date.
+//
+// Not in here: thin archives, whose members are files of their own, and the BSD kind.
+package archive
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+)
+
+const (
+	magic     = "!<arch>\n"
+	thinMagic = "!<thin>\n"
+
+	headerSize = 60
+	sizeField  = 48 // offset in a member's header; 10 digits
+	sizeDigits = 10
+)
+
+// Is reports whether the file begins as an archive.
+func Is(r io.ReaderAt) bool {
+	b := make([]byte, len(magic))
+	n, _ := r.ReadAt(b, 0)
+	return n == len(b) && (string(b) == magic || string(b) == thinMagic)
+}
+
+// A Member is a file in an archive.
+type Member struct {
+	Name string
+	Off  int64 // of the contents in the archive, in bytes
+	Size int64 // of the contents
+
+	index int // size in bytes of an entry of the symbol index that this is: 4, 8, or 0
+}
+
+// Special reports whether the member belongs to the archive itself: its symbol index or
+// its table of long names.
+func (m *Member) Special() bool { return m.index > 0 || m.Name == "//" }
+
+// An Archive is an archive whose members are known.
+type Archive struct {
+	Members []Member
+
+	r    *os.File
+	size int64
+}
+
+// An Error says what is wrong with an archive, and where.
+type Error struct {
+	Off int64 // in bytes
+	Msg string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("archive at offset %#x: %s", e.Off, e.Msg) }
+
+func errorf(off int64, format string, args ...any) error {
+	return &Error{off, fmt.Sprintf(format, args...)}
+}
+
+// maxSpecial bounds the symbol index and the table of long names, in bytes.
+const maxSpecial = 256 << 20
+
+// Open reads the members' headers of an archive of the given size.
+func Open(r *os.File, size int64) (*Archive, error) {
+	a := &Archive{r: r, size: size}
+	head := make([]byte, len(magic))
+	if _, err := r.ReadAt(head, 0); err != nil {
+		return nil, errorf(0, "%v", err)
+	}
+	if string(head) == thinMagic {
+		return nil, errorf(0, "a thin archive, whose members are files of their own; convert those")
+	}
+	var long string
+	for off := int64(len(magic)); off < size; {
+		m, err := a.member(off, long)
+		if err != nil {
+			return nil, err
+		}
+		if m.Name == "//" {
+			b, err := a.contents(&m)
+			if err != nil {
+				return nil, err
+			}
+			long = string(b)
+		}
+		a.Members = append(a.Members, m)
+		off = m.Off + m.Size
+		off += off & 1
+	}
+	return a, nil
+}
+
+// member reads the header at off.
+func (a *Archive) member(off int64, long string) (Member, error) {
+	var h [headerSize]byte
+	if a.size-off < headerSize {
+		return Member{}, errorf(off, "%d bytes are left, where a member's header of %d was expected", a.size-off, headerSize)
+	}
+	if _, err := a.r.ReadAt(h[:], off); err != nil {
+		return Member{}, errorf(off, "%v", err)
+	}
+	if string(h[58:]) != "`\n" {
+		return Member{}, errorf(off, "no member's header: it ends in % x, where 60 0a was expected", h[58:])
+	}
+	digits := strings.TrimRight(string(h[sizeField:][:sizeDigits]), " ")
+	n, err := strconv.ParseUint(digits, 10, 63)
+	if err != nil || int64(n) > a.size-off-headerSize {
+		return Member{}, errorf(off, "member of size %q does not fit the archive of %d bytes", digits, a.size)
+	}
+	m := Member{Off: off + headerSize, Size: int64(n)}
+	name := strings.TrimRight(string(h[:16]), " ")
+	switch {
+	case name == "/":
+		m.Name, m.index = name, 4
+	case name == "/SYM64/":
+		m.Name, m.index = name, 8
+	case name == "//":
+		m.Name = name
+	case strings.HasPrefix(name, "#1/") || strings.HasPrefix(name, "__.SYMDEF"):
+		return Member{}, errorf(off, "an archive of the BSD kind; the GNU kind was expected")
+	case strings.HasPrefix(name, "/"):
+		at, err := strconv.ParseUint(name[1:], 10, 63)
+		if err != nil || at >= uint64(len(long)) {
+			return Member{}, errorf(off, "member's name %q does not lead into the table of names of %d bytes", name, len(long))
+		}
+		m.Name, _, _ = strings.Cut(long[at:], "/\n")
+	default:
+		m.Name = strings.TrimSuffix(name, "/")
+	}
+	return m, nil
+}
+
+func (a *Archive) contents(m *Member) ([]byte, error) {
+	if m.Size > maxSpecial {
+		return nil, errorf(m.Off, "%s of %d bytes; at most %d are accepted", m.Name, m.Size, maxSpecial)
+	}
+	b := make([]byte, m.Size)
+	if _, err := a.r.ReadAt(b, m.Off); err != nil {
+		return nil, errorf(m.Off, "%v", err)
+	}
+	return b, nil
+}
+
+// Contents returns a reader of a member's contents.
+func (a *Archive) Contents(i int) *io.SectionReader {
+	return io.NewSectionReader(a.r, a.Members[i].Off, a.Members[i].Size)
+}
+
+// A Writer writes an archive with the same members. Each is to be added once, in order.
+type Writer struct {
+	a     *Archive
+	dst   *os.File
+	moved map[int64]int64 // from the offsets of the old headers to those of the new ones
+	off   int64
+	index []int64 // where the contents of each symbol index are, by member
+}
+
+// NewWriter begins an archive in dst, which is empty.
+func (a *Archive) NewWriter(dst *os.File) (*Writer, error) {
+	_, err := dst.WriteAt([]byte(magic), 0)
+	return &Writer{a: a, dst: dst, moved: make(map[int64]int64), off: int64(len(magic)), index: make([]int64, len(a.Members))}, err
+}
+
+// Keep adds member i as it is.
+func (w *Writer) Keep(i int) error {
+	return w.Add(i, w.a.Contents(i), w.a.Members[i].Size)
+}
+
+// Add adds member i with other contents of the given size.
+func (w *Writer) Add(i int, r io.Reader, size int64) error {
+	m := &w.a.Members[i]
+	header := make([]byte, headerSize)
+	if _, err := w.a.r.ReadAt(header, m.Off-headerSize); err != nil {
+		return err
+	}
+	digits := fmt.Sprintf("%-*d", sizeDigits, size)
+	if len(digits) > sizeDigits {
+		return fmt.Errorf("%s: %d bytes have no room in an archive", m.Name, size)
+	}
+	copy(header[sizeField:], digits)
+	w.moved[m.Off-headerSize] = w.off
+	if _, err := w.dst.WriteAt(header, w.off); err != nil {
+		return err
+	}
+	w.off += headerSize
+	w.index[i] = w.off
+	if _, err := w.dst.Seek(w.off, io.SeekStart); err != nil {
+		return err
+	}
+	n, err := io.Copy(w.dst, r)
+	if err != nil {
+		return err
+	}
+	if n != size {
+		return fmt.Errorf("%s has %d bytes, and %d were expected; it was changed while it was read", m.Name, n, size)
+	}
+	if w.off += size; w.off&1 != 0 {
+		if _, err := w.dst.WriteAt([]byte{'\n'}, w.off); err != nil {
+			return err
+		}
+		w.off++
+	}
+	return nil
+}
+
+// Close brings the symbol index up to date.
+func (w *Writer) Close() error {
+	for i := range w.a.Members {
+		if m := &w.a.Members[i]; m.index > 0 {
+			b, err := w.a.contents(m)
+			if err != nil {
+				return err
+			}
+			if err := w.update(m, b); err != nil {
+				return err
+			}
+			if _, err := w.dst.WriteAt(b, w.index[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// update changes the offsets in a symbol index: a count, and so many offsets of members'
+// headers, big-endian.
+func (w *Writer) update(m *Member, b []byte) error {
+	get := func(b []byte) uint64 { return uint64(binary.BigEndian.Uint32(b)) }
+	put := func(b []byte, v uint64) { binary.BigEndian.PutUint32(b, uint32(v)) }
+	limit := int64(math.MaxUint32)
+	if m.index == 8 {
+		get, put, limit = binary.BigEndian.Uint64, binary.BigEndian.PutUint64, math.MaxInt64
+	}
+	if len(b) < m.index {
+		if len(bytes.Trim(b, "\x00")) == 0 {
+			return nil // an empty one
+		}
+		return errorf(m.Off, "symbol index of %d bytes", len(b))
+	}
+	n := get(b)
+	if n > uint64(len(b)/m.index-1) {
+		return errorf(m.Off, "symbol index with %d entries does not fit its %d bytes", n, len(b))
+	}
+	for i := range n {
+		entry := b[(i+1)*uint64(m.index):]
+		old := get(entry)
+		if old > math.MaxInt64 {
+			return errorf(m.Off, "entry %d of the symbol index is %#x, where no member begins", i, old)
+		}
+		to, ok := w.moved[int64(old)]
+		if !ok {
+			return errorf(m.Off, "entry %d of the symbol index is %#x, where no member begins", i, old)
+		}
+		if to > limit {
+			return errorf(m.Off, "the archive grows beyond 4 GiB, which its symbol index cannot express")
+		}
+		put(entry, uint64(to))
+	}
+	return nil
+}

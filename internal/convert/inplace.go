@@ -1,0 +1,89 @@
+package convert
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// InPlace replaces files by their results. Where several of them are names of one file
+// (hard or symbolic links), that is converted once, and all get the result.
+type InPlace struct {
+	done map[inode]string // by what it was before or is now, a name of the result
+}
+
+type inode struct{ dev, ino uint64 }
+
+func inodeOf(info fs.FileInfo) (inode, bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return inode{}, false
+	}
+	return inode{uint64(st.Dev), st.Ino}, true
+}
+
+// File replaces one file. The result is nil if the file is another name of one that was
+// replaced before.
+func (p *InPlace) File(ctx context.Context, path string, opt Options) (*Result, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, plain(err)
+	}
+	before, ok := inodeOf(info)
+	if !ok {
+		return File(ctx, path, path, opt)
+	}
+	if name, ok := p.done[before]; ok {
+		return nil, relink(name, path)
+	}
+	res, err := File(ctx, path, path, opt)
+	if err != nil {
+		return nil, err
+	}
+	if p.done == nil {
+		p.done = make(map[inode]string)
+	}
+	p.done[before] = path
+	if info, err := os.Stat(path); err == nil {
+		if after, ok := inodeOf(info); ok {
+			p.done[after] = path
+		}
+	}
+	return res, nil
+}
+
+// relink makes path another name of the file that name stands for, if it is not yet.
+func relink(name, path string) error {
+	from, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return plain(err)
+	}
+	to, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return plain(err)
+	}
+	a, err := os.Stat(from)
+	if err != nil {
+		return plain(err)
+	}
+	b, err := os.Stat(to)
+	if err != nil {
+		return plain(err)
+	}
+	if os.SameFile(a, b) {
+		return nil
+	}
+	// A link cannot replace a name; a new one that is renamed can.
+	tmp, err := os.MkdirTemp(filepath.Dir(to), ".cfi2sframe-*")
+	if err != nil {
+		return plain(err)
+	}
+	defer os.RemoveAll(tmp)
+	link := filepath.Join(tmp, "link")
+	if err := os.Link(from, link); err != nil {
+		return plain(err)
+	}
+	return plain(os.Rename(link, to))
+}
