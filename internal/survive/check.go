@@ -1,12 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/elffile"
@@ -94,7 +94,8 @@ func verified(f *elffile.File, s *elffile.Section, table *cfi.Table) (uint64, er
 // sections are.
 type content struct {
 	size uint64
-	text string // the bytes; of symbols and dynamic entries, what they refer to
+	text string // the bytes; of symbols and dynamic entries, a line for each
+	list bool   // there are lines
 }
 
 // contents are the allocated sections of a file but .sframe, by name. A name's second
@@ -112,7 +113,7 @@ func contents(f *elffile.File) (map[string]content, error) {
 			if err != nil {
 				return nil, err
 			}
-			c.text = meaning(f, s, b)
+			c.text, c.list = meaning(f, s, b)
 		}
 		name := s.Name
 		for n := 1; ; n++ {
@@ -126,28 +127,28 @@ func contents(f *elffile.File) (map[string]content, error) {
 	return all, nil
 }
 
-func meaning(f *elffile.File, s *elffile.Section, b []byte) string {
+func meaning(f *elffile.File, s *elffile.Section, b []byte) (text string, list bool) {
 	switch elf.SectionType(s.Type) {
 	case elf.SHT_DYNAMIC:
-		return entries(f, b)
+		return entries(f, b), true
 	case elf.SHT_DYNSYM, elf.SHT_SYMTAB:
-		return symbols(f, b)
+		return symbols(f, b), true
 	}
-	return string(b)
+	return string(b), false
 }
 
 // entries are dynamic entries with section names in place of addresses.
 func entries(f *elffile.File, b []byte) string {
-	var text bytes.Buffer
+	var text strings.Builder
 	for ; len(b) >= 16; b = b[16:] {
 		tag, value := elf.DynTag(f.Order.Uint64(b)), f.Order.Uint64(b[8:])
 		i := slices.IndexFunc(f.Sections, func(s elffile.Section) bool {
 			return s.Alloc() && s.Addr == value && value != 0 && s.Size > 0
 		})
 		if i >= 0 {
-			fmt.Fprintln(&text, tag, f.Sections[i].Name)
+			fmt.Fprintf(&text, "%v %s\n", tag, f.Sections[i].Name)
 		} else {
-			fmt.Fprintln(&text, tag, value)
+			fmt.Fprintf(&text, "%v %#x\n", tag, value)
 		}
 	}
 	return text.String()
@@ -156,18 +157,16 @@ func entries(f *elffile.File, b []byte) string {
 // symbols are symbols with names in place of section indexes, and values that count
 // from their sections.
 func symbols(f *elffile.File, b []byte) string {
-	var text bytes.Buffer
-	for ; len(b) >= elffile.SymSize; b = b[elffile.SymSize:] {
-		var sym elf.Sym64
-		if _, err := binary.Decode(b, f.Order, &sym); err != nil {
-			return err.Error()
-		}
-		section := fmt.Sprint(sym.Shndx)
-		if n := int(sym.Shndx); 0 < n && n < len(f.Sections) {
+	var text strings.Builder
+	for i := 0; len(b) >= elffile.SymSize; i, b = i+1, b[elffile.SymSize:] {
+		value, index := f.Order.Uint64(b[8:]), f.Order.Uint16(b[6:])
+		section := elf.SectionIndex(index).String()
+		if n := int(index); 0 < n && n < len(f.Sections) {
 			section = f.Sections[n].Name
-			sym.Value -= f.Sections[n].Addr
+			value -= f.Sections[n].Addr
 		}
-		fmt.Fprintln(&text, sym.Name, sym.Info, sym.Other, section, sym.Value, sym.Size)
+		fmt.Fprintf(&text, "symbol %d in %s%+#x (name %d, info %d, other %d, size %d)\n",
+			i, section, int64(value), f.Order.Uint32(b), b[4], b[5], f.Order.Uint64(b[16:]))
 	}
 	return text.String()
 }
@@ -185,18 +184,33 @@ func (c change) differs(name string) bool {
 // compare returns an error for a section that the tool changed in the converted file,
 // but not in the original in the same way.
 func compare(original, converted change) error {
-	for _, side := range []map[string]content{converted.before, converted.after} {
-		for name := range side {
-			if !converted.differs(name) {
-				continue
-			}
-			if !original.differs(name) {
-				return fmt.Errorf("section %s was changed, which it was not in the original", name)
-			}
-			if original.after[name] != converted.after[name] {
-				return fmt.Errorf("section %s was changed in another way than in the original", name)
-			}
+	names := slices.Collect(maps.Keys(converted.before))
+	names = slices.AppendSeq(names, maps.Keys(converted.after))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if !converted.differs(name) {
+			continue
+		}
+		if !original.differs(name) {
+			return fmt.Errorf("section %s is changed, which that of the original is not%s", name, first(converted.before[name], converted.after[name]))
+		}
+		if x, y := original.after[name], converted.after[name]; x != y {
+			return fmt.Errorf("section %s does not become what that of the original does%s", name, first(x, y))
 		}
 	}
 	return nil
+}
+
+// first describes the first difference between two lists.
+func first(x, y content) string {
+	if !x.list || !y.list {
+		return ""
+	}
+	a, b := strings.Split(x.text, "\n"), strings.Split(y.text, "\n")
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return fmt.Sprintf(": %s, expected %s", b[i], a[i])
+		}
+	}
+	return fmt.Sprintf(": %d entries, expected %d", len(b), len(a))
 }

@@ -23,7 +23,11 @@ import (
 )
 
 // knownFailures are what cannot be helped, at least not yet.
-var knownFailures = []struct{ subject, tool string }{}
+var knownFailures = []struct{ subject, tool string }{
+	// Where .gnu.hash was is room for .dynamic, which patchelf puts there although the
+	// segment is read-only: the loader crashes when it writes to it.
+	{"amd64 ET_EXEC by gold with exports", "patchelf --set-rpath"},
+}
 
 func main() {
 	var opt options
@@ -176,8 +180,12 @@ func (r *row) fill(ctx context.Context, w *workshop, tools []*tool) error {
 			return err
 		}
 		res := b.try(t)
-		if res.verdict == fails && isKnown(res) {
+		switch {
+		case !isKnown(res):
+		case res.verdict == fails:
 			res.verdict = known
+		case res.verdict == survives:
+			res.note = "listed as a known failure, which it is not"
 		}
 		r.results = append(r.results, res)
 	}

@@ -70,7 +70,7 @@ func subjects() []*subject {
 	add(amd64, "ET_EXEC", "prog", cc("gcc -no-pie")).quick = true
 	add(amd64, "static", "prog", cc("gcc -static -no-pie")).quick = true
 	add(amd64, "static-PIE", "prog", cc("gcc -static-pie -fPIE"))
-	add(amd64, "shared library", "libsubject.so", library("gcc")).quick = true
+	add(amd64, "shared library", "libsubject.so", library("gcc -Wl,-z,now")).quick = true
 	add(amd64, "musl static", "prog", musl("-static -no-pie"))
 	add(amd64, "musl static-PIE", "prog", musl("-static-pie -fPIE"))
 	add(amd64, "libc.so.6", "libc.so.6", libc)
@@ -81,6 +81,7 @@ func subjects() []*subject {
 	add(amd64, "ET_EXEC by mold", "prog", cc("gcc -no-pie -B{mold}"))
 	add(amd64, "PIE by gold", "prog", cc("gcc -pie -fPIE -fuse-ld=gold"))
 	add(amd64, "ET_EXEC by gold", "prog", cc("gcc -no-pie -fuse-ld=gold"))
+	add(amd64, "ET_EXEC by gold with exports", "prog", cc(exports+"gcc -no-pie -fuse-ld=gold -rdynamic exports.c"))
 	add(amd64, "Go", "prog", goBuild("go", "exe", "0"))
 	add(amd64, "Go PIE", "prog", goBuild("go", "pie", "0"))
 	add(amd64, "Go and C", "prog", goBuild("cgo", "exe", "1"))
@@ -230,6 +231,10 @@ func cc(compiler string) func(*subject, *workshop) error {
 	}
 }
 
+// exports makes a source file of many symbols, with which .gnu.hash gets larger than
+// what a tool adds to .dynamic and .dynstr.
+const exports = "seq 500 | sed 's/.*/int exported&;/' >exports.c\n"
+
 // linker makes a folder in which a linker of sid is called ld.
 func (w *workshop) linker(name string) error {
 	program := map[string]string{"lld": "ld.lld-23", "mold": "mold"}[name]
@@ -244,12 +249,15 @@ func (w *workshop) linker(name string) error {
 	return os.WriteFile(w.path(name, "ld"), []byte(script), 0o777)
 }
 
-// library compiles the C library on this machine, and the program that loads it.
+// library compiles the C library on this machine, and the program that loads it. Each
+// result of a tool is linked with, too.
 func library(compiler string) func(*subject, *workshop) error {
 	return func(s *subject, w *workshop) error {
-		loader := s.path + ".load"
-		s.runs = [][]string{{loader, "./" + s.file}}
-		return w.shell(libraryScript(compiler, s.path, loader))
+		loader, object := s.path+".load", s.path+".linked.o"
+		link := compiler + " -no-pie -o linked " + object + " ./" + s.file + " && ./linked"
+		s.runs = [][]string{{loader, "./" + s.file}, {"sh", "-c", link}}
+		return w.shell(libraryScript(compiler, s.path, loader) + "\n" +
+			compiler + " -O2 -fno-pie -c -o " + object + " linked.c")
 	}
 }
 
@@ -277,7 +285,7 @@ func crossLibrary(compiler string) func(*subject, *workshop) error {
 }
 
 func musl(flags string) func(*subject, *workshop) error {
-	return cross("REALGCC=gcc-16 musl-gcc " + flags)
+	return cross("REALGCC=gcc-16 musl-gcc -DNO_UNWINDER " + flags) // libgcc_eh calls glibc
 }
 
 // inSid runs a script in sid, in a folder with the sources, and takes files from there.

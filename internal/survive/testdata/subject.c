@@ -1,9 +1,11 @@
 /* What the C subjects run: whatever a tool that moves parts of a file may break.
-   With -DLIBRARY there is no main. */
+   With -DLIBRARY there is no main, with -DNO_UNWINDER nothing unwinds the stack. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifndef NO_UNWINDER
 #include <unwind.h>
+#endif
 
 static int constructed;
 static _Thread_local int local = 7;
@@ -11,6 +13,9 @@ static int (*const functions[])(const char *) = {puts, atoi}; /* relocated */
 
 __attribute__((constructor)) static void construct(void) { constructed = 1; }
 
+#ifdef NO_UNWINDER
+static int frames(void) { return 3; }
+#else
 static _Unwind_Reason_Code frame(struct _Unwind_Context *context, void *depth)
 {
 	(void)context;
@@ -25,6 +30,7 @@ __attribute__((noinline)) static int frames(void)
 	_Unwind_Backtrace(frame, &depth);
 	return depth;
 }
+#endif
 
 static int deepest;
 
@@ -46,6 +52,10 @@ __attribute__((visibility("default"))) int subject(void)
 	return fflush(stdout) != 0 || functions[1]("42") != 42 || deepest < 3;
 }
 
-#ifndef LIBRARY
+#ifdef LIBRARY
+int exported = 1;
+const int constant = 2;
+int large[100];
+#else
 int main(void) { return subject(); }
 #endif
