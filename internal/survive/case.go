@@ -143,7 +143,7 @@ func (b *bench) change(t *tool, side, file string) (c change, said string, err e
 	for _, words := range commands {
 		out, err := command(dir, words)
 		if err != nil {
-			return c, said, fmt.Errorf("tool fails (%w: %s)", err, firstLine(out))
+			return c, said, fmt.Errorf("tool fails (%w)", withOutput(err, out))
 		}
 		said += out
 	}
@@ -167,7 +167,7 @@ func fileContents(path string) (map[string]content, error) {
 func (b *bench) sameOutput(dir string) error {
 	out, err := b.run(dir)
 	if err != nil {
-		return fmt.Errorf("does not run (%w: %s)", err, firstLine(out))
+		return fmt.Errorf("does not run (%w)", withOutput(err, out))
 	}
 	if out != b.expected {
 		return fmt.Errorf("prints something else: %s", firstLine(out))
@@ -232,6 +232,14 @@ func command(dir string, words []string) (string, error) {
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	return strings.ReplaceAll(string(out), dir+"/", ""), err
+}
+
+// withOutput adds what a failed command printed.
+func withOutput(err error, out string) error {
+	if line := firstLine(out); line != "" {
+		return fmt.Errorf("%w: %s", err, line)
+	}
+	return err
 }
 
 // firstLine is the start of what a program printed, fit to be printed.

@@ -125,7 +125,7 @@ func (f *family) expand(quick bool) (tools []*tool, missing []error) {
 			}
 			var err error
 			if t.version, err = version(v.suite, t.steps[0][0]); err != nil {
-				missing = append(missing, err)
+				missing = append(missing, fmt.Errorf("%s: %w", t.name, err))
 				continue
 			}
 			tools = append(tools, &t)
