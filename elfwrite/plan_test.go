@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -128,7 +129,7 @@ func TestRepack(t *testing.T) {
 			}
 			buildID(t, path, after)
 			if inOrder(before) {
-				order(t, path, after)
+				order(t, path, before, after)
 			}
 		}
 	}
@@ -155,10 +156,16 @@ func buildID(t *testing.T, path string, f *elffile.File) {
 }
 
 // inOrder reports whether the allocated sections' headers are in the order of the file.
+// What dynamic entries locate may be anywhere.
 func inOrder(f *elffile.File) bool {
 	var last uint64
 	for i := range f.Sections {
-		if s := &f.Sections[i]; s.Alloc() && s.HasBytes() {
+		s := &f.Sections[i]
+		switch elf.SectionType(s.Type) {
+		case elf.SHT_GNU_HASH, elf.SHT_HASH, elf.SHT_DYNSYM, elf.SHT_STRTAB, elf.SHT_GNU_VERSYM, elf.SHT_GNU_VERNEED, elf.SHT_GNU_VERDEF, elf.SHT_RELA:
+			continue
+		}
+		if s.Alloc() && s.HasBytes() {
 			if s.Off < last {
 				return false
 			}
@@ -169,17 +176,20 @@ func inOrder(f *elffile.File) bool {
 }
 
 // order expects the allocated sections' headers in the order of the file, .sframe
-// first of those in the new segment.
-func order(t *testing.T, path string, f *elffile.File) {
+// first of those in the new segment, and sections before or behind those that they
+// refer to as in the file before.
+func order(t *testing.T, path string, before, f *elffile.File) {
 	t.Helper()
-	var last uint64
+	ahead := func(f *elffile.File, s *elffile.Section) bool {
+		return s.Link > 0 && &f.Sections[s.Link] != s && s.Link > uint32(slices.IndexFunc(f.Sections, func(t elffile.Section) bool { return t.Name == s.Name }))
+	}
+	if !inOrder(f) {
+		t.Errorf("%s: section headers are out of order", path)
+	}
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if s.Alloc() && s.HasBytes() {
-			if s.Off < last {
-				t.Errorf("%s: header of %s is out of order", path, s.Name)
-			}
-			last = s.Off
+		if old := before.Section(s.Name); s.Alloc() && old != nil && ahead(f, s) != ahead(before, old) {
+			t.Errorf("%s: %s is on another side of the section that it refers to", path, s.Name)
 		}
 	}
 	load := f.Progs[0]
