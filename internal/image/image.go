@@ -20,12 +20,12 @@ import (
 //   - the dynamic entries are the same, but for those that locate moved sections;
 //   - the program headers are where loaders look for them, if they were before;
 //   - .sframe is inside a read-only PT_LOAD and exactly under PT_GNU_SFRAME, and
-//     no segments overlap.
+//     no segments overlap. Where a linker has put it beside code it may stay.
 func Compare(before, after *elffile.File) error {
 	if err := Contents(before, after); err != nil {
 		return err
 	}
-	return segment(after)
+	return segment(after, before.Prog(elf.ProgType(sframe.PTGNUSFrame)))
 }
 
 // Contents is Compare without what is about .sframe itself, for a file that lost it.
@@ -292,8 +292,8 @@ func loads(before, after *elffile.File, moved []move) error {
 	return nil
 }
 
-// segment checks where .sframe is.
-func segment(f *elffile.File) error {
+// segment checks where .sframe is; old is its segment before, or nil.
+func segment(f *elffile.File, old *elf.Prog64) error {
 	gnu := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
 	if gnu == nil {
 		return fmt.Errorf("there is no PT_GNU_SFRAME")
@@ -313,7 +313,9 @@ func segment(f *elffile.File) error {
 		}
 		end = p.Vaddr + p.Memsz
 		if gnu.Vaddr >= p.Vaddr && gnu.Vaddr+gnu.Memsz <= p.Vaddr+p.Filesz {
-			inside = elf.ProgFlag(p.Flags)&(elf.PF_R|elf.PF_W|elf.PF_X) == elf.PF_R && gnu.Off-p.Off == gnu.Vaddr-p.Vaddr
+			flags := elf.ProgFlag(p.Flags) & (elf.PF_R | elf.PF_W | elf.PF_X)
+			kept := old != nil && gnu.Vaddr == old.Vaddr
+			inside = (flags == elf.PF_R || kept && flags == elf.PF_R|elf.PF_X) && gnu.Off-p.Off == gnu.Vaddr-p.Vaddr
 		}
 	}
 	if !inside {
