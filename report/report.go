@@ -246,6 +246,9 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 	for i, s := range c.Sources {
 		p.f("%s%s", []string{" from ", ", "}[min(i, 1)], s.Name)
 	}
+	if c.DebugFile != "" {
+		p.f(" of %s", c.DebugFile)
+	}
 	p.f("\n  %s bytes of code described by CFI, %s covered (%s), in %s and %s\n",
 		digits(c.Described), digits(c.Covered), percent(c.Covered, c.Described), plural(c.Functions, "function"), plural(int(c.FREs), "row"))
 	p.f("  .sframe has %s bytes", digits(c.Size))
