@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode"
@@ -22,6 +24,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/convert"
+	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
 
@@ -243,33 +246,52 @@ func (w *work) file(ctx context.Context, in string) error {
 const shortList = 10
 
 func (w *work) print(in string, res *convert.Result) error {
-	for _, c := range res.Coverage {
-		var err error
-		switch w.report {
-		case "json":
-			err = c.JSON(w.stdout)
-		case "text":
-			gaps := shortList
-			if w.verbose {
-				gaps = -1
+	switch w.report {
+	case "json":
+		for _, c := range res.Coverage {
+			if err := c.JSON(w.stdout); err != nil {
+				return err
 			}
-			err = c.Text(w.stderr, gaps)
 		}
-		if err != nil {
+	case "text":
+		return w.text(in, res)
+	}
+	return nil
+}
+
+// text prints what became of a file. Of an archive's members it is said one by one with -v
+// only.
+func (w *work) text(in string, res *convert.Result) error {
+	coverage, gaps := res.Coverage, shortList
+	if w.verbose {
+		gaps = -1
+	}
+	if res.Archive && !w.verbose && len(coverage) > 0 {
+		coverage = []*report.Coverage{report.Sum(in, coverage)}
+	}
+	for _, c := range coverage {
+		if err := c.Text(w.stderr, gaps); err != nil {
 			return err
 		}
-	}
-	if w.report != "text" {
-		return nil
 	}
 	if w.Remove {
 		fmt.Fprintf(w.stderr, "%s: .sframe is removed\n", in)
 	}
-	for _, k := range res.Kept {
-		fmt.Fprintf(w.stderr, "%s(%s): kept as it is: %s\n", in, printable(k.Member), printable(k.Why.Error()))
+	if res.Archive {
+		kept := make(map[string]int)
+		for _, k := range res.Kept {
+			if why := printable(k.Why.Error()); w.verbose {
+				fmt.Fprintf(w.stderr, "%s(%s): kept as it is: %s\n", in, printable(k.Member), why)
+			} else {
+				kept[why]++
+			}
+		}
+		for _, why := range slices.Sorted(maps.Keys(kept)) {
+			fmt.Fprintf(w.stderr, "  members kept as they are: %d (%s)\n", kept[why], why)
+		}
 	}
 	if res.Links > 0 {
-		fmt.Fprintf(w.stderr, "%s: %d other names of the file (hard links) keep the old contents\n", in, res.Links)
+		fmt.Fprintf(w.stderr, "%s: other names of the file (hard links) that keep the old contents: %d\n", in, res.Links)
 	}
 	return nil
 }
