@@ -21,6 +21,7 @@ var layers = map[string][]string{
 	"emit":               {"sframe"},
 	"elfwrite":           {"internal/elffile", "sframe"},
 	"internal/archive":   {},
+	"internal/outfile":   {},
 	"internal/debugfile": {"internal/elffile"},
 	"verify":             {"cfi", "internal/elffile", "sframe"},
 	"report":             {"cfi", "internal/elffile", "sframe", "translate"},

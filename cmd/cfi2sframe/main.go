@@ -24,6 +24,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/convert"
+	"cfi2sframe/internal/outfile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
@@ -141,7 +142,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 		return nil, fmt.Errorf("%d input files; one was expected, or --in-place", len(s.files))
 	case !s.inPlace && s.output == "":
 		return nil, errors.New("no output file: -o OUT or --in-place was expected")
-	case !s.inPlace && convert.IsStdout(s.output) && s.report == "json":
+	case !s.inPlace && outfile.IsStdout(s.output) && s.report == "json":
 		return nil, errors.New("the result and --report json exclude each other on standard output")
 	case s.Remove && s.Force:
 		return nil, errors.New("--remove and --force exclude each other")

@@ -11,6 +11,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/archive"
+	"cfi2sframe/internal/outfile"
 )
 
 // errNotELF is why a member of an archive stays as it is.
@@ -29,7 +30,7 @@ func (c *conversion) archive(src *os.File, size int64) error {
 	}
 	w, err := a.NewWriter(dst)
 	if err != nil {
-		return plain(err)
+		return outfile.Plain(err)
 	}
 	converted := 0
 	for i := range a.Members {
@@ -45,7 +46,7 @@ func (c *conversion) archive(src *os.File, size int64) error {
 			err = w.Keep(i)
 		}
 		if err != nil {
-			return fmt.Errorf("member %s: %w", m.Name, plain(err))
+			return fmt.Errorf("member %s: %w", m.Name, outfile.Plain(err))
 		}
 		if err := c.ctx.Err(); err != nil {
 			return err

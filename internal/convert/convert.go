@@ -17,6 +17,7 @@ import (
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/outfile"
 	"cfi2sframe/plt"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -62,20 +63,20 @@ type Kept struct {
 }
 
 // File converts the file in, an ELF file or an archive of them, and writes the result to
-// out, which may be the same, or Stdout. On an error, or when ctx ends, out is as it was.
+// out, which may be the same, or outfile.Stdout. On an error, or when ctx ends, out is as it was.
 func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	// Opening a pipe must not wait for a writer; what it is shows below.
 	src, err := os.OpenFile(in, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, plain(err)
+		return nil, outfile.Plain(err)
 	}
 	defer src.Close()
 	info, err := src.Stat()
 	if err != nil {
-		return nil, plain(err)
+		return nil, outfile.Plain(err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%v: a regular file was expected", fileKind(info.Mode()))
+		return nil, fmt.Errorf("%v: a regular file was expected", outfile.Kind(info.Mode()))
 	}
 	c := &conversion{ctx: ctx, opt: opt, in: in, out: out}
 	defer c.close()
@@ -96,10 +97,15 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && c.output.replaces(info) {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && c.output.Replaces(info) {
 		c.res.Links = int(st.Nlink) - 1
 	}
-	if err := c.output.commit(src, info); err != nil {
+	if !c.output.Stream() {
+		if err := likeInput(c.output.File, src, info, c.output.Replaces(info)); err != nil {
+			return nil, outfile.Plain(err)
+		}
+	}
+	if err := c.output.Commit(); err != nil {
 		return nil, err
 	}
 	return &c.res, nil
@@ -110,7 +116,7 @@ type conversion struct {
 	ctx     context.Context
 	opt     Options
 	in, out string
-	output  *output
+	output  *outfile.File
 	res     Result
 }
 
@@ -119,7 +125,7 @@ func (c *conversion) open() (*os.File, error) {
 	if err := c.ctx.Err(); err != nil {
 		return nil, err
 	}
-	o, err := openOutput(c.out)
+	o, err := outfile.Open(c.out)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +135,7 @@ func (c *conversion) open() (*os.File, error) {
 
 func (c *conversion) close() {
 	if c.output != nil {
-		c.output.close()
+		c.output.Close()
 	}
 }
 
@@ -176,7 +182,7 @@ func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)
 		return nil, err
 	}
 	if err := layout.Write(dst, src, section); err != nil {
-		return nil, plain(err)
+		return nil, outfile.Plain(err)
 	}
 	if !c.opt.NoVerify && len(section) > 0 {
 		if err := check(dst, table, res); err != nil {
@@ -269,7 +275,7 @@ func (c *conversion) remove(f *elffile.File, src *os.File, open func() (*os.File
 		return err
 	}
 	if err := layout.Write(dst, src, nil); err != nil {
-		return plain(err)
+		return outfile.Plain(err)
 	}
 	g, err := reopen(dst)
 	if err != nil {
