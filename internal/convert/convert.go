@@ -35,6 +35,7 @@ type Options struct {
 	Force     bool   // replace an .sframe that is there
 	Remove    bool   // take .sframe out instead
 	NoVerify  bool   // do not check the result
+	Brief     bool   // report without names, source lines and code without CFI
 }
 
 // ErrNoCode is returned for files whose CFI describes no code.
@@ -164,7 +165,7 @@ func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)
 		}
 		return nil, ErrNoCode
 	}
-	b, res, err := c.translate(f, table)
+	b, in, err := c.translate(f, table)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +173,11 @@ func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)
 	if err != nil {
 		return nil, err
 	}
-	cov := report.New(f, table, b.ABI(), res)
+	in.Debug = debug.File()
+	if in.Format3, err = c.format3(table, in.Result); err != nil {
+		return nil, err
+	}
+	cov := report.New(*in)
 	cov.Format, cov.FDEs, cov.FREs, cov.Size = int(c.opt.Version), b.NumFDEs(), b.NumFREs(), uint64(len(section))
 	if table.Debug {
 		cov.DebugFile = debug.Path()
@@ -185,7 +190,7 @@ func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)
 		return nil, outfile.Plain(err)
 	}
 	if !c.opt.NoVerify && len(section) > 0 {
-		if err := check(dst, table, res); err != nil {
+		if err := check(dst, table, in.Result); err != nil {
 			return nil, err
 		}
 		cov.Verified = true
@@ -193,8 +198,9 @@ func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)
 	return cov, nil
 }
 
-// translate translates the CFI of f.
-func (c *conversion) translate(f *elffile.File, table *cfi.Table) (*emit.Builder, *translate.Result, error) {
+// translate translates the CFI of f. It returns the section to be, and what there is to
+// report.
+func (c *conversion) translate(f *elffile.File, table *cfi.Table) (*emit.Builder, *report.Input, error) {
 	opt := &c.opt
 	abi, err := translate.ABIOf(table.Machine, table.Order)
 	if err != nil {
@@ -222,7 +228,29 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table) (*emit.Builder
 	res, err := translate.Translate(table, translate.Options{
 		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs,
 	}, b)
-	return b, res, err
+	return b, &report.Input{File: f, Table: table, ABI: abi, Result: res, Stubs: stubs, Brief: opt.Brief}, err
+}
+
+// format3 returns the gaps that format 3 would leave in those functions that have gaps, or
+// nil where nobody wants to know.
+func (c *conversion) format3(table *cfi.Table, res *translate.Result) ([]translate.Gap, error) {
+	if c.opt.Version == sframe.V3 || c.opt.Brief || len(res.Gaps) == 0 {
+		return nil, nil
+	}
+	part := *table
+	part.Functions = nil
+	var last *cfi.Function
+	for i := range res.Gaps {
+		if fn := res.Gaps[i].Function; fn != last {
+			part.Functions = append(part.Functions, *fn)
+			last = fn
+		}
+	}
+	left, err := translate.Translate(&part, translate.Options{Version: sframe.V3}, translate.Discard)
+	if err != nil {
+		return nil, err
+	}
+	return append([]translate.Gap{}, left.Gaps...), nil
 }
 
 // plan finds the layout of the new file, and encodes the section for it.
