@@ -43,6 +43,11 @@ type freList struct {
 	typ FREType
 }
 
+// IsSection reports whether the bytes begin as a section, of either byte order.
+func IsSection(b []byte) bool {
+	return len(b) >= 2 && (binary.LittleEndian.Uint16(b) == Magic || binary.BigEndian.Uint16(b) == Magic)
+}
+
 // Decode reads the section in data, which lies at address addr, and checks
 // everything but the FREs themselves: those are checked by FREs. The Section
 // refers to data.
