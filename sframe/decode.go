@@ -80,7 +80,7 @@ func Decode(data []byte, addr uint64) (*Section, error) {
 	if !slices.Contains(l.ABIs, s.ABI) {
 		return nil, errorf(4, "ABI %d is not known in %v", data[4], s.Version)
 	}
-	if o := abis[s.ABI].order; o != s.order {
+	if o := s.ABI.info().order; o != s.order {
 		return nil, errorf(0, "byte order is %v, but that of ABI %v is %v", s.order, s.ABI, o)
 	}
 	u32 := func(off int) uint64 { return uint64(s.order.Uint32(data[off:])) }
@@ -311,7 +311,7 @@ func (w *words) signed() (int32, bool) {
 // defaultRow reads the words of a default FDE: CFA [RA] [FP], RA where the ABI
 // tracks it.
 func (s *Section) defaultRow(w *words, base Base, e *FRE) bool {
-	i := abis[s.ABI]
+	i := s.ABI.info()
 	v, _ := w.signed()
 	offset, ok := s.ABI.decodeCFA(v)
 	e.CFA = Rule{Base: base, Offset: offset}
