@@ -84,8 +84,14 @@ type File struct {
 	Size     uint64    // of the file, in bytes
 
 	r       io.ReaderAt
-	indexes map[uint32]int   // by symbol table, its section of type SHT_SYMTAB_SHNDX
-	values  map[int][]uint64 // of symbols, by symbol table, for relocations
+	indexes map[uint32]int // by symbol table, its section of type SHT_SYMTAB_SHNDX
+
+	based []int // in an object, the sections that got a Base, which increase
+
+	// For relocations.
+	relas    map[*Section][]int    // by the section that they are about, the sections with them
+	places   map[int]*symbolPlaces // by symbol table
+	placesOf uint64                // bytes of the symbol tables in places
 }
 
 // New reads the headers of the ELF file of the given size in r. All program and
