@@ -137,11 +137,9 @@ func New(f *elffile.File, t *cfi.Table, abi sframe.ABI, res *translate.Result) *
 // inSection makes the gap's addresses, which nobody knows but this program, count from the
 // start of their section.
 func (g *Gap) inSection(f *elffile.File) {
-	for i := range f.Sections {
-		if s := &f.Sections[i]; s.Base > 0 && g.Begin >= s.Base && g.Begin-s.Base < s.Size {
-			g.Section, g.Begin, g.End = s.Name, g.Begin-s.Base, g.End-s.Base
-			return
-		}
+	if i := f.SectionAt(g.Begin); i > 0 {
+		s := &f.Sections[i]
+		g.Section, g.Begin, g.End = s.Name, g.Begin-s.Base, g.End-s.Base
 	}
 }
 
