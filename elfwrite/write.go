@@ -14,7 +14,7 @@ import (
 
 // Write writes the new file to dst, which is empty, from the old file src and the
 // section's contents, which are Size bytes for address Addr.
-func (l *Layout) Write(dst, src *os.File, section []byte) error {
+func (l *Layout) Write(dst *os.File, src io.ReaderAt, section []byte) error {
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
 	}
@@ -47,18 +47,23 @@ func (l *Layout) Write(dst, src *os.File, section []byte) error {
 	return l.headers(dst)
 }
 
-// copyRange copies a range, inside the kernel where the file systems allow it.
-func copyRange(dst, src *os.File, c extent) error {
+// copyRange copies a range, inside the kernel where src is a file and the file systems
+// allow it.
+func copyRange(dst *os.File, src io.ReaderAt, c extent) error {
 	if c.n == 0 {
 		return nil
 	}
-	if _, err := src.Seek(int64(c.from), io.SeekStart); err != nil {
-		return err
+	from := io.Reader(io.NewSectionReader(src, int64(c.from), int64(c.n)))
+	if f, ok := src.(*os.File); ok {
+		if _, err := f.Seek(int64(c.from), io.SeekStart); err != nil {
+			return err
+		}
+		from = f
 	}
 	if _, err := dst.Seek(int64(c.to), io.SeekStart); err != nil {
 		return err
 	}
-	n, err := io.CopyN(dst, src, int64(c.n))
+	n, err := io.CopyN(dst, from, int64(c.n))
 	if err == io.EOF {
 		return fmt.Errorf("the input ends %d bytes early; it was changed while it was read", int64(c.n)-n)
 	}

@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"syscall"
@@ -141,7 +142,7 @@ func (c *conversion) close() {
 
 // elf converts the ELF file src to the file that open returns, and checks that. The
 // coverage is nil if .sframe was removed.
-func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)) (*report.Coverage, error) {
+func (c *conversion) elf(src io.ReaderAt, size int64, open func() (*os.File, error)) (*report.Coverage, error) {
 	f, err := elffile.New(src, size)
 	if err != nil {
 		return nil, err
@@ -265,7 +266,7 @@ func (c *conversion) planObject(f *elffile.File, b *emit.Builder, opt elfwrite.O
 }
 
 // remove takes .sframe out of f.
-func (c *conversion) remove(f *elffile.File, src *os.File, open func() (*os.File, error)) error {
+func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) error {
 	layout, err := elfwrite.PlanRemoval(f)
 	if err != nil {
 		return err
