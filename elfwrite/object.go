@@ -219,10 +219,11 @@ func (p *object) names(remove bool) ([]byte, uint32) {
 	return append(names, relaName+"\x00"...), uint32(len(names))
 }
 
-// named reports whether a section that stays has its name at or behind an offset.
+// named reports whether a section that stays has its name at or behind an offset, or
+// symbols may have.
 func (p *object) named(off uint32) bool {
 	for i := range p.sections {
-		if p.sections[i].Name >= off {
+		if s := &p.sections[i]; s.Name >= off || s.Link == uint32(p.f.Shstrndx) {
 			return true
 		}
 	}

@@ -24,7 +24,7 @@ func (l *Layout) Write(dst *os.File, src io.ReaderAt, section []byte) error {
 		}
 	}
 	for _, z := range l.zeros {
-		if err := writeAt(dst, make([]byte, z.end-z.begin), z.begin); err != nil {
+		if err := writeZeros(dst, z); err != nil {
 			return err
 		}
 	}
@@ -73,6 +73,17 @@ func copyRange(dst *os.File, src io.ReaderAt, c extent) error {
 func writeAt(dst *os.File, b []byte, off uint64) error {
 	_, err := dst.WriteAt(b, int64(off))
 	return err
+}
+
+// writeZeros clears a part of the file.
+func writeZeros(dst *os.File, z span) error {
+	zeros := make([]byte, min(z.end-z.begin, 1<<20))
+	for at := z.begin; at < z.end; at += uint64(len(zeros)) {
+		if err := writeAt(dst, zeros[:min(z.end-at, uint64(len(zeros)))], at); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // headers writes the ELF header and both header tables.
@@ -198,10 +209,14 @@ func (l *Layout) renumber(b, wide []byte) (changed, wideChanged bool) {
 			continue
 		}
 		n := l.index[old]
-		if n == 0 { // the section is gone
-			n = uint32(elf.SHN_ABS)
-		}
 		switch {
+		case n == 0: // the section is gone
+			o.PutUint16(b[6:], uint16(elf.SHN_ABS))
+			changed = true
+			if isWide {
+				o.PutUint32(wide[4*i:], 0)
+				wideChanged = true
+			}
 		case n == old:
 		case isWide:
 			o.PutUint32(wide[4*i:], n)

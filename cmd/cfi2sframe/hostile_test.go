@@ -22,6 +22,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/image"
 	"cfi2sframe/sframe"
 )
 
@@ -279,6 +280,39 @@ func checkOutput(path string, data []byte, remove bool) (*sframe.Section, error)
 	return decodeOutput(path)
 }
 
+// compareOutput makes sure that nothing but .sframe has changed.
+func compareOutput(data []byte, out string, args []string) error {
+	if bytes.HasPrefix(data, []byte("!<arch>\n")) {
+		return nil
+	}
+	before, err := elffile.New(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return err
+	}
+	_, after, err := readOutput(out)
+	if err != nil {
+		return err
+	}
+	if before.IsObject() {
+		if slices.Contains(args, "--remove") || slices.Contains(args, "--force") {
+			return nil
+		}
+		return image.Compare(before, after)
+	}
+	names := make(map[string]bool)
+	for i := range before.Sections {
+		if name := before.Sections[i].Name; i > 0 && names[name] {
+			return nil // nobody knows which is which
+		} else {
+			names[name] = true
+		}
+	}
+	if image.Contents(before, before) != nil {
+		return nil // its headers contradict each other
+	}
+	return image.Contents(before, after)
+}
+
 // limits bounds what one file may take, whatever is in it: time, and bytes that are
 // allocated in all, most of which are not in use at once. What takes longer than a
 // second is named in the log.
@@ -335,6 +369,9 @@ func convertHostile(t *testing.T, dir string, data []byte, args ...string) outco
 	case exitDone:
 		var err error
 		if o.out, err = checkOutput(out, data, slices.Contains(args, "--remove")); err != nil {
+			t.Errorf("exit status 0, but %v", err)
+		}
+		if err := compareOutput(data, out, args); err != nil {
 			t.Errorf("exit status 0, but %v", err)
 		}
 		if err := os.Remove(out); err != nil {
