@@ -14,7 +14,7 @@ import (
 
 // Write writes the new file to dst, which is empty, from the old file src and the
 // section's contents, which are Size bytes for address Addr.
-func (l *Layout) Write(dst, src *os.File, section []byte) error {
+func (l *Layout) Write(dst *os.File, src io.ReaderAt, section []byte) error {
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
 	}
@@ -24,7 +24,7 @@ func (l *Layout) Write(dst, src *os.File, section []byte) error {
 		}
 	}
 	for _, z := range l.zeros {
-		if err := writeAt(dst, make([]byte, z.end-z.begin), z.begin); err != nil {
+		if err := writeZeros(dst, z); err != nil {
 			return err
 		}
 	}
@@ -47,18 +47,23 @@ func (l *Layout) Write(dst, src *os.File, section []byte) error {
 	return l.headers(dst)
 }
 
-// copyRange copies a range, inside the kernel where the file systems allow it.
-func copyRange(dst, src *os.File, c extent) error {
+// copyRange copies a range, inside the kernel where src is a file and the file systems
+// allow it.
+func copyRange(dst *os.File, src io.ReaderAt, c extent) error {
 	if c.n == 0 {
 		return nil
 	}
-	if _, err := src.Seek(int64(c.from), io.SeekStart); err != nil {
-		return err
+	from := io.Reader(io.NewSectionReader(src, int64(c.from), int64(c.n)))
+	if f, ok := src.(*os.File); ok {
+		if _, err := f.Seek(int64(c.from), io.SeekStart); err != nil {
+			return err
+		}
+		from = f
 	}
 	if _, err := dst.Seek(int64(c.to), io.SeekStart); err != nil {
 		return err
 	}
-	n, err := io.CopyN(dst, src, int64(c.n))
+	n, err := io.CopyN(dst, from, int64(c.n))
 	if err == io.EOF {
 		return fmt.Errorf("the input ends %d bytes early; it was changed while it was read", int64(c.n)-n)
 	}
@@ -68,6 +73,17 @@ func copyRange(dst, src *os.File, c extent) error {
 func writeAt(dst *os.File, b []byte, off uint64) error {
 	_, err := dst.WriteAt(b, int64(off))
 	return err
+}
+
+// writeZeros clears a part of the file.
+func writeZeros(dst *os.File, z span) error {
+	zeros := make([]byte, min(z.end-z.begin, 1<<20))
+	for at := z.begin; at < z.end; at += uint64(len(zeros)) {
+		if err := writeAt(dst, zeros[:min(z.end-at, uint64(len(zeros)))], at); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // headers writes the ELF header and both header tables.
@@ -193,10 +209,14 @@ func (l *Layout) renumber(b, wide []byte) (changed, wideChanged bool) {
 			continue
 		}
 		n := l.index[old]
-		if n == 0 { // the section is gone
-			n = uint32(elf.SHN_ABS)
-		}
 		switch {
+		case n == 0: // the section is gone
+			o.PutUint16(b[6:], uint16(elf.SHN_ABS))
+			changed = true
+			if isWide {
+				o.PutUint32(wide[4*i:], 0)
+				wideChanged = true
+			}
 		case n == old:
 		case isWide:
 			o.PutUint32(wide[4*i:], n)
