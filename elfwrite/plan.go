@@ -179,8 +179,8 @@ func (p *planner) check() error {
 		return fmt.Errorf("machine %v is not supported", elf.Machine(f.Machine))
 	}
 	p.page = page
-	if len(f.Progs)+2 >= math.MaxUint16 {
-		return fmt.Errorf("%d program headers: there is no room for two more", len(f.Progs))
+	if len(f.Progs)+2 >= math.MaxUint16 && len(f.Sections) == 0 {
+		return fmt.Errorf("%d program headers: there is no section header to hold the number of two more", len(f.Progs))
 	}
 	if len(f.Sections) > 0 && f.Shstrndx == 0 {
 		return errors.New("there are sections, but no section name table (e_shstrndx is 0)")

@@ -70,26 +70,14 @@ func writeAt(dst *os.File, b []byte, off uint64) error {
 	return err
 }
 
-// headers writes the ELF header and both header tables. Numbers that do not fit the
-// ELF header are in the first section header (ELF gABI, "ELF Header").
+// headers writes the ELF header and both header tables.
 func (l *Layout) headers(dst *os.File) error {
 	h := l.f.Header64
 	h.Phoff = l.phoff
 	h.Phnum = uint16(len(l.progs))
-	if len(l.progs) >= math.MaxUint16 { // PN_XNUM
-		h.Phnum = math.MaxUint16
-		l.sections[0].Info = uint32(len(l.progs))
-	}
 	if len(l.sections) > 0 {
 		h.Shoff, h.Shnum, h.Shstrndx = l.shoff, uint16(len(l.sections)), uint16(l.shstrndx)
-		if len(l.sections) >= int(elf.SHN_LORESERVE) {
-			h.Shnum = 0
-			l.sections[0].Size = uint64(len(l.sections))
-		}
-		if l.shstrndx >= uint32(elf.SHN_LORESERVE) {
-			h.Shstrndx = uint16(elf.SHN_XINDEX)
-			l.sections[0].Link = l.shstrndx
-		}
+		l.overflow(&h)
 	}
 	for _, part := range []struct {
 		off  uint64
@@ -107,6 +95,22 @@ func (l *Layout) headers(dst *os.File) error {
 		}
 	}
 	return nil
+}
+
+// overflow puts those numbers into the first section header that do not fit the ELF
+// header (ELF gABI, "ELF Header" and "Sections").
+func (l *Layout) overflow(h *elf.Header64) {
+	first := &l.sections[0]
+	first.Size, first.Link, first.Info = 0, 0, 0
+	if len(l.sections) >= int(elf.SHN_LORESERVE) {
+		h.Shnum, first.Size = 0, uint64(len(l.sections))
+	}
+	if l.shstrndx >= uint32(elf.SHN_LORESERVE) {
+		h.Shstrndx, first.Link = uint16(elf.SHN_XINDEX), l.shstrndx
+	}
+	if len(l.progs) >= math.MaxUint16 {
+		h.Phnum, first.Info = math.MaxUint16, uint32(len(l.progs)) // PN_XNUM
+	}
 }
 
 // symbolChunk is how many symbols are rewritten at a time.

@@ -67,9 +67,10 @@ type Reason struct {
 // A Gap is a range of code that CFI describes and SFrame does not.
 type Gap struct {
 	Function string `json:"function,omitempty"`
-	Offset   uint64 `json:"offset"` // from the function's start
-	Begin    uint64 `json:"begin"`  // address
-	End      uint64 `json:"end"`    // address behind the last byte
+	Offset   uint64 `json:"offset"`            // from the function's start
+	Section  string `json:"section,omitempty"` // in a relocatable object, what Begin and End count from
+	Begin    uint64 `json:"begin"`             // address
+	End      uint64 `json:"end"`               // address behind the last byte
 	Reason   string `json:"reason"`
 	Text     string `json:"text"`
 	Column   string `json:"column,omitempty"` // CFA, RA, FP or SP
@@ -123,11 +124,25 @@ func New(f *elffile.File, t *cfi.Table, abi sframe.ABI, res *translate.Result) *
 		if g.Err != nil {
 			c.Gaps[i].Rule = g.Err.Error()
 		}
+		if f.IsObject() {
+			c.Gaps[i].inSection(f)
+		}
 	}
 	// Functions that realign the stack come first: they are the ones that
 	// another version of the format would cover.
 	slices.SortStableFunc(c.Gaps, func(a, b Gap) int { return drapFirst(a) - drapFirst(b) })
 	return c
+}
+
+// inSection makes the gap's addresses, which nobody knows but this program, count from the
+// start of their section.
+func (g *Gap) inSection(f *elffile.File) {
+	for i := range f.Sections {
+		if s := &f.Sections[i]; s.Base > 0 && g.Begin >= s.Base && g.Begin-s.Base < s.Size {
+			g.Section, g.Begin, g.End = s.Name, g.Begin-s.Base, g.End-s.Base
+			return
+		}
+	}
 }
 
 func drapFirst(g Gap) int {
@@ -246,6 +261,9 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 	for i, s := range c.Sources {
 		p.f("%s%s", []string{" from ", ", "}[min(i, 1)], s.Name)
 	}
+	if c.DebugFile != "" {
+		p.f(" of %s", c.DebugFile)
+	}
 	p.f("\n  %s bytes of code described by CFI, %s covered (%s), in %s and %s\n",
 		digits(c.Described), digits(c.Covered), percent(c.Covered, c.Described), plural(c.Functions, "function"), plural(int(c.FREs), "row"))
 	p.f("  .sframe has %s bytes", digits(c.Size))
@@ -297,9 +315,9 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 		g := &c.Gaps[i]
 		name := printable(g.Function)
 		if name == "" {
-			name = fmt.Sprintf("function at %#x", g.Begin-g.Offset)
+			name = fmt.Sprintf("function at %s%#x", g.place(), g.Begin-g.Offset)
 		}
-		p.f("    %#x-%#x %s+%#x: %s", g.Begin, g.End, name, g.Offset, g.Text)
+		p.f("    %s%#x-%#x %s+%#x: %s", g.place(), g.Begin, g.End, name, g.Offset, g.Text)
 		switch {
 		case g.Column != "":
 			p.f(" (%s %s)", g.Column, g.Rule)
@@ -309,6 +327,68 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 		p.f("\n")
 	}
 	return p.err
+}
+
+// place returns what stands before the gap's addresses.
+func (g *Gap) place() string {
+	if g.Section == "" {
+		return ""
+	}
+	return printable(g.Section) + "+"
+}
+
+// Sum returns the coverage of several files, such as the members of an archive, as that of
+// one with the given name. Of the files' gaps it has the sums.
+func Sum(file string, files []*Coverage) *Coverage {
+	sum := &Coverage{File: file, Verified: true, Reasons: []Reason{}, Gaps: []Gap{}}
+	for _, c := range files {
+		sum.ABI, sum.Format = c.ABI, c.Format
+		sum.Functions += c.Functions
+		sum.FDEs += c.FDEs
+		sum.FREs += c.FREs
+		sum.Described += c.Described
+		sum.Covered += c.Covered
+		sum.Topmost += c.Topmost
+		sum.Outermost += c.Outermost
+		sum.PLT += c.PLT
+		sum.Size += c.Size
+		sum.EHFrame += c.EHFrame
+		sum.EHHdr += c.EHHdr
+		sum.Verified = sum.Verified && c.Verified
+		sum.Dropped.ZeroLength += c.Dropped.ZeroLength
+		sum.Dropped.Discarded += c.Dropped.Discarded
+		sum.Dropped.Overlapped += c.Dropped.Overlapped
+		sum.Malformed.Count += c.Malformed.Count
+		sum.Malformed.Errors = append(sum.Malformed.Errors, c.Malformed.Errors...)
+		for _, s := range c.Sources {
+			sum.addSource(s)
+		}
+		for _, r := range c.Reasons {
+			sum.addReason(r)
+		}
+	}
+	return sum
+}
+
+func (c *Coverage) addSource(s Source) {
+	i := slices.IndexFunc(c.Sources, func(t Source) bool { return t.Name == s.Name })
+	if i < 0 {
+		c.Sources = append(c.Sources, s)
+		return
+	}
+	c.Sources[i].Size += s.Size
+	c.Sources[i].FDEs += s.FDEs
+}
+
+func (c *Coverage) addReason(r Reason) {
+	i := slices.IndexFunc(c.Reasons, func(t Reason) bool { return t.Name == r.Name })
+	if i < 0 {
+		c.Reasons = append(c.Reasons, r)
+		return
+	}
+	c.Reasons[i].Functions += r.Functions
+	c.Reasons[i].Ranges += r.Ranges
+	c.Reasons[i].Bytes += r.Bytes
 }
 
 func limit(gaps int) int {

@@ -1,5 +1,5 @@
-// Command cfi2sframe adds an SFrame section to linked ELF files, made from their
-// DWARF call frame information.
+// Command cfi2sframe adds an SFrame section to ELF files, made from their DWARF call
+// frame information.
 package main
 
 import (
@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode"
@@ -22,6 +24,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/convert"
+	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
 
@@ -35,9 +38,10 @@ const (
 const usageHead = `Usage: cfi2sframe [flags] IN -o OUT
        cfi2sframe [flags] --in-place FILE...
 
-Adds an .sframe section to linked ELF programs and shared libraries, made from
-the DWARF call frame information they contain (.eh_frame, .debug_frame). Every
-result is checked against that information before it is put in its place.
+Adds an .sframe section to ELF programs, shared libraries, relocatable objects and
+archives of them, made from the DWARF call frame information they contain
+(.eh_frame, .debug_frame). Every result is checked against that information before
+it is put in its place.
 
 Flags:
 `
@@ -48,6 +52,9 @@ Exit status: 0 done; 1 error, nothing written; 2 wrong usage.
 Examples:
   cfi2sframe prog -o prog.sframe            convert a program
   cfi2sframe --in-place lib/*.so            convert libraries where they are
+  cfi2sframe --format 3 foo.o -o foo.o      convert an object, for GNU ld to merge
+  cfi2sframe --debug-file auto prog -o out  use what is below /usr/lib/debug
+  cfi2sframe --remove prog -o out           take .sframe out again
   cfi2sframe -v prog -o out                 list every range that was left out
   cfi2sframe --report json prog -o out      the same for programs, on stdout
   cfi2sframe --pcrel --outermost prog -o out
@@ -239,30 +246,52 @@ func (w *work) file(ctx context.Context, in string) error {
 const shortList = 10
 
 func (w *work) print(in string, res *convert.Result) error {
-	for _, c := range res.Coverage {
-		var err error
-		switch w.report {
-		case "json":
-			err = c.JSON(w.stdout)
-		case "text":
-			gaps := shortList
-			if w.verbose {
-				gaps = -1
+	switch w.report {
+	case "json":
+		for _, c := range res.Coverage {
+			if err := c.JSON(w.stdout); err != nil {
+				return err
 			}
-			err = c.Text(w.stderr, gaps)
 		}
-		if err != nil {
+	case "text":
+		return w.text(in, res)
+	}
+	return nil
+}
+
+// text prints what became of a file. Of an archive's members it is said one by one with -v
+// only.
+func (w *work) text(in string, res *convert.Result) error {
+	coverage, gaps := res.Coverage, shortList
+	if w.verbose {
+		gaps = -1
+	}
+	if res.Archive && !w.verbose && len(coverage) > 0 {
+		coverage = []*report.Coverage{report.Sum(in, coverage)}
+	}
+	for _, c := range coverage {
+		if err := c.Text(w.stderr, gaps); err != nil {
 			return err
 		}
 	}
-	if w.report != "text" {
-		return nil
+	if w.Remove {
+		fmt.Fprintf(w.stderr, "%s: .sframe is removed\n", in)
 	}
-	for _, k := range res.Kept {
-		fmt.Fprintf(w.stderr, "%s(%s): kept as it is: %s\n", in, printable(k.Member), printable(k.Why.Error()))
+	if res.Archive {
+		kept := make(map[string]int)
+		for _, k := range res.Kept {
+			if why := printable(k.Why.Error()); w.verbose {
+				fmt.Fprintf(w.stderr, "%s(%s): kept as it is: %s\n", in, printable(k.Member), why)
+			} else {
+				kept[why]++
+			}
+		}
+		for _, why := range slices.Sorted(maps.Keys(kept)) {
+			fmt.Fprintf(w.stderr, "  members kept as they are: %d (%s)\n", kept[why], why)
+		}
 	}
 	if res.Links > 0 {
-		fmt.Fprintf(w.stderr, "%s: %d other names of the file (hard links) keep the old contents\n", in, res.Links)
+		fmt.Fprintf(w.stderr, "%s: other names of the file (hard links) that keep the old contents: %d\n", in, res.Links)
 	}
 	return nil
 }

@@ -48,6 +48,7 @@ type Result struct {
 	// Coverage is about the file, or about those members of an archive that were
 	// converted. It is empty where .sframe was removed.
 	Coverage []*report.Coverage
+	Archive  bool
 	// Kept are the members of an archive that stayed as they were.
 	Kept []Kept
 	// Links is how many other names of the file (hard links) still have the old contents.
@@ -79,6 +80,7 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	c := &conversion{ctx: ctx, opt: opt, in: in, out: out}
 	defer c.close()
 	if archive.Is(src) {
+		c.res.Archive = true
 		err = c.archive(src, info.Size())
 	} else {
 		var cov *report.Coverage
@@ -166,7 +168,9 @@ func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)
 	}
 	cov := report.New(f, table, b.ABI(), res)
 	cov.Format, cov.FDEs, cov.FREs, cov.Size = int(c.opt.Version), b.NumFDEs(), b.NumFREs(), uint64(len(section))
-	cov.DebugFile = debug.Path()
+	if table.Debug {
+		cov.DebugFile = debug.Path()
+	}
 	dst, err := open()
 	if err != nil {
 		return nil, err

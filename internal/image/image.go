@@ -22,7 +22,12 @@ import (
 //   - the program headers are where loaders look for them, if they were before;
 //   - .sframe is inside a read-only PT_LOAD and exactly under PT_GNU_SFRAME, and
 //     no segments overlap. Where a linker has put it beside code it may stay.
+//
+// Of a relocatable object, every section is as before, with the same index.
 func Compare(before, after *elffile.File) error {
+	if before.IsObject() {
+		return objects(before, after)
+	}
 	if err := Contents(before, after); err != nil {
 		return err
 	}
@@ -42,6 +47,39 @@ func Contents(before, after *elffile.File) error {
 		return fmt.Errorf("the program headers are not at the load address plus e_phoff")
 	}
 	return loads(before, after, moved)
+}
+
+// objects compares relocatable objects.
+func objects(before, after *elffile.File) error {
+	for i := range before.Sections {
+		s := &before.Sections[i]
+		if i >= len(after.Sections) {
+			return fmt.Errorf("section %d (%s) is gone", i, s.Name)
+		}
+		t := &after.Sections[i]
+		a, b := s.Section64, t.Section64
+		b.Off = a.Off
+		switch {
+		case i == 0 && len(after.Sections) >= int(elf.SHN_LORESERVE): // holds their number then
+		case i == before.Shstrndx:
+			if i != after.Shstrndx || t.Size < s.Size {
+				return fmt.Errorf("section names are in section %d with %d bytes, and were in %d with %d", after.Shstrndx, t.Size, i, s.Size)
+			}
+			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
+				return fmt.Errorf("section names: %w", err)
+			}
+		case a != b || s.Name != t.Name:
+			return fmt.Errorf("section %d (%s) has another header", i, s.Name)
+		case s.HasBytes():
+			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
+				return fmt.Errorf("section %s: %w", s.Name, err)
+			}
+			if t.Addralign > 1 && s.Off%s.Addralign == 0 && t.Off%t.Addralign != 0 {
+				return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
+			}
+		}
+	}
+	return nil
 }
 
 // tableLoaded reports whether the program headers are in memory at the load address plus
