@@ -307,6 +307,9 @@ func (f *File) Section(name string) *Section {
 	return nil
 }
 
+// Contents returns the file's bytes.
+func (f *File) Contents() io.ReaderAt { return f.r }
+
 // ReadSection returns the contents of s as they lie in the file, still
 // compressed if they are.
 func (f *File) ReadSection(s *Section) ([]byte, error) {
