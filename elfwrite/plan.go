@@ -301,6 +301,9 @@ func (p *planner) bounds() {
 
 // checkEnd refuses what lies across the place where the new segment goes.
 func (p *planner) checkEnd() error {
+	if table, _ := p.table(); table.end > p.loadEnd {
+		return fmt.Errorf("program header table at file offset %#x: it is not before %#x, where what is loaded ends", table.begin, p.loadEnd)
+	}
 	across := func(s span) bool { return s.begin < p.loadEnd && p.loadEnd < s.end }
 	for i := range p.f.Sections {
 		if s := &p.f.Sections[i]; s.HasBytes() && !p.isOld(i) && across(sectionSpan(s)) {

@@ -1,7 +1,6 @@
 package elfwrite
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -95,20 +94,28 @@ func (l *Layout) headers(dst *os.File) error {
 		h.Shoff, h.Shnum, h.Shstrndx = l.shoff, uint16(len(l.sections)), uint16(l.shstrndx)
 		l.overflow(&h)
 	}
-	for _, part := range []struct {
-		off  uint64
-		data any
-	}{{0, &h}, {h.Phoff, l.progs}, {h.Shoff, l.sections}} {
-		if binary.Size(part.data) == 0 {
-			continue
-		}
-		var buf bytes.Buffer
-		if err := binary.Write(&buf, l.f.Order, part.data); err != nil {
+	if err := writeTable(dst, l.f.Order, 0, []elf.Header64{h}); err != nil {
+		return err
+	}
+	if err := writeTable(dst, l.f.Order, h.Phoff, l.progs); err != nil {
+		return err
+	}
+	return writeTable(dst, l.f.Order, h.Shoff, l.sections)
+}
+
+// writeTable writes headers of one kind, some at a time.
+func writeTable[T any](dst *os.File, order binary.ByteOrder, off uint64, table []T) error {
+	var b []byte
+	for len(table) > 0 {
+		n := min(len(table), 1<<12)
+		var err error
+		if b, err = binary.Append(b[:0], order, table[:n]); err != nil {
 			return err
 		}
-		if err := writeAt(dst, buf.Bytes(), part.off); err != nil {
+		if err := writeAt(dst, b, off); err != nil {
 			return err
 		}
+		off, table = off+uint64(len(b)), table[n:]
 	}
 	return nil
 }

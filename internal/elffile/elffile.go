@@ -33,7 +33,7 @@ const (
 // Limits on what is read into memory at once. They exist so that a damaged or
 // hostile header cannot make the reader allocate without bound.
 const (
-	maxSections = 1 << 20   // section headers
+	maxSections = 3 << 18   // section headers
 	maxNames    = 64 << 20  // bytes of a section name table
 	maxContent  = 128 << 20 // bytes of any other content, decompressed
 	maxProgs    = 1 << 17   // program headers
@@ -203,15 +203,19 @@ func (f *File) readSectionHeaders() error {
 	if !f.inFile(f.Shoff, num*SectionSize) {
 		return errorf(where, f.Shoff, "%d headers of %d bytes do not fit the file of %d bytes", num, SectionSize, f.Size)
 	}
-	raw := make([]byte, num*SectionSize)
-	if err := f.readAt(raw, f.Shoff); err != nil {
-		return errorf(where, f.Shoff, "%v", err)
-	}
+	const chunk = 1 << 12
+	raw := make([]byte, min(num, chunk)*SectionSize)
 	f.Sections = make([]Section, num)
 	f.indexes = make(map[uint32]int)
 	for i := range f.Sections {
+		if i%chunk == 0 {
+			part := raw[:min(num-uint64(i), chunk)*SectionSize]
+			if err := f.readAt(part, f.Shoff+uint64(i)*SectionSize); err != nil {
+				return errorf(where, f.Shoff, "%v", err)
+			}
+		}
 		s := &f.Sections[i]
-		decodeSection(raw[i*SectionSize:], f.Order, &s.Section64)
+		decodeSection(raw[i%chunk*SectionSize:], f.Order, &s.Section64)
 		if elf.SectionType(s.Type) == elf.SHT_SYMTAB_SHNDX {
 			f.indexes[s.Link] = i
 		}
