@@ -5,10 +5,13 @@
 // they are filled in by Encode, once the size is known and an address was found
 // for it.
 //
-// The result is as small as the format allows a function by function encoding to
-// be: the width of start addresses follows from the last row's start rather than
-// from the function's size, each row takes the smallest data words that hold its
-// offsets, and equal neighbouring rows are merged.
+// The width of start addresses follows from the last row's start rather than from the
+// function's size, each row takes the smallest data words that hold its offsets, and
+// equal neighbouring rows are merged. Functions with the same rows share them, and so do
+// those whose rows are the first ones of another function; see Join.
+//
+// Builders for parts of a program may be filled at the same time. Joined, they give the
+// same bytes as one.
 package emit
 
 import (
@@ -30,6 +33,8 @@ type Options struct {
 	// Align makes the size of the section a multiple of it, with zeros behind the
 	// last row. 0 stands for 1.
 	Align uint64
+	// Share stores rows that several functions have only once.
+	Share bool
 }
 
 // A Builder collects functions.
@@ -38,8 +43,8 @@ type Builder struct {
 	order  sframe.Order
 	layout sframe.Layout
 	fdes   []fde
-	fres   []byte
-	num    uint64     // of FREs
+	lists  lists
+	num    uint64     // of FREs, counted for each function
 	rows   []row      // of the function at hand
 	from   [][2]uint8 // of each row and type: the type before it that costs least
 }
@@ -47,8 +52,9 @@ type Builder struct {
 // An fde is what is known of a function before the section's address is.
 type fde struct {
 	sframe.FDE
-	off, num uint32 // of its FREs in the sub-section: bytes and count
-	typ      sframe.FREType
+	list uint32 // index of its FREs
+	num  uint32 // how many there are
+	typ  sframe.FREType
 }
 
 // NewBuilder returns a Builder for an empty section.
@@ -72,7 +78,7 @@ func NewBuilder(opt Options) (*Builder, error) {
 // It becomes several FDEs where the version limits the number of rows, or where
 // that is smaller than one FDE of the flexible type.
 func (b *Builder) Add(d sframe.FDE, fres []sframe.FRE) error {
-	if len(b.fres) > math.MaxUint32 {
+	if len(b.lists.pool) > math.MaxUint32 {
 		return fmt.Errorf("FREs of more than 2^32 bytes: %v has no room for them", b.opt.Version)
 	}
 	b.rows = merge(b.rows[:0], fres)
@@ -188,7 +194,7 @@ func (b *Builder) add(d sframe.FDE, first, last int, flexible bool) {
 	if last < len(b.rows) {
 		end = b.rows[last].Start
 	}
-	f := fde{FDE: d, off: uint32(len(b.fres)), num: uint32(len(rows))}
+	f := fde{FDE: d, num: uint32(len(rows))}
 	f.Start, f.Size, f.Flexible = d.Start+uint64(base), end-base, flexible
 	switch start := rows[len(rows)-1].Start - base; {
 	case start <= math.MaxUint8:
@@ -198,16 +204,28 @@ func (b *Builder) add(d sframe.FDE, first, last int, flexible bool) {
 	default:
 		f.typ = sframe.Addr4
 	}
+	begin := len(b.lists.pool)
 	if b.layout.AttrSize > 0 {
-		b.fres = b.order.AppendUint16(b.fres, uint16(f.num))
+		b.lists.pool = b.order.AppendUint16(b.lists.pool, uint16(f.num))
 		fdeType := byte(sframe.FDETypeDefault)
 		if flexible {
 			fdeType = sframe.FDETypeFlexible
 		}
-		b.fres = append(b.fres, f.info(), fdeType, f.RepSize)
+		b.lists.pool = append(b.lists.pool, f.info(), fdeType, f.RepSize)
+	}
+	at := begin
+	h := newHash()
+	if len(b.lists.pool) > begin {
+		h, at = h.row(b.lists.pool[begin:]), len(b.lists.pool)
 	}
 	for i := range rows {
 		b.encodeFRE(f.typ, &rows[i], base)
+		h, at = h.row(b.lists.pool[at:]), len(b.lists.pool)
+	}
+	if b.opt.Share {
+		f.list = b.lists.share(begin, f.typ, h)
+	} else {
+		f.list = b.lists.end(begin, f.typ)
 	}
 	b.fdes = append(b.fdes, f)
 	b.num += uint64(f.num)
@@ -243,11 +261,12 @@ func (b *Builder) encodeFRE(typ sframe.FREType, r *row, base uint32) {
 	if r.Signed && !r.Outermost {
 		info |= sframe.FREInfoMangledRA
 	}
-	b.fres = b.putUint(b.fres, uint64(r.Start-base), typ.Size())
-	b.fres = append(b.fres, info)
+	out := b.putUint(b.lists.pool, uint64(r.Start-base), typ.Size())
+	out = append(out, info)
 	for _, v := range w.Word[:w.Count] {
-		b.fres = b.putUint(b.fres, uint64(v), 1<<size)
+		out = b.putUint(out, uint64(v), 1<<size)
 	}
+	b.lists.pool = out
 }
 
 // logSize returns the binary logarithm of the size in bytes that all words fit.
@@ -284,7 +303,7 @@ func (b *Builder) putUint(out []byte, v uint64, size int) []byte {
 
 // Size returns the size of the section in bytes.
 func (b *Builder) Size() uint64 {
-	size := uint64(b.layout.HeaderSize) + uint64(len(b.fdes))*uint64(b.layout.FDESize) + uint64(len(b.fres))
+	size := uint64(b.layout.HeaderSize) + uint64(len(b.fdes))*uint64(b.layout.FDESize) + uint64(len(b.lists.pool))
 	return size + b.padding(size)
 }
 
@@ -355,8 +374,8 @@ func (b *Builder) StartSize() int { return b.layout.StartSize }
 // encode returns the section; start gives each FDE's start address, whose field is at
 // the given offset.
 func (b *Builder) encode(flags sframe.Flags, start func(d *fde, off int) (uint64, error)) ([]byte, error) {
-	if len(b.fdes) > math.MaxUint32 || b.num > math.MaxUint32 || len(b.fres) > math.MaxUint32 {
-		return nil, fmt.Errorf("%d functions with %d rows of %d bytes: more than the header can count", len(b.fdes), b.num, len(b.fres))
+	if len(b.fdes) > math.MaxUint32 || b.num > math.MaxUint32 || len(b.lists.pool) > math.MaxUint32 {
+		return nil, fmt.Errorf("%d functions with %d rows of %d bytes: more than the header can count", len(b.fdes), b.num, len(b.lists.pool))
 	}
 	o := b.order
 	freLen := b.Size() - uint64(b.layout.HeaderSize) - uint64(len(b.fdes))*uint64(b.layout.FDESize)
@@ -381,7 +400,7 @@ func (b *Builder) encode(flags sframe.Flags, start func(d *fde, off int) (uint64
 			out = o.AppendUint32(out, uint32(v))
 		}
 		out = o.AppendUint32(out, d.Size)
-		out = o.AppendUint32(out, d.off)
+		out = o.AppendUint32(out, b.lists.all[d.list].off)
 		if b.layout.AttrSize > 0 {
 			continue // the rest is before the FREs
 		}
@@ -391,6 +410,6 @@ func (b *Builder) encode(flags sframe.Flags, start func(d *fde, off int) (uint64
 			out = append(out, d.RepSize, 0, 0)
 		}
 	}
-	out = append(out, b.fres...)
+	out = append(out, b.lists.pool...)
 	return append(out, make([]byte, b.padding(uint64(len(out))))...), nil
 }
