@@ -332,6 +332,35 @@ func find(code []span, addr uint64) (span, bool) {
 	return span{}, false
 }
 
+// Split returns n parts of the table, or fewer, each with a run of its functions that takes
+// about as long to execute as that of another. What else is in the table is in the first
+// part only.
+func (t *Table) Split(n int) []*Table {
+	total := 0
+	for i := range t.Functions {
+		total += t.Functions[i].work()
+	}
+	var parts []*Table
+	fns, done := t.Functions, 0
+	for i := range n {
+		end := 0
+		for end < len(fns) && (i == n-1 || done < total/n*(i+1)) {
+			done += fns[end].work()
+			end++
+		}
+		part := &Table{Machine: t.Machine, Order: t.Order, Functions: fns[:end:end]}
+		if i == 0 {
+			*part = *t
+			part.Functions = fns[:end:end]
+		}
+		parts, fns = append(parts, part), fns[end:]
+	}
+	return parts
+}
+
+// work is a measure of how long the function's program takes.
+func (fn *Function) work() int { return 16 + int(fn.limit-fn.program) }
+
 // disjoint sorts the functions of one source and cuts overlaps: the one that
 // begins first, or stands first in the section, keeps the code.
 func (t *Table) disjoint(fns []Function) []Function {

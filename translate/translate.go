@@ -163,6 +163,27 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	return x.res, nil
 }
 
+// Merge returns the Result for a table from those for its parts, in their order.
+func Merge(parts []*Result) *Result {
+	sum := parts[0]
+	for _, p := range parts[1:] {
+		sum.Functions += p.Functions
+		sum.Described += p.Described
+		sum.Covered += p.Covered
+		sum.Topmost += p.Topmost
+		sum.Synthesised += p.Synthesised
+		sum.Gaps = append(sum.Gaps, p.Gaps[:min(len(p.Gaps), maxGaps-len(sum.Gaps))]...)
+		for r, s := range p.Sums {
+			t := sum.Sums[r]
+			t.Functions += s.Functions
+			t.Ranges += s.Ranges
+			t.Bytes += s.Bytes
+			sum.Sums[r] = t
+		}
+	}
+	return sum
+}
+
 type translator struct {
 	abi    *abi
 	opt    Options

@@ -5,11 +5,14 @@ package convert
 import (
 	"context"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
+	"sync"
 	"syscall"
 
 	"cfi2sframe/cfi"
@@ -39,8 +42,42 @@ type Options struct {
 	// MinCoverage is how many percent of the code that CFI describes have to be covered
 	// for a result to be written; code without a caller counts as covered.
 	MinCoverage float64
-	NoVerify    bool // do not check the result
-	Brief       bool // report without names, source lines and code without CFI
+	NoVerify    bool  // do not check the result
+	Brief       bool  // report without names, source lines and code without CFI
+	Share       Share // rows that several functions have
+	Workers     int   // at most; 0 stands for as many as there are processors. The result does not depend on it
+}
+
+func (o *Options) workers() int {
+	if o.Workers > 0 {
+		return o.Workers
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// Share says whether functions with the same rows share them.
+type Share uint8
+
+const (
+	ShareAuto Share = iota // where all readers can cope with it: in little-endian output
+	ShareOn
+	ShareOff
+)
+
+var shareNames = [...]string{ShareAuto: "auto", ShareOn: "on", ShareOff: "off"}
+
+func (s Share) String() string { return shareNames[s] }
+
+// ParseShare returns the Share of the given name.
+func ParseShare(name string) (Share, error) {
+	if i := slices.Index(shareNames[:], name); i >= 0 {
+		return Share(i), nil
+	}
+	return 0, fmt.Errorf("%q is not known; auto, on or off was expected", name)
+}
+
+func (s Share) on(abi sframe.ABI) bool {
+	return s == ShareOn || s == ShareAuto && abi.Order() == binary.LittleEndian
 }
 
 // ErrNoCode is returned for files whose CFI describes no code.
@@ -234,16 +271,12 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table) (*emit.Builder
 	if err != nil {
 		return nil, nil, err
 	}
-	enc := emit.Options{Version: opt.Version, ABI: abi, PCRel: opt.PCRel}
+	enc := emit.Options{Version: opt.Version, ABI: abi, PCRel: opt.PCRel, Share: opt.Share.on(abi)}
 	// An interpreter's last section has to end on a page boundary.
 	if is, err := elfwrite.IsInterpreter(f); err != nil {
 		return nil, nil, err
 	} else if is {
 		enc.Align = 8
-	}
-	b, err := emit.NewBuilder(enc)
-	if err != nil {
-		return nil, nil, err
 	}
 	stubs, err := plt.Find(f, table)
 	if err != nil {
@@ -253,10 +286,37 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table) (*emit.Builder
 	if err != nil {
 		return nil, nil, err
 	}
-	res, err := translate.Translate(table, translate.Options{
+	b, res, err := c.parallel(table, enc, translate.Options{
 		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs,
-	}, b)
+	})
 	return b, &report.Input{File: f, Table: table, ABI: abi, Result: res, Stubs: stubs, Brief: opt.Brief}, err
+}
+
+// parallel translates the table in as many parts as there are workers.
+func (c *conversion) parallel(table *cfi.Table, enc emit.Options, opt translate.Options) (*emit.Builder, *translate.Result, error) {
+	parts := table.Split(c.opt.workers())
+	builders := make([]*emit.Builder, len(parts))
+	results := make([]*translate.Result, len(parts))
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i := range parts {
+		part := opt
+		if i < len(parts)-1 {
+			part.Stubs = nil // they come last
+		}
+		wg.Go(func() {
+			if builders[i], errs[i] = emit.NewBuilder(enc); errs[i] == nil {
+				results[i], errs[i] = translate.Translate(parts[i], part, builders[i])
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return emit.Join(builders), translate.Merge(results), nil
 }
 
 // format3 returns the gaps that format 3 would leave in those functions that have gaps, or
