@@ -17,6 +17,7 @@ type segments struct {
 	fde        *sframe.FDE
 
 	next  int // index of the next FDE
+	after int // index behind the last one
 	fres  []sframe.FRE
 	i     int    // index of the current row
 	block uint64 // where the current block starts: the FDE, or one repetition
@@ -51,7 +52,7 @@ func (s *segments) advance() error {
 
 // function goes to the first segment of the next FDE that has one.
 func (s *segments) function() error {
-	for s.more = false; s.next < len(s.sec.FDEs); {
+	for s.more = false; s.next < s.after; {
 		var err error
 		if s.fres, err = s.sec.FREs(s.next, s.fres[:0]); err != nil {
 			return err

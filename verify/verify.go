@@ -15,6 +15,8 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"sort"
+	"sync"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
@@ -73,16 +75,22 @@ var abis = map[sframe.ABI]abi{
 	sframe.S390XBig:      {machine: elf.EM_S390, big: true, sp: 15, fp: 11, ra: 14, pc: noReg, caller: -160, spSaved: true},
 }
 
+// Options say how to check.
+type Options struct {
+	Keep    int // mismatches that are kept; the others are counted
+	Workers int // that share the work; 0 stands for one
+}
+
 // Check compares the section with the CFI over every pc that either describes.
 // Code that CFI does not describe is read from f: it has to be PLT stubs, and the
 // instructions are followed. An error means that the section cannot be read to its
-// end. Of the mismatches, the given number is kept; the others are counted.
-func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, keep int) (*Result, error) {
+// end.
+func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Result, error) {
 	a, ok := abis[s.ABI]
 	if big := t.Order == binary.BigEndian; !ok || a.machine != t.Machine || a.big != big {
 		return nil, fmt.Errorf("ABI %v is not that of machine %v, %v", s.ABI, t.Machine, t.Order)
 	}
-	res := &Result{keep: keep}
+	res := &Result{keep: opt.Keep}
 	if s.FixedRA != a.fixedRA || s.FixedFP != 0 {
 		res.mismatch(0, 0, "fixed offsets of RA %d and FP %d; %d and 0 were expected", s.FixedRA, s.FixedFP, a.fixedRA)
 	}
@@ -92,14 +100,63 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, keep int) (*Result,
 	if s.Flags&sframe.FramePointer != 0 {
 		res.mismatch(0, 0, "section claims that every function keeps a frame pointer")
 	}
-	c := checker{abi: a, order: t.Order, res: res, segs: segments{sec: s, limit: codeEnd(t, f)}}
-	if err := c.run(t); err != nil {
-		return nil, err
+	limit := codeEnd(t, f)
+	parts := split(t, s, opt.Workers)
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i := range parts {
+		c := &parts[i]
+		c.abi, c.res, c.segs.limit = a, &Result{keep: opt.Keep}, limit
+		c.vm = machine{order: t.Order, pcReg: a.pc}
+		wg.Go(func() { errs[i] = c.run() })
 	}
-	if err := c.stubs(f); err != nil {
+	wg.Wait()
+	all := checker{abi: a, res: res, vm: machine{order: t.Order, pcReg: a.pc}, segs: segments{sec: s}}
+	for i := range parts {
+		if errs[i] != nil {
+			return nil, errs[i]
+		}
+		res.add(parts[i].res)
+		all.orphans = append(all.orphans, parts[i].orphans...)
+	}
+	if err := all.stubs(f); err != nil {
 		return nil, err
 	}
 	return res, nil
+}
+
+// add adds what was found in another part of the code.
+func (r *Result) add(p *Result) {
+	r.Described += p.Described
+	r.Covered += p.Covered
+	r.Total += p.Total
+	r.Mismatches = append(r.Mismatches, p.Mismatches[:min(len(p.Mismatches), r.keep-len(r.Mismatches))]...)
+}
+
+// split divides both sides at the same addresses. An FDE that lies across one is too odd
+// to be divided, and leaves all of it to one checker.
+func split(t *cfi.Table, s *sframe.Section, n int) []checker {
+	whole := []checker{{fns: t.Functions, segs: segments{sec: s, after: len(s.FDEs)}}}
+	if n < 2 || s.Flags&sframe.FDESorted == 0 {
+		return whole
+	}
+	tables := t.Split(n)
+	parts := make([]checker, len(tables))
+	next := 0
+	for i, part := range tables {
+		after := len(s.FDEs)
+		if i+1 < len(tables) && len(tables[i+1].Functions) > 0 {
+			border := tables[i+1].Functions[0].Begin
+			after = sort.Search(len(s.FDEs), func(i int) bool { return s.FDEs[i].Start >= border })
+			if after < next || after > next && s.FDEs[after-1].End() > border {
+				return whole
+			}
+		}
+		parts[i].fns = part.Functions
+		parts[i].segs = segments{sec: s, next: next, after: after}
+		next = after
+	}
+	return parts
 }
 
 // codeEnd returns where the last code ends. An FDE that reaches beyond is wrong as a
@@ -119,27 +176,26 @@ func codeEnd(t *cfi.Table, f *elffile.File) uint64 {
 
 // A checker sweeps both sides in address order.
 type checker struct {
-	abi   abi
-	order binary.ByteOrder
-	res   *Result
-	segs  segments
-	rows  cfi.Rows
-	fn    *cfi.Function
-	vm    machine
+	abi  abi
+	res  *Result
+	fns  []cfi.Function
+	segs segments
+	rows cfi.Rows
+	fn   *cfi.Function
+	vm   machine
 
 	orphans []orphan
 }
 
-func (c *checker) run(t *cfi.Table) error {
-	c.vm = machine{order: c.order, pcReg: c.abi.pc}
+func (c *checker) run() error {
 	c.segs.vague = func(d *sframe.FDE) {
 		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose rows hold for other code in some readers than in others")
 	}
 	if err := c.segs.function(); err != nil {
 		return err
 	}
-	for i := range t.Functions {
-		c.fn = &t.Functions[i]
+	for i := range c.fns {
+		c.fn = &c.fns[i]
 		c.res.Described += c.fn.End - c.fn.Begin
 		before := c.res.Covered
 		for c.rows.Start(c.fn); c.rows.Next(); {

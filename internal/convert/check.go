@@ -65,7 +65,7 @@ func Check(path string, opt Options) (*Checked, error) {
 	if c.Unsorted {
 		s.Sort()
 	}
-	res, err := verify.Check(table, s, f, maxMismatches)
+	res, err := verify.Check(table, s, f, verify.Options{Keep: maxMismatches})
 	if err != nil {
 		return nil, err
 	}

@@ -452,7 +452,7 @@ func compare(f *elffile.File, s *sframe.Section, table *cfi.Table, want *transla
 	if f.IsObject() {
 		s.Sort() // which is the linker's task
 	}
-	res, err := verify.Check(table, s, f, 1)
+	res, err := verify.Check(table, s, f, verify.Options{Keep: 1, Workers: runtime.GOMAXPROCS(0)})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrWrong, err)
 	}

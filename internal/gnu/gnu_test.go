@@ -36,7 +36,7 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check, err := verify.Check(table, gnu, f, 100)
+	check, err := verify.Check(table, gnu, f, verify.Options{Keep: 100})
 	if err != nil { // rows that nobody can read
 		t.Logf("%s: %v", source, err)
 		return map[string]bool{source: true}

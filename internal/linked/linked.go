@@ -175,7 +175,7 @@ func Check(path string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := verify.Check(table, merged, f, 100)
+	v, err := verify.Check(table, merged, f, verify.Options{Keep: 100})
 	if err != nil {
 		return nil, err
 	}
