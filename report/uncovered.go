@@ -57,6 +57,25 @@ func bytesIn(spans []span, begin, end uint64) uint64 {
 
 // findUncovered returns what no CFI describes. PLT stubs that were recognised count as described.
 func findUncovered(f *elffile.File, files []*elffile.File, t *cfi.Table, stubs []plt.Stub) Uncovered {
+	u, free := uncoveredSections(f, t, stubs)
+	u.functions(f, files, free)
+	if f.IsObject() {
+		for i := range u.Sections {
+			u.Sections[i].Begin = 0
+		}
+	}
+	return u
+}
+
+// BytesWithoutCFI returns how much code no CFI describes, as Uncovered counts it.
+func BytesWithoutCFI(f *elffile.File, t *cfi.Table, stubs []plt.Stub) uint64 {
+	u, _ := uncoveredSections(f, t, stubs)
+	return u.Bytes
+}
+
+// uncoveredSections returns the sections of code with what is not described in each, and where
+// that is.
+func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (Uncovered, []span) {
 	described := make([]span, 0, len(t.Functions)+len(stubs))
 	for i := range t.Functions {
 		described = append(described, span{t.Functions[i].Begin, t.Functions[i].End})
@@ -66,21 +85,15 @@ func findUncovered(f *elffile.File, files []*elffile.File, t *cfi.Table, stubs [
 	}
 	slices.SortFunc(described, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
 	u := Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}}
-	var free []span
+	var code []span
 	for _, s := range codeSections(f) {
 		bytes := s.Size - bytesIn(described, s.Begin, s.Begin+s.Size)
 		u.Bytes += bytes
-		free = append(free, span{s.Begin, s.Begin + s.Size})
+		code = append(code, span{s.Begin, s.Begin + s.Size})
 		s.Bytes = bytes
 		u.Sections = append(u.Sections, s)
 	}
-	u.functions(f, files, subtract(free, described))
-	if f.IsObject() {
-		for i := range u.Sections {
-			u.Sections[i].Begin = 0
-		}
-	}
-	return u
+	return u, subtract(code, described)
 }
 
 // codeSections returns where code is, by address.
