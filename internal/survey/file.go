@@ -46,7 +46,7 @@ var refusals = [...]struct{ name, text string }{
 	noCode:     {"no-code", "CFI that describes no code of the file"},
 	class32:    {"32-bit", "32-bit file"},
 	machine:    {"machine", "machine without an SFrame ABI"},
-	damaged:    {"damaged", "damaged file or CFI"},
+	damaged:    {"damaged", "damaged file or CFI, or one that is too large"},
 	unreadable: {"unreadable", "file or folder that cannot be read"},
 }
 

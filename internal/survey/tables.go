@@ -57,14 +57,20 @@ func (s *Survey) tables() []table {
 	return full
 }
 
-// parts returns the paths and the ABIs, where there are several, and all.
+// parts returns the paths and the ABIs with CFI, where there are several, and all.
 func (s *Survey) parts() []Part {
 	var out []Part
 	if len(s.Paths) > 1 {
 		out = append(out, s.Paths...)
 	}
-	if len(s.ABIs) > 1 {
-		out = append(out, s.ABIs...)
+	var abis []Part
+	for _, p := range s.ABIs {
+		if p.WithCFI > 0 {
+			abis = append(abis, p)
+		}
+	}
+	if len(abis) > 1 {
+		out = append(out, abis...)
 	}
 	return append(out, Part{"all", s.Total})
 }
@@ -72,9 +78,8 @@ func (s *Survey) parts() []Part {
 func occurrence(parts []Part) table {
 	t := table{
 		Title: "Occurrence",
-		Note: "DRAP: files with an expression as the rule of a CFA. Non-SP/FP CFA: files with a CFA based on another register " +
-			"than SP and FP. PLTs do not count.",
-		Head: columnsOf("", "#ELF files", "#with CFI", "#non-SP/FP CFA", "#", "#DRAP", "#"),
+		Note:  "Non-SP/FP CFA: one based on another register. DRAP: one that is an expression. PLTs do not count.",
+		Head:  columnsOf("", "#ELF files", "#with CFI", "#non-SP/FP CFA", "#", "#DRAP", "#"),
 	}
 	for i := range parts {
 		p := &parts[i]
@@ -92,9 +97,8 @@ func occurrence(parts []Part) table {
 func coverage(parts []Part) table {
 	t := table{
 		Title: "Coverage",
-		Note: "Functions of which a stack trace loses nothing, and bytes of code, of all that CFI describes. Code without a " +
-			"caller counts as covered.",
-		Head: columnsOf("", "#functions", "#bytes"),
+		Note:  "What CFI describes, and of how much of that a stack trace loses nothing. V1 is not for s390x, nor for objects.",
+		Head:  columnsOf("", "#functions", "#bytes"),
 	}
 	for _, v := range Formats {
 		t.Head = append(t.Head, columnsOf(fmt.Sprintf("#V%d functions", v), fmt.Sprintf("#V%d bytes", v))...)
@@ -160,7 +164,7 @@ func refusal(parts []Part) table {
 func badFiles(title string, files []BadFile) table {
 	t := table{
 		Title: title,
-		Note:  "By the code of which a stack trace loses something in format 2, and the reason of most of it.",
+		Note:  "Lost is code of which a stack trace loses something in format 2; the reason is that of most of it.",
 		Head:  columnsOf("#lost bytes", "#of", "#", "reason", "file"),
 	}
 	for _, f := range files {
@@ -172,7 +176,7 @@ func badFiles(title string, files []BadFile) table {
 }
 
 func badFunctions(functions []BadFunction) table {
-	t := table{Title: "Worst functions", Head: columnsOf("#lost bytes", "#of", "reason", "function", "file")}
+	t := table{Title: "Worst functions", Head: columnsOf("#lost bytes", "#of", "reason", "file", "function")}
 	for _, f := range functions {
 		name := f.Function
 		if name == "" {
@@ -182,7 +186,7 @@ func badFunctions(functions []BadFunction) table {
 			}
 		}
 		t.Rows = append(t.Rows, []string{
-			report.Digits(f.Lost), report.Digits(f.Size), f.Reason, short(report.Printable(name)), report.Printable(f.File),
+			report.Digits(f.Lost), report.Digits(f.Size), f.Reason, report.Printable(f.File), short(report.Printable(name)),
 		})
 	}
 	return t

@@ -4,7 +4,6 @@ import (
 	"context"
 	"debug/elf"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -127,7 +126,7 @@ func peek(r io.ReaderAt) (head, error) {
 	b := make([]byte, elf.EI_NIDENT+2) // up to e_type, which is at the same place in both classes
 	n, err := r.ReadAt(b, 0)
 	if err != nil && err != io.EOF {
-		return head{}, fmt.Errorf("cannot be read: %w", err)
+		return head{}, err
 	}
 	if n < len(elf.ELFMAG) || string(b[:len(elf.ELFMAG)]) != elf.ELFMAG {
 		return head{archive: archive.Is(r)}, nil
