@@ -24,7 +24,7 @@ var layers = map[string][]string{
 	"internal/outfile":   {},
 	"internal/debugfile": {"internal/elffile"},
 	"verify":             {"cfi", "internal/elffile", "sframe"},
-	"report":             {"cfi", "internal/elffile", "sframe", "translate"},
+	"report":             {"cfi", "internal/elffile", "plt", "sframe", "translate"},
 	"internal/survey":    {"cfi", "internal/archive", "internal/elffile", "internal/outfile", "plt", "report", "sframe", "translate"},
 }
 

@@ -13,8 +13,8 @@ type Place struct {
 	Begin    uint64 // address
 }
 
-// Locate finds the function that a gap is in, as the list of gaps names it.
-func Locate(f *elffile.File, g translate.Gap) Place {
+// PlaceOf finds the function that a gap is in, as the list of gaps names it.
+func PlaceOf(f *elffile.File, g translate.Gap) Place {
 	n := functionNames(symbolFiles(f, nil), []translate.Gap{g})[0]
 	p := Place{Function: demangled(n.name), Symbol: n.name}
 	if p.Function == p.Symbol {

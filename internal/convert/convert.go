@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"syscall"
@@ -34,8 +35,12 @@ type Options struct {
 	Outermost bool   // rows for code without a caller (errata 2)
 	Force     bool   // replace an .sframe that is there
 	Remove    bool   // take .sframe out instead
-	NoVerify  bool   // do not check the result
-	Brief     bool   // report without names, source lines and code without CFI
+	DryRun    bool   // write nothing
+	// MinCoverage is how many percent of the code that CFI describes have to be covered
+	// for a result to be written; code without a caller counts as covered.
+	MinCoverage float64
+	NoVerify    bool // do not check the result
+	Brief       bool // report without names, source lines and code without CFI
 }
 
 // ErrNoCode is returned for files whose CFI describes no code.
@@ -79,6 +84,9 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%v: a regular file was expected", outfile.Kind(info.Mode()))
 	}
+	if opt.DryRun {
+		out = ""
+	}
 	c := &conversion{ctx: ctx, opt: opt, in: in, out: out}
 	defer c.close()
 	if archive.Is(src) {
@@ -98,6 +106,9 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := c.enough(); err != nil || opt.DryRun {
+		return &c.res, err
+	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && c.output.Replaces(info) {
 		c.res.Links = int(st.Nlink) - 1
 	}
@@ -110,6 +121,20 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 		return nil, err
 	}
 	return &c.res, nil
+}
+
+// ErrCoverage is returned, with a Result, for a file of which too little code is covered.
+var ErrCoverage = errors.New("nothing was written, because too little code is covered")
+
+// enough returns ErrCoverage if too little is covered.
+func (c *conversion) enough() error {
+	if len(c.res.Coverage) == 0 {
+		return nil
+	}
+	if got := report.Sum(c.in, c.res.Coverage).Percent(); got < c.opt.MinCoverage {
+		return fmt.Errorf("%w: %s, and %s were expected", ErrCoverage, report.Percentage(got), report.Percentage(c.opt.MinCoverage))
+	}
+	return nil
 }
 
 // A conversion is the work of File.
@@ -142,7 +167,7 @@ func (c *conversion) close() {
 
 // elf converts the ELF file src to the file that open returns, and checks that. The
 // coverage is nil if .sframe was removed.
-func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)) (*report.Coverage, error) {
+func (c *conversion) elf(src io.ReaderAt, size int64, open func() (*os.File, error)) (*report.Coverage, error) {
 	f, err := elffile.New(src, size)
 	if err != nil {
 		return nil, err
@@ -181,6 +206,9 @@ func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)
 	cov.Format, cov.FDEs, cov.FREs, cov.Size = int(c.opt.Version), b.NumFDEs(), b.NumFREs(), uint64(len(section))
 	if table.Debug {
 		cov.DebugFile = debug.Path()
+	}
+	if c.opt.DryRun {
+		return cov, c.dryCheck(f, b, layout, table, in.Result, cov)
 	}
 	dst, err := open()
 	if err != nil {
@@ -292,10 +320,27 @@ func (c *conversion) planObject(f *elffile.File, b *emit.Builder, opt elfwrite.O
 	return layout, section, err
 }
 
-// remove takes .sframe out of f.
-func (c *conversion) remove(f *elffile.File, src *os.File, open func() (*os.File, error)) error {
-	layout, err := elfwrite.PlanRemoval(f)
+// dryCheck is check for a section that is not written.
+func (c *conversion) dryCheck(f *elffile.File, b *emit.Builder, layout *elfwrite.Layout, table *cfi.Table, want *translate.Result, cov *report.Coverage) error {
+	if c.opt.NoVerify {
+		return nil
+	}
+	section, err := b.Encode(layout.Addr) // 0 in an object, whose sections are all near that
 	if err != nil {
+		return err
+	}
+	s, err := sframe.Decode(section, layout.Addr)
+	if err == nil {
+		err = compare(f, s, table, want)
+	}
+	cov.Verified = err == nil
+	return err
+}
+
+// remove takes .sframe out of f.
+func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) error {
+	layout, err := elfwrite.PlanRemoval(f)
+	if err != nil || c.opt.DryRun {
 		return err
 	}
 	dst, err := open()
@@ -339,7 +384,15 @@ func check(tmp *os.File, table *cfi.Table, want *translate.Result) error {
 		// Section headers that contradict each other do that.
 		return fmt.Errorf("nothing was written, because there is no sound layout for this file: %w", err)
 	}
-	res, err := verify.Check(table, s, f)
+	return compare(f, s, table, want)
+}
+
+// compare is check for a decoded section.
+func compare(f *elffile.File, s *sframe.Section, table *cfi.Table, want *translate.Result) error {
+	if f.IsObject() {
+		s.Sort() // which is the linker's task
+	}
+	res, err := verify.Check(table, s, f, 1)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrWrong, err)
 	}
@@ -404,12 +457,14 @@ func readObject(f *elffile.File) (*elffile.File, *sframe.Section, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(b) > 3 {
+	var flags sframe.Flags
+	if len(b) > 3 && b[2] > byte(sframe.V1) {
+		flags = sframe.Flags(b[3])
 		b[3] |= byte(sframe.FDEFuncStartPCRel)
 	}
 	d, err := sframe.Decode(b, s.Base)
 	if err == nil {
-		d.Sort()
+		d.Flags = flags
 	}
 	return f, d, err
 }

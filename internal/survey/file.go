@@ -348,7 +348,7 @@ func (f *function) named() BadFunction {
 	if err != nil {
 		return bad
 	}
-	p := report.Locate(file, f.gap)
+	p := report.PlaceOf(file, f.gap)
 	bad.Function, bad.Symbol, bad.Section, bad.Begin = p.Function, p.Symbol, p.Section, p.Begin
 	return bad
 }
