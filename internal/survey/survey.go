@@ -140,8 +140,6 @@ type BadFunction struct {
 	Size     uint64 `json:"size"`               // of what the CFI describes
 	Lost     uint64 `json:"lost"`
 	Reason   string `json:"reason"` // of most of that
-
-	place function
 }
 
 // A FileError says why a file was refused.
