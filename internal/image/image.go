@@ -60,7 +60,7 @@ func objects(before, after *elffile.File) error {
 		a, b := s.Section64, t.Section64
 		b.Off = a.Off
 		switch {
-		case i == 0 && len(after.Sections) >= int(elf.SHN_LORESERVE): // holds their number then
+		case i == 0: // holds numbers that do not fit the ELF header
 		case i == before.Shstrndx:
 			if i != after.Shstrndx || t.Size < s.Size {
 				return fmt.Errorf("section names are in section %d with %d bytes, and were in %d with %d", after.Shstrndx, t.Size, i, s.Size)
@@ -74,7 +74,7 @@ func objects(before, after *elffile.File) error {
 			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
 				return fmt.Errorf("section %s: %w", s.Name, err)
 			}
-			if t.Addralign > 1 && s.Off%s.Addralign == 0 && t.Off%t.Addralign != 0 {
+			if a := validAlign(s); s.Off%a == 0 && t.Off%a != 0 {
 				return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
 			}
 		}
@@ -127,7 +127,7 @@ func sections(before, after *elffile.File) ([]move, error) {
 		if !filled && s.Type != t.Type || !grown && s.Size != t.Size || s.Flags != t.Flags || s.Addralign != t.Addralign || s.Entsize != t.Entsize {
 			return nil, fmt.Errorf("section %s has another header", s.Name)
 		}
-		if t.Addralign > 1 && t.Addr%t.Addralign != s.Addr%t.Addralign {
+		if a := validAlign(s); t.Addr%a != s.Addr%a {
 			return nil, fmt.Errorf("section %s is not aligned to %d", s.Name, t.Addralign)
 		}
 		if s.Addr != t.Addr {
@@ -158,6 +158,14 @@ func sections(before, after *elffile.File) ([]move, error) {
 	return moved, others(before, after, counterpart)
 }
 
+// validAlign returns the alignment of a section, or 1 if that is none.
+func validAlign(s *elffile.Section) uint64 {
+	if a := s.Addralign; a > 1 && a&(a-1) == 0 {
+		return a
+	}
+	return 1
+}
+
 func isSFrame(s *elffile.Section) bool { return s.Type == sframe.SHTGNUSFrame || s.Name == ".sframe" }
 
 // others compares the sections that are not loaded: debug information, symbols,
@@ -175,7 +183,7 @@ func others(before, after *elffile.File, counterpart []*elffile.Section) error {
 		if s.Type != t.Type || s.Size != t.Size || s.Flags != t.Flags || s.Addralign != t.Addralign || link(before, s) != link(after, t) {
 			return fmt.Errorf("section %s has another header", s.Name)
 		}
-		if t.Addralign > 1 && s.Off%s.Addralign == 0 && t.Off%min(t.Addralign, 4096) != 0 {
+		if a := min(validAlign(s), 4096); s.Off%a == 0 && t.Off%a != 0 {
 			return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
 		}
 		switch elf.SectionType(s.Type) {
