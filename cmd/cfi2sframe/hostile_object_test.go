@@ -416,6 +416,16 @@ func TestHostileObjects(t *testing.T) {
 		}, args: []string{"--force"}, status: 1, want: "sframe"},
 		{name: ".sframe not loaded", make: func(o *object) { o.add(".sframe", elf.SHT_PROGBITS, 0, make([]byte, 32)) }, args: []string{"--force"}, status: 1, want: "section 7 (.sframe) has the flags 0x0 and cannot be replaced"},
 		{name: ".sframe not loaded, removed", make: func(o *object) { o.add(".sframe", elf.SHT_PROGBITS, 0, make([]byte, 32)) }, args: []string{"--remove"}, status: 1, want: "section 7 (.sframe) has the flags 0x0 and cannot be replaced"},
+		{name: ".sframe there, and nothing that could be in it", make: func(o *object) {
+			s := &o.sections[objFrame]
+			s.data = bytes.ReplaceAll(s.data, sound, []byte{0x0c, 2, 8, 0x90, 1}) // CFA rcx+8
+			o.add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
+		}, status: 1, want: "the file has an .sframe section already; --force replaces it"},
+		{name: ".sframe there, and nothing that could be in it, replaced", make: func(o *object) {
+			s := &o.sections[objFrame]
+			s.data = bytes.ReplaceAll(s.data, sound, []byte{0x0c, 2, 8, 0x90, 1})
+			o.add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
+		}, args: []string{"--force"}, want: "0 covered"},
 		{name: "two .sframe, replaced", make: func(o *object) {
 			o.add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
 			o.add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))

@@ -127,7 +127,7 @@ func sections(before, after *elffile.File) ([]move, error) {
 		if !filled && s.Type != t.Type || !grown && s.Size != t.Size || s.Flags != t.Flags || s.Addralign != t.Addralign || s.Entsize != t.Entsize {
 			return nil, fmt.Errorf("section %s has another header", s.Name)
 		}
-		if a := validAlign(s); t.Addr%a != s.Addr%a {
+		if a := validAlign(s); s.Addr%a == 0 && t.Addr%a != 0 {
 			return nil, fmt.Errorf("section %s is not aligned to %d", s.Name, t.Addralign)
 		}
 		if s.Addr != t.Addr {
