@@ -143,9 +143,10 @@ func sections(before, after *elffile.File) ([]move, error) {
 		if t.Size > 0 && (!ok || off != t.Off) {
 			return nil, fmt.Errorf("section %s is not loaded where its header says", s.Name)
 		}
-		switch elf.SectionType(s.Type) {
-		case elf.SHT_DYNAMIC: // compared by entry
-		case elf.SHT_DYNSYM, elf.SHT_SYMTAB:
+		dyn := before.Prog(elf.PT_DYNAMIC)
+		switch typ := elf.SectionType(s.Type); {
+		case typ == elf.SHT_DYNAMIC || dyn != nil && dyn.Off == s.Off: // compared by entry
+		case typ == elf.SHT_DYNSYM || typ == elf.SHT_SYMTAB:
 			if err := symbols(before, after, s, t); err != nil {
 				return nil, err
 			}
@@ -343,7 +344,8 @@ func loads(before, after *elffile.File, moved []move) error {
 		}
 	}
 	for i := range before.Progs {
-		if p := &before.Progs[i]; p.Type == sframe.PTGNUSFrame { // there may be no sections
+		// There may be no sections.
+		if p := &before.Progs[i]; p.Type == sframe.PTGNUSFrame || elf.ProgType(p.Type) == elf.PT_DYNAMIC {
 			skip = append(skip, span{p.Off, p.Off + p.Filesz})
 		}
 	}
