@@ -128,7 +128,7 @@ func newObject(f *elffile.File, size uint64, opt Options) (*object, error) {
 			return nil, fmt.Errorf("section %d (%s) at file offset %#x overlaps the ELF header", i, s.Name, s.Off)
 		}
 		p.known = max(p.known, s.Off+s.Size)
-		if i != f.Shstrndx && i != p.old && i != p.oldRela || i == 0 {
+		if i != f.Shstrndx && i != p.old && i != p.oldRela {
 			p.cut = max(p.cut, s.Off+s.Size)
 		}
 	}

@@ -358,6 +358,10 @@ func TestHostileObjects(t *testing.T) {
 			p.put16(ehPhentsize, elffile.ProgSize)
 		}, status: 1, want: "relocatable object with 1 program headers"},
 		{name: "e_phoff without headers", make: func(o *object) { o.header.Phoff = math.MaxUint64 }, want: "64 covered"},
+		{name: "a first section that is one", make: func(o *object) {
+			o.sections[0].Section64 = elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR)}
+			o.at(0, 64, 1<<40)
+		}, want: "64 covered"},
 		{name: "a section over the ELF header", make: func(o *object) { o.at(o.add(".comment", elf.SHT_PROGBITS, 0, nil), 0, 100) }, status: 1, want: "section 7 (.comment) at file offset 0x0 overlaps the ELF header"},
 		{name: "sh_addr in an object", make: func(o *object) { o.sections[objText].Addr = 1 << 40 }, want: "64 covered"},
 		{name: "sh_addralign 2^63", make: func(o *object) { o.sections[objText].Addralign = 1 << 63 }, want: "64 covered"},

@@ -300,9 +300,10 @@ func compareOutput(data []byte, out string, args []string) error {
 		return image.Compare(before, after)
 	}
 	names := make(map[string]bool)
+	headers := before.Phoff + uint64(len(before.Progs))*elffile.ProgSize
 	for i := range before.Sections {
 		s := &before.Sections[i]
-		if i > 0 && names[s.Name] || s.HasBytes() && s.Size > 0 && s.Off < elffile.HeaderSize {
+		if i > 0 && names[s.Name] || s.HasBytes() && s.Size > 0 && s.Off < headers {
 			return nil // nobody knows which is which, or has the headers in it
 		}
 		names[s.Name] = true

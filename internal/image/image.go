@@ -143,9 +143,8 @@ func sections(before, after *elffile.File) ([]move, error) {
 		if t.Size > 0 && (!ok || off != t.Off) {
 			return nil, fmt.Errorf("section %s is not loaded where its header says", s.Name)
 		}
-		dyn := before.Prog(elf.PT_DYNAMIC)
 		switch typ := elf.SectionType(s.Type); {
-		case typ == elf.SHT_DYNAMIC || dyn != nil && dyn.Off == s.Off: // compared by entry
+		case typ == elf.SHT_DYNAMIC || isDynamic(before, s): // compared by entry
 		case typ == elf.SHT_DYNSYM || typ == elf.SHT_SYMTAB:
 			if err := symbols(before, after, s, t); err != nil {
 				return nil, err
@@ -165,6 +164,12 @@ func validAlign(s *elffile.Section) uint64 {
 		return a
 	}
 	return 1
+}
+
+// isDynamic reports whether the section is the dynamic table, whatever its type.
+func isDynamic(f *elffile.File, s *elffile.Section) bool {
+	h := f.Prog(elf.PT_DYNAMIC)
+	return h != nil && h.Off == s.Off
 }
 
 func isSFrame(s *elffile.Section) bool { return s.Type == sframe.SHTGNUSFrame || s.Name == ".sframe" }
@@ -198,6 +203,9 @@ func others(before, after *elffile.File, counterpart []*elffile.Section) error {
 				return fmt.Errorf("section %s is about another section", s.Name)
 			}
 		case elf.SHT_SYMTAB_SHNDX, elf.SHT_NOBITS:
+			continue
+		}
+		if isDynamic(before, s) || !s.HasBytes() {
 			continue
 		}
 		if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
