@@ -166,13 +166,8 @@ func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []spa
 // address counted from there: the object itself has no addresses. For other files the
 // section is "".
 func sectionRelative(f *elffile.File, addr uint64) (string, uint64) {
-	if !f.IsObject() {
-		return "", addr
-	}
-	for i := range f.Sections {
-		if s := &f.Sections[i]; s.Base > 0 && addr >= s.Base && addr-s.Base < s.Size {
-			return s.Name, addr - s.Base
-		}
+	if i := f.SectionAt(addr); i > 0 {
+		return f.Sections[i].Name, addr - f.Sections[i].Base
 	}
 	return "", addr
 }

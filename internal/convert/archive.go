@@ -89,15 +89,6 @@ func (c *conversion) member(a *archive.Archive, i int, w *archive.Writer) error 
 	if _, err := contents.ReadAt(magic, 0); err != nil || !bytes.Equal(magic, []byte(elf.ELFMAG)) {
 		return &kept{errNotELF}
 	}
-	src, err := os.CreateTemp("", "cfi2sframe-member-*")
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	defer os.Remove(src.Name())
-	if _, err := io.Copy(src, contents); err != nil {
-		return err
-	}
 	var dst *os.File
 	defer func() {
 		if dst != nil {
@@ -105,7 +96,8 @@ func (c *conversion) member(a *archive.Archive, i int, w *archive.Writer) error 
 			os.Remove(dst.Name())
 		}
 	}()
-	cov, err := c.elf(src, m.Size, func() (*os.File, error) {
+	cov, err := c.elf(contents, m.Size, func() (*os.File, error) {
+		var err error
 		dst, err = os.CreateTemp("", "cfi2sframe-member-*")
 		return dst, err
 	})

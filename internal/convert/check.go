@@ -102,7 +102,7 @@ func Dump(w io.Writer, path string) error {
 		}
 		if f.IsObject() { // addresses count from sections
 			for i := range s.FDEs {
-				s.FDEs[i].Start -= baseOf(f, s.FDEs[i].Start)
+				s.FDEs[i].Start -= f.Sections[f.SectionAt(s.FDEs[i].Start)].Base
 			}
 		}
 	}
@@ -134,16 +134,6 @@ func bare(path string) (*sframe.Section, error) {
 
 // maxBare is how large a bare section may be, in bytes.
 const maxBare = 1 << 30
-
-// baseOf returns the base of the section that an address of an object is in.
-func baseOf(f *elffile.File, addr uint64) uint64 {
-	for i := range f.Sections {
-		if s := &f.Sections[i]; s.Base > 0 && addr >= s.Base && addr-s.Base < s.Size {
-			return s.Base
-		}
-	}
-	return 0
-}
 
 // open opens an ELF file.
 func open(path string) (*os.File, *elffile.File, error) {

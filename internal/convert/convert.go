@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"syscall"
@@ -166,7 +167,7 @@ func (c *conversion) close() {
 
 // elf converts the ELF file src to the file that open returns, and checks that. The
 // coverage is nil if .sframe was removed.
-func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)) (*report.Coverage, error) {
+func (c *conversion) elf(src io.ReaderAt, size int64, open func() (*os.File, error)) (*report.Coverage, error) {
 	f, err := elffile.New(src, size)
 	if err != nil {
 		return nil, err
@@ -337,7 +338,7 @@ func (c *conversion) dryCheck(f *elffile.File, b *emit.Builder, layout *elfwrite
 }
 
 // remove takes .sframe out of f.
-func (c *conversion) remove(f *elffile.File, src *os.File, open func() (*os.File, error)) error {
+func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) error {
 	layout, err := elfwrite.PlanRemoval(f)
 	if err != nil || c.opt.DryRun {
 		return err

@@ -101,7 +101,7 @@ func sections(before, after *elffile.File) ([]move, error) {
 	counterpart := pairs(before, after)
 	for i := range before.Sections {
 		s := &before.Sections[i]
-		if !s.Alloc() || s.Type == sframe.SHTGNUSFrame {
+		if !s.Alloc() || isSFrame(s) {
 			continue
 		}
 		t := counterpart[i]
@@ -158,12 +158,14 @@ func sections(before, after *elffile.File) ([]move, error) {
 	return moved, others(before, after, counterpart)
 }
 
+func isSFrame(s *elffile.Section) bool { return s.Type == sframe.SHTGNUSFrame || s.Name == ".sframe" }
+
 // others compares the sections that are not loaded: debug information, symbols,
 // relocations that were kept.
 func others(before, after *elffile.File, counterpart []*elffile.Section) error {
 	for i := range before.Sections {
 		s := &before.Sections[i]
-		if s.Alloc() || i == 0 || i == before.Shstrndx || s.Type == sframe.SHTGNUSFrame {
+		if s.Alloc() || i == 0 || i == before.Shstrndx || isSFrame(s) {
 			continue
 		}
 		t := counterpart[i]
@@ -259,6 +261,9 @@ func symbols(before, after *elffile.File, s, t *elffile.Section) error {
 		}
 		p, q := int(o.Uint16(a[6:])), int(o.Uint16(b[6:]))
 		var shift uint64
+		if p > 0 && p < len(before.Sections) && isSFrame(&before.Sections[p]) {
+			continue
+		}
 		if p > 0 && p < len(before.Sections) {
 			if q >= len(after.Sections) || before.Sections[p].Name != after.Sections[q].Name {
 				return fmt.Errorf("symbol %d of %s is in another section", i/elffile.SymSize, s.Name)
@@ -327,6 +332,11 @@ func loads(before, after *elffile.File, moved []move) error {
 		switch elf.SectionType(s.Type) {
 		case elf.SHT_DYNAMIC, elf.SHT_DYNSYM, elf.SHT_SYMTAB, sframe.SHTGNUSFrame:
 			skip = append(skip, span{s.Off, s.Off + s.Size})
+		}
+	}
+	for i := range before.Progs {
+		if p := &before.Progs[i]; p.Type == sframe.PTGNUSFrame { // there may be no sections
+			skip = append(skip, span{p.Off, p.Off + p.Filesz})
 		}
 	}
 	slices.SortFunc(skip, func(a, b span) int {

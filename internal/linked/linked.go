@@ -165,10 +165,6 @@ type Result struct {
 	Wrong, Missing map[string]uint64
 }
 
-// maxMismatches is how many are looked at: there are none but those that a linker is
-// known for.
-const maxMismatches = 100
-
 // Check judges the .sframe of a linked file.
 func Check(path string) (*Result, error) {
 	f, merged, err := Load(path)
@@ -179,7 +175,7 @@ func Check(path string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := verify.Check(table, merged, f, maxMismatches)
+	v, err := verify.Check(table, merged, f, 100)
 	if err != nil {
 		return nil, err
 	}
