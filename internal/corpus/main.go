@@ -167,10 +167,11 @@ func (t *totals) bad(path string, err error) {
 	fmt.Printf("WRONG %s: %v\n", path, err)
 }
 
-// same checks that the conversion changed nothing that the program sees.
+// same checks that the conversion changed nothing that the program sees. There is
+// nothing to check in objects, which are not loaded.
 func same(before, after string) error {
 	x, err := open(before)
-	if err != nil {
+	if err != nil || x.IsObject() {
 		return err
 	}
 	y, err := open(after)
