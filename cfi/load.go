@@ -117,6 +117,7 @@ type Table struct {
 	Machine   elf.Machine
 	Order     binary.ByteOrder
 	Sources   []SourceInfo
+	Debug     bool // .debug_frame is that of the debug file
 	Dropped   Dropped
 	Errors    []*Error // malformed records, maxErrors at most
 	NumErrors int      // all of them
@@ -155,6 +156,7 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 		s, err := debugFrames(f)
 		if err == nil && len(s) == 0 && debug != nil {
 			s, err = debugFrames(debug)
+			t.Debug = len(s) > 0
 		}
 		if err != nil {
 			return nil, err

@@ -10,13 +10,20 @@ import (
 	"cfi2sframe/internal/image"
 )
 
+// interpreter returns a library without libraries of its own, with an entry point and a
+// .bss.
+func interpreter(t *testing.T) []byte {
+	t.Helper()
+	b := read(t, "pltlib.so")
+	binary.LittleEndian.PutUint64(b[24:], 0x340)
+	setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Memsz += 0x1234 })
+	return b
+}
+
 // TestInterpreter expects of a converted interpreter what load_elf_interp of old kernels
 // takes for granted: nothing to clear behind the last segment, and no .bss before it.
 func TestInterpreter(t *testing.T) {
-	// A library without libraries of its own, with an entry point and a .bss.
-	made := read(t, "pltlib.so")
-	binary.LittleEndian.PutUint64(made[24:], 0x340)
-	setProg(t, made, lastLoad(t, made), func(p *elf.Prog64) { p.Memsz += 0x1234 })
+	made := interpreter(t)
 	files := map[string][]byte{"made": made}
 	for _, path := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"} {
 		if b, err := os.ReadFile(path); err == nil {

@@ -143,7 +143,7 @@ func (p *planner) fitsOld() bool {
 	}
 	return slices.ContainsFunc(p.f.Progs, func(h elf.Prog64) bool {
 		return elf.ProgType(h.Type) == elf.PT_LOAD && fileSpan(&h).contains(o.span) &&
-			elf.ProgFlag(h.Flags)&(elf.PF_R|elf.PF_W|elf.PF_X) == elf.PF_R && o.addr-h.Vaddr == o.begin-h.Off
+			elf.ProgFlag(h.Flags)&(elf.PF_R|elf.PF_W) == elf.PF_R && o.addr-h.Vaddr == o.begin-h.Off
 	})
 }
 

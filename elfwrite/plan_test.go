@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,6 +52,21 @@ func add(t *testing.T, old, section []byte, opt Options) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b := write(t, l, old, section)
+	f := parse(t, b)
+	h := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
+	if h == nil || h.Vaddr != l.Addr {
+		t.Fatalf("PT_GNU_SFRAME is %+v, the layout says address %#x", h, l.Addr)
+	}
+	if got, err := f.ReadAt(".sframe", h.Off, h.Filesz); err != nil || !bytes.Equal(got, section) {
+		t.Fatalf("contents of .sframe differ, error %v", err)
+	}
+	return b
+}
+
+// write writes the new file and returns it.
+func write(t *testing.T, l *Layout, old, section []byte) []byte {
+	t.Helper()
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	if err := os.WriteFile(in, old, 0o666); err != nil {
@@ -72,14 +88,6 @@ func add(t *testing.T, old, section []byte, opt Options) []byte {
 	b, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
-	}
-	f := parse(t, b)
-	s := f.Section(".sframe")
-	if s == nil || s.Addr != l.Addr {
-		t.Fatalf("section .sframe is %+v, the layout says address %#x", s, l.Addr)
-	}
-	if got, err := f.ReadSection(s); err != nil || !bytes.Equal(got, section) {
-		t.Fatalf("contents of .sframe differ, error %v", err)
 	}
 	return b
 }
@@ -128,7 +136,7 @@ func TestRepack(t *testing.T) {
 			}
 			buildID(t, path, after)
 			if inOrder(before) {
-				order(t, path, after)
+				order(t, path, before, after)
 			}
 		}
 	}
@@ -155,10 +163,16 @@ func buildID(t *testing.T, path string, f *elffile.File) {
 }
 
 // inOrder reports whether the allocated sections' headers are in the order of the file.
+// What dynamic entries locate may be anywhere.
 func inOrder(f *elffile.File) bool {
 	var last uint64
 	for i := range f.Sections {
-		if s := &f.Sections[i]; s.Alloc() && s.HasBytes() {
+		s := &f.Sections[i]
+		switch elf.SectionType(s.Type) {
+		case elf.SHT_GNU_HASH, elf.SHT_HASH, elf.SHT_DYNSYM, elf.SHT_STRTAB, elf.SHT_GNU_VERSYM, elf.SHT_GNU_VERNEED, elf.SHT_GNU_VERDEF, elf.SHT_RELA:
+			continue
+		}
+		if s.Alloc() && s.HasBytes() {
 			if s.Off < last {
 				return false
 			}
@@ -169,17 +183,20 @@ func inOrder(f *elffile.File) bool {
 }
 
 // order expects the allocated sections' headers in the order of the file, .sframe
-// first of those in the new segment.
-func order(t *testing.T, path string, f *elffile.File) {
+// first of those in the new segment, and sections before or behind those that they
+// refer to as in the file before.
+func order(t *testing.T, path string, before, f *elffile.File) {
 	t.Helper()
-	var last uint64
+	ahead := func(f *elffile.File, s *elffile.Section) bool {
+		return s.Link > 0 && &f.Sections[s.Link] != s && s.Link > uint32(slices.IndexFunc(f.Sections, func(t elffile.Section) bool { return t.Name == s.Name }))
+	}
+	if !inOrder(f) {
+		t.Errorf("%s: section headers are out of order", path)
+	}
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if s.Alloc() && s.HasBytes() {
-			if s.Off < last {
-				t.Errorf("%s: header of %s is out of order", path, s.Name)
-			}
-			last = s.Off
+		if old := before.Section(s.Name); s.Alloc() && old != nil && ahead(f, s) != ahead(before, old) {
+			t.Errorf("%s: %s is on another side of the section that it refers to", path, s.Name)
 		}
 	}
 	load := f.Progs[0]
@@ -339,5 +356,241 @@ func TestLeftOver(t *testing.T) {
 	after := parse(t, add(t, b, content(100), Options{}))
 	if err := image.Compare(parse(t, b), after); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFront has a static executable, whose head cannot move: everything moves up by a page,
+// and the notes go into it, so that the build-id is in the first page.
+func TestFront(t *testing.T) {
+	old := read(t, "static")
+	before := parse(t, old)
+	after := parse(t, add(t, old, content(100), Options{}))
+	if err := image.Compare(before, after); err != nil {
+		t.Error(err)
+	}
+	load, first := after.Progs[0], before.Progs[0]
+	if load.Off != 0 || load.Vaddr != first.Vaddr-4096 || load.Filesz != first.Filesz+4096 || after.Phoff != elffile.HeaderSize {
+		t.Errorf("first PT_LOAD %+v, program headers at %#x", load, after.Phoff)
+	}
+	// What may be found through __ehdr_start is still there.
+	off, ok := after.FileOffset(first.Vaddr, elffile.HeaderSize)
+	if b, err := after.ReadAt("old header", off, elffile.HeaderSize); !ok || err != nil || !bytes.Equal(b, old[:elffile.HeaderSize]) {
+		t.Errorf("at %#x is not the old ELF header; error %v", first.Vaddr, err)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(b []byte)
+		want   string
+	}{
+		{"any address", func(b []byte) { binary.LittleEndian.PutUint16(b[16:], uint16(elf.ET_DYN)) }, ".rela.plt at file offset 0x1b8 cannot be moved"},
+		{"low address", func(b []byte) { setProg(t, b, 0, func(p *elf.Prog64) { p.Vaddr = 0x10000 }) }, "no room for a page in front of address 0x10000"},
+	} {
+		b := bytes.Clone(old)
+		tt.change(b)
+		if _, err := Plan(parse(t, b), 100, Options{}); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
+		}
+	}
+	// Alignments of 2 MiB would not hold any more.
+	b := bytes.Clone(old)
+	setProg(t, b, 0, func(p *elf.Prog64) { p.Align = 2 << 20 })
+	if err := image.Compare(parse(t, b), parse(t, add(t, b, content(100), Options{}))); err != nil {
+		t.Error(err)
+	}
+}
+
+// remove writes the file without its .sframe.
+func remove(t *testing.T, old []byte) []byte {
+	t.Helper()
+	l, err := PlanRemoval(parse(t, old))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write(t, l, old, nil)
+}
+
+// allFixtures calls fn with every linked fixture of all ABIs, and an interpreter.
+func allFixtures(t *testing.T, fn func(name string, b []byte)) {
+	t.Helper()
+	files, err := filepath.Glob("../testdata/bin/*/*")
+	if err != nil || len(files) < 40 {
+		t.Fatalf("%d fixtures: %v", len(files), err)
+	}
+	for _, path := range files {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fn(path, b)
+	}
+	fn("interpreter", interpreter(t))
+}
+
+// TestAgain replaces an .sframe of another size, and removes one. Whatever was there
+// before, the same file comes out.
+func TestAgain(t *testing.T) {
+	allFixtures(t, func(name string, old []byte) {
+		want := add(t, old, content(1000), Options{})
+		for _, size := range []int{64, 1000, 50000} {
+			first := add(t, old, content(size), Options{})
+			if got := add(t, first, content(1000), Options{Force: true}); !bytes.Equal(got, want) {
+				t.Errorf("%s: another file with an .sframe of %d bytes before", name, size)
+			}
+			without := remove(t, first)
+			f := parse(t, without)
+			if err := image.Contents(parse(t, old), f); err != nil {
+				t.Errorf("%s without .sframe: %v", name, err)
+			}
+			if f.Section(".sframe") != nil || f.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil || bytes.Contains(without, []byte(".sframe")) {
+				t.Errorf("%s: .sframe is still there", name)
+			}
+			// Segments that .sframe had to itself are gone.
+			if n := len(parse(t, first).Progs) - len(f.Progs); n < 1 || n > 2 {
+				t.Errorf("%s: %d program headers were removed", name, n)
+			}
+			if got := add(t, without, content(1000), Options{}); !bytes.Equal(got, want) {
+				t.Errorf("%s: another file after an .sframe of %d bytes was removed", name, size)
+			}
+		}
+		if _, err := PlanRemoval(parse(t, old)); !errors.Is(err, ErrNone) {
+			t.Errorf("%s: error %v, want %v", name, err, ErrNone)
+		}
+	})
+}
+
+// TestLinkersSection replaces an .sframe as GNU ld puts it, in the middle of a segment: in
+// its place if that is large enough, else elsewhere.
+func TestLinkersSection(t *testing.T) {
+	old := read(t, "prologue")
+	f := parse(t, old)
+	// .eh_frame becomes one.
+	var index int
+	for i := range f.Sections {
+		if f.Sections[i].Name == ".eh_frame" {
+			index = i
+		}
+	}
+	s := f.Sections[index]
+	binary.LittleEndian.PutUint32(old[f.Shoff+uint64(index)*elffile.SectionSize+4:], sframe.SHTGNUSFrame)
+	setProg(t, old, progIndex(t, f, elf.PT_GNU_EH_FRAME), func(p *elf.Prog64) {
+		*p = elf.Prog64{Type: sframe.PTGNUSFrame, Off: s.Off, Vaddr: s.Addr, Filesz: s.Size, Memsz: s.Size}
+	})
+	for _, size := range []int{int(s.Size), 40, 4000} {
+		b := add(t, old, content(size), Options{Force: true})
+		after := parse(t, b)
+		n := 0
+		for i := range after.Sections {
+			if after.Sections[i].Type == sframe.SHTGNUSFrame {
+				n++
+				s2 := &after.Sections[i]
+				if (s2.Off == s.Off) != (size <= int(s.Size)) {
+					t.Errorf("%d bytes: .sframe at %#x, the old one with %d bytes at %#x", size, s2.Off, s.Size, s.Off)
+				}
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d bytes: %d sections", size, n)
+		}
+		if got := b[s.Off:][:s.Size]; size == 4000 && len(bytes.Trim(got, "\x00")) > 0 {
+			t.Error("the old section's bytes are still there")
+		}
+	}
+	without := parse(t, remove(t, old))
+	if without.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil || len(without.Progs) != len(f.Progs)-1 || len(without.Sections) != len(f.Sections)-1 {
+		t.Errorf("%d program headers and %d sections are left of %d and %d", len(without.Progs), len(without.Sections), len(f.Progs), len(f.Sections))
+	}
+}
+
+// TestBare has no section headers: program headers and dynamic entries are all there is.
+func TestBare(t *testing.T) {
+	converted := 0
+	allFixtures(t, func(name string, b []byte) {
+		f := parse(t, b)
+		if f.Order != binary.LittleEndian {
+			return
+		}
+		order := f.Order
+		order.PutUint64(b[40:], 0) // e_shoff
+		order.PutUint32(b[60:], 0) // e_shnum, e_shstrndx
+		l, err := Plan(parse(t, b), 100, Options{})
+		if err != nil {
+			if !strings.Contains(err.Error(), "without section headers it is not known what may move") && !strings.Contains(err.Error(), "the segment ends") {
+				t.Errorf("%s: %v", name, err)
+			}
+			return
+		}
+		converted++
+		out := write(t, l, b, content(100))
+		if err := image.Compare(parse(t, b), parse(t, out)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if again := add(t, out, content(100), Options{Force: true}); !bytes.Equal(again, out) {
+			t.Errorf("%s: another file the second time", name)
+		}
+		if err := image.Contents(parse(t, b), parse(t, remove(t, out))); err != nil {
+			t.Errorf("%s without .sframe: %v", name, err)
+		}
+	})
+	if converted == 0 {
+		t.Error("none was converted")
+	}
+}
+
+// TestManySections has more sections than a symbol's field can number, and symbols in the
+// last of them.
+func TestManySections(t *testing.T) {
+	old := read(t, "prologue")
+	f := parse(t, old)
+	const many = 70000
+	var symtab int
+	for i := range f.Sections {
+		if elf.SectionType(f.Sections[i].Type) == elf.SHT_SYMTAB {
+			symtab = i
+		}
+	}
+	sym := &f.Sections[symtab]
+	num := sym.Size / elffile.SymSize
+	sections := make([]elf.Section64, 0, many)
+	for i := range f.Sections {
+		sections = append(sections, f.Sections[i].Section64)
+	}
+	for len(sections) < many-1 {
+		sections = append(sections, elf.Section64{Type: uint32(elf.SHT_PROGBITS), Off: sym.Off, Size: 1})
+	}
+	b := bytes.Clone(old)
+	indexes := uint64(len(b))
+	sections = append(sections, elf.Section64{Type: uint32(elf.SHT_SYMTAB_SHNDX), Link: uint32(symtab), Off: indexes, Size: 4 * num, Entsize: 4, Addralign: 4})
+	b = append(b, make([]byte, 4*num)...)
+	b = append(b, make([]byte, -len(b)&7)...)
+	// The last symbol is in the last section but one, and the name table's index does not
+	// fit the ELF header either.
+	binary.LittleEndian.PutUint32(b[indexes+4*(num-1):], many-2)
+	binary.LittleEndian.PutUint16(b[sym.Off+(num-1)*elffile.SymSize+6:], uint16(elf.SHN_XINDEX))
+	sections[many-2] = sections[f.Shstrndx]
+	sections[0].Size, sections[0].Link = many, many-2
+	binary.LittleEndian.PutUint64(b[40:], uint64(len(b)))
+	binary.LittleEndian.PutUint16(b[60:], 0)
+	binary.LittleEndian.PutUint16(b[62:], uint16(elf.SHN_XINDEX))
+	var table bytes.Buffer
+	if err := binary.Write(&table, binary.LittleEndian, sections); err != nil {
+		t.Fatal(err)
+	}
+	b = append(b, table.Bytes()...)
+	out := add(t, b, content(100), Options{})
+	after := parse(t, out)
+	if len(after.Sections) != many+1 || after.Section(".sframe") != &after.Sections[many] || after.Shstrndx != many-2 {
+		t.Errorf("%d sections, names in %d", len(after.Sections), after.Shstrndx)
+	}
+	if err := image.Compare(parse(t, b), after); err != nil {
+		t.Error(err)
+	}
+	last := 0
+	if err := after.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s.Section }); err != nil || last != many-2 {
+		t.Errorf("the last symbol is in section %d, want %d (error %v)", last, many-2, err)
+	}
+	// Sections behind one that is removed move down, and symbols with them.
+	without := parse(t, remove(t, out))
+	if err := without.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s.Section }); err != nil || last != many-2 || len(without.Sections) != many {
+		t.Errorf("the last symbol is in section %d of %d, want %d (error %v)", last, len(without.Sections), many-2, err)
 	}
 }

@@ -177,8 +177,10 @@ func (p *planner) withoutName(names, entry []byte) []byte {
 }
 
 // order returns the old indexes of the sections in their new order, with -1 for
-// .sframe. The headers of allocated sections stay in the order of the file: some
-// tools take that for granted.
+// .sframe. Headers of notes and .interp are in the order of the file, which patchelf
+// takes for granted. What dynamic entries locate keeps its place before the sections
+// that refer to it: where .dynsym comes late, strip and objcopy order the sections
+// anew and leave its section indexes as they were.
 func (p *planner) order() []int {
 	if len(p.f.Sections)+1 > int(elf.SHN_LORESERVE) {
 		return p.plainOrder()
@@ -196,7 +198,7 @@ func (p *planner) order() []int {
 		s := &p.f.Sections[i]
 		switch u := p.unitAt(sectionSpan(s)); {
 		case p.isOld(i):
-		case u == nil || !s.HasBytes():
+		case u == nil || !s.HasBytes() || u.dynamic:
 			rest = append(rest, i)
 		case u.stays:
 			head = append(head, i)

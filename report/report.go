@@ -28,14 +28,14 @@ type Coverage struct {
 	Format    int       `json:"format"`
 	Sources   []Source  `json:"sources"`
 	DebugFile string    `json:"debug_file,omitempty"` // looked into for .debug_frame
-	Functions int       `json:"functions"` // that CFI describes
-	FDEs      int       `json:"fdes"`      // written
-	FREs      uint64    `json:"fres"`      // written
-	Described uint64    `json:"described"` // code that CFI describes
-	Covered   uint64    `json:"covered"`   // code that SFrame describes
-	Topmost   uint64    `json:"topmost"`   // of that, by registers that are known in the topmost frame only
-	Outermost uint64    `json:"outermost"` // code without a caller, where that is left out
-	PLT       uint64    `json:"plt"`       // PLT stubs without CFI, synthesised from their instructions
+	Functions int       `json:"functions"`            // that CFI describes
+	FDEs      int       `json:"fdes"`                 // written
+	FREs      uint64    `json:"fres"`                 // written
+	Described uint64    `json:"described"`            // code that CFI describes
+	Covered   uint64    `json:"covered"`              // code that SFrame describes
+	Topmost   uint64    `json:"topmost"`              // of that, by registers that are known in the topmost frame only
+	Outermost uint64    `json:"outermost"`            // code without a caller, where that is left out
+	PLT       uint64    `json:"plt"`                  // PLT stubs without CFI, synthesised from their instructions
 	Reasons   []Reason  `json:"gaps_by_reason"`
 	Gaps      []Gap     `json:"gaps"`
 	Omitted   int       `json:"gaps_omitted"` // gaps that are not listed, because they are too many
@@ -245,6 +245,9 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 	p.f("%s: %s, SFrame V%d", c.File, c.ABI, c.Format)
 	for i, s := range c.Sources {
 		p.f("%s%s", []string{" from ", ", "}[min(i, 1)], s.Name)
+	}
+	if c.DebugFile != "" {
+		p.f(" of %s", c.DebugFile)
 	}
 	p.f("\n  %s bytes of code described by CFI, %s covered (%s), in %s and %s\n",
 		digits(c.Described), digits(c.Covered), percent(c.Covered, c.Described), plural(c.Functions, "function"), plural(int(c.FREs), "row"))

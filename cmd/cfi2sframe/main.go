@@ -1,5 +1,5 @@
-// Command cfi2sframe adds an SFrame section to linked ELF files, made from their
-// DWARF call frame information.
+// Command cfi2sframe adds an SFrame section to ELF files, made from their DWARF call
+// frame information.
 package main
 
 import (
@@ -35,9 +35,10 @@ const (
 const usageHead = `Usage: cfi2sframe [flags] IN -o OUT
        cfi2sframe [flags] --in-place FILE...
 
-Adds an .sframe section to linked ELF programs and shared libraries, made from
-the DWARF call frame information they contain (.eh_frame, .debug_frame). Every
-result is checked against that information before it is put in its place.
+Adds an .sframe section to ELF programs, shared libraries, relocatable objects and
+archives of them, made from the DWARF call frame information they contain
+(.eh_frame, .debug_frame). Every result is checked against that information before
+it is put in its place.
 
 Flags:
 `
@@ -48,6 +49,9 @@ Exit status: 0 done; 1 error, nothing written; 2 wrong usage.
 Examples:
   cfi2sframe prog -o prog.sframe            convert a program
   cfi2sframe --in-place lib/*.so            convert libraries where they are
+  cfi2sframe --format 3 foo.o -o foo.o      convert an object, for GNU ld to merge
+  cfi2sframe --debug-file auto prog -o out  use what is below /usr/lib/debug
+  cfi2sframe --remove prog -o out           take .sframe out again
   cfi2sframe -v prog -o out                 list every range that was left out
   cfi2sframe --report json prog -o out      the same for programs, on stdout
   cfi2sframe --pcrel --outermost prog -o out
@@ -257,6 +261,9 @@ func (w *work) print(in string, res *convert.Result) error {
 	}
 	if w.report != "text" {
 		return nil
+	}
+	if w.Remove {
+		fmt.Fprintf(w.stderr, "%s: .sframe is removed\n", in)
 	}
 	for _, k := range res.Kept {
 		fmt.Fprintf(w.stderr, "%s(%s): kept as it is: %s\n", in, printable(k.Member), printable(k.Why.Error()))

@@ -166,7 +166,9 @@ func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)
 	}
 	cov := report.New(f, table, b.ABI(), res)
 	cov.Format, cov.FDEs, cov.FREs, cov.Size = int(c.opt.Version), b.NumFDEs(), b.NumFREs(), uint64(len(section))
-	cov.DebugFile = debug.Path()
+	if table.Debug {
+		cov.DebugFile = debug.Path()
+	}
 	dst, err := open()
 	if err != nil {
 		return nil, err

@@ -18,14 +18,15 @@ import (
 //   - every byte that before loads behind its first page-aligned head is loaded by
 //     after at the same address;
 //   - the dynamic entries are the same, but for those that locate moved sections;
+//   - so are the sections that are not loaded, and the sections that they refer to;
 //   - the program headers are where loaders look for them, if they were before;
 //   - .sframe is inside a read-only PT_LOAD and exactly under PT_GNU_SFRAME, and
-//     no segments overlap.
+//     no segments overlap. Where a linker has put it beside code it may stay.
 func Compare(before, after *elffile.File) error {
 	if err := Contents(before, after); err != nil {
 		return err
 	}
-	return segment(after)
+	return segment(after, before.Prog(elf.ProgType(sframe.PTGNUSFrame)))
 }
 
 // Contents is Compare without what is about .sframe itself, for a file that lost it.
@@ -59,16 +60,13 @@ type move struct{ begin, end, to uint64 }
 
 func sections(before, after *elffile.File) ([]move, error) {
 	var moved []move
-	next := make(map[string]int)
+	counterpart := pairs(before, after)
 	for i := range before.Sections {
 		s := &before.Sections[i]
 		if !s.Alloc() || s.Type == sframe.SHTGNUSFrame {
 			continue
 		}
-		// Sections of one name keep their order.
-		n := next[s.Name]
-		next[s.Name]++
-		t := nth(after, s.Name, n)
+		t := counterpart[i]
 		if t == nil {
 			return nil, fmt.Errorf("section %s is gone", s.Name)
 		}
@@ -119,33 +117,62 @@ func sections(before, after *elffile.File) ([]move, error) {
 			}
 		}
 	}
-	// Tables that are not allocated have to name the same sections, too.
-	for i := range before.Sections {
-		s := &before.Sections[i]
-		if elf.SectionType(s.Type) != elf.SHT_SYMTAB || s.Alloc() {
-			continue
-		}
-		t := nth(after, s.Name, 0)
-		if t == nil || t.Size != s.Size || link(before, s) != link(after, t) {
-			return nil, fmt.Errorf("symbol table %s is not the same", s.Name)
-		}
-		if err := symbols(before, after, s, t); err != nil {
-			return nil, err
-		}
-	}
-	return moved, nil
+	return moved, others(before, after, counterpart)
 }
 
-func nth(f *elffile.File, name string, n int) *elffile.Section {
-	for i := range f.Sections {
-		if f.Sections[i].Name == name {
-			if n == 0 {
-				return &f.Sections[i]
+// others compares the sections that are not loaded: debug information, symbols,
+// relocations that were kept.
+func others(before, after *elffile.File, counterpart []*elffile.Section) error {
+	for i := range before.Sections {
+		s := &before.Sections[i]
+		if s.Alloc() || i == 0 || i == before.Shstrndx || s.Type == sframe.SHTGNUSFrame {
+			continue
+		}
+		t := counterpart[i]
+		if t == nil {
+			return fmt.Errorf("section %s is gone", s.Name)
+		}
+		if s.Type != t.Type || s.Size != t.Size || s.Flags != t.Flags || s.Addralign != t.Addralign || link(before, s) != link(after, t) {
+			return fmt.Errorf("section %s has another header", s.Name)
+		}
+		if t.Addralign > 1 && s.Off%s.Addralign == 0 && t.Off%min(t.Addralign, 4096) != 0 {
+			return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
+		}
+		switch elf.SectionType(s.Type) {
+		case elf.SHT_SYMTAB:
+			if err := symbols(before, after, s, t); err != nil {
+				return err
 			}
-			n--
+			continue
+		case elf.SHT_RELA:
+			if x, y := int(s.Info), int(t.Info); x < len(before.Sections) && (y >= len(after.Sections) || before.Sections[x].Name != after.Sections[y].Name) {
+				return fmt.Errorf("section %s is about another section", s.Name)
+			}
+		case elf.SHT_SYMTAB_SHNDX, elf.SHT_NOBITS:
+			continue
+		}
+		if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
+			return fmt.Errorf("section %s: %w", s.Name, err)
 		}
 	}
 	return nil
+}
+
+// pairs returns for each section of before its counterpart in after: sections of one name
+// keep their order.
+func pairs(before, after *elffile.File) []*elffile.Section {
+	named := make(map[string][]*elffile.Section)
+	for i := range after.Sections {
+		s := &after.Sections[i]
+		named[s.Name] = append(named[s.Name], s)
+	}
+	out := make([]*elffile.Section, len(before.Sections))
+	for i := range before.Sections {
+		if list := named[before.Sections[i].Name]; len(list) > 0 {
+			out[i], named[before.Sections[i].Name] = list[0], list[1:]
+		}
+	}
+	return out
 }
 
 func link(f *elffile.File, s *elffile.Section) string {
@@ -292,8 +319,8 @@ func loads(before, after *elffile.File, moved []move) error {
 	return nil
 }
 
-// segment checks where .sframe is.
-func segment(f *elffile.File) error {
+// segment checks where .sframe is; old is its segment before, or nil.
+func segment(f *elffile.File, old *elf.Prog64) error {
 	gnu := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
 	if gnu == nil {
 		return fmt.Errorf("there is no PT_GNU_SFRAME")
@@ -313,7 +340,9 @@ func segment(f *elffile.File) error {
 		}
 		end = p.Vaddr + p.Memsz
 		if gnu.Vaddr >= p.Vaddr && gnu.Vaddr+gnu.Memsz <= p.Vaddr+p.Filesz {
-			inside = elf.ProgFlag(p.Flags)&(elf.PF_R|elf.PF_W|elf.PF_X) == elf.PF_R && gnu.Off-p.Off == gnu.Vaddr-p.Vaddr
+			flags := elf.ProgFlag(p.Flags) & (elf.PF_R | elf.PF_W | elf.PF_X)
+			kept := old != nil && gnu.Vaddr == old.Vaddr
+			inside = (flags == elf.PF_R || kept && flags == elf.PF_R|elf.PF_X) && gnu.Off-p.Off == gnu.Vaddr-p.Vaddr
 		}
 	}
 	if !inside {

@@ -82,7 +82,7 @@ func newBench(s *subject, w *workshop) (*bench, error) {
 		return nil, err
 	}
 	defer done()
-	if b.table, err = cfi.Load(f, cfi.Auto); err != nil {
+	if b.table, err = cfi.Load(f, cfi.Auto, nil); err != nil {
 		return nil, err
 	}
 	_, b.covered, err = b.sframe(b.converted)

@@ -88,7 +88,7 @@ func load(t *testing.T, path string) *cfi.Table {
 		t.Fatal(err)
 	}
 	defer done()
-	table, err := cfi.Load(f, cfi.Auto)
+	table, err := cfi.Load(f, cfi.Auto, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
