@@ -1,7 +1,6 @@
 package elfwrite
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -14,7 +13,7 @@ import (
 
 // Write writes the new file to dst, which is empty, from the old file src and the
 // section's contents, which are Size bytes for address Addr.
-func (l *Layout) Write(dst, src *os.File, section []byte) error {
+func (l *Layout) Write(dst *os.File, src io.ReaderAt, section []byte) error {
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
 	}
@@ -24,7 +23,7 @@ func (l *Layout) Write(dst, src *os.File, section []byte) error {
 		}
 	}
 	for _, z := range l.zeros {
-		if err := writeAt(dst, make([]byte, z.end-z.begin), z.begin); err != nil {
+		if err := writeZeros(dst, z); err != nil {
 			return err
 		}
 	}
@@ -47,18 +46,23 @@ func (l *Layout) Write(dst, src *os.File, section []byte) error {
 	return l.headers(dst)
 }
 
-// copyRange copies a range, inside the kernel where the file systems allow it.
-func copyRange(dst, src *os.File, c extent) error {
+// copyRange copies a range, inside the kernel where src is a file and the file systems
+// allow it.
+func copyRange(dst *os.File, src io.ReaderAt, c extent) error {
 	if c.n == 0 {
 		return nil
 	}
-	if _, err := src.Seek(int64(c.from), io.SeekStart); err != nil {
-		return err
+	from := io.Reader(io.NewSectionReader(src, int64(c.from), int64(c.n)))
+	if f, ok := src.(*os.File); ok {
+		if _, err := f.Seek(int64(c.from), io.SeekStart); err != nil {
+			return err
+		}
+		from = f
 	}
 	if _, err := dst.Seek(int64(c.to), io.SeekStart); err != nil {
 		return err
 	}
-	n, err := io.CopyN(dst, src, int64(c.n))
+	n, err := io.CopyN(dst, from, int64(c.n))
 	if err == io.EOF {
 		return fmt.Errorf("the input ends %d bytes early; it was changed while it was read", int64(c.n)-n)
 	}
@@ -70,43 +74,66 @@ func writeAt(dst *os.File, b []byte, off uint64) error {
 	return err
 }
 
-// headers writes the ELF header and both header tables. Numbers that do not fit the
-// ELF header are in the first section header (ELF gABI, "ELF Header").
-func (l *Layout) headers(dst *os.File) error {
-	h := l.f.Header64
-	h.Phoff = l.phoff
-	h.Phnum = uint16(len(l.progs))
-	if len(l.progs) >= math.MaxUint16 { // PN_XNUM
-		h.Phnum = math.MaxUint16
-		l.sections[0].Info = uint32(len(l.progs))
-	}
-	if len(l.sections) > 0 {
-		h.Shoff, h.Shnum, h.Shstrndx = l.shoff, uint16(len(l.sections)), uint16(l.shstrndx)
-		if len(l.sections) >= int(elf.SHN_LORESERVE) {
-			h.Shnum = 0
-			l.sections[0].Size = uint64(len(l.sections))
-		}
-		if l.shstrndx >= uint32(elf.SHN_LORESERVE) {
-			h.Shstrndx = uint16(elf.SHN_XINDEX)
-			l.sections[0].Link = l.shstrndx
-		}
-	}
-	for _, part := range []struct {
-		off  uint64
-		data any
-	}{{0, &h}, {h.Phoff, l.progs}, {h.Shoff, l.sections}} {
-		if binary.Size(part.data) == 0 {
-			continue
-		}
-		var buf bytes.Buffer
-		if err := binary.Write(&buf, l.f.Order, part.data); err != nil {
-			return err
-		}
-		if err := writeAt(dst, buf.Bytes(), part.off); err != nil {
+// writeZeros clears a part of the file.
+func writeZeros(dst *os.File, z span) error {
+	zeros := make([]byte, min(z.end-z.begin, 1<<20))
+	for at := z.begin; at < z.end; at += uint64(len(zeros)) {
+		if err := writeAt(dst, zeros[:min(z.end-at, uint64(len(zeros)))], at); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// headers writes the ELF header and both header tables.
+func (l *Layout) headers(dst *os.File) error {
+	h := l.f.Header64
+	h.Phoff = l.phoff
+	h.Phnum = uint16(len(l.progs))
+	if len(l.sections) > 0 {
+		h.Shoff, h.Shnum, h.Shstrndx = l.shoff, uint16(len(l.sections)), uint16(l.shstrndx)
+		l.overflow(&h)
+	}
+	if err := writeTable(dst, l.f.Order, 0, []elf.Header64{h}); err != nil {
+		return err
+	}
+	if err := writeTable(dst, l.f.Order, h.Phoff, l.progs); err != nil {
+		return err
+	}
+	return writeTable(dst, l.f.Order, h.Shoff, l.sections)
+}
+
+// writeTable writes headers of one kind, some at a time.
+func writeTable[T any](dst *os.File, order binary.ByteOrder, off uint64, table []T) error {
+	var b []byte
+	for len(table) > 0 {
+		n := min(len(table), 1<<12)
+		var err error
+		if b, err = binary.Append(b[:0], order, table[:n]); err != nil {
+			return err
+		}
+		if err := writeAt(dst, b, off); err != nil {
+			return err
+		}
+		off, table = off+uint64(len(b)), table[n:]
+	}
+	return nil
+}
+
+// overflow puts those numbers into the first section header that do not fit the ELF
+// header (ELF gABI, "ELF Header" and "Sections").
+func (l *Layout) overflow(h *elf.Header64) {
+	first := &l.sections[0]
+	first.Size, first.Link, first.Info = 0, 0, 0
+	if len(l.sections) >= int(elf.SHN_LORESERVE) {
+		h.Shnum, first.Size = 0, uint64(len(l.sections))
+	}
+	if l.shstrndx >= uint32(elf.SHN_LORESERVE) {
+		h.Shstrndx, first.Link = uint16(elf.SHN_XINDEX), l.shstrndx
+	}
+	if len(l.progs) >= math.MaxUint16 {
+		h.Phnum, first.Info = math.MaxUint16, uint32(len(l.progs)) // PN_XNUM
+	}
 }
 
 // symbolChunk is how many symbols are rewritten at a time.
@@ -189,10 +216,14 @@ func (l *Layout) renumber(b, wide []byte) (changed, wideChanged bool) {
 			continue
 		}
 		n := l.index[old]
-		if n == 0 { // the section is gone
-			n = uint32(elf.SHN_ABS)
-		}
 		switch {
+		case n == 0: // the section is gone
+			o.PutUint16(b[6:], uint16(elf.SHN_ABS))
+			changed = true
+			if isWide {
+				o.PutUint32(wide[4*i:], 0)
+				wideChanged = true
+			}
 		case n == old:
 		case isWide:
 			o.PutUint32(wide[4*i:], n)

@@ -21,9 +21,10 @@ var layers = map[string][]string{
 	"emit":               {"sframe"},
 	"elfwrite":           {"internal/elffile", "sframe"},
 	"internal/archive":   {},
+	"internal/outfile":   {},
 	"internal/debugfile": {"internal/elffile"},
 	"verify":             {"cfi", "internal/elffile", "sframe"},
-	"report":             {"cfi", "internal/elffile", "sframe", "translate"},
+	"report":             {"cfi", "internal/elffile", "plt", "sframe", "translate"},
 }
 
 func TestImports(t *testing.T) {

@@ -13,11 +13,6 @@ import (
 	"cfi2sframe/translate"
 )
 
-// discard is a Sink for translations that only their report matters of.
-type discard struct{}
-
-func (discard) Add(sframe.FDE, []sframe.FRE) error { return nil }
-
 func coverage(t *testing.T, name string) *Coverage {
 	t.Helper()
 	b, err := os.ReadFile("../testdata/bin/amd64/" + name)
@@ -32,11 +27,11 @@ func coverage(t *testing.T, name string) *Coverage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := translate.Translate(table, translate.Options{Version: sframe.V2}, discard{})
+	res, err := translate.Translate(table, translate.Options{Version: sframe.V2}, translate.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := New(f, table, sframe.AMD64Little, res)
+	c := New(Input{File: f, Table: table, ABI: sframe.AMD64Little, Result: res})
 	c.File = name
 	return c
 }

@@ -76,6 +76,13 @@ type Sink interface {
 	Add(sframe.FDE, []sframe.FRE) error
 }
 
+// Discard is a Sink for translations of which only the Result matters.
+var Discard Sink = discard{}
+
+type discard struct{}
+
+func (discard) Add(sframe.FDE, []sframe.FRE) error { return nil }
+
 // A Column names the part of a row that a rule is about.
 type Column uint8
 

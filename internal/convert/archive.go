@@ -11,6 +11,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/archive"
+	"cfi2sframe/internal/outfile"
 )
 
 // errNotELF is why a member of an archive stays as it is.
@@ -23,29 +24,37 @@ func (c *conversion) archive(src *os.File, size int64) error {
 	if err != nil {
 		return err
 	}
-	dst, err := c.open()
-	if err != nil {
-		return err
-	}
-	w, err := a.NewWriter(dst)
-	if err != nil {
-		return plain(err)
+	var w *archive.Writer // nil if nothing is written
+	if !c.opt.DryRun {
+		dst, err := c.open()
+		if err != nil {
+			return err
+		}
+		if w, err = a.NewWriter(dst); err != nil {
+			return outfile.Plain(err)
+		}
 	}
 	converted := 0
 	for i := range a.Members {
 		m := &a.Members[i]
-		if m.Special() {
-			err = w.Keep(i)
-		} else if err = c.member(a, i, w); err == nil {
-			converted++
+		keep := m.Special()
+		if !keep {
+			err := c.member(a, i, w)
+			var k *kept
+			switch {
+			case err == nil:
+				converted++
+			case errors.As(err, &k):
+				c.res.Kept = append(c.res.Kept, Kept{m.Name, k.why})
+				keep = true
+			default:
+				return fmt.Errorf("member %s: %w", m.Name, outfile.Plain(err))
+			}
 		}
-		var k *keep
-		if errors.As(err, &k) {
-			c.res.Kept = append(c.res.Kept, Kept{m.Name, k.why})
-			err = w.Keep(i)
-		}
-		if err != nil {
-			return fmt.Errorf("member %s: %w", m.Name, plain(err))
+		if keep && w != nil {
+			if err := w.Keep(i); err != nil {
+				return fmt.Errorf("member %s: %w", m.Name, outfile.Plain(err))
+			}
 		}
 		if err := c.ctx.Err(); err != nil {
 			return err
@@ -53,6 +62,9 @@ func (c *conversion) archive(src *os.File, size int64) error {
 	}
 	if converted == 0 {
 		return fmt.Errorf("none of the %d members of this archive can be converted%s", len(c.res.Kept), firstReason(c.res.Kept))
+	}
+	if w == nil {
+		return nil
 	}
 	return w.Close()
 }
@@ -64,27 +76,18 @@ func firstReason(kept []Kept) string {
 	return fmt.Sprintf("; the first is %s: %v", kept[0].Member, kept[0].Why)
 }
 
-// keep is the error of a member that stays as it is.
-type keep struct{ why error }
+// kept is the error of a member that stays as it is.
+type kept struct{ why error }
 
-func (k *keep) Error() string { return k.why.Error() }
+func (k *kept) Error() string { return k.why.Error() }
 
-// member converts one member of an archive.
+// member converts one member of an archive, and adds it to w unless that is nil.
 func (c *conversion) member(a *archive.Archive, i int, w *archive.Writer) error {
 	m := &a.Members[i]
 	contents := a.Contents(i)
 	magic := make([]byte, len(elf.ELFMAG))
 	if _, err := contents.ReadAt(magic, 0); err != nil || !bytes.Equal(magic, []byte(elf.ELFMAG)) {
-		return &keep{errNotELF}
-	}
-	src, err := os.CreateTemp("", "cfi2sframe-member-*")
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	defer os.Remove(src.Name())
-	if _, err := io.Copy(src, contents); err != nil {
-		return err
+		return &kept{errNotELF}
 	}
 	var dst *os.File
 	defer func() {
@@ -93,25 +96,28 @@ func (c *conversion) member(a *archive.Archive, i int, w *archive.Writer) error 
 			os.Remove(dst.Name())
 		}
 	}()
-	cov, err := c.elf(src, m.Size, func() (*os.File, error) {
+	cov, err := c.elf(contents, m.Size, func() (*os.File, error) {
+		var err error
 		dst, err = os.CreateTemp("", "cfi2sframe-member-*")
 		return dst, err
 	})
 	if errors.Is(err, cfi.ErrNone) || errors.Is(err, ErrNoCode) || errors.Is(err, elfwrite.ErrNone) {
-		return &keep{err}
+		return &kept{err}
 	}
 	if err != nil {
 		return err
 	}
-	info, err := dst.Stat()
-	if err != nil {
-		return err
-	}
-	if _, err := dst.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	if err := w.Add(i, dst, info.Size()); err != nil {
-		return err
+	if w != nil {
+		info, err := dst.Stat()
+		if err != nil {
+			return err
+		}
+		if _, err := dst.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		if err := w.Add(i, dst, info.Size()); err != nil {
+			return err
+		}
 	}
 	if cov != nil {
 		cov.File, cov.Output = fmt.Sprintf("%s(%s)", c.in, m.Name), c.out

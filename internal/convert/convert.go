@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/outfile"
 	"cfi2sframe/plt"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -33,7 +35,12 @@ type Options struct {
 	Outermost bool   // rows for code without a caller (errata 2)
 	Force     bool   // replace an .sframe that is there
 	Remove    bool   // take .sframe out instead
-	NoVerify  bool   // do not check the result
+	DryRun    bool   // write nothing
+	// MinCoverage is how many percent of the code that CFI describes have to be covered
+	// for a result to be written; code without a caller counts as covered.
+	MinCoverage float64
+	NoVerify    bool // do not check the result
+	Brief       bool // report without names, source lines and code without CFI
 }
 
 // ErrNoCode is returned for files whose CFI describes no code.
@@ -48,6 +55,7 @@ type Result struct {
 	// Coverage is about the file, or about those members of an archive that were
 	// converted. It is empty where .sframe was removed.
 	Coverage []*report.Coverage
+	Archive  bool
 	// Kept are the members of an archive that stayed as they were.
 	Kept []Kept
 	// Links is how many other names of the file (hard links) still have the old contents.
@@ -61,24 +69,28 @@ type Kept struct {
 }
 
 // File converts the file in, an ELF file or an archive of them, and writes the result to
-// out, which may be the same, or Stdout. On an error, or when ctx ends, out is as it was.
+// out, which may be the same, or outfile.Stdout. On an error, or when ctx ends, out is as it was.
 func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	// Opening a pipe must not wait for a writer; what it is shows below.
 	src, err := os.OpenFile(in, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, plain(err)
+		return nil, outfile.Plain(err)
 	}
 	defer src.Close()
 	info, err := src.Stat()
 	if err != nil {
-		return nil, plain(err)
+		return nil, outfile.Plain(err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%v: a regular file was expected", fileKind(info.Mode()))
+		return nil, fmt.Errorf("%v: a regular file was expected", outfile.Kind(info.Mode()))
+	}
+	if opt.DryRun {
+		out = ""
 	}
 	c := &conversion{ctx: ctx, opt: opt, in: in, out: out}
 	defer c.close()
 	if archive.Is(src) {
+		c.res.Archive = true
 		err = c.archive(src, info.Size())
 	} else {
 		var cov *report.Coverage
@@ -94,13 +106,35 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && c.output.replaces(info) {
+	if err := c.enough(); err != nil || opt.DryRun {
+		return &c.res, err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && c.output.Replaces(info) {
 		c.res.Links = int(st.Nlink) - 1
 	}
-	if err := c.output.commit(src, info); err != nil {
+	if !c.output.Stream() {
+		if err := likeInput(c.output.File, src, info, c.output.Replaces(info)); err != nil {
+			return nil, outfile.Plain(err)
+		}
+	}
+	if err := c.output.Commit(); err != nil {
 		return nil, err
 	}
 	return &c.res, nil
+}
+
+// ErrCoverage is returned, with a Result, for a file of which too little code is covered.
+var ErrCoverage = errors.New("nothing was written, because too little code is covered")
+
+// enough returns ErrCoverage if too little is covered.
+func (c *conversion) enough() error {
+	if len(c.res.Coverage) == 0 {
+		return nil
+	}
+	if got := report.Sum(c.in, c.res.Coverage).Percent(); got < c.opt.MinCoverage {
+		return fmt.Errorf("%w: %s, and %s were expected", ErrCoverage, report.Percentage(got), report.Percentage(c.opt.MinCoverage))
+	}
+	return nil
 }
 
 // A conversion is the work of File.
@@ -108,7 +142,7 @@ type conversion struct {
 	ctx     context.Context
 	opt     Options
 	in, out string
-	output  *output
+	output  *outfile.File
 	res     Result
 }
 
@@ -117,7 +151,7 @@ func (c *conversion) open() (*os.File, error) {
 	if err := c.ctx.Err(); err != nil {
 		return nil, err
 	}
-	o, err := openOutput(c.out)
+	o, err := outfile.Open(c.out)
 	if err != nil {
 		return nil, err
 	}
@@ -127,13 +161,13 @@ func (c *conversion) open() (*os.File, error) {
 
 func (c *conversion) close() {
 	if c.output != nil {
-		c.output.close()
+		c.output.Close()
 	}
 }
 
 // elf converts the ELF file src to the file that open returns, and checks that. The
 // coverage is nil if .sframe was removed.
-func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)) (*report.Coverage, error) {
+func (c *conversion) elf(src io.ReaderAt, size int64, open func() (*os.File, error)) (*report.Coverage, error) {
 	f, err := elffile.New(src, size)
 	if err != nil {
 		return nil, err
@@ -156,7 +190,7 @@ func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)
 		}
 		return nil, ErrNoCode
 	}
-	b, res, err := c.translate(f, table)
+	b, in, err := c.translate(f, table)
 	if err != nil {
 		return nil, err
 	}
@@ -164,20 +198,27 @@ func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)
 	if err != nil {
 		return nil, err
 	}
-	cov := report.New(f, table, b.ABI(), res)
+	in.Debug = debug.File()
+	if in.Format3, err = c.format3(table, in.Result); err != nil {
+		return nil, err
+	}
+	cov := report.New(*in)
 	cov.Format, cov.FDEs, cov.FREs, cov.Size = int(c.opt.Version), b.NumFDEs(), b.NumFREs(), uint64(len(section))
 	if table.Debug {
 		cov.DebugFile = debug.Path()
+	}
+	if c.opt.DryRun {
+		return cov, c.dryCheck(f, b, layout, table, in.Result, cov)
 	}
 	dst, err := open()
 	if err != nil {
 		return nil, err
 	}
 	if err := layout.Write(dst, src, section); err != nil {
-		return nil, plain(err)
+		return nil, outfile.Plain(err)
 	}
 	if !c.opt.NoVerify && len(section) > 0 {
-		if err := check(dst, table, res); err != nil {
+		if err := check(dst, table, in.Result); err != nil {
 			return nil, err
 		}
 		cov.Verified = true
@@ -185,8 +226,9 @@ func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)
 	return cov, nil
 }
 
-// translate translates the CFI of f.
-func (c *conversion) translate(f *elffile.File, table *cfi.Table) (*emit.Builder, *translate.Result, error) {
+// translate translates the CFI of f. It returns the section to be, and what there is to
+// report.
+func (c *conversion) translate(f *elffile.File, table *cfi.Table) (*emit.Builder, *report.Input, error) {
 	opt := &c.opt
 	abi, err := translate.ABIOf(table.Machine, table.Order)
 	if err != nil {
@@ -214,7 +256,29 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table) (*emit.Builder
 	res, err := translate.Translate(table, translate.Options{
 		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs,
 	}, b)
-	return b, res, err
+	return b, &report.Input{File: f, Table: table, ABI: abi, Result: res, Stubs: stubs, Brief: opt.Brief}, err
+}
+
+// format3 returns the gaps that format 3 would leave in those functions that have gaps, or
+// nil where nobody wants to know.
+func (c *conversion) format3(table *cfi.Table, res *translate.Result) ([]translate.Gap, error) {
+	if c.opt.Version == sframe.V3 || c.opt.Brief || len(res.Gaps) == 0 {
+		return nil, nil
+	}
+	part := *table
+	part.Functions = nil
+	var last *cfi.Function
+	for i := range res.Gaps {
+		if fn := res.Gaps[i].Function; fn != last {
+			part.Functions = append(part.Functions, *fn)
+			last = fn
+		}
+	}
+	left, err := translate.Translate(&part, translate.Options{Version: sframe.V3}, translate.Discard)
+	if err != nil {
+		return nil, err
+	}
+	return append([]translate.Gap{}, left.Gaps...), nil
 }
 
 // plan finds the layout of the new file, and encodes the section for it.
@@ -256,10 +320,27 @@ func (c *conversion) planObject(f *elffile.File, b *emit.Builder, opt elfwrite.O
 	return layout, section, err
 }
 
-// remove takes .sframe out of f.
-func (c *conversion) remove(f *elffile.File, src *os.File, open func() (*os.File, error)) error {
-	layout, err := elfwrite.PlanRemoval(f)
+// dryCheck is check for a section that is not written.
+func (c *conversion) dryCheck(f *elffile.File, b *emit.Builder, layout *elfwrite.Layout, table *cfi.Table, want *translate.Result, cov *report.Coverage) error {
+	if c.opt.NoVerify {
+		return nil
+	}
+	section, err := b.Encode(layout.Addr) // 0 in an object, whose sections are all near that
 	if err != nil {
+		return err
+	}
+	s, err := sframe.Decode(section, layout.Addr)
+	if err == nil {
+		err = compare(f, s, table, want)
+	}
+	cov.Verified = err == nil
+	return err
+}
+
+// remove takes .sframe out of f.
+func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) error {
+	layout, err := elfwrite.PlanRemoval(f)
+	if err != nil || c.opt.DryRun {
 		return err
 	}
 	dst, err := open()
@@ -267,7 +348,7 @@ func (c *conversion) remove(f *elffile.File, src *os.File, open func() (*os.File
 		return err
 	}
 	if err := layout.Write(dst, src, nil); err != nil {
-		return plain(err)
+		return outfile.Plain(err)
 	}
 	g, err := reopen(dst)
 	if err != nil {
@@ -303,7 +384,15 @@ func check(tmp *os.File, table *cfi.Table, want *translate.Result) error {
 		// Section headers that contradict each other do that.
 		return fmt.Errorf("nothing was written, because there is no sound layout for this file: %w", err)
 	}
-	res, err := verify.Check(table, s, f)
+	return compare(f, s, table, want)
+}
+
+// compare is check for a decoded section.
+func compare(f *elffile.File, s *sframe.Section, table *cfi.Table, want *translate.Result) error {
+	if f.IsObject() {
+		s.Sort() // which is the linker's task
+	}
+	res, err := verify.Check(table, s, f, 1)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrWrong, err)
 	}
@@ -368,12 +457,14 @@ func readObject(f *elffile.File) (*elffile.File, *sframe.Section, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(b) > 3 {
+	var flags sframe.Flags
+	if len(b) > 3 && b[2] > byte(sframe.V1) {
+		flags = sframe.Flags(b[3])
 		b[3] |= byte(sframe.FDEFuncStartPCRel)
 	}
 	d, err := sframe.Decode(b, s.Base)
 	if err == nil {
-		d.Sort()
+		d.Flags = flags
 	}
 	return f, d, err
 }

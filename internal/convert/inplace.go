@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"cfi2sframe/internal/outfile"
 )
 
 // InPlace replaces files by their results. Where several of them are names of one file
@@ -29,7 +31,7 @@ func inodeOf(info fs.FileInfo) (inode, bool) {
 func (p *InPlace) File(ctx context.Context, path string, opt Options) (*Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, plain(err)
+		return nil, outfile.Plain(err)
 	}
 	before, ok := inodeOf(info)
 	if !ok {
@@ -58,19 +60,19 @@ func (p *InPlace) File(ctx context.Context, path string, opt Options) (*Result, 
 func relink(name, path string) error {
 	from, err := filepath.EvalSymlinks(name)
 	if err != nil {
-		return plain(err)
+		return outfile.Plain(err)
 	}
 	to, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return plain(err)
+		return outfile.Plain(err)
 	}
 	a, err := os.Stat(from)
 	if err != nil {
-		return plain(err)
+		return outfile.Plain(err)
 	}
 	b, err := os.Stat(to)
 	if err != nil {
-		return plain(err)
+		return outfile.Plain(err)
 	}
 	if os.SameFile(a, b) {
 		return nil
@@ -78,12 +80,12 @@ func relink(name, path string) error {
 	// A link cannot replace a name; a new one that is renamed can.
 	tmp, err := os.MkdirTemp(filepath.Dir(to), ".cfi2sframe-*")
 	if err != nil {
-		return plain(err)
+		return outfile.Plain(err)
 	}
 	defer os.RemoveAll(tmp)
 	link := filepath.Join(tmp, "link")
 	if err := os.Link(from, link); err != nil {
-		return plain(err)
+		return outfile.Plain(err)
 	}
-	return plain(os.Rename(link, to))
+	return outfile.Plain(os.Rename(link, to))
 }

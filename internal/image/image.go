@@ -22,7 +22,12 @@ import (
 //   - the program headers are where loaders look for them, if they were before;
 //   - .sframe is inside a read-only PT_LOAD and exactly under PT_GNU_SFRAME, and
 //     no segments overlap. Where a linker has put it beside code it may stay.
+//
+// Of a relocatable object, every section is as before, with the same index.
 func Compare(before, after *elffile.File) error {
+	if before.IsObject() {
+		return objects(before, after)
+	}
 	if err := Contents(before, after); err != nil {
 		return err
 	}
@@ -44,6 +49,39 @@ func Contents(before, after *elffile.File) error {
 	return loads(before, after, moved)
 }
 
+// objects compares relocatable objects.
+func objects(before, after *elffile.File) error {
+	for i := range before.Sections {
+		s := &before.Sections[i]
+		if i >= len(after.Sections) {
+			return fmt.Errorf("section %d (%s) is gone", i, s.Name)
+		}
+		t := &after.Sections[i]
+		a, b := s.Section64, t.Section64
+		b.Off = a.Off
+		switch {
+		case i == 0 && len(after.Sections) >= int(elf.SHN_LORESERVE): // holds their number then
+		case i == before.Shstrndx:
+			if i != after.Shstrndx || t.Size < s.Size {
+				return fmt.Errorf("section names are in section %d with %d bytes, and were in %d with %d", after.Shstrndx, t.Size, i, s.Size)
+			}
+			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
+				return fmt.Errorf("section names: %w", err)
+			}
+		case a != b || s.Name != t.Name:
+			return fmt.Errorf("section %d (%s) has another header", i, s.Name)
+		case s.HasBytes():
+			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
+				return fmt.Errorf("section %s: %w", s.Name, err)
+			}
+			if t.Addralign > 1 && s.Off%s.Addralign == 0 && t.Off%t.Addralign != 0 {
+				return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
+			}
+		}
+	}
+	return nil
+}
+
 // tableLoaded reports whether the program headers are in memory at the load address plus
 // e_phoff, where Linux before 5.18 and qemu-user say that they are (AT_PHDR).
 func tableLoaded(f *elffile.File) bool {
@@ -63,7 +101,7 @@ func sections(before, after *elffile.File) ([]move, error) {
 	counterpart := pairs(before, after)
 	for i := range before.Sections {
 		s := &before.Sections[i]
-		if !s.Alloc() || s.Type == sframe.SHTGNUSFrame {
+		if !s.Alloc() || isSFrame(s) {
 			continue
 		}
 		t := counterpart[i]
@@ -120,12 +158,14 @@ func sections(before, after *elffile.File) ([]move, error) {
 	return moved, others(before, after, counterpart)
 }
 
+func isSFrame(s *elffile.Section) bool { return s.Type == sframe.SHTGNUSFrame || s.Name == ".sframe" }
+
 // others compares the sections that are not loaded: debug information, symbols,
 // relocations that were kept.
 func others(before, after *elffile.File, counterpart []*elffile.Section) error {
 	for i := range before.Sections {
 		s := &before.Sections[i]
-		if s.Alloc() || i == 0 || i == before.Shstrndx || s.Type == sframe.SHTGNUSFrame {
+		if s.Alloc() || i == 0 || i == before.Shstrndx || isSFrame(s) {
 			continue
 		}
 		t := counterpart[i]
@@ -221,6 +261,9 @@ func symbols(before, after *elffile.File, s, t *elffile.Section) error {
 		}
 		p, q := int(o.Uint16(a[6:])), int(o.Uint16(b[6:]))
 		var shift uint64
+		if p > 0 && p < len(before.Sections) && isSFrame(&before.Sections[p]) {
+			continue
+		}
 		if p > 0 && p < len(before.Sections) {
 			if q >= len(after.Sections) || before.Sections[p].Name != after.Sections[q].Name {
 				return fmt.Errorf("symbol %d of %s is in another section", i/elffile.SymSize, s.Name)
@@ -289,6 +332,11 @@ func loads(before, after *elffile.File, moved []move) error {
 		switch elf.SectionType(s.Type) {
 		case elf.SHT_DYNAMIC, elf.SHT_DYNSYM, elf.SHT_SYMTAB, sframe.SHTGNUSFrame:
 			skip = append(skip, span{s.Off, s.Off + s.Size})
+		}
+	}
+	for i := range before.Progs {
+		if p := &before.Progs[i]; p.Type == sframe.PTGNUSFrame { // there may be no sections
+			skip = append(skip, span{p.Off, p.Off + p.Filesz})
 		}
 	}
 	slices.SortFunc(skip, func(a, b span) int {

@@ -1,4 +1,6 @@
-package convert
+// Package outfile writes files whole: into a temporary file first, and into their place
+// when they are known to be right.
+package outfile
 
 import (
 	"errors"
@@ -22,17 +24,17 @@ var stdoutNames = []string{"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 // IsStdout reports whether the output of that name is standard output.
 func IsStdout(out string) bool { return out == Stdout || slices.Contains(stdoutNames, out) }
 
-// An output is where a result goes. It is written to a temporary file first, and gets
-// to its place when it is known to be right.
-type output struct {
+// A File is an output. What is written to it gets to its place by Commit.
+type File struct {
 	*os.File          // the temporary file
 	target   string   // the file that is replaced, symbolic links followed; or "" for a stream
 	stream   *os.File // a pipe, a device or standard output
 }
 
-// openOutput prepares the output of the given name.
-func openOutput(out string) (*output, error) {
-	o := &output{}
+// Open prepares the output of the given name, which may be a file that there is or is not
+// yet, a pipe, a character device, or Stdout. It is not touched before Commit.
+func Open(out string) (*File, error) {
+	o := &File{}
 	if IsStdout(out) {
 		o.stream = os.Stdout
 	} else if err := o.find(out); err != nil {
@@ -47,8 +49,8 @@ func openOutput(out string) (*output, error) {
 	}
 	var err error
 	if o.File, err = os.CreateTemp(dir, ".cfi2sframe-*"); err != nil {
-		o.close()
-		return nil, fmt.Errorf("cannot write to %s: %w", orTemp(dir), plain(err))
+		o.Close()
+		return nil, fmt.Errorf("cannot write to %s: %w", orTemp(dir), Plain(err))
 	}
 	return o, nil
 }
@@ -61,7 +63,7 @@ func orTemp(dir string) string {
 }
 
 // find follows symbolic links to what is to be written.
-func (o *output) find(out string) error {
+func (o *File) find(out string) error {
 	info, err := os.Stat(out)
 	if errors.Is(err, fs.ErrNotExist) {
 		if l, err := os.Lstat(out); err == nil && l.Mode()&fs.ModeSymlink != 0 {
@@ -71,49 +73,49 @@ func (o *output) find(out string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("output %s: %w", out, plain(err))
+		return fmt.Errorf("output %s: %w", out, Plain(err))
 	}
 	switch m := info.Mode(); {
 	case m.IsRegular():
 		if o.target, err = filepath.EvalSymlinks(out); err != nil {
-			return fmt.Errorf("output %s: %w", out, plain(err))
+			return fmt.Errorf("output %s: %w", out, Plain(err))
 		}
 	case m&fs.ModeNamedPipe != 0, m&fs.ModeCharDevice != 0:
 		if o.stream, err = os.OpenFile(out, os.O_WRONLY, 0); err != nil {
-			return fmt.Errorf("output %s: %w", out, plain(err))
+			return fmt.Errorf("output %s: %w", out, Plain(err))
 		}
 	default:
-		return fmt.Errorf("output %s is a %s; a regular file, a pipe or a character device was expected", out, fileKind(m))
+		return fmt.Errorf("output %s is a %s; a regular file, a pipe or a character device was expected", out, Kind(m))
 	}
 	return nil
 }
 
-// replaces reports whether the output takes the place of the given file.
-func (o *output) replaces(info fs.FileInfo) bool {
+// Stream reports whether the output is a pipe, a device or standard output, which has no
+// attributes to be set.
+func (o *File) Stream() bool { return o.stream != nil }
+
+// Replaces reports whether the output takes the place of the given file.
+func (o *File) Replaces(info fs.FileInfo) bool {
 	old, err := os.Stat(o.target)
 	return o.stream == nil && err == nil && os.SameFile(old, info)
 }
 
-// commit puts the result in its place. It gets the owner, attributes and mode of the
-// input.
-func (o *output) commit(src *os.File, info fs.FileInfo) error {
-	if o.stream != nil {
-		if _, err := o.Seek(0, io.SeekStart); err != nil {
-			return plain(err)
-		}
-		if _, err := io.Copy(o.stream, o.File); err != nil {
-			return fmt.Errorf("writing the output: %w", plain(err))
-		}
-		return nil
+// Commit puts what was written in its place.
+func (o *File) Commit() error {
+	if o.stream == nil {
+		return Plain(os.Rename(o.Name(), o.target))
 	}
-	if err := likeInput(o.File, src, info, o.replaces(info)); err != nil {
-		return plain(err)
+	if _, err := o.Seek(0, io.SeekStart); err != nil {
+		return Plain(err)
 	}
-	return plain(os.Rename(o.Name(), o.target))
+	if _, err := io.Copy(o.stream, o.File); err != nil {
+		return fmt.Errorf("writing the output: %w", Plain(err))
+	}
+	return nil
 }
 
-// close removes the temporary file if it was not renamed.
-func (o *output) close() {
+// Close removes the temporary file if it was not renamed.
+func (o *File) Close() {
 	if o.File != nil {
 		o.File.Close()
 		os.Remove(o.Name()) // fails after the rename, as it should
@@ -123,12 +125,12 @@ func (o *output) close() {
 	}
 }
 
-// plain takes the operation and path off an error of the file system: messages
+// Plain takes the operation and path off an error of the file system: messages
 // name the file already.
-func plain(err error) error {
+func Plain(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
-		return plain(p.Err)
+		return Plain(p.Err)
 	}
 	var l *os.LinkError
 	if errors.As(err, &l) {
@@ -141,7 +143,8 @@ func plain(err error) error {
 	return err
 }
 
-func fileKind(m fs.FileMode) string {
+// Kind says what kind of file that is not a regular one has the given mode.
+func Kind(m fs.FileMode) string {
 	switch {
 	case m.IsDir():
 		return "directory"

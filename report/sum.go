@@ -1,0 +1,83 @@
+package report
+
+import (
+	"slices"
+	"strings"
+)
+
+// Sum returns the coverage of several files, such as the members of an archive, as that of
+// one with the given name. Of the files' gaps it has the sums.
+func Sum(file string, files []*Coverage) *Coverage {
+	sum := &Coverage{
+		Schema: Schema, File: file, Verified: true, Sources: []Source{}, Reasons: []Reason{}, Gaps: []Gap{},
+		Uncovered: Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}},
+	}
+	for _, c := range files {
+		sum.ABI, sum.Format = c.ABI, c.Format
+		sum.Functions += c.Functions
+		sum.FDEs += c.FDEs
+		sum.FREs += c.FREs
+		sum.Described += c.Described
+		sum.Covered += c.Covered
+		sum.Topmost += c.Topmost
+		sum.Outermost += c.Outermost
+		sum.PLT += c.PLT
+		sum.Size += c.Size
+		sum.EHFrame += c.EHFrame
+		sum.EHHdr += c.EHHdr
+		sum.Verified = sum.Verified && c.Verified
+		sum.Dropped.ZeroLength += c.Dropped.ZeroLength
+		sum.Dropped.Discarded += c.Dropped.Discarded
+		sum.Dropped.Overlapped += c.Dropped.Overlapped
+		sum.Malformed.Count += c.Malformed.Count
+		sum.Malformed.Errors = append(sum.Malformed.Errors, c.Malformed.Errors...)
+		sum.Uncovered.Bytes += c.Uncovered.Bytes
+		for _, s := range c.Uncovered.Sections {
+			sum.addSection(s)
+		}
+		for _, s := range c.Sources {
+			sum.addSource(s)
+		}
+		for _, r := range c.Reasons {
+			sum.addReason(r)
+		}
+	}
+	return sum
+}
+
+func (c *Coverage) addSource(s Source) {
+	i := slices.IndexFunc(c.Sources, func(t Source) bool { return t.Name == s.Name })
+	if i < 0 {
+		c.Sources = append(c.Sources, s)
+		return
+	}
+	c.Sources[i].Size += s.Size
+	c.Sources[i].FDEs += s.FDEs
+}
+
+// addSection sums up code without CFI by the names of sections, up to the first dot behind
+// that at their start: .text.main is a part of .text.
+func (c *Coverage) addSection(s UncoveredSection) {
+	if i := strings.Index(s.Name[min(1, len(s.Name)):], "."); i >= 0 {
+		s.Name = s.Name[:i+1]
+	}
+	i := slices.IndexFunc(c.Uncovered.Sections, func(t UncoveredSection) bool { return t.Name == s.Name })
+	if i < 0 {
+		c.Uncovered.Sections = append(c.Uncovered.Sections, s)
+		return
+	}
+	c.Uncovered.Sections[i].Size += s.Size
+	c.Uncovered.Sections[i].Bytes += s.Bytes
+}
+
+func (c *Coverage) addReason(r Reason) {
+	i := slices.IndexFunc(c.Reasons, func(t Reason) bool { return t.Name == r.Name })
+	if i < 0 {
+		c.Reasons = append(c.Reasons, r)
+		return
+	}
+	c.Reasons[i].Functions += r.Functions
+	c.Reasons[i].Ranges += r.Ranges
+	c.Reasons[i].Bytes += r.Bytes
+	c.Reasons[i].Format3 += r.Format3
+}

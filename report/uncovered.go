@@ -1,0 +1,173 @@
+package report
+
+import (
+	"cmp"
+	"debug/elf"
+	"slices"
+	"sort"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/plt"
+)
+
+// Uncovered is code that no CFI describes, the padding between functions among it. Sizes are
+// in bytes.
+type Uncovered struct {
+	Bytes     uint64              `json:"bytes"`
+	Sections  []UncoveredSection  `json:"sections"`
+	Functions []UncoveredFunction `json:"functions"` // by function symbol, the largest first
+	Omitted   int                 `json:"functions_omitted"`
+}
+
+// An UncoveredSection is an executable section, or in a file without section headers an
+// executable segment.
+type UncoveredSection struct {
+	Name  string `json:"name"`
+	Begin uint64 `json:"begin"` // address; 0 in a relocatable object
+	Size  uint64 `json:"size"`
+	Bytes uint64 `json:"bytes"` // of that, without CFI
+}
+
+// An UncoveredFunction is a function of which no CFI describes a part.
+type UncoveredFunction struct {
+	Function string `json:"function"`
+	Symbol   string `json:"symbol,omitempty"` // the mangled name, if it is another
+	Section  string `json:"section,omitempty"`
+	Begin    uint64 `json:"begin"` // address
+	Size     uint64 `json:"size"`
+	Bytes    uint64 `json:"bytes"` // of that, without CFI
+}
+
+// maxUncovered bounds the functions without CFI that are listed.
+const maxUncovered = 10000
+
+// A span is a range of addresses, end excluded.
+type span struct{ begin, end uint64 }
+
+// bytesIn returns how much of from begin to end lies in the spans, which are sorted and
+// disjoint.
+func bytesIn(spans []span, begin, end uint64) uint64 {
+	var n uint64
+	for i := sort.Search(len(spans), func(i int) bool { return spans[i].end > begin }); i < len(spans) && spans[i].begin < end; i++ {
+		n += min(spans[i].end, end) - max(spans[i].begin, begin)
+	}
+	return n
+}
+
+// findUncovered returns what no CFI describes. PLT stubs that were recognised count as described.
+func findUncovered(f *elffile.File, files []*elffile.File, t *cfi.Table, stubs []plt.Stub) Uncovered {
+	described := make([]span, 0, len(t.Functions)+len(stubs))
+	for i := range t.Functions {
+		described = append(described, span{t.Functions[i].Begin, t.Functions[i].End})
+	}
+	for _, s := range stubs {
+		described = append(described, span{s.Begin, s.End})
+	}
+	slices.SortFunc(described, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
+	u := Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}}
+	var free []span
+	for _, s := range codeSections(f) {
+		bytes := s.Size - bytesIn(described, s.Begin, s.Begin+s.Size)
+		u.Bytes += bytes
+		free = append(free, span{s.Begin, s.Begin + s.Size})
+		s.Bytes = bytes
+		u.Sections = append(u.Sections, s)
+	}
+	u.functions(f, files, subtract(free, described))
+	if f.IsObject() {
+		for i := range u.Sections {
+			u.Sections[i].Begin = 0
+		}
+	}
+	return u
+}
+
+// codeSections returns where code is, by address.
+func codeSections(f *elffile.File) []UncoveredSection {
+	var out []UncoveredSection
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.Alloc() && s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && s.Base <= ^uint64(0)-s.Size {
+			out = append(out, UncoveredSection{Name: s.Name, Begin: s.Base, Size: s.Size})
+		}
+	}
+	if len(f.Sections) == 0 {
+		for i := range f.Progs {
+			if p := &f.Progs[i]; elf.ProgType(p.Type) == elf.PT_LOAD && elf.ProgFlag(p.Flags)&elf.PF_X != 0 {
+				out = append(out, UncoveredSection{Name: "PT_LOAD", Begin: p.Vaddr, Size: p.Filesz})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b UncoveredSection) int { return cmp.Compare(a.Begin, b.Begin) })
+	return out
+}
+
+// subtract returns the parts of a, sorted, that are in none of b, which are sorted and
+// disjoint.
+func subtract(a, b []span) []span {
+	var out []span
+	for _, s := range a {
+		for i := sort.Search(len(b), func(i int) bool { return b[i].end > s.begin }); i < len(b) && b[i].begin < s.end; i++ {
+			if b[i].begin > s.begin {
+				out = append(out, span{s.begin, b[i].begin})
+			}
+			s.begin = b[i].end
+		}
+		if s.begin < s.end {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// functions lists the functions that lie in free code.
+func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []span) {
+	if len(free) == 0 {
+		return
+	}
+	type found struct {
+		place
+		size, bytes uint64
+	}
+	at := make(map[uint64]found)
+	functionSymbols(files, func(p place, s elffile.Symbol) {
+		if elf.SymType(s.Info&0xf) == elf.STT_NOTYPE || s.Size == 0 || s.Value > ^uint64(0)-s.Size {
+			return
+		}
+		if old, ok := at[s.Value]; ok && old.size >= s.Size {
+			return
+		}
+		if n := bytesIn(free, s.Value, s.Value+s.Size); n > 0 && len(at) < 8*maxUncovered {
+			at[s.Value] = found{p, s.Size, n}
+		}
+	})
+	for begin, s := range at {
+		u.Functions = append(u.Functions, UncoveredFunction{Begin: begin, Size: s.size, Bytes: s.bytes})
+	}
+	slices.SortFunc(u.Functions, func(a, b UncoveredFunction) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Begin, b.Begin))
+	})
+	if n := len(u.Functions); n > maxUncovered {
+		u.Functions, u.Omitted = u.Functions[:maxUncovered], n-maxUncovered
+	}
+	r := newNameReader()
+	for i := range u.Functions {
+		d := &u.Functions[i]
+		d.Symbol = r.read(at[d.Begin].place)
+		if d.Function = demangled(d.Symbol); d.Function == d.Symbol {
+			d.Symbol = ""
+		}
+		d.Section, d.Begin = sectionRelative(f, d.Begin)
+	}
+}
+
+// sectionRelative returns the section of an address of a relocatable object, and the
+// address counted from there: the object itself has no addresses. For other files the
+// section is "".
+func sectionRelative(f *elffile.File, addr uint64) (string, uint64) {
+	if i := f.SectionAt(addr); i > 0 {
+		return f.Sections[i].Name, addr - f.Sections[i].Base
+	}
+	return "", addr
+}
