@@ -124,8 +124,11 @@ func newObject(f *elffile.File, size uint64, opt Options) (*object, error) {
 		if !s.HasBytes() {
 			continue
 		}
+		if s.Off < elffile.HeaderSize && s.Size > 0 {
+			return nil, fmt.Errorf("section %d (%s) at file offset %#x overlaps the ELF header", i, s.Name, s.Off)
+		}
 		p.known = max(p.known, s.Off+s.Size)
-		if i != f.Shstrndx && i != p.old && i != p.oldRela || i == 0 {
+		if i != f.Shstrndx && i != p.old && i != p.oldRela {
 			p.cut = max(p.cut, s.Off+s.Size)
 		}
 	}

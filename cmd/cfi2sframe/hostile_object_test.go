@@ -358,6 +358,11 @@ func TestHostileObjects(t *testing.T) {
 			p.put16(ehPhentsize, elffile.ProgSize)
 		}, status: 1, want: "relocatable object with 1 program headers"},
 		{name: "e_phoff without headers", make: func(o *object) { o.header.Phoff = math.MaxUint64 }, want: "64 covered"},
+		{name: "a first section that is one", make: func(o *object) {
+			o.sections[0].Section64 = elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR)}
+			o.at(0, 64, 1<<40)
+		}, want: "64 covered"},
+		{name: "a section over the ELF header", make: func(o *object) { o.at(o.add(".comment", elf.SHT_PROGBITS, 0, nil), 0, 100) }, status: 1, want: "section 7 (.comment) at file offset 0x0 overlaps the ELF header"},
 		{name: "sh_addr in an object", make: func(o *object) { o.sections[objText].Addr = 1 << 40 }, want: "64 covered"},
 		{name: "sh_addralign 2^63", make: func(o *object) { o.sections[objText].Addralign = 1 << 63 }, want: "64 covered"},
 		{name: "sh_addralign 3", make: func(o *object) { o.sections[objText].Addralign = 3 }, want: "64 covered"},
@@ -416,6 +421,16 @@ func TestHostileObjects(t *testing.T) {
 		}, args: []string{"--force"}, status: 1, want: "sframe"},
 		{name: ".sframe not loaded", make: func(o *object) { o.add(".sframe", elf.SHT_PROGBITS, 0, make([]byte, 32)) }, args: []string{"--force"}, status: 1, want: "section 7 (.sframe) has the flags 0x0 and cannot be replaced"},
 		{name: ".sframe not loaded, removed", make: func(o *object) { o.add(".sframe", elf.SHT_PROGBITS, 0, make([]byte, 32)) }, args: []string{"--remove"}, status: 1, want: "section 7 (.sframe) has the flags 0x0 and cannot be replaced"},
+		{name: ".sframe there, and nothing that could be in it", make: func(o *object) {
+			s := &o.sections[objFrame]
+			s.data = bytes.ReplaceAll(s.data, sound, []byte{0x0c, 2, 8, 0x90, 1}) // CFA rcx+8
+			o.add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
+		}, status: 1, want: "the file has an .sframe section already; --force replaces it"},
+		{name: ".sframe there, and nothing that could be in it, replaced", make: func(o *object) {
+			s := &o.sections[objFrame]
+			s.data = bytes.ReplaceAll(s.data, sound, []byte{0x0c, 2, 8, 0x90, 1})
+			o.add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
+		}, args: []string{"--force"}, want: "0 covered"},
 		{name: "two .sframe, replaced", make: func(o *object) {
 			o.add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
 			o.add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))

@@ -306,6 +306,9 @@ func (c *conversion) planObject(f *elffile.File, b *emit.Builder, opt elfwrite.O
 		o.Type = elf.SectionType(sframe.SHTGNUSFrame)
 	}
 	if b.NumFDEs() == 0 { // ld takes an .sframe that says nothing for a damaged one
+		if !opt.Force && f.Section(".sframe") != nil {
+			return nil, nil, elfwrite.ErrExists
+		}
 		layout, err := elfwrite.PlanRemoval(f)
 		return layout, nil, err
 	}
