@@ -213,11 +213,15 @@ func (w *work) text(in string, res *convert.Result) error {
 			return err
 		}
 	}
-	if w.Remove {
+	if w.Remove && (res.Archive || len(res.Kept) == 0) {
 		fmt.Fprintf(w.out, "%s: .sframe is removed\n", in)
 	}
 	if res.Archive {
 		w.kept(in, res.Kept)
+	} else {
+		for _, k := range res.Kept {
+			fmt.Fprintf(w.out, "%s: kept as it is: %s\n", in, printable(k.Why.Error()))
+		}
 	}
 	if res.Links > 0 {
 		fmt.Fprintf(w.out, "%s: other names of the file (hard links) that keep the old contents: %d\n", in, res.Links)
