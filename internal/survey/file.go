@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"debug/elf"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
+	"github.com/go-delve/delve/pkg/dwarf/op"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/archive"
@@ -360,9 +362,13 @@ var registers = map[elf.Machine]struct{ sp, fp uint64 }{
 	elf.EM_S390:    {15, 11},
 }
 
+// pltExpression begins the CFA that GNU ld writes for the PLTs of amd64: rsp+8, and 8 more
+// depending on rip.
+var pltExpression = []byte{byte(op.DW_OP_breg7), 8, byte(op.DW_OP_breg16), 0}
+
 // patterns reports whether there are rows whose CFA is an expression, and rows whose CFA is
 // based on another register than SP and FP. Those of PLTs do not count: GNU ld writes an
-// expression for every PLT of amd64.
+// expression for every PLT of amd64. Without section headers that tells them.
 func patterns(f *elffile.File, t *cfi.Table) (drap, otherCFA bool) {
 	plts := pltSections(f)
 	regs := registers[t.Machine]
@@ -375,7 +381,7 @@ func patterns(f *elffile.File, t *cfi.Table) (drap, otherCFA bool) {
 		for rows.Start(fn); rows.Next(); {
 			switch rule := &rows.CFA; rule.Rule {
 			case frame.RuleExpression:
-				drap = true
+				drap = drap || len(f.Sections) > 0 || !bytes.HasPrefix(rule.Expression, pltExpression)
 			case frame.RuleCFA:
 				otherCFA = otherCFA || rule.Reg != regs.sp && rule.Reg != regs.fp
 			}

@@ -118,6 +118,28 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
+// TestPLT does not take the expression of a PLT for DRAP, with section headers or without.
+func TestPLT(t *testing.T) {
+	for name, drap := range map[string]int{"plt": 0, "drap3": 1} {
+		b, err := os.ReadFile(fixtures + "amd64/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bare := slices.Clone(b)
+		clear(bare[0x28:0x30]) // e_shoff
+		clear(bare[0x3c:0x40]) // e_shnum, e_shstrndx
+		for _, b := range [][]byte{b, bare} {
+			path := filepath.Join(t.TempDir(), name)
+			if err := os.WriteFile(path, b, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			if s := run(t, Options{}, path); s.Total.WithCFI != 1 || s.Total.DRAP != drap {
+				t.Errorf("%s: %d files with CFI, %d with DRAP; 1 and %d were expected", name, s.Total.WithCFI, s.Total.DRAP, drap)
+			}
+		}
+	}
+}
+
 // TestWorst expects the functions of the fixtures that lose most, by name.
 func TestWorst(t *testing.T) {
 	paths := []string{fixtures + "amd64/drap1", fixtures + "amd64/rbxcfa.so", fixtures + "amd64/rareg.so", fixtures + "amd64/undefra"}
