@@ -349,6 +349,9 @@ func (c *conversion) planObject(f *elffile.File, b *emit.Builder, opt elfwrite.O
 			return nil, nil, elfwrite.ErrExists
 		}
 		layout, err := elfwrite.PlanRemoval(f)
+		if errors.Is(err, elfwrite.ErrNone) {
+			return elfwrite.Unchanged(f), nil, nil
+		}
 		return layout, nil, err
 	}
 	section, starts, err := b.EncodeObject()
@@ -381,9 +384,6 @@ func (c *conversion) dryCheck(f *elffile.File, b *emit.Builder, layout *elfwrite
 
 // remove takes .sframe out of f.
 func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) error {
-	if f.IsObject() && f.Section(".sframe") == nil {
-		return elfwrite.ErrNone
-	}
 	layout, err := elfwrite.PlanRemoval(f)
 	if err != nil || c.opt.DryRun {
 		return err
