@@ -62,8 +62,12 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (*Layout, e
 	return p.Layout, nil
 }
 
-// planObjectRemoval finds the layout of an object without .sframe and its relocations; one
-// that has none is copied.
+// Unchanged returns the layout that a relocatable object has already.
+func Unchanged(f *elffile.File) *Layout {
+	return &Layout{f: f, shoff: f.Shoff, shstrndx: uint32(f.Shstrndx), copies: []extent{{0, 0, f.Size}}}
+}
+
+// planObjectRemoval finds the layout of an object without .sframe and its relocations.
 // Where these are not the last sections, empty headers stay in their place: indexes of
 // sections are all over an object.
 func planObjectRemoval(f *elffile.File) (*Layout, error) {
@@ -72,9 +76,7 @@ func planObjectRemoval(f *elffile.File) (*Layout, error) {
 		return nil, err
 	}
 	if p.old == 0 {
-		p.copies = []extent{{0, 0, f.Size}}
-		p.shoff, p.shstrndx = f.Shoff, uint32(f.Shstrndx)
-		return p.Layout, nil
+		return nil, ErrNone
 	}
 	for _, gone := range []int{p.old, p.oldRela} {
 		if gone == 0 {
@@ -124,8 +126,11 @@ func newObject(f *elffile.File, size uint64, opt Options) (*object, error) {
 		if !s.HasBytes() {
 			continue
 		}
+		if s.Off < elffile.HeaderSize && s.Size > 0 {
+			return nil, fmt.Errorf("section %d (%s) at file offset %#x overlaps the ELF header", i, s.Name, s.Off)
+		}
 		p.known = max(p.known, s.Off+s.Size)
-		if i != f.Shstrndx && i != p.old && i != p.oldRela || i == 0 {
+		if i != f.Shstrndx && i != p.old && i != p.oldRela {
 			p.cut = max(p.cut, s.Off+s.Size)
 		}
 	}

@@ -141,7 +141,7 @@ func Plan(f *elffile.File, size uint64, opt Options) (*Layout, error) {
 }
 
 // PlanRemoval finds the layout of f without its .sframe, and without the segments
-// that it has to itself. Write then takes an empty section. A linked file has to have one.
+// that it has to itself. Write then takes an empty section. A file that has none gives ErrNone.
 func PlanRemoval(f *elffile.File) (*Layout, error) {
 	if f.IsObject() {
 		return planObjectRemoval(f)

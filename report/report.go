@@ -1,5 +1,5 @@
 // Package report says how much of a file's code SFrame describes, and what is
-// left out, where, and why: as text for people and as JSON for programs.
+// left out, where, and why: as text and as a page of HTML for people, and as JSON for programs.
 package report
 
 import (

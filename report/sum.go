@@ -58,6 +58,7 @@ func (c *Coverage) addSource(s Source) {
 // addSection sums up code without CFI by the names of sections, up to the first dot behind
 // that at their start: .text.main is a part of .text.
 func (c *Coverage) addSection(s UncoveredSection) {
+	s.Ranges = []UncoveredRange{} // of several sections there is no common place
 	if i := strings.Index(s.Name[min(1, len(s.Name)):], "."); i >= 0 {
 		s.Name = s.Name[:i+1]
 	}

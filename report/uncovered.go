@@ -23,10 +23,19 @@ type Uncovered struct {
 // An UncoveredSection is an executable section, or in a file without section headers an
 // executable segment.
 type UncoveredSection struct {
-	Name  string `json:"name"`
-	Begin uint64 `json:"begin"` // address; 0 in a relocatable object
-	Size  uint64 `json:"size"`
-	Bytes uint64 `json:"bytes"` // of that, without CFI
+	Name   string           `json:"name"`
+	Begin  uint64           `json:"begin"` // address; 0 in a relocatable object
+	Size   uint64           `json:"size"`
+	Bytes  uint64           `json:"bytes"`  // of that, without CFI
+	Ranges []UncoveredRange `json:"ranges"` // where these are, by address; at most maxRanges, of which some then stand for several
+}
+
+// An UncoveredRange is a range of code in which Bytes are without CFI: all, unless it stands for
+// several ranges.
+type UncoveredRange struct {
+	Begin uint64 `json:"begin"` // address; in a relocatable object, from the section's start
+	End   uint64 `json:"end"`   // address behind the last byte
+	Bytes uint64 `json:"bytes"`
 }
 
 // An UncoveredFunction is a function of which no CFI describes a part.
@@ -41,6 +50,10 @@ type UncoveredFunction struct {
 
 // maxUncovered bounds the functions without CFI that are listed.
 const maxUncovered = 10000
+
+// maxRanges bounds the ranges that are listed of a section. A library has padding behind every
+// other function, and for a picture a few hundred are enough.
+const maxRanges = 256
 
 // A span is a range of addresses, end excluded.
 type span struct{ begin, end uint64 }
@@ -57,6 +70,25 @@ func bytesIn(spans []span, begin, end uint64) uint64 {
 
 // findUncovered returns what no CFI describes. PLT stubs that were recognised count as described.
 func findUncovered(f *elffile.File, files []*elffile.File, t *cfi.Table, stubs []plt.Stub) Uncovered {
+	u, free := uncoveredSections(f, t, stubs)
+	u.functions(f, files, free)
+	if f.IsObject() {
+		for i := range u.Sections {
+			u.Sections[i].fromStart()
+		}
+	}
+	return u
+}
+
+// BytesWithoutCFI returns how much code no CFI describes, as Uncovered counts it.
+func BytesWithoutCFI(f *elffile.File, t *cfi.Table, stubs []plt.Stub) uint64 {
+	u, _ := uncoveredSections(f, t, stubs)
+	return u.Bytes
+}
+
+// uncoveredSections returns the sections of code with what is not described in each, and where
+// that is.
+func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (Uncovered, []span) {
 	described := make([]span, 0, len(t.Functions)+len(stubs))
 	for i := range t.Functions {
 		described = append(described, span{t.Functions[i].Begin, t.Functions[i].End})
@@ -68,19 +100,54 @@ func findUncovered(f *elffile.File, files []*elffile.File, t *cfi.Table, stubs [
 	u := Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}}
 	var free []span
 	for _, s := range codeSections(f) {
-		bytes := s.Size - bytesIn(described, s.Begin, s.Begin+s.Size)
-		u.Bytes += bytes
-		free = append(free, span{s.Begin, s.Begin + s.Size})
-		s.Bytes = bytes
+		own := subtract([]span{{s.Begin, s.Begin + s.Size}}, described)
+		free = append(free, own...)
+		s.Ranges = ranges(own, s.Begin, s.Size)
+		for _, r := range s.Ranges {
+			s.Bytes += r.Bytes
+		}
+		u.Bytes += s.Bytes
 		u.Sections = append(u.Sections, s)
 	}
-	u.functions(f, files, subtract(free, described))
-	if f.IsObject() {
-		for i := range u.Sections {
-			u.Sections[i].Begin = 0
+	return u, free
+}
+
+// fromStart makes the addresses count from the section's start.
+func (s *UncoveredSection) fromStart() {
+	for i := range s.Ranges {
+		s.Ranges[i].Begin -= s.Begin
+		s.Ranges[i].End -= s.Begin
+	}
+	s.Begin = 0
+}
+
+// ranges returns the spans, which are sorted, disjoint, and within the size bytes at begin; or, if
+// they are more than maxRanges, for each of as many equal parts what lies in it.
+func ranges(spans []span, begin, size uint64) []UncoveredRange {
+	out := make([]UncoveredRange, 0, min(len(spans), maxRanges))
+	if len(spans) <= maxRanges {
+		for _, s := range spans {
+			out = append(out, UncoveredRange{s.begin, s.end, s.end - s.begin})
+		}
+		return out
+	}
+	step := (size-1)/maxRanges + 1
+	last := uint64(maxRanges) // the part that the last range lies in
+	for _, s := range spans {
+		for s.begin < s.end {
+			part := (s.begin - begin) / step
+			end := s.begin + min(s.end-s.begin, step-(s.begin-begin)%step)
+			if part != last {
+				out = append(out, UncoveredRange{Begin: s.begin})
+				last = part
+			}
+			r := &out[len(out)-1]
+			r.End = end
+			r.Bytes += end - s.begin
+			s.begin = end
 		}
 	}
-	return u
+	return out
 }
 
 // codeSections returns where code is, by address.

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/convert"
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/image"
 	"cfi2sframe/sframe"
 )
 
@@ -53,7 +55,7 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 		return
 	}
 	c := res.Coverage[0]
-	if len(entries) != 2 || !c.Verified {
+	if len(entries) != 2 || !c.Verified && c.Size > 0 {
 		t.Errorf("%v is there; in and out were expected; verified %t", entries, c.Verified)
 	}
 	if c.Size == 0 { // an object for which there is nothing to say
@@ -141,6 +143,9 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 		t.Errorf("converted: %v", err)
 	}
 	want := mustRead(t, first)
+	if before, err := elffile.New(bytes.NewReader(data), int64(len(data))); err == nil && !before.IsObject() && image.Contents(before, before) != nil {
+		return // its headers contradict each other
+	}
 	again, err := next(first, force)
 	if err != nil {
 		t.Errorf("converted again: %v", err)

@@ -63,7 +63,7 @@ func TestHostileArchives(t *testing.T) {
 	}{
 		{name: "nothing wrong", data: ar(one), want: "64 covered"},
 		{name: "nothing wrong, removed", data: ar(one, text), args: []string{"--remove"}, want: "removed"},
-		{name: "magic only", data: ar(), status: 1, want: "none of the 0 members of this archive can be converted"},
+		{name: "magic only", data: ar()},
 		{name: "half a magic", data: []byte("!<arch"), status: 1, want: "not an ELF file"},
 		{name: "thin", data: []byte("!<thin>\n"), status: 1, want: "archive at offset 0x0: a thin archive"},
 		{name: "BSD names", data: ar(arMember("#1/20", make([]byte, 40))), status: 1, want: "archive at offset 0x8: an archive of the BSD kind"},
@@ -117,7 +117,7 @@ func TestHostileArchives(t *testing.T) {
 		{name: "two indexes", data: ar(arMember("/", arIndex(4, 0)), arMember("/", arIndex(4, 1, 8)), one), want: "64 covered"},
 
 		{name: "archive in an archive", data: ar(arMember("a.a/", ar(one)), one), want: "members kept as they are: 1 (not an ELF file)"},
-		{name: "only an archive in an archive", data: ar(arMember("a.a/", ar(one))), status: 1, want: "none of the 1 members of this archive can be converted; the first is a.a: not an ELF file"},
+		{name: "only an archive in an archive", data: ar(arMember("a.a/", ar(one))), want: "members kept as they are: 1 (not an ELF file)"},
 		{name: "member that is broken", data: ar(one, wrong), status: 1, want: "member bad.o: section header table at file offset"},
 		{name: "member of the ELF magic", data: ar(arMember("a/", []byte("\x7fELF")), one), status: 1, want: "member a: ELF header at file offset 0x0: file of 4 bytes is truncated"},
 		{name: "member of three bytes of the ELF magic", data: ar(arMember("a/", []byte("\x7fEL")), one), want: "not an ELF file"},
@@ -133,7 +133,7 @@ func TestHostileArchives(t *testing.T) {
 
 		{name: "200,000 small members", make: func() []byte { return ar(bytes.Repeat(text, 200_000), one) }, want: "members kept as they are: 200000 (not an ELF file)"},
 		{name: "200,000 empty members", make: func() []byte { return ar(bytes.Repeat(arMember("a/", nil), 200_000), one) }, want: "members kept as they are: 200000"},
-		{name: "200,000 small members, removed", make: func() []byte { return ar(bytes.Repeat(text, 200_000)) }, args: []string{"--remove"}, status: 1, want: "none of the 200000 members"},
+		{name: "200,000 small members, removed", make: func() []byte { return ar(bytes.Repeat(text, 200_000)) }, args: []string{"--remove"}, want: "members kept as they are: 200000 (not an ELF file)"},
 		{name: "20,000 ELF headers", make: func() []byte {
 			h := newObject().bytes()[:elffile.HeaderSize]
 			copy(h[ehShoff:], make([]byte, 8))

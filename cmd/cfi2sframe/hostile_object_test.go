@@ -271,25 +271,25 @@ func TestHostileObjects(t *testing.T) {
 		{name: "only weak symbols", make: func(o *object) { o.symbols[elffile.SymSize+4] = elf.ST_INFO(elf.STB_WEAK, elf.STT_FUNC) }, status: 1, want: "no local symbol"},
 		{name: "only a TLS symbol", make: func(o *object) { o.symbols[elffile.SymSize+4] = elf.ST_INFO(elf.STB_LOCAL, elf.STT_TLS) }, status: 1, want: "no local symbol"},
 		{name: "sh_info of the symbols 2^32-1", make: func(o *object) { o.sections[objSymtab].Info = math.MaxUint32 }, want: "64 covered"},
-		{name: "symbol value 2^64-1", make: func(o *object) { binary.LittleEndian.PutUint64(o.symbols[elffile.SymSize+8:], math.MaxUint64) }, status: 1, want: "no code"},
+		{name: "symbol value 2^64-1", make: func(o *object) { binary.LittleEndian.PutUint64(o.symbols[elffile.SymSize+8:], math.MaxUint64) }, want: "kept as it is: the CFI describes no code"},
 		{name: "symbol value far behind its section", make: func(o *object) {
 			o.code(".text.other", 64)
 			binary.LittleEndian.PutUint64(o.symbols[elffile.SymSize+8:], 64+256)
 		}, want: "64 covered"},
-		{name: "symbol in no section", make: func(o *object) { o.symbols[elffile.SymSize+6] = 0 }, status: 1, want: "no code"},
-		{name: "symbol in a section that is not there", make: func(o *object) { o.symbols[elffile.SymSize+6] = 200 }, status: 1, want: "no code"},
-		{name: "symbol absolute", make: func(o *object) { binary.LittleEndian.PutUint16(o.symbols[elffile.SymSize+6:], uint16(elf.SHN_ABS)) }, status: 1, want: "no code"},
+		{name: "symbol in no section", make: func(o *object) { o.symbols[elffile.SymSize+6] = 0 }, want: "kept as it is: the CFI describes no code"},
+		{name: "symbol in a section that is not there", make: func(o *object) { o.symbols[elffile.SymSize+6] = 200 }, want: "kept as it is: the CFI describes no code"},
+		{name: "symbol absolute", make: func(o *object) { binary.LittleEndian.PutUint16(o.symbols[elffile.SymSize+6:], uint16(elf.SHN_ABS)) }, want: "kept as it is: the CFI describes no code"},
 		{name: "symbol absolute, where the code seems to be", make: func(o *object) {
 			binary.LittleEndian.PutUint16(o.symbols[elffile.SymSize+6:], uint16(elf.SHN_ABS))
 			binary.LittleEndian.PutUint64(o.sections[objRela].data[16:], 0x10100)
-		}, status: 1, want: "no code"},
+		}, want: "kept as it is: the CFI describes no code"},
 		{name: "symbol undefined, the code seems to be at its addend", make: func(o *object) {
 			o.fde(0, 0x10100, 64)
 			o.sections[objRela].data = o.sections[objRela].data[elffile.RelaSize:]
 			o.sections[objFrame].data[8+20+8] = 0
-		}, status: 1, want: "no code"},
-		{name: "symbol common", make: func(o *object) { binary.LittleEndian.PutUint16(o.symbols[elffile.SymSize+6:], uint16(elf.SHN_COMMON)) }, status: 1, want: "no code"},
-		{name: "SHN_XINDEX without a table", make: func(o *object) { binary.LittleEndian.PutUint16(o.symbols[elffile.SymSize+6:], uint16(elf.SHN_XINDEX)) }, status: 1, want: "no code"},
+		}, want: "kept as it is: the CFI describes no code"},
+		{name: "symbol common", make: func(o *object) { binary.LittleEndian.PutUint16(o.symbols[elffile.SymSize+6:], uint16(elf.SHN_COMMON)) }, want: "kept as it is: the CFI describes no code"},
+		{name: "SHN_XINDEX without a table", make: func(o *object) { binary.LittleEndian.PutUint16(o.symbols[elffile.SymSize+6:], uint16(elf.SHN_XINDEX)) }, want: "kept as it is: the CFI describes no code"},
 		{name: "SHN_XINDEX with a table", make: func(o *object) {
 			binary.LittleEndian.PutUint16(o.symbols[elffile.SymSize+6:], uint16(elf.SHN_XINDEX))
 			o.sections[o.add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, []byte{0, 0, 0, 0, objText, 0, 0, 0})].Link = objSymtab
@@ -297,7 +297,7 @@ func TestHostileObjects(t *testing.T) {
 		{name: "SHN_XINDEX with a table that is too short", make: func(o *object) {
 			binary.LittleEndian.PutUint16(o.symbols[elffile.SymSize+6:], uint16(elf.SHN_XINDEX))
 			o.sections[o.add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, []byte{0, 0, 0, 0, objText, 0, 0})].Link = objSymtab
-		}, status: 1, want: "no code"},
+		}, want: "kept as it is: the CFI describes no code"},
 		{name: "SHN_XINDEX with a table past the end", make: func(o *object) {
 			binary.LittleEndian.PutUint16(o.symbols[elffile.SymSize+6:], uint16(elf.SHN_XINDEX))
 			i := o.add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, nil)
@@ -307,7 +307,7 @@ func TestHostileObjects(t *testing.T) {
 		{name: "SHN_XINDEX of 2^32-1", make: func(o *object) {
 			binary.LittleEndian.PutUint16(o.symbols[elffile.SymSize+6:], uint16(elf.SHN_XINDEX))
 			o.sections[o.add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, bytes.Repeat([]byte{0xff}, 8))].Link = objSymtab
-		}, status: 1, want: "no code"},
+		}, want: "kept as it is: the CFI describes no code"},
 		{name: "two symbol tables", make: func(o *object) {
 			i := o.add(".symtab2", elf.SHT_SYMTAB, 0, bytes.Clone(o.symbols))
 			o.sections[objRela].Link = uint32(i)
@@ -325,39 +325,44 @@ func TestHostileObjects(t *testing.T) {
 		{name: "relocation misaligned, over the CIE's length and id", make: func(o *object) { o.rela(objRela, 1, 1, uint32(elf.R_X86_64_64), 0) }, status: 1, want: "no CFI that can be used"},
 		{name: "relocation of the CIE's id", make: func(o *object) { o.rela(objRela, 4, 1, uint32(elf.R_X86_64_64), 0) }, status: 1, want: "no CFI that can be used"},
 		{name: "relocation of the FDE's length", make: func(o *object) { o.rela(objRela, 20, 1, uint32(elf.R_X86_64_32), 0) }, status: 1, want: ".eh_frame"},
-		{name: "relocation with an addend of 2^63", make: func(o *object) { binary.LittleEndian.PutUint64(o.sections[objRela].data[16:], 1<<63) }, status: 1, want: "no code"},
+		{name: "relocation with an addend of 2^63", make: func(o *object) { binary.LittleEndian.PutUint64(o.sections[objRela].data[16:], 1<<63) }, want: "kept as it is: the CFI describes no code"},
 		{name: "relocation into the next section", make: func(o *object) {
 			o.code(".text.other", 64)
 			binary.LittleEndian.PutUint64(o.sections[objRela].data[16:], 64+256)
 		}, want: "64 covered"},
 		{name: "relocations without addends", make: func(o *object) { o.sections[objRela].Type = uint32(elf.SHT_REL) }, status: 1, want: "SHT_RELA was expected"},
-		{name: "relocations of half an entry", make: func(o *object) { o.sections[objRela].data = o.sections[objRela].data[:12] }, status: 1, want: "no code"},
+		{name: "relocations of half an entry", make: func(o *object) { o.sections[objRela].data = o.sections[objRela].data[:12] }, want: "kept as it is: the CFI describes no code"},
 		{name: "relocations past the end", make: func(o *object) { o.at(objRela, 1<<40, 24) }, status: 1, want: ".rela.eh_frame"},
 		{name: "relocations of 2^64-1 bytes", make: func(o *object) { o.at(objRela, 1, math.MaxUint64) }, status: 1, want: ".rela.eh_frame"},
 		{name: "relocations without bytes", make: func(o *object) {
 			o.sections[objRela].Type = uint32(elf.SHT_NOBITS)
-		}, status: 1, want: "no code"},
-		{name: "relocations of themselves", make: func(o *object) { o.sections[objRela].Info = objRela }, status: 1, want: "no code"},
-		{name: "relocations of section 2^32-1", make: func(o *object) { o.sections[objRela].Info = math.MaxUint32 }, status: 1, want: "no code"},
+		}, want: "kept as it is: the CFI describes no code"},
+		{name: "relocations of themselves", make: func(o *object) { o.sections[objRela].Info = objRela }, want: "kept as it is: the CFI describes no code"},
+		{name: "relocations of section 2^32-1", make: func(o *object) { o.sections[objRela].Info = math.MaxUint32 }, want: "kept as it is: the CFI describes no code"},
 		{name: "relocations that contradict each other", make: func(o *object) {
 			o.code(".text.other", 64)
 			o.rela(objRela, 20+8, 2, pc32, 0)
 		}, want: "covered"},
 
 		// Sections.
-		{name: "no section headers", make: func(o *object) {}, patch: func(p *patcher) { p.put64(ehShoff, 0); p.put16(ehShnum, 0) }, status: 1, want: "no CFI"},
-		{name: "no section names", make: func(o *object) { o.header.Shstrndx = 0 }, status: 1, want: "no CFI"},
+		{name: "no section headers", make: func(o *object) {}, patch: func(p *patcher) { p.put64(ehShoff, 0); p.put16(ehShnum, 0) }, want: "kept as it is: no CFI"},
+		{name: "no section names", make: func(o *object) { o.header.Shstrndx = 0 }, want: "kept as it is: no CFI"},
 		{name: "section names shared with symbols", make: func(o *object) {
 			o.header.Shstrndx = objNames
 			o.sections[objSymtab].Link = objNames
 		}, want: "64 covered"},
-		{name: "section names in .text", make: func(o *object) { o.header.Shstrndx = objText }, status: 1, want: "no CFI"},
+		{name: "section names in .text", make: func(o *object) { o.header.Shstrndx = objText }, want: "kept as it is: no CFI"},
 		{name: "a program header", make: func(o *object) {}, patch: func(p *patcher) {
 			p.put64(ehPhoff, uint64(p.append(make([]byte, elffile.ProgSize))))
 			p.put16(ehPhnum, 1)
 			p.put16(ehPhentsize, elffile.ProgSize)
 		}, status: 1, want: "relocatable object with 1 program headers"},
 		{name: "e_phoff without headers", make: func(o *object) { o.header.Phoff = math.MaxUint64 }, want: "64 covered"},
+		{name: "a first section that is one", make: func(o *object) {
+			o.sections[0].Section64 = elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR)}
+			o.at(0, 64, 1<<40)
+		}, want: "64 covered"},
+		{name: "a section over the ELF header", make: func(o *object) { o.at(o.add(".comment", elf.SHT_PROGBITS, 0, nil), 0, 100) }, status: 1, want: "section 7 (.comment) at file offset 0x0 overlaps the ELF header"},
 		{name: "sh_addr in an object", make: func(o *object) { o.sections[objText].Addr = 1 << 40 }, want: "64 covered"},
 		{name: "sh_addralign 2^63", make: func(o *object) { o.sections[objText].Addralign = 1 << 63 }, want: "64 covered"},
 		{name: "sh_addralign 3", make: func(o *object) { o.sections[objText].Addralign = 3 }, want: "64 covered"},
@@ -374,8 +379,8 @@ func TestHostileObjects(t *testing.T) {
 			i := o.code(".text.same", 64)
 			o.at(i, 64, 64)
 		}, want: "128 covered"},
-		{name: "code without bytes", make: func(o *object) { o.sections[objText].Type = uint32(elf.SHT_NOBITS) }, status: 1, want: "no code"},
-		{name: "code that is not loaded", make: func(o *object) { o.sections[objText].Flags = uint64(elf.SHF_EXECINSTR) }, status: 1, want: "no code"},
+		{name: "code without bytes", make: func(o *object) { o.sections[objText].Type = uint32(elf.SHT_NOBITS) }, want: "kept as it is: the CFI describes no code"},
+		{name: "code that is not loaded", make: func(o *object) { o.sections[objText].Flags = uint64(elf.SHF_EXECINSTR) }, want: "kept as it is: the CFI describes no code"},
 		{name: "function beyond its section", make: func(o *object) { o.fde(1, 32, 1<<20) }, want: "but the executable code there ends at"},
 		{name: "function over two sections", make: func(o *object) {
 			o.code(".text.other", 4096)
@@ -390,8 +395,8 @@ func TestHostileObjects(t *testing.T) {
 			o.cie(frame)
 			o.fdeIn(frame, rela, uint32(o.symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(text), 0)), 0, 32)
 		}, want: "96 covered"},
-		{name: ".eh_frame of nothing", make: func(o *object) { o.at(objFrame, 64, 0); o.sections[objRela].data = nil }, status: 1, want: "no code"},
-		{name: ".eh_frame without bytes", make: func(o *object) { o.sections[objFrame].Type = uint32(elf.SHT_NOBITS) }, status: 1, want: "no CFI"},
+		{name: ".eh_frame of nothing", make: func(o *object) { o.at(objFrame, 64, 0); o.sections[objRela].data = nil }, want: "kept as it is: the CFI describes no code"},
+		{name: ".eh_frame without bytes", make: func(o *object) { o.sections[objFrame].Type = uint32(elf.SHT_NOBITS) }, want: "kept as it is: no CFI"},
 		{name: ".eh_frame past the end", make: func(o *object) { o.at(objFrame, 1<<40, 100) }, status: 1, want: "section .eh_frame at file offset 0x10000000000: 100 bytes do not fit"},
 		{name: ".eh_frame compressed", make: func(o *object) {
 			s := &o.sections[objFrame]
@@ -416,6 +421,16 @@ func TestHostileObjects(t *testing.T) {
 		}, args: []string{"--force"}, status: 1, want: "sframe"},
 		{name: ".sframe not loaded", make: func(o *object) { o.add(".sframe", elf.SHT_PROGBITS, 0, make([]byte, 32)) }, args: []string{"--force"}, status: 1, want: "section 7 (.sframe) has the flags 0x0 and cannot be replaced"},
 		{name: ".sframe not loaded, removed", make: func(o *object) { o.add(".sframe", elf.SHT_PROGBITS, 0, make([]byte, 32)) }, args: []string{"--remove"}, status: 1, want: "section 7 (.sframe) has the flags 0x0 and cannot be replaced"},
+		{name: ".sframe there, and nothing that could be in it", make: func(o *object) {
+			s := &o.sections[objFrame]
+			s.data = bytes.ReplaceAll(s.data, sound, []byte{0x0c, 2, 8, 0x90, 1}) // CFA rcx+8
+			o.add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
+		}, status: 1, want: "the file has an .sframe section already; --force replaces it"},
+		{name: ".sframe there, and nothing that could be in it, replaced", make: func(o *object) {
+			s := &o.sections[objFrame]
+			s.data = bytes.ReplaceAll(s.data, sound, []byte{0x0c, 2, 8, 0x90, 1})
+			o.add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
+		}, args: []string{"--force"}, want: "0 covered"},
 		{name: "two .sframe, replaced", make: func(o *object) {
 			o.add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
 			o.add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))

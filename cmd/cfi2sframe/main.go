@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode"
@@ -19,6 +20,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/convert"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/survey"
 	"cfi2sframe/sframe"
 )
 
@@ -33,6 +35,7 @@ const (
 const usageHead = `Usage: cfi2sframe [flags] IN -o OUT
        cfi2sframe [flags] --in-place FILE...
        cfi2sframe [flags] --dry-run FILE...
+       cfi2sframe [flags] --survey PATH...
        cfi2sframe --check FILE...
        cfi2sframe --dump FILE...
 
@@ -63,6 +66,7 @@ Examples:
   cfi2sframe --pcrel --outermost prog -o out
                                             for readers of errata 1 and 2
   cfi2sframe --check prog                   compare an .sframe with the CFI
+  cfi2sframe --survey /usr/bin /usr/lib     what could be translated of all files there
 `
 
 func main() {
@@ -82,6 +86,9 @@ type settings struct {
 	verbose    bool
 	check      bool
 	dump       bool
+	survey     bool
+	objects    bool
+	jobs       int
 	files      []string
 }
 
@@ -105,12 +112,15 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.BoolVar(&s.Remove, "remove", false, "take .sframe and its segment out again")
 	flags.BoolVar(&s.NoVerify, "no-verify", false, "do not check the result against the CFI; for measuring only")
 	flags.Float64Var(&s.MinCoverage, "min-coverage", 0, "write nothing if less than `PERCENT` of the code that CFI describes is covered")
-	flags.StringVar(&s.report, "report", "text", "what is said of each file: none, text (on stderr), json or html (on stdout)")
+	flags.StringVar(&s.report, "report", "text", "what is said of each file: none, text (on stderr), json or html (on stdout); a survey also as csv")
 	flags.StringVar(&s.reportFile, "report-file", "", "write the report to `FILE` instead")
 	flags.BoolVarP(&s.quiet, "quiet", "q", false, "no report, only errors")
 	flags.BoolVarP(&s.verbose, "verbose", "v", false, "list every gap in the text report, not the first ten, with its cause")
 	flags.BoolVar(&s.check, "check", false, "compare the .sframe of each FILE, whoever wrote it, with the CFI")
 	flags.BoolVar(&s.dump, "dump", false, "print the .sframe of each FILE as objdump --sframe does")
+	flags.BoolVar(&s.survey, "survey", false, "sum up what could be translated of all ELF files below each PATH; write nothing else")
+	flags.BoolVar(&s.objects, "objects", false, "survey relocatable objects and archives, too")
+	flags.IntVarP(&s.jobs, "jobs", "j", 0, "survey so many files at a time; 0: as many as there are processors")
 	version := flags.Bool("version", false, "print the version and exit")
 	help := flags.BoolP("help", "h", false, "print this help and exit")
 	if err := flags.Parse(args); err != nil {
@@ -145,17 +155,15 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 // complete fills in what follows from other flags, and refuses what makes no sense
 // together.
 func (s *settings) complete() error {
-	switch s.report {
-	case "none", "text", "json", "html":
-	default:
-		return fmt.Errorf("--report %q is not known; none, text, json or html was expected", s.report)
+	if s.report != "none" && !slices.Contains(survey.Forms, s.report) {
+		return fmt.Errorf("--report %q is not known; none, %s was expected", s.report, strings.Join(survey.Forms, ", "))
 	}
 	if s.quiet {
 		s.report = "none"
 	}
 	s.Brief = s.report == "none" && s.MinCoverage == 0
 	modes := 0
-	for _, on := range []bool{s.output != "", s.inPlace, s.DryRun, s.check, s.dump} {
+	for _, on := range []bool{s.output != "", s.inPlace, s.DryRun, s.check, s.dump, s.survey} {
 		if on {
 			modes++
 		}
@@ -166,7 +174,7 @@ func (s *settings) complete() error {
 	case s.inPlace && s.output != "":
 		return errors.New("--in-place and -o exclude each other")
 	case modes > 1:
-		return errors.New("-o, --in-place, --dry-run, --check and --dump exclude each other")
+		return errors.New("-o, --in-place, --dry-run, --check, --dump and --survey exclude each other")
 	case modes == 0 && len(s.files) > 1:
 		return fmt.Errorf("%d input files; one was expected, or --in-place", len(s.files))
 	case modes == 0:
@@ -175,6 +183,12 @@ func (s *settings) complete() error {
 		return fmt.Errorf("%d input files; one was expected, or --in-place", len(s.files))
 	case outfile.IsStdout(s.output) && s.reportOnStdout():
 		return fmt.Errorf("the result and --report %s exclude each other on standard output", s.report)
+	case s.report == "csv" && !s.survey:
+		return errors.New("--report csv is for --survey")
+	case s.objects && !s.survey:
+		return errors.New("--objects is for --survey")
+	case s.jobs < 0:
+		return fmt.Errorf("--jobs %d: 0 or more was expected", s.jobs)
 	case s.Remove && s.Force:
 		return errors.New("--remove and --force exclude each other")
 	}
@@ -213,6 +227,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return check(s, stdout, stderr)
 	}
 	w := &work{settings: s, stdout: stdout, stderr: stderr}
+	if s.survey {
+		return w.surveyed(ctx)
+	}
 	return w.run(ctx)
 }
 

@@ -40,7 +40,7 @@ func (w *work) run(ctx context.Context) int {
 	if file != nil {
 		defer file.Close()
 	}
-	w.startBar()
+	w.startBar(len(w.files))
 	for _, in := range w.files {
 		if w.bar != nil {
 			w.bar.Describe(filepath.Base(in))
@@ -85,9 +85,14 @@ func (w *work) openReport() (*outfile.File, error) {
 
 // endReport writes what is left to be said.
 func (w *work) endReport(file *outfile.File) error {
-	if w.report == "text" && len(w.files) > 1 {
+	if w.report == "text" && len(w.files) > 1 && !w.survey {
 		bad := w.errors + w.short
 		fmt.Fprintf(w.out, "%d files: %d done, %d failed\n", len(w.files), len(w.files)-bad, bad)
+	}
+	if w.report == "html" && !w.survey {
+		if err := report.HTML(w.out, w.pages); err != nil {
+			return err
+		}
 	}
 	if file == nil {
 		return nil
@@ -116,12 +121,12 @@ func (w *work) failed(ctx context.Context, in string, err error) bool {
 }
 
 // startBar shows a progress bar if there are many files and somebody who looks.
-func (w *work) startBar() {
+func (w *work) startBar(n int) {
 	f, ok := w.stderr.(*os.File)
-	if !ok || len(w.files) < 2 || w.quiet || !term.IsTerminal(int(f.Fd())) {
+	if !ok || n < 2 || w.quiet || !term.IsTerminal(int(f.Fd())) {
 		return
 	}
-	w.bar = progressbar.NewOptions(len(w.files), progressbar.OptionSetWriter(w.stderr),
+	w.bar = progressbar.NewOptions(n, progressbar.OptionSetWriter(w.stderr),
 		progressbar.OptionShowCount(), progressbar.OptionFullWidth(), progressbar.OptionClearOnFinish())
 }
 
@@ -208,11 +213,15 @@ func (w *work) text(in string, res *convert.Result) error {
 			return err
 		}
 	}
-	if w.Remove {
+	if w.Remove && (res.Archive || len(res.Kept) == 0) {
 		fmt.Fprintf(w.out, "%s: .sframe is removed\n", in)
 	}
 	if res.Archive {
 		w.kept(in, res.Kept)
+	} else {
+		for _, k := range res.Kept {
+			fmt.Fprintf(w.out, "%s: kept as it is: %s\n", in, printable(k.Why.Error()))
+		}
 	}
 	if res.Links > 0 {
 		fmt.Fprintf(w.out, "%s: other names of the file (hard links) that keep the old contents: %d\n", in, res.Links)

@@ -8,8 +8,6 @@ import (
 	"io"
 	"os"
 
-	"cfi2sframe/cfi"
-	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/outfile"
 )
@@ -17,8 +15,8 @@ import (
 // errNotELF is why a member of an archive stays as it is.
 var errNotELF = errors.New("not an ELF file")
 
-// archive converts an archive member by member. Members without CFI stay as they are; an
-// error of any other kind is one of the archive.
+// archive converts an archive member by member. Members without CFI, and those that are not
+// ELF, stay as they are; an error of any other kind is one of the archive.
 func (c *conversion) archive(src *os.File, size int64) error {
 	a, err := archive.Open(src, size)
 	if err != nil {
@@ -34,7 +32,6 @@ func (c *conversion) archive(src *os.File, size int64) error {
 			return outfile.Plain(err)
 		}
 	}
-	converted := 0
 	for i := range a.Members {
 		m := &a.Members[i]
 		keep := m.Special()
@@ -43,7 +40,6 @@ func (c *conversion) archive(src *os.File, size int64) error {
 			var k *kept
 			switch {
 			case err == nil:
-				converted++
 			case errors.As(err, &k):
 				c.res.Kept = append(c.res.Kept, Kept{m.Name, k.why})
 				keep = true
@@ -60,26 +56,11 @@ func (c *conversion) archive(src *os.File, size int64) error {
 			return err
 		}
 	}
-	if converted == 0 {
-		return fmt.Errorf("none of the %d members of this archive can be converted%s", len(c.res.Kept), firstReason(c.res.Kept))
-	}
 	if w == nil {
 		return nil
 	}
 	return w.Close()
 }
-
-func firstReason(kept []Kept) string {
-	if len(kept) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; the first is %s: %v", kept[0].Member, kept[0].Why)
-}
-
-// kept is the error of a member that stays as it is.
-type kept struct{ why error }
-
-func (k *kept) Error() string { return k.why.Error() }
 
 // member converts one member of an archive, and adds it to w unless that is nil.
 func (c *conversion) member(a *archive.Archive, i int, w *archive.Writer) error {
@@ -101,9 +82,6 @@ func (c *conversion) member(a *archive.Archive, i int, w *archive.Writer) error 
 		dst, err = os.CreateTemp("", "cfi2sframe-member-*")
 		return dst, err
 	})
-	if errors.Is(err, cfi.ErrNone) || errors.Is(err, ErrNoCode) || errors.Is(err, elfwrite.ErrNone) {
-		return &kept{err}
-	}
 	if err != nil {
 		return err
 	}

@@ -93,15 +93,16 @@ type Result struct {
 	// converted. It is empty where .sframe was removed.
 	Coverage []*report.Coverage
 	Archive  bool
-	// Kept are the members of an archive that stayed as they were.
+	// Kept are the objects without CFI, which stayed as they were: members of the
+	// archive, or the file itself.
 	Kept []Kept
 	// Links is how many other names of the file (hard links) still have the old contents.
 	Links int
 }
 
-// A Kept is a member of an archive that stayed as it was.
+// A Kept is an object that stayed as it was.
 type Kept struct {
-	Member string
+	Member string // of an archive, or "" for the file itself
 	Why    error
 }
 
@@ -132,6 +133,11 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	} else {
 		var cov *report.Coverage
 		cov, err = c.elf(src, info.Size(), c.open)
+		var k *kept
+		if errors.As(err, &k) {
+			c.res.Kept = append(c.res.Kept, Kept{Why: k.why})
+			err = c.copy(src)
+		}
 		if cov != nil {
 			cov.File, cov.Output = in, out
 			c.res.Coverage = append(c.res.Coverage, cov)
@@ -202,6 +208,28 @@ func (c *conversion) close() {
 	}
 }
 
+// copy makes the output what the input is.
+func (c *conversion) copy(src *os.File) error {
+	if c.opt.DryRun {
+		return nil
+	}
+	dst, err := c.open()
+	if err != nil {
+		return err
+	}
+	if _, err := src.Seek(0, io.SeekStart); err != nil {
+		return outfile.Plain(err)
+	}
+	_, err = io.Copy(dst, src)
+	return outfile.Plain(err)
+}
+
+// kept is the error of an object without CFI. That is nothing unusual: what counts is the
+// program that it becomes a part of.
+type kept struct{ why error }
+
+func (k *kept) Error() string { return k.why.Error() }
+
 // elf converts the ELF file src to the file that open returns, and checks that. The
 // coverage is nil if .sframe was removed.
 func (c *conversion) elf(src io.ReaderAt, size int64, open func() (*os.File, error)) (*report.Coverage, error) {
@@ -209,9 +237,20 @@ func (c *conversion) elf(src io.ReaderAt, size int64, open func() (*os.File, err
 	if err != nil {
 		return nil, err
 	}
+	var cov *report.Coverage
 	if c.opt.Remove {
-		return nil, c.remove(f, src, open)
+		err = c.remove(f, src, open)
+	} else {
+		cov, err = c.add(f, src, open)
 	}
+	if f.IsObject() && (errors.Is(err, cfi.ErrNone) || errors.Is(err, ErrNoCode) || errors.Is(err, elfwrite.ErrNone)) {
+		err = &kept{err}
+	}
+	return cov, err
+}
+
+// add is elf for a file that gets an .sframe.
+func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) (*report.Coverage, error) {
 	debug, err := debugfile.Open(c.opt.DebugFile, c.in, f)
 	if err != nil {
 		return nil, err
@@ -366,7 +405,13 @@ func (c *conversion) planObject(f *elffile.File, b *emit.Builder, opt elfwrite.O
 		o.Type = elf.SectionType(sframe.SHTGNUSFrame)
 	}
 	if b.NumFDEs() == 0 { // ld takes an .sframe that says nothing for a damaged one
+		if !opt.Force && f.Section(".sframe") != nil {
+			return nil, nil, elfwrite.ErrExists
+		}
 		layout, err := elfwrite.PlanRemoval(f)
+		if errors.Is(err, elfwrite.ErrNone) {
+			return elfwrite.Unchanged(f), nil, nil
+		}
 		return layout, nil, err
 	}
 	section, starts, err := b.EncodeObject()

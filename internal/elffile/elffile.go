@@ -220,6 +220,9 @@ func (f *File) readSectionHeaders() error {
 			f.indexes[s.Link] = i
 		}
 	}
+	// The first one is no section. Only the numbers that it may hold count.
+	first := &f.Sections[0]
+	first.Section64 = elf.Section64{Size: first.Size, Link: first.Link, Info: first.Info}
 	if shstrndx == 0 {
 		return nil
 	}

@@ -148,11 +148,12 @@ func TestReadRelocated(t *testing.T) {
 			{16, symText, m.pc64, 0},
 			{24, symFunc, m.pc32, 8},
 			{28, symText, m.abs32, 1},
-			{32, symData, m.abs64, 7},    // a section without a base
-			{40, symOuter, m.abs64, 9},   // undefined
-			{48, symAbs, m.abs64, 11},    // in no section
-			{60, symNull, m.abs32, 0x55}, // at the very end
-			{1 << 40, 77, 0, 0},          // R_*_NONE
+			// What is in no section with a base, or not in its symbol's, is no address of code.
+			{32, symData, m.abs64, 7},  // a section without a base
+			{40, symOuter, m.abs64, 9}, // undefined
+			{48, symAbs, m.abs64, 11},  // in no section
+			{60, symText, m.abs32, 65}, // at the very end, and beyond .text
+			{1 << 40, 77, 0, 0},        // R_*_NONE
 		}}
 		for _, typ := range m.others {
 			o.relas = append(o.relas, rela{56, symText, typ, 2})
@@ -168,10 +169,10 @@ func TestReadRelocated(t *testing.T) {
 			continue
 		}
 		want := bytes.Clone(frame)
-		for off, v := range map[int]uint64{0: text + 4, 8: text + 0x10 - 4, 16: text - (eh + 16), 32: 7, 40: 9, 48: 11} {
+		for off, v := range map[int]uint64{0: text + 4, 8: text + 0x10 - 4, 16: text - (eh + 16), 32: 0, 40: 0, 48: 0} {
 			m.order.PutUint64(want[off:], v)
 		}
-		for off, v := range map[int]uint64{24: text + 0x10 + 8 - (eh + 24), 28: text + 1, 60: 0x55} {
+		for off, v := range map[int]uint64{24: text + 0x10 + 8 - (eh + 24), 28: text + 1, 60: 0} {
 			m.order.PutUint32(want[off:], uint32(v))
 		}
 		if len(m.others) > 0 {

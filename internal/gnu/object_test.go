@@ -246,6 +246,55 @@ func TestObjectKinds(t *testing.T) {
 	}
 }
 
+// TestReworkedObjects has other tools work on objects before or after they are converted.
+func TestReworkedObjects(t *testing.T) {
+	dir := peer.Run(t, "sid", `
+		for f in one two; do
+			g++-16 -O2 -ffunction-sections -c $f.cc
+			g++-16 -O2 -ffunction-sections -Wa,--gsframe -c $f.cc -o as_$f.o
+			clang++-23 -O2 -ffunction-sections -c $f.cc -o clang_$f.o
+		done
+		as hand_amd64.s -o hand.o; cp hand.o clang_hand.o; as --gsframe hand_amd64.s -o as_hand.o
+		ld.lld-23 -r one.o two.o hand.o -o lld.o
+		ld.lld-23 -r clang_one.o clang_two.o clang_hand.o -o lld_clang.o
+		mold -r one.o two.o hand.o -o mold.o`, sources(targets["amd64"])...)
+	opt := convert.Options{Version: sframe.V3, Force: true} // instead of GNU as's
+	convertAll(t, dir, opt, "one.o", "two.o", "hand.o", "as_one.o", "as_two.o", "as_hand.o", "lld.o", "lld_clang.o", "mold.o")
+	for _, tt := range []struct{ name, script string }{
+		{"replaced", "g++-16 as_*.o -o prog"},
+		{"lld -r before", "g++-16 lld.o -o prog"},
+		{"lld -r before, clang", "g++-16 lld_clang.o -o prog"},
+		{"mold -r before", "g++-16 mold.o -o prog"},
+		{"strip -g after", "for f in one two hand; do strip -g $f.o -o g_$f.o; done; g++-16 g_*.o -o prog"},
+		{"strip --strip-unneeded after", "for f in one two hand; do strip --strip-unneeded $f.o -o u_$f.o; done; g++-16 u_*.o -o prog"},
+		{"objcopy after", "for f in one two hand; do objcopy $f.o c_$f.o; done; g++-16 c_*.o -o prog"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			peer.Again(t, "sid", dir, tt.script+"\n./prog")
+			r, err := linked.Check(filepath.Join(dir, "prog"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			delete(r.Wrong, ".plt.got") // ld's own
+			delete(r.Missing, "_start") // of Scrt1.o, which is not converted
+			if len(r.Wrong) > 0 || len(r.Missing) > 0 || r.FDEs < 30 {
+				t.Errorf("%d FDEs, wrong %v, missing %v", r.FDEs, r.Wrong, r.Missing)
+			}
+		})
+	}
+	// What is left where GNU as's sections were is an object still.
+	for _, name := range []string{"as_one.o", "as_two.o", "as_hand.o"} {
+		path := filepath.Join(dir, name)
+		if _, err := convert.File(context.Background(), path, path, convert.Options{Remove: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	peer.Again(t, "sid", dir, "g++-16 as_*.o -o prog; ./prog")
+	if _, _, err := linked.Load(filepath.Join(dir, "prog")); err == nil || !strings.Contains(err.Error(), "has no .sframe") {
+		t.Errorf("after the removal, the program still has an .sframe (%v)", err)
+	}
+}
+
 // TestManySections converts objects with about 65,280 sections and more, for which
 // e_shnum has no room, nor the symbols' section indexes.
 func TestManySections(t *testing.T) {

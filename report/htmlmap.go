@@ -1,0 +1,153 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// maxStrips bounds the sections that are drawn of a file. Programs have five; objects can have
+// one for every function.
+const maxStrips = 40
+
+// A strip is an executable section as the map draws it.
+type strip struct {
+	UncoveredSection
+	LeftOut uint64 // bytes in gaps that are listed
+	Marks   []mark // all of them, those of gaps last: they are drawn on top
+	Lanes   []lane // one for every reason that has gaps in the section
+}
+
+// A lane has the gaps of one reason, so that the reason shows without its colour too.
+type lane struct {
+	Reason, Text string
+	Bytes        uint64
+	Marks        []mark
+}
+
+// A mark is a piece of a strip. Its place and size are in percent of the strip's.
+type mark struct {
+	Class               string
+	X, Y, Width, Height string
+	Title               string
+}
+
+// codeMap returns the strips of a file, by address, and how many sections are not among them: the
+// smallest ones without gaps.
+func codeMap(c *Coverage) ([]strip, int) {
+	all := make([]strip, len(c.Uncovered.Sections))
+	for i := range all {
+		all[i].UncoveredSection = c.Uncovered.Sections[i]
+	}
+	gaps := gapsBySection(c)
+	for i := range all {
+		all[i].draw(gaps[i])
+	}
+	order := make([]int, len(all))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(-cmp.Compare(all[a].LeftOut, all[b].LeftOut), -cmp.Compare(all[a].Size, all[b].Size))
+	})
+	order = order[:min(len(order), maxStrips)]
+	slices.Sort(order)
+	out := make([]strip, len(order))
+	for i, j := range order {
+		out[i] = all[j]
+	}
+	return out, len(all) - len(out)
+}
+
+// gapsBySection returns for each section the gaps in it. Sections of an object have no
+// addresses, and of several with the same name, which only some compilers make, the first
+// that is large enough gets the gaps.
+func gapsBySection(c *Coverage) [][]*Gap {
+	sections := c.Uncovered.Sections
+	out := make([][]*Gap, len(sections))
+	named := make(map[string][]int)
+	for i := range sections {
+		named[sections[i].Name] = append(named[sections[i].Name], i)
+	}
+	for i := range c.Gaps {
+		g := &c.Gaps[i]
+		for _, at := range candidates(sections, named, g) {
+			if s := &sections[at]; g.Begin >= s.Begin && g.Begin-s.Begin < s.Size && g.End-s.Begin <= s.Size {
+				out[at] = append(out[at], g)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// candidates returns the sections that a gap can be in: by name in an object, and elsewhere the
+// last one that begins before it.
+func candidates(sections []UncoveredSection, named map[string][]int, g *Gap) []int {
+	if g.Section != "" {
+		return named[g.Section]
+	}
+	at, found := slices.BinarySearchFunc(sections, g.Begin, func(s UncoveredSection, addr uint64) int { return cmp.Compare(s.Begin, addr) })
+	if !found {
+		at--
+	}
+	if at < 0 {
+		return nil
+	}
+	return []int{at}
+}
+
+// draw makes the marks of a strip.
+func (s *strip) draw(gaps []*Gap) {
+	for _, r := range s.Ranges {
+		m := s.mark(r, "code without CFI")
+		m.Class = "without"
+		s.Marks = append(s.Marks, m)
+	}
+	for len(gaps) > 0 {
+		reason := gaps[0].Reason
+		l := lane{Reason: reason, Text: gaps[0].Text}
+		var spans []span
+		gaps = slices.DeleteFunc(gaps, func(g *Gap) bool {
+			if g.Reason != reason {
+				return false
+			}
+			spans = append(spans, span{g.Begin, g.End})
+			return true
+		})
+		slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
+		for _, r := range ranges(spans, s.Begin, s.Size) {
+			m := s.mark(r, l.Text)
+			// The smallest gap counts: however little of its piece it is, all of that is coloured.
+			m.Class, m.Y, m.Height = "gap r-"+reason, "0%", "100%"
+			l.Marks = append(l.Marks, m)
+			l.Bytes += r.Bytes
+		}
+		s.LeftOut += l.Bytes
+		s.Lanes = append(s.Lanes, l)
+		s.Marks = append(s.Marks, l.Marks...)
+	}
+}
+
+// mark returns the mark of a range; its height is the share of the range that is meant.
+func (s *strip) mark(r UncoveredRange, what string) mark {
+	section := ""
+	if s.Begin == 0 {
+		section = s.Name
+	}
+	title := fmt.Sprintf("%s: %s, %s", rangeOf(section, r.Begin, r.End), bytesOf(r.Bytes), what)
+	size := r.End - r.Begin
+	if r.Bytes < size {
+		title = fmt.Sprintf("%s: %s of %s, %s", rangeOf(section, r.Begin, r.End), digits(r.Bytes), bytesOf(size), what)
+	}
+	return mark{
+		X: part(r.Begin-s.Begin, s.Size), Width: part(size, s.Size),
+		Y: part(size-r.Bytes, size), Height: part(r.Bytes, size),
+		Title: title,
+	}
+}
+
+// Label says in words what a strip shows.
+func (s *strip) Label() string {
+	return fmt.Sprintf("%s: %s, of which %s are left out and %s have no CFI", printable(s.Name), bytesOf(s.Size), digits(s.LeftOut), digits(s.Bytes))
+}

@@ -1,0 +1,75 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestCodeMap checks places and sizes of marks in a section, and that gaps come to theirs.
+func TestCodeMap(t *testing.T) {
+	c := &Coverage{
+		Gaps: []Gap{
+			{Begin: 0x1100, End: 0x1140, Reason: "drap", Text: "first"},
+			{Begin: 0x1000, End: 0x1001, Reason: "sp-rule", Text: "second"},
+			{Begin: 0x11ff, End: 0x1200, Reason: "drap", Text: "first"},
+			{Begin: 0x2000, End: 0x2100, Reason: "drap", Text: "first"},
+			{Begin: 0x9000, End: 0x9100, Reason: "drap", Text: "in no section"},
+		},
+		Uncovered: Uncovered{Sections: []UncoveredSection{
+			{Name: ".text", Begin: 0x1000, Size: 0x200, Bytes: 48, Ranges: []UncoveredRange{{0x1080, 0x1090, 16}, {0x1180, 0x11c0, 32}}},
+			{Name: ".more", Begin: 0x2000, Size: 0x100},
+		}},
+	}
+	strips, missing := codeMap(c)
+	if len(strips) != 2 || missing != 0 {
+		t.Fatalf("%d strips, %d missing", len(strips), missing)
+	}
+	text, more := strips[0], strips[1]
+	if text.LeftOut != 0x42 || more.LeftOut != 0x100 {
+		t.Errorf("%d and %d bytes left out", text.LeftOut, more.LeftOut)
+	}
+	want := []mark{
+		{"without", "25.000%", "0.000%", "3.125%", "100.000%", "0x1080-0x1090: 16 bytes, code without CFI"},
+		{"without", "75.000%", "50.000%", "12.500%", "50.000%", "0x1180-0x11c0: 32 of 64 bytes, code without CFI"},
+		{"gap r-drap", "50.000%", "0%", "12.500%", "100%", "0x1100-0x1140: 64 bytes, first"},
+		{"gap r-drap", "99.805%", "0%", "0.195%", "100%", "0x11ff-0x1200: 1 byte, first"},
+		{"gap r-sp-rule", "0.000%", "0%", "0.195%", "100%", "0x1000-0x1001: 1 byte, second"},
+	}
+	if got := fmt.Sprintf("%v", text.Marks); got != fmt.Sprintf("%v", want) {
+		t.Errorf("marks\n%v\nexpected\n%v", strings.ReplaceAll(got, "} {", "}\n{"), want)
+	}
+	if len(text.Lanes) != 2 || len(text.Lanes[0].Marks) != 2 || text.Lanes[0].Bytes != 65 || text.Lanes[1].Text != "second" {
+		t.Errorf("lanes %+v", text.Lanes)
+	}
+}
+
+// TestCodeMapObject checks that sections of an object, of which all begin at 0, get their own
+// gaps, and that the map of one with very many is bounded.
+func TestCodeMapObject(t *testing.T) {
+	c := &Coverage{Gaps: []Gap{
+		{Section: ".text.f7", Begin: 4, End: 8, Reason: "drap"},
+		{Section: ".text", Begin: 40, End: 48, Reason: "drap"},
+	}}
+	for i := range 100 {
+		c.Uncovered.Sections = append(c.Uncovered.Sections, UncoveredSection{Name: fmt.Sprintf(".text.f%d", i), Size: uint64(10 + i)})
+	}
+	c.Uncovered.Sections = append(c.Uncovered.Sections, UncoveredSection{Name: ".text", Size: 32}, UncoveredSection{Name: ".text", Size: 64})
+	strips, missing := codeMap(c)
+	if len(strips) != maxStrips || missing != 102-maxStrips {
+		t.Errorf("%d strips, %d missing", len(strips), missing)
+	}
+	var with []string
+	for i := range strips {
+		if s := &strips[i]; s.LeftOut > 0 {
+			with = append(with, s.Label()+"; "+s.Marks[0].Title)
+		}
+	}
+	want := []string{
+		".text.f7: 17 bytes, of which 4 are left out and 0 have no CFI; .text.f7+0x4-0x8: 4 bytes, ",
+		".text: 64 bytes, of which 8 are left out and 0 have no CFI; .text+0x28-0x30: 8 bytes, ",
+	}
+	if strings.Join(with, "\n") != strings.Join(want, "\n") {
+		t.Errorf("sections with gaps:\n%s", strings.Join(with, "\n"))
+	}
+}

@@ -1,0 +1,164 @@
+"use strict";
+{
+  // A table shows this many rows at a time: there can be tens of thousands.
+  const pageRows = 100;
+
+  const data = JSON.parse(document.getElementById("data").textContent);
+
+  // Cells are strings, and so are the keys that they are sorted by: numbers of 64 bits would
+  // lose digits. With leading zeros they compare as numbers do.
+  const digits = s => s.padStart(24, "0");
+  const split = (s, pattern) => {
+    const m = pattern.exec(s);
+    return m ? m[1] + "\0" + digits(m[2]) : s;
+  };
+  const keys = {
+    number: digits,
+    hex: digits,
+    place: s => split(s, /^(.*?)0x([0-9a-f]+)-0x[0-9a-f]+$/s),
+    source: s => split(s, /^(.*):(\d+)$/s),
+    reason: s => data.reasons[s] ?? s,
+  };
+  const key = (kind, cell) => keys[kind]?.(cell) ?? cell;
+
+  // What a cell shows.
+  const shown = {
+    number: s => /^\d+$/.test(s) ? s.replace(/\B(?=(\d{3})+$)/g, ",") : s,
+    reason: s => data.reasons[s] ?? s,
+  };
+  const show = (kind, cell) => shown[kind]?.(cell) ?? cell;
+
+  // element returns a new element. Text is only ever set as text: names come from hostile files.
+  const element = (tag, className, text = "") => {
+    const e = document.createElement(tag);
+    e.className = className;
+    e.textContent = text;
+    return e;
+  };
+
+  // table lets a table be sorted, filtered and paged through.
+  const table = root => {
+    const heads = [...root.querySelectorAll("th")];
+    const columns = heads.map(th => ({index: Number(th.dataset.column), kind: th.dataset.kind}));
+    const symbol = columns.at(-1).index + 1; // behind the columns
+    const rows = data.tables[root.id].map((cells, index) => ({cells, index}));
+    const input = root.querySelector("input");
+    const select = root.querySelector("select");
+    const reason = columns.find(c => c.kind === "reason")?.index;
+    let sorted = rows;
+    let view = rows;
+    let page = 0;
+
+    // text is what the filter looks at: all that the row shows, and the symbol.
+    const text = row => row.text ??=
+      columns.map(c => show(c.kind, row.cells[c.index])).concat(row.cells[symbol] ?? []).join("\n").toLowerCase();
+
+    const line = row => {
+      const tr = document.createElement("tr");
+      for (const {index, kind} of columns) {
+        const value = show(kind, row.cells[index]);
+        const cell = element(kind === "name" || kind === "file" ? "th" : "td", kind);
+        if (cell.tagName === "TH") cell.scope = "row";
+        if (kind === "file") {
+          const link = element("a", "", value);
+          link.href = "#file-" + (row.index + 1);
+          cell.append(link);
+        } else if (kind === "reason") {
+          cell.classList.add("r-" + row.cells[index]);
+          cell.append(element("span", "swatch"), value);
+        } else {
+          cell.textContent = value;
+        }
+        if (kind === "name") cell.title = row.cells[symbol];
+        tr.append(cell);
+      }
+      return tr;
+    };
+
+    const render = () => {
+      const last = Math.max(0, Math.ceil(view.length / pageRows) - 1);
+      page = Math.min(Math.max(page, 0), last);
+      const begin = page * pageRows;
+      const part = view.slice(begin, begin + pageRows);
+      root.querySelector("tbody").replaceChildren(...part.map(line));
+      const count = n => show("number", String(n));
+      root.querySelector(".count").value = `${count(view.length)} of ${count(rows.length)} ${root.dataset.noun} shown`;
+      root.querySelector(".page").value = `${count(begin + 1)} to ${count(begin + part.length)} of ${count(view.length)}`;
+      root.querySelector(".pages").hidden = last === 0;
+      for (const b of root.querySelectorAll("[data-page]")) {
+        b.disabled = ["first", "previous"].includes(b.dataset.page) ? page === 0 : page === last;
+      }
+    };
+
+    const filter = () => {
+      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const wanted = select?.value;
+      view = sorted.filter(row => (!wanted || row.cells[reason] === wanted) && words.every(w => text(row).includes(w)));
+      page = 0;
+      render();
+    };
+
+    const sort = (th, {index, kind}) => {
+      const direction = th.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
+      for (const other of heads) other.setAttribute("aria-sort", other === th ? direction : "none");
+      const sign = direction === "ascending" ? 1 : -1;
+      const keyed = rows.map(row => ({row, key: key(kind, row.cells[index])}));
+      keyed.sort((a, b) => a.key < b.key ? -sign : a.key > b.key ? sign : 0);
+      sorted = keyed.map(k => k.row);
+      filter();
+    };
+
+    const turn = {first: () => 0, previous: () => page - 1, next: () => page + 1, last: () => Infinity};
+    heads.forEach((th, i) => th.querySelector("button").addEventListener("click", () => sort(th, columns[i])));
+    for (const b of root.querySelectorAll("[data-page]")) {
+      b.addEventListener("click", () => {
+        page = turn[b.dataset.page]();
+        render();
+      });
+    }
+    input.addEventListener("input", filter);
+    select?.addEventListener("change", filter);
+    root.querySelector("form").addEventListener("submit", event => event.preventDefault());
+    filter(); // a page that is loaded again can have kept what was filtered by
+  };
+
+  // strip tells what the piece of a map is that is pointed at, or moved to by keys: from piece to
+  // piece by address.
+  const strip = root => {
+    const place = rect => parseFloat(rect.getAttribute("x"));
+    const pieces = [...root.querySelectorAll(".all rect")].sort((a, b) => place(a) - place(b));
+    const out = root.parentElement.querySelector("output");
+    let at = null;
+    const go = piece => {
+      if (!piece) return;
+      at?.classList.remove("at");
+      at = piece;
+      at.classList.add("at");
+      out.value = at.textContent;
+    };
+    const steps = {
+      ArrowRight: () => pieces.indexOf(at) + 1,
+      ArrowLeft: () => pieces.indexOf(at) - 1,
+      Home: () => 0,
+      End: () => pieces.length - 1,
+    };
+    root.addEventListener("keydown", event => {
+      if (!steps[event.key]) return;
+      event.preventDefault();
+      go(pieces[steps[event.key]()]);
+    });
+    root.addEventListener("focus", () => go(at ?? pieces[0]));
+    root.addEventListener("pointerover", event => go(event.target.closest("rect")));
+  };
+
+  // A link to a file opens what is said of it.
+  const open = () => {
+    const target = document.getElementById(location.hash.slice(1));
+    if (target?.tagName === "DETAILS") target.open = true;
+  };
+
+  document.querySelectorAll(".table").forEach(table);
+  document.querySelectorAll(".strip").forEach(strip);
+  addEventListener("hashchange", open);
+  open();
+}
