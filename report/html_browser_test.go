@@ -450,8 +450,9 @@ func testFiles(t *testing.T, browser context.Context) {
 	}
 	b.do(chromedp.Click(chromedp.CSS("#files tbody tr:nth-child(2) a")))
 	open := `[...document.querySelectorAll("main > section > details")].filter(d => d.open).map(d => d.querySelector("h3").textContent).join()`
-	if got := eval[string](b, open); got != "file1" {
-		t.Errorf("open after the click: %q", got)
+	// The browser tells the page of a new fragment when it gets to it.
+	if _, err := chromedp.Run(b.ctx, chromedp.Poll[bool](open+` === "file1"`, chromedp.WithPollingTimeout(10*time.Second))); err != nil {
+		t.Errorf("open after the click: %q (%v)", eval[string](b, open), err)
 	}
 }
 
