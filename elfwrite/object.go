@@ -4,7 +4,6 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"sort"
 	"strings"
 
 	"cfi2sframe/internal/elffile"
@@ -77,19 +76,14 @@ func planObjectRemoval(f *elffile.File) (*Layout, error) {
 		p.shoff, p.shstrndx = f.Shoff, uint32(f.Shstrndx)
 		return p.Layout, nil
 	}
-	used := false
-	err = f.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) {
-		used = used || s.Section == p.old
-	})
-	if err != nil {
-		return nil, err
-	}
-	if used {
-		return nil, fmt.Errorf("a symbol refers to section %d (%s), which can therefore not be removed", p.old, sectionName)
-	}
-	p.sections[p.old] = elf.Section64{}
-	if p.oldRela > 0 {
-		p.sections[p.oldRela] = elf.Section64{}
+	for _, gone := range []int{p.old, p.oldRela} {
+		if gone == 0 {
+			continue
+		}
+		if err := p.unused(gone); err != nil {
+			return nil, err
+		}
+		p.sections[gone] = elf.Section64{}
 	}
 	for n := len(p.sections) - 1; n == p.old || n == p.oldRela && n > 0; n-- {
 		p.sections = p.sections[:n]
@@ -105,7 +99,6 @@ type object struct {
 	old, oldRela int    // section indexes of an .sframe that is there and of its relocations, or 0
 	cut          uint64 // end of the contents that stay
 	known        uint64 // end of all that the headers know of
-	code         []int  // indexes of the sections of code, which are in the order of their bases
 }
 
 func newObject(f *elffile.File, size uint64, opt Options) (*object, error) {
@@ -119,16 +112,8 @@ func newObject(f *elffile.File, size uint64, opt Options) (*object, error) {
 		return nil, err
 	}
 	p := &object{Layout: &Layout{f: f, Size: size}}
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		if p.old == 0 && (s.Type == sframe.SHTGNUSFrame || s.Name == sectionName && s.Alloc()) {
-			p.old = i
-		}
-	}
-	for i := range f.Sections {
-		if s := &f.Sections[i]; p.old > 0 && elf.SectionType(s.Type) == elf.SHT_RELA && int(s.Info) == p.old {
-			p.oldRela = i
-		}
+	if err := p.findOld(); err != nil {
+		return nil, err
 	}
 	p.cut = elffile.HeaderSize
 	p.known = headersOf(f).end
@@ -136,18 +121,73 @@ func newObject(f *elffile.File, size uint64, opt Options) (*object, error) {
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		p.sections[i] = s.Section64
-		if s.Base > 0 && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 {
-			p.code = append(p.code, i)
-		}
 		if !s.HasBytes() {
 			continue
 		}
+		if s.Off < elffile.HeaderSize && s.Size > 0 {
+			return nil, fmt.Errorf("section %d (%s) at file offset %#x overlaps the ELF header", i, s.Name, s.Off)
+		}
 		p.known = max(p.known, s.Off+s.Size)
-		if i != f.Shstrndx && i != p.old && i != p.oldRela || i == 0 {
+		if i != f.Shstrndx && i != p.old && i != p.oldRela {
 			p.cut = max(p.cut, s.Off+s.Size)
 		}
 	}
 	return p, nil
+}
+
+// findOld finds an .sframe that is there already, and its relocations.
+func (p *object) findOld() error {
+	f := p.f
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.Type != sframe.SHTGNUSFrame && s.Name != sectionName || i == 0 {
+			continue
+		}
+		if p.old > 0 {
+			return fmt.Errorf("sections %d and %d are both .sframe; one was expected", p.old, i)
+		}
+		t := elf.SectionType(s.Type)
+		if s.Name != sectionName || s.Type != sframe.SHTGNUSFrame && t != elf.SHT_PROGBITS {
+			return fmt.Errorf("section %d is %q of type %v; .sframe of type SHT_PROGBITS or %#x was expected", i, s.Name, t, sframe.SHTGNUSFrame)
+		}
+		if s.Flags&^uint64(elf.SHF_WRITE) != uint64(elf.SHF_ALLOC) || i == f.Shstrndx {
+			return fmt.Errorf("section %d (%s) has the flags %v and cannot be replaced; %v alone was expected", i, s.Name, elf.SectionFlag(s.Flags), elf.SHF_ALLOC)
+		}
+		p.old = i
+	}
+	if p.old == 0 {
+		return nil
+	}
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if t := elf.SectionType(s.Type); t != elf.SHT_RELA && t != elf.SHT_REL || int(s.Info) != p.old {
+			continue
+		}
+		if p.oldRela > 0 || elf.SectionType(s.Type) != elf.SHT_RELA || s.Flags&^uint64(elf.SHF_INFO_LINK) != 0 || i == f.Shstrndx {
+			return fmt.Errorf("section %d (%s) has relocations of .sframe; one section of type SHT_RELA was expected", i, s.Name)
+		}
+		p.oldRela = i
+	}
+	return nil
+}
+
+// unused returns an error if something refers to a section that is to be removed.
+func (p *object) unused(gone int) error {
+	f := p.f
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if i != p.oldRela && i != p.old && int(s.Link) == gone {
+			return fmt.Errorf("section %d (%s) refers to section %d (%s), which can therefore not be removed", i, s.Name, gone, f.Sections[gone].Name)
+		}
+	}
+	used := false
+	err := f.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) {
+		used = used || s.Section == gone
+	})
+	if err == nil && used {
+		err = fmt.Errorf("a symbol refers to section %d (%s), which can therefore not be removed", gone, f.Sections[gone].Name)
+	}
+	return err
 }
 
 // slot returns the header with the given index, or a new one for 0.
@@ -182,10 +222,11 @@ func (p *object) names(remove bool) ([]byte, uint32) {
 	return append(names, relaName+"\x00"...), uint32(len(names))
 }
 
-// named reports whether a section that stays has its name at or behind an offset.
+// named reports whether a section that stays has its name at or behind an offset, or
+// symbols may have.
 func (p *object) named(off uint32) bool {
 	for i := range p.sections {
-		if p.sections[i].Name >= off {
+		if s := &p.sections[i]; s.Name >= off || s.Link == uint32(p.f.Shstrndx) {
 			return true
 		}
 	}
@@ -223,7 +264,7 @@ func (p *object) relocations(o *Object) ([]byte, int, error) {
 	}
 	rela := make([]byte, 0, len(o.Starts)*elffile.RelaSize)
 	for _, s := range o.Starts {
-		i := p.sectionOf(s.Addr)
+		i := f.SectionAt(s.Addr)
 		if i == 0 {
 			return nil, 0, fmt.Errorf("function at %#x is in no section", s.Addr)
 		}
@@ -238,18 +279,6 @@ func (p *object) relocations(o *Object) ([]byte, int, error) {
 		rela = append(rela, b...)
 	}
 	return rela, symtab, nil
-}
-
-// sectionOf returns the index of the section of code that the address is in, or 0.
-func (p *object) sectionOf(addr uint64) int {
-	i := sort.Search(len(p.code), func(i int) bool { return p.f.Sections[p.code[i]].Base > addr }) - 1
-	if i < 0 {
-		return 0
-	}
-	if s := &p.f.Sections[p.code[i]]; addr-s.Base >= s.Size {
-		return 0
-	}
-	return p.code[i]
 }
 
 // anchors returns for each section a symbol by which relocations can refer to it, and the

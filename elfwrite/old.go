@@ -2,6 +2,8 @@ package elfwrite
 
 import (
 	"debug/elf"
+	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"cfi2sframe/internal/elffile"
@@ -22,26 +24,87 @@ func (p *planner) findOld() error {
 	f := p.f
 	o := old{segment: -1}
 	for i := range f.Progs {
-		if h := &f.Progs[i]; h.Type == sframe.PTGNUSFrame && h.Filesz > 0 {
-			o.segment, o.span, o.addr = i, fileSpan(h), h.Vaddr
+		h := &f.Progs[i]
+		if h.Type != sframe.PTGNUSFrame || h.Filesz == 0 {
+			continue
 		}
+		if o.segment >= 0 {
+			return fmt.Errorf("program headers %d and %d are both PT_GNU_SFRAME; one was expected", o.segment, i)
+		}
+		o.segment, o.span, o.addr = i, fileSpan(h), h.Vaddr
 	}
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if s.Type == sframe.SHTGNUSFrame || s.Name == sectionName && s.Alloc() {
-			o.section, o.span, o.addr = i, span{}, s.Addr
-			if s.HasBytes() {
-				o.span = sectionSpan(s)
-			}
-			break
+		if s.Type != sframe.SHTGNUSFrame && s.Name != sectionName || i == 0 {
+			continue
+		}
+		if o.section > 0 {
+			return fmt.Errorf("sections %d and %d are both .sframe; one was expected", o.section, i)
+		}
+		o.section, o.span, o.addr = i, span{}, s.Addr
+		if s.HasBytes() {
+			o.span = sectionSpan(s)
 		}
 	}
 	// A PT_GNU_SFRAME without the section that the headers should have is left over; it
 	// is reused.
 	if o.section > 0 || o.segment >= 0 && len(f.Sections) == 0 {
 		p.old = &o
+		if !p.opt.Force {
+			return ErrExists
+		}
+		if err := p.checkOld(); err != nil {
+			return err
+		}
 	}
 	return p.findOwn()
+}
+
+// checkOld refuses an .sframe that is not one, or that something refers to.
+func (p *planner) checkOld() error {
+	f, o := p.f, p.old
+	if o.begin == o.end {
+		return nil
+	}
+	fixed := func(format string, args ...any) error {
+		return fmt.Errorf(".sframe at file offset %#x, %d bytes, cannot be replaced or removed: %s", o.begin, o.end-o.begin, fmt.Sprintf(format, args...))
+	}
+	b, err := f.ReadAt(sectionName, o.begin, min(o.end-o.begin, 2))
+	if err != nil {
+		return err
+	}
+	if len(b) < 2 || binary.LittleEndian.Uint16(b) != sframe.Magic && binary.BigEndian.Uint16(b) != sframe.Magic {
+		return fixed("it starts with % x, and the magic number %#x was expected", b, sframe.Magic)
+	}
+	addrs := span{o.addr, o.addr + (o.end - o.begin)}
+	for i := range f.Progs {
+		h := &f.Progs[i]
+		switch t := elf.ProgType(h.Type); t {
+		case elf.PT_LOAD, elf.PT_PHDR, elf.PT_NULL, elf.ProgType(sframe.PTGNUSFrame):
+		default:
+			if h.Filesz > 0 && fileSpan(h).overlaps(o.span) {
+				return fixed("program header %d (%v) overlaps it", i, t)
+			}
+		}
+	}
+	for i := range f.Sections {
+		if s := &f.Sections[i]; i != o.section && s.HasBytes() && s.Size > 0 && sectionSpan(s).overlaps(o.span) {
+			return fixed("section %d (%s) overlaps it", i, s.Name)
+		}
+	}
+	tags, err := p.dynamicTags()
+	if err != nil {
+		return err
+	}
+	for _, t := range tags {
+		if addrs.begin <= t.value && t.value < addrs.end {
+			return fixed("dynamic entry %d refers to address %#x", t.entry, t.value)
+		}
+	}
+	if addrs.begin <= f.Entry && f.Entry < addrs.end {
+		return fixed("the entry point is %#x", f.Entry)
+	}
+	return nil
 }
 
 // findOwn looks for a segment as this package makes it: the last PT_LOAD, read-only,
@@ -62,6 +125,9 @@ func (p *planner) findOwn() error {
 	h := &f.Progs[last]
 	if loads < 2 || last == p.head || elf.ProgFlag(h.Flags) != elf.PF_R || h.Filesz != h.Memsz || h.Filesz == 0 || h.Off < end {
 		return nil
+	}
+	if p.next(end) < h.Off {
+		return nil // what is not loaded lies before it
 	}
 	tags, err := p.dynamicTags()
 	if err != nil {

@@ -128,9 +128,6 @@ func Plan(f *elffile.File, size uint64, opt Options) (*Layout, error) {
 	if err := p.findOld(); err != nil {
 		return nil, err
 	}
-	if p.old != nil && !opt.Force {
-		return nil, ErrExists
-	}
 	done, err := p.inPlace()
 	if err != nil {
 		return nil, err
@@ -191,6 +188,9 @@ func (p *planner) check() error {
 		h := &f.Progs[i]
 		if h.Filesz > 0 && (h.Off > f.Size || h.Filesz > f.Size-h.Off) {
 			return fmt.Errorf("program header %d: %d bytes at file offset %#x do not fit the file of %d bytes", i, h.Filesz, h.Off, f.Size)
+		}
+		if elf.ProgType(h.Type) == elf.PT_PHDR && h.Off != f.Phoff {
+			return fmt.Errorf("program header %d: PT_PHDR at file offset %#x, but the program headers are at %#x", i, h.Off, f.Phoff)
 		}
 		if elf.ProgType(h.Type) != elf.PT_LOAD {
 			continue
@@ -266,6 +266,9 @@ func (p *planner) findMarks() error {
 // place finds the room for a new segment and its headers.
 func (p *planner) place() error {
 	p.bounds()
+	if err := p.checkEnd(); err != nil {
+		return err
+	}
 	p.dropSegments()
 	if !p.remove {
 		if err := p.room(); err != nil {
@@ -286,7 +289,7 @@ func (p *planner) place() error {
 func (p *planner) bounds() {
 	for i := range p.f.Progs {
 		if h := &p.f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && i != p.own {
-			p.loadEnd = max(p.loadEnd, h.Off+h.Filesz)
+			p.loadEnd = max(p.loadEnd, min(h.Off+h.Filesz, p.f.Size)) // one of .bss only may lie anywhere
 			p.addrEnd = h.Vaddr + h.Memsz
 		}
 	}
@@ -294,6 +297,25 @@ func (p *planner) bounds() {
 	if p.own >= 0 {
 		p.tail = p.ownTail()
 	}
+}
+
+// checkEnd refuses what lies across the place where the new segment goes.
+func (p *planner) checkEnd() error {
+	if table, _ := p.table(); table.end > p.loadEnd {
+		return fmt.Errorf("program header table at file offset %#x: it is not before %#x, where what is loaded ends", table.begin, p.loadEnd)
+	}
+	across := func(s span) bool { return s.begin < p.loadEnd && p.loadEnd < s.end }
+	for i := range p.f.Sections {
+		if s := &p.f.Sections[i]; s.HasBytes() && !p.isOld(i) && across(sectionSpan(s)) {
+			return fmt.Errorf("section %d (%s) at file offset %#x, %d bytes, lies across %#x, where what is loaded ends", i, s.Name, s.Off, s.Size, p.loadEnd)
+		}
+	}
+	for i := range p.f.Progs {
+		if h := &p.f.Progs[i]; h.Type != sframe.PTGNUSFrame && across(fileSpan(h)) {
+			return fmt.Errorf("program header %d at file offset %#x, %d bytes, lies across %#x, where what is loaded ends", i, h.Off, h.Filesz, p.loadEnd)
+		}
+	}
+	return nil
 }
 
 // segment lays out the new segment and returns where it ends in the file.

@@ -36,11 +36,14 @@ func parse(t *testing.T, b []byte) *elffile.File {
 	return f
 }
 
-// content is an .sframe that says nothing; this package does not look into it.
+// content is an .sframe that says nothing; this package looks at the magic number only.
 func content(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = byte(i*7 + 1)
+	}
+	if n >= 2 {
+		binary.LittleEndian.PutUint16(b, sframe.Magic)
 	}
 	return b
 }
@@ -471,6 +474,7 @@ func TestLinkersSection(t *testing.T) {
 		}
 	}
 	s := f.Sections[index]
+	binary.LittleEndian.PutUint16(old[s.Off:], sframe.Magic)
 	binary.LittleEndian.PutUint32(old[f.Shoff+uint64(index)*elffile.SectionSize+4:], sframe.SHTGNUSFrame)
 	setProg(t, old, progIndex(t, f, elf.PT_GNU_EH_FRAME), func(p *elf.Prog64) {
 		*p = elf.Prog64{Type: sframe.PTGNUSFrame, Off: s.Off, Vaddr: s.Addr, Filesz: s.Size, Memsz: s.Size}

@@ -180,7 +180,10 @@ func (p *planner) isInterp(s span) bool {
 func (p *planner) noteUnit(u *unit) bool {
 	u.small = true
 	found := false
-	for grew := true; grew; {
+	for grew, rounds := true, 0; grew; rounds++ {
+		if rounds == maxUnits {
+			return false
+		}
 		grew = false
 		for i := range p.f.Progs {
 			h := &p.f.Progs[i]
@@ -281,7 +284,8 @@ const (
 	dtRELRSZ = elf.DynTag(35)
 	dtRELR   = elf.DynTag(36)
 
-	dynSize = 16 // bytes of a dynamic entry
+	dynSize    = 16      // bytes of a dynamic entry
+	maxDynamic = 1 << 20 // bytes of all of them
 )
 
 // fixedTags are the other tags whose values are addresses. A section that one of
@@ -298,6 +302,9 @@ func (p *planner) dynamicTags() ([]dynTag, error) {
 	h := p.f.Prog(elf.PT_DYNAMIC)
 	if h == nil {
 		return nil, nil
+	}
+	if h.Filesz > maxDynamic {
+		return nil, fmt.Errorf("PT_DYNAMIC at file offset %#x: %d bytes; at most %d are accepted", h.Off, h.Filesz, maxDynamic)
 	}
 	b, err := p.f.ReadAt("PT_DYNAMIC", h.Off, h.Filesz)
 	if err != nil {

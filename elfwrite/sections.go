@@ -25,7 +25,9 @@ func (p *planner) files(end uint64) {
 		}
 	}
 	for i := range f.Progs {
-		cut = max(cut, fileSpan(&f.Progs[i]).end)
+		if h := &f.Progs[i]; h.Filesz > 0 {
+			cut = max(cut, fileSpan(h).end)
+		}
 	}
 	known := cut
 	if len(f.Sections) > 0 {
@@ -162,15 +164,16 @@ func (p *planner) names() ([]byte, uint32) {
 }
 
 // withoutName takes the name .sframe off the end of the section name table, if it is
-// there and no other section uses it.
+// there and nothing else uses it.
 func (p *planner) withoutName(names, entry []byte) []byte {
 	n := len(names) - len(entry)
 	if n < 1 || names[n-1] != 0 || !bytes.HasSuffix(names, entry) {
 		return names
 	}
 	for i := range p.f.Sections {
-		if !p.isOld(i) && uint64(p.f.Sections[i].Section64.Name) >= uint64(n) {
-			return names
+		s := &p.f.Sections[i]
+		if !p.isOld(i) && (uint64(s.Section64.Name) >= uint64(n) || s.Link == uint32(p.f.Shstrndx)) {
+			return names // a symbol may use it
 		}
 	}
 	return names[:n]

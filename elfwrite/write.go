@@ -1,7 +1,6 @@
 package elfwrite
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -14,7 +13,7 @@ import (
 
 // Write writes the new file to dst, which is empty, from the old file src and the
 // section's contents, which are Size bytes for address Addr.
-func (l *Layout) Write(dst, src *os.File, section []byte) error {
+func (l *Layout) Write(dst *os.File, src io.ReaderAt, section []byte) error {
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
 	}
@@ -24,7 +23,7 @@ func (l *Layout) Write(dst, src *os.File, section []byte) error {
 		}
 	}
 	for _, z := range l.zeros {
-		if err := writeAt(dst, make([]byte, z.end-z.begin), z.begin); err != nil {
+		if err := writeZeros(dst, z); err != nil {
 			return err
 		}
 	}
@@ -47,18 +46,23 @@ func (l *Layout) Write(dst, src *os.File, section []byte) error {
 	return l.headers(dst)
 }
 
-// copyRange copies a range, inside the kernel where the file systems allow it.
-func copyRange(dst, src *os.File, c extent) error {
+// copyRange copies a range, inside the kernel where src is a file and the file systems
+// allow it.
+func copyRange(dst *os.File, src io.ReaderAt, c extent) error {
 	if c.n == 0 {
 		return nil
 	}
-	if _, err := src.Seek(int64(c.from), io.SeekStart); err != nil {
-		return err
+	from := io.Reader(io.NewSectionReader(src, int64(c.from), int64(c.n)))
+	if f, ok := src.(*os.File); ok {
+		if _, err := f.Seek(int64(c.from), io.SeekStart); err != nil {
+			return err
+		}
+		from = f
 	}
 	if _, err := dst.Seek(int64(c.to), io.SeekStart); err != nil {
 		return err
 	}
-	n, err := io.CopyN(dst, src, int64(c.n))
+	n, err := io.CopyN(dst, from, int64(c.n))
 	if err == io.EOF {
 		return fmt.Errorf("the input ends %d bytes early; it was changed while it was read", int64(c.n)-n)
 	}
@@ -70,6 +74,17 @@ func writeAt(dst *os.File, b []byte, off uint64) error {
 	return err
 }
 
+// writeZeros clears a part of the file.
+func writeZeros(dst *os.File, z span) error {
+	zeros := make([]byte, min(z.end-z.begin, 1<<20))
+	for at := z.begin; at < z.end; at += uint64(len(zeros)) {
+		if err := writeAt(dst, zeros[:min(z.end-at, uint64(len(zeros)))], at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // headers writes the ELF header and both header tables.
 func (l *Layout) headers(dst *os.File) error {
 	h := l.f.Header64
@@ -79,20 +94,28 @@ func (l *Layout) headers(dst *os.File) error {
 		h.Shoff, h.Shnum, h.Shstrndx = l.shoff, uint16(len(l.sections)), uint16(l.shstrndx)
 		l.overflow(&h)
 	}
-	for _, part := range []struct {
-		off  uint64
-		data any
-	}{{0, &h}, {h.Phoff, l.progs}, {h.Shoff, l.sections}} {
-		if binary.Size(part.data) == 0 {
-			continue
-		}
-		var buf bytes.Buffer
-		if err := binary.Write(&buf, l.f.Order, part.data); err != nil {
+	if err := writeTable(dst, l.f.Order, 0, []elf.Header64{h}); err != nil {
+		return err
+	}
+	if err := writeTable(dst, l.f.Order, h.Phoff, l.progs); err != nil {
+		return err
+	}
+	return writeTable(dst, l.f.Order, h.Shoff, l.sections)
+}
+
+// writeTable writes headers of one kind, some at a time.
+func writeTable[T any](dst *os.File, order binary.ByteOrder, off uint64, table []T) error {
+	var b []byte
+	for len(table) > 0 {
+		n := min(len(table), 1<<12)
+		var err error
+		if b, err = binary.Append(b[:0], order, table[:n]); err != nil {
 			return err
 		}
-		if err := writeAt(dst, buf.Bytes(), part.off); err != nil {
+		if err := writeAt(dst, b, off); err != nil {
 			return err
 		}
+		off, table = off+uint64(len(b)), table[n:]
 	}
 	return nil
 }
@@ -193,10 +216,14 @@ func (l *Layout) renumber(b, wide []byte) (changed, wideChanged bool) {
 			continue
 		}
 		n := l.index[old]
-		if n == 0 { // the section is gone
-			n = uint32(elf.SHN_ABS)
-		}
 		switch {
+		case n == 0: // the section is gone
+			o.PutUint16(b[6:], uint16(elf.SHN_ABS))
+			changed = true
+			if isWide {
+				o.PutUint32(wide[4*i:], 0)
+				wideChanged = true
+			}
 		case n == old:
 		case isWide:
 			o.PutUint32(wide[4*i:], n)

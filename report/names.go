@@ -10,6 +10,7 @@ import (
 	"github.com/ianlancetaylor/demangle"
 	"github.com/therootcompany/xz"
 
+	"cfi2sframe/cfi"
 	"cfi2sframe/internal/elffile"
 	"cfi2sframe/translate"
 )
@@ -150,6 +151,42 @@ func functionNames(files []*elffile.File, gaps []translate.Gap) []funcName {
 		names[i].name = r.read(p)
 	}
 	return names
+}
+
+// A Range is a range of addresses, End excluded.
+type Range struct{ Begin, End uint64 }
+
+// A Location says where an address is.
+type Location struct {
+	Function string // demangled; the section, if no symbol names the function; or ""
+	Offset   uint64 // in there, in bytes
+}
+
+// Locate names the functions that ranges of code, sorted by address, begin in. The debug
+// file may be nil.
+func Locate(f, debug *elffile.File, ranges []Range) []Location {
+	gaps := make([]translate.Gap, len(ranges))
+	for i, r := range ranges {
+		gaps[i] = translate.Gap{Function: &cfi.Function{Begin: r.Begin, End: r.End}, Begin: r.Begin, End: r.End}
+	}
+	out := make([]Location, len(ranges))
+	for i, n := range functionNames(symbolFiles(f, debug), gaps) {
+		out[i] = Location{demangled(n.name), ranges[i].Begin - n.start}
+		if n.name == "" {
+			out[i] = inCode(f, ranges[i].Begin)
+		}
+	}
+	return out
+}
+
+// inCode returns the section of code that an address is in.
+func inCode(f *elffile.File, addr uint64) Location {
+	for _, s := range codeSections(f) {
+		if addr >= s.Begin && addr-s.Begin < s.Size {
+			return Location{s.Name, addr - s.Begin}
+		}
+	}
+	return Location{"", addr}
 }
 
 // maxMangled is how long a name may be to be demangled, in bytes: the time that takes

@@ -77,26 +77,31 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 			break
 		}
 		g := &c.Gaps[i]
-		name := printable(g.Function)
-		if name == "" {
-			name = fmt.Sprintf("function at %s%#x", inSection(g.Section), g.Begin-g.Offset)
-		}
-		p.f("    %s%#x-%#x %s+%#x: %s", inSection(g.Section), g.Begin, g.End, name, g.Offset, g.Text)
-		switch {
-		case g.Column != "":
-			p.f(" (%s %s)", g.Column, g.Rule)
-		case g.Rule != "":
-			p.f(" (%s)", g.Rule)
-		}
-		if g.Source != "" {
-			p.f(", %s:%d", printable(g.Source), g.Line)
-		}
-		p.f("\n")
+		p.f("    %v\n", g)
 		if gaps < 0 {
 			p.f("      %s\n", g.Cause)
 		}
 	}
 	return p.err
+}
+
+// String returns the gap as the text report has it.
+func (g *Gap) String() string {
+	name := printable(g.Function)
+	if name == "" {
+		name = fmt.Sprintf("function at %s%#x", inSection(g.Section), g.Begin-g.Offset)
+	}
+	s := fmt.Sprintf("%s%#x-%#x %s+%#x: %s", inSection(g.Section), g.Begin, g.End, name, g.Offset, g.Text)
+	switch {
+	case g.Column != "":
+		s += fmt.Sprintf(" (%s %s)", g.Column, g.Rule)
+	case g.Rule != "":
+		s += fmt.Sprintf(" (%s)", g.Rule)
+	}
+	if g.Source != "" {
+		s += fmt.Sprintf(", %s:%d", printable(g.Source), g.Line)
+	}
+	return s
 }
 
 // textUncovered writes what is known of code without CFI; gaps is that of Text.
@@ -160,13 +165,17 @@ func (p *printer) f(format string, args ...any) {
 	}
 }
 
-// percent never rounds up to 100.
+// percent returns a share. It never rounds up to 100.
 func percent(part, whole uint64) string {
-	v := 100.0
-	if whole > 0 {
-		v = 100 * float64(part) / float64(whole)
+	if whole == 0 {
+		return Percentage(100)
 	}
-	if part < whole {
+	return Percentage(100 * float64(part) / float64(whole))
+}
+
+// Percentage returns a number of percent as reports have it: 100 stands for all.
+func Percentage(v float64) string {
+	if v < 100 {
 		v = min(v, 99.99)
 	}
 	return fmt.Sprintf("%.2f %%", v)

@@ -70,6 +70,25 @@ func bytesIn(spans []span, begin, end uint64) uint64 {
 
 // findUncovered returns what no CFI describes. PLT stubs that were recognised count as described.
 func findUncovered(f *elffile.File, files []*elffile.File, t *cfi.Table, stubs []plt.Stub) Uncovered {
+	u, free := uncoveredSections(f, t, stubs)
+	u.functions(f, files, free)
+	if f.IsObject() {
+		for i := range u.Sections {
+			u.Sections[i].fromStart()
+		}
+	}
+	return u
+}
+
+// BytesWithoutCFI returns how much code no CFI describes, as Uncovered counts it.
+func BytesWithoutCFI(f *elffile.File, t *cfi.Table, stubs []plt.Stub) uint64 {
+	u, _ := uncoveredSections(f, t, stubs)
+	return u.Bytes
+}
+
+// uncoveredSections returns the sections of code with what is not described in each, and where
+// that is.
+func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (Uncovered, []span) {
 	described := make([]span, 0, len(t.Functions)+len(stubs))
 	for i := range t.Functions {
 		described = append(described, span{t.Functions[i].Begin, t.Functions[i].End})
@@ -90,13 +109,7 @@ func findUncovered(f *elffile.File, files []*elffile.File, t *cfi.Table, stubs [
 		u.Bytes += s.Bytes
 		u.Sections = append(u.Sections, s)
 	}
-	u.functions(f, files, free)
-	if f.IsObject() {
-		for i := range u.Sections {
-			u.Sections[i].fromStart()
-		}
-	}
-	return u
+	return u, free
 }
 
 // fromStart makes the addresses count from the section's start.
@@ -238,13 +251,8 @@ func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []spa
 // address counted from there: the object itself has no addresses. For other files the
 // section is "".
 func sectionRelative(f *elffile.File, addr uint64) (string, uint64) {
-	if !f.IsObject() {
-		return "", addr
-	}
-	for i := range f.Sections {
-		if s := &f.Sections[i]; s.Base > 0 && addr >= s.Base && addr-s.Base < s.Size {
-			return s.Name, addr - s.Base
-		}
+	if i := f.SectionAt(addr); i > 0 {
+		return f.Sections[i].Name, addr - f.Sections[i].Base
 	}
 	return "", addr
 }

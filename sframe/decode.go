@@ -43,6 +43,11 @@ type freList struct {
 	typ FREType
 }
 
+// IsSection reports whether the bytes begin as a section, of either byte order.
+func IsSection(b []byte) bool {
+	return len(b) >= 2 && (binary.LittleEndian.Uint16(b) == Magic || binary.BigEndian.Uint16(b) == Magic)
+}
+
 // Decode reads the section in data, which lies at address addr, and checks
 // everything but the FREs themselves: those are checked by FREs. The Section
 // refers to data.
@@ -75,7 +80,7 @@ func Decode(data []byte, addr uint64) (*Section, error) {
 	if !slices.Contains(l.ABIs, s.ABI) {
 		return nil, errorf(4, "ABI %d is not known in %v", data[4], s.Version)
 	}
-	if o := abis[s.ABI].order; o != s.order {
+	if o := s.ABI.info().order; o != s.order {
 		return nil, errorf(0, "byte order is %v, but that of ABI %v is %v", s.order, s.ABI, o)
 	}
 	u32 := func(off int) uint64 { return uint64(s.order.Uint32(data[off:])) }
@@ -306,7 +311,7 @@ func (w *words) signed() (int32, bool) {
 // defaultRow reads the words of a default FDE: CFA [RA] [FP], RA where the ABI
 // tracks it.
 func (s *Section) defaultRow(w *words, base Base, e *FRE) bool {
-	i := abis[s.ABI]
+	i := s.ABI.info()
 	v, _ := w.signed()
 	offset, ok := s.ABI.decodeCFA(v)
 	e.CFA = Rule{Base: base, Offset: offset}

@@ -100,7 +100,7 @@ func (s *Section) dumpRule(d *FDE, r Rule) string {
 	case CFA:
 		return fmt.Sprintf("c%+d", r.Offset)
 	case Register:
-		switch i := abis[s.ABI]; {
+		switch i := s.ABI.info(); {
 		case !d.Flexible:
 			return fmt.Sprintf("r%d", r.Reg)
 		case r.Reg == i.sp:

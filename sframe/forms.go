@@ -6,7 +6,7 @@ package sframe
 // EncodeCFA returns the data word for an offset of the CFA from its base, and
 // whether there is one (section "s390x": the offset is adjusted and scaled).
 func (a ABI) EncodeCFA(offset int32) (int32, bool) {
-	i := abis[a]
+	i := a.info()
 	v := int64(offset) - int64(i.cfaBias)
 	if i.cfaScale == 0 || v%int64(i.cfaScale) != 0 {
 		return 0, false
@@ -17,7 +17,7 @@ func (a ABI) EncodeCFA(offset int32) (int32, bool) {
 
 // decodeCFA is the inverse. It reports whether the offset fits.
 func (a ABI) decodeCFA(word int32) (int32, bool) {
-	i := abis[a]
+	i := a.info()
 	v := int64(word)*int64(i.cfaScale) + int64(i.cfaBias)
 	return int32(v), v == int64(int32(v))
 }
@@ -41,7 +41,7 @@ func (v Version) Default(a ABI, e *FRE) (w Words, ok bool) {
 	if e.Outermost {
 		return w, true
 	}
-	i, l := abis[a], layouts[v]
+	i, l := a.info(), v.layout()
 	if e.CFA.Deref || e.CFA.Base != SP && e.CFA.Base != FP {
 		return w, false
 	}
@@ -80,7 +80,7 @@ func (v Version) Default(a ABI, e *FRE) (w Words, ok bool) {
 // Flexible returns the words of a row in a flexible FDE, and whether it has that
 // form.
 func (v Version) Flexible(a ABI, e *FRE) (w Words, ok bool) {
-	if !layouts[v].Flexible {
+	if !v.layout().Flexible {
 		return w, false
 	}
 	if e.Outermost {
@@ -117,9 +117,9 @@ func (a ABI) control(r Rule) int32 {
 	c := int32(0)
 	switch r.Base {
 	case SP:
-		c = int32(abis[a].sp)<<ControlRegShift | ControlReg
+		c = int32(a.info().sp)<<ControlRegShift | ControlReg
 	case FP:
-		c = int32(abis[a].fp)<<ControlRegShift | ControlReg
+		c = int32(a.info().fp)<<ControlRegShift | ControlReg
 	case Register:
 		c = int32(r.Reg)<<ControlRegShift | ControlReg
 	}

@@ -59,7 +59,7 @@ type Layout struct {
 	RegWords  bool // s390x: a data word with its lowest bit set is a register number
 }
 
-var layouts = map[Version]Layout{
+var layouts = [...]Layout{
 	V1: {
 		HeaderSize: 28, FDESize: 17, StartSize: 4, MaxFREs: math.MaxUint32, Flags: FDESorted | FramePointer,
 		ABIs: []ABI{AArch64Big, AArch64Little, AMD64Little},
@@ -76,10 +76,18 @@ var layouts = map[Version]Layout{
 	},
 }
 
+// layout returns the version's layout, or an empty one.
+func (v Version) layout() *Layout {
+	if int(v) < len(layouts) {
+		return &layouts[v]
+	}
+	return &layouts[0]
+}
+
 // Layout returns the version's layout, and whether the version is known.
 func (v Version) Layout() (Layout, bool) {
-	l, ok := layouts[v]
-	return l, ok
+	l := v.layout()
+	return *l, l.HeaderSize > 0
 }
 
 // Flags are the section-wide flags of the preamble (section "SFrame Flags").
@@ -114,15 +122,23 @@ type abiInfo struct {
 	padRA, regWords bool
 }
 
-var abis = map[ABI]abiInfo{
+var abis = [...]abiInfo{
 	AArch64Big:    {name: "aarch64_be", order: binary.BigEndian, sp: 31, fp: 29, cfaScale: 1},
 	AArch64Little: {name: "aarch64", order: binary.LittleEndian, sp: 31, fp: 29, cfaScale: 1},
 	AMD64Little:   {name: "amd64", order: binary.LittleEndian, fixedRA: -8, sp: 7, fp: 6, cfaScale: 1},
 	S390XBig:      {name: "s390x", order: binary.BigEndian, sp: 15, fp: 11, cfaBias: 160, cfaScale: 8, padRA: true, regWords: true},
 }
 
+// info returns what is known of the ABI, or an empty one.
+func (a ABI) info() *abiInfo {
+	if int(a) < len(abis) {
+		return &abis[a]
+	}
+	return &abis[0]
+}
+
 func (a ABI) String() string {
-	if i, ok := abis[a]; ok {
+	if i := a.info(); i.name != "" {
 		return i.name
 	}
 	return fmt.Sprintf("ABI(%d)", uint8(a))
@@ -135,12 +151,12 @@ type Order interface {
 }
 
 // Order returns the byte order of the ABI, or nil for an unknown ABI.
-func (a ABI) Order() Order { return abis[a].order }
+func (a ABI) Order() Order { return a.info().order }
 
 // FixedRA returns the offset in bytes from the CFA at which every function's
 // return address is saved, for the header's field of that name. Zero means that
 // rows track it.
-func (a ABI) FixedRA() int8 { return abis[a].fixedRA }
+func (a ABI) FixedRA() int8 { return a.info().fixedRA }
 
 // FREType is the width of the start addresses of a function's FREs (section
 // "The SFrame FRE Types").

@@ -128,6 +128,7 @@ type Sum struct {
 // A Result says what became of the CFI. Sizes are in bytes of code.
 type Result struct {
 	Functions int    // CFI functions
+	Whole     int    // of those, without a gap by which a stack trace loses something
 	Described uint64 // code they describe
 	Covered   uint64 // code that SFrame describes
 	Topmost   uint64 // of that, by rules on other registers than SP and FP, which hold in the topmost frame only
@@ -230,9 +231,13 @@ func (x *translator) commit() error {
 		x.res.Covered += r.end - r.begin
 		x.res.Topmost += r.topmost
 	}
-	drap := false
+	drap, whole := false, true
 	for i := range x.gaps {
 		drap = drap || x.gaps[i].Reason == DRAP
+		whole = whole && !x.gaps[i].Reason.Loss()
+	}
+	if whole {
+		x.res.Whole++
 	}
 	for _, g := range x.gaps {
 		// The register that a DRAP function keeps its argument pointer in is

@@ -33,9 +33,6 @@ func (m Mismatch) String() string {
 	return fmt.Sprintf("%#x-%#x: %s", m.Begin, m.End, m.What)
 }
 
-// maxMismatches is how many are kept; the others are counted.
-const maxMismatches = 100
-
 // A Result says how the two sides compare. Sizes are in bytes of code.
 type Result struct {
 	Described  uint64 // by CFI
@@ -43,11 +40,13 @@ type Result struct {
 	Stubs      uint64 // by SFrame only, and right by the instructions
 	Mismatches []Mismatch
 	Total      int // number of mismatches
+
+	keep int
 }
 
 func (r *Result) mismatch(begin, end uint64, format string, args ...any) {
 	r.Total++
-	if len(r.Mismatches) < maxMismatches {
+	if len(r.Mismatches) < r.keep {
 		r.Mismatches = append(r.Mismatches, Mismatch{begin, end, fmt.Sprintf(format, args...)})
 	}
 }
@@ -77,13 +76,13 @@ var abis = map[sframe.ABI]abi{
 // Check compares the section with the CFI over every pc that either describes.
 // Code that CFI does not describe is read from f: it has to be PLT stubs, and the
 // instructions are followed. An error means that the section cannot be read to its
-// end.
-func Check(t *cfi.Table, s *sframe.Section, f *elffile.File) (*Result, error) {
+// end. Of the mismatches, the given number is kept; the others are counted.
+func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, keep int) (*Result, error) {
 	a, ok := abis[s.ABI]
 	if big := t.Order == binary.BigEndian; !ok || a.machine != t.Machine || a.big != big {
 		return nil, fmt.Errorf("ABI %v is not that of machine %v, %v", s.ABI, t.Machine, t.Order)
 	}
-	res := new(Result)
+	res := &Result{keep: keep}
 	if s.FixedRA != a.fixedRA || s.FixedFP != 0 {
 		res.mismatch(0, 0, "fixed offsets of RA %d and FP %d; %d and 0 were expected", s.FixedRA, s.FixedFP, a.fixedRA)
 	}

@@ -73,7 +73,7 @@ func check(in *input, data []byte) (*verify.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return verify.Check(in.table, s, in.file)
+	return verify.Check(in.table, s, in.file, 100)
 }
 
 func fixtures(t *testing.T, abi string) []string {

@@ -3,13 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"cfi2sframe/internal/convert"
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/image"
 	"cfi2sframe/sframe"
 )
 
@@ -47,11 +51,11 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 		}
 		return
 	}
-	if len(res.Coverage) != 1 { // an archive
+	if res.Archive {
 		return
 	}
 	c := res.Coverage[0]
-	if len(entries) != 2 || !c.Verified {
+	if len(entries) != 2 || !c.Verified && c.Size > 0 {
 		t.Errorf("%v is there; in and out were expected; verified %t", entries, c.Verified)
 	}
 	if c.Size == 0 { // an object for which there is nothing to say
@@ -98,14 +102,157 @@ func FuzzConvert(f *testing.F) {
 		if len(data) > 1<<16 {
 			return
 		}
-		data = bytes.Clone(data)
-		for ; len(patches) >= 10 && len(data) > 0; patches = patches[10:] {
-			at := binary.LittleEndian.Uint16(patches)
-			width := 1 << (at >> 14) // in bytes
-			off := int(at&0x3fff) % len(data)
-			copy(data[off:], patches[2:][:width])
+		fuzzConvert(t, patchBytes(data, patches), fuzzOptions(flags))
+	})
+}
+
+// fuzzRound converts a file, takes .sframe out of the result, and converts that again,
+// which gives the same file, as does replacing .sframe. The CFI is the same all the time.
+func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
+	fuzzConvert(t, data, opt)
+	dir := t.TempDir()
+	step := 0
+	next := func(in string, opt convert.Options) (string, error) {
+		step++
+		out := filepath.Join(dir, strconv.Itoa(step))
+		_, err := convert.File(context.Background(), in, out, opt)
+		if errors.Is(err, convert.ErrWrong) {
+			t.Error(err)
 		}
-		fuzzConvert(t, data, fuzzOptions(flags))
+		if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+			t.Errorf("%v are left, error %v", left, err)
+		}
+		if _, statErr := os.Stat(out); (statErr == nil) != (err == nil) {
+			t.Errorf("error %v, but the output: %v", err, statErr)
+		}
+		return out, err
+	}
+	in := filepath.Join(dir, "in")
+	if err := os.WriteFile(in, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	remove, force := opt, opt
+	remove.Remove, remove.Force, force.Force = true, false, true
+	opt.Force = false
+	first, err := next(in, opt)
+	if err != nil { // there may be an .sframe that can be removed
+		_, _ = next(in, remove)
+		return
+	}
+	if err := compareOutput(data, first, nil); err != nil {
+		t.Errorf("converted: %v", err)
+	}
+	want := mustRead(t, first)
+	if before, err := elffile.New(bytes.NewReader(data), int64(len(data))); err == nil && !before.IsObject() && image.Contents(before, before) != nil {
+		return // its headers contradict each other
+	}
+	again, err := next(first, force)
+	if err != nil {
+		t.Errorf("converted again: %v", err)
+	} else if !bytes.Equal(mustRead(t, again), want) {
+		t.Error("converted again: another file")
+	}
+	without, err := next(first, remove)
+	if err != nil {
+		t.Errorf("removed: %v", err)
+		return
+	}
+	if err := compareOutput(data, without, []string{"--remove"}); err != nil {
+		t.Errorf("removed: %v", err)
+	}
+	last, err := next(without, opt)
+	if err != nil {
+		t.Errorf("converted after it was removed: %v", err)
+	} else if !bytes.Equal(mustRead(t, last), want) {
+		t.Error("converted after it was removed: another file")
+	}
+}
+
+func mustRead(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// patchBytes makes the changes that FuzzConvert explains.
+func patchBytes(data, patches []byte) []byte {
+	data = bytes.Clone(data)
+	for ; len(patches) >= 10 && len(data) > 0; patches = patches[10:] {
+		at := binary.LittleEndian.Uint16(patches)
+		width := 1 << (at >> 14) // in bytes
+		off := int(at&0x3fff) % len(data)
+		copy(data[off:], patches[2:][:width])
+	}
+	return data
+}
+
+// fuzzObjects are objects of several kinds.
+func fuzzObjects() [][]byte {
+	two := newObject()
+	two.code(".text.f", 32)
+	old := newObject()
+	old.relaOf(".rela.sframe", old.add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, []byte{0xe2, 0xde, 2, 0}))
+	wide := newObject()
+	binary.LittleEndian.PutUint16(wide.symbols[30:], uint16(elf.SHN_XINDEX))
+	wide.sections[wide.add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, []byte{0, 0, 0, 0, objText, 0, 0, 0})].Link = objSymtab
+	return [][]byte{
+		newObject().bytes(), two.bytes(), old.bytes(), wide.bytes(),
+		bigObject(elf.EM_S390, uint32(elf.R_390_PC32)).bytes(),
+		bigObject(elf.EM_AARCH64, uint32(elf.R_AARCH64_PREL32)).bytes(),
+	}
+}
+
+// FuzzObject converts relocatable objects that were changed, takes .sframe out again, and
+// so on.
+func FuzzObject(f *testing.F) {
+	for i, b := range fuzzObjects() {
+		f.Add(b, []byte{}, uint8(0x10*i+i))
+		f.Add(b, binary.LittleEndian.AppendUint64([]byte{0x60, 0xc0}, 0x1000), uint8(0x20))
+	}
+	f.Fuzz(func(t *testing.T, data, patches []byte, flags uint8) {
+		if len(data) < 1<<16 {
+			fuzzRound(t, patchBytes(data, patches), fuzzOptions(flags))
+		}
+	})
+}
+
+// FuzzAgain does that with linked files.
+func FuzzAgain(f *testing.F) {
+	for _, name := range []string{"plt", "pltlib.so", "static", "drap2.so"} {
+		b := fixture(f, name)
+		f.Add(b, []byte{}, uint8(0x10))
+		f.Add(b, binary.LittleEndian.AppendUint64([]byte{0x60, 0xc0}, 0x1000), uint8(0x20))
+		b = converted(f, name)
+		f.Add(b, []byte{}, uint8(0x10))
+		f.Add(b, binary.LittleEndian.AppendUint64([]byte{0x60, 0xc0}, 0x1000), uint8(0x20))
+	}
+	f.Fuzz(func(t *testing.T, data, patches []byte, flags uint8) {
+		if len(data) < 1<<16 {
+			fuzzRound(t, patchBytes(data, patches), fuzzOptions(flags))
+		}
+	})
+}
+
+// FuzzArchive converts archives that were changed.
+func FuzzArchive(f *testing.F) {
+	one := arMember("one.o/", newObject().bytes())
+	text := arMember("text/", []byte("text"))
+	for _, b := range [][]byte{
+		ar(one), ar(arMember("/", arIndex(4, 1, 8+60+72)), one, text), ar(arMember("/SYM64/", arIndex(8, 1, 8+60+80)), one),
+		ar(arMember("//", []byte("long_name.o/\nother/\n")), arMember("/0", newObject().bytes()), arMember("/13", []byte("odd"))),
+		ar(arMember("a.a/", ar(one)), one, text),
+	} {
+		b = b[len(arMagic):]
+		f.Add(b, []byte{}, uint8(0x10))
+		f.Add(b, binary.LittleEndian.AppendUint64([]byte{0x38, 0x80}, 0x1000), uint8(0x20))
+	}
+	f.Fuzz(func(t *testing.T, data, patches []byte, flags uint8) {
+		if len(data) < 1<<16 {
+			fuzzRound(t, append([]byte(arMagic), patchBytes(data, patches)...), fuzzOptions(flags))
+		}
 	})
 }
 

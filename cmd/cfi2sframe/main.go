@@ -7,37 +7,37 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
 	"unicode"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/convert"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/report"
+	"cfi2sframe/internal/survey"
 	"cfi2sframe/sframe"
 )
 
 // Exit statuses.
 const (
-	exitDone  = 0
-	exitError = 1 // of a file, which was not written
-	exitUsage = 2
+	exitDone     = 0
+	exitError    = 1 // of a file, which was not written, or a mismatch that --check found
+	exitUsage    = 2
+	exitCoverage = 3 // a file was not written because of --min-coverage
 )
 
 const usageHead = `Usage: cfi2sframe [flags] IN -o OUT
        cfi2sframe [flags] --in-place FILE...
+       cfi2sframe [flags] --dry-run FILE...
+       cfi2sframe [flags] --survey PATH...
+       cfi2sframe --check FILE...
+       cfi2sframe --dump FILE...
 
 Adds an .sframe section to ELF programs, shared libraries, relocatable objects and
 archives of them, made from the DWARF call frame information they contain
@@ -48,7 +48,8 @@ Flags:
 `
 
 const usageTail = `
-Exit status: 0 done; 1 error, nothing written; 2 wrong usage.
+Exit status: 0 done; 1 error, nothing written, or --check found a mismatch;
+2 wrong usage; 3 nothing written because of --min-coverage.
 
 Examples:
   cfi2sframe prog -o prog.sframe            convert a program
@@ -56,10 +57,16 @@ Examples:
   cfi2sframe --format 3 foo.o -o foo.o      convert an object, for GNU ld to merge
   cfi2sframe --debug-file auto prog -o out  use what is below /usr/lib/debug
   cfi2sframe --remove prog -o out           take .sframe out again
-  cfi2sframe -v prog -o out                 list every range that was left out
+  cfi2sframe -v --dry-run prog              list every range that would be left out
   cfi2sframe --report json prog -o out      the same for programs, on stdout
+  cfi2sframe --report html --report-file r.html --dry-run bin/*
+                                            the same as a page
+  cfi2sframe --min-coverage 99.5 prog -o out
+                                            fail if more than that is left out
   cfi2sframe --pcrel --outermost prog -o out
                                             for readers of errata 1 and 2
+  cfi2sframe --check prog                   compare an .sframe with the CFI
+  cfi2sframe --survey /usr/bin /usr/lib     what could be translated of all files there
 `
 
 func main() {
@@ -71,12 +78,18 @@ func main() {
 // settings are the command line.
 type settings struct {
 	convert.Options
-	output  string
-	inPlace bool
-	report  string
-	quiet   bool
-	verbose bool
-	files   []string
+	output     string
+	inPlace    bool
+	report     string
+	reportFile string
+	quiet      bool
+	verbose    bool
+	check      bool
+	dump       bool
+	survey     bool
+	objects    bool
+	jobs       int
+	files      []string
 }
 
 // errDone ends the program after --help or --version.
@@ -89,17 +102,25 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.SortFlags = false
 	format := flags.Int("format", int(sframe.V2), "SFrame version to write: 1, 2 or 3")
 	source := flags.String("source", cfi.Auto.String(), "where the CFI comes from: auto, eh_frame or debug_frame")
+	flags.StringVar(&s.DebugFile, "debug-file", "", "take .debug_frame and names from `FILE` too; auto: by build-id or .gnu_debuglink")
 	flags.StringVarP(&s.output, "output", "o", "", "write the result to `FILE`; - is standard output")
 	flags.BoolVar(&s.inPlace, "in-place", false, "replace each FILE by its result")
+	flags.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
 	flags.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	flags.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
 	flags.BoolVar(&s.Force, "force", false, "replace an .sframe section that is there already")
-	flags.BoolVar(&s.NoVerify, "no-verify", false, "do not check the result against the CFI; for measuring only")
-	flags.StringVar(&s.report, "report", "text", "what is said of each file: none, text (on stderr) or json (on stdout)")
-	flags.BoolVarP(&s.quiet, "quiet", "q", false, "no report, only errors")
-	flags.BoolVarP(&s.verbose, "verbose", "v", false, "list every gap in the text report, not the first ten")
-	flags.StringVar(&s.DebugFile, "debug-file", "", "take .debug_frame from `FILE` if IN has none; auto: by build-id or .gnu_debuglink")
 	flags.BoolVar(&s.Remove, "remove", false, "take .sframe and its segment out again")
+	flags.BoolVar(&s.NoVerify, "no-verify", false, "do not check the result against the CFI; for measuring only")
+	flags.Float64Var(&s.MinCoverage, "min-coverage", 0, "write nothing if less than `PERCENT` of the code that CFI describes is covered")
+	flags.StringVar(&s.report, "report", "text", "what is said of each file: none, text (on stderr), json or html (on stdout); a survey also as csv")
+	flags.StringVar(&s.reportFile, "report-file", "", "write the report to `FILE` instead")
+	flags.BoolVarP(&s.quiet, "quiet", "q", false, "no report, only errors")
+	flags.BoolVarP(&s.verbose, "verbose", "v", false, "list every gap in the text report, not the first ten, with its cause")
+	flags.BoolVar(&s.check, "check", false, "compare the .sframe of each FILE, whoever wrote it, with the CFI")
+	flags.BoolVar(&s.dump, "dump", false, "print the .sframe of each FILE as objdump --sframe does")
+	flags.BoolVar(&s.survey, "survey", false, "sum up what could be translated of all ELF files below each PATH; write nothing else")
+	flags.BoolVar(&s.objects, "objects", false, "survey relocatable objects and archives, too")
+	flags.IntVarP(&s.jobs, "jobs", "j", 0, "survey so many files at a time; 0: as many as there are processors")
 	version := flags.Bool("version", false, "print the version and exit")
 	help := flags.BoolP("help", "h", false, "print this help and exit")
 	if err := flags.Parse(args); err != nil {
@@ -124,30 +145,65 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	if s.Source, err = cfi.ParseSource(*source); err != nil {
 		return nil, fmt.Errorf("--source: %w", err)
 	}
-	switch s.report {
-	case "none", "text", "json":
-	default:
-		return nil, fmt.Errorf("--report %q is not known; none, text or json was expected", s.report)
+	if !(s.MinCoverage >= 0 && s.MinCoverage <= 100) {
+		return nil, fmt.Errorf("--min-coverage %v: a number from 0 to 100 was expected", s.MinCoverage)
+	}
+	s.files = flags.Args()
+	return s, s.complete()
+}
+
+// complete fills in what follows from other flags, and refuses what makes no sense
+// together.
+func (s *settings) complete() error {
+	if s.report != "none" && !slices.Contains(survey.Forms, s.report) {
+		return fmt.Errorf("--report %q is not known; none, %s was expected", s.report, strings.Join(survey.Forms, ", "))
 	}
 	if s.quiet {
 		s.report = "none"
 	}
-	s.files = flags.Args()
+	s.Brief = s.report == "none" && s.MinCoverage == 0
+	modes := 0
+	for _, on := range []bool{s.output != "", s.inPlace, s.DryRun, s.check, s.dump, s.survey} {
+		if on {
+			modes++
+		}
+	}
 	switch {
 	case len(s.files) == 0:
-		return nil, errors.New("no input file")
+		return errors.New("no input file")
 	case s.inPlace && s.output != "":
-		return nil, errors.New("--in-place and -o exclude each other")
-	case !s.inPlace && len(s.files) > 1:
-		return nil, fmt.Errorf("%d input files; one was expected, or --in-place", len(s.files))
-	case !s.inPlace && s.output == "":
-		return nil, errors.New("no output file: -o OUT or --in-place was expected")
-	case !s.inPlace && outfile.IsStdout(s.output) && s.report == "json":
-		return nil, errors.New("the result and --report json exclude each other on standard output")
+		return errors.New("--in-place and -o exclude each other")
+	case modes > 1:
+		return errors.New("-o, --in-place, --dry-run, --check, --dump and --survey exclude each other")
+	case modes == 0 && len(s.files) > 1:
+		return fmt.Errorf("%d input files; one was expected, or --in-place", len(s.files))
+	case modes == 0:
+		return errors.New("no output file: -o OUT or --in-place was expected")
+	case s.output != "" && len(s.files) > 1:
+		return fmt.Errorf("%d input files; one was expected, or --in-place", len(s.files))
+	case outfile.IsStdout(s.output) && s.reportOnStdout():
+		return fmt.Errorf("the result and --report %s exclude each other on standard output", s.report)
+	case s.report == "csv" && !s.survey:
+		return errors.New("--report csv is for --survey")
+	case s.objects && !s.survey:
+		return errors.New("--objects is for --survey")
+	case s.jobs < 0:
+		return fmt.Errorf("--jobs %d: 0 or more was expected", s.jobs)
 	case s.Remove && s.Force:
-		return nil, errors.New("--remove and --force exclude each other")
+		return errors.New("--remove and --force exclude each other")
 	}
-	return s, nil
+	return nil
+}
+
+// reportOnStdout reports whether standard output gets the report.
+func (s *settings) reportOnStdout() bool {
+	switch {
+	case s.report == "none":
+		return false
+	case s.reportFile != "":
+		return outfile.IsStdout(s.reportFile)
+	}
+	return s.report != "text"
 }
 
 func buildVersion() string {
@@ -165,136 +221,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		fmt.Fprintf(stderr, "cfi2sframe: %v\nTry 'cfi2sframe --help'.\n", err)
 		return exitUsage
+	case s.dump:
+		return dump(s, stdout, stderr)
+	case s.check:
+		return check(s, stdout, stderr)
 	}
 	w := &work{settings: s, stdout: stdout, stderr: stderr}
+	if s.survey {
+		return w.surveyed(ctx)
+	}
 	return w.run(ctx)
-}
-
-// work is what becomes of the command line's files.
-type work struct {
-	*settings
-	stdout, stderr io.Writer
-	inPlace        convert.InPlace
-	bar            *progressbar.ProgressBar // or nil
-}
-
-func (w *work) run(ctx context.Context) int {
-	w.startBar()
-	failed := 0
-	for _, in := range w.files {
-		if w.bar != nil {
-			w.bar.Describe(filepath.Base(in))
-		}
-		if err := w.file(ctx, in); err != nil {
-			w.clearBar()
-			if ctx.Err() != nil {
-				fmt.Fprintf(w.stderr, "cfi2sframe: %s: interrupted, nothing written\n", in)
-				return exitError
-			}
-			failed++
-			if errors.Is(err, elfwrite.ErrExists) {
-				err = fmt.Errorf("%w; --force replaces it", err)
-			}
-			fmt.Fprintf(w.stderr, "cfi2sframe: %s: %s\n", in, printable(err.Error()))
-		}
-		if w.bar != nil {
-			_ = w.bar.Add(1) // a bar that cannot be drawn is no reason to stop
-		}
-	}
-	w.clearBar()
-	if len(w.files) > 1 && w.report == "text" {
-		fmt.Fprintf(w.stderr, "%d files: %d done, %d failed\n", len(w.files), len(w.files)-failed, failed)
-	}
-	if failed > 0 {
-		return exitError
-	}
-	return exitDone
-}
-
-// startBar shows a progress bar if there are many files and somebody who looks.
-func (w *work) startBar() {
-	f, ok := w.stderr.(*os.File)
-	if !ok || len(w.files) < 2 || w.quiet || !term.IsTerminal(int(f.Fd())) {
-		return
-	}
-	w.bar = progressbar.NewOptions(len(w.files), progressbar.OptionSetWriter(w.stderr),
-		progressbar.OptionShowCount(), progressbar.OptionFullWidth(), progressbar.OptionClearOnFinish())
-}
-
-func (w *work) clearBar() {
-	if w.bar != nil {
-		_ = w.bar.Clear()
-	}
-}
-
-// file converts one file and reports that.
-func (w *work) file(ctx context.Context, in string) error {
-	var res *convert.Result
-	var err error
-	if w.settings.inPlace {
-		res, err = w.inPlace.File(ctx, in, w.Options)
-	} else {
-		res, err = convert.File(ctx, in, w.output, w.Options)
-	}
-	if err != nil || res == nil {
-		return err
-	}
-	w.clearBar()
-	return w.print(in, res)
-}
-
-// shortList is how many gaps the text report lists without -v.
-const shortList = 10
-
-func (w *work) print(in string, res *convert.Result) error {
-	switch w.report {
-	case "json":
-		for _, c := range res.Coverage {
-			if err := c.JSON(w.stdout); err != nil {
-				return err
-			}
-		}
-	case "text":
-		return w.text(in, res)
-	}
-	return nil
-}
-
-// text prints what became of a file. Of an archive's members it is said one by one with -v
-// only.
-func (w *work) text(in string, res *convert.Result) error {
-	coverage, gaps := res.Coverage, shortList
-	if w.verbose {
-		gaps = -1
-	}
-	if res.Archive && !w.verbose && len(coverage) > 0 {
-		coverage = []*report.Coverage{report.Sum(in, coverage)}
-	}
-	for _, c := range coverage {
-		if err := c.Text(w.stderr, gaps); err != nil {
-			return err
-		}
-	}
-	if w.Remove {
-		fmt.Fprintf(w.stderr, "%s: .sframe is removed\n", in)
-	}
-	if res.Archive {
-		kept := make(map[string]int)
-		for _, k := range res.Kept {
-			if why := printable(k.Why.Error()); w.verbose {
-				fmt.Fprintf(w.stderr, "%s(%s): kept as it is: %s\n", in, printable(k.Member), why)
-			} else {
-				kept[why]++
-			}
-		}
-		for _, why := range slices.Sorted(maps.Keys(kept)) {
-			fmt.Fprintf(w.stderr, "  members kept as they are: %d (%s)\n", kept[why], why)
-		}
-	}
-	if res.Links > 0 {
-		fmt.Fprintf(w.stderr, "%s: other names of the file (hard links) that keep the old contents: %d\n", in, res.Links)
-	}
-	return nil
 }
 
 // printable takes out of a message what would do something to a terminal: names

@@ -14,6 +14,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -67,8 +68,12 @@ func errorf(off int64, format string, args ...any) error {
 	return &Error{off, fmt.Sprintf(format, args...)}
 }
 
-// maxSpecial bounds the symbol index and the table of long names, in bytes.
-const maxSpecial = 256 << 20
+// What is accepted at most.
+const (
+	maxSpecial = 128 << 20 // bytes of the symbol index and of the table of long names
+	maxMembers = 1 << 19
+	maxName    = 4096 // bytes of a member's name
+)
 
 // Open reads the members' headers of an archive of the given size.
 func Open(r *os.File, size int64) (*Archive, error) {
@@ -80,42 +85,63 @@ func Open(r *os.File, size int64) (*Archive, error) {
 	if string(head) == thinMagic {
 		return nil, errorf(0, "a thin archive, whose members are files of their own; convert those")
 	}
-	var long string
+	o := opener{Archive: a}
 	for off := int64(len(magic)); off < size; {
-		m, err := a.member(off, long)
+		m, err := o.member(off)
 		if err != nil {
 			return nil, err
 		}
-		if m.Name == "//" {
-			b, err := a.contents(&m)
-			if err != nil {
-				return nil, err
-			}
-			long = string(b)
+		if len(a.Members) == maxMembers {
+			return nil, errorf(off, "more than %d members", maxMembers)
 		}
 		a.Members = append(a.Members, m)
-		off = m.Off + m.Size
-		off += off & 1
+		off = a.end(&m)
 	}
 	return a, nil
 }
 
-// member reads the header at off.
-func (a *Archive) member(off int64, long string) (Member, error) {
-	var h [headerSize]byte
-	if a.size-off < headerSize {
-		return Member{}, errorf(off, "%d bytes are left, where a member's header of %d was expected", a.size-off, headerSize)
+// end returns where a member ends, with the byte that aligns the next one.
+func (a *Archive) end(m *Member) int64 {
+	end := m.Off + m.Size
+	return min(end+end&1, a.size)
+}
+
+// opener is the work of Open.
+type opener struct {
+	*Archive
+	long   string // the table of long names
+	names  bool   // it was there
+	window []byte // of the file, read ahead: headers of small members are close together
+	at     int64  // where it begins
+}
+
+// header reads the header at off.
+func (o *opener) header(off int64) ([]byte, error) {
+	if o.size-off < headerSize {
+		return nil, errorf(off, "%d bytes are left, where a member's header of %d was expected", o.size-off, headerSize)
 	}
-	if _, err := a.r.ReadAt(h[:], off); err != nil {
-		return Member{}, errorf(off, "%v", err)
+	if off < o.at || off+headerSize > o.at+int64(len(o.window)) {
+		o.window, o.at = make([]byte, min(4096, o.size-off)), off
+		if _, err := o.r.ReadAt(o.window, off); err != nil {
+			return nil, errorf(off, "%v", err)
+		}
+	}
+	return o.window[off-o.at:][:headerSize], nil
+}
+
+// member reads the header at off, and the table of long names.
+func (o *opener) member(off int64) (Member, error) {
+	h, err := o.header(off)
+	if err != nil {
+		return Member{}, err
 	}
 	if string(h[58:]) != "`\n" {
 		return Member{}, errorf(off, "no member's header: it ends in % x, where 60 0a was expected", h[58:])
 	}
 	digits := strings.TrimRight(string(h[sizeField:][:sizeDigits]), " ")
 	n, err := strconv.ParseUint(digits, 10, 63)
-	if err != nil || int64(n) > a.size-off-headerSize {
-		return Member{}, errorf(off, "member of size %q does not fit the archive of %d bytes", digits, a.size)
+	if err != nil || int64(n) > o.size-off-headerSize {
+		return Member{}, errorf(off, "member of size %q does not fit the archive of %d bytes", digits, o.size)
 	}
 	m := Member{Off: off + headerSize, Size: int64(n)}
 	name := strings.TrimRight(string(h[:16]), " ")
@@ -126,18 +152,40 @@ func (a *Archive) member(off int64, long string) (Member, error) {
 		m.Name, m.index = name, 8
 	case name == "//":
 		m.Name = name
+		err = o.readNames(&m)
 	case strings.HasPrefix(name, "#1/") || strings.HasPrefix(name, "__.SYMDEF"):
 		return Member{}, errorf(off, "an archive of the BSD kind; the GNU kind was expected")
 	case strings.HasPrefix(name, "/"):
-		at, err := strconv.ParseUint(name[1:], 10, 63)
-		if err != nil || at >= uint64(len(long)) {
-			return Member{}, errorf(off, "member's name %q does not lead into the table of names of %d bytes", name, len(long))
-		}
-		m.Name, _, _ = strings.Cut(long[at:], "/\n")
+		m.Name, err = o.longName(off, name)
 	default:
 		m.Name = strings.TrimSuffix(name, "/")
 	}
-	return m, nil
+	return m, err
+}
+
+// readNames reads the table of long names.
+func (o *opener) readNames(m *Member) error {
+	if o.names {
+		return errorf(m.Off-headerSize, "a second table of names (//); one was expected")
+	}
+	o.names = true
+	b, err := o.contents(m)
+	o.long = string(b)
+	return err
+}
+
+// longName returns the name in the table that a header's name leads to.
+func (o *opener) longName(off int64, name string) (string, error) {
+	at, err := strconv.ParseUint(name[1:], 10, 63)
+	if err != nil || at >= uint64(len(o.long)) {
+		return "", errorf(off, "member's name %q does not lead into the table of names of %d bytes", name, len(o.long))
+	}
+	rest := o.long[at:]
+	n := strings.Index(rest[:min(len(rest), maxName)], "/\n")
+	if n < 0 {
+		return "", errorf(off, "member's name %q in the table of names has no end within %d bytes", name, maxName)
+	}
+	return rest[:n], nil
 }
 
 func (a *Archive) contents(m *Member) ([]byte, error) {
@@ -158,26 +206,78 @@ func (a *Archive) Contents(i int) *io.SectionReader {
 
 // A Writer writes an archive with the same members. Each is to be added once, in order.
 type Writer struct {
-	a     *Archive
-	dst   *os.File
-	moved map[int64]int64 // from the offsets of the old headers to those of the new ones
-	off   int64
-	index []int64 // where the contents of each symbol index are, by member
+	a   *Archive
+	dst *os.File
+	off int64   // where the next member goes
+	at  []int64 // where the headers of the members are that were added
+	// What is kept is copied when something else follows.
+	from, n int64
 }
 
 // NewWriter begins an archive in dst, which is empty.
 func (a *Archive) NewWriter(dst *os.File) (*Writer, error) {
 	_, err := dst.WriteAt([]byte(magic), 0)
-	return &Writer{a: a, dst: dst, moved: make(map[int64]int64), off: int64(len(magic)), index: make([]int64, len(a.Members))}, err
+	return &Writer{a: a, dst: dst, off: int64(len(magic))}, err
 }
 
 // Keep adds member i as it is.
 func (w *Writer) Keep(i int) error {
-	return w.Add(i, w.a.Contents(i), w.a.Members[i].Size)
+	m := &w.a.Members[i]
+	begin := m.Off - headerSize
+	if begin != w.from+w.n {
+		if err := w.flush(); err != nil {
+			return err
+		}
+		w.from = begin
+	}
+	w.at = append(w.at, w.off)
+	n := w.a.end(m) - begin
+	w.off, w.n = w.off+n, w.n+n
+	if w.off&1 == 0 {
+		return nil
+	}
+	// The last one, which is not aligned.
+	if err := w.flush(); err != nil {
+		return err
+	}
+	return w.align()
+}
+
+// flush copies what is kept.
+func (w *Writer) flush() error {
+	n := w.n
+	if w.n = 0; n == 0 {
+		return nil
+	}
+	if _, err := w.a.r.Seek(w.from, io.SeekStart); err != nil {
+		return err
+	}
+	if _, err := w.dst.Seek(w.off-n, io.SeekStart); err != nil {
+		return err
+	}
+	w.from += n
+	_, err := io.CopyN(w.dst, w.a.r, n)
+	if err == io.EOF {
+		return fmt.Errorf("the archive was changed while it was read")
+	}
+	return err
+}
+
+// align makes the next member begin at an even offset.
+func (w *Writer) align() error {
+	if w.off&1 == 0 {
+		return nil
+	}
+	_, err := w.dst.WriteAt([]byte{'\n'}, w.off)
+	w.off++
+	return err
 }
 
 // Add adds member i with other contents of the given size.
 func (w *Writer) Add(i int, r io.Reader, size int64) error {
+	if err := w.flush(); err != nil {
+		return err
+	}
 	m := &w.a.Members[i]
 	header := make([]byte, headerSize)
 	if _, err := w.a.r.ReadAt(header, m.Off-headerSize); err != nil {
@@ -188,12 +288,11 @@ func (w *Writer) Add(i int, r io.Reader, size int64) error {
 		return fmt.Errorf("%s: %d bytes have no room in an archive", m.Name, size)
 	}
 	copy(header[sizeField:], digits)
-	w.moved[m.Off-headerSize] = w.off
+	w.at = append(w.at, w.off)
 	if _, err := w.dst.WriteAt(header, w.off); err != nil {
 		return err
 	}
 	w.off += headerSize
-	w.index[i] = w.off
 	if _, err := w.dst.Seek(w.off, io.SeekStart); err != nil {
 		return err
 	}
@@ -204,17 +303,15 @@ func (w *Writer) Add(i int, r io.Reader, size int64) error {
 	if n != size {
 		return fmt.Errorf("%s has %d bytes, and %d were expected; it was changed while it was read", m.Name, n, size)
 	}
-	if w.off += size; w.off&1 != 0 {
-		if _, err := w.dst.WriteAt([]byte{'\n'}, w.off); err != nil {
-			return err
-		}
-		w.off++
-	}
-	return nil
+	w.off += size
+	return w.align()
 }
 
-// Close brings the symbol index up to date.
+// Close ends the archive, and brings the symbol index up to date.
 func (w *Writer) Close() error {
+	if err := w.flush(); err != nil {
+		return err
+	}
 	for i := range w.a.Members {
 		if m := &w.a.Members[i]; m.index > 0 {
 			b, err := w.a.contents(m)
@@ -224,12 +321,21 @@ func (w *Writer) Close() error {
 			if err := w.update(m, b); err != nil {
 				return err
 			}
-			if _, err := w.dst.WriteAt(b, w.index[i]); err != nil {
+			if _, err := w.dst.WriteAt(b, w.at[i]+headerSize); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// moved returns where the header is now that was at the given offset.
+func (w *Writer) moved(old uint64) (int64, bool) {
+	i := sort.Search(len(w.a.Members), func(i int) bool { return uint64(w.a.Members[i].Off-headerSize) >= old })
+	if i == len(w.at) || uint64(w.a.Members[i].Off-headerSize) != old {
+		return 0, false
+	}
+	return w.at[i], true
 }
 
 // update changes the offsets in a symbol index: a count, and so many offsets of members'
@@ -254,10 +360,7 @@ func (w *Writer) update(m *Member, b []byte) error {
 	for i := range n {
 		entry := b[(i+1)*uint64(m.index):]
 		old := get(entry)
-		if old > math.MaxInt64 {
-			return errorf(m.Off, "entry %d of the symbol index is %#x, where no member begins", i, old)
-		}
-		to, ok := w.moved[int64(old)]
+		to, ok := w.moved(old)
 		if !ok {
 			return errorf(m.Off, "entry %d of the symbol index is %#x, where no member begins", i, old)
 		}

@@ -8,8 +8,6 @@ import (
 	"io"
 	"os"
 
-	"cfi2sframe/cfi"
-	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/outfile"
 )
@@ -17,75 +15,60 @@ import (
 // errNotELF is why a member of an archive stays as it is.
 var errNotELF = errors.New("not an ELF file")
 
-// archive converts an archive member by member. Members without CFI stay as they are; an
-// error of any other kind is one of the archive.
+// archive converts an archive member by member. Members without CFI, and those that are not
+// ELF, stay as they are; an error of any other kind is one of the archive.
 func (c *conversion) archive(src *os.File, size int64) error {
 	a, err := archive.Open(src, size)
 	if err != nil {
 		return err
 	}
-	dst, err := c.open()
-	if err != nil {
-		return err
+	var w *archive.Writer // nil if nothing is written
+	if !c.opt.DryRun {
+		dst, err := c.open()
+		if err != nil {
+			return err
+		}
+		if w, err = a.NewWriter(dst); err != nil {
+			return outfile.Plain(err)
+		}
 	}
-	w, err := a.NewWriter(dst)
-	if err != nil {
-		return outfile.Plain(err)
-	}
-	converted := 0
 	for i := range a.Members {
 		m := &a.Members[i]
-		if m.Special() {
-			err = w.Keep(i)
-		} else if err = c.member(a, i, w); err == nil {
-			converted++
+		keep := m.Special()
+		if !keep {
+			err := c.member(a, i, w)
+			var k *kept
+			switch {
+			case err == nil:
+			case errors.As(err, &k):
+				c.res.Kept = append(c.res.Kept, Kept{m.Name, k.why})
+				keep = true
+			default:
+				return fmt.Errorf("member %s: %w", m.Name, outfile.Plain(err))
+			}
 		}
-		var k *keep
-		if errors.As(err, &k) {
-			c.res.Kept = append(c.res.Kept, Kept{m.Name, k.why})
-			err = w.Keep(i)
-		}
-		if err != nil {
-			return fmt.Errorf("member %s: %w", m.Name, outfile.Plain(err))
+		if keep && w != nil {
+			if err := w.Keep(i); err != nil {
+				return fmt.Errorf("member %s: %w", m.Name, outfile.Plain(err))
+			}
 		}
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
 	}
-	if converted == 0 {
-		return fmt.Errorf("none of the %d members of this archive can be converted%s", len(c.res.Kept), firstReason(c.res.Kept))
+	if w == nil {
+		return nil
 	}
 	return w.Close()
 }
 
-func firstReason(kept []Kept) string {
-	if len(kept) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; the first is %s: %v", kept[0].Member, kept[0].Why)
-}
-
-// keep is the error of a member that stays as it is.
-type keep struct{ why error }
-
-func (k *keep) Error() string { return k.why.Error() }
-
-// member converts one member of an archive.
+// member converts one member of an archive, and adds it to w unless that is nil.
 func (c *conversion) member(a *archive.Archive, i int, w *archive.Writer) error {
 	m := &a.Members[i]
 	contents := a.Contents(i)
 	magic := make([]byte, len(elf.ELFMAG))
 	if _, err := contents.ReadAt(magic, 0); err != nil || !bytes.Equal(magic, []byte(elf.ELFMAG)) {
-		return &keep{errNotELF}
-	}
-	src, err := os.CreateTemp("", "cfi2sframe-member-*")
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	defer os.Remove(src.Name())
-	if _, err := io.Copy(src, contents); err != nil {
-		return err
+		return &kept{errNotELF}
 	}
 	var dst *os.File
 	defer func() {
@@ -94,25 +77,25 @@ func (c *conversion) member(a *archive.Archive, i int, w *archive.Writer) error 
 			os.Remove(dst.Name())
 		}
 	}()
-	cov, err := c.elf(src, m.Size, func() (*os.File, error) {
+	cov, err := c.elf(contents, m.Size, func() (*os.File, error) {
+		var err error
 		dst, err = os.CreateTemp("", "cfi2sframe-member-*")
 		return dst, err
 	})
-	if errors.Is(err, cfi.ErrNone) || errors.Is(err, ErrNoCode) || errors.Is(err, elfwrite.ErrNone) {
-		return &keep{err}
-	}
 	if err != nil {
 		return err
 	}
-	info, err := dst.Stat()
-	if err != nil {
-		return err
-	}
-	if _, err := dst.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	if err := w.Add(i, dst, info.Size()); err != nil {
-		return err
+	if w != nil {
+		info, err := dst.Stat()
+		if err != nil {
+			return err
+		}
+		if _, err := dst.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		if err := w.Add(i, dst, info.Size()); err != nil {
+			return err
+		}
 	}
 	if cov != nil {
 		cov.File, cov.Output = fmt.Sprintf("%s(%s)", c.in, m.Name), c.out

@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"syscall"
@@ -34,8 +35,12 @@ type Options struct {
 	Outermost bool   // rows for code without a caller (errata 2)
 	Force     bool   // replace an .sframe that is there
 	Remove    bool   // take .sframe out instead
-	NoVerify  bool   // do not check the result
-	Brief     bool   // report without names, source lines and code without CFI
+	DryRun    bool   // write nothing
+	// MinCoverage is how many percent of the code that CFI describes have to be covered
+	// for a result to be written; code without a caller counts as covered.
+	MinCoverage float64
+	NoVerify    bool // do not check the result
+	Brief       bool // report without names, source lines and code without CFI
 }
 
 // ErrNoCode is returned for files whose CFI describes no code.
@@ -51,15 +56,16 @@ type Result struct {
 	// converted. It is empty where .sframe was removed.
 	Coverage []*report.Coverage
 	Archive  bool
-	// Kept are the members of an archive that stayed as they were.
+	// Kept are the objects without CFI, which stayed as they were: members of the
+	// archive, or the file itself.
 	Kept []Kept
 	// Links is how many other names of the file (hard links) still have the old contents.
 	Links int
 }
 
-// A Kept is a member of an archive that stayed as it was.
+// A Kept is an object that stayed as it was.
 type Kept struct {
-	Member string
+	Member string // of an archive, or "" for the file itself
 	Why    error
 }
 
@@ -79,6 +85,9 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%v: a regular file was expected", outfile.Kind(info.Mode()))
 	}
+	if opt.DryRun {
+		out = ""
+	}
 	c := &conversion{ctx: ctx, opt: opt, in: in, out: out}
 	defer c.close()
 	if archive.Is(src) {
@@ -87,6 +96,11 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	} else {
 		var cov *report.Coverage
 		cov, err = c.elf(src, info.Size(), c.open)
+		var k *kept
+		if errors.As(err, &k) {
+			c.res.Kept = append(c.res.Kept, Kept{Why: k.why})
+			err = c.copy(src)
+		}
 		if cov != nil {
 			cov.File, cov.Output = in, out
 			c.res.Coverage = append(c.res.Coverage, cov)
@@ -97,6 +111,9 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if err := c.enough(); err != nil || opt.DryRun {
+		return &c.res, err
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && c.output.Replaces(info) {
 		c.res.Links = int(st.Nlink) - 1
@@ -110,6 +127,20 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 		return nil, err
 	}
 	return &c.res, nil
+}
+
+// ErrCoverage is returned, with a Result, for a file of which too little code is covered.
+var ErrCoverage = errors.New("nothing was written, because too little code is covered")
+
+// enough returns ErrCoverage if too little is covered.
+func (c *conversion) enough() error {
+	if len(c.res.Coverage) == 0 {
+		return nil
+	}
+	if got := report.Sum(c.in, c.res.Coverage).Percent(); got < c.opt.MinCoverage {
+		return fmt.Errorf("%w: %s, and %s were expected", ErrCoverage, report.Percentage(got), report.Percentage(c.opt.MinCoverage))
+	}
+	return nil
 }
 
 // A conversion is the work of File.
@@ -140,16 +171,49 @@ func (c *conversion) close() {
 	}
 }
 
+// copy makes the output what the input is.
+func (c *conversion) copy(src *os.File) error {
+	if c.opt.DryRun {
+		return nil
+	}
+	dst, err := c.open()
+	if err != nil {
+		return err
+	}
+	if _, err := src.Seek(0, io.SeekStart); err != nil {
+		return outfile.Plain(err)
+	}
+	_, err = io.Copy(dst, src)
+	return outfile.Plain(err)
+}
+
+// kept is the error of an object without CFI. That is nothing unusual: what counts is the
+// program that it becomes a part of.
+type kept struct{ why error }
+
+func (k *kept) Error() string { return k.why.Error() }
+
 // elf converts the ELF file src to the file that open returns, and checks that. The
 // coverage is nil if .sframe was removed.
-func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)) (*report.Coverage, error) {
+func (c *conversion) elf(src io.ReaderAt, size int64, open func() (*os.File, error)) (*report.Coverage, error) {
 	f, err := elffile.New(src, size)
 	if err != nil {
 		return nil, err
 	}
+	var cov *report.Coverage
 	if c.opt.Remove {
-		return nil, c.remove(f, src, open)
+		err = c.remove(f, src, open)
+	} else {
+		cov, err = c.add(f, src, open)
 	}
+	if f.IsObject() && (errors.Is(err, cfi.ErrNone) || errors.Is(err, ErrNoCode) || errors.Is(err, elfwrite.ErrNone)) {
+		err = &kept{err}
+	}
+	return cov, err
+}
+
+// add is elf for a file that gets an .sframe.
+func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) (*report.Coverage, error) {
 	debug, err := debugfile.Open(c.opt.DebugFile, c.in, f)
 	if err != nil {
 		return nil, err
@@ -181,6 +245,9 @@ func (c *conversion) elf(src *os.File, size int64, open func() (*os.File, error)
 	cov.Format, cov.FDEs, cov.FREs, cov.Size = int(c.opt.Version), b.NumFDEs(), b.NumFREs(), uint64(len(section))
 	if table.Debug {
 		cov.DebugFile = debug.Path()
+	}
+	if c.opt.DryRun {
+		return cov, c.dryCheck(f, b, layout, table, in.Result, cov)
 	}
 	dst, err := open()
 	if err != nil {
@@ -278,6 +345,9 @@ func (c *conversion) planObject(f *elffile.File, b *emit.Builder, opt elfwrite.O
 		o.Type = elf.SectionType(sframe.SHTGNUSFrame)
 	}
 	if b.NumFDEs() == 0 { // ld takes an .sframe that says nothing for a damaged one
+		if !opt.Force && f.Section(".sframe") != nil {
+			return nil, nil, elfwrite.ErrExists
+		}
 		layout, err := elfwrite.PlanRemoval(f)
 		return layout, nil, err
 	}
@@ -292,10 +362,30 @@ func (c *conversion) planObject(f *elffile.File, b *emit.Builder, opt elfwrite.O
 	return layout, section, err
 }
 
-// remove takes .sframe out of f.
-func (c *conversion) remove(f *elffile.File, src *os.File, open func() (*os.File, error)) error {
-	layout, err := elfwrite.PlanRemoval(f)
+// dryCheck is check for a section that is not written.
+func (c *conversion) dryCheck(f *elffile.File, b *emit.Builder, layout *elfwrite.Layout, table *cfi.Table, want *translate.Result, cov *report.Coverage) error {
+	if c.opt.NoVerify {
+		return nil
+	}
+	section, err := b.Encode(layout.Addr) // 0 in an object, whose sections are all near that
 	if err != nil {
+		return err
+	}
+	s, err := sframe.Decode(section, layout.Addr)
+	if err == nil {
+		err = compare(f, s, table, want)
+	}
+	cov.Verified = err == nil
+	return err
+}
+
+// remove takes .sframe out of f.
+func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) error {
+	if f.IsObject() && f.Section(".sframe") == nil {
+		return elfwrite.ErrNone
+	}
+	layout, err := elfwrite.PlanRemoval(f)
+	if err != nil || c.opt.DryRun {
 		return err
 	}
 	dst, err := open()
@@ -339,7 +429,15 @@ func check(tmp *os.File, table *cfi.Table, want *translate.Result) error {
 		// Section headers that contradict each other do that.
 		return fmt.Errorf("nothing was written, because there is no sound layout for this file: %w", err)
 	}
-	res, err := verify.Check(table, s, f)
+	return compare(f, s, table, want)
+}
+
+// compare is check for a decoded section.
+func compare(f *elffile.File, s *sframe.Section, table *cfi.Table, want *translate.Result) error {
+	if f.IsObject() {
+		s.Sort() // which is the linker's task
+	}
+	res, err := verify.Check(table, s, f, 1)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrWrong, err)
 	}
@@ -404,12 +502,14 @@ func readObject(f *elffile.File) (*elffile.File, *sframe.Section, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(b) > 3 {
+	var flags sframe.Flags
+	if len(b) > 3 && b[2] > byte(sframe.V1) {
+		flags = sframe.Flags(b[3])
 		b[3] |= byte(sframe.FDEFuncStartPCRel)
 	}
 	d, err := sframe.Decode(b, s.Base)
 	if err == nil {
-		d.Sort()
+		d.Flags = flags
 	}
 	return f, d, err
 }

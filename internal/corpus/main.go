@@ -1,7 +1,7 @@
 // Command corpus converts every ELF file below the given directories into a
 // scratch folder and sums up: how many were converted, how many refused and why,
-// how much code is covered, and whether anything is wrong. It is run by
-// scripts/corpus.
+// how much code is covered, and whether anything is wrong. On demand it also starts
+// them. It is run by scripts/corpus.
 package main
 
 import (
@@ -39,6 +39,8 @@ type totals struct {
 	gaps                                    map[string]report.Reason
 	overlapped, discarded, empty, malformed int
 	malformedFiles, overlappedFiles         []string
+
+	starter *starter // or nil
 }
 
 func main() {
@@ -48,6 +50,8 @@ func main() {
 	format := pflag.Int("format", int(sframe.V2), "SFrame version")
 	pcrel := pflag.Bool("pcrel", false, "errata 1 start addresses")
 	outermost := pflag.Bool("outermost", false, "errata 2 rows")
+	start := pflag.Bool("start", false, "start the originals and the results, and compare")
+	root := pflag.String("root", "/", "the files belong to the system in `FOLDER`; each DIR is a path inside it")
 	pflag.Parse()
 	if pflag.NArg() == 0 {
 		fmt.Fprintln(os.Stderr, "usage: scripts/corpus [flags] DIR...")
@@ -55,38 +59,71 @@ func main() {
 		os.Exit(2)
 	}
 	opt := convert.Options{Version: sframe.Version(*format), PCRel: *pcrel, Outermost: *outermost}
-	t := &totals{refused: make(map[string][]string), gaps: make(map[string]report.Reason)}
-	paths := make(chan string)
-	var wg sync.WaitGroup
-	for range *jobs {
-		wg.Go(func() {
-			for p := range paths {
-				t.file(p, *keep, opt)
-			}
-		})
-	}
-	if err := walk(pflag.Args(), paths); err != nil {
+	ok, err := run(*root, pflag.Args(), *start, *keep, *jobs, *list, opt)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "corpus:", err)
 		os.Exit(2)
 	}
-	close(paths)
-	wg.Wait()
-	t.print(*list)
-	if t.wrong > 0 {
+	if !ok {
 		os.Exit(1)
 	}
 }
 
-// walk sends the regular files below the directories, each inode once.
-func walk(dirs []string, paths chan<- string) error {
+// run does what the flags say, and reports whether nothing was wrong.
+func run(root string, dirs []string, start bool, keep string, jobs int, list bool, opt convert.Options) (bool, error) {
+	t := &totals{refused: make(map[string][]string), gaps: make(map[string]report.Reason)}
+	root, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return false, err
+	}
+	if start {
+		if t.starter, err = newStarter(root); err != nil {
+			return false, err
+		}
+		defer t.starter.close()
+	}
+	paths := make(chan string)
+	var wg sync.WaitGroup
+	for range jobs {
+		wg.Go(func() {
+			for p := range paths {
+				t.file(p, keep, opt)
+			}
+		})
+	}
+	err = walk(root, dirs, paths)
+	close(paths)
+	wg.Wait()
+	if err != nil {
+		return false, err
+	}
+	t.print(list)
+	if start {
+		t.starter.print()
+		return t.wrong == 0 && t.starter.differ == 0, nil
+	}
+	return t.wrong == 0, nil
+}
+
+// walk sends the regular files below the directories of a root, each inode once.
+func walk(root string, dirs []string, paths chan<- string) error {
 	type inode struct{ dev, ino uint64 }
 	seen := make(map[inode]bool)
 	for _, dir := range dirs {
-		root, err := filepath.EvalSymlinks(dir)
+		if root != "/" {
+			dir = filepath.Join(root, dir)
+		}
+		dir, err := filepath.EvalSymlinks(dir)
 		if err != nil {
 			return err
 		}
-		err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if dir, err = filepath.Abs(dir); err != nil {
+			return err
+		}
+		if !strings.HasPrefix(dir+"/", strings.TrimSuffix(root, "/")+"/") {
+			return fmt.Errorf("%s is not below %s", dir, root)
+		}
+		err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
 				return nil // unreadable folders are not part of the corpus
 			}
@@ -126,18 +163,23 @@ func isELF(path string) bool {
 
 // file converts one file and adds it to the totals.
 func (t *totals) file(path, keep string, opt convert.Options) {
-	out := filepath.Join(keep, path)
-	if keep == "" {
-		tmp, err := os.MkdirTemp("", "corpus-")
-		if err != nil {
+	temp := os.TempDir()
+	if t.starter != nil {
+		temp = t.starter.places.dir
+	}
+	tmp, err := os.MkdirTemp(temp, "file-")
+	if err != nil {
+		t.bad(path, err)
+		return
+	}
+	defer os.RemoveAll(tmp)
+	out := filepath.Join(tmp, "out")
+	if keep != "" {
+		out = filepath.Join(keep, path)
+		if err := os.MkdirAll(filepath.Dir(out), 0o777); err != nil {
 			t.bad(path, err)
 			return
 		}
-		defer os.RemoveAll(tmp)
-		out = filepath.Join(tmp, "out")
-	} else if err := os.MkdirAll(filepath.Dir(out), 0o777); err != nil {
-		t.bad(path, err)
-		return
 	}
 	res, err := convert.File(context.Background(), path, out, opt)
 	if err != nil {
@@ -157,6 +199,11 @@ func (t *totals) file(path, keep string, opt convert.Options) {
 	}
 	for _, c := range res.Coverage {
 		t.add(path, c)
+	}
+	if t.starter != nil {
+		if err := t.starter.check(path, out, tmp); err != nil {
+			t.bad(path, err)
+		}
 	}
 }
 

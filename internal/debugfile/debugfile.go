@@ -133,11 +133,18 @@ func (d *File) Path() string {
 	return d.path
 }
 
+// maxSummed is the largest debug file, in bytes, of which a checksum is computed: files
+// with holes can be larger than anything that there is.
+const maxSummed = 4 << 30
+
 // belongs returns an error unless the debug file is that of f: by the build-ids, by the
 // checksum in .gnu_debuglink, or else by all sections of code.
 func (d *File) belongs(f *elffile.File, id []byte, sum uint32, linked bool) error {
 	if d.f.Machine != f.Machine || d.f.Order != f.Order {
 		return fmt.Errorf("it is for machine %v, %v", elf.Machine(d.f.Machine), d.f.Order)
+	}
+	if d.f.IsObject() {
+		return errors.New("it is a relocatable object; the debug file of a linked file was expected")
 	}
 	if err := d.sameCode(f); err != nil {
 		return err
@@ -154,6 +161,9 @@ func (d *File) belongs(f *elffile.File, id []byte, sum uint32, linked bool) erro
 	}
 	if !linked {
 		return nil
+	}
+	if d.f.Size > maxSummed {
+		return fmt.Errorf("it has %d bytes, and no build-id; to compute a checksum of more than %d is not accepted", d.f.Size, uint64(maxSummed))
 	}
 	if _, err := d.r.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -195,16 +205,22 @@ func (d *File) sameCode(f *elffile.File) error {
 	return nil
 }
 
+// maxNotes bounds the bytes of the notes that are looked through. A build-id is in a
+// section of its own.
+const maxNotes = 1 << 20
+
 // noteBuildID is NT_GNU_BUILD_ID, the type of the note that holds the build-id.
 const noteBuildID = 3
 
 // buildID returns the build-id of f, or nil.
 func buildID(f *elffile.File) ([]byte, error) {
+	room := uint64(maxNotes)
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if elf.SectionType(s.Type) != elf.SHT_NOTE {
+		if elf.SectionType(s.Type) != elf.SHT_NOTE || s.Size > room {
 			continue
 		}
+		room -= s.Size
 		b, err := f.ReadSection(s)
 		if err != nil {
 			return nil, err
@@ -218,9 +234,10 @@ func buildID(f *elffile.File) ([]byte, error) {
 	}
 	for i := range f.Progs {
 		h := &f.Progs[i]
-		if elf.ProgType(h.Type) != elf.PT_NOTE {
+		if elf.ProgType(h.Type) != elf.PT_NOTE || h.Filesz > room {
 			continue
 		}
+		room -= h.Filesz
 		b, err := f.ReadAt("PT_NOTE", h.Off, h.Filesz)
 		if err != nil {
 			return nil, err

@@ -33,9 +33,11 @@ const (
 // Limits on what is read into memory at once. They exist so that a damaged or
 // hostile header cannot make the reader allocate without bound.
 const (
-	maxSections = 1 << 20   // section headers
+	maxSections = 3 << 18   // section headers
 	maxNames    = 64 << 20  // bytes of a section name table
 	maxContent  = 128 << 20 // bytes of any other content, decompressed
+	maxProgs    = 1 << 17   // program headers
+	maxLoads    = 1 << 11   // segments; Linux loads files with 1170 program headers at most
 )
 
 // An Error says what is wrong with the file, and where.
@@ -84,8 +86,14 @@ type File struct {
 	Size     uint64    // of the file, in bytes
 
 	r       io.ReaderAt
-	indexes map[uint32]int   // by symbol table, its section of type SHT_SYMTAB_SHNDX
-	values  map[int][]uint64 // of symbols, by symbol table, for relocations
+	indexes map[uint32]int // by symbol table, its section of type SHT_SYMTAB_SHNDX
+
+	based []int // in an object, the sections that got a Base, which increase
+
+	// For relocations.
+	relas    map[*Section][]int    // by the section that they are about, the sections with them
+	places   map[int]*symbolPlaces // by symbol table
+	placesOf uint64                // bytes of the symbol tables in places
 }
 
 // New reads the headers of the ELF file of the given size in r. All program and
@@ -195,19 +203,26 @@ func (f *File) readSectionHeaders() error {
 	if !f.inFile(f.Shoff, num*SectionSize) {
 		return errorf(where, f.Shoff, "%d headers of %d bytes do not fit the file of %d bytes", num, SectionSize, f.Size)
 	}
-	raw := make([]byte, num*SectionSize)
-	if err := f.readAt(raw, f.Shoff); err != nil {
-		return errorf(where, f.Shoff, "%v", err)
-	}
+	const chunk = 1 << 12
+	raw := make([]byte, min(num, chunk)*SectionSize)
 	f.Sections = make([]Section, num)
 	f.indexes = make(map[uint32]int)
 	for i := range f.Sections {
+		if i%chunk == 0 {
+			part := raw[:min(num-uint64(i), chunk)*SectionSize]
+			if err := f.readAt(part, f.Shoff+uint64(i)*SectionSize); err != nil {
+				return errorf(where, f.Shoff, "%v", err)
+			}
+		}
 		s := &f.Sections[i]
-		decodeSection(raw[i*SectionSize:], f.Order, &s.Section64)
+		decodeSection(raw[i%chunk*SectionSize:], f.Order, &s.Section64)
 		if elf.SectionType(s.Type) == elf.SHT_SYMTAB_SHNDX {
 			f.indexes[s.Link] = i
 		}
 	}
+	// The first one is no section. Only the numbers that it may hold count.
+	first := &f.Sections[0]
+	first.Section64 = elf.Section64{Size: first.Size, Link: first.Link, Info: first.Info}
 	if shstrndx == 0 {
 		return nil
 	}
@@ -274,6 +289,9 @@ func (f *File) readProgramHeaders() error {
 	if f.Phentsize != ProgSize {
 		return errorf("ELF header", 0x36, "e_phentsize is %d; %d was expected", f.Phentsize, ProgSize)
 	}
+	if f.inFile(f.Phoff, num*ProgSize) && num > maxProgs {
+		return errorf(where, f.Phoff, "%d program headers; at most %d are accepted", num, maxProgs)
+	}
 	if !f.inFile(f.Phoff, num*ProgSize) {
 		return errorf(where, f.Phoff, "%d headers of %d bytes do not fit the file of %d bytes", num, ProgSize, f.Size)
 	}
@@ -285,8 +303,15 @@ func (f *File) readProgramHeaders() error {
 	if _, err := binary.Decode(raw, f.Order, f.Progs); err != nil {
 		return errorf(where, f.Phoff, "%v", err)
 	}
+	loads := 0
 	for i, p := range f.Progs {
 		off := f.Phoff + uint64(i)*ProgSize
+		if elf.ProgType(p.Type) == elf.PT_LOAD {
+			loads++
+		}
+		if loads > maxLoads {
+			return errorf(fmt.Sprintf("program header %d", i), off, "more than %d segments (PT_LOAD)", maxLoads)
+		}
 		if p.Memsz > math.MaxUint64-p.Vaddr {
 			return errorf(fmt.Sprintf("program header %d", i), off, "p_vaddr %#x + p_memsz %#x passes 2^64", p.Vaddr, p.Memsz)
 		}

@@ -3,6 +3,7 @@ package elffile
 import (
 	"debug/elf"
 	"fmt"
+	"sort"
 )
 
 // Relocatable objects have no addresses yet. New gives those sections that call frame
@@ -10,7 +11,7 @@ import (
 // everything behind it can speak of addresses; ReadRelocated puts these addresses
 // into contents.
 const (
-	firstBase = 1 << 16   // 0 would mean discarded code
+	firstBase = 1 << 28   // no offset in a section of CFI, which are smaller, is taken for one
 	baseGap   = 256       // between sections: nothing reaches from one into the next
 	lastBase  = 1<<31 - 1 // distances fit 32 bits
 )
@@ -35,12 +36,25 @@ func (f *File) assignBases() error {
 			}
 			s.Base = (next + baseGap + align - 1) &^ (align - 1)
 			if s.Size > lastBase || s.Base > lastBase-s.Size {
-				return errorf("section header table", f.Shoff, "sections of code and CFI of more than 2 GiB, up to section %d (%s)", i, s.Name)
+				return errorf("section header table", f.Shoff, "sections of code and CFI of more than 1.75 GiB, up to section %d (%s)", i, s.Name)
 			}
 			next = s.Base + s.Size
+			f.based = append(f.based, i)
 		}
 	}
 	return nil
+}
+
+// SectionAt returns the index of the section of an object that an address is in, or 0.
+func (f *File) SectionAt(addr uint64) int {
+	i := sort.Search(len(f.based), func(i int) bool { return f.Sections[f.based[i]].Base > addr }) - 1
+	if i < 0 {
+		return 0
+	}
+	if s := &f.Sections[f.based[i]]; addr-s.Base >= s.Size {
+		return 0
+	}
+	return f.based[i]
 }
 
 // IsObject reports whether the file is a relocatable object.
@@ -84,75 +98,122 @@ func PCRelType(m elf.Machine, size int) (uint32, bool) {
 }
 
 // ReadRelocated is ReadUncompressed with the relocations applied if the file is an object.
-// Symbols that are in no section with a Base have the value 0.
 func (f *File) ReadRelocated(s *Section) ([]byte, error) {
 	b, err := f.ReadUncompressed(s)
 	if err != nil || !f.IsObject() {
 		return b, err
 	}
-	var total uint64
-	for i := range f.Sections {
-		r := &f.Sections[i]
-		t := elf.SectionType(r.Type)
-		if t != elf.SHT_RELA && t != elf.SHT_REL || uint64(r.Info) >= uint64(len(f.Sections)) || &f.Sections[r.Info] != s {
-			continue
-		}
-		where := "section " + r.Name
-		if t == elf.SHT_REL {
-			return nil, errorf(where, r.Off, "relocations without addends (SHT_REL); SHT_RELA was expected")
-		}
-		if total += r.Size; total > f.Size {
-			return nil, errorf(where, r.Off, "relocations overlap, having more than the %d bytes of the file", f.Size)
-		}
-		rela, err := f.ReadSection(r)
-		if err != nil {
+	if err := f.findRelocations(); err != nil {
+		return nil, err
+	}
+	for _, i := range f.relas[s] {
+		if err := f.applyRelocations(b, s, &f.Sections[i]); err != nil {
 			return nil, err
-		}
-		values, err := f.symbolValues(int(r.Link))
-		if err != nil {
-			return nil, err
-		}
-		for n := 0; len(rela) >= RelaSize; n, rela = n+1, rela[RelaSize:] {
-			if err := f.relocate(b, s, rela, values); err != nil {
-				return nil, errorf(where, r.Off+uint64(n)*RelaSize, "%v", err)
-			}
 		}
 	}
 	return b, nil
 }
 
-// symbolValues returns the values of a symbol table's symbols, section bases included.
-func (f *File) symbolValues(table int) ([]uint64, error) {
+// findRelocations notes which sections have relocations of which.
+func (f *File) findRelocations() error {
+	if f.relas != nil {
+		return nil
+	}
+	f.relas = make(map[*Section][]int)
+	var total uint64
+	for i := range f.Sections {
+		r := &f.Sections[i]
+		if t := elf.SectionType(r.Type); t != elf.SHT_RELA && t != elf.SHT_REL || uint64(r.Info) >= uint64(len(f.Sections)) {
+			continue
+		}
+		if r.Size > f.Size || total > f.Size-r.Size {
+			return errorf("section "+r.Name, r.Off, "relocations overlap, having more than the %d bytes of the file", f.Size)
+		}
+		total += r.Size
+		f.relas[&f.Sections[r.Info]] = append(f.relas[&f.Sections[r.Info]], i)
+	}
+	return nil
+}
+
+// applyRelocations applies the relocations in r to the contents b of s. It reads a part of
+// them at a time.
+func (f *File) applyRelocations(b []byte, s, r *Section) error {
+	const chunk = 1 << 15
+	where := "section " + r.Name
+	if elf.SectionType(r.Type) == elf.SHT_REL {
+		return errorf(where, r.Off, "relocations without addends (SHT_REL); SHT_RELA was expected")
+	}
+	symbols, err := f.symbolPlaces(int(r.Link))
+	if err != nil {
+		return err
+	}
+	num := r.Size / RelaSize
+	for first := uint64(0); first < num; first += chunk {
+		n := min(num-first, chunk)
+		rela, err := f.ReadAt(where, r.Off+first*RelaSize, n*RelaSize)
+		if err != nil {
+			return err
+		}
+		for i := range n {
+			if err := f.relocate(b, s, rela[i*RelaSize:], symbols); err != nil {
+				return errorf(where, r.Off+(first+i)*RelaSize, "%v", err)
+			}
+		}
+	}
+	return nil
+}
+
+// symbolPlaces are where the symbols of a table are: their values, bases of sections
+// included, and their sections.
+type symbolPlaces struct {
+	values   []uint64
+	sections []int32
+}
+
+// symbolPlaces returns the places of a symbol table's symbols.
+func (f *File) symbolPlaces(table int) (*symbolPlaces, error) {
 	if table >= len(f.Sections) || elf.SectionType(f.Sections[table].Type) != elf.SHT_SYMTAB {
 		return nil, errorf("section header table", f.Shoff, "relocations refer to section %d for their symbols, which is no symbol table", table)
 	}
-	if values, ok := f.values[table]; ok {
-		return values, nil
+	if p, ok := f.places[table]; ok {
+		return p, nil
 	}
 	s := &f.Sections[table]
 	if s.Size > maxContent {
 		return nil, errorf("section "+s.Name, s.Off, "%d bytes; at most %d are accepted", s.Size, maxContent)
 	}
-	var values []uint64
+	if f.placesOf += s.Size; f.placesOf > f.Size {
+		return nil, errorf("section "+s.Name, s.Off, "symbol tables overlap, having more than the %d bytes of the file", f.Size)
+	}
+	n := s.Size / SymSize
+	p := &symbolPlaces{values: make([]uint64, 0, n), sections: make([]int32, 0, n)}
 	err := f.symbols(table, func(_ *Section, sym Symbol) {
-		if sym.Section == 0 || f.Sections[sym.Section].Base == 0 {
-			values = append(values, 0)
-			return
-		}
-		values = append(values, sym.Value)
+		p.values, p.sections = append(p.values, sym.Value), append(p.sections, int32(sym.Section))
 	})
 	if err != nil {
 		return nil, err
 	}
-	if f.values == nil {
-		f.values = make(map[int][]uint64)
+	if f.places == nil {
+		f.places = make(map[int]*symbolPlaces)
 	}
-	f.values[table] = values
-	return values, nil
+	f.places[table] = p
+	return p, nil
+}
+
+// target returns what a relocation of s by a symbol stands for: an address in a section
+// that has one, or an offset in s itself, by which the records of .debug_frame refer to
+// each other. All else is 0: it must not be taken for an address of some code.
+func (f *File) target(s *Section, value uint64, section int32, addend uint64) uint64 {
+	t := &f.Sections[section]
+	v := value + addend
+	if section == 0 || t.Base == 0 && t != s || v-t.Base > t.Size {
+		return 0
+	}
+	return v
 }
 
 // relocate applies the relocation at the start of rela to the contents b of s.
-func (f *File) relocate(b []byte, s *Section, rela []byte, values []uint64) error {
+func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces) error {
 	off, info, addend := f.Order.Uint64(rela), f.Order.Uint64(rela[8:]), f.Order.Uint64(rela[16:])
 	sym, typ := info>>32, uint32(info)
 	if typ == 0 { // none, on every machine
@@ -165,10 +226,10 @@ func (f *File) relocate(b []byte, s *Section, rela []byte, values []uint64) erro
 	if n := uint64(len(b)); off > n || uint64(what.size) > n-off {
 		return fmt.Errorf("relocation of %s+%#x does not fit the section's %d bytes", s.Name, off, n)
 	}
-	if sym >= uint64(len(values)) {
-		return fmt.Errorf("relocation of %s+%#x by symbol %d; there are %d", s.Name, off, sym, len(values))
+	if sym >= uint64(len(symbols.values)) {
+		return fmt.Errorf("relocation of %s+%#x by symbol %d; there are %d", s.Name, off, sym, len(symbols.values))
 	}
-	v := values[sym] + addend
+	v := f.target(s, symbols.values[sym], symbols.sections[sym], addend)
 	if what.pcrel {
 		v -= s.Base + off
 	}

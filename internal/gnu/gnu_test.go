@@ -5,10 +5,7 @@ package gnu
 
 import (
 	"context"
-	"debug/elf"
-	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,94 +13,22 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/convert"
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/linked"
 	"cfi2sframe/internal/peer"
 	"cfi2sframe/sframe"
 	"cfi2sframe/verify"
 )
-
-// A row holds for the addresses from begin to end.
-type row struct {
-	begin, end uint64
-	fre        sframe.FRE
-}
-
-func load(path string) (*elffile.File, *sframe.Section, error) {
-	r, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	info, err := r.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	f, err := elffile.New(r, info.Size())
-	if err != nil {
-		return nil, nil, err
-	}
-	s := f.Section(".sframe")
-	if s == nil {
-		return nil, nil, fmt.Errorf("%s has no .sframe", path)
-	}
-	b, err := f.ReadSection(s)
-	if err != nil {
-		return nil, nil, err
-	}
-	d, err := sframe.Decode(b, s.Addr)
-	return f, d, err
-}
-
-// rows returns what a section says, by address; blocks of PC-mask FDEs one by one.
-func rows(s *sframe.Section) ([]row, error) {
-	var out []row
-	var fres []sframe.FRE
-	for i := range s.FDEs {
-		d := &s.FDEs[i]
-		var err error
-		if fres, err = s.FREs(i, fres[:0]); err != nil {
-			return nil, err
-		}
-		step := uint64(d.Size)
-		if d.PCMask {
-			if step = uint64(d.RepSize); step == 0 {
-				continue // V1: readers do not agree on what the rows hold for
-			}
-		}
-		if len(fres) == 1 {
-			step = uint64(d.Size)
-		}
-		for block := d.Start; block < d.End(); block += step {
-			limit := min(block+step, d.End())
-			for j, e := range fres {
-				r := row{block + uint64(e.Start), limit, e}
-				if j+1 < len(fres) {
-					r.end = min(limit, block+uint64(fres[j+1].Start))
-				}
-				if r.begin < r.end {
-					out = append(out, r)
-				}
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b row) int {
-		if a.begin < b.begin {
-			return -1
-		}
-		return 1
-	})
-	return out, nil
-}
 
 // compare returns the functions in which GNU's rows contradict the CFI, and reports
 // those rows that do not and are missing in ours.
 func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	t.Helper()
 	source := strings.TrimSuffix(filepath.Base(gnuPath), ".gnu")
-	f, gnu, err := load(gnuPath)
+	f, gnu, err := linked.Load(gnuPath)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, ours, err := load(oursPath)
+	_, ours, err := linked.Load(oursPath)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +36,7 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check, err := verify.Check(table, gnu, f)
+	check, err := verify.Check(table, gnu, f, 100)
 	if err != nil { // rows that nobody can read
 		t.Logf("%s: %v", source, err)
 		return map[string]bool{source: true}
@@ -119,87 +44,32 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	if check.Total != len(check.Mismatches) {
 		t.Fatalf("%d mismatches of GNU's with the CFI, too many to list", check.Total)
 	}
-	theirs, err := rows(gnu)
+	theirs, err := linked.Rows(gnu)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine, err := rows(ours)
+	mine, err := linked.Rows(ours)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wrong := make(map[string]bool)
 	equal := 0
-	for _, g := range theirs {
-		for pc := g.begin; pc < g.end; {
-			end, same := g.end, false
-			i, found := slices.BinarySearchFunc(mine, pc, func(r row, pc uint64) int {
-				switch {
-				case r.end <= pc:
-					return -1
-				case r.begin > pc:
-					return 1
-				}
-				return 0
-			})
-			switch {
-			case found:
-				end, same = min(end, mine[i].end), sameRow(gnu.ABI, &g.fre, &mine[i].fre)
-			case i < len(mine):
-				end = min(end, mine[i].begin)
-			}
-			m := slices.IndexFunc(check.Mismatches, func(m verify.Mismatch) bool { return m.Begin < end && m.End > pc })
-			switch {
-			case same:
-				equal++
-			case m >= 0:
-				wrong[function(f, pc)] = true
-			default:
-				t.Errorf("%s: %#x-%#x (%s): GNU has CFA %v FP %v RA %v, which is right and missing in ours",
-					gnuPath, pc, end, function(f, pc), g.fre.CFA, g.fre.FP, g.fre.RA)
-			}
-			pc = end
+	linked.Walk(theirs, mine, func(pc, end uint64, g, m *linked.Row) {
+		contradicts := slices.ContainsFunc(check.Mismatches, func(m verify.Mismatch) bool { return m.Begin < end && m.End > pc })
+		switch {
+		case m != nil && linked.SameRow(gnu.ABI, &g.FRE, &m.FRE):
+			equal++
+		case contradicts:
+			wrong[linked.Function(f, pc)] = true
+		default:
+			t.Errorf("%s: %#x-%#x (%s): GNU has CFA %v FP %v RA %v, which is right and missing in ours",
+				gnuPath, pc, end, linked.Function(f, pc), g.FRE.CFA, g.FRE.FP, g.FRE.RA)
 		}
-	}
+	})
 	if equal == 0 {
 		t.Errorf("%s: no row is equal", gnuPath)
 	}
 	return wrong
-}
-
-// pointers are the DWARF registers of SP and FP.
-var pointers = map[sframe.ABI]map[sframe.Base]uint16{
-	sframe.AMD64Little:   {sframe.SP: 7, sframe.FP: 6},
-	sframe.AArch64Little: {sframe.SP: 31, sframe.FP: 29},
-	sframe.S390XBig:      {sframe.SP: 15, sframe.FP: 11},
-}
-
-// sameRow compares what rows say, whatever type of FDE they are in.
-func sameRow(abi sframe.ABI, a, b *sframe.FRE) bool {
-	x, y := *a, *b
-	for _, e := range []*sframe.FRE{&x, &y} {
-		for _, r := range []*sframe.Rule{&e.CFA, &e.RA, &e.FP} {
-			if reg, ok := pointers[abi][r.Base]; ok {
-				r.Base, r.Reg = sframe.Register, reg
-			}
-		}
-	}
-	return sframe.SameRow(&x, &y)
-}
-
-// function returns the symbol that pc is in, or its section.
-func function(f *elffile.File, pc uint64) string {
-	name := ""
-	_ = f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
-		if elf.SymType(s.Info&0xf) == elf.STT_FUNC && s.Shndx != 0 && pc >= s.Value && pc-s.Value < s.Size {
-			name = f.SymbolName(table, s.Name)
-		}
-	})
-	for i := range f.Sections {
-		if s := &f.Sections[i]; name == "" && s.Alloc() && pc >= s.Addr && pc-s.Addr < s.Size {
-			name = s.Name
-		}
-	}
-	return name
 }
 
 // known are the functions in which a version of GNU's contradicts the CFI, and what it

@@ -60,7 +60,7 @@ func objects(before, after *elffile.File) error {
 		a, b := s.Section64, t.Section64
 		b.Off = a.Off
 		switch {
-		case i == 0 && len(after.Sections) >= int(elf.SHN_LORESERVE): // holds their number then
+		case i == 0: // holds numbers that do not fit the ELF header
 		case i == before.Shstrndx:
 			if i != after.Shstrndx || t.Size < s.Size {
 				return fmt.Errorf("section names are in section %d with %d bytes, and were in %d with %d", after.Shstrndx, t.Size, i, s.Size)
@@ -74,7 +74,7 @@ func objects(before, after *elffile.File) error {
 			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
 				return fmt.Errorf("section %s: %w", s.Name, err)
 			}
-			if t.Addralign > 1 && s.Off%s.Addralign == 0 && t.Off%t.Addralign != 0 {
+			if a := validAlign(s); s.Off%a == 0 && t.Off%a != 0 {
 				return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
 			}
 		}
@@ -101,7 +101,7 @@ func sections(before, after *elffile.File) ([]move, error) {
 	counterpart := pairs(before, after)
 	for i := range before.Sections {
 		s := &before.Sections[i]
-		if !s.Alloc() || s.Type == sframe.SHTGNUSFrame {
+		if !s.Alloc() || isSFrame(s) {
 			continue
 		}
 		t := counterpart[i]
@@ -127,7 +127,7 @@ func sections(before, after *elffile.File) ([]move, error) {
 		if !filled && s.Type != t.Type || !grown && s.Size != t.Size || s.Flags != t.Flags || s.Addralign != t.Addralign || s.Entsize != t.Entsize {
 			return nil, fmt.Errorf("section %s has another header", s.Name)
 		}
-		if t.Addralign > 1 && t.Addr%t.Addralign != s.Addr%t.Addralign {
+		if a := validAlign(s); s.Addr%a == 0 && t.Addr%a != 0 {
 			return nil, fmt.Errorf("section %s is not aligned to %d", s.Name, t.Addralign)
 		}
 		if s.Addr != t.Addr {
@@ -143,9 +143,9 @@ func sections(before, after *elffile.File) ([]move, error) {
 		if t.Size > 0 && (!ok || off != t.Off) {
 			return nil, fmt.Errorf("section %s is not loaded where its header says", s.Name)
 		}
-		switch elf.SectionType(s.Type) {
-		case elf.SHT_DYNAMIC: // compared by entry
-		case elf.SHT_DYNSYM, elf.SHT_SYMTAB:
+		switch typ := elf.SectionType(s.Type); {
+		case typ == elf.SHT_DYNAMIC || isDynamic(before, s): // compared by entry
+		case typ == elf.SHT_DYNSYM || typ == elf.SHT_SYMTAB:
 			if err := symbols(before, after, s, t); err != nil {
 				return nil, err
 			}
@@ -158,12 +158,28 @@ func sections(before, after *elffile.File) ([]move, error) {
 	return moved, others(before, after, counterpart)
 }
 
+// validAlign returns the alignment of a section, or 1 if that is none.
+func validAlign(s *elffile.Section) uint64 {
+	if a := s.Addralign; a > 1 && a&(a-1) == 0 {
+		return a
+	}
+	return 1
+}
+
+// isDynamic reports whether the section is the dynamic table, whatever its type.
+func isDynamic(f *elffile.File, s *elffile.Section) bool {
+	h := f.Prog(elf.PT_DYNAMIC)
+	return h != nil && h.Off == s.Off
+}
+
+func isSFrame(s *elffile.Section) bool { return s.Type == sframe.SHTGNUSFrame || s.Name == ".sframe" }
+
 // others compares the sections that are not loaded: debug information, symbols,
 // relocations that were kept.
 func others(before, after *elffile.File, counterpart []*elffile.Section) error {
 	for i := range before.Sections {
 		s := &before.Sections[i]
-		if s.Alloc() || i == 0 || i == before.Shstrndx || s.Type == sframe.SHTGNUSFrame {
+		if s.Alloc() || i == 0 || i == before.Shstrndx || isSFrame(s) {
 			continue
 		}
 		t := counterpart[i]
@@ -173,7 +189,7 @@ func others(before, after *elffile.File, counterpart []*elffile.Section) error {
 		if s.Type != t.Type || s.Size != t.Size || s.Flags != t.Flags || s.Addralign != t.Addralign || link(before, s) != link(after, t) {
 			return fmt.Errorf("section %s has another header", s.Name)
 		}
-		if t.Addralign > 1 && s.Off%s.Addralign == 0 && t.Off%min(t.Addralign, 4096) != 0 {
+		if a := min(validAlign(s), 4096); s.Off%a == 0 && t.Off%a != 0 {
 			return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
 		}
 		switch elf.SectionType(s.Type) {
@@ -187,6 +203,9 @@ func others(before, after *elffile.File, counterpart []*elffile.Section) error {
 				return fmt.Errorf("section %s is about another section", s.Name)
 			}
 		case elf.SHT_SYMTAB_SHNDX, elf.SHT_NOBITS:
+			continue
+		}
+		if isDynamic(before, s) || !s.HasBytes() {
 			continue
 		}
 		if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
@@ -259,6 +278,9 @@ func symbols(before, after *elffile.File, s, t *elffile.Section) error {
 		}
 		p, q := int(o.Uint16(a[6:])), int(o.Uint16(b[6:]))
 		var shift uint64
+		if p > 0 && p < len(before.Sections) && isSFrame(&before.Sections[p]) {
+			continue
+		}
 		if p > 0 && p < len(before.Sections) {
 			if q >= len(after.Sections) || before.Sections[p].Name != after.Sections[q].Name {
 				return fmt.Errorf("symbol %d of %s is in another section", i/elffile.SymSize, s.Name)
@@ -327,6 +349,12 @@ func loads(before, after *elffile.File, moved []move) error {
 		switch elf.SectionType(s.Type) {
 		case elf.SHT_DYNAMIC, elf.SHT_DYNSYM, elf.SHT_SYMTAB, sframe.SHTGNUSFrame:
 			skip = append(skip, span{s.Off, s.Off + s.Size})
+		}
+	}
+	for i := range before.Progs {
+		// There may be no sections.
+		if p := &before.Progs[i]; p.Type == sframe.PTGNUSFrame || elf.ProgType(p.Type) == elf.PT_DYNAMIC {
+			skip = append(skip, span{p.Off, p.Off + p.Filesz})
 		}
 	}
 	slices.SortFunc(skip, func(a, b span) int {

@@ -80,7 +80,7 @@ func verified(f *elffile.File, s *elffile.Section, table *cfi.Table) (uint64, er
 	if err != nil {
 		return 0, err
 	}
-	res, err := verify.Check(table, d, f)
+	res, err := verify.Check(table, d, f, 100)
 	if err != nil {
 		return 0, err
 	}

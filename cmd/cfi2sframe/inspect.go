@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+
+	"cfi2sframe/internal/convert"
+	"cfi2sframe/report"
+)
+
+// dump prints the .sframe of each file.
+func dump(s *settings, stdout, stderr io.Writer) int {
+	status := exitDone
+	out := bufio.NewWriter(stdout)
+	for _, path := range s.files {
+		if len(s.files) > 1 {
+			fmt.Fprintf(out, "%s:\n\n", path)
+		}
+		err := convert.Dump(out, path)
+		if flushed := out.Flush(); err == nil {
+			err = flushed
+		}
+		if err != nil {
+			fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", path, printable(err.Error()))
+			status = exitError
+		}
+	}
+	return status
+}
+
+// check compares the .sframe of each file with the CFI, and prints the mismatches.
+func check(s *settings, stdout, stderr io.Writer) int {
+	status := exitDone
+	for _, path := range s.files {
+		c, err := convert.Check(path, s.Options)
+		if c != nil {
+			if len(c.Mismatches) > 0 {
+				status = exitError
+			}
+			if printed := printChecked(s, stdout, path, c); err == nil {
+				err = printed
+			}
+		}
+		if err != nil {
+			fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", path, printable(err.Error()))
+			status = exitError
+		}
+	}
+	return status
+}
+
+// printChecked prints what was found in one file: the mismatches, and a summary unless the
+// user wants none.
+func printChecked(s *settings, w io.Writer, path string, c *convert.Checked) error {
+	out := bufio.NewWriter(w)
+	for _, m := range c.Mismatches {
+		place := ""
+		if m.Function != "" {
+			place = fmt.Sprintf(" %s+%#x", printable(m.Function), m.Offset)
+		}
+		fmt.Fprintf(out, "%s: %#x-%#x%s: %s\n", path, m.Begin, m.End, place, m.What)
+	}
+	if !s.quiet {
+		fmt.Fprintf(out, "%s: %v, %v, %d FDEs, %d FREs: ", path, c.ABI, c.Version, c.FDEs, c.FREs)
+		fmt.Fprintf(out, "%d of %d bytes of code described by CFI have the same in SFrame (%s)",
+			c.Covered, c.Described, report.Percentage(100*float64(c.Covered)/float64(max(c.Described, 1))))
+		if c.Stubs > 0 {
+			fmt.Fprintf(out, ", and %d bytes of PLT stubs without CFI are right", c.Stubs)
+		}
+		if c.Unsorted {
+			fmt.Fprint(out, "; the FDEs are not sorted")
+		}
+		fmt.Fprintf(out, "; mismatches: %d\n", len(c.Mismatches))
+	}
+	return out.Flush()
+}

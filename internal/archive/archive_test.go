@@ -1,0 +1,324 @@
+package archive
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// header returns a member's header (ar(5) of the GNU kind): name, date, owner, group and
+// mode, size, and the two bytes that end it.
+func header(name string, size any) string {
+	return fmt.Sprintf("%-16s%-12s%-6s%-6s%-8s%-10v`\n", name, "1700000000", "1000", "100", "100644", size)
+}
+
+// member returns a member with what comes behind it.
+func member(name, contents string) string {
+	s := header(name, len(contents)) + contents
+	if len(s)&1 != 0 {
+		s += "\n"
+	}
+	return s
+}
+
+// index returns the contents of a symbol index of 32-bit entries.
+func index(offsets ...uint32) string {
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(offsets)))
+	for _, v := range offsets {
+		b = binary.BigEndian.AppendUint32(b, v)
+	}
+	for i := range offsets {
+		b = fmt.Appendf(b, "sym%d\x00", i)
+	}
+	return string(b)
+}
+
+// index64 is index with 64-bit entries.
+func index64(offsets ...uint64) string {
+	b := binary.BigEndian.AppendUint64(nil, uint64(len(offsets)))
+	for _, v := range offsets {
+		b = binary.BigEndian.AppendUint64(b, v)
+	}
+	return string(b) + "sym\x00"
+}
+
+// file writes contents to a file and opens it.
+func file(t testing.TB, contents string) *os.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "lib.a")
+	if err := os.WriteFile(path, []byte(contents), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// rewrite writes an archive again, with the contents that change returns.
+func rewrite(t testing.TB, a *Archive, change func(name, contents string) string) (string, error) {
+	t.Helper()
+	dst := file(t, "")
+	w, err := a.NewWriter(dst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range a.Members {
+		m := &a.Members[i]
+		if m.Special() {
+			if err := w.Keep(i); err != nil {
+				return "", err
+			}
+			continue
+		}
+		b, err := io.ReadAll(a.Contents(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := change(m.Name, string(b))
+		if err := w.Add(i, strings.NewReader(s), int64(len(s))); err != nil {
+			return "", err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return "", err
+	}
+	b, err := os.ReadFile(dst.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b), nil
+}
+
+func same(_, contents string) string { return contents }
+
+const (
+	table = "a-long-name-of-a-member.o/\nanother-long-name.o/\n"
+)
+
+// TestRewrite changes the sizes of members, odd ones among them.
+func TestRewrite(t *testing.T) {
+	build := func(first, second, third string) string {
+		head := int64(len(magic)) + headerSize + int64(len(index(0, 0, 0))+1) + headerSize + int64(len(table)+len(table)&1)
+		off := []int64{head}
+		for _, s := range []string{first, second} {
+			off = append(off, off[len(off)-1]+headerSize+int64(len(s)+len(s)&1))
+		}
+		// Symbols of the second, the first and the third member.
+		return magic + member("/", index(uint32(off[1]), uint32(off[0]), uint32(off[2]))) + member("//", table) +
+			member("/0", first) + member("short.o/", second) + member("/27", third)
+	}
+	before := build("odd", "even", "the end")
+	a, err := Open(file(t, before), int64(len(before)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range a.Members {
+		if m := &a.Members[i]; !m.Special() {
+			names = append(names, m.Name)
+		}
+	}
+	if got := strings.Join(names, " "); got != "a-long-name-of-a-member.o short.o another-long-name.o" {
+		t.Errorf("members %q", got)
+	}
+	if got, err := rewrite(t, a, same); err != nil || got != before {
+		t.Errorf("written again, the archive is\n%q\nand was\n%q (%v)", got, before, err)
+	}
+	got, err := rewrite(t, a, func(name, contents string) string {
+		if name == "short.o" {
+			return contents
+		}
+		return contents + " and more"
+	})
+	if want := build("odd and more", "even", "the end and more"); err != nil || got != want {
+		t.Errorf("the archive is\n%q\nand should be\n%q (%v)", got, want, err)
+	}
+}
+
+// TestIndex64 changes the sizes of members behind a 64-bit index.
+func TestIndex64(t *testing.T) {
+	build := func(first, second string) string {
+		head := uint64(len(magic) + headerSize + len(index64(0, 0)))
+		return magic + member("/SYM64/", index64(head, head+headerSize+uint64(len(first)))) + member("a.o/", first) + member("b.o/", second)
+	}
+	before := build("xx", "yy")
+	a, err := Open(file(t, before), int64(len(before)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := rewrite(t, a, func(_, contents string) string { return contents + contents })
+	if want := build("xxxx", "yyyy"); err != nil || got != want {
+		t.Errorf("the archive is\n%q\nand should be\n%q (%v)", got, want, err)
+	}
+}
+
+// TestMalformed expects an error with the offset of what is wrong.
+func TestMalformed(t *testing.T) {
+	long := member("//", "a-name-that-is-long.o/\n")
+	for _, tt := range []struct {
+		name, archive string
+		off           int64
+		msg           string
+	}{
+		{"thin", thinMagic + header("a.o/", 4), 0, "thin archive"},
+		{"truncated header", magic + member("a.o/", "ab") + header("b.o/", 2)[:59], 8 + 60 + 2, "59 bytes are left, where a member's header of 60 was expected"},
+		{"truncated contents", magic + header("a.o/", 4) + "abc", 8, `size "4" does not fit the archive of 71 bytes`},
+		{"huge size", magic + header("a.o/", "9999999999") + "abc", 8, `size "9999999999" does not fit`},
+		{"no size", magic + header("a.o/", ""), 8, `size "" does not fit`},
+		{"size in words", magic + header("a.o/", "four") + "abcd", 8, `size "four" does not fit`},
+		{"negative size", magic + header("a.o/", "-4") + "abcd", 8, `size "-4" does not fit`},
+		{"size with a sign", magic + header("a.o/", "+4") + "abcd", 8, `size "+4" does not fit`},
+		{"no end of header", magic + strings.Replace(header("a.o/", 2), "`\n", "``", 1) + "ab", 8, "ends in 60 60, where 60 0a was expected"},
+		{"odd size without padding", magic + header("a.o/", 1) + "a" + member("b.o/", "bb"), 8 + 60 + 2, "no member's header"},
+		{"BSD names", magic + member("#1/20", strings.Repeat("n", 20)), 8, "BSD kind"},
+		{"BSD index", magic + member("__.SYMDEF", "abcd"), 8, "BSD kind"},
+		{"long name without a table", magic + member("/0", "ab"), 8, `"/0" does not lead into the table of names of 0 bytes`},
+		{"long name beyond the table", magic + long + member("/24", "ab"), 8 + int64(len(long)), `"/24" does not lead into the table of names of 23 bytes`},
+		{"long name without a number", magic + long + member("/x", "ab"), 8 + int64(len(long)), `"/x" does not lead`},
+		{"long name before the table", magic + member("/0", "ab") + long, 8, `"/0" does not lead`},
+		{"index too small", magic + member("/", "ab") + member("a.o/", "ab"), 8 + 60, "symbol index of 2 bytes"},
+		{"index with too many entries", magic + member("/", "\x00\x00\x00\x02\x00\x00\x00\x48") + member("a.o/", "ab"), 8 + 60, "2 entries does not fit its 8 bytes"},
+		{"index with 2^32-1 entries", magic + member("/", "\xff\xff\xff\xffabcd"), 8 + 60, "4294967295 entries does not fit"},
+		{"index that leads nowhere", magic + member("/", index(1)) + member("a.o/", "ab"), 8 + 60, "entry 0 of the symbol index is 0x1, where no member begins"},
+		{"index that leads behind the end", magic + member("/", index(8, 1<<31)) + member("a.o/", "ab"), 8 + 60, "entry 1 of the symbol index is 0x80000000"},
+		{"64-bit index that leads far away", magic + member("/SYM64/", index64(1<<63)) + member("a.o/", "ab"), 8 + 60, "entry 0 of the symbol index is 0x8000000000000000"},
+		{"64-bit index with too many entries", magic + member("/SYM64/", "\xff\xff\xff\xff\xff\xff\xff\xffabcdefgh"), 8 + 60, "18446744073709551615 entries does not fit"},
+	} {
+		a, err := Open(file(t, tt.archive), int64(len(tt.archive)))
+		if err == nil {
+			_, err = rewrite(t, a, same)
+		}
+		var e *Error
+		if !errors.As(err, &e) {
+			t.Errorf("%s: error %v", tt.name, err)
+			continue
+		}
+		if e.Off != tt.off || !strings.Contains(e.Msg, tt.msg) {
+			t.Errorf("%s: %v; offset %#x and %q were expected", tt.name, e, tt.off, tt.msg)
+		}
+	}
+}
+
+// TestNoIndex has archives that are fine without a symbol index, or with an empty one.
+func TestNoIndex(t *testing.T) {
+	for _, s := range []string{
+		magic,
+		magic + member("a.o/", "abc"),
+		magic + member("/", "") + member("a.o/", "abc"),
+		magic + member("/", "\x00\x00\x00\x00") + member("a.o/", "abc"),
+		magic + member("a.o", "without a slash") + member("", "no name"),
+	} {
+		a, err := Open(file(t, s), int64(len(s)))
+		if err != nil {
+			t.Errorf("%q: %v", s, err)
+			continue
+		}
+		if got, err := rewrite(t, a, same); err != nil || got != s {
+			t.Errorf("%q becomes %q (%v)", s, got, err)
+		}
+	}
+	// The last member may lack its padding.
+	s := magic + member("a.o/", "abc")
+	a, err := Open(file(t, s[:len(s)-1]), int64(len(s)-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := rewrite(t, a, same); err != nil || got != s {
+		t.Errorf("%q (%v)", got, err)
+	}
+}
+
+// TestTooLarge expects members to be refused that have no room in ten digits.
+func TestTooLarge(t *testing.T) {
+	s := magic + member("a.o/", "abcd")
+	a, err := Open(file(t, s), int64(len(s)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := a.NewWriter(file(t, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Add(0, strings.NewReader(""), 10_000_000_000); err == nil || !strings.Contains(err.Error(), "no room") {
+		t.Errorf("a member of 10^10 bytes: %v", err)
+	}
+	if err := w.Add(0, strings.NewReader("ab"), 4); err == nil || !strings.Contains(err.Error(), "2 bytes, and 4 were expected") {
+		t.Errorf("a member that has shrunk: %v", err)
+	}
+}
+
+func TestIs(t *testing.T) {
+	for s, want := range map[string]bool{
+		magic: true, thinMagic + "x": true, magic[:7]: false, "": false, "\x7fELF....": false, "!<arch>\r": false,
+	} {
+		if got := Is(strings.NewReader(s)); got != want {
+			t.Errorf("Is(%q) is %t", s, got)
+		}
+	}
+}
+
+// FuzzOpen reads arbitrary bytes as an archive. What can be read can be written again,
+// with the same names and contents, and comes out the same when it is done twice.
+func FuzzOpen(f *testing.F) {
+	f.Add([]byte(magic))
+	f.Add([]byte(magic + member("/", index(82)) + member("a.o/", "abcd")))
+	f.Add([]byte(magic + member("/SYM64/", index64(88)) + member("a.o/", "abc") + member("b.o/", "")))
+	f.Add([]byte(magic + member("//", table) + member("/0", "abc") + member("/27", "abcdef")))
+	f.Add([]byte(thinMagic + header("a.o/", 4)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 1<<16 {
+			return
+		}
+		if !Is(bytes.NewReader(data)) {
+			return
+		}
+		a, err := Open(file(t, string(data)), int64(len(data)))
+		if err != nil {
+			var e *Error
+			if !errors.As(err, &e) || e.Off < 0 || e.Off > int64(len(data)) {
+				t.Fatalf("error %v of %d bytes", err, len(data))
+			}
+			return
+		}
+		var end int64
+		for i := range a.Members {
+			m := &a.Members[i]
+			if m.Off < end || m.Size < 0 || m.Off+m.Size > int64(len(data)) {
+				t.Fatalf("member %d, at %#x of %d bytes, is not behind %#x, or not inside %d bytes", i, m.Off, m.Size, end, len(data))
+			}
+			end = m.Off + m.Size
+		}
+		grow := func(_, contents string) string { return contents + "." }
+		grown, err := rewrite(t, a, grow)
+		if err != nil {
+			return
+		}
+		b, err := Open(file(t, grown), int64(len(grown)))
+		if err != nil || len(b.Members) != len(a.Members) {
+			t.Fatalf("written again, it cannot be read: %v", err)
+		}
+		for i := range b.Members {
+			x, y := &a.Members[i], &b.Members[i]
+			if x.Name != y.Name || !x.Special() && y.Size != x.Size+1 {
+				t.Fatalf("member %d was %q of %d bytes, and is %q of %d", i, x.Name, x.Size, y.Name, y.Size)
+			}
+		}
+		shrunk, err := rewrite(t, b, func(_, contents string) string { return contents[:len(contents)-1] })
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := rewrite(t, a, same)
+		if err != nil || plain != shrunk {
+			t.Fatalf("grown and shrunk, it is\n%q\nand without that\n%q (%v)", shrunk, plain, err)
+		}
+	})
+}

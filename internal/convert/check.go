@@ -1,0 +1,189 @@
+package convert
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"syscall"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/debugfile"
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/outfile"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+	"cfi2sframe/verify"
+)
+
+// A Checked is an .sframe that was compared with the CFI of its file.
+type Checked struct {
+	Version    sframe.Version
+	ABI        sframe.ABI
+	FDEs       int
+	FREs       uint64
+	Unsorted   bool   // the FDEs are in no order, which is legal
+	Described  uint64 // bytes of code that CFI describes
+	Covered    uint64 // of those, bytes for which SFrame says the same
+	Stubs      uint64 // bytes of PLT stubs without CFI that SFrame describes rightly
+	Mismatches []Mismatch
+}
+
+// A Mismatch is a range of code for which SFrame and CFI disagree.
+type Mismatch struct {
+	verify.Mismatch
+	Function string // or the section, if no symbol names it
+	Offset   uint64 // of the range in it, in bytes
+}
+
+// maxMismatches bounds the mismatches that are kept.
+const maxMismatches = 1 << 20
+
+// Check compares the .sframe of a file, whoever wrote it, with the file's CFI.
+func Check(path string, opt Options) (*Checked, error) {
+	src, f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	s, err := section(f)
+	if err != nil {
+		return nil, err
+	}
+	debug, err := debugfile.Open(opt.DebugFile, path, f)
+	if err != nil {
+		return nil, err
+	}
+	defer debug.Close()
+	table, err := cfi.Load(f, opt.Source, debug.File())
+	if err != nil {
+		return nil, err
+	}
+	c := &Checked{Version: s.Version, ABI: s.ABI, FDEs: len(s.FDEs), FREs: uint64(s.NumFREs), Unsorted: s.Flags&sframe.FDESorted == 0}
+	if c.Unsorted {
+		s.Sort()
+	}
+	res, err := verify.Check(table, s, f, maxMismatches)
+	if err != nil {
+		return nil, err
+	}
+	c.Described, c.Covered, c.Stubs = res.Described, res.Covered, res.Stubs
+	slices.SortStableFunc(res.Mismatches, func(a, b verify.Mismatch) int { return cmp.Compare(a.Begin, b.Begin) })
+	ranges := make([]report.Range, len(res.Mismatches))
+	for i, m := range res.Mismatches {
+		ranges[i] = report.Range{Begin: m.Begin, End: m.End}
+	}
+	for i, n := range report.Locate(f, debug.File(), ranges) {
+		c.Mismatches = append(c.Mismatches, Mismatch{res.Mismatches[i], n.Function, n.Offset})
+	}
+	if res.Total > len(res.Mismatches) {
+		return c, fmt.Errorf("%d mismatches, of which the first %d are listed", res.Total, len(res.Mismatches))
+	}
+	return c, nil
+}
+
+// Dump prints the .sframe of a file as objdump --sframe does. The file may also be a bare
+// section, such as objcopy -O binary makes.
+func Dump(w io.Writer, path string) error {
+	s, err := bare(path)
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		src, f, err := open(path)
+		if err != nil {
+			return err
+		}
+		defer src.Close()
+		if s, err = section(f); err != nil {
+			return err
+		}
+		if f.IsObject() { // addresses count from sections
+			for i := range s.FDEs {
+				s.FDEs[i].Start -= f.Sections[f.SectionAt(s.FDEs[i].Start)].Base
+			}
+		}
+	}
+	if _, err := fmt.Fprintf(w, "Contents of the SFrame section .sframe:\n"); err != nil {
+		return err
+	}
+	return s.Dump(w)
+}
+
+// bare decodes a file that is an .sframe and nothing else, or returns nil.
+func bare(path string) (*sframe.Section, error) {
+	b := make([]byte, 2)
+	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, outfile.Plain(err)
+	}
+	defer r.Close()
+	if info, err := r.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > maxBare {
+		return nil, nil
+	}
+	if _, err := r.ReadAt(b, 0); err != nil || !sframe.IsSection(b) {
+		return nil, nil
+	}
+	if b, err = os.ReadFile(path); err != nil {
+		return nil, outfile.Plain(err)
+	}
+	return sframe.Decode(b, 0)
+}
+
+// maxBare is how large a bare section may be, in bytes.
+const maxBare = 1 << 30
+
+// open opens an ELF file.
+func open(path string) (*os.File, *elffile.File, error) {
+	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, outfile.Plain(err)
+	}
+	info, err := r.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%v: a regular file was expected", outfile.Kind(info.Mode()))
+	}
+	var f *elffile.File
+	if err == nil {
+		f, err = elffile.New(r, info.Size())
+	}
+	if err != nil {
+		r.Close()
+		return nil, nil, err
+	}
+	return r, f, nil
+}
+
+// section decodes the .sframe of a file that anybody may have written: through the section
+// headers, or PT_GNU_SFRAME where there are none.
+func section(f *elffile.File) (*sframe.Section, error) {
+	if f.IsObject() {
+		_, s, err := readObject(f)
+		return s, err
+	}
+	s := f.Section(".sframe")
+	for i := range f.Sections {
+		if s == nil && f.Sections[i].Type == sframe.SHTGNUSFrame {
+			s = &f.Sections[i]
+		}
+	}
+	if s != nil {
+		b, err := f.ReadSection(s)
+		if err != nil {
+			return nil, err
+		}
+		return sframe.Decode(b, s.Addr)
+	}
+	for i := range f.Progs {
+		if h := &f.Progs[i]; h.Type == sframe.PTGNUSFrame {
+			b, err := f.ReadAt("PT_GNU_SFRAME", h.Off, h.Filesz)
+			if err != nil {
+				return nil, err
+			}
+			return sframe.Decode(b, h.Vaddr)
+		}
+	}
+	return nil, errors.New("there is no .sframe section, nor a PT_GNU_SFRAME")
+}

@@ -1,0 +1,414 @@
+package survey
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/go-delve/delve/pkg/dwarf/frame"
+	"github.com/go-delve/delve/pkg/dwarf/op"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/archive"
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/outfile"
+	"cfi2sframe/plt"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+)
+
+// A status says what a file is for the survey.
+type status uint8
+
+const (
+	statusCFI  status = iota // it has CFI that describes code
+	noCFI                    // neither .eh_frame nor .debug_frame
+	noCode                   // CFI, but of no code that is in the file
+	class32                  // a 32-bit file
+	machine                  // another machine or byte order
+	damaged                  // the file or its CFI cannot be read as what it is
+	unreadable               // the system does not give it
+
+	firstRefusal = noCFI
+)
+
+// refusals are by status. The names are stable: they appear in reports for programs.
+var refusals = [...]struct{ name, text string }{
+	statusCFI:  {"cfi", "CFI that describes code"},
+	noCFI:      {"no-cfi", "no CFI: neither .eh_frame nor .debug_frame"},
+	noCode:     {"no-code", "CFI that describes no code of the file"},
+	class32:    {"32-bit", "32-bit file"},
+	machine:    {"machine", "machine without an SFrame ABI"},
+	damaged:    {"damaged", "damaged file or CFI, or one that is too large"},
+	unreadable: {"unreadable", "file or folder that cannot be read"},
+}
+
+// A line is what is kept of a file.
+type line struct {
+	path, index int // of the given path, and in the order in which files were found
+	file        string
+	status      status
+	message     string // for damaged and unreadable
+	abi         sframe.ABI
+	drap        bool
+	otherCFA    bool
+	functions   int
+	described   uint64
+	withoutCFI  uint64
+	formats     []Format // those of Formats, the functions and bytes of one that is not for the file being 0
+	gaps        []gapSum // in format 2, by reason
+}
+
+// A gapSum sums up a file's gaps of one reason.
+type gapSum struct {
+	reason translate.Reason
+	translate.Sum
+}
+
+// lost returns how much code lies in gaps by which a stack trace loses something, and the
+// reason of most of them.
+func (l *line) lost() (uint64, translate.Reason) {
+	var sum lossSum
+	for _, g := range l.gaps {
+		sum.add(g.reason, g.Bytes)
+	}
+	return sum.total, sum.main
+}
+
+// A lossSum sums up what is lost.
+type lossSum struct {
+	total uint64
+	main  translate.Reason // that most is lost by
+	by    map[translate.Reason]uint64
+}
+
+func (s *lossSum) add(r translate.Reason, bytes uint64) {
+	if !r.Loss() {
+		return
+	}
+	if s.by == nil {
+		s.by = make(map[translate.Reason]uint64)
+	}
+	s.total += bytes
+	s.by[r] += bytes
+	if s.by[r] > s.by[s.main] || s.by[r] == s.by[s.main] && r < s.main {
+		s.main = r
+	}
+}
+
+// A unit is an ELF file, or one in an archive.
+type unit struct {
+	file      string // that is on the disk
+	member    string // of it, or ""
+	off, size int64  // where it is in there
+}
+
+func (u *unit) name() string {
+	if u.member == "" {
+		return u.file
+	}
+	return fmt.Sprintf("%s(%s)", u.file, u.member)
+}
+
+// A function is one of the worst functions, before anyone has asked for its name.
+type function struct {
+	unit
+	index int
+	gap   translate.Gap // where it loses something first
+	lost  uint64
+	main  translate.Reason
+}
+
+// byLoss puts first the function of which most is lost.
+func byLoss(a, b *function) int {
+	return cmp.Or(
+		cmp.Compare(b.lost, a.lost), cmp.Compare(a.index, b.index),
+		cmp.Compare(a.off, b.off), cmp.Compare(a.gap.Begin, b.gap.Begin),
+	)
+}
+
+// file examines a file, or the members of an archive. The functions are its worst.
+func (c *collector) file(ctx context.Context, f *candidate) ([]line, []function) {
+	if f.err != nil {
+		return []line{refused(f.name, unreadable, f.err)}, nil
+	}
+	// Whatever took the file's place meanwhile must not be waited for.
+	r, err := os.OpenFile(f.name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return []line{refused(f.name, unreadable, err)}, nil
+	}
+	defer r.Close()
+	info, err := r.Stat()
+	if err != nil {
+		return []line{refused(f.name, unreadable, err)}, nil
+	}
+	if f.archive {
+		return c.archive(ctx, f.name, r, info.Size())
+	}
+	l, functions := c.examine(r, unit{file: f.name, size: info.Size()})
+	return []line{l}, functions
+}
+
+// archive examines the ELF files in an archive.
+func (c *collector) archive(ctx context.Context, name string, r *os.File, size int64) ([]line, []function) {
+	a, err := archive.Open(r, size)
+	if err != nil {
+		return []line{refused(name, damaged, err)}, nil
+	}
+	var lines []line
+	all := worst[function]{max: c.worst, cmp: byLoss}
+	for i := range a.Members {
+		m := &a.Members[i]
+		if ctx.Err() != nil {
+			break
+		}
+		contents := a.Contents(i)
+		if h, err := peek(contents); m.Special() || err == nil && !h.elf {
+			continue
+		}
+		l, functions := c.examine(contents, unit{name, m.Name, m.Off, m.Size})
+		lines = append(lines, l)
+		for _, f := range functions {
+			all.add(f)
+		}
+	}
+	return lines, all.list()
+}
+
+// refused returns the line of a file that was refused.
+func refused(name string, why status, err error) line {
+	l := line{file: name, status: why}
+	if why == damaged || why == unreadable {
+		l.message = outfile.Plain(err).Error()
+	}
+	return l
+}
+
+// examine translates the CFI of an ELF file. The functions are its worst.
+func (c *collector) examine(r io.ReaderAt, u unit) (line, []function) {
+	h, err := peek(r)
+	switch {
+	case err != nil:
+		return refused(u.name(), unreadable, err), nil
+	case h.narrow:
+		return refused(u.name(), class32, nil), nil
+	}
+	f, err := elffile.New(r, u.size)
+	if err != nil {
+		return refused(u.name(), damaged, err), nil
+	}
+	defer c.budget.take(sizeOfCFI(f))()
+	x := examination{unit: u, file: f, line: line{file: u.name()}, worst: worst[function]{max: c.worst, cmp: byLoss}}
+	if why, err := x.run(); why != statusCFI {
+		l := refused(u.name(), why, err)
+		l.abi, l.withoutCFI = x.line.abi, x.line.withoutCFI
+		return l, nil
+	}
+	return x.line, x.worst.list()
+}
+
+// sizeOfCFI says how much CFI is read of a file, in bytes: for compressed sections it is
+// a guess.
+func sizeOfCFI(f *elffile.File) uint64 {
+	if len(f.Sections) == 0 {
+		return f.Size
+	}
+	const compression = 4
+	var n uint64
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		switch {
+		case !s.HasBytes() || s.Size > f.Size:
+		case s.Name == ".zdebug_frame", s.Name == ".debug_frame" && s.Compressed():
+			n += compression * s.Size
+		case s.Name == ".debug_frame", s.Name == ".eh_frame":
+			n += s.Size
+		}
+	}
+	return n
+}
+
+// An examination is the work on one ELF file.
+type examination struct {
+	unit
+	file  *elffile.File
+	table *cfi.Table
+	stubs []plt.Stub
+	line  line
+	worst worst[function]
+}
+
+// run fills in the line, or says why the file is refused.
+func (x *examination) run() (status, error) {
+	var err error
+	f := x.file
+	if x.line.abi, err = translate.ABIOf(elf.Machine(f.Machine), f.Order); err != nil {
+		return machine, err
+	}
+	x.table, err = cfi.Load(f, cfi.Auto, nil)
+	none := errors.Is(err, cfi.ErrNone)
+	if none {
+		x.table = &cfi.Table{Machine: elf.Machine(f.Machine), Order: f.Order}
+	} else if err != nil {
+		return damaged, err
+	}
+	if x.stubs, err = plt.Find(f, x.table); err != nil {
+		return damaged, err
+	}
+	x.line.withoutCFI = report.BytesWithoutCFI(f, x.table, x.stubs)
+	switch {
+	case none:
+		return noCFI, nil
+	case len(x.table.Functions) == 0 && len(x.table.Errors) > 0:
+		return damaged, x.table.Errors[0]
+	case len(x.table.Functions) == 0:
+		return noCode, nil
+	}
+	x.line.drap, x.line.otherCFA = patterns(f, x.table)
+	x.line.formats = make([]Format, len(Formats))
+	for i, v := range Formats {
+		if l, _ := v.Layout(); !slices.Contains(l.ABIs, x.line.abi) || v == sframe.V1 && f.IsObject() {
+			continue // nothing is written in that version
+		}
+		res, err := translate.Translate(x.table, translate.Options{Version: v, Stubs: x.stubs}, translate.Discard)
+		if err != nil {
+			return damaged, err
+		}
+		x.add(i, res)
+	}
+	return statusCFI, nil
+}
+
+// add adds what became of the CFI in the version with the given index in Formats.
+func (x *examination) add(i int, res *translate.Result) {
+	x.line.formats[i] = Format{
+		Format: Formats[i], Functions: res.Functions, Whole: res.Whole, Described: res.Described,
+		Covered: res.Covered, Outermost: res.Sums[translate.Outermost].Bytes, Topmost: res.Topmost,
+	}
+	if i != detailed {
+		return
+	}
+	x.line.functions, x.line.described = res.Functions, res.Described
+	for _, r := range translate.Reasons() {
+		if s, ok := res.Sums[r]; ok {
+			x.line.gaps = append(x.line.gaps, gapSum{r, s})
+		}
+	}
+	for first := 0; first < len(res.Gaps); {
+		end := first + 1
+		for end < len(res.Gaps) && res.Gaps[end].Function == res.Gaps[first].Function {
+			end++
+		}
+		x.function(res.Gaps[first:end])
+		first = end
+	}
+}
+
+// function adds a function, whose gaps are given, to the worst ones.
+func (x *examination) function(gaps []translate.Gap) {
+	var sum lossSum
+	for i := range gaps {
+		sum.add(gaps[i].Reason, gaps[i].Size())
+	}
+	if sum.total == 0 {
+		return
+	}
+	g := &gaps[0]
+	for !g.Reason.Loss() {
+		gaps = gaps[1:]
+		g = &gaps[0]
+	}
+	// The function itself refers to the whole table, which is not to be kept.
+	fn := &cfi.Function{Begin: g.Function.Begin, End: g.Function.End}
+	x.worst.add(function{
+		unit: x.unit, gap: translate.Gap{Function: fn, Begin: g.Begin, End: g.End}, lost: sum.total, main: sum.main,
+	})
+}
+
+// named finds out what the function is called. The file may have gone meanwhile; then
+// it has no name.
+func (f *function) named() BadFunction {
+	fn := f.gap.Function
+	bad := BadFunction{
+		File: f.unit.name(), Begin: fn.Begin, Size: fn.End - fn.Begin, Lost: f.lost, Reason: f.main.Name(),
+	}
+	r, err := os.OpenFile(f.unit.file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return bad
+	}
+	defer r.Close()
+	file, err := elffile.New(io.NewSectionReader(r, f.off, f.size), f.size)
+	if err != nil {
+		return bad
+	}
+	p := report.PlaceOf(file, f.gap)
+	bad.Function, bad.Symbol, bad.Section, bad.Begin = p.Function, p.Symbol, p.Section, p.Begin
+	return bad
+}
+
+// registers are the DWARF numbers of SP and FP.
+var registers = map[elf.Machine]struct{ sp, fp uint64 }{
+	elf.EM_X86_64:  {7, 6},
+	elf.EM_AARCH64: {31, 29},
+	elf.EM_S390:    {15, 11},
+}
+
+// pltExpression begins the CFA that GNU ld writes for the PLTs of amd64: rsp+8, and 8 more
+// depending on rip.
+var pltExpression = []byte{byte(op.DW_OP_breg7), 8, byte(op.DW_OP_breg16), 0}
+
+// patterns reports whether there are rows whose CFA is an expression, and rows whose CFA is
+// based on another register than SP and FP. Those of PLTs do not count: GNU ld writes an
+// expression for every PLT of amd64. Without section headers that tells them.
+func patterns(f *elffile.File, t *cfi.Table) (drap, otherCFA bool) {
+	plts := pltSections(f)
+	regs := registers[t.Machine]
+	var rows cfi.Rows
+	for i := range t.Functions {
+		fn := &t.Functions[i]
+		if inSections(plts, fn.Begin) {
+			continue
+		}
+		for rows.Start(fn); rows.Next(); {
+			switch rule := &rows.CFA; rule.Rule {
+			case frame.RuleExpression:
+				drap = drap || len(f.Sections) > 0 || !bytes.HasPrefix(rule.Expression, pltExpression)
+			case frame.RuleCFA:
+				otherCFA = otherCFA || rule.Reg != regs.sp && rule.Reg != regs.fp
+			}
+		}
+		if drap && otherCFA {
+			break
+		}
+	}
+	return drap, otherCFA
+}
+
+func pltSections(f *elffile.File) []*elffile.Section {
+	var out []*elffile.Section
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.Base > 0 && (strings.HasPrefix(s.Name, ".plt") || strings.HasPrefix(s.Name, ".iplt")) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func inSections(sections []*elffile.Section, addr uint64) bool {
+	for _, s := range sections {
+		if addr >= s.Base && addr-s.Base < s.Size {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,217 @@
+package survey
+
+import (
+	"fmt"
+	"strings"
+
+	"cfi2sframe/report"
+)
+
+// A table is what people see of a survey, as text and as HTML.
+type table struct {
+	Title string
+	Note  string
+	Head  []column
+	Rows  [][]string
+}
+
+// A column is text or numbers.
+type column struct {
+	Name   string
+	Number bool
+}
+
+// columnsOf makes columns of names; those that begin with # are of numbers.
+func columnsOf(names ...string) []column {
+	var out []column
+	for _, n := range names {
+		name, number := strings.CutPrefix(n, "#")
+		out = append(out, column{name, number})
+	}
+	return out
+}
+
+// title says in one line what was surveyed.
+func (s *Survey) title() string {
+	return fmt.Sprintf("Survey: %s ELF files, %s of them with CFI", count(s.Total.Files), count(s.Total.WithCFI))
+}
+
+// tables returns the survey for people.
+func (s *Survey) tables() []table {
+	parts := s.parts()
+	out := []table{occurrence(parts), coverage(parts)}
+	for _, p := range parts {
+		out = append(out, gaps(&p))
+	}
+	out = append(out, refusal(parts))
+	out = append(out,
+		badFiles("Worst files by bytes", s.WorstBytes), badFiles("Worst files by share", s.WorstShare),
+		badFunctions(s.WorstFunctions), s.errors(),
+	)
+	var full []table
+	for _, t := range out {
+		if len(t.Rows) > 0 {
+			full = append(full, t)
+		}
+	}
+	return full
+}
+
+// parts returns the paths and the ABIs with CFI, where there are several, and all.
+func (s *Survey) parts() []Part {
+	var out []Part
+	if len(s.Paths) > 1 {
+		out = append(out, s.Paths...)
+	}
+	var abis []Part
+	for _, p := range s.ABIs {
+		if p.WithCFI > 0 {
+			abis = append(abis, p)
+		}
+	}
+	if len(abis) > 1 {
+		out = append(out, abis...)
+	}
+	return append(out, Part{"all", s.Total})
+}
+
+func occurrence(parts []Part) table {
+	t := table{
+		Title: "Occurrence",
+		Note:  "Non-SP/FP CFA: one based on another register. DRAP: one that is an expression. PLTs do not count.",
+		Head:  columnsOf("", "#ELF files", "#with CFI", "#non-SP/FP CFA", "#", "#DRAP", "#"),
+	}
+	for i := range parts {
+		p := &parts[i]
+		part := func(n int) []string {
+			return []string{fmt.Sprintf("%s/%s", count(n), count(p.Files)), report.Share(uint64(n), uint64(p.Files))}
+		}
+		row := []string{report.Printable(p.Name), count(p.Files), count(p.WithCFI)}
+		if p.Files > 0 {
+			t.Rows = append(t.Rows, append(append(row, part(p.OtherCFA)...), part(p.DRAP)...))
+		}
+	}
+	return t
+}
+
+func coverage(parts []Part) table {
+	t := table{
+		Title: "Coverage",
+		Note:  "What CFI describes, and of how much of that a stack trace loses nothing. V1 is not for s390x, nor for objects.",
+		Head:  columnsOf("", "#functions", "#bytes"),
+	}
+	for _, v := range Formats {
+		t.Head = append(t.Head, columnsOf(fmt.Sprintf("#V%d functions", v), fmt.Sprintf("#V%d bytes", v))...)
+	}
+	t.Head = append(t.Head, columnsOf("#bytes without CFI")...)
+	for i := range parts {
+		p := &parts[i]
+		row := []string{report.Printable(p.Name), count(p.Functions), report.Digits(p.Described)}
+		for _, f := range p.Formats {
+			if f.Functions == 0 {
+				row = append(row, "-", "-")
+				continue
+			}
+			row = append(row,
+				report.Share(uint64(f.Whole), uint64(f.Functions)), report.Share(f.Covered+f.Outermost, f.Described))
+		}
+		if p.Files > 0 {
+			t.Rows = append(t.Rows, append(row, report.Digits(p.WithoutCFI)))
+		}
+	}
+	return t
+}
+
+func gaps(p *Part) table {
+	t := table{
+		Title: "Left out in format 2: " + report.Printable(p.Name),
+		Head:  columnsOf("reason", "#files", "#functions", "#ranges", "#bytes", ""),
+	}
+	for _, g := range p.Gaps {
+		if g.Ranges > 0 {
+			t.Rows = append(t.Rows, []string{
+				g.Reason, count(g.Files), count(g.Functions), count(g.Ranges), report.Digits(g.Bytes), g.Text,
+			})
+		}
+	}
+	return t
+}
+
+func refusal(parts []Part) table {
+	t := table{Title: "Files without CFI to be translated", Head: columnsOf("", "#files", "reason")}
+	for i := range parts {
+		p := &parts[i]
+		for _, r := range p.Refused {
+			if r.Files > 0 {
+				t.Rows = append(t.Rows, []string{report.Printable(p.Name), count(r.Files), r.Text})
+			}
+		}
+		for _, s := range []struct {
+			n    int
+			what string
+		}{
+			{p.Skipped.Objects, "relocatable object or archive, not asked for"},
+			{p.Skipped.Other, "not ELF"},
+		} {
+			if s.n > 0 {
+				t.Rows = append(t.Rows, []string{report.Printable(p.Name), count(s.n), "not examined: " + s.what})
+			}
+		}
+	}
+	return t
+}
+
+func badFiles(title string, files []BadFile) table {
+	t := table{
+		Title: title,
+		Note:  "Lost is code of which a stack trace loses something in format 2; the reason is that of most of it.",
+		Head:  columnsOf("#lost bytes", "#of", "#", "reason", "file"),
+	}
+	for _, f := range files {
+		t.Rows = append(t.Rows, []string{
+			report.Digits(f.Lost), report.Digits(f.Described), report.Share(f.Lost, f.Described), f.Reason, report.Printable(f.File),
+		})
+	}
+	return t
+}
+
+func badFunctions(functions []BadFunction) table {
+	t := table{Title: "Worst functions", Head: columnsOf("#lost bytes", "#of", "reason", "file", "function")}
+	for _, f := range functions {
+		name := f.Function
+		if name == "" {
+			name = fmt.Sprintf("at %#x", f.Begin)
+			if f.Section != "" {
+				name = fmt.Sprintf("at %s+%#x", f.Section, f.Begin)
+			}
+		}
+		t.Rows = append(t.Rows, []string{
+			report.Digits(f.Lost), report.Digits(f.Size), f.Reason, report.Printable(f.File), short(report.Printable(name)),
+		})
+	}
+	return t
+}
+
+func (s *Survey) errors() table {
+	t := table{Title: "Files that are damaged or cannot be read", Head: columnsOf("file", "error")}
+	for _, e := range s.Errors {
+		t.Rows = append(t.Rows, []string{report.Printable(e.File), report.Printable(e.Error)})
+	}
+	if s.ErrorsOmitted > 0 {
+		t.Note = fmt.Sprintf("The first of %s; the CSV form has all.", count(len(s.Errors)+s.ErrorsOmitted))
+	}
+	return t
+}
+
+// maxName is how much of a function's name a table shows, in characters: C++ has names of
+// thousands.
+const maxName = 120
+
+func short(name string) string {
+	if r := []rune(name); len(r) > maxName {
+		return string(r[:maxName-3]) + "..."
+	}
+	return name
+}
+
+func count(n int) string { return report.Digits(uint64(n)) }

@@ -1,0 +1,51 @@
+package survey
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Text writes the survey for people.
+func (s *Survey) Text(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	fmt.Fprintln(out, s.title())
+	for _, t := range s.tables() {
+		fmt.Fprintf(out, "\n%s\n", t.Title)
+		if t.Note != "" {
+			fmt.Fprintf(out, "  %s\n", t.Note)
+		}
+		t.text(out)
+	}
+	return out.Flush() // which has the first error
+}
+
+// text writes the rows with the columns under one another.
+func (t *table) text(w io.Writer) {
+	head := make([]string, len(t.Head))
+	for i, c := range t.Head {
+		head[i] = c.Name
+	}
+	rows := append([][]string{head}, t.Rows...)
+	widths := make([]int, len(head))
+	for _, r := range rows {
+		for i, cell := range r {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, r := range rows {
+		var b strings.Builder
+		for i, cell := range r {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			b.WriteString("  ")
+			if t.Head[i].Number {
+				b.WriteString(pad + cell)
+			} else {
+				b.WriteString(cell + pad)
+			}
+		}
+		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+	}
+}
