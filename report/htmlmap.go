@@ -14,7 +14,7 @@ const maxStrips = 40
 type strip struct {
 	UncoveredSection
 	LeftOut uint64 // bytes in gaps that are listed
-	Marks   []mark // all of them, those of gaps last: they are drawn on top
+	Marks   []mark // all of them, those of gaps last: they are drawn on top, and the rarest reason's on top of all
 	Lanes   []lane // one for every reason that has gaps in the section
 }
 
@@ -100,37 +100,44 @@ func candidates(sections []UncoveredSection, named map[string][]int, g *Gap) []i
 // draw makes the marks of a strip.
 func (s *strip) draw(gaps []*Gap) {
 	for _, r := range s.Ranges {
-		m := s.mark(r, "code without CFI")
-		m.Class = "without"
-		s.Marks = append(s.Marks, m)
+		s.Marks = append(s.Marks, s.mark(r, "without", "code without CFI", 0))
 	}
-	for len(gaps) > 0 {
-		reason := gaps[0].Reason
-		l := lane{Reason: reason, Text: gaps[0].Text}
-		var spans []span
-		gaps = slices.DeleteFunc(gaps, func(g *Gap) bool {
-			if g.Reason != reason {
-				return false
-			}
-			spans = append(spans, span{g.Begin, g.End})
-			return true
-		})
-		slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
-		for _, r := range ranges(spans, s.Begin, s.Size) {
-			m := s.mark(r, l.Text)
-			// The smallest gap counts: however little of its piece it is, all of that is coloured.
-			m.Class, m.Y, m.Height = "gap r-"+reason, "0%", "100%"
-			l.Marks = append(l.Marks, m)
-			l.Bytes += r.Bytes
-		}
-		s.LeftOut += l.Bytes
+	byReason := make(map[string][]*Gap)
+	for _, g := range gaps {
+		byReason[g.Reason] = append(byReason[g.Reason], g)
+	}
+	for reason, gaps := range byReason {
+		l := s.lane(reason, gaps)
 		s.Lanes = append(s.Lanes, l)
-		s.Marks = append(s.Marks, l.Marks...)
+		s.LeftOut += l.Bytes
+	}
+	// What is large must not hide what is small.
+	slices.SortFunc(s.Lanes, func(a, b lane) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Reason, b.Reason)) })
+	for i := range s.Lanes {
+		s.Marks = append(s.Marks, s.Lanes[i].Marks...)
 	}
 }
 
-// mark returns the mark of a range; its height is the share of the range that is meant.
-func (s *strip) mark(r UncoveredRange, what string) mark {
+// lane returns the lane of the gaps of one reason.
+func (s *strip) lane(reason string, gaps []*Gap) lane {
+	l := lane{Reason: reason, Text: gaps[0].Text}
+	spans := make([]span, len(gaps))
+	for i, g := range gaps {
+		spans[i] = span{g.Begin, g.End}
+	}
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
+	for _, r := range ranges(spans, s.Begin, s.Size) {
+		l.Marks = append(l.Marks, s.mark(r, "gap r-"+reason, l.Text, minGapHeight))
+		l.Bytes += r.Bytes
+	}
+	return l
+}
+
+// minGapHeight is the least height of a gap: the smallest has to be seen, as padding has not.
+const minGapHeight = 0.2
+
+// mark returns the mark of a range; its height is the share of the range that is meant, or least.
+func (s *strip) mark(r UncoveredRange, class, what string, least float64) mark {
 	section := ""
 	if s.Begin == 0 {
 		section = s.Name
@@ -140,9 +147,11 @@ func (s *strip) mark(r UncoveredRange, what string) mark {
 	if r.Bytes < size {
 		title = fmt.Sprintf("%s: %s of %s, %s", rangeOf(section, r.Begin, r.End), digits(r.Bytes), bytesOf(size), what)
 	}
+	height := max(r.Bytes, uint64(least*float64(size)))
 	return mark{
-		X: part(r.Begin-s.Begin, s.Size), Width: part(size, s.Size),
-		Y: part(size-r.Bytes, size), Height: part(r.Bytes, size),
+		Class: class,
+		X:     part(r.Begin-s.Begin, s.Size), Width: part(size, s.Size),
+		Y: part(size-height, size), Height: part(height, size),
 		Title: title,
 	}
 }

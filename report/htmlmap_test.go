@@ -32,12 +32,21 @@ func TestCodeMap(t *testing.T) {
 	want := []mark{
 		{"without", "25.000%", "0.000%", "3.125%", "100.000%", "0x1080-0x1090: 16 bytes, code without CFI"},
 		{"without", "75.000%", "50.000%", "12.500%", "50.000%", "0x1180-0x11c0: 32 of 64 bytes, code without CFI"},
-		{"gap r-drap", "50.000%", "0%", "12.500%", "100%", "0x1100-0x1140: 64 bytes, first"},
-		{"gap r-drap", "99.805%", "0%", "0.195%", "100%", "0x11ff-0x1200: 1 byte, first"},
-		{"gap r-sp-rule", "0.000%", "0%", "0.195%", "100%", "0x1000-0x1001: 1 byte, second"},
+		{"gap r-drap", "50.000%", "0.000%", "12.500%", "100.000%", "0x1100-0x1140: 64 bytes, first"},
+		{"gap r-drap", "99.805%", "0.000%", "0.195%", "100.000%", "0x11ff-0x1200: 1 byte, first"},
+		{"gap r-sp-rule", "0.000%", "0.000%", "0.195%", "100.000%", "0x1000-0x1001: 1 byte, second"},
 	}
 	if got := fmt.Sprintf("%v", text.Marks); got != fmt.Sprintf("%v", want) {
 		t.Errorf("marks\n%v\nexpected\n%v", strings.ReplaceAll(got, "} {", "}\n{"), want)
+	}
+	var many []*Gap
+	for i := range uint64(3000) {
+		many = append(many, &Gap{Begin: i * 100, End: i*100 + 50, Reason: "drap"}, &Gap{Begin: i*100 + 50, End: i*100 + 51, Reason: "sp-rule"})
+	}
+	s := strip{UncoveredSection: UncoveredSection{Name: ".text", Size: 300000}}
+	s.draw(many)
+	if drap, sp := s.Lanes[0].Marks[1], s.Lanes[1].Marks[1]; s.Lanes[0].Reason != "drap" || drap.Height < "45" || sp.Height < "19" || sp.Height > "21" {
+		t.Errorf("gaps that are half of the code, and few: %+v, %+v", drap, sp)
 	}
 	if len(text.Lanes) != 2 || len(text.Lanes[0].Marks) != 2 || text.Lanes[0].Bytes != 65 || text.Lanes[1].Text != "second" {
 		t.Errorf("lanes %+v", text.Lanes)

@@ -122,7 +122,8 @@ func (s *UncoveredSection) fromStart() {
 }
 
 // ranges returns the spans, which are sorted, disjoint, and within the size bytes at begin; or, if
-// they are more than maxRanges, for each of as many equal parts what lies in it.
+// they are more than maxRanges, for each of as many equal parts what lies in it, where neighbours
+// that have nothing else in between are one.
 func ranges(spans []span, begin, size uint64) []UncoveredRange {
 	out := make([]UncoveredRange, 0, min(len(spans), maxRanges))
 	if len(spans) <= maxRanges {
@@ -147,8 +148,25 @@ func ranges(spans []span, begin, size uint64) []UncoveredRange {
 			s.begin = end
 		}
 	}
+	return joined(out)
+}
+
+// joined makes ranges that touch each other one, if all of both is meant.
+func joined(rs []UncoveredRange) []UncoveredRange {
+	out := rs[:0]
+	for _, r := range rs {
+		if n := len(out); n > 0 && out[n-1].End == r.Begin && out[n-1].full() && r.full() {
+			out[n-1].End = r.End
+			out[n-1].Bytes += r.Bytes
+			continue
+		}
+		out = append(out, r)
+	}
 	return out
 }
+
+// full reports whether the range stands for nothing but itself.
+func (r *UncoveredRange) full() bool { return r.Bytes == r.End-r.Begin }
 
 // codeSections returns where code is, by address.
 func codeSections(f *elffile.File) []UncoveredSection {
