@@ -85,7 +85,7 @@ func write(t *testing.T, l *Layout, old, section []byte) []byte {
 		t.Fatal(err)
 	}
 	defer dst.Close()
-	if err := l.Write(dst, src, section); err != nil {
+	if err := l.Write(dst, src, section, nil); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(out)

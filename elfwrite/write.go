@@ -11,13 +11,29 @@ import (
 	"cfi2sframe/internal/elffile"
 )
 
-// Write writes the new file to dst, which is empty, from the old file src and the
-// section's contents, which are Size bytes for address Addr.
-func (l *Layout) Write(dst *os.File, src io.ReaderAt, section []byte) error {
+// CopyHead copies the first part of the new file, as a rule all that is loaded. It does not
+// depend on the size of .sframe: a layout for another size can do that before the size is
+// known.
+func (l *Layout) CopyHead(dst *os.File, src io.ReaderAt) error {
+	return copyRange(dst, src, l.copies[0])
+}
+
+// Write writes the new file to dst, from the old file src and the section's contents, which
+// are Size bytes for address Addr. Nothing is in dst yet, or what CopyHead of the layout
+// head, which may be nil, has copied.
+func (l *Layout) Write(dst *os.File, src io.ReaderAt, section []byte, head *Layout) error {
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
 	}
-	for _, c := range l.copies {
+	copies := l.copies
+	if head != nil && head.copies[0] == copies[0] {
+		copies = copies[1:]
+	} else if head != nil {
+		if err := dst.Truncate(0); err != nil {
+			return err
+		}
+	}
+	for _, c := range copies {
 		if err := copyRange(dst, src, c); err != nil {
 			return err
 		}

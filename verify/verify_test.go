@@ -2,8 +2,10 @@ package verify_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -68,12 +70,19 @@ type input struct {
 	table *cfi.Table
 }
 
+// check compares the section with the CFI. However many workers there are, they have to
+// find the same.
 func check(in *input, data []byte) (*verify.Result, error) {
 	s, err := sframe.Decode(data, addr)
 	if err != nil {
 		return nil, err
 	}
-	return verify.Check(in.table, s, in.file, verify.Options{Keep: 100})
+	want, wantErr := verify.Check(in.table, s, in.file, verify.Options{Keep: 100})
+	got, err := verify.Check(in.table, s, in.file, verify.Options{Keep: 100, Workers: 3})
+	if fmt.Sprint(err) != fmt.Sprint(wantErr) || !reflect.DeepEqual(got, want) {
+		panic(fmt.Sprintf("3 workers find %+v, error %v; 1 finds %+v, error %v", got, err, want, wantErr))
+	}
+	return want, wantErr
 }
 
 func fixtures(t *testing.T, abi string) []string {

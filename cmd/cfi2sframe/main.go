@@ -108,6 +108,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
 	flags.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	flags.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
+	share := flags.String("share", convert.ShareAuto.String(), "store rows that several functions have once: on, off, or auto, which is on for little-endian output; never in objects")
 	flags.BoolVar(&s.Force, "force", false, "replace an .sframe section that is there already")
 	flags.BoolVar(&s.Remove, "remove", false, "take .sframe and its segment out again")
 	flags.BoolVar(&s.NoVerify, "no-verify", false, "do not check the result against the CFI; for measuring only")
@@ -120,7 +121,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.BoolVar(&s.dump, "dump", false, "print the .sframe of each FILE as objdump --sframe does")
 	flags.BoolVar(&s.survey, "survey", false, "sum up what could be translated of all ELF files below each PATH; write nothing else")
 	flags.BoolVar(&s.objects, "objects", false, "survey relocatable objects and archives, too")
-	flags.IntVarP(&s.jobs, "jobs", "j", 0, "survey so many files at a time; 0: as many as there are processors")
+	flags.IntVarP(&s.jobs, "jobs", "j", 0, "threads that share the work on a file, or files of a survey at a time; 0: as many as there are processors")
 	version := flags.Bool("version", false, "print the version and exit")
 	help := flags.BoolP("help", "h", false, "print this help and exit")
 	if err := flags.Parse(args); err != nil {
@@ -145,6 +146,10 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	if s.Source, err = cfi.ParseSource(*source); err != nil {
 		return nil, fmt.Errorf("--source: %w", err)
 	}
+	if s.Share, err = convert.ParseShare(*share); err != nil {
+		return nil, fmt.Errorf("--share %w", err)
+	}
+	s.Workers = s.jobs
 	if !(s.MinCoverage >= 0 && s.MinCoverage <= 100) {
 		return nil, fmt.Errorf("--min-coverage %v: a number from 0 to 100 was expected", s.MinCoverage)
 	}

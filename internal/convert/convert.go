@@ -55,7 +55,9 @@ func (o *Options) workers() int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// Share says whether functions with the same rows share them.
+// Share says whether functions with the same rows share them. In relocatable objects they
+// never do: GNU ld gives each function its own again, but no room for that, and overwrites
+// the section behind .sframe.
 type Share uint8
 
 const (
@@ -266,7 +268,12 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 		}
 		return nil, ErrNoCode
 	}
-	b, in, err := c.translate(f, table)
+	h, err := c.begin(f, src, open)
+	if err != nil {
+		return nil, err
+	}
+	defer h.wait()
+	b, in, err := c.translate(f, table, h)
 	if err != nil {
 		return nil, err
 	}
@@ -286,15 +293,15 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 	if c.opt.DryRun {
 		return cov, c.dryCheck(f, b, layout, table, in.Result, cov)
 	}
-	dst, err := open()
-	if err != nil {
-		return nil, err
+	if err := h.wait(); err != nil {
+		return nil, outfile.Plain(err)
 	}
-	if err := layout.Write(dst, src, section); err != nil {
+	dst := h.dst
+	if err := layout.Write(dst, src, section, h.layout); err != nil {
 		return nil, outfile.Plain(err)
 	}
 	if !c.opt.NoVerify && len(section) > 0 {
-		if err := check(dst, table, in.Result); err != nil {
+		if err := check(dst, table, in.Result, c.opt.workers()); err != nil {
 			return nil, err
 		}
 		cov.Verified = true
@@ -304,13 +311,13 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 
 // translate translates the CFI of f. It returns the section to be, and what there is to
 // report.
-func (c *conversion) translate(f *elffile.File, table *cfi.Table) (*emit.Builder, *report.Input, error) {
+func (c *conversion) translate(f *elffile.File, table *cfi.Table, h *head) (*emit.Builder, *report.Input, error) {
 	opt := &c.opt
 	abi, err := translate.ABIOf(table.Machine, table.Order)
 	if err != nil {
 		return nil, nil, err
 	}
-	enc := emit.Options{Version: opt.Version, ABI: abi, PCRel: opt.PCRel, Share: opt.Share.on(abi)}
+	enc := emit.Options{Version: opt.Version, ABI: abi, PCRel: opt.PCRel, Share: opt.Share.on(abi) && !f.IsObject()}
 	// An interpreter's last section has to end on a page boundary.
 	if is, err := elfwrite.IsInterpreter(f); err != nil {
 		return nil, nil, err
@@ -321,12 +328,8 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table) (*emit.Builder
 	if err != nil {
 		return nil, nil, err
 	}
-	reach, err := reachOf(f, opt)
-	if err != nil {
-		return nil, nil, err
-	}
 	b, res, err := c.parallel(table, enc, translate.Options{
-		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs,
+		Version: opt.Version, Outermost: opt.Outermost, Reach: h.reach(opt.Version), Stubs: stubs,
 	})
 	return b, &report.Input{File: f, Table: table, ABI: abi, Result: res, Stubs: stubs, Brief: opt.Brief}, err
 }
@@ -436,7 +439,7 @@ func (c *conversion) dryCheck(f *elffile.File, b *emit.Builder, layout *elfwrite
 	}
 	s, err := sframe.Decode(section, layout.Addr)
 	if err == nil {
-		err = compare(f, s, table, want)
+		err = compare(f, s, table, want, c.opt.workers())
 	}
 	cov.Verified = err == nil
 	return err
@@ -452,7 +455,7 @@ func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (*os.F
 	if err != nil {
 		return err
 	}
-	if err := layout.Write(dst, src, nil); err != nil {
+	if err := layout.Write(dst, src, nil, nil); err != nil {
 		return outfile.Plain(err)
 	}
 	g, err := reopen(dst)
@@ -465,39 +468,72 @@ func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (*os.F
 	return nil
 }
 
-// reachOf returns from where to where functions can start so that their start
-// addresses have room. The section's address does not depend on its size; its size,
-// which is not known yet, is allowed for. In objects it is the linker's concern.
-func reachOf(f *elffile.File, opt *Options) (translate.Reach, error) {
-	l, ok := opt.Version.Layout()
-	if !ok || l.StartSize == 8 || f.IsObject() {
-		return translate.Reach{}, nil
+// A head is the first part of the new file, which is copied while the rest is worked out.
+type head struct {
+	layout *elfwrite.Layout // for an .sframe of no bytes; nil for an object
+	dst    *os.File         // nil if nothing is written
+	done   chan error       // nil if nothing is copied, or the copy is known to have ended
+	err    error
+}
+
+// begin opens the output, and starts to copy what does not depend on the size of .sframe.
+func (c *conversion) begin(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) (*head, error) {
+	h := &head{}
+	if !f.IsObject() {
+		var err error
+		if h.layout, err = elfwrite.Plan(f, 0, elfwrite.Options{Force: c.opt.Force}); err != nil {
+			return nil, err
+		}
 	}
-	layout, err := elfwrite.Plan(f, 0, elfwrite.Options{Force: opt.Force})
-	if err != nil {
-		return translate.Reach{}, err
+	if c.opt.DryRun {
+		return h, nil
+	}
+	var err error
+	if h.dst, err = open(); err != nil || h.layout == nil {
+		return h, err
+	}
+	h.done = make(chan error, 1)
+	go func() { h.done <- h.layout.CopyHead(h.dst, src) }()
+	return h, nil
+}
+
+// wait waits for the end of the copy.
+func (h *head) wait() error {
+	if h.done != nil {
+		h.err, h.done = <-h.done, nil
+	}
+	return h.err
+}
+
+// reach returns from where to where functions can start so that their start addresses have
+// room. The section's address does not depend on its size; its size, which is not known
+// yet, is allowed for. In objects it is the linker's concern.
+func (h *head) reach(v sframe.Version) translate.Reach {
+	l, ok := v.Layout()
+	if !ok || l.StartSize == 8 || h.layout == nil {
+		return translate.Reach{}
 	}
 	const distance = 1<<31 - 256<<20
-	return translate.Reach{First: layout.Addr - min(layout.Addr, distance), Last: layout.Addr + distance}, nil
+	return translate.Reach{First: h.layout.Addr - min(h.layout.Addr, distance), Last: h.layout.Addr + distance}
 }
 
 // check decodes the section from the bytes of the new file and compares it with
 // the CFI, and as much code has to be described as was translated.
-func check(tmp *os.File, table *cfi.Table, want *translate.Result) error {
+func check(tmp *os.File, table *cfi.Table, want *translate.Result, workers int) error {
 	f, s, err := read(tmp)
 	if err != nil {
 		// Section headers that contradict each other do that.
 		return fmt.Errorf("nothing was written, because there is no sound layout for this file: %w", err)
 	}
-	return compare(f, s, table, want)
+	return compare(f, s, table, want, workers)
 }
 
 // compare is check for a decoded section.
-func compare(f *elffile.File, s *sframe.Section, table *cfi.Table, want *translate.Result) error {
+func compare(f *elffile.File, s *sframe.Section, table *cfi.Table, want *translate.Result, workers int) error {
 	if f.IsObject() {
 		s.Sort() // which is the linker's task
 	}
-	res, err := verify.Check(table, s, f, verify.Options{Keep: 1, Workers: runtime.GOMAXPROCS(0)})
+	res, err := verify.Check(table, s, f, verify.Options{Keep: 1, Workers: workers})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrWrong, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -323,4 +324,34 @@ func subjects(t *testing.T, abi string) []string {
 		}
 	}
 	return files
+}
+
+// TestWorkers expects the same file from any number of workers.
+func TestWorkers(t *testing.T) {
+	files := []string{peer.File(t, "/bin/bash"), peer.File(t, "/bin/ls")}
+	for _, abi := range []string{"amd64", "aarch64", "s390x"} {
+		for _, name := range fixtureNames(t, abi) {
+			files = append(files, filepath.Join(fixtures, abi, name))
+		}
+	}
+	for _, in := range files {
+		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
+			var want []byte
+			var first *report.Coverage
+			for _, workers := range []int{1, 2, 8} {
+				out, c := run(t, in, convert.Options{Version: version, Workers: workers})
+				got, err := os.ReadFile(out)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Output = ""
+				if want == nil {
+					want, first = got, c
+				}
+				if !bytes.Equal(got, want) || !reflect.DeepEqual(c, first) {
+					t.Errorf("%s: %d workers make another file, or report %+v instead of %+v", in, workers, c, first)
+				}
+			}
+		}
+	}
 }

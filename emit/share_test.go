@@ -1,0 +1,145 @@
+package emit
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"cfi2sframe/sframe"
+)
+
+// A function is what Add takes.
+type function struct {
+	fde  sframe.FDE
+	fres []sframe.FRE
+}
+
+// encodeAll builds a section of the functions in the given number of parts.
+func encodeAll(t *testing.T, opt Options, fns []function, parts int) (*Builder, []byte) {
+	t.Helper()
+	var builders []*Builder
+	for i := range parts {
+		b, err := NewBuilder(opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, fn := range fns[len(fns)*i/parts : len(fns)*(i+1)/parts] {
+			if err := b.Add(fn.fde, fn.fres); err != nil {
+				t.Fatal(err)
+			}
+		}
+		builders = append(builders, b)
+	}
+	b := Join(builders)
+	data, err := b.Encode(0x100000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uint64(len(data)) != b.Size() {
+		t.Errorf("Size is %d, the section has %d bytes", b.Size(), len(data))
+	}
+	return b, data
+}
+
+// words returns what a section says, function by function.
+func words(t *testing.T, data []byte) []string {
+	t.Helper()
+	s, err := sframe.Decode(data, 0x100000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for i, d := range s.FDEs {
+		fres, err := s.FREs(i, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, fmt.Sprintf("%+v %+v", d, fres))
+	}
+	return out
+}
+
+// TestShare stores lists once that are the same, and in V2 those that others begin with.
+func TestShare(t *testing.T) {
+	var fns []function
+	add := func(size uint32, fres ...sframe.FRE) {
+		fns = append(fns, function{sframe.FDE{Start: 0x1000 * uint64(len(fns)+1), Size: size}, fres})
+	}
+	add(64, sp(0, 8), sp(1, 16))            // begins the next one
+	add(64, sp(0, 8), sp(1, 16), sp(9, 24)) // and that begins the fourth
+	add(32, sp(0, 8), sp(1, 16))            // the first one again, of another function
+	add(64, sp(0, 8), sp(1, 16), sp(9, 24), sp(20, 8))
+	add(64, sp(0, 8), sp(2, 16))
+	add(64, sp(0, 8))
+	const row = 3 // bytes: start address, info, one word
+	for _, tt := range []struct {
+		version sframe.Version
+		rows    int // that are left in the pool
+		lists   int // attributes that are left
+	}{
+		{sframe.V1, 4 + 2, 0},
+		{sframe.V2, 4 + 2, 0},             // the fourth, the fifth
+		{sframe.V3, 2 + 3 + 4 + 2 + 1, 5}, // all but the third
+	} {
+		l, _ := tt.version.Layout()
+		opt := Options{Version: tt.version, ABI: sframe.AMD64Little}
+		_, plain := encodeAll(t, opt, fns, 1)
+		opt.Share = true
+		_, shared := encodeAll(t, opt, fns, 1)
+		if !slices.Equal(words(t, plain), words(t, shared)) {
+			t.Errorf("%v: shared rows are others", tt.version)
+		}
+		if want := l.HeaderSize + len(fns)*l.FDESize + tt.rows*row + tt.lists*l.AttrSize; len(shared) != want {
+			t.Errorf("%v: %d bytes, want %d", tt.version, len(shared), want)
+		}
+		s, err := sframe.Decode(shared, 0)
+		if err != nil || s.NumFREs != 14 {
+			t.Errorf("%v: the header counts %d FREs, want those of all functions, 14 (error %v)", tt.version, s.NumFREs, err)
+		}
+	}
+}
+
+// TestJoin expects the same bytes however the functions are divided, and the same rows
+// whether they are shared or not.
+func TestJoin(t *testing.T) {
+	for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
+		for seed := range uint64(20) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			var fns []function
+			for i := range 300 {
+				size := uint32(1) << (4 + r.IntN(16))
+				fn := function{fde: sframe.FDE{Start: uint64(i) << 20, Size: size}}
+				offsets := []int32{8, 16, 24, 200, 70000}
+				for at := uint32(0); at < size && len(fn.fres) < 12; at += 1 + r.Uint32N(3) + r.Uint32N(size/4)*r.Uint32N(2) {
+					e := sp(at, offsets[r.IntN(2+r.IntN(4))])
+					if r.IntN(4) == 0 {
+						e = fp(at, 16, -16)
+					}
+					fn.fres = append(fn.fres, e)
+				}
+				if i > 0 && r.IntN(3) == 0 { // the rows of another one, or its first ones
+					other := fns[r.IntN(i)]
+					fn.fde.Size, fn.fres = other.fde.Size, other.fres[:1+r.IntN(len(other.fres))]
+				}
+				fns = append(fns, fn)
+			}
+			opt := Options{Version: version, ABI: sframe.AMD64Little, Share: true}
+			_, want := encodeAll(t, opt, fns, 1)
+			for _, parts := range []int{2, 3, 8, 300} {
+				if _, got := encodeAll(t, opt, fns, parts); !bytes.Equal(got, want) {
+					t.Errorf("%v, seed %d: other bytes in %d parts", version, seed, parts)
+				}
+			}
+			opt.Share = false
+			_, plain := encodeAll(t, opt, fns, 4)
+			if !slices.Equal(words(t, plain), words(t, want)) {
+				t.Errorf("%v, seed %d: shared rows are others", version, seed)
+			}
+			if len(plain) <= len(want) {
+				t.Errorf("%v, seed %d: %d bytes shared, %d not", version, seed, len(want), len(plain))
+			}
+		}
+	}
+}
