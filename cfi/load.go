@@ -176,7 +176,11 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 		s.order, s.mach, s.file = f.Order, mach, f
 		p := parser{sec: s, table: t, code: code, cies: make(map[uint64]*cie)}
 		p.parse()
-		parts[s.source] = append(parts[s.source], p.fns...)
+		if len(parts[s.source]) == 0 {
+			parts[s.source] = p.fns
+		} else {
+			parts[s.source] = append(parts[s.source], p.fns...)
+		}
 		t.Sources = append(t.Sources, SourceInfo{s.name, uint64(len(s.data)), p.fdes})
 	}
 	t.Functions = t.disjoint(parts[EHFrame])

@@ -99,8 +99,26 @@ func (s *section) record(off int) (record, *Error) {
 	return r, c.err
 }
 
+// maxReserved is for how many functions room is made before it is known that they are
+// sound.
+const maxReserved = 1 << 18
+
+// reserve makes room for the functions.
+func (p *parser) reserve() {
+	n := 0
+	for off := 0; n < maxReserved && off < len(p.sec.data); n++ {
+		r, err := p.sec.record(off)
+		if err != nil || r.kind == recordZero && p.sec.open {
+			break
+		}
+		off = r.end
+	}
+	p.fns = make([]Function, 0, n)
+}
+
 // parse reads all records.
 func (p *parser) parse() {
+	p.reserve()
 	for off := 0; off < len(p.sec.data); {
 		r, err := p.sec.record(off)
 		if err != nil {

@@ -72,6 +72,13 @@ func NewBuilder(opt Options) (*Builder, error) {
 	return &Builder{opt: opt, order: opt.ABI.Order(), layout: l}, nil
 }
 
+// Grow makes room for n more functions of usual size, so that none is made one by one.
+func (b *Builder) Grow(n int) {
+	b.fdes = slices.Grow(b.fdes, n)
+	b.lists.all = slices.Grow(b.lists.all, n/2)
+	b.lists.pool = slices.Grow(b.lists.pool, 24*n)
+}
+
 // Add adds a function. Its FREs are sorted by start address, and the first one
 // starts at 0. Neither argument is kept. Functions may come in any order.
 //

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 
 	"cfi2sframe/sframe"
 )
@@ -152,6 +153,8 @@ func (b *Builder) append(p *Builder) {
 
 // merge adds the functions of p, and those of its lists that are new.
 func (b *Builder) merge(p *Builder) {
+	b.lists.pool = slices.Grow(b.lists.pool, len(p.lists.pool))
+	b.lists.all = slices.Grow(b.lists.all, len(p.lists.all))
 	to := make([]uint32, len(p.lists.all))
 	for i, l := range p.lists.all {
 		begin := len(b.lists.pool)
@@ -176,6 +179,7 @@ func (b *Builder) hash(list []byte, typ sframe.FREType) hash {
 
 // adopt adds the functions of p; list translates the index of a list.
 func (b *Builder) adopt(p *Builder, list func(uint32) uint32) {
+	b.fdes = slices.Grow(b.fdes, len(p.fdes))
 	for _, d := range p.fdes {
 		d.list = list(d.list)
 		b.fdes = append(b.fdes, d)

@@ -348,6 +348,7 @@ func (c *conversion) parallel(table *cfi.Table, enc emit.Options, opt translate.
 		}
 		wg.Go(func() {
 			if builders[i], errs[i] = emit.NewBuilder(enc); errs[i] == nil {
+				builders[i].Grow(min(len(parts[i].Functions), 1<<18))
 				results[i], errs[i] = translate.Translate(parts[i], part, builders[i])
 			}
 		})
