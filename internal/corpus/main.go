@@ -187,14 +187,15 @@ func (t *totals) file(path, keep string, opt convert.Options) {
 			t.bad(path, err)
 			return
 		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		r := generalize(err.Error())
-		t.refused[r] = append(t.refused[r], path)
+		t.refuse(path, err)
 		return
 	}
 	if err := same(path, out); err != nil {
 		t.bad(path, err)
+		return
+	}
+	if len(res.Kept) > 0 { // an object without CFI
+		t.refuse(path, res.Kept[0].Why)
 		return
 	}
 	for _, c := range res.Coverage {
@@ -205,6 +206,13 @@ func (t *totals) file(path, keep string, opt convert.Options) {
 			t.bad(path, err)
 		}
 	}
+}
+
+func (t *totals) refuse(path string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := generalize(err.Error())
+	t.refused[r] = append(t.refused[r], path)
 }
 
 func (t *totals) bad(path string, err error) {
