@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"cfi2sframe/internal/elffile"
 	"cfi2sframe/internal/suite"
@@ -246,7 +247,7 @@ func (w *workshop) linker(name string) error {
 		return err
 	}
 	script := "#!/bin/sh\nexec " + strings.Join(words, " ") + " \"$@\"\n"
-	return os.WriteFile(w.path(name, "ld"), []byte(script), 0o777)
+	return writeProgram(w.path(name, "ld"), []byte(script))
 }
 
 // library compiles the C library on this machine, and the program that loads it. Each
@@ -314,7 +315,15 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(to, b, 0o777)
+	return writeProgram(to, b)
+}
+
+// writeProgram writes a file that is to be run. A process that is forked meanwhile would have
+// it open for writing for a moment, and a program that is open for writing cannot be run.
+func writeProgram(path string, b []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, b, 0o777)
 }
 
 // goBuild compiles one of the Go programs for the subject's architecture.
