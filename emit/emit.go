@@ -44,8 +44,9 @@ type Builder struct {
 	layout sframe.Layout
 	fdes   []fde
 	lists  lists
-	num    uint64     // of FREs, counted for each function
-	rows   []row      // of the function at hand
+	num    uint64 // of FREs, counted for each function
+	rows   []row  // of the function at hand
+	known  [knownRows]known
 	from   [][2]uint8 // of each row and type: the type before it that costs least
 }
 
@@ -116,14 +117,54 @@ type row struct {
 	sframe.FRE
 	size     [2]uint8 // in bytes, without the start address; 0: there is no such form
 	flexible bool     // of the two, the one chosen
+	body     body     // of the default form
 }
 
-// measure returns the size of a form in bytes, without the start address.
-func measure(w sframe.Words, ok bool) uint8 {
-	if !ok {
-		return 0
+// A body is a row as it is encoded (section "SFrame FRE"), without its start address: the info
+// word, and the data words of a default FDE.
+type body [13]byte
+
+// A known is a row whose default form was looked up before.
+type known struct {
+	fre  sframe.FRE
+	body body
+	size uint8
+	set  bool
+}
+
+// knownRows is how many rows are remembered, a power of two: but for where they start, the rows
+// of a program are few.
+const knownRows = 512
+
+// defaultForm finds the default form of a row.
+func (b *Builder) defaultForm(r *row) {
+	e := &r.FRE
+	h := uint32(e.CFA.Offset)*0x9e3779b1 ^ uint32(e.FP.Offset)*0x85ebca6b ^ uint32(e.RA.Offset)*0xc2b2ae35 ^ uint32(e.CFA.Base)<<13
+	k := &b.known[h>>8%knownRows]
+	if !k.set || !sframe.SameRow(&k.fre, e) {
+		k.fre, k.set, k.size = *e, true, 0
+		if w, ok := b.opt.Version.Default(b.opt.ABI, e); ok {
+			k.size = uint8(len(b.appendBody(k.body[:0], e, &w)))
+		}
 	}
-	return uint8(1 + w.Count<<logSize(&w))
+	r.body, r.size[0] = k.body, k.size
+}
+
+// appendBody appends the info word and the data words of a row.
+func (b *Builder) appendBody(out []byte, e *sframe.FRE, w *sframe.Words) []byte {
+	size := logSize(w)
+	info := byte(w.Count)<<sframe.FREInfoCount | byte(size)<<sframe.FREInfoSize
+	if w.SP {
+		info |= sframe.FREInfoSP
+	}
+	if e.Signed && !e.Outermost {
+		info |= sframe.FREInfoMangledRA
+	}
+	out = append(out, info)
+	for _, v := range w.Word[:w.Count] {
+		out = b.putUint(out, uint64(v), 1<<size)
+	}
+	return out
 }
 
 // chooseForms finds the forms of the rows, and chooses for each the type of its FDE.
@@ -131,7 +172,7 @@ func (b *Builder) chooseForms() error {
 	mixed := false
 	for i := range b.rows {
 		r := &b.rows[i]
-		r.size[0] = measure(b.opt.Version.Default(b.opt.ABI, &r.FRE))
+		b.defaultForm(r)
 		mixed = mixed || r.size[0] == 0
 	}
 	if !mixed {
@@ -139,7 +180,9 @@ func (b *Builder) chooseForms() error {
 	}
 	for i := range b.rows {
 		r := &b.rows[i]
-		r.size[1] = measure(b.opt.Version.Flexible(b.opt.ABI, &r.FRE))
+		if w, ok := b.opt.Version.Flexible(b.opt.ABI, &r.FRE); ok {
+			r.size[1] = uint8(1 + w.Count<<logSize(&w))
+		}
 		if r.size == [2]uint8{} {
 			return fmt.Errorf("row with CFA %v, RA %v, FP %v has no form in %v", r.CFA, r.RA, r.FP, b.opt.Version)
 		}
@@ -253,27 +296,15 @@ func (f *fde) info() byte {
 	return info
 }
 
-// encodeFRE appends a row (section "SFrame FRE"). Start addresses count from base.
+// encodeFRE appends a row. Start addresses count from base.
 func (b *Builder) encodeFRE(typ sframe.FREType, r *row, base uint32) {
-	form := b.opt.Version.Default
-	if r.flexible {
-		form = b.opt.Version.Flexible
-	}
-	w, _ := form(b.opt.ABI, &r.FRE)
-	size := logSize(&w)
-	info := byte(w.Count)<<sframe.FREInfoCount | byte(size)<<sframe.FREInfoSize
-	if w.SP {
-		info |= sframe.FREInfoSP
-	}
-	if r.Signed && !r.Outermost {
-		info |= sframe.FREInfoMangledRA
-	}
 	out := b.putUint(b.lists.pool, uint64(r.Start-base), typ.Size())
-	out = append(out, info)
-	for _, v := range w.Word[:w.Count] {
-		out = b.putUint(out, uint64(v), 1<<size)
+	if r.flexible {
+		w, _ := b.opt.Version.Flexible(b.opt.ABI, &r.FRE)
+		b.lists.pool = b.appendBody(out, &r.FRE, &w)
+		return
 	}
-	b.lists.pool = out
+	b.lists.pool = append(out, r.body[:r.size[0]]...)
 }
 
 // logSize returns the binary logarithm of the size in bytes that all words fit.
