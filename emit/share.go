@@ -45,11 +45,16 @@ func (h hash) row(b []byte) hash {
 	for ; len(b) > 8; b = b[8:] {
 		h = h.mix(binary.LittleEndian.Uint64(b))
 	}
+	n := len(b)
 	var v uint64
-	for i, c := range b {
-		v |= uint64(c) << (8 * i)
+	if cap(b) >= 8 { // what lies behind does not count
+		v = binary.LittleEndian.Uint64(b[:8]) & (1<<(8*n) - 1)
+	} else {
+		for i, c := range b {
+			v |= uint64(c) << (8 * i)
+		}
 	}
-	return h.mix(v ^ uint64(len(b))<<56)
+	return h.mix(v ^ uint64(n)<<56)
 }
 
 func (h hash) mix(v uint64) hash {
