@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"cfi2sframe/internal/elffile"
@@ -71,6 +72,11 @@ func Unchanged(f *elffile.File) *Layout {
 // Where these are not the last sections, empty headers stay in their place: indexes of
 // sections are all over an object.
 func planObjectRemoval(f *elffile.File) (*Layout, error) {
+	if !slices.ContainsFunc(f.Sections, func(s elffile.Section) bool {
+		return s.Type == sframe.SHTGNUSFrame || s.Name == sectionName
+	}) {
+		return nil, ErrNone // whatever else may be odd about it
+	}
 	p, err := newObject(f, 0, Options{})
 	if err != nil {
 		return nil, err
