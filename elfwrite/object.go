@@ -119,6 +119,17 @@ func newObject(f *elffile.File, size uint64, opt Options) (*object, error) {
 	if err := checkSections(f); err != nil {
 		return nil, err
 	}
+	// A name that the end of the table cuts off would go on in what is added there.
+	names := &f.Sections[f.Shstrndx]
+	if n := names.Size; n > 0 {
+		last, err := f.ReadAt("section name table", names.Off+n-1, 1)
+		if err != nil {
+			return nil, err
+		}
+		if last[0] != 0 {
+			return nil, fmt.Errorf("section name table at file offset %#x, %d bytes, does not end in a zero", names.Off, n)
+		}
+	}
 	p := &object{Layout: &Layout{f: f, Size: size}}
 	if err := p.findOld(); err != nil {
 		return nil, err

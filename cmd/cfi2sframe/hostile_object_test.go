@@ -346,6 +346,10 @@ func TestHostileObjects(t *testing.T) {
 
 		// Sections.
 		{name: "no section headers", make: func(o *object) {}, patch: func(p *patcher) { p.put64(ehShoff, 0); p.put16(ehShnum, 0) }, want: "kept as it is: no CFI"},
+		{name: "section names without an end", make: func(o *object) {}, patch: func(p *patcher) {
+			h := p.section(".shstrtab")
+			p.b[p.u64(h+shOff)+p.u64(h+shSize)-1] = 'x'
+		}, status: 1, want: "does not end in a zero"},
 		{name: "no section names", make: func(o *object) { o.header.Shstrndx = 0 }, want: "kept as it is: no CFI"},
 		{name: "section names shared with symbols", make: func(o *object) {
 			o.header.Shstrndx = objNames
