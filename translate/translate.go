@@ -169,6 +169,7 @@ func Merge(parts []*Result) *Result {
 	sum := parts[0]
 	for _, p := range parts[1:] {
 		sum.Functions += p.Functions
+		sum.Whole += p.Whole
 		sum.Described += p.Described
 		sum.Covered += p.Covered
 		sum.Topmost += p.Topmost

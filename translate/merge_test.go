@@ -1,0 +1,57 @@
+package translate
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/sframe"
+)
+
+// TestMerge expects the same of a table in parts as of the whole, in every field.
+func TestMerge(t *testing.T) {
+	files, err := filepath.Glob("../testdata/bin/*/*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no fixtures: %v", err)
+	}
+	for _, path := range files {
+		r, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		info, err := r.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := elffile.New(r, info.Size())
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := cfi.Load(f, cfi.Auto, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result := func(t *testing.T, table *cfi.Table) *Result {
+			t.Helper()
+			res, err := Translate(table, Options{Version: sframe.V2}, Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res
+		}
+		want := result(t, table)
+		for _, n := range []int{1, 2, 3, 50} {
+			var parts []*Result
+			for _, p := range table.Split(n) {
+				parts = append(parts, result(t, p))
+			}
+			if got := Merge(parts); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s in %d parts: %+v, want %+v", path, n, got, want)
+			}
+		}
+	}
+}
