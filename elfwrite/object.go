@@ -4,7 +4,6 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"cfi2sframe/internal/elffile"
@@ -30,7 +29,7 @@ type Start struct {
 // and its relocations, as GNU as writes them. Both sections come last, so that no
 // section gets another index.
 func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (*Layout, error) {
-	p, err := newObject(f, size, opt)
+	p, err := newObject(f, size)
 	if err != nil {
 		return nil, err
 	}
@@ -72,17 +71,14 @@ func Unchanged(f *elffile.File) *Layout {
 // Where these are not the last sections, empty headers stay in their place: indexes of
 // sections are all over an object.
 func planObjectRemoval(f *elffile.File) (*Layout, error) {
-	if !slices.ContainsFunc(f.Sections, func(s elffile.Section) bool {
-		return s.Type == sframe.SHTGNUSFrame || s.Name == sectionName
-	}) {
+	if i, err := oldSection(f); err != nil {
+		return nil, err
+	} else if i == 0 {
 		return nil, ErrNone // whatever else may be odd about it
 	}
-	p, err := newObject(f, 0, Options{})
+	p, err := newObject(f, 0)
 	if err != nil {
 		return nil, err
-	}
-	if p.old == 0 {
-		return nil, ErrNone
 	}
 	for _, gone := range []int{p.old, p.oldRela} {
 		if gone == 0 {
@@ -109,7 +105,7 @@ type object struct {
 	known        uint64 // end of all that the headers know of
 }
 
-func newObject(f *elffile.File, size uint64, opt Options) (*object, error) {
+func newObject(f *elffile.File, size uint64) (*object, error) {
 	if len(f.Sections) == 0 || f.Shstrndx == 0 {
 		return nil, errors.New("relocatable object without section headers or names")
 	}
@@ -157,26 +153,19 @@ func newObject(f *elffile.File, size uint64, opt Options) (*object, error) {
 // findOld finds an .sframe that is there already, and its relocations.
 func (p *object) findOld() error {
 	f := p.f
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		if s.Type != sframe.SHTGNUSFrame && s.Name != sectionName || i == 0 {
-			continue
-		}
-		if p.old > 0 {
-			return fmt.Errorf("sections %d and %d are both .sframe; one was expected", p.old, i)
-		}
-		t := elf.SectionType(s.Type)
-		if s.Name != sectionName || s.Type != sframe.SHTGNUSFrame && t != elf.SHT_PROGBITS {
-			return fmt.Errorf("section %d is %q of type %v; .sframe of type SHT_PROGBITS or %#x was expected", i, s.Name, t, sframe.SHTGNUSFrame)
-		}
-		if s.Flags&^uint64(elf.SHF_WRITE) != uint64(elf.SHF_ALLOC) || i == f.Shstrndx {
-			return fmt.Errorf("section %d (%s) has the flags %v and cannot be replaced; %v alone was expected", i, s.Name, elf.SectionFlag(s.Flags), elf.SHF_ALLOC)
-		}
-		p.old = i
+	i, err := oldSection(f)
+	if i == 0 {
+		return err
 	}
-	if p.old == 0 {
-		return nil
+	s := &f.Sections[i]
+	t := elf.SectionType(s.Type)
+	if s.Name != sectionName || s.Type != sframe.SHTGNUSFrame && t != elf.SHT_PROGBITS {
+		return fmt.Errorf("section %d is %q of type %v; .sframe of type SHT_PROGBITS or %#x was expected", i, s.Name, t, sframe.SHTGNUSFrame)
 	}
+	if s.Flags&^uint64(elf.SHF_WRITE) != uint64(elf.SHF_ALLOC) || i == f.Shstrndx {
+		return fmt.Errorf("section %d (%s) has the flags %v and cannot be replaced; %v alone was expected", i, s.Name, elf.SectionFlag(s.Flags), elf.SHF_ALLOC)
+	}
+	p.old = i
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if t := elf.SectionType(s.Type); t != elf.SHT_RELA && t != elf.SHT_REL || int(s.Info) != p.old {
@@ -235,7 +224,7 @@ func (p *object) names(remove bool) ([]byte, uint32) {
 	if remove {
 		return names, 0
 	}
-	if n := len(names); n == 0 || names[n-1] != 0 {
+	if len(names) == 0 { // it ends in a zero otherwise
 		names = append(names, 0)
 	}
 	return append(names, relaName+"\x00"...), uint32(len(names))

@@ -33,14 +33,12 @@ func (p *planner) findOld() error {
 		}
 		o.segment, o.span, o.addr = i, fileSpan(h), h.Vaddr
 	}
-	for i := range f.Sections {
+	i, err := oldSection(f)
+	if err != nil {
+		return err
+	}
+	if i > 0 {
 		s := &f.Sections[i]
-		if s.Type != sframe.SHTGNUSFrame && s.Name != sectionName || i == 0 {
-			continue
-		}
-		if o.section > 0 {
-			return fmt.Errorf("sections %d and %d are both .sframe; one was expected", o.section, i)
-		}
 		o.section, o.span, o.addr = i, span{}, s.Addr
 		if s.HasBytes() {
 			o.span = sectionSpan(s)
@@ -58,6 +56,23 @@ func (p *planner) findOld() error {
 		}
 	}
 	return p.findOwn()
+}
+
+// oldSection returns the index of the .sframe that is there already, by its type or its name,
+// or 0.
+func oldSection(f *elffile.File) (int, error) {
+	old := 0
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.Type != sframe.SHTGNUSFrame && s.Name != sectionName || i == 0 {
+			continue
+		}
+		if old > 0 {
+			return 0, fmt.Errorf("sections %d and %d are both .sframe; one was expected", old, i)
+		}
+		old = i
+	}
+	return old, nil
 }
 
 // checkOld refuses an .sframe that is not one, or that something refers to.
