@@ -171,10 +171,12 @@ func Locate(f, debug *elffile.File, ranges []Range) []Location {
 	}
 	out := make([]Location, len(ranges))
 	for i, n := range functionNames(symbolFiles(f, debug), gaps) {
-		out[i] = Location{demangled(n.name), ranges[i].Begin - n.start}
 		if n.name == "" {
 			out[i] = inCode(f, ranges[i].Begin)
+			continue
 		}
+		out[i].Function, _ = demangled(n.name)
+		out[i].Offset = ranges[i].Begin - n.start
 	}
 	return out
 }
@@ -193,10 +195,14 @@ func inCode(f *elffile.File, addr uint64) Location {
 // grows faster than the length.
 const maxMangled = 4096
 
-// demangled returns the name as the source has it, for C++ and Rust. Others stay.
-func demangled(name string) string {
-	if len(name) > maxMangled {
-		return name
+// demangled returns a symbol's name as the source has it, for C++ and Rust, and the mangled
+// name; that is "" for others, whose name stays.
+func demangled(symbol string) (name, mangled string) {
+	if len(symbol) > maxMangled {
+		return symbol, ""
 	}
-	return demangle.Filter(name, demangle.MaxLength(14))
+	if name = demangle.Filter(symbol, demangle.MaxLength(14)); name == symbol {
+		return name, ""
+	}
+	return name, symbol
 }

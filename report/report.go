@@ -180,10 +180,8 @@ func (c *Coverage) gaps(in *Input) {
 		files := symbolFiles(in.File, in.Debug)
 		for i, n := range functionNames(files, res.Gaps) {
 			g := &c.Gaps[i]
-			g.Function, g.Offset = demangled(n.name), g.Begin-n.start
-			if g.Function != n.name {
-				g.Symbol = n.name
-			}
+			g.Function, g.Symbol = demangled(n.name)
+			g.Offset = g.Begin - n.start
 		}
 		sourceLines(in.File, in.Debug, c.Gaps)
 		c.Uncovered = findUncovered(in.File, files, in.Table, in.Stubs)

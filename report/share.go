@@ -16,10 +16,8 @@ type Place struct {
 // PlaceOf finds the function that a gap is in, as the list of gaps names it.
 func PlaceOf(f *elffile.File, g translate.Gap) Place {
 	n := functionNames(symbolFiles(f, nil), []translate.Gap{g})[0]
-	p := Place{Function: demangled(n.name), Symbol: n.name}
-	if p.Function == p.Symbol {
-		p.Symbol = ""
-	}
+	var p Place
+	p.Function, p.Symbol = demangled(n.name)
 	p.Section, p.Begin = sectionRelative(f, n.start)
 	return p
 }

@@ -239,10 +239,7 @@ func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []spa
 	r := newNameReader()
 	for i := range u.Functions {
 		d := &u.Functions[i]
-		d.Symbol = r.read(at[d.Begin].place)
-		if d.Function = demangled(d.Symbol); d.Function == d.Symbol {
-			d.Symbol = ""
-		}
+		d.Function, d.Symbol = demangled(r.read(at[d.Begin].place))
 		d.Section, d.Begin = sectionRelative(f, d.Begin)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"syscall"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/debugfile"
@@ -43,11 +42,15 @@ const maxMismatches = 1 << 20
 
 // Check compares the .sframe of a file, whoever wrote it, with the file's CFI.
 func Check(path string, opt Options) (*Checked, error) {
-	src, f, err := open(path)
+	src, info, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close()
+	f, err := elffile.New(src, info.Size())
+	if err != nil {
+		return nil, err
+	}
 	s, err := section(f)
 	if err != nil {
 		return nil, err
@@ -87,24 +90,14 @@ func Check(path string, opt Options) (*Checked, error) {
 // Dump prints the .sframe of a file as objdump --sframe does. The file may also be a bare
 // section, such as objcopy -O binary makes.
 func Dump(w io.Writer, path string) error {
-	s, err := bare(path)
+	r, info, err := openRegular(path)
 	if err != nil {
 		return err
 	}
-	if s == nil {
-		src, f, err := open(path)
-		if err != nil {
-			return err
-		}
-		defer src.Close()
-		if s, err = section(f); err != nil {
-			return err
-		}
-		if f.IsObject() { // addresses count from sections
-			for i := range s.FDEs {
-				s.FDEs[i].Start -= f.Sections[f.SectionAt(s.FDEs[i].Start)].Base
-			}
-		}
+	defer r.Close()
+	s, err := decode(r, info.Size())
+	if err != nil {
+		return err
 	}
 	if _, err := fmt.Fprintf(w, "Contents of the SFrame section .sframe:\n"); err != nil {
 		return err
@@ -112,48 +105,30 @@ func Dump(w io.Writer, path string) error {
 	return s.Dump(w)
 }
 
-// bare decodes a file that is an .sframe and nothing else, or returns nil.
-func bare(path string) (*sframe.Section, error) {
-	b := make([]byte, 2)
-	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, outfile.Plain(err)
-	}
-	defer r.Close()
-	if info, err := r.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > maxBare {
-		return nil, nil
-	}
-	if _, err := r.ReadAt(b, 0); err != nil || !sframe.IsSection(b) {
-		return nil, nil
-	}
-	if b, err = os.ReadFile(path); err != nil {
-		return nil, outfile.Plain(err)
-	}
-	return sframe.Decode(b, 0)
-}
-
 // maxBare is how large a bare section may be, in bytes.
 const maxBare = 1 << 30
 
-// open opens an ELF file.
-func open(path string) (*os.File, *elffile.File, error) {
-	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// decode decodes the .sframe of an ELF file, or a file that is nothing else.
+func decode(r *os.File, size int64) (*sframe.Section, error) {
+	magic := make([]byte, 2)
+	if _, err := r.ReadAt(magic, 0); err == nil && sframe.IsSection(magic) && size <= maxBare {
+		b, err := io.ReadAll(io.NewSectionReader(r, 0, size))
+		if err != nil {
+			return nil, outfile.Plain(err)
+		}
+		return sframe.Decode(b, 0)
+	}
+	f, err := elffile.New(r, size)
 	if err != nil {
-		return nil, nil, outfile.Plain(err)
+		return nil, err
 	}
-	info, err := r.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%v: a regular file was expected", outfile.Kind(info.Mode()))
+	s, err := section(f)
+	if err == nil && f.IsObject() { // addresses count from sections
+		for i := range s.FDEs {
+			s.FDEs[i].Start -= f.Sections[f.SectionAt(s.FDEs[i].Start)].Base
+		}
 	}
-	var f *elffile.File
-	if err == nil {
-		f, err = elffile.New(r, info.Size())
-	}
-	if err != nil {
-		r.Close()
-		return nil, nil, err
-	}
-	return r, f, nil
+	return s, err
 }
 
 // section decodes the .sframe of a file that anybody may have written: through the section

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -111,19 +112,11 @@ type Kept struct {
 // File converts the file in, an ELF file or an archive of them, and writes the result to
 // out, which may be the same, or outfile.Stdout. On an error, or when ctx ends, out is as it was.
 func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
-	// Opening a pipe must not wait for a writer; what it is shows below.
-	src, err := os.OpenFile(in, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	src, info, err := openRegular(in)
 	if err != nil {
-		return nil, outfile.Plain(err)
+		return nil, err
 	}
 	defer src.Close()
-	info, err := src.Stat()
-	if err != nil {
-		return nil, outfile.Plain(err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%v: a regular file was expected", outfile.Kind(info.Mode()))
-	}
 	if opt.DryRun {
 		out = ""
 	}
@@ -166,6 +159,24 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 		return nil, err
 	}
 	return &c.res, nil
+}
+
+// openRegular opens a file for reading, and refuses whatever is no regular one.
+func openRegular(path string) (*os.File, fs.FileInfo, error) {
+	// Opening a pipe must not wait for a writer; what it is shows below.
+	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, outfile.Plain(err)
+	}
+	info, err := r.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%v: a regular file was expected", outfile.Kind(info.Mode()))
+	}
+	if err != nil {
+		r.Close()
+		return nil, nil, outfile.Plain(err)
+	}
+	return r, info, nil
 }
 
 // ErrCoverage is returned, with a Result, for a file of which too little code is covered.

@@ -56,21 +56,23 @@ func (p *InPlace) File(ctx context.Context, path string, opt Options) (*Result, 
 	return res, nil
 }
 
+// resolve follows symbolic links to a file.
+func resolve(path string) (string, fs.FileInfo, error) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", nil, err
+	}
+	info, err := os.Stat(path)
+	return path, info, err
+}
+
 // relink makes path another name of the file that name stands for, if it is not yet.
 func relink(name, path string) error {
-	from, err := filepath.EvalSymlinks(name)
+	from, a, err := resolve(name)
 	if err != nil {
 		return outfile.Plain(err)
 	}
-	to, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return outfile.Plain(err)
-	}
-	a, err := os.Stat(from)
-	if err != nil {
-		return outfile.Plain(err)
-	}
-	b, err := os.Stat(to)
+	to, b, err := resolve(path)
 	if err != nil {
 		return outfile.Plain(err)
 	}
