@@ -461,6 +461,36 @@ func TestAgain(t *testing.T) {
 	})
 }
 
+// TestAgainAligned is TestAgain for files in which what is not loaded, and so lies behind
+// the segment of .sframe, is aligned: there is padding between them.
+func TestAgainAligned(t *testing.T) {
+	tried := 0
+	allFixtures(t, func(name string, old []byte) {
+		f := parse(t, old)
+		for _, align := range []uint64{16, 32, 64} {
+			at := slices.IndexFunc(f.Sections, func(s elffile.Section) bool {
+				return s.Type != 0 && s.Flags&uint64(elf.SHF_ALLOC) == 0 && s.HasBytes() && s.Off%align == 0
+			})
+			if at < 0 {
+				continue
+			}
+			tried++
+			old := slices.Clone(old)
+			f.Order.PutUint64(old[f.Shoff+uint64(at)*elffile.SectionSize+48:], align)
+			want := add(t, old, content(1000), Options{})
+			for _, size := range []int{72, 1000, 1008, 50008} {
+				first := add(t, old, content(size), Options{})
+				if got := add(t, first, content(1000), Options{Force: true}); !bytes.Equal(got, want) {
+					t.Errorf("%s, aligned to %d: another file with an .sframe of %d bytes before", name, align, size)
+				}
+			}
+		}
+	})
+	if tried == 0 {
+		t.Error("no fixture has a section that can be aligned")
+	}
+}
+
 // TestLinkersSection replaces an .sframe as GNU ld puts it, in the middle of a segment: in
 // its place if that is large enough, else elsewhere.
 func TestLinkersSection(t *testing.T) {
