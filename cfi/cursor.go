@@ -57,24 +57,29 @@ func (c *cursor) u8() byte {
 
 // uint returns the next unsigned integer of size 1, 2, 4 or 8 bytes.
 func (c *cursor) uint(size int) uint64 {
-	b := c.take(uint64(size), "operand")
-	if b == nil {
+	if size > len(c.data)-c.pos {
+		c.take(uint64(size), "operand")
 		return 0
 	}
-	return getUint(c.sec.order, b)
+	b := c.data[c.pos:][:size]
+	c.pos += size
+	switch {
+	case size == 4:
+		return uint64(c.sec.uint32(b))
+	case size == 1:
+		return uint64(b[0])
+	case size == 2:
+		return uint64(c.sec.order.Uint16(b))
+	}
+	return c.sec.order.Uint64(b)
 }
 
-func getUint(o binary.ByteOrder, b []byte) uint64 {
-	switch len(b) {
-	case 1:
-		return uint64(b[0])
-	case 2:
-		return uint64(o.Uint16(b))
-	case 4:
-		return uint64(o.Uint32(b))
-	default:
-		return o.Uint64(b)
+// uint32 returns the integer that b begins with.
+func (s *section) uint32(b []byte) uint32 {
+	if s.little { // faster than to call the method of an interface
+		return binary.LittleEndian.Uint32(b)
 	}
+	return s.order.Uint32(b)
 }
 
 // maxLEB is the length in bytes of the longest LEB128 number of 64 bits.

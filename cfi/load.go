@@ -61,6 +61,7 @@ type section struct {
 	textBase uint64 // of DW_EH_PE_textrel
 	dataBase uint64 // of DW_EH_PE_datarel
 	order    binary.ByteOrder
+	little   bool // order is little-endian, if that is known
 	mach     machine
 	file     *elffile.File
 	open     bool // the end is not known: the first zero length ends it
@@ -173,7 +174,7 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	code := executable(f)
 	var parts [DebugFrame + 1][]Function
 	for _, s := range secs {
-		s.order, s.mach, s.file = f.Order, mach, f
+		s.order, s.little, s.mach, s.file = f.Order, f.Order == binary.LittleEndian, mach, f
 		p := parser{sec: s, table: t, code: code, cies: make(map[uint64]*cie)}
 		p.parse()
 		if len(parts[s.source]) == 0 {
@@ -368,15 +369,7 @@ func (fn *Function) work() int { return 16 + int(fn.limit-fn.program) }
 // disjoint sorts the functions of one source and cuts overlaps: the one that
 // begins first, or stands first in the section, keeps the code.
 func (t *Table) disjoint(fns []Function) []Function {
-	byAddress := func(a, b Function) int {
-		if c := cmp.Compare(a.Begin, b.Begin); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.off, b.off)
-	}
-	if !slices.IsSortedFunc(fns, byAddress) {
-		slices.SortStableFunc(fns, byAddress)
-	}
+	sortFunctions(fns)
 	out := fns[:0]
 	var end uint64
 	for _, fn := range fns {

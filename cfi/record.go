@@ -52,8 +52,8 @@ const (
 // record decodes the record at off. Without an error, the next one starts at
 // the end of this one; with an error whose record has no end, none can be found.
 func (s *section) record(off int) (record, *Error) {
-	c := cursor{sec: s, data: s.data, pos: off}
 	r := record{off: off}
+	c := cursor{sec: s, data: s.data, pos: off}
 	length := c.uint(4)
 	wide := length == math.MaxUint32
 	if wide {
@@ -105,13 +105,13 @@ const maxReserved = 1 << 18
 
 // reserve makes room for the functions.
 func (p *parser) reserve() {
-	n := 0
-	for off := 0; n < maxReserved && off < len(p.sec.data); n++ {
-		r, err := p.sec.record(off)
-		if err != nil || r.kind == recordZero && p.sec.open {
+	n, data := 0, p.sec.data
+	for ; n < maxReserved && len(data) >= 4; n++ {
+		length := int(p.sec.uint32(data))
+		if length == 0 || length > len(data)-4 {
 			break
 		}
-		off = r.end
+		data = data[4+length:]
 	}
 	p.fns = make([]Function, 0, n)
 }

@@ -1,6 +1,7 @@
 package cfi
 
 import (
+	"bytes"
 	"fmt"
 	"math/bits"
 
@@ -29,7 +30,13 @@ const (
 
 // Rules are the rules of one row.
 type Rules struct {
-	CFA        Rule
+	CFA Rule
+	*Registers
+}
+
+// Registers are the rules of a row for registers. They never change once a row has them, so
+// that rows with the same pointer say the same. The reverse need not be true.
+type Registers struct {
 	RA, FP, SP Rule
 	Sign       Sign
 }
@@ -73,7 +80,11 @@ type Rows struct {
 	stack []Rules
 	init  *Rules
 	done  bool
+	known [knownRegisters]*Registers // by hash, from all functions so far
 }
+
+// knownRegisters is how many rules for registers are remembered, a power of two.
+const knownRegisters = 128
 
 // Start prepares for the rows of fn.
 func (r *Rows) Start(fn *Function) {
@@ -123,7 +134,7 @@ func (r *Rows) Err() error {
 func execInitial(d *cie, pos, end int) (Rules, *Error) {
 	unset := Rule{Rule: frame.RuleArchitectural}
 	r := Rows{
-		Rules:  Rules{RA: unset, FP: unset, SP: unset},
+		Rules:  Rules{Registers: &Registers{RA: unset, FP: unset, SP: unset}},
 		cursor: cursor{sec: d.sec, data: d.sec.data[:end], pos: pos},
 		fn:     &Function{cie: d},
 	}
@@ -146,11 +157,17 @@ func (r *Rows) advance() bool {
 				return true
 			}
 		case frame.DW_CFA_offset:
-			r.offset(at, uint64(op&operandMask), r.factored())
+			if off := r.factored(); r.tracks(uint64(op & operandMask)) {
+				r.set(uint64(op&operandMask), Rule{Rule: frame.RuleOffset, Offset: off})
+			}
 		case frame.DW_CFA_restore:
 			r.restore(at, uint64(op&operandMask))
 		default:
-			if r.execute(at, op) {
+			// Two of three instructions of this kind.
+			if op == frame.DW_CFA_def_cfa_offset && r.pos < len(r.data) && r.data[r.pos] < 0x80 && r.CFA.Rule == frame.RuleCFA {
+				r.CFA.Offset = int64(r.data[r.pos])
+				r.pos++
+			} else if r.execute(at, op) {
 				return true
 			}
 		}
@@ -217,33 +234,33 @@ func (r *Rows) execute(at int, op byte) bool {
 		r.CFA = Rule{Rule: frame.RuleExpression, Offset: r.CFA.Offset, Expression: r.block()}
 
 	case frame.DW_CFA_undefined:
-		r.set(at, r.uleb(), Rule{Rule: frame.RuleUndefined})
+		r.set(r.uleb(), Rule{Rule: frame.RuleUndefined})
 	case frame.DW_CFA_same_value:
-		r.set(at, r.uleb(), Rule{Rule: frame.RuleSameVal})
+		r.set(r.uleb(), Rule{Rule: frame.RuleSameVal})
 	case frame.DW_CFA_offset_extended:
 		reg := r.uleb()
-		r.offset(at, reg, r.factored())
+		r.set(reg, Rule{Rule: frame.RuleOffset, Offset: r.factored()})
 	case frame.DW_CFA_offset_extended_sf:
 		reg := r.uleb()
-		r.offset(at, reg, r.factoredSigned())
+		r.set(reg, Rule{Rule: frame.RuleOffset, Offset: r.factoredSigned()})
 	case cfaGNUNegativeOffsetExtended:
 		reg := r.uleb()
-		r.offset(at, reg, -r.factored())
+		r.set(reg, Rule{Rule: frame.RuleOffset, Offset: -r.factored()})
 	case frame.DW_CFA_val_offset:
 		reg := r.uleb()
-		r.set(at, reg, Rule{Rule: frame.RuleValOffset, Offset: r.factored()})
+		r.set(reg, Rule{Rule: frame.RuleValOffset, Offset: r.factored()})
 	case frame.DW_CFA_val_offset_sf:
 		reg := r.uleb()
-		r.set(at, reg, Rule{Rule: frame.RuleValOffset, Offset: r.factoredSigned()})
+		r.set(reg, Rule{Rule: frame.RuleValOffset, Offset: r.factoredSigned()})
 	case frame.DW_CFA_register:
 		reg := r.uleb()
-		r.set(at, reg, Rule{Rule: frame.RuleRegister, Reg: r.uleb()})
+		r.set(reg, Rule{Rule: frame.RuleRegister, Reg: r.uleb()})
 	case frame.DW_CFA_expression:
 		reg := r.uleb()
-		r.set(at, reg, Rule{Rule: frame.RuleExpression, Expression: r.block()})
+		r.set(reg, Rule{Rule: frame.RuleExpression, Expression: r.block()})
 	case frame.DW_CFA_val_expression:
 		reg := r.uleb()
-		r.set(at, reg, Rule{Rule: frame.RuleValExpression, Expression: r.block()})
+		r.set(reg, Rule{Rule: frame.RuleValExpression, Expression: r.block()})
 	case frame.DW_CFA_restore_extended:
 		r.restore(at, r.uleb())
 
@@ -275,11 +292,11 @@ func (r *Rows) execute(at int, op byte) bool {
 		}
 		switch r.Sign {
 		case Unsigned:
-			r.Sign = to
+			r.sign(to)
 		case to:
-			r.Sign = Unsigned
+			r.sign(Unsigned)
 		default:
-			r.Sign = SignUnknown
+			r.sign(SignUnknown)
 		}
 	default:
 		r.fail(at, "unknown opcode %#02x", op)
@@ -342,48 +359,84 @@ func (r *Rows) setCFAOffset(at int, offset int64) {
 	r.defCFA(at, r.CFA.Reg, offset)
 }
 
-func (r *Rows) offset(at int, reg uint64, offset int64) {
-	if rule := r.rule(reg); rule != nil {
-		*rule = Rule{Rule: frame.RuleOffset, Offset: offset}
+// tracks reports whether the row has a rule for the register.
+func (r *Rows) tracks(reg uint64) bool {
+	return reg == r.fn.cie.raReg || reg == r.sec.mach.fp || reg == r.sec.mach.sp
+}
+
+// set gives a register a rule.
+func (r *Rows) set(reg uint64, rule Rule) {
+	switch {
+	case r.tracks(reg):
+		next := *r.Registers
+		*next.rule(r, reg) = rule
+		r.become(&next)
+	case r.sec.mach.raSign && reg == aarch64RASignState:
+		r.sign(SignUnknown)
 	}
 }
 
-func (r *Rows) set(at int, reg uint64, rule Rule) {
-	if p := r.rule(reg); p != nil {
-		*p = rule
-	} else if r.sec.mach.raSign && reg == aarch64RASignState {
-		r.Sign = SignUnknown
-	}
-}
-
-// rule returns the rule of the register, or nil for those that are not tracked.
-func (r *Rows) rule(reg uint64) *Rule {
+// rule returns the rule of the register, which is tracked.
+func (g *Registers) rule(r *Rows, reg uint64) *Rule {
 	switch reg {
 	case r.fn.cie.raReg:
-		return &r.RA
+		return &g.RA
 	case r.sec.mach.fp:
-		return &r.FP
-	case r.sec.mach.sp:
-		return &r.SP
+		return &g.FP
 	}
-	return nil
+	return &g.SP
+}
+
+// sign changes the state of the return address.
+func (r *Rows) sign(to Sign) {
+	next := *r.Registers
+	next.Sign = to
+	r.become(&next)
+}
+
+// become gives the row rules that are equal to next, if possible those that another row
+// has.
+func (r *Rows) become(next *Registers) {
+	if next.equal(r.Registers) {
+		return
+	}
+	if r.init != nil && next.equal(r.init.Registers) {
+		r.Registers = r.init.Registers
+		return
+	}
+	k := &r.known[next.hash()%knownRegisters]
+	if *k == nil || !next.equal(*k) {
+		g := *next
+		*k = &g
+	}
+	r.Registers = *k
+}
+
+func (g *Registers) equal(h *Registers) bool {
+	return sameRule(&g.RA, &h.RA) && sameRule(&g.FP, &h.FP) && sameRule(&g.SP, &h.SP) && g.Sign == h.Sign
+}
+
+func sameRule(a, b *Rule) bool {
+	return a.Rule == b.Rule && a.Offset == b.Offset && a.Reg == b.Reg && bytes.Equal(a.Expression, b.Expression)
+}
+
+func (g *Registers) hash() uint64 {
+	var h uint64
+	for _, p := range [...]*Rule{&g.RA, &g.FP, &g.SP} {
+		h = (h ^ uint64(p.Rule) ^ uint64(p.Offset)<<8 ^ p.Reg<<32 ^ uint64(len(p.Expression))<<48) * 0x9e3779b97f4a7c15
+	}
+	return (h ^ uint64(g.Sign)) * 0x9e3779b97f4a7c15 >> 32
 }
 
 // restore gives a register the rule it had after the CIE's instructions.
 func (r *Rows) restore(at int, reg uint64) {
-	if r.init == nil {
+	switch {
+	case r.init == nil:
 		r.fail(at, "restore in the initial instructions of a CIE")
-		return
-	}
-	switch reg {
-	case r.fn.cie.raReg:
-		r.RA = r.init.RA
-	case r.sec.mach.fp:
-		r.FP = r.init.FP
-	case r.sec.mach.sp:
-		r.SP = r.init.SP
-	case aarch64RASignState:
-		r.Sign = r.init.Sign
+	case r.tracks(reg):
+		r.set(reg, *r.init.rule(r, reg))
+	case reg == aarch64RASignState:
+		r.sign(r.init.Sign)
 	}
 }
 

@@ -353,9 +353,10 @@ func TestInstructions(t *testing.T) {
 	cfa := func(reg uint64, off int64) Rule { return Rule{Rule: frame.RuleCFA, Reg: reg, Offset: off} }
 	offset := func(off int64) Rule { return Rule{Rule: frame.RuleOffset, Offset: off} }
 	none := Rule{Rule: frame.RuleArchitectural}
-	start := Rules{CFA: cfa(7, 8), RA: offset(-8), FP: none, SP: none}
+	start := Rules{cfa(7, 8), &Registers{RA: offset(-8), FP: none, SP: none}}
 	with := func(change func(*Rules)) Rules {
-		r := start
+		regs := *start.Registers
+		r := Rules{start.CFA, &regs}
 		change(&r)
 		return r
 	}

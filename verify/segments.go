@@ -13,17 +13,18 @@ type segments struct {
 	sec        *sframe.Section
 	more       bool // there is a current segment
 	begin, end uint64
-	fre        sframe.FRE
+	fre        *sframe.FRE // as long as the FDE is current
 	fde        *sframe.FDE
 
-	next  int // index of the next FDE
-	after int // index behind the last one
-	fres  []sframe.FRE
-	i     int    // index of the current row
-	block uint64 // where the current block starts: the FDE, or one repetition
-	last  uint64 // where the FDE before ended
-	limit uint64 // where the code that CFI describes ends
-	vague func(*sframe.FDE)
+	reader *sframe.Reader
+	next   int // index of the next FDE
+	after  int // index behind the last one
+	fres   []sframe.FRE
+	i      int    // index of the current row
+	block  uint64 // where the current block starts: the FDE, or one repetition
+	last   uint64 // where the FDE before ended
+	limit  uint64 // where the code that CFI describes ends
+	vague  func(*sframe.FDE)
 }
 
 // skip drops the part of the current segment before pc.
@@ -54,7 +55,7 @@ func (s *segments) advance() error {
 func (s *segments) function() error {
 	for s.more = false; s.next < s.after; {
 		var err error
-		if s.fres, err = s.sec.FREs(s.next, s.fres[:0]); err != nil {
+		if s.fres, err = s.reader.FREs(s.next, s.fres[:0]); err != nil {
 			return err
 		}
 		s.fde = &s.sec.FDEs[s.next]
@@ -87,7 +88,7 @@ func (s *segments) repeats() bool { return s.fde.PCMask && len(s.fres) > 1 }
 
 // set makes row i of the current block the current segment.
 func (s *segments) set() error {
-	s.fre = s.fres[s.i]
+	s.fre = &s.fres[s.i]
 	s.begin = s.block + uint64(s.fre.Start)
 	s.end = s.fde.End()
 	if s.repeats() {

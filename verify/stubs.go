@@ -122,7 +122,7 @@ func (c *checker) followed(begin, end uint64, at depth) {
 		o := &c.orphans[i]
 		lo, hi := max(begin, o.begin), min(end, o.end)
 		e := &o.fre
-		c.segs.fre = *e
+		c.segs.fre = e
 		got := c.bySFrame()
 		sp := c.vm.reg(c.abi.sp) + at.pushed // where the call arrived
 		var want frameState

@@ -108,6 +108,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		c := &parts[i]
 		c.abi, c.res, c.segs.limit = a, &Result{keep: opt.Keep}, limit
 		c.vm = machine{order: t.Order, pcReg: a.pc}
+		c.segs.reader = s.NewReader()
 		wg.Go(func() { errs[i] = c.run() })
 	}
 	wg.Wait()
@@ -184,8 +185,25 @@ type checker struct {
 	fn   *cfi.Function
 	vm   machine
 
+	agreed  [agreedRows]agreed
 	orphans []orphan
 }
+
+// An agreed is a row of CFI and one of SFrame that were found to say the same, with rules
+// that do not depend on pc. They would be found so again; but for the code that they hold
+// for, the rows of a program are few.
+type agreed struct {
+	regs  *cfi.Registers
+	raReg uint64
+	cfa   struct {
+		reg uint64
+		off int64
+	}
+	fre sframe.FRE
+}
+
+// agreedRows is how many are remembered, a power of two.
+const agreedRows = 512
 
 func (c *checker) run() error {
 	c.segs.vague = func(d *sframe.FDE) {
@@ -219,7 +237,7 @@ func (c *checker) run() error {
 // orphan keeps the part of the current segment up to end, which no CFI describes,
 // for stubs.
 func (c *checker) orphan(end uint64) {
-	c.orphans = append(c.orphans, orphan{c.segs.begin, end, c.segs.fre, c.segs.fde.KeyB || c.segs.fde.Signal})
+	c.orphans = append(c.orphans, orphan{c.segs.begin, end, *c.segs.fre, c.segs.fde.KeyB || c.segs.fde.Signal})
 }
 
 // row compares the current CFI row with the segments that lie in it.
@@ -246,7 +264,7 @@ func (c *checker) row() error {
 // compare compares the current row and segment over [begin, end), which both
 // hold for.
 func (c *checker) compare(begin, end uint64) {
-	e, r := &c.segs.fre, &c.rows
+	e, r := c.segs.fre, &c.rows
 	fail := func(format string, args ...any) { c.res.mismatch(begin, end, format, args...) }
 	switch {
 	case c.segs.fde.Signal != c.fn.Signal():
@@ -265,6 +283,12 @@ func (c *checker) compare(begin, end uint64) {
 		fail("return address signed: %t in SFrame, state %d in CFI", e.Signed, r.Sign)
 		return
 	}
+	k := &c.agreed[(uint64(r.CFA.Offset)*0x9e3779b97f4a7c15^uint64(r.FP.Offset)*0xc2b2ae3d27d4eb4f)>>32%agreedRows]
+	known := r.CFA.Rule == frame.RuleCFA // others are looked at each time
+	if known && k.regs == r.Registers && k.cfa.reg == r.CFA.Reg && k.cfa.off == r.CFA.Offset && k.raReg == c.fn.RAReg() && sframe.SameRow(&k.fre, e) {
+		c.res.Covered += end - begin
+		return
+	}
 	for pc := begin; pc < end; pc++ {
 		c.vm.pc, c.vm.pcRead = pc, false
 		want, err := c.byCFI()
@@ -280,6 +304,9 @@ func (c *checker) compare(begin, end uint64) {
 		if !c.vm.pcRead {
 			break // the rules are the same for the other pcs
 		}
+	}
+	if known && !c.vm.pcRead {
+		k.regs, k.raReg, k.cfa.reg, k.cfa.off, k.fre = r.Registers, c.fn.RAReg(), r.CFA.Reg, r.CFA.Offset, *e
 	}
 	c.res.Covered += end - begin
 }
@@ -362,7 +389,7 @@ func (c *checker) value(rule *cfi.Rule, cfa, same uint64) (uint64, error) {
 
 // bySFrame takes a step by the current SFrame row.
 func (c *checker) bySFrame() (f frameState) {
-	e := &c.segs.fre
+	e := c.segs.fre
 	f.cfa = c.rule(e.CFA, 0)
 	switch {
 	case e.RA.Base != sframe.None:
