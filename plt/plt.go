@@ -99,10 +99,11 @@ func (p pattern) match(b []byte) bool {
 	return true
 }
 
-var machines = map[elf.Machine]*machine{
-	elf.EM_X86_64:  &amd64,
-	elf.EM_AARCH64: &aarch64,
-	elf.EM_S390:    &s390x,
+// machines are made when they are asked for: one is, as a rule.
+var machines = map[elf.Machine]func() *machine{
+	elf.EM_X86_64:  amd64,
+	elf.EM_AARCH64: aarch64,
+	elf.EM_S390:    s390x,
 }
 
 var sectionNames = map[string]bool{".plt": true, ".plt.got": true, ".plt.sec": true, ".iplt": true}
@@ -112,10 +113,11 @@ const maxSection = 16 << 20
 
 // Find returns the stubs of f that the table does not describe, by address.
 func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
-	m := machines[elf.Machine(f.Machine)]
-	if m == nil {
+	known := machines[elf.Machine(f.Machine)]
+	if known == nil {
 		return nil, nil
 	}
+	m := known()
 	var out []Stub
 	var seen []*elffile.Section
 	room := uint64(maxSection)

@@ -19,51 +19,51 @@ func TestSection(t *testing.T) {
 		code string
 		want []Stub
 	}{
-		{"lld, lazy", &amd64,
+		{"lld, lazy", amd64(),
 			"ff354a220000 ff254c220000 0f1f4000" + "ff254a220000 6800000000 e9e0ffffff" + "ff2542220000 6801000000 e9d0ffffff",
 			[]Stub{
 				{0x1000, 0x1010, []Step{{CFA: 16}, {Offset: 6, CFA: 24}}},
 				{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}},
 				{0x1020, 0x1030, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}},
 			}},
-		{"lld, IBT", &amd64,
+		{"lld, IBT", amd64(),
 			"ff359a220000 ff259c220000 0f1f4000" + "f30f1efa 6800000000 e9e2ffffff 6690",
 			[]Stub{
 				{0x1000, 0x1010, []Step{{CFA: 16}, {Offset: 6, CFA: 24}}},
 				{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 9, CFA: 16}}},
 			}},
-		{".plt.sec", &amd64,
+		{".plt.sec", amd64(),
 			"f30f1efa ff2546220000 660f1f440000" + "f30f1efa f2ff253d220000 0f1f440000",
 			[]Stub{{0x1000, 0x1010, one}, {0x1010, 0x1020, one}}},
-		{"mold", &amd64,
+		{"mold", amd64(),
 			"f30f1efa 4153 ff35e4230000 ff25e6230000 cccccccccccccccccccccccccccc" +
 				"41bb00000000 ff25d4230000 cccccccc" + "f30f1efa 41bb01000000 ff25d0230000",
 			[]Stub{
 				{0x1000, 0x1020, []Step{{CFA: 8}, {Offset: 6, CFA: 16}, {Offset: 12, CFA: 24}}},
 				{0x1020, 0x1030, one}, {0x1030, 0x1040, one},
 			}},
-		{".plt.got", &amd64, "ff25d4230000 6690" + "f30f1efa ff25d0230000 cccccccccccc",
+		{".plt.got", amd64(), "ff25d4230000 6690" + "f30f1efa ff25d0230000 cccccccccccc",
 			[]Stub{{0x1000, 0x1008, one}, {0x1008, 0x1018, one}}},
-		{"something else between two stubs", &amd64, "ff25d4230000 6690" + "4883ec084883c408" + "ff25d4230000 6690",
+		{"something else between two stubs", amd64(), "ff25d4230000 6690" + "4883ec084883c408" + "ff25d4230000 6690",
 			[]Stub{{0x1000, 0x1008, one}, {0x1010, 0x1018, one}}},
-		{"a stub cut off", &amd64, "ff25d4230000 6690 ff25d423", []Stub{{0x1000, 0x1008, one}}},
-		{"aarch64", &aarch64,
+		{"a stub cut off", amd64(), "ff25d4230000 6690 ff25d423", []Stub{{0x1000, 0x1008, one}}},
+		{"aarch64", aarch64(),
 			"f07bbfa9 100000f0 11fe47f9 10e23f91 20021fd6 1f2003d5 1f2003d5 1f2003d5" +
 				"10010090 110240f9 1f2003d5 20021fd6" + "10010090 110640f9 10220091 20021fd6",
 			[]Stub{
 				{0x1000, 0x1020, []Step{{}, {Offset: 4, CFA: 16, RA: -8}}},
 				{0x1020, 0x1030, []Step{{}}}, {0x1030, 0x1040, []Step{{}}},
 			}},
-		{"aarch64, BTI and PAC", &aarch64,
+		{"aarch64, BTI and PAC", aarch64(),
 			"5f2403d5 f07bbfa9 100000f0 11fe47f9 10e23f91 20021fd6 1f2003d5 1f2003d5" +
 				"5f2403d5 10010090 110240f9 10020091 9f2103d5 20021fd6",
 			[]Stub{
 				{0x1000, 0x1020, []Step{{}, {Offset: 8, CFA: 16, RA: -8}}},
 				{0x1020, 0x1038, []Step{{}}},
 			}},
-		{"aarch64, TLS descriptors", &aarch64, "e20fbfa9 02010090 03010090 420040f9 63000091 40001fd6 1f2003d5 1f2003d5",
+		{"aarch64, TLS descriptors", aarch64(), "e20fbfa9 02010090 03010090 420040f9 63000091 40001fd6 1f2003d5 1f2003d5",
 			[]Stub{{0x1000, 0x1020, []Step{{}, {Offset: 4, CFA: 16}}}}},
-		{"s390x, lld", &s390x,
+		{"s390x, lld", s390x(),
 			"e310f0380024 c01000000965 d207f0301008 e31010100004 07f1 0700 0700 0700" +
 				"c01000001180 e31010000004 07f1 0d10 e310100c0014 c0f4ffffffe5 00000000",
 			[]Stub{{0x1000, 0x1020, []Step{{CFA: 160}}}, {0x1020, 0x1040, []Step{{CFA: 160}}}}},

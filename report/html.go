@@ -11,6 +11,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"sync"
 )
 
 // The page, and what it has inlined: it has to work wherever it is copied to, without a network.
@@ -21,8 +22,11 @@ var (
 	pageStyle string
 	//go:embed report.js
 	pageScript string
+)
 
-	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+// pageTemplate is parsed when it is needed, which is rare.
+var pageTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page").Funcs(template.FuncMap{
 		"add":       func(a, b uint64) uint64 { return a + b },
 		"bytes":     bytesOf,
 		"digits":    digits,
@@ -31,14 +35,14 @@ var (
 		"printable": printable,
 		"uint":      func(n int) uint64 { return uint64(n) },
 	}).Parse(pageText))
-)
+})
 
 // HTML writes one page about the files, which needs nothing but itself: what became of each,
 // gaps by reason, a map of the code, and all gaps in a table that can be sorted and filtered.
 // Names in there come from files that may be hostile.
 func HTML(w io.Writer, files []*Coverage) error {
 	out := bufio.NewWriter(w)
-	if err := pageTemplate.Execute(out, newPage(files)); err != nil {
+	if err := pageTemplate().Execute(out, newPage(files)); err != nil {
 		return err
 	}
 	return out.Flush()

@@ -9,11 +9,9 @@ import (
 //go:embed survey.html
 var page string
 
-var pageTemplate = template.Must(template.New("survey").Parse(page))
-
 // HTML writes the survey as a page that needs nothing else.
 func (s *Survey) HTML(w io.Writer) error {
-	return pageTemplate.Execute(w, struct {
+	return template.Must(template.New("survey").Parse(page)).Execute(w, struct {
 		Title  string
 		Tables []table
 	}{s.title(), s.tables()})
