@@ -33,6 +33,15 @@ func (s *segments) skip(pc uint64) error {
 		s.begin = pc
 		return nil
 	}
+	if s.i+1 < len(s.fres) && !s.repeats() { // advance, for most rows
+		s.i++
+		s.fre = &s.fres[s.i]
+		s.begin, s.end = s.end, s.fde.End()
+		if s.i+1 < len(s.fres) {
+			s.end = s.block + uint64(s.fres[s.i+1].Start)
+		}
+		return nil
+	}
 	return s.advance()
 }
 
