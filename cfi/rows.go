@@ -80,6 +80,8 @@ type Rows struct {
 	stack []Rules
 	init  *Rules
 	done  bool
+	last  uint64                     // where the last row begins, once that is known
+	fixed bool                       // an instruction gave an address, not a distance
 	known [knownRegisters]*Registers // by hash, from all functions so far
 }
 
@@ -95,7 +97,7 @@ func (r *Rows) Start(fn *Function) {
 	r.loc = fn.start
 	r.Begin, r.End = fn.Begin, fn.Begin
 	r.stack = r.stack[:0]
-	r.done = false
+	r.done, r.fixed = false, false
 }
 
 // Next goes to the next row, and reports whether there is one. The rows of a
@@ -107,7 +109,7 @@ func (r *Rows) Next() bool {
 		begin := r.loc
 		if !r.advance() {
 			// The last row reaches to the end of the function.
-			r.done = true
+			r.done, r.last = true, begin
 			if r.err != nil {
 				return false
 			}
@@ -120,6 +122,16 @@ func (r *Rows) Next() bool {
 		}
 	}
 	return false
+}
+
+// MinSize returns, behind the last row, the size in bytes from which on another function with
+// the same instructions has the same rows, as far from its start; only the last row ends
+// where the function does. It is 0 if that cannot be said.
+func (r *Rows) MinSize() uint64 {
+	if !r.done || r.err != nil || r.fixed || r.last >= r.fn.End {
+		return 0
+	}
+	return r.last - r.fn.start + 1
 }
 
 // Err returns the error that ended the rows, if any.
@@ -205,6 +217,7 @@ func (r *Rows) execute(at int, op byte) bool {
 			break
 		}
 		moved := next > r.loc
+		r.fixed = true
 		r.loc = next
 		return moved
 	case frame.DW_CFA_advance_loc1:

@@ -14,15 +14,21 @@ import (
 // A list is the FREs of a function, in V3 with the attribute before them, as they are
 // encoded. Functions may have the same one.
 type list struct {
-	off, size uint32 // in the pool, in bytes
+	off, size uint32 // in its pool, in bytes
+	part      uint32 // which pool
+	num       uint32 // of FREs
+	hash      uint32
+	at        uint32 // where it is in the section, from the first FRE on
+	owner     uint32 // plus 1: another list that begins with it; 0: none
 	typ       sframe.FREType
 }
 
 // lists are the lists of a section, without repetitions if they are shared.
 type lists struct {
-	pool  []byte
-	all   []list
-	slots []slot // a hash table of the lists, if they are shared; its size is a power of two
+	pools  [][]byte // one for each Builder that was joined
+	all    []list
+	slots  []slot // a hash table of the lists, if they are shared; its size is a power of two
+	placed uint64 // size of all in the section; 0: not known
 }
 
 // A slot is a list by its hash.
@@ -45,16 +51,17 @@ func (h hash) row(b []byte) hash {
 	for ; len(b) > 8; b = b[8:] {
 		h = h.mix(binary.LittleEndian.Uint64(b))
 	}
-	n := len(b)
-	var v uint64
-	if cap(b) >= 8 { // what lies behind does not count
-		v = binary.LittleEndian.Uint64(b[:8]) & (1<<(8*n) - 1)
-	} else {
-		for i, c := range b {
-			v |= uint64(c) << (8 * i)
-		}
+	if cap(b) >= 8 {
+		return h.short(b[:8], len(b))
 	}
-	return h.mix(v ^ uint64(n)<<56)
+	var last [8]byte
+	copy(last[:], b)
+	return h.short(last[:], len(b))
+}
+
+// short is row for the first n of 8 bytes or more.
+func (h hash) short(b []byte, n int) hash {
+	return h.mix(binary.LittleEndian.Uint64(b)&(1<<(8*n)-1) ^ uint64(n)<<56)
 }
 
 func (h hash) mix(v uint64) hash {
@@ -62,64 +69,79 @@ func (h hash) mix(v uint64) hash {
 	return hash(hi ^ lo)
 }
 
-// end makes a list of what was added to the pool since begin, and returns its index.
-func (l *lists) end(begin int, typ sframe.FREType) uint32 {
-	l.all = append(l.all, list{uint32(begin), uint32(len(l.pool) - begin), typ})
-	return uint32(len(l.all) - 1)
+// grow makes room for n more lists of usual size.
+func (l *lists) grow(n int) {
+	l.all = slices.Grow(l.all, n)
+	l.pools[0] = slices.Grow(l.pools[0], 40*n)
+	l.rehash(2 * (len(l.all) + n))
 }
 
-// share is end for a list that may be there already: then the pool is as before.
-func (l *lists) share(begin int, typ sframe.FREType, h hash) uint32 {
-	if i, ok := l.find(h, l.pool[begin:]); ok {
-		l.pool = l.pool[:begin]
-		return i
+// rehash makes the hash table so large that it has n slots at least.
+func (l *lists) rehash(n int) {
+	l.slots = make([]slot, 1<<bits.Len(uint(max(n, 1<<9)-1)))
+	for i := range l.all {
+		h := l.all[i].hash
+		*l.slot(h, 0, nil) = slot{h, uint32(i + 1)}
 	}
-	l.insert(h, uint32(len(l.all)))
-	return l.end(begin, typ)
 }
 
-// bytes returns a list.
-func (l *lists) bytes(i uint32) []byte {
-	e := &l.all[i]
-	return l.pool[e.off:][:e.size]
-}
-
-// find returns the list that is equal to b, whose hash is given.
-func (l *lists) find(h hash, b []byte) (uint32, bool) {
-	if len(l.slots) == 0 {
-		return 0, false
-	}
+// slot returns where the list with the given hash, type and bytes is in the hash table, or
+// belongs. Without bytes that is a free slot.
+func (l *lists) slot(hash uint32, typ sframe.FREType, b []byte) *slot {
 	mask := uint32(len(l.slots) - 1)
-	for i := uint32(h) & mask; l.slots[i].index != 0; i = (i + 1) & mask {
-		if s := l.slots[i]; s.hash == uint32(h) && bytes.Equal(l.bytes(s.index-1), b) {
-			return s.index - 1, true
+	for i := hash & mask; ; i = (i + 1) & mask {
+		s := &l.slots[i]
+		if s.index == 0 {
+			return s
 		}
-	}
-	return 0, false
-}
-
-// insert adds a list to the hash table.
-func (l *lists) insert(h hash, index uint32) {
-	if 2*(len(l.all)+1) > len(l.slots) {
-		old := l.slots
-		l.slots = make([]slot, max(1024, 2*len(old)))
-		for _, s := range old {
-			if s.index != 0 {
-				l.put(s)
+		if s.hash == hash && b != nil {
+			if e := &l.all[s.index-1]; e.typ == typ && bytes.Equal(l.bytes(e), b) {
+				return s
 			}
 		}
 	}
-	l.put(slot{uint32(h), index + 1})
 }
 
-func (l *lists) put(s slot) {
-	mask := uint32(len(l.slots) - 1)
-	i := s.hash & mask
-	for l.slots[i].index != 0 {
-		i = (i + 1) & mask
+// end adds a list that is at the end of the pool, and returns its index. If lists are shared
+// it may be there already, and then it is taken out of the pool.
+func (l *lists) end(e list, share bool) uint32 {
+	i, added := l.add(e, share)
+	if !added {
+		l.pools[0] = l.pools[0][:e.off]
 	}
-	l.slots[i] = s
+	return i
 }
+
+// add adds a list, unless lists are shared and it is there already. It returns the list's
+// index.
+func (l *lists) add(e list, share bool) (index uint32, added bool) {
+	l.placed = 0
+	if share {
+		if 2*(len(l.all)+1) > len(l.slots) {
+			l.rehash(4 * len(l.all))
+		}
+		s := l.slot(e.hash, e.typ, l.bytes(&e))
+		if s.index > 0 {
+			return s.index - 1, false
+		}
+		*s = slot{e.hash, uint32(len(l.all) + 1)}
+	}
+	l.all = append(l.all, e)
+	return uint32(len(l.all) - 1), true
+}
+
+// repeat adds a list a second time.
+func (l *lists) repeat(index uint32) uint32 {
+	e := l.all[index]
+	begin := len(l.pools[0])
+	l.pools[0] = append(l.pools[0], l.bytes(&e)...)
+	e.off = uint32(begin)
+	index, _ = l.add(e, false)
+	return index
+}
+
+// bytes returns a list.
+func (l *lists) bytes(e *list) []byte { return l.pools[e.part][e.off:][:e.size] }
 
 // Join returns a Builder with the functions of all parts, which are no longer to be used.
 // All of them have the same options.
@@ -129,119 +151,89 @@ func (l *lists) put(s slot) {
 // another one begins with.
 func Join(parts []*Builder) *Builder {
 	b := parts[0]
-	if !b.opt.Share {
-		for _, p := range parts[1:] {
-			b.append(p)
-		}
-		return b
-	}
 	for _, p := range parts[1:] {
-		b.merge(p)
+		b.join(p)
 	}
-	if b.layout.AttrSize == 0 {
-		b.sharePrefixes()
+	if b.opt.Share && b.layout.AttrSize == 0 {
+		b.lists.sharePrefixes()
 	}
 	return b
 }
 
-// append adds the functions of p with their lists.
-func (b *Builder) append(p *Builder) {
-	base := uint32(len(b.lists.pool))
-	first := uint32(len(b.lists.all))
-	for _, l := range p.lists.all {
-		l.off += base
-		b.lists.all = append(b.lists.all, l)
-	}
-	b.lists.pool = append(b.lists.pool, p.lists.pool...)
-	b.adopt(p, func(i uint32) uint32 { return first + i })
-}
-
-// merge adds the functions of p, and those of its lists that are new.
-func (b *Builder) merge(p *Builder) {
-	b.lists.pool = slices.Grow(b.lists.pool, len(p.lists.pool))
-	b.lists.all = slices.Grow(b.lists.all, len(p.lists.all))
+// join adds the functions of p, and those of its lists that are new.
+func (b *Builder) join(p *Builder) {
+	l := &b.lists
+	l.pools = append(l.pools, p.lists.pools[0])
+	l.all = slices.Grow(l.all, len(p.lists.all))
 	to := make([]uint32, len(p.lists.all))
-	for i, l := range p.lists.all {
-		begin := len(b.lists.pool)
-		b.lists.pool = append(b.lists.pool, p.lists.bytes(uint32(i))...)
-		to[i] = b.lists.share(begin, l.typ, b.hash(b.lists.pool[begin:], l.typ))
+	for i, e := range p.lists.all {
+		e.part = uint32(len(l.pools) - 1)
+		to[i], _ = l.add(e, b.opt.Share)
 	}
-	b.adopt(p, func(i uint32) uint32 { return to[i] })
-}
-
-// hash returns the hash of a list.
-func (b *Builder) hash(list []byte, typ sframe.FREType) hash {
-	h := newHash()
-	if n := b.layout.AttrSize; n > 0 {
-		h, list = h.row(list[:n]), list[n:]
-	}
-	for len(list) > 0 {
-		n := rowSize(list, typ)
-		h, list = h.row(list[:n]), list[n:]
-	}
-	return h
-}
-
-// adopt adds the functions of p; list translates the index of a list.
-func (b *Builder) adopt(p *Builder, list func(uint32) uint32) {
 	b.fdes = slices.Grow(b.fdes, len(p.fdes))
 	for _, d := range p.fdes {
-		d.list = list(d.list)
+		d.list = to[d.list]
 		b.fdes = append(b.fdes, d)
 	}
 	b.num += p.num
 }
 
-// sharePrefixes takes those lists out of the pool that another one begins with.
-func (b *Builder) sharePrefixes() {
-	l := &b.lists
-	owner := l.prefixes()
-	pool := make([]byte, 0, len(l.pool))
-	off := make([]uint32, len(l.all))
+// sharePrefixes finds for each list a longer one that begins with it.
+func (l *lists) sharePrefixes() {
+	l.placed = 0
 	for i := range l.all {
-		if owner[i] == none {
-			off[i] = uint32(len(pool))
-			pool = append(pool, l.bytes(uint32(i))...)
-		}
-	}
-	for i := range l.all {
-		root := uint32(i)
-		for owner[root] != none {
-			root = owner[root]
-		}
-		l.all[i].off = off[root]
-	}
-	l.pool, l.slots = pool, nil
-}
-
-// none stands for no list.
-const none = math.MaxUint32
-
-// prefixes returns for each list a longer one that begins with it, or none.
-func (l *lists) prefixes() []uint32 {
-	owner := make([]uint32, len(l.all))
-	for i := range owner {
-		owner[i] = none
-	}
-	for i, e := range l.all {
-		b := l.bytes(uint32(i))
+		e := &l.all[i]
+		b := l.bytes(e)
 		h := newHash()
 		for end := 0; ; {
 			n := rowSize(b[end:], e.typ)
-			h = h.row(b[end:][:n])
+			h = h.row(b[end : end+n])
 			if end += n; end == len(b) {
 				break
 			}
-			if j, ok := l.find(h, b[:end]); ok && owner[j] == none {
-				owner[j] = uint32(i)
+			if s := l.slot(uint32(h), e.typ, b[:end]); s.index > 0 && l.all[s.index-1].owner == 0 {
+				l.all[s.index-1].owner = uint32(i + 1)
 			}
 		}
 	}
-	return owner
 }
 
 // rowSize returns the size in bytes of the first row in b.
 func rowSize(b []byte, typ sframe.FREType) int {
 	info := b[typ.Size()]
 	return typ.Size() + 1 + int(info>>sframe.FREInfoCount&0xf)<<(info>>sframe.FREInfoSize&3)
+}
+
+// place finds where in the section each list is, and returns the size of all in bytes.
+func (l *lists) place() uint64 {
+	if l.placed > 0 {
+		return l.placed
+	}
+	var at uint64
+	for i := range l.all {
+		if e := &l.all[i]; e.owner == 0 {
+			e.at = uint32(min(at, math.MaxUint32))
+			at += uint64(e.size)
+		}
+	}
+	for i := range l.all {
+		e := &l.all[i]
+		root := e
+		for root.owner > 0 {
+			root = &l.all[root.owner-1]
+		}
+		e.at = root.at
+	}
+	l.placed = at
+	return at
+}
+
+// append appends the lists to out, where place says.
+func (l *lists) append(out []byte) []byte {
+	for i := range l.all {
+		if e := &l.all[i]; e.owner == 0 {
+			out = append(out, l.bytes(e)...)
+		}
+	}
+	return out
 }

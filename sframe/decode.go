@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"sort"
 )
@@ -203,6 +204,12 @@ func (s *Section) decodeFDE(i, off, freOff int, addr uint64) error {
 	return nil
 }
 
+// SameRows reports whether the i-th and the j-th FDE have the very same FREs in the section,
+// which say the same in both.
+func (s *Section) SameRows(i, j int) bool {
+	return s.fres[i] == s.fres[j] && s.FDEs[i].Flexible == s.FDEs[j].Flexible
+}
+
 // FREs appends the i-th FDE's FREs to buf and returns it.
 func (s *Section) FREs(i int, buf []FRE) ([]FRE, error) {
 	return (&Reader{s: s}).FREs(i, buf)
@@ -212,7 +219,7 @@ func (s *Section) FREs(i int, buf []FRE) ([]FRE, error) {
 // they start, those of a section are few.
 type Reader struct {
 	s     *Section
-	known []decoded // by hash, or empty
+	known []decoded // by hash; the length is a power of two, or 0
 }
 
 // A decoded is a row that was decoded before. Size is 0 if there is none.
@@ -223,12 +230,9 @@ type decoded struct {
 	fre      FRE
 }
 
-// knownRows is how many rows are remembered, a power of two.
-const knownRows = 512
-
 // NewReader returns a Reader of the section's FREs.
 func (s *Section) NewReader() *Reader {
-	return &Reader{s, make([]decoded, knownRows)}
+	return &Reader{s, make([]decoded, 1<<bits.Len(uint(min(2*len(s.FDEs), 511))))}
 }
 
 // FREs appends the i-th FDE's FREs to buf and returns it.
@@ -283,7 +287,7 @@ func (r *Reader) row(off int, flexible bool, e *FRE) (int, error) {
 		code := binary.LittleEndian.Uint64(b)
 		if size := 1 + b[0]>>FREInfoCount&0xf<<(b[0]>>FREInfoSize&3); size <= 8 {
 			code &= 1<<(8*size) - 1
-			k = &r.known[code*0x9e3779b97f4a7c15>>32%knownRows]
+			k = &r.known[code*0x9e3779b97f4a7c15>>32&uint64(len(r.known)-1)]
 			if k.code == code && k.size == size && k.flexible == flexible {
 				*e = k.fre
 				return int(size), nil

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
@@ -73,7 +74,11 @@ func (r Reach) has(pc uint64) bool {
 
 // A Sink takes functions as they are translated. It must not keep its arguments.
 type Sink interface {
+	// Add adds a function with the given rows.
 	Add(sframe.FDE, []sframe.FRE) error
+	// Repeat adds a function with the rows that were those of the n-th call of Add,
+	// counted from 0. Only the size of the function may be another.
+	Repeat(d sframe.FDE, n int)
 }
 
 // Discard is a Sink for translations of which only the Result matters.
@@ -82,6 +87,7 @@ var Discard Sink = discard{}
 type discard struct{}
 
 func (discard) Add(sframe.FDE, []sframe.FRE) error { return nil }
+func (discard) Repeat(sframe.FDE, int)             {}
 
 // A Column names the part of a row that a rule is about.
 type Column uint8
@@ -150,11 +156,13 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	}
 	x := &translator{
 		abi: a, opt: opt, layout: layout, sink: sink, res: &Result{Functions: len(t.Functions), Sums: make(map[Reason]Sum)},
-		eval: evaluator{order: t.Order, pcReg: a.pc},
-		last: make(map[Reason]*cfi.Function),
+		eval:  evaluator{order: t.Order, pcReg: a.pc},
+		last:  make(map[Reason]*cfi.Function),
+		known: make([]known, knownRows(len(t.Functions))),
+		fns:   t.Functions, programs: cfi.NewPrograms(t), repeat: make([]repeatable, 0, min(len(t.Functions), 1<<18)/2),
 	}
 	for i := range t.Functions {
-		if err := x.function(&t.Functions[i]); err != nil {
+		if err := x.function(i); err != nil {
 			return nil, err
 		}
 	}
@@ -202,7 +210,13 @@ type translator struct {
 	gaps  []Gap
 	open  bool // the last run takes more rows
 	steps []sframe.FRE
-	known [knownRows]known
+	known []known // by hash; the length is a power of two
+
+	fns      []cfi.Function
+	programs *cfi.Programs
+	repeat   []repeatable // by the numbers of programs
+	added    int          // calls of Add
+	pcRead   bool         // a rule of the function at hand depends on the pc
 
 	varied uint64 // code that varying has looked at, in all functions
 
@@ -217,8 +231,9 @@ type run struct {
 	topmost     uint64 // bytes for which registers other than SP and FP are needed
 }
 
-func (x *translator) function(fn *cfi.Function) error {
-	x.fn, x.open = fn, false
+func (x *translator) function(i int) error {
+	fn := &x.fns[i]
+	x.fn, x.open, x.pcRead = fn, false, false
 	x.runs, x.fres, x.gaps = x.runs[:0], x.fres[:0], x.gaps[:0]
 	x.res.Described += fn.End - fn.Begin
 	switch {
@@ -229,6 +244,11 @@ func (x *translator) function(fn *cfi.Function) error {
 	case fn.End-fn.Begin > math.MaxUint32:
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
 	default:
+		id, seen := x.programs.Number(i)
+		if seen && x.repeat[id].minSize > 0 && uint64(x.repeat[id].minSize) <= fn.End-fn.Begin {
+			x.again(int(x.repeat[id].rows))
+			return nil
+		}
 		n := 0
 		for x.rows.Start(fn); x.rows.Next() && n < maxRows; n++ {
 			x.row()
@@ -240,8 +260,38 @@ func (x *translator) function(fn *cfi.Function) error {
 			x.runs, x.gaps = x.runs[:0], x.gaps[:0]
 			x.gap(fn.Begin, fn.End, Gap{Reason: Malformed, Err: err})
 		}
+		if err := x.commit(); err != nil {
+			return err
+		}
+		if id >= 0 && !seen {
+			x.repeat = append(x.repeat, x.repeatable())
+		}
+		return nil
 	}
 	return x.commit()
+}
+
+// A repeatable is a function that became one FDE, without anything that has to be counted
+// or that depends on the pc.
+type repeatable struct {
+	rows    uint32 // which call of Add had them
+	minSize uint32 // of another function that may have them, in bytes; 0: none may
+}
+
+// repeatable returns what of the function at hand others may repeat.
+func (x *translator) repeatable() repeatable {
+	if len(x.runs) != 1 || len(x.gaps) > 0 || x.runs[0].topmost > 0 || x.runs[0].rep > 0 || x.pcRead {
+		return repeatable{}
+	}
+	return repeatable{uint32(x.added - 1), uint32(x.rows.MinSize())}
+}
+
+// again adds the function at hand with the rows that another one has.
+func (x *translator) again(rows int) {
+	fn := x.fn
+	x.res.Covered += fn.End - fn.Begin
+	x.res.Whole++
+	x.sink.Repeat(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin), KeyB: fn.KeyB(), Signal: fn.Signal()}, rows)
 }
 
 // commit hands the function at hand over.
@@ -251,6 +301,7 @@ func (x *translator) commit() error {
 		if err := x.sink.Add(d, x.fres[r.first:r.last]); err != nil {
 			return err
 		}
+		x.added++
 		x.res.Covered += r.end - r.begin
 		x.res.Topmost += r.topmost
 	}
@@ -328,15 +379,15 @@ type known struct {
 	fre   sframe.FRE
 }
 
-// knownRows is how many are remembered, a power of two.
-const knownRows = 512
+// knownRows returns how many rows to remember for n functions, a power of two.
+func knownRows(n int) int { return 1 << bits.Len(uint(min(2*n, 511))) }
 
 // find returns where the current row is if it is known, and whether it is. Rows with
 // expressions never are.
 func (x *translator) find() (k *known, ok bool) {
 	r := &x.rows
 	h := uint64(r.CFA.Offset)*0x9e3779b97f4a7c15 ^ uint64(r.FP.Offset)*0xc2b2ae3d27d4eb4f ^ uint64(r.RA.Offset)*0x165667b19e3779f9 ^ r.CFA.Reg<<60
-	k = &x.known[h>>32%knownRows]
+	k = &x.known[h>>32&uint64(len(x.known)-1)]
 	return k, k.regs == r.Registers && k.cfa.off == r.CFA.Offset && k.cfa.reg == r.CFA.Reg && k.raReg == x.fn.RAReg() && r.CFA.Rule == frame.RuleCFA
 }
 
@@ -349,6 +400,7 @@ func (x *translator) row() {
 		return
 	}
 	cfa := x.cfa(r.Begin)
+	x.pcRead = x.pcRead || x.eval.pcHit
 	if x.eval.pcHit && r.RA.Rule != frame.RuleUndefined {
 		x.varying()
 		return

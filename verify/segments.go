@@ -10,15 +10,18 @@ import (
 // pc ranges over which one row holds. The blocks of a PC-mask FDE are segments
 // one by one.
 type segments struct {
-	sec        *sframe.Section
-	more       bool // there is a current segment
+	sec *sframe.Section
+	// more says that there is a current FDE, fde, whose index is index. Its rows are read
+	// by load; until then, begin is where it starts, and there is no current segment.
+	more       bool
+	loaded     bool
 	begin, end uint64
 	fre        *sframe.FRE // as long as the FDE is current
 	fde        *sframe.FDE
+	index      int
 
 	reader *sframe.Reader
-	next   int // index of the next FDE
-	after  int // index behind the last one
+	after  int // index behind the last FDE
 	fres   []sframe.FRE
 	i      int    // index of the current row
 	block  uint64 // where the current block starts: the FDE, or one repetition
@@ -45,7 +48,7 @@ func (s *segments) skip(pc uint64) error {
 	return s.advance()
 }
 
-// advance goes to the next row's segment.
+// advance goes to the next row's segment, or to the next FDE.
 func (s *segments) advance() error {
 	s.i++
 	if s.i == len(s.fres) {
@@ -55,41 +58,47 @@ func (s *segments) advance() error {
 				return s.set()
 			}
 		}
-		return s.function()
+		return s.function(s.index + 1)
 	}
 	return s.set()
 }
 
-// function goes to the first segment of the next FDE that has one.
-func (s *segments) function() error {
-	for s.more = false; s.next < s.after; {
-		var err error
-		if s.fres, err = s.reader.FREs(s.next, s.fres[:0]); err != nil {
-			return err
-		}
-		s.fde = &s.sec.FDEs[s.next]
-		s.next++
-		if s.fde.Start < s.last || s.fde.End() < s.fde.Start {
-			return fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", s.next-1, s.fde.Start)
-		}
-		if s.last = s.fde.End(); s.last > s.limit {
-			return fmt.Errorf("FDE %d at %#x, %#x bytes, reaches beyond the code that CFI describes", s.next-1, s.fde.Start, s.fde.Size)
-		}
-		if len(s.fres) == 0 {
-			continue
-		}
-		// Readers do not agree on what the rows of a PC-mask FDE hold for without a
-		// repetition size (V1), or if it starts inside a block: some look at pc and
-		// some at its distance from the start. One row holds for all of a block.
-		one := len(s.fres) == 1 && s.fres[0].Start == 0
-		if s.fde.PCMask && (s.fde.RepSize == 0 || !one && s.fde.Start%uint64(s.fde.RepSize) != 0) {
-			s.vague(s.fde)
-			continue
-		}
-		s.block, s.i = s.fde.Start, 0
-		return s.set()
+// function goes to the FDE with the given index.
+func (s *segments) function(index int) error {
+	s.index, s.loaded = index, false
+	if s.more = index < s.after; !s.more {
+		return nil
 	}
+	s.fde = &s.sec.FDEs[index]
+	if s.fde.Start < s.last || s.fde.End() < s.fde.Start {
+		return fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", index, s.fde.Start)
+	}
+	if s.last = s.fde.End(); s.last > s.limit {
+		return fmt.Errorf("FDE %d at %#x, %#x bytes, reaches beyond the code that CFI describes", index, s.fde.Start, s.fde.Size)
+	}
+	s.begin = s.fde.Start
 	return nil
+}
+
+// load goes to the first segment of the current FDE, or to the next FDE if it has none.
+func (s *segments) load() error {
+	var err error
+	if s.fres, err = s.reader.FREs(s.index, s.fres[:0]); err != nil {
+		return err
+	}
+	if len(s.fres) == 0 {
+		return s.function(s.index + 1)
+	}
+	// Readers do not agree on what the rows of a PC-mask FDE hold for without a
+	// repetition size (V1), or if it starts inside a block: some look at pc and
+	// some at its distance from the start. One row holds for all of a block.
+	one := len(s.fres) == 1 && s.fres[0].Start == 0
+	if s.fde.PCMask && (s.fde.RepSize == 0 || !one && s.fde.Start%uint64(s.fde.RepSize) != 0) {
+		s.vague(s.fde)
+		return s.function(s.index + 1)
+	}
+	s.block, s.i, s.loaded = s.fde.Start, 0, true
+	return s.set()
 }
 
 // repeats reports whether the current FDE's rows are looked up block by block.
@@ -106,9 +115,8 @@ func (s *segments) set() error {
 	if s.i+1 < len(s.fres) {
 		s.end = min(s.end, s.block+uint64(s.fres[s.i+1].Start))
 	}
-	s.more = true
 	if s.begin >= s.end { // the last block is a part of one
-		return s.function()
+		return s.function(s.index + 1)
 	}
 	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"math"
+	"math/bits"
 	"sort"
 	"sync"
 
@@ -109,6 +111,9 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		c.abi, c.res, c.segs.limit = a, &Result{keep: opt.Keep}, limit
 		c.vm = machine{order: t.Order, pcReg: a.pc}
 		c.segs.reader = s.NewReader()
+		c.programs = cfi.NewPrograms(&cfi.Table{Functions: c.fns})
+		c.agreed = make([]agreed, agreedRows(len(c.fns)))
+		c.settled = make([]settled, 0, min(len(c.fns), 1<<18)/2)
 		wg.Go(func() { errs[i] = c.run() })
 	}
 	wg.Wait()
@@ -154,7 +159,7 @@ func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 			}
 		}
 		parts[i].fns = part.Functions
-		parts[i].segs = segments{sec: s, next: next, after: after}
+		parts[i].segs = segments{sec: s, index: next, after: after}
 		next = after
 	}
 	return parts
@@ -185,8 +190,11 @@ type checker struct {
 	fn   *cfi.Function
 	vm   machine
 
-	agreed  [agreedRows]agreed
-	orphans []orphan
+	agreed   []agreed // by hash; the length is a power of two
+	programs *cfi.Programs
+	settled  []settled // by the numbers of programs
+	pcRead   bool      // a rule of the current function depends on pc
+	orphans  []orphan
 }
 
 // An agreed is a row of CFI and one of SFrame that were found to say the same, with rules
@@ -202,36 +210,103 @@ type agreed struct {
 	fre sframe.FRE
 }
 
-// agreedRows is how many are remembered, a power of two.
-const agreedRows = 512
+// agreedRows returns how many to remember for n functions, a power of two.
+func agreedRows(n int) int { return 1 << bits.Len(uint(min(2*n, 511))) }
 
 func (c *checker) run() error {
 	c.segs.vague = func(d *sframe.FDE) {
 		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose rows hold for other code in some readers than in others")
 	}
-	if err := c.segs.function(); err != nil {
+	if err := c.segs.function(c.segs.index); err != nil {
 		return err
 	}
 	for i := range c.fns {
-		c.fn = &c.fns[i]
-		c.res.Described += c.fn.End - c.fn.Begin
-		before := c.res.Covered
-		for c.rows.Start(c.fn); c.rows.Next(); {
-			if err := c.row(); err != nil {
-				return err
-			}
-		}
-		if err := c.rows.Err(); err != nil && c.res.Covered > before {
-			c.res.mismatch(c.fn.Begin, c.fn.End, "SFrame describes a function whose CFI is malformed (%v)", err)
+		if err := c.function(i); err != nil {
+			return err
 		}
 	}
 	for c.segs.more {
+		if !c.segs.loaded {
+			if err := c.segs.load(); err != nil {
+				return err
+			}
+			continue
+		}
 		c.orphan(c.segs.end)
 		if err := c.segs.skip(c.segs.end); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// function compares the rows of the i-th function.
+func (c *checker) function(i int) error {
+	c.fn = &c.fns[i]
+	c.res.Described += c.fn.End - c.fn.Begin
+	id, seen := c.programs.Number(i)
+	if seen && c.again(&c.settled[id]) {
+		c.res.Covered += c.fn.End - c.fn.Begin
+		return c.segs.function(c.segs.index + int(c.settled[id].fdes))
+	}
+	before, wrong, first := c.res.Covered, c.res.Total, c.segs.index
+	aligned := c.atFDE(c.fn.Begin)
+	c.pcRead = false
+	for c.rows.Start(c.fn); c.rows.Next(); {
+		if err := c.row(); err != nil {
+			return err
+		}
+	}
+	if err := c.rows.Err(); err != nil && c.res.Covered > before {
+		c.res.mismatch(c.fn.Begin, c.fn.End, "SFrame describes a function whose CFI is malformed (%v)", err)
+	}
+	if id < 0 || seen {
+		return nil
+	}
+	s := settled{begin: c.fn.Begin, first: uint32(first), fdes: uint32(c.segs.index - first)}
+	if aligned && !c.segs.loaded && c.res.Total == wrong && c.res.Covered-before == c.fn.End-c.fn.Begin && !c.pcRead {
+		if n := c.rows.MinSize(); n <= math.MaxUint32 {
+			s.minSize = uint32(n)
+		}
+		s.lastSize = c.segs.fres[len(c.segs.fres)-1].Start + 1
+	}
+	c.settled = append(c.settled, s)
+	return nil
+}
+
+// atFDE reports whether an FDE begins at pc, of which nothing was compared yet.
+func (c *checker) atFDE(pc uint64) bool {
+	return c.segs.more && !c.segs.loaded && c.segs.begin == pc
+}
+
+// A settled is a function that whole FDEs describe rightly, all of it, by rules that do not
+// depend on pc. Others with the same instructions and the same rows need no second look.
+type settled struct {
+	begin       uint64
+	minSize     uint32 // of another function, in bytes; 0: there is none
+	lastSize    uint32 // of its last FDE, in bytes: the last row is not empty
+	first, fdes uint32 // index of the first FDE, and how many there are
+}
+
+// again reports whether the current function is as right as one with the same instructions:
+// it has as many FDEs with the same rows, as far from its start.
+func (c *checker) again(s *settled) bool {
+	fn, sec := c.fn, c.segs.sec
+	if s.minSize == 0 || fn.End-fn.Begin < uint64(s.minSize) || !c.atFDE(fn.Begin) || c.segs.index+int(s.fdes) > c.segs.after {
+		return false
+	}
+	for i := range int(s.fdes) {
+		a, b := int(s.first)+i, c.segs.index+i
+		x, y := &sec.FDEs[a], &sec.FDEs[b]
+		if y.PCMask || y.KeyB != x.KeyB || y.Signal != x.Signal || y.Start-fn.Begin != x.Start-s.begin || !sec.SameRows(a, b) {
+			return false
+		}
+		if last := i == int(s.fdes)-1; last && (y.End() != fn.End || y.Size < s.lastSize) || !last && x.Size != y.Size {
+			return false
+		}
+	}
+	c.segs.last = fn.End
+	return true
 }
 
 // orphan keeps the part of the current segment up to end, which no CFI describes,
@@ -244,6 +319,12 @@ func (c *checker) orphan(end uint64) {
 func (c *checker) row() error {
 	r := &c.rows
 	for c.segs.more && c.segs.begin < r.End {
+		if !c.segs.loaded {
+			if err := c.segs.load(); err != nil {
+				return err
+			}
+			continue
+		}
 		if c.segs.begin < r.Begin {
 			end := min(c.segs.end, r.Begin)
 			c.orphan(end)
@@ -283,7 +364,7 @@ func (c *checker) compare(begin, end uint64) {
 		fail("return address signed: %t in SFrame, state %d in CFI", e.Signed, r.Sign)
 		return
 	}
-	k := &c.agreed[(uint64(r.CFA.Offset)*0x9e3779b97f4a7c15^uint64(r.FP.Offset)*0xc2b2ae3d27d4eb4f)>>32%agreedRows]
+	k := &c.agreed[(uint64(r.CFA.Offset)*0x9e3779b97f4a7c15^uint64(r.FP.Offset)*0xc2b2ae3d27d4eb4f)>>32&uint64(len(c.agreed)-1)]
 	known := r.CFA.Rule == frame.RuleCFA // others are looked at each time
 	if known && k.regs == r.Registers && k.cfa.reg == r.CFA.Reg && k.cfa.off == r.CFA.Offset && k.raReg == c.fn.RAReg() && sframe.SameRow(&k.fre, e) {
 		c.res.Covered += end - begin
@@ -304,6 +385,7 @@ func (c *checker) compare(begin, end uint64) {
 		if !c.vm.pcRead {
 			break // the rules are the same for the other pcs
 		}
+		c.pcRead = true
 	}
 	if known && !c.vm.pcRead {
 		k.regs, k.raReg, k.cfa.reg, k.cfa.off, k.fre = r.Registers, c.fn.RAReg(), r.CFA.Reg, r.CFA.Offset, *e
