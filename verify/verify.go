@@ -15,7 +15,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"math/bits"
 	"sort"
 	"sync"
@@ -265,9 +264,7 @@ func (c *checker) function(i int) error {
 	}
 	s := settled{begin: c.fn.Begin, first: uint32(first), fdes: uint32(c.segs.index - first)}
 	if aligned && !c.segs.loaded && c.res.Total == wrong && c.res.Covered-before == c.fn.End-c.fn.Begin && !c.pcRead {
-		if n := c.rows.MinSize(); n <= math.MaxUint32 {
-			s.minSize = uint32(n)
-		}
+		s.right = c.rows.MinSize() > 0
 		s.lastSize = c.segs.fres[len(c.segs.fres)-1].Start + 1
 	}
 	c.settled = append(c.settled, s)
@@ -282,8 +279,8 @@ func (c *checker) atFDE(pc uint64) bool {
 // A settled is a function that whole FDEs describe rightly, all of it, by rules that do not
 // depend on pc. Others with the same instructions and the same rows need no second look.
 type settled struct {
+	right       bool // or else it is none
 	begin       uint64
-	minSize     uint32 // of another function, in bytes; 0: there is none
 	lastSize    uint32 // of its last FDE, in bytes: the last row is not empty
 	first, fdes uint32 // index of the first FDE, and how many there are
 }
@@ -292,7 +289,7 @@ type settled struct {
 // it has as many FDEs with the same rows, as far from its start.
 func (c *checker) again(s *settled) bool {
 	fn, sec := c.fn, c.segs.sec
-	if s.minSize == 0 || fn.End-fn.Begin < uint64(s.minSize) || !c.atFDE(fn.Begin) || c.segs.index+int(s.fdes) > c.segs.after {
+	if !s.right || !c.atFDE(fn.Begin) || c.segs.index+int(s.fdes) > c.segs.after {
 		return false
 	}
 	for i := range int(s.fdes) {

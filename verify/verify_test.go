@@ -25,7 +25,7 @@ const addr = 0x70000000
 var reach = translate.Reach{First: 0, Last: addr + 1<<30}
 
 // encode returns the CFI of a fixture and the section made from it.
-func encode(t *testing.T, path string, opt translate.Options) (*input, []byte, *translate.Result) {
+func encode(t *testing.T, path string, opt translate.Options, share bool) (*input, []byte, *translate.Result) {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -49,7 +49,7 @@ func encode(t *testing.T, path string, opt translate.Options) (*input, []byte, *
 	if opt.Stubs, err = plt.Find(f, table); err != nil {
 		t.Fatal(err)
 	}
-	build, err := emit.NewBuilder(emit.Options{Version: opt.Version, ABI: abi})
+	build, err := emit.NewBuilder(emit.Options{Version: opt.Version, ABI: abi, Share: share})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,26 +107,32 @@ func TestEveryBit(t *testing.T) {
 	} {
 		for _, path := range fixtures(t, v.abi) {
 			for _, version := range v.versions {
-				opt := translate.Options{Version: version, Outermost: version == sframe.V2}
-				in, data, res := encode(t, path, opt)
-				good, err := check(in, data)
-				if err != nil || good.Total > 0 || good.Covered != res.Covered || good.Described != res.Described || good.Stubs != res.Synthesised {
-					t.Fatalf("%s: %+v, error %v; %+v was translated", path, good, err, res)
-				}
-				flipped := bytes.Clone(data)
-				for i := range data {
-					for bit := range 8 {
-						flipped[i] = data[i] ^ 1<<bit
-						bad, err := check(in, flipped)
-						seen := err != nil || bad.Total > 0 || bad.Covered != good.Covered || bad.Stubs != good.Stubs
-						if !seen && !same(t, data, flipped) {
-							t.Errorf("%s, V%d: byte %#x, bit %d of the section: the difference is not seen", path, version, i, bit)
-						}
-					}
-					flipped[i] = data[i]
+				for _, share := range []bool{false, true} {
+					everyBit(t, path, translate.Options{Version: version, Outermost: version == sframe.V2}, share)
 				}
 			}
 		}
+	}
+}
+
+func everyBit(t *testing.T, path string, opt translate.Options, share bool) {
+	t.Helper()
+	in, data, res := encode(t, path, opt, share)
+	good, err := check(in, data)
+	if err != nil || good.Total > 0 || good.Covered != res.Covered || good.Described != res.Described || good.Stubs != res.Synthesised {
+		t.Fatalf("%s: %+v, error %v; %+v was translated", path, good, err, res)
+	}
+	flipped := bytes.Clone(data)
+	for i := range data {
+		for bit := range 8 {
+			flipped[i] = data[i] ^ 1<<bit
+			bad, err := check(in, flipped)
+			seen := err != nil || bad.Total > 0 || bad.Covered != good.Covered || bad.Stubs != good.Stubs
+			if !seen && !same(t, data, flipped) {
+				t.Errorf("%s, %v, shared %t: byte %#x, bit %d of the section: the difference is not seen", path, opt.Version, share, i, bit)
+			}
+		}
+		flipped[i] = data[i]
 	}
 }
 
@@ -152,7 +158,7 @@ func same(t *testing.T, a, b []byte) bool {
 
 // TestMismatch checks what is said of the usual mistakes.
 func TestMismatch(t *testing.T) {
-	in, data, _ := encode(t, "../testdata/bin/amd64/prologue", translate.Options{Version: sframe.V2})
+	in, data, _ := encode(t, "../testdata/bin/amd64/prologue", translate.Options{Version: sframe.V2}, false)
 	s, err := sframe.Decode(data, addr)
 	if err != nil {
 		t.Fatal(err)
@@ -188,10 +194,42 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
+// TestRepeated gives functions the rows of others with the same instructions, where they say
+// something else: their CFA depends on the address.
+func TestRepeated(t *testing.T) {
+	const fdeSize, size, list = 17, 4, 8 // of V1, and where these fields are
+	in, data, _ := encode(t, "../testdata/bin/amd64/repeat", translate.Options{Version: sframe.V1}, false)
+	s, err := sframe.Decode(data, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(s.FDEs)
+	a, b := data[28+fdeSize*(n-2):][:fdeSize], data[28+fdeSize*(n-1):][:fdeSize]
+	if !bytes.Equal(a[size:list], b[size:list]) || bytes.Equal(a[list:], b[list:]) {
+		t.Fatalf("the last two FDEs are % x and % x", a, b)
+	}
+	copy(b[list:], a[list:])
+	// The header counts the rows.
+	data[12] -= byte(numFREs(t, s, n-1) - numFREs(t, s, n-2))
+	res, err := check(in, data)
+	if err != nil || res.Total == 0 {
+		t.Errorf("%+v, error %v; mismatches were expected", res, err)
+	}
+}
+
+func numFREs(t *testing.T, s *sframe.Section, i int) int {
+	t.Helper()
+	fres, err := s.FREs(i, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(fres)
+}
+
 // TestForeign checks a section against the CFI of another file.
 func TestForeign(t *testing.T) {
-	in, _, _ := encode(t, "../testdata/bin/amd64/prologue", translate.Options{Version: sframe.V2})
-	_, data, _ := encode(t, "../testdata/bin/amd64/cold", translate.Options{Version: sframe.V2})
+	in, _, _ := encode(t, "../testdata/bin/amd64/prologue", translate.Options{Version: sframe.V2}, false)
+	_, data, _ := encode(t, "../testdata/bin/amd64/cold", translate.Options{Version: sframe.V2}, false)
 	res, err := check(in, data)
 	if err != nil || res.Total == 0 {
 		t.Errorf("%+v, error %v; mismatches were expected", res, err)

@@ -1,0 +1,81 @@
+package cfi
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestPrograms numbers functions by their CIE and instructions, and says for which sizes
+// their rows hold.
+func TestPrograms(t *testing.T) {
+	for _, tg := range targets {
+		w := &writer{target: tg}
+		first, second := w.cie(plainCIE), w.cie(plainCIE)
+		rows := []byte{0x41, 0x0e, 16, 0x48, 0x0e, 8} // at 4 and 36, or 1 and 9 without a code alignment of 4
+		other := []byte{0x41, 0x0e, 24, 0x48, 0x0e, 8}
+		setLoc := append([]byte{0x01}, tg.order.AppendUint64(nil, textAddr+0x600+1)...)
+		tests := []struct {
+			cie     int
+			size    uint64
+			code    []byte
+			number  int
+			seen    bool
+			minSize uint64
+		}{
+			{first, 0x40, rows, 0, false, 10},
+			{first, 0x40, rows, 0, true, 10},
+			{first, 9, rows, 0, true, 0}, // without the last row
+			{second, 0x40, rows, 1, false, 10},
+			{first, 0x40, other, 2, false, 10},
+			{first, 0x40, slices.Concat(rows, []byte{0}), 3, false, 10},
+			{first, 0x40, slices.Concat(setLoc, []byte{0x0e, 16}), 4, false, 0},
+			{first, 0x40, []byte{0x3e}, 5, false, 0}, // malformed
+			{first, 0x20, rows, 0, true, 10},
+			{first, 0x40, rows, -1, false, 10}, // cut by the one before
+		}
+		for i, tt := range tests {
+			start := textAddr + 0x100*uint64(i)
+			if i+1 < len(tests) && tests[i+1].number < 0 {
+				start += 0xf0
+			}
+			w.fde(tt.cie, w.abs(start, tt.size), tt.code)
+		}
+		table, err := Load(tinyELF(t, tg, ".eh_frame", w.b), Auto, nil)
+		if err != nil || len(table.Functions) != len(tests) {
+			t.Fatalf("%d functions, errors %v %v; %d were expected", len(table.Functions), table.Errors, err, len(tests))
+		}
+		p := NewPrograms(table)
+		for i, tt := range tests {
+			if n, seen := p.Number(i); n != tt.number || seen != tt.seen {
+				t.Errorf("%v: function %d has number %d, seen %t; want %d, %t", tg.machine, i, n, seen, tt.number, tt.seen)
+			}
+			var r Rows
+			for r.Start(&table.Functions[i]); r.Next(); {
+			}
+			if got := r.MinSize(); got != tt.minSize {
+				t.Errorf("%v: function %d has rows for %d bytes or more, want %d", tg.machine, i, got, tt.minSize)
+			}
+		}
+	}
+}
+
+// TestManyPrograms has more of them than room was made for.
+func TestManyPrograms(t *testing.T) {
+	w := &writer{target: amd64}
+	cie := w.cie(plainCIE)
+	const n = 0xf0
+	for i := range n {
+		w.fde(cie, w.abs(textAddr+uint64(i), 1), []byte{0x0e, byte(i / 2 % 120), 0x0e, byte(i / 240)})
+	}
+	table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto, nil)
+	if err != nil || len(table.Functions) != n {
+		t.Fatalf("%d functions, error %v", len(table.Functions), err)
+	}
+	p := NewPrograms(&Table{Functions: table.Functions[:1]})
+	p.fns = table.Functions
+	for i := range n {
+		if number, seen := p.Number(i); number != i/2 || seen != (i%2 == 1) {
+			t.Fatalf("function %d has number %d, seen %t", i, number, seen)
+		}
+	}
+}
