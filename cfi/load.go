@@ -78,6 +78,7 @@ type Function struct {
 	off     uint32 // of the FDE in its section
 	program uint32 // offset of the instructions
 	limit   uint32 // offset of their end
+	number  uint32 // see Program
 	cie     *cie
 }
 
@@ -90,6 +91,12 @@ func (fn *Function) KeyB() bool { return fn.cie.keyB }
 
 // RAReg returns the DWARF number of the CIE's return address column.
 func (fn *Function) RAReg() uint64 { return fn.cie.raReg }
+
+// Program returns a number below Table.Programs for the CIE and the instructions, or -1 for a
+// function that was cut because it overlaps another one. In large programs most functions
+// have the number of another one. Such functions have the rows that Rows.MinSize is about,
+// unless they depend on the pc: expressions can do that.
+func (fn *Function) Program() int { return int(int32(fn.number)) }
 
 // Section returns the name of the section the FDE is in, and Offset where it is
 // in there, in bytes.
@@ -115,6 +122,7 @@ type SourceInfo struct {
 // A Table is the CFI of a file.
 type Table struct {
 	Functions []Function // sorted by Begin, without overlaps
+	Programs  int        // how many different ones they execute; see Function.Program
 	Machine   elf.Machine
 	Order     binary.ByteOrder
 	Sources   []SourceInfo
@@ -188,6 +196,7 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	if d := t.disjoint(parts[DebugFrame]); len(d) > 0 {
 		t.Functions = fill(t.Functions, d)
 	}
+	t.number()
 	return t, nil
 }
 
@@ -353,7 +362,7 @@ func (t *Table) Split(n int) []*Table {
 			done += fns[end].work()
 			end++
 		}
-		part := &Table{Machine: t.Machine, Order: t.Order, Functions: fns[:end:end]}
+		part := &Table{Machine: t.Machine, Order: t.Order, Programs: t.Programs, Functions: fns[:end:end]}
 		if i == 0 {
 			*part = *t
 			part.Functions = fns[:end:end]

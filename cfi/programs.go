@@ -6,22 +6,15 @@ import (
 	"math/bits"
 )
 
-// Programs tells which functions of a table have the same rows, but for where they begin:
-// those whose FDEs have the same CIE and the same instructions. In large programs these are
-// most of the functions.
-type Programs struct {
+// noProgram is the number of functions that were cut.
+const noProgram = ^uint32(0)
+
+// programs numbers the functions of a table by what they execute.
+type programs struct {
 	fns   []Function
-	known []program     // by number
+	known []uint32      // by number: the first function that has it
 	slots []programSlot // a hash table; its size is a power of two
 }
-
-// A program is the instructions of a function.
-type program struct {
-	cie        *cie
-	begin, end uint32 // offsets in its section
-}
-
-func (p *program) code() []byte { return p.cie.sec.data[p.begin:p.end] }
 
 // A programSlot is a number by the hash of what it stands for.
 type programSlot struct {
@@ -29,60 +22,55 @@ type programSlot struct {
 	number uint32 // plus 1; 0 for none
 }
 
-// NewPrograms returns a Programs for the functions of a table.
-func NewPrograms(t *Table) *Programs {
-	n := min(len(t.Functions), maxReserved)
-	return &Programs{
-		fns:   t.Functions,
-		known: make([]program, 0, n/2),
-		slots: make([]programSlot, 1<<max(6, bits.Len(uint(n)))),
+// number gives each function the number of its instructions; see Function.Program.
+func (t *Table) number() {
+	p := programs{fns: t.Functions, known: make([]uint32, 0, min(len(t.Functions), maxReserved)/2)}
+	p.grow(min(len(t.Functions), maxReserved))
+	for i := range p.fns {
+		fn := &p.fns[i]
+		if fn.Begin != fn.start || fn.End-fn.Begin != fn.size {
+			fn.number = noProgram
+			continue
+		}
+		if 2*len(p.known) >= len(p.slots) {
+			p.grow(len(p.slots) + 1)
+		}
+		code := fn.code()
+		h := hashCode(code)
+		s := p.slot(h, fn)
+		if s.number == 0 {
+			p.known = append(p.known, uint32(i))
+			*s = programSlot{h, uint32(len(p.known))}
+		}
+		fn.number = s.number - 1
 	}
+	t.Programs = len(p.known)
 }
 
-// Number returns a number for the instructions of the i-th function, counted from 0, and
-// whether they were seen before. It is -1 for a function that was cut because it overlaps
-// another one.
-//
-// A function whose number was seen before has the rows that Rows.MinSize is about, unless they
-// depend on the pc: expressions can do that.
-func (p *Programs) Number(i int) (n int, seen bool) {
-	fn := &p.fns[i]
-	if fn.Begin != fn.start || fn.End-fn.Begin != fn.size {
-		return -1, false
-	}
-	if 2*len(p.known) >= len(p.slots) {
-		p.grow()
-	}
-	k := program{fn.cie, fn.program, fn.limit}
-	h := hashCode(k.code())
-	s := p.slot(h, &k)
-	if s.number > 0 {
-		return int(s.number - 1), true
-	}
-	p.known = append(p.known, k)
-	*s = programSlot{h, uint32(len(p.known))}
-	return len(p.known) - 1, false
-}
+// code returns the instructions, with the padding behind them.
+func (fn *Function) code() []byte { return fn.cie.sec.data[fn.program:fn.limit] }
 
-// slot returns where a program is, or belongs. Without one that is a free slot.
-func (p *Programs) slot(h uint32, of *program) *programSlot {
+// slot returns where the instructions of fn are, or belong. Without fn that is a free slot.
+func (p *programs) slot(h uint32, fn *Function) *programSlot {
 	mask := uint32(len(p.slots) - 1)
 	for i := h & mask; ; i = (i + 1) & mask {
 		s := &p.slots[i]
 		if s.number == 0 {
 			return s
 		}
-		if s.hash == h && of != nil {
-			if k := &p.known[s.number-1]; k.cie == of.cie && bytes.Equal(k.code(), of.code()) {
+		if s.hash == h && fn != nil {
+			if k := &p.fns[p.known[s.number-1]]; k.cie == fn.cie && bytes.Equal(k.code(), fn.code()) {
 				return s
 			}
 		}
 	}
 }
 
-func (p *Programs) grow() {
+// grow makes the hash table larger: n slots or more.
+func (p *programs) grow(n int) {
 	old := p.slots
-	p.slots = make([]programSlot, 2*len(old))
+	p.slots = make([]programSlot, 1<<max(6, bits.Len(uint(n-1))))
+	clear(p.slots) // pages that are read before they are written are mapped twice
 	for _, s := range old {
 		if s.number > 0 {
 			*p.slot(s.hash, nil) = s

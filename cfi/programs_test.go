@@ -19,19 +19,18 @@ func TestPrograms(t *testing.T) {
 			size    uint64
 			code    []byte
 			number  int
-			seen    bool
 			minSize uint64
 		}{
-			{first, 0x40, rows, 0, false, 10},
-			{first, 0x40, rows, 0, true, 10},
-			{first, 9, rows, 0, true, 0}, // without the last row
-			{second, 0x40, rows, 1, false, 10},
-			{first, 0x40, other, 2, false, 10},
-			{first, 0x40, slices.Concat(rows, []byte{0}), 3, false, 10},
-			{first, 0x40, slices.Concat(setLoc, []byte{0x0e, 16}), 4, false, 0},
-			{first, 0x40, []byte{0x3e}, 5, false, 0}, // malformed
-			{first, 0x20, rows, 0, true, 10},
-			{first, 0x40, rows, -1, false, 10}, // cut by the one before
+			{first, 0x40, rows, 0, 10},
+			{first, 0x40, rows, 0, 10},
+			{first, 9, rows, 0, 0}, // without the last row
+			{second, 0x40, rows, 1, 10},
+			{first, 0x40, other, 2, 10},
+			{first, 0x40, slices.Concat(rows, []byte{0}), 3, 10},
+			{first, 0x40, slices.Concat(setLoc, []byte{0x0e, 16}), 4, 0},
+			{first, 0x40, []byte{0x3e}, 5, 0}, // malformed
+			{first, 0x20, rows, 0, 10},
+			{first, 0x40, rows, -1, 10}, // cut by the one before
 		}
 		for i, tt := range tests {
 			start := textAddr + 0x100*uint64(i)
@@ -44,10 +43,12 @@ func TestPrograms(t *testing.T) {
 		if err != nil || len(table.Functions) != len(tests) {
 			t.Fatalf("%d functions, errors %v %v; %d were expected", len(table.Functions), table.Errors, err, len(tests))
 		}
-		p := NewPrograms(table)
+		if table.Programs != 6 {
+			t.Errorf("%v: %d programs, want 6", tg.machine, table.Programs)
+		}
 		for i, tt := range tests {
-			if n, seen := p.Number(i); n != tt.number || seen != tt.seen {
-				t.Errorf("%v: function %d has number %d, seen %t; want %d, %t", tg.machine, i, n, seen, tt.number, tt.seen)
+			if n := table.Functions[i].Program(); n != tt.number {
+				t.Errorf("%v: function %d has number %d, want %d", tg.machine, i, n, tt.number)
 			}
 			var r Rows
 			for r.Start(&table.Functions[i]); r.Next(); {
@@ -65,17 +66,15 @@ func TestManyPrograms(t *testing.T) {
 	cie := w.cie(plainCIE)
 	const n = 0xf0
 	for i := range n {
-		w.fde(cie, w.abs(textAddr+uint64(i), 1), []byte{0x0e, byte(i / 2 % 120), 0x0e, byte(i / 240)})
+		w.fde(cie, w.abs(textAddr+uint64(i), 1), []byte{0x0e, byte(i / 2), 0})
 	}
 	table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto, nil)
-	if err != nil || len(table.Functions) != n {
-		t.Fatalf("%d functions, error %v", len(table.Functions), err)
+	if err != nil || len(table.Functions) != n || table.Programs != n/2 {
+		t.Fatalf("%d functions, %d programs, error %v", len(table.Functions), table.Programs, err)
 	}
-	p := NewPrograms(&Table{Functions: table.Functions[:1]})
-	p.fns = table.Functions
-	for i := range n {
-		if number, seen := p.Number(i); number != i/2 || seen != (i%2 == 1) {
-			t.Fatalf("function %d has number %d, seen %t", i, number, seen)
+	for i := range table.Functions {
+		if got := table.Functions[i].Program(); got != i/2 {
+			t.Fatalf("function %d has number %d", i, got)
 		}
 	}
 }

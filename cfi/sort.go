@@ -22,6 +22,7 @@ func sortFunctions(fns []Function) {
 	}
 	// Each function continues the run that ends nearest before it.
 	var runs [maxRuns][]uint32
+	runs[0] = make([]uint32, 0, len(fns))
 	for i := range fns {
 		best := -1
 		for r := range runs {

@@ -7,8 +7,8 @@
 //
 // The width of start addresses follows from the last row's start rather than from the
 // function's size, each row takes the smallest data words that hold its offsets, and
-// equal neighbouring rows are merged. Functions with the same rows share them, and so do
-// those whose rows are the first ones of another function; see Join.
+// equal neighbouring rows are merged. If rows are shared, functions are divided where that
+// makes the section smaller, and FDEs with the same rows have them together; see Join.
 //
 // Builders for parts of a program may be filled at the same time. Joined, they give the
 // same bytes as one.
@@ -33,7 +33,7 @@ type Options struct {
 	// Align makes the size of the section a multiple of it, with zeros behind the
 	// last row. 0 stands for 1.
 	Align uint64
-	// Share stores rows that several functions have only once.
+	// Share stores rows that several FDEs have only once, and makes FDEs that have them.
 	Share bool
 }
 
@@ -42,27 +42,51 @@ type Builder struct {
 	opt    Options
 	order  sframe.Order
 	layout sframe.Layout
-	fdes   []fde
-	lists  lists
-	num    uint64  // of FREs, counted for each function
+	raw    []byte // the rows of all units, see appendRaw
+	units  []unit
+	uses   []use
 	added  []added // of the calls of Add
+
+	// Once all functions are there:
+	joined bool
+	pieces []piece
+	lists  lists
+	fdes   int
+	num    uint64 // of FREs, counted for each FDE
 
 	rows  []row      // of the function at hand
 	known []known    // by hash; the length is a power of two
 	from  [][2]uint8 // of each row and type: the type before it that costs least
 }
 
-// An fde is what is known of a function before the section's address is.
-type fde struct {
-	start uint64
-	size  uint32
-	list  uint32 // index of its FREs
-	info  byte   // the info word, without the type of the FREs
-	rep   uint8  // the repetition size
+// A unit is the rows of a function, or of a part of one where the version or the type of FDE
+// needs parts. Functions with the same instructions have the same one.
+type unit struct {
+	base     uint32 // where it starts in its function
+	raw      uint32 // where its rows are in Builder.raw
+	num      uint32 // of rows
+	uses     uint32
+	first, n uint32 // its pieces
+	info     byte   // the info word of its FDEs, without the type of the FREs
+	rep      uint8  // the repetition size
+	flexible bool   // the type of its FDEs
 }
 
-// An added is the FDEs that a function became: the first one, and how many there are.
-type added struct{ first, num uint32 }
+// A use is a range of code that has the rows of a unit.
+type use struct {
+	start uint64
+	size  uint32
+	unit  uint32
+}
+
+// A piece is what of a unit becomes one FDE, up to the next piece.
+type piece struct {
+	start uint32 // of its code, from the start of the unit
+	list  uint32 // index of its rows
+}
+
+// An added is the units of a function: the first one, and how many there are.
+type added struct{ first, n uint32 }
 
 // NewBuilder returns a Builder for an empty section.
 func NewBuilder(opt Options) (*Builder, error) {
@@ -76,14 +100,15 @@ func NewBuilder(opt Options) (*Builder, error) {
 	if opt.PCRel && l.Flags&sframe.FDEFuncStartPCRel == 0 {
 		return nil, fmt.Errorf("%v has no start addresses relative to their own field", opt.Version)
 	}
-	return &Builder{opt: opt, order: opt.ABI.Order(), layout: l, lists: lists{pools: make([][]byte, 1)}, known: make([]known, 1)}, nil
+	return &Builder{opt: opt, order: opt.ABI.Order(), layout: l, known: make([]known, 1)}, nil
 }
 
 // Grow makes room for n more functions of usual size, so that none is made one by one.
 func (b *Builder) Grow(n int) {
-	b.fdes = slices.Grow(b.fdes, n)
+	b.uses = slices.Grow(b.uses, n)
+	b.units = slices.Grow(b.units, n/2)
 	b.added = slices.Grow(b.added, n/2)
-	b.lists.grow(n / 2)
+	b.raw = slices.Grow(b.raw, 40*n)
 	b.known = make([]known, knownRows(n))
 }
 
@@ -93,38 +118,42 @@ func (b *Builder) Grow(n int) {
 // It becomes several FDEs where the version limits the number of rows, or where
 // that is smaller than one FDE of the flexible type.
 func (b *Builder) Add(d sframe.FDE, fres []sframe.FRE) error {
-	if len(b.lists.pools[0]) > math.MaxUint32/2 {
+	if len(b.raw) > math.MaxUint32/2 {
 		return fmt.Errorf("FREs of more than 2^31 bytes: %v has no room for them", b.opt.Version)
 	}
 	b.merge(fres)
 	if err := b.chooseForms(); err != nil {
 		return fmt.Errorf("function at %#x: %w", d.Start, err)
 	}
-	before := len(b.fdes)
+	before := len(b.units)
 	for first := 0; first < len(b.rows); {
 		last, flexible := b.part(first)
-		b.add(d, first, last, flexible)
+		u := unit{
+			base: b.rows[first].start, raw: uint32(len(b.raw)), num: uint32(last - first),
+			info: info(&d), rep: d.RepSize, flexible: flexible,
+		}
+		b.appendRaw(b.rows[first:last], u.base)
+		b.units = append(b.units, u)
 		first = last
 	}
-	b.added = append(b.added, added{uint32(before), uint32(len(b.fdes) - before)})
+	b.added = append(b.added, added{uint32(before), uint32(len(b.units) - before)})
+	b.Repeat(d, len(b.added)-1)
 	return nil
 }
 
 // Repeat adds the function d with the rows that the n-th call of Add had, counted from 0. The
 // last of them is one of d, too, wherever that ends; it is not a PC-mask FDE.
 func (b *Builder) Repeat(d sframe.FDE, n int) {
-	r := b.added[n]
-	shift := d.Start - b.fdes[r.first].start
-	for _, f := range b.fdes[r.first : r.first+r.num] {
-		f.start += shift
-		if !b.opt.Share {
-			f.list = b.lists.repeat(f.list)
+	a := b.added[n]
+	for i := a.first; i < a.first+a.n; i++ {
+		u := &b.units[i]
+		u.uses++
+		end := d.Size
+		if i+1 < a.first+a.n {
+			end = b.units[i+1].base
 		}
-		b.fdes = append(b.fdes, f)
-		b.num += uint64(b.lists.all[f.list].num)
+		b.uses = append(b.uses, use{d.Start + uint64(u.base), end - u.base, i})
 	}
-	last := &b.fdes[len(b.fdes)-1]
-	last.size = uint32(d.End() - last.start)
 }
 
 // merge makes rows of the FREs that differ from the one before them.
@@ -150,44 +179,38 @@ func (b *Builder) part(first int) (last int, flexible bool) {
 	return last, flexible
 }
 
-// add adds the part of the function d that the rows from first to last describe.
-func (b *Builder) add(d sframe.FDE, first, last int, flexible bool) {
-	rows := b.rows[first:last]
-	base := rows[0].start
-	end := d.Size
-	if last < len(b.rows) {
-		end = b.rows[last].start
-	}
-	d.Flexible = flexible
-	f := fde{start: d.Start + uint64(base), size: end - base, info: info(&d), rep: d.RepSize}
-	l := list{num: uint32(len(rows)), off: uint32(len(b.lists.pools[0])), typ: freType(rows[len(rows)-1].start - base)}
-	h := newHash()
-	pool := b.lists.pools[0]
-	if b.layout.AttrSize > 0 {
-		fdeType := byte(sframe.FDETypeDefault)
-		if flexible {
-			fdeType = sframe.FDETypeFlexible
+// appendRaw appends rows to Builder.raw: a start address of four bytes, little-endian, that
+// counts from base, and the row as it will be in the section.
+func (b *Builder) appendRaw(rows []row, base uint32) {
+	// Whole bodies are written, and what is too much is overwritten.
+	raw, at := slices.Grow(b.raw, len(rows)*maxRow+slack), len(b.raw)
+	raw = raw[:cap(raw)]
+	for i := range rows {
+		r := &rows[i]
+		binary.LittleEndian.PutUint32(raw[at:], r.start-base)
+		at += 4
+		if r.flexible {
+			w, _ := b.opt.Version.Flexible(b.opt.ABI, r.FRE)
+			at += len(b.appendBody(raw[at:at], r.FRE, &w))
+			continue
 		}
-		pool = b.order.AppendUint16(pool, uint16(l.num))
-		pool = append(pool, f.info|byte(l.typ), fdeType, f.rep)
-		h = h.row(pool[l.off:])
+		*(*body)(raw[at:]) = r.body
+		at += int(r.size[0])
 	}
-	if flexible {
-		for i := range rows {
-			at := len(pool)
-			pool = putUint(b.order, pool, uint64(rows[i].start-base), l.typ.Size())
-			w, _ := b.opt.Version.Flexible(b.opt.ABI, rows[i].FRE)
-			pool = b.appendBody(pool, rows[i].FRE, &w)
-			h = h.row(pool[at:])
-		}
-	} else {
-		pool, h = b.encodeRows(pool, rows, base, l.typ, h)
-	}
-	l.size, l.hash = uint32(len(pool))-l.off, uint32(h)
-	b.lists.pools[0] = pool
-	f.list = b.lists.end(l, b.opt.Share)
-	b.fdes = append(b.fdes, f)
-	b.num += uint64(l.num)
+	b.raw = raw[:at]
+}
+
+// maxRow is how large a row is at most: a start address of four bytes, the info word, and six
+// data words. There are slack bytes at least behind the last one of Builder.raw.
+const (
+	maxRow = 4 + 1 + 6*4
+	slack  = 8
+)
+
+// rawSize returns the size of the row that raw begins with, in bytes.
+func rawSize(raw []byte) int {
+	info := raw[4]
+	return 5 + int(info>>sframe.FREInfoCount&0xf)<<(info>>sframe.FREInfoSize&3)
 }
 
 // freType returns the narrowest type for FREs of which the last one starts at the given
@@ -215,35 +238,6 @@ func info(d *sframe.FDE) byte {
 		info |= sframe.FDEInfoSignal
 	}
 	return info
-}
-
-// encodeRows appends rows of the default form to the pool. Start addresses count from base.
-func (b *Builder) encodeRows(pool []byte, rows []row, base uint32, typ sframe.FREType, h hash) ([]byte, hash) {
-	width, at := typ.Size(), len(pool)
-	// Whole bodies are written, and what is too much is overwritten.
-	pool = slices.Grow(pool, (len(rows)+1)*(4+len(body{})))
-	pool = pool[:cap(pool)]
-	for i := range rows {
-		r := &rows[i]
-		p := pool[at : at+4+len(body{})]
-		switch start := r.start - base; typ {
-		case sframe.Addr1:
-			p[0] = byte(start)
-		case sframe.Addr2:
-			b.order.PutUint16(p, uint16(start))
-		default:
-			b.order.PutUint32(p, start)
-		}
-		*(*body)(p[width:]) = r.body
-		n := width + int(r.size[0])
-		if n <= 8 {
-			h = h.short(p, n)
-		} else {
-			h = h.row(p[:n])
-		}
-		at += n
-	}
-	return pool[:at], h
 }
 
 // putUint appends the low size bytes of v.

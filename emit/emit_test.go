@@ -369,6 +369,7 @@ func TestS390X(t *testing.T) {
 		if err != nil {
 			continue
 		}
+		b.finish()
 		if got := b.lists.pools[0][1:]; !bytes.Equal(got, tt.want) {
 			t.Errorf("%+v: % x, want % x", tt.row, got, tt.want)
 		}

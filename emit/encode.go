@@ -9,9 +9,10 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// Size returns the size of the section in bytes.
+// Size returns the size of the section in bytes. No functions may be added after that.
 func (b *Builder) Size() uint64 {
-	size := uint64(b.layout.HeaderSize) + uint64(len(b.fdes))*uint64(b.layout.FDESize) + b.lists.place()
+	b.finish()
+	size := uint64(b.layout.HeaderSize) + uint64(b.fdes)*uint64(b.layout.FDESize) + b.lists.size
 	return size + b.padding(size)
 }
 
@@ -22,30 +23,38 @@ func (b *Builder) padding(size uint64) uint64 {
 	return -size % b.opt.Align
 }
 
-// NumFDEs and NumFREs return how many there are so far.
-func (b *Builder) NumFDEs() int { return len(b.fdes) }
+// NumFDEs returns the number of FDEs. No functions may be added after that.
+func (b *Builder) NumFDEs() int {
+	b.finish()
+	return b.fdes
+}
 
-// NumFREs returns the number of rows after merging.
-func (b *Builder) NumFREs() uint64 { return b.num }
+// NumFREs returns the number of rows, counted for each FDE. No functions may be added after
+// that.
+func (b *Builder) NumFREs() uint64 {
+	b.finish()
+	return b.num
+}
 
 // Encode returns the section for the address it will have, Size bytes.
 func (b *Builder) Encode(addr uint64) ([]byte, error) {
-	byStart := func(a, b fde) int { return cmp.Compare(a.start, b.start) }
-	if !slices.IsSortedFunc(b.fdes, byStart) {
-		slices.SortFunc(b.fdes, byStart)
+	b.finish()
+	byStart := func(a, b use) int { return cmp.Compare(a.start, b.start) }
+	if !slices.IsSortedFunc(b.uses, byStart) {
+		slices.SortFunc(b.uses, byStart)
 	}
 	flags, pcrel := sframe.FDESorted, b.opt.PCRel || b.layout.PCRel
 	if pcrel {
 		flags |= sframe.FDEFuncStartPCRel
 	}
-	return b.encode(flags, func(d *fde, off int) (uint64, error) {
+	return b.encode(flags, func(pc uint64, off int) (uint64, error) {
 		from := addr
 		if pcrel {
 			from += uint64(off)
 		}
-		start := d.start - from
+		start := pc - from
 		if s := int64(start); b.layout.StartSize == 4 && s != int64(int32(s)) {
-			return 0, fmt.Errorf("function at %#x is more than 2 GiB away from .sframe at %#x; format 3 has no such limit", d.start, addr)
+			return 0, fmt.Errorf("function at %#x is more than 2 GiB away from .sframe at %#x; format 3 has no such limit", pc, addr)
 		}
 		return start, nil
 	})
@@ -65,9 +74,10 @@ func (b *Builder) EncodeObject() ([]byte, []Start, error) {
 	if b.opt.PCRel || b.layout.PCRel {
 		flags = sframe.FDEFuncStartPCRel
 	}
-	starts := make([]Start, 0, len(b.fdes))
-	data, err := b.encode(flags, func(d *fde, off int) (uint64, error) {
-		starts = append(starts, Start{uint64(off), d.start})
+	b.finish()
+	starts := make([]Start, 0, b.fdes)
+	data, err := b.encode(flags, func(pc uint64, off int) (uint64, error) {
+		starts = append(starts, Start{uint64(off), pc})
 		return 0, nil
 	})
 	return data, starts, err
@@ -79,46 +89,53 @@ func (b *Builder) ABI() sframe.ABI { return b.opt.ABI }
 // StartSize returns the size of a start address in bytes.
 func (b *Builder) StartSize() int { return b.layout.StartSize }
 
-// encode returns the section; start gives each FDE's start address, whose field is at
-// the given offset.
-func (b *Builder) encode(flags sframe.Flags, start func(d *fde, off int) (uint64, error)) ([]byte, error) {
-	pool := b.lists.place()
-	if len(b.fdes) > math.MaxUint32 || b.num > math.MaxUint32 || pool > math.MaxUint32 {
-		return nil, fmt.Errorf("%d functions with %d rows of %d bytes: more than the header can count", len(b.fdes), b.num, pool)
+// encode returns the section; start gives the start address of the FDE for pc, whose field is
+// at the given offset.
+func (b *Builder) encode(flags sframe.Flags, start func(pc uint64, off int) (uint64, error)) ([]byte, error) {
+	size := b.Size()
+	if b.fdes > math.MaxUint32 || b.num > math.MaxUint32 || b.lists.size > math.MaxUint32 {
+		return nil, fmt.Errorf("%d functions with %d rows of %d bytes: more than the header can count", b.fdes, b.num, b.lists.size)
 	}
 	o := b.order
-	size := b.Size()
-	freLen := size - uint64(b.layout.HeaderSize) - uint64(len(b.fdes))*uint64(b.layout.FDESize)
+	fdeLen := b.fdes * b.layout.FDESize
 	out := make([]byte, 0, size)
 	out = o.AppendUint16(out, sframe.Magic)
 	out = append(out, byte(b.opt.Version), byte(flags), byte(b.opt.ABI), 0, byte(b.opt.ABI.FixedRA()), 0)
 	for _, v := range []uint32{
-		uint32(len(b.fdes)), uint32(b.num), uint32(freLen),
-		0, uint32(len(b.fdes) * b.layout.FDESize),
+		uint32(b.fdes), uint32(b.num), uint32(size) - uint32(b.layout.HeaderSize) - uint32(fdeLen), 0, uint32(fdeLen),
 	} {
 		out = o.AppendUint32(out, v)
 	}
-	for i := range b.fdes {
-		d := &b.fdes[i]
-		l := &b.lists.all[d.list]
-		v, err := start(d, len(out))
-		if err != nil {
-			return nil, err
-		}
-		if b.layout.StartSize == 8 {
-			out = o.AppendUint64(out, v)
-		} else {
-			out = o.AppendUint32(out, uint32(v))
-		}
-		out = o.AppendUint32(out, d.size)
-		out = o.AppendUint32(out, l.at)
-		if b.layout.AttrSize > 0 {
-			continue // the rest is before the FREs
-		}
-		out = o.AppendUint32(out, l.num)
-		out = append(out, d.info|byte(l.typ))
-		if b.layout.RepSize {
-			out = append(out, d.rep, 0, 0)
+	for i := range b.uses {
+		u := &b.uses[i]
+		unit := &b.units[u.unit]
+		pieces := b.pieces[unit.first : unit.first+unit.n]
+		for j := range pieces {
+			p := &pieces[j]
+			end := u.size
+			if j+1 < len(pieces) {
+				end = pieces[j+1].start
+			}
+			v, err := start(u.start+uint64(p.start), len(out))
+			if err != nil {
+				return nil, err
+			}
+			if b.layout.StartSize == 8 {
+				out = o.AppendUint64(out, v)
+			} else {
+				out = o.AppendUint32(out, uint32(v))
+			}
+			l := &b.lists.all[p.list]
+			out = o.AppendUint32(out, end-p.start)
+			out = o.AppendUint32(out, l.at)
+			if b.layout.AttrSize > 0 {
+				continue // the rest is before the FREs
+			}
+			out = o.AppendUint32(out, l.num)
+			out = append(out, unit.info|byte(l.typ))
+			if b.layout.RepSize {
+				out = append(out, unit.rep, 0, 0)
+			}
 		}
 	}
 	out = b.lists.append(out)

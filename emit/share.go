@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"slices"
+	"sync"
 
 	"cfi2sframe/sframe"
 )
@@ -25,10 +26,10 @@ type list struct {
 
 // lists are the lists of a section, without repetitions if they are shared.
 type lists struct {
-	pools  [][]byte // one for each Builder that was joined
-	all    []list
-	slots  []slot // a hash table of the lists, if they are shared; its size is a power of two
-	placed uint64 // size of all in the section; 0: not known
+	pools [][]byte // one for each Builder that was joined
+	all   []list
+	slots []slot // a hash table of the lists, if they are shared; its size is a power of two
+	size  uint64 // of all in the section, in bytes
 }
 
 // A slot is a list by its hash.
@@ -69,16 +70,10 @@ func (h hash) mix(v uint64) hash {
 	return hash(hi ^ lo)
 }
 
-// grow makes room for n more lists of usual size.
-func (l *lists) grow(n int) {
-	l.all = slices.Grow(l.all, n)
-	l.pools[0] = slices.Grow(l.pools[0], 40*n)
-	l.rehash(2 * (len(l.all) + n))
-}
-
 // rehash makes the hash table so large that it has n slots at least.
 func (l *lists) rehash(n int) {
 	l.slots = make([]slot, 1<<bits.Len(uint(max(n, 1<<9)-1)))
+	clear(l.slots) // pages that are read before they are written are mapped twice
 	for i := range l.all {
 		h := l.all[i].hash
 		*l.slot(h, 0, nil) = slot{h, uint32(i + 1)}
@@ -102,20 +97,9 @@ func (l *lists) slot(hash uint32, typ sframe.FREType, b []byte) *slot {
 	}
 }
 
-// end adds a list that is at the end of the pool, and returns its index. If lists are shared
-// it may be there already, and then it is taken out of the pool.
-func (l *lists) end(e list, share bool) uint32 {
-	i, added := l.add(e, share)
-	if !added {
-		l.pools[0] = l.pools[0][:e.off]
-	}
-	return i
-}
-
 // add adds a list, unless lists are shared and it is there already. It returns the list's
 // index.
 func (l *lists) add(e list, share bool) (index uint32, added bool) {
-	l.placed = 0
 	if share {
 		if 2*(len(l.all)+1) > len(l.slots) {
 			l.rehash(4 * len(l.all))
@@ -130,34 +114,126 @@ func (l *lists) add(e list, share bool) (index uint32, added bool) {
 	return uint32(len(l.all) - 1), true
 }
 
-// repeat adds a list a second time.
-func (l *lists) repeat(index uint32) uint32 {
-	e := l.all[index]
-	begin := len(l.pools[0])
-	l.pools[0] = append(l.pools[0], l.bytes(&e)...)
-	e.off = uint32(begin)
-	index, _ = l.add(e, false)
-	return index
-}
-
 // bytes returns a list.
 func (l *lists) bytes(e *list) []byte { return l.pools[e.part][e.off:][:e.size] }
 
 // Join returns a Builder with the functions of all parts, which are no longer to be used.
-// All of them have the same options.
+// All of them have the same options. The work is done by a goroutine for each part.
 //
-// If rows are shared, a list that is in another one stands in the section only once: the
-// same list, or, where the number of rows is not a part of it (V1 and V2), one that
-// another one begins with.
+// If rows are shared, functions are divided into several FDEs where that pays; see counts. A
+// list that is in another one stands in the section only once: the same list, or, where the
+// number of rows is not a part of it (V1 and V2), one that another one begins with.
 func Join(parts []*Builder) *Builder {
 	b := parts[0]
+	if b.opt.Share {
+		c := total(parts, (*Builder).count)
+		c = total(parts, func(p *Builder, sum *counts) { p.recount(c, sum) })
+		each(parts, func(p *Builder) { p.divide(c) })
+	} else {
+		each(parts, (*Builder).single)
+	}
 	for _, p := range parts[1:] {
 		b.join(p)
 	}
 	if b.opt.Share && b.layout.AttrSize == 0 {
 		b.lists.sharePrefixes()
 	}
+	b.lists.place()
+	for i := range b.units {
+		u := &b.units[i]
+		b.fdes += int(u.n) * int(u.uses)
+		b.num += uint64(u.num) * uint64(u.uses)
+	}
+	b.joined = true
 	return b
+}
+
+// finish is Join of a Builder that was not joined.
+func (b *Builder) finish() {
+	if !b.joined {
+		Join([]*Builder{b})
+	}
+}
+
+// total returns the sum of what f counts in each part.
+func total(parts []*Builder, f func(*Builder, *counts)) *counts {
+	uses := 0
+	for _, p := range parts {
+		uses += len(p.uses)
+	}
+	all := make([]*counts, len(parts))
+	var wg sync.WaitGroup
+	for i, p := range parts {
+		wg.Go(func() {
+			all[i] = newCounts(uses)
+			f(p, all[i])
+		})
+	}
+	wg.Wait()
+	for _, c := range all[1:] {
+		all[0].merge(c)
+	}
+	return all[0]
+}
+
+// each calls f for all parts at the same time.
+func each(parts []*Builder, f func(*Builder)) {
+	var wg sync.WaitGroup
+	for _, p := range parts {
+		wg.Go(func() { f(p) })
+	}
+	wg.Wait()
+}
+
+// single makes one FDE of each use of a unit, with rows of its own.
+func (b *Builder) single() {
+	b.lists.pools = [][]byte{nil}
+	units := make([]unit, len(b.uses))
+	for i := range b.uses {
+		u := &b.uses[i]
+		units[i] = b.units[u.unit]
+		units[i].uses, units[i].first, units[i].n = 1, uint32(i), 1
+		b.pieces = append(b.pieces, piece{0, b.list(&units[i], b.raw[units[i].raw:], int(units[i].num))})
+		u.unit = uint32(i)
+	}
+	b.units = units
+}
+
+// list encodes n rows of a unit, from raw on, and returns the index of the list.
+func (b *Builder) list(u *unit, raw []byte, n int) uint32 {
+	base := binary.LittleEndian.Uint32(raw)
+	last, end := 0, 0
+	for range n {
+		last, end = end, end+rawSize(raw[end:])
+	}
+	e := list{num: uint32(n), off: uint32(len(b.lists.pools[0])), typ: freType(binary.LittleEndian.Uint32(raw[last:]) - base)}
+	h := newHash()
+	pool := slices.Grow(b.lists.pools[0], b.layout.AttrSize+end+slack)
+	if b.layout.AttrSize > 0 {
+		fdeType := byte(sframe.FDETypeDefault)
+		if u.flexible {
+			fdeType = sframe.FDETypeFlexible
+		}
+		pool = b.order.AppendUint16(pool, uint16(n))
+		pool = append(pool, u.info|byte(e.typ), fdeType, u.rep)
+		h = h.row(pool[e.off:])
+	}
+	width := e.typ.Size()
+	for at := 0; at < end; {
+		begin := len(pool)
+		pool = putUint(b.order, pool, uint64(binary.LittleEndian.Uint32(raw[at:])-base), width)
+		n := rawSize(raw[at:])
+		pool = append(pool, raw[at+4:at+n]...)
+		h = h.row(pool[begin:])
+		at += n
+	}
+	e.size, e.hash = uint32(len(pool))-e.off, uint32(h)
+	b.lists.pools[0] = pool
+	index, added := b.lists.add(e, b.opt.Share)
+	if !added {
+		b.lists.pools[0] = pool[:e.off]
+	}
+	return index
 }
 
 // join adds the functions of p, and those of its lists that are new.
@@ -170,17 +246,24 @@ func (b *Builder) join(p *Builder) {
 		e.part = uint32(len(l.pools) - 1)
 		to[i], _ = l.add(e, b.opt.Share)
 	}
-	b.fdes = slices.Grow(b.fdes, len(p.fdes))
-	for _, d := range p.fdes {
-		d.list = to[d.list]
-		b.fdes = append(b.fdes, d)
+	units, pieces := uint32(len(b.units)), uint32(len(b.pieces))
+	for _, x := range p.pieces {
+		x.list = to[x.list]
+		b.pieces = append(b.pieces, x)
 	}
-	b.num += p.num
+	for _, x := range p.units {
+		x.first += pieces
+		b.units = append(b.units, x)
+	}
+	b.uses = slices.Grow(b.uses, len(p.uses))
+	for _, x := range p.uses {
+		x.unit += units
+		b.uses = append(b.uses, x)
+	}
 }
 
 // sharePrefixes finds for each list a longer one that begins with it.
 func (l *lists) sharePrefixes() {
-	l.placed = 0
 	for i := range l.all {
 		e := &l.all[i]
 		b := l.bytes(e)
@@ -204,16 +287,12 @@ func rowSize(b []byte, typ sframe.FREType) int {
 	return typ.Size() + 1 + int(info>>sframe.FREInfoCount&0xf)<<(info>>sframe.FREInfoSize&3)
 }
 
-// place finds where in the section each list is, and returns the size of all in bytes.
-func (l *lists) place() uint64 {
-	if l.placed > 0 {
-		return l.placed
-	}
-	var at uint64
+// place finds where in the section each list is.
+func (l *lists) place() {
 	for i := range l.all {
 		if e := &l.all[i]; e.owner == 0 {
-			e.at = uint32(min(at, math.MaxUint32))
-			at += uint64(e.size)
+			e.at = uint32(min(l.size, math.MaxUint32))
+			l.size += uint64(e.size)
 		}
 	}
 	for i := range l.all {
@@ -224,8 +303,6 @@ func (l *lists) place() uint64 {
 		}
 		e.at = root.at
 	}
-	l.placed = at
-	return at
 }
 
 // append appends the lists to out, where place says.

@@ -158,11 +158,10 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 		abi: a, opt: opt, layout: layout, sink: sink, res: &Result{Functions: len(t.Functions), Sums: make(map[Reason]Sum)},
 		eval:  evaluator{order: t.Order, pcReg: a.pc},
 		last:  make(map[Reason]*cfi.Function),
-		known: make([]known, knownRows(len(t.Functions))),
-		fns:   t.Functions, programs: cfi.NewPrograms(t), repeat: make([]repeatable, 0, min(len(t.Functions), 1<<18)/2),
+		known: make([]known, knownRows(len(t.Functions))), repeat: make([]repeatable, t.Programs),
 	}
 	for i := range t.Functions {
-		if err := x.function(i); err != nil {
+		if err := x.function(&t.Functions[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -212,11 +211,9 @@ type translator struct {
 	steps []sframe.FRE
 	known []known // by hash; the length is a power of two
 
-	fns      []cfi.Function
-	programs *cfi.Programs
-	repeat   []repeatable // by the numbers of programs
-	added    int          // calls of Add
-	pcRead   bool         // a rule of the function at hand depends on the pc
+	repeat []repeatable // by the numbers of programs
+	added  int          // calls of Add
+	pcRead bool         // a rule of the function at hand depends on the pc
 
 	varied uint64 // code that varying has looked at, in all functions
 
@@ -231,8 +228,7 @@ type run struct {
 	topmost     uint64 // bytes for which registers other than SP and FP are needed
 }
 
-func (x *translator) function(i int) error {
-	fn := &x.fns[i]
+func (x *translator) function(fn *cfi.Function) error {
 	x.fn, x.open, x.pcRead = fn, false, false
 	x.runs, x.fres, x.gaps = x.runs[:0], x.fres[:0], x.gaps[:0]
 	x.res.Described += fn.End - fn.Begin
@@ -244,10 +240,13 @@ func (x *translator) function(i int) error {
 	case fn.End-fn.Begin > math.MaxUint32:
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
 	default:
-		id, seen := x.programs.Number(i)
-		if seen && x.repeat[id].minSize > 0 && uint64(x.repeat[id].minSize) <= fn.End-fn.Begin {
-			x.again(int(x.repeat[id].rows))
-			return nil
+		var first *repeatable
+		if n := fn.Program(); n >= 0 {
+			first = &x.repeat[n]
+			if first.minSize > 0 && uint64(first.minSize) <= fn.End-fn.Begin {
+				x.again(int(first.rows))
+				return nil
+			}
 		}
 		n := 0
 		for x.rows.Start(fn); x.rows.Next() && n < maxRows; n++ {
@@ -263,8 +262,8 @@ func (x *translator) function(i int) error {
 		if err := x.commit(); err != nil {
 			return err
 		}
-		if id >= 0 && !seen {
-			x.repeat = append(x.repeat, x.repeatable())
+		if first != nil {
+			*first = x.repeatable()
 		}
 		return nil
 	}

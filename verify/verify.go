@@ -110,9 +110,8 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		c.abi, c.res, c.segs.limit = a, &Result{keep: opt.Keep}, limit
 		c.vm = machine{order: t.Order, pcReg: a.pc}
 		c.segs.reader = s.NewReader()
-		c.programs = cfi.NewPrograms(&cfi.Table{Functions: c.fns})
 		c.agreed = make([]agreed, agreedRows(len(c.fns)))
-		c.settled = make([]settled, 0, min(len(c.fns), 1<<18)/2)
+		c.settled = make([]settled, t.Programs)
 		wg.Go(func() { errs[i] = c.run() })
 	}
 	wg.Wait()
@@ -189,11 +188,10 @@ type checker struct {
 	fn   *cfi.Function
 	vm   machine
 
-	agreed   []agreed // by hash; the length is a power of two
-	programs *cfi.Programs
-	settled  []settled // by the numbers of programs
-	pcRead   bool      // a rule of the current function depends on pc
-	orphans  []orphan
+	agreed  []agreed  // by hash; the length is a power of two
+	settled []settled // by the numbers of programs
+	pcRead  bool      // a rule of the current function depends on pc
+	orphans []orphan
 }
 
 // An agreed is a row of CFI and one of SFrame that were found to say the same, with rules
@@ -220,7 +218,7 @@ func (c *checker) run() error {
 		return err
 	}
 	for i := range c.fns {
-		if err := c.function(i); err != nil {
+		if err := c.function(&c.fns[i]); err != nil {
 			return err
 		}
 	}
@@ -239,14 +237,16 @@ func (c *checker) run() error {
 	return nil
 }
 
-// function compares the rows of the i-th function.
-func (c *checker) function(i int) error {
-	c.fn = &c.fns[i]
+// function compares the rows of a function.
+func (c *checker) function(fn *cfi.Function) error {
+	c.fn = fn
 	c.res.Described += c.fn.End - c.fn.Begin
-	id, seen := c.programs.Number(i)
-	if seen && c.again(&c.settled[id]) {
-		c.res.Covered += c.fn.End - c.fn.Begin
-		return c.segs.function(c.segs.index + int(c.settled[id].fdes))
+	var s *settled
+	if n := c.fn.Program(); n >= 0 {
+		if s = &c.settled[n]; c.again(s) {
+			c.res.Covered += c.fn.End - c.fn.Begin
+			return c.segs.function(c.segs.index + int(s.fdes))
+		}
 	}
 	before, wrong, first := c.res.Covered, c.res.Total, c.segs.index
 	aligned := c.atFDE(c.fn.Begin)
@@ -259,15 +259,12 @@ func (c *checker) function(i int) error {
 	if err := c.rows.Err(); err != nil && c.res.Covered > before {
 		c.res.mismatch(c.fn.Begin, c.fn.End, "SFrame describes a function whose CFI is malformed (%v)", err)
 	}
-	if id < 0 || seen {
-		return nil
+	if s != nil && aligned && !c.segs.loaded && c.res.Total == wrong && c.res.Covered-before == c.fn.End-c.fn.Begin && !c.pcRead {
+		*s = settled{
+			right: c.rows.MinSize() > 0, begin: c.fn.Begin, first: uint32(first), fdes: uint32(c.segs.index - first),
+			lastSize: c.segs.fres[len(c.segs.fres)-1].Start + 1,
+		}
 	}
-	s := settled{begin: c.fn.Begin, first: uint32(first), fdes: uint32(c.segs.index - first)}
-	if aligned && !c.segs.loaded && c.res.Total == wrong && c.res.Covered-before == c.fn.End-c.fn.Begin && !c.pcRead {
-		s.right = c.rows.MinSize() > 0
-		s.lastSize = c.segs.fres[len(c.segs.fres)-1].Start + 1
-	}
-	c.settled = append(c.settled, s)
 	return nil
 }
 

@@ -86,6 +86,9 @@ var known = map[sframe.Version]map[string]string{
 		"sp_popped":     "an explicit rule for SP is ignored",
 		"on_stack":      "a CFA on rbx is covered as if it were on SP or FP",
 		"on_stack_last": "the same",
+		"gap_a":         "the same on rcx",
+		"gap_b":         "the same",
+		"gap_larger":    "the same",
 	},
 	sframe.V2: {
 		".plt.got":  "ld has the CFA at sp+16, where the CFI and the code have it at sp+8",

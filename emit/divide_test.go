@@ -1,0 +1,201 @@
+package emit
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"cfi2sframe/sframe"
+)
+
+// epilogues returns functions that pop registers in the same way, each a number of times,
+// but at other distances from their start.
+func epilogues(n, times int) []function {
+	var fns []function
+	for i := range n {
+		fn := function{fde: sframe.FDE{Start: 0x10000 * uint64(i+1)}}
+		at := uint32(0)
+		add := func(off int32) { fn.fres = append(fn.fres, sp(at, off)) }
+		add(8)
+		at++
+		add(16)
+		for j := range times {
+			at += 5
+			add(64) // the body, of a length that occurs once
+			at += uint32(20 + 7*i + 31*j)
+			for off := int32(56); off > 0; off -= 8 {
+				add(off)
+				at += 2
+			}
+		}
+		fn.fde.Size = at
+		fns = append(fns, fn)
+	}
+	return fns
+}
+
+// TestDivide makes FDEs of epilogues, which all functions then share.
+func TestDivide(t *testing.T) {
+	const n, times = 60, 3
+	fns := epilogues(n, times)
+	for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
+		l, _ := version.Layout()
+		opt := Options{Version: version, ABI: sframe.AMD64Little, Share: true}
+		b, data := encodeAll(t, opt, fns, 1)
+		opt.Share = false
+		_, plain := encodeAll(t, opt, fns, 1)
+		if !slices.Equal(said(t, plain, 0x10000), said(t, data, 0x10000)) {
+			t.Errorf("%v: rows of divided functions are others", version)
+		}
+		// Each function has its start, and each epilogue is with the body behind it.
+		if b.NumFDEs() != n*(times+1) {
+			t.Errorf("%v: %d FDEs, want %d", version, b.NumFDEs(), n*(times+1))
+		}
+		// The rows of the start, of an epilogue with the body behind it, and of the last one.
+		if most := l.HeaderSize + b.NumFDEs()*l.FDESize + 3*(l.AttrSize+9*3); len(data) > most {
+			t.Errorf("%v: %d bytes, want %d at most; not shared there are %d", version, len(data), most, len(plain))
+		}
+	}
+}
+
+// TestDivideNot leaves alone what others do not have, and PC-mask FDEs.
+func TestDivideNot(t *testing.T) {
+	one := epilogues(1, 1)
+	masked := epilogues(20, 1)
+	for i := range masked {
+		masked[i].fde.PCMask, masked[i].fde.RepSize = true, 200
+	}
+	for name, fns := range map[string][]function{"one function": one, "PC mask": masked} {
+		b, _ := encodeAll(t, Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true}, fns, 1)
+		if b.NumFDEs() != len(fns) {
+			t.Errorf("%s: %d FDEs, want %d", name, b.NumFDEs(), len(fns))
+		}
+	}
+}
+
+// TestChoose compares the division of units with the best one of all.
+func TestChoose(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var fns []function
+		for i := range 30 {
+			fn := function{fde: sframe.FDE{Start: uint64(i) << 20}}
+			at := uint32(0)
+			for range 1 + r.IntN(12) {
+				fn.fres = append(fn.fres, sp(at, int32(8+8*r.IntN(3))))
+				at += []uint32{1, 2, 6, 6, 200, 300}[r.IntN(6)]
+			}
+			fn.fde.Size = at
+			fns = append(fns, fn)
+		}
+		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
+			b, err := NewBuilder(Options{Version: version, ABI: sframe.AMD64Little, Share: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, fn := range fns {
+				if err := b.Add(fn.fde, fn.fres); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c := newCounts(len(b.uses))
+			b.count(c)
+			fde, attr := b.layout.FDESize, b.layout.AttrSize
+			var d divider
+			for i := range b.units {
+				d.read(b, &b.units[i])
+				got := slices.Clone(d.choose(c, fde, attr))
+				if cost, best := d.cost(c, fde, attr, got), d.least(c, fde, attr); cost != best {
+					t.Errorf("%v, seed %d, unit %d: divided at %v it costs %d, and %d is possible", version, seed, i, got, cost, best)
+				}
+			}
+		}
+	}
+}
+
+// cost is that of the unit if FDEs end at the given cuts.
+func (d *divider) cost(c *counts, fdeSize, attrSize int, ends []int) (sum uint64) {
+	from := 0
+	for _, end := range ends {
+		found := false
+		d.sequences(from, func(j int, hash uint64, size uint32) {
+			if j == end {
+				sum += uint64(fdeSize)<<scale + uint64(attrSize+int(size))<<scale/uint64(c.of(hash))
+				found = true
+			}
+		})
+		if !found {
+			return math.MaxUint64
+		}
+		from = end
+	}
+	return sum
+}
+
+// least is the least cost of all divisions.
+func (d *divider) least(c *counts, fdeSize, attrSize int) uint64 {
+	least := uint64(math.MaxUint64)
+	inner := len(d.cuts) - 2
+	for set := range 1 << inner {
+		var ends []int
+		for i := range inner {
+			if set>>i&1 != 0 {
+				ends = append(ends, i+1)
+			}
+		}
+		least = min(least, d.cost(c, fdeSize, attrSize, append(ends, inner+1)))
+	}
+	return least
+}
+
+// TestLongPieces expects no FDE of more than maxPiece rows where there are cuts.
+func TestLongPieces(t *testing.T) {
+	fn := function{fde: sframe.FDE{Start: 0x10000, Size: 10 * 1000}}
+	for i := range uint32(1000) {
+		fn.fres = append(fn.fres, sp(10*i, int32(8+8*(i*i%7))))
+	}
+	_, data := encodeAll(t, Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true}, []function{fn}, 1)
+	s, err := sframe.Decode(data, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range s.FDEs {
+		if fres, err := s.FREs(i, nil); err != nil || len(fres) > maxPiece {
+			t.Errorf("FDE %d has %d rows, error %v", i, len(fres), err)
+		}
+	}
+}
+
+// TestCounts adds up to 255, in one part or in several.
+func TestCounts(t *testing.T) {
+	const uses = 1000
+	whole := newCounts(uses)
+	parts := []*counts{newCounts(uses), newCounts(uses), newCounts(uses)}
+	want := make(map[uint64]uint32)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range 5000 {
+		hash := mix(uint64(r.IntN(400)))
+		n := r.Uint32N(20)
+		whole.add(hash, n)
+		parts[i%3].add(hash, n)
+		want[hash] = min(want[hash]+n, math.MaxUint8)
+	}
+	for _, p := range parts[1:] {
+		parts[0].merge(p)
+	}
+	exact := 0
+	for hash, n := range want {
+		if got := whole.of(hash); got != parts[0].of(hash) || uint32(got) < n {
+			t.Errorf("%#x: %d in one part, %d in three, %d at least were expected", hash, got, parts[0].of(hash), n)
+		} else if uint32(got) == max(n, 1) {
+			exact++
+		}
+	}
+	if exact < len(want)*9/10 {
+		t.Errorf("%d of %d counts are exact", exact, len(want))
+	}
+	if got := whole.of(mix(12345)); got != 1 {
+		t.Errorf("what does not occur counts %d, want 1", got)
+	}
+}
