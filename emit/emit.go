@@ -51,6 +51,8 @@ type Builder struct {
 	joined bool
 	pieces []piece
 	lists  lists
+	parts  []*Builder // with the functions; the lists are all here
+	to     []uint32   // from the lists of this part to all; nil for the first part
 	fdes   int
 	num    uint64 // of FREs, counted for each FDE
 

@@ -39,10 +39,7 @@ func (b *Builder) NumFREs() uint64 {
 // Encode returns the section for the address it will have, Size bytes.
 func (b *Builder) Encode(addr uint64) ([]byte, error) {
 	b.finish()
-	byStart := func(a, b use) int { return cmp.Compare(a.start, b.start) }
-	if !slices.IsSortedFunc(b.uses, byStart) {
-		slices.SortFunc(b.uses, byStart)
-	}
+	b.sort()
 	flags, pcrel := sframe.FDESorted, b.opt.PCRel || b.layout.PCRel
 	if pcrel {
 		flags |= sframe.FDEFuncStartPCRel
@@ -58,6 +55,38 @@ func (b *Builder) Encode(addr uint64) ([]byte, error) {
 		}
 		return start, nil
 	})
+}
+
+// sort puts the functions of all parts in the order of their addresses. They are in it, as a
+// rule; otherwise they all become the first part's.
+func (b *Builder) sort() {
+	sorted, last := true, uint64(0)
+	for _, p := range b.parts {
+		for i := range p.uses {
+			sorted = sorted && last <= p.uses[i].start
+			last = p.uses[i].start
+		}
+	}
+	if sorted {
+		return
+	}
+	for _, p := range b.parts[1:] {
+		units, pieces := uint32(len(b.units)), uint32(len(b.pieces))
+		for _, x := range p.pieces {
+			x.list = p.to[x.list]
+			b.pieces = append(b.pieces, x)
+		}
+		for _, x := range p.units {
+			x.first += pieces
+			b.units = append(b.units, x)
+		}
+		for _, x := range p.uses {
+			x.unit += units
+			b.uses = append(b.uses, x)
+		}
+	}
+	b.parts = b.parts[:1]
+	slices.SortFunc(b.uses, func(a, b use) int { return cmp.Compare(a.start, b.start) })
 }
 
 // A Start is a start address that a linker fills in.
@@ -106,38 +135,53 @@ func (b *Builder) encode(flags sframe.Flags, start func(pc uint64, off int) (uin
 	} {
 		out = o.AppendUint32(out, v)
 	}
-	for i := range b.uses {
-		u := &b.uses[i]
-		unit := &b.units[u.unit]
-		pieces := b.pieces[unit.first : unit.first+unit.n]
-		for j := range pieces {
-			p := &pieces[j]
-			end := u.size
-			if j+1 < len(pieces) {
-				end = pieces[j+1].start
-			}
-			v, err := start(u.start+uint64(p.start), len(out))
-			if err != nil {
+	for _, p := range b.parts {
+		for i := range p.uses {
+			var err error
+			if out, err = b.appendFDEs(out, p, &p.uses[i], start); err != nil {
 				return nil, err
-			}
-			if b.layout.StartSize == 8 {
-				out = o.AppendUint64(out, v)
-			} else {
-				out = o.AppendUint32(out, uint32(v))
-			}
-			l := &b.lists.all[p.list]
-			out = o.AppendUint32(out, end-p.start)
-			out = o.AppendUint32(out, l.at)
-			if b.layout.AttrSize > 0 {
-				continue // the rest is before the FREs
-			}
-			out = o.AppendUint32(out, l.num)
-			out = append(out, unit.info|byte(l.typ))
-			if b.layout.RepSize {
-				out = append(out, unit.rep, 0, 0)
 			}
 		}
 	}
 	out = b.lists.append(out)
 	return append(out, make([]byte, size-uint64(len(out)))...), nil
+}
+
+// appendFDEs appends the FDEs of a function, which is the part p's.
+func (b *Builder) appendFDEs(out []byte, p *Builder, u *use, start func(pc uint64, off int) (uint64, error)) ([]byte, error) {
+	o := b.order
+	unit := &p.units[u.unit]
+	pieces := p.pieces[unit.first : unit.first+unit.n]
+	for i := range pieces {
+		x := &pieces[i]
+		end := u.size
+		if i+1 < len(pieces) {
+			end = pieces[i+1].start
+		}
+		v, err := start(u.start+uint64(x.start), len(out))
+		if err != nil {
+			return nil, err
+		}
+		if b.layout.StartSize == 8 {
+			out = o.AppendUint64(out, v)
+		} else {
+			out = o.AppendUint32(out, uint32(v))
+		}
+		index := x.list
+		if p.to != nil {
+			index = p.to[index]
+		}
+		l := &b.lists.all[index]
+		out = o.AppendUint32(out, end-x.start)
+		out = o.AppendUint32(out, l.at)
+		if b.layout.AttrSize > 0 {
+			continue // the rest is before the FREs
+		}
+		out = o.AppendUint32(out, l.num)
+		out = append(out, unit.info|byte(l.typ))
+		if b.layout.RepSize {
+			out = append(out, unit.rep, 0, 0)
+		}
+	}
+	return out, nil
 }

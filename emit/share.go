@@ -132,18 +132,14 @@ func Join(parts []*Builder) *Builder {
 	} else {
 		each(parts, (*Builder).single)
 	}
-	for _, p := range parts[1:] {
-		b.join(p)
+	b.parts = parts
+	for i, p := range parts {
+		b.join(i, p)
 	}
 	if b.opt.Share && b.layout.AttrSize == 0 {
 		b.lists.sharePrefixes()
 	}
 	b.lists.place()
-	for i := range b.units {
-		u := &b.units[i]
-		b.fdes += int(u.n) * int(u.uses)
-		b.num += uint64(u.num) * uint64(u.uses)
-	}
 	b.joined = true
 	return b
 }
@@ -236,29 +232,24 @@ func (b *Builder) list(u *unit, raw []byte, n int) uint32 {
 	return index
 }
 
-// join adds the functions of p, and those of its lists that are new.
-func (b *Builder) join(p *Builder) {
+// join adds the i-th part's lists, and counts its FDEs.
+func (b *Builder) join(i int, p *Builder) {
 	l := &b.lists
-	l.pools = append(l.pools, p.lists.pools[0])
-	l.all = slices.Grow(l.all, len(p.lists.all))
-	to := make([]uint32, len(p.lists.all))
-	for i, e := range p.lists.all {
-		e.part = uint32(len(l.pools) - 1)
-		to[i], _ = l.add(e, b.opt.Share)
+	if i == 0 {
+		p.to = nil
+	} else {
+		l.pools = append(l.pools, p.lists.pools[0])
+		l.all = slices.Grow(l.all, len(p.lists.all))
+		p.to = make([]uint32, len(p.lists.all))
+		for j, e := range p.lists.all {
+			e.part = uint32(i)
+			p.to[j], _ = l.add(e, b.opt.Share)
+		}
 	}
-	units, pieces := uint32(len(b.units)), uint32(len(b.pieces))
-	for _, x := range p.pieces {
-		x.list = to[x.list]
-		b.pieces = append(b.pieces, x)
-	}
-	for _, x := range p.units {
-		x.first += pieces
-		b.units = append(b.units, x)
-	}
-	b.uses = slices.Grow(b.uses, len(p.uses))
-	for _, x := range p.uses {
-		x.unit += units
-		b.uses = append(b.uses, x)
+	for j := range p.units {
+		u := &p.units[j]
+		b.fdes += int(u.n) * int(u.uses)
+		b.num += uint64(u.num) * uint64(u.uses)
 	}
 }
 

@@ -139,6 +139,9 @@ func TestJoin(t *testing.T) {
 				}
 				fns = append(fns, fn)
 			}
+			if seed%2 != 0 { // and in any order
+				r.Shuffle(len(fns), func(i, j int) { fns[i], fns[j] = fns[j], fns[i] })
+			}
 			opt := Options{Version: version, ABI: sframe.AMD64Little, Share: true}
 			_, want := encodeAll(t, opt, fns, 1)
 			for _, parts := range []int{2, 3, 8, 40} {
