@@ -438,3 +438,51 @@ func (s *Section) Find(pc uint64) int {
 	}
 	return i
 }
+
+// Lookup returns the row that holds for pc, and whether there is one, as a stack tracer finds
+// it: by a binary search for the FDE, and by going through its rows, of which only the
+// one that is found is decoded. The FDEs must be sorted. Without a repetition size (V1) the
+// rows of a PC-mask FDE hold for nothing that readers agree on.
+func (s *Section) Lookup(pc uint64) (e FRE, ok bool, err error) {
+	i := s.Find(pc)
+	if i < 0 {
+		return e, false, nil
+	}
+	d, l := &s.FDEs[i], &s.fres[i]
+	at := uint32(pc - d.Start)
+	if d.PCMask {
+		if d.RepSize == 0 {
+			return e, false, nil
+		}
+		at = uint32(pc % uint64(d.RepSize))
+	}
+	if l.num == 0 && s.layout.Outermost && !d.Flexible {
+		return FRE{Outermost: true}, true, nil
+	}
+	off, width, found := l.off, l.typ.Size(), -1
+	for range l.num {
+		if len(s.data)-off < width+1 {
+			return e, false, errorf(off, "section ends inside an FRE")
+		}
+		var start uint32
+		switch l.typ {
+		case Addr1:
+			start = uint32(s.data[off])
+		case Addr2:
+			start = uint32(s.order.Uint16(s.data[off:]))
+		default:
+			start = s.order.Uint32(s.data[off:])
+		}
+		if start > at {
+			break
+		}
+		found, e.Start = off+width, start
+		info := s.data[found]
+		off = found + 1 + int(info>>FREInfoCount&0xf)<<(info>>FREInfoSize&3)
+	}
+	if found < 0 {
+		return e, false, nil
+	}
+	_, err = s.decodeRow(found, d.Flexible, &e)
+	return e, err == nil, err
+}

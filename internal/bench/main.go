@@ -24,12 +24,17 @@ import (
 func main() {
 	rounds := pflag.Int("rounds", 7, "how often each command is run")
 	tool := pflag.String("cfi2sframe", "", "the `PROGRAM` to measure")
+	gnu := pflag.Bool("gnu", false, "compare with the .sframe that GNU as and ld made of the files")
 	pflag.Parse()
 	if *tool == "" || *rounds < 1 {
-		fmt.Fprintln(os.Stderr, "usage: scripts/bench [--rounds N] [FILE...]")
+		fmt.Fprintln(os.Stderr, "usage: scripts/bench [--rounds N] [--gnu | FILE...]")
 		os.Exit(2)
 	}
-	if err := run(*tool, *rounds, pflag.Args()); err != nil {
+	measure := run
+	if *gnu {
+		measure = compare
+	}
+	if err := measure(*tool, *rounds, pflag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -176,16 +181,25 @@ func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
 // series measures programs of 1 to 16 times the functions: the time that each takes should
-// be the same.
+// be the same, but for the start of the program.
 func series(tool, dir string, rounds int) error {
-	const base = 20000
-	fmt.Printf("\n| functions | cfi2sframe | no verify | CPU per function in ns |\n| --- | --- | --- | --- |\n")
+	const base = 50000
+	out := filepath.Join(dir, "out")
+	one := filepath.Join(dir, "one")
+	if err := synthetic(one, 1); err != nil {
+		return err
+	}
+	start, err := measure(rounds, out, [][]string{{tool, "-q", one, "-o", out}})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n| functions | cfi2sframe | no verify | CPU per function in ns | without the start |\n| --- | --- | --- | --- | --- |\n")
+	fmt.Printf("| 1 | %v / %v | | | |\n", ms(start[0].wall), ms(start[0].cpu))
 	for _, times := range []int{1, 2, 4, 8, 16} {
 		path := filepath.Join(dir, fmt.Sprintf("series%d", times))
 		if err := synthetic(path, times*base); err != nil {
 			return err
 		}
-		out := filepath.Join(dir, "out")
 		m, err := measure(rounds, out, [][]string{
 			{tool, "-q", path, "-o", out},
 			{tool, "-q", "--no-verify", path, "-o", out},
@@ -193,7 +207,12 @@ func series(tool, dir string, rounds int) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("| %d | %v / %v | %v / %v | %d |\n", times*base, ms(m[0].wall), ms(m[0].cpu), ms(m[1].wall), ms(m[1].cpu), m[0].cpu.Nanoseconds()/int64(times*base))
+		n := int64(times * base)
+		fmt.Printf("| %d | %v / %v | %v / %v | %d | %d |\n", n, ms(m[0].wall), ms(m[0].cpu), ms(m[1].wall), ms(m[1].cpu),
+			m[0].cpu.Nanoseconds()/n, (m[0].cpu-start[0].cpu).Nanoseconds()/n)
+		if err := os.Remove(path); err != nil {
+			return err
+		}
 	}
 	return nil
 }
