@@ -1,6 +1,8 @@
 package elfwrite
 
 import (
+	"cmp"
+	"context"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -15,9 +17,9 @@ import (
 
 // CopyHead copies the first part of the new file, as a rule all that is loaded. It does not
 // depend on the size of .sframe: a layout for another size can do that before the size is
-// known.
-func (l *Layout) CopyHead(dst *os.File, src io.ReaderAt) error {
-	return copyRange(dst, src, l.copies[0])
+// known. It ends when ctx does.
+func (l *Layout) CopyHead(ctx context.Context, dst *os.File, src io.ReaderAt) error {
+	return copyRange(ctx, dst, src, l.copies[0])
 }
 
 // Write writes the new file to dst, from the old file src and the section's contents, which
@@ -36,7 +38,7 @@ func (l *Layout) Write(dst *os.File, src io.ReaderAt, section []byte, head *Layo
 		}
 	}
 	for _, c := range copies {
-		if err := copyRange(dst, src, c); err != nil {
+		if err := copyRange(context.Background(), dst, src, c); err != nil {
 			return err
 		}
 	}
@@ -46,7 +48,7 @@ func (l *Layout) Write(dst *os.File, src io.ReaderAt, section []byte, head *Layo
 		}
 	}
 	for _, c := range l.moves {
-		if err := copyRange(dst, src, c); err != nil {
+		if err := copyRange(context.Background(), dst, src, c); err != nil {
 			return err
 		}
 	}
@@ -66,7 +68,7 @@ func (l *Layout) Write(dst *os.File, src io.ReaderAt, section []byte, head *Layo
 
 // copyRange copies a range. Where src is a file, the kernel does that, by sharing the
 // blocks if the file system can.
-func copyRange(dst *os.File, src io.ReaderAt, c extent) error {
+func copyRange(ctx context.Context, dst *os.File, src io.ReaderAt, c extent) error {
 	from := io.Reader(nil)
 	if f, ok := src.(*os.File); ok {
 		n := share(dst, f, c)
@@ -87,12 +89,21 @@ func copyRange(dst *os.File, src io.ReaderAt, c extent) error {
 	if _, err := dst.Seek(int64(c.to), io.SeekStart); err != nil {
 		return err
 	}
-	n, err := io.CopyN(dst, from, int64(c.n))
-	if err == io.EOF {
-		return fmt.Errorf("the input ends %d bytes early; it was changed while it was read", int64(c.n)-n)
+	for left := int64(c.n); left > 0; {
+		n, err := io.CopyN(dst, from, min(left, copyChunk))
+		left -= n
+		if err == io.EOF {
+			return fmt.Errorf("the input ends %d bytes early; it was changed while it was read", left)
+		}
+		if err = cmp.Or(err, ctx.Err()); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
+
+// copyChunk is how many bytes are copied before somebody asks whether they are still wanted.
+const copyChunk = 8 << 20
 
 // block is what ranges that two files share have to be aligned to, in bytes; that of all
 // file systems that can do it, as a rule.

@@ -269,6 +269,9 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 		return nil, err
 	}
 	defer debug.Close()
+	// If that is impossible, what is said of the CFI comes first.
+	h, beginErr := c.begin(f, src, open)
+	defer h.stop()
 	table, err := cfi.Load(f, c.opt.Source, debug.File())
 	if err != nil {
 		return nil, err
@@ -279,11 +282,9 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 		}
 		return nil, ErrNoCode
 	}
-	h, err := c.begin(f, src, open)
-	if err != nil {
-		return nil, err
+	if beginErr != nil {
+		return nil, beginErr
 	}
-	defer h.wait()
 	b, in, err := c.translate(f, table, h)
 	if err != nil {
 		return nil, err
@@ -308,6 +309,11 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 		return nil, outfile.Plain(err)
 	}
 	dst := h.dst
+	if dst == nil { // of an object
+		if dst, err = open(); err != nil {
+			return nil, err
+		}
+	}
 	if err := layout.Write(dst, src, section, h.layout); err != nil {
 		return nil, outfile.Plain(err)
 	}
@@ -480,32 +486,33 @@ func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (*os.F
 	return nil
 }
 
-// A head is the first part of the new file, which is copied while the rest is worked out.
+// A head is the first part of the new file, which is copied while the rest is worked out. For
+// an object it is nothing.
 type head struct {
 	layout *elfwrite.Layout // for an .sframe of no bytes; nil for an object
-	dst    *os.File         // nil if nothing is written
-	done   chan error       // nil if nothing is copied, or the copy is known to have ended
+	dst    *os.File         // nil if nothing is written yet
+	cancel context.CancelFunc
+	done   chan error // nil if nothing is copied, or the copy is known to have ended
 	err    error
 }
 
 // begin opens the output, and starts to copy what does not depend on the size of .sframe.
 func (c *conversion) begin(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) (*head, error) {
 	h := &head{}
-	if !f.IsObject() {
-		var err error
-		if h.layout, err = elfwrite.Plan(f, 0, elfwrite.Options{Force: c.opt.Force}); err != nil {
-			return nil, err
-		}
-	}
-	if c.opt.DryRun {
+	if f.IsObject() {
 		return h, nil
 	}
 	var err error
-	if h.dst, err = open(); err != nil || h.layout == nil {
+	if h.layout, err = elfwrite.Plan(f, 0, elfwrite.Options{Force: c.opt.Force}); err != nil || c.opt.DryRun {
 		return h, err
 	}
+	if h.dst, err = open(); err != nil {
+		return h, err
+	}
+	var ctx context.Context
+	ctx, h.cancel = context.WithCancel(c.ctx)
 	h.done = make(chan error, 1)
-	go func() { h.done <- h.layout.CopyHead(h.dst, src) }()
+	go func() { h.done <- h.layout.CopyHead(ctx, h.dst, src) }()
 	return h, nil
 }
 
@@ -515,6 +522,14 @@ func (h *head) wait() error {
 		h.err, h.done = <-h.done, nil
 	}
 	return h.err
+}
+
+// stop ends the copy, if nobody waited for it.
+func (h *head) stop() {
+	if h.cancel != nil {
+		h.cancel()
+		_ = h.wait() // of no use any more
+	}
 }
 
 // reach returns from where to where functions can start so that their start addresses have
