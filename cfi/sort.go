@@ -9,52 +9,53 @@ import (
 // hot and cold code in turn, which a linker separates: two or three runs, as a rule.
 const maxRuns = 8
 
-func byBegin(a, b Function) int { return cmp.Compare(a.Begin, b.Begin) }
-
 // sortFunctions sorts functions by the address at which they begin; those with the same one
 // stay in the order that they are in.
 func sortFunctions(fns []Function) {
-	before := func(i, j uint32) bool {
-		return fns[i].Begin < fns[j].Begin || fns[i].Begin == fns[j].Begin && i < j
-	}
-	if slices.IsSortedFunc(fns, byBegin) {
-		return
-	}
 	// Each function continues the run that ends nearest before it.
 	var runs [maxRuns][]uint32
-	runs[0] = make([]uint32, 0, len(fns))
+	var ends [maxRuns]uint64 // where the last function of each run begins
+	used := 0
 	for i := range fns {
-		best := -1
-		for r := range runs {
-			n := len(runs[r])
-			if n == 0 {
-				if best < 0 {
-					best = r
-				}
-				break
-			}
-			if last := runs[r][n-1]; before(last, uint32(i)) && (best < 0 || before(runs[best][len(runs[best])-1], last)) {
+		begin, best := fns[i].Begin, -1
+		for r := range used {
+			if ends[r] <= begin && (best < 0 || ends[r] > ends[best]) {
 				best = r
 			}
 		}
 		if best < 0 {
-			slices.SortStableFunc(fns, byBegin)
-			return
+			if used == maxRuns {
+				slices.SortStableFunc(fns, func(a, b Function) int { return cmp.Compare(a.Begin, b.Begin) })
+				return
+			}
+			best = used
+			runs[best] = make([]uint32, 0, len(fns)-i)
+			used++
 		}
-		runs[best] = append(runs[best], uint32(i))
+		runs[best], ends[best] = append(runs[best], uint32(i)), begin
+	}
+	if used < 2 {
+		return
 	}
 	order := make([]uint32, 0, len(fns))
-	for len(order) < len(fns) {
-		first := -1
-		for r := range runs {
-			if len(runs[r]) > 0 && (first < 0 || before(runs[r][0], runs[first][0])) {
+	for left := runs[:used]; len(left) > 0; {
+		first := 0
+		for r := 1; r < len(left); r++ {
+			i, j := left[r][0], left[first][0]
+			if a, b := fns[i].Begin, fns[j].Begin; a < b || a == b && i < j {
 				first = r
 			}
 		}
-		order, runs[first] = append(order, runs[first][0]), runs[first][1:]
+		order = append(order, left[first][0])
+		if left[first] = left[first][1:]; len(left[first]) == 0 {
+			left = slices.Delete(left, first, first+1)
+		}
 	}
 	// Cycle by cycle; what is done points at itself.
 	for i := range order {
+		if int(order[i]) == i {
+			continue
+		}
 		fn, at := fns[i], i
 		for from := int(order[at]); from != i; at, from = from, int(order[from]) {
 			fns[at], order[at] = fns[from], uint32(at)

@@ -1,6 +1,7 @@
 package cfi
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -19,7 +20,7 @@ func TestSortFunctions(t *testing.T) {
 				fns[i] = Function{Begin: 100*uint64(r%3) + last[r], off: uint32(i)}
 			}
 			want := slices.Clone(fns)
-			slices.SortStableFunc(want, byBegin)
+			slices.SortStableFunc(want, func(a, b Function) int { return cmp.Compare(a.Begin, b.Begin) })
 			before := slices.Clone(fns)
 			if sortFunctions(fns); !slices.Equal(fns, want) {
 				t.Fatalf("%d runs: %v became %v", runs, before, fns)

@@ -41,6 +41,7 @@ type Options struct {
 type Builder struct {
 	opt    Options
 	order  sframe.Order
+	little bool // order is little-endian
 	layout sframe.Layout
 	raw    []byte // the rows of all units, see appendRaw
 	units  []unit
@@ -102,7 +103,7 @@ func NewBuilder(opt Options) (*Builder, error) {
 	if opt.PCRel && l.Flags&sframe.FDEFuncStartPCRel == 0 {
 		return nil, fmt.Errorf("%v has no start addresses relative to their own field", opt.Version)
 	}
-	return &Builder{opt: opt, order: opt.ABI.Order(), layout: l, known: make([]known, 1)}, nil
+	return &Builder{opt: opt, order: opt.ABI.Order(), little: opt.ABI.Order() == binary.LittleEndian, layout: l, known: make([]known, 1)}, nil
 }
 
 // Grow makes room for n more functions of usual size, so that none is made one by one.

@@ -2,6 +2,7 @@ package emit
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -149,7 +150,6 @@ func (b *Builder) encode(flags sframe.Flags, start func(pc uint64, off int) (uin
 
 // appendFDEs appends the FDEs of a function, which is the part p's.
 func (b *Builder) appendFDEs(out []byte, p *Builder, u *use, start func(pc uint64, off int) (uint64, error)) ([]byte, error) {
-	o := b.order
 	unit := &p.units[u.unit]
 	pieces := p.pieces[unit.first : unit.first+unit.n]
 	for i := range pieces {
@@ -162,26 +162,34 @@ func (b *Builder) appendFDEs(out []byte, p *Builder, u *use, start func(pc uint6
 		if err != nil {
 			return nil, err
 		}
-		if b.layout.StartSize == 8 {
-			out = o.AppendUint64(out, v)
-		} else {
-			out = o.AppendUint32(out, uint32(v))
-		}
 		index := x.list
 		if p.to != nil {
 			index = p.to[index]
 		}
 		l := &b.lists.all[index]
-		out = o.AppendUint32(out, end-x.start)
-		out = o.AppendUint32(out, l.at)
+		if b.layout.StartSize == 8 {
+			out = b.order.AppendUint64(out, v)
+		} else {
+			out = b.appendUint32(out, uint32(v))
+		}
+		out = b.appendUint32(out, end-x.start)
+		out = b.appendUint32(out, l.at)
 		if b.layout.AttrSize > 0 {
 			continue // the rest is before the FREs
 		}
-		out = o.AppendUint32(out, l.num)
+		out = b.appendUint32(out, l.num)
 		out = append(out, unit.info|byte(l.typ))
 		if b.layout.RepSize {
 			out = append(out, unit.rep, 0, 0)
 		}
 	}
 	return out, nil
+}
+
+// appendUint32 appends an integer.
+func (b *Builder) appendUint32(out []byte, v uint32) []byte {
+	if b.little { // faster than to call the method of an interface
+		return binary.LittleEndian.AppendUint32(out, v)
+	}
+	return b.order.AppendUint32(out, v)
 }

@@ -33,13 +33,14 @@ type Section struct {
 
 	layout Layout
 	order  binary.ByteOrder
+	little bool // order is little-endian
 	data   []byte
 	fres   []freList // of each FDE
 }
 
 // A freList is where a function's FREs are.
 type freList struct {
-	off int // in the section
+	off uint32 // in the section
 	num uint32
 	typ FREType
 }
@@ -59,7 +60,7 @@ func Decode(data []byte, addr uint64) (*Section, error) {
 	}
 	switch {
 	case binary.LittleEndian.Uint16(data) == Magic:
-		s.order = binary.LittleEndian
+		s.order, s.little = binary.LittleEndian, true
 	case binary.BigEndian.Uint16(data) == Magic:
 		s.order = binary.BigEndian
 	default:
@@ -92,6 +93,9 @@ func Decode(data []byte, addr uint64) (*Section, error) {
 	fdeOff, freOff := base+u32(20), base+u32(24)
 	fdeEnd := fdeOff + numFDEs*uint64(l.FDESize)
 	size := uint64(len(data))
+	if size > math.MaxUint32 {
+		return nil, errorf(0, "%d bytes; a section has less than 4 GiB", size)
+	}
 	if base > size || fdeEnd > size {
 		return nil, errorf(20, "%d FDEs at %#x do not fit the section of %d bytes", numFDEs, fdeOff, size)
 	}
@@ -144,13 +148,21 @@ func (s *Section) Sort() {
 	s.Flags |= FDESorted
 }
 
+// uint32 returns the integer that b begins with.
+func (s *Section) uint32(b []byte) uint32 {
+	if s.little { // faster than to call the method of an interface
+		return binary.LittleEndian.Uint32(b)
+	}
+	return s.order.Uint32(b)
+}
+
 // decodeFDE reads the i-th FDE, at off. The FRE sub-section is at freOff.
 func (s *Section) decodeFDE(i, off, freOff int, addr uint64) error {
 	b, d, l := s.data[off:], &s.FDEs[i], &s.fres[i]
 	if s.layout.StartSize == 8 {
 		d.Start = s.order.Uint64(b)
 	} else {
-		d.Start = uint64(int64(int32(s.order.Uint32(b))))
+		d.Start = uint64(int64(int32(s.uint32(b))))
 	}
 	d.Start += addr
 	if s.Flags&FDEFuncStartPCRel != 0 {
@@ -159,8 +171,8 @@ func (s *Section) decodeFDE(i, off, freOff int, addr uint64) error {
 		return errorf(3, "flag %#x is missing, without which %v has no meaning", uint8(FDEFuncStartPCRel), s.Version)
 	}
 	b = b[s.layout.StartSize:]
-	d.Size = s.order.Uint32(b)
-	first, left := uint64(s.order.Uint32(b[4:])), uint64(len(s.data)-freOff)
+	d.Size = s.uint32(b)
+	first, left := uint64(s.uint32(b[4:])), uint64(len(s.data)-freOff)
 	info, fdeType, rep, at := byte(0), byte(0), byte(0), off
 	if n := uint64(s.layout.AttrSize); n > 0 {
 		// The attribute stands before the FREs.
@@ -172,7 +184,7 @@ func (s *Section) decodeFDE(i, off, freOff int, addr uint64) error {
 		l.num, info, fdeType, rep = uint32(s.order.Uint16(a)), a[2], a[3], a[4]
 		first += n
 	} else {
-		l.num, info = s.order.Uint32(b[8:]), b[12]
+		l.num, info = s.uint32(b[8:]), b[12]
 		if s.layout.RepSize {
 			rep = b[13]
 		}
@@ -200,7 +212,7 @@ func (s *Section) decodeFDE(i, off, freOff int, addr uint64) error {
 	if first > left || uint64(l.num) > (left-first)/uint64(l.typ.Size()+1) {
 		return errorf(off, "%d FREs at %#x of the FRE sub-section do not fit its %d bytes", l.num, first, left)
 	}
-	l.off = freOff + int(first)
+	l.off = uint32(freOff + int(first))
 	return nil
 }
 
@@ -243,7 +255,7 @@ func (r *Reader) FREs(i int, buf []FRE) ([]FRE, error) {
 	if d.RepSize > 0 {
 		limit = uint32(d.RepSize)
 	}
-	off, width := l.off, l.typ.Size()
+	off, width := int(l.off), l.typ.Size()
 	if l.num == 0 && s.layout.Outermost && !d.Flexible {
 		return append(buf, FRE{Outermost: true}), nil // for the whole of it
 	}
@@ -459,7 +471,7 @@ func (s *Section) Lookup(pc uint64) (e FRE, ok bool, err error) {
 	if l.num == 0 && s.layout.Outermost && !d.Flexible {
 		return FRE{Outermost: true}, true, nil
 	}
-	off, width, found := l.off, l.typ.Size(), -1
+	off, width, found := int(l.off), l.typ.Size(), -1
 	for range l.num {
 		if len(s.data)-off < width+1 {
 			return e, false, errorf(off, "section ends inside an FRE")
