@@ -6,12 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/emit"
 	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/linked"
 	"cfi2sframe/plt"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -233,5 +235,45 @@ func TestForeign(t *testing.T) {
 	res, err := check(in, data)
 	if err != nil || res.Total == 0 {
 		t.Errorf("%+v, error %v; mismatches were expected", res, err)
+	}
+}
+
+// TestLookup looks every address of code up.
+func TestLookup(t *testing.T) {
+	for _, abi := range []string{"amd64", "aarch64_be", "s390x"} {
+		for _, path := range fixtures(t, abi) {
+			for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
+				if abi == "s390x" && version == sframe.V1 {
+					continue
+				}
+				in, data, _ := encode(t, path, translate.Options{Version: version, Outermost: version == sframe.V2}, true)
+				s, err := sframe.Decode(data, addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rows, err := linked.Rows(s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range in.table.Functions {
+					fn := &in.table.Functions[i]
+					for pc := fn.Begin - 1; pc <= fn.End && pc-fn.Begin < 1<<16; pc++ {
+						j, found := slices.BinarySearchFunc(rows, pc, func(r linked.Row, pc uint64) int {
+							switch {
+							case r.End <= pc:
+								return -1
+							case r.Begin > pc:
+								return 1
+							}
+							return 0
+						})
+						got, ok, err := s.Lookup(pc)
+						if err != nil || ok != found || ok && (!sframe.SameRow(&got, &rows[j].FRE) || got.Start != rows[j].FRE.Start) {
+							t.Fatalf("%s, %v: at %#x %+v, %t, error %v; %t was expected", path, version, pc, got, ok, err, found)
+						}
+					}
+				}
+			}
+		}
 	}
 }

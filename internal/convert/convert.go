@@ -45,7 +45,7 @@ type Options struct {
 	MinCoverage float64
 	NoVerify    bool  // do not check the result
 	Brief       bool  // report without names, source lines and code without CFI
-	Share       Share // rows that several functions have
+	Share       Share // of rows that occur again
 	Workers     int   // at most; 0 stands for as many as there are processors. The result does not depend on it
 }
 
@@ -56,8 +56,8 @@ func (o *Options) workers() int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// Share says whether functions with the same rows share them. In relocatable objects they
-// never do: GNU ld gives each function its own again, but no room for that, and overwrites
+// Share says whether FDEs with the same rows share them, and functions are divided into FDEs
+// for that. In relocatable objects they never do: GNU ld gives each function its own again, but no room for that, and overwrites
 // the section behind .sframe.
 type Share uint8
 
