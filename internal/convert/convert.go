@@ -57,8 +57,8 @@ func (o *Options) workers() int {
 }
 
 // Share says whether FDEs with the same rows share them, and functions are divided into FDEs
-// for that. In relocatable objects they never do: GNU ld gives each function its own again, but no room for that, and overwrites
-// the section behind .sframe.
+// for that. In relocatable objects they never do: GNU ld gives each function its own again,
+// but no room for that, and overwrites the section behind .sframe.
 type Share uint8
 
 const (
