@@ -5,19 +5,17 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-
-	"cfi2sframe/sframe"
 )
 
 // counts says how often a sequence of rows occurs in the program, about: in how many places
 // it, or another one with the same hash, could be an FDE of its own.
 //
-// Rows of most functions are the same as those of others for a part of the function only:
-// after the prologue, or from the first instruction of an epilogue on. An FDE more costs
-// some 20 bytes, rows that are there already cost none. So all sequences that could be FDEs
-// are counted first, and then each unit is divided where that makes the sum of its
-// FDEs and of its share of their rows least. Nothing depends on the order of the units, nor
-// on which Builder they are in.
+// Rows of most functions are the same as those of others for a part of the function only: up
+// to the first epilogue, or from the first instruction of one on. An FDE more costs some
+// 20 bytes, rows that are there already cost none. So all sequences that could be FDEs are
+// counted first, and each unit is divided where that makes the sum of its FDEs and of its
+// share of their rows least. By a count of those FDEs, it is divided once more. Nothing depends
+// on the order of the units, nor on which Builder they are in.
 type counts struct {
 	// Each sequence has two counters, by its hash, in the same 64 bytes, and the lesser one
 	// counts: that is too much only if others have both. They end at 255, from where on
@@ -55,13 +53,81 @@ func (c *counts) merge(o *counts) {
 	}
 }
 
-// Sequences begin and end where a row holds for minGap bytes at least. The rows of a prologue
-// or an epilogue are nearer, and stay together. They have maxPiece rows at most, as long as
-// there are such places.
+// A cluster is rows of a unit that begin less than minGap bytes one after the other: those of a
+// prologue or an epilogue, as a rule, up to the first instruction of what is behind it.
+// Sequences begin and end with whole ones. They have maxPiece rows at most, if they are not
+// a single one.
+type cluster struct {
+	hash        uint64 // of the rows, and of how far they are from each other
+	start, last uint32 // where the first and the last row begin, from the start of the unit
+	rows        uint32
+	size        uint32 // of the rows in bytes, without their start addresses
+}
+
 const (
 	minGap   = 6
 	maxPiece = 32
 )
+
+// addRow adds a row to the last cluster of a unit, or to a new one if the unit has none yet or
+// the row is further away. Row has its info word and its data words, and what else there is
+// in the 8 bytes that it has at least.
+func (b *Builder) addRow(u *unit, start uint32, row []byte, size int) {
+	h := binary.LittleEndian.Uint64(row)
+	if size <= 8 {
+		h &= 1<<(8*size) - 1
+	} else {
+		h = hashLong(row[:size])
+	}
+	n := len(b.clusters)
+	if u.clusters == 0 || start-b.clusters[n-1].last >= minGap {
+		b.clusters = append(b.clusters, cluster{mix(h), start, start, 1, uint32(size)})
+		u.clusters++
+		return
+	}
+	c := &b.clusters[n-1]
+	c.hash = mix(c.hash + uint64(start-c.last)<<56 ^ h)
+	c.last, c.rows, c.size = start, c.rows+1, c.size+uint32(size)
+}
+
+// A sequence is the rows of some clusters of a unit that follow each other, from the first of
+// the given ones on.
+type sequence struct {
+	clusters []cluster
+	whole    bool // nothing less than all of them is an FDE
+	n        int  // how many are in it
+	rows     uint32
+	size     uint32 // of the rows in bytes, without their start addresses
+	hash     uint64
+}
+
+// extend makes the sequence longer, up to where it could be an FDE, and reports whether that is
+// possible.
+func (s *sequence) extend() bool {
+	for s.n < len(s.clusters) {
+		c := &s.clusters[s.n]
+		if !s.whole && s.n > 0 && s.rows+c.rows > maxPiece {
+			return false
+		}
+		h := c.hash
+		if s.n > 0 {
+			h += uint64(c.start-s.clusters[s.n-1].last) << 32
+		}
+		s.hash = mix(s.hash ^ h)
+		s.n, s.rows, s.size = s.n+1, s.rows+c.rows, s.size+c.size
+		if !s.whole || s.n == len(s.clusters) {
+			return true
+		}
+	}
+	return false
+}
+
+// list returns the hash of the sequence as a list, and the size of that in bytes but for the
+// attribute.
+func (s *sequence) list() (hash uint64, size uint32) {
+	typ := freType(s.clusters[s.n-1].last - s.clusters[0].start)
+	return mix(s.hash + uint64(typ)), s.size + s.rows*uint32(typ.Size())
+}
 
 // maxCounts bounds the sequences that are told apart.
 const maxCounts = 1 << 20
@@ -75,19 +141,8 @@ func newCounts(uses int) *counts {
 	return c
 }
 
-// A divider looks at the rows of one unit.
-type divider struct {
-	raw    []byte
-	starts []uint32 // of the rows, from the start of the unit
-	hashes []uint64 // of the rows, without their starts
-	offs   []uint32 // of the rows in raw, and of its end
-	cuts   []int    // rows where an FDE can begin, and the number of rows
-	best   []cost   // of the rows before each cut
-	chosen []int    // cuts
-}
-
-// A cost is that of the rows before a cut, if they are divided best: the last FDE begins at
-// the cut from.
+// A cost is that of the first clusters of a unit, if they are divided best: the last FDE begins
+// with the cluster from.
 type cost struct {
 	size uint64 // in bytes, times 2^16
 	from int
@@ -96,55 +151,25 @@ type cost struct {
 // scale makes bytes of a cost.
 const scale = 16
 
-// read reads the rows of a unit, and finds the cuts.
-func (d *divider) read(b *Builder, u *unit) {
-	d.raw = b.raw[u.raw:cap(b.raw)] // with the slack behind the last row
-	d.starts, d.hashes, d.offs, d.cuts = d.starts[:0], d.hashes[:0], d.offs[:0], d.cuts[:0]
-	at := 0
-	for i := range int(u.num) {
-		start := binary.LittleEndian.Uint32(d.raw[at:])
-		if i == 0 || start-d.starts[i-1] >= minGap {
-			d.cuts = append(d.cuts, i)
-		}
-		n := rawSize(d.raw[at:])
-		d.starts = append(d.starts, start)
-		h := binary.LittleEndian.Uint64(d.raw[at+4:])
-		if n <= 4+8 {
-			h = mix(h & (1<<(8*(n-4)) - 1))
-		} else {
-			h = hashLong(d.raw[at+4 : at+n])
-		}
-		d.hashes = append(d.hashes, h)
-		d.offs = append(d.offs, uint32(at))
-		at += n
+// part is what an FDE has to pay for a byte of rows that n FDEs have.
+var part = func() (p [math.MaxUint8 + 1]uint64) {
+	for n := 1; n < len(p); n++ {
+		p[n] = 1 << scale / uint64(n)
 	}
-	d.offs = append(d.offs, uint32(at))
-	// To divide a unit cannot save more than its rows, and costs an FDE at least. PC-mask
-	// FDEs cannot be divided.
-	if u.info&sframe.FDEInfoPCMask != 0 || at <= b.layout.FDESize {
-		d.cuts = d.cuts[:1]
-	}
-	d.cuts = append(d.cuts, int(u.num))
+	return p
+}()
+
+// sequences returns the sequences that begin with the i-th cluster of a unit.
+func (b *Builder) sequences(u *unit, i int) sequence {
+	return sequence{clusters: b.clusters[u.cluster+uint32(i) : u.cluster+u.clusters], whole: u.whole}
 }
 
-// sequences calls visit for each sequence of rows that could be an FDE, from the i-th cut on:
-// up to the j-th one, with its hash and the size of its list in bytes but for the
-// attribute.
-func (d *divider) sequences(i int, visit func(j int, hash uint64, size uint32)) {
-	first := d.cuts[i]
-	base := d.starts[first]
-	h, row := uint64(0), first
-	for j := i + 1; j < len(d.cuts); j++ {
-		end := d.cuts[j]
-		if end-first > maxPiece && j > i+1 {
-			return
-		}
-		for ; row < end; row++ {
-			h = mix(h ^ d.hashes[row] ^ uint64(d.starts[row]-base)<<32)
-		}
-		typ := freType(d.starts[end-1] - base)
-		visit(j, mix(h+uint64(typ)), d.offs[end]-d.offs[first]-(4-uint32(typ.Size()))*uint32(end-first))
+// begins returns how many of the first clusters of a unit an FDE can begin with.
+func (u *unit) begins() int {
+	if u.whole {
+		return 1
 	}
+	return int(u.clusters)
 }
 
 // hashLong returns the hash of a row without its start, of more than 8 bytes.
@@ -167,31 +192,31 @@ func mix(v uint64) uint64 {
 
 // count counts the sequences of all units, as often as they are used.
 func (b *Builder) count(c *counts) {
-	var d divider
 	for i := range b.units {
 		u := &b.units[i]
-		d.read(b, u)
-		for j := range len(d.cuts) - 1 {
-			d.sequences(j, func(_ int, hash uint64, _ uint32) {
+		for j := range u.begins() {
+			for s := b.sequences(u, j); s.extend(); {
+				hash, _ := s.list()
 				c.add(hash, u.uses)
-			})
+			}
 		}
 	}
 }
 
+// recount counts only what units are divided into by the counts so far.
 func (b *Builder) recount(c, next *counts) {
 	var d divider
 	for i := range b.units {
 		u := &b.units[i]
-		d.read(b, u)
 		from := 0
-		for _, cut := range d.choose(c, b.layout.FDESize, b.layout.AttrSize) {
-			d.sequences(from, func(j int, hash uint64, _ uint32) {
-				if j == cut {
-					next.add(hash, u.uses)
-				}
-			})
-			from = cut
+		for _, end := range d.choose(b, u, c) {
+			s := b.sequences(u, from)
+			for s.n < end-from {
+				s.extend()
+			}
+			hash, _ := s.list()
+			next.add(hash, u.uses)
+			from = end
 		}
 	}
 }
@@ -203,37 +228,47 @@ func (b *Builder) divide(c *counts) {
 	var d divider
 	for i := range b.units {
 		u := &b.units[i]
-		d.read(b, u)
 		u.first = uint32(len(b.pieces))
-		first := 0
-		for _, cut := range d.choose(c, b.layout.FDESize, b.layout.AttrSize) {
-			end := d.cuts[cut]
-			b.pieces = append(b.pieces, piece{d.starts[first], b.list(u, d.raw[d.offs[first]:], end-first)})
-			first = end
+		from, raw := uint32(0), b.raw[u.raw:]
+		for _, end := range d.choose(b, u, c) {
+			rows, size := uint32(0), uint32(0)
+			clusters := b.clusters[u.cluster+from : u.cluster+uint32(end)]
+			for j := range clusters {
+				rows += clusters[j].rows
+				size += clusters[j].size
+			}
+			b.pieces = append(b.pieces, piece{clusters[0].start, b.list(u, raw, int(rows))})
+			from, raw = uint32(end), raw[size+4*rows:]
 		}
 		u.n = uint32(len(b.pieces)) - u.first
 	}
 }
 
-// choose returns the cuts at which the FDEs end that the unit is best divided into.
-func (d *divider) choose(c *counts, fdeSize, attrSize int) []int {
-	last := len(d.cuts) - 1
-	d.best, d.chosen = d.best[:0], d.chosen[:0]
-	for range d.cuts {
+// A divider divides one unit after the other.
+type divider struct {
+	best   []cost // of the first clusters, by how many they are
+	chosen []int
+}
+
+// choose returns the clusters behind the FDEs that the unit is best divided into.
+func (d *divider) choose(b *Builder, u *unit, c *counts) []int {
+	fde, attr := uint64(b.layout.FDESize)<<scale, uint32(b.layout.AttrSize)
+	last := int(u.clusters)
+	d.best, d.chosen = append(d.best[:0], cost{}), d.chosen[:0]
+	for range last {
 		d.best = append(d.best, cost{size: math.MaxUint64})
 	}
-	d.best[0].size = 0
-	for i := range last {
-		if i == 1 && d.best[last].size <= uint64(2*fdeSize)<<scale {
+	for i := range u.begins() {
+		if i == 1 && d.best[last].size <= 2*fde {
 			break // two FDEs cannot be better
 		}
-		d.sequences(i, func(j int, hash uint64, size uint32) {
-			n := uint64(c.of(hash))
-			sum := d.best[i].size + uint64(fdeSize)<<scale + uint64(attrSize+int(size))<<scale/n
-			if sum < d.best[j].size {
-				d.best[j] = cost{sum, i}
+		for s := b.sequences(u, i); s.extend(); {
+			hash, size := s.list()
+			sum := d.best[i].size + fde + uint64(attr+size)*part[c.of(hash)]
+			if best := &d.best[i+s.n]; sum < best.size {
+				*best = cost{sum, i}
 			}
-		})
+		}
 	}
 	for j := last; j > 0; j = d.best[j].from {
 		d.chosen = append(d.chosen, j)

@@ -101,12 +101,11 @@ func TestChoose(t *testing.T) {
 			}
 			c := newCounts(len(b.uses))
 			b.count(c)
-			fde, attr := b.layout.FDESize, b.layout.AttrSize
 			var d divider
 			for i := range b.units {
-				d.read(b, &b.units[i])
-				got := slices.Clone(d.choose(c, fde, attr))
-				if cost, best := d.cost(c, fde, attr, got), d.least(c, fde, attr); cost != best {
+				u := &b.units[i]
+				got := slices.Clone(d.choose(b, u, c))
+				if cost, best := b.cost(u, c, got), b.least(u, c); cost != best {
 					t.Errorf("%v, seed %d, unit %d: divided at %v it costs %d, and %d is possible", version, seed, i, got, cost, best)
 				}
 			}
@@ -114,29 +113,27 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// cost is that of the unit if FDEs end at the given cuts.
-func (d *divider) cost(c *counts, fdeSize, attrSize int, ends []int) (sum uint64) {
+// cost is that of a unit if FDEs end before the given clusters.
+func (b *Builder) cost(u *unit, c *counts, ends []int) (sum uint64) {
 	from := 0
 	for _, end := range ends {
-		found := false
-		d.sequences(from, func(j int, hash uint64, size uint32) {
-			if j == end {
-				sum += uint64(fdeSize)<<scale + uint64(attrSize+int(size))<<scale/uint64(c.of(hash))
-				found = true
+		s := b.sequences(u, from)
+		for s.n < end-from {
+			if !s.extend() {
+				return math.MaxUint64
 			}
-		})
-		if !found {
-			return math.MaxUint64
 		}
+		hash, size := s.list()
+		sum += uint64(b.layout.FDESize)<<scale + uint64(b.layout.AttrSize+int(size))*(1<<scale/uint64(c.of(hash)))
 		from = end
 	}
 	return sum
 }
 
 // least is the least cost of all divisions.
-func (d *divider) least(c *counts, fdeSize, attrSize int) uint64 {
+func (b *Builder) least(u *unit, c *counts) uint64 {
 	least := uint64(math.MaxUint64)
-	inner := len(d.cuts) - 2
+	inner := u.begins() - 1
 	for set := range 1 << inner {
 		var ends []int
 		for i := range inner {
@@ -144,7 +141,7 @@ func (d *divider) least(c *counts, fdeSize, attrSize int) uint64 {
 				ends = append(ends, i+1)
 			}
 		}
-		least = min(least, d.cost(c, fdeSize, attrSize, append(ends, inner+1)))
+		least = min(least, b.cost(u, c, append(ends, int(u.clusters))))
 	}
 	return least
 }

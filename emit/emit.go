@@ -39,14 +39,15 @@ type Options struct {
 
 // A Builder collects functions.
 type Builder struct {
-	opt    Options
-	order  sframe.Order
-	little bool // order is little-endian
-	layout sframe.Layout
-	raw    []byte // the rows of all units, see appendRaw
-	units  []unit
-	uses   []use
-	added  []added // of the calls of Add
+	opt      Options
+	order    sframe.Order
+	little   bool // order is little-endian
+	layout   sframe.Layout
+	raw      []byte // the rows of all units, see appendRaw
+	units    []unit
+	clusters []cluster // of all units, if rows are shared
+	uses     []use
+	added    []added // of the calls of Add
 
 	// Once all functions are there:
 	joined bool
@@ -73,6 +74,9 @@ type unit struct {
 	info     byte   // the info word of its FDEs, without the type of the FREs
 	rep      uint8  // the repetition size
 	flexible bool   // the type of its FDEs
+	whole    bool   // it becomes one FDE
+
+	cluster, clusters uint32 // its clusters: the first one, and how many there are
 }
 
 // A use is a range of code that has the rows of a unit.
@@ -112,6 +116,9 @@ func (b *Builder) Grow(n int) {
 	b.units = slices.Grow(b.units, n/2)
 	b.added = slices.Grow(b.added, n/2)
 	b.raw = slices.Grow(b.raw, 40*n)
+	if b.opt.Share {
+		b.clusters = slices.Grow(b.clusters, n+n/4)
+	}
 	b.known = make([]known, knownRows(n))
 }
 
@@ -133,9 +140,11 @@ func (b *Builder) Add(d sframe.FDE, fres []sframe.FRE) error {
 		last, flexible := b.part(first)
 		u := unit{
 			base: b.rows[first].start, raw: uint32(len(b.raw)), num: uint32(last - first),
-			info: info(&d), rep: d.RepSize, flexible: flexible,
+			info: info(&d), rep: d.RepSize, flexible: flexible, cluster: uint32(len(b.clusters)),
 		}
-		b.appendRaw(b.rows[first:last], u.base)
+		b.appendRaw(&u, b.rows[first:last])
+		// To divide a unit cannot save more than its rows, and costs an FDE at least.
+		u.whole = d.PCMask || len(b.raw)-int(u.raw) <= b.layout.FDESize
 		b.units = append(b.units, u)
 		first = last
 	}
@@ -182,23 +191,27 @@ func (b *Builder) part(first int) (last int, flexible bool) {
 	return last, flexible
 }
 
-// appendRaw appends rows to Builder.raw: a start address of four bytes, little-endian, that
-// counts from base, and the row as it will be in the section.
-func (b *Builder) appendRaw(rows []row, base uint32) {
+// appendRaw appends the rows of a unit to Builder.raw: a start address of four bytes,
+// little-endian, that counts from that of the unit, and the row as it will be in the section.
+func (b *Builder) appendRaw(u *unit, rows []row) {
 	// Whole bodies are written, and what is too much is overwritten.
 	raw, at := slices.Grow(b.raw, len(rows)*maxRow+slack), len(b.raw)
 	raw = raw[:cap(raw)]
 	for i := range rows {
 		r := &rows[i]
-		binary.LittleEndian.PutUint32(raw[at:], r.start-base)
+		binary.LittleEndian.PutUint32(raw[at:], r.start-u.base)
 		at += 4
+		size := int(r.size[0])
 		if r.flexible {
 			w, _ := b.opt.Version.Flexible(b.opt.ABI, r.FRE)
-			at += len(b.appendBody(raw[at:at], r.FRE, &w))
-			continue
+			size = len(b.appendBody(raw[at:at], r.FRE, &w))
+		} else {
+			*(*body)(raw[at:]) = r.body
 		}
-		*(*body)(raw[at:]) = r.body
-		at += int(r.size[0])
+		if b.opt.Share {
+			b.addRow(u, r.start-u.base, raw[at:], size)
+		}
+		at += size
 	}
 	b.raw = raw[:at]
 }
