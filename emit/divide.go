@@ -44,12 +44,14 @@ func (c *counts) of(hash uint64) uint8 {
 	return max(min(c.n[i], c.n[j]), 1)
 }
 
-// merge adds the counts of others.
+// merge adds the counts of others, eight at a time.
 func (c *counts) merge(o *counts) {
-	for i, n := range o.n {
-		if n > 0 {
-			c.n[i] = saturated(uint32(c.n[i]) + uint32(n))
-		}
+	const high = 0x8080808080808080 // the highest bit of each
+	for i := 0; i < len(c.n); i += 8 {
+		a, b := binary.LittleEndian.Uint64(c.n[i:]), binary.LittleEndian.Uint64(o.n[i:])
+		sum := (a&^high + b&^high) ^ (a^b)&high
+		over := (a&b | (a|b)&^sum) & high // what has more than 255
+		binary.LittleEndian.PutUint64(c.n[i:], sum|over>>7*math.MaxUint8)
 	}
 }
 
@@ -129,17 +131,18 @@ func (s *sequence) list() (hash uint64, size uint32) {
 	return mix(s.hash + uint64(typ)), s.size + s.rows*uint32(typ.Size())
 }
 
-// maxCounts bounds the sequences that are told apart.
-const maxCounts = 1 << 20
-
-// newCounts makes room for the sequences of a program, of which the number of uses of units
-// is known.
-func newCounts(uses int) *counts {
-	log := bits.Len(uint(min(max(256*uses, 1<<10), maxCounts) - 1))
+// newCounts makes room for the sequences of a program with so many rows. There are a tenth as
+// many of them as counters in small programs, where that costs next to nothing, and half as
+// many in the largest ones.
+func newCounts(rows uint64) *counts {
+	n := min(max(min(8*rows, 1<<18), 2*rows, 1<<10), 1<<20)
+	log := bits.Len64(n - 1)
 	c := &counts{make([]uint8, 1<<log), 64 - log}
-	clear(c.n) // pages that are read before they are written are mapped twice
+	c.reset() // pages that are read before they are written are mapped twice
 	return c
 }
+
+func (c *counts) reset() { clear(c.n) }
 
 // A cost is that of the first clusters of a unit, if they are divided best: the last FDE begins
 // with the cluster from.
@@ -188,6 +191,39 @@ func hashLong(b []byte) (h uint64) {
 func mix(v uint64) uint64 {
 	hi, lo := bits.Mul64(v^0x243f6a8885a308d3, 0x9e3779b97f4a7c15)
 	return hi ^ lo
+}
+
+// divide divides all units of all parts.
+func divide(parts []*Builder) {
+	rows := uint64(0)
+	for _, p := range parts {
+		for i := range p.units {
+			rows += uint64(p.units[i].num) * uint64(p.units[i].uses)
+		}
+	}
+	// Each part counts for itself, and one of them has the sum.
+	first, second := make([]*counts, len(parts)), make([]*counts, len(parts))
+	each(parts, func(i int, p *Builder) {
+		first[i] = newCounts(rows)
+		p.count(first[i])
+	})
+	sum := merged(first)
+	copy(second, first)
+	second[0] = newCounts(rows)
+	each(parts, func(i int, p *Builder) {
+		second[i].reset()
+		p.recount(sum, second[i])
+	})
+	sum = merged(second)
+	each(parts, func(_ int, p *Builder) { p.divide(sum) })
+}
+
+// merged returns the sum of counts, which is the first of them.
+func merged(all []*counts) *counts {
+	for _, c := range all[1:] {
+		all[0].merge(c)
+	}
+	return all[0]
 }
 
 // count counts the sequences of all units, as often as they are used.

@@ -99,7 +99,7 @@ func TestChoose(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c := newCounts(len(b.uses))
+			c := newCounts(1000)
 			b.count(c)
 			var d divider
 			for i := range b.units {
@@ -166,9 +166,9 @@ func TestLongPieces(t *testing.T) {
 
 // TestCounts adds up to 255, in one part or in several.
 func TestCounts(t *testing.T) {
-	const uses = 1000
-	whole := newCounts(uses)
-	parts := []*counts{newCounts(uses), newCounts(uses), newCounts(uses)}
+	const rows = 1000
+	whole := newCounts(rows)
+	parts := []*counts{newCounts(rows), newCounts(rows), newCounts(rows)}
 	want := make(map[uint64]uint32)
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 5000 {

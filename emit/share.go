@@ -126,11 +126,9 @@ func (l *lists) bytes(e *list) []byte { return l.pools[e.part][e.off:][:e.size] 
 func Join(parts []*Builder) *Builder {
 	b := parts[0]
 	if b.opt.Share {
-		c := total(parts, (*Builder).count)
-		c = total(parts, func(p *Builder, sum *counts) { p.recount(c, sum) })
-		each(parts, func(p *Builder) { p.divide(c) })
+		divide(parts)
 	} else {
-		each(parts, (*Builder).single)
+		each(parts, func(_ int, p *Builder) { p.single() })
 	}
 	b.parts = parts
 	for i, p := range parts {
@@ -151,32 +149,11 @@ func (b *Builder) finish() {
 	}
 }
 
-// total returns the sum of what f counts in each part.
-func total(parts []*Builder, f func(*Builder, *counts)) *counts {
-	uses := 0
-	for _, p := range parts {
-		uses += len(p.uses)
-	}
-	all := make([]*counts, len(parts))
+// each calls f for all parts at the same time.
+func each(parts []*Builder, f func(int, *Builder)) {
 	var wg sync.WaitGroup
 	for i, p := range parts {
-		wg.Go(func() {
-			all[i] = newCounts(uses)
-			f(p, all[i])
-		})
-	}
-	wg.Wait()
-	for _, c := range all[1:] {
-		all[0].merge(c)
-	}
-	return all[0]
-}
-
-// each calls f for all parts at the same time.
-func each(parts []*Builder, f func(*Builder)) {
-	var wg sync.WaitGroup
-	for _, p := range parts {
-		wg.Go(func() { f(p) })
+		wg.Go(func() { f(i, p) })
 	}
 	wg.Wait()
 }
