@@ -131,9 +131,8 @@ func (s *sequence) list() (hash uint64, size uint32) {
 	return mix(s.hash + uint64(typ)), s.size + s.rows*uint32(typ.Size())
 }
 
-// newCounts makes room for the sequences of a program with so many rows. There are a tenth as
-// many of them as counters in small programs, where that costs next to nothing, and half as
-// many in the largest ones.
+// newCounts makes room for the sequences of a program with so many rows. Small programs have
+// more counters for each, which cost next to nothing there.
 func newCounts(rows uint64) *counts {
 	n := min(max(min(8*rows, 1<<18), 2*rows, 1<<10), 1<<20)
 	log := bits.Len64(n - 1)
