@@ -21,7 +21,7 @@ func (b *Builder) padding(size uint64) uint64 {
 	if b.opt.Align == 0 {
 		return 0
 	}
-	return -size % b.opt.Align
+	return (b.opt.Align - size%b.opt.Align) % b.opt.Align
 }
 
 // NumFDEs returns the number of FDEs. No functions may be added after that.

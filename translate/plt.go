@@ -54,7 +54,7 @@ func (x *translator) spread(steps []sframe.FRE, begin, end uint64) {
 	first := begin
 	if rep > 0 {
 		// SFrame takes pc itself modulo the size of the block.
-		first += -begin % rep
+		first += (rep - begin%rep) % rep
 	}
 	if rep == 0 || end-first < 2*rep {
 		first = end

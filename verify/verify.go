@@ -292,7 +292,7 @@ func (c *checker) again(s *settled) bool {
 	for i := range int(s.fdes) {
 		a, b := int(s.first)+i, c.segs.index+i
 		x, y := &sec.FDEs[a], &sec.FDEs[b]
-		if y.PCMask || y.KeyB != x.KeyB || y.Signal != x.Signal || y.Start-fn.Begin != x.Start-s.begin || !sec.SameRows(a, b) {
+		if x.PCMask || y.PCMask || y.KeyB != x.KeyB || y.Signal != x.Signal || y.Start-fn.Begin != x.Start-s.begin || !sec.SameRows(a, b) {
 			return false
 		}
 		if last := i == int(s.fdes)-1; last && (y.End() != fn.End || y.Size < s.lastSize) || !last && x.Size != y.Size {
