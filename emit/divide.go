@@ -92,43 +92,39 @@ func (b *Builder) addRow(u *unit, start uint32, row []byte, size int) {
 	c.last, c.rows, c.size = start, c.rows+1, c.size+uint32(size)
 }
 
-// A sequence is the rows of some clusters of a unit that follow each other, from the first of
-// the given ones on.
+// A sequence is the rows of n clusters of a unit that follow each other.
 type sequence struct {
-	clusters []cluster
-	whole    bool // nothing less than all of them is an FDE
-	n        int  // how many are in it
-	rows     uint32
-	size     uint32 // of the rows in bytes, without their start addresses
-	hash     uint64
+	hash uint64 // as a list
+	size uint32 // of the list in bytes, but for the attribute
+	n    int
 }
 
-// extend makes the sequence longer, up to where it could be an FDE, and reports whether that is
-// possible.
-func (s *sequence) extend() bool {
-	for s.n < len(s.clusters) {
-		c := &s.clusters[s.n]
-		if !s.whole && s.n > 0 && s.rows+c.rows > maxPiece {
-			return false
+// sequences returns the sequences that begin with the i-th cluster of a unit and could be FDEs,
+// by their length, until it is called again.
+func (d *divider) sequences(b *Builder, u *unit, i int) []sequence {
+	clusters := b.clusters[u.cluster+uint32(i) : u.cluster+u.clusters]
+	out := d.found[:0]
+	var rows, size, last uint32
+	var hash uint64
+	for j := range clusters {
+		c := &clusters[j]
+		if !u.whole && j > 0 && rows+c.rows > maxPiece {
+			break
 		}
-		h := c.hash
-		if s.n > 0 {
-			h += uint64(c.start-s.clusters[s.n-1].last) << 32
+		gap := uint64(0)
+		if j > 0 {
+			gap = uint64(c.start - last)
 		}
-		s.hash = mix(s.hash ^ h)
-		s.n, s.rows, s.size = s.n+1, s.rows+c.rows, s.size+c.size
-		if !s.whole || s.n == len(s.clusters) {
-			return true
+		hash = mix(hash ^ c.hash + gap<<32)
+		rows, size, last = rows+c.rows, size+c.size, c.last
+		if u.whole && j+1 < len(clusters) {
+			continue
 		}
+		typ := freType(last - clusters[0].start)
+		out = append(out, sequence{mix(hash + uint64(typ)), size + rows*uint32(typ.Size()), j + 1})
 	}
-	return false
-}
-
-// list returns the hash of the sequence as a list, and the size of that in bytes but for the
-// attribute.
-func (s *sequence) list() (hash uint64, size uint32) {
-	typ := freType(s.clusters[s.n-1].last - s.clusters[0].start)
-	return mix(s.hash + uint64(typ)), s.size + s.rows*uint32(typ.Size())
+	d.found = out
+	return out
 }
 
 // newCounts makes room for the sequences of a program with so many rows. Small programs have
@@ -160,11 +156,6 @@ var part = func() (p [math.MaxUint8 + 1]uint64) {
 	}
 	return p
 }()
-
-// sequences returns the sequences that begin with the i-th cluster of a unit.
-func (b *Builder) sequences(u *unit, i int) sequence {
-	return sequence{clusters: b.clusters[u.cluster+uint32(i) : u.cluster+u.clusters], whole: u.whole}
-}
 
 // begins returns how many of the first clusters of a unit an FDE can begin with.
 func (u *unit) begins() int {
@@ -227,12 +218,12 @@ func merged(all []*counts) *counts {
 
 // count counts the sequences of all units, as often as they are used.
 func (b *Builder) count(c *counts) {
+	var d divider
 	for i := range b.units {
 		u := &b.units[i]
 		for j := range u.begins() {
-			for s := b.sequences(u, j); s.extend(); {
-				hash, _ := s.list()
-				c.add(hash, u.uses)
+			for _, s := range d.sequences(b, u, j) {
+				c.add(s.hash, u.uses)
 			}
 		}
 	}
@@ -245,12 +236,11 @@ func (b *Builder) recount(c, next *counts) {
 		u := &b.units[i]
 		from := 0
 		for _, end := range d.choose(b, u, c) {
-			s := b.sequences(u, from)
-			for s.n < end-from {
-				s.extend()
+			for _, s := range d.sequences(b, u, from) {
+				if s.n == end-from {
+					next.add(s.hash, u.uses)
+				}
 			}
-			hash, _ := s.list()
-			next.add(hash, u.uses)
 			from = end
 		}
 	}
@@ -283,6 +273,7 @@ func (b *Builder) divide(c *counts) {
 type divider struct {
 	best   []cost // of the first clusters, by how many they are
 	chosen []int
+	found  []sequence
 }
 
 // choose returns the clusters behind the FDEs that the unit is best divided into.
@@ -297,9 +288,9 @@ func (d *divider) choose(b *Builder, u *unit, c *counts) []int {
 		if i == 1 && d.best[last].size <= 2*fde {
 			break // two FDEs cannot be better
 		}
-		for s := b.sequences(u, i); s.extend(); {
-			hash, size := s.list()
-			sum := d.best[i].size + fde + uint64(attr+size)*part[c.of(hash)]
+		before := d.best[i].size + fde
+		for _, s := range d.sequences(b, u, i) {
+			sum := before + uint64(attr+s.size)*part[c.of(s.hash)]
 			if best := &d.best[i+s.n]; sum < best.size {
 				*best = cost{sum, i}
 			}

@@ -116,15 +116,14 @@ func TestChoose(t *testing.T) {
 // cost is that of a unit if FDEs end before the given clusters.
 func (b *Builder) cost(u *unit, c *counts, ends []int) (sum uint64) {
 	from := 0
+	var d divider
 	for _, end := range ends {
-		s := b.sequences(u, from)
-		for s.n < end-from {
-			if !s.extend() {
-				return math.MaxUint64
-			}
+		all := d.sequences(b, u, from)
+		i := slices.IndexFunc(all, func(s sequence) bool { return s.n == end-from })
+		if i < 0 {
+			return math.MaxUint64
 		}
-		hash, size := s.list()
-		sum += uint64(b.layout.FDESize)<<scale + uint64(b.layout.AttrSize+int(size))*(1<<scale/uint64(c.of(hash)))
+		sum += uint64(b.layout.FDESize)<<scale + uint64(b.layout.AttrSize+int(all[i].size))*(1<<scale/uint64(c.of(all[i].hash)))
 		from = end
 	}
 	return sum
