@@ -220,7 +220,7 @@ func (b *Builder) appendRaw(u *unit, rows []row) {
 // data words. There are slack bytes at least behind the last one of Builder.raw.
 const (
 	maxRow = 4 + 1 + 6*4
-	slack  = 8
+	slack  = len(body{})
 )
 
 // rawSize returns the size of the row that raw begins with, in bytes.

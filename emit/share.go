@@ -181,7 +181,7 @@ func (b *Builder) list(u *unit, raw []byte, n int) uint32 {
 	}
 	e := list{num: uint32(n), off: uint32(len(b.lists.pools[0])), typ: freType(binary.LittleEndian.Uint32(raw[last:]) - base)}
 	h := newHash()
-	pool := slices.Grow(b.lists.pools[0], b.layout.AttrSize+end+slack)
+	pool := slices.Grow(b.lists.pools[0], b.layout.AttrSize+end+maxRow)
 	if b.layout.AttrSize > 0 {
 		fdeType := byte(sframe.FDETypeDefault)
 		if u.flexible {
@@ -191,15 +191,27 @@ func (b *Builder) list(u *unit, raw []byte, n int) uint32 {
 		pool = append(pool, u.info|byte(e.typ), fdeType, u.rep)
 		h = h.row(pool[e.off:])
 	}
-	width := e.typ.Size()
-	for at := 0; at < end; {
-		begin := len(pool)
-		pool = putUint(b.order, pool, uint64(binary.LittleEndian.Uint32(raw[at:])-base), width)
-		n := rawSize(raw[at:])
-		pool = append(pool, raw[at+4:at+n]...)
-		h = h.row(pool[begin:])
-		at += n
+	width, at := e.typ.Size(), len(pool)
+	pool, raw = pool[:cap(pool)], raw[:end+slack]
+	for i := 0; i < end; {
+		size := rawSize(raw[i:])
+		p := pool[at : at+maxRow]
+		putUint(b.order, p[:0], uint64(binary.LittleEndian.Uint32(raw[i:])-base), width)
+		if size <= 4+len(body{}) { // all of a body is copied, and what is too much is overwritten
+			*(*body)(p[width:]) = *(*body)(raw[i+4:])
+		} else {
+			copy(p[width:], raw[i+4:i+size])
+		}
+		i += size
+		size += width - 4
+		if size <= 8 {
+			h = h.short(p, size)
+		} else {
+			h = h.row(p[:size])
+		}
+		at += size
 	}
+	pool = pool[:at]
 	e.size, e.hash = uint32(len(pool))-e.off, uint32(h)
 	b.lists.pools[0] = pool
 	index, added := b.lists.add(e, b.opt.Share)
