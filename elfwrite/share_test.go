@@ -1,0 +1,95 @@
+package elfwrite
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"cfi2sframe/internal/peer"
+)
+
+// TestShare copies inside a file system whose files can share blocks, and that has no room for a
+// second copy of the file. It needs root, loop devices and mkfs.btrfs.
+func TestShare(t *testing.T) {
+	dir := t.TempDir()
+	image, mount := filepath.Join(dir, "image"), filepath.Join(dir, "mount")
+	if err := os.WriteFile(image, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(image, 256<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(mount, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(peer.Look(t, "mkfs.btrfs"), "-q", image).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs.btrfs: %v %s", err, out)
+	}
+	// Not every machine lets root mount something.
+	if out, err := exec.Command("mount", "-o", "loop", image, mount).CombinedOutput(); err != nil {
+		t.Skipf("mount: %v %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", mount).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v %s", err, out)
+		}
+	})
+	used := func() int64 {
+		t.Helper()
+		unix.Sync()
+		var s unix.Statfs_t
+		if err := unix.Statfs(mount, &s); err != nil {
+			t.Fatal(err)
+		}
+		return int64(s.Blocks-s.Bfree) * s.Bsize
+	}
+	old := make([]byte, 130<<20+100)
+	r := rand.NewChaCha8([32]byte{})
+	_, _ = r.Read(old) // it always can
+	if err := os.WriteFile(filepath.Join(mount, "old"), old, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	src, err := os.Open(filepath.Join(mount, "old"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	for _, tt := range []struct {
+		name     string
+		from, to uint64
+		n        uint64
+		shared   bool
+	}{
+		{"in place", 0, 0, uint64(len(old)), true},
+		{"blocks further", 2 * block, block, uint64(len(old)) - 2*block, true},
+		{"bytes further", 10, 7, 8 << 20, false},
+	} {
+		dst, err := os.Create(filepath.Join(mount, tt.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dst.Close()
+		before := used()
+		if err := copyRange(context.Background(), dst, src, extent{tt.from, tt.to, tt.n}); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		grown := used() - before
+		if shared := grown < int64(tt.n)/2; shared != tt.shared {
+			t.Errorf("%s: %d bytes are taken for %d, shared %t was expected", tt.name, grown, tt.n, tt.shared)
+		}
+		got, err := os.ReadFile(dst.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, append(make([]byte, tt.to), old[tt.from:tt.from+tt.n]...)) {
+			t.Errorf("%s: other bytes", tt.name)
+		}
+	}
+}
