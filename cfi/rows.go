@@ -175,7 +175,7 @@ func (r *Rows) advance() bool {
 		case frame.DW_CFA_restore:
 			r.restore(at, uint64(op&operandMask))
 		default:
-			// Two of three instructions of this kind.
+			// The most frequent one, in its usual form.
 			if op == frame.DW_CFA_def_cfa_offset && r.pos < len(r.data) && r.data[r.pos] < 0x80 && r.CFA.Rule == frame.RuleCFA {
 				r.CFA.Offset = int64(r.data[r.pos])
 				r.pos++
