@@ -426,10 +426,11 @@ func (r *Rows) become(next *Registers) {
 }
 
 func (g *Registers) equal(h *Registers) bool {
-	return sameRule(&g.RA, &h.RA) && sameRule(&g.FP, &h.FP) && sameRule(&g.SP, &h.SP) && g.Sign == h.Sign
+	return SameRule(&g.RA, &h.RA) && SameRule(&g.FP, &h.FP) && SameRule(&g.SP, &h.SP) && g.Sign == h.Sign
 }
 
-func sameRule(a, b *Rule) bool {
+// SameRule reports whether a and b say the same.
+func SameRule(a, b *Rule) bool {
 	return a.Rule == b.Rule && a.Offset == b.Offset && a.Reg == b.Reg && bytes.Equal(a.Expression, b.Expression)
 }
 

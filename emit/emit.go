@@ -224,10 +224,7 @@ const (
 )
 
 // rawSize returns the size of the row that raw begins with, in bytes.
-func rawSize(raw []byte) int {
-	info := raw[4]
-	return 5 + int(info>>sframe.FREInfoCount&0xf)<<(info>>sframe.FREInfoSize&3)
-}
+func rawSize(raw []byte) int { return 4 + sframe.RowSize(raw[4]) }
 
 // freType returns the narrowest type for FREs of which the last one starts at the given
 // offset.

@@ -65,10 +65,7 @@ func (h hash) short(b []byte, n int) hash {
 	return h.mix(binary.LittleEndian.Uint64(b)&(1<<(8*n)-1) ^ uint64(n)<<56)
 }
 
-func (h hash) mix(v uint64) hash {
-	hi, lo := bits.Mul64(uint64(h)^v, 0x9e3779b97f4a7c15)
-	return hash(hi ^ lo)
-}
+func (h hash) mix(v uint64) hash { return hash(mix(uint64(h) ^ v)) }
 
 // rehash makes the hash table so large that it has n slots at least.
 func (l *lists) rehash(n int) {
@@ -249,7 +246,7 @@ func (l *lists) sharePrefixes() {
 		b := l.bytes(e)
 		h := newHash()
 		for end := 0; ; {
-			n := rowSize(b[end:], e.typ)
+			n := e.typ.Size() + sframe.RowSize(b[end+e.typ.Size()])
 			h = h.row(b[end : end+n])
 			if end += n; end == len(b) {
 				break
@@ -259,12 +256,6 @@ func (l *lists) sharePrefixes() {
 			}
 		}
 	}
-}
-
-// rowSize returns the size in bytes of the first row in b.
-func rowSize(b []byte, typ sframe.FREType) int {
-	info := b[typ.Size()]
-	return typ.Size() + 1 + int(info>>sframe.FREInfoCount&0xf)<<(info>>sframe.FREInfoSize&3)
 }
 
 // place finds where in the section each list is.

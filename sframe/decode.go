@@ -264,15 +264,7 @@ func (r *Reader) FREs(i int, buf []FRE) ([]FRE, error) {
 		if len(s.data)-off < width+1 {
 			return buf, errorf(off, "section ends inside an FRE")
 		}
-		var start uint32
-		switch l.typ {
-		case Addr1:
-			start = uint32(s.data[off])
-		case Addr2:
-			start = uint32(s.order.Uint16(s.data[off:]))
-		default:
-			start = s.order.Uint32(s.data[off:])
-		}
+		start := s.start(off, l.typ)
 		if start >= limit {
 			return buf, errorf(off, "FRE starts at %#x of a function or block of %#x bytes", start, limit)
 		}
@@ -292,17 +284,28 @@ func (r *Reader) FREs(i int, buf []FRE) ([]FRE, error) {
 	return buf, nil
 }
 
+// start returns the start address of the FRE at off.
+func (s *Section) start(off int, typ FREType) uint32 {
+	switch typ {
+	case Addr1:
+		return uint32(s.data[off])
+	case Addr2:
+		return uint32(s.order.Uint16(s.data[off:]))
+	}
+	return s.uint32(s.data[off:])
+}
+
 // row is decodeRow for a row that may be known.
 func (r *Reader) row(off int, flexible bool, e *FRE) (int, error) {
 	var k *decoded
 	if b := r.s.data[off:]; len(b) >= 8 && len(r.known) > 0 {
 		code := binary.LittleEndian.Uint64(b)
-		if size := 1 + b[0]>>FREInfoCount&0xf<<(b[0]>>FREInfoSize&3); size <= 8 {
+		if size := RowSize(b[0]); size <= 8 {
 			code &= 1<<(8*size) - 1
 			k = &r.known[code*0x9e3779b97f4a7c15>>32&uint64(len(r.known)-1)]
-			if k.code == code && k.size == size && k.flexible == flexible {
+			if k.code == code && int(k.size) == size && k.flexible == flexible {
 				*e = k.fre
-				return int(size), nil
+				return size, nil
 			}
 			k.code, k.flexible = code, flexible
 		}
@@ -323,7 +326,7 @@ func (s *Section) decodeRow(off int, flexible bool, e *FRE) (int, error) {
 		return 0, errorf(off, "FRE info word %#02x has data words of size 3; 0, 1 or 2 was expected", info)
 	}
 	w := words{section: s, off: off + 1, size: 1 << logSize, left: count}
-	total := 1 + count*w.size
+	total := RowSize(info)
 	if len(s.data)-off < total {
 		return 0, errorf(off, "section ends inside an FRE")
 	}
@@ -476,21 +479,12 @@ func (s *Section) Lookup(pc uint64) (e FRE, ok bool, err error) {
 		if len(s.data)-off < width+1 {
 			return e, false, errorf(off, "section ends inside an FRE")
 		}
-		var start uint32
-		switch l.typ {
-		case Addr1:
-			start = uint32(s.data[off])
-		case Addr2:
-			start = uint32(s.order.Uint16(s.data[off:]))
-		default:
-			start = s.order.Uint32(s.data[off:])
-		}
+		start := s.start(off, l.typ)
 		if start > at {
 			break
 		}
 		found, e.Start = off+width, start
-		info := s.data[found]
-		off = found + 1 + int(info>>FREInfoCount&0xf)<<(info>>FREInfoSize&3)
+		off = found + RowSize(s.data[found])
 	}
 	if found < 0 {
 		return e, false, nil

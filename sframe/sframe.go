@@ -203,6 +203,12 @@ const (
 	FREInfoMangledRA = 1 << 7 // return address is signed
 )
 
+// RowSize returns the size in bytes of a row with the given FRE info word: of that and of the
+// data words, without the start address.
+func RowSize(info byte) int {
+	return 1 + int(info>>FREInfoCount&0xf)<<(info>>FREInfoSize&3)
+}
+
 // A Base is what a rule's offset counts from.
 type Base uint8
 

@@ -339,16 +339,12 @@ func (x *translator) gap(begin, end uint64, g Gap) {
 	g.Function, g.Begin, g.End = x.fn, begin, end
 	if n := len(x.gaps); n > 0 {
 		p := &x.gaps[n-1]
-		if p.End == begin && p.Reason == g.Reason && p.Column == g.Column && sameRule(&p.Rule, &g.Rule) {
+		if p.End == begin && p.Reason == g.Reason && p.Column == g.Column && cfi.SameRule(&p.Rule, &g.Rule) {
 			p.End = end
 			return
 		}
 	}
 	x.gaps = append(x.gaps, g)
-}
-
-func sameRule(a, b *cfi.Rule) bool {
-	return a.Rule == b.Rule && a.Reg == b.Reg && a.Offset == b.Offset && string(a.Expression) == string(b.Expression)
 }
 
 // add adds a row to the last run, or to a new one.
