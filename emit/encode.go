@@ -105,9 +105,9 @@ func (b *Builder) EncodeObject() ([]byte, []Start, error) {
 		flags = sframe.FDEFuncStartPCRel
 	}
 	b.finish()
-	starts := make([]Start, 0, b.fdes)
+	starts := make([]Start, b.fdes)
 	data, err := b.encode(flags, func(pc uint64, off int) (uint64, error) {
-		starts = append(starts, Start{uint64(off), pc})
+		starts[(off-b.layout.HeaderSize)/b.layout.FDESize] = Start{uint64(off), pc}
 		return 0, nil
 	})
 	return data, starts, err
@@ -120,7 +120,7 @@ func (b *Builder) ABI() sframe.ABI { return b.opt.ABI }
 func (b *Builder) StartSize() int { return b.layout.StartSize }
 
 // encode returns the section; start gives the start address of the FDE for pc, whose field is
-// at the given offset.
+// at the given offset, for several parts at the same time.
 func (b *Builder) encode(flags sframe.Flags, start func(pc uint64, off int) (uint64, error)) ([]byte, error) {
 	size := b.Size()
 	if b.fdes > math.MaxUint32 || b.num > math.MaxUint32 || b.lists.size > math.MaxUint32 {
@@ -128,28 +128,51 @@ func (b *Builder) encode(flags sframe.Flags, start func(pc uint64, off int) (uin
 	}
 	o := b.order
 	fdeLen := b.fdes * b.layout.FDESize
-	out := make([]byte, 0, size)
-	out = o.AppendUint16(out, sframe.Magic)
+	section := make([]byte, size)
+	out := o.AppendUint16(section[:0], sframe.Magic)
 	out = append(out, byte(b.opt.Version), byte(flags), byte(b.opt.ABI), 0, byte(b.opt.ABI.FixedRA()), 0)
 	for _, v := range []uint32{
 		uint32(b.fdes), uint32(b.num), uint32(size) - uint32(b.layout.HeaderSize) - uint32(fdeLen), 0, uint32(fdeLen),
 	} {
 		out = o.AppendUint32(out, v)
 	}
-	for _, p := range b.parts {
-		for i := range p.uses {
-			var err error
-			if out, err = b.appendFDEs(out, p, &p.uses[i], start); err != nil {
-				return nil, err
-			}
+	begin := make([]int, len(b.parts)) // of each part's FDEs
+	end := len(out)
+	for i, p := range b.parts {
+		begin[i] = end
+		end += p.ownFDEs() * b.layout.FDESize
+	}
+	errs := make([]error, len(b.parts))
+	each(b.parts, func(i int, p *Builder) {
+		off := begin[i]
+		for j := 0; j < len(p.uses) && errs[i] == nil; j++ {
+			off, errs[i] = b.putFDEs(section, off, p, &p.uses[j], start)
+		}
+		if i == 0 {
+			b.lists.append(section[:end])
+		}
+	})
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
 		}
 	}
-	out = b.lists.append(out)
-	return append(out, make([]byte, size-uint64(len(out)))...), nil
+	return section, nil
 }
 
-// appendFDEs appends the FDEs of a function, which is the part p's.
-func (b *Builder) appendFDEs(out []byte, p *Builder, u *use, start func(pc uint64, off int) (uint64, error)) ([]byte, error) {
+// ownFDEs returns how many FDEs the functions of this part have.
+func (b *Builder) ownFDEs() int {
+	n := 0
+	for i := range b.units {
+		n += int(b.units[i].n) * int(b.units[i].uses)
+	}
+	return n
+}
+
+// putFDEs puts the FDEs of a function, which is the part p's, into the section at off, and
+// returns where they end.
+func (b *Builder) putFDEs(section []byte, off int, p *Builder, u *use, start func(pc uint64, off int) (uint64, error)) (int, error) {
+	out := section[:off]
 	unit := &p.units[u.unit]
 	pieces := p.pieces[unit.first : unit.first+unit.n]
 	for i := range pieces {
@@ -160,7 +183,7 @@ func (b *Builder) appendFDEs(out []byte, p *Builder, u *use, start func(pc uint6
 		}
 		v, err := start(u.start+uint64(x.start), len(out))
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		index := x.list
 		if p.to != nil {
@@ -183,7 +206,7 @@ func (b *Builder) appendFDEs(out []byte, p *Builder, u *use, start func(pc uint6
 			out = append(out, unit.rep, 0, 0)
 		}
 	}
-	return out, nil
+	return len(out), nil
 }
 
 // appendUint32 appends an integer.

@@ -232,9 +232,9 @@ func (b *Builder) join(i int, p *Builder) {
 			p.to[j], _ = l.add(e, b.opt.Share)
 		}
 	}
+	b.fdes += p.ownFDEs()
 	for j := range p.units {
 		u := &p.units[j]
-		b.fdes += int(u.n) * int(u.uses)
 		b.num += uint64(u.num) * uint64(u.uses)
 	}
 }
