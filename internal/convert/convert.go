@@ -318,7 +318,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 		return nil, outfile.Plain(err)
 	}
 	if !c.opt.NoVerify && len(section) > 0 {
-		if err := check(dst, table, in.Result, c.opt.workers()); err != nil {
+		if err := check(dst, section, table, in.Result, c.opt.workers()); err != nil {
 			return nil, err
 		}
 		cov.Verified = true
@@ -545,9 +545,10 @@ func (h *head) reach(v sframe.Version) translate.Reach {
 }
 
 // check decodes the section from the bytes of the new file and compares it with
-// the CFI, and as much code has to be described as was translated.
-func check(tmp *os.File, table *cfi.Table, want *translate.Result, workers int) error {
-	f, s, err := read(tmp)
+// the CFI, and as much code has to be described as was translated. What was to be written is
+// overwritten: fresh memory has to be mapped first.
+func check(tmp *os.File, section []byte, table *cfi.Table, want *translate.Result, workers int) error {
+	f, s, err := read(tmp, section)
 	if err != nil {
 		// Section headers that contradict each other do that.
 		return fmt.Errorf("nothing was written, because there is no sound layout for this file: %w", err)
@@ -584,8 +585,8 @@ func reopen(r *os.File) (*elffile.File, error) {
 }
 
 // read decodes the .sframe of a file as a stack tracer finds it: through
-// PT_GNU_SFRAME, in loaded memory.
-func read(r *os.File) (*elffile.File, *sframe.Section, error) {
+// PT_GNU_SFRAME, in loaded memory. It is read into the memory of what was to be written.
+func read(r *os.File, section []byte) (*elffile.File, *sframe.Section, error) {
 	f, err := reopen(r)
 	if err != nil {
 		return nil, nil, err
@@ -606,11 +607,14 @@ func read(r *os.File) (*elffile.File, *sframe.Section, error) {
 	}) {
 		return nil, nil, errors.New("section .sframe is not what PT_GNU_SFRAME says")
 	}
-	b, err := f.ReadAt(".sframe", off, h.Filesz)
-	if err != nil {
+	if h.Filesz != uint64(len(section)) {
+		return nil, nil, fmt.Errorf("PT_GNU_SFRAME has %d bytes; %d were expected", h.Filesz, len(section))
+	}
+	clear(section) // what is checked comes from the file
+	if err := f.ReadInto(".sframe", section, off); err != nil {
 		return nil, nil, err
 	}
-	d, err := sframe.Decode(b, h.Vaddr)
+	d, err := sframe.Decode(section, h.Vaddr)
 	return f, d, err
 }
 

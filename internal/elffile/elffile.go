@@ -342,13 +342,11 @@ func (f *File) ReadSection(s *Section) ([]byte, error) {
 	if !s.HasBytes() {
 		return nil, errorf(where, s.Off, "has type %v and no bytes in the file", elf.SectionType(s.Type))
 	}
-	return f.read(where, s.Off, s.Size)
+	return f.ReadAt(where, s.Off, s.Size)
 }
 
 // ReadAt returns n bytes from the given file offset; where names them in errors.
-func (f *File) ReadAt(where string, off, n uint64) ([]byte, error) { return f.read(where, off, n) }
-
-func (f *File) read(where string, off, n uint64) ([]byte, error) {
+func (f *File) ReadAt(where string, off, n uint64) ([]byte, error) {
 	if !f.inFile(off, n) {
 		return nil, errorf(where, off, "%d bytes do not fit the file of %d bytes", n, f.Size)
 	}
@@ -356,10 +354,15 @@ func (f *File) read(where string, off, n uint64) ([]byte, error) {
 		return nil, errorf(where, off, "%d bytes; at most %d are accepted", n, maxContent)
 	}
 	b := make([]byte, n)
+	return b, f.ReadInto(where, b, off)
+}
+
+// ReadInto is ReadAt for memory that is there.
+func (f *File) ReadInto(where string, b []byte, off uint64) error {
 	if err := f.readAt(b, off); err != nil {
-		return nil, errorf(where, off, "%v", err)
+		return errorf(where, off, "%v", err)
 	}
-	return b, nil
+	return nil
 }
 
 // ReadUncompressed returns the contents of s, decompressed if it has
