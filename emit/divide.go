@@ -280,7 +280,11 @@ type divider struct {
 func (d *divider) choose(b *Builder, u *unit, c *counts) []int {
 	fde, attr := uint64(b.layout.FDESize)<<scale, uint32(b.layout.AttrSize)
 	last := int(u.clusters)
-	d.best, d.chosen = append(d.best[:0], cost{}), d.chosen[:0]
+	if d.chosen = d.chosen[:0]; u.whole || last == 1 {
+		d.chosen = append(d.chosen, last)
+		return d.chosen
+	}
+	d.best = append(d.best[:0], cost{})
 	for range last {
 		d.best = append(d.best, cost{size: math.MaxUint64})
 	}
