@@ -272,6 +272,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 	// If that is impossible, what is said of the CFI comes first.
 	h, beginErr := c.begin(f, src, open)
 	defer h.stop()
+	prepareHeap(f)
 	table, err := cfi.Load(f, c.opt.Source, debug.File())
 	if err != nil {
 		return nil, err
