@@ -1,0 +1,176 @@
+package main
+
+import (
+	"hash/maphash"
+	"math"
+
+	"cfi2sframe/emit"
+	"cfi2sframe/sframe"
+)
+
+// bound returns a size in bytes that no section with the rows of s can be below, however its
+// functions are divided into FDEs, and whatever FDEs share. S is sorted.
+//
+// It allows for all that emit does and more: FDEs of functions that follow each other
+// without a gap, and any number of them with any rows. An FDE begins with a row, and describes
+// no code that s does not. Where the number of rows is a part of what is shared (V3), FDEs
+// share all their rows; otherwise some share the first ones with all that begin with them. If
+// a row, with those before it in the FDE, occurs n times in the program, n FDEs have it
+// at most, and one that has it pays 1/n of it at least. By these prices each stretch of
+// code is divided at the least cost. FDEs of other kinds than the usual one (PLT stubs)
+// count without their rows.
+func bound(s *sframe.Section) (uint64, error) {
+	l, _ := s.Version.Layout()
+	b := bounder{s: s, layout: l, known: map[sframe.FRE]boundRow{}}
+	size := float64(l.HeaderSize)
+	var fres []sframe.FRE
+	for i := range s.FDEs {
+		d := &s.FDEs[i]
+		if d.PCMask || d.Signal || d.Flexible {
+			size += float64(l.FDESize)
+			continue
+		}
+		var err error
+		if fres, err = s.FREs(i, fres[:0]); err != nil {
+			return 0, err
+		}
+		if err := b.add(d, fres); err != nil {
+			return 0, err
+		}
+	}
+	b.count()
+	for _, rows := range b.stretches {
+		size += b.least(rows)
+	}
+	return uint64(size), nil
+}
+
+// A bounder does the work of bound.
+type bounder struct {
+	s         *sframe.Section
+	layout    sframe.Layout
+	known     map[sframe.FRE]boundRow // by what it says, with a Start of 0
+	end       uint64                  // of the last stretch
+	begin     uint64
+	stretches [][]boundRow // rows of code without a gap
+}
+
+// A boundRow is a row of a stretch.
+type boundRow struct {
+	start  uint64 // from the begin of the stretch
+	id     uint64 // the same for rows that say the same
+	size   int    // in bytes, without the start address
+	shared []int  // how often the rows from this one on occur in the program, by their number, as long as that is more than once
+}
+
+// add adds the rows of an FDE to the last stretch or to a new one.
+func (b *bounder) add(d *sframe.FDE, fres []sframe.FRE) error {
+	if d.Start != b.end || len(b.stretches) == 0 {
+		b.stretches, b.begin = append(b.stretches, nil), d.Start
+	}
+	b.end = d.End()
+	rows := &b.stretches[len(b.stretches)-1]
+	for _, e := range fres {
+		start := d.Start - b.begin + uint64(e.Start)
+		e.Start = 0
+		r, ok := b.known[e]
+		if !ok {
+			size, err := b.rowSize(e)
+			if err != nil {
+				return err
+			}
+			r = boundRow{id: uint64(len(b.known)), size: size}
+			b.known[e] = r
+		}
+		if n := len(*rows); n > 0 && (*rows)[n-1].id == r.id {
+			continue
+		}
+		r.start = start
+		*rows = append(*rows, r)
+	}
+	return nil
+}
+
+// rowSize returns the size of a row as emit encodes it.
+func (b *bounder) rowSize(e sframe.FRE) (int, error) {
+	section, err := emit.NewBuilder(emit.Options{Version: b.s.Version, ABI: b.s.ABI})
+	if err != nil {
+		return 0, err
+	}
+	if err := section.Add(sframe.FDE{Size: 1}, []sframe.FRE{e}); err != nil {
+		return 0, err
+	}
+	return int(section.Size()) - b.layout.HeaderSize - b.layout.FDESize - b.layout.AttrSize - sframe.Addr1.Size(), nil
+}
+
+// count finds how often rows occur: all single ones first, then all pairs of which
+// the first one is not the only one of its kind, and so on.
+func (b *bounder) count() {
+	type place struct {
+		rows []boundRow // from the first one on
+		hash uint64
+	}
+	seed := maphash.MakeSeed()
+	var places []place
+	for _, rows := range b.stretches {
+		for i := range rows {
+			places = append(places, place{rows[i:], maphash.Comparable(seed, rows[i].id)})
+		}
+	}
+	for n := 1; len(places) > 0; n++ {
+		counts := map[uint64]int{}
+		for _, p := range places {
+			counts[p.hash]++
+		}
+		next := places[:0]
+		for _, p := range places {
+			c := counts[p.hash]
+			if c == 1 {
+				continue
+			}
+			p.rows[0].shared = append(p.rows[0].shared, c)
+			if n == len(p.rows) {
+				continue
+			}
+			// An FDE can begin in the middle of a row, so that the second one is as near as may be.
+			distance := p.rows[n].start - p.rows[n-1].start
+			if n == 1 {
+				distance = 0
+			}
+			p.hash = maphash.Comparable(seed, [3]uint64{p.hash, p.rows[n].id, distance})
+			next = append(next, p)
+		}
+		places = next
+	}
+}
+
+// least returns the least cost of a stretch.
+func (b *bounder) least(rows []boundRow) float64 {
+	best := make([]float64, len(rows)+1) // of the first ones
+	for i := range best[1:] {
+		best[i+1] = math.Inf(1)
+	}
+	for i := range rows {
+		begin := rows[i].start
+		if i+1 < len(rows) {
+			begin = rows[i+1].start - 1 // at the latest
+		}
+		for _, typ := range []sframe.FREType{sframe.Addr1, sframe.Addr2, sframe.Addr4} {
+			paid, all := 0.0, b.layout.AttrSize
+			for j := i; j < len(rows) && (j == i || (rows[j].start-begin)>>(8*typ.Size()) == 0); j++ {
+				size, n := typ.Size()+rows[j].size, 1
+				if j-i < len(rows[i].shared) {
+					n = rows[i].shared[j-i]
+				}
+				all += size
+				if b.layout.AttrSize > 0 {
+					paid = float64(all) / float64(n)
+				} else {
+					paid += float64(size) / float64(n)
+				}
+				best[j+1] = min(best[j+1], best[i]+float64(b.layout.FDESize)+paid)
+			}
+		}
+	}
+	return best[len(rows)]
+}
