@@ -71,7 +71,7 @@ Examples:
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program even if it waits for a pipe
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 

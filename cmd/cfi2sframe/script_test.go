@@ -270,13 +270,19 @@ func makeNull(path string) error { return syscall.Mknod(path, syscall.S_IFCHR|0o
 type countdown struct {
 	context.Context
 	left atomic.Int64
+	done chan struct{}
 }
 
+func (c *countdown) Done() <-chan struct{} { return c.done }
+
 func (c *countdown) Err() error {
-	if c.left.Add(-1) < 0 {
-		return context.Canceled
+	switch left := c.left.Add(-1); {
+	case left >= 0:
+		return nil
+	case left == -1:
+		close(c.done)
 	}
-	return nil
+	return context.Canceled
 }
 
 // TestInterruptedAnywhere ends the context at each place where it is looked at.
@@ -302,7 +308,7 @@ func TestInterruptedAnywhere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx := &countdown{Context: context.Background()}
+			ctx := &countdown{Context: context.Background(), done: make(chan struct{})}
 			ctx.left.Store(n)
 			var stdout, stderr bytes.Buffer
 			status := run(ctx, args, &stdout, &stderr)

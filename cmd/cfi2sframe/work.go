@@ -97,6 +97,9 @@ func (w *work) endReport(file *outfile.File) error {
 	if file == nil {
 		return nil
 	}
+	if err := file.LikeNew(); err != nil {
+		return err
+	}
 	return file.Commit()
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"golang.org/x/term"
 )
@@ -28,6 +29,7 @@ func IsStdout(out string) bool { return out == Stdout || slices.Contains(stdoutN
 type File struct {
 	*os.File          // the temporary file
 	target   string   // the file that is replaced, symbolic links followed; or "" for a stream
+	pipe     string   // a named pipe, which Commit opens: that waits for a reader
 	stream   *os.File // a pipe, a device or standard output
 }
 
@@ -44,7 +46,7 @@ func Open(out string) (*File, error) {
 		return nil, errors.New("the output is a terminal; a file, or a pipe to another program, was expected")
 	}
 	dir := ""
-	if o.stream == nil {
+	if !o.Stream() {
 		dir = filepath.Dir(o.target)
 	}
 	var err error
@@ -80,7 +82,9 @@ func (o *File) find(out string) error {
 		if o.target, err = filepath.EvalSymlinks(out); err != nil {
 			return fmt.Errorf("output %s: %w", out, Plain(err))
 		}
-	case m&fs.ModeNamedPipe != 0, m&fs.ModeCharDevice != 0:
+	case m&fs.ModeNamedPipe != 0:
+		o.pipe = out
+	case m&fs.ModeCharDevice != 0:
 		if o.stream, err = os.OpenFile(out, os.O_WRONLY, 0); err != nil {
 			return fmt.Errorf("output %s: %w", out, Plain(err))
 		}
@@ -92,18 +96,38 @@ func (o *File) find(out string) error {
 
 // Stream reports whether the output is a pipe, a device or standard output, which has no
 // attributes to be set.
-func (o *File) Stream() bool { return o.stream != nil }
+func (o *File) Stream() bool { return o.stream != nil || o.pipe != "" }
 
 // Replaces reports whether the output takes the place of the given file.
 func (o *File) Replaces(info fs.FileInfo) bool {
 	old, err := os.Stat(o.target)
-	return o.stream == nil && err == nil && os.SameFile(old, info)
+	return err == nil && os.SameFile(old, info)
+}
+
+// LikeNew gives the file the mode of the one that it replaces, or that of a new one.
+func (o *File) LikeNew() error {
+	if o.Stream() {
+		return nil
+	}
+	umask := syscall.Umask(0)
+	syscall.Umask(umask)
+	mode := fs.FileMode(0o666 &^ umask)
+	if old, err := os.Stat(o.target); err == nil {
+		mode = old.Mode().Perm()
+	}
+	return Plain(o.Chmod(mode))
 }
 
 // Commit puts what was written in its place.
 func (o *File) Commit() error {
-	if o.stream == nil {
+	if !o.Stream() {
 		return Plain(os.Rename(o.Name(), o.target))
+	}
+	if o.pipe != "" {
+		var err error
+		if o.stream, err = os.OpenFile(o.pipe, os.O_WRONLY, 0); err != nil {
+			return fmt.Errorf("output %s: %w", o.pipe, Plain(err))
+		}
 	}
 	if _, err := o.Seek(0, io.SeekStart); err != nil {
 		return Plain(err)
