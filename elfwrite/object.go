@@ -64,7 +64,7 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (*Layout, e
 
 // Unchanged returns the layout that a relocatable object has already.
 func Unchanged(f *elffile.File) *Layout {
-	return &Layout{f: f, shoff: f.Shoff, shstrndx: uint32(f.Shstrndx), copies: []extent{{0, 0, f.Size}}}
+	return &Layout{f: f, phoff: f.Phoff, progs: f.Progs, shoff: f.Shoff, shstrndx: uint32(f.Shstrndx), copies: []extent{{0, 0, f.Size}}}
 }
 
 // planObjectRemoval finds the layout of an object without .sframe and its relocations.

@@ -2,9 +2,11 @@ package elfwrite
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,8 +69,25 @@ func add(t *testing.T, old, section []byte, opt Options) []byte {
 	return b
 }
 
-// write writes the new file and returns it.
+// write writes the new file and returns it. For an .sframe the same has to come out when the
+// head is copied by a layout that does not know its size.
 func write(t *testing.T, l *Layout, old, section []byte) []byte {
+	t.Helper()
+	b := writeAfter(t, l, nil, old, section)
+	if section != nil {
+		head, err := Plan(parse(t, old), 0, Options{Force: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := writeAfter(t, l, head, old, section); !bytes.Equal(got, b) {
+			t.Error("the file is not the same after CopyHead")
+		}
+	}
+	return b
+}
+
+// writeAfter writes the new file after CopyHead of the layout head, which may be nil.
+func writeAfter(t *testing.T, l, head *Layout, old, section []byte) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
@@ -85,7 +104,12 @@ func write(t *testing.T, l *Layout, old, section []byte) []byte {
 		t.Fatal(err)
 	}
 	defer dst.Close()
-	if err := l.Write(dst, src, section, nil); err != nil {
+	if head != nil {
+		if err := head.CopyHead(t.Context(), dst, src); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Write(t.Context(), dst, src, section, head); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(out)
@@ -93,6 +117,45 @@ func write(t *testing.T, l *Layout, old, section []byte) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// TestInterruptedCopy ends the context before the copy begins, which notices that after its
+// first part.
+func TestInterruptedCopy(t *testing.T) {
+	const size = 3 * copyChunk
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	l := &Layout{copies: []extent{{0, 0, size}}}
+	for name, run := range map[string]func(*os.File, io.ReaderAt) error{
+		"CopyHead": func(dst *os.File, src io.ReaderAt) error { return l.CopyHead(ctx, dst, src) },
+		"Write":    func(dst *os.File, src io.ReaderAt) error { return l.Write(ctx, dst, src, nil, nil) },
+	} {
+		dst, err := os.Create(filepath.Join(t.TempDir(), "out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dst.Close()
+		if err := run(dst, bytes.NewReader(make([]byte, size))); err != context.Canceled {
+			t.Errorf("%s: error is %v", name, err)
+		}
+		if info, err := dst.Stat(); err != nil || info.Size() >= size {
+			t.Errorf("%s: %d of %d bytes were copied, error %v", name, info.Size(), size, err)
+		}
+	}
+}
+
+// TestUnchanged writes an object that has program headers, which is odd but no reason to lose
+// them.
+func TestUnchanged(t *testing.T) {
+	old := read(t, "plt")
+	binary.LittleEndian.PutUint16(old[16:], uint16(elf.ET_REL))
+	f := parse(t, old)
+	if !f.IsObject() || len(f.Progs) == 0 {
+		t.Fatalf("type %d, %d program headers", f.Type, len(f.Progs))
+	}
+	if !bytes.Equal(writeAfter(t, Unchanged(f), nil, old, nil), old) {
+		t.Error("it was changed")
+	}
 }
 
 // setProg changes a program header of a file.
@@ -509,7 +572,7 @@ func TestLinkersSection(t *testing.T) {
 	setProg(t, old, progIndex(t, f, elf.PT_GNU_EH_FRAME), func(p *elf.Prog64) {
 		*p = elf.Prog64{Type: sframe.PTGNUSFrame, Off: s.Off, Vaddr: s.Addr, Filesz: s.Size, Memsz: s.Size}
 	})
-	for _, size := range []int{int(s.Size), 40, 4000} {
+	for _, size := range []int{int(s.Size), 40, 200, 217, 1001, 4000} {
 		b := add(t, old, content(size), Options{Force: true})
 		after := parse(t, b)
 		n := 0

@@ -49,6 +49,19 @@ func TestShare(t *testing.T) {
 		}
 		return int64(s.Blocks-s.Bfree) * s.Bsize
 	}
+	// To reserve room would switch the compression of a file off.
+	dst, err := os.Create(filepath.Join(mount, "reserved"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dst.Close()
+	before := used()
+	if err := reserve(dst, extent{n: 32 << 20}); err != nil {
+		t.Error(err)
+	}
+	if grown := used() - before; grown > 1<<20 {
+		t.Errorf("%d bytes are reserved", grown)
+	}
 	old := make([]byte, 130<<20+100)
 	r := rand.NewChaCha8([32]byte{})
 	_, _ = r.Read(old) // it always can

@@ -24,8 +24,8 @@ func (l *Layout) CopyHead(ctx context.Context, dst *os.File, src io.ReaderAt) er
 
 // Write writes the new file to dst, from the old file src and the section's contents, which
 // are Size bytes for address Addr. Nothing is in dst yet, or what CopyHead of the layout
-// head, which may be nil, has copied.
-func (l *Layout) Write(dst *os.File, src io.ReaderAt, section []byte, head *Layout) error {
+// head, which may be nil, has copied. It ends when ctx does.
+func (l *Layout) Write(ctx context.Context, dst *os.File, src io.ReaderAt, section []byte, head *Layout) error {
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
 	}
@@ -38,7 +38,7 @@ func (l *Layout) Write(dst *os.File, src io.ReaderAt, section []byte, head *Layo
 		}
 	}
 	for _, c := range copies {
-		if err := copyRange(context.Background(), dst, src, c); err != nil {
+		if err := copyRange(ctx, dst, src, c); err != nil {
 			return err
 		}
 	}
@@ -48,7 +48,7 @@ func (l *Layout) Write(dst *os.File, src io.ReaderAt, section []byte, head *Layo
 		}
 	}
 	for _, c := range l.moves {
-		if err := copyRange(context.Background(), dst, src, c); err != nil {
+		if err := copyRange(ctx, dst, src, c); err != nil {
 			return err
 		}
 	}
@@ -124,17 +124,19 @@ func share(dst, src *os.File, c extent) uint64 {
 	return n
 }
 
-// reserve makes room on the disk for a range of the file. That shows at once if there is
-// none, and to write becomes a third faster on ext4.
+// reserve makes room on the disk for a range of the file. On ext4 that shows at once if there
+// is none, and to write becomes a third faster. Others are left alone: btrfs does not
+// compress what was reserved.
 func reserve(dst *os.File, c extent) error {
-	if c.n < 1<<20 {
+	var fs unix.Statfs_t
+	if c.n < 1<<20 || unix.Fstatfs(int(dst.Fd()), &fs) != nil || fs.Type != unix.EXT4_SUPER_MAGIC {
 		return nil
 	}
 	err := unix.Fallocate(int(dst.Fd()), 0, int64(c.to), int64(c.n))
 	if err == unix.ENOSPC || err == unix.EDQUOT || err == unix.EFBIG {
 		return &os.PathError{Op: "write", Path: dst.Name(), Err: err}
 	}
-	return nil // not every file system can do that, and it is not needed
+	return nil // a file without extents cannot have that, and it is not needed
 }
 
 func writeAt(dst *os.File, b []byte, off uint64) error {

@@ -144,6 +144,9 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := unchanged(src, info); err != nil {
+		return nil, err
+	}
 	if err := c.enough(); err != nil || opt.DryRun {
 		return &c.res, err
 	}
@@ -177,6 +180,16 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 		return nil, nil, outfile.Plain(err)
 	}
 	return r, info, nil
+}
+
+// unchanged returns an error if src is not what it was when info was read. Its parts are read at
+// different times, and would not belong together.
+func unchanged(src *os.File, info fs.FileInfo) error {
+	now, err := src.Stat()
+	if err == nil && (now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime())) {
+		err = errors.New("the input was changed while it was read")
+	}
+	return outfile.Plain(err)
 }
 
 // ErrCoverage is returned, with a Result, for a file of which too little code is covered.
@@ -315,7 +328,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 			return nil, err
 		}
 	}
-	if err := layout.Write(dst, src, section, h.layout); err != nil {
+	if err := layout.Write(c.ctx, dst, src, section, h.layout); err != nil {
 		return nil, outfile.Plain(err)
 	}
 	if !c.opt.NoVerify && len(section) > 0 {
@@ -474,7 +487,7 @@ func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (*os.F
 	if err != nil {
 		return err
 	}
-	if err := layout.Write(dst, src, nil, nil); err != nil {
+	if err := layout.Write(c.ctx, dst, src, nil, nil); err != nil {
 		return outfile.Plain(err)
 	}
 	g, err := reopen(dst)
@@ -546,8 +559,8 @@ func (h *head) reach(v sframe.Version) translate.Reach {
 }
 
 // check decodes the section from the bytes of the new file and compares it with
-// the CFI, and as much code has to be described as was translated. What was to be written is
-// overwritten: fresh memory has to be mapped first.
+// the CFI, and as much code has to be described as was translated. It is read into the memory
+// that it was encoded in: new memory would have to be mapped page by page.
 func check(tmp *os.File, section []byte, table *cfi.Table, want *translate.Result, workers int) error {
 	f, s, err := read(tmp, section)
 	if err != nil {
@@ -586,7 +599,7 @@ func reopen(r *os.File) (*elffile.File, error) {
 }
 
 // read decodes the .sframe of a file as a stack tracer finds it: through
-// PT_GNU_SFRAME, in loaded memory. It is read into the memory of what was to be written.
+// PT_GNU_SFRAME, in loaded memory. It is read into section, which has as many bytes.
 func read(r *os.File, section []byte) (*elffile.File, *sframe.Section, error) {
 	f, err := reopen(r)
 	if err != nil {
@@ -611,7 +624,6 @@ func read(r *os.File, section []byte) (*elffile.File, *sframe.Section, error) {
 	if h.Filesz != uint64(len(section)) {
 		return nil, nil, fmt.Errorf("PT_GNU_SFRAME has %d bytes; %d were expected", h.Filesz, len(section))
 	}
-	clear(section) // what is checked comes from the file
 	if err := f.ReadInto(".sframe", section, off); err != nil {
 		return nil, nil, err
 	}
