@@ -42,7 +42,9 @@ func prepareHeap(f *elffile.File) {
 	if size = min(size*perCFI, maxHuge); size < minHuge {
 		return
 	}
+	first := false
 	prepared.Do(func() {
+		first = true
 		percent := debug.SetGCPercent(-1)
 		if mode, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled"); err == nil && bytes.Contains(mode, []byte("[madvise]")) {
 			_ = unix.Madvise(make([]byte, size), unix.MADV_HUGEPAGE) // without them it only takes longer
@@ -53,4 +55,7 @@ func prepareHeap(f *elffile.File) {
 		}
 		debug.SetGCPercent(percent)
 	})
+	if !first {
+		runtime.GC() // of the tables of the file before
+	}
 }

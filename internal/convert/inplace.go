@@ -47,7 +47,9 @@ func (p *InPlace) File(ctx context.Context, path string, opt Options) (*Result, 
 	if p.done == nil {
 		p.done = make(map[inode]string)
 	}
-	p.done[before] = path
+	if res.Links > 0 { // otherwise a new file can have the number
+		p.done[before] = path
+	}
 	if info, err := os.Stat(path); err == nil {
 		if after, ok := inodeOf(info); ok {
 			p.done[after] = path
