@@ -216,11 +216,9 @@ func (s *Section) decodeFDE(i, off, freOff int, addr uint64) error {
 	return nil
 }
 
-// SameRows reports whether the i-th and the j-th FDE have the very same FREs in the section,
-// which say the same in both.
-func (s *Section) SameRows(i, j int) bool {
-	return s.fres[i] == s.fres[j] && s.FDEs[i].Flexible == s.FDEs[j].Flexible
-}
+// SameRows reports whether the i-th and the j-th FDE have the very same FREs in the section.
+// They say the same in both, but for PC-mask FDEs of other repetition sizes.
+func (s *Section) SameRows(i, j int) bool { return s.fres[i] == s.fres[j] }
 
 // FREs appends the i-th FDE's FREs to buf and returns it.
 func (s *Section) FREs(i int, buf []FRE) ([]FRE, error) {

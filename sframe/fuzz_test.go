@@ -1,7 +1,10 @@
 package sframe
 
 import (
+	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -32,6 +35,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		var fres []FRE
+		r := s.NewReader()
 		for i := range s.FDEs {
 			d := &s.FDEs[i]
 			limit := d.Size
@@ -39,6 +43,12 @@ func FuzzDecode(f *testing.F) {
 				limit = uint32(d.RepSize)
 			}
 			fres, err = s.FREs(i, fres[:0])
+			// The second time the rows are known.
+			for range 2 {
+				if got, err2 := r.FREs(i, nil); !slices.Equal(got, fres) || fmt.Sprint(err) != fmt.Sprint(err2) {
+					t.Fatalf("FDE %d: %v, error %v without memory; %v, error %v with it", i, fres, err, got, err2)
+				}
+			}
 			for j := range fres {
 				if err == nil && (fres[j].Start >= limit && limit > 0 || j > 0 && fres[j].Start <= fres[j-1].Start) {
 					t.Fatalf("FDE %d of %d bytes: row %d starts at %d", i, limit, j, fres[j].Start)
@@ -48,4 +58,35 @@ func FuzzDecode(f *testing.F) {
 		s.Find(0x10000)
 		_ = s.Dump(io.Discard)
 	})
+}
+
+// TestMalformed changes a section in a way that contradicts itself.
+func TestMalformed(t *testing.T) {
+	const section = "\xe2\xde\x02\x01\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00\x0c\x00\x00\x00\x00\x00\x00\x00\x28\x00\x00\x00" +
+		"\x00\x10\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00" +
+		"\x20\x10\x00\x00\x10\x00\x00\x00\x06\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00" +
+		"\x00\x03\x08\x04\x03\x10" + "\x00\x03\x08\x05\x03\x10"
+	for _, tt := range []struct {
+		name string
+		off  int
+		with byte
+		want string // of Decode or of FREs; "" for no error
+	}{
+		{"nothing", 0, 0xe2, ""},
+		{"the first FDE starts behind the second", 29, 0x20, ".sframe+0x1c: FDEs are not sorted by start address"},
+		{"rows start at the same place", 71, 0, ".sframe+0x47: FRE starts at 0x0, not behind the one before it"},
+		{"a row starts behind the function", 71, 0x10, ".sframe+0x47: FRE starts at 0x10 of a function or block of 0x10 bytes"},
+		{"fewer rows than the header says", 40, 1, ".sframe+0xc: header says 4 FREs, but the FDEs have 3"},
+		{"words of 8 bytes", 72, 0x63, ".sframe+0x48: FRE info word 0x63 has data words of size 3"},
+	} {
+		data := []byte(section)
+		data[tt.off] = tt.with
+		s, err := Decode(data, 0)
+		for i := 0; err == nil && i < len(s.FDEs); i++ {
+			_, err = s.FREs(i, nil)
+		}
+		if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: error %v; %q was expected", tt.name, err, tt.want)
+		}
+	}
 }

@@ -182,7 +182,6 @@ const (
 
 // FDE types of V3, in the second info byte of the attribute.
 const (
-	FDETypeMask     = 0x1f
 	FDETypeDefault  = 0
 	FDETypeFlexible = 1
 )

@@ -257,7 +257,7 @@ func TestLookup(t *testing.T) {
 				}
 				for i := range in.table.Functions {
 					fn := &in.table.Functions[i]
-					for pc := fn.Begin - 1; pc <= fn.End && pc-fn.Begin < 1<<16; pc++ {
+					for pc := fn.Begin - 1; pc <= fn.End && pc-(fn.Begin-1) < 1<<16; pc++ {
 						j, found := slices.BinarySearchFunc(rows, pc, func(r linked.Row, pc uint64) int {
 							switch {
 							case r.End <= pc:
