@@ -55,10 +55,10 @@ func (c *counts) merge(o *counts) {
 	}
 }
 
-// A cluster is rows of a unit that begin less than minGap bytes one after the other: those of a
-// prologue or an epilogue, as a rule, up to the first instruction of what is behind it.
-// Sequences begin and end with whole ones. They have maxPiece rows at most, if they are not
-// a single one.
+// A cluster is a longest run of rows of a unit that begin less than minGap bytes behind the one
+// before: those of a prologue or an epilogue, as a rule, up to the first instruction of what is
+// behind it. Units are divided between clusters only. A piece of several clusters has at most
+// maxPiece rows, or is the whole unit.
 type cluster struct {
 	hash        uint64 // of the rows, and of how far they are from each other
 	start, last uint32 // where the first and the last row begin, from the start of the unit
@@ -72,8 +72,8 @@ const (
 )
 
 // addRow adds a row to the last cluster of a unit, or to a new one if the unit has none yet or
-// the row is further away. Row has its info word and its data words, and what else there is
-// in the 8 bytes that it has at least.
+// the row is further away. Row begins with the row's info word and data words, size bytes; 8 bytes can be
+// read at least.
 func (b *Builder) addRow(u *unit, start uint32, row []byte, size int) {
 	h := binary.LittleEndian.Uint64(row)
 	if size <= 8 {
@@ -106,10 +106,14 @@ func (d *divider) sequences(b *Builder, u *unit, i int) []sequence {
 	out := d.found[:0]
 	var rows, size, last uint32
 	var hash uint64
+	only := u.whole // as a whole
 	for j := range clusters {
 		c := &clusters[j]
-		if !u.whole && j > 0 && rows+c.rows > maxPiece {
-			break
+		if !only && j > 0 && rows+c.rows > maxPiece {
+			if i > 0 {
+				break
+			}
+			only = true
 		}
 		gap := uint64(0)
 		if j > 0 {
@@ -117,7 +121,7 @@ func (d *divider) sequences(b *Builder, u *unit, i int) []sequence {
 		}
 		hash = mix(hash ^ c.hash + gap<<32)
 		rows, size, last = rows+c.rows, size+c.size, c.last
-		if u.whole && j+1 < len(clusters) {
+		if only && j+1 < len(clusters) {
 			continue
 		}
 		typ := freType(last - clusters[0].start)
@@ -142,15 +146,14 @@ func (c *counts) reset() { clear(c.n) }
 // A cost is that of the first clusters of a unit, if they are divided best: the last FDE begins
 // with the cluster from.
 type cost struct {
-	size uint64 // in bytes, times 2^16
+	size uint64 // in units of 2^-scale bytes
 	from int
 }
 
-// scale makes bytes of a cost.
 const scale = 16
 
-// part is what an FDE has to pay for a byte of rows that n FDEs have.
-var part = func() (p [math.MaxUint8 + 1]uint64) {
+// perByte is the cost of one byte of rows that n FDEs share, by n: 1/n byte.
+var perByte = func() (p [math.MaxUint8 + 1]uint64) {
 	for n := 1; n < len(p); n++ {
 		p[n] = 1 << scale / uint64(n)
 	}
@@ -201,7 +204,9 @@ func divide(parts []*Builder) {
 	copy(second, first)
 	second[0] = newCounts(rows)
 	each(parts, func(i int, p *Builder) {
-		second[i].reset()
+		if i > 0 {
+			second[i].reset() // the memory of first[i]
+		}
 		p.recount(sum, second[i])
 	})
 	sum = merged(second)
@@ -288,13 +293,13 @@ func (d *divider) choose(b *Builder, u *unit, c *counts) []int {
 	for range last {
 		d.best = append(d.best, cost{size: math.MaxUint64})
 	}
-	for i := range u.begins() {
+	for i := range last {
 		if i == 1 && d.best[last].size <= 2*fde {
 			break // two FDEs cannot be better
 		}
 		before := d.best[i].size + fde
 		for _, s := range d.sequences(b, u, i) {
-			sum := before + uint64(attr+s.size)*part[c.of(s.hash)]
+			sum := before + uint64(attr+s.size)*perByte[c.of(s.hash)]
 			if best := &d.best[i+s.n]; sum < best.size {
 				*best = cost{sum, i}
 			}

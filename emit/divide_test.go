@@ -145,20 +145,53 @@ func (b *Builder) least(u *unit, c *counts) uint64 {
 	return least
 }
 
-// TestLongPieces expects no FDE of more than maxPiece rows where there are cuts.
+// TestLongPieces expects that a piece of a function has maxPiece rows at most, here where the rows
+// that are shared are behind many others.
 func TestLongPieces(t *testing.T) {
-	fn := function{fde: sframe.FDE{Start: 0x10000, Size: 10 * 1000}}
-	for i := range uint32(1000) {
-		fn.fres = append(fn.fres, sp(10*i, int32(8+8*(i*i%7))))
+	const own, common = 100, 30
+	// Five rows are a cluster, and far enough from the next that none of the pieces that could be
+	// has shorter start addresses.
+	start := func(i uint32) uint32 { return i/5*1000 + i%5 }
+	var fns []function
+	for n := range 5 {
+		fn := function{fde: sframe.FDE{Start: 0x10000 * uint64(n+1), Size: start(own + common)}}
+		for i := range uint32(own) {
+			fn.fres = append(fn.fres, sp(start(i), 8+8*int32(own*uint32(n)+i)))
+		}
+		for i := range uint32(common) {
+			fn.fres = append(fn.fres, sp(start(own+i), 80000+8*int32(i)))
+		}
+		fns = append(fns, fn)
 	}
-	_, data := encodeAll(t, Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true}, []function{fn}, 1)
-	s, err := sframe.Decode(data, 0)
+	_, data := encodeAll(t, Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true}, fns, 1)
+	s, err := sframe.Decode(data, 0x100000)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(s.FDEs) <= len(fns) {
+		t.Errorf("%d functions are %d FDEs", len(fns), len(s.FDEs))
+	}
 	for i := range s.FDEs {
-		if fres, err := s.FREs(i, nil); err != nil || len(fres) > maxPiece {
+		if fres, err := s.FREs(i, nil); err != nil || len(fres) > maxPiece && len(fres) != own+common {
 			t.Errorf("FDE %d has %d rows, error %v", i, len(fres), err)
+		}
+	}
+}
+
+// TestNeverLarger has functions that nothing can be saved of, with more rows than maxPiece.
+func TestNeverLarger(t *testing.T) {
+	for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
+		for _, size := range []struct{ rows, distance uint32 }{{42, 6}, {200, 300}, {1000, 65}} {
+			fn := function{fde: sframe.FDE{Start: 0x10000, Size: size.rows * size.distance}}
+			for i := range size.rows {
+				fn.fres = append(fn.fres, sp(i*size.distance, 8+8*int32(i)))
+			}
+			opt := Options{Version: version, ABI: sframe.AMD64Little}
+			_, plain := encodeAll(t, opt, []function{fn}, 1)
+			opt.Share = true
+			if _, shared := encodeAll(t, opt, []function{fn}, 1); len(shared) > len(plain) {
+				t.Errorf("%v, %+v: %d bytes if shared, %d if not", version, size, len(shared), len(plain))
+			}
 		}
 	}
 }

@@ -33,7 +33,8 @@ type Options struct {
 	// Align makes the size of the section a multiple of it, with zeros behind the
 	// last row. 0 stands for 1.
 	Align uint64
-	// Share stores rows that several FDEs have only once, and makes FDEs that have them.
+	// Share stores rows that several FDEs have only once, and divides functions into several
+	// FDEs where parts of them can be shared then.
 	Share bool
 }
 
@@ -123,7 +124,8 @@ func (b *Builder) Grow(n int) {
 }
 
 // Add adds a function. Its FREs are sorted by start address, and the first one
-// starts at 0. Neither argument is kept. Functions may come in any order.
+// starts at 0. Neither argument is kept. Functions may come in any order, but must
+// not overlap.
 //
 // It becomes several FDEs where the version limits the number of rows, or where
 // that is smaller than one FDE of the flexible type.
@@ -138,6 +140,9 @@ func (b *Builder) Add(d sframe.FDE, fres []sframe.FRE) error {
 	before := len(b.units)
 	for first := 0; first < len(b.rows); {
 		last, flexible := b.part(first)
+		if d.PCMask && last-first < len(b.rows) { // starts count from each block's
+			return fmt.Errorf("function at %#x: its rows need several FDEs, and one with a PC mask cannot be divided", d.Start)
+		}
 		u := unit{
 			base: b.rows[first].start, raw: uint32(len(b.raw)), num: uint32(last - first),
 			info: info(&d), rep: d.RepSize, flexible: flexible, cluster: uint32(len(b.clusters)),
@@ -153,8 +158,8 @@ func (b *Builder) Add(d sframe.FDE, fres []sframe.FRE) error {
 	return nil
 }
 
-// Repeat adds the function d with the rows that the n-th call of Add had, counted from 0. The
-// last of them is one of d, too, wherever that ends; it is not a PC-mask FDE.
+// Repeat adds a function of d.Size bytes at d.Start, which has the rows and all the rest from the
+// n-th call of Add, counted from 0. All of these rows begin in it. It is not a PC-mask FDE.
 func (b *Builder) Repeat(d sframe.FDE, n int) {
 	a := b.added[n]
 	for i := a.first; i < a.first+a.n; i++ {

@@ -166,6 +166,15 @@ func TestErrors(t *testing.T) {
 			t.Errorf("error %v, want %q", err, tt.want)
 		}
 	}
+	// A PC-mask function with a row for a flexible FDE, and more for a default one than that costs.
+	rows := []sframe.FRE{r10(0)}
+	for i := range uint32(30) {
+		rows = append(rows, sp(1+i, int32(8*i)))
+	}
+	err := v3(t).Add(sframe.FDE{Start: 0x1000, Size: 64, PCMask: true, RepSize: 32}, rows)
+	if err == nil || !strings.Contains(err.Error(), "cannot be divided") {
+		t.Errorf("error %v for a PC-mask function of two types", err)
+	}
 	b := build(t, Options{})
 	if err := b.Add(sframe.FDE{Start: 0x1000, Size: 16}, []sframe.FRE{sp(0, 8)}); err != nil {
 		t.Fatal(err)
@@ -380,5 +389,21 @@ func TestS390X(t *testing.T) {
 	}
 	if _, err := NewBuilder(Options{Version: sframe.V1, ABI: sframe.S390XBig}); err == nil {
 		t.Error("V1 takes s390x")
+	}
+}
+
+// TestAlign asks for sections whose size is a multiple of 8.
+func TestAlign(t *testing.T) {
+	for n := range 9 {
+		var fres []sframe.FRE
+		for i := range n + 1 {
+			fres = append(fres, sp(uint32(i), 8*int32(i)))
+		}
+		fns := []function{{sframe.FDE{Start: 0x1000, Size: 16}, fres}}
+		_, plain := encodeAll(t, Options{Version: sframe.V2, ABI: sframe.AMD64Little}, fns, 1)
+		_, aligned := encodeAll(t, Options{Version: sframe.V2, ABI: sframe.AMD64Little, Align: 8}, fns, 1)
+		if want := (len(plain) + 7) / 8 * 8; len(aligned) != want {
+			t.Errorf("%d bytes with Align, %d without; %d were expected", len(aligned), len(plain), want)
+		}
 	}
 }

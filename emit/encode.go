@@ -113,9 +113,6 @@ func (b *Builder) EncodeObject() ([]byte, []Start, error) {
 	return data, starts, err
 }
 
-// ABI returns the ABI of the section.
-func (b *Builder) ABI() sframe.ABI { return b.opt.ABI }
-
 // StartSize returns the size of a start address in bytes.
 func (b *Builder) StartSize() int { return b.layout.StartSize }
 
@@ -123,8 +120,8 @@ func (b *Builder) StartSize() int { return b.layout.StartSize }
 // at the given offset, for several parts at the same time.
 func (b *Builder) encode(flags sframe.Flags, start func(pc uint64, off int) (uint64, error)) ([]byte, error) {
 	size := b.Size()
-	if b.fdes > math.MaxUint32 || b.num > math.MaxUint32 || b.lists.size > math.MaxUint32 {
-		return nil, fmt.Errorf("%d functions with %d rows of %d bytes: more than the header can count", b.fdes, b.num, b.lists.size)
+	if size > math.MaxUint32 || b.num > math.MaxUint32 {
+		return nil, fmt.Errorf("%d FDEs and %d rows, %d bytes: more than the header can count", b.fdes, b.num, size)
 	}
 	o := b.order
 	fdeLen := b.fdes * b.layout.FDESize

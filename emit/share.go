@@ -12,8 +12,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A list is the FREs of a function, in V3 with the attribute before them, as they are
-// encoded. Functions may have the same one.
+// A list is the FREs of an FDE, in V3 with the attribute before them, as they are
+// encoded. FDEs may have the same one.
 type list struct {
 	off, size uint32 // in its pool, in bytes
 	part      uint32 // which pool
@@ -38,26 +38,22 @@ type slot struct {
 	index uint32 // of the list, plus 1; 0 for none
 }
 
-// seed is that of all hashes. The result does not depend on it.
+// seed is that of the hashes of lists, by which equal ones are found. The bytes of the section
+// do not depend on it.
 var seed = rand.Uint64()
 
-// A hash is that of a row sequence. It is one of all beginnings, too: each row changes it
-// once.
+// A hash is that of a list. It is made row by row: in between it is that of the rows so far, by
+// which sharePrefixes finds lists.
 type hash uint64
 
 func newHash() hash { return hash(seed) }
 
-// row returns the hash with one more row.
+// row returns the hash with one more row, behind which 8 bytes can be read.
 func (h hash) row(b []byte) hash {
 	for ; len(b) > 8; b = b[8:] {
 		h = h.mix(binary.LittleEndian.Uint64(b))
 	}
-	if cap(b) >= 8 {
-		return h.short(b[:8], len(b))
-	}
-	var last [8]byte
-	copy(last[:], b)
-	return h.short(last[:], len(b))
+	return h.short(b[:8], len(b))
 }
 
 // short is row for the first n of 8 bytes or more.
@@ -115,13 +111,16 @@ func (l *lists) add(e list, share bool) (index uint32, added bool) {
 func (l *lists) bytes(e *list) []byte { return l.pools[e.part][e.off:][:e.size] }
 
 // Join returns a Builder with the functions of all parts, which are no longer to be used.
-// All of them have the same options. The work is done by a goroutine for each part.
+// All of them have the same options, and none was asked for its size before. The work is done by a goroutine for each part.
 //
 // If rows are shared, functions are divided into several FDEs where that pays; see counts. A
 // list that is in another one stands in the section only once: the same list, or, where the
 // number of rows is not a part of it (V1 and V2), one that another one begins with.
 func Join(parts []*Builder) *Builder {
 	b := parts[0]
+	if b.joined {
+		return b
+	}
 	if b.opt.Share {
 		divide(parts)
 	} else {
@@ -140,11 +139,7 @@ func Join(parts []*Builder) *Builder {
 }
 
 // finish is Join of a Builder that was not joined.
-func (b *Builder) finish() {
-	if !b.joined {
-		Join([]*Builder{b})
-	}
-}
+func (b *Builder) finish() { Join([]*Builder{b}) }
 
 // each calls f for all parts at the same time.
 func each(parts []*Builder, f func(int, *Builder)) {
@@ -221,9 +216,7 @@ func (b *Builder) list(u *unit, raw []byte, n int) uint32 {
 // join adds the i-th part's lists, and counts its FDEs.
 func (b *Builder) join(i int, p *Builder) {
 	l := &b.lists
-	if i == 0 {
-		p.to = nil
-	} else {
+	if i > 0 {
 		l.pools = append(l.pools, p.lists.pools[0])
 		l.all = slices.Grow(l.all, len(p.lists.all))
 		p.to = make([]uint32, len(p.lists.all))
