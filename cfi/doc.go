@@ -9,6 +9,9 @@
 // return address, the frame pointer and the stack pointer, which is all that a
 // stack trace needs. Other registers' rules are decoded and passed over.
 //
+// What was worked out for one function can be used for others: those with the same
+// Function.Program have the same rows, and rows with the same Registers pointer the same rules.
+//
 // In: CIE versions 1, 3 and 4; 32-bit and 64-bit DWARF; both byte orders; the
 // augmentations z, R, P, L, S, B, G and eh; every DW_EH_PE pointer form; every
 // DW_CFA opcode of DWARF 5 and the GNU, MIPS and AArch64 ones in use. What a

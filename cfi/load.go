@@ -92,10 +92,11 @@ func (fn *Function) KeyB() bool { return fn.cie.keyB }
 // RAReg returns the DWARF number of the CIE's return address column.
 func (fn *Function) RAReg() uint64 { return fn.cie.raReg }
 
-// Program returns a number below Table.Programs for the CIE and the instructions, or -1 for a
-// function that was cut because it overlaps another one. In large programs most functions
-// have the number of another one. Such functions have the rows that Rows.MinSize is about,
-// unless they depend on the pc: expressions can do that.
+// Program returns a number below Table.Programs, or -1 for a function that was cut because it
+// overlaps another one. Functions with the same CIE and the same bytes of instructions have the
+// same number; in large programs most functions share it with another one. They have the same
+// rows, as far from their starts, if they are large enough (Rows.MinSize), but for expressions
+// that read the pc.
 func (fn *Function) Program() int { return int(int32(fn.number)) }
 
 // Section returns the name of the section the FDE is in, and Offset where it is

@@ -2,18 +2,19 @@ package cfi
 
 import (
 	"bytes"
-	"encoding/binary"
+	"hash/maphash"
 	"math/bits"
 )
 
-// noProgram is the number of functions that were cut.
+// noProgram is what Function.number is for functions that were cut.
 const noProgram = ^uint32(0)
 
 // programs numbers the functions of a table by what they execute.
 type programs struct {
 	fns   []Function
-	known []uint32      // by number: the first function that has it
+	known []uint32      // by number: the index in fns of the first function that has it
 	slots []programSlot // a hash table; its size is a power of two
+	seed  maphash.Seed
 }
 
 // A programSlot is a number by the hash of what it stands for.
@@ -24,11 +25,11 @@ type programSlot struct {
 
 // number gives each function the number of its instructions; see Function.Program.
 func (t *Table) number() {
-	p := programs{fns: t.Functions, known: make([]uint32, 0, min(len(t.Functions), maxReserved)/2)}
+	p := programs{fns: t.Functions, known: make([]uint32, 0, min(len(t.Functions), maxReserved)/2), seed: maphash.MakeSeed()}
 	p.grow(min(len(t.Functions), maxReserved))
 	for i := range p.fns {
 		fn := &p.fns[i]
-		if fn.Begin != fn.start || fn.End-fn.Begin != fn.size {
+		if fn.End-fn.Begin != fn.size {
 			fn.number = noProgram
 			continue
 		}
@@ -36,7 +37,7 @@ func (t *Table) number() {
 			p.grow(len(p.slots) + 1)
 		}
 		code := fn.code()
-		h := hashCode(code)
+		h := uint32(maphash.Bytes(p.seed, code))
 		s := p.slot(h, fn)
 		if s.number == 0 {
 			p.known = append(p.known, uint32(i))
@@ -76,22 +77,4 @@ func (p *programs) grow(n int) {
 			*p.slot(s.hash, nil) = s
 		}
 	}
-}
-
-// hashCode returns a hash of b. What it is does not matter to any result.
-func hashCode(b []byte) uint32 {
-	h := uint64(len(b))
-	for ; len(b) >= 8; b = b[8:] {
-		h = mix(h ^ binary.LittleEndian.Uint64(b))
-	}
-	var last uint64
-	for _, c := range b {
-		last = last<<8 | uint64(c)
-	}
-	return uint32(mix(h ^ last))
-}
-
-func mix(v uint64) uint64 {
-	hi, lo := bits.Mul64(v, 0x9e3779b97f4a7c15)
-	return hi ^ lo
 }

@@ -64,16 +64,16 @@ func TestPrograms(t *testing.T) {
 func TestManyPrograms(t *testing.T) {
 	w := &writer{target: amd64}
 	cie := w.cie(plainCIE)
-	const n = 0xf0
+	const n, different = 0xf0, 200
 	for i := range n {
-		w.fde(cie, w.abs(textAddr+uint64(i), 1), []byte{0x0e, byte(i / 2), 0})
+		w.fde(cie, w.abs(textAddr+uint64(i), 1), []byte{0x0e, byte(i % different), 0})
 	}
 	table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto, nil)
-	if err != nil || len(table.Functions) != n || table.Programs != n/2 {
+	if err != nil || len(table.Functions) != n || table.Programs != different {
 		t.Fatalf("%d functions, %d programs, error %v", len(table.Functions), table.Programs, err)
 	}
 	for i := range table.Functions {
-		if got := table.Functions[i].Program(); got != i/2 {
+		if got := table.Functions[i].Program(); got != i%different {
 			t.Fatalf("function %d has number %d", i, got)
 		}
 	}

@@ -378,6 +378,7 @@ func TestInstructions(t *testing.T) {
 		{"def_cfa_offset after an expression", []byte{0x0f, 2, 0x77, 8, 0x0e, 24}, with(func(r *Rules) {
 			r.CFA = Rule{Rule: frame.RuleExpression, Offset: 24, Expression: []byte{0x77, 8}}
 		})},
+		{"register, then another", []byte{0x09, 16, 2, 0x09, 16, 3}, with(func(r *Rules) { r.RA = Rule{Rule: frame.RuleRegister, Reg: 3} })},
 		{"undefined", []byte{0x07, 16}, with(func(r *Rules) { r.RA = Rule{Rule: frame.RuleUndefined} })},
 		{"same_value", []byte{0x08, 6}, with(func(r *Rules) { r.FP = Rule{Rule: frame.RuleSameVal} })},
 		{"offset", []byte{0x86, 2}, with(func(r *Rules) { r.FP = offset(-16) })},
