@@ -7,9 +7,9 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// maxVarying bounds the code of a file for which a CFA that depends on pc is
+// MaxVarying bounds the code of a table, in bytes, for which a CFA that depends on pc is
 // evaluated. The PLT of the largest programs is a few hundred KiB.
-const maxVarying = 1 << 20
+const MaxVarying = 1 << 20
 
 // maxSteps bounds the rows that come of it; a PLT has one for each 8 bytes of code.
 const maxSteps = 1 << 17
@@ -20,7 +20,8 @@ const maxSteps = 1 << 17
 func (x *translator) varying() {
 	r := &x.rows
 	begin, end := r.Begin, r.End
-	if end-begin > maxVarying-x.varied {
+	x.res.Varying += end - begin
+	if end-begin > MaxVarying-x.varied {
 		x.gap(begin, end, Gap{Reason: CFAExpression, Column: ColumnCFA, Rule: r.CFA})
 		return
 	}

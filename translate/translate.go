@@ -142,6 +142,9 @@ type Result struct {
 	Sums      map[Reason]Sum
 	// Synthesised is code that SFrame describes and CFI does not: PLT stubs.
 	Synthesised uint64
+	// Varying is code whose CFA depends on the pc. If it is more than MaxVarying, which part of it
+	// is described depends on what is translated before, in the same table.
+	Varying uint64
 }
 
 // Translate translates the table's functions, in their order, into sink.
@@ -181,6 +184,7 @@ func Merge(parts []*Result) *Result {
 		sum.Covered += p.Covered
 		sum.Topmost += p.Topmost
 		sum.Synthesised += p.Synthesised
+		sum.Varying += p.Varying
 		sum.Gaps = append(sum.Gaps, p.Gaps[:min(len(p.Gaps), maxGaps-len(sum.Gaps))]...)
 		for r, s := range p.Sums {
 			t := sum.Sums[r]
@@ -279,7 +283,7 @@ type repeatable struct {
 
 // repeatable returns what of the function at hand others may repeat.
 func (x *translator) repeatable() repeatable {
-	if len(x.runs) != 1 || len(x.gaps) > 0 || x.runs[0].topmost > 0 || x.runs[0].rep > 0 || x.pcRead {
+	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.runs[0].topmost > 0 {
 		return repeatable{}
 	}
 	return repeatable{uint32(x.added - 1), uint32(x.rows.MinSize())}
@@ -377,8 +381,8 @@ type known struct {
 // knownRows returns how many rows to remember for n functions, a power of two.
 func knownRows(n int) int { return 1 << bits.Len(uint(min(2*n, 511))) }
 
-// find returns where the current row is if it is known, and whether it is. Rows with
-// expressions never are.
+// find returns where the current row is if it is known, and whether it is. Rows whose CFA is an
+// expression never are.
 func (x *translator) find() (k *known, ok bool) {
 	r := &x.rows
 	h := uint64(r.CFA.Offset)*0x9e3779b97f4a7c15 ^ uint64(r.FP.Offset)*0xc2b2ae3d27d4eb4f ^ uint64(r.RA.Offset)*0x165667b19e3779f9 ^ r.CFA.Reg<<60

@@ -368,6 +368,18 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table, h *head) (*emi
 // parallel translates the table in as many parts as there are workers.
 func (c *conversion) parallel(table *cfi.Table, enc emit.Options, opt translate.Options) (*emit.Builder, *translate.Result, error) {
 	parts := table.Split(c.opt.workers())
+	b, res, err := translateParts(parts, enc, opt)
+	if err == nil && len(parts) > 1 && res.Varying > translate.MaxVarying { // the result must not depend on the parts
+		b, res, err = translateParts([]*cfi.Table{table}, enc, opt)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return emit.Join(b), res, nil
+}
+
+// translateParts translates all parts at the same time.
+func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options) ([]*emit.Builder, *translate.Result, error) {
 	builders := make([]*emit.Builder, len(parts))
 	results := make([]*translate.Result, len(parts))
 	errs := make([]error, len(parts))
@@ -390,13 +402,13 @@ func (c *conversion) parallel(table *cfi.Table, enc emit.Options, opt translate.
 			return nil, nil, err
 		}
 	}
-	return emit.Join(builders), translate.Merge(results), nil
+	return builders, translate.Merge(results), nil
 }
 
 // format3 returns the gaps that format 3 would leave in those functions that have gaps, or
 // nil where nobody wants to know.
 func (c *conversion) format3(table *cfi.Table, res *translate.Result) ([]translate.Gap, error) {
-	if c.opt.Version == sframe.V3 || c.opt.Brief || len(res.Gaps) == 0 {
+	if c.opt.Version == sframe.V3 || c.opt.Brief || len(res.Gaps) == 0 || res.Varying > translate.MaxVarying {
 		return nil, nil
 	}
 	part := *table

@@ -326,6 +326,43 @@ func subjects(t *testing.T, abi string) []string {
 	return files
 }
 
+// TestWorkersVarying is TestWorkers for more code than a CFA that depends on the pc is evaluated
+// for. Which part of it is described must not depend on who comes first.
+func TestWorkersVarying(t *testing.T) {
+	const functions = 4 // of 0x60000 bytes, of which two are few enough
+	dir := t.TempDir()
+	source := ".globl _start\n_start:\n"
+	for range functions {
+		source += ".balign 16\n.cfi_startproc\n.cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22\n.skip 0x60000, 0x90\n.cfi_endproc\n"
+	}
+	for _, cmd := range [][]string{{"as", "--64", "-", "-o", "prog.o"}, {"ld", "-m", "elf_x86_64", "prog.o", "-o", "prog"}} {
+		c := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...)
+		c.Dir, c.Stdin = dir, strings.NewReader(source)
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+	}
+	var want []byte
+	for _, workers := range []int{1, 2, 8} {
+		out, c := run(t, filepath.Join(dir, "prog"), convert.Options{Version: sframe.V2, Workers: workers})
+		if c.Described != functions*0x60000 || c.Covered != c.Described/2 {
+			t.Errorf("%d workers: %d of %d bytes are covered", workers, c.Covered, c.Described)
+		}
+		if len(c.Reasons) != 1 || c.Reasons[0].Format3 != 0 {
+			t.Errorf("%d workers: reasons %+v", workers, c.Reasons)
+		}
+		got, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == nil {
+			want = got
+		} else if !bytes.Equal(got, want) {
+			t.Errorf("%d workers: another file", workers)
+		}
+	}
+}
+
 // TestWorkers expects the same file from any number of workers.
 func TestWorkers(t *testing.T) {
 	files := []string{peer.File(t, "/bin/bash"), peer.File(t, "/bin/ls")}
