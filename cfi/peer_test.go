@@ -293,3 +293,53 @@ func TestWithoutSections(t *testing.T) {
 		}
 	}
 }
+
+// TestSamePrograms compares the rows of functions with the same number.
+func TestSamePrograms(t *testing.T) {
+	type row struct {
+		begin uint64 // from the function's start
+		rules cfi.Rules
+	}
+	rows := func(fn *cfi.Function) (out []row, minSize uint64) {
+		var r cfi.Rows
+		for r.Start(fn); r.Next(); {
+			out = append(out, row{r.Begin - fn.Begin, r.Rules})
+		}
+		return out, r.MinSize()
+	}
+	same := func(a, b row) bool {
+		x, y := &a.rules, &b.rules
+		return a.begin == b.begin && cfi.SameRule(&x.CFA, &y.CFA) && cfi.SameRule(&x.RA, &y.RA) && cfi.SameRule(&x.FP, &y.FP) &&
+			cfi.SameRule(&x.SP, &y.SP) && x.Sign == y.Sign
+	}
+	compared := 0
+	for _, path := range subjects(t) {
+		table, err := cfi.Load(open(t, path), cfi.Auto, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := make(map[int]int) // by number, the function that says for which sizes its rows hold
+		for i := range table.Functions {
+			fn := &table.Functions[i]
+			got, minSize := rows(fn)
+			j, ok := first[fn.Program()]
+			if !ok {
+				if fn.Program() >= 0 && minSize > 0 {
+					first[fn.Program()] = i
+				}
+				continue
+			}
+			want, minSize := rows(&table.Functions[j])
+			if fn.End-fn.Begin < minSize {
+				continue
+			}
+			compared++
+			if !slices.EqualFunc(got, want, same) {
+				t.Errorf("%s: the functions at %#x and %#x have the same number, and rows %+v and %+v", path, table.Functions[j].Begin, fn.Begin, want, got)
+			}
+		}
+	}
+	if compared < 100 {
+		t.Errorf("%d functions were compared", compared)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/elffile"
+	"cfi2sframe/plt"
 	"cfi2sframe/sframe"
 )
 
@@ -35,19 +36,28 @@ func TestMerge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		result := func(t *testing.T, table *cfi.Table) *Result {
+		stubs, err := plt.Find(f, table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result := func(t *testing.T, table *cfi.Table, last bool) *Result {
 			t.Helper()
-			res, err := Translate(table, Options{Version: sframe.V2}, Discard)
+			opt := Options{Version: sframe.V2}
+			if last {
+				opt.Stubs = stubs
+			}
+			res, err := Translate(table, opt, Discard)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return res
 		}
-		want := result(t, table)
+		want := result(t, table, true)
 		for _, n := range []int{1, 2, 3, 50} {
 			var parts []*Result
-			for _, p := range table.Split(n) {
-				parts = append(parts, result(t, p))
+			split := table.Split(n)
+			for i, p := range split {
+				parts = append(parts, result(t, p, i+1 == len(split)))
 			}
 			if got := Merge(parts); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s in %d parts: %+v, want %+v", path, n, got, want)

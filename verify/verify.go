@@ -8,7 +8,9 @@
 // by chance once in 2^64.
 //
 // This package shares neither code nor register numbers with package translate,
-// so that a mistake there cannot hide here.
+// so that a mistake there cannot hide here. That functions with the same Program
+// have the same rows, and rows with the same Registers the same rules, it takes from package
+// cfi, as it does the rows.
 package verify
 
 import (
@@ -249,7 +251,6 @@ func (c *checker) function(fn *cfi.Function) error {
 		}
 	}
 	before, wrong, first := c.res.Covered, c.res.Total, c.segs.index
-	aligned := c.atFDE(c.fn.Begin)
 	c.pcRead = false
 	for c.rows.Start(c.fn); c.rows.Next(); {
 		if err := c.row(); err != nil {
@@ -259,10 +260,10 @@ func (c *checker) function(fn *cfi.Function) error {
 	if err := c.rows.Err(); err != nil && c.res.Covered > before {
 		c.res.mismatch(c.fn.Begin, c.fn.End, "SFrame describes a function whose CFI is malformed (%v)", err)
 	}
-	if s != nil && aligned && !c.segs.loaded && c.res.Total == wrong && c.res.Covered-before == c.fn.End-c.fn.Begin && !c.pcRead {
+	if s != nil && !c.segs.loaded && c.res.Total == wrong && c.res.Covered-before == c.fn.End-c.fn.Begin && !c.pcRead {
 		*s = settled{
-			right: c.rows.MinSize() > 0, begin: c.fn.Begin, first: uint32(first), fdes: uint32(c.segs.index - first),
-			lastSize: c.segs.fres[len(c.segs.fres)-1].Start + 1,
+			minSize: c.rows.MinSize(), begin: c.fn.Begin, first: uint32(first), fdes: uint32(c.segs.index - first),
+			minLast: c.segs.fres[len(c.segs.fres)-1].Start + 1,
 		}
 	}
 	return nil
@@ -276,9 +277,9 @@ func (c *checker) atFDE(pc uint64) bool {
 // A settled is a function that whole FDEs describe rightly, all of it, by rules that do not
 // depend on pc. Others with the same instructions and the same rows need no second look.
 type settled struct {
-	right       bool // or else it is none
+	minSize     uint64 // of another function that it may settle, in bytes; 0: none
 	begin       uint64
-	lastSize    uint32 // of its last FDE, in bytes: the last row is not empty
+	minLast     uint32 // how large the last FDE of another is at least: its last row must not be empty
 	first, fdes uint32 // index of the first FDE, and how many there are
 }
 
@@ -286,7 +287,7 @@ type settled struct {
 // it has as many FDEs with the same rows, as far from its start.
 func (c *checker) again(s *settled) bool {
 	fn, sec := c.fn, c.segs.sec
-	if !s.right || !c.atFDE(fn.Begin) || c.segs.index+int(s.fdes) > c.segs.after {
+	if s.minSize == 0 || fn.End-fn.Begin < s.minSize || !c.atFDE(fn.Begin) || c.segs.index+int(s.fdes) > c.segs.after {
 		return false
 	}
 	for i := range int(s.fdes) {
@@ -295,7 +296,7 @@ func (c *checker) again(s *settled) bool {
 		if x.PCMask || y.PCMask || y.KeyB != x.KeyB || y.Signal != x.Signal || y.Start-fn.Begin != x.Start-s.begin || !sec.SameRows(a, b) {
 			return false
 		}
-		if last := i == int(s.fdes)-1; last && (y.End() != fn.End || y.Size < s.lastSize) || !last && x.Size != y.Size {
+		if last := i == int(s.fdes)-1; last && (y.End() != fn.End || y.Size < s.minLast) || !last && x.Size != y.Size {
 			return false
 		}
 	}

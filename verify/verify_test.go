@@ -219,6 +219,88 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
+// TestRepeatedLarger gives a function the rows of a smaller one with the same instructions, which
+// ends before the last ones.
+func TestRepeatedLarger(t *testing.T) {
+	const fdeSize, list, end = 20, 8, 17 // of V2, and where the fields about rows are
+	in, data, _ := encode(t, "../testdata/bin/amd64/repeat", translate.Options{Version: sframe.V2}, true)
+	s, err := sframe.Decode(data, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	smaller := slices.IndexFunc(s.FDEs, func(d sframe.FDE) bool { return d.Size == 3 })
+	full := smaller + 1
+	if smaller < 0 || s.FDEs[full].Size != 9 || s.FDEs[full].Start != s.FDEs[smaller].End() {
+		t.Fatalf("FDEs are %+v", s.FDEs)
+	}
+	copy(data[28+fdeSize*full+list:][:end-list], data[28+fdeSize*smaller+list:])
+	data[12] -= byte(numFREs(t, s, full) - numFREs(t, s, smaller))
+	res, err := check(in, data)
+	if err != nil || res.Total == 0 {
+		t.Errorf("%+v, error %v; mismatches were expected", res, err)
+	}
+}
+
+// TestRepeatedParts describes two functions with the same instructions by two FDEs each, those of
+// the second one not always at the right place.
+func TestRepeatedParts(t *testing.T) {
+	in, _, _ := encode(t, "../testdata/bin/amd64/repeat", translate.Options{Version: sframe.V2}, true)
+	table := *in.table
+	table.Functions = table.Functions[:2]
+	in = &input{in.file, &table}
+	a, b := &table.Functions[0], &table.Functions[1]
+	if a.Program() != b.Program() || a.End-a.Begin != 8 || b.End-b.Begin != 8 {
+		t.Fatalf("functions %#x-%#x and %#x-%#x", a.Begin, a.End, b.Begin, b.End)
+	}
+	row := func(start uint32, offset int32) sframe.FRE {
+		return sframe.FRE{Start: start, CFA: sframe.Rule{Base: sframe.SP, Offset: offset}}
+	}
+	type part struct {
+		start uint64
+		size  uint32
+	}
+	for _, tt := range []struct {
+		name    string
+		parts   []part // of the second function; the first has 0-4 and 4-8
+		covered uint64
+	}{
+		{"the same", []part{{0, 4}, {4, 4}}, 16},
+		{"the first one ends early", []part{{0, 3}, {4, 4}}, 15},
+		{"the second one begins late", []part{{0, 4}, {5, 3}}, 15},
+		{"the second one ends early", []part{{0, 4}, {4, 3}}, 15},
+		{"no second one", []part{{0, 4}}, 12},
+		{"no first one", []part{{4, 4}}, 12},
+	} {
+		section, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		add := func(begin uint64, p part) {
+			t.Helper()
+			fres := []sframe.FRE{row(0, 8), row(1, 16)}
+			if p.start > 0 {
+				fres = []sframe.FRE{row(0, 16)}
+			}
+			if err := section.Add(sframe.FDE{Start: begin + p.start, Size: p.size}, fres); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add(a.Begin, part{0, 4})
+		add(a.Begin, part{4, 4})
+		for _, p := range tt.parts {
+			add(b.Begin, p)
+		}
+		data, err := section.Encode(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := check(in, data)
+		if err != nil || res.Total > 0 || res.Covered != tt.covered {
+			t.Errorf("%s: %+v, error %v; %d bytes were expected to be covered", tt.name, res, err, tt.covered)
+		}
+	}
+}
+
 func numFREs(t *testing.T, s *sframe.Section, i int) int {
 	t.Helper()
 	fres, err := s.FREs(i, nil)
