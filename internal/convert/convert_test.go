@@ -326,25 +326,57 @@ func subjects(t *testing.T, abi string) []string {
 	return files
 }
 
-// TestWorkersVarying is TestWorkers for more code than a CFA that depends on the pc is evaluated
-// for. Which part of it is described must not depend on who comes first.
-func TestWorkersVarying(t *testing.T) {
-	const functions = 4 // of 0x60000 bytes, of which two are few enough
+// link makes an amd64 program of assembler source.
+func link(t *testing.T, source string) string {
+	t.Helper()
 	dir := t.TempDir()
-	source := ".globl _start\n_start:\n"
-	for range functions {
-		source += ".balign 16\n.cfi_startproc\n.cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22\n.skip 0x60000, 0x90\n.cfi_endproc\n"
-	}
 	for _, cmd := range [][]string{{"as", "--64", "-", "-o", "prog.o"}, {"ld", "-m", "elf_x86_64", "prog.o", "-o", "prog"}} {
 		c := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...)
-		c.Dir, c.Stdin = dir, strings.NewReader(source)
+		c.Dir, c.Stdin = dir, strings.NewReader(".globl _start\n_start:\n"+source)
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd, err, out)
 		}
 	}
+	return filepath.Join(dir, "prog")
+}
+
+// TestAlike has rows and functions that look like others, of which something must not be taken
+// over.
+func TestAlike(t *testing.T) {
+	function := func(lines ...string) string {
+		return ".cfi_startproc\n" + strings.Join(lines, "\n") + "\nnop\n.cfi_endproc\n"
+	}
+	push := ".cfi_def_cfa_offset 16\n.cfi_offset rbp, -16"
+	gap := function("nop", push, "nop", ".cfi_escape 0x0f, 3, 0x77, 0, 0x1f") // CFA = -rsp
+	for _, tt := range []struct {
+		name                        string
+		source                      string
+		described, covered, topmost uint64
+	}{
+		{"an expression with the offset and register of the row before", function(".cfi_def_cfa rax, 8", "nop", ".cfi_escape 0x0f, 2, 0x77, 8"), 2, 2, 1},
+		{"functions with a gap at the end", gap + gap + gap, 9, 6, 0},
+		{"functions with rows for topmost frames", strings.Repeat(function("nop", ".cfi_def_cfa r10, 8"), 3), 6, 6, 3},
+		{"the return address in another column", function("nop", push) + function(".cfi_return_column rbx", "nop", push), 4, 2, 0},
+	} {
+		_, c := run(t, link(t, tt.source), convert.Options{Version: sframe.V3})
+		if c.Described != tt.described || c.Covered != tt.covered || c.Topmost != tt.topmost {
+			t.Errorf("%s: %d of %d bytes are covered, %d in topmost frames; %d of %d, %d were expected", tt.name, c.Covered, c.Described, c.Topmost, tt.covered, tt.described, tt.topmost)
+		}
+	}
+}
+
+// TestWorkersVarying is TestWorkers for more code than a CFA that depends on the pc is evaluated
+// for. Which part of it is described must not depend on who comes first.
+func TestWorkersVarying(t *testing.T) {
+	const functions = 4 // of 0x60000 bytes, of which two are few enough
+	source := ""
+	for range functions {
+		source += ".balign 16\n.cfi_startproc\n.cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22\n.skip 0x60000, 0x90\n.cfi_endproc\n"
+	}
+	prog := link(t, source)
 	var want []byte
 	for _, workers := range []int{1, 2, 8} {
-		out, c := run(t, filepath.Join(dir, "prog"), convert.Options{Version: sframe.V2, Workers: workers})
+		out, c := run(t, prog, convert.Options{Version: sframe.V2, Workers: workers})
 		if c.Described != functions*0x60000 || c.Covered != c.Described/2 {
 			t.Errorf("%d workers: %d of %d bytes are covered", workers, c.Covered, c.Described)
 		}
