@@ -77,7 +77,7 @@ type Sink interface {
 	// Add adds a function with the given rows.
 	Add(sframe.FDE, []sframe.FRE) error
 	// Repeat adds a function with the rows that were those of the n-th call of Add,
-	// counted from 0. Only the size of the function may be another.
+	// counted from 0. D differs from that call's in Start and Size only, and is no PC-mask FDE.
 	Repeat(d sframe.FDE, n int)
 }
 
@@ -216,7 +216,7 @@ type translator struct {
 	known []known // by hash; the length is a power of two
 
 	repeat []repeatable // by the numbers of programs
-	added  int          // calls of Add
+	added  int          // calls of Add for functions
 	pcRead bool         // a rule of the function at hand depends on the pc
 
 	varied uint64 // code that varying has looked at, in all functions

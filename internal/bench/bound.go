@@ -17,8 +17,8 @@ import (
 // share all their rows; otherwise some share the first ones with all that begin with them. If
 // a row, with those before it in the FDE, occurs n times in the program, n FDEs have it
 // at most, and one that has it pays 1/n of it at least. By these prices each stretch of
-// code is divided at the least cost. FDEs of other kinds than the usual one (PLT stubs)
-// count without their rows.
+// code is divided at the least cost. FDEs of other kinds (PLT stubs, signal frames, flexible
+// ones) are taken to stay as they are, and count without their rows.
 func bound(s *sframe.Section) (uint64, error) {
 	l, _ := s.Version.Layout()
 	b := bounder{s: s, layout: l, known: map[sframe.FRE]boundRow{}}
@@ -132,7 +132,7 @@ func (b *bounder) count() {
 			if n == len(p.rows) {
 				continue
 			}
-			// An FDE can begin in the middle of a row, so that the second one is as near as may be.
+			// An FDE can begin in the middle of a row, so that the second one is as near as in another.
 			distance := p.rows[n].start - p.rows[n-1].start
 			if n == 1 {
 				distance = 0
@@ -151,13 +151,9 @@ func (b *bounder) least(rows []boundRow) float64 {
 		best[i+1] = math.Inf(1)
 	}
 	for i := range rows {
-		begin := rows[i].start
-		if i+1 < len(rows) {
-			begin = rows[i+1].start - 1 // at the latest
-		}
 		for _, typ := range []sframe.FREType{sframe.Addr1, sframe.Addr2, sframe.Addr4} {
 			paid, all := 0.0, b.layout.AttrSize
-			for j := i; j < len(rows) && (j == i || (rows[j].start-begin)>>(8*typ.Size()) == 0); j++ {
+			for j := i; j < len(rows) && (rows[j].start-rows[i].start)>>(8*typ.Size()) == 0; j++ {
 				size, n := typ.Size()+rows[j].size, 1
 				if j-i < len(rows[i].shared) {
 					n = rows[i].shared[j-i]

@@ -9,20 +9,28 @@ import (
 
 // TestBound holds bounds against the best there is, which is known for so few functions.
 func TestBound(t *testing.T) {
+	var many []int32
+	for i := range int32(20) {
+		many = append(many, 4*i)
+	}
 	for _, test := range []struct {
 		name      string
 		gap       uint64    // behind each function
 		functions [][]int32 // the CFA's offsets from SP
+		first     []uint32  // how long the first row of each function is, or 4
 		fdes      int
 		attrs     int    // of FDEs with rows of their own, in V3
 		rows      [2]int // in V2 and in V3, of 3 bytes each
 		exact     bool
 	}{
-		{"one", 8, [][]int32{{8, 16, 24}}, 1, 1, [2]int{3, 3}, true},
-		{"different", 8, [][]int32{{8, 16, 24}, {32, 40, 48}}, 2, 2, [2]int{6, 6}, true},
-		{"equal", 8, [][]int32{{8, 16, 24}, {8, 16, 24}, {8, 16, 24}}, 3, 1, [2]int{3, 3}, true},
-		{"without gap", 0, [][]int32{{8, 16, 24}, {32, 40, 48}}, 1, 1, [2]int{6, 6}, true},
-		{"beginning", 8, [][]int32{{8, 16, 24}, {8, 16}}, 2, 2, [2]int{3, 5}, false},
+		{"one", 8, [][]int32{{8, 16, 24}}, nil, 1, 1, [2]int{3, 3}, true},
+		{"different", 8, [][]int32{{8, 16, 24}, {32, 40, 48}}, nil, 2, 2, [2]int{6, 6}, true},
+		{"equal", 8, [][]int32{{8, 16, 24}, {8, 16, 24}, {8, 16, 24}}, nil, 3, 1, [2]int{3, 3}, true},
+		{"without gap", 0, [][]int32{{8, 16, 24}, {32, 40, 48}}, nil, 1, 1, [2]int{6, 6}, true},
+		{"without gap, with a row in common", 0, [][]int32{{8, 16, 24}, {24, 32}}, nil, 1, 1, [2]int{4, 4}, true},
+		// The second function begins with an FDE of its own in the middle of the first row.
+		{"later", 8, [][]int32{many, many}, []uint32{4, 9}, 3, 2, [2]int{20, 21}, false},
+		{"beginning", 8, [][]int32{{8, 16, 24}, {8, 16}}, nil, 2, 2, [2]int{3, 5}, false},
 	} {
 		for i, v := range []sframe.Version{sframe.V2, sframe.V3} {
 			l, _ := v.Layout()
@@ -31,15 +39,20 @@ func TestBound(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := uint64(0x1000)
-			for _, offsets := range test.functions {
+			for k, offsets := range test.functions {
 				var fres []sframe.FRE
-				for j, o := range offsets {
-					fres = append(fres, sframe.FRE{Start: 4 * uint32(j), CFA: sframe.Rule{Base: sframe.SP, Offset: o}})
+				start, step := uint32(0), uint32(4)
+				if test.first != nil {
+					step = test.first[k]
 				}
-				if err := out.Add(sframe.FDE{Start: at, Size: 32}, fres); err != nil {
+				for _, o := range offsets {
+					fres = append(fres, sframe.FRE{Start: start, CFA: sframe.Rule{Base: sframe.SP, Offset: o}})
+					start, step = start+step, 4
+				}
+				if err := out.Add(sframe.FDE{Start: at, Size: start}, fres); err != nil {
 					t.Fatal(err)
 				}
-				at += 32 + test.gap
+				at += uint64(start) + test.gap
 			}
 			data, err := out.Encode(0)
 			if err != nil {

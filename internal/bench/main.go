@@ -1,6 +1,7 @@
 // Command bench measures cfi2sframe beside programs that do a part of its work: cp,
 // objcopy --add-section, which translates nothing, and readelf
 // --debug-dump=frames-interp, which only executes the CFI. It is run by scripts/bench.
+// With --gnu it compares sections with those that GNU as and ld made.
 //
 // All commands are run in turn, round after round, so that what else the machine does is
 // shared by all; the medians are printed, and their ratios.
