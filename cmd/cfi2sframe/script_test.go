@@ -409,3 +409,33 @@ func TestSignal(t *testing.T) {
 		t.Errorf("no run was interrupted")
 	}
 }
+
+// TestSecondSignal signals a program that waits for the reader of a pipe.
+func TestSecondSignal(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Args = []string{"cfi2sframe", "-q", filepath.Join(fixtures, "plt"), "-o", pipe}
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for range 200 { // the first signal may come before anything waits
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		select {
+		case <-ended:
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	_ = cmd.Process.Kill() // which cannot be ignored
+	t.Errorf("it did not end: %v", <-ended)
+}
