@@ -422,14 +422,17 @@ func TestSecondSignal(t *testing.T) {
 	}
 	cmd := exec.Command(exe)
 	cmd.Args = []string{"cfi2sframe", "-q", filepath.Join(fixtures, "plt"), "-o", pipe}
-	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	tmp := t.TempDir()
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	for range 200 { // the first signal may come before anything waits
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	for range 200 {
+		if files, err := os.ReadDir(tmp); err != nil || len(files) > 0 { // so signals are caught
+			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		}
 		select {
 		case <-ended:
 			return
