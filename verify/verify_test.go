@@ -241,6 +241,22 @@ func TestRepeatedLarger(t *testing.T) {
 	}
 }
 
+// TestReturnColumn gives a function that returns to x30 the rows of one that returns to x17. What
+// the CFI says of their second rows is the same but for the CIE's return address column.
+func TestReturnColumn(t *testing.T) {
+	const fdeSize, size, list = 16, 8, 12 // of V3, and where these fields are
+	in, data, _ := encode(t, "../testdata/bin/aarch64/racolumn", translate.Options{Version: sframe.V3}, false)
+	a, b := data[28:][:fdeSize], data[28+fdeSize:][:fdeSize]
+	if !bytes.Equal(a[size:list], b[size:list]) || bytes.Equal(a[list:], b[list:]) {
+		t.Fatalf("the first two FDEs are % x and % x", a, b)
+	}
+	copy(b[list:], a[list:])
+	res, err := check(in, data)
+	if err != nil || res.Total != 3 {
+		t.Errorf("%+v, error %v; 3 mismatches were expected", res, err)
+	}
+}
+
 // TestRepeatedParts describes two functions with the same instructions by two FDEs each, those of
 // the second one not always at the right place.
 func TestRepeatedParts(t *testing.T) {
