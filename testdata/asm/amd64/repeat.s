@@ -90,6 +90,26 @@ full:
 	gap	gap_b, 4
 	gap	gap_larger, 40
 
+# The same up to the end, which is at another place in a larger function.
+.macro endless name, skip
+	.type	\name, @function
+\name:
+	.cfi_startproc
+	pushq	%rbp
+	.cfi_def_cfa_offset 16
+	.cfi_offset %rbp, -16
+	movq	%rsp, %rcx
+	.cfi_def_cfa_register %rcx
+	.skip	\skip, 0x90
+	jmp	\name
+	.cfi_endproc
+	.size	\name, .-\name
+.endm
+
+	endless	endless_a, 4
+	endless	endless_b, 4
+	endless	endless_larger, 40
+
 # The CFA of a PLT, which depends on the address. At another distance from a
 # multiple of 16 it is another one.
 .macro plt name
