@@ -21,11 +21,12 @@ var layers = map[string][]string{
 	"emit":               {"sframe"},
 	"elfwrite":           {"internal/elffile", "sframe"},
 	"internal/archive":   {},
+	"internal/inode":     {},
 	"internal/outfile":   {},
 	"internal/debugfile": {"internal/elffile"},
 	"verify":             {"cfi", "internal/elffile", "sframe"},
 	"report":             {"cfi", "internal/elffile", "plt", "sframe", "translate"},
-	"internal/survey":    {"cfi", "internal/archive", "internal/elffile", "internal/outfile", "plt", "report", "sframe", "translate"},
+	"internal/survey":    {"cfi", "internal/archive", "internal/elffile", "internal/inode", "internal/outfile", "plt", "report", "sframe", "translate"},
 }
 
 func TestImports(t *testing.T) {

@@ -5,25 +5,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
+	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/outfile"
 )
 
 // InPlace replaces files by their results. Where several of them are names of one file
 // (hard or symbolic links), that is converted once, and all get the result.
 type InPlace struct {
-	done map[inode]string // by what it was before or is now, a name of the result
-}
-
-type inode struct{ dev, ino uint64 }
-
-func inodeOf(info fs.FileInfo) (inode, bool) {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return inode{}, false
-	}
-	return inode{uint64(st.Dev), st.Ino}, true
+	done map[inode.ID]string // by what it was before or is now, a name of the result
 }
 
 // File replaces one file. The result is nil if the file is another name of one that was
@@ -33,7 +23,7 @@ func (p *InPlace) File(ctx context.Context, path string, opt Options) (*Result, 
 	if err != nil {
 		return nil, outfile.Plain(err)
 	}
-	before, ok := inodeOf(info)
+	before, ok := inode.Of(info)
 	if !ok {
 		return File(ctx, path, path, opt)
 	}
@@ -45,13 +35,13 @@ func (p *InPlace) File(ctx context.Context, path string, opt Options) (*Result, 
 		return nil, err
 	}
 	if p.done == nil {
-		p.done = make(map[inode]string)
+		p.done = make(map[inode.ID]string)
 	}
 	if res.Links > 0 { // otherwise a new file can have the number
 		p.done[before] = path
 	}
 	if info, err := os.Stat(path); err == nil {
-		if after, ok := inodeOf(info); ok {
+		if after, ok := inode.Of(info); ok {
 			p.done[after] = path
 		}
 	}

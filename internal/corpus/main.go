@@ -16,13 +16,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/spf13/pflag"
 
 	"cfi2sframe/internal/convert"
 	"cfi2sframe/internal/elffile"
 	"cfi2sframe/internal/image"
+	"cfi2sframe/internal/inode"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
@@ -105,10 +105,9 @@ func run(root string, dirs []string, start bool, keep string, jobs int, list boo
 	return t.wrong == 0, nil
 }
 
-// walk sends the regular files below the directories of a root, each inode once.
+// walk sends the regular files below the directories of a root, each file once.
 func walk(root string, dirs []string, paths chan<- string) error {
-	type inode struct{ dev, ino uint64 }
-	seen := make(map[inode]bool)
+	seen := make(inode.Seen)
 	for _, dir := range dirs {
 		if root != "/" {
 			dir = filepath.Join(root, dir)
@@ -128,17 +127,7 @@ func walk(root string, dirs []string, paths chan<- string) error {
 				return nil // unreadable folders are not part of the corpus
 			}
 			info, err := d.Info()
-			if err != nil {
-				return nil
-			}
-			if st, ok := info.Sys().(*syscall.Stat_t); ok {
-				id := inode{uint64(st.Dev), st.Ino}
-				if seen[id] {
-					return nil
-				}
-				seen[id] = true
-			}
-			if isELF(path) {
+			if err == nil && seen.First(info) && isELF(path) {
 				paths <- path
 			}
 			return nil

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"cfi2sframe/internal/archive"
+	"cfi2sframe/internal/inode"
 )
 
 // A candidate is a file that is to be examined.
@@ -27,15 +28,12 @@ type listing struct {
 	skipped []Skipped // by path
 }
 
-// An inode tells files apart from their names.
-type inode struct{ dev, ino uint64 }
-
 // walk finds the ELF files that the paths are, or that are below them. Symbolic links are
 // followed only where they are given; whatever has several names counts once. A file or
 // folder that cannot be read is a candidate, with the error.
 func walk(ctx context.Context, paths []string, objects bool) (*listing, error) {
 	found := &listing{skipped: make([]Skipped, len(paths))}
-	seen := make(map[inode]bool)
+	seen := make(inode.Seen)
 	for i, given := range paths {
 		root, err := filepath.EvalSymlinks(given)
 		if err != nil {
@@ -52,8 +50,8 @@ func walk(ctx context.Context, paths []string, objects bool) (*listing, error) {
 			case !d.Type().IsRegular():
 				return nil
 			default:
-				var first bool
-				if first, c.err = firstName(seen, d); c.err == nil && !first {
+				var info fs.FileInfo
+				if info, c.err = d.Info(); c.err == nil && !seen.First(info) {
 					return nil
 				}
 			}
@@ -65,22 +63,6 @@ func walk(ctx context.Context, paths []string, objects bool) (*listing, error) {
 		}
 	}
 	return found, nil
-}
-
-// firstName reports whether no name of the file was seen before.
-func firstName(seen map[inode]bool, d fs.DirEntry) (bool, error) {
-	info, err := d.Info()
-	if err != nil {
-		return false, err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return true, nil
-	}
-	id := inode{uint64(st.Dev), st.Ino}
-	first := !seen[id]
-	seen[id] = true
-	return first, nil
 }
 
 // file adds a file if it is to be examined.

@@ -1,0 +1,33 @@
+// Package inode tells files apart from their names, of which one can have several.
+package inode
+
+import (
+	"io/fs"
+	"syscall"
+)
+
+// An ID is the same for all names of a file, as long as one of them is there.
+type ID struct{ dev, ino uint64 }
+
+// Of returns the ID of the file that info describes, and whether the file system has any.
+func Of(info fs.FileInfo) (ID, bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ID{}, false
+	}
+	return ID{uint64(st.Dev), st.Ino}, true
+}
+
+// Seen are files that were met.
+type Seen map[ID]bool
+
+// First adds the file that info describes, and reports whether it was met for the first
+// time. Without an ID it always is.
+func (s Seen) First(info fs.FileInfo) bool {
+	id, ok := Of(info)
+	first := !ok || !s[id]
+	if ok {
+		s[id] = true
+	}
+	return first
+}
