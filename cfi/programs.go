@@ -25,8 +25,8 @@ type programSlot struct {
 
 // number gives each function the number of its instructions; see Function.Program.
 func (t *Table) number() {
-	p := programs{fns: t.Functions, known: make([]uint32, 0, min(len(t.Functions), maxReserved)/2), seed: maphash.MakeSeed()}
-	p.grow(min(len(t.Functions), maxReserved))
+	p := programs{fns: t.Functions, known: make([]uint32, 0, len(t.Functions)/2), seed: maphash.MakeSeed()}
+	p.grow(len(t.Functions))
 	for i := range p.fns {
 		fn := &p.fns[i]
 		if fn.End-fn.Begin != fn.size {

@@ -99,17 +99,19 @@ func (s *section) record(off int) (record, *Error) {
 	return r, c.err
 }
 
-// maxReserved is for how many functions room is made before it is known that they are
-// sound.
-const maxReserved = 1 << 18
+// minFDE is the smallest length field of an FDE: a CIE pointer, and addresses of two bytes.
+const minFDE = 4 + 2 + 2
 
-// reserve makes room for the functions.
+// reserve makes room for as many functions as there can be FDEs.
 func (p *parser) reserve() {
-	n, data := 0, p.sec.data
-	for ; n < maxReserved && len(data) >= 4; n++ {
+	n := 0
+	for data := p.sec.data; len(data) >= 4; {
 		length := int(p.sec.uint32(data))
 		if length == 0 || length > len(data)-4 {
 			break
+		}
+		if length >= minFDE {
+			n++
 		}
 		data = data[4+length:]
 	}

@@ -111,14 +111,15 @@ func NewBuilder(opt Options) (*Builder, error) {
 	return &Builder{opt: opt, order: opt.ABI.Order(), little: opt.ABI.Order() == binary.LittleEndian, layout: l, known: make([]known, 1)}, nil
 }
 
-// Grow makes room for n more functions of usual size, so that none is made one by one.
-func (b *Builder) Grow(n int) {
+// Grow makes room for n more functions of usual size, so that none is made one by one. About as
+// many as added come by Add, the others by Repeat.
+func (b *Builder) Grow(n, added int) {
 	b.uses = slices.Grow(b.uses, n)
-	b.units = slices.Grow(b.units, n/2)
-	b.added = slices.Grow(b.added, n/2)
-	b.raw = slices.Grow(b.raw, 40*n)
+	b.units = slices.Grow(b.units, added)
+	b.added = slices.Grow(b.added, added)
+	b.raw = slices.Grow(b.raw, 80*added)
 	if b.opt.Share {
-		b.clusters = slices.Grow(b.clusters, n+n/4)
+		b.clusters = slices.Grow(b.clusters, 5*added/2)
 	}
 	b.known = make([]known, knownRows(n))
 }

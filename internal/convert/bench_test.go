@@ -49,7 +49,7 @@ func BenchmarkStages(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		e.Grow(len(table.Functions))
+		e.Grow(len(table.Functions), table.Programs)
 		if _, err := translate.Translate(table, opt, e); err != nil {
 			b.Fatal(err)
 		}

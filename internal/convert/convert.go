@@ -391,7 +391,8 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 		}
 		wg.Go(func() {
 			if builders[i], errs[i] = emit.NewBuilder(enc); errs[i] == nil {
-				builders[i].Grow(min(len(parts[i].Functions), 1<<18))
+				n := len(parts[i].Functions)
+				builders[i].Grow(n, min(n/2, parts[i].Programs, 1<<18))
 				results[i], errs[i] = translate.Translate(parts[i], part, builders[i])
 			}
 		})
