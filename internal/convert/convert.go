@@ -392,7 +392,7 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 		wg.Go(func() {
 			if builders[i], errs[i] = emit.NewBuilder(enc); errs[i] == nil {
 				n := len(parts[i].Functions)
-				builders[i].Grow(n, min(n/2, parts[i].Programs, 1<<18))
+				builders[i].Grow(n, min(n/2, parts[i].Programs))
 				results[i], errs[i] = translate.Translate(parts[i], part, builders[i])
 			}
 		})
