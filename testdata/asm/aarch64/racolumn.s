@@ -3,7 +3,7 @@
 // same of both: the return address is the caller's.
 //
 // SFrame: without a rule the return address is in x30. That it is in x17 is what
-// a flexible row of V3 can say; V1 and V2 leave the function out.
+// a flexible row of V3 can say; V1 and V2 leave the code out for which that holds.
 
 	.text
 

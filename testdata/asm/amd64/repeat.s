@@ -66,8 +66,8 @@ full:
 	.skip	9, 0x90
 	.size	full, .-full
 
-# A CFA based on rcx in the middle.
-.macro gap name, skip
+# The first three rows of a function, the last one with a CFA based on rcx.
+.macro onto_rcx name, skip
 	.type	\name, @function
 \name:
 	.cfi_startproc
@@ -77,6 +77,11 @@ full:
 	movq	%rsp, %rcx
 	.cfi_def_cfa_register %rcx
 	.skip	\skip, 0x90
+.endm
+
+# That in the middle.
+.macro gap name, skip
+	onto_rcx \name, \skip
 	movq	%rcx, %rsp
 	.cfi_def_cfa_register %rsp
 	popq	%rbp
@@ -90,17 +95,9 @@ full:
 	gap	gap_b, 4
 	gap	gap_larger, 40
 
-# The same up to the end, which is at another place in a larger function.
+# That up to the end, which is at another place in a larger function.
 .macro endless name, skip
-	.type	\name, @function
-\name:
-	.cfi_startproc
-	pushq	%rbp
-	.cfi_def_cfa_offset 16
-	.cfi_offset %rbp, -16
-	movq	%rsp, %rcx
-	.cfi_def_cfa_register %rcx
-	.skip	\skip, 0x90
+	onto_rcx \name, \skip
 	jmp	\name
 	.cfi_endproc
 	.size	\name, .-\name
