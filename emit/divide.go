@@ -72,8 +72,8 @@ const (
 )
 
 // addRow adds a row to the last cluster of a unit, or to a new one if the unit has none yet or
-// the row is further away. Row begins with the row's info word and data words, size bytes; 8 bytes can be
-// read at least.
+// the row is further away. Row begins with the row's info word and data words, size bytes; 8 bytes
+// can be read at least.
 func (b *Builder) addRow(u *unit, start uint32, row []byte, size int) {
 	h := binary.LittleEndian.Uint64(row)
 	if size <= 8 {

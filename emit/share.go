@@ -111,7 +111,8 @@ func (l *lists) add(e list, share bool) (index uint32, added bool) {
 func (l *lists) bytes(e *list) []byte { return l.pools[e.part][e.off:][:e.size] }
 
 // Join returns a Builder with the functions of all parts, which are no longer to be used.
-// All of them have the same options, and none was asked for its size before. The work is done by a goroutine for each part.
+// All of them have the same options, and none was asked for its size before. The work is done by
+// a goroutine for each part.
 //
 // If rows are shared, functions are divided into several FDEs where that pays; see counts. A
 // list that is in another one stands in the section only once: the same list, or, where the

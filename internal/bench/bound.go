@@ -60,7 +60,7 @@ type boundRow struct {
 	start  uint64 // from the begin of the stretch
 	id     uint64 // the same for rows that say the same
 	size   int    // in bytes, without the start address
-	shared []int  // how often the rows from this one on occur in the program, by their number, as long as that is more than once
+	shared []int  // how often as many rows from this one on occur, while that is more than once
 }
 
 // add adds the rows of an FDE to the last stretch or to a new one.

@@ -26,7 +26,7 @@ const (
 var prepared sync.Once
 
 // prepareHeap makes the Go heap ready for the tables of a large file, once for the process: a
-// seventh of the time goes into mapping memory page by page otherwise, and into looking
+// tenth of the time goes into mapping memory page by page otherwise, and into looking
 // for garbage where there is none.
 //
 // The runtime asks for huge pages nowhere, so that there are some only where the system gives

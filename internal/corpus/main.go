@@ -105,7 +105,7 @@ func run(root string, dirs []string, start bool, keep string, jobs int, list boo
 	return t.wrong == 0, nil
 }
 
-// walk sends the regular files below the directories of a root, each file once.
+// walk sends the regular files below the directories of a root, each one once.
 func walk(root string, dirs []string, paths chan<- string) error {
 	seen := make(inode.Seen)
 	for _, dir := range dirs {
