@@ -257,6 +257,40 @@ func TestReturnColumn(t *testing.T) {
 	}
 }
 
+// TestRepeatedBeyond gives a function the rows of a larger one with the same instructions, the last
+// of which begins behind it and says what the one before it does.
+func TestRepeatedBeyond(t *testing.T) {
+	in, _, _ := encode(t, "../testdata/bin/amd64/repeat", translate.Options{Version: sframe.V2}, true)
+	table := *in.table
+	table.Functions = []cfi.Function{in.table.Functions[0], in.table.Functions[3]}
+	in = &input{in.file, &table}
+	a, b := &table.Functions[0], &table.Functions[1]
+	if a.Program() != b.Program() || a.End-a.Begin != 8 || b.End-b.Begin != 4 {
+		t.Fatalf("functions %#x-%#x and %#x-%#x", a.Begin, a.End, b.Begin, b.End)
+	}
+	section, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fres []sframe.FRE
+	for i, start := range []uint32{0, 1, 6} {
+		fres = append(fres, sframe.FRE{Start: start, CFA: sframe.Rule{Base: sframe.SP, Offset: int32(8 * (i + 1))}})
+	}
+	for _, fn := range table.Functions {
+		if err := section.Add(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin)}, fres); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := section.Encode(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)-1] = 16 // now the third row is as the second one
+	if _, err := check(in, data); err == nil || !strings.Contains(err.Error(), "FRE starts at 0x6") {
+		t.Errorf("error is %v", err)
+	}
+}
+
 // TestRepeatedParts describes two functions with the same instructions by two FDEs each, those of
 // the second one not always at the right place.
 func TestRepeatedParts(t *testing.T) {
