@@ -18,13 +18,37 @@
 //   - unused bytes behind the table: zeros, what patchelf left behind, or section
 //     headers, which are written anew elsewhere;
 //   - a PT_NOTE that repeats PT_GNU_PROPERTY, which is dropped;
-//   - the sections behind the table. Those that are found through program headers
-//     (.interp, notes) or dynamic tags (.gnu.hash, .dynsym and the like) can move.
-//     The shortest run of them that makes enough room gives up its place; what
-//     fits is put back, the build-id note first, and the rest goes to the new
-//     segment. Without section headers, .interp and notes are all that can move;
+//   - the sections behind the table that can move; see below. The shortest run of them that
+//     makes enough room gives up its place; what fits is put back, the build-id note
+//     first, and the rest goes to the new segment;
+//   - unused bytes behind the segment that holds the table, which grows by them;
+//   - PT_NOTEs that lie one behind the other, of which one is made;
 //   - in an executable with fixed addresses, a page in front of everything: static ones
-//     have .rela.plt at their head, which cannot move.
+//     have .rela.plt at their head, which cannot move. In the file that page takes the
+//     place of the segment that begins with the ELF header, which goes behind what is
+//     loaded, so that code keeps its place. If that segment has code, everything moves up.
+//
+// # What can move
+//
+// A section can move if it is found through headers or dynamic entries only, which are
+// changed with it:
+//
+//   - .interp, through PT_INTERP;
+//   - .gnu.hash, .hash, .dynsym, .dynstr, .gnu.version*, .rela.dyn and .relr.dyn, through the
+//     dynamic entry that has their address. They are what loaders read, and debuggers;
+//   - notes, through PT_NOTE and PT_GNU_PROPERTY, all that are in one of these together,
+//     if each is of a kind whose readers go by headers (headerNotes). Notes of other kinds
+//     are there for the program that they are in, as a rule, and its code has their address.
+//
+// None of them moves if anything else leads into it: another header or dynamic entry; a symbol,
+// but those of sections and what assemblers and start files define without using it; a
+// dynamic relocation that fills it in or has an address in it; or a relocation that the linker has kept.
+// Nor does a section of notes that has an identifier for a name, for which linkers define
+// __start_ and __stop_ symbols. What no symbol or relocation tells of, an address in the
+// code of a file that was stripped, cannot be seen.
+//
+// Without section headers it is not known what the bytes are that lie between those that
+// program headers lead to: nothing that is loaded counts as unused.
 //
 // The new segment is read-only, last in address order, and begins with .sframe.
 // Its bytes go right behind those of the last PT_LOAD in the file; what is not

@@ -43,8 +43,13 @@ type Layout struct {
 	Addr uint64 // of .sframe, when the program runs unrelocated
 	Size uint64 // of .sframe, in bytes
 
+	// MovedCode is how many bytes of code have another place in the file than before.
+	MovedCode uint64
+
 	f        *elffile.File
-	phoff    uint64 // of the program header table
+	opt      Options
+	refs     *references // of the old file, if somebody had to know
+	phoff    uint64      // of the program header table
 	progs    []elf.Prog64
 	sections []elf.Section64   // in their new order
 	index    []uint32          // from old section indexes to new ones
@@ -91,21 +96,26 @@ func sectionSpan(s *elffile.Section) span { return span{s.Off, s.Off + s.Size} }
 // planner is the work of Plan.
 type planner struct {
 	*Layout
-	opt     Options
-	remove  bool // there will be no .sframe
-	page    uint64
-	loadEnd uint64 // end of the bytes of the PT_LOADs that stay
-	addrEnd uint64 // end of their addresses
-	head    int    // index of the PT_LOAD that holds the program header table, or -1
-	old     *old   // the .sframe to replace or to remove, or nil
-	own     int    // index of the PT_LOAD that is laid out anew, or -1
-	front   uint64 // bytes that are inserted at the start of the file
-	tail    uint64 // offset in the old file of what is not loaded
-	newTail uint64 // the same in the new file
-	units   []*unit
-	marks   []uint64 // file offsets that dynamic entries locate, where there are no section headers
-	begin   uint64   // of the new segment in the file
-	last    bool     // .sframe is the last thing in it, not the first
+	remove    bool // there will be no .sframe
+	page      uint64
+	loadAddrs loadAddrs
+	loadEnd   uint64 // end of the bytes of the PT_LOADs that stay
+	addrEnd   uint64 // end of their addresses
+	head      int    // index of the PT_LOAD that holds the program header table, or -1
+	old       *old   // the .sframe to replace or to remove, or nil
+	own       int    // index of the PT_LOAD that is laid out anew, or -1
+	front     uint64 // bytes that are inserted at the start of the file
+	headTo    uint64 // where the bytes of the head are in the new file, if a page takes their place, or 0
+	frontEnd  uint64 // of what is in that page
+	grown     uint64 // end of the head in the new file, if it grows into bytes behind it, or 0
+	tail      uint64 // offset in the old file of what is not loaded
+	newTail   uint64 // the same in the new file
+	units     []*unit
+	marks     []uint64 // file offsets that dynamic entries locate, where there are no section headers
+	begin     uint64   // of the new segment in the file
+	start     uint64   // its address
+	startLoad uint64   // its load address, where that is another one
+	last      bool     // .sframe is the last thing in it, not the first
 	// In an interpreter, the segment whose .bss is in the file, and the section that
 	// ends it.
 	filled elf.Prog64
@@ -114,14 +124,25 @@ type planner struct {
 
 func newPlanner(f *elffile.File, size uint64, opt Options) *planner {
 	return &planner{
-		Layout: &Layout{f: f, Size: size, phoff: f.Phoff, progs: slices.Clone(f.Progs)},
-		opt:    opt, head: -1, own: -1,
+		Layout: &Layout{f: f, Size: size, opt: opt, phoff: f.Phoff, progs: slices.Clone(f.Progs)},
+		head:   -1, own: -1,
 	}
 }
 
 // Plan finds the layout of f with an .sframe of size bytes.
 func Plan(f *elffile.File, size uint64, opt Options) (*Layout, error) {
-	p := newPlanner(f, size, opt)
+	return newPlanner(f, size, opt).plan()
+}
+
+// Resize is Plan for the same file and options with an .sframe of another size. What was found
+// out of the file is not found out again.
+func (l *Layout) Resize(size uint64) (*Layout, error) {
+	p := newPlanner(l.f, size, l.opt)
+	p.refs = l.refs
+	return p.plan()
+}
+
+func (p *planner) plan() (*Layout, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
@@ -206,9 +227,7 @@ func (p *planner) check() error {
 	if end == 0 {
 		return errors.New("no loaded segment (PT_LOAD): a linked program was expected")
 	}
-	if end > math.MaxUint64/2 {
-		return fmt.Errorf("segments end at address %#x, which leaves no room for one more", end)
-	}
+	p.loadAddrs = loadAddrsOf(f)
 	if err := p.findMarks(); err != nil {
 		return err
 	}
@@ -236,7 +255,7 @@ func checkSections(f *elffile.File) error {
 func (p *planner) setSegment(h *elf.Prog64) {
 	*h = elf.Prog64{
 		Type: sframe.PTGNUSFrame, Flags: uint32(elf.PF_R), Off: p.off,
-		Vaddr: p.Addr, Paddr: p.Addr, Filesz: p.Size, Memsz: p.Size, Align: sectionAlign,
+		Vaddr: p.Addr, Paddr: p.loadAddr(p.Addr), Filesz: p.Size, Memsz: p.Size, Align: sectionAlign,
 	}
 }
 
@@ -282,6 +301,7 @@ func (p *planner) place() error {
 	p.files(end)
 	p.programHeaders(end)
 	p.dynamic()
+	p.countMoved()
 	return nil
 }
 
@@ -320,17 +340,35 @@ func (p *planner) checkEnd() error {
 
 // segment lays out the new segment and returns where it ends in the file.
 func (p *planner) segment() (uint64, error) {
+	if p.addrEnd > math.MaxUint64-p.page { // to align it would wrap around
+		return 0, p.noAddresses()
+	}
 	is, err := IsInterpreter(p.f)
 	if err != nil {
 		return 0, err
 	}
 	if is {
-		return p.interpreter()
+		end, err := p.interpreter()
+		p.start = p.Addr - (p.off - p.begin)
+		return end, err
 	}
-	p.begin = alignUp(p.loadEnd+p.front, sectionAlign)
+	before := p.loadEnd + p.front
+	if p.headTo > 0 {
+		before = p.headTo + fileSpan(&p.f.Progs[p.head]).end
+	}
+	p.begin = alignUp(before, sectionAlign)
 	p.off = p.begin
-	p.Addr = alignUp(p.addrEnd, p.page) + p.off%p.page
-	return p.moveUnits(p.off+p.Size, p.Addr+p.Size), nil
+	p.start = alignUp(p.addrEnd, p.page) + p.off%p.page
+	p.Addr = p.start
+	end := p.moveUnits(p.off+p.Size, p.Addr+p.Size)
+	if end < p.begin || end-p.begin > math.MaxUint64-p.start {
+		return 0, p.noAddresses()
+	}
+	return end, p.placeLoad(end - p.begin)
+}
+
+func (p *planner) noAddresses() error {
+	return fmt.Errorf("segments end at address %#x, which leaves no room for one more", p.addrEnd)
 }
 
 // moveUnits puts the units that move at a file offset and an address, and returns
@@ -364,22 +402,24 @@ func (p *planner) lastLoad() int {
 func (p *planner) programHeaders(end uint64) {
 	for i := range p.progs {
 		h := &p.progs[i]
-		if u := p.unitAt(fileSpan(h)); u != nil && elf.ProgType(h.Type) != elf.PT_LOAD {
-			delta := u.toAddr - u.addr
+		load := elf.ProgType(h.Type) == elf.PT_LOAD
+		switch u := p.unitAt(fileSpan(h)); {
+		case u != nil && !load:
 			h.Off += u.to - u.begin
-			h.Vaddr += delta
-			h.Paddr += delta
-		} else if h.Filesz > 0 {
+			h.Vaddr += u.toAddr - u.addr
+			h.Paddr = p.loadAddr(h.Vaddr)
+		case load && p.grown > 0 && *h == p.f.Progs[p.head]:
+			h.Filesz, h.Memsz = p.grown-h.Off, p.grown-h.Off
+		case h.Filesz > 0:
 			h.Off = p.newOff(h.Off)
-		} else if h.Memsz > 0 {
+		case h.Memsz > 0:
 			h.Off += p.front
 		}
 	}
 	p.lowerHead()
 	if end > p.begin {
-		start := p.Addr - (p.off - p.begin)
 		p.progs = slices.Insert(p.progs, p.lastLoad()+1, elf.Prog64{
-			Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: p.begin, Vaddr: start, Paddr: start,
+			Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: p.begin, Vaddr: p.start, Paddr: p.loadAddr(p.start),
 			Filesz: end - p.begin, Memsz: end - p.begin, Align: p.page,
 		})
 	}
@@ -397,5 +437,22 @@ func (p *planner) programHeaders(end uint64) {
 	if n := len(p.f.Progs) - len(p.progs); n > 0 {
 		end := p.phoff + uint64(len(p.f.Progs))*elffile.ProgSize
 		p.zeros = append(p.zeros, span{end - uint64(n)*elffile.ProgSize, end})
+	}
+}
+
+// countMoved finds out how much code has another place in the file.
+func (p *planner) countMoved() {
+	f := p.f
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.Alloc() && s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && p.newOff(s.Off) != s.Off {
+			p.MovedCode += s.Size
+		}
+	}
+	for i := range f.Progs {
+		h := &f.Progs[i]
+		if len(f.Sections) == 0 && elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 && p.newOff(h.Off) != h.Off {
+			p.MovedCode += h.Filesz
+		}
 	}
 }

@@ -365,7 +365,7 @@ func TestRefused(t *testing.T) {
 			return b
 		}, "do not fit the file"},
 		{"address space used up", func(t *testing.T, b []byte) []byte {
-			setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Memsz = 1<<63 - p.Vaddr + 1 })
+			setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Memsz = 1<<64 - 4096 - p.Vaddr + 1 })
 			return b
 		}, "leaves no room"},
 		{"no section headers", func(t *testing.T, b []byte) []byte {

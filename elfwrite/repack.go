@@ -2,6 +2,7 @@ package elfwrite
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -40,32 +41,46 @@ func (p *planner) unitAt(s span) *unit {
 	return nil
 }
 
-// repack makes room behind the program header table by moving what is there.
-func (p *planner) repack() error {
+// repack makes room behind the program header table by moving what is there. What stays in
+// the head may also have its place in the given part of the file behind the segment, which
+// grows by that.
+func (p *planner) repack(tail span) error {
 	before, after := p.table()
 	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("no room for %d more program headers: %s", len(p.progs)+2-len(p.f.Progs), fmt.Sprintf(format, args...))
+		return fmt.Errorf("no room for %d more program headers: %s", len(p.progs)+newHeaders-len(p.f.Progs), fmt.Sprintf(format, args...))
 	}
 	if p.head < 0 {
 		return refuse("no loaded segment holds the table")
 	}
+	head := &p.f.Progs[p.head]
 	tags, err := p.dynamicTags()
 	if err != nil {
 		return err
 	}
-	at := before.end
-	for {
-		next := p.next(at)
-		if next == fileSpan(&p.f.Progs[p.head]).end {
+	for at := before.end; ; {
+		next := min(p.next(at), fileSpan(head).end)
+		whole := next == fileSpan(head).end // the segment could be free up to its end
+		limit := next
+		if whole && tail.begin < tail.end {
+			limit = tail.end
+		}
+		if (at > before.end || limit > next) && limit >= after.end && p.free(span{at, next}) && p.pack(head, span{after.end, limit}, tail) {
+			p.zeros = append(p.zeros, span{before.end, next})
+			if end := p.headEnd(after.end); end > fileSpan(head).end {
+				p.grown = end
+			}
+			return nil
+		}
+		if whole {
 			return refuse("the segment ends at file offset %#x", next)
 		}
-		if !p.unused(span{at, next}) {
+		if !p.free(span{at, next}) {
 			if len(p.f.Sections) == 0 {
 				return refuse("without section headers it is not known what may move at file offset %#x", at)
 			}
 			return refuse("there are bytes at file offset %#x that belong to no section", at)
 		}
-		u, err := p.unit(next, &p.f.Progs[p.head], tags)
+		u, err := p.unit(next, head, tags)
 		if err != nil {
 			return refuse("%v", err)
 		}
@@ -74,12 +89,19 @@ func (p *planner) repack() error {
 		}
 		p.units = append(p.units, u)
 		at = u.end
-		limit := p.next(at)
-		if limit >= after.end && p.unused(span{at, limit}) && p.pack(&p.f.Progs[p.head], span{after.end, limit}) {
-			p.zeros = append(p.zeros, span{before.end, limit})
-			return nil
+	}
+}
+
+// headEnd returns where in the new file the table, which ends at the given offset, and the
+// units that stay with it end.
+func (p *planner) headEnd(table uint64) uint64 {
+	end := table
+	for _, u := range p.units {
+		if u.stays {
+			end = max(end, u.to+(u.end-u.begin))
 		}
 	}
+	return end
 }
 
 // thingAt returns the section at the given file offset; in a file without section headers, the
@@ -117,16 +139,18 @@ func (p *planner) unit(off uint64, load *elf.Prog64, tags []dynTag) (*unit, erro
 		return nil, fmt.Errorf("there is no section at file offset %#x, where something is", off)
 	}
 	u := &unit{span: sectionSpan(&s), addr: s.Addr, align: validAlign(s.Addralign)}
-	fixed := fmt.Errorf("%s at file offset %#x cannot be moved", s.Name, off)
+	fixed := func(why error) error {
+		return fmt.Errorf("%s at file offset %#x cannot be moved: %w", s.Name, off, why)
+	}
 	if u.align > p.page || !s.Alloc() || s.Flags&uint64(elf.SHF_WRITE|elf.SHF_EXECINSTR|elf.SHF_TLS) != 0 || s.Addr-load.Vaddr != s.Off-load.Off {
-		return nil, fixed
+		return nil, fixed(errNotFound)
 	}
 	switch t := elf.SectionType(s.Type); {
 	case p.isInterp(u.span):
 		u.small = true
 	case t == elf.SHT_NOTE:
-		if !p.noteUnit(u) {
-			return nil, fixed
+		if err := p.noteUnit(u); err != nil {
+			return nil, fixed(err)
 		}
 	default:
 		for _, t := range tags {
@@ -134,18 +158,31 @@ func (p *planner) unit(off uint64, load *elf.Prog64, tags []dynTag) (*unit, erro
 				continue
 			}
 			if !t.movable || t.size != 0 && t.size != s.Size {
-				return nil, fixed
+				return nil, fixed(errNotFound)
 			}
 			u.dynamic, u.entry = true, t.entry
 		}
 		if !u.dynamic {
-			return nil, fixed
+			return nil, fixed(errNotFound)
 		}
 	}
-	// Nothing else may point into what moves.
+	if err := p.othersIn(u, tags); err != nil {
+		return nil, fixed(err)
+	}
+	if err := p.refersTo(span{u.addr, u.addr + (u.end - u.begin)}); err != nil {
+		return nil, fixed(err)
+	}
+	return u, nil
+}
+
+// errNotFound is why most sections stay.
+var errNotFound = errors.New("code finds it by its address, not by a header or a dynamic entry")
+
+// othersIn returns an error if other headers than those that find u as a whole lead into it.
+func (p *planner) othersIn(u *unit, tags []dynTag) error {
 	for _, t := range tags {
 		if t.value >= u.addr && t.value-u.addr < u.end-u.begin && !(u.dynamic && t.entry == u.entry) {
-			return nil, fixed
+			return fmt.Errorf("dynamic entry %d leads into it", t.entry)
 		}
 	}
 	for i := range p.f.Progs {
@@ -159,15 +196,15 @@ func (p *planner) unit(off uint64, load *elf.Prog64, tags []dynTag) (*unit, erro
 			continue // is replaced, or goes
 		}
 		if h.Filesz > 0 && fileSpan(h).overlaps(u.span) && !own {
-			return nil, fixed
+			return fmt.Errorf("program header %d (%v) leads into it", i, elf.ProgType(h.Type))
 		}
 	}
 	for i := range p.f.Sections {
 		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 && sectionSpan(s).overlaps(u.span) && !u.contains(sectionSpan(s)) {
-			return nil, fixed
+			return fmt.Errorf("section %d (%s) overlaps it", i, s.Name)
 		}
 	}
-	return u, nil
+	return nil
 }
 
 func (p *planner) isInterp(s span) bool {
@@ -175,77 +212,24 @@ func (p *planner) isInterp(s span) bool {
 	return h != nil && fileSpan(h) == s
 }
 
-// noteUnit widens u, a note section, to the PT_NOTEs and the PT_GNU_PROPERTY that
-// it is in, and reports whether they consist of notes only.
-func (p *planner) noteUnit(u *unit) bool {
-	u.small = true
-	found := false
-	for grew, rounds := true, 0; grew; rounds++ {
-		if rounds == maxUnits {
-			return false
-		}
-		grew = false
-		for i := range p.f.Progs {
-			h := &p.f.Progs[i]
-			if t := elf.ProgType(h.Type); t != elf.PT_NOTE && t != elf.PT_GNU_PROPERTY || !fileSpan(h).overlaps(u.span) {
-				continue
-			}
-			found = true
-			if h.Off < u.begin {
-				return false // reaches back over what has been decided on already
-			}
-			u.align = max(u.align, min(validAlign(h.Align), 16))
-			if h.Off+h.Filesz > u.end {
-				u.end = h.Off + h.Filesz
-				grew = true
-			}
-		}
-	}
-	for i := range p.f.Sections {
-		s := &p.f.Sections[i]
-		if !s.HasBytes() || s.Size == 0 || !sectionSpan(s).overlaps(u.span) {
-			continue
-		}
-		if elf.SectionType(s.Type) != elf.SHT_NOTE {
-			return false
-		}
-	}
-	u.id = p.hasBuildID(u.span)
-	return found
-}
-
-// hasBuildID reports whether a build-id is among the notes there (ELF gABI, "Note
-// Section"; its type NT_GNU_BUILD_ID is 3).
-func (p *planner) hasBuildID(s span) bool {
-	b, err := p.f.ReadAt("notes", s.begin, s.end-s.begin)
-	if err != nil {
-		return false
-	}
-	// Notes begin on multiples of 4 or 8; the name tells.
-	for ; len(b) >= 16; b = b[4:] {
-		if p.f.Order.Uint32(b) == 4 && p.f.Order.Uint32(b[8:]) == 3 && string(b[12:16]) == "GNU\x00" {
-			return true
-		}
-	}
-	return false
-}
-
-// pack puts the small units back into the room, which is in the segment head of the
+// pack puts the small units back into rooms, which are in the segment head of the
 // new file, the build-id first, and reports whether that one is where it has to be.
-func (p *planner) pack(head *elf.Prog64, room span) bool {
-	at := room.begin
+func (p *planner) pack(head *elf.Prog64, rooms ...span) bool {
 	put := func(u *unit) {
 		u.stays = false
-		addr := alignUp(head.Vaddr+(at-head.Off), u.align)
-		off := head.Off + (addr - head.Vaddr)
-		if size := u.end - u.begin; off+size <= room.end {
-			u.stays, u.to, u.toAddr = true, off, addr
-			at = off + size
+		for i := range rooms {
+			addr := alignUp(head.Vaddr+(rooms[i].begin-head.Off), u.align)
+			off := head.Off + (addr - head.Vaddr)
+			if size := u.end - u.begin; off+size <= rooms[i].end {
+				u.stays, u.to, u.toAddr = true, off, addr
+				rooms[i].begin = off + size
+				return
+			}
 		}
 	}
 	for _, u := range p.units {
 		if u.id {
-			if put(u); !u.stays || at > firstPage {
+			if put(u); !u.stays || u.to+(u.end-u.begin) > firstPage {
 				return false
 			}
 		}
@@ -294,35 +278,47 @@ var fixedTags = []elf.DynTag{
 	elf.DT_PLTGOT, elf.DT_INIT, elf.DT_FINI, elf.DT_REL, elf.DT_JMPREL, elf.DT_INIT_ARRAY, elf.DT_FINI_ARRAY,
 	elf.DT_PREINIT_ARRAY, elf.DT_SYMTAB_SHNDX, elf.DT_TLSDESC_PLT, elf.DT_TLSDESC_GOT, elf.DT_GNU_CONFLICT,
 	elf.DT_GNU_LIBLIST, elf.DT_CONFIG, elf.DT_DEPAUDIT, elf.DT_AUDIT, elf.DT_MOVETAB, elf.DT_SYMINFO,
+	dtAndroidREL, dtAndroidRELA, dtAndroidRELR,
+}
+
+// dynamicEntries calls fn for the dynamic entries up to DT_NULL, with their indexes.
+func dynamicEntries(f *elffile.File, fn func(i uint64, tag elf.DynTag, value uint64)) error {
+	h := f.Prog(elf.PT_DYNAMIC)
+	if h == nil {
+		return nil
+	}
+	if h.Filesz > maxDynamic {
+		return fmt.Errorf("PT_DYNAMIC at file offset %#x: %d bytes; at most %d are accepted", h.Off, h.Filesz, maxDynamic)
+	}
+	b, err := f.ReadAt("PT_DYNAMIC", h.Off, h.Filesz)
+	if err != nil {
+		return err
+	}
+	for i := uint64(0); len(b) >= dynSize; i, b = i+1, b[dynSize:] {
+		tag := elf.DynTag(f.Order.Uint64(b))
+		if tag == elf.DT_NULL {
+			break
+		}
+		fn(i, tag, f.Order.Uint64(b[8:]))
+	}
+	return nil
 }
 
 // dynamicTags returns the entries that are addresses: those with movable set
 // locate sections that may move.
 func (p *planner) dynamicTags() ([]dynTag, error) {
-	h := p.f.Prog(elf.PT_DYNAMIC)
-	if h == nil {
-		return nil, nil
-	}
-	if h.Filesz > maxDynamic {
-		return nil, fmt.Errorf("PT_DYNAMIC at file offset %#x: %d bytes; at most %d are accepted", h.Off, h.Filesz, maxDynamic)
-	}
-	b, err := p.f.ReadAt("PT_DYNAMIC", h.Off, h.Filesz)
-	if err != nil {
-		return nil, err
-	}
 	var tags []dynTag
 	sizes := make(map[elf.DynTag]uint64)
 	var kinds []elf.DynTag
-	for i := uint64(0); len(b) >= dynSize; i, b = i+1, b[dynSize:] {
-		tag, value := elf.DynTag(p.f.Order.Uint64(b)), p.f.Order.Uint64(b[8:])
-		if tag == elf.DT_NULL {
-			break
-		}
+	err := dynamicEntries(p.f, func(i uint64, tag elf.DynTag, value uint64) {
 		sizes[tag] = value
 		_, moves := movable[tag]
 		if moves || slices.Contains(fixedTags, tag) {
 			tags, kinds = append(tags, dynTag{entry: i, value: value, movable: moves}), append(kinds, tag)
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	for i, tag := range kinds {
 		tags[i].size = sizes[movable[tag]]

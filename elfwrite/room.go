@@ -1,6 +1,7 @@
 package elfwrite
 
 import (
+	"cmp"
 	"debug/elf"
 	"fmt"
 	"slices"
@@ -8,10 +9,13 @@ import (
 	"cfi2sframe/internal/elffile"
 )
 
-// room makes room for PT_LOAD and PT_GNU_SFRAME in the program header table: p.progs
-// loses what they replace, and p.units what has to give way.
+// newHeaders is how many program headers are added: PT_LOAD and PT_GNU_SFRAME.
+const newHeaders = 2
+
+// room makes room for the new program headers in their table: p.progs loses what they replace,
+// and p.units what has to give way.
 func (p *planner) room() error {
-	for free := len(p.f.Progs) - len(p.progs); free < 2; free++ {
+	for free := len(p.f.Progs) - len(p.progs); free < newHeaders; free++ {
 		i := slices.IndexFunc(p.progs, func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_NULL })
 		if i < 0 {
 			break
@@ -21,22 +25,45 @@ func (p *planner) room() error {
 	if p.slack() {
 		return nil
 	}
-	if i := p.duplicateNote(); i >= 0 {
-		p.progs = slices.Delete(p.progs, i, i+1)
-		if p.slack() {
+	all := slices.Clone(p.progs)
+	if p.dropDuplicate() && p.slack() {
+		return nil
+	}
+	own := len(p.units)
+	err := p.repack(span{})
+	if err == nil {
+		return nil
+	}
+	again := func() bool { // with all bytes that can be had
+		p.units = p.units[:own]
+		return p.repack(p.behindHead()) == nil
+	}
+	if again() {
+		return nil
+	}
+	kept := p.progs
+	if p.progs = all; p.mergeNotes() {
+		if p.dropDuplicate(); p.slack() || again() {
 			return nil
 		}
 	}
-	own := len(p.units)
-	err := p.repack()
-	if err != nil && elf.Type(p.f.Type) == elf.ET_EXEC {
-		p.units = p.units[:own]
-		if why := p.insertFront(); why != nil {
-			return fmt.Errorf("%w; and %w", err, why)
-		}
-		return nil
+	p.progs, p.units = kept, p.units[:own]
+	if elf.Type(p.f.Type) != elf.ET_EXEC {
+		return err
 	}
-	return err
+	if why := p.insertFront(); why != nil {
+		return fmt.Errorf("%w; and %w", err, why)
+	}
+	return nil
+}
+
+// dropDuplicate drops the PT_NOTE that duplicateNote finds, and reports whether there was one.
+func (p *planner) dropDuplicate() bool {
+	i := p.duplicateNote()
+	if i >= 0 {
+		p.progs = slices.Delete(p.progs, i, i+1)
+	}
+	return i >= 0
 }
 
 // duplicateNote returns the index of a PT_NOTE that repeats PT_GNU_PROPERTY, or -1.
@@ -55,7 +82,7 @@ func (p *planner) duplicateNote() int {
 func (p *planner) table() (before, after span) {
 	begin := p.f.Phoff
 	return span{begin, begin + uint64(len(p.f.Progs))*elffile.ProgSize},
-		span{begin, begin + uint64(len(p.progs)+2)*elffile.ProgSize}
+		span{begin, begin + uint64(len(p.progs)+newHeaders)*elffile.ProgSize}
 }
 
 // slack reports whether the table fits where it is: without growing, or into
@@ -66,19 +93,120 @@ func (p *planner) slack() bool {
 		return true
 	}
 	grown := span{before.end, after.end}
-	if p.head >= 0 && !fileSpan(&p.f.Progs[p.head]).contains(grown) {
+	if p.next(before.end) < after.end || !p.free(grown) {
 		return false
 	}
-	if p.next(before.end) < after.end {
+	if p.head < 0 {
+		return true
+	}
+	h := &p.f.Progs[p.head]
+	return fileSpan(h).contains(grown) && p.refersTo(span{h.Vaddr + (grown.begin - h.Off), h.Vaddr + (grown.end - h.Off)}) == nil
+}
+
+// free reports whether bytes that are in no section are nobody's. Zeros are: they are padding.
+// But without section headers, zeros that are loaded can be anything that is zero.
+func (p *planner) free(s span) bool {
+	if s.begin >= s.end {
+		return true
+	}
+	loaded := func(h elf.Prog64) bool { return h.Filesz > 0 && fileSpan(&h).overlaps(s) }
+	if len(p.f.Sections) == 0 && slices.ContainsFunc(p.f.Progs, loaded) {
 		return false
 	}
-	return p.unused(grown)
+	return p.unused(s)
+}
+
+// behindHead returns the bytes of the file behind the segment that holds the table, up to the
+// next ones that belong to something: the segment could have them, too.
+func (p *planner) behindHead() span {
+	if p.head < 0 {
+		return span{}
+	}
+	h := &p.f.Progs[p.head]
+	s := span{fileSpan(h).end, p.loadEnd}
+	if h.Filesz != h.Memsz {
+		return span{}
+	}
+	limit := func(t span) {
+		if t.begin < t.end && t.end > s.begin {
+			s.end = min(s.end, max(t.begin, s.begin))
+		}
+	}
+	for i := range p.f.Sections {
+		if t := &p.f.Sections[i]; t.HasBytes() {
+			limit(sectionSpan(t))
+		}
+	}
+	limit(headersOf(p.f))
+	for i := range p.f.Progs {
+		o := &p.f.Progs[i]
+		limit(fileSpan(o))
+		// What is mapped behind it begins with a whole page.
+		if page := o.Vaddr &^ (p.page - 1); elf.ProgType(o.Type) == elf.PT_LOAD && o.Vaddr > h.Vaddr {
+			s.end = min(s.end, s.begin+page-min(page, h.Vaddr+h.Memsz))
+		}
+	}
+	if !p.unused(s) {
+		return span{}
+	}
+	return s
+}
+
+// mergeNotes makes one PT_NOTE of those that lie one behind the other and say the same
+// together, and reports whether there were such.
+func (p *planner) mergeNotes() bool {
+	var notes []int // the PT_NOTEs in the order of the file
+	for i := range p.progs {
+		if elf.ProgType(p.progs[i].Type) == elf.PT_NOTE {
+			notes = append(notes, i)
+		}
+	}
+	slices.SortStableFunc(notes, func(i, j int) int { return cmp.Compare(p.progs[i].Off, p.progs[j].Off) })
+	var gone []int
+	for len(notes) > 1 {
+		a, b := &p.progs[notes[0]], &p.progs[notes[1]]
+		if !p.adjacentNotes(a, b) {
+			notes = notes[1:]
+			continue
+		}
+		a.Filesz, a.Memsz, a.Align = a.Filesz+b.Filesz, a.Memsz+b.Memsz, 4
+		gone = append(gone, notes[1])
+		notes[1], notes = notes[0], notes[1:]
+	}
+	slices.Sort(gone)
+	for _, i := range slices.Backward(gone) {
+		p.progs = slices.Delete(p.progs, i, i+1)
+	}
+	return len(gone) > 0
+}
+
+// adjacentNotes reports whether a and b are PT_NOTEs of which the second one begins where the
+// first one ends, if the notes of both are aligned to 4 bytes.
+func (p *planner) adjacentNotes(a, b *elf.Prog64) bool {
+	if elf.ProgType(a.Type) != elf.PT_NOTE || elf.ProgType(b.Type) != elf.PT_NOTE ||
+		a.Filesz == 0 || b.Filesz == 0 || a.Filesz != a.Memsz || b.Filesz != b.Memsz || a.Flags != b.Flags ||
+		a.Off+a.Filesz != b.Off || a.Vaddr+a.Filesz != b.Vaddr || a.Paddr-a.Vaddr != b.Paddr-b.Vaddr {
+		return false
+	}
+	for _, h := range []*elf.Prog64{a, b} {
+		as, ok := p.notes(fileSpan(h), h.Align)
+		if !ok || h.Filesz%4 != 0 {
+			return false
+		}
+		if bs, ok := p.notes(fileSpan(h), 4); !ok || !slices.Equal(as, bs) {
+			return false
+		}
+	}
+	return true
 }
 
 // unused reports whether the bytes of the file are there, and are zero, or the X that
 // patchelf leaves behind where it moved a section away, or old section headers, which
 // are written anew elsewhere.
 func (p *planner) unused(s span) bool {
+	if s.begin >= s.end {
+		return true
+	}
 	b, err := p.f.ReadAt("padding", s.begin, s.end-s.begin)
 	if err != nil {
 		return false
@@ -114,82 +242,4 @@ func (p *planner) next(off uint64) uint64 {
 		}
 	}
 	return n
-}
-
-// lowestAddr is how far down a program may reach: kernels do not map lower
-// addresses for programs (vm.mmap_min_addr).
-const lowestAddr = 64 << 10
-
-// insertFront makes room by a page in front of everything. The ELF header and the
-// program headers get it to themselves; a copy of the old ones stays where it was, as
-// __ehdr_start may be used. Addresses below the program must be free, which they are in
-// an executable with fixed ones. The notes behind the program headers move with them, as
-// far as that is possible: the build-id has to be in the first page.
-func (p *planner) insertFront() error {
-	if p.head < 0 || p.f.Progs[p.head].Off != 0 {
-		return fmt.Errorf("no segment begins with the ELF header, so that a page in front would be loaded")
-	}
-	head := &p.f.Progs[p.head]
-	for i := range p.f.Progs {
-		if h := &p.f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && h.Vaddr < head.Vaddr {
-			return fmt.Errorf("the segment with the ELF header is not the lowest one, so that a page in front has no place")
-		}
-	}
-	if head.Vaddr < lowestAddr+p.page || head.Vaddr%p.page != 0 {
-		return fmt.Errorf("there is no room for a page in front of address %#x", head.Vaddr)
-	}
-	if size := uint64(elffile.HeaderSize + (len(p.progs)+2)*elffile.ProgSize); size > p.page {
-		return fmt.Errorf("%d bytes of headers do not fit a page", size)
-	}
-	p.front, p.phoff = p.page, elffile.HeaderSize
-	return p.notesToFront()
-}
-
-// notesToFront moves the notes behind the program headers into the page in front.
-func (p *planner) notesToFront() error {
-	tags, err := p.dynamicTags()
-	if err != nil {
-		return err
-	}
-	before, _ := p.table()
-	for at := before.end; len(p.units) < maxUnits; {
-		u, err := p.unit(p.next(at), &p.f.Progs[p.head], tags)
-		if err != nil || !u.small {
-			break // and so it stays
-		}
-		p.units = append(p.units, u)
-		at = u.end
-	}
-	head := p.f.Progs[p.head]
-	head.Vaddr -= p.front
-	room := span{elffile.HeaderSize + uint64(len(p.progs)+2)*elffile.ProgSize, p.page}
-	if !p.pack(&head, room) {
-		return fmt.Errorf("the build-id has no room in a page in front")
-	}
-	return nil
-}
-
-// lowerHead makes the first segment begin with the page in front. Alignments that
-// the shift by that page would break become the page size.
-func (p *planner) lowerHead() {
-	if p.front == 0 {
-		return
-	}
-	lowered := false
-	for i := range p.progs {
-		h := &p.progs[i]
-		switch elf.ProgType(h.Type) {
-		case elf.PT_LOAD:
-			if h.Off == p.front && !lowered {
-				h.Off, h.Vaddr, h.Paddr = 0, h.Vaddr-p.front, h.Paddr-p.front
-				h.Filesz, h.Memsz = h.Filesz+p.front, h.Memsz+p.front
-				lowered = true
-			}
-			h.Align = min(h.Align, p.page)
-		case elf.PT_PHDR:
-			h.Off = p.phoff
-			h.Vaddr = p.f.Progs[p.head].Vaddr - p.front + p.phoff
-			h.Paddr = h.Vaddr
-		}
-	}
 }

@@ -37,12 +37,18 @@ func (p *planner) files(end uint64) {
 			known = max(known, sectionSpan(names).end)
 		}
 		if table.end <= p.loadEnd { // they were in memory, where nobody looks for them
-			p.zeros = append(p.zeros, span{table.begin + p.front, table.end + p.front})
+			p.zeros = append(p.zeros, span{p.newOff(table.begin), p.newOff(table.begin) + (table.end - table.begin)})
 		}
 	}
-	p.copies = append(p.copies, extent{0, p.front, p.loadEnd}, extent{p.tail, p.newTail, cut - p.tail})
+	if p.headTo > 0 {
+		end := fileSpan(&f.Progs[p.head]).end
+		p.copies = append(p.copies, extent{end, end, p.loadEnd - end}, extent{0, p.headTo, end})
+	} else {
+		p.copies = append(p.copies, extent{0, p.front, p.loadEnd})
+	}
+	p.copies = append(p.copies, extent{p.tail, p.newTail, cut - p.tail})
 	if o := p.old; o != nil && p.own < 0 && o.begin < o.end && o.end <= p.loadEnd {
-		p.zeros = append(p.zeros, span{o.begin + p.front, o.end + p.front})
+		p.zeros = append(p.zeros, span{p.newOff(o.begin), p.newOff(o.begin) + (o.end - o.begin)})
 	}
 	for _, u := range p.units {
 		p.moves = append(p.moves, extent{u.begin, u.to, u.end - u.begin})
@@ -69,10 +75,13 @@ func (p *planner) tailAlign(from uint64) uint64 {
 // newOff returns where the byte at off of the old file is in the new one, for
 // those that are not in a unit.
 func (p *planner) newOff(off uint64) uint64 {
-	if off < p.tail {
-		return off + p.front
+	switch {
+	case off >= p.tail:
+		return off - p.tail + p.newTail
+	case p.headTo > 0 && off < fileSpan(&p.f.Progs[p.head]).end:
+		return off + p.headTo
 	}
-	return off - p.tail + p.newTail
+	return off + p.front
 }
 
 // sectionHeaders lays out the section names and headers from the given offset of
@@ -188,7 +197,7 @@ func (p *planner) order() []int {
 	if len(p.f.Sections)+1 > int(elf.SHN_LORESERVE) {
 		return p.plainOrder()
 	}
-	var head, rest, moved, out []int
+	var head, tail, rest, moved, out []int // tail are those that the head grows by
 	last := 0
 	for i := range p.f.Sections {
 		s := &p.f.Sections[i]
@@ -203,6 +212,8 @@ func (p *planner) order() []int {
 		case p.isOld(i):
 		case u == nil || !s.HasBytes() || u.dynamic:
 			rest = append(rest, i)
+		case u.stays && p.grown > 0 && u.to >= fileSpan(&p.f.Progs[p.head]).end:
+			tail = append(tail, i)
 		case u.stays:
 			head = append(head, i)
 			rest = append(rest, i)
@@ -218,6 +229,7 @@ func (p *planner) order() []int {
 	}
 	byOffset := func(a, b int) int { return cmp.Compare(newOff(a), newOff(b)) }
 	slices.SortStableFunc(head, byOffset)
+	slices.SortStableFunc(tail, byOffset)
 	slices.SortStableFunc(moved, byOffset)
 	placed := false
 	place := func() {
@@ -233,6 +245,9 @@ func (p *planner) order() []int {
 		placed = true
 	}
 	for _, i := range rest {
+		if s := &p.f.Sections[i]; len(tail) > 0 && (i > last || s.Alloc() && s.HasBytes() && s.Off >= fileSpan(&p.f.Progs[p.head]).end) {
+			out, tail = append(out, tail...), nil
+		}
 		if i > last {
 			place()
 		}
@@ -241,6 +256,7 @@ func (p *planner) order() []int {
 		}
 		out = append(out, i)
 	}
+	out = append(out, tail...)
 	place()
 	return out
 }

@@ -302,8 +302,11 @@ func (l *Layout) renumber(b, wide []byte) (changed, wideChanged bool) {
 			o.PutUint16(b[6:], uint16(n))
 			changed = true
 		}
-		if d := l.values[old]; d != 0 {
-			o.PutUint64(b[8:], o.Uint64(b[8:])+d)
+		// What linkers define for the ELF header, such as __ehdr_start, has the index of the
+		// first section and is not in it.
+		s, v := &l.f.Sections[old], o.Uint64(b[8:])
+		if d := l.values[old]; d != 0 && v-s.Addr <= s.Size {
+			o.PutUint64(b[8:], v+d)
 			changed = true
 		}
 	}

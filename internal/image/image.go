@@ -285,7 +285,9 @@ func symbols(before, after *elffile.File, s, t *elffile.Section) error {
 			if q >= len(after.Sections) || before.Sections[p].Name != after.Sections[q].Name {
 				return fmt.Errorf("symbol %d of %s is in another section", i/elffile.SymSize, s.Name)
 			}
-			shift = after.Sections[q].Addr - before.Sections[p].Addr
+			if o.Uint64(a[8:])-before.Sections[p].Addr <= before.Sections[p].Size { // it is in there
+				shift = after.Sections[q].Addr - before.Sections[p].Addr
+			}
 		} else if p != q {
 			return fmt.Errorf("symbol %d of %s has another section index", i/elffile.SymSize, s.Name)
 		}

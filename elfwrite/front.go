@@ -1,0 +1,150 @@
+package elfwrite
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"slices"
+
+	"cfi2sframe/internal/elffile"
+)
+
+// lowestAddr is how far down a program may reach: kernels do not map lower
+// addresses for programs (vm.mmap_min_addr).
+const lowestAddr = 64 << 10
+
+// insertFront makes room by a page in front of everything. The ELF header and the
+// program headers get it to themselves; a copy of the old ones stays where it was, as
+// __ehdr_start may be used. Addresses below the program must be free, which they are in
+// an executable with fixed ones. The notes behind the program headers move with them, as
+// far as that is possible: the build-id has to be in the first page.
+//
+// In the file, that page takes the place of the head, which goes behind what else is
+// loaded. Where the head cannot go there, because there is code in it or sections do not end
+// with it, everything moves up by a page.
+func (p *planner) insertFront() error {
+	if p.head < 0 || p.f.Progs[p.head].Off != 0 {
+		return errors.New("no segment begins with the ELF header, so that a page in front would be loaded")
+	}
+	head := &p.f.Progs[p.head]
+	for i := range p.f.Progs {
+		if h := &p.f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && h.Vaddr < head.Vaddr {
+			return errors.New("the segment with the ELF header is not the lowest one, so that a page in front has no place")
+		}
+	}
+	if head.Vaddr < lowestAddr+p.page || head.Vaddr%p.page != 0 {
+		return fmt.Errorf("there is no room for a page in front of address %#x", head.Vaddr)
+	}
+	if p.loadAddrs == physical {
+		return errors.New("what is in front of the load addresses, which are not those at run time, is not known")
+	}
+	table := uint64(elffile.HeaderSize + (len(p.progs)+newHeaders)*elffile.ProgSize)
+	own := len(p.units)
+	if room := p.headRoom(); table+elffile.ProgSize <= room { // there is one for the page, too
+		table += elffile.ProgSize
+		if p.notesToFront(span{table, room}) == nil {
+			p.phoff, p.headTo, p.frontEnd = elffile.HeaderSize, alignUp(p.loadEnd, p.page), p.headEnd(table)
+			return nil
+		}
+		p.units = p.units[:own]
+		table -= elffile.ProgSize
+	}
+	if table > p.page {
+		return fmt.Errorf("%d bytes of headers do not fit a page", table)
+	}
+	if err := p.notesToFront(span{table, p.page}); err != nil {
+		return err
+	}
+	p.phoff, p.front = elffile.HeaderSize, p.page
+	return nil
+}
+
+// headRoom returns how many bytes at the start of the file, a page at most, are free if the
+// segment with the ELF header gets another place in it, or 0 if it cannot. It cannot if there is
+// code in it: profilers know that by its place.
+func (p *planner) headRoom() uint64 {
+	head := &p.f.Progs[p.head]
+	end := fileSpan(head).end
+	if elf.ProgFlag(head.Flags)&elf.PF_X != 0 || head.Filesz != head.Memsz || end >= p.loadEnd {
+		return 0
+	}
+	room := p.page
+	fits := func(s span) bool { // it ends with the segment, or begins behind it
+		if s.begin >= end {
+			room = min(room, s.begin)
+		}
+		return s.begin >= end || s.end <= end
+	}
+	for i := range p.f.Progs {
+		h := &p.f.Progs[i]
+		inside := i != p.head && elf.ProgType(h.Type) == elf.PT_LOAD && h.Off < end
+		if h.Filesz > 0 && (inside || !fits(fileSpan(h))) {
+			return 0
+		}
+	}
+	for i := range p.f.Sections {
+		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 && !fits(sectionSpan(s)) {
+			return 0
+		}
+	}
+	return room
+}
+
+// notesToFront moves the notes behind the program headers into the page in front, in which
+// there is the given room for them.
+func (p *planner) notesToFront(room span) error {
+	tags, err := p.dynamicTags()
+	if err != nil {
+		return err
+	}
+	before, _ := p.table()
+	for at := before.end; len(p.units) < maxUnits; {
+		u, err := p.unit(p.next(at), &p.f.Progs[p.head], tags)
+		if err != nil || !u.small {
+			break // and so it stays
+		}
+		p.units = append(p.units, u)
+		at = u.end
+	}
+	head := p.f.Progs[p.head]
+	head.Vaddr -= p.page
+	if !p.pack(&head, room) {
+		return errors.New("the build-id has no room in a page in front")
+	}
+	return nil
+}
+
+// lowerHead makes the program headers begin with the page in front. Alignments that the shift
+// by that page would break become the page size.
+func (p *planner) lowerHead() {
+	if p.front == 0 && p.headTo == 0 {
+		return
+	}
+	addr := p.f.Progs[p.head].Vaddr - p.page
+	first := -1
+	for i := range p.progs {
+		h := &p.progs[i]
+		switch elf.ProgType(h.Type) {
+		case elf.PT_LOAD:
+			if h.Off == p.front+p.headTo && first < 0 {
+				first = i
+			}
+			if p.front > 0 || i == first {
+				h.Align = min(h.Align, p.page)
+			}
+		case elf.PT_PHDR:
+			h.Off, h.Vaddr = p.phoff, addr+p.phoff
+			h.Paddr = p.loadAddr(h.Vaddr)
+		}
+	}
+	h := &p.progs[first]
+	if p.front > 0 {
+		h.Off, h.Vaddr, h.Paddr = 0, addr, p.loadAddr(addr)
+		h.Filesz, h.Memsz = h.Filesz+p.front, h.Memsz+p.front
+		return
+	}
+	page := elf.Prog64{
+		Type: h.Type, Flags: h.Flags, Vaddr: addr, Paddr: p.loadAddr(addr), Filesz: p.frontEnd, Memsz: p.frontEnd, Align: p.page,
+	}
+	p.progs = slices.Insert(p.progs, first, page)
+}

@@ -1,0 +1,95 @@
+package elfwrite
+
+import (
+	"debug/elf"
+	"fmt"
+	"math"
+
+	"cfi2sframe/internal/elffile"
+)
+
+// loadAddrs says what the load addresses (p_paddr) of a file's segments are. They are what
+// counts where nothing maps segments: for boot loaders, and for objcopy -O binary, whose output
+// reaches from the lowest to the highest one.
+type loadAddrs uint8
+
+const (
+	virtual  loadAddrs = iota // the addresses at run time
+	absent                    // zero: whoever made the file has none
+	physical                  // others, as those of kernels and firmware
+)
+
+func loadAddrsOf(f *elffile.File) loadAddrs {
+	all, none := true, true
+	headers := f.Phoff + uint64(len(f.Progs))*elffile.ProgSize
+	for i := range f.Progs {
+		h := &f.Progs[i]
+		none = none && h.Paddr == 0
+		// GNU ld gives a segment of headers alone the address of the page before.
+		alone := h.Off == 0 && h.Filesz == h.Memsz && h.Filesz <= headers
+		if elf.ProgType(h.Type) == elf.PT_LOAD && h.Memsz > 0 && !alone {
+			all = all && h.Paddr == h.Vaddr
+		}
+	}
+	switch {
+	case all:
+		return virtual
+	case none:
+		return absent
+	}
+	return physical
+}
+
+// placeLoad finds the load address of the new segment, which has the given size. Physical
+// ones are as low as possible behind all bytes of other segments, and in none of their .bss.
+func (p *planner) placeLoad(size uint64) error {
+	if p.loadAddrs != physical {
+		return nil
+	}
+	var end uint64
+	var others []span
+	for i := range p.f.Progs {
+		h := &p.f.Progs[i]
+		if elf.ProgType(h.Type) != elf.PT_LOAD || h.Memsz == 0 || i == p.own {
+			continue
+		}
+		if h.Paddr > math.MaxUint64-h.Memsz-2*p.page-size {
+			return fmt.Errorf("program header %d: load address %#x leaves no room behind it for one more segment", i, h.Paddr)
+		}
+		others = append(others, span{h.Paddr, h.Paddr + h.Memsz})
+		if h.Filesz > 0 {
+			end = max(end, h.Paddr+h.Filesz)
+		}
+	}
+	behind := func(end uint64) uint64 { return alignUp(end, p.page) + p.start%p.page }
+	p.startLoad = behind(end)
+	for again := true; again; {
+		again = false
+		for _, s := range others {
+			if s.overlaps(span{p.startLoad, p.startLoad + size}) {
+				p.startLoad, again = behind(s.end), true
+			}
+		}
+	}
+	return nil
+}
+
+// loadAddr returns the load address of something at an address of the new file.
+func (p *planner) loadAddr(addr uint64) uint64 {
+	switch p.loadAddrs {
+	case virtual:
+		return addr
+	case absent:
+		return 0
+	}
+	if p.startLoad > 0 && addr >= p.start {
+		return p.startLoad + (addr - p.start)
+	}
+	var in elf.Prog64 // the segment that it is in; one that grows has no larger size yet
+	for i := range p.f.Progs {
+		if h := &p.f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && h.Vaddr <= addr && h.Vaddr >= in.Vaddr {
+			in = *h
+		}
+	}
+	return in.Paddr + (addr - in.Vaddr)
+}

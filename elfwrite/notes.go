@@ -1,0 +1,170 @@
+package elfwrite
+
+import (
+	"cmp"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A noteKind is what tells one kind of notes from others (ELF gABI, "Note Section").
+type noteKind struct {
+	name string // of who defines the type
+	typ  uint32
+}
+
+func (k noteKind) String() string { return fmt.Sprintf("%.20q of type %#x", k.name, k.typ) }
+
+// gnuBuildID is NT_GNU_BUILD_ID.
+var gnuBuildID = noteKind{"GNU", 3}
+
+// headerNotes are the kinds of notes that are found through program or section headers only,
+// and so wherever they are, with who looks for them. A note of another kind may be there for
+// the program itself, whose code has its address; Crashpad's even says how far away from it
+// something is.
+var headerNotes = []noteKind{
+	gnuBuildID,          // debuggers, tracers, kernels
+	{"GNU", 1},          // the ABI: loaders
+	{"GNU", 5},          // properties: loaders, kernels
+	{"FDO", 0xcafe1a7e}, // the package: systemd
+	{"FDO", 0x407c0c0a}, // what the program may load: packagers
+	{"Go", 4},           // Go's own build id: its tools
+	{"Android", 1},      // the version, and memory tagging: its loader
+	{"Android", 4},
+}
+
+// A note is where a note of some kind is in the file.
+type note struct {
+	noteKind
+	span
+}
+
+// notes returns the notes in a part of the file, which are aligned to 8 bytes if align is 8, and
+// to 4 otherwise. It reports false if there is anything but notes.
+func (p *planner) notes(s span, align uint64) ([]note, bool) {
+	if align != 8 {
+		align = 4
+	}
+	b, err := p.f.ReadAt("notes", s.begin, s.end-s.begin)
+	if err != nil {
+		return nil, false
+	}
+	const head = 12 // the sizes of the name and the contents, and the type
+	var all []note
+	for at, size := uint64(0), uint64(len(b)); at < size; {
+		if size-at < head {
+			return nil, false
+		}
+		name := uint64(p.f.Order.Uint32(b[at:]))
+		end := alignUp(at+head+name, align) + uint64(p.f.Order.Uint32(b[at+4:]))
+		if end > size {
+			return nil, false
+		}
+		all = append(all, note{
+			noteKind{strings.TrimRight(string(b[at+head:at+head+name]), "\x00"), p.f.Order.Uint32(b[at+8:])},
+			span{s.begin + at, s.begin + end},
+		})
+		at = alignUp(end, align)
+	}
+	return all, true
+}
+
+// noteUnit widens u, a note section, to the PT_NOTEs and the PT_GNU_PROPERTY that it is in. It
+// returns an error if there is more in them than notes that only headers find.
+func (p *planner) noteUnit(u *unit) error {
+	u.small = true
+	found := false
+	for grew, rounds := true, 0; grew; rounds++ {
+		if rounds == maxUnits {
+			return fmt.Errorf("more than %d segments overlap there", maxUnits)
+		}
+		grew = false
+		for i := range p.progs {
+			h := &p.progs[i]
+			if t := elf.ProgType(h.Type); t != elf.PT_NOTE && t != elf.PT_GNU_PROPERTY || !fileSpan(h).overlaps(u.span) {
+				continue
+			}
+			found = true
+			if h.Off < u.begin {
+				return fmt.Errorf("%v at file offset %#x is about more, which has been passed over", elf.ProgType(h.Type), h.Off)
+			}
+			u.align = max(u.align, min(validAlign(h.Align), 16))
+			if h.Off+h.Filesz > u.end {
+				u.end = h.Off + h.Filesz
+				grew = true
+			}
+		}
+	}
+	if !found {
+		return errors.New("no PT_NOTE leads to it, and so it is not known what does")
+	}
+	return p.onlyHeaderNotes(u)
+}
+
+// onlyHeaderNotes returns an error if there is more in a unit than notes that only headers
+// find. It notes whether one is the build-id.
+func (p *planner) onlyHeaderNotes(u *unit) error {
+	var parts []int // the sections in the order of the file
+	for i := range p.f.Sections {
+		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 && sectionSpan(s).overlaps(u.span) {
+			parts = append(parts, i)
+		}
+	}
+	if len(p.f.Sections) == 0 {
+		return p.headerNotesIn(u, u.span, u.align)
+	}
+	slices.SortFunc(parts, func(a, b int) int { return cmp.Compare(p.f.Sections[a].Off, p.f.Sections[b].Off) })
+	at := u.begin
+	for _, i := range parts {
+		s := &p.f.Sections[i]
+		if elf.SectionType(s.Type) != elf.SHT_NOTE {
+			return fmt.Errorf("%s is in its PT_NOTE, too, and is of type %v", s.Name, elf.SectionType(s.Type))
+		}
+		if isIdentifier(s.Name) {
+			return fmt.Errorf("code can refer to a section %s by the symbols of its start and end that linkers make", s.Name)
+		}
+		if s.Off < at {
+			return fmt.Errorf("%s overlaps another section there", s.Name)
+		}
+		if !p.unused(span{at, s.Off}) {
+			return fmt.Errorf("there are bytes at file offset %#x in its PT_NOTE that belong to no section", at)
+		}
+		if err := p.headerNotesIn(u, sectionSpan(s), s.Addralign); err != nil {
+			return err
+		}
+		at = s.Off + s.Size
+	}
+	if !p.unused(span{at, u.end}) {
+		return fmt.Errorf("there are bytes at file offset %#x in its PT_NOTE that belong to no section", at)
+	}
+	return nil
+}
+
+// headerNotesIn is onlyHeaderNotes for a part of the unit, with its alignment.
+func (p *planner) headerNotesIn(u *unit, s span, align uint64) error {
+	all, ok := p.notes(s, align)
+	if !ok {
+		return errors.New("there is something else than notes in it")
+	}
+	for _, n := range all {
+		if !slices.Contains(headerNotes, n.noteKind) {
+			return fmt.Errorf("the note by %v in it may be read by the program itself", n.noteKind)
+		}
+		u.id = u.id || n.noteKind == gnuBuildID
+	}
+	return nil
+}
+
+// isIdentifier reports whether a section's name is one that linkers make __start_ and __stop_
+// symbols for.
+func isIdentifier(name string) bool {
+	for i, c := range name {
+		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != ""
+}

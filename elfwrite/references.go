@@ -1,0 +1,227 @@
+package elfwrite
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+
+	"cfi2sframe/internal/elffile"
+)
+
+// references are what symbols and relocations say of the parts of a file that could give way:
+// which of them something finds by its address. Such a part has to stay, because code that
+// refers to it is not rewritten. The parts are those that movable sections, notes and the
+// bytes behind the program headers make.
+type references struct {
+	cuts []uint64 // addresses where parts begin or end, sorted
+	hit  []bool   // something refers to an address from this cut to the next one
+	err  error    // why it is not known
+
+	first, size uint64 // of all parts together
+}
+
+// to returns an error if something refers to the addresses, or if that is not known.
+func (r *references) to(s span) error {
+	if r.err != nil {
+		return fmt.Errorf("it is not known what refers to it: %w", r.err)
+	}
+	for i := max(r.at(s.begin), 0); i < len(r.cuts) && r.cuts[i] < s.end; i++ {
+		if r.hit[i] {
+			return errReferred
+		}
+	}
+	return nil
+}
+
+var errReferred = errors.New("a symbol or a relocation refers to it, and so may code")
+
+// at returns the index of the part that an address is in; -1 is before all of them, and the
+// last one is behind.
+func (r *references) at(addr uint64) int {
+	return sort.Search(len(r.cuts), func(i int) bool { return r.cuts[i] > addr }) - 1
+}
+
+// mark notes that something refers to one of the addresses from first to last.
+func (r *references) mark(first, last uint64) {
+	if n := len(r.cuts); n == 0 || last < r.cuts[0] || first >= r.cuts[n-1] {
+		return
+	}
+	for i := max(r.at(first), 0); i < len(r.cuts) && r.cuts[i] <= last; i++ {
+		r.hit[i] = true
+	}
+}
+
+// has reports whether an address is between the first part and the last one.
+func (r *references) has(addr uint64) bool { return addr-r.first < r.size }
+
+// near is has for an address that may be the end of the last part.
+func (r *references) near(addr uint64) bool { return addr-r.first <= r.size }
+
+// refersTo returns an error if something refers to the addresses of the old file. What there
+// is to know is found out once.
+func (p *planner) refersTo(s span) error {
+	if p.refs == nil {
+		p.refs = &references{}
+		p.refs.cut(p.parts())
+		if err := p.refs.find(p.f); err != nil {
+			p.refs.err = err
+		}
+	}
+	return p.refs.to(s)
+}
+
+// parts returns the address ranges that refersTo is asked for.
+func (p *planner) parts() []span {
+	f := p.f
+	var parts []span
+	add := func(addr, size uint64) { parts = append(parts, span{addr, addr + size}) }
+	if p.head >= 0 {
+		h := &f.Progs[p.head]
+		table, _ := p.table()
+		add(h.Vaddr+(table.end-h.Off), newHeaders*elffile.ProgSize)
+	}
+	tags, _ := p.dynamicTags() // without them less can move
+	located := make(map[uint64]bool)
+	for _, t := range tags {
+		located[t.value] = t.movable || located[t.value]
+	}
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.Alloc() && s.HasBytes() && s.Size > 0 && (elf.SectionType(s.Type) == elf.SHT_NOTE || located[s.Addr] || p.isInterp(sectionSpan(s))) {
+			add(s.Addr, s.Size)
+		}
+	}
+	for i := range f.Progs {
+		h := &f.Progs[i]
+		switch elf.ProgType(h.Type) {
+		case elf.PT_NOTE, elf.PT_INTERP, elf.PT_GNU_PROPERTY:
+			add(h.Vaddr, h.Filesz)
+		}
+	}
+	return parts
+}
+
+// cut makes parts of ranges.
+func (r *references) cut(parts []span) {
+	for _, s := range parts {
+		if s.begin < s.end {
+			r.cuts = append(r.cuts, s.begin, s.end)
+		}
+	}
+	slices.Sort(r.cuts)
+	r.cuts = slices.Compact(r.cuts)
+	r.hit = make([]bool, len(r.cuts))
+	if n := len(r.cuts); n > 0 {
+		r.first, r.size = r.cuts[0], r.cuts[n-1]-r.cuts[0]
+	}
+}
+
+// find looks through the symbols and relocations of f.
+func (r *references) find(f *elffile.File) error {
+	if len(r.cuts) == 0 {
+		return nil
+	}
+	s := scan{references: r, f: f, rules: relocationRules[elf.Machine(f.Machine)]}
+	tables, err := s.tables()
+	if err != nil {
+		return err
+	}
+	if err := s.allSymbols(); err != nil {
+		return err
+	}
+	for _, t := range tables {
+		if err := s.table(&t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A scan looks for references.
+type scan struct {
+	*references
+	f     *elffile.File
+	rules relocationRule
+	kept  bool // there are relocations that a linker kept
+	// The values of the symbols of SHT_DYNSYM, and of SHT_SYMTAB if relocations were kept;
+	// noValue for those that are no addresses in the file.
+	dynsyms, symbols []uint64
+	nearby           []byte // the bytes from address nearAt on, as far as they were read
+	nearAt           uint64
+	read             uint64 // bytes, in all
+	names            int    // of symbols that were read
+}
+
+// noValue is the value of a symbol that is no address in the file.
+const noValue = math.MaxUint64
+
+// allSymbols marks what symbols are in, or at the end of.
+func (s *scan) allSymbols() error {
+	var err error
+	if len(s.f.Sections) == 0 {
+		s.dynsyms, err = s.bareSymbols()
+		return err
+	}
+	if s.dynsyms, err = s.symbolTables(elf.SHT_DYNSYM, true); err == nil {
+		s.symbols, err = s.symbolTables(elf.SHT_SYMTAB, s.kept)
+	}
+	return err
+}
+
+// symbolTables is allSymbols for the tables of one type. It returns the values of the symbols of the
+// first one, which relocations are with, if they are to be kept.
+func (s *scan) symbolTables(t elf.SectionType, keep bool) ([]uint64, error) {
+	var first *elffile.Section
+	var values []uint64
+	err := s.f.Symbols(t, func(table *elffile.Section, sym elffile.Symbol) {
+		if first == nil {
+			if first = table; keep {
+				values = make([]uint64, 0, table.Size/elffile.SymSize)
+			}
+		}
+		v := s.value(&sym)
+		if keep && table == first {
+			values = append(values, v)
+		}
+		if v == noValue || !s.near(v) || elf.SymType(sym.Info&0xf) == elf.STT_SECTION {
+			return
+		}
+		// What is at the end of a section is not in the next one.
+		if o := &s.f.Sections[sym.Section]; sym.Section > 0 && o.Size > 0 && v == o.Addr+o.Size {
+			v--
+		}
+		if s.has(v) && !s.hit[s.at(v)] && !s.harmless(table, &sym) {
+			s.mark(v, v)
+		}
+	})
+	return values, err
+}
+
+// value returns the value of a symbol if that is an address in the file, or noValue.
+func (s *scan) value(sym *elffile.Symbol) uint64 {
+	switch elf.SymType(sym.Info & 0xf) {
+	case elf.STT_TLS, elf.STT_FILE:
+		return noValue
+	}
+	// Absolute values are numbers. They can be addresses only where these are fixed.
+	fixed := elf.SectionIndex(sym.Shndx) == elf.SHN_ABS && elf.Type(s.f.Type) == elf.ET_EXEC
+	if sym.Section == 0 && !fixed {
+		return noValue
+	}
+	return sym.Value
+}
+
+// harmless reports whether a symbol is one that no code uses: those by which assemblers for
+// AArch64 tell data from code, and the name that glibc's start files give the ABI note.
+func (s *scan) harmless(table *elffile.Section, sym *elffile.Symbol) bool {
+	const most = 1 << 16 // names; there is one or two
+	if s.names++; elf.SymBind(sym.Info>>4) != elf.STB_LOCAL || s.names > most {
+		return false
+	}
+	name := s.f.SymbolName(table, sym.Name)
+	return name == "__abi_tag" || elf.SymType(sym.Info&0xf) == elf.STT_NOTYPE && strings.HasPrefix(name, "$")
+}

@@ -1,0 +1,102 @@
+package convert_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/convert"
+	"cfi2sframe/internal/image"
+	"cfi2sframe/internal/peer"
+	"cfi2sframe/sframe"
+)
+
+// TestOwnNotes converts programs with notes that they read themselves, by an address in their code
+// or data, and runs them: whatever moves, they have to print the same. Where nothing can give way,
+// the file is refused, and the note is named.
+func TestOwnNotes(t *testing.T) {
+	const (
+		gcc     = "gcc-16 -O2 note.c "
+		own     = "-DKIND=OWN -DREACH=CODE -DSECTION=.note.version "
+		pack    = "-DKIND=PACKAGE -DSECTION=.note.release "
+		large   = "-DPOINTER -Wl,-z,notext " // aligned to 8 bytes, which gives it a PT_NOTE of its own
+		lld     = "-Blld "
+		mold    = "-fuse-ld=mold "
+		library = "-shared -fPIC -DLIBRARY -o libnote.so"
+		program = "-o prog"
+	)
+	for _, tt := range []struct {
+		name, build string
+		refused     string // "" if there is a way
+	}{
+		{"unknown, PIE", gcc + own + program, `.note.gnu.build-id at file offset 0x350 cannot be moved: the note by "App" of type 0x1`},
+		{"unknown, ET_EXEC", gcc + own + "-no-pie " + program, ""},
+		{"unknown, static", gcc + own + "-static " + program, ""},
+		{"unknown, static, lld", gcc + own + "-static " + lld + program, ""},
+		{"unknown, static, mold", gcc + own + "-static " + mold + program, ""},
+		{"unknown, static, no separate code", gcc + own + "-static -Wl,-z,noseparate-code " + program, ""},
+		{"unknown, static-pie", gcc + own + "-static-pie -fPIE " + program, `the note by "App" of type 0x1`},
+		{"unknown, library", gcc + own + library, `the note by "App" of type 0x1`},
+		{"unknown, library, lld", gcc + own + lld + library, `the note by "App" of type 0x1`},
+		{"unknown, library, mold", gcc + own + mold + library, `the note by "App" of type 0x1`},
+		{"unknown, library, mold, spare headers", gcc + own + mold + "-Wl,--spare-program-headers=2 " + library, ""},
+		{"unknown, PT_NOTE of its own, PIE", gcc + own + large + program, ""},
+		{"unknown, PT_NOTE of its own, library", gcc + own + large + library, `the note by "App" of type 0x1`},
+		{"package, pointer to it, PIE", gcc + pack + "-DREACH=DATA " + program, "refers"},
+		{"package, pointer to it, library", gcc + pack + "-DREACH=DATA " + library, "refers"},
+		{"package, symbol, library", gcc + pack + "-DREACH=SYMBOL " + library, "refers"},
+		{"package, relocations that were kept, library", gcc + pack + "-DREACH=CODE -Wl,--emit-relocs " + library, "refers"},
+		{"package, relative relocations, packed", gcc + pack + "-DREACH=DATA -Wl,-z,pack-relative-relocs " + library, "refers"},
+		{"package, section with symbols of its start", gcc + "-DKIND=PACKAGE -DREACH=START -DSECTION=package_note -s " + library, "symbols of its start"},
+		{"package, nothing refers to it", gcc + pack + "-DREACH=NONE " + library, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			file, build := "prog", tt.build
+			if strings.HasSuffix(build, library) {
+				file, build = "libnote.so", build+"; gcc-16 -DMAIN note.c ./libnote.so -o prog"
+			}
+			dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; { "+build+"; } 2>log || { cat log; exit 1; }; ./prog >before", "../../testdata/c/note.c")
+			in := filepath.Join(dir, file)
+			out := filepath.Join(t.TempDir(), file)
+			_, err := convert.File(context.Background(), in, out, convert.Options{Version: sframe.V2})
+			if tt.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.refused) {
+					t.Fatalf("error is %v; %q was expected", err, tt.refused)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := image.Compare(open(t, in), open(t, out)); err != nil {
+				t.Error(err)
+			}
+			replace(t, out, in)
+			peer.Again(t, "sid", dir, "./prog >after")
+			before, after := contents(t, filepath.Join(dir, "before")), contents(t, filepath.Join(dir, "after"))
+			if !bytes.Equal(before, after) {
+				t.Errorf("printed\n%s\nexpected\n%s", after, before)
+			}
+		})
+	}
+}
+
+func contents(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// replace puts a file in the place of another one.
+func replace(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.WriteFile(to, contents(t, from), 0o777); err != nil {
+		t.Fatal(err)
+	}
+}
