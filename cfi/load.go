@@ -109,7 +109,7 @@ func (fn *Function) Offset() uint64 { return uint64(fn.off) }
 // Dropped counts FDEs that describe no code of this file.
 type Dropped struct {
 	ZeroLength int // FDEs of no bytes
-	Discarded  int // FDEs of code the linker discarded: start 0, -1, -2, or not in executable code
+	Discarded  int // FDEs of code the linker discarded: start -1, -2, or otherwise not in executable code, or 0 for one that is not there
 	Overlapped int // FDEs of .eh_frame or of .debug_frame cut or dropped for another one of the same section
 }
 
@@ -186,6 +186,7 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 		s.order, s.little, s.mach, s.file = f.Order, f.Order == binary.LittleEndian, mach, f
 		p := parser{sec: s, table: t, code: code, cies: make(map[uint64]*cie)}
 		p.parse()
+		p.atZero([]*elffile.File{f, debug})
 		if len(parts[s.source]) == 0 {
 			parts[s.source] = p.fns
 		} else {

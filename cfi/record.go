@@ -26,9 +26,12 @@ type parser struct {
 	code  []span
 	cies  map[uint64]*cie // by offset; damaged ones are there too, with err
 	fns   []Function
-	fdes  int
-	last  *cie // the CIE of the FDE before, and where it is
-	lastC uint64
+	// At address 0, if there is code; see atZero.
+	zeros      []Function
+	otherZeros int // FDEs of more bytes than there are
+	fdes       int
+	last       *cie // the CIE of the FDE before, and where it is
+	lastC      uint64
 }
 
 // A record is the frame that CIEs and FDEs share.
@@ -283,14 +286,22 @@ func (p *parser) fde(r *record) *Error {
 		return nil
 	}
 	in, ok := find(p.code, start)
-	if !ok || start == 0 {
+	if !ok {
 		p.table.Dropped.Discarded++
+		return nil
+	}
+	if size > in.end-start && start == 0 {
+		p.otherZeros++
 		return nil
 	}
 	if size > in.end-start {
 		return &Error{p.sec.name, uint64(r.off), fmtRange(start, size, in)}
 	}
-	p.fns = append(p.fns, Function{
+	to := &p.fns
+	if start == 0 {
+		to = &p.zeros
+	}
+	*to = append(*to, Function{
 		Begin: start, End: start + size, start: start, size: size,
 		off: uint32(r.off), program: uint32(c.pos), limit: uint32(r.end), cie: d,
 	})

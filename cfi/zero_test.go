@@ -1,0 +1,84 @@
+package cfi_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/peer"
+)
+
+// TestAtZero links programs with code at address 0, or elsewhere, and with FDEs of functions that
+// the linker drops: in .debug_frame these get the start 0.
+func TestAtZero(t *testing.T) {
+	// function returns one in a section of its own, with nops to make its size.
+	function := func(name string, nops int, cfi bool) string {
+		start, end := ".cfi_startproc\npush %rbp\n.cfi_def_cfa_offset 16\n", ".cfi_endproc\n"
+		if !cfi {
+			start, end = "push %rbp\n", ""
+		}
+		return fmt.Sprintf(".section .text.%s,\"ax\"\n.globl %[1]s\n.type %[1]s,@function\n%[1]s:\n%s.skip %d,0x90\nret\n%s.size %[1]s,.-%[1]s\n", name, start, nops, end)
+	}
+	// comdat makes the function's section one of a group, of which a linker keeps one.
+	const (
+		debug  = ".cfi_sections .debug_frame\n"
+		both   = ".cfi_sections .eh_frame, .debug_frame\n"
+		zero   = "-Ttext=0"
+		comdat = ".section .text.copy,\"axG\",@progbits,copy,comdat\n.weak copy\n.type copy,@function\ncopy:\n" +
+			".cfi_startproc\npush %rbp\n.cfi_def_cfa_offset 16\n.skip 6,0x90\nret\n.cfi_endproc\n.size copy,.-copy\n"
+	)
+	start, dead, large := function("_start", 10, true), function("dead", 5, true), function("large", 20, true)
+	for _, tt := range []struct {
+		name, a, b, link, after string
+		at                      int // bytes that are described at address 0, or -1
+		discarded               int
+	}{
+		{".eh_frame", start + dead, "", zero, "", 12, 0}, // the linker drops the FDE, too
+		{".eh_frame, no symbols", start, "", zero + " -s", "", 12, 0},
+		{".debug_frame", debug + start, "", zero, "", 12, 0},
+		{".debug_frame, no symbol", debug + start, "", zero, "objcopy -N _start prog", -1, 1},
+		{".debug_frame, one is dropped", debug + start + dead, "", zero, "", -1, 2},
+		{".debug_frame, one of more code than there is", debug + start + large, "", zero, "", 12, 1},
+		{".debug_frame, only that of another function", debug + function("_start", 10, false) + dead, "", zero, "", -1, 1},
+		{"both, one is dropped", both + start + dead, "", zero, "", 12, 2}, // from .eh_frame
+		{".debug_frame, copies", debug + comdat + ".globl _start\n.set _start,copy\n", debug + comdat, zero + " --no-gc-sections", "", 8, 1},
+		{".debug_frame, code elsewhere, one is dropped", debug + start + dead, "", "-Ttext=0x401000", "", -1, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			var files []string
+			for name, source := range map[string]string{"a.s": tt.a, "b.s": tt.b} {
+				files = append(files, filepath.Join(dir, name))
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(source), 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			dir = peer.Run(t, "sid", "as a.s -o a.o; as b.s -o b.o; ld --gc-sections -e _start "+tt.link+" a.o b.o -o prog; "+tt.after, files...)
+			b, err := os.ReadFile(filepath.Join(dir, "prog"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			table, err := cfi.Load(f, cfi.Auto, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := -1
+			for i := range table.Functions {
+				if fn := &table.Functions[i]; fn.Begin == 0 {
+					at = int(fn.End)
+				}
+			}
+			if at != tt.at || table.Dropped.Discarded != tt.discarded || len(table.Errors) > 0 {
+				t.Errorf("%d bytes at address 0, %d FDEs discarded, errors %v; %d and %d were expected", at, table.Dropped.Discarded, table.Errors, tt.at, tt.discarded)
+			}
+		})
+	}
+}
