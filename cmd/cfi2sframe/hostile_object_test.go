@@ -371,14 +371,14 @@ func TestHostileObjects(t *testing.T) {
 		{name: "sh_addralign 2^63", make: func(o *object) { o.sections[objText].Addralign = 1 << 63 }, want: "64 covered"},
 		{name: "sh_addralign 3", make: func(o *object) { o.sections[objText].Addralign = 3 }, want: "64 covered"},
 		{name: "code past the end", make: func(o *object) { o.at(objText, 1<<40, 64) }, status: 1, want: "section 1 (.text): 64 bytes at file offset 0x10000000000 do not fit"},
-		{name: "3 GiB of code in one section", make: func(o *object) { o.at(objText, 64, 3<<30) }, status: 1, want: "sections of code and CFI of more than 1.75 GiB, up to section 1 (.text)"},
-		{name: "2^64-1 bytes of code", make: func(o *object) { o.at(objText, 64, math.MaxUint64) }, status: 1, want: "sections of code and CFI of more than 1.75 GiB"},
+		{name: "3 GiB of code in one section", make: func(o *object) { o.at(objText, 64, 3<<30) }, status: 1, want: "sections of code and CFI of more than 2 GiB, up to section 1 (.text)"},
+		{name: "2^64-1 bytes of code", make: func(o *object) { o.at(objText, 64, math.MaxUint64) }, status: 1, want: "sections of code and CFI of more than 2 GiB"},
 		{name: "20,000 sections of the same megabyte", make: func(o *object) {
 			o.sections[objText].data = make([]byte, 1<<20)
 			for range 20_000 {
 				o.at(o.add(".text", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, nil), 64, 1<<20)
 			}
-		}, status: 1, want: "sections of code and CFI of more than 1.75 GiB"},
+		}, status: 1, want: "sections of code and CFI of more than 2 GiB"},
 		{name: "sections of code that overlap in the file", make: func(o *object) {
 			i := o.code(".text.same", 64)
 			o.at(i, 64, 64)

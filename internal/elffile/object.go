@@ -3,6 +3,7 @@ package elffile
 import (
 	"debug/elf"
 	"fmt"
+	"math"
 	"sort"
 )
 
@@ -11,9 +12,9 @@ import (
 // everything behind it can speak of addresses; ReadRelocated puts these addresses
 // into contents.
 const (
-	firstBase = 1 << 28   // no offset in a section of CFI, which are smaller, is taken for one
-	baseGap   = 256       // between sections: nothing reaches from one into the next
-	lastBase  = 1<<31 - 1 // distances fit 32 bits
+	firstBase = 1 << 28               // no offset in a section of CFI, which are smaller, is taken for one
+	baseGap   = 256                   // between sections: nothing reaches from one into the next
+	lastBase  = firstBase + 1<<31 - 1 // distances fit 32 bits, as they have to when the object is linked
 )
 
 // assignBases gives addresses to code, then to .eh_frame, and at last to .sframe: what
@@ -36,7 +37,7 @@ func (f *File) assignBases() error {
 			}
 			s.Base = (next + baseGap + align - 1) &^ (align - 1)
 			if s.Size > lastBase || s.Base > lastBase-s.Size {
-				return errorf("section header table", f.Shoff, "sections of code and CFI of more than 1.75 GiB, up to section %d (%s)", i, s.Name)
+				return errorf("section header table", f.Shoff, "sections of code and CFI of more than 2 GiB, up to section %d (%s)", i, s.Name)
 			}
 			next = s.Base + s.Size
 			f.based = append(f.based, i)
@@ -65,24 +66,25 @@ const RelaSize = 24
 
 // A field is what a relocation type fills in.
 type field struct {
-	size  int  // in bytes: 4 or 8
-	pcrel bool // counts from the field's own address
+	size   int  // in bytes: 4 or 8
+	pcrel  bool // counts from the field's own address
+	signed bool // absolute, but extended with its sign
 }
 
 // relocations are the types in sections that the linker does not load as code (psABI of
 // each machine).
 var relocations = map[elf.Machine]map[uint32]field{
 	elf.EM_X86_64: {
-		uint32(elf.R_X86_64_64): {8, false}, uint32(elf.R_X86_64_PC64): {8, true},
-		uint32(elf.R_X86_64_32): {4, false}, uint32(elf.R_X86_64_32S): {4, false}, uint32(elf.R_X86_64_PC32): {4, true},
+		uint32(elf.R_X86_64_64): {size: 8}, uint32(elf.R_X86_64_PC64): {size: 8, pcrel: true},
+		uint32(elf.R_X86_64_32): {size: 4}, uint32(elf.R_X86_64_32S): {size: 4, signed: true}, uint32(elf.R_X86_64_PC32): {size: 4, pcrel: true},
 	},
 	elf.EM_AARCH64: {
-		uint32(elf.R_AARCH64_ABS64): {8, false}, uint32(elf.R_AARCH64_PREL64): {8, true},
-		uint32(elf.R_AARCH64_ABS32): {4, false}, uint32(elf.R_AARCH64_PREL32): {4, true},
+		uint32(elf.R_AARCH64_ABS64): {size: 8}, uint32(elf.R_AARCH64_PREL64): {size: 8, pcrel: true},
+		uint32(elf.R_AARCH64_ABS32): {size: 4}, uint32(elf.R_AARCH64_PREL32): {size: 4, pcrel: true},
 	},
 	elf.EM_S390: {
-		uint32(elf.R_390_64): {8, false}, uint32(elf.R_390_PC64): {8, true},
-		uint32(elf.R_390_32): {4, false}, uint32(elf.R_390_PC32): {4, true},
+		uint32(elf.R_390_64): {size: 8}, uint32(elf.R_390_PC64): {size: 8, pcrel: true},
+		uint32(elf.R_390_32): {size: 4}, uint32(elf.R_390_PC32): {size: 4, pcrel: true},
 	},
 }
 
@@ -90,7 +92,7 @@ var relocations = map[elf.Machine]map[uint32]field{
 // its own address, and whether the machine has one.
 func PCRelType(m elf.Machine, size int) (uint32, bool) {
 	for t, f := range relocations[m] {
-		if f == (field{size, true}) {
+		if f == (field{size: size, pcrel: true}) {
 			return t, true
 		}
 	}
@@ -234,6 +236,13 @@ func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces
 		v -= s.Base + off
 	}
 	if what.size == 4 {
+		fits := v <= math.MaxUint32
+		if what.pcrel || what.signed {
+			fits = int64(v) == int64(int32(v))
+		}
+		if !fits {
+			return fmt.Errorf("relocation of %s+%#x by %#x does not fit 4 bytes", s.Name, off, v)
+		}
 		f.Order.PutUint32(b[off:], uint32(v))
 	} else {
 		f.Order.PutUint64(b[off:], v)

@@ -25,6 +25,7 @@ type object struct {
 	typ     elf.SectionType // of the relocations
 	link    uint32          // their symbol table; 0 stands for the right one
 	copies  int             // headers of relocations, of the same bytes
+	text    uint64          // size of .text that its header says, if another one
 }
 
 // Section indexes of an object, and symbols.
@@ -95,6 +96,9 @@ func (o *object) file(t *testing.T) *File {
 	for range o.copies {
 		sections = append(sections, sections[objRela])
 	}
+	if o.text > 0 {
+		sections[objText].Size = o.text
+	}
 	names := "\x00.text\x00.data\x00.eh_frame\x00.symtab\x00.rela.eh_frame\x00"
 	add(elf.SHT_STRTAB, 0, 0, 0, func() { b.WriteString(names) })
 	for i, name := range []string{objText: ".text", objData: ".data", objFrame: ".eh_frame", objSymtab: ".symtab", objRela: ".rela.eh_frame"} {
@@ -125,6 +129,38 @@ func (o *object) file(t *testing.T) *File {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// TestLargeText has nearly as much code as relocations of 32 bits can reach, which describe a
+// function at its end, from both sections that speak of code.
+func TestLargeText(t *testing.T) {
+	const size = 1<<31 - 1<<16
+	pc32, abs64, abs32, abs32s := uint32(elf.R_X86_64_PC32), uint32(elf.R_X86_64_64), uint32(elf.R_X86_64_32), uint32(elf.R_X86_64_32S)
+	o := object{order: binary.LittleEndian, machine: elf.EM_X86_64, frame: make([]byte, 64), text: size, relas: []rela{
+		{0, symText, pc32, 0}, {4, symText, pc32, size - 16}, {8, symText, abs64, size - 16}, {16, symText, abs32, size - 16},
+	}}
+	f := o.file(t)
+	text, eh := &f.Sections[objText], &f.Sections[objFrame]
+	b, err := f.ReadRelocated(eh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []struct{ got, want uint64 }{
+		{eh.Base + uint64(int32(binary.LittleEndian.Uint32(b))), text.Base},
+		{eh.Base + 4 + uint64(int32(binary.LittleEndian.Uint32(b[4:]))), text.Base + size - 16},
+		{binary.LittleEndian.Uint64(b[8:]), text.Base + size - 16},
+		{uint64(binary.LittleEndian.Uint32(b[16:])), text.Base + size - 16},
+	} {
+		if v.got != v.want {
+			t.Errorf("address %#x; %#x was expected", v.got, v.want)
+		}
+	}
+	// An address that a field extends with its sign cannot be that large.
+	o.relas = []rela{{0, symText, abs32s, size - 16}}
+	f = o.file(t)
+	if _, err := f.ReadRelocated(&f.Sections[objFrame]); err == nil || !strings.Contains(err.Error(), "does not fit 4 bytes") {
+		t.Errorf("error is %v", err)
+	}
 }
 
 // TestReadRelocated applies every relocation type that is known, in both byte orders.

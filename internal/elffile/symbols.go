@@ -3,6 +3,7 @@ package elffile
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 )
 
 // A Symbol is a symbol with the section that it is in. Its value is an address, in a
@@ -72,10 +73,13 @@ func (f *File) symbols(table int, fn func(table *Section, sym Symbol)) error {
 
 // symbol decodes the symbol at the start of b, the j-th behind first.
 func (f *File) symbol(b, indexes []byte, first, j uint32) Symbol {
-	s := Symbol{Index: first + j, Sym64: elf.Sym64{
-		Name: f.Order.Uint32(b), Info: b[4], Other: b[5], Shndx: f.Order.Uint16(b[6:]),
-		Value: f.Order.Uint64(b[8:]), Size: f.Order.Uint64(b[16:]),
-	}}
+	s := Symbol{Index: first + j, Sym64: elf.Sym64{Info: b[4], Other: b[5]}}
+	if o := binary.LittleEndian; f.Order == o { // faster than to call the methods of an interface
+		s.Name, s.Shndx, s.Value, s.Size = o.Uint32(b), o.Uint16(b[6:]), o.Uint64(b[8:]), o.Uint64(b[16:])
+	} else {
+		o := f.Order
+		s.Name, s.Shndx, s.Value, s.Size = o.Uint32(b), o.Uint16(b[6:]), o.Uint64(b[8:]), o.Uint64(b[16:])
+	}
 	switch index := elf.SectionIndex(s.Shndx); {
 	case index < elf.SHN_LORESERVE:
 		s.Section = int(s.Shndx)
