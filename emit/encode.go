@@ -37,7 +37,17 @@ func (b *Builder) NumFREs() uint64 {
 	return b.num
 }
 
-// Encode returns the section for the address it will have, Size bytes.
+// A FarError is returned by Encode for a function whose start address has no room.
+type FarError struct {
+	PC   uint64 // where the function starts
+	Addr uint64 // of the section
+}
+
+func (e *FarError) Error() string {
+	return fmt.Sprintf("function at %#x is more than 2 GiB away from .sframe at %#x; format 3 has no such limit", e.PC, e.Addr)
+}
+
+// Encode returns the section for the address it will have, Size bytes, or a *FarError.
 func (b *Builder) Encode(addr uint64) ([]byte, error) {
 	b.finish()
 	b.sort()
@@ -52,7 +62,7 @@ func (b *Builder) Encode(addr uint64) ([]byte, error) {
 		}
 		start := pc - from
 		if s := int64(start); b.layout.StartSize == 4 && s != int64(int32(s)) {
-			return 0, fmt.Errorf("function at %#x is more than 2 GiB away from .sframe at %#x; format 3 has no such limit", pc, addr)
+			return 0, &FarError{pc, addr}
 		}
 		return start, nil
 	})

@@ -26,7 +26,7 @@ var layers = map[string][]string{
 	"internal/debugfile": {"internal/elffile"},
 	"verify":             {"cfi", "internal/elffile", "sframe"},
 	"report":             {"cfi", "internal/elffile", "plt", "sframe", "translate"},
-	"internal/survey":    {"cfi", "internal/archive", "internal/elffile", "internal/inode", "internal/outfile", "plt", "report", "sframe", "translate"},
+	"internal/survey":    {"cfi", "elfwrite", "internal/archive", "internal/elffile", "internal/inode", "internal/outfile", "plt", "report", "sframe", "translate"},
 }
 
 func TestImports(t *testing.T) {

@@ -161,7 +161,7 @@ func alike(a, b *plt.Stub) bool {
 
 func (x *translator) likeStubs(stubs []plt.Stub) error {
 	begin, end := stubs[0].Begin, stubs[len(stubs)-1].End
-	if !x.opt.Reach.has(begin) || !x.opt.Reach.has(end) {
+	if !x.opt.Reach.Has(begin, end-1) {
 		return nil
 	}
 	var steps []sframe.FRE

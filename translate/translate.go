@@ -67,9 +67,27 @@ type Options struct {
 // A Reach is a range of addresses, Last included.
 type Reach struct{ First, Last uint64 }
 
-// has reports whether a function that starts at pc can be described.
-func (r Reach) has(pc uint64) bool {
-	return r == Reach{} || r.First <= pc && pc <= r.Last
+// ReachOf returns from where to where start addresses have room in a section of version v at
+// addr, and no limit where they have 64 bits. With pcrel, or if the version has it so, each one
+// counts from its own field: then the section has fdes functions at most, or their number is
+// not known and 1 stands for the best case.
+func ReachOf(v sframe.Version, addr uint64, pcrel bool, fdes int) Reach {
+	l, ok := v.Layout()
+	if !ok || l.StartSize == 8 {
+		return Reach{}
+	}
+	const below, above = 1 << 31, 1<<31 - 1 // of an int32
+	first, last := addr, addr
+	if pcrel || l.PCRel {
+		first += uint64(l.HeaderSize)
+		last = first + uint64(fdes-1)*uint64(l.FDESize)
+	}
+	return Reach{First: last - min(last, below), Last: first + min(math.MaxUint64-first, above)}
+}
+
+// Has reports whether functions can start at all addresses from first to last.
+func (r Reach) Has(first, last uint64) bool {
+	return r == Reach{} || r.First <= first && last <= r.Last
 }
 
 // A Sink takes functions as they are translated. It must not keep its arguments.
@@ -239,7 +257,7 @@ func (x *translator) function(fn *cfi.Function) error {
 	switch {
 	case fn.Signal() && !x.layout.Signal:
 		x.gap(fn.Begin, fn.End, Gap{Reason: SignalFrame})
-	case !x.opt.Reach.has(fn.Begin) || !x.opt.Reach.has(fn.End):
+	case !x.opt.Reach.Has(fn.Begin, fn.End-1): // parts of it may start anywhere
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooFar})
 	case fn.End-fn.Begin > math.MaxUint32:
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})

@@ -283,10 +283,14 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 	}
 	defer debug.Close()
 	// If that is impossible, what is said of the CFI comes first.
-	h, beginErr := c.begin(f, src, open)
-	defer h.stop()
+	var h *head
+	var beginErr error
+	var begun sync.WaitGroup
+	begun.Go(func() { h, beginErr = c.begin(f, src, open) })
 	prepareHeap(f)
 	table, err := cfi.Load(f, c.opt.Source, debug.File())
+	begun.Wait()
+	defer h.stop()
 	if err != nil {
 		return nil, err
 	}
@@ -299,14 +303,11 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 	if beginErr != nil {
 		return nil, beginErr
 	}
-	b, in, err := c.translate(f, table, h)
+	r, err := c.fit(f, table, h)
 	if err != nil {
 		return nil, err
 	}
-	layout, section, err := c.plan(f, b)
-	if err != nil {
-		return nil, err
-	}
+	b, in, layout, section := r.builder, r.report, r.layout, r.section
 	in.Debug = debug.File()
 	if in.Format3, err = c.format3(table, in.Result); err != nil {
 		return nil, err
@@ -342,7 +343,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 
 // translate translates the CFI of f. It returns the section to be, and what there is to
 // report.
-func (c *conversion) translate(f *elffile.File, table *cfi.Table, h *head) (*emit.Builder, *report.Input, error) {
+func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translate.Reach) (*emit.Builder, *report.Input, error) {
 	opt := &c.opt
 	abi, err := translate.ABIOf(table.Machine, table.Order)
 	if err != nil {
@@ -360,7 +361,7 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table, h *head) (*emi
 		return nil, nil, err
 	}
 	b, res, err := c.parallel(table, enc, translate.Options{
-		Version: opt.Version, Outermost: opt.Outermost, Reach: h.reach(opt.Version), Stubs: stubs,
+		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs,
 	})
 	return b, &report.Input{File: f, Table: table, ABI: abi, Result: res, Stubs: stubs, Brief: opt.Brief}, err
 }
@@ -428,13 +429,13 @@ func (c *conversion) format3(table *cfi.Table, res *translate.Result) ([]transla
 	return append([]translate.Gap{}, left.Gaps...), nil
 }
 
-// plan finds the layout of the new file, and encodes the section for it.
-func (c *conversion) plan(f *elffile.File, b *emit.Builder) (*elfwrite.Layout, []byte, error) {
-	opt := elfwrite.Options{Force: c.opt.Force}
+// plan finds the layout of the new file, and encodes the section for it. With a
+// *emit.FarError there is a layout, too.
+func (c *conversion) plan(f *elffile.File, b *emit.Builder, h *head) (*elfwrite.Layout, []byte, error) {
 	if f.IsObject() {
-		return c.planObject(f, b, opt)
+		return c.planObject(f, b, elfwrite.Options{Force: c.opt.Force})
 	}
-	layout, err := elfwrite.Plan(f, b.Size(), opt)
+	layout, err := h.layout.Resize(b.Size())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -478,11 +479,15 @@ func (c *conversion) dryCheck(f *elffile.File, b *emit.Builder, layout *elfwrite
 	if c.opt.NoVerify {
 		return nil
 	}
-	section, err := b.Encode(layout.Addr) // 0 in an object, whose sections are all near that
+	addr := layout.Addr
+	if f.IsObject() { // whose sections are all near the first
+		addr = table.Functions[0].Begin
+	}
+	section, err := b.Encode(addr)
 	if err != nil {
 		return err
 	}
-	s, err := sframe.Decode(section, layout.Addr)
+	s, err := sframe.Decode(section, addr)
 	if err == nil {
 		err = compare(f, s, table, want, c.opt.workers())
 	}
@@ -557,18 +562,6 @@ func (h *head) stop() {
 		h.cancel()
 		_ = h.wait() // of no use any more
 	}
-}
-
-// reach returns from where to where functions can start so that their start addresses have
-// room. The section's address does not depend on its size; its size, which is not known
-// yet, is allowed for. In objects it is the linker's concern.
-func (h *head) reach(v sframe.Version) translate.Reach {
-	l, ok := v.Layout()
-	if !ok || l.StartSize == 8 || h.layout == nil {
-		return translate.Reach{}
-	}
-	const distance = 1<<31 - 256<<20
-	return translate.Reach{First: h.layout.Addr - min(h.layout.Addr, distance), Last: h.layout.Addr + distance}
 }
 
 // check decodes the section from the bytes of the new file and compares it with

@@ -17,6 +17,7 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/op"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/elffile"
 	"cfi2sframe/internal/outfile"
@@ -279,13 +280,33 @@ func (x *examination) run() (status, error) {
 		if l, _ := v.Layout(); !slices.Contains(l.ABIs, x.line.abi) || v == sframe.V1 && f.IsObject() {
 			continue // nothing is written in that version
 		}
-		res, err := translate.Translate(x.table, translate.Options{Version: v, Stubs: x.stubs}, translate.Discard)
+		res, err := translate.Translate(x.table, translate.Options{Version: v, Stubs: x.stubs, Reach: x.reach(v)}, translate.Discard)
 		if err != nil {
 			return damaged, err
 		}
 		x.add(i, res)
 	}
 	return statusCFI, nil
+}
+
+// reach returns what a section of version v would reach. It is only looked for where that may be
+// less than all of the code; a file that has no room for a section is none to be measured by it.
+func (x *examination) reach(v sframe.Version) translate.Reach {
+	const near = 1 << 30 // bytes; no file is so large that the section is as far away for want of a nearer place
+	var end uint64
+	for i := range x.file.Progs {
+		if h := &x.file.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD {
+			end = max(end, h.Vaddr+h.Memsz)
+		}
+	}
+	if x.file.IsObject() || end-x.table.Functions[0].Begin < near {
+		return translate.Reach{}
+	}
+	l, err := elfwrite.Plan(x.file, 0, elfwrite.Options{Force: true})
+	if err != nil {
+		return translate.Reach{}
+	}
+	return translate.ReachOf(v, l.Addr, false, 1)
 }
 
 // add adds what became of the CFI in the version with the given index in Formats.
