@@ -44,6 +44,7 @@ type Coverage struct {
 	Uncovered Uncovered `json:"without_cfi"`
 	Dropped   Dropped   `json:"dropped"`
 	Malformed Malformed `json:"malformed"`
+	MovedCode uint64    `json:"moved_code"` // code that has another place in the output than in the file
 	Size      uint64    `json:"sframe_size"`
 	EHFrame   uint64    `json:"eh_frame_size"`
 	EHHdr     uint64    `json:"eh_frame_hdr_size"`

@@ -124,7 +124,7 @@ func fullCoverage() *report.Coverage {
 		},
 		Dropped:   report.Dropped{ZeroLength: 1, Discarded: 2, Overlapped: 3},
 		Malformed: report.Malformed{Count: 1, Errors: []string{".debug_frame+0x40: words"}},
-		Size:      100, EHFrame: 200, EHHdr: 12, Verified: true,
+		MovedCode: 50, Size: 100, EHFrame: 200, EHHdr: 12, Verified: true,
 	}
 }
 

@@ -22,6 +22,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Topmost += c.Topmost
 		sum.Outermost += c.Outermost
 		sum.PLT += c.PLT
+		sum.MovedCode += c.MovedCode
 		sum.Size += c.Size
 		sum.EHFrame += c.EHFrame
 		sum.EHHdr += c.EHHdr

@@ -29,6 +29,9 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 		p.f("; verified against the CFI at every pc")
 	}
 	p.f("\n")
+	if c.MovedCode > 0 {
+		p.f("  %s bytes of code have another place in the file than before: let perf forget the old file (perf buildid-cache --remove FILE)\n", digits(c.MovedCode))
+	}
 	if c.Topmost > 0 {
 		p.f("  %s bytes of that in topmost frames only, by other registers than SP and FP\n", digits(c.Topmost))
 	}

@@ -314,6 +314,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 	}
 	cov := report.New(*in)
 	cov.Format, cov.FDEs, cov.FREs, cov.Size = int(c.opt.Version), b.NumFDEs(), b.NumFREs(), uint64(len(section))
+	cov.MovedCode = layout.MovedCode
 	if table.Debug {
 		cov.DebugFile = debug.Path()
 	}
