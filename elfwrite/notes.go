@@ -21,9 +21,8 @@ func (k noteKind) String() string { return fmt.Sprintf("%.20q of type %#x", k.na
 var gnuBuildID = noteKind{"GNU", 3}
 
 // headerNotes are the kinds of notes that are found through program or section headers only,
-// and so wherever they are, with who looks for them. A note of another kind may be there for
-// the program itself, whose code has its address; Crashpad's even says how far away from it
-// something is.
+// and so wherever they are; who looks for them is said behind each. A note of another kind may be
+// there for the program itself, whose code has its address.
 var headerNotes = []noteKind{
 	gnuBuildID,          // debuggers, tracers, kernels
 	{"GNU", 1},          // the ABI: loaders
@@ -33,12 +32,19 @@ var headerNotes = []noteKind{
 	{"Go", 4},           // Go's own build id: its tools
 	{"Android", 1},      // the version, and memory tagging: its loader
 	{"Android", 4},
+	crashpad, // Crashpad's handler, which takes the contents for the distance from themselves to something else
 }
 
-// A note is where a note of some kind is in the file.
+// crashpad is CRASHPAD_ELF_NOTE_TYPE_CRASHPAD_INFO. Its contents are crashpadSize bytes.
+var crashpad = noteKind{"Crashpad", 0x4f464e49}
+
+const crashpadSize = 8
+
+// A note is where a note of some kind is in the file, and where its contents are.
 type note struct {
 	noteKind
 	span
+	contents uint64
 }
 
 // notes returns the notes in a part of the file, which are aligned to 8 bytes if align is 8, and
@@ -58,13 +64,14 @@ func (p *planner) notes(s span, align uint64) ([]note, bool) {
 			return nil, false
 		}
 		name := uint64(p.f.Order.Uint32(b[at:]))
-		end := alignUp(at+head+name, align) + uint64(p.f.Order.Uint32(b[at+4:]))
+		contents := alignUp(at+head+name, align)
+		end := contents + uint64(p.f.Order.Uint32(b[at+4:]))
 		if end > size {
 			return nil, false
 		}
 		all = append(all, note{
 			noteKind{strings.TrimRight(string(b[at+head:at+head+name]), "\x00"), p.f.Order.Uint32(b[at+8:])},
-			span{s.begin + at, s.begin + end},
+			span{s.begin + at, s.begin + end}, s.begin + contents,
 		})
 		at = alignUp(end, align)
 	}
@@ -153,6 +160,28 @@ func (p *planner) headerNotesIn(u *unit, s span, align uint64) error {
 			return fmt.Errorf("the note by %v in it may be read by the program itself", n.noteKind)
 		}
 		u.id = u.id || n.noteKind == gnuBuildID
+		if n.noteKind != crashpad {
+			continue
+		}
+		if n.end-n.contents != crashpadSize {
+			return fmt.Errorf("the note by %v in it has %d bytes; %d were expected", n.noteKind, n.end-n.contents, crashpadSize)
+		}
+		u.distances = append(u.distances, n.contents)
+	}
+	return nil
+}
+
+// distances changes the notes in units that move which say how far from them something is.
+func (p *planner) distances() error {
+	for _, u := range p.units {
+		for _, off := range u.distances {
+			b, err := p.f.ReadAt("note", off, crashpadSize)
+			if err != nil {
+				return err
+			}
+			p.f.Order.PutUint64(b, p.f.Order.Uint64(b)-(u.toAddr-u.addr))
+			p.patches = append(p.patches, patch{u.to + (off - u.begin), b})
+		}
 	}
 	return nil
 }

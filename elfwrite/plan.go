@@ -302,7 +302,7 @@ func (p *planner) place() error {
 	p.programHeaders(end)
 	p.dynamic()
 	p.countMoved()
-	return nil
+	return p.distances()
 }
 
 // bounds finds out where what stays loaded ends.

@@ -23,6 +23,8 @@ type unit struct {
 	stays   bool   // in the head, if elsewhere than before
 	to      uint64 // in the new file
 	toAddr  uint64
+
+	distances []uint64 // file offsets of contents of notes that count from themselves
 }
 
 // maxUnits is how many units may move at most. It takes one or two in practice.

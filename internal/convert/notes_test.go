@@ -100,3 +100,28 @@ func replace(t *testing.T, from, to string) {
 		t.Fatal(err)
 	}
 }
+
+// TestCrashpadNote converts programs with a note that counts from itself, and moves.
+func TestCrashpadNote(t *testing.T) {
+	for _, tt := range []struct{ name, flags string }{
+		{"PIE, lld", "-Blld"},
+		{"PIE", ""},
+		{"ET_EXEC", "-no-pie"},
+		{"static", "-static"},
+		{"static, lld", "-static -Blld"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; gcc-16 -O2 crashpad.c "+tt.flags+" -o prog; ./prog >before; grep -q . before", "../../testdata/c/crashpad.c")
+			in := filepath.Join(dir, "prog")
+			out, _ := run(t, in, convert.Options{})
+			if err := image.Compare(open(t, in), open(t, out)); err != nil {
+				t.Error(err)
+			}
+			if open(t, in).Section(".note.crashpad.info").Addr == open(t, out).Section(".note.crashpad.info").Addr {
+				t.Error("the note has not moved")
+			}
+			replace(t, out, in)
+			peer.Again(t, "sid", dir, "./prog >after; diff before after")
+		})
+	}
+}

@@ -149,6 +149,10 @@ func sections(before, after *elffile.File) ([]move, error) {
 			if err := symbols(before, after, s, t); err != nil {
 				return nil, err
 			}
+		case s.Name == ".note.crashpad.info" && s.Size >= 8:
+			if err := distance(before, after, s, t); err != nil {
+				return nil, fmt.Errorf("section %s: %w", s.Name, err)
+			}
 		default:
 			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
 				return nil, fmt.Errorf("section %s: %w", s.Name, err)
@@ -156,6 +160,25 @@ func sections(before, after *elffile.File) ([]move, error) {
 		}
 	}
 	return moved, others(before, after, counterpart)
+}
+
+// distance compares notes that end with how far from there something is.
+func distance(before, after *elffile.File, s, t *elffile.Section) error {
+	if err := same(before, after, s.Off, t.Off, s.Size-8); err != nil {
+		return err
+	}
+	x, err := before.ReadAt("before", s.Off+s.Size-8, 8)
+	if err != nil {
+		return err
+	}
+	y, err := after.ReadAt("after", t.Off+t.Size-8, 8)
+	if err != nil {
+		return err
+	}
+	if a, b := s.Addr+before.Order.Uint64(x), t.Addr+after.Order.Uint64(y); a != b {
+		return fmt.Errorf("it leads %#x bytes away from where it did", b-a)
+	}
+	return nil
 }
 
 // validAlign returns the alignment of a section, or 1 if that is none.
@@ -193,7 +216,7 @@ func others(before, after *elffile.File, counterpart []*elffile.Section) error {
 			return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
 		}
 		switch elf.SectionType(s.Type) {
-		case elf.SHT_SYMTAB:
+		case elf.SHT_SYMTAB, elf.SHT_DYNSYM:
 			if err := symbols(before, after, s, t); err != nil {
 				return err
 			}
