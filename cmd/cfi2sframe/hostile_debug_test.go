@@ -40,7 +40,7 @@ func TestHostileDebugFiles(t *testing.T) {
 	with := func(notes, link []byte) []byte {
 		p := newPatcher(t.Fatalf, plain)
 		if notes != nil {
-			p.put32(int(p.u64(p.section(".note.gnu.build-id")+shOff))+8, 99)
+			p.put32(int(p.u64(p.section(".note.gnu.build-id")+shOff))+8, 1) // the ABI, by its type
 			p.debugFrame(".note.other", 0, notes)
 			p.put32(p.section(".note.other")+shType, uint32(elf.SHT_NOTE))
 		}
