@@ -1,6 +1,7 @@
 package elfwrite
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -197,14 +198,13 @@ func (p *planner) check() error {
 		return fmt.Errorf("machine %v is not supported", elf.Machine(f.Machine))
 	}
 	p.page = page
-	if len(f.Progs)+2 >= math.MaxUint16 && len(f.Sections) == 0 {
+	if len(f.Progs)+newHeaders+1 >= math.MaxUint16 && len(f.Sections) == 0 {
 		return fmt.Errorf("%d program headers: there is no section header to hold the number of two more", len(f.Progs))
 	}
 	if len(f.Sections) > 0 && f.Shstrndx == 0 {
 		return errors.New("there are sections, but no section name table (e_shstrndx is 0)")
 	}
 	table := span{f.Phoff, f.Phoff + uint64(len(f.Progs))*elffile.ProgSize}
-	var end uint64
 	for i := range f.Progs {
 		h := &f.Progs[i]
 		if h.Filesz > 0 && (h.Off > f.Size || h.Filesz > f.Size-h.Off) {
@@ -213,25 +213,44 @@ func (p *planner) check() error {
 		if elf.ProgType(h.Type) == elf.PT_PHDR && h.Off != f.Phoff {
 			return fmt.Errorf("program header %d: PT_PHDR at file offset %#x, but the program headers are at %#x", i, h.Off, f.Phoff)
 		}
-		if elf.ProgType(h.Type) != elf.PT_LOAD {
-			continue
-		}
-		if h.Vaddr < end {
-			return fmt.Errorf("program header %d: segment at %#x overlaps the one before it, or is out of order", i, h.Vaddr)
-		}
-		end = h.Vaddr + h.Memsz
-		if fileSpan(h).contains(table) && p.head < 0 {
+		if elf.ProgType(h.Type) == elf.PT_LOAD && fileSpan(h).contains(table) && p.head < 0 {
 			p.head = i
 		}
 	}
-	if end == 0 {
-		return errors.New("no loaded segment (PT_LOAD): a linked program was expected")
+	if err := checkOrder(f); err != nil {
+		return err
 	}
 	p.loadAddrs = loadAddrsOf(f)
 	if err := p.findMarks(); err != nil {
 		return err
 	}
 	return checkSections(f)
+}
+
+// checkOrder refuses segments that overlap. They have to be in the order of their addresses, too,
+// but for those of kernels, whose processors have data at addresses of their own.
+func checkOrder(f *elffile.File) error {
+	var loads []int
+	for i := range f.Progs {
+		if elf.ProgType(f.Progs[i].Type) == elf.PT_LOAD {
+			loads = append(loads, i)
+		}
+	}
+	if elf.Type(f.Type) == elf.ET_EXEC && f.Prog(elf.PT_INTERP) == nil {
+		slices.SortStableFunc(loads, func(i, j int) int { return cmp.Compare(f.Progs[i].Vaddr, f.Progs[j].Vaddr) })
+	}
+	var end uint64
+	for _, i := range loads {
+		h := &f.Progs[i]
+		if h.Vaddr < end {
+			return fmt.Errorf("program header %d: segment at %#x overlaps the one before it, or is out of order", i, h.Vaddr)
+		}
+		end = h.Vaddr + h.Memsz
+	}
+	if end == 0 {
+		return errors.New("no loaded segment (PT_LOAD): a linked program was expected")
+	}
+	return nil
 }
 
 // checkSections refuses sections that are not in the file.
@@ -307,15 +326,27 @@ func (p *planner) place() error {
 
 // bounds finds out where what stays loaded ends.
 func (p *planner) bounds() {
+	var last uint64 // address of the segment that ends last in the file
 	for i := range p.f.Progs {
-		if h := &p.f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && i != p.own {
-			p.loadEnd = max(p.loadEnd, min(h.Off+h.Filesz, p.f.Size)) // one of .bss only may lie anywhere
-			p.addrEnd = h.Vaddr + h.Memsz
+		h := &p.f.Progs[i]
+		if elf.ProgType(h.Type) != elf.PT_LOAD || i == p.own {
+			continue
 		}
+		if end := min(h.Off+h.Filesz, p.f.Size); end > p.loadEnd { // one of .bss only may lie anywhere
+			p.loadEnd, last = end, h.Vaddr
+		}
+		p.addrEnd = max(p.addrEnd, h.Vaddr+h.Memsz)
 	}
 	p.tail = p.loadEnd
-	if p.own >= 0 {
+	switch {
+	case p.own >= 0:
 		p.tail = p.ownTail()
+	case p.head >= 0 && last == p.f.Progs[p.head].Vaddr+p.page:
+		// A page was inserted in front of it before. What is not loaded is aligned behind it, and
+		// keeps no padding.
+		if next := p.next(p.loadEnd); next-p.loadEnd < p.tailAlign(p.loadEnd) && p.unused(span{p.loadEnd, next}) {
+			p.tail = next
+		}
 	}
 }
 

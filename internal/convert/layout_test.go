@@ -99,7 +99,8 @@ func TestBareZeros(t *testing.T) {
 // there must not be more of it than what is new, at the end.
 func TestLoadAddresses(t *testing.T) {
 	const (
-		kernel = `PHDRS { text PT_LOAD FLAGS(5); data PT_LOAD FLAGS(6); init PT_LOAD FLAGS(7); }
+		// Data of each processor has addresses of its own, from 0 on, between those of other segments.
+		kernel = `PHDRS { text PT_LOAD FLAGS(5); data PT_LOAD FLAGS(6); percpu PT_LOAD FLAGS(6); init PT_LOAD FLAGS(7); }
 SECTIONS {
 	. = 0xffffffff81000000;
 	.text : AT(ADDR(.text) - 0xffffffff80000000) { *(.text) *(.rodata) } :text
@@ -107,6 +108,8 @@ SECTIONS {
 	. = ALIGN(0x200000);
 	.data : AT(ADDR(.data) - 0xffffffff80000000) { QUAD(1) } :data
 	. = ALIGN(0x1000);
+	.percpu 0 : AT(ADDR(.data) + 0x1000 - 0xffffffff80000000) { QUAD(3) } :percpu
+	. = ADDR(.data) + 0x2000;
 	.init : AT(ADDR(.init) - 0xffffffff80000000) { QUAD(2) } :init
 	.bss : AT(ADDR(.bss) - 0xffffffff80000000) { . += 0x3000; } :init
 }`
@@ -350,6 +353,17 @@ func TestCodeStays(t *testing.T) {
 			again, _ := run(t, out, convert.Options{Force: true})
 			if !bytes.Equal(contents(t, again), contents(t, out)) {
 				t.Error("another file the second time")
+			}
+			plain := filepath.Join(t.TempDir(), "plain")
+			if _, err := convert.File(t.Context(), out, plain, convert.Options{Remove: true}); err != nil {
+				t.Fatal(err)
+			}
+			if err := image.Contents(before, open(t, plain)); err != nil {
+				t.Errorf("without .sframe again: %v", err)
+			}
+			// What is not loaded may be some bytes further on, or not.
+			if again, _ := run(t, plain, convert.Options{}); !tt.moved && !bytes.Equal(contents(t, again), contents(t, out)) {
+				t.Error("another file after .sframe was removed")
 			}
 			replace(t, out, filepath.Join(dir, "converted"))
 			peer.Again(t, "sid", dir, tt.run+" ./converted")

@@ -4,6 +4,7 @@ package image
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"fmt"
 	"slices"
@@ -417,9 +418,13 @@ func segment(f *elffile.File, old *elf.Prog64) error {
 		return fmt.Errorf("there is no PT_GNU_SFRAME")
 	}
 	inside := false
+	progs := slices.Clone(f.Progs)
+	if f.Prog(elf.PT_INTERP) == nil { // nobody minds the order
+		slices.SortStableFunc(progs, func(a, b elf.Prog64) int { return cmp.Compare(a.Vaddr, b.Vaddr) })
+	}
 	var end uint64
-	for i := range f.Progs {
-		p := &f.Progs[i]
+	for i := range progs {
+		p := &progs[i]
 		if elf.ProgType(p.Type) != elf.PT_LOAD {
 			continue
 		}
