@@ -70,6 +70,8 @@ func subjects() []*subject {
 	add(amd64, "PIE", "prog", cc("gcc -pie -fPIE")).quick = true
 	add(amd64, "ET_EXEC", "prog", cc("gcc -no-pie")).quick = true
 	add(amd64, "static", "prog", cc("gcc -static -no-pie")).quick = true
+	add(amd64, "static by lld", "prog", cc("gcc -static -no-pie -B{lld}"))
+	add(amd64, "static by mold", "prog", cc("gcc -static -no-pie -B{mold}"))
 	add(amd64, "static-PIE", "prog", cc("gcc -static-pie -fPIE"))
 	add(amd64, "shared library", "libsubject.so", library("gcc -Wl,-z,now")).quick = true
 	add(amd64, "musl static", "prog", musl("-static -no-pie"))
@@ -83,6 +85,8 @@ func subjects() []*subject {
 	add(amd64, "PIE by gold", "prog", cc("gcc -pie -fPIE -fuse-ld=gold"))
 	add(amd64, "ET_EXEC by gold", "prog", cc("gcc -no-pie -fuse-ld=gold"))
 	add(amd64, "ET_EXEC by gold with exports", "prog", cc(exports+"gcc -no-pie -fuse-ld=gold -rdynamic exports.c"))
+	add(amd64, "PIE with its own note", "prog", cc("gcc -pie -fPIE note.s"))
+	add(amd64, "ET_EXEC with its own note", "prog", cc("gcc -no-pie note.s"))
 	add(amd64, "Go", "prog", goBuild("go", "exe", "0"))
 	add(amd64, "Go PIE", "prog", goBuild("go", "pie", "0"))
 	add(amd64, "Go and C", "prog", goBuild("cgo", "exe", "1"))
