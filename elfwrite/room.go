@@ -124,7 +124,7 @@ func (p *planner) behindHead() span {
 	}
 	h := &p.f.Progs[p.head]
 	s := span{fileSpan(h).end, p.loadEnd}
-	if h.Filesz != h.Memsz {
+	if h.Filesz != h.Memsz || elf.ProgFlag(h.Flags)&elf.PF_W != 0 { // what is behind data may be in use
 		return span{}
 	}
 	limit := func(t span) {
