@@ -330,7 +330,7 @@ func executable(f *elffile.File) []span {
 	slices.SortFunc(code, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
 	merged := code[:0]
 	for _, s := range code {
-		if n := len(merged); n > 0 && s.begin <= merged[n-1].end+maxPadding {
+		if n := len(merged); n > 0 && (s.begin <= merged[n-1].end || s.begin-merged[n-1].end <= maxPadding) {
 			merged[n-1].end = max(merged[n-1].end, s.end)
 		} else {
 			merged = append(merged, s)

@@ -561,6 +561,27 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
+// TestExecutable joins sections of code that only padding separates, at the end of the address
+// space, too.
+func TestExecutable(t *testing.T) {
+	f := tinyELF(t, amd64, ".eh_frame", nil)
+	other := f.Sections[1]
+	for _, tt := range []struct {
+		begin, gap uint64
+		parts      int
+	}{
+		{0x1000, 0, 1}, {0x1000, 64, 1}, {0x1000, 65, 2}, {0, 16, 1},
+		{1<<64 - 0x30, 0, 1}, {1<<64 - 0x30, 0xf, 1}, {1<<64 - 0x100, 65, 2},
+	} {
+		f.Sections[1].Base, f.Sections[1].Size = tt.begin, 0x10
+		other.Base, other.Size = tt.begin+0x10+tt.gap, 0x10
+		code := executable(&elffile.File{Sections: append(f.Sections[:2:2], other)})
+		if len(code) != tt.parts || code[0].begin != tt.begin || code[len(code)-1].end != other.Base+0x10 {
+			t.Errorf("sections at %#x and %#x: code %#x", tt.begin, other.Base, code)
+		}
+	}
+}
+
 // TestFill checks that .debug_frame describes what .eh_frame does not.
 func TestFill(t *testing.T) {
 	fns := func(spans ...uint64) (out []Function) {
