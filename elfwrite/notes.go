@@ -157,7 +157,8 @@ func (p *planner) headerNotesIn(u *unit, s span, align uint64) error {
 	}
 	for _, n := range all {
 		if !slices.Contains(headerNotes, n.noteKind) {
-			return fmt.Errorf("the note by %v in it may be read by the program itself", n.noteKind)
+			return fmt.Errorf("the note by %v in it may be read by the program itself; there is room if mold links with "+
+				"--spare-program-headers=2, or if the section is not of type SHT_NOTE", n.noteKind)
 		}
 		u.id = u.id || n.noteKind == gnuBuildID
 		if n.noteKind != crashpad {
