@@ -46,7 +46,7 @@ func (p *planner) insertFront() error {
 			p.phoff, p.headTo, p.frontEnd = elffile.HeaderSize, alignUp(p.loadEnd, p.page), p.headEnd(table)
 			return nil
 		}
-		p.units = p.units[:own]
+		p.forget(own)
 		table -= elffile.ProgSize
 	}
 	if table > p.page {

@@ -34,20 +34,19 @@ func (p *planner) room() error {
 	if err == nil {
 		return nil
 	}
-	again := func() bool { // with all bytes that can be had
-		p.units = p.units[:own]
-		return p.repack(p.behindHead()) == nil
-	}
-	if again() {
+	p.forget(own)
+	if p.repack(p.behindHead()) == nil {
 		return nil
 	}
+	p.forget(own)
 	kept := p.progs
 	if p.progs = all; p.mergeNotes() {
-		if p.dropDuplicate(); p.slack() || again() {
+		if p.dropDuplicate(); p.slack() || p.repack(p.behindHead()) == nil {
 			return nil
 		}
 	}
-	p.progs, p.units = kept, p.units[:own]
+	p.forget(own)
+	p.progs = kept
 	if elf.Type(p.f.Type) != elf.ET_EXEC {
 		return err
 	}
@@ -55,6 +54,14 @@ func (p *planner) room() error {
 		return fmt.Errorf("%w; and %w", err, why)
 	}
 	return nil
+}
+
+// forget forgets the units from the n-th one on, and where the others were put.
+func (p *planner) forget(n int) {
+	p.units = p.units[:n]
+	for _, u := range p.units {
+		u.stays = false
+	}
 }
 
 // dropDuplicate drops the PT_NOTE that duplicateNote finds, and reports whether there was one.

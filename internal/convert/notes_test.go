@@ -3,12 +3,14 @@ package convert_test
 import (
 	"bytes"
 	"context"
+	"debug/elf"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"cfi2sframe/internal/convert"
+	"cfi2sframe/internal/elffile"
 	"cfi2sframe/internal/image"
 	"cfi2sframe/internal/peer"
 	"cfi2sframe/sframe"
@@ -44,6 +46,7 @@ func TestOwnNotes(t *testing.T) {
 		{"unknown, library, mold", gcc + own + mold + library, `the note by "App" of type 0x1`},
 		{"unknown, library, mold, spare headers", gcc + own + mold + "-Wl,--spare-program-headers=2 " + library, ""},
 		{"unknown, PT_NOTE of its own, PIE", gcc + own + large + program, ""},
+		{"unknown, PT_NOTE of its own, PIE, lld", gcc + own + large + lld + program, ""},
 		{"unknown, PT_NOTE of its own, library", gcc + own + large + library, `the note by "App" of type 0x1`},
 		{"package, pointer to it, PIE", gcc + pack + "-DREACH=DATA " + program, "refers"},
 		{"package, pointer to it, library", gcc + pack + "-DREACH=DATA " + library, "refers"},
@@ -124,4 +127,35 @@ func TestCrashpadNote(t *testing.T) {
 			peer.Again(t, "sid", dir, "./prog >after; diff before after")
 		})
 	}
+}
+
+// TestMergedNotes has three PT_NOTEs, one behind the other, of which one becomes. That is enough,
+// and nothing else moves, although it had been tried.
+func TestMergedNotes(t *testing.T) {
+	dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; gcc-16 -O2 note.c -DKIND=OWN -DREACH=CODE -DSECTION=.note.version "+
+		"-DPOINTER -Wl,-z,notext -Blld -Wl,-dynamic-linker=/lib64//ld-linux-x86-64.so.2 -o prog; ./prog >before", "../../testdata/c/note.c")
+	in := filepath.Join(dir, "prog")
+	out, _ := run(t, in, convert.Options{})
+	before, after := open(t, in), open(t, out)
+	if err := image.Compare(before, after); err != nil {
+		t.Error(err)
+	}
+	count := func(f *elffile.File) (n int) {
+		for i := range f.Progs {
+			if elf.ProgType(f.Progs[i].Type) == elf.PT_NOTE {
+				n++
+			}
+		}
+		return n
+	}
+	if a, b := count(before), count(after); a != 3 || b != 1 {
+		t.Errorf("%d PT_NOTEs become %d; 3 and 1 were expected", a, b)
+	}
+	for i := range before.Sections {
+		if s := &before.Sections[i]; s.Alloc() && after.Section(s.Name).Addr != s.Addr {
+			t.Errorf("%s moves from %#x to %#x", s.Name, s.Addr, after.Section(s.Name).Addr)
+		}
+	}
+	replace(t, out, in)
+	peer.Again(t, "sid", dir, "./prog >after; diff before after")
 }
