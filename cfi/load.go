@@ -110,7 +110,7 @@ func (fn *Function) Offset() uint64 { return uint64(fn.off) }
 type Dropped struct {
 	ZeroLength int // FDEs of no bytes
 	Discarded  int // FDEs of code the linker discarded: start -1, -2, or otherwise not in executable code, or 0 for one that is not there
-	Overlapped int // FDEs of .eh_frame or of .debug_frame cut or dropped for another one of the same section
+	Overlapped int // FDEs of .eh_frame or of .debug_frame cut or dropped for another one of the same section, and parts of FDEs that are too many
 }
 
 // A SourceInfo says what was read from one section.
@@ -137,10 +137,13 @@ const maxErrors = 1000
 
 func (t *Table) report(e *Error) {
 	t.NumErrors++
-	if len(t.Errors) < maxErrors {
+	if !t.full() {
 		t.Errors = append(t.Errors, e)
 	}
 }
+
+// full reports whether no more errors are kept, so that none needs words.
+func (t *Table) full() bool { return len(t.Errors) >= maxErrors }
 
 // ErrNone is returned for files without CFI.
 var ErrNone = errors.New("no CFI")
@@ -155,17 +158,18 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	}
 	t := &Table{Machine: elf.Machine(f.Machine), Order: f.Order}
 	var secs []*section
+	r := newReader(f, debug)
 	if src != DebugFrame {
-		s, err := ehFrames(f)
+		s, err := r.ehFrames(f)
 		if err != nil {
 			return nil, err
 		}
 		secs = append(secs, s...)
 	}
 	if src != EHFrame {
-		s, err := debugFrames(f)
+		s, err := r.debugFrames(f)
 		if err == nil && len(s) == 0 && debug != nil {
-			s, err = debugFrames(debug)
+			s, err = r.debugFrames(debug)
 			t.Debug = len(s) > 0
 		}
 		if err != nil {
@@ -184,7 +188,7 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	var parts [DebugFrame + 1][]Function
 	for _, s := range secs {
 		s.order, s.little, s.mach, s.file = f.Order, f.Order == binary.LittleEndian, mach, f
-		p := parser{sec: s, table: t, code: code, cies: make(map[uint64]*cie)}
+		p := parser{sec: s, table: t, code: code, cies: make(map[uint64]*cie), room: len(s.data)}
 		p.parse()
 		p.atZero([]*elffile.File{f, debug})
 		if len(parts[s.source]) == 0 {
@@ -196,22 +200,60 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	}
 	t.Functions = t.disjoint(parts[EHFrame])
 	if d := t.disjoint(parts[DebugFrame]); len(d) > 0 {
-		t.Functions = fill(t.Functions, d)
+		t.Functions = t.fill(t.Functions, d)
 	}
 	t.number()
 	return t, nil
 }
 
-// maxTotal bounds the bytes of all sections of a kind. There is one as a rule, and
-// the headers of many may name the same bytes.
-const maxTotal = 128 << 20
+// What is read of the CFI of a file at most, in bytes. The tables that are made of it take fifty times
+// as much if every record is as small as it can be. So it may not have more bytes than the file,
+// as where it is compressed by far more than compilers write that can be, or where several headers
+// name the same bytes; small files do not matter.
+const (
+	maxTotal = 128 << 20
+	anyTotal = 12 << 20
+)
 
-func tooMuch(i int, name string) error {
-	return fmt.Errorf("section %d (%s): more than %d bytes with the sections %s before it", i, name, maxTotal, name)
+// A reader reads the CFI sections of a file and of its debug file.
+type reader struct {
+	limit uint64 // bytes of all sections
+	read  uint64 // of these, those that were read
+}
+
+func newReader(f, debug *elffile.File) *reader {
+	size := f.Size
+	if debug != nil {
+		size = max(size, debug.Size)
+	}
+	return &reader{limit: min(max(size, anyTotal), maxTotal)}
+}
+
+// take returns an error if n bytes more are too many.
+func (r *reader) take(where string, off, n uint64) error {
+	if n > r.limit-r.read {
+		return fmt.Errorf("%s at file offset %#x: %d bytes of CFI, beside %d of other sections; at most %d are accepted in a file of this size",
+			where, off, n, r.read, r.limit)
+	}
+	r.read += n
+	return nil
+}
+
+// section returns the contents of a section.
+func (r *reader) section(f *elffile.File, s *elffile.Section) ([]byte, error) {
+	where := "section " + s.Name
+	n, err := f.UncompressedSize(s)
+	if err == nil {
+		err = r.take(where, s.Off, n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f.ReadRelocated(s)
 }
 
 // ehFrames finds .eh_frame.
-func ehFrames(f *elffile.File) ([]*section, error) {
+func (r *reader) ehFrames(f *elffile.File) ([]*section, error) {
 	var text, data uint64
 	if s := f.Section(".text"); s != nil {
 		text = s.Base
@@ -220,25 +262,21 @@ func ehFrames(f *elffile.File) ([]*section, error) {
 		data = s.Base
 	}
 	var secs []*section
-	total := 0
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if s.Name != ".eh_frame" || !s.HasBytes() {
 			continue
 		}
-		b, err := f.ReadRelocated(s)
+		b, err := r.section(f, s)
 		if err != nil {
 			return nil, err
-		}
-		if total += len(b); total > maxTotal {
-			return nil, tooMuch(i, s.Name)
 		}
 		secs = append(secs, &section{name: s.Name, source: EHFrame, data: b, addr: s.Base, textBase: text, dataBase: data})
 	}
 	if len(secs) > 0 || f.Prog(elf.PT_GNU_EH_FRAME) == nil {
 		return secs, nil
 	}
-	s, err := fromHdr(f)
+	s, err := r.fromHdr(f)
 	if s == nil || err != nil {
 		return nil, err
 	}
@@ -247,7 +285,7 @@ func ehFrames(f *elffile.File) ([]*section, error) {
 
 // fromHdr finds .eh_frame through PT_GNU_EH_FRAME, which leads to .eh_frame_hdr
 // (LSB Core, "The .eh_frame_hdr section").
-func fromHdr(f *elffile.File) (*section, error) {
+func (r *reader) fromHdr(f *elffile.File) (*section, error) {
 	const where = "PT_GNU_EH_FRAME"
 	p := f.Prog(elf.PT_GNU_EH_FRAME)
 	n := min(p.Filesz, 4+2*addrSize)
@@ -272,7 +310,11 @@ func fromHdr(f *elffile.File) (*section, error) {
 	for i := range f.Progs {
 		p := &f.Progs[i]
 		if elf.ProgType(p.Type) == elf.PT_LOAD && addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {
-			b, err := f.ReadAt(".eh_frame", p.Off+(addr-p.Vaddr), p.Filesz-(addr-p.Vaddr))
+			off, n := p.Off+(addr-p.Vaddr), p.Filesz-(addr-p.Vaddr)
+			if err := r.take(".eh_frame", off, n); err != nil {
+				return nil, err
+			}
+			b, err := f.ReadAt(".eh_frame", off, n)
 			if err != nil {
 				return nil, err
 			}
@@ -282,20 +324,16 @@ func fromHdr(f *elffile.File) (*section, error) {
 	return nil, &Error{where, 0, fmt.Sprintf("leads to .eh_frame at address %#x, which no loaded segment holds", addr)}
 }
 
-func debugFrames(f *elffile.File) ([]*section, error) {
+func (r *reader) debugFrames(f *elffile.File) ([]*section, error) {
 	var secs []*section
-	total := 0
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if s.Name != ".debug_frame" && s.Name != ".zdebug_frame" || !s.HasBytes() {
 			continue
 		}
-		b, err := f.ReadRelocated(s)
+		b, err := r.section(f, s)
 		if err != nil {
 			return nil, err
-		}
-		if total += len(b); total > maxTotal {
-			return nil, tooMuch(i, s.Name)
 		}
 		secs = append(secs, &section{name: s.Name, source: DebugFrame, data: b})
 	}
@@ -397,19 +435,34 @@ func (t *Table) disjoint(fns []Function) []Function {
 	return out
 }
 
-// fill adds to the functions a those parts of the functions b that a does not
-// describe. Both are sorted and disjoint, and so is the result.
-func fill(a, b []Function) []Function {
+// maxParts bounds the instructions, in bytes, that are executed once more for the second and every
+// other part of a function that is cut in pieces: each part takes those of the whole function.
+const maxParts = 1 << 20
+
+// fill returns the functions a, and those parts of the functions b that they do not
+// describe. Both are sorted and disjoint, and so is the result. Of a function in so many parts
+// that to execute them all would take forever, the last ones are left out.
+func (t *Table) fill(a, b []Function) []Function {
 	out := make([]Function, 0, len(a)+len(b))
+	room, parts := maxParts, 0
+	part := func(fn Function, end uint64) {
+		if parts++; parts > 1 {
+			if room -= fn.work(); room < 0 {
+				t.Dropped.Overlapped++
+				return
+			}
+		}
+		fn.End = end
+		out = append(out, fn)
+	}
 	for _, fn := range b {
+		parts = 0
 		for len(a) > 0 && a[0].End <= fn.Begin {
 			out, a = append(out, a[0]), a[1:]
 		}
 		for len(a) > 0 && a[0].Begin < fn.End && fn.Begin < fn.End {
 			if fn.Begin < a[0].Begin {
-				part := fn
-				part.End = a[0].Begin
-				out = append(out, part)
+				part(fn, a[0].Begin)
 			}
 			fn.Begin = a[0].End
 			if a[0].End > fn.End {
@@ -418,7 +471,7 @@ func fill(a, b []Function) []Function {
 			out, a = append(out, a[0]), a[1:]
 		}
 		if fn.Begin < fn.End {
-			out = append(out, fn)
+			part(fn, fn.End)
 		}
 	}
 	return append(out, a...)

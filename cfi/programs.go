@@ -37,7 +37,7 @@ func (t *Table) number() {
 			p.grow(len(p.slots) + 1)
 		}
 		code := fn.code()
-		h := uint32(maphash.Bytes(p.seed, code))
+		h := uint32(maphash.Bytes(p.seed, code)) ^ fn.cie.number*0x9e3779b1 // the same code is another of another CIE
 		s := p.slot(h, fn)
 		if s.number == 0 {
 			p.known = append(p.known, uint32(i))

@@ -1,6 +1,8 @@
 package cfi
 
 import (
+	"bytes"
+	"fmt"
 	"math"
 	"strings"
 )
@@ -8,6 +10,7 @@ import (
 // cie is a decoded Common Information Entry (DWARF 5, section 6.4.1).
 type cie struct {
 	sec       *section
+	number    uint32 // by the order in which they were asked for
 	codeAlign uint64
 	dataAlign int64
 	raReg     uint64
@@ -32,6 +35,8 @@ type parser struct {
 	fdes       int
 	last       *cie // the CIE of the FDE before, and where it is
 	lastC      uint64
+	room       int  // bytes that CIEs may still have
+	bad        *cie // stands for all CIEs that cannot be used behind those whose errors are kept
 }
 
 // A record is the frame that CIEs and FDEs share.
@@ -159,8 +164,13 @@ func (p *parser) cie(off uint64) *cie {
 	}
 	c := p.cies[off]
 	if c == nil {
-		c = p.sec.decodeCIE(off)
-		if c.err != nil {
+		if c = p.decodeCIE(off); c.err != nil {
+			if p.table.full() {
+				if p.bad == nil {
+					p.bad = c
+				}
+				c = p.bad
+			}
 			p.table.report(c.err)
 		}
 		p.cies[off] = c
@@ -169,13 +179,26 @@ func (p *parser) cie(off uint64) *cie {
 	return c
 }
 
-func (s *section) decodeCIE(off uint64) *cie {
-	d := &cie{sec: s, fdeEnc: peAbsptr}
+// minCIE is for how many bytes a CIE counts at least, when those of all are summed up.
+const minCIE = 16
+
+// decodeCIE decodes the CIE at off. Where CIEs begin inside of others, the bytes of all of them
+// can be many more than those of the section; that many are not decoded.
+func (p *parser) decodeCIE(off uint64) *cie {
+	s := p.sec
+	if p.room < 0 {
+		if p.bad != nil {
+			return p.bad
+		}
+		return &cie{sec: s, err: &Error{s.name, off, fmt.Sprintf("CIEs overlap: those up to this one have more than the %d bytes of the section", len(s.data))}}
+	}
+	d := &cie{sec: s, number: uint32(len(p.cies)), fdeEnc: peAbsptr}
 	if off >= uint64(len(s.data)) {
 		d.err = &Error{s.name, off, "no CIE here: past the end of the section"}
 		return d
 	}
 	r, err := s.record(int(off))
+	p.room -= max(r.end-int(off), minCIE)
 	if err == nil && r.kind != recordCIE {
 		err = &Error{s.name, off, "no CIE here, but an FDE says so"}
 	}
@@ -188,7 +211,7 @@ func (s *section) decodeCIE(off uint64) *cie {
 	if c.err == nil && version != 1 && version != 3 && version != 4 {
 		c.fail(r.body, "CIE version %d; 1, 3 or 4 was expected", version)
 	}
-	aug := c.augmentation()
+	aug := string(c.augmentation())
 	if version == 4 {
 		at := c.pos
 		if size, seg := c.u8(), c.u8(); c.err == nil && (size != addrSize || seg != 0) {
@@ -224,16 +247,24 @@ func (s *section) decodeCIE(off uint64) *cie {
 	return d
 }
 
+// maxAugmentation is the longest augmentation string in bytes that is looked at. Compilers write six
+// letters at most.
+const maxAugmentation = 64
+
 // augmentation reads the NUL-terminated augmentation string.
-func (c *cursor) augmentation() string {
-	start := c.pos
-	for c.more() {
-		if c.u8() == 0 {
-			return string(c.data[start : c.pos-1])
-		}
+func (c *cursor) augmentation() []byte {
+	rest := c.data[c.pos:]
+	n := bytes.IndexByte(rest, 0)
+	if n < 0 {
+		c.fail(c.pos, "augmentation string has no end")
+		return nil
 	}
-	c.fail(start, "augmentation string has no end")
-	return ""
+	c.pos += n + 1
+	if n > maxAugmentation {
+		c.fail(c.pos-n-1, "augmentation %.32q of %d bytes is unknown; at most %d are accepted", rest[:maxAugmentation], n, maxAugmentation)
+		return nil
+	}
+	return rest[:n]
 }
 
 // augment decodes the augmentation data that the letters after z describe.
@@ -270,6 +301,9 @@ func (d *cie) augment(c *cursor, letters string) {
 func (p *parser) fde(r *record) *Error {
 	d := p.cie(r.cie)
 	if d.err != nil {
+		if p.table.full() {
+			return d.err
+		}
 		return &Error{p.sec.name, uint64(r.off), "FDE of a CIE that cannot be used (" + d.err.Error() + ")"}
 	}
 	c := cursor{sec: p.sec, data: p.sec.data[:r.end], pos: r.body}

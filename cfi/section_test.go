@@ -600,7 +600,7 @@ func TestFill(t *testing.T) {
 		{nil, fns(1, 2), fns(1, 2)},
 		{fns(1, 2), nil, fns(1, 2)},
 	} {
-		if got := fill(tt.a, tt.b); !slices.Equal(got, tt.want) {
+		if got := new(Table).fill(tt.a, tt.b); !slices.Equal(got, tt.want) {
 			t.Errorf("fill(%v, %v) = %v, want %v", tt.a, tt.b, got, tt.want)
 		}
 	}

@@ -25,7 +25,7 @@ func sortFunctions(fns []Function) {
 		}
 		if best < 0 {
 			if used == maxRuns {
-				slices.SortStableFunc(fns, func(a, b Function) int { return cmp.Compare(a.Begin, b.Begin) })
+				permute(fns, ordered(fns))
 				return
 			}
 			best = used
@@ -51,6 +51,31 @@ func sortFunctions(fns []Function) {
 			left = slices.Delete(left, first, first+1)
 		}
 	}
+	permute(fns, order)
+}
+
+// ordered returns the indexes of functions in any order, sorted by the address at which they begin.
+func ordered(fns []Function) []uint32 {
+	type place struct {
+		begin uint64
+		index uint32
+	}
+	places := make([]place, len(fns))
+	for i := range fns {
+		places[i] = place{fns[i].Begin, uint32(i)}
+	}
+	slices.SortFunc(places, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.index, b.index))
+	})
+	order := make([]uint32, len(fns))
+	for i := range places {
+		order[i] = places[i].index
+	}
+	return order
+}
+
+// permute puts the functions in the given order of their indexes, which is lost.
+func permute(fns []Function, order []uint32) {
 	// Cycle by cycle; what is done points at itself.
 	for i := range order {
 		if int(order[i]) == i {

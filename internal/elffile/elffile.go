@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"sort"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -39,6 +40,18 @@ const (
 	maxProgs    = 1 << 17   // program headers
 	maxLoads    = 1 << 11   // segments; Linux loads files with 1170 program headers at most
 )
+
+// What may be decompressed of a file, in bytes: so much of any, and for each of its own bytes a
+// few more. Sections that compilers and linkers compress become three to four times as large.
+const (
+	anyDecompressed = 64 << 20
+	decompression   = 4
+)
+
+// meanName bounds the names of sections, in bytes for each section, beside twice the bytes of their
+// table: names of which one is the end of another may have the same bytes there. It keeps a few
+// kilobytes from being the names of a hundred thousand sections.
+const meanName = 64
 
 // An Error says what is wrong with the file, and where.
 type Error struct {
@@ -87,6 +100,9 @@ type File struct {
 
 	r       io.ReaderAt
 	indexes map[uint32]int // by symbol table, its section of type SHT_SYMTAB_SHNDX
+	room    uint64         // bytes that may still be decompressed
+	loads   []int          // indexes of the PT_LOADs
+	sorted  bool           // by address, and none overlaps another
 
 	based []int // in an object, the sections that got a Base, which increase
 
@@ -100,7 +116,7 @@ type File struct {
 // section headers lie inside the file afterwards; their contents do too, except
 // where ReadSection or ReadAt says otherwise.
 func New(r io.ReaderAt, size int64) (*File, error) {
-	f := &File{Size: uint64(size), r: r}
+	f := &File{Size: uint64(size), r: r, room: anyDecompressed + decompression*uint64(max(size, 0))}
 	var raw [HeaderSize]byte
 	if size < HeaderSize {
 		n := min(int(max(size, 0)), 4)
@@ -240,6 +256,7 @@ func (f *File) readSectionHeaders() error {
 		return errorf("section name table", tab.Off, "%v", err)
 	}
 	all := string(names)
+	room := meanName*num + 2*tab.Size
 	// Names are parts of one string, so that a million of them cost no more
 	// than the table; an unterminated or outlying one is empty.
 	for i := range f.Sections {
@@ -250,6 +267,11 @@ func (f *File) readSectionHeaders() error {
 				s.Name = all[s.Section64.Name:][:end]
 			}
 		}
+		if uint64(len(s.Name)) > room {
+			return errorf("section name table", tab.Off, "its %d bytes are the names of %d sections many times over: more than %d bytes up to section %d",
+				tab.Size, num, meanName*num+2*tab.Size, i)
+		}
+		room -= uint64(len(s.Name))
 	}
 	return nil
 }
@@ -303,13 +325,13 @@ func (f *File) readProgramHeaders() error {
 	if _, err := binary.Decode(raw, f.Order, f.Progs); err != nil {
 		return errorf(where, f.Phoff, "%v", err)
 	}
-	loads := 0
+	f.sorted = true
 	for i, p := range f.Progs {
 		off := f.Phoff + uint64(i)*ProgSize
 		if elf.ProgType(p.Type) == elf.PT_LOAD {
-			loads++
+			f.loads = append(f.loads, i)
 		}
-		if loads > maxLoads {
+		if len(f.loads) > maxLoads {
 			return errorf(fmt.Sprintf("program header %d", i), off, "more than %d segments (PT_LOAD)", maxLoads)
 		}
 		if p.Memsz > math.MaxUint64-p.Vaddr {
@@ -317,6 +339,10 @@ func (f *File) readProgramHeaders() error {
 		}
 		if elf.ProgType(p.Type) == elf.PT_LOAD && p.Filesz > p.Memsz {
 			return errorf(fmt.Sprintf("program header %d", i), off, "p_filesz %#x is larger than p_memsz %#x", p.Filesz, p.Memsz)
+		}
+		if n := len(f.loads); n > 1 && f.loads[n-1] == i {
+			before := &f.Progs[f.loads[n-2]]
+			f.sorted = f.sorted && before.Vaddr+before.Memsz <= p.Vaddr
 		}
 	}
 	return nil
@@ -345,10 +371,18 @@ func (f *File) ReadSection(s *Section) ([]byte, error) {
 	return f.ReadAt(where, s.Off, s.Size)
 }
 
+// fits returns an error unless n bytes at off lie inside the file.
+func (f *File) fits(where string, off, n uint64) error {
+	if f.inFile(off, n) {
+		return nil
+	}
+	return errorf(where, off, "%d bytes do not fit the file of %d bytes", n, f.Size)
+}
+
 // ReadAt returns n bytes from the given file offset; where names them in errors.
 func (f *File) ReadAt(where string, off, n uint64) ([]byte, error) {
-	if !f.inFile(off, n) {
-		return nil, errorf(where, off, "%d bytes do not fit the file of %d bytes", n, f.Size)
+	if err := f.fits(where, off, n); err != nil {
+		return nil, err
 	}
 	if n > maxContent {
 		return nil, errorf(where, off, "%d bytes; at most %d are accepted", n, maxContent)
@@ -365,70 +399,132 @@ func (f *File) ReadInto(where string, b []byte, off uint64) error {
 	return nil
 }
 
+// UncompressedSize returns the size in bytes of what ReadUncompressed returns for s, which the
+// section's header says, or that of its compression. It is not known yet whether that is true.
+func (f *File) UncompressedSize(s *Section) (uint64, error) {
+	if err := f.fits("section "+s.Name, s.Off, s.Size); err != nil {
+		return 0, err
+	}
+	c, err := f.compression(s)
+	if c == nil || err != nil {
+		return s.Size, err
+	}
+	return c.size, nil
+}
+
 // ReadUncompressed returns the contents of s, decompressed if it has
 // SHF_COMPRESSED (zlib or zstd) or is an old .zdebug_ section.
 func (f *File) ReadUncompressed(s *Section) ([]byte, error) {
-	b, err := f.ReadSection(s)
+	c, err := f.compression(s)
 	if err != nil {
 		return nil, err
 	}
-	where := "section " + s.Name
-	if s.Compressed() {
-		if len(b) < 24 {
-			return nil, errorf(where, s.Off, "compressed, but %d bytes are too few for a compression header of 24", len(b))
-		}
-		kind, size := elf.CompressionType(f.Order.Uint32(b)), f.Order.Uint64(b[8:])
-		return decompress(where, s.Off, kind, b[24:], size)
+	b, err := f.ReadSection(s)
+	if c == nil || err != nil {
+		return b, err
 	}
-	if len(s.Name) > 8 && s.Name[:8] == ".zdebug_" {
+	return f.decompress("section "+s.Name, s.Off, c.kind, b[c.header:], c.size)
+}
+
+// A compression says how the contents of a section are compressed.
+type compression struct {
+	kind   elf.CompressionType
+	header int    // size in bytes of what says so
+	size   uint64 // in bytes, when decompressed
+}
+
+// compression returns how s is compressed, or nil if it is not.
+func (f *File) compression(s *Section) (*compression, error) {
+	where := "section " + s.Name
+	switch {
+	case s.Compressed():
+		if s.Size < 24 {
+			return nil, errorf(where, s.Off, "compressed, but %d bytes are too few for a compression header of 24", s.Size)
+		}
+		b, err := f.ReadAt(where, s.Off, 24)
+		if err != nil {
+			return nil, err
+		}
+		return &compression{elf.CompressionType(f.Order.Uint32(b)), 24, f.Order.Uint64(b[8:])}, nil
+	case len(s.Name) > 8 && s.Name[:8] == ".zdebug_":
+		b, err := f.ReadAt(where, s.Off, min(s.Size, 12))
+		if err != nil {
+			return nil, err
+		}
 		if len(b) < 12 || string(b[:4]) != "ZLIB" {
 			return nil, errorf(where, s.Off, "does not start with ZLIB and a size of 8 bytes")
 		}
-		return decompress(where, s.Off, elf.COMPRESS_ZLIB, b[12:], binary.BigEndian.Uint64(b[4:]))
+		return &compression{elf.COMPRESS_ZLIB, 12, binary.BigEndian.Uint64(b[4:])}, nil
 	}
-	return b, nil
+	return nil, nil
 }
 
-func decompress(where string, off uint64, kind elf.CompressionType, b []byte, size uint64) ([]byte, error) {
+// decompress returns the size bytes that b is when decompressed. They are taken from what may be
+// decompressed of the file.
+func (f *File) decompress(where string, off uint64, kind elf.CompressionType, b []byte, size uint64) ([]byte, error) {
 	if size > maxContent {
 		return nil, errorf(where, off, "%d bytes when decompressed; at most %d are accepted", size, maxContent)
 	}
-	var r io.Reader
+	if size > f.room {
+		return nil, errorf(where, off, "%d bytes when decompressed; at most %d are accepted of a file of %d bytes, and %d are left of these",
+			size, anyDecompressed+decompression*f.Size, f.Size, f.room)
+	}
+	f.room -= size
+	var out []byte
+	var err error
 	switch kind {
 	case elf.COMPRESS_ZLIB:
-		z, err := zlib.NewReader(bytes.NewReader(b))
-		if err != nil {
-			return nil, errorf(where, off, "%v", err)
-		}
-		r = z
+		out, err = inflate(b, size)
 	case elf.COMPRESS_ZSTD:
-		z, err := zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxContent))
-		if err != nil {
-			return nil, errorf(where, off, "%v", err)
-		}
-		defer z.Close()
-		r = z
+		out, err = unzstd(b, size)
 	default:
 		return nil, errorf(where, off, "compression type %d; zlib (1) or zstd (2) was expected", kind)
 	}
-	// Allocated at once: a buffer that grows to maxContent takes four times as much.
-	var out bytes.Buffer
-	out.Grow(int(size) + 1 + bytes.MinRead)
-	if _, err := io.Copy(&out, io.LimitReader(r, int64(size)+1)); err != nil {
-		return nil, errorf(where, off, "decompressing: %v", err)
+	if err != nil {
+		return nil, errorf(where, off, "does not decompress to the %d bytes its header says: %v", size, err)
 	}
-	if uint64(out.Len()) != size {
+	if uint64(len(out)) != size {
 		return nil, errorf(where, off, "does not decompress to the %d bytes its header says", size)
 	}
-	return out.Bytes(), nil
+	return out, nil
+}
+
+// inflate returns what b is when decompressed, of which size bytes and one more are enough to
+// know that there are others.
+func inflate(b []byte, size uint64) ([]byte, error) {
+	z, err := zlib.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	// Allocated at once: a buffer that grows takes four times as much.
+	var out bytes.Buffer
+	out.Grow(int(size) + 1 + bytes.MinRead)
+	_, err = io.Copy(&out, io.LimitReader(z, int64(size)+1))
+	return out.Bytes(), err
+}
+
+// unzstd is inflate for zstd. What a frame refers back to is in the result itself, so that no
+// frame can ask for a buffer.
+func unzstd(b []byte, size uint64) ([]byte, error) {
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxContent), zstd.WithDecodeAllCapLimit(true))
+	if err != nil {
+		return nil, err
+	}
+	defer z.Close()
+	return z.DecodeAll(b, make([]byte, 0, size+1))
 }
 
 // FileOffset returns the offset in the file of the n bytes at address addr of the
 // initial image. It reports false where no single PT_LOAD holds them in the file.
 func (f *File) FileOffset(addr, n uint64) (uint64, bool) {
-	for i := range f.Progs {
+	loads := f.loads
+	if f.sorted && n > 0 { // only the last one that begins there or before can hold them
+		i := sort.Search(len(loads), func(i int) bool { return f.Progs[loads[i]].Vaddr > addr })
+		loads = loads[max(i-1, 0):i]
+	}
+	for _, i := range loads {
 		p := &f.Progs[i]
-		if elf.ProgType(p.Type) == elf.PT_LOAD && addr >= p.Vaddr && n <= p.Filesz && addr-p.Vaddr <= p.Filesz-n {
+		if addr >= p.Vaddr && n <= p.Filesz && addr-p.Vaddr <= p.Filesz-n {
 			if off := p.Off + (addr - p.Vaddr); f.inFile(off, n) {
 				return off, true
 			}
