@@ -21,12 +21,13 @@ var layers = map[string][]string{
 	"emit":               {"sframe"},
 	"elfwrite":           {"internal/elffile", "sframe"},
 	"internal/archive":   {},
+	"internal/heap":      {},
 	"internal/inode":     {},
 	"internal/outfile":   {},
 	"internal/debugfile": {"internal/elffile"},
 	"verify":             {"cfi", "internal/elffile", "sframe"},
 	"report":             {"cfi", "internal/elffile", "plt", "sframe", "translate"},
-	"internal/survey":    {"cfi", "elfwrite", "internal/archive", "internal/elffile", "internal/inode", "internal/outfile", "plt", "report", "sframe", "translate"},
+	"internal/survey":    {"cfi", "elfwrite", "internal/archive", "internal/elffile", "internal/heap", "internal/inode", "internal/outfile", "plt", "report", "sframe", "translate"},
 }
 
 func TestImports(t *testing.T) {

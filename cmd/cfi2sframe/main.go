@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/convert"
+	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/survey"
 	"cfi2sframe/sframe"
@@ -70,6 +72,7 @@ Examples:
 `
 
 func main() {
+	heap.Limit()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop) // a second signal ends the program even if it waits for a pipe
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
@@ -121,7 +124,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.BoolVar(&s.dump, "dump", false, "print the .sframe of each FILE as objdump --sframe does")
 	flags.BoolVar(&s.survey, "survey", false, "sum up what could be translated of all ELF files below each PATH; write nothing else")
 	flags.BoolVar(&s.objects, "objects", false, "survey relocatable objects and archives, too")
-	flags.IntVarP(&s.jobs, "jobs", "j", 0, "threads that share the work on a file, or files of a survey at a time; 0: as many as there are processors")
+	flags.IntVarP(&s.jobs, "jobs", "j", 0, "threads that share the work on a file, or files of a survey at a time; 0, or more than there are processors: as many as these")
 	version := flags.Bool("version", false, "print the version and exit")
 	help := flags.BoolP("help", "h", false, "print this help and exit")
 	if err := flags.Parse(args); err != nil {
@@ -149,6 +152,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	if s.Share, err = convert.ParseShare(*share); err != nil {
 		return nil, fmt.Errorf("--share %w", err)
 	}
+	s.jobs = min(s.jobs, runtime.GOMAXPROCS(0)) // others would only take memory
 	s.Workers = s.jobs
 	if !(s.MinCoverage >= 0 && s.MinCoverage <= 100) {
 		return nil, fmt.Errorf("--min-coverage %v: a number from 0 to 100 was expected", s.MinCoverage)

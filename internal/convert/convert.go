@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -49,11 +50,23 @@ type Options struct {
 	Workers     int   // at most; 0 stands for as many as there are processors. The result does not depend on it
 }
 
-func (o *Options) workers() int {
-	if o.Workers > 0 {
-		return o.Workers
+// What workers may take of memory at most, in bytes: so much for any file, and a part of its size
+// more. Each has a table of all different programs of the file.
+const (
+	anyWorkers  = 96 << 20
+	workerShare = 4       // one of so many bytes of the file
+	perWorker   = 2 << 20 // of each
+	perProgram  = 48      // of each, for each program
+)
+
+// workers returns how many workers share the work on a table of a file of the given size.
+func (o *Options) workers(t *cfi.Table, size uint64) int {
+	n := o.Workers
+	if n <= 0 {
+		n = runtime.GOMAXPROCS(0)
 	}
-	return runtime.GOMAXPROCS(0)
+	most := (anyWorkers + size/workerShare) / (perWorker + perProgram*uint64(t.Programs))
+	return max(1, min(n, len(t.Functions), int(min(most, math.MaxInt))))
 }
 
 // Share says whether FDEs with the same rows share them, and functions are divided into FDEs
@@ -334,7 +347,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 		return nil, outfile.Plain(err)
 	}
 	if !c.opt.NoVerify && len(section) > 0 {
-		if err := check(dst, section, table, in.Result, c.opt.workers()); err != nil {
+		if err := check(dst, section, table, in.Result, c.opt.workers(table, f.Size)); err != nil {
 			return nil, err
 		}
 		cov.Verified = true
@@ -361,15 +374,15 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translat
 	if err != nil {
 		return nil, nil, err
 	}
-	b, res, err := c.parallel(table, enc, translate.Options{
+	b, res, err := c.parallel(table, f.Size, enc, translate.Options{
 		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs,
 	})
 	return b, &report.Input{File: f, Table: table, ABI: abi, Result: res, Stubs: stubs, Brief: opt.Brief}, err
 }
 
-// parallel translates the table in as many parts as there are workers.
-func (c *conversion) parallel(table *cfi.Table, enc emit.Options, opt translate.Options) (*emit.Builder, *translate.Result, error) {
-	parts := table.Split(c.opt.workers())
+// parallel translates the table of a file of the given size in as many parts as there are workers.
+func (c *conversion) parallel(table *cfi.Table, size uint64, enc emit.Options, opt translate.Options) (*emit.Builder, *translate.Result, error) {
+	parts := table.Split(c.opt.workers(table, size))
 	b, res, err := translateParts(parts, enc, opt)
 	if err == nil && len(parts) > 1 && res.Varying > translate.MaxVarying { // the result must not depend on the parts
 		b, res, err = translateParts([]*cfi.Table{table}, enc, opt)
@@ -490,7 +503,7 @@ func (c *conversion) dryCheck(f *elffile.File, b *emit.Builder, layout *elfwrite
 	}
 	s, err := sframe.Decode(section, addr)
 	if err == nil {
-		err = compare(f, s, table, want, c.opt.workers())
+		err = compare(f, s, table, want, c.opt.workers(table, f.Size))
 	}
 	cov.Verified = err == nil
 	return err

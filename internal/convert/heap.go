@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/heap"
 )
 
 const (
@@ -39,6 +40,7 @@ func prepareHeap(f *elffile.File) {
 			size += min(s.Size, f.Size)
 		}
 	}
+	heap.Raise(size, f.Size)
 	if size = min(size*perCFI, maxHuge); size < minHuge {
 		return
 	}

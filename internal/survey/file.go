@@ -20,6 +20,7 @@ import (
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/plt"
 	"cfi2sframe/report"
@@ -207,7 +208,9 @@ func (c *collector) examine(r io.ReaderAt, u unit) (line, []function) {
 	if err != nil {
 		return refused(u.name(), damaged, err), nil
 	}
-	defer c.budget.take(sizeOfCFI(f))()
+	n := sizeOfCFI(f)
+	heap.Raise(n, f.Size)
+	defer c.budget.take(n)()
 	x := examination{unit: u, file: f, line: line{file: u.name()}, worst: worst[function]{max: c.worst, cmp: byLoss}}
 	if why, err := x.run(); why != statusCFI {
 		l := refused(u.name(), why, err)

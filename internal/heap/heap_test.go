@@ -1,0 +1,41 @@
+package heap
+
+import (
+	"math"
+	"runtime/debug"
+	"testing"
+)
+
+func TestLimit(t *testing.T) {
+	old := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(old)
+	get := func() int64 { return debug.SetMemoryLimit(-1) }
+
+	debug.SetMemoryLimit(1 << 40)
+	Limit()
+	Raise(math.MaxUint64, math.MaxUint64)
+	if got := get(); got != 1<<40 {
+		t.Errorf("a limit of the user's becomes %d", got)
+	}
+	debug.SetMemoryLimit(math.MaxInt64)
+	Raise(1<<30, 1<<30)
+	if got := get(); got != math.MaxInt64 {
+		t.Errorf("without a limit there is one of %d", got)
+	}
+	Limit()
+	defer func() { limited = false }()
+	for _, step := range []struct {
+		cfi, size uint64
+		want      int64
+	}{
+		{0, 0, 352 << 20},
+		{10 << 20, 10 << 20, 352 << 20}, // what any file may take
+		{13 << 20, 0, (352 + 24) << 20},
+		{0, 20 << 20, (352 + 24) << 20}, // the limit is never lowered
+		{13 << 20, 20 << 20, (352 + 24 + 8) << 20},
+	} {
+		if Raise(step.cfi, step.size); get() != step.want {
+			t.Errorf("for %d bytes of CFI in %d the limit is %d; %d was expected", step.cfi, step.size, get(), step.want)
+		}
+	}
+}
