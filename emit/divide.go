@@ -71,6 +71,24 @@ const (
 	maxPiece = 32
 )
 
+// maxSequences bounds the sequences of all functions, about, among which the best ones are looked for.
+// Libraries of 150 MB have a million. Where there are more than that, functions stay whole, so
+// that it does not take longer than all the rest.
+const maxSequences = 1 << 24
+
+// manySequences reports whether a program has more than maxSequences. That does not depend on its parts.
+func manySequences(parts []*Builder) bool {
+	n := uint64(0)
+	for _, p := range parts {
+		for i := range p.units {
+			if u := &p.units[i]; !u.whole {
+				n += uint64(u.uses) * uint64(u.clusters) * uint64(min(u.clusters, maxPiece))
+			}
+		}
+	}
+	return n > maxSequences
+}
+
 // addRow adds a row to the last cluster of a unit, or to a new one if the unit has none yet or
 // the row is further away. Row begins with the row's info word and data words, size bytes; 8 bytes
 // can be read at least.
@@ -192,6 +210,13 @@ func divide(parts []*Builder) {
 	for _, p := range parts {
 		for i := range p.units {
 			rows += uint64(p.units[i].num) * uint64(p.units[i].uses)
+		}
+	}
+	if manySequences(parts) {
+		for _, p := range parts {
+			for i := range p.units {
+				p.units[i].whole = true
+			}
 		}
 	}
 	// Each part counts for itself, and one of them has the sum.

@@ -108,8 +108,12 @@ var machines = map[elf.Machine]func() *machine{
 
 var sectionNames = map[string]bool{".plt": true, ".plt.got": true, ".plt.sec": true, ".iplt": true}
 
-// maxSection bounds the PLT sections that are read, in bytes of all together.
-const maxSection = 16 << 20
+// maxSection bounds the PLT sections that are read, in bytes of all together. Those of the largest
+// programs have a few hundred KiB.
+const maxSection = 2 << 20
+
+// maxSections bounds their number. Linkers write four at most.
+const maxSections = 64
 
 // Find returns the stubs of f that the table does not describe, by address.
 func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
@@ -123,7 +127,7 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 	room := uint64(maxSection)
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if !sectionNames[s.Name] || !s.Alloc() || !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || s.Size > room {
+		if !sectionNames[s.Name] || !s.Alloc() || !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || s.Size > room || len(seen) == maxSections {
 			continue
 		}
 		if off, ok := f.FileOffset(s.Addr, s.Size); !ok || off != s.Off {

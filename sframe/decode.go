@@ -216,6 +216,9 @@ func (s *Section) decodeFDE(i, off, freOff int, addr uint64) error {
 	return nil
 }
 
+// Size returns the size of the section in bytes.
+func (s *Section) Size() uint64 { return uint64(len(s.data)) }
+
 // SameRows reports whether the i-th and the j-th FDE have the very same FREs in the section.
 // They say the same in both, but for PC-mask FDEs of other repetition sizes.
 func (s *Section) SameRows(i, j int) bool { return s.fres[i] == s.fres[j] }

@@ -35,11 +35,18 @@ type evaluator struct {
 	stack []value
 	code  []byte
 	bad   bool
+	limit uint64 // bytes of expressions that are evaluated in all, or 0 for any number
+	spent uint64 // of these
 }
 
 // maxExpression is the longest expression in bytes that is evaluated. Those of
 // compilers and linkers have a dozen; a limit keeps rows cheap that share one.
 const maxExpression = 256
+
+// MaxEvaluated bounds the bytes of expressions that are evaluated for a table. What has an expression
+// behind these is left out, as if it had no form. A few bytes for each byte of a PLT are most in
+// real programs.
+const MaxEvaluated = 16 << 20
 
 const noReg = ^uint64(0)
 
@@ -49,6 +56,10 @@ const noReg = ^uint64(0)
 func (e *evaluator) eval(code []byte, initial ...value) value {
 	e.stack = append(e.stack[:0], initial...)
 	e.code, e.bad, e.pcHit = code, len(code) > maxExpression, false
+	if e.limit > 0 && !e.bad {
+		e.spent += uint64(len(code))
+		e.bad = e.spent > e.limit
+	}
 	for len(e.code) > 0 && !e.bad {
 		e.step()
 	}

@@ -62,6 +62,9 @@ type Options struct {
 	Reach Reach
 	// Stubs are PLT stubs that no CFI describes; see package plt.
 	Stubs []plt.Stub
+	// Part says that the table is a part of one: a Result that is Bounded is of no use, and need not be
+	// complete.
+	Part bool
 }
 
 // A Reach is a range of addresses, Last included.
@@ -163,7 +166,13 @@ type Result struct {
 	// Varying is code whose CFA depends on the pc. If it is more than MaxVarying, which part of it
 	// is described depends on what is translated before, in the same table.
 	Varying uint64
+	// Evaluated is how many bytes of expressions were asked for. It is with MaxEvaluated as with Varying.
+	Evaluated uint64
 }
+
+// Bounded reports whether so much of a table is asked for that what comes last is left out: whether
+// that is so must not be decided for parts of it.
+func (r *Result) Bounded() bool { return r.Varying > MaxVarying || r.Evaluated > MaxEvaluated }
 
 // Translate translates the table's functions, in their order, into sink.
 func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
@@ -177,13 +186,16 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	}
 	x := &translator{
 		abi: a, opt: opt, layout: layout, sink: sink, res: &Result{Functions: len(t.Functions), Sums: make(map[Reason]Sum)},
-		eval:  evaluator{order: t.Order, pcReg: a.pc},
+		eval:  evaluator{order: t.Order, pcReg: a.pc, limit: MaxEvaluated},
 		last:  make(map[Reason]*cfi.Function),
 		known: make([]known, knownRows(len(t.Functions))), repeat: make([]repeatable, t.Programs),
 	}
 	for i := range t.Functions {
 		if err := x.function(&t.Functions[i]); err != nil {
 			return nil, err
+		}
+		if x.res.Evaluated = x.eval.spent; opt.Part && x.res.Bounded() {
+			return x.res, nil
 		}
 	}
 	if err := x.stubs(opt.Stubs); err != nil {
@@ -203,6 +215,7 @@ func Merge(parts []*Result) *Result {
 		sum.Topmost += p.Topmost
 		sum.Synthesised += p.Synthesised
 		sum.Varying += p.Varying
+		sum.Evaluated += p.Evaluated
 		sum.Gaps = append(sum.Gaps, p.Gaps[:min(len(p.Gaps), maxGaps-len(sum.Gaps))]...)
 		for r, s := range p.Sums {
 			t := sum.Sums[r]

@@ -16,6 +16,7 @@ type machine struct {
 	pc     uint64
 	pcRead bool // an expression has read pc since this was cleared
 	stack  []uint64
+	steps  int // that expressions took so far
 }
 
 // mix scatters its argument over 64 bits (the finalizer of splitmix64).
@@ -32,23 +33,46 @@ func (m *machine) reg(n uint64) uint64 { return mix(n) }
 // load returns the 8 bytes of memory at addr.
 func (m *machine) load(addr uint64) uint64 { return mix(bits.ReverseBytes64(addr)) }
 
-// maxSteps bounds an expression's run, which may loop.
-const maxSteps = 10000
+// maxSteps bounds an expression's run, which may loop, and allSteps those of all expressions, which
+// may be run at many pcs. Each run counts for some steps more.
+const (
+	maxSteps = 10000
+	allSteps = 1 << 26
+	perRun   = 8
+)
+
+// errSteps is the error of an expression behind allSteps.
+var errSteps = fmt.Errorf("expressions take more than %d steps, which are not run", allSteps)
 
 // run runs an expression with the given values on its stack.
 func (m *machine) run(code []byte, initial ...uint64) (result uint64, err error) {
 	x := interpreter{machine: m, code: code}
 	x.machine.stack = append(m.stack[:0], initial...)
-	for steps := 0; x.pos < len(code) && x.err == nil; steps++ {
+	if m.steps > allSteps {
+		return 0, errSteps
+	}
+	steps := 0
+	for ; x.pos < len(code) && x.err == nil; steps++ {
 		if steps == maxSteps {
-			return 0, fmt.Errorf("expression % x does not end", code)
+			x.fail("it does not end")
+			break
 		}
 		x.step(op.Opcode(x.operand(1)))
 	}
+	m.steps += steps + perRun
 	if x.err != nil {
-		return 0, fmt.Errorf("expression % x: %w", code, x.err)
+		return 0, fmt.Errorf("expression %s: %w", printed(code), x.err)
 	}
 	return x.pop(), x.err
+}
+
+// printed returns the begin of an expression in hexadecimal.
+func printed(code []byte) string {
+	const most = 64
+	if len(code) <= most {
+		return fmt.Sprintf("% x", code)
+	}
+	return fmt.Sprintf("% x and %d bytes more", code[:most], len(code)-most)
 }
 
 type interpreter struct {

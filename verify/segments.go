@@ -28,7 +28,16 @@ type segments struct {
 	last   uint64 // where the FDE before ended
 	limit  uint64 // where the code that CFI describes ends
 	vague  func(*sframe.FDE)
+	rows   uint64 // that were decoded
+	blocks uint64 // of PC-mask FDEs that were gone through, row by row
 }
+
+// What is gone through at most: FDEs may share rows, and have as many blocks as they like.
+const (
+	maxRows   = 1 << 24 // and some for each byte of the section
+	rowsPer   = 4
+	maxBlocks = 1 << 24
+)
 
 // skip drops the part of the current segment before pc.
 func (s *segments) skip(pc uint64) error {
@@ -86,6 +95,9 @@ func (s *segments) load() error {
 	if s.fres, err = s.reader.FREs(s.index, s.fres[:0]); err != nil {
 		return err
 	}
+	if s.rows += uint64(len(s.fres)); s.rows > maxRows+rowsPer*s.sec.Size() {
+		return fmt.Errorf("FDEs share more than %d rows, up to FDE %d at %#x, which are not gone through", maxRows+rowsPer*s.sec.Size(), s.index, s.fde.Start)
+	}
 	if len(s.fres) == 0 {
 		return s.function(s.index + 1)
 	}
@@ -111,6 +123,9 @@ func (s *segments) set() error {
 	s.end = s.fde.End()
 	if s.repeats() {
 		s.end = min(s.end, s.block+uint64(s.fde.RepSize))
+		if s.blocks++; s.blocks > maxBlocks {
+			return fmt.Errorf("blocks of PC-mask FDEs have more than %d rows, up to FDE %d at %#x, which are not gone through", maxBlocks, s.index, s.fde.Start)
+		}
 	}
 	if s.i+1 < len(s.fres) {
 		s.end = min(s.end, s.block+uint64(s.fres[s.i+1].Start))

@@ -37,6 +37,13 @@ type effect struct {
 	target uint64 // of a direct jump, or 0
 }
 
+// What is followed at most: instructions, of which package plt reads no more bytes, and bytes of code
+// that is none.
+const (
+	maxInstructions = 1 << 21
+	maxCode         = 32 << 20
+)
+
 // stubs follows the instructions of the orphans, which have to be those of PLT
 // stubs: a call arrives, something is pushed, and control goes on by a jump.
 func (c *checker) stubs(f *elffile.File) error {
@@ -53,6 +60,7 @@ func (c *checker) stubs(f *elffile.File) error {
 	}
 	var code []instruction
 	targets := make(map[uint64]depth)
+	room := uint64(maxCode)
 	for i := 0; i < len(c.orphans); {
 		// Rows that follow each other are one piece of code.
 		j := i + 1
@@ -64,6 +72,9 @@ func (c *checker) stubs(f *elffile.File) error {
 			c.res.mismatch(begin, end, "SFrame describes code that CFI does not: %s", fmt.Sprintf(format, args...))
 		}
 		i = j
+		if room -= min(room, end-begin); room == 0 {
+			return fmt.Errorf("more than %d bytes of code, up to those at %#x, are described by SFrame and not by CFI", maxCode, begin)
+		}
 		off, ok := f.FileOffset(begin, end-begin)
 		if !ok {
 			fail("it is not in the file")
@@ -77,6 +88,9 @@ func (c *checker) stubs(f *elffile.File) error {
 		first := true
 		for pc := begin; pc < end; {
 			e, err := decode(b[pc-begin:], pc)
+			if err == nil && len(code) == maxInstructions {
+				return fmt.Errorf("more than %d instructions, up to that at %#x, are of code that CFI does not describe", maxInstructions, pc)
+			}
 			if err != nil {
 				fail("%v at %#x, which is not part of a PLT stub", err, pc)
 				code = code[:0]

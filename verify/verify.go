@@ -16,6 +16,7 @@ package verify
 import (
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"sort"
@@ -231,7 +232,9 @@ func (c *checker) run() error {
 			}
 			continue
 		}
-		c.orphan(c.segs.end)
+		if err := c.orphan(c.segs.end); err != nil {
+			return err
+		}
 		if err := c.segs.skip(c.segs.end); err != nil {
 			return err
 		}
@@ -304,10 +307,17 @@ func (c *checker) again(s *settled) bool {
 	return true
 }
 
+// maxOrphans bounds the rows for code that no CFI describes.
+const maxOrphans = 1 << 20
+
 // orphan keeps the part of the current segment up to end, which no CFI describes,
 // for stubs.
-func (c *checker) orphan(end uint64) {
+func (c *checker) orphan(end uint64) error {
+	if len(c.orphans) == maxOrphans {
+		return fmt.Errorf("more than %d rows, up to that at %#x, are for code that CFI does not describe", maxOrphans, c.segs.begin)
+	}
 	c.orphans = append(c.orphans, orphan{c.segs.begin, end, *c.segs.fre, c.segs.fde.KeyB || c.segs.fde.Signal})
+	return nil
 }
 
 // row compares the current CFI row with the segments that lie in it.
@@ -322,14 +332,18 @@ func (c *checker) row() error {
 		}
 		if c.segs.begin < r.Begin {
 			end := min(c.segs.end, r.Begin)
-			c.orphan(end)
+			if err := c.orphan(end); err != nil {
+				return err
+			}
 			if err := c.segs.skip(end); err != nil {
 				return err
 			}
 			continue
 		}
 		end := min(c.segs.end, r.End)
-		c.compare(c.segs.begin, end)
+		if err := c.compare(c.segs.begin, end); err != nil {
+			return err
+		}
 		if err := c.segs.skip(end); err != nil {
 			return err
 		}
@@ -338,44 +352,45 @@ func (c *checker) row() error {
 }
 
 // compare compares the current row and segment over [begin, end), which both
-// hold for.
-func (c *checker) compare(begin, end uint64) {
+// hold for. An error means that it would take too long.
+func (c *checker) compare(begin, end uint64) error {
 	e, r := c.segs.fre, &c.rows
-	fail := func(format string, args ...any) { c.res.mismatch(begin, end, format, args...) }
+	fail := func(format string, args ...any) error {
+		c.res.mismatch(begin, end, format, args...)
+		return nil
+	}
 	switch {
 	case c.segs.fde.Signal != c.fn.Signal():
-		fail("signal frame: %t in SFrame, %t in CFI", c.segs.fde.Signal, c.fn.Signal())
-		return
+		return fail("signal frame: %t in SFrame, %t in CFI", c.segs.fde.Signal, c.fn.Signal())
 	case c.segs.fde.KeyB != c.fn.KeyB():
-		fail("signing key B: %t in SFrame, %t in CFI", c.segs.fde.KeyB, c.fn.KeyB())
-		return
+		return fail("signing key B: %t in SFrame, %t in CFI", c.segs.fde.KeyB, c.fn.KeyB())
 	case e.Outermost != (r.RA.Rule == frame.RuleUndefined):
-		fail("outermost frame: %t in SFrame, %t in CFI", e.Outermost, !e.Outermost)
-		return
+		return fail("outermost frame: %t in SFrame, %t in CFI", e.Outermost, !e.Outermost)
 	case e.Outermost: // no caller on both sides
 		c.res.Covered += end - begin
-		return
+		return nil
 	case e.Signed != (r.Sign == cfi.Signed) || r.Sign > cfi.Signed:
-		fail("return address signed: %t in SFrame, state %d in CFI", e.Signed, r.Sign)
-		return
+		return fail("return address signed: %t in SFrame, state %d in CFI", e.Signed, r.Sign)
 	}
 	k := &c.agreed[(uint64(r.CFA.Offset)*0x9e3779b97f4a7c15^uint64(r.FP.Offset)*0xc2b2ae3d27d4eb4f)>>32&uint64(len(c.agreed)-1)]
 	known := r.CFA.Rule == frame.RuleCFA // others are looked at each time
 	if known && k.regs == r.Registers && k.cfa.reg == r.CFA.Reg && k.cfa.off == r.CFA.Offset && k.raReg == c.fn.RAReg() && sframe.SameRow(&k.fre, e) {
 		c.res.Covered += end - begin
-		return
+		return nil
 	}
 	for pc := begin; pc < end; pc++ {
 		c.vm.pc, c.vm.pcRead = pc, false
 		want, err := c.byCFI()
+		if errors.Is(err, errSteps) {
+			return fmt.Errorf("function at %#x: %w", c.fn.Begin, err)
+		}
 		if err != nil {
-			fail("%v", err)
-			return
+			return fail("%v", err)
 		}
 		got := c.bySFrame()
 		if got != want {
 			c.res.mismatch(pc, end, "%s: SFrame has CFA %v, RA %v, FP %v", want.differs(got), e.CFA, e.RA, e.FP)
-			return
+			return nil
 		}
 		if !c.vm.pcRead {
 			break // the rules are the same for the other pcs
@@ -386,6 +401,7 @@ func (c *checker) compare(begin, end uint64) {
 		k.regs, k.raReg, k.cfa.reg, k.cfa.off, k.fre = r.Registers, c.fn.RAReg(), r.CFA.Reg, r.CFA.Offset, *e
 	}
 	c.res.Covered += end - begin
+	return nil
 }
 
 // A frameState is what one step of a stack trace finds out.

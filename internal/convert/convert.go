@@ -384,7 +384,7 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translat
 func (c *conversion) parallel(table *cfi.Table, size uint64, enc emit.Options, opt translate.Options) (*emit.Builder, *translate.Result, error) {
 	parts := table.Split(c.opt.workers(table, size))
 	b, res, err := translateParts(parts, enc, opt)
-	if err == nil && len(parts) > 1 && res.Varying > translate.MaxVarying { // the result must not depend on the parts
+	if err == nil && len(parts) > 1 && res.Bounded() { // the result must not depend on the parts
 		b, res, err = translateParts([]*cfi.Table{table}, enc, opt)
 	}
 	if err != nil {
@@ -401,6 +401,7 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 	var wg sync.WaitGroup
 	for i := range parts {
 		part := opt
+		part.Part = len(parts) > 1
 		if i < len(parts)-1 {
 			part.Stubs = nil // they come last
 		}
@@ -424,7 +425,7 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 // format3 returns the gaps that format 3 would leave in those functions that have gaps, or
 // nil where nobody wants to know.
 func (c *conversion) format3(table *cfi.Table, res *translate.Result) ([]translate.Gap, error) {
-	if c.opt.Version == sframe.V3 || c.opt.Brief || len(res.Gaps) == 0 || res.Varying > translate.MaxVarying {
+	if c.opt.Version == sframe.V3 || c.opt.Brief || len(res.Gaps) == 0 || res.Bounded() {
 		return nil, nil
 	}
 	part := *table
