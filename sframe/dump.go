@@ -2,11 +2,19 @@ package sframe
 
 import (
 	"bufio"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"io"
+	"strconv"
 )
 
-// Dump prints the section the way binutils' objdump --sframe does.
+// maxDumped is how many rows are printed of any section, and half as many as a section has bytes of
+// one that is larger. FDEs that share rows could ask for any number.
+const maxDumped = 1 << 22
+
+// Dump prints the section the way binutils' objdump --sframe does. An error says where it ends
+// before the section does.
 func (s *Section) Dump(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	flags := "NONE"
@@ -38,11 +46,19 @@ func (s *Section) Dump(w io.Writer) error {
 	}
 	fmt.Fprintf(out, "    Num FDEs: %d\n    Num FREs: %d\n\n  Function Index :\n", len(s.FDEs), s.NumFREs)
 	var buf []FRE
+	var line []byte
+	room := max(maxDumped, len(s.data)/2)
+	reader := s.NewReader()
 	for i := range s.FDEs {
 		d := &s.FDEs[i]
 		var err error
-		if buf, err = s.FREs(i, buf[:0]); err != nil {
+		if buf, err = reader.FREs(i, buf[:0]); err != nil {
+			out.Flush() // what is printed up to there helps to find it
 			return err
+		}
+		if room -= len(buf); room < 0 {
+			out.Flush()
+			return fmt.Errorf("FDEs share rows: more than %d, up to FDE %d at %#x, are not printed", max(maxDumped, len(s.data)/2), i, d.Start)
 		}
 		fmt.Fprintf(out, "\n    func idx [%d]: pc = %#x, size = %d bytes", i, d.Start, d.Size)
 		if d.KeyB {
@@ -63,59 +79,87 @@ func (s *Section) Dump(w io.Writer) error {
 			mark, base = "[m]", 0
 		}
 		fmt.Fprintf(out, "\n    STARTPC%s      CFA       FP        RA           \n", mark)
-		for _, e := range buf {
-			s.dumpRow(out, base, d, &e)
+		for j := range buf {
+			line = s.appendRow(line[:0], base, d, &buf[j])
+			if _, err := out.Write(line); err != nil {
+				return err
+			}
 		}
 	}
 	return out.Flush()
 }
 
-func (s *Section) dumpRow(w io.Writer, base uint64, d *FDE, e *FRE) {
+// appendRow appends the line of a row.
+func (s *Section) appendRow(b []byte, base uint64, d *FDE, e *FRE) []byte {
+	b = append(b, "    "...)
+	b = hex.AppendEncode(b, binary.BigEndian.AppendUint64(nil, base+uint64(e.Start)))
+	b = append(b, "  "...)
 	if e.Outermost {
-		fmt.Fprintf(w, "    %016x  RA undefined\n", base+uint64(e.Start))
-		return
+		return append(b, "RA undefined\n"...)
 	}
-	ra := s.dumpRule(d, e.RA)
-	if e.RA.Base == None {
-		switch {
-		case e.FP.Base != None && (d.Flexible || s.FixedRA == 0):
-			ra = "U" // a word that stands for no rule
-		case s.FixedRA != 0:
-			ra = "f"
-		}
+	at := len(b)
+	b = pad(s.appendRule(b, d, e.CFA), at+10)
+	at = len(b)
+	b = pad(s.appendRule(b, d, e.FP), at+10)
+	at = len(b)
+	switch {
+	case e.RA.Base != None:
+		b = s.appendRule(b, d, e.RA)
+	case e.FP.Base != None && (d.Flexible || s.FixedRA == 0):
+		b = append(b, 'U') // a word that stands for no rule
+	case s.FixedRA != 0:
+		b = append(b, 'f')
+	default:
+		b = append(b, 'u')
 	}
 	if e.Signed {
-		ra += "[s]"
+		b = append(b, "[s]"...)
 	}
-	fmt.Fprintf(w, "    %016x  %-10s%-10s%-13s\n", base+uint64(e.Start), s.dumpRule(d, e.CFA), s.dumpRule(d, e.FP), ra)
+	return append(pad(b, at+13), '\n')
 }
 
-// dumpRule prints a rule. What is relative to the CFA looks the same with and
+// pad appends blanks up to a length.
+func pad(b []byte, n int) []byte {
+	for len(b) < n {
+		b = append(b, ' ')
+	}
+	return b
+}
+
+// appendRule appends a rule. What is relative to the CFA looks the same with and
 // without a load.
-func (s *Section) dumpRule(d *FDE, r Rule) string {
+func (s *Section) appendRule(b []byte, d *FDE, r Rule) []byte {
 	name := baseNames[r.Base]
 	switch r.Base {
 	case None:
-		return "u"
+		return append(b, 'u')
 	case CFA:
-		return fmt.Sprintf("c%+d", r.Offset)
+		return appendSigned(append(b, 'c'), r.Offset)
 	case Register:
 		switch i := s.ABI.info(); {
 		case !d.Flexible:
-			return fmt.Sprintf("r%d", r.Reg)
+			return strconv.AppendUint(append(b, 'r'), uint64(r.Reg), 10)
 		case r.Reg == i.sp:
 			name = baseNames[SP]
 		case r.Reg == i.fp:
 			name = baseNames[FP]
 		default:
-			name = fmt.Sprintf("r%d", r.Reg)
+			name = "r" + strconv.Itoa(int(r.Reg))
 		}
 	}
 	switch {
 	case r.Deref:
-		return fmt.Sprintf("(%s%+d)", name, r.Offset)
+		return append(appendSigned(append(append(b, '('), name...), r.Offset), ')')
 	case !d.Flexible: // binutils does not look at the sign
-		return fmt.Sprintf("%s+%d", name, r.Offset)
+		return strconv.AppendInt(append(append(b, name...), '+'), int64(r.Offset), 10)
 	}
-	return fmt.Sprintf("%s%+d", name, r.Offset)
+	return appendSigned(append(b, name...), r.Offset)
+}
+
+// appendSigned appends a number with its sign.
+func appendSigned(b []byte, n int32) []byte {
+	if n >= 0 {
+		b = append(b, '+')
+	}
+	return strconv.AppendInt(b, int64(n), 10)
 }
