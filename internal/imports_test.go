@@ -25,8 +25,9 @@ var layers = map[string][]string{
 	"internal/inode":     {},
 	"internal/outfile":   {},
 	"internal/debugfile": {"internal/elffile"},
+	"internal/dwline":    {"internal/elffile"},
 	"verify":             {"cfi", "internal/elffile", "sframe"},
-	"report":             {"cfi", "internal/elffile", "plt", "sframe", "translate"},
+	"report":             {"cfi", "internal/dwline", "internal/elffile", "plt", "sframe", "translate"},
 	"internal/survey":    {"cfi", "elfwrite", "internal/archive", "internal/elffile", "internal/heap", "internal/inode", "internal/outfile", "plt", "report", "sframe", "translate"},
 }
 

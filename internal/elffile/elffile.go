@@ -459,6 +459,22 @@ func (f *File) compression(s *Section) (*compression, error) {
 	return nil, nil
 }
 
+// Unpack returns what r decompresses of a part of the file, most bytes and not more than may be
+// decompressed of the file in all.
+func (f *File) Unpack(where string, off uint64, r io.Reader, most uint64) ([]byte, error) {
+	most = min(most, f.room)
+	b, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+	n := uint64(len(b))
+	f.room -= min(n, f.room)
+	switch {
+	case err != nil:
+		return nil, errorf(where, off, "decompressing: %v", err)
+	case n > most:
+		return nil, errorf(where, off, "more than %d bytes when decompressed", most)
+	}
+	return b, nil
+}
+
 // decompress returns the size bytes that b is when decompressed. They are taken from what may be
 // decompressed of the file.
 func (f *File) decompress(where string, off uint64, kind elf.CompressionType, b []byte, size uint64) ([]byte, error) {

@@ -109,7 +109,26 @@ func (f *File) ReadRelocated(s *Section) ([]byte, error) {
 		return nil, err
 	}
 	for _, i := range f.relas[s] {
-		if err := f.applyRelocations(b, s, &f.Sections[i]); err != nil {
+		if err := f.applyRelocations(b, s, &f.Sections[i], false); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// ReadDebug is ReadRelocated for debug information. It refers to addresses of code, and to other
+// sections of debug information by offsets in them. Relocations of types that are not known, such
+// as those by thread-local variables, are left out.
+func (f *File) ReadDebug(s *Section) ([]byte, error) {
+	b, err := f.ReadUncompressed(s)
+	if err != nil || !f.IsObject() {
+		return b, err
+	}
+	if err := f.findRelocations(); err != nil {
+		return nil, err
+	}
+	for _, i := range f.relas[s] {
+		if err := f.applyRelocations(b, s, &f.Sections[i], true); err != nil {
 			return nil, err
 		}
 	}
@@ -137,9 +156,9 @@ func (f *File) findRelocations() error {
 	return nil
 }
 
-// applyRelocations applies the relocations in r to the contents b of s. It reads a part of
-// them at a time.
-func (f *File) applyRelocations(b []byte, s, r *Section) error {
+// applyRelocations applies the relocations in r to the contents b of s, of debug information or
+// not. It reads a part of them at a time.
+func (f *File) applyRelocations(b []byte, s, r *Section, debug bool) error {
 	const chunk = 1 << 15
 	where := "section " + r.Name
 	if elf.SectionType(r.Type) == elf.SHT_REL {
@@ -157,7 +176,7 @@ func (f *File) applyRelocations(b []byte, s, r *Section) error {
 			return err
 		}
 		for i := range n {
-			if err := f.relocate(b, s, rela[i*RelaSize:], symbols); err != nil {
+			if err := f.relocate(b, s, rela[i*RelaSize:], symbols, debug); err != nil {
 				return errorf(where, r.Off+(first+i)*RelaSize, "%v", err)
 			}
 		}
@@ -215,13 +234,16 @@ func (f *File) target(s *Section, value uint64, section int32, addend uint64) ui
 }
 
 // relocate applies the relocation at the start of rela to the contents b of s.
-func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces) error {
+func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces, debug bool) error {
 	off, info, addend := f.Order.Uint64(rela), f.Order.Uint64(rela[8:]), f.Order.Uint64(rela[16:])
 	sym, typ := info>>32, uint32(info)
 	if typ == 0 { // none, on every machine
 		return nil
 	}
 	what, ok := relocations[elf.Machine(f.Machine)][typ]
+	if !ok && debug {
+		return nil
+	}
 	if !ok {
 		return fmt.Errorf("relocation type %d of %s+%#x is not known there", typ, s.Name, off)
 	}
@@ -231,7 +253,10 @@ func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces
 	if sym >= uint64(len(symbols.values)) {
 		return fmt.Errorf("relocation of %s+%#x by symbol %d; there are %d", s.Name, off, sym, len(symbols.values))
 	}
-	v := f.target(s, symbols.values[sym], symbols.sections[sym], addend)
+	v := symbols.values[sym] + addend
+	if !debug {
+		v = f.target(s, symbols.values[sym], symbols.sections[sym], addend)
+	}
 	if what.pcrel {
 		v -= s.Base + off
 	}
