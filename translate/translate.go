@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"sync"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
@@ -190,6 +191,13 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 		last:  make(map[Reason]*cfi.Function),
 		known: make([]known, knownRows(len(t.Functions))), repeat: make([]repeatable, t.Programs),
 	}
+	mine := scratches.Get().(*scratch)
+	x.scratch = *mine
+	defer func() {
+		clear(x.gaps[:cap(x.gaps)]) // they refer to the functions
+		*mine = x.scratch
+		scratches.Put(mine)
+	}()
 	for i := range t.Functions {
 		if err := x.function(&t.Functions[i]); err != nil {
 			return nil, err
@@ -237,13 +245,9 @@ type translator struct {
 	rows   cfi.Rows
 	eval   evaluator
 
-	// Of the function at hand, until all of its rows are known to be sound.
-	fn    *cfi.Function
-	runs  []run
-	fres  []sframe.FRE
-	gaps  []Gap
-	open  bool // the last run takes more rows
-	steps []sframe.FRE
+	fn   *cfi.Function // at hand
+	open bool          // the last run takes more rows
+	scratch
 	known []known // by hash; the length is a power of two
 
 	repeat []repeatable // by the numbers of programs
@@ -254,6 +258,17 @@ type translator struct {
 
 	last map[Reason]*cfi.Function // that has a gap of the reason
 }
+
+// A scratch is what becomes of the function at hand, until all of its rows are known to be sound. One
+// translator after the other uses it: an archive may have tens of thousands of members.
+type scratch struct {
+	runs  []run
+	fres  []sframe.FRE
+	gaps  []Gap
+	steps []sframe.FRE
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // A run is an FDE in the making.
 type run struct {

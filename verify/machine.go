@@ -37,8 +37,8 @@ func (m *machine) load(addr uint64) uint64 { return mix(bits.ReverseBytes64(addr
 // may be run at many pcs. Each run counts for some steps more.
 const (
 	maxSteps = 10000
-	allSteps = 1 << 26
-	perRun   = 8
+	allSteps = 1 << 25
+	perRun   = 2
 )
 
 // errSteps is the error of an expression behind allSteps.

@@ -30,13 +30,15 @@ type segments struct {
 	vague  func(*sframe.FDE)
 	rows   uint64 // that were decoded
 	blocks uint64 // of PC-mask FDEs that were gone through, row by row
+
+	maxRows uint64 // that are decoded
 }
 
-// What is gone through at most: FDEs may share rows, and have as many blocks as they like.
+// What is gone through at most: FDEs may share rows, and have as many blocks as they like. Of rows there
+// may be one more for each byte of the section and of the CFI.
 const (
-	maxRows   = 1 << 24 // and some for each byte of the section
-	rowsPer   = 4
-	maxBlocks = 1 << 24
+	anyRows   = 1 << 22
+	maxBlocks = 1 << 22
 )
 
 // skip drops the part of the current segment before pc.
@@ -95,8 +97,8 @@ func (s *segments) load() error {
 	if s.fres, err = s.reader.FREs(s.index, s.fres[:0]); err != nil {
 		return err
 	}
-	if s.rows += uint64(len(s.fres)); s.rows > maxRows+rowsPer*s.sec.Size() {
-		return fmt.Errorf("FDEs share more than %d rows, up to FDE %d at %#x, which are not gone through", maxRows+rowsPer*s.sec.Size(), s.index, s.fde.Start)
+	if s.rows += uint64(len(s.fres)); s.rows > s.maxRows {
+		return fmt.Errorf("FDEs share more than %d rows, up to FDE %d at %#x, which are not gone through", s.maxRows, s.index, s.fde.Start)
 	}
 	if len(s.fres) == 0 {
 		return s.function(s.index + 1)

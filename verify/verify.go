@@ -45,10 +45,17 @@ type Result struct {
 	Covered    uint64 // by CFI and SFrame, which agree
 	Stubs      uint64 // by SFrame only, and right by the instructions
 	Mismatches []Mismatch
-	Total      int // number of mismatches
+	Total      int  // number of mismatches
+	Ended      bool // before the end, because there are more than maxTotal
 
 	keep int
 }
+
+// maxTotal bounds the mismatches after which somebody who compares still wants to know of more.
+const maxTotal = 1 << 18
+
+// errTotal ends the comparison behind these.
+var errTotal = errors.New("too many mismatches")
 
 func (r *Result) mismatch(begin, end uint64, format string, args ...any) {
 	r.Total++
@@ -105,12 +112,16 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		res.mismatch(0, 0, "section claims that every function keeps a frame pointer")
 	}
 	limit := codeEnd(t, f)
+	maxRows := anyRows + s.Size()
+	for i := range t.Sources {
+		maxRows += t.Sources[i].Size
+	}
 	parts := split(t, s, opt.Workers)
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i := range parts {
 		c := &parts[i]
-		c.abi, c.res, c.segs.limit = a, &Result{keep: opt.Keep}, limit
+		c.abi, c.res, c.segs.limit, c.segs.maxRows = a, &Result{keep: opt.Keep}, limit, maxRows
 		c.vm = machine{order: t.Order, pcReg: a.pc}
 		c.segs.reader = s.NewReader()
 		c.agreed = make([]agreed, agreedRows(len(c.fns)))
@@ -120,11 +131,16 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	wg.Wait()
 	all := checker{abi: a, res: res, vm: machine{order: t.Order, pcReg: a.pc}, segs: segments{sec: s}}
 	for i := range parts {
-		if errs[i] != nil {
+		if errs[i] == errTotal {
+			res.Ended = true
+		} else if errs[i] != nil {
 			return nil, errs[i]
 		}
 		res.add(parts[i].res)
 		all.orphans = append(all.orphans, parts[i].orphans...)
+	}
+	if res.Ended {
+		return res, nil
 	}
 	if err := all.stubs(f); err != nil {
 		return nil, err
@@ -343,6 +359,9 @@ func (c *checker) row() error {
 		end := min(c.segs.end, r.End)
 		if err := c.compare(c.segs.begin, end); err != nil {
 			return err
+		}
+		if c.res.Total > maxTotal {
+			return errTotal
 		}
 		if err := c.segs.skip(end); err != nil {
 			return err

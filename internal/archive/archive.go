@@ -199,9 +199,35 @@ func (a *Archive) contents(m *Member) ([]byte, error) {
 	return b, nil
 }
 
+// smallMember is up to which size in bytes a member is read at once: there may be many.
+const smallMember = 64 << 10
+
 // Contents returns a reader of a member's contents.
 func (a *Archive) Contents(i int) *io.SectionReader {
-	return io.NewSectionReader(a.r, a.Members[i].Off, a.Members[i].Size)
+	m := &a.Members[i]
+	r := io.NewSectionReader(a.r, m.Off, m.Size)
+	if m.Size > smallMember {
+		return r
+	}
+	return io.NewSectionReader(&small{r: r, size: m.Size}, 0, m.Size)
+}
+
+// small reads a small member, all of it when any is asked for.
+type small struct {
+	r    io.ReaderAt
+	size int64
+	b    []byte
+}
+
+func (s *small) ReadAt(b []byte, off int64) (int, error) {
+	if s.b == nil {
+		all := make([]byte, s.size)
+		if _, err := s.r.ReadAt(all, 0); err != nil && err != io.EOF {
+			return 0, err
+		}
+		s.b = all
+	}
+	return bytes.NewReader(s.b).ReadAt(b, off)
 }
 
 // A Writer writes an archive with the same members. Each is to be added once, in order.

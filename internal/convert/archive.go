@@ -22,6 +22,7 @@ func (c *conversion) archive(src *os.File, size int64) error {
 	if err != nil {
 		return err
 	}
+	prepareArchive(size)
 	var w *archive.Writer // nil if nothing is written
 	if !c.opt.DryRun {
 		dst, err := c.open()

@@ -38,7 +38,7 @@ type Mismatch struct {
 }
 
 // maxMismatches bounds the mismatches that are kept.
-const maxMismatches = 1 << 20
+const maxMismatches = 1 << 16
 
 // Check compares the .sframe of a file, whoever wrote it, with the file's CFI.
 func Check(path string, opt Options) (*Checked, error) {
@@ -80,6 +80,9 @@ func Check(path string, opt Options) (*Checked, error) {
 	}
 	for i, n := range report.Locate(f, debug.File(), ranges) {
 		c.Mismatches = append(c.Mismatches, Mismatch{res.Mismatches[i], n.Function, n.Offset})
+	}
+	if res.Ended {
+		return c, fmt.Errorf("more than %d mismatches, of which the first %d are listed; the rest of the code is not compared", res.Total-1, len(res.Mismatches))
 	}
 	if res.Total > len(res.Mismatches) {
 		return c, fmt.Errorf("%d mismatches, of which the first %d are listed", res.Total, len(res.Mismatches))

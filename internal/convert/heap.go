@@ -52,12 +52,29 @@ func prepareHeap(f *elffile.File) {
 			_ = unix.Madvise(make([]byte, size), unix.MADV_HUGEPAGE) // without them it only takes longer
 			runtime.GC()
 		}
-		if percent == 100 { // the user did not set GOGC
-			percent = gcPercent
-		}
-		debug.SetGCPercent(percent)
+		setPercent(percent)
 	})
 	if !first {
 		runtime.GC() // of the tables of the file before
+	}
+}
+
+// setPercent sets the garbage collector's target to that for large files, unless the user set another
+// one (GOGC).
+func setPercent(percent int) {
+	if percent == 100 {
+		percent = gcPercent
+	}
+	debug.SetGCPercent(percent)
+}
+
+// largeArchive is from which size in bytes on an archive is worked on as a large file is: its members
+// are garbage one after the other.
+const largeArchive = 1 << 20
+
+// prepareArchive is prepareHeap for an archive.
+func prepareArchive(size int64) {
+	if size >= largeArchive {
+		setPercent(debug.SetGCPercent(-1))
 	}
 }
