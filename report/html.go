@@ -121,7 +121,8 @@ func newPage(files []*Coverage) *page {
 	}
 	if p.Several {
 		p.Title += " of " + plural(len(files), "file")
-		p.Sum = newPageFile(Sum("", files), "sum")
+		sum := Sum("", files)
+		p.Sum = pageFile{Coverage: sum, ID: "sum", Bars: bars(sum)} // of several files there is no map
 	} else {
 		p.Title += " of " + printable(files[0].File)
 		p.Sum = p.Files[0]
@@ -146,6 +147,40 @@ func newPageFile(c *Coverage, id string) pageFile {
 	f.Map, f.NotDrawn = codeMap(c)
 	return f
 }
+
+// maxListed bounds the sections of a file that its table lists, and the files that have a part of
+// their own: a page is to be looked at.
+const maxListed = 1000
+
+// Listed returns the sections with code without CFI, those with most of it if they are too many, by
+// address.
+func (f *pageFile) Listed() []UncoveredSection {
+	list := slices.DeleteFunc(slices.Clone(f.Uncovered.Sections), func(s UncoveredSection) bool { return s.Bytes == 0 })
+	if len(list) <= maxListed {
+		return list
+	}
+	slices.SortStableFunc(list, func(a, b UncoveredSection) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	list = list[:maxListed]
+	slices.SortStableFunc(list, func(a, b UncoveredSection) int { return cmp.Compare(a.Begin, b.Begin) })
+	return list
+}
+
+// NotListed counts the other sections with code without CFI.
+func (f *pageFile) NotListed() int {
+	n := 0
+	for i := range f.Uncovered.Sections {
+		if f.Uncovered.Sections[i].Bytes > 0 {
+			n++
+		}
+	}
+	return max(n-maxListed, 0)
+}
+
+// Shown returns the files that have a part of their own.
+func (p *page) Shown() []pageFile { return p.Files[:min(len(p.Files), maxListed)] }
+
+// NotShown counts the other ones.
+func (p *page) NotShown() int { return len(p.Files) - len(p.Shown()) }
 
 // LeftOut is the size of all gaps.
 func (f *pageFile) LeftOut() uint64 {

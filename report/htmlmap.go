@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sort"
 )
 
 // maxStrips bounds the sections that are drawn of a file. Programs have five; objects can have
@@ -41,7 +42,9 @@ func codeMap(c *Coverage) ([]strip, int) {
 	}
 	gaps := gapsBySection(c)
 	for i := range all {
-		all[i].draw(gaps[i])
+		for _, g := range gaps[i] {
+			all[i].LeftOut += g.End - g.Begin
+		}
 	}
 	order := make([]int, len(all))
 	for i := range order {
@@ -55,6 +58,7 @@ func codeMap(c *Coverage) ([]strip, int) {
 	out := make([]strip, len(order))
 	for i, j := range order {
 		out[i] = all[j]
+		out[i].draw(gaps[j])
 	}
 	return out, len(all) - len(out)
 }
@@ -66,16 +70,21 @@ func gapsBySection(c *Coverage) [][]*Gap {
 	sections := c.Uncovered.Sections
 	out := make([][]*Gap, len(sections))
 	named := make(map[string][]int)
-	for i := range sections {
-		named[sections[i].Name] = append(named[sections[i].Name], i)
+	for i := range sections { // a later one is of use only if it is larger
+		list := named[sections[i].Name]
+		if n := len(list); n == 0 || sections[list[n-1]].Size < sections[i].Size {
+			named[sections[i].Name] = append(list, i)
+		}
 	}
 	for i := range c.Gaps {
 		g := &c.Gaps[i]
-		for _, at := range candidates(sections, named, g) {
-			if s := &sections[at]; g.Begin >= s.Begin && g.Begin-s.Begin < s.Size && g.End-s.Begin <= s.Size {
-				out[at] = append(out[at], g)
-				break
-			}
+		list := candidates(sections, named, g)
+		j := sort.Search(len(list), func(j int) bool { return g.End-sections[list[j]].Begin <= sections[list[j]].Size })
+		if j == len(list) {
+			continue
+		}
+		if at := list[j]; g.Begin >= sections[at].Begin && g.Begin-sections[at].Begin < sections[at].Size {
+			out[at] = append(out[at], g)
 		}
 	}
 	return out
@@ -107,9 +116,7 @@ func (s *strip) draw(gaps []*Gap) {
 		byReason[g.Reason] = append(byReason[g.Reason], g)
 	}
 	for reason, gaps := range byReason {
-		l := s.lane(reason, gaps)
-		s.Lanes = append(s.Lanes, l)
-		s.LeftOut += l.Bytes
+		s.Lanes = append(s.Lanes, s.lane(reason, gaps))
 	}
 	// What is large must not hide what is small.
 	slices.SortFunc(s.Lanes, func(a, b lane) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Reason, b.Reason)) })

@@ -3,11 +3,8 @@ package report
 import (
 	"bytes"
 	"debug/elf"
-	"fmt"
-	"io"
 	"sort"
 
-	"github.com/ianlancetaylor/demangle"
 	"github.com/therootcompany/xz"
 
 	"cfi2sframe/cfi"
@@ -26,7 +23,7 @@ type funcName struct {
 // have names that end nowhere.
 const (
 	maxNameSteps = 1 << 26 // pairs of a symbol and a gap
-	maxNameBytes = 16 << 20
+	maxNameBytes = 8 << 20
 	maxMini      = 64 << 20 // bytes of .gnu_debugdata, decompressed
 	maxDict      = 64 << 20 // of its dictionary
 )
@@ -66,12 +63,9 @@ func miniDebug(f *elffile.File) (*elffile.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(r, maxMini+1))
+	data, err := f.Unpack("section .gnu_debugdata", s.Off, r, maxMini)
 	if err != nil {
 		return nil, err
-	}
-	if len(data) > maxMini {
-		return nil, fmt.Errorf(".gnu_debugdata has more than %d bytes when decompressed", maxMini)
 	}
 	return elffile.New(bytes.NewReader(data), int64(len(data)))
 }
@@ -170,39 +164,23 @@ func Locate(f, debug *elffile.File, ranges []Range) []Location {
 		gaps[i] = translate.Gap{Function: &cfi.Function{Begin: r.Begin, End: r.End}, Begin: r.Begin, End: r.End}
 	}
 	out := make([]Location, len(ranges))
+	names, code := newNamer(NewRoom()), codeSections(f)
 	for i, n := range functionNames(symbolFiles(f, debug), gaps) {
-		if n.name == "" {
-			out[i] = inCode(f, ranges[i].Begin)
+		name, _ := names.names(n.name)
+		if name == "" {
+			out[i] = inCode(code, ranges[i].Begin)
 			continue
 		}
-		out[i].Function, _ = demangled(n.name)
-		out[i].Offset = ranges[i].Begin - n.start
+		out[i] = Location{name, ranges[i].Begin - n.start}
 	}
 	return out
 }
 
-// inCode returns the section of code that an address is in.
-func inCode(f *elffile.File, addr uint64) Location {
-	for _, s := range codeSections(f) {
-		if addr >= s.Begin && addr-s.Begin < s.Size {
-			return Location{s.Name, addr - s.Begin}
-		}
+// inCode returns the section that an address is in, of the sections of code by address.
+func inCode(code []UncoveredSection, addr uint64) Location {
+	i := sort.Search(len(code), func(i int) bool { return code[i].Begin > addr }) - 1
+	if i >= 0 && addr-code[i].Begin < code[i].Size {
+		return Location{code[i].Name, addr - code[i].Begin}
 	}
 	return Location{"", addr}
-}
-
-// maxMangled is how long a name may be to be demangled, in bytes: the time that takes
-// grows faster than the length.
-const maxMangled = 4096
-
-// demangled returns a symbol's name as the source has it, for C++ and Rust, and the mangled
-// name; that is "" for others, whose name stays.
-func demangled(symbol string) (name, mangled string) {
-	if len(symbol) > maxMangled {
-		return symbol, ""
-	}
-	if name = demangle.Filter(symbol, demangle.MaxLength(14)); name == symbol {
-		return name, ""
-	}
-	return name, symbol
 }

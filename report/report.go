@@ -44,7 +44,8 @@ type Coverage struct {
 	Uncovered Uncovered `json:"without_cfi"`
 	Dropped   Dropped   `json:"dropped"`
 	Malformed Malformed `json:"malformed"`
-	MovedCode uint64    `json:"moved_code"` // code that has another place in the output than in the file
+	MovedCode uint64    `json:"moved_code"`      // code that has another place in the output than in the file
+	Notes     []string  `json:"notes,omitempty"` // what else the report does not have, and why
 	Size      uint64    `json:"sframe_size"`
 	EHFrame   uint64    `json:"eh_frame_size"`
 	EHHdr     uint64    `json:"eh_frame_hdr_size"`
@@ -124,18 +125,24 @@ type Input struct {
 	Stubs   []plt.Stub
 	// Brief leaves out what takes longer: names, source lines, and code without CFI.
 	Brief bool
+	// Room is what there is for all reports of a run, or nil if this is the only one.
+	Room *Room
 }
 
 // New sums up a translation.
 func New(in Input) *Coverage {
 	f, t, res := in.File, in.Table, in.Result
+	if in.Room == nil {
+		in.Room = NewRoom()
+		in.Room.Grow(int64(f.Size))
+	}
 	c := &Coverage{
 		Schema: Schema, ABI: in.ABI.String(), Functions: res.Functions, Described: res.Described, Covered: res.Covered,
 		Topmost: res.Topmost, PLT: res.Synthesised, Dropped: Dropped(t.Dropped), Sources: []Source{},
 		Uncovered: Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}},
 	}
 	c.Malformed.Count = t.NumErrors
-	for _, e := range t.Errors {
+	for _, e := range t.Errors[:take(&in.Room.errs, len(t.Errors))] {
 		c.Malformed.Errors = append(c.Malformed.Errors, e.Error())
 	}
 	for _, s := range t.Sources {
@@ -155,14 +162,16 @@ func New(in Input) *Coverage {
 // gaps lists the gaps, and the code without CFI.
 func (c *Coverage) gaps(in *Input) {
 	res := in.Result
-	c.Gaps = make([]Gap, len(res.Gaps))
+	gaps := res.Gaps[:take(&in.Room.gaps, len(res.Gaps))]
+	c.Omitted += len(res.Gaps) - len(gaps)
+	c.Gaps = make([]Gap, len(gaps))
 	words := translate.NewRuleWriter(in.ABI, in.Table.Order)
 	left := make([]span, len(in.Format3))
 	for i := range in.Format3 {
 		left[i] = span{in.Format3[i].Begin, in.Format3[i].End}
 	}
-	for i := range res.Gaps {
-		g := &res.Gaps[i]
+	for i := range gaps {
+		g := &gaps[i]
 		c.Gaps[i] = Gap{
 			Offset: g.Begin - g.Function.Begin, Begin: g.Begin, End: g.End, addr: g.Begin,
 			Reason: g.Reason.Name(), Text: g.Reason.String(), Column: g.Column.String(), Rule: words.Rule(g),
@@ -179,13 +188,15 @@ func (c *Coverage) gaps(in *Input) {
 	}
 	if !in.Brief {
 		files := symbolFiles(in.File, in.Debug)
-		for i, n := range functionNames(files, res.Gaps) {
+		names := newNamer(in.Room)
+		for i, n := range functionNames(files, gaps) {
 			g := &c.Gaps[i]
-			g.Function, g.Symbol = demangled(n.name)
+			g.Function, g.Symbol = names.names(n.name)
 			g.Offset = g.Begin - n.start
 		}
-		sourceLines(in.File, in.Debug, c.Gaps)
-		c.Uncovered = findUncovered(in.File, files, in.Table, in.Stubs)
+		c.sourceLines(in)
+		c.Uncovered = findUncovered(in.File, files, in.Table, in.Stubs, names)
+		c.Notes = append(c.Notes, names.note("function")...)
 	}
 	for i := range c.Gaps {
 		g := &c.Gaps[i]
@@ -225,36 +236,47 @@ func (c *Coverage) reasons(res *translate.Result) {
 	c.Omitted -= len(res.Gaps)
 }
 
-// JSON writes the coverage as a JSON object, which report.schema.json describes. There can be
-// many gaps; they are written one by one.
+// JSON writes the coverage as a JSON object, which report.schema.json describes. Its lists can be
+// long; they are written one by one.
 func (c *Coverage) JSON(w io.Writer) error {
-	const none = `"gaps": null`
 	frame := *c
-	frame.Gaps = nil
-	b, err := json.MarshalIndent(&frame, "", "  ")
+	frame.Gaps, frame.Uncovered.Sections, frame.Uncovered.Functions = nil, nil, nil
+	rest, err := json.MarshalIndent(&frame, "", "  ")
 	if err != nil {
 		return err
 	}
-	before, after, _ := bytes.Cut(b, []byte(none)) // a string would have its quotes escaped
 	out := bufio.NewWriter(w)
-	out.Write(before)
-	out.WriteString(`"gaps": [`)
-	for i := range c.Gaps {
-		if i > 0 {
-			out.WriteByte(',')
+	for _, l := range []struct {
+		name, indent string
+		n            int
+		at           func(int) any
+	}{
+		{"gaps", "  ", len(c.Gaps), func(i int) any { return &c.Gaps[i] }},
+		{"sections", "    ", len(c.Uncovered.Sections), func(i int) any { return &c.Uncovered.Sections[i] }},
+		{"functions", "    ", len(c.Uncovered.Functions), func(i int) any { return &c.Uncovered.Functions[i] }},
+	} {
+		// A string would have its quotes escaped.
+		before, after, _ := bytes.Cut(rest, []byte(`"`+l.name+`": null`))
+		out.Write(before)
+		fmt.Fprintf(out, "%q: [", l.name)
+		for i := range l.n {
+			b, err := json.MarshalIndent(l.at(i), l.indent+"  ", "  ")
+			if err != nil {
+				return err
+			}
+			if i > 0 {
+				out.WriteByte(',')
+			}
+			out.WriteString("\n" + l.indent + "  ")
+			out.Write(b)
 		}
-		out.WriteString("\n    ")
-		g, err := json.MarshalIndent(&c.Gaps[i], "    ", "  ")
-		if err != nil {
-			return err
+		if l.n > 0 {
+			out.WriteString("\n" + l.indent)
 		}
-		out.Write(g)
+		out.WriteByte(']')
+		rest = after
 	}
-	if len(c.Gaps) > 0 {
-		out.WriteString("\n  ")
-	}
-	out.WriteByte(']')
-	out.Write(after)
+	out.Write(rest)
 	out.WriteByte('\n')
 	return out.Flush() // which has the first error
 }

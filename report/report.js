@@ -59,9 +59,10 @@
         const value = show(kind, row.cells[index]);
         const cell = element(kind === "name" || kind === "file" ? "th" : "td", kind);
         if (cell.tagName === "TH") cell.scope = "row";
-        if (kind === "file") {
+        const part = kind === "file" && document.getElementById("file-" + (row.index + 1));
+        if (part) {
           const link = element("a", "", value);
-          link.href = "#file-" + (row.index + 1);
+          link.href = "#" + part.id;
           cell.append(link);
         } else if (kind === "reason") {
           cell.classList.add("r-" + row.cells[index]);

@@ -13,13 +13,16 @@ type Place struct {
 	Begin    uint64 // address
 }
 
-// PlaceOf finds the function that a gap is in, as the list of gaps names it.
-func PlaceOf(f *elffile.File, g translate.Gap) Place {
-	n := functionNames(symbolFiles(f, nil), []translate.Gap{g})[0]
-	var p Place
-	p.Function, p.Symbol = demangled(n.name)
-	p.Section, p.Begin = sectionRelative(f, n.start)
-	return p
+// Places finds the functions that gaps, by address, are in, as the list of gaps names them.
+func Places(f *elffile.File, gaps []translate.Gap) []Place {
+	out := make([]Place, len(gaps))
+	names := newNamer(NewRoom())
+	for i, n := range functionNames(symbolFiles(f, nil), gaps) {
+		p := &out[i]
+		p.Function, p.Symbol = names.names(n.name)
+		p.Section, p.Begin = sectionRelative(f, n.start)
+	}
+	return out
 }
 
 // Digits groups a number by thousands.

@@ -12,6 +12,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		Schema: Schema, File: file, Verified: true, Sources: []Source{}, Reasons: []Reason{}, Gaps: []Gap{},
 		Uncovered: Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}},
 	}
+	reasons, sections, sources := index{}, index{}, index{}
 	for _, c := range files {
 		sum.ABI, sum.Format = c.ABI, c.Format
 		sum.Functions += c.Functions
@@ -32,23 +33,44 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Dropped.Overlapped += c.Dropped.Overlapped
 		sum.Malformed.Count += c.Malformed.Count
 		sum.Malformed.Errors = append(sum.Malformed.Errors, c.Malformed.Errors...)
+		for _, n := range c.Notes {
+			if !slices.Contains(sum.Notes, n) && len(sum.Notes) < maxNotes {
+				sum.Notes = append(sum.Notes, n)
+			}
+		}
 		sum.Uncovered.Bytes += c.Uncovered.Bytes
 		for _, s := range c.Uncovered.Sections {
-			sum.addSection(s)
+			sum.addSection(s, sections)
 		}
 		for _, s := range c.Sources {
-			sum.addSource(s)
+			sum.addSource(s, sources)
 		}
 		for _, r := range c.Reasons {
-			sum.addReason(r)
+			sum.addReason(r, reasons)
 		}
 	}
 	return sum
 }
 
-func (c *Coverage) addSource(s Source) {
-	i := slices.IndexFunc(c.Sources, func(t Source) bool { return t.Name == s.Name })
-	if i < 0 {
+// maxNotes bounds the notes that a sum has of its files.
+const maxNotes = 10
+
+// An index says by name where in a list something is.
+type index map[string]int
+
+// find returns where the name is in a list of n, and whether it is there. If not, it will be the
+// next one.
+func (x index) find(name string, n int) (int, bool) {
+	i, ok := x[name]
+	if !ok {
+		x[name] = n
+	}
+	return i, ok
+}
+
+func (c *Coverage) addSource(s Source, x index) {
+	i, ok := x.find(s.Name, len(c.Sources))
+	if !ok {
 		c.Sources = append(c.Sources, s)
 		return
 	}
@@ -58,13 +80,13 @@ func (c *Coverage) addSource(s Source) {
 
 // addSection sums up code without CFI by the names of sections, up to the first dot behind
 // that at their start: .text.main is a part of .text.
-func (c *Coverage) addSection(s UncoveredSection) {
+func (c *Coverage) addSection(s UncoveredSection, x index) {
 	s.Ranges = []UncoveredRange{} // of several sections there is no common place
 	if i := strings.Index(s.Name[min(1, len(s.Name)):], "."); i >= 0 {
 		s.Name = s.Name[:i+1]
 	}
-	i := slices.IndexFunc(c.Uncovered.Sections, func(t UncoveredSection) bool { return t.Name == s.Name })
-	if i < 0 {
+	i, ok := x.find(s.Name, len(c.Uncovered.Sections))
+	if !ok {
 		c.Uncovered.Sections = append(c.Uncovered.Sections, s)
 		return
 	}
@@ -72,9 +94,9 @@ func (c *Coverage) addSection(s UncoveredSection) {
 	c.Uncovered.Sections[i].Bytes += s.Bytes
 }
 
-func (c *Coverage) addReason(r Reason) {
-	i := slices.IndexFunc(c.Reasons, func(t Reason) bool { return t.Name == r.Name })
-	if i < 0 {
+func (c *Coverage) addReason(r Reason, x index) {
+	i, ok := x.find(r.Name, len(c.Reasons))
+	if !ok {
 		c.Reasons = append(c.Reasons, r)
 		return
 	}

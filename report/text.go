@@ -74,6 +74,9 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 	if c.Omitted > 0 {
 		p.f("  %s are not listed\n", plural(c.Omitted, "gap"))
 	}
+	for _, note := range c.Notes {
+		p.f("  not in this report: %s\n", printable(note))
+	}
 	for i := range c.Gaps {
 		if gaps >= 0 && i == gaps {
 			p.f("  and %s more (-v lists them)\n", plural(len(c.Gaps)-i, "gap"))

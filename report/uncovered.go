@@ -68,10 +68,39 @@ func bytesIn(spans []span, begin, end uint64) uint64 {
 	return n
 }
 
+// sums are spans, sorted and disjoint, with how many bytes lie in those before each.
+type sums struct {
+	spans  []span
+	before []uint64
+}
+
+func newSums(spans []span) *sums {
+	s := &sums{spans, make([]uint64, len(spans))}
+	n := uint64(0)
+	for i := range spans {
+		s.before[i] = n
+		n += spans[i].end - spans[i].begin
+	}
+	return s
+}
+
+// bytesIn returns how much of from begin to end lies in the spans. Unlike the function, it does not go
+// through them.
+func (s *sums) bytesIn(begin, end uint64) uint64 {
+	upTo := func(addr uint64) uint64 {
+		i := sort.Search(len(s.spans), func(i int) bool { return s.spans[i].begin >= addr }) - 1
+		if i < 0 {
+			return 0
+		}
+		return s.before[i] + min(s.spans[i].end, addr) - s.spans[i].begin
+	}
+	return upTo(end) - upTo(begin)
+}
+
 // findUncovered returns what no CFI describes. PLT stubs that were recognised count as described.
-func findUncovered(f *elffile.File, files []*elffile.File, t *cfi.Table, stubs []plt.Stub) Uncovered {
+func findUncovered(f *elffile.File, files []*elffile.File, t *cfi.Table, stubs []plt.Stub, names *namer) Uncovered {
 	u, free := uncoveredSections(f, t, stubs)
-	u.functions(f, files, free)
+	u.functions(f, files, free, names)
 	if f.IsObject() {
 		for i := range u.Sections {
 			u.Sections[i].fromStart()
@@ -185,7 +214,15 @@ func codeSections(f *elffile.File) []UncoveredSection {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b UncoveredSection) int { return cmp.Compare(a.Begin, b.Begin) })
-	return out
+	// Code counts once: of sections that overlap, which no linker makes, the first one has it.
+	end := uint64(0)
+	return slices.DeleteFunc(out, func(s UncoveredSection) bool {
+		if s.Size > 0 && s.Begin < end {
+			return true
+		}
+		end = max(end, s.Begin+s.Size)
+		return false
+	})
 }
 
 // subtract returns the parts of a, sorted, that are in none of b, which are sorted and
@@ -207,10 +244,11 @@ func subtract(a, b []span) []span {
 }
 
 // functions lists the functions that lie in free code.
-func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []span) {
+func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []span, names *namer) {
 	if len(free) == 0 {
 		return
 	}
+	sums := newSums(free)
 	type found struct {
 		place
 		size, bytes uint64
@@ -223,7 +261,7 @@ func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []spa
 		if old, ok := at[s.Value]; ok && old.size >= s.Size {
 			return
 		}
-		if n := bytesIn(free, s.Value, s.Value+s.Size); n > 0 && len(at) < 8*maxUncovered {
+		if n := sums.bytesIn(s.Value, s.Value+s.Size); n > 0 && len(at) < 8*maxUncovered {
 			at[s.Value] = found{p, s.Size, n}
 		}
 	})
@@ -239,7 +277,7 @@ func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []spa
 	r := newNameReader()
 	for i := range u.Functions {
 		d := &u.Functions[i]
-		d.Function, d.Symbol = demangled(r.read(at[d.Begin].place))
+		d.Function, d.Symbol = names.names(r.read(at[d.Begin].place))
 		d.Section, d.Begin = sectionRelative(f, d.Begin)
 	}
 }

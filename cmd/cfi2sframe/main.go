@@ -23,6 +23,7 @@ import (
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/survey"
+	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
 
@@ -154,6 +155,9 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	}
 	s.jobs = min(s.jobs, runtime.GOMAXPROCS(0)) // others would only take memory
 	s.Workers = s.jobs
+	if s.report == "html" { // which is written when all files are done
+		s.Room = report.NewRoom()
+	}
 	if !(s.MinCoverage >= 0 && s.MinCoverage <= 100) {
 		return nil, fmt.Errorf("--min-coverage %v: a number from 0 to 100 was expected", s.MinCoverage)
 	}

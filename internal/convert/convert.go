@@ -48,6 +48,9 @@ type Options struct {
 	Brief       bool  // report without names, source lines and code without CFI
 	Share       Share // of rows that occur again
 	Workers     int   // at most; 0 stands for as many as there are processors. The result does not depend on it
+	// Room is what there is for the reports on several files together; nil stands for one of each
+	// file's own.
+	Room *report.Room
 }
 
 // What workers may take of memory at most, in bytes: so much for any file, and a part of its size
@@ -133,6 +136,10 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	if opt.DryRun {
 		out = ""
 	}
+	if opt.Room == nil {
+		opt.Room = report.NewRoom()
+	}
+	opt.Room.Grow(info.Size())
 	c := &conversion{ctx: ctx, opt: opt, in: in, out: out}
 	defer c.close()
 	if archive.Is(src) {
@@ -377,7 +384,7 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translat
 	b, res, err := c.parallel(table, f.Size, enc, translate.Options{
 		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs,
 	})
-	return b, &report.Input{File: f, Table: table, ABI: abi, Result: res, Stubs: stubs, Brief: opt.Brief}, err
+	return b, &report.Input{File: f, Table: table, ABI: abi, Result: res, Stubs: stubs, Brief: opt.Brief, Room: opt.Room}, err
 }
 
 // parallel translates the table of a file of the given size in as many parts as there are workers.

@@ -358,25 +358,44 @@ func (x *examination) function(gaps []translate.Gap) {
 	})
 }
 
-// named finds out what the function is called. The file may have gone meanwhile; then
-// it has no name.
-func (f *function) named() BadFunction {
-	fn := f.gap.Function
-	bad := BadFunction{
-		File: f.unit.name(), Begin: fn.Begin, Size: fn.End - fn.Begin, Lost: f.lost, Reason: f.main.Name(),
+// named finds out what the functions are called, file by file.
+func named(functions []function) []BadFunction {
+	out := make([]BadFunction, len(functions))
+	files := make(map[unit][]int) // of indexes of functions
+	for i := range functions {
+		f := &functions[i]
+		fn := f.gap.Function
+		out[i] = BadFunction{
+			File: f.unit.name(), Begin: fn.Begin, Size: fn.End - fn.Begin, Lost: f.lost, Reason: f.main.Name(),
+		}
+		files[f.unit] = append(files[f.unit], i)
 	}
-	r, err := os.OpenFile(f.unit.file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	for u, list := range files {
+		slices.SortFunc(list, func(a, b int) int { return cmp.Compare(functions[a].gap.Begin, functions[b].gap.Begin) })
+		gaps := make([]translate.Gap, len(list))
+		for i, j := range list {
+			gaps[i] = functions[j].gap
+		}
+		for i, p := range u.places(gaps) {
+			bad := &out[list[i]]
+			bad.Function, bad.Symbol, bad.Section, bad.Begin = p.Function, p.Symbol, p.Section, p.Begin
+		}
+	}
+	return out
+}
+
+// places returns where the gaps of a file are, or nothing: the file may have gone meanwhile.
+func (u *unit) places(gaps []translate.Gap) []report.Place {
+	r, err := os.OpenFile(u.file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return bad
+		return nil
 	}
 	defer r.Close()
-	file, err := elffile.New(io.NewSectionReader(r, f.off, f.size), f.size)
+	f, err := elffile.New(io.NewSectionReader(r, u.off, u.size), u.size)
 	if err != nil {
-		return bad
+		return nil
 	}
-	p := report.PlaceOf(file, f.gap)
-	bad.Function, bad.Symbol, bad.Section, bad.Begin = p.Function, p.Symbol, p.Section, p.Begin
-	return bad
+	return report.Places(f, gaps)
 }
 
 // registers are the DWARF numbers of SP and FP.

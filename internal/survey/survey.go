@@ -351,10 +351,7 @@ func (c *collector) finish() *Survey {
 	s.WorstBytes, s.WorstShare = c.bytes.list(), c.share.list()
 	s.Errors = c.errors.list()
 	s.ErrorsOmitted -= len(s.Errors)
-	s.WorstFunctions = []BadFunction{}
-	for _, f := range c.functions.list() {
-		s.WorstFunctions = append(s.WorstFunctions, f.named())
-	}
+	s.WorstFunctions = named(c.functions.list())
 	return s
 }
 
