@@ -366,6 +366,15 @@ func convertHostile(t *testing.T, dir string, data []byte, args ...string) outco
 	if n := after.TotalAlloc - before.TotalAlloc; n > maxMemory {
 		t.Errorf("%d MiB were allocated", n>>20)
 	}
+	o.check(t, dir, data, args)
+	return o
+}
+
+// check checks what is left in the folder after a run on the given contents: the input, and the output
+// if there has to be one, which it removes.
+func (o *outcome) check(t *testing.T, dir string, data []byte, args []string) {
+	t.Helper()
+	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	switch o.status {
 	case exitDone:
 		var err error
@@ -400,7 +409,6 @@ func convertHostile(t *testing.T, dir string, data []byte, args ...string) outco
 			t.Errorf("%s was left behind", e.Name())
 		}
 	}
-	return o
 }
 
 // A hostileCase is a fixture changed for the worse.
@@ -414,13 +422,27 @@ type hostileCase struct {
 }
 
 func (c *hostileCase) run(t *testing.T) {
+	o := convertHostile(t, t.TempDir(), c.data(t), c.args...)
+	o.expect(t, c.status, c.want)
+}
+
+// data returns the file.
+func (c *hostileCase) data(t *testing.T) []byte {
 	name := c.fixture
 	if name == "" {
 		name = "plt"
 	}
 	p := newPatcher(t.Fatalf, fixture(t, name))
 	c.change(p)
-	o := convertHostile(t, t.TempDir(), p.b, c.args...)
+	return p.b
+}
+
+// bounded is run by a process of its own, which takes less time and can be measured.
+func (c *hostileCase) bounded(t *testing.T, program string) {
+	data := c.data(t)
+	dir, status, output := bounded(t, program, data, nil, append(slices.Clone(c.args), "IN", "-o", "OUT")...)
+	o := outcome{status: status, stderr: output}
+	o.check(t, dir, data, c.args)
 	o.expect(t, c.status, c.want)
 }
 
@@ -1131,11 +1153,15 @@ func TestHostileSize(t *testing.T) {
 				})(p)
 			}},
 	}
+	program := build(t)
 	for i := range cases {
 		if cases[i].fixture == "" {
 			cases[i].fixture = "pltlib.so"
 		}
-		t.Run(cases[i].name, cases[i].run)
+		t.Run(cases[i].name, func(t *testing.T) {
+			t.Parallel()
+			cases[i].bounded(t, program)
+		})
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"cfi2sframe": main})
+	testscript.Main(m, map[string]func(){"cfi2sframe": main, "measure": measure})
 }
 
 // TestScript runs the command as its users do.

@@ -1,0 +1,584 @@
+package main
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/adler32"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What a run on a file of up to 10 MB may take: memory, and on a quiet machine of two processors 2 s.
+// Processor time is what a busy machine does not change much.
+const (
+	boundMemory = 512 << 20
+	boundTime   = 5 * time.Second
+	boundWait   = 2 * time.Minute
+)
+
+// measure runs a command and writes to descriptor 3 how many bytes of memory it had at most, and how
+// many nanoseconds of processor time it took. A process of its own does that: that of the tests would
+// count as the command for a moment, which is when its memory counts too.
+func measure() {
+	cmd := exec.Command(os.Args[1], os.Args[2:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(125)
+	}
+	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		os.Exit(125)
+	}
+	fmt.Fprintln(os.NewFile(3, "measured"), usage.Maxrss<<10, usage.Utime.Nano()+usage.Stime.Nano())
+	os.Exit(cmd.ProcessState.ExitCode())
+}
+
+// build builds the program without the race detector, which takes many times the memory.
+func build(t *testing.T) string {
+	if path := os.Getenv("CFI2SFRAME_TOOL"); path != "" { // to see how another one fares
+		return path
+	}
+	path := filepath.Join(t.TempDir(), "cfi2sframe")
+	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+// bounded runs the program on a file with the given contents, and checks what it takes. IN and OUT in
+// the arguments stand for the file and for one to be written, which are in the folder returned.
+func bounded(t *testing.T, program string, data []byte, env []string, args ...string) (dir string, status int, output string) {
+	t.Helper()
+	dir = t.TempDir()
+	in := filepath.Join(dir, "in")
+	if err := os.WriteFile(in, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	args = slices.Clone(args)
+	for i := range args {
+		args[i] = strings.NewReplacer("IN", in, "OUT", filepath.Join(dir, "out")).Replace(args[i])
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), boundWait)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self, append([]string{program}, args...)...)
+	cmd.Args[0] = "measure" // TestMain goes by the name
+	cmd.Env = append(os.Environ(), env...)
+	cmd.ExtraFiles = []*os.File{write}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	var out head
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err = cmd.Run()
+	write.Close()
+	var exit *exec.ExitError
+	if ctx.Err() != nil {
+		t.Fatalf("%v takes more than %v", args, boundWait)
+	} else if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	var memory int64
+	var took time.Duration
+	if _, err := fmt.Fscan(read, &memory, (*int64)(&took)); err != nil {
+		t.Fatalf("%v\n%s", err, out.b)
+	}
+	if memory > boundMemory {
+		t.Errorf("%v takes %d MiB of memory; %d are accepted", args, memory>>20, boundMemory>>20)
+	}
+	if took > boundTime {
+		t.Errorf("%v takes %v of processor time; %v are accepted", args, took, boundTime)
+	}
+	t.Logf("%d bytes, %v: %d MiB, %v", len(data), args[0], memory>>20, took.Round(time.Millisecond))
+	return dir, cmd.ProcessState.ExitCode(), string(out.b)
+}
+
+// A head keeps the begin of what is written to it.
+type head struct{ b []byte }
+
+const maxHead = 2 << 20
+
+func (w *head) Write(b []byte) (int, error) {
+	w.b = append(w.b, b[:min(len(b), maxHead-len(w.b))]...)
+	return len(b), nil
+}
+
+// Arguments of the program.
+var (
+	toOut  = []string{"-q", "IN", "-o", "OUT"}
+	toText = []string{"--dry-run", "IN"}
+	toList = []string{"--dry-run", "-v", "IN"}
+	toJSON = []string{"--dry-run", "--report", "json", "IN"}
+	toPage = []string{"--dry-run", "--report", "html", "IN"}
+)
+
+// TestHostileBounds has files that are made to take much more time or memory than their size lets one
+// expect.
+func TestHostileBounds(t *testing.T) {
+	program := build(t)
+	for _, tt := range []struct {
+		name   string
+		make   func(t testing.TB) []byte
+		args   [][]string
+		env    []string
+		status int
+		want   string // part of what is printed by the first of the commands
+	}{
+		{name: "debug information compressed to a thousandth", make: bombs, args: [][]string{toText},
+			want: "not in this report: source lines: section .debug_info at file offset 0x"},
+		{name: "FDEs of bad CIEs, compressed to a thousandth", make: badCIEs, args: [][]string{toText}, status: 1,
+			want: "94371840 bytes of CFI, beside 42 of other sections; at most 12582912 are accepted in a file of this size"},
+		{name: "small FDEs", make: smallFDEs, args: [][]string{toOut, toJSON}},
+		{name: "small FDEs for many processors", make: smallFDEs, env: []string{"GOMAXPROCS=64"}, args: [][]string{{"-q", "-j", "100000", "IN", "-o", "OUT"}}},
+		{name: "CIEs inside of each other", make: overlappingCIEs, args: [][]string{toText},
+			want: "CIEs overlap: those up to this one have more than the 9600055 bytes of the section"},
+		{name: "a CIE for each FDE", make: manyCIEs, args: [][]string{toOut}},
+		{name: "rows that are all different", make: manyRows, args: [][]string{toOut}},
+		{name: "a function cut in pieces", make: manyPieces, args: [][]string{toText}, want: "FDEs cut because they overlap another one"},
+		{name: "rows with a long expression", make: longExpressions, args: [][]string{toText}, want: "CFA given by an expression"},
+		{name: "a PLT with long expressions", make: longPLT, args: [][]string{toText}, want: "1,048,576 bytes in 1 range of 1 function: return address by another rule"},
+		{name: "120 sections .eh_frame of the same bytes", make: sameFrames, args: [][]string{toText}, status: 1,
+			want: "1048576 bytes of CFI, beside 12582912 of other sections"},
+		{name: "names of sections that are one", make: sameNames, args: [][]string{toJSON}, status: 1,
+			want: "are the names of 140015 sections many times over"},
+		{name: "PLTs of a stub", make: manyPLTs, args: [][]string{toOut}},
+		{name: "functions without CFI, each over all of the others", make: manyUncovered, args: [][]string{toText}},
+		{name: "sections of code with the same place", make: sameSections, args: [][]string{toJSON}},
+		{name: "gaps of a function with a long name", make: longName, args: [][]string{toList, toJSON, toPage}},
+		{name: "names that become long", make: mangledNames, args: [][]string{toText, toPage}, want: "not in this report: names of"},
+		{name: "an archive of gaps", make: gapsInArchive, args: [][]string{toPage, toJSON}},
+		{name: "an archive of sections", make: sectionsInArchive, args: [][]string{toText}},
+		{name: "gaps in sections with the same name", make: sameNamedSections, args: [][]string{toPage}},
+
+		{name: "rows of all FDEs, dumped", make: func(testing.TB) []byte { return sharedRows(100_000, 14_000, 1<<14, 0) },
+			args: [][]string{{"--dump", "IN"}}, status: 1, want: "Contents of the SFrame section"},
+		{name: "rows of all FDEs, compared", make: checked(sharedRows(300_000, 14_000, 14_000, 0)), args: [][]string{{"--check", "IN"}}, status: 1},
+		{name: "rows without CFI, compared", make: checked(sharedRows(400, 60_000, 60_000, 0)), args: [][]string{{"--check", "IN"}}, status: 1},
+		{name: "blocks of two bytes, compared", make: checked(sharedRows(1, 2, 1<<26, 2)), args: [][]string{{"--check", "IN"}}, status: 1},
+		{name: "long expressions, compared", make: wrongExpressions, args: [][]string{{"--check", "IN"}}, status: 1,
+			want: "expressions take more than"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			data := tt.make(t)
+			for i, args := range tt.args {
+				_, status, out := bounded(t, program, data, tt.env, args...)
+				if status != tt.status || i == 0 && !strings.Contains(out, tt.want) {
+					t.Errorf("%v: exit status %d; %d was expected\n%.2000s\nwhich should contain %q", args, status, tt.status, out, tt.want)
+				}
+			}
+		})
+	}
+}
+
+// hugeFile is how large the largest files here are, about.
+const hugeFile = 9_600_000
+
+// codeAddr is where the code of these files is, and .eh_frame too.
+const codeAddr = 1 << 24
+
+// described makes a library with the CFI that fill makes, of code without a byte in the file.
+func described(t testing.TB, fill func(f *frames, text uint64)) *patcher {
+	p := newPatcher(t.Fatalf, fixture(t, "pltlib.so"))
+	h := p.section(".text")
+	p.put32(h+shType, uint32(elf.SHT_NOBITS))
+	p.put64(h+shAddr, codeAddr)
+	p.put64(h+shSize, 1<<26)
+	var f frames
+	fill(&f, codeAddr)
+	p.contents(".eh_frame", f.b)
+	p.put64(p.section(".eh_frame")+shAddr, codeAddr)
+	return p
+}
+
+// one describes 16 bytes of code.
+func one(f *frames, text uint64) { f.fde(f.cie(sound...), text, 16) }
+
+// near is a CIE whose FDEs have addresses of two bytes, relative to where they are.
+func (f *frames) near(instructions ...byte) int {
+	return f.cieOf("zR", 1, []byte{1, 0x1a}, append(slices.Clone(sound), instructions...))
+}
+
+// here appends an FDE of such a CIE, for size bytes at its own address.
+func (f *frames) here(cie int, size uint16, instructions ...byte) {
+	body := binary.LittleEndian.AppendUint16([]byte{0, 0}, size)
+	f.record(uint32(len(f.b)+4-cie), append(append(body, 0), instructions...))
+}
+
+// gaps describes n ranges of a byte that have no form, and as many that have.
+func (f *frames) gaps(text uint64, n int) {
+	f.fde(f.cie(sound...), text, uint64(2*n), bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, n)...)
+}
+
+// repeated returns n times a chunk as zlib compresses it. All but the first refer to the one before
+// them only, if it has 32 KiB at least, so that only the second one has to be compressed.
+func repeated(t testing.TB, chunk []byte, n int) []byte {
+	b := bytes.NewBuffer([]byte{0x78, 0x9c})
+	z, err := flate.NewWriter(b, flate.BestCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var second []byte
+	for range 2 {
+		at := b.Len()
+		if _, err := z.Write(chunk); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		second = bytes.Clone(b.Bytes()[at:])
+	}
+	for range n - 2 {
+		b.Write(second)
+	}
+	b.Write([]byte{1, 0, 0, 0xff, 0xff}) // the last block, empty
+	sum := adler32.New()
+	for range n {
+		sum.Write(chunk)
+	}
+	return sum.Sum(b.Bytes())
+}
+
+func bombs(t testing.TB) []byte {
+	p := described(t, func(f *frames, text uint64) { f.gaps(text, 3) })
+	const n = 127
+	data := compressed(elf.COMPRESS_ZLIB, n<<20, repeated(t, make([]byte, 1<<20), n))
+	for _, name := range []string{"info", "abbrev", "line", "str", "ranges", "rnglists", "line_str", "addr", "str_offsets", "types"} {
+		p.debugFrame(".debug_"+name, uint64(elf.SHF_COMPRESSED), data)
+	}
+	return p.b
+}
+
+func badCIEs(t testing.TB) []byte {
+	p := described(t, one)
+	var f frames
+	f.record(7, make([]byte, 4)) // there is no CIE
+	const n = 120
+	data := compressed(elf.COMPRESS_ZLIB, uint64(n<<16*len(f.b)), repeated(t, bytes.Repeat(f.b, 1<<16), n))
+	p.debugFrame(".debug_frame", uint64(elf.SHF_COMPRESSED), data)
+	return p.b
+}
+
+func smallFDEs(t testing.TB) []byte {
+	return described(t, func(f *frames, text uint64) {
+		cie := f.near()
+		for i := 0; len(f.b) < hugeFile; i++ {
+			f.here(cie, 16, 0x0e, 0x80|byte(i), 0x80|byte(i>>7), byte(i>>14))
+		}
+	}).b
+}
+
+func overlappingCIEs(t testing.TB) []byte {
+	return described(t, func(f *frames, text uint64) {
+		one(f, text)
+		at := len(f.b)
+		const n = 320_000
+		head := []byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0x78, 16} // a CIE up to its instructions
+		cie := append(slices.Clone(head), 0x0f, byte(len(head)))  // and an expression that the next one is
+		body := append(bytes.Repeat(cie, n), make([]byte, len(head))...)
+		for i := range n {
+			binary.LittleEndian.PutUint32(body[len(cie)*i:], uint32(len(body)-len(cie)*i-4))
+		}
+		f.b = append(f.b, body...)
+		for i := range n {
+			f.record(uint32(len(f.b)+4-(at+len(cie)*i)), make([]byte, 7))
+		}
+	}).b
+}
+
+func manyCIEs(t testing.TB) []byte {
+	return described(t, func(f *frames, text uint64) {
+		for i := 0; len(f.b) < hugeFile; i++ {
+			cie := f.cieOf("zR", 1, []byte{1, 0x1a}, []byte{0x0c, 7, 8, 0x90, 1, 0x86, byte(2 + i%100), 0x0e, byte(i / 100)})
+			f.here(cie, 30)
+		}
+	}).b
+}
+
+func manyRows(t testing.TB) []byte {
+	return described(t, func(f *frames, text uint64) {
+		cie := f.cie(sound...)
+		const n = 500_000 // in a function
+		seed := uint32(1)
+		for len(f.b) < hugeFile {
+			program := make([]byte, 0, 3*n)
+			for range n {
+				seed = seed*1664525 + 1013904223
+				program = append(program, 0x46, 0x0e, byte(seed>>25))
+			}
+			f.fde(cie, text, 6*n, program...)
+			text += 6 * n
+		}
+	}).b
+}
+
+func manyPieces(t testing.TB) []byte {
+	p := described(t, func(f *frames, text uint64) {
+		cie := f.cie(sound...)
+		for i := range uint64(100_000) {
+			f.fde(cie, text+20*i, 1)
+		}
+	})
+	var f frames
+	cie := f.record(0xffffffff, append([]byte{1, 0, 1, 0x78, 16}, sound...))
+	body := binary.LittleEndian.AppendUint64(nil, codeAddr)
+	body = binary.LittleEndian.AppendUint64(body, 2_000_000)
+	f.record(uint32(cie), append(body, bytes.Repeat([]byte{0x86, 2, 0x41, 0xc6, 0x41}, 400_000)...))
+	p.debugFrame(".debug_frame", 0, f.b)
+	return p.b
+}
+
+// cfaExpression returns the instruction for a CFA by an expression, rsp+8 and so many operations that
+// do nothing.
+func cfaExpression(nops int, expression ...byte) []byte {
+	expression = append(slices.Clone(expression), bytes.Repeat([]byte{0x96}, nops)...)
+	return append(binary.AppendUvarint([]byte{0x0f}, uint64(len(expression))), expression...)
+}
+
+func longExpressions(t testing.TB) []byte {
+	return described(t, func(f *frames, text uint64) {
+		cie := f.cie(append(cfaExpression(250, 0x77, 8), 0x90, 1)...)
+		for range 4 {
+			f.fde(cie, text, 500_000, bytes.Repeat([]byte{0x41, 0x86, 2, 0x41, 0xc6}, 250_000)...)
+			text += 500_000
+		}
+	}).b
+}
+
+func longPLT(t testing.TB) []byte {
+	return described(t, func(f *frames, text uint64) {
+		f.fde(f.cie(sound...), text, 1<<20, slices.Concat(cfaExpression(230, steady[2:]...),
+			[]byte{0x10, 16, 0xf2, 1, 0x38, 0x1c}, bytes.Repeat([]byte{0x96}, 240), // RA c-8
+			[]byte{0x10, 6, 0xf2, 1, 0x40, 0x1c}, bytes.Repeat([]byte{0x96}, 240))...) // FP c-16
+	}).b
+}
+
+// manySections gives the file more section headers than its own header can count.
+func (p *patcher) manySections(n int, fill func(i, header int)) {
+	old := int(p.u16(ehShnum))
+	p.newSections(n, fill)
+	if old+n >= int(elf.SHN_LORESERVE) {
+		p.put16(ehShnum, 0)
+		p.put64(p.sh(0)+shSize, uint64(old+n))
+	}
+}
+
+func sameFrames(t testing.TB) []byte {
+	p := described(t, func(f *frames, text uint64) {
+		cie := f.near()
+		for len(f.b) < 1<<20 {
+			f.here(cie, 13)
+		}
+	})
+	p.newSections(120, func(i, h int) {
+		p.copySection(h, ".eh_frame")
+		p.put64(h+shAddr, codeAddr+uint64(i)<<19)
+	})
+	return p.b
+}
+
+func sameNames(t testing.TB) []byte {
+	p := described(t, one)
+	names := p.section(".shstrtab")
+	old := p.b[p.u64(names+shOff):][:p.u64(names+shSize)]
+	all := append(bytes.Clone(old), bytes.Repeat([]byte("n"), 4000)...)
+	off := p.append(append(all, 0))
+	p.put64(names+shOff, uint64(off))
+	p.put64(names+shSize, uint64(len(all)+1))
+	p.manySections(140_000, func(i, h int) {
+		p.copySection(h, ".text")
+		p.put32(h, uint32(len(old)+i%200))
+		p.put32(h+shType, uint32(elf.SHT_PROGBITS))
+		p.put64(h+shOff, 0)
+		p.put64(h+shAddr, codeAddr+1<<30+uint64(i)*64)
+		p.put64(h+shSize, 16)
+	})
+	return p.b
+}
+
+func manyPLTs(t testing.TB) []byte {
+	p := newPatcher(t.Fatalf, fixture(t, "pltlib.so"))
+	p.bigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x66, 0x90)
+	h := p.section(".plt")
+	off, addr := p.u64(h+shOff), p.u64(h+shAddr)
+	p.put64(h+shSize, 8)
+	p.manySections(130_000, func(i, h int) {
+		p.copySection(h, ".plt")
+		p.put64(h+shOff, off+8*uint64(i))
+		p.put64(h+shAddr, addr+8*uint64(i))
+	})
+	return p.b
+}
+
+// hollow describes every 13th byte of size bytes of code, so that there are as many pieces without CFI.
+func hollow(t testing.TB, size int) *patcher {
+	p := described(t, func(f *frames, text uint64) {
+		cie := f.near()
+		for len(f.b) < size {
+			f.here(cie, 1)
+		}
+	})
+	h := p.section(".text")
+	p.put32(h+shType, uint32(elf.SHT_PROGBITS))
+	p.put64(h+shOff, p.u64(p.section(".eh_frame")+shOff))
+	p.put64(h+shSize, uint64(size))
+	return p
+}
+
+func manyUncovered(t testing.TB) []byte {
+	const size = 4_500_000
+	p := hollow(t, size)
+	var symbols []byte
+	for i := range uint64(180_000) {
+		symbols = append(symbols, symbol(1, codeAddr+i, size, uint16(p.index(".text")))...)
+	}
+	p.contents(".symtab", symbols)
+	return p.b
+}
+
+func sameSections(t testing.TB) []byte {
+	p := hollow(t, 1_000_000)
+	p.newSections(3_000, func(_, h int) { p.copySection(h, ".text") })
+	return p.b
+}
+
+func longName(t testing.TB) []byte {
+	p := described(t, func(f *frames, text uint64) { f.gaps(text, 60_000) })
+	p.contents(".strtab", append(append([]byte{0}, bytes.Repeat([]byte("x"), 60<<10)...), 0))
+	p.contents(".symtab", symbol(1, codeAddr, 1<<24, uint16(p.index(".text"))))
+	return p.b
+}
+
+func mangledNames(t testing.TB) []byte {
+	const n = 60_000
+	p := described(t, func(f *frames, text uint64) { f.gaps(text, n) })
+	// Each template has the one before twice as its arguments.
+	long := "_Z1f1AIiiE"
+	for i := range 10 {
+		arg := "S_"
+		if i > 0 {
+			arg = fmt.Sprintf("S%d_", i-1)
+		}
+		long += "1AI" + arg + arg + "E"
+	}
+	strings, symbols := []byte{0}, []byte(nil)
+	for i := range uint64(n) {
+		symbols = append(symbols, symbol(uint32(len(strings)), codeAddr+2*i, 2, uint16(p.index(".text")))...)
+		strings = fmt.Appendf(strings, "%s5b%04x\x00", long, i)
+	}
+	p.contents(".strtab", strings)
+	p.contents(".symtab", symbols)
+	return p.b
+}
+
+func gapsInArchive(t testing.TB) []byte {
+	p := described(t, func(f *frames, text uint64) { f.gaps(text, 20_000) })
+	return ar(bytes.Repeat(arMember("a/", p.b), 36))
+}
+
+func sectionsInArchive(testing.TB) []byte {
+	o := newObject()
+	for i := range 60_000 {
+		o.add(fmt.Sprintf(".x%d", i), elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, []byte{0})
+	}
+	return ar(arMember("a/", o.bytes()))
+}
+
+func sameNamedSections(testing.TB) []byte {
+	o := newObject()
+	code := func(size int) int {
+		return o.add(".text", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, make([]byte, size))
+	}
+	for range 40_000 {
+		code(1)
+	}
+	const size = 130_000
+	sym := o.symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(code(size)), 0)
+	le := o.order()
+	at := len(o.sections[objFrame].data)
+	body := le.AppendUint32(nil, uint32(at+4))
+	body = le.AppendUint32(body, 0)
+	body = append(le.AppendUint32(body, size), 0)
+	o.record(objFrame, append(body, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, size/2)...))
+	o.rela(objRela, uint64(at+8), uint32(sym), uint32(elf.R_X86_64_PC32), 0)
+	return o.bytes()
+}
+
+// sharedRows returns an SFrame section in version 2 for the code at its own address, with FDEs of size
+// bytes that all have the same rows, in blocks of rep bytes if that is not 0.
+func sharedRows(fdes, rows int, size uint32, rep byte) []byte {
+	le := binary.LittleEndian
+	b := []byte{0xe2, 0xde, 2, 1, 3, 0, 0xf8, 0}
+	for _, v := range []int{fdes, fdes * rows, 7 * rows, 0, 20 * fdes} {
+		b = le.AppendUint32(b, uint32(v))
+	}
+	info := byte(2) // starts of four bytes
+	if rep > 0 {
+		info |= 1 << 4
+	}
+	for i := range fdes {
+		for _, v := range []uint32{uint32(i) * size, size, 0, uint32(rows)} {
+			b = le.AppendUint32(b, v)
+		}
+		b = append(b, info, rep, 0, 0)
+	}
+	for i := range rows {
+		b = le.AppendUint32(b, uint32(i))
+		b = append(b, 1|1<<1|1<<5, 8, byte(i%2)) // CFA sp+8 or sp+264
+	}
+	return b
+}
+
+// checked returns a maker of a library with an .sframe at its code, of which functions of 512 KiB
+// take up the last part.
+func checked(section []byte) func(testing.TB) []byte {
+	return func(t testing.TB) []byte {
+		p := described(t, func(f *frames, text uint64) {
+			cie := f.cie(sound...)
+			for i := range uint64(64) {
+				f.fde(cie, text+1<<25+i<<19, 1<<19)
+			}
+		})
+		p.sframe(section)
+		return p.b
+	}
+}
+
+// sframe gives the file a section .sframe at its code.
+func (p *patcher) sframe(b []byte) {
+	p.debugFrame(".sframe", uint64(elf.SHF_ALLOC), b)
+	p.put64(p.section(".sframe")+shAddr, codeAddr)
+}
+
+func wrongExpressions(t testing.TB) []byte {
+	p := described(t, func(f *frames, text uint64) {
+		cie := f.cie(append(cfaExpression(9_000, 0x77, 8), 0x90, 1)...)
+		for i := range uint64(300_000) {
+			f.fde(cie, text+4*i, 4)
+		}
+	})
+	p.sframe(sharedRows(100, 1, 12_000, 0))
+	return p.b
+}
