@@ -124,7 +124,26 @@ func fullCoverage() *report.Coverage {
 		},
 		Dropped:   report.Dropped{ZeroLength: 1, Discarded: 2, Overlapped: 3},
 		Malformed: report.Malformed{Count: 1, Errors: []string{".debug_frame+0x40: words"}},
-		MovedCode: 50, Size: 100, EHFrame: 200, EHHdr: 12, Verified: true,
+		MovedCode: 50, Notes: []string{"words"}, Size: 100, EHFrame: 200, EHHdr: 12, Verified: true,
+	}
+}
+
+// TestJSONWhole compares with a document that is written at once.
+func TestJSONWhole(t *testing.T) {
+	full := fullCoverage()
+	full.Gaps = append(full.Gaps, report.Gap{Function: `"gaps": null`, Reason: "drap"})
+	full.File = `"sections": null`
+	full.Uncovered.Sections = append(full.Uncovered.Sections, full.Uncovered.Sections[0])
+	empty := &report.Coverage{Gaps: []report.Gap{}, Uncovered: report.Uncovered{Sections: []report.UncoveredSection{}, Functions: []report.UncoveredFunction{}}}
+	for _, c := range []*report.Coverage{full, empty} {
+		want, err := json.MarshalIndent(c, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got bytes.Buffer
+		if err := c.JSON(&got); err != nil || got.String() != string(want)+"\n" {
+			t.Errorf("%s\n%v; this was expected:\n%s", got.String(), err, want)
+		}
 	}
 }
 
@@ -209,7 +228,7 @@ func TestSchemaStrict(t *testing.T) {
 	delete(full, "new_field")
 	optional := map[string]bool{
 		"output": true, "debug_file": true, "errors": true, "function": true, "symbol": true, "section": true, "source": true,
-		"line": true, "column": true, "rule": true,
+		"line": true, "column": true, "rule": true, "notes": true,
 	}
 	var broken int
 	var walk func(at string, v any)

@@ -129,7 +129,11 @@ func (c *Coverage) textUncovered(p *printer, gaps int) {
 		return
 	}
 	for _, f := range u.Functions {
-		p.f("    %s%#x-%#x %s: %s bytes of %s without CFI\n", inSection(f.Section), f.Begin, f.Begin+f.Size, printable(f.Function), digits(f.Bytes), digits(f.Size))
+		name := printable(f.Function)
+		if name == "" { // there was no room for it
+			name = "function"
+		}
+		p.f("    %s%#x-%#x %s: %s bytes of %s without CFI\n", inSection(f.Section), f.Begin, f.Begin+f.Size, name, digits(f.Bytes), digits(f.Size))
 	}
 	if u.Omitted > 0 {
 		p.f("    and %s more\n", plural(u.Omitted, "function"))

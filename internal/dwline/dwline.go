@@ -26,7 +26,7 @@ var ErrNone = errors.New("no debug information")
 
 // What is read of a file at most, in bytes of its sections, each as often as it is read: so much of
 // any, and as many as the file has.
-const anyWork = 64 << 20
+const anyWork = 32 << 20
 
 // maxPath is the longest part of a path that is read, in bytes.
 const maxPath = 4096

@@ -60,8 +60,11 @@ type hit struct {
 	file, line uint64
 }
 
-// perHit is for how many bytes each hit counts.
-const perHit = 16
+// For how many bytes each hit counts, and each entry of a table, which need not have any.
+const (
+	perHit   = 16
+	perEntry = 16
+)
 
 // lines reads the line table of a unit.
 func (x *finder) lines(u *unit) error {
@@ -130,6 +133,10 @@ func (p *program) reset() { p.now, p.open = row{file: 1, line: 1}, false }
 
 // advance advances the address.
 func (p *program) advance(n uint64) {
+	if p.maxOps == 1 { // of nearly all machines
+		p.now.addr += p.minLength * n
+		return
+	}
 	op := p.now.op + n
 	p.now.addr += p.minLength * (op / p.maxOps)
 	p.now.op = op % p.maxOps
@@ -333,8 +340,8 @@ func (p *program) table(t *reader, wanted map[uint64]*name) {
 	n := t.uleb()
 	for i := uint64(0); i < n && t.err == nil; i++ {
 		_, keep := wanted[i]
-		e := &name{}
-		t.spend(1 + uint64(len(fields))) // an entry need not have a byte
+		var e name
+		t.spend(perEntry + uint64(len(fields)))
 		for _, f := range fields {
 			var v value
 			if f.form == formString && !keep {
@@ -351,7 +358,7 @@ func (p *program) table(t *reader, wanted map[uint64]*name) {
 			}
 		}
 		if keep {
-			wanted[i] = e
+			wanted[i] = &e
 		}
 	}
 }

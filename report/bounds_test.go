@@ -1,0 +1,80 @@
+package report
+
+import (
+	"debug/elf"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/elffile"
+)
+
+// TestSums compares with the function that goes through the spans.
+func TestSums(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 100 {
+		var spans []span
+		at := uint64(0)
+		for range r.IntN(20) {
+			s := span{at + r.Uint64N(5), 0}
+			s.end = s.begin + 1 + r.Uint64N(5)
+			spans, at = append(spans, s), s.end
+		}
+		sums := newSums(spans)
+		for range 50 {
+			begin := r.Uint64N(200)
+			end := begin + r.Uint64N(50)
+			if got, want := sums.bytesIn(begin, end), bytesIn(spans, begin, end); got != want {
+				t.Fatalf("%v: %d of %d-%d; %d were expected", spans, got, begin, end, want)
+			}
+		}
+	}
+}
+
+// TestCodeSections has sections of code that overlap.
+func TestCodeSections(t *testing.T) {
+	f := &elffile.File{}
+	add := func(name string, addr, size uint64) {
+		f.Sections = append(f.Sections, elffile.Section{Name: name, Base: addr, Section64: elf.Section64{
+			Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR), Addr: addr, Size: size,
+		}})
+	}
+	add("inside", 0x1010, 0x10)
+	add("first", 0x1000, 0x100)
+	add("across", 0x1080, 0x100)
+	add("empty", 0x1050, 0)
+	add("next", 0x1100, 8)
+	var names []string
+	for _, s := range codeSections(f) {
+		names = append(names, s.Name)
+	}
+	if got := strings.Join(names, " "); got != "first empty next" {
+		t.Errorf("sections are %s", got)
+	}
+}
+
+// TestRoom expects that names, gaps and errors are left out when there is no room for them, and are
+// counted.
+func TestRoom(t *testing.T) {
+	room := &Room{gaps: 3, names: 20}
+	if a, b, c := take(&room.gaps, 2), take(&room.gaps, 2), take(&room.gaps, 2); a != 2 || b != 1 || c != 0 {
+		t.Errorf("gaps: %d, %d, %d", a, b, c)
+	}
+	room.Grow(bytesPerGap)
+	if n := take(&room.gaps, 2); n != 1 {
+		t.Errorf("%d gaps more for %d bytes", n, bytesPerGap)
+	}
+	room.names = 20
+	n := newNamer(room)
+	for i, want := range []string{"f(int)", "f(int)", "", ""} { // 12 bytes each
+		if name, mangled := n.names("_Z1fi"); name != want || (mangled == "") != (want == "") {
+			t.Errorf("%d: %q, %q", i, name, mangled)
+		}
+	}
+	if name, _ := n.names(""); name != "" || n.omitted != 2 {
+		t.Errorf("%q for no name, %d are left out", name, n.omitted)
+	}
+	if got := n.note("function"); len(got) != 1 || got[0] != "names of 2 functions, because all names together are too long" {
+		t.Errorf("%q", got)
+	}
+}
