@@ -32,8 +32,6 @@ func (c *cursor) fail(pos int, format string, args ...any) {
 	}
 }
 
-func (c *cursor) more() bool { return c.pos < len(c.data) }
-
 // take returns the next n bytes, or nil after an error.
 func (c *cursor) take(n uint64, what string) []byte {
 	if left := uint64(len(c.data) - c.pos); n > left {
