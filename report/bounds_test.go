@@ -74,7 +74,7 @@ func TestRoom(t *testing.T) {
 	if name, _ := n.names(""); name != "" || n.omitted != 2 {
 		t.Errorf("%q for no name, %d are left out", name, n.omitted)
 	}
-	if got := n.note("function"); len(got) != 1 || got[0] != "names of 2 functions, because all names together are too long" {
+	if got := n.notes(); len(got) != 1 || got[0] != "names of 2 functions, because all names together are too long" {
 		t.Errorf("%q", got)
 	}
 }

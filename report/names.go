@@ -91,11 +91,14 @@ func functionSymbols(files []*elffile.File, fn func(place, elffile.Symbol)) {
 
 // A nameReader reads the names of symbols.
 type nameReader struct {
-	known map[place]string
-	room  int
+	known   map[place]string
+	room    int
+	omitted int // names that were not read for want of room
 }
 
-func newNameReader() *nameReader { return &nameReader{make(map[place]string), maxNameBytes} }
+func newNameReader() *nameReader {
+	return &nameReader{known: make(map[place]string), room: maxNameBytes}
+}
 
 // read returns a name, or "" if there is none or too much was read before.
 func (n *nameReader) read(p place) string {
@@ -103,7 +106,9 @@ func (n *nameReader) read(p place) string {
 		return ""
 	}
 	name, ok := n.known[p]
-	if !ok && n.room > 0 {
+	if !ok && n.room <= 0 {
+		n.omitted++
+	} else if !ok {
 		name = p.file.SymbolName(p.table, p.name)
 		n.known[p] = name
 		n.room -= len(name)
@@ -112,8 +117,9 @@ func (n *nameReader) read(p place) string {
 }
 
 // functionNames finds the symbol of each gap's function. The gaps are sorted by
-// address. Where there is none, the start is that of the CFI function.
-func functionNames(files []*elffile.File, gaps []translate.Gap) []funcName {
+// address. Where there is none, the start is that of the CFI function. What could not be found is
+// noted in words.
+func functionNames(files []*elffile.File, gaps []translate.Gap, words *namer) []funcName {
 	names := make([]funcName, len(gaps))
 	places := make([]place, len(gaps))
 	for i := range gaps {
@@ -144,6 +150,8 @@ func functionNames(files []*elffile.File, gaps []translate.Gap) []funcName {
 	for i, p := range places {
 		names[i].name = r.read(p)
 	}
+	words.omitted += r.omitted
+	words.tangled = words.tangled || steps < 0
 	return names
 }
 
@@ -165,7 +173,7 @@ func Locate(f, debug *elffile.File, ranges []Range) []Location {
 	}
 	out := make([]Location, len(ranges))
 	names, code := newNamer(NewRoom()), codeSections(f)
-	for i, n := range functionNames(symbolFiles(f, debug), gaps) {
+	for i, n := range functionNames(symbolFiles(f, debug), gaps, names) {
 		name, _ := names.names(n.name)
 		if name == "" {
 			out[i] = inCode(code, ranges[i].Begin)

@@ -189,14 +189,14 @@ func (c *Coverage) gaps(in *Input) {
 	if !in.Brief {
 		files := symbolFiles(in.File, in.Debug)
 		names := newNamer(in.Room)
-		for i, n := range functionNames(files, gaps) {
+		for i, n := range functionNames(files, gaps, names) {
 			g := &c.Gaps[i]
 			g.Function, g.Symbol = names.names(n.name)
 			g.Offset = g.Begin - n.start
 		}
 		c.sourceLines(in)
 		c.Uncovered = findUncovered(in.File, files, in.Table, in.Stubs, names)
-		c.Notes = append(c.Notes, names.note("function")...)
+		c.Notes = append(c.Notes, names.notes()...)
 	}
 	for i := range c.Gaps {
 		g := &c.Gaps[i]

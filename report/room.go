@@ -45,6 +45,7 @@ type namer struct {
 	room    *Room
 	known   map[string]string // demangled
 	omitted int               // names for which there was no room
+	tangled bool              // symbols cover so many gaps each that some were not looked at
 }
 
 func newNamer(room *Room) *namer { return &namer{room: room, known: make(map[string]string)} }
@@ -68,12 +69,16 @@ func (n *namer) names(symbol string) (name, mangled string) {
 	return name, symbol
 }
 
-// note returns what has no name, for Coverage.Notes, or nothing.
-func (n *namer) note(what string) []string {
-	if n.omitted == 0 {
-		return nil
+// notes returns what has no name, for Coverage.Notes.
+func (n *namer) notes() []string {
+	var out []string
+	if n.omitted > 0 {
+		out = append(out, "names of "+plural(n.omitted, "function")+", because all names together are too long")
 	}
-	return []string{"names of " + plural(n.omitted, what) + ", because all names together are too long"}
+	if n.tangled {
+		out = append(out, "names of some functions, because symbols overlap too much")
+	}
+	return out
 }
 
 // maxMangled is how long a name may be to be demangled, in bytes: the time that takes

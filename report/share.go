@@ -17,7 +17,7 @@ type Place struct {
 func Places(f *elffile.File, gaps []translate.Gap) []Place {
 	out := make([]Place, len(gaps))
 	names := newNamer(NewRoom())
-	for i, n := range functionNames(symbolFiles(f, nil), gaps) {
+	for i, n := range functionNames(symbolFiles(f, nil), gaps, names) {
 		p := &out[i]
 		p.Function, p.Symbol = names.names(n.name)
 		p.Section, p.Begin = sectionRelative(f, n.start)

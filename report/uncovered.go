@@ -280,6 +280,7 @@ func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []spa
 		d.Function, d.Symbol = names.names(r.read(at[d.Begin].place))
 		d.Section, d.Begin = sectionRelative(f, d.Begin)
 	}
+	names.omitted += r.omitted
 }
 
 // sectionRelative returns the section of an address of a relocatable object, and the
