@@ -109,8 +109,12 @@ func (fn *Function) Offset() uint64 { return uint64(fn.off) }
 // Dropped counts FDEs that describe no code of this file.
 type Dropped struct {
 	ZeroLength int // FDEs of no bytes
-	Discarded  int // FDEs of code the linker discarded: start -1, -2, or otherwise not in executable code, or 0 for one that is not there
-	Overlapped int // FDEs of .eh_frame or of .debug_frame cut or dropped for another one of the same section, and parts of FDEs that are too many
+	// Discarded counts FDEs of code the linker discarded: start -1, -2, or otherwise not in executable
+	// code, or 0 for one that is not there.
+	Discarded int
+	// Overlapped counts FDEs of .eh_frame or of .debug_frame cut or dropped for another one of the
+	// same section, and parts of FDEs of the latter that are too many.
+	Overlapped int
 }
 
 // A SourceInfo says what was read from one section.

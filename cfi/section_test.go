@@ -605,3 +605,29 @@ func TestFill(t *testing.T) {
 		}
 	}
 }
+
+// TestFillParts has a function in so many parts that to execute its instructions for each would take
+// forever.
+func TestFillParts(t *testing.T) {
+	const work = 64 << 10 // bytes of instructions
+	var a []Function
+	for i := range uint64(1000) {
+		a = append(a, Function{Begin: 10 * i, End: 10*i + 5})
+	}
+	table := new(Table)
+	var parts []Function
+	for _, fn := range table.fill(a, []Function{{Begin: 0, End: 10_000, limit: work}}) {
+		if fn.limit > 0 {
+			parts = append(parts, fn)
+		}
+	}
+	const want = 1 + maxParts/(work+16)
+	if len(parts) != want || table.Dropped.Overlapped != 1000-want {
+		t.Fatalf("%d parts, and %d are dropped; %d and %d were expected", len(parts), table.Dropped.Overlapped, want, 1000-want)
+	}
+	for i, fn := range parts {
+		if begin := 10*uint64(i) + 5; fn.Begin != begin || fn.End != begin+5 {
+			t.Errorf("part %d is %d-%d", i, fn.Begin, fn.End)
+		}
+	}
+}
