@@ -329,8 +329,10 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 	}
 	b, in, layout, section := r.builder, r.report, r.layout, r.section
 	in.Debug = debug.File()
-	if in.Format3, err = c.format3(table, in.Result); err != nil {
-		return nil, err
+	if !c.opt.Room.Full() { // it is said of gaps that are listed
+		if in.Format3, err = c.format3(table, in.Result); err != nil {
+			return nil, err
+		}
 	}
 	cov := report.New(*in)
 	cov.Format, cov.FDEs, cov.FREs, cov.Size = int(c.opt.Version), b.NumFDEs(), b.NumFREs(), uint64(len(section))
