@@ -34,7 +34,7 @@ func (r *Room) Grow(size int64) {
 }
 
 // Full reports whether no more gaps are listed.
-func (r *Room) Full() bool { return r.gaps <= 0 }
+func (r *Room) Full() bool { return r != nil && r.gaps <= 0 }
 
 // take returns how many of n can be listed, of which there is so much room.
 func take(room *int, n int) int {
