@@ -43,7 +43,14 @@ func hasHeader(f *elffile.File) bool {
 
 // same reports whether two FDEs of a section say the same of functions at the same address.
 func (fn *Function) same(g *Function) bool {
-	return fn.size == g.size && bytes.Equal(fn.code(), g.code()) && (fn.cie == g.cie || reflect.DeepEqual(fn.cie, g.cie))
+	return fn.size == g.size && bytes.Equal(fn.code(), g.code()) && (fn.cie == g.cie || fn.cie.same(g.cie))
+}
+
+// same reports whether two CIEs of a section say the same.
+func (d *cie) same(e *cie) bool {
+	x, y := *d, *e
+	x.number, y.number = 0, 0
+	return reflect.DeepEqual(x, y)
 }
 
 // hasFunction reports whether a symbol in one of the files, which may be nil, is that of a
