@@ -28,7 +28,8 @@ type Start struct {
 // PlanObject finds the layout of the relocatable object f with an .sframe of size bytes
 // and its relocations, as GNU as writes them. Both sections come last, so that no
 // section gets another index.
-func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (*Layout, error) {
+func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout, err error) {
+	defer readWhole(f, &l, &err)
 	p, err := newObject(f, size)
 	if err != nil {
 		return nil, err
@@ -40,7 +41,10 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (*Layout, e
 	if err != nil {
 		return nil, err
 	}
-	names, at := p.names(false)
+	names, at, err := p.names(false)
+	if err != nil {
+		return nil, err
+	}
 	p.off = alignUp(p.cut, sectionAlign)
 	relaOff := alignUp(p.off+size, 8)
 	p.patches = append(p.patches, patch{relaOff, rela})
@@ -92,7 +96,10 @@ func planObjectRemoval(f *elffile.File) (*Layout, error) {
 	for n := len(p.sections) - 1; n == p.old || n == p.oldRela && n > 0; n-- {
 		p.sections = p.sections[:n]
 	}
-	names, _ := p.names(true)
+	names, _, err := p.names(true)
+	if err != nil {
+		return nil, err
+	}
 	p.finish(names, p.cut)
 	return p.Layout, nil
 }
@@ -209,25 +216,25 @@ func (p *object) slot(index int) *elf.Section64 {
 
 // names returns the section name table, and where .rela.sframe is in it. The name .sframe
 // is its end.
-func (p *object) names(remove bool) ([]byte, uint32) {
+func (p *object) names(remove bool) ([]byte, uint32, error) {
 	s := &p.f.Sections[p.f.Shstrndx]
 	names, err := p.f.ReadSection(s)
 	if err != nil {
-		return nil, 0 // New has read it, so this is a race with a writer; the verification tells
+		return nil, 0, err
 	}
 	if i := strings.Index(string(names), "\x00"+relaName+"\x00"); i >= 0 {
 		if end := i + 1 + len(relaName) + 1; remove && end == len(names) && !p.named(uint32(i+1)) {
 			names = names[:i+1]
 		}
-		return names, uint32(i + 1)
+		return names, uint32(i + 1), nil
 	}
 	if remove {
-		return names, 0
+		return names, 0, nil
 	}
 	if len(names) == 0 { // it ends in a zero otherwise
 		names = append(names, 0)
 	}
-	return append(names, relaName+"\x00"...), uint32(len(names))
+	return append(names, relaName+"\x00"...), uint32(len(names)), nil
 }
 
 // named reports whether a section that stays has its name at or behind an offset, or

@@ -143,7 +143,8 @@ func (l *Layout) Resize(size uint64) (*Layout, error) {
 	return p.plan()
 }
 
-func (p *planner) plan() (*Layout, error) {
+func (p *planner) plan() (l *Layout, err error) {
+	defer readWhole(p.f, &l, &err)
 	if err := p.check(); err != nil {
 		return nil, err
 	}
@@ -162,9 +163,18 @@ func (p *planner) plan() (*Layout, error) {
 	return p.Layout, nil
 }
 
+// readWhole is for plans of f. It makes sure that nothing that the layout l, or the error, depends on
+// could not be read.
+func readWhole(f *elffile.File, l **Layout, err *error) {
+	if failed := f.ReadError(); failed != nil {
+		*l, *err = nil, failed
+	}
+}
+
 // PlanRemoval finds the layout of f without its .sframe, and without the segments
 // that it has to itself. Write then takes an empty section. A file that has none gives ErrNone.
-func PlanRemoval(f *elffile.File) (*Layout, error) {
+func PlanRemoval(f *elffile.File) (l *Layout, err error) {
+	defer readWhole(f, &l, &err)
 	if f.IsObject() {
 		return planObjectRemoval(f)
 	}
@@ -317,7 +327,9 @@ func (p *planner) place() error {
 	if err != nil {
 		return err
 	}
-	p.files(end)
+	if err := p.files(end); err != nil {
+		return err
+	}
 	p.programHeaders(end)
 	p.dynamic()
 	p.countMoved()

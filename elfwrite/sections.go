@@ -12,7 +12,7 @@ import (
 // files lays out what follows the new segment, which ends at the given offset of
 // the new file: the parts that are not loaded, the section names, the section
 // headers, and bytes behind everything that the headers know of.
-func (p *planner) files(end uint64) {
+func (p *planner) files(end uint64) error {
 	f := p.f
 	p.newTail = end + (p.tail-end)%p.tailAlign(p.tail)
 
@@ -55,9 +55,13 @@ func (p *planner) files(end uint64) {
 	}
 	at := p.newOff(cut)
 	if len(f.Sections) > 0 {
-		at = p.sectionHeaders(at)
+		var err error
+		if at, err = p.sectionHeaders(at); err != nil {
+			return err
+		}
 	}
 	p.copies = append(p.copies, extent{known, at, f.Size - known})
+	return nil
 }
 
 // tailAlign returns the largest alignment of the sections from the given file offset
@@ -86,9 +90,12 @@ func (p *planner) newOff(off uint64) uint64 {
 
 // sectionHeaders lays out the section names and headers from the given offset of
 // the new file on, and returns where they end.
-func (p *planner) sectionHeaders(at uint64) uint64 {
+func (p *planner) sectionHeaders(at uint64) (uint64, error) {
 	f := p.f
-	names, name := p.names()
+	names, name, err := p.names()
+	if err != nil {
+		return 0, err
+	}
 	order := p.order()
 	p.index = make([]uint32, len(f.Sections))
 	p.values = make(map[uint32]uint64)
@@ -137,7 +144,7 @@ func (p *planner) sectionHeaders(at uint64) uint64 {
 		at += uint64(len(names))
 	}
 	p.shoff = alignUp(at, 8)
-	return p.shoff + uint64(len(p.sections))*elffile.SectionSize
+	return p.shoff + uint64(len(p.sections))*elffile.SectionSize, nil
 }
 
 // newIndex returns the new index of the section with the given old one.
@@ -150,26 +157,26 @@ func (p *planner) newIndex(old uint32) uint32 {
 
 // names returns the section name table with .sframe in it, and where that name
 // is. The table is nil if there is none to extend.
-func (p *planner) names() ([]byte, uint32) {
+func (p *planner) names() ([]byte, uint32, error) {
 	s := &p.f.Sections[p.f.Shstrndx]
 	if p.f.Shstrndx == 0 {
-		return nil, 0
+		return nil, 0, nil
 	}
 	names, err := p.f.ReadSection(s)
 	if err != nil {
-		return nil, 0 // New has read it, so this is a race with a writer; the verification tells
+		return nil, 0, err
 	}
 	entry := []byte(sectionName + "\x00")
 	if p.remove {
-		return p.withoutName(names, entry), 0
+		return p.withoutName(names, entry), 0, nil
 	}
 	if i := bytes.Index(names, entry); i > 0 { // 0 is the empty name
-		return names, uint32(i)
+		return names, uint32(i), nil
 	}
 	if n := len(names); n == 0 || names[n-1] != 0 {
 		names = append(names, 0)
 	}
-	return append(names, entry...), uint32(len(names))
+	return append(names, entry...), uint32(len(names)), nil
 }
 
 // withoutName takes the name .sframe off the end of the section name table, if it is

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"cfi2sframe/internal/elffile"
@@ -33,7 +34,8 @@ type File struct {
 
 // Open opens the debug file of the ELF file f, which is at path. The name is that of the
 // file, Auto, or "" for none. It is an error if a named file does not belong to f; what
-// Auto finds and does not belong to f is passed over.
+// Auto finds and does not belong to f is passed over, and so is what the user must not read. A
+// file that cannot be read for another reason is an error: it may be the one.
 func Open(name, path string, f *elffile.File) (*File, error) {
 	if name == "" || f.IsObject() {
 		return nil, nil
@@ -66,8 +68,24 @@ func Open(name, path string, f *elffile.File) (*File, error) {
 			return d, nil
 		}
 		d.Close()
+		if unreadable(err) {
+			return nil, fmt.Errorf("debug file %s: %w", name, err)
+		}
 	}
 	return nil, nil
+}
+
+// passed are the errors of the system that say that there is no file at a path, or none for
+// this user.
+var passed = []syscall.Errno{
+	syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EACCES, syscall.EPERM, syscall.ENXIO,
+}
+
+// unreadable reports whether an error is one of the system, by which it did not give what is in
+// a file that there is.
+func unreadable(err error) bool {
+	var number syscall.Errno
+	return errors.As(err, &number) && !slices.Contains(passed, number)
 }
 
 // candidates are the paths at which a debug file may be.

@@ -17,8 +17,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"sort"
+	"sync/atomic"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -58,14 +60,39 @@ type Error struct {
 	Where string // the part of the file, such as "program header 3" or "section .eh_frame"
 	Off   uint64 // offset in bytes from the start of the file
 	Msg   string // what was found and what was expected
+
+	cause error // of the message, or nil
 }
 
 func (e *Error) Error() string {
 	return fmt.Sprintf("%s at file offset %#x: %s", e.Where, e.Off, e.Msg)
 }
 
+// Unwrap returns the error of the system, if that is why there is one.
+func (e *Error) Unwrap() error { return e.cause }
+
 func errorf(where string, off uint64, format string, args ...any) error {
-	return &Error{where, off, fmt.Sprintf(format, args...)}
+	e := &Error{Where: where, Off: off, Msg: fmt.Sprintf(format, args...)}
+	for _, a := range args {
+		if err, ok := a.(error); ok {
+			e.cause = err
+		}
+	}
+	return e
+}
+
+// A reader remembers the first error by which the system did not give what is in the file.
+type reader struct {
+	io.ReaderAt
+	failed atomic.Pointer[error]
+}
+
+func (r *reader) ReadAt(b []byte, off int64) (int, error) {
+	n, err := r.ReaderAt.ReadAt(b, off)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.failed.CompareAndSwap(nil, &err)
+	}
+	return n, err
 }
 
 // A Section is a section header with its name resolved.
@@ -98,7 +125,7 @@ type File struct {
 	Shstrndx int       // index of the section name table, or 0
 	Size     uint64    // of the file, in bytes
 
-	r       io.ReaderAt
+	r       reader
 	indexes map[uint32]int // by symbol table, its section of type SHT_SYMTAB_SHNDX
 	room    uint64         // bytes that may still be decompressed
 	loads   []int          // indexes of the PT_LOADs
@@ -116,7 +143,7 @@ type File struct {
 // section headers lie inside the file afterwards; their contents do too, except
 // where ReadSection or ReadAt says otherwise.
 func New(r io.ReaderAt, size int64) (*File, error) {
-	f := &File{Size: uint64(size), r: r, room: anyDecompressed + decompression*uint64(max(size, 0))}
+	f := &File{Size: uint64(size), r: reader{ReaderAt: r}, room: anyDecompressed + decompression*uint64(max(size, 0))}
 	var raw [HeaderSize]byte
 	if size < HeaderSize {
 		n := min(int(max(size, 0)), 4)
@@ -359,7 +386,27 @@ func (f *File) Section(name string) *Section {
 }
 
 // Contents returns the file's bytes.
-func (f *File) Contents() io.ReaderAt { return f.r }
+func (f *File) Contents() io.ReaderAt { return &f.r }
+
+// ReadError returns the first error by which the system did not give the file's contents, or nil.
+// A method that returns no error, or somebody who passed over one, may have taken for
+// damaged, or for not there, what could not be read: what was made of the file must not be
+// used then.
+func (f *File) ReadError() error {
+	if f == nil {
+		return nil
+	}
+	err := f.r.failed.Load()
+	if err == nil {
+		return nil
+	}
+	cause := *err
+	var p *fs.PathError
+	if errors.As(cause, &p) {
+		cause = p.Err // who reports it names the file
+	}
+	return fmt.Errorf("reading it: %w", cause)
+}
 
 // ReadSection returns the contents of s as they lie in the file, still
 // compressed if they are.

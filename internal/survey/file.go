@@ -212,7 +212,11 @@ func (c *collector) examine(r io.ReaderAt, u unit) (line, []function) {
 	heap.Raise(n, f.Size)
 	defer c.budget.take(n)()
 	x := examination{unit: u, file: f, line: line{file: u.name()}, worst: worst[function]{max: c.worst, cmp: byLoss}}
-	if why, err := x.run(); why != statusCFI {
+	why, err := x.run()
+	if failed := f.ReadError(); failed != nil {
+		why, err = unreadable, failed
+	}
+	if why != statusCFI {
 		l := refused(u.name(), why, err)
 		l.abi, l.withoutCFI = x.line.abi, x.line.withoutCFI
 		return l, nil
