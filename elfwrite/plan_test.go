@@ -122,7 +122,7 @@ func writeAfter(t *testing.T, l, head *Layout, old, section []byte) []byte {
 // TestInterruptedCopy ends the context before the copy begins, which notices that after its
 // first part.
 func TestInterruptedCopy(t *testing.T) {
-	const size = 3 * copyChunk
+	const size = 24 << 20
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	l := &Layout{copies: []extent{{0, 0, size}}}

@@ -1,7 +1,6 @@
 package elfwrite
 
 import (
-	"cmp"
 	"context"
 	"debug/elf"
 	"encoding/binary"
@@ -10,9 +9,8 @@ import (
 	"math"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/filecopy"
 )
 
 // CopyHead copies the first part of the new file, as a rule all that is loaded. It does not
@@ -48,7 +46,7 @@ func (l *Layout) Write(ctx context.Context, dst *os.File, src io.ReaderAt, secti
 		}
 	}
 	for _, c := range l.moves {
-		if err := copyRange(ctx, dst, src, c); err != nil {
+		if err := filecopy.Bytes(ctx, dst, int64(c.to), src, int64(c.from), int64(c.n)); err != nil {
 			return err
 		}
 	}
@@ -66,77 +64,9 @@ func (l *Layout) Write(ctx context.Context, dst *os.File, src io.ReaderAt, secti
 	return l.headers(dst)
 }
 
-// copyRange copies a range. Where src is a file, the kernel does that, by sharing the
-// blocks if the file system can.
+// copyRange copies a range to where nothing was written yet.
 func copyRange(ctx context.Context, dst *os.File, src io.ReaderAt, c extent) error {
-	from := io.Reader(nil)
-	if f, ok := src.(*os.File); ok {
-		n := share(dst, f, c)
-		c = extent{c.from + n, c.to + n, c.n - n}
-		if err := reserve(dst, c); err != nil {
-			return err
-		}
-		if _, err := f.Seek(int64(c.from), io.SeekStart); err != nil {
-			return err
-		}
-		from = f
-	} else {
-		from = io.NewSectionReader(src, int64(c.from), int64(c.n))
-	}
-	if c.n == 0 {
-		return nil
-	}
-	if _, err := dst.Seek(int64(c.to), io.SeekStart); err != nil {
-		return err
-	}
-	for left := int64(c.n); left > 0; {
-		n, err := io.CopyN(dst, from, min(left, copyChunk))
-		left -= n
-		if err == io.EOF {
-			return fmt.Errorf("the input ends %d bytes early; it was changed while it was read", left)
-		}
-		if err = cmp.Or(err, ctx.Err()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// copyChunk is how many bytes are copied before somebody asks whether they are still wanted.
-const copyChunk = 8 << 20
-
-// block is what ranges that two files share have to be aligned to, in bytes; that of all
-// file systems that can do it, as a rule.
-const block = 4096
-
-// share makes dst share blocks with src, as far as the file systems allow it (btrfs, XFS,
-// bcachefs), and returns how much of the range that is, in bytes.
-func share(dst, src *os.File, c extent) uint64 {
-	n := c.n &^ (block - 1)
-	if n == 0 || c.from%block != 0 || c.to%block != 0 {
-		return 0
-	}
-	if unix.IoctlFileCloneRange(int(dst.Fd()), &unix.FileCloneRange{
-		Src_fd: int64(src.Fd()), Src_offset: c.from, Src_length: n, Dest_offset: c.to,
-	}) != nil {
-		return 0
-	}
-	return n
-}
-
-// reserve makes room on the disk for a range of the file. On ext4 that shows at once if there
-// is none, and to write becomes a third faster. Others are left alone: btrfs does not
-// compress what was reserved.
-func reserve(dst *os.File, c extent) error {
-	var fs unix.Statfs_t
-	if c.n < 1<<20 || unix.Fstatfs(int(dst.Fd()), &fs) != nil || fs.Type != unix.EXT4_SUPER_MAGIC {
-		return nil
-	}
-	err := unix.Fallocate(int(dst.Fd()), 0, int64(c.to), int64(c.n))
-	if err == unix.ENOSPC || err == unix.EDQUOT || err == unix.EFBIG {
-		return &os.PathError{Op: "write", Path: dst.Name(), Err: err}
-	}
-	return nil // a file without extents cannot have that, and it is not needed
+	return filecopy.Range(ctx, dst, int64(c.to), src, int64(c.from), int64(c.n))
 }
 
 func writeAt(dst *os.File, b []byte, off uint64) error {

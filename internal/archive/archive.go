@@ -9,6 +9,7 @@ package archive
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -17,6 +18,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"cfi2sframe/internal/filecopy"
 )
 
 const (
@@ -29,10 +32,16 @@ const (
 )
 
 // Is reports whether the file begins as an archive.
-func Is(r io.ReaderAt) bool {
+func Is(r io.ReaderAt) (bool, error) {
 	b := make([]byte, len(magic))
-	n, _ := r.ReadAt(b, 0)
-	return n == len(b) && (string(b) == magic || string(b) == thinMagic)
+	n, err := r.ReadAt(b, 0)
+	if n < len(b) {
+		if err == io.EOF {
+			err = nil
+		}
+		return false, err
+	}
+	return string(b) == magic || string(b) == thinMagic, nil
 }
 
 // A Member is a file in an archive.
@@ -232,6 +241,7 @@ func (s *small) ReadAt(b []byte, off int64) (int, error) {
 
 // A Writer writes an archive with the same members. Each is to be added once, in order.
 type Writer struct {
+	ctx context.Context
 	a   *Archive
 	dst *os.File
 	off int64   // where the next member goes
@@ -240,10 +250,10 @@ type Writer struct {
 	from, n int64
 }
 
-// NewWriter begins an archive in dst, which is empty.
-func (a *Archive) NewWriter(dst *os.File) (*Writer, error) {
+// NewWriter begins an archive in dst, which is empty. What is copied ends when ctx does.
+func (a *Archive) NewWriter(ctx context.Context, dst *os.File) (*Writer, error) {
 	_, err := dst.WriteAt([]byte(magic), 0)
-	return &Writer{a: a, dst: dst, off: int64(len(magic))}, err
+	return &Writer{ctx: ctx, a: a, dst: dst, off: int64(len(magic))}, err
 }
 
 // Keep adds member i as it is.
@@ -271,22 +281,9 @@ func (w *Writer) Keep(i int) error {
 
 // flush copies what is kept.
 func (w *Writer) flush() error {
-	n := w.n
-	if w.n = 0; n == 0 {
-		return nil
-	}
-	if _, err := w.a.r.Seek(w.from, io.SeekStart); err != nil {
-		return err
-	}
-	if _, err := w.dst.Seek(w.off-n, io.SeekStart); err != nil {
-		return err
-	}
-	w.from += n
-	_, err := io.CopyN(w.dst, w.a.r, n)
-	if err == io.EOF {
-		return fmt.Errorf("the archive was changed while it was read")
-	}
-	return err
+	from, n := w.from, w.n
+	w.from, w.n = from+n, 0
+	return filecopy.Range(w.ctx, w.dst, w.off-n, w.a.r, from, n)
 }
 
 // align makes the next member begin at an even offset.
@@ -299,8 +296,8 @@ func (w *Writer) align() error {
 	return err
 }
 
-// Add adds member i with other contents of the given size.
-func (w *Writer) Add(i int, r io.Reader, size int64) error {
+// Add adds member i with other contents, which are the given file.
+func (w *Writer) Add(i int, r *os.File) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
@@ -309,9 +306,13 @@ func (w *Writer) Add(i int, r io.Reader, size int64) error {
 	if _, err := w.a.r.ReadAt(header, m.Off-headerSize); err != nil {
 		return err
 	}
-	digits := fmt.Sprintf("%-*d", sizeDigits, size)
+	info, err := r.Stat()
+	if err != nil {
+		return err
+	}
+	digits := fmt.Sprintf("%-*d", sizeDigits, info.Size())
 	if len(digits) > sizeDigits {
-		return fmt.Errorf("%s: %d bytes have no room in an archive", m.Name, size)
+		return fmt.Errorf("%s: %d bytes have no room in an archive", m.Name, info.Size())
 	}
 	copy(header[sizeField:], digits)
 	w.at = append(w.at, w.off)
@@ -319,17 +320,10 @@ func (w *Writer) Add(i int, r io.Reader, size int64) error {
 		return err
 	}
 	w.off += headerSize
-	if _, err := w.dst.Seek(w.off, io.SeekStart); err != nil {
+	if err := filecopy.Range(w.ctx, w.dst, w.off, r, 0, info.Size()); err != nil {
 		return err
 	}
-	n, err := io.Copy(w.dst, r)
-	if err != nil {
-		return err
-	}
-	if n != size {
-		return fmt.Errorf("%s has %d bytes, and %d were expected; it was changed while it was read", m.Name, n, size)
-	}
-	w.off += size
+	w.off += info.Size()
 	return w.align()
 }
 

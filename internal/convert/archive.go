@@ -29,7 +29,7 @@ func (c *conversion) archive(src *os.File, size int64) error {
 		if err != nil {
 			return err
 		}
-		if w, err = a.NewWriter(dst); err != nil {
+		if w, err = a.NewWriter(c.ctx, dst); err != nil {
 			return outfile.Plain(err)
 		}
 	}
@@ -68,7 +68,9 @@ func (c *conversion) member(a *archive.Archive, i int, w *archive.Writer) error 
 	m := &a.Members[i]
 	contents := a.Contents(i)
 	magic := make([]byte, len(elf.ELFMAG))
-	if _, err := contents.ReadAt(magic, 0); err != nil || !bytes.Equal(magic, []byte(elf.ELFMAG)) {
+	if n, err := contents.ReadAt(magic, 0); err != nil && err != io.EOF {
+		return err
+	} else if !bytes.Equal(magic[:n], []byte(elf.ELFMAG)) {
 		return &kept{errNotELF}
 	}
 	var dst *os.File
@@ -87,14 +89,7 @@ func (c *conversion) member(a *archive.Archive, i int, w *archive.Writer) error 
 		return err
 	}
 	if w != nil {
-		info, err := dst.Stat()
-		if err != nil {
-			return err
-		}
-		if _, err := dst.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-		if err := w.Add(i, dst, info.Size()); err != nil {
+		if err := w.Add(i, dst); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/elffile"
+	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/plt"
 	"cfi2sframe/report"
@@ -142,7 +143,11 @@ func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	opt.Room.Grow(info.Size())
 	c := &conversion{ctx: ctx, opt: opt, in: in, out: out}
 	defer c.close()
-	if archive.Is(src) {
+	isArchive, err := archive.Is(src)
+	if err != nil {
+		return nil, outfile.Plain(err)
+	}
+	if isArchive {
 		c.res.Archive = true
 		err = c.archive(src, info.Size())
 	} else {
@@ -263,10 +268,10 @@ func (c *conversion) copy(src *os.File) error {
 	if err != nil {
 		return err
 	}
-	if _, err := src.Seek(0, io.SeekStart); err != nil {
-		return outfile.Plain(err)
+	info, err := src.Stat()
+	if err == nil {
+		err = filecopy.Range(c.ctx, dst, 0, src, 0, info.Size())
 	}
-	_, err = io.Copy(dst, src)
 	return outfile.Plain(err)
 }
 

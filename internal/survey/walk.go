@@ -111,7 +111,8 @@ func peek(r io.ReaderAt) (head, error) {
 		return head{}, err
 	}
 	if n < len(elf.ELFMAG) || string(b[:len(elf.ELFMAG)]) != elf.ELFMAG {
-		return head{archive: archive.Is(r)}, nil
+		is, err := archive.Is(r)
+		return head{archive: is}, err
 	}
 	var order binary.ByteOrder = binary.LittleEndian
 	if elf.Data(b[elf.EI_DATA]) == elf.ELFDATA2MSB {

@@ -1,4 +1,4 @@
-package elfwrite
+package filecopy
 
 import (
 	"bytes"
@@ -56,7 +56,7 @@ func TestShare(t *testing.T) {
 	}
 	defer dst.Close()
 	before := used()
-	if err := reserve(dst, extent{n: 32 << 20}); err != nil {
+	if err := reserve(dst, 0, 32<<20); err != nil {
 		t.Error(err)
 	}
 	if grown := used() - before; grown > 1<<20 {
@@ -75,12 +75,12 @@ func TestShare(t *testing.T) {
 	defer src.Close()
 	for _, tt := range []struct {
 		name     string
-		from, to uint64
-		n        uint64
+		from, to int64
+		n        int64
 		shared   bool
 	}{
-		{"in place", 0, 0, uint64(len(old)), true},
-		{"blocks further", 2 * block, block, uint64(len(old)) - 2*block, true},
+		{"in place", 0, 0, int64(len(old)), true},
+		{"blocks further", 2 * block, block, int64(len(old)) - 2*block, true},
 		{"bytes further", 10, 7, 8 << 20, false},
 	} {
 		dst, err := os.Create(filepath.Join(mount, tt.name))
@@ -89,12 +89,12 @@ func TestShare(t *testing.T) {
 		}
 		defer dst.Close()
 		before := used()
-		if err := copyRange(context.Background(), dst, src, extent{tt.from, tt.to, tt.n}); err != nil {
+		if err := Range(context.Background(), dst, tt.to, src, tt.from, tt.n); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
 		}
 		grown := used() - before
-		if shared := grown < int64(tt.n)/2; shared != tt.shared {
+		if shared := grown < tt.n/2; shared != tt.shared {
 			t.Errorf("%s: %d bytes are taken for %d, shared %t was expected", tt.name, grown, tt.n, tt.shared)
 		}
 		got, err := os.ReadFile(dst.Name())
