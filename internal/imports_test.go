@@ -24,7 +24,7 @@ var layers = map[string][]string{
 	"internal/filecopy":  {},
 	"internal/heap":      {},
 	"internal/inode":     {},
-	"internal/outfile":   {},
+	"internal/outfile":   {"internal/inode"},
 	"internal/debugfile": {"internal/elffile"},
 	"internal/dwline":    {"internal/elffile"},
 	"verify":             {"cfi", "internal/elffile", "sframe"},

@@ -6,18 +6,19 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Text writes the coverage for people, with the given number of gaps at most; a
 // negative number stands for all.
 func (c *Coverage) Text(w io.Writer, gaps int) error {
 	p := &printer{w: w}
-	p.f("%s: %s, SFrame V%d", c.File, c.ABI, c.Format)
+	p.f("%s: %s, SFrame V%d", printable(c.File), c.ABI, c.Format)
 	for i, s := range c.Sources {
 		p.f("%s%s", []string{" from ", ", "}[min(i, 1)], s.Name)
 	}
 	if c.DebugFile != "" {
-		p.f(" of %s", c.DebugFile)
+		p.f(" of %s", printable(c.DebugFile))
 	}
 	p.f("\n  %s bytes of code described by CFI, %s covered (%s), in %s and %s\n",
 		digits(c.Described), digits(c.Covered), percent(c.Covered, c.Described), plural(c.Functions, "function"), plural(int(c.FREs), "row"))
@@ -66,7 +67,7 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 		if gaps >= 0 && i == gaps {
 			break
 		}
-		p.f("  malformed CFI: %s\n", e)
+		p.f("  malformed CFI: %s\n", printable(e))
 	}
 	if n := c.Malformed.Count - min(len(c.Malformed.Errors), limit(gaps)); n > 0 {
 		p.f("  malformed CFI: %d more\n", n)
@@ -155,9 +156,10 @@ func limit(gaps int) int {
 	return gaps
 }
 
-// printable quotes a name that would do something to a terminal.
+// printable quotes a name that would do something to a terminal. Bytes that are no UTF-8 are
+// control characters to some.
 func printable(name string) string {
-	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(name)
 	}
 	return name

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 
@@ -10,19 +11,19 @@ import (
 )
 
 // dump prints the .sframe of each file.
-func dump(s *settings, stdout, stderr io.Writer) int {
+func dump(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 	status := exitDone
 	out := bufio.NewWriter(stdout)
 	for _, path := range s.files {
 		if len(s.files) > 1 {
-			fmt.Fprintf(out, "%s:\n\n", path)
+			fmt.Fprintf(out, "%s:\n\n", report.Printable(path))
 		}
-		err := convert.Dump(out, path)
+		err := convert.Dump(ctx, out, path)
 		if flushed := out.Flush(); err == nil {
 			err = flushed
 		}
 		if err != nil {
-			fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", path, printable(err.Error()))
+			fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", report.Printable(path), printable(err.Error()))
 			status = exitError
 		}
 	}
@@ -30,10 +31,10 @@ func dump(s *settings, stdout, stderr io.Writer) int {
 }
 
 // check compares the .sframe of each file with the CFI, and prints the mismatches.
-func check(s *settings, stdout, stderr io.Writer) int {
+func check(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 	status := exitDone
 	for _, path := range s.files {
-		c, err := convert.Check(path, s.Options)
+		c, err := convert.Check(ctx, path, s.Options)
 		if c != nil {
 			if len(c.Mismatches) > 0 {
 				status = exitError
@@ -43,7 +44,7 @@ func check(s *settings, stdout, stderr io.Writer) int {
 			}
 		}
 		if err != nil {
-			fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", path, printable(err.Error()))
+			fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", report.Printable(path), printable(err.Error()))
 			status = exitError
 		}
 	}
@@ -54,6 +55,7 @@ func check(s *settings, stdout, stderr io.Writer) int {
 // user wants none.
 func printChecked(s *settings, w io.Writer, path string, c *convert.Checked) error {
 	out := bufio.NewWriter(w)
+	path = report.Printable(path)
 	for _, m := range c.Mismatches {
 		place := ""
 		if m.Function != "" {

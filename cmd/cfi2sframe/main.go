@@ -45,7 +45,7 @@ const usageHead = `Usage: cfi2sframe [flags] IN -o OUT
 Adds an .sframe section to ELF programs, shared libraries, relocatable objects and
 archives of them, made from the DWARF call frame information they contain
 (.eh_frame, .debug_frame). Every result is checked against that information before
-it is put in its place.
+it is put in its place. IN may be - for standard input.
 
 Flags:
 `
@@ -74,9 +74,28 @@ Examples:
 
 func main() {
 	heap.Limit()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop) // a second signal ends the program even if it waits for a pipe
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(interruptible(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// interruptible returns a context that ends with the first signal that asks the program to end. A
+// second one ends the program even if it waits for a pipe, and leaves nothing behind either.
+func interruptible() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(s) { // as by nohup
+			signal.Notify(signals, s)
+		}
+	}
+	go func() {
+		<-signals
+		cancel()
+		s := <-signals
+		outfile.Abandon()
+		signal.Reset(s)
+		_ = syscall.Kill(os.Getpid(), s.(syscall.Signal)) // so that the status says so
+	}()
+	return ctx
 }
 
 // settings are the command line.
@@ -109,6 +128,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.StringVar(&s.DebugFile, "debug-file", "", "take .debug_frame and names from `FILE` too; auto: by build-id or .gnu_debuglink")
 	flags.StringVarP(&s.output, "output", "o", "", "write the result to `FILE`; - is standard output")
 	flags.BoolVar(&s.inPlace, "in-place", false, "replace each FILE by its result")
+	flags.BoolVar(&s.NoSync, "no-sync", false, "do not wait until what replaces a file is on the disk: for build trees, as a power failure can cost both")
 	flags.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
 	flags.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	flags.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
@@ -205,6 +225,40 @@ func (s *settings) complete() error {
 	case s.Remove && s.Force:
 		return errors.New("--remove and --force exclude each other")
 	}
+	if err := s.completeInput(); err != nil {
+		return err
+	}
+	return s.completeReport()
+}
+
+// completeInput is complete for what is about standard input.
+func (s *settings) completeInput() error {
+	n := 0
+	for _, f := range s.files {
+		if f == convert.Stdin && !s.survey {
+			n++
+		}
+	}
+	switch {
+	case n > 0 && s.inPlace:
+		return errors.New("--in-place is not for standard input (-)")
+	case n > 1:
+		return errors.New("standard input (-) is given twice")
+	}
+	return nil
+}
+
+// completeReport is complete for what is about --report-file.
+func (s *settings) completeReport() error {
+	switch {
+	case s.reportFile == "":
+	case s.check || s.dump:
+		return errors.New("--report-file is not for --check and --dump")
+	case s.quiet:
+		return errors.New("--report-file and -q exclude each other: there is no report")
+	case s.report == "none":
+		return errors.New("--report-file and --report none exclude each other: there is no report")
+	}
 	return nil
 }
 
@@ -228,16 +282,19 @@ func buildVersion() string {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	s, err := parse(args, stdout)
+	if err == nil {
+		err = s.distinct(stdout, stderr)
+	}
 	switch {
 	case errors.Is(err, errDone):
 		return exitDone
 	case err != nil:
-		fmt.Fprintf(stderr, "cfi2sframe: %v\nTry 'cfi2sframe --help'.\n", err)
+		fmt.Fprintf(stderr, "cfi2sframe: %s\nTry 'cfi2sframe --help'.\n", printable(err.Error()))
 		return exitUsage
 	case s.dump:
-		return dump(s, stdout, stderr)
+		return dump(ctx, s, stdout, stderr)
 	case s.check:
-		return check(s, stdout, stderr)
+		return check(ctx, s, stdout, stderr)
 	}
 	w := &work{settings: s, stdout: stdout, stderr: stderr}
 	if s.survey {

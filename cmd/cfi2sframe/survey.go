@@ -9,16 +9,12 @@ import (
 
 // surveyed sums up the files below the given paths.
 func (w *work) surveyed(ctx context.Context) int {
-	file, err := w.openReport()
-	if err != nil {
-		fmt.Fprintf(w.stderr, "cfi2sframe: report: %v\n", err)
+	var err error
+	if w.report, err = openReport(w.settings, w.stdout, w.stderr); err != nil {
+		w.complain("report", err)
 		return exitError
 	}
-	if file == nil {
-		w.out = w.stdout // the survey is what was asked for
-	} else {
-		defer file.Close()
-	}
+	defer w.report.close()
 	s, err := survey.Run(ctx, w.files, survey.Options{Objects: w.objects, Jobs: w.jobs}, func(done, total int) {
 		if w.bar == nil {
 			w.startBar(total)
@@ -28,11 +24,14 @@ func (w *work) surveyed(ctx context.Context) int {
 		}
 	})
 	w.clearBar()
-	if err == nil && w.report != "none" {
-		err = s.Write(w.out, w.report)
+	if err == nil && w.settings.report != "none" {
+		err = s.Write(w.report.out, w.settings.report)
 	}
 	if err == nil {
-		err = w.endReport(file)
+		err = w.report.finish("")
+	}
+	if err == nil {
+		err = w.report.commit()
 	}
 	if err != nil {
 		fmt.Fprintf(w.stderr, "cfi2sframe: survey: %s\n", printable(err.Error()))

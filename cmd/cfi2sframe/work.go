@@ -6,17 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/convert"
-	"cfi2sframe/internal/outfile"
 	"cfi2sframe/report"
 )
 
@@ -24,38 +24,48 @@ import (
 type work struct {
 	*settings
 	stdout, stderr io.Writer
-	inPlace        convert.InPlace
+	batch          convert.Batch
 	bar            *progressbar.ProgressBar // or nil
-	out            io.Writer                // where the report goes
-	pages          []*report.Coverage       // for the page that is written at the end
-	errors, short  int                      // files that failed, and those with too little coverage
+	report         *reporter
+	told           map[*convert.Job]bool // whose errors are printed
+	done           int                   // files that are in their places
+	errors, short  int                   // files that failed, and those with too little coverage
+	interrupted    bool                  // one of them was
 }
 
 func (w *work) run(ctx context.Context) int {
-	file, err := w.openReport()
-	if err != nil {
-		fmt.Fprintf(w.stderr, "cfi2sframe: report: %v\n", err)
+	signal.Ignore(syscall.SIGPIPE) // a report whose reader has gone is an error like others, not the end
+	var err error
+	if w.report, err = openReport(w.settings, w.stdout, w.stderr); err != nil {
+		w.complain("report", err)
 		return exitError
 	}
-	if file != nil {
-		defer file.Close()
+	defer w.report.close()
+	defer w.batch.Reset()
+	if w.inPlace {
+		w.batch.Expect(w.files)
 	}
 	w.startBar(len(w.files))
-	for _, in := range w.files {
-		if w.bar != nil {
-			w.bar.Describe(filepath.Base(in))
+	for i, in := range w.files {
+		if w.interrupted {
+			break
 		}
-		if err := w.file(ctx, in); err != nil && !w.failed(ctx, in, err) {
+		w.add(ctx, in)
+		last := i == len(w.files)-1 || ctx.Err() != nil
+		if !last && !w.batch.Full(w.Options) {
+			continue
+		}
+		if err := w.put(ctx, last); err != nil {
+			if left := len(w.files) - 1 - i; left > 0 {
+				fmt.Fprintf(w.stderr, "cfi2sframe: files that were not converted: %d\n", left)
+			}
 			return exitError
-		}
-		if w.bar != nil {
-			_ = w.bar.Add(1) // a bar that cannot be drawn is no reason to stop
 		}
 	}
 	w.clearBar()
-	if err := w.endReport(file); err != nil {
-		fmt.Fprintf(w.stderr, "cfi2sframe: report: %v\n", err)
-		w.errors++
+	if err := w.endReport(); err != nil {
+		w.complain("report", err)
+		return exitError
 	}
 	switch {
 	case w.errors > 0:
@@ -66,61 +76,159 @@ func (w *work) run(ctx context.Context) int {
 	return exitDone
 }
 
-// openReport prepares the file that the report goes to, if that is one of its own.
-func (w *work) openReport() (*outfile.File, error) {
-	w.out = w.stderr
-	if w.report == "json" || w.report == "html" {
-		w.out = w.stdout
+// add converts a file.
+func (w *work) add(ctx context.Context, in string) {
+	if w.bar != nil {
+		w.bar.Describe(report.Printable(filepath.Base(in)))
 	}
-	if w.reportFile == "" || w.report == "none" {
-		return nil, nil
+	if w.inPlace {
+		w.batch.AddInPlace(ctx, in, w.Options)
+	} else {
+		w.batch.Add(ctx, in, w.output, w.Options)
 	}
-	file, err := outfile.Open(w.reportFile)
-	if err != nil {
-		return nil, err
+	if w.bar != nil {
+		_ = w.bar.Add(1) // a bar that cannot be drawn is no reason to stop
 	}
-	w.out = file
-	return file, nil
 }
 
-// endReport writes what is left to be said.
-func (w *work) endReport(file *outfile.File) error {
-	if w.report == "text" && len(w.files) > 1 && !w.survey {
-		bad := w.errors + w.short
-		fmt.Fprintf(w.out, "%d files: %d done, %d failed\n", len(w.files), len(w.files)-bad, bad)
+// put puts what is converted in its place, after its report: a file whose report fails stays as
+// it is. An error is that of the report, after which there is no more to be done.
+func (w *work) put(ctx context.Context, last bool) error {
+	defer w.batch.Reset()
+	w.clearBar()
+	w.told = make(map[*convert.Job]bool)
+	w.batch.Finish(ctx)
+	broken := w.say(last)
+	named := false
+	for _, j := range w.batch.Jobs {
+		if broken != nil && j.Err == nil {
+			j.Err = fmt.Errorf("report: %w; nothing written", broken)
+			named = true
+		}
 	}
-	if w.report == "html" && !w.survey {
-		if err := report.HTML(w.out, w.pages); err != nil {
+	w.batch.Commit(ctx)
+	wrong := false // the report says of a file that it is done
+	for _, j := range w.batch.Jobs {
+		wrong = w.tell(j) || wrong
+	}
+	switch {
+	case broken == nil && wrong:
+		if broken = w.sayAgain(last); broken != nil {
+			w.complain("report", broken)
+		}
+	case broken != nil && !named:
+		w.complain("report", broken)
+	}
+	for _, j := range w.batch.Jobs {
+		switch {
+		case j.Err == nil:
+			w.done++
+		case errors.Is(j.Err, convert.ErrCoverage):
+			w.short++
+		default:
+			w.errors++
+		}
+	}
+	return broken
+}
+
+// say writes the report on the files of the batch, and prints the errors of those that have some
+// already, in their order.
+func (w *work) say(last bool) error {
+	broken := w.report.mark()
+	keep := func(err error) {
+		if broken == nil {
+			broken = err
+		}
+	}
+	ready := 0
+	for _, j := range w.batch.Jobs {
+		short := errors.Is(j.Err, convert.ErrCoverage)
+		if j.Err == nil {
+			ready++
+		}
+		if j.Result != nil && (j.Err == nil || short) {
+			keep(w.report.add(j.In, j.Result))
+		}
+		if j.Err != nil && !w.told[j] {
+			keep(w.report.flush())
+			if short {
+				w.worst(j.Result)
+			}
+			w.tell(j)
+		}
+	}
+	// Where the end can be taken back, or has everything in it, it comes before the files go to
+	// their places.
+	if last && (w.report.file != nil || w.settings.report == "html") {
+		keep(w.report.finish(w.summary(ready)))
+	}
+	keep(w.report.flush())
+	return broken
+}
+
+// sayAgain is say after some of the files failed on the last step, where what was said can be
+// taken back.
+func (w *work) sayAgain(last bool) error {
+	if again, err := w.report.rewind(); err != nil || !again {
+		return err
+	}
+	return w.say(last)
+}
+
+// tell prints the error of a file, once, and reports whether it did.
+func (w *work) tell(j *convert.Job) bool {
+	if j.Err == nil || w.told[j] {
+		return false
+	}
+	w.told[j] = true
+	w.failed(j.In, j.Err)
+	return true
+}
+
+// summary returns the last line of a text report on many files, of which so many are going to be
+// done besides those that are counted.
+func (w *work) summary(more int) string {
+	if w.settings.report != "text" || len(w.files) < 2 {
+		return ""
+	}
+	rest := "failed"
+	if w.interrupted {
+		rest = "not converted"
+	}
+	done := w.done + more
+	return fmt.Sprintf("%d files: %d done, %d %s\n", len(w.files), done, len(w.files)-done, rest)
+}
+
+// endReport ends the report, and puts it in its place.
+func (w *work) endReport() error {
+	r := w.report
+	if !r.ended && (r.file != nil || !w.interrupted) {
+		if err := r.finish(w.summary(0)); err != nil {
 			return err
 		}
 	}
-	if file == nil {
+	if !r.said && w.errors > 0 { // a report on nothing
 		return nil
 	}
-	if err := file.LikeNew(); err != nil {
-		return err
-	}
-	return file.Commit()
+	return r.commit()
 }
 
-// failed prints the error of a file, and reports whether to go on.
-func (w *work) failed(ctx context.Context, in string, err error) bool {
-	w.clearBar()
-	if ctx.Err() != nil {
-		fmt.Fprintf(w.stderr, "cfi2sframe: %s: interrupted, nothing written\n", in)
-		return false
-	}
+// complain prints an error.
+func (w *work) complain(about string, err error) {
+	fmt.Fprintf(w.stderr, "cfi2sframe: %s: %s\n", report.Printable(about), printable(err.Error()))
+}
+
+// failed prints the error of a file.
+func (w *work) failed(in string, err error) {
 	switch {
-	case errors.Is(err, convert.ErrCoverage):
-		w.short++
-	default:
-		w.errors++
-	}
-	if errors.Is(err, elfwrite.ErrExists) {
+	case errors.Is(err, context.Canceled):
+		w.interrupted = true
+		err = errors.New("interrupted, nothing written")
+	case errors.Is(err, elfwrite.ErrExists):
 		err = fmt.Errorf("%w; --force replaces it", err)
 	}
-	fmt.Fprintf(w.stderr, "cfi2sframe: %s: %s\n", in, printable(err.Error()))
-	return true
+	w.complain(in, err)
 }
 
 // startBar shows a progress bar if there are many files and somebody who looks.
@@ -137,28 +245,6 @@ func (w *work) clearBar() {
 	if w.bar != nil {
 		_ = w.bar.Clear()
 	}
-}
-
-// file converts one file and reports that.
-func (w *work) file(ctx context.Context, in string) error {
-	var res *convert.Result
-	var err error
-	if w.settings.inPlace {
-		res, err = w.inPlace.File(ctx, in, w.Options)
-	} else {
-		res, err = convert.File(ctx, in, w.output, w.Options)
-	}
-	if res == nil || err != nil && !errors.Is(err, convert.ErrCoverage) {
-		return err
-	}
-	w.clearBar()
-	if err := w.print(in, res); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	if err != nil {
-		w.worst(res)
-	}
-	return err
 }
 
 // worst prints the largest gaps of a file that has too many, whatever is reported otherwise.
@@ -178,75 +264,6 @@ func (w *work) worst(res *convert.Result) {
 		if i == shortList {
 			break
 		}
-		fmt.Fprintf(w.stderr, "%s: %v\n", g.file, &g.Gap)
-	}
-}
-
-// shortList is how many gaps the text report lists without -v.
-const shortList = 10
-
-func (w *work) print(in string, res *convert.Result) error {
-	switch w.report {
-	case "json":
-		for _, c := range res.Coverage {
-			if err := c.JSON(w.out); err != nil {
-				return err
-			}
-		}
-	case "html":
-		w.pages = append(w.pages, res.Coverage...)
-	case "text":
-		return w.text(in, res)
-	}
-	return nil
-}
-
-// text prints what became of a file. Of an archive's members it is said one by one with -v
-// only.
-func (w *work) text(in string, res *convert.Result) error {
-	coverage, gaps := res.Coverage, shortList
-	if w.verbose {
-		gaps = -1
-	}
-	if res.Archive && !w.verbose && len(coverage) > 0 {
-		coverage = []*report.Coverage{report.Sum(in, coverage)}
-	}
-	for _, c := range coverage {
-		if err := c.Text(w.out, gaps); err != nil {
-			return err
-		}
-	}
-	if w.Remove && (res.Archive || len(res.Kept) == 0) {
-		fmt.Fprintf(w.out, "%s: .sframe is removed\n", in)
-	}
-	if res.Archive {
-		w.kept(in, res.Kept)
-	} else {
-		for _, k := range res.Kept {
-			fmt.Fprintf(w.out, "%s: kept as it is: %s\n", in, printable(k.Why.Error()))
-		}
-	}
-	if res.Links > 0 {
-		fmt.Fprintf(w.out, "%s: other names of the file (hard links) that keep the old contents: %d\n", in, res.Links)
-	}
-	return nil
-}
-
-// kept prints the members of an archive that stayed as they were: how many for which reason,
-// or each with -v.
-func (w *work) kept(in string, members []convert.Kept) {
-	reasons := make(map[string]int)
-	for _, k := range members {
-		why := printable(k.Why.Error())
-		reasons[why]++
-		if w.verbose {
-			fmt.Fprintf(w.out, "%s(%s): kept as it is: %s\n", in, printable(k.Member), why)
-		}
-	}
-	if w.verbose {
-		return
-	}
-	for _, why := range slices.Sorted(maps.Keys(reasons)) {
-		fmt.Fprintf(w.out, "  members kept as they are: %d (%s)\n", reasons[why], why)
+		fmt.Fprintf(w.stderr, "%s: %v\n", report.Printable(g.file), &g.Gap)
 	}
 }

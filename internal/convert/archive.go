@@ -77,12 +77,11 @@ func (c *conversion) member(a *archive.Archive, i int, w *archive.Writer) error 
 	defer func() {
 		if dst != nil {
 			dst.Close()
-			os.Remove(dst.Name())
 		}
 	}()
 	cov, err := c.elf(contents, m.Size, func() (*os.File, error) {
 		var err error
-		dst, err = os.CreateTemp("", "cfi2sframe-member-*")
+		dst, err = outfile.Scratch()
 		return dst, err
 	})
 	if err != nil {

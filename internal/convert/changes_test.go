@@ -65,9 +65,9 @@ func TestReusedInode(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	copyFixture(t, a)
-	var p convert.InPlace
+	var batch convert.Batch
 	opt := convert.Options{Version: sframe.V2}
-	if _, err := p.File(context.Background(), a, opt); err != nil {
+	if err := inPlace(context.Background(), &batch, a, opt); err != nil {
 		t.Fatal(err)
 	}
 	// Some file systems give a number out again at once, others never.
@@ -78,11 +78,20 @@ func TestReusedInode(t *testing.T) {
 		if err := os.Rename(b+".new", b); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.File(context.Background(), b, opt); err == nil {
+		if err := inPlace(context.Background(), &batch, b, opt); err == nil {
 			t.Error("a file that is no ELF file was converted")
 		}
 		if got, err := os.ReadFile(b); err != nil || string(got) != "other contents" {
 			t.Fatalf("it was replaced, error %v", err)
 		}
 	}
+}
+
+// inPlace converts a file in place, at once.
+func inPlace(ctx context.Context, b *convert.Batch, path string, opt convert.Options) error {
+	b.AddInPlace(ctx, path, opt)
+	defer b.Reset()
+	b.Finish(ctx)
+	b.Commit(ctx)
+	return b.Jobs[0].Err
 }

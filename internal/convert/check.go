@@ -2,6 +2,7 @@ package convert
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -41,16 +42,21 @@ type Mismatch struct {
 const maxMismatches = 1 << 16
 
 // Check compares the .sframe of a file, whoever wrote it, with the file's CFI.
-func Check(path string, opt Options) (*Checked, error) {
-	src, info, err := openRegular(path)
+func Check(ctx context.Context, path string, opt Options) (c *Checked, err error) {
+	in, err := openInput(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	defer src.Close()
-	f, err := elffile.New(src, info.Size())
+	defer in.close()
+	f, err := elffile.New(in.src, in.info.Size())
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if failed := f.ReadError(); failed != nil {
+			c, err = nil, outfile.Plain(failed)
+		}
+	}()
 	s, err := section(f)
 	if err != nil {
 		return nil, err
@@ -64,7 +70,7 @@ func Check(path string, opt Options) (*Checked, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Checked{Version: s.Version, ABI: s.ABI, FDEs: len(s.FDEs), FREs: uint64(s.NumFREs), Unsorted: s.Flags&sframe.FDESorted == 0}
+	c = &Checked{Version: s.Version, ABI: s.ABI, FDEs: len(s.FDEs), FREs: uint64(s.NumFREs), Unsorted: s.Flags&sframe.FDESorted == 0}
 	if c.Unsorted {
 		s.Sort()
 	}
@@ -81,6 +87,9 @@ func Check(path string, opt Options) (*Checked, error) {
 	for i, n := range report.Locate(f, debug.File(), ranges) {
 		c.Mismatches = append(c.Mismatches, Mismatch{res.Mismatches[i], n.Function, n.Offset})
 	}
+	if failed := debug.File().ReadError(); failed != nil {
+		return nil, fmt.Errorf("debug file %s: %w", debug.Path(), outfile.Plain(failed))
+	}
 	if res.Ended {
 		return c, fmt.Errorf("more than %d mismatches, of which the first %d are listed; the rest of the code is not compared", res.Total-1, len(res.Mismatches))
 	}
@@ -92,13 +101,13 @@ func Check(path string, opt Options) (*Checked, error) {
 
 // Dump prints the .sframe of a file as objdump --sframe does. The file may also be a bare
 // section, such as objcopy -O binary makes.
-func Dump(w io.Writer, path string) error {
-	r, info, err := openRegular(path)
+func Dump(ctx context.Context, w io.Writer, path string) error {
+	in, err := openInput(ctx, path)
 	if err != nil {
 		return err
 	}
-	defer r.Close()
-	s, err := decode(r, info.Size())
+	defer in.close()
+	s, err := decode(in.src, in.info.Size())
 	if err != nil {
 		return err
 	}
@@ -114,7 +123,9 @@ const maxBare = 1 << 30
 // decode decodes the .sframe of an ELF file, or a file that is nothing else.
 func decode(r *os.File, size int64) (*sframe.Section, error) {
 	magic := make([]byte, 2)
-	if _, err := r.ReadAt(magic, 0); err == nil && sframe.IsSection(magic) && size <= maxBare {
+	if n, err := r.ReadAt(magic, 0); err != nil && err != io.EOF {
+		return nil, outfile.Plain(err)
+	} else if n == len(magic) && sframe.IsSection(magic) && size <= maxBare {
 		b, err := io.ReadAll(io.NewSectionReader(r, 0, size))
 		if err != nil {
 			return nil, outfile.Plain(err)
@@ -126,6 +137,9 @@ func decode(r *os.File, size int64) (*sframe.Section, error) {
 		return nil, err
 	}
 	s, err := section(f)
+	if failed := f.ReadError(); failed != nil {
+		return nil, outfile.Plain(failed)
+	}
 	if err == nil && f.IsObject() { // addresses count from sections
 		for i := range s.FDEs {
 			s.FDEs[i].Start -= f.Sections[f.SectionAt(s.FDEs[i].Start)].Base

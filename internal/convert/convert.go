@@ -46,6 +46,7 @@ type Options struct {
 	// for a result to be written; code without a caller counts as covered.
 	MinCoverage float64
 	NoVerify    bool  // do not check the result
+	NoSync      bool  // do not wait until what replaces a file is on the disk
 	Brief       bool  // report without names, source lines and code without CFI
 	Share       Share // of rows that occur again
 	Workers     int   // at most; 0 stands for as many as there are processors. The result does not depend on it
@@ -116,7 +117,7 @@ type Result struct {
 	// Kept are the objects without CFI, which stayed as they were: members of the
 	// archive, or the file itself.
 	Kept []Kept
-	// Links is how many other names of the file (hard links) still have the old contents.
+	// Links is how many other names of the file (hard links) keep the old contents.
 	Links int
 }
 
@@ -126,95 +127,164 @@ type Kept struct {
 	Why    error
 }
 
-// File converts the file in, an ELF file or an archive of them, and writes the result to
+// File converts the file in, an ELF file or an archive of them, or Stdin, and writes the result to
 // out, which may be the same, or outfile.Stdout. On an error, or when ctx ends, out is as it was.
 func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
-	src, info, err := openRegular(in)
+	p, err := Prepare(ctx, in, out, opt)
+	if p == nil {
+		return nil, err
+	}
+	defer p.Close()
+	if err != nil {
+		return &p.Result, err
+	}
+	if err := p.Finish(); err != nil {
+		return nil, err
+	}
+	if err := p.Commit(); err != nil {
+		return nil, err
+	}
+	j := &Job{pending: p, noSync: opt.NoSync}
+	if syncFolders([]*Job{j}); j.Err != nil {
+		return nil, j.Err
+	}
+	return &p.Result, nil
+}
+
+// A Pending is a result that is not in its place yet. Finish and then Commit put it there.
+type Pending struct {
+	Result Result
+	conversion
+}
+
+// Prepare is File up to the point where the result is known to be right, and complete but for
+// its place. With ErrCoverage there is a Pending, too, which has nothing but a Result.
+func Prepare(ctx context.Context, in, out string, opt Options) (*Pending, error) {
+	i, err := openInput(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	defer src.Close()
+	if out != in && i.place != nil {
+		i.place.Release()
+		i.place = nil
+	}
+	return prepare(ctx, i, out, opt)
+}
+
+// prepare is Prepare for an input that is open. It becomes the Pending's.
+func prepare(ctx context.Context, in *input, out string, opt Options) (*Pending, error) {
 	if opt.DryRun {
 		out = ""
 	}
 	if opt.Room == nil {
 		opt.Room = report.NewRoom()
 	}
-	opt.Room.Grow(info.Size())
-	c := &conversion{ctx: ctx, opt: opt, in: in, out: out}
-	defer c.close()
-	isArchive, err := archive.Is(src)
-	if err != nil {
-		return nil, outfile.Plain(err)
+	opt.Room.Grow(in.info.Size())
+	p := &Pending{conversion: conversion{ctx: ctx, opt: opt, input: in, in: in.name, out: out}}
+	p.res = &p.Result
+	err := p.convert()
+	if err == nil {
+		err = ctx.Err()
 	}
-	if isArchive {
-		c.res.Archive = true
-		err = c.archive(src, info.Size())
-	} else {
-		var cov *report.Coverage
-		cov, err = c.elf(src, info.Size(), c.open)
-		var k *kept
-		if errors.As(err, &k) {
-			c.res.Kept = append(c.res.Kept, Kept{Why: k.why})
-			err = c.copy(src)
+	if err == nil {
+		err = p.unchanged()
+	}
+	if err == nil {
+		if err = p.enough(); err != nil {
+			return p, err
 		}
-		if cov != nil {
-			cov.File, cov.Output = in, out
-			c.res.Coverage = append(c.res.Coverage, cov)
-		}
+	}
+	if err == nil {
+		err = p.countLinks()
 	}
 	if err != nil {
+		p.Close()
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if err := unchanged(src, info); err != nil {
-		return nil, err
-	}
-	if err := c.enough(); err != nil || opt.DryRun {
-		return &c.res, err
-	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && c.output.Replaces(info) {
-		c.res.Links = int(st.Nlink) - 1
-	}
-	if !c.output.Stream() {
-		if err := likeInput(c.output.File, src, info, c.output.Replaces(info)); err != nil {
-			return nil, outfile.Plain(err)
-		}
-	}
-	if err := c.output.Commit(); err != nil {
-		return nil, err
-	}
-	return &c.res, nil
+	return p, nil
 }
 
-// openRegular opens a file for reading, and refuses whatever is no regular one.
-func openRegular(path string) (*os.File, fs.FileInfo, error) {
-	// Opening a pipe must not wait for a writer; what it is shows below.
-	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// convert does the work.
+func (p *Pending) convert() error {
+	is, err := archive.Is(p.src)
 	if err != nil {
-		return nil, nil, outfile.Plain(err)
+		return outfile.Plain(err)
 	}
-	info, err := r.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%v: a regular file was expected", outfile.Kind(info.Mode()))
+	if is {
+		p.Result.Archive = true
+		return p.archive(p.src, p.info.Size())
 	}
-	if err != nil {
-		r.Close()
-		return nil, nil, outfile.Plain(err)
+	cov, err := p.elf(p.src, p.info.Size(), p.open)
+	var k *kept
+	if errors.As(err, &k) {
+		p.Result.Kept = append(p.Result.Kept, Kept{Why: k.why})
+		err = p.copy(p.src)
 	}
-	return r, info, nil
+	if cov != nil {
+		cov.File, cov.Output = p.in, p.out
+		p.Result.Coverage = append(p.Result.Coverage, cov)
+	}
+	return err
 }
 
-// unchanged returns an error if src is not what it was when info was read. Its parts are read at
-// different times, and would not belong together.
-func unchanged(src *os.File, info fs.FileInfo) error {
-	now, err := src.Stat()
-	if err == nil && (now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime())) {
-		err = errors.New("the input was changed while it was read")
+// countLinks counts the names of the input that keep the old contents.
+func (p *Pending) countLinks() error {
+	if p.output == nil {
+		return nil
+	}
+	replaced, err := p.output.ReplacesInput(p.src)
+	if st, ok := p.info.Sys().(*syscall.Stat_t); ok && replaced {
+		p.Result.Links = int(st.Nlink) - 1
 	}
 	return outfile.Plain(err)
+}
+
+// Size is that of what was written, in bytes.
+func (p *Pending) Size() int64 {
+	if p.output == nil {
+		return 0
+	}
+	info, err := p.output.Stat()
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// start makes the system begin with what Finish waits for.
+func (p *Pending) start() {
+	if p.output != nil && !p.opt.NoSync {
+		p.output.StartSync()
+	}
+}
+
+// Finish makes the result ready for its place: it has its attributes, and if it replaces a
+// file, it is on the disk.
+func (p *Pending) Finish() error {
+	if p.output == nil {
+		return nil
+	}
+	return p.output.Finish(!p.opt.NoSync)
+}
+
+// Commit puts the result in its place. If it replaces the input, that has to be there, and to be
+// what it was.
+func (p *Pending) Commit() error {
+	if p.output == nil {
+		return nil
+	}
+	if err := p.unchanged(); err != nil {
+		return err
+	}
+	return p.output.Commit()
+}
+
+// Close gives up what is not in its place.
+func (p *Pending) Close() {
+	if p.output != nil {
+		p.output.Close()
+	}
+	p.input.close()
 }
 
 // ErrCoverage is returned, with a Result, for a file of which too little code is covered.
@@ -231,13 +301,15 @@ func (c *conversion) enough() error {
 	return nil
 }
 
-// A conversion is the work of File.
+// A conversion is the work of Prepare.
 type conversion struct {
+	*input
 	ctx     context.Context
 	opt     Options
 	in, out string
-	output  *outfile.File
-	res     Result
+	linked  bool          // the input is an ELF file that is linked
+	output  *outfile.File // or nil
+	res     *Result
 }
 
 // open opens the output. Until then everything only reads.
@@ -245,18 +317,27 @@ func (c *conversion) open() (*os.File, error) {
 	if err := c.ctx.Err(); err != nil {
 		return nil, err
 	}
-	o, err := outfile.Open(c.out)
+	var err error
+	if c.place != nil {
+		c.output, err = outfile.Replace(c.place)
+	} else {
+		c.output, err = outfile.Open(c.out, c.permissions())
+	}
 	if err != nil {
 		return nil, err
 	}
-	c.output = o
-	return o.File, nil
+	return c.output.File, nil
 }
 
-func (c *conversion) close() {
-	if c.output != nil {
-		c.output.Close()
+// permissions are those of a new output.
+func (c *conversion) permissions() fs.FileMode {
+	switch {
+	case !c.spooled:
+		return c.info.Mode().Perm()
+	case c.linked: // as a linker makes it
+		return 0o777
 	}
+	return 0o666
 }
 
 // copy makes the output what the input is.
@@ -268,11 +349,7 @@ func (c *conversion) copy(src *os.File) error {
 	if err != nil {
 		return err
 	}
-	info, err := src.Stat()
-	if err == nil {
-		err = filecopy.Range(c.ctx, dst, 0, src, 0, info.Size())
-	}
-	return outfile.Plain(err)
+	return outfile.Plain(filecopy.Range(c.ctx, dst, 0, src, 0, c.info.Size()))
 }
 
 // kept is the error of an object without CFI. That is nothing unusual: what counts is the
@@ -288,11 +365,16 @@ func (c *conversion) elf(src io.ReaderAt, size int64, open func() (*os.File, err
 	if err != nil {
 		return nil, err
 	}
+	c.linked = !f.IsObject() && !c.res.Archive
 	var cov *report.Coverage
 	if c.opt.Remove {
 		err = c.remove(f, src, open)
 	} else {
 		cov, err = c.add(f, src, open)
+	}
+	if failed := f.ReadError(); failed != nil {
+		// What could not be read may have been taken for something else.
+		return nil, outfile.Plain(failed)
 	}
 	if f.IsObject() && (errors.Is(err, cfi.ErrNone) || errors.Is(err, ErrNoCode) || errors.Is(err, elfwrite.ErrNone)) {
 		err = &kept{err}
@@ -301,12 +383,17 @@ func (c *conversion) elf(src io.ReaderAt, size int64, open func() (*os.File, err
 }
 
 // add is elf for a file that gets an .sframe.
-func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) (*report.Coverage, error) {
+func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) (cov *report.Coverage, err error) {
 	debug, err := debugfile.Open(c.opt.DebugFile, c.in, f)
 	if err != nil {
 		return nil, err
 	}
 	defer debug.Close()
+	defer func() {
+		if failed := debug.File().ReadError(); failed != nil {
+			cov, err = nil, fmt.Errorf("debug file %s: %w", debug.Path(), outfile.Plain(failed))
+		}
+	}()
 	// If that is impossible, what is said of the CFI comes first.
 	var h *head
 	var beginErr error
@@ -339,7 +426,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 			return nil, err
 		}
 	}
-	cov := report.New(*in)
+	cov = report.New(*in)
 	cov.Format, cov.FDEs, cov.FREs, cov.Size = int(c.opt.Version), b.NumFDEs(), b.NumFREs(), uint64(len(section))
 	cov.MovedCode = layout.MovedCode
 	if table.Debug {
@@ -541,6 +628,9 @@ func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (*os.F
 	if err != nil {
 		return fmt.Errorf("nothing was written, because there is no sound layout for this file: %w", err)
 	}
+	if err := g.ReadError(); err != nil {
+		return outfile.Plain(err)
+	}
 	if g.Section(".sframe") != nil || g.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil {
 		return fmt.Errorf("%w: .sframe is still there", ErrWrong)
 	}
@@ -602,7 +692,10 @@ func check(tmp *os.File, section []byte, table *cfi.Table, want *translate.Resul
 		// Section headers that contradict each other do that.
 		return fmt.Errorf("nothing was written, because there is no sound layout for this file: %w", err)
 	}
-	return compare(f, s, table, want, workers)
+	if err := compare(f, s, table, want, workers); err != nil {
+		return err
+	}
+	return outfile.Plain(f.ReadError())
 }
 
 // compare is check for a decoded section.

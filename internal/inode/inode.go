@@ -4,6 +4,8 @@ package inode
 import (
 	"io/fs"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // An ID is the same for all names of a file, as long as one of them is there.
@@ -17,6 +19,9 @@ func Of(info fs.FileInfo) (ID, bool) {
 	}
 	return ID{uint64(st.Dev), st.Ino}, true
 }
+
+// OfStat returns the ID of the file that st describes.
+func OfStat(st *unix.Stat_t) ID { return ID{uint64(st.Dev), st.Ino} }
 
 // Seen are files that were met.
 type Seen map[ID]bool

@@ -1,5 +1,8 @@
-// Package outfile writes files whole: into a temporary file first, and into their place
+// Package outfile writes files whole: into a file without a name first, and into their place
 // when they are known to be right.
+//
+// A file that replaces another one gets its attributes, is on the disk before it does, and
+// does not replace any other that has come there meanwhile.
 package outfile
 
 import (
@@ -10,9 +13,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"cfi2sframe/internal/inode"
 )
 
 // Stdout is the output that stands for standard output.
@@ -27,15 +32,21 @@ func IsStdout(out string) bool { return out == Stdout || slices.Contains(stdoutN
 
 // A File is an output. What is written to it gets to its place by Commit.
 type File struct {
-	*os.File          // the temporary file
-	target   string   // the file that is replaced, symbolic links followed; or "" for a stream
-	pipe     string   // a named pipe, which Commit opens: that waits for a reader
-	stream   *os.File // a pipe, a device or standard output
+	*os.File               // without a name, or with a temporary one
+	temp     string        // that name, or ""
+	place    *Place        // or nil for a stream
+	lent     bool          // the place is another's to be closed
+	input    bool          // what is replaced is the input
+	changed  unix.Timespec // when the old file had the attributes that this one got
+	pipe     string        // a named pipe, which Commit opens: that waits for a reader
+	stream   *os.File      // a pipe, a device or standard output
 }
 
 // Open prepares the output of the given name, which may be a file that there is or is not
-// yet, a pipe, a character device, or Stdout. It is not touched before Commit.
-func Open(out string) (*File, error) {
+// yet, a pipe, a character device, or Stdout. It is not touched before Commit. A new file
+// gets the given permissions, less what the umask or a default ACL of its folder takes away;
+// one that is there keeps its attributes.
+func Open(out string, perm fs.FileMode) (*File, error) {
 	o := &File{}
 	if IsStdout(out) {
 		o.stream = os.Stdout
@@ -43,86 +54,171 @@ func Open(out string) (*File, error) {
 		return nil, err
 	}
 	if o.stream != nil && term.IsTerminal(int(o.stream.Fd())) {
+		o.Close()
 		return nil, errors.New("the output is a terminal; a file, or a pipe to another program, was expected")
 	}
-	dir := ""
-	if !o.Stream() {
-		dir = filepath.Dir(o.target)
+	if o.Stream() {
+		var err error
+		if o.File, err = Scratch(); err != nil {
+			o.Close()
+			return nil, err
+		}
+		return o, nil
 	}
-	var err error
-	if o.File, err = os.CreateTemp(dir, ".cfi2sframe-*"); err != nil {
+	if err := o.create(uint32(perm.Perm())); err != nil {
 		o.Close()
-		return nil, fmt.Errorf("cannot write to %s: %w", orTemp(dir), Plain(err))
+		return nil, cannotWrite(filepath.Dir(out), err)
 	}
 	return o, nil
 }
 
-func orTemp(dir string) string {
-	if dir == "" {
-		return os.TempDir()
+// Replace prepares an output that takes the place of a file that OpenInput has opened, and that
+// is the input. The place is still the caller's to be closed, after the file.
+func Replace(p *Place) (*File, error) {
+	o := &File{place: p, lent: true, input: true}
+	if err := o.create(0); err != nil {
+		return nil, cannotWrite(filepath.Dir(p.path), err)
 	}
-	return dir
+	return o, nil
+}
+
+func cannotWrite(dir string, err error) error {
+	return fmt.Errorf("cannot write to %s: %w", dir, Plain(err))
 }
 
 // find follows symbolic links to what is to be written.
 func (o *File) find(out string) error {
 	info, err := os.Stat(out)
-	if errors.Is(err, fs.ErrNotExist) {
-		if l, err := os.Lstat(out); err == nil && l.Mode()&fs.ModeSymlink != 0 {
-			return fmt.Errorf("output %s is a symbolic link to nothing", out)
-		}
-		o.target = out
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("output %s: %w", out, Plain(err))
 	}
-	switch m := info.Mode(); {
-	case m.IsRegular():
-		if o.target, err = filepath.EvalSymlinks(out); err != nil {
-			return fmt.Errorf("output %s: %w", out, Plain(err))
+	if err == nil {
+		switch m := info.Mode(); {
+		case m.IsRegular():
+		case m&fs.ModeNamedPipe != 0:
+			o.pipe = out
+			return nil
+		case m&fs.ModeCharDevice != 0:
+			if o.stream, err = os.OpenFile(out, os.O_WRONLY, 0); err != nil {
+				return fmt.Errorf("output %s: %w", out, Plain(err))
+			}
+			return nil
+		default:
+			return fmt.Errorf("output %s is a %s; a regular file, a pipe or a character device was expected", out, Kind(m))
 		}
-	case m&fs.ModeNamedPipe != 0:
-		o.pipe = out
-	case m&fs.ModeCharDevice != 0:
-		if o.stream, err = os.OpenFile(out, os.O_WRONLY, 0); err != nil {
-			return fmt.Errorf("output %s: %w", out, Plain(err))
-		}
-	default:
-		return fmt.Errorf("output %s is a %s; a regular file, a pipe or a character device was expected", out, Kind(m))
 	}
-	return nil
+	if o.place, err = locate(out); err != nil {
+		return notLocated(out, err)
+	}
+	return o.hold(out, info)
+}
+
+// hold holds the file that is at the output's place, which info has described before, if
+// it is not nil.
+func (o *File) hold(out string, info fs.FileInfo) error {
+	err := o.place.hold()
+	if err == nil && info != nil {
+		var now fs.FileInfo
+		if now, err = o.place.old.Stat(); err == nil && os.SameFile(info, now) {
+			return nil
+		}
+	}
+	if err == unix.ENOENT && info == nil {
+		return nil
+	}
+	o.place.Close()
+	o.place = nil
+	if err == nil || err == unix.ENOENT {
+		return fmt.Errorf("output %s has no name of its own, or was replaced while it was opened", out)
+	}
+	return fmt.Errorf("output %s: %w", out, Plain(err))
+}
+
+// notLocated says why there is no place for an output.
+func notLocated(out string, err error) error {
+	var f *folderError
+	switch missing := errors.As(err, &f) && f.err == unix.ENOENT; {
+	case err == errNothing, missing && f.link:
+		return fmt.Errorf("output %s is a symbolic link to nothing", out)
+	case missing:
+		return cannotWrite(f.dir, f.err)
+	}
+	return fmt.Errorf("output %s: %w", out, Plain(err))
 }
 
 // Stream reports whether the output is a pipe, a device or standard output, which has no
 // attributes to be set.
 func (o *File) Stream() bool { return o.stream != nil || o.pipe != "" }
 
-// Replaces reports whether the output takes the place of the given file.
-func (o *File) Replaces(info fs.FileInfo) bool {
-	old, err := os.Stat(o.target)
-	return err == nil && os.SameFile(old, info)
+// Replaces reports whether the output takes the place of another file.
+func (o *File) Replaces() bool { return o.place != nil && o.place.old != nil }
+
+// ReplacesInput notes whether the file that the output takes the place of is the given
+// one, which is the input, and reports that.
+func (o *File) ReplacesInput(src *os.File) (bool, error) {
+	if !o.Replaces() || o.input {
+		return o.input, nil
+	}
+	a, err := idOf(o.place.old)
+	if err != nil {
+		return false, err
+	}
+	b, err := idOf(src)
+	o.input = err == nil && a == b
+	return o.input, err
 }
 
-// LikeNew gives the file the mode of the one that it replaces, or that of a new one.
-func (o *File) LikeNew() error {
+// Finish gives the file its attributes, and makes sure that all that was written to it has
+// arrived. With sync, a file that replaces another one is on the disk afterwards: file systems
+// may write that it has another name before they write what is in it.
+func (o *File) Finish(sync bool) error {
 	if o.Stream() {
 		return nil
 	}
-	umask := syscall.Umask(0)
-	syscall.Umask(umask)
-	mode := fs.FileMode(0o666 &^ umask)
-	if old, err := os.Stat(o.target); err == nil {
-		mode = old.Mode().Perm()
+	if o.Replaces() {
+		if err := o.likeOld(); err != nil {
+			return Plain(err)
+		}
 	}
-	return Plain(o.Chmod(mode))
+	if sync && o.Replaces() {
+		if err := retry(func() error { return unix.Fsync(int(o.Fd())) }); err != nil {
+			return fmt.Errorf("writing to the disk: %w", err)
+		}
+	}
+	return Flush(o.File)
+}
+
+// StartSync makes the system begin to write a file to the disk that Finish is going to wait for.
+func (o *File) StartSync() {
+	if o.Replaces() {
+		_ = unix.SyncFileRange(int(o.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE) // without it, it only takes longer
+	}
+}
+
+// Flush reports errors that some file systems (NFS) have when a file is closed.
+func Flush(f *os.File) error {
+	return retry(func() error {
+		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Close(fd)
+	})
 }
 
 // Commit puts what was written in its place.
 func (o *File) Commit() error {
-	if !o.Stream() {
-		return Plain(os.Rename(o.Name(), o.target))
+	switch {
+	case o.Stream():
+		return o.copyOut()
+	case o.Replaces():
+		return o.replace()
 	}
+	return o.appear()
+}
+
+// copyOut copies what was written to a stream.
+func (o *File) copyOut() error {
 	if o.pipe != "" {
 		var err error
 		if o.stream, err = os.OpenFile(o.pipe, os.O_WRONLY, 0); err != nil {
@@ -132,17 +228,75 @@ func (o *File) Commit() error {
 	if _, err := o.Seek(0, io.SeekStart); err != nil {
 		return Plain(err)
 	}
-	if _, err := io.Copy(o.stream, o.File); err != nil {
+	_, err := io.Copy(o.stream, o.File)
+	if err == nil {
+		err = Flush(o.stream)
+	}
+	if err != nil {
 		return fmt.Errorf("writing the output: %w", Plain(err))
 	}
 	return nil
 }
 
-// Close removes the temporary file if it was not renamed.
+// Replaced returns the place where the output takes that of another file, or nil.
+func (o *File) Replaced() *Place {
+	if !o.Replaces() {
+		return nil
+	}
+	return o.place
+}
+
+// SyncFolders makes sure that what became of names in the folders of places is on the disk. It
+// syncs each folder once, and returns the errors.
+func SyncFolders(places []*Place) map[*Place]error {
+	failed := make(map[*Place]error)
+	folders := make(map[inode.ID]error)
+	for _, p := range places {
+		id, err := idOf(p.dir)
+		if err == nil {
+			done := false
+			if err, done = folders[id]; !done {
+				err = p.sync()
+				folders[id] = err
+			}
+		}
+		if err != nil {
+			failed[p] = err
+		}
+	}
+	return failed
+}
+
+// sync writes the folder to the disk.
+func (p *Place) sync() error {
+	fd, err := openAt(int(p.dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err == unix.EACCES { // it cannot be read; the whole file system can be synced, which takes longer
+		return retry(func() error { return unix.Syncfs(int(p.old.Fd())) })
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	err = retry(func() error { return unix.Fsync(fd) })
+	if err == unix.EINVAL || err == unix.EOPNOTSUPP { // there is nothing like that on this file system
+		return nil
+	}
+	return err
+}
+
+// Close gives up what is not in its place.
 func (o *File) Close() {
+	if o.temp != "" {
+		names.Lock()
+		_ = o.place.unlink(o.temp) // a second error would say nothing new
+		o.forget()
+		names.Unlock()
+	}
 	if o.File != nil {
 		o.File.Close()
-		os.Remove(o.Name()) // fails after the rename, as it should
+	}
+	if o.place != nil && !o.lent {
+		o.place.Close()
 	}
 	if o.stream != nil && o.stream != os.Stdout {
 		o.stream.Close()

@@ -1,12 +1,19 @@
 package outfile
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"cfi2sframe/internal/inode"
+	"cfi2sframe/internal/peer"
 )
 
 // TestPipe opens an output that is a pipe without a reader.
@@ -17,7 +24,7 @@ func TestPipe(t *testing.T) {
 	}
 	opened := make(chan *File)
 	go func() {
-		o, err := Open(path)
+		o, err := Open(path, 0o666)
 		if err != nil {
 			t.Error(err)
 		}
@@ -44,9 +51,7 @@ func TestPipe(t *testing.T) {
 		}
 		got <- string(b)
 	}()
-	if _, err := io.WriteString(o, "contents"); err != nil {
-		t.Error(err)
-	}
+	write(t, o, "contents")
 	if err := o.Commit(); err != nil {
 		t.Error(err)
 	}
@@ -56,38 +61,376 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-// TestLikeNew replaces a file that there is, and one that there is not.
-func TestLikeNew(t *testing.T) {
+// write writes to an output and finishes it.
+func write(t *testing.T, o *File, s string) {
+	t.Helper()
+	if _, err := io.WriteString(o, s); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Finish(true); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// put makes a file.
+func put(t *testing.T, path, s string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(s), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expect compares what is in a folder with names and contents.
+func expect(t *testing.T, dir string, want map[string]string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]string)
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[e.Name()] = string(b)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("there is %v; %v was expected", got, want)
+	}
+}
+
+// eachWay runs a test with files without names, and with those that have temporary ones.
+func eachWay(t *testing.T, run func(t *testing.T)) {
+	t.Run("nameless", run)
+	t.Run("named", func(t *testing.T) {
+		named = true
+		defer func() { named = false }()
+		run(t)
+		if len(names.temporary) > 0 {
+			t.Errorf("names are left: %v", names.temporary)
+		}
+	})
+}
+
+// TestMode replaces a file that there is, and one that there is not.
+func TestMode(t *testing.T) {
 	old := syscall.Umask(0o027)
 	defer syscall.Umask(old)
+	eachWay(t, func(t *testing.T) {
+		dir := t.TempDir()
+		for name, want := range map[string]os.FileMode{"new": 0o640, "old": 0o604} {
+			path := filepath.Join(dir, name)
+			if name == "old" {
+				put(t, path, "old contents, which are longer")
+				if err := os.Chmod(path, want); err != nil {
+					t.Fatal(err)
+				}
+			}
+			o, err := Open(path, 0o666)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, o, name)
+			if err := o.Commit(); err != nil {
+				t.Error(err)
+			}
+			o.Close()
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Mode() != want {
+				t.Errorf("%s has mode %v; %v was expected", name, info.Mode(), want)
+			}
+		}
+		expect(t, dir, map[string]string{"new": "new", "old": "old"})
+	})
+}
+
+// TestNamesUntilCommit looks at the folder before the result is in its place: there is nothing in it,
+// where the file system has files without names, and nothing is left where it has none.
+func TestNamesUntilCommit(t *testing.T) {
+	eachWay(t, func(t *testing.T) {
+		dir := t.TempDir()
+		put(t, filepath.Join(dir, "old"), "old")
+		for _, name := range []string{"old", "new"} {
+			o, err := Open(filepath.Join(dir, name), 0o666)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, o, "contents")
+			if entries, err := os.ReadDir(dir); err != nil || !named && len(entries) > 1 {
+				t.Errorf("there is %v, error %v", entries, err)
+			}
+			o.Close()
+		}
+		expect(t, dir, map[string]string{"old": "old"})
+		scratch, err := Scratch()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer scratch.Close()
+		if _, err := os.Stat(scratch.Name()); !os.IsNotExist(err) {
+			t.Errorf("%s is there, error %v", scratch.Name(), err)
+		}
+		if _, err := scratch.WriteString("contents"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestTaken has something else come to the output's place. It stays.
+func TestTaken(t *testing.T) {
+	eachWay(t, func(t *testing.T) {
+		dir := t.TempDir()
+		old, other, fresh := filepath.Join(dir, "old"), filepath.Join(dir, "other"), filepath.Join(dir, "fresh")
+		put(t, old, "old")
+		put(t, other, "other")
+		for _, tt := range []struct{ path, err string }{{old, "there is another file now"}, {fresh, "is there now, and was not"}} {
+			o, err := Open(tt.path, 0o666)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, o, "contents")
+			if err := os.Rename(other, tt.path); err != nil {
+				t.Fatal(err)
+			}
+			if err := o.Commit(); err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s: error %v", tt.path, err)
+			}
+			o.Close()
+			expect(t, dir, map[string]string{filepath.Base(tt.path): "other"})
+			if err := os.Rename(tt.path, other); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// TestLastMoment has another file come to the place after the last look at it and before the exchange,
+// and one more before the exchange is undone. None of them is lost.
+func TestLastMoment(t *testing.T) {
 	dir := t.TempDir()
-	for name, want := range map[string]os.FileMode{"new": 0o640, "old": 0o604} {
-		path := filepath.Join(dir, name)
-		if name == "old" {
-			if err := os.WriteFile(path, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chmod(path, want); err != nil {
-				t.Fatal(err)
-			}
-		}
-		o, err := Open(path)
+	path := filepath.Join(dir, "in")
+	put(t, path, "old")
+	p, _, _, err := OpenInput(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	put(t, filepath.Join(dir, "other"), "other")
+	if err := os.Rename(filepath.Join(dir, "other"), path); err != nil {
+		t.Fatal(err)
+	}
+	ours := func() *os.File {
+		t.Helper()
+		put(t, filepath.Join(dir, "temp"), "ours")
+		f, err := os.Open(filepath.Join(dir, "temp"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := o.LikeNew(); err != nil {
-			t.Error(err)
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	if err := p.swap("temp", ours(), true); err != errMoved {
+		t.Errorf("error %v", err)
+	}
+	expect(t, dir, map[string]string{"in": "other"})
+	if err := p.swap("temp", ours(), false); err != errMoved {
+		t.Errorf("without an exchange: error %v", err)
+	}
+	expect(t, dir, map[string]string{"in": "other"})
+
+	// The exchange, another file, and then it is undone.
+	f := ours()
+	if err := p.rename("temp", "in", 2); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(dir, "third"), "third")
+	if err := os.Rename(filepath.Join(dir, "third"), path); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.swapBack("temp", f, nil); err == nil || !strings.Contains(err.Error(), "is temp now") {
+		t.Errorf("error %v", err)
+	}
+	expect(t, dir, map[string]string{"in": "other", "temp": "third"})
+
+	// The place is empty.
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.swap("temp", f, true); err != errMoved {
+		t.Errorf("error %v", err)
+	}
+	expect(t, dir, map[string]string{})
+}
+
+// TestAbandon ends the work before the result is in its place.
+func TestAbandon(t *testing.T) {
+	eachWay(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "out")
+		o, err := Open(path, 0o666)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err := o.Commit(); err != nil {
-			t.Error(err)
+		write(t, o, "contents")
+		Abandon()
+		expect(t, dir, map[string]string{})
+		committed := make(chan error, 1)
+		go func() { committed <- o.Commit() }()
+		select {
+		case err := <-committed:
+			t.Errorf("a result was put in its place after the end, error %v", err)
+		case <-time.After(50 * time.Millisecond):
 		}
+		expect(t, dir, map[string]string{})
+		names.Unlock() // the test goes on, which a program does not
+		<-committed
 		o.Close()
-		info, err := os.Stat(path)
-		if err != nil {
+	})
+}
+
+// TestPlaces finds out which paths lead to the same place.
+func TestPlaces(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{"a", "b"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o777); err != nil {
 			t.Fatal(err)
-		}
-		if info.Mode() != want {
-			t.Errorf("%s has mode %v; %v was expected", name, info.Mode(), want)
 		}
 	}
+	put(t, filepath.Join(dir, "a/file"), "")
+	for name, to := range map[string]string{
+		"folder": "a", "a/soft": "file", "b/there": "../a/soft", "b/absolute": filepath.Join(dir, "folder/soft"),
+		"nothing": "missing", "a/loop": "loop", "b/far": "../nowhere/file",
+	} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := EntryOf(filepath.Join(dir, "a/file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"folder/file", "a/soft", "b/there", "b/absolute", "b/../a/./file", "a//file"} {
+		if got, err := EntryOf(dir + "/" + name); err != nil || got != want {
+			t.Errorf("%s is %v, error %v; %v was expected", name, got, err, want)
+		}
+	}
+	a, errA := EntryOf(dir + "/a/new")
+	b, errB := EntryOf(dir + "/folder/new")
+	if errA != nil || errB != nil || a != b || a == want {
+		t.Errorf("%v and %v, errors %v and %v", a, b, errA, errB)
+	}
+	for name, want := range map[string]string{
+		"a/loop": "too many levels of symbolic links", "nothing": "a symbolic link to nothing", "missing/file": "no such file",
+		"a/file/new": "not a directory", "b/far": "no such file", "": "no such file",
+	} {
+		if name != "" {
+			name = dir + "/" + name
+		}
+		if _, err := EntryOf(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", name, err, want)
+		}
+	}
+	for name, want := range map[string]string{
+		"a": "directory: a regular file", "a/": "directory: a regular file", "a/..": "directory: a regular file", "nothing": "no such file", "b/far": "no such file",
+	} {
+		if _, _, _, err := OpenInput(dir + "/" + name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", name, err, want)
+		}
+	}
+}
+
+// TestRelink makes a name another one of a file that has taken another one's place meanwhile.
+func TestRelink(t *testing.T) {
+	dir := t.TempDir()
+	result, name := filepath.Join(dir, "result"), filepath.Join(dir, "name")
+	put(t, result, "result")
+	put(t, name, "old")
+	info, err := os.Stat(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := inode.Of(info)
+	open := func() *Place {
+		t.Helper()
+		p, _, _, err := OpenInput(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		return p
+	}
+	first := open()
+	put(t, filepath.Join(dir, "other"), "other")
+	if err := os.Rename(filepath.Join(dir, "other"), name); err != nil {
+		t.Fatal(err)
+	}
+	if err := Relink(result, id, first); err != errMoved {
+		t.Errorf("error %v", err)
+	}
+	expect(t, dir, map[string]string{"result": "result", "name": "other"})
+	if err := Relink(name, id, open()); err == nil {
+		t.Error("another file than the result is linked")
+	}
+	if err := Relink(result, id, open()); err != nil {
+		t.Error(err)
+	}
+	expect(t, dir, map[string]string{"result": "result", "name": "result"})
+	if err := Relink(result, id, open()); err != nil {
+		t.Errorf("a name that it has: %v", err)
+	}
+	a, errA := os.Stat(name)
+	if errA != nil || !os.SameFile(a, info) {
+		t.Errorf("it is another file, error %v", errA)
+	}
+}
+
+// TestOverlay replaces files of a lower layer, which are not copied for that. It needs root.
+func TestOverlay(t *testing.T) {
+	if os.Geteuid() != 0 {
+		peer.Missing(t, "root is missing, to mount an overlay")
+	}
+	dir := t.TempDir()
+	for _, d := range []string{"lower", "upper", "work", "merged"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := bytes.Repeat([]byte{1}, 1<<20)
+	put(t, filepath.Join(dir, "lower", "file"), string(old))
+	merged := filepath.Join(dir, "merged")
+	options := fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", dir)
+	if err := syscall.Mount("overlay", merged, "overlay", 0, options); err != nil {
+		peer.Missing(t, "an overlay cannot be mounted: "+err.Error())
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", merged).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v %s", err, out)
+		}
+	})
+	p, _, _, err := OpenInput(filepath.Join(merged, "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	o, err := Replace(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	write(t, o, "new")
+	if !p.copiesUp() {
+		t.Error("an overlay is not recognised")
+	}
+	if err := o.Commit(); err != nil {
+		t.Error(err)
+	}
+	if errs := SyncFolders([]*Place{p}); len(errs) > 0 {
+		t.Error(errs)
+	}
+	expect(t, merged, map[string]string{"file": "new"})
+	expect(t, filepath.Join(dir, "lower"), map[string]string{"file": string(old)})
 }

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+
+	"cfi2sframe/internal/convert"
+	"cfi2sframe/internal/outfile"
+	"cfi2sframe/report"
+)
+
+// A reporter writes the report. What is said of files is written down, and known to have arrived,
+// before they are put in their places. Where the report is a file of its own, that goes to its
+// place last, and what turns out not to be so is taken back.
+type reporter struct {
+	*settings
+	out   *bufio.Writer
+	to    io.Writer          // what is behind out
+	file  *outfile.File      // the same, if the report is a file of its own
+	pages []*report.Coverage // for the page that is written at the end
+	said  bool               // there is something in it
+	ended bool               // its end is written
+
+	// Where what was said since mark begins: in the file, and in pages.
+	from  int64
+	first int
+}
+
+// openReport prepares the report.
+func openReport(s *settings, stdout, stderr io.Writer) (*reporter, error) {
+	r := &reporter{settings: s, to: stderr}
+	if s.report == "json" || s.report == "html" || s.survey {
+		r.to = stdout
+	}
+	if s.reportFile != "" {
+		var err error
+		if r.file, err = outfile.Open(s.reportFile, 0o666); err != nil {
+			return nil, err
+		}
+		r.to = r.file
+	}
+	r.out = bufio.NewWriter(r.to)
+	return r, nil
+}
+
+// close gives the report up, if it is not in its place.
+func (r *reporter) close() {
+	if r.file != nil {
+		r.file.Close()
+	}
+}
+
+// flush writes down what was said so far, and makes sure that it arrives.
+func (r *reporter) flush() error {
+	err := r.out.Flush()
+	if f, ok := r.to.(*os.File); ok && err == nil {
+		err = outfile.Flush(f)
+	}
+	return outfile.Plain(err)
+}
+
+// mark notes where rewind goes back to. Everything is flushed.
+func (r *reporter) mark() error {
+	r.first = len(r.pages)
+	if r.file == nil {
+		return nil
+	}
+	var err error
+	r.from, err = r.file.Seek(0, io.SeekCurrent)
+	return outfile.Plain(err)
+}
+
+// rewind takes back what was said since mark, if that is possible, and reports whether it is.
+func (r *reporter) rewind() (bool, error) {
+	if r.file == nil {
+		return false, nil
+	}
+	r.pages, r.ended = r.pages[:r.first], false
+	err := r.file.Truncate(r.from)
+	if err == nil {
+		_, err = r.file.Seek(r.from, io.SeekStart)
+	}
+	return true, outfile.Plain(err)
+}
+
+// finish ends the report with a line, and makes it ready for its place.
+func (r *reporter) finish(line string) error {
+	r.ended = true
+	if r.report == "html" && !r.survey {
+		if err := report.HTML(r.out, r.pages); err != nil {
+			return outfile.Plain(err)
+		}
+	}
+	if _, err := io.WriteString(r.out, line); err != nil {
+		return outfile.Plain(err)
+	}
+	if err := r.flush(); err != nil || r.file == nil {
+		return err
+	}
+	return r.file.Finish(!r.NoSync)
+}
+
+// commit puts a report that is a file of its own in its place.
+func (r *reporter) commit() error {
+	if r.file == nil {
+		return nil
+	}
+	if err := r.file.Commit(); err != nil || r.NoSync || r.file.Replaced() == nil {
+		return err
+	}
+	return outfile.SyncFolders([]*outfile.Place{r.file.Replaced()})[r.file.Replaced()]
+}
+
+// add says what became of a file. Errors show when it is flushed.
+func (r *reporter) add(in string, res *convert.Result) error {
+	r.said = true
+	switch r.report {
+	case "json":
+		for _, c := range res.Coverage {
+			if err := c.JSON(r.out); err != nil {
+				return outfile.Plain(err)
+			}
+		}
+	case "html":
+		r.pages = append(r.pages, res.Coverage...)
+	case "text":
+		return outfile.Plain(r.text(in, res))
+	}
+	return nil
+}
+
+// shortList is how many gaps the text report lists without -v.
+const shortList = 10
+
+// text says in text what became of a file. Of an archive's members it is said one by one with
+// -v only.
+func (r *reporter) text(in string, res *convert.Result) error {
+	coverage, gaps := res.Coverage, shortList
+	if r.verbose {
+		gaps = -1
+	}
+	if res.Archive && !r.verbose && len(coverage) > 0 {
+		coverage = []*report.Coverage{report.Sum(in, coverage)}
+	}
+	for _, c := range coverage {
+		if err := c.Text(r.out, gaps); err != nil {
+			return err
+		}
+	}
+	name := report.Printable(in)
+	if r.Remove && (res.Archive || len(res.Kept) == 0) {
+		fmt.Fprintf(r.out, "%s: .sframe is removed\n", name)
+	}
+	if res.Archive {
+		r.kept(name, res.Kept)
+	} else {
+		for _, k := range res.Kept {
+			fmt.Fprintf(r.out, "%s: kept as it is: %s\n", name, printable(k.Why.Error()))
+		}
+	}
+	if res.Links > 0 {
+		fmt.Fprintf(r.out, "%s: other names of the file (hard links) that keep the old contents: %d\n", name, res.Links)
+	}
+	return nil
+}
+
+// kept says which members of an archive stayed as they were: how many for which reason, or each
+// with -v.
+func (r *reporter) kept(name string, members []convert.Kept) {
+	reasons := make(map[string]int)
+	for _, k := range members {
+		why := printable(k.Why.Error())
+		reasons[why]++
+		if r.verbose {
+			fmt.Fprintf(r.out, "%s(%s): kept as it is: %s\n", name, printable(k.Member), why)
+		}
+	}
+	if r.verbose {
+		return
+	}
+	for _, why := range slices.Sorted(maps.Keys(reasons)) {
+		fmt.Fprintf(r.out, "  members kept as they are: %d (%s)\n", reasons[why], why)
+	}
+}
