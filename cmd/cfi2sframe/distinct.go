@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 
+	"cfi2sframe/internal/convert"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/outfile"
 )
@@ -31,7 +32,12 @@ func (s *settings) distinct(stdout, stderr io.Writer) error {
 		return fmt.Errorf("%s is also the output; another file was expected", d.name)
 	}
 	for _, in := range s.files {
-		if d.is(in) {
+		same := d.is(in)
+		if in == convert.Stdin && !s.survey {
+			info, err := os.Stdin.Stat()
+			same = err == nil && d.isFile(info)
+		}
+		if same {
 			return fmt.Errorf("%s is also an input; another file was expected", d.name)
 		}
 	}
@@ -67,13 +73,15 @@ func (s *settings) reportDestination(stdout, stderr io.Writer) *destination {
 // file in that sense.
 func (d *destination) is(path string) bool {
 	info, err := os.Stat(path)
-	if err == nil && d.info != nil {
-		return info.Mode()&fs.ModeDevice == 0 && os.SameFile(info, d.info)
-	}
 	if err == nil || d.info != nil || d.path == "" {
-		return false
+		return err == nil && d.isFile(info)
 	}
 	a, errA := outfile.EntryOf(d.path)
 	b, errB := outfile.EntryOf(path)
 	return errA == nil && errB == nil && a == b
+}
+
+// isFile reports whether the file that info describes is the same.
+func (d *destination) isFile(info fs.FileInfo) bool {
+	return d.info != nil && info.Mode()&fs.ModeDevice == 0 && os.SameFile(info, d.info)
 }

@@ -26,8 +26,9 @@ type reporter struct {
 	ended bool               // its end is written
 
 	// Where what was said since mark begins: in the file, and in pages.
-	from  int64
-	first int
+	from   int64
+	first  int
+	before bool // there was something in it
 }
 
 // openReport prepares the report.
@@ -65,7 +66,7 @@ func (r *reporter) flush() error {
 
 // mark notes where rewind goes back to. Everything is flushed.
 func (r *reporter) mark() error {
-	r.first = len(r.pages)
+	r.first, r.before = len(r.pages), r.said
 	if r.file == nil {
 		return nil
 	}
@@ -76,10 +77,10 @@ func (r *reporter) mark() error {
 
 // rewind takes back what was said since mark, if that is possible, and reports whether it is.
 func (r *reporter) rewind() (bool, error) {
-	if r.file == nil {
+	if r.file == nil || r.file.Stream() {
 		return false, nil
 	}
-	r.pages, r.ended = r.pages[:r.first], false
+	r.pages, r.said, r.ended = r.pages[:r.first], r.before, false
 	err := r.file.Truncate(r.from)
 	if err == nil {
 		_, err = r.file.Seek(r.from, io.SeekStart)
@@ -101,12 +102,15 @@ func (r *reporter) finish(line string) error {
 	if err := r.flush(); err != nil || r.file == nil {
 		return err
 	}
+	if r.file.Stream() { // which may fail
+		return r.file.Commit()
+	}
 	return r.file.Finish(!r.NoSync)
 }
 
 // commit puts a report that is a file of its own in its place.
 func (r *reporter) commit() error {
-	if r.file == nil {
+	if r.file == nil || r.file.Stream() {
 		return nil
 	}
 	if err := r.file.Commit(); err != nil || r.NoSync || r.file.Replaced() == nil {

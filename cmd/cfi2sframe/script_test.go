@@ -463,6 +463,43 @@ func TestSecondSignal(t *testing.T) {
 	t.Errorf("it did not end: %v", <-ended)
 }
 
+// TestIgnoredSignal sends a signal that the program was started to ignore, as by nohup.
+func TestIgnoredSignal(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, tmp := t.TempDir(), t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("bash", "-c", `trap "" HUP; exec -a cfi2sframe "$0" -q "$1" -o "$2"`, exe, filepath.Join(fixtures, "plt"), pipe)
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; !hasOpen(cmd.Process.Pid, tmp); i++ {
+		if i == 1000 {
+			t.Fatal("it does not begin")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	for range 2 {
+		if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	b, err := os.ReadFile(pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || len(b) == 0 {
+		t.Errorf("%v, and %d bytes", err, len(b))
+	}
+}
+
 // hasOpen reports whether a process has a file open that is, or was, in a folder.
 func hasOpen(pid int, dir string) bool {
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))

@@ -56,15 +56,14 @@ func (w *work) run(ctx context.Context) int {
 			continue
 		}
 		if err := w.put(ctx, last); err != nil {
-			if left := len(w.files) - 1 - i; left > 0 {
-				fmt.Fprintf(w.stderr, "cfi2sframe: files that were not converted: %d\n", left)
-			}
+			w.stopped(len(w.files) - 1 - i)
 			return exitError
 		}
 	}
 	w.clearBar()
 	if err := w.endReport(); err != nil {
 		w.complain("report", err)
+		w.stopped(0)
 		return exitError
 	}
 	switch {
@@ -74,6 +73,16 @@ func (w *work) run(ctx context.Context) int {
 		return exitCoverage
 	}
 	return exitDone
+}
+
+// stopped says what became of the files that nothing else is said of, where there is no report.
+func (w *work) stopped(left int) {
+	if w.done > 0 && !w.DryRun {
+		fmt.Fprintf(w.stderr, "cfi2sframe: files that are in their places nevertheless: %d\n", w.done)
+	}
+	if left > 0 {
+		fmt.Fprintf(w.stderr, "cfi2sframe: files that were not converted: %d\n", left)
+	}
 }
 
 // add converts a file.

@@ -199,7 +199,7 @@ func syncFolders(done []*Job) {
 		}
 	}
 	for p, err := range outfile.SyncFolders(slices.Collect(maps.Keys(places))) {
-		places[p].Err = fmt.Errorf("it is in its place, but what becomes of it if the power fails is not known: %w", err)
+		places[p].Err = err
 	}
 }
 

@@ -69,6 +69,9 @@ func data(f *os.File, from, n int64) (begin, length int64, err error) {
 		return from + n, 0, nil
 	}
 	end, err := seek(f, begin, unix.SEEK_HOLE)
+	if err == unix.EINVAL || err == unix.EOPNOTSUPP {
+		return begin, from + n - begin, nil
+	}
 	if err != nil {
 		return 0, 0, err
 	}

@@ -261,7 +261,7 @@ func SyncFolders(places []*Place) map[*Place]error {
 			}
 		}
 		if err != nil {
-			failed[p] = err
+			failed[p] = fmt.Errorf("it is in its place, but what becomes of it if the power fails is not known: %w", err)
 		}
 	}
 	return failed

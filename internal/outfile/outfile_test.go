@@ -233,11 +233,15 @@ func TestLastMoment(t *testing.T) {
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
-	if err := p.swap("temp", ours(), true); err != errMoved {
+	old, err := p.exchangeable()
+	if err != nil || old == nil {
+		t.Fatalf("the ID is %v, error %v", old, err)
+	}
+	if err := p.swap("temp", ours(), old); err != errMoved {
 		t.Errorf("error %v", err)
 	}
 	expect(t, dir, map[string]string{"in": "other"})
-	if err := p.swap("temp", ours(), false); err != errMoved {
+	if err := p.swap("temp", ours(), nil); err != errMoved {
 		t.Errorf("without an exchange: error %v", err)
 	}
 	expect(t, dir, map[string]string{"in": "other"})
@@ -260,7 +264,7 @@ func TestLastMoment(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.swap("temp", f, true); err != errMoved {
+	if err := p.swap("temp", f, old); err != errMoved {
 		t.Errorf("error %v", err)
 	}
 	expect(t, dir, map[string]string{})
@@ -422,8 +426,8 @@ func TestOverlay(t *testing.T) {
 	}
 	defer o.Close()
 	write(t, o, "new")
-	if !p.copiesUp() {
-		t.Error("an overlay is not recognised")
+	if id, err := p.exchangeable(); id != nil || err != nil {
+		t.Errorf("an overlay is not recognised: %v, error %v", id, err)
 	}
 	if err := o.Commit(); err != nil {
 		t.Error(err)

@@ -220,14 +220,20 @@ func idOf(f *os.File) (inode.ID, error) {
 
 // is reports whether the file of the given name in the place's folder is f.
 func (p *Place) is(name string, f *os.File) (bool, error) {
+	id, err := idOf(f)
+	if err != nil {
+		return false, err
+	}
+	return p.has(name, id)
+}
+
+// has reports whether the file of the given name in the place's folder has the ID, which is that of a
+// file that is open.
+func (p *Place) has(name string, id inode.ID) (bool, error) {
 	var st unix.Stat_t
 	err := retry(func() error { return unix.Fstatat(int(p.dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	if err == unix.ENOENT {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	id, err := idOf(f)
 	return err == nil && id == inode.OfStat(&st), err
 }

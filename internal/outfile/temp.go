@@ -195,7 +195,10 @@ func (o *File) replace() error {
 	if err := o.likeStill(); err != nil {
 		return err
 	}
-	exchange := !p.copiesUp()
+	old, err := p.exchangeable()
+	if err != nil {
+		return err
+	}
 	name := o.temp
 	if name == "" {
 		err := p.tryNames(func(s string) error {
@@ -206,7 +209,7 @@ func (o *File) replace() error {
 			return err
 		}
 	}
-	err := p.swap(name, o.File, exchange)
+	err = p.swap(name, o.File, old)
 	o.forget()
 	return err
 }
@@ -226,11 +229,11 @@ func (p *Place) check() error {
 // swap puts the file with a temporary name in the place of the old one. Both are exchanged in one
 // step, and looked at afterwards: if somebody has put a third file there since check, which
 // is possible until the last moment, it goes back, and is not lost as it would be by a
-// rename. Without exchange, or where there is none, there is that moment. The temporary name is gone
-// afterwards, or the error says why not.
-func (p *Place) swap(temp string, file *os.File, exchange bool) error {
+// rename. Without the old file's ID, and where there is no exchange, there is that moment. The
+// temporary name is gone afterwards, or the error says why not.
+func (p *Place) swap(temp string, file *os.File, old *inode.ID) error {
 	err := error(unix.EINVAL)
-	if exchange {
+	if old != nil {
 		err = p.rename(temp, p.name, unix.RENAME_EXCHANGE)
 	}
 	if unsupported(err) {
@@ -247,7 +250,7 @@ func (p *Place) swap(temp string, file *os.File, exchange bool) error {
 	if err != nil {
 		return p.remove(temp, err)
 	}
-	if same, err := p.is(temp, p.old); err != nil || !same {
+	if same, err := p.has(temp, *old); err != nil || !same {
 		return p.swapBack(temp, file, err)
 	}
 	if err := p.unlink(temp); err != nil {
@@ -299,7 +302,10 @@ func Relink(path string, id inode.ID, p *Place) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	exchange := !p.copiesUp()
+	old, err := p.exchangeable()
+	if err != nil {
+		return err
+	}
 	var temp string
 	err = p.tryNames(func(name string) error {
 		temp = name
@@ -314,14 +320,19 @@ func Relink(path string, id inode.ID, p *Place) error {
 		}
 		return p.remove(temp, err)
 	}
-	return p.swap(temp, file, exchange)
+	return p.swap(temp, file, old)
 }
 
-// copiesUp reports whether an exchange would copy the old file, before that is removed: where
-// it is in a lower layer of an overlay (containers).
-func (p *Place) copiesUp() bool {
+// exchangeable returns the ID of the old file, or nil where an exchange would copy that, only for it
+// to be removed: in a lower layer of an overlay (containers). It is asked before there is a
+// temporary name, so that there is one for as short as possible.
+func (p *Place) exchangeable() (*inode.ID, error) {
 	var st unix.Statfs_t
-	return unix.Fstatfs(int(p.dir.Fd()), &st) == nil && st.Type == unix.OVERLAYFS_SUPER_MAGIC
+	if unix.Fstatfs(int(p.dir.Fd()), &st) == nil && st.Type == unix.OVERLAYFS_SUPER_MAGIC {
+		return nil, nil
+	}
+	id, err := idOf(p.old)
+	return &id, err
 }
 
 // Scratch opens a file for temporary use, which is gone when it is closed or the program ends.
