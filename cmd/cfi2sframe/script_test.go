@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -463,40 +464,50 @@ func TestSecondSignal(t *testing.T) {
 	t.Errorf("it did not end: %v", <-ended)
 }
 
-// TestIgnoredSignal sends a signal that the program was started to ignore, as by nohup.
+// TestIgnoredSignal sends a signal that the program was started to ignore, as by nohup, while it waits
+// for its input; and one that it was not, which ends the wait.
 func TestIgnoredSignal(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, tmp := t.TempDir(), t.TempDir()
-	pipe := filepath.Join(dir, "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("bash", "-c", `trap "" HUP; exec -a cfi2sframe "$0" -q "$1" -o "$2"`, exe, filepath.Join(fixtures, "plt"), pipe)
-	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; !hasOpen(cmd.Process.Pid, tmp); i++ {
-		if i == 1000 {
-			t.Fatal("it does not begin")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	for range 2 {
-		if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	b, err := os.ReadFile(pipe)
+	input, err := os.Open(filepath.Join(fixtures, "plt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err != nil || len(b) == 0 {
-		t.Errorf("%v, and %d bytes", err, len(b))
+	defer input.Close()
+	for sig, ignored := range map[syscall.Signal]bool{syscall.SIGHUP: true, syscall.SIGTERM: false} {
+		tmp, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+		cmd := exec.Command("bash", "-c", `trap "" HUP; exec -a cfi2sframe "$0" -q - -o "$1"`, exe, out)
+		cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+		stdin, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; !hasOpen(cmd.Process.Pid, tmp); i++ {
+			if i == 1000 {
+				t.Fatal("it does not begin")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+		if ignored {
+			if _, err := io.Copy(stdin, input); err != nil {
+				t.Error(err)
+			}
+			stdin.Close()
+		}
+		err = cmd.Wait()
+		_, missing := os.Stat(out)
+		if ignored != (err == nil) || ignored != (missing == nil) {
+			t.Errorf("%v: %v, and the output: %v", sig, err, missing)
+		}
 	}
 }
 

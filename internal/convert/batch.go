@@ -110,7 +110,7 @@ func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
 func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
 	j := &Job{In: path, noSync: opt.NoSync}
 	b.Jobs = append(b.Jobs, j)
-	in, err := openInput(ctx, path)
+	in, err := openInput(ctx, path, true)
 	if err != nil {
 		j.Err = err
 		return

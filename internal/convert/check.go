@@ -43,7 +43,7 @@ const maxMismatches = 1 << 16
 
 // Check compares the .sframe of a file, whoever wrote it, with the file's CFI.
 func Check(ctx context.Context, path string, opt Options) (c *Checked, err error) {
-	in, err := openInput(ctx, path)
+	in, err := openInput(ctx, path, false)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func Check(ctx context.Context, path string, opt Options) (c *Checked, err error
 // Dump prints the .sframe of a file as objdump --sframe does. The file may also be a bare
 // section, such as objcopy -O binary makes.
 func Dump(ctx context.Context, w io.Writer, path string) error {
-	in, err := openInput(ctx, path)
+	in, err := openInput(ctx, path, false)
 	if err != nil {
 		return err
 	}

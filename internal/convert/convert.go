@@ -160,13 +160,9 @@ type Pending struct {
 // Prepare is File up to the point where the result is known to be right, and complete but for
 // its place. With ErrCoverage there is a Pending, too, which has nothing but a Result.
 func Prepare(ctx context.Context, in, out string, opt Options) (*Pending, error) {
-	i, err := openInput(ctx, in)
+	i, err := openInput(ctx, in, out == in)
 	if err != nil {
 		return nil, err
-	}
-	if out != in && i.place != nil {
-		i.place.Release()
-		i.place = nil
 	}
 	return prepare(ctx, i, out, opt)
 }

@@ -30,19 +30,40 @@ type input struct {
 }
 
 // openInput opens a file for reading, and refuses whatever is no regular one. Standard input
-// may be anything that ends.
-func openInput(ctx context.Context, name string) (*input, error) {
+// may be anything that ends. A file that is to be replaced is opened at its place.
+func openInput(ctx context.Context, name string, replace bool) (*input, error) {
 	in := &input{name: name}
 	var err error
-	if name == Stdin {
+	switch {
+	case name == Stdin:
 		err = in.openStdin(ctx)
-	} else {
+	case replace:
 		in.place, in.src, in.info, err = outfile.OpenInput(name)
+	default:
+		in.src, in.info, err = openRegular(name)
 	}
 	if err != nil {
 		return nil, outfile.Plain(err)
 	}
 	return in, nil
+}
+
+// openRegular opens a regular file. Its path may be one that leads to no place, such as /dev/fd/3.
+func openRegular(path string) (*os.File, fs.FileInfo, error) {
+	// Opening a pipe must not wait for a writer; what it is shows below.
+	r, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := r.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%v: a regular file was expected", outfile.Kind(info.Mode()))
+	}
+	if err != nil {
+		r.Close()
+		return nil, nil, err
+	}
+	return r, info, nil
 }
 
 // close closes the file.

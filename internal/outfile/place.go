@@ -176,16 +176,11 @@ func (p *Place) hold() error {
 
 // Close lets go of the folder, and of the file.
 func (p *Place) Close() {
-	p.Release()
-	if p.old != nil {
-		p.old.Close()
-	}
-}
-
-// Release lets go of the folder only.
-func (p *Place) Release() {
 	if p.dir != nil {
 		p.dir.Close()
+	}
+	if p.old != nil {
+		p.old.Close()
 	}
 }
 
