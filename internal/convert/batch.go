@@ -24,9 +24,10 @@ import (
 type Batch struct {
 	Jobs []*Job // that were added since the last Reset
 
-	named map[inode.ID]map[outfile.Entry]bool // the names of files with several that are to be replaced
-	done  map[inode.ID]result                 // by what it was before or is now
-	bytes int64
+	named  map[inode.ID]map[outfile.Entry]bool // the names of files with several that are to be replaced
+	unseen map[string]error                    // by path, why it could not be found out whether it is one
+	done   map[inode.ID]result                 // by what it was before or is now
+	bytes  int64
 }
 
 // A Job is one file of a batch.
@@ -69,24 +70,30 @@ func (b *Batch) Full(opt Options) bool {
 }
 
 // Expect tells which files are going to be replaced, so that the names of them are known that
-// are not. Files that cannot be looked at are passed over; their turn comes.
+// are not. A file that cannot be looked at gets the error when its turn comes.
 func (b *Batch) Expect(paths []string) {
-	b.named = make(map[inode.ID]map[outfile.Entry]bool)
+	b.named, b.unseen = make(map[inode.ID]map[outfile.Entry]bool), make(map[string]error)
 	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil || links(info) < 2 {
-			continue
+		if err := b.expect(path); err != nil {
+			b.unseen[path] = outfile.Plain(err)
 		}
-		entry, err := outfile.EntryOf(path)
-		id, ok := inode.Of(info)
-		if err != nil || !ok {
-			continue
-		}
+	}
+}
+
+// expect is Expect for one file.
+func (b *Batch) expect(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || links(info) < 2 {
+		return err
+	}
+	entry, err := outfile.EntryOf(path)
+	if id, ok := inode.Of(info); ok && err == nil {
 		if b.named[id] == nil {
 			b.named[id] = make(map[outfile.Entry]bool)
 		}
 		b.named[id][entry] = true
 	}
+	return err
 }
 
 // links is how many names (hard links) a file has.
@@ -110,6 +117,9 @@ func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
 func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
 	j := &Job{In: path, noSync: opt.NoSync}
 	b.Jobs = append(b.Jobs, j)
+	if j.Err = b.unseen[path]; j.Err != nil {
+		return
+	}
 	in, err := openInput(ctx, path, true)
 	if err != nil {
 		j.Err = err
