@@ -2,8 +2,8 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,50 +25,33 @@ var (
 	somebody  = user{1234, []uint32{1234, 500}}
 )
 
-// command makes a command for a user. Everybody can run the test program from where it is.
-func (u user) command(umask int, name string, args ...string) *exec.Cmd {
-	script := fmt.Sprintf(`umask %03o && exec "$0" "$@"`, umask)
-	if name == "cfi2sframe" { // TestMain goes by the name
-		script = fmt.Sprintf(`umask %03o && exec -a cfi2sframe "$0" "$@"`, umask)
-	}
-	cmd := exec.Command("bash", append([]string{"-c", script, name}, args...)...)
+// run runs a shell script in a folder.
+func (u user) run(dir, script string) (string, error) {
+	cmd := exec.Command("bash", "-ec", script)
+	cmd.Dir = dir
 	if int(u.uid) != os.Geteuid() {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: u.uid, Gid: u.groups[0], Groups: u.groups}}
 	}
-	return cmd
-}
-
-// run runs the program for a user, and returns what it says.
-func (u user) run(tool string, umask int, args ...string) (string, error) {
-	cmd := u.command(umask, "cfi2sframe", args...)
-	cmd.Args[3] = tool
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
-// publicTool copies the test program to a folder that everybody can look into.
+// shell runs a shell script in a folder, which has to work.
+func (u user) shell(t *testing.T, dir, script string) string {
+	t.Helper()
+	out, err := u.run(dir, script)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+	return out
+}
+
+// publicTool builds the tool in a folder that everybody can look into.
 func publicTool(t *testing.T) string {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := publicDir(t)
-	src, err := os.Open(exe)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
-	tool := filepath.Join(dir, "tool")
-	dst, err := os.OpenFile(tool, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(dst, src); err != nil {
-		t.Fatal(err)
-	}
-	if err := dst.Close(); err != nil {
-		t.Fatal(err)
+	tool := filepath.Join(publicDir(t), "cfi2sframe")
+	if out, err := exec.Command(peer.Look(t, "go"), "build", "-o", tool, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return tool
 }
@@ -87,23 +70,8 @@ func publicDir(t *testing.T) string {
 	return dir
 }
 
-// shell runs a script in a folder, as the user who runs the tests.
-func shell(t *testing.T, dir, script string) string {
-	t.Helper()
-	cmd := exec.Command("bash", "-ec", script)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", script, err, out)
-	}
-	return string(out)
-}
-
-// attributes describes a file: mode, owner, group, ACL and extended attributes.
-func attributes(t *testing.T, path string) string {
-	t.Helper()
-	return shell(t, ".", "stat -c '%a %u:%g' '"+path+"'; getfacl -cEnp '"+path+"'; getfattr --absolute-names -d -m - -e hex '"+path+"' | grep -v -e '^#' -e posix_acl -e selinux || true")
-}
+// describeOut is a script that describes a file: mode, owner, group, ACL and extended attributes.
+const describeOut = `stat -c '%a %u:%g' out; getfacl -cEn out; getfattr -d -m - -e hex out | grep -v -e '^#' -e posix_acl -e selinux || true`
 
 // needAttributes skips the test without root or the tools that show attributes.
 func needAttributes(t *testing.T) {
@@ -116,63 +84,91 @@ func needAttributes(t *testing.T) {
 	}
 }
 
+// A setting is what cp and the tool are compared in. Scripts make it.
+type setting struct {
+	user                        user
+	folder, input, output, root string // the output is made by the user, and then changed by root
+}
+
+// likeCpSettings are all those that TestLikeCp tries.
+func likeCpSettings() []setting {
+	inputs := []string{
+		"chmod 755 in", "chmod 644 in", "chmod 4755 in", "chmod 2755 in", "chown 12:34 in; chmod 6755 in",
+		"setfacl -m u:12:rwx in; setfattr -n user.origin -v in in", "chmod 755 in; setcap cap_net_raw+ep in",
+	}
+	outputs := []struct{ script, root string }{
+		{"touch out", ""}, {"touch out; chmod 604 out", ""}, {"touch out; chmod 755 out; setfattr -n user.kept -v out out", ""},
+		{"touch out; setfacl -b out; setfacl -m u:13:rw- out", ""}, {"touch out; setfacl -b out; chmod 664 out", ""},
+		{"touch out; chmod 6755 out", ""}, {"touch out; chmod 2745 out", ""},
+		{"touch out; chgrp 500 out; chmod 660 out", ""}, {"touch out; chmod 200 out", ""},
+		{"touch out; chmod 755 out", "setcap cap_net_raw+ep out"},
+		{"touch out", "if [ -O . ]; then chown 12:34 out; chmod 6755 out; fi"}, // root's alone is given away
+	}
+	var all []setting
+	for _, u := range []user{superuser, somebody} {
+		for _, folder := range []string{":", "setfacl -d -m u:12:rwx,g:13:r-x,g::r-x,o::r-x .", "chgrp 500 .; chmod g+s ."} {
+			for _, in := range inputs {
+				all = append(all, setting{u, folder, in, ":", ":"})
+			}
+			for _, o := range outputs {
+				all = append(all, setting{u, folder, inputs[4], o.script, cmp.Or(o.root, ":")})
+			}
+		}
+	}
+	return all
+}
+
 // TestLikeCp compares the attributes of an output with those that cp gives to its own: a new
 // one, and one that is there.
 func TestLikeCp(t *testing.T) {
 	needAttributes(t)
 	tool := publicTool(t)
-	inputs := []string{
-		"chmod 755 in", "chmod 644 in", "chmod 4755 in", "chmod 2755 in", "chown 12:34 in && chmod 6755 in",
-		"setfacl -m u:12:rwx in && setfattr -n user.origin -v in in", "chmod 755 in && setcap cap_net_raw+ep in",
-	}
-	outputs := []struct{ script, root string }{ // made by the user, and then changed by root
-		{"touch out", ""}, {"touch out && chmod 604 out", ""},
-		{"touch out && chmod 755 out && setfattr -n user.kept -v out out", ""},
-		{"touch out && setfacl -b out && setfacl -m u:13:rw- out", ""}, {"touch out && setfacl -b out && chmod 664 out", ""},
-		{"touch out && chmod 6755 out", ""}, {"touch out && chmod 2745 out", ""},
-		{"touch out && chgrp 500 out && chmod 660 out", ""}, {"touch out && chmod 200 out", ""},
-		{"touch out && chmod 755 out", "setcap cap_net_raw+ep out"},
-		{"touch out", "[ ! -O . ] || chown 12:34 out && chmod 6755 out"}, // root's alone is given away
-	}
-	for _, folder := range []string{":", "setfacl -d -m u:12:rwx,g:13:r-x,g::r-x,o::r-x .", "chgrp 500 . && chmod g+s ."} {
-		for _, u := range []user{superuser, somebody} {
-			for _, input := range inputs {
-				likeCp(t, tool, u, folder, input, ":", "")
-			}
-			for _, o := range outputs {
-				likeCp(t, tool, u, folder, inputs[4], o.script, o.root)
-			}
-		}
-	}
-}
-
-// likeCp is TestLikeCp for one setting, which scripts make.
-func likeCp(t *testing.T, tool string, u user, folder, input, output, root string) {
-	t.Helper()
-	const umask = 0o027
-	place := func() string {
-		dir := publicDir(t)
-		shell(t, dir, folder+fmt.Sprintf("\nchown %d .", u.uid))
-		cmd := u.command(umask, "bash", "-ec", output)
-		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", output, err, out)
-		}
-		shell(t, dir, root)
-		return filepath.Join(dir, "out")
-	}
+	all := likeCpSettings()
 	dir := publicDir(t)
-	in := filepath.Join(dir, "in")
-	copyTo(t, in)
-	shell(t, dir, input)
-	want, got := place(), place()
-	if out, err := u.command(umask, "cp", in, want).CombinedOutput(); err != nil {
-		t.Fatalf("%s; %s; %s: cp: %v\n%s", folder, input, output, err, out)
+	// As few shells as can be: they take most of the time.
+	scripts := make(map[string]*strings.Builder)
+	for _, step := range []string{"first", "0", "1234", "root", "run 0", "run 1234", "last"} {
+		scripts[step] = &strings.Builder{}
 	}
-	if out, err := u.run(tool, umask, "-q", in, "-o", got); err != nil {
-		t.Errorf("user %d: %s; %s; %s; %s: %v\n%s", u.uid, folder, input, output, root, err, out)
-	} else if w, g := attributes(t, want), attributes(t, got); w != g {
-		t.Errorf("user %d: %s; %s; %s; %s: cp has\n%s\nand we have\n%s", u.uid, folder, input, output, root, w, g)
+	add := func(step, format string, args ...any) { fmt.Fprintf(scripts[step], format+"\n", args...) }
+	program, err := filepath.Abs(filepath.Join(fixtures, "plt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range all {
+		uid := fmt.Sprint(s.user.uid)
+		add("first", "mkdir %d; cd %d; cp '%s' in; %s", i, i, program, s.input)
+		for _, side := range []string{"cp", "ours"} {
+			add("first", "mkdir %s; cd %s; %s; chown %s .; cd ..", side, side, s.folder, uid)
+			add(uid, "cd %d/%s; %s; cd ../..", i, side, s.output)
+			add("root", "cd %d/%s; %s; cd ../..", i, side, s.root)
+			add("last", "cd %d/%s; { %s; } >../%s.txt; cd ../..", i, side, describeOut, side)
+		}
+		add("first", "cd ..")
+		add("run "+uid, "cp %d/in %d/cp/out; '%s' -q %d/in -o %d/ours/out", i, i, tool, i, i)
+	}
+	for _, step := range []struct {
+		user user
+		name string
+	}{{superuser, "first"}, {superuser, "0"}, {somebody, "1234"}, {superuser, "root"}, {superuser, "run 0"}, {somebody, "run 1234"}, {superuser, "last"}} {
+		umask := "umask 027\n"
+		if step.name == "first" { // for what everybody has to see
+			umask = "umask 022\n"
+		}
+		step.user.shell(t, dir, umask+scripts[step.name].String())
+	}
+	for i, s := range all {
+		var texts [2]string
+		for k, side := range []string{"cp", "ours"} {
+			b, err := os.ReadFile(filepath.Join(dir, fmt.Sprint(i), side+".txt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[k] = string(b)
+		}
+		if texts[0] != texts[1] {
+			t.Errorf("user %d: %s; %s; %s; %s: cp has\n%s\nand we have\n%s", s.user.uid, s.folder, s.input, s.output, s.root, texts[0], texts[1])
+		}
 	}
 }
 
@@ -220,14 +216,16 @@ func TestKeptAttributes(t *testing.T) {
 		dir := publicDir(t)
 		in := filepath.Join(dir, "in")
 		copyTo(t, in)
-		shell(t, dir, fmt.Sprintf("chown %d:%d .\n%s", tt.user.uid, tt.user.groups[0], tt.script))
-		before := attributes(t, in)
-		for _, args := range [][]string{{"-q", "--force", "--in-place", in}, {"-q", "--force", in, "-o", in}} {
-			out, err := tt.user.run(tool, 0o077, args...)
+		superuser.shell(t, dir, fmt.Sprintf("chown %d:%d .\n%s", tt.user.uid, tt.user.groups[0], tt.script))
+		describeIn := strings.ReplaceAll(describeOut, " out;", " in;")
+		describeIn = strings.ReplaceAll(describeIn, " out |", " in |")
+		before := superuser.shell(t, dir, describeIn)
+		for _, args := range []string{"--in-place in", "in -o in"} {
+			out, err := tt.user.run(dir, "umask 077; '"+tool+"' -q --force "+args)
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(out, ": "+tt.err)) {
 				t.Errorf("user %d: %s: error %v, output %q", tt.user.uid, tt.script, err, out)
 			}
-			if after := attributes(t, in); after != before {
+			if after := superuser.shell(t, dir, describeIn); after != before {
 				t.Errorf("user %d: %s: attributes before\n%s\nand after\n%s", tt.user.uid, tt.script, before, after)
 			}
 			after, err := os.ReadFile(in)
@@ -237,7 +235,7 @@ func TestKeptAttributes(t *testing.T) {
 			if same := bytes.Equal(original, after); same != (tt.err != "") {
 				t.Errorf("user %d: %s: the file stayed as it was: %t", tt.user.uid, tt.script, same)
 			}
-			if names := shell(t, dir, "ls -A"); names != "in\n" {
+			if names := superuser.shell(t, dir, "ls -A"); names != "in\n" {
 				t.Errorf("user %d: %s: there are %q", tt.user.uid, tt.script, names)
 			}
 		}
@@ -249,14 +247,15 @@ func TestForeignOutput(t *testing.T) {
 	needAttributes(t)
 	tool := publicTool(t)
 	dir := publicDir(t)
-	shell(t, dir, "touch out && chown 12:34 out && chmod 666 out && chown 1234 .")
+	superuser.shell(t, dir, "touch out; chown 12:34 out; chmod 666 out; chown 1234 .")
 	copyTo(t, filepath.Join(dir, "in"))
-	before := attributes(t, filepath.Join(dir, "out"))
-	out, err := somebody.run(tool, 0o022, "-q", filepath.Join(dir, "in"), "-o", filepath.Join(dir, "out"))
+	describe := describeOut + "; cat out; ls -A"
+	before := superuser.shell(t, dir, describe)
+	out, err := somebody.run(dir, "'"+tool+"' -q in -o out")
 	if err == nil || !strings.Contains(out, "the owner of the output (user 12) cannot be given to the result: operation not permitted") {
 		t.Errorf("error %v, output %q", err, out)
 	}
-	if after := attributes(t, filepath.Join(dir, "out")); after != before || shell(t, dir, "cat out; ls -A") != "in\nout\n" {
-		t.Errorf("there is now\n%s%s", after, shell(t, dir, "ls -lA"))
+	if after := superuser.shell(t, dir, describe); after != before {
+		t.Errorf("there was\n%sand now there is\n%s", before, after)
 	}
 }
