@@ -480,8 +480,8 @@ func (x *translator) forms(cfa value) (e sframe.FRE, g Gap) {
 	}
 	e.Signed = r.Sign == cfi.Signed
 	ra := x.register(&r.RA, x.fn.RAReg(), cfa)
-	if a.fixedRA != 0 && ra == (value{base: ofReg, reg: x.fn.RAReg()}) {
-		ra = value{} // there is no register that it could have stayed in
+	if ra == (value{base: ofReg, reg: x.fn.RAReg()}) && !a.staysIn(x.fn.RAReg()) {
+		ra = value{}
 	}
 	fp := x.register(&r.FP, a.fp, cfa)
 	// Each rule on its own has to have a form, and then the row as a whole.
@@ -508,6 +508,9 @@ func (x *translator) forms(cfa value) (e sframe.FRE, g Gap) {
 	}
 	return e, x.whyNot(e)
 }
+
+// staysIn reports whether a return address that has no rule can be in the register.
+func (a *abi) staysIn(reg uint64) bool { return a.fixedRA == 0 && reg != a.sp && reg != a.pc }
 
 // byRegister says a value relative to the CFA by the register that the CFA is relative
 // to: the CFA plus an offset, not loaded, has no form of its own.

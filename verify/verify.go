@@ -419,8 +419,12 @@ func (c *checker) byCFI() (f frameState, err error) {
 	if f.ra, err = c.value(&r.RA, f.cfa, c.vm.reg(c.fn.RAReg())); err != nil {
 		return f, fmt.Errorf("return address: %w", err)
 	}
-	if (r.RA.Rule == frame.RuleArchitectural || r.RA.Rule == frame.RuleSameVal) && c.abi.fixedRA != 0 {
-		return f, fmt.Errorf("return address: CFI says that it is in no place")
+	if r.RA.Rule == frame.RuleArchitectural || r.RA.Rule == frame.RuleSameVal {
+		// A column without a rule keeps its value. That is no place for a return address if
+		// calls never leave one there, or if it is the stack pointer or the pc itself.
+		if col := c.fn.RAReg(); c.abi.fixedRA != 0 || col == c.abi.sp || col == c.abi.pc {
+			return f, fmt.Errorf("return address: CFI says that it is in no place")
+		}
 	}
 	if f.fp, err = c.value(&r.FP, f.cfa, c.vm.reg(c.abi.fp)); err != nil {
 		return f, fmt.Errorf("frame pointer: %w", err)

@@ -257,6 +257,43 @@ func TestReturnColumn(t *testing.T) {
 	}
 }
 
+// TestPointerColumn describes functions whose return address column is that of FP or SP as if only
+// the return address were there.
+func TestPointerColumn(t *testing.T) {
+	sp := func(offset int32) sframe.FRE { return sframe.FRE{CFA: sframe.Rule{Base: sframe.SP, Offset: offset}} }
+	returned := sp(0)
+	returned.RA = sframe.Rule{Base: sframe.SP}
+	for _, tt := range []struct {
+		fixture  string
+		abi      sframe.ABI
+		function int // index
+		fre      sframe.FRE
+		want     string
+	}{
+		{"amd64/racolumn", sframe.AMD64Little, 0, sp(8), "caller's frame pointer differs"},
+		{"amd64/racolumn", sframe.AMD64Little, 3, sp(8), "caller's stack pointer differs"},
+		{"aarch64/racolumn", sframe.AArch64Little, 5, returned, "in no place"},
+	} {
+		in, _, _ := encode(t, "../testdata/bin/"+tt.fixture, translate.Options{Version: sframe.V3}, false)
+		section, err := emit.NewBuilder(emit.Options{Version: sframe.V3, ABI: tt.abi})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fn := &in.table.Functions[tt.function]
+		if err := section.Add(sframe.FDE{Start: fn.Begin, Size: 4, Flexible: tt.fre.RA.Base != sframe.None}, []sframe.FRE{tt.fre}); err != nil {
+			t.Fatal(err)
+		}
+		data, err := section.Encode(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := check(in, data)
+		if err != nil || len(res.Mismatches) != 1 || !strings.Contains(res.Mismatches[0].What, tt.want) {
+			t.Errorf("%s, function %d: %+v, error %v; a mismatch with %q was expected", tt.fixture, tt.function, res, err, tt.want)
+		}
+	}
+}
+
 // TestRepeatedBeyond gives a function the rows of a larger one with the same instructions, the last
 // of which begins behind it and says what the one before it does.
 func TestRepeatedBeyond(t *testing.T) {
