@@ -91,9 +91,8 @@ func (s *segments) load() error {
 	}
 	// Readers do not agree on what the rows of a PC-mask FDE hold for without a
 	// repetition size (V1), or if it starts inside a block: some look at pc and
-	// some at its distance from the start. One row holds for all of a block.
-	one := len(s.fres) == 1 && s.fres[0].Start == 0
-	if s.fde.PCMask && (s.fde.RepSize == 0 || !one && s.fde.Start%uint64(s.fde.RepSize) != 0) {
+	// some at its distance from the start.
+	if s.fde.PCMask && (s.fde.RepSize == 0 || s.repeats() && s.fde.Start%uint64(s.fde.RepSize) != 0) {
 		s.vague(s.fde)
 		return s.function(s.index + 1)
 	}
@@ -101,8 +100,11 @@ func (s *segments) load() error {
 	return s.set()
 }
 
-// repeats reports whether the current FDE's rows are looked up block by block.
-func (s *segments) repeats() bool { return s.fde.PCMask && len(s.fres) > 1 }
+// repeats reports whether the current FDE's rows are looked up block by block. One that begins
+// where the blocks do holds for all of them.
+func (s *segments) repeats() bool {
+	return s.fde.PCMask && (len(s.fres) > 1 || s.fres[0].Start > 0)
+}
 
 // set makes row i of the current block the current segment.
 func (s *segments) set() error {

@@ -388,6 +388,49 @@ func TestRepeatedParts(t *testing.T) {
 	}
 }
 
+// TestMaskedFront describes code by a PC-mask FDE whose only row begins behind the start of its
+// blocks. It holds for no pc in front of that.
+func TestMaskedFront(t *testing.T) {
+	const begin, size, rep, front = 0x580, 32, 16, 4
+	in, _, _ := encode(t, "../testdata/bin/amd64/plt", translate.Options{Version: sframe.V2}, false)
+	section, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot := sframe.Rule{Base: sframe.CFA, Offset: -16, Deref: true}
+	fres := []sframe.FRE{{CFA: sframe.Rule{Base: sframe.FP, Offset: 16}, FP: slot}}
+	if err := section.Add(sframe.FDE{Start: begin, Size: size, PCMask: true, RepSize: rep}, fres); err != nil {
+		t.Fatal(err)
+	}
+	data, err := section.Encode(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const start = 28 + 20 // of the row, behind the header and the FDE
+	for at, want := range map[byte]uint64{0: size, front: size - size/rep*front} {
+		data[start] = at
+		res, err := check(in, data)
+		if err != nil || res.Total > 0 || res.Covered != want {
+			t.Errorf("row from %d on: %+v, error %v; %d bytes were expected to be covered", at, res, err, want)
+		}
+		s, err := sframe.Decode(data, addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := linked.Rows(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for pc := uint64(begin); pc < begin+size; pc++ {
+			_, found, err := s.Lookup(pc)
+			in := slices.ContainsFunc(rows, func(r linked.Row) bool { return r.Begin <= pc && pc < r.End })
+			if err != nil || found != in || found != (pc%rep >= uint64(at)) {
+				t.Errorf("row from %d on: at %#x a row is found: %t, is listed: %t, error %v", at, pc, found, in, err)
+			}
+		}
+	}
+}
+
 func numFREs(t *testing.T, s *sframe.Section, i int) int {
 	t.Helper()
 	fres, err := s.FREs(i, nil)
