@@ -542,20 +542,28 @@ func (x *translator) spImplied(cfa value) bool {
 	return v == value{base: ofCFA, off: x.abi.spFromCFA}
 }
 
-// rule returns the SFrame rule for a value, and whether its numbers fit.
-func (x *translator) rule(v value) (sframe.Rule, bool) {
+// rule returns the SFrame rule for a value that is relative to the CFA or to a register, or the
+// reason why its numbers have no room: register and computed are those for a register's number,
+// where the value is that register's, and where it is not.
+func (x *translator) rule(v value, register, computed Reason) (sframe.Rule, Reason) {
 	r := sframe.Rule{Offset: int32(v.off), Deref: v.deref}
 	switch {
+	case !fits(v.off):
+		return sframe.Rule{}, OffsetRange
 	case v.base == ofCFA:
 		r.Base = sframe.CFA
 	case v.reg == x.abi.sp:
 		r.Base = sframe.SP
 	case v.reg == x.abi.fp:
 		r.Base = sframe.FP
-	default:
+	case v.reg <= math.MaxUint16:
 		r.Base, r.Reg = sframe.Register, uint16(v.reg)
+	case v.deref:
+		return sframe.Rule{}, computed
+	default:
+		return sframe.Rule{}, register
 	}
-	return r, v.off == int64(r.Offset) && (r.Base != sframe.Register || v.reg <= math.MaxUint16)
+	return r, 0
 }
 
 func (x *translator) cfaRule(v value) (sframe.Rule, Reason) {
@@ -563,10 +571,7 @@ func (x *translator) cfaRule(v value) (sframe.Rule, Reason) {
 	case undefined:
 		return sframe.Rule{}, CFAMissing
 	case ofReg:
-		if r, ok := x.rule(v); ok {
-			return r, 0
-		}
-		return sframe.Rule{}, OffsetRange
+		return x.rule(v, CFARegister, CFAExpression)
 	}
 	return sframe.Rule{}, CFAExpression
 }
@@ -579,11 +584,10 @@ func (x *translator) raRule(v value) (sframe.Rule, Reason) {
 		return sframe.Rule{}, 0
 	case v.base != ofCFA && v.base != ofReg:
 		return sframe.Rule{}, RARule
+	case v.off != 0:
+		return x.rule(v, RARule, RARule)
 	}
-	if r, ok := x.rule(v); ok {
-		return r, 0
-	}
-	return sframe.Rule{}, OffsetRange
+	return x.rule(v, RARegister, RARule)
 }
 
 func (x *translator) fpRule(v value) (sframe.Rule, Reason) {
@@ -594,11 +598,10 @@ func (x *translator) fpRule(v value) (sframe.Rule, Reason) {
 		return sframe.Rule{}, FPUndefined
 	case v.base != ofCFA && v.base != ofReg:
 		return sframe.Rule{}, FPRule
+	case v.off != 0:
+		return x.rule(v, FPRule, FPRule)
 	}
-	if r, ok := x.rule(v); ok {
-		return r, 0
-	}
-	return sframe.Rule{}, OffsetRange
+	return x.rule(v, FPRegister, FPRule)
 }
 
 // whyNot names the rule for which the row has no form in this version, although

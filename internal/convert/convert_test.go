@@ -365,6 +365,28 @@ func TestAlike(t *testing.T) {
 	}
 }
 
+// TestRegisterNumbers has rules by a register with a number that no SFrame row has room for. The
+// reason is the register, as for a smaller number that the version has no form for.
+func TestRegisterNumbers(t *testing.T) {
+	const number = "0xf0, 0xa2, 0x04" // 70000 as an unsigned LEB128 number
+	for _, tt := range []struct{ name, cfi, reason, column, rule string }{
+		{"CFA", ".cfi_escape 0x0c, " + number + ", 8", "cfa-register", "CFA", "r70000+8"},
+		{"CFA in memory", ".cfi_escape 0x0f, 6, 0x92, " + number + ", 8, 6", "cfa-expression", "CFA", "*(r70000+8)"},
+		{"return address", ".cfi_escape 0x09, 16, " + number, "ra-register", "RA", "r70000"},
+		{"return address in memory", ".cfi_escape 0x10, 16, 5, 0x92, " + number + ", 8", "ra-rule", "RA", "*(r70000+8)"},
+		{"frame pointer", ".cfi_escape 0x09, 6, " + number, "fp-register", "FP", "r70000"},
+		{"frame pointer in memory", ".cfi_escape 0x10, 6, 5, 0x92, " + number + ", 8", "fp-rule", "FP", "*(r70000+8)"},
+		{"an offset beside it", ".cfi_escape 0x12, " + number + ", 0x80, 0x80, 0x80, 0x80, 0x60", "offset-range", "CFA", "r70000+68719476736"},
+	} {
+		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
+			_, c := run(t, link(t, ".cfi_startproc\nnop\n"+tt.cfi+"\nnop\n.cfi_endproc\n"), convert.Options{Version: version})
+			if len(c.Gaps) != 1 || c.Gaps[0].Reason != tt.reason || c.Gaps[0].Column != tt.column || c.Gaps[0].Rule != tt.rule || c.Gaps[0].Format3 {
+				t.Errorf("%s, V%d: gaps %+v; %s (%s %s) was expected", tt.name, version, c.Gaps, tt.reason, tt.column, tt.rule)
+			}
+		}
+	}
+}
+
 // TestWorkersVarying is TestWorkers for more code than a CFA that depends on the pc is evaluated
 // for. Which part of it is described must not depend on who comes first.
 func TestWorkersVarying(t *testing.T) {
