@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
@@ -133,7 +134,7 @@ type Sum struct {
 
 // A Result says what became of the CFI. Sizes are in bytes of code.
 type Result struct {
-	Functions int    // CFI functions
+	Functions int    // CFI functions; pieces that others leave of one FDE are one, here and below
 	Whole     int    // of those, without a gap by which a stack trace loses something
 	Described uint64 // code they describe
 	Covered   uint64 // code that SFrame describes
@@ -142,9 +143,16 @@ type Result struct {
 	Sums      map[Reason]Sum
 	// Synthesised is code that SFrame describes and CFI does not: PLT stubs.
 	Synthesised uint64
+	cuts        map[cfi.FDE]outcome // of FDEs of which others left pieces
 	// Varying is code whose CFA depends on the pc. If it is more than MaxVarying, which part of it
 	// is described depends on what is translated before, in the same table.
 	Varying uint64
+}
+
+// An outcome is what became of the function of an FDE.
+type outcome struct {
+	lossy   bool   // a stack trace loses something by a gap
+	reasons uint64 // of its gaps, by bits
 }
 
 // Translate translates the table's functions, in their order, into sink.
@@ -160,7 +168,6 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	x := &translator{
 		abi: a, opt: opt, layout: layout, sink: sink, res: &Result{Functions: len(t.Functions), Sums: make(map[Reason]Sum)},
 		eval:  evaluator{order: t.Order, pcReg: a.pc},
-		last:  make(map[Reason]*cfi.Function),
 		known: make([]known, knownRows(len(t.Functions))), repeat: make([]repeatable, t.Programs),
 	}
 	for i := range t.Functions {
@@ -193,8 +200,44 @@ func Merge(parts []*Result) *Result {
 			t.Bytes += s.Bytes
 			sum.Sums[r] = t
 		}
+		for fde, o := range p.cuts {
+			sum.piece(fde, o)
+		}
 	}
 	return sum
+}
+
+// piece notes what became of a piece that others left of an FDE, which was counted as if there
+// were no other piece.
+func (r *Result) piece(fde cfi.FDE, o outcome) {
+	if r.cuts == nil {
+		r.cuts = make(map[cfi.FDE]outcome)
+	}
+	if before, ok := r.cuts[fde]; ok {
+		r.uncount(before, o)
+		o.join(before)
+	}
+	r.cuts[fde] = o
+}
+
+// uncount takes back what was counted twice, for two pieces of an FDE.
+func (r *Result) uncount(a, b outcome) {
+	r.Functions--
+	if !a.lossy || !b.lossy {
+		r.Whole--
+	}
+	for both := a.reasons & b.reasons; both != 0; both &= both - 1 {
+		reason := Reason(bits.TrailingZeros64(both))
+		s := r.Sums[reason]
+		s.Functions--
+		r.Sums[reason] = s
+	}
+}
+
+// join makes o the outcome of two pieces of an FDE.
+func (o *outcome) join(p outcome) {
+	o.lossy = o.lossy || p.lossy
+	o.reasons |= p.reasons
 }
 
 type translator struct {
@@ -220,8 +263,6 @@ type translator struct {
 	pcRead bool         // a rule of the function at hand depends on the pc
 
 	varied uint64 // code that varying has looked at, in all functions
-
-	last map[Reason]*cfi.Function // that has a gap of the reason
 }
 
 // A run is an FDE in the making.
@@ -308,14 +349,8 @@ func (x *translator) commit() error {
 		x.res.Covered += r.end - r.begin
 		x.res.Topmost += r.topmost
 	}
-	drap, whole := false, true
-	for i := range x.gaps {
-		drap = drap || x.gaps[i].Reason == DRAP
-		whole = whole && !x.gaps[i].Reason.Loss()
-	}
-	if whole {
-		x.res.Whole++
-	}
+	drap := slices.ContainsFunc(x.gaps, func(g Gap) bool { return g.Reason == DRAP })
+	var o outcome
 	for _, g := range x.gaps {
 		// The register that a DRAP function keeps its argument pointer in is
 		// the CFA's base at its start and end.
@@ -323,16 +358,22 @@ func (x *translator) commit() error {
 			g.Reason = DRAP
 		}
 		s := x.res.Sums[g.Reason]
-		if x.last[g.Reason] != x.fn {
-			x.last[g.Reason] = x.fn
+		if o.reasons>>g.Reason&1 == 0 {
 			s.Functions++
 		}
+		o.join(outcome{g.Reason.Loss(), 1 << g.Reason})
 		s.Ranges++
 		s.Bytes += g.Size()
 		x.res.Sums[g.Reason] = s
 		if len(x.res.Gaps) < maxGaps {
 			x.res.Gaps = append(x.res.Gaps, g)
 		}
+	}
+	if !o.lossy {
+		x.res.Whole++
+	}
+	if x.fn.Program() < 0 {
+		x.res.piece(x.fn.FDE(), o)
 	}
 	return nil
 }

@@ -13,12 +13,14 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/cfi"
 	"cfi2sframe/internal/convert"
 	"cfi2sframe/internal/elffile"
 	"cfi2sframe/internal/image"
 	"cfi2sframe/internal/peer"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew; TestObjdump says whether they are right")
@@ -361,6 +363,59 @@ func TestAlike(t *testing.T) {
 		_, c := run(t, link(t, tt.source), convert.Options{Version: sframe.V3})
 		if c.Described != tt.described || c.Covered != tt.covered || c.Topmost != tt.topmost {
 			t.Errorf("%s: %d of %d bytes are covered, %d in topmost frames; %d of %d, %d were expected", tt.name, c.Covered, c.Described, c.Topmost, tt.covered, tt.described, tt.topmost)
+		}
+	}
+}
+
+// TestCutFunctions has an FDE of .debug_frame around two of .eh_frame. What these leave of it are
+// three parts of one function.
+func TestCutFunctions(t *testing.T) {
+	outer := func(instructions string) string {
+		return "nop; nop\n.cfi_startproc\nnop; nop\n.cfi_endproc\nnop; nop\n.cfi_startproc\nnop; nop\n.cfi_endproc\nnop; nop\n" +
+			".section .debug_frame,\"\",@progbits\n" +
+			"0: .long 2f-1f\n1: .long 0xffffffff\n.byte 1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1\n2:\n" +
+			".long 4f-3f\n3: .long 0b-.debug_frame\n.quad _start, 10\n" + instructions + "\n4:\n.text\n"
+	}
+	const rbx, sp = "0x0d, 3", "0x0d, 7" // def_cfa_register; V2 has no form for the former
+	for _, tt := range []struct {
+		name, instructions      string
+		covered                 uint64
+		whole, functions, total int // functions: that have a gap
+	}{
+		{"no gap", ".byte 0", 10, 3, 0, 3},
+		{"all a gap", ".byte " + rbx, 4, 2, 1, 3},
+		{"a gap in the first part", ".byte " + rbx + ", 0x42, " + sp, 8, 2, 1, 3},
+		{"a gap in the second part", ".byte 0x44, " + rbx + ", 0x42, " + sp, 8, 2, 1, 3},
+		{"a gap in the first and the last part", ".byte " + rbx + ", 0x42, " + sp + ", 0x46, " + rbx, 6, 2, 1, 3},
+	} {
+		prog := link(t, outer(tt.instructions))
+		for _, workers := range []int{1, 2, 8} {
+			_, c := run(t, prog, convert.Options{Version: sframe.V2, Workers: workers})
+			functions := 0
+			for _, r := range c.Reasons {
+				functions += r.Functions
+			}
+			if c.Covered != tt.covered || c.Functions != tt.total || functions != tt.functions {
+				t.Errorf("%s, %d workers: %d bytes covered, %d functions, %d with a gap; %d, %d and %d were expected",
+					tt.name, workers, c.Covered, c.Functions, functions, tt.covered, tt.total, tt.functions)
+			}
+		}
+		table, err := cfi.Load(open(t, prog), cfi.Auto, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 1; n <= 5; n++ {
+			var parts []*translate.Result
+			for _, p := range table.Split(n) {
+				res, err := translate.Translate(p, translate.Options{Version: sframe.V2}, translate.Discard)
+				if err != nil {
+					t.Fatal(err)
+				}
+				parts = append(parts, res)
+			}
+			if res := translate.Merge(parts); res.Whole != tt.whole || res.Functions != tt.total {
+				t.Errorf("%s, %d parts: %d of %d functions are whole; %d of %d were expected", tt.name, n, res.Whole, res.Functions, tt.whole, tt.total)
+			}
 		}
 	}
 }
