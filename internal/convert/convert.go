@@ -406,12 +406,13 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 	return builders, translate.Merge(results), nil
 }
 
-// format3 returns the gaps that format 3 would leave in those functions that have gaps, or
-// nil where nobody wants to know.
-func (c *conversion) format3(table *cfi.Table, res *translate.Result) ([]translate.Gap, error) {
-	if c.opt.Version == sframe.V3 || c.opt.Brief || len(res.Gaps) == 0 || res.Varying > translate.MaxVarying {
+// format3 returns what format 3 would make of those functions that have gaps, or nil where nobody
+// wants to know.
+func (c *conversion) format3(table *cfi.Table, res *translate.Result) (*translate.Result, error) {
+	if c.opt.Version == sframe.V3 || c.opt.Brief || len(res.Gaps) == 0 {
 		return nil, nil
 	}
+	opt := translate.Options{Version: sframe.V3}
 	part := *table
 	part.Functions = nil
 	var last *cfi.Function
@@ -421,11 +422,11 @@ func (c *conversion) format3(table *cfi.Table, res *translate.Result) ([]transla
 			last = fn
 		}
 	}
-	left, err := translate.Translate(&part, translate.Options{Version: sframe.V3}, translate.Discard)
-	if err != nil {
-		return nil, err
+	left, err := translate.Translate(&part, opt, translate.Discard)
+	if err == nil && res.Varying+left.Varying > translate.MaxVarying { // it counts what comes before
+		left, err = translate.Translate(table, opt, translate.Discard)
 	}
-	return append([]translate.Gap{}, left.Gaps...), nil
+	return left, err
 }
 
 // plan finds the layout of the new file, and encodes the section for it.
