@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sort"
+	"strings"
 
 	"github.com/ianlancetaylor/demangle"
 	"github.com/therootcompany/xz"
@@ -76,23 +77,63 @@ func miniDebug(f *elffile.File) (*elffile.File, error) {
 	return elffile.New(bytes.NewReader(data), int64(len(data)))
 }
 
-// functionSymbols calls fn for every symbol that can be a function's.
+// functionSymbols calls fn for every symbol that can be a function's: of a function, or without a
+// type, as labels of hand-written code are, and in a section of code.
 func functionSymbols(files []*elffile.File, fn func(place, elffile.Symbol)) {
 	for _, f := range files {
 		for _, t := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
 			// A damaged symbol table costs names, not the report.
 			_ = f.Symbols(t, func(table *elffile.Section, s elffile.Symbol) {
-				switch elf.SymType(s.Info & 0xf) {
-				case elf.STT_FUNC, elf.STT_GNU_IFUNC, elf.STT_NOTYPE:
-				default:
-					return
-				}
-				if s.Shndx != 0 && s.Name != 0 {
+				if (isFunction(s) || elf.SymType(s.Info&0xf) == elf.STT_NOTYPE) && s.Name != 0 &&
+					s.Section != 0 && f.Sections[s.Section].Flags&uint64(elf.SHF_EXECINSTR) != 0 {
 					fn(place{f, table, s.Name}, s)
 				}
 			})
 		}
 	}
+}
+
+// isFunction reports whether the symbol has the type of a function.
+func isFunction(s elffile.Symbol) bool {
+	t := elf.SymType(s.Info & 0xf)
+	return t == elf.STT_FUNC || t == elf.STT_GNU_IFUNC
+}
+
+// A rank says how well a symbol names the function that a gap is in. A function that encloses the
+// gap's first byte does so best, and any function or label there better than none.
+type rank uint8
+
+const (
+	unrelated  rank = iota
+	labelLater      // behind the FDE's start, where signal trampolines begin: unwinders look up the pc before a return address
+	labelAtGap      // where the gap begins
+	functionLater
+	labelAtStart // where the FDE begins
+	labelAround
+	functionAtGap // without a size, or it would be around
+	functionAtStart
+	functionAround
+)
+
+// rankOf returns the rank of a symbol for a gap.
+func rankOf(s elffile.Symbol, g *translate.Gap) rank {
+	of := func(label, function rank) rank {
+		if isFunction(s) {
+			return function
+		}
+		return label
+	}
+	switch fn := g.Function; {
+	case s.Value <= g.Begin && g.Begin-s.Value < s.Size:
+		return of(labelAround, functionAround)
+	case s.Value == fn.Begin:
+		return of(labelAtStart, functionAtStart)
+	case s.Value == g.Begin:
+		return of(labelAtGap, functionAtGap)
+	case s.Value > fn.Begin && s.Value < fn.End:
+		return of(labelLater, functionLater)
+	}
+	return unrelated
 }
 
 // A nameReader reads the names of symbols.
@@ -117,14 +158,26 @@ func (n *nameReader) read(p place) string {
 	return name
 }
 
+// mapping reports whether the name is that of a mapping symbol, which says that code or data begins
+// here, and not what (ELF for the Arm 64-bit Architecture, "Mapping symbols").
+func (n *nameReader) mapping(p place) bool {
+	if elf.Machine(p.file.Machine) != elf.EM_AARCH64 {
+		return false
+	}
+	kind, _, _ := strings.Cut(n.read(p), ".")
+	return kind == "$x" || kind == "$d"
+}
+
 // functionNames finds the symbol of each gap's function. The gaps are sorted by
 // address. Where there is none, the start is that of the CFI function.
 func functionNames(files []*elffile.File, gaps []translate.Gap) []funcName {
 	names := make([]funcName, len(gaps))
 	places := make([]place, len(gaps))
+	ranks := make([]rank, len(gaps))
 	for i := range gaps {
 		names[i].start = gaps[i].Function.Begin
 	}
+	r := newNameReader()
 	steps := maxNameSteps
 	functionSymbols(files, func(p place, s elffile.Symbol) {
 		size := max(s.Size, 1) // hand-written code often gives none
@@ -133,20 +186,20 @@ func functionNames(files []*elffile.File, gaps []translate.Gap) []funcName {
 			if steps--; g.Function.Begin >= s.Value+size || steps < 0 {
 				break // and so are the gaps that follow
 			}
-			start := s.Value
-			inside := g.Begin >= start && g.Begin-start < size || g.Function.Begin == start
-			if !inside && places[i].table == nil && start > g.Function.Begin && start < g.Function.End {
-				// Unwinders look up the pc before a return address, so the FDE of
-				// a signal trampoline begins before the function.
-				inside, start = true, g.Function.Begin
+			rank, start := rankOf(s, g), s.Value
+			if rank == labelLater || rank == functionLater {
+				start = g.Function.Begin
 			}
-			better := places[i].table == nil || start > names[i].start || start == names[i].start && s.Size > names[i].size
-			if inside && better {
-				places[i], names[i].start, names[i].size = p, start, s.Size
+			n := &names[i]
+			if rank == unrelated || rank < ranks[i] || rank == ranks[i] && (start < n.start || start == n.start && s.Size <= n.size) {
+				continue
 			}
+			if !isFunction(s) && r.mapping(p) {
+				break
+			}
+			places[i], ranks[i], n.start, n.size = p, rank, start, s.Size
 		}
 	})
-	r := newNameReader()
 	for i, p := range places {
 		names[i].name = r.read(p)
 	}
