@@ -85,8 +85,8 @@ type Options struct {
 }
 
 // Check compares the section with the CFI over every pc that either describes.
-// Code that CFI does not describe is read from f: it has to be PLT stubs, and the
-// instructions are followed. An error means that the section cannot be read to its
+// Code that CFI does not describe is read from f: it has to be PLT stubs, in a section
+// for these, and the instructions are followed. An error means that the section cannot be read to its
 // end.
 func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Result, error) {
 	a, ok := abis[s.ABI]
@@ -125,7 +125,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		res.add(parts[i].res)
 		all.orphans = append(all.orphans, parts[i].orphans...)
 	}
-	if err := all.stubs(f); err != nil {
+	if err := all.stubs(t, f); err != nil {
 		return nil, err
 	}
 	return res, nil
