@@ -63,6 +63,17 @@ type Options struct {
 	Reach Reach
 	// Stubs are PLT stubs that no CFI describes; see package plt.
 	Stubs []plt.Stub
+	// Moves returns by multiples of how many bytes the code at an address may be moved before it
+	// runs: a power of two, or 0 for code that stays where it is. Nil stands for any address.
+	Moves func(pc uint64) uint64
+}
+
+// moves is Moves, if there is one.
+func (o *Options) moves(pc uint64) uint64 {
+	if o.Moves == nil {
+		return 1
+	}
+	return o.Moves(pc)
 }
 
 // A Reach is a range of addresses, Last included.
@@ -438,6 +449,9 @@ func (x *translator) row() {
 	if ok {
 		x.add(r.Begin, r.End, &k.fre)
 		return
+	}
+	if r.CFA.Rule == frame.RuleExpression {
+		x.eval.vague = -x.opt.moves(r.Begin) // all bits from that one on; none if the code stays
 	}
 	cfa := x.cfa(r.Begin)
 	x.pcRead = x.pcRead || x.eval.pcHit

@@ -23,11 +23,11 @@ type segments struct {
 	reader *sframe.Reader
 	after  int // index behind the last FDE
 	fres   []sframe.FRE
-	i      int    // index of the current row
-	block  uint64 // where the current block starts: the FDE, or one repetition
-	last   uint64 // where the FDE before ended
-	limit  uint64 // where the code that CFI describes ends
-	vague  func(*sframe.FDE)
+	i      int                    // index of the current row
+	block  uint64                 // where the current block starts: the FDE, or one repetition
+	last   uint64                 // where the FDE before ended
+	limit  uint64                 // where the code that CFI describes ends
+	masked func(*sframe.FDE) bool // whether blocks of rows are to be looked up
 }
 
 // skip drops the part of the current segment before pc.
@@ -92,8 +92,7 @@ func (s *segments) load() error {
 	// Readers do not agree on what the rows of a PC-mask FDE hold for without a
 	// repetition size (V1), or if it starts inside a block: some look at pc and
 	// some at its distance from the start.
-	if s.fde.PCMask && (s.fde.RepSize == 0 || s.repeats() && s.fde.Start%uint64(s.fde.RepSize) != 0) {
-		s.vague(s.fde)
+	if s.fde.PCMask && (s.fde.RepSize == 0 || s.repeats()) && !s.masked(s.fde) {
 		return s.function(s.index + 1)
 	}
 	s.block, s.i, s.loaded = s.fde.Start, 0, true

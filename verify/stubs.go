@@ -227,7 +227,7 @@ func (c *checker) stubs(t *cfi.Table, f *elffile.File) error {
 	}
 	at := uint64(0) // what is in front of it was looked at
 	for i := range plts {
-		c.elsewhere(f, at, plts[i].begin)
+		c.outside(f, at, plts[i].begin)
 		at = plts[i].end
 		w.all(&plts[i], func(s *stub, described bool) {
 			if !described {
@@ -235,12 +235,12 @@ func (c *checker) stubs(t *cfi.Table, f *elffile.File) error {
 			}
 		})
 	}
-	c.elsewhere(f, at, ^uint64(0))
+	c.outside(f, at, ^uint64(0))
 	return nil
 }
 
-// elsewhere reports the orphans from begin to end, where no PLT is.
-func (c *checker) elsewhere(f *elffile.File, begin, end uint64) {
+// outside reports the orphans from begin to end, where no PLT is.
+func (c *checker) outside(f *elffile.File, begin, end uint64) {
 	why := "it is in no section of PLT stubs"
 	if len(f.Sections) == 0 {
 		why = "there are no section headers, which could say that it is a PLT"

@@ -109,7 +109,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	var wg sync.WaitGroup
 	for i := range parts {
 		c := &parts[i]
-		c.abi, c.res, c.segs.limit = a, &Result{keep: opt.Keep}, limit
+		c.abi, c.res, c.places, c.segs.limit = a, &Result{keep: opt.Keep}, places{f}, limit
 		c.vm = machine{order: t.Order, pcReg: a.pc}
 		c.segs.reader = s.NewReader()
 		c.agreed = make([]agreed, agreedRows(len(c.fns)))
@@ -189,6 +189,7 @@ type checker struct {
 	rows cfi.Rows
 	fn   *cfi.Function
 	vm   machine
+	places
 
 	agreed  []agreed  // by hash; the length is a power of two
 	settled []settled // by the numbers of programs
@@ -213,9 +214,7 @@ type agreed struct {
 func agreedRows(n int) int { return 1 << bits.Len(uint(min(2*n, 511))) }
 
 func (c *checker) run() error {
-	c.segs.vague = func(d *sframe.FDE) {
-		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose rows hold for other code in some readers than in others")
-	}
+	c.segs.masked = c.blocks
 	if err := c.segs.function(c.segs.index); err != nil {
 		return err
 	}
@@ -237,6 +236,20 @@ func (c *checker) run() error {
 		}
 	}
 	return nil
+}
+
+// blocks reports whether it is certain which code the rows of a PC-mask FDE hold for.
+func (c *checker) blocks(d *sframe.FDE) bool {
+	rep := uint64(d.RepSize)
+	if rep == 0 || d.Start%rep != 0 {
+		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose rows hold for other code in some readers than in others")
+		return false
+	}
+	if _, unit := c.grid(d.Start); unit%rep != 0 {
+		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose blocks of %d bytes are others where the code is moved by %d", rep, unit)
+		return false
+	}
+	return true
 }
 
 // function compares the rows of a function.
@@ -381,11 +394,39 @@ func (c *checker) compare(begin, end uint64) {
 			break // the rules are the same for the other pcs
 		}
 		c.pcRead = true
+		if at, same := c.anywhere(pc, want); !same {
+			c.res.mismatch(pc, end, "CFI says something else where this code is moved to %#x: SFrame has CFA %v, RA %v, FP %v", at, e.CFA, e.RA, e.FP)
+			return
+		}
 	}
 	if known && !c.vm.pcRead {
 		k.regs, k.raReg, k.cfa.reg, k.cfa.off, k.fre = r.Registers, c.fn.RAReg(), r.CFA.Reg, r.CFA.Offset, *e
 	}
 	c.res.Covered += end - begin
+}
+
+// Of a row of CFI that depends on pc, so many places that the code can be at are looked at: for each
+// pc one at least, and for all of them together about this many. Linkers write one row for a PLT.
+const (
+	maxPlaces = 64 // for each pc
+	allPlaces = 1 << 9
+)
+
+// anywhere reports whether the current row says at pc what it says where the code can be moved to,
+// which is want; and where it does not.
+func (c *checker) anywhere(pc uint64, want frameState) (at uint64, same bool) {
+	if c.fixed() {
+		return 0, true
+	}
+	n := min(max(allPlaces/(c.rows.End-c.rows.Begin), 1), maxPlaces)
+	for i := range n {
+		at = c.elsewhere(pc, pc*maxPlaces+i)
+		c.vm.pc = at
+		if got, err := c.byCFI(); err != nil || got != want {
+			return at, false
+		}
+	}
+	return 0, true
 }
 
 // A frameState is what one step of a stack trace finds out.

@@ -51,6 +51,7 @@ func encode(t *testing.T, path string, opt translate.Options, share bool) (*inpu
 	if opt.Stubs, err = plt.Find(f, table); err != nil {
 		t.Fatal(err)
 	}
+	opt.Moves = f.Moves
 	build, err := emit.NewBuilder(emit.Options{Version: opt.Version, ABI: abi, Share: share})
 	if err != nil {
 		t.Fatal(err)

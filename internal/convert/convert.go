@@ -308,7 +308,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 		return nil, err
 	}
 	in.Debug = debug.File()
-	if in.Format3, err = c.format3(table, in.Result); err != nil {
+	if in.Format3, err = c.format3(f, table, in.Result); err != nil {
 		return nil, err
 	}
 	cov := report.New(*in)
@@ -360,7 +360,7 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table, h *head) (*emi
 		return nil, nil, err
 	}
 	b, res, err := c.parallel(table, enc, translate.Options{
-		Version: opt.Version, Outermost: opt.Outermost, Reach: h.reach(opt.Version), Stubs: stubs,
+		Version: opt.Version, Outermost: opt.Outermost, Reach: h.reach(opt.Version), Stubs: stubs, Moves: f.Moves,
 	})
 	return b, &report.Input{File: f, Table: table, ABI: abi, Result: res, Stubs: stubs, Brief: opt.Brief}, err
 }
@@ -408,11 +408,11 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 
 // format3 returns what format 3 would make of those functions that have gaps, or nil where nobody
 // wants to know.
-func (c *conversion) format3(table *cfi.Table, res *translate.Result) (*translate.Result, error) {
+func (c *conversion) format3(f *elffile.File, table *cfi.Table, res *translate.Result) (*translate.Result, error) {
 	if c.opt.Version == sframe.V3 || c.opt.Brief || len(res.Gaps) == 0 {
 		return nil, nil
 	}
-	opt := translate.Options{Version: sframe.V3}
+	opt := translate.Options{Version: sframe.V3, Moves: f.Moves}
 	part := *table
 	part.Functions = nil
 	var last *cfi.Function

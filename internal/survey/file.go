@@ -279,7 +279,7 @@ func (x *examination) run() (status, error) {
 		if l, _ := v.Layout(); !slices.Contains(l.ABIs, x.line.abi) || v == sframe.V1 && f.IsObject() {
 			continue // nothing is written in that version
 		}
-		res, err := translate.Translate(x.table, translate.Options{Version: v, Stubs: x.stubs}, translate.Discard)
+		res, err := translate.Translate(x.table, translate.Options{Version: v, Stubs: x.stubs, Moves: f.Moves}, translate.Discard)
 		if err != nil {
 			return damaged, err
 		}
