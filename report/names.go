@@ -115,25 +115,23 @@ const (
 	functionAround
 )
 
-// rankOf returns the rank of a symbol for a gap.
-func rankOf(s elffile.Symbol, g *translate.Gap) rank {
-	of := func(label, function rank) rank {
-		if isFunction(s) {
-			return function
-		}
-		return label
-	}
+// rankOf returns the rank for a gap of a symbol that can be a function's.
+func rankOf(s *elffile.Symbol, function bool, g *translate.Gap) rank {
+	label, ranked := unrelated, unrelated
 	switch fn := g.Function; {
 	case s.Value <= g.Begin && g.Begin-s.Value < s.Size:
-		return of(labelAround, functionAround)
+		label, ranked = labelAround, functionAround
 	case s.Value == fn.Begin:
-		return of(labelAtStart, functionAtStart)
+		label, ranked = labelAtStart, functionAtStart
 	case s.Value == g.Begin:
-		return of(labelAtGap, functionAtGap)
+		label, ranked = labelAtGap, functionAtGap
 	case s.Value > fn.Begin && s.Value < fn.End:
-		return of(labelLater, functionLater)
+		label, ranked = labelLater, functionLater
 	}
-	return unrelated
+	if function {
+		return ranked
+	}
+	return label
 }
 
 // A nameReader reads the names of symbols.
@@ -180,13 +178,13 @@ func functionNames(files []*elffile.File, gaps []translate.Gap) []funcName {
 	r := newNameReader()
 	steps := maxNameSteps
 	functionSymbols(files, func(p place, s elffile.Symbol) {
-		size := max(s.Size, 1) // hand-written code often gives none
+		size, function := max(s.Size, 1), isFunction(s) // hand-written code often gives no size
 		for i := sort.Search(len(gaps), func(i int) bool { return gaps[i].End > s.Value }); i < len(gaps); i++ {
 			g := &gaps[i]
 			if steps--; g.Function.Begin >= s.Value+size || steps < 0 {
 				break // and so are the gaps that follow
 			}
-			rank, start := rankOf(s, g), s.Value
+			rank, start := rankOf(&s, function, g), s.Value
 			if rank == labelLater || rank == functionLater {
 				start = g.Function.Begin
 			}
@@ -194,7 +192,7 @@ func functionNames(files []*elffile.File, gaps []translate.Gap) []funcName {
 			if rank == unrelated || rank < ranks[i] || rank == ranks[i] && (start < n.start || start == n.start && s.Size <= n.size) {
 				continue
 			}
-			if !isFunction(s) && r.mapping(p) {
+			if !function && r.mapping(p) {
 				break
 			}
 			places[i], ranks[i], n.start, n.size = p, rank, start, s.Size
