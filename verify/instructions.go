@@ -31,6 +31,12 @@ func decodeAMD64(b []byte, pc uint64) (effect, error) {
 	if bytes.HasPrefix(b, []byte{0xf3, 0x0f, 0x1e, 0xfa}) { // endbr64, which the decoder does not know
 		return effect{size: 4}, nil
 	}
+	switch { // the padding that there is much of
+	case len(b) > 0 && b[0] == 0x90:
+		return effect{size: 1, pad: true}, nil
+	case len(b) > 0 && b[0] == 0xcc:
+		return effect{size: 1, pad: true, ends: true}, nil
+	}
 	in, err := x86asm.Decode(b, 64)
 	if err != nil {
 		return effect{}, err

@@ -88,6 +88,7 @@ type follower struct {
 	decode  func(b []byte, pc uint64) (effect, error)
 	fns     []cfi.Function
 	targets map[uint64]target
+	code    []instruction
 }
 
 // A target is a place that stubs jump to.
@@ -124,43 +125,66 @@ func (w *follower) all(p *plt, yield func(s *stub, described bool)) {
 // stubs calls yield for the stubs from pc to end, and reports whether nothing runs out of there.
 // With entry, a call may arrive at pc; otherwise it is behind a jump.
 func (w *follower) stubs(p *plt, pc, end uint64, entry bool, yield func(*stub)) bool {
-	s := &stub{begin: pc}
-	var now depth
-	fail := func(format string, args ...any) bool {
-		s.end, s.wrong = end, fmt.Sprintf(format, args...)
-		yield(s)
-		return false
+	for ; pc < end; entry = false {
+		if !entry {
+			if pad := w.padding(p, pc, end); pad > pc {
+				yield(&stub{begin: pc, end: pad})
+				pc = pad
+				continue
+			}
+		}
+		s := w.stub(p, pc, end)
+		yield(&s)
+		if s.wrong != "" {
+			return false
+		}
+		pc = s.end
 	}
+	return true
+}
+
+// padding returns where the padding at pc ends.
+func (w *follower) padding(p *plt, pc, end uint64) uint64 {
+	for pc < end {
+		e, err := w.decode(p.code[pc-p.begin:end-p.begin], pc)
+		if err != nil || !e.pad {
+			break
+		}
+		pc += e.size
+	}
+	return pc
+}
+
+// stub returns the stub at pc; if it is none, all up to end is wrong. Its code is there until the
+// next one is asked for.
+func (w *follower) stub(p *plt, pc, end uint64) stub {
+	s := stub{begin: pc, end: end}
+	var now depth
+	w.code = w.code[:0]
 	for pc < end {
 		e, err := w.decode(p.code[pc-p.begin:end-p.begin], pc)
 		if err != nil {
-			return fail("%v at %#x, which is not part of a PLT stub", err, pc)
+			s.wrong = fmt.Sprintf("%v at %#x, which is not part of a PLT stub", err, pc)
+			return s
 		}
-		next := pc + e.size
-		if len(s.code) == 0 && e.pad && !entry {
-			yield(&stub{begin: pc, end: next})
-			pc, s = next, &stub{begin: next}
-			continue
-		}
-		if next-s.begin > maxStub {
-			return fail("it has no jump in %d bytes", maxStub)
-		}
-		in := instruction{begin: pc, end: next, at: now, target: e.target}
+		in := instruction{begin: pc, end: pc + e.size, at: now, target: e.target}
 		if now.pushed += e.push; e.saveRA > 0 {
 			now.ra = now.pushed - e.saveRA
 		}
 		in.after = now
-		s.code, entry = append(s.code, in), false
-		if pc = next; e.ends {
+		w.code = append(w.code, in)
+		s.code = w.code
+		switch pc = in.end; {
+		case pc-s.begin > maxStub:
+			s.wrong = fmt.Sprintf("it has no jump in %d bytes", maxStub)
+			return s
+		case e.ends:
 			s.end = pc
-			yield(s)
-			s, now = &stub{begin: pc}, depth{}
+			return s
 		}
 	}
-	if len(s.code) > 0 {
-		return fail("it does not end in a jump")
-	}
-	return true
+	s.wrong = "it does not end in a jump"
+	return s
 }
 
 // jumps notes where a stub jumps to.
