@@ -47,7 +47,8 @@ func findPLTs(f *elffile.File) ([]plt, error) {
 	room := uint64(maxPLT)
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if !slices.Contains(pltNames, s.Name) || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || !s.HasBytes() || s.Size == 0 || s.Size > room {
+		code := s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0
+		if !slices.Contains(pltNames, s.Name) || !code || s.Size == 0 || s.Size > room {
 			continue
 		}
 		// What runs there is in a segment.
@@ -218,20 +219,24 @@ func (w *follower) from(s *stub) (from uint64, wrong string) {
 		}
 		from = t.at.pushed
 	}
-	next := 0 // instruction
 	for pc := s.begin; pc < s.end; pc++ {
-		if next < len(s.code) && s.code[next].begin == pc {
-			next++
-		}
-		t, ok := w.targets[pc]
-		if !ok || pc == s.begin && next > 0 {
-			continue
-		}
-		if next == 0 || s.code[next-1].begin != pc || t.differing || t.at != (depth{s.code[next-1].at.pushed + from, s.code[next-1].at.ra}) {
-			return 0, fmt.Sprintf("a stub jumps into it, to %#x", pc)
+		if t, ok := w.targets[pc]; ok {
+			at, ok := s.at(pc)
+			if at.pushed += from; !ok || t.differing || t.at != at {
+				return 0, fmt.Sprintf("a stub jumps into it, to %#x", pc)
+			}
 		}
 	}
 	return from, ""
+}
+
+// at returns what the stub itself has pushed at pc, and whether an instruction begins there.
+func (s *stub) at(pc uint64) (depth, bool) {
+	i := slices.IndexFunc(s.code, func(in instruction) bool { return in.begin == pc })
+	if i < 0 {
+		return depth{}, false
+	}
+	return s.code[i].at, true
 }
 
 // stubs follows the instructions of the orphans, which have to be those of PLT

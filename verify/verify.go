@@ -8,7 +8,7 @@
 // by chance once in 2^64.
 //
 // This package shares neither code nor register numbers with package translate,
-// so that a mistake there cannot hide here. That functions with the same Program
+// so that a mistake there cannot hide here; nor with package plt. That functions with the same Program
 // have the same rows, and rows with the same Registers the same rules, it takes from package
 // cfi, as it does the rows.
 package verify
@@ -395,7 +395,7 @@ func (c *checker) compare(begin, end uint64) {
 		}
 		c.pcRead = true
 		if at, same := c.anywhere(pc, want); !same {
-			c.res.mismatch(pc, end, "CFI says something else where this code is moved to %#x: SFrame has CFA %v, RA %v, FP %v", at, e.CFA, e.RA, e.FP)
+			fail("CFI says something else if this code is at %#x: SFrame has CFA %v, RA %v, FP %v", at, e.CFA, e.RA, e.FP)
 			return
 		}
 	}
