@@ -432,6 +432,39 @@ func TestMaskedFront(t *testing.T) {
 	}
 }
 
+// TestMaskedMoved has blocks of 24 and of 16 bytes in a PIE, whose rows all say what the CFI says. The
+// former are not blocks any more once the code is moved by a page.
+func TestMaskedMoved(t *testing.T) {
+	const begin, size = 0x588, 0x18 // a multiple of 24
+	slot := sframe.Rule{Base: sframe.CFA, Offset: -16, Deref: true}
+	row := func(start uint32, offset int32) sframe.FRE {
+		return sframe.FRE{Start: start, CFA: sframe.Rule{Base: sframe.FP, Offset: offset}, FP: slot}
+	}
+	in, _, _ := encode(t, "../testdata/bin/amd64/plt", translate.Options{Version: sframe.V2}, false)
+	for rep, want := range map[uint8]string{24: "blocks of 24 bytes are others where the code is moved by 4096", 8: ""} {
+		section, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fres := []sframe.FRE{row(0, 16), row(4, 24)}
+		if err := section.Add(sframe.FDE{Start: begin, Size: size, PCMask: true, RepSize: rep}, fres); err != nil {
+			t.Fatal(err)
+		}
+		data, err := section.Encode(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[len(data)-2] = 16 // what the second row has for the CFA; equal rows are not written
+		res, err := check(in, data)
+		if err != nil || want == "" && (res.Total > 0 || res.Covered != size) {
+			t.Errorf("blocks of %d bytes: %+v, error %v", rep, res, err)
+		}
+		if want != "" && (res.Total != 1 || !strings.Contains(res.Mismatches[0].What, want)) {
+			t.Errorf("blocks of %d bytes: %+v; a mismatch with %q was expected", rep, res, want)
+		}
+	}
+}
+
 func numFREs(t *testing.T, s *sframe.Section, i int) int {
 	t.Helper()
 	fres, err := s.FREs(i, nil)
