@@ -3,7 +3,9 @@ package verify
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"golang.org/x/arch/arm64/arm64asm"
 	"golang.org/x/arch/s390x/s390xasm"
@@ -28,14 +30,40 @@ var decoders = map[elf.Machine]func(b []byte, pc uint64) (effect, error){
 }
 
 func decodeAMD64(b []byte, pc uint64) (effect, error) {
+	if e, ok := frequentAMD64(b, pc); ok {
+		return e, nil
+	}
+	return anyAMD64(b, pc)
+}
+
+// frequentAMD64 is anyAMD64 for the instructions that make up most of PLTs, and reports whether
+// it is one of them. A PLT of some MB would take seconds.
+func frequentAMD64(b []byte, pc uint64) (effect, bool) {
+	if len(b) < 6 {
+		return effect{}, false
+	}
+	switch {
+	case b[0] == 0x90: // nop
+		return effect{size: 1, pad: true}, true
+	case b[0] == 0x66 && b[1] == 0x90: // xchg %ax,%ax
+		return effect{size: 2, pad: true}, true
+	case b[0] == 0xcc: // int3
+		return effect{size: 1, pad: true, ends: true}, true
+	case b[0] == 0x68: // push $n
+		return effect{size: 5, push: 8}, true
+	case b[0] == 0xe9: // jmp x
+		rel := int32(binary.LittleEndian.Uint32(b[1:]))
+		return effect{size: 5, ends: true, target: pc + 5 + uint64(int64(rel))}, true
+	case b[0] == 0xff && b[1] == 0x25: // jmp *x(%rip)
+		return effect{size: 6, ends: true}, true
+	}
+	return effect{}, false
+}
+
+// anyAMD64 asks the decoder.
+func anyAMD64(b []byte, pc uint64) (effect, error) {
 	if bytes.HasPrefix(b, []byte{0xf3, 0x0f, 0x1e, 0xfa}) { // endbr64, which the decoder does not know
 		return effect{size: 4}, nil
-	}
-	switch { // the padding that there is much of
-	case len(b) > 0 && b[0] == 0x90:
-		return effect{size: 1, pad: true}, nil
-	case len(b) > 0 && b[0] == 0xcc:
-		return effect{size: 1, pad: true, ends: true}, nil
 	}
 	in, err := x86asm.Decode(b, 64)
 	if err != nil {
@@ -53,10 +81,19 @@ func decodeAMD64(b []byte, pc uint64) (effect, error) {
 			return effect{}, fmt.Errorf("%v", in)
 		}
 	case x86asm.INT:
+		if in.Args[0] != x86asm.Imm(3) {
+			return effect{}, fmt.Errorf("%v", in)
+		}
 		e.ends, e.pad = true, true
 	case x86asm.PUSH:
+		if in.DataSize == 16 { // which pushes 2 bytes
+			return effect{}, fmt.Errorf("%v of 16 bits", in)
+		}
 		e.push = 8
 	case x86asm.JMP:
+		if in.DataSize == 16 { // not the same on all processors
+			return effect{}, fmt.Errorf("%v of 16 bits", in)
+		}
 		e.ends = true
 		if rel, ok := in.Args[0].(x86asm.Rel); ok {
 			e.target = pc + e.size + uint64(int64(rel))
@@ -67,6 +104,9 @@ func decodeAMD64(b []byte, pc uint64) (effect, error) {
 	return e, nil
 }
 
+// scratchAArch64 are the registers that stubs write to.
+var scratchAArch64 = []string{"X2", "X3", "X16", "X17"}
+
 func decodeAArch64(b []byte, pc uint64) (effect, error) {
 	if len(b) >= 4 && (bytes.Equal(b[:4], []byte{0x5f, 0x24, 0x03, 0xd5}) || bytes.Equal(b[:4], []byte{0x9f, 0x21, 0x03, 0xd5})) {
 		return effect{size: 4}, nil // bti c and autia1716: hints, which the decoder does not name
@@ -76,13 +116,13 @@ func decodeAArch64(b []byte, pc uint64) (effect, error) {
 		return effect{}, err
 	}
 	e := effect{size: 4}
-	// Nothing here writes SP or x30 but stp.
+	// Nothing here writes SP, x29 or x30 but stp. Other hints than nop sign the latter, for example.
 	switch in.Op {
-	case arm64asm.NOP, arm64asm.HINT:
+	case arm64asm.NOP:
 		e.pad = true
-	case arm64asm.ADRP:
-	case arm64asm.ADD, arm64asm.LDR:
-		if in.Args[0] == arm64asm.RegSP(arm64asm.SP) {
+	case arm64asm.ADRP, arm64asm.ADD, arm64asm.LDR:
+		m, ok := in.Args[1].(arm64asm.MemImmediate)
+		if !slices.Contains(scratchAArch64, in.Args[0].String()) || ok && m.Mode != arm64asm.AddrOffset {
 			return effect{}, fmt.Errorf("%v", in)
 		}
 	case arm64asm.STP:
