@@ -104,7 +104,7 @@ func isFunction(s elffile.Symbol) bool {
 type rank uint8
 
 const (
-	unrelated  rank = iota
+	unnamed    rank = iota
 	labelLater      // behind the FDE's start, where signal trampolines begin: unwinders look up the pc before a return address
 	labelAtGap      // where the gap begins
 	functionLater
@@ -115,23 +115,17 @@ const (
 	functionAround
 )
 
-// rankOf returns the rank for a gap of a symbol that can be a function's.
-func rankOf(s *elffile.Symbol, function bool, g *translate.Gap) rank {
-	label, ranked := unrelated, unrelated
-	switch fn := g.Function; {
-	case s.Value <= g.Begin && g.Begin-s.Value < s.Size:
-		label, ranked = labelAround, functionAround
-	case s.Value == fn.Begin:
-		label, ranked = labelAtStart, functionAtStart
-	case s.Value == g.Begin:
-		label, ranked = labelAtGap, functionAtGap
-	case s.Value > fn.Begin && s.Value < fn.End:
-		label, ranked = labelLater, functionLater
-	}
-	if function {
-		return ranked
-	}
-	return label
+// A candidate is the symbol that names something best so far.
+type candidate struct {
+	funcName
+	place
+	rank rank
+}
+
+// better reports whether a symbol that begins at start names it better: by its rank, and of those
+// with the same one if it begins later or is larger.
+func (c *candidate) better(rank rank, start, size uint64) bool {
+	return rank > c.rank || rank == c.rank && (start > c.start || start == c.start && size > c.size)
 }
 
 // A nameReader reads the names of symbols.
@@ -169,37 +163,58 @@ func (n *nameReader) mapping(p place) bool {
 // functionNames finds the symbol of each gap's function. The gaps are sorted by
 // address. Where there is none, the start is that of the CFI function.
 func functionNames(files []*elffile.File, gaps []translate.Gap) []funcName {
-	names := make([]funcName, len(gaps))
-	places := make([]place, len(gaps))
-	ranks := make([]rank, len(gaps))
+	byGap := make([]candidate, len(gaps))       // by symbols around a gap's start
+	byFDE := make([]candidate, 0, len(gaps))    // by symbols at the start of an FDE, or behind that
+	fdes := make([]*cfi.Function, 0, len(gaps)) // of the latter
+	of := make([]int, len(gaps))                // index of the gap's FDE
 	for i := range gaps {
-		names[i].start = gaps[i].Function.Begin
+		if fn := gaps[i].Function; i == 0 || fn != gaps[i-1].Function {
+			fdes, byFDE = append(fdes, fn), append(byFDE, candidate{})
+		}
+		of[i] = len(fdes) - 1
 	}
 	r := newNameReader()
 	steps := maxNameSteps
 	functionSymbols(files, func(p place, s elffile.Symbol) {
-		size, function := max(s.Size, 1), isFunction(s) // hand-written code often gives no size
-		for i := sort.Search(len(gaps), func(i int) bool { return gaps[i].End > s.Value }); i < len(gaps); i++ {
-			g := &gaps[i]
-			if steps--; g.Function.Begin >= s.Value+size || steps < 0 {
-				break // and so are the gaps that follow
+		around, atGap, atStart, later := functionAround, functionAtGap, functionAtStart, functionLater
+		if !isFunction(s) {
+			around, atGap, atStart, later = labelAround, labelAtGap, labelAtStart, labelLater
+		}
+		offer := func(c *candidate, rank rank, start uint64) {
+			if steps--; c.better(rank, start, s.Size) && (isFunction(s) || !r.mapping(p)) {
+				c.rank, c.place, c.start, c.size = rank, p, start, s.Size
 			}
-			rank, start := rankOf(&s, function, g), s.Value
-			if rank == labelLater || rank == functionLater {
-				start = g.Function.Begin
+		}
+		// Gaps that begin in it, or with a symbol without a size where it does.
+		i := sort.Search(len(gaps), func(i int) bool { return gaps[i].Begin >= s.Value })
+		for ; i < len(gaps) && gaps[i].Begin-s.Value < max(s.Size, 1) && steps > 0; i++ {
+			if s.Size > 0 {
+				offer(&byGap[i], around, s.Value)
+			} else {
+				offer(&byGap[i], atGap, s.Value)
 			}
-			n := &names[i]
-			if rank == unrelated || rank < ranks[i] || rank == ranks[i] && (start < n.start || start == n.start && s.Size <= n.size) {
-				continue
+		}
+		// FDEs that it begins in.
+		i = sort.Search(len(fdes), func(i int) bool { return fdes[i].End > s.Value })
+		for ; i < len(fdes) && fdes[i].Begin <= s.Value && steps > 0; i++ {
+			if s.Value == fdes[i].Begin {
+				offer(&byFDE[i], atStart, fdes[i].Begin)
+			} else {
+				offer(&byFDE[i], later, fdes[i].Begin)
 			}
-			if !function && r.mapping(p) {
-				break
-			}
-			places[i], ranks[i], n.start, n.size = p, rank, start, s.Size
 		}
 	})
-	for i, p := range places {
-		names[i].name = r.read(p)
+	names := make([]funcName, len(gaps))
+	for i := range gaps {
+		best := &byGap[i]
+		if c := &byFDE[of[i]]; c.rank >= best.rank {
+			best = c
+		}
+		if best.rank == unnamed {
+			best.start = gaps[i].Function.Begin
+		}
+		names[i] = best.funcName
+		names[i].name = r.read(best.place)
 	}
 	return names
 }
