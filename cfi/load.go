@@ -99,6 +99,16 @@ func (fn *Function) RAReg() uint64 { return fn.cie.raReg }
 // that read the pc.
 func (fn *Function) Program() int { return int(int32(fn.number)) }
 
+// An FDE is the identity of an FDE, for comparing.
+type FDE struct {
+	sec *section
+	off uint32
+}
+
+// FDE returns the FDE that describes the function. Of an FDE that others leave several pieces of,
+// each is a function.
+func (fn *Function) FDE() FDE { return FDE{fn.cie.sec, fn.off} }
+
 // Section returns the name of the section the FDE is in, and Offset where it is
 // in there, in bytes.
 func (fn *Function) Section() string { return fn.cie.sec.name }

@@ -185,6 +185,10 @@ func TestReadelf(t *testing.T) {
 				}
 				w := want[j-1]
 				got := map[string]string{"CFA": word(rows.CFA), "ra": word(rows.RA), "rbp": word(rows.FP), "rsp": word(rows.SP)}
+				// A register in the return address column is named ra.
+				if name := registers[fn.RAReg()]; got[name] != "" && got[name] == got["ra"] {
+					delete(got, name)
+				}
 				for col, g := range got {
 					if v, ok := w.cols[col]; ok && v != g || !ok && g != "u" {
 						t.Errorf("%s at %#x: %s is %s, readelf says %q", path, rows.Begin, col, g, v)
@@ -199,6 +203,50 @@ func TestReadelf(t *testing.T) {
 		}
 		if compared == 0 {
 			t.Errorf("%s: nothing was compared", path)
+		}
+	}
+}
+
+// TestUnwinder compares where libgcc finds the caller's rbp with what the rows say: on the stack,
+// where the return address is, or nowhere else than it was.
+func TestUnwinder(t *testing.T) {
+	peer.Look(t, "gcc")
+	dir := peer.Run(t, "", "gcc -O1 -fno-omit-frame-pointer -no-pie -o prog unwind.c && ./prog >out", "../testdata/c/unwind.c")
+	out, err := os.ReadFile(filepath.Join(dir, "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := cfi.Load(open(t, filepath.Join(dir, "prog")), cfi.EHFrame, nil)
+	if err != nil || len(table.Errors) > 0 {
+		t.Fatalf("errors %v, %v", err, table.Errors)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(lines) != 4 {
+		t.Fatalf("output:\n%s", out)
+	}
+	for _, line := range lines {
+		var name, want string
+		var at uint64
+		if _, err := fmt.Sscanf(line, "%s %x %s", &name, &at, &want); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		got := "no row"
+		var rows cfi.Rows
+		for i := range table.Functions {
+			for rows.Start(&table.Functions[i]); rows.Next(); {
+				switch {
+				case at-1 < rows.Begin || at-1 >= rows.End:
+				case rows.FP.Rule == frame.RuleArchitectural:
+					got = "same"
+				case cfi.SameRule(&rows.FP, &rows.RA):
+					got = "ra"
+				default:
+					got = fmt.Sprintf("%+v", rows.FP)
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("%s: the caller's rbp is said to be %s, and libgcc finds %s", name, got, want)
 		}
 	}
 }

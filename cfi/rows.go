@@ -145,10 +145,12 @@ func (r *Rows) Err() error {
 // execInitial runs a CIE's initial instructions.
 func execInitial(d *cie, pos, end int) (Rules, *Error) {
 	unset := Rule{Rule: frame.RuleArchitectural}
+	start := Rules{Registers: &Registers{RA: unset, FP: unset, SP: unset}}
 	r := Rows{
-		Rules:  Rules{Registers: &Registers{RA: unset, FP: unset, SP: unset}},
+		Rules:  start,
 		cursor: cursor{sec: d.sec, data: d.sec.data[:end], pos: pos},
 		fn:     &Function{cie: d},
+		init:   &start,
 	}
 	if r.advance() {
 		r.fail(pos, "initial instructions of a CIE change the location")
@@ -173,7 +175,7 @@ func (r *Rows) advance() bool {
 				r.set(uint64(op&operandMask), Rule{Rule: frame.RuleOffset, Offset: off})
 			}
 		case frame.DW_CFA_restore:
-			r.restore(at, uint64(op&operandMask))
+			r.restore(uint64(op & operandMask))
 		default:
 			// The most frequent one, in its usual form.
 			if op == frame.DW_CFA_def_cfa_offset && r.pos < len(r.data) && r.data[r.pos] < 0x80 && r.CFA.Rule == frame.RuleCFA {
@@ -275,7 +277,7 @@ func (r *Rows) execute(at int, op byte) bool {
 		reg := r.uleb()
 		r.set(reg, Rule{Rule: frame.RuleValExpression, Expression: r.block()})
 	case frame.DW_CFA_restore_extended:
-		r.restore(at, r.uleb())
+		r.restore(r.uleb())
 
 	case frame.DW_CFA_remember_state:
 		if len(r.stack) == maxStates {
@@ -374,30 +376,44 @@ func (r *Rows) setCFAOffset(at int, offset int64) {
 
 // tracks reports whether the row has a rule for the register.
 func (r *Rows) tracks(reg uint64) bool {
-	return reg == r.fn.cie.raReg || reg == r.sec.mach.fp || reg == r.sec.mach.sp
+	return reg == r.fn.cie.raReg || reg == r.sec.mach.fp || reg == r.sec.mach.sp || r.signs(reg)
 }
+
+// signs reports whether the register is the one that says whether return addresses are signed.
+func (r *Rows) signs(reg uint64) bool { return r.sec.mach.raSign && reg == aarch64RASignState }
 
 // set gives a register a rule.
 func (r *Rows) set(reg uint64, rule Rule) {
-	switch {
-	case r.tracks(reg):
-		next := *r.Registers
-		*next.rule(r, reg) = rule
-		r.become(&next)
-	case r.sec.mach.raSign && reg == aarch64RASignState:
-		r.sign(SignUnknown)
+	if r.tracks(reg) {
+		r.assign(reg, &rule, &rule, &rule, SignUnknown)
 	}
 }
 
-// rule returns the rule of the register, which is tracked.
-func (g *Registers) rule(r *Rows, reg uint64) *Rule {
-	switch reg {
-	case r.fn.cie.raReg:
-		return &g.RA
-	case r.sec.mach.fp:
-		return &g.FP
+// restore gives a register the rule it had after the CIE's instructions, and in these none. No
+// unwinder looks at the rules that it had before in the same CIE.
+func (r *Rows) restore(reg uint64) {
+	if r.tracks(reg) {
+		r.assign(reg, &r.init.RA, &r.init.FP, &r.init.SP, r.init.Sign)
 	}
-	return &g.SP
+}
+
+// assign changes all of RA, FP, SP and the sign that a register stands for. The CIE's return
+// address column can be any register, also FP or SP: unwinders look for the return address
+// where they find that register.
+func (r *Rows) assign(reg uint64, ra, fp, sp *Rule, sign Sign) {
+	next := *r.Registers
+	if reg == r.fn.cie.raReg {
+		next.RA = *ra
+	}
+	switch {
+	case reg == r.sec.mach.fp:
+		next.FP = *fp
+	case reg == r.sec.mach.sp:
+		next.SP = *sp
+	case r.signs(reg):
+		next.Sign = sign
+	}
+	r.become(&next)
 }
 
 // sign changes the state of the return address.
@@ -413,7 +429,7 @@ func (r *Rows) become(next *Registers) {
 	if next.equal(r.Registers) {
 		return
 	}
-	if r.init != nil && next.equal(r.init.Registers) {
+	if next.equal(r.init.Registers) {
 		r.Registers = r.init.Registers
 		return
 	}
@@ -440,18 +456,6 @@ func (g *Registers) hash() uint64 {
 		h = (h ^ uint64(p.Rule) ^ uint64(p.Offset)<<8 ^ p.Reg<<32 ^ uint64(len(p.Expression))<<48) * 0x9e3779b97f4a7c15
 	}
 	return (h ^ uint64(g.Sign)) * 0x9e3779b97f4a7c15 >> 32
-}
-
-// restore gives a register the rule it had after the CIE's instructions.
-func (r *Rows) restore(at int, reg uint64) {
-	switch {
-	case r.init == nil:
-		r.fail(at, "restore in the initial instructions of a CIE")
-	case r.tracks(reg):
-		r.set(reg, *r.init.rule(r, reg))
-	case reg == aarch64RASignState:
-		r.sign(r.init.Sign)
-	}
 }
 
 func fmtRange(start, size uint64, in span) string {

@@ -446,6 +446,92 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
+// TestReturnColumn reads functions whose return address column is that of FP or SP, or the
+// pseudo-register for signed return addresses. A column has one rule, whatever it stands for: an
+// unwinder reads the return address where it finds the register (TestUnwinder).
+func TestReturnColumn(t *testing.T) {
+	none := Rule{Rule: frame.RuleArchitectural}
+	slot := func(off int64) Rule { return Rule{Rule: frame.RuleOffset, Offset: off} }
+	for _, tt := range []struct {
+		name   string
+		tg     target
+		column byte
+		code   []byte
+		want   Registers
+	}{
+		{"FP, amd64", amd64, 6, []byte{0x86, 1}, Registers{RA: slot(-8), FP: slot(-8), SP: none}},
+		{"SP, amd64", amd64, 7, []byte{0x87, 1}, Registers{RA: slot(-8), FP: none, SP: slot(-8)}},
+		{"another than FP", amd64, 16, []byte{0x90, 1, 0x86, 2}, Registers{RA: slot(-8), FP: slot(-16), SP: none}},
+		{"FP, undefined", amd64, 6, []byte{0x07, 6}, Registers{RA: Rule{Rule: frame.RuleUndefined}, FP: Rule{Rule: frame.RuleUndefined}, SP: none}},
+		{"FP, restored", amd64, 6, []byte{0x86, 1, 0xc6}, Registers{RA: none, FP: none, SP: none}},
+		{"FP, restored by restore_extended", amd64, 6, []byte{0x86, 1, 0x06, 6}, Registers{RA: none, FP: none, SP: none}},
+		{"FP, aarch64", aarch64BE, 29, []byte{0x9d, 1}, Registers{RA: slot(-8), FP: slot(-8), SP: none}},
+		{"SP, aarch64", aarch64, 31, []byte{0x9f, 1}, Registers{RA: slot(-8), FP: none, SP: slot(-8)}},
+		{"RA_SIGN_STATE", aarch64, 34, []byte{0x05, 34, 1}, Registers{RA: slot(-8), FP: none, SP: none, Sign: SignUnknown}},
+		{"FP, s390x", s390x, 11, []byte{0x8b, 1}, Registers{RA: slot(-8), FP: slot(-8), SP: none}},
+	} {
+		w := &writer{target: tt.tg}
+		w.fde(w.cie([]byte{1, 0, 1, 0x78, tt.column, 0x0c, 7, 8}), w.abs(textAddr, 0x80), tt.code)
+		rows, err := loadRows(t, tt.tg, ".eh_frame", w.b)
+		if err != nil || len(rows) != 1 {
+			t.Errorf("%s: rows %+v, error %v", tt.name, rows, err)
+			continue
+		}
+		if got := rows[0].Rules; !sameRules(got, Rules{got.CFA, &tt.want}) {
+			t.Errorf("%s:\n got %+v\nwant %+v", tt.name, *got.Registers, tt.want)
+		}
+	}
+}
+
+// TestInitialInstructions runs instructions in a CIE that have nothing to go back to. GNU as moves
+// those in front of a function's first advance into the CIE (PR gas/33170). libgcc, gdb and LLVM's
+// libunwind take a register that is restored there for one without a rule; readelf shows the same
+// for one that had none.
+func TestInitialInstructions(t *testing.T) {
+	none := Rule{Rule: frame.RuleArchitectural}
+	slot := func(off int64) Rule { return Rule{Rule: frame.RuleOffset, Offset: off} }
+	for _, tt := range []struct {
+		name     string
+		cie, fde []byte
+		fp       Rule
+		sign     Sign
+		err      string
+	}{
+		{name: "restore", cie: []byte{0xc6}, fp: none},
+		{name: "restore_extended", cie: []byte{0x06, 6}, fp: none},
+		{name: "restore behind a rule", cie: []byte{0x86, 2, 0xc6}, fp: none},
+		{name: "restore, and a rule in the FDE that is restored", cie: []byte{0xc6}, fde: []byte{0x86, 2, 0xc6}, fp: none},
+		{name: "restore in front of a rule", cie: []byte{0xc6, 0x86, 2}, fde: []byte{0x07, 6, 0xc6}, fp: slot(-16)},
+		{name: "restore of another register", cie: []byte{0x86, 2, 0xc3}, fp: slot(-16)},
+		{name: "remember_state and restore_state", cie: []byte{0x86, 2, 0x0a, 0x07, 6, 0x0b}, fp: slot(-16)},
+		{name: "restore of RA_SIGN_STATE", cie: []byte{0x2d, 0xc0 | 34}, fp: none},
+		// libgcc keeps no state from one program to the next.
+		{name: "restore_state", cie: []byte{0x0b}, err: "restore_state without a remember_state"},
+		{name: "restore_state in the FDE", cie: []byte{0x0a}, fde: []byte{0x0b}, err: "restore_state without a remember_state"},
+	} {
+		tg := amd64
+		if tt.name == "restore of RA_SIGN_STATE" {
+			tg = aarch64
+		}
+		w := &writer{target: tg}
+		w.fde(w.cie(plainCIE, tt.cie), w.abs(textAddr, 0x80), tt.fde)
+		rows, err := loadRows(t, tg, ".eh_frame", w.b)
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s: error %v, want %q", tt.name, err, tt.err)
+			}
+			continue
+		}
+		if err != nil || len(rows) != 1 {
+			t.Errorf("%s: rows %+v, error %v", tt.name, rows, err)
+			continue
+		}
+		if got := rows[0].Rules; !SameRule(&got.FP, &tt.fp) || got.Sign != tt.sign {
+			t.Errorf("%s: FP %+v, sign %v, want FP %+v, sign %v", tt.name, got.FP, got.Sign, tt.fp, tt.sign)
+		}
+	}
+}
+
 // TestSigning checks the AArch64 instructions for signed return addresses.
 func TestSigning(t *testing.T) {
 	for _, tt := range []struct {

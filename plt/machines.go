@@ -17,8 +17,10 @@ func lazy(seq string, pushed int32) form {
 // A call arrives with the return address at SP.
 var amd64 = sync.OnceValue(func() *machine {
 	return &machine{
-		align: 8,
-		entry: 8,
+		align:   8,
+		entry:   8,
+		leaving: "JB",
+		padding: "NC",
 		tokens: []token{
 			{letter: 'E', code: code("f30f1efa")},               // endbr64
 			{letter: 'J', code: code("ff25 ????????")},          // jmp *x(%rip)
@@ -51,7 +53,9 @@ var amd64 = sync.OnceValue(func() *machine {
 // A call arrives with the return address in x30.
 var aarch64 = sync.OnceValue(func() *machine {
 	return &machine{
-		align: 4,
+		align:   4,
+		leaving: "rR",
+		padding: "n",
 		tokens: []token{
 			{letter: 'c', code: word(0xd503245f, 0xffffffff)},                   // bti c
 			{letter: 's', code: word(0xa9bf7bf0, 0xffffffff), push: 16, ra: -8}, // stp x16,x30,[sp,#-16]!
@@ -79,8 +83,10 @@ var aarch64 = sync.OnceValue(func() *machine {
 // A call arrives with the return address in r14 and SP 160 bytes below the CFA.
 var s390x = sync.OnceValue(func() *machine {
 	return &machine{
-		align: 4,
-		entry: 160,
+		align:   4,
+		entry:   160,
+		leaving: "RbJ",
+		padding: "Nz",
 		tokens: []token{
 			{letter: 'S', code: code("e310f0380024")},          // stg %r1,56(%r15)
 			{letter: 'L', code: code("c010????????")},          // larl %r1,x

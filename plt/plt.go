@@ -3,14 +3,16 @@
 //
 // GNU ld writes CFI for its PLT on amd64 and s390x; lld and mold do not, nor does
 // anyone on aarch64. The stubs are a handful of instruction sequences. A stub is
-// recognised as a whole, instruction by instruction; what is not recognised is
-// left alone.
+// recognised as a whole, instruction by instruction, in a section of nothing else. One
+// with anything that is not recognised is left alone: it might run into a stub, or jump
+// there, with something pushed.
 //
 // What is described: .plt, .plt.got, .plt.sec and .iplt of GNU ld, lld and mold, with
 // and without IBT, BTI and PAC, and TLS descriptor stubs on aarch64.
 package plt
 
 import (
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"encoding/hex"
@@ -42,6 +44,8 @@ type machine struct {
 	tokens []token
 	stubs  []form
 	entry  int32 // the CFA from SP where a call arrives
+	// Letters of instructions that control does not go on behind, and of those that do nothing.
+	leaving, padding string
 }
 
 // A token is an instruction.
@@ -121,8 +125,7 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 	if known == nil {
 		return nil, nil
 	}
-	m := known()
-	var out []Stub
+	w := walker{machine: known()}
 	var seen []*elffile.Section
 	room := uint64(maxSection)
 	for i := range f.Sections {
@@ -142,64 +145,151 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, m.section(b, s.Addr, t)...)
+		w.section(b, s.Addr, t)
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Begin < out[j].Begin })
-	return out, nil
+	return w.sound(), nil
 }
 
-// section finds the stubs in b, which lies at addr.
-func (m *machine) section(b []byte, addr uint64, t *cfi.Table) []Stub {
-	var out []Stub
-	letters, starts := m.tokenize(b)
-	// The start of a lazy PLT is one only if an entry jumps to it.
-	starters, jumps := make(map[uint64]bool), make(map[uint64]bool)
+// A walker finds the stubs of sections.
+type walker struct {
+	*machine
+	found []found
+	jumps []jump
+}
+
+// A found is a piece of code that looks like a stub.
+type found struct {
+	Stub
+	lazy  bool // the start of a PLT, which entries jump to
+	entry bool // one does
+	wrong bool // one jumps into it with something else pushed
+}
+
+// A jump is a direct one.
+type jump struct {
+	to  uint64
+	cfa int32 // from SP, where it arrives
+}
+
+// section finds the stubs in b, the contents of a section that lies at addr. All of it has to be
+// stubs, padding, and code that CFI describes and that consists of the same instructions: behind
+// others it is unknown what is pushed, and even where instructions begin.
+func (w *walker) section(b []byte, addr uint64, t *cfi.Table) {
+	found, jumps := len(w.found), len(w.jumps)
+	for off := 0; off < len(b); {
+		pc := addr + uint64(off)
+		end := described(t, pc)
+		function := end > pc
+		if !function {
+			end = next(t, pc)
+		}
+		n := int(min(end-pc, uint64(len(b)-off)))
+		code := b[off : off+n]
+		if function && !w.function(code, pc) || !function && !w.stubs(code, pc, off > 0) {
+			w.found, w.jumps = w.found[:found], w.jumps[:jumps]
+			return
+		}
+		off += n
+	}
+}
+
+// stubs finds the stubs in b, which lies at pc, and reports whether there is nothing else but padding
+// behind a jump: behind each stub, and with jumped at the start.
+func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
+	letters, starts := w.tokenize(b)
 	for i := 0; i < len(letters); {
-		begin := addr + uint64(starts[i])
-		if end := described(t, begin); end > begin {
-			for i < len(letters) && addr+uint64(starts[i]) < end {
-				i++
-			}
-			continue
-		}
-		n, f := m.match(letters[i:])
-		if n == 0 || begin%m.align != 0 {
+		begin := pc + uint64(starts[i])
+		n, f := w.match(letters[i:])
+		switch {
+		case n > 0 && begin%w.align == 0:
+			s := Stub{Begin: begin, End: pc + uint64(starts[i+n]), Steps: w.steps(f, letters[i:i+n], starts[i:])}
+			w.found = append(w.found, found{Stub: s, lazy: f.pushed != 0})
+			w.direct(b, pc, letters[i:i+n], starts[i:], w.entry+f.pushed)
+			i += n
+		case w.pads(letters[i]) && (i > 0 || jumped):
 			i++
-			continue
+		default:
+			return false
 		}
-		s := Stub{Begin: begin, End: addr + uint64(starts[i+n]), Steps: m.steps(f, letters[i:i+n], starts[i:])}
-		if next(t, begin) >= s.End {
-			out = append(out, s)
-			starters[begin] = f.pushed != 0
-			for k := i; k < i+n; k++ {
-				if end := starts[k+1]; letters[k] == 'B' && end-starts[k] >= 5 { // a jump, on amd64
-					jumps[addr+uint64(end)+uint64(int64(int32(binary.LittleEndian.Uint32(b[end-4:]))))] = true
-				}
-			}
-		}
-		i += n
 	}
-	return slices.DeleteFunc(out, func(s Stub) bool { return starters[s.Begin] && !jumps[s.Begin] })
+	return true
 }
 
-// tokenize cuts code into tokens. Their letters, and a start more than there are
-// letters, are returned; code that is no token is a letter 0 of the stub
-// alignment's size.
+// function reads code that CFI describes, which lies at pc, and reports whether all of it is known
+// instructions, and the last one but for padding a jump.
+func (w *walker) function(b []byte, pc uint64) bool {
+	letters, starts := w.tokenize(b)
+	w.direct(b, pc, letters, starts, w.entry)
+	n := len(letters)
+	for n > 0 && w.pads(letters[n-1]) {
+		n--
+	}
+	return n > 0 && w.ends(letters[n-1]) && !slices.Contains(letters, 0)
+}
+
+// direct notes the direct jumps among the tokens of b, which lies at pc. At the first one the CFA is
+// cfa from SP.
+func (w *walker) direct(b []byte, pc uint64, letters []byte, starts []int, cfa int32) {
+	for i, letter := range letters {
+		if end := starts[i+1]; letter == 'B' && end-starts[i] >= 5 { // on amd64
+			w.jumps = append(w.jumps, jump{pc + uint64(end) + uint64(int64(int32(binary.LittleEndian.Uint32(b[end-4:])))), cfa})
+		}
+		if w.ends(letter) {
+			cfa = w.entry // what is behind it is jumped to from elsewhere
+		} else {
+			cfa += w.token(letter).push
+		}
+	}
+}
+
+// cfa returns the CFA from SP at an offset from the stub's start.
+func (s *Stub) cfa(offset uint32) int32 {
+	i := sort.Search(len(s.Steps), func(i int) bool { return s.Steps[i].Offset > offset })
+	return s.Steps[i-1].CFA
+}
+
+// sound returns those of the stubs that were found of which it is certain where their frames are:
+// others jump only to where as much is pushed, and the start of a lazy PLT is one only if an
+// entry jumps to it.
+func (w *walker) sound() []Stub {
+	slices.SortFunc(w.found, func(a, b found) int { return cmp.Compare(a.Begin, b.Begin) })
+	for _, j := range w.jumps {
+		i := sort.Search(len(w.found), func(i int) bool { return w.found[i].End > j.to })
+		if i < len(w.found) && w.found[i].Begin <= j.to {
+			s := &w.found[i]
+			s.entry = s.entry || j.to == s.Begin
+			s.wrong = s.wrong || s.cfa(uint32(j.to-s.Begin)) != j.cfa
+		}
+	}
+	var out []Stub
+	for i := range w.found {
+		if s := &w.found[i]; !s.wrong && (s.entry || !s.lazy) {
+			out = append(out, s.Stub)
+		}
+	}
+	return out
+}
+
+// tokenize cuts code into tokens. Their letters, and a start more than there are letters, are
+// returned. What is no token is a letter 0 and the last one.
 func (m *machine) tokenize(b []byte) (letters []byte, starts []int) {
 	for off := 0; off < len(b); {
 		starts = append(starts, off)
-		letter, size := byte(0), int(m.align)-off%int(m.align)
-		for i := range m.tokens {
-			if t := &m.tokens[i]; t.code.match(b[off:]) {
-				letter, size = t.letter, len(t.code.value)
-				break
-			}
+		i := slices.IndexFunc(m.tokens, func(t token) bool { return t.code.match(b[off:]) })
+		if i < 0 {
+			return append(letters, 0), append(starts, len(b))
 		}
-		letters = append(letters, letter)
-		off = min(off+size, len(b))
+		letters = append(letters, m.tokens[i].letter)
+		off += len(m.tokens[i].code.value)
 	}
 	return letters, append(starts, len(b))
 }
+
+// ends reports whether control does not go on behind the letter's instruction.
+func (m *machine) ends(letter byte) bool { return strings.IndexByte(m.leaving, letter) >= 0 }
+
+// pads reports whether the letter is that of padding.
+func (m *machine) pads(letter byte) bool { return strings.IndexByte(m.padding, letter) >= 0 }
 
 // match returns the number of tokens of the stub at the start, and its form.
 func (m *machine) match(letters []byte) (int, *form) {
@@ -211,24 +301,29 @@ func (m *machine) match(letters []byte) (int, *form) {
 	return 0, nil
 }
 
+// token returns an instruction of the given letter. All of them do the same.
+func (m *machine) token(letter byte) token {
+	if i := slices.IndexFunc(m.tokens, func(t token) bool { return t.letter == letter }); i >= 0 {
+		return m.tokens[i]
+	}
+	return token{}
+}
+
 // steps follows SP through a stub.
 func (m *machine) steps(f *form, letters []byte, starts []int) []Step {
 	now := Step{CFA: m.entry + f.pushed}
 	steps := []Step{now}
 	for i, letter := range letters {
-		for j := range m.tokens {
-			t := &m.tokens[j]
-			if t.letter != letter || t.push == 0 {
-				continue
-			}
-			now.CFA += t.push
-			if t.ra != 0 {
-				now.RA = t.ra
-			}
-			now.Offset = uint32(starts[i+1] - starts[0])
-			steps = append(steps, now)
-			break
+		t := m.token(letter)
+		if t.push == 0 {
+			continue
 		}
+		now.CFA += t.push
+		if t.ra != 0 {
+			now.RA = t.ra
+		}
+		now.Offset = uint32(starts[i+1] - starts[0])
+		steps = append(steps, now)
 	}
 	if last := len(steps) - 1; last > 0 && int(steps[last].Offset) == starts[len(letters)]-starts[0] {
 		steps = steps[:last] // nothing is behind it

@@ -9,6 +9,13 @@ import (
 	"cfi2sframe/cfi"
 )
 
+// stubs returns the stubs of a section.
+func stubs(m *machine, code []byte, addr uint64, t *cfi.Table) []Stub {
+	w := walker{machine: m}
+	w.section(code, addr, t)
+	return w.sound()
+}
+
 // TestSection recognises the stubs of each linker, as they write them.
 func TestSection(t *testing.T) {
 	const addr = 0x1000
@@ -45,8 +52,8 @@ func TestSection(t *testing.T) {
 		{".plt.got", amd64(), "ff25d4230000 6690" + "f30f1efa ff25d0230000 cccccccccccc",
 			[]Stub{{0x1000, 0x1008, one}, {0x1008, 0x1018, one}}},
 		{"something else between two stubs", amd64(), "ff25d4230000 6690" + "4883ec084883c408" + "ff25d4230000 6690",
-			[]Stub{{0x1000, 0x1008, one}, {0x1010, 0x1018, one}}},
-		{"a stub cut off", amd64(), "ff25d4230000 6690 ff25d423", []Stub{{0x1000, 0x1008, one}}},
+			nil},
+		{"a stub cut off", amd64(), "ff25d4230000 6690 ff25d423", nil},
 		{"aarch64", aarch64(),
 			"f07bbfa9 100000f0 11fe47f9 10e23f91 20021fd6 1f2003d5 1f2003d5 1f2003d5" +
 				"10010090 110240f9 1f2003d5 20021fd6" + "10010090 110640f9 10220091 20021fd6",
@@ -72,7 +79,7 @@ func TestSection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := tt.m.section(code, addr, &cfi.Table{})
+		got := stubs(tt.m, code, addr, &cfi.Table{})
 		if !slices.EqualFunc(got, tt.want, func(a, b Stub) bool {
 			return a.Begin == b.Begin && a.End == b.End && slices.Equal(a.Steps, b.Steps)
 		}) {
@@ -80,16 +87,74 @@ func TestSection(t *testing.T) {
 		}
 		// What CFI describes is left to it.
 		described := &cfi.Table{Functions: []cfi.Function{{Begin: addr, End: addr + uint64(len(code))}}}
-		if got := tt.m.section(code, addr, described); len(got) > 0 {
+		if got := stubs(tt.m, code, addr, described); len(got) > 0 {
 			t.Errorf("%s: %+v although CFI describes it", tt.name, got)
+		}
+		// So is what something unknown may run into.
+		unknown, _ := hex.DecodeString(map[uint64]string{8: "500f1f4000666690", 4: "ff4300d1"}[tt.m.align])
+		if got := stubs(tt.m, slices.Concat(unknown, code), addr, &cfi.Table{}); len(got) > 0 {
+			t.Errorf("%s: %+v behind other code", tt.name, got)
 		}
 		// Damage to the code of one instruction costs its stub.
 		for i := range tt.want {
 			broken := slices.Clone(code)
 			broken[tt.want[i].Begin-addr] ^= 0xff
-			if got := tt.m.section(broken, addr, &cfi.Table{}); slices.ContainsFunc(got, func(s Stub) bool { return s.Begin == tt.want[i].Begin }) {
+			if got := stubs(tt.m, broken, addr, &cfi.Table{}); slices.ContainsFunc(got, func(s Stub) bool { return s.Begin == tt.want[i].Begin }) {
 				t.Errorf("%s: stub %d is still recognised with another first byte", tt.name, i)
 			}
+		}
+	}
+}
+
+// TestBoundaries has code that is a stub if nothing runs into it, or jumps there with something
+// pushed.
+func TestBoundaries(t *testing.T) {
+	const addr = 0x1000
+	const jump = "ff25d4230000 6690 " // jmp *x(%rip); xchg %ax,%ax
+	one := []Step{{CFA: 8}}
+	for _, tt := range []struct {
+		name      string
+		m         *machine
+		code      string
+		described []cfi.Function
+		want      []Stub
+	}{
+		{"behind a push", amd64(), "50 0f1f4000 666690 " + jump, nil, nil},
+		{"behind a push and a stub", amd64(), jump + "50 0f1f4000 666690 " + jump, nil, nil},
+		{"in front of a push", amd64(), jump + "50 0f1f4000 666690", nil, nil},
+		{"behind padding that is run", amd64(), "0f1f4000 0f1f4000 " + jump, nil, nil},
+		{"behind a function that ends in a jump, and padding", amd64(), jump + "0f1f4000 0f1f4000" + jump, []cfi.Function{{Begin: 0x1000, End: 0x1008}}, []Stub{{0x1010, 0x1018, one}}},
+		{"not aligned", amd64(), jump + "0f1f4000 " + jump + "0f1f4000", []cfi.Function{{Begin: 0x1000, End: 0x1008}}, nil},
+		{"behind a function that ends in a jump", amd64(), jump + jump, []cfi.Function{{Begin: 0x1000, End: 0x1008}}, []Stub{{0x1008, 0x1010, one}}},
+		{"behind a function that goes on", amd64(), "41530f1f440000 90 " + jump, []cfi.Function{{Begin: 0x1000, End: 0x1008}}, nil},
+		{"behind a function that is padding", amd64(), "0f1f4000 0f1f4000 " + jump, []cfi.Function{{Begin: 0x1000, End: 0x1008}}, nil},
+		{"behind a function with unknown instructions", amd64(), "50 5890 c3 90909090" + jump, []cfi.Function{{Begin: 0x1000, End: 0x1008}}, nil},
+		{"behind other code and a function that ends in a jump", amd64(), "50 0f1f4000 666690 " + jump + jump, []cfi.Function{{Begin: 0x1008, End: 0x1010}}, nil},
+		{"in front of a function in the middle of it", amd64(), jump, []cfi.Function{{Begin: 0x1004, End: 0x1008}}, nil},
+		{"jumped to with something pushed", amd64(), // the second one's entry jumps to the first one
+			jump + "0f1f4000 0f1f4000 " + "ff25d4230000 6800000000 e9e0ffffff", nil, []Stub{{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}}},
+		{"jumped to by a function with something pushed", amd64(), jump + "6800000000 e9eeffffff" + "0f1f4000 6690", []cfi.Function{{Begin: 0x1008, End: 0x1018}}, nil},
+		{"jumped to by a function with nothing pushed", amd64(), jump + "6800000000 ff2500000000 e9e8ffffff", []cfi.Function{{Begin: 0x1008, End: 0x1018}}, []Stub{{0x1000, 0x1008, one}}},
+		{"jumped into", amd64(), // behind endbr64, with something pushed
+			"f30f1efa ff25d4230000 0f1f440000 90 " + "ff25d4230000 6800000000 e9e4ffffff", nil, []Stub{{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}}},
+		{"jumped into with as much pushed", amd64(), // to the jump of the same entry
+			"ff25d4230000 6800000000 e9fbffffff" + jump, nil, []Stub{{0x1000, 0x1010, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}, {0x1010, 0x1018, one}}},
+		{"behind sub sp,sp,#16, aarch64", aarch64(), "ff4300d1 1f2003d5 10010090 110240f9 10020091 20021fd6", nil, nil},
+		{"behind nop, aarch64", aarch64(), "1f2003d5 1f2003d5 10010090 110240f9 10020091 20021fd6", nil, nil},
+		{"behind br, aarch64", aarch64(), "10010090 110240f9 20021fd6 1f2003d5 10010090 110240f9 10020091 20021fd6", nil, []Stub{{0x1000, 0x1010, []Step{{}}}, {0x1010, 0x1020, []Step{{}}}}},
+		{"behind lay %r15,-16(%r15), s390x", s390x(), "e3f0fff0ff71 0700 c01000001180 e31010000004 07f1 0000", nil, nil},
+		{"behind nopr, s390x", s390x(), "0700 0700 c01000001180 e31010000004 07f1 0000", nil, nil},
+		{"behind br, s390x", s390x(), "c01000001180 e31010000004 07f1 0000 c01000001180 e31010000004 07f1 0000", nil, []Stub{{0x1000, 0x1010, []Step{{CFA: 160}}}, {0x1010, 0x1020, []Step{{CFA: 160}}}}},
+	} {
+		code, err := hex.DecodeString(strings.ReplaceAll(tt.code, " ", ""))
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		got := stubs(tt.m, code, addr, &cfi.Table{Functions: tt.described})
+		if !slices.EqualFunc(got, tt.want, func(a, b Stub) bool {
+			return a.Begin == b.Begin && a.End == b.End && slices.Equal(a.Steps, b.Steps)
+		}) {
+			t.Errorf("%s:\n got %+v\nwant %+v", tt.name, got, tt.want)
 		}
 	}
 }

@@ -13,6 +13,7 @@ var causes = map[string]string{
 	translate.DRAP.Name():          "the function realigns the stack for variables of 32 bytes and more (AVX), or for -mstackrealign, and finds its frame through memory or another register",
 	translate.CFARegister.Name():   "code that changes the stack pointer while another register holds the frame: hand-written assembly, or stack probing",
 	translate.CFAExpression.Name(): "the frame has a place that has to be computed: hand-written assembly, or vector registers of variable length",
+	translate.CFAAddress.Name():    "the frame is computed from an address of the code that is known only when it is loaded, or linked: hand-written call frame information",
 	translate.CFAMissing.Name():    "the call frame information is incomplete",
 	translate.RARegister.Name():    "the return address is taken off the stack for a while, as vfork and unwinders do",
 	translate.RAOffset.Name():      "the return address is kept apart from the frame, as in context switches and stack splitting",

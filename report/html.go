@@ -204,6 +204,7 @@ func (f *pageFile) Ranges() int {
 type bar struct {
 	Reason
 	Stays, Format3Part string // what format 3 leaves out, and what it covers
+	Format3Share       string // the latter in words
 }
 
 // bars scales the reasons to that with most bytes, which comes first.
@@ -214,7 +215,7 @@ func bars(c *Coverage) []bar {
 	}
 	var out []bar
 	for _, r := range c.Reasons {
-		out = append(out, bar{r, part(r.Bytes-r.Format3, most), part(r.Format3, most)})
+		out = append(out, bar{r, part(r.Bytes-r.Format3, most), part(r.Format3, most), c.format3Share(&r)})
 	}
 	slices.SortStableFunc(out, func(a, b bar) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return out

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"sort"
+	"strings"
 
 	"github.com/therootcompany/xz"
 
@@ -70,23 +71,55 @@ func miniDebug(f *elffile.File) (*elffile.File, error) {
 	return elffile.New(bytes.NewReader(data), int64(len(data)))
 }
 
-// functionSymbols calls fn for every symbol that can be a function's.
+// functionSymbols calls fn for every symbol that can be a function's: of a function, or without a
+// type, as labels of hand-written code are, and in a section of code.
 func functionSymbols(files []*elffile.File, fn func(place, elffile.Symbol)) {
 	for _, f := range files {
 		for _, t := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
 			// A damaged symbol table costs names, not the report.
 			_ = f.Symbols(t, func(table *elffile.Section, s elffile.Symbol) {
-				switch elf.SymType(s.Info & 0xf) {
-				case elf.STT_FUNC, elf.STT_GNU_IFUNC, elf.STT_NOTYPE:
-				default:
-					return
-				}
-				if s.Shndx != 0 && s.Name != 0 {
+				if (isFunction(s) || elf.SymType(s.Info&0xf) == elf.STT_NOTYPE) && s.Name != 0 &&
+					s.Section != 0 && f.Sections[s.Section].Flags&uint64(elf.SHF_EXECINSTR) != 0 {
 					fn(place{f, table, s.Name}, s)
 				}
 			})
 		}
 	}
+}
+
+// isFunction reports whether the symbol has the type of a function.
+func isFunction(s elffile.Symbol) bool {
+	t := elf.SymType(s.Info & 0xf)
+	return t == elf.STT_FUNC || t == elf.STT_GNU_IFUNC
+}
+
+// A rank says how well a symbol names the function that a gap is in. A function that encloses the
+// gap's first byte does so best, and any function or label there better than none.
+type rank uint8
+
+const (
+	unnamed    rank = iota
+	labelLater      // behind the FDE's start, where signal trampolines begin: unwinders look up the pc before a return address
+	labelAtGap      // where the gap begins
+	functionLater
+	labelAtStart // where the FDE begins
+	labelAround
+	functionAtGap // without a size, or it would be around
+	functionAtStart
+	functionAround
+)
+
+// A candidate is the symbol that names something best so far.
+type candidate struct {
+	funcName
+	place
+	rank rank
+}
+
+// better reports whether a symbol that begins at start names it better: by its rank, and of those
+// with the same one if it begins later or is larger.
+func (c *candidate) better(rank rank, start, size uint64) bool {
+	return rank > c.rank || rank == c.rank && (start > c.start || start == c.start && size > c.size)
 }
 
 // A nameReader reads the names of symbols.
@@ -116,42 +149,75 @@ func (n *nameReader) read(p place) string {
 	return name
 }
 
+// mapping reports whether the name is that of a mapping symbol, which says that code or data begins
+// here, and not what (ELF for the Arm 64-bit Architecture, "Mapping symbols").
+func (n *nameReader) mapping(p place) bool {
+	if elf.Machine(p.file.Machine) != elf.EM_AARCH64 {
+		return false
+	}
+	kind, _, _ := strings.Cut(n.read(p), ".")
+	return kind == "$x" || kind == "$d"
+}
+
 // functionNames finds the symbol of each gap's function. The gaps are sorted by
 // address. Where there is none, the start is that of the CFI function. What could not be found is
 // noted in words.
 func functionNames(files []*elffile.File, gaps []translate.Gap, words *namer) []funcName {
-	names := make([]funcName, len(gaps))
-	places := make([]place, len(gaps))
+	byGap := make([]candidate, len(gaps))       // by symbols around a gap's start
+	byFDE := make([]candidate, 0, len(gaps))    // by symbols at the start of an FDE, or behind that
+	fdes := make([]*cfi.Function, 0, len(gaps)) // of the latter
+	of := make([]int, len(gaps))                // index of the gap's FDE
 	for i := range gaps {
-		names[i].start = gaps[i].Function.Begin
+		if fn := gaps[i].Function; i == 0 || fn != gaps[i-1].Function {
+			fdes, byFDE = append(fdes, fn), append(byFDE, candidate{})
+		}
+		of[i] = len(fdes) - 1
 	}
+	r := newNameReader()
 	steps := maxNameSteps
 	functionSymbols(files, func(p place, s elffile.Symbol) {
-		size := max(s.Size, 1) // hand-written code often gives none
-		for i := sort.Search(len(gaps), func(i int) bool { return gaps[i].End > s.Value }); i < len(gaps); i++ {
-			g := &gaps[i]
-			if steps--; g.Function.Begin >= s.Value+size || steps < 0 {
-				break // and so are the gaps that follow
+		around, atGap, atStart, later := functionAround, functionAtGap, functionAtStart, functionLater
+		if !isFunction(s) {
+			around, atGap, atStart, later = labelAround, labelAtGap, labelAtStart, labelLater
+		}
+		offer := func(c *candidate, rank rank, start uint64) {
+			if steps--; c.better(rank, start, s.Size) && (isFunction(s) || !r.mapping(p)) {
+				c.rank, c.place, c.start, c.size = rank, p, start, s.Size
 			}
-			start := s.Value
-			inside := g.Begin >= start && g.Begin-start < size || g.Function.Begin == start
-			if !inside && places[i].table == nil && start > g.Function.Begin && start < g.Function.End {
-				// Unwinders look up the pc before a return address, so the FDE of
-				// a signal trampoline begins before the function.
-				inside, start = true, g.Function.Begin
+		}
+		// Gaps that begin in it, or with a symbol without a size where it does.
+		i := sort.Search(len(gaps), func(i int) bool { return gaps[i].Begin >= s.Value })
+		for ; i < len(gaps) && gaps[i].Begin-s.Value < max(s.Size, 1) && steps > 0; i++ {
+			if s.Size > 0 {
+				offer(&byGap[i], around, s.Value)
+			} else {
+				offer(&byGap[i], atGap, s.Value)
 			}
-			better := places[i].table == nil || start > names[i].start || start == names[i].start && s.Size > names[i].size
-			if inside && better {
-				places[i], names[i].start, names[i].size = p, start, s.Size
+		}
+		// FDEs that it begins in.
+		i = sort.Search(len(fdes), func(i int) bool { return fdes[i].End > s.Value })
+		for ; i < len(fdes) && fdes[i].Begin <= s.Value && steps > 0; i++ {
+			if s.Value == fdes[i].Begin {
+				offer(&byFDE[i], atStart, fdes[i].Begin)
+			} else {
+				offer(&byFDE[i], later, fdes[i].Begin)
 			}
 		}
 	})
-	r := newNameReader()
-	for i, p := range places {
-		names[i].name = r.read(p)
+	names := make([]funcName, len(gaps))
+	for i := range gaps {
+		best := &byGap[i]
+		if c := &byFDE[of[i]]; c.rank >= best.rank {
+			best = c
+		}
+		if best.rank == unnamed {
+			best.start = gaps[i].Function.Begin
+		}
+		names[i] = best.funcName
+		names[i].name = r.read(best.place)
 	}
 	words.omitted += r.omitted
-	words.tangled = words.tangled || steps < 0
+	words.tangled = words.tangled || steps <= 0
 	return names
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"cfi2sframe/cfi"
@@ -50,6 +51,8 @@ type Coverage struct {
 	EHFrame   uint64    `json:"eh_frame_size"`
 	EHHdr     uint64    `json:"eh_frame_hdr_size"`
 	Verified  bool      `json:"verified"`
+
+	atLeast bool // what format 3 covers is more than is known, or may be
 }
 
 // Percent returns how much of the described code is covered. Code without a caller counts
@@ -75,7 +78,7 @@ type Reason struct {
 	Functions int    `json:"functions"`
 	Ranges    int    `json:"ranges"`
 	Bytes     uint64 `json:"bytes"`
-	Format3   uint64 `json:"format3_bytes"` // of those, what format 3 covers, as far as the gaps are listed
+	Format3   uint64 `json:"format3_bytes"` // of those, what format 3 covers, as far as the gaps are listed and that is known
 	Loss      bool   `json:"loss"`          // false where there is nothing that a stack trace could find
 }
 
@@ -120,8 +123,9 @@ type Input struct {
 	Table  *cfi.Table
 	ABI    sframe.ABI
 	Result *translate.Result
-	// Format3 are the gaps that are left in format 3, or nil if that is the one at hand.
-	Format3 []translate.Gap
+	// Format3 is what format 3 makes of the functions with gaps at least, or nil if that is the
+	// format at hand.
+	Format3 *translate.Result
 	Stubs   []plt.Stub
 	// Brief leaves out what takes longer: names, source lines, and code without CFI.
 	Brief bool
@@ -166,16 +170,13 @@ func (c *Coverage) gaps(in *Input) {
 	c.Omitted += len(res.Gaps) - len(gaps)
 	c.Gaps = make([]Gap, len(gaps))
 	words := translate.NewRuleWriter(in.ABI, in.Table.Order)
-	left := make([]span, len(in.Format3))
-	for i := range in.Format3 {
-		left[i] = span{in.Format3[i].Begin, in.Format3[i].End}
-	}
+	left, known := gapsLeft(in.Format3)
 	for i := range gaps {
 		g := &gaps[i]
 		c.Gaps[i] = Gap{
 			Offset: g.Begin - g.Function.Begin, Begin: g.Begin, End: g.End, addr: g.Begin,
 			Reason: g.Reason.Name(), Text: g.Reason.String(), Column: g.Column.String(), Rule: words.Rule(g),
-			Format3: in.Format3 != nil && bytesIn(left, g.Begin, g.End) == 0,
+			Format3: g.End <= known && bytesIn(left, g.Begin, g.End) == 0,
 			FDE:     fmt.Sprintf("%s+%#x", g.Function.Section(), g.Function.Offset()),
 		}
 		if g.Err != nil {
@@ -186,6 +187,7 @@ func (c *Coverage) gaps(in *Input) {
 			c.Reasons[j].Format3 += g.Size()
 		}
 	}
+	c.atLeast = len(res.Gaps) > 0 && (c.Omitted > 0 || res.Gaps[len(res.Gaps)-1].End > known)
 	if !in.Brief {
 		files := symbolFiles(in.File, in.Debug)
 		names := newNamer(in.Room)
@@ -208,6 +210,25 @@ func (c *Coverage) gaps(in *Input) {
 	// Functions that realign the stack come first: they are the ones that
 	// another version of the format would cover.
 	slices.SortStableFunc(c.Gaps, func(a, b Gap) int { return drapFirst(a) - drapFirst(b) })
+}
+
+// gapsLeft returns the gaps of a translation, and up to which address they are known: they are all
+// listed, or the first ones.
+func gapsLeft(res *translate.Result) (gaps []span, known uint64) {
+	if res == nil {
+		return nil, 0
+	}
+	ranges := 0
+	for _, s := range res.Sums {
+		ranges += s.Ranges
+	}
+	for i := range res.Gaps {
+		gaps = append(gaps, span{res.Gaps[i].Begin, res.Gaps[i].End})
+	}
+	if ranges == len(gaps) {
+		return gaps, math.MaxUint64
+	}
+	return gaps, gaps[len(gaps)-1].end
 }
 
 func drapFirst(g Gap) int {

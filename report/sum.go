@@ -28,6 +28,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.EHFrame += c.EHFrame
 		sum.EHHdr += c.EHHdr
 		sum.Verified = sum.Verified && c.Verified
+		sum.atLeast = sum.atLeast || c.atLeast
 		sum.Dropped.ZeroLength += c.Dropped.ZeroLength
 		sum.Dropped.Discarded += c.Dropped.Discarded
 		sum.Dropped.Overlapped += c.Dropped.Overlapped

@@ -41,12 +41,8 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 	}
 	for _, r := range c.Reasons {
 		p.f("  left out: %s bytes in %s of %s: %s", digits(r.Bytes), plural(r.Ranges, "range"), plural(r.Functions, "function"), r.Text)
-		switch {
-		case r.Format3 == 0:
-		case r.Format3 == r.Bytes:
-			p.f("; --format 3 covers them")
-		default:
-			p.f("; --format 3 covers %s of them", digits(r.Format3))
+		if r.Format3 > 0 {
+			p.f("; --format 3 covers %s", c.format3Share(&r))
 		}
 		p.f("\n")
 	}
@@ -90,6 +86,17 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 		}
 	}
 	return p.err
+}
+
+// format3Share returns in words how much of a reason's gaps format 3 covers, if it is anything.
+func (c *Coverage) format3Share(r *Reason) string {
+	switch {
+	case r.Format3 == r.Bytes:
+		return "them"
+	case c.atLeast:
+		return "at least " + digits(r.Format3) + " of them"
+	}
+	return digits(r.Format3) + " of them"
 }
 
 // String returns the gap as the text report has it.

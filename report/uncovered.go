@@ -255,7 +255,7 @@ func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []spa
 	}
 	at := make(map[uint64]found)
 	functionSymbols(files, func(p place, s elffile.Symbol) {
-		if elf.SymType(s.Info&0xf) == elf.STT_NOTYPE || s.Size == 0 || s.Value > ^uint64(0)-s.Size {
+		if !isFunction(s) || s.Size == 0 || s.Value > ^uint64(0)-s.Size {
 			return
 		}
 		if old, ok := at[s.Value]; ok && old.size >= s.Size {

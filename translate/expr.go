@@ -23,6 +23,8 @@ type value struct {
 	deref bool
 	reg   uint64
 	off   int64
+	// vague are the bits of off that may be others when the code runs, because the pc is another.
+	vague uint64
 }
 
 // An evaluator runs DWARF expressions on symbolic values. It knows no branches,
@@ -31,7 +33,8 @@ type evaluator struct {
 	order binary.ByteOrder
 	pcReg uint64 // register that reads as pc, or noReg
 	pc    uint64
-	pcHit bool // the last expression read pc
+	vague uint64 // the bits of pc that are not certain
+	pcHit bool   // the last expression read pc
 	stack []value
 	code  []byte
 	bad   bool
@@ -130,7 +133,7 @@ func (e *evaluator) breg(reg uint64) {
 	off := e.leb(true)
 	if reg == e.pcReg {
 		e.pcHit = true
-		e.push(number(int64(e.pc) + off))
+		e.push(arithmetic(op.DW_OP_plus, value{base: constant, off: int64(e.pc), vague: e.vague}, number(off)))
 		return
 	}
 	e.push(value{base: ofReg, reg: reg, off: off})
@@ -146,15 +149,20 @@ func load(v value) value {
 }
 
 // plus returns v + n for a number n.
-func plus(v value, n int64) value {
-	if v.deref && n != 0 {
+func plus(v, n value) value {
+	switch {
+	case n == number(0):
+		return v
+	case v.deref:
 		return value{}
 	}
-	if !v.deref {
-		v.off += n
-	}
+	v.off, v.vague = v.off+n.off, above(v.vague|n.vague)
 	return v
 }
+
+// above returns the bits from the lowest one of vague on: what those of a sum, a difference or a
+// product depend on is the bits below them.
+func above(vague uint64) uint64 { return -(vague & -vague) }
 
 func (e *evaluator) step() {
 	code := op.Opcode(e.uint(1))
@@ -213,7 +221,7 @@ func (e *evaluator) step() {
 		}
 		e.push(load(e.pop()))
 	case op.DW_OP_plus_uconst:
-		e.push(plus(e.pop(), e.leb(false)))
+		e.push(plus(e.pop(), number(e.leb(false))))
 	case op.DW_OP_abs, op.DW_OP_neg, op.DW_OP_not:
 		e.unary(code)
 	default:
@@ -238,8 +246,10 @@ func (e *evaluator) unary(code op.Opcode) {
 	switch {
 	case code == op.DW_OP_not:
 		v.off = ^v.off
+	case code == op.DW_OP_abs && v.vague != 0:
+		v.vague = all
 	case code == op.DW_OP_neg || v.off < 0:
-		v.off = -v.off
+		v.off, v.vague = -v.off, above(v.vague)
 	}
 	e.push(v)
 }
@@ -248,64 +258,93 @@ func (e *evaluator) binary(code op.Opcode) {
 	b, a := e.pop(), e.pop()
 	switch {
 	case a.base == constant && b.base == constant:
-		e.push(arithmetic(code, a.off, b.off))
+		e.push(arithmetic(code, a, b))
 	case code == op.DW_OP_plus && b.base == constant:
-		e.push(plus(a, b.off))
+		e.push(plus(a, b))
 	case code == op.DW_OP_plus && a.base == constant:
-		e.push(plus(b, a.off))
+		e.push(plus(b, a))
 	case code == op.DW_OP_minus && b.base == constant:
-		e.push(plus(a, -b.off))
+		b.off, b.vague = -b.off, above(b.vague)
+		e.push(plus(a, b))
 	default:
 		e.bad = true
 	}
 }
 
-func arithmetic(code op.Opcode, a, b int64) value {
-	truth := func(t bool) value {
-		if t {
-			return number(1)
+// all are all bits.
+const all = ^uint64(0)
+
+// arithmetic returns the outcome for two numbers. Bits of it that are not vague are the same for all
+// numbers that differ from a and b in vague bits only.
+func arithmetic(code op.Opcode, a, b value) value {
+	vague := a.vague | b.vague
+	with := func(off int64, vague uint64) value { return value{base: constant, off: off, vague: vague} }
+	// Where not all depends on the bits below, nothing is certain but what does not depend on
+	// vague bits at all.
+	whole := func(off int64) value {
+		if vague != 0 {
+			return with(off, all)
 		}
-		return number(0)
+		return number(off)
+	}
+	truth := func(t bool) value {
+		off := int64(0)
+		if t {
+			off = 1
+		}
+		return with(off, whole(0).vague&1)
 	}
 	switch code {
-	case op.DW_OP_and:
-		return number(a & b)
-	case op.DW_OP_or:
-		return number(a | b)
+	case op.DW_OP_and: // a certain 0 makes a certain 0
+		return with(a.off&b.off, vague&(uint64(a.off)|a.vague)&(uint64(b.off)|b.vague))
+	case op.DW_OP_or: // a certain 1 makes a certain 1
+		return with(a.off|b.off, vague&^(uint64(a.off)&^a.vague)&^(uint64(b.off)&^b.vague))
 	case op.DW_OP_xor:
-		return number(a ^ b)
+		return with(a.off^b.off, vague)
 	case op.DW_OP_plus:
-		return number(a + b)
+		return with(a.off+b.off, above(vague))
 	case op.DW_OP_minus:
-		return number(a - b)
+		return with(a.off-b.off, above(vague))
 	case op.DW_OP_mul:
-		return number(a * b)
-	case op.DW_OP_div:
-		if b != 0 {
-			return number(a / b)
+		return with(a.off*b.off, above(vague))
+	case op.DW_OP_div, op.DW_OP_mod:
+		switch {
+		case b.off == 0 || b.vague != 0: // it is 0 here or elsewhere
+		case code == op.DW_OP_div:
+			return whole(a.off / b.off)
+		case b.off&(b.off-1) == 0:
+			return arithmetic(op.DW_OP_and, a, number(b.off-1))
+		default:
+			return whole(int64(uint64(a.off) % uint64(b.off)))
 		}
-	case op.DW_OP_mod:
-		if b != 0 {
-			return number(int64(uint64(a) % uint64(b)))
-		}
-	case op.DW_OP_shl:
-		return number(a << uint64(b))
-	case op.DW_OP_shr:
-		return number(int64(uint64(a) >> uint64(b)))
-	case op.DW_OP_shra:
-		return number(a >> uint64(b))
+	case op.DW_OP_shl, op.DW_OP_shr, op.DW_OP_shra:
+		return shift(code, a, b)
 	case op.DW_OP_eq:
-		return truth(a == b)
+		return truth(a.off == b.off)
 	case op.DW_OP_ne:
-		return truth(a != b)
+		return truth(a.off != b.off)
 	case op.DW_OP_ge:
-		return truth(a >= b)
+		return truth(a.off >= b.off)
 	case op.DW_OP_gt:
-		return truth(a > b)
+		return truth(a.off > b.off)
 	case op.DW_OP_le:
-		return truth(a <= b)
+		return truth(a.off <= b.off)
 	case op.DW_OP_lt:
-		return truth(a < b)
+		return truth(a.off < b.off)
 	}
 	return value{}
+}
+
+// shift is arithmetic for shifts. Unwinders do not agree on those by 64 bits and more.
+func shift(code op.Opcode, a, b value) value {
+	n := uint64(b.off)
+	switch {
+	case n > 63 || b.vague != 0: // it is too far here or elsewhere
+		return value{}
+	case code == op.DW_OP_shl:
+		return value{base: constant, off: a.off << n, vague: a.vague << n}
+	case code == op.DW_OP_shr:
+		return value{base: constant, off: int64(uint64(a.off) >> n), vague: a.vague >> n}
+	}
+	return value{base: constant, off: a.off >> n, vague: uint64(int64(a.vague) >> n)}
 }

@@ -42,7 +42,7 @@ func TestMerge(t *testing.T) {
 		}
 		result := func(t *testing.T, table *cfi.Table, last bool) *Result {
 			t.Helper()
-			opt := Options{Version: sframe.V2}
+			opt := Options{Version: sframe.V2, Moves: f.Moves}
 			if last {
 				opt.Stubs = stubs
 			}

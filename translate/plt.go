@@ -16,7 +16,8 @@ const maxSteps = 1 << 17
 
 // varying translates the current row, whose CFA depends on the pc: linkers
 // describe a whole PLT by one such row. The outcome is a step function of pc. It
-// becomes a PC-mask FDE where it repeats, and plain rows elsewhere.
+// becomes a PC-mask FDE where it repeats, and plain rows elsewhere. What depends on where the
+// code is loaded is a gap.
 func (x *translator) varying() {
 	r := &x.rows
 	begin, end := r.Begin, r.End
@@ -28,7 +29,11 @@ func (x *translator) varying() {
 	x.varied += end - begin
 	steps := x.steps[:0]
 	for pc := begin; pc < end; pc++ {
-		e, g := x.forms(x.cfa(pc))
+		cfa := x.cfa(pc)
+		e, g := x.forms(cfa)
+		if cfa.vague != 0 {
+			g = Gap{Reason: CFAAddress, Column: ColumnCFA, Rule: r.CFA}
+		}
 		if g.Reason == 0 && len(steps) == maxSteps {
 			g = Gap{Reason: CFAExpression, Column: ColumnCFA, Rule: r.CFA}
 		}
@@ -50,7 +55,7 @@ func (x *translator) spread(steps []sframe.FRE, begin, end uint64) {
 	rep := uint64(0)
 	if x.layout.RepSize {
 		// Without it, readers do not agree on which rows hold.
-		rep = period(steps, begin, end)
+		rep = period(steps, begin, end, x.opt.moves(begin))
 	}
 	first := begin
 	if rep > 0 {
@@ -98,14 +103,15 @@ func (x *translator) masked(steps []sframe.FRE, begin, first, end, rep uint64) {
 }
 
 // period returns the smallest number of bytes after which the step function
-// repeats over [begin, end), or 0. It is at most what a repetition size can say.
-func period(steps []sframe.FRE, begin, end uint64) uint64 {
+// repeats over [begin, end), or 0. It is at most what a repetition size can say, and blocks of
+// that size stay blocks if the code is moved by multiples of moves.
+func period(steps []sframe.FRE, begin, end, moves uint64) uint64 {
 	if len(steps) < 2 {
 		return 0
 	}
 	size := uint32(end - begin)
 	for rep := uint32(2); rep <= 255 && rep < size; rep++ {
-		if repeats(steps, size, rep) {
+		if moves%uint64(rep) == 0 && repeats(steps, size, rep) {
 			return uint64(rep)
 		}
 	}

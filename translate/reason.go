@@ -10,6 +10,7 @@ const (
 	DRAP                 // stack realignment: the CFA is loaded from the frame, or in the register that its address came from
 	CFARegister          // the CFA is based on a register other than SP and FP
 	CFAExpression        // the CFA is an expression that is no register plus an offset
+	CFAAddress           // the CFA depends on the address that the code is loaded at
 	CFAMissing           // the row has no CFA rule
 	RARegister           // the return address is in a register
 	RAOffset             // the return address is saved, but not where the ABI has it
@@ -33,6 +34,7 @@ var reasons = [...]struct{ name, text string }{
 	DRAP:          {"drap", "stack realignment (DRAP)"},
 	CFARegister:   {"cfa-register", "CFA based on a register other than SP and FP"},
 	CFAExpression: {"cfa-expression", "CFA given by an expression"},
+	CFAAddress:    {"cfa-address", "CFA depends on where the code is loaded"},
 	CFAMissing:    {"cfa-missing", "no CFA rule"},
 	RARegister:    {"ra-register", "return address in a register"},
 	RAOffset:      {"ra-offset", "return address not at the ABI's place"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"sync"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
@@ -66,6 +67,17 @@ type Options struct {
 	// Part says that the table is a part of one: a Result that is Bounded is of no use, and need not be
 	// complete.
 	Part bool
+	// Moves returns by multiples of how many bytes the code at an address may be moved before it
+	// runs: a power of two, or 0 for code that stays where it is. Nil stands for any address.
+	Moves func(pc uint64) uint64
+}
+
+// moves is Moves, if there is one.
+func (o *Options) moves(pc uint64) uint64 {
+	if o.Moves == nil {
+		return 1
+	}
+	return o.Moves(pc)
 }
 
 // A Reach is a range of addresses, Last included.
@@ -155,7 +167,7 @@ type Sum struct {
 
 // A Result says what became of the CFI. Sizes are in bytes of code.
 type Result struct {
-	Functions int    // CFI functions
+	Functions int    // CFI functions; pieces that others leave of one FDE are one, here and below
 	Whole     int    // of those, without a gap by which a stack trace loses something
 	Described uint64 // code they describe
 	Covered   uint64 // code that SFrame describes
@@ -164,6 +176,7 @@ type Result struct {
 	Sums      map[Reason]Sum
 	// Synthesised is code that SFrame describes and CFI does not: PLT stubs.
 	Synthesised uint64
+	cuts        map[cfi.FDE]outcome // of FDEs of which others left pieces
 	// Varying is code whose CFA depends on the pc. If it is more than MaxVarying, which part of it
 	// is described depends on what is translated before, in the same table.
 	Varying uint64
@@ -174,6 +187,12 @@ type Result struct {
 // Bounded reports whether so much of a table is asked for that what comes last is left out: whether
 // that is so must not be decided for parts of it.
 func (r *Result) Bounded() bool { return r.Varying > MaxVarying || r.Evaluated > MaxEvaluated }
+
+// An outcome is what became of the function of an FDE.
+type outcome struct {
+	lossy   bool   // a stack trace loses something by a gap
+	reasons uint64 // of its gaps, by bits
+}
 
 // Translate translates the table's functions, in their order, into sink.
 func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
@@ -188,7 +207,6 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	x := &translator{
 		abi: a, opt: opt, layout: layout, sink: sink, res: &Result{Functions: len(t.Functions), Sums: make(map[Reason]Sum)},
 		eval:  evaluator{order: t.Order, pcReg: a.pc, limit: MaxEvaluated},
-		last:  make(map[Reason]*cfi.Function),
 		known: make([]known, knownRows(len(t.Functions))), repeat: make([]repeatable, t.Programs),
 	}
 	mine := scratches.Get().(*scratch)
@@ -232,8 +250,44 @@ func Merge(parts []*Result) *Result {
 			t.Bytes += s.Bytes
 			sum.Sums[r] = t
 		}
+		for fde, o := range p.cuts {
+			sum.piece(fde, o)
+		}
 	}
 	return sum
+}
+
+// piece notes what became of a piece that others left of an FDE, which was counted as if there
+// were no other piece.
+func (r *Result) piece(fde cfi.FDE, o outcome) {
+	if r.cuts == nil {
+		r.cuts = make(map[cfi.FDE]outcome)
+	}
+	if before, ok := r.cuts[fde]; ok {
+		r.uncount(before, o)
+		o.join(before)
+	}
+	r.cuts[fde] = o
+}
+
+// uncount takes back what was counted twice, for two pieces of an FDE.
+func (r *Result) uncount(a, b outcome) {
+	r.Functions--
+	if !a.lossy || !b.lossy {
+		r.Whole--
+	}
+	for both := a.reasons & b.reasons; both != 0; both &= both - 1 {
+		reason := Reason(bits.TrailingZeros64(both))
+		s := r.Sums[reason]
+		s.Functions--
+		r.Sums[reason] = s
+	}
+}
+
+// join makes o the outcome of two pieces of an FDE.
+func (o *outcome) join(p outcome) {
+	o.lossy = o.lossy || p.lossy
+	o.reasons |= p.reasons
 }
 
 type translator struct {
@@ -255,8 +309,6 @@ type translator struct {
 	pcRead bool         // a rule of the function at hand depends on the pc
 
 	varied uint64 // code that varying has looked at, in all functions
-
-	last map[Reason]*cfi.Function // that has a gap of the reason
 }
 
 // A scratch is what becomes of the function at hand, until all of its rows are known to be sound. One
@@ -354,14 +406,8 @@ func (x *translator) commit() error {
 		x.res.Covered += r.end - r.begin
 		x.res.Topmost += r.topmost
 	}
-	drap, whole := false, true
-	for i := range x.gaps {
-		drap = drap || x.gaps[i].Reason == DRAP
-		whole = whole && !x.gaps[i].Reason.Loss()
-	}
-	if whole {
-		x.res.Whole++
-	}
+	drap := slices.ContainsFunc(x.gaps, func(g Gap) bool { return g.Reason == DRAP })
+	var o outcome
 	for _, g := range x.gaps {
 		// The register that a DRAP function keeps its argument pointer in is
 		// the CFA's base at its start and end.
@@ -369,16 +415,22 @@ func (x *translator) commit() error {
 			g.Reason = DRAP
 		}
 		s := x.res.Sums[g.Reason]
-		if x.last[g.Reason] != x.fn {
-			x.last[g.Reason] = x.fn
+		if o.reasons>>g.Reason&1 == 0 {
 			s.Functions++
 		}
+		o.join(outcome{g.Reason.Loss(), 1 << g.Reason})
 		s.Ranges++
 		s.Bytes += g.Size()
 		x.res.Sums[g.Reason] = s
 		if len(x.res.Gaps) < maxGaps {
 			x.res.Gaps = append(x.res.Gaps, g)
 		}
+	}
+	if !o.lossy {
+		x.res.Whole++
+	}
+	if x.fn.Program() < 0 {
+		x.res.piece(x.fn.FDE(), o)
 	}
 	return nil
 }
@@ -443,6 +495,9 @@ func (x *translator) row() {
 	if ok {
 		x.add(r.Begin, r.End, &k.fre)
 		return
+	}
+	if r.CFA.Rule == frame.RuleExpression {
+		x.eval.vague = -x.opt.moves(r.Begin) // all bits from that one on; none if the code stays
 	}
 	cfa := x.cfa(r.Begin)
 	x.pcRead = x.pcRead || x.eval.pcHit
@@ -526,8 +581,8 @@ func (x *translator) forms(cfa value) (e sframe.FRE, g Gap) {
 	}
 	e.Signed = r.Sign == cfi.Signed
 	ra := x.register(&r.RA, x.fn.RAReg(), cfa)
-	if a.fixedRA != 0 && ra == (value{base: ofReg, reg: x.fn.RAReg()}) {
-		ra = value{} // there is no register that it could have stayed in
+	if ra == (value{base: ofReg, reg: x.fn.RAReg()}) && !a.staysIn(x.fn.RAReg()) {
+		ra = value{}
 	}
 	fp := x.register(&r.FP, a.fp, cfa)
 	// Each rule on its own has to have a form, and then the row as a whole.
@@ -554,6 +609,9 @@ func (x *translator) forms(cfa value) (e sframe.FRE, g Gap) {
 	}
 	return e, x.whyNot(e)
 }
+
+// staysIn reports whether a return address that has no rule can be in the register.
+func (a *abi) staysIn(reg uint64) bool { return a.fixedRA == 0 && reg != a.sp && reg != a.pc }
 
 // byRegister says a value relative to the CFA by the register that the CFA is relative
 // to: the CFA plus an offset, not loaded, has no form of its own.
@@ -585,20 +643,28 @@ func (x *translator) spImplied(cfa value) bool {
 	return v == value{base: ofCFA, off: x.abi.spFromCFA}
 }
 
-// rule returns the SFrame rule for a value, and whether its numbers fit.
-func (x *translator) rule(v value) (sframe.Rule, bool) {
+// rule returns the SFrame rule for a value that is relative to the CFA or to a register, or the
+// reason why its numbers have no room: register and computed are those for a register's number,
+// where the value is that register's, and where it is not.
+func (x *translator) rule(v value, register, computed Reason) (sframe.Rule, Reason) {
 	r := sframe.Rule{Offset: int32(v.off), Deref: v.deref}
 	switch {
+	case !fits(v.off):
+		return sframe.Rule{}, OffsetRange
 	case v.base == ofCFA:
 		r.Base = sframe.CFA
 	case v.reg == x.abi.sp:
 		r.Base = sframe.SP
 	case v.reg == x.abi.fp:
 		r.Base = sframe.FP
-	default:
+	case v.reg <= math.MaxUint16:
 		r.Base, r.Reg = sframe.Register, uint16(v.reg)
+	case v.deref:
+		return sframe.Rule{}, computed
+	default:
+		return sframe.Rule{}, register
 	}
-	return r, v.off == int64(r.Offset) && (r.Base != sframe.Register || v.reg <= math.MaxUint16)
+	return r, 0
 }
 
 func (x *translator) cfaRule(v value) (sframe.Rule, Reason) {
@@ -606,10 +672,7 @@ func (x *translator) cfaRule(v value) (sframe.Rule, Reason) {
 	case undefined:
 		return sframe.Rule{}, CFAMissing
 	case ofReg:
-		if r, ok := x.rule(v); ok {
-			return r, 0
-		}
-		return sframe.Rule{}, OffsetRange
+		return x.rule(v, CFARegister, CFAExpression)
 	}
 	return sframe.Rule{}, CFAExpression
 }
@@ -622,11 +685,10 @@ func (x *translator) raRule(v value) (sframe.Rule, Reason) {
 		return sframe.Rule{}, 0
 	case v.base != ofCFA && v.base != ofReg:
 		return sframe.Rule{}, RARule
+	case v.off != 0:
+		return x.rule(v, RARule, RARule)
 	}
-	if r, ok := x.rule(v); ok {
-		return r, 0
-	}
-	return sframe.Rule{}, OffsetRange
+	return x.rule(v, RARegister, RARule)
 }
 
 func (x *translator) fpRule(v value) (sframe.Rule, Reason) {
@@ -637,11 +699,10 @@ func (x *translator) fpRule(v value) (sframe.Rule, Reason) {
 		return sframe.Rule{}, FPUndefined
 	case v.base != ofCFA && v.base != ofReg:
 		return sframe.Rule{}, FPRule
+	case v.off != 0:
+		return x.rule(v, FPRule, FPRule)
 	}
-	if r, ok := x.rule(v); ok {
-		return r, 0
-	}
-	return sframe.Rule{}, OffsetRange
+	return x.rule(v, FPRegister, FPRule)
 }
 
 // whyNot names the rule for which the row has no form in this version, although

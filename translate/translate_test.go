@@ -2,6 +2,7 @@ package translate
 
 import (
 	"encoding/binary"
+	"math/rand/v2"
 	"testing"
 
 	"cfi2sframe/sframe"
@@ -84,6 +85,108 @@ func TestPLTExpression(t *testing.T) {
 	}
 }
 
+// TestCertain evaluates expressions at an address that can be moved by multiples of 16 or 4096 bytes,
+// or not at all.
+func TestCertain(t *testing.T) {
+	rip := []byte{0x80, 0} // breg16 0
+	for _, tt := range []struct {
+		name                string
+		code                []byte // behind rip
+		of16, of4096, fixed bool   // whether the outcome is certain
+	}{
+		{"pc", nil, false, false, true},
+		{"the lowest bit", []byte{0x31, 0x1a}, true, true, true},
+		{"the low 4 bits", []byte{0x3f, 0x1a}, true, true, true},
+		{"the low 5 bits", []byte{0x4f, 0x1a}, false, true, true},
+		{"the low 12 bits", []byte{0x0a, 0xff, 0x0f, 0x1a}, false, true, true},
+		{"the low 13 bits", []byte{0x0a, 0xff, 0x1f, 0x1a}, false, false, true},
+		{"the low 4 bits are 11 or more", []byte{0x3f, 0x1a, 0x3b, 0x2a}, true, true, true},
+		{"pc is 0x1000 or more", []byte{0x0a, 0, 0x10, 0x2a}, false, false, true},
+		{"pc modulo 16", []byte{0x40, 0x1d}, true, true, true},
+		{"pc modulo 32", []byte{0x08, 32, 0x1d}, false, true, true},
+		{"pc modulo 24", []byte{0x08, 24, 0x1d}, false, false, true},
+		{"a sum, masked", []byte{0x23, 5, 0x3f, 0x1a}, true, true, true},
+		{"a difference, masked", []byte{0x35, 0x1c, 0x3f, 0x1a}, true, true, true},
+		{"a product, masked", []byte{0x33, 0x1e, 0x3f, 0x1a}, true, true, true},
+		{"shifted left, masked", []byte{0x32, 0x24, 0x08, 0x3f, 0x1a}, true, true, true},
+		{"shifted right, masked", []byte{0x34, 0x25, 0x31, 0x1a}, false, true, true},
+		{"shifted right too far", []byte{0x3c, 0x25, 0x31, 0x1a}, false, false, true},
+		{"the sign", []byte{0x08, 63, 0x26}, false, false, true},
+		{"shifted all out", []byte{0x08, 63, 0x24, 0x31, 0x24}, true, true, true},
+		{"masked and shifted right", []byte{0x38, 0x1a, 0x33, 0x25}, true, true, true},
+		{"divided by 16", []byte{0x40, 0x1b, 0x31, 0x1a}, false, false, true},
+		{"or of the high bits", []byte{0x09, 0xf0, 0x21}, true, true, true},
+		{"or of some high bits", []byte{0x0b, 0, 0xf0, 0x21}, false, true, true},
+		{"exclusive or with itself", []byte{0x12, 0x27}, false, false, true},
+		{"not, masked", []byte{0x20, 0x3f, 0x1a}, true, true, true},
+		{"negated, masked", []byte{0x1f, 0x3f, 0x1a}, true, true, true},
+		{"absolute, masked", []byte{0x19, 0x3f, 0x1a}, false, false, true},
+		{"twice the same comparison", []byte{0x12, 0x2e}, false, false, true},
+		{"added to rsp", []byte{0x77, 8, 0x22}, false, false, true},
+		{"the low 4 bits added to rsp", []byte{0x3f, 0x1a, 0x77, 8, 0x22}, true, true, true},
+		{"subtracted from rsp", []byte{0x77, 8, 0x16, 0x1c}, false, false, true},
+		{"loaded", []byte{0x77, 8, 0x22, 0x06}, false, false, true},
+		{"added to what is loaded, where it is 0", []byte{0x0a, 0, 0x40, 0x1a, 0x77, 8, 0x06, 0x22}, false, false, true},
+		{"shifted by it", []byte{0x4f, 0x1a, 0x31, 0x16, 0x24, 0x30, 0x1a}, false, true, true}, // and 0
+		{"1 divided by it, masked", []byte{0x31, 0x16, 0x1b, 0x30, 0x1a}, false, false, true},
+	} {
+		for _, m := range []struct {
+			moves uint64
+			want  bool
+		}{{16, tt.of16}, {4096, tt.of4096}, {0, tt.fixed}} {
+			e := evaluator{order: binary.LittleEndian, pcReg: 16, pc: 0x12b4e0, vague: -m.moves}
+			got := e.eval(append(rip[:len(rip):len(rip)], tt.code...))
+			certain := got.base != unknown && got.vague == 0
+			if certain != m.want || !e.pcHit {
+				t.Errorf("%s, moved by multiples of %d: %+v, certain: %t, want %t", tt.name, m.moves, got, certain, m.want)
+			}
+		}
+	}
+}
+
+// TestCertainAnywhere evaluates random expressions at an address, and at addresses that it can be
+// moved to: what is said to be certain has to be the same.
+func TestCertainAnywhere(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	binary2 := []byte{0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x21, 0x22, 0x24, 0x25, 0x26, 0x27, 0x29, 0x2a, 0x2b, 0x2c, 0x2d, 0x2e}
+	numbers := []uint64{0, 1, 2, 3, 4, 7, 8, 11, 15, 16, 24, 31, 63, 64, 255, 4095, 4096, 1 << 20, 1<<63 - 1, 1 << 63, ^uint64(0), ^uint64(15)}
+	constant8u := func(v uint64) []byte { return binary.LittleEndian.AppendUint64([]byte{0x0e}, v) }
+	certain := 0
+	for range 200000 {
+		code := []byte{0x80, 0}
+		for range 1 + r.IntN(5) {
+			switch r.IntN(8) {
+			case 0:
+				code = append(code, []byte{0x19, 0x1f, 0x20}[r.IntN(3)]) // abs, neg, not
+			case 1:
+				code = append(code, 0x80, byte(r.IntN(64)), binary2[r.IntN(len(binary2))]) // pc again
+			case 2:
+				code = append(code, constant8u(numbers[r.IntN(len(numbers))])...)
+				code = append(code, 0x16, binary2[r.IntN(len(binary2))]) // swapped
+			default:
+				code = append(code, constant8u(numbers[r.IntN(len(numbers))])...)
+				code = append(code, binary2[r.IntN(len(binary2))])
+			}
+		}
+		moves := uint64(1) << r.IntN(13)
+		e := evaluator{order: binary.LittleEndian, pcReg: 16, pc: r.Uint64() >> r.IntN(64), vague: -moves}
+		want := e.eval(code)
+		if want.base == unknown || want.vague == ^uint64(0) {
+			continue
+		}
+		certain++
+		for range 8 {
+			f := evaluator{order: binary.LittleEndian, pcReg: 16, pc: e.pc + moves*(r.Uint64()>>r.IntN(64))}
+			if got := f.eval(code); got.base != want.base || uint64(got.off^want.off)&^want.vague != 0 {
+				t.Fatalf("% x: at %#x, of which multiples of %#x are not certain, %+v; at %#x %+v", code, e.pc, moves, want, f.pc, got)
+			}
+		}
+	}
+	if certain < 20000 {
+		t.Errorf("%d outcomes have certain bits", certain)
+	}
+}
+
 // steps builds a step function from pairs of start and CFA offset.
 func steps(pairs ...int32) (out []sframe.FRE) {
 	for i := 0; i < len(pairs); i += 2 {
@@ -108,8 +211,13 @@ func TestPeriod(t *testing.T) {
 		{"too long a period", steps(0, 8, 11, 16, 300, 8, 311, 16), 600, 0},
 		{"another value the second time", steps(0, 8, 11, 16, 16, 8, 27, 24), 32, 0},
 	} {
-		if got := period(tt.steps, 0x1000, 0x1000+tt.size); got != tt.want {
-			t.Errorf("%s: period %d, want %d", tt.name, got, tt.want)
+		for moves, want := range map[uint64]uint64{0: tt.want, 4096: tt.want, 8: 0, 1: 0} {
+			if moves == 4096 && want&(want-1) != 0 {
+				want = 0 // blocks elsewhere
+			}
+			if got := period(tt.steps, 0x1000, 0x1000+tt.size, moves); got != want {
+				t.Errorf("%s, moved by multiples of %d: period %d, want %d", tt.name, moves, got, want)
+			}
 		}
 	}
 }
@@ -132,7 +240,7 @@ func TestSpread(t *testing.T) {
 					fn = append(fn, steps(int32(pc-begin), at(pc))...)
 				}
 			}
-			x := translator{layout: sframe.Layout{RepSize: true}}
+			x := translator{layout: sframe.Layout{RepSize: true}, opt: Options{Moves: func(uint64) uint64 { return 16 }}}
 			x.spread(fn, begin, end)
 			pc := begin
 			for _, r := range x.runs {

@@ -281,12 +281,17 @@ func (x *interpreter) binary(code op.Opcode, a, b uint64) {
 		default:
 			x.push(a % b)
 		}
-	case op.DW_OP_shl:
-		x.push(a << b)
-	case op.DW_OP_shr:
-		x.push(a >> b)
-	case op.DW_OP_shra:
-		x.push(uint64(int64(a) >> b))
+	case op.DW_OP_shl, op.DW_OP_shr, op.DW_OP_shra:
+		switch {
+		case b > 63: // which is not the same everywhere
+			x.fail("shift by %d bits", b)
+		case code == op.DW_OP_shl:
+			x.push(a << b)
+		case code == op.DW_OP_shr:
+			x.push(a >> b)
+		default:
+			x.push(uint64(int64(a) >> b))
+		}
 	case op.DW_OP_eq:
 		truth(a == b)
 	case op.DW_OP_ne:

@@ -23,13 +23,13 @@ type segments struct {
 	reader *sframe.Reader
 	after  int // index behind the last FDE
 	fres   []sframe.FRE
-	i      int    // index of the current row
-	block  uint64 // where the current block starts: the FDE, or one repetition
-	last   uint64 // where the FDE before ended
-	limit  uint64 // where the code that CFI describes ends
-	vague  func(*sframe.FDE)
-	rows   uint64 // that were decoded
-	blocks uint64 // of PC-mask FDEs that were gone through, row by row
+	i      int                    // index of the current row
+	block  uint64                 // where the current block starts: the FDE, or one repetition
+	last   uint64                 // where the FDE before ended
+	limit  uint64                 // where the code that CFI describes ends
+	masked func(*sframe.FDE) bool // whether blocks of rows are to be looked up
+	rows   uint64                 // that were decoded
+	blocks uint64                 // of PC-mask FDEs that were gone through, row by row
 
 	maxRows uint64 // that are decoded
 }
@@ -105,18 +105,19 @@ func (s *segments) load() error {
 	}
 	// Readers do not agree on what the rows of a PC-mask FDE hold for without a
 	// repetition size (V1), or if it starts inside a block: some look at pc and
-	// some at its distance from the start. One row holds for all of a block.
-	one := len(s.fres) == 1 && s.fres[0].Start == 0
-	if s.fde.PCMask && (s.fde.RepSize == 0 || !one && s.fde.Start%uint64(s.fde.RepSize) != 0) {
-		s.vague(s.fde)
+	// some at its distance from the start.
+	if s.fde.PCMask && (s.fde.RepSize == 0 || s.repeats()) && !s.masked(s.fde) {
 		return s.function(s.index + 1)
 	}
 	s.block, s.i, s.loaded = s.fde.Start, 0, true
 	return s.set()
 }
 
-// repeats reports whether the current FDE's rows are looked up block by block.
-func (s *segments) repeats() bool { return s.fde.PCMask && len(s.fres) > 1 }
+// repeats reports whether the current FDE's rows are looked up block by block. One that begins
+// where the blocks do holds for all of them.
+func (s *segments) repeats() bool {
+	return s.fde.PCMask && (len(s.fres) > 1 || s.fres[0].Start > 0)
+}
 
 // set makes row i of the current block the current segment.
 func (s *segments) set() error {

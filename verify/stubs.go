@@ -1,15 +1,13 @@
 package verify
 
 import (
-	"bytes"
+	"cmp"
 	"debug/elf"
 	"fmt"
+	"slices"
 	"sort"
 
-	"golang.org/x/arch/arm64/arm64asm"
-	"golang.org/x/arch/s390x/s390xasm"
-	"golang.org/x/arch/x86/x86asm"
-
+	"cfi2sframe/cfi"
 	"cfi2sframe/internal/elffile"
 	"cfi2sframe/sframe"
 )
@@ -27,113 +25,310 @@ type depth struct {
 	ra     uint64 // where the return address was saved, in bytes below that; 0: not saved
 }
 
-// An effect is what an instruction does.
-type effect struct {
-	size   uint64
-	push   uint64 // bytes by which SP goes down
-	saveRA uint64 // how far above the new SP the return address is saved, 0: not at all
-	ends   bool   // control does not reach the next instruction
-	pad    bool   // it does nothing, or traps
-	target uint64 // of a direct jump, or 0
-}
+// pltNames are the sections that linkers put PLT stubs in.
+var pltNames = []string{".plt", ".plt.got", ".plt.sec", ".iplt"}
 
-// What is followed at most: instructions, of which package plt reads no more bytes, and bytes of code
-// that is none.
+// Limits on what is followed.
 const (
-	maxInstructions = 1 << 21
-	maxCode         = 32 << 20
+	maxPLT     = 16 << 20 // bytes of all sections
+	maxPLTs    = 64       // sections; linkers write four at most
+	maxStub    = 256      // bytes of a stub
+	maxTargets = 1 << 16  // places that stubs jump to
 )
 
+// A plt is a section of PLT stubs.
+type plt struct {
+	begin, end uint64
+	code       []byte
+}
+
+// findPLTs returns the sections of PLT stubs, by address.
+func findPLTs(f *elffile.File) ([]plt, error) {
+	var plts []plt
+	room := uint64(maxPLT)
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		code := s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0
+		if !slices.Contains(pltNames, s.Name) || !code || s.Size == 0 || s.Size > room || len(plts) == maxPLTs {
+			continue
+		}
+		// What runs there is in a segment.
+		off, ok := f.FileOffset(s.Addr, s.Size)
+		if !ok || off != s.Off || slices.ContainsFunc(plts, func(p plt) bool { return s.Addr < p.end && p.begin < s.Addr+s.Size }) {
+			continue
+		}
+		b, err := f.ReadSection(s)
+		if err != nil {
+			return nil, err
+		}
+		room -= s.Size
+		plts = append(plts, plt{s.Addr, s.Addr + s.Size, b})
+	}
+	slices.SortFunc(plts, func(a, b plt) int { return cmp.Compare(a.begin, b.begin) })
+	return plts, nil
+}
+
+// A stub is a piece of code in a PLT: instructions that a call arrives at the first of, and that
+// control leaves by the last one only.
+type stub struct {
+	begin, end uint64
+	code       []instruction // empty for padding behind a jump, which nothing runs
+	wrong      string        // why it is none, or ""
+}
+
+// An instruction of a stub.
+type instruction struct {
+	begin, end uint64
+	at         depth  // in front of it
+	target     uint64 // of a direct jump, or 0
+	after      depth  // where it jumps to
+}
+
+// A follower goes through the code of PLTs from boundaries on that nothing runs into: the start of
+// a section, and what is behind a jump.
+type follower struct {
+	decode  func(b []byte, pc uint64) (effect, error)
+	fns     []cfi.Function
+	targets map[uint64]target
+	code    []instruction
+}
+
+// A target is a place that stubs jump to.
+type target struct {
+	at        depth // there
+	differing bool  // from other places with something else pushed
+}
+
+// all calls yield for all of a PLT, piece by piece, and says which ones CFI describes.
+func (w *follower) all(p *plt, yield func(s *stub, described bool)) {
+	open := false // something may run into the code at pc
+	i := sort.Search(len(w.fns), func(i int) bool { return w.fns[i].End > p.begin })
+	for pc := p.begin; pc < p.end; {
+		end, described := p.end, false
+		if i < len(w.fns) && w.fns[i].Begin < p.end {
+			if described = w.fns[i].Begin <= pc; !described {
+				end = w.fns[i].Begin
+			} else {
+				end = min(end, w.fns[i].End)
+				i++
+			}
+		}
+		if open && !described {
+			yield(&stub{begin: pc, end: end, wrong: "what is in front of it may run into it"}, false)
+		} else {
+			// Padding at the start of a section or of a function is run.
+			entry := described || pc == p.begin
+			open = !w.stubs(p, pc, end, entry, func(s *stub) { yield(s, described) })
+		}
+		pc = end
+	}
+}
+
+// stubs calls yield for the stubs from pc to end, and reports whether nothing runs out of there.
+// With entry, a call may arrive at pc; otherwise it is behind a jump.
+func (w *follower) stubs(p *plt, pc, end uint64, entry bool, yield func(*stub)) bool {
+	for ; pc < end; entry = false {
+		if !entry {
+			if pad := w.padding(p, pc, end); pad > pc {
+				yield(&stub{begin: pc, end: pad})
+				pc = pad
+				continue
+			}
+		}
+		s := w.stub(p, pc, end)
+		yield(&s)
+		if s.wrong != "" {
+			return false
+		}
+		pc = s.end
+	}
+	return true
+}
+
+// padding returns where the padding at pc ends.
+func (w *follower) padding(p *plt, pc, end uint64) uint64 {
+	for pc < end {
+		e, err := w.decode(p.code[pc-p.begin:end-p.begin], pc)
+		if err != nil || !e.pad {
+			break
+		}
+		pc += e.size
+	}
+	return pc
+}
+
+// stub returns the stub at pc; if it is none, all up to end is wrong. Its code is there until the
+// next one is asked for.
+func (w *follower) stub(p *plt, pc, end uint64) stub {
+	s := stub{begin: pc, end: end}
+	var now depth
+	w.code = w.code[:0]
+	for pc < end {
+		e, err := w.decode(p.code[pc-p.begin:end-p.begin], pc)
+		if err != nil {
+			s.wrong = fmt.Sprintf("%v at %#x, which is not part of a PLT stub", err, pc)
+			return s
+		}
+		in := instruction{begin: pc, end: pc + e.size, at: now, target: e.target}
+		if now.pushed += e.push; e.saveRA > 0 {
+			now.ra = now.pushed - e.saveRA
+		}
+		in.after = now
+		w.code = append(w.code, in)
+		s.code = w.code
+		switch pc = in.end; {
+		case pc-s.begin > maxStub:
+			s.wrong = fmt.Sprintf("it has no jump in %d bytes", maxStub)
+			return s
+		case e.ends:
+			s.end = pc
+			return s
+		}
+	}
+	s.wrong = "it does not end in a jump"
+	return s
+}
+
+// jumps notes where a stub jumps to.
+func (w *follower) jumps(s *stub) {
+	for _, in := range s.code {
+		if in.target == 0 || len(w.targets) > maxTargets {
+			continue
+		}
+		t, ok := w.targets[in.target]
+		t.differing = t.differing || ok && t.at != in.after
+		t.at = in.after
+		w.targets[in.target] = t
+	}
+}
+
+// from returns what is pushed where a stub begins: nothing by a call, and at the start of a PLT
+// what its entries push, which jump there. It says what is wrong if a jump contradicts that.
+func (w *follower) from(s *stub) (from uint64, wrong string) {
+	if len(w.targets) > maxTargets {
+		return 0, fmt.Sprintf("stubs jump to more than %d places", maxTargets)
+	}
+	if s.wrong != "" {
+		return 0, s.wrong
+	}
+	if len(w.targets) == 0 {
+		return 0, ""
+	}
+	if t, ok := w.targets[s.begin]; ok && len(s.code) > 0 {
+		if t.differing || t.at.ra != 0 {
+			return 0, "stubs jump to it with different things pushed"
+		}
+		from = t.at.pushed
+	}
+	for pc := s.begin; pc < s.end; pc++ {
+		if t, ok := w.targets[pc]; ok {
+			at, ok := s.at(pc)
+			if at.pushed += from; !ok || t.differing || t.at != at {
+				return 0, fmt.Sprintf("a stub jumps into it, to %#x", pc)
+			}
+		}
+	}
+	return from, ""
+}
+
+// at returns what the stub itself has pushed at pc, and whether an instruction begins there.
+func (s *stub) at(pc uint64) (depth, bool) {
+	i := slices.IndexFunc(s.code, func(in instruction) bool { return in.begin == pc })
+	if i < 0 {
+		return depth{}, false
+	}
+	return s.code[i].at, true
+}
+
 // stubs follows the instructions of the orphans, which have to be those of PLT
-// stubs: a call arrives, something is pushed, and control goes on by a jump.
-func (c *checker) stubs(f *elffile.File) error {
+// stubs: a call arrives, something is pushed, and control goes on by a jump. All of a PLT is
+// followed, so that nothing else runs into them.
+func (c *checker) stubs(t *cfi.Table, f *elffile.File) error {
 	if len(c.orphans) == 0 {
 		return nil
 	}
-	decode := decoders[c.abi.machine]
-	type instruction struct {
-		pc    uint64
-		at    depth
-		size  uint64
-		first bool // of a stub
-		dead  bool // padding behind a jump, which is never run
+	plts, err := findPLTs(f)
+	if err != nil {
+		return err
 	}
-	var code []instruction
-	targets := make(map[uint64]depth)
-	room := uint64(maxCode)
-	for i := 0; i < len(c.orphans); {
-		// Rows that follow each other are one piece of code.
-		j := i + 1
-		for j < len(c.orphans) && c.orphans[j].begin == c.orphans[j-1].end {
-			j++
-		}
-		begin, end := c.orphans[i].begin, c.orphans[j-1].end
-		fail := func(format string, args ...any) {
-			c.res.mismatch(begin, end, "SFrame describes code that CFI does not: %s", fmt.Sprintf(format, args...))
-		}
-		i = j
-		if room -= min(room, end-begin); room == 0 {
-			return fmt.Errorf("more than %d bytes of code, up to those at %#x, are described by SFrame and not by CFI", maxCode, begin)
-		}
-		off, ok := f.FileOffset(begin, end-begin)
-		if !ok {
-			fail("it is not in the file")
-			continue
-		}
-		b, err := f.ReadAt("PLT stubs", off, end-begin)
-		if err != nil {
-			return err
-		}
-		var now depth
-		first := true
-		for pc := begin; pc < end; {
-			e, err := decode(b[pc-begin:], pc)
-			if err == nil && len(code) == maxInstructions {
-				return fmt.Errorf("more than %d instructions, up to that at %#x, are of code that CFI does not describe", maxInstructions, pc)
-			}
-			if err != nil {
-				fail("%v at %#x, which is not part of a PLT stub", err, pc)
-				code = code[:0]
-				break
-			}
-			dead := first && e.pad && pc > begin
-			code = append(code, instruction{pc, now, e.size, first && !dead, dead})
-			first = dead
-			if now.pushed += e.push; e.saveRA > 0 {
-				now.ra = now.pushed - e.saveRA
-			}
-			if e.target != 0 {
-				targets[e.target] = now
-			}
-			pc += e.size
-			if e.ends && !dead {
-				now, first = depth{}, true
-			}
-		}
+	w := follower{decode: decoders[c.abi.machine], fns: t.Functions, targets: make(map[uint64]target)}
+	for i := range plts {
+		w.all(&plts[i], func(s *stub, _ bool) { w.jumps(s) })
 	}
-	// The start of a PLT is jumped to by its entries, with what they pushed.
-	var from depth
-	for i := range code {
-		in := &code[i]
-		if in.dead {
-			c.res.Stubs += in.size
-			continue
-		}
-		if in.first {
-			from = targets[in.pc]
-		}
-		in.at.pushed += from.pushed
-		c.followed(in.pc, in.pc+in.size, in.at)
+	at := uint64(0) // what is in front of it was looked at
+	for i := range plts {
+		c.outside(f, at, plts[i].begin)
+		at = plts[i].end
+		w.all(&plts[i], func(s *stub, described bool) {
+			if !described {
+				c.stub(&w, s)
+			}
+		})
 	}
+	c.outside(f, at, ^uint64(0))
 	return nil
+}
+
+// outside reports the orphans from begin to end, where no PLT is.
+func (c *checker) outside(f *elffile.File, begin, end uint64) {
+	why := "it is in no section of PLT stubs"
+	if len(f.Sections) == 0 {
+		why = "there are no section headers, which could say that it is a PLT"
+	}
+	c.wrong(begin, end, why)
+}
+
+// wrong reports the orphans from begin to end. Neighbours are one.
+func (c *checker) wrong(begin, end uint64, why string) {
+	var lo, hi uint64
+	report := func() {
+		if lo < hi {
+			c.res.mismatch(lo, hi, "SFrame describes code that CFI does not: %s", why)
+		}
+	}
+	for _, o := range c.between(begin, end) {
+		if first := max(begin, o.begin); first != hi {
+			report()
+			lo = first
+		}
+		hi = min(end, o.end)
+	}
+	report()
+}
+
+// between returns the orphans that lie in part from begin to end. They are in address order.
+func (c *checker) between(begin, end uint64) []orphan {
+	first := sort.Search(len(c.orphans), func(i int) bool { return c.orphans[i].end > begin })
+	last := first + sort.Search(len(c.orphans)-first, func(i int) bool { return c.orphans[first+i].begin >= end })
+	return c.orphans[first:last]
+}
+
+// stub compares the rows for a stub.
+func (c *checker) stub(w *follower, s *stub) {
+	if len(c.between(s.begin, s.end)) == 0 {
+		return
+	}
+	from, wrong := w.from(s)
+	if wrong != "" {
+		c.wrong(s.begin, s.end, wrong)
+		return
+	}
+	if len(s.code) == 0 { // padding
+		for _, o := range c.between(s.begin, s.end) {
+			c.res.Stubs += min(s.end, o.end) - max(s.begin, o.begin)
+		}
+	}
+	for i := range s.code {
+		in := &s.code[i]
+		c.followed(in.begin, in.end, depth{in.at.pushed + from, in.at.ra})
+	}
 }
 
 // followed compares the rows for an instruction with the depth of the stack there.
 func (c *checker) followed(begin, end uint64, at depth) {
-	// The orphans are in address order.
-	first := sort.Search(len(c.orphans), func(i int) bool { return c.orphans[i].end > begin })
-	for i := first; i < len(c.orphans) && c.orphans[i].begin < end; i++ {
-		o := &c.orphans[i]
+	orphans := c.between(begin, end)
+	for i := range orphans {
+		o := &orphans[i]
 		lo, hi := max(begin, o.begin), min(end, o.end)
 		e := &o.fre
 		c.segs.fre = e
@@ -162,115 +357,4 @@ func (c *checker) followed(begin, end uint64, at depth) {
 		}
 		c.res.Stubs += hi - lo
 	}
-}
-
-var decoders = map[elf.Machine]func(b []byte, pc uint64) (effect, error){
-	elf.EM_X86_64:  decodeAMD64,
-	elf.EM_AARCH64: decodeAArch64,
-	elf.EM_S390:    decodeS390X,
-}
-
-func decodeAMD64(b []byte, pc uint64) (effect, error) {
-	if bytes.HasPrefix(b, []byte{0xf3, 0x0f, 0x1e, 0xfa}) { // endbr64, which the decoder does not know
-		return effect{size: 4}, nil
-	}
-	in, err := x86asm.Decode(b, 64)
-	if err != nil {
-		return effect{}, err
-	}
-	e := effect{size: uint64(in.Len)}
-	switch in.Op {
-	case x86asm.NOP, x86asm.XCHG:
-		e.pad = true
-		if in.Op == x86asm.XCHG && in.Args[0] != in.Args[1] {
-			return effect{}, fmt.Errorf("%v", in)
-		}
-	case x86asm.MOV:
-		if in.Args[0] != x86asm.R11L {
-			return effect{}, fmt.Errorf("%v", in)
-		}
-	case x86asm.INT:
-		e.ends, e.pad = true, true
-	case x86asm.PUSH:
-		e.push = 8
-	case x86asm.JMP:
-		e.ends = true
-		if rel, ok := in.Args[0].(x86asm.Rel); ok {
-			e.target = pc + e.size + uint64(int64(rel))
-		}
-	default:
-		return effect{}, fmt.Errorf("%v", in)
-	}
-	return e, nil
-}
-
-func decodeAArch64(b []byte, pc uint64) (effect, error) {
-	if len(b) >= 4 && (bytes.Equal(b[:4], []byte{0x5f, 0x24, 0x03, 0xd5}) || bytes.Equal(b[:4], []byte{0x9f, 0x21, 0x03, 0xd5})) {
-		return effect{size: 4}, nil // bti c and autia1716: hints, which the decoder does not name
-	}
-	in, err := arm64asm.Decode(b)
-	if err != nil {
-		return effect{}, err
-	}
-	e := effect{size: 4}
-	// Nothing here writes SP or x30 but stp.
-	switch in.Op {
-	case arm64asm.NOP, arm64asm.HINT:
-		e.pad = true
-	case arm64asm.ADRP:
-	case arm64asm.ADD, arm64asm.LDR:
-		if in.Args[0] == arm64asm.RegSP(arm64asm.SP) {
-			return effect{}, fmt.Errorf("%v", in)
-		}
-	case arm64asm.STP:
-		m, ok := in.Args[2].(arm64asm.MemImmediate)
-		if !ok || m.Mode != arm64asm.AddrPreIndex || m.Base != arm64asm.RegSP(arm64asm.SP) || in.String() != fmt.Sprintf("STP %v, %v, [SP,#-16]!", in.Args[0], in.Args[1]) {
-			return effect{}, fmt.Errorf("%v", in)
-		}
-		e.push = 16
-		if in.Args[1] == arm64asm.X30 {
-			e.saveRA = 8
-		}
-	case arm64asm.BR, arm64asm.BRK:
-		e.ends, e.pad = true, in.Op == arm64asm.BRK
-	default:
-		return effect{}, fmt.Errorf("%v", in)
-	}
-	return e, nil
-}
-
-func decodeS390X(b []byte, pc uint64) (effect, error) {
-	if bytes.HasPrefix(b, []byte{0, 0}) { // no instruction
-		return effect{size: 2, pad: true, ends: true}, nil
-	}
-	// The decoder takes for granted that all of the instruction is there.
-	if len(b) < 2 || len(b) < []int{2, 4, 4, 6}[b[0]>>6] {
-		return effect{}, fmt.Errorf("a part of an instruction")
-	}
-	in, err := s390xasm.Decode(b)
-	if err != nil {
-		return effect{}, err
-	}
-	e := effect{size: uint64(in.Len)}
-	// Nothing here writes r14 or r15.
-	switch in.Op {
-	case s390xasm.STG, s390xasm.MVC:
-	case s390xasm.BCR:
-		e.ends, e.pad = b[1]>>4 == 15, b[1]>>4 == 0
-	case s390xasm.BASR, s390xasm.LARL, s390xasm.LG, s390xasm.LGF, s390xasm.SGR, s390xasm.AGR, s390xasm.AGHI, s390xasm.SRLG:
-		if in.Args[0] != s390xasm.R0 && in.Args[0] != s390xasm.R1 {
-			return effect{}, fmt.Errorf("%v", in)
-		}
-		e.ends = in.Op == s390xasm.BASR && b[1]&0xf != 0 // by r0 it does not branch
-	case s390xasm.BRCL:
-		// A jump, and the relocation's offset behind it.
-		e.ends = true
-		e.size += 4
-		if uint64(len(b)) < e.size {
-			return effect{}, fmt.Errorf("%v without a word behind it", in)
-		}
-	default:
-		return effect{}, fmt.Errorf("%v", in)
-	}
-	return e, nil
 }

@@ -8,7 +8,7 @@
 // by chance once in 2^64.
 //
 // This package shares neither code nor register numbers with package translate,
-// so that a mistake there cannot hide here. That functions with the same Program
+// so that a mistake there cannot hide here; nor with package plt. That functions with the same Program
 // have the same rows, and rows with the same Registers the same rules, it takes from package
 // cfi, as it does the rows.
 package verify
@@ -93,8 +93,8 @@ type Options struct {
 }
 
 // Check compares the section with the CFI over every pc that either describes.
-// Code that CFI does not describe is read from f: it has to be PLT stubs, and the
-// instructions are followed. An error means that the section cannot be read to its
+// Code that CFI does not describe is read from f: it has to be PLT stubs, in a section
+// for these, and the instructions are followed. An error means that the section cannot be read to its
 // end.
 func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Result, error) {
 	a, ok := abis[s.ABI]
@@ -121,7 +121,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	var wg sync.WaitGroup
 	for i := range parts {
 		c := &parts[i]
-		c.abi, c.res, c.segs.limit, c.segs.maxRows = a, &Result{keep: opt.Keep}, limit, maxRows
+		c.abi, c.res, c.places, c.segs.limit, c.segs.maxRows = a, &Result{keep: opt.Keep}, places{f}, limit, maxRows
 		c.vm = machine{order: t.Order, pcReg: a.pc}
 		c.segs.reader = s.NewReader()
 		c.agreed = make([]agreed, agreedRows(len(c.fns)))
@@ -142,7 +142,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	if res.Ended {
 		return res, nil
 	}
-	if err := all.stubs(f); err != nil {
+	if err := all.stubs(t, f); err != nil {
 		return nil, err
 	}
 	return res, nil
@@ -206,6 +206,7 @@ type checker struct {
 	rows cfi.Rows
 	fn   *cfi.Function
 	vm   machine
+	places
 
 	agreed  []agreed  // by hash; the length is a power of two
 	settled []settled // by the numbers of programs
@@ -230,9 +231,7 @@ type agreed struct {
 func agreedRows(n int) int { return 1 << bits.Len(uint(min(2*n, 511))) }
 
 func (c *checker) run() error {
-	c.segs.vague = func(d *sframe.FDE) {
-		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose rows hold for other code in some readers than in others")
-	}
+	c.segs.masked = c.blocks
 	if err := c.segs.function(c.segs.index); err != nil {
 		return err
 	}
@@ -256,6 +255,20 @@ func (c *checker) run() error {
 		}
 	}
 	return nil
+}
+
+// blocks reports whether it is certain which code the rows of a PC-mask FDE hold for.
+func (c *checker) blocks(d *sframe.FDE) bool {
+	rep := uint64(d.RepSize)
+	if rep == 0 || d.Start%rep != 0 {
+		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose rows hold for other code in some readers than in others")
+		return false
+	}
+	if _, unit := c.grid(d.Start); unit%rep != 0 {
+		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose blocks of %d bytes are others where the code is moved by %d", rep, unit)
+		return false
+	}
+	return true
 }
 
 // function compares the rows of a function.
@@ -415,12 +428,47 @@ func (c *checker) compare(begin, end uint64) error {
 			break // the rules are the same for the other pcs
 		}
 		c.pcRead = true
+		at, same, err := c.anywhere(pc, want)
+		if err != nil {
+			return fmt.Errorf("function at %#x: %w", c.fn.Begin, err)
+		}
+		if !same {
+			return fail("CFI says something else if this code is at %#x: SFrame has CFA %v, RA %v, FP %v", at, e.CFA, e.RA, e.FP)
+		}
 	}
 	if known && !c.vm.pcRead {
 		k.regs, k.raReg, k.cfa.reg, k.cfa.off, k.fre = r.Registers, c.fn.RAReg(), r.CFA.Reg, r.CFA.Offset, *e
 	}
 	c.res.Covered += end - begin
 	return nil
+}
+
+// Of a row of CFI that depends on pc, so many places that the code can be at are looked at: for each
+// pc one at least, and for all of them together about this many. Linkers write one row for a PLT.
+const (
+	maxPlaces = 64 // for each pc
+	allPlaces = 1 << 9
+)
+
+// anywhere reports whether the current row says at pc what it says where the code can be moved to,
+// which is want; and where it does not. The error is errSteps.
+func (c *checker) anywhere(pc uint64, want frameState) (at uint64, same bool, err error) {
+	if c.fixed() {
+		return 0, true, nil
+	}
+	n := min(max(allPlaces/(c.rows.End-c.rows.Begin), 1), maxPlaces)
+	for i := range n {
+		at = c.elsewhere(pc, pc*maxPlaces+i)
+		c.vm.pc = at
+		got, err := c.byCFI()
+		if errors.Is(err, errSteps) {
+			return at, false, err
+		}
+		if err != nil || got != want {
+			return at, false, nil
+		}
+	}
+	return 0, true, nil
 }
 
 // A frameState is what one step of a stack trace finds out.
@@ -454,8 +502,12 @@ func (c *checker) byCFI() (f frameState, err error) {
 	if f.ra, err = c.value(&r.RA, f.cfa, c.vm.reg(c.fn.RAReg())); err != nil {
 		return f, fmt.Errorf("return address: %w", err)
 	}
-	if (r.RA.Rule == frame.RuleArchitectural || r.RA.Rule == frame.RuleSameVal) && c.abi.fixedRA != 0 {
-		return f, fmt.Errorf("return address: CFI says that it is in no place")
+	if r.RA.Rule == frame.RuleArchitectural || r.RA.Rule == frame.RuleSameVal {
+		// A column without a rule keeps its value. That is no place for a return address if
+		// calls never leave one there, or if it is the stack pointer or the pc itself.
+		if col := c.fn.RAReg(); c.abi.fixedRA != 0 || col == c.abi.sp || col == c.abi.pc {
+			return f, fmt.Errorf("return address: CFI says that it is in no place")
+		}
 	}
 	if f.fp, err = c.value(&r.FP, f.cfa, c.vm.reg(c.abi.fp)); err != nil {
 		return f, fmt.Errorf("frame pointer: %w", err)

@@ -51,6 +51,7 @@ func encode(t *testing.T, path string, opt translate.Options, share bool) (*inpu
 	if opt.Stubs, err = plt.Find(f, table); err != nil {
 		t.Fatal(err)
 	}
+	opt.Moves = f.Moves
 	build, err := emit.NewBuilder(emit.Options{Version: opt.Version, ABI: abi, Share: share})
 	if err != nil {
 		t.Fatal(err)
@@ -257,6 +258,43 @@ func TestReturnColumn(t *testing.T) {
 	}
 }
 
+// TestPointerColumn describes functions whose return address column is that of FP or SP as if only
+// the return address were there.
+func TestPointerColumn(t *testing.T) {
+	sp := func(offset int32) sframe.FRE { return sframe.FRE{CFA: sframe.Rule{Base: sframe.SP, Offset: offset}} }
+	returned := sp(0)
+	returned.RA = sframe.Rule{Base: sframe.SP}
+	for _, tt := range []struct {
+		fixture  string
+		abi      sframe.ABI
+		function int // index
+		fre      sframe.FRE
+		want     string
+	}{
+		{"amd64/racolumn", sframe.AMD64Little, 0, sp(8), "caller's frame pointer differs"},
+		{"amd64/racolumn", sframe.AMD64Little, 3, sp(8), "caller's stack pointer differs"},
+		{"aarch64/racolumn", sframe.AArch64Little, 5, returned, "in no place"},
+	} {
+		in, _, _ := encode(t, "../testdata/bin/"+tt.fixture, translate.Options{Version: sframe.V3}, false)
+		section, err := emit.NewBuilder(emit.Options{Version: sframe.V3, ABI: tt.abi})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fn := &in.table.Functions[tt.function]
+		if err := section.Add(sframe.FDE{Start: fn.Begin, Size: 4, Flexible: tt.fre.RA.Base != sframe.None}, []sframe.FRE{tt.fre}); err != nil {
+			t.Fatal(err)
+		}
+		data, err := section.Encode(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := check(in, data)
+		if err != nil || len(res.Mismatches) != 1 || !strings.Contains(res.Mismatches[0].What, tt.want) {
+			t.Errorf("%s, function %d: %+v, error %v; a mismatch with %q was expected", tt.fixture, tt.function, res, err, tt.want)
+		}
+	}
+}
+
 // TestRepeatedBeyond gives a function the rows of a larger one with the same instructions, the last
 // of which begins behind it and says what the one before it does.
 func TestRepeatedBeyond(t *testing.T) {
@@ -347,6 +385,82 @@ func TestRepeatedParts(t *testing.T) {
 		res, err := check(in, data)
 		if err != nil || res.Total > 0 || res.Covered != tt.covered {
 			t.Errorf("%s: %+v, error %v; %d bytes were expected to be covered", tt.name, res, err, tt.covered)
+		}
+	}
+}
+
+// TestMaskedFront describes code by a PC-mask FDE whose only row begins behind the start of its
+// blocks. It holds for no pc in front of that.
+func TestMaskedFront(t *testing.T) {
+	const begin, size, rep, front = 0x580, 32, 16, 4
+	in, _, _ := encode(t, "../testdata/bin/amd64/plt", translate.Options{Version: sframe.V2}, false)
+	section, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot := sframe.Rule{Base: sframe.CFA, Offset: -16, Deref: true}
+	fres := []sframe.FRE{{CFA: sframe.Rule{Base: sframe.FP, Offset: 16}, FP: slot}}
+	if err := section.Add(sframe.FDE{Start: begin, Size: size, PCMask: true, RepSize: rep}, fres); err != nil {
+		t.Fatal(err)
+	}
+	data, err := section.Encode(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const start = 28 + 20 // of the row, behind the header and the FDE
+	for at, want := range map[byte]uint64{0: size, front: size - size/rep*front} {
+		data[start] = at
+		res, err := check(in, data)
+		if err != nil || res.Total > 0 || res.Covered != want {
+			t.Errorf("row from %d on: %+v, error %v; %d bytes were expected to be covered", at, res, err, want)
+		}
+		s, err := sframe.Decode(data, addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := linked.Rows(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for pc := uint64(begin); pc < begin+size; pc++ {
+			_, found, err := s.Lookup(pc)
+			in := slices.ContainsFunc(rows, func(r linked.Row) bool { return r.Begin <= pc && pc < r.End })
+			if err != nil || found != in || found != (pc%rep >= uint64(at)) {
+				t.Errorf("row from %d on: at %#x a row is found: %t, is listed: %t, error %v", at, pc, found, in, err)
+			}
+		}
+	}
+}
+
+// TestMaskedMoved has blocks of 24 and of 16 bytes in a PIE, whose rows all say what the CFI says. The
+// former are not blocks any more once the code is moved by a page.
+func TestMaskedMoved(t *testing.T) {
+	const begin, size = 0x588, 0x18 // a multiple of 24
+	slot := sframe.Rule{Base: sframe.CFA, Offset: -16, Deref: true}
+	row := func(start uint32, offset int32) sframe.FRE {
+		return sframe.FRE{Start: start, CFA: sframe.Rule{Base: sframe.FP, Offset: offset}, FP: slot}
+	}
+	in, _, _ := encode(t, "../testdata/bin/amd64/plt", translate.Options{Version: sframe.V2}, false)
+	for rep, want := range map[uint8]string{24: "blocks of 24 bytes are others where the code is moved by 4096", 8: ""} {
+		section, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fres := []sframe.FRE{row(0, 16), row(4, 24)}
+		if err := section.Add(sframe.FDE{Start: begin, Size: size, PCMask: true, RepSize: rep}, fres); err != nil {
+			t.Fatal(err)
+		}
+		data, err := section.Encode(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[len(data)-2] = 16 // what the second row has for the CFA; equal rows are not written
+		res, err := check(in, data)
+		if err != nil || want == "" && (res.Total > 0 || res.Covered != size) {
+			t.Errorf("blocks of %d bytes: %+v, error %v", rep, res, err)
+		}
+		if want != "" && (res.Total != 1 || !strings.Contains(res.Mismatches[0].What, want)) {
+			t.Errorf("blocks of %d bytes: %+v; a mismatch with %q was expected", rep, res, want)
 		}
 	}
 }

@@ -418,7 +418,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 	b, in, layout, section := r.builder, r.report, r.layout, r.section
 	in.Debug = debug.File()
 	if !c.opt.Room.Full() { // it is said of gaps that are listed
-		if in.Format3, err = c.format3(table, in.Result); err != nil {
+		if in.Format3, err = c.format3(f, table, in.Result); err != nil {
 			return nil, err
 		}
 	}
@@ -472,7 +472,7 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translat
 		return nil, nil, err
 	}
 	b, res, err := c.parallel(table, f.Size, enc, translate.Options{
-		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs,
+		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Moves: f.Moves,
 	})
 	return b, &report.Input{File: f, Table: table, ABI: abi, Result: res, Stubs: stubs, Brief: opt.Brief, Room: opt.Room}, err
 }
@@ -519,26 +519,29 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 	return builders, translate.Merge(results), nil
 }
 
-// format3 returns the gaps that format 3 would leave in those functions that have gaps, or
-// nil where nobody wants to know.
-func (c *conversion) format3(table *cfi.Table, res *translate.Result) ([]translate.Gap, error) {
-	if c.opt.Version == sframe.V3 || c.opt.Brief || len(res.Gaps) == 0 || res.Bounded() {
+// format3 returns what format 3 would make of those functions that have gaps, or nil where nobody
+// wants to know.
+func (c *conversion) format3(f *elffile.File, table *cfi.Table, res *translate.Result) (*translate.Result, error) {
+	if c.opt.Version == sframe.V3 || c.opt.Brief || len(res.Gaps) == 0 {
 		return nil, nil
 	}
-	part := *table
-	part.Functions = nil
-	var last *cfi.Function
-	for i := range res.Gaps {
-		if fn := res.Gaps[i].Function; fn != last {
-			part.Functions = append(part.Functions, *fn)
-			last = fn
+	opt := translate.Options{Version: sframe.V3, Moves: f.Moves}
+	if !res.Bounded() {
+		part := *table
+		part.Functions = nil
+		var last *cfi.Function
+		for i := range res.Gaps {
+			if fn := res.Gaps[i].Function; fn != last {
+				part.Functions = append(part.Functions, *fn)
+				last = fn
+			}
+		}
+		left, err := translate.Translate(&part, opt, translate.Discard)
+		if err != nil || res.Varying+left.Varying <= translate.MaxVarying && res.Evaluated+left.Evaluated <= translate.MaxEvaluated {
+			return left, err
 		}
 	}
-	left, err := translate.Translate(&part, translate.Options{Version: sframe.V3}, translate.Discard)
-	if err != nil {
-		return nil, err
-	}
-	return append([]translate.Gap{}, left.Gaps...), nil
+	return translate.Translate(table, opt, translate.Discard) // which part is described depends on what comes before
 }
 
 // plan finds the layout of the new file, and encodes the section for it. With a

@@ -5,20 +5,24 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"cfi2sframe/cfi"
 	"cfi2sframe/internal/convert"
 	"cfi2sframe/internal/elffile"
 	"cfi2sframe/internal/image"
 	"cfi2sframe/internal/peer"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew; TestObjdump says whether they are right")
@@ -365,15 +369,141 @@ func TestAlike(t *testing.T) {
 	}
 }
 
+// TestCutFunctions has an FDE of .debug_frame around two of .eh_frame. What these leave of it are
+// three parts of one function.
+func TestCutFunctions(t *testing.T) {
+	outer := func(instructions string) string {
+		return "nop; nop\n.cfi_startproc\nnop; nop\n.cfi_endproc\nnop; nop\n.cfi_startproc\nnop; nop\n.cfi_endproc\nnop; nop\n" +
+			".section .debug_frame,\"\",@progbits\n" +
+			"0: .long 2f-1f\n1: .long 0xffffffff\n.byte 1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1\n2:\n" +
+			".long 4f-3f\n3: .long 0b-.debug_frame\n.quad _start, 10\n" + instructions + "\n4:\n.text\n"
+	}
+	const rbx, sp = "0x0d, 3", "0x0d, 7" // def_cfa_register; V2 has no form for the former
+	for _, tt := range []struct {
+		name, instructions      string
+		covered                 uint64
+		whole, functions, total int // functions: that have a gap
+	}{
+		{"no gap", ".byte 0", 10, 3, 0, 3},
+		{"all a gap", ".byte " + rbx, 4, 2, 1, 3},
+		{"a gap in the first part", ".byte " + rbx + ", 0x42, " + sp, 8, 2, 1, 3},
+		{"a gap in the second part", ".byte 0x44, " + rbx + ", 0x42, " + sp, 8, 2, 1, 3},
+		{"a gap in the first and the last part", ".byte " + rbx + ", 0x42, " + sp + ", 0x46, " + rbx, 6, 2, 1, 3},
+	} {
+		prog := link(t, outer(tt.instructions))
+		for _, workers := range []int{1, 2, 8} {
+			_, c := run(t, prog, convert.Options{Version: sframe.V2, Workers: workers})
+			functions := 0
+			for _, r := range c.Reasons {
+				functions += r.Functions
+			}
+			if c.Covered != tt.covered || c.Functions != tt.total || functions != tt.functions {
+				t.Errorf("%s, %d workers: %d bytes covered, %d functions, %d with a gap; %d, %d and %d were expected",
+					tt.name, workers, c.Covered, c.Functions, functions, tt.covered, tt.total, tt.functions)
+			}
+		}
+		table, err := cfi.Load(open(t, prog), cfi.Auto, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 1; n <= 5; n++ {
+			var parts []*translate.Result
+			for _, p := range table.Split(n) {
+				res, err := translate.Translate(p, translate.Options{Version: sframe.V2}, translate.Discard)
+				if err != nil {
+					t.Fatal(err)
+				}
+				parts = append(parts, res)
+			}
+			if res := translate.Merge(parts); res.Whole != tt.whole || res.Functions != tt.total {
+				t.Errorf("%s, %d parts: %d of %d functions are whole; %d of %d were expected", tt.name, n, res.Whole, res.Functions, tt.whole, tt.total)
+			}
+		}
+	}
+}
+
+// TestRegisterNumbers has rules by a register with a number that no SFrame row has room for. The
+// reason is the register, as for a smaller number that the version has no form for.
+func TestRegisterNumbers(t *testing.T) {
+	const number = "0xf0, 0xa2, 0x04" // 70000 as an unsigned LEB128 number
+	for _, tt := range []struct{ name, cfi, reason, column, rule string }{
+		{"CFA", ".cfi_escape 0x0c, " + number + ", 8", "cfa-register", "CFA", "r70000+8"},
+		{"CFA in memory", ".cfi_escape 0x0f, 6, 0x92, " + number + ", 8, 6", "cfa-expression", "CFA", "*(r70000+8)"},
+		{"return address", ".cfi_escape 0x09, 16, " + number, "ra-register", "RA", "r70000"},
+		{"return address in memory", ".cfi_escape 0x10, 16, 5, 0x92, " + number + ", 8", "ra-rule", "RA", "*(r70000+8)"},
+		{"frame pointer", ".cfi_escape 0x09, 6, " + number, "fp-register", "FP", "r70000"},
+		{"frame pointer in memory", ".cfi_escape 0x10, 6, 5, 0x92, " + number + ", 8", "fp-rule", "FP", "*(r70000+8)"},
+		{"an offset beside it", ".cfi_escape 0x12, " + number + ", 0x80, 0x80, 0x80, 0x80, 0x60", "offset-range", "CFA", "r70000+68719476736"},
+	} {
+		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
+			_, c := run(t, link(t, ".cfi_startproc\nnop\n"+tt.cfi+"\nnop\n.cfi_endproc\n"), convert.Options{Version: version})
+			if len(c.Gaps) != 1 || c.Gaps[0].Reason != tt.reason || c.Gaps[0].Column != tt.column || c.Gaps[0].Rule != tt.rule || c.Gaps[0].Format3 {
+				t.Errorf("%s, V%d: gaps %+v; %s (%s %s) was expected", tt.name, version, c.Gaps, tt.reason, tt.column, tt.rule)
+			}
+		}
+	}
+}
+
+// varying is a function of that many bytes whose CFA depends on the pc, as in a PLT.
+func varying(directive string, size int) string {
+	return fmt.Sprintf(".balign 16\n.cfi_startproc\n%s\n.cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22\n"+
+		".skip %d, 0x90\n.cfi_endproc\n", directive, size)
+}
+
+// TestFormat3 says of gaps that format 3 covers them if it does so.
+func TestFormat3(t *testing.T) {
+	const (
+		neg      = ".cfi_escape 0x0f, 3, 0x77, 0, 0x1f\nnop\n" // CFA = -rsp, for which there is no form
+		computed = ".cfi_startproc\n" + neg + ".cfi_endproc\n"
+		register = ".cfi_startproc\n.cfi_def_cfa rbx, 16\nnop\n.cfi_endproc\n"
+		half     = translate.MaxVarying/2 + 16
+	)
+	// More gaps in format 3 than are listed, which are one in format 2.
+	const many = ".cfi_startproc\n.cfi_signal_frame\n.rept 65600\n" + neg + ".cfi_def_cfa rsp, 8\nnop\n.endr\n.cfi_endproc\n"
+	for _, tt := range []struct {
+		name, source string
+		want         map[string]uint64 // bytes that format 3 covers, by reason
+		says         string
+	}{
+		{"few gaps", register + computed, map[string]uint64{"cfa-register": 1, "cfa-expression": 0},
+			"CFA based on a register other than SP and FP; --format 3 covers them\n"},
+		{"behind more gaps than are listed", register + many + computed + register, map[string]uint64{"cfa-register": 1, "signal-frame": 0, "cfa-expression": 0},
+			"CFA based on a register other than SP and FP; --format 3 covers at least 1 of them\n"},
+		{"beside much code whose CFA depends on the pc", varying("", half) + varying("", half) + register, map[string]uint64{"cfa-expression": 0, "cfa-register": 1},
+			"CFA based on a register other than SP and FP; --format 3 covers them\n"},
+		{"much code whose CFA depends on the pc, in format 3 only", varying("", half) + varying(".cfi_signal_frame", half) + register,
+			map[string]uint64{"signal-frame": 0, "cfa-register": 1}, ": signal frame\n"},
+	} {
+		prog := link(t, tt.source)
+		_, c := run(t, prog, convert.Options{Version: sframe.V2, NoVerify: true, Workers: 1})
+		_, v3 := run(t, prog, convert.Options{Version: sframe.V3, NoVerify: true, Workers: 1})
+		got := make(map[string]uint64)
+		for _, r := range c.Reasons {
+			got[r.Name] = r.Format3
+		}
+		if !maps.Equal(got, tt.want) {
+			t.Errorf("%s: format 3 covers %v, want %v", tt.name, got, tt.want)
+		}
+		for _, g := range c.Gaps {
+			if i := slices.IndexFunc(v3.Gaps, func(h report.Gap) bool { return h.Begin < g.End && g.Begin < h.End }); g.Format3 && i >= 0 {
+				t.Errorf("%s: format 3 is said to cover %v, and has a gap %v", tt.name, &g, &v3.Gaps[i])
+			}
+		}
+		var text strings.Builder
+		if err := c.Text(&text, 0); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text.String(), tt.says) {
+			t.Errorf("%s: the report does not say %q:\n%s", tt.name, tt.says, text.String())
+		}
+	}
+}
+
 // TestWorkersVarying is TestWorkers for more code than a CFA that depends on the pc is evaluated
 // for. Which part of it is described must not depend on who comes first.
 func TestWorkersVarying(t *testing.T) {
 	const functions = 4 // of 0x60000 bytes, of which two are few enough
-	source := ""
-	for range functions {
-		source += ".balign 16\n.cfi_startproc\n.cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22\n.skip 0x60000, 0x90\n.cfi_endproc\n"
-	}
-	prog := link(t, source)
+	prog := link(t, strings.Repeat(varying("", 0x60000), functions))
 	var want []byte
 	for _, workers := range []int{1, 2, 8} {
 		out, c := run(t, prog, convert.Options{Version: sframe.V2, Workers: workers})

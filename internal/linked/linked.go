@@ -65,7 +65,7 @@ func Rows(s *sframe.Section) ([]Row, error) {
 				continue // V1: readers do not agree on what the rows hold for
 			}
 		}
-		if len(fres) == 1 {
+		if len(fres) == 1 && fres[0].Start == 0 {
 			step = uint64(d.Size)
 		}
 		for block := d.Start; block < d.End(); block += step {
@@ -94,6 +94,7 @@ func Rows(s *sframe.Section) ([]Row, error) {
 var pointers = map[sframe.ABI]map[sframe.Base]uint16{
 	sframe.AMD64Little:   {sframe.SP: 7, sframe.FP: 6},
 	sframe.AArch64Little: {sframe.SP: 31, sframe.FP: 29},
+	sframe.AArch64Big:    {sframe.SP: 31, sframe.FP: 29},
 	sframe.S390XBig:      {sframe.SP: 15, sframe.FP: 11},
 }
 

@@ -287,7 +287,8 @@ func (x *examination) run() (status, error) {
 		if l, _ := v.Layout(); !slices.Contains(l.ABIs, x.line.abi) || v == sframe.V1 && f.IsObject() {
 			continue // nothing is written in that version
 		}
-		res, err := translate.Translate(x.table, translate.Options{Version: v, Stubs: x.stubs, Reach: x.reach(v)}, translate.Discard)
+		opt := translate.Options{Version: v, Stubs: x.stubs, Reach: x.reach(v), Moves: f.Moves}
+		res, err := translate.Translate(x.table, opt, translate.Discard)
 		if err != nil {
 			return damaged, err
 		}

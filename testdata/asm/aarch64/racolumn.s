@@ -1,6 +1,7 @@
 // Functions that return to x17, as their CIE's return address column says, between
 // functions that return to x30. The second rows of the first two say the
-// same of both: the return address is the caller's.
+// same of both: the return address is the caller's. At the end columns that are
+// those of x29 and sp.
 //
 // SFrame: without a rule the return address is in x30. That it is in x17 is what
 // a flexible row of V3 can say; V1 and V2 leave the code out for which that holds.
@@ -66,6 +67,33 @@ saved_x30:
 	ret
 	.cfi_endproc
 	.size	saved_x30, .-saved_x30
+
+// Its column is that of x29: where the caller's x29 is, the return address is.
+	.globl	fp_column
+	.type	fp_column, @function
+fp_column:
+	.cfi_startproc
+	.cfi_return_column x29
+	stp	x30, x30, [sp, -16]!
+	.cfi_def_cfa_offset 16
+	.cfi_offset x29, -16
+	bl	leaf
+	ldp	x29, x30, [sp], 16
+	.cfi_def_cfa_offset 0
+	.cfi_register x29, x30
+	ret
+	.cfi_endproc
+	.size	fp_column, .-fp_column
+
+// Its column is that of sp, which has no rule: the return address is nowhere.
+	.globl	sp_column
+	.type	sp_column, @function
+sp_column:
+	.cfi_startproc
+	.cfi_return_column sp
+	ret
+	.cfi_endproc
+	.size	sp_column, .-sp_column
 
 	.globl	_start
 	.type	_start, @function

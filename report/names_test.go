@@ -1,0 +1,166 @@
+package report
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"os"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/elffile"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+)
+
+// A symbol is one of a symbol table to be.
+type symbol struct {
+	name        string
+	typ         elf.SymType
+	section     elf.SectionIndex
+	value, size uint64
+}
+
+// withSymbols returns the file in data with the given symbols and no others.
+func withSymbols(t *testing.T, data []byte, symbols []symbol) *elffile.File {
+	t.Helper()
+	f, err := elffile.New(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = bytes.Clone(data)
+	names := []byte{0}
+	var table bytes.Buffer
+	table.Write(make([]byte, elffile.SymSize))
+	for _, s := range symbols {
+		sym := elf.Sym64{Name: uint32(len(names)), Info: byte(s.typ), Shndx: uint16(s.section), Value: s.value, Size: s.size}
+		if err := binary.Write(&table, f.Order, sym); err != nil {
+			t.Fatal(err)
+		}
+		names = append(append(names, s.name...), 0)
+	}
+	for i := range f.Sections {
+		h := f.Sections[i].Section64
+		switch elf.SectionType(h.Type) {
+		case elf.SHT_DYNSYM:
+			h.Type = uint32(elf.SHT_PROGBITS)
+		case elf.SHT_SYMTAB:
+			h.Off, h.Size = uint64(len(data)), uint64(table.Len())
+			data = append(data, table.Bytes()...)
+		case elf.SHT_STRTAB:
+			if f.Sections[i].Name != ".strtab" {
+				continue
+			}
+			h.Off, h.Size = uint64(len(data)), uint64(len(names))
+			data = append(data, names...)
+		}
+		var header bytes.Buffer
+		if err := binary.Write(&header, f.Order, h); err != nil {
+			t.Fatal(err)
+		}
+		copy(data[f.Shoff+uint64(i)*elffile.SectionSize:], header.Bytes())
+	}
+	if f, err = elffile.New(bytes.NewReader(data), int64(len(data))); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestNames names the gap of a function, from 4 bytes behind its start on, by symbols that there are
+// around it.
+func TestNames(t *testing.T) {
+	const (
+		fn, ifunc, none = elf.STT_FUNC, elf.STT_GNU_IFUNC, elf.STT_NOTYPE
+		text, data      = 6, 9 // sections of the fixtures
+	)
+	type file struct {
+		name             string
+		start, size, gap uint64
+	}
+	amd64 := file{"amd64/fprules", 0x490, 18, 0x494} // fp_register
+	arm := file{"aarch64/fponly", 0x4006bc, 16, 0x4006c0}
+	for _, tt := range []struct {
+		name    string
+		file    file
+		symbols func(f file) []symbol
+		want    string
+		offset  uint64 // of the gap
+	}{
+		{"nothing", amd64, func(f file) []symbol { return nil }, "", 4},
+		{"a label at the gap", amd64, func(f file) []symbol {
+			return []symbol{{"label", none, text, f.gap, 0}, {"function", fn, text, f.start, f.size}, {"later", none, text, f.gap, 0}}
+		}, "function", 4},
+		{"a label with a size at the gap", amd64, func(f file) []symbol {
+			return []symbol{{"label", none, text, f.gap, 4}, {"function", fn, text, f.start, f.size}}
+		}, "function", 4},
+		{"an absolute symbol at the gap", amd64, func(f file) []symbol {
+			return []symbol{{"function", fn, text, f.start, f.size}, {"absolute", none, elf.SHN_ABS, f.gap, 4}}
+		}, "function", 4},
+		{"absolute symbols only", amd64, func(f file) []symbol {
+			return []symbol{{"a", none, elf.SHN_ABS, f.start, f.size}, {"b", fn, elf.SHN_ABS, f.start, f.size}, {"c", fn, elf.SHN_COMMON, f.start, f.size}}
+		}, "", 4},
+		{"symbols of data only", amd64, func(f file) []symbol {
+			return []symbol{{"a", none, data, f.start, f.size}, {"b", fn, data, f.start, f.size}}
+		}, "", 4},
+		{"symbols of other types only", amd64, func(f file) []symbol {
+			return []symbol{{"a", elf.STT_SECTION, text, f.start, f.size}, {"b", elf.STT_FILE, elf.SHN_ABS, f.start, f.size}, {"c", elf.STT_TLS, text, f.start, f.size}, {"d", elf.STT_OBJECT, text, f.start, f.size}}
+		}, "", 4},
+		{"labels only", amd64, func(f file) []symbol {
+			return []symbol{{"start", none, text, f.start, 0}, {"label", none, text, f.gap, 0}}
+		}, "start", 4},
+		{"functions without a size, and labels", amd64, func(f file) []symbol {
+			return []symbol{{"label", none, text, f.gap, 0}, {"function", fn, text, f.start, 0}, {"start", none, text, f.start, f.size}}
+		}, "function", 4},
+		{"a function within a function", amd64, func(f file) []symbol {
+			return []symbol{{"inner", fn, text, f.start, f.size}, {"outer", fn, text, f.start - 16, 64}}
+		}, "inner", 4},
+		{"a function that ends in front of the gap", amd64, func(f file) []symbol {
+			return []symbol{{"before", fn, text, f.start - 16, 16}, {"start", none, text, f.start, 0}}
+		}, "start", 4},
+		{"an indirect function", amd64, func(f file) []symbol {
+			return []symbol{{"start", none, text, f.start, f.size}, {"indirect", ifunc, text, f.start, f.size}, {"label", none, text, f.gap, 0}}
+		}, "indirect", 4},
+		{"a function that begins behind its FDE's start", amd64, func(f file) []symbol {
+			return []symbol{{"later", fn, text, f.gap + 1, 4}}
+		}, "later", 4},
+		{"a dollar on amd64", amd64, func(f file) []symbol { return []symbol{{"$x", none, text, f.start, 0}} }, "$x", 4},
+		// ELF for the Arm 64-bit Architecture, "Mapping symbols".
+		{"mapping symbols", arm, func(f file) []symbol {
+			return []symbol{{"$x", none, text, f.gap, 0}, {"function", fn, text, f.start, f.size}, {"$d", none, text, f.gap, 0}}
+		}, "function", 4},
+		{"mapping symbols only", arm, func(f file) []symbol {
+			return []symbol{{"$x", none, text, f.start, 0}, {"$d.12", none, text, f.gap, 0}, {"$x.name", none, text, f.gap, 0}}
+		}, "", 4},
+		{"mapping symbols and a label", arm, func(f file) []symbol {
+			return []symbol{{"$x", none, text, f.gap, 0}, {"start", none, text, f.start, 0}, {"$x", none, text, f.start, 0}}
+		}, "start", 4},
+		{"no mapping symbol", arm, func(f file) []symbol { return []symbol{{"$xyz", none, text, f.start, 0}} }, "$xyz", 4},
+	} {
+		b, err := os.ReadFile("../testdata/bin/" + tt.file.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := withSymbols(t, b, tt.symbols(tt.file))
+		table, err := cfi.Load(f, cfi.Auto, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := translate.Translate(table, translate.Options{Version: sframe.V2}, translate.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := New(Input{File: f, Table: table, ABI: sframe.AMD64Little, Result: res})
+		found := false
+		for _, g := range c.Gaps {
+			if g.Begin == tt.file.gap {
+				found = true
+				if g.Function != tt.want || g.Offset != tt.offset {
+					t.Errorf("%s: %s+%#x, want %s+%#x", tt.name, g.Function, g.Offset, tt.want, tt.offset)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s: no gap at %#x: %+v", tt.name, tt.file.gap, c.Gaps)
+		}
+	}
+}
