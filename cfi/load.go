@@ -10,7 +10,7 @@ import (
 	"slices"
 	"sort"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // A Source is a section that CFI comes from, or a choice of them.

@@ -17,8 +17,8 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/elffile"
-	"cfi2sframe/internal/peer"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/peer"
 )
 
 // subjects are files with call frame information that nobody wrote for this

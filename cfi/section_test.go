@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // Addresses of the sections of tinyELF.

@@ -5,7 +5,7 @@ import (
 	"debug/elf"
 	"reflect"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // Linkers write 0 for the start of an FDE whose code they left out. Where code begins at address

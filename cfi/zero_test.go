@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/elffile"
-	"cfi2sframe/internal/peer"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/peer"
 )
 
 // TestAtZero links programs with code at address 0, or elsewhere, and with FDEs of functions that

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // bareSymbols is allSymbols for a file without section headers: its symbols are those that the

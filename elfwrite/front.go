@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // lowestAddr is how far down a program may reach: kernels do not map lower

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // Linux before 6.7 loads the program interpreter (ld.so) by code of its own, which

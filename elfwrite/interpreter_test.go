@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"cfi2sframe/internal/image"
+	"cfi2sframe/internal/lab/image"
 )
 
 // interpreter returns a library without libraries of its own, with an entry point and a

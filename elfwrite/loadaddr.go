@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // loadAddrs says what the load addresses (p_paddr) of a file's segments are. They are what

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 	"cfi2sframe/sframe"
 )
 

@@ -8,7 +8,7 @@ import (
 	"math"
 	"slices"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 	"cfi2sframe/sframe"
 )
 

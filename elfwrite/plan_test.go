@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/elffile"
-	"cfi2sframe/internal/image"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/image"
 	"cfi2sframe/sframe"
 )
 

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // A failing file cannot be read once, after a number of reads.

@@ -9,7 +9,7 @@ import (
 	"sort"
 	"strings"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // references are what symbols and relocations say of the parts of a file that could give way:

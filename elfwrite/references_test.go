@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"cfi2sframe/internal/elffile"
-	"cfi2sframe/internal/image"
-	"cfi2sframe/internal/peer"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/internal/lab/peer"
 )
 
 // TestSymbolInSection has a symbol in each of the sections that give way otherwise. They stay,

@@ -10,7 +10,7 @@ import (
 	"math"
 	"slices"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // A relocationRule is what has to be known of a machine's relocation types.

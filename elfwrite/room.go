@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // newHeaders is how many program headers are added: PT_LOAD and PT_GNU_SFRAME.

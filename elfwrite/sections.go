@@ -6,7 +6,7 @@ import (
 	"debug/elf"
 	"slices"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // files lays out what follows the new segment, which ends at the given offset of

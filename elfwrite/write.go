@@ -9,7 +9,7 @@ import (
 	"math"
 	"os"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/filecopy"
 )
 

@@ -22,7 +22,7 @@ import (
 	"strings"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // A Step is where the frame is from some instruction of a stub on.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // TestSums compares with the function that goes through the spans.

@@ -25,7 +25,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"cfi2sframe/internal/peer"
+	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/report"
 )
 

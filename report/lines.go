@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"sort"
 
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/dwline"
-	"cfi2sframe/internal/elffile"
 )
 
 // maxLineGaps bounds the gaps whose source lines are looked up.

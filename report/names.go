@@ -9,7 +9,7 @@ import (
 	"github.com/therootcompany/xz"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 	"cfi2sframe/translate"
 )
 

@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 	"cfi2sframe/plt"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )

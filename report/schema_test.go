@@ -13,7 +13,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"cfi2sframe/internal/convert"
+	"cfi2sframe/convert"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )

@@ -1,7 +1,7 @@
 package report
 
 import (
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 	"cfi2sframe/translate"
 )
 

@@ -7,7 +7,7 @@ import (
 	"sort"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 	"cfi2sframe/plt"
 )
 

@@ -4,7 +4,7 @@ import (
 	"debug/elf"
 	"math/bits"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // smallestPage is the size in bytes of the pages that a loader may choose an address by.

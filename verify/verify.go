@@ -25,7 +25,7 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 	"cfi2sframe/sframe"
 )
 

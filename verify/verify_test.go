@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
 	"cfi2sframe/emit"
-	"cfi2sframe/internal/elffile"
-	"cfi2sframe/internal/linked"
+	"cfi2sframe/internal/lab/linked"
 	"cfi2sframe/plt"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"

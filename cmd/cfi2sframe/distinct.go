@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"os"
 
-	"cfi2sframe/internal/convert"
+	"cfi2sframe/convert"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/outfile"
 )

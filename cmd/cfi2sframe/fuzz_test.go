@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"testing"
 
-	"cfi2sframe/internal/convert"
-	"cfi2sframe/internal/elffile"
-	"cfi2sframe/internal/image"
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/image"
 	"cfi2sframe/sframe"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 const arMagic = "!<arch>\n"

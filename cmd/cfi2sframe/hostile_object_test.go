@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 	"cfi2sframe/sframe"
 )
 

@@ -21,8 +21,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"cfi2sframe/internal/elffile"
-	"cfi2sframe/internal/image"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/image"
 	"cfi2sframe/sframe"
 )
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"cfi2sframe/internal/convert"
+	"cfi2sframe/convert"
 	"cfi2sframe/report"
 )
 

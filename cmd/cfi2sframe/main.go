@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/convert"
+	"cfi2sframe/convert"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/survey"

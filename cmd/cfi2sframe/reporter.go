@@ -8,7 +8,7 @@ import (
 	"os"
 	"slices"
 
-	"cfi2sframe/internal/convert"
+	"cfi2sframe/convert"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/report"
 )

@@ -15,8 +15,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
+	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
-	"cfi2sframe/internal/convert"
 	"cfi2sframe/report"
 )
 

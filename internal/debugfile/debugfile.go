@@ -15,7 +15,7 @@ import (
 	"slices"
 	"syscall"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // Auto stands for the file that is found by build-id or .gnu_debuglink, if there is one.

@@ -18,7 +18,7 @@ import (
 	"path"
 	"sort"
 
-	"cfi2sframe/internal/elffile"
+	"cfi2sframe/elffile"
 )
 
 // ErrNone is returned for files without debug information.

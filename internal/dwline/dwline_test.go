@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/dwline"
-	"cfi2sframe/internal/elffile"
-	"cfi2sframe/internal/peer"
+	"cfi2sframe/internal/lab/peer"
 )
 
 // source has functions in two files, one of them in another folder, and in sections of their own.

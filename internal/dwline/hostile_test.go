@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/dwline"
-	"cfi2sframe/internal/elffile"
-	"cfi2sframe/internal/peer"
+	"cfi2sframe/internal/lab/peer"
 )
 
 // file returns an ELF file with nothing but the given sections of debug information.

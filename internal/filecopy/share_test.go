@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cfi2sframe/internal/peer"
+	"cfi2sframe/internal/lab/peer"
 )
 
 // TestShare copies inside a file system whose files can share blocks, and that has no room for a

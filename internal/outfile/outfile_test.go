@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"cfi2sframe/internal/inode"
-	"cfi2sframe/internal/peer"
+	"cfi2sframe/internal/lab/peer"
 )
 
 // TestPipe opens an output that is a pipe without a reader.

@@ -17,9 +17,9 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/op"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/archive"
-	"cfi2sframe/internal/elffile"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/plt"

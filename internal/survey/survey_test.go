@@ -15,7 +15,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"cfi2sframe/internal/peer"
+	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/translate"
 )
 

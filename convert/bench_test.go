@@ -1,0 +1,109 @@
+package convert_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/emit"
+	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+	"cfi2sframe/verify"
+)
+
+// BenchmarkStages measures the stages of a conversion one by one, each by one worker. Bytes
+// are those of .eh_frame. Compare two versions with benchstat.
+func BenchmarkStages(b *testing.B) {
+	path := "/usr/lib/x86_64-linux-gnu/libLLVM-14.so.1"
+	if _, err := os.Stat(path); err != nil {
+		path = peer.File(b, "/usr/lib/x86_64-linux-gnu/libc.so.6")
+	}
+	r, err := os.Open(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	info, err := r.Stat()
+	if err != nil {
+		b.Fatal(err)
+	}
+	load := func() (*elffile.File, *cfi.Table) {
+		f, err := elffile.New(r, info.Size())
+		if err != nil {
+			b.Fatal(err)
+		}
+		table, err := cfi.Load(f, cfi.EHFrame, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return f, table
+	}
+	f, table := load()
+	opt := translate.Options{Version: sframe.V2}
+	build := func() *emit.Builder {
+		e, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true})
+		if err != nil {
+			b.Fatal(err)
+		}
+		e.Grow(len(table.Functions), table.Programs)
+		if _, err := translate.Translate(table, opt, e); err != nil {
+			b.Fatal(err)
+		}
+		return emit.Join([]*emit.Builder{e})
+	}
+	const addr = 0x7000000
+	data, err := build().Encode(addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	section, err := sframe.Decode(data, addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	out := filepath.Join(b.TempDir(), "out")
+	for _, stage := range []struct {
+		name string
+		run  func() error
+	}{
+		{"read", func() error { load(); return nil }},
+		{"execute", func() error {
+			var rows cfi.Rows
+			for i := range table.Functions {
+				for rows.Start(&table.Functions[i]); rows.Next(); {
+				}
+				if err := rows.Err(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"translate", func() error { _, err := translate.Translate(table, opt, translate.Discard); return err }},
+		{"encode", func() error { _, err := build().Encode(addr); return err }},
+		{"verify", func() error {
+			_, err := verify.Check(table, section, f, verify.Options{Keep: 1})
+			return err
+		}},
+		{"file", func() error {
+			_, err := convert.File(b.Context(), path, out, convert.Options{Version: sframe.V2, Brief: true, Workers: 1})
+			return err
+		}},
+		{"file, all workers", func() error {
+			_, err := convert.File(b.Context(), path, out, convert.Options{Version: sframe.V2, Brief: true})
+			return err
+		}},
+	} {
+		b.Run(stage.name, func(b *testing.B) {
+			b.SetBytes(int64(table.Sources[0].Size))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := stage.run(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

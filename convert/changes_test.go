@@ -1,0 +1,97 @@
+package convert_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/sframe"
+)
+
+// A disturbance is a context that does something when it is looked at for the first time.
+type disturbance struct {
+	context.Context
+	do   func()
+	once sync.Once
+}
+
+func (d *disturbance) Err() error {
+	d.once.Do(d.do)
+	return nil
+}
+
+func copyFixture(t *testing.T, to string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(fixtures, "amd64", "plt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestChangedInput overwrites a byte of the input while it is converted.
+func TestChangedInput(t *testing.T) {
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
+	copyFixture(t, in)
+	ctx := &disturbance{Context: context.Background(), do: func() {
+		f, err := os.OpenFile(in, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteAt([]byte{1}, 0x900); err != nil {
+			t.Fatal(err)
+		}
+	}}
+	_, err := convert.File(ctx, in, out, convert.Options{Version: sframe.V2})
+	if err == nil || !strings.Contains(err.Error(), "changed while it was read") {
+		t.Errorf("error is %v", err)
+	}
+	if _, err := os.Stat(out); !os.IsNotExist(err) {
+		t.Errorf("there is an output, error %v", err)
+	}
+}
+
+// TestReusedInode replaces a file between two others of which the second may get the number that
+// the first one had.
+func TestReusedInode(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	copyFixture(t, a)
+	var batch convert.Batch
+	opt := convert.Options{Version: sframe.V2}
+	if err := inPlace(context.Background(), &batch, a, opt); err != nil {
+		t.Fatal(err)
+	}
+	// Some file systems give a number out again at once, others never.
+	for range 10 {
+		if err := os.WriteFile(b+".new", []byte("other contents"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(b+".new", b); err != nil {
+			t.Fatal(err)
+		}
+		if err := inPlace(context.Background(), &batch, b, opt); err == nil {
+			t.Error("a file that is no ELF file was converted")
+		}
+		if got, err := os.ReadFile(b); err != nil || string(got) != "other contents" {
+			t.Fatalf("it was replaced, error %v", err)
+		}
+	}
+}
+
+// inPlace converts a file in place, at once.
+func inPlace(ctx context.Context, b *convert.Batch, path string, opt convert.Options) error {
+	b.AddInPlace(ctx, path, opt)
+	defer b.Reset()
+	b.Finish(ctx)
+	b.Commit(ctx)
+	return b.Jobs[0].Err
+}

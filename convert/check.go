@@ -1,0 +1,181 @@
+package convert
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/debugfile"
+	"cfi2sframe/internal/outfile"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+	"cfi2sframe/verify"
+)
+
+// A Checked is an .sframe that was compared with the CFI of its file.
+type Checked struct {
+	Version    sframe.Version
+	ABI        sframe.ABI
+	FDEs       int
+	FREs       uint64
+	Unsorted   bool   // the FDEs are in no order, which is legal
+	Described  uint64 // bytes of code that CFI describes
+	Covered    uint64 // of those, bytes for which SFrame says the same
+	Stubs      uint64 // bytes of PLT stubs without CFI that SFrame describes rightly
+	Mismatches []Mismatch
+}
+
+// A Mismatch is a range of code for which SFrame and CFI disagree.
+type Mismatch struct {
+	verify.Mismatch
+	Function string // or the section, if no symbol names it
+	Offset   uint64 // of the range in it, in bytes
+}
+
+// maxMismatches bounds the mismatches that are kept.
+const maxMismatches = 1 << 16
+
+// Check compares the .sframe of a file, whoever wrote it, with the file's CFI.
+func Check(ctx context.Context, path string, opt Options) (c *Checked, err error) {
+	in, err := openInput(ctx, path, false)
+	if err != nil {
+		return nil, err
+	}
+	defer in.close()
+	f, err := elffile.New(in.src, in.info.Size())
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if failed := f.ReadError(); failed != nil {
+			c, err = nil, outfile.Plain(failed)
+		}
+	}()
+	s, err := section(f)
+	if err != nil {
+		return nil, err
+	}
+	debug, err := debugfile.Open(opt.DebugFile, path, f)
+	if err != nil {
+		return nil, err
+	}
+	defer debug.Close()
+	table, err := cfi.Load(f, opt.Source, debug.File())
+	if err != nil {
+		return nil, err
+	}
+	c = &Checked{Version: s.Version, ABI: s.ABI, FDEs: len(s.FDEs), FREs: uint64(s.NumFREs), Unsorted: s.Flags&sframe.FDESorted == 0}
+	if c.Unsorted {
+		s.Sort()
+	}
+	res, err := verify.Check(table, s, f, verify.Options{Keep: maxMismatches})
+	if err != nil {
+		return nil, err
+	}
+	c.Described, c.Covered, c.Stubs = res.Described, res.Covered, res.Stubs
+	slices.SortStableFunc(res.Mismatches, func(a, b verify.Mismatch) int { return cmp.Compare(a.Begin, b.Begin) })
+	ranges := make([]report.Range, len(res.Mismatches))
+	for i, m := range res.Mismatches {
+		ranges[i] = report.Range{Begin: m.Begin, End: m.End}
+	}
+	for i, n := range report.Locate(f, debug.File(), ranges) {
+		c.Mismatches = append(c.Mismatches, Mismatch{res.Mismatches[i], n.Function, n.Offset})
+	}
+	if failed := debug.File().ReadError(); failed != nil {
+		return nil, fmt.Errorf("debug file %s: %w", debug.Path(), outfile.Plain(failed))
+	}
+	if res.Ended {
+		return c, fmt.Errorf("more than %d mismatches, of which the first %d are listed; the rest of the code is not compared", res.Total-1, len(res.Mismatches))
+	}
+	if res.Total > len(res.Mismatches) {
+		return c, fmt.Errorf("%d mismatches, of which the first %d are listed", res.Total, len(res.Mismatches))
+	}
+	return c, nil
+}
+
+// Dump prints the .sframe of a file as objdump --sframe does. The file may also be a bare
+// section, such as objcopy -O binary makes.
+func Dump(ctx context.Context, w io.Writer, path string) error {
+	in, err := openInput(ctx, path, false)
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	s, err := decode(in.src, in.info.Size())
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(w, "Contents of the SFrame section .sframe:\n"); err != nil {
+		return err
+	}
+	return s.Dump(w)
+}
+
+// maxBare is how large a bare section may be, in bytes.
+const maxBare = 1 << 30
+
+// decode decodes the .sframe of an ELF file, or a file that is nothing else.
+func decode(r *os.File, size int64) (*sframe.Section, error) {
+	magic := make([]byte, 2)
+	if n, err := r.ReadAt(magic, 0); err != nil && err != io.EOF {
+		return nil, outfile.Plain(err)
+	} else if n == len(magic) && sframe.IsSection(magic) && size <= maxBare {
+		b, err := io.ReadAll(io.NewSectionReader(r, 0, size))
+		if err != nil {
+			return nil, outfile.Plain(err)
+		}
+		return sframe.Decode(b, 0)
+	}
+	f, err := elffile.New(r, size)
+	if err != nil {
+		return nil, err
+	}
+	s, err := section(f)
+	if failed := f.ReadError(); failed != nil {
+		return nil, outfile.Plain(failed)
+	}
+	if err == nil && f.IsObject() { // addresses count from sections
+		for i := range s.FDEs {
+			s.FDEs[i].Start -= f.Sections[f.SectionAt(s.FDEs[i].Start)].Base
+		}
+	}
+	return s, err
+}
+
+// section decodes the .sframe of a file that anybody may have written: through the section
+// headers, or PT_GNU_SFRAME where there are none.
+func section(f *elffile.File) (*sframe.Section, error) {
+	if f.IsObject() {
+		_, s, err := readObject(f)
+		return s, err
+	}
+	s := f.Section(".sframe")
+	for i := range f.Sections {
+		if s == nil && f.Sections[i].Type == sframe.SHTGNUSFrame {
+			s = &f.Sections[i]
+		}
+	}
+	if s != nil {
+		b, err := f.ReadSection(s)
+		if err != nil {
+			return nil, err
+		}
+		return sframe.Decode(b, s.Addr)
+	}
+	for i := range f.Progs {
+		if h := &f.Progs[i]; h.Type == sframe.PTGNUSFrame {
+			b, err := f.ReadAt("PT_GNU_SFRAME", h.Off, h.Filesz)
+			if err != nil {
+				return nil, err
+			}
+			return sframe.Decode(b, h.Vaddr)
+		}
+	}
+	return nil, errors.New("there is no .sframe section, nor a PT_GNU_SFRAME")
+}

@@ -1,0 +1,556 @@
+package convert_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew; TestObjdump says whether they are right")
+
+const (
+	fixtures = "../testdata/bin"
+	goldens  = "../testdata/golden"
+)
+
+func fixtureNames(t *testing.T, abi string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(fixtures, abi, "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no fixtures: %v", err)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, filepath.Base(f))
+	}
+	return names
+}
+
+// tryRun converts a file into a temporary one.
+func tryRun(t *testing.T, path string, opt convert.Options) (string, error) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), filepath.Base(path))
+	_, err := convert.File(context.Background(), path, out, opt)
+	return out, err
+}
+
+// run converts a file, to V2 unless it says otherwise, and expects that to work.
+func run(t *testing.T, path string, opt convert.Options) (string, *report.Coverage) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), filepath.Base(path))
+	if opt.Version == 0 {
+		opt.Version = sframe.V2
+	}
+	res, err := convert.File(context.Background(), path, out, opt)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return out, res.Coverage[0]
+}
+
+func open(t *testing.T, path string) *elffile.File {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// dump prints the .sframe of a file.
+func dump(t *testing.T, path string) string {
+	t.Helper()
+	f := open(t, path)
+	s := f.Section(".sframe")
+	if s == nil {
+		t.Fatalf("%s has no .sframe", path)
+	}
+	b, err := f.ReadSection(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := sframe.Decode(b, s.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := d.Dump(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// golden returns what is expected of a conversion: every gap, and the section.
+func golden(t *testing.T, out string, c *report.Coverage) string {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "described %d covered %d\n", c.Described, c.Covered)
+	for _, g := range c.Gaps {
+		fmt.Fprintf(&b, "gap %#x-%#x %s+%#x: %s %s %s\n", g.Begin, g.End, g.Function, g.Offset, g.Reason, g.Column, g.Rule)
+	}
+	return b.String() + dump(t, out)
+}
+
+// TestGolden converts the fixtures of each ABI to each version, with and without the
+// optional forms.
+func TestGolden(t *testing.T) {
+	v1, v2, v3 := sframe.V1, sframe.V2, sframe.V3
+	for _, v := range []struct {
+		abi, suffix string
+		opt         convert.Options
+	}{
+		{"amd64", ".v1", convert.Options{Version: v1}},
+		{"amd64", "", convert.Options{Version: v2}},
+		{"amd64", ".errata", convert.Options{Version: v2, PCRel: true, Outermost: true}},
+		{"amd64", ".v3", convert.Options{Version: v3}},
+		{"aarch64", "", convert.Options{Version: v2}},
+		{"aarch64", ".v3", convert.Options{Version: v3}},
+		{"s390x", "", convert.Options{Version: v2}},
+		{"s390x", ".v3", convert.Options{Version: v3}},
+	} {
+		for _, name := range fixtureNames(t, v.abi) {
+			in := filepath.Join(fixtures, v.abi, name)
+			out, c := run(t, in, v.opt)
+			if !c.Verified {
+				t.Errorf("%s: not verified", in)
+			}
+			got := golden(t, out, c)
+			path := filepath.Join(goldens, v.abi, name+v.suffix+".txt")
+			if *update {
+				if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(got), 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("%s differs from %s:\n%s", in, path, firstDifference(got, string(want)))
+			}
+			if err := image.Compare(open(t, in), open(t, out)); err != nil {
+				t.Errorf("%s: %v", in, err)
+			}
+		}
+	}
+}
+
+// TestByteOrder expects the same of the two byte orders of aarch64, whose fixtures
+// have the same sources.
+func TestByteOrder(t *testing.T) {
+	for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
+		for _, name := range fixtureNames(t, "aarch64") {
+			opt := convert.Options{Version: version}
+			x, cx := run(t, filepath.Join(fixtures, "aarch64", name), opt)
+			y, cy := run(t, filepath.Join(fixtures, "aarch64_be", name), opt)
+			if little, big := relative(golden(t, x, cx)), relative(golden(t, y, cy)); little != big {
+				t.Errorf("%s, V%d, differs by byte order:\n%s", name, version, firstDifference(big, little))
+			}
+		}
+	}
+}
+
+func firstDifference(got, want string) string {
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range min(len(g), len(w)) {
+		if g[i] != w[i] {
+			return fmt.Sprintf("line %d:\n got %s\nwant %s", i+1, g[i], w[i])
+		}
+	}
+	return fmt.Sprintf("%d lines, want %d", len(g), len(w))
+}
+
+// TestRebuilt assembles and links the fixtures anew and expects the same of them
+// as of the committed ones, but for addresses.
+func TestRebuilt(t *testing.T) {
+	peer.Binutils(t, "2.40") // others lay files out in other ways
+	dir := t.TempDir()
+	if out, err := exec.Command("../scripts/fixtures", dir).CombinedOutput(); err != nil {
+		t.Fatalf("scripts/fixtures: %v\n%s", err, out)
+	}
+	for _, name := range fixtureNames(t, "amd64") {
+		x, cx := run(t, filepath.Join(fixtures, "amd64", name), convert.Options{})
+		y, cy := run(t, filepath.Join(dir, name), convert.Options{})
+		want, got := relative(golden(t, x, cx)), relative(golden(t, y, cy))
+		if got != want {
+			t.Errorf("%s, built anew, converts to something else:\n%s", name, firstDifference(got, want))
+		}
+	}
+	// Too large to be committed.
+	out, c := run(t, filepath.Join(dir, "bigfunc"), convert.Options{})
+	if len(c.Gaps) > 0 || c.Covered != c.Described {
+		t.Errorf("bigfunc: %d of %d bytes covered, gaps %v", c.Covered, c.Described, c.Gaps)
+	}
+	// The width of start addresses follows from the last row, not from the size:
+	// each function's FREs are that wide, so sizes of the pools differ.
+	if d := dump(t, out); !strings.Contains(d, "size = 65601 bytes") {
+		t.Errorf("bigfunc: the function of 65,601 bytes is missing:\n%s", d)
+	}
+}
+
+var hex = regexp.MustCompile(`0x[0-9a-f]+-0x[0-9a-f]+|pc = 0x[0-9a-f]+|[0-9a-f]{16}`)
+
+// relative takes the addresses off.
+func relative(s string) string { return hex.ReplaceAllString(s, "ADDR") }
+
+// TestObjdump compares our dump with GNU objdump's, for each version and ABI that a
+// release of binutils reads: 2.40 knows V1, 2.44 knows V2 before the errata, and 2.47
+// V2 with them and V3. The big-endian ones are read by tools on a little-endian
+// machine.
+func TestObjdump(t *testing.T) {
+	v1, v2, v3 := sframe.V1, sframe.V2, sframe.V3
+	for _, v := range []struct {
+		suite, prefix, abi string
+		opts               []convert.Options
+	}{
+		{"", "", "amd64", []convert.Options{{Version: v1}}},
+		{"trixie", "", "amd64", []convert.Options{{Version: v2}}},
+		{"sid", "", "amd64", []convert.Options{
+			{Version: v2}, {Version: v2, PCRel: true}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3},
+		}},
+		{"trixie", "aarch64-linux-gnu-", "aarch64", []convert.Options{{Version: v2}}},
+		{"sid", "aarch64-linux-gnu-", "aarch64", []convert.Options{{Version: v2}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3}}},
+		{"sid", "aarch64-linux-gnu-", "aarch64_be", []convert.Options{{Version: v2}, {Version: v3}}},
+		{"sid", "s390x-linux-gnu-", "s390x", []convert.Options{{Version: v2}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3}}},
+	} {
+		t.Run(v.suite+" "+v.abi, func(t *testing.T) {
+			if v.suite == "" {
+				peer.Binutils(t, "2.40")
+			}
+			objdump, readelf := peer.Tool(t, v.suite, v.prefix+"objdump"), peer.Tool(t, v.suite, v.prefix+"readelf")
+			compared := 0
+			for _, path := range subjects(t, v.abi) {
+				for _, opt := range v.opts {
+					out, err := tryRun(t, path, opt)
+					if err != nil {
+						continue // such as s390x to V1; scripts/corpus lists them
+					}
+					compared++
+					b, err := objdump("--sframe=.sframe", out).CombinedOutput()
+					if err != nil {
+						t.Fatalf("objdump %s: %v\n%s", path, err, b)
+					}
+					_, theirs, ok := strings.Cut(string(b), "Contents of the SFrame section .sframe:\n")
+					mine := dump(t, out)
+					if opt.Version == v1 {
+						mine = asV1(mine)
+					}
+					if !ok || strings.TrimRight(theirs, "\n") != strings.TrimRight(mine, "\n") {
+						t.Errorf("%s, %+v: objdump prints something else:\n%s", path, opt, firstDifference(mine, theirs))
+					}
+					b, err = readelf("--sframe=.sframe", out).CombinedOutput()
+					if err != nil || bytes.Contains(bytes.ToLower(b), []byte("warning")) {
+						t.Errorf("readelf %s: %v\n%.1000s", path, err, b)
+					}
+				}
+			}
+			if compared < 5 {
+				t.Errorf("%d files were compared; at least 5 were expected", compared)
+			}
+		})
+	}
+}
+
+// asV1 prints a dump as binutils 2.40 did, which did not know of fixed offsets.
+func asV1(s string) string {
+	s = strings.Replace(s, "    CFA fixed RA offset: -8\n", "", 1)
+	return regexp.MustCompile(`(?m) f            $`).ReplaceAllString(s, " u            ")
+}
+
+// TestReadobj has llvm-readobj read the same.
+func TestReadobj(t *testing.T) {
+	readobj := peer.Tool(t, "sid", "llvm-readobj-23")
+	for _, opt := range []convert.Options{{}, {PCRel: true}} {
+		for _, path := range subjects(t, "amd64") {
+			out, c := run(t, path, opt)
+			b, err := readobj("--sframe", out).CombinedOutput()
+			if err != nil || bytes.Contains(b, []byte("warning:")) || bytes.Contains(b, []byte("error:")) {
+				t.Errorf("llvm-readobj %s: %v\n%.1000s", path, err, b)
+			}
+			if n := bytes.Count(b, []byte("FuncDescEntry [")); n != c.FDEs {
+				t.Errorf("%s: llvm-readobj sees %d FDEs, %d were written", path, n, c.FDEs)
+			}
+			if n := bytes.Count(b, []byte("Frame Row Entry {")); uint64(n) != c.FREs {
+				t.Errorf("%s: llvm-readobj sees %d FREs, %d were written", path, n, c.FREs)
+			}
+		}
+	}
+}
+
+// subjects are the fixtures of an ABI, and files that nobody wrote for this project.
+func subjects(t *testing.T, abi string) []string {
+	t.Helper()
+	files, err := filepath.Glob("../testdata/bin/" + abi + "/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var more []string
+	switch abi {
+	case "amd64":
+		more = []string{"/bin/ls", "/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"}
+	case "aarch64":
+		more = []string{"libc.so.6", "ld-linux-aarch64.so.1", "libm.so.6", "libmvec.so.1", "libgcc_s.so.1"}
+	case "s390x":
+		more = []string{"libc.so.6", "ld64.so.1", "libm.so.6", "libgcc_s.so.1"}
+	}
+	for _, f := range more {
+		if !filepath.IsAbs(f) {
+			f = filepath.Join(peer.Root(t, "sid"), "usr", abi+"-linux-gnu/lib", f)
+		}
+		if _, err := os.Stat(f); err == nil {
+			files = append(files, f)
+		}
+	}
+	return files
+}
+
+// link makes an amd64 program of assembler source.
+func link(t *testing.T, source string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, cmd := range [][]string{{"as", "--64", "-", "-o", "prog.o"}, {"ld", "-m", "elf_x86_64", "prog.o", "-o", "prog"}} {
+		c := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...)
+		c.Dir, c.Stdin = dir, strings.NewReader(".globl _start\n_start:\n"+source)
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+	}
+	return filepath.Join(dir, "prog")
+}
+
+// TestAlike has rows and functions that look like others, of which something must not be taken
+// over.
+func TestAlike(t *testing.T) {
+	function := func(lines ...string) string {
+		return ".cfi_startproc\n" + strings.Join(lines, "\n") + "\nnop\n.cfi_endproc\n"
+	}
+	push := ".cfi_def_cfa_offset 16\n.cfi_offset rbp, -16"
+	gap := function("nop", push, "nop", ".cfi_escape 0x0f, 3, 0x77, 0, 0x1f") // CFA = -rsp
+	for _, tt := range []struct {
+		name                        string
+		source                      string
+		described, covered, topmost uint64
+	}{
+		{"an expression with the offset and register of the row before", function(".cfi_def_cfa rax, 8", "nop", ".cfi_escape 0x0f, 2, 0x77, 8"), 2, 2, 1},
+		{"functions with a gap at the end", gap + gap + gap, 9, 6, 0},
+		{"functions with rows for topmost frames", strings.Repeat(function("nop", ".cfi_def_cfa r10, 8"), 3), 6, 6, 3},
+		{"the return address in another column", function("nop", push) + function(".cfi_return_column rbx", "nop", push), 4, 2, 0},
+	} {
+		_, c := run(t, link(t, tt.source), convert.Options{Version: sframe.V3})
+		if c.Described != tt.described || c.Covered != tt.covered || c.Topmost != tt.topmost {
+			t.Errorf("%s: %d of %d bytes are covered, %d in topmost frames; %d of %d, %d were expected", tt.name, c.Covered, c.Described, c.Topmost, tt.covered, tt.described, tt.topmost)
+		}
+	}
+}
+
+// TestCutFunctions has an FDE of .debug_frame around two of .eh_frame. What these leave of it are
+// three parts of one function.
+func TestCutFunctions(t *testing.T) {
+	outer := func(instructions string) string {
+		return "nop; nop\n.cfi_startproc\nnop; nop\n.cfi_endproc\nnop; nop\n.cfi_startproc\nnop; nop\n.cfi_endproc\nnop; nop\n" +
+			".section .debug_frame,\"\",@progbits\n" +
+			"0: .long 2f-1f\n1: .long 0xffffffff\n.byte 1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1\n2:\n" +
+			".long 4f-3f\n3: .long 0b-.debug_frame\n.quad _start, 10\n" + instructions + "\n4:\n.text\n"
+	}
+	const rbx, sp = "0x0d, 3", "0x0d, 7" // def_cfa_register; V2 has no form for the former
+	for _, tt := range []struct {
+		name, instructions      string
+		covered                 uint64
+		whole, functions, total int // functions: that have a gap
+	}{
+		{"no gap", ".byte 0", 10, 3, 0, 3},
+		{"all a gap", ".byte " + rbx, 4, 2, 1, 3},
+		{"a gap in the first part", ".byte " + rbx + ", 0x42, " + sp, 8, 2, 1, 3},
+		{"a gap in the second part", ".byte 0x44, " + rbx + ", 0x42, " + sp, 8, 2, 1, 3},
+		{"a gap in the first and the last part", ".byte " + rbx + ", 0x42, " + sp + ", 0x46, " + rbx, 6, 2, 1, 3},
+	} {
+		prog := link(t, outer(tt.instructions))
+		for _, workers := range []int{1, 2, 8} {
+			_, c := run(t, prog, convert.Options{Version: sframe.V2, Workers: workers})
+			functions := 0
+			for _, r := range c.Reasons {
+				functions += r.Functions
+			}
+			if c.Covered != tt.covered || c.Functions != tt.total || functions != tt.functions {
+				t.Errorf("%s, %d workers: %d bytes covered, %d functions, %d with a gap; %d, %d and %d were expected",
+					tt.name, workers, c.Covered, c.Functions, functions, tt.covered, tt.total, tt.functions)
+			}
+		}
+		table, err := cfi.Load(open(t, prog), cfi.Auto, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 1; n <= 5; n++ {
+			var parts []*translate.Result
+			for _, p := range table.Split(n) {
+				res, err := translate.Translate(p, translate.Options{Version: sframe.V2}, translate.Discard)
+				if err != nil {
+					t.Fatal(err)
+				}
+				parts = append(parts, res)
+			}
+			if res := translate.Merge(parts); res.Whole != tt.whole || res.Functions != tt.total {
+				t.Errorf("%s, %d parts: %d of %d functions are whole; %d of %d were expected", tt.name, n, res.Whole, res.Functions, tt.whole, tt.total)
+			}
+		}
+	}
+}
+
+// TestRegisterNumbers has rules by a register with a number that no SFrame row has room for. The
+// reason is the register, as for a smaller number that the version has no form for.
+func TestRegisterNumbers(t *testing.T) {
+	const number = "0xf0, 0xa2, 0x04" // 70000 as an unsigned LEB128 number
+	for _, tt := range []struct{ name, cfi, reason, column, rule string }{
+		{"CFA", ".cfi_escape 0x0c, " + number + ", 8", "cfa-register", "CFA", "r70000+8"},
+		{"CFA in memory", ".cfi_escape 0x0f, 6, 0x92, " + number + ", 8, 6", "cfa-expression", "CFA", "*(r70000+8)"},
+		{"return address", ".cfi_escape 0x09, 16, " + number, "ra-register", "RA", "r70000"},
+		{"return address in memory", ".cfi_escape 0x10, 16, 5, 0x92, " + number + ", 8", "ra-rule", "RA", "*(r70000+8)"},
+		{"frame pointer", ".cfi_escape 0x09, 6, " + number, "fp-register", "FP", "r70000"},
+		{"frame pointer in memory", ".cfi_escape 0x10, 6, 5, 0x92, " + number + ", 8", "fp-rule", "FP", "*(r70000+8)"},
+		{"an offset beside it", ".cfi_escape 0x12, " + number + ", 0x80, 0x80, 0x80, 0x80, 0x60", "offset-range", "CFA", "r70000+68719476736"},
+	} {
+		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
+			_, c := run(t, link(t, ".cfi_startproc\nnop\n"+tt.cfi+"\nnop\n.cfi_endproc\n"), convert.Options{Version: version})
+			if len(c.Gaps) != 1 || c.Gaps[0].Reason != tt.reason || c.Gaps[0].Column != tt.column || c.Gaps[0].Rule != tt.rule || c.Gaps[0].Format3 {
+				t.Errorf("%s, V%d: gaps %+v; %s (%s %s) was expected", tt.name, version, c.Gaps, tt.reason, tt.column, tt.rule)
+			}
+		}
+	}
+}
+
+// varying is a function of that many bytes whose CFA depends on the pc, as in a PLT.
+func varying(directive string, size int) string {
+	return fmt.Sprintf(".balign 16\n.cfi_startproc\n%s\n.cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22\n"+
+		".skip %d, 0x90\n.cfi_endproc\n", directive, size)
+}
+
+// TestFormat3 says of gaps that format 3 covers them if it does so.
+func TestFormat3(t *testing.T) {
+	const (
+		neg      = ".cfi_escape 0x0f, 3, 0x77, 0, 0x1f\nnop\n" // CFA = -rsp, for which there is no form
+		computed = ".cfi_startproc\n" + neg + ".cfi_endproc\n"
+		register = ".cfi_startproc\n.cfi_def_cfa rbx, 16\nnop\n.cfi_endproc\n"
+		half     = translate.MaxVarying/2 + 16
+	)
+	// More gaps in format 3 than are listed, which are one in format 2.
+	const many = ".cfi_startproc\n.cfi_signal_frame\n.rept 65600\n" + neg + ".cfi_def_cfa rsp, 8\nnop\n.endr\n.cfi_endproc\n"
+	for _, tt := range []struct {
+		name, source string
+		want         map[string]uint64 // bytes that format 3 covers, by reason
+		says         string
+	}{
+		{"few gaps", register + computed, map[string]uint64{"cfa-register": 1, "cfa-expression": 0},
+			"CFA based on a register other than SP and FP; --format 3 covers them\n"},
+		{"behind more gaps than are listed", register + many + computed + register, map[string]uint64{"cfa-register": 1, "signal-frame": 0, "cfa-expression": 0},
+			"CFA based on a register other than SP and FP; --format 3 covers at least 1 of them\n"},
+		{"beside much code whose CFA depends on the pc", varying("", half) + varying("", half) + register, map[string]uint64{"cfa-expression": 0, "cfa-register": 1},
+			"CFA based on a register other than SP and FP; --format 3 covers them\n"},
+		{"much code whose CFA depends on the pc, in format 3 only", varying("", half) + varying(".cfi_signal_frame", half) + register,
+			map[string]uint64{"signal-frame": 0, "cfa-register": 1}, ": signal frame\n"},
+	} {
+		prog := link(t, tt.source)
+		_, c := run(t, prog, convert.Options{Version: sframe.V2, NoVerify: true, Workers: 1})
+		_, v3 := run(t, prog, convert.Options{Version: sframe.V3, NoVerify: true, Workers: 1})
+		got := make(map[string]uint64)
+		for _, r := range c.Reasons {
+			got[r.Name] = r.Format3
+		}
+		if !maps.Equal(got, tt.want) {
+			t.Errorf("%s: format 3 covers %v, want %v", tt.name, got, tt.want)
+		}
+		for _, g := range c.Gaps {
+			if i := slices.IndexFunc(v3.Gaps, func(h report.Gap) bool { return h.Begin < g.End && g.Begin < h.End }); g.Format3 && i >= 0 {
+				t.Errorf("%s: format 3 is said to cover %v, and has a gap %v", tt.name, &g, &v3.Gaps[i])
+			}
+		}
+		var text strings.Builder
+		if err := c.Text(&text, 0); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text.String(), tt.says) {
+			t.Errorf("%s: the report does not say %q:\n%s", tt.name, tt.says, text.String())
+		}
+	}
+}
+
+// TestWorkersVarying is TestWorkers for more code than a CFA that depends on the pc is evaluated
+// for. Which part of it is described must not depend on who comes first.
+func TestWorkersVarying(t *testing.T) {
+	const functions = 4 // of 0x60000 bytes, of which two are few enough
+	prog := link(t, strings.Repeat(varying("", 0x60000), functions))
+	var want []byte
+	for _, workers := range []int{1, 2, 8} {
+		out, c := run(t, prog, convert.Options{Version: sframe.V2, Workers: workers})
+		if c.Described != functions*0x60000 || c.Covered != c.Described/2 {
+			t.Errorf("%d workers: %d of %d bytes are covered", workers, c.Covered, c.Described)
+		}
+		if len(c.Reasons) != 1 || c.Reasons[0].Format3 != 0 {
+			t.Errorf("%d workers: reasons %+v", workers, c.Reasons)
+		}
+		got, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == nil {
+			want = got
+		} else if !bytes.Equal(got, want) {
+			t.Errorf("%d workers: another file", workers)
+		}
+	}
+}
+
+// TestWorkers expects the same file from any number of workers.
+func TestWorkers(t *testing.T) {
+	files := []string{peer.File(t, "/bin/bash"), peer.File(t, "/bin/ls")}
+	for _, abi := range []string{"amd64", "aarch64", "s390x"} {
+		for _, name := range fixtureNames(t, abi) {
+			files = append(files, filepath.Join(fixtures, abi, name))
+		}
+	}
+	for _, in := range files {
+		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
+			var want []byte
+			var first *report.Coverage
+			for _, workers := range []int{1, 2, 8} {
+				out, c := run(t, in, convert.Options{Version: version, Workers: workers})
+				got, err := os.ReadFile(out)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Output = ""
+				if want == nil {
+					want, first = got, c
+				}
+				if !bytes.Equal(got, want) || !reflect.DeepEqual(c, first) {
+					t.Errorf("%s: %d workers make another file, or report %+v instead of %+v", in, workers, c, first)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package convert
+
+import (
+	"bufio"
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"cfi2sframe/elffile"
+)
+
+// TestPrepareHeap looks at the flags of the memory that the runtime gives out afterwards.
+func TestPrepareHeap(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		cfi        uint64
+		gogc, want int
+	}{
+		{"small", 100 << 10, 100, 100},
+		{"large", 1 << 20, 100, gcPercent},
+		{"large, GOGC set", 1 << 20, 50, 50},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			old := debug.SetGCPercent(test.gogc)
+			defer debug.SetGCPercent(old)
+			prepared = sync.Once{}
+			f := &elffile.File{Size: test.cfi, Sections: []elffile.Section{{Name: ".eh_frame", Section64: elf.Section64{Size: test.cfi}}}}
+			prepareHeap(f)
+			if got := debug.SetGCPercent(test.gogc); got != test.want {
+				t.Errorf("GC percent is %d; %d was expected", got, test.want)
+			}
+		})
+	}
+	mode, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
+	if err != nil || !bytes.Contains(mode, []byte("[madvise]")) {
+		t.Skipf("no huge pages on request: %s %v", mode, err)
+	}
+	const part = 256 << 10
+	var keep [][]byte
+	for range (1 << 20) * perCFI / part / 2 {
+		b := make([]byte, part)
+		if keep = append(keep, b); huge(t, uintptr(unsafe.Pointer(&b[0]))) {
+			return
+		}
+	}
+	t.Errorf("none of %d blocks lies where huge pages were asked for", len(keep))
+}
+
+// huge reports whether huge pages were asked for at addr (proc_pid_smaps(5), "hg").
+func huge(t *testing.T, addr uintptr) bool {
+	f, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	in := false
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var begin, end uintptr
+		if n, _ := fmt.Sscanf(s.Text(), "%x-%x ", &begin, &end); n == 2 {
+			in = begin <= addr && addr < end
+		} else if flags, ok := strings.CutPrefix(s.Text(), "VmFlags:"); ok && in {
+			return strings.Contains(flags+" ", " hg ")
+		}
+	}
+	t.Fatalf("%#x is not mapped", addr)
+	return false
+}

@@ -1,0 +1,156 @@
+package convert_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/sframe"
+)
+
+// TestReplacedInput has something else at the input's path when the result is done. That must
+// stay, wherever it came from, and what it leads to, too.
+func TestReplacedInput(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(dir, in string) error
+	}{
+		{"renamed over it", func(dir, in string) error { return os.Rename(filepath.Join(dir, "new"), in) }},
+		{"a symbolic link", func(dir, in string) error {
+			if err := os.Remove(in); err != nil {
+				return err
+			}
+			return os.Symlink(filepath.Join(dir, "victim"), in)
+		}},
+		{"a folder", func(dir, in string) error {
+			if err := os.Remove(in); err != nil {
+				return err
+			}
+			return os.Mkdir(in, 0o777)
+		}},
+		{"nothing", func(dir, in string) error { return os.Remove(in) }},
+		{"the folder is a symbolic link to another one", func(dir, in string) error {
+			sub := filepath.Dir(in)
+			if err := os.Rename(sub, sub+".old"); err != nil {
+				return err
+			}
+			if err := os.Mkdir(filepath.Join(dir, "other"), 0o777); err != nil {
+				return err
+			}
+			if err := os.Link(filepath.Join(dir, "victim"), filepath.Join(dir, "other", "in")); err != nil {
+				return err
+			}
+			return os.Symlink("other", sub)
+		}},
+		{"a write at the end", func(dir, in string) error {
+			f, err := os.OpenFile(in, os.O_APPEND|os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.Write([]byte{1})
+			f.Close()
+			return err
+		}},
+	} {
+		dir := t.TempDir()
+		in := filepath.Join(dir, "sub", "in")
+		if err := os.Mkdir(filepath.Dir(in), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		copyFixture(t, in)
+		copyFixture(t, filepath.Join(dir, "victim"))
+		if err := os.WriteFile(filepath.Join(dir, "new"), []byte("somebody's new file"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		var after map[string]string
+		ctx := &disturbance{Context: context.Background(), do: func() {
+			if err := tt.do(dir, in); err != nil {
+				t.Fatal(err)
+			}
+			after = tree(t, dir)
+		}}
+		var batch convert.Batch
+		if err := inPlace(ctx, &batch, in, convert.Options{Version: sframe.V2}); err == nil && tt.name != "the folder is a symbolic link to another one" {
+			t.Errorf("%s: no error", tt.name)
+		}
+		got := tree(t, dir)
+		delete(after, "sub.old/in") // the input itself, in its folder, may be replaced
+		for path, what := range after {
+			if got[path] != what {
+				t.Errorf("%s: %s has changed", tt.name, path)
+			}
+		}
+		for path := range got {
+			if _, ok := after[path]; !ok && path != "sub.old/in" {
+				t.Errorf("%s: %s is new", tt.name, path)
+			}
+		}
+	}
+}
+
+// tree returns what is below a folder: the contents of files, what symbolic links lead to.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		switch {
+		case info.Mode().IsRegular():
+			b, err := os.ReadFile(path)
+			all[name] = info.Mode().String() + string(b)
+			return err
+		case info.Mode()&os.ModeSymlink != 0:
+			to, err := os.Readlink(path)
+			all[name] = "-> " + to
+			return err
+		}
+		all[name] = info.Mode().String()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestReusedLinkInode gives a file the number of one that had two names, both of which were
+// replaced.
+func TestReusedLinkInode(t *testing.T) {
+	dir := t.TempDir()
+	a, b, c := filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "c")
+	copyFixture(t, a)
+	if err := os.Link(a, b); err != nil {
+		t.Fatal(err)
+	}
+	var batch convert.Batch
+	opt := convert.Options{Version: sframe.V2}
+	for _, path := range []string{a, b} {
+		if err := inPlace(context.Background(), &batch, path, opt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := []byte("other contents")
+	for range 10 { // some file systems give a number out again at once, others never
+		if err := os.WriteFile(c, other, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := inPlace(context.Background(), &batch, c, opt); err == nil {
+			t.Error("a file that is no ELF file was converted")
+		}
+		if got, err := os.ReadFile(c); err != nil || !bytes.Equal(got, other) {
+			t.Fatalf("it was replaced, error %v", err)
+		}
+		if err := os.Rename(c, c+".old"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

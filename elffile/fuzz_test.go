@@ -1,0 +1,49 @@
+package elffile
+
+import (
+	"bytes"
+	"debug/elf"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// FuzzNew reads arbitrary bytes as an ELF file.
+func FuzzNew(f *testing.F) {
+	files, err := filepath.Glob("../testdata/bin/*/p*")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no fixtures: %v", err)
+	}
+	for _, path := range files {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+		f.Add(b[:len(b)/2])
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		x, err := New(bytes.NewReader(data), int64(len(data)))
+		if err != nil {
+			return
+		}
+		for i := range x.Sections {
+			s := &x.Sections[i]
+			if b, err := x.ReadSection(s); err == nil && uint64(len(b)) != s.Size {
+				t.Fatalf("section %d of %d bytes has %d", i, s.Size, len(b))
+			}
+			if s.Size < 1<<16 {
+				_, _ = x.ReadUncompressed(s)
+			}
+		}
+		for i := range x.Progs {
+			p := &x.Progs[i]
+			if off, ok := x.FileOffset(p.Vaddr, p.Filesz); ok && (off > x.Size || p.Filesz > x.Size-off) {
+				t.Fatalf("address %#x, %d bytes, is said to be at file offset %#x of %d", p.Vaddr, p.Filesz, off, x.Size)
+			}
+		}
+		for _, typ := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
+			_ = x.Symbols(typ, func(table *Section, s Symbol) { x.SymbolName(table, s.Name) })
+		}
+	})
+}

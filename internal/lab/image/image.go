@@ -1,0 +1,456 @@
+// Package image compares what two versions of an ELF file put into memory: the
+// file before .sframe was added to it, and after.
+package image
+
+import (
+	"bytes"
+	"cmp"
+	"debug/elf"
+	"fmt"
+	"slices"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/sframe"
+)
+
+// Compare returns an error unless
+//   - every allocated section of before is in after, with the same contents, and
+//     at the same address unless it is one that may move;
+//   - every byte that before loads behind its first page-aligned head is loaded by
+//     after at the same address;
+//   - the dynamic entries are the same, but for those that locate moved sections;
+//   - so are the sections that are not loaded, and the sections that they refer to;
+//   - the program headers are where loaders look for them, if they were before;
+//   - .sframe is inside a read-only PT_LOAD and exactly under PT_GNU_SFRAME, and
+//     no segments overlap. Where a linker has put it beside code it may stay.
+//
+// Of a relocatable object, every section is as before, with the same index.
+func Compare(before, after *elffile.File) error {
+	if before.IsObject() {
+		return objects(before, after)
+	}
+	if err := Contents(before, after); err != nil {
+		return err
+	}
+	return segment(after, before.Prog(elf.ProgType(sframe.PTGNUSFrame)))
+}
+
+// Contents is Compare without what is about .sframe itself, for a file that lost it.
+func Contents(before, after *elffile.File) error {
+	moved, err := sections(before, after)
+	if err != nil {
+		return err
+	}
+	if err := dynamic(before, after, moved); err != nil {
+		return err
+	}
+	if tableLoaded(before) && !tableLoaded(after) {
+		return fmt.Errorf("the program headers are not at the load address plus e_phoff")
+	}
+	return loads(before, after, moved)
+}
+
+// objects compares relocatable objects.
+func objects(before, after *elffile.File) error {
+	for i := range before.Sections {
+		s := &before.Sections[i]
+		if i >= len(after.Sections) {
+			return fmt.Errorf("section %d (%s) is gone", i, s.Name)
+		}
+		t := &after.Sections[i]
+		a, b := s.Section64, t.Section64
+		b.Off = a.Off
+		switch {
+		case i == 0: // holds numbers that do not fit the ELF header
+		case i == before.Shstrndx:
+			if i != after.Shstrndx || t.Size < s.Size {
+				return fmt.Errorf("section names are in section %d with %d bytes, and were in %d with %d", after.Shstrndx, t.Size, i, s.Size)
+			}
+			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
+				return fmt.Errorf("section names: %w", err)
+			}
+		case a != b || s.Name != t.Name:
+			return fmt.Errorf("section %d (%s) has another header", i, s.Name)
+		case s.HasBytes():
+			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
+				return fmt.Errorf("section %s: %w", s.Name, err)
+			}
+			if a := validAlign(s); s.Off%a == 0 && t.Off%a != 0 {
+				return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
+			}
+		}
+	}
+	return nil
+}
+
+// tableLoaded reports whether the program headers are in memory at the load address plus
+// e_phoff, where Linux before 5.18 and qemu-user say that they are (AT_PHDR).
+func tableLoaded(f *elffile.File) bool {
+	load := f.Prog(elf.PT_LOAD)
+	if load == nil {
+		return false
+	}
+	off, ok := f.FileOffset(load.Vaddr-load.Off+f.Phoff, uint64(len(f.Progs))*elffile.ProgSize)
+	return ok && off == f.Phoff
+}
+
+// A move is a section's old address range and its new address.
+type move struct{ begin, end, to uint64 }
+
+func sections(before, after *elffile.File) ([]move, error) {
+	var moved []move
+	counterpart := pairs(before, after)
+	for i := range before.Sections {
+		s := &before.Sections[i]
+		if !s.Alloc() || isSFrame(s) {
+			continue
+		}
+		t := counterpart[i]
+		if t == nil {
+			return nil, fmt.Errorf("section %s is gone", s.Name)
+		}
+		// In an interpreter, .bss becomes a part of the file, and the last section
+		// grows to the end of its page.
+		filled := elf.SectionType(s.Type) == elf.SHT_NOBITS && elf.SectionType(t.Type) == elf.SHT_PROGBITS
+		grown := t.Size > s.Size && s.Flags&uint64(elf.SHF_WRITE) != 0 && (t.Addr+t.Size)%4096 == 0
+		if filled || grown {
+			b, err := after.ReadSection(t)
+			if err != nil {
+				return nil, err
+			}
+			if !filled {
+				b = b[s.Size:]
+			}
+			if len(bytes.Trim(b, "\x00")) > 0 {
+				return nil, fmt.Errorf("section %s is not zero", s.Name)
+			}
+		}
+		if !filled && s.Type != t.Type || !grown && s.Size != t.Size || s.Flags != t.Flags || s.Addralign != t.Addralign || s.Entsize != t.Entsize {
+			return nil, fmt.Errorf("section %s has another header", s.Name)
+		}
+		if a := validAlign(s); s.Addr%a == 0 && t.Addr%a != 0 {
+			return nil, fmt.Errorf("section %s is not aligned to %d", s.Name, t.Addralign)
+		}
+		if s.Addr != t.Addr {
+			moved = append(moved, move{s.Addr, s.Addr + s.Size, t.Addr})
+		}
+		if link(before, s) != link(after, t) {
+			return nil, fmt.Errorf("section %s is linked to %q instead of %q", s.Name, link(after, t), link(before, s))
+		}
+		if !s.HasBytes() {
+			continue
+		}
+		off, ok := after.FileOffset(t.Addr, t.Size)
+		if t.Size > 0 && (!ok || off != t.Off) {
+			return nil, fmt.Errorf("section %s is not loaded where its header says", s.Name)
+		}
+		switch typ := elf.SectionType(s.Type); {
+		case typ == elf.SHT_DYNAMIC || isDynamic(before, s): // compared by entry
+		case typ == elf.SHT_DYNSYM || typ == elf.SHT_SYMTAB:
+			if err := symbols(before, after, s, t); err != nil {
+				return nil, err
+			}
+		case s.Name == ".note.crashpad.info" && s.Size >= 8:
+			if err := distance(before, after, s, t); err != nil {
+				return nil, fmt.Errorf("section %s: %w", s.Name, err)
+			}
+		default:
+			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
+				return nil, fmt.Errorf("section %s: %w", s.Name, err)
+			}
+		}
+	}
+	return moved, others(before, after, counterpart)
+}
+
+// distance compares notes that end with how far from there something is.
+func distance(before, after *elffile.File, s, t *elffile.Section) error {
+	if err := same(before, after, s.Off, t.Off, s.Size-8); err != nil {
+		return err
+	}
+	x, err := before.ReadAt("before", s.Off+s.Size-8, 8)
+	if err != nil {
+		return err
+	}
+	y, err := after.ReadAt("after", t.Off+t.Size-8, 8)
+	if err != nil {
+		return err
+	}
+	if a, b := s.Addr+before.Order.Uint64(x), t.Addr+after.Order.Uint64(y); a != b {
+		return fmt.Errorf("it leads %#x bytes away from where it did", b-a)
+	}
+	return nil
+}
+
+// validAlign returns the alignment of a section, or 1 if that is none.
+func validAlign(s *elffile.Section) uint64 {
+	if a := s.Addralign; a > 1 && a&(a-1) == 0 {
+		return a
+	}
+	return 1
+}
+
+// isDynamic reports whether the section is the dynamic table, whatever its type.
+func isDynamic(f *elffile.File, s *elffile.Section) bool {
+	h := f.Prog(elf.PT_DYNAMIC)
+	return h != nil && h.Off == s.Off
+}
+
+func isSFrame(s *elffile.Section) bool { return s.Type == sframe.SHTGNUSFrame || s.Name == ".sframe" }
+
+// others compares the sections that are not loaded: debug information, symbols,
+// relocations that were kept.
+func others(before, after *elffile.File, counterpart []*elffile.Section) error {
+	for i := range before.Sections {
+		s := &before.Sections[i]
+		if s.Alloc() || i == 0 || i == before.Shstrndx || isSFrame(s) {
+			continue
+		}
+		t := counterpart[i]
+		if t == nil {
+			return fmt.Errorf("section %s is gone", s.Name)
+		}
+		if s.Type != t.Type || s.Size != t.Size || s.Flags != t.Flags || s.Addralign != t.Addralign || link(before, s) != link(after, t) {
+			return fmt.Errorf("section %s has another header", s.Name)
+		}
+		if a := min(validAlign(s), 4096); s.Off%a == 0 && t.Off%a != 0 {
+			return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
+		}
+		switch elf.SectionType(s.Type) {
+		case elf.SHT_SYMTAB, elf.SHT_DYNSYM:
+			if err := symbols(before, after, s, t); err != nil {
+				return err
+			}
+			continue
+		case elf.SHT_RELA:
+			if x, y := int(s.Info), int(t.Info); x < len(before.Sections) && (y >= len(after.Sections) || before.Sections[x].Name != after.Sections[y].Name) {
+				return fmt.Errorf("section %s is about another section", s.Name)
+			}
+		case elf.SHT_SYMTAB_SHNDX, elf.SHT_NOBITS:
+			continue
+		}
+		if isDynamic(before, s) || !s.HasBytes() {
+			continue
+		}
+		if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
+			return fmt.Errorf("section %s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+// pairs returns for each section of before its counterpart in after: sections of one name
+// keep their order.
+func pairs(before, after *elffile.File) []*elffile.Section {
+	named := make(map[string][]*elffile.Section)
+	for i := range after.Sections {
+		s := &after.Sections[i]
+		named[s.Name] = append(named[s.Name], s)
+	}
+	out := make([]*elffile.Section, len(before.Sections))
+	for i := range before.Sections {
+		if list := named[before.Sections[i].Name]; len(list) > 0 {
+			out[i], named[before.Sections[i].Name] = list[0], list[1:]
+		}
+	}
+	return out
+}
+
+func link(f *elffile.File, s *elffile.Section) string {
+	if int(s.Link) < len(f.Sections) {
+		return f.Sections[s.Link].Name
+	}
+	return fmt.Sprint(s.Link)
+}
+
+const chunk = 1 << 20
+
+// same compares n bytes of both files.
+func same(a, b *elffile.File, offA, offB, n uint64) error {
+	for done := uint64(0); done < n; done += chunk {
+		k := min(chunk, n-done)
+		x, err := a.ReadAt("before", offA+done, k)
+		if err != nil {
+			return err
+		}
+		y, err := b.ReadAt("after", offB+done, k)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(x, y) {
+			return fmt.Errorf("contents differ between file offsets %#x and %#x", offA+done, offA+done+k)
+		}
+	}
+	return nil
+}
+
+// symbols compares two symbol tables by the names of the symbols' sections.
+func symbols(before, after *elffile.File, s, t *elffile.Section) error {
+	x, err := before.ReadSection(s)
+	if err != nil {
+		return err
+	}
+	y, err := after.ReadSection(t)
+	if err != nil {
+		return err
+	}
+	o := before.Order
+	for i := 0; i+elffile.SymSize <= len(x); i += elffile.SymSize {
+		a, b := x[i:][:elffile.SymSize], y[i:][:elffile.SymSize]
+		if bytes.Equal(a, b) && o.Uint16(a[6:]) == 0 {
+			continue
+		}
+		p, q := int(o.Uint16(a[6:])), int(o.Uint16(b[6:]))
+		var shift uint64
+		if p > 0 && p < len(before.Sections) && isSFrame(&before.Sections[p]) {
+			continue
+		}
+		if p > 0 && p < len(before.Sections) {
+			if q >= len(after.Sections) || before.Sections[p].Name != after.Sections[q].Name {
+				return fmt.Errorf("symbol %d of %s is in another section", i/elffile.SymSize, s.Name)
+			}
+			if o.Uint64(a[8:])-before.Sections[p].Addr <= before.Sections[p].Size { // it is in there
+				shift = after.Sections[q].Addr - before.Sections[p].Addr
+			}
+		} else if p != q {
+			return fmt.Errorf("symbol %d of %s has another section index", i/elffile.SymSize, s.Name)
+		}
+		if !bytes.Equal(a[:6], b[:6]) || o.Uint64(a[8:])+shift != o.Uint64(b[8:]) || !bytes.Equal(a[16:], b[16:]) {
+			return fmt.Errorf("symbol %d of %s is not the same", i/elffile.SymSize, s.Name)
+		}
+	}
+	return nil
+}
+
+func dynamic(before, after *elffile.File, moved []move) error {
+	x, y := before.Prog(elf.PT_DYNAMIC), after.Prog(elf.PT_DYNAMIC)
+	if (x == nil) != (y == nil) {
+		return fmt.Errorf("PT_DYNAMIC: there before %t, after %t", x != nil, y != nil)
+	}
+	if x == nil {
+		return nil
+	}
+	if p := *y; *x != (elf.Prog64{Type: p.Type, Flags: p.Flags, Off: x.Off, Vaddr: p.Vaddr, Paddr: p.Paddr, Filesz: p.Filesz, Memsz: p.Memsz, Align: p.Align}) {
+		return fmt.Errorf("PT_DYNAMIC is not the same")
+	}
+	a, err := before.ReadAt("PT_DYNAMIC", x.Off, x.Filesz)
+	if err != nil {
+		return err
+	}
+	b, err := after.ReadAt("PT_DYNAMIC", y.Off, y.Filesz)
+	if err != nil {
+		return err
+	}
+	o := before.Order
+	for ; len(a) >= 16; a, b = a[16:], b[16:] {
+		tag, v, w := o.Uint64(a), o.Uint64(a[8:]), o.Uint64(b[8:])
+		if tag != o.Uint64(b) {
+			return fmt.Errorf("dynamic entry %v has another tag", elf.DynTag(tag))
+		}
+		if v != w && !slices.ContainsFunc(moved, func(m move) bool { return m.begin == v && m.to == w }) {
+			return fmt.Errorf("dynamic entry %v has value %#x instead of %#x", elf.DynTag(tag), w, v)
+		}
+	}
+	return nil
+}
+
+// loads compares the bytes of the segments, but for the head, the moved sections
+// and what is known to change.
+func loads(before, after *elffile.File, moved []move) error {
+	head := before.Phoff + uint64(len(before.Progs))*elffile.ProgSize
+	for _, m := range moved {
+		for i := range before.Sections {
+			if s := &before.Sections[i]; s.Addr == m.begin && s.Alloc() {
+				head = max(head, s.Off+s.Size)
+			}
+		}
+	}
+	type span struct{ begin, end uint64 }
+	skip := []span{
+		{0, head + 2*elffile.ProgSize}, // the headers that are added
+		{before.Shoff, before.Shoff + uint64(len(before.Sections))*elffile.SectionSize}, // are written elsewhere
+	}
+	for i := range before.Sections {
+		s := &before.Sections[i]
+		switch elf.SectionType(s.Type) {
+		case elf.SHT_DYNAMIC, elf.SHT_DYNSYM, elf.SHT_SYMTAB, sframe.SHTGNUSFrame:
+			skip = append(skip, span{s.Off, s.Off + s.Size})
+		}
+	}
+	for i := range before.Progs {
+		// There may be no sections.
+		if p := &before.Progs[i]; p.Type == sframe.PTGNUSFrame || elf.ProgType(p.Type) == elf.PT_DYNAMIC {
+			skip = append(skip, span{p.Off, p.Off + p.Filesz})
+		}
+	}
+	slices.SortFunc(skip, func(a, b span) int {
+		if a.begin < b.begin {
+			return -1
+		}
+		return 1
+	})
+	for i := range before.Progs {
+		p := &before.Progs[i]
+		if elf.ProgType(p.Type) != elf.PT_LOAD {
+			continue
+		}
+		at := p.Off
+		for _, s := range append(skip, span{p.Off + p.Filesz, p.Off + p.Filesz}) {
+			if end := min(s.begin, p.Off+p.Filesz); end > at {
+				off, ok := after.FileOffset(p.Vaddr+(at-p.Off), end-at)
+				if !ok {
+					return fmt.Errorf("file offsets %#x to %#x are not loaded any more", at, end)
+				}
+				if err := same(before, after, at, off, end-at); err != nil {
+					return err
+				}
+			}
+			at = max(at, min(s.end, p.Off+p.Filesz))
+		}
+	}
+	return nil
+}
+
+// segment checks where .sframe is; old is its segment before, or nil.
+func segment(f *elffile.File, old *elf.Prog64) error {
+	gnu := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
+	if gnu == nil {
+		return fmt.Errorf("there is no PT_GNU_SFRAME")
+	}
+	inside := false
+	progs := slices.Clone(f.Progs)
+	if f.Prog(elf.PT_INTERP) == nil { // nobody minds the order
+		slices.SortStableFunc(progs, func(a, b elf.Prog64) int { return cmp.Compare(a.Vaddr, b.Vaddr) })
+	}
+	var end uint64
+	for i := range progs {
+		p := &progs[i]
+		if elf.ProgType(p.Type) != elf.PT_LOAD {
+			continue
+		}
+		if p.Vaddr < end {
+			return fmt.Errorf("PT_LOAD at %#x overlaps another one", p.Vaddr)
+		}
+		if p.Align > 1 && p.Off%p.Align != p.Vaddr%p.Align {
+			return fmt.Errorf("PT_LOAD at %#x: offset and address do not agree modulo %#x", p.Vaddr, p.Align)
+		}
+		end = p.Vaddr + p.Memsz
+		if gnu.Vaddr >= p.Vaddr && gnu.Vaddr+gnu.Memsz <= p.Vaddr+p.Filesz {
+			flags := elf.ProgFlag(p.Flags) & (elf.PF_R | elf.PF_W | elf.PF_X)
+			kept := old != nil && gnu.Vaddr == old.Vaddr
+			inside = (flags == elf.PF_R || kept && flags == elf.PF_R|elf.PF_X) && gnu.Off-p.Off == gnu.Vaddr-p.Vaddr
+		}
+	}
+	if !inside {
+		return fmt.Errorf("PT_GNU_SFRAME is not inside a read-only PT_LOAD")
+	}
+	if len(f.Sections) == 0 {
+		return nil
+	}
+	s := f.Section(".sframe")
+	if s == nil || s.Type != sframe.SHTGNUSFrame || s.Flags != uint64(elf.SHF_ALLOC) || s.Addralign != 8 ||
+		s.Addr != gnu.Vaddr || s.Off != gnu.Off || s.Size != gnu.Filesz || gnu.Filesz != gnu.Memsz || s.Addr%8 != 0 {
+		return fmt.Errorf("section .sframe is not exactly under PT_GNU_SFRAME")
+	}
+	return nil
+}

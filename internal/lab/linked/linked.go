@@ -1,0 +1,227 @@
+// Package linked judges an .sframe that a linker merged from those of objects: by the
+// CFI of the linked file, and by what converting the linked file gives.
+package linked
+
+import (
+	"context"
+	"debug/elf"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/sframe"
+	"cfi2sframe/verify"
+)
+
+// A Row holds for the addresses from Begin to End.
+type Row struct {
+	Begin, End uint64
+	FRE        sframe.FRE
+}
+
+// Load reads the .sframe of a file.
+func Load(path string) (*elffile.File, *sframe.Section, error) {
+	r, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := r.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := elffile.New(r, info.Size())
+	if err != nil {
+		return nil, nil, err
+	}
+	s := f.Section(".sframe")
+	if s == nil {
+		return nil, nil, fmt.Errorf("%s has no .sframe", path)
+	}
+	b, err := f.ReadSection(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err := sframe.Decode(b, s.Addr)
+	return f, d, err
+}
+
+// Rows returns what a section says, by address; blocks of PC-mask FDEs one by one.
+func Rows(s *sframe.Section) ([]Row, error) {
+	var out []Row
+	var fres []sframe.FRE
+	for i := range s.FDEs {
+		d := &s.FDEs[i]
+		var err error
+		if fres, err = s.FREs(i, fres[:0]); err != nil {
+			return nil, err
+		}
+		step := uint64(d.Size)
+		if d.PCMask {
+			if step = uint64(d.RepSize); step == 0 {
+				continue // V1: readers do not agree on what the rows hold for
+			}
+		}
+		if len(fres) == 1 && fres[0].Start == 0 {
+			step = uint64(d.Size)
+		}
+		for block := d.Start; block < d.End(); block += step {
+			limit := min(block+step, d.End())
+			for j, e := range fres {
+				r := Row{block + uint64(e.Start), limit, e}
+				if j+1 < len(fres) {
+					r.End = min(limit, block+uint64(fres[j+1].Start))
+				}
+				if r.Begin < r.End {
+					out = append(out, r)
+				}
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Row) int {
+		if a.Begin < b.Begin {
+			return -1
+		}
+		return 1
+	})
+	return out, nil
+}
+
+// pointers are the DWARF registers of SP and FP.
+var pointers = map[sframe.ABI]map[sframe.Base]uint16{
+	sframe.AMD64Little:   {sframe.SP: 7, sframe.FP: 6},
+	sframe.AArch64Little: {sframe.SP: 31, sframe.FP: 29},
+	sframe.AArch64Big:    {sframe.SP: 31, sframe.FP: 29},
+	sframe.S390XBig:      {sframe.SP: 15, sframe.FP: 11},
+}
+
+// SameRow compares what rows say, whatever type of FDE they are in.
+func SameRow(abi sframe.ABI, a, b *sframe.FRE) bool {
+	x, y := *a, *b
+	for _, e := range []*sframe.FRE{&x, &y} {
+		for _, r := range []*sframe.Rule{&e.CFA, &e.RA, &e.FP} {
+			if reg, ok := pointers[abi][r.Base]; ok {
+				r.Base, r.Reg = sframe.Register, reg
+			}
+		}
+	}
+	return sframe.SameRow(&x, &y)
+}
+
+// Walk goes through the rows a, in parts of which each is within one row of b or in
+// none, which is nil. Both are sorted.
+func Walk(a, b []Row, fn func(begin, end uint64, a, b *Row)) {
+	for i := range a {
+		for pc := a[i].Begin; pc < a[i].End; {
+			end := a[i].End
+			j, found := slices.BinarySearchFunc(b, pc, func(r Row, pc uint64) int {
+				switch {
+				case r.End <= pc:
+					return -1
+				case r.Begin > pc:
+					return 1
+				}
+				return 0
+			})
+			var other *Row
+			switch {
+			case found:
+				end, other = min(end, b[j].End), &b[j]
+			case j < len(b):
+				end = min(end, b[j].Begin)
+			}
+			fn(pc, end, &a[i], other)
+			pc = end
+		}
+	}
+}
+
+// Function returns the symbol that pc is in, or its section.
+func Function(f *elffile.File, pc uint64) string {
+	name := ""
+	_ = f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
+		if elf.SymType(s.Info&0xf) == elf.STT_FUNC && s.Shndx != 0 && pc >= s.Value && pc-s.Value < s.Size {
+			name = f.SymbolName(table, s.Name)
+		}
+	})
+	for i := range f.Sections {
+		if s := &f.Sections[i]; name == "" && s.Alloc() && pc >= s.Addr && pc-s.Addr < s.Size {
+			name = s.Name
+		}
+	}
+	return name
+}
+
+// A Result is the judgement of a linked file. Sizes are in bytes of code.
+type Result struct {
+	Version sframe.Version
+	FDEs    int
+	verify.Result
+	Direct uint64 // that converting the linked file describes, PLT stubs without CFI included
+	// Wrong are the bytes in mismatches, and Missing those of Direct that the linker's
+	// section says nothing of, by function.
+	Wrong, Missing map[string]uint64
+}
+
+// Check judges the .sframe of a linked file.
+func Check(path string) (*Result, error) {
+	f, merged, err := Load(path)
+	if err != nil {
+		return nil, err
+	}
+	table, err := cfi.Load(f, cfi.Auto, nil)
+	if err != nil {
+		return nil, err
+	}
+	v, err := verify.Check(table, merged, f, verify.Options{Keep: 100})
+	if err != nil {
+		return nil, err
+	}
+	if v.Total != len(v.Mismatches) {
+		return nil, fmt.Errorf("%d mismatches, too many to list; the first is at %v", v.Total, v.Mismatches[0])
+	}
+	r := &Result{
+		Version: merged.Version, FDEs: len(merged.FDEs), Result: *v,
+		Wrong: make(map[string]uint64), Missing: make(map[string]uint64),
+	}
+	for _, m := range v.Mismatches {
+		r.Wrong[Function(f, m.Begin)] += m.End - m.Begin
+	}
+	dir, err := os.MkdirTemp("", "linked-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	direct := filepath.Join(dir, "direct")
+	if _, err := convert.File(context.Background(), path, direct, convert.Options{Version: merged.Version, Force: true}); err != nil {
+		return nil, fmt.Errorf("converting the linked file: %w", err)
+	}
+	_, want, err := Load(direct)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.compare(f, merged, want)
+}
+
+// compare looks for the rows of want in merged.
+func (r *Result) compare(f *elffile.File, merged, want *sframe.Section) error {
+	theirs, err := Rows(merged)
+	if err != nil {
+		return err
+	}
+	ours, err := Rows(want)
+	if err != nil {
+		return err
+	}
+	Walk(ours, theirs, func(begin, end uint64, a, b *Row) {
+		r.Direct += end - begin
+		wrong := slices.ContainsFunc(r.Mismatches, func(m verify.Mismatch) bool { return m.Begin < end && m.End > begin })
+		if !wrong && (b == nil || !SameRow(merged.ABI, &a.FRE, &b.FRE)) {
+			r.Missing[Function(f, begin)] += end - begin
+		}
+	})
+	return nil
+}
