@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sort"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
 )
 
@@ -39,18 +40,9 @@ func ParseSource(name string) (Source, error) {
 	return 0, fmt.Errorf("unknown source %q; auto, eh_frame or debug_frame was expected", name)
 }
 
-// machine holds what this package has to know of a machine: the DWARF numbers
-// of the registers whose rules it tracks, and the meaning of opcode 0x2d.
-type machine struct {
-	sp, fp uint64
-	raSign bool // AArch64: 0x2c, 0x2d and register 34 are about signed return addresses
-}
-
-var machines = map[elf.Machine]machine{
-	elf.EM_X86_64:  {sp: 7, fp: 6},
-	elf.EM_AARCH64: {sp: 31, fp: 29, raSign: true},
-	elf.EM_S390:    {sp: 15, fp: 11},
-}
+// machine holds the DWARF numbers of the registers whose rules are tracked. Where there is a
+// raState, opcodes 0x2c and 0x2d are about signed return addresses, too.
+type machine struct{ sp, fp, raState uint64 }
 
 // section is one CFI section.
 type section struct {
@@ -166,10 +158,11 @@ var ErrNone = errors.New("no CFI")
 // holds the debug information of f and may be nil. Malformed records are reported in the
 // Table; an error means that there is no CFI to be had from the asked source at all.
 func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
-	mach, ok := machines[elf.Machine(f.Machine)]
-	if !ok {
-		return nil, fmt.Errorf("machine %v: SFrame is defined for amd64, aarch64 and s390x only", elf.Machine(f.Machine))
+	a := arch.Of(elf.Machine(f.Machine))
+	if a == nil {
+		return nil, fmt.Errorf("machine %v: SFrame is defined for %s only", elf.Machine(f.Machine), arch.Names())
 	}
+	mach := machine{sp: a.SP, fp: a.FP, raState: a.RAState}
 	t := &Table{Machine: elf.Machine(f.Machine), Order: f.Order}
 	var secs []*section
 	r := newReader(f, debug)

@@ -6,6 +6,8 @@ import (
 	"math/bits"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
+
+	"cfi2sframe/arch"
 )
 
 // A Rule says how to find the value of a register, or of the CFA, in the caller.
@@ -47,8 +49,6 @@ const (
 	cfaAArch64NegateRAStateWithP = 0x2c
 	cfaAArch64NegateRAState      = 0x2d
 	cfaGNUNegativeOffsetExtended = 0x2f
-
-	aarch64RASignState = 34 // pseudo-register
 
 	opcodeMask  = 0xc0 // of the opcodes with an operand in the low six bits
 	operandMask = 0x3f
@@ -297,7 +297,7 @@ func (r *Rows) execute(at int, op byte) bool {
 	case frame.DW_CFA_GNU_args_size:
 		r.uleb() // of concern to exception handling only
 	case cfaAArch64NegateRAState, cfaAArch64NegateRAStateWithP:
-		if !r.sec.mach.raSign {
+		if r.sec.mach.raState == arch.NoReg {
 			r.fail(at, "opcode %#02x is not defined for this machine", op)
 			break
 		}
@@ -380,7 +380,9 @@ func (r *Rows) tracks(reg uint64) bool {
 }
 
 // signs reports whether the register is the one that says whether return addresses are signed.
-func (r *Rows) signs(reg uint64) bool { return r.sec.mach.raSign && reg == aarch64RASignState }
+func (r *Rows) signs(reg uint64) bool {
+	return reg == r.sec.mach.raState && reg != arch.NoReg
+}
 
 // set gives a register a rule.
 func (r *Rows) set(reg uint64, rule Rule) {

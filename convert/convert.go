@@ -17,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
@@ -456,7 +457,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 // report.
 func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translate.Reach) (*emit.Builder, *report.Input, error) {
 	opt := &c.opt
-	abi, err := translate.ABIOf(table.Machine, table.Order)
+	_, abi, err := arch.Find(table.Machine, table.Order)
 	if err != nil {
 		return nil, nil, err
 	}

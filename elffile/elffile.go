@@ -23,6 +23,8 @@ import (
 	"sync/atomic"
 
 	"github.com/klauspost/compress/zstd"
+
+	"cfi2sframe/arch"
 )
 
 // Sizes in bytes of the 64-bit records, as in the ELF specification.
@@ -134,6 +136,7 @@ type File struct {
 	based []int // in an object, the sections that got a Base, which increase
 
 	// For relocations.
+	fields   map[uint32]arch.Field // by type, those of the machine
 	relas    map[*Section][]int    // by the section that they are about, the sections with them
 	places   map[int]*symbolPlaces // by symbol table
 	placesOf uint64                // bytes of the symbol tables in places
@@ -186,6 +189,9 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 		return nil, err
 	}
 	if f.IsObject() {
+		if a := arch.Of(elf.Machine(f.Machine)); a != nil {
+			f.fields = a.Fields
+		}
 		return f, f.assignBases()
 	}
 	for i := range f.Sections {

@@ -1,10 +1,10 @@
 package elffile
 
-import "debug/elf"
+import (
+	"debug/elf"
 
-// page is the size in bytes of the smallest pages that loaders use, on every machine that
-// SFrame is defined for. Machines with larger ones move code by multiples of these.
-const page = 1 << 12
+	"cfi2sframe/arch"
+)
 
 // Moves returns by multiples of how many bytes the code at an address may be moved before it runs:
 // a power of two, or 0 if it stays where it is. Linkers put the sections of an object at
@@ -22,7 +22,7 @@ func (f *File) Moves(addr uint64) uint64 {
 			return 1
 		}
 		// The base may be aligned to less. And what is aligned to more is on a page in a library.
-		return min(s.Addralign, page, max(1, s.Base&-s.Base))
+		return min(s.Addralign, arch.MinPage, max(1, s.Base&-s.Base))
 	}
-	return page
+	return arch.MinPage
 }

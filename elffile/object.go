@@ -64,41 +64,6 @@ func (f *File) IsObject() bool { return elf.Type(f.Type) == elf.ET_REL }
 // RelaSize is the size in bytes of a relocation with an addend.
 const RelaSize = 24
 
-// A field is what a relocation type fills in.
-type field struct {
-	size   int  // in bytes: 4 or 8
-	pcrel  bool // counts from the field's own address
-	signed bool // absolute, but extended with its sign
-}
-
-// relocations are the types in sections that the linker does not load as code (psABI of
-// each machine).
-var relocations = map[elf.Machine]map[uint32]field{
-	elf.EM_X86_64: {
-		uint32(elf.R_X86_64_64): {size: 8}, uint32(elf.R_X86_64_PC64): {size: 8, pcrel: true},
-		uint32(elf.R_X86_64_32): {size: 4}, uint32(elf.R_X86_64_32S): {size: 4, signed: true}, uint32(elf.R_X86_64_PC32): {size: 4, pcrel: true},
-	},
-	elf.EM_AARCH64: {
-		uint32(elf.R_AARCH64_ABS64): {size: 8}, uint32(elf.R_AARCH64_PREL64): {size: 8, pcrel: true},
-		uint32(elf.R_AARCH64_ABS32): {size: 4}, uint32(elf.R_AARCH64_PREL32): {size: 4, pcrel: true},
-	},
-	elf.EM_S390: {
-		uint32(elf.R_390_64): {size: 8}, uint32(elf.R_390_PC64): {size: 8, pcrel: true},
-		uint32(elf.R_390_32): {size: 4}, uint32(elf.R_390_PC32): {size: 4, pcrel: true},
-	},
-}
-
-// PCRelType returns the relocation type of a field of size bytes, 4 or 8, that counts from
-// its own address, and whether the machine has one.
-func PCRelType(m elf.Machine, size int) (uint32, bool) {
-	for t, f := range relocations[m] {
-		if f == (field{size: size, pcrel: true}) {
-			return t, true
-		}
-	}
-	return 0, false
-}
-
 // ReadRelocated is ReadUncompressed with the relocations applied if the file is an object.
 func (f *File) ReadRelocated(s *Section) ([]byte, error) {
 	b, err := f.ReadUncompressed(s)
@@ -240,14 +205,14 @@ func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces
 	if typ == 0 { // none, on every machine
 		return nil
 	}
-	what, ok := relocations[elf.Machine(f.Machine)][typ]
+	what, ok := f.fields[typ]
 	if !ok && debug {
 		return nil
 	}
 	if !ok {
 		return fmt.Errorf("relocation type %d of %s+%#x is not known there", typ, s.Name, off)
 	}
-	if n := uint64(len(b)); off > n || uint64(what.size) > n-off {
+	if n := uint64(len(b)); off > n || uint64(what.Size) > n-off {
 		return fmt.Errorf("relocation of %s+%#x does not fit the section's %d bytes", s.Name, off, n)
 	}
 	if sym >= uint64(len(symbols.values)) {
@@ -257,12 +222,12 @@ func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces
 	if !debug {
 		v = f.target(s, symbols.values[sym], symbols.sections[sym], addend)
 	}
-	if what.pcrel {
+	if what.PCRel {
 		v -= s.Base + off
 	}
-	if what.size == 4 {
+	if what.Size == 4 {
 		fits := v <= math.MaxUint32
-		if what.pcrel || what.signed {
+		if what.PCRel || what.Signed {
 			fits = int64(v) == int64(int32(v))
 		}
 		if !fits {

@@ -56,7 +56,7 @@ func (s *scan) countSymbols(tags map[elf.DynTag]uint64) (uint64, error) {
 		return uint64(s.f.Order.Uint32(b)), nil
 	}
 	if addr, ok := tags[elf.DT_HASH]; ok {
-		if elf.Machine(s.f.Machine) == elf.EM_S390 { // whose words have eight bytes
+		if s.arch.HashWord == 8 { // of which the number has the lower half, big-endian
 			return word(addr, 3)
 		}
 		return word(addr, 1)

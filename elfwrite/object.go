@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
 	"cfi2sframe/sframe"
 )
@@ -269,7 +270,11 @@ func (p *object) finish(names []byte, at uint64) {
 func (p *object) relocations(o *Object) ([]byte, int, error) {
 	f := p.f
 	m := elf.Machine(f.Machine)
-	typ, ok := elffile.PCRelType(m, o.StartSize)
+	a := arch.Of(m)
+	if a == nil {
+		return nil, 0, fmt.Errorf("machine %v is not supported", m)
+	}
+	typ, ok := a.PCRelType(o.StartSize)
 	if !ok {
 		return nil, 0, fmt.Errorf("machine %v has no relocation of %d bytes that is known", m, o.StartSize)
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
 	"cfi2sframe/sframe"
 )
@@ -16,13 +17,6 @@ const (
 	sectionName  = ".sframe"
 	sectionAlign = 8
 )
-
-// pageSizes holds the largest page size in bytes of each machine.
-var pageSizes = map[elf.Machine]uint64{
-	elf.EM_X86_64:  4 << 10,
-	elf.EM_AARCH64: 64 << 10,
-	elf.EM_S390:    4 << 10,
-}
 
 // firstPage is the part of a file in which the build-id note is looked for: core
 // dumps keep that much of each mapping, and kernels read it from there.
@@ -203,11 +197,11 @@ func (p *planner) check() error {
 	default:
 		return fmt.Errorf("ELF type %v: an executable or a shared library was expected", t)
 	}
-	page, ok := pageSizes[elf.Machine(f.Machine)]
-	if !ok {
+	a := arch.Of(elf.Machine(f.Machine))
+	if a == nil {
 		return fmt.Errorf("machine %v is not supported", elf.Machine(f.Machine))
 	}
-	p.page = page
+	p.page = a.MaxPage
 	if len(f.Progs)+newHeaders+1 >= math.MaxUint16 && len(f.Sections) == 0 {
 		return fmt.Errorf("%d program headers: there is no section header to hold the number of two more", len(f.Progs))
 	}

@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strings"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
 )
 
@@ -125,7 +126,7 @@ func (r *references) find(f *elffile.File) error {
 	if len(r.cuts) == 0 {
 		return nil
 	}
-	s := scan{references: r, f: f, rules: relocationRules[elf.Machine(f.Machine)]}
+	s := scan{references: r, f: f, arch: arch.Of(elf.Machine(f.Machine))}
 	tables, err := s.tables()
 	if err != nil {
 		return err
@@ -144,9 +145,9 @@ func (r *references) find(f *elffile.File) error {
 // A scan looks for references.
 type scan struct {
 	*references
-	f     *elffile.File
-	rules relocationRule
-	kept  bool // there are relocations that a linker kept
+	f    *elffile.File
+	arch *arch.Arch
+	kept bool // there are relocations that a linker kept
 	// The values of the symbols of SHT_DYNSYM, and of SHT_SYMTAB if relocations were kept;
 	// noValue for those that are no addresses in the file.
 	dynsyms, symbols []uint64

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/lab/image"
 	"cfi2sframe/internal/lab/peer"
@@ -160,7 +161,7 @@ func marked(t *testing.T, f *elffile.File) []uint64 {
 		}
 	}
 	r.cut(parts)
-	s := scan{references: &r, f: f, rules: relocationRules[elf.Machine(f.Machine)]}
+	s := scan{references: &r, f: f, arch: arch.Of(elf.Machine(f.Machine))}
 	tables, err := s.tables()
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +244,7 @@ func TestPackedErrors(t *testing.T) {
 		"APS2\xff\xff\xff\xff\x0f\x00\x01\x07", // as many as a file cannot have
 		"APS2" + strings.Repeat("\xff", 20),    // a number without an end
 	} {
-		s := scan{references: &references{}, f: f, rules: relocationRules[elf.EM_X86_64]}
+		s := scan{references: &references{}, f: f, arch: arch.Of(elf.EM_X86_64)}
 		if err := s.android([]byte(tt)); err == nil {
 			t.Errorf("%q: no error", tt)
 		}
@@ -299,7 +300,8 @@ func TestBareSymbols(t *testing.T) {
 			continue
 		}
 		tried++
-		full, bare := scan{references: &references{}, f: f}, scan{references: &references{}}
+		machine := arch.Of(elf.Machine(f.Machine))
+		full, bare := scan{references: &references{}, f: f, arch: machine}, scan{references: &references{}, arch: machine}
 		if err := full.allSymbols(); err != nil {
 			t.Fatal(err)
 		}
@@ -345,7 +347,7 @@ func TestManyRelocations(t *testing.T) {
 		f := parse(t, b)
 		r := references{}
 		r.cut([]span{{64, 128}})
-		s := scan{references: &r, f: f, rules: relocationRules[elf.EM_X86_64]}
+		s := scan{references: &r, f: f, arch: arch.Of(elf.EM_X86_64)}
 		start := time.Now()
 		err := s.table(&relocTable{span{begin, size}, formRELR})
 		if err == nil || !strings.Contains(err.Error(), "not in the file, or they are in no order") {

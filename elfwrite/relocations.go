@@ -13,20 +13,6 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// A relocationRule is what has to be known of a machine's relocation types.
-type relocationRule struct {
-	// base are the dynamic ones without a symbol whose addend is an address of the file:
-	// R_*_RELATIVE and R_*_IRELATIVE.
-	base []uint32
-}
-
-// relocationRules are from the psABI of each machine.
-var relocationRules = map[elf.Machine]relocationRule{
-	elf.EM_X86_64:  {[]uint32{uint32(elf.R_X86_64_RELATIVE), uint32(elf.R_X86_64_IRELATIVE), 38}}, // R_X86_64_RELATIVE64
-	elf.EM_AARCH64: {[]uint32{uint32(elf.R_AARCH64_RELATIVE), uint32(elf.R_AARCH64_IRELATIVE)}},
-	elf.EM_S390:    {[]uint32{uint32(elf.R_390_RELATIVE), 61}}, // R_390_IRELATIVE
-}
-
 // A relocForm is a form that relocations have in a file.
 type relocForm uint8
 
@@ -255,7 +241,7 @@ func (s *scan) one(place, info, addend uint64) {
 func (s *scan) target(values []uint64, info, addend uint64) (uint64, bool) {
 	sym := info >> 32
 	if sym == 0 {
-		return addend, slices.Contains(s.rules.base, uint32(info))
+		return addend, slices.Contains(s.arch.Relative, uint32(info))
 	}
 	if sym >= uint64(len(values)) || values[sym] == noValue {
 		return 0, false
@@ -292,7 +278,7 @@ func (s *scan) inPlace(place, info uint64) error {
 }
 
 // baseInfo is the info word of R_*_RELATIVE.
-func (s *scan) baseInfo() uint64 { return uint64(s.rules.base[0]) }
+func (s *scan) baseInfo() uint64 { return uint64(s.arch.Relative[0]) }
 
 // loaded returns n bytes, few, from an address on, or nil if the file does not have them. It reads
 // what is near them, too, but not over and over.

@@ -15,11 +15,12 @@ import (
 // one way, and verify shares nothing with translate. What is below internal/lab may import
 // whatever it measures, and nobody imports that but tests.
 var layers = map[string][]string{
-	"cfi":                {"elffile"},
+	"arch":               {"sframe"},
+	"cfi":                {"arch", "elffile"},
 	"cmd/cfi2sframe":     {"cfi", "convert", "elfwrite", "internal/debugfile", "internal/heap", "internal/outfile", "internal/survey", "report", "sframe"},
-	"convert":            {"cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/debugfile", "internal/filecopy", "internal/heap", "internal/inode", "internal/outfile", "plt", "report", "sframe", "translate", "verify"},
-	"elffile":            {},
-	"elfwrite":           {"elffile", "internal/filecopy", "sframe"},
+	"convert":            {"arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/debugfile", "internal/filecopy", "internal/heap", "internal/inode", "internal/outfile", "plt", "report", "sframe", "translate", "verify"},
+	"elffile":            {"arch"},
+	"elfwrite":           {"arch", "elffile", "internal/filecopy", "sframe"},
 	"emit":               {"sframe"},
 	"internal/archive":   {"internal/filecopy"},
 	"internal/debugfile": {"elffile"},
@@ -28,11 +29,11 @@ var layers = map[string][]string{
 	"internal/heap":      {},
 	"internal/inode":     {},
 	"internal/outfile":   {"internal/inode"},
-	"internal/survey":    {"cfi", "elffile", "elfwrite", "internal/archive", "internal/heap", "internal/inode", "internal/outfile", "plt", "report", "sframe", "translate"},
-	"plt":                {"cfi", "elffile"},
-	"report":             {"cfi", "elffile", "internal/dwline", "plt", "sframe", "translate"},
+	"internal/survey":    {"arch", "cfi", "elffile", "elfwrite", "internal/archive", "internal/heap", "internal/inode", "internal/outfile", "plt", "report", "sframe", "translate"},
+	"plt":                {"arch", "cfi", "elffile"},
+	"report":             {"arch", "cfi", "elffile", "internal/dwline", "plt", "sframe", "translate"},
 	"sframe":             {},
-	"translate":          {"cfi", "plt", "sframe"},
+	"translate":          {"arch", "cfi", "plt", "sframe"},
 	"verify":             {"cfi", "elffile", "sframe"},
 }
 

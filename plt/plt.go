@@ -54,12 +54,22 @@ type token struct {
 	code   pattern
 	push   int32 // bytes by which it lowers SP
 	ra     int32 // where it saves the return address, from the CFA, or 0
+	jumps  bool  // to where its last 4 bytes say, from its end on, little-endian
 }
 
 // A form is a sequence of tokens that makes a stub.
 type form struct {
 	seq    *regexp.Regexp // of their letters
 	pushed int32          // bytes below the CFA of the call that SP is at the start
+}
+
+func stub(seq string) form { return form{seq: regexp.MustCompile("^(?:" + seq + ")")} }
+
+// lazy is a stub that is jumped to with a word more on the stack.
+func lazy(seq string, pushed int32) form {
+	f := stub(seq)
+	f.pushed = pushed
+	return f
 }
 
 // A pattern is machine code in which some bits may be anything.
@@ -103,12 +113,9 @@ func (p pattern) match(b []byte) bool {
 	return true
 }
 
-// machines are made when they are asked for: one is, as a rule.
-var machines = map[elf.Machine]func() *machine{
-	elf.EM_X86_64:  amd64,
-	elf.EM_AARCH64: aarch64,
-	elf.EM_S390:    s390x,
-}
+// machines are those whose stubs are known: the file of each puts it there. They are made when they are
+// asked for: one is, as a rule.
+var machines = make(map[elf.Machine]func() *machine)
 
 var sectionNames = map[string]bool{".plt": true, ".plt.got": true, ".plt.sec": true, ".iplt": true}
 
@@ -231,13 +238,14 @@ func (w *walker) function(b []byte, pc uint64) bool {
 // cfa from SP.
 func (w *walker) direct(b []byte, pc uint64, letters []byte, starts []int, cfa int32) {
 	for i, letter := range letters {
-		if end := starts[i+1]; letter == 'B' && end-starts[i] >= 5 { // on amd64
+		t := w.token(letter)
+		if end := starts[i+1]; t.jumps {
 			w.jumps = append(w.jumps, jump{pc + uint64(end) + uint64(int64(int32(binary.LittleEndian.Uint32(b[end-4:])))), cfa})
 		}
 		if w.ends(letter) {
 			cfa = w.entry // what is behind it is jumped to from elsewhere
 		} else {
-			cfa += w.token(letter).push
+			cfa += t.push
 		}
 	}
 }

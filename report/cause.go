@@ -32,19 +32,14 @@ var causes = map[string]string{
 	translate.Malformed.Name():     "the call frame information is damaged; the message says where",
 }
 
-// probing are the registers that compilers keep the frame in while they probe the
-// stack page by page, by ABI: GCC's and LLVM's.
-var probing = map[string][]string{
-	"amd64": {"r11"}, "aarch64": {"x12", "x9"}, "aarch64_be": {"x12", "x9"}, "s390x": {"r14"},
-}
-
-// cause says what makes the code of a gap, as far as that can be told.
-func (g *Gap) cause(abi string) string {
+// cause says what makes the code of a gap, as far as that can be told, if the stack is probed with
+// the frame in one of the given registers.
+func (g *Gap) cause(probing []string) string {
 	switch ext := path.Ext(g.Source); {
 	case g.Reason == translate.Outermost.Name() || g.Reason == translate.SignalFrame.Name():
 	case ext == ".S" || ext == ".s" || ext == ".asm":
 		return "hand-written assembly (" + path.Base(g.Source) + ")"
-	case g.Reason == translate.CFARegister.Name() && g.Offset > 0 && slices.ContainsFunc(probing[abi], func(reg string) bool {
+	case g.Reason == translate.CFARegister.Name() && g.Offset > 0 && slices.ContainsFunc(probing, func(reg string) bool {
 		return strings.HasPrefix(g.Rule, reg+"+")
 	}):
 		return "the function probes a large stack frame page by page (-fstack-clash-protection)"

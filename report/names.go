@@ -8,6 +8,7 @@ import (
 
 	"github.com/therootcompany/xz"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/translate"
@@ -152,7 +153,7 @@ func (n *nameReader) read(p place) string {
 // mapping reports whether the name is that of a mapping symbol, which says that code or data begins
 // here, and not what (ELF for the Arm 64-bit Architecture, "Mapping symbols").
 func (n *nameReader) mapping(p place) bool {
-	if elf.Machine(p.file.Machine) != elf.EM_AARCH64 {
+	if a := arch.Of(elf.Machine(p.file.Machine)); a == nil || !a.MappingSymbols {
 		return false
 	}
 	kind, _, _ := strings.Cut(n.read(p), ".")

@@ -11,6 +11,7 @@ import (
 	"math"
 	"slices"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/plt"
@@ -170,6 +171,10 @@ func (c *Coverage) gaps(in *Input) {
 	c.Omitted += len(res.Gaps) - len(gaps)
 	c.Gaps = make([]Gap, len(gaps))
 	words := translate.NewRuleWriter(in.ABI, in.Table.Order)
+	var probing []string
+	if a := arch.OfABI(in.ABI); a != nil {
+		probing = a.Probing
+	}
 	left, known := gapsLeft(in.Format3)
 	for i := range gaps {
 		g := &gaps[i]
@@ -202,7 +207,7 @@ func (c *Coverage) gaps(in *Input) {
 	}
 	for i := range c.Gaps {
 		g := &c.Gaps[i]
-		g.Cause = g.cause(c.ABI)
+		g.Cause = g.cause(probing)
 		size := g.End - g.Begin
 		g.Section, g.Begin = sectionRelative(in.File, g.Begin)
 		g.End = g.Begin + size

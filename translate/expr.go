@@ -31,7 +31,7 @@ type value struct {
 // pieces or calls, which call frame information has no use for.
 type evaluator struct {
 	order binary.ByteOrder
-	pcReg uint64 // register that reads as pc, or noReg
+	pcReg uint64 // register that reads as pc, or arch.NoReg
 	pc    uint64
 	vague uint64 // the bits of pc that are not certain
 	pcHit bool   // the last expression read pc
@@ -50,8 +50,6 @@ const maxExpression = 256
 // behind these is left out, as if it had no form. A few bytes for each byte of a PLT are most in
 // real programs.
 const MaxEvaluated = 16 << 20
-
-const noReg = ^uint64(0)
 
 // eval returns the value of the expression, with initial values on the stack
 // (DWARF 5, section 6.4.2: the CFA for register rules, nothing for the CFA's own

@@ -180,7 +180,7 @@ func (x *translator) likeStubs(stubs []plt.Stub) error {
 			if st.RA != 0 {
 				e.RA = sframe.Rule{Base: sframe.CFA, Offset: st.RA, Deref: true}
 			}
-			if _, ok := x.opt.Version.Default(x.abi.id, &e); !ok {
+			if _, ok := x.opt.Version.Default(x.abi, &e); !ok {
 				return nil // a stub that has no form is not described
 			}
 			if n := len(steps); n == 0 || !sframe.SameRow(&steps[n-1], &e) {

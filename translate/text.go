@@ -10,6 +10,7 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 	"github.com/go-delve/delve/pkg/dwarf/op"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/sframe"
 )
 
@@ -18,18 +19,17 @@ import (
 // expression appears as the value it comes down to, such as *(rbp-8), or as its
 // operations.
 type RuleWriter struct {
-	abi  *abi
+	arch *arch.Arch
 	eval evaluator
 }
 
 // NewRuleWriter returns a RuleWriter for an ABI.
 func NewRuleWriter(id sframe.ABI, o binary.ByteOrder) *RuleWriter {
-	for _, orders := range abis {
-		if a := orders[o]; a != nil && a.id == id {
-			return &RuleWriter{abi: a, eval: evaluator{order: o, pcReg: noReg}}
-		}
+	a := arch.OfABI(id)
+	if a == nil {
+		a = &arch.Arch{}
 	}
-	return &RuleWriter{abi: &abi{}, eval: evaluator{order: o, pcReg: noReg}}
+	return &RuleWriter{arch: a, eval: evaluator{order: o, pcReg: arch.NoReg}}
 }
 
 // Rule returns the gap's rule in words, or "" if no rule is to blame.
@@ -47,7 +47,7 @@ func (w *RuleWriter) Rule(g *Gap) string {
 	case r.Rule == frame.RuleCFA:
 		return w.value(value{base: ofReg, reg: r.Reg, off: r.Offset})
 	case r.Rule == frame.RuleRegister:
-		return w.register(r.Reg)
+		return w.arch.Register(r.Reg)
 	case r.Rule == frame.RuleOffset:
 		return fmt.Sprintf("c%+d", r.Offset)
 	case r.Rule == frame.RuleValOffset:
@@ -62,7 +62,7 @@ func (w *RuleWriter) Rule(g *Gap) string {
 	if v.base == unknown {
 		var b strings.Builder
 		b.WriteString("exp ")
-		prettyPrint(&b, r.Expression, w.register)
+		prettyPrint(&b, r.Expression, w.arch.Register)
 		return strings.TrimSpace(b.String())
 	}
 	return w.value(v)
@@ -91,13 +91,6 @@ func prettyPrint(out io.Writer, code []byte, name func(uint64) string) {
 	op.PrettyPrint(out, code, name)
 }
 
-func (w *RuleWriter) register(n uint64) string {
-	if n < uint64(len(w.abi.names)) {
-		return w.abi.names[n]
-	}
-	return fmt.Sprintf("r%d", n)
-}
-
 func (w *RuleWriter) value(v value) string {
 	var s string
 	switch v.base {
@@ -106,7 +99,7 @@ func (w *RuleWriter) value(v value) string {
 	case ofCFA:
 		s = fmt.Sprintf("c%+d", v.off)
 	case ofReg:
-		s = fmt.Sprintf("%s%+d", w.register(v.reg), v.off)
+		s = fmt.Sprintf("%s%+d", w.arch.Register(v.reg), v.off)
 	default:
 		return "u"
 	}

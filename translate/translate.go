@@ -1,8 +1,6 @@
 package translate
 
 import (
-	"debug/elf"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"math/bits"
@@ -11,47 +9,11 @@ import (
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/plt"
 	"cfi2sframe/sframe"
 )
-
-// An abi holds what translation needs to know of an ABI. Registers are DWARF
-// numbers, offsets are bytes.
-type abi struct {
-	id         sframe.ABI
-	sp, fp, ra uint64
-	pc         uint64 // register that stands for pc in expressions, or noReg
-	fixedRA    int64  // where RA is always saved, from the CFA; 0: it is not always
-	spFromCFA  int64  // the caller's SP
-	// savesSP says that SP may have save rules: they say where the caller's SP is
-	// saved, which is spFromCFA by definition.
-	savesSP bool
-	names   []string
-}
-
-// abis are the ABIs by machine and byte order.
-var abis = map[elf.Machine]map[binary.ByteOrder]*abi{
-	elf.EM_X86_64:  {binary.LittleEndian: &amd64},
-	elf.EM_AARCH64: {binary.LittleEndian: &aarch64, binary.BigEndian: &aarch64BE},
-	elf.EM_S390:    {binary.BigEndian: &s390x},
-}
-
-// ABIOf returns the SFrame ABI of a machine and byte order.
-func ABIOf(m elf.Machine, o binary.ByteOrder) (sframe.ABI, error) {
-	a, err := find(m, o)
-	if err != nil {
-		return 0, err
-	}
-	return a.id, nil
-}
-
-func find(m elf.Machine, o binary.ByteOrder) (*abi, error) {
-	if a := abis[m][o]; a != nil {
-		return a, nil
-	}
-	return nil, fmt.Errorf("machine %v, %v: no SFrame ABI that is supported", m, o)
-}
 
 // Options say what to translate to.
 type Options struct {
@@ -196,7 +158,7 @@ type outcome struct {
 
 // Translate translates the table's functions, in their order, into sink.
 func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
-	a, err := find(t.Machine, t.Order)
+	a, abi, err := arch.Find(t.Machine, t.Order)
 	if err != nil {
 		return nil, err
 	}
@@ -205,8 +167,8 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 		return nil, fmt.Errorf("%v is not supported", opt.Version)
 	}
 	x := &translator{
-		abi: a, opt: opt, layout: layout, sink: sink, res: &Result{Functions: len(t.Functions), Sums: make(map[Reason]Sum)},
-		eval:  evaluator{order: t.Order, pcReg: a.pc, limit: MaxEvaluated},
+		arch: a, abi: abi, opt: opt, layout: layout, sink: sink, res: &Result{Functions: len(t.Functions), Sums: make(map[Reason]Sum)},
+		eval:  evaluator{order: t.Order, pcReg: a.PC, limit: MaxEvaluated},
 		known: make([]known, knownRows(len(t.Functions))), repeat: make([]repeatable, t.Programs),
 	}
 	mine := scratches.Get().(*scratch)
@@ -291,7 +253,8 @@ func (o *outcome) join(p outcome) {
 }
 
 type translator struct {
-	abi    *abi
+	arch   *arch.Arch
+	abi    sframe.ABI
 	opt    Options
 	layout sframe.Layout
 	sink   Sink
@@ -569,7 +532,7 @@ func (x *translator) register(rule *cfi.Rule, reg uint64, cfa value) value {
 // forms finds the SFrame form of the current row, whose CFA is given, or the gap
 // that it is.
 func (x *translator) forms(cfa value) (e sframe.FRE, g Gap) {
-	r, a := &x.rows, x.abi
+	r := &x.rows
 	if r.RA.Rule == frame.RuleUndefined {
 		if x.layout.Outermost || x.opt.Outermost {
 			return sframe.FRE{Outermost: true}, Gap{}
@@ -581,10 +544,10 @@ func (x *translator) forms(cfa value) (e sframe.FRE, g Gap) {
 	}
 	e.Signed = r.Sign == cfi.Signed
 	ra := x.register(&r.RA, x.fn.RAReg(), cfa)
-	if ra == (value{base: ofReg, reg: x.fn.RAReg()}) && !a.staysIn(x.fn.RAReg()) {
+	if ra == (value{base: ofReg, reg: x.fn.RAReg()}) && !x.staysIn(x.fn.RAReg()) {
 		ra = value{}
 	}
-	fp := x.register(&r.FP, a.fp, cfa)
+	fp := x.register(&r.FP, x.arch.FP, cfa)
 	// Each rule on its own has to have a form, and then the row as a whole.
 	var reason Reason
 	if e.CFA, reason = x.cfaRule(cfa); reason != 0 {
@@ -599,19 +562,21 @@ func (x *translator) forms(cfa value) (e sframe.FRE, g Gap) {
 	if !x.spImplied(cfa) {
 		return e, Gap{Reason: SPRule, Column: ColumnSP, Rule: r.SP}
 	}
-	if _, ok := x.opt.Version.Default(a.id, &e); ok {
+	if _, ok := x.opt.Version.Default(x.abi, &e); ok {
 		return e, Gap{}
 	}
 	flexible := e
 	flexible.RA, flexible.FP = byRegister(e.RA, e.CFA), byRegister(e.FP, e.CFA)
-	if _, ok := x.opt.Version.Flexible(a.id, &flexible); ok {
+	if _, ok := x.opt.Version.Flexible(x.abi, &flexible); ok {
 		return flexible, Gap{}
 	}
 	return e, x.whyNot(e)
 }
 
 // staysIn reports whether a return address that has no rule can be in the register.
-func (a *abi) staysIn(reg uint64) bool { return a.fixedRA == 0 && reg != a.sp && reg != a.pc }
+func (x *translator) staysIn(reg uint64) bool {
+	return x.arch.FixedRA == 0 && reg != x.arch.SP && reg != x.arch.PC
+}
 
 // byRegister says a value relative to the CFA by the register that the CFA is relative
 // to: the CFA plus an offset, not loaded, has no form of its own.
@@ -632,15 +597,15 @@ func (x *translator) spImplied(cfa value) bool {
 	case frame.RuleArchitectural:
 		return true
 	case frame.RuleOffset, frame.RuleRegister, frame.RuleSameVal:
-		if x.abi.savesSP {
+		if x.arch.SavesSP {
 			return true
 		}
 	}
-	v := x.register(r, x.abi.sp, cfa)
-	if x.abi.spFromCFA == 0 && v == cfa {
+	v := x.register(r, x.arch.SP, cfa)
+	if x.arch.CallerSP == 0 && v == cfa {
 		return true
 	}
-	return v == value{base: ofCFA, off: x.abi.spFromCFA}
+	return v == value{base: ofCFA, off: x.arch.CallerSP}
 }
 
 // rule returns the SFrame rule for a value that is relative to the CFA or to a register, or the
@@ -653,9 +618,9 @@ func (x *translator) rule(v value, register, computed Reason) (sframe.Rule, Reas
 		return sframe.Rule{}, OffsetRange
 	case v.base == ofCFA:
 		r.Base = sframe.CFA
-	case v.reg == x.abi.sp:
+	case v.reg == x.arch.SP:
 		r.Base = sframe.SP
-	case v.reg == x.abi.fp:
+	case v.reg == x.arch.FP:
 		r.Base = sframe.FP
 	case v.reg <= math.MaxUint16:
 		r.Base, r.Reg = sframe.Register, uint16(v.reg)
@@ -679,9 +644,9 @@ func (x *translator) cfaRule(v value) (sframe.Rule, Reason) {
 
 func (x *translator) raRule(v value) (sframe.Rule, Reason) {
 	switch {
-	case x.abi.fixedRA != 0 && v == value{base: ofCFA, off: x.abi.fixedRA, deref: true}:
+	case x.arch.FixedRA != 0 && v == value{base: ofCFA, off: x.arch.FixedRA, deref: true}:
 		return sframe.Rule{}, 0
-	case x.abi.fixedRA == 0 && v == value{base: ofReg, reg: x.abi.ra}:
+	case x.arch.FixedRA == 0 && v == value{base: ofReg, reg: x.arch.RA}:
 		return sframe.Rule{}, 0
 	case v.base != ofCFA && v.base != ofReg:
 		return sframe.Rule{}, RARule
@@ -693,7 +658,7 @@ func (x *translator) raRule(v value) (sframe.Rule, Reason) {
 
 func (x *translator) fpRule(v value) (sframe.Rule, Reason) {
 	switch {
-	case v == value{base: ofReg, reg: x.abi.fp}:
+	case v == value{base: ofReg, reg: x.arch.FP}:
 		return sframe.Rule{}, 0
 	case v.base == undefined:
 		return sframe.Rule{}, FPUndefined
@@ -714,7 +679,7 @@ func (x *translator) whyNot(e sframe.FRE) Gap {
 	// The first rule without which the rest of the row would have a form.
 	ra, fp := e.RA, e.FP
 	e.RA, e.FP = sframe.Rule{}, sframe.Rule{}
-	if _, ok := x.opt.Version.Default(x.abi.id, &e); !ok {
+	if _, ok := x.opt.Version.Default(x.abi, &e); !ok {
 		switch {
 		case e.CFA.Deref && e.CFA.Base == sframe.FP:
 			return gap(DRAP, ColumnCFA, r.CFA)
@@ -726,7 +691,7 @@ func (x *translator) whyNot(e sframe.FRE) Gap {
 		return gap(OffsetRange, ColumnCFA, r.CFA)
 	}
 	e.RA = ra
-	if _, ok := x.opt.Version.Default(x.abi.id, &e); !ok {
+	if _, ok := x.opt.Version.Default(x.abi, &e); !ok {
 		switch {
 		case isReg(ra):
 			return gap(RARegister, ColumnRA, r.RA)

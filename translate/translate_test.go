@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/sframe"
 )
 
@@ -61,7 +62,7 @@ func TestEval(t *testing.T) {
 		{"call_frame_cfa is not allowed", []byte{0x9c}, nil, value{}},
 		{"bra is not known", []byte{0x31, 0x28, 0, 0, 0x77, 8}, nil, value{}},
 	} {
-		e := evaluator{order: binary.LittleEndian, pcReg: noReg}
+		e := evaluator{order: binary.LittleEndian, pcReg: arch.NoReg}
 		if got := e.eval(tt.code, tt.on...); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}

@@ -76,6 +76,16 @@ type stub struct {
 	wrong      string        // why it is none, or ""
 }
 
+// An effect is what an instruction does.
+type effect struct {
+	size   uint64
+	push   uint64 // bytes by which SP goes down
+	saveRA uint64 // how far above the new SP the return address is saved, 0: not at all
+	ends   bool   // control does not reach the next instruction
+	pad    bool   // it does nothing, or traps
+	target uint64 // of a direct jump, or 0
+}
+
 // An instruction of a stub.
 type instruction struct {
 	begin, end uint64
@@ -251,7 +261,7 @@ func (c *checker) stubs(t *cfi.Table, f *elffile.File) error {
 	if err != nil {
 		return err
 	}
-	w := follower{decode: decoders[c.abi.machine], fns: t.Functions, targets: make(map[uint64]target)}
+	w := follower{decode: c.abi.decode, fns: t.Functions, targets: make(map[uint64]target)}
 	for i := range plts {
 		w.all(&plts[i], func(s *stub, _ bool) { w.jumps(s) })
 	}
@@ -335,19 +345,14 @@ func (c *checker) followed(begin, end uint64, at depth) {
 		got := c.bySFrame()
 		sp := c.vm.reg(c.abi.sp) + at.pushed // where the call arrived
 		var want frameState
-		switch c.abi.machine {
-		case elf.EM_X86_64: // with the return address on top
-			want.cfa = sp + 8
-			want.ra = c.vm.load(sp)
-		case elf.EM_S390:
-			want.cfa = sp + 160
-			want.ra = c.vm.reg(c.abi.ra)
+		want.cfa = sp + c.abi.entry
+		switch {
+		case c.abi.fixedRA != 0:
+			want.ra = c.vm.load(want.cfa + uint64(c.abi.fixedRA))
+		case at.ra > 0:
+			want.ra = c.vm.load(sp - at.ra)
 		default:
-			want.cfa = sp
 			want.ra = c.vm.reg(c.abi.ra)
-			if at.ra > 0 {
-				want.ra = c.vm.load(sp - at.ra)
-			}
 		}
 		want.fp = c.vm.reg(c.abi.fp)
 		want.sp = want.cfa + uint64(c.abi.caller)

@@ -75,16 +75,15 @@ type abi struct {
 	// spSaved says that a rule for SP tells where it is saved, and that its value is
 	// that of caller all the same.
 	spSaved bool
+	entry   uint64 // the CFA where a call arrives, in bytes from SP
+	// decode says what the instruction of a PLT stub at the start of b does. Any other one is an error.
+	decode func(b []byte, pc uint64) (effect, error)
 }
 
 const noReg = ^uint64(0)
 
-var abis = map[sframe.ABI]abi{
-	sframe.AMD64Little:   {machine: elf.EM_X86_64, sp: 7, fp: 6, ra: noReg, pc: 16, fixedRA: -8},
-	sframe.AArch64Little: {machine: elf.EM_AARCH64, sp: 31, fp: 29, ra: 30, pc: 32},
-	sframe.AArch64Big:    {machine: elf.EM_AARCH64, big: true, sp: 31, fp: 29, ra: 30, pc: 32},
-	sframe.S390XBig:      {machine: elf.EM_S390, big: true, sp: 15, fp: 11, ra: 14, pc: noReg, caller: -160, spSaved: true},
-}
+// abis are all that are known: the file of each puts it there.
+var abis = make(map[sframe.ABI]abi)
 
 // Options say how to check.
 type Options struct {

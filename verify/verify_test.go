@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/emit"
@@ -41,7 +42,7 @@ func encode(t *testing.T, path string, opt translate.Options, share bool) (*inpu
 	if err != nil {
 		t.Fatal(err)
 	}
-	abi, err := translate.ABIOf(table.Machine, table.Order)
+	_, abi, err := arch.Find(table.Machine, table.Order)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"syscall"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
-	"github.com/go-delve/delve/pkg/dwarf/op"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
@@ -259,7 +259,7 @@ type examination struct {
 func (x *examination) run() (status, error) {
 	var err error
 	f := x.file
-	if x.line.abi, err = translate.ABIOf(elf.Machine(f.Machine), f.Order); err != nil {
+	if _, x.line.abi, err = arch.Find(elf.Machine(f.Machine), f.Order); err != nil {
 		return machine, err
 	}
 	x.table, err = cfi.Load(f, cfi.Auto, nil)
@@ -403,23 +403,13 @@ func (u *unit) places(gaps []translate.Gap) []report.Place {
 	return report.Places(f, gaps)
 }
 
-// registers are the DWARF numbers of SP and FP.
-var registers = map[elf.Machine]struct{ sp, fp uint64 }{
-	elf.EM_X86_64:  {7, 6},
-	elf.EM_AARCH64: {31, 29},
-	elf.EM_S390:    {15, 11},
-}
-
-// pltExpression begins the CFA that GNU ld writes for the PLTs of amd64: rsp+8, and 8 more
-// depending on rip.
-var pltExpression = []byte{byte(op.DW_OP_breg7), 8, byte(op.DW_OP_breg16), 0}
-
 // patterns reports whether there are rows whose CFA is an expression, and rows whose CFA is
-// based on another register than SP and FP. Those of PLTs do not count: GNU ld writes an
-// expression for every PLT of amd64. Without section headers that tells them.
+// based on another register than SP and FP. Those of PLTs do not count: on some machines GNU ld
+// writes an expression for every PLT. Without section headers that tells them.
 func patterns(f *elffile.File, t *cfi.Table) (drap, otherCFA bool) {
 	plts := pltSections(f)
-	regs := registers[t.Machine]
+	a := arch.Of(t.Machine)
+	ofPLT := func(cfa []byte) bool { return len(a.PLTCFA) > 0 && bytes.HasPrefix(cfa, a.PLTCFA) }
 	var rows cfi.Rows
 	for i := range t.Functions {
 		fn := &t.Functions[i]
@@ -429,9 +419,9 @@ func patterns(f *elffile.File, t *cfi.Table) (drap, otherCFA bool) {
 		for rows.Start(fn); rows.Next(); {
 			switch rule := &rows.CFA; rule.Rule {
 			case frame.RuleExpression:
-				drap = drap || len(f.Sections) > 0 || !bytes.HasPrefix(rule.Expression, pltExpression)
+				drap = drap || len(f.Sections) > 0 || !ofPLT(rule.Expression)
 			case frame.RuleCFA:
-				otherCFA = otherCFA || rule.Reg != regs.sp && rule.Reg != regs.fp
+				otherCFA = otherCFA || rule.Reg != a.SP && rule.Reg != a.FP
 			}
 		}
 		if drap && otherCFA {

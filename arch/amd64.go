@@ -1,0 +1,41 @@
+package arch
+
+import (
+	"debug/elf"
+
+	"cfi2sframe/sframe"
+)
+
+// System V ABI for AMD64: figure 3.36, "DWARF Register Number Mapping", and table 4.9,
+// "Relocation Types".
+var amd64 = Arch{
+	Machine: elf.EM_X86_64,
+	Name:    "amd64",
+	Little:  sframe.AMD64Little,
+
+	SP:      7,
+	FP:      6,
+	RA:      16,
+	PC:      16,
+	RAState: NoReg,
+	Registers: []string{
+		"rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp",
+		"r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip",
+	},
+	Probing: []string{"r11"},
+
+	EntryCFA: 8, // with the return address on top
+	FixedRA:  -8,
+	PLTCFA:   []byte{0x77, 8, 0x80, 0}, // rsp+8 (DW_OP_breg7), to which something is added that depends on rip (DW_OP_breg16)
+
+	MaxPage:  4 << 10,
+	HashWord: 4,
+	Fields: map[uint32]Field{
+		uint32(elf.R_X86_64_64):   {Size: 8},
+		uint32(elf.R_X86_64_PC64): {Size: 8, PCRel: true},
+		uint32(elf.R_X86_64_32):   {Size: 4},
+		uint32(elf.R_X86_64_32S):  {Size: 4, Signed: true},
+		uint32(elf.R_X86_64_PC32): {Size: 4, PCRel: true},
+	},
+	Relative: []uint32{uint32(elf.R_X86_64_RELATIVE), uint32(elf.R_X86_64_IRELATIVE), 38}, // R_X86_64_RELATIVE64
+}

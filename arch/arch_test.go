@@ -1,0 +1,93 @@
+package arch
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"testing"
+
+	"cfi2sframe/sframe"
+)
+
+// TestABIs expects every ABI of the format to be that of one machine, in the byte order that the
+// format gives it, with the return address where the format has it.
+func TestABIs(t *testing.T) {
+	known := 0
+	for abi := sframe.ABI(1); abi.Order() != nil; abi++ {
+		known++
+		a := OfABI(abi)
+		if a == nil {
+			t.Errorf("%v is that of no machine", abi)
+			continue
+		}
+		if found, got, err := Find(a.Machine, abi.Order()); err != nil || found != a || got != abi {
+			t.Errorf("%v: machine %v, %v has %v: %v", abi, a.Machine, abi.Order(), got, err)
+		}
+		if int64(abi.FixedRA()) != a.FixedRA {
+			t.Errorf("%v: return address at CFA%+d, but CFA%+d in the format", abi, a.FixedRA, abi.FixedRA())
+		}
+		if a.Name != abi.String() && a.Name+"_be" != abi.String() {
+			t.Errorf("%v: the machine's name is %s", abi, a.Name)
+		}
+	}
+	if known != 4 {
+		t.Errorf("%d ABIs", known)
+	}
+	if a := OfABI(0); a != nil {
+		t.Errorf("ABI 0 is that of %s", a.Name)
+	}
+}
+
+// TestNone expects machines and byte orders without an SFrame ABI to have none.
+func TestNone(t *testing.T) {
+	for _, none := range []struct {
+		machine elf.Machine
+		order   binary.ByteOrder
+	}{
+		{elf.EM_X86_64, binary.BigEndian},
+		{elf.EM_S390, binary.LittleEndian},
+		{elf.EM_PPC64, binary.BigEndian},
+		{elf.EM_NONE, nil},
+	} {
+		if a, abi, err := Find(none.machine, none.order); err == nil {
+			t.Errorf("%v, %v is %s, %v", none.machine, none.order, a.Name, abi)
+		}
+	}
+}
+
+// TestNames compares the numbers of registers with names that the supplements give them.
+func TestNames(t *testing.T) {
+	for _, tt := range []struct {
+		arch   *Arch
+		sp, fp string
+	}{
+		{&amd64, "rsp", "rbp"}, {&aarch64, "sp", "x29"}, {&s390x, "r15", "r11"},
+	} {
+		if a := tt.arch; a.Register(a.SP) != tt.sp || a.Register(a.FP) != tt.fp || a.Register(1000) != "r1000" {
+			t.Errorf("%s: %s, %s, %s", a.Name, a.Register(a.SP), a.Register(a.FP), a.Register(1000))
+		}
+	}
+	if got := Names(); got != "amd64, aarch64 and s390x" {
+		t.Error(got)
+	}
+}
+
+// TestPCRelType looks up the relocations of start addresses.
+func TestPCRelType(t *testing.T) {
+	for _, tt := range []struct {
+		arch *Arch
+		size int
+		want uint32
+	}{
+		{&amd64, 4, uint32(elf.R_X86_64_PC32)},
+		{&amd64, 8, uint32(elf.R_X86_64_PC64)},
+		{&aarch64, 4, uint32(elf.R_AARCH64_PREL32)},
+		{&aarch64, 8, uint32(elf.R_AARCH64_PREL64)},
+		{&s390x, 4, uint32(elf.R_390_PC32)},
+		{&s390x, 8, uint32(elf.R_390_PC64)},
+		{&s390x, 2, 0},
+	} {
+		if got, ok := tt.arch.PCRelType(tt.size); got != tt.want || ok != (tt.want != 0) {
+			t.Errorf("%s, %d bytes: type %d, %v", tt.arch.Name, tt.size, got, ok)
+		}
+	}
+}

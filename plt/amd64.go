@@ -1,0 +1,45 @@
+package plt
+
+import (
+	"debug/elf"
+	"sync"
+
+	"cfi2sframe/arch"
+)
+
+func init() { machines[elf.EM_X86_64] = amd64 }
+
+var amd64 = sync.OnceValue(func() *machine {
+	return &machine{
+		entry:   arch.Of(elf.EM_X86_64).EntryCFA,
+		align:   8,
+		leaving: "JB",
+		padding: "NC",
+		tokens: []token{
+			{letter: 'E', code: code("f30f1efa")},                   // endbr64
+			{letter: 'J', code: code("ff25 ????????")},              // jmp *x(%rip)
+			{letter: 'J', code: code("f2ff25 ????????")},            // bnd jmp *x(%rip)
+			{letter: 'G', code: code("ff35 ????????"), push: 8},     // push x(%rip)
+			{letter: 'P', code: code("68 ????????"), push: 8},       // push $n
+			{letter: 'R', code: code("4153"), push: 8},              // push %r11
+			{letter: 'B', code: code("e9 ????????"), jumps: true},   // jmp x
+			{letter: 'B', code: code("f2e9 ????????"), jumps: true}, // bnd jmp x
+			{letter: 'M', code: code("41bb ????????")},              // mov $n,%r11d
+			{letter: 'N', code: code("660f1f440000")},               // nopw 0(%rax,%rax,1)
+			{letter: 'N', code: code("0f1f440000")},                 // nopl 0(%rax,%rax,1)
+			{letter: 'N', code: code("0f1f4000")},                   // nopl 0(%rax)
+			{letter: 'N', code: code("0f1f00")},                     // nopl (%rax)
+			{letter: 'N', code: code("6690")},                       // xchg %ax,%ax
+			{letter: 'N', code: code("90")},                         // nop
+			{letter: 'C', code: code("cc")},                         // int3
+		},
+		stubs: []form{
+			lazy("GJN*", 8),  // GNU ld and lld: the start of .plt, jumped to by its entries
+			stub("JPB"),      // their entries
+			stub("EPBN*"),    // the same with IBT
+			stub("ERGJC*"),   // mold: the start of .plt, reached through the GOT
+			stub("E?MJC*"),   // its entries
+			stub("E?J[NC]*"), // .plt.sec, .plt.got
+		},
+	}
+})

@@ -1,0 +1,59 @@
+package verify
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"slices"
+
+	"golang.org/x/arch/arm64/arm64asm"
+
+	"cfi2sframe/sframe"
+)
+
+// DWARF for the Arm 64-bit Architecture: the numbers of its registers. A call leaves the return address
+// in x30. Instructions are little-endian in both byte orders.
+func init() {
+	a := abi{machine: elf.EM_AARCH64, sp: 31, fp: 29, ra: 30, pc: 32, decode: decodeAArch64}
+	abis[sframe.AArch64Little] = a
+	a.big = true
+	abis[sframe.AArch64Big] = a
+}
+
+// scratchAArch64 are the registers that stubs write to.
+var scratchAArch64 = []string{"X2", "X3", "X16", "X17"}
+
+func decodeAArch64(b []byte, pc uint64) (effect, error) {
+	if len(b) >= 4 && (bytes.Equal(b[:4], []byte{0x5f, 0x24, 0x03, 0xd5}) || bytes.Equal(b[:4], []byte{0x9f, 0x21, 0x03, 0xd5})) {
+		return effect{size: 4}, nil // bti c and autia1716: hints, which the decoder does not name
+	}
+	in, err := arm64asm.Decode(b)
+	if err != nil {
+		return effect{}, err
+	}
+	e := effect{size: 4}
+	// Nothing here writes SP, x29 or x30 but stp. Other hints than nop sign the latter, for example.
+	switch in.Op {
+	case arm64asm.NOP:
+		e.pad = true
+	case arm64asm.ADRP, arm64asm.ADD, arm64asm.LDR:
+		m, ok := in.Args[1].(arm64asm.MemImmediate)
+		if !slices.Contains(scratchAArch64, in.Args[0].String()) || ok && m.Mode != arm64asm.AddrOffset {
+			return effect{}, fmt.Errorf("%v", in)
+		}
+	case arm64asm.STP:
+		m, ok := in.Args[2].(arm64asm.MemImmediate)
+		if !ok || m.Mode != arm64asm.AddrPreIndex || m.Base != arm64asm.RegSP(arm64asm.SP) || in.String() != fmt.Sprintf("STP %v, %v, [SP,#-16]!", in.Args[0], in.Args[1]) {
+			return effect{}, fmt.Errorf("%v", in)
+		}
+		e.push = 16
+		if in.Args[1] == arm64asm.X30 {
+			e.saveRA = 8
+		}
+	case arm64asm.BR, arm64asm.BRK:
+		e.ends, e.pad = true, in.Op == arm64asm.BRK
+	default:
+		return effect{}, fmt.Errorf("%v", in)
+	}
+	return e, nil
+}

@@ -1,0 +1,96 @@
+package verify
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/arch/x86/x86asm"
+
+	"cfi2sframe/sframe"
+)
+
+// System V ABI for AMD64: the DWARF numbers of its registers, and that a call leaves the return address
+// on top of the stack.
+func init() {
+	abis[sframe.AMD64Little] = abi{
+		machine: elf.EM_X86_64, sp: 7, fp: 6, ra: noReg, pc: 16,
+		entry: 8, fixedRA: -8, decode: decodeAMD64,
+	}
+}
+
+func decodeAMD64(b []byte, pc uint64) (effect, error) {
+	if e, ok := frequentAMD64(b, pc); ok {
+		return e, nil
+	}
+	return anyAMD64(b, pc)
+}
+
+// frequentAMD64 is anyAMD64 for the instructions that make up most of PLTs, and reports whether
+// it is one of them. A PLT of some MB would take seconds.
+func frequentAMD64(b []byte, pc uint64) (effect, bool) {
+	if len(b) < 6 {
+		return effect{}, false
+	}
+	switch {
+	case b[0] == 0x90: // nop
+		return effect{size: 1, pad: true}, true
+	case b[0] == 0x66 && b[1] == 0x90: // xchg %ax,%ax
+		return effect{size: 2, pad: true}, true
+	case b[0] == 0xcc: // int3
+		return effect{size: 1, pad: true, ends: true}, true
+	case b[0] == 0x68: // push $n
+		return effect{size: 5, push: 8}, true
+	case b[0] == 0xe9: // jmp x
+		rel := int32(binary.LittleEndian.Uint32(b[1:]))
+		return effect{size: 5, ends: true, target: pc + 5 + uint64(int64(rel))}, true
+	case b[0] == 0xff && b[1] == 0x25: // jmp *x(%rip)
+		return effect{size: 6, ends: true}, true
+	}
+	return effect{}, false
+}
+
+// anyAMD64 asks the decoder.
+func anyAMD64(b []byte, pc uint64) (effect, error) {
+	if bytes.HasPrefix(b, []byte{0xf3, 0x0f, 0x1e, 0xfa}) { // endbr64, which the decoder does not know
+		return effect{size: 4}, nil
+	}
+	in, err := x86asm.Decode(b, 64)
+	if err != nil {
+		return effect{}, err
+	}
+	e := effect{size: uint64(in.Len)}
+	switch in.Op {
+	case x86asm.NOP, x86asm.XCHG:
+		e.pad = true
+		if in.Op == x86asm.XCHG && in.Args[0] != in.Args[1] {
+			return effect{}, fmt.Errorf("%v", in)
+		}
+	case x86asm.MOV:
+		if in.Args[0] != x86asm.R11L {
+			return effect{}, fmt.Errorf("%v", in)
+		}
+	case x86asm.INT:
+		if in.Args[0] != x86asm.Imm(3) {
+			return effect{}, fmt.Errorf("%v", in)
+		}
+		e.ends, e.pad = true, true
+	case x86asm.PUSH:
+		if in.DataSize == 16 { // which pushes 2 bytes
+			return effect{}, fmt.Errorf("%v of 16 bits", in)
+		}
+		e.push = 8
+	case x86asm.JMP:
+		if in.DataSize == 16 { // not the same on all processors
+			return effect{}, fmt.Errorf("%v of 16 bits", in)
+		}
+		e.ends = true
+		if rel, ok := in.Args[0].(x86asm.Rel); ok {
+			e.target = pc + e.size + uint64(int64(rel))
+		}
+	default:
+		return effect{}, fmt.Errorf("%v", in)
+	}
+	return e, nil
+}
