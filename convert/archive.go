@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/outfile"
@@ -17,12 +16,12 @@ var errNotELF = errors.New("not an ELF file")
 
 // archive converts an archive member by member. Members without CFI, and those that are not
 // ELF, stay as they are; an error of any other kind is one of the archive.
-func (c *conversion) archive(src *os.File, size int64) error {
-	a, err := archive.Open(src, size)
+func (c *conversion) archive() error {
+	a, err := archive.Open(c.src, c.size)
 	if err != nil {
 		return err
 	}
-	prepareArchive(size)
+	c.opt.starting(Work{Size: uint64(c.size), Archive: true})
 	var w *archive.Writer // nil if nothing is written
 	if !c.opt.DryRun {
 		dst, err := c.open()
@@ -73,22 +72,26 @@ func (c *conversion) member(a *archive.Archive, i int, w *archive.Writer) error 
 	} else if !bytes.Equal(magic[:n], []byte(elf.ELFMAG)) {
 		return &kept{errNotELF}
 	}
-	var dst *os.File
+	var dst target
 	defer func() {
-		if dst != nil {
-			dst.Close()
+		if f, ok := dst.(io.Closer); ok {
+			f.Close()
 		}
 	}()
-	cov, err := c.elf(contents, m.Size, func() (*os.File, error) {
+	cov, err := c.elf(contents, m.Size, func() (target, error) {
 		var err error
-		dst, err = outfile.Scratch()
+		dst, err = c.scratch()
 		return dst, err
 	})
 	if err != nil {
 		return err
 	}
 	if w != nil {
-		if err := w.Add(i, dst); err != nil {
+		size, err := sizeOf(dst)
+		if err != nil {
+			return err
+		}
+		if err := w.Add(i, dst, size); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,7 @@ type Job struct {
 	// Err is why it is not, or not for certain, in its place. With ErrCoverage there is a Result.
 	Err error
 
-	pending *Pending
+	pending *pending
 	noSync  bool
 	// Of another name of a file that was there before:
 	input *input
@@ -60,7 +60,7 @@ const (
 )
 
 // Full reports whether the batch is to be put in its place before another file is added.
-func (b *Batch) Full(opt Options) bool {
+func (b *Batch) Full(opt FileOptions) bool {
 	room := maxBatch
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Cur < filesKept+maxBatch*filesPerJob {
@@ -105,16 +105,16 @@ func links(info os.FileInfo) int {
 	return int(st.Nlink)
 }
 
-// Add converts the file in to out, as Prepare does.
-func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
+// Add converts the file in to out, as File does.
+func (b *Batch) Add(ctx context.Context, in, out string, opt FileOptions) {
 	j := &Job{In: in, noSync: opt.NoSync}
 	b.Jobs = append(b.Jobs, j)
-	p, err := Prepare(ctx, in, out, opt)
+	p, err := prepareFile(ctx, in, out, opt)
 	b.took(j, p, err)
 }
 
 // AddInPlace converts the file that a path leads to, and which is to be replaced.
-func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
+func (b *Batch) AddInPlace(ctx context.Context, path string, opt FileOptions) {
 	j := &Job{In: path, noSync: opt.NoSync}
 	b.Jobs = append(b.Jobs, j)
 	if j.Err = b.unseen[path]; j.Err != nil {
@@ -132,19 +132,19 @@ func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
 	}
 	p, err := prepare(ctx, in, path, opt)
 	if err == nil && len(b.named[id]) > 0 {
-		p.Result.Links = max(0, p.Result.Links-len(b.named[id])+1)
+		p.res.Links = max(0, p.res.Links-len(b.named[id])+1)
 	}
 	b.took(j, p, err)
 }
 
 // took notes what came of a conversion.
-func (b *Batch) took(j *Job, p *Pending, err error) {
+func (b *Batch) took(j *Job, p *pending, err error) {
 	j.pending, j.Err = p, err
 	if p == nil {
 		return
 	}
-	j.Result = &p.Result
-	b.bytes += p.Size()
+	j.Result = p.res
+	b.bytes += p.written()
 	p.start()
 }
 
@@ -152,7 +152,7 @@ func (b *Batch) took(j *Job, p *Pending, err error) {
 func (b *Batch) known(j *Job, id inode.ID) bool {
 	for _, other := range b.Jobs {
 		if p := other.pending; other.Err == nil && p != nil {
-			if was, ok := inode.Of(p.info); ok && was == id {
+			if was, ok := inode.Of(p.input.info); ok && was == id {
 				j.other = other
 				return true
 			}
@@ -171,7 +171,7 @@ func (b *Batch) Finish(ctx context.Context) {
 			j.Err = ctx.Err()
 		}
 		if j.Err == nil && j.pending != nil {
-			wg.Go(func() { j.Err = j.pending.Finish() })
+			wg.Go(func() { j.Err = j.pending.finish() })
 		}
 	}
 	wg.Wait()
@@ -187,7 +187,7 @@ func (b *Batch) Commit(ctx context.Context) {
 		switch {
 		case j.Err != nil:
 		case j.pending != nil:
-			if j.Err = j.pending.Commit(); j.Err == nil {
+			if j.Err = j.pending.commit(); j.Err == nil {
 				done = append(done, j)
 				b.remember(j)
 			}
@@ -230,7 +230,7 @@ func (j *Job) place() *outfile.Place {
 // remember notes that a job is done, for names of the file that come later.
 func (b *Batch) remember(j *Job) {
 	p := j.pending
-	if p.place == nil || p.output == nil {
+	if p.input.place == nil || p.output == nil {
 		return
 	}
 	info, err := p.output.Stat()
@@ -246,7 +246,7 @@ func (b *Batch) remember(j *Job) {
 	}
 	j.res = result{j.In, after}
 	b.done[after] = j.res
-	if before, ok := inode.Of(p.info); ok && links(p.info) > 1 { // otherwise a new file can have the number
+	if before, ok := inode.Of(p.input.info); ok && links(p.input.info) > 1 { // otherwise a new file can have the number
 		b.done[before] = j.res
 	}
 }
@@ -275,7 +275,7 @@ func (b *Batch) relink(j *Job) error {
 func (b *Batch) Reset() {
 	for _, j := range b.Jobs {
 		if j.pending != nil {
-			j.pending.Close()
+			j.pending.close()
 		}
 		if j.input != nil {
 			j.input.close()

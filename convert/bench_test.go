@@ -9,6 +9,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/emit"
+	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -65,6 +66,7 @@ func BenchmarkStages(b *testing.B) {
 		b.Fatal(err)
 	}
 	out := filepath.Join(b.TempDir(), "out")
+	prepare := func(w convert.Work) { heap.Prepare(w.CFI, w.Size) } // as the command does
 	for _, stage := range []struct {
 		name string
 		run  func() error
@@ -88,11 +90,11 @@ func BenchmarkStages(b *testing.B) {
 			return err
 		}},
 		{"file", func() error {
-			_, err := convert.File(b.Context(), path, out, convert.Options{Version: sframe.V2, Brief: true, Workers: 1})
+			_, err := convert.File(b.Context(), path, out, convert.FileOptions{Options: convert.Options{Brief: true, Workers: 1}, Starting: prepare})
 			return err
 		}},
 		{"file, all workers", func() error {
-			_, err := convert.File(b.Context(), path, out, convert.Options{Version: sframe.V2, Brief: true})
+			_, err := convert.File(b.Context(), path, out, convert.FileOptions{Options: convert.Options{Brief: true}, Starting: prepare})
 			return err
 		}},
 	} {

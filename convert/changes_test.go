@@ -50,7 +50,7 @@ func TestChangedInput(t *testing.T) {
 			t.Fatal(err)
 		}
 	}}
-	_, err := convert.File(ctx, in, out, convert.Options{Version: sframe.V2})
+	_, err := convert.File(ctx, in, out, convert.FileOptions{Options: convert.Options{Version: sframe.V2}})
 	if err == nil || !strings.Contains(err.Error(), "changed while it was read") {
 		t.Errorf("error is %v", err)
 	}
@@ -89,7 +89,7 @@ func TestReusedInode(t *testing.T) {
 
 // inPlace converts a file in place, at once.
 func inPlace(ctx context.Context, b *convert.Batch, path string, opt convert.Options) error {
-	b.AddInPlace(ctx, path, opt)
+	b.AddInPlace(ctx, path, convert.FileOptions{Options: opt})
 	defer b.Reset()
 	b.Finish(ctx)
 	b.Commit(ctx)

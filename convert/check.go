@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	"cfi2sframe/cfi"
@@ -41,14 +40,26 @@ type Mismatch struct {
 // maxMismatches bounds the mismatches that are kept.
 const maxMismatches = 1 << 16
 
-// Check compares the .sframe of a file, whoever wrote it, with the file's CFI.
-func Check(ctx context.Context, path string, opt Options) (c *Checked, err error) {
+// Check compares the .sframe of the ELF file of the given size in r, whoever wrote it, with the file's
+// CFI. A section that says something else is no error: that is what Mismatches are for. With an error
+// that there are too many of them, there is a Checked, too. Of the options, Source counts.
+func Check(r io.ReaderAt, size int64, opt Options) (*Checked, error) {
+	return check(r, size, "", FileOptions{Options: opt})
+}
+
+// CheckFile is Check for a file by its name, or Stdin. Of the options, Source and DebugFile count.
+func CheckFile(ctx context.Context, path string, opt FileOptions) (*Checked, error) {
 	in, err := openInput(ctx, path, false)
 	if err != nil {
 		return nil, err
 	}
 	defer in.close()
-	f, err := elffile.New(in.src, in.info.Size())
+	return check(in.src, in.info.Size(), path, opt)
+}
+
+// check is CheckFile for a file that is open.
+func check(r io.ReaderAt, size int64, path string, opt FileOptions) (c *Checked, err error) {
+	f, err := elffile.New(r, size)
 	if err != nil {
 		return nil, err
 	}
@@ -99,15 +110,20 @@ func Check(ctx context.Context, path string, opt Options) (c *Checked, err error
 	return c, nil
 }
 
-// Dump prints the .sframe of a file as objdump --sframe does. The file may also be a bare
-// section, such as objcopy -O binary makes.
-func Dump(ctx context.Context, w io.Writer, path string) error {
+// DumpFile is Dump for a file by its name, or Stdin.
+func DumpFile(ctx context.Context, w io.Writer, path string) error {
 	in, err := openInput(ctx, path, false)
 	if err != nil {
 		return err
 	}
 	defer in.close()
-	s, err := decode(in.src, in.info.Size())
+	return Dump(w, in.src, in.info.Size())
+}
+
+// Dump prints the .sframe of the ELF file of the given size in r as objdump --sframe does. That may
+// also be a bare section, such as objcopy -O binary makes.
+func Dump(w io.Writer, r io.ReaderAt, size int64) error {
+	s, err := decode(r, size)
 	if err != nil {
 		return err
 	}
@@ -121,7 +137,7 @@ func Dump(ctx context.Context, w io.Writer, path string) error {
 const maxBare = 1 << 30
 
 // decode decodes the .sframe of an ELF file, or a file that is nothing else.
-func decode(r *os.File, size int64) (*sframe.Section, error) {
+func decode(r io.ReaderAt, size int64) (*sframe.Section, error) {
 	magic := make([]byte, 2)
 	if n, err := r.ReadAt(magic, 0); err != nil && err != io.EOF {
 		return nil, outfile.Plain(err)

@@ -16,7 +16,7 @@ import (
 // holds the section as it was before.
 func TestCheckReadsTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
-	if _, err := File(context.Background(), "../testdata/bin/amd64/prologue", path, Options{Version: sframe.V2}); err != nil {
+	if _, err := File(context.Background(), "../testdata/bin/amd64/prologue", path, FileOptions{Options: Options{Version: sframe.V2}}); err != nil {
 		t.Fatal(err)
 	}
 	out, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -41,7 +41,7 @@ func TestCheckReadsTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := check(out, section, table, want, 1); err != nil {
+	if err := reread(out, section, table, want, 1); err != nil {
 		t.Fatal(err)
 	}
 	d, err := sframe.Decode(section, s.Addr)
@@ -52,7 +52,7 @@ func TestCheckReadsTheFile(t *testing.T) {
 	if _, err := out.WriteAt([]byte{section[cfa] + 8}, int64(s.Off)+int64(cfa)); err != nil {
 		t.Fatal(err)
 	}
-	if err := check(out, section, table, want, 1); !errors.Is(err, ErrWrong) {
+	if err := reread(out, section, table, want, 1); !errors.Is(err, ErrWrong) {
 		t.Errorf("error is %v", err)
 	}
 }

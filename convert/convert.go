@@ -1,21 +1,27 @@
-// Package convert takes files the whole way: read, translate, lay out, write,
-// verify, and only then put the result in its place.
+// Package convert adds an SFrame section to ELF files, made from their DWARF call frame information. It
+// takes them the whole way: read, translate, lay out, write, verify, and only then hand the
+// result over.
+//
+// Convert does that in memory, for linked files, relocatable objects and archives of these; Check compares
+// the section that somebody else wrote with the call frame information, and Dump prints it. File,
+// CheckFile and DumpFile do the same for files by their names, and a Batch for many, which are
+// replaced safely: with all their attributes, and either as a whole or not at all.
+//
+// Not in here: how the process is set up. Memory limits, the garbage collector's target and signals
+// are the program's business; FileOptions.Starting tells what is coming. Debug information in a
+// file of its own is found for files that have a name only. What becomes of the single steps is in
+// packages cfi, translate, emit, elfwrite and verify, which can be used alone.
 package convert
 
 import (
+	"cmp"
 	"context"
 	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"math"
-	"os"
-	"runtime"
 	"slices"
 	"sync"
-	"syscall"
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
@@ -32,75 +38,6 @@ import (
 	"cfi2sframe/translate"
 	"cfi2sframe/verify"
 )
-
-// Options say how to convert. The zero value is not useful: Version is needed.
-type Options struct {
-	Version   sframe.Version
-	Source    cfi.Source
-	DebugFile string // where .debug_frame is if not in the file: a path, debugfile.Auto, or ""
-	PCRel     bool   // start addresses count from their own field (errata 1)
-	Outermost bool   // rows for code without a caller (errata 2)
-	Force     bool   // replace an .sframe that is there
-	Remove    bool   // take .sframe out instead
-	DryRun    bool   // write nothing
-	// MinCoverage is how many percent of the code that CFI describes have to be covered
-	// for a result to be written; code without a caller counts as covered.
-	MinCoverage float64
-	NoVerify    bool  // do not check the result
-	NoSync      bool  // do not wait until what replaces a file is on the disk
-	Brief       bool  // report without names, source lines and code without CFI
-	Share       Share // of rows that occur again
-	Workers     int   // at most; 0 stands for as many as there are processors. The result does not depend on it
-	// Room is what there is for the reports on several files together; nil stands for one of each
-	// file's own.
-	Room *report.Room
-}
-
-// What workers may take of memory at most, in bytes: so much for any file, and a part of its size
-// more. Each has a table of all different programs of the file.
-const (
-	anyWorkers  = 96 << 20
-	workerShare = 4       // one of so many bytes of the file
-	perWorker   = 2 << 20 // of each
-	perProgram  = 48      // of each, for each program
-)
-
-// workers returns how many workers share the work on a table of a file of the given size.
-func (o *Options) workers(t *cfi.Table, size uint64) int {
-	n := o.Workers
-	if n <= 0 {
-		n = runtime.GOMAXPROCS(0)
-	}
-	most := (anyWorkers + size/workerShare) / (perWorker + perProgram*uint64(t.Programs))
-	return max(1, min(n, len(t.Functions), int(min(most, math.MaxInt))))
-}
-
-// Share says whether FDEs with the same rows share them, and functions are divided into FDEs
-// for that. In relocatable objects they never do: GNU ld gives each function its own again,
-// but no room for that, and overwrites the section behind .sframe.
-type Share uint8
-
-const (
-	ShareAuto Share = iota // where all readers can cope with it: in little-endian output
-	ShareOn
-	ShareOff
-)
-
-var shareNames = [...]string{ShareAuto: "auto", ShareOn: "on", ShareOff: "off"}
-
-func (s Share) String() string { return shareNames[s] }
-
-// ParseShare returns the Share of the given name.
-func ParseShare(name string) (Share, error) {
-	if i := slices.Index(shareNames[:], name); i >= 0 {
-		return Share(i), nil
-	}
-	return 0, fmt.Errorf("%q is not known; auto, on or off was expected", name)
-}
-
-func (s Share) on(abi sframe.ABI) bool {
-	return s == ShareOn || s == ShareAuto && abi.Order() == binary.LittleEndian
-}
 
 // ErrNoCode is returned for files whose CFI describes no code.
 var ErrNoCode = errors.New("the CFI describes no code of this file, so there is nothing to write")
@@ -128,160 +65,32 @@ type Kept struct {
 	Why    error
 }
 
-// File converts the file in, an ELF file or an archive of them, or Stdin, and writes the result to
-// out, which may be the same, or outfile.Stdout. On an error, or when ctx ends, out is as it was.
-func File(ctx context.Context, in, out string, opt Options) (*Result, error) {
-	p, err := Prepare(ctx, in, out, opt)
-	if p == nil {
+// Convert converts the file of the given size in r, an ELF file or an archive of them, and writes the
+// result to w: at once, when it is complete and, unless opt says otherwise, checked against the CFI at every
+// pc. On an error, or when ctx ends, nothing is written. All of the result is held in memory. With
+// ErrCoverage there is a Result, too. In it the file has no name.
+func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Options) (*Result, error) {
+	opt.complete()
+	opt.Room.Grow(size)
+	out := &memory{}
+	c := conversion{
+		ctx: ctx, opt: FileOptions{Options: opt}, src: r, size: size, res: &Result{},
+		create:  func() (target, error) { return out, nil },
+		scratch: func() (target, error) { return &memory{}, nil },
+	}
+	if err := c.convert(); err != nil {
 		return nil, err
 	}
-	defer p.Close()
-	if err != nil {
-		return &p.Result, err
+	if err := cmp.Or(ctx.Err(), c.enough()); err != nil {
+		return c.res, err
 	}
-	if err := p.Finish(); err != nil {
-		return nil, err
-	}
-	if err := p.Commit(); err != nil {
-		return nil, err
-	}
-	j := &Job{pending: p, noSync: opt.NoSync}
-	if syncFolders([]*Job{j}); j.Err != nil {
-		return nil, j.Err
-	}
-	return &p.Result, nil
-}
-
-// A Pending is a result that is not in its place yet. Finish and then Commit put it there.
-type Pending struct {
-	Result Result
-	conversion
-}
-
-// Prepare is File up to the point where the result is known to be right, and complete but for
-// its place. With ErrCoverage there is a Pending, too, which has nothing but a Result.
-func Prepare(ctx context.Context, in, out string, opt Options) (*Pending, error) {
-	i, err := openInput(ctx, in, out == in)
-	if err != nil {
-		return nil, err
-	}
-	return prepare(ctx, i, out, opt)
-}
-
-// prepare is Prepare for an input that is open. It becomes the Pending's.
-func prepare(ctx context.Context, in *input, out string, opt Options) (*Pending, error) {
 	if opt.DryRun {
-		out = ""
+		return c.res, nil
 	}
-	if opt.Room == nil {
-		opt.Room = report.NewRoom()
-	}
-	opt.Room.Grow(in.info.Size())
-	p := &Pending{conversion: conversion{ctx: ctx, opt: opt, input: in, in: in.name, out: out}}
-	p.res = &p.Result
-	err := p.convert()
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err == nil {
-		err = p.unchanged()
-	}
-	if err == nil {
-		if err = p.enough(); err != nil {
-			return p, err
-		}
-	}
-	if err == nil {
-		err = p.countLinks()
-	}
-	if err != nil {
-		p.Close()
+	if _, err := w.Write(out.b); err != nil {
 		return nil, err
 	}
-	return p, nil
-}
-
-// convert does the work.
-func (p *Pending) convert() error {
-	is, err := archive.Is(p.src)
-	if err != nil {
-		return outfile.Plain(err)
-	}
-	if is {
-		p.Result.Archive = true
-		return p.archive(p.src, p.info.Size())
-	}
-	cov, err := p.elf(p.src, p.info.Size(), p.open)
-	var k *kept
-	if errors.As(err, &k) {
-		p.Result.Kept = append(p.Result.Kept, Kept{Why: k.why})
-		err = p.copy(p.src)
-	}
-	if cov != nil {
-		cov.File, cov.Output = p.in, p.out
-		p.Result.Coverage = append(p.Result.Coverage, cov)
-	}
-	return err
-}
-
-// countLinks counts the names of the input that keep the old contents.
-func (p *Pending) countLinks() error {
-	if p.output == nil {
-		return nil
-	}
-	replaced, err := p.output.ReplacesInput(p.src)
-	if st, ok := p.info.Sys().(*syscall.Stat_t); ok && replaced {
-		p.Result.Links = int(st.Nlink) - 1
-	}
-	return outfile.Plain(err)
-}
-
-// Size is that of what was written, in bytes.
-func (p *Pending) Size() int64 {
-	if p.output == nil {
-		return 0
-	}
-	info, err := p.output.Stat()
-	if err != nil {
-		return 0
-	}
-	return info.Size()
-}
-
-// start makes the system begin with what Finish waits for.
-func (p *Pending) start() {
-	if p.output != nil && !p.opt.NoSync {
-		p.output.StartSync()
-	}
-}
-
-// Finish makes the result ready for its place: it has its attributes, and if it replaces a
-// file, it is on the disk.
-func (p *Pending) Finish() error {
-	if p.output == nil {
-		return nil
-	}
-	return p.output.Finish(!p.opt.NoSync)
-}
-
-// Commit puts the result in its place. If it replaces the input, that has to be there, and to be
-// what it was.
-func (p *Pending) Commit() error {
-	if p.output == nil {
-		return nil
-	}
-	if err := p.unchanged(); err != nil {
-		return err
-	}
-	return p.output.Commit()
-}
-
-// Close gives up what is not in its place.
-func (p *Pending) Close() {
-	if p.output != nil {
-		p.output.Close()
-	}
-	p.input.close()
+	return c.res, nil
 }
 
 // ErrCoverage is returned, with a Result, for a file of which too little code is covered.
@@ -298,47 +107,52 @@ func (c *conversion) enough() error {
 	return nil
 }
 
-// A conversion is the work of Prepare.
+// A conversion is the way of one file.
 type conversion struct {
-	*input
 	ctx     context.Context
-	opt     Options
-	in, out string
-	linked  bool          // the input is an ELF file that is linked
-	output  *outfile.File // or nil
+	opt     FileOptions
+	in, out string // names for the report
+	src     io.ReaderAt
+	size    int64
+	create  func() (target, error) // makes the output; until then everything only reads
+	scratch func() (target, error) // makes what a member of an archive is written to
+	linked  bool                   // the input is an ELF file that is linked
 	res     *Result
 }
 
-// open opens the output. Until then everything only reads.
-func (c *conversion) open() (*os.File, error) {
+// convert does the work.
+func (c *conversion) convert() error {
+	is, err := archive.Is(c.src)
+	if err != nil {
+		return outfile.Plain(err)
+	}
+	if is {
+		c.res.Archive = true
+		return c.archive()
+	}
+	cov, err := c.elf(c.src, c.size, c.open)
+	var k *kept
+	if errors.As(err, &k) {
+		c.res.Kept = append(c.res.Kept, Kept{Why: k.why})
+		err = c.copy()
+	}
+	if cov != nil {
+		cov.File, cov.Output = c.in, c.out
+		c.res.Coverage = append(c.res.Coverage, cov)
+	}
+	return err
+}
+
+// open makes the output, unless it is too late.
+func (c *conversion) open() (target, error) {
 	if err := c.ctx.Err(); err != nil {
 		return nil, err
 	}
-	var err error
-	if c.place != nil {
-		c.output, err = outfile.Replace(c.place)
-	} else {
-		c.output, err = outfile.Open(c.out, c.permissions())
-	}
-	if err != nil {
-		return nil, err
-	}
-	return c.output.File, nil
-}
-
-// permissions are those of a new output.
-func (c *conversion) permissions() fs.FileMode {
-	switch {
-	case !c.spooled:
-		return c.info.Mode().Perm()
-	case c.linked: // as a linker makes it
-		return 0o777
-	}
-	return 0o666
+	return c.create()
 }
 
 // copy makes the output what the input is.
-func (c *conversion) copy(src *os.File) error {
+func (c *conversion) copy() error {
 	if c.opt.DryRun {
 		return nil
 	}
@@ -346,7 +160,7 @@ func (c *conversion) copy(src *os.File) error {
 	if err != nil {
 		return err
 	}
-	return outfile.Plain(filecopy.Range(c.ctx, dst, 0, src, 0, c.info.Size()))
+	return outfile.Plain(filecopy.Range(c.ctx, dst, 0, c.src, 0, c.size))
 }
 
 // kept is the error of an object without CFI. That is nothing unusual: what counts is the
@@ -357,7 +171,7 @@ func (k *kept) Error() string { return k.why.Error() }
 
 // elf converts the ELF file src to the file that open returns, and checks that. The
 // coverage is nil if .sframe was removed.
-func (c *conversion) elf(src io.ReaderAt, size int64, open func() (*os.File, error)) (*report.Coverage, error) {
+func (c *conversion) elf(src io.ReaderAt, size int64, open func() (target, error)) (*report.Coverage, error) {
 	f, err := elffile.New(src, size)
 	if err != nil {
 		return nil, err
@@ -380,7 +194,7 @@ func (c *conversion) elf(src io.ReaderAt, size int64, open func() (*os.File, err
 }
 
 // add is elf for a file that gets an .sframe.
-func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) (cov *report.Coverage, err error) {
+func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, error)) (cov *report.Coverage, err error) {
 	debug, err := debugfile.Open(c.opt.DebugFile, c.in, f)
 	if err != nil {
 		return nil, err
@@ -396,7 +210,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 	var beginErr error
 	var begun sync.WaitGroup
 	begun.Go(func() { h, beginErr = c.begin(f, src, open) })
-	prepareHeap(f)
+	c.opt.starting(Work{Size: f.Size, CFI: sizeOfCFI(f)})
 	table, err := cfi.Load(f, c.opt.Source, debug.File())
 	begun.Wait()
 	defer h.stop()
@@ -445,12 +259,23 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (*os.File
 		return nil, outfile.Plain(err)
 	}
 	if !c.opt.NoVerify && len(section) > 0 {
-		if err := check(dst, section, table, in.Result, c.opt.workers(table, f.Size)); err != nil {
+		if err := reread(dst, section, table, in.Result, c.opt.workers(table, f.Size)); err != nil {
 			return nil, err
 		}
 		cov.Verified = true
 	}
 	return cov, nil
+}
+
+// sizeOfCFI is how many bytes of call frame information there are in a file, as they lie there.
+func sizeOfCFI(f *elffile.File) uint64 {
+	var size uint64
+	for _, name := range []string{".eh_frame", ".debug_frame"} {
+		if s := f.Section(name); s != nil {
+			size += min(s.Size, f.Size)
+		}
+	}
+	return size
 }
 
 // translate translates the CFI of f. It returns the section to be, and what there is to
@@ -590,7 +415,7 @@ func (c *conversion) planObject(f *elffile.File, b *emit.Builder, opt elfwrite.O
 	return layout, section, err
 }
 
-// dryCheck is check for a section that is not written.
+// dryCheck is reread for a section that is not written.
 func (c *conversion) dryCheck(f *elffile.File, b *emit.Builder, layout *elfwrite.Layout, table *cfi.Table, want *translate.Result, cov *report.Coverage) error {
 	if c.opt.NoVerify {
 		return nil
@@ -612,7 +437,7 @@ func (c *conversion) dryCheck(f *elffile.File, b *emit.Builder, layout *elfwrite
 }
 
 // remove takes .sframe out of f.
-func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) error {
+func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (target, error)) error {
 	layout, err := elfwrite.PlanRemoval(f)
 	if err != nil || c.opt.DryRun {
 		return err
@@ -641,14 +466,14 @@ func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (*os.F
 // an object it is nothing.
 type head struct {
 	layout *elfwrite.Layout // for an .sframe of no bytes; nil for an object
-	dst    *os.File         // nil if nothing is written yet
+	dst    target           // nil if nothing is written yet
 	cancel context.CancelFunc
 	done   chan error // nil if nothing is copied, or the copy is known to have ended
 	err    error
 }
 
 // begin opens the output, and starts to copy what does not depend on the size of .sframe.
-func (c *conversion) begin(f *elffile.File, src io.ReaderAt, open func() (*os.File, error)) (*head, error) {
+func (c *conversion) begin(f *elffile.File, src io.ReaderAt, open func() (target, error)) (*head, error) {
 	h := &head{}
 	if f.IsObject() {
 		return h, nil
@@ -683,10 +508,10 @@ func (h *head) stop() {
 	}
 }
 
-// check decodes the section from the bytes of the new file and compares it with
+// reread decodes the section from the bytes of the new file and compares it with
 // the CFI, and as much code has to be described as was translated. It is read into the memory
 // that it was encoded in: new memory would have to be mapped page by page.
-func check(tmp *os.File, section []byte, table *cfi.Table, want *translate.Result, workers int) error {
+func reread(tmp target, section []byte, table *cfi.Table, want *translate.Result, workers int) error {
 	f, s, err := read(tmp, section)
 	if err != nil {
 		// Section headers that contradict each other do that.
@@ -698,7 +523,7 @@ func check(tmp *os.File, section []byte, table *cfi.Table, want *translate.Resul
 	return outfile.Plain(f.ReadError())
 }
 
-// compare is check for a decoded section.
+// compare is reread for a decoded section.
 func compare(f *elffile.File, s *sframe.Section, table *cfi.Table, want *translate.Result, workers int) error {
 	if f.IsObject() {
 		s.Sort() // which is the linker's task
@@ -718,17 +543,17 @@ func compare(f *elffile.File, s *sframe.Section, table *cfi.Table, want *transla
 }
 
 // reopen reads the headers of a file that was just written.
-func reopen(r *os.File) (*elffile.File, error) {
-	info, err := r.Stat()
+func reopen(r target) (*elffile.File, error) {
+	size, err := sizeOf(r)
 	if err != nil {
 		return nil, err
 	}
-	return elffile.New(r, info.Size())
+	return elffile.New(r, size)
 }
 
 // read decodes the .sframe of a file as a stack tracer finds it: through
 // PT_GNU_SFRAME, in loaded memory. It is read into section, which has as many bytes.
-func read(r *os.File, section []byte) (*elffile.File, *sframe.Section, error) {
+func read(r target, section []byte) (*elffile.File, *sframe.Section, error) {
 	f, err := reopen(r)
 	if err != nil {
 		return nil, nil, err

@@ -49,7 +49,7 @@ func fixtureNames(t *testing.T, abi string) []string {
 func tryRun(t *testing.T, path string, opt convert.Options) (string, error) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(path))
-	_, err := convert.File(context.Background(), path, out, opt)
+	_, err := convert.File(context.Background(), path, out, convert.FileOptions{Options: opt})
 	return out, err
 }
 
@@ -60,7 +60,7 @@ func run(t *testing.T, path string, opt convert.Options) (string, *report.Covera
 	if opt.Version == 0 {
 		opt.Version = sframe.V2
 	}
-	res, err := convert.File(context.Background(), path, out, opt)
+	res, err := convert.File(context.Background(), path, out, convert.FileOptions{Options: opt})
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}

@@ -373,7 +373,7 @@ func TestCodeStays(t *testing.T) {
 				t.Error("another file the second time")
 			}
 			plain := filepath.Join(t.TempDir(), "plain")
-			if _, err := convert.File(t.Context(), out, plain, convert.Options{Remove: true}); err != nil {
+			if _, err := convert.File(t.Context(), out, plain, convert.FileOptions{Options: convert.Options{Remove: true}}); err != nil {
 				t.Fatal(err)
 			}
 			if err := image.Contents(before, open(t, plain)); err != nil {
@@ -432,7 +432,7 @@ func TestLargeObject(t *testing.T) {
 	}
 	for _, opt := range []convert.Options{{Version: sframe.V2}, {Version: sframe.V2, PCRel: true}, {Version: sframe.V3}} {
 		opt.DryRun = true
-		res, err := convert.File(t.Context(), path, "", opt)
+		res, err := convert.File(t.Context(), path, "", convert.FileOptions{Options: opt})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -146,7 +146,7 @@ func TestMovedObject(t *testing.T) {
 				if out, err := ld("-T", script, object, "-o", prog).CombinedOutput(); err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
-				c, err := convert.Check(t.Context(), prog, convert.Options{})
+				c, err := convert.CheckFile(t.Context(), prog, convert.FileOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}

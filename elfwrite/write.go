@@ -7,23 +7,29 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/filecopy"
 )
 
+// A Target is what a new file is written to: an *os.File, or memory. What is written at an offset
+// behind its end makes it so much longer; the bytes between are zero.
+type Target interface {
+	io.WriterAt
+	Truncate(size int64) error
+}
+
 // CopyHead copies the first part of the new file, as a rule all that is loaded. It does not
 // depend on the size of .sframe: a layout for another size can do that before the size is
 // known. It ends when ctx does.
-func (l *Layout) CopyHead(ctx context.Context, dst *os.File, src io.ReaderAt) error {
+func (l *Layout) CopyHead(ctx context.Context, dst Target, src io.ReaderAt) error {
 	return copyRange(ctx, dst, src, l.copies[0])
 }
 
 // Write writes the new file to dst, from the old file src and the section's contents, which
 // are Size bytes for address Addr. Nothing is in dst yet, or what CopyHead of the layout
 // head, which may be nil, has copied. It ends when ctx does.
-func (l *Layout) Write(ctx context.Context, dst *os.File, src io.ReaderAt, section []byte, head *Layout) error {
+func (l *Layout) Write(ctx context.Context, dst Target, src io.ReaderAt, section []byte, head *Layout) error {
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
 	}
@@ -65,17 +71,17 @@ func (l *Layout) Write(ctx context.Context, dst *os.File, src io.ReaderAt, secti
 }
 
 // copyRange copies a range to where nothing was written yet.
-func copyRange(ctx context.Context, dst *os.File, src io.ReaderAt, c extent) error {
+func copyRange(ctx context.Context, dst Target, src io.ReaderAt, c extent) error {
 	return filecopy.Range(ctx, dst, int64(c.to), src, int64(c.from), int64(c.n))
 }
 
-func writeAt(dst *os.File, b []byte, off uint64) error {
+func writeAt(dst Target, b []byte, off uint64) error {
 	_, err := dst.WriteAt(b, int64(off))
 	return err
 }
 
 // writeZeros clears a part of the file.
-func writeZeros(dst *os.File, z span) error {
+func writeZeros(dst Target, z span) error {
 	zeros := make([]byte, min(z.end-z.begin, 1<<20))
 	for at := z.begin; at < z.end; at += uint64(len(zeros)) {
 		if err := writeAt(dst, zeros[:min(z.end-at, uint64(len(zeros)))], at); err != nil {
@@ -86,7 +92,7 @@ func writeZeros(dst *os.File, z span) error {
 }
 
 // headers writes the ELF header and both header tables.
-func (l *Layout) headers(dst *os.File) error {
+func (l *Layout) headers(dst Target) error {
 	h := l.f.Header64
 	h.Phoff = l.phoff
 	h.Phnum = uint16(len(l.progs))
@@ -104,7 +110,7 @@ func (l *Layout) headers(dst *os.File) error {
 }
 
 // writeTable writes headers of one kind, some at a time.
-func writeTable[T any](dst *os.File, order binary.ByteOrder, off uint64, table []T) error {
+func writeTable[T any](dst Target, order binary.ByteOrder, off uint64, table []T) error {
 	var b []byte
 	for len(table) > 0 {
 		n := min(len(table), 1<<12)
@@ -140,7 +146,7 @@ func (l *Layout) overflow(h *elf.Header64) {
 const symbolChunk = 1 << 15
 
 // symbols renumbers the sections of symbols, and moves those whose section moved.
-func (l *Layout) symbols(dst *os.File) error {
+func (l *Layout) symbols(dst Target) error {
 	if !l.renumbers() {
 		return nil
 	}
@@ -157,7 +163,7 @@ func (l *Layout) symbols(dst *os.File) error {
 }
 
 // symbolTable does that for the table with the given section index.
-func (l *Layout) symbolTable(dst *os.File, table int) error {
+func (l *Layout) symbolTable(dst Target, table int) error {
 	s := &l.f.Sections[table]
 	to := l.sections[l.index[table]].Off
 	wide := l.f.SymbolIndexes(table) // where the indexes are that do not fit a symbol

@@ -21,7 +21,7 @@ import (
 // convertFile returns the coverage of a file.
 func convertFile(t *testing.T, path string, version sframe.Version, out string) (*report.Coverage, error) {
 	t.Helper()
-	res, err := convert.File(context.Background(), path, filepath.Join(t.TempDir(), out), convert.Options{Version: version})
+	res, err := convert.File(context.Background(), path, filepath.Join(t.TempDir(), out), convert.FileOptions{Options: convert.Options{Version: version}})
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	if err := os.WriteFile(in, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	res, err := convert.File(context.Background(), in, out, opt)
+	res, err := convert.File(context.Background(), in, out, convert.FileOptions{Options: opt})
 	if got, err := os.ReadFile(in); err != nil || !bytes.Equal(got, data) {
 		t.Fatalf("the input has changed (%v)", err)
 	}
@@ -121,7 +121,7 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	next := func(in string, opt convert.Options) (string, error) {
 		step++
 		out := filepath.Join(dir, strconv.Itoa(step))
-		res, err := convert.File(context.Background(), in, out, opt)
+		res, err := convert.File(context.Background(), in, out, convert.FileOptions{Options: opt})
 		kept = err == nil && !res.Archive && len(res.Kept) > 0
 		if errors.Is(err, convert.ErrWrong) {
 			t.Error(err)

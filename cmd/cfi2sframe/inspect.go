@@ -18,7 +18,7 @@ func dump(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 		if len(s.files) > 1 {
 			fmt.Fprintf(out, "%s:\n\n", report.Printable(path))
 		}
-		err := convert.Dump(ctx, out, path)
+		err := convert.DumpFile(ctx, out, path)
 		if flushed := out.Flush(); err == nil {
 			err = flushed
 		}
@@ -34,7 +34,7 @@ func dump(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 func check(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 	status := exitDone
 	for _, path := range s.files {
-		c, err := convert.Check(ctx, path, s.Options)
+		c, err := convert.CheckFile(ctx, path, s.FileOptions)
 		if c != nil {
 			if len(c.Mismatches) > 0 {
 				status = exitError

@@ -98,9 +98,18 @@ func interruptible() context.Context {
 	return ctx
 }
 
+// prepare makes the heap ready for a file.
+func prepare(w convert.Work) {
+	if w.Archive {
+		heap.PrepareArchive(w.Size)
+	} else {
+		heap.Prepare(w.CFI, w.Size)
+	}
+}
+
 // settings are the command line.
 type settings struct {
-	convert.Options
+	convert.FileOptions
 	output     string
 	inPlace    bool
 	report     string
@@ -119,7 +128,7 @@ type settings struct {
 var errDone = errors.New("done")
 
 func parse(args []string, stdout io.Writer) (*settings, error) {
-	s := &settings{}
+	s := &settings{FileOptions: convert.FileOptions{Starting: prepare}}
 	flags := pflag.NewFlagSet("cfi2sframe", pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.SortFlags = false

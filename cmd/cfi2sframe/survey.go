@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/survey"
 )
 
@@ -15,7 +16,7 @@ func (w *work) surveyed(ctx context.Context) int {
 		return exitError
 	}
 	defer w.report.close()
-	s, err := survey.Run(ctx, w.files, survey.Options{Objects: w.objects, Jobs: w.jobs}, func(done, total int) {
+	s, err := survey.Run(ctx, w.files, survey.Options{Objects: w.objects, Jobs: w.jobs, Starting: heap.Raise}, func(done, total int) {
 		if w.bar == nil {
 			w.startBar(total)
 		}

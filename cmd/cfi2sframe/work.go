@@ -52,7 +52,7 @@ func (w *work) run(ctx context.Context) int {
 		}
 		w.add(ctx, in)
 		last := i == len(w.files)-1 || ctx.Err() != nil
-		if !last && !w.batch.Full(w.Options) {
+		if !last && !w.batch.Full(w.FileOptions) {
 			continue
 		}
 		if err := w.put(ctx, last); err != nil {
@@ -91,9 +91,9 @@ func (w *work) add(ctx context.Context, in string) {
 		w.bar.Describe(report.Printable(filepath.Base(in)))
 	}
 	if w.inPlace {
-		w.batch.AddInPlace(ctx, in, w.Options)
+		w.batch.AddInPlace(ctx, in, w.FileOptions)
 	} else {
-		w.batch.Add(ctx, in, w.output, w.Options)
+		w.batch.Add(ctx, in, w.output, w.FileOptions)
 	}
 	if w.bar != nil {
 		_ = w.bar.Add(1) // a bar that cannot be drawn is no reason to stop

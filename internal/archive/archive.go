@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"sort"
 	"strconv"
 	"strings"
@@ -61,7 +60,7 @@ func (m *Member) Special() bool { return m.index > 0 || m.Name == "//" }
 type Archive struct {
 	Members []Member
 
-	r    *os.File
+	r    io.ReaderAt
 	size int64
 }
 
@@ -85,7 +84,7 @@ const (
 )
 
 // Open reads the members' headers of an archive of the given size.
-func Open(r *os.File, size int64) (*Archive, error) {
+func Open(r io.ReaderAt, size int64) (*Archive, error) {
 	a := &Archive{r: r, size: size}
 	head := make([]byte, len(magic))
 	if _, err := r.ReadAt(head, 0); err != nil {
@@ -243,7 +242,7 @@ func (s *small) ReadAt(b []byte, off int64) (int, error) {
 type Writer struct {
 	ctx context.Context
 	a   *Archive
-	dst *os.File
+	dst filecopy.Target
 	off int64   // where the next member goes
 	at  []int64 // where the headers of the members are that were added
 	// What is kept is copied when something else follows.
@@ -251,7 +250,7 @@ type Writer struct {
 }
 
 // NewWriter begins an archive in dst, which is empty. What is copied ends when ctx does.
-func (a *Archive) NewWriter(ctx context.Context, dst *os.File) (*Writer, error) {
+func (a *Archive) NewWriter(ctx context.Context, dst filecopy.Target) (*Writer, error) {
 	_, err := dst.WriteAt([]byte(magic), 0)
 	return &Writer{ctx: ctx, a: a, dst: dst, off: int64(len(magic))}, err
 }
@@ -296,8 +295,8 @@ func (w *Writer) align() error {
 	return err
 }
 
-// Add adds member i with other contents, which are the given file.
-func (w *Writer) Add(i int, r *os.File) error {
+// Add adds member i with other contents, which are size bytes of r.
+func (w *Writer) Add(i int, r io.ReaderAt, size int64) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
@@ -306,13 +305,9 @@ func (w *Writer) Add(i int, r *os.File) error {
 	if _, err := w.a.r.ReadAt(header, m.Off-headerSize); err != nil {
 		return err
 	}
-	info, err := r.Stat()
-	if err != nil {
-		return err
-	}
-	digits := fmt.Sprintf("%-*d", sizeDigits, info.Size())
+	digits := fmt.Sprintf("%-*d", sizeDigits, size)
 	if len(digits) > sizeDigits {
-		return fmt.Errorf("%s: %d bytes have no room in an archive", m.Name, info.Size())
+		return fmt.Errorf("%s: %d bytes have no room in an archive", m.Name, size)
 	}
 	copy(header[sizeField:], digits)
 	w.at = append(w.at, w.off)
@@ -320,10 +315,10 @@ func (w *Writer) Add(i int, r *os.File) error {
 		return err
 	}
 	w.off += headerSize
-	if err := filecopy.Range(w.ctx, w.dst, w.off, r, 0, info.Size()); err != nil {
+	if err := filecopy.Range(w.ctx, w.dst, w.off, r, 0, size); err != nil {
 		return err
 	}
-	w.off += info.Size()
+	w.off += size
 	return w.align()
 }
 

@@ -86,7 +86,7 @@ func rewrite(t testing.TB, a *Archive, change func(name, contents string) string
 			t.Fatal(err)
 		}
 		s := change(m.Name, string(b))
-		if err := w.Add(i, file(t, s)); err != nil {
+		if err := w.Add(i, strings.NewReader(s), int64(len(s))); err != nil {
 			return "", err
 		}
 	}
@@ -254,7 +254,7 @@ func TestTooLarge(t *testing.T) {
 	if err := large.Truncate(10_000_000_000); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Add(0, large); err == nil || !strings.Contains(err.Error(), "no room") {
+	if err := w.Add(0, large, 10_000_000_000); err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("a member of 10^10 bytes: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
-// Package heap bounds the garbage of a process that works on files. What is in use has bounds of
-// its own, where it is allocated; of garbage the runtime lets there be as much again, or four
-// times as much where it was asked to.
+// Package heap is for programs that work on files, and not for libraries: it bounds the garbage of the
+// process, and makes its heap ready for large files. What is in use has bounds of its own, where it is
+// allocated; of garbage the runtime lets there be as much again, or four times as much where it was
+// asked to.
 package heap
 
 import (
@@ -24,8 +25,7 @@ var (
 	limited bool // by Limit
 )
 
-// Limit sets the memory limit of the process, unless its user does (GOMEMLIMIT). Programs call it; to
-// do so is not up to a library.
+// Limit sets the memory limit of the process, unless its user does (GOMEMLIMIT).
 func Limit() {
 	mu.Lock()
 	defer mu.Unlock()

@@ -20,7 +20,6 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/archive"
-	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/plt"
 	"cfi2sframe/report"
@@ -209,7 +208,9 @@ func (c *collector) examine(r io.ReaderAt, u unit) (line, []function) {
 		return refused(u.name(), damaged, err), nil
 	}
 	n := sizeOfCFI(f)
-	heap.Raise(n, f.Size)
+	if c.starting != nil {
+		c.starting(n, f.Size)
+	}
 	defer c.budget.take(n)()
 	x := examination{unit: u, file: f, line: line{file: u.name()}, worst: worst[function]{max: c.worst, cmp: byLoss}}
 	why, err := x.run()

@@ -32,6 +32,9 @@ type Options struct {
 	Objects bool // relocatable objects and archives, too
 	Jobs    int  // files that are worked on at a time; 0: as many as there are processors
 	Worst   int  // how long the lists of the worst are at most; 0: 20
+	// Starting, if not nil, is called before a file is worked on, with the bytes of its CFI and its own.
+	// It is called for several at a time.
+	Starting func(cfi, size uint64)
 }
 
 const defaultWorst = 20
@@ -252,8 +255,9 @@ func Run(ctx context.Context, paths []string, opt Options, progress func(done, t
 
 // A collector makes a Survey of what several workers find.
 type collector struct {
-	budget *budget
-	worst  int
+	budget   *budget
+	worst    int
+	starting func(cfi, size uint64) // or nil
 
 	mu        sync.Mutex
 	survey    *Survey
@@ -271,7 +275,7 @@ func newCollector(paths []string, opt Options) *collector {
 		s.Paths = append(s.Paths, Part{p, newSums()})
 	}
 	return &collector{
-		budget: newBudget(), worst: opt.Worst, survey: s, abis: make(map[sframe.ABI]*Part),
+		budget: newBudget(), worst: opt.Worst, starting: opt.Starting, survey: s, abis: make(map[sframe.ABI]*Part),
 		bytes:     worst[BadFile]{max: opt.Worst, cmp: byBytes},
 		share:     worst[BadFile]{max: opt.Worst, cmp: byShare},
 		functions: worst[function]{max: opt.Worst, cmp: byLoss},

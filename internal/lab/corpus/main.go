@@ -170,7 +170,7 @@ func (t *totals) file(path, keep string, opt convert.Options) {
 			return
 		}
 	}
-	res, err := convert.File(context.Background(), path, out, opt)
+	res, err := convert.File(context.Background(), path, out, convert.FileOptions{Options: opt})
 	if err != nil {
 		if errors.Is(err, convert.ErrWrong) {
 			t.bad(path, err)

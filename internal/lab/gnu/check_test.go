@@ -39,7 +39,7 @@ func TestCheck(t *testing.T) {
 				t.Fatalf("no programs: %v", err)
 			}
 			for _, p := range programs {
-				c, err := convert.Check(t.Context(), p, convert.Options{})
+				c, err := convert.CheckFile(t.Context(), p, convert.FileOptions{})
 				if err != nil {
 					t.Errorf("%s: %v", p, err)
 					continue

@@ -156,7 +156,7 @@ func TestGNU(t *testing.T) {
 				}
 				ours := filepath.Join(t.TempDir(), "ours")
 				opt := convert.Options{Version: tt.version, Force: true}
-				if _, err := convert.File(context.Background(), p, ours, opt); err != nil {
+				if _, err := convert.File(context.Background(), p, ours, convert.FileOptions{Options: opt}); err != nil {
 					t.Errorf("%s: %v", p, err)
 					continue
 				}

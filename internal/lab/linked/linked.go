@@ -196,7 +196,7 @@ func Check(path string) (*Result, error) {
 	}
 	defer os.RemoveAll(dir)
 	direct := filepath.Join(dir, "direct")
-	if _, err := convert.File(context.Background(), path, direct, convert.Options{Version: merged.Version, Force: true}); err != nil {
+	if _, err := convert.File(context.Background(), path, direct, convert.FileOptions{Options: convert.Options{Version: merged.Version, Force: true}}); err != nil {
 		return nil, fmt.Errorf("converting the linked file: %w", err)
 	}
 	_, want, err := Load(direct)

@@ -59,7 +59,7 @@ func main() {
 func convertAll(paths []string, format int, totalsFile string) error {
 	t := totals{Format: format, Gaps: make(map[string]uint64)}
 	for _, path := range paths {
-		res, err := convert.File(context.Background(), path, path, convert.Options{Version: sframe.Version(format), NoSync: true})
+		res, err := convert.File(context.Background(), path, path, convert.FileOptions{Options: convert.Options{Version: sframe.Version(format)}, NoSync: true})
 		if errors.Is(err, cfi.ErrNone) || errors.Is(err, convert.ErrNoCode) {
 			t.Objects++
 			continue

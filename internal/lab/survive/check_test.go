@@ -29,7 +29,7 @@ func TestChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := filepath.Join(t.TempDir(), "converted")
-	if _, err := convert.File(context.Background(), s.path, good, convert.Options{Version: sframe.V2}); err != nil {
+	if _, err := convert.File(context.Background(), s.path, good, convert.FileOptions{Options: convert.Options{Version: sframe.V2}}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(good)

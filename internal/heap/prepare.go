@@ -1,4 +1,4 @@
-package convert
+package heap
 
 import (
 	"bytes"
@@ -8,15 +8,13 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"cfi2sframe/elffile"
-	"cfi2sframe/internal/heap"
 )
 
 const (
-	// perCFI is how many bytes of memory the tables for a byte of CFI take, about.
-	perCFI = 12
-	// minHuge is for how many bytes of memory huge pages are worth asking for.
+	// tables is how many bytes of memory the tables for a byte of CFI take, about.
+	tables = 12
+	// minHuge is for how many bytes of memory huge pages are worth asking for, and maxHuge for how many
+	// they are asked at most.
 	minHuge = 4 << 20
 	maxHuge = 512 << 20
 	// gcPercent is for memory that is filled once, and of which little is garbage until
@@ -26,22 +24,18 @@ const (
 
 var prepared sync.Once
 
-// prepareHeap makes the Go heap ready for the tables of a large file, once for the process: a
-// tenth of the time goes into mapping memory page by page otherwise, and into looking
+// Prepare makes the Go heap ready for the tables of a file of the given size with so many bytes of
+// CFI, and raises the limit for it. For a large one it also does once for the process what saves a
+// tenth of the time: that goes into mapping memory page by page otherwise, and into looking
 // for garbage where there is none.
 //
 // The runtime asks for huge pages nowhere, so that there are some only where the system gives
 // them to everybody. Here a block as large as the tables will be is taken from the runtime,
 // advised, and given back unused.
-func prepareHeap(f *elffile.File) {
-	var size uint64
-	for _, name := range []string{".eh_frame", ".debug_frame"} {
-		if s := f.Section(name); s != nil {
-			size += min(s.Size, f.Size)
-		}
-	}
-	heap.Raise(size, f.Size)
-	if size = min(size*perCFI, maxHuge); size < minHuge {
+func Prepare(cfi, size uint64) {
+	Raise(cfi, size)
+	huge := min(cfi*tables, maxHuge)
+	if huge < minHuge {
 		return
 	}
 	first := false
@@ -49,7 +43,7 @@ func prepareHeap(f *elffile.File) {
 		first = true
 		percent := debug.SetGCPercent(-1)
 		if mode, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled"); err == nil && bytes.Contains(mode, []byte("[madvise]")) {
-			_ = unix.Madvise(make([]byte, size), unix.MADV_HUGEPAGE) // without them it only takes longer
+			_ = unix.Madvise(make([]byte, huge), unix.MADV_HUGEPAGE) // without them it only takes longer
 			runtime.GC()
 		}
 		setPercent(percent)
@@ -72,8 +66,8 @@ func setPercent(percent int) {
 // are garbage one after the other.
 const largeArchive = 1 << 20
 
-// prepareArchive is prepareHeap for an archive.
-func prepareArchive(size int64) {
+// PrepareArchive is Prepare for an archive of the given size, before its members.
+func PrepareArchive(size uint64) {
 	if size >= largeArchive {
 		setPercent(debug.SetGCPercent(-1))
 	}

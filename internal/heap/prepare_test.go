@@ -1,9 +1,8 @@
-package convert
+package heap
 
 import (
 	"bufio"
 	"bytes"
-	"debug/elf"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -11,12 +10,10 @@ import (
 	"sync"
 	"testing"
 	"unsafe"
-
-	"cfi2sframe/elffile"
 )
 
-// TestPrepareHeap looks at the flags of the memory that the runtime gives out afterwards.
-func TestPrepareHeap(t *testing.T) {
+// TestPrepare looks at the flags of the memory that the runtime gives out afterwards.
+func TestPrepare(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		cfi        uint64
@@ -30,8 +27,7 @@ func TestPrepareHeap(t *testing.T) {
 			old := debug.SetGCPercent(test.gogc)
 			defer debug.SetGCPercent(old)
 			prepared = sync.Once{}
-			f := &elffile.File{Size: test.cfi, Sections: []elffile.Section{{Name: ".eh_frame", Section64: elf.Section64{Size: test.cfi}}}}
-			prepareHeap(f)
+			Prepare(test.cfi, test.cfi)
 			if got := debug.SetGCPercent(test.gogc); got != test.want {
 				t.Errorf("GC percent is %d; %d was expected", got, test.want)
 			}
@@ -43,7 +39,7 @@ func TestPrepareHeap(t *testing.T) {
 	}
 	const part = 256 << 10
 	var keep [][]byte
-	for range (1 << 20) * perCFI / part / 2 {
+	for range (1 << 20) * tables / part / 2 {
 		b := make([]byte, part)
 		if keep = append(keep, b); huge(t, uintptr(unsafe.Pointer(&b[0]))) {
 			return

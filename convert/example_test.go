@@ -1,0 +1,85 @@
+package convert_test
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"fmt"
+	"log"
+	"os"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/sframe"
+)
+
+// A program in memory gets an .sframe section, and debug/elf finds it there.
+func ExampleConvert() {
+	prog, err := os.ReadFile("../testdata/bin/amd64/prologue")
+	if err != nil {
+		log.Fatal(err)
+	}
+	var out bytes.Buffer
+	res, err := convert.Convert(context.Background(), bytes.NewReader(prog), int64(len(prog)), &out, convert.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, c := range res.Coverage {
+		fmt.Printf("%d of %d bytes of code covered, %d functions, verified: %v\n", c.Covered, c.Described, c.Functions, c.Verified)
+	}
+	f, err := elf.NewFile(bytes.NewReader(out.Bytes()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(".sframe is there:", f.Section(".sframe") != nil)
+	// Output:
+	// 107 of 107 bytes of code covered, 4 functions, verified: true
+	// .sframe is there: true
+}
+
+// What SFrame cannot express in a version is a gap, with a reason.
+func ExampleConvert_gaps() {
+	prog, err := os.ReadFile("../testdata/bin/amd64/drap1")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
+		var out bytes.Buffer
+		res, err := convert.Convert(context.Background(), bytes.NewReader(prog), int64(len(prog)), &out, convert.Options{Version: version})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%v: %.1f %%\n", version, res.Coverage[0].Percent())
+		for _, g := range res.Coverage[0].Gaps {
+			fmt.Printf("  %s+%#x: %s\n", g.Function, g.Offset, g.Text)
+		}
+	}
+	// Output:
+	// SFRAME_VERSION_2: 15.1 %
+	//   realign+0x5: stack realignment (DRAP)
+	//   realign+0x13: stack realignment (DRAP)
+	//   realign+0x2c: stack realignment (DRAP)
+	//   realign+0x31: frame pointer by another rule
+	// SFRAME_VERSION_3: 100.0 %
+}
+
+// The section that a file has, whoever wrote it, is compared with the call frame information.
+func ExampleCheck() {
+	prog, err := os.ReadFile("../testdata/bin/amd64/prologue")
+	if err != nil {
+		log.Fatal(err)
+	}
+	var out bytes.Buffer
+	if _, err := convert.Convert(context.Background(), bytes.NewReader(prog), int64(len(prog)), &out, convert.Options{}); err != nil {
+		log.Fatal(err)
+	}
+	c, err := convert.Check(bytes.NewReader(out.Bytes()), int64(out.Len()), convert.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%v, %v, %d FDEs: %d of %d bytes of code agree\n", c.ABI, c.Version, c.FDEs, c.Covered, c.Described)
+	for _, m := range c.Mismatches {
+		fmt.Println(m.Function, m.What)
+	}
+	// Output:
+	// amd64, SFRAME_VERSION_2, 4 FDEs: 107 of 107 bytes of code agree
+}

@@ -1,0 +1,205 @@
+package convert_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"syscall"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/sframe"
+)
+
+// inMemory converts what File converts, in memory.
+func inMemory(b []byte, opt convert.Options) ([]byte, *convert.Result, error) {
+	var out bytes.Buffer
+	res, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt)
+	return out.Bytes(), res, err
+}
+
+// ar makes an archive of files.
+func ar(files ...[]byte) []byte {
+	b := []byte("!<arch>\n")
+	for i, f := range files {
+		b = fmt.Appendf(b, "%-16s%-12d%-6d%-6d%-8o%-10d`\n", fmt.Sprintf("%d.o/", i), 0, 0, 0, 0o644, len(f))
+		if b = append(b, f...); len(b)&1 != 0 {
+			b = append(b, '\n')
+		}
+	}
+	return b
+}
+
+// TestConvert expects the same result in memory as in files: of linked files, and of archives with
+// members of several kinds.
+func TestConvert(t *testing.T) {
+	dir := t.TempDir()
+	inputs := make(map[string][]byte)
+	for _, abi := range []string{"amd64", "aarch64", "aarch64_be", "s390x"} {
+		for _, name := range fixtureNames(t, abi) {
+			inputs[filepath.Join(abi, name)] = read(t, filepath.Join(fixtures, abi, name))
+		}
+	}
+	inputs["archive"] = ar(inputs["amd64/prologue"], []byte("odd"), inputs["amd64/drap1"], inputs["s390x/"+fixtureNames(t, "s390x")[0]])
+	for name, b := range inputs {
+		for _, opt := range []convert.Options{{}, {Version: sframe.V3}} {
+			in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
+			if err := os.WriteFile(in, b, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			want, err := convert.File(t.Context(), in, out, convert.FileOptions{Options: opt})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			got, res, err := inMemory(b, opt)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if !bytes.Equal(got, read(t, out)) {
+				t.Errorf("%s, version %d: %d bytes, which are not those of the file", name, opt.Version, len(got))
+			}
+			for i, c := range want.Coverage {
+				if !res.Coverage[i].Verified {
+					t.Errorf("%s is not verified", name)
+				}
+				c.File, c.Output, res.Coverage[i].File = "", "", ""
+			}
+			if !reflect.DeepEqual(res, want) {
+				t.Errorf("%s: result is %+v, and %+v in files", name, res, want)
+			}
+			if opt.Version == 0 && res.Coverage[0].Format != 2 {
+				t.Errorf("%s: the default is format %d", name, res.Coverage[0].Format)
+			}
+			plain, _, err := inMemory(got, convert.Options{Remove: true})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if again, _, err := inMemory(plain, opt); err != nil || !bytes.Equal(again, got) {
+				t.Errorf("%s: removed and converted again it is another file: %v", name, err)
+			}
+		}
+	}
+}
+
+// TestConvertObject is TestConvert for objects, of which one has no CFI and stays as it is.
+func TestConvertObject(t *testing.T) {
+	for name, source := range map[string]string{
+		"with CFI": ".globl f\nf: .cfi_startproc\nnop\nret\n.cfi_endproc\n",
+		"without":  "nop\n",
+	} {
+		path := assembled(t, source)
+		out := filepath.Join(t.TempDir(), "out.o")
+		want, err := convert.File(t.Context(), path, out, convert.FileOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, res, err := inMemory(read(t, path), convert.Options{})
+		if err != nil || !bytes.Equal(got, read(t, out)) || len(res.Kept) != len(want.Kept) {
+			t.Errorf("object %s: %d bytes, kept %v, error %v", name, len(got), res.Kept, err)
+		}
+	}
+}
+
+// silent is a writer that nothing is written to.
+type silent struct{ t *testing.T }
+
+func (s silent) Write(b []byte) (int, error) {
+	s.t.Errorf("%d bytes were written", len(b))
+	return len(b), nil
+}
+
+// failing is a file of which the system does not give what is behind an offset.
+type failing struct {
+	io.ReaderAt
+	from int64
+}
+
+func (f failing) ReadAt(b []byte, off int64) (int, error) {
+	if off+int64(len(b)) > f.from {
+		return 0, syscall.EIO
+	}
+	return f.ReaderAt.ReadAt(b, off)
+}
+
+// TestConvertNothing expects nothing to be written where there is an error.
+func TestConvertNothing(t *testing.T) {
+	prog := read(t, filepath.Join(fixtures, "amd64/prologue"))
+	gaps := read(t, filepath.Join(fixtures, "amd64/drap1"))
+	twice, _, err := inMemory(prog, convert.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		name   string
+		ctx    context.Context
+		b      []byte
+		from   int64 // what is behind that cannot be read
+		opt    convert.Options
+		want   error // nil for any
+		result bool
+	}{
+		{name: "no ELF file", b: []byte("text")},
+		{name: "nothing", b: nil},
+		{name: "a part of a file", b: prog[:len(prog)/2]},
+		{name: "an .sframe is there", b: twice, want: elfwrite.ErrExists},
+		{name: "a member of an archive has one", b: ar(prog, twice), want: elfwrite.ErrExists},
+		{name: "too little is covered", b: gaps, opt: convert.Options{MinCoverage: 50}, want: convert.ErrCoverage, result: true},
+		{name: "interrupted", ctx: ended, b: prog, want: context.Canceled},
+		{name: "unreadable", b: prog, from: int64(len(prog) - 100), want: syscall.EIO},
+		{name: "nothing to remove", b: prog, opt: convert.Options{Remove: true}, want: elfwrite.ErrNone},
+	} {
+		if tt.ctx == nil {
+			tt.ctx = t.Context()
+		}
+		var r io.ReaderAt = bytes.NewReader(tt.b)
+		if tt.from > 0 {
+			r = failing{r, tt.from}
+		}
+		res, err := convert.Convert(tt.ctx, r, int64(len(tt.b)), silent{t}, tt.opt)
+		if err == nil || tt.want != nil && !errors.Is(err, tt.want) || (res != nil) != tt.result {
+			t.Errorf("%s: result %v, error %v", tt.name, res, err)
+		}
+	}
+	res, err := convert.Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), silent{t}, convert.Options{DryRun: true})
+	if err != nil || !res.Coverage[0].Verified {
+		t.Errorf("dry run: %v", err)
+	}
+	if _, err := convert.Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), broken{}, convert.Options{}); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("a writer that fails: %v", err)
+	}
+}
+
+// broken is a writer that fails.
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// TestConvertPosition expects the position of a file that is read to stay, which is its owner's.
+func TestConvertPosition(t *testing.T) {
+	f, err := os.Open(filepath.Join(fixtures, "amd64/prologue"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Seek(10, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := convert.Convert(t.Context(), f, info.Size(), io.Discard, convert.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if at, err := f.Seek(0, io.SeekCurrent); err != nil || at != 10 {
+		t.Errorf("it is %d: %v", at, err)
+	}
+}

@@ -1,0 +1,116 @@
+package convert
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+)
+
+// Options say how to convert. The zero value writes the default version, and checks the result.
+type Options struct {
+	Version   sframe.Version // to write; 0 stands for V2
+	Source    cfi.Source     // where the CFI comes from
+	PCRel     bool           // start addresses count from their own field (errata 1)
+	Outermost bool           // rows for code without a caller (errata 2)
+	Force     bool           // replace an .sframe that is there
+	Remove    bool           // take .sframe out instead
+	DryRun    bool           // translate and check, but write nothing
+	// MinCoverage is how many percent of the code that CFI describes have to be covered
+	// for a result to be written; code without a caller counts as covered.
+	MinCoverage float64
+	NoVerify    bool  // do not check the result
+	Brief       bool  // report without names, source lines and code without CFI
+	Share       Share // of rows that occur again
+	Workers     int   // at most; 0 stands for as many as there are processors. The result does not depend on it
+	// Room is what there is for the reports on several files together; nil stands for one of each
+	// file's own.
+	Room *report.Room
+}
+
+// FileOptions say how to convert files by their names.
+type FileOptions struct {
+	Options
+	// DebugFile is where .debug_frame and names are if not in the file: a path; "auto" for the one that
+	// .note.gnu.build-id or .gnu_debuglink leads to, if there is one; or "" for none.
+	DebugFile string
+	NoSync    bool // do not wait until what replaces a file is on the disk
+	// Starting, if not nil, is called before each file, and each member of an archive, is worked on: a program
+	// can make its heap ready for large ones.
+	Starting func(Work)
+}
+
+// Work is what is about to be worked on. Sizes are in bytes.
+type Work struct {
+	Size    uint64 // of the file, or of the member of an archive
+	CFI     uint64 // of its call frame information as it lies there; 0 for an archive
+	Archive bool   // an archive, whose members follow
+}
+
+// starting tells what is about to be worked on.
+func (o *FileOptions) starting(w Work) {
+	if o.Starting != nil {
+		o.Starting(w)
+	}
+}
+
+// complete fills in what the zero value stands for.
+func (o *Options) complete() {
+	if o.Version == 0 {
+		o.Version = sframe.V2
+	}
+	if o.Room == nil {
+		o.Room = report.NewRoom()
+	}
+}
+
+// What workers may take of memory at most, in bytes: so much for any file, and a part of its size
+// more. Each has a table of all different programs of the file.
+const (
+	anyWorkers  = 96 << 20
+	workerShare = 4       // one of so many bytes of the file
+	perWorker   = 2 << 20 // of each
+	perProgram  = 48      // of each, for each program
+)
+
+// workers returns how many workers share the work on a table of a file of the given size.
+func (o *Options) workers(t *cfi.Table, size uint64) int {
+	n := o.Workers
+	if n <= 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	most := (anyWorkers + size/workerShare) / (perWorker + perProgram*uint64(t.Programs))
+	return max(1, min(n, len(t.Functions), int(min(most, math.MaxInt))))
+}
+
+// Share says whether FDEs with the same rows share them, and functions are divided into FDEs
+// for that. In relocatable objects they never do: GNU ld gives each function its own again,
+// but no room for that, and overwrites the section behind .sframe.
+type Share uint8
+
+const (
+	ShareAuto Share = iota // where all readers can cope with it: in little-endian output
+	ShareOn
+	ShareOff
+)
+
+var shareNames = [...]string{ShareAuto: "auto", ShareOn: "on", ShareOff: "off"}
+
+func (s Share) String() string { return shareNames[s] }
+
+// ParseShare returns the Share of the given name.
+func ParseShare(name string) (Share, error) {
+	if i := slices.Index(shareNames[:], name); i >= 0 {
+		return Share(i), nil
+	}
+	return 0, fmt.Errorf("%q is not known; auto, on or off was expected", name)
+}
+
+func (s Share) on(abi sframe.ABI) bool {
+	return s == ShareOn || s == ShareAuto && abi.Order() == binary.LittleEndian
+}
