@@ -171,27 +171,24 @@ func section(f *elffile.File) (*sframe.Section, error) {
 		_, s, err := readObject(f)
 		return s, err
 	}
-	s := f.Section(".sframe")
-	for i := range f.Sections {
-		if s == nil && f.Sections[i].Type == sframe.SHTGNUSFrame {
-			s = &f.Sections[i]
-		}
-	}
-	if s != nil {
+	at, err := f.SFrame()
+	switch {
+	case err != nil:
+		return nil, err
+	case at.Section > 0:
+		s := &f.Sections[at.Section]
 		b, err := f.ReadSection(s)
 		if err != nil {
 			return nil, err
 		}
 		return sframe.Decode(b, s.Addr)
-	}
-	for i := range f.Progs {
-		if h := &f.Progs[i]; h.Type == sframe.PTGNUSFrame {
-			b, err := f.ReadAt("PT_GNU_SFRAME", h.Off, h.Filesz)
-			if err != nil {
-				return nil, err
-			}
-			return sframe.Decode(b, h.Vaddr)
+	case at.Segment >= 0:
+		h := &f.Progs[at.Segment]
+		b, err := f.ReadAt("PT_GNU_SFRAME", h.Off, h.Filesz)
+		if err != nil {
+			return nil, err
 		}
+		return sframe.Decode(b, h.Vaddr)
 	}
 	return nil, errors.New("there is no .sframe section, nor a PT_GNU_SFRAME")
 }

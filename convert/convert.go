@@ -20,7 +20,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 
 	"cfi2sframe/arch"
@@ -395,7 +394,9 @@ func (c *conversion) planObject(f *elffile.File, b *emit.Builder, opt elfwrite.O
 		o.Type = elf.SectionType(sframe.SHTGNUSFrame)
 	}
 	if b.NumFDEs() == 0 { // ld takes an .sframe that says nothing for a damaged one
-		if !opt.Force && f.Section(".sframe") != nil {
+		if at, err := f.SFrame(); err != nil {
+			return nil, nil, err
+		} else if at.Section > 0 && !opt.Force {
 			return nil, nil, elfwrite.ErrExists
 		}
 		layout, err := elfwrite.PlanRemoval(f)
@@ -456,7 +457,7 @@ func (c *conversion) remove(f *elffile.File, src io.ReaderAt, open func() (targe
 	if err := g.ReadError(); err != nil {
 		return outfile.Plain(err)
 	}
-	if g.Section(".sframe") != nil || g.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil {
+	if at, err := g.SFrame(); err != nil || at.Section > 0 || g.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil {
 		return fmt.Errorf("%w: .sframe is still there", ErrWrong)
 	}
 	return nil
@@ -561,23 +562,28 @@ func read(r target, section []byte) (*elffile.File, *sframe.Section, error) {
 	if f.IsObject() {
 		return readObject(f)
 	}
-	h := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
-	if h == nil {
+	at, err := f.SFrame()
+	if err != nil {
+		return nil, nil, err
+	}
+	if at.Segment < 0 {
 		return nil, nil, errors.New("there is no PT_GNU_SFRAME")
 	}
+	h := &f.Progs[at.Segment]
 	off, ok := f.FileOffset(h.Vaddr, h.Memsz)
 	if !ok || off != h.Off || h.Filesz != h.Memsz {
 		return nil, nil, errors.New("PT_GNU_SFRAME does not lie in a loaded segment")
 	}
-	if len(f.Sections) > 0 && !slices.ContainsFunc(f.Sections, func(s elffile.Section) bool {
-		return s.Name == ".sframe" && s.Type == sframe.SHTGNUSFrame && s.Addr == h.Vaddr && s.Off == h.Off && s.Size == h.Filesz
-	}) {
-		return nil, nil, errors.New("section .sframe is not what PT_GNU_SFRAME says")
+	if len(f.Sections) > 0 {
+		s := &f.Sections[at.Section]
+		if s.Name != elffile.SFrameName || s.Type != sframe.SHTGNUSFrame || s.Addr != h.Vaddr || s.Off != h.Off || s.Size != h.Filesz {
+			return nil, nil, errors.New("section .sframe is not what PT_GNU_SFRAME says")
+		}
 	}
 	if h.Filesz != uint64(len(section)) {
 		return nil, nil, fmt.Errorf("PT_GNU_SFRAME has %d bytes; %d were expected", h.Filesz, len(section))
 	}
-	if err := f.ReadInto(".sframe", section, off); err != nil {
+	if err := f.ReadInto(elffile.SFrameName, section, off); err != nil {
 		return nil, nil, err
 	}
 	d, err := sframe.Decode(section, h.Vaddr)
@@ -587,10 +593,14 @@ func read(r target, section []byte) (*elffile.File, *sframe.Section, error) {
 // readObject decodes the .sframe of an object with its relocations applied. They count
 // from each field, whatever the flag says: what the flag means is up to the linker.
 func readObject(f *elffile.File) (*elffile.File, *sframe.Section, error) {
-	s := f.Section(".sframe")
-	if s == nil {
+	at, err := f.SFrame()
+	if err != nil {
+		return nil, nil, err
+	}
+	if at.Section == 0 {
 		return nil, nil, errors.New("there is no section .sframe")
 	}
+	s := &f.Sections[at.Section]
 	b, err := f.ReadRelocated(s)
 	if err != nil {
 		return nil, nil, err

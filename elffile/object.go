@@ -24,7 +24,7 @@ func (f *File) assignBases() error {
 	for _, wanted := range []func(*Section) bool{
 		func(s *Section) bool { return s.Flags&uint64(elf.SHF_EXECINSTR) != 0 },
 		func(s *Section) bool { return s.Name == ".eh_frame" },
-		func(s *Section) bool { return s.Name == ".sframe" },
+		func(s *Section) bool { return s.isSFrame() },
 	} {
 		for i := range f.Sections {
 			s := &f.Sections[i]

@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-const relaName = ".rela" + sectionName
+const relaName = ".rela" + elffile.SFrameName
 
 // An Object says what a relocatable object needs beside the contents of .sframe.
 type Object struct {
@@ -76,9 +76,9 @@ func Unchanged(f *elffile.File) *Layout {
 // Where these are not the last sections, empty headers stay in their place: indexes of
 // sections are all over an object.
 func planObjectRemoval(f *elffile.File) (*Layout, error) {
-	if i, err := oldSection(f); err != nil {
+	if old, err := f.SFrame(); err != nil {
 		return nil, err
-	} else if i == 0 {
+	} else if old.Section == 0 {
 		return nil, ErrNone // whatever else may be odd about it
 	}
 	p, err := newObject(f, 0)
@@ -161,13 +161,14 @@ func newObject(f *elffile.File, size uint64) (*object, error) {
 // findOld finds an .sframe that is there already, and its relocations.
 func (p *object) findOld() error {
 	f := p.f
-	i, err := oldSection(f)
+	old, err := f.SFrame()
+	i := old.Section
 	if i == 0 {
 		return err
 	}
 	s := &f.Sections[i]
 	t := elf.SectionType(s.Type)
-	if s.Name != sectionName || s.Type != sframe.SHTGNUSFrame && t != elf.SHT_PROGBITS {
+	if s.Name != elffile.SFrameName || s.Type != sframe.SHTGNUSFrame && t != elf.SHT_PROGBITS {
 		return fmt.Errorf("section %d is %q of type %v; .sframe of type SHT_PROGBITS or %#x was expected", i, s.Name, t, sframe.SHTGNUSFrame)
 	}
 	if s.Flags&^uint64(elf.SHF_WRITE) != uint64(elf.SHF_ALLOC) || i == f.Shstrndx {

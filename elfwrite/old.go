@@ -22,24 +22,18 @@ type old struct {
 // that can be laid out anew.
 func (p *planner) findOld() error {
 	f := p.f
-	o := old{segment: -1}
-	for i := range f.Progs {
-		h := &f.Progs[i]
-		if h.Type != sframe.PTGNUSFrame || h.Filesz == 0 {
-			continue
-		}
-		if o.segment >= 0 {
-			return fmt.Errorf("program headers %d and %d are both PT_GNU_SFRAME; one was expected", o.segment, i)
-		}
-		o.segment, o.span, o.addr = i, fileSpan(h), h.Vaddr
-	}
-	i, err := oldSection(f)
+	at, err := f.SFrame()
 	if err != nil {
 		return err
 	}
-	if i > 0 {
-		s := &f.Sections[i]
-		o.section, o.span, o.addr = i, span{}, s.Addr
+	o := old{section: at.Section, segment: at.Segment}
+	if o.segment >= 0 {
+		h := &f.Progs[o.segment]
+		o.span, o.addr = fileSpan(h), h.Vaddr
+	}
+	if o.section > 0 {
+		s := &f.Sections[o.section]
+		o.span, o.addr = span{}, s.Addr
 		if s.HasBytes() {
 			o.span = sectionSpan(s)
 		}
@@ -58,23 +52,6 @@ func (p *planner) findOld() error {
 	return p.findOwn()
 }
 
-// oldSection returns the index of the .sframe that is there already, by its type or its name,
-// or 0.
-func oldSection(f *elffile.File) (int, error) {
-	old := 0
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		if s.Type != sframe.SHTGNUSFrame && s.Name != sectionName || i == 0 {
-			continue
-		}
-		if old > 0 {
-			return 0, fmt.Errorf("sections %d and %d are both .sframe; one was expected", old, i)
-		}
-		old = i
-	}
-	return old, nil
-}
-
 // checkOld refuses an .sframe that is not one, or that something refers to.
 func (p *planner) checkOld() error {
 	f, o := p.f, p.old
@@ -84,7 +61,7 @@ func (p *planner) checkOld() error {
 	fixed := func(format string, args ...any) error {
 		return fmt.Errorf(".sframe at file offset %#x, %d bytes, cannot be replaced or removed: %s", o.begin, o.end-o.begin, fmt.Sprintf(format, args...))
 	}
-	b, err := f.ReadAt(sectionName, o.begin, min(o.end-o.begin, 2))
+	b, err := f.ReadAt(elffile.SFrameName, o.begin, min(o.end-o.begin, 2))
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-const (
-	sectionName  = ".sframe"
-	sectionAlign = 8
-)
+// sectionAlign is what .sframe is aligned to, in bytes: what a V3 section has to be.
+const sectionAlign = 8
 
 // firstPage is the part of a file in which the build-id note is looked for: core
 // dumps keep that much of each mapping, and kernels read it from there.

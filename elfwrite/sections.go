@@ -166,7 +166,7 @@ func (p *planner) names() ([]byte, uint32, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	entry := []byte(sectionName + "\x00")
+	entry := []byte(elffile.SFrameName + "\x00")
 	if p.remove {
 		return p.withoutName(names, entry), 0, nil
 	}

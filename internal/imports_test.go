@@ -19,7 +19,7 @@ var layers = map[string][]string{
 	"cfi":                {"arch", "elffile"},
 	"cmd/cfi2sframe":     {"cfi", "convert", "elfwrite", "internal/debugfile", "internal/heap", "internal/outfile", "internal/survey", "report", "sframe"},
 	"convert":            {"arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/debugfile", "internal/filecopy", "internal/inode", "internal/outfile", "plt", "report", "sframe", "translate", "verify"},
-	"elffile":            {"arch"},
+	"elffile":            {"arch", "sframe"},
 	"elfwrite":           {"arch", "elffile", "internal/filecopy", "sframe"},
 	"emit":               {"sframe"},
 	"internal/archive":   {"internal/filecopy"},
