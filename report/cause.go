@@ -26,7 +26,7 @@ var causes = map[string]string{
 	translate.SPRule.Name():        "the caller's stack pointer is set apart from the frame: context switches, longjmp, Go on s390x",
 	translate.SignalFrame.Name():   "a signal handler returns here; the kernel has pushed the frame",
 	translate.OffsetRange.Name():   "a frame of more than 2 GiB, or one that is not aligned as the ABI asks for",
-	translate.TooFar.Name():        "the program is larger than 2 GiB",
+	translate.TooFar.Name():        "the program is larger than 2 GiB, for which there is --format 3",
 	translate.TooLarge.Name():      "the function is larger than what its description can hold",
 	translate.Outermost.Name():     "the program or a thread starts here",
 	translate.Malformed.Name():     "the call frame information is damaged; the message says where",

@@ -47,7 +47,7 @@ var reasons = [...]struct{ name, text string }{
 	SPRule:        {"sp-rule", "stack pointer is not the CFA"},
 	SignalFrame:   {"signal-frame", "signal frame"},
 	OffsetRange:   {"offset-range", "offset over 32 bits or off the ABI's scale"},
-	TooFar:        {"too-far", "more than 2 GiB from the section; --format 3 has no such limit"},
+	TooFar:        {"too-far", "more than 2 GiB from the section"},
 	TooLarge:      {"too-large", "function of 4 GiB, or of 524,288 rows, or more"},
 	Outermost:     {"outermost", "outermost frame (undefined return address)"},
 	Malformed:     {"malformed", "malformed CFI"},
