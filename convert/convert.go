@@ -286,11 +286,8 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translat
 		return nil, nil, err
 	}
 	enc := emit.Options{Version: opt.Version, ABI: abi, PCRel: opt.PCRel, Share: opt.Share.on(abi) && !f.IsObject()}
-	// An interpreter's last section has to end on a page boundary.
-	if is, err := elfwrite.IsInterpreter(f); err != nil {
+	if enc.Align, err = elfwrite.SizeMultiple(f); err != nil {
 		return nil, nil, err
-	} else if is {
-		enc.Align = 8
 	}
 	stubs, err := plt.Find(f, table)
 	if err != nil {

@@ -1,10 +1,20 @@
-// Package elffile reads the headers of 64-bit ELF files of either byte order.
+// Package elffile reads the headers of 64-bit ELF files of either byte order, which may be damaged or hostile.
 //
 // It differs from debug/elf in what a rewriter needs: the headers stay as they
 // are in the file (indexes, raw offsets, the table positions), files without
 // section headers are welcome, every offset is checked against the file's size
 // before anything is allocated for it, and section contents are read only when
 // asked for. Types and constants are those of debug/elf.
+//
+// What is wrong with a file is an *Error, with its place and with what was expected there. Damage of
+// what nobody asks for is none: a section whose contents are not in the file can be told by its name. What
+// may be read of a file, and decompressed, is bounded by its size.
+//
+// Relocatable objects have no addresses. So that everything can speak of addresses nevertheless, New gives
+// sections of code and of call frame information one each (Section.Base), as a linker would, and
+// ReadRelocated puts these into contents.
+//
+// A File is for one goroutine at a time, but for ReadAt, ReadInto and Contents.
 //
 // Not in here: 32-bit ELF (no SFrame ABI is 32-bit) and any interpretation of contents.
 package elffile
@@ -33,6 +43,26 @@ const (
 	ProgSize    = 56
 	SectionSize = 64
 	SymSize     = 24
+	RelaSize    = 24
+	DynSize     = 16
+)
+
+// Offsets in bytes of fields in these records, for those that change one in its place. The first field of a
+// relocation is the place that it is about, and that of a dynamic entry its tag.
+const (
+	SymShndx   = 6
+	SymValue   = 8
+	RelaInfo   = 8
+	RelaAddend = 16
+	DynValue   = 8
+)
+
+// Offsets of fields of the ELF header, for errors.
+const (
+	offPhentsize = 0x36
+	offShentsize = 0x3a
+	offShnum     = 0x3c
+	offShstrndx  = 0x3e
 )
 
 // Limits on what is read into memory at once. They exist so that a damaged or
@@ -56,6 +86,9 @@ const (
 // table: names of which one is the end of another may have the same bytes there. It keeps a few
 // kilobytes from being the names of a hundred thousand sections.
 const meanName = 64
+
+// maxSectionName is how long a section's name may be, in bytes. A longer one is taken for none.
+const maxSectionName = 4096
 
 // An Error says what is wrong with the file, and where.
 type Error struct {
@@ -97,7 +130,8 @@ func (r *reader) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// A Section is a section header with its name resolved.
+// A Section is a section header with its name resolved. The embedded header has a Name, too: where that
+// is in the section name table.
 type Section struct {
 	elf.Section64
 	Name string
@@ -142,9 +176,9 @@ type File struct {
 	placesOf uint64                // bytes of the symbol tables in places
 }
 
-// New reads the headers of the ELF file of the given size in r. All program and
-// section headers lie inside the file afterwards; their contents do too, except
-// where ReadSection or ReadAt says otherwise.
+// New reads the headers of the ELF file of the given size in r. Both tables of headers lie inside the
+// file then; whether that of which they speak does too, ReadSection and ReadAt say. R is read as
+// long as the File is used.
 func New(r io.ReaderAt, size int64) (*File, error) {
 	f := &File{Size: uint64(size), r: reader{ReaderAt: r}, room: anyDecompressed + decompression*uint64(max(size, 0))}
 	var raw [HeaderSize]byte
@@ -221,12 +255,12 @@ func (f *File) readSectionHeaders() error {
 	const where = "section header table"
 	if f.Shoff == 0 {
 		if f.Shnum != 0 {
-			return errorf("ELF header", 0x3c, "e_shnum is %d but e_shoff is 0", f.Shnum)
+			return errorf("ELF header", offShnum, "e_shnum is %d but e_shoff is 0", f.Shnum)
 		}
 		return nil
 	}
 	if f.Shentsize != SectionSize {
-		return errorf("ELF header", 0x3a, "e_shentsize is %d; %d was expected", f.Shentsize, SectionSize)
+		return errorf("ELF header", offShentsize, "e_shentsize is %d; %d was expected", f.Shentsize, SectionSize)
 	}
 	num := uint64(f.Shnum)
 	shstrndx := uint64(f.Header64.Shstrndx)
@@ -252,7 +286,7 @@ func (f *File) readSectionHeaders() error {
 	if !f.inFile(f.Shoff, num*SectionSize) {
 		return errorf(where, f.Shoff, "%d headers of %d bytes do not fit the file of %d bytes", num, SectionSize, f.Size)
 	}
-	const chunk = 1 << 12
+	const chunk = 1 << 12 // headers that are read at a time
 	raw := make([]byte, min(num, chunk)*SectionSize)
 	f.Sections = make([]Section, num)
 	f.indexes = make(map[uint32]int)
@@ -276,7 +310,7 @@ func (f *File) readSectionHeaders() error {
 		return nil
 	}
 	if shstrndx >= num {
-		return errorf("ELF header", 0x3e, "section name table index %d; there are %d sections", shstrndx, num)
+		return errorf("ELF header", offShstrndx, "section name table index %d; there are %d sections", shstrndx, num)
 	}
 	f.Shstrndx = int(shstrndx)
 	tab := &f.Sections[shstrndx]
@@ -296,7 +330,7 @@ func (f *File) readSectionHeaders() error {
 		s := &f.Sections[i]
 		if uint64(s.Section64.Name) < uint64(len(all)) {
 			rest := names[s.Section64.Name:]
-			if end := bytes.IndexByte(rest[:min(len(rest), 4096)], 0); end >= 0 {
+			if end := bytes.IndexByte(rest[:min(len(rest), maxSectionName)], 0); end >= 0 {
 				s.Name = all[s.Section64.Name:][:end]
 			}
 		}
@@ -342,7 +376,7 @@ func (f *File) readProgramHeaders() error {
 		return nil
 	}
 	if f.Phentsize != ProgSize {
-		return errorf("ELF header", 0x36, "e_phentsize is %d; %d was expected", f.Phentsize, ProgSize)
+		return errorf("ELF header", offPhentsize, "e_phentsize is %d; %d was expected", f.Phentsize, ProgSize)
 	}
 	if f.inFile(f.Phoff, num*ProgSize) && num > maxProgs {
 		return errorf(where, f.Phoff, "%d program headers; at most %d are accepted", num, maxProgs)
@@ -479,6 +513,13 @@ func (f *File) ReadUncompressed(s *Section) ([]byte, error) {
 	return f.decompress("section "+s.Name, s.Off, c.kind, b[c.header:], c.size)
 }
 
+// Sizes in bytes of what precedes compressed contents: a compression header (ELF gABI, "Section
+// Compression"), or in an old .zdebug_ section "ZLIB" and the size, big-endian.
+const (
+	chdrSize   = 24
+	zdebugSize = 12
+)
+
 // A compression says how the contents of a section are compressed.
 type compression struct {
 	kind   elf.CompressionType
@@ -491,23 +532,23 @@ func (f *File) compression(s *Section) (*compression, error) {
 	where := "section " + s.Name
 	switch {
 	case s.Compressed():
-		if s.Size < 24 {
-			return nil, errorf(where, s.Off, "compressed, but %d bytes are too few for a compression header of 24", s.Size)
+		if s.Size < chdrSize {
+			return nil, errorf(where, s.Off, "compressed, but %d bytes are too few for a compression header of %d", s.Size, chdrSize)
 		}
-		b, err := f.ReadAt(where, s.Off, 24)
+		b, err := f.ReadAt(where, s.Off, chdrSize)
 		if err != nil {
 			return nil, err
 		}
-		return &compression{elf.CompressionType(f.Order.Uint32(b)), 24, f.Order.Uint64(b[8:])}, nil
+		return &compression{elf.CompressionType(f.Order.Uint32(b)), chdrSize, f.Order.Uint64(b[8:])}, nil
 	case len(s.Name) > 8 && s.Name[:8] == ".zdebug_":
-		b, err := f.ReadAt(where, s.Off, min(s.Size, 12))
+		b, err := f.ReadAt(where, s.Off, min(s.Size, zdebugSize))
 		if err != nil {
 			return nil, err
 		}
-		if len(b) < 12 || string(b[:4]) != "ZLIB" {
+		if len(b) < zdebugSize || string(b[:4]) != "ZLIB" {
 			return nil, errorf(where, s.Off, "does not start with ZLIB and a size of 8 bytes")
 		}
-		return &compression{elf.COMPRESS_ZLIB, 12, binary.BigEndian.Uint64(b[4:])}, nil
+		return &compression{elf.COMPRESS_ZLIB, zdebugSize, binary.BigEndian.Uint64(b[4:])}, nil
 	}
 	return nil, nil
 }

@@ -14,6 +14,8 @@ import (
 const (
 	firstBase = 1 << 28               // no offset in a section of CFI, which are smaller, is taken for one
 	baseGap   = 256                   // between sections: nothing reaches from one into the next
+	minAlign  = 16                    // what code has by default on most machines
+	maxAlign  = 1 << 16               // the largest pages; more costs room, and means nothing before it is linked
 	lastBase  = firstBase + 1<<31 - 1 // distances fit 32 bits, as they have to when the object is linked
 )
 
@@ -31,9 +33,9 @@ func (f *File) assignBases() error {
 			if !s.Alloc() || !s.HasBytes() || s.Base != 0 || !wanted(s) {
 				continue
 			}
-			align := max(s.Addralign, 16)
-			if align > 1<<16 || align&(align-1) != 0 {
-				align = 16
+			align := max(s.Addralign, minAlign)
+			if align > maxAlign || align&(align-1) != 0 {
+				align = minAlign
 			}
 			s.Base = (next + baseGap + align - 1) &^ (align - 1)
 			if s.Size > lastBase || s.Base > lastBase-s.Size {
@@ -60,9 +62,6 @@ func (f *File) SectionAt(addr uint64) int {
 
 // IsObject reports whether the file is a relocatable object.
 func (f *File) IsObject() bool { return elf.Type(f.Type) == elf.ET_REL }
-
-// RelaSize is the size in bytes of a relocation with an addend.
-const RelaSize = 24
 
 // ReadRelocated is ReadUncompressed with the relocations applied if the file is an object.
 func (f *File) ReadRelocated(s *Section) ([]byte, error) {
@@ -124,7 +123,7 @@ func (f *File) findRelocations() error {
 // applyRelocations applies the relocations in r to the contents b of s, of debug information or
 // not. It reads a part of them at a time.
 func (f *File) applyRelocations(b []byte, s, r *Section, debug bool) error {
-	const chunk = 1 << 15
+	const chunk = 1 << 15 // relocations that are read at a time
 	where := "section " + r.Name
 	if elf.SectionType(r.Type) == elf.SHT_REL {
 		return errorf(where, r.Off, "relocations without addends (SHT_REL); SHT_RELA was expected")
@@ -200,7 +199,7 @@ func (f *File) target(s *Section, value uint64, section int32, addend uint64) ui
 
 // relocate applies the relocation at the start of rela to the contents b of s.
 func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces, debug bool) error {
-	off, info, addend := f.Order.Uint64(rela), f.Order.Uint64(rela[8:]), f.Order.Uint64(rela[16:])
+	off, info, addend := f.Order.Uint64(rela), f.Order.Uint64(rela[RelaInfo:]), f.Order.Uint64(rela[RelaAddend:])
 	sym, typ := info>>32, uint32(info)
 	if typ == 0 { // none, on every machine
 		return nil

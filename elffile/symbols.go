@@ -47,7 +47,7 @@ func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym Symbol)) e
 
 // symbols calls fn for every symbol of the table with the given section index.
 func (f *File) symbols(table int, fn func(table *Section, sym Symbol)) error {
-	const chunk = 1 << 15
+	const chunk = 1 << 15 // symbols that are read at a time
 	s := &f.Sections[table]
 	wide := f.SymbolIndexes(table)
 	num := s.Size / SymSize
@@ -75,10 +75,10 @@ func (f *File) symbols(table int, fn func(table *Section, sym Symbol)) error {
 func (f *File) symbol(b, indexes []byte, first, j uint32) Symbol {
 	s := Symbol{Index: first + j, Sym64: elf.Sym64{Info: b[4], Other: b[5]}}
 	if o := binary.LittleEndian; f.Order == o { // faster than to call the methods of an interface
-		s.Name, s.Shndx, s.Value, s.Size = o.Uint32(b), o.Uint16(b[6:]), o.Uint64(b[8:]), o.Uint64(b[16:])
+		s.Name, s.Shndx, s.Value, s.Size = o.Uint32(b), o.Uint16(b[SymShndx:]), o.Uint64(b[SymValue:]), o.Uint64(b[16:])
 	} else {
 		o := f.Order
-		s.Name, s.Shndx, s.Value, s.Size = o.Uint32(b), o.Uint16(b[6:]), o.Uint64(b[8:]), o.Uint64(b[16:])
+		s.Name, s.Shndx, s.Value, s.Size = o.Uint32(b), o.Uint16(b[SymShndx:]), o.Uint64(b[SymValue:]), o.Uint64(b[16:])
 	}
 	switch index := elf.SectionIndex(s.Shndx); {
 	case index < elf.SHN_LORESERVE:
@@ -108,7 +108,8 @@ func (f *File) SymbolName(table *Section, name uint32) string {
 	if uint64(name) >= s.Size || !s.HasBytes() {
 		return ""
 	}
-	for size := uint64(256); ; size *= 16 {
+	const most = 256 // bytes that nearly all names fit, and are read first
+	for size := uint64(most); ; size *= 16 {
 		n := min(size, s.Size-uint64(name))
 		b, err := f.ReadAt("section "+s.Name, s.Off+uint64(name), n)
 		if err != nil {

@@ -59,8 +59,8 @@
 // does not depend on what was there before. An .sframe that a linker made is replaced
 // where it is, if the new one has room there.
 //
-// Program interpreters (ld.so) get a layout that old kernels load, too; see
-// IsInterpreter.
+// Program interpreters (ld.so) get a layout that old kernels load, too, for which the size of
+// .sframe has to be a multiple of SizeMultiple.
 //
 // In relocatable objects, .sframe and its relocations come last, and nothing else
 // changes.

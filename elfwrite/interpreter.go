@@ -25,30 +25,34 @@ import (
 // ld.so has a few hundred.
 const maxFilled = 1 << 20
 
-// IsInterpreter reports whether the file is one that kernels load for others: a
+// SizeMultiple returns what the size of f's .sframe has to be a multiple of, in bytes: that of an interpreter
+// begins where it is aligned, and ends with a page.
+func SizeMultiple(f *elffile.File) (uint64, error) {
+	is, err := isInterpreter(f)
+	if err != nil || !is {
+		return 1, err
+	}
+	return sectionAlign, nil
+}
+
+// isInterpreter reports whether the file is one that kernels load for others: a
 // shared object with an entry point that needs no interpreter and no libraries.
-func IsInterpreter(f *elffile.File) (bool, error) {
-	dyn := f.Prog(elf.PT_DYNAMIC)
-	if elf.Type(f.Type) != elf.ET_DYN || f.Entry == 0 || f.Prog(elf.PT_INTERP) != nil || dyn == nil {
+func isInterpreter(f *elffile.File) (bool, error) {
+	if elf.Type(f.Type) != elf.ET_DYN || f.Entry == 0 || f.Prog(elf.PT_INTERP) != nil || f.Prog(elf.PT_DYNAMIC) == nil {
 		return false, nil
 	}
-	b, err := f.ReadAt("PT_DYNAMIC", dyn.Off, dyn.Filesz)
-	if err != nil {
-		return false, err
-	}
-	for ; len(b) >= dynSize; b = b[dynSize:] {
-		switch value := f.Order.Uint64(b[8:]); elf.DynTag(f.Order.Uint64(b)) {
-		case elf.DT_NULL:
-			return true, nil
+	alone := true
+	err := dynamicEntries(f, func(_ uint64, tag elf.DynTag, value uint64) {
+		switch tag {
 		case elf.DT_NEEDED:
-			return false, nil
+			alone = false
 		case elf.DT_FLAGS_1:
 			if elf.DynFlag1(value)&elf.DF_1_PIE != 0 {
-				return false, nil // static-pie
+				alone = false // static-pie
 			}
 		}
-	}
-	return true, nil
+	})
+	return alone && err == nil, err
 }
 
 // interpreter prepares the last segment of an interpreter for one more behind it,

@@ -7,6 +7,7 @@ import (
 	"os"
 	"testing"
 
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/lab/image"
 )
 
@@ -32,7 +33,7 @@ func TestInterpreter(t *testing.T) {
 	}
 	for name, old := range files {
 		before := parse(t, old)
-		if is, err := IsInterpreter(before); !is || err != nil {
+		if is, err := isInterpreter(before); !is || err != nil {
 			t.Errorf("%s is not taken for an interpreter, error %v", name, err)
 			continue
 		}
@@ -92,7 +93,7 @@ func TestInterpreter(t *testing.T) {
 		t.Error("a replaced .sframe gives another file than a new one")
 	}
 	for _, name := range []string{"prologue", "undefra", "rareg.so"} {
-		if is, err := IsInterpreter(parse(t, read(t, name))); is || err != nil {
+		if is, err := isInterpreter(parse(t, read(t, name))); is || err != nil {
 			t.Errorf("%s is taken for an interpreter, error %v", name, err)
 		}
 	}
@@ -100,13 +101,13 @@ func TestInterpreter(t *testing.T) {
 	pie := read(t, "pltlib.so")
 	binary.LittleEndian.PutUint64(pie[24:], 0x340)
 	dyn := parse(t, pie).Prog(elf.PT_DYNAMIC)
-	for off := dyn.Off; off < dyn.Off+dyn.Filesz; off += dynSize {
+	for off := dyn.Off; off < dyn.Off+dyn.Filesz; off += elffile.DynSize {
 		if elf.DynTag(binary.LittleEndian.Uint64(pie[off:])) == elf.DT_SONAME {
 			binary.LittleEndian.PutUint64(pie[off:], uint64(elf.DT_FLAGS_1))
 			binary.LittleEndian.PutUint64(pie[off+8:], uint64(elf.DF_1_PIE))
 		}
 	}
-	if is, err := IsInterpreter(parse(t, pie)); is || err != nil {
+	if is, err := isInterpreter(parse(t, pie)); is || err != nil {
 		t.Errorf("a static-pie is taken for an interpreter, error %v", err)
 	}
 }

@@ -40,6 +40,10 @@ var crashpad = noteKind{"Crashpad", 0x4f464e49}
 
 const crashpadSize = 8
 
+// maxNoteAlign is the largest alignment of a PT_NOTE in bytes that it keeps where it moves. Notes are
+// aligned to 4 or 8 bytes, whatever their segment claims.
+const maxNoteAlign = 16
+
 // A note is where a note of some kind is in the file, and where its contents are.
 type note struct {
 	noteKind
@@ -97,7 +101,7 @@ func (p *planner) noteUnit(u *unit) error {
 			if h.Off < u.begin {
 				return fmt.Errorf("%v at file offset %#x is about more, which has been passed over", elf.ProgType(h.Type), h.Off)
 			}
-			u.align = max(u.align, min(validAlign(h.Align), 16))
+			u.align = max(u.align, min(validAlign(h.Align), maxNoteAlign))
 			if h.Off+h.Filesz > u.end {
 				u.end = h.Off + h.Filesz
 				grew = true

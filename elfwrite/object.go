@@ -47,7 +47,7 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout,
 		return nil, err
 	}
 	p.off = alignUp(p.cut, sectionAlign)
-	relaOff := alignUp(p.off+size, 8)
+	relaOff := alignUp(p.off+size, tableAlign)
 	p.patches = append(p.patches, patch{relaOff, rela})
 
 	sec := p.slot(p.old)
@@ -61,7 +61,7 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout,
 	}
 	*p.slot(p.oldRela) = elf.Section64{
 		Name: at, Type: uint32(elf.SHT_RELA), Flags: uint64(elf.SHF_INFO_LINK), Off: relaOff, Size: uint64(len(rela)),
-		Link: uint32(symtab), Info: uint32(index), Addralign: 8, Entsize: elffile.RelaSize,
+		Link: uint32(symtab), Info: uint32(index), Addralign: tableAlign, Entsize: elffile.RelaSize,
 	}
 	p.finish(names, relaOff+uint64(len(rela)))
 	return p.Layout, nil
@@ -257,7 +257,7 @@ func (p *object) finish(names []byte, at uint64) {
 	s := &p.sections[f.Shstrndx]
 	s.Off, s.Size = at, uint64(len(names))
 	p.patches = append(p.patches, patch{at, names})
-	p.shoff = alignUp(at+uint64(len(names)), 8)
+	p.shoff = alignUp(at+uint64(len(names)), tableAlign)
 	p.shstrndx = uint32(f.Shstrndx)
 	p.index = make([]uint32, len(f.Sections))
 	for i := range p.index {
@@ -295,8 +295,8 @@ func (p *object) relocations(o *Object) ([]byte, int, error) {
 		}
 		b := make([]byte, elffile.RelaSize)
 		f.Order.PutUint64(b, s.Off)
-		f.Order.PutUint64(b[8:], uint64(a.Index)<<32|uint64(typ))
-		f.Order.PutUint64(b[16:], s.Addr-a.Value)
+		f.Order.PutUint64(b[elffile.RelaInfo:], uint64(a.Index)<<32|uint64(typ))
+		f.Order.PutUint64(b[elffile.RelaAddend:], s.Addr-a.Value)
 		rela = append(rela, b...)
 	}
 	return rela, symtab, nil

@@ -174,7 +174,7 @@ func (p *planner) inPlace() (bool, error) {
 	p.Addr, p.off = o.addr, o.begin
 	p.copies = []extent{{0, 0, f.Size}}
 	p.zeros = []span{o.span}
-	if is, err := IsInterpreter(f); err != nil {
+	if is, err := isInterpreter(f); err != nil {
 		return false, err
 	} else if is { // whose last section has to end where it did
 		p.Addr += (o.end - o.begin - p.Size) &^ (sectionAlign - 1)

@@ -16,6 +16,10 @@ import (
 // sectionAlign is what .sframe is aligned to, in bytes: what a V3 section has to be.
 const sectionAlign = 8
 
+// tableAlign is what tables of 64-bit numbers are aligned to in the file, in bytes: headers and
+// relocations.
+const tableAlign = 8
+
 // firstPage is the part of a file in which the build-id note is looked for: core
 // dumps keep that much of each mapping, and kernels read it from there.
 const firstPage = 4096
@@ -378,7 +382,7 @@ func (p *planner) segment() (uint64, error) {
 	if p.addrEnd > math.MaxUint64-p.page { // to align it would wrap around
 		return 0, p.noAddresses()
 	}
-	is, err := IsInterpreter(p.f)
+	is, err := isInterpreter(p.f)
 	if err != nil {
 		return 0, err
 	}

@@ -257,7 +257,7 @@ func TestUnknownRelocations(t *testing.T) {
 	b := read(t, "plt")
 	dyn := parse(t, b).Prog(elf.PT_DYNAMIC)
 	set := map[elf.DynTag]uint64{elf.DT_PLTRELSZ: 1 << 40}
-	for off := dyn.Off; off < dyn.Off+dyn.Filesz; off += dynSize {
+	for off := dyn.Off; off < dyn.Off+dyn.Filesz; off += elffile.DynSize {
 		if v, ok := set[elf.DynTag(binary.LittleEndian.Uint64(b[off:]))]; ok {
 			binary.LittleEndian.PutUint64(b[off+8:], v)
 			delete(set, elf.DT_PLTRELSZ)

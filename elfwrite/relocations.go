@@ -151,15 +151,22 @@ func (s *scan) dynamicTables() ([]relocTable, error) {
 	return tables, nil
 }
 
+// Sizes in bytes of the other relocations: a place and its info word, and an entry of DT_RELR, which is
+// one word.
+const (
+	relSize  = 16
+	wordSize = 8
+)
+
 // size returns the size of an entry in bytes; that of packed ones is 1.
 func (f relocForm) size() uint64 {
 	switch f {
 	case formRELA, formKept:
 		return elffile.RelaSize
 	case formREL:
-		return 16
+		return relSize
 	case formRELR:
-		return 8
+		return wordSize
 	}
 	return 1
 }
@@ -170,7 +177,8 @@ const maxPacked = 64 << 20
 // table marks what the relocations of a table refer to. It reads a part of them at a time.
 func (s *scan) table(t *relocTable) error {
 	size := t.form.size()
-	chunk := size << 13
+	const entries = 1 << 13 // that are read at a time
+	chunk := size * entries
 	if t.form == formAndroid {
 		if chunk = t.end - t.begin; chunk > maxPacked {
 			return fmt.Errorf("packed relocations of %d bytes; at most %d are accepted", chunk, maxPacked)
@@ -191,7 +199,7 @@ func (s *scan) table(t *relocTable) error {
 			s.keptRela(b)
 		case formREL:
 			for e := b; len(e) >= int(size) && err == nil; e = e[size:] {
-				err = s.inPlace(s.f.Order.Uint64(e), s.f.Order.Uint64(e[8:]))
+				err = s.inPlace(s.f.Order.Uint64(e), s.f.Order.Uint64(e[elffile.RelaInfo:]))
 			}
 		case formRELR:
 			for e := b; len(e) >= int(size) && err == nil; e = e[size:] {
@@ -212,14 +220,14 @@ func (s *scan) rela(b []byte) {
 	if s.f.Order != binary.LittleEndian {
 		o := s.f.Order
 		for ; len(b) >= elffile.RelaSize; b = b[elffile.RelaSize:] {
-			s.one(o.Uint64(b), o.Uint64(b[8:]), o.Uint64(b[16:]))
+			s.one(o.Uint64(b), o.Uint64(b[elffile.RelaInfo:]), o.Uint64(b[elffile.RelaAddend:]))
 		}
 		return
 	}
 	// There can be a million of them, and to call the methods of an interface takes longer.
 	o := binary.LittleEndian
 	for ; len(b) >= elffile.RelaSize; b = b[elffile.RelaSize:] {
-		place, info, addend := o.Uint64(b), o.Uint64(b[8:]), o.Uint64(b[16:])
+		place, info, addend := o.Uint64(b), o.Uint64(b[elffile.RelaInfo:]), o.Uint64(b[elffile.RelaAddend:])
 		if info>>32 > 0 || s.has(place) || s.has(addend) {
 			s.one(place, info, addend)
 		}
@@ -256,7 +264,7 @@ const bias = 8
 // keptRela marks the places and targets of relocations that a linker kept.
 func (s *scan) keptRela(b []byte) {
 	for ; len(b) >= elffile.RelaSize; b = b[elffile.RelaSize:] {
-		place, info, addend := s.f.Order.Uint64(b), s.f.Order.Uint64(b[8:]), s.f.Order.Uint64(b[16:])
+		place, info, addend := s.f.Order.Uint64(b), s.f.Order.Uint64(b[elffile.RelaInfo:]), s.f.Order.Uint64(b[elffile.RelaAddend:])
 		if uint32(info) == 0 { // R_*_NONE
 			continue
 		}
@@ -269,7 +277,7 @@ func (s *scan) keptRela(b []byte) {
 
 // inPlace marks the place and the target of a relocation whose addend is in its place.
 func (s *scan) inPlace(place, info uint64) error {
-	b := s.loaded(place, 8)
+	b := s.loaded(place, wordSize)
 	if b == nil {
 		return fmt.Errorf("the place %#x of one is not in the file, or they are in no order", place)
 	}
@@ -286,7 +294,10 @@ func (s *scan) loaded(addr, n uint64) []byte {
 	has := func() bool {
 		return addr >= s.nearAt && n <= uint64(len(s.nearby)) && addr-s.nearAt <= uint64(len(s.nearby))-n
 	}
-	if !has() && (s.read > 4*s.f.Size+16<<20 || !s.readNear(addr) || !has()) {
+	// Places that are in order are read once. A table without order, or several, may ask for more, but for
+	// no more than a few times the file; small files do not matter.
+	const times, anyRead = 4, 16 << 20
+	if !has() && (s.read > times*s.f.Size+anyRead || !s.readNear(addr) || !has()) {
 		return nil
 	}
 	return s.nearby[addr-s.nearAt:][:n]
@@ -319,17 +330,17 @@ type relrPlaces struct{ base uint64 }
 // last one.
 func (r *relrPlaces) next(entry uint64, fn func(place uint64) error) error {
 	if entry&1 == 0 {
-		r.base = entry + 8
+		r.base = entry + wordSize
 		return fn(entry)
 	}
 	for i := uint64(0); entry > 1; i++ {
 		if entry >>= 1; entry&1 != 0 {
-			if err := fn(r.base + i*8); err != nil {
+			if err := fn(r.base + i*wordSize); err != nil {
 				return err
 			}
 		}
 	}
-	r.base += 63 * 8
+	r.base += 63 * wordSize
 	return nil
 }
 

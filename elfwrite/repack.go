@@ -270,8 +270,7 @@ const (
 	dtRELRSZ = elf.DynTag(35)
 	dtRELR   = elf.DynTag(36)
 
-	dynSize    = 16      // bytes of a dynamic entry
-	maxDynamic = 1 << 20 // bytes of all of them
+	maxDynamic = 1 << 20 // bytes of all dynamic entries
 )
 
 // fixedTags are the other tags whose values are addresses. A section that one of
@@ -296,12 +295,12 @@ func dynamicEntries(f *elffile.File, fn func(i uint64, tag elf.DynTag, value uin
 	if err != nil {
 		return err
 	}
-	for i := uint64(0); len(b) >= dynSize; i, b = i+1, b[dynSize:] {
+	for i := uint64(0); len(b) >= elffile.DynSize; i, b = i+1, b[elffile.DynSize:] {
 		tag := elf.DynTag(f.Order.Uint64(b))
 		if tag == elf.DT_NULL {
 			break
 		}
-		fn(i, tag, f.Order.Uint64(b[8:]))
+		fn(i, tag, f.Order.Uint64(b[elffile.DynValue:]))
 	}
 	return nil
 }
@@ -337,6 +336,6 @@ func (p *planner) dynamic() {
 		}
 		value := make([]byte, 8)
 		p.f.Order.PutUint64(value, u.toAddr)
-		p.patches = append(p.patches, patch{p.newOff(h.Off) + u.entry*dynSize + 8, value})
+		p.patches = append(p.patches, patch{p.newOff(h.Off) + u.entry*elffile.DynSize + elffile.DynValue, value})
 	}
 }

@@ -143,7 +143,7 @@ func (p *planner) sectionHeaders(at uint64) (uint64, error) {
 		p.patches = append(p.patches, patch{at, names})
 		at += uint64(len(names))
 	}
-	p.shoff = alignUp(at, 8)
+	p.shoff = alignUp(at, tableAlign)
 	return p.shoff + uint64(len(p.sections))*elffile.SectionSize, nil
 }
 

@@ -82,7 +82,8 @@ func writeAt(dst Target, b []byte, off uint64) error {
 
 // writeZeros clears a part of the file.
 func writeZeros(dst Target, z span) error {
-	zeros := make([]byte, min(z.end-z.begin, 1<<20))
+	const chunk = 1 << 20
+	zeros := make([]byte, min(z.end-z.begin, chunk))
 	for at := z.begin; at < z.end; at += uint64(len(zeros)) {
 		if err := writeAt(dst, zeros[:min(z.end-at, uint64(len(zeros)))], at); err != nil {
 			return err
@@ -111,9 +112,10 @@ func (l *Layout) headers(dst Target) error {
 
 // writeTable writes headers of one kind, some at a time.
 func writeTable[T any](dst Target, order binary.ByteOrder, off uint64, table []T) error {
+	const chunk = 1 << 12 // headers
 	var b []byte
 	for len(table) > 0 {
-		n := min(len(table), 1<<12)
+		n := min(len(table), chunk)
 		var err error
 		if b, err = binary.Append(b[:0], order, table[:n]); err != nil {
 			return err
@@ -211,7 +213,7 @@ func (l *Layout) renumbers() bool {
 func (l *Layout) renumber(b, wide []byte) (changed, wideChanged bool) {
 	o := l.f.Order
 	for i := 0; len(b) >= elffile.SymSize; i, b = i+1, b[elffile.SymSize:] {
-		old := uint32(o.Uint16(b[6:]))
+		old := uint32(o.Uint16(b[elffile.SymShndx:]))
 		isWide := old == uint32(elf.SHN_XINDEX) && wide != nil
 		if isWide {
 			old = o.Uint32(wide[4*i:])
@@ -224,7 +226,7 @@ func (l *Layout) renumber(b, wide []byte) (changed, wideChanged bool) {
 		n := l.index[old]
 		switch {
 		case n == 0: // the section is gone
-			o.PutUint16(b[6:], uint16(elf.SHN_ABS))
+			o.PutUint16(b[elffile.SymShndx:], uint16(elf.SHN_ABS))
 			changed = true
 			if isWide {
 				o.PutUint32(wide[4*i:], 0)
@@ -235,14 +237,14 @@ func (l *Layout) renumber(b, wide []byte) (changed, wideChanged bool) {
 			o.PutUint32(wide[4*i:], n)
 			wideChanged = true
 		default:
-			o.PutUint16(b[6:], uint16(n))
+			o.PutUint16(b[elffile.SymShndx:], uint16(n))
 			changed = true
 		}
 		// What linkers define for the ELF header, such as __ehdr_start, has the index of the
 		// first section and is not in it.
-		s, v := &l.f.Sections[old], o.Uint64(b[8:])
+		s, v := &l.f.Sections[old], o.Uint64(b[elffile.SymValue:])
 		if d := l.values[old]; d != 0 && v-s.Addr <= s.Size {
-			o.PutUint64(b[8:], v+d)
+			o.PutUint64(b[elffile.SymValue:], v+d)
 			changed = true
 		}
 	}
