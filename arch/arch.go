@@ -5,6 +5,9 @@
 // Not in here: what the SFrame format itself fixes for an ABI (package sframe), instructions
 // of PLT stubs (package plt), and what package verify knows of machines, which keeps numbers of its
 // own so that a mistake here cannot hide there.
+//
+// A new machine takes its ABI in sframe/sframe.go, a file here and its place among all of them in this one, a file
+// for its stubs in plt, one in verify, and a line in the README.
 package arch
 
 import (

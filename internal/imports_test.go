@@ -1,6 +1,7 @@
 package internal_test
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -37,8 +38,51 @@ var layers = map[string][]string{
 	"verify":             {"cfi", "elffile", "sframe"},
 }
 
-func TestImports(t *testing.T) {
-	seen := make(map[string]bool)
+// knowMachines are the packages that may name a machine; all others ask arch. What is in sframe is about
+// the format.
+var knowMachines = []string{"arch", "plt", "sframe", "verify"}
+
+// TestMachines expects no other package to name a machine, an ABI, or a relocation of one.
+func TestMachines(t *testing.T) {
+	found := 0
+	sources(t, func(dir, file string) {
+		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(tree, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && isMachine(x.Name, sel.Sel.Name) {
+				found++
+				if !slices.Contains(knowMachines, dir) {
+					t.Errorf("%s speaks of %s.%s", file, x.Name, sel.Sel.Name)
+				}
+			}
+			return true
+		})
+	})
+	if found == 0 {
+		t.Error("no package speaks of machines")
+	}
+}
+
+// isMachine reports whether a name of a package is that of a machine, of an ABI, or of a relocation.
+func isMachine(pkg, name string) bool {
+	switch pkg {
+	case "elf":
+		return strings.HasPrefix(name, "EM_") || strings.HasPrefix(name, "R_")
+	case "sframe": // AMD64Little, S390XBig
+		return strings.HasSuffix(name, "Little") || strings.HasSuffix(name, "Big")
+	}
+	return false
+}
+
+// sources calls fn for all Go files but tests and what is below internal/lab, with the folder and the path.
+func sources(t *testing.T, fn func(dir, file string)) {
+	t.Helper()
 	err := filepath.WalkDir("..", func(file string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -49,34 +93,38 @@ func TestImports(t *testing.T) {
 			return nil
 		}
 		dir, err := filepath.Rel("..", filepath.Dir(file))
-		if err != nil {
-			return err
+		if err == nil && !strings.HasPrefix(dir, "internal/lab/") {
+			fn(dir, file)
 		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestImports(t *testing.T) {
+	seen := make(map[string]bool)
+	sources(t, func(dir, file string) {
 		allowed, ok := layers[dir]
-		if lab := strings.HasPrefix(dir, "internal/lab/"); !ok && !lab {
+		if !ok {
 			t.Errorf("%s is in no layer", dir)
-		} else if lab {
-			return nil
 		}
 		seen[dir] = true
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
 		for _, spec := range f.Imports {
 			path, err := strconv.Unquote(spec.Path.Value)
 			if err != nil {
-				return err
+				t.Fatal(err)
 			}
 			if own, ok := strings.CutPrefix(path, "cfi2sframe/"); ok && !slices.Contains(allowed, own) {
 				t.Errorf("%s imports %s", file, path)
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for dir := range layers {
 		if !seen[dir] {
 			t.Errorf("%s: no Go files", dir)
