@@ -65,9 +65,9 @@ type Kept struct {
 }
 
 // Convert converts the file of the given size in r, an ELF file or an archive of them, and writes the
-// result to w: at once, when it is complete and, unless opt says otherwise, checked against the CFI at every
-// pc. On an error, or when ctx ends, nothing is written. All of the result is held in memory. With
-// ErrCoverage there is a Result, too. In it the file has no name.
+// result to w when it is complete and, unless opt says otherwise, checked against the CFI at every pc. Until
+// then it is held in memory, and on an error, or when ctx ends, nothing is written; only an error of w's own can
+// leave a part. With ErrCoverage there is a Result, too. In it the file has no name.
 func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Options) (*Result, error) {
 	opt.complete()
 	opt.Room.Grow(size)
@@ -86,7 +86,7 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 	if opt.DryRun {
 		return c.res, nil
 	}
-	if _, err := w.Write(out.b); err != nil {
+	if _, err := out.WriteTo(w); err != nil {
 		return nil, err
 	}
 	return c.res, nil
