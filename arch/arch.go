@@ -27,7 +27,7 @@ const NoReg = ^uint64(0)
 const MinPage = 1 << 12
 
 // An Arch is a machine, in one byte order or in both. Registers are DWARF numbers, and offsets and
-// sizes are in bytes.
+// sizes are in bytes. There is one for all who ask, which must not be changed.
 type Arch struct {
 	Machine elf.Machine
 	Name    string // without the byte order: amd64, aarch64, s390x
