@@ -19,6 +19,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/internal/lab/long"
 	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -319,7 +320,7 @@ func subjects(t *testing.T, abi string) []string {
 	case "s390x":
 		more = []string{"libc.so.6", "ld64.so.1", "libm.so.6", "libgcc_s.so.1"}
 	}
-	for _, f := range more {
+	for _, f := range long.Pick(t, more[:min(len(more), 1)], more) {
 		if !filepath.IsAbs(f) {
 			f = filepath.Join(peer.Root(t, "sid"), "usr", abi+"-linux-gnu/lib", f)
 		}
@@ -460,20 +461,24 @@ func TestFormat3(t *testing.T) {
 	)
 	// More gaps in format 3 than are listed, which are one in format 2.
 	const many = ".cfi_startproc\n.cfi_signal_frame\n.rept 65600\n" + neg + ".cfi_def_cfa rsp, 8\nnop\n.endr\n.cfi_endproc\n"
-	for _, tt := range []struct {
+	type subject struct {
 		name, source string
 		want         map[string]uint64 // bytes that format 3 covers, by reason
 		says         string
-	}{
+	}
+	subjects := []subject{
 		{"few gaps", register + computed, map[string]uint64{"cfa-register": 1, "cfa-expression": 0},
 			"CFA based on a register other than SP and FP; --format 3 covers them\n"},
 		{"behind more gaps than are listed", register + many + computed + register, map[string]uint64{"cfa-register": 1, "signal-frame": 0, "cfa-expression": 0},
 			"CFA based on a register other than SP and FP; --format 3 covers at least 1 of them\n"},
+	}
+	subjects = long.Pick(t, subjects, append(subjects, []subject{
 		{"beside much code whose CFA depends on the pc", varying("", half) + varying("", half) + register, map[string]uint64{"cfa-expression": 0, "cfa-register": 1},
 			"CFA based on a register other than SP and FP; --format 3 covers them\n"},
 		{"much code whose CFA depends on the pc, in format 3 only", varying("", half) + varying(".cfi_signal_frame", half) + register,
 			map[string]uint64{"signal-frame": 0, "cfa-register": 1}, ": signal frame\n"},
-	} {
+	}...))
+	for _, tt := range subjects {
 		prog := link(t, tt.source)
 		_, c := run(t, prog, convert.Options{Version: sframe.V2, NoVerify: true, Workers: 1})
 		_, v3 := run(t, prog, convert.Options{Version: sframe.V3, NoVerify: true, Workers: 1})
@@ -502,6 +507,7 @@ func TestFormat3(t *testing.T) {
 // TestWorkersVarying is TestWorkers for more code than a CFA that depends on the pc is evaluated
 // for. Which part of it is described must not depend on who comes first.
 func TestWorkersVarying(t *testing.T) {
+	long.Test(t)
 	const functions = 4 // of 0x60000 bytes, of which two are few enough
 	prog := link(t, strings.Repeat(varying("", 0x60000), functions))
 	var want []byte

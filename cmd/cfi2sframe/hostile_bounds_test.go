@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"cfi2sframe/internal/lab/long"
 )
 
 // What a run on a file of up to 10 MB may take: memory, and on a quiet machine of two processors 2 s.
@@ -136,6 +138,7 @@ var (
 // TestHostileBounds has files that are made to take much more time or memory than their size lets one
 // expect.
 func TestHostileBounds(t *testing.T) {
+	long.Test(t)
 	program := build(t)
 	for _, tt := range []struct {
 		name   string

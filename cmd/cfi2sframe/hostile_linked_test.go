@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/long"
 	"cfi2sframe/sframe"
 )
 
@@ -387,7 +388,7 @@ func TestHostileLayout(t *testing.T) {
 				p.prog(off, elf.PT_NOTE, 0x254+n/64, 0x254+n/64, 36)
 			})
 		}}, any: true},
-		{hostileCase: hostileCase{name: "2,000 PT_LOAD, 60,000 dynamic entries, without section headers", change: func(p *patcher) {
+		{hostileCase: hostileCase{name: "2,000 PT_LOAD, 60,000 dynamic entries, without section headers", long: true, change: func(p *patcher) {
 			p.manyProgs(2000, func(i, off int) { p.prog(off, elf.PT_LOAD, 0x400, 0x100000+uint64(i)*4096, 16) })
 			var dyn []byte
 			for range 60_000 {
@@ -405,7 +406,7 @@ func TestHostileLayout(t *testing.T) {
 			p.put64(h+phOff, uint64(at))
 			p.put64(h+phFilesz, 16<<20)
 		}, status: 1, want: "16777216 bytes; at most 1048576 are accepted"}},
-		{hostileCase: hostileCase{name: "60,000 PLT sections", change: func(p *patcher) {
+		{hostileCase: hostileCase{name: "60,000 PLT sections", long: true, change: func(p *patcher) {
 			p.newSections(60_000, func(i, h int) {
 				p.copySection(h, ".plt")
 				p.put64(h+shAddr, p.u64(h+shAddr)+uint64(i%16))
@@ -441,7 +442,7 @@ func TestHostileLayout(t *testing.T) {
 		{hostileCase: hostileCase{name: "e_shnum 1", change: func(p *patcher) { p.put16(ehShnum, 1) }, status: 1, want: "section name table index 18; there are 1 sections"}},
 		{hostileCase: hostileCase{name: "e_shnum 1 without names", change: func(p *patcher) { p.put16(ehShnum, 1); p.put16(ehShstrndx, 0) }, status: 1, want: "the CFI describes no code of this file"}},
 		{hostileCase: hostileCase{name: "e_phnum 0xffff without sections", change: func(p *patcher) { bare(p); p.put16(ehPhnum, 0xffff) }, status: 1, want: "65535 headers"}},
-		{hostileCase: hostileCase{name: "600,000 sections", change: func(p *patcher) {
+		{hostileCase: hostileCase{name: "600,000 sections", long: true, change: func(p *patcher) {
 			old := int(p.u16(ehShnum))
 			p.newSections(600_000, func(_, h int) {})
 			p.put16(ehShnum, 0)
@@ -456,6 +457,9 @@ func TestHostileLayout(t *testing.T) {
 		{hostileCase: hostileCase{name: "nothing to remove", args: []string{"--remove"}, change: func(p *patcher) {}, status: 1, want: "the file has no .sframe section"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.long {
+				long.Test(t)
+			}
 			if !tt.any {
 				tt.run(t)
 				return

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/long"
 	"cfi2sframe/sframe"
 )
 
@@ -246,6 +247,7 @@ func TestHostileObjects(t *testing.T) {
 		args   []string
 		status int
 		want   string
+		long   bool // it takes long
 	}{
 		{name: "nothing wrong", make: func(o *object) {}, want: "64 covered"},
 		{name: "s390x", data: func() []byte { return bigObject(elf.EM_S390, uint32(elf.R_390_PC32)).bytes() }, want: "64 covered"},
@@ -506,14 +508,14 @@ func TestHostileObjects(t *testing.T) {
 		{name: "no .sframe, removed", make: func(o *object) { o.tail = []byte("behind") }, args: []string{"--remove"}},
 
 		// Much of something.
-		{name: "70,000 sections of code", data: func() []byte { return manyCode(70_000).bytes() }, want: "1,120,064 covered"},
-		{name: "70,000 sections of code, with gaps", data: func() []byte {
+		{name: "70,000 sections of code", long: true, data: func() []byte { return manyCode(70_000).bytes() }, want: "1,120,064 covered"},
+		{name: "70,000 sections of code, with gaps", long: true, data: func() []byte {
 			o := manyCode(70_000)
 			s := &o.sections[objFrame]
 			s.data = bytes.ReplaceAll(s.data, []byte{0x41, 0x0e, 16}, []byte{0x41, 0x0d, 2}) // CFA rcx
 			return o.bytes()
 		}, want: "left out"},
-		{name: "60,000 sections .eh_frame", make: func(o *object) {
+		{name: "60,000 sections .eh_frame", long: true, make: func(o *object) {
 			at := len(o.sections[objFrame].data)
 			for range 60_000 {
 				o.at(o.add(".eh_frame", elf.SHT_PROGBITS, elf.SHF_ALLOC, nil), 64+64, uint64(at))
@@ -528,7 +530,7 @@ func TestHostileObjects(t *testing.T) {
 				o.at(o.relaOf(".rela.eh_frame", objFrame), 0x100, n)
 			}
 		}, status: 1, want: "relocations overlap"},
-		{name: "a million relocations of one field", make: func(o *object) {
+		{name: "a million relocations of one field", long: true, make: func(o *object) {
 			s := &o.sections[objRela]
 			s.data = bytes.Repeat(s.data, 1_000_000)
 		}, want: "64 covered"},
@@ -557,13 +559,16 @@ func TestHostileObjects(t *testing.T) {
 				o.at(r, 64+64+48, 24)
 			}
 		}, status: 1, want: "symbol tables overlap"},
-		{name: "a million symbols", make: func(o *object) {
+		{name: "a million symbols", long: true, make: func(o *object) {
 			for range 1_000_000 {
 				o.symbols = append(o.symbols, o.symbols[elffile.SymSize:2*elffile.SymSize]...)
 			}
 		}, want: "64 covered"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.long {
+				long.Test(t)
+			}
 			var b []byte
 			if tt.data != nil {
 				b = tt.data()

@@ -23,6 +23,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/internal/lab/long"
 	"cfi2sframe/sframe"
 )
 
@@ -419,6 +420,7 @@ type hostileCase struct {
 	change  func(*patcher)
 	status  int
 	want    string // part of what is printed
+	long    bool   // it takes long
 }
 
 func (c *hostileCase) run(t *testing.T) {
@@ -947,14 +949,14 @@ func TestHostileSize(t *testing.T) {
 		return append(binary.AppendUvarint([]byte{0x0f}, uint64(len(b))), b...)
 	}
 	cases := []hostileCase{
-		{name: "200,000 FDEs with the same start", want: "199,999 FDEs cut because they overlap another one",
+		{name: "200,000 FDEs with the same start", long: true, want: "199,999 FDEs cut because they overlap another one",
 			change: cfi(16, func(f *frames, text uint64) {
 				cie := f.cie(sound...)
 				for range 200_000 {
 					f.fde(cie, text, 16)
 				}
 			})},
-		{name: "200,000 FDEs, each larger than the one before", want: "199,999 FDEs cut because they overlap another one",
+		{name: "200,000 FDEs, each larger than the one before", long: true, want: "199,999 FDEs cut because they overlap another one",
 			change: cfi(200_000, func(f *frames, text uint64) {
 				cie := f.cie(sound...)
 				for i := range uint64(200_000) {
@@ -968,21 +970,21 @@ func TestHostileSize(t *testing.T) {
 					f.fde(cie, text+199_999-i, 1)
 				}
 			})},
-		{name: "a million CIEs", want: "16 covered",
+		{name: "a million CIEs", long: true, want: "16 covered",
 			change: cfi(16, func(f *frames, text uint64) {
 				for range 1_000_000 {
 					f.cie(sound...)
 				}
 				f.fde(f.cie(sound...), text, 16)
 			})},
-		{name: "a million CIEs that cannot be used", want: "16 covered",
+		{name: "a million CIEs that cannot be used", long: true, want: "16 covered",
 			change: cfi(16, func(f *frames, text uint64) {
 				for range 1_000_000 {
 					f.cie(0x3f)
 				}
 				f.fde(f.cie(sound...), text, 16)
 			})},
-		{name: "200,000 FDEs of a CIE with an unknown augmentation of a megabyte", want: "malformed CFI: 199991 more",
+		{name: "200,000 FDEs of a CIE with an unknown augmentation of a megabyte", long: true, want: "malformed CFI: 199991 more",
 			change: cfi(32, func(f *frames, text uint64) {
 				f.fde(f.cie(sound...), text, 16)
 				cie := f.cieOf(strings.Repeat("x", 1<<20), 1, nil, sound)
@@ -990,14 +992,14 @@ func TestHostileSize(t *testing.T) {
 					f.fde(cie, text+16, 16)
 				}
 			})},
-		{name: "20,000 FDEs of a CIE with an expression of 64 KiB", want: "20,000 functions: CFA given by an expression",
+		{name: "20,000 FDEs of a CIE with an expression of 64 KiB", long: true, want: "20,000 functions: CFA given by an expression",
 			change: cfi(20_000, func(f *frames, text uint64) {
 				cie := f.cie(append(expression(bytes.Repeat([]byte{0x96}, 64<<10)...), 0x90, 1)...)
 				for i := range uint64(20_000) {
 					f.fde(cie, text+i, 1)
 				}
 			})},
-		{name: "200,000 rows with an expression of 64 KiB", want: "CFA given by an expression",
+		{name: "200,000 rows with an expression of 64 KiB", long: true, want: "CFA given by an expression",
 			change: cfi(200_000, func(f *frames, text uint64) {
 				f.fde(f.cie(sound...), text, 200_000, append(expression(bytes.Repeat([]byte{0x96}, 64<<10)...), bytes.Repeat([]byte{0x41}, 200_000)...)...)
 			})},
@@ -1009,7 +1011,7 @@ func TestHostileSize(t *testing.T) {
 			change: cfi(100_000, func(f *frames, text uint64) {
 				f.fde(f.cie(sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, 50_000)...)
 			})},
-		{name: "50,000 gaps under a symbol with a name of 60 KiB", want: "and 49,990 gaps more",
+		{name: "50,000 gaps under a symbol with a name of 60 KiB", long: true, want: "and 49,990 gaps more",
 			change: func(p *patcher) {
 				cfi(100_000, func(f *frames, text uint64) {
 					f.fde(f.cie(sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, 50_000)...)
@@ -1017,7 +1019,7 @@ func TestHostileSize(t *testing.T) {
 				p.contents(".strtab", append(append([]byte{0}, bytes.Repeat([]byte("x"), 60<<10)...), 0))
 				p.contents(".symtab", symbol(1, p.u64(p.section(".text")+shAddr), 100_000, uint16(p.index(".text"))))
 			}},
-		{name: "50,000 gaps under 50,000 symbols with names of 60 KiB", want: "and 49,990 gaps more",
+		{name: "50,000 gaps under 50,000 symbols with names of 60 KiB", long: true, want: "and 49,990 gaps more",
 			change: func(p *patcher) {
 				cfi(100_000, func(f *frames, text uint64) {
 					f.fde(f.cie(sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, 50_000)...)
@@ -1029,18 +1031,18 @@ func TestHostileSize(t *testing.T) {
 				}
 				p.contents(".symtab", symbols)
 			}},
-		{name: "50,000 gaps under 50,000 symbols that cover all of them", want: "and 49,990 gaps more",
+		{name: "50,000 gaps under 50,000 symbols that cover all of them", long: true, want: "and 49,990 gaps more",
 			change: func(p *patcher) {
 				cfi(100_000, func(f *frames, text uint64) {
 					f.fde(f.cie(sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, 50_000)...)
 				})(p)
 				p.contents(".symtab", bytes.Repeat(symbol(1, p.u64(p.section(".text")+shAddr), 100_000, uint16(p.index(".text"))), 50_000))
 			}},
-		{name: "50,000 gaps as JSON", args: []string{"--report", "json"},
+		{name: "50,000 gaps as JSON", long: true, args: []string{"--report", "json"},
 			change: cfi(100_000, func(f *frames, text uint64) {
 				f.fde(f.cie(sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, 50_000)...)
 			})},
-		{name: "50,000 gaps under 50,000 symbols", want: "and 49,990 gaps more",
+		{name: "50,000 gaps under 50,000 symbols", long: true, want: "and 49,990 gaps more",
 			change: func(p *patcher) {
 				cfi(100_000, func(f *frames, text uint64) {
 					f.fde(f.cie(sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, 50_000)...)
@@ -1056,7 +1058,7 @@ func TestHostileSize(t *testing.T) {
 					p.put64(h+shSize, 1<<20)
 				})
 			}},
-		{name: "50,000 sections .eh_frame", status: 1, want: "1048576 bytes of CFI, beside 11534532 of other sections; at most 12582912 are accepted in a file of this size",
+		{name: "50,000 sections .eh_frame", long: true, status: 1, want: "1048576 bytes of CFI, beside 11534532 of other sections; at most 12582912 are accepted in a file of this size",
 			change: func(p *patcher) {
 				at := uint64(p.append(make([]byte, 1<<20)))
 				p.newSections(50_000, func(_, h int) {
@@ -1065,9 +1067,9 @@ func TestHostileSize(t *testing.T) {
 					p.put64(h+shSize, 1<<20)
 				})
 			}},
-		{name: "60,000 sections that could move", status: 1, want: "no room for 2 more program headers",
+		{name: "60,000 sections that could move", long: true, status: 1, want: "no room for 2 more program headers",
 			change: func(p *patcher) { p.b = crowded(60_000) }},
-		{name: "60,000 sections of code", want: "covered",
+		{name: "60,000 sections of code", long: true, want: "covered",
 			change: func(p *patcher) {
 				p.newSections(60_000, func(i, h int) {
 					p.copySection(h, ".text")
@@ -1082,11 +1084,11 @@ func TestHostileSize(t *testing.T) {
 			change: spread(1<<30, func(f *frames, text uint64) {
 				f.fde(f.cie(sound...), text, 100_000, unruly...)
 			})},
-		{name: "a PLT of a megabyte without a pattern", want: "CFA given by an expression", fixture: "undefra",
+		{name: "a PLT of a megabyte without a pattern", long: true, want: "CFA given by an expression", fixture: "undefra",
 			change: spread(1<<30, func(f *frames, text uint64) {
 				f.fde(f.cie(sound...), text, 1_000_000, unruly...)
 			})},
-		{name: "a PLT of a megabyte", want: "1,000,000 bytes of code described by CFI, 1,000,000 covered",
+		{name: "a PLT of a megabyte", long: true, want: "1,000,000 bytes of code described by CFI, 1,000,000 covered",
 			change: spread(1<<30, func(f *frames, text uint64) {
 				f.fde(f.cie(sound...), text, 1_000_000, steady...)
 			})},
@@ -1094,7 +1096,7 @@ func TestHostileSize(t *testing.T) {
 			change: spread(1<<30, func(f *frames, text uint64) {
 				f.fde(f.cie(sound...), text, 4<<20, unruly...)
 			})},
-		{name: "a hundred PLTs of 4 MiB", want: "CFA given by an expression",
+		{name: "a hundred PLTs of 4 MiB", long: true, want: "CFA given by an expression",
 			change: spread(1<<40, func(f *frames, text uint64) {
 				f.fde(f.cie(sound...), text, 400<<20, append(slices.Clone(steady), bytes.Repeat([]byte{0x04, 0, 0, 0x40, 0}, 99)...)...)
 			})},
@@ -1111,7 +1113,7 @@ func TestHostileSize(t *testing.T) {
 			})},
 		{name: "a PLT of a megabyte without CFI", want: "1,048,576 bytes of PLT stubs without CFI",
 			change: func(p *patcher) { p.bigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x66, 0x90) }}, // jmp *x(%rip); xchg %ax,%ax
-		{name: "a lazy PLT of a megabyte without CFI", want: "1,048,576 bytes of PLT stubs without CFI",
+		{name: "a lazy PLT of a megabyte without CFI", long: true, want: "1,048,576 bytes of PLT stubs without CFI",
 			change: func(p *patcher) {
 				p.bigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x68, 0, 0, 0, 0, 0xe9, 0, 0, 0, 1) // jmp *x(%rip); push $n; jmp x
 			}},
@@ -1119,7 +1121,7 @@ func TestHostileSize(t *testing.T) {
 			change: func(p *patcher) {
 				p.bigPLT(16, 0xff, 0x35, 0, 0, 0, 0, 0xff, 0x25, 0, 0, 0, 0, 0x0f, 0x1f, 0x40, 0) // push x(%rip); jmp *x(%rip); nopl 0(%rax)
 			}},
-		{name: "1,000 times the same PLT of a megabyte without CFI", want: "1,048,576 bytes of PLT stubs without CFI",
+		{name: "1,000 times the same PLT of a megabyte without CFI", long: true, want: "1,048,576 bytes of PLT stubs without CFI",
 			change: func(p *patcher) {
 				p.bigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x66, 0x90)
 				p.newSections(1000, func(_, h int) { p.copySection(h, ".plt") })
@@ -1163,6 +1165,9 @@ func TestHostileSize(t *testing.T) {
 			cases[i].fixture = "pltlib.so"
 		}
 		t.Run(cases[i].name, func(t *testing.T) {
+			if cases[i].long {
+				long.Test(t)
+			}
 			t.Parallel()
 			cases[i].bounded(t, program)
 		})
@@ -1251,11 +1256,7 @@ func crowded(n int) []byte {
 func TestHostileRandom(t *testing.T) {
 	header := fixture(t, "plt")[:elffile.HeaderSize]
 	dir := t.TempDir()
-	n := 2000
-	if testing.Short() {
-		n = 200
-	}
-	for seed := range uint64(n) {
+	for seed := range long.Pick[uint64](t, 200, 2000) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		b := make([]byte, 1+r.IntN(8192))
 		for i := range b {
@@ -1279,10 +1280,7 @@ func TestHostileRandom(t *testing.T) {
 func TestHostileTruncated(t *testing.T) {
 	whole := fixture(t, "plt")
 	dir := t.TempDir()
-	step := 5
-	if testing.Short() {
-		step = 61
-	}
+	step := long.Pick(t, 61, 5)
 	for n := 0; n < len(whole); n++ {
 		if n > 700 && n < len(whole)-80 && n%step > 0 {
 			continue
@@ -1317,10 +1315,14 @@ func TestHostileBytes(t *testing.T) {
 		}
 		dir := t.TempDir()
 		statuses := make(map[int]int)
+		step := long.Pick(t, 7, 1)
 		for i, off := range places {
 			values := []byte{0, 0xff, 0x80, 1}
-			if testing.Short() || racing {
+			if racing {
 				values = values[i%4:][:1]
+			}
+			if i%step > 0 {
+				continue
 			}
 			was := p.b[off]
 			for _, v := range values {
