@@ -37,16 +37,8 @@ func TestHostileObjects(t *testing.T) {
 
 		// Symbol tables.
 		{name: "relocations without symbols", make: func(o *elftest.Object) { o.Sections[elftest.ObjRela].Link = 0 }, status: 1, want: "symbol"},
-		{name: "relocations with symbols in nothing", make: func(o *elftest.Object) { o.Sections[elftest.ObjRela].Link = math.MaxUint32 }, status: 1, want: "symbol"},
-		{name: "relocations with symbols in themselves", make: func(o *elftest.Object) { o.Sections[elftest.ObjRela].Link = elftest.ObjRela }, status: 1, want: "symbol"},
-		{name: "relocations with dynamic symbols", make: func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Type = uint32(elf.SHT_DYNSYM) }, status: 1, want: "symbol"},
 		{name: "symbol names in nothing", make: func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Link = 1 << 31 }, want: "64 covered"},
 		{name: "no symbol table", make: func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Type = uint32(elf.SHT_PROGBITS) }, status: 1, want: "symbol"},
-		{name: "empty symbol table", make: func(o *elftest.Object) { o.Symbols = nil }, status: 1, want: "symbol"},
-		{name: "symbol table of half a symbol", make: func(o *elftest.Object) { o.Symbols = o.Symbols[:36] }, status: 1, want: "symbol"},
-		{name: "symbol table past the end", make: func(o *elftest.Object) { o.At(elftest.ObjSymtab, 1<<20, 48) }, status: 1, want: ".symtab"},
-		{name: "symbol table of 2^63 bytes", make: func(o *elftest.Object) { o.At(elftest.ObjSymtab, 64, 1<<63) }, status: 1, want: ".symtab"},
-		{name: "symbol table of 2^40 bytes", make: func(o *elftest.Object) { o.At(elftest.ObjSymtab, 64, 1<<40) }, status: 1, want: ".symtab"},
 		{name: "symbol table without bytes", make: func(o *elftest.Object) { o.At(elftest.ObjSymtab, math.MaxUint64, math.MaxUint64) }, status: 1, want: ".symtab"},
 		{name: "only global symbols", make: func(o *elftest.Object) { o.Symbols[elffile.SymSize+4] = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC) }, status: 1, want: "no local symbol"},
 		{name: "only weak symbols", make: func(o *elftest.Object) { o.Symbols[elffile.SymSize+4] = elf.ST_INFO(elf.STB_WEAK, elf.STT_FUNC) }, status: 1, want: "no local symbol"},
@@ -57,11 +49,6 @@ func TestHostileObjects(t *testing.T) {
 			o.Code(".text.other", 64)
 			binary.LittleEndian.PutUint64(o.Symbols[elffile.SymSize+8:], 64+256)
 		}, want: "64 covered"},
-		{name: "symbol in no section", make: func(o *elftest.Object) { o.Symbols[elffile.SymSize+6] = 0 }, want: "kept as it is: the CFI describes no code"},
-		{name: "symbol in a section that is not there", make: func(o *elftest.Object) { o.Symbols[elffile.SymSize+6] = 200 }, want: "kept as it is: the CFI describes no code"},
-		{name: "symbol absolute", make: func(o *elftest.Object) {
-			binary.LittleEndian.PutUint16(o.Symbols[elffile.SymSize+6:], uint16(elf.SHN_ABS))
-		}, want: "kept as it is: the CFI describes no code"},
 		{name: "symbol absolute, where the code seems to be", make: func(o *elftest.Object) {
 			binary.LittleEndian.PutUint16(o.Symbols[elffile.SymSize+6:], uint16(elf.SHN_ABS))
 			binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:], 0x10100)
@@ -71,45 +58,13 @@ func TestHostileObjects(t *testing.T) {
 			o.Sections[elftest.ObjRela].Data = o.Sections[elftest.ObjRela].Data[elffile.RelaSize:]
 			o.Sections[elftest.ObjFrame].Data[8+20+8] = 0
 		}, want: "kept as it is: the CFI describes no code"},
-		{name: "symbol common", make: func(o *elftest.Object) {
-			binary.LittleEndian.PutUint16(o.Symbols[elffile.SymSize+6:], uint16(elf.SHN_COMMON))
-		}, want: "kept as it is: the CFI describes no code"},
-		{name: "SHN_XINDEX without a table", make: func(o *elftest.Object) {
-			binary.LittleEndian.PutUint16(o.Symbols[elffile.SymSize+6:], uint16(elf.SHN_XINDEX))
-		}, want: "kept as it is: the CFI describes no code"},
 		{name: "SHN_XINDEX with a table", make: func(o *elftest.Object) {
 			binary.LittleEndian.PutUint16(o.Symbols[elffile.SymSize+6:], uint16(elf.SHN_XINDEX))
 			o.Sections[o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, []byte{0, 0, 0, 0, elftest.ObjText, 0, 0, 0})].Link = elftest.ObjSymtab
 		}, want: "64 covered"},
-		{name: "SHN_XINDEX with a table that is too short", make: func(o *elftest.Object) {
-			binary.LittleEndian.PutUint16(o.Symbols[elffile.SymSize+6:], uint16(elf.SHN_XINDEX))
-			o.Sections[o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, []byte{0, 0, 0, 0, elftest.ObjText, 0, 0})].Link = elftest.ObjSymtab
-		}, want: "kept as it is: the CFI describes no code"},
-		{name: "SHN_XINDEX with a table past the end", make: func(o *elftest.Object) {
-			binary.LittleEndian.PutUint16(o.Symbols[elffile.SymSize+6:], uint16(elf.SHN_XINDEX))
-			i := o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, nil)
-			o.Sections[i].Link = elftest.ObjSymtab
-			o.At(i, 1<<50, 8)
-		}, status: 1, want: ".symtab_shndx"},
-		{name: "SHN_XINDEX of 2^32-1", make: func(o *elftest.Object) {
-			binary.LittleEndian.PutUint16(o.Symbols[elffile.SymSize+6:], uint16(elf.SHN_XINDEX))
-			o.Sections[o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, bytes.Repeat([]byte{0xff}, 8))].Link = elftest.ObjSymtab
-		}, want: "kept as it is: the CFI describes no code"},
-		{name: "two symbol tables", make: func(o *elftest.Object) {
-			i := o.Add(".symtab2", elf.SHT_SYMTAB, 0, bytes.Clone(o.Symbols))
-			o.Sections[elftest.ObjRela].Link = uint32(i)
-		}, want: "64 covered"},
 
 		// Relocations.
-		{name: "relocation behind the section", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 1000, 1, pc32, 0) }, status: 1, want: "does not fit the section"},
-		{name: "relocation at 2^64-2", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, math.MaxUint64-1, 1, pc32, 0) }, status: 1, want: "does not fit the section"},
-		{name: "relocation over the end", make: func(o *elftest.Object) {
-			o.Rela(elftest.ObjRela, uint64(len(o.Sections[elftest.ObjFrame].Data)-3), 1, pc32, 0)
-		}, status: 1, want: "does not fit the section"},
 		{name: "relocation of unknown type", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 0, 1, 0x1234, 0) }, status: 1, want: "relocation type 4660 of .eh_frame+0x0"},
-		{name: "relocation of type 2^32-1", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 0, 1, math.MaxUint32, 0) }, status: 1, want: "relocation type 4294967295"},
-		{name: "relocation of type none anywhere", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, math.MaxUint64, math.MaxUint32, 0, 0) }, want: "64 covered"},
-		{name: "relocation by a symbol that is not there", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 0, math.MaxUint32, pc32, 0) }, status: 1, want: "by symbol 4294967295; there are 2"},
 		{name: "relocation misaligned", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 3, 0, uint32(elf.R_X86_64_32), 0) }, want: "64 covered"},
 		{name: "relocation misaligned, over the CIE's length and id", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 1, 1, uint32(elf.R_X86_64_64), 0) }, status: 1, want: "no CFI that can be used"},
 		{name: "relocation of the CIE's id", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 4, 1, uint32(elf.R_X86_64_64), 0) }, status: 1, want: "no CFI that can be used"},
@@ -119,15 +74,6 @@ func TestHostileObjects(t *testing.T) {
 			o.Code(".text.other", 64)
 			binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:], 64+256)
 		}, want: "64 covered"},
-		{name: "relocations without addends", make: func(o *elftest.Object) { o.Sections[elftest.ObjRela].Type = uint32(elf.SHT_REL) }, status: 1, want: "SHT_RELA was expected"},
-		{name: "relocations of half an entry", make: func(o *elftest.Object) { o.Sections[elftest.ObjRela].Data = o.Sections[elftest.ObjRela].Data[:12] }, want: "kept as it is: the CFI describes no code"},
-		{name: "relocations past the end", make: func(o *elftest.Object) { o.At(elftest.ObjRela, 1<<40, 24) }, status: 1, want: ".rela.eh_frame"},
-		{name: "relocations of 2^64-1 bytes", make: func(o *elftest.Object) { o.At(elftest.ObjRela, 1, math.MaxUint64) }, status: 1, want: ".rela.eh_frame"},
-		{name: "relocations without bytes", make: func(o *elftest.Object) {
-			o.Sections[elftest.ObjRela].Type = uint32(elf.SHT_NOBITS)
-		}, want: "kept as it is: the CFI describes no code"},
-		{name: "relocations of themselves", make: func(o *elftest.Object) { o.Sections[elftest.ObjRela].Info = elftest.ObjRela }, want: "kept as it is: the CFI describes no code"},
-		{name: "relocations of section 2^32-1", make: func(o *elftest.Object) { o.Sections[elftest.ObjRela].Info = math.MaxUint32 }, want: "kept as it is: the CFI describes no code"},
 		{name: "relocations that contradict each other", make: func(o *elftest.Object) {
 			o.Code(".text.other", 64)
 			o.Rela(elftest.ObjRela, 20+8, 2, pc32, 0)
@@ -161,7 +107,6 @@ func TestHostileObjects(t *testing.T) {
 		{name: "sh_addralign 3", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Addralign = 3 }, want: "64 covered"},
 		{name: "code past the end", make: func(o *elftest.Object) { o.At(elftest.ObjText, 1<<40, 64) }, status: 1, want: "section 1 (.text): 64 bytes at file offset 0x10000000000 do not fit"},
 		{name: "3 GiB of code in one section", make: func(o *elftest.Object) { o.At(elftest.ObjText, 64, 3<<30) }, status: 1, want: "sections of code and CFI of more than 2 GiB, up to section 1 (.text)"},
-		{name: "2^64-1 bytes of code", make: func(o *elftest.Object) { o.At(elftest.ObjText, 64, math.MaxUint64) }, status: 1, want: "sections of code and CFI of more than 2 GiB"},
 		{name: "20,000 sections of the same megabyte", make: func(o *elftest.Object) {
 			o.Sections[elftest.ObjText].Data = make([]byte, 1<<20)
 			for range 20_000 {
