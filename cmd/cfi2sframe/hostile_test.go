@@ -476,19 +476,9 @@ func TestHostileCFI(t *testing.T) {
 	}{
 		{"length 2^64-1", raw(0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0),
 			"record of 18446744073709551615 bytes, but the section has 4 left", alone + "record of 18446744073709551615 bytes"},
-		{"length 2^63", raw(0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0),
-			"record of 9223372036854775808 bytes, but the section has 4 left", alone},
-		{"length in 64 bits cut off", raw(0xff, 0xff, 0xff, 0xff, 0, 0, 0), "operand of 8 bytes, but 3 bytes are left", "no CFI that can be used: .eh_frame+0x4: operand of 8 bytes"},
-		{"length reserved", raw(0xf0, 0xff, 0xff, 0xff, 0, 0, 0), "length 0xfffffff0 is reserved", alone},
 		{"length past the end", raw(0x11, 0, 0, 0, 0, 0, 0, 0), "record of 17 bytes, but the section has 4 left", alone},
-		{"length 2^32-17", raw(0xef, 0xff, 0xff, 0xff, 0, 0, 0, 0), "record of 4294967279 bytes, but the section has 4 left", alone},
-		{"length of 3 bytes", raw(1, 0, 0), "operand of 4 bytes, but 3 bytes are left", alone},
-		{"record too short for an id", raw(2, 0, 0, 0, 0, 0), "operand of 4 bytes, but 2 bytes are left", "no CFI that can be used: .eh_frame+0x4: operand of 4 bytes"},
-		{"CIE of nothing", of(func(f *elftest.Frames) int { return f.Record(0, nil) }), "record ends where an operand was expected", "no CFI that can be used: .eh_frame+0x8: record ends"},
 		{"CIE pointer before the section", func(f *elftest.Frames, text uint64) { f.Record(0x7fffffff, make([]byte, 16)) },
 			"CIE pointer 0x7fffffff reaches before the start of the section", ".eh_frame+0x4: CIE pointer"},
-		{"CIE pointer to the FDE itself", func(f *elftest.Frames, text uint64) { f.Record(4, make([]byte, 16)) },
-			"FDE of a CIE that cannot be used (", "no CIE here, but an FDE says so"},
 		{"CIE pointer to another FDE", func(f *elftest.Frames, text uint64) {
 			fde := f.FDE(f.CIE(elftest.Sound...), text+16, 16)
 			f.FDE(fde, text+32, 16)
@@ -497,100 +487,44 @@ func TestHostileCFI(t *testing.T) {
 			f.Record(math.MaxUint32-24+4, make([]byte, 16)) // the next one, if there were a carry
 			f.Record(4+24, make([]byte, 16))
 		}, "reaches before the start of the section", ".eh_frame+0x4: CIE pointer"},
-		{"CIE pointer into a CIE", func(f *elftest.Frames, text uint64) {
-			f.FDE(f.CIE(elftest.Sound...)+4, text+16, 16)
-		}, "no CIE here", "no CIE here"},
 		{"CIE pointer into the padding", func(f *elftest.Frames, text uint64) {
 			f.B = append(f.B, 0, 0, 0, 0)
 			f.FDE(len(f.B)-4, text+16, 16)
 		}, "no CIE here, but an FDE says so", "no CIE here"},
-		{"CIE version 2", func(f *elftest.Frames, text uint64) {
-			cie := f.CIE(elftest.Sound...)
-			f.B[cie+8] = 2
-			f.FDE(cie, text+16, 16)
-		}, "CIE version 2; 1, 3 or 4 was expected", "CIE version 2"},
-		{"CIE version 4 with addresses of 4 bytes", of(func(f *elftest.Frames) int { return f.Record(0, []byte{4, 0, 4, 0, 1, 0x78, 16}) }), "CIE with addresses of 4 and segments of 0 bytes; 8 and 0 were expected", alone[:len(alone)-5]},
-		{"augmentation without end", of(func(f *elftest.Frames) int { return f.Record(0, []byte("\x01zRPLSBG")) }),
-			"augmentation string has no end", ".eh_frame+0x9: augmentation string has no end"},
-		{"augmentation unknown", of(func(f *elftest.Frames) int { return f.CIEOf("armcc+", 1, nil, elftest.Sound) }),
-			`augmentation "armcc+" is unknown and does not start with z`, `augmentation "armcc+"`},
 		{"augmentation of a megabyte", of(func(f *elftest.Frames) int { return f.CIEOf(strings.Repeat("\x01", 1<<20), 1, nil, elftest.Sound) }),
 			"of 1048576 bytes is unknown; at most 64 are accepted", "of 1048576 bytes is unknown"},
 		{"augmentation data past the end", of(func(f *elftest.Frames) int { return f.CIEOf("zR", 1, []byte{0x7f, 0}, nil) }),
 			"augmentation data of 127 bytes, but 1 bytes are left", ".eh_frame+0x10: augmentation data"},
-		{"augmentation data of 2^63 bytes", of(func(f *elftest.Frames) int { return f.CIEOf("zR", 1, append(long(10), 0), nil) }),
-			"augmentation data of 9223372036854775808 bytes", ".eh_frame+0x19: augmentation data"},
-		{"augmentation data too short", of(func(f *elftest.Frames) int { return f.CIEOf("zPLR", 1, []byte{1, 0}, nil) }),
-			"operand of 8 bytes, but 0 bytes are left", ".eh_frame+0x13: operand of 8 bytes"},
-		{"augmentation data of an FDE past the end", func(f *elftest.Frames, text uint64) {
-			f.FDE(f.CIEOf("zR", 1, []byte{1, 0}, elftest.Sound), text+16, 16, 0x20, 0)
-		}, "augmentation data of 32 bytes, but 1 bytes are left", "augmentation data of 32 bytes"},
-		{"pointer encoding unknown", func(f *elftest.Frames, text uint64) {
-			f.FDE(f.CIEOf("zR", 1, []byte{1, 0x0f}, elftest.Sound), text+16, 16, 0)
-		}, "pointer encoding 0x0f has an unknown form", "pointer encoding 0x0f"},
-		{"pointer base unknown", func(f *elftest.Frames, text uint64) {
-			f.FDE(f.CIEOf("zR", 1, []byte{1, 0x60}, elftest.Sound), text+16, 16, 0)
-		}, "pointer encoding 0x60 has an unknown base", "pointer encoding 0x60"},
-		{"pointer omitted", func(f *elftest.Frames, text uint64) {
-			f.FDE(f.CIEOf("zR", 1, []byte{1, 0xff}, elftest.Sound), text+16, 16, 0)
-		}, "pointer is omitted (encoding 0xff)", "pointer is omitted"},
 		{"pointer indirect to nowhere", func(f *elftest.Frames, text uint64) {
 			f.FDE(f.CIEOf("zR", 1, []byte{1, 0x80}, elftest.Sound), 1<<40, 16, 0)
 		}, "indirect pointer at address 0x10000000000, which no loaded segment holds", "indirect pointer"},
-		{"pointer of 100 LEB128 bytes", func(f *elftest.Frames, text uint64) {
-			cie := f.CIEOf("zR", 1, []byte{1, 1}, elftest.Sound)
-			f.Record(uint32(len(f.B)+4-cie), append(long(100), 1, 0))
-		}, "unsigned LEB128 number longer than 64 bits", "unsigned LEB128 number"},
 
 		{"code alignment 2^63", func(f *elftest.Frames, text uint64) {
 			cie := f.Record(0, slices.Concat([]byte{1, 0}, long(10), []byte{0x78, 16}, elftest.Sound))
 			f.FDE(cie, text+16, 16, 0x42, 0x0e, 16)
 		}, "location advances past 2^64", ""},
-		{"code alignment of 100 LEB128 bytes", of(func(f *elftest.Frames) int {
-			return f.Record(0, slices.Concat([]byte{1, 0}, long(100), []byte{0x78, 16}, elftest.Sound))
-		}), "unsigned LEB128 number longer than 64 bits", ".eh_frame+0xa: unsigned LEB128 number"},
-		{"data alignment -2^63", of(func(f *elftest.Frames) int {
-			return f.Record(0, slices.Concat([]byte{1, 0, 1}, bytes.Repeat([]byte{0x80}, 9), []byte{0x7f, 16}, elftest.Sound))
-		}), "offset 1 times the data alignment -9223372036854775808 is too large", "times the data alignment"},
-		{"location changes in a CIE", initial(0x0c, 7, 8, 0x90, 1, 0x41), "initial instructions of a CIE change the location", "initial instructions"},
 		{"restore in a CIE", initial(0xd0), "no CFA rule (CFA u)", ""},
 		{"a million times remember_state in a CIE", initial(bytes.Repeat([]byte{0x0a}, 1e6)...), "remember_state nests deeper than 4096", "remember_state nests"},
 
 		{"FDE past the end of the code", func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text+size-8, 1<<20) },
 			"FDE of the 1048576 bytes at 0x", "but the executable code there ends at"},
-		{"FDE around 2^64", func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text+16, math.MaxUint64) },
-			"FDE of the 18446744073709551615 bytes at 0x", "but the executable code there ends at"},
 		{"FDE at 2^64-1", func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), math.MaxUint64, 2) },
 			"1 FDE of code that the file does not have", "the CFI describes no code of this file"},
 		{"FDE of no code", func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text+16, 0) },
 			"1 FDE of no code", "the CFI describes no code of this file"},
-		{"FDE cut off", func(f *elftest.Frames, text uint64) {
-			cie := f.CIE(elftest.Sound...)
-			f.Record(uint32(len(f.B)+4-cie), make([]byte, 12))
-		},
-			"operand of 8 bytes, but 4 bytes are left", "operand of 8 bytes"},
 
 		{"a million times remember_state", one(bytes.Repeat([]byte{0x0a}, 1e6)...), "remember_state nests deeper than 4096", ""},
 		{"a million times remember_state and restore_state", one(bytes.Repeat([]byte{0x0a, 0x0b}, 1e6)...), "32 covered (100.00 %)", ""},
-		{"restore_state without remember_state", one(0x0b), "restore_state without a remember_state", ""},
 		{"unknown opcode", one(0x3f), "unknown opcode 0x3f", ""},
-		{"opcode of another machine", one(0x2d), "opcode 0x2d is not defined for this machine", ""},
-		{"expression past the end", one(0x0f, 0x20, 0x77, 8), "expression of 32 bytes, but 2 bytes are left in the record", ""},
-		{"expression of 2^63 bytes", one(append([]byte{0x0f}, long(10)...)...), "expression of 9223372036854775808 bytes", ""},
 		{"expression with a block of 2^40 bytes", one(0x0f, 7, 0x9e, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20), "CFA given by an expression", ""},
 		{"expression with a block of 2^63 bytes", one(append([]byte{0x0f, 11, 0x9e}, long(10)...)...), "CFA given by an expression", ""},
 		{"expression with a cut LEB128 number", one(0x0f, 2, 0x77, 0x80), "CFA given by an expression", ""},
 		{"expression on an empty stack", one(0x0f, 1, 0x22), "CFA given by an expression", ""},
 		{"expression without end", one(0x0f, 3, 0x2f, 0xfd, 0xff), "CFA given by an expression", ""},
 		{"expression of 20,000 no-operations", one(slices.Concat([]byte{0x0f, 0xa2, 0x9c, 1, 0x77, 8}, bytes.Repeat([]byte{0x96}, 20000))...), "CFA given by an expression", ""},
-		{"register of 100 LEB128 bytes", one(append([]byte{0x0d}, long(100)...)...), "unsigned LEB128 number longer than 64 bits", ""},
-		{"offset of 100 LEB128 bytes", one(append([]byte{0x13}, long(100)...)...), "signed LEB128 number longer than 64 bits", ""},
-		{"offset 2^63", one(append([]byte{0x0e}, long(10)...)...), "CFA offset -9223372036854775808 is too large", ""},
 		{"offset 2^40", one(0x0e, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20), "offset over 32 bits", ""},
-		{"location past 2^64", one(0x1d, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), "location advances past 2^64", ""},
 		{"location past the function", one(0x04, 0xff, 0xff, 0xff, 0xff, 0x0e, 16), "32 covered (100.00 %)", ""},
 		{"location back", one(append([]byte{0x41, 0x01}, le.AppendUint64(nil, 1)...)...), "set_loc goes back", ""},
-		{"location cut off", one(0x04, 1, 2), "operand of 4 bytes, but 2 bytes are left", ""},
 	} {
 		for _, both := range []bool{true, false} {
 			name := tt.name
