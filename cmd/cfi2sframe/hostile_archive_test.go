@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,34 +33,15 @@ func TestHostileArchives(t *testing.T) {
 		{name: "nothing wrong", data: elftest.Ar(one), want: "64 covered"},
 		{name: "nothing wrong, removed", data: elftest.Ar(one, text), args: []string{"--remove"}, want: "removed"},
 		{name: "magic only", data: elftest.Ar()},
-		{name: "half a magic", data: []byte("!<arch"), status: 1, want: "not an ELF file"},
 		{name: "thin", data: []byte("!<thin>\n"), status: 1, want: "archive at offset 0x0: a thin archive"},
 		{name: "BSD names", data: elftest.Ar(elftest.ArMember("#1/20", make([]byte, 40))), status: 1, want: "archive at offset 0x8: an archive of the BSD kind"},
-		{name: "BSD index", data: elftest.Ar(elftest.ArMember("__.SYMDEF", make([]byte, 40))), status: 1, want: "archive at offset 0x8: an archive of the BSD kind"},
 		{name: "header cut off", data: append(elftest.Ar(one), "name"...), status: 1, want: "4 bytes are left, where a member's header of 60 was expected"},
-		{name: "header without its end", data: elftest.Ar(bytes.ReplaceAll(one, []byte("`\n"), []byte("``"))), status: 1, want: "archive at offset 0x8: no member's header: it ends in 60 60"},
-		{name: "one byte behind the last member", data: append(elftest.Ar(one), 0), status: 1, want: "1 bytes are left, where"},
-		{name: "members that are not aligned", data: elftest.Ar(append([]byte{'\n'}, one...)), status: 1, want: "archive at offset 0x8: no member's header"},
 
-		{name: "size empty", data: elftest.Ar(elftest.ArSized("a/", "", nil)), status: 1, want: `archive at offset 0x8: member of size "" does not fit`},
-		{name: "size negative", data: elftest.Ar(elftest.ArSized("a/", "-1", nil)), status: 1, want: `member of size "-1"`},
-		{name: "size with a plus", data: elftest.Ar(elftest.ArSized("a/", "+4", []byte("text"))), status: 1, want: `member of size "+4"`},
-		{name: "size in hexadecimal", data: elftest.Ar(elftest.ArSized("a/", "0x4", []byte("text"))), status: 1, want: `member of size "0x4"`},
-		{name: "size with blanks before it", data: elftest.Ar(elftest.ArSized("a/", "  4", []byte("text"))), status: 1, want: `member of size "  4"`},
 		{name: "size past the end", data: elftest.Ar(elftest.ArSized("a/", "5", []byte("text"))), status: 1, want: `member of size "5" does not fit the archive of 72 bytes`},
-		{name: "size 9,999,999,999", data: elftest.Ar(elftest.ArSized("a/", "9999999999", nil)), status: 1, want: `member of size "9999999999"`},
-		{name: "size with a zero byte", data: elftest.Ar(elftest.ArSized("a/", "4\x00", []byte("text"))), status: 1, want: `member of size "4\x00"`},
 		{name: "size with zeros before it", data: elftest.Ar(elftest.ArSized("a/", "0000000004", []byte("text")), one), want: "64 covered"},
 
-		{name: "long name without a table", data: elftest.Ar(elftest.ArMember("/0", []byte("text"))), status: 1, want: `archive at offset 0x8: member's name "/0" does not lead into the table of names of 0 bytes`},
 		{name: "long name behind the table", data: elftest.Ar(elftest.ArMember("//", []byte("name/\n")), elftest.ArMember("/6", nil)), status: 1, want: `member's name "/6" does not lead into the table of names of 6 bytes`},
-		{name: "long name at 2^64", data: elftest.Ar(elftest.ArMember("//", []byte("name/\n")), elftest.ArMember("/18446744073709", nil)), status: 1, want: "does not lead into the table"},
-		{name: "long name that is no number", data: elftest.Ar(elftest.ArMember("//", []byte("name/\n")), elftest.ArMember("/x", nil)), status: 1, want: `member's name "/x"`},
-		{name: "long name negative", data: elftest.Ar(elftest.ArMember("//", []byte("name/\n")), elftest.ArMember("/-1", nil)), status: 1, want: `member's name "/-1"`},
-		{name: "long name without end", data: elftest.Ar(elftest.ArMember("//", []byte("name")), elftest.ArMember("/0", elftest.NewObject().Bytes())), status: 1, want: "name"},
 		{name: "long name empty", data: elftest.Ar(elftest.ArMember("//", []byte("/\n")), elftest.ArMember("/0", elftest.NewObject().Bytes())), want: "64 covered"},
-		{name: "table of names twice", data: elftest.Ar(elftest.ArMember("//", []byte("name/\n")), elftest.ArMember("//", []byte("other/\n")), elftest.ArMember("/0", elftest.NewObject().Bytes())), status: 1, want: "table of names"},
-		{name: "table of names past the end", data: elftest.Ar(elftest.ArSized("//", "1000", nil)), status: 1, want: `member of size "1000"`},
 		{name: "table of names empty", data: elftest.Ar(elftest.ArMember("//", nil), one), want: "64 covered"},
 		{name: "no name", data: elftest.Ar(elftest.ArMember("", elftest.NewObject().Bytes())), want: "64 covered"},
 		{name: "names that talk to the terminal", data: elftest.Ar(elftest.ArMember("\x1b]0;x\x07/", bad.Bytes())), status: 1, want: "member ?]0;x?: "},
@@ -70,18 +50,10 @@ func TestHostileArchives(t *testing.T) {
 
 		{name: "index empty", data: index("/", nil), want: "64 covered"},
 		{name: "index of 3 zero bytes", data: index("/", []byte{0, 0, 0}), want: "64 covered"},
-		{name: "index of 3 bytes", data: index("/", []byte{0, 0, 1}), status: 1, want: "symbol index of 3 bytes"},
-		{name: "index with 2^32-1 entries", data: index("/", elftest.ArIndex(4, math.MaxUint32)), status: 1, want: "symbol index with 4294967295 entries does not fit its 68 bytes"},
-		{name: "index with 17 entries in 68 bytes", data: index("/", elftest.ArIndex(4, 17)), status: 1, want: "symbol index with 17 entries does not fit its 68 bytes"},
-		{name: "index with an entry for the magic", data: index("/", elftest.ArIndex(4, 1, 0)), status: 1, want: "entry 0 of the symbol index is 0x0, where no member begins"},
-		{name: "index with an entry past the end", data: index("/", elftest.ArIndex(4, 1, math.MaxUint32)), status: 1, want: "entry 0 of the symbol index is 0xffffffff, where no member begins"},
 		{name: "index with an entry for contents", data: index("/", elftest.ArIndex(4, 1, 8+60)), status: 1, want: "entry 0 of the symbol index is 0x44, where no member begins"},
 		{name: "index with an entry for itself", data: index("/", elftest.ArIndex(4, 1, 8)), want: "64 covered"},
 		{name: "index with an entry", data: index("/", elftest.ArIndex(4, 1, 8+60+72)), want: "64 covered"},
 		{name: "index of 64 bits", data: index("/SYM64/", elftest.ArIndex(8, 1, 8+60+80)), want: "64 covered"},
-		{name: "index of 64 bits with 2^64-1 entries", data: index("/SYM64/", elftest.ArIndex(8, math.MaxUint64)), status: 1, want: "symbol index with 18446744073709551615 entries does not fit"},
-		{name: "index of 64 bits with 2^61 entries", data: index("/SYM64/", elftest.ArIndex(8, 1<<61)), status: 1, want: "symbol index with 2305843009213693952 entries does not fit"},
-		{name: "index of 64 bits with an entry 2^64-1", data: index("/SYM64/", elftest.ArIndex(8, 1, math.MaxUint64)), status: 1, want: "entry 0 of the symbol index is 0xffffffffffffffff, where no member begins"},
 		{name: "index of 64 bits of 7 bytes", data: index("/SYM64/", make([]byte, 7)), want: "64 covered"},
 		{name: "index last", data: elftest.Ar(one, elftest.ArMember("/", elftest.ArIndex(4, 1, 8))), want: "64 covered"},
 		{name: "two indexes", data: elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 0)), elftest.ArMember("/", elftest.ArIndex(4, 1, 8)), one), want: "64 covered"},
