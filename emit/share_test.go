@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/lab/long"
 	"cfi2sframe/sframe"
 )
 
@@ -119,7 +120,7 @@ func TestShare(t *testing.T) {
 // whether they are shared or not.
 func TestJoin(t *testing.T) {
 	for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
-		for seed := range uint64(20) {
+		for seed := range long.Pick[uint64](t, 3, 20) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			var fns []function
 			for i := range 300 {

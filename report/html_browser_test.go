@@ -25,6 +25,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"cfi2sframe/internal/lab/long"
 	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/report"
 )
@@ -474,6 +475,7 @@ func testHostile(t *testing.T, browser context.Context) {
 
 // testLarge uses a page with 50,000 gaps and as many functions as a report lists.
 func testLarge(t *testing.T, browser context.Context) {
+	long.Test(t)
 	const n = 50000
 	c, rows := modelFile("large", n)
 	for i := range 10000 {

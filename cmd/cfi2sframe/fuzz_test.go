@@ -13,6 +13,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/internal/lab/image"
 	"cfi2sframe/sframe"
 )
@@ -201,17 +202,17 @@ func patchBytes(data, patches []byte) []byte {
 
 // fuzzObjects are objects of several kinds.
 func fuzzObjects() [][]byte {
-	two := newObject()
-	two.code(".text.f", 32)
-	old := newObject()
-	old.relaOf(".rela.sframe", old.add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, []byte{0xe2, 0xde, 2, 0}))
-	wide := newObject()
-	binary.LittleEndian.PutUint16(wide.symbols[30:], uint16(elf.SHN_XINDEX))
-	wide.sections[wide.add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, []byte{0, 0, 0, 0, objText, 0, 0, 0})].Link = objSymtab
+	two := elftest.NewObject()
+	two.Code(".text.f", 32)
+	old := elftest.NewObject()
+	old.RelaOf(".rela.sframe", old.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, []byte{0xe2, 0xde, 2, 0}))
+	wide := elftest.NewObject()
+	binary.LittleEndian.PutUint16(wide.Symbols[30:], uint16(elf.SHN_XINDEX))
+	wide.Sections[wide.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, []byte{0, 0, 0, 0, elftest.ObjText, 0, 0, 0})].Link = elftest.ObjSymtab
 	return [][]byte{
-		newObject().bytes(), two.bytes(), old.bytes(), wide.bytes(),
-		bigObject(elf.EM_S390, uint32(elf.R_390_PC32)).bytes(),
-		bigObject(elf.EM_AARCH64, uint32(elf.R_AARCH64_PREL32)).bytes(),
+		elftest.NewObject().Bytes(), two.Bytes(), old.Bytes(), wide.Bytes(),
+		elftest.BigObject(elf.EM_S390, uint32(elf.R_390_PC32)).Bytes(),
+		elftest.BigObject(elf.EM_AARCH64, uint32(elf.R_AARCH64_PREL32)).Bytes(),
 	}
 }
 
@@ -248,20 +249,20 @@ func FuzzAgain(f *testing.F) {
 
 // FuzzArchive converts archives that were changed.
 func FuzzArchive(f *testing.F) {
-	one := arMember("one.o/", newObject().bytes())
-	text := arMember("text/", []byte("text"))
+	one := elftest.ArMember("one.o/", elftest.NewObject().Bytes())
+	text := elftest.ArMember("text/", []byte("text"))
 	for _, b := range [][]byte{
-		ar(one), ar(arMember("/", arIndex(4, 1, 8+60+72)), one, text), ar(arMember("/SYM64/", arIndex(8, 1, 8+60+80)), one),
-		ar(arMember("//", []byte("long_name.o/\nother/\n")), arMember("/0", newObject().bytes()), arMember("/13", []byte("odd"))),
-		ar(arMember("a.a/", ar(one)), one, text),
+		elftest.Ar(one), elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 1, 8+60+72)), one, text), elftest.Ar(elftest.ArMember("/SYM64/", elftest.ArIndex(8, 1, 8+60+80)), one),
+		elftest.Ar(elftest.ArMember("//", []byte("long_name.o/\nother/\n")), elftest.ArMember("/0", elftest.NewObject().Bytes()), elftest.ArMember("/13", []byte("odd"))),
+		elftest.Ar(elftest.ArMember("a.a/", elftest.Ar(one)), one, text),
 	} {
-		b = b[len(arMagic):]
+		b = b[len(elftest.ArMagic):]
 		f.Add(b, []byte{}, uint8(0x10))
 		f.Add(b, binary.LittleEndian.AppendUint64([]byte{0x38, 0x80}, 0x1000), uint8(0x20))
 	}
 	f.Fuzz(func(t *testing.T, data, patches []byte, flags uint8) {
 		if len(data) < 1<<16 {
-			fuzzRound(t, append([]byte(arMagic), patchBytes(data, patches)...), fuzzOptions(flags))
+			fuzzRound(t, append([]byte(elftest.ArMagic), patchBytes(data, patches)...), fuzzOptions(flags))
 		}
 	})
 }
@@ -271,37 +272,37 @@ func FuzzArchive(f *testing.F) {
 func FuzzProgram(f *testing.F) {
 	library := fixture(f, "pltlib.so")
 	for _, name := range []string{"fprules", "drap2.so", "undefra", "plt", "rareg.so", "remember"} {
-		p := newPatcher(f.Fatalf, fixture(f, name))
-		h := p.section(".eh_frame")
-		frame := p.b[p.u64(h+shOff):][:p.u64(h+shSize)]
+		p := elftest.Patch(f.Fatalf, fixture(f, name))
+		h := p.Section(".eh_frame")
+		frame := p.B[p.U64(h+elftest.ShOff):][:p.U64(h+elftest.ShSize)]
 		for len(frame) > 20 {
 			n := min(4+int(binary.LittleEndian.Uint32(frame)), len(frame))
 			if n > 17 {
-				f.Add(sound, frame[17:n], uint8(16*n))
+				f.Add(elftest.Sound, frame[17:n], uint8(16*n))
 			}
 			frame = frame[n:]
 		}
 	}
-	f.Add(sound, steady, uint8(0x10))
+	f.Add(elftest.Sound, steady, uint8(0x10))
 	f.Add(steady, []byte{0x90, 1}, uint8(0x20))
-	f.Add(sound, unruly, uint8(0x13))
-	f.Add(sound, []byte{0x41, 0x10, 6, 2, 0x77, 8, 0x42, 0x16, 7, 2, 0x77, 8, 0x41, 0x09, 16, 6, 0x41, 0x07, 16}, uint8(0x20))
+	f.Add(elftest.Sound, unruly, uint8(0x13))
+	f.Add(elftest.Sound, []byte{0x41, 0x10, 6, 2, 0x77, 8, 0x42, 0x16, 7, 2, 0x77, 8, 0x41, 0x09, 16, 6, 0x41, 0x07, 16}, uint8(0x20))
 	f.Fuzz(func(t *testing.T, initial, program []byte, flags uint8) {
 		if len(initial)+len(program) > 4096 {
 			return
 		}
-		p := newPatcher(t.Fatalf, library)
-		text := p.code(256)
-		var fr frames
+		p := elftest.Patch(t.Fatalf, library)
+		text := p.Code(256)
+		var fr elftest.Frames
 		aug := ""
 		if flags&8 != 0 {
 			aug = "zS"
 			initial = append([]byte{0}, initial...)
 			program = append([]byte{0}, program...)
 		}
-		cie := fr.cieOf(aug, 1, nil, initial)
-		fr.fde(cie, text+uint64(flags>>6), 200, program...)
-		p.contents(".eh_frame", fr.b)
-		fuzzConvert(t, p.b, fuzzOptions(flags))
+		cie := fr.CIEOf(aug, 1, nil, initial)
+		fr.FDE(cie, text+uint64(flags>>6), 200, program...)
+		p.Contents(".eh_frame", fr.B)
+		fuzzConvert(t, p.B, fuzzOptions(flags))
 	})
 }

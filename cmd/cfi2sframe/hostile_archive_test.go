@@ -3,56 +3,24 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/lab/long"
 )
-
-const arMagic = "!<arch>\n"
-
-// arMember returns a member of an archive, header and contents.
-func arMember(name string, data []byte) []byte { return arSized(name, fmt.Sprint(len(data)), data) }
-
-// arSized is arMember with a size of its own.
-func arSized(name, size string, data []byte) []byte {
-	b := fmt.Appendf(nil, "%-16s%-12d%-6d%-6d%-8o%-10s`\n", name, 0, 0, 0, 0o644, size)
-	b = append(b, data...)
-	if len(b)&1 > 0 {
-		b = append(b, '\n')
-	}
-	return b
-}
-
-func ar(members ...[]byte) []byte {
-	return append([]byte(arMagic), bytes.Join(members, nil)...)
-}
-
-// arIndex returns a symbol index whose entries have the given number of bytes.
-func arIndex(size int, count uint64, entries ...uint64) []byte {
-	var b []byte
-	for _, v := range append([]uint64{count}, entries...) {
-		if size == 8 {
-			b = binary.BigEndian.AppendUint64(b, v)
-		} else {
-			b = binary.BigEndian.AppendUint32(b, uint32(v))
-		}
-	}
-	return append(b, make([]byte, 64)...)
-}
 
 // TestHostileArchives has archives that no ar makes.
 func TestHostileArchives(t *testing.T) {
-	one := arMember("one.o/", newObject().bytes())
-	bad := newObject()
-	bad.sections[objRela].Link = 0
-	wrong := arMember("bad.o/", bad.bytes())
-	text := arMember("text/", []byte("text"))
-	index := func(name string, b []byte) []byte { return ar(arMember(name, b), one) }
+	one := elftest.ArMember("one.o/", elftest.NewObject().Bytes())
+	bad := elftest.NewObject()
+	bad.Sections[elftest.ObjRela].Link = 0
+	wrong := elftest.ArMember("bad.o/", bad.Bytes())
+	text := elftest.ArMember("text/", []byte("text"))
+	index := func(name string, b []byte) []byte { return elftest.Ar(elftest.ArMember(name, b), one) }
 	for _, tt := range []struct {
 		name   string
 		data   []byte
@@ -60,106 +28,83 @@ func TestHostileArchives(t *testing.T) {
 		args   []string
 		status int
 		want   string
+		long   bool // it takes long
 	}{
-		{name: "nothing wrong", data: ar(one), want: "64 covered"},
-		{name: "nothing wrong, removed", data: ar(one, text), args: []string{"--remove"}, want: "removed"},
-		{name: "magic only", data: ar()},
-		{name: "half a magic", data: []byte("!<arch"), status: 1, want: "not an ELF file"},
+		{name: "nothing wrong", data: elftest.Ar(one), want: "64 covered"},
+		{name: "nothing wrong, removed", data: elftest.Ar(one, text), args: []string{"--remove"}, want: "removed"},
+		{name: "magic only", data: elftest.Ar()},
 		{name: "thin", data: []byte("!<thin>\n"), status: 1, want: "archive at offset 0x0: a thin archive"},
-		{name: "BSD names", data: ar(arMember("#1/20", make([]byte, 40))), status: 1, want: "archive at offset 0x8: an archive of the BSD kind"},
-		{name: "BSD index", data: ar(arMember("__.SYMDEF", make([]byte, 40))), status: 1, want: "archive at offset 0x8: an archive of the BSD kind"},
-		{name: "header cut off", data: append(ar(one), "name"...), status: 1, want: "4 bytes are left, where a member's header of 60 was expected"},
-		{name: "header without its end", data: ar(bytes.ReplaceAll(one, []byte("`\n"), []byte("``"))), status: 1, want: "archive at offset 0x8: no member's header: it ends in 60 60"},
-		{name: "one byte behind the last member", data: append(ar(one), 0), status: 1, want: "1 bytes are left, where"},
-		{name: "members that are not aligned", data: ar(append([]byte{'\n'}, one...)), status: 1, want: "archive at offset 0x8: no member's header"},
+		{name: "BSD names", data: elftest.Ar(elftest.ArMember("#1/20", make([]byte, 40))), status: 1, want: "archive at offset 0x8: an archive of the BSD kind"},
+		{name: "header cut off", data: append(elftest.Ar(one), "name"...), status: 1, want: "4 bytes are left, where a member's header of 60 was expected"},
 
-		{name: "size empty", data: ar(arSized("a/", "", nil)), status: 1, want: `archive at offset 0x8: member of size "" does not fit`},
-		{name: "size negative", data: ar(arSized("a/", "-1", nil)), status: 1, want: `member of size "-1"`},
-		{name: "size with a plus", data: ar(arSized("a/", "+4", []byte("text"))), status: 1, want: `member of size "+4"`},
-		{name: "size in hexadecimal", data: ar(arSized("a/", "0x4", []byte("text"))), status: 1, want: `member of size "0x4"`},
-		{name: "size with blanks before it", data: ar(arSized("a/", "  4", []byte("text"))), status: 1, want: `member of size "  4"`},
-		{name: "size past the end", data: ar(arSized("a/", "5", []byte("text"))), status: 1, want: `member of size "5" does not fit the archive of 72 bytes`},
-		{name: "size 9,999,999,999", data: ar(arSized("a/", "9999999999", nil)), status: 1, want: `member of size "9999999999"`},
-		{name: "size with a zero byte", data: ar(arSized("a/", "4\x00", []byte("text"))), status: 1, want: `member of size "4\x00"`},
-		{name: "size with zeros before it", data: ar(arSized("a/", "0000000004", []byte("text")), one), want: "64 covered"},
+		{name: "size past the end", data: elftest.Ar(elftest.ArSized("a/", "5", []byte("text"))), status: 1, want: `member of size "5" does not fit the archive of 72 bytes`},
+		{name: "size with zeros before it", data: elftest.Ar(elftest.ArSized("a/", "0000000004", []byte("text")), one), want: "64 covered"},
 
-		{name: "long name without a table", data: ar(arMember("/0", []byte("text"))), status: 1, want: `archive at offset 0x8: member's name "/0" does not lead into the table of names of 0 bytes`},
-		{name: "long name behind the table", data: ar(arMember("//", []byte("name/\n")), arMember("/6", nil)), status: 1, want: `member's name "/6" does not lead into the table of names of 6 bytes`},
-		{name: "long name at 2^64", data: ar(arMember("//", []byte("name/\n")), arMember("/18446744073709", nil)), status: 1, want: "does not lead into the table"},
-		{name: "long name that is no number", data: ar(arMember("//", []byte("name/\n")), arMember("/x", nil)), status: 1, want: `member's name "/x"`},
-		{name: "long name negative", data: ar(arMember("//", []byte("name/\n")), arMember("/-1", nil)), status: 1, want: `member's name "/-1"`},
-		{name: "long name without end", data: ar(arMember("//", []byte("name")), arMember("/0", newObject().bytes())), status: 1, want: "name"},
-		{name: "long name empty", data: ar(arMember("//", []byte("/\n")), arMember("/0", newObject().bytes())), want: "64 covered"},
-		{name: "table of names twice", data: ar(arMember("//", []byte("name/\n")), arMember("//", []byte("other/\n")), arMember("/0", newObject().bytes())), status: 1, want: "table of names"},
-		{name: "table of names past the end", data: ar(arSized("//", "1000", nil)), status: 1, want: `member of size "1000"`},
-		{name: "table of names empty", data: ar(arMember("//", nil), one), want: "64 covered"},
-		{name: "no name", data: ar(arMember("", newObject().bytes())), want: "64 covered"},
-		{name: "names that talk to the terminal", data: ar(arMember("\x1b]0;x\x07/", bad.bytes())), status: 1, want: "member ?]0;x?: "},
-		{name: "names that talk to the terminal, kept", data: ar(arMember("\x1b]0;x\x07/", []byte("text")), one), args: []string{"-v"}, want: "(?]0;x?): kept as it is"},
-		{name: "names that are paths", data: ar(arMember("../../../x/", newObject().bytes())), want: "64 covered"},
+		{name: "long name behind the table", data: elftest.Ar(elftest.ArMember("//", []byte("name/\n")), elftest.ArMember("/6", nil)), status: 1, want: `member's name "/6" does not lead into the table of names of 6 bytes`},
+		{name: "long name empty", data: elftest.Ar(elftest.ArMember("//", []byte("/\n")), elftest.ArMember("/0", elftest.NewObject().Bytes())), want: "64 covered"},
+		{name: "table of names empty", data: elftest.Ar(elftest.ArMember("//", nil), one), want: "64 covered"},
+		{name: "no name", data: elftest.Ar(elftest.ArMember("", elftest.NewObject().Bytes())), want: "64 covered"},
+		{name: "names that talk to the terminal", data: elftest.Ar(elftest.ArMember("\x1b]0;x\x07/", bad.Bytes())), status: 1, want: "member ?]0;x?: "},
+		{name: "names that talk to the terminal, kept", data: elftest.Ar(elftest.ArMember("\x1b]0;x\x07/", []byte("text")), one), args: []string{"-v"}, want: "(?]0;x?): kept as it is"},
+		{name: "names that are paths", data: elftest.Ar(elftest.ArMember("../../../x/", elftest.NewObject().Bytes())), want: "64 covered"},
 
 		{name: "index empty", data: index("/", nil), want: "64 covered"},
 		{name: "index of 3 zero bytes", data: index("/", []byte{0, 0, 0}), want: "64 covered"},
-		{name: "index of 3 bytes", data: index("/", []byte{0, 0, 1}), status: 1, want: "symbol index of 3 bytes"},
-		{name: "index with 2^32-1 entries", data: index("/", arIndex(4, math.MaxUint32)), status: 1, want: "symbol index with 4294967295 entries does not fit its 68 bytes"},
-		{name: "index with 17 entries in 68 bytes", data: index("/", arIndex(4, 17)), status: 1, want: "symbol index with 17 entries does not fit its 68 bytes"},
-		{name: "index with an entry for the magic", data: index("/", arIndex(4, 1, 0)), status: 1, want: "entry 0 of the symbol index is 0x0, where no member begins"},
-		{name: "index with an entry past the end", data: index("/", arIndex(4, 1, math.MaxUint32)), status: 1, want: "entry 0 of the symbol index is 0xffffffff, where no member begins"},
-		{name: "index with an entry for contents", data: index("/", arIndex(4, 1, 8+60)), status: 1, want: "entry 0 of the symbol index is 0x44, where no member begins"},
-		{name: "index with an entry for itself", data: index("/", arIndex(4, 1, 8)), want: "64 covered"},
-		{name: "index with an entry", data: index("/", arIndex(4, 1, 8+60+72)), want: "64 covered"},
-		{name: "index of 64 bits", data: index("/SYM64/", arIndex(8, 1, 8+60+80)), want: "64 covered"},
-		{name: "index of 64 bits with 2^64-1 entries", data: index("/SYM64/", arIndex(8, math.MaxUint64)), status: 1, want: "symbol index with 18446744073709551615 entries does not fit"},
-		{name: "index of 64 bits with 2^61 entries", data: index("/SYM64/", arIndex(8, 1<<61)), status: 1, want: "symbol index with 2305843009213693952 entries does not fit"},
-		{name: "index of 64 bits with an entry 2^64-1", data: index("/SYM64/", arIndex(8, 1, math.MaxUint64)), status: 1, want: "entry 0 of the symbol index is 0xffffffffffffffff, where no member begins"},
+		{name: "index with an entry for contents", data: index("/", elftest.ArIndex(4, 1, 8+60)), status: 1, want: "entry 0 of the symbol index is 0x44, where no member begins"},
+		{name: "index with an entry for itself", data: index("/", elftest.ArIndex(4, 1, 8)), want: "64 covered"},
+		{name: "index with an entry", data: index("/", elftest.ArIndex(4, 1, 8+60+72)), want: "64 covered"},
+		{name: "index of 64 bits", data: index("/SYM64/", elftest.ArIndex(8, 1, 8+60+80)), want: "64 covered"},
 		{name: "index of 64 bits of 7 bytes", data: index("/SYM64/", make([]byte, 7)), want: "64 covered"},
-		{name: "index last", data: ar(one, arMember("/", arIndex(4, 1, 8))), want: "64 covered"},
-		{name: "two indexes", data: ar(arMember("/", arIndex(4, 0)), arMember("/", arIndex(4, 1, 8)), one), want: "64 covered"},
+		{name: "index last", data: elftest.Ar(one, elftest.ArMember("/", elftest.ArIndex(4, 1, 8))), want: "64 covered"},
+		{name: "two indexes", data: elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 0)), elftest.ArMember("/", elftest.ArIndex(4, 1, 8)), one), want: "64 covered"},
 
-		{name: "archive in an archive", data: ar(arMember("a.a/", ar(one)), one), want: "members kept as they are: 1 (not an ELF file)"},
-		{name: "only an archive in an archive", data: ar(arMember("a.a/", ar(one))), want: "members kept as they are: 1 (not an ELF file)"},
-		{name: "member that is broken", data: ar(one, wrong), status: 1, want: "member bad.o: section header table at file offset"},
-		{name: "member of the ELF magic", data: ar(arMember("a/", []byte("\x7fELF")), one), status: 1, want: "member a: ELF header at file offset 0x0: file of 4 bytes is truncated"},
-		{name: "member of three bytes of the ELF magic", data: ar(arMember("a/", []byte("\x7fEL")), one), want: "not an ELF file"},
-		{name: "member empty", data: ar(arMember("a/", nil), one), want: "64 covered"},
-		{name: "members of one name", data: ar(one, one, one), want: "192 covered"},
-		{name: "a linked file", make: func() []byte { return ar(arMember("plt/", fixture(t, "plt")), one) }, want: "235 covered"},
+		{name: "archive in an archive", data: elftest.Ar(elftest.ArMember("a.a/", elftest.Ar(one)), one), want: "members kept as they are: 1 (not an ELF file)"},
+		{name: "only an archive in an archive", data: elftest.Ar(elftest.ArMember("a.a/", elftest.Ar(one))), want: "members kept as they are: 1 (not an ELF file)"},
+		{name: "member that is broken", data: elftest.Ar(one, wrong), status: 1, want: "member bad.o: section header table at file offset"},
+		{name: "member of the ELF magic", data: elftest.Ar(elftest.ArMember("a/", []byte("\x7fELF")), one), status: 1, want: "member a: ELF header at file offset 0x0: file of 4 bytes is truncated"},
+		{name: "member of three bytes of the ELF magic", data: elftest.Ar(elftest.ArMember("a/", []byte("\x7fEL")), one), want: "not an ELF file"},
+		{name: "member empty", data: elftest.Ar(elftest.ArMember("a/", nil), one), want: "64 covered"},
+		{name: "members of one name", data: elftest.Ar(one, one, one), want: "192 covered"},
+		{name: "a linked file", make: func() []byte { return elftest.Ar(elftest.ArMember("plt/", fixture(t, "plt")), one) }, want: "235 covered"},
 		{name: "members that have .sframe", make: func() []byte {
-			o := newObject()
-			o.add(".sframe", 1, 2, make([]byte, 32))
-			return ar(one, arMember("two.o/", o.bytes()))
+			o := elftest.NewObject()
+			o.Add(".sframe", 1, 2, make([]byte, 32))
+			return elftest.Ar(one, elftest.ArMember("two.o/", o.Bytes()))
 		}, status: 1, want: "member two.o: the file has an .sframe section already; --force replaces it"},
-		{name: "empty objects", data: ar(arMember("a/", newObject().bytes()[:elffile.HeaderSize])), status: 1, want: "member a: section header table"},
+		{name: "empty objects", data: elftest.Ar(elftest.ArMember("a/", elftest.NewObject().Bytes()[:elffile.HeaderSize])), status: 1, want: "member a: section header table"},
 
-		{name: "200,000 small members", make: func() []byte { return ar(bytes.Repeat(text, 200_000), one) }, want: "members kept as they are: 200000 (not an ELF file)"},
-		{name: "200,000 empty members", make: func() []byte { return ar(bytes.Repeat(arMember("a/", nil), 200_000), one) }, want: "members kept as they are: 200000"},
-		{name: "200,000 small members, removed", make: func() []byte { return ar(bytes.Repeat(text, 200_000)) }, args: []string{"--remove"}, want: "members kept as they are: 200000 (not an ELF file)"},
-		{name: "20,000 ELF headers", make: func() []byte {
-			h := newObject().bytes()[:elffile.HeaderSize]
-			copy(h[ehShoff:], make([]byte, 8))
-			copy(h[ehShnum:], make([]byte, 4))
-			return ar(bytes.Repeat(arMember("a/", h), 20_000), one)
+		{name: "200,000 small members", long: true, make: func() []byte { return elftest.Ar(bytes.Repeat(text, 200_000), one) }, want: "members kept as they are: 200000 (not an ELF file)"},
+		{name: "200,000 empty members", long: true, make: func() []byte { return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", nil), 200_000), one) }, want: "members kept as they are: 200000"},
+		{name: "200,000 small members, removed", long: true, make: func() []byte { return elftest.Ar(bytes.Repeat(text, 200_000)) }, args: []string{"--remove"}, want: "members kept as they are: 200000 (not an ELF file)"},
+		{name: "20,000 ELF headers", long: true, make: func() []byte {
+			h := elftest.NewObject().Bytes()[:elffile.HeaderSize]
+			copy(h[elftest.EhShoff:], make([]byte, 8))
+			copy(h[elftest.EhShnum:], make([]byte, 4))
+			return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", h), 20_000), one)
 		}, want: "members kept as they are: 20000 (no CFI"},
-		{name: "2,000 objects", make: func() []byte { return ar(bytes.Repeat(one, 2000)) }, want: "128,000 covered"},
+		{name: "2,000 objects", long: true, make: func() []byte { return elftest.Ar(bytes.Repeat(one, 2000)) }, want: "128,000 covered"},
 		{name: "100,000 names without end", make: func() []byte {
-			return ar(arMember("//", bytes.Repeat([]byte("x"), 8<<20)), bytes.Repeat(arMember("/0", nil), 100_000), one)
+			return elftest.Ar(elftest.ArMember("//", bytes.Repeat([]byte("x"), 8<<20)), bytes.Repeat(elftest.ArMember("/0", nil), 100_000), one)
 		}, status: 1, want: "name"},
 		{name: "100,000 names of 64 KiB", make: func() []byte {
-			return ar(arMember("//", append(bytes.Repeat([]byte("x"), 64<<10), "/\n"...)), bytes.Repeat(arMember("/0", nil), 100_000), one)
+			return elftest.Ar(elftest.ArMember("//", append(bytes.Repeat([]byte("x"), 64<<10), "/\n"...)), bytes.Repeat(elftest.ArMember("/0", nil), 100_000), one)
 		}, status: 1, want: "name"},
 		{name: "20,000 tables of names", make: func() []byte {
-			return ar(bytes.Repeat(arMember("//", make([]byte, 1000)), 20_000), one)
+			return elftest.Ar(bytes.Repeat(elftest.ArMember("//", make([]byte, 1000)), 20_000), one)
 		}, status: 1, want: "table of names"},
 		{name: "a member of the length of a name, in an error", make: func() []byte {
-			return ar(arMember("//", append(bytes.Repeat([]byte("x"), 1<<20), "/\n"...)), arMember("/0", bad.bytes()))
+			return elftest.Ar(elftest.ArMember("//", append(bytes.Repeat([]byte("x"), 1<<20), "/\n"...)), elftest.ArMember("/0", bad.Bytes()))
 		}, status: 1, want: "name"},
-		{name: "an index of 16 MiB", make: func() []byte {
+		{name: "an index of 16 MiB", long: true, make: func() []byte {
 			b := binary.BigEndian.AppendUint32(nil, 4<<20-1)
 			b = append(b, bytes.Repeat([]byte{0, 0, 0, 8}, 4<<20-1)...)
-			return ar(arMember("/", b), one)
+			return elftest.Ar(elftest.ArMember("/", b), one)
 		}, want: "64 covered"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.long {
+				long.Test(t)
+			}
 			b := tt.data
 			if tt.make != nil {
 				b = tt.make()
@@ -174,10 +119,10 @@ func TestHostileArchives(t *testing.T) {
 func TestHostileTemp(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	bad := newObject()
-	bad.sections[objRela].Link = 0
-	one := arMember("one.o/", newObject().bytes())
-	for _, b := range [][]byte{ar(one), ar(one, arMember("bad.o/", bad.bytes())), ar(one, []byte("cut"))} {
+	bad := elftest.NewObject()
+	bad.Sections[elftest.ObjRela].Link = 0
+	one := elftest.ArMember("one.o/", elftest.NewObject().Bytes())
+	for _, b := range [][]byte{elftest.Ar(one), elftest.Ar(one, elftest.ArMember("bad.o/", bad.Bytes())), elftest.Ar(one, []byte("cut"))} {
 		convertHostile(t, t.TempDir(), b)
 		if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {
 			t.Errorf("%s is left (%v)", strings.Join(left, " "), err)

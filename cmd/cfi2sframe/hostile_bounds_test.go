@@ -17,6 +17,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/lab/long"
 )
 
 // What a run on a file of up to 10 MB may take: memory, and on a quiet machine of two processors 2 s.
@@ -136,6 +139,7 @@ var (
 // TestHostileBounds has files that are made to take much more time or memory than their size lets one
 // expect.
 func TestHostileBounds(t *testing.T) {
+	long.Test(t)
 	program := build(t)
 	for _, tt := range []struct {
 		name   string
@@ -199,37 +203,21 @@ const hugeFile = 9_600_000
 const codeAddr = 1 << 24
 
 // described makes a library with the CFI that fill makes, of code without a byte in the file.
-func described(t testing.TB, fill func(f *frames, text uint64)) *patcher {
-	p := newPatcher(t.Fatalf, fixture(t, "pltlib.so"))
-	h := p.section(".text")
-	p.put32(h+shType, uint32(elf.SHT_NOBITS))
-	p.put64(h+shAddr, codeAddr)
-	p.put64(h+shSize, 1<<26)
-	var f frames
+func described(t testing.TB, fill func(f *elftest.Frames, text uint64)) *elftest.Patcher {
+	p := elftest.Patch(t.Fatalf, fixture(t, "pltlib.so"))
+	h := p.Section(".text")
+	p.Put32(h+elftest.ShType, uint32(elf.SHT_NOBITS))
+	p.Put64(h+elftest.ShAddr, codeAddr)
+	p.Put64(h+elftest.ShSize, 1<<26)
+	var f elftest.Frames
 	fill(&f, codeAddr)
-	p.contents(".eh_frame", f.b)
-	p.put64(p.section(".eh_frame")+shAddr, codeAddr)
+	p.Contents(".eh_frame", f.B)
+	p.Put64(p.Section(".eh_frame")+elftest.ShAddr, codeAddr)
 	return p
 }
 
 // one describes 16 bytes of code.
-func one(f *frames, text uint64) { f.fde(f.cie(sound...), text, 16) }
-
-// near is a CIE whose FDEs have addresses of two bytes, relative to where they are.
-func (f *frames) near(instructions ...byte) int {
-	return f.cieOf("zR", 1, []byte{1, 0x1a}, append(slices.Clone(sound), instructions...))
-}
-
-// here appends an FDE of such a CIE, for size bytes at its own address.
-func (f *frames) here(cie int, size uint16, instructions ...byte) {
-	body := binary.LittleEndian.AppendUint16([]byte{0, 0}, size)
-	f.record(uint32(len(f.b)+4-cie), append(append(body, 0), instructions...))
-}
-
-// gaps describes n ranges of a byte that have no form, and as many that have.
-func (f *frames) gaps(text uint64, n int) {
-	f.fde(f.cie(sound...), text, uint64(2*n), bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, n)...)
-}
+func one(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text, 16) }
 
 // repeated returns n times a chunk as zlib compresses it. All but the first refer to the one before
 // them only, if it has 32 KiB at least, so that only the second one has to be compressed.
@@ -262,38 +250,38 @@ func repeated(t testing.TB, chunk []byte, n int) []byte {
 }
 
 func bombs(t testing.TB) []byte {
-	p := described(t, func(f *frames, text uint64) { f.gaps(text, 3) })
+	p := described(t, func(f *elftest.Frames, text uint64) { f.Gaps(text, 3) })
 	const n = 127
-	data := compressed(elf.COMPRESS_ZLIB, n<<20, repeated(t, make([]byte, 1<<20), n))
+	data := elftest.Compressed(elf.COMPRESS_ZLIB, n<<20, repeated(t, make([]byte, 1<<20), n))
 	for _, name := range []string{"info", "abbrev", "line", "str", "ranges", "rnglists", "line_str", "addr", "str_offsets", "types"} {
-		p.debugFrame(".debug_"+name, uint64(elf.SHF_COMPRESSED), data)
+		p.AddSection(".debug_"+name, uint64(elf.SHF_COMPRESSED), data)
 	}
-	return p.b
+	return p.B
 }
 
 func badCIEs(t testing.TB) []byte {
 	p := described(t, one)
-	var f frames
-	f.record(7, make([]byte, 4)) // there is no CIE
+	var f elftest.Frames
+	f.Record(7, make([]byte, 4)) // there is no CIE
 	const n = 120
-	data := compressed(elf.COMPRESS_ZLIB, uint64(n<<16*len(f.b)), repeated(t, bytes.Repeat(f.b, 1<<16), n))
-	p.debugFrame(".debug_frame", uint64(elf.SHF_COMPRESSED), data)
-	return p.b
+	data := elftest.Compressed(elf.COMPRESS_ZLIB, uint64(n<<16*len(f.B)), repeated(t, bytes.Repeat(f.B, 1<<16), n))
+	p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), data)
+	return p.B
 }
 
 func smallFDEs(t testing.TB) []byte {
-	return described(t, func(f *frames, text uint64) {
-		cie := f.near()
-		for i := 0; len(f.b) < hugeFile; i++ {
-			f.here(cie, 16, 0x0e, 0x80|byte(i), 0x80|byte(i>>7), byte(i>>14))
+	return described(t, func(f *elftest.Frames, text uint64) {
+		cie := f.Near()
+		for i := 0; len(f.B) < hugeFile; i++ {
+			f.Here(cie, 16, 0x0e, 0x80|byte(i), 0x80|byte(i>>7), byte(i>>14))
 		}
-	}).b
+	}).B
 }
 
 func overlappingCIEs(t testing.TB) []byte {
-	return described(t, func(f *frames, text uint64) {
+	return described(t, func(f *elftest.Frames, text uint64) {
 		one(f, text)
-		at := len(f.b)
+		at := len(f.B)
 		const n = 320_000
 		head := []byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0x78, 16} // a CIE up to its instructions
 		cie := append(slices.Clone(head), 0x0f, byte(len(head)))  // and an expression that the next one is
@@ -301,53 +289,53 @@ func overlappingCIEs(t testing.TB) []byte {
 		for i := range n {
 			binary.LittleEndian.PutUint32(body[len(cie)*i:], uint32(len(body)-len(cie)*i-4))
 		}
-		f.b = append(f.b, body...)
+		f.B = append(f.B, body...)
 		for i := range n {
-			f.record(uint32(len(f.b)+4-(at+len(cie)*i)), make([]byte, 7))
+			f.Record(uint32(len(f.B)+4-(at+len(cie)*i)), make([]byte, 7))
 		}
-	}).b
+	}).B
 }
 
 func manyCIEs(t testing.TB) []byte {
-	return described(t, func(f *frames, text uint64) {
-		for i := 0; len(f.b) < hugeFile; i++ {
-			cie := f.cieOf("zR", 1, []byte{1, 0x1a}, []byte{0x0c, 7, 8, 0x90, 1, 0x86, byte(2 + i%100), 0x0e, byte(i / 100)})
-			f.here(cie, 30)
+	return described(t, func(f *elftest.Frames, text uint64) {
+		for i := 0; len(f.B) < hugeFile; i++ {
+			cie := f.CIEOf("zR", 1, []byte{1, 0x1a}, []byte{0x0c, 7, 8, 0x90, 1, 0x86, byte(2 + i%100), 0x0e, byte(i / 100)})
+			f.Here(cie, 30)
 		}
-	}).b
+	}).B
 }
 
 func manyRows(t testing.TB) []byte {
-	return described(t, func(f *frames, text uint64) {
-		cie := f.cie(sound...)
+	return described(t, func(f *elftest.Frames, text uint64) {
+		cie := f.CIE(elftest.Sound...)
 		const n = 500_000 // in a function
 		seed := uint32(1)
-		for len(f.b) < hugeFile {
+		for len(f.B) < hugeFile {
 			program := make([]byte, 0, 3*n)
 			for range n {
 				seed = seed*1664525 + 1013904223
 				program = append(program, 0x46, 0x0e, byte(seed>>25))
 			}
-			f.fde(cie, text, 6*n, program...)
+			f.FDE(cie, text, 6*n, program...)
 			text += 6 * n
 		}
-	}).b
+	}).B
 }
 
 func manyPieces(t testing.TB) []byte {
-	p := described(t, func(f *frames, text uint64) {
-		cie := f.cie(sound...)
+	p := described(t, func(f *elftest.Frames, text uint64) {
+		cie := f.CIE(elftest.Sound...)
 		for i := range uint64(100_000) {
-			f.fde(cie, text+20*i, 1)
+			f.FDE(cie, text+20*i, 1)
 		}
 	})
-	var f frames
-	cie := f.record(0xffffffff, append([]byte{1, 0, 1, 0x78, 16}, sound...))
+	var f elftest.Frames
+	cie := f.Record(0xffffffff, append([]byte{1, 0, 1, 0x78, 16}, elftest.Sound...))
 	body := binary.LittleEndian.AppendUint64(nil, codeAddr)
 	body = binary.LittleEndian.AppendUint64(body, 2_000_000)
-	f.record(uint32(cie), append(body, bytes.Repeat([]byte{0x86, 2, 0x41, 0xc6, 0x41}, 400_000)...))
-	p.debugFrame(".debug_frame", 0, f.b)
-	return p.b
+	f.Record(uint32(cie), append(body, bytes.Repeat([]byte{0x86, 2, 0x41, 0xc6, 0x41}, 400_000)...))
+	p.AddSection(".debug_frame", 0, f.B)
+	return p.B
 }
 
 // cfaExpression returns the instruction for a CFA by an expression, rsp+8 and so many operations that
@@ -358,92 +346,82 @@ func cfaExpression(nops int, expression ...byte) []byte {
 }
 
 func longExpressions(t testing.TB) []byte {
-	return described(t, func(f *frames, text uint64) {
-		cie := f.cie(append(cfaExpression(250, 0x77, 8), 0x90, 1)...)
+	return described(t, func(f *elftest.Frames, text uint64) {
+		cie := f.CIE(append(cfaExpression(250, 0x77, 8), 0x90, 1)...)
 		for range 4 {
-			f.fde(cie, text, 500_000, bytes.Repeat([]byte{0x41, 0x86, 2, 0x41, 0xc6}, 250_000)...)
+			f.FDE(cie, text, 500_000, bytes.Repeat([]byte{0x41, 0x86, 2, 0x41, 0xc6}, 250_000)...)
 			text += 500_000
 		}
-	}).b
+	}).B
 }
 
 func longPLT(t testing.TB) []byte {
-	return described(t, func(f *frames, text uint64) {
-		f.fde(f.cie(sound...), text, 1<<20, slices.Concat(cfaExpression(230, steady[2:]...),
+	return described(t, func(f *elftest.Frames, text uint64) {
+		f.FDE(f.CIE(elftest.Sound...), text, 1<<20, slices.Concat(cfaExpression(230, steady[2:]...),
 			[]byte{0x10, 16, 0xf2, 1, 0x38, 0x1c}, bytes.Repeat([]byte{0x96}, 240), // RA c-8
 			[]byte{0x10, 6, 0xf2, 1, 0x40, 0x1c}, bytes.Repeat([]byte{0x96}, 240))...) // FP c-16
-	}).b
-}
-
-// manySections gives the file more section headers than its own header can count.
-func (p *patcher) manySections(n int, fill func(i, header int)) {
-	old := int(p.u16(ehShnum))
-	p.newSections(n, fill)
-	if old+n >= int(elf.SHN_LORESERVE) {
-		p.put16(ehShnum, 0)
-		p.put64(p.sh(0)+shSize, uint64(old+n))
-	}
+	}).B
 }
 
 func sameFrames(t testing.TB) []byte {
-	p := described(t, func(f *frames, text uint64) {
-		cie := f.near()
-		for len(f.b) < 1<<20 {
-			f.here(cie, 13)
+	p := described(t, func(f *elftest.Frames, text uint64) {
+		cie := f.Near()
+		for len(f.B) < 1<<20 {
+			f.Here(cie, 13)
 		}
 	})
-	p.newSections(120, func(i, h int) {
-		p.copySection(h, ".eh_frame")
-		p.put64(h+shAddr, codeAddr+uint64(i)<<19)
+	p.NewSections(120, func(i, h int) {
+		p.CopySection(h, ".eh_frame")
+		p.Put64(h+elftest.ShAddr, codeAddr+uint64(i)<<19)
 	})
-	return p.b
+	return p.B
 }
 
 func sameNames(t testing.TB) []byte {
 	p := described(t, one)
-	names := p.section(".shstrtab")
-	old := p.b[p.u64(names+shOff):][:p.u64(names+shSize)]
+	names := p.Section(".shstrtab")
+	old := p.B[p.U64(names+elftest.ShOff):][:p.U64(names+elftest.ShSize)]
 	all := append(bytes.Clone(old), bytes.Repeat([]byte("n"), 4000)...)
-	off := p.append(append(all, 0))
-	p.put64(names+shOff, uint64(off))
-	p.put64(names+shSize, uint64(len(all)+1))
-	p.manySections(140_000, func(i, h int) {
-		p.copySection(h, ".text")
-		p.put32(h, uint32(len(old)+i%200))
-		p.put32(h+shType, uint32(elf.SHT_PROGBITS))
-		p.put64(h+shOff, 0)
-		p.put64(h+shAddr, codeAddr+1<<30+uint64(i)*64)
-		p.put64(h+shSize, 16)
+	off := p.Append(append(all, 0))
+	p.Put64(names+elftest.ShOff, uint64(off))
+	p.Put64(names+elftest.ShSize, uint64(len(all)+1))
+	p.ManySections(140_000, func(i, h int) {
+		p.CopySection(h, ".text")
+		p.Put32(h, uint32(len(old)+i%200))
+		p.Put32(h+elftest.ShType, uint32(elf.SHT_PROGBITS))
+		p.Put64(h+elftest.ShOff, 0)
+		p.Put64(h+elftest.ShAddr, codeAddr+1<<30+uint64(i)*64)
+		p.Put64(h+elftest.ShSize, 16)
 	})
-	return p.b
+	return p.B
 }
 
 func manyPLTs(t testing.TB) []byte {
-	p := newPatcher(t.Fatalf, fixture(t, "pltlib.so"))
-	p.bigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x66, 0x90)
-	h := p.section(".plt")
-	off, addr := p.u64(h+shOff), p.u64(h+shAddr)
-	p.put64(h+shSize, 8)
-	p.manySections(130_000, func(i, h int) {
-		p.copySection(h, ".plt")
-		p.put64(h+shOff, off+8*uint64(i))
-		p.put64(h+shAddr, addr+8*uint64(i))
+	p := elftest.Patch(t.Fatalf, fixture(t, "pltlib.so"))
+	p.BigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x66, 0x90)
+	h := p.Section(".plt")
+	off, addr := p.U64(h+elftest.ShOff), p.U64(h+elftest.ShAddr)
+	p.Put64(h+elftest.ShSize, 8)
+	p.ManySections(130_000, func(i, h int) {
+		p.CopySection(h, ".plt")
+		p.Put64(h+elftest.ShOff, off+8*uint64(i))
+		p.Put64(h+elftest.ShAddr, addr+8*uint64(i))
 	})
-	return p.b
+	return p.B
 }
 
 // hollow describes every 13th byte of size bytes of code, so that there are as many pieces without CFI.
-func hollow(t testing.TB, size int) *patcher {
-	p := described(t, func(f *frames, text uint64) {
-		cie := f.near()
-		for len(f.b) < size {
-			f.here(cie, 1)
+func hollow(t testing.TB, size int) *elftest.Patcher {
+	p := described(t, func(f *elftest.Frames, text uint64) {
+		cie := f.Near()
+		for len(f.B) < size {
+			f.Here(cie, 1)
 		}
 	})
-	h := p.section(".text")
-	p.put32(h+shType, uint32(elf.SHT_PROGBITS))
-	p.put64(h+shOff, p.u64(p.section(".eh_frame")+shOff))
-	p.put64(h+shSize, uint64(size))
+	h := p.Section(".text")
+	p.Put32(h+elftest.ShType, uint32(elf.SHT_PROGBITS))
+	p.Put64(h+elftest.ShOff, p.U64(p.Section(".eh_frame")+elftest.ShOff))
+	p.Put64(h+elftest.ShSize, uint64(size))
 	return p
 }
 
@@ -452,28 +430,28 @@ func manyUncovered(t testing.TB) []byte {
 	p := hollow(t, size)
 	var symbols []byte
 	for i := range uint64(180_000) {
-		symbols = append(symbols, symbol(1, codeAddr+i, size, uint16(p.index(".text")))...)
+		symbols = append(symbols, elftest.Symbol(1, codeAddr+i, size, uint16(p.Index(".text")))...)
 	}
-	p.contents(".symtab", symbols)
-	return p.b
+	p.Contents(".symtab", symbols)
+	return p.B
 }
 
 func sameSections(t testing.TB) []byte {
 	p := hollow(t, 1_000_000)
-	p.newSections(3_000, func(_, h int) { p.copySection(h, ".text") })
-	return p.b
+	p.NewSections(3_000, func(_, h int) { p.CopySection(h, ".text") })
+	return p.B
 }
 
 func longName(t testing.TB) []byte {
-	p := described(t, func(f *frames, text uint64) { f.gaps(text, 60_000) })
-	p.contents(".strtab", append(append([]byte{0}, bytes.Repeat([]byte("x"), 60<<10)...), 0))
-	p.contents(".symtab", symbol(1, codeAddr, 1<<24, uint16(p.index(".text"))))
-	return p.b
+	p := described(t, func(f *elftest.Frames, text uint64) { f.Gaps(text, 60_000) })
+	p.Contents(".strtab", append(append([]byte{0}, bytes.Repeat([]byte("x"), 60<<10)...), 0))
+	p.Contents(".symtab", elftest.Symbol(1, codeAddr, 1<<24, uint16(p.Index(".text"))))
+	return p.B
 }
 
 func mangledNames(t testing.TB) []byte {
 	const n = 60_000
-	p := described(t, func(f *frames, text uint64) { f.gaps(text, n) })
+	p := described(t, func(f *elftest.Frames, text uint64) { f.Gaps(text, n) })
 	// Each template has the one before twice as its arguments.
 	long := "_Z1f1AIiiE"
 	for i := range 10 {
@@ -485,45 +463,45 @@ func mangledNames(t testing.TB) []byte {
 	}
 	strings, symbols := []byte{0}, []byte(nil)
 	for i := range uint64(n) {
-		symbols = append(symbols, symbol(uint32(len(strings)), codeAddr+2*i, 2, uint16(p.index(".text")))...)
+		symbols = append(symbols, elftest.Symbol(uint32(len(strings)), codeAddr+2*i, 2, uint16(p.Index(".text")))...)
 		strings = fmt.Appendf(strings, "%s5b%04x\x00", long, i)
 	}
-	p.contents(".strtab", strings)
-	p.contents(".symtab", symbols)
-	return p.b
+	p.Contents(".strtab", strings)
+	p.Contents(".symtab", symbols)
+	return p.B
 }
 
 func gapsInArchive(t testing.TB) []byte {
-	p := described(t, func(f *frames, text uint64) { f.gaps(text, 20_000) })
-	return ar(bytes.Repeat(arMember("a/", p.b), 36))
+	p := described(t, func(f *elftest.Frames, text uint64) { f.Gaps(text, 20_000) })
+	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", p.B), 36))
 }
 
 func sectionsInArchive(testing.TB) []byte {
-	o := newObject()
+	o := elftest.NewObject()
 	for i := range 60_000 {
-		o.add(fmt.Sprintf(".x%d", i), elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, []byte{0})
+		o.Add(fmt.Sprintf(".x%d", i), elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, []byte{0})
 	}
-	return ar(arMember("a/", o.bytes()))
+	return elftest.Ar(elftest.ArMember("a/", o.Bytes()))
 }
 
 func sameNamedSections(testing.TB) []byte {
-	o := newObject()
+	o := elftest.NewObject()
 	code := func(size int) int {
-		return o.add(".text", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, make([]byte, size))
+		return o.Add(".text", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, make([]byte, size))
 	}
 	for range 40_000 {
 		code(1)
 	}
 	const size = 130_000
-	sym := o.symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(code(size)), 0)
-	le := o.order()
-	at := len(o.sections[objFrame].data)
+	sym := o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(code(size)), 0)
+	le := o.Order()
+	at := len(o.Sections[elftest.ObjFrame].Data)
 	body := le.AppendUint32(nil, uint32(at+4))
 	body = le.AppendUint32(body, 0)
 	body = append(le.AppendUint32(body, size), 0)
-	o.record(objFrame, append(body, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, size/2)...))
-	o.rela(objRela, uint64(at+8), uint32(sym), uint32(elf.R_X86_64_PC32), 0)
-	return o.bytes()
+	o.Record(elftest.ObjFrame, append(body, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, size/2)...))
+	o.Rela(elftest.ObjRela, uint64(at+8), uint32(sym), uint32(elf.R_X86_64_PC32), 0)
+	return o.Bytes()
 }
 
 // sharedRows returns an SFrame section in version 2 for the code at its own address, with FDEs of size
@@ -555,30 +533,30 @@ func sharedRows(fdes, rows int, size uint32, rep byte) []byte {
 // take up the last part.
 func checked(section []byte) func(testing.TB) []byte {
 	return func(t testing.TB) []byte {
-		p := described(t, func(f *frames, text uint64) {
-			cie := f.cie(sound...)
+		p := described(t, func(f *elftest.Frames, text uint64) {
+			cie := f.CIE(elftest.Sound...)
 			for i := range uint64(64) {
-				f.fde(cie, text+1<<25+i<<19, 1<<19)
+				f.FDE(cie, text+1<<25+i<<19, 1<<19)
 			}
 		})
-		p.sframe(section)
-		return p.b
+		addSFrame(p, section)
+		return p.B
 	}
 }
 
-// sframe gives the file a section .sframe at its code.
-func (p *patcher) sframe(b []byte) {
-	p.debugFrame(".sframe", uint64(elf.SHF_ALLOC), b)
-	p.put64(p.section(".sframe")+shAddr, codeAddr)
+// addSFrame gives the file a section .sframe at its code.
+func addSFrame(p *elftest.Patcher, b []byte) {
+	p.AddSection(".sframe", uint64(elf.SHF_ALLOC), b)
+	p.Put64(p.Section(".sframe")+elftest.ShAddr, codeAddr)
 }
 
 func wrongExpressions(t testing.TB) []byte {
-	p := described(t, func(f *frames, text uint64) {
-		cie := f.cie(append(cfaExpression(9_000, 0x77, 8), 0x90, 1)...)
+	p := described(t, func(f *elftest.Frames, text uint64) {
+		cie := f.CIE(append(cfaExpression(9_000, 0x77, 8), 0x90, 1)...)
 		for i := range uint64(300_000) {
-			f.fde(cie, text+4*i, 4)
+			f.FDE(cie, text+4*i, 4)
 		}
 	})
-	p.sframe(sharedRows(100, 1, 12_000, 0))
-	return p.b
+	addSFrame(p, sharedRows(100, 1, 12_000, 0))
+	return p.B
 }

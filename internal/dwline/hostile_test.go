@@ -14,6 +14,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/dwline"
+	"cfi2sframe/internal/lab/long"
 	"cfi2sframe/internal/lab/peer"
 )
 
@@ -126,6 +127,9 @@ func TestHostile(t *testing.T) {
 		{"indirect forms", map[string][]byte{"info": sized([]byte{4, 0, 0, 0, 0, 0, 8, 1, 0x16, 0x16}), "abbrev": {1, 0x11, 0, 0x10, 0x16, 0, 0, 0}}, "of an indirect value"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name == "units that share a line table" {
+				long.Test(t)
+			}
 			if tt.sections["abbrev"] == nil {
 				tt.sections["abbrev"] = abbrev
 			}

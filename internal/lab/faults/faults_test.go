@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"cfi2sframe/internal/lab/long"
 	"cfi2sframe/internal/lab/peer"
 )
 
@@ -34,6 +35,7 @@ func material(t *testing.T) (tool, dir string) {
 // TestSystemCalls has every system call on files of a run fail once, and kills the tool at each.
 // scripts/faults does that for all modes.
 func TestSystemCalls(t *testing.T) {
+	long.Test(t)
 	tool, dir := material(t)
 	s := sceneOf("report file")
 	if err := makeScenes(tool, dir, []*scene{s}); err != nil {

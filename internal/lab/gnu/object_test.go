@@ -15,6 +15,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/lab/linked"
+	"cfi2sframe/internal/lab/long"
 	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/sframe"
 )
@@ -150,6 +151,9 @@ func TestLinkedObjects(t *testing.T) {
 		{"s390x mold", sframe.V3, "s390x", "", "mold"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.abi != "amd64" || tt.compiler != "" {
+				long.Test(t)
+			}
 			tg := targets[tt.abi]
 			compile := tg.prefix + "g++-16 "
 			if tt.compiler != "" {
@@ -248,6 +252,7 @@ func TestObjectKinds(t *testing.T) {
 
 // TestReworkedObjects has other tools work on objects before or after they are converted.
 func TestReworkedObjects(t *testing.T) {
+	long.Test(t)
 	dir := peer.Run(t, "sid", `
 		for f in one two; do
 			g++-16 -O2 -ffunction-sections -c $f.cc
@@ -298,6 +303,7 @@ func TestReworkedObjects(t *testing.T) {
 // TestManySections converts objects with about 65,280 sections and more, for which
 // e_shnum has no room, nor the symbols' section indexes.
 func TestManySections(t *testing.T) {
+	long.Test(t)
 	as, readelf := peer.Tool(t, "sid", "as"), peer.Tool(t, "sid", "readelf")
 	ld := peer.Tool(t, "sid", "ld")
 	dir := t.TempDir()
@@ -408,6 +414,9 @@ func TestRelocations(t *testing.T) {
 		{"sid", "s390x", sframe.V3},
 	} {
 		t.Run(tt.suite+" "+tt.abi, func(t *testing.T) {
+			if tt.abi != "amd64" {
+				long.Test(t)
+			}
 			tg := targets[tt.abi]
 			as := peer.Tool(t, tt.suite, tg.prefix+"as")
 			dir := peer.Run(t, "sid", "for f in one two; do "+tg.prefix+"g++-16 -O2 -ffunction-sections -S $f.cc -o $f.s; done\n"+

@@ -1,0 +1,387 @@
+package elffile_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
+)
+
+func fixture(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile("../testdata/bin/" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func open(b []byte) (*elffile.File, error) { return elffile.New(bytes.NewReader(b), int64(len(b))) }
+
+func mustOpen(t *testing.T, b []byte) *elffile.File {
+	t.Helper()
+	f, err := open(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// expect expects an error that says where in the file something is wrong, and what was expected.
+func expect(t *testing.T, err error, where string, off uint64, msg string) {
+	t.Helper()
+	var e *elffile.Error
+	if !errors.As(err, &e) || e.Where != where || e.Off != off || !strings.Contains(e.Msg, msg) {
+		t.Errorf("%v; %q at %#x: %q was expected", err, where, off, msg)
+	}
+}
+
+// What readelf says of the fixture plt: 6048 bytes, 9 program headers at 0x40, 19 section headers at
+// 0x12e0, section names at 0x1242.
+const (
+	phdrs = 0x40
+	shdrs = 0x12e0
+	names = 0x1242
+
+	ident, program, section, name = "ELF header", "program header table", "section header table", "section name table"
+)
+
+// TestHeaderErrors has headers that lie.
+func TestHeaderErrors(t *testing.T) {
+	put8 := func(off int, v byte) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.B[off] = v } }
+	put16 := func(off int, v uint16) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.Put16(off, v) } }
+	put64 := func(off int, v uint64) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.Put64(off, v) } }
+	cut := func(n int) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.B = p.B[:n] } }
+	// first puts a number into the first section header, for one that does not fit the ELF header.
+	first := func(off int, v uint16, field int, n uint64) func(*elftest.Patcher) {
+		return func(p *elftest.Patcher) {
+			p.Put16(off, v)
+			if field == elftest.ShSize {
+				p.Put64(p.Header(0)+field, n)
+			} else {
+				p.Put32(p.Header(0)+field, uint32(n))
+			}
+		}
+	}
+	load := func(n, field int, v uint64) func(*elftest.Patcher) {
+		return func(p *elftest.Patcher) { p.Put64(p.Segment(elf.PT_LOAD, n)+field, v) }
+	}
+	table := func(field int, v uint64) func(*elftest.Patcher) {
+		return func(p *elftest.Patcher) { p.Put64(p.Section(".shstrtab")+field, v) }
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*elftest.Patcher)
+		where  string
+		off    uint64
+		msg    string
+	}{
+		{"empty", cut(0), ident, 0, "not an ELF file (0 bytes"},
+		{"half a magic", cut(3), ident, 0, "not an ELF file (3 bytes"},
+		{"magic only", cut(4), ident, 0, "file of 4 bytes is truncated; at least 64 were expected"},
+		{"header of 63 bytes", cut(63), ident, 0, "file of 63 bytes is truncated; at least 64 were expected"},
+		{"another short file", func(p *elftest.Patcher) { p.B = []byte("text") }, ident, 0, "not an ELF file (4 bytes"},
+		{"another file", put8(0, 'x'), ident, 0, "not an ELF file (starts with 78 45 4c 46; 7f 45 4c 46 was expected)"},
+		{"32 bits", put8(elf.EI_CLASS, 1), ident, 4, "32-bit ELF file"},
+		{"class 3", put8(elf.EI_CLASS, 3), ident, 4, "class 3; ELFCLASS64 (2) was expected"},
+		{"byte order 0", put8(elf.EI_DATA, 0), ident, 5, "data encoding 0; 1 (little-endian) or 2 (big-endian) was expected"},
+		{"version 2", put8(elf.EI_VERSION, 2), ident, 6, "version 2; 1 was expected"},
+
+		{"e_shoff at the end", put64(elftest.EhShoff, 6048), section, 6048, "19 headers of 64 bytes do not fit the file of 6048 bytes"},
+		{"e_shoff 2^63", put64(elftest.EhShoff, 1<<63), section, 1 << 63, "19 headers of 64 bytes do not fit"},
+		{"e_shoff 2^64-64", put64(elftest.EhShoff, math.MaxUint64-63), section, math.MaxUint64 - 63, "19 headers of 64 bytes do not fit"},
+		{"e_shoff 2^64-1", put64(elftest.EhShoff, math.MaxUint64), section, math.MaxUint64, "19 headers of 64 bytes do not fit"},
+		{"e_shoff 0", put64(elftest.EhShoff, 0), ident, 0x3c, "e_shnum is 19 but e_shoff is 0"},
+		{"e_shnum 0xffff", put16(elftest.EhShnum, 0xffff), section, shdrs, "65535 headers of 64 bytes do not fit"},
+		{"e_shnum 0, and 2^40 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, 1<<40), section, shdrs, "1099511627776 section headers; at most"},
+		{"e_shnum 0, and 2^64-1 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, math.MaxUint64), section, shdrs, "18446744073709551615 section headers; at most"},
+		{"e_shnum 0, and 2^19 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, 1<<19), section, shdrs, "524288 headers of 64 bytes do not fit"},
+		{"e_shnum 0, and no section 0", func(p *elftest.Patcher) {
+			p.Put16(elftest.EhShnum, 0)
+			p.Put64(elftest.EhShoff, 6048-63)
+		}, section, 6048 - 63, "lies outside the file of 6048 bytes"},
+		{"e_shentsize 0", put16(elftest.EhShentsize, 0), ident, 0x3a, "e_shentsize is 0; 64 was expected"},
+		{"e_shentsize 40", put16(elftest.EhShentsize, 40), ident, 0x3a, "e_shentsize is 40; 64 was expected"},
+		{"e_shstrndx 0xfeff", put16(elftest.EhShstrndx, 0xfeff), ident, 0x3e, "section name table index 65279; there are 19 sections"},
+		{"e_shstrndx 0xffff, and 2^32-1 in section 0", first(elftest.EhShstrndx, 0xffff, elftest.ShLink, math.MaxUint32), ident, 0x3e,
+			"section name table index 4294967295; there are 19 sections"},
+		{"e_shnum 1", put16(elftest.EhShnum, 1), ident, 0x3e, "section name table index 18; there are 1 sections"},
+		{"names of .bss kind", func(p *elftest.Patcher) { p.Put32(p.Section(".shstrtab")+elftest.ShType, uint32(elf.SHT_NOBITS)) },
+			name, names, "157 bytes, type SHT_NOBITS: not inside the file of 6048 bytes"},
+		{"names past the end", table(elftest.ShOff, 6048-156), name, 6048 - 156, "157 bytes, type SHT_STRTAB: not inside the file of 6048 bytes"},
+		{"names at 2^64-1", table(elftest.ShOff, math.MaxUint64), name, math.MaxUint64, "157 bytes"},
+		{"names of 2^63 bytes", table(elftest.ShSize, 1<<63), name, names, "9223372036854775808 bytes"},
+		{"a name of 4 KB for 600 sections", func(p *elftest.Patcher) {
+			long := append(bytes.Repeat([]byte("n"), 4000), 0)
+			at := p.Append(long)
+			p.Put64(p.Section(".shstrtab")+elftest.ShSize, 0) // nothing has the old names
+			h := p.Header(18)
+			p.Put64(h+elftest.ShOff, uint64(at))
+			p.Put64(h+elftest.ShSize, uint64(len(long)))
+			p.NewSections(600, func(_, h int) {})
+		}, name, 6048, "its 4001 bytes are the names of 619 sections many times over"},
+
+		{"e_phoff at the end", put64(elftest.EhPhoff, 6048), program, 6048, "9 headers of 56 bytes do not fit the file of 6048 bytes"},
+		{"e_phoff 2^64-1", put64(elftest.EhPhoff, math.MaxUint64), program, math.MaxUint64, "9 headers of 56 bytes do not fit"},
+		{"e_phentsize 32", put16(elftest.EhPhentsize, 32), ident, 0x36, "e_phentsize is 32; 56 was expected"},
+		{"e_phnum 0x7fff", put16(elftest.EhPhnum, 0x7fff), program, phdrs, "32767 headers of 56 bytes do not fit"},
+		{"e_phnum 0xffff, and 2^32-1 in section 0", first(elftest.EhPhnum, 0xffff, elftest.ShInfo, math.MaxUint32), program, phdrs,
+			"4294967295 headers of 56 bytes do not fit"},
+		{"200,000 program headers", func(p *elftest.Patcher) { p.ManyProgs(200_000, func(int, int) {}) }, program, 6048, "200009 program headers; at most 131072 are accepted"},
+		{"3,000 segments", func(p *elftest.Patcher) {
+			p.ManyProgs(3000, func(i, off int) { p.Prog(off, elf.PT_LOAD, 0x400, 0x100000+uint64(i)*4096, 16) })
+		}, "program header 2055", 6048 + 2055*elffile.ProgSize, "more than 2048 segments (PT_LOAD)"},
+		{"p_filesz over p_memsz", load(0, elftest.PhMemsz, 0x10), "program header 2", phdrs + 2*elffile.ProgSize, "p_filesz 0x6b0 is larger than p_memsz 0x10"},
+		{"p_vaddr plus p_memsz past 2^64", load(1, elftest.PhMemsz, math.MaxUint64), "program header 3", phdrs + 3*elffile.ProgSize,
+			"p_vaddr 0x1e80 + p_memsz 0xffffffffffffffff passes 2^64"},
+		{"p_vaddr 2^64-1", load(1, elftest.PhVaddr, math.MaxUint64), "program header 3", phdrs + 3*elffile.ProgSize,
+			"p_vaddr 0xffffffffffffffff + p_memsz 0x1a8 passes 2^64"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
+			tt.change(p)
+			_, err := open(p.B)
+			expect(t, err, tt.where, tt.off, tt.msg)
+		})
+	}
+}
+
+// TestLargeNumbers has the numbers in section 0 that may be there (ELF gABI, "ELF Header"): the headers
+// are those of before.
+func TestLargeNumbers(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		field int
+		mark  uint16 // in the ELF header
+		in    int    // in section 0
+	}{
+		{"e_shnum", elftest.EhShnum, 0, elftest.ShSize},
+		{"e_shstrndx", elftest.EhShstrndx, uint16(elf.SHN_XINDEX), elftest.ShLink},
+		{"e_phnum", elftest.EhPhnum, 0xffff, elftest.ShInfo},
+	} {
+		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
+		p.Put32(p.Header(0)+tt.in, uint32(p.U16(tt.field)))
+		p.Put16(tt.field, tt.mark)
+		f := mustOpen(t, p.B)
+		if len(f.Sections) != 19 || len(f.Progs) != 9 || f.Section(".text") == nil || f.Shstrndx != 18 {
+			t.Errorf("%s: %d sections, %d program headers, names in section %d; 19, 9 and 18 were expected", tt.name, len(f.Sections), len(f.Progs), f.Shstrndx)
+		}
+	}
+}
+
+// TestNames has section names that are none: they are empty.
+func TestNames(t *testing.T) {
+	for name, change := range map[string]func(p *elftest.Patcher){
+		"past the table": func(p *elftest.Patcher) { p.Put32(p.Section(".text"), math.MaxUint32) },
+		"without end": func(p *elftest.Patcher) {
+			p.Put64(p.Section(".shstrtab")+elftest.ShSize, uint64(p.U32(p.Section(".text")))+5)
+		},
+		"no table": func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) },
+	} {
+		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
+		text := p.Index(".text")
+		change(p)
+		f := mustOpen(t, p.B)
+		if got := f.Sections[text].Name; got != "" || f.Section(".text") != nil {
+			t.Errorf("%s: the name of section %d is %q", name, text, got)
+		}
+	}
+}
+
+// TestNoSections has a file without section headers.
+func TestNoSections(t *testing.T) {
+	for name, shoff := range map[string]uint64{"without a table": 0, "with a table of none": shdrs} {
+		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
+		p.Put64(elftest.EhShoff, shoff)
+		p.Put16(elftest.EhShnum, 0)
+		p.Put16(elftest.EhShstrndx, 0)
+		f := mustOpen(t, p.B)
+		if len(f.Sections) != 0 || len(f.Progs) != 9 || f.Section(".text") != nil {
+			t.Errorf("%s: %d sections and %d program headers; 0 and 9 were expected", name, len(f.Sections), len(f.Progs))
+		}
+	}
+}
+
+// TestHeaders reads the headers of a sound file, as readelf -hlS prints them.
+func TestHeaders(t *testing.T) {
+	f := mustOpen(t, fixture(t, "amd64/plt"))
+	if f.IsObject() || f.Order != binary.LittleEndian || elf.Machine(f.Machine) != elf.EM_X86_64 || f.Size != 6048 {
+		t.Errorf("%+v", f.Header64)
+	}
+	h := f.Prog(elf.PT_INTERP)
+	if h == nil || h.Off != 0x238 || h.Filesz != 28 {
+		t.Errorf("PT_INTERP: %+v", h)
+	}
+	if h := f.Prog(elf.PT_TLS); h != nil {
+		t.Errorf("PT_TLS: %+v", h)
+	}
+	s := f.Section(".interp")
+	if s == nil || s.Off != 0x238 || s.Size != 28 || !s.Alloc() || !s.HasBytes() || s.Compressed() || s.Base != s.Addr {
+		t.Fatalf(".interp: %+v", s)
+	}
+	const want = "/lib64/ld-linux-x86-64.so.2\x00"
+	if b, err := f.ReadSection(s); err != nil || string(b) != want {
+		t.Errorf(".interp: %q, %v", b, err)
+	}
+	b := make([]byte, len(want))
+	if _, err := f.Contents().ReadAt(b, int64(s.Off)); err != nil || string(b) != want {
+		t.Errorf("Contents: %q, %v", b, err)
+	}
+	if b, err := f.ReadRelocated(s); err != nil || string(b) != want { // nothing is, in a linked file
+		t.Errorf("ReadRelocated: %q, %v", b, err)
+	}
+	if b, err := f.ReadDebug(s); err != nil || string(b) != want {
+		t.Errorf("ReadDebug: %q, %v", b, err)
+	}
+	if err := f.ReadError(); err != nil {
+		t.Errorf("ReadError: %v", err)
+	}
+}
+
+// TestContentErrors reads contents that are not there.
+func TestContentErrors(t *testing.T) {
+	sized := func(off, size uint64) func(*elftest.Patcher) {
+		return func(p *elftest.Patcher) {
+			p.Put64(p.Section(".comment")+elftest.ShOff, off)
+			p.Put64(p.Section(".comment")+elftest.ShSize, size)
+		}
+	}
+	const where = "section .comment"
+	packed := func(data []byte) func(*elftest.Patcher) {
+		return func(p *elftest.Patcher) {
+			p.Contents(".comment", data)
+			p.Put64(p.Section(".comment")+elftest.ShFlags, uint64(elf.SHF_COMPRESSED))
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*elftest.Patcher)
+		off    uint64 // 0: where the section is
+		msg    string
+	}{
+		{"sh_offset past the end", sized(1<<40, 1), 1 << 40, "1 bytes do not fit the file of"},
+		{"sh_offset 2^64-1", sized(math.MaxUint64, 2), math.MaxUint64, "2 bytes do not fit the file of"},
+		{"sh_size 2^64-1", sized(1, math.MaxUint64), 1, "18446744073709551615 bytes do not fit the file of"},
+		{"no bytes", func(p *elftest.Patcher) { p.Put32(p.Section(".comment")+elftest.ShType, uint32(elf.SHT_NOBITS)) }, 0, "has type SHT_NOBITS and no bytes in the file"},
+		{"compression header cut off", packed(make([]byte, 23)), 0, "compressed, but 23 bytes are too few for a compression header of 24"},
+		{"unknown compression", packed(elftest.Compressed(3, 1000, nil)), 0, "compression type 3; zlib (1) or zstd (2) was expected"},
+		{"zlib, 2^64-1 bytes claimed", packed(elftest.Compressed(elf.COMPRESS_ZLIB, math.MaxUint64, nil)), 0, "18446744073709551615 bytes when decompressed; at most"},
+		{"zlib of nothing", packed(elftest.Compressed(elf.COMPRESS_ZLIB, 10, nil)), 0, "does not decompress to the 10 bytes its header says"},
+		{"zlib of more", packed(elftest.Compressed(elf.COMPRESS_ZLIB, 1000, elftest.Bomb(t, elf.COMPRESS_ZLIB))), 0, "does not decompress to the 1000 bytes its header says"},
+		{"zstd of more", packed(elftest.Compressed(elf.COMPRESS_ZSTD, 1000, elftest.Bomb(t, elf.COMPRESS_ZSTD))), 0, "does not decompress to the 1000 bytes its header says"},
+		{"zstd of nothing", packed(elftest.Compressed(elf.COMPRESS_ZSTD, 10, []byte("text"))), 0, "does not decompress to the 10 bytes its header says"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
+			p.AddSection(".comment", 0, []byte("text"))
+			tt.change(p)
+			f := mustOpen(t, p.B)
+			s := f.Section(".comment")
+			_, err := f.ReadUncompressed(s)
+			off := tt.off
+			if off == 0 {
+				off = s.Off
+			}
+			expect(t, err, where, off, tt.msg)
+		})
+	}
+}
+
+// TestOldCompression has .zdebug_ sections: ZLIB, the size as a big-endian number of 8 bytes, and a
+// stream (GNU binutils, bfd/compress.c).
+func TestOldCompression(t *testing.T) {
+	stream := []byte{0x78, 0x01, 0x01, 4, 0, 0xfb, 0xff, 't', 'e', 'x', 't', 0x04, 0x67, 0x01, 0xc6} // RFC 1950, stored
+	old := func(size uint64) []byte {
+		return append(binary.BigEndian.AppendUint64([]byte("ZLIB"), size), stream...)
+	}
+	for _, tt := range []struct {
+		name string
+		data []byte
+		want string // contents
+		size uint64 // that is claimed
+		msg  string // in the error
+	}{
+		{"sound", old(4), "text", 4, ""},
+		{"not compressed", []byte("some other bytes"), "", 0, "does not start with ZLIB and a size of 8 bytes"},
+		{"size too small", old(3), "", 3, "does not decompress to the 3 bytes its header says"},
+		{"size too large", old(5), "", 5, "does not decompress to the 5 bytes its header says"},
+		{"header cut off", []byte("ZLIB\x00"), "", 0, "does not start with ZLIB and a size of 8 bytes"},
+	} {
+		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
+		p.AddSection(".zdebug_frame", 0, tt.data)
+		f := mustOpen(t, p.B)
+		s := f.Section(".zdebug_frame")
+		size, sizeErr := f.UncompressedSize(s)
+		b, err := f.ReadUncompressed(s)
+		if (sizeErr == nil) != (tt.size > 0) || sizeErr == nil && size != tt.size {
+			t.Errorf("%s: %d bytes, %v; %d were expected", tt.name, size, sizeErr, tt.size)
+		}
+		if tt.msg != "" {
+			expect(t, err, "section .zdebug_frame", s.Off, tt.msg)
+		} else if err != nil || string(b) != tt.want {
+			t.Errorf("%s: %q, %v; %q was expected", tt.name, b, err, tt.want)
+		}
+	}
+}
+
+// A broken reader fails behind an offset.
+type broken struct {
+	*bytes.Reader
+	from int64
+	err  error
+}
+
+func (r broken) ReadAt(b []byte, off int64) (int, error) {
+	if off+int64(len(b)) > r.from {
+		return 0, r.err
+	}
+	return r.Reader.ReadAt(b, off)
+}
+
+// TestReadError has a system that does not give what the file has: that is told from damage.
+func TestReadError(t *testing.T) {
+	b := fixture(t, "amd64/plt")
+	for _, tt := range []struct {
+		name  string
+		from  int64 // what is behind that cannot be read
+		where string
+		off   uint64
+	}{
+		{"ELF header", 0, ident, 0},
+		{"section headers", 0x1300, section, shdrs},
+		{"section names", names - 1, section, shdrs},
+	} {
+		_, err := elffile.New(broken{bytes.NewReader(b), tt.from, syscall.EIO}, int64(len(b)))
+		expect(t, err, tt.where, tt.off, "input/output error")
+		if !errors.Is(err, syscall.EIO) {
+			t.Errorf("%s: %v is not the system's error", tt.name, err)
+		}
+	}
+	r := &broken{bytes.NewReader(b), int64(len(b)), &os.PathError{Op: "read", Path: "/some/file", Err: syscall.EIO}}
+	f, err := elffile.New(r, int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.from = 0
+	_, err = f.ReadSection(f.Section(".text"))
+	expect(t, err, "section .text", f.Section(".text").Off, "input/output error")
+	if err := f.ReadError(); err == nil || err.Error() != "reading it: input/output error" || !errors.Is(err, syscall.EIO) {
+		t.Errorf("ReadError: %v", err)
+	}
+	if err := (*elffile.File)(nil).ReadError(); err != nil {
+		t.Errorf("ReadError of no file: %v", err)
+	}
+	// A file that became shorter gives io.EOF, which is damage.
+	r.err = io.EOF
+	_, err = f.ReadAt("part", 100, 8)
+	expect(t, err, "part", 100, "unexpected EOF")
+}

@@ -1,0 +1,325 @@
+package debugfile
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
+)
+
+// plain is a file with a build-id, and without .gnu_debuglink.
+func plain(t *testing.T) []byte {
+	t.Helper()
+	b, err := os.ReadFile("../../testdata/bin/amd64/plt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// with returns the file with other notes than its build-id, and a link, if these are not nil.
+func with(t *testing.T, notes, link []byte) []byte {
+	p := elftest.Patch(t.Fatalf, plain(t))
+	if notes != nil {
+		p.Put32(int(p.U64(p.Section(".note.gnu.build-id")+elftest.ShOff))+8, 1) // the ABI, by its type
+		p.AddSection(".note.other", 0, notes)
+		p.Put32(p.Section(".note.other")+elftest.ShType, uint32(elf.SHT_NOTE))
+	}
+	if link != nil {
+		p.AddSection(".gnu_debuglink", 0, link)
+	}
+	return p.B
+}
+
+func parse(t *testing.T, b []byte) *elffile.File {
+	t.Helper()
+	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func put(t *testing.T, path string, b []byte) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var none = []byte{}
+
+// TestNamed opens a debug file that is named: it has to belong to the file.
+func TestNamed(t *testing.T) {
+	note := func(id string) []byte { return elftest.Note(4, uint32(len(id)), 3, "GNU\x00", []byte(id)) }
+	moved := func() []byte {
+		p := elftest.Patch(t.Fatalf, plain(t))
+		h := p.Section(".text") + elftest.ShAddr
+		p.Put64(h, p.U64(h)+16)
+		return p.B
+	}
+	other, err := os.ReadFile("../../testdata/bin/amd64/undefra")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := elftest.Patch(t.Fatalf, plain(t))
+	for _, field := range []int{elftest.EhShnum, elftest.EhShstrndx} {
+		bare.Put16(field, 0)
+	}
+	bare.Put64(elftest.EhShoff, 0)
+	for _, tt := range []struct {
+		name        string
+		file, debug []byte
+		want        string // error, or "" for none
+	}{
+		{"the same build-id", plain(t), plain(t), ""},
+		{"another build-id", plain(t), with(t, note("abcd"), nil), "it is of another build: its build-id is 61626364, and "},
+		{"the same build-id, and a link with another checksum", with(t, nil, elftest.DebugLink("debug", []byte("x"))), plain(t), ""},
+		{"the right checksum", with(t, none, elftest.DebugLink("debug", with(t, none, nil))), with(t, none, nil), ""},
+		{"a wrong checksum", with(t, none, elftest.DebugLink("debug", []byte("x"))), with(t, none, nil), "its checksum is 0x"},
+		{"neither build-id nor link, the same code", with(t, none, nil), with(t, none, nil), ""},
+		{"code elsewhere", plain(t), moved(), "its code at "},
+		{"other code", plain(t), other, "it has 1 sections of code, and 3 were expected"},
+		{"no section headers, the same build-id", bare.B, plain(t), ""},
+		{"an object", plain(t), elftest.NewObject().Bytes(), "it is a relocatable object; the debug file of a linked file was expected"},
+		{"another machine", plain(t), elftest.BigObject(elf.EM_S390, 0).Bytes(), "it is for machine EM_S390, BigEndian"},
+		{"nothing in it", plain(t), nil, "not an ELF file (0 bytes"},
+		{"headers past the end", plain(t), plain(t)[:64], "section header table at file offset 0x12e0"},
+		{"notes past the end", plain(t), func() []byte {
+			p := elftest.Patch(t.Fatalf, plain(t))
+			p.Put64(p.Section(".note.gnu.build-id")+elftest.ShOff, 1<<40)
+			return p.B
+		}(), "section .note.gnu.build-id at file offset 0x10000000000: 36 bytes do not fit the file"},
+		{"the file's notes past the end", func() []byte {
+			p := elftest.Patch(t.Fatalf, plain(t))
+			p.Put64(p.Section(".note.gnu.build-id")+elftest.ShOff, 1<<40)
+			return p.B
+		}(), plain(t), "section .note.gnu.build-id at file offset 0x10000000000: 36 bytes do not fit the file"},
+	} {
+		path := put(t, filepath.Join(t.TempDir(), "debug"), tt.debug)
+		d, err := Open(path, "", parse(t, tt.file))
+		switch {
+		case tt.want == "":
+			if err != nil || d.Path() != path || d.File() == nil || d.File().Size != uint64(len(tt.debug)) {
+				t.Errorf("%s: %v, %+v", tt.name, err, d)
+			}
+		case err == nil || !strings.Contains(err.Error(), tt.want) || d != nil:
+			t.Errorf("%s: %v; %q was expected", tt.name, err, tt.want)
+		}
+		d.Close()
+	}
+}
+
+// TestNoFile has names that do not lead to a regular file. None is waited for.
+func TestNoFile(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(syscall.Mkfifo(at("fifo"), 0o600), os.Mkdir(at("folder"), 0o700), os.Symlink(at("loop"), at("loop"))); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		at("fifo"): "a regular file was expected", at("folder"): "a regular file was expected", "/dev/zero": "a regular file was expected",
+		at("loop"): "too many levels of symbolic links", at("none"): "no such file or directory",
+	} {
+		d, err := Open(name, "", parse(t, plain(t)))
+		if d != nil || err == nil || err.Error() != "debug file "+name+": "+want {
+			t.Errorf("%s: %v; %q was expected", name, err, want)
+		}
+	}
+}
+
+// TestHuge has debug files of 4 TiB with holes: a build-id is read, a checksum is not computed.
+func TestHuge(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		file, debug []byte
+		want        string
+	}{
+		{"build-id", plain(t), plain(t), ""},
+		{"checksum", with(t, none, elftest.DebugLink("debug", nil)), with(t, none, nil),
+			"it has 4398046511104 bytes, and no build-id; to compute a checksum of more than 4294967296 is not accepted"},
+	} {
+		path := put(t, filepath.Join(t.TempDir(), "debug"), tt.debug)
+		if err := os.Truncate(path, 1<<42); err != nil {
+			t.Skipf("no files of that size: %v", err)
+		}
+		d, err := Open(path, "", parse(t, tt.file))
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v; %q was expected", tt.name, err, tt.want)
+		}
+		d.Close()
+	}
+}
+
+// TestAuto looks at the places of the GDB manual ("Debugging Information in Separate Files"), in its
+// order. What does not belong to the file is passed over.
+func TestAuto(t *testing.T) {
+	defer func(root string) { Root = root }(Root)
+	Root = t.TempDir()
+	dir := t.TempDir()
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := with(t, nil, elftest.DebugLink("prog.debug", nil))
+	f := parse(t, data)
+	id, err := buildID(f)
+	if err != nil || len(id) != 20 { // SHA-1
+		t.Fatalf("build-id %x, %v", id, err)
+	}
+	prog := put(t, filepath.Join(real, "prog"), data)
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(prog, link); err != nil {
+		t.Fatal(err)
+	}
+	s := hex.EncodeToString(id)
+	places := []string{
+		filepath.Join(Root, ".build-id", s[:2], s[2:]+".debug"),
+		filepath.Join(real, "prog.debug"), filepath.Join(real, ".debug", "prog.debug"), filepath.Join(Root, real, "prog.debug"),
+	}
+	foreign := with(t, elftest.Note(4, 4, 3, "GNU\x00", []byte("abcd")), nil)
+	for i, place := range places {
+		for _, before := range places[:i] {
+			put(t, before, foreign)
+		}
+		for _, path := range []string{prog, link} {
+			put(t, place, plain(t))
+			if d, err := Open(Auto, path, f); err != nil || d.Path() != place {
+				t.Errorf("%s is found as %q, %v", place, d.Path(), err)
+			} else {
+				d.Close()
+			}
+		}
+	}
+	for _, place := range places {
+		put(t, place, foreign)
+	}
+	if d, err := Open(Auto, prog, f); d != nil || err != nil || d.File() != nil || d.Path() != "" {
+		t.Errorf("files of another build: %v, %v", d, err)
+	}
+}
+
+// TestUnreadable has a system that does not give what may be the debug file: that is an error.
+func TestUnreadable(t *testing.T) {
+	for err, want := range map[error]bool{
+		syscall.EIO: true, &os.PathError{Err: syscall.EIO}: true, syscall.ENOENT: false, syscall.EACCES: false,
+		&os.PathError{Err: syscall.ENOENT}: false, errors.New("not an ELF file"): false, nil: false,
+	} {
+		if got := unreadable(err); got != want {
+			t.Errorf("%v: %t", err, got)
+		}
+	}
+}
+
+// TestNone has files that no debug file is looked for.
+func TestNone(t *testing.T) {
+	object := parse(t, elftest.NewObject().Bytes())
+	for name, f := range map[string]*elffile.File{"": parse(t, plain(t)), Auto: object, "/none": object} {
+		if d, err := Open(name, "", f); d != nil || err != nil {
+			t.Errorf("%q: %v, %v", name, d, err)
+		}
+	}
+}
+
+// TestLink has sections .gnu_debuglink: a name, zeros up to a multiple of 4, and a checksum.
+func TestLink(t *testing.T) {
+	const want = "a file name and a checksum behind it were expected"
+	for _, tt := range []struct {
+		name string
+		data []byte
+		link string
+		sum  uint32
+		err  string
+	}{
+		{"sound", []byte("prog.debug\x00\x00\x44\x33\x22\x11"), "prog.debug", 0x11223344, ""},
+		{"of four bytes", []byte("prog\x00\x00\x00\x00\x44\x33\x22\x11"), "prog", 0x11223344, ""},
+		{"without a zero byte", []byte("prog.debug"), "", 0, want},
+		{"without a name", make([]byte, 8), "", 0, want},
+		{"without a checksum", []byte("debug\x00"), "", 0, want},
+		{"with half a checksum", []byte("debug\x00\x00\x00\x44\x33"), "", 0, want},
+		{"empty", none, "", 0, want},
+	} {
+		link, sum, err := debugLink(parse(t, with(t, nil, tt.data)))
+		if link != tt.link || sum != tt.sum || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s: %q, %#x, %v; %q, %#x, %q was expected", tt.name, link, sum, err, tt.link, tt.sum, tt.err)
+		}
+	}
+	p := elftest.Patch(t.Fatalf, with(t, nil, elftest.DebugLink("debug", nil)))
+	p.Put64(p.Section(".gnu_debuglink")+elftest.ShOff, 1<<40)
+	if d, err := Open(Auto, "", parse(t, p.B)); d != nil || err == nil || !strings.Contains(err.Error(), "section .gnu_debuglink at file offset 0x10000000000") {
+		t.Errorf("past the end: %v, %v", d, err)
+	}
+}
+
+// TestLinkElsewhere has links that are no names: they lead nowhere.
+func TestLinkElsewhere(t *testing.T) {
+	for _, link := range []string{"/dev/zero", "../debug", "a/b", ""} {
+		if got := candidates("/usr/bin/prog", nil, link); len(got) > 0 {
+			t.Errorf("%q leads to %v", link, got)
+		}
+	}
+}
+
+// TestBuildID has notes of all kinds (ELF gABI, "Note Section"), in sections and in segments.
+func TestBuildID(t *testing.T) {
+	note := func(nameSize, descSize, typ uint32, name, desc string) []byte {
+		return elftest.Note(nameSize, descSize, typ, name, []byte(desc))
+	}
+	sound := note(4, 4, 3, "GNU\x00", "abcd")
+	for _, tt := range []struct {
+		name string
+		data []byte
+		want string
+	}{
+		{"sound", sound, "abcd"},
+		{"of a byte", note(4, 1, 3, "GNU\x00", "a\x00\x00\x00"), "a"},
+		{"behind another note", append(note(4, 3, 1, "GNU\x00", "abi\x00"), sound...), "abcd"},
+		{"behind one with a name of three bytes", append(note(3, 0, 3, "Go\x00\x00", ""), sound...), "abcd"},
+		{"of no bytes", note(4, 0, 3, "GNU\x00", ""), ""},
+		{"of another owner", note(4, 4, 3, "FDO\x00", "abcd"), ""},
+		{"of 2^32-1 bytes", note(4, 1<<32-1, 3, "GNU\x00", ""), ""},
+		{"with a name of 2^32-1 bytes", note(1<<32-1, 4, 3, "GNU\x00", ""), ""},
+		{"cut off", sound[:len(sound)-1], ""},
+		{"11 bytes", make([]byte, 11), ""},
+		{"nothing", none, ""},
+		{"a megabyte of empty notes, and it behind them", append(make([]byte, 1<<20), sound...), ""},
+	} {
+		id, err := buildID(parse(t, with(t, tt.data, nil)))
+		if err != nil || string(id) != tt.want {
+			t.Errorf("%s: %q, %v; %q was expected", tt.name, id, err, tt.want)
+		}
+		// The same in a segment, without section headers.
+		p := elftest.Patch(t.Fatalf, plain(t))
+		at := uint64(p.Append(tt.data))
+		for i := range int(p.U16(elftest.EhPhnum)) {
+			if h := int(p.U64(elftest.EhPhoff)) + i*elffile.ProgSize; elf.ProgType(p.U32(h)) == elf.PT_NOTE {
+				p.Prog(h, elf.PT_NOTE, at, at, uint64(len(tt.data)))
+			}
+		}
+		p.Put64(elftest.EhShoff, 0)
+		p.Put16(elftest.EhShnum, 0)
+		p.Put16(elftest.EhShstrndx, 0)
+		id, err = buildID(parse(t, p.B))
+		if err != nil || string(id) != tt.want {
+			t.Errorf("%s, in a segment: %q, %v; %q was expected", tt.name, id, err, tt.want)
+		}
+	}
+	// A note of 8-byte alignment pads its name and its contents to that.
+	wide := append(elftest.Note(4, 4, 5, "GNU\x00", []byte("prop\x00\x00\x00\x00")), sound...)
+	f := parse(t, plain(t))
+	if id := findBuildID(wide, f, 8); string(id) != "abcd" {
+		t.Errorf("aligned to 8: %q", id)
+	}
+}

@@ -1,0 +1,117 @@
+package filecopy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// two returns a file with the given contents, and an empty one.
+func two(t *testing.T, contents string) (src, dst *os.File) {
+	t.Helper()
+	dir := t.TempDir()
+	for i, f := range []**os.File{&src, &dst} {
+		var err error
+		if *f, err = os.OpenFile(filepath.Join(dir, []string{"src", "dst"}[i]), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { (*f).Close() })
+	}
+	if _, err := src.WriteString(contents); err != nil {
+		t.Fatal(err)
+	}
+	return src, dst
+}
+
+// TestSources copies the same part of a file, of a part of a file, and of memory.
+func TestSources(t *testing.T) {
+	const text = "what is copied, and what is not"
+	src, _ := two(t, text)
+	for name, r := range map[string]io.ReaderAt{
+		"file": src, "part of a file": io.NewSectionReader(src, 0, int64(len(text))), "memory": strings.NewReader(text),
+		"part of memory": io.NewSectionReader(strings.NewReader(text), 0, int64(len(text))),
+	} {
+		_, dst := two(t, "")
+		if err := Range(t.Context(), dst, 3, r, 8, 6); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if b, err := os.ReadFile(dst.Name()); err != nil || string(b) != "\x00\x00\x00copied" {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
+	// A part of a file ends where it ends.
+	_, dst := two(t, "")
+	if err := Range(t.Context(), dst, 0, io.NewSectionReader(src, 0, 4), 0, 6); err == nil || !strings.Contains(err.Error(), "the input ends 2 bytes early") {
+		t.Errorf("past the end of a part: %v", err)
+	}
+}
+
+// TestNothing copies no bytes, and touches nothing.
+func TestNothing(t *testing.T) {
+	if err := Bytes(t.Context(), nil, 0, nil, 0, 0); err != nil {
+		t.Error(err)
+	}
+	src, dst := two(t, "text")
+	if err := Range(t.Context(), dst, 100, src, 0, 0); err != nil {
+		t.Error(err)
+	}
+	if info, err := dst.Stat(); err != nil || info.Size() != 0 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// TestCopyErrors has files that cannot be read or written.
+func TestCopyErrors(t *testing.T) {
+	src, dst := two(t, "text")
+	closed, other := two(t, "")
+	closed.Close()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		name string
+		err  error
+		want error
+	}{
+		{"input closed", Bytes(t.Context(), dst, 0, closed, 0, 4), os.ErrClosed},
+		{"output closed", Bytes(t.Context(), closed, 0, src, 0, 4), os.ErrClosed},
+		{"input closed, with holes", Range(t.Context(), other, 0, closed, 0, 4), syscall.EBADF},
+		{"output full", Range(t.Context(), full, 0, src, 0, 4), syscall.ENOSPC},
+		{"nobody waits for it", Range(ctx, dst, 0, src, 0, 4), context.Canceled},
+		{"nobody waits for memory", Range(ctx, dst, 0, bytes.NewReader(make([]byte, 4)), 0, 4), context.Canceled},
+	} {
+		if !errors.Is(tt.err, tt.want) {
+			t.Errorf("%s: %v; %v was expected", tt.name, tt.err, tt.want)
+		}
+	}
+}
+
+// TestNoHoles copies from a file system that knows of no holes.
+func TestNoHoles(t *testing.T) {
+	src, err := os.Open("/proc/version")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer src.Close()
+	want, err := os.ReadFile("/proc/version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, dst := two(t, "")
+	if err := Range(t.Context(), dst, 0, src, 0, int64(len(want))); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(dst.Name()); err != nil || !bytes.Equal(b, want) {
+		t.Errorf("%q, %v; %q was expected", b, err, want)
+	}
+}

@@ -1,0 +1,41 @@
+package elftest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+)
+
+// ArMagic begins an archive.
+const ArMagic = "!<arch>\n"
+
+// ArMember returns a member of an archive, header and contents.
+func ArMember(name string, data []byte) []byte { return ArSized(name, fmt.Sprint(len(data)), data) }
+
+// ArSized is ArMember with a size of its own.
+func ArSized(name, size string, data []byte) []byte {
+	b := fmt.Appendf(nil, "%-16s%-12d%-6d%-6d%-8o%-10s`\n", name, 0, 0, 0, 0o644, size)
+	b = append(b, data...)
+	if len(b)&1 > 0 {
+		b = append(b, '\n')
+	}
+	return b
+}
+
+// Ar returns an archive of members.
+func Ar(members ...[]byte) []byte {
+	return append([]byte(ArMagic), bytes.Join(members, nil)...)
+}
+
+// ArIndex returns a symbol index whose entries have the given number of bytes.
+func ArIndex(size int, count uint64, entries ...uint64) []byte {
+	var b []byte
+	for _, v := range append([]uint64{count}, entries...) {
+		if size == 8 {
+			b = binary.BigEndian.AppendUint64(b, v)
+		} else {
+			b = binary.BigEndian.AppendUint32(b, uint32(v))
+		}
+	}
+	return append(b, make([]byte, 64)...)
+}

@@ -1,0 +1,354 @@
+// Package elftest makes files for tests: fixtures changed for the worse, relocatable objects, CFI and
+// archives that no assembler, linker or ar makes.
+package elftest
+
+import (
+	"bytes"
+	"compress/zlib"
+	"debug/elf"
+	"encoding/binary"
+	"hash/crc32"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"cfi2sframe/elffile"
+)
+
+// Offsets of fields in the ELF header and in program and section headers.
+const (
+	EhEntry, EhPhoff, EhShoff              = 24, 32, 40
+	EhPhentsize, EhPhnum, EhShentsize      = 54, 56, 58
+	EhShnum, EhShstrndx                    = 60, 62
+	PhFlags, PhOff, PhVaddr                = 4, 8, 16
+	PhFilesz, PhMemsz, PhAlign             = 32, 40, 48
+	ShType, ShFlags, ShAddr, ShOff, ShSize = 4, 8, 16, 24, 32
+	ShLink, ShInfo, ShAlign                = 40, 44, 48
+)
+
+// A Patcher changes a little-endian ELF file in memory.
+type Patcher struct {
+	fatalf func(string, ...any)
+	B      []byte
+}
+
+// Patch returns a Patcher of a copy of b, which ends the test by fatalf where something is missing.
+func Patch(fatalf func(string, ...any), b []byte) *Patcher {
+	return &Patcher{fatalf, bytes.Clone(b)}
+}
+
+// U16, U32 and U64 read a number at a file offset.
+func (p *Patcher) U16(off int) uint16 { return binary.LittleEndian.Uint16(p.B[off:]) }
+func (p *Patcher) U32(off int) uint32 { return binary.LittleEndian.Uint32(p.B[off:]) }
+func (p *Patcher) U64(off int) uint64 { return binary.LittleEndian.Uint64(p.B[off:]) }
+
+// Put16, Put32 and Put64 write one.
+func (p *Patcher) Put16(off int, v uint16) { binary.LittleEndian.PutUint16(p.B[off:], v) }
+func (p *Patcher) Put32(off int, v uint32) { binary.LittleEndian.PutUint32(p.B[off:], v) }
+func (p *Patcher) Put64(off int, v uint64) { binary.LittleEndian.PutUint64(p.B[off:], v) }
+
+// Header returns the offset of the i-th section header.
+func (p *Patcher) Header(i int) int { return int(p.U64(EhShoff)) + i*elffile.SectionSize }
+
+// Index returns the index of a section.
+func (p *Patcher) Index(name string) int {
+	names := p.U64(p.Header(int(p.U16(EhShstrndx))) + ShOff)
+	for i := range int(p.U16(EhShnum)) {
+		if bytes.HasPrefix(p.B[names+uint64(p.U32(p.Header(i))):], []byte(name+"\x00")) {
+			return i
+		}
+	}
+	p.fatalf("there is no section %s", name)
+	return 0
+}
+
+// Section returns the offset of a section's header.
+func (p *Patcher) Section(name string) int { return p.Header(p.Index(name)) }
+
+// Segment returns the offset of the nth program header of a type.
+func (p *Patcher) Segment(typ elf.ProgType, n int) int {
+	for i := range int(p.U16(EhPhnum)) {
+		if off := int(p.U64(EhPhoff)) + i*elffile.ProgSize; elf.ProgType(p.U32(off)) == typ {
+			if n == 0 {
+				return off
+			}
+			n--
+		}
+	}
+	p.fatalf("there is no %v", typ)
+	return 0
+}
+
+// Append adds bytes at the end of the file and returns where.
+func (p *Patcher) Append(data []byte) int {
+	for len(p.B)%8 != 0 {
+		p.B = append(p.B, 0)
+	}
+	off := len(p.B)
+	p.B = append(p.B, data...)
+	return off
+}
+
+// Contents gives a section other contents, at the end of the file.
+func (p *Patcher) Contents(name string, data []byte) {
+	off := p.Append(data)
+	h := p.Section(name)
+	p.Put64(h+ShOff, uint64(off))
+	p.Put64(h+ShSize, uint64(len(data)))
+}
+
+// Code makes .text so large, and returns its address.
+func (p *Patcher) Code(size int) uint64 {
+	p.Contents(".text", make([]byte, size))
+	return p.U64(p.Section(".text") + ShAddr)
+}
+
+// BigPLT adds a segment of PLT stubs, which no CFI describes.
+func (p *Patcher) BigPLT(size int, stub ...byte) {
+	for len(p.B)%4096 != 0 {
+		p.B = append(p.B, 0)
+	}
+	off := p.Append(bytes.Repeat(stub, size/len(stub)))
+	const addr = 0x100000
+	// In the place of PT_GNU_STACK, behind the other PT_LOADs.
+	h := p.Segment(elf.PT_GNU_STACK, 0)
+	p.Put32(h, uint32(elf.PT_LOAD))
+	p.Put32(h+4, uint32(elf.PF_R|elf.PF_X))
+	for _, field := range []int{PhFilesz, PhMemsz} {
+		p.Put64(h+field, uint64(size))
+	}
+	p.Put64(h+PhOff, uint64(off))
+	p.Put64(h+PhVaddr, addr)
+	s := p.Section(".plt")
+	p.Put64(s+ShAddr, addr)
+	p.Put64(s+ShOff, uint64(off))
+	p.Put64(s+ShSize, uint64(size))
+}
+
+// Frames builds an .eh_frame.
+type Frames struct{ B []byte }
+
+// Record appends a record, and returns its offset.
+func (f *Frames) Record(id uint32, body []byte) int {
+	off := len(f.B)
+	f.B = binary.LittleEndian.AppendUint32(f.B, uint32(4+len(body)))
+	f.B = binary.LittleEndian.AppendUint32(f.B, id)
+	f.B = append(f.B, body...)
+	return off
+}
+
+// Sound is what a compiler says of a function's start: CFA rsp+8, RA c-8.
+var Sound = []byte{0x0c, 7, 8, 0x90, 1}
+
+// CIE appends a CIE whose FDEs have absolute addresses, and returns its offset.
+func (f *Frames) CIE(instructions ...byte) int {
+	return f.CIEOf("", 1, nil, instructions)
+}
+
+// CIEOf appends a CIE of version 1 with the given augmentation string and data, and
+// the code alignment as it is encoded.
+func (f *Frames) CIEOf(aug string, codeAlign byte, data, instructions []byte) int {
+	body := append([]byte{1}, aug...)
+	body = append(body, 0, codeAlign, 0x78, 16)
+	body = append(body, data...)
+	return f.Record(0, append(body, instructions...))
+}
+
+// FDE appends an FDE.
+func (f *Frames) FDE(cie int, start, size uint64, instructions ...byte) int {
+	body := binary.LittleEndian.AppendUint64(nil, start)
+	body = binary.LittleEndian.AppendUint64(body, size)
+	return f.Record(uint32(len(f.B)+4-cie), append(body, instructions...))
+}
+
+// NewSections gives the file n more section headers, each of which is set by fill.
+func (p *Patcher) NewSections(n int, fill func(i, header int)) {
+	old := int(p.U16(EhShnum)) * elffile.SectionSize
+	table := p.Append(slices.Concat(p.B[p.Header(0):][:old], make([]byte, n*elffile.SectionSize)))
+	p.Put64(EhShoff, uint64(table))
+	for i := range n {
+		fill(i, table+old+i*elffile.SectionSize)
+	}
+	p.Put16(EhShnum, uint16(old/elffile.SectionSize+n))
+}
+
+// CopySection makes the header at off that of the named section.
+func (p *Patcher) CopySection(off int, name string) {
+	copy(p.B[off:], p.B[p.Section(name):][:elffile.SectionSize])
+}
+
+// Bomb returns a compressed stream of 1 GiB of zeros, followed by nothing: who reads
+// all of it fails at the end.
+func Bomb(t testing.TB, kind elf.CompressionType) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	var w interface {
+		Write([]byte) (int, error)
+		Flush() error
+	}
+	switch kind {
+	case elf.COMPRESS_ZLIB:
+		w = zlib.NewWriter(&b)
+	default:
+		z, err := zstd.NewWriter(&b, zstd.WithWindowSize(1<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w = z
+	}
+	// Any chunk but the first refers to the one before it only, so it can be repeated.
+	var first, second int
+	for _, end := range []*int{&first, &second} {
+		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		*end = b.Len()
+	}
+	chunk := bytes.Clone(b.Bytes()[first:second])
+	for range 1022 {
+		b.Write(chunk)
+	}
+	return b.Bytes()
+}
+
+// Compressed makes .comment-like section contents for SHF_COMPRESSED.
+func Compressed(kind elf.CompressionType, size uint64, data []byte) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, uint32(kind))
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	b = binary.LittleEndian.AppendUint64(b, size)
+	b = binary.LittleEndian.AppendUint64(b, 1)
+	return append(b, data...)
+}
+
+// AddSection adds a section with the given name and contents.
+func (p *Patcher) AddSection(name string, flags uint64, data []byte) {
+	off := p.Append(data)
+	names := p.Section(".shstrtab")
+	at := p.Append(append(p.B[p.U64(names+ShOff):][:p.U64(names+ShSize):p.U64(names+ShSize)], name+"\x00"...))
+	str := uint32(p.U64(names + ShSize))
+	p.Put64(names+ShOff, uint64(at))
+	p.Put64(names+ShSize, uint64(str)+uint64(len(name))+1)
+	p.NewSections(1, func(_, h int) {
+		p.Put32(h, str)
+		p.Put32(h+ShType, uint32(elf.SHT_PROGBITS))
+		p.Put64(h+ShFlags, flags)
+		p.Put64(h+ShOff, uint64(off))
+		p.Put64(h+ShSize, uint64(len(data)))
+	})
+}
+
+// Symbol returns a function symbol.
+func Symbol(name uint32, value, size uint64, section uint16) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, name)
+	b = append(b, byte(elf.STT_FUNC), 0)
+	b = binary.LittleEndian.AppendUint16(b, section)
+	b = binary.LittleEndian.AppendUint64(b, value)
+	return binary.LittleEndian.AppendUint64(b, size)
+}
+
+// Near is a CIE whose FDEs have addresses of two bytes, relative to where they are.
+func (f *Frames) Near(instructions ...byte) int {
+	return f.CIEOf("zR", 1, []byte{1, 0x1a}, append(slices.Clone(Sound), instructions...))
+}
+
+// Here appends an FDE of such a CIE, for size bytes at its own address.
+func (f *Frames) Here(cie int, size uint16, instructions ...byte) {
+	body := binary.LittleEndian.AppendUint16([]byte{0, 0}, size)
+	f.Record(uint32(len(f.B)+4-cie), append(append(body, 0), instructions...))
+}
+
+// Gaps describes n ranges of a byte that have no form, and as many that have.
+func (f *Frames) Gaps(text uint64, n int) {
+	f.FDE(f.CIE(Sound...), text, uint64(2*n), bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, n)...)
+}
+
+// ManySections gives the file more section headers than its own header can count.
+func (p *Patcher) ManySections(n int, fill func(i, header int)) {
+	old := int(p.U16(EhShnum))
+	p.NewSections(n, fill)
+	if old+n >= int(elf.SHN_LORESERVE) {
+		p.Put16(EhShnum, 0)
+		p.Put64(p.Header(0)+ShSize, uint64(old+n))
+	}
+}
+
+// Note returns a note.
+func Note(nameSize, descSize, typ uint32, name string, desc []byte) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, nameSize)
+	b = binary.LittleEndian.AppendUint32(b, descSize)
+	b = binary.LittleEndian.AppendUint32(b, typ)
+	return append(append(b, name...), desc...)
+}
+
+// DebugLink returns the contents of .gnu_debuglink for a debug file with the given
+// contents.
+func DebugLink(name string, data []byte) []byte {
+	b := append([]byte(name), 0)
+	for len(b)%4 != 0 {
+		b = append(b, 0)
+	}
+	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(data))
+}
+
+// LastLoad returns the offset of the header of the last PT_LOAD.
+func (p *Patcher) LastLoad() int {
+	last := 0
+	for i := range int(p.U16(EhPhnum)) {
+		if off := int(p.U64(EhPhoff)) + i*elffile.ProgSize; elf.ProgType(p.U32(off)) == elf.PT_LOAD {
+			last = off
+		}
+	}
+	return last
+}
+
+// Prog makes the header at off one of the given type over a part of the file that is
+// loaded at an address.
+func (p *Patcher) Prog(off int, typ elf.ProgType, at, addr, size uint64) {
+	p.Put32(off, uint32(typ))
+	p.Put32(off+PhFlags, uint32(elf.PF_R))
+	p.Put64(off+PhOff, at)
+	for _, field := range []int{PhVaddr, PhVaddr + 8} {
+		p.Put64(off+field, addr)
+	}
+	for _, field := range []int{PhFilesz, PhMemsz} {
+		p.Put64(off+field, size)
+	}
+	p.Put64(off+PhAlign, 4)
+}
+
+// SectionIn gives the file another section.
+func (p *Patcher) SectionIn(typ elf.SectionType, flags elf.SectionFlag, off, addr, size uint64) {
+	p.NewSections(1, func(_, h int) {
+		p.Put32(h+ShType, uint32(typ))
+		p.Put64(h+ShFlags, uint64(flags))
+		p.Put64(h+ShOff, off)
+		p.Put64(h+ShAddr, addr)
+		p.Put64(h+ShSize, size)
+		p.Put64(h+ShAlign, 1)
+	})
+}
+
+// ManyProgs moves the program headers to the end of the file, with n more of them.
+func (p *Patcher) ManyProgs(n int, fill func(i, off int)) {
+	old := int(p.U16(EhPhnum))
+	from := p.U64(EhPhoff)
+	table := p.Append(append(bytes.Clone(p.B[from:][:old*elffile.ProgSize]), make([]byte, n*elffile.ProgSize)...))
+	p.Put64(EhPhoff, uint64(table))
+	if elf.ProgType(p.U32(table)) == elf.PT_PHDR {
+		p.Put64(table+PhOff, uint64(table))
+	}
+	for i := range n {
+		fill(i, table+(old+i)*elffile.ProgSize)
+	}
+	if old+n >= math.MaxUint16 {
+		p.Put32(p.Header(0)+ShInfo, uint32(old+n))
+		p.Put16(EhPhnum, math.MaxUint16)
+		return
+	}
+	p.Put16(EhPhnum, uint16(old+n))
+}

@@ -1,0 +1,464 @@
+package outfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"cfi2sframe/internal/lab/peer"
+)
+
+// TestOutputErrors has outputs that cannot be opened: the message says which, and why.
+func TestOutputErrors(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	put(t, at("file"), "old")
+	if err := errors.Join(os.Symlink(at("loop"), at("loop")), os.Symlink(at("none"), at("dangling")), os.Symlink(at("none/none"), at("nowhere"))); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: at("s")}); err != nil {
+		t.Fatal(err)
+	}
+	long := at(strings.Repeat("x", 300))
+	for out, want := range map[string]string{
+		dir:                 "output " + dir + " is a directory; a regular file, a pipe or a character device was expected",
+		at("s"):             "output " + at("s") + " is a socket; a regular file, a pipe or a character device was expected",
+		at("file") + "/out": "output " + at("file") + "/out: not a directory",
+		at("none/out"):      "cannot write to " + at("none") + ": no such file or directory",
+		at("loop"):          "output " + at("loop") + ": too many levels of symbolic links",
+		at("dangling"):      "output " + at("dangling") + " is a symbolic link to nothing",
+		at("nowhere"):       "output " + at("nowhere") + " is a symbolic link to nothing",
+		long:                "output " + long + ": file name too long",
+	} {
+		o, err := Open(out, 0o666)
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: %v; %q was expected", out, err, want)
+		}
+		if o != nil {
+			o.Close()
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 5 {
+		t.Errorf("%v, %v; the five files of before were expected", entries, err)
+	}
+}
+
+// TestDevices writes to devices, which are no files to be replaced.
+func TestDevices(t *testing.T) {
+	for out, want := range map[string]error{"/dev/null": nil, "/dev/full": syscall.ENOSPC} {
+		o, err := Open(out, 0o666)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !o.Stream() || o.Replaces() || o.Replaced() != nil {
+			t.Errorf("%s replaces something", out)
+		}
+		write(t, o, "text")
+		err = o.Commit()
+		if !errors.Is(err, want) || want != nil && err.Error() != "writing the output: no space left on device" {
+			t.Errorf("%s: %v; %v was expected", out, err, want)
+		}
+		o.Close()
+	}
+}
+
+// TestStdout has the names of standard output.
+func TestStdout(t *testing.T) {
+	for name, want := range map[string]bool{"-": true, "/dev/stdout": true, "/dev/fd/1": true, "/proc/self/fd/1": true, "/dev/fd/2": false, "./-": false} {
+		if got := IsStdout(name); got != want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+	o, err := Open(Stdout, 0o666)
+	if err != nil {
+		t.Skip(err) // a terminal
+	}
+	if !o.Stream() {
+		t.Error("standard output is no stream")
+	}
+	o.Close()
+	if _, err := os.Stdout.Stat(); err != nil {
+		t.Errorf("it is closed: %v", err)
+	}
+}
+
+// TestReplacesInput opens an output that is the input, by another name of it, and one that is not.
+func TestReplacesInput(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	put(t, at("in"), "old")
+	put(t, at("other"), "old")
+	if err := errors.Join(os.Link(at("in"), at("hard")), os.Symlink("in", at("soft"))); err != nil {
+		t.Fatal(err)
+	}
+	in, err := os.Open(at("in"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	for name, want := range map[string]bool{"in": true, "hard": true, "soft": true, "other": false, "new": false} {
+		o, err := Open(at(name), 0o666)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // which is the same when it is asked for again
+			if got, err := o.ReplacesInput(in); err != nil || got != want {
+				t.Errorf("%s: %t, %v", name, got, err)
+			}
+		}
+		o.StartSync()
+		if (o.Replaced() != nil) != (name != "new") {
+			t.Errorf("%s replaces %v", name, o.Replaced())
+		}
+		o.Close()
+	}
+	in.Close()
+	o, err := Open(at("other"), 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	if _, err := o.ReplacesInput(in); err == nil {
+		t.Error("an input that is closed gives no error")
+	}
+}
+
+// TestAttributes replaces files that have attributes: cp, which writes into the file, keeps all but file
+// capabilities, and --in-place keeps these, too.
+func TestAttributes(t *testing.T) {
+	if os.Getuid() != 0 {
+		peer.Missing(t, "root is missing, to give files to others")
+	}
+	const user = "user.cfi2sframe"
+	capability := append([]byte{1, 0, 0, 2}, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) // linux/capability.h, vfs_cap_data: CAP_NET_BIND_SERVICE
+	for _, input := range []bool{false, true} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "file")
+		put(t, path, "old")
+		if err := unix.Setxattr(path, user, []byte("value"), 0); err != nil {
+			peer.Missing(t, "extended attributes are missing: "+err.Error())
+		}
+		if err := errors.Join(os.Chown(path, 1234, 4321), unix.Setxattr(path, capabilitiesName, capability, 0), unix.Chmod(path, 0o6751)); err != nil {
+			t.Fatal(err)
+		}
+		var o *File
+		var err error
+		if input {
+			p, f, _, e := OpenInput(path)
+			if e != nil {
+				t.Fatal(e)
+			}
+			defer p.Close()
+			defer f.Close()
+			o, err = Replace(p)
+		} else {
+			o, err = Open(path, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, o, "new")
+		if err := o.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		o.Close()
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil || st.Uid != 1234 || st.Gid != 4321 || st.Mode&0o7777 != 0o6751 {
+			t.Errorf("input %t: %v, owner %d:%d, mode %o", input, err, st.Uid, st.Gid, st.Mode)
+		}
+		b := make([]byte, 64)
+		if n, err := unix.Getxattr(path, user, b); err != nil || string(b[:n]) != "value" {
+			t.Errorf("input %t: %s is %q, %v", input, user, b[:max(n, 0)], err)
+		}
+		if n, err := unix.Getxattr(path, capabilitiesName, b); (err == nil) != input || input && string(b[:n]) != string(capability) {
+			t.Errorf("input %t: capabilities %x, %v", input, b[:max(n, 0)], err)
+		}
+		expect(t, dir, map[string]string{"file": "new"})
+	}
+}
+
+// TestNotGiven has messages on attributes that the result cannot have.
+func TestNotGiven(t *testing.T) {
+	for input, want := range map[bool]string{
+		true:  "its owner (user 7) cannot be given to the result: operation not permitted",
+		false: "the owner of the output (user 7) cannot be given to the result: operation not permitted",
+	} {
+		err := (&File{input: input}).notGiven("owner", " (user 7)", unix.EPERM)
+		if err.Error() != want || !errors.Is(err, unix.EPERM) {
+			t.Errorf("%v; %q was expected", err, want)
+		}
+	}
+}
+
+// TestWithoutSetID has modes before and after somebody wrote to a file (inode(7)).
+func TestWithoutSetID(t *testing.T) {
+	for mode, want := range map[uint32]uint32{0o755: 0o755, 0o4755: 0o755, 0o2755: 0o755, 0o6755: 0o755, 0o2744: 0o2744, 0o1777: 0o1777} {
+		if got := withoutSetID(mode); got != want {
+			t.Errorf("%04o becomes %04o; %04o was expected", mode, got, want)
+		}
+	}
+}
+
+// TestAppearByName has the two steps by which a file gets its name where it cannot be without one.
+func TestAppearByName(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	put(t, at("temp"), "new")
+	p, err := locate(at("file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.appearByName("temp"); err != nil {
+		t.Error(err)
+	}
+	expect(t, dir, map[string]string{"file": "new"})
+	put(t, at("temp"), "newer")
+	if err := p.appearByName("temp"); err != unix.EEXIST {
+		t.Errorf("%v; an error was expected, as the name is taken", err)
+	}
+	expect(t, dir, map[string]string{"file": "new", "temp": "newer"})
+	if err := p.appearByName("none"); err != unix.EEXIST {
+		t.Errorf("%v; an error was expected, as the name is taken", err)
+	}
+}
+
+// TestWords has what messages are made of.
+func TestWords(t *testing.T) {
+	for err, want := range map[error]string{
+		&fs.PathError{Op: "open", Path: "/x", Err: unix.ENOENT}:                               "no such file or directory",
+		&fs.PathError{Op: "open", Path: "/x", Err: os.NewSyscallError("openat", unix.ENOENT)}: "no such file or directory",
+		&os.LinkError{Op: "link", Old: "/x", New: "/y", Err: unix.EEXIST}:                     "file exists",
+		os.NewSyscallError("openat", unix.EIO):                                                "input/output error",
+		errors.New("another one"):                                                             "another one",
+	} {
+		if got := Plain(err).Error(); got != want {
+			t.Errorf("%v becomes %q; %q was expected", err, got, want)
+		}
+	}
+	for m, want := range map[fs.FileMode]string{
+		fs.ModeDir: "directory", fs.ModeDevice: "device", fs.ModeDevice | fs.ModeCharDevice: "device", fs.ModeNamedPipe: "pipe",
+		fs.ModeSocket: "socket", fs.ModeIrregular: "special file",
+	} {
+		if got := Kind(m); got != want {
+			t.Errorf("%v is a %s; %s was expected", m, got, want)
+		}
+	}
+}
+
+// TestChangedMeanwhile changes the old file's attributes when the result has them already: it gets them
+// once more.
+func TestChangedMeanwhile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	put(t, path, "old")
+	o, err := Open(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	write(t, o, "new")
+	if err := os.Chmod(path, 0o701); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o701 {
+		t.Errorf("%v, %v; mode 0701 was expected", info.Mode(), err)
+	}
+	expect(t, dir, map[string]string{"file": "new"})
+}
+
+// TestExtended reads the attributes of a file by its contents and by its path, and takes one off.
+func TestExtended(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	put(t, path, "")
+	const name, other = "user.one", "user.two"
+	if err := errors.Join(unix.Setxattr(path, name, []byte("value"), 0), unix.Setxattr(path, other, nil, 0)); err != nil {
+		peer.Missing(t, "extended attributes are missing: "+err.Error())
+	}
+	for _, flags := range []int{unix.O_RDONLY, unix.O_PATH} {
+		f, err := os.OpenFile(path, flags, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		e := extendedOf(f)
+		names, err := e.list()
+		if err != nil || !slices.Contains(names, name) || !slices.Contains(names, other) {
+			t.Errorf("%v, %v; %s and %s were expected", names, err, name, other)
+		}
+		if b, err := e.get(name); err != nil || string(b) != "value" {
+			t.Errorf("%s is %q, %v", name, b, err)
+		}
+		if b, err := e.get(other); err != nil || len(b) != 0 {
+			t.Errorf("%s is %q, %v", other, b, err)
+		}
+		if b, err := e.get("user.none"); err != unix.ENODATA {
+			t.Errorf("user.none is %q, %v", b, err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := extendedOf(f)
+	for range 2 { // the second time it is not there
+		if err := e.remove(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if b, err := e.get(name); err != unix.ENODATA {
+		t.Errorf("%s is still %q, %v", name, b, err)
+	}
+	f.Close()
+	if err := e.remove(other); err != unix.EBADF {
+		t.Errorf("a file that is closed: %v", err)
+	}
+	if _, err := e.list(); err != unix.EBADF {
+		t.Errorf("a file that is closed: %v", err)
+	}
+}
+
+// TestSyncErrors has a folder that cannot be synced: what is in its place is said to be.
+func TestSyncErrors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	put(t, path, "old")
+	p, f, _, err := OpenInput(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if failed := SyncFolders([]*Place{p}); len(failed) > 0 {
+		t.Errorf("%v", failed)
+	}
+	p.dir.Close()
+	const want = "it is in its place, but what becomes of it if the power fails is not known: "
+	if failed := SyncFolders([]*Place{p}); failed[p] == nil || !strings.HasPrefix(failed[p].Error(), want) {
+		t.Errorf("%v; %q was expected", failed[p], want)
+	}
+	p.Close()
+}
+
+// TestClosed has outputs whose file is gone before they are done: nothing gets to its place.
+func TestClosed(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	put(t, path, "old")
+	for _, out := range []string{path, filepath.Join(dir, "new"), "/dev/null"} {
+		o, err := Open(out, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.File.Close()
+		if err := errors.Join(o.Finish(true), o.Commit()); err == nil {
+			t.Errorf("%s: no error", out)
+		}
+		o.Close()
+		expect(t, dir, map[string]string{"file": "old"})
+	}
+}
+
+// TestNoRoom has folders in which no file can be made.
+func TestNoRoom(t *testing.T) {
+	if o, err := Open("/proc/cfi2sframe", 0o666); err == nil || !strings.HasPrefix(err.Error(), "cannot write to /proc: ") {
+		t.Errorf("a new file in /proc: %+v, %v", o, err)
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	t.Setenv("TMPDIR", none)
+	want := "cannot write to " + none + ": no such file or directory"
+	if _, err := Scratch(); err == nil || err.Error() != want {
+		t.Errorf("Scratch: %v; %q was expected", err, want)
+	}
+	if _, err := Open("/dev/null", 0o666); err == nil || err.Error() != want {
+		t.Errorf("Open of a device: %v; %q was expected", err, want)
+	}
+}
+
+// TestGroup replaces a file of another group.
+func TestGroup(t *testing.T) {
+	if os.Getuid() != 0 {
+		peer.Missing(t, "root is missing, to give files to others")
+	}
+	path := filepath.Join(t.TempDir(), "file")
+	put(t, path, "old")
+	if err := os.Chown(path, -1, 4321); err != nil {
+		t.Fatal(err)
+	}
+	o, err := Open(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	write(t, o, "new")
+	if err := o.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil || st.Uid != 0 || st.Gid != 4321 {
+		t.Errorf("%v, owner %d:%d; 0:4321 was expected", err, st.Uid, st.Gid)
+	}
+}
+
+// TestRelinkErrors makes no link where the file that it is to lead to is not what it was.
+func TestRelinkErrors(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	put(t, at("one"), "one")
+	put(t, at("two"), "two")
+	p, f, _, err := OpenInput(at("two"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	id, err := idOf(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]error{"none": unix.ENOENT, "one": errMoved} { // the ID is that of two
+		if err := Relink(at(name), id, p); !errors.Is(err, want) || !strings.HasPrefix(err.Error(), at(name)+": ") {
+			t.Errorf("%s: %v; %v was expected", name, err, want)
+		}
+	}
+	if err := Relink(at("two"), id, p); err != nil { // it is the same file already
+		t.Error(err)
+	}
+	expect(t, dir, map[string]string{"one": "one", "two": "two"})
+}
+
+// TestNoName opens outputs by a descriptor whose name is gone, and by one whose name is another file's by
+// now: there is no place to put a result.
+func TestNoName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	put(t, path, "old")
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	out := procPath(f) // a link to the name that the file had, and " (deleted)": proc(5)
+	if o, err := Open(out, 0o666); err == nil || err.Error() != "output "+out+" is a symbolic link to nothing" {
+		t.Errorf("no name: %+v, %v", o, err)
+	}
+	put(t, path+" (deleted)", "another one")
+	want := "output " + out + " has no name of its own, or was replaced while it was opened"
+	if o, err := Open(out, 0o666); err == nil || err.Error() != want {
+		t.Errorf("another file's name: %+v, %v; %q was expected", o, err, want)
+	}
+}

@@ -1,0 +1,104 @@
+package plt_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/hex"
+	"os"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/plt"
+)
+
+// withPLT returns a file with a PLT of 32 bytes, four stubs of jmp *x(%rip), that no CFI describes.
+func withPLT(t *testing.T) *elftest.Patcher {
+	t.Helper()
+	b, err := os.ReadFile("../testdata/bin/amd64/pltlib.so")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := elftest.Patch(t.Fatalf, b)
+	stub, err := hex.DecodeString("ff25000000006690") // jmp *x(%rip); xchg %ax,%ax
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.BigPLT(32, stub...)
+	return p
+}
+
+func find(t *testing.T, b []byte) []plt.Stub {
+	t.Helper()
+	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stubs, err := plt.Find(f, &cfi.Table{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stubs
+}
+
+// TestFind looks for stubs where the code of PLT sections is loaded, and nowhere else.
+func TestFind(t *testing.T) {
+	header := func(field int, v uint64) func(*elftest.Patcher) {
+		return func(p *elftest.Patcher) { p.Put64(p.Section(".plt")+field, v) }
+	}
+	again := func(shift uint64) func(*elftest.Patcher) {
+		return func(p *elftest.Patcher) {
+			p.NewSections(1, func(_, h int) {
+				p.CopySection(h, ".plt")
+				p.Put64(h+elftest.ShAddr, p.U64(h+elftest.ShAddr)+shift)
+				p.Put64(h+elftest.ShOff, p.U64(h+elftest.ShOff)+shift)
+			})
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*elftest.Patcher)
+		want   int
+	}{
+		{"sound", func(*elftest.Patcher) {}, 4},
+		{"twice the same", again(0), 4},
+		{"overlapping", again(8), 4},
+		{"not loaded", header(elftest.ShFlags, uint64(elf.SHF_EXECINSTR)), 0},
+		{"no code", header(elftest.ShFlags, uint64(elf.SHF_ALLOC)), 0},
+		{"without bytes", func(p *elftest.Patcher) { p.Put32(p.Section(".plt")+elftest.ShType, uint32(elf.SHT_NOBITS)) }, 0},
+		{"at another place than what runs", func(p *elftest.Patcher) {
+			at := p.Append(bytes.Repeat([]byte{0x90}, 32))
+			header(elftest.ShOff, uint64(at))(p)
+		}, 0},
+		{"at an address that is not loaded", header(elftest.ShAddr, 1<<40), 0},
+		{"larger than what is read", header(elftest.ShSize, 2<<20+1), 0},
+		{"another name", func(p *elftest.Patcher) { p.Put32(p.Section(".plt"), p.U32(p.Section(".text"))) }, 0},
+		{"another machine", func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_RISCV)) }, 0}, // e_machine
+		{"behind 64 others", func(p *elftest.Patcher) {
+			addr, off := p.U64(p.Section(".plt")+elftest.ShAddr), p.U64(p.Section(".plt")+elftest.ShOff)
+			header(elftest.ShSize, 0)(p)
+			p.NewSections(65, func(i, h int) {
+				p.CopySection(h, ".plt")
+				if i == 64 { // of 63 behind the first, which has no bytes either
+					p.Put64(h+elftest.ShAddr, addr)
+					p.Put64(h+elftest.ShOff, off)
+					p.Put64(h+elftest.ShSize, 32)
+				}
+			})
+		}, 0},
+	} {
+		p := withPLT(t)
+		tt.change(p)
+		if got := find(t, p.B); len(got) != tt.want {
+			t.Errorf("%s: %+v; %d stubs were expected", tt.name, got, tt.want)
+		}
+	}
+	stubs := find(t, withPLT(t).B)
+	for i, s := range stubs {
+		// A call arrives with the return address on top of the stack.
+		if begin := uint64(0x100000 + 8*i); s.Begin != begin || s.End != begin+8 || len(s.Steps) != 1 || s.Steps[0] != (plt.Step{CFA: 8}) {
+			t.Errorf("stub %d: %+v", i, s)
+		}
+	}
+}

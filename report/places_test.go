@@ -1,0 +1,141 @@
+package report_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/report"
+	"cfi2sframe/translate"
+)
+
+// parse reads a file.
+func parse(t *testing.T, b []byte) *elffile.File {
+	t.Helper()
+	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// drap2 returns a library of which readelf -sSW says: .text at 0x285 of 0x94 bytes, with the functions
+// realign_alloca at 0x288 and realign_rbx at 0x2e1.
+func drap2(t *testing.T) []byte {
+	t.Helper()
+	b, err := os.ReadFile("../testdata/bin/amd64/drap2.so")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestLocate names functions, or else sections.
+func TestLocate(t *testing.T) {
+	f := parse(t, drap2(t))
+	got := report.Locate(f, nil, []report.Range{{Begin: 0x100, End: 0x101}, {Begin: 0x288, End: 0x289}, {Begin: 0x2e5, End: 0x2e6}, {Begin: 1 << 40, End: 1<<40 + 1}})
+	want := []report.Location{{Function: "", Offset: 0x100}, {Function: "realign_alloca"}, {Function: "realign_rbx", Offset: 4}, {Function: "", Offset: 1 << 40}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v; %v was expected", got, want)
+	}
+	p := elftest.Patch(t.Fatalf, drap2(t))
+	for _, s := range []string{".symtab", ".dynsym"} {
+		p.Put32(p.Section(s)+elftest.ShType, uint32(elf.SHT_PROGBITS))
+	}
+	got = report.Locate(parse(t, p.B), nil, []report.Range{{Begin: 0x2e5, End: 0x2e6}})
+	if want := []report.Location{{Function: ".text", Offset: 0x2e5 - 0x285}}; !slices.Equal(got, want) {
+		t.Errorf("without symbols: %v; %v was expected", got, want)
+	}
+	// The names are in another file, to which they were split off.
+	got = report.Locate(parse(t, p.B), f, []report.Range{{Begin: 0x2e5, End: 0x2e6}})
+	if want := []report.Location{{Function: "realign_rbx", Offset: 4}}; !slices.Equal(got, want) {
+		t.Errorf("with a debug file: %v; %v was expected", got, want)
+	}
+}
+
+// TestPlaces says for people where gaps are.
+func TestPlaces(t *testing.T) {
+	gap := func(addr uint64) translate.Gap {
+		return translate.Gap{Function: &cfi.Function{Begin: addr, End: addr + 8}, Begin: addr, End: addr + 1}
+	}
+	got := report.Places(parse(t, drap2(t)), []translate.Gap{gap(0x288), gap(0x2e1), gap(1 << 40)})
+	want := []report.Place{{Function: "realign_alloca", Begin: 0x288}, {Function: "realign_rbx", Begin: 0x2e1}, {Begin: 1 << 40}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v; %+v was expected", got, want)
+	}
+	o := elftest.NewObject()
+	f := parse(t, o.Bytes())
+	got = report.Places(f, []translate.Gap{gap(f.Section(".text").Base + 16)})
+	if want := []report.Place{{Section: ".text", Begin: 16}}; !slices.Equal(got, want) {
+		t.Errorf("in an object: %+v; %+v was expected", got, want)
+	}
+}
+
+// TestBytesWithoutCFI counts the code that no function of a table describes.
+func TestBytesWithoutCFI(t *testing.T) {
+	f := parse(t, drap2(t))
+	for _, tt := range []struct {
+		functions []cfi.Function
+		want      uint64
+	}{
+		{nil, 0x94},
+		{[]cfi.Function{{Begin: 0x288, End: 0x2e1}}, 3 + 56},
+		{[]cfi.Function{{Begin: 0x288, End: 0x2e1}, {Begin: 0x2e1, End: 0x2e1 + 50}}, 3 + 6},
+		{[]cfi.Function{{Begin: 0x285, End: 0x285 + 0x94}}, 0},
+	} {
+		if got := report.BytesWithoutCFI(f, &cfi.Table{Functions: tt.functions}, nil); got != tt.want {
+			t.Errorf("%d functions: %d bytes; %d were expected", len(tt.functions), got, tt.want)
+		}
+	}
+}
+
+// TestPercent has parts of nothing, of all, and of what has no caller.
+func TestPercent(t *testing.T) {
+	for _, tt := range []struct {
+		c    report.Coverage
+		want float64
+	}{
+		{report.Coverage{}, 100},
+		{report.Coverage{Described: 200, Covered: 50}, 25},
+		{report.Coverage{Described: 200, Covered: 50, Outermost: 50}, 50},
+		{report.Coverage{Described: 200, Covered: 200}, 100},
+	} {
+		if got := tt.c.Percent(); got != tt.want {
+			t.Errorf("%d of %d: %v; %v was expected", tt.c.Covered, tt.c.Described, got, tt.want)
+		}
+	}
+}
+
+// TestPublicNumbers has what other packages print as reports do.
+func TestPublicNumbers(t *testing.T) {
+	for got, want := range map[string]string{
+		report.Digits(0): "0", report.Digits(999): "999", report.Digits(1234567): "1,234,567",
+		report.Share(1, 3): "33.33 %", report.Share(3, 3): "100.00 %", report.Share(999_999, 1_000_000): "99.99 %",
+		report.Printable("name"): "name", report.Printable("\x1b[2J"): `"\x1b[2J"`,
+	} {
+		if got != want {
+			t.Errorf("%q; %q was expected", got, want)
+		}
+	}
+}
+
+// TestSectionsListed has more sections without CFI than a page lists: those with most of it are there.
+func TestSectionsListed(t *testing.T) {
+	c := fullCoverage()
+	c.Uncovered.Sections = nil
+	for i := range 1200 {
+		c.Uncovered.Sections = append(c.Uncovered.Sections, report.UncoveredSection{Name: fmt.Sprintf(".text.%d.", i), Begin: uint64(0x1000 * i), Size: 0x1000, Bytes: uint64(i)})
+	}
+	text := visible(page(t, c))
+	for name, want := range map[string]bool{".text.199.": false, ".text.200.": true, ".text.1199.": true} {
+		if got := bytes.Contains([]byte(text), []byte(name)); got != want {
+			t.Errorf("%s is listed: %t", name, got)
+		}
+	}
+}
