@@ -31,7 +31,10 @@ func mix(x uint64) uint64 {
 func (m *machine) reg(n uint64) uint64 { return mix(n) }
 
 // load returns the 8 bytes of memory at addr.
-func (m *machine) load(addr uint64) uint64 { return mix(bits.ReverseBytes64(addr)) }
+func (m *machine) load(addr uint64) uint64 { return mix(bits.ReverseBytes64(addr) ^ memory) }
+
+// memory makes contents of memory others than the values of registers, also at small addresses.
+const memory = 0x2545f4914f6cdd1d
 
 // maxSteps bounds an expression's run, which may loop, and allSteps those of all expressions, which
 // may be run at many pcs. Each run counts for some steps more.
@@ -163,10 +166,11 @@ func (x *interpreter) pick(n uint64) {
 }
 
 func (x *interpreter) jump(condition bool) {
-	to := x.pos + 2 + int(int16(x.operand(2)))
+	distance := int(int16(x.operand(2)))
 	if !condition {
 		return
 	}
+	to := x.pos + distance // from behind the operand, which is read by now
 	if to < 0 || to > len(x.code) {
 		x.fail("branch leaves the expression")
 		return
