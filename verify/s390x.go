@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"fmt"
 
 	"golang.org/x/arch/s390x/s390xasm"
@@ -36,15 +37,22 @@ func decodeS390X(b []byte, pc uint64) (effect, error) {
 	switch in.Op {
 	case s390xasm.STG, s390xasm.MVC:
 	case s390xasm.BCR:
-		e.ends, e.pad = b[1]>>4 == 15, b[1]>>4 == 0
+		mask, to := b[1]>>4, b[1]&0xf
+		if mask != 0 && (mask != 15 || to == 0) { // on a condition, or nowhere: by r0 it does not branch
+			return effect{}, fmt.Errorf("%v", in)
+		}
+		e.ends, e.pad = mask == 15, mask == 0
 	case s390xasm.BASR, s390xasm.LARL, s390xasm.LG, s390xasm.LGF, s390xasm.SGR, s390xasm.AGR, s390xasm.AGHI, s390xasm.SRLG:
 		if in.Args[0] != s390xasm.R0 && in.Args[0] != s390xasm.R1 {
 			return effect{}, fmt.Errorf("%v", in)
 		}
 		e.ends = in.Op == s390xasm.BASR && b[1]&0xf != 0 // by r0 it does not branch
 	case s390xasm.BRCL:
-		// A jump, and the relocation's offset behind it.
-		e.ends = true
+		if b[1]>>4 != 15 { // on a condition
+			return effect{}, fmt.Errorf("%v", in)
+		}
+		// A jump, by halfwords from its start, and the relocation's offset behind it.
+		e.ends, e.target = true, pc+uint64(2*int64(int32(binary.BigEndian.Uint32(b[2:]))))
 		e.size += 4
 		if uint64(len(b)) < e.size {
 			return effect{}, fmt.Errorf("%v without a word behind it", in)
