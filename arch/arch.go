@@ -2,7 +2,7 @@
 // ELF and DWARF supplements to that, and by what assemblers and linkers make of them. Each machine
 // has a file with one value, which all other packages ask.
 //
-// Not in here: what the SFrame format itself fixes for an ABI (package sframe), instructions
+// What the SFrame format itself fixes for an ABI comes from package sframe. Not in here: instructions
 // of PLT stubs (package plt), and what package verify knows of machines, which keeps numbers of its
 // own so that a mistake here cannot hide there.
 //

@@ -58,7 +58,7 @@ sum:
 	.size sum, . - sum
 `
 
-// TestBareZeros converts programs without section headers whose first bytes behind the program
+// TestBareZeros converts programs without section headers whose first bytes after the program
 // headers are zeros that they read. Nothing tells these from padding, and so they are not.
 func TestBareZeros(t *testing.T) {
 	for _, tt := range []struct{ name, link, refused string }{
@@ -224,7 +224,7 @@ func TestReach(t *testing.T) {
 			out, c := run(t, prog, opt)
 			at := open(t, out).Section(".sframe").Addr
 			// From the start of the section, or from the field of each function, which come
-			// one behind the other, to the function.
+			// one after the other, to the function.
 			want, least := uint64(0), uint64(0)
 			for n := uint64(0); n < functions; n++ {
 				start := in.Entry + n*size
@@ -413,7 +413,7 @@ func TestLargeObject(t *testing.T) {
 	f := open(t, path)
 	b := contents(t, path)
 	text := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Name == ".text" })
-	// .text becomes a hole behind all else, and the second function its end.
+	// .text becomes a hole after all else, and the second function its end.
 	header := b[f.Shoff+uint64(text)*elffile.SectionSize:]
 	off := uint64(len(b)+4095) &^ 4095
 	binary.LittleEndian.PutUint64(header[24:], off)

@@ -114,7 +114,7 @@ func (s silent) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// failing is a file of which the system does not give what is behind an offset.
+// failing is a file of which the system does not give what is after an offset.
 type failing struct {
 	io.ReaderAt
 	from int64
@@ -141,7 +141,7 @@ func TestConvertNothing(t *testing.T) {
 		name   string
 		ctx    context.Context
 		b      []byte
-		from   int64 // what is behind that cannot be read
+		from   int64 // what is after that cannot be read
 		opt    convert.Options
 		want   error // nil for any
 		result bool

@@ -129,7 +129,7 @@ func TestCrashpadNote(t *testing.T) {
 	}
 }
 
-// TestMergedNotes has three PT_NOTEs, one behind the other, of which one becomes. That is enough,
+// TestMergedNotes has three PT_NOTEs, one after the other, of which one becomes. That is enough,
 // and nothing else moves, although it had been tried.
 func TestMergedNotes(t *testing.T) {
 	dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; gcc-16 -O2 note.c -DKIND=OWN -DREACH=CODE -DSECTION=.note.version "+

@@ -333,7 +333,7 @@ func TestOldCompression(t *testing.T) {
 	}
 }
 
-// A broken reader fails behind an offset.
+// A broken reader fails after an offset.
 type broken struct {
 	*bytes.Reader
 	from int64
@@ -352,7 +352,7 @@ func TestReadError(t *testing.T) {
 	b := fixture(t, "amd64/plt")
 	for _, tt := range []struct {
 		name  string
-		from  int64 // what is behind that cannot be read
+		from  int64 // what is after that cannot be read
 		where string
 		off   uint64
 	}{

@@ -71,7 +71,7 @@ func (f *File) symbols(table int, fn func(table *Section, sym Symbol)) error {
 	return nil
 }
 
-// symbol decodes the symbol at the start of b, the j-th behind first.
+// symbol decodes the symbol at the start of b, the j-th after first.
 func (f *File) symbol(b, indexes []byte, first, j uint32) Symbol {
 	s := Symbol{Index: first + j, Sym64: elf.Sym64{Info: b[4], Other: b[5]}}
 	if o := binary.LittleEndian; f.Order == o { // faster than to call the methods of an interface

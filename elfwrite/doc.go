@@ -18,14 +18,14 @@
 //   - unused bytes behind the table: zeros, what patchelf left behind, or section
 //     headers, which are written anew elsewhere;
 //   - a PT_NOTE that repeats PT_GNU_PROPERTY, which is dropped;
-//   - the sections behind the table that can move; see below. The shortest run of them that
+//   - the sections after the table that can move; see below. The shortest run of them that
 //     makes enough room gives up its place; what fits is put back, the build-id note
 //     first, and the rest goes to the new segment;
-//   - unused bytes behind the segment that holds the table, which grows by them;
-//   - PT_NOTEs that lie one behind the other, of which one is made;
+//   - unused bytes after the segment that holds the table, which grows by them;
+//   - PT_NOTEs that lie one after the other, of which one is made;
 //   - in an executable with fixed addresses, a page in front of everything: static ones
 //     have .rela.plt at their head, which cannot move. In the file that page takes the
-//     place of the segment that begins with the ELF header, which goes behind what is
+//     place of the segment that begins with the ELF header, which goes after what is
 //     loaded, so that code keeps its place. If that segment has code, everything moves up.
 //
 // # What can move
@@ -51,9 +51,9 @@
 // program headers lead to: nothing that is loaded counts as unused.
 //
 // The new segment is read-only, last in address order, and begins with .sframe.
-// Its bytes go right behind those of the last PT_LOAD in the file; what is not
+// Its bytes go right after those of the last PT_LOAD in the file; what is not
 // loaded (debug information, symbols, section headers) moves up by a multiple of
-// its alignment. Bytes behind everything the headers know of stay at the end.
+// its alignment. Bytes after everything the headers know of stay at the end.
 //
 // A segment of this kind is laid out anew when .sframe is replaced: what comes out
 // does not depend on what was there before. An .sframe that a linker made is replaced

@@ -16,10 +16,10 @@ const lowestAddr = 64 << 10
 // insertFront makes room by a page in front of everything. The ELF header and the
 // program headers get it to themselves; a copy of the old ones stays where it was, as
 // __ehdr_start may be used. Addresses below the program must be free, which they are in
-// an executable with fixed ones. The notes behind the program headers move with them, as
+// an executable with fixed ones. The notes after the program headers move with them, as
 // far as that is possible: the build-id has to be in the first page.
 //
-// In the file, that page takes the place of the head, which goes behind what else is
+// In the file, that page takes the place of the head, which goes after what else is
 // loaded. Where the head cannot go there, because there is code in it or sections do not end
 // with it, everything moves up by a page.
 func (p *planner) insertFront() error {
@@ -69,7 +69,7 @@ func (p *planner) headRoom() uint64 {
 		return 0
 	}
 	room := p.page
-	fits := func(s span) bool { // it ends with the segment, or begins behind it
+	fits := func(s span) bool { // it ends with the segment, or begins after it
 		if s.begin >= end {
 			room = min(room, s.begin)
 		}
@@ -90,7 +90,7 @@ func (p *planner) headRoom() uint64 {
 	return room
 }
 
-// notesToFront moves the notes behind the program headers into the page in front, in which
+// notesToFront moves the notes after the program headers into the page in front, in which
 // there is the given room for them.
 func (p *planner) notesToFront(room span) error {
 	tags, err := p.dynamicTags()

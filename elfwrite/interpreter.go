@@ -10,7 +10,7 @@ import (
 
 // Linux before 6.7 loads the program interpreter (ld.so) by code of its own, which
 // takes for granted that the segment with .bss is the last one: it clears the rest
-// of the page behind the highest end of file contents, which the new segment
+// of the page after the highest end of file contents, which the new segment
 // would not allow, and leaves a .bss that is not the last alone. In an interpreter,
 // therefore,
 //
@@ -55,7 +55,7 @@ func isInterpreter(f *elffile.File) (bool, error) {
 	return alone && err == nil, err
 }
 
-// interpreter prepares the last segment of an interpreter for one more behind it,
+// interpreter prepares the last segment of an interpreter for one more after it,
 // and lays that out. It returns where the new segment ends in the file.
 func (p *planner) interpreter() (uint64, error) {
 	h := &p.progs[p.lastLoad()]

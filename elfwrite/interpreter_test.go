@@ -22,7 +22,7 @@ func interpreter(t *testing.T) []byte {
 }
 
 // TestInterpreter expects of a converted interpreter what load_elf_interp of old kernels
-// takes for granted: nothing to clear behind the last segment, and no .bss before it.
+// takes for granted: nothing to clear after the last segment, and no .bss before it.
 func TestInterpreter(t *testing.T) {
 	made := interpreter(t)
 	files := map[string][]byte{"made": made}

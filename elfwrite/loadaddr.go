@@ -41,7 +41,7 @@ func loadAddrsOf(f *elffile.File) loadAddrs {
 }
 
 // placeLoad finds the load address of the new segment, which has the given size. Physical
-// ones are as low as possible behind all bytes of other segments, and in none of their .bss.
+// ones are as low as possible after all bytes of other segments, and in none of their .bss.
 func (p *planner) placeLoad(size uint64) error {
 	if p.loadAddrs != physical {
 		return nil

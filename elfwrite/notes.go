@@ -21,7 +21,7 @@ func (k noteKind) String() string { return fmt.Sprintf("%.20q of type %#x", k.na
 var gnuBuildID = noteKind{"GNU", 3}
 
 // headerNotes are the kinds of notes that are found through program or section headers only,
-// and so wherever they are; who looks for them is said behind each. A note of another kind may be
+// and so wherever they are; who looks for them is said after each. A note of another kind may be
 // there for the program itself, whose code has its address.
 var headerNotes = []noteKind{
 	gnuBuildID,          // debuggers, tracers, kernels

@@ -104,7 +104,7 @@ type planner struct {
 	front     uint64 // bytes that are inserted at the start of the file
 	headTo    uint64 // where the bytes of the head are in the new file, if a page takes their place, or 0
 	frontEnd  uint64 // of what is in that page
-	grown     uint64 // end of the head in the new file, if it grows into bytes behind it, or 0
+	grown     uint64 // end of the head in the new file, if it grows into bytes after it, or 0
 	tail      uint64 // offset in the old file of what is not loaded
 	newTail   uint64 // the same in the new file
 	units     []*unit
@@ -350,7 +350,7 @@ func (p *planner) bounds() {
 	case p.own >= 0:
 		p.tail = p.ownTail()
 	case p.head >= 0 && last == p.f.Progs[p.head].Vaddr+p.page:
-		// A page was inserted in front of it before. What is not loaded is aligned behind it, and
+		// A page was inserted in front of it before. What is not loaded is aligned after it, and
 		// keeps no padding.
 		if next := p.next(p.loadEnd); next-p.loadEnd < p.tailAlign(p.loadEnd) && p.unused(span{p.loadEnd, next}) {
 			p.tail = next

@@ -249,7 +249,7 @@ func inOrder(f *elffile.File) bool {
 }
 
 // order expects the allocated sections' headers in the order of the file, .sframe
-// first of those in the new segment, and sections before or behind those that they
+// first of those in the new segment, and sections before or after those that they
 // refer to as in the file before.
 func order(t *testing.T, path string, before, f *elffile.File) {
 	t.Helper()
@@ -300,7 +300,7 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// TestPayload keeps bytes behind everything at the end.
+// TestPayload keeps bytes after everything at the end.
 func TestPayload(t *testing.T) {
 	payload := []byte("PK\x03\x04 something that finds itself from the end of the file")
 	old := append(read(t, "prologue"), payload...)
@@ -524,7 +524,7 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// TestAgainAligned is TestAgain for files in which what is not loaded, and so lies behind
+// TestAgainAligned is TestAgain for files in which what is not loaded, and so lies after
 // the segment of .sframe, is aligned: there is padding between them.
 func TestAgainAligned(t *testing.T) {
 	tried := 0
@@ -685,7 +685,7 @@ func TestManySections(t *testing.T) {
 	if err := after.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s.Section }); err != nil || last != many-2 {
 		t.Errorf("the last symbol is in section %d, want %d (error %v)", last, many-2, err)
 	}
-	// Sections behind one that is removed move down, and symbols with them.
+	// Sections after one that is removed move down, and symbols with them.
 	without := parse(t, remove(t, out))
 	if err := without.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s.Section }); err != nil || last != many-2 || len(without.Sections) != many {
 		t.Errorf("the last symbol is in section %d of %d, want %d (error %v)", last, len(without.Sections), many-2, err)

@@ -16,7 +16,7 @@ import (
 // references are what symbols and relocations say of the parts of a file that could give way:
 // which of them something finds by its address. Such a part has to stay, because code that
 // refers to it is not rewritten. The parts are those that movable sections, notes and the
-// bytes behind the program headers make.
+// bytes after the program headers make.
 type references struct {
 	cuts []uint64 // addresses where parts begin or end, sorted
 	hit  []bool   // something refers to an address from this cut to the next one
@@ -41,7 +41,7 @@ func (r *references) to(s span) error {
 var errReferred = errors.New("a symbol or a relocation refers to it, and so may code")
 
 // at returns the index of the part that an address is in; -1 is before all of them, and the
-// last one is behind.
+// last one is after.
 func (r *references) at(addr uint64) int {
 	return sort.Search(len(r.cuts), func(i int) bool { return r.cuts[i] > addr }) - 1
 }

@@ -326,7 +326,7 @@ func (s *scan) readNear(addr uint64) bool {
 // relrPlaces is the state of decoding a table of relative relocations.
 type relrPlaces struct{ base uint64 }
 
-// next calls fn with the places of an entry: one address, or bits for the 63 words behind the
+// next calls fn with the places of an entry: one address, or bits for the 63 words after the
 // last one.
 func (r *relrPlaces) next(entry uint64, fn func(place uint64) error) error {
 	if entry&1 == 0 {

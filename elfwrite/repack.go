@@ -43,8 +43,8 @@ func (p *planner) unitAt(s span) *unit {
 	return nil
 }
 
-// repack makes room behind the program header table by moving what is there. What stays in
-// the head may also have its place in the given part of the file behind the segment, which
+// repack makes room after the program header table by moving what is there. What stays in
+// the head may also have its place in the given part of the file after the segment, which
 // grows by that.
 func (p *planner) repack(tail span) error {
 	before, after := p.table()

@@ -123,7 +123,7 @@ func (p *planner) free(s span) bool {
 	return p.unused(s)
 }
 
-// behindHead returns the bytes of the file behind the segment that holds the table, up to the
+// behindHead returns the bytes of the file after the segment that holds the table, up to the
 // next ones that belong to something: the segment could have them, too.
 func (p *planner) behindHead() span {
 	if p.head < 0 {
@@ -131,7 +131,7 @@ func (p *planner) behindHead() span {
 	}
 	h := &p.f.Progs[p.head]
 	s := span{fileSpan(h).end, p.loadEnd}
-	if h.Filesz != h.Memsz || elf.ProgFlag(h.Flags)&elf.PF_W != 0 { // what is behind data may be in use
+	if h.Filesz != h.Memsz || elf.ProgFlag(h.Flags)&elf.PF_W != 0 { // what is after data may be in use
 		return span{}
 	}
 	limit := func(t span) {
@@ -148,7 +148,7 @@ func (p *planner) behindHead() span {
 	for i := range p.f.Progs {
 		o := &p.f.Progs[i]
 		limit(fileSpan(o))
-		// What is mapped behind it begins with a whole page.
+		// What is mapped after it begins with a whole page.
 		if page := o.Vaddr &^ (p.page - 1); elf.ProgType(o.Type) == elf.PT_LOAD && o.Vaddr > h.Vaddr {
 			s.end = min(s.end, s.begin+page-min(page, h.Vaddr+h.Memsz))
 		}
@@ -159,7 +159,7 @@ func (p *planner) behindHead() span {
 	return s
 }
 
-// mergeNotes makes one PT_NOTE of those that lie one behind the other and say the same
+// mergeNotes makes one PT_NOTE of those that lie one after the other and say the same
 // together, and reports whether there were such.
 func (p *planner) mergeNotes() bool {
 	var notes []int // the PT_NOTEs in the order of the file
@@ -224,7 +224,7 @@ func (p *planner) unused(s span) bool {
 	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 && c != 'X' })
 }
 
-// next returns the file offset of the first thing at or behind off: a section, a
+// next returns the file offset of the first thing at or after off: a section, a
 // segment, what a dynamic entry points to in a file without section headers, or the
 // end of the segment that holds the table.
 func (p *planner) next(off uint64) uint64 {

@@ -13,7 +13,7 @@ import (
 )
 
 // A Target is what a new file is written to: an *os.File, or memory. What is written at an offset
-// behind its end makes it so much longer; the bytes between are zero.
+// after its end makes it so much longer; the bytes between are zero.
 type Target interface {
 	io.WriterAt
 	Truncate(size int64) error

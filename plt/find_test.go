@@ -80,7 +80,7 @@ func TestFind(t *testing.T) {
 			header(elftest.ShSize, 0)(p)
 			p.NewSections(65, func(i, h int) {
 				p.CopySection(h, ".plt")
-				if i == 64 { // of 63 behind the first, which has no bytes either
+				if i == 64 { // of 63 after the first, which has no bytes either
 					p.Put64(h+elftest.ShAddr, addr)
 					p.Put64(h+elftest.ShOff, off)
 					p.Put64(h+elftest.ShSize, 32)

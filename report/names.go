@@ -100,7 +100,7 @@ type rank uint8
 
 const (
 	unnamed    rank = iota
-	labelLater      // behind the FDE's start, where signal trampolines begin: unwinders look up the pc before a return address
+	labelLater      // after the FDE's start, where signal trampolines begin: unwinders look up the pc before a return address
 	labelAtGap      // where the gap begins
 	functionLater
 	labelAtStart // where the FDE begins
@@ -165,7 +165,7 @@ func (n *nameReader) mapping(p place) bool {
 // noted in words.
 func functionNames(files []*elffile.File, gaps []translate.Gap, words *namer) []funcName {
 	byGap := make([]candidate, len(gaps))       // by symbols around a gap's start
-	byFDE := make([]candidate, 0, len(gaps))    // by symbols at the start of an FDE, or behind that
+	byFDE := make([]candidate, 0, len(gaps))    // by symbols at the start of an FDE, or after that
 	fdes := make([]*cfi.Function, 0, len(gaps)) // of the latter
 	of := make([]int, len(gaps))                // index of the gap's FDE
 	for i := range gaps {

@@ -90,7 +90,7 @@ type Gap struct {
 	Offset   uint64 `json:"offset"`             // from the function's start
 	Section  string `json:"section,omitempty"`  // in a relocatable object, what Begin and End count from
 	Begin    uint64 `json:"begin"`              // address
-	End      uint64 `json:"end"`                // address behind the last byte
+	End      uint64 `json:"end"`                // address after the last byte
 	Source   string `json:"source,omitempty"`   // file that debug information names for the first instruction
 	Line     int    `json:"line,omitempty"`
 	Reason   string `json:"reason"`

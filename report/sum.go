@@ -79,7 +79,7 @@ func (c *Coverage) addSource(s Source, x index) {
 	c.Sources[i].FDEs += s.FDEs
 }
 
-// addSection sums up code without CFI by the names of sections, up to the first dot behind
+// addSection sums up code without CFI by the names of sections, up to the first dot after
 // that at their start: .text.main is a part of .text.
 func (c *Coverage) addSection(s UncoveredSection, x index) {
 	s.Ranges = []UncoveredRange{} // of several sections there is no common place

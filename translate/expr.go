@@ -47,7 +47,7 @@ type evaluator struct {
 const maxExpression = 256
 
 // MaxEvaluated bounds the bytes of expressions that are evaluated for a table. What has an expression
-// behind these is left out, as if it had no form. A few bytes for each byte of a PLT are most in
+// after these is left out, as if it had no form. A few bytes for each byte of a PLT are most in
 // real programs.
 const MaxEvaluated = 16 << 20
 

@@ -123,8 +123,8 @@ func TestDecode(t *testing.T) {
 			"b9 09 00",                      // of sgr %r0,%r1
 			"a7 0b",                         // of aghi %r0,-8
 			"c0 10 00 00 00",                // of larl %r1,.
-			"c0 f4 00 00 00 00",             // jg ., with nothing behind it
-			"c0 f4 00 00 00 00 00 00 00",    // jg ., with a part of a word behind it
+			"c0 f4 00 00 00 00",             // jg ., with nothing after it
+			"c0 f4 00 00 00 00 00 00 00",    // jg ., with a part of a word after it
 			"c0 84 00 00 00 10 00 00 00 18", // jge .+0x20
 			"c0 04 00 00 00 10 00 00 00 18", // jgnop .+0x20
 			"07 81",                         // ber %r1

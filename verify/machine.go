@@ -44,7 +44,7 @@ const (
 	perRun   = 2
 )
 
-// errSteps is the error of an expression behind allSteps.
+// errSteps is the error of an expression after allSteps.
 var errSteps = fmt.Errorf("expressions take more than %d steps, which are not run", allSteps)
 
 // run runs an expression with the given values on its stack.
@@ -170,7 +170,7 @@ func (x *interpreter) jump(condition bool) {
 	if !condition {
 		return
 	}
-	to := x.pos + distance // from behind the operand, which is read by now
+	to := x.pos + distance // from the end of the operand, which is read by now
 	if to < 0 || to > len(x.code) {
 		x.fail("branch leaves the expression")
 		return

@@ -51,7 +51,7 @@ func decodeS390X(b []byte, pc uint64) (effect, error) {
 		if b[1]>>4 != 15 { // on a condition
 			return effect{}, fmt.Errorf("%v", in)
 		}
-		// A jump, by halfwords from its start, and the relocation's offset behind it.
+		// A jump, by halfwords from its start, and the relocation's offset after it.
 		e.ends, e.target = true, pc+uint64(2*int64(int32(binary.BigEndian.Uint32(b[2:]))))
 		e.size += 4
 		if uint64(len(b)) < e.size {

@@ -107,7 +107,7 @@ func TestHostileAgain(t *testing.T) {
 			p.SectionIn(elf.SHT_PROGBITS, 0, off+size-8, 0, 16)
 		}, want: "() overlaps it"},
 		{name: "a section before the segment", change: func(p *elftest.Patcher) {
-			// As patchelf does it: a new segment behind everything.
+			// As patchelf does it: a new segment after everything.
 			off, _, size := at(p)
 			data := bytes.Clone(p.B[off:][:size])
 			for len(p.B)%4096 != int(off%4096) {

@@ -20,7 +20,7 @@ func header(name string, size any) string {
 	return fmt.Sprintf("%-16s%-12s%-6s%-6s%-8s%-10v`\n", name, "1700000000", "1000", "100", "100644", size)
 }
 
-// member returns a member with what comes behind it.
+// member returns a member with what comes after it.
 func member(name, contents string) string {
 	s := header(name, len(contents)) + contents
 	if len(s)&1 != 0 {
@@ -146,7 +146,7 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// TestIndex64 changes the sizes of members behind a 64-bit index.
+// TestIndex64 changes the sizes of members after a 64-bit index.
 func TestIndex64(t *testing.T) {
 	build := func(first, second string) string {
 		head := uint64(len(magic) + headerSize + len(index64(0, 0)))

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Target is what is written to. What is written at an offset behind its end makes it so much longer;
+// A Target is what is written to. What is written at an offset after its end makes it so much longer;
 // the bytes between are zero.
 type Target interface {
 	io.WriterAt
@@ -66,7 +66,7 @@ func Range(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n i
 func data(f *os.File, from, n int64) (begin, length int64, err error) {
 	begin, err = seek(f, from, unix.SEEK_DATA)
 	switch {
-	case err == unix.ENXIO: // a hole up to the file's end, or behind that, as Bytes finds out
+	case err == unix.ENXIO: // a hole up to the file's end, or after that, as Bytes finds out
 		size, err := seek(f, 0, unix.SEEK_END)
 		if err == nil && size < from+n {
 			return from, n, nil

@@ -112,7 +112,7 @@ func (p *Patcher) BigPLT(size int, stub ...byte) {
 	}
 	off := p.Append(bytes.Repeat(stub, size/len(stub)))
 	const addr = 0x100000
-	// In the place of PT_GNU_STACK, behind the other PT_LOADs.
+	// In the place of PT_GNU_STACK, after the other PT_LOADs.
 	h := p.Segment(elf.PT_GNU_STACK, 0)
 	p.Put32(h, uint32(elf.PT_LOAD))
 	p.Put32(h+4, uint32(elf.PF_R|elf.PF_X))

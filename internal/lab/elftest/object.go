@@ -15,7 +15,7 @@ type Object struct {
 	Locals   uint32 // its sh_info
 	Header   elf.Header64
 	Big      bool
-	Tail     []byte // behind the section headers
+	Tail     []byte // after the section headers
 }
 
 type objectSection struct {

@@ -160,7 +160,7 @@ func makeMaterial(tool, dir string) error {
 		cp mgaps mstripped`, tool))
 }
 
-// large returns a program of 3 MiB more, which are behind what its headers know of.
+// large returns a program of 3 MiB more, which are after what its headers know of.
 func large(prog []byte) []byte {
 	rest := make([]byte, 3<<20)
 	r := rand.NewChaCha8([32]byte{1})

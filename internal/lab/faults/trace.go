@@ -54,7 +54,7 @@ func (c *call) text(arg int) string {
 	b := make([]byte, 256)
 	n, err := unix.ProcessVMReadv(c.pid, []unix.Iovec{iovec(b)}, []unix.RemoteIovec{{Base: uintptr(c.args[arg]), Len: len(b)}}, 0)
 	if err != nil {
-		// The page behind it may not be there.
+		// The page after it may not be there.
 		n = 0
 		for n < len(b) {
 			if k, err := unix.ProcessVMReadv(c.pid, []unix.Iovec{iovec(b[n : n+1])}, []unix.RemoteIovec{{Base: uintptr(c.args[arg]) + uintptr(n), Len: 1}}, 0); err != nil || k == 0 || b[n] == 0 {

@@ -16,7 +16,7 @@ import (
 // Compare returns an error unless
 //   - every allocated section of before is in after, with the same contents, and
 //     at the same address unless it is one that may move;
-//   - every byte that before loads behind its first page-aligned head is loaded by
+//   - every byte that before loads after its first page-aligned head is loaded by
 //     after at the same address;
 //   - the dynamic entries are the same, but for those that locate moved sections;
 //   - so are the sections that are not loaded, and the sections that they refer to;

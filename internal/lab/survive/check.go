@@ -99,7 +99,7 @@ type content struct {
 }
 
 // contents are the allocated sections of a file but .sframe, by name. A name's second
-// section has #1 behind it, and so on.
+// section has #1 after it, and so on.
 func contents(f *elffile.File) (map[string]content, error) {
 	all := make(map[string]content)
 	for i := range f.Sections {
