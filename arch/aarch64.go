@@ -14,8 +14,8 @@ var aarch64 = Arch{
 	Little:  sframe.AArch64Little,
 	Big:     sframe.AArch64Big,
 
-	SP:      31,
-	FP:      29,
+	SP:      uint64(sframe.AArch64Little.SP()),
+	FP:      uint64(sframe.AArch64Little.FP()),
 	RA:      30,
 	PC:      32,
 	RAState: 34,

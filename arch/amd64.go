@@ -13,8 +13,8 @@ var amd64 = Arch{
 	Name:    "amd64",
 	Little:  sframe.AMD64Little,
 
-	SP:      7,
-	FP:      6,
+	SP:      uint64(sframe.AMD64Little.SP()),
+	FP:      uint64(sframe.AMD64Little.FP()),
 	RA:      16,
 	PC:      16,
 	RAState: NoReg,
@@ -25,7 +25,7 @@ var amd64 = Arch{
 	Probing: []string{"r11"},
 
 	EntryCFA: 8, // with the return address on top
-	FixedRA:  -8,
+	FixedRA:  int64(sframe.AMD64Little.FixedRA()),
 	PLTCFA:   []byte{0x77, 8, 0x80, 0}, // rsp+8 (DW_OP_breg7), to which something is added that depends on rip (DW_OP_breg16)
 
 	MaxPage:  4 << 10,

@@ -14,8 +14,8 @@ var s390x = Arch{
 	Name:    "s390x",
 	Big:     sframe.S390XBig,
 
-	SP:      15,
-	FP:      11,
+	SP:      uint64(sframe.S390XBig.SP()),
+	FP:      uint64(sframe.S390XBig.FP()),
 	RA:      14,
 	PC:      NoReg,
 	RAState: NoReg,

@@ -1,16 +1,21 @@
-// Package cfi reads the DWARF call frame information of a linked ELF file and
-// executes it into rows.
+// Package cfi reads DWARF call frame information and executes it into rows.
 //
-// Load finds .eh_frame (through section headers or, without them, through
-// PT_GNU_EH_FRAME) and .debug_frame (plain, SHF_COMPRESSED or .zdebug_frame),
-// decodes the CIE and FDE records and returns the described code as a sorted
-// list of Functions that do not overlap. Rows runs one function's CFA program
-// and yields its rows as a stream: a pc range with the rules for the CFA, the
-// return address, the frame pointer and the stack pointer, which is all that a
-// stack trace needs. Other registers' rules are decoded and passed over.
+// Load finds the .eh_frame of an ELF file, linked or an object (through section headers or, without
+// them, through PT_GNU_EH_FRAME), and its .debug_frame (plain, SHF_COMPRESSED or .zdebug_frame); Parse
+// takes sections in memory. Both decode the CIE and FDE records, execute the instructions, and return a
+// Table of functions that do not overlap, by address. A function has rows: each is a range of
+// addresses with the rules for the CFA, the return address, the frame pointer and the stack pointer,
+// which is all that a stack trace needs. Other registers' rules are decoded and passed over.
 //
-// What was worked out for one function can be used for others: those with the same
-// Function.Program have the same rows, and rows with the same Registers pointer the same rules.
+//	for fn := range table.Functions() {
+//		for row := range fn.Rows() {
+//			... row.Begin, row.End, row.CFA, row.RA ...
+//		}
+//	}
+//
+// A program has many rows, and few rules that differ: these are numbered, and rows with the same
+// Number have the same rules. So are the instructions of functions: those with the same
+// Function.Program have the same rows. What was worked out for one can be used for others.
 //
 // In: CIE versions 1, 3 and 4; 32-bit and 64-bit DWARF; both byte orders; the
 // augmentations z, R, P, L, S, B, G and eh; every DW_EH_PE pointer form; every
@@ -18,14 +23,13 @@
 // damaged record costs is that record: it is reported with its offset, and the
 // others are read.
 //
-// Out: evaluating DWARF expressions (rules carry them as bytes), relocations of
-// object files, and any notion of SFrame.
+// Out: evaluating DWARF expressions (rules carry them as bytes), and any notion of SFrame.
 //
 // # Vocabulary
 //
 // The rule type and its kinds are those of github.com/go-delve/delve's
-// pkg/dwarf/frame, where they say what DWARF says. That package's own reader
-// is not used; as of v1.27.2 it
+// pkg/dwarf/frame, where they say what DWARF says; they have names here, too. That package's own
+// reader is not used; as of v1.27.2 it
 //   - reads lengths and CIE ids as little-endian, so that a big-endian section
 //     yields no function and no error;
 //   - knows neither AArch64's negate_ra_state nor GNU_negative_offset_extended;

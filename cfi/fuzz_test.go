@@ -38,20 +38,19 @@ func FuzzLoad(f *testing.F) {
 					continue
 				}
 				var end uint64
-				var rows Rows
-				for i := range table.Functions {
-					fn := &table.Functions[i]
+				for fn := range table.Functions() {
 					if fn.Begin < end || fn.End <= fn.Begin {
 						t.Fatalf("function %#x-%#x behind one that ends at %#x", fn.Begin, fn.End, end)
 					}
 					end = fn.End
 					at := fn.Begin
-					for rows.Start(fn); rows.Next(); at = rows.End {
-						if rows.Begin != at || rows.End <= rows.Begin || rows.End > fn.End {
-							t.Fatalf("row %#x-%#x of function %#x-%#x; it was expected at %#x", rows.Begin, rows.End, fn.Begin, fn.End, at)
+					for row := range fn.Rows() {
+						if row.Begin != at || row.End <= row.Begin || row.End > fn.End {
+							t.Fatalf("row %#x-%#x of function %#x-%#x; it was expected at %#x", row.Begin, row.End, fn.Begin, fn.End, at)
 						}
+						at = row.End
 					}
-					if rows.Err() == nil && at != fn.End {
+					if fn.Err() == nil && at != fn.End {
 						t.Fatalf("rows of function %#x-%#x end at %#x", fn.Begin, fn.End, at)
 					}
 				}

@@ -41,12 +41,8 @@ func errorsOf(t *testing.T, f *elffile.File) (*cfi.Table, []*cfi.Error) {
 		t.Fatal(err)
 	}
 	all := slices.Clone(table.Errors)
-	var rows cfi.Rows
-	for i := range table.Functions {
-		rows.Start(&table.Functions[i])
-		for rows.Next() {
-		}
-		if err := rows.Err(); err != nil {
+	for fn := range table.Functions() {
+		if err := fn.Err(); err != nil {
 			e, ok := err.(*cfi.Error)
 			if !ok {
 				t.Fatalf("%T: %v", err, err)
@@ -60,8 +56,8 @@ func errorsOf(t *testing.T, f *elffile.File) (*cfi.Table, []*cfi.Error) {
 // long returns a LEB128 number of n bytes: 2^(7n-7), were there no bound.
 func long(n int) []byte { return append(bytes.Repeat([]byte{0x80}, n-1), 1) }
 
-// Where things are in records behind each other: a CIE without augmentation and with the instructions of
-// elftest.Sound, the FDE of 16 bytes of code behind it, its instructions, and the record behind that.
+// Where things are in records that follow each other: a CIE without augmentation and with the instructions of
+// elftest.Sound, the FDE of 16 bytes of code after it, its instructions, and the record after that.
 const (
 	cieAt   = 0
 	fdeAt   = 4 + 4 + 5 + 5 // length, id; version, augmentation, two alignments, RA column; instructions
@@ -69,7 +65,7 @@ const (
 	soundAt = codeAt // the end, of an FDE without instructions
 )
 
-// TestMalformed has records with something wrong behind those of a sound function, which stays described.
+// TestMalformed has records with something wrong after those of a sound function, which stays described.
 func TestMalformed(t *testing.T) {
 	const size = 0x1000 // of the code
 	le := binary.LittleEndian
@@ -93,14 +89,14 @@ func TestMalformed(t *testing.T) {
 		return func(f *elftest.Frames, _ uint64) { f.B = append(f.B, b...) }
 	}
 	const (
-		zR      = fdeAt + 2 + 2  // the FDE behind a CIE with zR, its length and encoding
+		zR      = fdeAt + 2 + 2  // the FDE after a CIE with zR, its length and encoding
 		zRStart = zR + 8         // its first pointer
 		zRData  = zR + 8 + 8 + 8 // its augmentation data
 	)
 	for _, tt := range []struct {
 		name   string
 		change func(f *elftest.Frames, text uint64)
-		off    uint64 // behind the sound function
+		off    uint64 // after the sound function
 		msg    string
 	}{
 		{"length 2^64-1", raw(0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0), 0,
@@ -153,7 +149,7 @@ func TestMalformed(t *testing.T) {
 		{"data alignment -2^63", of(func(f *elftest.Frames) int {
 			return f.Record(0, slices.Concat([]byte{1, 0, 1}, bytes.Repeat([]byte{0x80}, 9), []byte{0x7f, 16}, elftest.Sound))
 		}), 0x1a, "offset 1 times the data alignment -9223372036854775808 is too large"},
-		{"location changes in a CIE", initial(0x0c, 7, 8, 0x90, 1, 0x41), 13, "initial instructions of a CIE change the location"},
+		{"location changes in a CIE", initial(0x0c, 7, 8, 0x90, 1, 0x41), 13 + 5, "initial instructions of a CIE change the location"},
 		{"4,097 times remember_state in a CIE", initial(bytes.Repeat([]byte{0x0a}, 4097)...), 13 + 4096, "remember_state nests deeper than 4096"},
 		{"FDE past the end of the code", func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text+size-8, 1<<20) }, fdeAt,
 			"FDE of the 1048576 bytes at 0x"},
@@ -177,7 +173,6 @@ func TestMalformed(t *testing.T) {
 		{"register of 100 LEB128 bytes", one(append([]byte{0x0d}, long(100)...)...), codeAt + 1, "unsigned LEB128 number longer than 64 bits"},
 		{"offset of 100 LEB128 bytes", one(append([]byte{0x13}, long(100)...)...), codeAt + 1, "signed LEB128 number longer than 64 bits"},
 		{"offset 2^63", one(append([]byte{0x0e}, long(10)...)...), codeAt, "CFA offset -9223372036854775808 is too large"},
-		{"location past 2^64", one(0x1d, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), codeAt, "location advances past 2^64"},
 		{"location back", one(append([]byte{0x41, 0x01}, le.AppendUint64(nil, 1)...)...), codeAt + 1, "set_loc goes back"},
 		{"location cut off", one(0x04, 1, 2), codeAt + 1, "operand of 4 bytes, but 2 bytes are left"},
 	} {
@@ -195,7 +190,7 @@ func TestMalformed(t *testing.T) {
 			}) {
 				t.Errorf("%v; .eh_frame+%#x: %q was expected", all, soundAt+tt.off, tt.msg)
 			}
-			if len(table.Functions) == 0 || table.Functions[0].Begin != text || table.Functions[0].End != text+16 {
+			if table.Len() == 0 || table.At(0).Begin != text || table.At(0).End != text+16 {
 				t.Errorf("the sound function is not described")
 			}
 		})
@@ -223,8 +218,8 @@ func TestDropped(t *testing.T) {
 			f.FDE(cie, tt.start(text), tt.size)
 		})
 		table, all := errorsOf(t, f)
-		if table.Dropped != tt.want || len(all) > 0 || len(table.Functions) != 1 || table.Functions[0].Begin != text {
-			t.Errorf("%s: %+v, errors %v, %d functions; %+v and one function were expected", tt.name, table.Dropped, all, len(table.Functions), tt.want)
+		if table.Dropped != tt.want || len(all) > 0 || table.Len() != 1 || table.At(0).Begin != text {
+			t.Errorf("%s: %+v, errors %v, %d functions; %+v and one function were expected", tt.name, table.Dropped, all, table.Len(), tt.want)
 		}
 	}
 }
@@ -239,7 +234,7 @@ func TestErrorsBounded(t *testing.T) {
 		}
 	})
 	table, err := cfi.Load(f, cfi.Auto, nil)
-	if err != nil || table.NumErrors != n || len(table.Errors) != 1000 || len(table.Functions) != 1 {
+	if err != nil || table.NumErrors != n || len(table.Errors) != 1000 || table.Len() != 1 {
 		t.Errorf("%v, %d errors, %d of them kept; %d and 1000 were expected", err, table.NumErrors, len(table.Errors), n)
 	}
 }

@@ -44,6 +44,9 @@ func ParseSource(name string) (Source, error) {
 // raState, opcodes 0x2c and 0x2d are about signed return addresses, too.
 type machine struct{ sp, fp, raState uint64 }
 
+// signs reports whether the register is the one that says whether return addresses are signed.
+func (m *machine) signs(reg uint64) bool { return reg == m.raState && reg != arch.NoReg }
+
 // section is one CFI section.
 type section struct {
 	name     string
@@ -55,8 +58,9 @@ type section struct {
 	order    binary.ByteOrder
 	little   bool // order is little-endian, if that is known
 	mach     machine
-	file     *elffile.File
-	open     bool // the end is not known: the first zero length ends it
+	file     *elffile.File // nil if it is not known
+	open     bool          // the end is not known: the first zero length ends it
+	programs *programs
 }
 
 // A Function is a range of code and the FDE that describes it.
@@ -68,9 +72,9 @@ type Function struct {
 	start   uint64 // the FDE's initial location, where its program starts
 	size    uint64 // of the code the FDE describes
 	off     uint32 // of the FDE in its section
-	program uint32 // offset of the instructions
+	code    uint32 // offset of the instructions
 	limit   uint32 // offset of their end
-	number  uint32 // see Program
+	program uint32 // the number of what they do
 	cie     *cie
 }
 
@@ -81,15 +85,17 @@ func (fn *Function) Signal() bool { return fn.cie.signal }
 // AArch64 only).
 func (fn *Function) KeyB() bool { return fn.cie.keyB }
 
-// RAReg returns the DWARF number of the CIE's return address column.
-func (fn *Function) RAReg() uint64 { return fn.cie.raReg }
-
-// Program returns a number below Table.Programs, or -1 for a function that was cut because it
+// Program returns a number below Table.NumPrograms, or -1 for a function that was cut because it
 // overlaps another one. Functions with the same CIE and the same bytes of instructions have the
 // same number; in large programs most functions share it with another one. They have the same
-// rows, as far from their starts, if they are large enough (Rows.MinSize), but for expressions
+// rows, as far from their starts, if they are large enough (MinSize), but for expressions
 // that read the pc.
-func (fn *Function) Program() int { return int(int32(fn.number)) }
+func (fn *Function) Program() int {
+	if fn.End-fn.Begin != fn.size {
+		return -1
+	}
+	return int(fn.program)
+}
 
 // An FDE is the identity of an FDE, for comparing.
 type FDE struct {
@@ -128,8 +134,6 @@ type SourceInfo struct {
 
 // A Table is the CFI of a file.
 type Table struct {
-	Functions []Function // sorted by Begin, without overlaps
-	Programs  int        // how many different ones they execute; see Function.Program
 	Machine   elf.Machine
 	Order     binary.ByteOrder
 	Sources   []SourceInfo
@@ -137,6 +141,9 @@ type Table struct {
 	Dropped   Dropped
 	Errors    []*Error // malformed records, maxErrors at most
 	NumErrors int      // all of them
+
+	functions []Function // sorted by Begin, without overlaps
+	programs  *programs
 }
 
 const maxErrors = 1000
@@ -158,11 +165,9 @@ var ErrNone = errors.New("no CFI")
 // holds the debug information of f and may be nil. Malformed records are reported in the
 // Table; an error means that there is no CFI to be had from the asked source at all.
 func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
-	a := arch.Of(elf.Machine(f.Machine))
-	if a == nil {
-		return nil, fmt.Errorf("machine %v: SFrame is defined for %s only", elf.Machine(f.Machine), arch.Names())
+	if arch.Of(elf.Machine(f.Machine)) == nil {
+		return nil, notDefined(elf.Machine(f.Machine))
 	}
-	mach := machine{sp: a.SP, fp: a.FP, raState: a.RAState}
 	t := &Table{Machine: elf.Machine(f.Machine), Order: f.Order}
 	var secs []*section
 	r := newReader(f, debug)
@@ -191,10 +196,22 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 			DebugFrame: "there is no .debug_frame",
 		}[src])
 	}
-	code := executable(f)
+	t.parse(secs, f, debug)
+	return t, nil
+}
+
+// parse reads the sections, which are those of f.
+func (t *Table) parse(secs []*section, f, debug *elffile.File) {
+	code := []span{{0, math.MaxUint64}}
+	if f != nil {
+		code = executable(f)
+	}
+	a := arch.Of(t.Machine)
+	mach := machine{sp: a.SP, fp: a.FP, raState: a.RAState}
+	t.programs = newPrograms()
 	var parts [DebugFrame + 1][]Function
 	for _, s := range secs {
-		s.order, s.little, s.mach, s.file = f.Order, f.Order == binary.LittleEndian, mach, f
+		s.order, s.little, s.mach, s.file, s.programs = t.Order, t.Order == binary.LittleEndian, mach, f, t.programs
 		p := parser{sec: s, table: t, code: code, cies: make(map[uint64]*cie), room: len(s.data)}
 		p.parse()
 		p.atZero([]*elffile.File{f, debug})
@@ -205,12 +222,44 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 		}
 		t.Sources = append(t.Sources, SourceInfo{s.name, uint64(len(s.data)), p.fdes})
 	}
-	t.Functions = t.disjoint(parts[EHFrame])
+	t.functions = t.disjoint(parts[EHFrame])
 	if d := t.disjoint(parts[DebugFrame]); len(d) > 0 {
-		t.Functions = t.fill(t.Functions, d)
+		t.functions = t.fill(t.functions, d)
 	}
-	t.number()
+	t.programs.run(t.functions)
+}
+
+// A Section is call frame information in memory.
+type Section struct {
+	Source Source // EHFrame or DebugFrame: the form of its records
+	Data   []byte // with relocations applied; it must not be changed as long as the Table is in use
+	Addr   uint64 // of Data[0], from which pc-relative pointers count
+	Text   uint64 // from which DW_EH_PE_textrel counts
+	GOT    uint64 // from which DW_EH_PE_datarel counts
+}
+
+// Parse reads call frame information for a machine, without the file that it is of: which addresses are
+// executable, and pointers that are indirect, are not known then. Malformed records are reported in
+// the Table.
+func Parse(m elf.Machine, order binary.ByteOrder, sections ...Section) (*Table, error) {
+	if arch.Of(m) == nil {
+		return nil, notDefined(m)
+	}
+	t := &Table{Machine: m, Order: order}
+	var secs []*section
+	for _, s := range sections {
+		if s.Source != EHFrame && s.Source != DebugFrame {
+			return nil, fmt.Errorf("a section with source %v; eh_frame or debug_frame was expected", s.Source)
+		}
+		secs = append(secs, &section{name: "." + s.Source.String(), source: s.Source, data: s.Data, addr: s.Addr, textBase: s.Text, dataBase: s.GOT})
+	}
+	t.parse(secs, nil, nil)
 	return t, nil
+}
+
+// notDefined is the error for a machine that SFrame has no ABI for.
+func notDefined(m elf.Machine) error {
+	return fmt.Errorf("machine %v: SFrame is defined for %s only", m, arch.Names())
 }
 
 // What is read of the CFI of a file at most, in bytes. The tables that are made of it take fifty times
@@ -394,33 +443,45 @@ func find(code []span, addr uint64) (span, bool) {
 }
 
 // Split returns n parts of the table, or fewer, each with a run of its functions that takes
-// about as long to execute as that of another. What else is in the table is in the first
+// about as long to go through as that of another. What else is in the table is in the first
 // part only.
 func (t *Table) Split(n int) []*Table {
 	total := 0
-	for i := range t.Functions {
-		total += t.Functions[i].work()
+	for i := range t.functions {
+		total += t.functions[i].work()
 	}
 	var parts []*Table
-	fns, done := t.Functions, 0
+	fns, done := t.functions, 0
 	for i := range n {
 		end := 0
 		for end < len(fns) && (i == n-1 || done < total/n*(i+1)) {
 			done += fns[end].work()
 			end++
 		}
-		part := &Table{Machine: t.Machine, Order: t.Order, Programs: t.Programs, Functions: fns[:end:end]}
+		part := &Table{Machine: t.Machine, Order: t.Order, programs: t.programs}
 		if i == 0 {
 			*part = *t
-			part.Functions = fns[:end:end]
 		}
+		part.functions = fns[:end:end]
 		parts, fns = append(parts, part), fns[end:]
 	}
 	return parts
 }
 
-// work is a measure of how long the function's program takes.
-func (fn *Function) work() int { return 16 + int(fn.limit-fn.program) }
+// Only returns the table with those functions that keep reports true for.
+func (t *Table) Only(keep func(*Function) bool) *Table {
+	part := *t
+	part.functions = nil
+	for i := range t.functions {
+		if keep(&t.functions[i]) {
+			part.functions = append(part.functions, t.functions[i])
+		}
+	}
+	return &part
+}
+
+// work is a measure of how long it takes to execute the function's instructions.
+func (fn *Function) work() int { return 16 + int(fn.limit-fn.code) }
 
 // disjoint sorts the functions of one source and cuts overlaps: the one that
 // begins first, or stands first in the section, keeps the code.

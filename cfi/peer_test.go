@@ -160,19 +160,17 @@ func TestReadelf(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 			continue
 		}
-		if len(table.Functions) == 0 {
+		if table.Len() == 0 {
 			continue // far.so has .debug_frame only
 		}
 		theirs := readelfRows(t, readelf, path)
-		if n := len(theirs); n != len(table.Functions)+table.Dropped.ZeroLength+table.Dropped.Discarded {
-			t.Errorf("%s: %d functions, readelf has %d", path, len(table.Functions), n)
+		if n := len(theirs); n != table.Len()+table.Dropped.ZeroLength+table.Dropped.Discarded {
+			t.Errorf("%s: %d functions, readelf has %d", path, table.Len(), n)
 		}
-		var rows cfi.Rows
 		compared, failed := 0, 0
-		for i := range table.Functions {
-			fn := &table.Functions[i]
+		for fn := range table.Functions() {
 			want := theirs[fn.Begin]
-			for rows.Start(fn); rows.Next(); {
+			for rows := range fn.Rows() {
 				// The last row that starts at or before this one.
 				j := len(want)
 				for j > 0 && want[j-1].loc > rows.Begin {
@@ -186,7 +184,7 @@ func TestReadelf(t *testing.T) {
 				w := want[j-1]
 				got := map[string]string{"CFA": word(rows.CFA), "ra": word(rows.RA), "rbp": word(rows.FP), "rsp": word(rows.SP)}
 				// A register in the return address column is named ra.
-				if name := registers[fn.RAReg()]; got[name] != "" && got[name] == got["ra"] {
+				if name := registers[rows.RAReg]; got[name] != "" && got[name] == got["ra"] {
 					delete(got, name)
 				}
 				for col, g := range got {
@@ -231,18 +229,14 @@ func TestUnwinder(t *testing.T) {
 			t.Fatalf("%q: %v", line, err)
 		}
 		got := "no row"
-		var rows cfi.Rows
-		for i := range table.Functions {
-			for rows.Start(&table.Functions[i]); rows.Next(); {
-				switch {
-				case at-1 < rows.Begin || at-1 >= rows.End:
-				case rows.FP.Rule == frame.RuleArchitectural:
-					got = "same"
-				case cfi.SameRule(&rows.FP, &rows.RA):
-					got = "ra"
-				default:
-					got = fmt.Sprintf("%+v", rows.FP)
-				}
+		if row, ok := table.Lookup(at - 1); ok {
+			switch {
+			case row.FP.Rule == cfi.RuleArchitectural:
+				got = "same"
+			case cfi.SameRule(&row.FP, &row.RA):
+				got = "ra"
+			default:
+				got = fmt.Sprintf("%+v", row.FP)
 			}
 		}
 		if got != want {
@@ -272,14 +266,12 @@ func TestDelve(t *testing.T) {
 			t.Errorf("%s: delve: %v", path, err)
 			continue
 		}
-		var rows cfi.Rows
-		for i := range table.Functions {
-			fn := &table.Functions[i]
+		for fn := range table.Functions() {
 			fde, err := fdes.FDEForPC(fn.Begin)
 			if err != nil || hasRestore(fde.Instructions) {
 				continue
 			}
-			for rows.Start(fn); rows.Next(); {
+			for rows := range fn.Rows() {
 				ctx, err := fde.EstablishFrame(rows.Begin)
 				if err != nil {
 					break // an opcode that it does not know
@@ -328,12 +320,12 @@ func TestWithoutSections(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 			continue
 		}
-		if len(got.Functions) != len(want.Functions) {
-			t.Errorf("%s: %d functions without section headers, %d with them", path, len(got.Functions), len(want.Functions))
+		if got.Len() != want.Len() {
+			t.Errorf("%s: %d functions without section headers, %d with them", path, got.Len(), want.Len())
 			continue
 		}
-		for i := range got.Functions {
-			a, b := &got.Functions[i], &want.Functions[i]
+		for i := range got.Len() {
+			a, b := got.At(i), want.At(i)
 			if a.Begin != b.Begin || a.End != b.End || a.Offset() != b.Offset() {
 				t.Errorf("%s: function %d is %#x-%#x, with section headers %#x-%#x", path, i, a.Begin, a.End, b.Begin, b.End)
 				break
@@ -346,19 +338,13 @@ func TestWithoutSections(t *testing.T) {
 func TestSamePrograms(t *testing.T) {
 	type row struct {
 		begin uint64 // from the function's start
-		rules cfi.Rules
+		rules uint32
 	}
-	rows := func(fn *cfi.Function) (out []row, minSize uint64) {
-		var r cfi.Rows
-		for r.Start(fn); r.Next(); {
-			out = append(out, row{r.Begin - fn.Begin, r.Rules})
+	rows := func(fn *cfi.Function) (out []row) {
+		for r := range fn.Rows() {
+			out = append(out, row{r.Begin - fn.Begin, r.Number})
 		}
-		return out, r.MinSize()
-	}
-	same := func(a, b row) bool {
-		x, y := &a.rules, &b.rules
-		return a.begin == b.begin && cfi.SameRule(&x.CFA, &y.CFA) && cfi.SameRule(&x.RA, &y.RA) && cfi.SameRule(&x.FP, &y.FP) &&
-			cfi.SameRule(&x.SP, &y.SP) && x.Sign == y.Sign
+		return out
 	}
 	compared := 0
 	for _, path := range subjects(t) {
@@ -366,24 +352,19 @@ func TestSamePrograms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first := make(map[int]int) // by number, the function that says for which sizes its rows hold
-		for i := range table.Functions {
-			fn := &table.Functions[i]
-			got, minSize := rows(fn)
-			j, ok := first[fn.Program()]
-			if !ok {
-				if fn.Program() >= 0 && minSize > 0 {
-					first[fn.Program()] = i
-				}
+		first := make(map[int]*cfi.Function) // by number
+		for fn := range table.Functions() {
+			n := fn.Program()
+			if n < 0 || fn.End-fn.Begin < fn.MinSize() {
 				continue
 			}
-			want, minSize := rows(&table.Functions[j])
-			if fn.End-fn.Begin < minSize {
+			if first[n] == nil {
+				first[n] = fn
 				continue
 			}
 			compared++
-			if !slices.EqualFunc(got, want, same) {
-				t.Errorf("%s: the functions at %#x and %#x have the same number, and rows %+v and %+v", path, table.Functions[j].Begin, fn.Begin, want, got)
+			if got, want := rows(fn), rows(first[n]); !slices.Equal(got, want) {
+				t.Errorf("%s: the functions at %#x and %#x have the same number, and rows %+v and %+v", path, first[n].Begin, fn.Begin, want, got)
 			}
 		}
 	}

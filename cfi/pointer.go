@@ -93,6 +93,10 @@ func (c *cursor) indirect(enc byte, v uint64) uint64 {
 	if enc&peIndirect == 0 || c.err != nil {
 		return v
 	}
+	if c.sec.file == nil {
+		c.fail(c.pos, "indirect pointer at address %#x, which is in no section that is known", v)
+		return 0
+	}
 	if off, ok := c.sec.file.FileOffset(v, addrSize); ok {
 		if b, err := c.sec.file.ReadAt("indirect pointer", off, addrSize); err == nil {
 			return c.sec.order.Uint64(b)

@@ -6,13 +6,12 @@ import (
 	"math/bits"
 )
 
-// noProgram is what Function.number is for functions that were cut.
-const noProgram = ^uint32(0)
-
-// programs numbers the functions of a table by what they execute.
+// The programs of a table are its functions' instructions, executed: each that differs once.
 type programs struct {
-	fns   []Function
-	known []uint32      // by number: the index in fns of the first function that has it
+	executor
+	all   []program
+	fns   []Function    // that are numbered
+	first []uint32      // of each program: the index in fns of the first function that has it
 	slots []programSlot // a hash table; its size is a power of two
 	seed  maphash.Seed
 }
@@ -23,33 +22,40 @@ type programSlot struct {
 	number uint32 // plus 1; 0 for none
 }
 
-// number gives each function the number of its instructions; see Function.Program.
-func (t *Table) number() {
-	p := programs{fns: t.Functions, known: make([]uint32, 0, len(t.Functions)/2), seed: maphash.MakeSeed()}
-	p.grow(len(t.Functions))
-	for i := range p.fns {
-		fn := &p.fns[i]
-		if fn.End-fn.Begin != fn.size {
-			fn.number = noProgram
-			continue
-		}
-		if 2*len(p.known) >= len(p.slots) {
+func newPrograms() *programs { return &programs{executor: newExecutor(), seed: maphash.MakeSeed()} }
+
+// run gives each function the number of its program; see Function.Program.
+func (p *programs) run(fns []Function) {
+	p.fns, p.all, p.first = fns, make([]program, 0, len(fns)/2), make([]uint32, 0, len(fns)/2)
+	p.grow(len(fns))
+	p.prepare(len(fns))
+	for i := range fns {
+		fn := &fns[i]
+		if 2*len(p.all) >= len(p.slots) {
 			p.grow(len(p.slots) + 1)
 		}
-		code := fn.code()
+		code := fn.instructions()
 		h := uint32(maphash.Bytes(p.seed, code)) ^ fn.cie.number*0x9e3779b1 // the same code is another of another CIE
 		s := p.slot(h, fn)
-		if s.number == 0 {
-			p.known = append(p.known, uint32(i))
-			*s = programSlot{h, uint32(len(p.known))}
+		if s.number > 0 {
+			fn.program = s.number - 1
+			continue
 		}
-		fn.number = s.number - 1
+		fn.program = uint32(len(p.all))
+		p.all, p.first = append(p.all, p.executor.run(fn)), append(p.first, uint32(i))
+		if !p.fixed { // with addresses in it, it is that of no other function
+			*s = programSlot{h, uint32(len(p.all))}
+		}
 	}
-	t.Programs = len(p.known)
+	p.slots, p.first, p.fns = nil, nil, nil
+	p.changes, p.classes, p.made, p.stack = nil, nil, nil, nil
 }
 
-// code returns the instructions, with the padding behind them.
-func (fn *Function) code() []byte { return fn.cie.sec.data[fn.program:fn.limit] }
+// of returns the steps of a function's program.
+func (p *programs) of(fn *Function) []step { return p.all[fn.program].steps }
+
+// instructions returns the instructions, with the padding after them.
+func (fn *Function) instructions() []byte { return fn.cie.sec.data[fn.code:fn.limit] }
 
 // slot returns where the instructions of fn are, or belong. Without fn that is a free slot.
 func (p *programs) slot(h uint32, fn *Function) *programSlot {
@@ -60,7 +66,7 @@ func (p *programs) slot(h uint32, fn *Function) *programSlot {
 			return s
 		}
 		if s.hash == h && fn != nil {
-			if k := &p.fns[p.known[s.number-1]]; k.cie == fn.cie && bytes.Equal(k.code(), fn.code()) {
+			if k := &p.fns[p.first[s.number-1]]; k.cie == fn.cie && bytes.Equal(k.instructions(), fn.instructions()) {
 				return s
 			}
 		}

@@ -23,11 +23,11 @@ func TestPrograms(t *testing.T) {
 		}{
 			{first, 0x40, rows, 0, 10},
 			{first, 0x40, rows, 0, 10},
-			{first, 9, rows, 0, 0}, // without the last row
+			{first, 9, rows, 0, 10}, // without the last row
 			{second, 0x40, rows, 1, 10},
 			{first, 0x40, other, 2, 10},
 			{first, 0x40, slices.Concat(rows, []byte{0}), 3, 10},
-			{first, 0x40, slices.Concat(setLoc, []byte{0x0e, 16}), 4, 0},
+			{first, 0x40, slices.Concat(setLoc, []byte{0x0e, 16}), 4, 2},
 			{first, 0x40, []byte{0x3e}, 5, 0}, // malformed
 			{first, 0x20, rows, 0, 10},
 			{first, 0x40, rows, -1, 10}, // cut by the one before
@@ -40,20 +40,17 @@ func TestPrograms(t *testing.T) {
 			w.fde(tt.cie, w.abs(start, tt.size), tt.code)
 		}
 		table, err := Load(tinyELF(t, tg, ".eh_frame", w.b), Auto, nil)
-		if err != nil || len(table.Functions) != len(tests) {
-			t.Fatalf("%d functions, errors %v %v; %d were expected", len(table.Functions), table.Errors, err, len(tests))
+		if err != nil || table.Len() != len(tests) {
+			t.Fatalf("%d functions, errors %v %v; %d were expected", table.Len(), table.Errors, err, len(tests))
 		}
-		if table.Programs != 6 {
-			t.Errorf("%v: %d programs, want 6", tg.machine, table.Programs)
+		if table.NumPrograms() != 6 {
+			t.Errorf("%v: %d programs, want 6", tg.machine, table.NumPrograms())
 		}
 		for i, tt := range tests {
-			if n := table.Functions[i].Program(); n != tt.number {
+			if n := table.At(i).Program(); n != tt.number {
 				t.Errorf("%v: function %d has number %d, want %d", tg.machine, i, n, tt.number)
 			}
-			var r Rows
-			for r.Start(&table.Functions[i]); r.Next(); {
-			}
-			if got := r.MinSize(); got != tt.minSize {
+			if got := table.At(i).MinSize(); got != tt.minSize {
 				t.Errorf("%v: function %d has rows for %d bytes or more, want %d", tg.machine, i, got, tt.minSize)
 			}
 		}
@@ -69,11 +66,11 @@ func TestManyPrograms(t *testing.T) {
 		w.fde(cie, w.abs(textAddr+uint64(i), 1), []byte{0x0e, byte(i % different), 0})
 	}
 	table, err := Load(tinyELF(t, amd64, ".eh_frame", w.b), Auto, nil)
-	if err != nil || len(table.Functions) != n || table.Programs != different {
-		t.Fatalf("%d functions, %d programs, error %v", len(table.Functions), table.Programs, err)
+	if err != nil || table.Len() != n || table.NumPrograms() != different {
+		t.Fatalf("%d functions, %d programs, error %v", table.Len(), table.NumPrograms(), err)
 	}
-	for i := range table.Functions {
-		if got := table.Functions[i].Program(); got != i%different {
+	for i := range table.Len() {
+		if got := table.At(i).Program(); got != i%different {
 			t.Fatalf("function %d has number %d", i, got)
 		}
 	}

@@ -18,7 +18,8 @@ type cie struct {
 	augmented bool // z: FDEs have augmentation data, with a length
 	signal    bool
 	keyB      bool
-	initial   Rules // after the initial instructions
+	initial   uint32 // the number of the rules after the initial instructions
+	class     uint32 // the number of all that instructions depend on, besides the rules in force
 	err       *Error
 }
 
@@ -36,14 +37,14 @@ type parser struct {
 	last       *cie // the CIE of the FDE before, and where it is
 	lastC      uint64
 	room       int  // bytes that CIEs may still have
-	bad        *cie // stands for all CIEs that cannot be used behind those whose errors are kept
+	bad        *cie // stands for all CIEs that cannot be used after those whose errors are kept
 }
 
 // A record is the frame that CIEs and FDEs share.
 type record struct {
 	off  int    // of the length field
 	id   int    // offset of the CIE id or CIE pointer
-	body int    // offset behind it
+	body int    // offset after it
 	end  int    // offset of the end
 	cie  uint64 // the CIE's offset, for an FDE
 	kind recordKind
@@ -241,7 +242,7 @@ func (p *parser) decodeCIE(off uint64) *cie {
 		c.fail(r.body+1, "augmentation %.32q is unknown and does not start with z, so its data cannot be passed over", aug)
 	}
 	if c.err == nil {
-		d.initial, c.err = execInitial(d, c.pos, r.end)
+		c.err = s.programs.runInitial(d, c.pos, r.end)
 	}
 	d.err = c.err
 	return d
@@ -329,7 +330,7 @@ func (p *parser) fde(r *record) *Error {
 		return nil
 	}
 	if size > in.end-start {
-		return &Error{p.sec.name, uint64(r.off), fmtRange(start, size, in)}
+		return &Error{p.sec.name, uint64(r.off), fmt.Sprintf("FDE of the %d bytes at %#x, but the executable code there ends at %#x", size, start, in.end)}
 	}
 	to := &p.fns
 	if start == 0 {
@@ -337,7 +338,7 @@ func (p *parser) fde(r *record) *Error {
 	}
 	*to = append(*to, Function{
 		Begin: start, End: start + size, start: start, size: size,
-		off: uint32(r.off), program: uint32(c.pos), limit: uint32(r.end), cie: d,
+		off: uint32(r.off), code: uint32(c.pos), limit: uint32(r.end), cie: d,
 	})
 	return nil
 }

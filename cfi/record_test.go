@@ -12,8 +12,8 @@ func TestAllocations(t *testing.T) {
 		}
 		f := tinyELF(t, amd64, ".eh_frame", w.b)
 		return testing.AllocsPerRun(5, func() {
-			if table, err := Load(f, Auto, nil); err != nil || len(table.Functions) != n {
-				t.Fatalf("%d functions, error %v", len(table.Functions), err)
+			if table, err := Load(f, Auto, nil); err != nil || table.Len() != n {
+				t.Fatalf("%d functions, error %v", table.Len(), err)
 			}
 		})
 	}

@@ -159,15 +159,15 @@ func loadRows(t *testing.T, tg target, name string, data []byte) ([]row, error) 
 	if len(table.Errors) > 0 {
 		return nil, table.Errors[0]
 	}
-	if len(table.Functions) != 1 {
-		t.Fatalf("%d functions; 1 was expected (dropped: %+v)", len(table.Functions), table.Dropped)
+	if table.Len() != 1 {
+		t.Fatalf("%d functions; 1 was expected (dropped: %+v)", table.Len(), table.Dropped)
 	}
-	var rows Rows
+	fn := table.At(0)
 	var out []row
-	for rows.Start(&table.Functions[0]); rows.Next(); {
-		out = append(out, row{rows.Begin, rows.End, rows.Rules})
+	for r := range fn.Rows() {
+		out = append(out, row{r.Begin, r.End, *r.Rules})
 	}
-	return out, rows.Err()
+	return out, fn.Err()
 }
 
 type row struct {
@@ -271,8 +271,8 @@ func TestPointerEncodings(t *testing.T) {
 				t.Errorf("encoding %#02x: %v", enc, err)
 				continue
 			}
-			if len(table.Functions) != 1 || table.Functions[0].Begin != start || table.Functions[0].End != start+0x80 {
-				t.Errorf("%v, encoding %#02x: functions %+v, errors %v; want %#x-%#x", tg.machine, enc, table.Functions, table.Errors, start, start+0x80)
+			if table.Len() != 1 || table.At(0).Begin != start || table.At(0).End != start+0x80 {
+				t.Errorf("%v, encoding %#02x: %d functions, errors %v; want %#x-%#x", tg.machine, enc, table.Len(), table.Errors, start, start+0x80)
 			}
 		}
 	}
@@ -329,20 +329,20 @@ func TestAugmentations(t *testing.T) {
 			}
 			continue
 		}
-		if len(table.Functions) != 1 || len(table.Errors) > 0 {
-			t.Errorf("%q: %d functions, errors %v", tt.aug, len(table.Functions), table.Errors)
+		if table.Len() != 1 || len(table.Errors) > 0 {
+			t.Errorf("%q: %d functions, errors %v", tt.aug, table.Len(), table.Errors)
 			continue
 		}
-		fn := &table.Functions[0]
+		fn := table.At(0)
 		if fn.Begin != textAddr || fn.End != textAddr+0x80 || fn.Signal() != tt.signal || fn.KeyB() != tt.keyB {
 			t.Errorf("%q: function %#x-%#x, signal %t, key B %t", tt.aug, fn.Begin, fn.End, fn.Signal(), fn.KeyB())
 		}
-		var rows Rows
 		n := 0
-		for rows.Start(fn); rows.Next(); n++ {
+		for range fn.Rows() {
+			n++
 		}
-		if n != 2 || rows.Err() != nil {
-			t.Errorf("%q: %d rows, error %v", tt.aug, n, rows.Err())
+		if n != 2 || fn.Err() != nil {
+			t.Errorf("%q: %d rows, error %v", tt.aug, n, fn.Err())
 		}
 	}
 }
@@ -353,10 +353,9 @@ func TestInstructions(t *testing.T) {
 	cfa := func(reg uint64, off int64) Rule { return Rule{Rule: frame.RuleCFA, Reg: reg, Offset: off} }
 	offset := func(off int64) Rule { return Rule{Rule: frame.RuleOffset, Offset: off} }
 	none := Rule{Rule: frame.RuleArchitectural}
-	start := Rules{cfa(7, 8), &Registers{RA: offset(-8), FP: none, SP: none}}
+	start := Rules{CFA: cfa(7, 8), RA: offset(-8), FP: none, SP: none}
 	with := func(change func(*Rules)) Rules {
-		regs := *start.Registers
-		r := Rules{start.CFA, &regs}
+		r := start
 		change(&r)
 		return r
 	}
@@ -457,18 +456,18 @@ func TestReturnColumn(t *testing.T) {
 		tg     target
 		column byte
 		code   []byte
-		want   Registers
+		want   Rules
 	}{
-		{"FP, amd64", amd64, 6, []byte{0x86, 1}, Registers{RA: slot(-8), FP: slot(-8), SP: none}},
-		{"SP, amd64", amd64, 7, []byte{0x87, 1}, Registers{RA: slot(-8), FP: none, SP: slot(-8)}},
-		{"another than FP", amd64, 16, []byte{0x90, 1, 0x86, 2}, Registers{RA: slot(-8), FP: slot(-16), SP: none}},
-		{"FP, undefined", amd64, 6, []byte{0x07, 6}, Registers{RA: Rule{Rule: frame.RuleUndefined}, FP: Rule{Rule: frame.RuleUndefined}, SP: none}},
-		{"FP, restored", amd64, 6, []byte{0x86, 1, 0xc6}, Registers{RA: none, FP: none, SP: none}},
-		{"FP, restored by restore_extended", amd64, 6, []byte{0x86, 1, 0x06, 6}, Registers{RA: none, FP: none, SP: none}},
-		{"FP, aarch64", aarch64BE, 29, []byte{0x9d, 1}, Registers{RA: slot(-8), FP: slot(-8), SP: none}},
-		{"SP, aarch64", aarch64, 31, []byte{0x9f, 1}, Registers{RA: slot(-8), FP: none, SP: slot(-8)}},
-		{"RA_SIGN_STATE", aarch64, 34, []byte{0x05, 34, 1}, Registers{RA: slot(-8), FP: none, SP: none, Sign: SignUnknown}},
-		{"FP, s390x", s390x, 11, []byte{0x8b, 1}, Registers{RA: slot(-8), FP: slot(-8), SP: none}},
+		{"FP, amd64", amd64, 6, []byte{0x86, 1}, Rules{RA: slot(-8), FP: slot(-8), SP: none}},
+		{"SP, amd64", amd64, 7, []byte{0x87, 1}, Rules{RA: slot(-8), FP: none, SP: slot(-8)}},
+		{"another than FP", amd64, 16, []byte{0x90, 1, 0x86, 2}, Rules{RA: slot(-8), FP: slot(-16), SP: none}},
+		{"FP, undefined", amd64, 6, []byte{0x07, 6}, Rules{RA: Rule{Rule: frame.RuleUndefined}, FP: Rule{Rule: frame.RuleUndefined}, SP: none}},
+		{"FP, restored", amd64, 6, []byte{0x86, 1, 0xc6}, Rules{RA: none, FP: none, SP: none}},
+		{"FP, restored by restore_extended", amd64, 6, []byte{0x86, 1, 0x06, 6}, Rules{RA: none, FP: none, SP: none}},
+		{"FP, aarch64", aarch64BE, 29, []byte{0x9d, 1}, Rules{RA: slot(-8), FP: slot(-8), SP: none}},
+		{"SP, aarch64", aarch64, 31, []byte{0x9f, 1}, Rules{RA: slot(-8), FP: none, SP: slot(-8)}},
+		{"RA_SIGN_STATE", aarch64, 34, []byte{0x05, 34, 1}, Rules{RA: slot(-8), FP: none, SP: none, Sign: SignUnknown}},
+		{"FP, s390x", s390x, 11, []byte{0x8b, 1}, Rules{RA: slot(-8), FP: slot(-8), SP: none}},
 	} {
 		w := &writer{target: tt.tg}
 		w.fde(w.cie([]byte{1, 0, 1, 0x78, tt.column, 0x0c, 7, 8}), w.abs(textAddr, 0x80), tt.code)
@@ -477,8 +476,9 @@ func TestReturnColumn(t *testing.T) {
 			t.Errorf("%s: rows %+v, error %v", tt.name, rows, err)
 			continue
 		}
-		if got := rows[0].Rules; !sameRules(got, Rules{got.CFA, &tt.want}) {
-			t.Errorf("%s:\n got %+v\nwant %+v", tt.name, *got.Registers, tt.want)
+		got := rows[0].Rules
+		if tt.want.CFA = got.CFA; !sameRules(got, tt.want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", tt.name, got, tt.want)
 		}
 	}
 }
@@ -592,20 +592,15 @@ func TestMalformed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(table.Functions) != 2 {
-			t.Fatalf("%s: %d functions", tt.name, len(table.Functions))
+		if table.Len() != 2 {
+			t.Fatalf("%s: %d functions", tt.name, table.Len())
 		}
-		var rows Rows
-		for rows.Start(&table.Functions[0]); rows.Next(); {
-		}
-		e, ok := rows.Err().(*Error)
+		e, ok := table.At(0).Err().(*Error)
 		if !ok || !strings.Contains(e.Msg, tt.want) || e.Off < uint64(bad)+24 || e.Section != ".eh_frame" {
-			t.Errorf("%s: error %v, want %q behind offset %#x", tt.name, rows.Err(), tt.want, bad+24)
+			t.Errorf("%s: error %v, want %q behind offset %#x", tt.name, table.At(0).Err(), tt.want, bad+24)
 		}
-		for rows.Start(&table.Functions[1]); rows.Next(); {
-		}
-		if rows.Err() != nil {
-			t.Errorf("%s: the next function has error %v", tt.name, rows.Err())
+		if err := table.At(1).Err(); err != nil {
+			t.Errorf("%s: the next function has error %v", tt.name, err)
 		}
 	}
 }
@@ -632,7 +627,7 @@ func TestFunctions(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got [][2]uint64
-	for _, fn := range table.Functions {
+	for fn := range table.Functions() {
 		got = append(got, [2]uint64{fn.Begin, fn.End})
 	}
 	want := [][2]uint64{{0x1000, 0x1080}, {0x1080, 0x10c0}, {0x1200, 0x1300}}

@@ -37,13 +37,16 @@ func (p *parser) atZero(files []*elffile.File) {
 // hasHeader reports whether the ELF header is at address 0, and so no code: without section
 // headers, executable segments count as code.
 func hasHeader(f *elffile.File) bool {
+	if f == nil {
+		return false
+	}
 	off, ok := f.FileOffset(0, 1)
 	return ok && off < elffile.HeaderSize
 }
 
 // same reports whether two FDEs of a section say the same of functions at the same address.
 func (fn *Function) same(g *Function) bool {
-	return fn.size == g.size && bytes.Equal(fn.code(), g.code()) && (fn.cie == g.cie || fn.cie.same(g.cie))
+	return fn.size == g.size && bytes.Equal(fn.instructions(), g.instructions()) && (fn.cie == g.cie || fn.cie.same(g.cie))
 }
 
 // same reports whether two CIEs of a section say the same.

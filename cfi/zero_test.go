@@ -71,8 +71,8 @@ func TestAtZero(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := -1
-			for i := range table.Functions {
-				if fn := &table.Functions[i]; fn.Begin == 0 {
+			for fn := range table.Functions() {
+				if fn.Begin == 0 {
 					at = int(fn.End)
 				}
 			}

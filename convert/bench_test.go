@@ -1,6 +1,7 @@
 package convert_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -45,12 +46,12 @@ func BenchmarkStages(b *testing.B) {
 	}
 	f, table := load()
 	opt := translate.Options{Version: sframe.V2}
-	build := func() *emit.Builder {
+	build := func() *emit.Section {
 		e, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true})
 		if err != nil {
 			b.Fatal(err)
 		}
-		e.Grow(len(table.Functions), table.Programs)
+		e.Grow(table.Len(), table.NumPrograms())
 		if _, err := translate.Translate(table, opt, e); err != nil {
 			b.Fatal(err)
 		}
@@ -72,18 +73,19 @@ func BenchmarkStages(b *testing.B) {
 		run  func() error
 	}{
 		{"read", func() error { load(); return nil }},
-		{"execute", func() error {
-			var rows cfi.Rows
-			for i := range table.Functions {
-				for rows.Start(&table.Functions[i]); rows.Next(); {
+		{"rows", func() error {
+			n := 0
+			for fn := range table.Functions() {
+				for range fn.Rows() {
+					n++
 				}
-				if err := rows.Err(); err != nil {
-					return err
-				}
+			}
+			if n < table.Len() {
+				return fmt.Errorf("%d functions have %d rows", table.Len(), n)
 			}
 			return nil
 		}},
-		{"translate", func() error { _, err := translate.Translate(table, opt, translate.Discard); return err }},
+		{"translate", func() error { _, err := translate.Translate(table, opt, translate.Discard()); return err }},
 		{"encode", func() error { _, err := build().Encode(addr); return err }},
 		{"verify", func() error {
 			_, err := verify.Check(table, section, f, verify.Options{Keep: 1})

@@ -81,9 +81,9 @@ func check(r io.ReaderAt, size int64, path string, opt FileOptions) (c *Checked,
 	if err != nil {
 		return nil, err
 	}
-	c = &Checked{Version: s.Version, ABI: s.ABI, FDEs: len(s.FDEs), FREs: uint64(s.NumFREs), Unsorted: s.Flags&sframe.FDESorted == 0}
+	c = &Checked{Version: s.Version, ABI: s.ABI, FDEs: s.Len(), FREs: uint64(s.NumFREs), Unsorted: s.Flags&sframe.FDESorted == 0}
 	if c.Unsorted {
-		s.Sort()
+		s = s.Sorted()
 	}
 	res, err := verify.Check(table, s, f, verify.Options{Keep: maxMismatches})
 	if err != nil {
@@ -123,45 +123,45 @@ func DumpFile(ctx context.Context, w io.Writer, path string) error {
 // Dump prints the .sframe of the ELF file of the given size in r as objdump --sframe does. That may
 // also be a bare section, such as objcopy -O binary makes.
 func Dump(w io.Writer, r io.ReaderAt, size int64) error {
-	s, err := decode(r, size)
+	s, where, err := decode(r, size)
 	if err != nil {
 		return err
 	}
 	if _, err := fmt.Fprintf(w, "Contents of the SFrame section .sframe:\n"); err != nil {
 		return err
 	}
-	return s.Dump(w)
+	return s.Dump(w, where)
 }
 
 // maxBare is how large a bare section may be, in bytes.
 const maxBare = 1 << 30
 
-// decode decodes the .sframe of an ELF file, or a file that is nothing else.
-func decode(r io.ReaderAt, size int64) (*sframe.Section, error) {
+// decode decodes the .sframe of an ELF file, or a file that is nothing else. Of an object, where says
+// how far an address is from the start of its section.
+func decode(r io.ReaderAt, size int64) (s *sframe.Section, where func(uint64) uint64, err error) {
 	magic := make([]byte, 2)
 	if n, err := r.ReadAt(magic, 0); err != nil && err != io.EOF {
-		return nil, outfile.Plain(err)
+		return nil, nil, outfile.Plain(err)
 	} else if n == len(magic) && sframe.IsSection(magic) && size <= maxBare {
 		b, err := io.ReadAll(io.NewSectionReader(r, 0, size))
 		if err != nil {
-			return nil, outfile.Plain(err)
+			return nil, nil, outfile.Plain(err)
 		}
-		return sframe.Decode(b, 0)
+		s, err = sframe.Decode(b, 0)
+		return s, nil, err
 	}
 	f, err := elffile.New(r, size)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	s, err := section(f)
+	s, err = section(f)
 	if failed := f.ReadError(); failed != nil {
-		return nil, outfile.Plain(failed)
+		return nil, nil, outfile.Plain(failed)
 	}
-	if err == nil && f.IsObject() { // addresses count from sections
-		for i := range s.FDEs {
-			s.FDEs[i].Start -= f.Sections[f.SectionAt(s.FDEs[i].Start)].Base
-		}
+	if err == nil && f.IsObject() {
+		where = func(addr uint64) uint64 { return addr - f.Sections[f.SectionAt(addr)].Base }
 	}
-	return s, err
+	return s, where, err
 }
 
 // section decodes the .sframe of a file that anybody may have written: through the section

@@ -32,7 +32,7 @@ func TestCheckReadsTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := translate.Translate(table, translate.Options{Version: sframe.V2}, translate.Discard)
+	want, err := translate.Translate(table, translate.Options{Version: sframe.V2}, translate.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestCheckReadsTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfa := 28 + 20*len(d.FDEs) + 2 // where the CFA offset of the first row is
+	cfa := 28 + 20*d.Len() + 2 // where the CFA offset of the first row is
 	if _, err := out.WriteAt([]byte{section[cfa] + 8}, int64(s.Off)+int64(cfa)); err != nil {
 		t.Fatal(err)
 	}

@@ -216,7 +216,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 	if err != nil {
 		return nil, err
 	}
-	if len(table.Functions) == 0 {
+	if table.Len() == 0 {
 		if len(table.Errors) > 0 {
 			return nil, fmt.Errorf("no CFI that can be used: %w", table.Errors[0])
 		}
@@ -229,7 +229,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 	if err != nil {
 		return nil, err
 	}
-	b, in, layout, section := r.builder, r.report, r.layout, r.section
+	b, in, layout, section := r.content, r.report, r.layout, r.section
 	in.Debug = debug.File()
 	if !c.opt.Room.Full() { // it is said of gaps that are listed
 		if in.Format3, err = c.format3(f, table, in.Result); err != nil {
@@ -279,7 +279,7 @@ func sizeOfCFI(f *elffile.File) uint64 {
 
 // translate translates the CFI of f. It returns the section to be, and what there is to
 // report.
-func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translate.Reach) (*emit.Builder, *report.Input, error) {
+func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translate.Reach) (*emit.Section, *report.Input, error) {
 	opt := &c.opt
 	_, abi, err := arch.Find(table.Machine, table.Order)
 	if err != nil {
@@ -300,7 +300,7 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translat
 }
 
 // parallel translates the table of a file of the given size in as many parts as there are workers.
-func (c *conversion) parallel(table *cfi.Table, size uint64, enc emit.Options, opt translate.Options) (*emit.Builder, *translate.Result, error) {
+func (c *conversion) parallel(table *cfi.Table, size uint64, enc emit.Options, opt translate.Options) (*emit.Section, *translate.Result, error) {
 	parts := table.Split(c.opt.workers(table, size))
 	b, res, err := translateParts(parts, enc, opt)
 	if err == nil && len(parts) > 1 && res.Bounded() { // the result must not depend on the parts
@@ -326,8 +326,8 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 		}
 		wg.Go(func() {
 			if builders[i], errs[i] = emit.NewBuilder(enc); errs[i] == nil {
-				n := len(parts[i].Functions)
-				builders[i].Grow(n, min(n/2, parts[i].Programs))
+				n := parts[i].Len()
+				builders[i].Grow(n, min(n/2, parts[i].NumPrograms()))
 				results[i], errs[i] = translate.Translate(parts[i], part, builders[i])
 			}
 		})
@@ -344,31 +344,30 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 // format3 returns what format 3 would make of those functions that have gaps, or nil where nobody
 // wants to know.
 func (c *conversion) format3(f *elffile.File, table *cfi.Table, res *translate.Result) (*translate.Result, error) {
-	if c.opt.Version == sframe.V3 || c.opt.Brief || len(res.Gaps) == 0 {
+	if c.opt.Version == sframe.Newest() || c.opt.Brief || len(res.Gaps) == 0 {
 		return nil, nil
 	}
-	opt := translate.Options{Version: sframe.V3, Moves: f.Moves}
+	opt := translate.Options{Version: sframe.Newest(), Moves: f.Moves}
 	if !res.Bounded() {
-		part := *table
-		part.Functions = nil
-		var last *cfi.Function
-		for i := range res.Gaps {
-			if fn := res.Gaps[i].Function; fn != last {
-				part.Functions = append(part.Functions, *fn)
-				last = fn
+		gaps := res.Gaps
+		part := table.Only(func(fn *cfi.Function) bool {
+			has := false
+			for len(gaps) > 0 && gaps[0].Function == fn {
+				has, gaps = true, gaps[1:]
 			}
-		}
-		left, err := translate.Translate(&part, opt, translate.Discard)
+			return has
+		})
+		left, err := translate.Translate(part, opt, translate.Discard())
 		if err != nil || res.Varying+left.Varying <= translate.MaxVarying && res.Evaluated+left.Evaluated <= translate.MaxEvaluated {
 			return left, err
 		}
 	}
-	return translate.Translate(table, opt, translate.Discard) // which part is described depends on what comes before
+	return translate.Translate(table, opt, translate.Discard()) // which part is described depends on what comes before
 }
 
 // plan finds the layout of the new file, and encodes the section for it. With a
-// *emit.FarError there is a layout, too.
-func (c *conversion) plan(f *elffile.File, b *emit.Builder, h *head) (*elfwrite.Layout, []byte, error) {
+// *emit.RangeError there is a layout, too.
+func (c *conversion) plan(f *elffile.File, b *emit.Section, h *head) (*elfwrite.Layout, []byte, error) {
 	if f.IsObject() {
 		return c.planObject(f, b, elfwrite.Options{Force: c.opt.Force})
 	}
@@ -381,13 +380,14 @@ func (c *conversion) plan(f *elffile.File, b *emit.Builder, h *head) (*elfwrite.
 }
 
 // planObject is plan for a relocatable object.
-func (c *conversion) planObject(f *elffile.File, b *emit.Builder, opt elfwrite.Options) (*elfwrite.Layout, []byte, error) {
-	if c.opt.Version == sframe.V1 {
+func (c *conversion) planObject(f *elffile.File, b *emit.Section, opt elfwrite.Options) (*elfwrite.Layout, []byte, error) {
+	l, _ := c.opt.Version.Layout()
+	if !l.Objects {
 		return nil, nil, errors.New("relocatable objects are converted to format 2 or 3 only")
 	}
 	// binutils 2.44 writes the former, 2.45 and later the latter.
 	o := elfwrite.Object{Type: elf.SHT_PROGBITS, StartSize: b.StartSize()}
-	if c.opt.Version > sframe.V2 || c.opt.PCRel {
+	if l.PCRel || c.opt.PCRel {
 		o.Type = elf.SectionType(sframe.SHTGNUSFrame)
 	}
 	if b.NumFDEs() == 0 { // ld takes an .sframe that says nothing for a damaged one
@@ -414,13 +414,13 @@ func (c *conversion) planObject(f *elffile.File, b *emit.Builder, opt elfwrite.O
 }
 
 // dryCheck is reread for a section that is not written.
-func (c *conversion) dryCheck(f *elffile.File, b *emit.Builder, layout *elfwrite.Layout, table *cfi.Table, want *translate.Result, cov *report.Coverage) error {
+func (c *conversion) dryCheck(f *elffile.File, b *emit.Section, layout *elfwrite.Layout, table *cfi.Table, want *translate.Result, cov *report.Coverage) error {
 	if c.opt.NoVerify {
 		return nil
 	}
 	addr := layout.Addr
 	if f.IsObject() { // whose sections are all near the first
-		addr = table.Functions[0].Begin
+		addr = table.At(0).Begin
 	}
 	section, err := b.Encode(addr)
 	if err != nil {
@@ -524,7 +524,7 @@ func reread(tmp target, section []byte, table *cfi.Table, want *translate.Result
 // compare is reread for a decoded section.
 func compare(f *elffile.File, s *sframe.Section, table *cfi.Table, want *translate.Result, workers int) error {
 	if f.IsObject() {
-		s.Sort() // which is the linker's task
+		s = s.Sorted() // which is the linker's task
 	}
 	res, err := verify.Check(table, s, f, verify.Options{Keep: 1, Workers: workers})
 	if err != nil {
@@ -573,14 +573,14 @@ func read(r target, section []byte) (*elffile.File, *sframe.Section, error) {
 	}
 	if len(f.Sections) > 0 {
 		s := &f.Sections[at.Section]
-		if s.Name != elffile.SFrameName || s.Type != sframe.SHTGNUSFrame || s.Addr != h.Vaddr || s.Off != h.Off || s.Size != h.Filesz {
+		if s.Name != sframe.SectionName || s.Type != sframe.SHTGNUSFrame || s.Addr != h.Vaddr || s.Off != h.Off || s.Size != h.Filesz {
 			return nil, nil, errors.New("section .sframe is not what PT_GNU_SFRAME says")
 		}
 	}
 	if h.Filesz != uint64(len(section)) {
 		return nil, nil, fmt.Errorf("PT_GNU_SFRAME has %d bytes; %d were expected", h.Filesz, len(section))
 	}
-	if err := f.ReadInto(elffile.SFrameName, section, off); err != nil {
+	if err := f.ReadInto(sframe.SectionName, section, off); err != nil {
 		return nil, nil, err
 	}
 	d, err := sframe.Decode(section, h.Vaddr)
@@ -603,9 +603,11 @@ func readObject(f *elffile.File) (*elffile.File, *sframe.Section, error) {
 		return nil, nil, err
 	}
 	var flags sframe.Flags
-	if len(b) > 3 && b[2] > byte(sframe.V1) {
-		flags = sframe.Flags(b[3])
-		b[3] |= byte(sframe.FDEFuncStartPCRel)
+	if len(b) > 3 {
+		if l, _ := sframe.Version(b[2]).Layout(); l.Flags&sframe.FDEFuncStartPCRel != 0 {
+			flags = sframe.Flags(b[3])
+			b[3] |= byte(sframe.FDEFuncStartPCRel)
+		}
 	}
 	d, err := sframe.Decode(b, s.Base)
 	if err == nil {

@@ -98,7 +98,7 @@ func dump(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := d.Dump(&out); err != nil {
+	if err := d.Dump(&out, nil); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -452,7 +452,7 @@ func TestCutFunctions(t *testing.T) {
 		for n := 1; n <= 5; n++ {
 			var parts []*translate.Result
 			for _, p := range table.Split(n) {
-				res, err := translate.Translate(p, translate.Options{Version: sframe.V2}, translate.Discard)
+				res, err := translate.Translate(p, translate.Options{Version: sframe.V2}, translate.Discard())
 				if err != nil {
 					t.Fatal(err)
 				}

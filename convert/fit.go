@@ -13,7 +13,7 @@ import (
 
 // A fitted is a translation that the section has room for where it will be.
 type fitted struct {
-	builder *emit.Builder
+	content *emit.Section
 	report  *report.Input
 	layout  *elfwrite.Layout
 	section []byte
@@ -35,11 +35,11 @@ func (c *conversion) fit(f *elffile.File, table *cfi.Table, h *head) (*fitted, e
 	for round := 1; ; round++ {
 		r := &fitted{}
 		var err error
-		if r.builder, r.report, err = c.translate(f, table, reach); err != nil {
+		if r.content, r.report, err = c.translate(f, table, reach); err != nil {
 			return nil, err
 		}
-		r.layout, r.section, err = c.plan(f, r.builder, h)
-		var far *emit.FarError
+		r.layout, r.section, err = c.plan(f, r.content, h)
+		var far *emit.RangeError
 		if err != nil && !errors.As(err, &far) {
 			return nil, err
 		}
@@ -48,7 +48,7 @@ func (c *conversion) fit(f *elffile.File, table *cfi.Table, h *head) (*fitted, e
 		case err == nil && (r.layout.Addr == addr || round > settled || all(r.report, reach) && all(r.report, next)):
 			return r, nil
 		case r.layout.Addr == addr:
-			next = c.reach(addr, r.builder.NumFDEs())
+			next = c.reach(addr, r.content.NumFDEs())
 		}
 		if round > settled {
 			next = translate.Reach{First: max(next.First, reach.First), Last: min(next.Last, reach.Last)}
@@ -67,8 +67,8 @@ func (c *conversion) reach(addr uint64, fdes int) translate.Reach {
 
 // all reports whether all code that is described is within reach.
 func all(in *report.Input, reach translate.Reach) bool {
-	fns := in.Table.Functions
-	ok := reach.Has(fns[0].Begin, fns[len(fns)-1].End-1)
+	t := in.Table
+	ok := reach.Has(t.At(0).Begin, t.At(t.Len()-1).End-1)
 	if n := len(in.Stubs); n > 0 {
 		ok = ok && reach.Has(in.Stubs[0].Begin, in.Stubs[n-1].End-1)
 	}

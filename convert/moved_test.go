@@ -98,15 +98,15 @@ func described(t *testing.T, f *elffile.File, opt translate.Options) *verify.Res
 	if err != nil {
 		t.Fatal(err)
 	}
-	section, err := emit.NewBuilder(emit.Options{Version: opt.Version, ABI: sframe.AMD64Little})
+	build, err := emit.NewBuilder(emit.Options{Version: opt.Version, ABI: sframe.AMD64Little})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := translate.Translate(table, opt, section); err != nil {
+	if _, err := translate.Translate(table, opt, build); err != nil {
 		t.Fatal(err)
 	}
 	const addr = 0x500000
-	data, err := section.Encode(addr)
+	data, err := emit.Join([]*emit.Builder{build}).Encode(addr)
 	if err != nil {
 		t.Fatal(err)
 	}

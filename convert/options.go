@@ -84,13 +84,13 @@ func (o *Options) workers(t *cfi.Table, size uint64) int {
 	if n <= 0 {
 		n = runtime.GOMAXPROCS(0)
 	}
-	most := (anyWorkers + size/workerShare) / (perWorker + perProgram*uint64(t.Programs))
-	return max(1, min(n, len(t.Functions), int(min(most, math.MaxInt))))
+	most := (anyWorkers + size/workerShare) / (perWorker + perProgram*uint64(t.NumPrograms()))
+	return max(1, min(n, t.Len(), int(min(most, math.MaxInt))))
 }
 
 // Share says whether FDEs with the same rows share them, and functions are divided into FDEs
 // for that. In relocatable objects they never do: GNU ld gives each function its own again,
-// but no room for that, and overwrites the section behind .sframe.
+// but no room for that, and overwrites the section after .sframe.
 type Share uint8
 
 const (

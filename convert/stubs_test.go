@@ -99,15 +99,15 @@ func checkRow(t *testing.T, f *elffile.File, pc, size uint64) string {
 		t.Fatal(err)
 	}
 	f.Sections = sections
-	section, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
+	build, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := sframe.FRE{CFA: sframe.Rule{Base: sframe.SP, Offset: 8}}
-	if err := section.Add(sframe.FDE{Start: pc, Size: uint32(size)}, []sframe.FRE{row}); err != nil {
+	row := sframe.FRE{Row: sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: 8}}}
+	if _, err := build.Add(sframe.FDE{Start: pc, Size: uint32(size)}, build.Refs([]sframe.FRE{row})); err != nil {
 		t.Fatal(err)
 	}
-	data, err := section.Encode(0x500000)
+	data, err := emit.Join([]*emit.Builder{build}).Encode(0x500000)
 	if err != nil {
 		t.Fatal(err)
 	}

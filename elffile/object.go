@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"math"
 	"sort"
+
+	"cfi2sframe/sframe"
 )
 
 // Relocatable objects have no addresses yet. New gives those sections that call frame
 // information is about an address each (Section.Base), as a linker would, so that
-// everything behind it can speak of addresses; ReadRelocated puts these addresses
+// everything after it can speak of addresses; ReadRelocated puts these addresses
 // into contents.
 const (
 	firstBase = 1 << 28               // no offset in a section of CFI, which are smaller, is taken for one
@@ -26,7 +28,7 @@ func (f *File) assignBases() error {
 	for _, wanted := range []func(*Section) bool{
 		func(s *Section) bool { return s.Flags&uint64(elf.SHF_EXECINSTR) != 0 },
 		func(s *Section) bool { return s.Name == ".eh_frame" },
-		func(s *Section) bool { return s.isSFrame() },
+		func(s *Section) bool { return sframe.IsHeader(s.Name, s.Type) },
 	} {
 		for i := range f.Sections {
 			s := &f.Sections[i]

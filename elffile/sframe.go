@@ -2,13 +2,6 @@ package elffile
 
 import "cfi2sframe/sframe"
 
-// SFrameName is the name of the section that holds SFrame.
-const SFrameName = ".sframe"
-
-// isSFrame reports whether the section is an .sframe, by its type or its name: binutils up to 2.44
-// gives it the type SHT_PROGBITS.
-func (s *Section) isSFrame() bool { return s.Type == sframe.SHTGNUSFrame || s.Name == SFrameName }
-
 // An SFrame says where a file has an .sframe, whoever wrote it.
 type SFrame struct {
 	Section int // the section's index, or 0 if there is none
@@ -30,14 +23,10 @@ func (f *File) SFrame() (SFrame, error) {
 		}
 		found.Segment = i
 	}
-	for i := range f.Sections {
-		if i == 0 || !f.Sections[i].isSFrame() {
-			continue
-		}
-		if found.Section > 0 {
-			return SFrame{}, errorf("section header table", f.Shoff, "sections %d and %d are both .sframe; one was expected", found.Section, i)
-		}
-		found.Section = i
+	i, err := sframe.FindSection(len(f.Sections), func(i int) (string, uint32) { return f.Sections[i].Name, f.Sections[i].Type })
+	if err != nil {
+		return SFrame{}, errorf("section header table", f.Shoff, "%v", err)
 	}
+	found.Section = i
 	return found, nil
 }

@@ -11,7 +11,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-const relaName = ".rela" + elffile.SFrameName
+const relaName = ".rela" + sframe.SectionName
 
 // An Object says what a relocatable object needs beside the contents of .sframe.
 type Object struct {
@@ -168,7 +168,7 @@ func (p *object) findOld() error {
 	}
 	s := &f.Sections[i]
 	t := elf.SectionType(s.Type)
-	if s.Name != elffile.SFrameName || s.Type != sframe.SHTGNUSFrame && t != elf.SHT_PROGBITS {
+	if s.Name != sframe.SectionName || s.Type != sframe.SHTGNUSFrame && t != elf.SHT_PROGBITS {
 		return fmt.Errorf("section %d is %q of type %v; .sframe of type SHT_PROGBITS or %#x was expected", i, s.Name, t, sframe.SHTGNUSFrame)
 	}
 	if s.Flags&^uint64(elf.SHF_WRITE) != uint64(elf.SHF_ALLOC) || i == f.Shstrndx {
@@ -239,7 +239,7 @@ func (p *object) names(remove bool) ([]byte, uint32, error) {
 	return append(names, relaName+"\x00"...), uint32(len(names)), nil
 }
 
-// named reports whether a section that stays has its name at or behind an offset, or
+// named reports whether a section that stays has its name at or after an offset, or
 // symbols may have.
 func (p *object) named(off uint32) bool {
 	for i := range p.sections {

@@ -61,7 +61,7 @@ func (p *planner) checkOld() error {
 	fixed := func(format string, args ...any) error {
 		return fmt.Errorf(".sframe at file offset %#x, %d bytes, cannot be replaced or removed: %s", o.begin, o.end-o.begin, fmt.Sprintf(format, args...))
 	}
-	b, err := f.ReadAt(elffile.SFrameName, o.begin, min(o.end-o.begin, 2))
+	b, err := f.ReadAt(sframe.SectionName, o.begin, min(o.end-o.begin, 2))
 	if err != nil {
 		return err
 	}
@@ -153,8 +153,8 @@ func (p *planner) findOwn() error {
 	return nil
 }
 
-// ownTail returns where what is not loaded begins behind the segment that is laid out
-// anew: where it was put when that was made, or else right behind it.
+// ownTail returns where what is not loaded begins after the segment that is laid out
+// anew: where it was put when that was made, or else right after it.
 func (p *planner) ownTail() uint64 {
 	end := fileSpan(&p.f.Progs[p.own]).end
 	tail := p.loadEnd + alignUp(end-p.loadEnd, p.tailAlign(end))

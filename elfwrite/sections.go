@@ -7,16 +7,17 @@ import (
 	"slices"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/sframe"
 )
 
 // files lays out what follows the new segment, which ends at the given offset of
 // the new file: the parts that are not loaded, the section names, the section
-// headers, and bytes behind everything that the headers know of.
+// headers, and bytes after everything that the headers know of.
 func (p *planner) files(end uint64) error {
 	f := p.f
 	p.newTail = end + (p.tail-end)%p.tailAlign(p.tail)
 
-	// The section names and headers are written anew behind the other parts, and
+	// The section names and headers are written anew after the other parts, and
 	// leave nothing behind where they were last.
 	cut := p.tail
 	for i := range f.Sections {
@@ -166,7 +167,7 @@ func (p *planner) names() ([]byte, uint32, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	entry := []byte(elffile.SFrameName + "\x00")
+	entry := []byte(sframe.SectionName + "\x00")
 	if p.remove {
 		return p.withoutName(names, entry), 0, nil
 	}

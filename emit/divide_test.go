@@ -42,18 +42,18 @@ func TestDivide(t *testing.T) {
 	for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
 		l, _ := version.Layout()
 		opt := Options{Version: version, ABI: sframe.AMD64Little, Share: true}
-		b, data := encodeAll(t, opt, fns, 1)
+		section, data := encodeAll(t, opt, fns, 1)
 		opt.Share = false
 		_, plain := encodeAll(t, opt, fns, 1)
 		if !slices.Equal(said(t, plain, 0x10000), said(t, data, 0x10000)) {
 			t.Errorf("%v: rows of divided functions are others", version)
 		}
-		// Each function has its start, and each epilogue is with the body behind it.
-		if b.NumFDEs() != n*(times+1) {
-			t.Errorf("%v: %d FDEs, want %d", version, b.NumFDEs(), n*(times+1))
+		// Each function has its start, and each epilogue is with the body after it.
+		if section.NumFDEs() != n*(times+1) {
+			t.Errorf("%v: %d FDEs, want %d", version, section.NumFDEs(), n*(times+1))
 		}
-		// The rows of the start, of an epilogue with the body behind it, and of the last one.
-		if most := l.HeaderSize + b.NumFDEs()*l.FDESize + 3*(l.AttrSize+9*3); len(data) > most {
+		// The rows of the start, of an epilogue with the body after it, and of the last one.
+		if most := l.HeaderSize + section.NumFDEs()*l.FDESize + 3*(l.AttrSize+9*3); len(data) > most {
 			t.Errorf("%v: %d bytes, want %d at most; not shared there are %d", version, len(data), most, len(plain))
 		}
 	}
@@ -67,9 +67,9 @@ func TestDivideNot(t *testing.T) {
 		masked[i].fde.PCMask, masked[i].fde.RepSize = true, 200
 	}
 	for name, fns := range map[string][]function{"one function": one, "PC mask": masked} {
-		b, _ := encodeAll(t, Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true}, fns, 1)
-		if b.NumFDEs() != len(fns) {
-			t.Errorf("%s: %d FDEs, want %d", name, b.NumFDEs(), len(fns))
+		section, _ := encodeAll(t, Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true}, fns, 1)
+		if section.NumFDEs() != len(fns) {
+			t.Errorf("%s: %d FDEs, want %d", name, section.NumFDEs(), len(fns))
 		}
 	}
 }
@@ -95,15 +95,15 @@ func TestChoose(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, fn := range fns {
-				if err := b.Add(fn.fde, fn.fres); err != nil {
+				if err := addTo(b, fn.fde, fn.fres); err != nil {
 					t.Fatal(err)
 				}
 			}
 			c := newCounts(1000)
 			b.count(c)
 			var d divider
-			for i := range b.units {
-				u := &b.units[i]
+			for i := range b.runs {
+				u := &b.runs[i]
 				got := slices.Clone(d.choose(b, u, c))
 				if cost, best := b.cost(u, c, got), b.least(u, c); cost != best {
 					t.Errorf("%v, seed %d, unit %d: divided at %v it costs %d, and %d is possible", version, seed, i, got, cost, best)
@@ -114,7 +114,7 @@ func TestChoose(t *testing.T) {
 }
 
 // cost is that of a unit if FDEs end before the given clusters.
-func (b *Builder) cost(u *unit, c *counts, ends []int) (sum uint64) {
+func (b *Builder) cost(u *run, c *counts, ends []int) (sum uint64) {
 	from := 0
 	var d divider
 	for _, end := range ends {
@@ -130,7 +130,7 @@ func (b *Builder) cost(u *unit, c *counts, ends []int) (sum uint64) {
 }
 
 // least is the least cost of all divisions.
-func (b *Builder) least(u *unit, c *counts) uint64 {
+func (b *Builder) least(u *run, c *counts) uint64 {
 	least := uint64(math.MaxUint64)
 	inner := u.begins() - 1
 	for set := range 1 << inner {
@@ -146,7 +146,7 @@ func (b *Builder) least(u *unit, c *counts) uint64 {
 }
 
 // TestLongPieces expects that a piece of a function has maxPiece rows at most, here where the rows
-// that are shared are behind many others.
+// that are shared are after many others.
 func TestLongPieces(t *testing.T) {
 	const own, common = 100, 30
 	// Five rows are a cluster, and far enough from the next that none of the pieces that could be
@@ -168,10 +168,10 @@ func TestLongPieces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.FDEs) <= len(fns) {
-		t.Errorf("%d functions are %d FDEs", len(fns), len(s.FDEs))
+	if s.Len() <= len(fns) {
+		t.Errorf("%d functions are %d FDEs", len(fns), s.Len())
 	}
-	for i := range s.FDEs {
+	for i := range s.Len() {
 		if fres, err := s.FREs(i, nil); err != nil || len(fres) > maxPiece && len(fres) != own+common {
 			t.Errorf("FDE %d has %d rows, error %v", i, len(fres), err)
 		}

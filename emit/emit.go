@@ -1,21 +1,26 @@
-// Package emit writes SFrame sections: model in, bytes out.
+// Package emit writes SFrame sections: rows of functions in, bytes out.
 //
-// A Builder takes functions one at a time and encodes their rows at once, since
-// rows do not depend on where the section will lie. Function start addresses do;
-// they are filled in by Encode, once the size is known and an address was found
-// for it.
+// It works in three phases, each with a type of its own:
+//
+//   - A Builder collects functions. Their rows come as numbers: each row that differs is
+//     numbered, and encoded, once. Builders for parts of a program may be filled at the same time.
+//   - Join divides functions into FDEs, finds the lists of rows that FDEs share, and gives a
+//     Section, of which the size is known. Joined parts give the same bytes as one Builder.
+//   - Section.Encode gives the bytes for an address: rows do not depend on where the section will
+//     lie, start addresses of functions do.
 //
 // The width of start addresses follows from the last row's start rather than from the
 // function's size, each row takes the smallest data words that hold its offsets, and
 // equal neighbouring rows are merged. If rows are shared, functions are divided where that
 // makes the section smaller, and FDEs with the same rows have them together; see Join.
 //
-// Builders for parts of a program may be filled at the same time. Joined, they give the
-// same bytes as one.
+// Words: a run is the rows of a function, or of a part of one where the version or the type of FDE
+// needs parts; functions with the same instructions have the same one, and each of them is a use of
+// it. A piece is what of a run becomes one FDE, and consists of clusters, between which runs may be
+// divided. A list is the rows of a piece as they are encoded.
 package emit
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -30,7 +35,7 @@ type Options struct {
 	// PCRel makes function start addresses count from their own field (flag 0x4,
 	// errata 1) rather than from the start of the section.
 	PCRel bool
-	// Align makes the size of the section a multiple of it, with zeros behind the
+	// Align makes the size of the section a multiple of it, with zeros after the
 	// last row. 0 stands for 1.
 	Align uint64
 	// Share stores rows that several FDEs have only once, and divides functions into several
@@ -41,232 +46,197 @@ type Options struct {
 // A Builder collects functions.
 type Builder struct {
 	opt      Options
-	order    sframe.Order
-	little   bool // order is little-endian
-	layout   sframe.Layout
-	raw      []byte // the rows of all units, see appendRaw
-	units    []unit
-	clusters []cluster // of all units, if rows are shared
+	codec    *sframe.Codec
+	layout   *sframe.Layout
+	forms    []form
+	numbers  map[sframe.Row]uint32 // of the forms
+	rows     []sframe.Ref          // of all runs; starts count from the function's
+	runs     []run
 	uses     []use
-	added    []added // of the calls of Add
+	clusters []cluster // of all runs, if rows are shared
 
-	// Once all functions are there:
-	joined bool
+	// By Join:
 	pieces []piece
-	lists  lists
-	parts  []*Builder // with the functions; the lists are all here
-	to     []uint32   // from the lists of this part to all; nil for the first part
-	fdes   int
-	num    uint64 // of FREs, counted for each FDE
+	lists  lists // of this part
 
-	rows  []row      // of the function at hand
-	known []known    // by hash; the length is a power of two
-	from  [][2]uint8 // of each row and type: the type before it that costs least
+	// Of the function at hand:
+	merged   []sframe.Ref
+	flexible []bool     // of each row, the type that was chosen
+	from     [][2]uint8 // of each row and type: the type before it that costs least
 }
 
-// A unit is the rows of a function, or of a part of one where the version or the type of FDE
-// needs parts. Functions with the same instructions have the same one.
-type unit struct {
+// A form is a row as it is encoded.
+type form struct {
+	typed [2]encoded // in FDEs of the default type, and of the flexible one
+}
+
+// An encoded is a row without its start address, as FDEs of one type hold it.
+type encoded struct {
+	bytes [32]byte // as many as sframe.MaxRowSize needs, and some more to copy all at once
+	size  uint8    // 0: there is no such form
+	hash  uint64   // of the bytes
+}
+
+// A run is the rows of a function or of a part of one.
+type run struct {
 	base     uint32 // where it starts in its function
-	raw      uint32 // where its rows are in Builder.raw
-	num      uint32 // of rows
+	row, num uint32 // its rows: the first one in Builder.rows, and how many there are
 	uses     uint32
-	first, n uint32 // its pieces
-	info     byte   // the info word of its FDEs, without the type of the FREs
-	rep      uint8  // the repetition size
-	flexible bool   // the type of its FDEs
-	whole    bool   // it becomes one FDE
+	next     bool // the run after it belongs to the same function
+	whole    bool // it becomes one FDE
 
 	cluster, clusters uint32 // its clusters: the first one, and how many there are
+	piece, pieces     uint32 // its pieces
+
+	// As in sframe.FDE:
+	pcMask, keyB, signal, flexible bool
+	repSize                        uint8
 }
 
-// A use is a range of code that has the rows of a unit.
+// fde returns the FDE of size bytes at start that has rows of the run.
+func (r *run) fde(start uint64, size uint32) sframe.FDE {
+	return sframe.FDE{Start: start, Size: size, PCMask: r.pcMask, RepSize: r.repSize, KeyB: r.keyB, Signal: r.signal, Flexible: r.flexible}
+}
+
+// A use is a range of code that has the rows of a run.
 type use struct {
 	start uint64
 	size  uint32
-	unit  uint32
+	run   uint32
 }
 
-// A piece is what of a unit becomes one FDE, up to the next piece.
+// A piece is what of a run becomes one FDE, up to the next piece.
 type piece struct {
-	start uint32 // of its code, from the start of the unit
+	start uint32 // of its code, from the start of the run
 	list  uint32 // index of its rows
 }
 
-// An added is the units of a function: the first one, and how many there are.
-type added struct{ first, n uint32 }
-
 // NewBuilder returns a Builder for an empty section.
 func NewBuilder(opt Options) (*Builder, error) {
-	l, ok := opt.Version.Layout()
-	if !ok {
-		return nil, fmt.Errorf("%v cannot be written", opt.Version)
+	c, err := sframe.NewCodec(opt.Version, opt.ABI)
+	if err != nil {
+		return nil, err
 	}
-	if !slices.Contains(l.ABIs, opt.ABI) {
-		return nil, fmt.Errorf("%v does not know the ABI %v", opt.Version, opt.ABI)
-	}
+	l := c.Layout()
 	if opt.PCRel && l.Flags&sframe.FDEFuncStartPCRel == 0 {
 		return nil, fmt.Errorf("%v has no start addresses relative to their own field", opt.Version)
 	}
-	return &Builder{opt: opt, order: opt.ABI.Order(), little: opt.ABI.Order() == binary.LittleEndian, layout: l, known: make([]known, 1)}, nil
+	return &Builder{opt: opt, codec: c, layout: l, numbers: make(map[sframe.Row]uint32)}, nil
 }
 
 // Grow makes room for n more functions of usual size, so that none is made one by one. About as
 // many as added come by Add, the others by Repeat.
 func (b *Builder) Grow(n, added int) {
+	const rows, clusters = 14, 3 // of a function; libLLVM has 14 and 2.8 for each that differs
 	b.uses = slices.Grow(b.uses, n)
-	b.units = slices.Grow(b.units, added)
-	b.added = slices.Grow(b.added, added)
-	b.raw = slices.Grow(b.raw, 80*added)
+	b.runs = slices.Grow(b.runs, added)
+	b.rows = slices.Grow(b.rows, rows*added)
 	if b.opt.Share {
-		b.clusters = slices.Grow(b.clusters, 5*added/2)
+		b.clusters = slices.Grow(b.clusters, clusters*added)
 	}
-	b.known = make([]known, knownRows(n))
 }
 
-// Add adds a function. Its FREs are sorted by start address, and the first one
-// starts at 0. Neither argument is kept. Functions may come in any order, but must
-// not overlap.
+// Row returns the number of a row, for Add. Equal rows have the same number, and a row that has no
+// form in the version is an error of Add.
+func (b *Builder) Row(r sframe.Row) uint32 {
+	n, ok := b.numbers[r]
+	if !ok {
+		n = uint32(len(b.forms))
+		b.numbers[r] = n
+		b.forms = append(b.forms, b.form(&r))
+	}
+	return n
+}
+
+// Refs returns the rows of FREs by their numbers, for Add.
+func (b *Builder) Refs(fres []sframe.FRE) []sframe.Ref {
+	refs := make([]sframe.Ref, len(fres))
+	for i := range fres {
+		refs[i] = sframe.Ref{Start: fres[i].Start, Row: b.Row(fres[i].Row)}
+	}
+	return refs
+}
+
+// Add adds a function. Its rows have the numbers that Row gave, they are sorted by start address,
+// and the first one starts at 0. The argument is not kept. Functions may come in any order, but
+// must not overlap. The number that Add returns is for Repeat.
 //
 // It becomes several FDEs where the version limits the number of rows, or where
 // that is smaller than one FDE of the flexible type.
-func (b *Builder) Add(d sframe.FDE, fres []sframe.FRE) error {
-	if len(b.raw) > math.MaxUint32/2 {
-		return fmt.Errorf("FREs of more than 2^31 bytes: %v has no room for them", b.opt.Version)
+func (b *Builder) Add(d sframe.FDE, rows []sframe.Ref) (int, error) {
+	if len(b.rows) > math.MaxUint32/2 {
+		return 0, fmt.Errorf("more than 2^31 FREs: %v has no room for them", b.opt.Version)
 	}
-	b.merge(fres)
-	if err := b.chooseForms(); err != nil {
-		return fmt.Errorf("function at %#x: %w", d.Start, err)
+	b.merge(rows)
+	if err := b.chooseTypes(); err != nil {
+		return 0, fmt.Errorf("function at %#x: %w", d.Start, err)
 	}
-	before := len(b.units)
-	for first := 0; first < len(b.rows); {
-		last, flexible := b.part(first)
-		if d.PCMask && last-first < len(b.rows) { // starts count from each block's
-			return fmt.Errorf("function at %#x: its rows need several FDEs, and one with a PC mask cannot be divided", d.Start)
+	n := len(b.runs)
+	for first := 0; first < len(b.merged); {
+		last := b.part(first)
+		if d.PCMask && last-first < len(b.merged) { // starts count from each block's
+			return 0, fmt.Errorf("function at %#x: its rows need several FDEs, and one with a PC mask cannot be divided", d.Start)
 		}
-		u := unit{
-			base: b.rows[first].start, raw: uint32(len(b.raw)), num: uint32(last - first),
-			info: info(&d), rep: d.RepSize, flexible: flexible, cluster: uint32(len(b.clusters)),
-		}
-		b.appendRaw(&u, b.rows[first:last])
-		// To divide a unit cannot save more than its rows, and costs an FDE at least.
-		u.whole = d.PCMask || len(b.raw)-int(u.raw) <= b.layout.FDESize
-		b.units = append(b.units, u)
+		b.addRun(&d, b.merged[first:last], b.flexible[first])
+		b.runs[len(b.runs)-1].next = last < len(b.merged)
 		first = last
 	}
-	b.added = append(b.added, added{uint32(before), uint32(len(b.units) - before)})
-	b.Repeat(d, len(b.added)-1)
-	return nil
+	b.Repeat(d, n)
+	return n, nil
+}
+
+// addRun adds rows of a function, which become FDEs of the given type.
+func (b *Builder) addRun(d *sframe.FDE, rows []sframe.Ref, flexible bool) {
+	r := run{
+		base: rows[0].Start, row: uint32(len(b.rows)), num: uint32(len(rows)), cluster: uint32(len(b.clusters)),
+		pcMask: d.PCMask, repSize: d.RepSize, keyB: d.KeyB, signal: d.Signal, flexible: flexible,
+	}
+	b.rows = append(b.rows, rows...)
+	size := 0
+	for _, e := range rows {
+		f := b.encoded(e.Row, flexible)
+		size += sframe.Addr4.Size() + int(f.size)
+		if b.opt.Share {
+			b.cluster(&r, e.Start-r.base, f)
+		}
+	}
+	// To divide a run cannot save more than its rows, and costs an FDE at least.
+	r.whole = d.PCMask || size <= b.layout.FDESize
+	b.runs = append(b.runs, r)
 }
 
 // Repeat adds a function of d.Size bytes at d.Start, which has the rows and all the rest from the
-// n-th call of Add, counted from 0. All of these rows begin in it. It is not a PC-mask FDE.
+// call of Add that returned n. All of these rows begin in it. It is not a PC-mask FDE.
 func (b *Builder) Repeat(d sframe.FDE, n int) {
-	a := b.added[n]
-	for i := a.first; i < a.first+a.n; i++ {
-		u := &b.units[i]
-		u.uses++
+	for i := n; ; i++ {
+		r := &b.runs[i]
+		r.uses++
 		end := d.Size
-		if i+1 < a.first+a.n {
-			end = b.units[i+1].base
+		if r.next {
+			end = b.runs[i+1].base
 		}
-		b.uses = append(b.uses, use{d.Start + uint64(u.base), end - u.base, i})
-	}
-}
-
-// merge makes rows of the FREs that differ from the one before them.
-func (b *Builder) merge(fres []sframe.FRE) {
-	b.rows = slices.Grow(b.rows[:0], len(fres))
-	for i := range fres {
-		e := &fres[i]
-		if n := len(b.rows); n > 0 && sframe.SameRow(b.rows[n-1].FRE, e) {
-			continue
-		}
-		b.rows = append(b.rows, row{FRE: e, start: e.Start})
-	}
-}
-
-// part returns the end of the rows from first on that one FDE can hold, and its type.
-func (b *Builder) part(first int) (last int, flexible bool) {
-	flexible = b.rows[first].flexible
-	for last = first; last < len(b.rows); last++ {
-		if b.rows[last].flexible != flexible || uint64(last-first) == uint64(b.layout.MaxFREs) {
-			break
+		b.uses = append(b.uses, use{d.Start + uint64(r.base), end - r.base, uint32(i)})
+		if !r.next {
+			return
 		}
 	}
-	return last, flexible
 }
 
-// appendRaw appends the rows of a unit to Builder.raw: a start address of four bytes,
-// little-endian, that counts from that of the unit, and the row as it will be in the section.
-func (b *Builder) appendRaw(u *unit, rows []row) {
-	// Whole bodies are written, and what is too much is overwritten.
-	raw, at := slices.Grow(b.raw, len(rows)*maxRow+slack), len(b.raw)
-	raw = raw[:cap(raw)]
-	for i := range rows {
-		r := &rows[i]
-		binary.LittleEndian.PutUint32(raw[at:], r.start-u.base)
-		at += 4
-		size := int(r.size[0])
-		if r.flexible {
-			w, _ := b.opt.Version.Flexible(b.opt.ABI, r.FRE)
-			size = len(b.appendBody(raw[at:at], r.FRE, &w))
-		} else {
-			*(*body)(raw[at:]) = r.body
+// merge keeps the rows that differ from the one before them.
+func (b *Builder) merge(rows []sframe.Ref) {
+	b.merged = b.merged[:0]
+	for _, e := range rows {
+		if n := len(b.merged); n == 0 || b.merged[n-1].Row != e.Row {
+			b.merged = append(b.merged, e)
 		}
-		if b.opt.Share {
-			b.addRow(u, r.start-u.base, raw[at:], size)
-		}
-		at += size
 	}
-	b.raw = raw[:at]
 }
 
-// maxRow is how large a row is at most: a start address of four bytes, the info word, and six
-// data words. There are slack bytes at least behind the last one of Builder.raw.
-const (
-	maxRow = 4 + 1 + 6*4
-	slack  = len(body{})
-)
-
-// rawSize returns the size of the row that raw begins with, in bytes.
-func rawSize(raw []byte) int { return 4 + sframe.RowSize(raw[4]) }
-
-// freType returns the narrowest type for FREs of which the last one starts at the given
-// offset.
-func freType(last uint32) sframe.FREType {
-	switch {
-	case last <= math.MaxUint8:
-		return sframe.Addr1
-	case last <= math.MaxUint16:
-		return sframe.Addr2
+// part returns the end of the rows from first on that one FDE can hold.
+func (b *Builder) part(first int) int {
+	last := first
+	for last < len(b.merged) && b.flexible[last] == b.flexible[first] && uint64(last-first) < uint64(b.layout.MaxFREs) {
+		last++
 	}
-	return sframe.Addr4
-}
-
-// info returns the FDE info word, without the type of the FREs.
-func info(d *sframe.FDE) byte {
-	info := byte(0)
-	if d.PCMask {
-		info |= sframe.FDEInfoPCMask
-	}
-	if d.KeyB {
-		info |= sframe.FDEInfoKeyB
-	}
-	if d.Signal {
-		info |= sframe.FDEInfoSignal
-	}
-	return info
-}
-
-// putUint appends the low size bytes of v.
-func putUint(o binary.AppendByteOrder, out []byte, v uint64, size int) []byte {
-	switch size {
-	case 1:
-		return append(out, byte(v))
-	case 2:
-		return o.AppendUint16(out, uint16(v))
-	default:
-		return o.AppendUint32(out, uint32(v))
-	}
+	return last
 }

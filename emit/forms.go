@@ -1,102 +1,70 @@
 package emit
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
-	"math/bits"
 
 	"cfi2sframe/sframe"
 )
 
-// A row is an FRE and what is known of its two forms: in a default and in a flexible
-// FDE.
-type row struct {
-	*sframe.FRE
-	start    uint32
-	size     [2]uint8 // in bytes, without the start address; 0: there is no such form
-	flexible bool     // of the two, the one chosen
-	body     body     // of the default form
+// typeIndex returns the index of form.typed.
+func typeIndex(flexible bool) int {
+	if flexible {
+		return 1
+	}
+	return 0
 }
 
-// A body is a row of a default FDE as it is encoded (section "SFrame FRE"), without its start
-// address: the info word and at most three data words.
-type body [16]byte
-
-// A known is a row whose default form was looked up before.
-type known struct {
-	fre  sframe.FRE
-	body body
-	size uint8
-	set  bool
-}
-
-// knownRows returns how many rows to remember for n functions, a power of two.
-func knownRows(n int) int { return 1 << bits.Len(uint(min(2*n, 511))) }
-
-// defaultForm finds the default form of a row.
-func (b *Builder) defaultForm(r *row) {
-	e := r.FRE
-	h := uint32(e.CFA.Offset)*0x9e3779b1 ^ uint32(e.FP.Offset)*0x85ebca6b ^ uint32(e.RA.Offset)*0xc2b2ae35 ^ uint32(e.CFA.Base)<<13
-	k := &b.known[h>>8&uint32(len(b.known)-1)]
-	if !k.set || !sframe.SameRow(&k.fre, e) {
-		k.fre, k.set, k.size = *e, true, 0
-		if w, ok := b.opt.Version.Default(b.opt.ABI, e); ok {
-			k.size = uint8(len(b.appendBody(k.body[:0], e, &w)))
+// form encodes a row.
+func (b *Builder) form(r *sframe.Row) (f form) {
+	for t := range f.typed {
+		e := &f.typed[t]
+		if out, ok := b.codec.AppendRow(e.bytes[:0], r, t == typeIndex(true)); ok {
+			e.size = uint8(len(out))
+			e.hash = rowHash(out)
 		}
 	}
-	r.body, r.size[0] = k.body, k.size
+	return f
 }
 
-// appendBody appends the info word and the data words of a row.
-func (b *Builder) appendBody(out []byte, e *sframe.FRE, w *sframe.Words) []byte {
-	size := logSize(w)
-	info := byte(w.Count)<<sframe.FREInfoCount | byte(size)<<sframe.FREInfoSize
-	if w.SP {
-		info |= sframe.FREInfoSP
-	}
-	if e.Signed && !e.Outermost {
-		info |= sframe.FREInfoMangledRA
-	}
-	out = append(out, info)
-	for _, v := range w.Word[:w.Count] {
-		out = putUint(b.order, out, uint64(v), 1<<size)
-	}
-	return out
+// encoded returns a row as FDEs of the given type hold it.
+func (b *Builder) encoded(row uint32, flexible bool) *encoded {
+	return &b.forms[row].typed[typeIndex(flexible)]
 }
 
-// chooseForms finds the forms of the rows, and chooses for each the type of its FDE.
-func (b *Builder) chooseForms() error {
+// rowHash returns the hash of a row as it is encoded, without its start address: the bytes themselves,
+// if they are few. It is always the same one: the division of functions depends on it.
+func rowHash(b []byte) uint64 {
+	if len(b) > 8 {
+		return hashLong(b)
+	}
+	var c [8]byte
+	copy(c[:], b)
+	return binary.LittleEndian.Uint64(c[:])
+}
+
+// chooseTypes chooses for each row the type of its FDE, so that the whole is as small as it can be: each
+// change of type from one row to the next costs an FDE.
+func (b *Builder) chooseTypes() error {
+	b.flexible = b.flexible[:0]
 	mixed := false
-	for i := range b.rows {
-		r := &b.rows[i]
-		b.defaultForm(r)
-		mixed = mixed || r.size[0] == 0
+	for _, e := range b.merged {
+		mixed = mixed || b.forms[e.Row].typed[0].size == 0
+		b.flexible = append(b.flexible, false)
 	}
 	if !mixed {
 		return nil
 	}
-	for i := range b.rows {
-		r := &b.rows[i]
-		if w, ok := b.opt.Version.Flexible(b.opt.ABI, r.FRE); ok {
-			r.size[1] = uint8(1 + w.Count<<logSize(&w))
-		}
-		if r.size == [2]uint8{} {
-			return fmt.Errorf("row with CFA %v, RA %v, FP %v has no form in %v", r.CFA, r.RA, r.FP, b.opt.Version)
-		}
-	}
-	b.chooseTypes()
-	return nil
-}
-
-// chooseTypes makes the whole as small as it can be: each change of type from one
-// row to the next costs an FDE.
-func (b *Builder) chooseTypes() {
 	const none = math.MaxInt / 2
 	cost := [2]int{}
 	change := b.layout.FDESize + b.layout.AttrSize
 	b.from = b.from[:0]
-	for i := range b.rows {
-		r := &b.rows[i]
+	for i, e := range b.merged {
+		f := &b.forms[e.Row]
+		if f.typed[0].size == 0 && f.typed[1].size == 0 {
+			return fmt.Errorf("row at %#x has no form in %v", e.Start, b.opt.Version)
+		}
 		var next [2]int
 		var from [2]uint8
 		for t := range 2 {
@@ -105,7 +73,7 @@ func (b *Builder) chooseTypes() {
 			if i > 0 && cost[1-t]+change < next[t] {
 				next[t], from[t] = cost[1-t]+change, uint8(1-t)
 			}
-			if next[t] += int(r.size[t]); r.size[t] == 0 {
+			if next[t] += int(f.typed[t].size); f.typed[t].size == 0 {
 				next[t] = none
 			}
 		}
@@ -116,28 +84,9 @@ func (b *Builder) chooseTypes() {
 	if cost[1] < cost[0] {
 		t = 1
 	}
-	for i := len(b.rows) - 1; i >= 0; i-- {
-		b.rows[i].flexible = t == 1
+	for i := len(b.merged) - 1; i >= 0; i-- {
+		b.flexible[i] = t == 1
 		t = b.from[i][t]
 	}
-}
-
-// logSize returns the binary logarithm of the size in bytes that all words fit.
-func logSize(w *sframe.Words) int {
-	size := 0
-	for i, v := range w.Word[:w.Count] {
-		lo, hi := int32(math.MinInt8), int32(math.MaxInt8)
-		lo2, hi2 := int32(math.MinInt16), int32(math.MaxInt16)
-		if w.Unsigned[i] {
-			lo, hi, lo2, hi2 = 0, math.MaxUint8, 0, math.MaxUint16
-		}
-		switch {
-		case lo <= v && v <= hi:
-		case lo2 <= v && v <= hi2:
-			size = max(size, 1)
-		default:
-			return 2
-		}
-	}
-	return size
+	return nil
 }

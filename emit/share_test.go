@@ -19,7 +19,7 @@ type function struct {
 }
 
 // encodeAll builds a section of the functions in the given number of parts.
-func encodeAll(t *testing.T, opt Options, fns []function, parts int) (*Builder, []byte) {
+func encodeAll(t *testing.T, opt Options, fns []function, parts int) (*Section, []byte) {
 	t.Helper()
 	var builders []*Builder
 	for i := range parts {
@@ -28,21 +28,21 @@ func encodeAll(t *testing.T, opt Options, fns []function, parts int) (*Builder, 
 			t.Fatal(err)
 		}
 		for _, fn := range fns[len(fns)*i/parts : len(fns)*(i+1)/parts] {
-			if err := b.Add(fn.fde, fn.fres); err != nil {
+			if err := addTo(b, fn.fde, fn.fres); err != nil {
 				t.Fatal(err)
 			}
 		}
 		builders = append(builders, b)
 	}
-	b := Join(builders)
-	data, err := b.Encode(0x100000)
+	section := Join(builders)
+	data, err := section.Encode(0x100000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if uint64(len(data)) != b.Size() {
-		t.Errorf("Size is %d, the section has %d bytes", b.Size(), len(data))
+	if uint64(len(data)) != section.Size() {
+		t.Errorf("Size is %d, the section has %d bytes", section.Size(), len(data))
 	}
-	return b, data
+	return section, data
 }
 
 // said returns what a section says of each function that begins at a multiple of align: its
@@ -54,7 +54,7 @@ func said(t *testing.T, data []byte, align uint64) []string {
 		t.Fatal(err)
 	}
 	var out []string
-	for i, d := range s.FDEs {
+	for i, d := range s.FDEs() {
 		fres, err := s.FREs(i, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -180,14 +180,19 @@ func TestRepeat(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				var handles []int
 				for i, start := range []uint64{0x1000, 0x2000, 0x4000} {
 					for j := range rows {
 						d := sframe.FDE{Start: start + 0x300*uint64(j), Size: uint32(0x200 + 16*i)}
 						if repeat && i > 0 {
-							b.Repeat(d, j)
-						} else if err := b.Add(d, rows[j]); err != nil {
+							b.Repeat(d, handles[j])
+							continue
+						}
+						n, err := b.Add(d, b.Refs(rows[j]))
+						if err != nil {
 							t.Fatal(err)
 						}
+						handles = append(handles, n)
 					}
 				}
 				data, err := Join([]*Builder{b}).Encode(0x100000)

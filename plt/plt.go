@@ -44,7 +44,7 @@ type machine struct {
 	tokens []token
 	stubs  []form
 	entry  int32 // the CFA from SP where a call arrives
-	// Letters of instructions that control does not go on behind, and of those that do nothing.
+	// Letters of instructions that control does not go on after, and of those that do nothing.
 	leaving, padding string
 }
 
@@ -179,7 +179,7 @@ type jump struct {
 }
 
 // section finds the stubs in b, the contents of a section that lies at addr. All of it has to be
-// stubs, padding, and code that CFI describes and that consists of the same instructions: behind
+// stubs, padding, and code that CFI describes and that consists of the same instructions: after
 // others it is unknown what is pushed, and even where instructions begin.
 func (w *walker) section(b []byte, addr uint64, t *cfi.Table) {
 	found, jumps := len(w.found), len(w.jumps)
@@ -201,7 +201,7 @@ func (w *walker) section(b []byte, addr uint64, t *cfi.Table) {
 }
 
 // stubs finds the stubs in b, which lies at pc, and reports whether there is nothing else but padding
-// behind a jump: behind each stub, and with jumped at the start.
+// after a jump: after each stub, and with jumped at the start.
 func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 	letters, starts := w.tokenize(b)
 	for i := 0; i < len(letters); {
@@ -243,7 +243,7 @@ func (w *walker) direct(b []byte, pc uint64, letters []byte, starts []int, cfa i
 			w.jumps = append(w.jumps, jump{pc + uint64(end) + uint64(int64(int32(binary.LittleEndian.Uint32(b[end-4:])))), cfa})
 		}
 		if w.ends(letter) {
-			cfa = w.entry // what is behind it is jumped to from elsewhere
+			cfa = w.entry // what is after it is jumped to from elsewhere
 		} else {
 			cfa += t.push
 		}
@@ -293,7 +293,7 @@ func (m *machine) tokenize(b []byte) (letters []byte, starts []int) {
 	return letters, append(starts, len(b))
 }
 
-// ends reports whether control does not go on behind the letter's instruction.
+// ends reports whether control does not go on after the letter's instruction.
 func (m *machine) ends(letter byte) bool { return strings.IndexByte(m.leaving, letter) >= 0 }
 
 // pads reports whether the letter is that of padding.
@@ -334,25 +334,24 @@ func (m *machine) steps(f *form, letters []byte, starts []int) []Step {
 		steps = append(steps, now)
 	}
 	if last := len(steps) - 1; last > 0 && int(steps[last].Offset) == starts[len(letters)]-starts[0] {
-		steps = steps[:last] // nothing is behind it
+		steps = steps[:last] // nothing is after it
 	}
 	return steps
 }
 
 // described returns the end of the function that describes pc, or 0.
 func described(t *cfi.Table, pc uint64) uint64 {
-	i := sort.Search(len(t.Functions), func(i int) bool { return t.Functions[i].End > pc })
-	if i < len(t.Functions) && t.Functions[i].Begin <= pc {
-		return t.Functions[i].End
+	if fn := t.Find(pc); fn != nil {
+		return fn.End
 	}
 	return 0
 }
 
-// next returns where the first function behind pc begins.
+// next returns where the first function after pc begins.
 func next(t *cfi.Table, pc uint64) uint64 {
-	i := sort.Search(len(t.Functions), func(i int) bool { return t.Functions[i].Begin > pc })
-	if i < len(t.Functions) {
-		return t.Functions[i].Begin
+	i := sort.Search(t.Len(), func(i int) bool { return t.At(i).Begin > pc })
+	if i < t.Len() {
+		return t.At(i).Begin
 	}
 	return ^uint64(0)
 }

@@ -66,7 +66,7 @@ func withSymbols(t *testing.T, data []byte, symbols []symbol) *elffile.File {
 	return f
 }
 
-// TestNames names the gap of a function, from 4 bytes behind its start on, by symbols that there are
+// TestNames names the gap of a function, from 4 bytes after its start on, by symbols that there are
 // around it.
 func TestNames(t *testing.T) {
 	const (
@@ -145,7 +145,7 @@ func TestNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := translate.Translate(table, translate.Options{Version: sframe.V2}, translate.Discard)
+		res, err := translate.Translate(table, translate.Options{Version: sframe.V2}, translate.Discard())
 		if err != nil {
 			t.Fatal(err)
 		}

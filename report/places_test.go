@@ -81,15 +81,15 @@ func TestPlaces(t *testing.T) {
 func TestBytesWithoutCFI(t *testing.T) {
 	f := parse(t, drap2(t))
 	for _, tt := range []struct {
-		functions []cfi.Function
+		functions []elftest.Range
 		want      uint64
 	}{
 		{nil, 0x94},
-		{[]cfi.Function{{Begin: 0x288, End: 0x2e1}}, 3 + 56},
-		{[]cfi.Function{{Begin: 0x288, End: 0x2e1}, {Begin: 0x2e1, End: 0x2e1 + 50}}, 3 + 6},
-		{[]cfi.Function{{Begin: 0x285, End: 0x285 + 0x94}}, 0},
+		{[]elftest.Range{{Begin: 0x288, End: 0x2e1}}, 3 + 56},
+		{[]elftest.Range{{Begin: 0x288, End: 0x2e1}, {Begin: 0x2e1, End: 0x2e1 + 50}}, 3 + 6},
+		{[]elftest.Range{{Begin: 0x285, End: 0x285 + 0x94}}, 0},
 	} {
-		if got := report.BytesWithoutCFI(f, &cfi.Table{Functions: tt.functions}, nil); got != tt.want {
+		if got := report.BytesWithoutCFI(f, elftest.Described(t, tt.functions...), nil); got != tt.want {
 			t.Errorf("%d functions: %d bytes; %d were expected", len(tt.functions), got, tt.want)
 		}
 	}

@@ -27,7 +27,7 @@ func coverage(t *testing.T, name string) *Coverage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := translate.Translate(table, translate.Options{Version: sframe.V2}, translate.Discard)
+	res, err := translate.Translate(table, translate.Options{Version: sframe.V2}, translate.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}

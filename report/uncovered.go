@@ -34,7 +34,7 @@ type UncoveredSection struct {
 // several ranges.
 type UncoveredRange struct {
 	Begin uint64 `json:"begin"` // address; in a relocatable object, from the section's start
-	End   uint64 `json:"end"`   // address behind the last byte
+	End   uint64 `json:"end"`   // address after the last byte
 	Bytes uint64 `json:"bytes"`
 }
 
@@ -51,7 +51,7 @@ type UncoveredFunction struct {
 // maxUncovered bounds the functions without CFI that are listed.
 const maxUncovered = 10000
 
-// maxRanges bounds the ranges that are listed of a section. A library has padding behind every
+// maxRanges bounds the ranges that are listed of a section. A library has padding after every
 // other function, and for a picture a few hundred are enough.
 const maxRanges = 256
 
@@ -118,9 +118,9 @@ func BytesWithoutCFI(f *elffile.File, t *cfi.Table, stubs []plt.Stub) uint64 {
 // uncoveredSections returns the sections of code with what is not described in each, and where
 // that is.
 func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (Uncovered, []span) {
-	described := make([]span, 0, len(t.Functions)+len(stubs))
-	for i := range t.Functions {
-		described = append(described, span{t.Functions[i].Begin, t.Functions[i].End})
+	described := make([]span, 0, t.Len()+len(stubs))
+	for fn := range t.Functions() {
+		described = append(described, span{fn.Begin, fn.End})
 	}
 	for _, s := range stubs {
 		described = append(described, span{s.Begin, s.End})

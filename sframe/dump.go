@@ -13,9 +13,10 @@ import (
 // one that is larger. FDEs that share rows could ask for any number.
 const maxDumped = 1 << 22
 
-// Dump prints the section the way binutils' objdump --sframe does. An error says where it ends
-// before the section does.
-func (s *Section) Dump(w io.Writer) error {
+// Dump prints the section the way binutils' objdump --sframe does. Where gives the address to be
+// printed for that of an FDE; nil stands for the same. An error says where it ends before the section
+// does.
+func (s *Section) Dump(w io.Writer, where func(uint64) uint64) error {
 	out := bufio.NewWriter(w)
 	flags := "NONE"
 	if s.Flags != 0 {
@@ -44,19 +45,21 @@ func (s *Section) Dump(w io.Writer) error {
 	if s.FixedRA != 0 {
 		fmt.Fprintf(out, "    CFA fixed RA offset: %d\n", s.FixedRA)
 	}
-	fmt.Fprintf(out, "    Num FDEs: %d\n    Num FREs: %d\n\n  Function Index :\n", len(s.FDEs), s.NumFREs)
-	var buf []FRE
+	fmt.Fprintf(out, "    Num FDEs: %d\n    Num FREs: %d\n\n  Function Index :\n", s.NumFDEs, s.NumFREs)
+	var refs []Ref
 	var line []byte
 	room := max(maxDumped, len(s.data)/2)
 	reader := s.NewReader()
-	for i := range s.FDEs {
-		d := &s.FDEs[i]
+	for i, d := range s.FDEs() {
+		if where != nil {
+			d.Start = where(d.Start)
+		}
 		var err error
-		if buf, err = reader.FREs(i, buf[:0]); err != nil {
+		if refs, err = reader.Refs(i, refs[:0]); err != nil {
 			out.Flush() // what is printed up to there helps to find it
 			return err
 		}
-		if room -= len(buf); room < 0 {
+		if room -= len(refs); room < 0 {
 			out.Flush()
 			return fmt.Errorf("FDEs share rows: more than %d, up to FDE %d at %#x, are not printed", max(maxDumped, len(s.data)/2), i, d.Start)
 		}
@@ -79,8 +82,8 @@ func (s *Section) Dump(w io.Writer) error {
 			mark, base = "[m]", 0
 		}
 		fmt.Fprintf(out, "\n    STARTPC%s      CFA       FP        RA           \n", mark)
-		for j := range buf {
-			line = s.appendRow(line[:0], base, d, &buf[j])
+		for _, r := range refs {
+			line = s.appendRow(line[:0], base, &d, &FRE{r.Start, reader.Rows[r.Row]})
 			if _, err := out.Write(line); err != nil {
 				return err
 			}
@@ -136,12 +139,12 @@ func (s *Section) appendRule(b []byte, d *FDE, r Rule) []byte {
 	case CFA:
 		return appendSigned(append(b, 'c'), r.Offset)
 	case Register:
-		switch i := s.ABI.info(); {
+		switch {
 		case !d.Flexible:
 			return strconv.AppendUint(append(b, 'r'), uint64(r.Reg), 10)
-		case r.Reg == i.sp:
+		case r.Reg == s.ABI.SP():
 			name = baseNames[SP]
-		case r.Reg == i.fp:
+		case r.Reg == s.ABI.FP():
 			name = baseNames[FP]
 		default:
 			name = "r" + strconv.Itoa(int(r.Reg))

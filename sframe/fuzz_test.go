@@ -36,17 +36,24 @@ func FuzzDecode(f *testing.F) {
 		}
 		var fres []FRE
 		r := s.NewReader()
-		for i := range s.FDEs {
-			d := &s.FDEs[i]
+		sound := true
+		for i, d := range s.FDEs() {
 			limit := d.Size
 			if d.PCMask && d.RepSize > 0 {
 				limit = uint32(d.RepSize)
 			}
+			var err error
 			fres, err = s.FREs(i, fres[:0])
+			sound = sound && err == nil
 			// The second time the rows are known.
 			for range 2 {
-				if got, err2 := r.FREs(i, nil); !slices.Equal(got, fres) || fmt.Sprint(err) != fmt.Sprint(err2) {
-					t.Fatalf("FDE %d: %v, error %v without memory; %v, error %v with it", i, fres, err, got, err2)
+				refs, err2 := r.Refs(i, nil)
+				var got []FRE
+				for _, ref := range refs {
+					got = append(got, FRE{ref.Start, r.Rows[ref.Row]})
+				}
+				if !slices.Equal(got, fres) || fmt.Sprint(err) != fmt.Sprint(err2) {
+					t.Fatalf("FDE %d: %v, error %v one by one; %v, error %v numbered", i, fres, err, got, err2)
 				}
 			}
 			for j := range fres {
@@ -54,10 +61,70 @@ func FuzzDecode(f *testing.F) {
 					t.Fatalf("FDE %d of %d bytes: row %d starts at %d", i, limit, j, fres[j].Start)
 				}
 			}
+			for _, pc := range []uint64{d.Start, d.Start + uint64(d.Size)/2, d.End() - 1, d.End()} {
+				lookup(t, s, pc)
+			}
 		}
-		s.Find(0x10000)
-		_ = s.Dump(io.Discard)
+		if err := s.Dump(io.Discard, nil); (err == nil) != sound {
+			t.Fatalf("Dump: error %v; all rows are sound: %t", err, sound)
+		}
+		sorted := s.Sorted()
+		for i := 1; i < sorted.Len(); i++ {
+			if sorted.FDE(i-1).Start > sorted.FDE(i).Start {
+				t.Fatalf("FDEs %d and %d are not sorted", i-1, i)
+			}
+		}
 	})
+}
+
+// lookup compares Find and Lookup with what all FDEs and all FREs say.
+func lookup(t *testing.T, s *Section, pc uint64) {
+	t.Helper()
+	// The last one of those with the highest start.
+	want, sorted := -1, s.Sorted()
+	for i, d := range sorted.FDEs() {
+		if d.Start <= pc {
+			want = i
+		}
+	}
+	if want >= 0 {
+		if d := sorted.FDE(want); pc-d.Start >= uint64(d.Size) {
+			want = -1
+		}
+	}
+	if got := sorted.Find(pc); got != want {
+		t.Fatalf("Find(%#x) of the sorted section is %d, want %d", pc, got, want)
+	}
+	got := s.Find(pc)
+	if (got < 0) != (want < 0) || want >= 0 && s.FDE(got) != sorted.FDE(want) {
+		t.Fatalf("Find(%#x) is %d, want what is %d when sorted", pc, got, want)
+	}
+	e, ok, err := s.Lookup(pc)
+	if got < 0 {
+		if ok || err != nil {
+			t.Fatalf("Lookup(%#x) is %v, %t, error %v outside of all FDEs", pc, e, ok, err)
+		}
+		return
+	}
+	d := s.FDE(got)
+	fres, broken := s.FREs(got, nil)
+	if broken != nil || d.PCMask && d.RepSize == 0 {
+		return
+	}
+	at := uint32(pc - d.Start)
+	if d.PCMask {
+		at = uint32(pc % uint64(d.RepSize))
+	}
+	var row FRE
+	found := false
+	for _, f := range fres {
+		if f.Start <= at {
+			row, found = f, true
+		}
+	}
+	if err != nil || ok != found || e != row {
+		t.Fatalf("Lookup(%#x) is %v, %t, error %v; %v, %t was expected", pc, e, ok, err, row, found)
+	}
 }
 
 // TestMalformed changes a section in a way that contradicts itself.
@@ -82,7 +149,7 @@ func TestMalformed(t *testing.T) {
 		data := []byte(section)
 		data[tt.off] = tt.with
 		s, err := Decode(data, 0)
-		for i := 0; err == nil && i < len(s.FDEs); i++ {
+		for i := 0; err == nil && i < s.Len(); i++ {
 			_, err = s.FREs(i, nil)
 		}
 		if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {

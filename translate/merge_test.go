@@ -46,10 +46,11 @@ func TestMerge(t *testing.T) {
 			if last {
 				opt.Stubs = stubs
 			}
-			res, err := Translate(table, opt, Discard)
+			res, err := Translate(table, opt, Discard())
 			if err != nil {
 				t.Fatal(err)
 			}
+			res.Evaluated = 0 // what rows of several parts have in common is evaluated in each
 			return res
 		}
 		want := result(t, table, true)

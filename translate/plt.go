@@ -19,7 +19,7 @@ const maxSteps = 1 << 17
 // becomes a PC-mask FDE where it repeats, and plain rows elsewhere. What depends on where the
 // code is loaded is a gap.
 func (x *translator) varying() {
-	r := &x.rows
+	r := &x.row
 	begin, end := r.Begin, r.End
 	x.res.Varying += end - begin
 	if end-begin > MaxVarying-x.varied {
@@ -27,10 +27,10 @@ func (x *translator) varying() {
 		return
 	}
 	x.varied += end - begin
-	steps := x.steps[:0]
+	steps, vague := x.steps[:0], x.vague()
 	for pc := begin; pc < end; pc++ {
-		cfa := x.cfa(pc)
-		e, g := x.forms(cfa)
+		cfa := x.cfa(pc, vague)
+		e, g := x.form(cfa)
 		if cfa.vague != 0 {
 			g = Gap{Reason: CFAAddress, Column: ColumnCFA, Rule: r.CFA}
 		}
@@ -41,9 +41,8 @@ func (x *translator) varying() {
 			x.gap(begin, end, g)
 			return
 		}
-		if n := len(steps); n == 0 || !sframe.SameRow(&steps[n-1], &e) {
-			e.Start = uint32(pc - begin)
-			steps = append(steps, e)
+		if row := x.number(e); len(steps) == 0 || steps[len(steps)-1].Row != row {
+			steps = append(steps, sframe.Ref{Start: uint32(pc - begin), Row: row})
 		}
 	}
 	x.steps = steps
@@ -51,7 +50,7 @@ func (x *translator) varying() {
 }
 
 // spread adds the step function over [begin, end), as blocks where it repeats.
-func (x *translator) spread(steps []sframe.FRE, begin, end uint64) {
+func (x *translator) spread(steps []sframe.Ref, begin, end uint64) {
 	rep := uint64(0)
 	if x.layout.RepSize {
 		// Without it, readers do not agree on which rows hold.
@@ -73,21 +72,21 @@ func (x *translator) spread(steps []sframe.FRE, begin, end uint64) {
 }
 
 // plain adds the steps up to limit as rows.
-func (x *translator) plain(steps []sframe.FRE, begin, limit uint64) {
+func (x *translator) plain(steps []sframe.Ref, begin, limit uint64) {
 	for i, e := range steps {
 		lo, hi := begin+uint64(e.Start), limit
 		if i+1 < len(steps) {
 			hi = min(hi, begin+uint64(steps[i+1].Start))
 		}
 		if lo < hi {
-			x.add(lo, hi, &e)
+			x.add(lo, hi, e.Row)
 		}
 	}
 }
 
 // masked adds [first, end) as a PC-mask FDE with blocks of rep bytes.
-func (x *translator) masked(steps []sframe.FRE, begin, first, end, rep uint64) {
-	d := run{begin: first, end: end, first: len(x.fres), rep: uint8(rep)}
+func (x *translator) masked(steps []sframe.Ref, begin, first, end, rep uint64) {
+	d := run{begin: first, end: end, first: len(x.refs), rep: uint8(rep)}
 	for i, e := range steps {
 		next := end
 		if i+1 < len(steps) {
@@ -95,17 +94,17 @@ func (x *translator) masked(steps []sframe.FRE, begin, first, end, rep uint64) {
 		}
 		if lo := begin + uint64(e.Start); next > first && lo < first+rep {
 			e.Start = uint32(max(lo, first) - first)
-			x.fres = append(x.fres, e)
+			x.refs = append(x.refs, e)
 		}
 	}
-	d.last = len(x.fres)
+	d.last = len(x.refs)
 	x.runs = append(x.runs, d)
 }
 
 // period returns the smallest number of bytes after which the step function
 // repeats over [begin, end), or 0. It is at most what a repetition size can say, and blocks of
 // that size stay blocks if the code is moved by multiples of moves.
-func period(steps []sframe.FRE, begin, end, moves uint64) uint64 {
+func period(steps []sframe.Ref, begin, end, moves uint64) uint64 {
 	if len(steps) < 2 {
 		return 0
 	}
@@ -119,7 +118,7 @@ func period(steps []sframe.FRE, begin, end, moves uint64) uint64 {
 }
 
 // repeats reports whether the step function is equal to itself moved by rep.
-func repeats(steps []sframe.FRE, size, rep uint32) bool {
+func repeats(steps []sframe.Ref, size, rep uint32) bool {
 	i, j := 0, 0 // the steps at pc and at pc + rep
 	for pc := uint32(0); pc < size-rep; {
 		for j+1 < len(steps) && steps[j+1].Start <= pc+rep {
@@ -128,7 +127,7 @@ func repeats(steps []sframe.FRE, size, rep uint32) bool {
 		for i+1 < len(steps) && steps[i+1].Start <= pc {
 			i++
 		}
-		if !sframe.SameRow(&steps[i], &steps[j]) {
+		if steps[i].Row != steps[j].Row {
 			return false
 		}
 		next := size - rep
@@ -170,29 +169,26 @@ func (x *translator) likeStubs(stubs []plt.Stub) error {
 	if !x.opt.Reach.Has(begin, end-1) {
 		return nil
 	}
-	var steps []sframe.FRE
+	var steps []sframe.Ref
 	for i := range stubs {
 		for _, st := range stubs[i].Steps {
-			e := sframe.FRE{
-				Start: uint32(stubs[i].Begin-begin) + st.Offset,
-				CFA:   sframe.Rule{Base: sframe.SP, Offset: st.CFA},
-			}
+			e := sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: st.CFA}}
 			if st.RA != 0 {
 				e.RA = sframe.Rule{Base: sframe.CFA, Offset: st.RA, Deref: true}
 			}
-			if _, ok := x.opt.Version.Default(x.abi, &e); !ok {
+			if !x.codec.Default(&e) {
 				return nil // a stub that has no form is not described
 			}
-			if n := len(steps); n == 0 || !sframe.SameRow(&steps[n-1], &e) {
-				steps = append(steps, e)
+			if row := x.number(e); len(steps) == 0 || steps[len(steps)-1].Row != row {
+				steps = append(steps, sframe.Ref{Start: uint32(stubs[i].Begin-begin) + st.Offset, Row: row})
 			}
 		}
 	}
-	x.open, x.runs, x.fres = false, x.runs[:0], x.fres[:0]
+	x.open, x.runs, x.refs = false, x.runs[:0], x.refs[:0]
 	x.spread(steps, begin, end)
 	for _, r := range x.runs {
 		d := sframe.FDE{Start: r.begin, Size: uint32(r.end - r.begin), PCMask: r.rep > 0, RepSize: r.rep}
-		if err := x.sink.Add(d, x.fres[r.first:r.last]); err != nil {
+		if _, err := x.sink.Add(d, x.refs[r.first:r.last]); err != nil {
 			return err
 		}
 		x.res.Synthesised += r.end - r.begin

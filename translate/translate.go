@@ -1,13 +1,10 @@
 package translate
 
 import (
-	"fmt"
 	"math"
 	"math/bits"
 	"slices"
 	"sync"
-
-	"github.com/go-delve/delve/pkg/dwarf/frame"
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
@@ -70,20 +67,31 @@ func (r Reach) Has(first, last uint64) bool {
 
 // A Sink takes functions as they are translated. It must not keep its arguments.
 type Sink interface {
-	// Add adds a function with the given rows.
-	Add(sframe.FDE, []sframe.FRE) error
-	// Repeat adds a function with the rows that were those of the n-th call of Add,
-	// counted from 0. D differs from that call's in Start and Size only, and is no PC-mask FDE.
+	// Row returns a number for the row. Equal rows have the same one, and numbers count from 0.
+	Row(sframe.Row) uint32
+	// Add adds a function with the rows of the given numbers. What it returns is for Repeat.
+	Add(sframe.FDE, []sframe.Ref) (int, error)
+	// Repeat adds a function with the rows of the one for which Add returned n. D differs from
+	// that call's in Start and Size only, and is no PC-mask FDE.
 	Repeat(d sframe.FDE, n int)
 }
 
-// Discard is a Sink for translations of which only the Result matters.
-var Discard Sink = discard{}
+// Discard returns a Sink for a translation of which only the Result matters.
+func Discard() Sink { return make(discard) }
 
-type discard struct{}
+type discard map[sframe.Row]uint32
 
-func (discard) Add(sframe.FDE, []sframe.FRE) error { return nil }
-func (discard) Repeat(sframe.FDE, int)             {}
+func (d discard) Row(r sframe.Row) uint32 {
+	n, ok := d[r]
+	if !ok {
+		n = uint32(len(d))
+		d[r] = n
+	}
+	return n
+}
+
+func (discard) Add(sframe.FDE, []sframe.Ref) (int, error) { return 0, nil }
+func (discard) Repeat(sframe.FDE, int)                    {}
 
 // A Column names the part of a row that a rule is about.
 type Column uint8
@@ -162,14 +170,14 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	layout, ok := opt.Version.Layout()
-	if !ok {
-		return nil, fmt.Errorf("%v is not supported", opt.Version)
+	codec, err := sframe.NewCodec(opt.Version, abi)
+	if err != nil {
+		return nil, err
 	}
 	x := &translator{
-		arch: a, abi: abi, opt: opt, layout: layout, sink: sink, res: &Result{Functions: len(t.Functions), Sums: make(map[Reason]Sum)},
+		arch: a, opt: opt, codec: codec, layout: codec.Layout(), sink: sink, res: &Result{Functions: t.Len(), Sums: make(map[Reason]Sum)},
 		eval:  evaluator{order: t.Order, pcReg: a.PC, limit: MaxEvaluated},
-		known: make([]known, knownRows(len(t.Functions))), repeat: make([]repeatable, t.Programs),
+		known: make([]known, t.NumRules()), repeat: make([]repeatable, t.NumPrograms()),
 	}
 	mine := scratches.Get().(*scratch)
 	x.scratch = *mine
@@ -178,8 +186,8 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 		*mine = x.scratch
 		scratches.Put(mine)
 	}()
-	for i := range t.Functions {
-		if err := x.function(&t.Functions[i]); err != nil {
+	for fn := range t.Functions() {
+		if err := x.function(fn); err != nil {
 			return nil, err
 		}
 		if x.res.Evaluated = x.eval.spent; opt.Part && x.res.Bounded() {
@@ -254,21 +262,22 @@ func (o *outcome) join(p outcome) {
 
 type translator struct {
 	arch   *arch.Arch
-	abi    sframe.ABI
 	opt    Options
-	layout sframe.Layout
+	codec  *sframe.Codec
+	layout *sframe.Layout
 	sink   Sink
 	res    *Result
-	rows   cfi.Rows
 	eval   evaluator
 
 	fn   *cfi.Function // at hand
+	row  cfi.Row       // at hand
 	open bool          // the last run takes more rows
 	scratch
-	known []known // by hash; the length is a power of two
 
+	known  []known      // by the numbers of rules
+	lost   []Gap        // what rules become that have no form
+	top    []bool       // by the numbers of the sink's rows: registers other than SP and FP are needed
 	repeat []repeatable // by the numbers of programs
-	added  int          // calls of Add for functions
 	pcRead bool         // a rule of the function at hand depends on the pc
 
 	varied uint64 // code that varying has looked at, in all functions
@@ -278,9 +287,9 @@ type translator struct {
 // translator after the other uses it: an archive may have tens of thousands of members.
 type scratch struct {
 	runs  []run
-	fres  []sframe.FRE
+	refs  []sframe.Ref
 	gaps  []Gap
-	steps []sframe.FRE
+	steps []sframe.Ref
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
@@ -288,14 +297,15 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 // A run is an FDE in the making.
 type run struct {
 	begin, end  uint64
-	first, last int // its rows in fres
+	first, last int // its rows in refs
 	rep         uint8
 	topmost     uint64 // bytes for which registers other than SP and FP are needed
+	handle      int    // that the sink returned for it
 }
 
 func (x *translator) function(fn *cfi.Function) error {
 	x.fn, x.open, x.pcRead = fn, false, false
-	x.runs, x.fres, x.gaps = x.runs[:0], x.fres[:0], x.gaps[:0]
+	x.runs, x.refs, x.gaps = x.runs[:0], x.refs[:0], x.gaps[:0]
 	x.res.Described += fn.End - fn.Begin
 	switch {
 	case fn.Signal() && !x.layout.Signal:
@@ -305,41 +315,45 @@ func (x *translator) function(fn *cfi.Function) error {
 	case fn.End-fn.Begin > math.MaxUint32:
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
 	default:
-		var first *repeatable
-		if n := fn.Program(); n >= 0 {
-			first = &x.repeat[n]
-			if first.minSize > 0 && uint64(first.minSize) <= fn.End-fn.Begin {
-				x.again(int(first.rows))
+		n := fn.Program()
+		if n >= 0 {
+			if r := &x.repeat[n]; r.minSize > 0 && r.minSize <= fn.End-fn.Begin {
+				x.again(r.handle)
 				return nil
 			}
 		}
-		n := 0
-		for x.rows.Start(fn); x.rows.Next() && n < maxRows; n++ {
-			x.row()
-		}
-		if n == maxRows {
-			x.runs, x.gaps = x.runs[:0], x.gaps[:0]
-			x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
-		} else if err := x.rows.Err(); err != nil {
-			x.runs, x.gaps = x.runs[:0], x.gaps[:0]
-			x.gap(fn.Begin, fn.End, Gap{Reason: Malformed, Err: err})
-		}
+		x.translateRows()
 		if err := x.commit(); err != nil {
 			return err
 		}
-		if first != nil {
-			*first = x.repeatable()
+		if n >= 0 && fn.MinSize() <= fn.End-fn.Begin {
+			x.repeat[n] = x.repeatable()
 		}
 		return nil
 	}
 	return x.commit()
 }
 
+// translateRows translates the rows of the function at hand.
+func (x *translator) translateRows() {
+	fn := x.fn
+	switch {
+	case fn.NumRows() >= maxRows:
+		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
+	case fn.Err() != nil:
+		x.gap(fn.Begin, fn.End, Gap{Reason: Malformed, Err: fn.Err()})
+	default:
+		for x.row = range fn.Rows() {
+			x.translate()
+		}
+	}
+}
+
 // A repeatable is a function that became one FDE, without anything that has to be counted
 // or that depends on the pc.
 type repeatable struct {
-	rows    uint32 // which call of Add had them
-	minSize uint32 // of another function that may have them, in bytes; 0: none may
+	handle  int    // that the sink returned for it
+	minSize uint64 // of another function that has its rows, in bytes; 0: none has them for certain
 }
 
 // repeatable returns what of the function at hand others may repeat.
@@ -347,25 +361,26 @@ func (x *translator) repeatable() repeatable {
 	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.runs[0].topmost > 0 {
 		return repeatable{}
 	}
-	return repeatable{uint32(x.added - 1), uint32(x.rows.MinSize())}
+	return repeatable{x.runs[0].handle, x.fn.MinSize()}
 }
 
 // again adds the function at hand with the rows that another one has.
-func (x *translator) again(rows int) {
+func (x *translator) again(handle int) {
 	fn := x.fn
 	x.res.Covered += fn.End - fn.Begin
 	x.res.Whole++
-	x.sink.Repeat(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin), KeyB: fn.KeyB(), Signal: fn.Signal()}, rows)
+	x.sink.Repeat(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin), KeyB: fn.KeyB(), Signal: fn.Signal()}, handle)
 }
 
 // commit hands the function at hand over.
 func (x *translator) commit() error {
-	for _, r := range x.runs {
+	for i := range x.runs {
+		r := &x.runs[i]
 		d := sframe.FDE{Start: r.begin, Size: uint32(r.end - r.begin), PCMask: r.rep > 0, RepSize: r.rep, KeyB: x.fn.KeyB(), Signal: x.fn.Signal()}
-		if err := x.sink.Add(d, x.fres[r.first:r.last]); err != nil {
+		var err error
+		if r.handle, err = x.sink.Add(d, x.refs[r.first:r.last]); err != nil {
 			return err
 		}
-		x.added++
 		x.res.Covered += r.end - r.begin
 		x.res.Topmost += r.topmost
 	}
@@ -412,83 +427,94 @@ func (x *translator) gap(begin, end uint64, g Gap) {
 	x.gaps = append(x.gaps, g)
 }
 
-// add adds a row to the last run, or to a new one.
-func (x *translator) add(begin, end uint64, e *sframe.FRE) {
+// number returns the number that the sink has for a row.
+func (x *translator) number(r sframe.Row) uint32 {
+	n := x.sink.Row(r)
+	for len(x.top) <= int(n) {
+		x.top = append(x.top, false)
+	}
+	x.top[n] = r.CFA.Base == sframe.Register || r.RA.Base == sframe.Register || r.FP.Base == sframe.Register
+	return n
+}
+
+// add adds a row of the given number to the last run, or to a new one.
+func (x *translator) add(begin, end uint64, row uint32) {
 	if !x.open {
-		x.runs = append(x.runs, run{begin: begin, first: len(x.fres)})
+		x.runs = append(x.runs, run{begin: begin, first: len(x.refs)})
 		x.open = true
 	}
 	r := &x.runs[len(x.runs)-1]
-	if e.CFA.Base == sframe.Register || e.RA.Base == sframe.Register || e.FP.Base == sframe.Register {
+	if x.top[row] {
 		r.topmost += end - begin
 	}
-	x.fres = append(x.fres, *e)
-	x.fres[len(x.fres)-1].Start = uint32(begin - r.begin)
-	r.end, r.last = end, len(x.fres)
+	x.refs = append(x.refs, sframe.Ref{Start: uint32(begin - r.begin), Row: row})
+	r.end, r.last = end, len(x.refs)
 }
 
-// A known is a row that was translated before, and what it became. But for the code that
-// they hold for, the rows of a program are few.
+// A known is what rules become: a program has many rows, and few rules that differ.
 type known struct {
-	cfa struct {
-		reg uint64
-		off int64
-	}
-	regs  *cfi.Registers
-	raReg uint64
-	fre   sframe.FRE
+	is kind
+	n  uint32 // the number of the sink's row, or an index of translator.lost
 }
 
-// knownRows returns how many rows to remember for n functions, a power of two.
-func knownRows(n int) int { return 1 << bits.Len(uint(min(2*n, 511))) }
+type kind uint8
 
-// find returns where the current row is if it is known, and whether it is. Rows whose CFA is an
-// expression never are.
-func (x *translator) find() (k *known, ok bool) {
-	r := &x.rows
-	h := uint64(r.CFA.Offset)*0x9e3779b97f4a7c15 ^ uint64(r.FP.Offset)*0xc2b2ae3d27d4eb4f ^ uint64(r.RA.Offset)*0x165667b19e3779f9 ^ r.CFA.Reg<<60
-	k = &x.known[h>>32&uint64(len(x.known)-1)]
-	return k, k.regs == r.Registers && k.cfa.off == r.CFA.Offset && k.cfa.reg == r.CFA.Reg && k.raReg == x.fn.RAReg() && r.CFA.Rule == frame.RuleCFA
-}
+const (
+	unseen kind = iota
+	asRow
+	asGap
+	asVarying // it depends on the pc
+)
 
-// row translates the current row.
-func (x *translator) row() {
-	r := &x.rows
-	k, ok := x.find()
-	if ok {
-		x.add(r.Begin, r.End, &k.fre)
-		return
+// translate translates the row at hand.
+func (x *translator) translate() {
+	r, k := &x.row, &x.known[x.row.Number]
+	if k.is == unseen {
+		*k = x.first()
 	}
-	if r.CFA.Rule == frame.RuleExpression {
-		x.eval.vague = -x.opt.moves(r.Begin) // all bits from that one on; none if the code stays
-	}
-	cfa := x.cfa(r.Begin)
-	x.pcRead = x.pcRead || x.eval.pcHit
-	if x.eval.pcHit && r.RA.Rule != frame.RuleUndefined {
+	switch k.is {
+	case asRow:
+		x.add(r.Begin, r.End, k.n)
+	case asGap:
+		x.gap(r.Begin, r.End, x.lost[k.n])
+	case asVarying:
+		x.pcRead = true
 		x.varying()
-		return
-	}
-	e, g := x.forms(cfa)
-	if g.Reason != 0 {
-		x.gap(r.Begin, r.End, g)
-		return
-	}
-	x.add(r.Begin, r.End, &e)
-	if r.CFA.Rule == frame.RuleCFA {
-		k.cfa.reg, k.cfa.off, k.regs, k.raReg, k.fre = r.CFA.Reg, r.CFA.Offset, r.Registers, x.fn.RAReg(), e
 	}
 }
 
-// cfa returns the current row's CFA at pc.
-func (x *translator) cfa(pc uint64) value {
+// first finds out what the rules of the row at hand become.
+func (x *translator) first() known {
+	cfa := x.cfa(x.row.Begin, x.vague())
+	if x.eval.pcHit && x.row.RA.Rule != cfi.RuleUndefined {
+		return known{is: asVarying}
+	}
+	e, g := x.form(cfa)
+	if g.Reason != 0 {
+		x.lost = append(x.lost, g)
+		return known{asGap, uint32(len(x.lost) - 1)}
+	}
+	return known{asRow, x.number(e)}
+}
+
+// vague returns the bits of the pc that are not certain before the code runs.
+func (x *translator) vague() uint64 {
+	if x.row.CFA.Rule != cfi.RuleExpression {
+		return 0
+	}
+	return -x.opt.moves(x.row.Begin) // all bits from that one on; none if the code stays
+}
+
+// cfa returns the CFA of the row at hand at pc, of which some bits are vague.
+func (x *translator) cfa(pc, vague uint64) value {
 	x.eval.pcHit = false
-	switch rule := &x.rows.CFA; rule.Rule {
-	case frame.RuleCFA:
+	switch rule := &x.row.CFA; rule.Rule {
+	case cfi.RuleCFA:
 		return value{base: ofReg, reg: rule.Reg, off: rule.Offset}
-	case frame.RuleExpression:
-		x.eval.pc = pc
+	case cfi.RuleExpression:
+		x.eval.pc, x.eval.vague = pc, vague
 		return x.eval.eval(rule.Expression)
-	case frame.RuleUndefined:
+	case cfi.RuleUndefined:
 		return value{base: undefined}
 	}
 	return value{}
@@ -499,22 +525,22 @@ func (x *translator) cfa(pc uint64) value {
 func (x *translator) register(rule *cfi.Rule, reg uint64, cfa value) value {
 	var v value
 	switch rule.Rule {
-	case frame.RuleArchitectural, frame.RuleSameVal:
+	case cfi.RuleArchitectural, cfi.RuleSameVal:
 		return value{base: ofReg, reg: reg}
-	case frame.RuleUndefined:
+	case cfi.RuleUndefined:
 		return value{base: undefined}
-	case frame.RuleRegister:
+	case cfi.RuleRegister:
 		v = value{base: ofReg, reg: rule.Reg}
-	case frame.RuleOffset:
+	case cfi.RuleOffset:
 		return value{base: ofCFA, off: rule.Offset, deref: true}
-	case frame.RuleValOffset:
+	case cfi.RuleValOffset:
 		return value{base: ofCFA, off: rule.Offset}
-	case frame.RuleExpression, frame.RuleValExpression:
+	case cfi.RuleExpression, cfi.RuleValExpression:
 		v = x.eval.eval(rule.Expression, value{base: ofCFA})
 		if x.eval.pcHit {
 			return value{}
 		}
-		if rule.Rule == frame.RuleExpression {
+		if rule.Rule == cfi.RuleExpression {
 			v = load(v)
 		}
 	}
@@ -529,13 +555,13 @@ func (x *translator) register(rule *cfi.Rule, reg uint64, cfa value) value {
 	return v
 }
 
-// forms finds the SFrame form of the current row, whose CFA is given, or the gap
+// form finds the SFrame form of the row at hand, whose CFA is given, or the gap
 // that it is.
-func (x *translator) forms(cfa value) (e sframe.FRE, g Gap) {
-	r := &x.rows
-	if r.RA.Rule == frame.RuleUndefined {
+func (x *translator) form(cfa value) (e sframe.Row, g Gap) {
+	r := &x.row
+	if r.RA.Rule == cfi.RuleUndefined {
 		if x.layout.Outermost || x.opt.Outermost {
-			return sframe.FRE{Outermost: true}, Gap{}
+			return sframe.Row{Outermost: true}, Gap{}
 		}
 		return e, Gap{Reason: Outermost, Column: ColumnRA, Rule: r.RA}
 	}
@@ -543,8 +569,8 @@ func (x *translator) forms(cfa value) (e sframe.FRE, g Gap) {
 		return e, Gap{Reason: RASigned}
 	}
 	e.Signed = r.Sign == cfi.Signed
-	ra := x.register(&r.RA, x.fn.RAReg(), cfa)
-	if ra == (value{base: ofReg, reg: x.fn.RAReg()}) && !x.staysIn(x.fn.RAReg()) {
+	ra := x.register(&r.RA, r.RAReg, cfa)
+	if ra == (value{base: ofReg, reg: r.RAReg}) && !x.staysIn(r.RAReg) {
 		ra = value{}
 	}
 	fp := x.register(&r.FP, x.arch.FP, cfa)
@@ -562,12 +588,12 @@ func (x *translator) forms(cfa value) (e sframe.FRE, g Gap) {
 	if !x.spImplied(cfa) {
 		return e, Gap{Reason: SPRule, Column: ColumnSP, Rule: r.SP}
 	}
-	if _, ok := x.opt.Version.Default(x.abi, &e); ok {
+	if x.codec.Default(&e) {
 		return e, Gap{}
 	}
 	flexible := e
 	flexible.RA, flexible.FP = byRegister(e.RA, e.CFA), byRegister(e.FP, e.CFA)
-	if _, ok := x.opt.Version.Flexible(x.abi, &flexible); ok {
+	if x.codec.Flexible(&flexible) {
 		return flexible, Gap{}
 	}
 	return e, x.whyNot(e)
@@ -592,11 +618,11 @@ func fits(off int64) bool { return off == int64(int32(off)) }
 
 // spImplied reports whether the caller's SP is what SFrame implies.
 func (x *translator) spImplied(cfa value) bool {
-	r := &x.rows.SP
+	r := &x.row.SP
 	switch r.Rule {
-	case frame.RuleArchitectural:
+	case cfi.RuleArchitectural:
 		return true
-	case frame.RuleOffset, frame.RuleRegister, frame.RuleSameVal:
+	case cfi.RuleOffset, cfi.RuleRegister, cfi.RuleSameVal:
 		if x.arch.SavesSP {
 			return true
 		}
@@ -672,14 +698,14 @@ func (x *translator) fpRule(v value) (sframe.Rule, Reason) {
 
 // whyNot names the rule for which the row has no form in this version, although
 // each of its rules can be written down.
-func (x *translator) whyNot(e sframe.FRE) Gap {
-	r := &x.rows
+func (x *translator) whyNot(e sframe.Row) Gap {
+	r := &x.row
 	gap := func(reason Reason, c Column, rule cfi.Rule) Gap { return Gap{Reason: reason, Column: c, Rule: rule} }
 	isReg := func(v sframe.Rule) bool { return v.Base != sframe.CFA && !v.Deref && v.Offset == 0 }
 	// The first rule without which the rest of the row would have a form.
 	ra, fp := e.RA, e.FP
 	e.RA, e.FP = sframe.Rule{}, sframe.Rule{}
-	if _, ok := x.opt.Version.Default(x.abi, &e); !ok {
+	if !x.codec.Default(&e) {
 		switch {
 		case e.CFA.Deref && e.CFA.Base == sframe.FP:
 			return gap(DRAP, ColumnCFA, r.CFA)
@@ -691,7 +717,7 @@ func (x *translator) whyNot(e sframe.FRE) Gap {
 		return gap(OffsetRange, ColumnCFA, r.CFA)
 	}
 	e.RA = ra
-	if _, ok := x.opt.Version.Default(x.abi, &e); !ok {
+	if !x.codec.Default(&e) {
 		switch {
 		case isReg(ra):
 			return gap(RARegister, ColumnRA, r.RA)

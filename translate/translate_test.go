@@ -92,7 +92,7 @@ func TestCertain(t *testing.T) {
 	rip := []byte{0x80, 0} // breg16 0
 	for _, tt := range []struct {
 		name                string
-		code                []byte // behind rip
+		code                []byte // after rip
 		of16, of4096, fixed bool   // whether the outcome is certain
 	}{
 		{"pc", nil, false, false, true},
@@ -188,10 +188,10 @@ func TestCertainAnywhere(t *testing.T) {
 	}
 }
 
-// steps builds a step function from pairs of start and CFA offset.
-func steps(pairs ...int32) (out []sframe.FRE) {
+// steps builds a step function from pairs of start and row.
+func steps(pairs ...uint32) (out []sframe.Ref) {
 	for i := 0; i < len(pairs); i += 2 {
-		out = append(out, sframe.FRE{Start: uint32(pairs[i]), CFA: sframe.Rule{Base: sframe.SP, Offset: pairs[i+1]}})
+		out = append(out, sframe.Ref{Start: pairs[i], Row: pairs[i+1]})
 	}
 	return out
 }
@@ -199,7 +199,7 @@ func steps(pairs ...int32) (out []sframe.FRE) {
 func TestPeriod(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		steps []sframe.FRE
+		steps []sframe.Ref
 		size  uint64
 		want  uint64
 	}{
@@ -226,7 +226,7 @@ func TestPeriod(t *testing.T) {
 // TestSpread checks that plain rows and blocks together say at each pc what the step
 // function says, wherever it starts.
 func TestSpread(t *testing.T) {
-	at := func(pc uint64) int32 {
+	at := func(pc uint64) uint32 {
 		if pc%16 >= 11 {
 			return 16
 		}
@@ -235,13 +235,13 @@ func TestSpread(t *testing.T) {
 	for begin := uint64(0x1000); begin < 0x1011; begin++ {
 		for _, size := range []uint64{1, 15, 16, 31, 32, 33, 47, 48, 100} {
 			end := begin + size
-			var fn []sframe.FRE
+			var fn []sframe.Ref
 			for pc := begin; pc < end; pc++ {
-				if len(fn) == 0 || fn[len(fn)-1].CFA.Offset != at(pc) {
-					fn = append(fn, steps(int32(pc-begin), at(pc))...)
+				if len(fn) == 0 || fn[len(fn)-1].Row != at(pc) {
+					fn = append(fn, steps(uint32(pc-begin), at(pc))...)
 				}
 			}
-			x := translator{layout: sframe.Layout{RepSize: true}, opt: Options{Moves: func(uint64) uint64 { return 16 }}}
+			x := translator{layout: &sframe.Layout{RepSize: true}, top: make([]bool, 17), opt: Options{Moves: func(uint64) uint64 { return 16 }}}
 			x.spread(fn, begin, end)
 			pc := begin
 			for _, r := range x.runs {
@@ -256,14 +256,14 @@ func TestSpread(t *testing.T) {
 					if r.rep > 0 {
 						off = uint32(pc % uint64(r.rep))
 					}
-					var row sframe.FRE
-					for _, e := range x.fres[r.first:r.last] {
+					var row sframe.Ref
+					for _, e := range x.refs[r.first:r.last] {
 						if e.Start <= off {
 							row = e
 						}
 					}
-					if row.CFA.Offset != at(pc) {
-						t.Fatalf("%#x-%#x: CFA sp%+d at %#x, want sp%+d", begin, end, row.CFA.Offset, pc, at(pc))
+					if row.Row != at(pc) {
+						t.Fatalf("%#x-%#x: row %d at %#x, want %d", begin, end, row.Row, pc, at(pc))
 					}
 				}
 			}

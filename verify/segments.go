@@ -11,18 +11,18 @@ import (
 // one by one.
 type segments struct {
 	sec *sframe.Section
-	// more says that there is a current FDE, fde, whose index is index. Its rows are read
+	// more says that there is a current FDE, whose index is index. It and its rows are read
 	// by load; until then, begin is where it starts, and there is no current segment.
 	more       bool
 	loaded     bool
 	begin, end uint64
-	fre        *sframe.FRE // as long as the FDE is current
-	fde        *sframe.FDE
+	row        uint32     // the number of the row, in reader.Rows
+	fde        sframe.FDE // by load, too
 	index      int
 
 	reader *sframe.Reader
-	after  int // index behind the last FDE
-	fres   []sframe.FRE
+	after  int // index after the last FDE
+	refs   []sframe.Ref
 	i      int                    // index of the current row
 	block  uint64                 // where the current block starts: the FDE, or one repetition
 	last   uint64                 // where the FDE before ended
@@ -47,12 +47,12 @@ func (s *segments) skip(pc uint64) error {
 		s.begin = pc
 		return nil
 	}
-	if s.i+1 < len(s.fres) && !s.repeats() { // advance, for most rows
+	if s.i+1 < len(s.refs) && !s.repeats() { // advance, for most rows
 		s.i++
-		s.fre = &s.fres[s.i]
+		s.row = s.refs[s.i].Row
 		s.begin, s.end = s.end, s.fde.End()
-		if s.i+1 < len(s.fres) {
-			s.end = s.block + uint64(s.fres[s.i+1].Start)
+		if s.i+1 < len(s.refs) {
+			s.end = s.block + uint64(s.refs[s.i+1].Start)
 		}
 		return nil
 	}
@@ -62,7 +62,7 @@ func (s *segments) skip(pc uint64) error {
 // advance goes to the next row's segment, or to the next FDE.
 func (s *segments) advance() error {
 	s.i++
-	if s.i == len(s.fres) {
+	if s.i == len(s.refs) {
 		if s.repeats() {
 			if s.block += uint64(s.fde.RepSize); s.block < s.fde.End() {
 				s.i = 0
@@ -80,33 +80,33 @@ func (s *segments) function(index int) error {
 	if s.more = index < s.after; !s.more {
 		return nil
 	}
-	s.fde = &s.sec.FDEs[index]
-	if s.fde.Start < s.last || s.fde.End() < s.fde.Start {
-		return fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", index, s.fde.Start)
+	start, size := s.sec.Range(index)
+	end := start + uint64(size)
+	if start < s.last || end < start {
+		return fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", index, start)
 	}
-	if s.last = s.fde.End(); s.last > s.limit {
-		return fmt.Errorf("FDE %d at %#x, %#x bytes, reaches beyond the code that CFI describes", index, s.fde.Start, s.fde.Size)
+	if s.last = end; s.last > s.limit {
+		return fmt.Errorf("FDE %d at %#x, %#x bytes, reaches beyond the code that CFI describes", index, start, size)
 	}
-	s.begin = s.fde.Start
+	s.begin = start
 	return nil
 }
 
 // load goes to the first segment of the current FDE, or to the next FDE if it has none.
 func (s *segments) load() error {
+	s.fde = s.sec.FDE(s.index)
 	var err error
-	if s.fres, err = s.reader.FREs(s.index, s.fres[:0]); err != nil {
+	if s.refs, err = s.reader.Refs(s.index, s.refs[:0]); err != nil {
 		return err
 	}
-	if s.rows += uint64(len(s.fres)); s.rows > s.maxRows {
+	if s.rows += uint64(len(s.refs)); s.rows > s.maxRows {
 		return fmt.Errorf("FDEs share more than %d rows, up to FDE %d at %#x, which are not gone through", s.maxRows, s.index, s.fde.Start)
 	}
-	if len(s.fres) == 0 {
+	if len(s.refs) == 0 {
 		return s.function(s.index + 1)
 	}
-	// Readers do not agree on what the rows of a PC-mask FDE hold for without a
-	// repetition size (V1), or if it starts inside a block: some look at pc and
-	// some at its distance from the start.
-	if s.fde.PCMask && (s.fde.RepSize == 0 || s.repeats()) && !s.masked(s.fde) {
+	// A single row from the start on holds for all of the FDE, whatever blocks it has.
+	if s.fde.PCMask && (s.fde.RepSize == 0 || s.repeats()) && !s.masked(&s.fde) {
 		return s.function(s.index + 1)
 	}
 	s.block, s.i, s.loaded = s.fde.Start, 0, true
@@ -116,13 +116,13 @@ func (s *segments) load() error {
 // repeats reports whether the current FDE's rows are looked up block by block. One that begins
 // where the blocks do holds for all of them.
 func (s *segments) repeats() bool {
-	return s.fde.PCMask && (len(s.fres) > 1 || s.fres[0].Start > 0)
+	return s.fde.PCMask && (len(s.refs) > 1 || s.refs[0].Start > 0)
 }
 
 // set makes row i of the current block the current segment.
 func (s *segments) set() error {
-	s.fre = &s.fres[s.i]
-	s.begin = s.block + uint64(s.fre.Start)
+	s.row = s.refs[s.i].Row
+	s.begin = s.block + uint64(s.refs[s.i].Start)
 	s.end = s.fde.End()
 	if s.repeats() {
 		s.end = min(s.end, s.block+uint64(s.fde.RepSize))
@@ -130,8 +130,8 @@ func (s *segments) set() error {
 			return fmt.Errorf("blocks of PC-mask FDEs have more than %d rows, up to FDE %d at %#x, which are not gone through", maxBlocks, s.index, s.fde.Start)
 		}
 	}
-	if s.i+1 < len(s.fres) {
-		s.end = min(s.end, s.block+uint64(s.fres[s.i+1].Start))
+	if s.i+1 < len(s.refs) {
+		s.end = min(s.end, s.block+uint64(s.refs[s.i+1].Start))
 	}
 	if s.begin >= s.end { // the last block is a part of one
 		return s.function(s.index + 1)

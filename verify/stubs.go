@@ -15,7 +15,7 @@ import (
 // An orphan is code that SFrame describes and CFI does not.
 type orphan struct {
 	begin, end uint64
-	fre        sframe.FRE
+	row        sframe.Row
 	special    bool // says more than where the frame is
 }
 
@@ -72,7 +72,7 @@ func findPLTs(f *elffile.File) ([]plt, error) {
 // control leaves by the last one only.
 type stub struct {
 	begin, end uint64
-	code       []instruction // empty for padding behind a jump, which nothing runs
+	code       []instruction // empty for padding after a jump, which nothing runs
 	wrong      string        // why it is none, or ""
 }
 
@@ -95,10 +95,10 @@ type instruction struct {
 }
 
 // A follower goes through the code of PLTs from boundaries on that nothing runs into: the start of
-// a section, and what is behind a jump.
+// a section, and what is after a jump.
 type follower struct {
 	decode  func(b []byte, pc uint64) (effect, error)
-	fns     []cfi.Function
+	table   *cfi.Table
 	targets map[uint64]target
 	code    []instruction
 }
@@ -112,14 +112,14 @@ type target struct {
 // all calls yield for all of a PLT, piece by piece, and says which ones CFI describes.
 func (w *follower) all(p *plt, yield func(s *stub, described bool)) {
 	open := false // something may run into the code at pc
-	i := sort.Search(len(w.fns), func(i int) bool { return w.fns[i].End > p.begin })
+	i := sort.Search(w.table.Len(), func(i int) bool { return w.table.At(i).End > p.begin })
 	for pc := p.begin; pc < p.end; {
 		end, described := p.end, false
-		if i < len(w.fns) && w.fns[i].Begin < p.end {
-			if described = w.fns[i].Begin <= pc; !described {
-				end = w.fns[i].Begin
+		if i < w.table.Len() && w.table.At(i).Begin < p.end {
+			if described = w.table.At(i).Begin <= pc; !described {
+				end = w.table.At(i).Begin
 			} else {
-				end = min(end, w.fns[i].End)
+				end = min(end, w.table.At(i).End)
 				i++
 			}
 		}
@@ -135,7 +135,7 @@ func (w *follower) all(p *plt, yield func(s *stub, described bool)) {
 }
 
 // stubs calls yield for the stubs from pc to end, and reports whether nothing runs out of there.
-// With entry, a call may arrive at pc; otherwise it is behind a jump.
+// With entry, a call may arrive at pc; otherwise it is after a jump.
 func (w *follower) stubs(p *plt, pc, end uint64, entry bool, yield func(*stub)) bool {
 	for ; pc < end; entry = false {
 		if !entry {
@@ -212,6 +212,33 @@ func (w *follower) jumps(s *stub) {
 	}
 }
 
+// chains marks what stubs jump to that are jumped to themselves with something pushed: what is pushed there
+// in all is not known, as each stub was followed as if a call arrived at it. No linker writes such stubs.
+func (w *follower) chains(plts []plt) {
+	var left []uint64
+	for pc, t := range w.targets {
+		if t.differing || t.at != (depth{}) {
+			left = append(left, pc)
+		}
+	}
+	for len(left) > 0 && len(w.targets) <= maxTargets {
+		pc := left[len(left)-1]
+		left = left[:len(left)-1]
+		i := slices.IndexFunc(plts, func(p plt) bool { return p.begin <= pc && pc < p.end })
+		if i < 0 {
+			continue
+		}
+		s := w.stub(&plts[i], pc, plts[i].end)
+		for _, in := range s.code {
+			if t := w.targets[in.target]; in.target != 0 && !t.differing {
+				t.differing = true
+				w.targets[in.target] = t
+				left = append(left, in.target)
+			}
+		}
+	}
+}
+
 // from returns what is pushed where a stub begins: nothing by a call, and at the start of a PLT
 // what its entries push, which jump there. It says what is wrong if a jump contradicts that.
 func (w *follower) from(s *stub) (from uint64, wrong string) {
@@ -261,10 +288,11 @@ func (c *checker) stubs(t *cfi.Table, f *elffile.File) error {
 	if err != nil {
 		return err
 	}
-	w := follower{decode: c.abi.decode, fns: t.Functions, targets: make(map[uint64]target)}
+	w := follower{decode: c.abi.decode, table: t, targets: make(map[uint64]target)}
 	for i := range plts {
 		w.all(&plts[i], func(s *stub, _ bool) { w.jumps(s) })
 	}
+	w.chains(plts)
 	at := uint64(0) // what is in front of it was looked at
 	for i := range plts {
 		c.outside(f, at, plts[i].begin)
@@ -340,9 +368,8 @@ func (c *checker) followed(begin, end uint64, at depth) {
 	for i := range orphans {
 		o := &orphans[i]
 		lo, hi := max(begin, o.begin), min(end, o.end)
-		e := &o.fre
-		c.segs.fre = e
-		got := c.bySFrame()
+		e := &o.row
+		got := c.bySFrame(e)
 		sp := c.vm.reg(c.abi.sp) + at.pushed // where the call arrived
 		var want frameState
 		want.cfa = sp + c.abi.entry

@@ -9,7 +9,7 @@
 //
 // This package shares neither code nor register numbers with package translate,
 // so that a mistake there cannot hide here; nor with package plt. That functions with the same Program
-// have the same rows, and rows with the same Registers the same rules, it takes from package
+// have the same rows, and rows with the same number the same rules, it takes from package
 // cfi, as it does the rows.
 package verify
 
@@ -18,11 +18,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/bits"
 	"sort"
 	"sync"
-
-	"github.com/go-delve/delve/pkg/dwarf/frame"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
@@ -54,7 +51,7 @@ type Result struct {
 // maxTotal bounds the mismatches after which somebody who compares still wants to know of more.
 const maxTotal = 1 << 18
 
-// errTotal ends the comparison behind these.
+// errTotal ends the comparison after these.
 var errTotal = errors.New("too many mismatches")
 
 func (r *Result) mismatch(begin, end uint64, format string, args ...any) {
@@ -123,8 +120,8 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		c.abi, c.res, c.places, c.segs.limit, c.segs.maxRows = a, &Result{keep: opt.Keep}, places{f}, limit, maxRows
 		c.vm = machine{order: t.Order, pcReg: a.pc}
 		c.segs.reader = s.NewReader()
-		c.agreed = make([]agreed, agreedRows(len(c.fns)))
-		c.settled = make([]settled, t.Programs)
+		c.agreed = make([]uint32, t.NumRules())
+		c.settled = make([]settled, t.NumPrograms())
 		wg.Go(func() { errs[i] = c.run() })
 	}
 	wg.Wait()
@@ -158,7 +155,7 @@ func (r *Result) add(p *Result) {
 // split divides both sides at the same addresses. An FDE that lies across one is too odd
 // to be divided, and leaves all of it to one checker.
 func split(t *cfi.Table, s *sframe.Section, n int) []checker {
-	whole := []checker{{fns: t.Functions, segs: segments{sec: s, after: len(s.FDEs)}}}
+	whole := []checker{{table: t, segs: segments{sec: s, after: s.Len()}}}
 	if n < 2 || s.Flags&sframe.FDESorted == 0 {
 		return whole
 	}
@@ -166,15 +163,20 @@ func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 	parts := make([]checker, len(tables))
 	next := 0
 	for i, part := range tables {
-		after := len(s.FDEs)
-		if i+1 < len(tables) && len(tables[i+1].Functions) > 0 {
-			border := tables[i+1].Functions[0].Begin
-			after = sort.Search(len(s.FDEs), func(i int) bool { return s.FDEs[i].Start >= border })
-			if after < next || after > next && s.FDEs[after-1].End() > border {
+		after := s.Len()
+		if i+1 < len(tables) && tables[i+1].Len() > 0 {
+			border := tables[i+1].At(0).Begin
+			after = sort.Search(s.Len(), func(i int) bool { return s.FDE(i).Start >= border })
+			if after < next {
 				return whole
 			}
+			if after > next {
+				if d := s.FDE(after - 1); d.End() > border {
+					return whole
+				}
+			}
 		}
-		parts[i].fns = part.Functions
+		parts[i].table = part
 		parts[i].segs = segments{sec: s, index: next, after: after}
 		next = after
 	}
@@ -185,8 +187,8 @@ func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 // whole, and is not gone through block by block.
 func codeEnd(t *cfi.Table, f *elffile.File) uint64 {
 	var end uint64
-	if n := len(t.Functions); n > 0 {
-		end = t.Functions[n-1].End
+	if n := t.Len(); n > 0 {
+		end = t.At(n - 1).End
 	}
 	for i := range f.Progs {
 		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
@@ -198,44 +200,30 @@ func codeEnd(t *cfi.Table, f *elffile.File) uint64 {
 
 // A checker sweeps both sides in address order.
 type checker struct {
-	abi  abi
-	res  *Result
-	fns  []cfi.Function
-	segs segments
-	rows cfi.Rows
-	fn   *cfi.Function
-	vm   machine
+	abi   abi
+	res   *Result
+	table *cfi.Table
+	segs  segments
+	row   cfi.Row       // of CFI, at hand
+	fn    *cfi.Function // at hand
+	vm    machine
 	places
 
-	agreed  []agreed  // by hash; the length is a power of two
+	// By the numbers of rules: the number of the section's row that was found last to say the same,
+	// plus 1, where no rule depends on the pc.
+	agreed  []uint32
 	settled []settled // by the numbers of programs
 	pcRead  bool      // a rule of the current function depends on pc
 	orphans []orphan
 }
-
-// An agreed is a row of CFI and one of SFrame that were found to say the same, with rules
-// that do not depend on pc. They would be found so again; but for the code that they hold
-// for, the rows of a program are few.
-type agreed struct {
-	regs  *cfi.Registers
-	raReg uint64
-	cfa   struct {
-		reg uint64
-		off int64
-	}
-	fre sframe.FRE
-}
-
-// agreedRows returns how many to remember for n functions, a power of two.
-func agreedRows(n int) int { return 1 << bits.Len(uint(min(2*n, 511))) }
 
 func (c *checker) run() error {
 	c.segs.masked = c.blocks
 	if err := c.segs.function(c.segs.index); err != nil {
 		return err
 	}
-	for i := range c.fns {
-		if err := c.function(&c.fns[i]); err != nil {
+	for fn := range c.table.Functions() {
+		if err := c.function(fn); err != nil {
 			return err
 		}
 	}
@@ -258,11 +246,11 @@ func (c *checker) run() error {
 
 // blocks reports whether it is certain which code the rows of a PC-mask FDE hold for.
 func (c *checker) blocks(d *sframe.FDE) bool {
-	rep := uint64(d.RepSize)
-	if rep == 0 || d.Start%rep != 0 {
+	if d.Ambiguous() {
 		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose rows hold for other code in some readers than in others")
 		return false
 	}
+	rep := uint64(d.RepSize)
 	if _, unit := c.grid(d.Start); unit%rep != 0 {
 		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose blocks of %d bytes are others where the code is moved by %d", rep, unit)
 		return false
@@ -283,21 +271,31 @@ func (c *checker) function(fn *cfi.Function) error {
 	}
 	before, wrong, first := c.res.Covered, c.res.Total, c.segs.index
 	c.pcRead = false
-	for c.rows.Start(c.fn); c.rows.Next(); {
-		if err := c.row(); err != nil {
+	if fn.Err() != nil {
+		c.row = cfi.Row{Begin: fn.Begin, End: fn.End} // without rules
+		return c.compareRow()
+	}
+	for c.row = range fn.Rows() {
+		if err := c.compareRow(); err != nil {
 			return err
 		}
 	}
-	if err := c.rows.Err(); err != nil && c.res.Covered > before {
-		c.res.mismatch(c.fn.Begin, c.fn.End, "SFrame describes a function whose CFI is malformed (%v)", err)
-	}
-	if s != nil && !c.segs.loaded && c.res.Total == wrong && c.res.Covered-before == c.fn.End-c.fn.Begin && !c.pcRead {
+	if s != nil && fn.End-fn.Begin >= fn.MinSize() && !c.segs.loaded && c.res.Total == wrong && c.res.Covered-before == c.fn.End-c.fn.Begin && !c.pcRead && c.plain(first) {
 		*s = settled{
-			minSize: c.rows.MinSize(), begin: c.fn.Begin, first: uint32(first), fdes: uint32(c.segs.index - first),
-			minLast: c.segs.fres[len(c.segs.fres)-1].Start + 1,
+			begin: fn.Begin, minSize: fn.MinSize(), first: uint32(first), fdes: uint32(c.segs.index - first), minLast: c.segs.refs[len(c.segs.refs)-1].Start + 1,
 		}
 	}
 	return nil
+}
+
+// plain reports whether no FDE from the given one to the current one has a PC mask.
+func (c *checker) plain(first int) bool {
+	for i := first; i < c.segs.index; i++ {
+		if d := c.segs.sec.FDE(i); d.PCMask {
+			return false
+		}
+	}
+	return true
 }
 
 // atFDE reports whether an FDE begins at pc, of which nothing was compared yet.
@@ -305,29 +303,30 @@ func (c *checker) atFDE(pc uint64) bool {
 	return c.segs.more && !c.segs.loaded && c.segs.begin == pc
 }
 
-// A settled is a function that whole FDEs describe rightly, all of it, by rules that do not
-// depend on pc. Others with the same instructions and the same rows need no second look.
+// A settled is a function that whole FDEs without PC masks describe rightly, all of it, by rules that
+// do not depend on pc. Others with the same instructions and the same rows need no second look.
 type settled struct {
-	minSize     uint64 // of another function that it may settle, in bytes; 0: none
 	begin       uint64
+	minSize     uint64 // of another function that it may settle, in bytes
 	minLast     uint32 // how large the last FDE of another is at least: its last row must not be empty
-	first, fdes uint32 // index of the first FDE, and how many there are
+	first, fdes uint32 // index of the first FDE, and how many there are; 0: nothing is settled
 }
 
 // again reports whether the current function is as right as one with the same instructions:
 // it has as many FDEs with the same rows, as far from its start.
 func (c *checker) again(s *settled) bool {
 	fn, sec := c.fn, c.segs.sec
-	if s.minSize == 0 || fn.End-fn.Begin < s.minSize || !c.atFDE(fn.Begin) || c.segs.index+int(s.fdes) > c.segs.after {
+	if s.fdes == 0 || fn.End-fn.Begin < s.minSize || !c.atFDE(fn.Begin) || c.segs.index+int(s.fdes) > c.segs.after {
 		return false
 	}
 	for i := range int(s.fdes) {
 		a, b := int(s.first)+i, c.segs.index+i
-		x, y := &sec.FDEs[a], &sec.FDEs[b]
-		if x.PCMask || y.PCMask || y.KeyB != x.KeyB || y.Signal != x.Signal || y.Start-fn.Begin != x.Start-s.begin || !sec.SameRows(a, b) {
+		theirs, size := sec.Range(a)
+		ours, mine := sec.Range(b)
+		if ours-fn.Begin != theirs-s.begin || !sec.Alike(a, b) {
 			return false
 		}
-		if last := i == int(s.fdes)-1; last && (y.End() != fn.End || y.Size < s.minLast) || !last && x.Size != y.Size {
+		if last := i == int(s.fdes)-1; last && (ours+uint64(mine) != fn.End || mine < s.minLast) || !last && size != mine {
 			return false
 		}
 	}
@@ -344,13 +343,13 @@ func (c *checker) orphan(end uint64) error {
 	if len(c.orphans) == maxOrphans {
 		return fmt.Errorf("more than %d rows, up to that at %#x, are for code that CFI does not describe", maxOrphans, c.segs.begin)
 	}
-	c.orphans = append(c.orphans, orphan{c.segs.begin, end, *c.segs.fre, c.segs.fde.KeyB || c.segs.fde.Signal})
+	c.orphans = append(c.orphans, orphan{c.segs.begin, end, c.segs.reader.Rows[c.segs.row], c.segs.fde.KeyB || c.segs.fde.Signal})
 	return nil
 }
 
-// row compares the current CFI row with the segments that lie in it.
-func (c *checker) row() error {
-	r := &c.rows
+// compareRow compares the CFI row at hand with the segments that lie in it.
+func (c *checker) compareRow() error {
+	r := &c.row
 	for c.segs.more && c.segs.begin < r.End {
 		if !c.segs.loaded {
 			if err := c.segs.load(); err != nil {
@@ -382,20 +381,22 @@ func (c *checker) row() error {
 	return nil
 }
 
-// compare compares the current row and segment over [begin, end), which both
+// compare compares the CFI row at hand and the segment over [begin, end), which both
 // hold for. An error means that it would take too long.
 func (c *checker) compare(begin, end uint64) error {
-	e, r := c.segs.fre, &c.rows
+	e, r := &c.segs.reader.Rows[c.segs.row], &c.row
 	fail := func(format string, args ...any) error {
 		c.res.mismatch(begin, end, format, args...)
 		return nil
 	}
 	switch {
+	case r.Rules == nil:
+		return fail("SFrame describes a function whose CFI is malformed (%v)", c.fn.Err())
 	case c.segs.fde.Signal != c.fn.Signal():
 		return fail("signal frame: %t in SFrame, %t in CFI", c.segs.fde.Signal, c.fn.Signal())
 	case c.segs.fde.KeyB != c.fn.KeyB():
 		return fail("signing key B: %t in SFrame, %t in CFI", c.segs.fde.KeyB, c.fn.KeyB())
-	case e.Outermost != (r.RA.Rule == frame.RuleUndefined):
+	case e.Outermost != (r.RA.Rule == cfi.RuleUndefined):
 		return fail("outermost frame: %t in SFrame, %t in CFI", e.Outermost, !e.Outermost)
 	case e.Outermost: // no caller on both sides
 		c.res.Covered += end - begin
@@ -403,9 +404,8 @@ func (c *checker) compare(begin, end uint64) error {
 	case e.Signed != (r.Sign == cfi.Signed) || r.Sign > cfi.Signed:
 		return fail("return address signed: %t in SFrame, state %d in CFI", e.Signed, r.Sign)
 	}
-	k := &c.agreed[(uint64(r.CFA.Offset)*0x9e3779b97f4a7c15^uint64(r.FP.Offset)*0xc2b2ae3d27d4eb4f)>>32&uint64(len(c.agreed)-1)]
-	known := r.CFA.Rule == frame.RuleCFA // others are looked at each time
-	if known && k.regs == r.Registers && k.cfa.reg == r.CFA.Reg && k.cfa.off == r.CFA.Offset && k.raReg == c.fn.RAReg() && sframe.SameRow(&k.fre, e) {
+	agreed := &c.agreed[r.Number]
+	if *agreed == c.segs.row+1 {
 		c.res.Covered += end - begin
 		return nil
 	}
@@ -418,7 +418,7 @@ func (c *checker) compare(begin, end uint64) error {
 		if err != nil {
 			return fail("%v", err)
 		}
-		got := c.bySFrame()
+		got := c.bySFrame(e)
 		if got != want {
 			c.res.mismatch(pc, end, "%s: SFrame has CFA %v, RA %v, FP %v", want.differs(got), e.CFA, e.RA, e.FP)
 			return nil
@@ -435,8 +435,8 @@ func (c *checker) compare(begin, end uint64) error {
 			return fail("CFI says something else if this code is at %#x: SFrame has CFA %v, RA %v, FP %v", at, e.CFA, e.RA, e.FP)
 		}
 	}
-	if known && !c.vm.pcRead {
-		k.regs, k.raReg, k.cfa.reg, k.cfa.off, k.fre = r.Registers, c.fn.RAReg(), r.CFA.Reg, r.CFA.Offset, *e
+	if !c.vm.pcRead {
+		*agreed = c.segs.row + 1
 	}
 	c.res.Covered += end - begin
 	return nil
@@ -449,13 +449,13 @@ const (
 	allPlaces = 1 << 9
 )
 
-// anywhere reports whether the current row says at pc what it says where the code can be moved to,
+// anywhere reports whether the CFI row at hand says at pc what it says where the code can be moved to,
 // which is want; and where it does not. The error is errSteps.
 func (c *checker) anywhere(pc uint64, want frameState) (at uint64, same bool, err error) {
 	if c.fixed() {
 		return 0, true, nil
 	}
-	n := min(max(allPlaces/(c.rows.End-c.rows.Begin), 1), maxPlaces)
+	n := min(max(allPlaces/(c.row.End-c.row.Begin), 1), maxPlaces)
 	for i := range n {
 		at = c.elsewhere(pc, pc*maxPlaces+i)
 		c.vm.pc = at
@@ -485,33 +485,33 @@ func (w frameState) differs(g frameState) string {
 	return "caller's stack pointer differs"
 }
 
-// byCFI takes a step by the current CFI row.
+// byCFI takes a step by the CFI row at hand.
 func (c *checker) byCFI() (f frameState, err error) {
-	r := &c.rows
+	r := &c.row
 	switch r.CFA.Rule {
-	case frame.RuleCFA:
+	case cfi.RuleCFA:
 		f.cfa = c.vm.reg(r.CFA.Reg) + uint64(r.CFA.Offset)
-	case frame.RuleExpression:
+	case cfi.RuleExpression:
 		if f.cfa, err = c.vm.run(r.CFA.Expression); err != nil {
 			return f, fmt.Errorf("CFA: %w", err)
 		}
 	default:
 		return f, fmt.Errorf("CFI gives no CFA")
 	}
-	if f.ra, err = c.value(&r.RA, f.cfa, c.vm.reg(c.fn.RAReg())); err != nil {
+	if f.ra, err = c.value(&r.RA, f.cfa, c.vm.reg(r.RAReg)); err != nil {
 		return f, fmt.Errorf("return address: %w", err)
 	}
-	if r.RA.Rule == frame.RuleArchitectural || r.RA.Rule == frame.RuleSameVal {
+	if r.RA.Rule == cfi.RuleArchitectural || r.RA.Rule == cfi.RuleSameVal {
 		// A column without a rule keeps its value. That is no place for a return address if
 		// calls never leave one there, or if it is the stack pointer or the pc itself.
-		if col := c.fn.RAReg(); c.abi.fixedRA != 0 || col == c.abi.sp || col == c.abi.pc {
+		if col := r.RAReg; c.abi.fixedRA != 0 || col == c.abi.sp || col == c.abi.pc {
 			return f, fmt.Errorf("return address: CFI says that it is in no place")
 		}
 	}
 	if f.fp, err = c.value(&r.FP, f.cfa, c.vm.reg(c.abi.fp)); err != nil {
 		return f, fmt.Errorf("frame pointer: %w", err)
 	}
-	if c.implied(r.SP.Rule) {
+	if c.implied(&r.SP) {
 		f.sp = f.cfa + uint64(c.abi.caller)
 	} else if f.sp, err = c.value(&r.SP, f.cfa, c.vm.reg(c.abi.sp)); err != nil {
 		return f, fmt.Errorf("stack pointer: %w", err)
@@ -519,12 +519,12 @@ func (c *checker) byCFI() (f frameState, err error) {
 	return f, nil
 }
 
-// implied reports whether the caller's SP follows from the CFA under such a rule.
-func (c *checker) implied(kind frame.Rule) bool {
-	switch kind {
-	case frame.RuleArchitectural:
+// implied reports whether the caller's SP follows from the CFA under such a rule for it.
+func (c *checker) implied(rule *cfi.Rule) bool {
+	switch rule.Rule {
+	case cfi.RuleArchitectural:
 		return true
-	case frame.RuleOffset, frame.RuleRegister, frame.RuleSameVal:
+	case cfi.RuleOffset, cfi.RuleRegister, cfi.RuleSameVal:
 		return c.abi.spSaved
 	}
 	return false
@@ -533,26 +533,25 @@ func (c *checker) implied(kind frame.Rule) bool {
 // value evaluates a register's rule; same is the register's own value.
 func (c *checker) value(rule *cfi.Rule, cfa, same uint64) (uint64, error) {
 	switch rule.Rule {
-	case frame.RuleArchitectural, frame.RuleSameVal:
+	case cfi.RuleArchitectural, cfi.RuleSameVal:
 		return same, nil
-	case frame.RuleOffset:
+	case cfi.RuleOffset:
 		return c.vm.load(cfa + uint64(rule.Offset)), nil
-	case frame.RuleValOffset:
+	case cfi.RuleValOffset:
 		return cfa + uint64(rule.Offset), nil
-	case frame.RuleRegister:
+	case cfi.RuleRegister:
 		return c.vm.reg(rule.Reg), nil
-	case frame.RuleValExpression:
+	case cfi.RuleValExpression:
 		return c.vm.run(rule.Expression, cfa)
-	case frame.RuleExpression:
+	case cfi.RuleExpression:
 		addr, err := c.vm.run(rule.Expression, cfa)
 		return c.vm.load(addr), err
 	}
 	return 0, fmt.Errorf("CFI leaves it undefined")
 }
 
-// bySFrame takes a step by the current SFrame row.
-func (c *checker) bySFrame() (f frameState) {
-	e := c.segs.fre
+// bySFrame takes a step by a row of the section.
+func (c *checker) bySFrame(e *sframe.Row) (f frameState) {
 	f.cfa = c.rule(e.CFA, 0)
 	switch {
 	case e.RA.Base != sframe.None:

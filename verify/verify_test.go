@@ -22,7 +22,7 @@ import (
 	"cfi2sframe/verify"
 )
 
-// addr is where the section lies in these tests: behind the code of the fixtures.
+// addr is where the section lies in these tests: after the code of the fixtures.
 const addr = 0x70000000
 
 // reach is what V1 and V2 can describe from there.
@@ -62,7 +62,7 @@ func encode(t *testing.T, path string, opt translate.Options, share bool) (*inpu
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := build.Encode(addr)
+	data, err := emit.Join([]*emit.Builder{build}).Encode(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func same(t *testing.T, a, b []byte) bool {
 			return err.Error()
 		}
 		var out strings.Builder
-		if err := s.Dump(&out); err != nil {
+		if err := s.Dump(&out, nil); err != nil {
 			return err.Error()
 		}
 		// The type of an FDE says nothing where all rows are outermost.
@@ -172,7 +172,7 @@ func TestMismatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fres := 28 + 20*len(s.FDEs)
+	fres := 28 + 20*s.Len()
 	for _, tt := range []struct {
 		name   string
 		change func([]byte)
@@ -212,14 +212,14 @@ func TestRepeated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := len(s.FDEs)
+	n := s.Len()
 	a, b := data[28+fdeSize*(n-2):][:fdeSize], data[28+fdeSize*(n-1):][:fdeSize]
 	if !bytes.Equal(a[size:list], b[size:list]) || bytes.Equal(a[list:], b[list:]) {
 		t.Fatalf("the last two FDEs are % x and % x", a, b)
 	}
+	fewer := numFREs(t, s, n-1) - numFREs(t, s, n-2)
 	copy(b[list:], a[list:])
-	// The header counts the rows.
-	data[12] -= byte(numFREs(t, s, n-1) - numFREs(t, s, n-2))
+	data[12] -= byte(fewer) // the header counts the rows
 	res, err := check(in, data)
 	if err != nil || res.Total == 0 {
 		t.Errorf("%+v, error %v; mismatches were expected", res, err)
@@ -235,13 +235,14 @@ func TestRepeatedLarger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	smaller := slices.IndexFunc(s.FDEs, func(d sframe.FDE) bool { return d.Size == 3 })
+	smaller := indexOfSize(s, 3)
 	full := smaller + 1
-	if smaller < 0 || s.FDEs[full].Size != 9 || s.FDEs[full].Start != s.FDEs[smaller].End() {
-		t.Fatalf("FDEs are %+v", s.FDEs)
+	if smaller < 0 || s.FDE(full).Size != 9 || s.FDE(full).Start != s.FDE(smaller).Start+3 {
+		t.Fatalf("FDE %d has 3 bytes", smaller)
 	}
+	fewer := numFREs(t, s, full) - numFREs(t, s, smaller)
 	copy(data[28+fdeSize*full+list:][:end-list], data[28+fdeSize*smaller+list:])
-	data[12] -= byte(numFREs(t, s, full) - numFREs(t, s, smaller))
+	data[12] -= byte(fewer)
 	res, err := check(in, data)
 	if err != nil || res.Total == 0 {
 		t.Errorf("%+v, error %v; mismatches were expected", res, err)
@@ -267,7 +268,9 @@ func TestReturnColumn(t *testing.T) {
 // TestPointerColumn describes functions whose return address column is that of FP or SP as if only
 // the return address were there.
 func TestPointerColumn(t *testing.T) {
-	sp := func(offset int32) sframe.FRE { return sframe.FRE{CFA: sframe.Rule{Base: sframe.SP, Offset: offset}} }
+	sp := func(offset int32) sframe.FRE {
+		return sframe.FRE{Row: sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: offset}}}
+	}
 	returned := sp(0)
 	returned.RA = sframe.Rule{Base: sframe.SP}
 	for _, tt := range []struct {
@@ -282,15 +285,15 @@ func TestPointerColumn(t *testing.T) {
 		{"aarch64/racolumn", sframe.AArch64Little, 5, returned, "in no place"},
 	} {
 		in, _, _ := encode(t, "../testdata/bin/"+tt.fixture, translate.Options{Version: sframe.V3}, false)
-		section, err := emit.NewBuilder(emit.Options{Version: sframe.V3, ABI: tt.abi})
+		build, err := emit.NewBuilder(emit.Options{Version: sframe.V3, ABI: tt.abi})
 		if err != nil {
 			t.Fatal(err)
 		}
-		fn := &in.table.Functions[tt.function]
-		if err := section.Add(sframe.FDE{Start: fn.Begin, Size: 4, Flexible: tt.fre.RA.Base != sframe.None}, []sframe.FRE{tt.fre}); err != nil {
+		fn := in.table.At(tt.function)
+		if _, err := build.Add(sframe.FDE{Start: fn.Begin, Size: 4, Flexible: tt.fre.RA.Base != sframe.None}, build.Refs([]sframe.FRE{tt.fre})); err != nil {
 			t.Fatal(err)
 		}
-		data, err := section.Encode(addr)
+		data, err := emit.Join([]*emit.Builder{build}).Encode(addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,30 +305,30 @@ func TestPointerColumn(t *testing.T) {
 }
 
 // TestRepeatedBeyond gives a function the rows of a larger one with the same instructions, the last
-// of which begins behind it and says what the one before it does.
+// of which begins after it and says what the one before it does.
 func TestRepeatedBeyond(t *testing.T) {
 	in, _, _ := encode(t, "../testdata/bin/amd64/repeat", translate.Options{Version: sframe.V2}, true)
-	table := *in.table
-	table.Functions = []cfi.Function{in.table.Functions[0], in.table.Functions[3]}
-	in = &input{in.file, &table}
-	a, b := &table.Functions[0], &table.Functions[1]
+	first, fourth := in.table.At(0), in.table.At(3)
+	table := in.table.Only(func(fn *cfi.Function) bool { return fn == first || fn == fourth })
+	in = &input{in.file, table}
+	a, b := table.At(0), table.At(1)
 	if a.Program() != b.Program() || a.End-a.Begin != 8 || b.End-b.Begin != 4 {
 		t.Fatalf("functions %#x-%#x and %#x-%#x", a.Begin, a.End, b.Begin, b.End)
 	}
-	section, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true})
+	build, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var fres []sframe.FRE
 	for i, start := range []uint32{0, 1, 6} {
-		fres = append(fres, sframe.FRE{Start: start, CFA: sframe.Rule{Base: sframe.SP, Offset: int32(8 * (i + 1))}})
+		fres = append(fres, sframe.FRE{Start: start, Row: sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: int32(8 * (i + 1))}}})
 	}
-	for _, fn := range table.Functions {
-		if err := section.Add(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin)}, fres); err != nil {
+	for fn := range table.Functions() {
+		if _, err := build.Add(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin)}, build.Refs(fres)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	data, err := section.Encode(addr)
+	data, err := emit.Join([]*emit.Builder{build}).Encode(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,15 +342,15 @@ func TestRepeatedBeyond(t *testing.T) {
 // the second one not always at the right place.
 func TestRepeatedParts(t *testing.T) {
 	in, _, _ := encode(t, "../testdata/bin/amd64/repeat", translate.Options{Version: sframe.V2}, true)
-	table := *in.table
-	table.Functions = table.Functions[:2]
-	in = &input{in.file, &table}
-	a, b := &table.Functions[0], &table.Functions[1]
+	second := in.table.At(1)
+	table := in.table.Only(func(fn *cfi.Function) bool { return fn.Begin <= second.Begin })
+	in = &input{in.file, table}
+	a, b := table.At(0), table.At(1)
 	if a.Program() != b.Program() || a.End-a.Begin != 8 || b.End-b.Begin != 8 {
 		t.Fatalf("functions %#x-%#x and %#x-%#x", a.Begin, a.End, b.Begin, b.End)
 	}
 	row := func(start uint32, offset int32) sframe.FRE {
-		return sframe.FRE{Start: start, CFA: sframe.Rule{Base: sframe.SP, Offset: offset}}
+		return sframe.FRE{Start: start, Row: sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: offset}}}
 	}
 	type part struct {
 		start uint64
@@ -365,7 +368,7 @@ func TestRepeatedParts(t *testing.T) {
 		{"no second one", []part{{0, 4}}, 12},
 		{"no first one", []part{{4, 4}}, 12},
 	} {
-		section, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true})
+		build, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -375,7 +378,7 @@ func TestRepeatedParts(t *testing.T) {
 			if p.start > 0 {
 				fres = []sframe.FRE{row(0, 16)}
 			}
-			if err := section.Add(sframe.FDE{Start: begin + p.start, Size: p.size}, fres); err != nil {
+			if _, err := build.Add(sframe.FDE{Start: begin + p.start, Size: p.size}, build.Refs(fres)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -384,7 +387,7 @@ func TestRepeatedParts(t *testing.T) {
 		for _, p := range tt.parts {
 			add(b.Begin, p)
 		}
-		data, err := section.Encode(addr)
+		data, err := emit.Join([]*emit.Builder{build}).Encode(addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -395,25 +398,25 @@ func TestRepeatedParts(t *testing.T) {
 	}
 }
 
-// TestMaskedFront describes code by a PC-mask FDE whose only row begins behind the start of its
+// TestMaskedFront describes code by a PC-mask FDE whose only row begins after the start of its
 // blocks. It holds for no pc in front of that.
 func TestMaskedFront(t *testing.T) {
 	const begin, size, rep, front = 0x580, 32, 16, 4
 	in, _, _ := encode(t, "../testdata/bin/amd64/plt", translate.Options{Version: sframe.V2}, false)
-	section, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
+	build, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
 	if err != nil {
 		t.Fatal(err)
 	}
 	slot := sframe.Rule{Base: sframe.CFA, Offset: -16, Deref: true}
-	fres := []sframe.FRE{{CFA: sframe.Rule{Base: sframe.FP, Offset: 16}, FP: slot}}
-	if err := section.Add(sframe.FDE{Start: begin, Size: size, PCMask: true, RepSize: rep}, fres); err != nil {
+	fres := []sframe.FRE{{Row: sframe.Row{CFA: sframe.Rule{Base: sframe.FP, Offset: 16}, FP: slot}}}
+	if _, err := build.Add(sframe.FDE{Start: begin, Size: size, PCMask: true, RepSize: rep}, build.Refs(fres)); err != nil {
 		t.Fatal(err)
 	}
-	data, err := section.Encode(addr)
+	data, err := emit.Join([]*emit.Builder{build}).Encode(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const start = 28 + 20 // of the row, behind the header and the FDE
+	const start = 28 + 20 // of the row, after the header and the FDE
 	for at, want := range map[byte]uint64{0: size, front: size - size/rep*front} {
 		data[start] = at
 		res, err := check(in, data)
@@ -444,19 +447,19 @@ func TestMaskedMoved(t *testing.T) {
 	const begin, size = 0x588, 0x18 // a multiple of 24
 	slot := sframe.Rule{Base: sframe.CFA, Offset: -16, Deref: true}
 	row := func(start uint32, offset int32) sframe.FRE {
-		return sframe.FRE{Start: start, CFA: sframe.Rule{Base: sframe.FP, Offset: offset}, FP: slot}
+		return sframe.FRE{Start: start, Row: sframe.Row{CFA: sframe.Rule{Base: sframe.FP, Offset: offset}, FP: slot}}
 	}
 	in, _, _ := encode(t, "../testdata/bin/amd64/plt", translate.Options{Version: sframe.V2}, false)
 	for rep, want := range map[uint8]string{24: "blocks of 24 bytes are others where the code is moved by 4096", 8: ""} {
-		section, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
+		build, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
 		if err != nil {
 			t.Fatal(err)
 		}
 		fres := []sframe.FRE{row(0, 16), row(4, 24)}
-		if err := section.Add(sframe.FDE{Start: begin, Size: size, PCMask: true, RepSize: rep}, fres); err != nil {
+		if _, err := build.Add(sframe.FDE{Start: begin, Size: size, PCMask: true, RepSize: rep}, build.Refs(fres)); err != nil {
 			t.Fatal(err)
 		}
-		data, err := section.Encode(addr)
+		data, err := emit.Join([]*emit.Builder{build}).Encode(addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -469,6 +472,16 @@ func TestMaskedMoved(t *testing.T) {
 			t.Errorf("blocks of %d bytes: %+v; a mismatch with %q was expected", rep, res, want)
 		}
 	}
+}
+
+// indexOfSize returns the index of the first FDE of a size in bytes, or -1.
+func indexOfSize(s *sframe.Section, size uint32) int {
+	for i, d := range s.FDEs() {
+		if d.Size == size {
+			return i
+		}
+	}
+	return -1
 }
 
 func numFREs(t *testing.T, s *sframe.Section, i int) int {
@@ -507,8 +520,7 @@ func TestLookup(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for i := range in.table.Functions {
-					fn := &in.table.Functions[i]
+				for fn := range in.table.Functions() {
 					for pc := fn.Begin - 1; pc <= fn.End && pc-(fn.Begin-1) < 1<<16; pc++ {
 						j, found := slices.BinarySearchFunc(rows, pc, func(r linked.Row, pc uint64) int {
 							switch {
@@ -520,7 +532,7 @@ func TestLookup(t *testing.T) {
 							return 0
 						})
 						got, ok, err := s.Lookup(pc)
-						if err != nil || ok != found || ok && (!sframe.SameRow(&got, &rows[j].FRE) || got.Start != rows[j].FRE.Start) {
+						if err != nil || ok != found || ok && (got != rows[j].FRE) {
 							t.Fatalf("%s, %v: at %#x %+v, %t, error %v; %t was expected", path, version, pc, got, ok, err, found)
 						}
 					}

@@ -72,8 +72,8 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.FDEs) != c.FDEs || uint64(s.NumFREs) != c.FREs {
-		t.Errorf("%d FDEs and %d FREs; the report says %d and %d", len(s.FDEs), s.NumFREs, c.FDEs, c.FREs)
+	if s.Len() != c.FDEs || uint64(s.NumFREs) != c.FREs {
+		t.Errorf("%d FDEs and %d FREs; the report says %d and %d", s.Len(), s.NumFREs, c.FDEs, c.FREs)
 	}
 	if c.Covered+c.Outermost > c.Described {
 		t.Errorf("%d bytes covered and %d without a caller, of %d", c.Covered, c.Outermost, c.Described)

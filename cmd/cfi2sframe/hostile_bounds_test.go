@@ -347,11 +347,13 @@ func cfaExpression(nops int, expression ...byte) []byte {
 
 func longExpressions(t testing.TB) []byte {
 	return described(t, func(f *elftest.Frames, text uint64) {
-		cie := f.CIE(append(cfaExpression(250, 0x77, 8), 0x90, 1)...)
-		for range 4 {
-			f.FDE(cie, text, 500_000, bytes.Repeat([]byte{0x41, 0x86, 2, 0x41, 0xc6}, 250_000)...)
-			text += 500_000
+		// Rules of which no two are the same.
+		cie := f.CIE(append(cfaExpression(2000, 0x77, 8), 0x90, 1)...)
+		var code []byte
+		for i := range 1 << 14 {
+			code = append(code, 0x41, 0x86, 0x80|byte(i&0x7f), byte(i>>7))
 		}
+		f.FDE(cie, text, 1<<14+1, code...)
 	}).B
 }
 
@@ -552,7 +554,7 @@ func addSFrame(p *elftest.Patcher, b []byte) {
 
 func wrongExpressions(t testing.TB) []byte {
 	p := described(t, func(f *elftest.Frames, text uint64) {
-		cie := f.CIE(append(cfaExpression(9_000, 0x77, 8), 0x90, 1)...)
+		cie := f.CIE(append(cfaExpression(9_000, 0x77, 16), 0x90, 1)...)
 		for i := range uint64(300_000) {
 			f.FDE(cie, text+4*i, 4)
 		}

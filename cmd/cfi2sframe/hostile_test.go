@@ -108,7 +108,7 @@ func decodeOutput(path string) (*sframe.Section, error) {
 		return nil, err
 	}
 	var rows []sframe.FRE
-	for i := range s.FDEs {
+	for i := range s.Len() {
 		if rows, err = s.FREs(i, rows[:0]); err != nil {
 			return nil, err
 		}
@@ -919,7 +919,7 @@ func crowded(n int) []byte {
 	return append(b, tail.Bytes()...)
 }
 
-// TestHostileRandom has valid ELF headers, behind which anything can be.
+// TestHostileRandom has valid ELF headers, after which anything can be.
 func TestHostileRandom(t *testing.T) {
 	header := fixture(t, "plt")[:elffile.HeaderSize]
 	dir := t.TempDir()

@@ -168,11 +168,11 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 		fmt.Fprintln(stdout, "cfi2sframe", buildVersion())
 		return nil, errDone
 	}
-	if *format < int(sframe.V1) || *format > int(sframe.V3) {
+	if *format != int(uint8(*format)) || !slices.Contains(sframe.Versions(), sframe.Version(*format)) {
 		return nil, fmt.Errorf("--format %d is not known; 1, 2 or 3 was expected", *format)
 	}
 	s.Version = sframe.Version(*format)
-	if s.Version == sframe.V1 && (s.PCRel || s.Outermost) {
+	if l, _ := s.Version.Layout(); s.PCRel && l.Flags&sframe.FDEFuncStartPCRel == 0 || s.Outermost && !l.Errata2 {
 		return nil, errors.New("--pcrel and --outermost are for format 2; format 1 has nothing like it, and format 3 always does so")
 	}
 	var err error

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 // Besides testscript's own commands, the scripts have:
 //
 //	status N CMD ARG...          run a program, which exits with status N
-//	refuse N FILE ARG...         run cfi2sframe, which exits with status N, says why on stderr behind
+//	refuse N FILE ARG...         run cfi2sframe, which exits with status N, says why on stderr after
 //	                             "cfi2sframe: FILE: " (FILE may be "-" for none) and changes no file
 //	json KEY VALUE               the JSON in stdout has the value at the key, such as gaps.0.reason or gaps.len
 //	sframe FILE FDES FRES        the .sframe of the file can be decoded and has so many FDEs and FREs
@@ -219,8 +219,8 @@ func scriptSFrame(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, len(args) == 3, "sframe FILE FDES FRES")
 	s, err := decodeOutput(ts.MkAbs(args[0]))
 	ts.Check(err)
-	if fmt.Sprint(len(s.FDEs)) != args[1] || fmt.Sprint(s.NumFREs) != args[2] {
-		ts.Fatalf("%d FDEs and %d FREs; %s and %s were expected", len(s.FDEs), s.NumFREs, args[1], args[2])
+	if fmt.Sprint(s.Len()) != args[1] || fmt.Sprint(s.NumFREs) != args[2] {
+		ts.Fatalf("%d FDEs and %d FREs; %s and %s were expected", s.Len(), s.NumFREs, args[1], args[2])
 	}
 }
 

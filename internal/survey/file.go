@@ -13,8 +13,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/go-delve/delve/pkg/dwarf/frame"
-
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
@@ -277,19 +275,19 @@ func (x *examination) run() (status, error) {
 	switch {
 	case none:
 		return noCFI, nil
-	case len(x.table.Functions) == 0 && len(x.table.Errors) > 0:
+	case x.table.Len() == 0 && len(x.table.Errors) > 0:
 		return damaged, x.table.Errors[0]
-	case len(x.table.Functions) == 0:
+	case x.table.Len() == 0:
 		return noCode, nil
 	}
 	x.line.drap, x.line.otherCFA = patterns(f, x.table)
 	x.line.formats = make([]Format, len(Formats))
 	for i, v := range Formats {
-		if l, _ := v.Layout(); !slices.Contains(l.ABIs, x.line.abi) || v == sframe.V1 && f.IsObject() {
+		if l, _ := v.Layout(); !slices.Contains(l.ABIs, x.line.abi) || !l.Objects && f.IsObject() {
 			continue // nothing is written in that version
 		}
 		opt := translate.Options{Version: v, Stubs: x.stubs, Reach: x.reach(v), Moves: f.Moves}
-		res, err := translate.Translate(x.table, opt, translate.Discard)
+		res, err := translate.Translate(x.table, opt, translate.Discard())
 		if err != nil {
 			return damaged, err
 		}
@@ -308,7 +306,7 @@ func (x *examination) reach(v sframe.Version) translate.Reach {
 			end = max(end, h.Vaddr+h.Memsz)
 		}
 	}
-	if x.file.IsObject() || end-x.table.Functions[0].Begin < near {
+	if x.file.IsObject() || end-x.table.At(0).Begin < near {
 		return translate.Reach{}
 	}
 	l, err := elfwrite.Plan(x.file, 0, elfwrite.Options{Force: true})
@@ -411,17 +409,15 @@ func patterns(f *elffile.File, t *cfi.Table) (drap, otherCFA bool) {
 	plts := pltSections(f)
 	a := arch.Of(t.Machine)
 	ofPLT := func(cfa []byte) bool { return len(a.PLTCFA) > 0 && bytes.HasPrefix(cfa, a.PLTCFA) }
-	var rows cfi.Rows
-	for i := range t.Functions {
-		fn := &t.Functions[i]
+	for fn := range t.Functions() {
 		if inSections(plts, fn.Begin) {
 			continue
 		}
-		for rows.Start(fn); rows.Next(); {
-			switch rule := &rows.CFA; rule.Rule {
-			case frame.RuleExpression:
+		for row := range fn.Rows() {
+			switch rule := &row.CFA; rule.Rule {
+			case cfi.RuleExpression:
 				drap = drap || len(f.Sections) > 0 || !ofPLT(rule.Expression)
-			case frame.RuleCFA:
+			case cfi.RuleCFA:
 				otherCFA = otherCFA || rule.Reg != a.SP && rule.Reg != a.FP
 			}
 		}

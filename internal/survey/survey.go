@@ -40,7 +40,7 @@ type Options struct {
 const defaultWorst = 20
 
 // Formats are the versions of SFrame that a survey translates to.
-var Formats = [...]sframe.Version{sframe.V1, sframe.V2, sframe.V3}
+var Formats = sframe.Versions()
 
 // detailed is the index in Formats of the version whose gaps are listed.
 const detailed = 1

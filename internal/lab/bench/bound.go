@@ -1,10 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"hash/maphash"
 	"math"
 
-	"cfi2sframe/emit"
 	"cfi2sframe/sframe"
 )
 
@@ -20,12 +20,11 @@ import (
 // code is divided at the least cost. FDEs of other kinds (PLT stubs, signal frames, flexible
 // ones) are taken to stay as they are, and count without their rows.
 func bound(s *sframe.Section) (uint64, error) {
-	l, _ := s.Version.Layout()
-	b := bounder{s: s, layout: l, known: map[sframe.FRE]boundRow{}}
+	l := s.Codec().Layout()
+	b := bounder{s: s, layout: l, known: map[sframe.Row]boundRow{}}
 	size := float64(l.HeaderSize)
 	var fres []sframe.FRE
-	for i := range s.FDEs {
-		d := &s.FDEs[i]
+	for i, d := range s.FDEs() {
 		if d.PCMask || d.Signal || d.Flexible {
 			size += float64(l.FDESize)
 			continue
@@ -34,7 +33,7 @@ func bound(s *sframe.Section) (uint64, error) {
 		if fres, err = s.FREs(i, fres[:0]); err != nil {
 			return 0, err
 		}
-		if err := b.add(d, fres); err != nil {
+		if err := b.add(&d, fres); err != nil {
 			return 0, err
 		}
 	}
@@ -48,9 +47,9 @@ func bound(s *sframe.Section) (uint64, error) {
 // A bounder does the work of bound.
 type bounder struct {
 	s         *sframe.Section
-	layout    sframe.Layout
-	known     map[sframe.FRE]boundRow // by what it says, with a Start of 0
-	end       uint64                  // of the last stretch
+	layout    *sframe.Layout
+	known     map[sframe.Row]boundRow
+	end       uint64 // of the last stretch
 	begin     uint64
 	stretches [][]boundRow // rows of code without a gap
 }
@@ -72,15 +71,14 @@ func (b *bounder) add(d *sframe.FDE, fres []sframe.FRE) error {
 	rows := &b.stretches[len(b.stretches)-1]
 	for _, e := range fres {
 		start := d.Start - b.begin + uint64(e.Start)
-		e.Start = 0
-		r, ok := b.known[e]
+		r, ok := b.known[e.Row]
 		if !ok {
-			size, err := b.rowSize(e)
-			if err != nil {
-				return err
+			row, ok := b.s.Codec().AppendRow(nil, &e.Row, false)
+			if !ok {
+				return fmt.Errorf("row %+v has no form in an FDE of the default type", e.Row)
 			}
-			r = boundRow{id: uint64(len(b.known)), size: size}
-			b.known[e] = r
+			r = boundRow{id: uint64(len(b.known)), size: len(row)}
+			b.known[e.Row] = r
 		}
 		if n := len(*rows); n > 0 && (*rows)[n-1].id == r.id {
 			continue
@@ -89,18 +87,6 @@ func (b *bounder) add(d *sframe.FDE, fres []sframe.FRE) error {
 		*rows = append(*rows, r)
 	}
 	return nil
-}
-
-// rowSize returns the size of a row as emit encodes it.
-func (b *bounder) rowSize(e sframe.FRE) (int, error) {
-	section, err := emit.NewBuilder(emit.Options{Version: b.s.Version, ABI: b.s.ABI})
-	if err != nil {
-		return 0, err
-	}
-	if err := section.Add(sframe.FDE{Size: 1}, []sframe.FRE{e}); err != nil {
-		return 0, err
-	}
-	return int(section.Size()) - b.layout.HeaderSize - b.layout.FDESize - b.layout.AttrSize - sframe.Addr1.Size(), nil
 }
 
 // count finds how often rows occur: all single ones first, then all pairs of which

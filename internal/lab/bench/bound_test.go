@@ -15,7 +15,7 @@ func TestBound(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name      string
-		gap       uint64    // behind each function
+		gap       uint64    // after each function
 		functions [][]int32 // the CFA's offsets from SP
 		first     []uint32  // how long the first row of each function is, or 4
 		fdes      int
@@ -46,15 +46,15 @@ func TestBound(t *testing.T) {
 					step = test.first[k]
 				}
 				for _, o := range offsets {
-					fres = append(fres, sframe.FRE{Start: start, CFA: sframe.Rule{Base: sframe.SP, Offset: o}})
+					fres = append(fres, sframe.FRE{Start: start, Row: sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: o}}})
 					start, step = start+step, 4
 				}
-				if err := out.Add(sframe.FDE{Start: at, Size: start}, fres); err != nil {
+				if _, err := out.Add(sframe.FDE{Start: at, Size: start}, out.Refs(fres)); err != nil {
 					t.Fatal(err)
 				}
 				at += uint64(start) + test.gap
 			}
-			data, err := out.Encode(0)
+			data, err := emit.Join([]*emit.Builder{out}).Encode(0)
 			if err != nil {
 				t.Fatal(err)
 			}

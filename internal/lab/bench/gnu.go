@@ -45,8 +45,7 @@ func load(path string) (sized, error) {
 	if err != nil {
 		return sized{}, err
 	}
-	s.Sort()
-	return sized{s, size(f)}, nil
+	return sized{s.Sorted(), size(f)}, nil
 }
 
 func size(f *elffile.File) uint64 { return f.Section(".sframe").Size }
@@ -97,17 +96,17 @@ func compareFile(tool, dir, path string, rounds int) error {
 		ns[i] = float64(times[i][rounds/2].Nanoseconds()) / float64(len(pcs))
 	}
 	fmt.Printf("| %s | V%d | %d | %d | %d | %.3f | %.3f | %d, %d | %.0f | %.0f | %.2f |\n", filepath.Base(path), gnu.Version, gnu.size, plain.size, ours.size,
-		float64(ours.size)/float64(gnu.size), float64(least)/float64(gnu.size), len(gnu.FDEs), len(ours.FDEs), ns[0], ns[1], ns[1]/ns[0])
+		float64(ours.size)/float64(gnu.size), float64(least)/float64(gnu.size), gnu.Len(), ours.Len(), ns[0], ns[1], ns[1]/ns[0])
 	return nil
 }
 
 // sample returns addresses of code that both sections describe, each as likely as any other.
 func sample(a, b *sframe.Section) ([]uint64, error) {
 	const n = 200_000
-	ends := make([]uint64, len(a.FDEs)) // of the FDEs, one behind the other
+	ends := make([]uint64, a.Len()) // of the FDEs, one after the other
 	var total uint64
-	for i := range a.FDEs {
-		total += uint64(a.FDEs[i].Size)
+	for i, d := range a.FDEs() {
+		total += uint64(d.Size)
 		ends[i] = total
 	}
 	r := rand.New(rand.NewPCG(1, 2))
@@ -118,7 +117,8 @@ func sample(a, b *sframe.Section) ([]uint64, error) {
 		}
 		at := r.Uint64N(total)
 		i, _ := slices.BinarySearch(ends, at+1)
-		pc := a.FDEs[i].End() - (ends[i] - at)
+		d := a.FDE(i)
+		pc := d.End() - (ends[i] - at)
 		_, inA, errA := a.Lookup(pc)
 		_, inB, errB := b.Lookup(pc)
 		if err := errors.Join(errA, errB); err != nil {

@@ -57,7 +57,7 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	linked.Walk(theirs, mine, func(pc, end uint64, g, m *linked.Row) {
 		contradicts := slices.ContainsFunc(check.Mismatches, func(m verify.Mismatch) bool { return m.Begin < end && m.End > pc })
 		switch {
-		case m != nil && linked.SameRow(gnu.ABI, &g.FRE, &m.FRE):
+		case m != nil && gnu.ABI.SameRow(g.FRE.Row, m.FRE.Row):
 			equal++
 		case contradicts:
 			wrong[linked.Function(f, pc)] = true

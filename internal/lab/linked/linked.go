@@ -53,8 +53,7 @@ func Load(path string) (*elffile.File, *sframe.Section, error) {
 func Rows(s *sframe.Section) ([]Row, error) {
 	var out []Row
 	var fres []sframe.FRE
-	for i := range s.FDEs {
-		d := &s.FDEs[i]
+	for i, d := range s.FDEs() {
 		var err error
 		if fres, err = s.FREs(i, fres[:0]); err != nil {
 			return nil, err
@@ -88,27 +87,6 @@ func Rows(s *sframe.Section) ([]Row, error) {
 		return 1
 	})
 	return out, nil
-}
-
-// pointers are the DWARF registers of SP and FP.
-var pointers = map[sframe.ABI]map[sframe.Base]uint16{
-	sframe.AMD64Little:   {sframe.SP: 7, sframe.FP: 6},
-	sframe.AArch64Little: {sframe.SP: 31, sframe.FP: 29},
-	sframe.AArch64Big:    {sframe.SP: 31, sframe.FP: 29},
-	sframe.S390XBig:      {sframe.SP: 15, sframe.FP: 11},
-}
-
-// SameRow compares what rows say, whatever type of FDE they are in.
-func SameRow(abi sframe.ABI, a, b *sframe.FRE) bool {
-	x, y := *a, *b
-	for _, e := range []*sframe.FRE{&x, &y} {
-		for _, r := range []*sframe.Rule{&e.CFA, &e.RA, &e.FP} {
-			if reg, ok := pointers[abi][r.Base]; ok {
-				r.Base, r.Reg = sframe.Register, reg
-			}
-		}
-	}
-	return sframe.SameRow(&x, &y)
 }
 
 // Walk goes through the rows a, in parts of which each is within one row of b or in
@@ -184,7 +162,7 @@ func Check(path string) (*Result, error) {
 		return nil, fmt.Errorf("%d mismatches, too many to list; the first is at %v", v.Total, v.Mismatches[0])
 	}
 	r := &Result{
-		Version: merged.Version, FDEs: len(merged.FDEs), Result: *v,
+		Version: merged.Version, FDEs: merged.Len(), Result: *v,
 		Wrong: make(map[string]uint64), Missing: make(map[string]uint64),
 	}
 	for _, m := range v.Mismatches {
@@ -219,7 +197,7 @@ func (r *Result) compare(f *elffile.File, merged, want *sframe.Section) error {
 	Walk(ours, theirs, func(begin, end uint64, a, b *Row) {
 		r.Direct += end - begin
 		wrong := slices.ContainsFunc(r.Mismatches, func(m verify.Mismatch) bool { return m.Begin < end && m.End > begin })
-		if !wrong && (b == nil || !SameRow(merged.ABI, &a.FRE, &b.FRE)) {
+		if !wrong && (b == nil || !merged.ABI.SameRow(a.FRE.Row, b.FRE.Row)) {
 			r.Missing[Function(f, begin)] += end - begin
 		}
 	})

@@ -1,0 +1,88 @@
+package sframe
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// An ABI is an ABI and byte order (section "SFrame ABI/arch Identifier").
+type ABI uint8
+
+const (
+	AArch64Big    ABI = 1
+	AArch64Little ABI = 2
+	AMD64Little   ABI = 3
+	S390XBig      ABI = 4
+)
+
+// An abiInfo holds what the format fixes for an ABI.
+type abiInfo struct {
+	name    string
+	order   Order
+	fixedRA int8   // offset in bytes of the RA slot from the CFA; 0: RA is tracked row by row
+	sp, fp  uint16 // DWARF register numbers, which flexible FDEs use
+	// A data word of the CFA's offset is (offset - cfaBias) / cfaScale (section "s390x").
+	cfaBias, cfaScale int32
+	// Data words are CFA, RA, FP. padRA says that an FP without an RA has a word 0
+	// in RA's place, and regWords that words may be register numbers.
+	padRA, regWords bool
+}
+
+// abis is all that the format has to say of each ABI.
+var abis = [...]abiInfo{
+	AArch64Big:    {name: "aarch64_be", order: binary.BigEndian, sp: 31, fp: 29, cfaScale: 1},
+	AArch64Little: {name: "aarch64", order: binary.LittleEndian, sp: 31, fp: 29, cfaScale: 1},
+	AMD64Little:   {name: "amd64", order: binary.LittleEndian, fixedRA: -8, sp: 7, fp: 6, cfaScale: 1},
+	S390XBig:      {name: "s390x", order: binary.BigEndian, sp: 15, fp: 11, cfaBias: 160, cfaScale: 8, padRA: true, regWords: true},
+}
+
+// info returns what is known of the ABI, or an empty one.
+func (a ABI) info() *abiInfo {
+	if int(a) < len(abis) {
+		return &abis[a]
+	}
+	return &abis[0]
+}
+
+func (a ABI) String() string {
+	if i := a.info(); i.name != "" {
+		return i.name
+	}
+	return fmt.Sprintf("ABI(%d)", uint8(a))
+}
+
+// An Order reads and appends integers in one byte order.
+type Order interface {
+	binary.ByteOrder
+	binary.AppendByteOrder
+}
+
+// Order returns the byte order of the ABI, or nil for an unknown ABI.
+func (a ABI) Order() Order { return a.info().order }
+
+// FixedRA returns the offset in bytes from the CFA at which every function's
+// return address is saved, for the header's field of that name. Zero means that
+// rows track it.
+func (a ABI) FixedRA() int8 { return a.info().fixedRA }
+
+// SP returns the DWARF number of the stack pointer, as flexible FDEs name it.
+func (a ABI) SP() uint16 { return a.info().sp }
+
+// FP returns the DWARF number of the frame pointer, as flexible FDEs name it.
+func (a ABI) FP() uint16 { return a.info().fp }
+
+// SameRow reports whether rows of FDEs of any type say the same: an FDE of the flexible type names
+// SP and FP by their numbers.
+func (a ABI) SameRow(x, y Row) bool {
+	for _, r := range []*Row{&x, &y} {
+		for _, rule := range []*Rule{&r.CFA, &r.RA, &r.FP} {
+			switch rule.Base {
+			case SP:
+				rule.Base, rule.Reg = Register, a.SP()
+			case FP:
+				rule.Base, rule.Reg = Register, a.FP()
+			}
+		}
+	}
+	return x == y
+}

@@ -1,0 +1,78 @@
+package sframe
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// A Codec writes and reads the records of one version for one ABI. It is never changed, and may be
+// used by several goroutines.
+type Codec struct {
+	version Version
+	abi     ABI
+	layout  *Layout
+	info    *abiInfo
+	order   Order
+	little  bool // order is little-endian
+}
+
+// NewCodec returns a Codec, or an error if the version does not know the ABI.
+func NewCodec(v Version, a ABI) (*Codec, error) {
+	l := v.layout()
+	if l.HeaderSize == 0 {
+		return nil, fmt.Errorf("%v is not known", v)
+	}
+	if !slices.Contains(l.ABIs, a) {
+		return nil, fmt.Errorf("%v does not know the ABI %v", v, a)
+	}
+	i := a.info()
+	return &Codec{v, a, l, i, i.order, i.order == binary.LittleEndian}, nil
+}
+
+// Version returns the version.
+func (c *Codec) Version() Version { return c.version }
+
+// ABI returns the ABI.
+func (c *Codec) ABI() ABI { return c.abi }
+
+// Layout returns the version's layout, which must not be changed.
+func (c *Codec) Layout() *Layout { return c.layout }
+
+// uint32 returns the integer that b begins with.
+func (c *Codec) uint32(b []byte) uint32 {
+	if c.little { // faster than to call the method of an interface
+		return binary.LittleEndian.Uint32(b)
+	}
+	return c.order.Uint32(b)
+}
+
+// appendUint32 is the inverse.
+func (c *Codec) appendUint32(out []byte, v uint32) []byte {
+	if c.little {
+		return binary.LittleEndian.AppendUint32(out, v)
+	}
+	return c.order.AppendUint32(out, v)
+}
+
+// unsigned returns the integer of size 1, 2 or 4 bytes that b begins with.
+func (c *Codec) unsigned(b []byte, size int) uint32 {
+	switch size {
+	case 1:
+		return uint32(b[0])
+	case 2:
+		return uint32(c.order.Uint16(b))
+	}
+	return c.uint32(b)
+}
+
+// appendUnsigned is the inverse.
+func (c *Codec) appendUnsigned(out []byte, v uint32, size int) []byte {
+	switch size {
+	case 1:
+		return append(out, byte(v))
+	case 2:
+		return c.order.AppendUint16(out, uint16(v))
+	}
+	return c.appendUint32(out, v)
+}

@@ -1,0 +1,421 @@
+package sframe
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func codec(t testing.TB, v Version, a ABI) *Codec {
+	t.Helper()
+	c, err := NewCodec(v, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func slot(off int32) Rule            { return Rule{Base: CFA, Offset: off, Deref: true} }
+func reg(n uint16) Rule              { return Rule{Base: Register, Reg: n} }
+func sp(off int32) Rule              { return Rule{Base: SP, Offset: off} }
+func fp(off int32) Rule              { return Rule{Base: FP, Offset: off} }
+func at(n uint16, off int32) Rule    { return Rule{Base: Register, Reg: n, Offset: off} }
+func deref(n uint16, off int32) Rule { return Rule{Base: Register, Reg: n, Offset: off, Deref: true} }
+
+// TestRows encodes rows by the structures of the format document, and reads them back.
+func TestRows(t *testing.T) {
+	const no = "" // no such form
+	for _, tt := range []struct {
+		version  Version
+		abi      ABI
+		row      Row
+		flexible bool
+		want     string // from the info word on
+	}{
+		{V2, AMD64Little, Row{CFA: sp(8)}, false, "\x03\x08"},
+		{V2, AMD64Little, Row{CFA: fp(16), FP: slot(-16)}, false, "\x04\x10\xf0"},
+		{V2, AMD64Little, Row{CFA: sp(127)}, false, "\x03\x7f"},
+		{V2, AMD64Little, Row{CFA: sp(128)}, false, "\x23\x80\x00"},
+		{V2, AMD64Little, Row{CFA: sp(-128)}, false, "\x03\x80"},
+		{V2, AMD64Little, Row{CFA: sp(-129)}, false, "\x23\x7f\xff"},
+		{V2, AMD64Little, Row{CFA: sp(math.MaxInt16 + 1)}, false, "\x43\x00\x80\x00\x00"},
+		{V2, AMD64Little, Row{CFA: sp(math.MinInt32)}, false, "\x43\x00\x00\x00\x80"},
+		{V2, AMD64Little, Row{CFA: sp(8), FP: slot(math.MinInt16)}, false, "\x25\x08\x00\x00\x80"},
+		{V2, AMD64Little, Row{Outermost: true}, false, "\x00"},
+		{V2, AMD64Little, Row{CFA: sp(8), RA: slot(-16)}, false, no}, // the header says where RA is
+		{V2, AMD64Little, Row{CFA: at(10, 0)}, false, no},
+		{V2, AMD64Little, Row{CFA: deref(6, -8)}, false, no},
+		{V2, AMD64Little, Row{CFA: sp(8), FP: reg(3)}, false, no},
+		{V2, AMD64Little, Row{CFA: sp(8)}, true, no},
+		{V1, AArch64Little, Row{CFA: sp(32), RA: slot(-8), FP: slot(-16), Signed: true}, false, "\x87\x20\xf8\xf0"},
+		{V2, AArch64Little, Row{CFA: sp(0)}, false, "\x03\x00"},
+		{V2, AArch64Little, Row{CFA: sp(32), FP: slot(-16)}, false, no}, // FP without RA
+		{V2, AArch64Little, Row{CFA: sp(32), RA: slot(0)}, false, no},   // reads as no rule
+		{V2, AArch64Big, Row{CFA: sp(0x120), RA: slot(-8)}, false, "\x25\x01\x20\xff\xf8"},
+		{V2, S390XBig, Row{CFA: sp(160)}, false, "\x03\x00"},
+		{V2, S390XBig, Row{CFA: sp(320), RA: slot(-48), FP: slot(-72)}, false, "\x07\x14\xd0\xb8"},
+		{V2, S390XBig, Row{CFA: sp(160), FP: slot(-72)}, false, "\x07\x00\x00\xb8"},
+		{V2, S390XBig, Row{CFA: sp(160), RA: reg(17), FP: reg(16)}, false, "\x07\x00\x23\x21"},
+		{V2, S390XBig, Row{CFA: sp(160 + 8*128)}, false, "\x23\x00\x80"},
+		{V2, S390XBig, Row{CFA: sp(164)}, false, no},
+		{V2, S390XBig, Row{CFA: sp(160), RA: slot(-47)}, false, no},
+		{V3, S390XBig, Row{CFA: sp(160), RA: reg(17)}, false, no},
+		{V3, S390XBig, Row{CFA: at(15, 160), RA: reg(17)}, true, "\x08\x79\x00\x89\x00"},
+		// The examples of a DRAP function.
+		{V3, AMD64Little, Row{CFA: at(10, 0)}, true, "\x04\x51\x00"},
+		{V3, AMD64Little, Row{CFA: at(10, 0), FP: deref(6, 0)}, true, "\x0a\x51\x00\x00\x33\x00"},
+		{V3, AMD64Little, Row{CFA: deref(6, -8), FP: deref(6, 0)}, true, "\x0a\x33\xf8\x00\x33\x00"},
+		{V3, AMD64Little, Row{CFA: at(7, 8), RA: slot(-8), FP: slot(-16)}, true, "\x0c\x39\x08\x02\xf8\x02\xf0"},
+		{V3, AMD64Little, Row{CFA: at(7, 200)}, true, "\x24\x39\x00\xc8\x00"},
+		{V3, AMD64Little, Row{CFA: at(32, 0)}, true, "\x24\x01\x01\x00\x00"}, // a control word of 9 bits
+		{V3, AMD64Little, Row{CFA: at(7, 1<<20), RA: slot(-8), FP: slot(-1 << 20)}, true,
+			"\x4c\x39\x00\x00\x00\x00\x00\x10\x00\x02\x00\x00\x00\xf8\xff\xff\xff\x02\x00\x00\x00\x00\x00\xf0\xff"},
+		{V3, AMD64Little, Row{Outermost: true}, true, "\x00"},
+		{V3, AMD64Little, Row{CFA: at(7, 8), RA: Rule{Base: CFA}}, true, no}, // reads as no rule
+		{V3, AMD64Little, Row{CFA: Rule{Base: CFA, Offset: 8}}, true, no},
+		{V3, AMD64Little, Row{}, true, no},
+	} {
+		c := codec(t, tt.version, tt.abi)
+		got, ok := c.AppendRow([]byte("x"), &tt.row, tt.flexible)
+		if want := "x" + tt.want; string(got) != want || ok != (tt.want != no) {
+			t.Errorf("%v, %v: %+v, flexible %t: % x, %t; % x was expected", tt.version, tt.abi, tt.row, tt.flexible, got, ok, want)
+		}
+		form := c.Default
+		if tt.flexible {
+			form = c.Flexible
+		}
+		if form(&tt.row) != ok {
+			t.Errorf("%v, %v: %+v, flexible %t: asked for the form: %t, encoded: %t", tt.version, tt.abi, tt.row, tt.flexible, !ok, ok)
+		}
+		if !ok {
+			continue
+		}
+		// More bytes after the row make no difference, fewer are an error.
+		row, size, wrong := c.row(append([]byte(tt.want), 1, 2, 3), tt.flexible)
+		if row != tt.row || size != len(tt.want) || size != RowSize(tt.want[0]) || wrong != "" {
+			t.Errorf("%v, %v: % x, flexible %t, is read as %+v, %d bytes, %s; %+v was expected", tt.version, tt.abi, tt.want, tt.flexible, row, size, wrong, tt.row)
+		}
+		for n := range len(tt.want) {
+			if _, _, wrong := c.row([]byte(tt.want)[:n], tt.flexible); wrong == "" {
+				t.Errorf("%v, %v: % x, flexible %t, is read", tt.version, tt.abi, tt.want[:n], tt.flexible)
+			}
+		}
+	}
+}
+
+// TestFlexibleNames writes SP and FP by their numbers.
+func TestFlexibleNames(t *testing.T) {
+	for _, abi := range []ABI{AMD64Little, AArch64Little, AArch64Big, S390XBig} {
+		c := codec(t, V3, abi)
+		named := Row{CFA: sp(160), RA: slot(-8), FP: Rule{Base: FP, Offset: 8, Deref: true}}
+		numbered := Row{CFA: at(abi.SP(), 160), RA: slot(-8), FP: deref(abi.FP(), 8)}
+		a, ok := c.AppendRow(nil, &named, true)
+		b, ok2 := c.AppendRow(nil, &numbered, true)
+		if !ok || !ok2 || !bytes.Equal(a, b) {
+			t.Errorf("%v: % x and % x", abi, a, b)
+		}
+		if named == numbered || !abi.SameRow(named, numbered) || abi.SameRow(named, Row{CFA: named.CFA}) {
+			t.Errorf("%v: SameRow is wrong", abi)
+		}
+	}
+}
+
+// TestNoRow reads words that make no row.
+func TestNoRow(t *testing.T) {
+	for _, tt := range []struct {
+		version  Version
+		abi      ABI
+		flexible bool
+		row      string
+		want     string
+	}{
+		{V2, AMD64Little, false, "", "ends inside"},
+		{V2, AMD64Little, false, "\x63\x08\x00\x00\x00\x00\x00\x00\x00", "info word 0x63 has data words of size 3"},
+		{V2, AMD64Little, false, "\x07\x08\xf0\x00", "3 data words of an FRE make no row"},
+		{V2, S390XBig, false, "\x43\x7f\xff\xff\xff", "1 data words"}, // times 8
+		{V2, S390XBig, false, "\x45\x00\x00\x00\x00\xff\xff\xff\xff", "2 data words"},
+		{V2, S390XBig, false, "\x45\x00\x00\x00\x00\x00\x02\x00\x01", "2 data words"}, // register 65536
+		{V3, AMD64Little, true, "\x02\x39", "1 data words"},                           // no offset
+		{V3, AMD64Little, true, "\x04\x02\x00", "2 data words"},                       // a CFA relative to the CFA
+		{V3, AMD64Little, true, "\x04\x00\x00", "2 data words"},
+		{V3, AMD64Little, true, "\x04\x3d\x00", "2 data words"},                         // bit 2
+		{V3, AMD64Little, true, "\x08\x39\x08\x08\x00", "4 data words"},                 // a register that is not used
+		{V3, AMD64Little, true, "\x44\x01\x00\x08\x00\x00\x00\x00\x00", "2 data words"}, // register 65536
+		{V3, AMD64Little, true, "\x0a\x39\x08\x02\xf8\x02", "5 data words"},
+	} {
+		c := codec(t, tt.version, tt.abi)
+		if row, size, wrong := c.row([]byte(tt.row), tt.flexible); !strings.Contains(wrong, tt.want) || size != 0 || row != (Row{}) && tt.row[0]&0xe != 0 && wrong == "" {
+			t.Errorf("%v, %v: % x is read as %+v, %d bytes, %q; %q was expected", tt.version, tt.abi, tt.row, row, size, wrong, tt.want)
+		}
+	}
+}
+
+// A part is an FDE and its rows.
+type part struct {
+	fde  FDE
+	fres []FRE
+}
+
+// section encodes a section, by the structures of the format document where the Codec is not asked.
+func section(t testing.TB, c *Codec, flags Flags, addr uint64, parts ...part) []byte {
+	t.Helper()
+	var fdes, fres []byte
+	l, num := c.Layout(), 0
+	for _, p := range parts {
+		off := l.HeaderSize + len(fdes)
+		start := p.fde.Start - addr
+		if flags&FDEFuncStartPCRel != 0 {
+			start -= uint64(off)
+		}
+		list := List{Off: uint32(len(fres)), Num: uint32(len(p.fres)), Type: Addr1}
+		if len(p.fres) > 0 {
+			list.Type = TypeFor(p.fres[len(p.fres)-1].Start)
+		}
+		fdes = c.AppendFDE(fdes, &p.fde, start, &list)
+		fres = c.AppendAttr(fres, &p.fde, &list)
+		for _, e := range p.fres {
+			var ok bool
+			fres = c.AppendStart(fres, e.Start, list.Type)
+			if fres, ok = c.AppendRow(fres, &e.Row, p.fde.Flexible); !ok {
+				t.Fatalf("%+v has no form", e)
+			}
+		}
+		num += len(p.fres)
+	}
+	h := c.AppendHeader(nil, &Header{
+		Flags: flags, NumFDEs: uint32(len(parts)), NumFREs: uint32(num), FRELen: uint32(len(fres)), FREOff: uint32(len(fdes)),
+	})
+	return slices.Concat(h, fdes, fres)
+}
+
+// TestSection spells a section of each version out, and reads it back.
+func TestSection(t *testing.T) {
+	parts := []part{
+		{FDE{Start: 0x1000, Size: 0x20}, []FRE{{0, Row{CFA: sp(8)}}, {1, Row{CFA: sp(16)}}}},
+		{FDE{Start: 0x2000, Size: 0x40, PCMask: true, RepSize: 16}, []FRE{{0, Row{CFA: sp(8)}}, {11, Row{CFA: sp(16)}}}},
+	}
+	for _, tt := range []struct {
+		version Version
+		flags   Flags
+		addr    uint64
+		want    string
+	}{
+		{V1, FDESorted, 0x10000, "\xe2\xde\x01\x01\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00\x0c\x00\x00\x00\x00\x00\x00\x00\x22\x00\x00\x00" +
+			"\x00\x10\xff\xff\x20\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00" +
+			"\x00\x20\xff\xff\x40\x00\x00\x00\x06\x00\x00\x00\x02\x00\x00\x00\x10" +
+			"\x00\x03\x08\x01\x03\x10" + "\x00\x03\x08\x0b\x03\x10"},
+		{V2, FDESorted, 0x10000, "\xe2\xde\x02\x01\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00\x0c\x00\x00\x00\x00\x00\x00\x00\x28\x00\x00\x00" +
+			"\x00\x10\xff\xff\x20\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00" +
+			"\x00\x20\xff\xff\x40\x00\x00\x00\x06\x00\x00\x00\x02\x00\x00\x00\x10\x10\x00\x00" +
+			"\x00\x03\x08\x01\x03\x10" + "\x00\x03\x08\x0b\x03\x10"},
+		{V2, FDESorted | FDEFuncStartPCRel, 0x10000, "\xe2\xde\x02\x05\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00\x0c\x00\x00\x00\x00\x00\x00\x00\x28\x00\x00\x00" +
+			"\xe4\x0f\xff\xff\x20\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00" +
+			"\xd0\x1f\xff\xff\x40\x00\x00\x00\x06\x00\x00\x00\x02\x00\x00\x00\x10\x10\x00\x00" +
+			"\x00\x03\x08\x01\x03\x10" + "\x00\x03\x08\x0b\x03\x10"},
+		{V3, FDESorted | FDEFuncStartPCRel, 0x10000, "\xe2\xde\x03\x05\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00\x16\x00\x00\x00\x00\x00\x00\x00\x20\x00\x00\x00" +
+			"\xe4\x0f\xff\xff\xff\xff\xff\xff\x20\x00\x00\x00\x00\x00\x00\x00" +
+			"\xd4\x1f\xff\xff\xff\xff\xff\xff\x40\x00\x00\x00\x0b\x00\x00\x00" +
+			"\x02\x00\x00\x00\x00" + "\x00\x03\x08\x01\x03\x10" + "\x02\x00\x10\x00\x10" + "\x00\x03\x08\x0b\x03\x10"},
+	} {
+		c := codec(t, tt.version, AMD64Little)
+		parts := slices.Clone(parts)
+		if !c.Layout().RepSize {
+			parts[1].fde.RepSize = 0
+		}
+		got := section(t, c, tt.flags, tt.addr, parts...)
+		if string(got) != tt.want {
+			t.Errorf("%v, flags %#x:\n got % x\nwant % x", tt.version, tt.flags, got, tt.want)
+		}
+		s, err := Decode([]byte(tt.want), tt.addr)
+		if err != nil {
+			t.Errorf("%v, flags %#x: %v", tt.version, tt.flags, err)
+			continue
+		}
+		if s.Version != tt.version || s.Flags != tt.flags || s.ABI != AMD64Little || s.FixedRA != -8 || s.Codec().Version() != tt.version || s.Codec().ABI() != AMD64Little {
+			t.Errorf("header %+v", s.Header)
+		}
+		for i, d := range s.FDEs() {
+			fres, err := s.FREs(i, nil)
+			if d != parts[i].fde || !slices.Equal(fres, parts[i].fres) || err != nil {
+				t.Errorf("%v: FDE %d is %+v with %+v, error %v", tt.version, i, d, fres, err)
+			}
+		}
+	}
+}
+
+// TestLookup finds rows as a stack tracer does.
+func TestLookup(t *testing.T) {
+	rows := []FRE{{0, Row{CFA: sp(8)}}, {4, Row{CFA: sp(16)}}}
+	for _, tt := range []struct {
+		name  string
+		v     Version
+		parts []part
+		flags Flags
+		pcs   map[uint64]string // the CFA; "" for no row
+	}{
+		{"plain", V2, []part{{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Start: 0x1010, Size: 8}, rows[1:]}}, FDESorted, map[uint64]string{
+			0xfff: "", 0x1000: "sp+8", 0x1003: "sp+8", 0x1004: "sp+16", 0x1007: "sp+16", 0x1008: "", 0x1010: "", 0x1013: "", 0x1014: "sp+16", 0x1018: "",
+		}},
+		{"in no order", V2, []part{{FDE{Start: 0x1010, Size: 8}, rows}, {FDE{Start: 0x1000, Size: 8}, rows}}, 0, map[uint64]string{
+			0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16", 0x1008: "", 0x1010: "sp+8", 0x1017: "sp+16", 0x1018: "",
+		}},
+		{"blocks", V2, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true, RepSize: 16}, rows}}, FDESorted, map[uint64]string{
+			0x1000: "sp+8", 0x1004: "sp+16", 0x100f: "sp+16", 0x1010: "sp+8", 0x1014: "sp+16", 0x1027: "sp+16", 0x1028: "",
+		}},
+		{"blocks of V1", V1, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true}, rows}}, FDESorted, map[uint64]string{0x1000: "", 0x1010: ""}},
+		{"outermost", V3, []part{{FDE{Start: 0x1000, Size: 4}, nil}}, FDESorted | FDEFuncStartPCRel, map[uint64]string{0x1000: "outermost", 0x1003: "outermost", 0x1004: ""}},
+		{"none", V2, nil, FDESorted, map[uint64]string{0: "", math.MaxUint64: ""}},
+		{"no rows", V2, []part{{FDE{Start: 0x1000, Size: 4}, nil}}, FDESorted, map[uint64]string{0x1000: ""}},
+	} {
+		s, err := Decode(section(t, codec(t, tt.v, AMD64Little), tt.flags, 0x8000, tt.parts...), 0x8000)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		for pc, want := range tt.pcs {
+			e, ok, err := s.Lookup(pc)
+			got := ""
+			if ok {
+				got = e.CFA.String()
+			}
+			if e.Outermost {
+				got = "outermost"
+			}
+			if got != want || err != nil {
+				t.Errorf("%s: at %#x the row is %q, error %v; %q was expected", tt.name, pc, got, err, want)
+			}
+		}
+	}
+}
+
+// TestAmbiguous knows what readers disagree on.
+func TestAmbiguous(t *testing.T) {
+	for _, tt := range []struct {
+		fde  FDE
+		want bool
+	}{
+		{FDE{Start: 0x1001, Size: 64}, false},
+		{FDE{Start: 0x1000, Size: 64, PCMask: true, RepSize: 16}, false},
+		{FDE{Start: 0x1008, Size: 64, PCMask: true, RepSize: 16}, true},
+		{FDE{Start: 0x1000, Size: 64, PCMask: true}, true},
+	} {
+		if got := tt.fde.Ambiguous(); got != tt.want {
+			t.Errorf("%+v: %t", tt.fde, got)
+		}
+	}
+}
+
+// TestSorted gives each FDE its own rows, in whatever order they are.
+func TestSorted(t *testing.T) {
+	c := codec(t, V2, AMD64Little)
+	var parts []part
+	for _, start := range []uint64{0x3000, 0x1000, 0x2000, 0x1000} {
+		parts = append(parts, part{FDE{Start: start, Size: 4}, []FRE{{0, Row{CFA: sp(int32(start))}}}})
+	}
+	s, err := Decode(section(t, c, 0, 0, parts...), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range []*Section{s, s.Sorted(), s.Sorted().Sorted()} {
+		r := s.NewReader()
+		for i, d := range s.FDEs() {
+			refs, err := r.Refs(i, nil)
+			if err != nil || len(refs) != 1 || r.Rows[refs[0].Row].CFA.Offset != int32(d.Start) {
+				t.Errorf("FDE at %#x has %v, error %v", d.Start, refs, err)
+			}
+			got = append(got, fmt.Sprintf("%x", d.Start>>12))
+		}
+		got = append(got, fmt.Sprint(s.Flags))
+	}
+	if want := "3 1 2 1 0 1 1 2 3 1 1 1 2 3 1"; strings.Join(got, " ") != want {
+		t.Errorf("%s, want %s", strings.Join(got, " "), want)
+	}
+	for range s.FDEs() {
+		break // ends there
+	}
+	if s.Alike(1, 3) || !s.Alike(1, 1) {
+		t.Error("Alike is wrong")
+	}
+}
+
+// TestReader numbers rows of all sizes once, and many of them.
+func TestReader(t *testing.T) {
+	c := codec(t, V3, AMD64Little)
+	var parts []part
+	want := make(map[Row]bool)
+	for i := range 400 {
+		p := part{fde: FDE{Start: uint64(i) << 12, Size: 64}}
+		for j := range uint32(4) {
+			row := Row{CFA: sp(int32(8 * (uint32(i) + j)))}
+			switch i % 3 {
+			case 1:
+				row.CFA, row.FP = Rule{Base: FP, Offset: 1 << 20}, slot(-16-8*int32(i%40))
+			case 2:
+				p.fde.Flexible = true
+				row = Row{CFA: at(10, int32(i%50)<<16), RA: slot(-8), FP: slot(-16)}
+			}
+			want[row] = true
+			p.fres = append(p.fres, FRE{3 * j, row})
+		}
+		parts = append(parts, p)
+	}
+	s, err := Decode(section(t, c, FDESorted|FDEFuncStartPCRel, 0, parts...), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := s.NewReader()
+	for i := range parts {
+		refs, err := r.Refs(i, nil)
+		if err != nil || len(refs) != 4 {
+			t.Fatalf("FDE %d: %v, error %v", i, refs, err)
+		}
+		for j, ref := range refs {
+			if got := (FRE{ref.Start, r.Rows[ref.Row]}); got != parts[i].fres[j] {
+				t.Errorf("FDE %d, row %d is %+v, want %+v", i, j, got, parts[i].fres[j])
+			}
+		}
+	}
+	if len(r.Rows) != len(want) {
+		t.Errorf("%d rows are numbered, want %d", len(r.Rows), len(want))
+	}
+}
+
+// TestVersions expects of all versions what their tables say.
+func TestVersions(t *testing.T) {
+	if got := Versions(); !slices.Equal(got, []Version{V1, V2, V3}) {
+		t.Errorf("versions %v", got)
+	}
+	for _, v := range Versions() {
+		l, ok := v.Layout()
+		if !ok || !strings.HasSuffix(v.String(), fmt.Sprint(uint8(v))) {
+			t.Errorf("%v: %+v", v, l)
+		}
+		for a := ABI(0); a < 8; a++ {
+			c, err := NewCodec(v, a)
+			if known := slices.Contains(l.ABIs, a); known != (err == nil) {
+				t.Errorf("%v, %v: error %v", v, a, err)
+			} else if known && (c.Layout().FDESize != l.FDESize || a.Order() == nil) {
+				t.Errorf("%v, %v: %+v", v, a, c.Layout())
+			}
+		}
+	}
+	for _, v := range []Version{0, 4, 255} {
+		if _, ok := v.Layout(); ok {
+			t.Errorf("%v is known", v)
+		}
+		if _, err := NewCodec(v, AMD64Little); err == nil {
+			t.Errorf("%v is known", v)
+		}
+	}
+	if got := ABI(9).String(); got != "ABI(9)" || ABI(9).Order() != nil {
+		t.Errorf("ABI 9 is %s", got)
+	}
+	for abi, fixed := range map[ABI]int8{AMD64Little: -8, AArch64Little: 0, AArch64Big: 0, S390XBig: 0} {
+		if abi.FixedRA() != fixed {
+			t.Errorf("%v: fixed RA %d", abi, abi.FixedRA())
+		}
+	}
+}

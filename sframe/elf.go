@@ -1,0 +1,66 @@
+package sframe
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// ErrNone is returned for files without an SFrame section.
+var ErrNone = errors.New("there is no .sframe section, nor a PT_GNU_SFRAME")
+
+// IsHeader reports whether a section header with the given name and type (sh_type) is that of an SFrame
+// section: by its type, or by the name, as older tools give it the type SHT_PROGBITS.
+func IsHeader(name string, typ uint32) bool { return typ == SHTGNUSFrame || name == SectionName }
+
+// FindSection returns the index of the SFrame section among n section headers, of which header gives
+// the name and the type (sh_type), or 0: the one with the type, or in files of older tools the one
+// with the name. Several are an error.
+func FindSection(n int, header func(int) (name string, typ uint32)) (int, error) {
+	found := 0
+	for i := 1; i < n; i++ { // the first one is none
+		if name, typ := header(i); !IsHeader(name, typ) {
+			continue
+		}
+		if found > 0 {
+			return 0, fmt.Errorf("sections %d and %d are both %s; one was expected", found, i, SectionName)
+		}
+		found = i
+	}
+	return found, nil
+}
+
+// FromELF returns the section of a linked ELF file: by its section header, or through PT_GNU_SFRAME
+// where there are no section headers. Addresses are those of the file. A file without a section
+// gives ErrNone; a malformed section an *Error.
+func FromELF(f *elf.File) (*Section, error) {
+	if f.Type == elf.ET_REL {
+		return nil, errors.New("a relocatable object, in which functions have no addresses; a linked file was expected")
+	}
+	i, err := FindSection(len(f.Sections), func(i int) (string, uint32) { return f.Sections[i].Name, uint32(f.Sections[i].Type) })
+	if err != nil {
+		return nil, err
+	}
+	if i > 0 {
+		s := f.Sections[i]
+		if s.Type == elf.SHT_NOBITS {
+			return nil, fmt.Errorf("section %d (%s) has no bytes in the file", i, s.Name)
+		}
+		b, err := s.Data()
+		if err != nil {
+			return nil, fmt.Errorf("section %d (%s): %w", i, s.Name, err)
+		}
+		return Decode(b, s.Addr)
+	}
+	for _, p := range f.Progs {
+		if p.Type == PTGNUSFrame {
+			b, err := io.ReadAll(p.Open())
+			if err != nil {
+				return nil, fmt.Errorf("PT_GNU_SFRAME: %w", err)
+			}
+			return Decode(b, p.Vaddr)
+		}
+	}
+	return nil, ErrNone
+}

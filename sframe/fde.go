@@ -1,0 +1,174 @@
+package sframe
+
+// FREType is the width of the start addresses of a function's FREs (section
+// "The SFrame FRE Types").
+type FREType uint8
+
+const (
+	Addr1 FREType = iota // 1 byte
+	Addr2                // 2 bytes
+	Addr4                // 4 bytes
+)
+
+// Size returns the width in bytes.
+func (t FREType) Size() int { return 1 << t }
+
+// TypeFor returns the narrowest type for FREs of which the last one starts at the given offset.
+func TypeFor(last uint32) FREType {
+	switch {
+	case last < 1<<8:
+		return Addr1
+	case last < 1<<16:
+		return Addr2
+	}
+	return Addr4
+}
+
+// Bits of the FDE info word (section "The SFrame FDE Info Word"), from bit 0:
+// FREType in four bits, then these.
+const (
+	fdeInfoFREType = 0x0f
+	fdeInfoPCMask  = 1 << 4
+	fdeInfoKeyB    = 1 << 5
+	fdeInfoSignal  = 1 << 7 // V3
+)
+
+// FDE types of V3, in the second info byte of the attribute.
+const (
+	fdeTypeDefault  = 0
+	fdeTypeFlexible = 1
+)
+
+// A List is where the FREs of an FDE are.
+type List struct {
+	Off  uint32 // in the FRE sub-section, in bytes; in V3 of the attribute before them
+	Num  uint32 // of FREs
+	Type FREType
+}
+
+// AppendFDE appends a function descriptor, in V3 its index entry. The start is what the field says:
+// the address less that of the section or of the field.
+func (c *Codec) AppendFDE(out []byte, d *FDE, start uint64, l *List) []byte {
+	if c.layout.StartSize == 8 {
+		out = c.order.AppendUint64(out, start)
+	} else {
+		out = c.appendUint32(out, uint32(start))
+	}
+	out = c.appendUint32(out, d.Size)
+	out = c.appendUint32(out, l.Off)
+	if c.layout.AttrSize > 0 {
+		return out
+	}
+	out = c.appendUint32(out, l.Num)
+	out = append(out, d.info(l))
+	if c.layout.RepSize {
+		out = append(out, d.RepSize, 0, 0)
+	}
+	return out
+}
+
+// AppendAttr appends the attribute of an FDE, which stands before its FREs. Versions without
+// attributes append nothing.
+func (c *Codec) AppendAttr(out []byte, d *FDE, l *List) []byte {
+	if c.layout.AttrSize == 0 {
+		return out
+	}
+	fdeType := byte(fdeTypeDefault)
+	if d.Flexible {
+		fdeType = fdeTypeFlexible
+	}
+	out = c.order.AppendUint16(out, uint16(l.Num))
+	return append(out, d.info(l), fdeType, d.RepSize)
+}
+
+// info returns the FDE info word.
+func (d *FDE) info(l *List) byte {
+	info := byte(l.Type)
+	if d.PCMask {
+		info |= fdeInfoPCMask
+	}
+	if d.KeyB {
+		info |= fdeInfoKeyB
+	}
+	if d.Signal {
+		info |= fdeInfoSignal
+	}
+	return info
+}
+
+// start returns the start address of the FDE at off, as an address.
+func (s *Section) start(off int) uint64 {
+	c, b := s.codec, s.data[off:]
+	start := s.addr
+	if c.layout.StartSize == 8 {
+		start += c.order.Uint64(b)
+	} else {
+		start += uint64(int64(int32(c.uint32(b))))
+	}
+	if s.pcrel {
+		start += uint64(off)
+	}
+	return start
+}
+
+// fde reads the FDE at off. What it returns is sound if checkFDE has found it so.
+func (s *Section) fde(off int) (d FDE, l List) {
+	c, b := s.codec, s.data[off+s.codec.layout.StartSize:]
+	d.Start, d.Size, l.Off = s.start(off), c.uint32(b), c.uint32(b[4:])
+	info, rep := byte(0), byte(0)
+	if c.layout.AttrSize > 0 {
+		a := s.data[s.fres+int(l.Off):]
+		l.Num, info, d.Flexible, rep = uint32(c.order.Uint16(a)), a[2], a[3] == fdeTypeFlexible, a[4]
+	} else {
+		l.Num, info = c.uint32(b[8:]), b[12]
+		if c.layout.RepSize {
+			rep = b[13]
+		}
+	}
+	l.Type = FREType(info & fdeInfoFREType)
+	d.PCMask, d.KeyB, d.Signal = info&fdeInfoPCMask != 0, info&fdeInfoKeyB != 0, info&fdeInfoSignal != 0
+	if d.PCMask {
+		d.RepSize = rep
+	}
+	return d, l
+}
+
+// checkFDE returns an error if the FDE at off contradicts itself or the section, and how many FREs
+// it has.
+func (s *Section) checkFDE(off int) (uint32, error) {
+	c := s.codec
+	first := uint64(c.uint32(s.data[off+c.layout.StartSize+4:]))
+	left, attr := uint64(len(s.data)-s.fres), uint64(c.layout.AttrSize)
+	if first > left || left-first < attr {
+		return 0, errorf(off, "FREs at %#x of the FRE sub-section do not fit its %d bytes", first, left)
+	}
+	info, at := byte(0), off
+	if attr > 0 {
+		at = s.fres + int(first)
+		info = s.data[at+2]
+		if t := s.data[at+3]; t != fdeTypeDefault && t != fdeTypeFlexible {
+			return 0, errorf(at, "type %d of an FDE; 0 or 1 was expected", t)
+		}
+	} else {
+		info = s.data[off+c.layout.StartSize+12]
+	}
+	known := byte(fdeInfoFREType | fdeInfoPCMask | fdeInfoKeyB)
+	if c.layout.Signal {
+		known |= fdeInfoSignal
+	}
+	if info&^known != 0 {
+		return 0, errorf(at, "info word %#02x of an FDE has undefined bits set", info)
+	}
+	d, l := s.fde(off)
+	if l.Type > Addr4 {
+		return 0, errorf(at, "FRE type %d of an FDE; 0, 1 or 2 was expected", l.Type)
+	}
+	if d.PCMask && d.RepSize == 0 && c.layout.RepSize {
+		return 0, errorf(at, "PC-mask FDE has repetition size 0")
+	}
+	// An FRE takes a start address and an info byte at least.
+	if uint64(l.Num) > (left-first-attr)/uint64(l.Type.Size()+1) {
+		return 0, errorf(off, "%d FREs at %#x of the FRE sub-section do not fit its %d bytes", l.Num, first, left)
+	}
+	return l.Num, nil
+}

@@ -1,0 +1,350 @@
+package sframe
+
+import (
+	"fmt"
+	"math"
+)
+
+// Bits of the FRE info word (section "The SFrame FRE Info Word").
+const (
+	freInfoSP        = 1 << 0 // CFA is based on SP, not FP
+	freInfoCount     = 1      // shift of the number of data words, four bits
+	freInfoSize      = 5      // shift of the binary logarithm of their size in bytes, two bits
+	freInfoMangledRA = 1 << 7 // return address is signed
+)
+
+// Bits of the control word that comes before each offset word in flexible FDEs. A
+// control word of zero means that there is no rule, and no offset word follows.
+const (
+	controlReg      = 1 << 0 // the register in the bits from controlRegShift on is the base, not the CFA
+	controlDeref    = 1 << 1 // the value is in memory there
+	controlRegShift = 3
+)
+
+// RowSize returns the size in bytes of a row with the given FRE info word: of that and of the
+// data words, without the start address.
+func RowSize(info byte) int {
+	return 1 + int(info>>freInfoCount&0xf)<<(info>>freInfoSize&3)
+}
+
+// MaxRowSize is the size in bytes of the largest row, without its start address: the info word, and
+// the control and offset words of three rules.
+const MaxRowSize = 1 + 6*4
+
+// AppendStart appends the start address of an FRE.
+func (c *Codec) AppendStart(out []byte, start uint32, t FREType) []byte {
+	return c.appendUnsigned(out, start, t.Size())
+}
+
+// Start returns the start address of the FRE that b begins with.
+func (c *Codec) Start(b []byte, t FREType) uint32 { return c.unsigned(b, t.Size()) }
+
+// AppendRow appends a row as FDEs of the given type hold it, without its start address: the FRE info
+// word and the smallest data words that hold it. It reports whether the row has that form.
+func (c *Codec) AppendRow(out []byte, r *Row, flexible bool) ([]byte, bool) {
+	var w words
+	ok := false
+	if flexible {
+		ok = w.flexible(c, r)
+	} else {
+		ok = w.regular(c, r)
+	}
+	if !ok {
+		return out, false
+	}
+	size := w.logSize()
+	info := byte(w.count)<<freInfoCount | byte(size)<<freInfoSize
+	if w.sp {
+		info |= freInfoSP
+	}
+	if r.Signed && !r.Outermost {
+		info |= freInfoMangledRA
+	}
+	out = append(out, info)
+	for _, v := range w.word[:w.count] {
+		out = c.appendUnsigned(out, uint32(v), 1<<size)
+	}
+	return out, true
+}
+
+// Default reports whether FDEs of the default type can hold the row.
+func (c *Codec) Default(r *Row) bool {
+	var w words
+	return w.regular(c, r)
+}
+
+// Flexible reports whether the version has FDEs of the flexible type, and they can hold the row.
+func (c *Codec) Flexible(r *Row) bool {
+	var w words
+	return w.flexible(c, r)
+}
+
+// words are the data words of a row that is written.
+type words struct {
+	sp       bool // the CFA's base is SP, not FP (default FDEs)
+	count    int
+	word     [6]int32
+	unsigned [6]bool // control words
+}
+
+func (w *words) add(v int32) {
+	w.word[w.count] = v
+	w.count++
+}
+
+// logSize returns the binary logarithm of the size in bytes that all words fit.
+func (w *words) logSize() int {
+	size := 0
+	for i, v := range w.word[:w.count] {
+		lo, hi := int32(math.MinInt8), int32(math.MaxInt8)
+		lo2, hi2 := int32(math.MinInt16), int32(math.MaxInt16)
+		if w.unsigned[i] {
+			lo, hi, lo2, hi2 = 0, math.MaxUint8, 0, math.MaxUint16
+		}
+		switch {
+		case lo <= v && v <= hi:
+		case lo2 <= v && v <= hi2:
+			size = max(size, 1)
+		default:
+			return 2
+		}
+	}
+	return size
+}
+
+// encodeCFA returns the data word for an offset of the CFA from its base, and
+// whether there is one (section "s390x": the offset is adjusted and scaled).
+func (i *abiInfo) encodeCFA(offset int32) (int32, bool) {
+	v := int64(offset) - int64(i.cfaBias)
+	if v%int64(i.cfaScale) != 0 {
+		return 0, false
+	}
+	v /= int64(i.cfaScale)
+	return int32(v), v == int64(int32(v))
+}
+
+// decodeCFA is the inverse. It reports whether the offset fits.
+func (i *abiInfo) decodeCFA(word int32) (int32, bool) {
+	v := int64(word)*int64(i.cfaScale) + int64(i.cfaBias)
+	return int32(v), v == int64(int32(v))
+}
+
+// regular makes the words of a row in a default FDE: CFA [RA] [FP], RA where the ABI tracks it. It
+// reports whether the row has that form.
+func (w *words) regular(c *Codec, r *Row) bool {
+	if r.Outermost {
+		return true
+	}
+	if r.CFA.Deref || r.CFA.Base != SP && r.CFA.Base != FP {
+		return false
+	}
+	w.sp = r.CFA.Base == SP
+	cfa, ok := c.info.encodeCFA(r.CFA.Offset)
+	w.add(cfa)
+	switch {
+	case r.RA.Base != None:
+		// A word of 0 reads as no rule.
+		ok = ok && c.info.fixedRA == 0 && w.slot(c, r.RA) && w.word[1] != 0
+	case r.FP.Base != None && c.info.fixedRA == 0:
+		ok = ok && c.info.padRA
+		w.add(0)
+	}
+	if r.FP.Base != None {
+		ok = ok && w.slot(c, r.FP)
+	}
+	return ok
+}
+
+// slot adds the word of a rule for RA or FP in a default FDE, and reports whether there is one.
+func (w *words) slot(c *Codec, r Rule) bool {
+	regWords := c.info.regWords && c.layout.RegWords
+	switch {
+	case r.Base == CFA && r.Deref:
+		// Where odd words are register numbers, offsets have to be even.
+		if regWords && r.Offset&1 != 0 {
+			return false
+		}
+		w.add(r.Offset)
+	case r.Base == Register && !r.Deref && r.Offset == 0 && regWords:
+		w.add(int32(r.Reg)<<1 | 1)
+	default:
+		return false
+	}
+	return true
+}
+
+// slot is the inverse: it returns the rule that the next word stands for.
+func (w *readWords) slot() Rule {
+	v := w.signed()
+	switch {
+	case w.none:
+		return Rule{}
+	case w.codec.info.regWords && w.codec.layout.RegWords && v&1 != 0:
+		if v < 0 || v>>1 > math.MaxUint16 {
+			w.bad = true
+		}
+		return Rule{Base: Register, Reg: uint16(v >> 1)}
+	}
+	return Rule{Base: CFA, Offset: v, Deref: true}
+}
+
+// regular is the inverse of words.regular.
+func (w *readWords) regular(base Base, r *Row) {
+	w.cfa(w.signed(), r)
+	r.CFA.Base = base
+	if w.codec.info.fixedRA == 0 {
+		// SFRAME_FRE_RA_OFFSET_INVALID: as of binutils 2.47 a word of 0 stands for
+		// no rule on every ABI.
+		if r.RA = w.slot(); r.RA == (Rule{Base: CFA, Deref: true}) {
+			r.RA = Rule{}
+		}
+	}
+	r.FP = w.slot()
+}
+
+// cfa sets the CFA's offset.
+func (w *readWords) cfa(word int32, r *Row) {
+	var fits bool
+	r.CFA.Offset, fits = w.codec.info.decodeCFA(word)
+	w.bad = w.bad || !fits
+}
+
+// flexible makes the words of a row in a flexible FDE: CFA [RA [FP]], each a control word and an
+// offset word. It reports whether the row has that form.
+func (w *words) flexible(c *Codec, r *Row) bool {
+	if !c.layout.Flexible {
+		return false
+	}
+	if r.Outermost {
+		return true
+	}
+	cfa, ok := c.info.encodeCFA(r.CFA.Offset)
+	if !ok || r.CFA.Base == None || r.CFA.Base == CFA || !w.rule(c, r.CFA, cfa) {
+		return false
+	}
+	if r.RA.Base != None {
+		ok = w.rule(c, r.RA, r.RA.Offset)
+	} else if r.FP.Base != None {
+		w.unsigned[w.count] = true
+		w.add(0)
+	}
+	if r.FP.Base != None {
+		ok = ok && w.rule(c, r.FP, r.FP.Offset)
+	}
+	return ok
+}
+
+// rule adds the words of a rule in a flexible FDE, and reports whether there are any.
+func (w *words) rule(c *Codec, r Rule, offset int32) bool {
+	control := int32(0)
+	switch r.Base {
+	case SP:
+		control = int32(c.info.sp)<<controlRegShift | controlReg
+	case FP:
+		control = int32(c.info.fp)<<controlRegShift | controlReg
+	case Register:
+		control = int32(r.Reg)<<controlRegShift | controlReg
+	}
+	if r.Deref {
+		control |= controlDeref
+	}
+	if control == 0 {
+		return false // reads as no rule
+	}
+	w.unsigned[w.count] = true
+	w.add(control)
+	w.add(offset)
+	return true
+}
+
+// rule is the inverse: it returns the rule that the next words stand for.
+func (w *readWords) rule() Rule {
+	c := w.unsigned()
+	if w.none || c == 0 {
+		return Rule{}
+	}
+	r := Rule{Base: CFA, Offset: w.signed(), Deref: c&controlDeref != 0}
+	if c&controlReg != 0 {
+		r.Base, r.Reg = Register, uint16(c>>controlRegShift)
+	}
+	if w.none || c>>controlRegShift > math.MaxUint16 || c&(1<<controlRegShift-1)&^(controlReg|controlDeref) != 0 ||
+		c&controlReg == 0 && c>>controlRegShift != 0 {
+		w.bad = true
+	}
+	return r
+}
+
+// flexible is the inverse of words.flexible.
+func (w *readWords) flexible(r *Row) {
+	r.CFA = w.rule()
+	if r.CFA.Base != Register {
+		w.bad = true
+		return
+	}
+	w.cfa(r.CFA.Offset, r)
+	r.RA = w.rule()
+	r.FP = w.rule()
+}
+
+// readWords are the data words of a row that is read, which are taken one by one.
+type readWords struct {
+	codec *Codec
+	b     []byte
+	size  int  // of each, in bytes
+	left  int  // how many
+	none  bool // one was asked for, and there was none
+	bad   bool // they make no row
+}
+
+// unsigned returns the next word as it is.
+func (w *readWords) unsigned() uint32 {
+	if w.left == 0 {
+		w.none = true
+		return 0
+	}
+	v := w.codec.unsigned(w.b, w.size)
+	w.b = w.b[w.size:]
+	w.left--
+	return v
+}
+
+// signed returns the next word sign-extended.
+func (w *readWords) signed() int32 {
+	shift := 32 - 8*w.size
+	return int32(w.unsigned()<<shift) >> shift
+}
+
+// row reads the row that b begins with, in an FDE of the given type. It returns its size in bytes,
+// and in words what is wrong, or "".
+func (c *Codec) row(b []byte, flexible bool) (r Row, size int, wrong string) {
+	if len(b) == 0 {
+		return r, 0, "section ends inside an FRE"
+	}
+	info := b[0]
+	count, logSize := int(info>>freInfoCount&0xf), info>>freInfoSize&3
+	if logSize > 2 {
+		return r, 0, fmt.Sprintf("FRE info word %#02x has data words of size 3; 0, 1 or 2 was expected", info)
+	}
+	size = RowSize(info)
+	if len(b) < size {
+		return r, 0, "section ends inside an FRE"
+	}
+	w := readWords{codec: c, b: b[1:size], size: 1 << logSize, left: count}
+	r.Signed = info&freInfoMangledRA != 0
+	switch {
+	case count == 0:
+		r.Outermost = true
+	case flexible:
+		w.flexible(&r)
+	default:
+		base := FP
+		if info&freInfoSP != 0 {
+			base = SP
+		}
+		w.regular(base, &r)
+	}
+	if w.bad || w.left > 0 {
+		return Row{}, 0, fmt.Sprintf("%d data words of an FRE make no row of this ABI and FDE type", count)
+	}
+	return r, size, ""
+}

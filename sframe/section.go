@@ -1,0 +1,282 @@
+package sframe
+
+import (
+	"bytes"
+	"cmp"
+	"iter"
+	"math"
+	"slices"
+	"sort"
+)
+
+// A Section is a section that was found sound, but for its FREs: those are checked when they are
+// asked for. Its FDEs stay encoded, too. It is never changed, and may be used by several goroutines.
+type Section struct {
+	Header
+
+	codec      *Codec
+	data       []byte // up to the end of the FREs
+	addr       uint64 // of the section
+	pcrel      bool   // start addresses count from their own field
+	fdes, fres int    // where the FDEs and the FREs begin in data
+	// Indexes of the FDEs in the section: in the order that FDE gives them, and by address; nil for
+	// the order that they are in.
+	order, sorted []uint32
+}
+
+// Decode reads the section in data, which lies at address addr, and checks everything but the
+// FREs. The Section refers to data. Errors are of type *Error.
+//
+// The sections of relocatable objects say nothing of addresses before their relocations are applied.
+func Decode(data []byte, addr uint64) (*Section, error) {
+	h, c, err := decodeHeader(data)
+	if err != nil {
+		return nil, err
+	}
+	// Sub-section offsets count from the end of the header.
+	base := uint64(c.layout.HeaderSize) + uint64(h.AuxLen)
+	fdeOff, freOff := base+uint64(h.FDEOff), base+uint64(h.FREOff)
+	fdeEnd := fdeOff + uint64(h.NumFDEs)*uint64(c.layout.FDESize)
+	size := uint64(len(data))
+	if size > math.MaxUint32 {
+		return nil, errorf(0, "%d bytes; a section has less than 4 GiB", size)
+	}
+	if base > size || fdeEnd > size {
+		return nil, errorf(20, "%d FDEs at %#x do not fit the section of %d bytes", h.NumFDEs, fdeOff, size)
+	}
+	if freOff < fdeEnd && h.NumFDEs > 0 || freOff+uint64(h.FRELen) > size {
+		return nil, errorf(24, "FREs at %#x, %d bytes, overlap the FDEs or do not fit the section of %d bytes", freOff, h.FRELen, size)
+	}
+	s := &Section{
+		Header: h, codec: c, data: data[:freOff+uint64(h.FRELen)], addr: addr, pcrel: h.Flags&FDEFuncStartPCRel != 0,
+		fdes: int(fdeOff), fres: int(freOff),
+	}
+	return s, s.check()
+}
+
+// check checks the FDEs.
+func (s *Section) check() error {
+	var sum, last uint64
+	sorted := true
+	for i := range s.Len() {
+		num, err := s.checkFDE(s.entry(i))
+		if err != nil {
+			return err
+		}
+		sum += uint64(num)
+		start := s.start(s.entry(i))
+		sorted = sorted && last <= start
+		last = start
+	}
+	if sum != uint64(s.NumFREs) {
+		return errorf(12, "header says %d FREs, but the FDEs have %d", s.NumFREs, sum)
+	}
+	if sorted {
+		return nil
+	}
+	if s.Flags&FDESorted != 0 {
+		return errorf(s.fdes, "FDEs are not sorted by start address, but the flag says so")
+	}
+	s.sorted = make([]uint32, s.Len())
+	for i := range s.sorted {
+		s.sorted[i] = uint32(i)
+	}
+	slices.SortStableFunc(s.sorted, func(a, b uint32) int {
+		return cmp.Compare(s.start(s.entry(int(a))), s.start(s.entry(int(b))))
+	})
+	return nil
+}
+
+// Codec returns the Codec of the section's version and ABI.
+func (s *Section) Codec() *Codec { return s.codec }
+
+// Size returns the size of the section in bytes.
+func (s *Section) Size() uint64 { return uint64(len(s.data)) }
+
+// Len returns the number of FDEs.
+func (s *Section) Len() int { return int(s.NumFDEs) }
+
+// entry returns where the i-th FDE is in the section.
+func (s *Section) entry(i int) int {
+	if s.order != nil {
+		i = int(s.order[i])
+	}
+	return s.fdes + i*s.codec.layout.FDESize
+}
+
+// FDE returns the i-th FDE.
+func (s *Section) FDE(i int) FDE {
+	d, _ := s.fde(s.entry(i))
+	return d
+}
+
+// FDEs yields all FDEs with their indexes.
+func (s *Section) FDEs() iter.Seq2[int, FDE] {
+	return func(yield func(int, FDE) bool) {
+		for i := range s.Len() {
+			if !yield(i, s.FDE(i)) {
+				return
+			}
+		}
+	}
+}
+
+// Sorted returns the section with its FDEs in the order of their start addresses, as a linker
+// leaves them. In relocatable objects they are in any.
+func (s *Section) Sorted() *Section {
+	t := *s
+	t.Flags |= FDESorted
+	if s.sorted != nil {
+		t.order, t.sorted = s.sorted, nil
+	}
+	return &t
+}
+
+// Range returns where the code of the i-th FDE begins, and its size in bytes.
+func (s *Section) Range(i int) (start uint64, size uint32) {
+	off := s.entry(i)
+	return s.start(off), s.codec.uint32(s.data[off+s.codec.layout.StartSize:])
+}
+
+// Alike reports whether the i-th and the j-th FDE say the same but for where their code is and how
+// large: they have the same attributes, and the very same FREs in the section.
+func (s *Section) Alike(i, j int) bool {
+	from, to := s.codec.layout.StartSize+4, s.codec.layout.FDESize
+	a, b := s.data[s.entry(i):], s.data[s.entry(j):]
+	return bytes.Equal(a[from:to], b[from:to])
+}
+
+// A walk goes through the FREs of an FDE.
+type walk struct {
+	s        *Section
+	off      int // of the next FRE in the section
+	left     uint32
+	width    int // of a start address
+	next     uint32
+	limit    uint32
+	flexible bool
+}
+
+// walk begins to go through the FREs of an FDE.
+func (s *Section) walk(d *FDE, l *List) walk {
+	limit := d.Size
+	if d.RepSize > 0 {
+		limit = uint32(d.RepSize)
+	}
+	return walk{
+		s: s, off: s.fres + int(l.Off) + s.codec.layout.AttrSize, left: l.Num, width: l.Type.Size(), limit: limit, flexible: d.Flexible,
+	}
+}
+
+// outermost reports whether all of the FDE is code without a caller, which V3 says by no FREs.
+func (s *Section) outermost(d *FDE, l *List) bool {
+	return l.Num == 0 && s.codec.layout.Outermost && !d.Flexible
+}
+
+// fre returns the start address of the next FRE and the bytes from its row on.
+func (w *walk) fre() (start uint32, row []byte, err error) {
+	data := w.s.data
+	if len(data)-w.off < w.width+1 {
+		return 0, nil, errorf(w.off, "section ends inside an FRE")
+	}
+	start = w.s.codec.unsigned(data[w.off:], w.width)
+	if start >= w.limit {
+		return 0, nil, errorf(w.off, "FRE starts at %#x of a function or block of %#x bytes", start, w.limit)
+	}
+	if start < w.next {
+		return 0, nil, errorf(w.off, "FRE starts at %#x, not behind the one before it", start)
+	}
+	row = data[w.off+w.width:]
+	w.off += w.width + RowSize(row[0])
+	w.next = start + 1
+	w.left--
+	return start, row, nil
+}
+
+// wrong returns the error of a row of which Codec.row says what is wrong.
+func (w *walk) wrong(row []byte, what string) error {
+	return errorf(len(w.s.data)-len(row), "%s", what)
+}
+
+// FREs appends the i-th FDE's FREs to buf and returns it.
+func (s *Section) FREs(i int, buf []FRE) ([]FRE, error) {
+	d, l := s.fde(s.entry(i))
+	if s.outermost(&d, &l) {
+		return append(buf, FRE{Row: Row{Outermost: true}}), nil // for the whole of it
+	}
+	for w := s.walk(&d, &l); w.left > 0; {
+		start, b, err := w.fre()
+		if err != nil {
+			return buf, err
+		}
+		row, _, what := s.codec.row(b, d.Flexible)
+		if what != "" {
+			return buf, w.wrong(b, what)
+		}
+		buf = append(buf, FRE{start, row})
+	}
+	return buf, nil
+}
+
+// Find returns the index of the FDE that describes pc, or -1: of those that begin at pc or before
+// it, the last one, if pc is in it.
+func (s *Section) Find(pc uint64) int {
+	at := func(i int) int {
+		if s.sorted != nil {
+			return int(s.sorted[i])
+		}
+		return i
+	}
+	i := sort.Search(s.Len(), func(i int) bool { return s.start(s.entry(at(i))) > pc }) - 1
+	if i < 0 {
+		return -1
+	}
+	i = at(i)
+	if d := s.FDE(i); pc-d.Start >= uint64(d.Size) {
+		return -1
+	}
+	return i
+}
+
+// Lookup returns the row that holds for pc, and whether there is one, as a stack tracer finds
+// it: by a binary search for the FDE, and by going through its rows, of which only the one that
+// is found is decoded. Rows of V1's PC-mask FDEs hold for nothing that readers agree on; there is
+// none. Errors are of type *Error.
+func (s *Section) Lookup(pc uint64) (e FRE, ok bool, err error) {
+	i := s.Find(pc)
+	if i < 0 {
+		return e, false, nil
+	}
+	d, l := s.fde(s.entry(i))
+	at := uint32(pc - d.Start)
+	if d.PCMask {
+		if d.RepSize == 0 {
+			return e, false, nil
+		}
+		at = uint32(pc % uint64(d.RepSize))
+	}
+	if s.outermost(&d, &l) {
+		return FRE{Row: Row{Outermost: true}}, true, nil
+	}
+	var found []byte
+	w := s.walk(&d, &l)
+	for w.left > 0 {
+		start, row, err := w.fre()
+		if err != nil {
+			return e, false, err
+		}
+		if start > at {
+			break
+		}
+		found, e.Start = row, start
+	}
+	if found == nil {
+		return e, false, nil
+	}
+	row, _, what := s.codec.row(found, d.Flexible)
+	if what != "" {
+		return e, false, w.wrong(found, what)
+	}
+	e.Row = row
+	return e, true, nil
+}

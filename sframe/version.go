@@ -1,0 +1,84 @@
+package sframe
+
+import (
+	"fmt"
+	"math"
+)
+
+// A Version is a version of the format.
+type Version uint8
+
+const (
+	V1 Version = 1 // binutils 2.40
+	V2 Version = 2 // binutils 2.41, with errata 1 in 2.45
+	V3 Version = 3 // binutils 2.46
+)
+
+func (v Version) String() string { return fmt.Sprintf("SFRAME_VERSION_%d", uint8(v)) }
+
+// A Layout says how a version's records are laid out and what they can say.
+// Sizes are in bytes.
+type Layout struct {
+	HeaderSize int // without the auxiliary header
+	FDESize    int // of a function descriptor; in V3 of its index entry
+	AttrSize   int // of the attribute before a function's FREs, or 0
+	StartSize  int // of the start address in a function descriptor
+	Flags      Flags
+	MaxFREs    uint32 // of one function
+	ABIs       []ABI
+
+	PCRel     bool // start addresses always count from their own field
+	RepSize   bool // PC-mask FDEs give the size of their blocks
+	Signal    bool // FDEs can mark signal frames
+	Flexible  bool // FDEs of the flexible type: rules may use any register, dereferenced or not
+	Outermost bool // rows without data words mean that there is no caller, for every reader of the version
+	Errata2   bool // they mean that for readers that know errata 2
+	RegWords  bool // s390x: a data word with its lowest bit set is a register number
+	Objects   bool // linkers merge the sections of relocatable objects
+}
+
+// layouts is all that differs between versions.
+var layouts = [...]Layout{
+	V1: {
+		HeaderSize: 28, FDESize: 17, StartSize: 4, MaxFREs: math.MaxUint32, Flags: FDESorted | FramePointer,
+		ABIs: []ABI{AArch64Big, AArch64Little, AMD64Little},
+	},
+	V2: {
+		HeaderSize: 28, FDESize: 20, StartSize: 4, MaxFREs: math.MaxUint32, Flags: FDESorted | FramePointer | FDEFuncStartPCRel,
+		ABIs:    []ABI{AArch64Big, AArch64Little, AMD64Little, S390XBig},
+		Errata2: true, RepSize: true, RegWords: true, Objects: true,
+	},
+	V3: {
+		HeaderSize: 28, FDESize: 16, AttrSize: 5, StartSize: 8, MaxFREs: math.MaxUint16, Flags: FDESorted | FDEFuncStartPCRel,
+		ABIs:  []ABI{AArch64Big, AArch64Little, AMD64Little, S390XBig},
+		PCRel: true, RepSize: true, Signal: true, Flexible: true, Outermost: true, Errata2: true, Objects: true,
+	},
+}
+
+// Versions returns all versions, the oldest first.
+func Versions() []Version {
+	var all []Version
+	for v := range layouts {
+		if layouts[v].HeaderSize > 0 {
+			all = append(all, Version(v))
+		}
+	}
+	return all
+}
+
+// Newest returns the newest version.
+func Newest() Version { return Version(len(layouts) - 1) }
+
+// layout returns the version's layout, or an empty one.
+func (v Version) layout() *Layout {
+	if int(v) < len(layouts) {
+		return &layouts[v]
+	}
+	return &layouts[0]
+}
+
+// Layout returns the version's layout, and whether the version is known.
+func (v Version) Layout() (Layout, bool) {
+	l := v.layout()
+	return *l, l.HeaderSize > 0
+}
