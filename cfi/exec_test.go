@@ -1,0 +1,261 @@
+package cfi
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// parse reads a section of records in memory.
+func parse(t *testing.T, w *writer) *Table {
+	t.Helper()
+	s := Section{Source: EHFrame, Data: w.b, Addr: frameAddr}
+	if w.debug {
+		s = Section{Source: DebugFrame, Data: w.b}
+	}
+	table, err := Parse(w.machine, w.order, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// leb returns an unsigned LEB128 number.
+func leb(v uint64) (b []byte) {
+	for ; v >= 0x80; v >>= 7 {
+		b = append(b, byte(v)|0x80)
+	}
+	return append(b, byte(v))
+}
+
+// TestErrorPlaces has an instruction that is wrong in an FDE, and in a CIE where that makes a difference.
+// The error says where the instruction is, or its operand.
+func TestErrorPlaces(t *testing.T) {
+	const (
+		inFDE = 18 + 24 // of the instructions, after plainCIE and the addresses
+		inCIE = 18      // after those of plainCIE
+	)
+	long := slices.Concat(bytes.Repeat([]byte{0x80}, 10), []byte{0})
+	for _, tt := range []struct {
+		name string
+		tg   target
+		cie  []byte // more instructions of the CIE
+		fde  []byte
+		off  uint64 // from the start of these
+		want string
+	}{
+		{"unknown opcode", amd64, nil, []byte{0, 0x3f}, 1, "unknown opcode 0x3f"},
+		{"negate_ra_state", amd64, nil, []byte{0, 0x2d}, 1, "opcode 0x2d is not defined for this machine"},
+		{"negate_ra_state_with_pc", s390x, nil, []byte{0x2c}, 0, "opcode 0x2c is not defined for this machine"},
+		{"restore_state", amd64, nil, []byte{0x0a, 0x0b, 0x0b}, 2, "restore_state without a remember_state"},
+		{"remember_state", amd64, nil, bytes.Repeat([]byte{0x0a}, maxStates+1), maxStates, "remember_state nests deeper than 4096"},
+		{"advance past 2^64", amd64, nil, []byte{0x41, 0x1d, 255, 255, 255, 255, 255, 255, 255, 255}, 1, "location advances past 2^64"},
+		{"advance without operand", amd64, nil, []byte{0x41, 0x02}, 2, "operand of 1 bytes, but 0 bytes are left in the record"},
+		{"advance of two bytes without one", s390x, nil, []byte{0x03, 1}, 1, "operand of 2 bytes, but 1 bytes are left in the record"},
+		{"advance of eight bytes without one", amd64, nil, []byte{0x1d, 1, 2, 3, 4, 5, 6, 7}, 1, "operand of 8 bytes, but 7 bytes are left in the record"},
+		{"set_loc back", amd64, nil, []byte{0x44, 0x01, 3, 0x10, 0, 0, 0, 0, 0, 0}, 1, "set_loc goes back from 0x1004 to 0x1003"},
+		{"set_loc in front of the function", amd64, nil, []byte{0x01, 0xff, 0x0f, 0, 0, 0, 0, 0, 0}, 0, "set_loc goes back from 0x1000 to 0xfff"},
+		{"set_loc without operand", amd64, nil, []byte{0x01, 0, 0x10}, 1, "operand of 8 bytes, but 2 bytes are left in the record"},
+
+		{"def_cfa without register", amd64, nil, []byte{0x0c}, 1, "record ends where an operand was expected"},
+		{"def_cfa without offset", amd64, nil, []byte{0x0c, 7}, 2, "record ends where an operand was expected"},
+		{"def_cfa, large", amd64, nil, slices.Concat([]byte{0x0c, 7}, leb(maxOffset)), 0, "CFA offset 281474976710656 is too large"},
+		{"def_cfa_offset, large", amd64, nil, slices.Concat([]byte{0, 0x0e}, leb(maxOffset)), 1, "CFA offset 281474976710656 is too large"},
+		{"def_cfa_offset behind an expression, large", amd64, nil, slices.Concat([]byte{0x0f, 1, 0x30, 0x0e}, leb(maxOffset)), 3, "CFA offset 281474976710656 is too large"},
+		{"offset, large", amd64, nil, slices.Concat([]byte{0x86}, leb(maxOffset)), 1, "offset 281474976710656 is too large"},
+		{"offset, large when multiplied", amd64, nil, slices.Concat([]byte{0x86}, leb(maxOffset/8)), 1, "offset 35184372088832 times the data alignment -8 is too large"},
+		{"offset_extended_sf, large when multiplied", amd64, nil, slices.Concat([]byte{0x11, 6}, bytes.Repeat([]byte{0x80}, 8), []byte{0x40}), 2, "offset -4611686018427387904 times the data alignment -8 is too large"},
+		{"unsigned number, too long", amd64, nil, slices.Concat([]byte{0x0e}, long), 1, "unsigned LEB128 number longer than 64 bits"},
+		{"unsigned number of more than 64 bits", amd64, nil, slices.Concat([]byte{0x0e}, bytes.Repeat([]byte{0x80}, 9), []byte{2}), 1, "unsigned LEB128 number longer than 64 bits"},
+		{"unsigned number without end", amd64, nil, []byte{0x0e, 0x80}, 2, "record ends where an operand was expected"},
+		{"signed number, too long", amd64, nil, slices.Concat([]byte{0x13}, long), 1, "signed LEB128 number longer than 64 bits"},
+		{"signed number of more than 64 bits", amd64, nil, slices.Concat([]byte{0x13}, bytes.Repeat([]byte{0x80}, 9), []byte{1}), 1, "signed LEB128 number longer than 64 bits"},
+		{"signed number without end", amd64, nil, []byte{0x13, 0x80}, 2, "record ends where an operand was expected"},
+		{"expression without length", amd64, nil, []byte{0x0f}, 1, "record ends where an operand was expected"},
+		{"expression cut off", amd64, nil, []byte{0x10, 6, 3, 0x76, 0}, 3, "expression of 3 bytes, but 2 bytes are left in the record"},
+		{"another register's expression cut off", amd64, nil, []byte{0x10, 3, 3, 0x76, 0}, 3, "expression of 3 bytes, but 2 bytes are left in the record"},
+		{"another register's offset", amd64, nil, []byte{0x83}, 1, "record ends where an operand was expected"},
+
+		{"advance in the CIE", amd64, []byte{0, 0x41}, nil, 1, "initial instructions of a CIE change the location"},
+		{"set_loc in the CIE", amd64, []byte{0x01, 0, 0x10, 0, 0, 0, 0, 0, 0}, nil, 0, "initial instructions of a CIE change the location"},
+		{"unknown opcode in the CIE", s390x, []byte{0x3f}, nil, 0, "unknown opcode 0x3f"},
+	} {
+		for _, debug := range []bool{false, true} {
+			w := &writer{target: tt.tg, debug: debug}
+			cie := w.cie(plainCIE, tt.cie)
+			fde := w.fde(cie, w.abs(textAddr, 0x80), tt.fde)
+			table := parse(t, w)
+			name := map[bool]string{false: ".eh_frame", true: ".debug_frame"}[debug]
+			var got []*Error
+			want := []*Error{{name, inFDE + tt.off, tt.want}}
+			if tt.cie == nil {
+				if table.Len() != 1 || table.NumErrors != 0 {
+					t.Fatalf("%s: %d functions, errors %v", tt.name, table.Len(), table.Errors)
+				}
+				for range table.At(0).Rows() {
+					t.Errorf("%s: a malformed function has rows", tt.name)
+				}
+				e, _ := table.At(0).Err().(*Error)
+				got = append(got, e)
+			} else {
+				got = table.Errors
+				first := &Error{name, inCIE + tt.off, tt.want}
+				want = []*Error{first, {name, uint64(fde), "FDE of a CIE that cannot be used (" + first.Error() + ")"}}
+			}
+			if !slices.EqualFunc(got, want, func(a, b *Error) bool { return a != nil && *a == *b }) {
+				t.Errorf("%s: %v, want %v", tt.name, got, want)
+			}
+		}
+	}
+}
+
+// TestNumbers reads LEB128 numbers of all lengths up to ten bytes.
+func TestNumbers(t *testing.T) {
+	c := func(b []byte) *cursor { return &cursor{sec: &section{}, data: b} }
+	for shift := range 64 {
+		for _, v := range []uint64{1 << shift, 1<<shift - 1, math.MaxUint64 >> shift} {
+			if u := c(leb(v)); u.uleb() != v || u.err != nil || u.pos != len(u.data) {
+				t.Errorf("%#x is not read, error %v", v, u.err)
+			}
+			for _, s := range []int64{int64(v), -int64(v)} {
+				if u := c(sleb(s)); u.sleb() != s || u.err != nil || u.pos != len(u.data) {
+					t.Errorf("% x is not read as %d, error %v", u.data, s, u.err)
+				}
+			}
+		}
+	}
+	// With padding, as assemblers and compilers write it.
+	if u := c([]byte{0x81, 0x80, 0x80, 0}); u.uleb() != 1 || u.pos != 4 {
+		t.Error("a padded number is not read")
+	}
+	if u := c([]byte{0xff, 0xff, 0x7f}); u.sleb() != -1 || u.pos != 3 {
+		t.Error("a padded negative number is not read")
+	}
+}
+
+// sleb returns a signed LEB128 number.
+func sleb(v int64) (b []byte) {
+	for ; v < -64 || v > 63; v >>= 7 {
+		b = append(b, byte(v)|0x80)
+	}
+	return append(b, byte(v)&0x7f)
+}
+
+// TestSlowForms has instructions whose operands are longer than those that are remembered, after and in front
+// of shorter ones: rules must not depend on how they are written.
+func TestSlowForms(t *testing.T) {
+	pad := func(v byte, n int) []byte { // v in n bytes
+		return slices.Concat([]byte{v | 0x80}, bytes.Repeat([]byte{0x80}, n-2), []byte{0})
+	}
+	for _, tt := range []struct{ short, long []byte }{
+		{[]byte{0x0e, 16}, slices.Concat([]byte{0x0e}, pad(16, 2))},
+		{[]byte{0x0e, 16}, slices.Concat([]byte{0x0e}, pad(16, 3))},
+		{[]byte{0x0c, 6, 16}, slices.Concat([]byte{0x0c}, pad(6, 2), pad(16, 2))},
+		{[]byte{0x0c, 6, 16}, slices.Concat([]byte{0x0c}, pad(6, 3), pad(16, 4))},
+		{[]byte{0x0d, 6}, slices.Concat([]byte{0x0d}, pad(6, 5))},
+		{[]byte{0x86, 2}, slices.Concat([]byte{0x86}, pad(2, 2))},
+		{[]byte{0x86, 2}, slices.Concat([]byte{0x86}, pad(2, 9))},
+		{[]byte{0x86, 2}, []byte{0x05, 6, 2}},
+		{[]byte{0xc0 | 16}, []byte{0x06, 16}},
+	} {
+		w := &writer{target: amd64}
+		cie := w.cie(plainCIE)
+		tail := []byte{0x41, 0, 0, 0, 0, 0, 0, 0, 0} // so that the short forms are remembered
+		for i, code := range [][]byte{tt.short, tt.long, slices.Concat(tt.short, tail), slices.Concat(tt.long, tail), slices.Concat(tt.short, []byte{0, 0}, tail)} {
+			w.fde(cie, w.abs(textAddr+0x10*uint64(i), 0x10), []byte{0x07, 16}, code)
+		}
+		table := parse(t, w)
+		first, _ := table.Lookup(textAddr)
+		for fn := range table.Functions() {
+			row, ok := table.Lookup(fn.Begin)
+			if !ok || row.Number != first.Number || fn.NumRows() != 1 {
+				t.Errorf("% x, % x: function at %#x has %d rows, the first with rules %d, want %d (%v)", tt.short, tt.long, fn.Begin, fn.NumRows(), row.Number, first.Number, fn.Err())
+			}
+		}
+	}
+}
+
+// TestManyRules has more different rules than are numbered.
+func TestManyRules(t *testing.T) {
+	w := &writer{target: amd64}
+	cie := w.cie(plainCIE)
+	const each = 1 << 12
+	for n := range maxRules/each + 1 {
+		var code []byte
+		for i := range each {
+			code = append(append(code, 0x41, 0x0e), leb(uint64(n*each+i+16))...)
+		}
+		w.fde(cie, w.abs(textAddr+each*2*uint64(n), each*2), code)
+	}
+	table := parse(t, w)
+	last := table.At(table.Len() - 1)
+	if table.NumRules() != maxRules || table.At(table.Len()-2).Err() == nil {
+		t.Errorf("%d rules, error %v", table.NumRules(), table.At(table.Len()-2).Err())
+	}
+	if e, ok := last.Err().(*Error); !ok || e.Msg != "more than 131072 different rules in one file" || e.Section != ".eh_frame" || e.Off != last.Offset()+24+1 {
+		t.Errorf("error %v", last.Err())
+	}
+	// A CIE that comes then is refused, unless its rules are there already.
+	x := table.programs.executor
+	x.classes = make(map[class]uint32)
+	again, other := *last.cie, *last.cie
+	other.raReg = 99
+	if err := x.runInitial(&again, 9, 9); err != nil {
+		t.Errorf("a CIE without instructions: %v", err)
+	}
+	if err := x.runInitial(&other, 9, 9); err == nil || !strings.Contains(err.Error(), "more than 131072 different rules in one file") {
+		t.Errorf("a CIE with another return address column: error %v", err)
+	}
+}
+
+// TestFixedPrograms has functions with the same instructions, of which set_loc is one: where it goes to
+// depends on where the instructions are, and so does whether it goes back.
+func TestFixedPrograms(t *testing.T) {
+	for _, tg := range targets {
+		w := &writer{target: tg}
+		cie := w.cie([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8}) // pc-relative, 4 bytes
+		// Records have 24 bytes, so that the second one's set_loc goes 24 bytes further than the first one's.
+		const first, second = textAddr + 0x100, textAddr + 0x108
+		operand := frameAddr + uint64(len(w.b)) + 18
+		code := slices.Concat([]byte{0x01}, w.order.AppendUint32(nil, uint32(first-8-operand)), []byte{0x0e, 16})
+		add := func(start uint64, size uint32, code []byte) {
+			field := frameAddr + uint64(len(w.b)) + 8
+			w.fde(cie, w.order.AppendUint32(w.order.AppendUint32(nil, uint32(start-field)), size), []byte{0}, code)
+		}
+		add(first, 8, code)
+		add(second, 0x20, code)
+		table := parse(t, w)
+		a, b := table.At(0), table.At(1)
+		if e, ok := a.Err().(*Error); !ok || e.Msg != "set_loc goes back from 0x1100 to 0x10f8" {
+			t.Errorf("%v: the first function has error %v", tg.machine, a.Err())
+		}
+		if row, ok := table.Lookup(first + 16); !ok || row.Begin != first+16 || row.CFA.Offset != 16 || b.NumRows() != 2 || a.Program() == b.Program() {
+			t.Errorf("%v: the second function has a row %+v, error %v", tg.machine, row, b.Err())
+		}
+	}
+}
+
+// TestEndOfMemory has functions with the same instructions, one of them so near to the end of the address
+// space that the last row begins after that.
+func TestEndOfMemory(t *testing.T) {
+	const far = math.MaxUint64 - 0xff
+	code := []byte{0x41, 0x0e, 16, 0x03, 0, 2, 0x0e, 24} // from 1 on, and from 0x201
+	for _, starts := range [][]uint64{{textAddr, far}, {far}} {
+		w := &writer{target: amd64}
+		cie := w.cie(plainCIE)
+		for _, start := range starts {
+			w.fde(cie, w.abs(start, 0x80), code)
+		}
+		table := parse(t, w)
+		fn := table.At(table.Len() - 1)
+		var got [][3]uint64
+		for r := range fn.Rows() {
+			got = append(got, [3]uint64{r.Begin, r.End, uint64(r.CFA.Offset)})
+		}
+		if want := [][3]uint64{{far, far + 1, 8}, {far + 1, far + 0x80, 16}}; fn.Err() != nil || !slices.Equal(got, want) {
+			t.Errorf("%d functions: rows %#x, error %v, want %#x", table.Len(), got, fn.Err(), want)
+		}
+	}
+}

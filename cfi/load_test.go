@@ -1,0 +1,391 @@
+package cfi
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/elffile"
+)
+
+// TestSources names sources, and finds them by their names.
+func TestSources(t *testing.T) {
+	for s, name := range map[Source]string{Auto: "auto", EHFrame: "eh_frame", DebugFrame: "debug_frame"} {
+		if got, err := ParseSource(name); err != nil || got != s || s.String() != name {
+			t.Errorf("%s: %v, error %v", name, got, err)
+		}
+	}
+	if _, err := ParseSource(".eh_frame"); err == nil || err.Error() != `unknown source ".eh_frame"; auto, eh_frame or debug_frame was expected` {
+		t.Errorf("error %v", err)
+	}
+	if s := Source(7).String(); s != "Source(7)" {
+		t.Error(s)
+	}
+}
+
+// TestParseErrors gives sections to Parse that it does not take.
+func TestParseErrors(t *testing.T) {
+	for _, tt := range []struct {
+		machine elf.Machine
+		source  Source
+		want    string
+	}{
+		{elf.EM_RISCV, EHFrame, "machine EM_RISCV: SFrame is defined for "},
+		{elf.EM_X86_64, Auto, "a section with source auto; eh_frame or debug_frame was expected"},
+		{elf.EM_X86_64, Source(7), "a section with source Source(7); eh_frame or debug_frame was expected"},
+	} {
+		if table, err := Parse(tt.machine, binary.LittleEndian, Section{Source: tt.source}); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%v, error %v, want %q", table, err, tt.want)
+		}
+	}
+	table, err := Parse(elf.EM_X86_64, binary.LittleEndian)
+	if err != nil || table.Len() != 0 || table.Find(0) != nil {
+		t.Errorf("no sections: error %v", err)
+	}
+}
+
+// TestBothSections parses .eh_frame and .debug_frame in memory. The former counts where both describe code.
+func TestBothSections(t *testing.T) {
+	for _, tg := range targets {
+		for _, wide := range []bool{false, true} {
+			eh, debug := &writer{target: tg, wide: wide}, &writer{target: tg, debug: true, wide: wide}
+			first := eh.fde(eh.cie(plainCIE), eh.abs(0, 0x10), []byte{0x0e, 24}) // address 0 is one as any other
+			third := eh.fde(0, eh.abs(0x30, 0x10), []byte{0x0e, 24})
+			cie := debug.cie([]byte{4, 0, 8, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1})
+			second := debug.fde(cie, debug.abs(0x20, 0x40), []byte{0x48, 0x0e, 32, 0x58, 0x0e, 40}) // from 8 on, and from 32
+			table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: eh.b}, Section{Source: DebugFrame, Data: debug.b})
+			if err != nil || table.NumErrors > 0 {
+				t.Fatalf("%v: errors %v %v", tg.machine, table.Errors, err)
+			}
+			var got []string
+			for fn := range table.Functions() {
+				for r := range fn.Rows() {
+					got = append(got, fmt.Sprintf("%s+%#x %#x-%#x %d", fn.Section(), fn.Offset(), r.Begin, r.End, r.CFA.Offset))
+				}
+			}
+			want := []string{
+				fmt.Sprintf(".eh_frame+%#x 0x0-0x10 24", first),
+				fmt.Sprintf(".debug_frame+%#x 0x20-0x28 8", second), fmt.Sprintf(".debug_frame+%#x 0x28-0x30 32", second),
+				fmt.Sprintf(".eh_frame+%#x 0x30-0x40 24", third),
+				fmt.Sprintf(".debug_frame+%#x 0x40-0x60 40", second),
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%v, 64-bit DWARF %t:\n got %q\nwant %q", tg.machine, wide, got, want)
+			}
+			// Pieces of one FDE have its identity, and nothing else has.
+			if a, b := table.Find(0x20), table.Find(0x50); a == b || a.FDE() != b.FDE() || a.Program() != -1 || b.Program() != -1 {
+				t.Errorf("%v: pieces %+v and %+v", tg.machine, a, b)
+			}
+			if a, b := table.Find(0), table.Find(0x30); a.FDE() == b.FDE() || a.FDE() == table.Find(0x20).FDE() || a.Program() != b.Program() {
+				t.Errorf("%v: functions %+v and %+v", tg.machine, a, b)
+			}
+			info := []SourceInfo{{".eh_frame", uint64(len(eh.b)), 2}, {".debug_frame", uint64(len(debug.b)), 1}}
+			if !slices.Equal(table.Sources, info) {
+				t.Errorf("%v: sources %+v", tg.machine, table.Sources)
+			}
+		}
+	}
+}
+
+// tableAt returns a table with functions of size 0x10 at the given addresses, with two rows each.
+func tableAt(t *testing.T, starts ...uint64) *Table {
+	t.Helper()
+	w := &writer{target: amd64}
+	cie := w.cie(plainCIE)
+	for _, s := range starts {
+		w.fde(cie, w.abs(s, 0x10), []byte{0x44, 0x0e, 16, 0x60, 0x0e, 24}) // from 4 on, and from 36, which is after its end
+	}
+	return parse(t, w)
+}
+
+// TestFind looks addresses up, at the borders of functions and of rows.
+func TestFind(t *testing.T) {
+	table := tableAt(t, 0x1000, 0x1010, 0x2000)
+	for _, tt := range []struct {
+		pc    uint64
+		begin uint64 // of the function, or 0
+		row   uint64
+	}{
+		{0, 0, 0}, {0xfff, 0, 0}, {0x1000, 0x1000, 0x1000}, {0x1003, 0x1000, 0x1000}, {0x1004, 0x1000, 0x1004}, {0x100f, 0x1000, 0x1004},
+		{0x1010, 0x1010, 0x1010}, {0x101f, 0x1010, 0x1014}, {0x1020, 0, 0}, {0x1fff, 0, 0}, {0x2000, 0x2000, 0x2000}, {0x200f, 0x2000, 0x2004}, {0x2010, 0, 0}, {math.MaxUint64, 0, 0},
+	} {
+		fn := table.Find(tt.pc)
+		row, ok := table.Lookup(tt.pc)
+		if (fn == nil) != (tt.begin == 0) || fn != nil && fn.Begin != tt.begin || ok != (tt.begin != 0) || row.Begin != tt.row {
+			t.Errorf("%#x: function %+v, row %+v", tt.pc, fn, row)
+		}
+	}
+	if fn := table.At(0); fn.NumRows() != 3 || fn.MinSize() != 37 {
+		t.Errorf("%d rows, from %d bytes on", fn.NumRows(), fn.MinSize())
+	}
+}
+
+// TestSplit divides tables: no function is lost, and what else is in the table is in the first part.
+func TestSplit(t *testing.T) {
+	var starts []uint64
+	for i := range uint64(10) {
+		starts = append(starts, 0x1000+0x10*i)
+	}
+	for _, count := range []int{0, 1, 2, 9, 10} {
+		table := tableAt(t, starts[:count]...)
+		table.Dropped.ZeroLength = 5
+		for n := 1; n < 12; n++ {
+			parts := table.Split(n)
+			var got []uint64
+			most := 0
+			for i, p := range parts {
+				for fn := range p.Functions() {
+					got = append(got, fn.Begin)
+				}
+				most = max(most, p.Len())
+				if first := i == 0; first != (p.Dropped.ZeroLength == 5) || first != (len(p.Sources) == 1) || p.NumRules() != table.NumRules() || p.Machine != table.Machine || p.Order != table.Order {
+					t.Errorf("%d functions in %d parts: part %d is %+v", count, n, i, p)
+				}
+			}
+			if len(parts) > n || !slices.Equal(got, starts[:count]) {
+				t.Errorf("%d functions in %d parts: %d parts with %#x", count, n, len(parts), got)
+			}
+			if n <= count && most > (count+n-1)/n+1 {
+				t.Errorf("%d functions in %d parts, of which one has %d", count, n, most)
+			}
+		}
+	}
+	table := tableAt(t, starts...)
+	odd := table.Only(func(fn *Function) bool { return fn.Begin&0x10 != 0 })
+	if odd.Len() != 5 || odd.At(0).Begin != 0x1010 || odd.At(4).Begin != 0x1090 || table.Len() != 10 || table.At(0).Begin != 0x1000 || len(odd.Sources) != 1 {
+		t.Errorf("%d functions of %d", odd.Len(), table.Len())
+	}
+	if none := table.Only(func(*Function) bool { return false }); none.Len() != 0 || none.Find(0x1000) != nil {
+		t.Errorf("%d functions", none.Len())
+	}
+}
+
+// TestRowsStop stops after the first row.
+func TestRowsStop(t *testing.T) {
+	table := tableAt(t, 0x1000, 0x2000)
+	n := 0
+	for fn := range table.Functions() {
+		for range fn.Rows() {
+			n++
+			break
+		}
+		if fn.Begin == 0x1000 {
+			break
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d rows", n)
+	}
+}
+
+// TestLarge has a function of 4 GiB, and one of a byte less.
+func TestLarge(t *testing.T) {
+	w := &writer{target: s390x}
+	cie := w.cie(plainCIE)
+	w.fde(cie, w.abs(1<<40, math.MaxUint32))
+	at := w.fde(cie, w.abs(2<<40, math.MaxUint32+1))
+	table := parse(t, w)
+	if table.Len() != 2 || table.At(0).Err() != nil {
+		t.Fatalf("%d functions, error %v", table.Len(), table.At(0).Err())
+	}
+	want := Error{".eh_frame", uint64(at), "FDE of 4294967296 bytes of code; less than 4 GiB were expected"}
+	if e, ok := table.At(1).Err().(*Error); !ok || *e != want {
+		t.Errorf("error %v, want %v", table.At(1).Err(), &want)
+	}
+}
+
+// TestBadRecords has records, and CIEs, of which FDEs cannot be read.
+func TestBadRecords(t *testing.T) {
+	fdeOf := func(cie []byte) []byte { // with an FDE
+		w := &writer{target: amd64}
+		w.fde(w.cie(cie), w.abs(textAddr, 0x10))
+		return w.b
+	}
+	cieAt := func(pointer uint32) []byte { // an FDE whose CIE is elsewhere
+		w := &writer{target: amd64}
+		w.cie(plainCIE)
+		w.record(uint64(pointer), w.abs(textAddr, 0x10))
+		return w.b
+	}
+	for _, tt := range []struct {
+		name string
+		data []byte
+		off  uint64
+		want string
+	}{
+		{"length cut off", []byte{1, 0, 0}, 0, "operand of 4 bytes, but 3 bytes are left in the record"},
+		{"64-bit length cut off", []byte{255, 255, 255, 255, 1, 0}, 4, "operand of 8 bytes, but 2 bytes are left in the record"},
+		{"reserved length", []byte{0xf0, 255, 255, 255}, 0, "length 0xfffffff0 is reserved"},
+		{"longer than the section", []byte{9, 0, 0, 0, 0, 0, 0, 0}, 0, "record of 9 bytes, but the section has 4 left"},
+		{"without an id", []byte{2, 0, 0, 0, 1, 2}, 4, "operand of 4 bytes, but 2 bytes are left in the record"},
+		{"CIE pointer in front of the section", []byte{4, 0, 0, 0, 5, 0, 0, 0}, 4, "CIE pointer 0x5 reaches before the start of the section"},
+		{"CIE pointer to an FDE", cieAt(4), 18, "no CIE here, but an FDE says so"},
+		{"CIE version", fdeOf([]byte{2, 0, 1, 0x78, 16}), 8, "CIE version 2; 1, 3 or 4 was expected"},
+		{"no CIE version", fdeOf(nil), 8, "record ends where an operand was expected"},
+		{"augmentation without end", fdeOf([]byte("\x01zR")), 9, "augmentation string has no end"},
+		{"long augmentation", fdeOf(slices.Concat([]byte{1}, bytes.Repeat([]byte{'z'}, 65), []byte{0})), 9, `augmentation "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz" of 65 bytes is unknown; at most 64 are accepted`},
+		{"addresses of 4 bytes", fdeOf([]byte{4, 0, 4, 0, 1, 0x78, 16}), 10, "CIE with addresses of 4 and segments of 0 bytes; 8 and 0 were expected"},
+		{"segments", fdeOf([]byte{4, 0, 8, 1, 1, 0x78, 16}), 10, "CIE with addresses of 8 and segments of 1 bytes; 8 and 0 were expected"},
+		{"no alignments", fdeOf([]byte{1, 0}), 10, "record ends where an operand was expected"},
+		{"EH data cut off", fdeOf([]byte("\x01eh\x001234")), 12, "operand of 8 bytes, but 4 bytes are left in the record"},
+	} {
+		table := parse(t, &writer{target: amd64, b: tt.data})
+		want := Error{".eh_frame", tt.off, tt.want}
+		if table.Len() != 0 || len(table.Errors) == 0 || *table.Errors[0] != want {
+			t.Errorf("%s: %d functions, errors %v, want %v", tt.name, table.Len(), table.Errors, &want)
+		}
+	}
+
+	// Offsets of CIEs in .debug_frame count from its start.
+	w := &writer{target: amd64, debug: true}
+	w.cie(plainCIE)
+	w.fde(1000, w.abs(textAddr, 0x10))
+	if table := parse(t, w); len(table.Errors) != 2 || *table.Errors[0] != (Error{".debug_frame", 1000, "no CIE here: past the end of the section"}) {
+		t.Errorf("errors %v", table.Errors)
+	}
+}
+
+// TestManyErrors has more FDEs without a CIE than errors are kept.
+func TestManyErrors(t *testing.T) {
+	const n = maxErrors + 50
+	w := &writer{target: amd64, debug: true}
+	for i := range n {
+		w.fde(i<<20, w.abs(textAddr, 0x10))
+	}
+	table := parse(t, w)
+	if table.Len() != 0 || len(table.Errors) != maxErrors || table.NumErrors != 2*n {
+		t.Errorf("%d errors, of which %d are kept", table.NumErrors, len(table.Errors))
+	}
+}
+
+// TestOverlappingCIEs has so many CIEs inside of others that they have more bytes than the section.
+func TestOverlappingCIEs(t *testing.T) {
+	w := &writer{target: amd64, debug: true}
+	// Each of these words is the length of a record of 0x1000 bytes, with an id after it.
+	for range 16 {
+		w.b = append(w.b, 0xff, 0x0f, 0, 0, 0xff, 0xff, 0xff, 0xff)
+	}
+	w.b = append(w.b, make([]byte, 0x1003+8-len(w.b))...)
+	w.b = append(w.b, make([]byte, 0x100)...)
+	for i := range 16 {
+		w.fde(8*i, w.abs(textAddr+0x10*uint64(i), 0x10))
+	}
+	table := parse(t, w)
+	found := slices.ContainsFunc(table.Errors, func(e *Error) bool {
+		return e.Msg == fmt.Sprintf("CIEs overlap: those up to this one have more than the %d bytes of the section", len(w.b))
+	})
+	if !found || table.Len() != 0 {
+		t.Errorf("%d functions, errors %v", table.Len(), table.Errors)
+	}
+}
+
+// TestLoadNothing loads files that have no call frame information, or none from where it is asked for.
+func TestLoadNothing(t *testing.T) {
+	other := tinyELF(t, amd64, ".data", []byte{1})
+	eh := &writer{target: amd64}
+	eh.fde(eh.cie(plainCIE), eh.abs(textAddr, 0x10))
+	for _, tt := range []struct {
+		f    *elffile.File
+		src  Source
+		want string
+	}{
+		{other, Auto, "neither .eh_frame nor .debug_frame is there"},
+		{other, EHFrame, "there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
+		{other, DebugFrame, "there is no .debug_frame"},
+		{tinyELF(t, amd64, ".eh_frame", eh.b), DebugFrame, "there is no .debug_frame"},
+		{tinyELF(t, amd64, ".debug_frame", eh.b), EHFrame, "there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
+	} {
+		if _, err := Load(tt.f, tt.src, nil); !errors.Is(err, ErrNone) || !strings.HasSuffix(err.Error(), tt.want) {
+			t.Errorf("%v: error %v, want %q", tt.src, err, tt.want)
+		}
+	}
+	other.Machine = uint16(elf.EM_386)
+	if _, err := Load(other, Auto, nil); err == nil || !strings.HasPrefix(err.Error(), "machine EM_386: SFrame is defined for ") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestDebugFile takes .debug_frame from a debug file, unless the file has one.
+func TestDebugFile(t *testing.T) {
+	debug := &writer{target: aarch64, debug: true}
+	debug.fde(debug.cie([]byte{1, 0, 1, 0x78, 30, 0x0c, 31, 0}), debug.abs(textAddr, 0x10))
+	with, without := tinyELF(t, aarch64, ".debug_frame", debug.b), tinyELF(t, aarch64, ".data", []byte{1})
+	for _, tt := range []struct {
+		f, debug *elffile.File
+		want     bool
+	}{{without, with, true}, {with, with, false}, {with, without, false}, {with, nil, false}} {
+		table, err := Load(tt.f, Auto, tt.debug)
+		if err != nil || table.Len() != 1 || table.Debug != tt.want || table.Sources[0].Name != ".debug_frame" {
+			t.Errorf("%+v, error %v; from the debug file: %t", table, err, tt.want)
+		}
+	}
+	if _, err := Load(without, EHFrame, with); !errors.Is(err, ErrNone) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestHeader finds .eh_frame by its header, in a file without section headers.
+func TestHeader(t *testing.T) {
+	const off = 64 + 56 // of the contents in tinyELF
+	for _, tg := range targets {
+		w := &writer{target: tg}
+		w.fde(w.cie(plainCIE), w.abs(frameAddr, 0x10))
+		w.b = append(w.b, 0, 0, 0, 0) // the end
+		w.b = append(w.b, 9, 9, 9, 9, 9)
+		header := len(w.b)
+		words := func(enc byte, v uint32) []byte { return w.order.AppendUint32([]byte{1, enc, 3, 0x3b}, v) }
+		for _, tt := range []struct {
+			name string
+			b    []byte
+			want string
+		}{
+			{"pc-relative", words(0x1b, uint32(-(header + 4))), ""},
+			{"relative to itself", words(0x3b, uint32(-header)), ""},
+			{"absolute", words(0x03, frameAddr), ""},
+			{"version", append([]byte{2}, words(0x1b, 0)[1:]...), "PT_GNU_EH_FRAME+0x0: version 2 of .eh_frame_hdr; 1 was expected"},
+			{"cut off", []byte{1, 0x1b, 3}, "PT_GNU_EH_FRAME+0x2: encodings of 2 bytes, but 1 bytes are left in the record"},
+			{"omitted", words(0xff, 0), "PT_GNU_EH_FRAME+0x4: pointer is omitted (encoding 0xff) where one was expected"},
+			{"elsewhere", words(0x03, 0x1234), "PT_GNU_EH_FRAME+0x0: leads to .eh_frame at address 0x1234, which no loaded segment holds"},
+			{"empty", nil, "no CFI: there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
+		} {
+			data := slices.Concat(w.b, tt.b)
+			f := tinyELF(t, tg, ".eh_frame", data)
+			f.Sections = nil
+			f.Progs[0].Flags |= uint32(elf.PF_X)
+			f.Progs = append(f.Progs, elf.Prog64{Type: uint32(elf.PT_GNU_EH_FRAME), Off: off + uint64(header), Vaddr: frameAddr + uint64(header), Filesz: uint64(len(tt.b))})
+			table, err := Load(f, EHFrame, nil)
+			switch {
+			case tt.want != "":
+				if err == nil || err.Error() != tt.want {
+					t.Errorf("%v, %s: error %v, want %q", tg.machine, tt.name, err, tt.want)
+				}
+			case err != nil || table.Len() != 1 || table.NumErrors != 0 || table.At(0).Begin != frameAddr || table.Sources[0].Size != uint64(header)-5:
+				t.Errorf("%v, %s: %+v, error %v", tg.machine, tt.name, table, err)
+			}
+		}
+	}
+}
+
+// TestTooMuch reads no more call frame information than the file can have.
+func TestTooMuch(t *testing.T) {
+	r := newReader(&elffile.File{Size: 100}, nil)
+	if err := r.take("section x", 16, anyTotal); err != nil {
+		t.Error(err)
+	}
+	if err := r.take("section y", 17, 1); err == nil || err.Error() != "section y at file offset 0x11: 1 bytes of CFI, beside 12582912 of other sections; at most 12582912 are accepted in a file of this size" {
+		t.Errorf("error %v", err)
+	}
+	for _, tt := range []struct{ size, debug, want uint64 }{
+		{anyTotal + 1, 0, anyTotal + 1}, {1, anyTotal + 2, anyTotal + 2}, {maxTotal + 1, 0, maxTotal}, {1, maxTotal + 1, maxTotal},
+	} {
+		if got := newReader(&elffile.File{Size: tt.size}, &elffile.File{Size: tt.debug}).limit; got != tt.want {
+			t.Errorf("files of %d and %d bytes: %d bytes are read, want %d", tt.size, tt.debug, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package cfi
+
+import (
+	"debug/elf"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestNumbering checks that rows of a table have the same number if they have the same rules, and else not:
+// of one function and of several, of several CIEs that say it otherwise, and of both sections. And they are
+// those that a function has alone, whatever others did before.
+func TestNumbering(t *testing.T) {
+	for _, tt := range []struct {
+		target
+		sp, fp, ra byte
+	}{{amd64, 7, 6, 16}, {aarch64, 31, 29, 30}, {s390x, 15, 11, 14}} {
+		numbering(t, tt.target, tt.sp, tt.fp, tt.ra)
+	}
+}
+
+func numbering(t *testing.T, tg target, sp, fp, ra byte) {
+	r := rand.New(rand.NewPCG(3, 4))
+	// Instructions that say the same in several ways, or something else in one field.
+	codes := [][]byte{
+		{0x0e, 16}, {0x0c, sp, 16}, {0x12, sp, 0x7e}, {0x13, 0x7e}, {0x0c, fp, 16}, {0x0d, fp}, {0x0e, 8}, {0x0e, 24}, {0x0e, 0x90, 0},
+		{0x80 | fp, 2}, {0x05, fp, 2}, {0x11, fp, 2}, {0x2f, fp, 2}, {0x80 | fp, 3}, {0x14, fp, 2}, {0x15, fp, 2}, {0x09, fp, 2}, {0x09, fp, 3}, {0x07, fp}, {0x08, fp}, {0xc0 | fp}, {0x06, fp},
+		{0x14, sp, 2}, {0x80 | sp, 2}, {0x08, sp}, {0x07, ra}, {0x80 | ra, 2}, {0x09, ra, 2}, {0xc0 | ra}, {0x0a, 0x07, ra, 0x0b},
+		{0x0f, 2, 0x77, 8}, {0x0f, 2, 0x77, 16}, {0x0f, 3, 0x77, 8, 0x96}, {0x0f, 0}, {0x10, fp, 2, 0x77, 8}, {0x16, fp, 2, 0x77, 8}, {0x10, fp, 0}, {0x16, sp, 2, 0x77, 8}, {0x16, ra, 2, 0x77, 8},
+	}
+	if tg.machine == elf.EM_AARCH64 {
+		codes = append(codes, []byte{0x2d}, []byte{0x2c}, []byte{0x07, 34}, []byte{0xc0 | 34})
+	}
+	cies := [][]byte{
+		{1, 0, 1, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1},
+		{1, 0, 1, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1},        // the same at another place
+		{1, 0, 1, 0x78, ra, 0x12, sp, 0x7f, 0x11, ra, 1},      // the same in other words
+		{1, 0, 1, 0x78, fp, 0x0c, sp, 8, 0x80 | fp, 1},        // another column
+		{3, 0, 1, 0x7c, ra, 0x0c, sp, 8, 0x80 | ra, 2},        // another data alignment
+		{1, 0, 1, 0x78, ra, 0x0c, sp, 8},                      // no rule for the return address
+		{1, 0, 1, 0x78, 40, 0x0c, sp, 8},                      // nor for that of another column
+		{1, 0, 2, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1},        // another code alignment
+		{1, 0, 1, 0x78, ra, 0x0c, sp, 8, 0x80 | ra, 1, 7, fp}, // more rules
+	}
+	eh, debug := &writer{target: tg}, &writer{target: tg, debug: true}
+	start := uint64(textAddr)
+	var alone []*Table
+	for _, w := range []*writer{eh, debug} {
+		var at []int
+		for _, c := range cies {
+			at = append(at, w.cie(c))
+		}
+		for range 400 {
+			var code []byte
+			for range 1 + r.IntN(6) {
+				code = append(append(code, 0x41), codes[r.IntN(len(codes))]...)
+				if r.IntN(2) > 0 {
+					code = append(code, codes[r.IntN(len(codes))]...)
+				}
+			}
+			i := r.IntN(len(cies))
+			w.fde(at[i], w.abs(start, 0x10), code, make([]byte, r.IntN(10))) // with padding, which those that are remembered have behind them
+			one := &writer{target: tg}
+			one.fde(one.cie(cies[i]), one.abs(start, 0x10), code)
+			alone = append(alone, parse(t, one))
+			start += 0x10
+		}
+	}
+	table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: eh.b, Addr: frameAddr}, Section{Source: DebugFrame, Data: debug.b})
+	if err != nil || table.NumErrors > 0 || table.Len() != len(alone) {
+		t.Fatalf("%v: %d functions, errors %v %v", tg.machine, table.Len(), table.Errors, err)
+	}
+	numbers := make(map[string]uint32)
+	words := make(map[uint32]string)
+	rows := 0
+	for i := range table.Len() {
+		fn := table.At(i)
+		last := ""
+		var got, want []string
+		for row := range alone[i].At(0).Rows() {
+			want = append(want, fmt.Sprintf("%#x-%#x %+v", row.Begin, row.End, *row.Rules))
+		}
+		for row := range fn.Rows() {
+			rows++
+			w := fmt.Sprintf("%+v", *row.Rules)
+			got = append(got, fmt.Sprintf("%#x-%#x %s", row.Begin, row.End, w))
+			if n, ok := numbers[w]; ok && n != row.Number {
+				t.Fatalf("%s has numbers %d and %d", w, n, row.Number)
+			}
+			if was, ok := words[row.Number]; ok && was != w {
+				t.Fatalf("number %d is %s and %s", row.Number, was, w)
+			}
+			numbers[w], words[row.Number] = row.Number, w
+			if int(row.Number) >= table.NumRules() || table.Rules(row.Number) != row.Rules {
+				t.Fatalf("number %d of %d", row.Number, table.NumRules())
+			}
+			if w == last {
+				t.Fatalf("function at %#x says %s twice", fn.Begin, w)
+			}
+			last = w
+		}
+		if fn.Err() != nil || !slices.Equal(got, want) {
+			t.Fatalf("%v: function at %#x: rows %q, error %v, alone %q", tg.machine, fn.Begin, got, fn.Err(), want)
+		}
+	}
+	// So that something was compared: there are hundreds.
+	if len(numbers) < 200 || rows < 2*len(numbers) {
+		t.Errorf("%v: %d rows with %d different rules", tg.machine, rows, len(numbers))
+	}
+}
+
+// TestSharedExpressions has the same expression at several places of the section, of which one stands for all.
+func TestSharedExpressions(t *testing.T) {
+	w := &writer{target: s390x}
+	cie, other := w.cie(plainCIE), w.cie(plainCIE, []byte{0})
+	expression := []byte{0x0f, 3, 0x7b, 0x80, 1}
+	w.fde(cie, w.abs(textAddr, 0x10), expression)
+	w.fde(cie, w.abs(textAddr+0x10, 0x10), []byte{0x41}, expression)
+	w.fde(other, w.abs(textAddr+0x20, 0x10), []byte{0x42}, expression)
+	w.fde(cie, w.abs(textAddr+0x30, 0x10), []byte{0x0f, 3, 0x7b, 0x80, 2})
+	table := parse(t, w)
+	var numbers []uint32
+	var bytes []*byte
+	for fn := range table.Functions() {
+		row, ok := table.Lookup(fn.End - 1)
+		if !ok || row.CFA.Rule != RuleExpression {
+			t.Fatalf("%+v, error %v", row, fn.Err())
+		}
+		numbers, bytes = append(numbers, row.Number), append(bytes, &row.CFA.Expression[0])
+	}
+	if numbers[1] != numbers[0] || numbers[2] != numbers[0] || numbers[3] == numbers[0] {
+		t.Errorf("numbers %v", numbers)
+	}
+	if bytes[1] != bytes[0] || bytes[2] != bytes[0] {
+		t.Error("equal expressions are kept several times")
+	}
+}
+
+// TestSameRule compares rules that differ in one field.
+func TestSameRule(t *testing.T) {
+	base := Rule{Rule: RuleExpression, Reg: 1, Offset: 2, Expression: []byte{3}}
+	same := base
+	same.Expression = slices.Clone(base.Expression)
+	if !SameRule(&base, &same) {
+		t.Error("equal rules are not the same")
+	}
+	for i, change := range []func(*Rule){
+		func(r *Rule) { r.Rule = RuleValExpression }, func(r *Rule) { r.Reg = 2 }, func(r *Rule) { r.Offset = 3 },
+		func(r *Rule) { r.Expression = []byte{4} }, func(r *Rule) { r.Expression = nil },
+	} {
+		other := same
+		if change(&other); SameRule(&base, &other) {
+			t.Errorf("change %d: %+v is the same as %+v", i, other, base)
+		}
+	}
+}
+
+// TestRestoreInCIE restores a register in a CIE, where it has nothing to go back to, and in its FDE, where it
+// goes back to what the CIE says in the end. What the one made of rules must not be remembered for the other.
+func TestRestoreInCIE(t *testing.T) {
+	w := &writer{target: amd64}
+	padding := make([]byte, 8)
+	w.fde(w.cie(plainCIE, []byte{0x86, 2, 0xc6, 0x86, 2}, padding), w.abs(textAddr, 0x10), []byte{0xc6}, padding)
+	row, ok := parse(t, w).Lookup(textAddr)
+	if want := (Rule{Rule: RuleOffset, Offset: -16}); !ok || !SameRule(&row.FP, &want) {
+		t.Errorf("%+v, want %+v for FP", row, want)
+	}
+}
