@@ -1,0 +1,229 @@
+package translate
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"cfi2sframe/arch"
+	"cfi2sframe/cfi"
+	"cfi2sframe/sframe"
+)
+
+var (
+	none      = cfi.Rule{Rule: cfi.RuleArchitectural}
+	undef     = cfi.Rule{Rule: cfi.RuleUndefined}
+	sameValue = cfi.Rule{Rule: cfi.RuleSameVal}
+)
+
+func offset(n int64) cfi.Rule      { return cfi.Rule{Rule: cfi.RuleOffset, Offset: n} }
+func valOffset(n int64) cfi.Rule   { return cfi.Rule{Rule: cfi.RuleValOffset, Offset: n} }
+func inRegister(n uint64) cfi.Rule { return cfi.Rule{Rule: cfi.RuleRegister, Reg: n} }
+func cfaOf(reg uint64, n int64) cfi.Rule {
+	return cfi.Rule{Rule: cfi.RuleCFA, Reg: reg, Offset: n}
+}
+func computed(code ...byte) cfi.Rule { return cfi.Rule{Rule: cfi.RuleExpression, Expression: code} }
+func valComputed(code ...byte) cfi.Rule {
+	return cfi.Rule{Rule: cfi.RuleValExpression, Expression: code}
+}
+
+// TestForm says for rules of each kind what they are in each version: a row of the format, or a gap
+// with the rule that is to blame. Registers are those of the ABIs' DWARF supplements.
+func TestForm(t *testing.T) {
+	sp := func(n int32) sframe.Rule { return sframe.Rule{Base: sframe.SP, Offset: n} }
+	fp := func(n int32) sframe.Rule { return sframe.Rule{Base: sframe.FP, Offset: n} }
+	reg := func(r uint16, n int32) sframe.Rule { return sframe.Rule{Base: sframe.Register, Reg: r, Offset: n} }
+	slot := func(n int32) sframe.Rule { return sframe.Rule{Base: sframe.CFA, Offset: n, Deref: true} }
+	deref := func(r sframe.Rule) sframe.Rule { r.Deref = true; return r }
+	row := func(rules ...sframe.Rule) sframe.Row { // CFA, RA, FP
+		rules = append(rules, sframe.Rule{}, sframe.Rule{})
+		return sframe.Row{CFA: rules[0], RA: rules[1], FP: rules[2]}
+	}
+	gap := func(r Reason, c Column) Gap { return Gap{Reason: r, Column: c} }
+	x86 := func(cfa, ra, fp, sp cfi.Rule) cfi.Rules {
+		return cfi.Rules{CFA: cfa, RA: ra, FP: fp, SP: sp, RAReg: 16}
+	}
+	arm := func(cfa, ra, fp cfi.Rule, sign cfi.Sign) cfi.Rules {
+		return cfi.Rules{CFA: cfa, RA: ra, FP: fp, SP: none, RAReg: 30, Sign: sign}
+	}
+	z := func(cfa, ra, fp, sp cfi.Rule) cfi.Rules {
+		return cfi.Rules{CFA: cfa, RA: ra, FP: fp, SP: sp, RAReg: 14}
+	}
+	signed := row(sp(16))
+	signed.Signed = true
+	outermost := sframe.Row{Outermost: true}
+	both := func(r sframe.Row) [2]any { return [2]any{r, r} }
+	never := func(r Reason, c Column) [2]any { return [2]any{gap(r, c), gap(r, c)} }
+	for _, tt := range []struct {
+		name    string
+		machine elf.Machine
+		rules   cfi.Rules
+		want    [2]any // in V2 and V3: a row or a gap
+	}{
+		{"at a call", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, none), both(row(sp(8)))},
+		{"with a frame pointer", elf.EM_X86_64, x86(cfaOf(6, 16), offset(-8), offset(-16), none), both(row(fp(16), sframe.Rule{}, slot(-16)))},
+		{"frame pointer unchanged", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), sameValue, none), both(row(sp(8)))},
+		{"SP said to be the CFA", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, valOffset(0)), both(row(sp(8)))},
+		{"on r10", elf.EM_X86_64, x86(cfaOf(10, 0), offset(-8), none, none), [2]any{gap(CFARegister, ColumnCFA), row(reg(10, 0))}},
+		{"on a register without room", elf.EM_X86_64, x86(cfaOf(1<<16, 0), offset(-8), none, none), never(CFARegister, ColumnCFA)},
+		{"DRAP", elf.EM_X86_64, x86(computed(0x76, 0x78, 0x06), offset(-8), computed(0x76, 0), none), // *(rbp-8), *(rbp)
+			[2]any{gap(DRAP, ColumnCFA), row(deref(fp(-8)), sframe.Rule{}, deref(fp(0)))}},
+		{"loaded by SP", elf.EM_X86_64, x86(computed(0x77, 8, 0x06), offset(-8), none, none), [2]any{gap(CFAExpression, ColumnCFA), row(deref(sp(8)))}},
+		{"loaded twice", elf.EM_X86_64, x86(computed(0x77, 8, 0x06, 0x06), offset(-8), none, none), never(CFAExpression, ColumnCFA)},
+		{"a register plus a number, computed", elf.EM_X86_64, x86(computed(0x77, 8), offset(-8), none, none), both(row(sp(8)))},
+		{"no CFA", elf.EM_X86_64, x86(undef, offset(-8), none, none), never(CFAMissing, ColumnCFA)},
+		{"CFA offset of 32 bits and one", elf.EM_X86_64, x86(cfaOf(7, 1<<31), offset(-8), none, none), never(OffsetRange, ColumnCFA)},
+		{"no caller", elf.EM_X86_64, x86(cfaOf(7, 8), undef, none, none), [2]any{gap(Outermost, ColumnRA), outermost}},
+		{"return address in rdi", elf.EM_X86_64, x86(cfaOf(7, 8), inRegister(5), none, none), [2]any{gap(RARegister, ColumnRA), row(sp(8), reg(5, 0))}},
+		{"return address at CFA-16", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-16), none, none), [2]any{gap(RAOffset, ColumnRA), row(sp(16), slot(-16))}},
+		{"return address a number from the CFA", elf.EM_X86_64, x86(cfaOf(7, 16), valOffset(-16), none, none), [2]any{gap(RARule, ColumnRA), row(sp(16), sp(0))}},
+		{"return address without a rule", elf.EM_X86_64, x86(cfaOf(7, 8), none, none, none), never(RARule, ColumnRA)},
+		{"return address loaded twice", elf.EM_X86_64, x86(cfaOf(7, 8), computed(0x77, 0, 0x06), none, none), never(RARule, ColumnRA)},
+		{"frame pointer in rbx", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), inRegister(3), none), [2]any{gap(FPRegister, ColumnFP), row(sp(8), sframe.Rule{}, reg(3, 0))}},
+		{"frame pointer in a register without room", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), inRegister(1<<16), none), never(FPRegister, ColumnFP)},
+		{"frame pointer lost", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), undef, none), never(FPUndefined, ColumnFP)},
+		{"frame pointer a number from the CFA", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-8), valOffset(-24), none), [2]any{gap(FPRule, ColumnFP), row(sp(16), sframe.Rule{}, sp(-8))}},
+		{"frame pointer where the CFA's register was", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-8), valComputed(0x77, 24), none), [2]any{gap(FPRule, ColumnFP), row(sp(16), sframe.Rule{}, sp(24))}},
+		{"frame pointer loaded twice", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-8), computed(0x77, 24, 0x06), none), never(FPRule, ColumnFP)},
+		{"SP in r8", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, inRegister(8)), never(SPRule, ColumnSP)},
+		{"SP saved", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, offset(-16)), never(SPRule, ColumnSP)},
+
+		{"at a call, aarch64", elf.EM_AARCH64, arm(cfaOf(31, 0), none, none, cfi.Unsigned), both(row(sp(0)))},
+		{"frame record", elf.EM_AARCH64, arm(cfaOf(29, 32), offset(-24), offset(-32), cfi.Unsigned), both(row(fp(32), slot(-24), slot(-32)))},
+		{"return address only", elf.EM_AARCH64, arm(cfaOf(31, 16), offset(-16), none, cfi.Unsigned), both(row(sp(16), slot(-16)))},
+		{"frame pointer only, aarch64", elf.EM_AARCH64, arm(cfaOf(31, 16), none, offset(-16), cfi.Unsigned),
+			[2]any{gap(FPWithoutRA, ColumnFP), row(sp(16), sframe.Rule{}, slot(-16))}},
+		{"signed", elf.EM_AARCH64, arm(cfaOf(31, 16), none, none, cfi.Signed), both(signed)},
+		{"signed with the pc", elf.EM_AARCH64, arm(cfaOf(31, 16), none, none, cfi.SignedWithPC), never(RASigned, ColumnNone)},
+		{"return address in x17", elf.EM_AARCH64, arm(cfaOf(31, 0), inRegister(17), none, cfi.Unsigned), [2]any{gap(RARegister, ColumnRA), row(sp(0), reg(17, 0))}},
+
+		{"at a call, s390x", elf.EM_S390, z(cfaOf(15, 160), none, none, none), both(row(sp(160)))},
+		{"saved registers, s390x", elf.EM_S390, z(cfaOf(11, 328), offset(-48), offset(-72), offset(-40)), both(row(fp(328), slot(-48), slot(-72)))},
+		{"frame pointer only, s390x", elf.EM_S390, z(cfaOf(15, 320), none, offset(-72), none), both(row(sp(320), sframe.Rule{}, slot(-72)))},
+		{"return address in f0", elf.EM_S390, z(cfaOf(15, 160), inRegister(16), none, none), both(row(sp(160), reg(16, 0)))},
+		{"CFA 4 from a multiple of 8", elf.EM_S390, z(cfaOf(15, 164), none, none, none), never(OffsetRange, ColumnCFA)},
+		{"SP is not CFA-160", elf.EM_S390, z(cfaOf(15, 160), none, none, valOffset(0)), never(SPRule, ColumnSP)},
+	} {
+		for i, v := range []sframe.Version{sframe.V2, sframe.V3} {
+			a := arch.Of(tt.machine)
+			abi := a.Little
+			if abi == 0 {
+				abi = a.Big
+			}
+			codec, err := sframe.NewCodec(v, abi)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := translator{arch: a, codec: codec, layout: codec.Layout(), opt: Options{Version: v}}
+			x.eval = evaluator{order: abi.Order(), pcReg: a.PC, limit: MaxEvaluated}
+			x.row = cfi.Row{Begin: 0x1000, End: 0x1010, Rules: &tt.rules}
+			row, g := x.form(x.cfa(0x1000, 0))
+			switch want := tt.want[i].(type) {
+			case sframe.Row:
+				if g.Reason != 0 || row != want {
+					t.Errorf("%s, %v: %+v, gap %v; %+v was expected", tt.name, v, row, g.Reason, want)
+				}
+			case Gap:
+				if g.Reason != want.Reason || g.Column != want.Column {
+					t.Errorf("%s, %v: %+v, gap %q of the %v; %q of the %v was expected", tt.name, v, row, g.Reason, g.Column, want.Reason, want.Column)
+				}
+			}
+		}
+	}
+}
+
+// TestRuleWriter puts rules into the words that readelf --debug-dump=frames-interp has for them, and
+// expressions into what they come down to.
+func TestRuleWriter(t *testing.T) {
+	for _, tt := range []struct {
+		abi    sframe.ABI
+		column Column
+		rule   cfi.Rule
+		want   string
+	}{
+		{sframe.AMD64Little, ColumnNone, none, ""},
+		{sframe.AMD64Little, ColumnRA, undef, "u"},
+		{sframe.AMD64Little, ColumnFP, sameValue, "s"},
+		{sframe.AMD64Little, ColumnRA, none, "none"},
+		{sframe.AMD64Little, ColumnCFA, cfaOf(10, 0), "r10+0"},
+		{sframe.AMD64Little, ColumnCFA, cfaOf(7, 8), "rsp+8"},
+		{sframe.AMD64Little, ColumnRA, inRegister(5), "rdi"},
+		{sframe.AMD64Little, ColumnRA, offset(-16), "c-16"},
+		{sframe.AMD64Little, ColumnSP, valOffset(8), "v+8"},
+		{sframe.AMD64Little, ColumnCFA, computed(0x76, 0x78, 0x06), "*(rbp-8)"},
+		{sframe.AMD64Little, ColumnFP, computed(0x76, 0), "*(rbp+0)"},
+		{sframe.AMD64Little, ColumnSP, valComputed(0x23, 8), "c+8"},
+		{sframe.AArch64Little, ColumnRA, inRegister(17), "x17"},
+		{sframe.AArch64Big, ColumnRA, inRegister(200), "r200"},
+		{sframe.S390XBig, ColumnFP, inRegister(16), "f0"},
+		{sframe.ABI(99), ColumnFP, inRegister(3), "r3"},
+	} {
+		order := binary.ByteOrder(binary.LittleEndian)
+		if o := tt.abi.Order(); o != nil {
+			order = o
+		}
+		if got := NewRuleWriter(tt.abi, order).Rule(&Gap{Column: tt.column, Rule: tt.rule}); got != tt.want {
+			t.Errorf("%v: %+v is %q, want %q", tt.abi, tt.rule, got, tt.want)
+		}
+	}
+}
+
+// TestReachOf calculates from where to where a signed 32-bit distance leads, from the section's start
+// or from the fields of all FDEs, which begin 28 bytes from there and are 20 bytes apart in V2.
+func TestReachOf(t *testing.T) {
+	const addr = 1 << 40
+	for _, tt := range []struct {
+		version sframe.Version
+		addr    uint64
+		pcrel   bool
+		fdes    int
+		want    Reach
+	}{
+		{sframe.V2, addr, false, 1000, Reach{addr - 1<<31, addr + 1<<31 - 1}},
+		{sframe.V1, addr, false, 1, Reach{addr - 1<<31, addr + 1<<31 - 1}},
+		{sframe.V2, addr, true, 1, Reach{addr + 28 - 1<<31, addr + 28 + 1<<31 - 1}},
+		{sframe.V2, addr, true, 11, Reach{addr + 228 - 1<<31, addr + 28 + 1<<31 - 1}},
+		{sframe.V2, 0x1000, false, 1, Reach{0, 0x1000 + 1<<31 - 1}},
+		{sframe.V2, 1<<64 - 16, false, 1, Reach{1<<64 - 16 - 1<<31, 1<<64 - 1}},
+		{sframe.V3, addr, false, 1000, Reach{}},
+		{sframe.Version(9), addr, false, 1, Reach{}},
+	} {
+		if got := ReachOf(tt.version, tt.addr, tt.pcrel, tt.fdes); got != tt.want {
+			t.Errorf("%v at %#x, pcrel %t, %d FDEs: %#x, want %#x", tt.version, tt.addr, tt.pcrel, tt.fdes, got, tt.want)
+		}
+	}
+}
+
+// TestPieces counts an FDE as one function of which another one leaves the first and the last part.
+func TestPieces(t *testing.T) {
+	le := binary.LittleEndian
+	record := func(id uint32, body ...byte) []byte {
+		return slices.Concat(le.AppendUint32(nil, uint32(4+len(body))), le.AppendUint32(nil, id), body)
+	}
+	bounds := func(begin, size uint64) []byte { return le.AppendUint64(le.AppendUint64(nil, begin), size) }
+	// Of version 1, with code and data alignments of 1 and -8; CFA r7+8; r16 at CFA-8, or undefined.
+	within := []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}
+	around := []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x07, 16}
+	cie := record(0, within...)
+	eh := slices.Concat(cie, record(uint32(len(cie)+4), bounds(0x1040, 0x20)...))
+	debug := slices.Concat(record(0xffffffff, around...), record(0, bounds(0x1000, 0x100)...))
+	table, err := cfi.Parse(elf.EM_X86_64, le, cfi.Section{Source: cfi.EHFrame, Data: eh}, cfi.Section{Source: cfi.DebugFrame, Data: debug})
+	if err != nil || table.NumErrors > 0 || table.Len() != 3 {
+		t.Fatalf("%d functions, errors %v, %v", table.Len(), err, table.Errors)
+	}
+	for n := 1; n <= 3; n++ {
+		var parts []*Result
+		for _, p := range table.Split(n) {
+			res, err := Translate(p, Options{Version: sframe.V2}, Discard())
+			if err != nil {
+				t.Fatal(err)
+			}
+			parts = append(parts, res)
+		}
+		res := Merge(parts)
+		if want := (Sum{Functions: 1, Ranges: 2, Bytes: 0x100 - 0x20}); res.Functions != 2 || res.Sums[Outermost] != want || res.Covered != 0x20 || res.Bounded() {
+			t.Errorf("%d parts: %d functions, %d bytes covered, gaps %+v; 2, 32 and %+v were expected", n, res.Functions, res.Covered, res.Sums[Outermost], want)
+		}
+	}
+}
