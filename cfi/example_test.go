@@ -1,0 +1,81 @@
+package cfi_test
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"log"
+	"os"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+)
+
+// The call frame information of a program, row by row.
+func ExampleLoad() {
+	r, err := os.Open("../testdata/bin/amd64/prologue")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer r.Close()
+	info, err := r.Stat()
+	if err != nil {
+		log.Fatal(err)
+	}
+	f, err := elffile.New(r, info.Size())
+	if err != nil {
+		log.Fatal(err)
+	}
+	table, err := cfi.Load(f, cfi.Auto, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for fn := range table.Functions() {
+		if fn.Begin > 0x440 {
+			break
+		}
+		fmt.Printf("function at %#x, %d bytes\n", fn.Begin, fn.End-fn.Begin)
+		for row := range fn.Rows() {
+			if row.CFA.Rule == cfi.RuleCFA {
+				fmt.Printf("  from %#x: CFA is register %d %+d\n", row.Begin, row.CFA.Reg, row.CFA.Offset)
+			}
+		}
+	}
+	if row, ok := table.Lookup(0x445); ok && row.FP.Rule == cfi.RuleOffset {
+		fmt.Printf("at 0x445 the caller's frame pointer is in memory at CFA %+d\n", row.FP.Offset)
+	}
+	// Output:
+	// function at 0x438, 8 bytes
+	//   from 0x438: CFA is register 7 +8
+	// function at 0x440, 45 bytes
+	//   from 0x440: CFA is register 7 +8
+	//   from 0x445: CFA is register 7 +16
+	//   from 0x448: CFA is register 6 +16
+	//   from 0x46c: CFA is register 7 +8
+	// at 0x445 the caller's frame pointer is in memory at CFA -16
+}
+
+// Call frame information in memory: a .debug_frame section with a CIE and an FDE.
+func ExampleParse() {
+	data := []byte{
+		20, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, // length, CIE
+		4, 0, 8, 0, // version, no augmentation, addresses of 8 bytes, no segments
+		1, 0x78, 16, // alignment of code 1 and of data -8, return address column
+		0x0c, 7, 8, // DW_CFA_def_cfa: r7+8
+		0x90, 1, // DW_CFA_offset: r16 at CFA-8
+		0, 0, 0, 0,
+
+		28, 0, 0, 0, 0, 0, 0, 0, // length, FDE of the CIE at 0
+		0, 0x10, 0, 0, 0, 0, 0, 0, // begins at 0x1000
+		0x20, 0, 0, 0, 0, 0, 0, 0, // 32 bytes
+		0x41, 0x0e, 16, // DW_CFA_advance_loc: 1; DW_CFA_def_cfa_offset: 16
+		0, 0, 0, 0, 0,
+	}
+	table, err := cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.DebugFrame, Data: data})
+	if err != nil {
+		log.Fatal(err)
+	}
+	row, ok := table.Lookup(0x1008)
+	fmt.Println(ok, row.CFA.Offset, row.RA.Offset)
+	// Output: true 16 -8
+}

@@ -1,0 +1,43 @@
+package internal_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestOutside builds a program in a module of its own that imports this one, and runs it.
+func TestOutside(t *testing.T) {
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for from, to := range map[string]string{"testdata/outside/main.go": "main.go", "../go.mod": "go.mod", "../go.sum": "go.sum"} {
+		b, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, to), b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("go", args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("go %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	// The requirements stay those of this module, so that nothing has to be fetched.
+	run("mod", "edit", "-module", "outside", "-require", "cfi2sframe@v0.0.0", "-replace", "cfi2sframe="+root)
+	// What readelf says of the row is rbp+16, with rbp at c-16.
+	want := "4 19 true 6 16\n107 107\nfp+16 *(c-16) true <nil>\n107 0\n"
+	if got := run("run", ".", filepath.Join(root, "testdata/bin/amd64/prologue")); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}

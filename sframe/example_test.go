@@ -1,0 +1,82 @@
+package sframe_test
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"fmt"
+	"log"
+	"os"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/sframe"
+)
+
+// converted returns a test program with an .sframe section.
+func converted(name string) *bytes.Reader {
+	prog, err := os.ReadFile(name)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var out bytes.Buffer
+	if _, err := convert.Convert(context.Background(), bytes.NewReader(prog), int64(len(prog)), &out, convert.Options{}); err != nil {
+		log.Fatal(err)
+	}
+	return bytes.NewReader(out.Bytes())
+}
+
+// A profiler looks for the frame of the function that a pc is in.
+func ExampleFromELF() {
+	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := sframe.FromELF(f)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, pc := range []uint64{0x440, 0x445, 0x451, 0x10} {
+		row, ok, err := s.Lookup(pc)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if !ok {
+			fmt.Printf("%#x: no row\n", pc)
+			continue
+		}
+		fmt.Printf("%#x: CFA %v, caller's frame pointer %v\n", pc, row.CFA, row.FP)
+	}
+	// Output:
+	// 0x440: CFA sp+8, caller's frame pointer u
+	// 0x445: CFA sp+16, caller's frame pointer *(c-16)
+	// 0x451: CFA fp+16, caller's frame pointer *(c-16)
+	// 0x10: no row
+}
+
+// All that a section says.
+func ExampleSection_FDEs() {
+	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := sframe.FromELF(f)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i, d := range s.FDEs() {
+		rows, err := s.FREs(i, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%#x, %d bytes:", d.Start, d.Size)
+		for _, r := range rows {
+			fmt.Printf(" +%d CFA %v", r.Start, r.CFA)
+		}
+		fmt.Println()
+	}
+	// Output:
+	// 0x438, 8 bytes: +0 CFA sp+8
+	// 0x440, 45 bytes: +0 CFA sp+8 +5 CFA sp+16 +8 CFA fp+16 +44 CFA sp+8
+	// 0x46d, 32 bytes: +0 CFA sp+8 +6 CFA sp+16 +7 CFA sp+24 +8 CFA sp+32 +12 CFA sp+64 +27 CFA sp+32 +28 CFA sp+24 +29 CFA sp+16 +31 CFA sp+8
+	// 0x48d, 22 bytes: +0 CFA sp+8 +5 CFA sp+16 +6 CFA sp+24 +20 CFA sp+16 +21 CFA sp+8
+}
