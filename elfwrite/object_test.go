@@ -1,0 +1,440 @@
+package elfwrite
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/sframe"
+)
+
+// A buffer is a new file in memory, of which the writes after some fail.
+type buffer struct {
+	b    []byte
+	left int // writes that succeed
+}
+
+var errFull = errors.New("no space left")
+
+func (f *buffer) WriteAt(b []byte, off int64) (int, error) {
+	if f.left--; f.left < 0 {
+		return 0, errFull
+	}
+	if end := int(off) + len(b); end > len(f.b) {
+		f.b = append(f.b, make([]byte, end-len(f.b))...)
+	}
+	return copy(f.b[off:], b), nil
+}
+
+func (f *buffer) Truncate(size int64) error {
+	if f.left--; f.left < 0 {
+		return errFull
+	}
+	f.b = append(f.b[:min(int(size), len(f.b))], make([]byte, max(0, int(size)-len(f.b)))...)
+	return nil
+}
+
+// written returns the new file of a layout.
+func written(t *testing.T, l *Layout, old, section []byte) []byte {
+	t.Helper()
+	dst := buffer{left: 1 << 20}
+	if err := l.Write(t.Context(), &dst, bytes.NewReader(old), section, nil); err != nil {
+		t.Fatal(err)
+	}
+	return dst.b
+}
+
+// addObject plans and writes an object.
+func addObject(t *testing.T, old, section []byte, o Object, opt Options) []byte {
+	t.Helper()
+	l, err := PlanObject(parse(t, old), uint64(len(section)), o, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return written(t, l, old, section)
+}
+
+// start returns a start address in a section of an object.
+func start(t *testing.T, b []byte, section int, off, field uint64) Start {
+	t.Helper()
+	s := parse(t, b).Sections[section]
+	if s.Base == 0 {
+		t.Fatalf("section %d has no address", section)
+	}
+	return Start{Off: field, Addr: s.Base + off}
+}
+
+// rela returns a relocation as it lies in the file (ELF gABI, "Relocation").
+func rela(order binary.AppendByteOrder, place uint64, sym, typ uint32, addend uint64) []byte {
+	b := order.AppendUint64(nil, place)
+	b = order.AppendUint64(b, uint64(sym)<<32|uint64(typ))
+	return order.AppendUint64(b, addend)
+}
+
+// TestObject adds .sframe to an object, and expects the places and contents that GNU as gives it:
+// last of all, its relocations by the symbols of the sections. debug/elf reads them.
+func TestObject(t *testing.T) {
+	o := elftest.NewObject()
+	o.Sections[elftest.ObjStrtab].Data = make([]byte, 8) // so that nothing before the names is padding
+	cold := o.Code(".text.cold", 32)
+	o.Tail = []byte("what somebody put there")
+	old := o.Bytes()
+	section := content(60)
+	sym := uint32(len(o.Symbols)/elffile.SymSize - 1) // that of .text.cold is the last one
+	want := append(rela(binary.LittleEndian, 28, 1, uint32(elf.R_X86_64_PC32), 48), rela(binary.LittleEndian, 48, sym, uint32(elf.R_X86_64_PC32), 4)...)
+	obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{
+		start(t, old, elftest.ObjText, 48, 28), start(t, old, cold, 4, 48),
+	}}
+	b := addObject(t, old, section, obj, Options{})
+	before := parse(t, old)
+	if err := image.Compare(before, parse(t, b)); err != nil {
+		t.Error(err)
+	}
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(before.Sections)
+	if len(f.Sections) != n+2 {
+		t.Fatalf("%d sections become %d", n, len(f.Sections))
+	}
+	s, r := f.Sections[n], f.Sections[n+1]
+	if got, err := s.Data(); err != nil || !bytes.Equal(got, section) || s.Name != ".sframe" || s.Type != elf.SHT_PROGBITS || s.Flags != elf.SHF_ALLOC || s.Addralign != 8 || s.Offset%8 != 0 {
+		t.Errorf("section %d is %+v, error %v", n, s.SectionHeader, err)
+	}
+	if got, err := r.Data(); err != nil || !bytes.Equal(got, want) || r.Name != ".rela.sframe" || r.Type != elf.SHT_RELA || r.Flags != elf.SHF_INFO_LINK ||
+		r.Info != uint32(n) || r.Link != elftest.ObjSymtab || r.Entsize != 24 || r.Offset%8 != 0 || r.Offset < s.Offset+s.Size {
+		t.Errorf("section %d is %+v, error %v; its contents are\n% x\nexpected\n% x", n+1, r.SectionHeader, err, got, want)
+	}
+	last := before.Sections[cold]
+	if s.Offset != last.Off+last.Size {
+		t.Errorf(".sframe is at %#x; %#x was expected, where the rest ends", s.Offset, last.Off+last.Size)
+	}
+	if !bytes.HasSuffix(b, o.Tail) {
+		t.Error("what was at the end is not there any more")
+	}
+
+	// Another one takes its place, with the type of later assemblers and relocations of 8 bytes.
+	obj.Type, obj.StartSize = elf.SectionType(sframe.SHTGNUSFrame), 8
+	if _, err := PlanObject(parse(t, b), 60, obj, Options{}); !errors.Is(err, ErrExists) {
+		t.Errorf("error is %v, want %v", err, ErrExists)
+	}
+	larger := content(1000)
+	direct := addObject(t, old, larger, obj, Options{})
+	if !bytes.Equal(addObject(t, b, larger, obj, Options{Force: true}), direct) {
+		t.Error("a replaced .sframe gives another file than a new one")
+	}
+	want = append(rela(binary.LittleEndian, 28, 1, uint32(elf.R_X86_64_PC64), 48), rela(binary.LittleEndian, 48, sym, uint32(elf.R_X86_64_PC64), 4)...)
+	g := parse(t, direct)
+	if got, err := g.ReadSection(&g.Sections[n+1]); err != nil || !bytes.Equal(got, want) || g.Sections[n].Type != sframe.SHTGNUSFrame {
+		t.Errorf("relocations of 8 bytes are\n% x\nexpected\n% x; error %v", got, want, err)
+	}
+}
+
+// withoutSFrame removes the .sframe of an object.
+func withoutSFrame(t *testing.T, b []byte) []byte {
+	t.Helper()
+	l, err := PlanRemoval(parse(t, b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return written(t, l, b, nil)
+}
+
+// TestObjectRemoval takes .sframe out of an object again, which is what it was then.
+func TestObjectRemoval(t *testing.T) {
+	o := elftest.NewObject()
+	// GNU as puts the section names last, and right after the strings.
+	o.Sections[elftest.ObjStrtab].Data = make([]byte, 8)
+	o.At(0, 0, 0) // as the first header is (ELF gABI, "Sections")
+	o.Sections[0].Addralign = 0
+	o.Tail = []byte("what somebody put there")
+	old := o.Bytes()
+	obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{start(t, old, elftest.ObjText, 0, 28)}}
+	b := addObject(t, old, content(60), obj, Options{})
+	if got := withoutSFrame(t, b); !bytes.Equal(got, old) {
+		t.Errorf("%d bytes, which are not the %d of the object before", len(got), len(old))
+	}
+	if _, err := PlanRemoval(parse(t, old)); !errors.Is(err, ErrNone) {
+		t.Errorf("error is %v, want %v", err, ErrNone)
+	}
+}
+
+// withSFrame is an object with an .sframe that is not last, and its relocations unless there are none.
+func withSFrame(relocated bool) (*elftest.Object, int) {
+	o := elftest.NewObject()
+	s := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, content(40))
+	if relocated {
+		o.Rela(o.RelaOf(".rela.sframe", s), 28, 1, uint32(elf.R_X86_64_PC32), 0)
+	}
+	o.Add(".comment", elf.SHT_PROGBITS, 0, []byte("kept"))
+	return o, s
+}
+
+// TestObjectMiddle removes and replaces an .sframe that has sections after it. They keep their
+// indexes, which are all over an object.
+func TestObjectMiddle(t *testing.T) {
+	for _, relocated := range []bool{true, false} {
+		o, at := withSFrame(relocated)
+		old := o.Bytes()
+		before, after := parse(t, old), parse(t, withoutSFrame(t, old))
+		if len(after.Sections) != len(before.Sections) || after.Section(".sframe") != nil || after.Section(".rela.sframe") != nil {
+			t.Errorf("%d sections become %d", len(before.Sections), len(after.Sections))
+		}
+		for i := range before.Sections {
+			s, n := &before.Sections[i], &after.Sections[i]
+			if i == at || relocated && i == at+1 {
+				if n.Section64 != (elf.Section64{}) {
+					t.Errorf("section %d was %s, and is %+v; an empty header was expected", i, s.Name, n.Section64)
+				}
+				continue
+			}
+			sameSection(t, before, after, i)
+		}
+		obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{start(t, old, elftest.ObjText, 0, 28)}}
+		b := addObject(t, old, content(500), obj, Options{Force: true})
+		f := parse(t, b)
+		got, err := f.ReadSection(&f.Sections[at])
+		if err != nil || !bytes.Equal(got, content(500)) {
+			t.Errorf(".sframe has %d bytes, error %v", len(got), err)
+		}
+		index, want := at+1, len(before.Sections)
+		if !relocated { // they come last then
+			index, want = len(before.Sections), want+1
+		}
+		if r := &f.Sections[index]; r.Name != ".rela.sframe" || r.Info != uint32(at) || len(f.Sections) != want {
+			t.Errorf("section %d of %d is %s of section %d", index, len(f.Sections), r.Name, r.Info)
+		}
+		for i := range before.Sections {
+			if i != at && i != index {
+				sameSection(t, before, f, i)
+			}
+		}
+	}
+}
+
+// sameSection expects a section of an object to be as before, but for its place.
+func sameSection(t *testing.T, before, after *elffile.File, i int) {
+	t.Helper()
+	x, y := before.Sections[i], after.Sections[i]
+	was, is := x.Section64, y.Section64
+	was.Off, is.Off = 0, 0
+	if i == before.Shstrndx { // it has other names
+		was.Size, is.Size = 0, 0
+	}
+	if x.Name != y.Name || was != is {
+		t.Errorf("section %d (%s) is %+v; it was %+v", i, y.Name, is, was)
+	}
+	if i == before.Shstrndx || !x.HasBytes() {
+		return
+	}
+	a, err := before.ReadSection(&x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := after.ReadSection(&y); err != nil || !bytes.Equal(a, b) {
+		t.Errorf("section %d (%s) has other contents, error %v", i, x.Name, err)
+	}
+}
+
+// TestObjectNames expects the names of .sframe to stay where others may have theirs in them, and to go
+// from the end of the table otherwise.
+func TestObjectNames(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*elftest.Object)
+		stays  bool
+	}{
+		{"last", func(o *elftest.Object) {}, false},
+		{"symbols have theirs there", func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Link = elftest.ObjNames }, true},
+		{"not last", func(o *elftest.Object) { o.Add(".last", elf.SHT_PROGBITS, 0, nil) }, true},
+	} {
+		o := elftest.NewObject()
+		s := o.Add(".other", elf.SHT_PROGBITS, elf.SHF_ALLOC, nil)
+		o.Sections[s] = o.Sections[elftest.ObjText]
+		r := o.RelaOf(".rela.sframe", s)
+		tt.change(o)
+		old := o.Bytes()
+		// .sframe begins after .rela: assemblers write one name for both.
+		f := parse(t, old)
+		p := elftest.Patch(t.Fatalf, old)
+		h := p.Header(s)
+		name := f.Sections[r].Section64.Name + uint32(len(".rela"))
+		p.Put32(h, name)
+		p.Put32(h+elftest.ShType, uint32(elf.SHT_PROGBITS))
+		p.Put64(h+elftest.ShFlags, uint64(elf.SHF_ALLOC))
+		if got := parse(t, p.B).Sections[s].Name; got != ".sframe" {
+			t.Fatalf("%s: section %d is %q", tt.name, s, got)
+		}
+		b := withoutSFrame(t, p.B)
+		if stays := bytes.Contains(b, []byte(".rela.sframe")); stays != tt.stays {
+			t.Errorf("%s: the name stays: %t; the opposite was expected", tt.name, stays)
+		}
+		if g := parse(t, b); g.Section(".text") == nil || g.Section(".symtab") == nil || g.Section(".sframe") != nil {
+			t.Errorf("%s: names are lost", tt.name)
+		}
+	}
+}
+
+// TestObjectAnchors expects relocations by a local symbol: the section's own, or any other that is an
+// address.
+func TestObjectAnchors(t *testing.T) {
+	const other = elftest.ObjNames + 1
+	for _, tt := range []struct {
+		name   string
+		change func(*elftest.Object)
+		sym    uint32
+		addend uint64
+		want   string // the error, or ""
+	}{
+		{"a function", func(o *elftest.Object) { o.Symbol(elf.STB_LOCAL, elf.STT_FUNC, other, 4) }, 2, 8 - 4, ""},
+		{"a function after the address", func(o *elftest.Object) { o.Symbol(elf.STB_LOCAL, elf.STT_FUNC, other, 12) }, 2, ^uint64(3), ""},
+		{"the first of two", func(o *elftest.Object) {
+			o.Symbol(elf.STB_LOCAL, elf.STT_NOTYPE, other, 1)
+			o.Symbol(elf.STB_LOCAL, elf.STT_FUNC, other, 2)
+		}, 2, 7, ""},
+		{"the section, after a function", func(o *elftest.Object) {
+			o.Symbol(elf.STB_LOCAL, elf.STT_FUNC, other, 4)
+			o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, other, 0)
+		}, 3, 8, ""},
+		{"no number, and no file", func(o *elftest.Object) {
+			o.Symbol(elf.STB_LOCAL, elf.STT_TLS, other, 4)
+			o.Symbol(elf.STB_LOCAL, elf.STT_FILE, other, 4)
+			o.Symbol(elf.STB_LOCAL, elf.STT_OBJECT, other, 6)
+		}, 4, 2, ""},
+		{"none that is local", func(o *elftest.Object) { o.Symbol(elf.STB_GLOBAL, elf.STT_FUNC, other, 0) }, 0, 0,
+			"section 7 (.text.other) has no local symbol that relocations could refer to"},
+	} {
+		o := elftest.NewObject()
+		o.Add(".text.other", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, make([]byte, 16))
+		tt.change(o)
+		old := o.Bytes()
+		obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{start(t, old, other, 8, 28)}}
+		if tt.want != "" {
+			if _, err := PlanObject(parse(t, old), 40, obj, Options{}); err == nil || err.Error() != tt.want {
+				t.Errorf("%s: error is %v, want %q", tt.name, err, tt.want)
+			}
+			continue
+		}
+		f := parse(t, addObject(t, old, content(40), obj, Options{}))
+		want := rela(binary.LittleEndian, 28, tt.sym, uint32(elf.R_X86_64_PC32), tt.addend)
+		if got, err := f.ReadSection(f.Section(".rela.sframe")); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: relocation % x, error %v; % x was expected", tt.name, got, err, want)
+		}
+	}
+}
+
+// TestObjectBig has objects of big-endian machines, whose relocations are of their own kinds.
+func TestObjectBig(t *testing.T) {
+	const aarch64Prel32, s390PC32 = 261, 5 // ELF for the Arm 64-bit Architecture; s390x ABI, "Relocation Types"
+	for m, typ := range map[elf.Machine]uint32{elf.EM_AARCH64: aarch64Prel32, elf.EM_S390: s390PC32} {
+		old := elftest.BigObject(m, typ).Bytes()
+		obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{start(t, old, elftest.ObjText, 16, 28)}}
+		f := parse(t, addObject(t, old, content(40), obj, Options{}))
+		want := rela(binary.BigEndian, 28, 1, typ, 16)
+		if got, err := f.ReadSection(f.Section(".rela.sframe")); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%v: relocation % x, error %v; % x was expected", m, got, err, want)
+		}
+	}
+}
+
+// TestObjectRefused says why, for an object that is to get an .sframe or to lose it.
+func TestObjectRefused(t *testing.T) {
+	patch := func(o *elftest.Object, change func(*elftest.Patcher)) []byte {
+		p := elftest.Patch(t.Fatalf, o.Bytes())
+		change(p)
+		return p.B
+	}
+	plain := func(change func(*elftest.Patcher)) []byte { return patch(elftest.NewObject(), change) }
+	second := func(name string, typ elf.SectionType) []byte {
+		o, s := withSFrame(true)
+		o.Sections[o.RelaOf(name, s)].Type = uint32(typ)
+		return o.Bytes()
+	}
+	section := func(change func(p *elftest.Patcher, header int)) []byte {
+		o, s := withSFrame(true)
+		return patch(o, func(p *elftest.Patcher) { change(p, p.Header(s)) })
+	}
+	for _, tt := range []struct {
+		name string
+		b    []byte
+		obj  Object
+		want string
+	}{
+		{name: "no sections", b: plain(func(p *elftest.Patcher) { p.Put64(elftest.EhShoff, 0); p.Put16(elftest.EhShnum, 0) }), want: "without section headers or names"},
+		{name: "no names", b: plain(func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) }), want: "without section headers or names"},
+		{name: "program headers", b: plain(func(p *elftest.Patcher) {
+			p.Put64(elftest.EhPhoff, elffile.HeaderSize)
+			p.Put16(elftest.EhPhentsize, elffile.ProgSize)
+			p.Put16(elftest.EhPhnum, 1)
+		}), want: "relocatable object with 1 program headers"},
+		{name: "outside the file", b: plain(func(p *elftest.Patcher) { p.Put64(p.Header(elftest.ObjText)+elftest.ShSize, 1<<20) }), want: "section 1 (.text): 1048576 bytes at file offset"},
+		{name: "over the ELF header", b: plain(func(p *elftest.Patcher) { p.Put64(p.Header(elftest.ObjText)+elftest.ShOff, 32) }), want: "section 1 (.text) at file offset 0x20 overlaps the ELF header"},
+		{name: "a name without an end", b: plain(func(p *elftest.Patcher) {
+			h := p.Header(elftest.ObjNames)
+			p.Put64(h+elftest.ShSize, p.U64(h+elftest.ShSize)-1)
+		}), want: "does not end in a zero"},
+		{name: "two of them", b: section(func(p *elftest.Patcher, h int) {
+			p.Put32(p.Header(elftest.ObjStrtab)+elftest.ShType, sframe.SHTGNUSFrame)
+		}), want: "are both .sframe; one was expected"},
+		{name: "the type without the name", b: plain(func(p *elftest.Patcher) { p.Put32(p.Header(elftest.ObjStrtab)+elftest.ShType, sframe.SHTGNUSFrame) }),
+			want: `section 5 is ".strtab" of type`},
+		{name: "the name without the type", b: section(func(p *elftest.Patcher, h int) { p.Put32(h+elftest.ShType, uint32(elf.SHT_NOTE)) }),
+			want: `section 7 is ".sframe" of type SHT_NOTE; .sframe of type SHT_PROGBITS or 0x6ffffff4 was expected`},
+		{name: "code", b: section(func(p *elftest.Patcher, h int) { p.Put64(h+elftest.ShFlags, uint64(elf.SHF_ALLOC|elf.SHF_EXECINSTR)) }),
+			want: "section 7 (.sframe) has the flags SHF_ALLOC+SHF_EXECINSTR and cannot be replaced; SHF_ALLOC alone was expected"},
+		{name: "relocations twice", b: second(".rela.again", elf.SHT_RELA), want: "section 10 (.rela.again) has relocations of .sframe; one section of type SHT_RELA was expected"},
+		{name: "relocations without addends", b: func() []byte {
+			o, s := withSFrame(false)
+			o.Sections[o.RelaOf(".rel.sframe", s)].Type = uint32(elf.SHT_REL)
+			return o.Bytes()
+		}(), want: "section 9 (.rel.sframe) has relocations of .sframe"},
+		{name: "machine", b: plain(func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }), want: "machine EM_386 is not supported"},
+		{name: "size of start addresses", b: plain(func(*elftest.Patcher) {}), obj: Object{StartSize: 2}, want: "machine EM_X86_64 has no relocation of 2 bytes that is known"},
+		{name: "a function that is nowhere", b: plain(func(*elftest.Patcher) {}), obj: Object{StartSize: 4, Starts: []Start{{Addr: 0x123}}}, want: "function at 0x123 is in no section"},
+	} {
+		if tt.obj.StartSize == 0 {
+			tt.obj.StartSize = 4
+		}
+		saved := bytes.Clone(tt.b)
+		for what, plan := range map[string]func(*elffile.File) (*Layout, error){
+			"add":    func(f *elffile.File) (*Layout, error) { return PlanObject(f, 40, tt.obj, Options{Force: true}) },
+			"remove": PlanRemoval,
+		} {
+			f := parse(t, tt.b)
+			l, err := plan(f)
+			want := tt.want
+			if at, failed := f.SFrame(); what == "remove" && failed == nil && at.Section == 0 {
+				want = ErrNone.Error() // whatever else is odd about it
+			}
+			if err == nil || l != nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %s: error is %v, want %q", tt.name, what, err, want)
+			}
+		}
+		if !bytes.Equal(tt.b, saved) {
+			t.Errorf("%s: the file was changed", tt.name)
+		}
+	}
+}
+
+// TestObjectInUse refuses to remove an .sframe that something refers to: a section or a symbol.
+func TestObjectInUse(t *testing.T) {
+	linked, s := withSFrame(true)
+	linked.Sections[len(linked.Sections)-1].Link = uint32(s)
+	named, _ := withSFrame(true)
+	named.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(s), 0)
+	for want, o := range map[string]*elftest.Object{
+		"section 9 (.comment) refers to section 7 (.sframe), which can therefore not be removed": linked,
+		"a symbol refers to section 7 (.sframe), which can therefore not be removed":             named,
+	} {
+		if l, err := PlanRemoval(parse(t, o.Bytes())); err == nil || l != nil || err.Error() != want {
+			t.Errorf("error is %v, want %q", err, want)
+		}
+	}
+}
