@@ -1,0 +1,397 @@
+package elfwrite
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/sframe"
+)
+
+// patched returns a fixture with changes.
+func patched(t *testing.T, name string, change func(*elftest.Patcher)) []byte {
+	t.Helper()
+	p := elftest.Patch(t.Fatalf, read(t, name))
+	change(p)
+	return p.B
+}
+
+// refused expects the plan of an .sframe of some size, instead of one that is there, to fail, and the
+// file to stay.
+func refused(t *testing.T, name string, b []byte, size uint64, want string) {
+	t.Helper()
+	saved := bytes.Clone(b)
+	l, err := Plan(parse(t, b), size, Options{Force: true})
+	if err == nil || l != nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: error is %v, want %q", name, err, want)
+	}
+	if !bytes.Equal(b, saved) {
+		t.Errorf("%s: the file was changed", name)
+	}
+}
+
+// odd is a program header that nobody knows.
+const odd = elf.PT_LOOS + 0x123
+
+// dynamicEntry returns where an entry with a tag is in the file.
+func dynamicEntry(p *elftest.Patcher, tag elf.DynTag) int {
+	off := int(p.U64(p.Segment(elf.PT_DYNAMIC, 0) + elftest.PhOff))
+	for elf.DynTag(p.U64(off)) != tag {
+		off += elffile.DynSize
+	}
+	return off
+}
+
+// bare takes the section headers away.
+func bare(p *elftest.Patcher) {
+	p.Put64(elftest.EhShoff, 0)
+	p.Put16(elftest.EhShnum, 0)
+	p.Put16(elftest.EhShstrndx, 0)
+}
+
+// TestRefusedFiles has files that contradict themselves, or that no layout is meant for.
+func TestRefusedFiles(t *testing.T) {
+	// What is loaded of this file ends at 0x1000, where .symtab, section 10, begins.
+	for _, tt := range []struct {
+		name   string
+		change func(*elftest.Patcher)
+		want   string
+	}{
+		{"machine", func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }, "machine EM_386 is not supported"},
+		{"no names", func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) }, "no section name table (e_shstrndx is 0)"},
+		{"PT_PHDR elsewhere", func(p *elftest.Patcher) { p.Put64(p.Segment(elf.PT_PHDR, 0)+elftest.PhOff, 0x80) },
+			"program header 0: PT_PHDR at file offset 0x80, but the program headers are at 0x40"},
+		{"nothing loaded", func(p *elftest.Patcher) {
+			for range 2 {
+				p.Put32(p.Segment(elf.PT_LOAD, 0), uint32(odd))
+			}
+		}, "no loaded segment (PT_LOAD): a linked program was expected"},
+		{"section outside", func(p *elftest.Patcher) { p.Put64(p.Section(".strtab")+elftest.ShOff, 1<<63) }, "section 11 (.strtab): 75 bytes at file offset 0x8000000000000000 do not fit"},
+		{"symbol tables overlap", func(p *elftest.Patcher) {
+			h := p.Section(".strtab")
+			p.Put32(h+elftest.ShType, uint32(elf.SHT_SYMTAB))
+			p.Put64(h+elftest.ShOff, 0)
+			p.Put64(h+elftest.ShSize, uint64(len(p.B)))
+		}, "section 11 (.strtab): symbol tables overlap"},
+		{"table after what is loaded", func(p *elftest.Patcher) { p.ManyProgs(1, func(_, off int) { p.Put32(off, uint32(odd)) }) },
+			"it is not before 0x1000, where what is loaded ends"},
+		{"section across the end", func(p *elftest.Patcher) { p.Put64(p.Section(".symtab")+elftest.ShOff, 0xff8) },
+			"section 10 (.symtab) at file offset 0xff8, 240 bytes, lies across 0x1000, where what is loaded ends"},
+		{"segment across the end", func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, 0xff8, 0, 0x10) },
+			"program header 7 at file offset 0xff8, 16 bytes, lies across 0x1000, where what is loaded ends"},
+		{"dynamic entries", func(p *elftest.Patcher) {
+			off := p.Append(make([]byte, 1<<20+16))
+			h := p.Segment(elf.PT_DYNAMIC, 0)
+			p.Put64(h+elftest.PhOff, uint64(off))
+			p.Put64(h+elftest.PhFilesz, 1<<20+16)
+		}, "PT_DYNAMIC at file offset 0x14f8: 1048592 bytes; at most 1048576 are accepted"},
+		{"dynamic entries, bare", func(p *elftest.Patcher) {
+			off := p.Append(make([]byte, 1<<20+16))
+			h := p.Segment(elf.PT_DYNAMIC, 0)
+			p.Put64(h+elftest.PhOff, uint64(off))
+			p.Put64(h+elftest.PhFilesz, 1<<20+16)
+			bare(p)
+		}, "at most 1048576 are accepted"},
+		{"two PT_GNU_SFRAME", func(p *elftest.Patcher) {
+			for _, typ := range []elf.ProgType{elf.PT_GNU_STACK, elf.PT_GNU_RELRO} {
+				p.Prog(p.Segment(typ, 0), elf.ProgType(sframe.PTGNUSFrame), 0x448, 0x448, 8)
+			}
+		}, "program headers 7 and 8 are both PT_GNU_SFRAME; one was expected"},
+		{"many program headers, bare", func(p *elftest.Patcher) {
+			p.ManyProgs(65500+23, func(_, off int) { p.Put32(off, uint32(odd)) })
+			bare(p)
+		}, "65532 program headers: there is no section header to hold the number of two more"},
+		{"no room after the table's segment", func(p *elftest.Patcher) {
+			// The segment ends with the table, and the next byte is somebody's.
+			h := p.Segment(elf.PT_LOAD, 0)
+			for _, field := range []int{elftest.PhFilesz, elftest.PhMemsz} {
+				p.Put64(h+field, 0x238)
+			}
+		}, "no room for 2 more program headers: the segment ends at file offset 0x238"},
+		{"table in no segment", func(p *elftest.Patcher) {
+			h := p.Segment(elf.PT_LOAD, 0)
+			for _, field := range []int{elftest.PhOff, elftest.PhVaddr} {
+				p.Put64(h+field, 0x100)
+			}
+			for _, field := range []int{elftest.PhFilesz, elftest.PhMemsz} {
+				p.Put64(h+field, 0x3bc)
+			}
+		}, "no loaded segment holds the table"},
+	} {
+		refused(t, tt.name, patched(t, "alloca", tt.change), 1000, tt.want)
+	}
+	if _, err := Plan(parse(t, read(t, "alloca")), 1000, Options{}); err != nil {
+		t.Errorf("without a change: %v", err)
+	}
+}
+
+// TestFixed has headers and dynamic entries that lead into what would move, which comes first after
+// the program headers: .interp in one file, the build-id in the other.
+func TestFixed(t *testing.T) {
+	const interp = 0x238 // file offset and address
+	setSize := func(p *elftest.Patcher, h int, size uint64) {
+		p.Put64(h+elftest.PhFilesz, size)
+		p.Put64(h+elftest.PhMemsz, size)
+	}
+	note := func(change func(p *elftest.Patcher, prog, section int)) func(*elftest.Patcher) {
+		return func(p *elftest.Patcher) { change(p, p.Segment(elf.PT_NOTE, 0), p.Section(".note.gnu.build-id")) }
+	}
+	const id = 0x1c8 // of the build-id in rareg.so; .gnu.hash is at 0x1f0
+	for _, tt := range []struct {
+		name, file string
+		change     func(*elftest.Patcher)
+		want       string
+	}{
+		{"a program header", "alloca", func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, interp+24, interp+24, 8) },
+			fmt.Sprintf(".interp at file offset 0x238 cannot be moved: program header 7 (%v) leads into it", odd)},
+		{"a section", "alloca", func(p *elftest.Patcher) { p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, interp+16, interp+16, 16) },
+			".interp at file offset 0x238 cannot be moved: section 13 () overlaps it"},
+		{"a dynamic entry", "alloca", func(p *elftest.Patcher) {
+			off := dynamicEntry(p, elf.DT_DEBUG)
+			p.Put64(off, uint64(elf.DT_FINI))
+			p.Put64(off+8, interp+4)
+		}, ".interp at file offset 0x238 cannot be moved: dynamic entry 5 leads into it"},
+		{"a dynamic entry of another kind", "alloca", func(p *elftest.Patcher) {
+			off := dynamicEntry(p, elf.DT_DEBUG)
+			p.Put64(off, uint64(elf.DT_PLTGOT))
+			p.Put64(off+8, 0x278)
+		}, ".gnu.hash at file offset 0x278 cannot be moved: code finds it by its address, not by a header or a dynamic entry"},
+		{"no section", "alloca", func(p *elftest.Patcher) { p.Put64(p.Section(".interp")+elftest.ShSize, 0) },
+			"there is no section at file offset 0x238, where something is"},
+		{"writable", "alloca", func(p *elftest.Patcher) {
+			p.Put64(p.Section(".interp")+elftest.ShFlags, uint64(elf.SHF_ALLOC|elf.SHF_WRITE))
+		},
+			".interp at file offset 0x238 cannot be moved: code finds it by its address"},
+		{"no PT_NOTE", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Prog(h, elf.PT_GNU_STACK, 0, 0, 0) }),
+			"no PT_NOTE leads to it, and so it is not known what does"},
+		{"a PT_NOTE that begins before", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Put64(h+elftest.PhOff, id-8) }),
+			"PT_NOTE at file offset 0x1c0 is about more, which has been passed over"},
+		{"a PT_NOTE with more", "rareg.so", note(func(p *elftest.Patcher, h, s int) { setSize(p, h, 0x50) }),
+			".gnu.hash is in its PT_NOTE, too, and is of type SHT_GNU_HASH"},
+		{"a name for symbols", "rareg.so", note(func(p *elftest.Patcher, h, s int) {
+			names := int(p.U64(p.Section(".shstrtab") + elftest.ShOff))
+			copy(p.B[names+int(p.U32(s)):], "_note_gnu_build_id")
+		}), "code can refer to a section _note_gnu_build_id by the symbols of its start and end that linkers make"},
+		{"sections overlap", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.SectionIn(elf.SHT_NOTE, elf.SHF_ALLOC, id+12, id+12, 12) }),
+			" overlaps another section there"},
+		{"bytes after it", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.B[id+0x25] = 1; setSize(p, h, 0x28) }),
+			"there are bytes at file offset 0x1ec in its PT_NOTE that belong to no section"},
+		{"bytes in between", "rareg.so", note(func(p *elftest.Patcher, h, s int) {
+			p.Put32(p.Section(".gnu.hash")+elftest.ShType, uint32(elf.SHT_NOTE))
+			p.B[id+0x25] = 1
+			setSize(p, h, 0x50)
+		}), "there are bytes at file offset 0x1ec in its PT_NOTE that belong to no section"},
+		{"a name without an end", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Put32(id, 0xffff) }), "there is something else than notes in it"},
+		{"half a note after it", "rareg.so", note(func(p *elftest.Patcher, h, s int) {
+			p.Put64(s+elftest.ShSize, 0x28)
+			setSize(p, h, 0x28)
+		}), "there is something else than notes in it"},
+		{"another's note", "rareg.so", note(func(p *elftest.Patcher, h, s int) { copy(p.B[id+12:], "App") }),
+			`the note by "App" of type 0x3 in it may be read by the program itself`},
+		{"a note of Crashpad's with fewer bytes", "rareg.so", crashpadNote(4), `the note by "Crashpad" of type 0x4f464e49 in it has 4 bytes; 8 were expected`},
+	} {
+		refused(t, tt.name, patched(t, tt.file, tt.change), 1000, tt.want)
+	}
+}
+
+// crashpadNote puts a note in the place of the build-id in rareg.so that has the distance from its
+// contents to something, if it has eight bytes.
+func crashpadNote(size uint32) func(*elftest.Patcher) {
+	return func(p *elftest.Patcher) {
+		const at = 0x1c8
+		clear(p.B[at:][:0x24])
+		contents := binary.LittleEndian.AppendUint64(nil, 0x1000)[:size]
+		n := copy(p.B[at:], elftest.Note(9, size, crashpad.typ, "Crashpad\x00\x00\x00\x00", contents))
+		p.Put64(p.Section(".note.gnu.build-id")+elftest.ShSize, uint64(n))
+		h := p.Segment(elf.PT_NOTE, 0)
+		p.Put64(h+elftest.PhFilesz, uint64(n))
+		p.Put64(h+elftest.PhMemsz, uint64(n))
+	}
+}
+
+// TestDistance moves a note that counts from itself. It has to mean the same address.
+func TestDistance(t *testing.T) {
+	const name = ".note.crashpad.info"
+	old := patched(t, "rareg.so", func(p *elftest.Patcher) {
+		crashpadNote(8)(p)
+		h := p.Section(".shstrtab")
+		names := p.B[p.U64(h+elftest.ShOff):][:p.U64(h+elftest.ShSize)]
+		p.Put32(p.Section(".note.gnu.build-id"), uint32(len(names)))
+		p.Contents(".shstrtab", append(bytes.Clone(names), name+"\x00"...))
+	})
+	before := parse(t, old)
+	b := add(t, old, content(1000), Options{})
+	after := parse(t, b)
+	if err := image.Compare(before, after); err != nil {
+		t.Error(err)
+	}
+	meant := func(f *elffile.File, b []byte) (place, target uint64) {
+		s := f.Section(name)
+		return s.Addr, s.Addr + 24 + binary.LittleEndian.Uint64(b[s.Off+24:])
+	}
+	was, want := meant(before, old)
+	is, got := meant(after, b)
+	if is == was || got != want {
+		t.Errorf("the note moves from %#x to %#x, and what it means from %#x to %#x", was, is, want, got)
+	}
+}
+
+// TestOldRefused has an .sframe that something refers to, or that is none.
+func TestOldRefused(t *testing.T) {
+	converted := add(t, read(t, "alloca"), content(1000), Options{})
+	s := parse(t, converted).Section(".sframe")
+	for _, tt := range []struct {
+		name   string
+		change func(*elftest.Patcher)
+		want   string
+	}{
+		{"no magic number", func(p *elftest.Patcher) { p.Put16(int(s.Off), 0x1234) }, "it starts with 34 12, and the magic number 0xdee2 was expected"},
+		{"a program header", func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, s.Off+8, s.Addr+8, 4) },
+			fmt.Sprintf("(%v) overlaps it", odd)},
+		{"a section", func(p *elftest.Patcher) {
+			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, s.Off+s.Size-1, s.Addr+s.Size-1, 1)
+		}, "section 14 () overlaps it"},
+		{"a dynamic entry", func(p *elftest.Patcher) {
+			off := dynamicEntry(p, elf.DT_DEBUG)
+			p.Put64(off, uint64(elf.DT_INIT))
+			p.Put64(off+8, s.Addr+s.Size-1)
+		}, fmt.Sprintf("dynamic entry 5 refers to address %#x", s.Addr+s.Size-1)},
+		{"the entry point", func(p *elftest.Patcher) { p.Put64(elftest.EhEntry, s.Addr) }, fmt.Sprintf("the entry point is %#x", s.Addr)},
+	} {
+		p := elftest.Patch(t.Fatalf, converted)
+		tt.change(p)
+		where := fmt.Sprintf(".sframe at file offset %#x, 1000 bytes, cannot be replaced or removed: ", s.Off)
+		refused(t, tt.name, p.B, 500, where)
+		refused(t, tt.name, p.B, 500, tt.want)
+		if l, err := PlanRemoval(parse(t, p.B)); err == nil || l != nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s, removed: error is %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+// TestOldWithoutBytes has an .sframe of no bytes, and one that is not in the file. Both give way to the
+// new one.
+func TestOldWithoutBytes(t *testing.T) {
+	plain := read(t, "alloca")
+	want := parse(t, add(t, plain, content(1000), Options{}))
+	for name, typ := range map[string]elf.SectionType{"no bytes": elf.SectionType(sframe.SHTGNUSFrame), "not in the file": elf.SHT_NOBITS} {
+		p := elftest.Patch(t.Fatalf, plain)
+		p.AddSection(".sframe", uint64(elf.SHF_ALLOC), nil)
+		h := p.Section(".sframe")
+		p.Put32(h+elftest.ShType, uint32(typ))
+		p.Put64(h+elftest.ShAddr, 0x5000)
+		if typ == elf.SHT_NOBITS {
+			p.Put64(h+elftest.ShSize, 16)
+		}
+		f := parse(t, add(t, p.B, content(1000), Options{Force: true}))
+		n := 0
+		for i := range f.Sections {
+			if f.Sections[i].Name == ".sframe" {
+				n++
+			}
+		}
+		if s := f.Section(".sframe"); n != 1 || s.Addr != want.Section(".sframe").Addr || s.Off != want.Section(".sframe").Off || s.Type != sframe.SHTGNUSFrame {
+			t.Errorf("%s: %d sections .sframe, %+v", name, n, s)
+		}
+		if err := image.Compare(parse(t, plain), f); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestInterpreterRefused has interpreters for which there is no layout that old kernels load.
+func TestInterpreterRefused(t *testing.T) {
+	b := interpreter(t)
+	setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Memsz = p.Filesz + 1<<20 + 1 })
+	refused(t, "a large .bss", b, 1000, "interpreter with a .bss of 1048577 bytes, which would become a part of the file; at most 1048576 are accepted")
+	b = interpreter(t)
+	at := parse(t, b).Progs[lastLoad(t, b)].Vaddr
+	setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Off, p.Filesz = 0x100, 8 })
+	refused(t, "segments in another order in the file", b, 1000, fmt.Sprintf("interpreter whose last segment, at %#x, is not the last one in the file", at))
+	refused(t, "another size", interpreter(t), 1001, "interpreter: an .sframe of 1001 bytes, no multiple of 8, cannot end a page")
+}
+
+// TestSizeMultiple expects sizes that are no multiple of anything but in interpreters.
+func TestSizeMultiple(t *testing.T) {
+	needs := elftest.Patch(t.Fatalf, interpreter(t))
+	needs.Put64(dynamicEntry(needs, elf.DT_SONAME), uint64(elf.DT_NEEDED))
+	for _, tt := range []struct {
+		name string
+		b    []byte
+		want uint64
+	}{
+		{"an interpreter", interpreter(t), 8},
+		{"a library with an entry point that needs another one", needs.B, 1},
+		{"a library", read(t, "pltlib.so"), 1},
+		{"a program", read(t, "plt"), 1},
+		{"a static program", read(t, "static"), 1},
+	} {
+		if got, err := SizeMultiple(parse(t, tt.b)); err != nil || got != tt.want {
+			t.Errorf("%s: a multiple of %d, error %v; %d was expected", tt.name, got, err, tt.want)
+		}
+	}
+	large := elftest.Patch(t.Fatalf, interpreter(t))
+	large.Put64(large.Segment(elf.PT_DYNAMIC, 0)+elftest.PhFilesz, 1<<21)
+	large.Append(make([]byte, 1<<21))
+	if got, err := SizeMultiple(parse(t, large.B)); err == nil || !strings.Contains(err.Error(), "at most 1048576 are accepted") {
+		t.Errorf("with many dynamic entries: %d, error %v", got, err)
+	}
+}
+
+// TestInterpreterAlone adds nothing but .sframe to an interpreter that has unused program headers. Its
+// segment ends with a page all the same.
+func TestInterpreterAlone(t *testing.T) {
+	b := interpreter(t)
+	for _, typ := range []elf.ProgType{elf.PT_GNU_STACK, elf.PT_GNU_RELRO} {
+		setProg(t, b, progIndex(t, parse(t, b), typ), func(p *elf.Prog64) { *p = elf.Prog64{} })
+	}
+	out := add(t, b, content(0x1018), Options{})
+	f := parse(t, out)
+	h, s := f.Progs[lastLoad(t, out)], f.Section(".sframe")
+	if h.Off != s.Off || h.Vaddr != s.Addr || h.Filesz != 0x1018 || h.Memsz != 0x1018 || (h.Off+h.Filesz)%4096 != 0 || (h.Vaddr+h.Memsz)%4096 != 0 {
+		t.Errorf("segment %+v, .sframe %+v", h, s.Section64)
+	}
+	if err := image.Compare(parse(t, b), f); err != nil {
+		t.Error(err)
+	}
+	// Removed, it is what it was, but for its .bss, which stays in the file.
+	if err := image.Contents(parse(t, b), parse(t, remove(t, out))); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestInterpreterInPlace replaces the .sframe that a linker put into an interpreter, which ends its
+// section, by a smaller one: that ends where the old one did.
+func TestInterpreterInPlace(t *testing.T) {
+	b := interpreter(t)
+	p := elftest.Patch(t.Fatalf, b)
+	h := p.Section(".eh_frame")
+	off, addr, size := p.U64(h+elftest.ShOff), p.U64(h+elftest.ShAddr), p.U64(h+elftest.ShSize)
+	p.Put32(h+elftest.ShType, sframe.SHTGNUSFrame)
+	p.Put16(int(off), sframe.Magic)
+	p.Prog(p.Segment(elf.PT_GNU_EH_FRAME, 0), elf.ProgType(sframe.PTGNUSFrame), off, addr, size)
+	for _, n := range []uint64{size &^ 7, 40, 8} {
+		l, err := Plan(parse(t, p.B), n, Options{Force: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := addr + (size-n)&^7; l.Addr != want || l.Addr%8 != 0 || l.Addr+n > addr+size {
+			t.Errorf("%d bytes in the place of %d at %#x: address %#x; %#x was expected", n, size, addr, l.Addr, want)
+		}
+		f := parse(t, write(t, l, p.B, content(int(n))))
+		if s := f.Section(".sframe"); s != nil {
+			t.Errorf("there is a second section: %+v", s)
+		}
+		i := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Type == sframe.SHTGNUSFrame })
+		if s := f.Sections[i]; s.Addr != l.Addr || s.Size != n {
+			t.Errorf("section %+v", s.Section64)
+		}
+	}
+}
