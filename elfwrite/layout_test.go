@@ -1,0 +1,413 @@
+package elfwrite
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/sframe"
+)
+
+// TestResize expects of a layout that gets another size what a plan for that size is.
+func TestResize(t *testing.T) {
+	allFixtures(t, func(name string, b []byte) {
+		f := parse(t, b)
+		l, err := Plan(f, 0, Options{})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, size := range []uint64{8, 1000, 100000} {
+			want, err := Plan(f, size, Options{})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			got, err := l.Resize(size)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			got.refs, want.refs = nil, nil // which somebody may not have asked for
+			if got.Size != size || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: resized to %d bytes it is %+v; %+v was expected", name, size, got, want)
+			}
+		}
+	})
+	f := parse(t, add(t, read(t, "plt"), content(100), Options{}))
+	l, err := Plan(f, 0, Options{Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Resize(math.MaxUint64 - 0x1000); err == nil || !strings.Contains(err.Error(), "leaves no room for one more") {
+		t.Errorf("a size that the address space does not have: %v", err)
+	}
+}
+
+// TestLoadAddresses expects load addresses for what is new that are after all bytes of other segments,
+// in none of their .bss, and as far into a page as the addresses at run time.
+func TestLoadAddresses(t *testing.T) {
+	const (
+		vaddr = 0x400000     // of the first segment, 0x4ec bytes, and the other one is at 0x401ed0, 0x130 bytes
+		first = 0x10_0000    // load address of the first one
+		data  = 0x20_0000_00 // and of the other one
+	)
+	type load struct{ paddr, memsz uint64 } // of the second segment; 0 for as many bytes as in the file
+	for _, tt := range []struct {
+		name string
+		load
+		bss  span   // load addresses of one more segment, which has no bytes in the file
+		want uint64 // page of the load address of what is new
+	}{
+		{"behind the data", load{data, 0}, span{}, data + 0x1000},
+		{"behind the first segment", load{first - 0x8000, 0}, span{}, first + 0x1000},
+		{"no .bss of the data", load{data, 0x2345}, span{}, data + 0x3000},
+		{"a .bss elsewhere", load{data, 0}, span{data + 0x1000_0000, data + 0x1000_0100}, data + 0x1000},
+		{"a .bss there", load{data, 0}, span{data + 0x1200, data + 0x7001}, data + 0x8000},
+		{"one .bss behind the other", load{data, 0x1800}, span{data + 0x2000, data + 0x4001}, data + 0x5000},
+	} {
+		b := patched(t, "undefra", func(p *elftest.Patcher) {
+			p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhVaddr+8, first)
+			h := p.Segment(elf.PT_LOAD, 1)
+			p.Put64(h+elftest.PhVaddr+8, tt.paddr)
+			if tt.memsz > 0 {
+				p.Put64(h+elftest.PhMemsz, tt.memsz)
+			}
+			if tt.bss.end > 0 {
+				h := p.Segment(elf.PT_GNU_STACK, 0)
+				p.Prog(h, elf.PT_LOAD, 0, 0x500000, 0)
+				p.Put64(h+elftest.PhVaddr+8, tt.bss.begin)
+				p.Put64(h+elftest.PhMemsz, tt.bss.end-tt.bss.begin)
+			}
+		})
+		out := add(t, b, content(1000), Options{})
+		f := parse(t, out)
+		h := f.Progs[lastLoad(t, out)]
+		if want := tt.want + h.Vaddr%0x1000; h.Paddr != want {
+			t.Errorf("%s: load address %#x; %#x was expected", tt.name, h.Paddr, want)
+		}
+		if g := f.Prog(elf.ProgType(sframe.PTGNUSFrame)); g.Paddr-h.Paddr != g.Vaddr-h.Vaddr {
+			t.Errorf("%s: PT_GNU_SFRAME %+v, segment %+v", tt.name, g, h)
+		}
+		// What moved within the first segment keeps its distance from that.
+		if g := f.Prog(elf.PT_INTERP); g.Vaddr-vaddr < 0x1000 && g.Paddr != first+(g.Vaddr-vaddr) || g.Vaddr == vaddr+0x238 {
+			t.Errorf("%s: PT_INTERP %+v", tt.name, g)
+		}
+		if err := image.Compare(parse(t, b), f); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+
+	none := patched(t, "undefra", func(p *elftest.Patcher) {
+		for i := range int(p.U16(elftest.EhPhnum)) {
+			p.Put64(int(p.U64(elftest.EhPhoff))+i*elffile.ProgSize+elftest.PhVaddr+8, 0)
+		}
+	})
+	for i, h := range parse(t, add(t, none, content(1000), Options{})).Progs {
+		if h.Paddr != 0 {
+			t.Errorf("program header %d has load address %#x in a file without any", i, h.Paddr)
+		}
+	}
+	high := patched(t, "undefra", func(p *elftest.Patcher) {
+		p.Put64(p.Segment(elf.PT_LOAD, 1)+elftest.PhVaddr+8, math.MaxUint64-0x2000)
+	})
+	refused(t, "at the end", high, 1000, fmt.Sprintf("program header 3: load address %#x leaves no room behind it for one more segment", uint64(math.MaxUint64-0x2000)))
+}
+
+// static is a static program whose head has no code, and cannot give way: .rela.plt is at its start.
+func static(t *testing.T, flags ...string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	obj, prog := filepath.Join(dir, "static.o"), filepath.Join(dir, "static")
+	for _, cmd := range [][]string{
+		{"as", "--64", "../testdata/asm/amd64/static.s", "-o", obj},
+		append([]string{"ld", "-m", "elf_x86_64", "-static", "--build-id", "--eh-frame-hdr", "-z", "separate-code", obj, "-o", prog}, flags...),
+	} {
+		if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+	}
+	b, err := os.ReadFile(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestHeadMoves has an executable whose head goes after what is loaded, in favour of a page in front:
+// no code has another place in the file then.
+func TestHeadMoves(t *testing.T) {
+	old := static(t)
+	before := parse(t, old)
+	head := before.Progs[0]
+	if head.Off != 0 || elf.ProgFlag(head.Flags)&elf.PF_X != 0 {
+		t.Fatalf("the head is %+v", head)
+	}
+	l, err := Plan(before, 1000, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := write(t, l, old, content(1000))
+	after := parse(t, b)
+	if err := image.Compare(before, after); err != nil {
+		t.Error(err)
+	}
+	// The page in front has the headers and the build-id, and is loaded where they are looked for.
+	page := after.Progs[0]
+	if page.Off != 0 || page.Vaddr != head.Vaddr-0x1000 || page.Filesz > 0x1000 || page.Filesz != page.Memsz || page.Flags != head.Flags || page.Align != 0x1000 {
+		t.Errorf("the first PT_LOAD is %+v", page)
+	}
+	buildID(t, "static", after)
+	var end uint64
+	for i := range before.Progs {
+		if h := &before.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD {
+			end = max(end, h.Off+h.Filesz)
+		}
+	}
+	// The head is in the next page after what was loaded.
+	moved := after.Progs[1]
+	if want := (end + 0xfff) &^ 0xfff; moved.Vaddr != head.Vaddr || moved.Off != want || moved.Filesz != head.Filesz {
+		t.Errorf("the head is %+v; file offset %#x was expected", moved, want)
+	}
+	if !bytes.Equal(b[moved.Off:][:elffile.HeaderSize], old[:elffile.HeaderSize]) {
+		t.Error("there is no copy of the ELF header where it was loaded")
+	}
+	for i := range before.Sections {
+		s := &before.Sections[i]
+		if s.Flags&uint64(elf.SHF_EXECINSTR) == 0 {
+			continue
+		}
+		if off, ok := after.FileOffset(s.Addr, s.Size); !ok || off != s.Off {
+			t.Errorf("%s was at file offset %#x and is at %#x", s.Name, s.Off, off)
+		}
+	}
+	if l.MovedCode != 0 {
+		t.Errorf("%d bytes of code are said to have moved", l.MovedCode)
+	}
+	if again := add(t, b, content(1000), Options{Force: true}); !bytes.Equal(again, b) {
+		t.Error("another file the second time")
+	}
+	if err := image.Contents(before, parse(t, remove(t, b))); err != nil {
+		t.Errorf("without .sframe again: %v", err)
+	}
+
+	// It cannot go where sections do not end with it, or something lies in it. Everything moves up.
+	for name, change := range map[string]func(*elftest.Patcher){
+		"a section goes on":  func(p *elftest.Patcher) { p.SectionIn(elf.SHT_PROGBITS, 0, head.Filesz-8, 0, 16) },
+		"a segment goes on":  func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, head.Filesz-8, 0, 16) },
+		"a segment is in it": func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), elf.PT_LOAD, 0x100, 0x7000000, 8) },
+		"there is a .bss":    func(p *elftest.Patcher) { p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhMemsz, head.Memsz+1) },
+	} {
+		p := elftest.Patch(t.Fatalf, old)
+		change(p)
+		before := parse(t, p.B)
+		l, err := Plan(before, 1000, Options{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		after := parse(t, write(t, l, p.B, content(1000)))
+		var code uint64
+		for i := range before.Sections {
+			s := &before.Sections[i]
+			if s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || s.Size == 0 {
+				continue
+			}
+			code += s.Size
+			if off, ok := after.FileOffset(s.Addr, s.Size); !ok || off != s.Off+0x1000 {
+				t.Errorf("%s: %s was at file offset %#x and is at %#x", name, s.Name, s.Off, off)
+			}
+		}
+		if l.MovedCode != code {
+			t.Errorf("%s: %d bytes of code are said to have moved, of %d", name, l.MovedCode, code)
+		}
+		if err := image.Compare(before, after); err != nil && name != "a segment is in it" { // and is loaded twice
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestFrontRefused has executables that would need a page in front, and cannot have one.
+func TestFrontRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*elftest.Patcher)
+		want   string
+	}{
+		{"the ELF header is not loaded", func(p *elftest.Patcher) {
+			h := p.Segment(elf.PT_LOAD, 0)
+			for _, field := range []int{elftest.PhOff, elftest.PhVaddr, elftest.PhVaddr + 8} {
+				p.Put64(h+field, p.U64(h+field)+0x40)
+			}
+			for _, field := range []int{elftest.PhFilesz, elftest.PhMemsz} {
+				p.Put64(h+field, p.U64(h+field)-0x40)
+			}
+		}, "no segment begins with the ELF header, so that a page in front would be loaded"},
+		{"a segment is lower", func(p *elftest.Patcher) {
+			h := p.Segment(elf.PT_GNU_STACK, 0)
+			p.Prog(h, elf.PT_LOAD, 0, 0x100000, 0)
+			p.Put64(h+elftest.PhMemsz, 0x1000)
+		}, "the segment with the ELF header is not the lowest one, so that a page in front has no place"},
+		{"load addresses", func(p *elftest.Patcher) { p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhVaddr+8, 0x100000) },
+			"what is in front of the load addresses, which are not those at run time, is not known"},
+	} {
+		b := patched(t, "static", tt.change)
+		refused(t, tt.name, b, 1000, ".rela.plt at file offset 0x1b8 cannot be moved")
+		refused(t, tt.name, b, 1000, "; and "+tt.want)
+	}
+	large := static(t, "--build-id=0x"+strings.Repeat("ab", 4096))
+	refused(t, "a build-id of more than a page", large, 1000, "; and the build-id has no room in a page in front")
+}
+
+// TestWriteErrors has each write of each kind of layout fail once, and expects to be told.
+func TestWriteErrors(t *testing.T) {
+	plain, front := read(t, "plt"), read(t, "static")
+	with := add(t, plain, content(1000), Options{})
+	object := elftest.NewObject()
+	relocatable := object.Bytes()
+	for _, tt := range []struct {
+		name    string
+		old     []byte
+		section []byte
+		plan    func(*elffile.File) (*Layout, error)
+		head    bool // a part was copied for another size
+	}{
+		{"add", plain, content(1000), func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }, false},
+		{"add after another head", plain, content(1000), func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }, true},
+		{"add in front", front, content(1000), func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }, false},
+		{"remove", with, nil, PlanRemoval, false},
+		{"object", relocatable, content(60), func(f *elffile.File) (*Layout, error) {
+			return PlanObject(f, 60, Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{{28, f.Sections[elftest.ObjText].Base}}}, Options{})
+		}, false},
+	} {
+		l, err := tt.plan(parse(t, tt.old))
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		var head *Layout
+		if tt.head {
+			head = &Layout{copies: []extent{{0, 0, 100}}}
+		}
+		saved := bytes.Clone(tt.old)
+		want := buffer{left: 1 << 20}
+		if err := l.Write(t.Context(), &want, bytes.NewReader(tt.old), tt.section, head); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		writes := 1<<20 - want.left
+		for n := range writes {
+			if err := l.Write(t.Context(), &buffer{left: n}, bytes.NewReader(tt.old), tt.section, head); err != errFull {
+				t.Errorf("%s: write %d of %d fails, and the error is %v", tt.name, n, writes, err)
+			}
+		}
+		if again := (buffer{left: writes}); l.Write(t.Context(), &again, bytes.NewReader(tt.old), tt.section, head) != nil || !bytes.Equal(again.b, want.b) {
+			t.Errorf("%s: another file after errors", tt.name)
+		}
+		if writes < 5 || !bytes.Equal(tt.old, saved) {
+			t.Errorf("%s: %d writes; or the input was changed", tt.name, writes)
+		}
+		dst := buffer{left: writes}
+		if err := l.Write(t.Context(), &dst, bytes.NewReader(tt.old), content(7), nil); err == nil || len(dst.b) > 0 ||
+			err.Error() != fmt.Sprintf(".sframe has 7 bytes, but the layout is for %d", len(tt.section)) {
+			t.Errorf("%s: a section of another size: %v, %d bytes written", tt.name, err, len(dst.b))
+		}
+	}
+}
+
+// TestSourceErrors has each read of the old file fail once while the new one is written.
+func TestSourceErrors(t *testing.T) {
+	old := add(t, read(t, "plt"), content(1000), Options{})
+	for n := 0; ; n++ {
+		f := parse(t, old)
+		l, err := Plan(f, 5000, Options{Force: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		src := &failing{bytes.NewReader(old), n}
+		err = l.Write(t.Context(), &buffer{left: 1 << 20}, src, content(5000), nil)
+		if src.left >= 0 {
+			if err != nil || n < 3 {
+				t.Errorf("%d reads, error %v", n, err)
+			}
+			return
+		}
+		if err == nil {
+			t.Errorf("read %d fails, and there is no error", n)
+		}
+	}
+}
+
+// TestRenumber changes symbols whose sections got other indexes, moved, or are gone, with indexes in the
+// symbols and in a table of their own (ELF gABI, "Symbol Table", SHT_SYMTAB_SHNDX).
+func TestRenumber(t *testing.T) {
+	const xindex = 0xffff
+	f := parse(t, read(t, "alloca"))
+	s := f.Sections[3]
+	l := &Layout{f: f, index: []uint32{0, 2, 1, 4, 0, 5}, values: map[uint32]uint64{3: 0x1000}}
+	type symbol struct {
+		shndx uint16
+		wide  uint32
+		value uint64
+	}
+	for _, tt := range []struct {
+		name             string
+		before, after    symbol
+		changed, changes bool // in the symbol, and in the table
+	}{
+		{"another index", symbol{1, 0, 7}, symbol{2, 0, 7}, true, false},
+		{"the same index", symbol{5, 0, 7}, symbol{5, 0, 7}, false, false},
+		{"undefined", symbol{0, 0, 7}, symbol{0, 0, 7}, false, false},
+		{"absolute", symbol{uint16(elf.SHN_ABS), 0, s.Addr}, symbol{uint16(elf.SHN_ABS), 0, s.Addr}, false, false},
+		{"no such section", symbol{100, 0, 7}, symbol{100, 0, 7}, false, false},
+		{"moved", symbol{3, 0, s.Addr + 8}, symbol{4, 0, s.Addr + 0x1008}, true, false},
+		{"moved, at its end", symbol{3, 0, s.Addr + s.Size}, symbol{4, 0, s.Addr + s.Size + 0x1000}, true, false},
+		{"not in what moved", symbol{3, 0, s.Addr - 1}, symbol{4, 0, s.Addr - 1}, true, false},
+		{"gone", symbol{4, 0, 7}, symbol{uint16(elf.SHN_ABS), 0, 7}, true, false},
+		{"wide, another index", symbol{xindex, 1, 7}, symbol{xindex, 2, 7}, false, true},
+		{"wide, the same index", symbol{xindex, 5, 7}, symbol{xindex, 5, 7}, false, false},
+		{"wide, moved", symbol{xindex, 3, s.Addr}, symbol{xindex, 4, s.Addr + 0x1000}, true, true},
+		{"wide, gone", symbol{xindex, 4, 7}, symbol{uint16(elf.SHN_ABS), 0, 7}, true, true},
+	} {
+		b := elftest.Symbol(1, tt.before.value, 2, tt.before.shndx)
+		wide := binary.LittleEndian.AppendUint32(nil, tt.before.wide)
+		changed, changes := l.renumber(b, wide)
+		if want := elftest.Symbol(1, tt.after.value, 2, tt.after.shndx); !bytes.Equal(b, want) || binary.LittleEndian.Uint32(wide) != tt.after.wide {
+			t.Errorf("%s: % x, %d; % x, %d was expected", tt.name, b, wide, want, tt.after.wide)
+		}
+		if changed != tt.changed || changes != tt.changes {
+			t.Errorf("%s: changed is %t and %t; %t and %t was expected", tt.name, changed, changes, tt.changed, tt.changes)
+		}
+	}
+}
+
+// TestRemovedSymbol has a symbol in the .sframe that is removed. It keeps its value, which is a number then.
+func TestRemovedSymbol(t *testing.T) {
+	b := add(t, read(t, "alloca"), content(1000), Options{})
+	f := parse(t, b)
+	at := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Name == ".sframe" })
+	addr := f.Sections[at].Addr
+	setSymbol(t, b, addr, at, elf.STT_OBJECT)
+	last := func(f *elffile.File) (last elffile.Symbol) {
+		if err := f.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s }); err != nil {
+			t.Fatal(err)
+		}
+		return last
+	}
+	if s := last(parse(t, remove(t, b))); elf.SectionIndex(s.Shndx) != elf.SHN_ABS || s.Value != addr {
+		t.Errorf("removed, it is %+v", s)
+	}
+	// Replaced, it moves with it.
+	g := parse(t, add(t, b, content(100000), Options{Force: true}))
+	if s := last(g); s.Section == 0 || g.Sections[s.Section].Name != ".sframe" || s.Value != g.Sections[s.Section].Addr {
+		t.Errorf("replaced, it is %+v", s)
+	}
+}
