@@ -1,0 +1,283 @@
+package convert_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/elfwrite"
+)
+
+// converted is what becomes of a fixture.
+func converted(t *testing.T, name string, opt convert.Options) []byte {
+	t.Helper()
+	b, _, err := inMemory(read(t, filepath.Join(fixtures, "amd64", name)), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// expectFile expects a file to have the given contents, and its folder to have nothing that begins with a dot.
+func expectFile(t *testing.T, what, path string, want []byte) {
+	t.Helper()
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s: %s has %d bytes, which are not the %d expected, error %v", what, filepath.Base(path), len(got), len(want), err)
+	}
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); err != nil || len(left) > 0 {
+		t.Errorf("%s: %v is left, error %v", what, left, err)
+	}
+}
+
+// put puts what is in a batch in its place.
+func put(ctx context.Context, b *convert.Batch) {
+	b.Finish(ctx)
+	b.Commit(ctx)
+}
+
+// TestBatchFull fills batches up to what they hold.
+func TestBatchFull(t *testing.T) {
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	for _, tt := range []struct {
+		name  string
+		files uint64 // that can be open
+		opt   convert.FileOptions
+		jobs  int // after which it is full
+	}{
+		{"many files", 1024, convert.FileOptions{}, 64},
+		{"few files", 140, convert.FileOptions{}, 10}, // four for each, and 100 for everything else
+		{"hardly any", 50, convert.FileOptions{}, 1},
+		{"nothing to wait for", 1024, convert.FileOptions{NoSync: true}, 1},
+		{"nothing to write", 1024, convert.FileOptions{Options: convert.Options{DryRun: true}}, 1},
+	} {
+		limit := unix.Rlimit{Cur: min(tt.files, old.Max), Max: old.Max}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		b := convert.Batch{}
+		for n := 0; n <= tt.jobs; n++ {
+			if got := b.Full(tt.opt); got != (n == tt.jobs) {
+				t.Errorf("%s: with %d jobs, full is %t", tt.name, n, got)
+			}
+			b.Jobs = append(b.Jobs, &convert.Job{})
+		}
+		b.Reset()
+		if len(b.Jobs) > 0 || b.Full(tt.opt) {
+			t.Errorf("%s: %d jobs after Reset", tt.name, len(b.Jobs))
+		}
+	}
+}
+
+// TestBatchNames replaces a file by several of its names: hard links, and a symbolic one. It is
+// converted once, and those that are not to be replaced are counted.
+func TestBatchNames(t *testing.T) {
+	old, want := read(t, filepath.Join(fixtures, "amd64/plt")), converted(t, "plt", convert.Options{})
+	for _, sync := range []bool{true, false} {
+		for _, together := range []bool{true, false} {
+			dir := t.TempDir()
+			path := func(name string) string { return filepath.Join(dir, name) }
+			copyFixture(t, path("a"))
+			for _, name := range []string{"b", "kept"} {
+				if err := os.Link(path("a"), path(name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Symlink("b", path("soft")); err != nil {
+				t.Fatal(err)
+			}
+			names := []string{path("a"), path("b"), path("soft"), path("a")}
+			var batch convert.Batch
+			batch.Expect(append(names, path("missing")))
+			opt := convert.FileOptions{NoSync: !sync}
+			var results []*convert.Result
+			step := func() {
+				put(t.Context(), &batch)
+				for _, j := range batch.Jobs {
+					if j.Err != nil {
+						t.Errorf("%s: %v", j.In, j.Err)
+					}
+					if j.Result != nil {
+						results = append(results, j.Result)
+					}
+				}
+				batch.Reset()
+			}
+			for _, name := range names {
+				batch.AddInPlace(t.Context(), name, opt)
+				if !together {
+					step()
+				}
+			}
+			step()
+			if len(results) != 1 || results[0].Links != 1 || !results[0].Coverage[0].Verified {
+				t.Errorf("results %+v; one, with one name that is left, was expected", results)
+			}
+			expectFile(t, "a name", path("a"), want)
+			expectFile(t, "another name", path("b"), want)
+			expectFile(t, "a name that was not to be replaced", path("kept"), old)
+			a, err := os.Stat(path("a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, err := os.Stat(path("b")); err != nil || !os.SameFile(a, b) || a.Mode() != 0o755 {
+				t.Errorf("the names are not those of one file of mode %v, error %v", a.Mode(), err)
+			}
+			if to, err := os.Readlink(path("soft")); err != nil || to != "b" {
+				t.Errorf("the symbolic link leads to %s, error %v", to, err)
+			}
+
+			batch.AddInPlace(t.Context(), path("missing"), opt)
+			if j := batch.Jobs[0]; !errors.Is(j.Err, fs.ErrNotExist) || j.Result != nil {
+				t.Errorf("a file that is not there: %v", j.Err)
+			}
+			batch.Reset()
+		}
+	}
+}
+
+// TestBatchOther has a name of a file that could not be replaced, as it was changed. Neither is.
+func TestBatchOther(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	copyFixture(t, a)
+	if err := os.Link(a, b); err != nil {
+		t.Fatal(err)
+	}
+	var batch convert.Batch
+	batch.Expect([]string{a, b})
+	batch.AddInPlace(t.Context(), a, convert.FileOptions{})
+	batch.AddInPlace(t.Context(), b, convert.FileOptions{})
+	batch.Finish(t.Context())
+	changed := append(read(t, a), 1)
+	if err := os.WriteFile(a, changed, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	batch.Commit(t.Context())
+	for i, want := range []string{"the input was changed while it was read", "it is the same file as " + a + ", which was not replaced"} {
+		if err := batch.Jobs[i].Err; err == nil || err.Error() != want {
+			t.Errorf("%s: error is %v, want %q", batch.Jobs[i].In, err, want)
+		}
+	}
+	batch.Reset()
+	expectFile(t, "changed", a, changed)
+	expectFile(t, "changed", b, changed)
+}
+
+// TestBatchReplaced has another file at a name of one that was replaced. It stays.
+func TestBatchReplaced(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	copyFixture(t, a)
+	if err := os.Link(a, b); err != nil {
+		t.Fatal(err)
+	}
+	var batch convert.Batch
+	batch.AddInPlace(t.Context(), a, convert.FileOptions{})
+	batch.AddInPlace(t.Context(), b, convert.FileOptions{})
+	batch.Finish(t.Context())
+	if err := os.Remove(b); err != nil {
+		t.Fatal(err)
+	}
+	other := []byte("somebody's new file")
+	if err := os.WriteFile(b, other, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	batch.Commit(t.Context())
+	if batch.Jobs[0].Err != nil || batch.Jobs[1].Err == nil {
+		t.Errorf("errors are %v and %v", batch.Jobs[0].Err, batch.Jobs[1].Err)
+	}
+	batch.Reset()
+	expectFile(t, "replaced", a, converted(t, "plt", convert.Options{}))
+	expectFile(t, "somebody's", b, other)
+}
+
+// TestBatchAdd has files of which some cannot be converted. That is no reason for the others to stay away.
+func TestBatchAdd(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	twice := path("twice")
+	if err := os.WriteFile(twice, converted(t, "plt", convert.Options{}), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fixture := func(name string) string { return filepath.Join(fixtures, "amd64", name) }
+	little := convert.FileOptions{Options: convert.Options{MinCoverage: 90}}
+	dry := convert.FileOptions{Options: convert.Options{DryRun: true}}
+	var b convert.Batch
+	b.Add(t.Context(), fixture("prologue"), path("prologue"), convert.FileOptions{})
+	b.Add(t.Context(), twice, path("out"), convert.FileOptions{})
+	b.Add(t.Context(), fixture("drap1"), path("out"), little)
+	b.Add(t.Context(), path("missing"), path("out"), convert.FileOptions{})
+	b.Add(t.Context(), fixture("plt"), filepath.Join(dir, "no", "folder"), convert.FileOptions{})
+	b.Add(t.Context(), fixture("alloca"), path("dry"), dry)
+	b.Add(t.Context(), fixture("plt"), path("plt"), convert.FileOptions{NoSync: true})
+	put(t.Context(), &b)
+	for i, want := range []error{nil, elfwrite.ErrExists, convert.ErrCoverage, fs.ErrNotExist, fs.ErrNotExist, nil, nil} {
+		j := b.Jobs[i]
+		if !errors.Is(j.Err, want) || (j.Result != nil) != (want == nil || want == convert.ErrCoverage) {
+			t.Errorf("%s: error is %v, result %v; %v was expected", j.In, j.Err, j.Result, want)
+		}
+	}
+	if c := b.Jobs[2].Result.Coverage[0]; c.Percent() >= 90 || !strings.Contains(b.Jobs[2].Err.Error(), "15.09 %, and 90.00 % were expected") {
+		t.Errorf("%v %% are covered, and the error is %v", c.Percent(), b.Jobs[2].Err)
+	}
+	b.Reset()
+	b.Reset() // of nothing
+	expectFile(t, "converted", path("prologue"), converted(t, "prologue", convert.Options{}))
+	expectFile(t, "not synced", path("plt"), converted(t, "plt", convert.Options{}))
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 3 {
+		t.Errorf("%d files are there, error %v; 3 were expected", len(files), err)
+	}
+}
+
+// TestBatchInterrupted ends the context at each point of the way. What is not in its place then stays as
+// it was, and nothing else is left.
+func TestBatchInterrupted(t *testing.T) {
+	for _, step := range []string{"before", "added", "finished", "reset"} {
+		dir := t.TempDir()
+		a, out := filepath.Join(dir, "a"), filepath.Join(dir, "out")
+		copyFixture(t, a)
+		ctx, cancel := context.WithCancel(t.Context())
+		end := func(at string) {
+			if at == step {
+				cancel()
+			}
+		}
+		var b convert.Batch
+		end("before")
+		b.AddInPlace(ctx, a, convert.FileOptions{})
+		b.Add(ctx, a, out, convert.FileOptions{})
+		end("added")
+		b.Finish(ctx)
+		end("finished")
+		if step != "reset" {
+			b.Commit(ctx)
+			for _, j := range b.Jobs {
+				if !errors.Is(j.Err, context.Canceled) {
+					t.Errorf("%s: error is %v", step, j.Err)
+				}
+			}
+		}
+		b.Reset()
+		cancel()
+		expectFile(t, step, a, read(t, filepath.Join(fixtures, "amd64/plt")))
+		if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+			t.Errorf("%s: %d files are there, error %v", step, len(files), err)
+		}
+	}
+}

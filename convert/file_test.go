@@ -1,0 +1,235 @@
+package convert_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/sframe"
+)
+
+// withStdin runs something with another standard input.
+func withStdin(t *testing.T, f *os.File, fn func()) {
+	t.Helper()
+	saved := os.Stdin
+	os.Stdin = f
+	defer func() { os.Stdin = saved }()
+	defer f.Close()
+	fn()
+}
+
+// opened opens a file of some contents, at an offset.
+func opened(t *testing.T, b []byte, at int64) *os.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "stdin")
+	if err := os.WriteFile(path, b, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Seek(at, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// piped returns the end of a pipe that something is written to.
+func piped(t *testing.T, b []byte) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = w.Write(b) // whoever reads may have enough of it
+		w.Close()
+	}()
+	return r
+}
+
+// TestStdin converts standard input: a file, a file from some offset on, and what comes through a pipe.
+func TestStdin(t *testing.T) {
+	old := read(t, filepath.Join(fixtures, "amd64/plt"))
+	want := converted(t, "plt", convert.Options{})
+	library := ar(old, []byte("odd"))
+	wantLibrary, _, err := inMemory(library, convert.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mask := os.FileMode(unix.Umask(0o022))
+	unix.Umask(int(mask))
+	for _, tt := range []struct {
+		name  string
+		stdin func() *os.File
+		want  []byte
+		mode  os.FileMode
+	}{
+		{"a file", func() *os.File { return opened(t, old, 0) }, want, 0o640},
+		{"the rest of a file", func() *os.File { return opened(t, append([]byte("before"), old...), 6) }, want, 0o777},
+		{"a pipe", func() *os.File { return piped(t, old) }, want, 0o777},
+		{"an archive through a pipe", func() *os.File { return piped(t, library) }, wantLibrary, 0o666},
+	} {
+		out := filepath.Join(t.TempDir(), "out")
+		withStdin(t, tt.stdin(), func() {
+			if _, err := convert.File(t.Context(), convert.Stdin, out, convert.FileOptions{}); err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+				return
+			}
+			expectFile(t, tt.name, out, tt.want)
+			if info, err := os.Stat(out); err != nil || info.Mode() != tt.mode&^mask {
+				t.Errorf("%s: mode %v, error %v; %v was expected", tt.name, info.Mode(), err, tt.mode&^mask)
+			}
+		})
+	}
+	for name, stdin := range map[string]*os.File{"file": opened(t, want, 0), "pipe": piped(t, want)} {
+		withStdin(t, stdin, func() {
+			var text bytes.Buffer
+			if err := convert.DumpFile(t.Context(), &text, convert.Stdin); err != nil || !strings.Contains(text.String(), "Version: SFRAME_VERSION_2") {
+				t.Errorf("%s, printed: error %v\n%s", name, err, text.String())
+			}
+		})
+	}
+	withStdin(t, piped(t, want), func() {
+		if c, err := convert.CheckFile(t.Context(), convert.Stdin, convert.FileOptions{}); err != nil || len(c.Mismatches) > 0 || c.Covered == 0 {
+			t.Errorf("checked: %+v, error %v", c, err)
+		}
+	})
+}
+
+// TestStdinRefused expects no output of what is no file that can be converted.
+func TestStdinRefused(t *testing.T) {
+	folder, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := opened(t, nil, 0)
+	for _, tt := range []struct {
+		name  string
+		stdin *os.File
+		want  string
+	}{
+		{"nothing", piped(t, nil), "ELF"},
+		{"text", piped(t, []byte("text")), "ELF"},
+		{"much text", piped(t, bytes.Repeat([]byte("text"), 1<<20)), "ELF"},
+		{"a part of a file", piped(t, read(t, filepath.Join(fixtures, "amd64/plt"))[:100]), "headers of 64 bytes do not fit the file of 100 bytes"},
+		{"a folder", folder, "directory: a file or a pipe was expected"},
+		{"an empty file", closed, "ELF"},
+	} {
+		out := filepath.Join(t.TempDir(), "out")
+		withStdin(t, tt.stdin, func() {
+			if _, err := convert.File(t.Context(), convert.Stdin, out, convert.FileOptions{}); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: error is %v, want %q", tt.name, err, tt.want)
+			}
+		})
+		if _, err := os.Stat(out); !os.IsNotExist(err) {
+			t.Errorf("%s: there is an output, error %v", tt.name, err)
+		}
+	}
+}
+
+// TestStdinInterrupted waits for what never comes through a pipe.
+func TestStdinInterrupted(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	withStdin(t, r, func() {
+		if _, err := convert.CheckFile(ctx, convert.Stdin, convert.FileOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error is %v", err)
+		}
+	})
+}
+
+// TestFileRefused has inputs and outputs of other kinds, and expects nothing to be written.
+func TestFileRefused(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	prog := filepath.Join(fixtures, "amd64/plt")
+	out := filepath.Join(dir, "out")
+	for _, tt := range []struct {
+		name, in, out string
+		opt           convert.FileOptions
+		want          string
+	}{
+		{"a folder", dir, out, convert.FileOptions{}, "directory: a regular file was expected"},
+		{"a pipe without a writer", fifo, out, convert.FileOptions{}, "a regular file was expected"},
+		{"missing", filepath.Join(dir, "missing"), out, convert.FileOptions{}, "no such file"},
+		{"a folder as the output", prog, dir, convert.FileOptions{}, "directory"},
+		{"a debug file that is missing", prog, out, convert.FileOptions{DebugFile: filepath.Join(dir, "debug")}, "no such file"},
+		{"a debug file of something else", prog, out, convert.FileOptions{DebugFile: filepath.Join(fixtures, "s390x/plt")}, "debug"},
+		{"too little covered", filepath.Join(fixtures, "amd64/drap1"), out, convert.FileOptions{Options: convert.Options{MinCoverage: 15.2}},
+			"nothing was written, because too little code is covered: 15.09 %, and 15.20 % were expected"},
+	} {
+		before := tree(t, dir)
+		res, err := convert.File(t.Context(), tt.in, tt.out, tt.opt)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || (res != nil) != errors.Is(err, convert.ErrCoverage) {
+			t.Errorf("%s: result %v, error %v; %q was expected", tt.name, res, err, tt.want)
+		}
+		if after := tree(t, dir); len(after) != len(before) {
+			t.Errorf("%s: %d files become %d", tt.name, len(before), len(after))
+		}
+	}
+	for name, path := range map[string]string{"a folder": dir, "a pipe": fifo, "missing": filepath.Join(dir, "missing")} {
+		if c, err := convert.CheckFile(t.Context(), path, convert.FileOptions{}); err == nil || c != nil {
+			t.Errorf("%s, checked: %v, error %v", name, c, err)
+		}
+		var text bytes.Buffer
+		if err := convert.DumpFile(t.Context(), &text, path); err == nil || text.Len() > 0 {
+			t.Errorf("%s, printed: %q, error %v", name, text.String(), err)
+		}
+	}
+	if res, err := convert.File(t.Context(), prog, out, convert.FileOptions{Options: convert.Options{DryRun: true}}); err != nil || !res.Coverage[0].Verified || res.Coverage[0].Output != "" {
+		t.Errorf("dry run: %v, error %v", res, err)
+	}
+	if _, err := os.Stat(out); !os.IsNotExist(err) {
+		t.Errorf("there is an output, error %v", err)
+	}
+}
+
+// TestFileInPlace replaces files, and removes their .sframe again.
+func TestFileInPlace(t *testing.T) {
+	dir := t.TempDir()
+	in := filepath.Join(dir, "in")
+	copyFixture(t, in)
+	if err := os.Chmod(in, 0o511); err != nil {
+		t.Fatal(err)
+	}
+	want := converted(t, "plt", convert.Options{Version: sframe.V3})
+	if _, err := convert.File(t.Context(), in, in, convert.FileOptions{Options: convert.Options{Version: sframe.V3}}); err != nil {
+		t.Fatal(err)
+	}
+	expectFile(t, "converted", in, want)
+	if _, err := convert.File(t.Context(), in, in, convert.FileOptions{}); err == nil {
+		t.Error("it was converted twice")
+	}
+	expectFile(t, "refused", in, want)
+	plain, _, err := inMemory(want, convert.Options{Remove: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := convert.File(t.Context(), in, in, convert.FileOptions{Options: convert.Options{Remove: true}})
+	if err != nil || len(res.Coverage) > 0 || len(res.Kept) > 0 {
+		t.Errorf("removed: %+v, error %v", res, err)
+	}
+	expectFile(t, "removed", in, plain)
+	if info, err := os.Stat(in); err != nil || info.Mode() != 0o511 {
+		t.Errorf("mode %v, error %v", info.Mode(), err)
+	}
+}
