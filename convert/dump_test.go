@@ -1,0 +1,509 @@
+package convert_test
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+)
+
+// title is the line before a dump.
+const title = "Contents of the SFrame section .sframe:\n"
+
+// printed is what Dump prints of a file in memory.
+func printed(t *testing.T, b []byte) string {
+	t.Helper()
+	var text bytes.Buffer
+	if err := convert.Dump(&text, bytes.NewReader(b), int64(len(b))); err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
+}
+
+// goldenDump is what objdump prints of a converted fixture, and TestObjdump compares.
+func goldenDump(t *testing.T, name string) string {
+	t.Helper()
+	text := string(read(t, filepath.Join(goldens, name+".txt")))
+	at := strings.Index(text, "  Header :")
+	if at < 0 {
+		t.Fatalf("no header in %s", text)
+	}
+	return title + text[at:]
+}
+
+// withoutSections takes the section headers away from a little-endian file.
+func withoutSections(t *testing.T, b []byte) []byte {
+	p := elftest.Patch(t.Fatalf, b)
+	p.Put64(elftest.EhShoff, 0)
+	p.Put16(elftest.EhShnum, 0)
+	p.Put16(elftest.EhShstrndx, 0)
+	return p.B
+}
+
+// sectionOf returns the bytes of a section and where it is, as debug/elf finds it.
+func sectionOf(t *testing.T, b []byte, name string) ([]byte, *elf.Section) {
+	t.Helper()
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := f.Section(name)
+	if s == nil {
+		t.Fatalf("there is no %s", name)
+	}
+	data, err := s.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data, s
+}
+
+// TestDump prints the same of a file with section headers, without, and of the section alone, where
+// addresses count from its start.
+func TestDump(t *testing.T) {
+	pc := regexp.MustCompile(`(pc = 0x|(?m)^    )([0-9a-f]{3,16})\b`)
+	for _, name := range []string{"amd64/prologue", "amd64/drap1", "amd64/plt", "aarch64/pac", "s390x/prologue"} {
+		b, _, err := inMemory(read(t, filepath.Join(fixtures, name)), convert.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := goldenDump(t, name)
+		if got := printed(t, b); got != want {
+			t.Errorf("%s:\n%s", name, firstDifference(got, want))
+		}
+		if !strings.HasPrefix(name, "s390x") {
+			if got := printed(t, withoutSections(t, b)); got != want {
+				t.Errorf("%s, without section headers:\n%s", name, firstDifference(got, want))
+			}
+		}
+		if name == "amd64/plt" {
+			continue // whose rows count from no address
+		}
+		section, s := sectionOf(t, b, ".sframe")
+		want = pc.ReplaceAllStringFunc(want, func(m string) string {
+			digits := pc.FindStringSubmatch(m)
+			addr, err := strconv.ParseUint(digits[2], 16, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if addr -= s.Addr; strings.HasPrefix(m, "pc") {
+				return fmt.Sprintf("pc = %#x", addr)
+			}
+			return fmt.Sprintf("    %016x", addr)
+		})
+		if got := printed(t, section); got != want {
+			t.Errorf("%s, the section alone:\n%s", name, firstDifference(got, want))
+		}
+	}
+}
+
+// TestDumpObject prints where functions are in their sections, of which no one has an address yet.
+func TestDumpObject(t *testing.T) {
+	for _, opt := range []convert.Options{{}, {PCRel: true}, {Version: sframe.V3}} {
+		o := elftest.NewObject()
+		o.Code(".text.cold", 32)
+		o.FDE(2, 8, 16)
+		b, res, err := inMemory(o.Bytes(), opt)
+		if err != nil || res.Coverage[0].Covered != 64+32 {
+			t.Fatalf("%v: %+v, error %v", opt.Version, res, err)
+		}
+		got := printed(t, b)
+		for _, want := range []string{title, "pc = 0x0, size = 64 bytes", "pc = 0x0, size = 32 bytes"} {
+			if strings.Count(got, want) != 1 {
+				t.Errorf("%v: %q is not there once:\n%s", opt.Version, want, got)
+			}
+		}
+		c, err := convert.Check(bytes.NewReader(b), int64(len(b)), convert.Options{})
+		if err != nil || len(c.Mismatches) > 0 || c.Covered != 96 || c.Described != 96 || !c.Unsorted || c.FDEs != 2 {
+			t.Errorf("%v: checked, it is %+v, error %v", opt.Version, c, err)
+		}
+	}
+}
+
+// limited is a writer that takes so many bytes.
+type limited struct{ left int }
+
+func (w *limited) Write(b []byte) (int, error) {
+	if w.left -= len(b); w.left < 0 {
+		return 0, io.ErrShortWrite
+	}
+	return len(b), nil
+}
+
+// TestNoSFrame expects errors of files without an .sframe, or with one that is none, and of writers that
+// take no more.
+func TestNoSFrame(t *testing.T) {
+	prog := read(t, filepath.Join(fixtures, "amd64/prologue"))
+	with := converted(t, "prologue", convert.Options{})
+	section, s := sectionOf(t, with, ".sframe")
+	damaged := func(change func(p *elftest.Patcher)) []byte {
+		p := elftest.Patch(t.Fatalf, with)
+		change(p)
+		return p.B
+	}
+	for _, tt := range []struct {
+		name string
+		b    []byte
+		want string
+	}{
+		{"nothing", nil, "ELF"},
+		{"one byte", []byte{0xe2}, "ELF"},
+		{"text", []byte("text"), "ELF"},
+		{"a program without", prog, "there is no .sframe section, nor a PT_GNU_SFRAME"},
+		{"an object without", elftest.NewObject().Bytes(), "there is no section .sframe"},
+		{"a part of the section", section[:20], ".sframe+0x0: 20 bytes are too few for a header of 28"},
+		{"no magic number", damaged(func(p *elftest.Patcher) { p.Put16(int(s.Offset), 0) }), "magic"},
+		{"outside the file", damaged(func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShOff, 1<<40) }), "0x10000000000"},
+		{"outside the file, without sections", withoutSections(t, damaged(func(p *elftest.Patcher) {
+			p.Put64(p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0)+elftest.PhOff, 1<<40)
+		})), "PT_GNU_SFRAME"},
+		{"two of them", damaged(func(p *elftest.Patcher) { p.Put32(p.Section(".strtab")+elftest.ShType, sframe.SHTGNUSFrame) }), "are both .sframe; one was expected"},
+	} {
+		var text bytes.Buffer
+		if err := convert.Dump(&text, bytes.NewReader(tt.b), int64(len(tt.b))); err == nil || !strings.Contains(err.Error(), tt.want) || text.Len() > 0 {
+			t.Errorf("%s: %q printed, error %v; %q was expected", tt.name, text.String(), err, tt.want)
+		}
+		if tt.name == "a part of the section" {
+			continue // which only Dump takes
+		}
+		if c, err := convert.Check(bytes.NewReader(tt.b), int64(len(tt.b)), convert.Options{}); err == nil || c != nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: checked, it is %+v, error %v; %q was expected", tt.name, c, err, tt.want)
+		}
+	}
+	all := len(printed(t, with))
+	for n := 0; n < all; n += max(1, all/20) {
+		if err := convert.Dump(&limited{n}, bytes.NewReader(with), int64(len(with))); !errors.Is(err, io.ErrShortWrite) {
+			t.Errorf("a writer that takes %d of %d bytes: %v", n, all, err)
+		}
+	}
+	if err := convert.Dump(&limited{all}, bytes.NewReader(with), int64(len(with))); err != nil {
+		t.Errorf("a writer that takes all: %v", err)
+	}
+}
+
+// TestCheckMismatches changes a row of a function, and expects to be told where: from the row's start to the
+// next one's, in code that is as long as the golden says.
+func TestCheckMismatches(t *testing.T) {
+	with := converted(t, "prologue", convert.Options{Share: convert.ShareOff})
+	section, s := sectionOf(t, with, ".sframe")
+	const header, fde = 28, 20 // bytes, of V2
+	rows := header + 4*fde
+	// Rows are a start of a byte, an info byte, and the CFA's offset and others of a byte each. What the
+	// first function has in front of the second one is one row without another offset.
+	second := rows + 3
+	names := make(map[uint64]string)
+	f, err := elf.NewFile(bytes.NewReader(with))
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) == elf.STT_FUNC {
+			names[s.Value] = s.Name
+		}
+	}
+	for _, tt := range []struct {
+		name       string
+		at         int    // of the byte, in the section
+		start      uint64 // of the function
+		begin, end uint64
+	}{
+		{"the only row of the first function", rows + 2, 0x438, 0x438, 0x440},
+		{"the first row of the second", second + 2, 0x440, 0x440, 0x445},
+		{"the second row of it", second + 3 + 2, 0x440, 0x445, 0x448},
+	} {
+		p := elftest.Patch(t.Fatalf, with)
+		off := int(s.Offset) + tt.at
+		if p.B[off] != section[tt.at] || p.B[off] != 8 && p.B[off] != 16 {
+			t.Fatalf("%s: the byte is %d", tt.name, p.B[off])
+		}
+		p.B[off] += 8
+		c, err := convert.Check(bytes.NewReader(p.B), int64(len(p.B)), convert.Options{})
+		if err != nil || len(c.Mismatches) != 1 {
+			t.Fatalf("%s: %+v, error %v", tt.name, c, err)
+		}
+		m := c.Mismatches[0]
+		if m.Begin != tt.begin || m.End != tt.end || m.Function != names[tt.start] || m.Offset != tt.begin-tt.start || !strings.Contains(m.What, "CFA differs") {
+			t.Errorf("%s: %+v; %#x-%#x, %s+%#x was expected", tt.name, m, tt.begin, tt.end, names[tt.start], tt.begin-tt.start)
+		}
+		if c.Described != 107 || c.Covered != 107-(tt.end-tt.begin) || c.FDEs != 4 || c.FREs != 19 || c.Unsorted || c.Version != sframe.V2 || c.ABI != sframe.AMD64Little {
+			t.Errorf("%s: %+v", tt.name, c)
+		}
+		// By a file's name it is the same.
+		path := filepath.Join(t.TempDir(), "prog")
+		if err := os.WriteFile(path, p.B, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := convert.CheckFile(t.Context(), path, convert.FileOptions{}); err != nil || len(d.Mismatches) != 1 || d.Mismatches[0] != m {
+			t.Errorf("%s, by its name: %+v, error %v", tt.name, d, err)
+		}
+	}
+
+	// Two of them come in the order of addresses. FDEs that are not said to be sorted are looked through.
+	p := elftest.Patch(t.Fatalf, with)
+	p.B[int(s.Offset)+second+3+2] += 8
+	p.B[int(s.Offset)+rows+2] += 8
+	p.B[int(s.Offset)+3] &^= byte(sframe.FDESorted)
+	c, err := convert.Check(bytes.NewReader(p.B), int64(len(p.B)), convert.Options{})
+	if err != nil || len(c.Mismatches) != 2 || c.Mismatches[0].Begin != 0x438 || c.Mismatches[1].Begin != 0x445 || !c.Unsorted {
+		t.Errorf("two rows: %+v, error %v", c, err)
+	}
+	if c, err := convert.CheckFile(t.Context(), filepath.Join(fixtures, "amd64/prologue"), convert.FileOptions{}); err == nil || c != nil {
+		t.Errorf("without .sframe: %+v, error %v", c, err)
+	}
+}
+
+// A once is a file of which one read fails, the one after so many others.
+type once struct {
+	io.ReaderAt
+	left int
+}
+
+func (f *once) ReadAt(b []byte, off int64) (int, error) {
+	if f.left--; f.left == -1 {
+		return 0, syscall.EIO
+	}
+	return f.ReaderAt.ReadAt(b, off)
+}
+
+// TestReadErrors has each read of a file fail once, in all that is done with files in memory. Nothing is
+// written then, and the error is that of the system, not what could be made of half a file.
+func TestReadErrors(t *testing.T) {
+	prog, object := read(t, filepath.Join(fixtures, "amd64/drap1")), elftest.NewObject()
+	with := converted(t, "drap1", convert.Options{})
+	objectWith, _, err := inMemory(object.Bytes(), convert.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	section, _ := sectionOf(t, with, ".sframe")
+	into := func(opt convert.Options) func(io.ReaderAt, int64) (bool, error) {
+		opt.Workers = 1
+		return func(r io.ReaderAt, size int64) (bool, error) {
+			var out bytes.Buffer
+			res, err := convert.Convert(context.Background(), r, size, &out, opt)
+			return res != nil || out.Len() > 0, err
+		}
+	}
+	checked := func(r io.ReaderAt, size int64) (bool, error) {
+		c, err := convert.Check(r, size, convert.Options{})
+		return c != nil, err
+	}
+	dumped := func(r io.ReaderAt, size int64) (bool, error) {
+		var out bytes.Buffer
+		err := convert.Dump(&out, r, size)
+		return out.Len() > 0, err
+	}
+	for _, tt := range []struct {
+		name string
+		b    []byte
+		do   func(io.ReaderAt, int64) (bool, error)
+	}{
+		{"convert", prog, into(convert.Options{})},
+		{"dry run", prog, into(convert.Options{DryRun: true})},
+		{"replace", with, into(convert.Options{Force: true, Version: sframe.V3})},
+		{"remove", with, into(convert.Options{Remove: true})},
+		{"object", object.Bytes(), into(convert.Options{})},
+		{"replace in an object", objectWith, into(convert.Options{Force: true})},
+		{"remove from an object", objectWith, into(convert.Options{Remove: true})},
+		{"archive", ar(prog, []byte("odd"), object.Bytes()), into(convert.Options{})},
+		{"check", with, checked},
+		{"check an object", objectWith, checked},
+		{"dump", with, dumped},
+		{"dump without section headers", withoutSections(t, with), dumped},
+		{"dump an object", objectWith, dumped},
+		{"dump a section", section, dumped},
+	} {
+		saved := bytes.Clone(tt.b)
+		n := 0
+		for ; ; n++ {
+			r := &once{bytes.NewReader(tt.b), n}
+			done, err := tt.do(r, int64(len(tt.b)))
+			if r.left >= 0 { // there are no more reads
+				if err != nil || !done {
+					t.Errorf("%s: all of %d reads succeed, and the error is %v", tt.name, n, err)
+				}
+				break
+			}
+			if err == nil || !strings.Contains(err.Error(), syscall.EIO.Error()) || done {
+				t.Errorf("%s: read %d fails, and the error is %v; there is a result: %t", tt.name, n, err, done)
+			}
+		}
+		if n < 2 || !bytes.Equal(tt.b, saved) {
+			t.Errorf("%s: %d reads, or the file was changed", tt.name, n)
+		}
+	}
+}
+
+// TestStarting expects to be told of each file, and of the members of an archive, with their sizes.
+func TestStarting(t *testing.T) {
+	prog, object := read(t, filepath.Join(fixtures, "amd64/drap1")), elftest.NewObject().Bytes()
+	library := ar(prog, []byte("odd"), object)
+	in := filepath.Join(t.TempDir(), "lib.a")
+	if err := os.WriteFile(in, library, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var told []convert.Work
+	opt := convert.FileOptions{Starting: func(w convert.Work) { told = append(told, w) }}
+	opt.DryRun = true
+	res, err := convert.File(t.Context(), in, "", opt)
+	if err != nil || !res.Archive || len(res.Coverage) != 2 || len(res.Kept) != 1 || res.Kept[0].Member != "1.o" {
+		t.Fatalf("%+v, error %v", res, err)
+	}
+	cfi := func(b []byte) uint64 { data, _ := sectionOf(t, b, ".eh_frame"); return uint64(len(data)) }
+	want := []convert.Work{
+		{Size: uint64(len(library)), Archive: true},
+		{Size: uint64(len(prog)), CFI: cfi(prog)},
+		{Size: uint64(len(object)), CFI: cfi(object)},
+	}
+	if fmt.Sprint(told) != fmt.Sprint(want) {
+		t.Errorf("told of %+v; %+v was expected", told, want)
+	}
+	for i, name := range []string{"0.o", "2.o"} {
+		if c := res.Coverage[i]; c.File != in+"("+name+")" || c.Output != "" || !c.Verified {
+			t.Errorf("member %s: %s, %q, verified %t", name, c.File, c.Output, c.Verified)
+		}
+	}
+	if got := report.Sum(in, res.Coverage).Described; got != 53+64 {
+		t.Errorf("%d bytes are described in all; 117 were expected", got)
+	}
+}
+
+// TestKept has objects without CFI, which stay as they are, and linked files without, which are refused.
+func TestKept(t *testing.T) {
+	without := elftest.NewObject()
+	without.Sections[elftest.ObjFrame].Data = nil
+	without.Sections[elftest.ObjRela].Data = nil
+	object := without.Bytes()
+	for _, opt := range []convert.Options{{}, {DryRun: true}, {Remove: true}, {Remove: true, DryRun: true}} {
+		got, res, err := inMemory(object, opt)
+		if err != nil || len(res.Kept) != 1 || res.Kept[0].Member != "" || res.Kept[0].Why.Error() == "" || len(res.Coverage) > 0 {
+			t.Errorf("%+v: %+v, error %v", opt, res, err)
+		}
+		if want := object; opt.DryRun != (len(got) == 0) || !opt.DryRun && !bytes.Equal(got, want) {
+			t.Errorf("%+v: %d bytes are written, of %d", opt, len(got), len(want))
+		}
+	}
+	none := elftest.Patch(t.Fatalf, read(t, filepath.Join(fixtures, "amd64/prologue")))
+	none.Contents(".eh_frame", make([]byte, 4)) // its end
+	if got, res, err := inMemory(none.B, convert.Options{}); !errors.Is(err, convert.ErrNoCode) || res != nil || len(got) > 0 {
+		t.Errorf("a program whose CFI describes nothing: %+v, error %v", res, err)
+	}
+	var frames elftest.Frames
+	frames.FDE(frames.CIEOf("B?", 1, nil, elftest.Sound), 0x438, 8)
+	unusable := elftest.Patch(t.Fatalf, read(t, filepath.Join(fixtures, "amd64/prologue")))
+	unusable.Contents(".eh_frame", append(frames.B, 0, 0, 0, 0))
+	if got, res, err := inMemory(unusable.B, convert.Options{}); err == nil || !strings.Contains(err.Error(), "no CFI that can be used: ") || res != nil || len(got) > 0 {
+		t.Errorf("a program whose CFI nobody knows: %+v, error %v", res, err)
+	}
+}
+
+// inexpressible is an object whose only function has a CFA that no row can say: the stack pointer is at it.
+func inexpressible(sections func(*elftest.Object)) []byte {
+	o := elftest.NewObject()
+	o.Sections[elftest.ObjFrame].Data, o.Sections[elftest.ObjRela].Data = nil, nil
+	body := append([]byte{0, 0, 0, 0, 1}, "zR\x00\x01\x78\x10\x01\x1b"...)
+	o.Record(elftest.ObjFrame, append(body, 0x0f, 3, 0x77, 0, 0x1f, 0x90, 1)) // CFA = -rsp
+	at := len(o.Sections[elftest.ObjFrame].Data)
+	o.Record(elftest.ObjFrame, append([]byte{byte(at + 4), 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0}, 0))
+	o.Rela(elftest.ObjRela, uint64(at+8), 1, uint32(elf.R_X86_64_PC32), 0)
+	sections(o)
+	return o.Bytes()
+}
+
+// TestObjectWithoutRows expects no .sframe in an object of which nothing can be said, as linkers take an
+// empty one for a damaged one. One that is there goes if it may be replaced.
+func TestObjectWithoutRows(t *testing.T) {
+	b := inexpressible(func(*elftest.Object) {})
+	got, res, err := inMemory(b, convert.Options{})
+	if err != nil || !bytes.Equal(got, b) || len(res.Coverage) != 1 || res.Coverage[0].Described != 64 || res.Coverage[0].Covered != 0 {
+		t.Errorf("%d of %d bytes, %+v, error %v", len(got), len(b), res, err)
+	}
+	old := inexpressible(func(o *elftest.Object) {
+		o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, []byte{0xe2, 0xde, 2, 0})
+	})
+	if got, res, err := inMemory(old, convert.Options{}); !errors.Is(err, elfwrite.ErrExists) || res != nil || len(got) > 0 {
+		t.Errorf("with an .sframe: %+v, error %v", res, err)
+	}
+	got, _, err = inMemory(old, convert.Options{Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.NewFile(bytes.NewReader(got))
+	if err != nil || f.Section(".sframe") != nil || f.Section(".text") == nil {
+		t.Errorf("its .sframe is still there, error %v", err)
+	}
+	for _, dry := range []bool{false, true} {
+		if got, res, err := inMemory(elftest.NewObject().Bytes(), convert.Options{Version: sframe.V1, DryRun: dry}); err == nil || res != nil || len(got) > 0 ||
+			err.Error() != "relocatable objects are converted to format 2 or 3 only" {
+			t.Errorf("to V1: %+v, error %v", res, err)
+		}
+	}
+}
+
+// TestDryRun expects of a run that writes nothing what one that writes says, and the check to be left out
+// where nobody wants it.
+func TestDryRun(t *testing.T) {
+	for name, b := range map[string][]byte{
+		"program": read(t, filepath.Join(fixtures, "amd64/drap1")), "object": elftest.NewObject().Bytes(), "object without rows": inexpressible(func(*elftest.Object) {}),
+	} {
+		for _, opt := range []convert.Options{{}, {NoVerify: true}} {
+			out, want, err := inMemory(b, opt)
+			if err != nil || len(out) < len(b) {
+				t.Fatalf("%s: %d bytes, error %v", name, len(out), err)
+			}
+			opt.DryRun = true
+			out, got, err := inMemory(b, opt)
+			if err != nil || len(out) > 0 {
+				t.Fatalf("%s: %d bytes, error %v", name, len(out), err)
+			}
+			g, w := got.Coverage[0], want.Coverage[0]
+			if g.Covered != w.Covered || g.Described != w.Described || g.FDEs != w.FDEs || g.FREs != w.FREs || g.Size != w.Size || len(g.Gaps) != len(w.Gaps) {
+				t.Errorf("%s: %+v; %+v was expected", name, g, w)
+			}
+			if g.Verified == opt.NoVerify {
+				t.Errorf("%s: verified is %t", name, g.Verified)
+			}
+		}
+	}
+}
+
+// TestShare has the names of a Share, and what is none.
+func TestShare(t *testing.T) {
+	for _, want := range []convert.Share{convert.ShareAuto, convert.ShareOn, convert.ShareOff} {
+		if got, err := convert.ParseShare(want.String()); err != nil || got != want {
+			t.Errorf("%v is %v, error %v", want, got, err)
+		}
+	}
+	const want = `"On" is not known; auto, on or off was expected`
+	if _, err := convert.ParseShare("On"); err == nil || err.Error() != want {
+		t.Errorf("error is %v, want %s", err, want)
+	}
+	// What is shared in big-endian output is up to who asks for it.
+	b := read(t, filepath.Join(fixtures, "s390x/prologue"))
+	auto, _, err := inMemory(b, convert.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	off, _, err := inMemory(b, convert.Options{Share: convert.ShareOff})
+	if err != nil || !bytes.Equal(auto, off) {
+		t.Errorf("by default something is shared, error %v", err)
+	}
+}

@@ -1,0 +1,208 @@
+package convert
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+)
+
+// held returns a file in memory with the given contents.
+func held(t *testing.T, b []byte) *memory {
+	t.Helper()
+	m := &memory{}
+	if _, err := m.WriteAt(b, 0); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestReread changes a result after it was written. Whatever is wrong with it, it does not pass: its layout,
+// its rows, or how much they describe.
+func TestReread(t *testing.T) {
+	prog, err := os.ReadFile("../testdata/bin/amd64/prologue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if _, err := Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), &out, Options{Share: ShareOff}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := elffile.New(bytes.NewReader(prog), int64(len(prog)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := cfi.Load(f, cfi.Auto, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := translate.Translate(table, translate.Options{Version: sframe.V2}, translate.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const unsound = "nothing was written, because there is no sound layout for this file: "
+	gnu := func(p *elftest.Patcher) int { return p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0) }
+	off := func(p *elftest.Patcher) int { return int(p.U64(gnu(p) + elftest.PhOff)) }
+	const header, fde = 28, 20 // bytes, of V2
+	for _, tt := range []struct {
+		name   string
+		change func(*elftest.Patcher)
+		want   string
+		wrong  bool // it is ErrWrong
+	}{
+		{"nothing", func(*elftest.Patcher) {}, "", false},
+		{"no ELF file", func(p *elftest.Patcher) { p.B[0] = 0 }, unsound, false},
+		{"no PT_GNU_SFRAME", func(p *elftest.Patcher) { p.Put32(gnu(p), uint32(elf.PT_NULL)) }, unsound + "there is no PT_GNU_SFRAME", false},
+		{"two of them", func(p *elftest.Patcher) { copy(p.B[p.Segment(elf.PT_GNU_STACK, 0):], p.B[gnu(p):][:elffile.ProgSize]) }, unsound, false},
+		{"not loaded", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhVaddr, 1<<40) }, unsound + "PT_GNU_SFRAME does not lie in a loaded segment", false},
+		{"loaded from elsewhere", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhOff, 0x100) }, unsound + "PT_GNU_SFRAME does not lie in a loaded segment", false},
+		{"more in memory", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhMemsz, p.U64(gnu(p)+elftest.PhMemsz)-1) }, unsound + "PT_GNU_SFRAME does not lie", false},
+		{"a section of another type", func(p *elftest.Patcher) { p.Put32(p.Section(".sframe")+elftest.ShType, uint32(elf.SHT_PROGBITS)) },
+			unsound + "section .sframe is not what PT_GNU_SFRAME says", false},
+		{"a section elsewhere", func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShAddr, 0) }, unsound + "section .sframe is not what PT_GNU_SFRAME says", false},
+		{"another size", func(p *elftest.Patcher) {
+			h, s := gnu(p), p.Section(".sframe")
+			n := p.U64(s+elftest.ShSize) - 1
+			p.Put64(h+elftest.PhFilesz, n)
+			p.Put64(h+elftest.PhMemsz, n)
+			p.Put64(s+elftest.ShSize, n)
+		}, "bytes; ", false},
+		{"no magic number", func(p *elftest.Patcher) { p.Put16(off(p), 0) }, unsound, false},
+		{"a row", func(p *elftest.Patcher) { p.B[off(p)+header+4*fde+2] += 8 },
+			ErrWrong.Error() + ": 1 mismatches between SFrame and CFI, the first at 0x438-0x440", true},
+		{"less code", func(p *elftest.Patcher) { p.Put32(off(p)+header+4, p.U32(off(p)+header+4)-1) },
+			ErrWrong.Error() + ": SFrame describes 106 bytes of code and 0 of PLT stubs, but 107 and 0 were translated", true},
+		{"another function's code", func(p *elftest.Patcher) { p.Put32(off(p)+header+4, 9) }, ErrWrong.Error(), true},
+	} {
+		p := elftest.Patch(t.Fatalf, out.Bytes())
+		size := p.U64(p.Section(".sframe") + elftest.ShSize)
+		tt.change(p)
+		err := reread(held(t, p.B), make([]byte, size), table, want, 1)
+		if tt.want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), tt.want) || errors.Is(err, ErrWrong) != tt.wrong {
+			t.Errorf("%s: error is %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+// TestTargets has targets that cannot be made, or that take nothing: whoever made them is told why, and there is no result.
+func TestTargets(t *testing.T) {
+	errNone := errors.New("no room for it")
+	prog, err := os.ReadFile("../testdata/bin/amd64/prologue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var with bytes.Buffer
+	if _, err := Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), &with, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	object := elftest.NewObject().Bytes()
+	without := elftest.NewObject()
+	without.Sections[elftest.ObjFrame].Data, without.Sections[elftest.ObjRela].Data = nil, nil
+	path := filepath.Join(t.TempDir(), "out")
+	if err := os.WriteFile(path, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	closed := func() (target, error) {
+		f, err := os.Open(path) // for reading
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { f.Close() })
+		return f, nil
+	}
+	none := func() (target, error) { return nil, errNone }
+	memories := func() (target, error) { return &memory{}, nil }
+	for _, tt := range []struct {
+		name    string
+		b       []byte
+		remove  bool
+		scratch bool // it takes that, too
+	}{
+		{"program", prog, false, false},
+		{"removal", with.Bytes(), true, false},
+		{"object", object, false, false},
+		{"object without CFI", without.Bytes(), false, false},
+		{"archive", elftest.Ar(elftest.ArMember("a.o/", object), elftest.ArMember("b.o/", without.Bytes())), false, true},
+		{"archive of what is kept", elftest.Ar(elftest.ArMember("b.o/", without.Bytes())), false, false},
+	} {
+		saved := bytes.Clone(tt.b)
+		try := func(create, scratch func() (target, error)) error {
+			c := conversion{
+				ctx: t.Context(), src: bytes.NewReader(tt.b), size: int64(len(tt.b)), res: &Result{}, create: create, scratch: scratch,
+			}
+			c.opt.Remove = tt.remove
+			c.opt.complete()
+			return c.convert()
+		}
+		if err := try(none, memories); !errors.Is(err, errNone) {
+			t.Errorf("%s: the output cannot be made, and the error is %v", tt.name, err)
+		}
+		if err := try(closed, memories); !errors.Is(err, os.ErrInvalid) && (err == nil || !strings.Contains(err.Error(), "bad file descriptor")) {
+			t.Errorf("%s: nothing can be written, and the error is %v", tt.name, err)
+		}
+		if tt.scratch {
+			if err := try(memories, none); !errors.Is(err, errNone) || !strings.HasPrefix(err.Error(), "member a.o: ") {
+				t.Errorf("%s: there is no room for members, and the error is %v", tt.name, err)
+			}
+			if err := try(memories, closed); err == nil || !strings.HasPrefix(err.Error(), "member a.o: ") {
+				t.Errorf("%s: nothing can be written of members, and the error is %v", tt.name, err)
+			}
+		}
+		if err := try(memories, memories); err != nil || !bytes.Equal(tt.b, saved) {
+			t.Errorf("%s: error %v, or the input was changed", tt.name, err)
+		}
+	}
+}
+
+// TestMemoryEnd writes where no file can have bytes.
+func TestMemoryEnd(t *testing.T) {
+	m := held(t, []byte("contents"))
+	if n, err := m.WriteAt([]byte{1, 2}, math.MaxInt64-1); n != 0 || err == nil || err.Error() != "offset 0x7ffffffffffffffe is too large" {
+		t.Errorf("%d bytes written, error %v", n, err)
+	}
+	if size, err := sizeOf(m); err != nil || size != 8 {
+		t.Errorf("it has %d bytes, error %v", size, err)
+	}
+}
+
+// TestInterruptedArchive ends the context before the second member, and at the start.
+func TestInterruptedArchive(t *testing.T) {
+	object := elftest.NewObject().Bytes()
+	library := elftest.Ar(elftest.ArMember("a.o/", object), elftest.ArMember("b.o/", object))
+	for _, members := range []int{0, 1} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if members == 0 {
+			cancel()
+		}
+		seen := 0
+		c := conversion{ctx: ctx, src: bytes.NewReader(library), size: int64(len(library)), res: &Result{}}
+		c.create = func() (target, error) { return &memory{}, nil }
+		c.scratch = func() (target, error) {
+			seen++
+			cancel()
+			return &memory{}, nil
+		}
+		c.opt.complete()
+		if err := c.convert(); !errors.Is(err, context.Canceled) || seen != members || len(c.res.Coverage) > members {
+			t.Errorf("%d members, and the error is %v", seen, err)
+		}
+		cancel()
+	}
+}
