@@ -184,6 +184,14 @@ func TestMemoryEnd(t *testing.T) {
 
 // TestInterruptedArchive ends the context before the second member, and at the start.
 func TestInterruptedArchive(t *testing.T) {
+	odd := elftest.Ar(elftest.ArMember("odd/", []byte("text")), elftest.ArMember("even/", []byte("text")))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	none := conversion{ctx: ended, src: bytes.NewReader(odd), size: int64(len(odd)), res: &Result{}}
+	none.opt.DryRun = true
+	if err := none.convert(); !errors.Is(err, context.Canceled) || len(none.res.Kept) > 1 {
+		t.Errorf("of what is kept: %+v, error %v", none.res, err)
+	}
 	object := elftest.NewObject().Bytes()
 	library := elftest.Ar(elftest.ArMember("a.o/", object), elftest.ArMember("b.o/", object))
 	for _, members := range []int{0, 1} {

@@ -66,15 +66,16 @@ func TestLoadAddresses(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		load
-		bss  span   // load addresses of one more segment, which has no bytes in the file
+		bss  []span // load addresses of more segments, which have no bytes in the file
 		want uint64 // page of the load address of what is new
 	}{
-		{"behind the data", load{data, 0}, span{}, data + 0x1000},
-		{"behind the first segment", load{first - 0x8000, 0}, span{}, first + 0x1000},
-		{"no .bss of the data", load{data, 0x2345}, span{}, data + 0x3000},
-		{"a .bss elsewhere", load{data, 0}, span{data + 0x1000_0000, data + 0x1000_0100}, data + 0x1000},
-		{"a .bss there", load{data, 0}, span{data + 0x1200, data + 0x7001}, data + 0x8000},
-		{"one .bss behind the other", load{data, 0x1800}, span{data + 0x2000, data + 0x4001}, data + 0x5000},
+		{"behind the data", load{data, 0}, nil, data + 0x1000},
+		{"behind the first segment", load{first - 0x8000, 0}, nil, first + 0x1000},
+		{"no .bss of the data", load{data, 0x2345}, nil, data + 0x3000},
+		{"a .bss elsewhere", load{data, 0}, []span{{data + 0x1000_0000, data + 0x1000_0100}}, data + 0x1000},
+		{"a .bss there", load{data, 0}, []span{{data + 0x1200, data + 0x7001}}, data + 0x8000},
+		{"one .bss behind the other", load{data, 0x1800}, []span{{data + 0x2000, data + 0x4001}}, data + 0x5000},
+		{"one .bss before the other", load{data, 0}, []span{{data + 0x5000, data + 0x6000}, {data + 0x1200, data + 0x4801}}, data + 0x6000},
 	} {
 		b := patched(t, "undefra", func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhVaddr+8, first)
@@ -83,11 +84,11 @@ func TestLoadAddresses(t *testing.T) {
 			if tt.memsz > 0 {
 				p.Put64(h+elftest.PhMemsz, tt.memsz)
 			}
-			if tt.bss.end > 0 {
-				h := p.Segment(elf.PT_GNU_STACK, 0)
-				p.Prog(h, elf.PT_LOAD, 0, 0x500000, 0)
-				p.Put64(h+elftest.PhVaddr+8, tt.bss.begin)
-				p.Put64(h+elftest.PhMemsz, tt.bss.end-tt.bss.begin)
+			for i, bss := range tt.bss {
+				h := p.Segment([]elf.ProgType{elf.PT_GNU_STACK, elf.PT_GNU_RELRO}[i], 0)
+				p.Prog(h, elf.PT_LOAD, 0, 0x500000+0x100000*uint64(i), 0)
+				p.Put64(h+elftest.PhVaddr+8, bss.begin)
+				p.Put64(h+elftest.PhMemsz, bss.end-bss.begin)
 			}
 		})
 		out := add(t, b, content(1000), Options{})
@@ -300,6 +301,9 @@ func TestWriteErrors(t *testing.T) {
 		}
 		saved := bytes.Clone(tt.old)
 		want := buffer{left: 1 << 20}
+		if tt.head { // nothing of what was copied for another size must be left
+			want.b = bytes.Repeat([]byte{0xff}, 1<<17)
+		}
 		if err := l.Write(t.Context(), &want, bytes.NewReader(tt.old), tt.section, head); err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
@@ -311,6 +315,9 @@ func TestWriteErrors(t *testing.T) {
 		}
 		if again := (buffer{left: writes}); l.Write(t.Context(), &again, bytes.NewReader(tt.old), tt.section, head) != nil || !bytes.Equal(again.b, want.b) {
 			t.Errorf("%s: another file after errors", tt.name)
+		}
+		if !bytes.Equal(want.b, written(t, l, tt.old, tt.section)) {
+			t.Errorf("%s: what was there before makes another file", tt.name)
 		}
 		if writes < 5 || !bytes.Equal(tt.old, saved) {
 			t.Errorf("%s: %d writes; or the input was changed", tt.name, writes)

@@ -99,7 +99,7 @@ func TestKeptRelocations(t *testing.T) {
 // TestRelocationTables marks the places and targets of relocations whose addends are in their places, by
 // the address and by a symbol, and of packed ones that have in common what groups of them can.
 func TestRelocationTables(t *testing.T) {
-	// .got.plt of this file, at 0x1fe8, has words that can be filled in.
+	// The first words of .dynamic of this file, which are given addresses in their place.
 	const place, other = 0x1f40, 0x1f48
 	b := patched(t, "rareg.so", func(p *elftest.Patcher) {
 		off := 0xf40 // of .dynamic
@@ -141,6 +141,8 @@ func TestRelocationTables(t *testing.T) {
 		{"packed, one info word each", formAndroid, leb(2, place-8, 2, groupedByOffset, 8, relative, symbol), []uint64{place, other, 0x1f0, 0x1000 + 0x218}},
 		{"packed, one addend", formAndroid, leb(2, place, 2, groupedByInfo|groupedByAddend|groupHasAddend, relative, 0x230, 0, 8), []uint64{place, other, 0x230}},
 		{"packed, an addend each", formAndroid, leb(2, place, 2, groupedByInfo|groupHasAddend, relative, 0, 0x230, 8, -16), []uint64{place, other, 0x230, 0x220}},
+		{"packed, addends of groups", formAndroid, leb(2, place, 1, groupedByInfo|groupedByAddend|groupHasAddend, relative, 0x230, 0,
+			1, groupedByInfo|groupedByAddend|groupHasAddend, relative, 0x10, 8), []uint64{place, other, 0x230, 0x240}},
 		{"packed, two groups", formAndroid, leb(2, place, 1, groupedByInfo|groupHasAddend, relative, 0, 0x230, 1, groupedByInfo, relative, 8), []uint64{place, other, 0x230, 0x218}},
 	} {
 		f := parse(t, b)
