@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -271,14 +272,14 @@ func TestCheckMismatches(t *testing.T) {
 	}
 }
 
-// A once is a file of which one read fails, the one after so many others.
+// A once is a file of which one read fails, the one after so many others. Several may read at the same time.
 type once struct {
 	io.ReaderAt
-	left int
+	left atomic.Int64
 }
 
 func (f *once) ReadAt(b []byte, off int64) (int, error) {
-	if f.left--; f.left == -1 {
+	if f.left.Add(-1) == -1 {
 		return 0, syscall.EIO
 	}
 	return f.ReaderAt.ReadAt(b, off)
@@ -334,9 +335,10 @@ func TestReadErrors(t *testing.T) {
 		saved := bytes.Clone(tt.b)
 		n := 0
 		for ; ; n++ {
-			r := &once{bytes.NewReader(tt.b), n}
+			r := &once{ReaderAt: bytes.NewReader(tt.b)}
+			r.left.Store(int64(n))
 			done, err := tt.do(r, int64(len(tt.b)))
-			if r.left >= 0 { // there are no more reads
+			if r.left.Load() >= 0 { // there are no more reads
 				if err != nil || !done {
 					t.Errorf("%s: all of %d reads succeed, and the error is %v", tt.name, n, err)
 				}
