@@ -3,7 +3,6 @@ package sframe
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"iter"
 	"math"
 	"slices"
@@ -23,6 +22,7 @@ type Section struct {
 	// Indexes of the FDEs in the section: in the order that FDE gives them, and by address; nil for
 	// the order that they are in.
 	order, sorted []uint32
+	starts        []uint64 // where the code of the FDEs begins, by address, for look-ups
 }
 
 // Decode reads the section in data, which lies at address addr, and checks everything but the
@@ -57,22 +57,20 @@ func Decode(data []byte, addr uint64) (*Section, error) {
 
 // check checks the FDEs.
 func (s *Section) check() error {
-	var sum, last uint64
-	sorted := true
-	for i := range s.Len() {
+	var sum uint64
+	s.starts = make([]uint64, s.Len())
+	for i := range s.starts {
 		num, err := s.checkFDE(s.entry(i))
 		if err != nil {
 			return err
 		}
 		sum += uint64(num)
-		start := s.start(s.entry(i))
-		sorted = sorted && last <= start
-		last = start
+		s.starts[i] = s.start(s.entry(i))
 	}
 	if sum != uint64(s.NumFREs) {
 		return errorf(12, "header says %d FREs, but the FDEs have %d", s.NumFREs, sum)
 	}
-	if sorted {
+	if slices.IsSorted(s.starts) {
 		return nil
 	}
 	if s.Flags&FDESorted != 0 {
@@ -82,9 +80,8 @@ func (s *Section) check() error {
 	for i := range s.sorted {
 		s.sorted[i] = uint32(i)
 	}
-	slices.SortStableFunc(s.sorted, func(a, b uint32) int {
-		return cmp.Compare(s.start(s.entry(int(a))), s.start(s.entry(int(b))))
-	})
+	slices.SortStableFunc(s.sorted, func(a, b uint32) int { return cmp.Compare(s.starts[a], s.starts[b]) })
+	slices.Sort(s.starts)
 	return nil
 }
 
@@ -180,7 +177,9 @@ func (w *walk) fre() (start uint32, row []byte, err error) {
 	if len(data)-w.off < w.width+1 {
 		return 0, nil, errorf(w.off, "section ends inside an FRE")
 	}
-	start = w.s.codec.unsigned(data[w.off:], w.width)
+	if start = uint32(data[w.off]); w.width > 1 {
+		start = w.s.codec.unsigned(data[w.off:], w.width)
+	}
 	if start >= w.limit {
 		return 0, nil, errorf(w.off, "FRE starts at %#x of a function or block of %#x bytes", start, w.limit)
 	}
@@ -234,40 +233,9 @@ func (s *Section) Find(pc uint64) int {
 
 // last returns the index of the last FDE, by address, that begins at pc or before it, or -1.
 func (s *Section) last(pc uint64) int {
-	if s.sorted != nil {
-		i := sort.Search(s.Len(), func(i int) bool { return s.start(s.entry(int(s.sorted[i]))) > pc }) - 1
-		if i < 0 {
-			return -1
-		}
+	i := sort.Search(len(s.starts), func(i int) bool { return s.starts[i] > pc }) - 1
+	if i >= 0 && s.sorted != nil {
 		return int(s.sorted[i])
-	}
-	if s.order != nil || !s.codec.little {
-		return sort.Search(s.Len(), func(i int) bool { return s.start(s.entry(i)) > pc }) - 1
-	}
-	// The same in the usual case: most of the time of a look-up is spent here.
-	begin := func(i int) uint64 {
-		off := s.fdes + i*s.codec.layout.FDESize
-		start := s.addr
-		if s.codec.layout.StartSize == 8 {
-			start += binary.LittleEndian.Uint64(s.data[off:])
-		} else {
-			start += uint64(int64(int32(binary.LittleEndian.Uint32(s.data[off:]))))
-		}
-		if s.pcrel {
-			start += uint64(off)
-		}
-		return start
-	}
-	if s.Len() == 0 || begin(0) > pc {
-		return -1
-	}
-	i := 0 // begins at pc or before it
-	for n := s.Len(); n > 1; {
-		half := n / 2
-		if begin(i+half) <= pc {
-			i += half
-		}
-		n -= half
 	}
 	return i
 }
@@ -295,33 +263,24 @@ func (s *Section) Lookup(pc uint64) (e FRE, ok bool, err error) {
 	if s.outermost(&d, &l) {
 		return FRE{Row: Row{Outermost: true}}, true, nil
 	}
-	found := 0 // where the row is
+	var found []byte // the row, and what follows it
 	w := s.walk(&d, &l)
-	for ; w.left > 0; w.left-- { // as walk.fre, for speed
-		if len(s.data)-w.off <= w.width {
-			_, _, err := w.fre()
+	for w.left > 0 {
+		start, row, err := w.fre()
+		if err != nil {
 			return FRE{}, false, err
-		}
-		start := uint32(s.data[w.off])
-		if w.width > 1 {
-			start = s.codec.unsigned(s.data[w.off:], w.width)
 		}
 		if start > at {
 			break
 		}
-		if start < w.next {
-			_, _, err := w.fre()
-			return FRE{}, false, err
-		}
-		found, e.Start, w.next = w.off+w.width, start, start+1
-		w.off = found + RowSize(s.data[found])
+		found, e.Start = row, start
 	}
-	if found == 0 {
+	if found == nil {
 		return FRE{}, false, nil
 	}
-	row, _, what := s.codec.row(s.data[found:], d.Flexible)
+	row, _, what := s.codec.row(found, d.Flexible)
 	if what != "" {
-		return FRE{}, false, w.wrong(s.data[found:], what)
+		return FRE{}, false, w.wrong(found, what)
 	}
 	e.Row = row
 	return e, true, nil
