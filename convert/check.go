@@ -3,7 +3,6 @@ package convert
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -190,5 +189,5 @@ func section(f *elffile.File) (*sframe.Section, error) {
 		}
 		return sframe.Decode(b, h.Vaddr)
 	}
-	return nil, errors.New("there is no .sframe section, nor a PT_GNU_SFRAME")
+	return nil, sframe.ErrNone
 }

@@ -3,7 +3,6 @@ package convert
 import (
 	"context"
 	"io/fs"
-	"syscall"
 
 	"cfi2sframe/internal/outfile"
 )
@@ -123,8 +122,8 @@ func (p *pending) countLinks() error {
 		return nil
 	}
 	replaced, err := p.output.ReplacesInput(p.input.src)
-	if st, ok := p.input.info.Sys().(*syscall.Stat_t); ok && replaced {
-		p.res.Links = int(st.Nlink) - 1
+	if replaced {
+		p.res.Links = links(p.input.info) - 1
 	}
 	return outfile.Plain(err)
 }

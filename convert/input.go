@@ -55,10 +55,7 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	info, err := r.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%v: a regular file was expected", outfile.Kind(info.Mode()))
-	}
+	info, err := outfile.Regular(r)
 	if err != nil {
 		r.Close()
 		return nil, nil, err

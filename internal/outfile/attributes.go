@@ -29,13 +29,12 @@ var signatures = []string{"security.ima", "security.evm"}
 
 // likeOld gives the file the attributes of the one that it replaces.
 func (o *File) likeOld() error {
-	var want, have unix.Stat_t
-	old := int(o.place.old.Fd())
-	fd := int(o.Fd())
-	if err := retry(func() error { return unix.Fstat(old, &want) }); err != nil {
+	want, err := stat(o.place.old)
+	if err != nil {
 		return err
 	}
-	if err := retry(func() error { return unix.Fstat(fd, &have) }); err != nil {
+	have, err := stat(o.File)
+	if err != nil {
 		return err
 	}
 	o.changed = want.Ctim
@@ -51,12 +50,12 @@ func (o *File) likeOld() error {
 	if !o.input && !mayKeepSetID() {
 		mode = withoutSetID(mode)
 	}
-	if err := retry(func() error { return unix.Fchmod(fd, mode) }); err != nil {
+	if err := retry(func() error { return unix.Fchmod(int(o.Fd()), mode) }); err != nil {
 		return o.notGiven("mode", fmt.Sprintf(" (%04o)", mode), err)
 	}
 	// The kernel takes the set-group-ID bit off a file of a group that the user is not in,
 	// and says nothing.
-	if err := retry(func() error { return unix.Fstat(fd, &have) }); err != nil {
+	if have, err = stat(o.File); err != nil {
 		return err
 	}
 	if have.Mode&0o7777 != mode || have.Uid != want.Uid || have.Gid != want.Gid {
@@ -83,8 +82,8 @@ func (o *File) giveTo(have, want *unix.Stat_t) error {
 
 // likeStill is likeOld once more if the old file's attributes were changed since.
 func (o *File) likeStill() error {
-	var st unix.Stat_t
-	if err := retry(func() error { return unix.Fstat(int(o.place.old.Fd()), &st) }); err != nil {
+	st, err := stat(o.place.old)
+	if err != nil {
 		return err
 	}
 	if st.Ctim == o.changed {

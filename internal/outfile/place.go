@@ -150,16 +150,22 @@ func (p *Place) open() (*os.File, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	r := os.NewFile(uintptr(fd), p.path)
-	info, err := r.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%v: a regular file was expected", Kind(info.Mode()))
-	}
+	info, err := Regular(r)
 	if err != nil {
 		r.Close()
 		return nil, nil, err
 	}
 	p.old = r
 	return r, info, nil
+}
+
+// Regular describes a file that is open. It is an error if that is no regular one.
+func Regular(f *os.File) (fs.FileInfo, error) {
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%v: a regular file was expected", Kind(info.Mode()))
+	}
+	return info, err
 }
 
 // hold notes the file that is there.
@@ -206,10 +212,15 @@ func EntryOf(path string) (Entry, error) {
 	return p.entry()
 }
 
+// stat returns what the system knows of a file that is open.
+func stat(f *os.File) (st unix.Stat_t, err error) {
+	err = retry(func() error { return unix.Fstat(int(f.Fd()), &st) })
+	return st, err
+}
+
 // idOf identifies a file that is open.
 func idOf(f *os.File) (inode.ID, error) {
-	var st unix.Stat_t
-	err := retry(func() error { return unix.Fstat(int(f.Fd()), &st) })
+	st, err := stat(f)
 	return inode.OfStat(&st), err
 }
 
