@@ -66,26 +66,15 @@ func (f *File) SectionAt(addr uint64) int {
 func (f *File) IsObject() bool { return elf.Type(f.Type) == elf.ET_REL }
 
 // ReadRelocated is ReadUncompressed with the relocations applied if the file is an object.
-func (f *File) ReadRelocated(s *Section) ([]byte, error) {
-	b, err := f.ReadUncompressed(s)
-	if err != nil || !f.IsObject() {
-		return b, err
-	}
-	if err := f.findRelocations(); err != nil {
-		return nil, err
-	}
-	for _, i := range f.relas[s] {
-		if err := f.applyRelocations(b, s, &f.Sections[i], false); err != nil {
-			return nil, err
-		}
-	}
-	return b, nil
-}
+func (f *File) ReadRelocated(s *Section) ([]byte, error) { return f.relocated(s, false) }
 
 // ReadDebug is ReadRelocated for debug information. It refers to addresses of code, and to other
 // sections of debug information by offsets in them. Relocations of types that are not known, such
 // as those by thread-local variables, are left out.
-func (f *File) ReadDebug(s *Section) ([]byte, error) {
+func (f *File) ReadDebug(s *Section) ([]byte, error) { return f.relocated(s, true) }
+
+// relocated is ReadRelocated, or with debug ReadDebug.
+func (f *File) relocated(s *Section, debug bool) ([]byte, error) {
 	b, err := f.ReadUncompressed(s)
 	if err != nil || !f.IsObject() {
 		return b, err
@@ -94,7 +83,7 @@ func (f *File) ReadDebug(s *Section) ([]byte, error) {
 		return nil, err
 	}
 	for _, i := range f.relas[s] {
-		if err := f.applyRelocations(b, s, &f.Sections[i], true); err != nil {
+		if err := f.applyRelocations(b, s, &f.Sections[i], debug); err != nil {
 			return nil, err
 		}
 	}
