@@ -503,13 +503,13 @@ func (t *Table) disjoint(fns []Function) []Function {
 	return out
 }
 
-// maxParts bounds the instructions, in bytes, that are executed once more for the second and every
-// other part of a function that is cut in pieces: each part takes those of the whole function.
+// maxParts bounds the parts of functions that are cut in pieces, by the instructions, in bytes, that the
+// second and every other part has: each has those of the whole function.
 const maxParts = 1 << 20
 
 // fill returns the functions a, and those parts of the functions b that they do not
-// describe. Both are sorted and disjoint, and so is the result. Of a function in so many parts
-// that to execute them all would take forever, the last ones are left out.
+// describe. Both are sorted and disjoint, and so is the result. Of a function in too many parts
+// the last ones are left out.
 func (t *Table) fill(a, b []Function) []Function {
 	out := make([]Function, 0, len(a)+len(b))
 	room, parts := maxParts, 0

@@ -13,7 +13,6 @@ type programs struct {
 	fns   []Function    // that are numbered
 	first []uint32      // of each program: the index in fns of the first function that has it
 	slots []programSlot // a hash table; its size is a power of two
-	seed  maphash.Seed
 }
 
 // A programSlot is a number by the hash of what it stands for.
@@ -22,7 +21,7 @@ type programSlot struct {
 	number uint32 // plus 1; 0 for none
 }
 
-func newPrograms() *programs { return &programs{executor: newExecutor(), seed: maphash.MakeSeed()} }
+func newPrograms() *programs { return &programs{executor: newExecutor()} }
 
 // run gives each function the number of its program; see Function.Program.
 func (p *programs) run(fns []Function) {

@@ -337,11 +337,11 @@ func (x *translator) function(fn *cfi.Function) error {
 // translateRows translates the rows of the function at hand.
 func (x *translator) translateRows() {
 	fn := x.fn
-	switch {
+	switch err := fn.Err(); {
 	case fn.NumRows() >= maxRows:
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
-	case fn.Err() != nil:
-		x.gap(fn.Begin, fn.End, Gap{Reason: Malformed, Err: fn.Err()})
+	case err != nil:
+		x.gap(fn.Begin, fn.End, Gap{Reason: Malformed, Err: err})
 	default:
 		for x.row = range fn.Rows() {
 			x.translate()

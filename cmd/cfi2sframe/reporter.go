@@ -34,7 +34,7 @@ type reporter struct {
 // openReport prepares the report.
 func openReport(s *settings, stdout, stderr io.Writer) (*reporter, error) {
 	r := &reporter{settings: s, to: stderr}
-	if s.report == "json" || s.report == "html" || s.survey {
+	if s.reportOnStdout() || s.survey {
 		r.to = stdout
 	}
 	if s.reportFile != "" {
