@@ -69,17 +69,7 @@ const (
 func TestMalformed(t *testing.T) {
 	const size = 0x1000 // of the code
 	le := binary.LittleEndian
-	// one is a function with the given instructions, and initial one whose CIE has them.
-	one := func(instructions ...byte) func(*elftest.Frames, uint64) {
-		return func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text+16, 16, instructions...) }
-	}
-	initial := func(instructions ...byte) func(*elftest.Frames, uint64) {
-		return func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(instructions...), text+16, 16) }
-	}
-	// of appends an FDE of the CIE that was appended last.
-	of := func(cie func(f *elftest.Frames) int) func(*elftest.Frames, uint64) {
-		return func(f *elftest.Frames, text uint64) { f.FDE(cie(f), text+16, 16) }
-	}
+	one, initial, of := elftest.OneWith, elftest.InitialWith, elftest.Of
 	encoded := func(encoding byte, start uint64) func(*elftest.Frames, uint64) {
 		return func(f *elftest.Frames, text uint64) {
 			f.FDE(f.CIEOf("zR", 1, []byte{1, encoding}, elftest.Sound), start, 16, 0)

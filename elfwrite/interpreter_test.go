@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/internal/lab/image"
 )
 
@@ -32,14 +33,14 @@ func TestInterpreter(t *testing.T) {
 		}
 	}
 	for name, old := range files {
-		before := parse(t, old)
+		before := elftest.Parse(t, old)
 		if is, err := isInterpreter(before); !is || err != nil {
 			t.Errorf("%s is not taken for an interpreter, error %v", name, err)
 			continue
 		}
 		for _, size := range []int{64, 5000 * 8} {
 			b := add(t, old, content(size), Options{})
-			after := parse(t, b)
+			after := elftest.Parse(t, b)
 			if err := image.Compare(before, after); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -93,21 +94,21 @@ func TestInterpreter(t *testing.T) {
 		t.Error("a replaced .sframe gives another file than a new one")
 	}
 	for _, name := range []string{"prologue", "undefra", "rareg.so"} {
-		if is, err := isInterpreter(parse(t, read(t, name))); is || err != nil {
+		if is, err := isInterpreter(elftest.Parse(t, read(t, name))); is || err != nil {
 			t.Errorf("%s is taken for an interpreter, error %v", name, err)
 		}
 	}
 	// A static-pie has an entry point and no libraries, too, but says what it is.
 	pie := read(t, "pltlib.so")
 	binary.LittleEndian.PutUint64(pie[24:], 0x340)
-	dyn := parse(t, pie).Prog(elf.PT_DYNAMIC)
+	dyn := elftest.Parse(t, pie).Prog(elf.PT_DYNAMIC)
 	for off := dyn.Off; off < dyn.Off+dyn.Filesz; off += elffile.DynSize {
 		if elf.DynTag(binary.LittleEndian.Uint64(pie[off:])) == elf.DT_SONAME {
 			binary.LittleEndian.PutUint64(pie[off:], uint64(elf.DT_FLAGS_1))
 			binary.LittleEndian.PutUint64(pie[off+8:], uint64(elf.DF_1_PIE))
 		}
 	}
-	if is, err := isInterpreter(parse(t, pie)); is || err != nil {
+	if is, err := isInterpreter(elftest.Parse(t, pie)); is || err != nil {
 		t.Errorf("a static-pie is taken for an interpreter, error %v", err)
 	}
 }

@@ -24,7 +24,7 @@ import (
 // TestResize expects of a layout that gets another size what a plan for that size is.
 func TestResize(t *testing.T) {
 	allFixtures(t, func(name string, b []byte) {
-		f := parse(t, b)
+		f := elftest.Parse(t, b)
 		l, err := Plan(f, 0, Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -44,7 +44,7 @@ func TestResize(t *testing.T) {
 			}
 		}
 	})
-	f := parse(t, add(t, read(t, "plt"), content(100), Options{}))
+	f := elftest.Parse(t, add(t, read(t, "plt"), content(100), Options{}))
 	l, err := Plan(f, 0, Options{Force: true})
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestLoadAddresses(t *testing.T) {
 			}
 		})
 		out := add(t, b, content(1000), Options{})
-		f := parse(t, out)
+		f := elftest.Parse(t, out)
 		h := f.Progs[lastLoad(t, out)]
 		if want := tt.want + h.Vaddr%0x1000; h.Paddr != want {
 			t.Errorf("%s: load address %#x; %#x was expected", tt.name, h.Paddr, want)
@@ -104,7 +104,7 @@ func TestLoadAddresses(t *testing.T) {
 		if g := f.Prog(elf.PT_INTERP); g.Vaddr-vaddr < 0x1000 && g.Paddr != first+(g.Vaddr-vaddr) || g.Vaddr == vaddr+0x238 {
 			t.Errorf("%s: PT_INTERP %+v", tt.name, g)
 		}
-		if err := image.Compare(parse(t, b), f); err != nil {
+		if err := image.Compare(elftest.Parse(t, b), f); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
@@ -114,7 +114,7 @@ func TestLoadAddresses(t *testing.T) {
 			p.Put64(int(p.U64(elftest.EhPhoff))+i*elffile.ProgSize+elftest.PhVaddr+8, 0)
 		}
 	})
-	for i, h := range parse(t, add(t, none, content(1000), Options{})).Progs {
+	for i, h := range elftest.Parse(t, add(t, none, content(1000), Options{})).Progs {
 		if h.Paddr != 0 {
 			t.Errorf("program header %d has load address %#x in a file without any", i, h.Paddr)
 		}
@@ -149,7 +149,7 @@ func static(t *testing.T, flags ...string) []byte {
 // no code has another place in the file then.
 func TestHeadMoves(t *testing.T) {
 	old := static(t)
-	before := parse(t, old)
+	before := elftest.Parse(t, old)
 	head := before.Progs[0]
 	if head.Off != 0 || elf.ProgFlag(head.Flags)&elf.PF_X != 0 {
 		t.Fatalf("the head is %+v", head)
@@ -159,7 +159,7 @@ func TestHeadMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := write(t, l, old, content(1000))
-	after := parse(t, b)
+	after := elftest.Parse(t, b)
 	if err := image.Compare(before, after); err != nil {
 		t.Error(err)
 	}
@@ -198,7 +198,7 @@ func TestHeadMoves(t *testing.T) {
 	if again := add(t, b, content(1000), Options{Force: true}); !bytes.Equal(again, b) {
 		t.Error("another file the second time")
 	}
-	if err := image.Contents(before, parse(t, remove(t, b))); err != nil {
+	if err := image.Contents(before, elftest.Parse(t, remove(t, b))); err != nil {
 		t.Errorf("without .sframe again: %v", err)
 	}
 
@@ -211,13 +211,13 @@ func TestHeadMoves(t *testing.T) {
 	} {
 		p := elftest.Patch(t.Fatalf, old)
 		change(p)
-		before := parse(t, p.B)
+		before := elftest.Parse(t, p.B)
 		l, err := Plan(before, 1000, Options{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		after := parse(t, write(t, l, p.B, content(1000)))
+		after := elftest.Parse(t, write(t, l, p.B, content(1000)))
 		var code uint64
 		for i := range before.Sections {
 			s := &before.Sections[i]
@@ -291,7 +291,7 @@ func TestWriteErrors(t *testing.T) {
 			return PlanObject(f, 60, Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{{28, f.Sections[elftest.ObjText].Base}}}, Options{})
 		}, false},
 	} {
-		l, err := tt.plan(parse(t, tt.old))
+		l, err := tt.plan(elftest.Parse(t, tt.old))
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
@@ -334,7 +334,7 @@ func TestWriteErrors(t *testing.T) {
 func TestSourceErrors(t *testing.T) {
 	old := add(t, read(t, "plt"), content(1000), Options{})
 	for n := 0; ; n++ {
-		f := parse(t, old)
+		f := elftest.Parse(t, old)
 		l, err := Plan(f, 5000, Options{Force: true})
 		if err != nil {
 			t.Fatal(err)
@@ -357,7 +357,7 @@ func TestSourceErrors(t *testing.T) {
 // symbols and in a table of their own (ELF gABI, "Symbol Table", SHT_SYMTAB_SHNDX).
 func TestRenumber(t *testing.T) {
 	const xindex = 0xffff
-	f := parse(t, read(t, "alloca"))
+	f := elftest.Parse(t, read(t, "alloca"))
 	s := f.Sections[3]
 	l := &Layout{f: f, index: []uint32{0, 2, 1, 4, 0, 5}, values: map[uint32]uint64{3: 0x1000}}
 	type symbol struct {
@@ -399,7 +399,7 @@ func TestRenumber(t *testing.T) {
 // TestRemovedSymbol has a symbol in the .sframe that is removed. It keeps its value, which is a number then.
 func TestRemovedSymbol(t *testing.T) {
 	b := add(t, read(t, "alloca"), content(1000), Options{})
-	f := parse(t, b)
+	f := elftest.Parse(t, b)
 	at := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Name == ".sframe" })
 	addr := f.Sections[at].Addr
 	setSymbol(t, b, addr, at, elf.STT_OBJECT)
@@ -409,11 +409,11 @@ func TestRemovedSymbol(t *testing.T) {
 		}
 		return last
 	}
-	if s := last(parse(t, remove(t, b))); elf.SectionIndex(s.Shndx) != elf.SHN_ABS || s.Value != addr {
+	if s := last(elftest.Parse(t, remove(t, b))); elf.SectionIndex(s.Shndx) != elf.SHN_ABS || s.Value != addr {
 		t.Errorf("removed, it is %+v", s)
 	}
 	// Replaced, it moves with it.
-	g := parse(t, add(t, b, content(100000), Options{Force: true}))
+	g := elftest.Parse(t, add(t, b, content(100000), Options{Force: true}))
 	if s := last(g); s.Section == 0 || g.Sections[s.Section].Name != ".sframe" || s.Value != g.Sections[s.Section].Addr {
 		t.Errorf("replaced, it is %+v", s)
 	}

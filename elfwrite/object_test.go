@@ -53,7 +53,7 @@ func written(t *testing.T, l *Layout, old, section []byte) []byte {
 // addObject plans and writes an object.
 func addObject(t *testing.T, old, section []byte, o Object, opt Options) []byte {
 	t.Helper()
-	l, err := PlanObject(parse(t, old), uint64(len(section)), o, opt)
+	l, err := PlanObject(elftest.Parse(t, old), uint64(len(section)), o, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func addObject(t *testing.T, old, section []byte, o Object, opt Options) []byte 
 // start returns a start address in a section of an object.
 func start(t *testing.T, b []byte, section int, off, field uint64) Start {
 	t.Helper()
-	s := parse(t, b).Sections[section]
+	s := elftest.Parse(t, b).Sections[section]
 	if s.Base == 0 {
 		t.Fatalf("section %d has no address", section)
 	}
@@ -92,8 +92,8 @@ func TestObject(t *testing.T) {
 		start(t, old, elftest.ObjText, 48, 28), start(t, old, cold, 4, 48),
 	}}
 	b := addObject(t, old, section, obj, Options{})
-	before := parse(t, old)
-	if err := image.Compare(before, parse(t, b)); err != nil {
+	before := elftest.Parse(t, old)
+	if err := image.Compare(before, elftest.Parse(t, b)); err != nil {
 		t.Error(err)
 	}
 	f, err := elf.NewFile(bytes.NewReader(b))
@@ -122,7 +122,7 @@ func TestObject(t *testing.T) {
 
 	// Another one takes its place, with the type of later assemblers and relocations of 8 bytes.
 	obj.Type, obj.StartSize = elf.SectionType(sframe.SHTGNUSFrame), 8
-	if _, err := PlanObject(parse(t, b), 60, obj, Options{}); !errors.Is(err, ErrExists) {
+	if _, err := PlanObject(elftest.Parse(t, b), 60, obj, Options{}); !errors.Is(err, ErrExists) {
 		t.Errorf("error is %v, want %v", err, ErrExists)
 	}
 	larger := content(1000)
@@ -131,7 +131,7 @@ func TestObject(t *testing.T) {
 		t.Error("a replaced .sframe gives another file than a new one")
 	}
 	want = append(rela(binary.LittleEndian, 28, 1, uint32(elf.R_X86_64_PC64), 48), rela(binary.LittleEndian, 48, sym, uint32(elf.R_X86_64_PC64), 4)...)
-	g := parse(t, direct)
+	g := elftest.Parse(t, direct)
 	if got, err := g.ReadSection(&g.Sections[n+1]); err != nil || !bytes.Equal(got, want) || g.Sections[n].Type != sframe.SHTGNUSFrame {
 		t.Errorf("relocations of 8 bytes are\n% x\nexpected\n% x; error %v", got, want, err)
 	}
@@ -140,7 +140,7 @@ func TestObject(t *testing.T) {
 // withoutSFrame removes the .sframe of an object.
 func withoutSFrame(t *testing.T, b []byte) []byte {
 	t.Helper()
-	l, err := PlanRemoval(parse(t, b))
+	l, err := PlanRemoval(elftest.Parse(t, b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestObjectRemoval(t *testing.T) {
 	if got := withoutSFrame(t, b); !bytes.Equal(got, old) {
 		t.Errorf("%d bytes, which are not the %d of the object before", len(got), len(old))
 	}
-	if _, err := PlanRemoval(parse(t, old)); !errors.Is(err, ErrNone) {
+	if _, err := PlanRemoval(elftest.Parse(t, old)); !errors.Is(err, ErrNone) {
 		t.Errorf("error is %v, want %v", err, ErrNone)
 	}
 }
@@ -183,7 +183,7 @@ func TestObjectMiddle(t *testing.T) {
 	for _, relocated := range []bool{true, false} {
 		o, at := withSFrame(relocated)
 		old := o.Bytes()
-		before, after := parse(t, old), parse(t, withoutSFrame(t, old))
+		before, after := elftest.Parse(t, old), elftest.Parse(t, withoutSFrame(t, old))
 		if len(after.Sections) != len(before.Sections) || after.Section(".sframe") != nil || after.Section(".rela.sframe") != nil {
 			t.Errorf("%d sections become %d", len(before.Sections), len(after.Sections))
 		}
@@ -199,7 +199,7 @@ func TestObjectMiddle(t *testing.T) {
 		}
 		obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{start(t, old, elftest.ObjText, 0, 28)}}
 		b := addObject(t, old, content(500), obj, Options{Force: true})
-		f := parse(t, b)
+		f := elftest.Parse(t, b)
 		got, err := f.ReadSection(&f.Sections[at])
 		if err != nil || !bytes.Equal(got, content(500)) {
 			t.Errorf(".sframe has %d bytes, error %v", len(got), err)
@@ -262,21 +262,21 @@ func TestObjectNames(t *testing.T) {
 		tt.change(o)
 		old := o.Bytes()
 		// .sframe begins after .rela: assemblers write one name for both.
-		f := parse(t, old)
+		f := elftest.Parse(t, old)
 		p := elftest.Patch(t.Fatalf, old)
 		h := p.Header(s)
 		name := f.Sections[r].Section64.Name + uint32(len(".rela"))
 		p.Put32(h, name)
 		p.Put32(h+elftest.ShType, uint32(elf.SHT_PROGBITS))
 		p.Put64(h+elftest.ShFlags, uint64(elf.SHF_ALLOC))
-		if got := parse(t, p.B).Sections[s].Name; got != ".sframe" {
+		if got := elftest.Parse(t, p.B).Sections[s].Name; got != ".sframe" {
 			t.Fatalf("%s: section %d is %q", tt.name, s, got)
 		}
 		b := withoutSFrame(t, p.B)
 		if stays := bytes.Contains(b, []byte(".rela.sframe")); stays != tt.stays {
 			t.Errorf("%s: the name stays: %t; the opposite was expected", tt.name, stays)
 		}
-		if g := parse(t, b); g.Section(".text") == nil || g.Section(".symtab") == nil || g.Section(".sframe") != nil {
+		if g := elftest.Parse(t, b); g.Section(".text") == nil || g.Section(".symtab") == nil || g.Section(".sframe") != nil {
 			t.Errorf("%s: names are lost", tt.name)
 		}
 	}
@@ -317,12 +317,12 @@ func TestObjectAnchors(t *testing.T) {
 		old := o.Bytes()
 		obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{start(t, old, other, 8, 28)}}
 		if tt.want != "" {
-			if _, err := PlanObject(parse(t, old), 40, obj, Options{}); err == nil || err.Error() != tt.want {
+			if _, err := PlanObject(elftest.Parse(t, old), 40, obj, Options{}); err == nil || err.Error() != tt.want {
 				t.Errorf("%s: error is %v, want %q", tt.name, err, tt.want)
 			}
 			continue
 		}
-		f := parse(t, addObject(t, old, content(40), obj, Options{}))
+		f := elftest.Parse(t, addObject(t, old, content(40), obj, Options{}))
 		want := rela(binary.LittleEndian, 28, tt.sym, uint32(elf.R_X86_64_PC32), tt.addend)
 		if got, err := f.ReadSection(f.Section(".rela.sframe")); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: relocation % x, error %v; % x was expected", tt.name, got, err, want)
@@ -336,7 +336,7 @@ func TestObjectBig(t *testing.T) {
 	for m, typ := range map[elf.Machine]uint32{elf.EM_AARCH64: aarch64Prel32, elf.EM_S390: s390PC32} {
 		old := elftest.BigObject(m, typ).Bytes()
 		obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{start(t, old, elftest.ObjText, 16, 28)}}
-		f := parse(t, addObject(t, old, content(40), obj, Options{}))
+		f := elftest.Parse(t, addObject(t, old, content(40), obj, Options{}))
 		want := rela(binary.BigEndian, 28, 1, typ, 16)
 		if got, err := f.ReadSection(f.Section(".rela.sframe")); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%v: relocation % x, error %v; % x was expected", m, got, err, want)
@@ -407,7 +407,7 @@ func TestObjectRefused(t *testing.T) {
 			"add":    func(f *elffile.File) (*Layout, error) { return PlanObject(f, 40, tt.obj, Options{Force: true}) },
 			"remove": PlanRemoval,
 		} {
-			f := parse(t, tt.b)
+			f := elftest.Parse(t, tt.b)
 			l, err := plan(f)
 			want := tt.want
 			if at, failed := f.SFrame(); what == "remove" && failed == nil && at.Section == 0 {
@@ -433,7 +433,7 @@ func TestObjectInUse(t *testing.T) {
 		"section 9 (.comment) refers to section 7 (.sframe), which can therefore not be removed": linked,
 		"a symbol refers to section 7 (.sframe), which can therefore not be removed":             named,
 	} {
-		if l, err := PlanRemoval(parse(t, o.Bytes())); err == nil || l != nil || err.Error() != want {
+		if l, err := PlanRemoval(elftest.Parse(t, o.Bytes())); err == nil || l != nil || err.Error() != want {
 			t.Errorf("error is %v, want %q", err, want)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/internal/lab/image"
 	"cfi2sframe/sframe"
 )
@@ -27,15 +28,6 @@ func read(t *testing.T, name string) []byte {
 		t.Fatal(err)
 	}
 	return b
-}
-
-func parse(t *testing.T, b []byte) *elffile.File {
-	t.Helper()
-	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 // content is an .sframe that says nothing; this package looks at the magic number only.
@@ -53,12 +45,12 @@ func content(n int) []byte {
 // add plans and writes, and returns the new file.
 func add(t *testing.T, old, section []byte, opt Options) []byte {
 	t.Helper()
-	l, err := Plan(parse(t, old), uint64(len(section)), opt)
+	l, err := Plan(elftest.Parse(t, old), uint64(len(section)), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := write(t, l, old, section)
-	f := parse(t, b)
+	f := elftest.Parse(t, b)
 	h := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
 	if h == nil || h.Vaddr != l.Addr {
 		t.Fatalf("PT_GNU_SFRAME is %+v, the layout says address %#x", h, l.Addr)
@@ -75,7 +67,7 @@ func write(t *testing.T, l *Layout, old, section []byte) []byte {
 	t.Helper()
 	b := writeAfter(t, l, nil, old, section)
 	if section != nil {
-		head, err := Plan(parse(t, old), 0, Options{Force: true})
+		head, err := Plan(elftest.Parse(t, old), 0, Options{Force: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +141,7 @@ func TestInterruptedCopy(t *testing.T) {
 func TestUnchanged(t *testing.T) {
 	old := read(t, "plt")
 	binary.LittleEndian.PutUint16(old[16:], uint16(elf.ET_REL))
-	f := parse(t, old)
+	f := elftest.Parse(t, old)
 	if !f.IsObject() || len(f.Progs) == 0 {
 		t.Fatalf("type %d, %d program headers", f.Type, len(f.Progs))
 	}
@@ -161,7 +153,7 @@ func TestUnchanged(t *testing.T) {
 // setProg changes a program header of a file.
 func setProg(t *testing.T, b []byte, i int, change func(*elf.Prog64)) {
 	t.Helper()
-	f := parse(t, b)
+	f := elftest.Parse(t, b)
 	p := f.Progs[i]
 	change(&p)
 	var buf bytes.Buffer
@@ -193,7 +185,7 @@ func TestRepack(t *testing.T) {
 		old := read(t, filepath.Base(path))
 		for _, size := range []int{28, 4096, 100000} {
 			b := add(t, old, content(size), Options{})
-			before, after := parse(t, old), parse(t, b)
+			before, after := elftest.Parse(t, old), elftest.Parse(t, b)
 			if err := image.Compare(before, after); err != nil {
 				t.Errorf("%s with %d bytes: %v", path, size, err)
 			}
@@ -279,18 +271,18 @@ func order(t *testing.T, path string, before, f *elffile.File) {
 // TestReuse has entries that can be used again.
 func TestReuse(t *testing.T) {
 	old := read(t, "prologue")
-	f := parse(t, old)
+	f := elftest.Parse(t, old)
 	// PT_GNU_STACK and PT_GNU_RELRO are given up for the test.
 	for _, typ := range []elf.ProgType{elf.PT_NULL, elf.ProgType(sframe.PTGNUSFrame)} {
 		b := bytes.Clone(old)
 		for _, i := range []int{progIndex(t, f, elf.PT_GNU_STACK), progIndex(t, f, elf.PT_GNU_RELRO)} {
 			setProg(t, b, i, func(p *elf.Prog64) { *p = elf.Prog64{Type: uint32(typ)} })
 		}
-		after := parse(t, add(t, b, content(100), Options{}))
+		after := elftest.Parse(t, add(t, b, content(100), Options{}))
 		if len(after.Progs) != len(f.Progs) {
 			t.Errorf("%v: %d program headers, want %d", typ, len(after.Progs), len(f.Progs))
 		}
-		if err := image.Compare(parse(t, b), after); err != nil {
+		if err := image.Compare(elftest.Parse(t, b), after); err != nil {
 			t.Errorf("%v: %v", typ, err)
 		}
 		// Nothing had to move.
@@ -308,11 +300,11 @@ func TestPayload(t *testing.T) {
 	if !bytes.HasSuffix(b, payload) {
 		t.Error("the payload is not at the end")
 	}
-	f := parse(t, b)
+	f := elftest.Parse(t, b)
 	if end := f.Shoff + uint64(len(f.Sections))*elffile.SectionSize; end != uint64(len(b)-len(payload)) {
 		t.Errorf("section headers end at %#x, the payload starts at %#x", end, len(b)-len(payload))
 	}
-	if err := image.Compare(parse(t, old), f); err != nil {
+	if err := image.Compare(elftest.Parse(t, old), f); err != nil {
 		t.Error(err)
 	}
 }
@@ -321,13 +313,13 @@ func TestPayload(t *testing.T) {
 func TestExisting(t *testing.T) {
 	old := read(t, "plt")
 	first := add(t, old, content(1000), Options{})
-	if _, err := Plan(parse(t, first), 10, Options{}); !errors.Is(err, ErrExists) {
+	if _, err := Plan(elftest.Parse(t, first), 10, Options{}); !errors.Is(err, ErrExists) {
 		t.Errorf("error %v, want %v", err, ErrExists)
 	}
 	for _, size := range []int{1000, 500, 5000} {
 		b := add(t, first, content(size), Options{Force: true})
-		f := parse(t, b)
-		if err := image.Compare(parse(t, old), f); err != nil {
+		f := elftest.Parse(t, b)
+		if err := image.Compare(elftest.Parse(t, old), f); err != nil {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 		n := 0
@@ -374,13 +366,13 @@ func TestRefused(t *testing.T) {
 			return b
 		}, "without section headers it is not known what may move"},
 		{"no dynamic tags", func(t *testing.T, b []byte) []byte {
-			setProg(t, b, progIndex(t, parse(t, b), elf.PT_DYNAMIC), func(p *elf.Prog64) { p.Type = uint32(elf.PT_NULL) })
-			setProg(t, b, progIndex(t, parse(t, b), elf.PT_NULL), func(p *elf.Prog64) { p.Type = 0x6fffffff })
+			setProg(t, b, progIndex(t, elftest.Parse(t, b), elf.PT_DYNAMIC), func(p *elf.Prog64) { p.Type = uint32(elf.PT_NULL) })
+			setProg(t, b, progIndex(t, elftest.Parse(t, b), elf.PT_NULL), func(p *elf.Prog64) { p.Type = 0x6fffffff })
 			return b
 		}, "cannot be moved"},
 		{"bytes of nobody", func(t *testing.T, b []byte) []byte {
 			// .interp, which comes first, loses its last 4 bytes to no section.
-			f := parse(t, b)
+			f := elftest.Parse(t, b)
 			for i := range f.Sections {
 				if s := &f.Sections[i]; s.Name == ".interp" {
 					binary.LittleEndian.PutUint64(b[f.Shoff+uint64(i)*elffile.SectionSize+32:], s.Size-4)
@@ -390,7 +382,7 @@ func TestRefused(t *testing.T) {
 			return b
 		}, "belong to no section"},
 	} {
-		_, err := Plan(parse(t, tt.change(t, read(t, "alloca"))), 1000, Options{})
+		_, err := Plan(elftest.Parse(t, tt.change(t, read(t, "alloca"))), 1000, Options{})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
 		}
@@ -400,7 +392,7 @@ func TestRefused(t *testing.T) {
 func lastLoad(t *testing.T, b []byte) int {
 	t.Helper()
 	last := -1
-	for i, p := range parse(t, b).Progs {
+	for i, p := range elftest.Parse(t, b).Progs {
 		if elf.ProgType(p.Type) == elf.PT_LOAD {
 			last = i
 		}
@@ -411,7 +403,7 @@ func lastLoad(t *testing.T, b []byte) int {
 // TestLeftOver takes what patchelf left behind for unused.
 func TestLeftOver(t *testing.T) {
 	b := read(t, "alloca")
-	f := parse(t, b)
+	f := elftest.Parse(t, b)
 	for i := range f.Sections {
 		if s := &f.Sections[i]; s.Name == ".interp" {
 			copy(b[s.Off:], bytes.Repeat([]byte("X"), int(s.Size)))
@@ -419,8 +411,8 @@ func TestLeftOver(t *testing.T) {
 		}
 	}
 	setProg(t, b, progIndex(t, f, elf.PT_INTERP), func(p *elf.Prog64) { *p = elf.Prog64{Type: 0x6fffffff} })
-	after := parse(t, add(t, b, content(100), Options{}))
-	if err := image.Compare(parse(t, b), after); err != nil {
+	after := elftest.Parse(t, add(t, b, content(100), Options{}))
+	if err := image.Compare(elftest.Parse(t, b), after); err != nil {
 		t.Error(err)
 	}
 }
@@ -429,8 +421,8 @@ func TestLeftOver(t *testing.T) {
 // and the notes go into it, so that the build-id is in the first page.
 func TestFront(t *testing.T) {
 	old := read(t, "static")
-	before := parse(t, old)
-	after := parse(t, add(t, old, content(100), Options{}))
+	before := elftest.Parse(t, old)
+	after := elftest.Parse(t, add(t, old, content(100), Options{}))
 	if err := image.Compare(before, after); err != nil {
 		t.Error(err)
 	}
@@ -453,14 +445,14 @@ func TestFront(t *testing.T) {
 	} {
 		b := bytes.Clone(old)
 		tt.change(b)
-		if _, err := Plan(parse(t, b), 100, Options{}); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := Plan(elftest.Parse(t, b), 100, Options{}); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
 		}
 	}
 	// Alignments of 2 MiB would not hold any more.
 	b := bytes.Clone(old)
 	setProg(t, b, 0, func(p *elf.Prog64) { p.Align = 2 << 20 })
-	if err := image.Compare(parse(t, b), parse(t, add(t, b, content(100), Options{}))); err != nil {
+	if err := image.Compare(elftest.Parse(t, b), elftest.Parse(t, add(t, b, content(100), Options{}))); err != nil {
 		t.Error(err)
 	}
 }
@@ -468,7 +460,7 @@ func TestFront(t *testing.T) {
 // remove writes the file without its .sframe.
 func remove(t *testing.T, old []byte) []byte {
 	t.Helper()
-	l, err := PlanRemoval(parse(t, old))
+	l, err := PlanRemoval(elftest.Parse(t, old))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -503,22 +495,22 @@ func TestAgain(t *testing.T) {
 				t.Errorf("%s: another file with an .sframe of %d bytes before", name, size)
 			}
 			without := remove(t, first)
-			f := parse(t, without)
-			if err := image.Contents(parse(t, old), f); err != nil {
+			f := elftest.Parse(t, without)
+			if err := image.Contents(elftest.Parse(t, old), f); err != nil {
 				t.Errorf("%s without .sframe: %v", name, err)
 			}
 			if f.Section(".sframe") != nil || f.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil || bytes.Contains(without, []byte(".sframe")) {
 				t.Errorf("%s: .sframe is still there", name)
 			}
 			// Segments that .sframe had to itself are gone.
-			if n := len(parse(t, first).Progs) - len(f.Progs); n < 1 || n > 2 {
+			if n := len(elftest.Parse(t, first).Progs) - len(f.Progs); n < 1 || n > 2 {
 				t.Errorf("%s: %d program headers were removed", name, n)
 			}
 			if got := add(t, without, content(1000), Options{}); !bytes.Equal(got, want) {
 				t.Errorf("%s: another file after an .sframe of %d bytes was removed", name, size)
 			}
 		}
-		if _, err := PlanRemoval(parse(t, old)); !errors.Is(err, ErrNone) {
+		if _, err := PlanRemoval(elftest.Parse(t, old)); !errors.Is(err, ErrNone) {
 			t.Errorf("%s: error %v, want %v", name, err, ErrNone)
 		}
 	})
@@ -529,7 +521,7 @@ func TestAgain(t *testing.T) {
 func TestAgainAligned(t *testing.T) {
 	tried := 0
 	allFixtures(t, func(name string, old []byte) {
-		f := parse(t, old)
+		f := elftest.Parse(t, old)
 		for _, align := range []uint64{16, 32, 64} {
 			at := slices.IndexFunc(f.Sections, func(s elffile.Section) bool {
 				return s.Type != 0 && s.Flags&uint64(elf.SHF_ALLOC) == 0 && s.HasBytes() && s.Off%align == 0
@@ -558,7 +550,7 @@ func TestAgainAligned(t *testing.T) {
 // its place if that is large enough, else elsewhere.
 func TestLinkersSection(t *testing.T) {
 	old := read(t, "prologue")
-	f := parse(t, old)
+	f := elftest.Parse(t, old)
 	// .eh_frame becomes one.
 	var index int
 	for i := range f.Sections {
@@ -574,7 +566,7 @@ func TestLinkersSection(t *testing.T) {
 	})
 	for _, size := range []int{int(s.Size), 40, 200, 217, 1001, 4000} {
 		b := add(t, old, content(size), Options{Force: true})
-		after := parse(t, b)
+		after := elftest.Parse(t, b)
 		n := 0
 		for i := range after.Sections {
 			if after.Sections[i].Type == sframe.SHTGNUSFrame {
@@ -592,7 +584,7 @@ func TestLinkersSection(t *testing.T) {
 			t.Error("the old section's bytes are still there")
 		}
 	}
-	without := parse(t, remove(t, old))
+	without := elftest.Parse(t, remove(t, old))
 	if without.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil || len(without.Progs) != len(f.Progs)-1 || len(without.Sections) != len(f.Sections)-1 {
 		t.Errorf("%d program headers and %d sections are left of %d and %d", len(without.Progs), len(without.Sections), len(f.Progs), len(f.Sections))
 	}
@@ -602,14 +594,14 @@ func TestLinkersSection(t *testing.T) {
 func TestBare(t *testing.T) {
 	converted := 0
 	allFixtures(t, func(name string, b []byte) {
-		f := parse(t, b)
+		f := elftest.Parse(t, b)
 		if f.Order != binary.LittleEndian {
 			return
 		}
 		order := f.Order
 		order.PutUint64(b[40:], 0) // e_shoff
 		order.PutUint32(b[60:], 0) // e_shnum, e_shstrndx
-		l, err := Plan(parse(t, b), 100, Options{})
+		l, err := Plan(elftest.Parse(t, b), 100, Options{})
 		if err != nil {
 			if !strings.Contains(err.Error(), "without section headers it is not known what may move") && !strings.Contains(err.Error(), "the segment ends") {
 				t.Errorf("%s: %v", name, err)
@@ -618,13 +610,13 @@ func TestBare(t *testing.T) {
 		}
 		converted++
 		out := write(t, l, b, content(100))
-		if err := image.Compare(parse(t, b), parse(t, out)); err != nil {
+		if err := image.Compare(elftest.Parse(t, b), elftest.Parse(t, out)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if again := add(t, out, content(100), Options{Force: true}); !bytes.Equal(again, out) {
 			t.Errorf("%s: another file the second time", name)
 		}
-		if err := image.Contents(parse(t, b), parse(t, remove(t, out))); err != nil {
+		if err := image.Contents(elftest.Parse(t, b), elftest.Parse(t, remove(t, out))); err != nil {
 			t.Errorf("%s without .sframe: %v", name, err)
 		}
 	})
@@ -637,7 +629,7 @@ func TestBare(t *testing.T) {
 // last of them.
 func TestManySections(t *testing.T) {
 	old := read(t, "prologue")
-	f := parse(t, old)
+	f := elftest.Parse(t, old)
 	const many = 70000
 	var symtab int
 	for i := range f.Sections {
@@ -674,11 +666,11 @@ func TestManySections(t *testing.T) {
 	}
 	b = append(b, table.Bytes()...)
 	out := add(t, b, content(100), Options{})
-	after := parse(t, out)
+	after := elftest.Parse(t, out)
 	if len(after.Sections) != many+1 || after.Section(".sframe") != &after.Sections[many] || after.Shstrndx != many-2 {
 		t.Errorf("%d sections, names in %d", len(after.Sections), after.Shstrndx)
 	}
-	if err := image.Compare(parse(t, b), after); err != nil {
+	if err := image.Compare(elftest.Parse(t, b), after); err != nil {
 		t.Error(err)
 	}
 	last := 0
@@ -686,7 +678,7 @@ func TestManySections(t *testing.T) {
 		t.Errorf("the last symbol is in section %d, want %d (error %v)", last, many-2, err)
 	}
 	// Sections after one that is removed move down, and symbols with them.
-	without := parse(t, remove(t, out))
+	without := elftest.Parse(t, remove(t, out))
 	if err := without.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s.Section }); err != nil || last != many-2 || len(without.Sections) != many {
 		t.Errorf("the last symbol is in section %d of %d, want %d (error %v)", last, len(without.Sections), many-2, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
 )
 
 // A failing file cannot be read once, after a number of reads.
@@ -68,7 +69,7 @@ func TestReadErrors(t *testing.T) {
 			}
 		}
 	}
-	f := parse(t, linked)
+	f := elftest.Parse(t, linked)
 	if _, err := f.ReadAt("the end", uint64(len(linked)), 1); err == nil || f.ReadError() != nil {
 		t.Errorf("errors %v and %v of what lies outside the file", err, f.ReadError())
 	}

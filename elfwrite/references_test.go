@@ -16,6 +16,7 @@ import (
 
 	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/internal/lab/image"
 	"cfi2sframe/internal/lab/peer"
 )
@@ -25,8 +26,8 @@ import (
 func TestSymbolInSection(t *testing.T) {
 	for _, name := range []string{"alloca", "rareg.so"} {
 		old := read(t, name)
-		before := parse(t, old)
-		plain := parse(t, add(t, old, content(100), Options{}))
+		before := elftest.Parse(t, old)
+		plain := elftest.Parse(t, add(t, old, content(100), Options{}))
 		tried := 0
 		for i := range before.Sections {
 			s := &before.Sections[i]
@@ -53,15 +54,15 @@ func TestSymbolInSection(t *testing.T) {
 			} {
 				b := bytes.Clone(old)
 				setSymbol(t, b, tt.value, tt.section, tt.typ)
-				l, err := Plan(parse(t, b), 100, Options{})
+				l, err := Plan(elftest.Parse(t, b), 100, Options{})
 				if err != nil {
 					if !tt.stays || !strings.Contains(err.Error(), s.Name+" at file offset") && !strings.Contains(err.Error(), "refers to it") {
 						t.Errorf("%s, %s, %s: %v", name, s.Name, tt.what, err)
 					}
 					continue
 				}
-				f := parse(t, write(t, l, b, content(100)))
-				if err := image.Compare(parse(t, b), f); err != nil {
+				f := elftest.Parse(t, write(t, l, b, content(100)))
+				if err := image.Compare(elftest.Parse(t, b), f); err != nil {
 					t.Errorf("%s, %s, %s: %v", name, s.Name, tt.what, err)
 				}
 				if stays := f.Section(s.Name).Addr == s.Addr; stays != tt.stays {
@@ -78,7 +79,7 @@ func TestSymbolInSection(t *testing.T) {
 // setSymbol changes the last symbol of .symtab.
 func setSymbol(t *testing.T, b []byte, value uint64, section int, typ elf.SymType) {
 	t.Helper()
-	s := parse(t, b).Section(".symtab")
+	s := elftest.Parse(t, b).Section(".symtab")
 	sym := b[s.Off+s.Size-elffile.SymSize:][:elffile.SymSize]
 	sym[4] = byte(elf.STB_GLOBAL)<<4 | byte(typ)
 	binary.LittleEndian.PutUint16(sym[6:], uint16(section))
@@ -89,10 +90,10 @@ func setSymbol(t *testing.T, b []byte, value uint64, section int, typ elf.SymTyp
 // linkers define for the ELF header names the first section, too.
 func TestSymbolValues(t *testing.T) {
 	old := read(t, "alloca")
-	before := parse(t, old)
+	before := elftest.Parse(t, old)
 	interp := slices.IndexFunc(before.Sections, func(s elffile.Section) bool { return s.Name == ".interp" })
 	setSymbol(t, old, 0, interp, elf.STT_NOTYPE)
-	after := parse(t, add(t, old, content(100), Options{}))
+	after := elftest.Parse(t, add(t, old, content(100), Options{}))
 	if after.Section(".interp").Addr == before.Sections[interp].Addr {
 		t.Fatal(".interp stays")
 	}
@@ -138,7 +139,7 @@ int *value(int i) { return steady[i]; }
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := parse(t, b)
+			f := elftest.Parse(t, b)
 			want := relocated(t, f, string(listed))
 			got := marked(t, f)
 			if len(want) < 20 || !slices.Equal(got, want) {
@@ -235,7 +236,7 @@ func relocated(t *testing.T, f *elffile.File, listed string) []uint64 {
 
 // TestPackedErrors expects errors, not more, of packed relocations that are none.
 func TestPackedErrors(t *testing.T) {
-	f := parse(t, read(t, "alloca"))
+	f := elftest.Parse(t, read(t, "alloca"))
 	for _, tt := range []string{
 		"", "APS1\x01\x00", "APS2", "APS2\x01", "APS2\x7f\x00", // less than no relocation
 		"APS2\x02\x00\x03\x00",                 // a group of more than there are
@@ -255,7 +256,7 @@ func TestPackedErrors(t *testing.T) {
 // What refers to sections is not known then, and nothing gives way.
 func TestUnknownRelocations(t *testing.T) {
 	b := read(t, "plt")
-	dyn := parse(t, b).Prog(elf.PT_DYNAMIC)
+	dyn := elftest.Parse(t, b).Prog(elf.PT_DYNAMIC)
 	set := map[elf.DynTag]uint64{elf.DT_PLTRELSZ: 1 << 40}
 	for off := dyn.Off; off < dyn.Off+dyn.Filesz; off += elffile.DynSize {
 		if v, ok := set[elf.DynTag(binary.LittleEndian.Uint64(b[off:]))]; ok {
@@ -267,7 +268,7 @@ func TestUnknownRelocations(t *testing.T) {
 		t.Fatal("there is no DT_PLTRELSZ")
 	}
 	want := fmt.Sprintf("it is not known what refers to it: DT_JMPREL leads to %d bytes", 1<<40)
-	if _, err := Plan(parse(t, b), 100, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+	if _, err := Plan(elftest.Parse(t, b), 100, Options{}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("error is %v; %q was expected", err, want)
 	}
 }
@@ -295,7 +296,7 @@ func TestBareSymbols(t *testing.T) {
 	}
 	tried := 0
 	for name, b := range files {
-		f := parse(t, b)
+		f := elftest.Parse(t, b)
 		if f.Prog(elf.PT_DYNAMIC) == nil {
 			continue
 		}
@@ -308,7 +309,7 @@ func TestBareSymbols(t *testing.T) {
 		b = bytes.Clone(b)
 		clear(b[40:48]) // e_shoff
 		clear(b[60:64]) // e_shnum, e_shstrndx
-		bare.f = parse(t, b)
+		bare.f = elftest.Parse(t, b)
 		if err := bare.allSymbols(); err != nil || !slices.Equal(bare.dynsyms, full.dynsyms) {
 			t.Errorf("%s: %d symbols, error %v:\n%#x\nexpected %d:\n%#x", name, len(bare.dynsyms), err, bare.dynsyms, len(full.dynsyms), full.dynsyms)
 		}
@@ -344,7 +345,7 @@ func TestManyRelocations(t *testing.T) {
 		for i := range (size - begin) / 8 {
 			binary.LittleEndian.PutUint64(b[begin+8*i:], entry(i))
 		}
-		f := parse(t, b)
+		f := elftest.Parse(t, b)
 		r := references{}
 		r.cut([]span{{64, 128}})
 		s := scan{references: &r, f: f, arch: arch.Of(elf.EM_X86_64)}

@@ -28,7 +28,7 @@ func patched(t *testing.T, name string, change func(*elftest.Patcher)) []byte {
 func refused(t *testing.T, name string, b []byte, size uint64, want string) {
 	t.Helper()
 	saved := bytes.Clone(b)
-	l, err := Plan(parse(t, b), size, Options{Force: true})
+	l, err := Plan(elftest.Parse(t, b), size, Options{Force: true})
 	if err == nil || l != nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%s: error is %v, want %q", name, err, want)
 	}
@@ -127,7 +127,7 @@ func TestRefusedFiles(t *testing.T) {
 	} {
 		refused(t, tt.name, patched(t, "alloca", tt.change), 1000, tt.want)
 	}
-	if _, err := Plan(parse(t, read(t, "alloca")), 1000, Options{}); err != nil {
+	if _, err := Plan(elftest.Parse(t, read(t, "alloca")), 1000, Options{}); err != nil {
 		t.Errorf("without a change: %v", err)
 	}
 }
@@ -226,9 +226,9 @@ func TestDistance(t *testing.T) {
 		p.Put32(p.Section(".note.gnu.build-id"), uint32(len(names)))
 		p.Contents(".shstrtab", append(bytes.Clone(names), name+"\x00"...))
 	})
-	before := parse(t, old)
+	before := elftest.Parse(t, old)
 	b := add(t, old, content(1000), Options{})
-	after := parse(t, b)
+	after := elftest.Parse(t, b)
 	if err := image.Compare(before, after); err != nil {
 		t.Error(err)
 	}
@@ -246,7 +246,7 @@ func TestDistance(t *testing.T) {
 // TestOldRefused has an .sframe that something refers to, or that is none.
 func TestOldRefused(t *testing.T) {
 	converted := add(t, read(t, "alloca"), content(1000), Options{})
-	s := parse(t, converted).Section(".sframe")
+	s := elftest.Parse(t, converted).Section(".sframe")
 	for _, tt := range []struct {
 		name   string
 		change func(*elftest.Patcher)
@@ -270,7 +270,7 @@ func TestOldRefused(t *testing.T) {
 		where := fmt.Sprintf(".sframe at file offset %#x, 1000 bytes, cannot be replaced or removed: ", s.Off)
 		refused(t, tt.name, p.B, 500, where)
 		refused(t, tt.name, p.B, 500, tt.want)
-		if l, err := PlanRemoval(parse(t, p.B)); err == nil || l != nil || !strings.Contains(err.Error(), tt.want) {
+		if l, err := PlanRemoval(elftest.Parse(t, p.B)); err == nil || l != nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s, removed: error is %v, want %q", tt.name, err, tt.want)
 		}
 	}
@@ -280,7 +280,7 @@ func TestOldRefused(t *testing.T) {
 // new one.
 func TestOldWithoutBytes(t *testing.T) {
 	plain := read(t, "alloca")
-	want := parse(t, add(t, plain, content(1000), Options{}))
+	want := elftest.Parse(t, add(t, plain, content(1000), Options{}))
 	for name, typ := range map[string]elf.SectionType{"no bytes": elf.SectionType(sframe.SHTGNUSFrame), "not in the file": elf.SHT_NOBITS} {
 		p := elftest.Patch(t.Fatalf, plain)
 		p.AddSection(".sframe", uint64(elf.SHF_ALLOC), nil)
@@ -290,7 +290,7 @@ func TestOldWithoutBytes(t *testing.T) {
 		if typ == elf.SHT_NOBITS {
 			p.Put64(h+elftest.ShSize, 16)
 		}
-		f := parse(t, add(t, p.B, content(1000), Options{Force: true}))
+		f := elftest.Parse(t, add(t, p.B, content(1000), Options{Force: true}))
 		n := 0
 		for i := range f.Sections {
 			if f.Sections[i].Name == ".sframe" {
@@ -300,7 +300,7 @@ func TestOldWithoutBytes(t *testing.T) {
 		if s := f.Section(".sframe"); n != 1 || s.Addr != want.Section(".sframe").Addr || s.Off != want.Section(".sframe").Off || s.Type != sframe.SHTGNUSFrame {
 			t.Errorf("%s: %d sections .sframe, %+v", name, n, s)
 		}
-		if err := image.Compare(parse(t, plain), f); err != nil {
+		if err := image.Compare(elftest.Parse(t, plain), f); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -312,7 +312,7 @@ func TestInterpreterRefused(t *testing.T) {
 	setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Memsz = p.Filesz + 1<<20 + 1 })
 	refused(t, "a large .bss", b, 1000, "interpreter with a .bss of 1048577 bytes, which would become a part of the file; at most 1048576 are accepted")
 	b = interpreter(t)
-	at := parse(t, b).Progs[lastLoad(t, b)].Vaddr
+	at := elftest.Parse(t, b).Progs[lastLoad(t, b)].Vaddr
 	setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Off, p.Filesz = 0x100, 8 })
 	refused(t, "segments in another order in the file", b, 1000, fmt.Sprintf("interpreter whose last segment, at %#x, is not the last one in the file", at))
 	refused(t, "another size", interpreter(t), 1001, "interpreter: an .sframe of 1001 bytes, no multiple of 8, cannot end a page")
@@ -333,14 +333,14 @@ func TestSizeMultiple(t *testing.T) {
 		{"a program", read(t, "plt"), 1},
 		{"a static program", read(t, "static"), 1},
 	} {
-		if got, err := SizeMultiple(parse(t, tt.b)); err != nil || got != tt.want {
+		if got, err := SizeMultiple(elftest.Parse(t, tt.b)); err != nil || got != tt.want {
 			t.Errorf("%s: a multiple of %d, error %v; %d was expected", tt.name, got, err, tt.want)
 		}
 	}
 	large := elftest.Patch(t.Fatalf, interpreter(t))
 	large.Put64(large.Segment(elf.PT_DYNAMIC, 0)+elftest.PhFilesz, 1<<21)
 	large.Append(make([]byte, 1<<21))
-	if got, err := SizeMultiple(parse(t, large.B)); err == nil || !strings.Contains(err.Error(), "at most 1048576 are accepted") {
+	if got, err := SizeMultiple(elftest.Parse(t, large.B)); err == nil || !strings.Contains(err.Error(), "at most 1048576 are accepted") {
 		t.Errorf("with many dynamic entries: %d, error %v", got, err)
 	}
 }
@@ -350,19 +350,19 @@ func TestSizeMultiple(t *testing.T) {
 func TestInterpreterAlone(t *testing.T) {
 	b := interpreter(t)
 	for _, typ := range []elf.ProgType{elf.PT_GNU_STACK, elf.PT_GNU_RELRO} {
-		setProg(t, b, progIndex(t, parse(t, b), typ), func(p *elf.Prog64) { *p = elf.Prog64{} })
+		setProg(t, b, progIndex(t, elftest.Parse(t, b), typ), func(p *elf.Prog64) { *p = elf.Prog64{} })
 	}
 	out := add(t, b, content(0x1018), Options{})
-	f := parse(t, out)
+	f := elftest.Parse(t, out)
 	h, s := f.Progs[lastLoad(t, out)], f.Section(".sframe")
 	if h.Off != s.Off || h.Vaddr != s.Addr || h.Filesz != 0x1018 || h.Memsz != 0x1018 || (h.Off+h.Filesz)%4096 != 0 || (h.Vaddr+h.Memsz)%4096 != 0 {
 		t.Errorf("segment %+v, .sframe %+v", h, s.Section64)
 	}
-	if err := image.Compare(parse(t, b), f); err != nil {
+	if err := image.Compare(elftest.Parse(t, b), f); err != nil {
 		t.Error(err)
 	}
 	// Removed, it is what it was, but for its .bss, which stays in the file.
-	if err := image.Contents(parse(t, b), parse(t, remove(t, out))); err != nil {
+	if err := image.Contents(elftest.Parse(t, b), elftest.Parse(t, remove(t, out))); err != nil {
 		t.Error(err)
 	}
 }
@@ -378,14 +378,14 @@ func TestInterpreterInPlace(t *testing.T) {
 	p.Put16(int(off), sframe.Magic)
 	p.Prog(p.Segment(elf.PT_GNU_EH_FRAME, 0), elf.ProgType(sframe.PTGNUSFrame), off, addr, size)
 	for _, n := range []uint64{size &^ 7, 40, 8} {
-		l, err := Plan(parse(t, p.B), n, Options{Force: true})
+		l, err := Plan(elftest.Parse(t, p.B), n, Options{Force: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if want := addr + (size-n)&^7; l.Addr != want || l.Addr%8 != 0 || l.Addr+n > addr+size {
 			t.Errorf("%d bytes in the place of %d at %#x: address %#x; %#x was expected", n, size, addr, l.Addr, want)
 		}
-		f := parse(t, write(t, l, p.B, content(int(n))))
+		f := elftest.Parse(t, write(t, l, p.B, content(int(n))))
 		if s := f.Section(".sframe"); s != nil {
 			t.Errorf("there is a second section: %+v", s)
 		}

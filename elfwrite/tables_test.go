@@ -71,11 +71,11 @@ func TestKeptRelocations(t *testing.T) {
 			refused(t, tt.name, b, 1000, tt.want)
 			continue
 		}
-		f := parse(t, add(t, b, content(1000), Options{}))
+		f := elftest.Parse(t, add(t, b, content(1000), Options{}))
 		if f.Section(".gnu.hash").Addr == hash {
 			t.Errorf("%s: it has not moved", tt.name)
 		}
-		if err := image.Compare(parse(t, b), f); err != nil {
+		if err := image.Compare(elftest.Parse(t, b), f); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
@@ -145,7 +145,7 @@ func TestRelocationTables(t *testing.T) {
 			1, groupedByInfo|groupedByAddend|groupHasAddend, relative, 0x10, 8), []uint64{place, other, 0x230, 0x240}},
 		{"packed, two groups", formAndroid, leb(2, place, 1, groupedByInfo|groupHasAddend, relative, 0, 0x230, 1, groupedByInfo, relative, 8), []uint64{place, other, 0x230, 0x218}},
 	} {
-		f := parse(t, b)
+		f := elftest.Parse(t, b)
 		var r references
 		var parts []span
 		for at := uint64(0); at < 0x3000; at += 8 {
@@ -153,7 +153,7 @@ func TestRelocationTables(t *testing.T) {
 		}
 		r.cut(parts)
 		s := scan{references: &r, f: f, arch: arch.Of(elf.EM_X86_64), dynsyms: []uint64{noValue, 0x1000, noValue}}
-		s.f = parse(t, append(bytes.Clone(b), tt.entries...))
+		s.f = elftest.Parse(t, append(bytes.Clone(b), tt.entries...))
 		if err := s.table(&relocTable{span{uint64(len(b)), uint64(len(b) + len(tt.entries))}, tt.form}); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
@@ -169,12 +169,12 @@ func TestRelocationTables(t *testing.T) {
 			t.Errorf("%s: %#x is marked; %#x was expected", tt.name, got, tt.want)
 		}
 	}
-	f := parse(t, b)
+	f := elftest.Parse(t, b)
 	s := scan{references: &references{}, f: f, arch: arch.Of(elf.EM_X86_64)}
 	for form, entries := range map[relocForm][]byte{
 		formREL: entry(1<<40, 0, elf.R_X86_64_RELATIVE), formAndroid: leb(1, 1<<40, 1, groupedByInfo, relative, 0),
 	} {
-		s.f = parse(t, append(bytes.Clone(b), entries...))
+		s.f = elftest.Parse(t, append(bytes.Clone(b), entries...))
 		err := s.table(&relocTable{span{uint64(len(b)), uint64(len(b) + len(entries))}, form})
 		if want := fmt.Sprintf("relocations at file offset %#x: the place 0x10000000000 of one is not in the file", len(b)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("form %d: error is %v, want %q", form, err, want)
@@ -186,7 +186,7 @@ func TestRelocationTables(t *testing.T) {
 func TestDynamicREL(t *testing.T) {
 	for value, want := range map[elf.DynTag]relocForm{elf.DT_RELA: formRELA, elf.DT_REL: formREL} {
 		b := patched(t, "pltlib.so", func(p *elftest.Patcher) { p.Put64(dynamicEntry(p, elf.DT_PLTREL)+8, uint64(value)) })
-		s := scan{references: &references{}, f: parse(t, b), arch: arch.Of(elf.EM_X86_64)}
+		s := scan{references: &references{}, f: elftest.Parse(t, b), arch: arch.Of(elf.EM_X86_64)}
 		got, err := s.dynamicTables()
 		if err != nil || !slices.Equal(got, []relocTable{{span{0x308, 0x308 + 24}, want}}) {
 			t.Errorf("%v: %+v, error %v", value, got, err)
@@ -223,7 +223,7 @@ func TestBareSymbolErrors(t *testing.T) {
 		}, "at most 1048576 are accepted"},
 	} {
 		b := patched(t, "alloca", func(p *elftest.Patcher) { tt.change(p); bare(p) })
-		s := scan{references: &references{}, f: parse(t, b), arch: arch.Of(elf.EM_X86_64)}
+		s := scan{references: &references{}, f: elftest.Parse(t, b), arch: arch.Of(elf.EM_X86_64)}
 		if err := s.allSymbols(); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error is %v, want %q", tt.name, err, tt.want)
 		}
@@ -234,7 +234,7 @@ func TestBareSymbolErrors(t *testing.T) {
 // are written anew elsewhere, and nothing of the old ones is left.
 func TestLoadedHeaders(t *testing.T) {
 	old := read(t, "alloca")
-	f := parse(t, old)
+	f := elftest.Parse(t, old)
 	n := len(f.Sections) * elffile.SectionSize
 	// Between the code and the data of this file there is room for them.
 	const at = 0x600
@@ -245,11 +245,11 @@ func TestLoadedHeaders(t *testing.T) {
 	copy(p.B[at:], p.B[p.Header(0):][:n])
 	p.Put64(elftest.EhShoff, at)
 	b := add(t, p.B, content(1000), Options{})
-	after := parse(t, b)
+	after := elftest.Parse(t, b)
 	if after.Shoff < 0x1000 || len(bytes.Trim(b[at:at+n], "\x00")) > 0 {
 		t.Errorf("section headers are at %#x; or the old ones are still there", after.Shoff)
 	}
-	if err := image.Compare(parse(t, p.B), after); err != nil {
+	if err := image.Compare(elftest.Parse(t, p.B), after); err != nil {
 		t.Error(err)
 	}
 }
@@ -260,7 +260,7 @@ func TestOutlyingName(t *testing.T) {
 		names := p.U64(p.Section(".shstrtab") + elftest.ShSize)
 		p.Put32(p.Section(".eh_frame_hdr"), uint32(names)) // where the new name is put
 	})
-	f := parse(t, add(t, b, content(1000), Options{}))
+	f := elftest.Parse(t, add(t, b, content(1000), Options{}))
 	i := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Addr == 0x420 })
 	if f.Sections[i].Name != "" || f.Section(".sframe").Type != sframe.SHTGNUSFrame {
 		t.Errorf("it is called %q", f.Sections[i].Name)

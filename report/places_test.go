@@ -9,21 +9,10 @@ import (
 	"testing"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/elffile"
 	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/report"
 	"cfi2sframe/translate"
 )
-
-// parse reads a file.
-func parse(t *testing.T, b []byte) *elffile.File {
-	t.Helper()
-	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
 
 // drap2 returns a library of which readelf -sSW says: .text at 0x285 of 0x94 bytes, with the functions
 // realign_alloca at 0x288 and realign_rbx at 0x2e1.
@@ -38,7 +27,7 @@ func drap2(t *testing.T) []byte {
 
 // TestLocate names functions, or else sections.
 func TestLocate(t *testing.T) {
-	f := parse(t, drap2(t))
+	f := elftest.Parse(t, drap2(t))
 	got := report.Locate(f, nil, []report.Range{{Begin: 0x100, End: 0x101}, {Begin: 0x288, End: 0x289}, {Begin: 0x2e5, End: 0x2e6}, {Begin: 1 << 40, End: 1<<40 + 1}})
 	want := []report.Location{{Function: "", Offset: 0x100}, {Function: "realign_alloca"}, {Function: "realign_rbx", Offset: 4}, {Function: "", Offset: 1 << 40}}
 	if !slices.Equal(got, want) {
@@ -48,12 +37,12 @@ func TestLocate(t *testing.T) {
 	for _, s := range []string{".symtab", ".dynsym"} {
 		p.Put32(p.Section(s)+elftest.ShType, uint32(elf.SHT_PROGBITS))
 	}
-	got = report.Locate(parse(t, p.B), nil, []report.Range{{Begin: 0x2e5, End: 0x2e6}})
+	got = report.Locate(elftest.Parse(t, p.B), nil, []report.Range{{Begin: 0x2e5, End: 0x2e6}})
 	if want := []report.Location{{Function: ".text", Offset: 0x2e5 - 0x285}}; !slices.Equal(got, want) {
 		t.Errorf("without symbols: %v; %v was expected", got, want)
 	}
 	// The names are in another file, to which they were split off.
-	got = report.Locate(parse(t, p.B), f, []report.Range{{Begin: 0x2e5, End: 0x2e6}})
+	got = report.Locate(elftest.Parse(t, p.B), f, []report.Range{{Begin: 0x2e5, End: 0x2e6}})
 	if want := []report.Location{{Function: "realign_rbx", Offset: 4}}; !slices.Equal(got, want) {
 		t.Errorf("with a debug file: %v; %v was expected", got, want)
 	}
@@ -64,13 +53,13 @@ func TestPlaces(t *testing.T) {
 	gap := func(addr uint64) translate.Gap {
 		return translate.Gap{Function: &cfi.Function{Begin: addr, End: addr + 8}, Begin: addr, End: addr + 1}
 	}
-	got := report.Places(parse(t, drap2(t)), []translate.Gap{gap(0x288), gap(0x2e1), gap(1 << 40)})
+	got := report.Places(elftest.Parse(t, drap2(t)), []translate.Gap{gap(0x288), gap(0x2e1), gap(1 << 40)})
 	want := []report.Place{{Function: "realign_alloca", Begin: 0x288}, {Function: "realign_rbx", Begin: 0x2e1}, {Begin: 1 << 40}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v; %+v was expected", got, want)
 	}
 	o := elftest.NewObject()
-	f := parse(t, o.Bytes())
+	f := elftest.Parse(t, o.Bytes())
 	got = report.Places(f, []translate.Gap{gap(f.Section(".text").Base + 16)})
 	if want := []report.Place{{Section: ".text", Begin: 16}}; !slices.Equal(got, want) {
 		t.Errorf("in an object: %+v; %+v was expected", got, want)
@@ -79,7 +68,7 @@ func TestPlaces(t *testing.T) {
 
 // TestBytesWithoutCFI counts the code that no function of a table describes.
 func TestBytesWithoutCFI(t *testing.T) {
-	f := parse(t, drap2(t))
+	f := elftest.Parse(t, drap2(t))
 	for _, tt := range []struct {
 		functions []elftest.Range
 		want      uint64

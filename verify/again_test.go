@@ -12,20 +12,7 @@ import (
 // shared returns a section whose FDEs share their rows.
 func (p platform) shared(t *testing.T, fdes ...fde) []byte {
 	t.Helper()
-	build, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: p.abi, Share: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range fdes {
-		if _, err := build.Add(d.FDE, build.Refs(d.rows)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	data, err := emit.Join([]*emit.Builder{build}).Encode(sectionAddr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return build(t, emit.Options{Version: sframe.V2, ABI: p.abi, Share: true}, fdes)
 }
 
 // spRows returns rows with the CFA at SP plus these offsets, each from so many bytes on.

@@ -171,16 +171,22 @@ const sectionAddr = 0x10000000
 // encode returns a section.
 func (p platform) encode(t *testing.T, v sframe.Version, fdes ...fde) []byte {
 	t.Helper()
-	build, err := emit.NewBuilder(emit.Options{Version: v, ABI: p.abi})
+	return build(t, emit.Options{Version: v, ABI: p.abi}, fdes)
+}
+
+// build returns a section of FDEs.
+func build(t *testing.T, opt emit.Options, fdes []fde) []byte {
+	t.Helper()
+	b, err := emit.NewBuilder(opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range fdes {
-		if _, err := build.Add(d.FDE, build.Refs(d.rows)); err != nil {
+		if _, err := b.Add(d.FDE, b.Refs(d.rows)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	data, err := emit.Join([]*emit.Builder{build}).Encode(sectionAddr)
+	data, err := emit.Join([]*emit.Builder{b}).Encode(sectionAddr)
 	if err != nil {
 		t.Fatal(err)
 	}

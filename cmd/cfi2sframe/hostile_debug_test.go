@@ -19,18 +19,7 @@ import (
 func TestHostileDebugFiles(t *testing.T) {
 	plain := fixture(t, "plt")
 	// with returns the file with other notes than the build-id, and a link.
-	with := func(notes, link []byte) []byte {
-		p := elftest.Patch(t.Fatalf, plain)
-		if notes != nil {
-			p.Put32(int(p.U64(p.Section(".note.gnu.build-id")+elftest.ShOff))+8, 1) // the ABI, by its type
-			p.AddSection(".note.other", 0, notes)
-			p.Put32(p.Section(".note.other")+elftest.ShType, uint32(elf.SHT_NOTE))
-		}
-		if link != nil {
-			p.AddSection(".gnu_debuglink", 0, link)
-		}
-		return p.B
-	}
+	with := func(notes, link []byte) []byte { return elftest.Linked(t, plain, notes, link) }
 	none := []byte{}
 	huge := func(path string) error {
 		if err := os.WriteFile(path, with(none, nil), 0o644); err != nil {

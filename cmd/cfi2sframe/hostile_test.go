@@ -452,16 +452,7 @@ func TestHostileHeaders(t *testing.T) {
 func TestHostileCFI(t *testing.T) {
 	const size = 0x1000 // of the code
 	le := binary.LittleEndian
-	one := func(instructions ...byte) func(*elftest.Frames, uint64) {
-		return func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text+16, 16, instructions...) }
-	}
-	initial := func(instructions ...byte) func(*elftest.Frames, uint64) {
-		return func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(instructions...), text+16, 16) }
-	}
-	// of appends an FDE of the CIE that was appended last.
-	of := func(cie func(f *elftest.Frames) int) func(*elftest.Frames, uint64) {
-		return func(f *elftest.Frames, text uint64) { f.FDE(cie(f), text+16, 16) }
-	}
+	one, initial, of := elftest.OneWith, elftest.InitialWith, elftest.Of
 	// raw appends bytes that are no record.
 	raw := func(b ...byte) func(*elftest.Frames, uint64) {
 		return func(f *elftest.Frames, text uint64) { f.B = append(f.B, b...) }

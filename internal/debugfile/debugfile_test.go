@@ -1,7 +1,6 @@
 package debugfile
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/hex"
 	"errors"
@@ -26,27 +25,7 @@ func plain(t *testing.T) []byte {
 }
 
 // with returns the file with other notes than its build-id, and a link, if these are not nil.
-func with(t *testing.T, notes, link []byte) []byte {
-	p := elftest.Patch(t.Fatalf, plain(t))
-	if notes != nil {
-		p.Put32(int(p.U64(p.Section(".note.gnu.build-id")+elftest.ShOff))+8, 1) // the ABI, by its type
-		p.AddSection(".note.other", 0, notes)
-		p.Put32(p.Section(".note.other")+elftest.ShType, uint32(elf.SHT_NOTE))
-	}
-	if link != nil {
-		p.AddSection(".gnu_debuglink", 0, link)
-	}
-	return p.B
-}
-
-func parse(t *testing.T, b []byte) *elffile.File {
-	t.Helper()
-	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
+func with(t *testing.T, notes, link []byte) []byte { return elftest.Linked(t, plain(t), notes, link) }
 
 func put(t *testing.T, path string, b []byte) string {
 	t.Helper()
@@ -109,7 +88,7 @@ func TestNamed(t *testing.T) {
 		}(), plain(t), "section .note.gnu.build-id at file offset 0x10000000000: 36 bytes do not fit the file"},
 	} {
 		path := put(t, filepath.Join(t.TempDir(), "debug"), tt.debug)
-		d, err := Open(path, "", parse(t, tt.file))
+		d, err := Open(path, "", elftest.Parse(t, tt.file))
 		switch {
 		case tt.want == "":
 			if err != nil || d.Path() != path || d.File() == nil || d.File().Size != uint64(len(tt.debug)) {
@@ -133,7 +112,7 @@ func TestNoFile(t *testing.T) {
 		at("fifo"): "a regular file was expected", at("folder"): "a regular file was expected", "/dev/zero": "a regular file was expected",
 		at("loop"): "too many levels of symbolic links", at("none"): "no such file or directory",
 	} {
-		d, err := Open(name, "", parse(t, plain(t)))
+		d, err := Open(name, "", elftest.Parse(t, plain(t)))
 		if d != nil || err == nil || err.Error() != "debug file "+name+": "+want {
 			t.Errorf("%s: %v; %q was expected", name, err, want)
 		}
@@ -155,7 +134,7 @@ func TestHuge(t *testing.T) {
 		if err := os.Truncate(path, 1<<42); err != nil {
 			t.Skipf("no files of that size: %v", err)
 		}
-		d, err := Open(path, "", parse(t, tt.file))
+		d, err := Open(path, "", elftest.Parse(t, tt.file))
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v; %q was expected", tt.name, err, tt.want)
 		}
@@ -174,7 +153,7 @@ func TestAuto(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := with(t, nil, elftest.DebugLink("prog.debug", nil))
-	f := parse(t, data)
+	f := elftest.Parse(t, data)
 	id, err := buildID(f)
 	if err != nil || len(id) != 20 { // SHA-1
 		t.Fatalf("build-id %x, %v", id, err)
@@ -225,8 +204,8 @@ func TestUnreadable(t *testing.T) {
 
 // TestNone has files that no debug file is looked for.
 func TestNone(t *testing.T) {
-	object := parse(t, elftest.NewObject().Bytes())
-	for name, f := range map[string]*elffile.File{"": parse(t, plain(t)), Auto: object, "/none": object} {
+	object := elftest.Parse(t, elftest.NewObject().Bytes())
+	for name, f := range map[string]*elffile.File{"": elftest.Parse(t, plain(t)), Auto: object, "/none": object} {
 		if d, err := Open(name, "", f); d != nil || err != nil {
 			t.Errorf("%q: %v, %v", name, d, err)
 		}
@@ -251,14 +230,14 @@ func TestLink(t *testing.T) {
 		{"with half a checksum", []byte("debug\x00\x00\x00\x44\x33"), "", 0, want},
 		{"empty", none, "", 0, want},
 	} {
-		link, sum, err := debugLink(parse(t, with(t, nil, tt.data)))
+		link, sum, err := debugLink(elftest.Parse(t, with(t, nil, tt.data)))
 		if link != tt.link || sum != tt.sum || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: %q, %#x, %v; %q, %#x, %q was expected", tt.name, link, sum, err, tt.link, tt.sum, tt.err)
 		}
 	}
 	p := elftest.Patch(t.Fatalf, with(t, nil, elftest.DebugLink("debug", nil)))
 	p.Put64(p.Section(".gnu_debuglink")+elftest.ShOff, 1<<40)
-	if d, err := Open(Auto, "", parse(t, p.B)); d != nil || err == nil || !strings.Contains(err.Error(), "section .gnu_debuglink at file offset 0x10000000000") {
+	if d, err := Open(Auto, "", elftest.Parse(t, p.B)); d != nil || err == nil || !strings.Contains(err.Error(), "section .gnu_debuglink at file offset 0x10000000000") {
 		t.Errorf("past the end: %v, %v", d, err)
 	}
 }
@@ -296,7 +275,7 @@ func TestBuildID(t *testing.T) {
 		{"nothing", none, ""},
 		{"a megabyte of empty notes, and it behind them", append(make([]byte, 1<<20), sound...), ""},
 	} {
-		id, err := buildID(parse(t, with(t, tt.data, nil)))
+		id, err := buildID(elftest.Parse(t, with(t, tt.data, nil)))
 		if err != nil || string(id) != tt.want {
 			t.Errorf("%s: %q, %v; %q was expected", tt.name, id, err, tt.want)
 		}
@@ -311,14 +290,14 @@ func TestBuildID(t *testing.T) {
 		p.Put64(elftest.EhShoff, 0)
 		p.Put16(elftest.EhShnum, 0)
 		p.Put16(elftest.EhShstrndx, 0)
-		id, err = buildID(parse(t, p.B))
+		id, err = buildID(elftest.Parse(t, p.B))
 		if err != nil || string(id) != tt.want {
 			t.Errorf("%s, in a segment: %q, %v; %q was expected", tt.name, id, err, tt.want)
 		}
 	}
 	// A note of 8-byte alignment pads its name and its contents to that.
 	wide := append(elftest.Note(4, 4, 5, "GNU\x00", []byte("prop\x00\x00\x00\x00")), sound...)
-	f := parse(t, plain(t))
+	f := elftest.Parse(t, plain(t))
 	if id := findBuildID(wide, f, 8); string(id) != "abcd" {
 		t.Errorf("aligned to 8: %q", id)
 	}

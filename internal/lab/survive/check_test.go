@@ -13,6 +13,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/sframe"
 )
@@ -68,8 +69,8 @@ func TestChecks(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			damaged := bytes.Clone(b)
-			tt.damage(file(t, b), damaged)
-			f := file(t, damaged)
+			tt.damage(elftest.Parse(t, b), damaged)
+			f := elftest.Parse(t, damaged)
 			s, err := placed(f)
 			if err == nil {
 				_, err = verified(f, s, table)
@@ -93,15 +94,6 @@ func load(t *testing.T, path string) *cfi.Table {
 		t.Fatal(err)
 	}
 	return table
-}
-
-func file(t *testing.T, b []byte) *elffile.File {
-	t.Helper()
-	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 // header returns the file offset of a section header.
