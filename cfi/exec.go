@@ -27,15 +27,16 @@ const maxStates = 4096
 // maxOffset bounds factored offsets, so that no sum of them wraps.
 const maxOffset = 1 << 48
 
-// A step is a row of a program: it holds from off bytes after the function's start on.
-type step struct {
-	off   uint32
-	rules uint32 // their number
+// A Step is a row as instructions make it: it holds from Off bytes on after the address that they begin
+// with, up to the next one's.
+type Step struct {
+	Off    uint32
+	Number uint32 // of the rules
 }
 
 // A program is what functions with the same instructions execute.
 type program struct {
-	steps []step
+	steps []Step
 	err   *Error // what is wrong with it; Off counts from the start of the instructions
 }
 
@@ -47,8 +48,8 @@ const maxChunk = 1 << 13
 type executor struct {
 	cursor
 	alphabet
-	made    []step // by the program at hand
-	kept    []step // the last chunk of those that were made
+	made    []Step // by the program at hand
+	kept    []Step // the last chunk of those that were made
 	chunk   int    // the size of the next one
 	cie     *cie
 	start   uint64 // of the function
@@ -95,7 +96,7 @@ func (x *executor) run(fn *Function) program {
 	}
 	n := len(x.kept)
 	if cap(x.kept)-n < len(x.made) {
-		x.kept, n = make([]step, 0, max(x.chunk, len(x.made))), 0
+		x.kept, n = make([]Step, 0, max(x.chunk, len(x.made))), 0
 	}
 	x.kept = append(x.kept, x.made...)
 	return program{steps: x.kept[n:len(x.kept):len(x.kept)]}
@@ -105,8 +106,8 @@ func (x *executor) run(fn *Function) program {
 // does are a part of it.
 func (x *executor) row(next uint64) {
 	n := len(x.made)
-	if x.loc <= math.MaxUint32 && (n == 0 || x.made[n-1].rules != x.now) {
-		x.made = append(x.made, step{uint32(x.loc), x.now})
+	if x.loc <= math.MaxUint32 && (n == 0 || x.made[n-1].Number != x.now) {
+		x.made = append(x.made, Step{uint32(x.loc), x.now})
 	}
 	x.loc = next
 }

@@ -51,7 +51,7 @@ func (p *programs) run(fns []Function) {
 }
 
 // of returns the steps of a function's program.
-func (p *programs) of(fn *Function) []step { return p.all[fn.program].steps }
+func (p *programs) of(fn *Function) []Step { return p.all[fn.program].steps }
 
 // instructions returns the instructions, with the padding after them.
 func (fn *Function) instructions() []byte { return fn.cie.sec.data[fn.code:fn.limit] }

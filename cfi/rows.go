@@ -24,24 +24,29 @@ func (fn *Function) Rows() iter.Seq[Row] {
 		steps := x.of(fn)
 		front, size := fn.Begin-fn.start, fn.End-fn.start // what others left of it, from its start
 		if front > 0 {
-			i := sort.Search(len(steps), func(i int) bool { return uint64(steps[i].off) > front })
+			i := sort.Search(len(steps), func(i int) bool { return uint64(steps[i].Off) > front })
 			steps = steps[max(i, 1)-1:]
 		}
 		for i := range steps {
-			off, next := max(uint64(steps[i].off), front), size
+			off, next := max(uint64(steps[i].Off), front), size
 			if off >= size {
 				return
 			}
 			if i+1 < len(steps) {
-				next = min(next, uint64(steps[i+1].off))
+				next = min(next, uint64(steps[i+1].Off))
 			}
-			n := steps[i].rules
+			n := steps[i].Number
 			if !yield(Row{fn.start + off, fn.start + next, n, &x.rules[n]}) {
 				return
 			}
 		}
 	}
 }
+
+// Steps returns the rows of a function that has a Program, for those who look at all of them as fast as
+// can be: the first one begins with the function. Those that begin after its end are there, too. They must not be
+// changed. A function whose instructions are malformed has none.
+func (fn *Function) Steps() []Step { return fn.cie.sec.programs.of(fn) }
 
 // NumRows returns how many rows the function's instructions make; those that begin after its end are
 // counted, too.
@@ -67,7 +72,7 @@ func (fn *Function) MinSize() uint64 {
 	if len(steps) == 0 {
 		return 0
 	}
-	return uint64(steps[len(steps)-1].off) + 1
+	return uint64(steps[len(steps)-1].Off) + 1
 }
 
 // Len returns the number of functions.

@@ -120,7 +120,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		c.abi, c.res, c.places, c.segs.limit, c.segs.maxRows = a, &Result{keep: opt.Keep}, places{f}, limit, maxRows
 		c.vm = machine{order: t.Order, pcReg: a.pc}
 		c.segs.reader = s.NewReader()
-		c.agreed = make([]uint32, t.NumRules())
+		c.agreed, c.codes = make([]uint32, t.NumRules()), make([]sframe.Code, t.NumRules())
 		c.settled = make([]settled, t.NumPrograms())
 		wg.Go(func() { errs[i] = c.run() })
 	}
@@ -210,10 +210,12 @@ type checker struct {
 	places
 
 	// By the numbers of rules: the number of the section's row that was found last to say the same,
-	// plus 1, where no rule depends on the pc.
+	// plus 1, and its code if it has one, where no rule depends on the pc.
 	agreed  []uint32
-	settled []settled // by the numbers of programs
-	pcRead  bool      // a rule of the current function depends on pc
+	codes   []sframe.Code
+	settled []settled         // by the numbers of programs
+	fres    []sframe.CodedFRE // of the FDE at hand, in direct
+	pcRead  bool              // a rule of the current function depends on pc
 	orphans []orphan
 }
 
@@ -267,6 +269,10 @@ func (c *checker) function(fn *cfi.Function) error {
 		if s = &c.settled[n]; c.again(s) {
 			c.res.Covered += c.fn.End - c.fn.Begin
 			return c.segs.function(c.segs.index + int(s.fdes))
+		}
+		if fdes := c.direct(fn, s); fdes > 0 {
+			c.res.Covered += fn.End - fn.Begin
+			return c.segs.function(c.segs.index + fdes)
 		}
 	}
 	before, wrong, first := c.res.Covered, c.res.Total, c.segs.index
@@ -436,7 +442,7 @@ func (c *checker) compare(begin, end uint64) error {
 		}
 	}
 	if !c.vm.pcRead {
-		*agreed = c.segs.row + 1
+		*agreed, c.codes[r.Number] = c.segs.row+1, c.segs.reader.Codes[c.segs.row]
 	}
 	c.res.Covered += end - begin
 	return nil
