@@ -40,10 +40,10 @@ func (c *counts) add(hash uint64, n uint32) {
 
 func saturated(n uint32) uint8 { return uint8(min(n, math.MaxUint8)) }
 
-// of returns how often a sequence was added, or 1.
+// of returns how often a sequence was added.
 func (c *counts) of(hash uint64) uint8 {
 	i, j := c.slots(hash)
-	return max(min(c.n[i], c.n[j]), 1)
+	return min(c.n[i], c.n[j])
 }
 
 // merge adds the counts of others, eight at a time.
@@ -93,18 +93,15 @@ func manySequences(parts []*Builder) bool {
 	return n > maxSequences
 }
 
-// cluster adds a row to the last cluster of a run, or to a new one if the run has none yet or the row
-// is further away.
-func (b *Builder) cluster(r *run, start uint32, f *encoded) {
-	n := len(b.clusters)
-	if r.clusters == 0 || start-b.clusters[n-1].last >= minGap {
-		b.clusters = append(b.clusters, cluster{mix(f.hash), start, start, 1, uint32(f.size)})
-		r.clusters++
-		return
-	}
-	c := &b.clusters[n-1]
+// newCluster returns a cluster of one row.
+func newCluster(start uint32, f form) cluster {
+	return cluster{mix(f.hash), start, start, 1, f.size}
+}
+
+// add adds a row to a cluster.
+func (c *cluster) add(start uint32, f form) {
 	c.hash = mix(c.hash + uint64(start-c.last)<<56 ^ f.hash)
-	c.last, c.rows, c.size = start, c.rows+1, c.size+uint32(f.size)
+	c.last, c.rows, c.size = start, c.rows+1, c.size+f.size
 }
 
 // A sequence is the rows of n clusters of a run that follow each other.
@@ -158,19 +155,22 @@ func newCounts(rows uint64) *counts {
 
 func (c *counts) reset() { clear(c.n) }
 
-// A cost is that of the first clusters of a run, if they are divided best: the last FDE begins
-// with the cluster from.
-type cost struct {
-	size uint64 // in units of 2^-scale bytes
-	from int
-}
+// A cost is that of the first clusters of a run, if they are divided best: a size in units of 2^-scale
+// bytes, and in the lowest bits the cluster with which the last FDE begins. Of two that are as
+// large, the one is less of which that is before the other's.
+type cost uint64
 
-const scale = 16
+const (
+	scale    = 16
+	fromBits = 20 // a function has less than 2^19 rows; a row and an FDE have 49 bytes at most
+
+	unknown cost = 1 << 63 // more than any
+)
 
 // perByte is the cost of one byte of rows that n FDEs share, by n: 1/n byte.
-var perByte = func() (p [math.MaxUint8 + 1]uint64) {
-	for n := 1; n < len(p); n++ {
-		p[n] = 1 << scale / uint64(n)
+var perByte = func() (p [math.MaxUint8 + 1]cost) {
+	for n := range p {
+		p[n] = 1 << scale / cost(max(n, 1)) << fromBits
 	}
 	return p
 }()
@@ -306,29 +306,28 @@ type divider struct {
 
 // choose returns the clusters after the FDEs that the run is best divided into.
 func (d *divider) choose(b *Builder, r *run, c *counts) []int {
-	fde, attr := uint64(b.layout.FDESize)<<scale, uint32(b.layout.AttrSize)
 	last := int(r.clusters)
 	if d.chosen = d.chosen[:0]; r.whole || last == 1 {
 		d.chosen = append(d.chosen, last)
 		return d.chosen
 	}
-	d.best = append(d.best[:0], cost{})
+	const from = 1<<fromBits - 1
+	fde, attr := cost(b.layout.FDESize)<<(scale+fromBits), uint32(b.layout.AttrSize)
+	d.best = append(d.best[:0], 0)
 	for range last {
-		d.best = append(d.best, cost{size: math.MaxUint64})
+		d.best = append(d.best, unknown)
 	}
 	for i := range last {
-		if i == 1 && d.best[last].size <= 2*fde {
-			break // two FDEs cannot be better
+		before := d.best[i]&^from + fde + cost(i)
+		if before >= d.best[last] {
+			continue // no FDE that begins here can be a part of anything better
 		}
-		before := d.best[i].size + fde
 		for _, s := range d.sequences(b, r, i) {
-			sum := before + uint64(attr+s.size)*perByte[c.of(s.hash)]
-			if best := &d.best[i+s.n]; sum < best.size {
-				*best = cost{sum, i}
-			}
+			best := &d.best[i+s.n]
+			*best = min(*best, before+cost(attr+s.size)*perByte[c.of(s.hash)])
 		}
 	}
-	for j := last; j > 0; j = d.best[j].from {
+	for j := last; j > 0; j = int(d.best[j] & from) {
 		d.chosen = append(d.chosen, j)
 	}
 	slices.Reverse(d.chosen)

@@ -342,11 +342,32 @@ func (x *translator) translateRows() {
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
 	case err != nil:
 		x.gap(fn.Begin, fn.End, Gap{Reason: Malformed, Err: err})
-	default:
+	case fn.Program() < 0 || !x.simple(fn.Steps()):
 		for x.row = range fn.Rows() {
 			x.translate()
 		}
 	}
+}
+
+// simple translates the function at hand, which is not cut, if each of its rows is known to have a form
+// that holds for any frame. Most functions are such ones.
+func (x *translator) simple(steps []cfi.Step) bool {
+	fn, refs := x.fn, x.refs
+	size := fn.End - fn.Begin
+	for i := range steps {
+		s := &steps[i]
+		if uint64(s.Off) >= size {
+			break
+		}
+		k := &x.known[s.Number]
+		if k.is != asRow || x.top[k.n] {
+			return false
+		}
+		refs = append(refs, sframe.Ref{Start: s.Off, Row: k.n})
+	}
+	x.refs = refs
+	x.runs = append(x.runs, run{begin: fn.Begin, end: fn.End, last: len(refs)})
+	return true
 }
 
 // A repeatable is a function that became one FDE, without anything that has to be counted
