@@ -226,7 +226,7 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File) {
 	if d := t.disjoint(parts[DebugFrame]); len(d) > 0 {
 		t.functions = t.fill(t.functions, d)
 	}
-	t.programs.run(t.functions)
+	t.programs.done()
 }
 
 // A Section is call frame information in memory.

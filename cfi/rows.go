@@ -54,7 +54,7 @@ func (fn *Function) NumRows() int { return len(fn.cie.sec.programs.of(fn)) }
 
 // Err returns what is wrong with the function's instructions, or nil: an *Error.
 func (fn *Function) Err() error {
-	e := fn.cie.sec.programs.all[fn.program].err
+	e := fn.cie.sec.programs.errs[fn.program]
 	switch {
 	case e != nil:
 		return &Error{e.Section, e.Off + uint64(fn.code), e.Msg}
