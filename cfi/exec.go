@@ -50,10 +50,10 @@ type executor struct {
 	loc     uint64 // where the row in the making begins, in bytes from there
 	now     uint32 // the number of the rules in force
 	stack   []uint32
-	fixed   bool     // an instruction gives an address, not a distance
-	initial bool     // it runs a CIE's instructions
-	cur     Rules    // of the instruction at hand, while it is executed
-	changes []change // by hash
+	fixed   bool        // an instruction gives an address, not a distance
+	initial bool        // it runs a CIE's instructions
+	cur     Rules       // of the instruction at hand, while it is executed
+	changes [][2]change // by hash
 	classes map[class]uint32
 }
 
@@ -63,7 +63,7 @@ type change struct {
 	to  uint32 // the number of those after it
 }
 
-// maxChanges is how many changes are remembered at most, a power of two.
+// maxChanges is how many pairs of changes are remembered at most, a power of two.
 const maxChanges = 1 << 12
 
 func newExecutor() executor {
@@ -74,7 +74,7 @@ func newExecutor() executor {
 func (x *executor) prepare(n int) {
 	x.chunk = min(max(4*n, 16), maxChunk)
 	if size := min(1<<bits.Len(uint(4*n)), maxChanges); size > len(x.changes) {
-		x.changes = make([]change, size)
+		x.changes = make([][2]change, size)
 	}
 }
 
@@ -171,7 +171,12 @@ loop:
 				pos++
 				continue
 			case frame.DW_CFA_advance_loc1:
-				delta, size = code>>8&0xff, 2
+				delta, size = code>>8&math.MaxUint8, 2
+			case frame.DW_CFA_advance_loc2:
+				if !x.sec.little {
+					break loop
+				}
+				delta, size = code>>8&math.MaxUint16, 3
 			case frame.DW_CFA_remember_state:
 				if len(x.stack) == maxStates {
 					break loop
@@ -230,11 +235,13 @@ loop:
 	change:
 		k := code&(1<<(8*size)-1) | key | uint64(now)<<fromShift
 		c := x.changed(k)
-		if c.key != k || pos+size > end {
+		if pos+size > end || c[0].key != k && c[1].key != k {
 			break
 		}
 		pos += size
-		now = c.to
+		if now = c[0].to; c[0].key != k {
+			now = c[1].to
+		}
 	}
 	x.pos, x.now, x.loc, x.made = pos, now, loc, made
 	return pos == end
@@ -280,12 +287,13 @@ func (x *executor) change(at int, op byte) {
 	}
 	if size > 0 {
 		k := code&(1<<(8*size)-1) | uint64(x.cie.class)<<classShift | uint64(from)<<fromShift
-		*x.changed(k) = change{k, x.now}
+		c := x.changed(k)
+		c[0], c[1] = change{k, x.now}, c[0]
 	}
 }
 
-// changed returns where the change with a key is, or belongs.
-func (x *executor) changed(key uint64) *change {
+// changed returns where the change with a key is, or belongs: the first of the two places.
+func (x *executor) changed(key uint64) *[2]change {
 	return &x.changes[key*0x9e3779b97f4a7c15>>32&uint64(len(x.changes)-1)]
 }
 

@@ -36,12 +36,12 @@ func newPrograms() *programs {
 func (p *programs) prepare(n int) {
 	p.executor.prepare(n)
 	p.all = slices.Grow(p.all, n/2)
-	p.grow(2 * (len(p.all) + n/2))
+	p.grow(len(p.all) + n/2)
 }
 
 // execute gives a function the number of its program; see Function.Program.
 func (p *programs) execute(fn *Function) {
-	if 2*len(p.all) >= len(p.slots) {
+	if len(p.all) >= len(p.slots)/4*3 {
 		p.grow(len(p.slots) + 1)
 	}
 	code := fn.instructions()
