@@ -108,40 +108,61 @@ func (c *cluster) add(start uint32, f form) {
 type sequence struct {
 	hash uint64 // as a list
 	size uint32 // of the list in bytes, but for the attribute
-	n    int
+	n    uint32
 }
 
-// sequences returns the sequences that begin with the i-th cluster of a run and could be FDEs,
-// by their length, until it is called again.
-func (d *divider) sequences(b *Builder, r *run, i int) []sequence {
-	clusters := b.clusters[r.cluster+uint32(i) : r.cluster+r.clusters]
-	out := d.found[:0]
-	var rows, size, last uint32
+// sequences returns the sequences that begin with the i-th of the clusters of a run and could be FDEs,
+// by their length, until it is called again. Of a run that is whole, that is the whole only.
+func (d *divider) sequences(clusters []cluster, whole bool, i int) []sequence {
+	clusters = clusters[i:]
+	if len(d.found) < len(clusters) {
+		d.found = make([]sequence, 2*len(clusters))
+	}
+	out, n := d.found[:len(clusters)], 0
+	first := clusters[0].start
+	last := first
+	var rows, size uint32
 	var hash uint64
-	only := r.whole // as a whole
 	for j := range clusters {
 		c := &clusters[j]
-		if !only && j > 0 && rows+c.rows > maxPiece {
+		if !whole && j > 0 && rows+c.rows > maxPiece {
 			if i > 0 {
 				break
 			}
-			only = true
+			whole = true
 		}
-		gap := uint64(0)
-		if j > 0 {
-			gap = uint64(c.start - last)
-		}
-		hash = mix(hash ^ c.hash + gap<<32)
+		hash = mix(hash ^ c.hash + uint64(c.start-last)<<32)
 		rows, size, last = rows+c.rows, size+c.size, c.last
-		if only && j+1 < len(clusters) {
+		if whole && j+1 < len(clusters) {
 			continue
 		}
-		typ := sframe.TypeFor(last - clusters[0].start)
-		out = append(out, sequence{mix(hash + uint64(typ)), size + rows*uint32(typ.Size()), j + 1})
+		out[n] = newSequence(hash, last-first, rows, size, j+1)
+		n++
 	}
-	d.found = out
-	return out
+	return out[:n]
 }
+
+// newSequence returns the sequence of n clusters with so many rows, of so many bytes without their starts. Their
+// hashes make up the given one, and the last row begins where it is said.
+func newSequence(hash uint64, last, rows, size uint32, n int) sequence {
+	typ := sframe.TypeFor(last)
+	return sequence{mix(hash + uint64(typ)), size + rows<<typ, uint32(n)}
+}
+
+// hashOf returns the hash of the sequence of all clusters.
+func hashOf(clusters []cluster) uint64 {
+	last := clusters[0].start
+	var hash uint64
+	for j := range clusters {
+		c := &clusters[j]
+		hash = mix(hash ^ c.hash + uint64(c.start-last)<<32)
+		last = c.last
+	}
+	return newSequence(hash, last-clusters[0].start, 0, 0, 0).hash
+}
+
+// clustersOf returns the clusters of a run.
+func (b *Builder) clustersOf(r *run) []cluster { return b.clusters[r.cluster : r.cluster+r.clusters] }
 
 // newCounts makes room for the sequences of a program with so many rows. Small programs have
 // more counters for each, which cost next to nothing there.
@@ -251,7 +272,7 @@ func (b *Builder) count(c *counts) {
 	for i := range b.runs {
 		r := &b.runs[i]
 		for j := range r.begins() {
-			for _, s := range d.sequences(b, r, j) {
+			for _, s := range d.sequences(b.clustersOf(r), r.whole, j) {
 				c.add(s.hash, r.uses)
 			}
 		}
@@ -263,13 +284,9 @@ func (b *Builder) recount(c, next *counts) {
 	var d divider
 	for i := range b.runs {
 		r := &b.runs[i]
-		from := 0
+		from, clusters := 0, b.clustersOf(r)
 		for _, end := range d.choose(b, r, c) {
-			for _, s := range d.sequences(b, r, from) {
-				if s.n == end-from {
-					next.add(s.hash, r.uses)
-				}
-			}
+			next.add(hashOf(clusters[from:end]), r.uses)
 			from = end
 		}
 	}
@@ -313,6 +330,7 @@ func (d *divider) choose(b *Builder, r *run, c *counts) []int {
 	}
 	const from = 1<<fromBits - 1
 	fde, attr := cost(b.layout.FDESize)<<(scale+fromBits), uint32(b.layout.AttrSize)
+	clusters := b.clustersOf(r)
 	d.best = append(d.best[:0], 0)
 	for range last {
 		d.best = append(d.best, unknown)
@@ -322,8 +340,8 @@ func (d *divider) choose(b *Builder, r *run, c *counts) []int {
 		if before >= d.best[last] {
 			continue // no FDE that begins here can be a part of anything better
 		}
-		for _, s := range d.sequences(b, r, i) {
-			best := &d.best[i+s.n]
+		for _, s := range d.sequences(clusters, false, i) {
+			best := &d.best[i+int(s.n)]
 			*best = min(*best, before+cost(attr+s.size)*perByte[c.of(s.hash)])
 		}
 	}

@@ -118,8 +118,8 @@ func (b *Builder) cost(u *run, c *counts, ends []int) (sum uint64) {
 	from := 0
 	var d divider
 	for _, end := range ends {
-		all := d.sequences(b, u, from)
-		i := slices.IndexFunc(all, func(s sequence) bool { return s.n == end-from })
+		all := d.sequences(b.clustersOf(u), u.whole, from)
+		i := slices.IndexFunc(all, func(s sequence) bool { return int(s.n) == end-from })
 		if i < 0 {
 			return math.MaxUint64
 		}
