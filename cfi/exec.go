@@ -81,7 +81,7 @@ func (x *executor) prepare(n int) {
 // run executes the instructions of a function. What is wrong with them counts from their start.
 func (x *executor) run(fn *Function) ([]Step, *Error) {
 	x.cursor = cursor{sec: fn.cie.sec, data: fn.cie.sec.data[:fn.limit], pos: int(fn.code)}
-	x.cie, x.start, x.loc, x.now = fn.cie, fn.start, 0, fn.cie.initial
+	x.cie, x.start, x.loc, x.now = fn.cie, fn.Begin, 0, fn.cie.initial
 	x.made, x.stack, x.fixed = x.made[:0], x.stack[:0], false
 	x.execute()
 	x.row(math.MaxUint64)

@@ -68,7 +68,7 @@ func (p *programs) done() {
 }
 
 // of returns the steps of a function's program.
-func (p *programs) of(fn *Function) []Step { return p.all[fn.program].steps }
+func (p *programs) of(fn *Function) []Step { return p.all[fn.number()].steps }
 
 // instructions returns the instructions, with the padding after them.
 func (fn *Function) instructions() []byte { return fn.cie.sec.data[fn.code:fn.limit] }

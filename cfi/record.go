@@ -208,7 +208,7 @@ func (p *parser) usual(off int) int {
 		}
 		p.fdes++
 		p.fns = append(p.fns, Function{
-			Begin: begin, End: begin + n, start: begin, size: n,
+			Begin: begin, End: begin + n,
 			off: uint32(off), code: uint32(off) + uint32(code), limit: uint32(off) + uint32(end), cie: d.cie,
 		})
 		s.programs.execute(&p.fns[len(p.fns)-1])
@@ -397,7 +397,7 @@ func (p *parser) fde(r *record) *Error {
 		to = &p.zeros
 	}
 	*to = append(*to, Function{
-		Begin: start, End: start + size, start: start, size: size,
+		Begin: start, End: start + size,
 		off: uint32(r.off), code: uint32(c.pos), limit: uint32(r.end), cie: d,
 	})
 	p.sec.programs.execute(&(*to)[len(*to)-1])

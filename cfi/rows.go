@@ -21,8 +21,8 @@ type Row struct {
 func (fn *Function) Rows() iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		x := fn.cie.sec.programs
-		steps := x.of(fn)
-		front, size := fn.Begin-fn.start, fn.End-fn.start // what others left of it, from its start
+		steps, start := x.of(fn), fn.whole().begin
+		front, size := fn.Begin-start, fn.End-start // what others left of it, from its start
 		if front > 0 {
 			i := sort.Search(len(steps), func(i int) bool { return uint64(steps[i].Off) > front })
 			steps = steps[max(i, 1)-1:]
@@ -36,7 +36,7 @@ func (fn *Function) Rows() iter.Seq[Row] {
 				next = min(next, uint64(steps[i+1].Off))
 			}
 			n := steps[i].Number
-			if !yield(Row{fn.start + off, fn.start + next, n, &x.rules[n]}) {
+			if !yield(Row{start + off, start + next, n, &x.rules[n]}) {
 				return
 			}
 		}
@@ -54,12 +54,12 @@ func (fn *Function) NumRows() int { return len(fn.cie.sec.programs.of(fn)) }
 
 // Err returns what is wrong with the function's instructions, or nil: an *Error.
 func (fn *Function) Err() error {
-	e := fn.cie.sec.programs.errs[fn.program]
-	switch {
-	case e != nil:
+	e := fn.cie.sec.programs.errs[fn.number()]
+	if e != nil {
 		return &Error{e.Section, e.Off + uint64(fn.code), e.Msg}
-	case fn.size > math.MaxUint32:
-		return &Error{fn.Section(), fn.Offset(), fmt.Sprintf("FDE of %d bytes of code; less than 4 GiB were expected", fn.size)}
+	}
+	if whole := fn.whole(); whole.end-whole.begin > math.MaxUint32 {
+		return &Error{fn.Section(), fn.Offset(), fmt.Sprintf("FDE of %d bytes of code; less than 4 GiB were expected", whole.end-whole.begin)}
 	}
 	return nil
 }
