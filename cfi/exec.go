@@ -42,7 +42,7 @@ const maxChunk = 1 << 13
 type executor struct {
 	cursor
 	alphabet
-	made    []Step // by the program at hand
+	steps   []Step // of the program at hand
 	kept    []Step // the last chunk of those that were made
 	chunk   int    // the size of the next one
 	cie     *cie
@@ -82,7 +82,7 @@ func (x *executor) prepare(n int) {
 func (x *executor) run(fn *Function) ([]Step, *Error) {
 	x.cursor = cursor{sec: fn.cie.sec, data: fn.cie.sec.data[:fn.limit], pos: int(fn.code)}
 	x.cie, x.start, x.loc, x.now = fn.cie, fn.Begin, 0, fn.cie.initial
-	x.made, x.stack, x.fixed = x.made[:0], x.stack[:0], false
+	x.steps, x.stack, x.fixed = x.steps[:0], x.stack[:0], false
 	x.execute()
 	x.row(math.MaxUint64)
 	if x.err != nil {
@@ -90,19 +90,19 @@ func (x *executor) run(fn *Function) ([]Step, *Error) {
 		return nil, x.err
 	}
 	n := len(x.kept)
-	if cap(x.kept)-n < len(x.made) {
-		x.kept, n = make([]Step, 0, max(x.chunk, len(x.made))), 0
+	if cap(x.kept)-n < len(x.steps) {
+		x.kept, n = make([]Step, 0, max(x.chunk, len(x.steps))), 0
 	}
-	x.kept = append(x.kept, x.made...)
+	x.kept = append(x.kept, x.steps...)
 	return x.kept[n:len(x.kept):len(x.kept)], nil
 }
 
 // row ends the row in the making where the next one begins. Rows that say what the one before them
 // does are a part of it.
 func (x *executor) row(next uint64) {
-	n := len(x.made)
-	if x.loc <= math.MaxUint32 && (n == 0 || x.made[n-1].Number != x.now) {
-		x.made = append(x.made, Step{uint32(x.loc), x.now})
+	n := len(x.steps)
+	if x.loc <= math.MaxUint32 && (n == 0 || x.steps[n-1].Number != x.now) {
+		x.steps = append(x.steps, Step{uint32(x.loc), x.now})
 	}
 	x.loc = next
 }
@@ -150,7 +150,7 @@ func (x *executor) usual() bool {
 		pos  = x.pos
 		now  = x.now
 		loc  = x.loc
-		made = x.made
+		made = x.steps
 		d    = x.cie
 		key  = uint64(d.class) << classShift
 	)
@@ -243,7 +243,7 @@ loop:
 			now = c[1].to
 		}
 	}
-	x.pos, x.now, x.loc, x.made = pos, now, loc, made
+	x.pos, x.now, x.loc, x.steps = pos, now, loc, made
 	return pos == end
 }
 

@@ -11,6 +11,7 @@ import (
 type programs struct {
 	executor
 	all   []program
+	made  int               // steps of all of them
 	errs  map[uint32]*Error // what is wrong with some of them; Off counts from the start of the instructions
 	slots []programSlot     // a hash table; its size is a power of two
 }
@@ -56,6 +57,7 @@ func (p *programs) execute(fn *Function) {
 	if err != nil {
 		p.errs[fn.program] = err
 	}
+	p.made += len(steps)
 	p.all = append(p.all, program{steps, fn.cie, fn.code, fn.limit})
 	if !p.fixed { // with addresses in it, it is that of no other function
 		*s = programSlot{h, uint32(len(p.all))}
@@ -64,7 +66,7 @@ func (p *programs) execute(fn *Function) {
 
 // done drops what only execute needs.
 func (p *programs) done() {
-	p.slots, p.changes, p.classes, p.made, p.stack = nil, nil, nil, nil, nil
+	p.slots, p.changes, p.classes, p.steps, p.stack = nil, nil, nil, nil, nil
 }
 
 // of returns the steps of a function's program.

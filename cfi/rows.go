@@ -122,3 +122,6 @@ func (t *Table) Rules(n uint32) *Rules { return &t.programs.rules[n] }
 // NumPrograms returns how many different instructions the functions of the file execute; see
 // Function.Program.
 func (t *Table) NumPrograms() int { return len(t.programs.all) }
+
+// NumSteps returns how many rows these make: the sum of the Steps of all different programs of the file.
+func (t *Table) NumSteps() int { return t.programs.made }

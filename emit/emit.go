@@ -119,13 +119,13 @@ func NewBuilder(opt Options) (*Builder, error) {
 	return &Builder{opt: opt, codec: c, layout: l, numbers: make(map[sframe.Row]uint32)}, nil
 }
 
-// Grow makes room for n more functions of usual size, so that none is made one by one. About as
-// many as added come by Add, the others by Repeat.
-func (b *Builder) Grow(n, added int) {
-	const rows, clusters = 14, 3 // of a function; libLLVM has 14 and 2.8 for each that differs
+// Grow makes room for n functions more, so that none is made one by one. About as many as added, with so many
+// rows together, come by Add, the others by Repeat.
+func (b *Builder) Grow(n, added, rows int) {
+	const clusters = 3 // of a function; libLLVM has 2.8 for each that differs
 	b.uses = slices.Grow(b.uses, n)
 	b.runs = slices.Grow(b.runs, added)
-	b.rows = slices.Grow(b.rows, rows*added)
+	b.rows = slices.Grow(b.rows, rows)
 	if b.opt.Share {
 		b.clusters = slices.Grow(b.clusters, clusters*added)
 	}
