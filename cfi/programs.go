@@ -10,10 +10,11 @@ import (
 // The programs of a table are its functions' instructions, executed: each that differs once.
 type programs struct {
 	executor
-	all   []program
-	made  int               // steps of all of them
-	errs  map[uint32]*Error // what is wrong with some of them; Off counts from the start of the instructions
-	slots []programSlot     // a hash table; its size is a power of two
+	all     []program
+	made    int               // steps of all of them
+	errs    map[uint32]*Error // what is wrong with some of them; Off counts from the start of the instructions
+	slots   []programSlot     // a hash table; its size is a power of two
+	touched uint32            // what execute read ahead, so that it is read
 }
 
 // A program is what functions with the same instructions execute.
@@ -40,27 +41,43 @@ func (p *programs) prepare(n int) {
 	p.grow(len(p.all) + n/2)
 }
 
-// execute gives a function the number of its program; see Function.Program.
-func (p *programs) execute(fn *Function) {
-	if len(p.all) >= len(p.slots)/4*3 {
+// batch is of how many functions execute looks up the programs at once.
+const batch = 16
+
+// execute gives functions, of one section and at most batch, the numbers of their programs; see
+// Function.Program.
+func (p *programs) execute(fns []Function) {
+	for len(p.all)+len(fns) > len(p.slots)/4*3 {
 		p.grow(len(p.slots) + 1)
 	}
-	code := fn.instructions()
-	h := uint32(maphash.Bytes(p.seed, code)) ^ fn.cie.number*0x9e3779b1 // the same code is another of another CIE
-	s := p.slot(h, fn.cie, code)
-	if s.number > 0 {
-		fn.program = s.number - 1
-		return
+	// The tables are larger than the processor's caches. It waits for all places in them together here,
+	// and not for one after the other.
+	var hashes [batch]uint32
+	var touched uint32
+	for i := range fns {
+		fn := &fns[i]
+		h := uint32(maphash.Bytes(p.seed, fn.instructions())) ^ fn.cie.number*0x9e3779b1 // the same code is another of another CIE
+		hashes[i] = h
+		touched |= p.slots[h&uint32(len(p.slots)-1)].number
 	}
-	fn.program = uint32(len(p.all))
-	steps, err := p.run(fn)
-	if err != nil {
-		p.errs[fn.program] = err
-	}
-	p.made += len(steps)
-	p.all = append(p.all, program{steps, fn.cie, fn.code, fn.limit})
-	if !p.fixed { // with addresses in it, it is that of no other function
-		*s = programSlot{h, uint32(len(p.all))}
+	p.touched = touched
+	for i := range fns {
+		fn, h := &fns[i], hashes[i]
+		s := p.slot(h, fn.cie, fn.instructions())
+		if s.number > 0 {
+			fn.program = s.number - 1
+			continue
+		}
+		fn.program = uint32(len(p.all))
+		steps, err := p.run(fn)
+		if err != nil {
+			p.errs[fn.program] = err
+		}
+		p.made += len(steps)
+		p.all = append(p.all, program{steps, fn.cie, fn.code, fn.limit})
+		if !p.fixed { // with addresses in it, it is that of no other function
+			*s = programSlot{h, uint32(len(p.all))}
+		}
 	}
 }
 

@@ -182,6 +182,7 @@ func (p *parser) usual(off int) int {
 	if !s.little || s.source != EHFrame {
 		return off
 	}
+	first := len(p.fns) // of those that are not executed yet
 	for len(data)-off >= head {
 		b := data[off:]
 		length := uint64(binary.LittleEndian.Uint32(b))
@@ -211,9 +212,12 @@ func (p *parser) usual(off int) int {
 			Begin: begin, End: begin + n,
 			off: uint32(off), code: uint32(off) + uint32(code), limit: uint32(off) + uint32(end), cie: d.cie,
 		})
-		s.programs.execute(&p.fns[len(p.fns)-1])
-		off += int(end)
+		if off += int(end); len(p.fns)-first == batch {
+			s.programs.execute(p.fns[first:])
+			first = len(p.fns)
+		}
 	}
+	s.programs.execute(p.fns[first:])
 	return off
 }
 
@@ -400,6 +404,6 @@ func (p *parser) fde(r *record) *Error {
 		Begin: start, End: start + size,
 		off: uint32(r.off), code: uint32(c.pos), limit: uint32(r.end), cie: d,
 	})
-	p.sec.programs.execute(&(*to)[len(*to)-1])
+	p.sec.programs.execute((*to)[len(*to)-1:])
 	return nil
 }
