@@ -49,9 +49,11 @@ type List struct {
 // AppendFDE appends a function descriptor, in V3 its index entry. The start is what the field says:
 // the address less that of the section or of the field.
 func (c *Codec) AppendFDE(out []byte, d *FDE, start uint64, l *List) []byte {
-	n := len(out)
-	var none [maxFDESize]byte
-	out = append(out, none[:c.layout.FDESize]...)
+	n, size := len(out), c.layout.FDESize
+	if cap(out)-n < size {
+		out = append(out, make([]byte, size)...)
+	}
+	out = out[:n+size]
 	b := out[n:]
 	if c.layout.StartSize == 8 {
 		c.order.PutUint64(b, start)
@@ -67,7 +69,7 @@ func (c *Codec) AppendFDE(out []byte, d *FDE, start uint64, l *List) []byte {
 	c.putUint32(b[8:], l.Num)
 	b[12] = d.info(l)
 	if c.layout.RepSize {
-		b[13] = d.RepSize
+		b[13], b[14], b[15] = d.RepSize, 0, 0
 	}
 	return out
 }

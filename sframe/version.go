@@ -37,9 +37,6 @@ type Layout struct {
 	Objects   bool // linkers merge the sections of relocatable objects
 }
 
-// maxFDESize is the largest FDESize.
-const maxFDESize = 20
-
 // layouts is all that differs between versions.
 var layouts = [...]Layout{
 	V1: {
