@@ -51,7 +51,7 @@ func (m *machine) signs(reg uint64) bool { return reg == m.raState && reg != arc
 type section struct {
 	name     string
 	source   Source
-	data     []byte
+	data     []byte // nil once it is released
 	addr     uint64 // of data[0] in memory; 0 for .debug_frame
 	textBase uint64 // of DW_EH_PE_textrel
 	dataBase uint64 // of DW_EH_PE_datarel
@@ -170,6 +170,7 @@ type Table struct {
 
 	functions []Function // sorted by Begin, without overlaps
 	programs  *programs
+	sections  []*section // that Load has read
 }
 
 const maxErrors = 1000
@@ -223,7 +224,22 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 		}[src])
 	}
 	t.parse(secs, f, debug)
+	t.sections = secs
 	return t, nil
+}
+
+// Release returns the memory that Load has read the largest section into, to be used for something else: what
+// the Table says does not depend on it. It is nil if Load has read none, or the second time.
+func (t *Table) Release() []byte {
+	var largest []byte
+	for _, s := range t.sections {
+		if len(s.data) > len(largest) {
+			largest = s.data
+		}
+		s.data = nil
+	}
+	t.sections = nil
+	return largest
 }
 
 // parse reads the sections, which are those of f.

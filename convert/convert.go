@@ -116,6 +116,7 @@ type conversion struct {
 	create  func() (target, error) // makes the output; until then everything only reads
 	scratch func() (target, error) // makes what a member of an archive is written to
 	linked  bool                   // the input is an ELF file that is linked
+	spare   []byte                 // memory for the section, if it is large enough
 	res     *Result
 }
 
@@ -225,6 +226,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 	if beginErr != nil {
 		return nil, beginErr
 	}
+	c.spare = table.Release()
 	r, err := c.fit(f, table, h)
 	if err != nil {
 		return nil, err
@@ -379,7 +381,7 @@ func (c *conversion) plan(f *elffile.File, b *emit.Section, h *head) (*elfwrite.
 	if err != nil {
 		return nil, nil, err
 	}
-	section, err := b.Encode(layout.Addr)
+	section, err := b.EncodeInto(c.spare, layout.Addr)
 	return layout, section, err
 }
 
@@ -426,7 +428,7 @@ func (c *conversion) dryCheck(f *elffile.File, b *emit.Section, layout *elfwrite
 	if f.IsObject() { // whose sections are all near the first
 		addr = table.At(0).Begin
 	}
-	section, err := b.Encode(addr)
+	section, err := b.EncodeInto(c.spare, addr)
 	if err != nil {
 		return err
 	}
