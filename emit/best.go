@@ -125,7 +125,7 @@ func (s *solver) widthOf(v uint32) uint8 {
 // or all do without. Each round is done by so many goroutines.
 func (s *solver) balance(workers int) {
 	const (
-		rounds = 12
+		rounds = 6
 		one    = 256 // a piece
 	)
 	n := len(s.all)
