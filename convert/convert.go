@@ -208,7 +208,12 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 	var h *head
 	var beginErr error
 	var begun sync.WaitGroup
-	begun.Go(func() { h, beginErr = c.begin(f, src, open) })
+	begin := func() { h, beginErr = c.begin(f, src, open) }
+	if f.Size < smallFile {
+		begin()
+	} else {
+		begun.Go(begin)
+	}
 	c.opt.starting(Work{Size: f.Size, CFI: sizeOfCFI(f)})
 	table, err := cfi.Load(f, c.opt.Source, debug.File())
 	begun.Wait()
@@ -265,6 +270,10 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 	}
 	return cov, nil
 }
+
+// smallFile is how many bytes a file has that is copied, and looked through for room, in less time than
+// it takes to start a thread for that.
+const smallFile = 1 << 20
 
 // sizeOfCFI is how many bytes of call frame information there are in a file, as they lie there.
 func sizeOfCFI(f *elffile.File) uint64 {
@@ -324,13 +333,18 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 		if i < len(parts)-1 {
 			part.Stubs = nil // they come last
 		}
-		wg.Go(func() {
+		work := func() {
 			if builders[i], errs[i] = emit.NewBuilder(enc); errs[i] == nil {
 				n := parts[i].Len()
 				builders[i].Grow(n, min(n/2, parts[i].NumPrograms()))
 				results[i], errs[i] = translate.Translate(parts[i], part, builders[i])
 			}
-		})
+		}
+		if i < len(parts)-1 {
+			wg.Go(work)
+		} else {
+			work()
+		}
 	}
 	wg.Wait()
 	for _, err := range errs {
@@ -484,6 +498,10 @@ func (c *conversion) begin(f *elffile.File, src io.ReaderAt, open func() (target
 		return h, err
 	}
 	var ctx context.Context
+	if f.Size < smallFile {
+		h.err = h.layout.CopyHead(c.ctx, h.dst, src)
+		return h, nil
+	}
 	ctx, h.cancel = context.WithCancel(c.ctx)
 	h.done = make(chan error, 1)
 	go func() { h.done <- h.layout.CopyHead(ctx, h.dst, src) }()

@@ -153,7 +153,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	line.Bool(&s.dump, "", "dump", "print the .sframe of each FILE as objdump --sframe does")
 	line.Bool(&s.survey, "", "survey", "sum up what could be translated of all ELF files below each PATH; write nothing else")
 	line.Bool(&s.objects, "", "objects", "survey relocatable objects and archives, too")
-	line.Int(&s.jobs, "j", "jobs", "threads that share the work on a file, or files of a survey at a time; 0, or more than there are processors: as many as these")
+	line.Int(&s.jobs, "j", "jobs", "threads that share the work on a file, or files of a survey at a time; 0, or more than there are processors: as many as these, and with 0 fewer for small files")
 	line.Bool(&version, "", "version", "print the version and exit")
 	line.Bool(&help, "h", "help", "print this help and exit")
 	if err := line.Parse(args); err != nil {
