@@ -13,7 +13,9 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 	"unicode"
 
 	"cfi2sframe/cfi"
@@ -76,10 +78,23 @@ func main() {
 	os.Exit(run(interruptible(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
+// patience is how long the program runs before it catches signals. To do so takes threads, and these a tenth of
+// the time for a small file. Nobody has seen by then that it runs, and if it ends there is nothing to tell.
+const patience = 10 * time.Millisecond
+
 // interruptible returns a context that ends with the first signal that asks the program to end. A
-// second one ends the program even if it waits for a pipe, and leaves nothing behind either.
+// second one ends the program even if it waits for a pipe, and leaves nothing behind either. As long as
+// there is nothing that could be left behind, signals are not caught for some time.
 func interruptible() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
+	catch := sync.OnceFunc(func() { catchSignals(cancel) })
+	outfile.Guard(catch)
+	time.AfterFunc(patience, catch)
+	return ctx
+}
+
+// catchSignals calls cancel after the first signal, and ends the program after the second.
+func catchSignals(cancel func()) {
 	signals := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		if !signal.Ignored(s) { // as by nohup
@@ -94,7 +109,6 @@ func interruptible() context.Context {
 		signal.Reset(s)
 		_ = syscall.Kill(os.Getpid(), s.(syscall.Signal)) // so that the status says so
 	}()
-	return ctx
 }
 
 // prepare makes the heap ready for a file.

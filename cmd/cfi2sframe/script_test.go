@@ -417,13 +417,61 @@ func TestSignal(t *testing.T) {
 			if want := "cfi2sframe: " + in + ": interrupted, nothing written\n"; stderr.String() != want {
 				t.Errorf("%v after %v: stderr %q, want %q", sig, delay, stderr.String(), want)
 			}
-		case status.Sys().(syscall.WaitStatus).Signal() == sig: // before main was reached
+		case status.Sys().(syscall.WaitStatus).Signal() == sig: // before it was caught
 		default:
 			t.Errorf("%v after %v: %v", sig, delay, status)
 		}
 	}
 	if interrupted == 0 {
 		t.Errorf("no run was interrupted")
+	}
+}
+
+// TestFirstMoment sends signals before the program is known to catch them. Whatever comes of it, there is the whole
+// result or what was there.
+func TestFirstMoment(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := filepath.Join(fixtures, "plt")
+	old := []byte("what was there")
+	killed := 0
+	for i := range 60 {
+		dir := t.TempDir()
+		out := filepath.Join(dir, "out")
+		replaced := i%2 == 0
+		if replaced {
+			if err := os.WriteFile(out, old, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command(exe)
+		cmd.Args = []string{"cfi2sframe", "-q", in, "-o", out}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(i) * patience / 60)
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		if err := cmd.Wait(); err != nil {
+			killed++
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(out)
+		if replaced && err == nil && bytes.Equal(b, old) || !replaced && errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		} else if err == nil {
+			_, err = decodeOutput(out)
+		}
+		if err != nil || len(entries) > 1 {
+			t.Errorf("%v, error %v", entries, err)
+		}
+	}
+	if killed == 0 {
+		t.Error("no run was ended")
 	}
 }
 
@@ -447,7 +495,8 @@ func TestSecondSignal(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for range 200 {
-		if hasOpen(cmd.Process.Pid, tmp) { // so signals are caught
+		if hasOpen(cmd.Process.Pid, tmp) {
+			time.Sleep(2 * patience)                // so that signals are caught
 			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 		}
 		select {
