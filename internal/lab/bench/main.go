@@ -55,6 +55,9 @@ func run(tool string, rounds int, files []string) error {
 			return fmt.Errorf("%s: %w", f, err)
 		}
 	}
+	if err := start(tool, dir); err != nil {
+		return err
+	}
 	return series(tool, dir, rounds)
 }
 
@@ -179,7 +182,37 @@ func functions(tool, path string) (string, error) {
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond)) }
 
+// ms2 is ms for short times.
+func ms2(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond)) }
+
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
+
+// startRounds is how often what takes milliseconds is run.
+const startRounds = 300
+
+// start measures what a small file takes beside a Go program that does nothing.
+func start(tool, dir string) error {
+	nothing, out, small := filepath.Join(dir, "nothing"), filepath.Join(dir, "out"), "/bin/ls"
+	if err := os.WriteFile(nothing+".go", []byte("package main\n\nfunc main() {}\n"), 0o666); err != nil {
+		return err
+	}
+	if b, err := exec.Command("go", "build", "-o", nothing, nothing+".go").CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, b)
+	}
+	m, err := measure(startRounds, out, [][]string{
+		{nothing},
+		{tool, "--version"},
+		{tool, small, "-o", out},
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n| medians of %d | wall / CPU | x nothing |\n| --- | --- | --- |\n", startRounds)
+	for i, name := range []string{"a Go program that does nothing", "cfi2sframe --version", "cfi2sframe " + small} {
+		fmt.Printf("| %s | %s / %s | %.2f |\n", name, ms2(m[i].wall), ms2(m[i].cpu), ratio(m[i].wall, m[0].wall))
+	}
+	return nil
+}
 
 // series measures programs of 1 to 16 times the functions: the time that each takes should
 // be the same, but for the start of the program.
