@@ -98,54 +98,6 @@ func TestDecompression(t *testing.T) {
 	}
 }
 
-// TestFarBack expects that what refers back too far for the decompressor is an error, and no other contents.
-func TestFarBack(t *testing.T) {
-	const far, near = 12 << 20, 6 << 20
-	data := make([]byte, far+1<<10)
-	r := rand.NewChaCha8([32]byte{})
-	_, _ = r.Read(data)
-	for _, distance := range []int{near, far} {
-		copy(data[far:], data[far-distance:])
-		var b bytes.Buffer
-		z, err := zstd.NewWriter(&b, zstd.WithWindowSize(16<<20), zstd.WithEncoderLevel(zstd.SpeedBestCompression))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := z.Write(data); err != nil {
-			t.Fatal(err)
-		}
-		if err := z.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if b.Len() >= len(data) {
-			t.Fatalf("%d bytes become %d: nothing refers back", len(data), b.Len())
-		}
-		got, err := unzstd(b.Bytes(), uint64(len(data)))
-		if distance == near && (err != nil || !bytes.Equal(got, data)) {
-			t.Errorf("%d bytes back: %v", distance, err)
-		}
-		if distance == far && err == nil {
-			t.Errorf("%d bytes back: %d bytes; an error was expected", distance, len(got))
-		}
-	}
-}
-
-// TestTruncatedFrame expects an error where the end of a frame is missing, even if nothing of the contents is.
-func TestTruncatedFrame(t *testing.T) {
-	data := bytes.Repeat([]byte("text"), 1000)
-	z, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := z.EncodeAll(data, nil)
-	for cut := range 8 { // 4 bytes are the checksum
-		got, err := unzstd(b[:len(b)-cut], uint64(len(data)))
-		if right := err == nil && bytes.Equal(got, data); right != (cut == 0) {
-			t.Errorf("without the last %d bytes: %d bytes, error %v", cut, len(got), err)
-		}
-	}
-}
-
 // TestDecompressionRoom expects that a small file can have some sections of 30 MB, and not as many as
 // it likes.
 func TestDecompressionRoom(t *testing.T) {

@@ -32,6 +32,8 @@ import (
 	"sort"
 	"sync/atomic"
 
+	"github.com/klauspost/compress/zstd"
+
 	"cfi2sframe/arch"
 )
 
@@ -604,16 +606,22 @@ func inflate(b []byte, size uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readUpTo(z, size+1)
-}
-
-// readUpTo returns the first n bytes of r, or all of them if they are fewer.
-func readUpTo(r io.Reader, n uint64) ([]byte, error) {
 	// Allocated at once: a buffer that grows takes four times as much.
 	var out bytes.Buffer
-	out.Grow(int(n) + bytes.MinRead)
-	_, err := io.Copy(&out, io.LimitReader(r, int64(n)))
+	out.Grow(int(size) + 1 + bytes.MinRead)
+	_, err = io.Copy(&out, io.LimitReader(z, int64(size)+1))
 	return out.Bytes(), err
+}
+
+// unzstd is inflate for zstd. What a frame refers back to is in the result itself, so that no
+// frame can ask for a buffer.
+func unzstd(b []byte, size uint64) ([]byte, error) {
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxContent), zstd.WithDecodeAllCapLimit(true))
+	if err != nil {
+		return nil, err
+	}
+	defer z.Close()
+	return z.DecodeAll(b, make([]byte, 0, size+1))
 }
 
 // FileOffset returns the offset in the file of the n bytes at address addr of the
