@@ -18,9 +18,10 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/spf13/pflag"
+
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/flags"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/survey"
@@ -141,58 +142,58 @@ type settings struct {
 var errDone = errors.New("done")
 
 func parse(args []string, stdout io.Writer) (*settings, error) {
-	s := &settings{FileOptions: convert.FileOptions{Starting: prepare}, report: "text"}
-	var line flags.Set
-	format, source, share := int(sframe.V2), cfi.Auto.String(), convert.ShareAuto.String()
-	var version, help bool
-	line.Int(&format, "", "format", "SFrame version to write: 1, 2 or 3")
-	line.String(&source, "", "source", "where the CFI comes from: auto, eh_frame or debug_frame")
-	line.String(&s.DebugFile, "", "debug-file", "take .debug_frame and names from `FILE` too; auto: by build-id or .gnu_debuglink")
-	line.String(&s.output, "o", "output", "write the result to `FILE`; - is standard output")
-	line.Bool(&s.inPlace, "", "in-place", "replace each FILE by its result")
-	line.Bool(&s.NoSync, "", "no-sync", "do not wait until what replaces a file is on the disk: for build trees, as a power failure can cost both")
-	line.Bool(&s.DryRun, "", "dry-run", "translate, check and report, but write nothing")
-	line.Bool(&s.PCRel, "", "pcrel", "start addresses relative to their own field (errata 1, binutils 2.45)")
-	line.Bool(&s.Outermost, "", "outermost", "rows without data words for code without a caller (errata 2)")
-	line.String(&share, "", "share", "store rows that occur again once, and divide functions into FDEs for that: on, off, or auto, which is on for little-endian output; never in objects")
-	line.Bool(&s.Force, "", "force", "replace an .sframe section that is there already")
-	line.Bool(&s.Remove, "", "remove", "take .sframe and its segment out again")
-	line.Bool(&s.NoVerify, "", "no-verify", "do not check the result against the CFI; for measuring only")
-	line.Float(&s.MinCoverage, "", "min-coverage", "write nothing if less than `PERCENT` of the code that CFI describes is covered")
-	line.String(&s.report, "", "report", "what is said of each file: none, text (on stderr), json or html (on stdout); a survey also as csv")
-	line.String(&s.reportFile, "", "report-file", "write the report to `FILE` instead")
-	line.Bool(&s.quiet, "q", "quiet", "no report, only errors")
-	line.Bool(&s.verbose, "v", "verbose", "list every gap in the text report, not the first ten, with its cause")
-	line.Bool(&s.check, "", "check", "compare the .sframe of each FILE, whoever wrote it, with the CFI")
-	line.Bool(&s.dump, "", "dump", "print the .sframe of each FILE as objdump --sframe does")
-	line.Bool(&s.survey, "", "survey", "sum up what could be translated of all ELF files below each PATH; write nothing else")
-	line.Bool(&s.objects, "", "objects", "survey relocatable objects and archives, too")
-	line.Int(&s.jobs, "j", "jobs", "threads that share the work on a file, or files of a survey at a time; 0, or more than there are processors: as many as these, and with 0 fewer for small files")
-	line.Bool(&version, "", "version", "print the version and exit")
-	line.Bool(&help, "h", "help", "print this help and exit")
-	if err := line.Parse(args); err != nil {
+	s := &settings{FileOptions: convert.FileOptions{Starting: prepare}}
+	flags := pflag.NewFlagSet("cfi2sframe", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.SortFlags = false
+	format := flags.Int("format", int(sframe.V2), "SFrame version to write: 1, 2 or 3")
+	source := flags.String("source", cfi.Auto.String(), "where the CFI comes from: auto, eh_frame or debug_frame")
+	flags.StringVar(&s.DebugFile, "debug-file", "", "take .debug_frame and names from `FILE` too; auto: by build-id or .gnu_debuglink")
+	flags.StringVarP(&s.output, "output", "o", "", "write the result to `FILE`; - is standard output")
+	flags.BoolVar(&s.inPlace, "in-place", false, "replace each FILE by its result")
+	flags.BoolVar(&s.NoSync, "no-sync", false, "do not wait until what replaces a file is on the disk: for build trees, as a power failure can cost both")
+	flags.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
+	flags.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
+	flags.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
+	share := flags.String("share", convert.ShareAuto.String(), "store rows that occur again once, and divide functions into FDEs for that: on, off, or auto, which is on for little-endian output; never in objects")
+	flags.BoolVar(&s.Force, "force", false, "replace an .sframe section that is there already")
+	flags.BoolVar(&s.Remove, "remove", false, "take .sframe and its segment out again")
+	flags.BoolVar(&s.NoVerify, "no-verify", false, "do not check the result against the CFI; for measuring only")
+	flags.Float64Var(&s.MinCoverage, "min-coverage", 0, "write nothing if less than `PERCENT` of the code that CFI describes is covered")
+	flags.StringVar(&s.report, "report", "text", "what is said of each file: none, text (on stderr), json or html (on stdout); a survey also as csv")
+	flags.StringVar(&s.reportFile, "report-file", "", "write the report to `FILE` instead")
+	flags.BoolVarP(&s.quiet, "quiet", "q", false, "no report, only errors")
+	flags.BoolVarP(&s.verbose, "verbose", "v", false, "list every gap in the text report, not the first ten, with its cause")
+	flags.BoolVar(&s.check, "check", false, "compare the .sframe of each FILE, whoever wrote it, with the CFI")
+	flags.BoolVar(&s.dump, "dump", false, "print the .sframe of each FILE as objdump --sframe does")
+	flags.BoolVar(&s.survey, "survey", false, "sum up what could be translated of all ELF files below each PATH; write nothing else")
+	flags.BoolVar(&s.objects, "objects", false, "survey relocatable objects and archives, too")
+	flags.IntVarP(&s.jobs, "jobs", "j", 0, "threads that share the work on a file, or files of a survey at a time; 0, or more than there are processors: as many as these, and with 0 fewer for small files")
+	version := flags.Bool("version", false, "print the version and exit")
+	help := flags.BoolP("help", "h", false, "print this help and exit")
+	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	if help {
-		fmt.Fprint(stdout, usageHead, line.Usage(), usageTail)
+	if *help {
+		fmt.Fprint(stdout, usageHead, flags.FlagUsages(), usageTail)
 		return nil, errDone
 	}
-	if version {
+	if *version {
 		fmt.Fprintln(stdout, "cfi2sframe", buildVersion())
 		return nil, errDone
 	}
-	if format != int(uint8(format)) || !slices.Contains(sframe.Versions(), sframe.Version(format)) {
-		return nil, fmt.Errorf("--format %d is not known; 1, 2 or 3 was expected", format)
+	if *format != int(uint8(*format)) || !slices.Contains(sframe.Versions(), sframe.Version(*format)) {
+		return nil, fmt.Errorf("--format %d is not known; 1, 2 or 3 was expected", *format)
 	}
-	s.Version = sframe.Version(format)
+	s.Version = sframe.Version(*format)
 	if l, _ := s.Version.Layout(); s.PCRel && l.Flags&sframe.FDEFuncStartPCRel == 0 || s.Outermost && !l.Errata2 {
 		return nil, errors.New("--pcrel and --outermost are for format 2; format 1 has nothing like it, and format 3 always does so")
 	}
 	var err error
-	if s.Source, err = cfi.ParseSource(source); err != nil {
+	if s.Source, err = cfi.ParseSource(*source); err != nil {
 		return nil, fmt.Errorf("--source: %w", err)
 	}
-	if s.Share, err = convert.ParseShare(share); err != nil {
+	if s.Share, err = convert.ParseShare(*share); err != nil {
 		return nil, fmt.Errorf("--share %w", err)
 	}
 	s.jobs = min(s.jobs, runtime.GOMAXPROCS(0)) // others would only take memory
@@ -203,7 +204,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	if !(s.MinCoverage >= 0 && s.MinCoverage <= 100) {
 		return nil, fmt.Errorf("--min-coverage %v: a number from 0 to 100 was expected", s.MinCoverage)
 	}
-	s.files = line.Args()
+	s.files = flags.Args()
 	return s, s.complete()
 }
 
