@@ -240,22 +240,17 @@ func (w *work) failed(in string, err error) {
 	w.complain(in, err)
 }
 
-// anyColumns is how wide a terminal is taken for that does not tell.
-const anyColumns = 80
-
 // startBar shows a progress bar if there are many files and somebody who looks.
 func (w *work) startBar(n int) {
 	f, ok := w.stderr.(*os.File)
 	if !ok || n < 2 || w.quiet || !term.IsTerminal(int(f.Fd())) {
 		return
 	}
-	w.bar = bar.New(f, func() int {
-		columns, _, err := term.GetSize(int(f.Fd()))
-		if err != nil {
-			return anyColumns
-		}
-		return columns
-	}, n)
+	var screen io.Writer = f
+	if columns, lines, err := term.GetSize(int(f.Fd())); err != nil || columns == 0 || lines == 0 {
+		screen = struct{ io.Writer }{f} // which does not tell its size, and gets a bar of the usual one
+	}
+	w.bar = bar.New(screen, n)
 }
 
 func (w *work) clearBar() {

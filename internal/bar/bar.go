@@ -1,36 +1,46 @@
 // Package bar draws a progress bar on a terminal: a label, how much is done, and how long that took and
-// how long the rest is going to take. Well-known packages for that start with the program, and some bring an HTTP
-// server along; this one costs nothing until a bar is drawn.
+// how long the rest is going to take. It is drawn whenever something changes, and can be taken away and drawn again,
+// so that what is printed between has the terminal for itself.
 package bar
 
 import (
-	"fmt"
 	"io"
-	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/rivo/uniseg"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
 )
 
 // A Bar is one line of a terminal. It is for one goroutine at a time.
 type Bar struct {
 	w           io.Writer
-	columns     func() int // of the terminal
 	total, done int
-	label       string
+	label       atomic.Value // a string, read while the bar is drawn
 	start       time.Time
-	drawn       int // columns that are to be cleared
+	shown       *shown // or nil
+}
+
+// shown is a bar that is on the terminal.
+type shown struct {
+	container *mpb.Progress
+	bar       *mpb.Bar
+	refresh   chan any      // draws the bar again
+	drawn     chan struct{} // gets something for each time that the bar was drawn
+	ended     chan any      // gets something when the terminal cannot be written to
 }
 
 // New returns a bar for so many things to be done, which is drawn as soon as there is something to show. A
 // terminal that cannot be written to is no reason to stop: errors are not reported.
-func New(w io.Writer, columns func() int, total int) *Bar {
-	return &Bar{w: w, columns: columns, total: total, start: time.Now()}
+func New(w io.Writer, total int) *Bar {
+	b := &Bar{w: w, total: total, start: time.Now()}
+	b.label.Store("")
+	return b
 }
 
 // Describe changes what is in front of the bar.
 func (b *Bar) Describe(label string) {
-	b.label = label
+	b.label.Store(label)
 	b.draw()
 }
 
@@ -43,16 +53,23 @@ func (b *Bar) Set(done int) {
 // Add says how much more is done.
 func (b *Bar) Add(n int) { b.Set(b.done + n) }
 
+// removal is how often a bar that is to go has to be drawn until it has gone: twice as what it ended as, and once
+// without it.
+const removal = 3
+
 // Clear makes the bar disappear until it is drawn again.
 func (b *Bar) Clear() {
-	if b.drawn > 0 {
-		_, _ = io.WriteString(b.w, b.blank())
-		b.drawn = 0
+	s := b.shown
+	if s == nil {
+		return
 	}
+	b.shown = nil
+	s.bar.Abort(true)
+	for range removal {
+		s.again()
+	}
+	s.container.Shutdown()
 }
-
-// blank is what overwrites the bar.
-func (b *Bar) blank() string { return "\r" + strings.Repeat(" ", b.drawn) + "\r" }
 
 // draw draws the bar in place of what is there.
 func (b *Bar) draw() {
@@ -60,26 +77,54 @@ func (b *Bar) draw() {
 		b.Clear()
 		return
 	}
-	line := b.line(time.Since(b.start))
-	blank := ""
-	if b.drawn > 0 {
-		blank = b.blank()
+	if b.shown == nil {
+		b.shown = b.show()
 	}
-	_, _ = io.WriteString(b.w, blank+"\r"+line)
-	b.drawn = uniseg.StringWidth(line)
+	b.shown.bar.SetCurrent(int64(b.done))
+	if b.shown.again() {
+		b.shown.wait()
+	}
 }
 
-// line is the bar after some time. It leaves the last column free, so that no terminal begins another
-// line.
-func (b *Bar) line(elapsed time.Duration) string {
-	percent := 100 * b.done / b.total
-	count := fmt.Sprintf("(%d/%d)", b.done, b.total)
-	var rest time.Duration
-	if b.done > 0 {
-		rest = time.Duration(elapsed.Seconds() / float64(b.done) * float64(b.total-b.done) * float64(time.Second))
+// show makes a bar that is not drawn yet.
+func (b *Bar) show() *shown {
+	s := &shown{refresh: make(chan any), drawn: make(chan struct{}, removal), ended: make(chan any, 1)}
+	s.container = mpb.New(mpb.WithOutput(b.w), mpb.WithManualRefresh(s.refresh), mpb.WithShutdownNotifier(s.ended))
+	s.bar = s.container.New(int64(b.total), mpb.BarStyle().Lbound("|").Filler("█").Tip("█").Padding(" ").Rbound("|"),
+		mpb.PrependDecorators(
+			decor.Any(func(decor.Statistics) string {
+				s.drawn <- struct{}{}
+				return b.label.Load().(string)
+			}),
+			decor.NewPercentage("%d", decor.WC{W: len(" 100%")}),
+		),
+		mpb.AppendDecorators(
+			decor.CountersNoUnit("(%d/%d)"),
+			decor.Name(" ["),
+			decor.NewElapsed(decor.ET_STYLE_GO, b.start),
+			decor.Name(":"),
+			decor.NewAverageETA(decor.ET_STYLE_GO, b.start, nil),
+			decor.Name("]"),
+		))
+	return s
+}
+
+// again asks for the bar to be drawn, and reports whether that can be done.
+func (s *shown) again() bool {
+	select {
+	case s.refresh <- time.Now():
+		return true
+	case e := <-s.ended:
+		s.ended <- e // for the next time
+		return false
 	}
-	times := fmt.Sprintf("[%v:%v]", elapsed.Truncate(time.Second), rest.Truncate(time.Second))
-	width := max(0, b.columns()-uniseg.StringWidth(b.label)-len("  50% || ")-len(count)-len(" ")-len(times)-1)
-	full := percent * width / 100
-	return fmt.Sprintf("%s%4d%% |%s%s| %s %s", b.label, percent, strings.Repeat("█", full), strings.Repeat(" ", width-full), count, times)
+}
+
+// wait waits until the bar was drawn.
+func (s *shown) wait() {
+	select {
+	case <-s.drawn:
+	case e := <-s.ended:
+		s.ended <- e
+	}
 }
