@@ -27,16 +27,11 @@ const maxStates = 4096
 // maxOffset bounds factored offsets, so that no sum of them wraps.
 const maxOffset = 1 << 48
 
-// A step is a row of a program: it holds from off bytes after the function's start on.
-type step struct {
-	off   uint32
-	rules uint32 // their number
-}
-
-// A program is what functions with the same instructions execute.
-type program struct {
-	steps []step
-	err   *Error // what is wrong with it; Off counts from the start of the instructions
+// A Step is a row as instructions make it: it holds from Off bytes on after the address that they begin
+// with, up to the next one's.
+type Step struct {
+	Off    uint32
+	Number uint32 // of the rules
 }
 
 // maxChunk is how many steps memory is made for at a time.
@@ -47,30 +42,29 @@ const maxChunk = 1 << 13
 type executor struct {
 	cursor
 	alphabet
-	made    []step // by the program at hand
-	kept    []step // the last chunk of those that were made
+	steps   []Step // of the program at hand
+	kept    []Step // the last chunk of those that were made
 	chunk   int    // the size of the next one
 	cie     *cie
 	start   uint64 // of the function
 	loc     uint64 // where the row in the making begins, in bytes from there
 	now     uint32 // the number of the rules in force
 	stack   []uint32
-	fixed   bool     // an instruction gives an address, not a distance
-	initial bool     // it runs a CIE's instructions
-	cur     Rules    // of the instruction at hand, while it is executed
-	changes []change // by hash
+	fixed   bool        // an instruction gives an address, not a distance
+	initial bool        // it runs a CIE's instructions
+	cur     Rules       // of the instruction at hand, while it is executed
+	changes [][2]change // by hash
 	classes map[class]uint32
 }
 
 // A change is what an instruction makes of rules.
 type change struct {
-	code     uint64 // the instruction, and the class of its CIE
-	from, to uint32 // numbers of rules
-	set      bool
+	key uint64 // the instruction, its CIE's class, and the number of the rules before; 0 for none
+	to  uint32 // the number of those after it
 }
 
-// maxChanges is how many changes are remembered at most, a power of two.
-const maxChanges = 1 << 11
+// maxChanges is how many pairs of changes are remembered at most, a power of two.
+const maxChanges = 1 << 12
 
 func newExecutor() executor {
 	return executor{alphabet: newAlphabet(), classes: make(map[class]uint32)}
@@ -79,34 +73,36 @@ func newExecutor() executor {
 // prepare makes room for the programs of n functions.
 func (x *executor) prepare(n int) {
 	x.chunk = min(max(4*n, 16), maxChunk)
-	x.changes = make([]change, min(1<<bits.Len(uint(4*n)), maxChanges))
+	if size := min(1<<bits.Len(uint(4*n)), maxChanges); size > len(x.changes) {
+		x.changes = make([][2]change, size)
+	}
 }
 
-// run executes the instructions of a function.
-func (x *executor) run(fn *Function) program {
+// run executes the instructions of a function. What is wrong with them counts from their start.
+func (x *executor) run(fn *Function) ([]Step, *Error) {
 	x.cursor = cursor{sec: fn.cie.sec, data: fn.cie.sec.data[:fn.limit], pos: int(fn.code)}
-	x.cie, x.start, x.loc, x.now = fn.cie, fn.start, 0, fn.cie.initial
-	x.made, x.stack, x.fixed = x.made[:0], x.stack[:0], false
+	x.cie, x.start, x.loc, x.now = fn.cie, fn.Begin, 0, fn.cie.initial
+	x.steps, x.stack, x.fixed = x.steps[:0], x.stack[:0], false
 	x.execute()
 	x.row(math.MaxUint64)
 	if x.err != nil {
 		x.err.Off -= uint64(fn.code)
-		return program{err: x.err}
+		return nil, x.err
 	}
 	n := len(x.kept)
-	if cap(x.kept)-n < len(x.made) {
-		x.kept, n = make([]step, 0, max(x.chunk, len(x.made))), 0
+	if cap(x.kept)-n < len(x.steps) {
+		x.kept, n = make([]Step, 0, max(x.chunk, len(x.steps))), 0
 	}
-	x.kept = append(x.kept, x.made...)
-	return program{steps: x.kept[n:len(x.kept):len(x.kept)]}
+	x.kept = append(x.kept, x.steps...)
+	return x.kept[n:len(x.kept):len(x.kept)], nil
 }
 
 // row ends the row in the making where the next one begins. Rows that say what the one before them
 // does are a part of it.
 func (x *executor) row(next uint64) {
-	n := len(x.made)
-	if x.loc <= math.MaxUint32 && (n == 0 || x.made[n-1].rules != x.now) {
-		x.made = append(x.made, step{uint32(x.loc), x.now})
+	n := len(x.steps)
+	if x.loc <= math.MaxUint32 && (n == 0 || x.steps[n-1].Number != x.now) {
+		x.steps = append(x.steps, Step{uint32(x.loc), x.now})
 	}
 	x.loc = next
 }
@@ -114,6 +110,9 @@ func (x *executor) row(next uint64) {
 // execute runs all instructions.
 func (x *executor) execute() {
 	for x.pos < len(x.data) {
+		if !x.initial && x.usual() {
+			break
+		}
 		at := x.pos
 		op := x.data[at]
 		switch {
@@ -131,28 +130,136 @@ func (x *executor) execute() {
 		case op == frame.DW_CFA_restore_state:
 			x.pos++
 			x.recall(at)
+		case op >= frame.DW_CFA_offset && !x.cie.tracks(uint64(op&operandMask)):
+			x.pos++
+			if op&opcodeMask == frame.DW_CFA_offset {
+				x.uleb()
+			}
 		default:
 			x.change(at, op)
 		}
 	}
 }
 
-// usual returns the size in bytes of an instruction that changes rules and does nothing else, in its
-// usual form, or 0.
-func usual(code uint64) int {
-	operands := 0
-	switch op := byte(code); {
-	case op&opcodeMask == frame.DW_CFA_restore:
-	case op&opcodeMask == frame.DW_CFA_offset || op == frame.DW_CFA_def_cfa_offset || op == frame.DW_CFA_def_cfa_register:
-		operands = 1
-	case op == frame.DW_CFA_def_cfa:
-		operands = 2
-	default:
-		return 0
+// usual executes instructions in their usual forms as long as there are some that only need what is at
+// hand: most of all there are. It does what execute does, and reports whether it has come to the end.
+func (x *executor) usual() bool {
+	var (
+		all  = x.sec.data // up to 8 bytes are read at once
+		end  = len(x.data)
+		pos  = x.pos
+		now  = x.now
+		loc  = x.loc
+		made = x.steps
+		d    = x.cie
+		key  = uint64(d.class) << classShift
+	)
+	const far = 1 << 62 // no location
+	if d.class > maxClass || d.codeAlign > math.MaxUint8 {
+		return false
 	}
+loop:
+	for pos < end && len(all)-pos >= 8 {
+		code := binary.LittleEndian.Uint64(all[pos:])
+		op := byte(code)
+		size := 1
+		switch op >> 6 {
+		case frame.DW_CFA_advance_loc >> 6, 0:
+			delta := uint64(op & operandMask)
+			switch op {
+			case frame.DW_CFA_nop:
+				pos++
+				continue
+			case frame.DW_CFA_advance_loc1:
+				delta, size = code>>8&math.MaxUint8, 2
+			case frame.DW_CFA_advance_loc2:
+				if !x.sec.little {
+					break loop
+				}
+				delta, size = code>>8&math.MaxUint16, 3
+			case frame.DW_CFA_remember_state:
+				if len(x.stack) == maxStates {
+					break loop
+				}
+				x.stack = append(x.stack, now)
+				pos++
+				continue
+			case frame.DW_CFA_restore_state:
+				n := len(x.stack)
+				if n == 0 {
+					break loop
+				}
+				now = x.stack[n-1]
+				x.stack = x.stack[:n-1]
+				pos++
+				continue
+			case frame.DW_CFA_def_cfa_offset, frame.DW_CFA_def_cfa_register:
+				if size = lebs(code, 1); size == 0 {
+					break loop
+				}
+				goto change
+			case frame.DW_CFA_def_cfa:
+				if size = lebs(code, 2); size == 0 {
+					break loop
+				}
+				goto change
+			default:
+				if op < frame.DW_CFA_advance_loc {
+					break loop
+				}
+			}
+			if delta *= d.codeAlign; pos+size > end || loc >= far {
+				break loop
+			}
+			pos += size
+			if delta == 0 {
+				continue
+			}
+			if n := len(made); loc <= math.MaxUint32 && (n == 0 || made[n-1].Number != now) {
+				made = append(made, Step{uint32(loc), now})
+			}
+			loc += delta
+			continue
+		case frame.DW_CFA_offset >> 6:
+			if size = lebs(code, 1); size == 0 {
+				break loop
+			}
+		}
+		if d.others>>(op&operandMask)&1 != 0 { // of a register that is not tracked
+			if pos += size; pos > end {
+				pos -= size
+				break
+			}
+			continue
+		}
+	change:
+		k := code&(1<<(8*size)-1) | key | uint64(now)<<fromShift
+		c := x.changed(k)
+		if pos+size > end || c[0].key != k && c[1].key != k {
+			break
+		}
+		pos += size
+		if now = c[0].to; c[0].key != k {
+			now = c[1].to
+		}
+	}
+	x.pos, x.now, x.loc, x.steps = pos, now, loc, made
+	return pos == end
+}
+
+// Where in the key of a change its parts are. An instruction in its usual form has 5 bytes at most.
+const (
+	fromShift  = 40
+	classShift = fromShift + 17 // maxRules is 1<<17
+	maxClass   = 1<<(64-classShift) - 1
+)
+
+// lebs returns the size in bytes of an instruction with so many LEB128 operands, or 0 if one of them
+// has more than two bytes.
+func lebs(code uint64, operands int) int {
 	size := 1
 	for range operands {
-		if code>>(8*size)&0x80 != 0 { // a LEB128 number of two bytes
+		if code>>(8*size)&0x80 != 0 {
 			if size++; code>>(8*size)&0x80 != 0 {
 				return 0
 			}
@@ -162,37 +269,32 @@ func usual(code uint64) int {
 	return size
 }
 
-// change executes an instruction that changes the rules, from memory if they were changed by it
-// before.
+// change executes an instruction that changes the rules, and remembers what it does if usual can make use
+// of that.
 func (x *executor) change(at int, op byte) {
-	if op >= frame.DW_CFA_offset && !x.cie.tracks(uint64(op&operandMask)) {
-		x.pos++
-		if op&opcodeMask == frame.DW_CFA_offset {
-			x.uleb()
-		}
-		return
-	}
-	if len(x.data)-at < 8 || x.initial {
-		x.slow(at, op)
-		return
-	}
-	code := binary.LittleEndian.Uint64(x.data[at:])
-	size := usual(code)
-	if size == 0 {
-		x.slow(at, op)
-		return
-	}
-	code = code&(1<<(8*size)-1) | uint64(x.cie.class)<<40
-	c := &x.changes[(code*0x9e3779b97f4a7c15^uint64(x.now)*0xc2b2ae3d27d4eb4f)>>48&uint64(len(x.changes)-1)]
-	if c.set && c.code == code && c.from == x.now {
-		x.pos += size
-		x.now = c.to
-		return
-	}
 	from := x.now
-	if x.slow(at, op); x.err == nil {
-		*c = change{code, from, x.now, true}
+	if x.slow(at, op); x.err != nil || x.initial || x.cie.class > maxClass || len(x.sec.data)-at < 8 {
+		return
 	}
+	code, size := binary.LittleEndian.Uint64(x.sec.data[at:]), 0
+	switch {
+	case op&opcodeMask == frame.DW_CFA_restore:
+		size = 1
+	case op&opcodeMask == frame.DW_CFA_offset || op == frame.DW_CFA_def_cfa_offset || op == frame.DW_CFA_def_cfa_register:
+		size = lebs(code, 1)
+	case op == frame.DW_CFA_def_cfa:
+		size = lebs(code, 2)
+	}
+	if size > 0 {
+		k := code&(1<<(8*size)-1) | uint64(x.cie.class)<<classShift | uint64(from)<<fromShift
+		c := x.changed(k)
+		c[0], c[1] = change{k, x.now}, c[0]
+	}
+}
+
+// changed returns where the change with a key is, or belongs: the first of the two places.
+func (x *executor) changed(key uint64) *[2]change {
+	return &x.changes[key*0x9e3779b97f4a7c15>>32&uint64(len(x.changes)-1)]
 }
 
 // slow executes an instruction.
@@ -476,6 +578,11 @@ func (x *executor) runInitial(d *cie, pos, end int) *Error {
 	x.execute()
 	x.initial = false
 	d.initial, d.class = x.now, x.class(d, x.now)
+	for reg := range uint64(operandMask + 1) {
+		if !d.tracks(reg) {
+			d.others |= 1 << reg
+		}
+	}
 	return x.err
 }
 

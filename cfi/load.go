@@ -51,7 +51,7 @@ func (m *machine) signs(reg uint64) bool { return reg == m.raState && reg != arc
 type section struct {
 	name     string
 	source   Source
-	data     []byte
+	data     []byte // nil once it is released
 	addr     uint64 // of data[0] in memory; 0 for .debug_frame
 	textBase uint64 // of DW_EH_PE_textrel
 	dataBase uint64 // of DW_EH_PE_datarel
@@ -61,6 +61,7 @@ type section struct {
 	file     *elffile.File // nil if it is not known
 	open     bool          // the end is not known: the first zero length ends it
 	programs *programs
+	whole    map[uint32]span // what FDEs describe of which others describe a part, by their offsets
 }
 
 // A Function is a range of code and the FDE that describes it.
@@ -69,13 +70,38 @@ type Function struct {
 	// the FDE's own range and are narrower where FDEs overlap.
 	Begin, End uint64
 
-	start   uint64 // the FDE's initial location, where its program starts
-	size    uint64 // of the code the FDE describes
 	off     uint32 // of the FDE in its section
 	code    uint32 // offset of the instructions
 	limit   uint32 // offset of their end
-	program uint32 // the number of what they do
+	program uint32 // the number of what they do; with the bit cut if Begin or End are not the FDE's own
 	cie     *cie
+}
+
+// cut marks functions that are narrower than the FDE; its range is in section.whole.
+const cut = 1 << 31
+
+// number returns the number of the function's program.
+func (fn *Function) number() uint32 { return fn.program &^ cut }
+
+// whole returns the range that the FDE describes. Its program starts where that begins.
+func (fn *Function) whole() span {
+	if fn.program&cut != 0 {
+		return fn.cie.sec.whole[fn.off]
+	}
+	return span{fn.Begin, fn.End}
+}
+
+// narrow makes the function a part of what its FDE describes.
+func (fn *Function) narrow(begin, end uint64) {
+	if fn.program&cut == 0 {
+		s := fn.cie.sec
+		if s.whole == nil {
+			s.whole = make(map[uint32]span)
+		}
+		s.whole[fn.off] = fn.whole()
+		fn.program |= cut
+	}
+	fn.Begin, fn.End = begin, end
 }
 
 // Signal reports whether the function is a signal frame (augmentation S).
@@ -91,7 +117,7 @@ func (fn *Function) KeyB() bool { return fn.cie.keyB }
 // rows, as far from their starts, if they are large enough (MinSize), but for expressions
 // that read the pc.
 func (fn *Function) Program() int {
-	if fn.End-fn.Begin != fn.size {
+	if fn.program&cut != 0 {
 		return -1
 	}
 	return int(fn.program)
@@ -144,6 +170,7 @@ type Table struct {
 
 	functions []Function // sorted by Begin, without overlaps
 	programs  *programs
+	sections  []*section // that Load has read
 }
 
 const maxErrors = 1000
@@ -197,7 +224,22 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 		}[src])
 	}
 	t.parse(secs, f, debug)
+	t.sections = secs
 	return t, nil
+}
+
+// Release returns the memory that Load has read the largest section into, to be used for something else: what
+// the Table says does not depend on it. It is nil if Load has read none, or the second time.
+func (t *Table) Release() []byte {
+	var largest []byte
+	for _, s := range t.sections {
+		if len(s.data) > len(largest) {
+			largest = s.data
+		}
+		s.data = nil
+	}
+	t.sections = nil
+	return largest
 }
 
 // parse reads the sections, which are those of f.
@@ -226,7 +268,7 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File) {
 	if d := t.disjoint(parts[DebugFrame]); len(d) > 0 {
 		t.functions = t.fill(t.functions, d)
 	}
-	t.programs.run(t.functions)
+	t.programs.done()
 }
 
 // A Section is call frame information in memory.
@@ -447,8 +489,10 @@ func find(code []span, addr uint64) (span, bool) {
 // part only.
 func (t *Table) Split(n int) []*Table {
 	total := 0
-	for i := range t.functions {
-		total += t.functions[i].work()
+	if n > 1 {
+		for i := range t.functions {
+			total += t.functions[i].work()
+		}
 	}
 	var parts []*Table
 	fns, done := t.functions, 0
@@ -487,15 +531,19 @@ func (fn *Function) work() int { return 16 + int(fn.limit-fn.code) }
 // begins first, or stands first in the section, keeps the code.
 func (t *Table) disjoint(fns []Function) []Function {
 	sortFunctions(fns)
-	out := fns[:0]
 	var end uint64
-	for _, fn := range fns {
+	sound := 0 // the first ones, which do not overlap, as a rule all
+	for ; sound < len(fns) && fns[sound].Begin >= end; sound++ {
+		end = fns[sound].End
+	}
+	out := fns[:sound]
+	for _, fn := range fns[sound:] {
 		if fn.Begin < end {
 			t.Dropped.Overlapped++
 			if fn.End <= end {
 				continue
 			}
-			fn.Begin = end
+			fn.narrow(end, fn.End)
 		}
 		end = fn.End
 		out = append(out, fn)
@@ -513,33 +561,36 @@ const maxParts = 1 << 20
 func (t *Table) fill(a, b []Function) []Function {
 	out := make([]Function, 0, len(a)+len(b))
 	room, parts := maxParts, 0
-	part := func(fn Function, end uint64) {
+	part := func(fn *Function, begin, end uint64) {
 		if parts++; parts > 1 {
 			if room -= fn.work(); room < 0 {
 				t.Dropped.Overlapped++
 				return
 			}
 		}
-		fn.End = end
-		out = append(out, fn)
+		out = append(out, *fn)
+		if begin != fn.Begin || end != fn.End {
+			out[len(out)-1].narrow(begin, end)
+		}
 	}
-	for _, fn := range b {
+	for i := range b {
+		fn, begin := &b[i], b[i].Begin
 		parts = 0
 		for len(a) > 0 && a[0].End <= fn.Begin {
 			out, a = append(out, a[0]), a[1:]
 		}
-		for len(a) > 0 && a[0].Begin < fn.End && fn.Begin < fn.End {
-			if fn.Begin < a[0].Begin {
-				part(fn, a[0].Begin)
+		for len(a) > 0 && a[0].Begin < fn.End && begin < fn.End {
+			if begin < a[0].Begin {
+				part(fn, begin, a[0].Begin)
 			}
-			fn.Begin = a[0].End
+			begin = a[0].End
 			if a[0].End > fn.End {
 				break
 			}
 			out, a = append(out, a[0]), a[1:]
 		}
-		if fn.Begin < fn.End {
-			part(fn, fn.End)
+		if begin < fn.End {
+			part(fn, begin, fn.End)
 		}
 	}
 	return append(out, a...)

@@ -2,6 +2,7 @@ package cfi
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"strings"
@@ -20,6 +21,7 @@ type cie struct {
 	keyB      bool
 	initial   uint32 // the number of the rules after the initial instructions
 	class     uint32 // the number of all that instructions depend on, besides the rules in force
+	others    uint64 // the registers below 64 of which rows have no rule, a bit for each
 	err       *Error
 }
 
@@ -34,10 +36,16 @@ type parser struct {
 	zeros      []Function
 	otherZeros int // FDEs of more bytes than there are
 	fdes       int
-	last       *cie // the CIE of the FDE before, and where it is
-	lastC      uint64
+	recent     [4]recentCIE
+	in         span // where the code of the FDE before is
 	room       int  // bytes that CIEs may still have
 	bad        *cie // stands for all CIEs that cannot be used after those whose errors are kept
+}
+
+// A recentCIE is a CIE that was asked for, and where it is.
+type recentCIE struct {
+	off uint64
+	cie *cie
 }
 
 // A record is the frame that CIEs and FDEs share.
@@ -125,12 +133,16 @@ func (p *parser) reserve() {
 		data = data[4+length:]
 	}
 	p.fns = make([]Function, 0, n)
+	p.sec.programs.prepare(n)
 }
 
 // parse reads all records.
 func (p *parser) parse() {
 	p.reserve()
-	for off := 0; off < len(p.sec.data); {
+	for off := 0; ; {
+		if off = p.usual(off); off == len(p.sec.data) {
+			return
+		}
 		r, err := p.sec.record(off)
 		if err != nil {
 			p.table.report(err)
@@ -158,10 +170,62 @@ func (p *parser) parse() {
 	}
 }
 
+// usual adds the functions of FDEs that are in the form that compilers write, as long as there is one at off:
+// of .eh_frame of a little-endian machine, with 32-bit pc-relative addresses. It returns where the first
+// one is that is not, or the end, and does what fde does.
+func (p *parser) usual(off int) int {
+	const (
+		id, start, size, augmentation = 4, 8, 12, 16 // where its parts are, if it is of an augmented CIE
+		head                          = augmentation + 1
+	)
+	s, data := p.sec, p.sec.data
+	if !s.little || s.source != EHFrame {
+		return off
+	}
+	first := len(p.fns) // of those that are not executed yet
+	for len(data)-off >= head {
+		b := data[off:]
+		length := uint64(binary.LittleEndian.Uint32(b))
+		back := uint64(binary.LittleEndian.Uint32(b[id:]))
+		if length < head-id || length >= 0xfffffff0 || length > uint64(len(b)-id) || back == 0 || back > uint64(off+id) {
+			break
+		}
+		at := uint64(off+id) - back
+		d := p.recent[at/4%uint64(len(p.recent))]
+		if d.cie == nil || d.off != at || d.cie.err != nil || !d.cie.augmented || d.cie.fdeEnc != pePCRel|peSdata4 {
+			break
+		}
+		begin := s.addr + uint64(off+start) + uint64(int64(int32(binary.LittleEndian.Uint32(b[start:]))))
+		n := uint64(int64(int32(binary.LittleEndian.Uint32(b[size:]))))
+		if begin < p.in.begin || begin >= p.in.end {
+			var ok bool
+			if p.in, ok = find(p.code, begin); !ok {
+				break
+			}
+		}
+		code, end := head+uint64(b[augmentation]), id+length
+		if n == 0 || n > p.in.end-begin || begin == 0 || b[augmentation] >= 0x80 || code > end {
+			break
+		}
+		p.fdes++
+		p.fns = append(p.fns, Function{
+			Begin: begin, End: begin + n,
+			off: uint32(off), code: uint32(off) + uint32(code), limit: uint32(off) + uint32(end), cie: d.cie,
+		})
+		if off += int(end); len(p.fns)-first == batch {
+			s.programs.execute(p.fns[first:])
+			first = len(p.fns)
+		}
+	}
+	s.programs.execute(p.fns[first:])
+	return off
+}
+
 // cie returns the CIE at off, decoding it the first time.
 func (p *parser) cie(off uint64) *cie {
-	if p.last != nil && p.lastC == off {
-		return p.last
+	recent := &p.recent[off/4%uint64(len(p.recent))]
+	if recent.cie != nil && recent.off == off {
+		return recent.cie
 	}
 	c := p.cies[off]
 	if c == nil {
@@ -176,7 +240,7 @@ func (p *parser) cie(off uint64) *cie {
 		}
 		p.cies[off] = c
 	}
-	p.last, p.lastC = c, off
+	*recent = recentCIE{off, c}
 	return c
 }
 
@@ -337,8 +401,9 @@ func (p *parser) fde(r *record) *Error {
 		to = &p.zeros
 	}
 	*to = append(*to, Function{
-		Begin: start, End: start + size, start: start, size: size,
+		Begin: start, End: start + size,
 		off: uint32(r.off), code: uint32(c.pos), limit: uint32(r.end), cie: d,
 	})
+	p.sec.programs.execute((*to)[len(*to)-1:])
 	return nil
 }

@@ -21,27 +21,32 @@ type Row struct {
 func (fn *Function) Rows() iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		x := fn.cie.sec.programs
-		steps := x.of(fn)
-		front, size := fn.Begin-fn.start, fn.End-fn.start // what others left of it, from its start
+		steps, start := x.of(fn), fn.whole().begin
+		front, size := fn.Begin-start, fn.End-start // what others left of it, from its start
 		if front > 0 {
-			i := sort.Search(len(steps), func(i int) bool { return uint64(steps[i].off) > front })
+			i := sort.Search(len(steps), func(i int) bool { return uint64(steps[i].Off) > front })
 			steps = steps[max(i, 1)-1:]
 		}
 		for i := range steps {
-			off, next := max(uint64(steps[i].off), front), size
+			off, next := max(uint64(steps[i].Off), front), size
 			if off >= size {
 				return
 			}
 			if i+1 < len(steps) {
-				next = min(next, uint64(steps[i+1].off))
+				next = min(next, uint64(steps[i+1].Off))
 			}
-			n := steps[i].rules
-			if !yield(Row{fn.start + off, fn.start + next, n, &x.rules[n]}) {
+			n := steps[i].Number
+			if !yield(Row{start + off, start + next, n, &x.rules[n]}) {
 				return
 			}
 		}
 	}
 }
+
+// Steps returns the rows of a function that has a Program, for those who look at all of them as fast as
+// can be: the first one begins with the function. Those that begin after its end are there, too. They must not be
+// changed. A function whose instructions are malformed has none.
+func (fn *Function) Steps() []Step { return fn.cie.sec.programs.of(fn) }
 
 // NumRows returns how many rows the function's instructions make; those that begin after its end are
 // counted, too.
@@ -49,12 +54,12 @@ func (fn *Function) NumRows() int { return len(fn.cie.sec.programs.of(fn)) }
 
 // Err returns what is wrong with the function's instructions, or nil: an *Error.
 func (fn *Function) Err() error {
-	e := fn.cie.sec.programs.all[fn.program].err
-	switch {
-	case e != nil:
+	e := fn.cie.sec.programs.errs[fn.number()]
+	if e != nil {
 		return &Error{e.Section, e.Off + uint64(fn.code), e.Msg}
-	case fn.size > math.MaxUint32:
-		return &Error{fn.Section(), fn.Offset(), fmt.Sprintf("FDE of %d bytes of code; less than 4 GiB were expected", fn.size)}
+	}
+	if whole := fn.whole(); whole.end-whole.begin > math.MaxUint32 {
+		return &Error{fn.Section(), fn.Offset(), fmt.Sprintf("FDE of %d bytes of code; less than 4 GiB were expected", whole.end-whole.begin)}
 	}
 	return nil
 }
@@ -67,7 +72,7 @@ func (fn *Function) MinSize() uint64 {
 	if len(steps) == 0 {
 		return 0
 	}
-	return uint64(steps[len(steps)-1].off) + 1
+	return uint64(steps[len(steps)-1].Off) + 1
 }
 
 // Len returns the number of functions.
@@ -117,3 +122,6 @@ func (t *Table) Rules(n uint32) *Rules { return &t.programs.rules[n] }
 // NumPrograms returns how many different instructions the functions of the file execute; see
 // Function.Program.
 func (t *Table) NumPrograms() int { return len(t.programs.all) }
+
+// NumSteps returns how many rows these make: the sum of the Steps of all different programs of the file.
+func (t *Table) NumSteps() int { return t.programs.made }

@@ -22,8 +22,8 @@ import (
 //	RuleExpression       the value of Expression     in memory at the value of Expression
 //	RuleValExpression                                the value of Expression
 //
-// (DWARF 5, section 6.4.1.) Registers are DWARF numbers, offsets are in bytes. Expressions are parts of
-// the section's contents and must not be changed. What it means that a register has no rule is the
+// (DWARF 5, section 6.4.1.) Registers are DWARF numbers, offsets are in bytes. Expressions must not be
+// changed. What it means that a register has no rule is the
 // ABI's to say: callee-saved registers keep their value, and SP is derived from the CFA.
 type Rule = frame.DWRule
 
@@ -93,15 +93,16 @@ func newAlphabet() alphabet {
 	return alphabet{slots: make([]uint32, 64), seed: seed, salt: maphash.Bytes(seed, nil), expressions: make(map[uint64][]byte)}
 }
 
-// expression returns the expression that stands for all that are equal to b.
+// expression returns the expression that stands for all that are equal to b. It is a copy.
 func (a *alphabet) expression(b []byte) []byte {
 	h := maphash.Bytes(a.seed, b)
 	e, ok := a.expressions[h]
-	switch {
-	case !ok:
-		a.expressions[h] = b
-	case bytes.Equal(e, b):
+	if ok && bytes.Equal(e, b) {
 		return e
+	}
+	b = bytes.Clone(b)
+	if !ok {
+		a.expressions[h] = b
 	}
 	return b
 }

@@ -665,12 +665,14 @@ func TestExecutable(t *testing.T) {
 
 // TestFill checks that .debug_frame describes what .eh_frame does not.
 func TestFill(t *testing.T) {
+	d := &cie{sec: &section{}}
 	fns := func(spans ...uint64) (out []Function) {
 		for i := 0; i < len(spans); i += 2 {
-			out = append(out, Function{Begin: spans[i], End: spans[i+1]})
+			out = append(out, Function{Begin: spans[i], End: spans[i+1], off: uint32(i), cie: d})
 		}
 		return out
 	}
+	same := func(f, g Function) bool { return f.Begin == g.Begin && f.End == g.End }
 	for _, tt := range []struct{ a, b, want []Function }{
 		{fns(10, 20), fns(10, 20), fns(10, 20)},
 		{fns(10, 20), fns(0, 30), fns(0, 10, 10, 20, 20, 30)},
@@ -681,7 +683,7 @@ func TestFill(t *testing.T) {
 		{nil, fns(1, 2), fns(1, 2)},
 		{fns(1, 2), nil, fns(1, 2)},
 	} {
-		if got := new(Table).fill(tt.a, tt.b); !slices.Equal(got, tt.want) {
+		if got := new(Table).fill(tt.a, tt.b); !slices.EqualFunc(got, tt.want, same) {
 			t.Errorf("fill(%v, %v) = %v, want %v", tt.a, tt.b, got, tt.want)
 		}
 	}
@@ -697,7 +699,7 @@ func TestFillParts(t *testing.T) {
 	}
 	table := new(Table)
 	var parts []Function
-	for _, fn := range table.fill(a, []Function{{Begin: 0, End: 10_000, limit: work}}) {
+	for _, fn := range table.fill(a, []Function{{Begin: 0, End: 10_000, limit: work, cie: &cie{sec: &section{}}}}) {
 		if fn.limit > 0 {
 			parts = append(parts, fn)
 		}
@@ -707,8 +709,8 @@ func TestFillParts(t *testing.T) {
 		t.Fatalf("%d parts, and %d are dropped; %d and %d were expected", len(parts), table.Dropped.Overlapped, want, 1000-want)
 	}
 	for i, fn := range parts {
-		if begin := 10*uint64(i) + 5; fn.Begin != begin || fn.End != begin+5 {
-			t.Errorf("part %d is %d-%d", i, fn.Begin, fn.End)
+		if begin := 10*uint64(i) + 5; fn.Begin != begin || fn.End != begin+5 || fn.whole() != (span{0, 10_000}) || fn.Program() >= 0 {
+			t.Errorf("part %d is %d-%d of %v, with program %d", i, fn.Begin, fn.End, fn.whole(), fn.Program())
 		}
 	}
 }

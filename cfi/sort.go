@@ -13,42 +13,57 @@ const maxRuns = 8
 // stay in the order that they are in.
 func sortFunctions(fns []Function) {
 	// Each function continues the run that ends nearest before it.
-	var runs [maxRuns][]uint32
-	var ends [maxRuns]uint64 // where the last function of each run begins
+	type run struct {
+		first, last uint32 // indexes of functions
+		end         uint64 // where the last one begins
+	}
+	var runs [maxRuns]run
+	var next []uint32 // of each function: the one after it in its run, if there is more than one
 	used := 0
 	for i := range fns {
 		begin, best := fns[i].Begin, -1
 		for r := range used {
-			if ends[r] <= begin && (best < 0 || ends[r] > ends[best]) {
+			if runs[r].end <= begin && (best < 0 || runs[r].end > runs[best].end) {
 				best = r
 			}
 		}
-		if best < 0 {
-			if used == maxRuns {
-				permute(fns, ordered(fns))
-				return
+		switch {
+		case best >= 0:
+			if next != nil {
+				next[runs[best].last] = uint32(i)
 			}
-			best = used
-			runs[best] = make([]uint32, 0, len(fns)-i)
-			used++
+			runs[best].last, runs[best].end = uint32(i), begin
+			continue
+		case used == maxRuns:
+			permute(fns, ordered(fns))
+			return
+		case used == 1: // so far each one is followed by the next one
+			next = make([]uint32, len(fns))
+			for j := range i - 1 {
+				next[j] = uint32(j + 1)
+			}
 		}
-		runs[best], ends[best] = append(runs[best], uint32(i)), begin
+		runs[used] = run{uint32(i), uint32(i), begin}
+		used++
 	}
 	if used < 2 {
 		return
 	}
 	order := make([]uint32, 0, len(fns))
 	for left := runs[:used]; len(left) > 0; {
-		first := 0
+		least := 0
 		for r := 1; r < len(left); r++ {
-			i, j := left[r][0], left[first][0]
+			i, j := left[r].first, left[least].first
 			if a, b := fns[i].Begin, fns[j].Begin; a < b || a == b && i < j {
-				first = r
+				least = r
 			}
 		}
-		order = append(order, left[first][0])
-		if left[first] = left[first][1:]; len(left[first]) == 0 {
-			left = slices.Delete(left, first, first+1)
+		r := &left[least]
+		order = append(order, r.first)
+		if r.first == r.last {
+			left = slices.Delete(left, least, least+1)
+		} else {
+			r.first = next[r.first]
 		}
 	}
 	permute(fns, order)

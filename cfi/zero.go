@@ -22,7 +22,7 @@ func (p *parser) atZero(files []*elffile.File) {
 	}
 	first := &p.zeros[0]
 	clean := p.sec.source == EHFrame && p.otherZeros == 0
-	keep := !hasHeader(p.sec.file) && (clean || hasFunction(files, first.size))
+	keep := !hasHeader(p.sec.file) && (clean || hasFunction(files, first.End))
 	for i := range p.zeros {
 		keep = keep && first.same(&p.zeros[i])
 	}
@@ -46,7 +46,7 @@ func hasHeader(f *elffile.File) bool {
 
 // same reports whether two FDEs of a section say the same of functions at the same address.
 func (fn *Function) same(g *Function) bool {
-	return fn.size == g.size && bytes.Equal(fn.instructions(), g.instructions()) && (fn.cie == g.cie || fn.cie.same(g.cie))
+	return fn.End == g.End && bytes.Equal(fn.instructions(), g.instructions()) && (fn.cie == g.cie || fn.cie.same(g.cie))
 }
 
 // same reports whether two CIEs of a section say the same.

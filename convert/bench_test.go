@@ -51,7 +51,7 @@ func BenchmarkStages(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		e.Grow(table.Len(), table.NumPrograms())
+		e.Grow(table.Len(), table.NumPrograms(), table.NumSteps())
 		if _, err := translate.Translate(table, opt, e); err != nil {
 			b.Fatal(err)
 		}

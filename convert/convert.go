@@ -116,6 +116,7 @@ type conversion struct {
 	create  func() (target, error) // makes the output; until then everything only reads
 	scratch func() (target, error) // makes what a member of an archive is written to
 	linked  bool                   // the input is an ELF file that is linked
+	spare   []byte                 // memory for the section, if it is large enough
 	res     *Result
 }
 
@@ -230,6 +231,7 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 	if beginErr != nil {
 		return nil, beginErr
 	}
+	c.spare = table.Release()
 	r, err := c.fit(f, table, h)
 	if err != nil {
 		return nil, err
@@ -335,8 +337,12 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 		}
 		work := func() {
 			if builders[i], errs[i] = emit.NewBuilder(enc); errs[i] == nil {
-				n := parts[i].Len()
-				builders[i].Grow(n, min(n/2, parts[i].NumPrograms()))
+				// Most programs occur in one part only, and each part has its share of them and some more.
+				n, share := parts[i].Len(), func(of int) int { return of/len(parts) + of/(8*len(parts)) }
+				if len(parts) == 1 {
+					share = func(of int) int { return of }
+				}
+				builders[i].Grow(n, min(n, share(parts[i].NumPrograms())), share(parts[i].NumSteps()))
 				results[i], errs[i] = translate.Translate(parts[i], part, builders[i])
 			}
 		}
@@ -389,7 +395,7 @@ func (c *conversion) plan(f *elffile.File, b *emit.Section, h *head) (*elfwrite.
 	if err != nil {
 		return nil, nil, err
 	}
-	section, err := b.Encode(layout.Addr)
+	section, err := b.EncodeInto(c.spare, layout.Addr)
 	return layout, section, err
 }
 
@@ -436,7 +442,7 @@ func (c *conversion) dryCheck(f *elffile.File, b *emit.Section, layout *elfwrite
 	if f.IsObject() { // whose sections are all near the first
 		addr = table.At(0).Begin
 	}
-	section, err := b.Encode(addr)
+	section, err := b.EncodeInto(c.spare, addr)
 	if err != nil {
 		return err
 	}

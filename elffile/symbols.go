@@ -47,18 +47,23 @@ func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym Symbol)) e
 
 // symbols calls fn for every symbol of the table with the given section index.
 func (f *File) symbols(table int, fn func(table *Section, sym Symbol)) error {
-	const chunk = 1 << 15 // symbols that are read at a time
+	const chunk = 1 << 11 // symbols that are read at a time: what is read stays in the processor's cache
 	s := &f.Sections[table]
 	wide := f.SymbolIndexes(table)
 	num := s.Size / SymSize
+	if err := f.fits("section "+s.Name, s.Off, num*SymSize); err != nil {
+		return err
+	}
+	b := make([]byte, min(num, chunk)*SymSize)
 	for first := uint64(0); first < num; first += chunk {
 		n := min(num-first, chunk)
-		b, err := f.ReadAt("section "+s.Name, s.Off+first*SymSize, n*SymSize)
-		if err != nil {
+		b = b[:n*SymSize]
+		if err := f.ReadInto("section "+s.Name, b, s.Off+first*SymSize); err != nil {
 			return err
 		}
 		var indexes []byte
 		if wide > 0 {
+			var err error
 			w := &f.Sections[wide]
 			if indexes, err = f.ReadAt("section "+w.Name, w.Off+4*first, 4*n); err != nil {
 				return err

@@ -177,7 +177,7 @@ const maxPacked = 64 << 20
 // table marks what the relocations of a table refer to. It reads a part of them at a time.
 func (s *scan) table(t *relocTable) error {
 	size := t.form.size()
-	const entries = 1 << 13 // that are read at a time
+	const entries = 1 << 11 // that are read at a time: what is read stays in the processor's cache
 	chunk := size * entries
 	if t.form == formAndroid {
 		if chunk = t.end - t.begin; chunk > maxPacked {

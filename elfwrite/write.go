@@ -82,7 +82,7 @@ func writeAt(dst Target, b []byte, off uint64) error {
 
 // writeZeros clears a part of the file.
 func writeZeros(dst Target, z span) error {
-	const chunk = 1 << 20
+	const chunk = 1 << 16
 	zeros := make([]byte, min(z.end-z.begin, chunk))
 	for at := z.begin; at < z.end; at += uint64(len(zeros)) {
 		if err := writeAt(dst, zeros[:min(z.end-at, uint64(len(zeros)))], at); err != nil {

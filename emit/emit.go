@@ -48,7 +48,8 @@ type Builder struct {
 	opt      Options
 	codec    *sframe.Codec
 	layout   *sframe.Layout
-	forms    []form
+	forms    [2][]form             // of each row, in FDEs of the default type, and of the flexible one
+	long     [2][][]byte           // the bytes of those that are longer than a number
 	numbers  map[sframe.Row]uint32 // of the forms
 	rows     []sframe.Ref          // of all runs; starts count from the function's
 	runs     []run
@@ -65,16 +66,10 @@ type Builder struct {
 	from     [][2]uint8 // of each row and type: the type before it that costs least
 }
 
-// A form is a row as it is encoded.
+// A form is a row as it is encoded, without its start address, as FDEs of one type hold it.
 type form struct {
-	typed [2]encoded // in FDEs of the default type, and of the flexible one
-}
-
-// An encoded is a row without its start address, as FDEs of one type hold it.
-type encoded struct {
-	bytes [32]byte // as many as sframe.MaxRowSize needs, and some more to copy all at once
-	size  uint8    // 0: there is no such form
-	hash  uint64   // of the bytes
+	hash uint64 // of the bytes; of 8 or less, these themselves, the first one lowest
+	size uint32 // in bytes; 0: there is no such form
 }
 
 // A run is the rows of a function or of a part of one.
@@ -124,13 +119,13 @@ func NewBuilder(opt Options) (*Builder, error) {
 	return &Builder{opt: opt, codec: c, layout: l, numbers: make(map[sframe.Row]uint32)}, nil
 }
 
-// Grow makes room for n more functions of usual size, so that none is made one by one. About as
-// many as added come by Add, the others by Repeat.
-func (b *Builder) Grow(n, added int) {
-	const rows, clusters = 14, 3 // of a function; libLLVM has 14 and 2.8 for each that differs
+// Grow makes room for n functions more, so that none is made one by one. About as many as added, with so many
+// rows together, come by Add, the others by Repeat.
+func (b *Builder) Grow(n, added, rows int) {
+	const clusters = 3 // of a function; libLLVM has 2.8 for each that differs
 	b.uses = slices.Grow(b.uses, n)
 	b.runs = slices.Grow(b.runs, added)
-	b.rows = slices.Grow(b.rows, rows*added)
+	b.rows = slices.Grow(b.rows, rows)
 	if b.opt.Share {
 		b.clusters = slices.Grow(b.clusters, clusters*added)
 	}
@@ -141,9 +136,9 @@ func (b *Builder) Grow(n, added int) {
 func (b *Builder) Row(r sframe.Row) uint32 {
 	n, ok := b.numbers[r]
 	if !ok {
-		n = uint32(len(b.forms))
+		n = uint32(len(b.numbers))
 		b.numbers[r] = n
-		b.forms = append(b.forms, b.form(&r))
+		b.encode(&r)
 	}
 	return n
 }
@@ -167,11 +162,15 @@ func (b *Builder) Add(d sframe.FDE, rows []sframe.Ref) (int, error) {
 	if len(b.rows) > math.MaxUint32/2 {
 		return 0, fmt.Errorf("more than 2^31 FREs: %v has no room for them", b.opt.Version)
 	}
+	n := len(b.runs)
+	if b.addRun(&d, rows, false) {
+		b.Repeat(d, n)
+		return n, nil
+	}
 	b.merge(rows)
 	if err := b.chooseTypes(); err != nil {
 		return 0, fmt.Errorf("function at %#x: %w", d.Start, err)
 	}
-	n := len(b.runs)
 	for first := 0; first < len(b.merged); {
 		last := b.part(first)
 		if d.PCMask && last-first < len(b.merged) { // starts count from each block's
@@ -185,24 +184,49 @@ func (b *Builder) Add(d sframe.FDE, rows []sframe.Ref) (int, error) {
 	return n, nil
 }
 
-// addRun adds rows of a function, which become FDEs of the given type.
-func (b *Builder) addRun(d *sframe.FDE, rows []sframe.Ref, flexible bool) {
+// addRun adds rows of a function, those that differ from the one before them, as a run for FDEs of the given
+// type. It reports whether these can hold them.
+func (b *Builder) addRun(d *sframe.FDE, rows []sframe.Ref, flexible bool) bool {
 	r := run{
-		base: rows[0].Start, row: uint32(len(b.rows)), num: uint32(len(rows)), cluster: uint32(len(b.clusters)),
+		base: rows[0].Start, row: uint32(len(b.rows)), cluster: uint32(len(b.clusters)),
 		pcMask: d.PCMask, repSize: d.RepSize, keyB: d.KeyB, signal: d.Signal, flexible: flexible,
 	}
-	b.rows = append(b.rows, rows...)
-	size := 0
+	forms, out, clusters := b.forms[typeIndex(flexible)], b.rows, b.clusters
+	size, last := uint32(0), uint32(math.MaxUint32) // which is the number of no row
+	var c cluster
 	for _, e := range rows {
-		f := b.encoded(e.Row, flexible)
-		size += sframe.Addr4.Size() + int(f.size)
-		if b.opt.Share {
-			b.cluster(&r, e.Start-r.base, f)
+		if e.Row == last {
+			continue
+		}
+		last = e.Row
+		f := forms[e.Row]
+		if f.size == 0 {
+			return false
+		}
+		out = append(out, e)
+		size += uint32(sframe.Addr4.Size()) + f.size
+		if start := e.Start - r.base; c.rows > 0 && start-c.last < minGap {
+			c.add(start, f)
+		} else {
+			if c.rows > 0 && b.opt.Share {
+				clusters = append(clusters, c)
+			}
+			c = newCluster(start, f)
 		}
 	}
+	r.num = uint32(len(out)) - r.row
+	if r.num > b.layout.MaxFREs {
+		return false
+	}
+	b.rows = out
+	if b.opt.Share {
+		b.clusters = append(clusters, c)
+		r.clusters = uint32(len(b.clusters)) - r.cluster
+	}
 	// To divide a run cannot save more than its rows, and costs an FDE at least.
-	r.whole = d.PCMask || size <= b.layout.FDESize
+	r.whole = d.PCMask || int(size) <= b.layout.FDESize
 	b.runs = append(b.runs, r)
+	return true
 }
 
 // Repeat adds a function of d.Size bytes at d.Start, which has the rows and all the rest from the

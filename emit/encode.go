@@ -51,12 +51,15 @@ func (e *RangeError) Error() string {
 
 // Encode returns the section for the address it will have, Size bytes. Where start addresses have
 // 32 bits, one of them may have no room: a *RangeError.
-func (s *Section) Encode(addr uint64) ([]byte, error) {
+func (s *Section) Encode(addr uint64) ([]byte, error) { return s.EncodeInto(nil, addr) }
+
+// EncodeInto is Encode for memory that is there, if buf has the capacity. What is in there is lost.
+func (s *Section) EncodeInto(buf []byte, addr uint64) ([]byte, error) {
 	flags, pcrel := sframe.FDESorted, s.opt.PCRel || s.layout.PCRel
 	if pcrel {
 		flags |= sframe.FDEFuncStartPCRel
 	}
-	return s.encode(flags, s.sorted(), func(pc uint64, off int) (uint64, error) {
+	return s.encode(buf, flags, s.sorted(), func(pc uint64, off int) (uint64, error) {
 		from := addr
 		if pcrel {
 			from += uint64(off)
@@ -84,7 +87,7 @@ func (s *Section) EncodeObject() ([]byte, []Start, error) {
 		flags = sframe.FDEFuncStartPCRel
 	}
 	starts := make([]Start, s.fdes)
-	data, err := s.encode(flags, s.added(), func(pc uint64, off int) (uint64, error) {
+	data, err := s.encode(nil, flags, s.added(), func(pc uint64, off int) (uint64, error) {
 		starts[(off-s.layout.HeaderSize)/s.layout.FDESize] = Start{uint64(off), pc}
 		return 0, nil
 	})
@@ -129,15 +132,19 @@ func (s *Section) sorted() []stretch {
 	return all
 }
 
-// encode returns the section with the FDEs in the order of all; start gives the start address of the
+// encode returns the section, in buf if that is large enough, with the FDEs in the order of all; start gives the start address of the
 // FDE for pc, whose field is at the given offset, for several of them at the same time.
-func (s *Section) encode(flags sframe.Flags, all []stretch, start func(pc uint64, off int) (uint64, error)) ([]byte, error) {
+func (s *Section) encode(buf []byte, flags sframe.Flags, all []stretch, start func(pc uint64, off int) (uint64, error)) ([]byte, error) {
 	size := s.Size()
 	if size > math.MaxUint32 || s.num > math.MaxUint32 {
 		return nil, fmt.Errorf("%d FDEs and %d rows, %d bytes: more than the header can count", s.fdes, s.num, size)
 	}
 	fdeLen := s.fdes * s.layout.FDESize
-	section := make([]byte, size)
+	section := buf
+	if uint64(cap(buf)) < size {
+		section = make([]byte, size)
+	}
+	section = section[:size]
 	end := len(s.codec.AppendHeader(section[:0], &sframe.Header{
 		Flags: flags, NumFDEs: uint32(s.fdes), NumFREs: uint32(s.num),
 		FRELen: uint32(size) - uint32(s.layout.HeaderSize) - uint32(fdeLen), FREOff: uint32(fdeLen),
@@ -155,7 +162,7 @@ func (s *Section) encode(flags sframe.Flags, all []stretch, start func(pc uint64
 			errs[i] = s.putFDEs(section, begin[j], &all[j], start)
 		}
 		if i == 0 {
-			s.lists.append(section[:end])
+			clear(section[len(s.lists.append(section[:end])):])
 		}
 	})
 	for _, err := range errs {

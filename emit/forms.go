@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -8,7 +9,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// typeIndex returns the index of form.typed.
+// typeIndex returns the index of Builder.forms.
 func typeIndex(flexible bool) int {
 	if flexible {
 		return 1
@@ -16,21 +17,20 @@ func typeIndex(flexible bool) int {
 	return 0
 }
 
-// form encodes a row.
-func (b *Builder) form(r *sframe.Row) (f form) {
-	for t := range f.typed {
-		e := &f.typed[t]
-		if out, ok := b.codec.AppendRow(e.bytes[:0], r, t == typeIndex(true)); ok {
-			e.size = uint8(len(out))
-			e.hash = rowHash(out)
+// encode adds the forms of a row.
+func (b *Builder) encode(r *sframe.Row) {
+	var buf [sframe.MaxRowSize]byte
+	for t := range b.forms {
+		var f form
+		var long []byte
+		if out, ok := b.codec.AppendRow(buf[:0], r, t == typeIndex(true)); ok {
+			f = form{rowHash(out), uint32(len(out))}
+			if len(out) > 8 {
+				long = bytes.Clone(out)
+			}
 		}
+		b.forms[t], b.long[t] = append(b.forms[t], f), append(b.long[t], long)
 	}
-	return f
-}
-
-// encoded returns a row as FDEs of the given type hold it.
-func (b *Builder) encoded(row uint32, flexible bool) *encoded {
-	return &b.forms[row].typed[typeIndex(flexible)]
 }
 
 // rowHash returns the hash of a row as it is encoded, without its start address: the bytes themselves,
@@ -50,7 +50,7 @@ func (b *Builder) chooseTypes() error {
 	b.flexible = b.flexible[:0]
 	mixed := false
 	for _, e := range b.merged {
-		mixed = mixed || b.forms[e.Row].typed[0].size == 0
+		mixed = mixed || b.forms[0][e.Row].size == 0
 		b.flexible = append(b.flexible, false)
 	}
 	if !mixed {
@@ -61,8 +61,7 @@ func (b *Builder) chooseTypes() error {
 	change := b.layout.FDESize + b.layout.AttrSize
 	b.from = b.from[:0]
 	for i, e := range b.merged {
-		f := &b.forms[e.Row]
-		if f.typed[0].size == 0 && f.typed[1].size == 0 {
+		if b.forms[0][e.Row].size == 0 && b.forms[1][e.Row].size == 0 {
 			return fmt.Errorf("row at %#x has no form in %v", e.Start, b.opt.Version)
 		}
 		var next [2]int
@@ -73,7 +72,8 @@ func (b *Builder) chooseTypes() error {
 			if i > 0 && cost[1-t]+change < next[t] {
 				next[t], from[t] = cost[1-t]+change, uint8(1-t)
 			}
-			if next[t] += int(f.typed[t].size); f.typed[t].size == 0 {
+			size := int(b.forms[t][e.Row].size)
+			if next[t] += size; size == 0 {
 				next[t] = none
 			}
 		}

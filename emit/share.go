@@ -2,6 +2,7 @@ package emit
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -159,15 +160,26 @@ func (b *Builder) list(r *run, rows []sframe.Ref) uint32 {
 	pool = b.codec.AppendAttr(pool, &d, &e.List)
 	h := newHash(pool[e.off:])
 	width, t := e.Type.Size(), typeIndex(r.flexible)
-	pool = slices.Grow(pool, len(rows)*(width+sframe.MaxRowSize)+len(encoded{}.bytes))
+	forms, long := b.forms[t], b.long[t]
+	pool = slices.Grow(pool, len(rows)*(width+sframe.MaxRowSize)+8)
+	out, n := pool[:cap(pool)], len(pool)
 	for i := range rows {
-		start, f := rows[i].Start-first, &b.forms[rows[i].Row].typed[t]
-		pool = b.codec.AppendStart(pool, start, e.Type)
-		// All of it is copied, and what is too much is overwritten.
-		*(*[len(f.bytes)]byte)(pool[len(pool):cap(pool)]) = f.bytes
-		pool = pool[:len(pool)+int(f.size)]
+		start, f := rows[i].Start-first, forms[rows[i].Row]
+		if width == 1 {
+			out[n] = byte(start)
+		} else {
+			b.codec.AppendStart(out[n:n], start, e.Type)
+		}
+		n += width
+		if f.size <= 8 { // all of them are stored, and what is too much is overwritten
+			binary.LittleEndian.PutUint64(out[n:], f.hash)
+		} else {
+			copy(out[n:], long[rows[i].Row])
+		}
+		n += int(f.size)
 		h = h.row(start, f.hash)
 	}
+	pool = out[:n]
 	e.size, e.hash = uint32(len(pool))-e.off, uint32(h)
 	b.lists.pools[0] = pool
 	index, added := b.lists.add(e, b.opt.Share)

@@ -55,6 +55,15 @@ func (c *Codec) appendUint32(out []byte, v uint32) []byte {
 	return c.order.AppendUint32(out, v)
 }
 
+// putUint32 is appendUint32 for memory that is there.
+func (c *Codec) putUint32(b []byte, v uint32) {
+	if c.little {
+		binary.LittleEndian.PutUint32(b, v)
+		return
+	}
+	c.order.PutUint32(b, v)
+}
+
 // unsigned returns the integer of size 1, 2 or 4 bytes that b begins with.
 func (c *Codec) unsigned(b []byte, size int) uint32 {
 	switch size {

@@ -49,20 +49,27 @@ type List struct {
 // AppendFDE appends a function descriptor, in V3 its index entry. The start is what the field says:
 // the address less that of the section or of the field.
 func (c *Codec) AppendFDE(out []byte, d *FDE, start uint64, l *List) []byte {
-	if c.layout.StartSize == 8 {
-		out = c.order.AppendUint64(out, start)
-	} else {
-		out = c.appendUint32(out, uint32(start))
+	n, size := len(out), c.layout.FDESize
+	if cap(out)-n < size {
+		out = append(out, make([]byte, size)...)
 	}
-	out = c.appendUint32(out, d.Size)
-	out = c.appendUint32(out, l.Off)
+	out = out[:n+size]
+	b := out[n:]
+	if c.layout.StartSize == 8 {
+		c.order.PutUint64(b, start)
+	} else {
+		c.putUint32(b, uint32(start))
+	}
+	b = b[c.layout.StartSize:]
+	c.putUint32(b, d.Size)
+	c.putUint32(b[4:], l.Off)
 	if c.layout.AttrSize > 0 {
 		return out
 	}
-	out = c.appendUint32(out, l.Num)
-	out = append(out, d.info(l))
+	c.putUint32(b[8:], l.Num)
+	b[12] = d.info(l)
 	if c.layout.RepSize {
-		out = append(out, d.RepSize, 0, 0)
+		b[13], b[14], b[15] = d.RepSize, 0, 0
 	}
 	return out
 }
@@ -137,20 +144,26 @@ func (s *Section) fde(off int) (d FDE, l List) {
 // it has.
 func (s *Section) checkFDE(off int) (uint32, error) {
 	c := s.codec
-	first := uint64(c.uint32(s.data[off+c.layout.StartSize+4:]))
+	b := s.data[off+c.layout.StartSize:]
+	first, at := c.uint32(b[4:]), off
 	left, attr := uint64(len(s.data)-s.fres), uint64(c.layout.AttrSize)
-	if first > left || left-first < attr {
+	if uint64(first) > left || left-uint64(first) < attr {
 		return 0, errorf(off, "FREs at %#x of the FRE sub-section do not fit its %d bytes", first, left)
 	}
-	info, at := byte(0), off
+	var num uint32
+	var info, rep byte
 	if attr > 0 {
 		at = s.fres + int(first)
-		info = s.data[at+2]
-		if t := s.data[at+3]; t != fdeTypeDefault && t != fdeTypeFlexible {
+		a := s.data[at:]
+		if t := a[3]; t != fdeTypeDefault && t != fdeTypeFlexible {
 			return 0, errorf(at, "type %d of an FDE; 0 or 1 was expected", t)
 		}
+		num, info, rep = uint32(c.order.Uint16(a)), a[2], a[4]
 	} else {
-		info = s.data[off+c.layout.StartSize+12]
+		num, info = c.uint32(b[8:]), b[12]
+		if c.layout.RepSize {
+			rep = b[13]
+		}
 	}
 	known := byte(fdeInfoFREType | fdeInfoPCMask | fdeInfoKeyB)
 	if c.layout.Signal {
@@ -159,16 +172,16 @@ func (s *Section) checkFDE(off int) (uint32, error) {
 	if info&^known != 0 {
 		return 0, errorf(at, "info word %#02x of an FDE has undefined bits set", info)
 	}
-	d, l := s.fde(off)
-	if l.Type > Addr4 {
-		return 0, errorf(at, "FRE type %d of an FDE; 0, 1 or 2 was expected", l.Type)
+	typ := FREType(info & fdeInfoFREType)
+	if typ > Addr4 {
+		return 0, errorf(at, "FRE type %d of an FDE; 0, 1 or 2 was expected", typ)
 	}
-	if d.PCMask && d.RepSize == 0 && c.layout.RepSize {
+	if info&fdeInfoPCMask != 0 && rep == 0 && c.layout.RepSize {
 		return 0, errorf(at, "PC-mask FDE has repetition size 0")
 	}
 	// An FRE takes a start address and an info byte at least.
-	if uint64(l.Num) > (left-first-attr)/uint64(l.Type.Size()+1) {
-		return 0, errorf(off, "%d FREs at %#x of the FRE sub-section do not fit its %d bytes", l.Num, first, left)
+	if uint64(num)*uint64(typ.Size()+1) > left-uint64(first)-attr {
+		return 0, errorf(off, "%d FREs at %#x of the FRE sub-section do not fit its %d bytes", num, first, left)
 	}
-	return l.Num, nil
+	return num, nil
 }

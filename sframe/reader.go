@@ -6,10 +6,68 @@ import (
 	"math/rand/v2"
 )
 
+// A Code stands for a row by its bytes as FDEs of its type have them: rows with the same one are the
+// same. It is in the lower bytes, the first one lowest, and in the highest byte is what type it is. Rows of more
+// bytes than that have none, and 0 is no Code.
+type Code uint64
+
+// maxCode is the size in bytes of the largest row that has a Code.
+const maxCode = 7
+
+// Types of FDEs in the highest byte of a Code.
+const (
+	codeRegular  Code = 1 << (8 * maxCode)
+	codeFlexible Code = 2 << (8 * maxCode)
+)
+
+// codeOf returns the Code of the row of so many bytes at the start of an integer, if it has one.
+func codeOf(bytes uint64, size int, typed Code) Code { return Code(bytes&(1<<(8*size)-1)) | typed }
+
+// codeType returns what is in the highest byte of Codes.
+func codeType(flexible bool) Code {
+	if flexible {
+		return codeFlexible
+	}
+	return codeRegular
+}
+
+// A CodedFRE is an FRE whose row is given by its Code.
+type CodedFRE struct {
+	Start uint32 // as in FRE
+	Code  Code
+}
+
+// Codes appends the i-th FDE's FREs to buf, if all of them have Codes, and reports whether that is so. It
+// checks that they are in the section, but not what they say: rows may be none that the version
+// knows, and their starts in any order. The last few bytes of a section are not looked at.
+func (s *Section) Codes(i int, buf []CodedFRE) (FDE, []CodedFRE, bool) {
+	d, l := s.fde(s.entry(i))
+	data := s.data[s.fres+int(l.Off)+s.codec.layout.AttrSize:]
+	width, typed := l.Type.Size(), codeType(d.Flexible)
+	for range l.Num {
+		if len(data) < width+8 {
+			return d, buf, false
+		}
+		start := uint32(data[0])
+		if width > 1 {
+			start = s.codec.unsigned(data, width)
+		}
+		row := binary.LittleEndian.Uint64(data[width:])
+		size := RowSize(byte(row))
+		if size > maxCode {
+			return d, buf, false
+		}
+		buf = append(buf, CodedFRE{start, codeOf(row, size, typed)})
+		data = data[width+size:]
+	}
+	return d, buf, true
+}
+
 // A Reader reads the FREs of many FDEs, and numbers the rows that differ: but for where they start,
 // those of a section are few.
 type Reader struct {
-	Rows []Row // by number
+	Rows  []Row  // by number
+	Codes []Code // of the rows; 0 for those that have none
 
 	s     *Section
 	slots []rowSlot // a hash table of rows of at most 8 bytes; its size is a power of two
@@ -86,7 +144,10 @@ func (r *Reader) number(b []byte, flexible bool) (uint32, string) {
 	if what != "" {
 		return 0, what
 	}
-	r.Rows = append(r.Rows, row)
+	r.Rows, r.Codes = append(r.Rows, row), append(r.Codes, 0)
+	if size <= maxCode {
+		r.Codes[len(r.Codes)-1] = codeOf(code, size, codeType(flexible))
+	}
 	*s = rowSlot{code, uint32(len(r.Rows)), uint8(size), flexible}
 	if r.used++; 2*r.used > len(r.slots) {
 		r.grow()
@@ -131,6 +192,6 @@ func (r *Reader) longNumber(b []byte, size int, flexible bool) (uint32, string) 
 		r.long = make(map[longRow]uint32)
 	}
 	n := uint32(len(r.Rows))
-	r.Rows, r.long[key] = append(r.Rows, row), n
+	r.Rows, r.Codes, r.long[key] = append(r.Rows, row), append(r.Codes, 0), n
 	return n, ""
 }

@@ -22,7 +22,7 @@ type Section struct {
 	// Indexes of the FDEs in the section: in the order that FDE gives them, and by address; nil for
 	// the order that they are in.
 	order, sorted []uint32
-	starts        []uint64 // where the code of the FDEs begins, by address, for look-ups
+	starts        []uint64 // where the code of the FDEs begins, by address
 }
 
 // Decode reads the section in data, which lies at address addr, and checks everything but the
@@ -133,7 +133,11 @@ func (s *Section) Sorted() *Section {
 // Range returns where the code of the i-th FDE begins, and its size in bytes.
 func (s *Section) Range(i int) (start uint64, size uint32) {
 	off := s.entry(i)
-	return s.start(off), s.codec.uint32(s.data[off+s.codec.layout.StartSize:])
+	size = s.codec.uint32(s.data[off+s.codec.layout.StartSize:])
+	if s.sorted != nil {
+		return s.start(off), size
+	}
+	return s.starts[i], size
 }
 
 // Alike reports whether the i-th and the j-th FDE say the same but for where their code is and how

@@ -27,26 +27,54 @@ func (x *translator) varying() {
 		return
 	}
 	x.varied += end - begin
-	steps, vague := x.steps[:0], x.vague()
+	steps := x.steps[:0]
+	var known [lines]uint32
 	for pc := begin; pc < end; pc++ {
-		cfa := x.cfa(pc, vague)
-		e, g := x.form(cfa)
-		if cfa.vague != 0 {
-			g = Gap{Reason: CFAAddress, Column: ColumnCFA, Rule: r.CFA}
-		}
-		if g.Reason == 0 && len(steps) == maxSteps {
-			g = Gap{Reason: CFAExpression, Column: ColumnCFA, Rule: r.CFA}
+		row, g := x.rowAt(pc, &known)
+		if g.Reason == 0 && (len(steps) == 0 || steps[len(steps)-1].Row != row) {
+			if len(steps) == maxSteps {
+				g = Gap{Reason: CFAExpression, Column: ColumnCFA, Rule: r.CFA}
+			}
+			steps = append(steps, sframe.Ref{Start: uint32(pc - begin), Row: row})
 		}
 		if g.Reason != 0 {
 			x.gap(begin, end, g)
 			return
 		}
-		if row := x.number(e); len(steps) == 0 || steps[len(steps)-1].Row != row {
-			steps = append(steps, sframe.Ref{Start: uint32(pc - begin), Row: row})
-		}
 	}
 	x.steps = steps
 	x.spread(steps, begin, end)
+}
+
+// lines is how many places rows are remembered by, by the lowest bits of the pc: those of a PLT repeat with
+// its entries, of 16 bytes as a rule.
+const lines = 64
+
+// rowAt returns the number of what the row at hand is at pc, or the gap. Known are the numbers, plus 1, of those
+// that depend on nothing but the lowest bits of the pc.
+func (x *translator) rowAt(pc uint64, known *[lines]uint32) (uint32, Gap) {
+	same := &known[pc%lines]
+	if *same > 0 {
+		return *same - 1, Gap{}
+	}
+	vague := x.vague()
+	cfa := x.cfa(pc, vague|^uint64(lines-1)) // as if all others were not certain
+	only := cfa.base != unknown && cfa.vague == 0
+	if !only {
+		cfa = x.cfa(pc, vague)
+	}
+	e, g := x.form(cfa)
+	if cfa.vague != 0 {
+		g = Gap{Reason: CFAAddress, Column: ColumnCFA, Rule: x.row.CFA}
+	}
+	if g.Reason != 0 {
+		return 0, g
+	}
+	row := x.number(e)
+	if only {
+		*same = row + 1
+	}
+	return row, Gap{}
 }
 
 // spread adds the step function over [begin, end), as blocks where it repeats.

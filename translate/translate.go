@@ -317,8 +317,8 @@ func (x *translator) function(fn *cfi.Function) error {
 	default:
 		n := fn.Program()
 		if n >= 0 {
-			if r := &x.repeat[n]; r.minSize > 0 && r.minSize <= fn.End-fn.Begin {
-				x.again(r.handle)
+			if r := &x.repeat[n]; r.run > 0 && fn.End-fn.Begin > uint64(r.above) {
+				x.again(int(r.run - 1))
 				return nil
 			}
 		}
@@ -342,18 +342,39 @@ func (x *translator) translateRows() {
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
 	case err != nil:
 		x.gap(fn.Begin, fn.End, Gap{Reason: Malformed, Err: err})
-	default:
+	case fn.Program() < 0 || !x.simple(fn.Steps()):
 		for x.row = range fn.Rows() {
 			x.translate()
 		}
 	}
 }
 
+// simple translates the function at hand, which is not cut, if each of its rows is known to have a form
+// that holds for any frame. Most functions are such ones.
+func (x *translator) simple(steps []cfi.Step) bool {
+	fn, refs := x.fn, x.refs
+	size := fn.End - fn.Begin
+	for i := range steps {
+		s := &steps[i]
+		if uint64(s.Off) >= size {
+			break
+		}
+		k := &x.known[s.Number]
+		if k.is != asRow || x.top[k.n] {
+			return false
+		}
+		refs = append(refs, sframe.Ref{Start: s.Off, Row: k.n})
+	}
+	x.refs = refs
+	x.runs = append(x.runs, run{begin: fn.Begin, end: fn.End, last: len(refs)})
+	return true
+}
+
 // A repeatable is a function that became one FDE, without anything that has to be counted
 // or that depends on the pc.
 type repeatable struct {
-	handle  int    // that the sink returned for it
-	minSize uint64 // of another function that has its rows, in bytes; 0: none has them for certain
+	run   uint32 // what the sink returned for it, plus 1; 0: none has its rows for certain
+	above uint32 // another function that has its rows has more bytes than that
 }
 
 // repeatable returns what of the function at hand others may repeat.
@@ -361,7 +382,7 @@ func (x *translator) repeatable() repeatable {
 	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.runs[0].topmost > 0 {
 		return repeatable{}
 	}
-	return repeatable{x.runs[0].handle, x.fn.MinSize()}
+	return repeatable{uint32(x.runs[0].handle) + 1, uint32(x.fn.MinSize() - 1)}
 }
 
 // again adds the function at hand with the rows that another one has.

@@ -120,7 +120,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		c.abi, c.res, c.places, c.segs.limit, c.segs.maxRows = a, &Result{keep: opt.Keep}, places{f}, limit, maxRows
 		c.vm = machine{order: t.Order, pcReg: a.pc}
 		c.segs.reader = s.NewReader()
-		c.agreed = make([]uint32, t.NumRules())
+		c.agreed, c.codes = make([]uint32, t.NumRules()), make([]sframe.Code, t.NumRules())
 		c.settled = make([]settled, t.NumPrograms())
 		if i < len(parts)-1 {
 			wg.Go(func() { errs[i] = c.run() })
@@ -214,10 +214,12 @@ type checker struct {
 	places
 
 	// By the numbers of rules: the number of the section's row that was found last to say the same,
-	// plus 1, where no rule depends on the pc.
+	// plus 1, and its code if it has one, where no rule depends on the pc.
 	agreed  []uint32
-	settled []settled // by the numbers of programs
-	pcRead  bool      // a rule of the current function depends on pc
+	codes   []sframe.Code
+	settled []settled         // by the numbers of programs
+	fres    []sframe.CodedFRE // of the FDE at hand, in direct
+	pcRead  bool              // a rule of the current function depends on pc
 	orphans []orphan
 }
 
@@ -272,6 +274,10 @@ func (c *checker) function(fn *cfi.Function) error {
 			c.res.Covered += c.fn.End - c.fn.Begin
 			return c.segs.function(c.segs.index + int(s.fdes))
 		}
+		if fdes := c.direct(fn, s); fdes > 0 {
+			c.res.Covered += fn.End - fn.Begin
+			return c.segs.function(c.segs.index + fdes)
+		}
 	}
 	before, wrong, first := c.res.Covered, c.res.Total, c.segs.index
 	c.pcRead = false
@@ -285,9 +291,7 @@ func (c *checker) function(fn *cfi.Function) error {
 		}
 	}
 	if s != nil && fn.End-fn.Begin >= fn.MinSize() && !c.segs.loaded && c.res.Total == wrong && c.res.Covered-before == c.fn.End-c.fn.Begin && !c.pcRead && c.plain(first) {
-		*s = settled{
-			begin: fn.Begin, minSize: fn.MinSize(), first: uint32(first), fdes: uint32(c.segs.index - first), minLast: c.segs.refs[len(c.segs.refs)-1].Start + 1,
-		}
+		*s = settled{above: uint32(fn.MinSize() - 1), first: uint32(first), fdes: uint32(c.segs.index - first), minLast: c.segs.refs[len(c.segs.refs)-1].Start + 1}
 	}
 	return nil
 }
@@ -310,8 +314,7 @@ func (c *checker) atFDE(pc uint64) bool {
 // A settled is a function that whole FDEs without PC masks describe rightly, all of it, by rules that
 // do not depend on pc. Others with the same instructions and the same rows need no second look.
 type settled struct {
-	begin       uint64
-	minSize     uint64 // of another function that it may settle, in bytes
+	above       uint32 // another function that it may settle has more bytes than that
 	minLast     uint32 // how large the last FDE of another is at least: its last row must not be empty
 	first, fdes uint32 // index of the first FDE, and how many there are; 0: nothing is settled
 }
@@ -320,14 +323,15 @@ type settled struct {
 // it has as many FDEs with the same rows, as far from its start.
 func (c *checker) again(s *settled) bool {
 	fn, sec := c.fn, c.segs.sec
-	if s.fdes == 0 || fn.End-fn.Begin < s.minSize || !c.atFDE(fn.Begin) || c.segs.index+int(s.fdes) > c.segs.after {
+	if s.fdes == 0 || fn.End-fn.Begin <= uint64(s.above) || !c.atFDE(fn.Begin) || c.segs.index+int(s.fdes) > c.segs.after {
 		return false
 	}
+	begin, _ := sec.Range(int(s.first))
 	for i := range int(s.fdes) {
 		a, b := int(s.first)+i, c.segs.index+i
 		theirs, size := sec.Range(a)
 		ours, mine := sec.Range(b)
-		if ours-fn.Begin != theirs-s.begin || !sec.Alike(a, b) {
+		if ours-fn.Begin != theirs-begin || !sec.Alike(a, b) {
 			return false
 		}
 		if last := i == int(s.fdes)-1; last && (ours+uint64(mine) != fn.End || mine < s.minLast) || !last && size != mine {
@@ -440,7 +444,7 @@ func (c *checker) compare(begin, end uint64) error {
 		}
 	}
 	if !c.vm.pcRead {
-		*agreed = c.segs.row + 1
+		*agreed, c.codes[r.Number] = c.segs.row+1, c.segs.reader.Codes[c.segs.row]
 	}
 	c.res.Covered += end - begin
 	return nil

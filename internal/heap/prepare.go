@@ -18,8 +18,10 @@ const (
 	minHuge = 4 << 20
 	maxHuge = 512 << 20
 	// gcPercent is for memory that is filled once, and of which little is garbage until
-	// the file is done.
+	// the file is done. Where the tables are large, it is more: minHeap is how much the runtime
+	// allocates at 100 percent before it looks for garbage at all, and that has to be as much as the tables.
 	gcPercent = 400
+	minHeap   = 4 << 20
 )
 
 var prepared sync.Once
@@ -46,20 +48,20 @@ func Prepare(cfi, size uint64) {
 			_ = unix.Madvise(make([]byte, huge), unix.MADV_HUGEPAGE) // without them it only takes longer
 			runtime.GC()
 		}
-		setPercent(percent)
+		setPercent(percent, max(gcPercent, int(huge*100/minHeap)))
 	})
 	if !first {
 		runtime.GC() // of the tables of the file before
 	}
 }
 
-// setPercent sets the garbage collector's target to that for large files, unless the user set another
-// one (GOGC).
-func setPercent(percent int) {
-	if percent == 100 {
-		percent = gcPercent
+// setPercent sets the garbage collector's target to the one for large files, unless the user set another
+// one (GOGC), which old is then.
+func setPercent(old, large int) {
+	if old == 100 {
+		old = large
 	}
-	debug.SetGCPercent(percent)
+	debug.SetGCPercent(old)
 }
 
 // largeArchive is from which size in bytes on an archive is worked on as a large file is: its members
@@ -69,6 +71,6 @@ const largeArchive = 1 << 20
 // PrepareArchive is Prepare for an archive of the given size, before its members.
 func PrepareArchive(size uint64) {
 	if size >= largeArchive {
-		setPercent(debug.SetGCPercent(-1))
+		setPercent(debug.SetGCPercent(-1), gcPercent)
 	}
 }

@@ -1,0 +1,230 @@
+package verify
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/emit"
+	"cfi2sframe/sframe"
+)
+
+// TestDirect has a function whose rows were all found right in the one before it, with other instructions, and
+// which is described in a way that is wrong as a whole.
+func TestDirect(t *testing.T) {
+	const v2fde, start, size, info, rep = 20, 0, 4, 16, 17 // of V2, and where these fields are
+	field := func(data []byte, fde, field int) []byte { return data[28+v2fde*fde+field:] }
+	first := function{begin: 0x1000, end: 0x1008, code: []byte{0x41, 0x0e, 16}}                       // from 1 on
+	second := function{begin: 0x1010, end: 0x1018, code: []byte{0x42, 0x0e, 16, 0x42, 0x0e, 8, 0x00}} // from 2 and 4 on
+	// The last bytes of a section are not read directly.
+	third := function{begin: 0x1030, end: 0x1038, code: []byte{0x41, 0x0e, 24, 0x41, 0x0e, 40, 0x41, 0x0e, 56}}
+	tail := fde{sframe.FDE{Start: 0x1030, Size: 8}, spRows(0, 8, 1, 24, 2, 40, 3, 56)}
+	const tailSize = 4 * 3
+	whole := []fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8, 1, 16)}, {sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8, 2, 16, 4, 8)}}
+	parts := []fde{whole[0], {sframe.FDE{Start: 0x1010, Size: 4}, spRows(0, 8, 2, 16)}, {sframe.FDE{Start: 0x1014, Size: 4}, spRows(0, 8)}}
+	for _, tt := range []struct {
+		name    string
+		fdes    []fde
+		change  func([]byte)
+		want    string // the first mismatch where there is CFI, or the error
+		covered uint64
+	}{
+		{"right", whole, nil, "", 16},
+		{"right, in parts", parts, nil, "", 16},
+		{"right, with a row that says nothing new", append(whole[:1:1], fde{whole[1].FDE, spRows(0, 8, 2, 16, 4, 8, 5, 16)}), func(data []byte) { data[len(data)-tailSize-1] = 8 }, "", 16},
+		{"moved", whole, func(data []byte) { field(data, 1, start)[0]++ }, "0x1012-0x1013: CFA differs", 13},
+		{"a hole", parts, func(data []byte) { field(data, 2, start)[0]++; field(data, 2, size)[0]-- }, "", 15},
+		{"blocks", whole, func(data []byte) { field(data, 1, info)[0] |= 0x10; field(data, 1, rep)[0] = 8 }, "", 16},
+		{"smaller blocks", whole, func(data []byte) { field(data, 1, info)[0] |= 0x10; field(data, 1, rep)[0] = 4 }, "FRE starts at 0x4 of a function or block of 0x4 bytes", 0},
+		{"the second part is moved", parts, func(data []byte) { field(data, 2, start)[0]++ }, "", 15},
+		{"rows in no order", append(whole[:1:1], fde{whole[1].FDE, spRows(0, 8, 2, 16, 4, 8, 5, 16)}), func(data []byte) { data[len(data)-tailSize-1] = 8; data[len(data)-tailSize-3] = 4 }, "FRE starts at 0x4, not behind the one before it", 0},
+		{"rows after the end", append(whole[:1:1], fde{sframe.FDE{Start: 0x1010, Size: 1}, spRows(0, 8, 2, 16)}, fde{sframe.FDE{Start: 0x1012, Size: 6}, spRows(0, 16, 2, 8)}), nil,
+			"FRE starts at 0x2 of a function or block of 0x1 bytes", 0},
+		{"overlapped by the next one", append(parts[:3:3], fde{sframe.FDE{Start: 0x1016, Size: 4}, spRows(0, 8)}), nil, "FDE 3 at 0x1016 overlaps the one before it", 0},
+	} {
+		data := amd64.encode(t, sframe.V2, append(tt.fdes[:len(tt.fdes):len(tt.fdes)], tail)...)
+		if tt.change != nil {
+			tt.change(data)
+		}
+		f := bareFile(elf.ET_DYN)
+		f.Progs = []elf.Prog64{{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 0x1000, Filesz: 0x2000}}
+		res, err := Check(amd64.cfi(t, first, second, third), decodeSection(t, data), f, Options{Keep: 10})
+		if err != nil {
+			if tt.want == "" || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
+			}
+			continue
+		}
+		found := ""
+		for _, m := range res.Mismatches {
+			if !strings.Contains(m.What, "code that CFI does not") {
+				found = m.String()
+				break
+			}
+		}
+		if !strings.HasPrefix(found, tt.want) || tt.want == "" && found != "" || res.Covered != tt.covered+8 {
+			t.Errorf("%s: %+v, want %q and 8 + %d bytes covered", tt.name, res, tt.want, tt.covered)
+		}
+	}
+}
+
+// TestDirectRows has FDEs that share so many rows that they are not gone through, although each is right.
+func TestDirectRows(t *testing.T) {
+	const rows, functions = 60_000, 80
+	var fns []function
+	var fdes []fde
+	list := make([]sframe.FRE, rows)
+	for i := range list {
+		list[i] = spRows(int32(i), 8+8*int32(i&1))[0]
+	}
+	for i := range uint64(functions) {
+		begin := 0x10000 * (1 + i)
+		fns = append(fns, function{begin: begin, end: begin + rows, code: make([]byte, i)}) // each by another program
+		fdes = append(fdes, fde{sframe.FDE{Start: begin, Size: rows}, list})
+	}
+	data := amd64.shared(t, fdes...)
+	for at := len(data) - 4*rows; at < len(data); at += 4 {
+		data[at+3] = 8
+	}
+	data = append(data, make([]byte, 8)...) // which no FDE has
+	binary.LittleEndian.PutUint32(data[20-4:], 4*rows+8)
+	f := bareFile(elf.ET_DYN)
+	f.Progs = []elf.Prog64{{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Filesz: 1 << 30}}
+	const want = "FDEs share more than"
+	if res, err := Check(amd64.cfi(t, fns...), decodeSection(t, data), f, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%+v, error %v; %q was expected", res, err, want)
+	}
+}
+
+// TestRandom has functions of a few kinds that occur again and again, described rightly or nearly so, and
+// looks up each pc on both sides by itself.
+func TestRandom(t *testing.T) {
+	right, wrong := 0, 0
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		version := []sframe.Version{sframe.V2, sframe.V3}[r.IntN(2)]
+		var kinds [][]sframe.FRE
+		for range 3 {
+			rows := spRows(0, 8)
+			for range r.IntN(5) {
+				rows = append(rows, spRows(int32(rows[len(rows)-1].Start)+1+int32(r.IntN(4)), 8*int32(1+r.IntN(4)))...)
+			}
+			kinds = append(kinds, rows)
+		}
+		var fns []function
+		var fdes []fde
+		end := uint64(0x1000)
+		for range 8 {
+			rows := kinds[r.IntN(len(kinds))]
+			begin := end + uint64(r.IntN(2)*r.IntN(8))
+			size := uint32(1 + r.IntN(20))
+			end = begin + uint64(size)
+			fn := function{begin: begin, end: end}
+			signal := version == sframe.V3 && r.IntN(4) == 0
+			if signal != (r.IntN(40) == 0) { // sometimes the section says something else
+				fn.letters = "S"
+			}
+			for i, row := range rows {
+				if i > 0 {
+					fn.code = append(fn.code, 0x40|byte(row.Start-rows[i-1].Start), 0x0e, byte(row.CFA.Offset))
+				}
+			}
+			fns = append(fns, fn)
+			fdes = append(fdes, near(r, sframe.FDE{Start: begin, Size: size, Signal: signal}, rows)...)
+		}
+		table := amd64.cfi(t, fns...)
+		data := build(t, emit.Options{Version: version, ABI: amd64.abi, Share: r.IntN(2) == 0}, fdes)
+		s := decodeSection(t, data)
+		f := bareFile(elf.ET_DYN)
+		f.Progs = []elf.Prog64{{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 0x1000, Filesz: 0x1000}}
+		res, err := Check(table, s, f, Options{Keep: 1, Workers: 1 + r.IntN(3)})
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		covered, sound := lookUp(t, table, s, end+64)
+		if res.Covered != covered || (res.Total == 0) != sound {
+			t.Errorf("seed %d: %d bytes are covered, and %d mismatches are found; by each pc %d, and that all is right is %t", seed, res.Covered, res.Total, covered, sound)
+		}
+		if sound {
+			right++
+		} else {
+			wrong++
+		}
+	}
+	if right < 300 || wrong < 300 {
+		t.Errorf("%d sections are right and %d wrong", right, wrong)
+	}
+}
+
+// near returns FDEs for a function that has the given rows, in one or two parts, and sometimes something else.
+func near(r *rand.Rand, d sframe.FDE, rows []sframe.FRE) (fdes []fde) {
+	var in []sframe.FRE // the rows that are in the function
+	for _, row := range rows {
+		if row.Start < d.Size {
+			in = append(in, row)
+		}
+	}
+	if cut := 1 + r.IntN(len(in)); cut < len(in) { // from there on another FDE
+		first, second := d, d
+		first.Size = in[cut].Start
+		second.Start, second.Size = d.Start+uint64(first.Size), d.Size-first.Size
+		rest := append([]sframe.FRE(nil), in[cut:]...)
+		for i := range rest {
+			rest[i].Start -= first.Size
+		}
+		fdes = append(fdes, fde{first, append([]sframe.FRE(nil), in[:cut]...)}, fde{second, rest})
+	} else {
+		fdes = append(fdes, fde{d, append([]sframe.FRE(nil), in...)})
+	}
+	x := &fdes[r.IntN(len(fdes))]
+	last := &x.rows[len(x.rows)-1]
+	switch r.IntN(60) {
+	case 0:
+		last.CFA.Offset += 8
+	case 1:
+		x.rows[0].CFA.Offset += 8
+	case 2:
+		if last.Start+1 < x.Size {
+			last.Start++
+		}
+	case 3:
+		if x.Size > last.Start+1 {
+			x.Size--
+		}
+	case 4:
+		fdes = fdes[:len(fdes)-1]
+	case 5:
+		if len(x.rows) > 1 {
+			x.rows = x.rows[:len(x.rows)-1]
+		}
+	case 6:
+		last.FP = slot(sframe.CFA, -16)
+	}
+	return fdes
+}
+
+// lookUp returns how many addresses up to end both sides describe and agree on, and whether they agree on all
+// that the section describes.
+func lookUp(t *testing.T, table *cfi.Table, s *sframe.Section, end uint64) (covered uint64, sound bool) {
+	sound = true
+	for pc := uint64(0x1000); pc < end; pc++ {
+		e, ok, err := s.Lookup(pc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			continue
+		}
+		row, has := table.Lookup(pc)
+		d := s.FDE(s.Find(pc))
+		if !has || row.CFA.Offset != int64(e.CFA.Offset) || e.FP.Base != sframe.None || d.Signal != table.Find(pc).Signal() {
+			sound = false
+			continue
+		}
+		covered++
+	}
+	return covered, sound
+}
