@@ -155,7 +155,7 @@ func (x *executor) usual() bool {
 		key  = uint64(d.class) << classShift
 	)
 	const far = 1 << 62 // no location
-	if d.class > maxClass || d.codeAlign > math.MaxUint8 {
+	if d.class > maxClass || d.codeAlign > math.MaxUint8 || !shortcuts {
 		return false
 	}
 loop:

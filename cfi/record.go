@@ -170,6 +170,10 @@ func (p *parser) parse() {
 	}
 }
 
+// shortcuts says that what is usual is read in loops of its own. It is false in tests that compare these with
+// what reads everything.
+var shortcuts = true
+
 // usual adds the functions of FDEs that are in the form that compilers write, as long as there is one at off:
 // of .eh_frame of a little-endian machine, with 32-bit pc-relative addresses. It returns where the first
 // one is that is not, or the end, and does what fde does.
@@ -179,7 +183,7 @@ func (p *parser) usual(off int) int {
 		head                          = augmentation + 1
 	)
 	s, data := p.sec, p.sec.data
-	if !s.little || s.source != EHFrame {
+	if !s.little || s.source != EHFrame || !shortcuts {
 		return off
 	}
 	first := len(p.fns) // of those that are not executed yet
@@ -187,12 +191,9 @@ func (p *parser) usual(off int) int {
 		b := data[off:]
 		length := uint64(binary.LittleEndian.Uint32(b))
 		back := uint64(binary.LittleEndian.Uint32(b[id:]))
-		if length < head-id || length >= 0xfffffff0 || length > uint64(len(b)-id) || back == 0 || back > uint64(off+id) {
-			break
-		}
-		at := uint64(off+id) - back
+		at := uint64(off+id) - back // which is no CIE's if this is one
 		d := p.recent[at/4%uint64(len(p.recent))]
-		if d.cie == nil || d.off != at || d.cie.err != nil || !d.cie.augmented || d.cie.fdeEnc != pePCRel|peSdata4 {
+		if length > uint64(len(b)-id) || d.cie == nil || d.off != at || d.cie.err != nil || d.cie.fdeEnc != pePCRel|peSdata4 {
 			break
 		}
 		begin := s.addr + uint64(off+start) + uint64(int64(int32(binary.LittleEndian.Uint32(b[start:]))))
