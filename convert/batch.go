@@ -170,7 +170,11 @@ func (b *Batch) Finish(ctx context.Context) {
 		if j.Err == nil {
 			j.Err = ctx.Err()
 		}
-		if j.Err == nil && j.pending != nil {
+		switch {
+		case j.Err != nil || j.pending == nil:
+		case len(b.Jobs) == 1:
+			j.Err = j.pending.finish()
+		default:
 			wg.Go(func() { j.Err = j.pending.finish() })
 		}
 	}

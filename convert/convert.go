@@ -209,7 +209,12 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 	var h *head
 	var beginErr error
 	var begun sync.WaitGroup
-	begun.Go(func() { h, beginErr = c.begin(f, src, open) })
+	begin := func() { h, beginErr = c.begin(f, src, open) }
+	if f.Size < smallFile {
+		begin()
+	} else {
+		begun.Go(begin)
+	}
 	c.opt.starting(Work{Size: f.Size, CFI: sizeOfCFI(f)})
 	table, err := cfi.Load(f, c.opt.Source, debug.File())
 	begun.Wait()
@@ -267,6 +272,10 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 	}
 	return cov, nil
 }
+
+// smallFile is how many bytes a file has that is copied, and looked through for room, in less time than
+// it takes to start a thread for that.
+const smallFile = 1 << 20
 
 // sizeOfCFI is how many bytes of call frame information there are in a file, as they lie there.
 func sizeOfCFI(f *elffile.File) uint64 {
@@ -326,7 +335,7 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 		if i < len(parts)-1 {
 			part.Stubs = nil // they come last
 		}
-		wg.Go(func() {
+		work := func() {
 			if builders[i], errs[i] = emit.NewBuilder(enc); errs[i] == nil {
 				// Most programs occur in one part only, and each part has its share of them and some more.
 				n, share := parts[i].Len(), func(of int) int { return of/len(parts) + of/(8*len(parts)) }
@@ -336,7 +345,12 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 				builders[i].Grow(n, min(n, share(parts[i].NumPrograms())), share(parts[i].NumSteps()))
 				results[i], errs[i] = translate.Translate(parts[i], part, builders[i])
 			}
-		})
+		}
+		if i < len(parts)-1 {
+			wg.Go(work)
+		} else {
+			work()
+		}
 	}
 	wg.Wait()
 	for _, err := range errs {
@@ -490,6 +504,10 @@ func (c *conversion) begin(f *elffile.File, src io.ReaderAt, open func() (target
 		return h, err
 	}
 	var ctx context.Context
+	if f.Size < smallFile {
+		h.err = h.layout.CopyHead(c.ctx, h.dst, src)
+		return h, nil
+	}
 	ctx, h.cancel = context.WithCancel(c.ctx)
 	h.done = make(chan error, 1)
 	go func() { h.done <- h.layout.CopyHead(ctx, h.dst, src) }()

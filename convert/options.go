@@ -27,7 +27,7 @@ type Options struct {
 	NoVerify    bool  // do not check the result
 	Brief       bool  // report without names, source lines and code without CFI
 	Share       Share // of rows that occur again
-	Workers     int   // at most; 0 stands for as many as there are processors. The result does not depend on it
+	Workers     int   // at most; 0 stands for as many as there are processors, and fewer for small files. The result does not depend on it
 	// Room is what there is for the reports on several files together; nil stands for one of each
 	// file's own.
 	Room *report.Room
@@ -78,11 +78,15 @@ const (
 	perProgram  = 48      // of each, for each program
 )
 
+// functionsPerWorker is what each worker has at least, if their number is not given: for less it takes about as
+// long to start another one as that saves.
+const functionsPerWorker = 1000
+
 // workers returns how many workers share the work on a table of a file of the given size.
 func (o *Options) workers(t *cfi.Table, size uint64) int {
 	n := o.Workers
 	if n <= 0 {
-		n = runtime.GOMAXPROCS(0)
+		n = min(runtime.GOMAXPROCS(0), t.Len()/functionsPerWorker)
 	}
 	most := (anyWorkers + size/workerShare) / (perWorker + perProgram*uint64(t.NumPrograms()))
 	return max(1, min(n, t.Len(), int(min(most, math.MaxInt))))

@@ -3,9 +3,7 @@ package report
 import (
 	"bufio"
 	"cmp"
-	"crypto/sha256"
 	_ "embed"
-	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
@@ -133,14 +131,9 @@ func newPage(files []*Coverage) *page {
 }
 
 // contentPolicy names the inlined style and script by their hashes: markup that would slip in
-// with a name could neither run nor load anything.
-var contentPolicy = fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'", sourceHash(pageStyle), sourceHash(pageScript))
-
-// sourceHash returns a source as a content security policy has it.
-func sourceHash(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
-}
+// with a name could neither run nor load anything. A test works them out; here that would bring cryptography into
+// the program.
+const contentPolicy = "default-src 'none'; style-src 'sha256-gE/o6PKlRZIGGH8n4Eg6/4R5T4TVLvxZdz7LE7mjqng='; script-src 'sha256-TsR9LqZvP4OStDkXdXlkmp6YmOeymGjKq0phNPzGghk='"
 
 func newPageFile(c *Coverage, id string) pageFile {
 	f := pageFile{Coverage: c, ID: id, Bars: bars(c)}

@@ -2,10 +2,13 @@ package report_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"html"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -202,5 +205,27 @@ func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("disk ful
 func TestHTMLError(t *testing.T) {
 	if err := report.HTML(failingWriter{}, []*report.Coverage{fullCoverage()}); err == nil || !strings.Contains(err.Error(), "disk full") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestPolicy expects that what is inlined has the hashes that the page's policy allows.
+func TestPolicy(t *testing.T) {
+	b := page(t, fullCoverage())
+	_, rest, _ := strings.Cut(b, `http-equiv="Content-Security-Policy" content="`)
+	policy, _, ok := strings.Cut(rest, `"`)
+	if !ok {
+		t.Fatal("there is no policy")
+	}
+	source := func(file string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(text)
+		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	}
+	want := "default-src 'none'; style-src " + source("report.css") + "; script-src " + source("report.js")
+	if got := html.UnescapeString(policy); got != want {
+		t.Errorf("the policy is\n%s\n%s was expected", got, want)
 	}
 }

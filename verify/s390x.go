@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"golang.org/x/arch/s390x/s390xasm"
-
 	"cfi2sframe/sframe"
 )
 
@@ -20,45 +18,60 @@ func init() {
 	}
 }
 
+// decodeS390X knows the instructions of stubs (z/Architecture Principles of Operation, appendix B). There is a
+// package with all that there are; its table is made when the program starts.
 func decodeS390X(b []byte, pc uint64) (effect, error) {
 	if bytes.HasPrefix(b, []byte{0, 0}) { // no instruction
 		return effect{size: 2, pad: true, ends: true}, nil
 	}
-	// The decoder takes for granted that all of the instruction is there.
-	if len(b) < 2 || len(b) < []int{2, 4, 4, 6}[b[0]>>6] {
+	if len(b) < 2 {
 		return effect{}, fmt.Errorf("a part of an instruction")
 	}
-	in, err := s390xasm.Decode(b)
-	if err != nil {
-		return effect{}, err
+	size := []uint64{2, 4, 4, 6}[b[0]>>6]
+	if uint64(len(b)) < size {
+		return effect{}, fmt.Errorf("a part of an instruction")
 	}
-	e := effect{size: uint64(in.Len)}
-	// Nothing here writes r14 or r15.
-	switch in.Op {
-	case s390xasm.STG, s390xasm.MVC:
-	case s390xasm.BCR:
-		mask, to := b[1]>>4, b[1]&0xf
-		if mask != 0 && (mask != 15 || to == 0) { // on a condition, or nowhere: by r0 it does not branch
-			return effect{}, fmt.Errorf("%v", in)
-		}
+	e, known := effect{size: size}, false
+	first, second := b[1]>>4, b[1]&0xf // registers, or a mask and what is a part of the opcode
+	switch b[0] {
+	case 0x07: // BCR
+		mask, to := first, second
 		e.ends, e.pad = mask == 15, mask == 0
-	case s390xasm.BASR, s390xasm.LARL, s390xasm.LG, s390xasm.LGF, s390xasm.SGR, s390xasm.AGR, s390xasm.AGHI, s390xasm.SRLG:
-		if in.Args[0] != s390xasm.R0 && in.Args[0] != s390xasm.R1 {
-			return effect{}, fmt.Errorf("%v", in)
+		known = mask == 0 || mask == 15 && to != 0 // else on a condition, or nowhere: by r0 it does not branch
+	case 0x0d: // BASR
+		e.ends = second != 0 // by r0 it does not branch
+		known = scratch(first)
+	case 0xa7: // AGHI
+		known = second == 0xb && scratch(first)
+	case 0xb9: // AGR, SGR
+		known = (b[1] == 0x08 || b[1] == 0x09) && b[2] == 0 && scratch(b[3]>>4)
+	case 0xc0:
+		switch second {
+		case 0: // LARL
+			known = scratch(first)
+		case 4: // BRCL, by halfwords from its start, and the relocation's offset after it
+			e.ends, e.target = true, pc+uint64(2*int64(int32(binary.BigEndian.Uint32(b[2:]))))
+			e.size += 4
+			known = first == 15 && uint64(len(b)) >= e.size // else on a condition, or without the offset
 		}
-		e.ends = in.Op == s390xasm.BASR && b[1]&0xf != 0 // by r0 it does not branch
-	case s390xasm.BRCL:
-		if b[1]>>4 != 15 { // on a condition
-			return effect{}, fmt.Errorf("%v", in)
+	case 0xd2: // MVC
+		known = true
+	case 0xe3:
+		switch b[5] {
+		case 0x24: // STG
+			known = true
+		case 0x04, 0x14: // LG, LGF
+			known = scratch(first)
 		}
-		// A jump, by halfwords from its start, and the relocation's offset after it.
-		e.ends, e.target = true, pc+uint64(2*int64(int32(binary.BigEndian.Uint32(b[2:]))))
-		e.size += 4
-		if uint64(len(b)) < e.size {
-			return effect{}, fmt.Errorf("%v without a word behind it", in)
-		}
-	default:
-		return effect{}, fmt.Errorf("%v", in)
+	case 0xeb: // SRLG
+		known = b[5] == 0x0c && scratch(first)
+	}
+	if !known {
+		return effect{}, fmt.Errorf("instruction %x", b[:size])
 	}
 	return e, nil
 }
+
+// scratch reports whether stubs may write a register: not where the caller's frame is, nor the return
+// address.
+func scratch(reg byte) bool { return reg <= 1 }

@@ -122,7 +122,11 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		c.segs.reader = s.NewReader()
 		c.agreed, c.codes = make([]uint32, t.NumRules()), make([]sframe.Code, t.NumRules())
 		c.settled = make([]settled, t.NumPrograms())
-		wg.Go(func() { errs[i] = c.run() })
+		if i < len(parts)-1 {
+			wg.Go(func() { errs[i] = c.run() })
+		} else {
+			errs[i] = c.run()
+		}
 	}
 	wg.Wait()
 	all := checker{abi: a, res: res, vm: machine{order: t.Order, pcReg: a.pc}, segs: segments{sec: s}}

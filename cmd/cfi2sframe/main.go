@@ -13,7 +13,9 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 	"unicode"
 
 	"github.com/spf13/pflag"
@@ -77,10 +79,23 @@ func main() {
 	os.Exit(run(interruptible(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
+// patience is how long the program runs before it catches signals. To do so takes threads, and these a tenth of
+// the time for a small file. Nobody has seen by then that it runs, and if it ends there is nothing to tell.
+const patience = 10 * time.Millisecond
+
 // interruptible returns a context that ends with the first signal that asks the program to end. A
-// second one ends the program even if it waits for a pipe, and leaves nothing behind either.
+// second one ends the program even if it waits for a pipe, and leaves nothing behind either. As long as
+// there is nothing that could be left behind, signals are not caught for some time.
 func interruptible() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
+	catch := sync.OnceFunc(func() { catchSignals(cancel) })
+	outfile.Guard(catch)
+	time.AfterFunc(patience, catch)
+	return ctx
+}
+
+// catchSignals calls cancel after the first signal, and ends the program after the second.
+func catchSignals(cancel func()) {
 	signals := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		if !signal.Ignored(s) { // as by nohup
@@ -95,7 +110,6 @@ func interruptible() context.Context {
 		signal.Reset(s)
 		_ = syscall.Kill(os.Getpid(), s.(syscall.Signal)) // so that the status says so
 	}()
-	return ctx
 }
 
 // prepare makes the heap ready for a file.
@@ -155,7 +169,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.BoolVar(&s.dump, "dump", false, "print the .sframe of each FILE as objdump --sframe does")
 	flags.BoolVar(&s.survey, "survey", false, "sum up what could be translated of all ELF files below each PATH; write nothing else")
 	flags.BoolVar(&s.objects, "objects", false, "survey relocatable objects and archives, too")
-	flags.IntVarP(&s.jobs, "jobs", "j", 0, "threads that share the work on a file, or files of a survey at a time; 0, or more than there are processors: as many as these")
+	flags.IntVarP(&s.jobs, "jobs", "j", 0, "threads that share the work on a file, or files of a survey at a time; 0, or more than there are processors: as many as these, and with 0 fewer for small files")
 	version := flags.Bool("version", false, "print the version and exit")
 	help := flags.BoolP("help", "h", false, "print this help and exit")
 	if err := flags.Parse(args); err != nil {

@@ -417,13 +417,132 @@ func TestSignal(t *testing.T) {
 			if want := "cfi2sframe: " + in + ": interrupted, nothing written\n"; stderr.String() != want {
 				t.Errorf("%v after %v: stderr %q, want %q", sig, delay, stderr.String(), want)
 			}
-		case status.Sys().(syscall.WaitStatus).Signal() == sig: // before main was reached
+		case status.Sys().(syscall.WaitStatus).Signal() == sig: // before it was caught
 		default:
 			t.Errorf("%v after %v: %v", sig, delay, status)
 		}
 	}
 	if interrupted == 0 {
 		t.Errorf("no run was interrupted")
+	}
+}
+
+// TestAnyMoment sends signals at many moments, most of them before the program is known to catch any. Whatever comes of
+// it, the status says so, each file is as it was or as it is to be, and there is no other.
+func TestAnyMoment(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := os.ReadFile(filepath.Join(fixtures, "plt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// run runs the program on three files, a, b and c, sends a signal, if it is one, after some time, and
+	// returns what the program wrote to stdout and stderr.
+	run := func(t *testing.T, dir, args string, sig syscall.Signal, delay time.Duration) (stdout, stderr string, status syscall.WaitStatus) {
+		t.Helper()
+		for _, name := range []string{"a", "b", "c"} {
+			if err := os.WriteFile(filepath.Join(dir, name), plain, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var out, errs strings.Builder
+		cmd := exec.Command(exe)
+		cmd.Args = append([]string{"cfi2sframe"}, strings.Fields(args)...)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if sig != 0 {
+			time.Sleep(delay)
+			_ = cmd.Process.Signal(sig) // it may have ended
+		}
+		var exit *exec.ExitError
+		if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return out.String(), errs.String(), cmd.ProcessState.Sys().(syscall.WaitStatus)
+	}
+	// contents are those of what is in a folder.
+	contents := func(t *testing.T, dir string) map[string]string {
+		t.Helper()
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := make(map[string]string)
+		for _, e := range entries {
+			b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[e.Name()] = string(b)
+		}
+		return all
+	}
+	const moments = 30
+	for _, test := range []struct{ name, args string }{
+		{"new output", "-q a -o out"},
+		{"existing output", "-q a -o b"},
+		{"in place", "-q --in-place a"},
+		{"three files", "-q --in-place a b c"},
+		{"one after the other", "-q --no-sync --in-place a b c"},
+		{"stdout", "-q a -o -"},
+		{"report", "--dry-run --report json --report-file r a b c"},
+		{"survey", "--survey --report json --report-file r a b c"},
+	} {
+		t.Run(strings.ReplaceAll(test.name, " ", "-"), func(t *testing.T) {
+			dir := t.TempDir()
+			start := time.Now()
+			whole, stderr, status := run(t, dir, test.args, 0, 0)
+			took := time.Since(start)
+			if status != 0 {
+				t.Fatalf("status %v; %s", status, stderr)
+			}
+			after := contents(t, dir)
+			killed := 0
+			for i := range moments {
+				sig := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}[i%3]
+				delay := took * time.Duration(i) / moments
+				dir := t.TempDir()
+				stdout, stderr, status := run(t, dir, test.args, sig, delay)
+				there := contents(t, dir)
+				done := true // each file is as it is to be
+				for name, want := range after {
+					done = done && there[name] == want
+				}
+				wrong := ""
+				switch {
+				case status.Signaled() && status.Signal() == sig:
+					killed++
+				case status == 0:
+					if !done || stdout != whole {
+						wrong = "not everything is done"
+					}
+				case status.ExitStatus() != exitError || !strings.Contains(stderr, "interrupted"):
+					wrong = "another status was expected"
+				}
+				if !strings.HasPrefix(whole, stdout) {
+					wrong = "what is written is wrong"
+				}
+				for name, b := range there {
+					old := string(plain)
+					if name == "r" || name == "out" {
+						old = after[name]
+					}
+					if want, ok := after[name]; !ok || b != want && b != old {
+						wrong = name + " should not be there, or not be like that"
+					}
+				}
+				if wrong != "" {
+					t.Errorf("%v after %v: %s: status %#x, stderr %q", sig, delay, wrong, status, stderr)
+				}
+			}
+			if killed == 0 {
+				t.Error("no run was ended")
+			}
+		})
 	}
 }
 
@@ -447,7 +566,8 @@ func TestSecondSignal(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for range 200 {
-		if hasOpen(cmd.Process.Pid, tmp) { // so signals are caught
+		if hasOpen(cmd.Process.Pid, tmp) {
+			time.Sleep(2 * patience)                // so that signals are caught
 			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 		}
 		select {

@@ -21,7 +21,7 @@ func (w *work) surveyed(ctx context.Context) int {
 			w.startBar(total)
 		}
 		if w.bar != nil {
-			_ = w.bar.Set(done) // a bar that cannot be drawn is no reason to stop
+			w.bar.Set(done)
 		}
 	})
 	w.clearBar()

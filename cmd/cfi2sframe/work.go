@@ -12,11 +12,11 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/bar"
 	"cfi2sframe/report"
 )
 
@@ -25,7 +25,7 @@ type work struct {
 	*settings
 	stdout, stderr io.Writer
 	batch          convert.Batch
-	bar            *progressbar.ProgressBar // or nil
+	bar            *bar.Bar // or nil
 	report         *reporter
 	told           map[*convert.Job]bool // whose errors are printed
 	done           int                   // files that are in their places
@@ -96,7 +96,7 @@ func (w *work) add(ctx context.Context, in string) {
 		w.batch.Add(ctx, in, w.output, w.FileOptions)
 	}
 	if w.bar != nil {
-		_ = w.bar.Add(1) // a bar that cannot be drawn is no reason to stop
+		w.bar.Add(1)
 	}
 }
 
@@ -246,13 +246,16 @@ func (w *work) startBar(n int) {
 	if !ok || n < 2 || w.quiet || !term.IsTerminal(int(f.Fd())) {
 		return
 	}
-	w.bar = progressbar.NewOptions(n, progressbar.OptionSetWriter(w.stderr),
-		progressbar.OptionShowCount(), progressbar.OptionFullWidth(), progressbar.OptionClearOnFinish())
+	var screen io.Writer = f
+	if columns, lines, err := term.GetSize(int(f.Fd())); err != nil || columns == 0 || lines == 0 {
+		screen = struct{ io.Writer }{f} // which does not tell its size, and gets a bar of the usual one
+	}
+	w.bar = bar.New(screen, n)
 }
 
 func (w *work) clearBar() {
 	if w.bar != nil {
-		_ = w.bar.Clear()
+		w.bar.Clear()
 	}
 }
 

@@ -33,6 +33,19 @@ var named bool
 var names struct {
 	sync.Mutex
 	temporary map[*File]bool // those with a name of their own
+	guard     func()         // or nil
+}
+
+// Guard has a function called whenever a file is about to get a name that is not to stay: after that, signals which
+// end the program have to call Abandon first. Until then they may end it as they like.
+func Guard(f func()) { names.guard = f }
+
+// lockNames locks the names, of which some are not to stay.
+func lockNames() {
+	if names.guard != nil {
+		names.guard()
+	}
+	names.Lock()
 }
 
 // Abandon waits until no name changes, prevents that any ever does again, and removes those
@@ -65,7 +78,7 @@ func (o *File) create(mode uint32) error {
 			return err
 		}
 	}
-	names.Lock()
+	lockNames()
 	defer names.Unlock()
 	return p.tryNames(func(name string) error {
 		fd, err := openAt(int(p.dir.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_NOFOLLOW, mode)
@@ -187,7 +200,7 @@ func (o *File) forget() {
 // replace puts the file in the place of the one that was there when the work began.
 func (o *File) replace() error {
 	p := o.place
-	names.Lock()
+	lockNames()
 	defer names.Unlock()
 	if err := p.check(); err != nil {
 		return err
@@ -297,7 +310,7 @@ func Relink(path string, id inode.ID, p *Place) error {
 	if same, err := p.is(p.name, file); err != nil || same {
 		return err
 	}
-	names.Lock()
+	lockNames()
 	defer names.Unlock()
 	if err := p.check(); err != nil {
 		return err
@@ -343,7 +356,7 @@ func Scratch() (*os.File, error) {
 			return os.NewFile(uintptr(fd), filepath.Join(dir, "scratch file")), nil
 		}
 	}
-	names.Lock()
+	lockNames()
 	defer names.Unlock()
 	f, err := os.CreateTemp(dir, prefix[1:]+"*")
 	if err != nil {

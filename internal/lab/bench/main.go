@@ -55,6 +55,9 @@ func run(tool string, rounds int, files []string) error {
 			return fmt.Errorf("%s: %w", f, err)
 		}
 	}
+	if err := start(tool, dir); err != nil {
+		return err
+	}
 	return series(tool, dir, rounds)
 }
 
@@ -81,10 +84,15 @@ type usage struct {
 // measure runs the commands in turn, and returns the medians of each. An output of an earlier
 // run is removed first: to replace a large file takes time of its own.
 func measure(rounds int, out string, commands [][]string) ([]usage, error) {
+	return measureAfter(rounds, func() { _ = os.Remove(out) }, commands) // it may not be there
+}
+
+// measureAfter is measure where something else is done before each run.
+func measureAfter(rounds int, before func(), commands [][]string) ([]usage, error) {
 	all := make([][]usage, len(commands))
 	for range rounds {
 		for i, c := range commands {
-			_ = os.Remove(out) // it may not be there
+			before()
 			u, err := once(c)
 			if err != nil {
 				return nil, err
@@ -179,7 +187,42 @@ func functions(tool, path string) (string, error) {
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond)) }
 
+// ms2 is ms for short times.
+func ms2(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond)) }
+
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
+
+// startRounds is how often what takes milliseconds is run.
+const startRounds = 300
+
+// start measures what a small file takes beside a Go program that does nothing.
+func start(tool, dir string) error {
+	nothing, out, small := filepath.Join(dir, "nothing"), filepath.Join(dir, "out"), "/bin/ls"
+	if err := os.WriteFile(nothing+".go", []byte("package main\n\nfunc main() {}\n"), 0o666); err != nil {
+		return err
+	}
+	if b, err := exec.Command("go", "build", "-o", nothing, nothing+".go").CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, b)
+	}
+	// Outputs are kept: where many files were removed just before, ext4 takes long to make one.
+	n := 0
+	m, err := measureAfter(startRounds, func() {
+		n++
+		_ = os.Rename(out, fmt.Sprint(out, n)) // it may not be there
+	}, [][]string{
+		{nothing},
+		{tool, "--version"},
+		{tool, small, "-o", out},
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n| medians of %d | wall / CPU | x nothing |\n| --- | --- | --- |\n", startRounds)
+	for i, name := range []string{"a Go program that does nothing", "cfi2sframe --version", "cfi2sframe " + small} {
+		fmt.Printf("| %s | %s / %s | %.2f |\n", name, ms2(m[i].wall), ms2(m[i].cpu), ratio(m[i].wall, m[0].wall))
+	}
+	return nil
+}
 
 // series measures programs of 1 to 16 times the functions: the time that each takes should
 // be the same, but for the start of the program.

@@ -1,0 +1,130 @@
+// Package bar draws a progress bar on a terminal: a label, how much is done, and how long that took and
+// how long the rest is going to take. It is drawn whenever something changes, and can be taken away and drawn again,
+// so that what is printed between has the terminal for itself.
+package bar
+
+import (
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+)
+
+// A Bar is one line of a terminal. It is for one goroutine at a time.
+type Bar struct {
+	w           io.Writer
+	total, done int
+	label       atomic.Value // a string, read while the bar is drawn
+	start       time.Time
+	shown       *shown // or nil
+}
+
+// shown is a bar that is on the terminal.
+type shown struct {
+	container *mpb.Progress
+	bar       *mpb.Bar
+	refresh   chan any      // draws the bar again
+	drawn     chan struct{} // gets something for each time that the bar was drawn
+	ended     chan any      // gets something when the terminal cannot be written to
+}
+
+// New returns a bar for so many things to be done, which is drawn as soon as there is something to show. A
+// terminal that cannot be written to is no reason to stop: errors are not reported.
+func New(w io.Writer, total int) *Bar {
+	b := &Bar{w: w, total: total, start: time.Now()}
+	b.label.Store("")
+	return b
+}
+
+// Describe changes what is in front of the bar.
+func (b *Bar) Describe(label string) {
+	b.label.Store(label)
+	b.draw()
+}
+
+// Set says how much is done. When all is, the bar disappears.
+func (b *Bar) Set(done int) {
+	b.done = done
+	b.draw()
+}
+
+// Add says how much more is done.
+func (b *Bar) Add(n int) { b.Set(b.done + n) }
+
+// removal is how often a bar that is to go has to be drawn until it has gone: twice as what it ended as, and once
+// without it.
+const removal = 3
+
+// Clear makes the bar disappear until it is drawn again.
+func (b *Bar) Clear() {
+	s := b.shown
+	if s == nil {
+		return
+	}
+	b.shown = nil
+	s.bar.Abort(true)
+	for range removal {
+		s.again()
+	}
+	s.container.Shutdown()
+}
+
+// draw draws the bar in place of what is there.
+func (b *Bar) draw() {
+	if b.done >= b.total {
+		b.Clear()
+		return
+	}
+	if b.shown == nil {
+		b.shown = b.show()
+	}
+	b.shown.bar.SetCurrent(int64(b.done))
+	if b.shown.again() {
+		b.shown.wait()
+	}
+}
+
+// show makes a bar that is not drawn yet.
+func (b *Bar) show() *shown {
+	s := &shown{refresh: make(chan any), drawn: make(chan struct{}, removal), ended: make(chan any, 1)}
+	s.container = mpb.New(mpb.WithOutput(b.w), mpb.WithManualRefresh(s.refresh), mpb.WithShutdownNotifier(s.ended))
+	s.bar = s.container.New(int64(b.total), mpb.BarStyle().Lbound("|").Filler("█").Tip("█").Padding(" ").Rbound("|"),
+		mpb.PrependDecorators(
+			decor.Any(func(decor.Statistics) string {
+				s.drawn <- struct{}{}
+				return b.label.Load().(string)
+			}),
+			decor.NewPercentage("%d", decor.WC{W: len(" 100%")}),
+		),
+		mpb.AppendDecorators(
+			decor.CountersNoUnit("(%d/%d)"),
+			decor.Name(" ["),
+			decor.NewElapsed(decor.ET_STYLE_GO, b.start),
+			decor.Name(":"),
+			decor.NewAverageETA(decor.ET_STYLE_GO, b.start, nil),
+			decor.Name("]"),
+		))
+	return s
+}
+
+// again asks for the bar to be drawn, and reports whether that can be done.
+func (s *shown) again() bool {
+	select {
+	case s.refresh <- time.Now():
+		return true
+	case e := <-s.ended:
+		s.ended <- e // for the next time
+		return false
+	}
+}
+
+// wait waits until the bar was drawn.
+func (s *shown) wait() {
+	select {
+	case <-s.drawn:
+	case e := <-s.ended:
+		s.ended <- e
+	}
+}
