@@ -40,27 +40,12 @@ func openInput(ctx context.Context, name string, replace bool) (*input, error) {
 	case replace:
 		in.place, in.src, in.info, err = outfile.OpenInput(name)
 	default:
-		in.src, in.info, err = openRegular(name)
+		in.src, in.info, err = outfile.OpenRegular(name) // which may be one that leads to no place, such as /dev/fd/3
 	}
 	if err != nil {
 		return nil, outfile.Plain(err)
 	}
 	return in, nil
-}
-
-// openRegular opens a regular file. Its path may be one that leads to no place, such as /dev/fd/3.
-func openRegular(path string) (*os.File, fs.FileInfo, error) {
-	// Opening a pipe must not wait for a writer; what it is shows below.
-	r, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	info, err := outfile.Regular(r)
-	if err != nil {
-		r.Close()
-		return nil, nil, err
-	}
-	return r, info, nil
 }
 
 // close closes the file.

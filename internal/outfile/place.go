@@ -149,7 +149,7 @@ func (p *Place) open() (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r := os.NewFile(uintptr(fd), p.path)
+	r := waiting(fd, p.path)
 	info, err := Regular(r)
 	if err != nil {
 		r.Close()
@@ -157,6 +157,28 @@ func (p *Place) open() (*os.File, fs.FileInfo, error) {
 	}
 	p.old = r
 	return r, info, nil
+}
+
+// OpenRegular opens a regular file, and describes it. Anything else is an error, and does not make it wait.
+func OpenRegular(path string) (*os.File, fs.FileInfo, error) {
+	fd, err := openAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	r := waiting(fd, path)
+	info, err := Regular(r)
+	if err != nil {
+		r.Close()
+		return nil, nil, err
+	}
+	return r, info, nil
+}
+
+// waiting returns the file of a descriptor that was opened so that it did not wait, which reading it may do. Otherwise
+// the runtime would start a thread that waits for files.
+func waiting(fd int, name string) *os.File {
+	_ = unix.SetNonblock(fd, false)
+	return os.NewFile(uintptr(fd), name)
 }
 
 // Regular describes a file that is open. It is an error if that is no regular one.
@@ -175,7 +197,7 @@ func (p *Place) hold() error {
 		fd, err = openAt(int(p.dir.Fd()), p.name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	}
 	if err == nil {
-		p.old = os.NewFile(uintptr(fd), p.path)
+		p.old = waiting(fd, p.path)
 	}
 	return err
 }
