@@ -583,21 +583,39 @@ func TestWorkers(t *testing.T) {
 	}
 	for _, in := range files {
 		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
-			var want []byte
-			var first *report.Coverage
-			for _, workers := range []int{1, 2, 8} {
-				out, c := run(t, in, convert.Options{Version: version, Workers: workers})
-				got, err := os.ReadFile(out)
-				if err != nil {
-					t.Fatal(err)
+			for _, share := range []convert.Share{convert.ShareAuto, convert.ShareMax} {
+				var want []byte
+				var first *report.Coverage
+				for _, workers := range []int{1, 2, 8} {
+					out, c := run(t, in, convert.Options{Version: version, Share: share, Workers: workers})
+					got, err := os.ReadFile(out)
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.Output = ""
+					if want == nil {
+						want, first = got, c
+					}
+					if !bytes.Equal(got, want) || !reflect.DeepEqual(c, first) {
+						t.Errorf("%s, share %v: %d workers make another file, or report %+v instead of %+v", in, share, workers, c, first)
+					}
 				}
-				c.Output = ""
-				if want == nil {
-					want, first = got, c
-				}
-				if !bytes.Equal(got, want) || !reflect.DeepEqual(c, first) {
-					t.Errorf("%s: %d workers make another file, or report %+v instead of %+v", in, workers, c, first)
-				}
+			}
+		}
+	}
+}
+
+// TestShareMax expects smaller sections that say the same of as much code.
+func TestShareMax(t *testing.T) {
+	for _, in := range []string{peer.File(t, "/bin/bash"), filepath.Join(fixtures, "aarch64", "prologue"), filepath.Join(fixtures, "s390x", "prologue")} {
+		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
+			_, on := run(t, in, convert.Options{Version: version, Share: convert.ShareOn})
+			out, most := run(t, in, convert.Options{Version: version, Share: convert.ShareMax})
+			if most.Size > on.Size || most.Size == on.Size && on.FDEs > 100 || !most.Verified || most.Covered != on.Covered {
+				t.Errorf("%s, V%d: %d bytes for %d bytes of code, verified is %t; else %d for %d", in, version, most.Size, most.Covered, most.Verified, on.Size, on.Covered)
+			}
+			if c, err := convert.CheckFile(t.Context(), out, convert.FileOptions{}); err != nil || len(c.Mismatches) > 0 {
+				t.Errorf("%s, V%d: mismatches %v, error %v", in, version, c.Mismatches, err)
 			}
 		}
 	}

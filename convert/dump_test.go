@@ -489,12 +489,12 @@ func TestDryRun(t *testing.T) {
 
 // TestShare has the names of a Share, and what is none.
 func TestShare(t *testing.T) {
-	for _, want := range []convert.Share{convert.ShareAuto, convert.ShareOn, convert.ShareOff} {
+	for _, want := range []convert.Share{convert.ShareAuto, convert.ShareOn, convert.ShareOff, convert.ShareMax} {
 		if got, err := convert.ParseShare(want.String()); err != nil || got != want {
 			t.Errorf("%v is %v, error %v", want, got, err)
 		}
 	}
-	const want = `"On" is not known; auto, on or off was expected`
+	const want = `"On" is not known; auto, on, off or max was expected`
 	if _, err := convert.ParseShare("On"); err == nil || err.Error() != want {
 		t.Errorf("error is %v, want %s", err, want)
 	}

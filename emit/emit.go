@@ -17,7 +17,8 @@
 // Words: a run is the rows of a function, or of a part of one where the version or the type of FDE
 // needs parts; functions with the same instructions have the same one, and each of them is a use of
 // it. A piece is what of a run becomes one FDE, and consists of clusters, between which runs may be
-// divided. A list is the rows of a piece as they are encoded.
+// divided. A list is the rows of a piece as they are encoded. With Options.Best, runs are divided without regard to
+// clusters: at a place, which is any row of a run. A stem of a place is the first rows of pieces that could begin there.
 package emit
 
 import (
@@ -41,6 +42,9 @@ type Options struct {
 	// Share stores rows that several FDEs have only once, and divides functions into several
 	// FDEs where parts of them can be shared then.
 	Share bool
+	// Best, with Share, divides functions so that the section is about as small as it can be, which takes many times as
+	// long. Functions that nothing lies between may be one FDE then.
+	Best bool
 }
 
 // A Builder collects functions.
@@ -82,6 +86,7 @@ type run struct {
 
 	cluster, clusters uint32 // its clusters: the first one, and how many there are
 	piece, pieces     uint32 // its pieces
+	twice             uint32 // how many of its rows are in two pieces
 
 	// As in sframe.FDE:
 	pcMask, keyB, signal, flexible bool

@@ -104,15 +104,30 @@ func (l *lists) bytes(e *list) []byte { return l.pools[e.part][e.off:][:e.size] 
 //
 // If rows are shared, functions are divided into several FDEs where that pays; see counts. A
 // list that is in another one stands in the section only once: the same list, or, where the
-// number of rows is not a part of it (V1 and V2), one that another one begins with.
+// number of rows is not a part of it (V1 and V2), one that another one begins with. With Options.Best
+// what best makes of it is taken if it is smaller.
 func Join(parts []*Builder) *Section {
-	b := parts[0]
-	s := &Section{opt: b.opt, codec: b.codec, layout: b.layout, parts: parts, to: make([][]uint32, len(parts))}
-	if s.opt.Share {
+	opt := &parts[0].opt
+	if opt.Share {
 		divide(parts)
 	} else {
 		each(len(parts), func(i int) { parts[i].single() })
 	}
+	s := newSection(parts)
+	if opt.Share && opt.Best {
+		if b := best(parts); b != nil {
+			if t := newSection([]*Builder{b}); t.Size() < s.Size() {
+				return t
+			}
+		}
+	}
+	return s
+}
+
+// newSection returns the section of the functions of all parts, which are divided.
+func newSection(parts []*Builder) *Section {
+	b := parts[0]
+	s := &Section{opt: b.opt, codec: b.codec, layout: b.layout, parts: parts, to: make([][]uint32, len(parts))}
 	s.lists = b.lists
 	for i := range parts {
 		s.join(i)
@@ -204,7 +219,7 @@ func (s *Section) join(i int) {
 	for j := range p.runs {
 		r := &p.runs[j]
 		s.fdes += int(r.pieces) * int(r.uses)
-		s.num += uint64(r.num) * uint64(r.uses)
+		s.num += uint64(r.num+r.twice) * uint64(r.uses)
 	}
 }
 

@@ -460,6 +460,7 @@ func TestSplit(t *testing.T) {
 		{"behind all functions", fns, whole(0x2000, 0x10), 2, "3:0-3 3:3-7"},
 		{"a large function, and nothing for the second", large, whole(0, 0), 3, "6:0-6"},
 		{"a large function", large, whole(0, 0), 2, "1:0-1 5:1-6"},
+		{"a large function, nothing for the second, and across the third's border", large, whole(0x1000, 0x600, 0, 1, 2, 3, 4, 5), 3, "6:0-1"},
 	} {
 		words := func(table *cfi.Table, s *sframe.Section) string {
 			var w []string

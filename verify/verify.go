@@ -174,7 +174,7 @@ func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 			if after < next {
 				return whole
 			}
-			if after > next {
+			if after > 0 {
 				if d := s.FDE(after - 1); d.End() > border {
 					return whole
 				}

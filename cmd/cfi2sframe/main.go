@@ -113,11 +113,11 @@ func catchSignals(cancel func()) {
 }
 
 // prepare makes the heap ready for a file.
-func prepare(w convert.Work) {
+func (s *settings) prepare(w convert.Work) {
 	if w.Archive {
 		heap.PrepareArchive(w.Size)
 	} else {
-		heap.Prepare(w.CFI, w.Size)
+		heap.Prepare(w.CFI, w.Size, s.Share == convert.ShareMax)
 	}
 }
 
@@ -142,7 +142,8 @@ type settings struct {
 var errDone = errors.New("done")
 
 func parse(args []string, stdout io.Writer) (*settings, error) {
-	s := &settings{FileOptions: convert.FileOptions{Starting: prepare}}
+	s := &settings{}
+	s.Starting = s.prepare
 	flags := pflag.NewFlagSet("cfi2sframe", pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.SortFlags = false
@@ -155,7 +156,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
 	flags.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	flags.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
-	share := flags.String("share", convert.ShareAuto.String(), "store rows that occur again once, and divide functions into FDEs for that: on, off, or auto, which is on for little-endian output; never in objects")
+	share := flags.String("share", convert.ShareAuto.String(), "store rows that occur again once, and divide functions into FDEs for that: on, off, auto, which is on for little-endian output, or max, which takes ten to fifteen times as long to make the section as small as it can, for releases; never in objects")
 	flags.BoolVar(&s.Force, "force", false, "replace an .sframe section that is there already")
 	flags.BoolVar(&s.Remove, "remove", false, "take .sframe and its segment out again")
 	flags.BoolVar(&s.NoVerify, "no-verify", false, "do not check the result against the CFI; for measuring only")

@@ -31,10 +31,13 @@ var prepared sync.Once
 // tenth of the time: that goes into mapping memory page by page otherwise, and into looking
 // for garbage where there is none.
 //
+// With garbage, much of what is allocated is of no use soon after, and the garbage collector's target stays
+// as it is.
+//
 // The runtime asks for huge pages nowhere, so that there are some only where the system gives
 // them to everybody. Here a block as large as the tables will be is taken from the runtime,
 // advised, and given back unused.
-func Prepare(cfi, size uint64) {
+func Prepare(cfi, size uint64, garbage bool) {
 	Raise(cfi, size)
 	huge := min(cfi*tables, maxHuge)
 	if huge < minHuge {
@@ -47,6 +50,10 @@ func Prepare(cfi, size uint64) {
 		if mode, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled"); err == nil && bytes.Contains(mode, []byte("[madvise]")) {
 			_ = unix.Madvise(make([]byte, huge), unix.MADV_HUGEPAGE) // without them it only takes longer
 			runtime.GC()
+		}
+		if garbage {
+			debug.SetGCPercent(percent)
+			return
 		}
 		setPercent(percent, max(gcPercent, int(huge*100/minHeap)))
 	})

@@ -27,7 +27,7 @@ func TestPrepare(t *testing.T) {
 			old := debug.SetGCPercent(test.gogc)
 			defer debug.SetGCPercent(old)
 			prepared = sync.Once{}
-			Prepare(test.cfi, test.cfi)
+			Prepare(test.cfi, test.cfi, false)
 			if got := debug.SetGCPercent(test.gogc); got != test.want {
 				t.Errorf("GC percent is %d; %d was expected", got, test.want)
 			}
