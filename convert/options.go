@@ -101,7 +101,7 @@ const (
 	ShareAuto Share = iota // where all readers can cope with it: in little-endian output
 	ShareOn
 	ShareOff
-	ShareMax // as ShareOn, and takes ten to fifteen times as long to make the section as small as it can
+	ShareMax // as ShareOn, and takes about fifteen times as long to make the section as small as it can
 )
 
 var shareNames = [...]string{ShareAuto: "auto", ShareOn: "on", ShareOff: "off", ShareMax: "max"}

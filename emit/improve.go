@@ -11,7 +11,7 @@ import (
 // divided anew; lists that nobody has are offered to all who could have them; and those who have a list do without it.
 func (s *solver) improve() {
 	const (
-		rounds = 4
+		rounds = 2
 		least  = 1 << 12 // a part of the section: what another round saves at least
 		sweeps = 40      // work counts, not time, which would make the result depend on the machine
 		most   = 1 << 26 // places and stems, a second or so

@@ -156,7 +156,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
 	flags.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	flags.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
-	share := flags.String("share", convert.ShareAuto.String(), "store rows that occur again once, and divide functions into FDEs for that: on, off, auto, which is on for little-endian output, or max, which takes ten to fifteen times as long to make the section as small as it can, for releases; never in objects")
+	share := flags.String("share", convert.ShareAuto.String(), "store rows that occur again once, and divide functions into FDEs for that: on, off, auto, which is on for little-endian output, or max, which takes about fifteen times as long to make the section as small as it can, for releases; never in objects")
 	flags.BoolVar(&s.Force, "force", false, "replace an .sframe section that is there already")
 	flags.BoolVar(&s.Remove, "remove", false, "take .sframe and its segment out again")
 	flags.BoolVar(&s.NoVerify, "no-verify", false, "do not check the result against the CFI; for measuring only")
