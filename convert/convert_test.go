@@ -434,7 +434,7 @@ func TestCutFunctions(t *testing.T) {
 		{"a gap in the first and the last part", ".byte " + rbx + ", 0x42, " + sp + ", 0x46, " + rbx, 6, 2, 1, 3},
 	} {
 		prog := link(t, outer(tt.instructions))
-		for _, workers := range []int{1, 2, 8} {
+		for _, workers := range []int{1, 2, 3, 8} {
 			_, c := run(t, prog, convert.Options{Version: sframe.V2, Workers: workers})
 			functions := 0
 			for _, r := range c.Reasons {
@@ -553,7 +553,7 @@ func TestWorkersVarying(t *testing.T) {
 	const functions = 4 // of 0x60000 bytes, of which two are few enough
 	prog := link(t, strings.Repeat(varying("", 0x60000), functions))
 	var want []byte
-	for _, workers := range []int{1, 2, 8} {
+	for _, workers := range []int{1, 2, 3, 8} {
 		out, c := run(t, prog, convert.Options{Version: sframe.V2, Workers: workers})
 		if c.Described != functions*0x60000 || c.Covered != c.Described/2 {
 			t.Errorf("%d workers: %d of %d bytes are covered", workers, c.Covered, c.Described)
@@ -586,7 +586,7 @@ func TestWorkers(t *testing.T) {
 			for _, share := range []convert.Share{convert.ShareAuto, convert.ShareMax} {
 				var want []byte
 				var first *report.Coverage
-				for _, workers := range []int{1, 2, 8} {
+				for _, workers := range []int{1, 2, 3, 8} {
 					out, c := run(t, in, convert.Options{Version: version, Share: share, Workers: workers})
 					got, err := os.ReadFile(out)
 					if err != nil {
