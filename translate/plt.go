@@ -28,7 +28,7 @@ func (x *translator) varying() {
 	}
 	x.varied += end - begin
 	steps := x.steps[:0]
-	var known [lines]uint32
+	var known [lines]line
 	for pc := begin; pc < end; pc++ {
 		row, g := x.rowAt(pc, &known)
 		if g.Reason == 0 && (len(steps) == 0 || steps[len(steps)-1].Row != row) {
@@ -50,17 +50,24 @@ func (x *translator) varying() {
 // its entries, of 16 bytes as a rule.
 const lines = 64
 
-// rowAt returns the number of what the row at hand is at pc, or the gap. Known are the numbers, plus 1, of those
-// that depend on nothing but the lowest bits of the pc.
-func (x *translator) rowAt(pc uint64, known *[lines]uint32) (uint32, Gap) {
-	same := &known[pc%lines]
-	if *same > 0 {
-		return *same - 1, Gap{}
+// A line is what a row is at all pcs with some lowest bits, if nothing else matters.
+type line struct {
+	row  uint32 // its number, plus 1; 0: it is not known
+	cost uint64 // bytes of expressions that were evaluated for it, which count for each pc all the same
+}
+
+// rowAt returns the number of what the row at hand is at pc, or the gap.
+func (x *translator) rowAt(pc uint64, known *[lines]line) (uint32, Gap) {
+	same, spent := &known[pc%lines], x.eval.spent
+	if same.row > 0 && spent+same.cost <= x.eval.limit {
+		x.eval.spent += same.cost
+		return same.row - 1, Gap{}
 	}
 	vague := x.vague()
 	cfa := x.cfa(pc, vague|^uint64(lines-1)) // as if all others were not certain
 	only := cfa.base != unknown && cfa.vague == 0
 	if !only {
+		x.eval.spent = spent
 		cfa = x.cfa(pc, vague)
 	}
 	e, g := x.form(cfa)
@@ -72,7 +79,7 @@ func (x *translator) rowAt(pc uint64, known *[lines]uint32) (uint32, Gap) {
 	}
 	row := x.number(e)
 	if only {
-		*same = row + 1
+		*same = line{row + 1, x.eval.spent - spent}
 	}
 	return row, Gap{}
 }
