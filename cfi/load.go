@@ -488,26 +488,27 @@ func find(code []span, addr uint64) (span, bool) {
 // about as long to go through as that of another. What else is in the table is in the first
 // part only.
 func (t *Table) Split(n int) []*Table {
-	total := 0
-	if n > 1 {
-		for i := range t.functions {
-			total += t.functions[i].work()
-		}
+	const looked = 1 << 12 // functions, about: as good as all
+	step, total := 1+len(t.functions)/looked, 0
+	for i := 0; n > 1 && i < len(t.functions); i += step {
+		total += t.functions[i].work()
 	}
 	var parts []*Table
-	fns, done := t.functions, 0
+	begin, done := 0, 0
 	for i := range n {
-		end := 0
-		for end < len(fns) && (i == n-1 || done < total/n*(i+1)) {
-			done += fns[end].work()
-			end++
+		end := len(t.functions)
+		if i < n-1 {
+			for end = begin; end < len(t.functions) && done < total/n*(i+1); end += step {
+				done += t.functions[end].work()
+			}
+			end = min(end, len(t.functions))
 		}
 		part := &Table{Machine: t.Machine, Order: t.Order, programs: t.programs}
 		if i == 0 {
 			*part = *t
 		}
-		part.functions = fns[:end:end]
-		parts, fns = append(parts, part), fns[end:]
+		part.functions = t.functions[begin:end:end]
+		parts, begin = append(parts, part), end
 	}
 	return parts
 }
