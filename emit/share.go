@@ -133,7 +133,7 @@ func newSection(parts []*Builder) *Section {
 		s.join(i)
 	}
 	if s.opt.Share && s.layout.AttrSize == 0 {
-		s.lists.sharePrefixes(s.codec)
+		s.lists.sharePrefixes(s.codec, len(parts))
 	}
 	s.lists.place()
 	return s
@@ -223,22 +223,32 @@ func (s *Section) join(i int) {
 	}
 }
 
-// sharePrefixes finds for each list a longer one that begins with it.
-func (l *lists) sharePrefixes(c *sframe.Codec) {
+// sharePrefixes finds for each list the first one that begins with it and is longer. The work is done by so many
+// goroutines.
+func (l *lists) sharePrefixes(c *sframe.Codec, workers int) {
+	owners := make([][]uint32, workers) // of each list, among those that the worker looks at
+	each(workers, func(w int) {
+		owners[w] = make([]uint32, len(l.all))
+		for i := len(l.all) * w / workers; i < len(l.all)*(w+1)/workers; i++ {
+			e := &l.all[i]
+			b := l.bytes(e)
+			h, width := newHash(nil), e.Type.Size()
+			for at := 0; ; {
+				row := b[at+width:]
+				row = row[:sframe.RowSize(row[0])]
+				h = h.row(c.Start(b[at:], e.Type), rowHash(row))
+				if at += width + len(row); at == len(b) {
+					break
+				}
+				if s := l.slot(uint32(h), e.Type, b[:at]); s.index > 0 && owners[w][s.index-1] == 0 {
+					owners[w][s.index-1] = uint32(i + 1)
+				}
+			}
+		}
+	})
 	for i := range l.all {
-		e := &l.all[i]
-		b := l.bytes(e)
-		h, width := newHash(nil), e.Type.Size()
-		for at := 0; ; {
-			row := b[at+width:]
-			row = row[:sframe.RowSize(row[0])]
-			h = h.row(c.Start(b[at:], e.Type), rowHash(row))
-			if at += width + len(row); at == len(b) {
-				break
-			}
-			if s := l.slot(uint32(h), e.Type, b[:at]); s.index > 0 && l.all[s.index-1].owner == 0 {
-				l.all[s.index-1].owner = uint32(i + 1)
-			}
+		for w := 0; w < workers && l.all[i].owner == 0; w++ {
+			l.all[i].owner = owners[w][i]
 		}
 	}
 }
