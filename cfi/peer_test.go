@@ -18,6 +18,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/internal/lab/peer"
 )
 
@@ -376,20 +377,11 @@ func TestSamePrograms(t *testing.T) {
 // TestRelease uses the memory of the sections for something else, and expects that the table says what it said.
 func TestRelease(t *testing.T) {
 	const path = "/lib64/ld-linux-x86-64.so.2" // has expressions
-	r, err := os.Open(path)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Skip(err)
 	}
-	defer r.Close()
-	info, err := r.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := elffile.New(r, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := cfi.Load(f, cfi.Auto, nil)
+	table, err := cfi.Load(elftest.Parse(t, b), cfi.Auto, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,7 +394,7 @@ func TestRelease(t *testing.T) {
 		return rows
 	}
 	before := said()
-	b := table.Release()
+	b = table.Release()
 	if uint64(len(b)) != table.Sources[0].Size {
 		t.Errorf("%d bytes are released; %d were expected", len(b), table.Sources[0].Size)
 	}

@@ -1,6 +1,7 @@
 package cfi
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -30,7 +31,7 @@ func TestUsual(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		f, err := elffile.New(bytesAt(b), int64(len(b)))
+		f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,11 +130,6 @@ func TestUsualForms(t *testing.T) {
 		}
 	}
 }
-
-// bytesAt is a file in memory.
-type bytesAt []byte
-
-func (b bytesAt) ReadAt(p []byte, off int64) (int, error) { return copy(p, b[off:]), nil }
 
 // says returns all that is found in a section at an address in f, or in a file that is not known.
 func says(m elf.Machine, order binary.ByteOrder, f *elffile.File, data []byte, addr uint64) []string {

@@ -1,13 +1,12 @@
 package convert
 
 import (
-	"bytes"
 	"os"
 	"runtime"
 	"testing"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/internal/lab/peer"
 )
 
@@ -20,10 +19,7 @@ func TestSmallFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := elftest.Parse(t, b)
 		table, err := cfi.Load(f, cfi.Auto, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -23,6 +23,16 @@ func spRows(pairs ...int32) (rows []sframe.FRE) {
 	return rows
 }
 
+// mismatchInCFI returns the first mismatch of code that CFI describes, or "".
+func mismatchInCFI(res *Result) string {
+	for _, m := range res.Mismatches {
+		if !strings.Contains(m.What, "code that CFI does not") {
+			return m.String()
+		}
+	}
+	return ""
+}
+
 // TestAgain has functions with the same instructions, of which the first is described rightly, and a later one by
 // the very same rows in a way that is wrong. What was found right once must not stand for it.
 func TestAgain(t *testing.T) {
@@ -101,13 +111,7 @@ func TestAgain(t *testing.T) {
 			}
 			continue
 		}
-		found := ""
-		for _, m := range res.Mismatches {
-			if !strings.Contains(m.What, "code that CFI does not") {
-				found = m.String()
-				break
-			}
-		}
+		found := mismatchInCFI(res)
 		if tt.want == "" && res.Total > 0 || !strings.HasPrefix(found, tt.want) || res.Covered != tt.covered {
 			t.Errorf("%s: %+v, want %q and %d bytes covered", tt.name, res, tt.want, tt.covered)
 		}

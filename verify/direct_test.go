@@ -58,13 +58,7 @@ func TestDirect(t *testing.T) {
 			}
 			continue
 		}
-		found := ""
-		for _, m := range res.Mismatches {
-			if !strings.Contains(m.What, "code that CFI does not") {
-				found = m.String()
-				break
-			}
-		}
+		found := mismatchInCFI(res)
 		if !strings.HasPrefix(found, tt.want) || tt.want == "" && found != "" || res.Covered != tt.covered+8 {
 			t.Errorf("%s: %+v, want %q and 8 + %d bytes covered", tt.name, res, tt.want, tt.covered)
 		}
