@@ -338,10 +338,7 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 		work := func() {
 			if builders[i], errs[i] = emit.NewBuilder(enc); errs[i] == nil {
 				// Most programs occur in one part only, and each part has its share of them and some more.
-				n, share := parts[i].Len(), func(of int) int { return of/len(parts) + of/(8*len(parts)) }
-				if len(parts) == 1 {
-					share = func(of int) int { return of }
-				}
+				n, share := parts[i].Len(), func(of int) int { return min(of, of/len(parts)*9/8+1) }
 				builders[i].Grow(n, min(n, share(parts[i].NumPrograms())), share(parts[i].NumSteps()))
 				results[i], errs[i] = translate.Translate(parts[i], part, builders[i])
 			}
