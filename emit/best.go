@@ -199,29 +199,8 @@ func (s *solver) pieces() {
 				start, first = start-s.gap(s.all[c.early-1].place), from-1
 				r.twice++
 			}
-			b.pieces = append(b.pieces, piece{start, b.listFrom(r, start, rows[first:c.end], sframe.FREType(c.width))})
+			b.pieces = append(b.pieces, piece{start, b.list(r, start, rows[first:c.end], sframe.FREType(c.width))})
 			from = c.end
 		}
 	}
-}
-
-// listFrom is like list, but the piece may begin within the first of the rows, and start addresses have a given width.
-func (b *Builder) listFrom(r *run, start uint32, rows []sframe.Ref, width sframe.FREType) uint32 {
-	pool := b.lists.pools[0]
-	e := list{off: uint32(len(pool)), List: sframe.List{Num: uint32(len(rows)), Type: width}}
-	d := r.fde(0, 0)
-	pool = b.codec.AppendAttr(pool, &d, &e.List)
-	h := newHash(pool[e.off:])
-	for i := range rows {
-		at := max(rows[i].Start, start) - start
-		pool = b.appendRow(b.codec.AppendStart(pool, at, width), rows[i].Row, r.flexible)
-		h = h.row(at, b.form(rows[i].Row, r.flexible).hash)
-	}
-	e.size, e.hash = uint32(len(pool))-e.off, uint32(h)
-	b.lists.pools[0] = pool
-	index, added := b.lists.add(e, true)
-	if !added {
-		b.lists.pools[0] = pool[:e.off]
-	}
-	return index
 }

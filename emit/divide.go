@@ -80,6 +80,9 @@ const (
 // that it does not take longer than all the rest.
 const maxSequences = 1 << 24
 
+// maxDivided is how many rows a run has at most that is divided. Those of compilers have a few thousand.
+const maxDivided = 1 << 19
+
 // manySequences reports whether a program has more than maxSequences. That does not depend on its parts.
 func manySequences(parts []*Builder) bool {
 	n := uint64(0)
@@ -102,6 +105,12 @@ func newCluster(start uint32, f form) cluster {
 func (c *cluster) add(start uint32, f form) {
 	c.hash = mix(c.hash + uint64(start-c.last)<<56 ^ f.hash)
 	c.last, c.rows, c.size = start, c.rows+1, c.size+f.size
+}
+
+// after returns the hash of a sequence with the cluster at its end. Without it, the hash is the given one, and
+// the last row begins where it is said.
+func (c *cluster) after(hash uint64, last uint32) uint64 {
+	return mix(hash ^ c.hash + uint64(c.start-last)<<32)
 }
 
 // A sequence is the rows of n clusters of a run that follow each other.
@@ -131,7 +140,7 @@ func (d *divider) sequences(clusters []cluster, whole bool, i int) []sequence {
 			}
 			whole = true
 		}
-		hash = mix(hash ^ c.hash + uint64(c.start-last)<<32)
+		hash = c.after(hash, last)
 		rows, size, last = rows+c.rows, size+c.size, c.last
 		if whole && j+1 < len(clusters) {
 			continue
@@ -155,7 +164,7 @@ func hashOf(clusters []cluster) uint64 {
 	var hash uint64
 	for j := range clusters {
 		c := &clusters[j]
-		hash = mix(hash ^ c.hash + uint64(c.start-last)<<32)
+		hash = c.after(hash, last)
 		last = c.last
 	}
 	return newSequence(hash, last-clusters[0].start, 0, 0, 0).hash
@@ -181,7 +190,7 @@ type cost uint64
 
 const (
 	scale    = 16
-	fromBits = 20 // a function has less than 2^19 rows; a row and an FDE have 49 bytes at most
+	fromBits = 20 // of a run with maxDivided rows, each of them and an FDE have 49 bytes at most
 
 	unknown cost = 1 << 63 // more than any
 )
@@ -301,7 +310,7 @@ func (b *Builder) divide(c *counts) {
 			for j := range clusters {
 				n += clusters[j].rows
 			}
-			b.pieces = append(b.pieces, piece{clusters[0].start, b.list(r, rows[:n])})
+			b.pieces = append(b.pieces, piece{clusters[0].start, b.narrow(r, rows[:n])})
 			from, rows = uint32(end), rows[n:]
 		}
 		r.pieces = uint32(len(b.pieces)) - r.piece

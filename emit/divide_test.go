@@ -228,3 +228,35 @@ func TestCounts(t *testing.T) {
 		t.Errorf("what does not occur counts %d, want 1", got)
 	}
 }
+
+// TestManyClusters has a run of more rows than are divided, each of them a cluster, and the same again, with a row
+// less, which is as large a run as can be divided.
+func TestManyClusters(t *testing.T) {
+	for n, whole := range map[int]bool{maxDivided: false, maxDivided + 1: true} {
+		b, err := NewBuilder(Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fres := make([]sframe.FRE, n)
+		for i := range fres {
+			fres[i] = sp(uint32(minGap*i), int32(8+8*(i%2)))
+		}
+		if err := addTo(b, sframe.FDE{Start: 0x1000, Size: uint32(minGap * n)}, fres); err != nil {
+			t.Fatal(err)
+		}
+		if r := &b.runs[0]; r.whole != whole || int(r.clusters) != n {
+			t.Errorf("%d rows: whole is %t, with %d clusters", n, r.whole, r.clusters)
+		}
+		fdes, _ := decoded(t, join(b))
+		at := uint64(0x1000)
+		for _, d := range fdes {
+			if d.Start != at {
+				t.Fatalf("%d rows: an FDE starts at %#x; %#x was expected", n, d.Start, at)
+			}
+			at = d.End()
+		}
+		if at != 0x1000+uint64(minGap*n) || whole && len(fdes) != 1 {
+			t.Errorf("%d rows: %d FDEs up to %#x", n, len(fdes), at)
+		}
+	}
+}

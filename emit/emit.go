@@ -229,7 +229,7 @@ func (b *Builder) addRun(d *sframe.FDE, rows []sframe.Ref, flexible bool) bool {
 		r.clusters = uint32(len(b.clusters)) - r.cluster
 	}
 	// To divide a run cannot save more than its rows, and costs an FDE at least.
-	r.whole = d.PCMask || int(size) <= b.layout.FDESize
+	r.whole = d.PCMask || int(size) <= b.layout.FDESize || r.num > maxDivided
 	b.runs = append(b.runs, r)
 	return true
 }

@@ -36,15 +36,6 @@ func (b *Builder) encode(r *sframe.Row) {
 // form returns how FDEs of the given type hold a row.
 func (b *Builder) form(row uint32, flexible bool) form { return b.forms[typeIndex(flexible)][row] }
 
-// appendRow appends a row as FDEs of the given type hold it, without its start address.
-func (b *Builder) appendRow(out []byte, row uint32, flexible bool) []byte {
-	f := b.form(row, flexible)
-	if f.size > 8 {
-		return append(out, b.long[typeIndex(flexible)][row]...)
-	}
-	return binary.LittleEndian.AppendUint64(out, f.hash)[:len(out)+int(f.size)]
-}
-
 // rowHash returns the hash of a row as it is encoded, without its start address: the bytes themselves,
 // if they are few. It is always the same one: the division of functions depends on it.
 func rowHash(b []byte) uint64 {

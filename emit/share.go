@@ -160,17 +160,23 @@ func (b *Builder) single() {
 		u, r := &b.uses[i], &runs[i]
 		*r = b.runs[u.run]
 		r.uses, r.piece, r.pieces = 1, uint32(i), 1
-		b.pieces = append(b.pieces, piece{0, b.list(r, b.rows[r.row:r.row+r.num])})
+		b.pieces = append(b.pieces, piece{0, b.narrow(r, b.rows[r.row:r.row+r.num])})
 		u.run = uint32(i)
 	}
 	b.runs = runs
 }
 
-// list encodes rows of a run, and returns the index of the list.
-func (b *Builder) list(r *run, rows []sframe.Ref) uint32 {
-	first := rows[0].Start
+// narrow is list for a piece that starts where the first row does, with the narrowest start addresses.
+func (b *Builder) narrow(r *run, rows []sframe.Ref) uint32 {
+	begin := rows[0].Start
+	return b.list(r, begin, rows, sframe.TypeFor(rows[len(rows)-1].Start-begin))
+}
+
+// list encodes rows of a run for a piece that starts with the first of them, or within it, and returns the
+// index of the list. Its start addresses have the given width, which may be more than they need.
+func (b *Builder) list(r *run, begin uint32, rows []sframe.Ref, typ sframe.FREType) uint32 {
 	pool := b.lists.pools[0]
-	e := list{off: uint32(len(pool)), List: sframe.List{Num: uint32(len(rows)), Type: sframe.TypeFor(rows[len(rows)-1].Start - first)}}
+	e := list{off: uint32(len(pool)), List: sframe.List{Num: uint32(len(rows)), Type: typ}}
 	d := r.fde(0, 0)
 	pool = b.codec.AppendAttr(pool, &d, &e.List)
 	h := newHash(pool[e.off:])
@@ -179,7 +185,7 @@ func (b *Builder) list(r *run, rows []sframe.Ref) uint32 {
 	pool = slices.Grow(pool, len(rows)*(width+sframe.MaxRowSize)+8)
 	out, n := pool[:cap(pool)], len(pool)
 	for i := range rows {
-		start, f := rows[i].Start-first, forms[rows[i].Row]
+		start, f := max(rows[i].Start, begin)-begin, forms[rows[i].Row]
 		if width == 1 {
 			out[n] = byte(start)
 		} else {
