@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -32,14 +33,15 @@ func IsStdout(out string) bool { return out == Stdout || slices.Contains(stdoutN
 
 // A File is an output. What is written to it gets to its place by Commit.
 type File struct {
-	*os.File               // without a name, or with a temporary one
-	temp     string        // that name, or ""
-	place    *Place        // or nil for a stream
-	lent     bool          // the place is another's to be closed
-	input    bool          // what is replaced is the input
-	changed  unix.Timespec // when the old file had the attributes that this one got
-	pipe     string        // a named pipe, which Commit opens: that waits for a reader
-	stream   *os.File      // a pipe, a device or standard output
+	*os.File                 // without a name, or with a temporary one
+	temp     string          // that name, or ""
+	place    *Place          // or nil for a stream
+	lent     bool            // the place is another's to be closed
+	input    bool            // what is replaced is the input
+	changed  unix.Timespec   // when the old file had the attributes that this one got
+	dates    []unix.Timespec // of access and modification, which the file is to have, or nil
+	pipe     string          // a named pipe, which Commit opens: that waits for a reader
+	stream   *os.File        // a pipe, a device or standard output
 }
 
 // Open prepares the output of the given name, which may be a file that there is or is not
@@ -168,6 +170,29 @@ func (o *File) ReplacesInput(src *os.File) (bool, error) {
 	return o.input, err
 }
 
+// KeepDates has Finish give the file the dates of access and modification that info has, of a file that was opened
+// as OpenInput and OpenRegular do. A stream has none.
+func (o *File) KeepDates(info fs.FileInfo) {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		o.dates = []unix.Timespec{unix.Timespec(st.Atim), unix.Timespec(st.Mtim)}
+	}
+}
+
+// date gives the file the dates that it is to have.
+func (o *File) date() error {
+	if o.dates == nil {
+		return nil
+	}
+	err := retry(func() error { return unix.UtimesNanoAt(int(o.Fd()), "", o.dates, unix.AT_EMPTY_PATH) })
+	if err == unix.EINVAL || err == unix.ENOENT { // before Linux 5.8
+		err = unix.UtimesNano(fmt.Sprintf("/proc/self/fd/%d", o.Fd()), o.dates)
+	}
+	if err != nil {
+		return fmt.Errorf("its dates cannot be given to the result: %w", err)
+	}
+	return nil
+}
+
 // Finish gives the file its attributes, and makes sure that all that was written to it has
 // arrived. With sync, a file that replaces another one is on the disk afterwards: file systems
 // may write that it has another name before they write what is in it.
@@ -179,6 +204,9 @@ func (o *File) Finish(sync bool) error {
 		if err := o.likeOld(); err != nil {
 			return Plain(err)
 		}
+	}
+	if err := o.date(); err != nil {
+		return err
 	}
 	if sync && o.Replaces() {
 		if err := retry(func() error { return unix.Fsync(int(o.Fd())) }); err != nil {
