@@ -13,6 +13,7 @@ package arch
 import (
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -95,13 +96,16 @@ func OfABI(abi sframe.ABI) *Arch {
 	return nil
 }
 
+// ErrABI is the error of a machine, or a byte order of it, that SFrame is not defined for.
+var ErrABI = errors.New("no SFrame ABI that is supported")
+
 // Find returns what is known of a machine, and its SFrame ABI in the given byte order. It is an
 // error if there is none.
 func Find(m elf.Machine, o binary.ByteOrder) (*Arch, sframe.ABI, error) {
 	if a := Of(m); a != nil && a.ABI(o) != 0 {
 		return a, a.ABI(o), nil
 	}
-	return nil, 0, fmt.Errorf("machine %v, %v: no SFrame ABI that is supported", m, o)
+	return nil, 0, fmt.Errorf("machine %v, %v: %w", m, o, ErrABI)
 }
 
 // ABI returns the machine's SFrame ABI in the given byte order, or 0.

@@ -193,7 +193,7 @@ var ErrNone = errors.New("no CFI")
 // Table; an error means that there is no CFI to be had from the asked source at all.
 func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	if arch.Of(elf.Machine(f.Machine)) == nil {
-		return nil, notDefined(elf.Machine(f.Machine))
+		return nil, notDefined(f.Machine)
 	}
 	t := &Table{Machine: elf.Machine(f.Machine), Order: f.Order}
 	var secs []*section
@@ -299,10 +299,14 @@ func Parse(m elf.Machine, order binary.ByteOrder, sections ...Section) (*Table, 
 	return t, nil
 }
 
-// notDefined is the error for a machine that SFrame has no ABI for.
-func notDefined(m elf.Machine) error {
-	return fmt.Errorf("machine %v: SFrame is defined for %s only", m, arch.Names())
+// A notDefined is the error of a machine that SFrame has no ABI for.
+type notDefined elf.Machine
+
+func (m notDefined) Error() string {
+	return fmt.Sprintf("machine %v: SFrame is defined for %s only", elf.Machine(m), arch.Names())
 }
+
+func (m notDefined) Unwrap() error { return arch.ErrABI }
 
 // What is read of the CFI of a file at most, in bytes. The tables that are made of it take fifty times
 // as much if every record is as small as it can be. So it may not have more bytes than the file,

@@ -32,8 +32,9 @@ type Batch struct {
 
 // A Job is one file of a batch.
 type Job struct {
-	In     string
-	Result *Result // nil after an error, and for another name of a file that was there before
+	In string
+	// Result is nil after an error, and for another name of a file that was there before, unless that stays as it is.
+	Result *Result
 	// Err is why it is not, or not for certain, in its place. With ErrCoverage there is a Result.
 	Err error
 
@@ -120,7 +121,7 @@ func (b *Batch) AddInPlace(ctx context.Context, path string, opt FileOptions) {
 	if j.Err = b.unseen[path]; j.Err != nil {
 		return
 	}
-	in, err := openInput(ctx, path, true)
+	in, err := openInput(ctx, path, use{replace: true})
 	if err != nil {
 		j.Err = err
 		return
@@ -154,6 +155,9 @@ func (b *Batch) known(j *Job, id inode.ID) bool {
 		if p := other.pending; other.Err == nil && p != nil {
 			if was, ok := inode.Of(p.input.info); ok && was == id {
 				j.other = other
+				if p.res.Stays != "" {
+					j.Result = &Result{Stays: p.res.Stays}
+				}
 				return true
 			}
 		}
@@ -258,8 +262,11 @@ func (b *Batch) remember(j *Job) {
 // relink makes the name of a job another one of the result that it stands for, if it is not yet.
 func (b *Batch) relink(j *Job) error {
 	if j.other != nil {
-		if j.other.Err != nil {
+		switch {
+		case j.other.Err != nil:
 			return fmt.Errorf("it is the same file as %s, which was not replaced", j.other.In)
+		case j.other.pending.output == nil: // it stays as it is
+			return nil
 		}
 		j.res = j.other.res
 	}

@@ -3,6 +3,7 @@ package convert
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -27,6 +28,7 @@ type Checked struct {
 	Covered    uint64 // of those, bytes for which SFrame says the same
 	Stubs      uint64 // bytes of PLT stubs without CFI that SFrame describes rightly
 	Mismatches []Mismatch
+	Skipped    Reason // why there is nothing to compare, if Options.SkipUnsupported is set; or ""
 }
 
 // A Mismatch is a range of code for which SFrame and CFI disagree.
@@ -41,14 +43,14 @@ const maxMismatches = 1 << 16
 
 // Check compares the .sframe of the ELF file of the given size in r, whoever wrote it, with the file's
 // CFI. A section that says something else is no error: that is what Mismatches are for. With an error
-// that there are too many of them, there is a Checked, too. Of the options, Source counts.
+// that there are too many of them, there is a Checked, too. Of the options, Source and SkipUnsupported count.
 func Check(r io.ReaderAt, size int64, opt Options) (*Checked, error) {
 	return check(r, size, "", FileOptions{Options: opt})
 }
 
-// CheckFile is Check for a file by its name, or Stdin. Of the options, Source and DebugFile count.
+// CheckFile is Check for a file by its name, or Stdin. Of the options, DebugFile counts, too.
 func CheckFile(ctx context.Context, path string, opt FileOptions) (*Checked, error) {
-	in, err := openInput(ctx, path, false)
+	in, err := openInput(ctx, path, use{})
 	if err != nil {
 		return nil, err
 	}
@@ -57,11 +59,28 @@ func CheckFile(ctx context.Context, path string, opt FileOptions) (*Checked, err
 }
 
 // check is CheckFile for a file that is open.
-func check(r io.ReaderAt, size int64, path string, opt FileOptions) (c *Checked, err error) {
+func check(r io.ReaderAt, size int64, path string, opt FileOptions) (*Checked, error) {
 	f, err := elffile.New(r, size)
+	var c *Checked
 	if err != nil {
-		return nil, err
+		err = opt.keep(nil, err)
+	} else if c, err = compared(f, path, opt); opt.SkipUnsupported && errors.Is(err, sframe.ErrNone) {
+		if table, none := cfi.Load(f, opt.Source, nil); none != nil {
+			err = none
+		} else if table.Len() == 0 && len(table.Errors) == 0 {
+			err = ErrNoCode
+		}
+		err = opt.keep(f, err)
 	}
+	var k *kept
+	if errors.As(err, &k) {
+		return &Checked{Skipped: k.Reason}, nil
+	}
+	return c, err
+}
+
+// compared is check for a file whose headers are read.
+func compared(f *elffile.File, path string, opt FileOptions) (c *Checked, err error) {
 	defer func() {
 		if failed := f.ReadError(); failed != nil {
 			c, err = nil, outfile.Plain(failed)
@@ -111,7 +130,7 @@ func check(r io.ReaderAt, size int64, path string, opt FileOptions) (c *Checked,
 
 // DumpFile is Dump for a file by its name, or Stdin.
 func DumpFile(ctx context.Context, w io.Writer, path string) error {
-	in, err := openInput(ctx, path, false)
+	in, err := openInput(ctx, path, use{})
 	if err != nil {
 		return err
 	}

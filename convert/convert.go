@@ -47,21 +47,17 @@ var ErrWrong = errors.New("nothing was written, because the result is wrong")
 
 // A Result says what became of a file.
 type Result struct {
-	// Coverage is about the file, or about those members of an archive that were
-	// converted. It is empty where .sframe was removed.
+	// Coverage is about the file, or about those members of an archive that have an .sframe
+	// now. It is empty where .sframe was removed.
 	Coverage []*report.Coverage
 	Archive  bool
-	// Kept are the objects without CFI, which stayed as they were: members of the
-	// archive, or the file itself.
+	// Kept are the members of the archive that stayed as they were, or the file itself.
 	Kept []Kept
+	// Stays is why nothing of the file changes, or "" if something does. Of an archive it is Current if that is why one of its
+	// members is kept, and NoCFI otherwise.
+	Stays Reason
 	// Links is how many other names of the file (hard links) keep the old contents.
 	Links int
-}
-
-// A Kept is an object that stayed as it was.
-type Kept struct {
-	Member string // of an archive, or "" for the file itself
-	Why    error
 }
 
 // Convert converts the file of the given size in r, an ELF file or an archive of them, and writes the
@@ -75,6 +71,7 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 	c := conversion{
 		ctx: ctx, opt: FileOptions{Options: opt}, src: r, size: size, res: &Result{},
 		create:  func() (target, error) { return out, nil },
+		discard: func() { *out = memory{} },
 		scratch: func() (target, error) { return &memory{}, nil },
 	}
 	if err := c.convert(); err != nil {
@@ -114,7 +111,9 @@ type conversion struct {
 	src     io.ReaderAt
 	size    int64
 	create  func() (target, error) // makes the output; until then everything only reads
+	discard func()                 // gives up an output that create has made
 	scratch func() (target, error) // makes what a member of an archive is written to
+	inPlace bool                   // without an output, the input stays what it is
 	linked  bool                   // the input is an ELF file that is linked
 	spare   []byte                 // memory for the section, if it is large enough
 	res     *Result
@@ -126,18 +125,23 @@ func (c *conversion) convert() error {
 	if err != nil {
 		return outfile.Plain(err)
 	}
+	var cov *report.Coverage
 	if is {
 		c.res.Archive = true
-		return c.archive()
+		err = c.archive()
+	} else {
+		cov, err = c.elf(c.src, c.size, c.open)
 	}
-	cov, err := c.elf(c.src, c.size, c.open)
 	var k *kept
 	if errors.As(err, &k) {
-		c.res.Kept = append(c.res.Kept, Kept{Why: k.why})
-		err = c.copy()
+		c.res.Kept = append(c.res.Kept, k.Kept)
+		err = c.stay(k.Reason)
 	}
 	if cov != nil {
 		cov.File, cov.Output = c.in, c.out
+		if c.inPlace && c.res.Stays != "" {
+			cov.Output = ""
+		}
 		c.res.Coverage = append(c.res.Coverage, cov)
 	}
 	return err
@@ -151,9 +155,11 @@ func (c *conversion) open() (target, error) {
 	return c.create()
 }
 
-// copy makes the output what the input is.
-func (c *conversion) copy() error {
-	if c.opt.DryRun {
+// stay makes the output what the input is.
+func (c *conversion) stay(why Reason) error {
+	c.res.Stays = why
+	c.discard()
+	if c.opt.DryRun || c.inPlace {
 		return nil
 	}
 	dst, err := c.open()
@@ -163,18 +169,12 @@ func (c *conversion) copy() error {
 	return outfile.Plain(filecopy.Range(c.ctx, dst, 0, c.src, 0, c.size))
 }
 
-// kept is the error of an object without CFI. That is nothing unusual: what counts is the
-// program that it becomes a part of.
-type kept struct{ why error }
-
-func (k *kept) Error() string { return k.why.Error() }
-
 // elf converts the ELF file src to the file that open returns, and checks that. The
-// coverage is nil if .sframe was removed.
+// coverage is nil if .sframe was removed. The error is a *kept if the file is to stay as it is; with Current there is a coverage, too.
 func (c *conversion) elf(src io.ReaderAt, size int64, open func() (target, error)) (*report.Coverage, error) {
 	f, err := elffile.New(src, size)
 	if err != nil {
-		return nil, err
+		return nil, c.opt.keep(nil, err)
 	}
 	c.linked = !f.IsObject() && !c.res.Archive
 	var cov *report.Coverage
@@ -187,10 +187,7 @@ func (c *conversion) elf(src io.ReaderAt, size int64, open func() (target, error
 		// What could not be read may have been taken for something else.
 		return nil, outfile.Plain(failed)
 	}
-	if f.IsObject() && (errors.Is(err, cfi.ErrNone) || errors.Is(err, ErrNoCode) || errors.Is(err, elfwrite.ErrNone)) {
-		err = &kept{err}
-	}
-	return cov, err
+	return cov, c.opt.keep(f, err)
 }
 
 // add is elf for a file that gets an .sframe.
@@ -210,15 +207,18 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 	var beginErr error
 	var begun sync.WaitGroup
 	begin := func() { h, beginErr = c.begin(f, src, open) }
-	if f.Size < smallFile {
+	there := c.opt.Update && hasSFrame(f) // which may have to stay
+	switch {
+	case there:
+	case f.Size < smallFile:
 		begin()
-	} else {
+	default:
 		begun.Go(begin)
 	}
 	c.opt.starting(Work{Size: f.Size, CFI: sizeOfCFI(f)})
 	table, err := cfi.Load(f, c.opt.Source, debug.File())
 	begun.Wait()
-	defer h.stop()
+	defer func() { h.stop() }()
 	if err != nil {
 		return nil, err
 	}
@@ -228,26 +228,28 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 		}
 		return nil, ErrNoCode
 	}
+	c.spare = table.Release()
+	if there {
+		if cov, err := c.current(f, table, debug); cov != nil || err != nil {
+			return cov, err
+		}
+		begin()
+	}
 	if beginErr != nil {
 		return nil, beginErr
 	}
-	c.spare = table.Release()
 	r, err := c.fit(f, table, h)
 	if err != nil {
 		return nil, err
 	}
 	b, in, layout, section := r.content, r.report, r.layout, r.section
-	in.Debug = debug.File()
-	if !c.opt.Room.Full() { // it is said of gaps that are listed
-		if in.Format3, err = c.format3(f, table, in.Result); err != nil {
-			return nil, err
-		}
+	if cov, err = c.describe(in, debug); err != nil {
+		return nil, err
 	}
-	cov = report.New(*in)
-	cov.Format, cov.FDEs, cov.FREs, cov.Size = int(c.opt.Version), b.NumFDEs(), b.NumFREs(), uint64(len(section))
+	cov.FDEs, cov.FREs, cov.Size = b.NumFDEs(), b.NumFREs(), uint64(len(section))
 	cov.MovedCode = layout.MovedCode
-	if table.Debug {
-		cov.DebugFile = debug.Path()
+	if b.NumFDEs() == 0 && f.IsObject() && !hasSFrame(f) {
+		return cov, &kept{Kept{Reason: NoRows, Why: errNoRows}}
 	}
 	if c.opt.DryRun {
 		return cov, c.dryCheck(f, b, layout, table, in.Result, cov)
@@ -269,6 +271,23 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 			return nil, err
 		}
 		cov.Verified = true
+	}
+	return cov, nil
+}
+
+// describe returns the report on a translation.
+func (c *conversion) describe(in *report.Input, debug *debugfile.File) (*report.Coverage, error) {
+	in.Debug = debug.File()
+	if !c.opt.Room.Full() { // it is said of gaps that are listed
+		var err error
+		if in.Format3, err = c.format3(in.File, in.Table, in.Result); err != nil {
+			return nil, err
+		}
+	}
+	cov := report.New(*in)
+	cov.Format = int(c.opt.Version)
+	if in.Table.Debug {
+		cov.DebugFile = debug.Path()
 	}
 	return cov, nil
 }
@@ -386,7 +405,7 @@ func (c *conversion) format3(f *elffile.File, table *cfi.Table, res *translate.R
 // *emit.RangeError there is a layout, too.
 func (c *conversion) plan(f *elffile.File, b *emit.Section, h *head) (*elfwrite.Layout, []byte, error) {
 	if f.IsObject() {
-		return c.planObject(f, b, elfwrite.Options{Force: c.opt.Force})
+		return c.planObject(f, b, elfwrite.Options{Force: c.opt.replaces()})
 	}
 	layout, err := h.layout.Resize(b.Size())
 	if err != nil {
@@ -398,15 +417,10 @@ func (c *conversion) plan(f *elffile.File, b *emit.Section, h *head) (*elfwrite.
 
 // planObject is plan for a relocatable object.
 func (c *conversion) planObject(f *elffile.File, b *emit.Section, opt elfwrite.Options) (*elfwrite.Layout, []byte, error) {
-	l, _ := c.opt.Version.Layout()
-	if !l.Objects {
+	if l, _ := c.opt.Version.Layout(); !l.Objects {
 		return nil, nil, errors.New("relocatable objects are converted to format 2 or 3 only")
 	}
-	// binutils 2.44 writes the former, 2.45 and later the latter.
-	o := elfwrite.Object{Type: elf.SHT_PROGBITS, StartSize: b.StartSize()}
-	if l.PCRel || c.opt.PCRel {
-		o.Type = elf.SectionType(sframe.SHTGNUSFrame)
-	}
+	o := elfwrite.Object{Type: c.objectType(), StartSize: b.StartSize()}
 	if b.NumFDEs() == 0 { // ld takes an .sframe that says nothing for a damaged one
 		if at, err := f.SFrame(); err != nil {
 			return nil, nil, err
@@ -428,6 +442,14 @@ func (c *conversion) planObject(f *elffile.File, b *emit.Section, opt elfwrite.O
 	}
 	layout, err := elfwrite.PlanObject(f, b.Size(), o, opt)
 	return layout, section, err
+}
+
+// objectType is the type of an object's .sframe.
+func (c *conversion) objectType() elf.SectionType {
+	if l, _ := c.opt.Version.Layout(); l.PCRel || c.opt.PCRel {
+		return elf.SectionType(sframe.SHTGNUSFrame) // as binutils 2.45 and later write it
+	}
+	return elf.SHT_PROGBITS // 2.44
 }
 
 // dryCheck is reread for a section that is not written.
@@ -494,7 +516,7 @@ func (c *conversion) begin(f *elffile.File, src io.ReaderAt, open func() (target
 		return h, nil
 	}
 	var err error
-	if h.layout, err = elfwrite.Plan(f, 0, elfwrite.Options{Force: c.opt.Force}); err != nil || c.opt.DryRun {
+	if h.layout, err = elfwrite.Plan(f, 0, elfwrite.Options{Force: c.opt.replaces()}); err != nil || c.opt.DryRun {
 		return h, err
 	}
 	if h.dst, err = open(); err != nil {
@@ -521,7 +543,7 @@ func (h *head) wait() error {
 
 // stop ends the copy, if nobody waited for it.
 func (h *head) stop() {
-	if h.cancel != nil {
+	if h != nil && h.cancel != nil {
 		h.cancel()
 		_ = h.wait() // of no use any more
 	}
@@ -580,32 +602,45 @@ func read(r target, section []byte) (*elffile.File, *sframe.Section, error) {
 	if f.IsObject() {
 		return readObject(f)
 	}
-	at, err := f.SFrame()
+	h, err := loaded(f, false)
 	if err != nil {
 		return nil, nil, err
-	}
-	if at.Segment < 0 {
-		return nil, nil, errors.New("there is no PT_GNU_SFRAME")
-	}
-	h := &f.Progs[at.Segment]
-	off, ok := f.FileOffset(h.Vaddr, h.Memsz)
-	if !ok || off != h.Off || h.Filesz != h.Memsz {
-		return nil, nil, errors.New("PT_GNU_SFRAME does not lie in a loaded segment")
-	}
-	if len(f.Sections) > 0 {
-		s := &f.Sections[at.Section]
-		if s.Name != sframe.SectionName || s.Type != sframe.SHTGNUSFrame || s.Addr != h.Vaddr || s.Off != h.Off || s.Size != h.Filesz {
-			return nil, nil, errors.New("section .sframe is not what PT_GNU_SFRAME says")
-		}
 	}
 	if h.Filesz != uint64(len(section)) {
 		return nil, nil, fmt.Errorf("PT_GNU_SFRAME has %d bytes; %d were expected", h.Filesz, len(section))
 	}
-	if err := f.ReadInto(sframe.SectionName, section, off); err != nil {
+	if err := f.ReadInto(sframe.SectionName, section, h.Off); err != nil {
 		return nil, nil, err
 	}
 	d, err := sframe.Decode(section, h.Vaddr)
 	return f, d, err
+}
+
+// loaded returns the PT_GNU_SFRAME of a linked file, which lies in loaded memory, and which the section headers agree with if
+// there are any. In an old file, which GNU ld may have made, the section's type may be the one of 2.44, and the segment may have
+// been sized before ld took out what it does not need.
+func loaded(f *elffile.File, old bool) (*elf.Prog64, error) {
+	at, err := f.SFrame()
+	if err != nil {
+		return nil, err
+	}
+	if at.Segment < 0 {
+		return nil, errors.New("there is no PT_GNU_SFRAME")
+	}
+	h := &f.Progs[at.Segment]
+	off, ok := f.FileOffset(h.Vaddr, h.Memsz)
+	if !ok || off != h.Off || h.Filesz != h.Memsz {
+		return nil, errors.New("PT_GNU_SFRAME does not lie in a loaded segment")
+	}
+	if len(f.Sections) > 0 {
+		s := &f.Sections[at.Section]
+		typed := s.Type == sframe.SHTGNUSFrame || old && elf.SectionType(s.Type) == elf.SHT_PROGBITS
+		sized := s.Size == h.Filesz || old && s.Size < h.Filesz
+		if s.Name != sframe.SectionName || !typed || !sized || s.Addr != h.Vaddr || s.Off != h.Off {
+			return nil, errors.New("section .sframe is not what PT_GNU_SFRAME says")
+		}
+	}
+	return h, nil
 }
 
 // readObject decodes the .sframe of an object with its relocations applied. They count

@@ -41,7 +41,7 @@ type pending struct {
 // prepareFile is File up to the point where the result is known to be right, and complete but for
 // its place. With ErrCoverage there is a pending, too, which has nothing but a Result.
 func prepareFile(ctx context.Context, in, out string, opt FileOptions) (*pending, error) {
-	i, err := openInput(ctx, in, out == in)
+	i, err := openInput(ctx, in, use{replace: out == in, whole: opt.SkipUnsupported})
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func prepare(ctx context.Context, in *input, out string, opt FileOptions) (*pend
 	p := &pending{input: in}
 	p.conversion = conversion{
 		ctx: ctx, opt: opt, in: in.name, out: out, src: in.src, size: in.info.Size(), res: &Result{},
-		create: p.create, scratch: scratch,
+		create: p.create, discard: p.discard, scratch: scratch, inPlace: in.place != nil,
 	}
 	opt.Room.Grow(p.size)
 	err := p.convert()
@@ -94,6 +94,14 @@ func (p *pending) create() (target, error) {
 		return nil, err
 	}
 	return p.output.File, nil
+}
+
+// discard gives up the output, if there is one.
+func (p *pending) discard() {
+	if p.output != nil {
+		p.output.Close()
+		p.output = nil
+	}
 }
 
 // scratch makes a file without a name.
@@ -153,6 +161,9 @@ func (p *pending) finish() error {
 	if p.output == nil {
 		return nil
 	}
+	if p.opt.KeepDates && !p.input.spooled {
+		p.output.KeepDates(p.input.info)
+	}
 	return p.output.Finish(!p.opt.NoSync)
 }
 
@@ -170,8 +181,6 @@ func (p *pending) commit() error {
 
 // close gives up what is not in its place.
 func (p *pending) close() {
-	if p.output != nil {
-		p.output.Close()
-	}
+	p.discard()
 	p.input.close()
 }

@@ -29,15 +29,21 @@ type input struct {
 	spooled bool           // it came through a pipe and has no permissions of its own
 }
 
+// A use is what an input is for.
+type use struct {
+	replace bool // it is to be replaced, and so opened at its place
+	whole   bool // all of standard input is read even if it is nothing that can be converted
+}
+
 // openInput opens a file for reading, and refuses whatever is no regular one. Standard input
-// may be anything that ends. A file that is to be replaced is opened at its place.
-func openInput(ctx context.Context, name string, replace bool) (*input, error) {
+// may be anything that ends.
+func openInput(ctx context.Context, name string, u use) (*input, error) {
 	in := &input{name: name}
 	var err error
 	switch {
 	case name == Stdin:
-		err = in.openStdin(ctx)
-	case replace:
+		err = in.openStdin(ctx, u.whole)
+	case u.replace:
 		in.place, in.src, in.info, err = outfile.OpenInput(name)
 	default:
 		in.src, in.info, err = outfile.OpenRegular(name) // which may be one that leads to no place, such as /dev/fd/3
@@ -69,7 +75,7 @@ func (in *input) unchanged() error {
 
 // openStdin opens standard input: as it is if it is a regular file from its start, and else
 // as a copy, because it is read in no order.
-func (in *input) openStdin(ctx context.Context) error {
+func (in *input) openStdin(ctx context.Context, whole bool) error {
 	fd, err := unix.FcntlInt(os.Stdin.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -100,7 +106,7 @@ func (in *input) openStdin(ctx context.Context) error {
 	}
 	done := make(chan spooled, 1)
 	go func() { // it may wait for what never comes
-		file, err := spool(ctx, stdin)
+		file, err := spool(ctx, stdin, whole)
 		stdin.Close()
 		done <- spooled{file, err}
 	}()
@@ -120,8 +126,8 @@ func (in *input) openStdin(ctx context.Context) error {
 }
 
 // spool copies what is read from r to a file for temporary use, if it begins as a file does that
-// can be converted; else no more than tells that.
-func spool(ctx context.Context, r io.Reader) (*os.File, error) {
+// can be converted, or all of it is wanted; else no more than tells that.
+func spool(ctx context.Context, r io.Reader, whole bool) (*os.File, error) {
 	dst, err := outfile.Scratch()
 	if err != nil {
 		return nil, err
@@ -134,7 +140,7 @@ func spool(ctx context.Context, r io.Reader) (*os.File, error) {
 	if err == nil {
 		_, err = dst.Write(head[:n])
 	}
-	if err == nil && known(head[:n], dst) {
+	if err == nil && (whole || known(head[:n], dst)) {
 		_, err = io.Copy(dst, r)
 	}
 	if err == nil {

@@ -19,8 +19,13 @@ type Options struct {
 	PCRel     bool           // start addresses count from their own field (errata 1)
 	Outermost bool           // rows for code without a caller (errata 2)
 	Force     bool           // replace an .sframe that is there
-	Remove    bool           // take .sframe out instead
-	DryRun    bool           // translate and check, but write nothing
+	// Update says what to do with an .sframe that is there: nothing if it is right, as complete as the new one would
+	// be, and of the same format. Otherwise it is replaced as by Force.
+	Update bool
+	// SkipUnsupported says that a file which SFrame has nothing for is no error, but stays as it is: see Kept.
+	SkipUnsupported bool
+	Remove          bool // take .sframe out instead
+	DryRun          bool // translate and check, but write nothing
 	// MinCoverage is how many percent of the code that CFI describes have to be covered
 	// for a result to be written; code without a caller counts as covered.
 	MinCoverage float64
@@ -40,6 +45,7 @@ type FileOptions struct {
 	// .note.gnu.build-id or .gnu_debuglink leads to, if there is one; or "" for none.
 	DebugFile string
 	NoSync    bool // do not wait until what replaces a file is on the disk
+	KeepDates bool // the result gets the dates of access and modification that the file had
 	// Starting, if not nil, is called before each file, and each member of an archive, is worked on: a program
 	// can make its heap ready for large ones.
 	Starting func(Work)
@@ -68,6 +74,9 @@ func (o *Options) complete() {
 		o.Room = report.NewRoom()
 	}
 }
+
+// replaces reports whether an .sframe that is there may be replaced.
+func (o *Options) replaces() bool { return o.Force || o.Update }
 
 // What workers may take of memory at most, in bytes: so much for any file, and a part of its size
 // more. Each has a table of all different programs of the file.

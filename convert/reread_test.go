@@ -145,7 +145,7 @@ func TestTargets(t *testing.T) {
 		saved := bytes.Clone(tt.b)
 		try := func(create, scratch func() (target, error)) error {
 			c := conversion{
-				ctx: t.Context(), src: bytes.NewReader(tt.b), size: int64(len(tt.b)), res: &Result{}, create: create, scratch: scratch,
+				ctx: t.Context(), src: bytes.NewReader(tt.b), size: int64(len(tt.b)), res: &Result{}, create: create, discard: func() {}, scratch: scratch,
 			}
 			c.opt.Remove = tt.remove
 			c.opt.complete()

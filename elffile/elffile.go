@@ -99,11 +99,17 @@ type Error struct {
 	cause error // of the message, or nil
 }
 
+// What a file can be instead, about which there is nothing wrong.
+var (
+	ErrNotELF = errors.New("not an ELF file")
+	Err32Bit  = errors.New("32-bit ELF file")
+)
+
 func (e *Error) Error() string {
 	return fmt.Sprintf("%s at file offset %#x: %s", e.Where, e.Off, e.Msg)
 }
 
-// Unwrap returns the error of the system, if that is why there is one.
+// Unwrap returns the error of the system, ErrNotELF or Err32Bit, if that is why there is one.
 func (e *Error) Unwrap() error { return e.cause }
 
 func errorf(where string, off uint64, format string, args ...any) error {
@@ -185,7 +191,7 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	if size < HeaderSize {
 		n := min(int(max(size, 0)), 4)
 		if err := f.readAt(raw[:n], 0); err != nil || !bytes.HasPrefix([]byte(elf.ELFMAG), raw[:n]) || n < 4 {
-			return nil, errorf("ELF header", 0, "not an ELF file (%d bytes; the magic 7f 45 4c 46 was expected)", size)
+			return nil, errorf("ELF header", 0, "%v (%d bytes; the magic 7f 45 4c 46 was expected)", ErrNotELF, size)
 		}
 		return nil, errorf("ELF header", 0, "file of %d bytes is truncated; at least %d were expected", size, HeaderSize)
 	}
@@ -193,12 +199,12 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 		return nil, errorf("ELF header", 0, "%v", err)
 	}
 	if string(raw[:4]) != elf.ELFMAG {
-		return nil, errorf("ELF header", 0, "not an ELF file (starts with % x; 7f 45 4c 46 was expected)", raw[:4])
+		return nil, errorf("ELF header", 0, "%v (starts with % x; 7f 45 4c 46 was expected)", ErrNotELF, raw[:4])
 	}
 	switch c := elf.Class(raw[elf.EI_CLASS]); c {
 	case elf.ELFCLASS64:
 	case elf.ELFCLASS32:
-		return nil, errorf("ELF header", elf.EI_CLASS, "32-bit ELF file; SFrame is defined for 64-bit ABIs only")
+		return nil, errorf("ELF header", elf.EI_CLASS, "%v; SFrame is defined for 64-bit ABIs only", Err32Bit)
 	default:
 		return nil, errorf("ELF header", elf.EI_CLASS, "class %d; ELFCLASS64 (2) was expected", c)
 	}

@@ -27,6 +27,9 @@ const firstPage = 4096
 // ErrExists is returned for a file that has an .sframe section already.
 var ErrExists = errors.New("the file has an .sframe section already")
 
+// ErrNoRoom is returned for a file whose program headers cannot become more.
+var ErrNoRoom = errors.New("no room")
+
 // ErrNone is returned for a file without an .sframe section that is to lose it.
 var ErrNone = errors.New("the file has no .sframe section")
 

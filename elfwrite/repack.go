@@ -49,7 +49,7 @@ func (p *planner) unitAt(s span) *unit {
 func (p *planner) repack(tail span) error {
 	before, after := p.table()
 	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("no room for %d more program headers: %s", len(p.progs)+newHeaders-len(p.f.Progs), fmt.Sprintf(format, args...))
+		return fmt.Errorf("%w for %d more program headers: %s", ErrNoRoom, len(p.progs)+newHeaders-len(p.f.Progs), fmt.Sprintf(format, args...))
 	}
 	if p.head < 0 {
 		return refuse("no loaded segment holds the table")

@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -68,12 +69,25 @@ type Archive struct {
 type Error struct {
 	Off int64 // in bytes
 	Msg string
+
+	kind bool // nothing is wrong but the kind
+}
+
+// ErrKind is what is behind the error of an archive of a kind that is not supported.
+var ErrKind = errors.New("an archive of another kind")
+
+// Unwrap returns ErrKind, if that is why there is an error.
+func (e *Error) Unwrap() error {
+	if e.kind {
+		return ErrKind
+	}
+	return nil
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("archive at offset %#x: %s", e.Off, e.Msg) }
 
 func errorf(off int64, format string, args ...any) error {
-	return &Error{off, fmt.Sprintf(format, args...)}
+	return &Error{Off: off, Msg: fmt.Sprintf(format, args...)}
 }
 
 // What is accepted at most.
@@ -91,7 +105,7 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 		return nil, errorf(0, "%v", err)
 	}
 	if string(head) == thinMagic {
-		return nil, errorf(0, "a thin archive, whose members are files of their own; convert those")
+		return nil, &Error{Msg: "a thin archive, whose members are files of their own; convert those", kind: true}
 	}
 	o := opener{Archive: a}
 	for off := int64(len(magic)); off < size; {
@@ -162,7 +176,7 @@ func (o *opener) member(off int64) (Member, error) {
 		m.Name = name
 		err = o.readNames(&m)
 	case strings.HasPrefix(name, "#1/") || strings.HasPrefix(name, "__.SYMDEF"):
-		return Member{}, errorf(off, "an archive of the BSD kind; the GNU kind was expected")
+		return Member{}, &Error{Off: off, Msg: "an archive of the BSD kind; the GNU kind was expected", kind: true}
 	case strings.HasPrefix(name, "/"):
 		m.Name, err = o.longName(off, name)
 	default:

@@ -36,3 +36,10 @@ func (s Seen) First(info fs.FileInfo) bool {
 	}
 	return first
 }
+
+// SameDevice reports whether the files that a and b describe are on the same file system, as far as that is known.
+func SameDevice(a, b fs.FileInfo) bool {
+	x, okX := Of(a)
+	y, okY := Of(b)
+	return !okX || !okY || x.dev == y.dev
+}

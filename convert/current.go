@@ -1,0 +1,108 @@
+package convert
+
+import (
+	"debug/elf"
+
+	"cfi2sframe/arch"
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/debugfile"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+	"cfi2sframe/verify"
+)
+
+// hasSFrame reports whether there is an .sframe, or what contradicts itself.
+func hasSFrame(f *elffile.File) bool {
+	at, err := f.SFrame()
+	return err != nil || at.Section > 0 || at.Segment >= 0
+}
+
+// current returns a *kept and the report if the .sframe that f has, whoever wrote it, need not be replaced: where readers look
+// for it, of the asked format, right at every pc, and as complete as the new one would be. Otherwise it returns nil.
+func (c *conversion) current(f *elffile.File, table *cfi.Table, debug *debugfile.File) (*report.Coverage, error) {
+	old := c.readable(f)
+	if old == nil || !c.asked(old, f) {
+		return nil, nil
+	}
+	s := old.Section
+	var reach translate.Reach
+	if !f.IsObject() {
+		reach = c.reach(old.addr, s.Len())
+	}
+	_, in, err := c.translate(f, table, reach)
+	if err != nil {
+		return nil, err
+	}
+	sorted := s
+	if f.IsObject() {
+		sorted = s.Sorted()
+	}
+	res, err := verify.Check(table, sorted, f, verify.Options{Keep: 1, Workers: c.opt.workers(table, f.Size)})
+	if err != nil || res.Total > 0 || res.Covered < in.Result.Covered || res.Stubs < in.Result.Synthesised {
+		return nil, nil
+	}
+	// What only some readers of a version understand is more than was asked for.
+	if l, _ := s.Version.Layout(); l.Errata2 && !c.opt.Outermost && res.Covered > in.Result.Covered {
+		return nil, nil
+	}
+	cov, err := c.describe(in, debug)
+	if err != nil {
+		return nil, err
+	}
+	cov.FDEs, cov.FREs, cov.Size, cov.Verified = s.Len(), uint64(s.NumFREs), old.size, true
+	return cov, &kept{Kept{Reason: Current, Why: errCurrent}}
+}
+
+// asked reports whether the .sframe of f has the form that was asked for.
+func (c *conversion) asked(s *old, f *elffile.File) bool {
+	_, abi, err := arch.Find(elf.Machine(f.Machine), f.Order)
+	if err != nil || s.ABI != abi || s.Version != c.opt.Version {
+		return false
+	}
+	l, _ := s.Version.Layout()
+	want := sframe.Flags(0)
+	if !f.IsObject() {
+		want = sframe.FDESorted
+	}
+	if l.Flags&sframe.FDEFuncStartPCRel != 0 && (l.PCRel || c.opt.PCRel) {
+		want |= sframe.FDEFuncStartPCRel
+	}
+	have := s.Flags
+	if f.IsObject() { // they may be sorted
+		have &^= sframe.FDESorted
+	}
+	return have == want
+}
+
+// An old is an .sframe that was there before.
+type old struct {
+	*sframe.Section
+	addr, size uint64 // in bytes; the address only of one that is linked
+}
+
+// readable returns the .sframe of f if it is where readers look for it, and sound. Otherwise it returns nil.
+func (c *conversion) readable(f *elffile.File) *old {
+	if f.IsObject() {
+		_, s, err := readObject(f)
+		at, _ := f.SFrame()
+		if err != nil || elf.SectionType(f.Sections[at.Section].Type) != c.objectType() {
+			return nil
+		}
+		return &old{Section: s, size: f.Sections[at.Section].Size}
+	}
+	h, err := loaded(f, true)
+	if err != nil {
+		return nil
+	}
+	b, err := f.ReadAt(sframe.SectionName, h.Off, h.Filesz)
+	if err != nil {
+		return nil
+	}
+	s, err := sframe.Decode(b, h.Vaddr)
+	if err != nil {
+		return nil
+	}
+	return &old{s, h.Vaddr, h.Filesz}
+}

@@ -1,0 +1,276 @@
+package convert_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/lab/linked"
+	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/sframe"
+)
+
+// forms are all formats that can be asked for.
+var forms = []convert.Options{
+	{Version: sframe.V1}, {Version: sframe.V2}, {Version: sframe.V2, PCRel: true}, {Version: sframe.V2, Outermost: true}, {Version: sframe.V3},
+}
+
+// TestCurrent updates fixtures of all ABIs from each format to each: what is of the asked one stays, and of everything else
+// becomes what becomes of the file without .sframe.
+func TestCurrent(t *testing.T) {
+	for _, abi := range []string{"amd64", "aarch64", "aarch64_be", "s390x"} {
+		for _, name := range fixtureNames(t, abi) {
+			b := read(t, filepath.Join(fixtures, abi, name))
+			results := make(map[convert.Options][]byte)
+			for _, opt := range forms {
+				if out, _, err := inMemory(b, opt); err == nil { // V1 knows no s390x
+					results[opt] = out
+				}
+			}
+			if len(results) < len(forms)-1 {
+				t.Fatalf("%s/%s: %d formats; %d were expected", abi, name, len(results), len(forms)-1)
+			}
+			for from, old := range results {
+				for to, want := range results {
+					opt := to
+					opt.Update = true
+					got, res, err := inMemory(old, opt)
+					if err != nil || !bytes.Equal(got, want) && from != to {
+						t.Fatalf("%s/%s from %v to %v: %d bytes; %d others were expected; error %v", abi, name, from, to, len(got), len(want), err)
+					}
+					same := bytes.Equal(old, want)
+					if (res.Stays == convert.Current) != same || same && (len(res.Kept) != 1 || !res.Coverage[0].Verified) {
+						t.Errorf("%s/%s from %v to %v: stays %q, kept %v; the files are the same: %t", abi, name, from, to, res.Stays, res.Kept, same)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestWrongIsReplaced changes each byte of an .sframe, one at a time. What stays nevertheless has to be right.
+func TestWrongIsReplaced(t *testing.T) {
+	for _, opt := range []convert.Options{{Version: sframe.V2}, {Version: sframe.V3}} {
+		want := converted(t, "plt", opt)
+		data, s := sectionOf(t, want, ".sframe")
+		opt.Update = true
+		replaced, refused := 0, 0
+		for i := range data {
+			b := bytes.Clone(want)
+			b[s.Offset+uint64(i)] ^= 1
+			got, res, err := inMemory(b, opt)
+			switch {
+			case err != nil: // nothing with such a magic number is replaced
+				refused++
+			case res.Stays == "":
+				replaced++
+				if !bytes.Equal(got, want) {
+					t.Errorf("byte %d: the result is not what becomes of the file otherwise", i)
+				}
+			default:
+				if c, err := convert.Check(bytes.NewReader(got), int64(len(got)), convert.Options{}); err != nil || len(c.Mismatches) > 0 || c.Covered != res.Coverage[0].Covered {
+					t.Errorf("byte %d: what stays is wrong: %+v, error %v", i, c, err)
+				}
+			}
+		}
+		if refused != 2 || replaced < len(data)/2 {
+			t.Errorf("V%d: of %d changes %d lead to a new section, and %d to an error; 2 were expected", opt.Version, len(data), replaced, refused)
+		}
+	}
+}
+
+// TestPlaceholder updates files with an .sframe that says nothing: without bytes, with and without an address.
+func TestPlaceholder(t *testing.T) {
+	dir := t.TempDir()
+	in := filepath.Join(fixtures, "amd64", "plt")
+	want := converted(t, "plt", convert.Options{})
+	for name, flags := range map[string]string{"in the file": "readonly", "loaded": "alloc,readonly"} {
+		path := filepath.Join(dir, "placeholder")
+		output(t, exec.Command(peer.Look(t, "objcopy"), "--add-section", ".sframe=/dev/null", "--set-section-flags", ".sframe="+flags, in, path))
+		got, res, err := inMemory(read(t, path), convert.Options{Update: true})
+		if err != nil || res.Stays != "" {
+			t.Fatalf("%s: stays %q, error %v", name, res.Stays, err)
+		}
+		gotSection, _ := sectionOf(t, got, ".sframe")
+		wantSection, _ := sectionOf(t, want, ".sframe")
+		if len(gotSection) != len(wantSection) {
+			t.Errorf("%s: .sframe has %d bytes; %d were expected", name, len(gotSection), len(wantSection))
+		}
+	}
+}
+
+// TestIncompleteIsReplaced links a static program of objects of which one has no .sframe. GNU ld merges the others, and that
+// is right, but does not describe all code.
+func TestIncompleteIsReplaced(t *testing.T) {
+	dir := peer.Run(t, "sid", "g++-16 -O2 -fPIC -c two.cc; as hand_amd64.s -o hand.o",
+		"../testdata/cxx/parts.h", "../testdata/cxx/two.cc", "../testdata/cxx/hand_amd64.s")
+	two, prog := filepath.Join(dir, "two.o"), filepath.Join(dir, "prog")
+	opt := convert.FileOptions{Options: convert.Options{Version: sframe.V3}}
+	if _, err := convert.File(t.Context(), two, two, opt); err != nil {
+		t.Fatal(err)
+	}
+	peer.Again(t, "sid", dir, "ld -shared two.o hand.o -o prog")
+	before, err := linked.Check(prog)
+	if err != nil || before.Covered == 0 || before.Covered == before.Described {
+		t.Fatalf("%+v (%v); some code without .sframe was expected", before, err)
+	}
+	opt.Update = true
+	for _, stays := range []convert.Reason{"", convert.Current} {
+		res, err := convert.File(t.Context(), prog, prog, opt)
+		if err != nil || res.Stays != stays || res.Coverage[0].Covered != res.Coverage[0].Described {
+			t.Fatalf("stays %q, and %q was expected; covered: %+v; error %v", res.Stays, stays, res.Coverage[0], err)
+		}
+	}
+}
+
+// TestCurrentObjects updates objects, and an archive of them, in place.
+func TestCurrentObjects(t *testing.T) {
+	dir := peer.Run(t, "sid", "g++-16 -O2 -c two.cc; as hand_amd64.s -o hand.o; echo 'text = 1' >empty.s; as empty.s -o empty.o",
+		"../testdata/cxx/parts.h", "../testdata/cxx/two.cc", "../testdata/cxx/hand_amd64.s")
+	path := func(name string) string { return filepath.Join(dir, name) }
+	opt := convert.FileOptions{Options: convert.Options{Version: sframe.V3, Update: true}}
+	peer.Again(t, "sid", dir, "ar rcs lib.a empty.o two.o hand.o")
+	for _, name := range []string{"two.o", "lib.a"} {
+		plain := read(t, path(name))
+		for _, stays := range []convert.Reason{"", convert.Current} {
+			before, err := os.Stat(path(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := convert.File(t.Context(), path(name), path(name), opt)
+			if err != nil || res.Stays != stays {
+				t.Fatalf("%s: stays %q, and %q was expected; error %v", name, res.Stays, stays, err)
+			}
+			if after, err := os.Stat(path(name)); err != nil || os.SameFile(before, after) != (stays == convert.Current) {
+				t.Errorf("%s: it is the same file: %t, error %v", name, os.SameFile(before, after), err)
+			}
+		}
+		// Another format is one of another section type, too.
+		other := opt
+		other.Version = sframe.V2
+		if res, err := convert.File(t.Context(), path(name), path(name), other); err != nil || res.Stays != "" {
+			t.Errorf("%s: stays %q, error %v", name, res.Stays, err)
+		}
+		want, _, err := inMemory(plain, other.Options)
+		if err != nil || !bytes.Equal(read(t, path(name)), want) {
+			t.Errorf("%s: not what becomes of the plain file; error %v", name, err)
+		}
+	}
+	// Of an archive one member needs an update.
+	peer.Again(t, "sid", dir, "ar rcs some.a empty.o two.o hand.o")
+	other := opt
+	other.Version = sframe.V2
+	res, err := convert.File(t.Context(), path("some.a"), path("some.a"), other)
+	if err != nil || res.Stays != "" || len(res.Kept) != 2 || res.Kept[1] != (convert.Kept{Member: "two.o", Reason: convert.Current, Why: res.Kept[1].Why}) {
+		t.Errorf("%+v, error %v", res, err)
+	}
+	// What has nothing to be described is not touched either.
+	before := read(t, path("empty.o"))
+	info, err := os.Stat(path("empty.o"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := convert.File(t.Context(), path("empty.o"), path("empty.o"), convert.FileOptions{}); err != nil || res.Stays != convert.NoCFI {
+		t.Errorf("%+v, error %v", res, err)
+	}
+	if now, err := os.Stat(path("empty.o")); err != nil || !os.SameFile(info, now) || !bytes.Equal(before, read(t, path("empty.o"))) {
+		t.Errorf("an object without CFI was written anew; error %v", err)
+	}
+}
+
+// TestCurrentOfOthers updates a library whose .sframe GNU as and ld have made. It stays if it is right and says as much as ours.
+func TestCurrentOfOthers(t *testing.T) {
+	dir := peer.Run(t, "sid", "g++-16 -O2 -fPIC -Wa,--gsframe -c two.cc; ld -shared two.o -o lib.so", "../testdata/cxx/parts.h", "../testdata/cxx/two.cc")
+	path := filepath.Join(dir, "lib.so")
+	_, s := sectionOf(t, read(t, path), ".sframe")
+	if s.Type != elf.SectionType(sframe.SHTGNUSFrame) {
+		t.Errorf("the section's type is %v", s.Type)
+	}
+	res, err := convert.File(t.Context(), path, path, convert.FileOptions{Options: convert.Options{Version: sframe.V3, Update: true}})
+	if err != nil || res.Stays != convert.Current {
+		t.Errorf("stays %q, error %v", res.Stays, err)
+	}
+}
+
+// TestSkipped has files that SFrame has nothing for: an error, or not.
+func TestSkipped(t *testing.T) {
+	plain := read(t, filepath.Join(fixtures, "amd64", "plt"))
+	with := func(f func(b []byte)) []byte {
+		b := bytes.Clone(plain)
+		f(b)
+		return b
+	}
+	dir := t.TempDir()
+	debug := filepath.Join(dir, "plt.debug")
+	output(t, exec.Command(peer.Look(t, "objcopy"), "--only-keep-debug", filepath.Join(fixtures, "amd64", "plt"), debug))
+	without := filepath.Join(dir, "without")
+	output(t, exec.Command(peer.Look(t, "objcopy"), "-R", ".eh_frame", "-R", ".eh_frame_hdr", filepath.Join(fixtures, "amd64", "plt"), without))
+	// Only the terminator is left of what .eh_frame has.
+	_, frames := sectionOf(t, plain, ".eh_frame")
+	noCode := with(func(b []byte) { clear(b[frames.Offset : frames.Offset+frames.Size]) })
+	for _, test := range []struct {
+		name string
+		data []byte
+		want convert.Reason
+	}{
+		{"an empty .eh_frame", noCode, convert.NoCode},
+		{"script", []byte("#!/bin/sh\n"), convert.NotELF},
+		{"linker script", []byte("/* GNU ld script */ GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( ld-linux-x86-64.so.2 ) )\n"), convert.NotELF},
+		{"nothing", nil, convert.NotELF},
+		{"32 bits", with(func(b []byte) { b[elf.EI_CLASS] = byte(elf.ELFCLASS32) }), convert.Class32},
+		{"RISC-V", with(func(b []byte) { b[18] = byte(elf.EM_RISCV) }), convert.Machine},
+		{"debug information", read(t, debug), convert.DebugOnly},
+		{"no CFI", read(t, without), convert.NoCFI},
+		{"thin archive", []byte("!<thin>\n"), convert.ArchiveKind},
+	} {
+		if _, _, err := inMemory(test.data, convert.Options{}); err == nil {
+			t.Errorf("%s: no error", test.name)
+		}
+		got, res, err := inMemory(test.data, convert.Options{SkipUnsupported: true})
+		if err != nil || res.Stays != test.want || !bytes.Equal(got, test.data) || res.Kept[0].Reason != test.want || test.want.Text() == "" {
+			t.Errorf("%s: %+v, error %v", test.name, res, err)
+		}
+		path, out := filepath.Join(dir, "file"), filepath.Join(dir, "out")
+		if err := os.WriteFile(path, test.data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		before, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, to := range []string{path, out} {
+			res, err := convert.File(t.Context(), path, to, convert.FileOptions{Options: convert.Options{SkipUnsupported: true}})
+			if err != nil || res.Stays != test.want {
+				t.Errorf("%s to %s: %+v, error %v", test.name, filepath.Base(to), res, err)
+			}
+			expectFile(t, test.name, to, test.data)
+		}
+		if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
+			t.Errorf("%s: written anew; error %v", test.name, err)
+		}
+		c, err := convert.Check(bytes.NewReader(test.data), int64(len(test.data)), convert.Options{SkipUnsupported: true})
+		if want := test.want; err != nil || c.Skipped != want && (want != convert.ArchiveKind || c.Skipped != convert.NotELF) {
+			t.Errorf("%s: the check says %+v, error %v", test.name, c, err)
+		}
+	}
+	// What is damaged is an error still, and so is a file that was not converted for the check.
+	damaged := with(func(b []byte) { b[0x3a] = 1 }) // e_shentsize
+	if _, res, err := inMemory(damaged, convert.Options{SkipUnsupported: true}); err == nil {
+		t.Errorf("damaged: %+v", res)
+	}
+	if c, err := convert.Check(bytes.NewReader(plain), int64(len(plain)), convert.Options{SkipUnsupported: true}); err == nil {
+		t.Errorf("not converted: %+v", c)
+	}
+	// Members of an archive that are of other machines.
+	odd := ar(plain, with(func(b []byte) { b[18] = byte(elf.EM_RISCV) }))
+	if _, _, err := inMemory(odd, convert.Options{}); err == nil {
+		t.Error("archive: no error")
+	}
+	if _, res, err := inMemory(odd, convert.Options{SkipUnsupported: true}); err != nil || len(res.Coverage) != 1 || len(res.Kept) != 1 || res.Kept[0].Reason != convert.Machine {
+		t.Errorf("archive: %+v, error %v", res, err)
+	}
+}

@@ -1,0 +1,131 @@
+package convert
+
+import (
+	"debug/elf"
+	"errors"
+
+	"cfi2sframe/arch"
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/archive"
+)
+
+// A Kept is a file, or a member of an archive, that stayed as it was. Where that is the file which was to be replaced, it
+// is not touched.
+type Kept struct {
+	Member string // of an archive, or "" for the file itself
+	Reason Reason
+	Why    error // the same with all that there is to say
+}
+
+// A Reason says why a file, or a member of an archive, stayed as it was. Objects without CFI and members that are not ELF
+// files always do; of other files it is an error, unless Options.SkipUnsupported is set.
+type Reason string
+
+// The names are stable.
+const (
+	Current     Reason = "current"      // it has an .sframe that is right, complete and of the asked format
+	NotELF      Reason = "not-elf"      // neither an ELF file nor an archive, or an archive's member
+	Class32     Reason = "32-bit"       // a 32-bit file
+	Machine     Reason = "machine"      // a machine without an SFrame ABI
+	NoCFI       Reason = "no-cfi"       // no call frame information
+	NoCode      Reason = "no-code"      // call frame information that describes no code
+	NoRows      Reason = "no-rows"      // an object of whose code SFrame can say nothing
+	DebugOnly   Reason = "debug-only"   // debug information that was split off
+	ArchiveKind Reason = "archive-kind" // a thin archive, or one of the BSD kind
+	NoRoom      Reason = "no-room"      // no room for more program headers
+	NoSFrame    Reason = "no-sframe"    // no .sframe that could be removed
+)
+
+// texts say what the reasons are.
+var texts = map[Reason]string{
+	Current:     ".sframe right and complete already",
+	NotELF:      "not an ELF file",
+	Class32:     "32-bit file",
+	Machine:     "machine without an SFrame ABI",
+	NoCFI:       "no CFI",
+	NoCode:      "CFI that describes no code",
+	NoRows:      "CFI that has no form in SFrame",
+	DebugOnly:   "debug information without its program",
+	ArchiveKind: "thin archive, or one of the BSD kind",
+	NoRoom:      "no room for more program headers",
+	NoSFrame:    "no .sframe",
+}
+
+// Text says what the reason is, in a few words.
+func (r Reason) Text() string { return texts[r] }
+
+// A cause is an error by which a file may stay as it is.
+type cause struct {
+	err    error
+	reason Reason
+	object bool // also without SkipUnsupported, for an object
+}
+
+// foreign are those of files that are not read as what they should be, and causes those of ELF files.
+var (
+	foreign = []cause{
+		{elffile.ErrNotELF, NotELF, false},
+		{elffile.Err32Bit, Class32, false},
+		{archive.ErrKind, ArchiveKind, false},
+	}
+	causes = []cause{
+		{cfi.ErrNone, NoCFI, true},
+		{ErrNoCode, NoCode, true},
+		{elfwrite.ErrNone, NoSFrame, true},
+		{arch.ErrABI, Machine, false},
+		{elfwrite.ErrNoRoom, NoRoom, false},
+	}
+)
+
+// errCurrent is why a file stays as it is whose .sframe needs no update.
+var errCurrent = errors.New("its .sframe is right, complete and of this format")
+
+// errNoRows is why an object stays as it is whose section would be empty: ld takes that for a damaged one.
+var errNoRows = errors.New("nothing of its CFI has a form in SFrame")
+
+// errDebugOnly is why a file of debug information stays as it is.
+var errDebugOnly = errors.New("debug information that was split off, without the code that it is about")
+
+// A kept is the error of a file that stays as it is.
+type kept struct{ Kept }
+
+func (k *kept) Error() string { return k.Why.Error() }
+
+// keep makes a kept of an error, if the file stays as it is because of that. F is the file, or nil if the error is that it
+// is none.
+func (o *Options) keep(f *elffile.File, err error) error {
+	if err == nil {
+		return nil
+	}
+	list := foreign
+	if f != nil {
+		list = causes
+		if o.SkipUnsupported && debugOnly(f) {
+			return &kept{Kept{Reason: DebugOnly, Why: errDebugOnly}}
+		}
+	}
+	for _, r := range list {
+		if errors.Is(err, r.err) && (o.SkipUnsupported || r.object && f.IsObject()) {
+			return &kept{Kept{Reason: r.reason, Why: err}}
+		}
+	}
+	return err
+}
+
+// debugOnly reports whether a file is linked, and has no byte of its code.
+func debugOnly(f *elffile.File) bool {
+	code := false
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if !s.Alloc() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || s.Size == 0 {
+			continue
+		}
+		if s.HasBytes() {
+			return false
+		}
+		code = true
+	}
+	return code && !f.IsObject()
+}
