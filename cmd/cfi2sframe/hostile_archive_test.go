@@ -70,7 +70,7 @@ func TestHostileArchives(t *testing.T) {
 			o := elftest.NewObject()
 			o.Add(".sframe", 1, 2, make([]byte, 32))
 			return elftest.Ar(one, elftest.ArMember("two.o/", o.Bytes()))
-		}, status: 1, want: "member two.o: the file has an .sframe section already; --force replaces it"},
+		}, status: 1, want: "member two.o: the file has an .sframe section already; --update or --force replaces it"},
 		{name: "empty objects", data: elftest.Ar(elftest.ArMember("a/", elftest.NewObject().Bytes()[:elffile.HeaderSize])), status: 1, want: "member a: section header table"},
 
 		{name: "200,000 small members", long: true, make: func() []byte { return elftest.Ar(bytes.Repeat(text, 200_000), one) }, want: "members kept as they are: 200000 (not an ELF file)"},

@@ -392,10 +392,10 @@ func TestHostileLayout(t *testing.T) {
 		}}, any: true},
 		{hostileCase: hostileCase{name: "an empty .sframe section", change: func(p *elftest.Patcher) {
 			p.AddSection(".sframe", uint64(elf.SHF_ALLOC), nil)
-		}, status: 1, want: "the file has an .sframe section already; --force replaces it"}},
+		}, status: 1, want: "the file has an .sframe section already; --update or --force replaces it"}},
 		{hostileCase: hostileCase{name: "an .sframe section that is not loaded", change: func(p *elftest.Patcher) {
 			p.AddSection(".sframe", 0, []byte("text"))
-		}, status: 1, want: "the file has an .sframe section already; --force replaces it"}},
+		}, status: 1, want: "the file has an .sframe section already; --update or --force replaces it"}},
 		{hostileCase: hostileCase{name: "nothing to remove", args: []string{"--remove"}, change: func(p *elftest.Patcher) {}, status: 1, want: "the file has no .sframe section"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -148,7 +148,7 @@ func TestHostileObjects(t *testing.T) {
 		}, status: 1, want: "section .debug_frame at file offset"},
 
 		// An .sframe that is there.
-		{name: ".sframe there", make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32)) }, status: 1, want: "the file has an .sframe section already; --force replaces it"},
+		{name: ".sframe there", make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32)) }, status: 1, want: "the file has an .sframe section already; --update or --force replaces it"},
 		{name: ".sframe there, replaced", make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32)) }, args: []string{"--force"}, want: "64 covered"},
 		{name: ".sframe there without bytes, replaced", make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_NOBITS, elf.SHF_ALLOC, make([]byte, 32)) }, args: []string{"--force"}, status: 1, want: `section 7 is ".sframe" of type SHT_NOBITS`},
 		{name: ".sframe that is code, replaced", make: func(o *elftest.Object) {
@@ -163,7 +163,7 @@ func TestHostileObjects(t *testing.T) {
 			s := &o.Sections[elftest.ObjFrame]
 			s.Data = bytes.ReplaceAll(s.Data, elftest.Sound, []byte{0x0c, 2, 8, 0x90, 1}) // CFA rcx+8
 			o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
-		}, status: 1, want: "the file has an .sframe section already; --force replaces it"},
+		}, status: 1, want: "the file has an .sframe section already; --update or --force replaces it"},
 		{name: ".sframe there, and nothing that could be in it, replaced", make: func(o *elftest.Object) {
 			s := &o.Sections[elftest.ObjFrame]
 			s.Data = bytes.ReplaceAll(s.Data, elftest.Sound, []byte{0x0c, 2, 8, 0x90, 1})

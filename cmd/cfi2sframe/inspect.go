@@ -33,8 +33,19 @@ func dump(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 // check compares the .sframe of each file with the CFI, and prints the mismatches.
 func check(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 	status := exitDone
+	var t tally
 	for _, path := range s.files {
+		if ctx.Err() != nil {
+			break
+		}
 		c, err := convert.CheckFile(ctx, path, s.FileOptions)
+		if c != nil && c.Skipped != "" {
+			t.stays(c.Skipped)
+			if !s.quiet && (s.verbose || len(s.files) == 1) {
+				fmt.Fprintf(stdout, "%s: skipped: %s\n", report.Printable(path), c.Skipped.Text())
+			}
+			continue
+		}
 		if c != nil {
 			if len(c.Mismatches) > 0 {
 				status = exitError
@@ -46,6 +57,14 @@ func check(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 		if err != nil {
 			fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", report.Printable(path), printable(err.Error()))
 			status = exitError
+		}
+	}
+	if n := t.skipped(); n > 0 {
+		if !s.quiet && len(s.files) > 1 {
+			fmt.Fprintf(stdout, "%d files: %d skipped\n%s", len(s.files), n, t.reasons("skipped"))
+		}
+		if s.skipStatus && status == exitDone {
+			status = exitSkipped
 		}
 	}
 	return status

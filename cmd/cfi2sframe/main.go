@@ -35,10 +35,12 @@ const (
 	exitError    = 1 // of a file, which was not written, or a mismatch that --check found
 	exitUsage    = 2
 	exitCoverage = 3 // a file was not written because of --min-coverage
+	exitSkipped  = 4 // a file was skipped, and --skip-status is given
 )
 
 const usageHead = `Usage: cfi2sframe [flags] IN -o OUT
        cfi2sframe [flags] --in-place FILE...
+       cfi2sframe [flags] --in-place -r DIR...
        cfi2sframe [flags] --dry-run FILE...
        cfi2sframe [flags] --survey PATH...
        cfi2sframe --check FILE...
@@ -54,11 +56,15 @@ Flags:
 
 const usageTail = `
 Exit status: 0 done; 1 error, nothing written, or --check found a mismatch;
-2 wrong usage; 3 nothing written because of --min-coverage.
+2 wrong usage; 3 nothing written because of --min-coverage; 4 a file was skipped,
+and --skip-status is given.
 
 Examples:
   cfi2sframe prog -o prog.sframe            convert a program
   cfi2sframe --in-place lib/*.so            convert libraries where they are
+  cfi2sframe -r --update --skip-unsupported --in-place DIR
+                                            convert all programs and libraries below
+                                            DIR, of which some may be converted already
   cfi2sframe --format 3 foo.o -o foo.o      convert an object, for GNU ld to merge
   cfi2sframe --debug-file auto prog -o out  use what is below /usr/lib/debug
   cfi2sframe --remove prog -o out           take .sframe out again
@@ -134,6 +140,8 @@ type settings struct {
 	dump       bool
 	survey     bool
 	objects    bool
+	recursive  bool
+	skipStatus bool
 	jobs       int
 	files      []string
 }
@@ -152,12 +160,17 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.StringVar(&s.DebugFile, "debug-file", "", "take .debug_frame and names from `FILE` too; auto: by build-id or .gnu_debuglink")
 	flags.StringVarP(&s.output, "output", "o", "", "write the result to `FILE`; - is standard output")
 	flags.BoolVar(&s.inPlace, "in-place", false, "replace each FILE by its result")
+	flags.BoolVarP(&s.recursive, "recursive", "r", false, "take a directory for all files below it, on the same file system; symbolic links in there are not followed")
+	flags.BoolVar(&s.SkipUnsupported, "skip-unsupported", false, "leave what SFrame has nothing for as it is, and count it: scripts, 32-bit files, other machines, files without CFI")
+	flags.BoolVar(&s.skipStatus, "skip-status", false, "exit with 4 if --skip-unsupported has skipped a file")
+	flags.BoolVarP(&s.KeepDates, "preserve-dates", "p", false, "give the result the dates of access and modification of its input")
 	flags.BoolVar(&s.NoSync, "no-sync", false, "do not wait until what replaces a file is on the disk: for build trees, as a power failure can cost both")
 	flags.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
 	flags.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	flags.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
 	share := flags.String("share", convert.ShareAuto.String(), "store rows that occur again once, and divide functions into FDEs for that: on, off, auto, which is on for little-endian output, or max, which takes about fifteen times as long to make the section as small as it can, for releases; never in objects")
 	flags.BoolVar(&s.Force, "force", false, "replace an .sframe section that is there already")
+	flags.BoolVar(&s.Update, "update", false, "the same, but leave the file alone if the section is right, complete and of the asked format")
 	flags.BoolVar(&s.Remove, "remove", false, "take .sframe and its segment out again")
 	flags.BoolVar(&s.NoVerify, "no-verify", false, "do not check the result against the CFI; for measuring only")
 	flags.Float64Var(&s.MinCoverage, "min-coverage", 0, "write nothing if less than `PERCENT` of the code that CFI describes is covered")
@@ -232,6 +245,8 @@ func (s *settings) complete() error {
 		return errors.New("--in-place and -o exclude each other")
 	case modes > 1:
 		return errors.New("-o, --in-place, --dry-run, --check, --dump and --survey exclude each other")
+	case modes == 0 && s.recursive:
+		return errors.New("-r: --in-place, --dry-run, --check or --survey was expected, too")
 	case modes == 0 && len(s.files) > 1:
 		return fmt.Errorf("%d input files; one was expected, or --in-place", len(s.files))
 	case modes == 0:
@@ -246,8 +261,14 @@ func (s *settings) complete() error {
 		return errors.New("--objects is for --survey")
 	case s.jobs < 0:
 		return fmt.Errorf("--jobs %d: 0 or more was expected", s.jobs)
-	case s.Remove && s.Force:
-		return errors.New("--remove and --force exclude each other")
+	case s.Remove && (s.Force || s.Update), s.Force && s.Update:
+		return errors.New("--remove, --force and --update exclude each other")
+	case s.skipStatus && !s.SkipUnsupported:
+		return errors.New("--skip-status is for --skip-unsupported")
+	case s.recursive && s.output != "":
+		return errors.New("-r and -o exclude each other")
+	case s.recursive && s.dump:
+		return errors.New("-r is not for --dump")
 	}
 	if err := s.completeInput(); err != nil {
 		return err
@@ -306,7 +327,9 @@ func buildVersion() string {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	s, err := parse(args, stdout)
+	unread := 0
 	if err == nil {
+		unread = s.walk(ctx, stderr)
 		err = s.distinct(stdout, stderr)
 	}
 	switch {
@@ -318,9 +341,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case s.dump:
 		return dump(ctx, s, stdout, stderr)
 	case s.check:
-		return check(ctx, s, stdout, stderr)
+		return max(check(ctx, s, stdout, stderr), min(unread, exitError))
 	}
-	w := &work{settings: s, stdout: stdout, stderr: stderr}
+	w := &work{settings: s, stdout: stdout, stderr: stderr, errors: unread}
 	if s.survey {
 		return w.surveyed(ctx)
 	}

@@ -143,6 +143,9 @@ const shortList = 10
 // text says in text what became of a file. Of an archive's members it is said one by one with
 // -v only.
 func (r *reporter) text(in string, res *convert.Result) error {
+	if res.Stays != "" && len(r.files) > 1 && !r.verbose { // which the last lines count
+		return nil
+	}
 	coverage, gaps := res.Coverage, shortList
 	if r.verbose {
 		gaps = -1

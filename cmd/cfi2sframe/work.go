@@ -28,7 +28,7 @@ type work struct {
 	bar            *bar.Bar // or nil
 	report         *reporter
 	told           map[*convert.Job]bool // whose errors are printed
-	done           int                   // files that are in their places
+	tally          tally                 // of the files that are done
 	errors, short  int                   // files that failed, and those with too little coverage
 	interrupted    bool                  // one of them was
 }
@@ -71,14 +71,16 @@ func (w *work) run(ctx context.Context) int {
 		return exitError
 	case w.short > 0:
 		return exitCoverage
+	case w.skipStatus && w.tally.skipped() > 0:
+		return exitSkipped
 	}
 	return exitDone
 }
 
 // stopped says what became of the files that nothing else is said of, where there is no report.
 func (w *work) stopped(left int) {
-	if w.done > 0 && !w.DryRun {
-		fmt.Fprintf(w.stderr, "cfi2sframe: files that are in their places nevertheless: %d\n", w.done)
+	if n := w.tally.done; n > 0 && !w.DryRun {
+		fmt.Fprintf(w.stderr, "cfi2sframe: files that are in their places nevertheless: %d\n", n)
 	}
 	if left > 0 {
 		fmt.Fprintf(w.stderr, "cfi2sframe: files that were not converted: %d\n", left)
@@ -131,7 +133,7 @@ func (w *work) put(ctx context.Context, last bool) error {
 	for _, j := range w.batch.Jobs {
 		switch {
 		case j.Err == nil:
-			w.done++
+			w.tally.add(j)
 		case errors.Is(j.Err, convert.ErrCoverage):
 			w.short++
 		default:
@@ -150,11 +152,11 @@ func (w *work) say(last bool) error {
 			broken = err
 		}
 	}
-	ready := 0
+	ready := w.tally.clone()
 	for _, j := range w.batch.Jobs {
 		short := errors.Is(j.Err, convert.ErrCoverage)
 		if j.Err == nil {
-			ready++
+			ready.add(j)
 		}
 		if j.Result != nil && (j.Err == nil || short) {
 			keep(w.report.add(j.In, j.Result))
@@ -170,7 +172,7 @@ func (w *work) say(last bool) error {
 	// Where the end can be taken back, or has everything in it, it comes before the files go to
 	// their places.
 	if last && (w.report.file != nil || w.settings.report == "html") {
-		keep(w.report.finish(w.summary(ready)))
+		keep(w.report.finish(w.summary(&ready)))
 	}
 	keep(w.report.flush())
 	return broken
@@ -195,9 +197,8 @@ func (w *work) tell(j *convert.Job) bool {
 	return true
 }
 
-// summary returns the last line of a text report on many files, of which so many are going to be
-// done besides those that are counted.
-func (w *work) summary(more int) string {
+// summary returns the last lines of a text report on many files, of which those of the tally are going to be done.
+func (w *work) summary(t *tally) string {
 	if w.settings.report != "text" || len(w.files) < 2 {
 		return ""
 	}
@@ -205,15 +206,14 @@ func (w *work) summary(more int) string {
 	if w.interrupted {
 		rest = "not converted"
 	}
-	done := w.done + more
-	return fmt.Sprintf("%d files: %d done, %d %s\n", len(w.files), done, len(w.files)-done, rest)
+	return t.text(len(w.files), rest)
 }
 
 // endReport ends the report, and puts it in its place.
 func (w *work) endReport() error {
 	r := w.report
 	if !r.ended && (r.file != nil || !w.interrupted) {
-		if err := r.finish(w.summary(0)); err != nil {
+		if err := r.finish(w.summary(&w.tally)); err != nil {
 			return err
 		}
 	}
@@ -235,7 +235,7 @@ func (w *work) failed(in string, err error) {
 		w.interrupted = true
 		err = errors.New("interrupted, nothing written")
 	case errors.Is(err, elfwrite.ErrExists):
-		err = fmt.Errorf("%w; --force replaces it", err)
+		err = fmt.Errorf("%w; --update or --force replaces it", err)
 	}
 	w.complain(in, err)
 }

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"cfi2sframe/convert"
+)
+
+// A tally counts files that are done.
+type tally struct {
+	done int                    // that changed
+	stay map[convert.Reason]int // that did not
+}
+
+// add counts a file.
+func (t *tally) add(j *convert.Job) {
+	if j.Result == nil || j.Result.Stays == "" {
+		t.done++
+		return
+	}
+	t.stays(j.Result.Stays)
+}
+
+// stays counts a file that does not change.
+func (t *tally) stays(why convert.Reason) {
+	if t.stay == nil {
+		t.stay = make(map[convert.Reason]int)
+	}
+	t.stay[why]++
+}
+
+// clone returns a copy.
+func (t *tally) clone() tally { return tally{t.done, maps.Clone(t.stay)} }
+
+// skipped returns how many files there was nothing for.
+func (t *tally) skipped() int {
+	n := 0
+	for why, files := range t.stay {
+		if why != convert.Current {
+			n += files
+		}
+	}
+	return n
+}
+
+// text says what became of all files, of which those that are not counted have the name of rest.
+func (t *tally) text(all int, rest string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d files: %d done, ", all, t.done)
+	kept := t.skipped() + t.stay[convert.Current]
+	if kept > 0 {
+		fmt.Fprintf(&b, "%d kept as they are, ", kept)
+	}
+	fmt.Fprintf(&b, "%d %s\n", all-t.done-kept, rest)
+	b.WriteString(t.reasons("kept as they are"))
+	return b.String()
+}
+
+// reasons says how many files stay for which reason, most first.
+func (t *tally) reasons(what string) string {
+	var b strings.Builder
+	most := func(x, y convert.Reason) int { return cmp.Or(cmp.Compare(t.stay[y], t.stay[x]), cmp.Compare(x, y)) }
+	for _, why := range slices.SortedFunc(maps.Keys(t.stay), most) {
+		fmt.Fprintf(&b, "  %s: %d (%s)\n", what, t.stay[why], why.Text())
+	}
+	return b.String()
+}

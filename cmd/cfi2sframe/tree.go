@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/inode"
+	"cfi2sframe/internal/outfile"
+	"cfi2sframe/report"
+)
+
+// walk puts the regular files below directories in the place of these, in the order of their names. Symbolic links in there are
+// not followed: what they lead to is converted where it is. Nor is it looked into what is mounted there, such as /proc in a
+// system's root. Errors are printed, and counted.
+func (s *settings) walk(ctx context.Context, stderr io.Writer) (failed int) {
+	if !s.recursive || s.survey {
+		return 0
+	}
+	var files []string
+	complain := func(name string, err error) {
+		fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", report.Printable(name), printable(outfile.Plain(err).Error()))
+		failed++
+	}
+	for _, given := range s.files {
+		info, err := os.Stat(given)
+		if given == convert.Stdin || err != nil || !info.IsDir() { // what is wrong is said when it is opened
+			files = append(files, given)
+			continue
+		}
+		// With the separator the directory that a symbolic link leads to is meant.
+		err = filepath.WalkDir(given+string(filepath.Separator), func(name string, d fs.DirEntry, err error) error {
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case err != nil:
+				complain(name, err)
+			case d.Type().IsRegular():
+				files = append(files, name)
+			case d.IsDir():
+				if here, err := d.Info(); err == nil && !inode.SameDevice(here, info) {
+					if !s.quiet {
+						fmt.Fprintf(stderr, "cfi2sframe: %s: another file system, and so left out\n", report.Printable(name))
+					}
+					return fs.SkipDir
+				}
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, context.Canceled) {
+			complain(given, err)
+		}
+	}
+	s.files = files
+	return failed
+}
