@@ -139,7 +139,7 @@ func (c *conversion) convert() error {
 	}
 	if cov != nil {
 		cov.File, cov.Output = c.in, c.out
-		if c.inPlace && c.res.Stays != "" {
+		if cov.Kept = string(c.res.Stays); c.inPlace && c.res.Stays != "" {
 			cov.Output = ""
 		}
 		c.res.Coverage = append(c.res.Coverage, cov)

@@ -27,6 +27,7 @@ const Schema = 1
 type Coverage struct {
 	Schema    int       `json:"schema"`
 	File      string    `json:"file"`
+	Kept      string    `json:"kept,omitempty"`   // why it stayed as it was, or ""
 	Output    string    `json:"output,omitempty"` // "" if nothing was written
 	ABI       string    `json:"abi"`
 	Format    int       `json:"format"`
@@ -54,6 +55,23 @@ type Coverage struct {
 	Verified  bool      `json:"verified"`
 
 	atLeast bool // what format 3 covers is more than is known, or may be
+}
+
+// A Kept is a file, or a member of an archive, that stayed as it was and that there is no Coverage of.
+type Kept struct {
+	Schema int    `json:"schema"`
+	File   string `json:"file"`
+	Kept   string `json:"kept"` // the reason by its name
+	Why    string `json:"why"`
+}
+
+// JSON writes the JSON form.
+func (k *Kept) JSON(w io.Writer) error {
+	b, err := json.MarshalIndent(k, "", "  ")
+	if err == nil {
+		_, err = w.Write(append(b, '\n'))
+	}
+	return err
 }
 
 // Percent returns how much of the described code is covered. Code without a caller counts

@@ -106,7 +106,7 @@ func TestSchemaFixtures(t *testing.T) {
 // fullCoverage has every field set.
 func fullCoverage() *report.Coverage {
 	return &report.Coverage{
-		Schema: report.Schema, File: "prog", Output: "out", ABI: "amd64", Format: 2,
+		Schema: report.Schema, File: "prog", Kept: "current", Output: "out", ABI: "amd64", Format: 2,
 		Sources: []report.Source{{Name: ".debug_frame", Size: 9, FDEs: 1}}, DebugFile: "prog.debug",
 		Functions: 1, FDEs: 1, FREs: 2, Described: 30, Covered: 20, Topmost: 3, Outermost: 4, PLT: 5,
 		Reasons: []report.Reason{{Name: "drap", Text: "words", Functions: 1, Ranges: 1, Bytes: 10, Format3: 10, Loss: true}},
@@ -211,7 +211,33 @@ func TestSchemaFields(t *testing.T) {
 			}
 		}
 	}
-	compare("", reflect.TypeFor[report.Coverage](), root)
+	defs := root["$defs"].(map[string]any)
+	compare("", reflect.TypeFor[report.Coverage](), defs["file"].(map[string]any))
+	compare("", reflect.TypeFor[report.Kept](), defs["kept"].(map[string]any))
+}
+
+// TestSchemaKept expects the form of a file that stayed as it was to be what the schema says, whole or not at all.
+func TestSchemaKept(t *testing.T) {
+	s := compileSchema(t)
+	for _, k := range []report.Kept{
+		{Schema: report.Schema, File: "script", Kept: "not-elf", Why: "words"}, {Schema: report.Schema, File: "script", Kept: "of another kind", Why: "words"},
+	} {
+		var b bytes.Buffer
+		if err := k.JSON(&b); err != nil {
+			t.Fatal(err)
+		}
+		doc, err := jsonschema.UnmarshalJSON(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(doc); (err == nil) != (k.Kept == "not-elf") {
+			t.Errorf("%s: %v", k.Kept, err)
+		}
+		delete(doc.(map[string]any), "why")
+		if s.Validate(doc) == nil {
+			t.Errorf("%s: nothing says why", k.Kept)
+		}
+	}
 }
 
 // TestSchemaStrict breaks every field of a report in turn, by another type and by absence.
@@ -227,7 +253,7 @@ func TestSchemaStrict(t *testing.T) {
 	}
 	delete(full, "new_field")
 	optional := map[string]bool{
-		"output": true, "debug_file": true, "errors": true, "function": true, "symbol": true, "section": true, "source": true,
+		"kept": true, "output": true, "debug_file": true, "errors": true, "function": true, "symbol": true, "section": true, "source": true,
 		"line": true, "column": true, "rule": true, "notes": true,
 	}
 	var broken int

@@ -124,15 +124,34 @@ func (r *reporter) add(in string, res *convert.Result) error {
 	r.said = true
 	switch r.report {
 	case "json":
-		for _, c := range res.Coverage {
-			if err := c.JSON(r.out); err != nil {
-				return outfile.Plain(err)
-			}
-		}
+		return outfile.Plain(r.json(in, res))
 	case "html":
 		r.pages = append(r.pages, res.Coverage...)
 	case "text":
 		return outfile.Plain(r.text(in, res))
+	}
+	return nil
+}
+
+// json says in JSON what became of a file.
+func (r *reporter) json(in string, res *convert.Result) error {
+	for _, c := range res.Coverage {
+		if err := c.JSON(r.out); err != nil {
+			return err
+		}
+	}
+	for _, k := range res.Kept {
+		if k.Reason == convert.Current || k.Reason == convert.NoRows { // which the coverage says
+			continue
+		}
+		name := in
+		if k.Member != "" {
+			name = fmt.Sprintf("%s(%s)", in, k.Member)
+		}
+		kept := report.Kept{Schema: report.Schema, File: name, Kept: string(k.Reason), Why: k.Why.Error()}
+		if err := kept.JSON(r.out); err != nil {
+			return err
+		}
 	}
 	return nil
 }
