@@ -10,21 +10,16 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+
+	"cfi2sframe/internal/page"
 )
 
-// The page, and what it has inlined: it has to work wherever it is copied to, without a network.
-var (
-	//go:embed report.html.tmpl
-	pageText string
-	//go:embed report.css
-	pageStyle string
-	//go:embed report.js
-	pageScript string
-)
+//go:embed report.html.tmpl
+var pageText string
 
 // pageTemplate is parsed when it is needed, which is rare.
 var pageTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("page").Funcs(template.FuncMap{
+	return page.Template(pageText, template.FuncMap{
 		"add":       func(a, b uint64) uint64 { return a + b },
 		"bytes":     bytesOf,
 		"digits":    digits,
@@ -32,7 +27,7 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 		"plural":    plural,
 		"printable": printable,
 		"uint":      func(n int) uint64 { return uint64(n) },
-	}).Parse(pageText))
+	})
 })
 
 // HTML writes one page about the files, which needs nothing but itself: what became of each,
@@ -46,74 +41,59 @@ func HTML(w io.Writer, files []*Coverage) error {
 	return out.Flush()
 }
 
-// A page is what the template shows.
-type page struct {
-	Title   string
-	Policy  string // that lets nothing run but what is inlined
-	Style   template.CSS
-	Script  template.JS
+// Fragments returns, by the names of the files, what leads to the parts about them on a page about all of them: empty
+// where the page is about one, and where the file has no part of its own.
+func Fragments(files []*Coverage) map[string]string {
+	out := make(map[string]string)
+	for i := min(len(files), maxListed) - 1; i >= 0 && len(files) > 1; i-- { // of files with one name the first
+		out[files[i].File] = "#" + partID(i)
+	}
+	return out
+}
+
+// partID returns the ID of the part about the file with an index.
+func partID(i int) string { return "file-" + strconv.Itoa(i+1) }
+
+// A pageOf is what the template shows.
+type pageOf struct {
+	page.Frame
 	Several bool // or none
 	Sum     pageFile
 	Files   []pageFile
 
-	FileTable, Gaps, Functions pageTable
+	FileTable, Gaps, Functions page.Table
 
 	GapsOmitted, FunctionsOmitted int
-
-	Data pageData
 }
 
 // A pageFile is one file, or the sum of all.
 type pageFile struct {
 	*Coverage
 	ID       string
-	Bars     []bar
+	Bars     []page.Bar
 	Map      []strip
 	NotDrawn int // sections that the map leaves out
 }
 
-// A pageTable is a table that the script fills from the page's data.
-type pageTable struct {
-	ID, Caption string
-	Noun        string // what its rows are
-	Columns     []column
-	First       int      // column to begin with: that of the file names is for several files only
-	Reasons     []Reason // to choose from, or none
-}
-
-// A column's kind says how the script sorts and shows it.
-type column struct{ Name, Kind string }
-
-// The columns of the tables, in the order of the cells in rowData. Behind its columns a row can
-// have one more cell, which is a name's symbol.
+// The columns of the tables, in the order of the cells that the row methods return.
 var (
-	fileColumns = []column{
-		{"File", "file"}, {"ABI", "text"}, {"Format", "number"}, {"Described", "number"}, {"Covered", "number"},
-		{"Share", "number"}, {"Left out", "number"}, {"Without CFI", "number"}, {".sframe", "number"},
-	}
-	gapColumns = []column{
-		{"File", "text"}, {"Function", "name"}, {"Address", "place"}, {"Offset", "hex"}, {"Bytes", "number"}, {"Reason", "reason"},
-		{"Rule", "rule"}, {"Source", "source"}, {"Format 3", "text"}, {"Cause", "text"},
-	}
-	functionColumns = []column{
-		{"File", "text"}, {"Function", "name"}, {"Address", "place"}, {"Size", "number"}, {"Without CFI", "number"},
-	}
+	fileColumns = page.Columns(
+		"File", "file", "ABI", "text", "Format", "number", "Described", "number", "Covered", "number",
+		"Share", "number", "Left out", "number", "Without CFI", "number", ".sframe", "number",
+	)
+	gapColumns = page.Columns(
+		"File", "text", "Function", "name", "Address", "place", "Offset", "hex", "Bytes", "number", "Reason", "reason",
+		"Rule", "rule", "Source", "source", "Format 3", "text", "Cause", "text",
+	)
+	functionColumns = page.Columns(
+		"File", "text", "Function", "name", "Address", "place", "Size", "number", "Without CFI", "number",
+	)
 )
 
-// pageData is what the script works on. Cells are strings: numbers of 64 bits would lose digits.
-type pageData struct {
-	Reasons map[string]string     `json:"reasons"` // texts, by name
-	Tables  map[string][][]string `json:"tables"`  // rows of cells, by the table's ID
-}
-
-func newPage(files []*Coverage) *page {
-	p := &page{
-		Title: "SFrame coverage", Policy: contentPolicy, Style: template.CSS(pageStyle), Script: template.JS(pageScript),
-		Several: len(files) != 1,
-		Data:    pageData{Reasons: map[string]string{}, Tables: map[string][][]string{}},
-	}
+func newPage(files []*Coverage) *pageOf {
+	p := &pageOf{Frame: page.NewFrame("SFrame coverage"), Several: len(files) != 1}
 	for i, c := range files {
-		p.Files = append(p.Files, newPageFile(c, "file-"+strconv.Itoa(i+1)))
+		p.Files = append(p.Files, newPageFile(c, partID(i)))
 		p.GapsOmitted += c.Omitted
 		p.FunctionsOmitted += c.Uncovered.Omitted
 	}
@@ -125,15 +105,9 @@ func newPage(files []*Coverage) *page {
 		p.Title += " of " + printable(files[0].File)
 		p.Sum = p.Files[0]
 	}
-	p.tables()
-	p.rows(files)
+	p.tables(files)
 	return p
 }
-
-// contentPolicy names the inlined style and script by their hashes: markup that would slip in
-// with a name could neither run nor load anything. A test works them out; here that would bring cryptography into
-// the program.
-const contentPolicy = "default-src 'none'; style-src 'sha256-gE/o6PKlRZIGGH8n4Eg6/4R5T4TVLvxZdz7LE7mjqng='; script-src 'sha256-TsR9LqZvP4OStDkXdXlkmp6YmOeymGjKq0phNPzGghk='"
 
 func newPageFile(c *Coverage, id string) pageFile {
 	f := pageFile{Coverage: c, ID: id, Bars: bars(c)}
@@ -170,10 +144,10 @@ func (f *pageFile) NotListed() int {
 }
 
 // Shown returns the files that have a part of their own.
-func (p *page) Shown() []pageFile { return p.Files[:min(len(p.Files), maxListed)] }
+func (p *pageOf) Shown() []pageFile { return p.Files[:min(len(p.Files), maxListed)] }
 
 // NotShown counts the other ones.
-func (p *page) NotShown() int { return len(p.Files) - len(p.Shown()) }
+func (p *pageOf) NotShown() int { return len(p.Files) - len(p.Shown()) }
 
 // LeftOut is the size of all gaps.
 func (f *pageFile) LeftOut() uint64 {
@@ -193,58 +167,40 @@ func (f *pageFile) Ranges() int {
 	return n
 }
 
-// A bar is a reason, with the lengths of its bar in percent.
-type bar struct {
-	Reason
-	Stays, Format3Part string // what format 3 leaves out, and what it covers
-	Format3Share       string // the latter in words
-}
-
 // bars scales the reasons to that with most bytes, which comes first.
-func bars(c *Coverage) []bar {
-	var most uint64
-	for i := range c.Reasons {
-		most = max(most, c.Reasons[i].Bytes)
+func bars(c *Coverage) []page.Bar {
+	reasons := slices.Clone(c.Reasons)
+	slices.SortStableFunc(reasons, func(a, b Reason) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	var out []page.Bar
+	for _, r := range reasons {
+		most := reasons[0].Bytes
+		b := page.Bar{
+			Name: r.Name, Text: r.Text, Loss: r.Loss, Stays: page.Part(r.Bytes-r.Format3, most), Striped: page.Part(r.Format3, most),
+			Size: bytesOf(r.Bytes), Of: fmt.Sprintf("in %s of %s", plural(r.Ranges, "gap"), plural(r.Functions, "function")),
+		}
+		if r.Format3 > 0 {
+			b.Share = c.format3Share(&r)
+		}
+		out = append(out, b)
 	}
-	var out []bar
-	for _, r := range c.Reasons {
-		out = append(out, bar{r, part(r.Bytes-r.Format3, most), part(r.Format3, most), c.format3Share(&r)})
-	}
-	slices.SortStableFunc(out, func(a, b bar) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return out
 }
 
-// part returns a length in percent, for graphics.
-func part(n, whole uint64) string {
-	return fmt.Sprintf("%.3f%%", 100*float64(n)/float64(max(whole, 1)))
-}
-
-// tables sets up the tables.
-func (p *page) tables() {
+// tables makes the tables.
+func (p *pageOf) tables(files []*Coverage) {
 	first := 1
 	if p.Several {
 		first = 0
 	}
-	p.FileTable = pageTable{ID: "files", Caption: "What became of each file", Noun: "files", Columns: fileColumns}
-	p.Gaps = pageTable{
-		ID: "gaps", Caption: "Code that call frame information describes and SFrame does not", Noun: "gaps", Columns: gapColumns, First: first,
-		Reasons: p.Sum.Reasons,
-	}
-	p.Functions = pageTable{
-		ID: "functions", Caption: "Functions of which no call frame information describes a part", Noun: "functions",
-		Columns: functionColumns, First: first,
-	}
-}
-
-// rows fills the tables.
-func (p *page) rows(files []*Coverage) {
+	var reasons []page.Reason
 	for _, r := range p.Sum.Reasons {
+		reasons = append(reasons, page.Reason{Name: r.Name, Text: r.Text})
 		p.Data.Reasons[r.Name] = r.Text
 	}
-	gaps, functions, list := [][]string{}, [][]string{}, [][]string{}
+	var gaps, functions, list [][]string
 	for i, c := range files {
 		name := printable(c.File)
-		list = append(list, p.Files[i].row(name))
+		list = append(list, p.row(i, name))
 		for i := range c.Gaps {
 			gaps = append(gaps, c.Gaps[i].row(name))
 		}
@@ -252,16 +208,27 @@ func (p *page) rows(files []*Coverage) {
 			functions = append(functions, c.Uncovered.Functions[i].row(name))
 		}
 	}
-	p.Data.Tables[p.Gaps.ID] = gaps
-	p.Data.Tables[p.Functions.ID] = functions
-	p.Data.Tables[p.FileTable.ID] = list
+	p.FileTable = p.Data.Add(page.Table{ID: "files", Caption: "What became of each file", Noun: "files", Columns: fileColumns}, list)
+	p.Gaps = p.Data.Add(page.Table{
+		ID: "gaps", Caption: "Code that call frame information describes and SFrame does not", Noun: "gaps", Columns: gapColumns, First: first,
+		Reasons: reasons,
+	}, gaps)
+	p.Functions = p.Data.Add(page.Table{
+		ID: "functions", Caption: "Functions of which no call frame information describes a part", Noun: "functions",
+		Columns: functionColumns, First: first,
+	}, functions)
 }
 
-// row returns the cells of fileColumns.
-func (f *pageFile) row(name string) []string {
+// row returns the cells of fileColumns for the file with an index, and where it leads to.
+func (p *pageOf) row(i int, name string) []string {
+	f := &p.Files[i]
+	part := ""
+	if i < maxListed {
+		part = "#" + f.ID
+	}
 	return []string{
 		name, f.ABI, strconv.Itoa(f.Format), decimal(f.Described), decimal(f.Covered), percent(f.Covered, f.Described),
-		decimal(f.LeftOut()), decimal(f.Uncovered.Bytes), decimal(f.Size),
+		decimal(f.LeftOut()), decimal(f.Uncovered.Bytes), decimal(f.Size), part,
 	}
 }
 

@@ -13,31 +13,36 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"cfi2sframe/internal/lab/chrome"
 	"cfi2sframe/internal/lab/long"
-	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/report"
 )
 
+// openTab opens a page about the files.
+func openTab(t *testing.T, browser context.Context, files ...*report.Coverage) *chrome.Tab {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "page.html")
+	if err := os.WriteFile(path, []byte(page(t, files...)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return chrome.Open(t, browser, path)
+}
+
 // TestBrowser uses pages as people do, in Chromium.
 func TestBrowser(t *testing.T) {
-	browser := startBrowser(t)
+	browser := chrome.Start(t)
 	for _, tt := range []struct {
 		name string
 		test func(*testing.T, context.Context)
 	}{
-		{"watch", testWatch},
 		{"sort", testSort},
 		{"filter", testFilter},
 		{"map", testMap},
@@ -50,174 +55,10 @@ func TestBrowser(t *testing.T) {
 	}
 }
 
-// startBrowser starts a browser without a window, in a home of its own.
-func startBrowser(t *testing.T) context.Context {
-	t.Helper()
-	path := peer.Look(t, "chromium")
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	t.Cleanup(cancel)
-	options := []chromedp.ExecAllocatorOption{
-		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
-	}
-	for _, flag := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage"} {
-		options = append(options, chromedp.Flag(flag, true))
-	}
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
-	t.Cleanup(cancel)
-	ctx, _ = chromedp.NewContext(ctx)
-	t.Cleanup(func() {
-		if err := chromedp.Cancel(ctx); err != nil { // waits for the browser, whose home goes next
-			t.Errorf("browser: %v", err)
-		}
-	})
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatal(err)
-	}
-	return ctx
-}
-
-// A tab shows a page.
-type tab struct {
-	*testing.T
-	ctx context.Context
-
-	mu    sync.Mutex
-	wrong []string // errors of the console, and exceptions
-	asked []string // what was loaded
-}
-
-// openTab opens a page about the files. When the test ends, there must have been no error,
-// and nothing else loaded.
-func openTab(t *testing.T, browser context.Context, files ...*report.Coverage) *tab {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "page.html")
-	if err := os.WriteFile(path, []byte(page(t, files...)), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := chromedp.NewContext(browser)
-	b := &tab{T: t, ctx: ctx}
-	t.Cleanup(func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		for _, w := range b.wrong {
-			t.Errorf("page: %s", w)
-		}
-		if len(b.asked) != 1 || b.asked[0] != "file://"+path {
-			t.Errorf("loaded: %q", b.asked)
-		}
-		cancel()
-	})
-	if err := chromedp.Listen(ctx, b.event); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := chromedp.Call(ctx, network.Enable, network.EnableParams{}); err != nil {
-		t.Fatal(err)
-	}
-	b.resize(1200)
-	b.do(chromedp.Navigate("file://" + path))
-	return b
-}
-
-// event notes what must not happen.
-func (b *tab) event(ev any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch ev := ev.(type) {
-	case *runtime.EventConsoleAPICalled:
-		b.wrong = append(b.wrong, fmt.Sprintf("console: %+v", ev.Args))
-	case *runtime.EventExceptionThrown:
-		b.wrong = append(b.wrong, fmt.Sprintf("exception: %+v", ev.ExceptionDetails))
-	case *log.EventEntryAdded:
-		b.wrong = append(b.wrong, "log: "+ev.Entry.Text)
-	case *network.EventRequestWillBeSent:
-		b.asked = append(b.asked, ev.Request.URL)
-	}
-}
-
-func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
-	b.Helper()
-	if err := chromedp.Do(b.ctx, steps...); err != nil {
-		b.Fatal(err)
-	}
-}
-
-// eval returns the value of a JavaScript expression.
-func eval[T any](b *tab, expression string) T {
-	b.Helper()
-	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
-	if err != nil {
-		b.Fatalf("%s: %v", expression, err)
-	}
-	return v
-}
-
-func (b *tab) resize(width int64) {
-	b.Helper()
-	size := emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1, Mobile: width < 600}
-	if _, err := chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride, size); err != nil {
-		b.Fatal(err)
-	}
-}
-
-// rows returns the cells of the rows that a table shows.
-func (b *tab) rows(table string) [][]string {
-	b.Helper()
-	return eval[[][]string](b, fmt.Sprintf(`[...document.querySelectorAll("#%s tbody tr")].map(tr => [...tr.cells].map(c => c.textContent))`, table))
-}
-
-// count returns what stands beside the filter of a table.
-func (b *tab) count(table string) string {
-	b.Helper()
-	return eval[string](b, fmt.Sprintf(`document.querySelector("#%s .count").value`, table))
-}
-
-// last turns to the last page of a table, if it has several, and returns the last row there.
-func (b *tab) last(table string) []string {
-	b.Helper()
-	eval[any](b, fmt.Sprintf(`document.querySelector("#%s [data-page=last]").click()`, table))
-	rows := b.rows(table)
-	return rows[len(rows)-1]
-}
-
-// search types into the filter of a table, in place of what is there.
-func (b *tab) search(table, text string) {
-	b.Helper()
-	eval[any](b, fmt.Sprintf(`document.querySelector("#%s input").focus(), document.activeElement.select()`, table))
-	if text == "" {
-		b.do(chromedp.KeyEvent(kb.Backspace))
-	} else if _, err := chromedp.Call(b.ctx, input.InsertText, input.InsertTextParams{Text: text}); err != nil {
-		b.Fatal(err)
-	}
-}
-
 // choose selects a reason, or "" for all.
-func (b *tab) choose(reason string) {
+func choose(b *chrome.Tab, reason string) {
 	b.Helper()
-	eval[any](b, fmt.Sprintf(`{ const s = document.querySelector("#gaps select"); s.value = %q; s.dispatchEvent(new Event("change")); s.value }`, reason))
-}
-
-// testWatch checks that openTab would notice errors.
-func testWatch(t *testing.T, browser context.Context) {
-	b := openTab(t, browser, fullCoverage())
-	eval[any](b, `console.error("on purpose"), document.body.append(Object.assign(new Image(), {src: "https://localhost/x.png"})), setTimeout(() => { throw "on purpose" }), 1`)
-	for range 100 {
-		b.mu.Lock()
-		n := len(b.wrong)
-		b.mu.Unlock()
-		if n >= 3 {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if s := strings.Join(b.wrong, "\n"); !strings.Contains(s, "console:") || !strings.Contains(s, "exception:") || !strings.Contains(s, "Content Security Policy") {
-		t.Errorf("noticed:\n%s", s)
-	}
-	if len(b.asked) != 2 {
-		t.Errorf("loaded: %q", b.asked)
-	}
-	b.wrong, b.asked = nil, b.asked[:1]
+	chrome.Eval[any](b, fmt.Sprintf(`{ const s = document.querySelector("#gaps select"); s.value = %q; s.dispatchEvent(new Event("change")); s.value }`, reason))
 }
 
 // A modelGap is a gap as the table has it: its cells, and what columns are sorted by.
@@ -322,11 +163,11 @@ func testSort(t *testing.T, browser context.Context) {
 	b := openTab(t, browser, first, second)
 	check := func(what string, want []modelGap) {
 		t.Helper()
-		got := b.rows("gaps")
+		got := b.Rows("gaps")
 		if len(got) != 100 || !slices.Equal(got[0], want[0].cells) || !slices.Equal(got[99], want[99].cells) {
 			t.Errorf("%s: %d rows, the first and last\n%q\n%q\nexpected\n%q\n%q", what, len(got), got[0], got[len(got)-1], want[0].cells, want[99].cells)
 		}
-		if got := b.last("gaps"); !slices.Equal(got, want[len(want)-1].cells) {
+		if got := b.Last("gaps"); !slices.Equal(got, want[len(want)-1].cells) {
 			t.Errorf("%s: last row\n%q\nexpected\n%q", what, got, want[len(want)-1].cells)
 		}
 	}
@@ -335,9 +176,9 @@ func testSort(t *testing.T, browser context.Context) {
 		button := chromedp.CSS(fmt.Sprintf("#gaps th[data-column='%d'] button", column))
 		for _, direction := range []string{"ascending", "descending"} {
 			if column%2 == 0 {
-				b.do(chromedp.Click(button))
+				b.Do(chromedp.Click(button))
 			} else {
-				b.do(chromedp.Focus(button), chromedp.KeyEvent(kb.Enter))
+				b.Do(chromedp.Focus(button), chromedp.KeyEvent(kb.Enter))
 			}
 			want := slices.Clone(rows)
 			slices.SortStableFunc(want, func(x, y modelGap) int {
@@ -347,7 +188,7 @@ func testSort(t *testing.T, browser context.Context) {
 				return compare(&x, &y)
 			})
 			check(fmt.Sprintf("column %d %s", column, direction), want)
-			sorted := eval[[]string](b, `[...document.querySelectorAll("#gaps th[aria-sort]")].map(th => th.getAttribute("aria-sort"))`)
+			sorted := chrome.Eval[[]string](b, `[...document.querySelectorAll("#gaps th[aria-sort]")].map(th => th.getAttribute("aria-sort"))`)
 			for i, s := range sorted {
 				if (s == direction) != (i == column) || i != column && s != "none" {
 					t.Errorf("column %d %s: aria-sort %q", column, direction, sorted)
@@ -361,15 +202,15 @@ func testSort(t *testing.T, browser context.Context) {
 func testFilter(t *testing.T, browser context.Context) {
 	c, rows := modelFile("prog", 1234)
 	b := openTab(t, browser, c)
-	b.do(chromedp.Click(chromedp.CSS("#gaps th[data-column='3'] button")))
+	b.Do(chromedp.Click(chromedp.CSS("#gaps th[data-column='3'] button")))
 	slices.SortStableFunc(rows, func(x, y modelGap) int { return gapOrders[3](&x, &y) })
 	for i, text := range []string{
 		"", "f17(", "F17(INT", "0xffffffff8100", "0x1a4", "1,234,567", "pointer lost", "r12+", "file2.cc:17", "covered", "cause 3", "_Z123fi",
 		"covered cause  file1", ".text.s1+", "left out cause 1 drap", "nowhere",
 	} {
 		for _, reason := range []string{"", reasonNames[i%4]} {
-			b.search("gaps", text)
-			b.choose(reason)
+			b.Search("gaps", text)
+			choose(b, reason)
 			var want []modelGap
 			for _, r := range rows {
 				if (reason == "" || r.gap.Reason == reason) && r.has(text) {
@@ -380,13 +221,13 @@ func testFilter(t *testing.T, browser context.Context) {
 			if len(want) >= 1000 {
 				number = number[:1] + "," + number[1:]
 			}
-			if got := b.count("gaps"); got != number+" of 1,234 gaps shown" {
+			if got := b.Count("gaps"); got != number+" of 1,234 gaps shown" {
 				t.Errorf("%q, %q: %s; %s expected", text, reason, got, number)
 			}
-			got := b.rows("gaps")
+			got := b.Rows("gaps")
 			if len(got) != min(len(want), 100) {
 				t.Errorf("%q, %q: %d rows on the page for %d", text, reason, len(got), len(want))
-			} else if len(want) > 0 && (!slices.Equal(got[0], want[0].cells[1:]) || !slices.Equal(b.last("gaps"), want[len(want)-1].cells[1:])) {
+			} else if len(want) > 0 && (!slices.Equal(got[0], want[0].cells[1:]) || !slices.Equal(b.Last("gaps"), want[len(want)-1].cells[1:])) {
 				t.Errorf("%q, %q: first row %q, expected %q", text, reason, got[0], want[0].cells[1:])
 			}
 		}
@@ -405,30 +246,30 @@ func testMap(t *testing.T, browser context.Context) {
 		{Name: ".fini", Begin: 0x1800, Size: 0x10},
 	}
 	b := openTab(t, browser, c)
-	piece := func() string { return eval[string](b, `document.querySelector(".piece").value`) }
+	piece := func() string { return chrome.Eval[string](b, `document.querySelector(".piece").value`) }
 	want := []string{
 		"0x1100-0x1200: 256 bytes, stack pointer lost", "0x1200-0x1280: 128 bytes, code without CFI",
 		"0x1400-0x1500: 256 bytes, stack realignment", "0x1600-0x1800: 256 of 512 bytes, code without CFI",
 	}
-	b.do(chromedp.Focus(chromedp.CSS(".strip")))
+	b.Do(chromedp.Focus(chromedp.CSS(".strip")))
 	for i, key := range []string{"", kb.ArrowRight, kb.ArrowRight, kb.ArrowRight, kb.ArrowRight, kb.Home, kb.End, kb.ArrowLeft} {
 		if key != "" {
-			b.do(chromedp.KeyEvent(key))
+			b.Do(chromedp.KeyEvent(key))
 		}
 		if expected := want[[]int{0, 1, 2, 3, 3, 0, 3, 2}[i]]; piece() != expected {
 			t.Errorf("step %d: %q, expected %q", i, piece(), expected)
 		}
 	}
 	// In the middle of the first gap, in pixels of the strip.
-	at := eval[[]float64](b, `(r => [r.left + r.width * 0x180 / 0x800, r.top + r.height / 2])(document.querySelector(".lane.all").getBoundingClientRect())`)
-	b.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, at[0], at[1]))
+	at := chrome.Eval[[]float64](b, `(r => [r.left + r.width * 0x180 / 0x800, r.top + r.height / 2])(document.querySelector(".lane.all").getBoundingClientRect())`)
+	b.Do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, at[0], at[1]))
 	if piece() != want[0] {
 		t.Errorf("mouse: %q", piece())
 	}
-	if n := eval[int](b, `document.querySelectorAll(".strip").length`); n != 1 {
+	if n := chrome.Eval[int](b, `document.querySelectorAll(".strip").length`); n != 1 {
 		t.Errorf("%d strips can be focused; a section that is all covered has nothing to move to", n)
 	}
-	if n := eval[int](b, `document.querySelectorAll(".only .lane").length`); n != 2 {
+	if n := chrome.Eval[int](b, `document.querySelectorAll(".only .lane").length`); n != 2 {
 		t.Errorf("%d lanes for 2 reasons", n)
 	}
 }
@@ -442,18 +283,18 @@ func testFiles(t *testing.T, browser context.Context) {
 		files = append(files, c)
 	}
 	b := openTab(t, browser, files...)
-	b.do(chromedp.Click(chromedp.CSS("#files th[data-column='5'] button"))) // share
-	rows := b.rows("files")
+	b.Do(chromedp.Click(chromedp.CSS("#files th[data-column='5'] button"))) // share
+	rows := b.Rows("files")
 	for i, want := range []string{"file2 36.67 %", "file1 66.67 %", "file0 96.67 %"} {
 		if got := rows[i][0] + " " + rows[i][5]; got != want {
 			t.Errorf("row %d: %s, expected %s", i, got, want)
 		}
 	}
-	b.do(chromedp.Click(chromedp.CSS("#files tbody tr:nth-child(2) a")))
+	b.Do(chromedp.Click(chromedp.CSS("#files tbody tr:nth-child(2) a")))
 	open := `[...document.querySelectorAll("main > section > details")].filter(d => d.open).map(d => d.querySelector("h3").textContent).join()`
 	// The browser tells the page of a new fragment when it gets to it.
-	if _, err := chromedp.Run(b.ctx, chromedp.Poll[bool](open+` === "file1"`, chromedp.WithPollingTimeout(10*time.Second))); err != nil {
-		t.Errorf("open after the click: %q (%v)", eval[string](b, open), err)
+	if _, err := chromedp.Run(b.Ctx, chromedp.Poll[bool](open+` === "file1"`, chromedp.WithPollingTimeout(10*time.Second))); err != nil {
+		t.Errorf("open after the click: %q (%v)", chrome.Eval[string](b, open), err)
 	}
 }
 
@@ -461,12 +302,12 @@ func testFiles(t *testing.T, browser context.Context) {
 func testHostile(t *testing.T, browser context.Context) {
 	for _, files := range [][]*report.Coverage{{evilCoverage()}, {evilCoverage(), evilCoverage()}} {
 		b := openTab(t, browser, files...)
-		b.search("gaps", "x")
-		b.search("gaps", "")
-		if eval[bool](b, `"evil" in window || document.images.length > 0 || document.scripts.length !== 2`) {
+		b.Search("gaps", "x")
+		b.Search("gaps", "")
+		if chrome.Eval[bool](b, `"evil" in window || document.images.length > 0 || document.scripts.length !== 2`) {
 			t.Error("markup of a name came to life")
 		}
-		rows := b.rows("gaps")
+		rows := b.Rows("gaps")
 		if got := rows[0][len(rows[0])-9]; got != evil[0] {
 			t.Errorf("first name is %q", got)
 		}
@@ -482,29 +323,29 @@ func testLarge(t *testing.T, browser context.Context) {
 		c.Uncovered.Functions = append(c.Uncovered.Functions, report.UncoveredFunction{Function: fmt.Sprintf("g%d", i), Begin: uint64(i), Size: 9, Bytes: 8})
 	}
 	b := openTab(t, browser, c)
-	if got := b.count("gaps"); got != "50,000 of 50,000 gaps shown" {
+	if got := b.Count("gaps"); got != "50,000 of 50,000 gaps shown" {
 		t.Error(got)
 	}
-	if nodes := eval[int](b, `document.querySelectorAll("*").length`); nodes > 10000 {
+	if nodes := chrome.Eval[int](b, `document.querySelectorAll("*").length`); nodes > 10000 {
 		t.Errorf("%d elements", nodes)
 	}
-	b.do(chromedp.Click(chromedp.CSS("#gaps th[data-column='2'] button")))
+	b.Do(chromedp.Click(chromedp.CSS("#gaps th[data-column='2'] button")))
 	slices.SortStableFunc(rows, func(x, y modelGap) int { return gapOrders[2](&x, &y) })
-	if got := b.last("gaps"); !slices.Equal(got, rows[n-1].cells[1:]) {
+	if got := b.Last("gaps"); !slices.Equal(got, rows[n-1].cells[1:]) {
 		t.Errorf("last row %q, expected %q", got, rows[n-1].cells[1:])
 	}
-	b.search("gaps", "f33( file1.cc")
+	b.Search("gaps", "f33( file1.cc")
 	want := 0
 	for _, r := range rows {
 		if r.has("f33( file1.cc") {
 			want++
 		}
 	}
-	if got := b.count("gaps"); strings.ReplaceAll(got, ",", "") != fmt.Sprintf("%d of 50000 gaps shown", want) {
+	if got := b.Count("gaps"); strings.ReplaceAll(got, ",", "") != fmt.Sprintf("%d of 50000 gaps shown", want) {
 		t.Errorf("%s, expected %d", got, want)
 	}
-	b.search("functions", "g9999")
-	if got := b.count("functions"); got != "1 of 10,001 functions shown" {
+	b.Search("functions", "g9999")
+	if got := b.Count("functions"); got != "1 of 10,001 functions shown" {
 		t.Error(got)
 	}
 }
@@ -515,21 +356,22 @@ func testSchemes(t *testing.T, browser context.Context) {
 	d, _ := modelFile("prog", 20)
 	for _, files := range [][]*report.Coverage{{c}, {c, d}} {
 		b := openTab(t, browser, files...)
-		eval[any](b, `document.querySelectorAll("details").forEach(d => { d.open = true })`)
+		chrome.Eval[any](b, `document.querySelectorAll("details").forEach(d => { d.open = true })`)
+		b.Widths()
 		bright := map[string]float64{}
 		for _, scheme := range []string{"light", "dark"} {
 			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
-			if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, media); err != nil {
+			if _, err := chromedp.Call(b.Ctx, emulation.SetEmulatedMedia, media); err != nil {
 				t.Fatal(err)
 			}
-			b.contrasts(scheme)
+			contrasts(b, scheme)
 			for _, width := range []int64{1200, 375, 320} {
-				b.resize(width)
-				if got := eval[int64](b, `document.documentElement.scrollWidth`); got > width {
+				b.Resize(width)
+				if got := chrome.Eval[int64](b, `document.documentElement.scrollWidth`); got > width {
 					t.Errorf("%s: the page has a width of %d at %d", scheme, got, width)
 				}
 			}
-			bright[scheme] = b.brightness()
+			bright[scheme] = brightness(b)
 		}
 		if bright["light"] < 0.8 || bright["dark"] > 0.2 {
 			t.Errorf("brightness %v", bright)
@@ -538,9 +380,9 @@ func testSchemes(t *testing.T, browser context.Context) {
 }
 
 // brightness returns how bright the page is on average, from 0 to 1, on a picture of it.
-func (b *tab) brightness() float64 {
+func brightness(b *chrome.Tab) float64 {
 	b.Helper()
-	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	shot, err := chromedp.Run(b.Ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -561,10 +403,10 @@ func (b *tab) brightness() float64 {
 
 // contrasts checks the colours of text and of graphics against what they stand on, by the measure
 // and limits of WCAG 2.2 (1.4.3 and 1.4.11).
-func (b *tab) contrasts(scheme string) {
+func contrasts(b *chrome.Tab, scheme string) {
 	b.Helper()
 	colours := make(map[string][3]float64)
-	text := eval[string](b, `JSON.stringify(Object.fromEntries([...document.styleSheets[0].cssRules].flatMap(r => r.selectorText === ":root" ? [...r.style].filter(n => n.startsWith("--")) : [])
+	text := chrome.Eval[string](b, `JSON.stringify(Object.fromEntries([...document.styleSheets[0].cssRules].flatMap(r => r.selectorText === ":root" ? [...r.style].filter(n => n.startsWith("--")) : [])
 		.map(n => [n.slice(2), getComputedStyle(document.documentElement).getPropertyValue(n).trim()])))`)
 	var hex map[string]string
 	if err := json.Unmarshal([]byte(text), &hex); err != nil || len(hex) < 15 {

@@ -224,7 +224,7 @@ func TestPolicy(t *testing.T) {
 		sum := sha256.Sum256(text)
 		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 	}
-	want := "default-src 'none'; style-src " + source("report.css") + "; script-src " + source("report.js")
+	want := "default-src 'none'; style-src " + source("../internal/page/page.css") + "; script-src " + source("../internal/page/page.js")
 	if got := html.UnescapeString(policy); got != want {
 		t.Errorf("the policy is\n%s\n%s was expected", got, want)
 	}

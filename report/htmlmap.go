@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+
+	"cfi2sframe/internal/page"
 )
 
 // maxStrips bounds the sections that are drawn of a file. Programs have five; objects can have
@@ -157,8 +159,8 @@ func (s *strip) mark(r UncoveredRange, class, what string, least float64) mark {
 	height := max(r.Bytes, uint64(least*float64(size)))
 	return mark{
 		Class: class,
-		X:     part(r.Begin-s.Begin, s.Size), Width: part(size, s.Size),
-		Y: part(size-height, size), Height: part(height, size),
+		X:     page.Part(r.Begin-s.Begin, s.Size), Width: page.Part(size, s.Size),
+		Y: page.Part(size-height, size), Height: page.Part(height, size),
 		Title: title,
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"cfi2sframe/internal/page"
 )
 
 // Text writes the coverage for people, with the given number of gaps at most; a
@@ -208,10 +210,4 @@ func plural(n int, what string) string {
 }
 
 // digits groups a number by thousands.
-func digits(n uint64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func digits(n uint64) string { return page.Grouped(fmt.Sprint(n)) }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -78,6 +79,8 @@ Examples:
                                             for readers of errata 1 and 2
   cfi2sframe --check prog                   compare an .sframe with the CFI
   cfi2sframe --survey /usr/bin /usr/lib     what could be translated of all files there
+  cfi2sframe --survey --report-dir pages /usr/bin
+                                            the same as pages that lead to one another
 `
 
 func main() {
@@ -134,6 +137,7 @@ type settings struct {
 	inPlace    bool
 	report     string
 	reportFile string
+	reportDir  string
 	quiet      bool
 	verbose    bool
 	check      bool
@@ -176,6 +180,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.Float64Var(&s.MinCoverage, "min-coverage", 0, "write nothing if less than `PERCENT` of the code that CFI describes is covered")
 	flags.StringVar(&s.report, "report", "text", "what is said of each file: none, text (on stderr), json or html (on stdout); a survey also as csv")
 	flags.StringVar(&s.reportFile, "report-file", "", "write the report to `FILE` instead")
+	flags.StringVar(&s.reportDir, "report-dir", "", "write a survey's page to `FOLDER`/index.html, and one beside it for each file of which something is lost")
 	flags.BoolVarP(&s.quiet, "quiet", "q", false, "no report, only errors")
 	flags.BoolVarP(&s.verbose, "verbose", "v", false, "list every gap in the text report, not the first ten, with its cause")
 	flags.BoolVar(&s.check, "check", false, "compare the .sframe of each FILE, whoever wrote it, with the CFI")
@@ -219,6 +224,9 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 		return nil, fmt.Errorf("--min-coverage %v: a number from 0 to 100 was expected", s.MinCoverage)
 	}
 	s.files = flags.Args()
+	if err := s.completeFolder(flags.Changed("report")); err != nil {
+		return nil, err
+	}
 	return s, s.complete()
 }
 
@@ -304,6 +312,22 @@ func (s *settings) completeReport() error {
 	case s.report == "none":
 		return errors.New("--report-file and --report none exclude each other: there is no report")
 	}
+	return nil
+}
+
+// completeFolder is complete for what is about --report-dir.
+func (s *settings) completeFolder(form bool) error {
+	switch {
+	case s.reportDir == "":
+		return nil
+	case !s.survey:
+		return errors.New("--report-dir is for --survey")
+	case s.reportFile != "":
+		return errors.New("--report-dir and --report-file exclude each other")
+	case form && s.report != "html":
+		return fmt.Errorf("--report-dir is for pages, and excludes --report %s", s.report)
+	}
+	s.report, s.reportFile = "html", filepath.Join(s.reportDir, surveyIndex)
 	return nil
 }
 

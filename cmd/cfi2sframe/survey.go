@@ -3,14 +3,22 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"cfi2sframe/internal/heap"
+	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/survey"
 )
 
 // surveyed sums up the files below the given paths.
 func (w *work) surveyed(ctx context.Context) int {
 	var err error
+	if w.reportDir != "" {
+		if err = os.MkdirAll(w.reportDir, 0o777); err != nil {
+			w.complain("report", fmt.Errorf("cannot make the folder %s: %w", w.reportDir, outfile.Plain(err)))
+			return exitError
+		}
+	}
 	if w.report, err = openReport(w.settings, w.stdout, w.stderr); err != nil {
 		w.complain("report", err)
 		return exitError
@@ -25,7 +33,14 @@ func (w *work) surveyed(ctx context.Context) int {
 		}
 	})
 	w.clearBar()
-	if err == nil && w.settings.report != "none" {
+	switch {
+	case err != nil || w.settings.report == "none":
+	case w.reportDir != "":
+		var links map[string]string
+		if links, err = w.pages(ctx, s); err == nil {
+			err = s.HTML(w.report.out, links)
+		}
+	default:
 		err = s.Write(w.report.out, w.settings.report)
 	}
 	if err == nil {

@@ -55,6 +55,7 @@ var refusals = [...]struct{ name, text string }{
 type line struct {
 	path, index int // of the given path, and in the order in which files were found
 	file        string
+	disk        string // the same, or the archive that it is in
 	status      status
 	message     string // for damaged and unreadable
 	abi         sframe.ABI

@@ -237,6 +237,9 @@ func Run(ctx context.Context, paths []string, opt Options, progress func(done, t
 			for i := range work {
 				f := &found.files[i]
 				lines, functions := c.file(ctx, f)
+				for j := range lines {
+					lines[j].disk = f.name
+				}
 				c.add(f.path, i, lines, functions)
 				c.done(progress, len(found.files))
 			}

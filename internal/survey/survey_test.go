@@ -525,13 +525,16 @@ func TestTextAndHTML(t *testing.T) {
 	if strings.ContainsAny(text.String(), "\x1b\t\r") {
 		t.Error("control characters in the text")
 	}
-	if err := s.HTML(&page); err != nil {
+	if err := s.HTML(&page, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, bad := range []string{"<b>", "\x1b", "http:", "https:", "<script", "src="} {
+	for _, bad := range []string{"<b>", "\x1b", "http:", "https:", "<script>alert", "src="} {
 		if strings.Contains(page.String(), bad) {
 			t.Errorf("%q is in the page", bad)
 		}
+	}
+	if n := strings.Count(page.String(), "<script"); n != 2 {
+		t.Errorf("%d scripts; data and the page's own were expected", n)
 	}
 	for _, want := range []string{"<!DOCTYPE html>", "prefers-color-scheme: dark", "&lt;b&gt;", "on_stack_last", "</html>"} {
 		if !strings.Contains(page.String(), want) {

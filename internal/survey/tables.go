@@ -13,6 +13,8 @@ type table struct {
 	Note  string
 	Head  []column
 	Rows  [][]string
+
+	TextOnly bool // the page has the same in another form
 }
 
 // A column is text or numbers.
@@ -166,6 +168,8 @@ func badFiles(title string, files []BadFile) table {
 		Title: title,
 		Note:  "Lost is code of which a stack trace loses something in format 2; the reason is that of most of it.",
 		Head:  columnsOf("#lost bytes", "#of", "#", "reason", "file"),
+
+		TextOnly: true,
 	}
 	for _, f := range files {
 		t.Rows = append(t.Rows, []string{

@@ -19,7 +19,7 @@ func (s *Survey) Write(w io.Writer, form string) error {
 	case "csv":
 		return s.CSV(w)
 	case "html":
-		return s.HTML(w)
+		return s.HTML(w, nil)
 	}
 	return fmt.Errorf("form %q is not known; one of %s was expected", form, strings.Join(Forms, ", "))
 }

@@ -38,10 +38,10 @@
 
   // table lets a table be sorted, filtered and paged through.
   const table = root => {
-    const heads = [...root.querySelectorAll("th")];
+    const heads = [...root.querySelectorAll("thead th")];
     const columns = heads.map(th => ({index: Number(th.dataset.column), kind: th.dataset.kind}));
-    const symbol = columns.at(-1).index + 1; // behind the columns
-    const rows = data.tables[root.id].map((cells, index) => ({cells, index}));
+    const behind = columns.at(-1).index + 1; // the cell with a name's symbol, or with where a file leads to
+    const rows = data.tables[root.id].map(cells => ({cells}));
     const input = root.querySelector("input");
     const select = root.querySelector("select");
     const reason = columns.find(c => c.kind === "reason")?.index;
@@ -50,27 +50,28 @@
     let page = 0;
 
     // text is what the filter looks at: all that the row shows, and the symbol.
+    const named = columns.some(c => c.kind === "name");
     const text = row => row.text ??=
-      columns.map(c => show(c.kind, row.cells[c.index])).concat(row.cells[symbol] ?? []).join("\n").toLowerCase();
+      columns.map(c => show(c.kind, row.cells[c.index])).concat(named && row.cells[behind] || []).join("\n").toLowerCase();
 
     const line = row => {
       const tr = document.createElement("tr");
       for (const {index, kind} of columns) {
         const value = show(kind, row.cells[index]);
-        const cell = element(kind === "name" || kind === "file" ? "th" : "td", kind);
+        const cell = element(["name", "file", "part"].includes(kind) ? "th" : "td", kind);
         if (cell.tagName === "TH") cell.scope = "row";
-        const part = kind === "file" && document.getElementById("file-" + (row.index + 1));
-        if (part) {
+        const last = row.cells[behind];
+        if (kind === "file" && last) {
           const link = element("a", "", value);
-          link.href = "#" + part.id;
+          link.href = last;
           cell.append(link);
-        } else if (kind === "reason") {
+        } else if (kind === "reason" && value) {
           cell.classList.add("r-" + row.cells[index]);
           cell.append(element("span", "swatch"), value);
         } else {
           cell.textContent = value;
         }
-        if (kind === "name") cell.title = row.cells[symbol];
+        if (kind === "name" && last) cell.title = last;
         tr.append(cell);
       }
       return tr;
@@ -83,7 +84,8 @@
       const part = view.slice(begin, begin + pageRows);
       root.querySelector("tbody").replaceChildren(...part.map(line));
       const count = n => show("number", String(n));
-      root.querySelector(".count").value = `${count(view.length)} of ${count(rows.length)} ${root.dataset.noun} shown`;
+      const counted = root.querySelector(".count"); // a short table has none, nor a filter
+      if (counted) counted.value = `${count(view.length)} of ${count(rows.length)} ${root.dataset.noun} shown`;
       root.querySelector(".page").value = `${count(begin + 1)} to ${count(begin + part.length)} of ${count(view.length)}`;
       root.querySelector(".pages").hidden = last === 0;
       for (const b of root.querySelectorAll("[data-page]")) {
@@ -92,7 +94,7 @@
     };
 
     const filter = () => {
-      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const words = (input?.value ?? "").toLowerCase().split(/\s+/).filter(Boolean);
       const wanted = select?.value;
       view = sorted.filter(row => (!wanted || row.cells[reason] === wanted) && words.every(w => text(row).includes(w)));
       page = 0;
@@ -117,9 +119,9 @@
         render();
       });
     }
-    input.addEventListener("input", filter);
+    input?.addEventListener("input", filter);
     select?.addEventListener("change", filter);
-    root.querySelector("form").addEventListener("submit", event => event.preventDefault());
+    root.querySelector("form")?.addEventListener("submit", event => event.preventDefault());
     filter(); // a page that is loaded again can have kept what was filtered by
   };
 
@@ -158,6 +160,7 @@
     if (target?.tagName === "DETAILS") target.open = true;
   };
 
+  document.documentElement.classList.add("live"); // what needs the script shows now
   document.querySelectorAll(".table").forEach(table);
   document.querySelectorAll(".strip").forEach(strip);
   addEventListener("hashchange", open);

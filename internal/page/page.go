@@ -1,0 +1,181 @@
+// Package page has what all pages share: the style, the script, and parts of templates, of which the
+// largest is a table that can be sorted, filtered and paged through.
+//
+// A page has to work wherever it is copied to, without a network, and its names come from files that may be
+// hostile. Without JavaScript it shows the first rows of its tables.
+package page
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"strings"
+)
+
+var (
+	//go:embed page.css
+	style string
+	//go:embed page.js
+	script string
+	//go:embed parts.html.tmpl
+	parts string
+)
+
+// policy names the inlined style and script by their hashes: markup that would slip in
+// with a name could neither run nor load anything. A test works them out; here that would bring cryptography into
+// the program.
+const policy = "default-src 'none'; style-src 'sha256-01JrJBr86RtTaDMubjLPNcyxZ9RtdD0TGOoO75ZWZ/E='; script-src 'sha256-BmLTQxVzg6s4O5kFShcCN2s909XLAowa8O3V0UQIoHE='"
+
+// Template returns the template of a page, which the parts are defined in, too.
+func Template(text string, funcs template.FuncMap) *template.Template {
+	return template.Must(template.Must(template.New("page").Funcs(funcs).Parse(parts)).Parse(text))
+}
+
+// A Frame is what every page begins and ends with: the parts "top" and "end".
+type Frame struct {
+	Title  string
+	Policy string // that lets nothing run but what is inlined
+	Style  template.CSS
+	Script template.JS
+	Data   Data
+}
+
+// NewFrame returns the frame of a page without tables.
+func NewFrame(title string) Frame {
+	return Frame{
+		Title: title, Policy: policy, Style: template.CSS(style), Script: template.JS(script),
+		Data: Data{Reasons: map[string]string{}, Tables: map[string][][]string{}},
+	}
+}
+
+// Data is what the script works on. Cells are strings: numbers of 64 bits would lose digits.
+type Data struct {
+	Reasons map[string]string     `json:"reasons"` // texts, by name
+	Tables  map[string][][]string `json:"tables"`  // rows of cells, by the table's ID
+}
+
+// Add adds the rows of a table, whose reasons are in Data already, and returns the table with them.
+func (d *Data) Add(t Table, rows [][]string) Table {
+	if rows == nil {
+		rows = [][]string{}
+	}
+	d.Tables[t.ID] = rows
+	t.data, t.rows = d, rows
+	return t
+}
+
+// A Reason why code is left out, to choose from.
+type Reason struct{ Name, Text string }
+
+// A Table is what the part "table" shows.
+type Table struct {
+	ID, Caption string
+	Noun        string // what its rows are
+	Columns     []Column
+	First       int      // column to begin with
+	Reasons     []Reason // to choose from, or none
+	Short       bool     // there is nothing to filter
+	Falling     string   // name of the column by which the rows are sorted, most first, or ""
+
+	data *Data
+	rows [][]string
+}
+
+// A Column's kind says how it is sorted and shown: text, number, hex, place, rule, source, and reason, which is a
+// name of one. The kinds name, file and part are for what a row is about. Behind its columns a row can have one
+// more cell: the symbol of a name, or where a file leads to.
+type Column struct{ Name, Kind string }
+
+// Columns returns columns of the given names, each followed by its kind.
+func Columns(namesAndKinds ...string) []Column {
+	var out []Column
+	for i := 0; i < len(namesAndKinds); i += 2 {
+		out = append(out, Column{namesAndKinds[i], namesAndKinds[i+1]})
+	}
+	return out
+}
+
+// maxStatic is how many rows there are for a reader without JavaScript.
+const maxStatic = 1000
+
+// A cell is one of those rows.
+type cell struct {
+	Kind, Text string
+	Head       bool   // it is what the row is about
+	Reason     string // its name
+	Link       string
+	Title      string
+}
+
+// Static returns the rows for a reader without JavaScript, as the script shows them.
+func (t Table) Static() [][]cell {
+	out := make([][]cell, min(len(t.rows), maxStatic))
+	for i := range out {
+		row := t.rows[i]
+		for j, c := range t.Columns {
+			if j >= t.First {
+				out[i] = append(out[i], t.cell(c.Kind, row[j], row[len(t.Columns):]))
+			}
+		}
+	}
+	return out
+}
+
+// cell returns a cell; behind is what the row has behind its columns.
+func (t *Table) cell(kind, text string, behind []string) cell {
+	c := cell{Kind: kind, Text: text}
+	switch kind {
+	case "number":
+		c.Text = Grouped(text)
+	case "reason":
+		c.Reason = text
+		if long, ok := t.data.Reasons[text]; ok {
+			c.Text = long
+		}
+	case "name", "file", "part":
+		c.Head = true
+	}
+	if len(behind) > 0 && kind == "name" {
+		c.Title = behind[0]
+	}
+	if len(behind) > 0 && kind == "file" {
+		c.Link = behind[0]
+	}
+	return c
+}
+
+// NotStatic counts the other rows.
+func (t Table) NotStatic() string {
+	if len(t.rows) <= maxStatic {
+		return ""
+	}
+	return Grouped(fmt.Sprint(len(t.rows) - maxStatic))
+}
+
+// A Bar is a reason in the part "bars", with the lengths of its bar in percent.
+type Bar struct {
+	Name, Text      string
+	Loss            bool
+	Stays, Striped  string // the latter is what format 3 covers
+	Size, Of, Share string // in words: bytes, in how many gaps, and what format 3 covers, if anything
+}
+
+// Part returns a length in percent, for graphics.
+func Part(n, whole uint64) string {
+	return fmt.Sprintf("%.3f%%", 100*float64(n)/float64(max(whole, 1)))
+}
+
+// Grouped returns a decimal number with commas between the thousands, and anything else as it is.
+func Grouped(s string) string {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		return s
+	}
+	var b strings.Builder
+	for i, c := range s {
+		if i > 0 && (len(s)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
