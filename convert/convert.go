@@ -56,6 +56,8 @@ type Result struct {
 	// Stays is why nothing of the file changes, or "" if something does. Of an archive it is Current if that is why one of its
 	// members is kept, and NoCFI otherwise.
 	Stays Reason
+	// DebugFile is the debug file that got the headers of the result, or "".
+	DebugFile string
 	// Links is how many other names of the file (hard links) keep the old contents.
 	Links int
 }

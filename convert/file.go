@@ -2,6 +2,7 @@ package convert
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 
 	"cfi2sframe/internal/outfile"
@@ -36,6 +37,7 @@ type pending struct {
 	conversion
 	input  *input
 	output *outfile.File // or nil
+	debug  *debugUpdate  // or nil
 }
 
 // prepareFile is File up to the point where the result is known to be right, and complete but for
@@ -71,6 +73,9 @@ func prepare(ctx context.Context, in *input, out string, opt FileOptions) (*pend
 		if err = p.enough(); err != nil {
 			return p, err
 		}
+	}
+	if err == nil {
+		err = p.updateDebug()
 	}
 	if err == nil {
 		err = p.countLinks()
@@ -158,8 +163,8 @@ func (p *pending) start() {
 // finish makes the result ready for its place: it has its attributes, and if it replaces a
 // file, it is on the disk.
 func (p *pending) finish() error {
-	if p.output == nil {
-		return nil
+	if err := p.debug.finish(); err != nil || p.output == nil {
+		return err
 	}
 	if p.opt.KeepDates && !p.input.spooled {
 		p.output.KeepDates(p.input.info)
@@ -168,19 +173,28 @@ func (p *pending) finish() error {
 }
 
 // commit puts the result in its place. If it replaces the input, that has to be there, and to be
-// what it was.
+// what it was. A debug file goes first: with .sframe in it too early it serves the old program, unless that goes by the
+// checksum; without it, it does not serve the new one.
 func (p *pending) commit() error {
 	if p.output == nil {
-		return nil
+		return p.debug.commit()
 	}
 	if err := p.input.unchanged(); err != nil {
 		return err
 	}
-	return p.output.Commit()
+	if err := p.debug.commit(); err != nil {
+		return err
+	}
+	err := p.output.Commit()
+	if err != nil && p.res.DebugFile != "" {
+		err = fmt.Errorf("%w; its debug file %s is changed already: the same command again makes them agree", err, p.res.DebugFile)
+	}
+	return err
 }
 
 // close gives up what is not in its place.
 func (p *pending) close() {
+	p.debug.close()
 	p.discard()
 	p.input.close()
 }

@@ -44,6 +44,9 @@ type FileOptions struct {
 	// DebugFile is where .debug_frame and names are if not in the file: a path; "auto" for the one that
 	// .note.gnu.build-id or .gnu_debuglink leads to, if there is one; or "" for none.
 	DebugFile string
+	// DebugLinkUpdate is the debug file, as in DebugFile, that is to have the headers that the result has.
+	DebugLinkUpdate string
+
 	NoSync    bool // do not wait until what replaces a file is on the disk
 	KeepDates bool // the result gets the dates of access and modification that the file had
 	// Starting, if not nil, is called before each file, and each member of an archive, is worked on: a program

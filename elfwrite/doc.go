@@ -62,6 +62,8 @@
 // Program interpreters (ld.so) get a layout that old kernels load, too, for which the size of
 // .sframe has to be a multiple of SizeMultiple.
 //
+// PlanDebug gives the debug file of a program the headers that the program has now.
+//
 // In relocatable objects, .sframe and its relocations come last, and nothing else
 // changes.
 package elfwrite

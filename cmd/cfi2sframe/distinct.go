@@ -21,6 +21,13 @@ type destination struct {
 // distinct returns an error if the report would get into a file that is read, or into the output,
 // by whatever name: one of them would be lost.
 func (s *settings) distinct(stdout, stderr io.Writer) error {
+	if debug := s.DebugLinkUpdate; debug != "" && debug != debugfile.Auto && s.output != "" {
+		d := &destination{path: debug}
+		d.info, _ = os.Stat(debug)
+		if d.is(s.output) {
+			return fmt.Errorf("--debug-link-update %s is also the output; another file was expected", debug)
+		}
+	}
 	if s.report == "none" || s.check || s.dump {
 		return nil
 	}
@@ -41,8 +48,10 @@ func (s *settings) distinct(stdout, stderr io.Writer) error {
 			return fmt.Errorf("%s is also an input; another file was expected", d.name)
 		}
 	}
-	if s.DebugFile != "" && s.DebugFile != debugfile.Auto && d.is(s.DebugFile) {
-		return fmt.Errorf("%s is also the debug file; another file was expected", d.name)
+	for _, debug := range []string{s.DebugFile, s.DebugLinkUpdate} {
+		if debug != "" && debug != debugfile.Auto && d.is(debug) {
+			return fmt.Errorf("%s is also the debug file; another file was expected", d.name)
+		}
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/survey"
@@ -68,6 +69,8 @@ Examples:
                                             DIR, of which some may be converted already
   cfi2sframe --format 3 foo.o -o foo.o      convert an object, for GNU ld to merge
   cfi2sframe --debug-file auto prog -o out  use what is below /usr/lib/debug
+  cfi2sframe --debug-link-update auto --in-place prog
+                                            after its debug information was split off
   cfi2sframe --remove prog -o out           take .sframe out again
   cfi2sframe -v --dry-run prog              list every range that would be left out
   cfi2sframe --report json prog -o out      the same for programs, on stdout
@@ -162,6 +165,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	format := flags.Int("format", int(sframe.V2), "SFrame version to write: 1, 2 or 3")
 	source := flags.String("source", cfi.Auto.String(), "where the CFI comes from: auto, eh_frame or debug_frame")
 	flags.StringVar(&s.DebugFile, "debug-file", "", "take .debug_frame and names from `FILE` too; auto: by build-id or .gnu_debuglink")
+	flags.StringVar(&s.DebugLinkUpdate, "debug-link-update", "", "give `FILE`, the debug file, the headers of the result, so that both still belong together; auto: as for --debug-file")
 	flags.StringVarP(&s.output, "output", "o", "", "write the result to `FILE`; - is standard output")
 	flags.BoolVar(&s.inPlace, "in-place", false, "replace each FILE by its result")
 	flags.BoolVarP(&s.recursive, "recursive", "r", false, "take a directory for all files below it, on the same file system; symbolic links in there are not followed")
@@ -278,6 +282,9 @@ func (s *settings) complete() error {
 	case s.recursive && s.dump:
 		return errors.New("-r is not for --dump")
 	}
+	if err := s.completeDebugLink(); err != nil {
+		return err
+	}
 	if err := s.completeInput(); err != nil {
 		return err
 	}
@@ -311,6 +318,21 @@ func (s *settings) completeReport() error {
 		return errors.New("--report-file and -q exclude each other: there is no report")
 	case s.report == "none":
 		return errors.New("--report-file and --report none exclude each other: there is no report")
+	}
+	return nil
+}
+
+// completeDebugLink is complete for what is about --debug-link-update.
+func (s *settings) completeDebugLink() error {
+	switch {
+	case s.DebugLinkUpdate == "":
+		return nil
+	case s.output == "" && !s.inPlace:
+		return errors.New("--debug-link-update is for -o and --in-place")
+	case outfile.IsStdout(s.output):
+		return errors.New("--debug-link-update is not for standard output: the result and the debug file have to go to their places together")
+	case len(s.files) > 1 && s.DebugLinkUpdate != debugfile.Auto:
+		return fmt.Errorf("%d input files with one debug file; --debug-link-update auto was expected", len(s.files))
 	}
 	return nil
 }

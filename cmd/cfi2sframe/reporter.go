@@ -162,7 +162,7 @@ const shortList = 10
 // text says in text what became of a file. Of an archive's members it is said one by one with
 // -v only.
 func (r *reporter) text(in string, res *convert.Result) error {
-	if res.Stays != "" && len(r.files) > 1 && !r.verbose { // which the last lines count
+	if res.Stays != "" && len(r.files) > 1 && !r.verbose && res.DebugFile == "" { // which the last lines count
 		return nil
 	}
 	coverage, gaps := res.Coverage, shortList
@@ -187,6 +187,9 @@ func (r *reporter) text(in string, res *convert.Result) error {
 		for _, k := range res.Kept {
 			fmt.Fprintf(r.out, "%s: kept as it is: %s\n", name, printable(k.Why.Error()))
 		}
+	}
+	if res.DebugFile != "" {
+		fmt.Fprintf(r.out, "%s: debug file %s has the new headers\n", name, report.Printable(res.DebugFile))
 	}
 	if res.Links > 0 {
 		fmt.Fprintf(r.out, "%s: other names of the file (hard links) that keep the old contents: %d\n", name, res.Links)

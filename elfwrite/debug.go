@@ -1,0 +1,260 @@
+package elfwrite
+
+import (
+	"cmp"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"slices"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/sframe"
+)
+
+// PlanDebug finds the layout of the debug file d of a program in which it has the headers that the program has
+// now: the same segments, and the same loaded sections at the same addresses, .sframe among them without its bytes, or
+// no more. Debuggers and eu-unstrip compare these. Write then takes an empty section.
+//
+// Nothing of a debug file is loaded, and so all of it is laid out anew: the program headers, the contents of the
+// sections in their order, the section names, and the section headers. Bytes that are in no section are left out. What
+// comes out does not depend on where things were before.
+func PlanDebug(d, prog *elffile.File) (l *Layout, err error) {
+	defer readWhole(d, &l, &err)
+	defer readWhole(prog, &l, &err)
+	p := &debugPlanner{planner: newPlanner(d, 0, Options{Force: true}), prog: prog, from: make(map[int]int)}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	if err := p.match(); err != nil {
+		return nil, err
+	}
+	if err := p.layOut(); err != nil {
+		return nil, err
+	}
+	return p.Layout, nil
+}
+
+// A debugPlanner is the work of PlanDebug.
+type debugPlanner struct {
+	*planner
+	prog  *elffile.File
+	from  map[int]int // from indexes of loaded sections of the program to those of the debug file
+	order []int       // indexes of the debug file's sections in their new order, with -1 for a new .sframe
+	at    int         // index of .sframe in the program, or 0
+}
+
+// check refuses files that do not belong together, or have no section headers to speak of.
+func (p *debugPlanner) check() error {
+	d, prog := p.f, p.prog
+	switch {
+	case d.IsObject() || prog.IsObject():
+		return errors.New("a relocatable object: what a linker made was expected")
+	case d.Machine != prog.Machine || d.Order != prog.Order || d.Type != prog.Type:
+		return fmt.Errorf("it is for machine %v, %v, ELF type %v; that of the program, %v, %v, %v, was expected",
+			elf.Machine(d.Machine), d.Order, elf.Type(d.Type), elf.Machine(prog.Machine), prog.Order, elf.Type(prog.Type))
+	case len(prog.Sections) == 0:
+		return errors.New("the program has no section headers, with which those of the debug file could agree")
+	case len(d.Sections) == 0 || d.Shstrndx == 0:
+		return errors.New("it has no section headers with names")
+	case len(d.Sections)+1 > int(elf.SHN_LORESERVE) || len(prog.Progs) > maxDebugSegments:
+		return fmt.Errorf("it has %d sections and is to have %d segments; fewer were expected", len(d.Sections), len(prog.Progs))
+	}
+	var err error
+	for _, f := range []*elffile.File{prog, d} {
+		at, failed := f.SFrame()
+		err = cmp.Or(err, failed)
+		if f == prog {
+			p.at = at.Section
+		} else if at.Section > 0 {
+			p.old = &old{section: at.Section, segment: -1}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	p.remove = p.at == 0
+	var sum uint64
+	for i := range d.Sections {
+		if s := &d.Sections[i]; s.HasBytes() {
+			if sum += s.Size; s.Off > d.Size || s.Size > d.Size-s.Off || sum > d.Size {
+				return fmt.Errorf("section %d (%s): %d bytes at file offset %#x do not fit the file of %d bytes with the others", i, s.Name, s.Size, s.Off, d.Size)
+			}
+		}
+	}
+	return nil
+}
+
+// maxDebugSegments is far more than any program has.
+const maxDebugSegments = 1 << 12
+
+// match finds for each loaded section of the program that of the debug file, by the name: the first for the first. All
+// but .sframe have to be in both, of the same size.
+func (p *debugPlanner) match() error {
+	named := make(map[string][]int)
+	left := 0
+	for i := 1; i < len(p.f.Sections); i++ {
+		if s := &p.f.Sections[i]; s.Alloc() && !p.isOld(i) {
+			named[s.Name] = append(named[s.Name], i)
+			left++
+		}
+	}
+	p.order = append(p.order, 0)
+	for i := 1; i < len(p.prog.Sections); i++ {
+		s := &p.prog.Sections[i]
+		switch list := named[s.Name]; {
+		case !s.Alloc():
+			continue
+		case i == p.at:
+			p.order = append(p.order, -1)
+			continue
+		case len(list) == 0:
+			return fmt.Errorf("it has no section %s, which the program has at %#x", s.Name, s.Addr)
+		default:
+			if o := &p.f.Sections[list[0]]; o.Size != s.Size {
+				return fmt.Errorf("section %s has %d bytes, and %d in the program", s.Name, o.Size, s.Size)
+			}
+			p.from[i] = list[0]
+			p.order = append(p.order, list[0])
+			named[s.Name] = list[1:]
+			left--
+		}
+	}
+	if left > 0 {
+		for name, list := range named {
+			if len(list) > 0 {
+				return fmt.Errorf("section %s at %#x is not in the program", name, p.f.Sections[list[0]].Addr)
+			}
+		}
+	}
+	for i := 1; i < len(p.f.Sections); i++ {
+		if s := &p.f.Sections[i]; !s.Alloc() && !p.isOld(i) {
+			p.order = append(p.order, i)
+		}
+	}
+	return nil
+}
+
+// layOut lays out the file.
+func (p *debugPlanner) layOut() error {
+	f := p.f
+	names, name, err := p.names()
+	if err != nil {
+		return err
+	}
+	p.index, p.values = make([]uint32, len(f.Sections)), make(map[uint32]uint64)
+	p.sections = make([]elf.Section64, len(p.order))
+	for i, old := range p.order {
+		if old >= 0 {
+			p.index[old] = uint32(i)
+			p.sections[i] = f.Sections[old].Section64
+		} else {
+			if p.old != nil {
+				p.index[p.old.section] = uint32(i)
+			}
+			p.sections[i] = p.prog.Sections[p.at].Section64
+			p.sections[i].Name, p.sections[i].Type = name, uint32(elf.SHT_NOBITS)
+		}
+	}
+	for i, old := range p.from {
+		to := &p.sections[p.index[old]]
+		if delta := p.prog.Sections[i].Addr - to.Addr; delta != 0 {
+			to.Addr += delta
+			p.values[uint32(old)] = delta
+		}
+	}
+	for i := range p.sections[1:] {
+		s := &p.sections[i+1]
+		s.Link = p.newIndex(s.Link)
+		t := elf.SectionType(s.Type)
+		if t == elf.SHT_REL || t == elf.SHT_RELA || elf.SectionFlag(s.Flags)&elf.SHF_INFO_LINK != 0 {
+			s.Info = p.newIndex(s.Info)
+		}
+	}
+	p.shstrndx = p.newIndex(uint32(f.Shstrndx))
+	p.phoff, p.progs = elffile.HeaderSize, slices.Clone(p.prog.Progs)
+	if len(f.Progs) == 0 {
+		p.phoff, p.progs = f.Phoff, nil
+	}
+	p.contents(names)
+	p.segments()
+	return nil
+}
+
+// contents puts what sections have in the file one after the other, and the section headers after it.
+func (p *debugPlanner) contents(names []byte) {
+	f := p.f
+	var list []int
+	for i := 1; i < len(f.Sections); i++ {
+		if f.Sections[i].HasBytes() && !p.isOld(i) {
+			list = append(list, i)
+		}
+	}
+	slices.SortFunc(list, func(a, b int) int {
+		x, y := &f.Sections[a], &f.Sections[b]
+		return cmp.Or(cmp.Compare(x.Off, y.Off), cmp.Compare(x.Size, y.Size), cmp.Compare(p.index[a], p.index[b]))
+	})
+	at := elffile.HeaderSize + uint64(len(p.progs))*elffile.ProgSize
+	loaded := at // where the contents of loaded sections end
+	for _, i := range list {
+		s, to := &f.Sections[i], &p.sections[p.index[i]]
+		at = alignUp(at, min(validAlign(s.Addralign), firstPage))
+		to.Off = at
+		if i == f.Shstrndx {
+			to.Size = uint64(len(names))
+			p.patches = append(p.patches, patch{at, names})
+		} else {
+			p.copies = append(p.copies, extent{s.Off, at, s.Size})
+		}
+		at += to.Size
+		if s.Alloc() {
+			loaded = at
+		}
+	}
+	for i := 1; i < len(p.sections); i++ {
+		if s := &p.sections[i]; elf.SectionType(s.Type) == elf.SHT_NOBITS {
+			s.Off = loaded
+		}
+	}
+	p.off = loaded
+	p.shoff = alignUp(at, tableAlign)
+}
+
+// segments fits the program headers to what is in the debug file: notes, as a rule. Of the others objcopy
+// says that they have no bytes, and eu-strip leaves the headers as the program has them; that stays as it is.
+func (p *debugPlanner) segments() {
+	bare := slices.ContainsFunc(p.f.Progs, func(h elf.Prog64) bool {
+		return elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 && h.Filesz == 0
+	})
+	for i := range p.progs {
+		h := &p.progs[i]
+		t := elf.ProgType(h.Type)
+		if off, ok := p.bytesOf(h); ok && t != elf.PT_LOAD {
+			h.Off = off
+		} else if bare && t != elf.PT_PHDR || h.Type == sframe.PTGNUSFrame {
+			h.Filesz = 0
+			if end := p.phoff + uint64(len(p.progs))*elffile.ProgSize; t == elf.PT_LOAD && h.Off == 0 && h.Memsz >= end {
+				h.Filesz = end // where readers expect the table to be
+			}
+		}
+	}
+}
+
+// bytesOf returns where the debug file has all bytes of a segment, if it has.
+func (p *debugPlanner) bytesOf(h *elf.Prog64) (uint64, bool) {
+	var off uint64
+	end := h.Vaddr
+	for _, s := range slices.SortedFunc(slices.Values(p.sections), func(a, b elf.Section64) int { return cmp.Compare(a.Addr, b.Addr) }) {
+		if elf.SectionFlag(s.Flags)&elf.SHF_ALLOC == 0 || elf.SectionType(s.Type) == elf.SHT_NOBITS || s.Size == 0 ||
+			s.Addr < h.Vaddr || s.Addr-h.Vaddr >= h.Filesz {
+			continue
+		}
+		if end == h.Vaddr {
+			off = s.Off
+		}
+		if s.Addr < end || s.Off-off != s.Addr-h.Vaddr {
+			return 0, false
+		}
+		end = s.Addr + s.Size
+	}
+	return off, end > h.Vaddr && end-h.Vaddr >= h.Filesz
+}
