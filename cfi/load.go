@@ -413,6 +413,9 @@ func (r *reader) fromHdr(f *elffile.File) (*section, error) {
 		p := &f.Progs[i]
 		if elf.ProgType(p.Type) == elf.PT_LOAD && addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {
 			off, n := p.Off+(addr-p.Vaddr), p.Filesz-(addr-p.Vaddr)
+			if off == 0 { // the ELF header, to which mold lets it lead where there is no .eh_frame
+				return nil, nil
+			}
 			if err := r.take(".eh_frame", off, n); err != nil {
 				return nil, err
 			}

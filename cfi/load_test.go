@@ -353,11 +353,14 @@ func TestHeader(t *testing.T) {
 			{"omitted", words(0xff, 0), "PT_GNU_EH_FRAME+0x4: pointer is omitted (encoding 0xff) where one was expected"},
 			{"elsewhere", words(0x03, 0x1234), "PT_GNU_EH_FRAME+0x0: leads to .eh_frame at address 0x1234, which no loaded segment holds"},
 			{"empty", nil, "no CFI: there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
+			{"ELF header", words(0x03, frameAddr-off), "no CFI: there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
 		} {
 			data := slices.Concat(w.b, tt.b)
 			f := tinyELF(t, tg, ".eh_frame", data)
 			f.Sections = nil
-			f.Progs[0].Flags |= uint32(elf.PF_X)
+			p := &f.Progs[0]
+			p.Flags |= uint32(elf.PF_X)
+			p.Off, p.Vaddr, p.Filesz, p.Memsz = 0, p.Vaddr-off, p.Filesz+off, p.Memsz+off
 			f.Progs = append(f.Progs, elf.Prog64{Type: uint32(elf.PT_GNU_EH_FRAME), Off: off + uint64(header), Vaddr: frameAddr + uint64(header), Filesz: uint64(len(tt.b))})
 			table, err := Load(f, EHFrame, nil)
 			switch {
