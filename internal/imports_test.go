@@ -18,7 +18,7 @@ import (
 var layers = map[string][]string{
 	"arch":               {"sframe"},
 	"cfi":                {"arch", "elffile"},
-	"cmd/cfi2sframe":     {"cfi", "convert", "elfwrite", "internal/bar", "internal/debugfile", "internal/heap", "internal/inode", "internal/outfile", "internal/survey", "report", "sframe"},
+	"cmd/cfi2sframe":     {"cfi", "convert", "elffile", "elfwrite", "internal/bar", "internal/debugfile", "internal/heap", "internal/inode", "internal/linker", "internal/outfile", "internal/survey", "report", "sframe"},
 	"convert":            {"arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/debugfile", "internal/filecopy", "internal/inode", "internal/outfile", "plt", "report", "sframe", "translate", "verify"},
 	"elffile":            {"arch", "sframe"},
 	"elfwrite":           {"arch", "elffile", "internal/filecopy", "sframe"},
@@ -30,6 +30,7 @@ var layers = map[string][]string{
 	"internal/filecopy":  {},
 	"internal/heap":      {},
 	"internal/inode":     {},
+	"internal/linker":    {"internal/inode"},
 	"internal/outfile":   {"internal/inode"},
 	"internal/page":      {},
 	"internal/survey":    {"arch", "cfi", "elffile", "elfwrite", "internal/archive", "internal/inode", "internal/outfile", "internal/page", "plt", "report", "sframe", "translate"},

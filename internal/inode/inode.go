@@ -2,6 +2,7 @@
 package inode
 
 import (
+	"fmt"
 	"io/fs"
 	"syscall"
 
@@ -22,6 +23,9 @@ func Of(info fs.FileInfo) (ID, bool) {
 
 // OfStat returns the ID of the file that st describes.
 func OfStat(st *unix.Stat_t) ID { return ID{uint64(st.Dev), st.Ino} }
+
+// String returns the ID in a form that other processes can compare.
+func (id ID) String() string { return fmt.Sprintf("%x:%x", id.dev, id.ino) }
 
 // Seen are files that were met.
 type Seen map[ID]bool

@@ -1,0 +1,153 @@
+package linker
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/lab/peer"
+)
+
+// TestSplit expects what a shell makes of the same text.
+func TestSplit(t *testing.T) {
+	for _, text := range []string{
+		"", "  ", "a", " a  b\tc\nd\re ", `a\ b c`, `'a b' c`, `"a b" c`, `a'b c'd`, `a"b"'c'`, `''`, `a "" b`, `"a'b" 'c"d'`,
+		`"a\"b"`, `"a\\b"`, `"a\b"`, `'a\b'`, `'a\' b`, `a\\b`, `\"a`, `\'a b`, `"\$x\` + "`" + `y"`, "a\\\nb", "\"a\\\nb\"", "'a\\\nb'",
+		"ä\\ ö 'ü ß'", "--format 3 --min-coverage '99.5'", `-o "my prog"`,
+	} {
+		got, err := Split(text)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+		// Of white space that a shell does not know as such, nothing is expected of it.
+		out, err := exec.Command("sh", "-c", `set -f; for w in `+strings.ReplaceAll(strings.ReplaceAll(text, "\r", " "), "\n", nl(text))+`
+			do printf '%s\0' "$w"; done`).Output()
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		want := strings.Split(string(out), "\x00")
+		if want = want[:len(want)-1]; !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	for _, text := range []string{`'a`, `"a`, `a 'b" c`, `"a\"`} {
+		if got, err := Split(text); err == nil || len(got) == 0 {
+			t.Errorf("%q: got %q, %v", text, got, err)
+		}
+	}
+	if got, _ := Split("a\vb\fc d\\"); !slices.Equal(got, []string{"a", "b", "c", `d\`}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// nl is what stands for a line's end in the words of a loop: a blank, unless it is quoted or escaped.
+func nl(text string) string {
+	if strings.ContainsAny(text, `'"\`) {
+		return "\n"
+	}
+	return " "
+}
+
+// TestExpand expects what the linker makes of response files: it says which files it was asked to link.
+func TestExpand(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{
+		"plain":   "a b\n-o c",
+		"quoted":  `'a b' "c d" e\ f -o "out put"`,
+		"nested":  "x @plain @quoted y",
+		"missing": "@nothing a",
+		"self":    "a @self",
+		"empty":   "",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"a", "-ob"}, []string{"a", "-ob"}},
+		{[]string{"1", "@plain", "2"}, []string{"1", "a", "b", "-o", "c", "2"}},
+		{[]string{"@quoted"}, []string{"a b", "c d", "e f", "-o", "out put"}},
+		{[]string{"@nested"}, []string{"x", "a", "b", "-o", "c", "a b", "c d", "e f", "-o", "out put", "y"}},
+		{[]string{"@missing"}, []string{"@nothing", "a"}},
+		{[]string{"@", "@.", "@empty"}, []string{"@", "@."}},
+	} {
+		if got := Expand(test.args); !slices.Equal(got, test.want) {
+			t.Errorf("%q: got %q, want %q", test.args, got, test.want)
+		}
+	}
+	got := Expand([]string{"@self"})
+	if len(got) != maxExpanded+1 || got[0] != "a" || got[maxExpanded] != "@self" {
+		t.Errorf("a file that names itself: %d arguments, %q ...", len(got), got[:min(3, len(got))])
+	}
+}
+
+func TestOutputs(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                             "a.out",
+		"a.o b.o":                      "a.out",
+		"-o x a.o":                     "x",
+		"a.o -ox":                      "x",
+		"a.o --output x":               "x",
+		"a.o --output=x":               "x",
+		"a.o --outp=x":                 "x",
+		"a.o --output=":                "a.out",
+		"a.o --output":                 "a.out",
+		"a.o --oformat binary -o x":    "x",
+		"a.o --oformat=binary --ox":    "a.out",
+		"a.o --orphan-handling=error":  "a.out",
+		"a.o -output=x":                "utput=x x",
+		"-o x -o y":                    "x y",
+		"-o x -mllvm -opaque-pointers": "x paque-pointers",
+		"a.o -o":                       "a.out",
+	} {
+		if got := strings.Join(Outputs(strings.Fields(args)), " "); got != want {
+			t.Errorf("%q: got %q, want %q", args, got, want)
+		}
+	}
+}
+
+// TestOutputsOfLinkers expects one of the names to be that of the file which the machine's linkers make.
+func TestOutputsOfLinkers(t *testing.T) {
+	found := 0
+	for _, name := range Names {
+		path := peer.Look(t, name)
+		dir := t.TempDir()
+		object := filepath.Join(dir, "start.o")
+		as := exec.Command(peer.Look(t, "as"), "-o", object)
+		as.Stdin = strings.NewReader(".globl _start\n_start: nop\n")
+		if out, err := as.CombinedOutput(); err != nil {
+			t.Fatalf("as: %v\n%s", err, out)
+		}
+		for i, args := range []string{
+			"", "-o x", "-ox", "--output x", "--output=x", "-output=x", "-omagic", "-o x -o y", "--outp=x", "--outpu x", "-r -o x", "-o -x",
+		} {
+			work := filepath.Join(dir, string(rune('a'+i)))
+			if err := os.Mkdir(work, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			fields := strings.Fields(args)
+			cmd := exec.Command(path, append([]string{object}, fields...)...)
+			cmd.Dir = work
+			if cmd.Run() != nil {
+				continue // not all know all of them
+			}
+			made, err := os.ReadDir(work)
+			if err != nil || len(made) != 1 {
+				t.Fatalf("%s %s: %v, %v", name, args, made, err)
+			}
+			found++
+			if got := Outputs(fields); !slices.Contains(got, made[0].Name()) {
+				t.Errorf("%s %s makes %s; %q were expected", name, args, made[0].Name(), got)
+			}
+		}
+	}
+	if found < 5*len(Names) {
+		t.Errorf("only %d links went well", found)
+	}
+}

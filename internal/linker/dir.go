@@ -1,0 +1,114 @@
+package linker
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// crossed are targets whose linkers have names of their own in the folder, too.
+var crossed = []string{"x86_64-linux-gnu", "aarch64-linux-gnu", "s390x-linux-gnu"}
+
+// links are the names of all links in the folder.
+func links() []string {
+	all := append([]string{Compiler}, Names...)
+	for _, target := range crossed {
+		for _, name := range Names {
+			all = append(all, target+"-"+name)
+		}
+	}
+	return all
+}
+
+// Dir returns a folder with links to the program exe by the names of linkers, for -B of a compiler. That is the one
+// that was installed with it, libexec/cfi2sframe or lib/cfi2sframe beside its bin; or else one below the user's folder
+// for what can be made again, which is made if it is not there.
+func Dir(exe string) (string, error) {
+	for _, lib := range []string{"libexec", "lib"} {
+		if dir := filepath.Join(filepath.Dir(exe), "..", lib, "cfi2sframe"); installed(dir, exe) {
+			return dir, nil
+		}
+	}
+	// The path is the same each time, and another one for another program.
+	name := fmt.Sprintf("linkers-%x", sha256.Sum256([]byte(exe)))[:len("linkers-")+16]
+	cache, err := os.UserCacheDir()
+	if err == nil {
+		dir := filepath.Join(cache, "cfi2sframe", name)
+		if err = fill(dir, exe); err == nil {
+			return dir, nil
+		}
+	}
+	// Builds often have no home, or one that cannot be written to.
+	own := filepath.Join(os.TempDir(), "cfi2sframe-"+strconv.Itoa(os.Geteuid()))
+	if ownErr := private(own); ownErr != nil {
+		return "", fmt.Errorf("%w; set XDG_CACHE_HOME to a folder that can be written to (%w)", ownErr, err)
+	}
+	dir := filepath.Join(own, name)
+	return dir, fill(dir, exe)
+}
+
+// installed reports whether a folder has a link to exe for each linker.
+func installed(dir, exe string) bool {
+	self, err := os.Stat(exe)
+	if err != nil {
+		return false
+	}
+	for _, name := range append([]string{Compiler}, Names...) {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || !os.SameFile(info, self) {
+			return false
+		}
+	}
+	return true
+}
+
+// private makes a folder that nobody else can write to, in one where others can.
+func private(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || info.Mode().Perm()&0o022 != 0 || !ok || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s: a folder that belongs to the user and nobody else can write to was expected", dir)
+	}
+	return nil
+}
+
+// fill makes the links of a folder lead to exe. Each is put in its place in one step, so that others can use the
+// folder, or do the same, at any time.
+func fill(dir, exe string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range links() {
+		path := filepath.Join(dir, name)
+		if to, err := os.Readlink(path); err == nil && to == exe {
+			continue
+		}
+		if err := relink(exe, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// relink makes path a symbolic link to exe, whatever file it was.
+func relink(exe, path string) error {
+	temp := path + "." + strconv.FormatUint(rand.Uint64(), 36)
+	if err := os.Symlink(exe, temp); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		os.Remove(temp)
+		return err
+	}
+	return nil
+}

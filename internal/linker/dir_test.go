@@ -1,0 +1,144 @@
+package linker
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// checkLinks expects links for all linkers in a folder, and nothing else.
+func checkLinks(t *testing.T, dir, exe string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != len(links()) {
+		t.Errorf("%d files in %s; %d were expected", len(entries), dir, len(links()))
+	}
+	for _, name := range links() {
+		if to, err := os.Readlink(filepath.Join(dir, name)); to != exe {
+			t.Errorf("%s leads to %s, error %v", name, to, err)
+		}
+	}
+}
+
+func TestDir(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", home)
+	exe := filepath.Join(programs(t, "bin/tool"), "bin/tool")
+	dirs := make([]string, 8)
+	var wg sync.WaitGroup
+	for i := range dirs {
+		wg.Go(func() {
+			var err error
+			if dirs[i], err = Dir(exe); err != nil {
+				t.Error(err)
+			}
+			for _, name := range Names { // from the moment that the folder is known, all are there
+				if to, err := os.Readlink(filepath.Join(dirs[i], name)); to != exe {
+					t.Errorf("%s leads to %s, error %v", name, to, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, dir := range dirs {
+		if dir != dirs[0] || filepath.Dir(dir) != filepath.Join(home, "cfi2sframe") {
+			t.Errorf("one in %s, and one in %s", dirs[0], dir)
+		}
+	}
+	checkLinks(t, dirs[0], exe)
+	// What became of it otherwise is put right.
+	for i, name := range Names[:3] {
+		if err := os.Remove(filepath.Join(dirs[0], name)); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		switch i {
+		case 0:
+			err = os.Symlink("/nowhere", filepath.Join(dirs[0], name))
+		case 1:
+			err = os.WriteFile(filepath.Join(dirs[0], name), nil, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again, err := Dir(exe); again != dirs[0] || err != nil {
+		t.Errorf("got %s, %v", again, err)
+	}
+	checkLinks(t, dirs[0], exe)
+	// Another program has another one.
+	other := filepath.Join(programs(t, "bin/tool"), "bin/tool")
+	dir, err := Dir(other)
+	if err != nil || dir == dirs[0] {
+		t.Errorf("got %s, %v", dir, err)
+	}
+	checkLinks(t, dir, other)
+	checkLinks(t, dirs[0], exe)
+}
+
+// TestInstalled expects the folder beside the program that was installed with it, if it is complete.
+func TestInstalled(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	for _, lib := range []string{"lib", "libexec"} {
+		prefix := programs(t, "bin/tool", lib+"/cfi2sframe/ld")
+		exe, want := filepath.Join(prefix, "bin/tool"), filepath.Join(prefix, lib, "cfi2sframe")
+		if err := os.Remove(filepath.Join(want, "ld")); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range append([]string{Compiler}, Names...) {
+			if got, err := Dir(exe); got == want || err != nil {
+				t.Errorf("without %s: got %s, %v", name, got, err)
+			}
+			if err := os.Symlink("../../bin/tool", filepath.Join(want, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := Dir(exe); got != want || err != nil {
+			t.Errorf("got %s, %v; %s was expected", got, err, want)
+		}
+	}
+}
+
+// TestHomeless expects a folder of the user's own where temporary files are if there is no home, or one
+// that is no folder.
+func TestHomeless(t *testing.T) {
+	exe := filepath.Join(programs(t, "bin/tool"), "bin/tool")
+	for _, home := range []string{"", "/dev/null"} {
+		temp := t.TempDir()
+		t.Setenv("XDG_CACHE_HOME", home)
+		t.Setenv("HOME", home)
+		t.Setenv("TMPDIR", temp)
+		dir, err := Dir(exe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkLinks(t, dir, exe)
+		own := filepath.Dir(dir)
+		if info, err := os.Stat(own); filepath.Dir(own) != temp || err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("home %q: got %s, %v, %v", home, dir, info, err)
+		}
+		if again, err := Dir(exe); again != dir || err != nil {
+			t.Errorf("got %s, %v", again, err)
+		}
+		// Others must not be able to put their own linkers there.
+		if err := os.Chmod(own, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Dir(exe); err == nil {
+			t.Errorf("a folder that all can write to: got %s", got)
+		}
+		if err := os.RemoveAll(own); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(t.TempDir(), own); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Dir(exe); err == nil {
+			t.Errorf("a link to another folder: got %s", got)
+		}
+	}
+}

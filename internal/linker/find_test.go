@@ -1,0 +1,167 @@
+package linker
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"cfi2sframe/internal/inode"
+)
+
+// programs makes files in a folder that may be run, where they do not end in "-", and returns the folder.
+func programs(t *testing.T, names ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range names {
+		mode := os.FileMode(0o755)
+		if n, ok := strings.CutSuffix(name, "-"); ok {
+			name, mode = n, 0o644
+		}
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func idOf(t *testing.T, path string) string {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, ok := inode.Of(info)
+	if !ok {
+		t.Fatal("no ID")
+	}
+	return id.String()
+}
+
+// foreign is the target that is not this machine.
+func foreign(t *testing.T) string {
+	if native("aarch64-linux-gnu") {
+		return "x86_64-linux-gnu"
+	}
+	return "aarch64-linux-gnu"
+}
+
+func TestFind(t *testing.T) {
+	far := foreign(t)
+	self := programs(t, "cfi2sframe")
+	me := filepath.Join(self, "cfi2sframe")
+	for _, name := range Names {
+		if err := os.Symlink(me, filepath.Join(self, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := programs(t, "ld", "ld.gold-", "ld.lld/x", far+"-ld", "gcc")
+	b := programs(t, "ld", "ld.gold", "ld.lld", "ld.bfd", "gcc")
+	tree := programs(t, "lib/gcc-cross/"+far+"/12/libgcc.a-", far+"/bin/ld")
+	lib := filepath.Join(tree, "lib/gcc-cross", far, "12")
+	for _, test := range []struct {
+		name, compiler, path, gcc, arg string
+		want                           string
+	}{
+		{"ld", "", self + ":" + a + ":" + b, "", "", a + "/ld"},
+		{"ld", "", b + ":" + a + ":" + self, "", "", b + "/ld"},
+		// What may not be run, and folders, are no programs.
+		{"ld.gold", "", a + ":" + b, "", "", b + "/ld.gold"},
+		{"ld.lld", "", a + ":" + b, "", "", b + "/ld.lld"},
+		{"ld.mold", "", self + ":" + a + ":" + b, "", "", ""},
+		// The folders of gcc come first. It writes a slash at their ends.
+		{"ld", self + "/:" + b + "/", a, "", "", b + "/ld"},
+		{"ld.bfd", self + "/:" + a + "/", self + ":" + b, "", "", b + "/ld.bfd"},
+		// Other programs are not there.
+		{"gcc", b + "/", a, "", "", a + "/gcc"},
+		{"cc", "", a, "", "", ""},
+		// For another machine there is a linker of its own, but not of each kind.
+		{"ld", "", b + ":" + a, "/usr/bin/" + far + "-gcc-12", "", a + "/" + far + "-ld"},
+		{"ld", "", b + ":" + a, far + "-g++", "", a + "/" + far + "-ld"},
+		{"ld", "", b + ":" + a, "gcc", "", b + "/ld"},
+		{"ld.lld", "", b + ":" + a, far + "-gcc", "", b + "/ld.lld"},
+		{"ld", "", b + ":" + a, "", "-L" + lib, lib + "/../../../../" + far + "/bin/ld"},
+		{"ld", "", b + ":" + a, "", "-L/nowhere/lib/gcc/" + far + "/12", a + "/" + far + "-ld"},
+		{"ld", "", b + ":" + a, "", "-L/usr/lib/" + far, b + "/ld"},
+		{far + "-ld", "", self + ":" + a, "", "", a + "/" + far + "-ld"},
+		// Paths.
+		{b + "/ld.gold", "", "", "", "", b + "/ld.gold"},
+		{a + "/ld.gold", "", b, "", "", ""},
+		{self + "/ld.gold", "", a + ":" + b, "", "", b + "/ld.gold"},
+		{me, "", a, "", "", ""},
+	} {
+		env := map[string]string{"COMPILER_PATH": test.compiler, "PATH": test.path, "COLLECT_GCC": test.gcc}
+		s := &Search{Args: []string{"-o", "x", test.arg}, Skip: []string{"0:0", idOf(t, me)}, Env: func(k string) string { return env[k] }}
+		got, err := s.Find(test.name)
+		if got != test.want || (err == nil) != (test.want != "") {
+			t.Errorf("%+v:\ngot %s, %v", test, got, err)
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), test.name+": ") {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+	// A file that is not to be run by one name can be by another.
+	for name, want := range map[string]string{"ld": a + "/ld", "ld.bfd": b + "/ld.bfd"} {
+		s := &Search{Skip: []string{idOf(t, b+"/ld") + "/ld", idOf(t, b+"/ld.bfd") + "/gcc"}, Env: func(k string) string {
+			return map[string]string{"PATH": b + ":" + a}[k]
+		}}
+		if got, err := s.Find(name); got != want || err != nil {
+			t.Errorf("got %s, %v; %s was expected", got, err, want)
+		}
+	}
+	// An empty element of PATH is the current folder.
+	t.Chdir(b)
+	s := &Search{Env: func(k string) string { return map[string]string{"PATH": ":" + a}[k] }}
+	if got, err := s.Find("ld"); got != "./ld" || err != nil {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+// TestNative expects a compiler for this machine to take its ld, even if there is one by the name of the machine.
+func TestNative(t *testing.T) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	target := unix.ByteSliceToString(u.Machine[:]) + "-linux-gnu"
+	a := programs(t, target+"-ld")
+	b := programs(t, "ld")
+	env := map[string]string{"PATH": a + ":" + b, "COLLECT_GCC": target + "-gcc"}
+	s := &Search{Args: []string{"-L/nowhere/lib/gcc/" + target + "/12"}, Env: func(k string) string { return env[k] }}
+	if got, err := s.Find("ld"); got != b+"/ld" || err != nil {
+		t.Errorf("got %s, %v", got, err)
+	}
+	// By that name it is that one, or else the only one that there is.
+	if got, err := s.Find(target + "-ld"); got != a+"/"+target+"-ld" || err != nil {
+		t.Errorf("got %s, %v", got, err)
+	}
+	env["PATH"] = b
+	if got, err := s.Find(target + "-ld"); got != b+"/ld" || err != nil {
+		t.Errorf("got %s, %v", got, err)
+	}
+	if got, err := s.Find(foreign(t) + "-ld"); err == nil {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestIsName(t *testing.T) {
+	for name, want := range map[string]bool{
+		"ld": true, "ld.bfd": true, "ld.lld-14": true, "aarch64-linux-gnu-ld": true, "aarch64-linux-gnu-ld.gold": true,
+		"cfi2sframe": false, "gcc": false, "ldd": false, "gold": false, "build": false, "old": false, "ld-linux.so.2": false, "": false,
+	} {
+		if IsName(name) != want {
+			t.Errorf("%q: %t", name, !want)
+		}
+	}
+	for _, name := range links() {
+		if IsName(name) == (name == Compiler) {
+			t.Errorf("%s is in the folder, and no linker", name)
+		}
+	}
+}
