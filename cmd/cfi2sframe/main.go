@@ -47,11 +47,13 @@ const usageHead = `Usage: cfi2sframe [flags] IN -o OUT
        cfi2sframe [flags] --survey PATH...
        cfi2sframe --check FILE...
        cfi2sframe --dump FILE...
+       cfi2sframe ld PROGRAM ARGUMENT...
 
 Adds an .sframe section to ELF programs, shared libraries, relocatable objects and
 archives of them, made from the DWARF call frame information they contain
 (.eh_frame, .debug_frame). Every result is checked against that information before
-it is put in its place. IN may be - for standard input.
+it is put in its place. IN may be - for standard input. To convert what a build links
+see 'cfi2sframe ld --help'.
 
 Flags:
 `
@@ -88,6 +90,9 @@ Examples:
 
 func main() {
 	heap.Limit()
+	if status, ok := runLinker(os.Args, os.Stdout, os.Stderr); ok {
+		os.Exit(status)
+	}
 	os.Exit(run(interruptible(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -146,6 +151,7 @@ type settings struct {
 	check      bool
 	dump       bool
 	survey     bool
+	linkerDir  bool
 	objects    bool
 	recursive  bool
 	skipStatus bool
@@ -192,6 +198,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.BoolVar(&s.survey, "survey", false, "sum up what could be translated of all ELF files below each PATH; write nothing else")
 	flags.BoolVar(&s.objects, "objects", false, "survey relocatable objects and archives, too")
 	flags.IntVarP(&s.jobs, "jobs", "j", 0, "threads that share the work on a file, or files of a survey at a time; 0, or more than there are processors: as many as these, and with 0 fewer for small files")
+	flags.BoolVar(&s.linkerDir, "print-linker-dir", false, "print the folder with linkers for -B of compilers, which convert what they link, and exit")
 	version := flags.Bool("version", false, "print the version and exit")
 	help := flags.BoolP("help", "h", false, "print this help and exit")
 	if err := flags.Parse(args); err != nil {
@@ -204,6 +211,9 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	if *version {
 		fmt.Fprintln(stdout, "cfi2sframe", buildVersion())
 		return nil, errDone
+	}
+	if s.linkerDir {
+		return s, nil
 	}
 	if *format != int(uint8(*format)) || !slices.Contains(sframe.Versions(), sframe.Version(*format)) {
 		return nil, fmt.Errorf("--format %d is not known; 1, 2 or 3 was expected", *format)
@@ -373,6 +383,9 @@ func buildVersion() string {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	s, err := parse(args, stdout)
+	if err == nil && s.linkerDir {
+		return printLinkerDir(stdout, stderr)
+	}
 	unread := 0
 	if err == nil {
 		unread = s.walk(ctx, stderr)

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/lab/suite"
+)
+
+// buildTool builds the program for use, as the tests of the linker need it: compilers find it by its file. It returns
+// the folder with nothing else in it.
+func buildTool(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command("go", "build", "-o", dir, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// linkerDir returns the program's folder for -B. It is below a folder of the test's own.
+func linkerDir(t testing.TB, tool string) string {
+	t.Helper()
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	out, err := exec.Command(filepath.Join(tool, "cfi2sframe"), "--print-linker-dir").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSuffix(string(out), "\n")
+}
+
+// TestLinkerScript runs compilers and linkers with the program between them.
+//
+// Besides the commands of TestScript, of which most are there, the scripts have $LINKERS, the folder for -B, and the condition
+// has:PROGRAM, which must be true where peers are required.
+func TestLinkerScript(t *testing.T) {
+	tool := buildTool(t)
+	dir := linkerDir(t, tool)
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := exec.Command("go", "env", "GOCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inherit := map[string]string{ // what programs need that have no home here
+		"XDG_CACHE_HOME": os.Getenv("XDG_CACHE_HOME"),
+		"GOCACHE":        strings.TrimSpace(string(cache)),
+		"RUSTUP_HOME":    filepath.Join(home, ".rustup"),
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/linker",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("PATH", tool+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			env.Setenv("LINKERS", dir)
+			env.Setenv("LC_ALL", "C")
+			for name, value := range inherit {
+				if set := os.Getenv(name); set != "" {
+					value = set
+				}
+				env.Setenv(name, value)
+			}
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			program, ok := strings.CutPrefix(cond, "has:")
+			if !ok {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			_, err := exec.LookPath(program)
+			if err != nil && os.Getenv(suite.Require) != "" {
+				return false, fmt.Errorf("%s is missing, and %s is set", program, suite.Require)
+			}
+			return err == nil, nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": scriptStatus, "mode": scriptMode},
+	})
+}
+
+// TestLinkers links programs with all compilers and linkers of the machine. What comes of it is what comes of it without
+// this program between them, and an .sframe that the call frame information agrees with.
+func TestLinkers(t *testing.T) {
+	for _, name := range []string{"gcc", "g++", "clang", "clang++", "readelf", "ld.bfd", "ld.gold", "ld.lld", "ld.mold"} {
+		peer.Look(t, name)
+	}
+	tool := filepath.Join(buildTool(t), "cfi2sframe")
+	dir := linkerDir(t, filepath.Dir(tool))
+	work := t.TempDir()
+	for name, text := range map[string]string{
+		"main.c": "#include <stdio.h>\nint main(int argc, char **argv) { printf(\"%d\\n\", argc + 41); return 7; }\n",
+		"lib.c":  "int twice(int x) { return 2 * x; }\n",
+		"throw.cc": "#include <iostream>\n#include <stdexcept>\nstatic void f(int n) { if (n > 0) throw std::runtime_error(\"caught\"); }\n" +
+			"int main(int argc, char **) { try { f(argc); } catch (std::exception &e) { std::cout << e.what() << std::endl; return 7; } }\n",
+		"bare.c": "void _start(void) { __asm__ volatile (\"syscall\" : : \"a\"(60), \"D\"(7)); }\n",
+		"data.c": "int there = 1;\n",
+	} {
+		if err := os.WriteFile(filepath.Join(work, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// link links in a folder of its own, and returns the output.
+	link := func(t *testing.T, args ...string) (string, error) {
+		t.Helper()
+		out := filepath.Join(t.TempDir(), "out")
+		cmd := exec.Command(args[0], append(args[1:], "-o", out)...)
+		cmd.Dir = work
+		said, err := cmd.CombinedOutput()
+		if err == nil && len(said) > 0 && !strings.Contains(string(said), "/ld") { // warnings are those of the linker
+			t.Errorf("%q says %s", args, said)
+		}
+		return out, err
+	}
+	// start runs a program, and returns what it prints and its status.
+	start := func(path string) string {
+		var stdout bytes.Buffer
+		cmd := exec.Command(path)
+		cmd.Stdout = &stdout
+		err := cmd.Run()
+		return fmt.Sprint(stdout.String(), err)
+	}
+	linked := 0
+	for _, ld := range []string{"", "bfd", "gold", "lld", "mold"} {
+		for _, test := range []struct {
+			name, compiler, args string
+			runs, stays          bool // it can be run; nothing is added
+		}{
+			{"c", "gcc", "main.c", true, false},
+			{"optimised", "gcc", "-O2 -s -Wl,-O1,--gc-sections main.c", true, false},
+			{"no-pie", "gcc", "-no-pie main.c", true, false},
+			{"static", "gcc", "-static main.c", true, false},
+			{"static-pie", "gcc", "-static-pie main.c", true, false},
+			{"lto", "gcc", "-flto -O2 main.c lib.c", true, false},
+			{"shared", "gcc", "-shared -fPIC lib.c", false, false},
+			{"nostdlib", "gcc", "-nostdlib -static bare.c", true, false},
+			{"relocatable", "gcc", "-r -nostdlib lib.c", false, true},
+			{"data", "gcc", "-shared -nostdlib -fno-asynchronous-unwind-tables data.c", false, true},
+			{"i386", "gcc", "-m32 -shared -nostdlib lib.c", false, true},
+			{"exceptions", "g++", "-O2 throw.cc", true, false},
+			{"clang", "clang", "-O2 main.c", true, false},
+			{"clang-static", "clang", "-static main.c", true, false},
+			{"clang-exceptions", "clang++", "throw.cc", true, false},
+		} {
+			t.Run(test.name+"-"+ld, func(t *testing.T) {
+				args := append([]string{test.compiler}, strings.Fields(test.args)...)
+				if ld != "" {
+					args = append(args, "-fuse-ld="+ld)
+				}
+				want, wantErr := link(t, args...)
+				got, gotErr := link(t, append(args, "-B"+dir)...)
+				if wantErr != nil {
+					// Not all linkers can do all. Then there is no output, and the compiler says the same.
+					if _, err := os.Stat(got); fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || err == nil {
+						t.Errorf("error %v, and %v was expected; %s: %v", gotErr, wantErr, got, err)
+					}
+					t.Logf("it cannot be linked so: %v", wantErr)
+					return
+				}
+				if gotErr != nil {
+					t.Fatal(gotErr)
+				}
+				linked++
+				sections, err := exec.Command("readelf", "-SW", got).Output()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if there := bytes.Contains(sections, []byte(" .sframe ")); there == test.stays {
+					t.Errorf(".sframe is there: %t\n%s", there, sections)
+				}
+				if test.stays {
+					a, errA := os.ReadFile(want)
+					b, errB := os.ReadFile(got)
+					if !bytes.Equal(a, b) || errA != nil || errB != nil {
+						t.Errorf("it has changed; %v, %v", errA, errB)
+					}
+					return
+				}
+				if out, err := exec.Command(tool, "--check", got).CombinedOutput(); err != nil {
+					t.Errorf("--check: %v\n%s", err, out)
+				}
+				if test.runs {
+					if want, got := start(want), start(got); got != want || !strings.HasSuffix(want, "exit status 7") {
+						t.Errorf("it runs as %q; %q was expected", got, want)
+					}
+				}
+			})
+		}
+	}
+	if linked < 65 {
+		t.Errorf("only %d links went well", linked)
+	}
+}
+
+// waitFor waits until a file is there.
+func waitFor(t *testing.T, path string) {
+	t.Helper()
+	for range 1000 {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%s did not come", path)
+}
+
+// TestLinkerSignals sends signals while the linker runs, and while its output is converted. The status says so, and
+// there is no output.
+func TestLinkerSignals(t *testing.T) {
+	tool := filepath.Join(buildTool(t), "cfi2sframe")
+	large := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(large, manyFunctions(t, 600_000), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run := func(t *testing.T, script string) (*exec.Cmd, string) {
+		t.Helper()
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "ld"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(tool, "ld", "./ld", "-o", "out")
+		cmd.Dir = dir
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd, dir
+	}
+	ended := func(t *testing.T, cmd *exec.Cmd, want syscall.Signal) {
+		t.Helper()
+		err := cmd.Wait()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			t.Fatalf("got %v", err)
+		}
+		if s := exit.Sys().(syscall.WaitStatus); !s.Signaled() || s.Signal() != want || s.CoreDump() {
+			t.Errorf("got %v; %v was expected", exit, want)
+		}
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		// The linker gets it, too. If it says nothing of it, it counts nevertheless.
+		for _, trap := range []string{"", fmt.Sprintf("trap 'echo got >got; exit 0' %d; ", sig)} {
+			cmd, dir := run(t, trap+"echo >out; echo >ready; while :; do sleep 0.01; done")
+			waitFor(t, filepath.Join(dir, "ready"))
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			ended(t, cmd, sig)
+			if trap != "" {
+				waitFor(t, filepath.Join(dir, "got"))
+			}
+		}
+		// The output is there, and being converted.
+		cmd, dir := run(t, "cp '"+large+"' tmp; exec mv tmp out")
+		waitFor(t, filepath.Join(dir, "out"))
+		time.Sleep(30 * time.Millisecond) // until the linker has ended, and no longer than the conversion takes
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		ended(t, cmd, sig)
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+			t.Errorf("%v leaves %v, %v", sig, entries, err)
+		}
+	}
+	// A linker that crashes.
+	for _, sig := range []syscall.Signal{syscall.SIGSEGV, syscall.SIGKILL, syscall.SIGABRT} {
+		cmd, _ := run(t, fmt.Sprintf("kill -%d $$", sig))
+		ended(t, cmd, sig)
+	}
+}
