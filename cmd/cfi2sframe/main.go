@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -199,7 +198,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.BoolVar(&s.objects, "objects", false, "survey relocatable objects and archives, too")
 	flags.IntVarP(&s.jobs, "jobs", "j", 0, "threads that share the work on a file, or files of a survey at a time; 0, or more than there are processors: as many as these, and with 0 fewer for small files")
 	flags.BoolVar(&s.linkerDir, "print-linker-dir", false, "print the folder with linkers for -B of compilers, which convert what they link, and exit")
-	version := flags.Bool("version", false, "print the version and exit")
+	showVersion := flags.Bool("version", false, "print the version, and what it was built from, and exit")
 	help := flags.BoolP("help", "h", false, "print this help and exit")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -208,8 +207,8 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 		fmt.Fprint(stdout, usageHead, flags.FlagUsages(), usageTail)
 		return nil, errDone
 	}
-	if *version {
-		fmt.Fprintln(stdout, "cfi2sframe", buildVersion())
+	if *showVersion {
+		thisBuild().print(stdout)
 		return nil, errDone
 	}
 	if s.linkerDir {
@@ -372,13 +371,6 @@ func (s *settings) reportOnStdout() bool {
 		return outfile.IsStdout(s.reportFile)
 	}
 	return s.report != "text"
-}
-
-func buildVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+// What a release is built with, as in
+//
+//	go build -ldflags '-X main.version=1.2 -X main.commit=0123456789ab -X main.date=2026-11-22T10:00:00Z' ./cmd/cfi2sframe
+//
+// The version goes before what Go makes of the repository's tags; commit and date count where Go does not know them.
+var version, commit, date string
+
+// commitDigits are as many as Go itself gives of a commit.
+const commitDigits = 12
+
+// An origin says what a program was made from. What is not known is "".
+type origin struct {
+	version, commit, date string
+}
+
+// thisBuild finds out what this program was made from.
+func thisBuild() origin {
+	b := origin{version: version}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		b.of(info)
+	}
+	b.version, b.commit, b.date = cmp.Or(b.version, "(devel)"), cmp.Or(b.commit, commit), cmp.Or(b.date, date)
+	return b
+}
+
+// of fills in what Go has noted. Of a program that another module builds as a part of it, that is the version
+// which the module asks for, and what is noted of a repository is about the other one.
+func (b *origin) of(info *debug.BuildInfo) {
+	for _, m := range info.Deps {
+		if strings.HasPrefix(info.Path, m.Path+"/") {
+			b.version = cmp.Or(b.version, m.Version)
+			return
+		}
+	}
+	if info.Main.Version != "(devel)" {
+		b.version = cmp.Or(b.version, info.Main.Version)
+	}
+	changed := ""
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.commit = s.Value[:min(len(s.Value), commitDigits)]
+		case "vcs.time":
+			b.date = s.Value
+		case "vcs.modified":
+			if s.Value == "true" {
+				changed = "-dirty"
+			}
+		}
+	}
+	if b.commit != "" {
+		b.commit += changed
+	}
+}
+
+// print prints what --version does.
+func (b origin) print(w io.Writer) {
+	from := strings.Trim(b.commit+", "+b.date, ", ")
+	if from != "" {
+		from = " (" + from + ")"
+	}
+	fmt.Fprintf(w, "cfi2sframe %s%s\nBuilt with %s for %s/%s\n", b.version, from, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
