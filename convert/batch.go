@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -110,6 +111,9 @@ func links(info os.FileInfo) int {
 func (b *Batch) Add(ctx context.Context, in, out string, opt FileOptions) {
 	j := &Job{In: in, noSync: opt.NoSync}
 	b.Jobs = append(b.Jobs, j)
+	if j.Err = ctx.Err(); j.Err != nil {
+		return
+	}
 	p, err := prepareFile(ctx, in, out, opt)
 	b.took(j, p, err)
 }
@@ -118,7 +122,7 @@ func (b *Batch) Add(ctx context.Context, in, out string, opt FileOptions) {
 func (b *Batch) AddInPlace(ctx context.Context, path string, opt FileOptions) {
 	j := &Job{In: path, noSync: opt.NoSync}
 	b.Jobs = append(b.Jobs, j)
-	if j.Err = b.unseen[path]; j.Err != nil {
+	if j.Err = cmp.Or(ctx.Err(), b.unseen[path]); j.Err != nil {
 		return
 	}
 	in, err := openInput(ctx, path, use{replace: true})

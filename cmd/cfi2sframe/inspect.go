@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -14,13 +15,19 @@ import (
 func dump(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 	status := exitDone
 	out := bufio.NewWriter(stdout)
-	for _, path := range s.files {
+	for i, path := range s.files {
+		if ctx.Err() != nil {
+			return interrupted(ctx, stderr, s.files[i:], "not printed")
+		}
 		if len(s.files) > 1 {
 			fmt.Fprintf(out, "%s:\n\n", report.Printable(path))
 		}
 		err := convert.DumpFile(ctx, out, path)
 		if flushed := out.Flush(); err == nil {
 			err = flushed
+		}
+		if errors.Is(err, context.Canceled) {
+			return interrupted(ctx, stderr, s.files[i:], "not printed")
 		}
 		if err != nil {
 			fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", report.Printable(path), printable(err.Error()))
@@ -34,11 +41,14 @@ func dump(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 func check(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 	status := exitDone
 	var t tally
-	for _, path := range s.files {
+	for i, path := range s.files {
 		if ctx.Err() != nil {
-			break
+			return interrupted(ctx, stderr, s.files[i:], "not checked")
 		}
 		c, err := convert.CheckFile(ctx, path, s.FileOptions)
+		if errors.Is(err, context.Canceled) {
+			return interrupted(ctx, stderr, s.files[i:], "not checked")
+		}
 		if c != nil && c.Skipped != "" {
 			t.stays(c.Skipped)
 			if !s.quiet && (s.verbose || len(s.files) == 1) {

@@ -60,7 +60,8 @@ Flags:
 const usageTail = `
 Exit status: 0 done; 1 error, nothing written, or --check found a mismatch;
 2 wrong usage; 3 nothing written because of --min-coverage; 4 a file was skipped,
-and --skip-status is given.
+and --skip-status is given; 129, 130 or 143 interrupted by SIGHUP, SIGINT or
+SIGTERM.
 
 Examples:
   cfi2sframe prog -o prog.sframe            convert a program
@@ -103,15 +104,15 @@ const patience = 10 * time.Millisecond
 // second one ends the program even if it waits for a pipe, and leaves nothing behind either. As long as
 // there is nothing that could be left behind, signals are not caught for some time.
 func interruptible() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	catch := sync.OnceFunc(func() { catchSignals(cancel) })
 	outfile.Guard(catch)
 	time.AfterFunc(patience, catch)
 	return ctx
 }
 
-// catchSignals calls cancel after the first signal, and ends the program after the second.
-func catchSignals(cancel func()) {
+// catchSignals calls cancel with the first signal, and ends the program after the second.
+func catchSignals(cancel func(error)) {
 	signals := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		if !signal.Ignored(s) { // as by nohup
@@ -119,8 +120,8 @@ func catchSignals(cancel func()) {
 		}
 	}
 	go func() {
-		<-signals
-		cancel()
+		first := <-signals
+		cancel(caught(first.(syscall.Signal)))
 		s := <-signals
 		outfile.Abandon()
 		signal.Reset(s)
@@ -201,7 +202,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	showVersion := flags.Bool("version", false, "print the version, and what it was built from, and exit")
 	help := flags.BoolP("help", "h", false, "print this help and exit")
 	if err := flags.Parse(args); err != nil {
-		return nil, err
+		return nil, usageError(err)
 	}
 	if *help {
 		fmt.Fprint(stdout, usageHead, flags.FlagUsages(), usageTail)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -42,6 +43,9 @@ func (w *work) surveyed(ctx context.Context) int {
 		}
 	default:
 		err = s.Write(w.report.out, w.settings.report)
+	}
+	if errors.Is(err, context.Canceled) {
+		return interrupted(ctx, w.stderr, []string{"survey"}, "nothing written")
 	}
 	if err == nil {
 		err = w.report.finish("")

@@ -52,7 +52,10 @@ func (s *settings) walk(ctx context.Context, stderr io.Writer) (failed int) {
 			}
 			return nil
 		})
-		if err != nil && !errors.Is(err, context.Canceled) {
+		switch {
+		case errors.Is(err, context.Canceled):
+			files = append(files, given) // so that it is named
+		case err != nil:
 			complain(given, err)
 		}
 	}

@@ -48,7 +48,8 @@ func (w *work) run(ctx context.Context) int {
 	w.startBar(len(w.files))
 	for i, in := range w.files {
 		if w.interrupted {
-			break
+			w.failed(in, context.Canceled)
+			continue
 		}
 		w.add(ctx, in)
 		last := i == len(w.files)-1 || ctx.Err() != nil
@@ -67,6 +68,8 @@ func (w *work) run(ctx context.Context) int {
 		return exitError
 	}
 	switch {
+	case w.interrupted:
+		return interruptedStatus(ctx)
 	case w.errors > 0:
 		return exitError
 	case w.short > 0:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/inode"
+	"cfi2sframe/internal/outfile"
 )
 
 // A candidate is a file that is to be examined.
@@ -37,7 +39,7 @@ func walk(ctx context.Context, paths []string, objects bool) (*listing, error) {
 	for i, given := range paths {
 		root, err := filepath.EvalSymlinks(given)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", given, outfile.Plain(err))
 		}
 		err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 			if ctx.Err() != nil {
