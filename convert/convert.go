@@ -653,7 +653,7 @@ func readObject(f *elffile.File) (*elffile.File, *sframe.Section, error) {
 		return nil, nil, err
 	}
 	if at.Section == 0 {
-		return nil, nil, errors.New("there is no section .sframe")
+		return nil, nil, errNoSection
 	}
 	s := &f.Sections[at.Section]
 	b, err := f.ReadRelocated(s)

@@ -53,6 +53,9 @@ func (s *settings) distinct(stdout, stderr io.Writer) error {
 			return fmt.Errorf("%s is also the debug file; another file was expected", d.name)
 		}
 	}
+	if s.like != "" && d.is(s.like) {
+		return fmt.Errorf("%s is also the file of --for; another file was expected", d.name)
+	}
 	return nil
 }
 

@@ -80,8 +80,7 @@ Examples:
                                             the same as a page
   cfi2sframe --min-coverage 99.5 prog -o out
                                             fail if more than that is left out
-  cfi2sframe --pcrel --outermost prog -o out
-                                            for readers of errata 1 and 2
+  cfi2sframe --for linux prog -o out        write what this reader takes
   cfi2sframe --check prog                   compare an .sframe with the CFI
   cfi2sframe --survey /usr/bin /usr/lib     what could be translated of all files there
   cfi2sframe --survey --report-dir pages /usr/bin
@@ -157,6 +156,7 @@ type settings struct {
 	skipStatus bool
 	jobs       int
 	files      []string
+	like       string // given with --for
 }
 
 // errDone ends the program after --help or --version.
@@ -169,6 +169,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.SetOutput(io.Discard)
 	flags.SortFlags = false
 	format := flags.Int("format", int(sframe.V2), "SFrame version to write: 1, 2 or 3")
+	reader := flags.String("for", "", "write what `READER` takes: "+presetNames()+", or the format of the .sframe that a file of this name has")
 	source := flags.String("source", cfi.Auto.String(), "where the CFI comes from: auto, eh_frame or debug_frame")
 	flags.StringVar(&s.DebugFile, "debug-file", "", "take .debug_frame and names from `FILE` too; auto: by build-id or .gnu_debuglink")
 	flags.StringVar(&s.DebugLinkUpdate, "debug-link-update", "", "give `FILE`, the debug file, the headers of the result, so that both still belong together; auto: as for --debug-file")
@@ -214,6 +215,16 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	}
 	if s.linkerDir {
 		return s, nil
+	}
+	if flags.Changed("for") {
+		p, err := findPreset(*reader)
+		if err == nil {
+			err = p.apply(flags)
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.like = *reader
 	}
 	if *format != int(uint8(*format)) || !slices.Contains(sframe.Versions(), sframe.Version(*format)) {
 		return nil, fmt.Errorf("--format %d is not known; 1, 2 or 3 was expected", *format)

@@ -1,0 +1,311 @@
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/lab/suite"
+	"cfi2sframe/sframe"
+)
+
+// TestPresetsReadme holds the presets against README.md's table of readers: each is in a row at least, and all readers in
+// whose row it is read what it writes.
+func TestPresetsReadme(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, ok := strings.Cut(string(readme), "| reader | V1 | V2 | V2 with `--pcrel` | V3 | `--for` |\n| --- |")
+	if !ok {
+		t.Fatal("README.md has no table of readers")
+	}
+	table, _, _ = strings.Cut(table, "\n\n")
+	column := func(p preset) int {
+		switch {
+		case p.Version == sframe.V1:
+			return 2
+		case p.Version == sframe.V2 && !p.PCRel:
+			return 3
+		case p.Version == sframe.V2:
+			return 4
+		}
+		return 5
+	}
+	rows := make(map[string]int)
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 8 {
+			continue // the rest of the line below the head
+		}
+		for _, name := range namesIn(t, cells[6]) {
+			i := slices.IndexFunc(presets, func(p preset) bool { return p.name == name })
+			if i < 0 {
+				t.Errorf("README.md has --for %s, which is none", name)
+				continue
+			}
+			rows[name]++
+			p := presets[i]
+			if cell := strings.TrimSpace(cells[column(p)]); !strings.HasPrefix(cell, "yes") {
+				t.Errorf("--for %s writes %+v, and of%s README.md says %q", name, p.Format, cells[1], cell)
+			}
+		}
+	}
+	for _, p := range presets {
+		if rows[p.name] == 0 {
+			t.Errorf("README.md's table of readers does not have --for %s", p.name)
+		}
+		if p.Outermost {
+			t.Errorf("--for %s writes rows without words, of which the table says nothing", p.name)
+		}
+	}
+}
+
+// namesIn returns the names in a cell of a table; `a-2.3` to `a-2.5` stands for three.
+func namesIn(t *testing.T, cell string) []string {
+	t.Helper()
+	var names []string
+	for _, m := range regexp.MustCompile("`([a-z-]+(?:2\\.)?)(\\d*)`(?: to `[a-z-]+2\\.(\\d+)`)?").FindAllStringSubmatch(cell, -1) {
+		names = append(names, m[1]+m[2])
+		if m[3] == "" {
+			continue
+		}
+		first, _ := strconv.Atoi(m[2])
+		last, err := strconv.Atoi(m[3])
+		if err != nil || last <= first {
+			t.Fatalf("%q is no range", cell)
+		}
+		for n := first + 1; n <= last; n++ {
+			names = append(names, fmt.Sprint(m[1], n))
+		}
+	}
+	return names
+}
+
+// TestPresets has each preset's reader read what is written for it, as far as there is one.
+func TestPresets(t *testing.T) {
+	files := []string{"/bin/ls", "/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6"}
+	fixed, err := filepath.Glob(fixtures + "/p*")
+	if err != nil || len(fixed) < 3 {
+		t.Fatalf("fixtures are %v, error %v", fixed, err)
+	}
+	for _, f := range files {
+		peer.File(t, f)
+	}
+	suites := map[string]string{"binutils-2.40": "", "binutils-2.44": "trixie", "binutils-2.47": "sid"}
+	for _, p := range presets {
+		t.Run(p.name, func(t *testing.T) {
+			name, ok := suites[p.name]
+			switch {
+			case ok && name == "":
+				peer.Binutils(t, "2.40")
+			case !ok && p.name != "linux":
+				t.Skip("no such reader is among the peers, which scripts/peers installs")
+			}
+			for _, in := range append(fixed, files...) {
+				out := filepath.Join(t.TempDir(), "out")
+				var stdout, stderr bytes.Buffer
+				if status := run(t.Context(), []string{"-q", "--for", p.name, in, "-o", out}, &stdout, &stderr); status != exitDone {
+					t.Fatalf("status %d\n%s", status, stderr.String())
+				}
+				if p.name == "linux" {
+					linuxReads(t, out)
+					continue
+				}
+				printed, err := peer.Tool(t, name, "objdump")("--sframe=.sframe", out).CombinedOutput()
+				if err != nil {
+					t.Fatalf("objdump: %v\n%.1000s", err, printed)
+				}
+				allRows(t, in, string(printed))
+			}
+		})
+	}
+}
+
+// allRows expects objdump to have printed as many FDEs and rows as the header says, and no complaint.
+func allRows(t *testing.T, path, printed string) {
+	t.Helper()
+	number := func(what string) int {
+		m := regexp.MustCompile(what + `: (\d+)\n`).FindStringSubmatch(printed)
+		if m == nil {
+			t.Fatalf("%s: objdump prints no %s\n%.1000s", path, what, printed)
+		}
+		n, _ := strconv.Atoi(m[1])
+		return n
+	}
+	fdes := strings.Count(printed, "func idx [")
+	rows := len(regexp.MustCompile(`(?m)^    [0-9a-f]{16}  `).FindAllString(printed, -1))
+	if fdes == 0 || fdes != number("Num FDEs") || rows != number("Num FREs") {
+		t.Errorf("%s: objdump prints %d FDEs and %d rows, and that there are %d and %d", path, fdes, rows, number("Num FDEs"), number("Num FREs"))
+	}
+	if m := regexp.MustCompile(`(?i).*(error|warning|fail|corrupt).*`).FindString(printed); m != "" {
+		t.Errorf("%s: objdump: %s", path, m)
+	}
+}
+
+// linuxReads expects of a section what the series looks at before it takes one: version 3, both flags, no auxiliary header,
+// and FDEs and FREs. The bytes are where the specification has them.
+func linuxReads(t *testing.T, path string) {
+	t.Helper()
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := f.Section(".sframe").Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b[2] != 3 || b[3] != 0x1|0x4 || b[7] != 0 || binary.LittleEndian.Uint32(b[8:]) == 0 || binary.LittleEndian.Uint32(b[12:]) == 0 {
+		t.Errorf("%s: header % x", path, b[:28])
+	}
+}
+
+// lookups looks up with libsframe 2.47 the row of each pc that is given on standard input, as a distance from the
+// section, and prints where the row begins in its function, or -1 if none is found. The functions are declared here as the
+// library is there without its headers.
+const lookups = `
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+extern void *sframe_decode(const char *, size_t, int *);
+extern int sframe_find_fre(void *, int64_t, void *);
+int main(int argc, char **argv) {
+	static char b[1 << 22];
+	FILE *f = fopen(argv[1], "r");
+	size_t n = f ? fread(b, 1, sizeof b, f) : 0;
+	int err = 0;
+	void *d = sframe_decode(b, n, &err);
+	long long pc;
+	if (!d) return 1;
+	while (scanf("%lld", &pc) == 1) {
+		uint32_t fre[64] = {0};
+		printf("%lld\n", sframe_find_fre(d, pc, fre) ? -1LL : (long long)fre[0]);
+	}
+	return 0;
+}
+`
+
+// TestPresetLookups finds with libsframe 2.47 every row that objdump 2.47 prints of what is written for it; and not those of
+// what is written for 2.44, which README.md says.
+func TestPresetLookups(t *testing.T) {
+	objdump := peer.Tool(t, "sid", "objdump")
+	ls := peer.File(t, "/bin/ls")
+	source := filepath.Join(t.TempDir(), "lookups.c")
+	if err := os.WriteFile(source, []byte(lookups), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	dir := peer.Run(t, "sid", "gcc-16 -O1 lookups.c -o lookups /usr/lib/x86_64-linux-gnu/libsframe.so.3\n", source)
+	for _, tt := range []struct {
+		name  string
+		found bool
+	}{{"binutils-2.47", true}, {"linux", true}, {"binutils-2.45", true}, {"binutils-2.44", false}} {
+		out := filepath.Join(t.TempDir(), "out")
+		var stderr bytes.Buffer
+		if status := run(t.Context(), []string{"-q", "--for", tt.name, ls, "-o", out}, &stderr, &stderr); status != exitDone {
+			t.Fatalf("status %d\n%s", status, stderr.String())
+		}
+		f, err := elf.Open(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := f.Section(".sframe")
+		b, err := s.Data()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		printed, err := objdump("--sframe=.sframe", out).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pcs, want bytes.Buffer
+		var start uint64
+		mask, rows := false, 0
+		for line := range strings.Lines(string(printed)) {
+			if m := regexp.MustCompile(`func idx \[\d+\]: pc = 0x([0-9a-f]+)`).FindStringSubmatch(line); m != nil {
+				start, mask = number(t, m[1]), false
+			}
+			mask = mask || strings.Contains(line, "STARTPC[m]")
+			if m := regexp.MustCompile(`^    ([0-9a-f]{16})  `).FindStringSubmatch(line); m != nil && !mask {
+				pc := number(t, m[1])
+				fmt.Fprintln(&pcs, int64(pc-s.Addr))
+				fmt.Fprintln(&want, pc-start)
+				rows++
+			}
+		}
+		if rows < 1000 {
+			t.Fatalf("objdump prints %d rows", rows)
+		}
+		for name, b := range map[string][]byte{"section": b, "pcs": pcs.Bytes()} {
+			if err := os.WriteFile(filepath.Join(dir, name), b, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := suite.Script("sid", dir, "./lookups section <pcs >rows\n"); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(dir, "rows"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := bytes.Equal(got, want.Bytes()); found != tt.found {
+			t.Errorf("--for %s: libsframe finds the rows: %t", tt.name, found)
+		}
+	}
+}
+
+// TestPresetOfLibrary has libraries of glibc tell what they read, or why that is nothing.
+func TestPresetOfLibrary(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct{ suite, want string }{
+		{"", "this is glibc 2.36, which does not read .sframe; 2.42 and later do if they are built with --enable-sframe"},
+		{"trixie", "this is glibc 2.41, which does not read .sframe"},
+		{"sid", "without .sframe, so it was not built with --enable-sframe and does not read any; --for glibc is for one that was"},
+	} {
+		root := "/"
+		if tt.suite != "" {
+			root = peer.Root(t, tt.suite)
+		}
+		for _, name := range []string{"lib/x86_64-linux-gnu/libc.so.6", "lib64/ld-linux-x86-64.so.2"} {
+			path := peer.File(t, filepath.Join(root, name))
+			if _, err := findPreset(path); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: %v", path, err)
+			}
+			// One that is built with --enable-sframe has a section.
+			with := filepath.Join(dir, "with")
+			var stderr bytes.Buffer
+			if status := run(t.Context(), []string{"-q", "--pcrel", path, "-o", with}, &stderr, &stderr); status != exitDone {
+				t.Fatalf("status %d\n%s", status, stderr.String())
+			}
+			if p, err := findPreset(with); err != nil || p.Version != sframe.V2 || !p.PCRel || p.Outermost {
+				t.Errorf("%s with .sframe: %+v, error %v", path, p, err)
+			}
+		}
+	}
+	// An object says it in the same way.
+	object := filepath.Join(dir, "object.o")
+	if err := os.WriteFile(object, elftest.NewObject().Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := findPreset(object); err == nil || !strings.Contains(err.Error(), "it has no .sframe") {
+		t.Errorf("an object without: %v", err)
+	}
+	var stderr bytes.Buffer
+	if status := run(t.Context(), []string{"-q", "--for", "linux", "--in-place", object}, &stderr, &stderr); status != exitDone {
+		t.Fatalf("status %d\n%s", status, stderr.String())
+	}
+	if p, err := findPreset(object); err != nil || p.Version != sframe.V3 || !p.PCRel || !p.Outermost {
+		t.Errorf("an object: %+v, error %v", p, err)
+	}
+}
