@@ -3,7 +3,7 @@
 // result over.
 //
 // Convert does that in memory, for linked files, relocatable objects and archives of these; Check compares
-// the section that somebody else wrote with the call frame information, and Dump prints it. File,
+// the section that somebody else wrote with the call frame information, DiffFiles two files with one, and Dump prints it. File,
 // CheckFile and DumpFile do the same for files by their names, and a Batch for many, which are
 // replaced safely: with all their attributes, and either as a whole or not at all.
 //

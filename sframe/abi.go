@@ -73,16 +73,17 @@ func (a ABI) FP() uint16 { return a.info().fp }
 
 // SameRow reports whether rows of FDEs of any type say the same: an FDE of the flexible type names
 // SP and FP by their numbers.
-func (a ABI) SameRow(x, y Row) bool {
-	for _, r := range []*Row{&x, &y} {
-		for _, rule := range []*Rule{&r.CFA, &r.RA, &r.FP} {
-			switch rule.Base {
-			case SP:
-				rule.Base, rule.Reg = Register, a.SP()
-			case FP:
-				rule.Base, rule.Reg = Register, a.FP()
-			}
+func (a ABI) SameRow(x, y Row) bool { return a.Normal(x) == a.Normal(y) }
+
+// Normal returns a row with SP and FP named by their numbers: rows that are normal and say the same are equal.
+func (a ABI) Normal(r Row) Row {
+	for _, rule := range []*Rule{&r.CFA, &r.RA, &r.FP} {
+		switch rule.Base {
+		case SP:
+			rule.Base, rule.Reg = Register, a.SP()
+		case FP:
+			rule.Base, rule.Reg = Register, a.FP()
 		}
 	}
-	return x == y
+	return r
 }

@@ -28,7 +28,7 @@ func (s *settings) distinct(stdout, stderr io.Writer) error {
 			return fmt.Errorf("--debug-link-update %s is also the output; another file was expected", debug)
 		}
 	}
-	if s.report == "none" || s.check || s.dump {
+	if s.report == "none" || s.check || s.dump || s.diff {
 		return nil
 	}
 	d := s.reportDestination(stdout, stderr)

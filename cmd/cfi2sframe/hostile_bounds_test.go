@@ -180,6 +180,10 @@ func TestHostileBounds(t *testing.T) {
 		{name: "rows of all FDEs, compared", make: checked(sharedRows(300_000, 14_000, 14_000, 0)), args: [][]string{{"--check", "IN"}}, status: 1},
 		{name: "rows without CFI, compared", make: checked(sharedRows(400, 60_000, 60_000, 0)), args: [][]string{{"--check", "IN"}}, status: 1},
 		{name: "blocks of two bytes, compared", make: checked(sharedRows(1, 2, 1<<26, 2)), args: [][]string{{"--check", "IN"}}, status: 1},
+		{name: "rows of all FDEs, different", make: checked(sharedRows(300_000, 14_000, 14_000, 0)), args: [][]string{{"--diff", "IN", "IN"}}, status: 2},
+		{name: "rows without CFI, different", make: checked(sharedRows(400, 60_000, 60_000, 0)), args: [][]string{{"--diff", "IN", "IN"}}, status: 2},
+		{name: "blocks of two bytes, different", make: checked(sharedRows(1, 2, 1<<26, 2)), args: [][]string{{"--diff", "IN", "IN"}}, status: 2},
+		{name: "long expressions, different", make: wrongExpressions, args: [][]string{{"--diff", "IN", "IN"}}, want: "no difference"},
 		{name: "long expressions, compared", make: wrongExpressions, args: [][]string{{"--check", "IN"}}, status: 1,
 			want: "expressions take more than"},
 	} {

@@ -46,6 +46,7 @@ const usageHead = `Usage: cfi2sframe [flags] IN -o OUT
        cfi2sframe [flags] --survey PATH...
        cfi2sframe --check FILE...
        cfi2sframe --dump FILE...
+       cfi2sframe --diff OLD NEW
        cfi2sframe ld PROGRAM ARGUMENT...
 
 Adds an .sframe section to ELF programs, shared libraries, relocatable objects and
@@ -61,7 +62,7 @@ const usageTail = `
 Exit status: 0 done; 1 error, nothing written, or --check found a mismatch;
 2 wrong usage; 3 nothing written because of --min-coverage; 4 a file was skipped,
 and --skip-status is given; 129, 130 or 143 interrupted by SIGHUP, SIGINT or
-SIGTERM.
+SIGTERM. --diff: 0 no difference; 1 a difference; 2 error or wrong usage.
 
 Examples:
   cfi2sframe prog -o prog.sframe            convert a program
@@ -82,6 +83,7 @@ Examples:
                                             fail if more than that is left out
   cfi2sframe --for linux prog -o out        write what this reader takes
   cfi2sframe --check prog                   compare an .sframe with the CFI
+  cfi2sframe --diff old.so new.so           what is different in their .sframe
   cfi2sframe --survey /usr/bin /usr/lib     what could be translated of all files there
   cfi2sframe --survey --report-dir pages /usr/bin
                                             the same as pages that lead to one another
@@ -149,6 +151,7 @@ type settings struct {
 	verbose    bool
 	check      bool
 	dump       bool
+	diff       bool
 	survey     bool
 	linkerDir  bool
 	objects    bool
@@ -196,6 +199,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.BoolVarP(&s.verbose, "verbose", "v", false, "list every gap in the text report, not the first ten, with its cause")
 	flags.BoolVar(&s.check, "check", false, "compare the .sframe of each FILE, whoever wrote it, with the CFI")
 	flags.BoolVar(&s.dump, "dump", false, "print the .sframe of each FILE as objdump --sframe does")
+	flags.BoolVar(&s.diff, "diff", false, "print what is different between the .sframe of two files, OLD and NEW, by function")
 	flags.BoolVar(&s.survey, "survey", false, "sum up what could be translated of all ELF files below each PATH; write nothing else")
 	flags.BoolVar(&s.objects, "objects", false, "survey relocatable objects and archives, too")
 	flags.IntVarP(&s.jobs, "jobs", "j", 0, "threads that share the work on a file, or files of a survey at a time; 0, or more than there are processors: as many as these, and with 0 fewer for small files")
@@ -266,7 +270,7 @@ func (s *settings) complete() error {
 	}
 	s.Brief = s.report == "none" && s.MinCoverage == 0
 	modes := 0
-	for _, on := range []bool{s.output != "", s.inPlace, s.DryRun, s.check, s.dump, s.survey} {
+	for _, on := range []bool{s.output != "", s.inPlace, s.DryRun, s.check, s.dump, s.diff, s.survey} {
 		if on {
 			modes++
 		}
@@ -277,7 +281,11 @@ func (s *settings) complete() error {
 	case s.inPlace && s.output != "":
 		return errors.New("--in-place and -o exclude each other")
 	case modes > 1:
-		return errors.New("-o, --in-place, --dry-run, --check, --dump and --survey exclude each other")
+		return errors.New("-o, --in-place, --dry-run, --check, --dump, --diff and --survey exclude each other")
+	case s.diff && len(s.files) != 2:
+		return fmt.Errorf("%d input files; two were expected for --diff", len(s.files))
+	case s.diff && s.report == "html":
+		return errors.New("--report html is not for --diff; text or json was expected")
 	case modes == 0 && s.recursive:
 		return errors.New("-r: --in-place, --dry-run, --check or --survey was expected, too")
 	case modes == 0 && len(s.files) > 1:
@@ -300,8 +308,8 @@ func (s *settings) complete() error {
 		return errors.New("--skip-status is for --skip-unsupported")
 	case s.recursive && s.output != "":
 		return errors.New("-r and -o exclude each other")
-	case s.recursive && s.dump:
-		return errors.New("-r is not for --dump")
+	case s.recursive && (s.dump || s.diff):
+		return errors.New("-r is not for --dump and --diff")
 	}
 	if err := s.completeDebugLink(); err != nil {
 		return err
@@ -333,8 +341,8 @@ func (s *settings) completeInput() error {
 func (s *settings) completeReport() error {
 	switch {
 	case s.reportFile == "":
-	case s.check || s.dump:
-		return errors.New("--report-file is not for --check and --dump")
+	case s.check || s.dump || s.diff:
+		return errors.New("--report-file is not for --check, --dump and --diff")
 	case s.quiet:
 		return errors.New("--report-file and -q exclude each other: there is no report")
 	case s.report == "none":
@@ -405,6 +413,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return dump(ctx, s, stdout, stderr)
 	case s.check:
 		return max(check(ctx, s, stdout, stderr), min(unread, exitError))
+	case s.diff:
+		return diff(ctx, s, stdout, stderr)
 	}
 	w := &work{settings: s, stdout: stdout, stderr: stderr, errors: unread}
 	if s.survey {

@@ -119,6 +119,7 @@ func TestInterruptedModes(t *testing.T) {
 			{"-r --check .", ".: interrupted, not checked"},
 			{"--survey a b c", "survey: interrupted, nothing written"},
 			{"--check a b c", "a: interrupted, not checked;b: interrupted, not checked;c: interrupted, not checked"},
+			{"--diff a b", "a: interrupted, not compared;b: interrupted, not compared"},
 			{"--dump a b c", "a: interrupted, not printed;b: interrupted, not printed;c: interrupted, not printed"},
 		} {
 			ctx, cancel := context.WithCancelCause(t.Context())

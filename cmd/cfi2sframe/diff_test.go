@@ -1,0 +1,391 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/report"
+)
+
+// cc makes a program of a source file in a folder, with the given flags, and returns its path.
+func cc(t *testing.T, source, name string, flags ...string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), name)
+	b, err := exec.Command(peer.Look(t, "gcc"), append(flags, source, "-lm", "-o", out)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("gcc: %v\n%s", err, b)
+	}
+	return out
+}
+
+// withSFrame converts a file, and returns the result's path.
+func withSFrame(t *testing.T, in string, flags ...string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), filepath.Base(in))
+	var stderr bytes.Buffer
+	if status := run(t.Context(), append(flags, "-q", "--force", in, "-o", out), &stderr, &stderr); status != exitDone {
+		t.Fatalf("status %d\n%s", status, stderr.String())
+	}
+	return out
+}
+
+// diffed returns the difference of two files, which has to be as diff.schema.json describes, and to be printed as text, too.
+func diffed(t *testing.T, old, new string, flags ...string) *report.Diff {
+	t.Helper()
+	var stdout, stderr, text bytes.Buffer
+	status := run(t.Context(), append(flags, "--diff", "--report", "json", old, new), &stdout, &stderr)
+	schema, err := jsonschema.UnmarshalJSON(strings.NewReader(report.DiffJSONSchema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("diff.schema.json", schema); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("diff.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(stdout.Bytes()))
+	if err != nil {
+		t.Fatalf("%v, status %d\n%s", err, status, stderr.String())
+	}
+	if err := s.Validate(v); err != nil {
+		t.Error(err)
+	}
+	d := &report.Diff{}
+	if err := json.Unmarshal(stdout.Bytes(), d); err != nil {
+		t.Fatal(err)
+	}
+	textStatus := run(t.Context(), append(flags, "--diff", "-v", old, new), &text, &stderr)
+	if want := map[bool]int{true: 0, false: 1}[d.Same]; status != want || textStatus != want || stderr.Len() > 0 {
+		t.Errorf("status %d and %d; %d was expected\n%s", status, textStatus, want, stderr.String())
+	}
+	if d.Same != strings.Contains(text.String(), "no difference") || strings.Count(text.String(), " at 0x")+strings.Count(text.String(), " at .") < len(d.Changes) {
+		t.Errorf("as text it is\n%s", text.String())
+	}
+	return d
+}
+
+// kinds returns the kinds of changes by function.
+func kinds(d *report.Diff) map[string]string {
+	all := make(map[string]string)
+	for _, c := range d.Changes {
+		all[c.Function] = c.Kind
+	}
+	return all
+}
+
+const before = `
+#include <math.h>
+#include <stdlib.h>
+__attribute__((noipa)) int leaf(int x) { return x * 3; }
+__attribute__((noipa)) int calls(int x) { return leaf(x) + abs(leaf(x + 1)); }
+__attribute__((noipa)) int gone(int x) { return leaf(x) - 5; }
+__attribute__((noipa)) static int hidden(int x) { return calls(x) + leaf(x) + 1; }
+int main(int argc, char **argv) { return calls(argc) + gone(argc) + hidden(argc); }
+`
+
+// after has a new function in front, by which all code moves; calls has a frame that is larger, gone another name, and leaf more code
+// in one row.
+const after = `
+#include <math.h>
+#include <stdlib.h>
+__attribute__((noipa)) int fresh(int x, int *p) { volatile int a[20]; a[x] = x; *p = a[x + 1]; return rand() + *p; }
+__attribute__((noipa)) int leaf(int x) { return (x * 3) ^ (x >> 2) ^ (x * 77 + 12345); }
+__attribute__((noipa)) int calls(int x) { volatile int a[50]; a[x] = x; return leaf(x) + abs(leaf(x + a[1])) + a[2]; }
+__attribute__((noipa)) int went(int x) { return leaf(x) - 5; }
+__attribute__((noipa)) static int hidden(int x) { return calls(x) + leaf(x) + 1; }
+int main(int argc, char **argv) { int y; return calls(argc) + went(argc) + hidden(argc) + fresh(argc, &y); }
+`
+
+// TestDiffRebuilt compares a program with what becomes of it after a change of its source, of which it is known which functions it
+// concerns.
+func TestDiffRebuilt(t *testing.T) {
+	dir := t.TempDir()
+	programs := make([]string, 2)
+	for i, text := range []string{before, after} {
+		source := filepath.Join(dir, fmt.Sprintf("%d.c", i))
+		if err := os.WriteFile(source, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		programs[i] = withSFrame(t, cc(t, source, "prog", "-O1", "-fno-inline", "-fcf-protection=none"))
+	}
+	d := diffed(t, programs[0], programs[1])
+	got := kinds(d)
+	for name, want := range map[string]string{
+		"fresh": report.ChangeNew, "gone": report.ChangeOld, "went": report.ChangeNew, "calls": report.ChangeRows, "leaf": report.ChangeOffsets,
+		"hidden": "", "_start": "",
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %q; %q was expected", name, got[name], want)
+		}
+	}
+	if d.Same || d.SameCode || d.Functions.Same < 2 || d.Functions.Rows == 0 {
+		t.Errorf("%+v", d)
+	}
+	// The other way round it is the opposite.
+	back := kinds(diffed(t, programs[1], programs[0]))
+	if back["fresh"] != report.ChangeOld || back["gone"] != report.ChangeNew || back["calls"] != report.ChangeRows {
+		t.Errorf("the other way round it is %v", back)
+	}
+	// Without symbols there is nothing to match by but the rows.
+	strip := peer.Look(t, "strip")
+	stripped := make([]string, 2)
+	for i, p := range programs {
+		stripped[i] = filepath.Join(dir, fmt.Sprint("stripped", i))
+		if b, err := exec.Command(strip, "-o", stripped[i], p).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, b)
+		}
+	}
+	if d := diffed(t, programs[0], stripped[0]); !d.Same || !d.SameCode {
+		t.Errorf("stripped it is not the same: %+v", d)
+	}
+	if s := diffed(t, stripped[0], stripped[1]); s.Same || s.SameCode || s.Functions.Same < 2 {
+		t.Errorf("without symbols: %+v", s.Functions)
+	}
+}
+
+// TestDiffGNU compares the .sframe of GNU as and ld with ours, and expects those functions to be different whose rows are as objdump
+// prints them.
+func TestDiffGNU(t *testing.T) {
+	for _, tt := range []struct{ suite, format string }{{"", "1"}, {"trixie", "2"}} {
+		if tt.suite == "" {
+			peer.Binutils(t, "2.40")
+		}
+		dir := peer.Run(t, tt.suite, "gcc -O2 -Wa,--gsframe user.c -lm -o gnu\n", "../../testdata/c/user.c")
+		gnu := filepath.Join(dir, "gnu")
+		ours := withSFrame(t, gnu, "--format", tt.format, "--share", "off")
+		d := diffed(t, gnu, ours)
+		if !d.SameCode || d.Same {
+			t.Errorf("%s: %+v", tt.suite, d)
+		}
+		changed := make(map[uint64]bool)
+		for _, c := range d.Changes {
+			if c.New != nil {
+				changed[c.New.Begin] = true
+			}
+		}
+		objdump := peer.Tool(t, tt.suite, "objdump")
+		a, masked := rowsOf(t, objdump, gnu)
+		b, maskedToo := rowsOf(t, objdump, ours)
+		same, different := 0, 0
+		for begin, end := range functionsOf(t, gnu) {
+			if slices.ContainsFunc(append(masked, maskedToo...), func(pc uint64) bool { return begin <= pc && pc < end }) {
+				continue // whose blocks objdump does not print
+			}
+			want := false
+			for pc := begin; pc < end; pc++ {
+				want = want || a[pc] != b[pc]
+			}
+			if want != changed[begin] {
+				t.Errorf("%s: function at %#x: different is %t, by objdump it is %t", tt.suite, begin, changed[begin], want)
+			}
+			if want {
+				different++
+			} else {
+				same++
+			}
+		}
+		if same == 0 || different == 0 {
+			t.Errorf("%s: %d functions are the same, and %d different", tt.suite, same, different)
+		}
+		var covered uint64
+		for begin, end := range functionsOf(t, gnu) {
+			for pc := begin; pc < end; pc++ {
+				if b[pc] != "" {
+					covered++
+				}
+			}
+		}
+		if len(maskedToo) == 0 && covered != d.New.Covered {
+			t.Errorf("%s: %d bytes are covered; by objdump it is %d", tt.suite, d.New.Covered, covered)
+		}
+	}
+}
+
+// rowsOf returns the rows that objdump prints, by pc, and where FDEs with blocks begin, of which it does not print any but the first.
+func rowsOf(t *testing.T, objdump func(...string) *exec.Cmd, path string) (rows map[uint64]string, masked []uint64) {
+	t.Helper()
+	b, err := objdump("--sframe=.sframe", path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows = make(map[uint64]string)
+	fde := regexp.MustCompile(`pc = 0x([0-9a-f]+), size = (\d+) bytes`)
+	line := regexp.MustCompile(`^    ([0-9a-f]{16})  (.*\S) *$`)
+	var start, end uint64
+	mask := false
+	for _, l := range strings.Split(string(b), "\n") {
+		if m := fde.FindStringSubmatch(l); m != nil {
+			start = number(t, m[1])
+			fmt.Sscan(m[2], &end)
+			end, mask = start+end, false
+		}
+		if strings.Contains(l, "STARTPC[m]") {
+			mask = true
+			masked = append(masked, start)
+		}
+		if m := line.FindStringSubmatch(l); m != nil && !mask {
+			for pc := number(t, m[1]); pc < end; pc++ {
+				rows[pc] = strings.Join(strings.Fields(m[2]), " ")
+			}
+		}
+	}
+	if len(rows) == 0 {
+		t.Fatalf("objdump prints no rows\n%.1000s", b)
+	}
+	return rows, masked
+}
+
+// functionsOf returns the functions that readelf sees in .eh_frame: where they end, by where they begin.
+func functionsOf(t *testing.T, path string) map[uint64]uint64 {
+	t.Helper()
+	all := make(map[uint64]uint64)
+	for _, m := range regexp.MustCompile(`FDE cie=\S+ pc=([0-9a-f]+)\.\.([0-9a-f]+)`).FindAllStringSubmatch(command(t, "readelf", "--debug-dump=frames", "-W", path), -1) {
+		all[number(t, m[1])] = number(t, m[2])
+	}
+	if len(all) < 5 {
+		t.Fatalf("readelf sees %d functions", len(all))
+	}
+	return all
+}
+
+// TestDiffFormats compares what format 2 and 3 have of a program, and with and without sharing. What becomes of gaps is what the reports
+// on both say.
+func TestDiffFormats(t *testing.T) {
+	libc := peer.File(t, "/lib/x86_64-linux-gnu/libc.so.6")
+	two, three := withSFrame(t, libc), withSFrame(t, libc, "--format", "3")
+	d := diffed(t, two, three)
+	sums := make(map[string][2]uint64)
+	var want [2]struct {
+		Covered, Described uint64
+		Fdes, Sframe_size  int
+		Gaps_by_reason     []struct {
+			Reason string
+			Bytes  uint64
+		}
+	}
+	for i, format := range []string{"2", "3"} {
+		var stdout, stderr bytes.Buffer
+		if status := run(t.Context(), []string{"--dry-run", "--report", "json", "--format", format, libc}, &stdout, &stderr); status != exitDone {
+			t.Fatalf("status %d\n%s", status, stderr.String())
+		}
+		if err := json.Unmarshal(stdout.Bytes(), &want[i]); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range want[i].Gaps_by_reason {
+			s := sums[g.Reason]
+			s[i] = g.Bytes
+			sums[g.Reason] = s
+		}
+	}
+	for i, s := range []*report.DiffSide{&d.Old, &d.New} {
+		if s.Covered != want[i].Covered || s.Described != want[i].Described || s.FDEs != want[i].Fdes || s.Size != uint64(want[i].Sframe_size) || s.Format != 2+i {
+			t.Errorf("%+v; %+v was expected", s, want[i])
+		}
+	}
+	for _, g := range d.Gaps {
+		if s := sums[g.Reason]; g.Old != s[0] || g.New != s[1] || g.Old+g.Gained-g.Lost != g.New {
+			t.Errorf("%+v; %d and %d bytes were expected", g, s[0], s[1])
+		}
+		delete(sums, g.Reason)
+	}
+	if len(sums) > 0 || d.Functions.Rows == 0 || d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 || !d.SameCode {
+		t.Errorf("%+v, gaps %v", d.Functions, sums)
+	}
+	// What is shared makes a section smaller, and nothing else.
+	off := diffed(t, two, withSFrame(t, libc, "--share", "off"))
+	if off.Same || len(off.Changes) > 0 || off.Old.Size >= off.New.Size || off.Old.FDEs <= off.New.FDEs {
+		t.Errorf("not shared: %+v", off)
+	}
+	if d := diffed(t, two, two); !d.Same {
+		t.Errorf("with itself: %+v", d)
+	}
+	// Sections of fixtures, of other machines and in V1, with PLTs and without.
+	for _, name := range []string{"aarch64/pac", "s390x/prologue", "amd64/pltlib.so", "amd64/plt-ibt", "amd64/drap1", "aarch64_be/prologue"} {
+		in := peer.File(t, "../../testdata/bin/"+name)
+		old, new := withSFrame(t, in), withSFrame(t, in, "--format", "3")
+		if d := diffed(t, old, new); !d.SameCode || d.Same || d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 || d.Functions.Same == 0 && name != "amd64/drap1" {
+			t.Errorf("%s: %+v", name, d.Functions)
+		}
+		if strings.HasPrefix(name, "s390x") {
+			continue
+		}
+		if d := diffed(t, withSFrame(t, in, "--format", "1"), old); len(d.Changes) > 0 || d.Old.Format != 1 {
+			t.Errorf("%s in V1: %+v", name, d.Changes)
+		}
+	}
+}
+
+// TestDiffObjects compares objects, whose functions have no addresses.
+func TestDiffObjects(t *testing.T) {
+	object := cc(t, "../../testdata/c/user.c", "user.o", "-O2", "-c", "-ffunction-sections")
+	two, three := withSFrame(t, object), withSFrame(t, object, "--format", "3")
+	d := diffed(t, two, three)
+	if d.Same || !d.SameCode || d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 || d.Functions.Same == 0 {
+		t.Errorf("%+v", d)
+	}
+	for _, c := range d.Changes {
+		if !strings.HasPrefix(c.New.Section, ".text.") || c.New.Begin > c.New.Size {
+			t.Errorf("%+v in %+v", c, c.New)
+		}
+	}
+	if len(d.Changes) == 0 {
+		t.Error("V3 has no more rows than V2")
+	}
+	if d := diffed(t, two, two); !d.Same {
+		t.Errorf("with itself: %+v", d)
+	}
+}
+
+// TestDiffDamaged changes every byte of a section, in the old or the new file. Whatever is wrong, it is a difference or an error.
+func TestDiffDamaged(t *testing.T) {
+	sound := withSFrame(t, filepath.Join(fixtures, "plt"))
+	b, err := os.ReadFile(sound)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(b, []byte{0xe2, 0xde, 2})
+	damaged := filepath.Join(t.TempDir(), "damaged")
+	errors, different := 0, 0
+	for i := range 184 { // bytes, which --dry-run reports
+		for _, value := range []byte{0, 0xff, b[at+i] ^ 1, b[at+i] + 8} {
+			if value == b[at+i] {
+				continue
+			}
+			c := bytes.Clone(b)
+			c[at+i] = value
+			if err := os.WriteFile(damaged, c, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			for _, files := range [][]string{{sound, damaged}, {damaged, sound}} {
+				var stdout, stderr bytes.Buffer
+				status := run(t.Context(), append([]string{"--diff"}, files...), &stdout, &stderr)
+				switch {
+				case status == exitTrouble && strings.HasPrefix(stderr.String(), "cfi2sframe: "+damaged+": ") && stdout.Len() == 0:
+					errors++
+				case status == exitDifferent && stderr.Len() == 0:
+					different++
+				case status == exitSame && (i < 28 || 20 <= (i-28)%20 || (i-28)%20 >= 16): // what nobody reads
+				default:
+					t.Errorf("byte %d is %#x: status %d\n%s%s", i, value, status, stdout.String(), stderr.String())
+				}
+			}
+		}
+	}
+	if errors < 100 || different < 50 {
+		t.Errorf("%d errors, and %d differences", errors, different)
+	}
+}

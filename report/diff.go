@@ -1,0 +1,229 @@
+package report
+
+import (
+	"bufio"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// DiffSchema is the version of the JSON form of a Diff, which diff.schema.json describes.
+const DiffSchema = 1
+
+// DiffJSONSchema is the JSON Schema (2020-12) of what Diff.JSON writes.
+//
+//go:embed diff.schema.json
+var DiffJSONSchema string
+
+// A Diff says what is different between the .sframe of two files. All sizes are in bytes.
+type Diff struct {
+	Schema    int           `json:"schema"`
+	Same      bool          `json:"same"` // nothing is different
+	Old       DiffSide      `json:"old"`
+	New       DiffSide      `json:"new"`
+	SameCode  bool          `json:"same_code"` // byte by byte: functions are matched by their places, not by their names
+	Functions DiffFunctions `json:"functions"`
+	Gaps      []DiffGap     `json:"gaps_by_reason"`
+	Changes   []Change      `json:"changes"`
+	Omitted   int           `json:"changes_omitted"` // changes that are not listed, because they are too many
+}
+
+// A DiffSide is one of the two.
+type DiffSide struct {
+	File      string `json:"file"`
+	ABI       string `json:"abi"`
+	Format    int    `json:"format"`
+	PCRel     bool   `json:"pcrel"`  // start addresses count from their own field
+	Sorted    bool   `json:"sorted"` // FDEs are, by address
+	FDEs      int    `json:"fdes"`
+	FREs      uint64 `json:"fres"`
+	Size      uint64 `json:"sframe_size"`
+	Functions int    `json:"functions"` // that CFI describes
+	Described uint64 `json:"described"` // code that CFI describes
+	Covered   uint64 `json:"covered"`   // of that, code for which there is a row
+	Beside    uint64 `json:"beside"`    // code for which there is a row, and no CFI: PLT stubs
+}
+
+// DiffFunctions counts functions, and stretches of code without CFI that rows are there for.
+type DiffFunctions struct {
+	Same    int `json:"same"`    // with the same rows
+	Offsets int `json:"offsets"` // with the same rows, at other offsets or over more or less code
+	Rows    int `json:"rows"`    // with other rows
+	OnlyOld int `json:"only_old"`
+	OnlyNew int `json:"only_new"`
+}
+
+// A DiffGap sums up the code of one reason that CFI describes and .sframe does not.
+type DiffGap struct {
+	Reason string `json:"reason"`
+	Text   string `json:"text"`
+	Old    uint64 `json:"old"`
+	New    uint64 `json:"new"`
+	Gained uint64 `json:"gained"` // by functions that have more of it than before
+	Lost   uint64 `json:"lost"`   // by functions that have less
+}
+
+// Kinds of changes.
+const (
+	ChangeOffsets = "offsets"
+	ChangeRows    = "rows"
+	ChangeOld     = "only_old"
+	ChangeNew     = "only_new"
+)
+
+// A Change is a function that is not described as before.
+type Change struct {
+	Function string        `json:"function,omitempty"` // as the source has it; the section if no symbol names it
+	Kind     string        `json:"kind"`
+	Old      *DiffFunction `json:"old,omitempty"`
+	New      *DiffFunction `json:"new,omitempty"`
+	Offset   uint64        `json:"offset"`            // of the first difference, from the function's start
+	OldRow   string        `json:"old_row,omitempty"` // that holds from there on
+	NewRow   string        `json:"new_row,omitempty"`
+}
+
+// A DiffFunction is a function in one of the files.
+type DiffFunction struct {
+	Section string `json:"section,omitempty"` // in a relocatable object, what Begin counts from
+	Begin   uint64 `json:"begin"`
+	Size    uint64 `json:"size"`
+	Rows    int    `json:"rows"` // that differ from the one before
+	Covered uint64 `json:"covered"`
+}
+
+// JSON writes the difference as a JSON object, which diff.schema.json describes.
+func (d *Diff) JSON(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(d); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// Text writes the difference for people, with the given number of changes at most; a negative number stands for all.
+func (d *Diff) Text(w io.Writer, changes int) error {
+	out := bufio.NewWriter(w)
+	p := &printer{w: out}
+	a, b, n := &d.Old, &d.New, &d.Functions
+	p.f("old: %s\nnew: %s\n", printable(a.File), printable(b.File))
+	if d.Same {
+		p.f("  no difference: %s with the same rows\n", plural(n.Same, "function"))
+		return flushed(out, p)
+	}
+	words := func(what, old, new string) {
+		if old != new {
+			p.f("  %s: %s, now %s\n", what, old, new)
+		}
+	}
+	numbers := func(what string, old, new uint64) {
+		if old != new {
+			sign, by := "+", new-old
+			if new < old {
+				sign, by = "-", old-new
+			}
+			p.f("  %s: %s, now %s (%s%s)\n", what, digits(old), digits(new), sign, digits(by))
+		}
+	}
+	words("ABI", a.ABI, b.ABI)
+	words("format", fmt.Sprintf("V%d", a.Format), fmt.Sprintf("V%d", b.Format))
+	words("start addresses", from(a.PCRel), from(b.PCRel))
+	words("FDEs in the order of addresses", yes(a.Sorted), yes(b.Sorted))
+	numbers("bytes of .sframe", a.Size, b.Size)
+	numbers("FDEs", uint64(a.FDEs), uint64(b.FDEs))
+	numbers("rows", a.FREs, b.FREs)
+	numbers("functions described by CFI", uint64(a.Functions), uint64(b.Functions))
+	numbers("bytes of code described by CFI", a.Described, b.Described)
+	numbers("bytes of that covered", a.Covered, b.Covered)
+	words("coverage", percent(a.Covered, a.Described), percent(b.Covered, b.Described))
+	numbers("bytes of code without CFI covered", a.Beside, b.Beside)
+	for _, g := range d.Gaps {
+		if g.Gained > 0 || g.Lost > 0 {
+			p.f("  left out: %s bytes, now %s (gained %s, lost %s): %s\n", digits(g.Old), digits(g.New), digits(g.Gained), digits(g.Lost), g.Text)
+		}
+	}
+	by := "matched by names"
+	if d.SameCode {
+		by = "the code is the same"
+	}
+	p.f("  functions (%s): %s with the same rows", by, digits(uint64(n.Same)))
+	for _, c := range []struct {
+		n    int
+		what string
+	}{
+		{n.Offsets, "with the same rows at other offsets"}, {n.Rows, "with other rows"},
+		{n.OnlyOld, "in the old file only"}, {n.OnlyNew, "in the new file only"},
+	} {
+		if c.n > 0 {
+			p.f(", %s %s", digits(uint64(c.n)), c.what)
+		}
+	}
+	p.f("\n")
+	for i := range d.Changes {
+		if changes >= 0 && i == changes {
+			p.f("  and %s more (-v lists them)\n", plural(len(d.Changes)-i, "function"))
+			break
+		}
+		p.f("    %v\n", &d.Changes[i])
+	}
+	if d.Omitted > 0 {
+		p.f("  %s are not listed\n", plural(d.Omitted, "function"))
+	}
+	return flushed(out, p)
+}
+
+// flushed returns the first error of a printer to a writer that is flushed.
+func flushed(out *bufio.Writer, p *printer) error {
+	if p.err != nil {
+		return p.err
+	}
+	return out.Flush()
+}
+
+// from says where start addresses count from.
+func from(pcrel bool) string {
+	if pcrel {
+		return "from their own fields"
+	}
+	return "from the section"
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// String returns the change as the text report has it.
+func (c *Change) String() string {
+	f := c.New
+	if f == nil {
+		f = c.Old
+	}
+	name := printable(c.Function)
+	if name == "" {
+		name = "function"
+	}
+	s := fmt.Sprintf("%s at %s%#x: ", name, inSection(f.Section), f.Begin)
+	switch c.Kind {
+	case ChangeOld:
+		return s + fmt.Sprintf("in the old file only, %s", plural(f.Rows, "row"))
+	case ChangeNew:
+		return s + fmt.Sprintf("in the new file only, %s", plural(f.Rows, "row"))
+	case ChangeOffsets:
+		return s + fmt.Sprintf("the same %s at other offsets, from +%#x on", plural(f.Rows, "row"), c.Offset)
+	}
+	return s + fmt.Sprintf("%s, was %d; at +%#x %s, was %s", plural(c.New.Rows, "row"), c.Old.Rows, c.Offset, row(c.NewRow), row(c.OldRow))
+}
+
+// row returns a row in words.
+func row(s string) string {
+	if s == "" {
+		return "nothing"
+	}
+	return s
+}
