@@ -6,11 +6,10 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/therootcompany/xz"
-
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/unxz"
 	"cfi2sframe/translate"
 )
 
@@ -27,7 +26,7 @@ const (
 	maxNameSteps = 1 << 26 // pairs of a symbol and a gap
 	maxNameBytes = 8 << 20
 	maxMini      = 64 << 20 // bytes of .gnu_debugdata, decompressed
-	maxDict      = 64 << 20 // of its dictionary
+	maxDict      = 64 << 20 // of its dictionaries
 )
 
 // A place is where the name of a symbol is.
@@ -61,7 +60,7 @@ func miniDebug(f *elffile.File) (*elffile.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := xz.NewReader(bytes.NewReader(b), maxDict)
+	r, err := unxz.NewReader(b, maxDict)
 	if err != nil {
 		return nil, err
 	}

@@ -5,11 +5,13 @@ import (
 	"debug/elf"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/report"
 	"cfi2sframe/translate"
 )
@@ -45,6 +47,32 @@ func TestLocate(t *testing.T) {
 	got = report.Locate(elftest.Parse(t, p.B), f, []report.Range{{Begin: 0x2e5, End: 0x2e6}})
 	if want := []report.Location{{Function: "realign_rbx", Offset: 4}}; !slices.Equal(got, want) {
 		t.Errorf("with a debug file: %v; %v was expected", got, want)
+	}
+}
+
+// TestMiniDebug finds names that a section .gnu_debugdata has, made as distributions do: all symbols, compressed by
+// xz, in a program that is stripped (GDB manual, "MiniDebugInfo").
+func TestMiniDebug(t *testing.T) {
+	const program = "../testdata/bin/amd64/prologue" // of which readelf says: nofp_restore, a local symbol, at 0x48d
+	dir := t.TempDir()
+	xz, packed, full := peer.Tool(t, "", "xz"), filepath.Join(dir, "symbols.xz"), filepath.Join(dir, "prog")
+	b, err := xz("-c", program).Output()
+	if err == nil {
+		err = os.WriteFile(packed, b, 0o600)
+	}
+	if err == nil {
+		err = peer.Tool(t, "", "objcopy")("--strip-all", "--add-section", ".gnu_debugdata="+packed, program, full).Run()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := []report.Range{{Begin: 0x491, End: 0x492}}
+	if b, err = os.ReadFile(full); err != nil {
+		t.Fatal(err)
+	}
+	want := report.Location{Function: "nofp_restore", Offset: 4}
+	if got := report.Locate(elftest.Parse(t, b), nil, at); got[0] != want {
+		t.Errorf("%v; %v was expected", got[0], want)
 	}
 }
 
