@@ -22,6 +22,8 @@ import (
 	"io"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
@@ -348,33 +350,32 @@ func (c *conversion) parallel(table *cfi.Table, size uint64, enc emit.Options, o
 func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options) ([]*emit.Builder, *translate.Result, error) {
 	builders := make([]*emit.Builder, len(parts))
 	results := make([]*translate.Result, len(parts))
-	errs := make([]error, len(parts))
-	var wg sync.WaitGroup
+	var g errgroup.Group
+	var err error
 	for i := range parts {
 		part := opt
 		part.Part = len(parts) > 1
 		if i < len(parts)-1 {
 			part.Stubs = nil // they come last
 		}
-		work := func() {
-			if builders[i], errs[i] = emit.NewBuilder(enc); errs[i] == nil {
-				// Most programs occur in one part only, and each part has its share of them and some more.
-				n, share := parts[i].Len(), func(of int) int { return min(of, of/len(parts)*9/8+1) }
-				builders[i].Grow(n, min(n, share(parts[i].NumPrograms())), share(parts[i].NumSteps()))
-				results[i], errs[i] = translate.Translate(parts[i], part, builders[i])
+		work := func() (err error) {
+			if builders[i], err = emit.NewBuilder(enc); err != nil {
+				return err
 			}
+			// Most programs occur in one part only, and each part has its share of them and some more.
+			n, share := parts[i].Len(), func(of int) int { return min(of, of/len(parts)*9/8+1) }
+			builders[i].Grow(n, min(n, share(parts[i].NumPrograms())), share(parts[i].NumSteps()))
+			results[i], err = translate.Translate(parts[i], part, builders[i])
+			return err
 		}
 		if i < len(parts)-1 {
-			wg.Go(work)
+			g.Go(work)
 		} else {
-			work()
+			err = work()
 		}
 	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, nil, err
-		}
+	if err := cmp.Or(g.Wait(), err); err != nil {
+		return nil, nil, err
 	}
 	return builders, translate.Merge(results), nil
 }
@@ -507,8 +508,8 @@ type head struct {
 	layout *elfwrite.Layout // for an .sframe of no bytes; nil for an object
 	dst    target           // nil if nothing is written yet
 	cancel context.CancelFunc
-	done   chan error // nil if nothing is copied, or the copy is known to have ended
-	err    error
+	copy   errgroup.Group // copies in the background, or does nothing
+	err    error          // of a copy that was made at once
 }
 
 // begin opens the output, and starts to copy what does not depend on the size of .sframe.
@@ -530,18 +531,12 @@ func (c *conversion) begin(f *elffile.File, src io.ReaderAt, open func() (target
 		return h, nil
 	}
 	ctx, h.cancel = context.WithCancel(c.ctx)
-	h.done = make(chan error, 1)
-	go func() { h.done <- h.layout.CopyHead(ctx, h.dst, src) }()
+	h.copy.Go(func() error { return h.layout.CopyHead(ctx, h.dst, src) })
 	return h, nil
 }
 
 // wait waits for the end of the copy.
-func (h *head) wait() error {
-	if h.done != nil {
-		h.err, h.done = <-h.done, nil
-	}
-	return h.err
-}
+func (h *head) wait() error { return cmp.Or(h.copy.Wait(), h.err) }
 
 // stop ends the copy, if nobody waited for it.
 func (h *head) stop() {
