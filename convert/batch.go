@@ -8,9 +8,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/outfile"
@@ -64,9 +61,8 @@ const (
 // Full reports whether the batch is to be put in its place before another file is added.
 func (b *Batch) Full(opt FileOptions) bool {
 	room := maxBatch
-	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Cur < filesKept+maxBatch*filesPerJob {
-		room = max(1, (int(limit.Cur)-filesKept)/filesPerJob)
+	if limit := openFiles(); limit < filesKept+maxBatch*filesPerJob {
+		room = max(1, (limit-filesKept)/filesPerJob)
 	}
 	return (opt.NoSync || opt.DryRun) && len(b.Jobs) > 0 || len(b.Jobs) >= room || b.bytes >= maxBatchBytes
 }
@@ -85,7 +81,7 @@ func (b *Batch) Expect(paths []string) {
 // expect is Expect for one file.
 func (b *Batch) expect(path string) error {
 	info, err := os.Stat(path)
-	if err != nil || links(info) < 2 {
+	if err != nil || inode.Links(info) < 2 {
 		return err
 	}
 	entry, err := outfile.EntryOf(path)
@@ -96,15 +92,6 @@ func (b *Batch) expect(path string) error {
 		b.named[id][entry] = true
 	}
 	return err
-}
-
-// links is how many names (hard links) a file has.
-func links(info os.FileInfo) int {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 1
-	}
-	return int(st.Nlink)
 }
 
 // Add converts the file in to out, as File does.
@@ -258,7 +245,7 @@ func (b *Batch) remember(j *Job) {
 	}
 	j.res = result{j.In, after}
 	b.done[after] = j.res
-	if before, ok := inode.Of(p.input.info); ok && links(p.input.info) > 1 { // otherwise a new file can have the number
+	if before, ok := inode.Of(p.input.info); ok && inode.Links(p.input.info) > 1 { // otherwise a new file can have the number
 		b.done[before] = j.res
 	}
 }
@@ -278,7 +265,7 @@ func (b *Batch) relink(j *Job) error {
 		return outfile.Plain(err)
 	}
 	// When its last name is gone, a new file can have its number.
-	if info, err := j.input.src.Stat(); err != nil || links(info) == 0 {
+	if info, err := j.input.src.Stat(); err != nil || inode.Links(info) == 0 {
 		if id, ok := inode.Of(j.input.info); ok && id != j.res.id {
 			delete(b.done, id)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/outfile"
 )
 
@@ -136,7 +137,7 @@ func (p *pending) countLinks() error {
 	}
 	replaced, err := p.output.ReplacesInput(p.input.src)
 	if replaced {
-		p.res.Links = links(p.input.info) - 1
+		p.res.Links = inode.Links(p.input.info) - 1
 	}
 	return outfile.Plain(err)
 }

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"cfi2sframe/elffile"
@@ -54,13 +53,15 @@ func openInput(ctx context.Context, name string, u use) (*input, error) {
 	return in, nil
 }
 
-// close closes the file.
+// close closes the file, unless that is standard input.
 func (in *input) close() {
 	if in.place != nil {
 		in.place.Close()
 		return
 	}
-	in.src.Close()
+	if in.src != os.Stdin {
+		in.src.Close()
+	}
 }
 
 // unchanged returns an error if the input is not what it was when it was opened. Its parts are read
@@ -76,14 +77,11 @@ func (in *input) unchanged() error {
 // openStdin opens standard input: as it is if it is a regular file from its start, and else
 // as a copy, because it is read in no order.
 func (in *input) openStdin(ctx context.Context, whole bool) error {
-	fd, err := unix.FcntlInt(os.Stdin.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	stdin := os.NewFile(uintptr(fd), in.name)
+	var err error
+	stdin := os.Stdin
 	if in.info, err = stdin.Stat(); err == nil {
 		switch m := in.info.Mode(); {
-		case term.IsTerminal(fd):
+		case term.IsTerminal(int(stdin.Fd())):
 			err = errors.New("standard input is a terminal; a file, or a pipe from another program, was expected")
 		case m.IsDir():
 			err = fmt.Errorf("%v: a file or a pipe was expected", outfile.Kind(m))
@@ -96,7 +94,6 @@ func (in *input) openStdin(ctx context.Context, whole bool) error {
 		}
 	}
 	if err != nil {
-		stdin.Close()
 		return err
 	}
 	in.spooled = true
@@ -107,7 +104,6 @@ func (in *input) openStdin(ctx context.Context, whole bool) error {
 	done := make(chan spooled, 1)
 	go func() { // it may wait for what never comes
 		file, err := spool(ctx, stdin, whole)
-		stdin.Close()
 		done <- spooled{file, err}
 	}()
 	select {

@@ -126,7 +126,7 @@ func catchSignals(cancel func(error)) {
 		s := <-signals
 		outfile.Abandon()
 		signal.Reset(s)
-		_ = syscall.Kill(os.Getpid(), s.(syscall.Signal)) // so that the status says so
+		die(s)
 	}()
 }
 

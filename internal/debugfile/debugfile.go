@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,7 +86,7 @@ var passed = []syscall.Errno{
 // a file that there is.
 func unreadable(err error) bool {
 	var number syscall.Errno
-	return errors.As(err, &number) && !slices.Contains(passed, number)
+	return errors.As(err, &number) && !slices.Contains(passed, number) && !errors.Is(err, fs.ErrNotExist)
 }
 
 // candidates are the paths at which a debug file may be.

@@ -90,7 +90,7 @@ func TestCopyErrors(t *testing.T) {
 		{"nobody waits for it", Range(ctx, dst, 0, src, 0, 4), context.Canceled},
 		{"nobody waits for memory", Range(ctx, dst, 0, bytes.NewReader(make([]byte, 4)), 0, 4), context.Canceled},
 	} {
-		if !errors.Is(tt.err, tt.want) {
+		if !errors.Is(tt.err, tt.want) && (tt.want != syscall.EBADF || !errors.Is(tt.err, os.ErrClosed)) { // without holes it is the latter
 			t.Errorf("%s: %v; %v was expected", tt.name, tt.err, tt.want)
 		}
 	}

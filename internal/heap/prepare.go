@@ -1,13 +1,9 @@
 package heap
 
 import (
-	"bytes"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -47,10 +43,7 @@ func Prepare(cfi, size uint64, garbage bool) {
 	prepared.Do(func() {
 		first = true
 		percent := debug.SetGCPercent(-1)
-		if mode, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled"); err == nil && bytes.Contains(mode, []byte("[madvise]")) {
-			_ = unix.Madvise(make([]byte, huge), unix.MADV_HUGEPAGE) // without them it only takes longer
-			runtime.GC()
-		}
+		askHuge(huge)
 		if garbage {
 			debug.SetGCPercent(percent)
 			return

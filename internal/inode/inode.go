@@ -4,25 +4,10 @@ package inode
 import (
 	"fmt"
 	"io/fs"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // An ID is the same for all names of a file, as long as one of them is there.
 type ID struct{ dev, ino uint64 }
-
-// Of returns the ID of the file that info describes, and whether the file system has any.
-func Of(info fs.FileInfo) (ID, bool) {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return ID{}, false
-	}
-	return ID{uint64(st.Dev), st.Ino}, true
-}
-
-// OfStat returns the ID of the file that st describes.
-func OfStat(st *unix.Stat_t) ID { return ID{uint64(st.Dev), st.Ino} }
 
 // String returns the ID in a form that other processes can compare.
 func (id ID) String() string { return fmt.Sprintf("%x:%x", id.dev, id.ino) }

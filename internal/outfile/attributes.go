@@ -1,3 +1,5 @@
+//go:build linux && !portable
+
 package outfile
 
 import (
@@ -6,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,6 +63,26 @@ func (o *File) likeOld() error {
 	}
 	if have.Mode&0o7777 != mode || have.Uid != want.Uid || have.Gid != want.Gid {
 		return o.notGiven("mode", fmt.Sprintf(" (%04o)", mode), unix.EPERM)
+	}
+	return nil
+}
+
+// date gives the file the dates that it is to have.
+func (o *File) date() error {
+	if o.dates == nil {
+		return nil
+	}
+	st, ok := o.dates.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	dates := []unix.Timespec{unix.Timespec(st.Atim), unix.Timespec(st.Mtim)}
+	err := retry(func() error { return unix.UtimesNanoAt(int(o.Fd()), "", dates, unix.AT_EMPTY_PATH) })
+	if err == unix.EINVAL || err == unix.ENOENT { // before Linux 5.8
+		err = unix.UtimesNano(procPath(o.File), dates)
+	}
+	if err != nil {
+		return fmt.Errorf("its dates cannot be given to the result: %w", err)
 	}
 	return nil
 }

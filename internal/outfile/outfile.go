@@ -13,12 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
-
-	"cfi2sframe/internal/inode"
 )
 
 // Stdout is the output that stands for standard output.
@@ -33,15 +29,16 @@ func IsStdout(out string) bool { return out == Stdout || slices.Contains(stdoutN
 
 // A File is an output. What is written to it gets to its place by Commit.
 type File struct {
-	*os.File                 // without a name, or with a temporary one
-	temp     string          // that name, or ""
-	place    *Place          // or nil for a stream
-	lent     bool            // the place is another's to be closed
-	input    bool            // what is replaced is the input
-	changed  unix.Timespec   // when the old file had the attributes that this one got
-	dates    []unix.Timespec // of access and modification, which the file is to have, or nil
-	pipe     string          // a named pipe, which Commit opens: that waits for a reader
-	stream   *os.File        // a pipe, a device or standard output
+	*os.File             // without a name, or with a temporary one
+	temp     string      // that name, or ""
+	place    *Place      // or nil for a stream
+	lent     bool        // the place is another's to be closed
+	input    bool        // what is replaced is the input
+	source   *os.File    // that, if ReplacesInput has found out
+	changed  stamp       // when the old file had the attributes that this one got
+	dates    fs.FileInfo // has the dates that the file is to have, or nil
+	pipe     string      // a named pipe, which Commit opens: that waits for a reader
+	stream   *os.File    // a pipe, a device or standard output
 }
 
 // Open prepares the output of the given name, which may be a file that there is or is not
@@ -125,12 +122,12 @@ func (o *File) hold(out string, info fs.FileInfo) error {
 			return nil
 		}
 	}
-	if err == unix.ENOENT && info == nil {
+	if errors.Is(err, fs.ErrNotExist) && info == nil {
 		return nil
 	}
 	o.place.Close()
 	o.place = nil
-	if err == nil || err == unix.ENOENT {
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("output %s has no name of its own, or was replaced while it was opened", out)
 	}
 	return fmt.Errorf("output %s: %w", out, Plain(err))
@@ -139,7 +136,7 @@ func (o *File) hold(out string, info fs.FileInfo) error {
 // notLocated says why there is no place for an output.
 func notLocated(out string, err error) error {
 	var f *folderError
-	switch missing := errors.As(err, &f) && f.err == unix.ENOENT; {
+	switch missing := errors.As(err, &f) && errors.Is(f.err, fs.ErrNotExist); {
 	case err == errNothing, missing && f.link:
 		return fmt.Errorf("output %s is a symbolic link to nothing", out)
 	case missing:
@@ -161,37 +158,20 @@ func (o *File) ReplacesInput(src *os.File) (bool, error) {
 	if !o.Replaces() || o.input {
 		return o.input, nil
 	}
-	a, err := idOf(o.place.old)
+	a, err := o.place.old.Stat()
 	if err != nil {
 		return false, err
 	}
-	b, err := idOf(src)
-	o.input = err == nil && a == b
+	b, err := src.Stat()
+	if o.input = err == nil && os.SameFile(a, b); o.input {
+		o.source = src
+	}
 	return o.input, err
 }
 
 // KeepDates has Finish give the file the dates of access and modification that info has, of a file that was opened
 // as OpenInput and OpenRegular do. A stream has none.
-func (o *File) KeepDates(info fs.FileInfo) {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		o.dates = []unix.Timespec{unix.Timespec(st.Atim), unix.Timespec(st.Mtim)}
-	}
-}
-
-// date gives the file the dates that it is to have.
-func (o *File) date() error {
-	if o.dates == nil {
-		return nil
-	}
-	err := retry(func() error { return unix.UtimesNanoAt(int(o.Fd()), "", o.dates, unix.AT_EMPTY_PATH) })
-	if err == unix.EINVAL || err == unix.ENOENT { // before Linux 5.8
-		err = unix.UtimesNano(fmt.Sprintf("/proc/self/fd/%d", o.Fd()), o.dates)
-	}
-	if err != nil {
-		return fmt.Errorf("its dates cannot be given to the result: %w", err)
-	}
-	return nil
-}
+func (o *File) KeepDates(info fs.FileInfo) { o.dates = info }
 
 // Finish gives the file its attributes, and makes sure that all that was written to it has
 // arrived. With sync, a file that replaces another one is on the disk afterwards: file systems
@@ -209,29 +189,11 @@ func (o *File) Finish(sync bool) error {
 		return err
 	}
 	if sync && o.Replaces() {
-		if err := retry(func() error { return unix.Fsync(int(o.Fd())) }); err != nil {
-			return fmt.Errorf("writing to the disk: %w", err)
+		if err := o.Sync(); err != nil {
+			return fmt.Errorf("writing to the disk: %w", Plain(err))
 		}
 	}
 	return Flush(o.File)
-}
-
-// StartSync makes the system begin to write a file to the disk that Finish is going to wait for.
-func (o *File) StartSync() {
-	if o.Replaces() {
-		_ = unix.SyncFileRange(int(o.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE) // without it, it only takes longer
-	}
-}
-
-// Flush reports errors that some file systems (NFS) have when a file is closed.
-func Flush(f *os.File) error {
-	return retry(func() error {
-		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		return unix.Close(fd)
-	})
 }
 
 // Commit puts what was written in its place.
@@ -278,9 +240,9 @@ func (o *File) Replaced() *Place {
 // syncs each folder once, and returns the errors.
 func SyncFolders(places []*Place) map[*Place]error {
 	failed := make(map[*Place]error)
-	folders := make(map[inode.ID]error)
+	folders := make(map[folder]error)
 	for _, p := range places {
-		id, err := idOf(p.dir)
+		id, err := p.folder()
 		if err == nil {
 			done := false
 			if err, done = folders[id]; !done {
@@ -295,33 +257,16 @@ func SyncFolders(places []*Place) map[*Place]error {
 	return failed
 }
 
-// sync writes the folder to the disk.
-func (p *Place) sync() error {
-	fd, err := openAt(int(p.dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err == unix.EACCES { // it cannot be read; the whole file system can be synced, which takes longer
-		return retry(func() error { return unix.Syncfs(int(p.old.Fd())) })
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	err = retry(func() error { return unix.Fsync(fd) })
-	if err == unix.EINVAL || err == unix.EOPNOTSUPP { // there is nothing like that on this file system
-		return nil
-	}
-	return err
-}
-
 // Close gives up what is not in its place.
 func (o *File) Close() {
+	if o.File != nil {
+		o.File.Close() // first, as Windows removes no file that is open
+	}
 	if o.temp != "" {
 		names.Lock()
 		_ = o.place.unlink(o.temp) // a second error would say nothing new
 		o.forget()
 		names.Unlock()
-	}
-	if o.File != nil {
-		o.File.Close()
 	}
 	if o.place != nil && !o.lent {
 		o.place.Close()

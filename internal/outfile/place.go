@@ -1,8 +1,8 @@
+//go:build linux && !portable
+
 package outfile
 
 import (
-	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +12,9 @@ import (
 
 	"cfi2sframe/internal/inode"
 )
+
+// stamp is a time as the system has it.
+type stamp = unix.Timespec
 
 // A Place is where a file is or will be: a name in a folder. The folder is held open, and so
 // is the file that is there. Whatever becomes of the path meanwhile, the place stays the same,
@@ -27,9 +30,6 @@ type Place struct {
 // maxLinks is how many symbolic links are followed, one leading to the next. That is the
 // kernel's limit, too.
 const maxLinks = 40
-
-// errNothing is what a symbolic link leads to that leads to nothing.
-var errNothing = errors.New("a symbolic link to nothing")
 
 // locate finds the place that a path leads to. Symbolic links are followed, once and for all.
 func locate(path string) (*Place, error) {
@@ -69,16 +69,6 @@ func locate(path string) (*Place, error) {
 	p.Close()
 	return nil, unix.ELOOP
 }
-
-// A folderError is the error of a folder that cannot be opened.
-type folderError struct {
-	dir  string
-	err  error
-	link bool // a symbolic link led there
-}
-
-func (e *folderError) Error() string { return e.err.Error() }
-func (e *folderError) Unwrap() error { return e.err }
 
 // split divides a path into its folder and the name in there. What ends in a slash is a folder.
 func split(path string) (dir, name string) {
@@ -124,24 +114,6 @@ func readLink(dir *os.File, name string) (string, error) {
 	return string(b[:max(n, 0)]), err
 }
 
-// OpenInput opens the regular file that a path leads to, for reading, at its place. The caller
-// closes the place, and by that the file.
-func OpenInput(path string) (*Place, *os.File, fs.FileInfo, error) {
-	p, err := locate(path)
-	if err != nil {
-		if err == errNothing {
-			err = unix.ENOENT
-		}
-		return nil, nil, nil, Plain(err)
-	}
-	src, info, err := p.open()
-	if err != nil {
-		p.Close()
-		return nil, nil, nil, Plain(err)
-	}
-	return p, src, info, nil
-}
-
 // open opens the regular file that is there, for reading.
 func (p *Place) open() (*os.File, fs.FileInfo, error) {
 	// Opening a pipe must not wait for a writer; what it is shows below.
@@ -181,15 +153,6 @@ func waiting(fd int, name string) *os.File {
 	return os.NewFile(uintptr(fd), name)
 }
 
-// Regular describes a file that is open. It is an error if that is no regular one.
-func Regular(f *os.File) (fs.FileInfo, error) {
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%v: a regular file was expected", Kind(info.Mode()))
-	}
-	return info, err
-}
-
 // hold notes the file that is there.
 func (p *Place) hold() error {
 	fd, err := openAt(int(p.dir.Fd()), p.name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
@@ -212,27 +175,11 @@ func (p *Place) Close() {
 	}
 }
 
-// An Entry is the same for all paths that lead to the same place.
-type Entry struct {
-	dir  inode.ID
-	name string
-}
+// folder identifies a folder.
+type folder = inode.ID
 
-// entry returns the place's.
-func (p *Place) entry() (Entry, error) {
-	id, err := idOf(p.dir)
-	return Entry{id, p.name}, err
-}
-
-// EntryOf returns the entry that a path leads to, where there is a file or not.
-func EntryOf(path string) (Entry, error) {
-	p, err := locate(path)
-	if err != nil {
-		return Entry{}, Plain(err)
-	}
-	defer p.Close()
-	return p.entry()
-}
+// folder returns the place's.
+func (p *Place) folder() (folder, error) { return idOf(p.dir) }
 
 // stat returns what the system knows of a file that is open.
 func stat(f *os.File) (st unix.Stat_t, err error) {
@@ -264,4 +211,39 @@ func (p *Place) has(name string, id inode.ID) (bool, error) {
 		return false, nil
 	}
 	return err == nil && id == inode.OfStat(&st), err
+}
+
+// sync writes the folder to the disk.
+func (p *Place) sync() error {
+	fd, err := openAt(int(p.dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err == unix.EACCES { // it cannot be read; the whole file system can be synced, which takes longer
+		return retry(func() error { return unix.Syncfs(int(p.old.Fd())) })
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	err = retry(func() error { return unix.Fsync(fd) })
+	if err == unix.EINVAL || err == unix.EOPNOTSUPP { // there is nothing like that on this file system
+		return nil
+	}
+	return err
+}
+
+// StartSync makes the system begin to write a file to the disk that Finish is going to wait for.
+func (o *File) StartSync() {
+	if o.Replaces() {
+		_ = unix.SyncFileRange(int(o.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE) // without it, it only takes longer
+	}
+}
+
+// Flush reports errors that some file systems (NFS) have when a file is closed.
+func Flush(f *os.File) error {
+	return retry(func() error {
+		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Close(fd)
+	})
 }

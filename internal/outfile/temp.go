@@ -1,61 +1,25 @@
+//go:build linux && !portable
+
 package outfile
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"cfi2sframe/internal/inode"
 )
 
-// A file that is not finished has no name, so that nothing is left of it however the program
-// ends: the file system forgets it. It gets a name when it goes to its place. Some file systems
-// (NFS, FUSE, FAT) have no such files; there it has a name from the start, which Abandon knows.
-//
-// To replace a file takes a second name for a moment, as a link cannot replace another. Only
-// a program that is killed in that moment leaves it behind. A later one does not remove it: that
-// the file is nobody's cannot be known.
-
-// prefix begins the names of files that are on their way.
-const prefix = ".cfi2sframe-"
-
 // named says that files are to have names, as a test of file systems without nameless ones.
 var named bool
 
-// names are those of files that are on their way. It is locked while one changes.
-var names struct {
-	sync.Mutex
-	temporary map[*File]bool // those with a name of their own
-	guard     func()         // or nil
-}
-
-// Guard has a function called whenever a file is about to get a name that is not to stay: after that, signals which
-// end the program have to call Abandon first. Until then they may end it as they like.
-func Guard(f func()) { names.guard = f }
-
-// lockNames locks the names, of which some are not to stay.
-func lockNames() {
-	if names.guard != nil {
-		names.guard()
-	}
-	names.Lock()
-}
-
-// Abandon waits until no name changes, prevents that any ever does again, and removes those
-// of files that are not finished. What follows can only be the end of the program.
-func Abandon() {
-	names.Lock()
-	for o := range names.temporary {
-		_ = o.place.unlink(o.temp) // there is nobody to be told
-	}
-}
+// abandon removes what is not finished, as the program ends.
+func (o *File) abandon() { _ = o.place.unlink(o.temp) }
 
 // create makes the file in the folder of its place. A new file gets the mode, less what
 // the umask or a default ACL of the folder takes away; one that replaces another can be
@@ -80,29 +44,15 @@ func (o *File) create(mode uint32) error {
 	}
 	lockNames()
 	defer names.Unlock()
-	return p.tryNames(func(name string) error {
+	return tryNames(func(name string) error {
 		fd, err := openAt(int(p.dir.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_NOFOLLOW, mode)
 		if err != nil {
 			return err
 		}
-		o.File, o.temp = os.NewFile(uintptr(fd), p.path), name
-		if names.temporary == nil {
-			names.temporary = make(map[*File]bool)
-		}
-		names.temporary[o] = true
+		o.File = os.NewFile(uintptr(fd), p.path)
+		o.note(name)
 		return nil
 	})
-}
-
-// tryNames calls a function with names that nothing has, until one is free.
-func (p *Place) tryNames(f func(name string) error) error {
-	for range 100 {
-		err := retry(func() error { return f(prefix + strconv.FormatUint(rand.Uint64(), 36)) })
-		if err != unix.EEXIST {
-			return err
-		}
-	}
-	return unix.EEXIST
 }
 
 // procPath returns how the kernel finds a file that is open: what has no name has this one, where
@@ -191,12 +141,6 @@ func (p *Place) rename(from, to string, flags uint) error {
 	})
 }
 
-// forget notes that the temporary name is gone.
-func (o *File) forget() {
-	delete(names.temporary, o)
-	o.temp = ""
-}
-
 // replace puts the file in the place of the one that was there when the work began.
 func (o *File) replace() error {
 	p := o.place
@@ -214,7 +158,7 @@ func (o *File) replace() error {
 	}
 	name := o.temp
 	if name == "" {
-		err := p.tryNames(func(s string) error {
+		err := tryNames(func(s string) error {
 			name = s
 			return o.link(s)
 		})
@@ -226,9 +170,6 @@ func (o *File) replace() error {
 	o.forget()
 	return err
 }
-
-// errMoved is the error of a place where another file is than there was.
-var errMoved = errors.New("there is another file now, or none, than when the work began; nothing was written")
 
 // check returns an error unless the old file is still there.
 func (p *Place) check() error {
@@ -320,7 +261,7 @@ func Relink(path string, id inode.ID, p *Place) error {
 		return err
 	}
 	var temp string
-	err = p.tryNames(func(name string) error {
+	err = tryNames(func(name string) error {
 		temp = name
 		return unix.Linkat(int(from.dir.Fd()), from.name, int(p.dir.Fd()), name, 0)
 	})

@@ -1,0 +1,5 @@
+//go:build !portable
+
+package main
+
+const portable = false

@@ -1,0 +1,55 @@
+//go:build !portable
+
+package heap
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+)
+
+// TestHuge looks at the flags of the memory that the runtime gives out after Prepare.
+func TestHuge(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	prepared = sync.Once{}
+	Prepare(1<<20, 1<<20, false)
+	mode, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
+	if err != nil || !bytes.Contains(mode, []byte("[madvise]")) {
+		t.Skipf("no huge pages on request: %s %v", mode, err)
+	}
+	const part = 256 << 10
+	var keep [][]byte
+	for range (1 << 20) * tables / part / 2 {
+		b := make([]byte, part)
+		if keep = append(keep, b); huge(t, uintptr(unsafe.Pointer(&b[0]))) {
+			return
+		}
+	}
+	t.Errorf("none of %d blocks lies where huge pages were asked for", len(keep))
+}
+
+// huge reports whether huge pages were asked for at addr (proc_pid_smaps(5), "hg").
+func huge(t *testing.T, addr uintptr) bool {
+	f, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	in := false
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var begin, end uintptr
+		if n, _ := fmt.Sscanf(s.Text(), "%x-%x ", &begin, &end); n == 2 {
+			in = begin <= addr && addr < end
+		} else if flags, ok := strings.CutPrefix(s.Text(), "VmFlags:"); ok && in {
+			return strings.Contains(flags+" ", " hg ")
+		}
+	}
+	t.Fatalf("%#x is not mapped", addr)
+	return false
+}
