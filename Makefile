@@ -1,0 +1,74 @@
+# Builds the tool with its manual page and completions, and installs them. For POSIX and GNU make.
+#
+#   make                                  builds everything; Go is all it takes
+#   make install PREFIX=/usr DESTDIR=...  installs it, below DESTDIR if that is given
+#   make uninstall PREFIX=/usr
+#   make check                            runs the checks and tests, as scripts/test does
+#
+# VERSION=1.2 is what --version prints; without it that is what Go knows of the repository.
+.POSIX:
+
+GO = go
+VERSION =
+DESTDIR =
+PREFIX = /usr/local
+BINDIR = $(PREFIX)/bin
+DATADIR = $(PREFIX)/share
+LIBEXECDIR = $(PREFIX)/libexec
+MANDIR = $(DATADIR)/man
+DOCDIR = $(DATADIR)/doc/cfi2sframe
+BASHDIR = $(DATADIR)/bash-completion/completions
+ZSHDIR = $(DATADIR)/zsh/site-functions
+FISHDIR = $(DATADIR)/fish/vendor_completions.d
+
+# Linkers, and a compiler, that "cfi2sframe ld" stands for.
+LINKS = ld ld.bfd ld.gold ld.lld ld.mold
+TARGETS = x86_64-linux-gnu aarch64-linux-gnu s390x-linux-gnu
+LINKDIR = $(LIBEXECDIR)/cfi2sframe
+
+.PHONY: all install uninstall check clean
+
+# The program may be for another machine (GOOS, GOARCH); the one that is asked for its flags is for this one.
+all:
+	mkdir -p build
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o build/cfi2sframe ./cmd/cfi2sframe
+	unset GOOS GOARCH; CGO_ENABLED=0 $(GO) build -o build/native ./cmd/cfi2sframe && \
+		$(GO) run ./internal/lab/manual build/native build
+
+# What is built already is installed as it is: root may have no Go.
+install:
+	[ -e build/cfi2sframe.fish ] || $(MAKE) all
+	umask 022; mkdir -p "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(MANDIR)/man1" "$(DESTDIR)$(BASHDIR)" "$(DESTDIR)$(ZSHDIR)" \
+		"$(DESTDIR)$(FISHDIR)" "$(DESTDIR)$(DOCDIR)"
+	install -m 755 build/cfi2sframe "$(DESTDIR)$(BINDIR)/cfi2sframe"
+	install -m 644 build/cfi2sframe.1 "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1"
+	install -m 644 build/cfi2sframe.bash "$(DESTDIR)$(BASHDIR)/cfi2sframe"
+	install -m 644 build/_cfi2sframe "$(DESTDIR)$(ZSHDIR)/_cfi2sframe"
+	install -m 644 build/cfi2sframe.fish "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
+	install -m 644 README.md LICENSE docs/*.md "$(DESTDIR)$(DOCDIR)"
+	if build/native --help | grep -q -e --print-linker-dir; then \
+		umask 022; mkdir -p "$(DESTDIR)$(LINKDIR)" && cd "$(DESTDIR)$(LINKDIR)" || exit 1; \
+		for name in $(LINKS); do \
+			for link in $$name $(TARGETS:=-$$name); do ln -sf ../../bin/cfi2sframe $$link || exit 1; done; \
+		done; \
+		ln -sf ../../bin/cfi2sframe cc; \
+	fi
+	if cd integrations 2>/dev/null; then \
+		umask 022; \
+		find * -type f ! -path '*/test*' ! -path 'debian/*' ! -path 'rpm/*' ! -name '*.go' | while read -r file; do \
+			mode=644; [ ! -x "$$file" ] || mode=755; \
+			mkdir -p "$(DESTDIR)$(DATADIR)/cfi2sframe/$${file%/*}" && \
+			install -m $$mode "$$file" "$(DESTDIR)$(DATADIR)/cfi2sframe/$$file" || exit 1; \
+		done; \
+	fi
+
+uninstall:
+	rm -f "$(DESTDIR)$(BINDIR)/cfi2sframe" "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1" "$(DESTDIR)$(BASHDIR)/cfi2sframe" \
+		"$(DESTDIR)$(ZSHDIR)/_cfi2sframe" "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
+	rm -rf "$(DESTDIR)$(DOCDIR)" "$(DESTDIR)$(LINKDIR)" "$(DESTDIR)$(DATADIR)/cfi2sframe"
+
+check:
+	scripts/test
+
+clean:
+	rm -rf build
