@@ -5,53 +5,14 @@ package main
 
 import (
 	"debug/buildinfo"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
 	"strings"
+
+	"github.com/CycloneDX/cyclonedx-go"
 )
-
-// A bom is a software bill of materials.
-type bom struct {
-	Format       string       `json:"bomFormat"`
-	Spec         string       `json:"specVersion"`
-	Version      int          `json:"version"`
-	Metadata     metadata     `json:"metadata"`
-	Components   []component  `json:"components"`
-	Dependencies []dependency `json:"dependencies"`
-}
-
-type metadata struct {
-	Component component `json:"component"`
-}
-
-type component struct {
-	Type       string     `json:"type"`
-	Ref        string     `json:"bom-ref"`
-	Name       string     `json:"name"`
-	Version    string     `json:"version"`
-	URL        string     `json:"purl,omitempty"`
-	Licences   []licence  `json:"licenses,omitempty"`
-	Properties []property `json:"properties,omitempty"`
-}
-
-type licence struct {
-	License struct {
-		ID string `json:"id"`
-	} `json:"license"`
-}
-
-type property struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-type dependency struct {
-	Ref string   `json:"ref"`
-	On  []string `json:"dependsOn"`
-}
 
 func main() {
 	if len(os.Args) != 3 {
@@ -70,27 +31,29 @@ func write(w io.Writer, version, program string) error {
 	if err != nil {
 		return err
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(describe(version, info))
+	return cyclonedx.NewBOMEncoder(w, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(describe(version, info), cyclonedx.SpecVersion1_6)
 }
 
 // describe returns what a program of a version is made of: its modules, and the standard library.
-func describe(version string, info *debug.BuildInfo) *bom {
-	main := component{Type: "application", Name: info.Main.Path, Version: version, Ref: info.Main.Path + "@" + version}
-	var bsd licence
-	bsd.License.ID = "BSD-3-Clause"
-	main.Licences = []licence{bsd}
+func describe(version string, info *debug.BuildInfo) *cyclonedx.BOM {
+	var properties []cyclonedx.Property
 	for _, s := range info.Settings {
 		if s.Key == "GOOS" || s.Key == "GOARCH" || s.Key == "CGO_ENABLED" {
-			main.Properties = append(main.Properties, property{"go:" + s.Key, s.Value})
+			properties = append(properties, cyclonedx.Property{Name: "go:" + s.Key, Value: s.Value})
 		}
 	}
-	b := &bom{Format: "CycloneDX", Spec: "1.6", Version: 1, Metadata: metadata{main}}
+	main := cyclonedx.Component{
+		Type: cyclonedx.ComponentTypeApplication, Name: info.Main.Path, Version: version, BOMRef: info.Main.Path + "@" + version,
+		Licenses: &cyclonedx.Licenses{{License: &cyclonedx.License{ID: "BSD-3-Clause"}}}, Properties: &properties,
+	}
+	var parts []cyclonedx.Component
+	var on []string
 	add := func(path, version string) {
 		url := "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B")
-		b.Components = append(b.Components, component{Type: "library", Ref: url, Name: path, Version: version, URL: url})
+		parts = append(parts, cyclonedx.Component{
+			Type: cyclonedx.ComponentTypeLibrary, BOMRef: url, Name: path, Version: version, PackageURL: url,
+		})
+		on = append(on, url)
 	}
 	add("std", strings.TrimPrefix(info.GoVersion, "go"))
 	for _, m := range info.Deps {
@@ -99,10 +62,9 @@ func describe(version string, info *debug.BuildInfo) *bom {
 		}
 		add(m.Path, m.Version)
 	}
-	on := make([]string, len(b.Components))
-	for i, c := range b.Components {
-		on[i] = c.Ref
-	}
-	b.Dependencies = []dependency{{main.Ref, on}}
+	b := cyclonedx.NewBOM()
+	b.Metadata = &cyclonedx.Metadata{Component: &main}
+	b.Components = &parts
+	b.Dependencies = &[]cyclonedx.Dependency{{Ref: main.BOMRef, Dependencies: &on}}
 	return b
 }
