@@ -126,7 +126,7 @@ func catchSignals(cancel func(error)) {
 		s := <-signals
 		outfile.Abandon()
 		signal.Reset(s)
-		die(s)
+		raise(s)
 	}()
 }
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package linker is what a program needs to know that stands in front of a linker: what a linker's arguments say of its
 // output, which linker a compiler would have run, and where compilers look for one.
 package linker
