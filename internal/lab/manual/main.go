@@ -40,17 +40,18 @@ type page struct {
 
 // words are the values of flags that take some and no others, or besides files.
 var words = map[string][]string{
-	"debug-file": {"auto"},
-	"for":        {"glibc", "linux", "binutils-2.40", "binutils-2.44", "binutils-2.45", "binutils-2.47", "java-profiler"},
-	"format":     {"1", "2", "3"},
-	"report":     {"none", "text", "json", "html", "csv"},
-	"share":      {"on", "off", "auto", "max"},
-	"source":     {"auto", "eh_frame", "debug_frame"},
+	"debug-file": {"auto"}, "debug-link-update": {"auto"},
+	"for": {"glibc", "linux", "binutils-2.40", "binutils-2.41", "binutils-2.42", "binutils-2.43", "binutils-2.44", "binutils-2.45",
+		"binutils-2.46", "binutils-2.47", "java-profiler"},
+	"format": {"1", "2", "3"},
+	"report": {"none", "text", "json", "html", "csv"},
+	"share":  {"on", "off", "auto", "max"},
+	"source": {"auto", "eh_frame", "debug_frame"},
 }
 
 // fileValues and numbers are how the usage names values that are files, and numbers.
 var (
-	fileValues = []string{"FILE", "DIR", "PATH"}
+	fileValues = []string{"FILE", "DIR", "FOLDER", "PATH"}
 	numbers    = []string{"int", "float", "PERCENT"}
 )
 
@@ -138,12 +139,18 @@ func parse(help string) (*page, error) {
 	return p, p.examples(examples)
 }
 
+// between finds two words that stand for those between them, too.
+var between = regexp.MustCompile(`([\w.-]+) to ([\w.-]+)`)
+
 // check returns an error if it is not known what values a flag takes, or if its usage does not have those.
 func (f *flag) check() error {
 	if f.Value != "" && words[f.Name] == nil && !f.files() && !slices.Contains(numbers, f.Value) {
 		return fmt.Errorf("--%s %s: it is not known which values this takes; words in internal/lab/manual/main.go says that", f.Name, f.Value)
 	}
 	for _, w := range words[f.Name] {
+		if m := between.FindStringSubmatch(f.Usage); m != nil && m[1] < w && w < m[2] {
+			continue
+		}
 		if !regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(w) + `($|[^\w.-]|\.$)`).MatchString(f.Usage) {
 			return fmt.Errorf("--%s: its usage does not name %s", f.Name, w)
 		}

@@ -107,8 +107,11 @@ func TestWords(t *testing.T) {
 		}
 		for _, word := range append(slices.Clone(words[f.Name]), "nonsense") {
 			args := []string{"--dry-run", "--" + f.Name + "=" + word, file}
-			if word == "csv" {
+			switch {
+			case word == "csv":
 				args = []string{"--survey", "--report=csv", filepath.Dir(file)}
+			case f.Name == "debug-link-update":
+				args[0] = "--output=" + filepath.Join(t.TempDir(), "out")
 			}
 			out, err := exec.Command(made.program, args...).CombinedOutput()
 			refused := strings.Contains(string(out), "Try 'cfi2sframe --help'")
