@@ -1,0 +1,3 @@
+//! A library for Rust.
+
+pub use inner::double;

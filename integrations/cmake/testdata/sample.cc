@@ -1,0 +1,12 @@
+#include <stdexcept>
+
+extern "C" int part(int x);
+extern "C" int sample(int x) {
+	try {
+		if (x > 1)
+			throw std::runtime_error("large");
+		return part(x);
+	} catch (const std::exception &) {
+		return -1;
+	}
+}
