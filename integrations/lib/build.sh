@@ -12,6 +12,12 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 trap 'echo "$0: line $LINENO: $BASH_COMMAND" >&2' ERR
 set -E
+# Linker folders of a tool that is in $tmp go with it. Go's cache stays where it is.
+if command -v go >/dev/null; then
+	GOCACHE=$(go env GOCACHE) GOMODCACHE=$(go env GOMODCACHE)
+	export GOCACHE GOMODCACHE
+fi
+export XDG_CACHE_HOME=$tmp/cache
 # What the user has set for other builds would be tested too.
 unset CFLAGS CXXFLAGS LDFLAGS DESTDIR MAKEFLAGS MAKELEVEL GOFLAGS RUSTFLAGS CFI2SFRAME_FLAGS CFI2SFRAMEFLAGS
 unset CARGO_TARGET_DIR CMAKE_GENERATOR

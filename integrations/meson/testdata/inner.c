@@ -1,0 +1,1 @@
+int inner(int x) { return x * 2; }
