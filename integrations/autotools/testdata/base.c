@@ -1,0 +1,1 @@
+int base(int x) { return x + 1; }

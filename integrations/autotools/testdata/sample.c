@@ -1,0 +1,2 @@
+int base(int x);
+int sample(int x) { return base(x) * 2; }
