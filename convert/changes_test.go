@@ -5,22 +5,25 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/sframe"
 )
 
-// A disturbance is a context that does something when it is looked at for the first time.
+// A disturbance is a context that does something when it is looked at for the first time, or after some times.
 type disturbance struct {
 	context.Context
-	do   func()
-	once sync.Once
+	do    func()
+	after int32
+	looks atomic.Int32
 }
 
 func (d *disturbance) Err() error {
-	d.once.Do(d.do)
+	if d.looks.Add(1) == d.after+1 {
+		d.do()
+	}
 	return nil
 }
 

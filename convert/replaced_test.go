@@ -66,7 +66,7 @@ func TestReplacedInput(t *testing.T) {
 			t.Fatal(err)
 		}
 		var after map[string]string
-		ctx := &disturbance{Context: context.Background(), do: func() {
+		ctx := &disturbance{Context: context.Background(), after: 1, do: func() { // the first time it is not open yet
 			if err := tt.do(dir, in); err != nil {
 				t.Fatal(err)
 			}
