@@ -89,7 +89,7 @@ func planObjectRemoval(f *elffile.File) (*Layout, error) {
 		if gone == 0 {
 			continue
 		}
-		if err := p.unused(gone); err != nil {
+		if err := p.release(gone); err != nil {
 			return nil, err
 		}
 		p.sections[gone] = elf.Section64{}
@@ -188,8 +188,10 @@ func (p *object) findOld() error {
 	return nil
 }
 
-// unused returns an error if something refers to a section that is to be removed.
-func (p *object) unused(gone int) error {
+// release makes sure that nothing refers to a section that is to be removed. Its own symbol, which ld -r and
+// objcopy write for each section, becomes an empty one if nothing refers to that either: indexes of symbols
+// are all over an object, too.
+func (p *object) release(gone int) error {
 	f := p.f
 	for i := range f.Sections {
 		s := &f.Sections[i]
@@ -197,14 +199,87 @@ func (p *object) unused(gone int) error {
 			return fmt.Errorf("section %d (%s) refers to section %d (%s), which can therefore not be removed", i, s.Name, gone, f.Sections[gone].Name)
 		}
 	}
-	used := false
-	err := f.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) {
-		used = used || s.Section == gone
+	var own, others int
+	var table *elffile.Section
+	var sym elffile.Symbol
+	err := f.Symbols(elf.SHT_SYMTAB, func(t *elffile.Section, s elffile.Symbol) {
+		switch {
+		case s.Section != gone:
+		case s.Info == uint8(elf.STB_LOCAL)<<4|uint8(elf.STT_SECTION) && own == 0:
+			own, table, sym = 1, t, s
+		default:
+			others++
+		}
 	})
-	if err == nil && used {
-		err = fmt.Errorf("a symbol refers to section %d (%s), which can therefore not be removed", gone, f.Sections[gone].Name)
+	if err != nil {
+		return err
 	}
-	return err
+	if others > 0 {
+		return fmt.Errorf("a symbol refers to section %d (%s), which can therefore not be removed", gone, f.Sections[gone].Name)
+	}
+	if own == 0 {
+		return nil
+	}
+	return p.clearSymbol(table, sym.Index)
+}
+
+// clearSymbol empties a symbol that nothing refers to but relocations of .sframe.
+func (p *object) clearSymbol(table *elffile.Section, index uint32) error {
+	f := p.f
+	link := 0
+	for &f.Sections[link] != table {
+		link++
+	}
+	var total uint64
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if int(s.Link) != link || i == p.oldRela {
+			continue
+		}
+		if total += s.Size; s.HasBytes() && total > f.Size {
+			return fmt.Errorf("section %d (%s): what refers to symbols overlaps, having more than the %d bytes of the file", i, s.Name, f.Size)
+		}
+		used, err := p.refers(s, index)
+		if err != nil {
+			return err
+		}
+		if used {
+			return fmt.Errorf("section %d (%s) refers to symbol %d, that of %s, which can therefore not be removed", i, s.Name, index, sframe.SectionName)
+		}
+	}
+	p.patches = append(p.patches, patch{table.Off + uint64(index)*elffile.SymSize, make([]byte, elffile.SymSize)})
+	if wide := f.SymbolIndexes(link); wide > 0 {
+		p.patches = append(p.patches, patch{f.Sections[wide].Off + 4*uint64(index), make([]byte, 4)})
+	}
+	return nil
+}
+
+// refers reports whether a section, of those that refer to symbols, does so to the one with an index.
+func (p *object) refers(s *elffile.Section, index uint32) (bool, error) {
+	size := uint64(elffile.RelaSize)
+	switch elf.SectionType(s.Type) {
+	case elf.SHT_GROUP: // which has the name of the symbol
+		return s.Info == index, nil
+	case elf.SHT_REL:
+		size = elffile.RelaAddend
+	case elf.SHT_RELA:
+	default:
+		return false, nil
+	}
+	const chunk = 1 << 15 // relocations that are read at a time
+	num := s.Size / size
+	for first := uint64(0); first < num; first += chunk {
+		b, err := p.f.ReadAt("section "+s.Name, s.Off+first*size, min(num-first, chunk)*size)
+		if err != nil {
+			return false, err
+		}
+		for ; len(b) > 0; b = b[size:] {
+			if p.f.Order.Uint64(b[elffile.RelaInfo:])>>32 == uint64(index) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // slot returns the header with the given index, or a new one for 0.

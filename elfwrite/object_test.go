@@ -423,18 +423,100 @@ func TestObjectRefused(t *testing.T) {
 	}
 }
 
-// TestObjectInUse refuses to remove an .sframe that something refers to: a section or a symbol.
+// TestObjectInUse refuses to remove an .sframe that something refers to: a section or a symbol, or by the section's own
+// symbol relocations or the name of a group (ELF gABI, "Relocation", "Section Groups").
 func TestObjectInUse(t *testing.T) {
-	linked, s := withSFrame(true)
-	linked.Sections[len(linked.Sections)-1].Link = uint32(s)
-	named, _ := withSFrame(true)
-	named.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(s), 0)
-	for want, o := range map[string]*elftest.Object{
-		"section 9 (.comment) refers to section 7 (.sframe), which can therefore not be removed": linked,
-		"a symbol refers to section 7 (.sframe), which can therefore not be removed":             named,
+	const sym = 2 // that of .sframe
+	for _, tt := range []struct {
+		name   string
+		change func(o *elftest.Object, s int)
+		want   string
+	}{
+		{"a section", func(o *elftest.Object, s int) { o.Sections[len(o.Sections)-1].Link = uint32(s) },
+			"section 9 (.comment) refers to section 7 (.sframe), which can therefore not be removed"},
+		{"a name", func(o *elftest.Object, s int) { o.Symbol(elf.STB_LOCAL, elf.STT_NOTYPE, uint16(s), 0) },
+			"a symbol refers to section 7 (.sframe), which can therefore not be removed"},
+		{"a global symbol", func(o *elftest.Object, s int) { o.Symbol(elf.STB_GLOBAL, elf.STT_SECTION, uint16(s), 0) },
+			"a symbol refers to section 7 (.sframe), which can therefore not be removed"},
+		{"two symbols", func(o *elftest.Object, s int) {
+			o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(s), 0)
+			o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(s), 0)
+		}, "a symbol refers to section 7 (.sframe), which can therefore not be removed"},
+		{"a relocation", func(o *elftest.Object, s int) {
+			o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(s), 0)
+			r := o.RelaOf(".rela.text", elftest.ObjText)
+			o.Rela(r, 0, 1, uint32(elf.R_X86_64_PC32), 0)
+			o.Rela(r, 4, sym, uint32(elf.R_X86_64_PC32), 0)
+		}, "section 10 (.rela.text) refers to symbol 2, that of .sframe, which can therefore not be removed"},
+		{"a relocation without addend", func(o *elftest.Object, s int) {
+			o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(s), 0)
+			r := o.RelaOf(".rel.text", elftest.ObjText)
+			o.Sections[r].Type, o.Sections[r].Entsize = uint32(elf.SHT_REL), 16
+			for _, sym := range []uint64{1, 1, sym} {
+				o.Sections[r].Data = binary.LittleEndian.AppendUint64(o.Sections[r].Data, 0)
+				o.Sections[r].Data = binary.LittleEndian.AppendUint64(o.Sections[r].Data, sym<<32|uint64(elf.R_X86_64_PC32))
+			}
+		}, "section 10 (.rel.text) refers to symbol 2, that of .sframe, which can therefore not be removed"},
+		{"a group", func(o *elftest.Object, s int) {
+			o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(s), 0)
+			g := o.Add(".group", elf.SHT_GROUP, 0, make([]byte, 4))
+			o.Sections[g].Link, o.Sections[g].Info = elftest.ObjSymtab, sym
+		}, "section 10 (.group) refers to symbol 2, that of .sframe, which can therefore not be removed"},
+		{"sections that overlap", func(o *elftest.Object, s int) {
+			o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(s), 0)
+			for range 100 {
+				o.At(o.RelaOf(".rela.text", elftest.ObjText), 64, 480)
+			}
+		}, "what refers to symbols overlaps, having more than the"},
 	} {
-		if l, err := PlanRemoval(elftest.Parse(t, o.Bytes())); err == nil || l != nil || err.Error() != want {
-			t.Errorf("error is %v, want %q", err, want)
+		o, s := withSFrame(true)
+		tt.change(o, s)
+		if l, err := PlanRemoval(elftest.Parse(t, o.Bytes())); err == nil || l != nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: error is %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+// TestObjectOwnSymbol removes an .sframe that has a symbol, as ld -r gives each section one. It becomes an empty one, and
+// the others keep their indexes.
+func TestObjectOwnSymbol(t *testing.T) {
+	for _, wide := range []bool{false, true} {
+		o, s := withSFrame(true)
+		sym := o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(s), 0)
+		last := o.Symbol(elf.STB_LOCAL, elf.STT_NOTYPE, elftest.ObjText, 4)
+		o.Rela(s+1, 32, uint32(sym), uint32(elf.R_X86_64_PC32), 0) // which goes, too
+		o.Rela(o.RelaOf(".rela.text", elftest.ObjText), 0, uint32(last), uint32(elf.R_X86_64_PC32), 0)
+		indexes := 0
+		if wide {
+			data := make([]byte, 4*(last+1))
+			binary.LittleEndian.PutUint32(data[4*sym:], uint32(s))
+			binary.LittleEndian.PutUint16(o.Symbols[sym*elffile.SymSize+elffile.SymShndx:], uint16(elf.SHN_XINDEX))
+			indexes = o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, data)
+			o.Sections[indexes].Link = elftest.ObjSymtab
+		}
+		old := o.Bytes()
+		before, after := elftest.Parse(t, old), elftest.Parse(t, withoutSFrame(t, old))
+		if after.Section(".sframe") != nil || after.Section(".rela.sframe") != nil {
+			t.Error(".sframe is still there")
+		}
+		want, err := before.ReadSection(&before.Sections[elftest.ObjSymtab])
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(want[sym*elffile.SymSize:][:elffile.SymSize])
+		if got, err := after.ReadSection(&after.Sections[elftest.ObjSymtab]); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("symbols are\n% x, error %v; expected\n% x", got, err, want)
+		}
+		if wide {
+			got, err := after.ReadSection(&after.Sections[indexes])
+			if err != nil || !bytes.Equal(got, make([]byte, 4*(last+1))) {
+				t.Errorf("section indexes of symbols are % x, error %v", got, err)
+			}
+		}
+		for i := range before.Sections {
+			if i != s && i != s+1 && i != elftest.ObjSymtab && i != indexes {
+				sameSection(t, before, after, i)
+			}
 		}
 	}
 }

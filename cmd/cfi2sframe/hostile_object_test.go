@@ -205,8 +205,12 @@ func TestHostileObjects(t *testing.T) {
 		}, args: []string{"--remove"}, want: "removed"},
 		{name: ".sframe that a symbol is in, removed", make: func(o *elftest.Object) {
 			i := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
-			o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(i), 0)
+			o.Symbol(elf.STB_LOCAL, elf.STT_OBJECT, uint16(i), 0)
 		}, args: []string{"--remove"}, status: 1, want: "a symbol refers to section 7 (.sframe)"},
+		{name: ".sframe that its own symbol is in, removed", make: func(o *elftest.Object) {
+			i := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
+			o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(i), 0)
+		}, args: []string{"--remove"}, want: "removed"},
 		{name: ".sframe in a section group, removed", make: func(o *elftest.Object) {
 			i := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_GROUP, make([]byte, 32))
 			o.Add(".group", elf.SHT_GROUP, 0, []byte{1, 0, 0, 0, byte(i), 0, 0, 0})
