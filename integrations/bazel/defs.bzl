@@ -44,7 +44,7 @@ def _sframe_binary_impl(ctx):
     out = ctx.actions.declare_file(ctx.attr.out or ctx.label.name)
     sframe = ctx.toolchains[_TOOLCHAIN_TYPE].sframe
     args = ctx.actions.args()
-    args.add("--quiet")
+    args.add_all(["--quiet", "--update"]) # the linker may have made the section already
     args.add_all(sframe.flags)
     args.add_all(ctx.attr.flags)
     args.add("--output", out)
@@ -105,8 +105,8 @@ def _sframe_linker_impl(ctx):
 sframe_linker = rule(
     doc = """A folder for -B of gcc and clang, in which every linker is the tool: it runs the real one and converts what that links.
 
-    Add "-B$(execpath :NAME)" to linkopts and :NAME to additional_linker_inputs, or sframe_link_feature of
-    toolchain.bzl to the configuration of a toolchain.""",
+    sframe_link_feature of toolchain.bzl makes a toolchain use it. In linkopts it comes too late if the toolchain has a -B of its
+    own, as the one has that Bazel makes of the installed gcc.""",
     implementation = _sframe_linker_impl,
     toolchains = [_TOOLCHAIN_TYPE],
 )
