@@ -21,6 +21,7 @@ _sframeConvert() {
 	if [ ${#files[@]} = 0 ]; then
 		return 0
 	fi
+	# shellcheck disable=SC2154 # the derivation sets it
 	# A list in derivations with __structuredAttrs, and words otherwise.
 	if [[ $(declare -p sframeFlags 2>/dev/null) = 'declare -a'* ]]; then
 		flags=("${sframeFlags[@]}")
