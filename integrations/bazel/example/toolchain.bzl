@@ -11,7 +11,7 @@ def _gcc_config_impl(ctx):
         target_system_name = "local",
         target_cpu = "k8",
         target_libc = "local",
-        cxx_builtin_include_directories = ["/usr/include", "/usr/lib/gcc"],
+        cxx_builtin_include_directories = ["/usr/include", "/usr/lib/gcc", "/usr/lib/linux"],
         tool_paths = [
             tool_path(name = name, path = "/usr/bin/" + program)
             for name, program in {
