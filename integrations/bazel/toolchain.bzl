@@ -7,7 +7,8 @@ def sframe_link_feature(linker, flags = [], enabled = True):
     """Returns the feature "sframe", which adds .sframe to all that is linked.
 
     Args:
-      linker: File of an sframe_linker, which linker_files of the cc_toolchain have to hold, too
+      linker: File of an sframe_linker, of an attribute with cfg = "exec"; linker_files of the cc_toolchain
+          have to hold it, too
       flags: flags of the tool
       enabled: whether targets have it without asking; they refuse it by features = ["-sframe"]
     """

@@ -30,6 +30,7 @@ def _gcc_config_impl(ctx):
 
 gcc_config = rule(
     implementation = _gcc_config_impl,
-    attrs = {"linker": attr.label(allow_single_file = True, mandatory = True)},
+    # It runs where the compiler does, and linker_files has it from there.
+    attrs = {"linker": attr.label(allow_single_file = True, cfg = "exec", mandatory = True)},
     provides = [CcToolchainConfigInfo],
 )
