@@ -82,11 +82,11 @@ var (
 		"Share", "number", "Left out", "number", "Without CFI", "number", ".sframe", "number",
 	)
 	gapColumns = page.Columns(
-		"File", "text", "Function", "name", "Address", "place", "Offset", "hex", "Bytes", "number", "Reason", "reason",
+		"File", "name", "Function", "name", "Address", "place", "Offset", "hex", "Bytes", "number", "Reason", "reason",
 		"Rule", "rule", "Source", "source", "Format 3", "text", "Cause", "text",
 	)
 	functionColumns = page.Columns(
-		"File", "text", "Function", "name", "Address", "place", "Size", "number", "Without CFI", "number",
+		"File", "name", "Function", "name", "Address", "place", "Size", "number", "Without CFI", "number",
 	)
 )
 
