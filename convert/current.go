@@ -44,7 +44,7 @@ func (c *conversion) current(f *elffile.File, table *cfi.Table, debug *debugfile
 		return nil, nil
 	}
 	// What only some readers of a version understand is more than was asked for.
-	if l, _ := s.Version.Layout(); l.Errata2 && !c.opt.Outermost && res.Covered > in.Result.Covered {
+	if l, _ := s.Version.Layout(); l.Errata2 && !l.Outermost && !c.opt.Outermost && res.Covered > in.Result.Covered {
 		return nil, nil
 	}
 	cov, err := c.describe(in, debug)
