@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
@@ -748,7 +749,9 @@ func (d *differ) matchNames(match func(*piece, int)) {
 }
 
 // variant is what compilers append to the names of functions that they have changed for their callers, and cut parts off.
-var variant = regexp.MustCompile(`\.(constprop|isra|lto_priv|llvm)\.[0-9]+| \[clone \.(constprop|isra|lto_priv|llvm)\.[0-9]+\]`)
+var variant = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\.(constprop|isra|lto_priv|llvm)\.[0-9]+| \[clone \.(constprop|isra|lto_priv|llvm)\.[0-9]+\]`)
+})
 
 // plainName returns the name that a function has in the source.
-func plainName(name string) string { return variant.ReplaceAllString(name, "") }
+func plainName(name string) string { return variant().ReplaceAllString(name, "") }

@@ -108,7 +108,7 @@ func (p *preset) apply(flags *pflag.FlagSet) error {
 }
 
 // release is what libc.so.6 and ld.so of glibc say of themselves.
-var release = regexp.MustCompile(`(?:GNU C Library|ld\.so) \([^)]*\) [a-z]+ release version ([0-9]+)\.([0-9]+)`)
+const release = `(?:GNU C Library|ld\.so) \([^)]*\) [a-z]+ release version ([0-9]+)\.([0-9]+)`
 
 // Of a file that may be glibc's, so much is looked at.
 const maxRelease = 16 << 20
@@ -128,7 +128,7 @@ func withoutSFrame(path string) error {
 	if err != nil {
 		return err
 	}
-	m := release.FindSubmatch(b)
+	m := regexp.MustCompile(release).FindSubmatch(b)
 	if m == nil {
 		return fmt.Errorf("it has no .sframe, which would tell the format; a file that has one was expected, or %s", presetNames())
 	}
