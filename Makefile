@@ -37,6 +37,7 @@ all:
 
 # What is built already is installed as it is: root may have no Go.
 install:
+	@case "$(DESTDIR)" in ""|/*) ;; *) echo "DESTDIR=$(DESTDIR): an absolute path was expected" >&2; exit 2 ;; esac
 	[ -e build/cfi2sframe.fish ] || $(MAKE) all
 	umask 022; mkdir -p "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(MANDIR)/man1" "$(DESTDIR)$(BASHDIR)" "$(DESTDIR)$(ZSHDIR)" \
 		"$(DESTDIR)$(FISHDIR)" "$(DESTDIR)$(DOCDIR)"
@@ -48,10 +49,11 @@ install:
 	install -m 644 README.md LICENSE docs/*.md "$(DESTDIR)$(DOCDIR)"
 	if build/native --help | grep -q -e --print-linker-dir; then \
 		umask 022; mkdir -p "$(DESTDIR)$(LINKDIR)" && cd "$(DESTDIR)$(LINKDIR)" || exit 1; \
+		to='$(BINDIR)'; [ "$(BINDIR) $(LIBEXECDIR)" != "$(PREFIX)/bin $(PREFIX)/libexec" ] || to=../../bin; \
 		for name in $(LINKS); do \
-			for link in $$name $(TARGETS:=-$$name); do ln -sf ../../bin/cfi2sframe $$link || exit 1; done; \
+			for link in $$name $(TARGETS:=-$$name); do ln -sf "$$to/cfi2sframe" $$link || exit 1; done; \
 		done; \
-		ln -sf ../../bin/cfi2sframe cc; \
+		ln -sf "$$to/cfi2sframe" cc; \
 	fi
 	if cd integrations 2>/dev/null; then \
 		umask 022; \

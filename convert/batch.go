@@ -64,7 +64,7 @@ func (b *Batch) Full(opt FileOptions) bool {
 	if limit := openFiles(); limit < filesKept+maxBatch*filesPerJob {
 		room = max(1, (limit-filesKept)/filesPerJob)
 	}
-	return (opt.NoSync || opt.DryRun) && len(b.Jobs) > 0 || len(b.Jobs) >= room || b.bytes >= maxBatchBytes
+	return (opt.NoSync || opt.DryRun || opt.DebugLinkUpdate != "") && len(b.Jobs) > 0 || len(b.Jobs) >= room || b.bytes >= maxBatchBytes
 }
 
 // Expect tells which files are going to be replaced, so that the names of them are known that

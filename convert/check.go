@@ -64,19 +64,27 @@ func check(r io.ReaderAt, size int64, path string, opt FileOptions) (*Checked, e
 	var c *Checked
 	if err != nil {
 		err = opt.keep(nil, err)
-	} else if c, err = compared(f, path, opt); opt.SkipUnsupported && errors.Is(err, sframe.ErrNone) {
-		if table, none := cfi.Load(f, opt.Source, nil); none != nil {
-			err = none
-		} else if table.Len() == 0 && len(table.Errors) == 0 {
-			err = ErrNoCode
+	} else if c, err = compared(f, path, opt); opt.SkipUnsupported && (errors.Is(err, sframe.ErrNone) || errors.Is(err, errNoSection)) {
+		if why := withoutRows(r, size, path, opt); why != "" {
+			return &Checked{Skipped: why}, nil
 		}
-		err = opt.keep(f, err)
 	}
 	var k *kept
 	if errors.As(err, &k) {
 		return &Checked{Skipped: k.Reason}, nil
 	}
 	return c, err
+}
+
+// withoutRows returns why a file without .sframe need not have one, or "".
+func withoutRows(r io.ReaderAt, size int64, path string, opt FileOptions) Reason {
+	opt.complete()
+	opt.DryRun, opt.NoVerify, opt.Brief = true, true, true
+	c := conversion{ctx: context.Background(), opt: opt, in: path, src: r, size: size, res: &Result{}, discard: func() {}}
+	if err := c.convert(); err != nil {
+		return ""
+	}
+	return c.res.Stays
 }
 
 // compared is check for a file whose headers are read.

@@ -196,6 +196,9 @@ func (c *conversion) elf(src io.ReaderAt, size int64, open func() (target, error
 
 // add is elf for a file that gets an .sframe.
 func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, error)) (cov *report.Coverage, err error) {
+	if debugOnly(f) {
+		return nil, errDebugOnly
+	}
 	debug, err := debugfile.Open(c.opt.DebugFile, c.in, f)
 	if err != nil {
 		return nil, err

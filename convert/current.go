@@ -40,7 +40,7 @@ func (c *conversion) current(f *elffile.File, table *cfi.Table, debug *debugfile
 		sorted = s.Sorted()
 	}
 	res, err := verify.Check(table, sorted, f, verify.Options{Keep: 1, Workers: c.opt.workers(table, f.Size)})
-	if err != nil || res.Total > 0 || res.Covered < in.Result.Covered || res.Stubs < in.Result.Synthesised {
+	if err != nil || res.Total > 0 || res.Stubs < in.Result.Synthesised || !complete(sorted, table, in.Result.Gaps) {
 		return nil, nil
 	}
 	// What only some readers of a version understand is more than was asked for.
@@ -53,6 +53,46 @@ func (c *conversion) current(f *elffile.File, table *cfi.Table, debug *debugfile
 	}
 	cov.FDEs, cov.FREs, cov.Size, cov.Verified = s.Len(), uint64(s.NumFREs), old.size, true
 	return cov, &kept{Kept{Reason: Current, Why: errCurrent}}
+}
+
+// complete reports whether s has rows for all code that the table describes, but for the gaps of a translation, which are in
+// the order of their functions.
+func complete(s *sframe.Section, table *cfi.Table, gaps []translate.Gap) bool {
+	for i := range table.Len() {
+		fn := table.At(i)
+		at := fn.Begin
+		for ; len(gaps) > 0 && gaps[0].Function == fn; gaps = gaps[1:] {
+			if !covers(s, at, gaps[0].Begin) {
+				return false
+			}
+			at = gaps[0].End
+		}
+		if !covers(s, at, fn.End) {
+			return false
+		}
+	}
+	return true
+}
+
+// covers reports whether s has rows for all code from begin to end. Where an FDE has its first row, it has rows to its end, but for
+// one whose rows are those of blocks.
+func covers(s *sframe.Section, begin, end uint64) bool {
+	for at := begin; at < end; {
+		i := s.Find(at)
+		if i < 0 {
+			return false
+		}
+		if _, ok, err := s.Lookup(at); !ok || err != nil {
+			return false
+		}
+		if s.FDE(i).PCMask {
+			at++
+			continue
+		}
+		start, size := s.Range(i)
+		at = start + uint64(size)
+	}
+	return true
 }
 
 // asked reports whether the .sframe of f has the form that was asked for.
@@ -96,7 +136,11 @@ func (c *conversion) readable(f *elffile.File) *old {
 	if err != nil {
 		return nil
 	}
-	b, err := f.ReadAt(sframe.SectionName, h.Off, h.Filesz)
+	size := h.Filesz
+	if at, _ := f.SFrame(); at.Section > 0 { // which may be smaller
+		size = min(size, f.Sections[at.Section].Size)
+	}
+	b, err := f.ReadAt(sframe.SectionName, h.Off, size)
 	if err != nil {
 		return nil
 	}
@@ -104,5 +148,5 @@ func (c *conversion) readable(f *elffile.File) *old {
 	if err != nil {
 		return nil
 	}
-	return &old{s, h.Vaddr, h.Filesz}
+	return &old{s, h.Vaddr, size}
 }

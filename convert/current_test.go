@@ -127,6 +127,33 @@ func TestIncompleteIsReplaced(t *testing.T) {
 	}
 }
 
+// TestOtherRowsAreReplaced has a section with as many bytes of code as ours would have, but of other functions: there are
+// rows for code without a caller, which was not asked for, and none for a function of the same size.
+func TestOtherRowsAreReplaced(t *testing.T) {
+	dir := t.TempDir()
+	for name, rules := range map[string]string{"plain": "", "outermost": ".cfi_undefined rip"} {
+		write(t, filepath.Join(dir, name+".s"), ".globl "+name+"\n.type "+name+", @function\n"+name+":\n.cfi_startproc\n"+rules+"\n.skip 64, 0x90\nret\n.cfi_endproc\n.size "+name+", .-"+name+"\n")
+	}
+	dir = peer.Run(t, "trixie", "as plain.s -o plain.o; as outermost.s -o outermost.o", filepath.Join(dir, "plain.s"), filepath.Join(dir, "outermost.s"))
+	object, lib := filepath.Join(dir, "outermost.o"), filepath.Join(dir, "lib.so")
+	if _, err := convert.File(t.Context(), object, object, convert.FileOptions{Options: convert.Options{Outermost: true}}); err != nil {
+		t.Fatal(err)
+	}
+	peer.Again(t, "trixie", dir, "ld -shared plain.o outermost.o -o lib.so")
+	before, err := convert.CheckFile(t.Context(), lib, convert.FileOptions{})
+	if err != nil || before.Covered != 65 || before.Described != 130 {
+		t.Fatalf("%+v, error %v", before, err)
+	}
+	plain, err := tryRun(t, lib, convert.Options{Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := convert.File(t.Context(), lib, lib, convert.FileOptions{Options: convert.Options{Update: true}})
+	if err != nil || res.Stays != "" || !bytes.Equal(read(t, lib), read(t, plain)) {
+		t.Errorf("stays %q, error %v", res.Stays, err)
+	}
+}
+
 // TestCurrentObjects updates objects, and an archive of them, in place.
 func TestCurrentObjects(t *testing.T) {
 	dir := peer.Run(t, "sid", "g++-16 -O2 -c two.cc; as hand_amd64.s -o hand.o; echo 'text = 1' >empty.s; as empty.s -o empty.o",
@@ -212,11 +239,18 @@ func TestSkipped(t *testing.T) {
 	// Only the terminator is left of what .eh_frame has.
 	_, frames := sectionOf(t, plain, ".eh_frame")
 	noCode := with(func(b []byte) { clear(b[frames.Offset : frames.Offset+frames.Size]) })
+	// Its debug file has a .debug_frame, which would do as CFI.
+	source, own := filepath.Join(dir, "own.c"), filepath.Join(dir, "own")
+	write(t, source, "int main(void) { return 0; }\n")
+	output(t, exec.Command(peer.Look(t, "gcc"), "-g", "-fno-asynchronous-unwind-tables", "-o", own, source))
+	output(t, exec.Command(peer.Look(t, "objcopy"), "--only-keep-debug", own, own+".debug"))
+	sectionOf(t, read(t, own+".debug"), ".debug_frame")
 	for _, test := range []struct {
 		name string
 		data []byte
 		want convert.Reason
 	}{
+		{"debug information with CFI", read(t, own+".debug"), convert.DebugOnly},
 		{"an empty .eh_frame", noCode, convert.NoCode},
 		{"script", []byte("#!/bin/sh\n"), convert.NotELF},
 		{"linker script", []byte("/* GNU ld script */ GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( ld-linux-x86-64.so.2 ) )\n"), convert.NotELF},

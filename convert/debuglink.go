@@ -67,6 +67,9 @@ func (p *pending) updateDebug() (err error) {
 	if err != nil {
 		return err
 	}
+	if !debugOnly(f) {
+		return errors.New("it has code of its own, as a copy of the program has; what debug information was split off to, by objcopy --only-keep-debug or eu-strip, was expected")
+	}
 	layout, err := elfwrite.PlanDebug(f, prog)
 	if err != nil {
 		return err
@@ -83,6 +86,9 @@ func (p *pending) updateDebug() (err error) {
 	}
 	if now, err := src.Stat(); err != nil || !now.ModTime().Equal(info.ModTime()) || now.Size() != info.Size() {
 		return errors.New("it was changed while it was read")
+	}
+	if p.opt.KeepDates {
+		u.output.KeepDates(info)
 	}
 	if same {
 		u.output.Close()

@@ -76,6 +76,7 @@ var (
 		{elfwrite.ErrNone, NoSFrame, true},
 		{arch.ErrABI, Machine, false},
 		{elfwrite.ErrNoRoom, NoRoom, false},
+		{errDebugOnly, DebugOnly, false},
 	}
 )
 
@@ -102,9 +103,6 @@ func (o *Options) keep(f *elffile.File, err error) error {
 	list := foreign
 	if f != nil {
 		list = causes
-		if o.SkipUnsupported && debugOnly(f) {
-			return &kept{Kept{Reason: DebugOnly, Why: errDebugOnly}}
-		}
 	}
 	for _, r := range list {
 		if errors.Is(err, r.err) && (o.SkipUnsupported || r.object && f.IsObject()) {

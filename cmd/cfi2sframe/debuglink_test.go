@@ -217,7 +217,7 @@ func TestDebugLinkRefused(t *testing.T) {
 	for _, tool := range []string{"gcc", "objcopy", "eu-strip"} {
 		peer.Look(t, tool)
 	}
-	s := newScene(t, "gcc -g -O1 -o prog prog.c; "+byObjcopy+`
+	s := newScene(t, "gcc -g -O1 -o prog prog.c; cp prog full.debug; "+byObjcopy+`
 		gcc -g -O2 -o other prog.c; objcopy --only-keep-debug other other.debug
 		gcc -g -c -o prog.o prog.c; objcopy --only-keep-debug prog.o o.debug; cp prog.o linked.o; objcopy --add-gnu-debuglink=o.debug linked.o
 		objcopy --remove-section=.note.ABI-tag prog.debug less.debug
@@ -230,6 +230,7 @@ func TestDebugLinkRefused(t *testing.T) {
 		want   string
 	}{
 		{exitError, "--debug-link-update other.debug prog -o out", "cfi2sframe: prog: debug file other.debug: "},
+		{exitError, "--debug-link-update full.debug --in-place prog", "cfi2sframe: prog: debug file full.debug: it has code of its own"},
 		{exitError, "--debug-link-update missing.debug --in-place prog", "debug file missing.debug: no such file"},
 		{exitError, "--debug-link-update o.debug --in-place prog.o", "it is a relocatable object, and a program or a shared library was expected"},
 		{exitError, "--debug-link-update auto --in-place linked.o", "it is a relocatable object, and a program or a shared library was expected"},

@@ -123,6 +123,7 @@ func (l *link) run() int {
 		}
 	}
 	met, within := alreadyMet(names)
+	own := linker.OwnScript(args)
 	var s *settings
 	if !within {
 		var err error
@@ -154,6 +155,9 @@ func (l *link) run() int {
 		return die(state.Signal())
 	case state.ExitStatus() != 0:
 		return state.ExitStatus()
+	}
+	if own {
+		return exitDone
 	}
 	return l.convert(ctx, s)
 }
@@ -187,7 +191,7 @@ func (l *link) cannot(err error) int {
 // whatever, as copies of this program do, and scripts that run it in place of a linker.
 func alreadyMet(names []string) (met []string, within bool) {
 	ids, outputs, _ := strings.Cut(os.Getenv(linkingVar), "\n")
-	if within = ids != "" && outputs == strings.Join(names, "\n"); within {
+	if within = ids != "" && outputs == absolute(names); within {
 		met = strings.Fields(ids)
 	}
 	if self, err := os.Stat("/proc/self/exe"); err == nil {
@@ -205,7 +209,18 @@ func meet(met []string, program string, names []string) string {
 			met = append(met, id.String()+"/"+filepath.Base(program)) // some are compilers by another name
 		}
 	}
-	return strings.Join(met, " ") + "\n" + strings.Join(names, "\n")
+	return strings.Join(met, " ") + "\n" + absolute(names)
+}
+
+// absolute returns the paths of outputs, one in a line. A build can have outputs of the same name in several folders.
+func absolute(names []string) string {
+	paths := slices.Clone(names)
+	for i, name := range paths {
+		if path, err := filepath.Abs(name); err == nil {
+			paths[i] = path
+		}
+	}
+	return strings.Join(paths, "\n")
 }
 
 // settings are those of the environment.
@@ -225,6 +240,8 @@ func (l *link) settings(names []string) (*settings, error) {
 		return nil, errors.New("flags for conversion alone were expected")
 	case err != nil:
 		return nil, err
+	case s.reportFile != "":
+		return nil, errors.New("--report-file is not for links, each of which would replace the report on the one before")
 	case len(s.files) > len(names):
 		return nil, fmt.Errorf("%q: flags alone were expected", s.files[0])
 	}
@@ -342,8 +359,11 @@ func (l *link) convertOne(ctx context.Context, s *settings, o *linkOutput) int {
 	case status == exitDone || status == exitSkipped || w.interrupted:
 		return exitDone
 	case s.MinCoverage > 0:
-		o.remove()
-		fmt.Fprintf(l.stderr, "cfi2sframe: %s: removed, as %s has --min-coverage\n", report.Printable(o.path), flagsVar)
+		what := "removed"
+		if err := o.remove(); err != nil {
+			what = fmt.Sprintf("to be removed, and cannot be (%s)", printable(outfile.Plain(err).Error()))
+		}
+		fmt.Fprintf(l.stderr, "cfi2sframe: %s: %s, as %s has --min-coverage\n", report.Printable(o.path), what, flagsVar)
 		return status
 	}
 	fmt.Fprintf(l.stderr, "cfi2sframe: %s: stays as the linker made it\n", report.Printable(o.path))
@@ -364,17 +384,19 @@ func (o *linkOutput) made() bool {
 }
 
 // remove removes the output, so that the next build links again.
-func (o *linkOutput) remove() {
-	if path, err := filepath.EvalSymlinks(o.path); err == nil {
-		_ = os.Remove(path) // a linker that fails does not say more
+func (o *linkOutput) remove() error {
+	path, err := filepath.EvalSymlinks(o.path)
+	if err == nil {
+		err = os.Remove(path)
 	}
+	return err
 }
 
 // discard removes what was linked.
 func (l *link) discard() {
 	for _, o := range l.outputs {
 		if o.made() {
-			o.remove()
+			_ = o.remove() // a linker that fails does not say more
 		}
 	}
 }

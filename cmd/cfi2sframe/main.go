@@ -400,7 +400,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	unread := 0
 	if err == nil {
-		unread = s.walk(ctx, stderr)
+		unread = s.walk(ctx, stdout, stderr)
 		err = s.distinct(stdout, stderr)
 	}
 	switch {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 
@@ -67,8 +68,26 @@ func (w *work) coverage(ctx context.Context, path string) ([]*report.Coverage, e
 	return res.Coverage, nil
 }
 
+// notPage returns an error if there is a file at a path that is no page: it may be one of those that the survey is about.
+func notPage(path string) error {
+	f, _, err := outfile.OpenRegular(path)
+	if err != nil {
+		return nil // there is none, or what is wrong is said when it is written
+	}
+	defer f.Close()
+	const begin = "<!doctype html>"
+	head := make([]byte, len(begin))
+	if n, err := io.ReadFull(f, head); (err == nil || n > 0) && !strings.EqualFold(string(head[:n]), begin) {
+		return fmt.Errorf("%s is there already, and is no page; another folder was expected", path)
+	}
+	return nil
+}
+
 // page writes a page about a file, or the members of an archive.
 func (w *work) page(path string, coverage []*report.Coverage) error {
+	if err := notPage(path); err != nil {
+		return err
+	}
 	f, err := outfile.Open(path, 0o666)
 	if err != nil {
 		return err

@@ -140,3 +140,37 @@ func TestPageNames(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesReplaceNothing has files where pages would be.
+func TestPagesReplaceNothing(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(fixtures, "drap1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	for _, other := range []string{"a.html", surveyIndex} {
+		for _, name := range []string{"a", other} {
+			if err := os.WriteFile(name, b, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 { // once more over the pages that were written
+			var out bytes.Buffer
+			if status := run(t.Context(), []string{"--survey", "--report-dir", ".", "a"}, &out, &out); status != exitError || !strings.Contains(out.String(), other+" is there already, and is no page") {
+				t.Errorf("%s: status %d: %s", other, status, &out)
+			}
+			if now, err := os.ReadFile(other); err != nil || !bytes.Equal(now, b) {
+				t.Errorf("%s is replaced, error %v", other, err)
+			}
+		}
+		if err := os.Remove(other); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			var out bytes.Buffer
+			if status := run(t.Context(), []string{"--survey", "--report-dir", ".", "a"}, &out, &out); status != exitDone {
+				t.Errorf("status %d: %s", status, &out)
+			}
+		}
+	}
+}

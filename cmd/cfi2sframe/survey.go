@@ -19,6 +19,10 @@ func (w *work) surveyed(ctx context.Context) int {
 			w.complain("report", fmt.Errorf("cannot make the folder %s: %w", w.reportDir, outfile.Plain(err)))
 			return exitError
 		}
+		if err = notPage(w.reportFile); err != nil {
+			w.complain("report", err)
+			return exitError
+		}
 	}
 	if w.report, err = openReport(w.settings, w.stdout, w.stderr); err != nil {
 		w.complain("report", err)

@@ -18,9 +18,13 @@ import (
 // walk puts the regular files below directories in the place of these, in the order of their names. Symbolic links in there are
 // not followed: what they lead to is converted where it is. Nor is it looked into what is mounted there, such as /proc in a
 // system's root. Errors are printed, and counted.
-func (s *settings) walk(ctx context.Context, stderr io.Writer) (failed int) {
+func (s *settings) walk(ctx context.Context, stdout, stderr io.Writer) (failed int) {
 	if !s.recursive || s.survey {
 		return 0
+	}
+	var said *destination // the report, which may be in there, or nil
+	if s.report != "none" {
+		said = s.reportDestination(stdout, stderr)
 	}
 	var files []string
 	complain := func(name string, err error) {
@@ -41,6 +45,12 @@ func (s *settings) walk(ctx context.Context, stderr io.Writer) (failed int) {
 			case err != nil:
 				complain(name, err)
 			case d.Type().IsRegular():
+				if info, err := d.Info(); err == nil && said != nil && said.isFile(info) {
+					return nil
+				}
+				if name == convert.Stdin {
+					name = "." + string(filepath.Separator) + name
+				}
 				files = append(files, name)
 			case d.IsDir():
 				if here, err := d.Info(); err == nil && !inode.SameDevice(here, info) {

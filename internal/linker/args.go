@@ -7,6 +7,7 @@ package linker
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -82,6 +83,26 @@ func Split(text string) ([]string, error) {
 		return words, errQuote
 	}
 	return words, nil
+}
+
+// OwnScript reports whether the arguments of a linker, or of a compiler that links, have a linker script: the layout of the
+// output is somebody's who may count on it, as kernels, their vDSO and boot loaders do.
+func OwnScript(args []string) bool {
+	for _, arg := range args {
+		for _, a := range strings.Split(strings.TrimPrefix(arg, "-Wl,"), ",") {
+			if strings.HasPrefix(a, "--") {
+				a = a[1:]
+			}
+			name, _, _ := strings.Cut(a, "=")
+			switch {
+			case name == "-T", name == "-script":
+				return true
+			case strings.HasPrefix(a, "-T") && !slices.Contains([]string{"-Ttext", "-Tdata", "-Tbss", "-Ttext-segment", "-Trodata-segment", "-Tldata-segment"}, name):
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // DefaultOutput is what linkers and compilers call their output without -o.
