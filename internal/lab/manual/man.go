@@ -13,8 +13,12 @@ var environment = [][2]string{
 	{"TMPDIR", "where there is room for what comes through a pipe, and goes into one; /tmp by default"},
 }
 
-// linkerFlags is the variable of "cfi2sframe ld", where that is known.
-var linkerFlags = [2]string{"CFI2SFRAME_FLAGS", "flags for what \"cfi2sframe ld\" converts, divided by blanks"}
+// linkerVariables are those of "cfi2sframe ld".
+var linkerVariables = [][2]string{
+	{"CFI2SFRAME_FLAGS", "flags for what \"cfi2sframe ld\" converts, divided by blanks"},
+	{"CFI2SFRAME_LD", "the linker that it runs, by its path or name, if not the one that it finds"},
+	{"XDG_CACHE_HOME", "where --print-linker-dir makes its folder if none was installed; ~/.cache by default"},
+}
 
 // seeAlso are other pages.
 var seeAlso = []string{"as(1)", "ld(1)", "objcopy(1)", "objdump(1)", "perf(1)", "readelf(1)", "elf(5)"}
@@ -69,7 +73,7 @@ func (p *page) man(date time.Time) string {
 	line(".SH ENVIRONMENT")
 	variables := environment
 	if strings.Contains(strings.Join(p.Synopsis, "\n"), "cfi2sframe ld ") {
-		variables = append(variables[:len(variables):len(variables)], linkerFlags)
+		variables = append(variables[:len(variables):len(variables)], linkerVariables...)
 	}
 	for _, v := range variables {
 		line(".TP\n.B %s\n%s", v[0], filled(sentence(v[1])))
