@@ -273,17 +273,18 @@ func TestFish(t *testing.T) {
 	})
 }
 
-// zshProgram has an interactive zsh complete $1, and prints what its functions offer.
+// zshProgram has an interactive zsh complete $1, and prints what its functions offer. What zsh shows of its own input must not
+// look like its output, and so words that are looked for have quotes in them there.
 const zshProgram = `
 zmodload zsh/zpty
 zpty z zsh -f -i
 zpty -w z 'PS1= PS2= PROMPT_EOL_MARK=; stty -echo; fpath=('$2' $fpath); autoload -U compinit; compinit -u -D'
 zpty -w z 'compadd () {
 	if [[ ${@[1,(i)(-|--)]} == *-(O|A|D)\ * ]]; then builtin compadd "$@"; return; fi
-	typeset -a __hits; builtin compadd -A __hits "$@"; print -lr -- "OFFER "$^__hits; builtin compadd "$@"
+	typeset -a __hits; builtin compadd -A __hits "$@"; print -lr -- "OF""FER "$^__hits; builtin compadd "$@"
 }'
-zpty -w z 'bindkey "^I" complete-word; zle -C complete-word complete-word all; all () { _main_complete; compstate[insert]= ; compstate[list]=; print END; zle -I; exit }'
-zpty -w z 'print READY'
+zpty -w z 'bindkey "^I" complete-word; zle -C complete-word complete-word all; all () { _main_complete; compstate[insert]= ; compstate[list]=; print EN""D; zle -I; exit }'
+zpty -w z 'print REA""DY'
 zpty -r z line '*READY*'
 zpty -w -n z "$1"$'\t'
 while zpty -r z line; do
