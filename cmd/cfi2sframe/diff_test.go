@@ -360,7 +360,11 @@ func TestDiffDamaged(t *testing.T) {
 	at := bytes.Index(b, []byte{0xe2, 0xde, 2})
 	damaged := filepath.Join(t.TempDir(), "damaged")
 	errors, different := 0, 0
-	for i := range 184 { // bytes, which --dry-run reports
+	step := 1
+	if racing {
+		step = 4
+	}
+	for i := 0; i < 184; i += step { // bytes, which --dry-run reports
 		for _, value := range []byte{0, 0xff, b[at+i] ^ 1, b[at+i] + 8} {
 			if value == b[at+i] {
 				continue
@@ -385,7 +389,7 @@ func TestDiffDamaged(t *testing.T) {
 			}
 		}
 	}
-	if errors < 100 || different < 50 {
+	if errors < 100/step || different < 50/step {
 		t.Errorf("%d errors, and %d differences", errors, different)
 	}
 }
