@@ -67,7 +67,7 @@ func (p *pending) updateDebug() (err error) {
 	if err != nil {
 		return err
 	}
-	if !debugOnly(f) {
+	if hasCode(f) {
 		return errors.New("it has code of its own, as a copy of the program has; what debug information was split off to, by objcopy --only-keep-debug or eu-strip, was expected")
 	}
 	layout, err := elfwrite.PlanDebug(f, prog)

@@ -3,6 +3,7 @@ package convert
 import (
 	"debug/elf"
 	"errors"
+	"slices"
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
@@ -112,18 +113,25 @@ func (o *Options) keep(f *elffile.File, err error) error {
 	return err
 }
 
-// debugOnly reports whether a file is linked, and has no byte of its code.
+// debugOnly reports whether a file is linked, and has no byte of what is loaded but notes, not of its code either.
 func debugOnly(f *elffile.File) bool {
 	code := false
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if !s.Alloc() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || s.Size == 0 {
-			continue
-		}
-		if s.HasBytes() {
+		switch {
+		case !s.Alloc() || s.Size == 0:
+		case !s.HasBytes():
+			code = code || s.Flags&uint64(elf.SHF_EXECINSTR) != 0
+		case elf.SectionType(s.Type) != elf.SHT_NOTE:
 			return false
 		}
-		code = true
 	}
 	return code && !f.IsObject()
+}
+
+// hasCode reports whether there are bytes of code in a file.
+func hasCode(f *elffile.File) bool {
+	return slices.ContainsFunc(f.Sections, func(s elffile.Section) bool {
+		return s.Alloc() && s.HasBytes() && s.Size > 0 && s.Flags&uint64(elf.SHF_EXECINSTR) != 0
+	})
 }
