@@ -128,11 +128,7 @@ func (c *conversion) member(a *archive.Archive, i int, w *archiveWriter) error {
 		dst, err = c.scratch()
 		return dst, err
 	})
-	var k *kept
 	if cov != nil {
-		if errors.As(err, &k) {
-			cov.Kept = string(k.Reason)
-		}
 		cov.File, cov.Output = fmt.Sprintf("%s(%s)", c.in, m.Name), c.out
 		c.res.Coverage = append(c.res.Coverage, cov)
 	}

@@ -143,7 +143,7 @@ func (c *conversion) convert() error {
 	}
 	if cov != nil {
 		cov.File, cov.Output = c.in, c.out
-		if cov.Kept = string(c.res.Stays); c.inPlace && c.res.Stays != "" {
+		if c.inPlace && c.res.Stays != "" {
 			cov.Output = ""
 		}
 		c.res.Coverage = append(c.res.Coverage, cov)
@@ -191,7 +191,12 @@ func (c *conversion) elf(src io.ReaderAt, size int64, open func() (target, error
 		// What could not be read may have been taken for something else.
 		return nil, outfile.Plain(failed)
 	}
-	return cov, c.opt.keep(f, err)
+	err = c.opt.keep(f, err)
+	var k *kept
+	if cov != nil && errors.As(err, &k) {
+		cov.Kept = string(k.Reason)
+	}
+	return cov, err
 }
 
 // add is elf for a file that gets an .sframe.

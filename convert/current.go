@@ -43,10 +43,6 @@ func (c *conversion) current(f *elffile.File, table *cfi.Table, debug *debugfile
 	if err != nil || res.Total > 0 || res.Stubs < in.Result.Synthesised || !complete(sorted, table, in.Result.Gaps) {
 		return nil, nil
 	}
-	// What only some readers of a version understand is more than was asked for.
-	if l, _ := s.Version.Layout(); l.Errata2 && !l.Outermost && !c.opt.Outermost && res.Covered > in.Result.Covered {
-		return nil, nil
-	}
 	cov, err := c.describe(in, debug)
 	if err != nil {
 		return nil, err
@@ -102,18 +98,13 @@ func (c *conversion) asked(s *old, f *elffile.File) bool {
 		return false
 	}
 	l, _ := s.Version.Layout()
-	want := sframe.Flags(0)
-	if !f.IsObject() {
-		want = sframe.FDESorted
+	known := sframe.FDESorted | l.Flags&sframe.FDEFuncStartPCRel
+	if s.Flags&^known != 0 || s.Flags&sframe.FDESorted == 0 && !f.IsObject() { // those of objects may be sorted
+		return false
 	}
-	if l.Flags&sframe.FDEFuncStartPCRel != 0 && (l.PCRel || c.opt.PCRel) {
-		want |= sframe.FDEFuncStartPCRel
-	}
-	have := s.Flags
-	if f.IsObject() { // they may be sorted
-		have &^= sframe.FDESorted
-	}
-	return have == want
+	format, err := formatOf(s.Section)
+	// Rows that only some readers of a version understand are more than was asked for, unless they were.
+	return err == nil && format.PCRel == (l.PCRel || c.opt.PCRel) && (!format.Outermost || l.Outermost || c.opt.Outermost)
 }
 
 // An old is an .sframe that was there before.
