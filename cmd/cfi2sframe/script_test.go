@@ -608,19 +608,7 @@ func TestIgnoredSignal(t *testing.T) {
 		tmp, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
 		cmd := exec.Command("bash", "-c", `trap "" HUP; exec -a cfi2sframe "$0" -q - -o "$1"`, exe, out)
 		cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
-		stdin, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		for i := 0; !hasOpen(cmd.Process.Pid, tmp); i++ {
-			if i == 1000 {
-				t.Fatal("it does not begin")
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+		stdin := startReading(t, cmd, tmp)
 		if err := cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
@@ -637,6 +625,26 @@ func TestIgnoredSignal(t *testing.T) {
 			t.Errorf("%v: %v, and the output: %v", sig, err, missing)
 		}
 	}
+}
+
+// startReading starts the program, and waits until it reads what comes through the pipe that it returns, for which it has
+// a file in the folder tmp.
+func startReading(t *testing.T, cmd *exec.Cmd, tmp string) io.WriteCloser {
+	t.Helper()
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; !hasOpen(cmd.Process.Pid, tmp); i++ {
+		if i == 1000 {
+			t.Fatal("it does not begin")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return stdin
 }
 
 // hasOpen reports whether a process has a file open that is, or was, in a folder.

@@ -158,19 +158,7 @@ func TestSignalStatus(t *testing.T) {
 			cmd := exec.Command(exe)
 			cmd.Args = append([]string{"cfi2sframe"}, strings.Fields(args)...)
 			cmd.Env, cmd.Dir, cmd.Stderr = append(os.Environ(), "TMPDIR="+tmp), t.TempDir(), &stderr
-			stdin, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			for i := 0; !hasOpen(cmd.Process.Pid, tmp); i++ {
-				if i == 1000 {
-					t.Fatal("it does not begin")
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
+			stdin := startReading(t, cmd, tmp)
 			time.Sleep(5 * patience) // so that signals are caught
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)

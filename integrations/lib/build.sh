@@ -69,9 +69,7 @@ source_of() {
 	codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
 	sources=${CFI2SFRAME_SOURCES:-${CFI2SFRAME_PEERS:-/var/cache/cfi2sframe-peers}/sources-$codename}
 	if ! ls "$sources/$1"_*.orig.tar.* >/dev/null 2>&1; then
-		mirror=$(find /etc/apt -name '*.list' -o -name '*.sources' | xargs cat |
-			sed -nE 's/^(URIs:|deb( \[[^]]*\])?) *(https?:[^ ]*\/debian)\/?( .*)?$/\3/p' | sed -n 1p)
-		[ -n "$mirror" ] || fail "no Debian mirror in the apt sources"
+		mirror=$("$(dirname "${BASH_SOURCE[0]}")/../../scripts/mirror")
 		mkdir -p "$sources" "$tmp/apt/lists/partial"
 		echo "deb-src $mirror $codename main" >"$tmp/apt/sources.list"
 		# The machine's own lists stay as they are.
