@@ -375,6 +375,8 @@ func (s *settings) completeFolder(form bool) error {
 		return errors.New("--report-dir is for --survey")
 	case s.reportFile != "":
 		return errors.New("--report-dir and --report-file exclude each other")
+	case s.quiet:
+		return errors.New("--report-dir and -q exclude each other: there is no report")
 	case form && s.report != "html":
 		return fmt.Errorf("--report-dir is for pages, and excludes --report %s", s.report)
 	}
@@ -393,10 +395,30 @@ func (s *settings) reportOnStdout() bool {
 	return s.report != "text"
 }
 
+// An output is standard output for what is printed there, with errors that say so.
+type output struct {
+	io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	if err != nil {
+		err = fmt.Errorf("standard output: %w", outfile.Plain(err))
+		o.err = err
+	}
+	return n, err
+}
+
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	s, err := parse(args, stdout)
+	out := &output{Writer: stdout}
+	s, err := parse(args, out)
 	if err == nil && s.linkerDir {
-		return printLinkerDir(stdout, stderr)
+		status := printLinkerDir(out, stderr)
+		if out.err == nil {
+			return status
+		}
+		err = errDone
 	}
 	unread := 0
 	if err == nil {
@@ -404,17 +426,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = s.distinct(stdout, stderr)
 	}
 	switch {
+	case errors.Is(err, errDone) && out.err != nil:
+		fmt.Fprintf(stderr, "cfi2sframe: %s\n", printable(out.err.Error()))
+		return exitError
 	case errors.Is(err, errDone):
 		return exitDone
 	case err != nil:
 		fmt.Fprintf(stderr, "cfi2sframe: %s\nTry 'cfi2sframe --help'.\n", printable(err.Error()))
 		return exitUsage
 	case s.dump:
-		return dump(ctx, s, stdout, stderr)
+		return dump(ctx, s, out, stderr)
 	case s.check:
-		return max(check(ctx, s, stdout, stderr), min(unread, exitError))
+		return max(check(ctx, s, out, stderr), min(unread, exitError))
 	case s.diff:
-		return diff(ctx, s, stdout, stderr)
+		return diff(ctx, s, out, stderr)
 	}
 	w := &work{settings: s, stdout: stdout, stderr: stderr, errors: unread}
 	if s.survey {

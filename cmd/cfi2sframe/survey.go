@@ -58,7 +58,7 @@ func (w *work) surveyed(ctx context.Context) int {
 		err = w.report.commit()
 	}
 	if err != nil {
-		fmt.Fprintf(w.stderr, "cfi2sframe: survey: %s\n", printable(err.Error()))
+		fmt.Fprintf(w.stderr, "cfi2sframe: survey: %s\n", printable(outfile.Plain(err).Error()))
 		return exitError
 	}
 	return exitDone

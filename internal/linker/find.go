@@ -43,6 +43,9 @@ func (s *Search) Find(name string) (string, error) {
 		if s.runs(name) {
 			return name, nil
 		}
+		if s.skips(name) && !IsName(base) {
+			return "", fmt.Errorf("%s: this is cfi2sframe, which runs a linker; one was expected", name)
+		}
 		if !IsName(base) || !s.skips(name) {
 			return "", fmt.Errorf("%s: a program that can be run was expected", name)
 		}

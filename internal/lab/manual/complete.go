@@ -42,7 +42,10 @@ _cfi2sframe() {
 ` + values.String() + `	*)
 		case $cur in
 		-*) words='` + strings.TrimSpace(all.String()) + `' ;;
-		*) files=1 ;;
+		*)
+			files=1
+			[ "$COMP_CWORD" != 1 ] || words=ld
+			;;
 		esac
 		;;
 	esac
@@ -86,6 +89,7 @@ func (p *page) zsh() string {
 			fmt.Fprintf(&b, "\t'(-%s --%s)'{%s,%s}'%s' \\\n", f.Short, f.Name, short, long, text)
 		}
 	}
+	b.WriteString("\t'1:file:{ _files; (( CURRENT > 2 )) || compadd ld }' \\\n")
 	b.WriteString("\t'*:file:_files'\n")
 	return b.String()
 }
@@ -94,6 +98,7 @@ func (p *page) zsh() string {
 func (p *page) fish() string {
 	var b strings.Builder
 	b.WriteString("# Made by internal/lab/manual from the program's flags.\n")
+	b.WriteString("complete -c cfi2sframe -n 'test (count (commandline -opc)) = 1' -a ld -d 'run a linker, and convert what it makes'\n")
 	for i := range p.Flags {
 		f := &p.Flags[i]
 		fmt.Fprintf(&b, "complete -c cfi2sframe -l %s", f.Name)
