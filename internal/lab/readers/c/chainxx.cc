@@ -1,0 +1,132 @@
+// What chain.c does, in C++. Usage: chainxx. The shared libgcc that it is run with dies where glibc would fall back to it.
+#include <algorithm>
+#include <cstring>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <regex>
+#include <stdexcept>
+#include <thread>
+#include <unwind.h>
+#include <vector>
+
+namespace {
+
+struct chain {
+	void *pc[512];
+	int n = 0;
+};
+
+_Unwind_Reason_Code one_frame(_Unwind_Context *context, void *arg)
+{
+	auto *c = static_cast<chain *>(arg);
+	if (c->n == 512)
+		return _URC_END_OF_STACK;
+	c->pc[c->n++] = reinterpret_cast<void *>(_Unwind_GetIP(context));
+	return _URC_NO_REASON;
+}
+
+void print_chain(const char *what, const chain &c)
+{
+	printf("  %s:", what);
+	for (int i = 0; i < c.n; i++) {
+		Dl_info info;
+		if (dladdr(c.pc[i], &info) && info.dli_fname)
+			printf(" %s+%#lx", strrchr(info.dli_fname, '/') + 1, (unsigned long)((char *)c.pc[i] - (char *)info.dli_fbase));
+	}
+	putchar('\n');
+}
+
+__attribute__((noinline)) void check(const char *scene)
+{
+	static chain a, b;
+	a.n = backtrace(a.pc, 512);
+	b.n = 0;
+	_Unwind_Backtrace(one_frame, &b);
+	if (b.n > 1 && !b.pc[b.n - 1])
+		b.n--;
+	bool equal = a.n == b.n && !memcmp(a.pc + 1, b.pc + 1, (a.n - 1) * sizeof *a.pc);
+	printf("%s %d %s\n", scene, b.n, a.n < 2 ? "nothing" : equal ? "equal" : "differs");
+	if (a.n < 2 || !equal) {
+		print_chain("backtrace", a);
+		print_chain("DWARF", b);
+	}
+	fflush(stdout);
+}
+
+void once(const char *scene)
+{
+	static const char *last;
+	if (last != scene)
+		check(scene);
+	last = scene;
+}
+
+struct early {
+	early() { check("constructor of a static object"); }
+	~early() { check("destructor of a static object"); }
+} object;
+
+struct guard {
+	const char *scene;
+	~guard() { check(scene); }
+};
+
+struct base {
+	virtual ~base() = default;
+	virtual int call(int n) = 0;
+};
+struct derived : base {
+	int call(int n) override { return check("virtual function"), n; }
+};
+
+struct buffer : std::streambuf {
+	int overflow(int c) override { return once("streambuf::overflow"), c; }
+};
+
+template <typename T> __attribute__((noinline)) void throwing(T value, int depth)
+{
+	guard g{"destructor while an exception passes"};
+	if (depth == 0)
+		throw std::runtime_error("x");
+	throwing(value, depth - 1);
+}
+
+std::once_flag flag;
+
+} // namespace
+
+int main()
+{
+	check("main");
+	std::vector<int> v(1000);
+	for (int i = 0; i < 1000; i++)
+		v[i] = i * 7919 % 1000;
+	std::sort(v.begin(), v.end(), [](int a, int b) { return once("std::sort"), a < b; });
+	std::stable_sort(v.begin(), v.end(), [](int a, int b) { return once("std::stable_sort"), a > b; });
+	std::function<int(int)> f = [](int n) { return check("std::function"), n; };
+	f(1);
+	derived d;
+	static_cast<base &>(d).call(2);
+	std::thread([] {
+		check("std::thread");
+		std::call_once(flag, [] { check("std::call_once in a thread"); });
+	}).join();
+	try {
+		throwing(1.5, 3);
+	} catch (const std::exception &) {
+		check("catch");
+	}
+	buffer b;
+	std::ostream(&b) << 12345 << " and " << 1.5 << std::endl;
+	std::map<std::string, int> m;
+	for (int i = 0; i < 100; i++)
+		m[std::to_string(i)] = i;
+	std::regex r("(a|b)*c[0-9]+");
+	std::regex_replace("ababc123 abc1", r, "$1");
+	std::for_each(m.begin(), m.end(), [](const auto &) { once("std::for_each"); });
+	std::atexit([] { check("std::atexit"); });
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/go-delve/delve/pkg/dwarf/op"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/sframe"
+)
+
+const fixtures = "../../../testdata/bin/"
+
+func librariesForTest(t *testing.T) []*library {
+	t.Helper()
+	folder := os.Getenv("CFI2SFRAME_READERS")
+	if folder == "" {
+		folder = "/var/cache/cfi2sframe-readers"
+	}
+	libs, err := libraries(folder + "/libsframe")
+	if err != nil {
+		peer.Missing(t, err.Error())
+	}
+	return libs
+}
+
+// rowBytes returns where in the section rows are: all of the sub-section for them but V3's attributes, of which some bits
+// mean nothing.
+func rowBytes(s *subject) []int {
+	le := binary.ByteOrder(binary.LittleEndian)
+	if s.abi.order == binary.BigEndian {
+		le = binary.BigEndian
+	}
+	const header, entry, attribute = 28, 16, 5
+	begin := header + int(le.Uint32(s.bytes[24:]))
+	attributes := make(map[int]bool)
+	if s.opt.Version == sframe.V3 {
+		for i := range s.section.Len() {
+			at := begin + int(le.Uint32(s.bytes[header+entry*i+12:]))
+			for k := range attribute {
+				attributes[at+k] = true
+			}
+		}
+	}
+	var rows []int
+	for i := begin; i < begin+int(le.Uint32(s.bytes[16:])); i++ {
+		if !attributes[i] {
+			rows = append(rows, i)
+		}
+	}
+	return rows
+}
+
+// rowsOf returns what a section says, or an error.
+func rowsOf(section []byte, addr uint64) ([][]sframe.FRE, error) {
+	s, err := sframe.Decode(section, addr)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([][]sframe.FRE, s.Len())
+	for i := range rows {
+		if rows[i], err = s.FREs(i, nil); err != nil {
+			return nil, err
+		}
+		for k := range rows[i] {
+			rows[i][k].Row = s.ABI.Normal(rows[i][k].Row)
+		}
+	}
+	return rows, nil
+}
+
+// TestWrongByte expects that no bit of a row can change without an answer that is wrong, if the rows say something else then:
+// a few bits mean nothing, and others where the bytes behind the last row happen to fit.
+func TestWrongByte(t *testing.T) {
+	libs := librariesForTest(t)
+	for _, tt := range []struct {
+		lib, file string
+		opt       convert.Options
+	}{
+		{"2.44", "amd64/prologue", convert.Options{Version: sframe.V2}},
+		{"2.44", "aarch64/pac", convert.Options{Version: sframe.V2}},
+		{"2.47", "amd64/prologue", convert.Options{Version: sframe.V2, PCRel: true}},
+		{"2.47", "amd64/drap1", convert.Options{Version: sframe.V3}},
+		{"2.47", "aarch64/pac", convert.Options{Version: sframe.V3}},
+		{"2.47", "s390x/prologue", convert.Options{Version: sframe.V2, PCRel: true}},
+		{"2.47", "s390x/prologue", convert.Options{Version: sframe.V3}},
+	} {
+		s, err := convertFile(fixtures+tt.file, t.TempDir(), tt.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lib := find(libs, tt.lib)
+		pcs := s.pcs(rand.New(rand.NewPCG(1, 2)), true, 10)
+		c, err := s.lookUp(lib, s.bytes, pcs)
+		if err != nil || c.wrong > 0 || c.rows < 10 {
+			t.Fatalf("%s %s: error %v, %+v", tt.lib, tt.file, err, c)
+		}
+		before, err := rowsOf(s.bytes, s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, noticed := 0, 0
+		for _, at := range rowBytes(s) {
+			for bit := range 8 {
+				b := bytes.Clone(s.bytes)
+				b[at] ^= 1 << bit
+				all++
+				if c, err := s.lookUp(lib, b, pcs); err != nil || c.wrong > 0 {
+					noticed++
+					continue
+				}
+				after, err := rowsOf(b, s.addr)
+				if err == nil && !reflect.DeepEqual(before, after) {
+					t.Errorf("%s %s %v: bit %d of the byte at %#x has changed, and no answer is wrong", tt.lib, tt.file, tt.opt.Version, bit, at)
+				}
+			}
+		}
+		if all < 100 || noticed < all*8/10 {
+			t.Errorf("%s %s %v: %d of %d changed bits are noticed", tt.lib, tt.file, tt.opt.Version, noticed, all)
+		}
+	}
+}
+
+// TestKnownErrors expects the errors of whole sections, and that others than those in the table are found.
+func TestKnownErrors(t *testing.T) {
+	libs := librariesForTest(t)
+	for _, w := range wholeErrors {
+		if err := w.check(libs, t.TempDir(), fixtures); err != nil {
+			t.Error(err)
+		}
+	}
+	mended := whole{lib: "2.47", name: "none", opt: convert.Options{Version: sframe.V3}, file: "amd64/prologue"}
+	if err := mended.check(libs, t.TempDir(), fixtures); err == nil || !strings.Contains(err.Error(), "are right; the table of known errors is to be changed") {
+		t.Errorf("an error that does not show: %v", err)
+	}
+	mended.refuse = true
+	if err := mended.check(libs, t.TempDir(), fixtures); err == nil || !strings.Contains(err.Error(), "it is not; the table of known errors is to be changed") {
+		t.Errorf("a section that is not refused: %v", err)
+	}
+	// Nothing that could have shown has.
+	s := sums{by: map[key]*counts{{}: {rows: 1, none: 1, stubs: 1}}}
+	if err := s.judge(); err == nil || strings.Count(err.Error(), "did not show") != len(knownErrors) {
+		t.Errorf("known errors that do not show: %v", err)
+	}
+}
+
+// TestTruth evaluates rules by hand.
+func TestTruth(t *testing.T) {
+	amd64, s390x := &abis[0], &abis[3]
+	expr := func(code ...byte) cfi.Rule { return cfi.Rule{Rule: cfi.RuleExpression, Expression: code} }
+	offset := func(n int64) cfi.Rule { return cfi.Rule{Rule: cfi.RuleOffset, Offset: n} }
+	cfa := func(reg uint64, n int64) cfi.Rule { return cfi.Rule{Rule: cfi.RuleCFA, Reg: reg, Offset: n} }
+	arch := cfi.Rule{Rule: cfi.RuleArchitectural}
+	// GNU ld's rule for a PLT: rsp + 8 + ((rip & 15) >= 11) << 3.
+	stub := expr(byte(op.DW_OP_breg7), 8, byte(op.DW_OP_breg16), 0, byte(op.DW_OP_lit15), byte(op.DW_OP_and),
+		byte(op.DW_OP_lit11), byte(op.DW_OP_ge), byte(op.DW_OP_lit3), byte(op.DW_OP_shl), byte(op.DW_OP_plus))
+	deref := expr(byte(op.DW_OP_breg6), 0x78, byte(op.DW_OP_deref)) // *(rbp-8)
+	for _, tt := range []struct {
+		name  string
+		abi   *abi
+		rules cfi.Rules
+		pc    uint64
+		want  frame
+	}{
+		{"entry", amd64, cfi.Rules{CFA: cfa(7, 8), RA: offset(-8), FP: arch, SP: arch, RAReg: 16}, 0,
+			frame{reg(7) + 8, load(reg(7)), reg(6), reg(7) + 8}},
+		{"frame pointer", amd64, cfi.Rules{CFA: cfa(6, 16), RA: offset(-8), FP: offset(-16), SP: arch, RAReg: 16}, 0,
+			frame{reg(6) + 16, load(reg(6) + 8), load(reg(6)), reg(6) + 16}},
+		{"before the push of a stub", amd64, cfi.Rules{CFA: stub, RA: offset(-8), FP: arch, SP: arch, RAReg: 16}, 0x102a,
+			frame{reg(7) + 8, load(reg(7)), reg(6), reg(7) + 8}},
+		{"after it", amd64, cfi.Rules{CFA: stub, RA: offset(-8), FP: arch, SP: arch, RAReg: 16}, 0x102b,
+			frame{reg(7) + 16, load(reg(7) + 8), reg(6), reg(7) + 16}},
+		{"realigned", amd64, cfi.Rules{CFA: deref, RA: offset(-8), FP: expr(byte(op.DW_OP_breg6), 0), SP: arch, RAReg: 16}, 0,
+			frame{load(reg(6) - 8), load(load(reg(6)-8) - 8), load(reg(6)), load(reg(6) - 8)}},
+		{"stack pointer", amd64, cfi.Rules{CFA: cfa(7, 8), RA: offset(-8), FP: arch, SP: cfi.Rule{Rule: cfi.RuleValOffset, Offset: 64}, RAReg: 16}, 0,
+			frame{reg(7) + 8, load(reg(7)), reg(6), reg(7) + 72}},
+		{"registers", s390x, cfi.Rules{CFA: cfa(15, 160), RA: arch, FP: cfi.Rule{Rule: cfi.RuleRegister, Reg: 17}, SP: offset(-40), RAReg: 14}, 0,
+			frame{reg(15) + 160, reg(14), reg(17), reg(15)}},
+	} {
+		got, err := tt.abi.truth(&tt.rules, tt.pc)
+		if err != nil || got != tt.want {
+			t.Errorf("%s: %+v, error %v; %+v was expected", tt.name, got, err, tt.want)
+		}
+	}
+	lost := cfi.Rules{CFA: cfa(7, 8), RA: offset(-8), FP: cfi.Rule{Rule: cfi.RuleUndefined}, SP: arch, RAReg: 16}
+	if _, err := amd64.truth(&lost, 0); err == nil {
+		t.Error("a frame pointer that is lost has a value")
+	}
+	if d := (frame{1, 2, 3, 4}).differs(frame{1, 2, 3, 5}); d != "stack pointer" {
+		t.Errorf("%q differs", d)
+	}
+}
+
+// TestJudge has outcomes of programs that are not as they should be.
+func TestJudge(t *testing.T) {
+	p, ours := &program{name: "C", scenes: 3}, &variant{name: "V2"}
+	const good = "libgcc_s: none\nmain 5 equal\nrealigned stack 6 nothing\n  DWARF: a+0x1\nqsort of 10 12 equal\n" +
+		"samples in main: 10, differs 0, nothing 0\nsamples in a thread: 10, differs 0, nothing 0\n"
+	if err := parseOutcome([]byte(good)).judge(ours, p); err != nil {
+		t.Errorf("a good outcome: %v", err)
+	}
+	for _, tt := range [][3]string{
+		{"main 5 equal", "main 5 differs\n  DWARF: x+0x1", "main: differs; equal was expected\n  DWARF: x+0x1"},
+		{"main 5 equal", "main 5 nothing", "main: nothing; equal was expected"},
+		{"realigned stack 6 nothing", "realigned stack 6 equal", "realigned stack: equal; nothing was expected"},
+		{"main 5 equal\n", "", "2 scenes; 3 were expected"},
+		{"libgcc_s: none", "libgcc_s: there", `libgcc_s.so.1 is "there"`},
+		{"main: 10, differs 0", "main: 10, differs 1", "of 10, 1 differ"},
+		{"thread: 10, differs 0, nothing 0", "thread: 10, differs 0, nothing 2", "of 10, 0 differ and 2 are empty"},
+		{"samples in main: 10, differs 0, nothing 0\n", "", "1 lines about samples"},
+	} {
+		if !strings.Contains(good, tt[0]) {
+			t.Fatalf("%q is not in the outcome", tt[0])
+		}
+		err := parseOutcome([]byte(strings.Replace(good, tt[0], tt[1], 1))).judge(ours, p)
+		if err == nil || !strings.Contains(err.Error(), tt[2]) {
+			t.Errorf("%q instead of %q: %v; %q was expected", tt[1], tt[0], err, tt[2])
+		}
+	}
+	if err := parseOutcome([]byte(good)).judge(&variant{name: "V3", nothing: true}, p); err == nil || !strings.Contains(err.Error(), "main: equal; nothing was expected") {
+		t.Errorf("a format that is not read: %v", err)
+	}
+	static := &program{name: "static", scenes: 3, static: true}
+	if err := parseOutcome([]byte(good+"fallbacks: 3\n")).judge(ours, static); err == nil || !strings.Contains(err.Error(), "3 calls") {
+		t.Errorf("fallbacks: %v", err)
+	}
+}
