@@ -68,16 +68,7 @@ func convertFile(path, dir string, opt convert.Options) (*subject, error) {
 	if s.stubs, err = plt.Find(f, s.table); err != nil {
 		return nil, err
 	}
-	e, err := elf.NewFile(r)
-	if err != nil {
-		return nil, err
-	}
-	section := e.Section(sframe.SectionName)
-	if section == nil {
-		return nil, fmt.Errorf("%s: there is no %s in the result", path, sframe.SectionName)
-	}
-	s.addr = section.Addr
-	if s.bytes, err = section.Data(); err != nil {
+	if s.bytes, s.addr, s.section, err = sectionOf(out); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(s.gaps, func(a, b report.Gap) int {
@@ -86,8 +77,26 @@ func convertFile(path, dir string, opt convert.Options) (*subject, error) {
 		}
 		return 1
 	})
-	s.section, err = sframe.Decode(s.bytes, s.addr)
-	return s, err
+	return s, nil
+}
+
+// sectionOf returns the section of a file, and its address.
+func sectionOf(path string) (b []byte, addr uint64, s *sframe.Section, err error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	defer f.Close()
+	section := f.Section(sframe.SectionName)
+	if section == nil {
+		return nil, 0, nil, fmt.Errorf("%s has no %s", path, sframe.SectionName)
+	}
+	b, err = section.Data()
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	s, err = sframe.Decode(b, section.Addr)
+	return b, section.Addr, s, err
 }
 
 // pcs returns the pcs to look up, sorted: the first and the last byte of every function, row, gap, hole and stub and their

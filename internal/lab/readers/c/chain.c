@@ -44,12 +44,11 @@ static _Unwind_Reason_Code one_frame(struct _Unwind_Context *context, void *arg)
 }
 
 #ifdef STATIC
-/* The fallback in a static program is the same function: the linker is told to send its calls here. */
+/* The fallback in a static program is the same function: the linker is told to send its calls here, where there is
+   nothing to be had. */
 extern _Unwind_Reason_Code __real__Unwind_Backtrace(_Unwind_Trace_Fn, void *);
-static volatile int fallbacks;
 _Unwind_Reason_Code __wrap__Unwind_Backtrace(_Unwind_Trace_Fn fn, void *arg)
 {
-	fallbacks++;
 	return _URC_END_OF_STACK;
 }
 #define dwarf_backtrace __real__Unwind_Backtrace
@@ -72,18 +71,51 @@ static int compare(const struct chain *a, struct chain *b)
 	return EQUAL;
 }
 
-static void print_chain(const char *what, const struct chain *c)
+/* A place is an address in a file. Signal handlers may ask for it. */
+struct place {
+	const char *file;
+	unsigned long offset;
+};
+
+static struct place place(void *pc)
+{
+	static char *names[16];
+	struct dl_find_object o;
+	struct place p = {"?", (unsigned long)pc};
+	if (_dl_find_object(pc, &o) || !o.dlfo_link_map)
+		return p;
+	const char *name = o.dlfo_link_map->l_name;
+	name = !name || !*name ? "run" : strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
+	p.offset -= o.dlfo_link_map->l_addr;
+	/* The library's name goes when it is closed. */
+	for (int i = 0; i < 16; i++) {
+		if (!names[i]) {
+			static char text[16][40];
+			strncpy(text[i], name, sizeof text[i] - 1);
+			names[i] = text[i];
+		}
+		if (!strcmp(names[i], name)) {
+			p.file = names[i];
+			break;
+		}
+	}
+	return p;
+}
+
+static void print_places(const char *what, const struct place *p, int n)
 {
 	printf("  %s:", what);
-	for (int i = 0; i < c->n; i++) {
-		Dl_info info;
-		if (dladdr(c->pc[i], &info) && info.dli_fname)
-			printf(" %s+%#lx", strrchr(info.dli_fname, '/') ? strrchr(info.dli_fname, '/') + 1 : info.dli_fname,
-			       (unsigned long)((char *)c->pc[i] - (char *)info.dli_fbase));
-		else
-			printf(" %p", c->pc[i]);
-	}
+	for (int i = 0; i < n; i++)
+		printf(" %s+%#lx", p[i].file, p[i].offset);
 	putchar('\n');
+}
+
+static void print_chain(const char *what, const struct chain *c)
+{
+	static struct place p[MOST];
+	for (int i = 0; i < c->n; i++)
+		p[i] = place(c->pc[i]);
+	print_places(what, p, c->n);
 }
 
 __attribute__((noinline)) void check(const char *scene)
@@ -233,24 +265,30 @@ asm(".pushsection .text\n"
     ".popsection\n");
 
 /* Samples: what is interrupted is anywhere, in prologues, in stubs of the PLT, in ld.so. */
-static volatile long samples, wrong, nothing;
-static struct chain first_wrong[2];
+enum { FAILURES = 2000, DEPTH = 64 };
+static volatile long samples, failures;
+static struct failure {
+	struct place a[DEPTH], b[DEPTH];
+	int na, nb;
+} failed[FAILURES];
+
 static void sample(int sig, siginfo_t *info, void *context)
 {
-	static struct chain a, b; /* SIGPROF is blocked meanwhile, and one thread has it */
+	static struct chain a, b; /* SIGPROF is blocked meanwhile, and in all threads but one */
 	a.n = backtrace(a.pc, MOST);
 	b.n = 0;
 	dwarf_backtrace(one_frame, &b);
-	int verdict = compare(&a, &b);
 	samples++;
-	if (verdict == NOTHING)
-		nothing++;
-	if (verdict == DIFFERS)
-		wrong++;
-	if (verdict != EQUAL && !first_wrong[0].n && !first_wrong[1].n) {
-		first_wrong[0] = a;
-		first_wrong[1] = b;
+	if (compare(&a, &b) == EQUAL)
+		return;
+	if (failures < FAILURES) {
+		struct failure *f = &failed[failures];
+		for (f->na = 0; f->na < a.n && f->na < DEPTH; f->na++)
+			f->a[f->na] = place(a.pc[f->na]);
+		for (f->nb = 0; f->nb < b.n && f->nb < DEPTH; f->nb++)
+			f->b[f->nb] = place(b.pc[f->nb]);
 	}
+	failures++;
 }
 
 static int cmp_plain(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
@@ -282,8 +320,7 @@ static void sampled(const char *name, const char *library, long want)
 	struct sigaction sa = {.sa_sigaction = sample, .sa_flags = SA_SIGINFO | SA_RESTART};
 	struct itimerval it = {{0, 500}, {0, 500}}, off = {{0, 0}, {0, 0}};
 	static volatile double sum; /* so that the work is done */
-	samples = wrong = nothing = 0;
-	first_wrong[0].n = first_wrong[1].n = 0;
+	samples = failures = 0;
 	sigaction(SIGPROF, &sa, 0);
 	setitimer(ITIMER_PROF, &it, 0);
 	for (int round = 0; samples < want; round++) {
@@ -299,16 +336,25 @@ static void sampled(const char *name, const char *library, long want)
 	}
 	setitimer(ITIMER_PROF, &off, 0);
 	signal(SIGPROF, SIG_IGN);
-	printf("samples %s: %ld, differs %ld, nothing %ld\n", name, samples, wrong, nothing);
-	if (wrong + nothing) {
-		print_chain("backtrace", &first_wrong[0]);
-		print_chain("DWARF", &first_wrong[1]);
+	printf("samples %s: %ld, not equal %ld\n", name, samples, failures);
+	for (int i = 0; i < failures && i < FAILURES; i++) {
+		print_places("backtrace", failed[i].a, failed[i].na);
+		print_places("DWARF", failed[i].b, failed[i].nb);
 	}
 	fflush(stdout);
 }
 
+static void mask_sigprof(int how)
+{
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGPROF);
+	pthread_sigmask(how, &set, 0);
+}
+
 static void *sampled_thread(void *arg)
 {
+	mask_sigprof(SIG_UNBLOCK);
 	sampled("in a thread", 0, *(long *)arg);
 	return 0;
 }
@@ -396,6 +442,7 @@ int main(int argc, char **argv)
 	}
 
 	sampled("in main", library, want);
+	mask_sigprof(SIG_BLOCK);
 	pthread_create(&t, 0, sampled_thread, &want);
 	pthread_join(t, 0);
 
@@ -409,9 +456,6 @@ int main(int argc, char **argv)
 	aligned(argc * 10);
 	if (!sigsetjmp(jump, 1))
 		last_call();
-#ifdef STATIC
-	printf("fallbacks: %d\n", fallbacks);
-#endif
 	atexit(at_exit_handler);
 	on_exit(on_exit_handler, 0);
 	return 0;

@@ -1,10 +1,12 @@
-// What chain.c does, in C++. Usage: chainxx. The shared libgcc that it is run with dies where glibc would fall back to it.
+// What chain.c does, in C++. Usage: chainxx. In the shared libgcc that it is run with, the function that glibc
+// falls back to finds nothing.
 #include <algorithm>
 #include <cstring>
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <functional>
 #include <iostream>
+#include <link.h>
 #include <map>
 #include <mutex>
 #include <regex>
@@ -33,9 +35,13 @@ void print_chain(const char *what, const chain &c)
 {
 	printf("  %s:", what);
 	for (int i = 0; i < c.n; i++) {
-		Dl_info info;
-		if (dladdr(c.pc[i], &info) && info.dli_fname)
-			printf(" %s+%#lx", strrchr(info.dli_fname, '/') + 1, (unsigned long)((char *)c.pc[i] - (char *)info.dli_fbase));
+		dl_find_object o;
+		if (_dl_find_object(c.pc[i], &o) || !o.dlfo_link_map) {
+			printf(" ?+%p", c.pc[i]);
+			continue;
+		}
+		const char *name = o.dlfo_link_map->l_name, *slash = strrchr(name, '/');
+		printf(" %s+%#lx", slash ? slash + 1 : *name ? name : "run", (unsigned long)c.pc[i] - o.dlfo_link_map->l_addr);
 	}
 	putchar('\n');
 }
