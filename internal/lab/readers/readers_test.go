@@ -129,6 +129,41 @@ func TestWrongByte(t *testing.T) {
 	}
 }
 
+// TestWrongFunction expects that functions which are a byte too short or too long give wrong answers: none, or one in a hole.
+func TestWrongFunction(t *testing.T) {
+	libs := librariesForTest(t)
+	for _, tt := range []struct {
+		lib string
+		opt convert.Options
+	}{{"2.44", convert.Options{Version: sframe.V2}}, {"2.47", convert.Options{Version: sframe.V2, PCRel: true}}} {
+		s, err := convertFile(fixtures+"amd64/static", t.TempDir(), tt.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pcs := s.pcs(rand.New(rand.NewPCG(1, 2)), true, 10)
+		holes := 0
+		for i, d := range s.section.FDEs() {
+			const header, entry, size = 28, 20, 4
+			for _, more := range []uint32{^uint32(0), 1} {
+				if _, ok := s.table.Lookup(d.End()); more == 1 && ok {
+					continue // the next one begins there, and is found
+				}
+				if more == 1 {
+					holes++
+				}
+				b := bytes.Clone(s.bytes)
+				binary.LittleEndian.PutUint32(b[header+entry*i+size:], d.Size+more)
+				if c, err := s.lookUp(find(libs, tt.lib), b, pcs); err != nil || c.wrong == 0 {
+					t.Errorf("%s: function at %#x with a size of %d and not %d: error %v, no answer is wrong", tt.lib, d.Start, d.Size+more, d.Size, err)
+				}
+			}
+		}
+		if holes == 0 {
+			t.Error("there are no holes")
+		}
+	}
+}
+
 // TestKnownErrors expects the errors of whole sections, and that others than those in the table are found.
 func TestKnownErrors(t *testing.T) {
 	libs := librariesForTest(t)
