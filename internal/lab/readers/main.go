@@ -104,7 +104,7 @@ func run(folder, testdata string, files []string, lookups uint64, perFunction in
 		}
 	}
 	// What is missing after the first round is asked for by the same share in each function.
-	for round := uint64(0); round == 0 || sum.total().lookups < lookups && len(sum.errors) == 0 && round < 100; round++ {
+	for round := uint64(0); round == 0 || sum.funcs > 0 && sum.total().lookups < lookups && len(sum.errors) == 0; round++ {
 		n := perFunction
 		if round > 0 {
 			n = int((lookups-sum.total().lookups)/sum.funcs) + 1
