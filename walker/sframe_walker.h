@@ -1,0 +1,958 @@
+/*
+ * A stack walker by SFrame, versions 1 to 3, for profilers. One header; every function is static.
+ *
+ * The first part, up to "In process", needs nothing but a C11 compiler of GNU's kind: no libc, no memory but
+ * what the caller gives, no locks. It may be called in a signal handler, in a kernel, and on the data of
+ * another machine:
+ *
+ *	sfw_open, sfw_lookup	a section, and the row that it has for a pc
+ *	sfw_check		whether all of a section is sound, for who wants to know beforehand
+ *	sfw_step		registers of a frame to those of its caller
+ *	sfw_walk		all frames
+ *
+ * The second part is there if SFRAME_WALKER_PROCESS is defined (with _GNU_SOURCE). It walks the stack of the
+ * running thread from a signal handler: sfw_process_walk. See README.md for an example.
+ *
+ * Sections are not trusted. Whatever their bytes are, nothing outside of them is read, each call ends, and memory is
+ * only asked for through the caller's function. A section is checked as far as a lookup sees it; what is
+ * wrong elsewhere does not matter.
+ *
+ * Licence: BSD 3-Clause, as the project that this header is a part of.
+ */
+#ifndef SFRAME_WALKER_H
+#define SFRAME_WALKER_H
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ABIs, as the header of a section numbers them. */
+enum { SFW_AARCH64_BIG = 1, SFW_AARCH64 = 2, SFW_AMD64 = 3, SFW_S390X = 4 };
+
+/* What came of a call, how a frame was found, and why a walk ended there. */
+enum sfw_how {
+	SFW_OK = 0,        /* a lookup: there is a row; a frame: the one that the walk began with */
+	SFW_SFRAME,        /* found by a row */
+	SFW_FRAME_POINTER, /* found by the frame pointer, because there was no row; only if that was asked for */
+	/* Ends of a walk, of which a lookup has SFW_NO_ROW and SFW_BAD_SECTION. */
+	SFW_OUTERMOST,   /* the row says that there is no caller */
+	SFW_ZERO,        /* the return address is 0, as at the start of some threads */
+	SFW_NO_SECTION,  /* nothing is known of the file that the pc is in, or it is in none */
+	SFW_NO_ROW,      /* the section does not describe the pc */
+	SFW_BAD_SECTION, /* the section contradicts itself, or is of a version or an ABI that is not known */
+	SFW_BAD_MEMORY,  /* memory that the rules name could not be read */
+	SFW_NO_REGISTER, /* a rule needs a register that is not known, which only topmost frames have */
+	SFW_NO_PROGRESS, /* the caller's frame would not be above this one */
+	SFW_FULL         /* there was no room for more frames */
+};
+
+/* What a rule's offset counts from. */
+enum {
+	SFW_NONE, /* no rule: FP keeps its value; RA is where the ABI has it: at a fixed offset, or in its register */
+	SFW_CFA,  /* the canonical frame address */
+	SFW_SP,
+	SFW_FP,
+	SFW_REGISTER /* the register of DWARF's number reg */
+};
+
+/* A rule is a value: base + offset, loaded from there if deref. */
+struct sfw_rule {
+	int32_t offset; /* in bytes */
+	uint16_t reg;   /* for SFW_REGISTER */
+	uint8_t base;
+	uint8_t deref;
+};
+
+/* A row says how to find the frame of the caller. */
+struct sfw_row {
+	struct sfw_rule cfa, ra, fp;
+	uint32_t start;       /* of the row, in bytes from the start of the function or of the repeated block */
+	uint8_t outermost;    /* there is no caller; no rule is meaningful */
+	uint8_t mangled;      /* the return address is signed (aarch64) */
+	uint8_t key_b;        /* with key B */
+	uint8_t signal_frame; /* the return address is that of an interrupted instruction */
+};
+
+/* A section, as sfw_open found it. Its bytes have to stay. */
+struct sfw_section {
+	const unsigned char *data;
+	uint64_t address;       /* of the section */
+	uint32_t fdes, fres;    /* where they begin in data */
+	uint32_t num_fdes, fre_len;
+	uint32_t num_fres;      /* as the header says, which lookups do not need */
+	uint8_t version, abi;
+	uint8_t swap;           /* the byte order is not the host's */
+	uint8_t sorted, pcrel;  /* flags */
+	uint8_t fde_size;
+};
+
+/* Registers of the ABI by DWARF's numbers; bit i of valid says that the value of r[i] is known. */
+#define SFW_NUM_REGS 32
+struct sfw_regs {
+	uint64_t pc;
+	uint64_t floor; /* the CFA of the frame before, or 0: stacks grow down, so that the next one is above */
+	uint32_t valid;
+	/* The instruction at pc is still to be executed. Otherwise pc is a return address, which may be that of
+	 * the next function, and what counts is the call before it. */
+	uint8_t interrupted;
+	uint64_t r[SFW_NUM_REGS];
+};
+
+/* What a walk sees of the program. */
+struct sfw_space {
+	/* Copies 8 bytes of memory, and returns whether it could. */
+	int (*read)(void *context, uint64_t address, unsigned char bytes[8]);
+	/* Finds the section of the file that the pc is in. It fills *s and returns SFW_OK, or returns SFW_NO_SECTION or
+	 * SFW_BAD_SECTION. Only for sfw_walk. The *s of the call before is still in there, or num_fdes is 0. */
+	enum sfw_how (*section)(void *context, uint64_t pc, struct sfw_section *s);
+	void *context;
+	/* The bits of an address that hold the signature of pointer authentication (aarch64): PTRACE_GETREGSET tells
+	 * them (NT_ARM_PAC_MASK). 0 stands for all bits from 48 on. */
+	uint64_t pac_mask;
+	uint8_t abi;           /* for frames without a section */
+	uint8_t frame_pointer; /* where there is no row, try the frame pointer */
+};
+
+struct sfw_frame {
+	uint64_t pc;
+	uint64_t sp;     /* when control comes back to this frame, or 0 if it is not known */
+	uint8_t how;     /* enum sfw_how: how this frame was found */
+	uint8_t interrupted;
+};
+
+/* What is fixed for each ABI. */
+struct sfw_abi {
+	uint8_t big, sp, fp, lr; /* byte order, DWARF's numbers; lr is SFW_NUM_REGS where calls push */
+	int8_t fixed_ra;         /* offset of the return address from the CFA; 0: rows tell */
+	int16_t bias, scale;     /* a word w of the CFA's offset is w * scale + bias, and the caller's SP is CFA - bias */
+};
+
+static inline const struct sfw_abi *sfw_abi_of(unsigned abi) {
+	static const struct sfw_abi abis[] = {
+		{0, 0, 0, 0, 0, 0, 0},
+		{1, 31, 29, 30, 0, 0, 1},
+		{0, 31, 29, 30, 0, 0, 1},
+		{0, 7, 6, SFW_NUM_REGS, -8, 0, 1},
+		{1, 15, 11, 14, 0, 160, 8},
+	};
+	return abi >= SFW_AARCH64_BIG && abi <= SFW_S390X ? &abis[abi] : NULL;
+}
+
+/* Loads that need no alignment, and no memcpy. */
+typedef struct { uint16_t v; } __attribute__((packed, may_alias)) sfw_u16;
+typedef struct { uint32_t v; } __attribute__((packed, may_alias)) sfw_u32;
+typedef struct { uint64_t v; } __attribute__((packed, may_alias)) sfw_u64;
+
+static inline uint32_t sfw_load16(const unsigned char *b, unsigned swap) {
+	uint16_t v = ((const sfw_u16 *)(const void *)b)->v;
+	return swap ? __builtin_bswap16(v) : v;
+}
+
+static inline uint32_t sfw_load32(const unsigned char *b, unsigned swap) {
+	uint32_t v = ((const sfw_u32 *)(const void *)b)->v;
+	return swap ? __builtin_bswap32(v) : v;
+}
+
+static inline uint64_t sfw_load64(const unsigned char *b, unsigned swap) {
+	uint64_t v = ((const sfw_u64 *)(const void *)b)->v;
+	return swap ? __builtin_bswap64(v) : v;
+}
+
+#define SFW_HOST_BIG (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
+
+/* sfw_open reads the header of the section in data, which is at the given address in memory. There may be bytes behind
+ * the section, as GNU ld leaves them in a PT_GNU_SFRAME. */
+static inline enum sfw_how sfw_open(struct sfw_section *s, const void *bytes, size_t size, uint64_t address) {
+	enum { HEADER = 28, MAGIC = 0xdee2, SORTED = 1, FRAME_POINTER = 2, PCREL = 4 };
+	static const uint8_t known[] = {0, SORTED | FRAME_POINTER, SORTED | FRAME_POINTER | PCREL, SORTED | PCREL};
+	static const uint8_t fde_sizes[] = {0, 17, 20, 16};
+	const unsigned char *b = (const unsigned char *)bytes;
+	s->num_fdes = 0;
+	if (size < HEADER || size > UINT32_MAX)
+		return SFW_BAD_SECTION;
+	unsigned magic = sfw_load16(b, 0);
+	unsigned swap = magic != MAGIC;
+	if (swap && sfw_load16(b, 1) != MAGIC)
+		return SFW_BAD_SECTION;
+	unsigned version = b[2], flags = b[3];
+	const struct sfw_abi *a = sfw_abi_of(b[4]);
+	if (version < 1 || version > 3 || (flags & ~(unsigned)known[version]) != 0 || a == NULL ||
+		(b[4] == SFW_S390X && version == 1) || a->big != (swap ^ SFW_HOST_BIG))
+		return SFW_BAD_SECTION;
+	/* Fixed offsets other than the ABI's would change what words a row has. */
+	if (b[5] != 0 || b[6] != (unsigned char)a->fixed_ra)
+		return SFW_BAD_SECTION;
+	uint32_t num = sfw_load32(b + 8, swap), len = sfw_load32(b + 16, swap);
+	/* Offsets count from the end of the header. */
+	uint64_t base = (uint64_t)HEADER + b[7];
+	uint64_t fdes = base + sfw_load32(b + 20, swap), fres = base + sfw_load32(b + 24, swap);
+	uint64_t end = fdes + (uint64_t)num * fde_sizes[version];
+	if (base > size || end > size || (fres < end && num > 0) || fres + len > size)
+		return SFW_BAD_SECTION;
+	if (version == 3 && (flags & PCREL) == 0 && num > 0)
+		return SFW_BAD_SECTION; /* nothing says what start addresses would count from */
+	s->data = b;
+	s->address = address;
+	s->fdes = (uint32_t)fdes;
+	s->fres = (uint32_t)fres;
+	s->num_fdes = num;
+	s->fre_len = len;
+	s->num_fres = sfw_load32(b + 12, swap);
+	s->version = (uint8_t)version;
+	s->abi = b[4];
+	s->swap = (uint8_t)swap;
+	s->sorted = (flags & SORTED) != 0;
+	s->pcrel = (flags & PCREL) != 0;
+	s->fde_size = fde_sizes[version];
+	return SFW_OK;
+}
+
+/* sfw_start returns where the code of the i-th FDE begins. */
+static inline uint64_t sfw_start(const struct sfw_section *s, uint32_t i) {
+	uint32_t at = s->fdes + i * s->fde_size;
+	uint64_t start = s->address;
+	if (s->version == 3)
+		start += sfw_load64(s->data + at, s->swap);
+	else
+		start += (uint64_t)(int64_t)(int32_t)sfw_load32(s->data + at, s->swap);
+	return s->pcrel ? start + at : start;
+}
+
+/* A function descriptor that was found sound. */
+struct sfw_fde {
+	uint32_t size, num;         /* bytes of code, rows */
+	uint32_t rows;              /* where the rows begin in the section */
+	uint8_t width;              /* of the start address of a row, in bytes */
+	uint8_t mask, rep;          /* rows are looked up by pc modulo rep, if it is not 0 */
+	uint8_t key_b, signal_frame, flexible;
+};
+
+/* sfw_fde_at reads the i-th FDE, and returns whether it is sound. */
+static inline int sfw_fde_at(const struct sfw_section *s, uint32_t i, struct sfw_fde *d) {
+	enum { TYPE = 0xf, MASK = 1 << 4, KEY_B = 1 << 5, SIGNAL = 1 << 7, ATTRIBUTE = 5, FLEXIBLE = 1 };
+	const unsigned char *b = s->data + s->fdes + i * s->fde_size + (s->version == 3 ? 8 : 4);
+	unsigned info, type = 0, known = TYPE | MASK | KEY_B;
+	uint32_t left = s->fre_len, offset = sfw_load32(b + 4, s->swap);
+	d->size = sfw_load32(b, s->swap);
+	d->rep = 0;
+	if (offset > left)
+		return 0;
+	left -= offset;
+	d->rows = s->fres + offset;
+	if (s->version == 3) {
+		if (left < ATTRIBUTE)
+			return 0;
+		const unsigned char *a = s->data + d->rows;
+		d->num = sfw_load16(a, s->swap);
+		info = a[2];
+		type = a[3];
+		d->rep = a[4];
+		d->rows += ATTRIBUTE;
+		left -= ATTRIBUTE;
+		known |= SIGNAL;
+	} else {
+		d->num = sfw_load32(b + 8, s->swap);
+		info = b[12];
+		if (s->version == 2)
+			d->rep = b[13];
+	}
+	if (type > FLEXIBLE || (info & ~known) != 0 || (info & TYPE) > 2)
+		return 0;
+	d->mask = (info & MASK) != 0;
+	if (!d->mask)
+		d->rep = 0;
+	else if (d->rep == 0 && s->version != 1)
+		return 0;
+	d->width = (uint8_t)(1U << (info & TYPE));
+	d->key_b = (info & KEY_B) != 0;
+	d->signal_frame = (info & SIGNAL) != 0;
+	d->flexible = type == FLEXIBLE;
+	/* A row takes a start address and an info byte at least. */
+	return (uint64_t)d->num * (d->width + 1U) <= left;
+}
+
+/* sfw_search returns the last FDE that begins at pc or before it, or num_fdes. Sections whose FDEs are not sorted, which
+ * are those of objects, are gone through. */
+static inline uint32_t sfw_search(const struct sfw_section *s, uint64_t pc) {
+	uint32_t found = s->num_fdes;
+	if (!s->sorted) {
+		uint64_t best = 0;
+		for (uint32_t i = 0; i < s->num_fdes; i++) {
+			uint64_t start = sfw_start(s, i);
+			if (start <= pc && start >= best) {
+				best = start;
+				found = i;
+			}
+		}
+		return found;
+	}
+	uint32_t low = 0, high = s->num_fdes; /* those before low begin at pc or before it, those from high on after it */
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		if (sfw_start(s, middle) <= pc)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low > 0 ? low - 1 : found;
+}
+
+/* Data words of a row, which are taken one by one. */
+struct sfw_words {
+	const unsigned char *b;
+	unsigned swap, size, left;
+	uint8_t none, bad; /* one was asked for and there was none; they make no row */
+};
+
+static inline uint32_t sfw_unsigned(struct sfw_words *w) {
+	if (w->left == 0) {
+		w->none = 1;
+		return 0;
+	}
+	uint32_t v = w->size == 1 ? *w->b : w->size == 2 ? sfw_load16(w->b, w->swap) : sfw_load32(w->b, w->swap);
+	w->b += w->size;
+	w->left--;
+	return v;
+}
+
+static inline int32_t sfw_signed(struct sfw_words *w) {
+	uint32_t v = sfw_unsigned(w);
+	return w->size == 1 ? (int8_t)v : w->size == 2 ? (int16_t)v : (int32_t)v;
+}
+
+/* sfw_cfa_offset returns the offset that a word stands for. */
+static inline int32_t sfw_cfa_offset(struct sfw_words *w, const struct sfw_abi *a, int32_t word) {
+	int64_t v = (int64_t)word * a->scale + a->bias;
+	if (v < INT32_MIN || v > INT32_MAX)
+		w->bad = 1;
+	return (int32_t)v;
+}
+
+/* sfw_slot reads a rule of a default FDE. Version 2 on s390x has odd words for registers. */
+static inline void sfw_slot(struct sfw_words *w, const struct sfw_section *s, struct sfw_rule *r) {
+	int32_t v = sfw_signed(w);
+	if (w->none)
+		return;
+	if (s->abi == SFW_S390X && s->version == 2 && (v & 1) != 0) {
+		if (v < 0 || v / 2 > (int32_t)UINT16_MAX)
+			w->bad = 1;
+		r->base = SFW_REGISTER;
+		r->reg = (uint16_t)(v / 2);
+		return;
+	}
+	r->base = SFW_CFA;
+	r->offset = v;
+	r->deref = 1;
+}
+
+/* sfw_rule_words reads a rule of a flexible FDE: a control word, and if that is not 0 an offset. */
+static inline void sfw_rule_words(struct sfw_words *w, struct sfw_rule *r) {
+	enum { REGISTER = 1, DEREF = 2, UNKNOWN = 4, SHIFT = 3 };
+	uint32_t control = sfw_unsigned(w);
+	if (w->none || control == 0)
+		return;
+	r->offset = sfw_signed(w);
+	r->deref = (control & DEREF) != 0;
+	r->base = SFW_CFA;
+	if ((control & REGISTER) != 0) {
+		r->base = SFW_REGISTER;
+		r->reg = (uint16_t)(control >> SHIFT);
+	} else if (control >> SHIFT != 0) {
+		w->bad = 1;
+	}
+	if (w->none || control >> SHIFT > UINT16_MAX || (control & UNKNOWN) != 0)
+		w->bad = 1;
+}
+
+/* Bits of the info byte of a row: the CFA's base, the number of data words and the binary logarithm of their size. */
+enum { SFW_ROW_SP = 1, SFW_ROW_COUNT = 1, SFW_ROW_SIZE = 5, SFW_ROW_MANGLED = 1 << 7 };
+
+/* sfw_row_size returns the size of a row without its start address. */
+static inline uint32_t sfw_row_size(unsigned info) {
+	return 1 + ((info >> SFW_ROW_COUNT & 0xf) << (info >> SFW_ROW_SIZE & 3));
+}
+
+/* sfw_decode reads the row at an offset, and returns whether it makes sense. */
+static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned flexible, struct sfw_row *row) {
+	static const struct sfw_rule no_rule = {0, 0, SFW_NONE, 0};
+	const struct sfw_abi *a = sfw_abi_of(s->abi);
+	unsigned info = s->data[at], log_size = info >> SFW_ROW_SIZE & 3, count = info >> SFW_ROW_COUNT & 0xf;
+	if (log_size > 2 || sfw_row_size(info) > s->fres + s->fre_len - at)
+		return 0;
+	row->cfa = row->ra = row->fp = no_rule;
+	row->mangled = (info & SFW_ROW_MANGLED) != 0;
+	row->outermost = count == 0;
+	if (count == 0)
+		return 1;
+	struct sfw_words w = {s->data + at + 1, s->swap, 1U << log_size, count, 0, 0};
+	if (flexible) {
+		sfw_rule_words(&w, &row->cfa);
+		if (row->cfa.base != SFW_REGISTER)
+			return 0;
+		row->cfa.offset = sfw_cfa_offset(&w, a, row->cfa.offset);
+		sfw_rule_words(&w, &row->ra);
+		sfw_rule_words(&w, &row->fp);
+	} else {
+		row->cfa.offset = sfw_cfa_offset(&w, a, sfw_signed(&w));
+		row->cfa.base = (info & SFW_ROW_SP) != 0 ? SFW_SP : SFW_FP;
+		if (a->fixed_ra == 0) {
+			sfw_slot(&w, s, &row->ra);
+			if (row->ra.base == SFW_CFA && row->ra.offset == 0)
+				row->ra = no_rule; /* a word of 0 only keeps the place before FP's */
+		}
+		sfw_slot(&w, s, &row->fp);
+	}
+	return !w.bad && w.left == 0;
+}
+
+/* sfw_find looks up the row that holds for pc: SFW_OK, SFW_NO_ROW or SFW_BAD_SECTION. A PC-mask FDE of version 1 does not
+ * say what its rows are repeated by, so that there is no row. */
+static inline enum sfw_how sfw_find(const struct sfw_section *s, uint64_t pc, struct sfw_row *row) {
+	uint32_t i = sfw_search(s, pc);
+	struct sfw_fde d;
+	if (i == s->num_fdes)
+		return SFW_NO_ROW;
+	if (!sfw_fde_at(s, i, &d))
+		return SFW_BAD_SECTION;
+	uint64_t distance = pc - sfw_start(s, i);
+	if (distance >= d.size)
+		return SFW_NO_ROW;
+	uint32_t at = (uint32_t)distance, limit = d.size;
+	if (d.mask) {
+		if (d.rep == 0)
+			return SFW_NO_ROW;
+		at = (uint32_t)(pc % d.rep);
+		limit = d.rep;
+	}
+	row->key_b = d.key_b;
+	row->signal_frame = d.signal_frame;
+	if (d.num == 0 && s->version == 3 && !d.flexible) { /* code without a caller, all of it */
+		static const struct sfw_rule no_rule = {0, 0, SFW_NONE, 0};
+		row->cfa = row->ra = row->fp = no_rule;
+		row->start = 0;
+		row->outermost = 1;
+		row->mangled = 0;
+		return SFW_OK;
+	}
+	uint32_t end = s->fres + s->fre_len, off = d.rows, next = 0, found = 0;
+	for (uint32_t left = d.num; left > 0; left--) {
+		if (end - off < d.width + 1U)
+			return SFW_BAD_SECTION;
+		const unsigned char *b = s->data + off;
+		uint32_t start = d.width == 1 ? *b : d.width == 2 ? sfw_load16(b, s->swap) : sfw_load32(b, s->swap);
+		if (start >= limit || start < next)
+			return SFW_BAD_SECTION;
+		if (start > at)
+			break;
+		found = off + d.width;
+		row->start = start;
+		next = start + 1;
+		uint32_t size = d.width + sfw_row_size(b[d.width]);
+		/* The last row's words may be missing, which only matters if it is the one. */
+		off = size > end - off ? end : off + size;
+	}
+	if (found == 0)
+		return SFW_NO_ROW;
+	return sfw_decode(s, found, d.flexible, row) ? SFW_OK : SFW_BAD_SECTION;
+}
+
+/* sfw_lookup is sfw_open and sfw_find. */
+static inline enum sfw_how sfw_lookup(
+	const void *section, size_t size, uint64_t address, uint64_t pc, struct sfw_row *row) {
+	struct sfw_section s;
+	enum sfw_how how = sfw_open(&s, section, size, address);
+	return how == SFW_OK ? sfw_find(&s, pc, row) : how;
+}
+
+/* sfw_check reads all FDEs of a section: whether they are sound, in the order that the header says, and have as many rows
+ * as it says. Lookups do not need that. */
+static inline enum sfw_how sfw_check(const struct sfw_section *s) {
+	uint64_t sum = 0, before = 0;
+	for (uint32_t i = 0; i < s->num_fdes; i++) {
+		struct sfw_fde d;
+		uint64_t start = sfw_start(s, i);
+		if (!sfw_fde_at(s, i, &d) || (s->sorted && start < before))
+			return SFW_BAD_SECTION;
+		before = start;
+		sum += d.num;
+	}
+	return sum == s->num_fres ? SFW_OK : SFW_BAD_SECTION;
+}
+
+/* sfw_get returns whether the value of a register is known. */
+static inline int sfw_get(const struct sfw_regs *regs, unsigned reg, uint64_t *value) {
+	if (reg >= SFW_NUM_REGS || (regs->valid >> reg & 1) == 0)
+		return 0;
+	*value = regs->r[reg];
+	return 1;
+}
+
+static inline void sfw_set(struct sfw_regs *regs, unsigned reg, uint64_t value) {
+	regs->r[reg] = value;
+	regs->valid |= (uint32_t)1 << reg;
+}
+
+/* sfw_read reads 8 bytes of memory in the ABI's byte order. */
+static inline int sfw_read(const struct sfw_space *m, const struct sfw_abi *a, uint64_t address, uint64_t *value) {
+	uint64_t raw = 0;
+	if (!m->read(m->context, address, (unsigned char *)&raw))
+		return 0;
+	*value = (a->big ^ SFW_HOST_BIG) != 0 ? __builtin_bswap64(raw) : raw;
+	return 1;
+}
+
+/* sfw_value evaluates a rule: SFW_OK, SFW_NO_REGISTER or SFW_BAD_MEMORY. */
+static inline enum sfw_how sfw_value(const struct sfw_rule *r, const struct sfw_regs *regs, uint64_t cfa,
+	const struct sfw_space *m, const struct sfw_abi *a, uint64_t *value) {
+	uint64_t v = cfa;
+	if (r->base != SFW_CFA) {
+		unsigned reg = r->base == SFW_SP ? a->sp : r->base == SFW_FP ? a->fp : r->reg;
+		if (!sfw_get(regs, reg, &v))
+			return SFW_NO_REGISTER;
+	}
+	v += (uint64_t)(int64_t)r->offset;
+	if (r->deref)
+		return sfw_read(m, a, v, value) ? SFW_OK : SFW_BAD_MEMORY;
+	*value = v;
+	return SFW_OK;
+}
+
+/* sfw_strip takes the signature out of a return address. */
+static inline uint64_t sfw_strip(const struct sfw_space *m, uint64_t address) {
+	return address & ~(m->pac_mask != 0 ? m->pac_mask : 0xffff000000000000U);
+}
+
+/* sfw_step_row goes from the registers of a frame to those of its caller by a row. It returns SFW_SFRAME, or why there is
+ * no such step, and then leaves the registers alone. */
+static inline enum sfw_how sfw_step_row(
+	const struct sfw_row *row, unsigned abi, struct sfw_regs *regs, const struct sfw_space *m) {
+	const struct sfw_abi *a = sfw_abi_of(abi);
+	uint64_t cfa, ra, fp = 0;
+	enum sfw_how how;
+	if (a == NULL)
+		return SFW_BAD_SECTION;
+	if (row->outermost)
+		return SFW_OUTERMOST;
+	if ((how = sfw_value(&row->cfa, regs, 0, m, a, &cfa)) != SFW_OK)
+		return how;
+	if (row->ra.base != SFW_NONE) {
+		if ((how = sfw_value(&row->ra, regs, cfa, m, a, &ra)) != SFW_OK)
+			return how;
+	} else if (a->fixed_ra != 0) {
+		if (!sfw_read(m, a, cfa + (uint64_t)(int64_t)a->fixed_ra, &ra))
+			return SFW_BAD_MEMORY;
+	} else if (!sfw_get(regs, a->lr, &ra)) {
+		return SFW_NO_REGISTER;
+	}
+	int have_fp;
+	if (row->fp.base != SFW_NONE) {
+		if ((how = sfw_value(&row->fp, regs, cfa, m, a, &fp)) != SFW_OK)
+			return how;
+		have_fp = 1;
+	} else {
+		have_fp = sfw_get(regs, a->fp, &fp);
+	}
+	if (row->mangled)
+		ra = sfw_strip(m, ra);
+	if (ra == 0)
+		return SFW_ZERO;
+	/* A caller's frame is above, but for leaf functions that have none of their own, and what a signal
+	 * has interrupted may have another stack. */
+	if (!row->signal_frame && (cfa < regs->floor || (cfa == regs->floor && !regs->interrupted)))
+		return SFW_NO_PROGRESS;
+	regs->valid = 0;
+	if (have_fp)
+		sfw_set(regs, a->fp, fp);
+	sfw_set(regs, a->sp, cfa - (uint64_t)(int64_t)a->bias);
+	regs->floor = row->signal_frame ? 0 : cfa;
+	regs->interrupted = row->signal_frame;
+	regs->pc = ra;
+	return SFW_SFRAME;
+}
+
+/* sfw_step_fp is the same by the frame pointer: there is a record of the caller's one and of the return address. Where the
+ * caller's stack pointer is, only amd64 tells. On s390x there is no such record. */
+static inline enum sfw_how sfw_step_fp(unsigned abi, struct sfw_regs *regs, const struct sfw_space *m) {
+	const struct sfw_abi *a = sfw_abi_of(abi);
+	uint64_t at, fp, ra;
+	if (a == NULL || abi == SFW_S390X || !sfw_get(regs, a->fp, &at))
+		return SFW_NO_REGISTER;
+	if (at < regs->floor || at > UINT64_MAX - 16)
+		return SFW_NO_PROGRESS;
+	if (!sfw_read(m, a, at, &fp) || !sfw_read(m, a, at + 8, &ra))
+		return SFW_BAD_MEMORY;
+	if (abi != SFW_AMD64)
+		ra = sfw_strip(m, ra);
+	if (ra == 0)
+		return SFW_ZERO;
+	regs->valid = 0;
+	sfw_set(regs, a->fp, fp);
+	if (abi == SFW_AMD64)
+		sfw_set(regs, a->sp, at + 16);
+	regs->floor = at + 16;
+	regs->interrupted = 0;
+	regs->pc = ra;
+	return SFW_FRAME_POINTER;
+}
+
+/* sfw_lookup_pc returns the pc to look up for a frame: of a caller, that of its call. */
+static inline uint64_t sfw_lookup_pc(const struct sfw_regs *regs) { return regs->pc - (regs->interrupted ? 0 : 1); }
+
+/* sfw_step is a step by the section that describes regs->pc, or if s is NULL by none. It returns SFW_SFRAME or
+ * SFW_FRAME_POINTER, or why the walk ends here, and then leaves the registers alone. */
+static inline enum sfw_how sfw_step(
+	const struct sfw_section *s, struct sfw_regs *regs, const struct sfw_space *m) {
+	enum sfw_how how = SFW_NO_SECTION;
+	struct sfw_row row;
+	unsigned abi = m->abi;
+	if (s != NULL) {
+		abi = s->abi;
+		how = sfw_find(s, sfw_lookup_pc(regs), &row);
+		if (how == SFW_OK)
+			how = sfw_step_row(&row, abi, regs, m);
+	}
+	/* What is known to be the end is one. */
+	if (how == SFW_SFRAME || how == SFW_OUTERMOST || how == SFW_ZERO || !m->frame_pointer)
+		return how;
+	return sfw_step_fp(abi, regs, m) == SFW_FRAME_POINTER ? SFW_FRAME_POINTER : how;
+}
+
+/* sfw_walk writes the frames from regs on, the topmost first, and returns how many there are. *end says why there are no
+ * more. The registers are then those of the last frame. */
+static inline size_t sfw_walk(
+	const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
+	struct sfw_section s;
+	enum sfw_how how = SFW_OK;
+	size_t n = 0;
+	s.num_fdes = 0;
+	for (;;) {
+		if (n == max) {
+			*end = SFW_FULL;
+			return n;
+		}
+		struct sfw_frame *f = &frames[n++];
+		const struct sfw_abi *a = sfw_abi_of(m->abi);
+		f->pc = regs->pc;
+		if (a == NULL || !sfw_get(regs, a->sp, &f->sp))
+			f->sp = 0;
+		f->how = (uint8_t)how;
+		f->interrupted = regs->interrupted;
+		enum sfw_how known = m->section(m->context, sfw_lookup_pc(regs), &s);
+		how = sfw_step(known == SFW_OK ? &s : NULL, regs, m);
+		if (how != SFW_SFRAME && how != SFW_FRAME_POINTER) {
+			*end = how == SFW_NO_SECTION ? known : how;
+			return n;
+		}
+	}
+}
+
+#ifdef SFRAME_WALKER_PROCESS
+/*
+ * In process: the stack of the thread that calls, on Linux. Sections are found by _dl_find_object (glibc 2.35), which
+ * takes no lock, or in a table that was made beforehand. Memory is only read within the bounds that the caller gives,
+ * and on demand elsewhere through the kernel, which says no where there is none.
+ */
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sys/uio.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#define SFW_HOST_ABI SFW_AMD64
+#elif defined(__aarch64__) && defined(__AARCH64EB__)
+#define SFW_HOST_ABI SFW_AARCH64_BIG
+#elif defined(__aarch64__)
+#define SFW_HOST_ABI SFW_AARCH64
+#elif defined(__s390x__)
+#define SFW_HOST_ABI SFW_S390X
+#else
+#error "SFrame does not know this machine"
+#endif
+
+#if defined(__GLIBC__) && defined(__GLIBC_PREREQ)
+#if __GLIBC_PREREQ(2, 35)
+#define SFW_DL_FIND_OBJECT 1
+#endif
+#endif
+
+/* A file in memory, or code that was made at run time. */
+struct sfw_module {
+	uint64_t begin, end; /* of its code */
+	struct sfw_section section;
+};
+
+/* Modules by address. The memory for them is the caller's. */
+struct sfw_table {
+	struct sfw_module *modules;
+	size_t count, max;
+	size_t missed; /* for which there was no room */
+	size_t bad;    /* with sections that are not sound, left out */
+};
+
+/* What a walk in the process needs to know. */
+struct sfw_process {
+	uint64_t stack_low, stack_high; /* memory to be read lies between; sfw_stack_around tells */
+	const struct sfw_table *table;  /* where sections are looked for, or NULL for _dl_find_object */
+	pid_t kernel_reads;             /* getpid(), to read other memory by process_vm_readv, or 0 */
+	uint8_t frame_pointer;          /* where there is no row, try the frame pointer */
+	/* Of the last frame. Set to 0. */
+	uint64_t begin, end;
+	enum sfw_how how;
+};
+
+/* sfw_table_add puts a module into the table, whose section is at the given address of this process. It returns SFW_OK,
+ * SFW_FULL or SFW_BAD_SECTION. Not to be called while others use the table. */
+static inline enum sfw_how sfw_table_add(
+	struct sfw_table *t, uint64_t begin, uint64_t end, const void *section, size_t size) {
+	struct sfw_module m = {begin, end, {0}};
+	enum sfw_how how = sfw_open(&m.section, section, size, (uint64_t)(uintptr_t)section);
+	if (how != SFW_OK || m.section.abi != SFW_HOST_ABI) {
+		t->bad++;
+		return SFW_BAD_SECTION;
+	}
+	if (t->count == t->max) {
+		t->missed++;
+		return SFW_FULL;
+	}
+	size_t i = t->count++;
+	for (; i > 0 && t->modules[i - 1].begin > begin; i--)
+		t->modules[i] = t->modules[i - 1];
+	t->modules[i] = m;
+	return SFW_OK;
+}
+
+/* sfw_of_headers finds the section by program headers: its address in the process and its size, or NULL. */
+static inline const void *sfw_of_headers(const ElfW(Phdr) *h, size_t n, uint64_t bias, size_t *size) {
+	enum { GNU_SFRAME = 0x6474e554 };
+	const ElfW(Phdr) *found = NULL;
+	for (size_t i = 0; i < n; i++)
+		if (h[i].p_type == GNU_SFRAME)
+			found = &h[i];
+	if (found == NULL)
+		return NULL;
+	/* It has to be among what is in memory and may be read. */
+	for (size_t i = 0; i < n; i++)
+		if (h[i].p_type == PT_LOAD && (h[i].p_flags & PF_R) != 0 && h[i].p_vaddr <= found->p_vaddr &&
+			h[i].p_filesz >= found->p_memsz && found->p_vaddr - h[i].p_vaddr <= h[i].p_filesz - found->p_memsz) {
+			*size = found->p_memsz;
+			return (const void *)(uintptr_t)(bias + found->p_vaddr);
+		}
+	return NULL;
+}
+
+static inline int sfw_add_phdr(struct dl_phdr_info *info, size_t size, void *table) {
+	uint64_t begin = UINT64_MAX, end = 0, bias = info->dlpi_addr;
+	size_t section_size = 0;
+	const void *section = sfw_of_headers(info->dlpi_phdr, info->dlpi_phnum, bias, &section_size);
+	(void)size;
+	for (size_t i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+		if (h->p_type != PT_LOAD || (h->p_flags & PF_X) == 0)
+			continue;
+		if (bias + h->p_vaddr < begin)
+			begin = bias + h->p_vaddr;
+		if (bias + h->p_vaddr + h->p_memsz > end)
+			end = bias + h->p_vaddr + h->p_memsz;
+	}
+	if (section != NULL && begin < end)
+		sfw_table_add((struct sfw_table *)table, begin, end, section, section_size);
+	return 0;
+}
+
+/* sfw_table_fill makes the table of all files that are loaded now. It is not for signal handlers, takes the dynamic linker's
+ * lock, and is to be called again after dlopen and dlclose (dlpi_adds and dlpi_subs tell). */
+static inline void sfw_table_fill(struct sfw_table *t) {
+	t->count = t->missed = t->bad = 0;
+	dl_iterate_phdr(sfw_add_phdr, t);
+}
+
+static inline const struct sfw_module *sfw_table_find(const struct sfw_table *t, uint64_t pc) {
+	size_t low = 0, high = t->count;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (t->modules[middle].begin <= pc)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low > 0 && pc < t->modules[low - 1].end ? &t->modules[low - 1] : NULL;
+}
+
+#ifdef SFW_DL_FIND_OBJECT
+/* sfw_of_object finds the section of the file that the dynamic linker says the pc is in. Its program headers are read from
+ * the first page of the file, which has to be there; those of few files are elsewhere, for which there is the table. */
+static inline enum sfw_how sfw_of_object(struct sfw_process *p, uint64_t pc, struct sfw_section *s) {
+	enum { PAGE = 4096 };
+	struct dl_find_object o;
+	if (_dl_find_object((void *)(uintptr_t)pc, &o) != 0)
+		return SFW_NO_SECTION;
+	const unsigned char *file = (const unsigned char *)o.dlfo_map_start;
+	const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)o.dlfo_map_start;
+	p->begin = (uint64_t)(uintptr_t)o.dlfo_map_start;
+	p->end = (uint64_t)(uintptr_t)o.dlfo_map_end;
+	p->how = SFW_NO_SECTION;
+	if (e->e_ident[EI_MAG0] != ELFMAG0 || e->e_ident[EI_MAG1] != ELFMAG1 || e->e_ident[EI_MAG2] != ELFMAG2 ||
+		e->e_ident[EI_MAG3] != ELFMAG3 || e->e_phentsize != sizeof(ElfW(Phdr)) || e->e_phoff > PAGE ||
+		e->e_phnum > (PAGE - e->e_phoff) / sizeof(ElfW(Phdr)))
+		return p->how;
+	size_t size = 0;
+	const ElfW(Phdr) *h = (const ElfW(Phdr) *)(const void *)(file + e->e_phoff);
+	const void *section = sfw_of_headers(h, e->e_phnum, o.dlfo_link_map->l_addr, &size);
+	if (section != NULL)
+		p->how = sfw_open(s, section, size, (uint64_t)(uintptr_t)section);
+	if (p->how == SFW_OK && s->abi != SFW_HOST_ABI)
+		p->how = SFW_BAD_SECTION;
+	return p->how;
+}
+#endif
+
+static inline enum sfw_how sfw_process_section(void *context, uint64_t pc, struct sfw_section *s) {
+	struct sfw_process *p = (struct sfw_process *)context;
+	if (pc - p->begin < p->end - p->begin)
+		return p->how; /* the same file as for the frame before */
+	p->begin = p->end = 0;
+	if (p->table != NULL) {
+		const struct sfw_module *m = sfw_table_find(p->table, pc);
+		if (m == NULL)
+			return SFW_NO_SECTION;
+		*s = m->section;
+		p->begin = m->begin;
+		p->end = m->end;
+		p->how = SFW_OK;
+		return SFW_OK;
+	}
+#ifdef SFW_DL_FIND_OBJECT
+	return sfw_of_object(p, pc, s);
+#else
+	return SFW_NO_SECTION;
+#endif
+}
+
+/* sfw_process_read reads the thread's own stack, which is not the compiler's business. */
+__attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) static inline int sfw_process_read(
+	void *context, uint64_t address, unsigned char bytes[8]) {
+	const struct sfw_process *p = (const struct sfw_process *)context;
+	if (address >= p->stack_low && p->stack_high >= 8 && address <= p->stack_high - 8) {
+		((sfw_u64 *)(void *)bytes)->v = ((const sfw_u64 *)(uintptr_t)address)->v;
+		return 1;
+	}
+	if (p->kernel_reads == 0)
+		return 0;
+	int before = errno; /* which is the interrupted code's */
+	struct iovec to = {bytes, 8}, from = {(void *)(uintptr_t)address, 8};
+	ssize_t n = process_vm_readv(p->kernel_reads, &to, 1, &from, 1, 0);
+	errno = before;
+	return n == 8;
+}
+
+/* sfw_process_walk is sfw_walk in this process. It may be called in signal handlers. Registers come from
+ * sfw_regs_of_context or sfw_regs_here. */
+static inline size_t sfw_process_walk(
+	struct sfw_process *p, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
+	const struct sfw_space space = {
+		sfw_process_read, sfw_process_section, p, 0, SFW_HOST_ABI, p->frame_pointer,
+	};
+	p->begin = p->end = 0;
+	return sfw_walk(&space, regs, frames, max, end);
+}
+
+/* sfw_regs_of_context takes the registers that a signal handler of SA_SIGINFO is given as its third argument. */
+static inline void sfw_regs_of_context(struct sfw_regs *regs, const void *context) {
+	const ucontext_t *c = (const ucontext_t *)context;
+	regs->valid = 0;
+	regs->floor = 0;
+	regs->interrupted = 1;
+#if defined(__x86_64__)
+	static const uint8_t order[16] = {REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP, REG_R8,
+		REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+	for (unsigned i = 0; i < 16; i++)
+		regs->r[i] = (uint64_t)c->uc_mcontext.gregs[order[i]];
+	regs->valid = 0xffff;
+	regs->pc = (uint64_t)c->uc_mcontext.gregs[REG_RIP];
+#elif defined(__aarch64__)
+	for (unsigned i = 0; i < 31; i++)
+		regs->r[i] = c->uc_mcontext.regs[i];
+	regs->r[31] = c->uc_mcontext.sp;
+	regs->valid = 0xffffffff;
+	regs->pc = c->uc_mcontext.pc;
+#elif defined(__s390x__)
+	/* DWARF's numbers of floating-point registers, which leaf functions save others in. */
+	static const uint8_t fprs[16] = {16, 20, 17, 21, 18, 22, 19, 23, 24, 28, 25, 29, 26, 30, 27, 31};
+	for (unsigned i = 0; i < 16; i++) {
+		regs->r[i] = c->uc_mcontext.gregs[i];
+		regs->r[fprs[i]] = ((const sfw_u64 *)(const void *)&c->uc_mcontext.fpregs.fprs[i])->v;
+	}
+	regs->valid = 0xffffffff;
+	regs->pc = c->uc_mcontext.psw.addr;
+#endif
+}
+
+/* sfw_regs_here takes the registers of the function that calls it: the walk begins there. */
+__attribute__((always_inline)) static inline void sfw_regs_here(struct sfw_regs *regs) {
+	uint64_t pc, sp, fp;
+	regs->valid = 0;
+	regs->floor = 0;
+	regs->interrupted = 1;
+#if defined(__x86_64__)
+	__asm__ volatile("lea 0(%%rip), %0\n\tmov %%rsp, %1\n\tmov %%rbp, %2" : "=&r"(pc), "=&r"(sp), "=&r"(fp));
+#else
+	uint64_t lr;
+#if defined(__aarch64__)
+	__asm__ volatile("adr %0, .\n\tmov %1, sp\n\tmov %2, x29\n\tmov %3, x30" : "=&r"(pc), "=&r"(sp), "=&r"(fp), "=&r"(lr));
+#elif defined(__s390x__)
+	__asm__ volatile("larl %0, .\n\tlgr %1, %%r15\n\tlgr %2, %%r11\n\tlgr %3, %%r14" : "=&a"(pc), "=&a"(sp), "=&a"(fp), "=&a"(lr));
+#endif
+	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->lr, lr);
+#endif
+	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->sp, sp);
+	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->fp, fp);
+	regs->pc = pc;
+}
+
+/* sfw_hex reads digits for sfw_stack_around. */
+static inline int sfw_hex(unsigned char c) {
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* sfw_stack_around finds the bounds of the stack that the address sp is in, by /proc/self/maps, and returns whether it
+ * could. It is safe in signal handlers, but takes some ten microseconds: once for each thread is enough, until sp
+ * is elsewhere. The lower bound is what lies 128 bytes (amd64's red zone) below sp: frames are above. */
+static inline int sfw_stack_around(uint64_t sp, uint64_t *low, uint64_t *high) {
+	int before = errno, fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), found = 0;
+	uint64_t number[2] = {0, 0};
+	unsigned char b[1024];
+	ssize_t n;
+	int field = 0; /* 0 and 1: the addresses; 2: the permissions; 3: the rest of the line */
+	while (fd >= 0 && !found && ((n = read(fd, b, sizeof b)) > 0 || (n < 0 && errno == EINTR))) {
+		for (ssize_t i = 0; i < n && !found; i++) {
+			if (b[i] == '\n') {
+				field = 0;
+				number[0] = number[1] = 0;
+			} else if (field < 2) {
+				int digit = sfw_hex(b[i]);
+				if (digit < 0)
+					field++;
+				else
+					number[field] = number[field] << 4 | (uint64_t)digit;
+			} else if (field == 2) {
+				found = b[i] == 'r' && number[0] <= sp && sp < number[1];
+				field++;
+			}
+		}
+	}
+	if (fd >= 0)
+		close(fd);
+	errno = before;
+	if (!found)
+		return 0;
+	*low = sp - number[0] > 128 ? sp - 128 : number[0];
+	*high = number[1];
+	return 1;
+}
+#endif /* SFRAME_WALKER_PROCESS */
+
+#endif /* SFRAME_WALKER_H */
