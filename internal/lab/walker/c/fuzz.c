@@ -1,0 +1,98 @@
+/*
+ * A target of libFuzzer: lookups, steps and walks with any section and any memory.
+ *
+ * Input: pc, the section's address and the stack pointer, 8 bytes each; options; the number of words on the stack; these
+ * words; and as the rest the section, at the end of the input so that the sanitizer sees what is read behind it.
+ */
+#include "sframe_walker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FRAME_POINTER = 1, CALLER = 2, MAX_FRAMES = 24, HEADER = 26 };
+
+struct input {
+	const struct sfw_section *section;
+	const unsigned char *words;
+	uint64_t sp, size;
+	unsigned reads;
+};
+
+static int read_stack(void *context, uint64_t address, unsigned char bytes[8]) {
+	struct input *in = context;
+	/* A row reads three words at most, and the frame pointer two more. */
+	if (++in->reads > 5 * MAX_FRAMES)
+		abort();
+	if (in->size < 8 || address - in->sp > in->size - 8)
+		return 0;
+	memcpy(bytes, in->words + (address - in->sp), 8);
+	return 1;
+}
+
+static enum sfw_how the_section(void *context, uint64_t pc, struct sfw_section *s) {
+	(void)pc;
+	*s = *((struct input *)context)->section;
+	return SFW_OK;
+}
+
+static void expect(int condition) {
+	if (!condition)
+		abort();
+}
+
+static void lookup(const struct sfw_section *s, uint64_t pc) {
+	struct sfw_row row;
+	enum sfw_how how = sfw_find(s, pc, &row);
+	expect(how == SFW_OK || how == SFW_NO_ROW || how == SFW_BAD_SECTION);
+	if (how != SFW_OK)
+		return;
+	expect(row.outermost <= 1 && row.mangled <= 1 && row.key_b <= 1 && row.signal_frame <= 1);
+	expect(row.outermost || (row.cfa.base >= SFW_SP && row.cfa.base <= SFW_REGISTER));
+	expect(row.ra.base <= SFW_REGISTER && row.fp.base <= SFW_REGISTER);
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
+	uint64_t head[3];
+	if (size < HEADER)
+		return 0;
+	memcpy(head, data, sizeof head);
+	unsigned options = data[24];
+	size_t words = (size_t)data[25] * 8;
+	if (words > size - HEADER)
+		words = (size - HEADER) / 8 * 8;
+	const unsigned char *section = data + HEADER + words;
+	struct sfw_section s;
+	if (sfw_open(&s, section, size - HEADER - words, head[1]) != SFW_OK)
+		return 0;
+	sfw_check(&s);
+	uint64_t pc = head[0];
+	lookup(&s, pc);
+	for (uint32_t i = 0; i < s.num_fdes && i < 4; i++) {
+		uint64_t start = sfw_start(&s, i);
+		lookup(&s, start);
+		lookup(&s, start + (pc & 0xff));
+	}
+	struct input in = {&s, data + HEADER, head[2], words, 0};
+	struct sfw_space m = {read_stack, the_section, &in, 0, s.abi, (options & FRAME_POINTER) != 0};
+	struct sfw_regs regs, before;
+	memset(&regs, 0, sizeof regs);
+	for (unsigned i = 0; i < SFW_NUM_REGS; i++)
+		regs.r[i] = head[2] + 8 * (i % 7);
+	regs.r[sfw_abi_of(s.abi)->sp] = head[2];
+	regs.pc = pc;
+	regs.valid = (options & CALLER) != 0 ? (uint32_t)1 << sfw_abi_of(s.abi)->sp : UINT32_MAX;
+	regs.interrupted = (options & CALLER) == 0;
+	before = regs;
+	enum sfw_how how = sfw_step(&s, &regs, &m);
+	if (how != SFW_SFRAME && how != SFW_FRAME_POINTER)
+		expect(memcmp(&regs, &before, sizeof regs) == 0);
+	regs = before;
+	in.reads = 0;
+	struct sfw_frame frames[MAX_FRAMES];
+	size_t n = sfw_walk(&m, &regs, frames, MAX_FRAMES, &how);
+	expect(n >= 1 && n <= MAX_FRAMES && how >= SFW_OUTERMOST && how <= SFW_FULL);
+	for (size_t i = 1; i < n; i++)
+		expect(frames[i].how == SFW_SFRAME || frames[i].how == SFW_FRAME_POINTER);
+	return 0;
+}
