@@ -160,6 +160,14 @@ static inline uint64_t sfw_load64(const unsigned char *b, unsigned swap) {
 
 #define SFW_HOST_BIG (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
 
+/* sfw_no_section makes *s one that describes nothing. */
+static inline void sfw_no_section(struct sfw_section *s) {
+	s->data = NULL;
+	s->address = 0;
+	s->fdes = s->fres = s->num_fdes = s->fre_len = s->num_fres = 0;
+	s->version = s->abi = s->swap = s->sorted = s->pcrel = s->fde_size = 0;
+}
+
 /* sfw_open reads the header of the section in data, which is at the given address in memory. There may be bytes behind
  * the section, as GNU ld leaves them in a PT_GNU_SFRAME. */
 static inline enum sfw_how sfw_open(struct sfw_section *s, const void *bytes, size_t size, uint64_t address) {
@@ -167,7 +175,7 @@ static inline enum sfw_how sfw_open(struct sfw_section *s, const void *bytes, si
 	static const uint8_t known[] = {0, SORTED | FRAME_POINTER, SORTED | FRAME_POINTER | PCREL, SORTED | PCREL};
 	static const uint8_t fde_sizes[] = {0, 17, 20, 16};
 	const unsigned char *b = (const unsigned char *)bytes;
-	s->num_fdes = 0;
+	sfw_no_section(s);
 	if (size < HEADER || size > UINT32_MAX)
 		return SFW_BAD_SECTION;
 	unsigned magic = sfw_load16(b, 0);
@@ -384,7 +392,12 @@ static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned 
 	row->outermost = count == 0;
 	if (count == 0)
 		return 1;
-	struct sfw_words w = {s->data + at + 1, s->swap, 1U << log_size, count, 0, 0};
+	struct sfw_words w;
+	w.b = s->data + at + 1;
+	w.swap = s->swap;
+	w.size = 1U << log_size;
+	w.left = count;
+	w.none = w.bad = 0;
 	if (flexible) {
 		sfw_rule_words(&w, &row->cfa);
 		if (row->cfa.base != SFW_REGISTER)
@@ -624,7 +637,7 @@ static inline size_t sfw_walk(
 	struct sfw_section s;
 	enum sfw_how how = SFW_OK;
 	size_t n = 0;
-	s.num_fdes = 0;
+	sfw_no_section(&s);
 	for (;;) {
 		if (n == max) {
 			*end = SFW_FULL;
@@ -708,7 +721,9 @@ struct sfw_process {
  * SFW_FULL or SFW_BAD_SECTION. Not to be called while others use the table. */
 static inline enum sfw_how sfw_table_add(
 	struct sfw_table *t, uint64_t begin, uint64_t end, const void *section, size_t size) {
-	struct sfw_module m = {begin, end, {0}};
+	struct sfw_module m;
+	m.begin = begin;
+	m.end = end;
 	enum sfw_how how = sfw_open(&m.section, section, size, (uint64_t)(uintptr_t)section);
 	if (how != SFW_OK || m.section.abi != SFW_HOST_ABI) {
 		t->bad++;

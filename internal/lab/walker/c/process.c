@@ -1,0 +1,199 @@
+/*
+ * Walks its own stack from signal handlers, and compares with _Unwind_Backtrace from there. For each of several places
+ * it prints: its name, "equal" or what is different, the reason for the end, and whether the last frame is _start.
+ * What both find has to be the same; _Unwind_Backtrace may find more.
+ */
+#define _GNU_SOURCE
+#define SFRAME_WALKER_PROCESS
+#include "sframe_walker.h"
+
+#include <alloca.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unwind.h>
+
+enum { MAX = 64, MODULES = 16 };
+
+extern void _start(void);
+
+static struct sfw_module modules[MODULES];
+static struct sfw_table table = {modules, 0, MODULES, 0, 0};
+static const char *place;
+static sigjmp_buf after;
+static int kernel_reads; /* an emulator may not have process_vm_readv */
+
+struct chain {
+	size_t n;
+	uint64_t pc[MAX];
+};
+
+static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *chain) {
+	struct chain *all = chain;
+	if (all->n == MAX)
+		return _URC_END_OF_STACK;
+	all->pc[all->n++] = _Unwind_GetIP(c);
+	return _URC_NO_REASON;
+}
+
+/* Ways to find sections and to read the stack, which have to say the same. */
+static size_t walk(int way, const struct sfw_regs *from, struct sfw_frame *frames, enum sfw_how *end) {
+	struct sfw_regs regs = *from;
+	struct sfw_process p;
+	memset(&p, 0, sizeof p);
+	if (!sfw_stack_around(regs.r[sfw_abi_of(SFW_HOST_ABI)->sp], &p.stack_low, &p.stack_high))
+		abort();
+	p.kernel_reads = getpid(); /* what was interrupted may have had another stack */
+	if (way == 1)
+		p.table = &table;
+	if (way == 2)
+		p.stack_low = p.stack_high = 0;
+	return sfw_process_walk(&p, &regs, frames, MAX, end);
+}
+
+static void report(const struct sfw_regs *regs) {
+	static struct sfw_frame frames[MAX], again[MAX];
+	static struct chain peer;
+	enum sfw_how end, other;
+	size_t n = walk(0, regs, frames, &end), from = 0;
+	for (int way = 1; way <= (kernel_reads ? 2 : 1); way++)
+		if (walk(way, regs, again, &other) != n || other != end || memcmp(frames, again, n * sizeof *frames) != 0)
+			printf("%s: another chain in way %d, end %d\n", place, way, other);
+	peer.n = 0;
+	_Unwind_Backtrace(add, &peer);
+	while (peer.n > 0 && peer.pc[peer.n - 1] == 0)
+		peer.n--;
+	while (from < peer.n && peer.pc[from] != regs->pc)
+		from++;
+	size_t same = 0;
+	while (same < n && from + same < peer.n && frames[same].pc == peer.pc[from + same])
+		same++;
+	int start = frames[n - 1].pc - (uint64_t)(uintptr_t)&_start < 0x80;
+	if (same == n && from + n == peer.n)
+		printf("%s: equal, end %d, start %d\n", place, end, start);
+	else if (same == n)
+		printf("%s: the begin, end %d, start %d\n", place, end, start);
+	else
+		printf("%s: frame %zu is %#llx, expected %#llx (of %zu and %zu)\n", place, same, (unsigned long long)frames[same].pc,
+			from + same < peer.n ? (unsigned long long)peer.pc[from + same] : 0, n, peer.n - from);
+}
+
+static void handler(int signal, siginfo_t *info, void *context) {
+	struct sfw_regs regs;
+	(void)info;
+	sfw_regs_of_context(&regs, context);
+	report(&regs);
+	if (signal != SIGUSR1)
+		siglongjmp(after, 1);
+}
+
+#if defined(__x86_64__)
+#define TRAP "ud2"
+#elif defined(__aarch64__)
+#define TRAP "udf #0"
+#elif defined(__s390x__)
+#define TRAP ".short 0"
+#endif
+
+/* A leaf function, whose return address is in a register where the ABI has one. */
+__attribute__((noinline)) static int leaf(int n) {
+	__asm__ volatile(TRAP ::: "memory");
+	return n + 1;
+}
+
+__attribute__((noinline)) static int deep(int n) {
+	volatile int kept = n;
+	if (n == 0)
+		return leaf(1);
+	return deep(n - 1) + kept;
+}
+
+static int compare(const void *a, const void *b) {
+	raise(SIGUSR1);
+	return *(const int *)a - *(const int *)b;
+}
+
+/* A frame of a size that is not known, which needs a frame pointer. */
+__attribute__((noinline)) static int variable(size_t n) {
+	char *b = alloca(n);
+	memset(b, 1, n);
+	raise(SIGUSR1);
+	return b[n / 2];
+}
+
+/* A frame that is aligned anew, which on amd64 is found through memory. */
+__attribute__((noinline)) static int aligned(size_t n) {
+	_Alignas(64) volatile char b[64];
+	char *more = alloca(n);
+	memset(more, 1, n);
+	b[0] = 1;
+	raise(SIGUSR1);
+	return b[0] + more[n / 2];
+}
+
+/* A signal handler on a stack of its own, from which the walk goes on to what was interrupted. */
+static void nested(int signal) {
+	(void)signal;
+	raise(SIGUSR1);
+	siglongjmp(after, 1);
+}
+
+__attribute__((noinline)) static int here(void) {
+	struct sfw_regs regs;
+	sfw_regs_here(&regs);
+	struct sfw_frame frames[MAX];
+	enum sfw_how end;
+	size_t n = walk(0, &regs, frames, &end);
+	struct chain peer = {0, {0}};
+	_Unwind_Backtrace(add, &peer);
+	/* Both begin in this function, at pcs that are not the same. */
+	size_t same = 1;
+	while (same < n && same < peer.n && frames[same].pc == peer.pc[same])
+		same++;
+	printf("%s: %s, end %d, start %d\n", place, same == n ? "equal" : "different", end,
+		frames[n - 1].pc - (uint64_t)(uintptr_t)&_start < 0x80);
+	return (int)n;
+}
+
+int main(void) {
+	static char other[1 << 16];
+	stack_t stack = {other, 0, sizeof other};
+	struct sigaction a;
+	memset(&a, 0, sizeof a);
+	a.sa_sigaction = handler;
+	a.sa_flags = SA_SIGINFO | SA_NODEFER;
+	sigaction(SIGUSR1, &a, NULL);
+	sigaction(SIGILL, &a, NULL);
+	a.sa_sigaction = NULL;
+	a.sa_flags = SA_ONSTACK | SA_NODEFER;
+	a.sa_handler = nested;
+	sigaltstack(&stack, NULL);
+	sigaction(SIGTERM, &a, NULL);
+	sfw_table_fill(&table);
+	struct sfw_process p;
+	uint64_t known = 42, found = 0;
+	memset(&p, 0, sizeof p);
+	p.kernel_reads = getpid();
+	kernel_reads = sfw_process_read(&p, (uint64_t)(uintptr_t)&known, (unsigned char *)&found) && found == known;
+	printf("table: %zu modules, %zu missed, %zu bad, kernel reads %d\n", table.count, table.missed, table.bad, kernel_reads);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	volatile int sum = 0;
+	place = "leaf";
+	if (sigsetjmp(after, 1) == 0)
+		sum += deep(5);
+	place = "qsort";
+	int numbers[2] = {2, 1};
+	qsort(numbers, 2, sizeof *numbers, compare);
+	place = "alloca";
+	sum += variable(1000);
+	place = "aligned";
+	sum += aligned(1000);
+	place = "here";
+	sum += here();
+	place = "nested";
+	if (sigsetjmp(after, 1) == 0)
+		raise(SIGTERM);
+	return sum == 0;
+}
