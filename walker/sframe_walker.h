@@ -98,6 +98,17 @@ struct sfw_regs {
 	uint64_t r[SFW_NUM_REGS];
 };
 
+/* Rows that were found before, by pc. It is for one thread; its memory is the caller's, all 0 at the begin and after files
+ * were unloaded. */
+struct sfw_cache_slot {
+	uint64_t key; /* the pc, and its flags in the lowest byte */
+	struct sfw_rule cfa, ra, fp;
+};
+struct sfw_cache {
+	struct sfw_cache_slot *slots;
+	uint32_t num; /* a power of two */
+};
+
 /* What a walk sees of the program. */
 struct sfw_space {
 	/* Copies 8 bytes of memory, and returns whether it could. */
@@ -109,8 +120,9 @@ struct sfw_space {
 	/* The bits of an address that hold the signature of pointer authentication (aarch64): PTRACE_GETREGSET tells
 	 * them (NT_ARM_PAC_MASK). 0 stands for all bits from 48 on. */
 	uint64_t pac_mask;
-	uint8_t abi;           /* for frames without a section */
-	uint8_t frame_pointer; /* where there is no row, try the frame pointer */
+	struct sfw_cache *cache; /* for sfw_walk, or NULL. All sections have to be of the ABI below */
+	uint8_t abi;             /* for frames without a section */
+	uint8_t frame_pointer;   /* where there is no row, try the frame pointer */
 };
 
 struct sfw_frame {
@@ -294,6 +306,7 @@ static inline uint32_t sfw_search(const struct sfw_section *s, uint64_t pc) {
 		}
 		return found;
 	}
+	/* With branches, so that the processor loads ahead what it guesses: most of the time is that of memory. */
 	uint32_t low = 0, high = s->num_fdes; /* those before low begin at pc or before it, those from high on after it */
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
@@ -611,23 +624,66 @@ static inline enum sfw_how sfw_step_fp(unsigned abi, struct sfw_regs *regs, cons
 /* sfw_lookup_pc returns the pc to look up for a frame: of a caller, that of its call. */
 static inline uint64_t sfw_lookup_pc(const struct sfw_regs *regs) { return regs->pc - (regs->interrupted ? 0 : 1); }
 
-/* sfw_step is a step by the section that describes regs->pc, or if s is NULL by none. It returns SFW_SFRAME or
- * SFW_FRAME_POINTER, or why the walk ends here, and then leaves the registers alone. */
-static inline enum sfw_how sfw_step(
-	const struct sfw_section *s, struct sfw_regs *regs, const struct sfw_space *m) {
-	enum sfw_how how = SFW_NO_SECTION;
-	struct sfw_row row;
-	unsigned abi = m->abi;
-	if (s != NULL) {
-		abi = s->abi;
-		how = sfw_find(s, sfw_lookup_pc(regs), &row);
-		if (how == SFW_OK)
-			how = sfw_step_row(&row, abi, regs, m);
-	}
+/* sfw_step_by is a step by what a lookup has found: a row if it is SFW_OK. */
+static inline enum sfw_how sfw_step_by(enum sfw_how found, const struct sfw_row *row, unsigned abi, struct sfw_regs *regs,
+	const struct sfw_space *m) {
+	enum sfw_how how = found == SFW_OK ? sfw_step_row(row, abi, regs, m) : found;
 	/* What is known to be the end is one. */
 	if (how == SFW_SFRAME || how == SFW_OUTERMOST || how == SFW_ZERO || !m->frame_pointer)
 		return how;
 	return sfw_step_fp(abi, regs, m) == SFW_FRAME_POINTER ? SFW_FRAME_POINTER : how;
+}
+
+/* sfw_step is a step by the section that describes regs->pc, or if s is NULL by none. It returns SFW_SFRAME or
+ * SFW_FRAME_POINTER, or why the walk ends here, and then leaves the registers alone. */
+static inline enum sfw_how sfw_step(
+	const struct sfw_section *s, struct sfw_regs *regs, const struct sfw_space *m) {
+	struct sfw_row row;
+	if (s == NULL)
+		return sfw_step_by(SFW_NO_SECTION, &row, m->abi, regs, m);
+	enum sfw_how how = sfw_find(s, sfw_lookup_pc(regs), &row);
+	return sfw_step_by(how, &row, s->abi, regs, m);
+}
+
+/* What is in the lowest byte of a key. */
+enum { SFW_KEPT = 1, SFW_KEPT_OUTERMOST = 2, SFW_KEPT_MANGLED = 4, SFW_KEPT_KEY_B = 8, SFW_KEPT_SIGNAL = 16 };
+
+/* sfw_slot_of returns where the row for a pc would be kept, or NULL. */
+static inline struct sfw_cache_slot *sfw_slot_of(const struct sfw_cache *c, uint64_t pc) {
+	if (c == NULL || c->num == 0 || pc >> 56 != 0)
+		return NULL;
+	return &c->slots[((pc ^ pc >> 12) * 0x9e3779b1U >> 16) & (c->num - 1)];
+}
+
+/* sfw_find_kept is sfw_find by way of the cache. */
+static inline enum sfw_how sfw_find_kept(
+	const struct sfw_space *m, uint64_t pc, struct sfw_section *s, struct sfw_row *row, unsigned *abi) {
+	struct sfw_cache_slot *slot = sfw_slot_of(m->cache, pc);
+	*abi = m->abi;
+	if (slot != NULL && slot->key >> 8 == pc && (slot->key & SFW_KEPT) != 0) {
+		row->cfa = slot->cfa;
+		row->ra = slot->ra;
+		row->fp = slot->fp;
+		row->start = 0;
+		row->outermost = (slot->key & SFW_KEPT_OUTERMOST) != 0;
+		row->mangled = (slot->key & SFW_KEPT_MANGLED) != 0;
+		row->key_b = (slot->key & SFW_KEPT_KEY_B) != 0;
+		row->signal_frame = (slot->key & SFW_KEPT_SIGNAL) != 0;
+		return SFW_OK;
+	}
+	enum sfw_how how = m->section(m->context, pc, s);
+	if (how != SFW_OK)
+		return how;
+	*abi = s->abi;
+	how = sfw_find(s, pc, row);
+	if (how == SFW_OK && slot != NULL) {
+		slot->cfa = row->cfa;
+		slot->ra = row->ra;
+		slot->fp = row->fp;
+		slot->key = pc << 8 | SFW_KEPT | (row->outermost ? SFW_KEPT_OUTERMOST : 0U) | (row->mangled ? SFW_KEPT_MANGLED : 0U) |
+			(row->key_b ? SFW_KEPT_KEY_B : 0U) | (row->signal_frame ? SFW_KEPT_SIGNAL : 0U);
+	}
+	return how;
 }
 
 /* sfw_walk writes the frames from regs on, the topmost first, and returns how many there are. *end says why there are no
@@ -650,10 +706,12 @@ static inline size_t sfw_walk(
 			f->sp = 0;
 		f->how = (uint8_t)how;
 		f->interrupted = regs->interrupted;
-		enum sfw_how known = m->section(m->context, sfw_lookup_pc(regs), &s);
-		how = sfw_step(known == SFW_OK ? &s : NULL, regs, m);
+		struct sfw_row row;
+		unsigned abi;
+		how = sfw_find_kept(m, sfw_lookup_pc(regs), &s, &row, &abi);
+		how = sfw_step_by(how, &row, abi, regs, m);
 		if (how != SFW_SFRAME && how != SFW_FRAME_POINTER) {
-			*end = how == SFW_NO_SECTION ? known : how;
+			*end = how;
 			return n;
 		}
 	}
@@ -710,6 +768,7 @@ struct sfw_table {
 struct sfw_process {
 	uint64_t stack_low, stack_high; /* memory to be read lies between; sfw_stack_around tells */
 	const struct sfw_table *table;  /* where sections are looked for, or NULL for _dl_find_object */
+	struct sfw_cache *cache;        /* of this thread, or NULL */
 	pid_t kernel_reads;             /* getpid(), to read other memory by process_vm_readv, or 0 */
 	uint8_t frame_pointer;          /* where there is no row, try the frame pointer */
 	/* Of the last frame. Set to 0. */
@@ -869,7 +928,7 @@ __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) s
 static inline size_t sfw_process_walk(
 	struct sfw_process *p, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
 	const struct sfw_space space = {
-		sfw_process_read, sfw_process_section, p, 0, SFW_HOST_ABI, p->frame_pointer,
+		sfw_process_read, sfw_process_section, p, 0, p->cache, SFW_HOST_ABI, p->frame_pointer,
 	};
 	p->begin = p->end = 0;
 	return sfw_walk(&space, regs, frames, max, end);

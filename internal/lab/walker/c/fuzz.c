@@ -73,8 +73,11 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
 		lookup(&s, start);
 		lookup(&s, start + (pc & 0xff));
 	}
+	struct sfw_cache_slot slots[4];
+	struct sfw_cache cache = {slots, 4};
+	memset(slots, 0, sizeof slots);
 	struct input in = {&s, data + HEADER, head[2], words, 0};
-	struct sfw_space m = {read_stack, the_section, &in, 0, s.abi, (options & FRAME_POINTER) != 0};
+	struct sfw_space m = {read_stack, the_section, &in, 0, &cache, s.abi, (options & FRAME_POINTER) != 0};
 	struct sfw_regs regs, before;
 	memset(&regs, 0, sizeof regs);
 	for (unsigned i = 0; i < SFW_NUM_REGS; i++)
@@ -94,5 +97,17 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
 	expect(n >= 1 && n <= MAX_FRAMES && how >= SFW_OUTERMOST && how <= SFW_FULL);
 	for (size_t i = 1; i < n; i++)
 		expect(frames[i].how == SFW_SFRAME || frames[i].how == SFW_FRAME_POINTER);
+	/* With what the cache has, and without it, the chain is the same. */
+	for (int i = 0; i < 2; i++) {
+		struct sfw_frame again[MAX_FRAMES];
+		enum sfw_how other;
+		regs = before;
+		in.reads = 0;
+		if (i == 1)
+			m.cache = NULL;
+		expect(sfw_walk(&m, &regs, again, MAX_FRAMES, &other) == n && other == how);
+		for (size_t j = 0; j < n; j++)
+			expect(again[j].pc == frames[j].pc && again[j].sp == frames[j].sp && again[j].how == frames[j].how);
+	}
 	return 0;
 }
