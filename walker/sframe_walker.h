@@ -728,6 +728,8 @@ static inline size_t sfw_walk(
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
+#include <sys/auxv.h>
 #include <sys/uio.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -766,7 +768,7 @@ struct sfw_table {
 
 /* What a walk in the process needs to know. */
 struct sfw_process {
-	uint64_t stack_low, stack_high; /* memory to be read lies between; sfw_stack_around tells */
+	uint64_t stack_low, stack_high; /* memory to be read lies between; see sfw_stack_of_thread and sfw_stack_around */
 	const struct sfw_table *table;  /* where sections are looked for, or NULL for _dl_find_object */
 	struct sfw_cache *cache;        /* of this thread, or NULL */
 	pid_t kernel_reads;             /* getpid(), to read other memory by process_vm_readv, or 0 */
@@ -857,25 +859,33 @@ static inline const struct sfw_module *sfw_table_find(const struct sfw_table *t,
 }
 
 #ifdef SFW_DL_FIND_OBJECT
-/* sfw_of_object finds the section of the file that the dynamic linker says the pc is in. Its program headers are read from
- * the first page of the file, which has to be there; those of few files are elsewhere, for which there is the table. */
+/* sfw_of_object finds the section of the file that the dynamic linker says the pc is in. The program's headers are where
+ * the kernel says, and a library's are read from its first page; those of few libraries are elsewhere, for which there is
+ * the table. */
 static inline enum sfw_how sfw_of_object(struct sfw_process *p, uint64_t pc, struct sfw_section *s) {
 	enum { PAGE = 4096 };
 	struct dl_find_object o;
 	if (_dl_find_object((void *)(uintptr_t)pc, &o) != 0)
 		return SFW_NO_SECTION;
-	const unsigned char *file = (const unsigned char *)o.dlfo_map_start;
-	const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)o.dlfo_map_start;
+	const struct link_map *map = o.dlfo_link_map;
+	const ElfW(Phdr) *h;
+	size_t n, size = 0;
 	p->begin = (uint64_t)(uintptr_t)o.dlfo_map_start;
 	p->end = (uint64_t)(uintptr_t)o.dlfo_map_end;
 	p->how = SFW_NO_SECTION;
-	if (e->e_ident[EI_MAG0] != ELFMAG0 || e->e_ident[EI_MAG1] != ELFMAG1 || e->e_ident[EI_MAG2] != ELFMAG2 ||
-		e->e_ident[EI_MAG3] != ELFMAG3 || e->e_phentsize != sizeof(ElfW(Phdr)) || e->e_phoff > PAGE ||
-		e->e_phnum > (PAGE - e->e_phoff) / sizeof(ElfW(Phdr)))
-		return p->how;
-	size_t size = 0;
-	const ElfW(Phdr) *h = (const ElfW(Phdr) *)(const void *)(file + e->e_phoff);
-	const void *section = sfw_of_headers(h, e->e_phnum, o.dlfo_link_map->l_addr, &size);
+	if (map->l_prev == NULL && map->l_name[0] == 0) { /* the program */
+		h = (const ElfW(Phdr) *)getauxval(AT_PHDR);
+		n = h != NULL && getauxval(AT_PHENT) == sizeof *h ? getauxval(AT_PHNUM) : 0;
+	} else {
+		const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)o.dlfo_map_start;
+		if (e->e_ident[EI_MAG0] != ELFMAG0 || e->e_ident[EI_MAG1] != ELFMAG1 || e->e_ident[EI_MAG2] != ELFMAG2 ||
+			e->e_ident[EI_MAG3] != ELFMAG3 || e->e_phentsize != sizeof *h || e->e_phoff > PAGE ||
+			e->e_phnum > (PAGE - e->e_phoff) / sizeof *h)
+			return p->how;
+		h = (const ElfW(Phdr) *)(const void *)((const unsigned char *)o.dlfo_map_start + e->e_phoff);
+		n = e->e_phnum;
+	}
+	const void *section = sfw_of_headers(h, n, map->l_addr, &size);
 	if (section != NULL)
 		p->how = sfw_open(s, section, size, (uint64_t)(uintptr_t)section);
 	if (p->how == SFW_OK && s->abi != SFW_HOST_ABI)
@@ -992,9 +1002,10 @@ static inline int sfw_hex(unsigned char c) {
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* sfw_stack_around finds the bounds of the stack that the address sp is in, by /proc/self/maps, and returns whether it
+/* sfw_stack_around finds the bounds of the memory that the address sp is in, by /proc/self/maps, and returns whether it
  * could. It is safe in signal handlers, but takes some ten microseconds: once for each thread is enough, until sp
- * is elsewhere. The lower bound is what lies 128 bytes (amd64's red zone) below sp: frames are above. */
+ * is elsewhere. Where something else lies right behind the stack, the kernel takes both for one, and that may be
+ * unmapped later: a thread that can say so itself calls sfw_stack_of_thread. */
 static inline int sfw_stack_around(uint64_t sp, uint64_t *low, uint64_t *high) {
 	int before = errno, fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), found = 0;
 	uint64_t number[2] = {0, 0};
@@ -1023,9 +1034,24 @@ static inline int sfw_stack_around(uint64_t sp, uint64_t *low, uint64_t *high) {
 	errno = before;
 	if (!found)
 		return 0;
-	*low = sp - number[0] > 128 ? sp - 128 : number[0];
+	*low = number[0];
 	*high = number[1];
 	return 1;
+}
+
+/* sfw_stack_of_thread returns the bounds of the calling thread's stack, and whether it could. It is not for signal
+ * handlers, but for where a thread begins. */
+static inline int sfw_stack_of_thread(uint64_t *low, uint64_t *high) {
+	pthread_attr_t a;
+	void *stack = NULL;
+	size_t size = 0;
+	if (pthread_getattr_np(pthread_self(), &a) != 0)
+		return 0;
+	int err = pthread_attr_getstack(&a, &stack, &size);
+	pthread_attr_destroy(&a);
+	*low = (uint64_t)(uintptr_t)stack;
+	*high = *low + size;
+	return err == 0;
 }
 #endif /* SFRAME_WALKER_PROCESS */
 

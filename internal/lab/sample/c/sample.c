@@ -260,8 +260,12 @@ static void count(size_t n, enum sfw_how end, size_t from, int whole, size_t fp)
 		list(AHEAD, end, last, f[same].pc, 0);
 	} else {
 		sum.equal++;
+		/* The last frame that is in a file. */
+		struct dl_find_object o;
+		while (same > 1 && _dl_find_object((void *)(uintptr_t)f[same - 1].pc, &o) != 0)
+			same--;
 		if (!root && end != SFW_FULL)
-			list(NO_ROOT, end, last, 0, 0);
+			list(NO_ROOT, end, f[same - 1].pc, same < n ? f[same].pc : 0, 0);
 	}
 }
 
@@ -387,6 +391,7 @@ static void *thread_main(void *argument) {
 		self.num_peer--;
 	if (self.num_peer > 0)
 		self.root = self.peer[self.num_peer - 1];
+	sfw_stack_of_thread(&self.walk.stack_low, &self.walk.stack_high);
 	begin_thread();
 	void *value = s.routine(s.argument);
 	if (self.ready) {
@@ -470,6 +475,7 @@ __attribute__((constructor)) static void begin(void) {
 	real_sigaction(SIGSEGV, &a, NULL);
 	/* Programs that this one runs are not sampled. */
 	out = getenv("SAMPLE_OUT");
+	sfw_stack_of_thread(&self.walk.stack_low, &self.walk.stack_high);
 	unsetenv("LD_PRELOAD");
 	unsetenv("SAMPLE_OUT");
 	begin_thread();
