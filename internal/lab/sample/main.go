@@ -28,6 +28,7 @@ import (
 // Why a walk ended: enum sfw_how.
 const (
 	outermost   = 3
+	zero        = 4
 	noSection   = 5
 	noRegister  = 9
 	numReasons  = 12
@@ -38,7 +39,7 @@ const (
 const longest = 15 * time.Minute
 
 var ends = [numReasons]string{
-	outermost: "outermost", 4: "return address 0", noSection: "no section", 6: "no row", 7: "bad section", 8: "memory that cannot be read",
+	outermost: "outermost", zero: "return address 0", noSection: "no section", 6: "no row", 7: "bad section", 8: "memory that cannot be read",
 	noRegister: "a register that is not known", 10: "a caller's frame that is not above", 11: "too many frames",
 }
 
@@ -200,6 +201,9 @@ func (l *lab) sample(s *subject, v sframe.Version, samples int) (*result, error)
 		if err != nil || failed != nil {
 			return nil, fmt.Errorf("%s: %w after %v\n%s", s.name, errors.Join(failed, err), time.Since(began), stderr.String())
 		}
+		if s.zero {
+			r.counts["root"] += r.counts[fmt.Sprint("end ", zero)]
+		}
 		all.add(r)
 	}
 	return all, nil
@@ -234,7 +238,7 @@ func (l *lab) explain(s *subject, v sframe.Version, r *result) []string {
 			what += fmt.Sprintf(" in %s, %s: %s", short(path), b.name(t.offset-1), b.why(t.end, t.offset))
 		}
 		if t.kind == "no-root" && t.ours != 0 {
-			what += "; what both find as its caller is no code"
+			what += "; what both find as its caller is in no file"
 		}
 		if t.kind == "differ" {
 			what += fmt.Sprintf("; %#x, and %#x there", t.ours, t.theirs)

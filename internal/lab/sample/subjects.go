@@ -13,6 +13,7 @@ type subject struct {
 	name    string
 	c       bool     // it and its libraries are C and C++: every sample has to reach the start
 	static  bool     // the sampler is in it
+	zero    bool     // its stacks begin with a return address of 0, as goroutines' do
 	build   []string // a command, if it has to be made; OUT stands for the program, SRC for the sources, SAMPLE for the sampler's
 	env     []string
 	command []string // OUT and REPO stand for paths
@@ -59,7 +60,7 @@ work()`}},
 		build: []string{"g++", "-O2", "-static", "-DNO_THROW", "SRC/throw.cc", "SAMPLE", "-o", "OUT"}, command: []string{"OUT"}},
 	{name: "threads (C)", c: true, build: []string{"gcc", "-O2", "-pthread", "SRC/threads.c", "-lm", "-o", "OUT"}, command: []string{"OUT"}},
 	{name: "Rust", build: []string{"rustc", "-O", "-C", "debuginfo=0", "SRC/work.rs", "-o", "OUT"}, command: []string{"OUT"}},
-	{name: "Go with cgo", build: []string{"go", "build", "-ldflags=-linkmode=external", "-o", "OUT", "SRC/main.go"},
+	{name: "Go with cgo", zero: true, build: []string{"go", "build", "-ldflags=-linkmode=external", "-o", "OUT", "SRC/main.go"},
 		env: []string{"SAMPLE_ONSTACK=1"}, command: []string{"OUT"}},
 }
 

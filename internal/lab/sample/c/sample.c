@@ -265,7 +265,7 @@ static void count(size_t n, enum sfw_how end, size_t from, int whole, size_t fp)
 		while (same > 1 && _dl_find_object((void *)(uintptr_t)f[same - 1].pc, &o) != 0)
 			same--;
 		if (!root && end != SFW_FULL)
-			list(NO_ROOT, end, f[same - 1].pc, same < n ? f[same].pc : 0, 0);
+			list(NO_ROOT, end, f[same - 1].pc, same < n ? f[same].pc : 0, f[0].pc);
 	}
 }
 
