@@ -73,6 +73,9 @@ func (s *section) behind() *section {
 	return &section{s.name + " and more", append(s.data[:len(s.data):len(s.data)], 0, 0, 0xff, 1, 2, 3), s.addr}
 }
 
+// moved returns the section at another address, with all code: what repeats starts inside a block there.
+func (s *section) moved() *section { return &section{s.name + ", moved", s.data, s.addr + 4} }
+
 // same expects the walker to find the same as package sframe in all sections.
 func same(t *testing.T, list []*section, command ...string) {
 	t.Helper()
@@ -92,7 +95,7 @@ func TestLookups(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	list := sections(t, rnd)
 	for _, s := range list[:len(list):len(list)] {
-		list = append(list, s.behind())
+		list = append(list, s.behind(), s.moved())
 	}
 	same(t, list, compile(t, "query.c", "cc", "-O2"))
 }
