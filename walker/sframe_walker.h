@@ -640,7 +640,7 @@ static inline enum sfw_how sfw_step(
 	const struct sfw_section *s, struct sfw_regs *regs, const struct sfw_space *m) {
 	struct sfw_row row;
 	if (s == NULL)
-		return sfw_step_by(SFW_NO_SECTION, &row, m->abi, regs, m);
+		return sfw_step_by(SFW_NO_SECTION, NULL, m->abi, regs, m);
 	enum sfw_how how = sfw_find(s, sfw_lookup_pc(regs), &row);
 	return sfw_step_by(how, &row, s->abi, regs, m);
 }

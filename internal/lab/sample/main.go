@@ -33,6 +33,7 @@ const (
 	noRegister  = 9
 	numReasons  = 12
 	rootPercent = 99.9 // of the samples in C and C++ programs have to reach the start
+	someQuick   = 99.5 // the same where there are few, of which more are taken while a program starts
 )
 
 // longest is how long a run may take.
@@ -352,6 +353,20 @@ func (l *lab) sources() (string, error) {
 	return src, nil
 }
 
+// whole samples a subject of which all files are converted: it may load more of them later than in the run before.
+func (l *lab) whole(s *subject, v sframe.Version, files []string, samples int) (*result, error) {
+	for {
+		if err := l.convert(v, files); err != nil {
+			return nil, err
+		}
+		r, err := l.sample(s, v, samples)
+		if err != nil || !slices.ContainsFunc(r.files, func(f string) bool { return l.files[v][f] == nil }) {
+			return r, err
+		}
+		files = r.files
+	}
+}
+
 // run samples all subjects, and returns what is not as it has to be.
 func run(o *settings) (bad []string, err error) {
 	l, err := setUp(o)
@@ -386,10 +401,7 @@ func run(o *settings) (bad []string, err error) {
 		}
 		for _, v := range o.versions {
 			version := sframe.Version(v)
-			if err := l.convert(version, plain.files); err != nil {
-				return nil, err
-			}
-			r, err := l.sample(s, version, o.samples)
+			r, err := l.whole(s, version, plain.files, o.samples)
 			if err != nil {
 				return nil, err
 			}
