@@ -680,8 +680,9 @@ static inline enum sfw_how sfw_find_kept(
 		slot->cfa = row->cfa;
 		slot->ra = row->ra;
 		slot->fp = row->fp;
-		slot->key = pc << 8 | SFW_KEPT | (row->outermost ? SFW_KEPT_OUTERMOST : 0U) | (row->mangled ? SFW_KEPT_MANGLED : 0U) |
-			(row->key_b ? SFW_KEPT_KEY_B : 0U) | (row->signal_frame ? SFW_KEPT_SIGNAL : 0U);
+		slot->key = pc << 8 | SFW_KEPT | (uint64_t)row->outermost * SFW_KEPT_OUTERMOST |
+			(uint64_t)row->mangled * SFW_KEPT_MANGLED | (uint64_t)row->key_b * SFW_KEPT_KEY_B |
+			(uint64_t)row->signal_frame * SFW_KEPT_SIGNAL;
 	}
 	return how;
 }
