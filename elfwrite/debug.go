@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
 	"cfi2sframe/sframe"
 )
@@ -110,7 +111,7 @@ func (p *debugPlanner) match() error {
 		case len(list) == 0:
 			return fmt.Errorf("it has no section %s, which the program has at %#x", s.Name, s.Addr)
 		default:
-			if o := &p.f.Sections[list[0]]; o.Size != s.Size {
+			if o := &p.f.Sections[list[0]]; o.Size != s.Size && !p.filledPage(o, s) {
 				return fmt.Errorf("section %s has %d bytes, and %d in the program", s.Name, o.Size, s.Size)
 			}
 			p.from[i] = list[0]
@@ -132,6 +133,16 @@ func (p *debugPlanner) match() error {
 		}
 	}
 	return nil
+}
+
+// filledPage reports whether a section has another size than in the program because one of them is from before, and one
+// from after the last section of an interpreter grew to the end of its page; see interpreter. The debug file has none
+// of its bytes.
+func (p *debugPlanner) filledPage(o, s *elffile.Section) bool {
+	is, err := isInterpreter(p.prog)
+	const alike = elf.SHF_WRITE | elf.SHF_ALLOC
+	return err == nil && is && !o.HasBytes() && elf.SectionFlag(s.Flags&o.Flags)&alike == alike && s.Addr == o.Addr &&
+		(s.Addr+max(s.Size, o.Size))%arch.MinPage == 0
 }
 
 // layOut lays out the file.
@@ -157,6 +168,7 @@ func (p *debugPlanner) layOut() error {
 	}
 	for i, old := range p.from {
 		to := &p.sections[p.index[old]]
+		to.Size = p.prog.Sections[i].Size
 		if delta := p.prog.Sections[i].Addr - to.Addr; delta != 0 {
 			to.Addr += delta
 			p.values[uint32(old)] = delta

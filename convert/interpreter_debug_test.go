@@ -1,0 +1,58 @@
+package convert_test
+
+import (
+	"context"
+	"debug/elf"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/lab/peer"
+)
+
+// TestInterpreterDebug converts ld.so, the last section of which grows to the end of its page, and expects its
+// debug file, as objcopy makes it, to get the same headers: on the first time, and when it is done again.
+func TestInterpreterDebug(t *testing.T) {
+	ld := peer.File(t, "/lib64/ld-linux-x86-64.so.2")
+	objcopy := peer.Look(t, "objcopy")
+	dir := t.TempDir()
+	debug, out := filepath.Join(dir, "ld.debug"), filepath.Join(dir, "ld.so")
+	if b, err := exec.Command(objcopy, "--only-keep-debug", ld, debug).CombinedOutput(); err != nil {
+		t.Fatalf("objcopy: %v\n%s", err, b)
+	}
+	in := ld
+	for range 2 {
+		opt := convert.FileOptions{Options: convert.Options{Force: true}, DebugLinkUpdate: debug}
+		if _, err := convert.File(context.Background(), in, out, opt); err != nil {
+			t.Fatal(err)
+		}
+		prog, d := sections(t, out), sections(t, debug)
+		if s, ok := prog[".bss"]; !ok || (s.Addr+s.Size)%4096 != 0 {
+			t.Fatalf(".bss of ld.so is %+v, which does not end a page", s)
+		}
+		for name, s := range prog {
+			if x, ok := d[name]; !ok || x.Addr != s.Addr || x.Size != s.Size {
+				t.Errorf("%s is %+v in the debug file, and %+v in the program", name, x, s)
+			}
+		}
+		in = out
+	}
+}
+
+// sections returns the loaded sections of a file, as Go's own package reads them.
+func sections(t *testing.T, path string) map[string]elf.SectionHeader {
+	t.Helper()
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	out := make(map[string]elf.SectionHeader)
+	for _, s := range f.Sections {
+		if s.Flags&elf.SHF_ALLOC != 0 {
+			out[s.Name] = s.SectionHeader
+		}
+	}
+	return out
+}
