@@ -14,6 +14,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/lab/generate"
 	"cfi2sframe/internal/lab/image"
 	"cfi2sframe/sframe"
 )
@@ -105,6 +106,7 @@ func FuzzConvert(f *testing.F) {
 		f.Add(b, []byte{}, uint8(0x10*i+i))
 		f.Add(b, binary.LittleEndian.AppendUint64([]byte{0x60, 0xc0}, 0x1000), uint8(0x10*i)) // p_vaddr of a segment
 	}
+	made(false, func(b []byte, seed uint8) { f.Add(b, []byte{}, 0x10*seed+seed) })
 	f.Fuzz(func(t *testing.T, data, patches []byte, flags uint8) {
 		if len(data) > 1<<16 {
 			return
@@ -200,6 +202,15 @@ func patchBytes(data, patches []byte) []byte {
 	return data
 }
 
+// made calls add with files of the kind, linked or objects, that are made of seeds.
+func made(objects bool, add func(b []byte, seed uint8)) {
+	for seed := range uint64(40) {
+		if f := generate.NewFile(generate.From(generate.Seeded(seed, 150))); f.Object == objects && len(f.Bytes) < 1<<15 {
+			add(f.Bytes, uint8(seed))
+		}
+	}
+}
+
 // fuzzObjects are objects of several kinds.
 func fuzzObjects() [][]byte {
 	two := elftest.NewObject()
@@ -223,6 +234,7 @@ func FuzzObject(f *testing.F) {
 		f.Add(b, []byte{}, uint8(0x10*i+i))
 		f.Add(b, binary.LittleEndian.AppendUint64([]byte{0x60, 0xc0}, 0x1000), uint8(0x20))
 	}
+	made(true, func(b []byte, seed uint8) { f.Add(b, []byte{}, 0x10*seed) })
 	f.Fuzz(func(t *testing.T, data, patches []byte, flags uint8) {
 		if len(data) < 1<<16 {
 			fuzzRound(t, patchBytes(data, patches), fuzzOptions(flags))

@@ -1,0 +1,341 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/generate"
+	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/internal/lab/readback"
+	"cfi2sframe/sframe"
+)
+
+// maxTime and maxMemory are what the conversion of a file that is made here takes at most: some hundred times of what it
+// takes on a machine that does nothing else.
+const (
+	maxTime   = 5 * time.Second
+	maxMemory = 256 << 20
+)
+
+// FuzzStructured makes files whose meaning is known of the bytes and converts them. What comes out is read pc by pc as
+// stack tracers read it, and compared with what the file was made to say; all of it that has an obvious form is there;
+// the rest of the file is as it was; and a second time, or after .sframe was taken out again, the same file comes out. If
+// damage is not 0, some bytes of the file are changed before.
+func FuzzStructured(f *testing.F) {
+	for seed := range uint64(60) {
+		f.Add(generate.Seeded(seed, 150+8*int(seed)), uint8(seed*37), uint64(0))
+		f.Add(generate.Seeded(seed+1000, 250), uint8(seed*37), generate.Damage(seed))
+	}
+	f.Fuzz(func(t *testing.T, choices []byte, flags uint8, damage uint64) {
+		if len(choices) > 4096 {
+			return
+		}
+		file := generate.NewFile(generate.From(choices))
+		opt := fuzzOptions(flags)
+		opt.Share = convert.Share(flags >> 6)
+		opt.Workers = 1 + int(flags>>3&1)
+		data := file.Bytes
+		if damage != 0 {
+			data = generate.Damaged(data, damage)
+		}
+		out, c, err := fuzzBounded(t, data, opt)
+		if damage != 0 {
+			fuzzDamaged(t, data, out, c, opt, err)
+			return
+		}
+		if err != nil {
+			fuzzRefused(t, file, err)
+			return
+		}
+		if len(c.Kept) > 0 {
+			if why := c.Kept[0].Reason; !file.Object || why != convert.NoCFI && why != convert.NoRows {
+				t.Fatalf("kept as it is: %v", c.Kept[0].Why)
+			}
+			return
+		}
+		fuzzCompare(t, file, out, c, opt)
+		before := newFile(t, data)
+		if cov := c.Coverage[0]; cov.FDEs > 0 {
+			if err := image.Compare(before, newFile(t, out)); err != nil {
+				t.Errorf("the rest of the file: %v", err)
+			}
+		}
+		fuzzTwice(t, data, out, opt)
+	})
+}
+
+// fuzzBounded converts in memory, and expects that to take not too much time and memory.
+func fuzzBounded(t *testing.T, data []byte, opt convert.Options) ([]byte, *convert.Result, error) {
+	t.Helper()
+	var out bytes.Buffer
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	begin := time.Now()
+	res, err := convert.Convert(context.Background(), bytes.NewReader(data), int64(len(data)), &out, opt)
+	took := time.Since(begin)
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; took > maxTime || used > maxMemory {
+		t.Errorf("%d bytes took %v and %d bytes of memory", len(data), took, used)
+	}
+	if err != nil && out.Len() > 0 {
+		t.Errorf("%d bytes were written before the error %v", out.Len(), err)
+	}
+	if errors.Is(err, convert.ErrWrong) {
+		t.Error(err)
+	}
+	return out.Bytes(), res, err
+}
+
+func newFile(t *testing.T, data []byte) *elffile.File {
+	t.Helper()
+	x, err := elffile.New(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// fuzzRefused looks at the error of a file in which nothing is wrong.
+func fuzzRefused(t *testing.T, file *generate.File, err error) {
+	t.Helper()
+	switch {
+	case errors.Is(err, convert.ErrNoCode):
+		if slices.ContainsFunc(file.Rows(newFile(t, file.Bytes)), func(r generate.Row) bool { return r.Rules != nil }) {
+			t.Errorf("%v, but it does", err)
+		}
+	case strings.Contains(err.Error(), "no room for"): // program headers
+		if !strings.Contains(err.Error(), "file offset 0x") && !strings.Contains(err.Error(), "0x") {
+			t.Errorf("%v: nothing says where", err)
+		}
+	case file.Object && file.Rows(newFile(t, file.Bytes)) == nil:
+	case errors.Is(err, sframe.ErrNone), strings.Contains(err.Error(), "no SFrame ABI"), strings.Contains(err.Error(), "does not know"), strings.Contains(err.Error(), "format 2 or 3 only"):
+		// V1 has no s390x, nor objects
+	default:
+		t.Errorf("a sound file is refused: %v", err)
+	}
+}
+
+// section decodes the .sframe of a file.
+func section(t *testing.T, out []byte) (*elffile.File, *sframe.Section) {
+	t.Helper()
+	x := newFile(t, out)
+	where, err := x.SFrame()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b []byte
+	addr := uint64(0)
+	switch {
+	case x.IsObject():
+		s := &x.Sections[where.Section]
+		if b, err = x.ReadRelocated(s); err != nil {
+			t.Fatal(err)
+		}
+		b[3] |= byte(sframe.FDEFuncStartPCRel) // relocations count from the field
+		addr = s.Base
+	case where.Segment >= 0:
+		p := &x.Progs[where.Segment]
+		if b, err = x.ReadAt("PT_GNU_SFRAME", p.Off, p.Filesz); err != nil {
+			t.Fatal(err)
+		}
+		addr = p.Vaddr
+	default:
+		t.Fatal("there is no .sframe")
+	}
+	s, err := sframe.Decode(b, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.IsObject() {
+		s = s.Sorted()
+	}
+	return x, s
+}
+
+// fuzzCompare compares a result with what the file was made to say.
+func fuzzCompare(t *testing.T, file *generate.File, out []byte, res *convert.Result, opt convert.Options) {
+	t.Helper()
+	c := res.Coverage[0]
+	before := newFile(t, file.Bytes)
+	rows := file.Rows(before)
+	var described uint64
+	for i := range rows {
+		described += rows[i].End - rows[i].Begin
+	}
+	if c.Described != described {
+		t.Errorf("%d bytes are said to be described; the file was made with %d", c.Described, described)
+	}
+	if c.FDEs == 0 {
+		if c.Covered > 0 {
+			t.Errorf("%d bytes are said to be covered by no FDE", c.Covered)
+		}
+		return
+	}
+	x, s := section(t, out)
+	if x.IsObject() { // the code of the result has other addresses, if sections come before it
+		rows = file.Rows(x)
+	}
+	r, err := readback.New(file.Machine.Elf, file.Machine.Order, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var covered uint64
+	for i := range rows {
+		w := &rows[i]
+		fact := &readback.Fact{Rules: w.Rules, Signal: w.Signal, KeyB: w.KeyB}
+		n := 0
+		for pc := w.Begin; pc < w.End; pc++ {
+			ok, err := r.Row(pc, fact)
+			if err != nil {
+				t.Fatalf("V%d: %v", opt.Version, err)
+			}
+			if ok {
+				n++
+			}
+		}
+		covered += uint64(n)
+		if n > 0 && uint64(n) < w.End-w.Begin {
+			t.Errorf("of the row %#x-%#x %d bytes are covered", w.Begin, w.End, n)
+		}
+		if n == 0 && obvious(file.Machine, w, opt) {
+			t.Errorf("V%d: nothing is said of %#x-%#x, %+v", opt.Version, w.Begin, w.End, *w.Rules)
+		}
+		// Beside what is described there is nothing.
+		for _, pc := range []uint64{w.Begin - 1, w.End} {
+			if generate.At(rows, pc) == nil {
+				if _, err := r.Row(pc, nil); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	if covered != c.Covered {
+		t.Errorf("%d bytes are covered; the report says %d", covered, c.Covered)
+	}
+}
+
+// obvious reports whether a row has a form in every version: what compilers write of functions.
+func obvious(m *generate.Machine, w *generate.Row, opt convert.Options) bool {
+	r := w.Rules
+	if r == nil || w.Signal || r.Sign > cfi.Signed || r.CFA.Rule != cfi.RuleCFA || r.RAReg != m.RA || r.SP.Rule != cfi.RuleArchitectural {
+		return false
+	}
+	if base := r.CFA.Reg; base != m.SP && base != m.FP || m.SP == m.FP {
+		return false
+	}
+	small := func(n int64) bool { return n != 0 && n%8 == 0 && n > -1<<15 && n < 1<<15 }
+	if !small(r.CFA.Offset) || m.FixedRA == 0 && r.CFA.Offset < 0 {
+		return false
+	}
+	saved := func(v *cfi.Rule) bool { return v.Rule == cfi.RuleOffset && small(v.Offset) }
+	switch {
+	case m.FixedRA != 0: // amd64
+		return r.RA.Rule == cfi.RuleOffset && r.RA.Offset == m.FixedRA && (saved(&r.FP) || r.FP.Rule == cfi.RuleArchitectural)
+	case r.CFA.Offset < 160:
+		return false // s390x counts from there
+	}
+	return saved(&r.RA) && saved(&r.FP)
+}
+
+// fuzzTwice converts a file that was converted, and the one without .sframe, which come out the same.
+func fuzzTwice(t *testing.T, data, out []byte, opt convert.Options) {
+	t.Helper()
+	force := opt
+	force.Force = true
+	again, _, err := fuzzBounded(t, out, force)
+	if err != nil || !bytes.Equal(again, out) {
+		t.Errorf("a second time another file comes out (%v)", err)
+	}
+	update := opt
+	update.Update = true
+	if _, res, err := fuzzBounded(t, out, update); err != nil || res.Stays != convert.Current && len(res.Coverage) > 0 && res.Coverage[0].FDEs > 0 {
+		t.Errorf("with --update it does not stay (%v, %v)", res, err)
+	}
+	remove := opt
+	remove.Remove, remove.Force = true, false
+	plain, _, err := fuzzBounded(t, out, remove)
+	if err != nil {
+		if x := newFile(t, out); x.Section(".sframe") != nil {
+			t.Errorf("removed: %v", err)
+		}
+		return
+	}
+	if x, y := newFile(t, data), newFile(t, plain); !x.IsObject() {
+		if err := image.Contents(x, y); err != nil {
+			t.Errorf("removed: %v", err)
+		}
+	}
+	last, _, err := fuzzBounded(t, plain, opt)
+	if err != nil {
+		t.Errorf("converted after it was removed: %v", err)
+		return
+	}
+	if bytes.Equal(last, out) {
+		return
+	}
+	// Where a page was put in front, unused bytes may be left behind what is loaded.
+	if n := len(last) - len(out); n < -64 || n > 64 {
+		t.Errorf("converted after it was removed, the file has %d bytes; it had %d", len(last), len(out))
+	}
+	_, a := section(t, out)
+	if x, b := section(t, last); !x.IsObject() && (a.Len() != b.Len() || a.Size() != b.Size()) {
+		t.Errorf("converted after it was removed, there are %d FDEs in %d bytes; there were %d in %d", b.Len(), b.Size(), a.Len(), a.Size())
+	}
+	if err := image.Compare(newFile(t, plain), newFile(t, last)); err != nil {
+		t.Errorf("converted after it was removed: %v", err)
+	}
+}
+
+// fuzzDamaged looks at what becomes of a file that was changed: it is refused with the place, or the result agrees with
+// what cfi reads in it.
+func fuzzDamaged(t *testing.T, data, out []byte, res *convert.Result, opt convert.Options, err error) {
+	t.Helper()
+	if err != nil {
+		if err.Error() == "" || strings.Contains(err.Error(), "%!") || strings.Contains(err.Error(), "runtime error") {
+			t.Errorf("error %q", err)
+		}
+		return
+	}
+	if len(res.Kept) > 0 || len(res.Coverage) == 0 || res.Coverage[0].FDEs == 0 {
+		return
+	}
+	x, s := section(t, out)
+	table, err := cfi.Load(x, cfi.Auto, nil)
+	if err != nil {
+		t.Fatalf("the result has no CFI: %v", err)
+	}
+	if _, err := readback.Table(table, s); err != nil && !strings.Contains(err.Error(), "has a part") {
+		t.Errorf("V%d: %v", opt.Version, err)
+	}
+	// The program headers, the sections and the CFI of a damaged file may contradict each other, so that less can be said
+	// of the rest.
+	force := opt
+	force.Force = true
+	again, _, err := fuzzBounded(t, out, force)
+	if before, openErr := elffile.New(bytes.NewReader(data), int64(len(data))); openErr == nil && !before.IsObject() && image.Contents(before, before) != nil {
+		return
+	}
+	if err != nil || !bytes.Equal(again, out) {
+		t.Errorf("a second time another file comes out (%v): %s", err, firstDifference(again, out))
+	}
+}
+
+// firstDifference says where two files differ.
+func firstDifference(a, b []byte) string {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return fmt.Sprintf("from file offset %#x on", i)
+		}
+	}
+	return fmt.Sprintf("%d and %d bytes", len(a), len(b))
+}

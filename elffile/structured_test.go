@@ -1,0 +1,128 @@
+package elffile_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"testing"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/generate"
+)
+
+// FuzzStructured makes a file and, if damage is not 0, changes some bytes of it. What is read has to be what Go's own
+// package reads, and an error says where something is wrong.
+func FuzzStructured(f *testing.F) {
+	for seed := range uint64(60) {
+		f.Add(generate.Seeded(seed, 200), uint64(0))
+		f.Add(generate.Seeded(seed, 200), generate.Damage(seed))
+	}
+	f.Fuzz(func(t *testing.T, choices []byte, damage uint64) {
+		if len(choices) > 4096 {
+			return
+		}
+		b := generate.NewFile(generate.From(choices)).Bytes
+		if damage != 0 {
+			b = generate.Damaged(b, damage)
+		}
+		x, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			var e *elffile.Error
+			if damage == 0 || !errors.As(err, &e) || e.Where == "" && !errors.Is(err, elffile.ErrNotELF) && !errors.Is(err, elffile.Err32Bit) || e.Off > uint64(len(b)) {
+				t.Errorf("error %v", err)
+			}
+			return
+		}
+		peer, err := elf.NewFile(bytes.NewReader(b))
+		if err != nil {
+			if damage == 0 {
+				t.Fatal(err)
+			}
+			peer = nil // it reads names and compressed headers at once
+		}
+		if peer != nil {
+			compare(t, x, peer)
+		}
+		for i := range x.Sections {
+			s := &x.Sections[i]
+			got, err := x.ReadSection(s)
+			if err != nil || !s.HasBytes() {
+				if damage == 0 && err != nil && s.HasBytes() {
+					t.Error(err)
+				}
+				continue
+			}
+			if s.Off > uint64(len(b)) || s.Size > uint64(len(b))-s.Off || !bytes.Equal(got, b[s.Off:][:s.Size]) {
+				t.Errorf("section %d has %d bytes that are not those at file offset %#x", i, len(got), s.Off)
+			}
+		}
+		for i := range x.Progs {
+			p := &x.Progs[i]
+			off, ok := x.FileOffset(p.Vaddr, p.Filesz)
+			if ok && (off > x.Size || p.Filesz > x.Size-off) {
+				t.Errorf("address %#x, %d bytes, is said to be at file offset %#x of %d", p.Vaddr, p.Filesz, off, x.Size)
+			}
+			if damage == 0 && elf.ProgType(p.Type) == elf.PT_LOAD && (!ok || off != p.Off) {
+				t.Errorf("the segment at file offset %#x is said to be at %#x (%t)", p.Off, off, ok)
+			}
+		}
+		for _, s := range []struct {
+			typ  elf.SectionType
+			read func() ([]elf.Symbol, error)
+		}{{elf.SHT_SYMTAB, func() ([]elf.Symbol, error) { return peer.Symbols() }}, {elf.SHT_DYNSYM, func() ([]elf.Symbol, error) { return peer.DynamicSymbols() }}} {
+			var names []string
+			var values []uint64
+			err := x.Symbols(s.typ, func(table *elffile.Section, sym elffile.Symbol) {
+				names = append(names, x.SymbolName(table, sym.Name))
+				values = append(values, sym.Value)
+			})
+			if err != nil || peer == nil || x.IsObject() || damage != 0 {
+				if err != nil && damage == 0 {
+					t.Error(err)
+				}
+				continue
+			}
+			want, err := s.read()
+			if errors.Is(err, elf.ErrNoSymbols) {
+				want = nil
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if len(names) != len(want) && len(names) != len(want)+1 { // the null symbol
+				t.Fatalf("%d symbols of type %v; there are %d", len(names), s.typ, len(want))
+			}
+			for i, w := range want {
+				if j := i + len(names) - len(want); names[j] != w.Name || values[j] != w.Value {
+					t.Errorf("symbol %d is %q at %#x; %q at %#x was expected", j, names[j], values[j], w.Name, w.Value)
+				}
+			}
+		}
+	})
+}
+
+// compare compares the headers with what Go's package reads.
+func compare(t *testing.T, x *elffile.File, peer *elf.File) {
+	t.Helper()
+	if len(x.Progs) != len(peer.Progs) || len(x.Sections) != len(peer.Sections) {
+		t.Fatalf("%d program and %d section headers; %d and %d were expected", len(x.Progs), len(x.Sections), len(peer.Progs), len(peer.Sections))
+	}
+	if elf.Machine(x.Machine) != peer.Machine || elf.Type(x.Type) != peer.Type || x.Entry != peer.Entry {
+		t.Errorf("machine %d, type %d, entry %#x; %d, %d and %#x were expected", x.Machine, x.Type, x.Entry, peer.Machine, peer.Type, peer.Entry)
+	}
+	for i, w := range peer.Progs {
+		p := &x.Progs[i]
+		if elf.ProgType(p.Type) != w.Type || p.Off != w.Off || p.Vaddr != w.Vaddr || p.Filesz != w.Filesz || p.Memsz != w.Memsz || elf.ProgFlag(p.Flags) != w.Flags || p.Align != w.Align {
+			t.Errorf("program header %d is %+v; %+v was expected", i, *p, w.ProgHeader)
+		}
+	}
+	for i, w := range peer.Sections {
+		s := &x.Sections[i]
+		if i == 0 {
+			continue // its fields are those of the ELF header that have no room there
+		}
+		if s.Name != w.Name || elf.SectionType(s.Type) != w.Type || s.Off != w.Offset || s.Addr != w.Addr || s.Section64.Size != w.FileSize && !s.Compressed() ||
+			elf.SectionFlag(s.Flags) != w.Flags || s.Link != w.Link || s.Info != w.Info {
+			t.Errorf("section %d is %+v; %+v was expected", i, *s, w.SectionHeader)
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package elfwrite_test
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"strings"
+	"testing"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/lab/generate"
+	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/sframe"
+)
+
+// A memory is a new file.
+type memory struct{ b []byte }
+
+func (m *memory) WriteAt(b []byte, off int64) (int, error) {
+	if end := int(off) + len(b); end > len(m.b) {
+		m.b = append(m.b, make([]byte, end-len(m.b))...)
+	}
+	return copy(m.b[off:], b), nil
+}
+
+func (m *memory) Truncate(size int64) error {
+	m.b = append(m.b[:min(int(size), len(m.b))], make([]byte, max(0, int(size)-len(m.b)))...)
+	return nil
+}
+
+// write returns the new file of a layout.
+func write(t *testing.T, l *elfwrite.Layout, old, section []byte, head *elfwrite.Layout) []byte {
+	t.Helper()
+	var dst memory
+	if head != nil {
+		if err := head.CopyHead(context.Background(), &dst, bytes.NewReader(old)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Write(context.Background(), &dst, bytes.NewReader(old), section, head); err != nil {
+		t.Fatal(err)
+	}
+	return dst.b
+}
+
+func parse(t *testing.T, b []byte) *elffile.File {
+	t.Helper()
+	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// FuzzPlan makes a file, adds a section of any size and contents to it, replaces that by one of another size, and takes
+// it out again. Every other byte of the file stays what it was for those who run or read it, and what comes out does not
+// depend on the way there. With damage, files are refused, or that holds as far as their headers do not
+// contradict each other.
+func FuzzPlan(f *testing.F) {
+	for seed := range uint64(60) {
+		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint16(seed*7), uint64(0))
+		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint16(seed*7), generate.Damage(seed))
+	}
+	f.Fuzz(func(t *testing.T, choices []byte, size, other uint16, damage uint64) {
+		if len(choices) > 4096 {
+			return
+		}
+		b := generate.NewFile(generate.From(choices)).Bytes
+		if damage != 0 {
+			b = generate.Damaged(b, damage)
+		}
+		old, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+		if err != nil || old.IsObject() {
+			return
+		}
+		section := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 4+int(size/8)*2) // a multiple of 8 bytes, as interpreters want it
+		l, err := elfwrite.Plan(old, uint64(len(section)), elfwrite.Options{})
+		if err != nil {
+			if !errors.Is(err, elfwrite.ErrNoRoom) && damage == 0 {
+				t.Errorf("error %v of a sound file", err)
+			}
+			if !strings.Contains(err.Error(), "0x") && !strings.Contains(err.Error(), "header") && damage == 0 {
+				t.Errorf("error %v does not say where", err)
+			}
+			return
+		}
+		if image.Contents(old, old) != nil {
+			return // its headers contradict each other
+		}
+		first := write(t, l, b, section, nil)
+		if err := placed(t, first, l, section); err != nil {
+			t.Error(err)
+		}
+		if err := image.Compare(old, parse(t, first)); err != nil {
+			t.Errorf("added: %v", err)
+		}
+		// The head can be copied before the size is known.
+		guess, err := elfwrite.Plan(old, uint64(other)&^7, elfwrite.Options{})
+		if err != nil {
+			t.Fatalf("%d bytes have no room, and %d had: %v", other, len(section), err)
+		}
+		resized, err := guess.Resize(uint64(len(section)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := write(t, resized, b, section, guess); !bytes.Equal(again, first) {
+			t.Error("resized, it is another file")
+		}
+		// Replaced by one of another size and back.
+		force := elfwrite.Options{Force: true}
+		larger := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 4+int(other/8)*2)
+		l2, err := elfwrite.Plan(parse(t, first), uint64(len(larger)), force)
+		if err != nil {
+			t.Fatalf("replaced: %v", err)
+		}
+		second := write(t, l2, first, larger, nil)
+		if err := image.Compare(old, parse(t, second)); err != nil {
+			t.Errorf("replaced: %v", err)
+		}
+		l3, err := elfwrite.Plan(parse(t, second), uint64(len(section)), force)
+		if err != nil {
+			t.Fatalf("replaced again: %v", err)
+		}
+		if third := write(t, l3, second, section, nil); !bytes.Equal(third, first) {
+			t.Error("replaced by one of another size and back, it is another file")
+		}
+		l4, err := elfwrite.PlanRemoval(parse(t, second))
+		if err != nil {
+			t.Fatalf("removed: %v", err)
+		}
+		plain := parse(t, write(t, l4, second, nil, nil))
+		if err := image.Contents(old, plain); err != nil {
+			t.Errorf("removed: %v", err)
+		}
+		if x, err := plain.SFrame(); err != nil || x.Section != 0 || x.Segment >= 0 {
+			t.Errorf("removed, there is %+v (%v)", x, err)
+		}
+	})
+}
+
+// placed expects the section where the layout says.
+func placed(t *testing.T, b []byte, l *elfwrite.Layout, section []byte) error {
+	t.Helper()
+	f := parse(t, b)
+	p := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
+	if p == nil || p.Vaddr != l.Addr || p.Filesz != uint64(len(section)) {
+		return errors.New("PT_GNU_SFRAME is not what was planned")
+	}
+	got, err := f.ReadAt("PT_GNU_SFRAME", p.Off, p.Filesz)
+	if err == nil && !bytes.Equal(got, section) {
+		err = errors.New("the section has other contents")
+	}
+	return err
+}
+
+// FuzzDebug makes a file and its debug file, and gives the latter the headers that the former has with a section more:
+// its sections and segments are those of the program then, its own contents are what they were, and doing it again, or
+// after another change of the program, depends on the program alone.
+func FuzzDebug(f *testing.F) {
+	for seed := range uint64(60) {
+		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint64(0))
+		f.Add(generate.Seeded(seed, 120), uint16(seed*331), generate.Damage(seed))
+	}
+	f.Fuzz(func(t *testing.T, choices []byte, size uint16, damage uint64) {
+		if len(choices) > 4096 {
+			return
+		}
+		file := generate.NewFile(generate.From(choices))
+		if file.Object || !file.Headers {
+			return
+		}
+		debug, err := generate.OnlyDebug(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if damage != 0 {
+			debug = generate.Damaged(debug, damage)
+		}
+		section := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 4+int(size/8)*2) // a multiple of 8 bytes, as interpreters want it
+		l, err := elfwrite.Plan(parse(t, file.Bytes), uint64(len(section)), elfwrite.Options{})
+		if err != nil {
+			return
+		}
+		prog := parse(t, write(t, l, file.Bytes, section, nil))
+		d, err := elffile.New(bytes.NewReader(debug), int64(len(debug)))
+		if err != nil {
+			return
+		}
+		plan, err := elfwrite.PlanDebug(d, prog)
+		if err != nil {
+			if damage == 0 {
+				t.Fatal(err)
+			}
+			return
+		}
+		out := write(t, plan, debug, nil, nil)
+		if damage != 0 {
+			return
+		}
+		after := parse(t, out)
+		if len(after.Progs) != len(prog.Progs) {
+			t.Fatalf("%d program headers; the program has %d", len(after.Progs), len(prog.Progs))
+		}
+		for i := range prog.Progs {
+			if a, p := &after.Progs[i], &prog.Progs[i]; a.Type != p.Type || a.Vaddr != p.Vaddr || a.Memsz != p.Memsz || a.Flags != p.Flags {
+				t.Errorf("program header %d is %+v; the program has %+v", i, *a, *p)
+			}
+		}
+		loaded := func(x *elffile.File) (out []elf.Section64) {
+			for i := range x.Sections {
+				if s := &x.Sections[i]; s.Alloc() {
+					out = append(out, elf.Section64{Addr: s.Addr, Size: s.Size, Flags: s.Flags, Addralign: s.Addralign})
+				}
+			}
+			return out
+		}
+		a, p := loaded(after), loaded(prog)
+		if len(a) != len(p) {
+			t.Fatalf("%d sections are loaded; of the program %d", len(a), len(p))
+		}
+		for i := range p {
+			if a[i] != p[i] {
+				t.Errorf("loaded section %d is %+v; that of the program %+v", i, a[i], p[i])
+			}
+		}
+		for i := range d.Sections {
+			s := &d.Sections[i]
+			if s.Alloc() || !s.HasBytes() || s.Name == ".shstrtab" || s.Name == ".symtab" {
+				continue
+			}
+			want, err := d.ReadSection(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := []byte(nil)
+			if x := after.Section(s.Name); x != nil {
+				got, _ = after.ReadSection(x)
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("section %s has other contents", s.Name)
+			}
+		}
+		twice, err := elfwrite.PlanDebug(after, prog)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := write(t, twice, out, nil, nil); !bytes.Equal(again, out) {
+			t.Error("a second time, it is another file")
+		}
+		back, err := elfwrite.PlanDebug(after, parse(t, file.Bytes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		was, err := elfwrite.PlanDebug(d, parse(t, file.Bytes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x, y := write(t, back, out, nil, nil), write(t, was, debug, nil, nil); len(x) != len(y) {
+			t.Errorf("with the old program's headers it has %d bytes, and %d without the way round", len(x), len(y))
+		}
+	})
+}

@@ -1,0 +1,416 @@
+package generate
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// Pointer encodings (LSB Core, "DWARF Exception Header Encoding").
+const (
+	encAbs, encULEB, encU2, encU4, encU8    = 0, 1, 2, 3, 4
+	encSigned, encSLEB, encS2, encS4, encS8 = 8, 9, 0xa, 0xb, 0xc
+	encPC, encText, encData, encFunc        = 0x10, 0x20, 0x30, 0x40
+	encAligned                              = 0x50
+	encIndirect                             = 0x80
+	encOmit                                 = 0xff
+)
+
+// A CFI is a section of call frame information.
+type CFI struct {
+	Machine *Machine
+	Debug   bool // .debug_frame
+	Object  bool // of a relocatable object: what has an address is filled in by a relocation
+	Code    []Range
+	CIEs    []CIE
+	FDEs    []FDE
+	// Slots are pointers that others lead to; where they are is known when the section is encoded.
+	Slots []uint64
+}
+
+// A Range is one of addresses, End excluded.
+type Range struct{ Begin, End uint64 }
+
+// A CIE is what several FDEs have in common.
+type CIE struct {
+	Version  int
+	Wide     bool   // 64-bit DWARF
+	Letters  string // the augmentation
+	Code     uint64 // alignment factors
+	Data     int64
+	RA       uint64
+	Encoding byte // of addresses
+	LSDA     byte // the encodings of pointers that a stack trace does not need
+	Handler  byte
+	Initial  []Instruction
+}
+
+// Signal and KeyB say what the augmentation says of FDEs.
+func (c *CIE) Signal() bool { return strings.Contains(c.Letters, "S") }
+func (c *CIE) KeyB() bool   { return strings.Contains(c.Letters, "B") }
+
+// An FDE describes a function.
+type FDE struct {
+	CIE          int
+	Wide         bool
+	Start, Size  uint64
+	Padding      int // bytes more of augmentation data
+	Instructions []Instruction
+	Broken       bool // its instructions make no sense
+}
+
+// A Layout says where things are in memory.
+type Layout struct {
+	Addr uint64 // of the section
+	Text uint64 // what pointers relative to the text count from
+	GOT  uint64 // the same of data
+	Slot uint64 // where CFI.Slots are
+}
+
+// A Relocation is a place in the section whose contents a linker knows.
+type Relocation struct {
+	Off    uint64
+	Size   int
+	PCRel  bool
+	Target uint64
+}
+
+// An encoder writes a section.
+type encoder struct {
+	*CFI
+	Layout
+	b      []byte
+	relocs []Relocation
+}
+
+// Encode returns the section as it is at an address.
+func (c *CFI) Encode(l Layout) ([]byte, []Relocation) {
+	c.Slots = nil
+	e := encoder{CFI: c, Layout: l}
+	at := make([]int, len(c.CIEs))
+	for i := range at {
+		at[i] = -1
+	}
+	for i := range c.FDEs {
+		f := &c.FDEs[i]
+		if at[f.CIE] < 0 { // an FDE follows its CIE sooner or later
+			at[f.CIE] = len(e.b)
+			e.cie(&c.CIEs[f.CIE])
+		}
+		e.fde(f, &c.CIEs[f.CIE], at[f.CIE])
+	}
+	for i := range c.CIEs {
+		if at[i] < 0 {
+			e.cie(&c.CIEs[i])
+		}
+	}
+	return e.b, e.relocs
+}
+
+// record writes a record of the given id; fill writes what follows.
+func (e *encoder) record(wide bool, id func(at int) uint64, fill func()) {
+	o := e.Machine.Order
+	start := len(e.b)
+	size := 4
+	if wide {
+		e.b = o.AppendUint32(e.b, math.MaxUint32)
+		e.b = o.AppendUint64(e.b, 0)
+		if e.Debug {
+			size = 8
+		}
+	} else {
+		e.b = o.AppendUint32(e.b, 0)
+	}
+	body := len(e.b)
+	if v := id(body); size == 8 {
+		e.b = o.AppendUint64(e.b, v)
+	} else {
+		e.b = o.AppendUint32(e.b, uint32(v))
+	}
+	fill()
+	for (len(e.b)-body)%4 != 0 {
+		e.b = append(e.b, 0) // DW_CFA_nop
+	}
+	if n := uint64(len(e.b) - body); wide {
+		o.PutUint64(e.b[start+4:], n)
+	} else {
+		o.PutUint32(e.b[start:], uint32(n))
+	}
+}
+
+func (e *encoder) cie(c *CIE) {
+	o := e.Machine.Order
+	id := func(int) uint64 {
+		if e.Debug {
+			return math.MaxUint64
+		}
+		return 0
+	}
+	e.record(c.Wide, id, func() {
+		e.b = append(e.b, byte(c.Version))
+		e.b = append(append(e.b, c.Letters...), 0)
+		if c.Version == 4 {
+			e.b = append(e.b, 8, 0)
+		}
+		if c.Letters == "eh" {
+			e.b = o.AppendUint64(e.b, 0x1234)
+		}
+		e.b = uleb(e.b, c.Code)
+		e.b = sleb(e.b, c.Data)
+		if c.Version == 1 {
+			e.b = append(e.b, byte(c.RA))
+		} else {
+			e.b = uleb(e.b, c.RA)
+		}
+		if strings.HasPrefix(c.Letters, "z") {
+			e.augmented(func() {
+				for _, l := range c.Letters[1:] {
+					switch l {
+					case 'R':
+						e.b = append(e.b, c.Encoding)
+					case 'L':
+						e.b = append(e.b, c.LSDA)
+					case 'P':
+						e.b = append(e.b, c.Handler)
+						e.other(c.Handler)
+					}
+				}
+			})
+		}
+		e.instructions(c.Initial, c, 0)
+	})
+}
+
+// augmented writes augmentation data behind its size, which is below 128.
+func (e *encoder) augmented(fill func()) {
+	at := len(e.b)
+	e.b = append(e.b, 0)
+	fill()
+	e.b[at] = byte(len(e.b) - at - 1)
+}
+
+func (e *encoder) fde(f *FDE, c *CIE, cie int) {
+	id := func(at int) uint64 {
+		if e.Debug {
+			return uint64(cie)
+		}
+		return uint64(at - cie)
+	}
+	e.record(f.Wide, id, func() {
+		e.pointer(c.Encoding, f.Start, 0, true)
+		e.form(c.Encoding, f.Size)
+		if strings.HasPrefix(c.Letters, "z") {
+			e.augmented(func() {
+				if strings.Contains(c.Letters, "L") && c.LSDA != encOmit {
+					e.other(c.LSDA)
+				}
+				e.b = append(e.b, make([]byte, f.Padding)...)
+			})
+		}
+		e.instructions(f.Instructions, c, f.Start)
+	})
+}
+
+// other writes a pointer that does not matter.
+func (e *encoder) other(enc byte) {
+	if enc == encOmit {
+		return
+	}
+	if enc&^encIndirect == encAligned {
+		e.align()
+		enc = encAbs
+	}
+	e.form(enc, 0x71)
+}
+
+func (e *encoder) align() {
+	for (e.Addr+uint64(len(e.b)))%8 != 0 {
+		e.b = append(e.b, 0)
+	}
+}
+
+// fits reports whether an encoding can hold an address of any place that the section may have. The section, the code
+// and the data are all within 31 bits of each other, and below 31 bits but for their upper half.
+func (c *CFI) fits(enc byte) bool {
+	form, base := enc&0xf, enc&0x70
+	switch {
+	case c.Object:
+		return enc == encPC|encS4 || enc == encPC|encS8 || enc == encAbs && c.Debug || enc == encPC|encU8
+	case c.Debug && (enc&encIndirect != 0 || base == encPC || base == encText || base == encData):
+		return false // there are no addresses to count from
+	case form == encU2 || form == encS2:
+		return base == encText && enc&encIndirect == 0
+	case base == encAligned:
+		return form == 0
+	case form == encU4: // what lies before the place that it counts from has no form
+		return base == encAbs || base == encText || base == encFunc
+	}
+	return true
+}
+
+// pointer writes an address.
+func (e *encoder) pointer(enc byte, v, fn uint64, reloc bool) {
+	if enc&encIndirect != 0 {
+		e.Slots, v = append(e.Slots, v), e.Slot+8*uint64(len(e.Slots))
+	}
+	switch enc &^ encIndirect & 0x70 {
+	case encAligned:
+		e.align()
+		enc = encAbs
+	case encPC:
+		v -= e.Addr + uint64(len(e.b))
+	case encText:
+		v -= e.Text
+	case encData:
+		v -= e.GOT
+	case encFunc:
+		v -= fn
+	}
+	if e.Object && reloc {
+		at := len(e.b)
+		e.form(enc, 0)
+		e.relocs = append(e.relocs, Relocation{uint64(at), len(e.b) - at, enc&0x70 == encPC, v + map[bool]uint64{true: e.Addr + uint64(at)}[enc&0x70 == encPC]})
+		return
+	}
+	e.form(enc, v)
+}
+
+// form writes a value in the form of an encoding.
+func (e *encoder) form(enc byte, v uint64) {
+	o := e.Machine.Order
+	switch enc & 0xf {
+	case encULEB:
+		e.b = uleb(e.b, v)
+	case encSLEB:
+		e.b = sleb(e.b, int64(v))
+	case encU2, encS2:
+		e.b = o.AppendUint16(e.b, uint16(v))
+	case encU4, encS4:
+		e.b = o.AppendUint32(e.b, uint32(v))
+	default:
+		e.b = o.AppendUint64(e.b, v)
+	}
+}
+
+func uleb(b []byte, v uint64) []byte {
+	for v >= 0x80 {
+		b = append(b, byte(v)|0x80)
+		v >>= 7
+	}
+	return append(b, byte(v))
+}
+
+func sleb(b []byte, v int64) []byte {
+	for v < -0x40 || v >= 0x40 {
+		b = append(b, byte(v)|0x80)
+		v >>= 7
+	}
+	return append(b, byte(v)&0x7f)
+}
+
+// NewCFI makes a section for code in the given ranges, which are in order, and each of which has 64 bytes or more.
+func NewCFI(s *Source, m *Machine, debug, object bool, text []Range) *CFI {
+	c := &CFI{Machine: m, Debug: debug, Object: object, Code: text}
+	for range 1 + s.N(3) {
+		c.CIEs = append(c.CIEs, c.newCIE(s))
+	}
+	at, in := text[0].Begin, 0
+	for n := 1 + s.N(8); n > 0; n-- {
+		f := FDE{CIE: s.N(len(c.CIEs)), Wide: s.Rarely(8), Padding: s.N(3)}
+		d := &c.CIEs[f.CIE]
+		if s.Rarely(4) && in+1 < len(text) {
+			in++
+			at = text[in].Begin
+		}
+		r := text[in]
+		switch s.N(8) {
+		case 6: // some of it is described twice
+			at = max(r.Begin, at-min(at, uint64(s.N(24))))
+		case 7:
+			at = max(r.Begin, at-min(at, 4*uint64(s.N(64))))
+		case 5: // a gap
+			at += uint64(s.N(40))
+		}
+		if at >= r.End {
+			break
+		}
+		f.Start = at
+		end := c.program(s, &f, d)
+		switch s.N(8) {
+		case 0, 1, 2: // the last row has some bytes
+			f.Size = end + 1 + uint64(s.N(32))
+		case 3: // it has none
+			f.Size = end
+		case 4: // it has one
+			f.Size = end + 1
+		case 5: // rows begin after the end
+			f.Size = end - min(end, 1+uint64(s.N(16)))
+		case 6:
+			f.Size = uint64(s.N(3))
+		default:
+			f.Size = r.End - f.Start
+		}
+		f.Size = min(f.Size, r.End-f.Start)
+		if enc := d.Encoding & 0xf; enc == encS2 {
+			f.Size = min(f.Size, math.MaxInt16)
+		} else if enc == encU2 {
+			f.Size = min(f.Size, math.MaxUint16)
+		}
+		at = f.Start + f.Size
+		c.FDEs = append(c.FDEs, f)
+		if s.Rarely(3) { // not in the order of their addresses
+			slices.Reverse(c.FDEs[max(0, len(c.FDEs)-2):])
+		}
+	}
+	return c
+}
+
+func (c *CFI) newCIE(s *Source) CIE {
+	m := c.Machine
+	d := CIE{
+		Version: one(s, 1, 3, 4), Wide: s.Rarely(8), Code: one[uint64](s, 1, 1, 4, 2, 8), Data: one[int64](s, -8, -8, -4, 8, 1, -1, -16),
+		RA: m.RA, LSDA: encOmit,
+	}
+	if s.Rarely(24) {
+		d.RA = one[uint64](s, 3, m.SP, m.FP, 17)
+	}
+	switch s.N(8) {
+	case 0:
+		d.Letters = one(s, "", "z")
+	case 1:
+		if !c.Debug {
+			d.Letters = "eh"
+		}
+	default:
+		letters := []byte("R")
+		for _, l := range []byte("PLSBG") {
+			if s.Rarely(4) {
+				letters = slices.Insert(letters, s.N(len(letters)+1), l)
+			}
+		}
+		d.Letters = "z" + string(letters)
+		forms := []byte{encS4, encAbs, encULEB, encU2, encU4, encU8, encSigned, encSLEB, encS2, encS8}
+		bases := []byte{encPC, encAbs, encText, encData, encFunc, encAligned}
+		form, base := one(s, forms...), one(s, bases...)
+		if form == encU2 || form == encS2 {
+			base = encText // else two bytes lead nowhere
+		}
+		d.Encoding = form | base
+		if s.Rarely(8) {
+			d.Encoding |= encIndirect
+		}
+		d.LSDA = one[byte](s, encOmit, encPC|encS4, encAbs, encULEB, encU2|encData)
+		d.Handler = one[byte](s, encPC|encS4|encIndirect, encAbs, encU2, encAligned, encOmit, encSLEB)
+		if !c.fits(d.Encoding) {
+			d.Encoding = encPC | encS4
+			if c.Debug {
+				d.Encoding = encAbs
+			}
+		}
+	}
+	if c.Object && !c.fits(d.Encoding) {
+		d.Letters, d.Encoding = "zR", encPC|encS4
+	}
+	c.initial(s, &d)
+	return d
+}

@@ -1,0 +1,454 @@
+package generate
+
+import (
+	"slices"
+
+	"github.com/go-delve/delve/pkg/dwarf/frame"
+
+	"cfi2sframe/cfi"
+)
+
+// Opcodes that the frame package does not name.
+const (
+	advanceLoc8      = 0x1d // MIPS
+	negateWithPC     = 0x2c // AArch64
+	negateRAState    = 0x2d
+	negativeExtended = 0x2f // GNU
+	unknownOpcode    = 0x3c
+)
+
+// An Instruction is one of call frame information. Numbers are as the instruction has them: not multiplied by any
+// factor, but for the target of set_loc.
+type Instruction struct {
+	Op    byte
+	Reg   uint64
+	Reg2  uint64
+	N     int64
+	Block []byte
+}
+
+// instructions writes instructions of a CIE, or of an FDE that begins at fn.
+func (e *encoder) instructions(list []Instruction, d *CIE, fn uint64) {
+	o := e.Machine.Order
+	for i := range list {
+		in := &list[i]
+		switch in.Op {
+		case frame.DW_CFA_advance_loc:
+			e.b = append(e.b, in.Op|byte(in.N))
+			continue
+		case frame.DW_CFA_offset:
+			e.b = uleb(append(e.b, in.Op|byte(in.Reg)), uint64(in.N))
+			continue
+		case frame.DW_CFA_restore:
+			e.b = append(e.b, in.Op|byte(in.Reg))
+			continue
+		}
+		e.b = append(e.b, in.Op)
+		switch in.Op {
+		case frame.DW_CFA_set_loc:
+			e.pointer(d.Encoding, uint64(in.N), fn, false)
+		case frame.DW_CFA_advance_loc1:
+			e.b = append(e.b, byte(in.N))
+		case frame.DW_CFA_advance_loc2:
+			e.b = o.AppendUint16(e.b, uint16(in.N))
+		case frame.DW_CFA_advance_loc4:
+			e.b = o.AppendUint32(e.b, uint32(in.N))
+		case advanceLoc8:
+			e.b = o.AppendUint64(e.b, uint64(in.N))
+		case frame.DW_CFA_def_cfa, frame.DW_CFA_offset_extended, frame.DW_CFA_val_offset, negativeExtended:
+			e.b = uleb(uleb(e.b, in.Reg), uint64(in.N))
+		case frame.DW_CFA_def_cfa_sf, frame.DW_CFA_offset_extended_sf, frame.DW_CFA_val_offset_sf:
+			e.b = sleb(uleb(e.b, in.Reg), in.N)
+		case frame.DW_CFA_def_cfa_register, frame.DW_CFA_undefined, frame.DW_CFA_same_value, frame.DW_CFA_restore_extended:
+			e.b = uleb(e.b, in.Reg)
+		case frame.DW_CFA_def_cfa_offset, frame.DW_CFA_GNU_args_size:
+			e.b = uleb(e.b, uint64(in.N))
+		case frame.DW_CFA_def_cfa_offset_sf:
+			e.b = sleb(e.b, in.N)
+		case frame.DW_CFA_register:
+			e.b = uleb(uleb(e.b, in.Reg), in.Reg2)
+		case frame.DW_CFA_def_cfa_expression:
+			e.b = append(uleb(e.b, uint64(len(in.Block))), in.Block...)
+		case frame.DW_CFA_expression, frame.DW_CFA_val_expression:
+			e.b = uleb(e.b, in.Reg)
+			e.b = append(uleb(e.b, uint64(len(in.Block))), in.Block...)
+		}
+	}
+}
+
+// A state is the rules that are in force: DWARF 5, section 6.4.2.
+type state struct {
+	cfa  cfi.Rule
+	regs map[uint64]cfi.Rule
+	sign cfi.Sign
+}
+
+func (s *state) clone() state {
+	c := state{cfa: s.cfa, regs: make(map[uint64]cfi.Rule), sign: s.sign}
+	for r, v := range s.regs {
+		c.regs[r] = v
+	}
+	return c
+}
+
+// do executes an instruction that changes the rules.
+func (s *state) do(in *Instruction, d *CIE, initial *state) {
+	factored := in.N * d.Data
+	set := func(r cfi.Rule) { s.regs[in.Reg] = r }
+	switch in.Op {
+	case frame.DW_CFA_def_cfa:
+		s.cfa = cfi.Rule{Rule: cfi.RuleCFA, Reg: in.Reg, Offset: in.N}
+	case frame.DW_CFA_def_cfa_sf:
+		s.cfa = cfi.Rule{Rule: cfi.RuleCFA, Reg: in.Reg, Offset: factored}
+	case frame.DW_CFA_def_cfa_register:
+		s.cfa.Reg = in.Reg
+	case frame.DW_CFA_def_cfa_offset:
+		s.cfa.Offset = in.N
+	case frame.DW_CFA_def_cfa_offset_sf:
+		s.cfa.Offset = factored
+	case frame.DW_CFA_def_cfa_expression:
+		s.cfa = cfi.Rule{Rule: cfi.RuleExpression, Expression: in.Block}
+	case frame.DW_CFA_undefined:
+		set(cfi.Rule{Rule: cfi.RuleUndefined})
+	case frame.DW_CFA_same_value:
+		set(cfi.Rule{Rule: cfi.RuleSameVal})
+	case frame.DW_CFA_offset, frame.DW_CFA_offset_extended, frame.DW_CFA_offset_extended_sf:
+		set(cfi.Rule{Rule: cfi.RuleOffset, Offset: factored})
+	case negativeExtended:
+		set(cfi.Rule{Rule: cfi.RuleOffset, Offset: -factored})
+	case frame.DW_CFA_val_offset, frame.DW_CFA_val_offset_sf:
+		set(cfi.Rule{Rule: cfi.RuleValOffset, Offset: factored})
+	case frame.DW_CFA_register:
+		set(cfi.Rule{Rule: cfi.RuleRegister, Reg: in.Reg2})
+	case frame.DW_CFA_expression:
+		set(cfi.Rule{Rule: cfi.RuleExpression, Expression: in.Block})
+	case frame.DW_CFA_val_expression:
+		set(cfi.Rule{Rule: cfi.RuleValExpression, Expression: in.Block})
+	case frame.DW_CFA_restore, frame.DW_CFA_restore_extended:
+		if r, ok := initial.regs[in.Reg]; ok {
+			set(r)
+		} else {
+			delete(s.regs, in.Reg)
+		}
+	case negateRAState:
+		s.negate(cfi.Signed)
+	case negateWithPC:
+		s.negate(cfi.SignedWithPC)
+	}
+}
+
+func (s *state) negate(to cfi.Sign) {
+	switch s.sign {
+	case cfi.Unsigned:
+		s.sign = to
+	case to:
+		s.sign = cfi.Unsigned
+	default:
+		s.sign = cfi.SignUnknown
+	}
+}
+
+// rules returns what a stack trace needs of the state.
+func (s *state) rules(m *Machine, d *CIE) *cfi.Rules {
+	rule := func(reg uint64) cfi.Rule {
+		if r, ok := s.regs[reg]; ok {
+			return r
+		}
+		return cfi.Rule{Rule: cfi.RuleArchitectural}
+	}
+	return &cfi.Rules{CFA: s.cfa, RA: rule(d.RA), FP: rule(m.FP), SP: rule(m.SP), RAReg: d.RA, Sign: s.sign}
+}
+
+// A Row holds for some addresses.
+type Row struct {
+	Range
+	Rules        *cfi.Rules // nil where the instructions make no sense
+	Signal, KeyB bool
+	FDE          int
+}
+
+// rows returns the rows of an FDE, as far as it goes.
+func (c *CFI) rows(i int) []Row {
+	f := &c.FDEs[i]
+	d := &c.CIEs[f.CIE]
+	row := func(begin, end uint64, r *cfi.Rules) Row {
+		return Row{Range{begin, end}, r, d.Signal(), d.KeyB(), i}
+	}
+	limit := f.Start + f.Size
+	if f.Broken {
+		return []Row{row(f.Start, limit, nil)}
+	}
+	initial := state{regs: make(map[uint64]cfi.Rule), cfa: cfi.Rule{Rule: cfi.RuleUndefined}}
+	for j := range d.Initial {
+		initial.do(&d.Initial[j], d, &state{})
+	}
+	now, loc := initial.clone(), f.Start
+	var stack []state
+	var out []Row
+	to := func(next uint64) {
+		if begin, end := min(loc, limit), min(next, limit); begin < end {
+			out = append(out, row(begin, end, now.rules(c.Machine, d)))
+		}
+		loc = next
+	}
+	for j := range f.Instructions {
+		switch in := &f.Instructions[j]; in.Op {
+		case frame.DW_CFA_set_loc:
+			to(uint64(in.N))
+		case frame.DW_CFA_advance_loc, frame.DW_CFA_advance_loc1, frame.DW_CFA_advance_loc2, frame.DW_CFA_advance_loc4, advanceLoc8:
+			to(loc + uint64(in.N)*d.Code)
+		case frame.DW_CFA_remember_state:
+			stack = append(stack, now.clone())
+		case frame.DW_CFA_restore_state:
+			now, stack = stack[len(stack)-1], stack[:len(stack)-1]
+		default:
+			now.do(in, d, &initial)
+		}
+	}
+	to(max(loc, limit))
+	return out
+}
+
+// Rows returns the rows of all FDEs, by address. Where FDEs overlap, the one that begins first has the code, or of
+// several that do the one that stands first in the section, and another one what it has beyond that.
+func (c *CFI) Rows() []Row {
+	order := make([]int, 0, len(c.FDEs))
+	for i := range c.FDEs {
+		if c.FDEs[i].Size > 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch x, y := c.FDEs[a].Start, c.FDEs[b].Start; {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	})
+	var out []Row
+	end := uint64(0)
+	for _, i := range order {
+		for _, r := range c.rows(i) {
+			if r.Begin = max(r.Begin, end); r.Begin < r.End {
+				out = append(out, r)
+			}
+		}
+		end = max(end, c.FDEs[i].Start+c.FDEs[i].Size)
+	}
+	return out
+}
+
+// initial gives a CIE its instructions: as a rule, what holds where a call arrives.
+func (c *CFI) initial(s *Source, d *CIE) {
+	m := c.Machine
+	d.Initial = []Instruction{{Op: frame.DW_CFA_def_cfa, Reg: m.SP, N: m.Entry}}
+	if m.FixedRA != 0 && m.FixedRA%d.Data == 0 {
+		d.Initial = append(d.Initial, Instruction{Op: frame.DW_CFA_offset_extended_sf, Reg: d.RA, N: m.FixedRA / d.Data})
+	}
+	g := program{s: s, m: m, d: d, initial: &state{regs: make(map[uint64]cfi.Rule)}}
+	g.now = state{regs: make(map[uint64]cfi.Rule), cfa: cfi.Rule{Rule: cfi.RuleCFA}}
+	for range s.N(3) {
+		if in, ok := g.change(false); ok {
+			d.Initial = append(d.Initial, in)
+			g.now.do(&in, d, g.initial)
+		}
+	}
+	if s.Rarely(32) {
+		d.Initial = nil // no CFA
+	}
+}
+
+// A program is instructions in the making.
+type program struct {
+	s       *Source
+	m       *Machine
+	d       *CIE
+	now     state
+	initial *state
+}
+
+// program gives an FDE its instructions, and returns where the last row begins, from the start.
+func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
+	g := program{s: s, m: c.Machine, d: d, initial: &state{regs: make(map[uint64]cfi.Rule), cfa: cfi.Rule{Rule: cfi.RuleUndefined}}}
+	for i := range d.Initial {
+		g.initial.do(&d.Initial[i], d, &state{})
+	}
+	g.now = g.initial.clone()
+	var stack []state
+	loc := uint64(0)
+	for n := s.N(24); n > 0; n-- {
+		var in Instruction
+		switch s.N(8) {
+		case 0, 1, 2:
+			in.Op = frame.DW_CFA_advance_loc
+			in.N = int64(s.N(64))
+			switch s.N(16) {
+			case 10, 11:
+				in.Op, in.N = frame.DW_CFA_advance_loc1, int64(s.N(256))
+			case 12:
+				in.Op, in.N = frame.DW_CFA_advance_loc2, one[int64](s, 1, 200, 255, 256, 257, 300, 65535)
+			case 13:
+				in.Op, in.N = frame.DW_CFA_advance_loc4, one[int64](s, 1, 7, 65535, 65536, 1<<31, 1<<32-1)
+			case 14:
+				in.Op, in.N = advanceLoc8, one[int64](s, 1, 9, 1<<31, 1<<33)
+			case 15:
+				if !c.Object && (d.Encoding&0xf != encU2 && d.Encoding&0xf != encS2 || loc < 1<<12) && loc < 1<<30 {
+					in.Op, in.N = frame.DW_CFA_set_loc, int64(f.Start+loc+uint64(s.N(64)))
+				}
+			}
+			if in.Op == frame.DW_CFA_set_loc {
+				loc = uint64(in.N) - f.Start
+			} else {
+				loc += uint64(in.N) * d.Code
+			}
+		case 3:
+			in.Op = frame.DW_CFA_remember_state
+			stack = append(stack, g.now.clone())
+		case 4:
+			if len(stack) == 0 {
+				in.Op = frame.DW_CFA_nop
+				break
+			}
+			in.Op = frame.DW_CFA_restore_state
+			g.now, stack = stack[len(stack)-1], stack[:len(stack)-1]
+		default:
+			var ok bool
+			if in, ok = g.change(true); !ok {
+				continue
+			}
+			g.now.do(&in, d, g.initial)
+		}
+		f.Instructions = append(f.Instructions, in)
+	}
+	if s.Rarely(32) {
+		f.Broken = true
+		f.Instructions = append(f.Instructions, Instruction{Op: unknownOpcode})
+	}
+	return loc
+}
+
+// offset chooses an offset, in bytes.
+func (g *program) offset() int64 {
+	v := one[int64](g.s, 16, 8, 0, 24, 32, 160, 48, 4, 120, 128, 1000, 1016, 1<<15, 1<<16+8, 1<<31-8, 1<<31, 1<<36)
+	if g.s.Rarely(2) {
+		return -v
+	}
+	return v
+}
+
+// factored returns an offset as it is written when it is multiplied by the data alignment.
+func (g *program) factored() int64 { return g.offset() / g.d.Data }
+
+// reg chooses a register: one that matters, as a rule.
+func (g *program) reg() uint64 {
+	return one(g.s, g.m.FP, g.d.RA, g.m.SP, g.m.FP, g.d.RA, 3, 12, 17, 40, 200)
+}
+
+// base chooses a register for the CFA.
+func (g *program) base() uint64 { return one(g.s, g.m.SP, g.m.FP, g.m.SP, g.m.FP, 10, 3, 17, 33) }
+
+// change chooses an instruction that changes the rules.
+func (g *program) change(restore bool) (in Instruction, ok bool) {
+	s := g.s
+	simple := g.now.cfa.Rule == cfi.RuleCFA // what changes a part of a CFA needs one of a register and an offset
+	in.Reg = g.reg()
+	switch s.N(24) {
+	case 0, 1:
+		in.Op, in.Reg, in.N = frame.DW_CFA_def_cfa, g.base(), max(0, g.offset())
+	case 2:
+		in.Op, in.Reg, in.N = frame.DW_CFA_def_cfa_sf, g.base(), g.factored()
+	case 3, 4:
+		in.Op, in.Reg = frame.DW_CFA_def_cfa_register, g.base()
+		return in, simple
+	case 5, 6:
+		in.Op, in.N = frame.DW_CFA_def_cfa_offset, max(0, g.offset())
+		return in, simple
+	case 7:
+		in.Op, in.N = frame.DW_CFA_def_cfa_offset_sf, g.factored()
+		return in, simple
+	case 8:
+		in.Op, in.Block = frame.DW_CFA_def_cfa_expression, g.expression(false)
+	case 9:
+		in.Op = frame.DW_CFA_undefined
+	case 10:
+		in.Op = frame.DW_CFA_same_value
+	case 11, 12, 13:
+		in.Op, in.N = frame.DW_CFA_offset, one[int64](s, 2, 1, 3, 6, 4, 100, 127, 128, 20)
+		in.Reg %= 64
+	case 14:
+		in.Op, in.N = frame.DW_CFA_offset_extended, one[int64](s, 2, 1, 3, 9, 4096)
+	case 15:
+		in.Op, in.N = frame.DW_CFA_offset_extended_sf, g.factored()
+	case 16:
+		in.Op, in.N = negativeExtended, one[int64](s, 2, 1, 3)
+	case 17:
+		in.Op, in.N = frame.DW_CFA_val_offset, one[int64](s, 0, 2, 1)
+		if s.Rarely(2) {
+			in.Op, in.N = frame.DW_CFA_val_offset_sf, g.factored()
+		}
+	case 18:
+		in.Op, in.Reg2 = frame.DW_CFA_register, g.reg()
+	case 19:
+		in.Op, in.Block = frame.DW_CFA_expression, g.expression(true)
+	case 20:
+		in.Op, in.Block = frame.DW_CFA_val_expression, g.expression(true)
+	case 21:
+		in.Op = frame.DW_CFA_restore
+		in.Reg %= 64
+		if s.Rarely(2) {
+			in.Op = frame.DW_CFA_restore_extended
+		}
+		return in, restore
+	case 22:
+		in.Op, in.N = frame.DW_CFA_GNU_args_size, int64(s.N(256))
+	default:
+		if !g.m.Signs {
+			in.Op = frame.DW_CFA_nop
+			break
+		}
+		in.Op = one[byte](s, negateRAState, negateRAState, negateWithPC)
+	}
+	return in, true
+}
+
+// expression makes a DWARF expression; onCFA says that the CFA is on its stack at the beginning.
+func (g *program) expression(onCFA bool) []byte {
+	s := g.s
+	breg := func(b []byte, reg uint64, n int64) []byte {
+		if reg < 32 {
+			return sleb(append(b, 0x70+byte(reg)), n)
+		}
+		return sleb(uleb(append(b, 0x92), reg), n)
+	}
+	var b []byte
+	if !onCFA || s.Rarely(2) {
+		b = breg(b, g.base(), g.offset())
+	}
+	for range s.N(4) {
+		switch s.N(10) {
+		case 0, 1:
+			b = append(b, 0x06) // deref
+		case 2:
+			b = uleb(append(b, 0x23), uint64(max(0, g.offset()))) // plus_uconst
+		case 3:
+			b = sleb(append(b, 0x11), g.offset())   // consts
+			b = append(b, one[byte](s, 0x22, 0x1c)) // plus, minus
+		case 4:
+			b = append(b, 0x12, 0x13) // dup, drop
+		case 5:
+			b = append(b, 0x38, 0x22) // lit8, plus
+		case 6:
+			b = append(b, 0x09, byte(s.N(256)), 0x22) // const1s, plus
+		case 7:
+			b = append(b, 0x94, 8) // deref_size
+		case 8:
+			b = append(b, 0x09, 0xf0, 0x1a) // and -16, as for a realigned stack
+		case 9:
+			b = breg(b, g.base(), 0)
+			b = append(b, 0x16, 0x13) // swap, drop
+		}
+	}
+	return b
+}

@@ -1,0 +1,57 @@
+// Package generate makes call frame information, and ELF files with it, whose meaning is known: what is made of a
+// few bytes of choices is well-formed, and comes with the rules that hold at every pc, worked out here in the
+// simplest way there is. The bytes may come from a fuzzer, which so changes structures and not their encoding, or from
+// a seed.
+package generate
+
+import "math/rand/v2"
+
+// A Source is where choices come from. When its bytes are used up, each choice is the first one.
+type Source struct{ b []byte }
+
+// From returns a Source of the given bytes.
+func From(b []byte) *Source { return &Source{b} }
+
+// Seeded returns n bytes for a Source, which are always the same for a seed.
+func Seeded(seed uint64, n int) []byte {
+	r := rand.New(rand.NewPCG(seed, seed))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// Left returns how many bytes are not used yet.
+func (s *Source) Left() int { return len(s.b) }
+
+// N chooses a number below n, by one byte or by two.
+func (s *Source) N(n int) int {
+	v := s.byte()
+	if n > 256 {
+		v = v<<8 | s.byte()
+	}
+	return v % n
+}
+
+func (s *Source) byte() int {
+	if len(s.b) == 0 {
+		return 0
+	}
+	v := s.b[0]
+	s.b = s.b[1:]
+	return int(v)
+}
+
+// Rarely is true in one of n cases, and not when the bytes are used up.
+func (s *Source) Rarely(n int) bool { return s.N(n) == n-1 }
+
+// Bytes returns n bytes.
+func (s *Source) Bytes(n int) []byte {
+	b := make([]byte, n)
+	s.b = s.b[copy(b, s.b):]
+	return b
+}
+
+// one chooses one of several values.
+func one[T any](s *Source, values ...T) T { return values[s.N(len(values))] }

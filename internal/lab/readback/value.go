@@ -1,0 +1,301 @@
+package readback
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/go-delve/delve/pkg/dwarf/op"
+)
+
+// A value is a sum of something, such as a register, and a number.
+type value struct {
+	base string // "" for a number alone
+	n    uint64
+}
+
+func register(n uint64) value { return value{base: fmt.Sprintf("r%d", n)} }
+
+func number(n uint64) value { return value{n: n} }
+
+func (v value) add(n int64) value { return value{v.base, v.n + uint64(n)} }
+
+// load returns what is in memory at v.
+func (v value) load() value { return value{base: "[" + v.String() + "]"} }
+
+func (v value) String() string {
+	if v.base == "" {
+		return fmt.Sprintf("%#x", v.n)
+	}
+	return fmt.Sprintf("%s%+d", v.base, int64(v.n))
+}
+
+// made returns what an operator makes of values that it cannot be worked out for.
+func made(name string, args ...value) value { return value{base: fmt.Sprint(name, args)} }
+
+// maxSteps bounds how many operations of an expression are done.
+const maxSteps = 4096
+
+// run does what an expression says, as far as it can be known.
+func (r *Reader) run(code []byte, pc uint64, initial ...value) (value, error) {
+	x := stack{order: r.order, code: code, values: initial, pc: pc, pcReg: r.m.pc}
+	for n := 0; x.pos < len(code); n++ {
+		if n == maxSteps {
+			return value{}, fmt.Errorf("an expression takes more than %d steps", maxSteps)
+		}
+		if x.step(); x.err != nil {
+			return value{}, x.err
+		}
+	}
+	return x.pop(), x.err
+}
+
+// A stack is an expression that is being worked out.
+type stack struct {
+	order  binary.ByteOrder
+	code   []byte
+	pos    int
+	values []value
+	pc     uint64
+	pcReg  uint64
+	err    error
+}
+
+func (x *stack) push(v value) { x.values = append(x.values, v) }
+
+func (x *stack) pick(n uint64) {
+	if n >= uint64(len(x.values)) {
+		x.err = fmt.Errorf("an expression's stack has no entry %d", n)
+		return
+	}
+	x.push(x.values[len(x.values)-1-int(n)])
+}
+
+func (x *stack) pop() value {
+	n := len(x.values)
+	if n == 0 {
+		x.err = fmt.Errorf("an expression's stack is empty")
+		return value{}
+	}
+	v := x.values[n-1]
+	x.values = x.values[:n-1]
+	return v
+}
+
+// uint reads a number of so many bytes.
+func (x *stack) uint(size int) (v uint64) {
+	if len(x.code)-x.pos < size {
+		x.err = fmt.Errorf("an expression is cut off")
+		x.pos = len(x.code)
+		return 0
+	}
+	for i := range size {
+		at := x.pos + i
+		if x.order.Uint16([]byte{0, 1}) != 1 { // little-endian
+			at = x.pos + size - 1 - i
+		}
+		v = v<<8 | uint64(x.code[at])
+	}
+	x.pos += size
+	return v
+}
+
+// int reads one with a sign.
+func (x *stack) int(size int) uint64 {
+	v := x.uint(size)
+	if half := uint64(1) << (8*size - 1); size < 8 && v >= half {
+		v -= 2 * half
+	}
+	return v
+}
+
+// leb reads an LEB128 number.
+func (x *stack) leb(signed bool) (v uint64) {
+	for shift := 0; ; shift += 7 {
+		b := x.uint(1)
+		if shift < 64 {
+			v |= b & 0x7f << shift
+		}
+		if b < 0x80 || x.err != nil || shift > 70 {
+			if signed && b&0x40 != 0 && shift+7 < 64 {
+				v -= 1 << (shift + 7)
+			}
+			return v
+		}
+	}
+}
+
+func (x *stack) reg(n uint64) {
+	v := register(n)
+	if n == x.pcReg {
+		v = number(x.pc)
+	}
+	x.push(v.add(int64(x.leb(true))))
+}
+
+func (x *stack) jump(yes bool) {
+	to := x.pos + 2 + int(int16(x.uint(2)))
+	if !yes {
+		return
+	}
+	if to < 0 || to > len(x.code) {
+		x.err = fmt.Errorf("an expression jumps out of itself")
+		return
+	}
+	x.pos = to
+}
+
+func (x *stack) step() {
+	code := op.Opcode(x.uint(1))
+	switch {
+	case code >= op.DW_OP_lit0 && code <= op.DW_OP_lit31:
+		x.push(number(uint64(code - op.DW_OP_lit0)))
+		return
+	case code >= op.DW_OP_breg0 && code <= op.DW_OP_breg31:
+		x.reg(uint64(code - op.DW_OP_breg0))
+		return
+	}
+	switch code {
+	case op.DW_OP_nop:
+	case op.DW_OP_bregx:
+		x.reg(x.leb(false))
+	case op.DW_OP_const1u:
+		x.push(number(x.uint(1)))
+	case op.DW_OP_const2u:
+		x.push(number(x.uint(2)))
+	case op.DW_OP_const4u:
+		x.push(number(x.uint(4)))
+	case op.DW_OP_addr, op.DW_OP_const8u, op.DW_OP_const8s:
+		x.push(number(x.uint(8)))
+	case op.DW_OP_const1s:
+		x.push(number(x.int(1)))
+	case op.DW_OP_const2s:
+		x.push(number(x.int(2)))
+	case op.DW_OP_const4s:
+		x.push(number(x.int(4)))
+	case op.DW_OP_constu:
+		x.push(number(x.leb(false)))
+	case op.DW_OP_consts:
+		x.push(number(x.leb(true)))
+	case op.DW_OP_dup:
+		x.pick(0)
+	case op.DW_OP_over:
+		x.pick(1)
+	case op.DW_OP_pick:
+		x.pick(x.uint(1))
+	case op.DW_OP_drop:
+		x.pop()
+	case op.DW_OP_swap:
+		a, b := x.pop(), x.pop()
+		x.push(a)
+		x.push(b)
+	case op.DW_OP_rot:
+		a, b, c := x.pop(), x.pop(), x.pop()
+		x.push(a)
+		x.push(c)
+		x.push(b)
+	case op.DW_OP_deref:
+		x.push(x.pop().load())
+	case op.DW_OP_deref_size:
+		if n := x.uint(1); n != 8 {
+			x.push(made(fmt.Sprint("load", n), x.pop()))
+			return
+		}
+		x.push(x.pop().load())
+	case op.DW_OP_plus_uconst:
+		x.push(x.pop().add(int64(x.leb(false))))
+	case op.DW_OP_abs, op.DW_OP_neg, op.DW_OP_not:
+		x.unary(code, x.pop())
+	case op.DW_OP_skip:
+		x.jump(true)
+	case op.DW_OP_bra:
+		v := x.pop()
+		if v.base != "" {
+			x.err = fmt.Errorf("an expression jumps if %v is not zero", v)
+			return
+		}
+		x.jump(v.n != 0)
+	default:
+		b, a := x.pop(), x.pop()
+		x.binary(code, a, b)
+	}
+}
+
+func (x *stack) unary(code op.Opcode, v value) {
+	switch {
+	case v.base != "":
+		x.push(made(fmt.Sprintf("op%#x", code), v))
+	case code == op.DW_OP_not:
+		x.push(number(^v.n))
+	case code == op.DW_OP_neg || int64(v.n) < 0:
+		x.push(number(-v.n))
+	default:
+		x.push(v)
+	}
+}
+
+func (x *stack) binary(code op.Opcode, a, b value) {
+	switch {
+	case code == op.DW_OP_plus && b.base == "":
+		x.push(a.add(int64(b.n)))
+		return
+	case code == op.DW_OP_plus && a.base == "":
+		x.push(b.add(int64(a.n)))
+		return
+	case code == op.DW_OP_minus && b.base == "":
+		x.push(a.add(-int64(b.n)))
+		return
+	case a.base != "" || b.base != "":
+		x.push(made(fmt.Sprintf("op%#x", code), a, b))
+		return
+	}
+	truth := func(t bool) uint64 {
+		if t {
+			return 1
+		}
+		return 0
+	}
+	s, t := int64(a.n), int64(b.n)
+	var v uint64
+	switch code {
+	case op.DW_OP_minus:
+		v = a.n - b.n
+	case op.DW_OP_and:
+		v = a.n & b.n
+	case op.DW_OP_or:
+		v = a.n | b.n
+	case op.DW_OP_xor:
+		v = a.n ^ b.n
+	case op.DW_OP_mul:
+		v = a.n * b.n
+	case op.DW_OP_div, op.DW_OP_mod:
+		switch {
+		case t == 0:
+			x.err = fmt.Errorf("an expression divides by zero")
+		case code == op.DW_OP_div:
+			v = uint64(s / t)
+		default:
+			v = a.n % b.n
+		}
+	case op.DW_OP_shl:
+		v = a.n << b.n
+	case op.DW_OP_shr:
+		v = a.n >> b.n
+	case op.DW_OP_shra:
+		v = uint64(s >> min(b.n, 63))
+	case op.DW_OP_eq:
+		v = truth(s == t)
+	case op.DW_OP_ne:
+		v = truth(s != t)
+	case op.DW_OP_ge:
+		v = truth(s >= t)
+	case op.DW_OP_gt:
+		v = truth(s > t)
+	case op.DW_OP_le:
+		v = truth(s <= t)
+	case op.DW_OP_lt:
+		v = truth(s < t)
+	default:
+		x.err = fmt.Errorf("%#x is no operation of an expression", uint8(code))
+	}
+	x.push(number(v))
+}

@@ -1,0 +1,204 @@
+package sframe_test
+
+import (
+	"bytes"
+	"io"
+	"slices"
+	"testing"
+
+	"cfi2sframe/internal/lab/generate"
+	"cfi2sframe/sframe"
+)
+
+// FuzzStructured writes sections as other tools may write them, record by record: unsorted, with an auxiliary header,
+// with rows in any order, shared, and unused ones between them, PC-mask FDEs with blocks of every size. At every pc the
+// row is found that was meant.
+func FuzzStructured(f *testing.F) {
+	for seed := range uint64(120) {
+		f.Add(generate.Seeded(seed, 80+4*int(seed)))
+	}
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		if len(choices) > 4096 {
+			return
+		}
+		const addr = 0x5000000
+		s := generate.From(choices)
+		abi := []sframe.ABI{sframe.AMD64Little, sframe.AArch64Little, sframe.S390XBig, sframe.AArch64Big}[s.N(4)]
+		c, err := sframe.NewCodec(sframe.V1+sframe.Version(s.N(3)), abi)
+		if err != nil {
+			return // V1 knows no s390x
+		}
+		l := c.Layout()
+		type described struct {
+			d    sframe.FDE
+			list sframe.List
+			fres []sframe.FRE
+		}
+		var all []described
+		var rows []byte
+		at := uint64(0x10000)
+		for range 1 + s.N(12) {
+			e := described{d: sframe.FDE{Start: at, Size: 1 + uint32(s.N(300))}}
+			if l.RepSize && s.Rarely(4) {
+				e.d.PCMask, e.d.RepSize = true, []uint8{8, 16, 1, 3, 24, 255}[s.N(6)]
+				e.d.Start += uint64(e.d.RepSize) - e.d.Start%uint64(e.d.RepSize) // blocks begin where the function does
+			}
+			e.d.Signal = l.Signal && s.Rarely(5)
+			e.d.Flexible = l.Flexible && s.Rarely(3)
+			limit := e.d.Size
+			if e.d.PCMask {
+				limit = uint32(e.d.RepSize)
+			}
+			e.list.Type = sframe.FREType(s.N(3))
+			for start := uint32(0); start < limit && len(e.fres) < 10; start += 1 + uint32(s.N(60)) {
+				if e.list.Type == sframe.Addr1 && start > 255 {
+					break
+				}
+				e.fres = append(e.fres, sframe.FRE{Start: start, Row: anyRow(s, c, e.d.Flexible)})
+			}
+			rows = append(rows, s.Bytes(s.N(3))...) // that nobody refers to
+			e.list.Off, e.list.Num = uint32(len(rows)), uint32(len(e.fres))
+			rows = c.AppendAttr(rows, &e.d, &e.list)
+			for i := range e.fres {
+				rows = c.AppendStart(rows, e.fres[i].Start, e.list.Type)
+				var ok bool
+				if rows, ok = c.AppendRow(rows, &e.fres[i].Row, e.d.Flexible); !ok {
+					t.Fatalf("%+v has no form, but it should", e.fres[i])
+				}
+			}
+			all = append(all, e)
+			at = e.d.End() + uint64([]int{0, 1, 16, 4096}[s.N(4)])
+			if n := len(all); n > 0 && s.Rarely(4) && !e.d.PCMask { // the same rows for another function
+				e.d.Start = at
+				all = append(all, e)
+				at = e.d.End()
+			}
+		}
+		order := make([]int, len(all))
+		for i := range order {
+			order[i] = i
+		}
+		h := sframe.Header{NumFDEs: uint32(len(all)), AuxLen: uint8(s.N(9)), FRELen: uint32(len(rows))}
+		if s.N(2) == 1 {
+			for i := range order {
+				j := s.N(i + 1)
+				order[i], order[j] = order[j], order[i]
+			}
+		} else {
+			h.Flags |= sframe.FDESorted
+		}
+		if l.PCRel || l.Flags&sframe.FDEFuncStartPCRel != 0 && s.N(2) == 1 {
+			h.Flags |= sframe.FDEFuncStartPCRel
+		}
+		gap := uint32(s.N(5))
+		h.FDEOff = gap
+		h.FREOff = gap + uint32(len(all)*l.FDESize) + uint32(s.N(5))
+		for i := range all {
+			h.NumFREs += all[i].list.Num
+		}
+		data := c.AppendHeader(nil, &h)
+		data = append(data, make([]byte, int(h.AuxLen)+int(gap))...)
+		for _, i := range order {
+			start := all[i].d.Start - addr
+			if h.Flags&sframe.FDEFuncStartPCRel != 0 {
+				start -= uint64(len(data))
+			}
+			data = c.AppendFDE(data, &all[i].d, start, &all[i].list)
+		}
+		data = append(data, make([]byte, l.HeaderSize+int(h.AuxLen)+int(h.FREOff)-len(data))...)
+		data = append(data, rows...)
+		out, err := sframe.Decode(data, addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := out.Dump(io.Discard, nil); err != nil {
+			t.Errorf("Dump: %v", err)
+		}
+		for _, e := range all {
+			for pc := e.d.Start - 1; pc <= e.d.End(); pc++ {
+				want, row := wanted(pc, func(yield func(sframe.FDE, []sframe.FRE) bool) {
+					for i := range all {
+						if !yield(all[i].d, all[i].fres) {
+							return
+						}
+					}
+				})
+				got, ok, err := out.Lookup(pc)
+				if err != nil || ok != want || ok && (got.Start != row.Start || !abi.SameRow(got.Row, row.Row)) {
+					t.Fatalf("%v: at %#x %+v, %t, error %v; %+v, %t was expected", c.Version(), pc, got, ok, err, row, want)
+				}
+			}
+		}
+		// Sorted, it says the same.
+		sorted := out.Sorted()
+		for i := 1; i < sorted.Len(); i++ {
+			if sorted.FDE(i-1).Start > sorted.FDE(i).Start {
+				t.Fatalf("FDEs %d and %d are not sorted", i-1, i)
+			}
+		}
+		var a, b bytes.Buffer
+		if err := out.Sorted().Dump(&a, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := sorted.Sorted().Dump(&b, nil); err != nil || !bytes.Equal(a.Bytes(), b.Bytes()) {
+			t.Errorf("sorted twice, it is something else (%v)", err)
+		}
+	})
+}
+
+// wanted goes through all functions for the row of a pc.
+func wanted(pc uint64, all func(func(sframe.FDE, []sframe.FRE) bool)) (found bool, row sframe.FRE) {
+	all(func(d sframe.FDE, fres []sframe.FRE) bool {
+		if pc < d.Start || pc >= d.End() {
+			return true
+		}
+		off := pc - d.Start
+		if d.PCMask {
+			off %= uint64(d.RepSize)
+		}
+		i := slices.IndexFunc(fres, func(f sframe.FRE) bool { return uint64(f.Start) > off })
+		if i < 0 {
+			i = len(fres)
+		}
+		if i > 0 {
+			found, row = true, fres[i-1]
+		}
+		return false
+	})
+	return found, row
+}
+
+// anyRow makes a row that FDEs of the given type have a form for.
+func anyRow(s *generate.Source, c *sframe.Codec, flexible bool) sframe.Row {
+	for range 8 {
+		n := func() int32 {
+			v := []int32{16, 8, 160, 24, -8, -16, 1024, -1024, 32760, -32768, 1 << 20, -1 << 24, 127, 128, -129}
+			return v[s.N(len(v))]
+		}
+		r := sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: n()}}
+		if flexible {
+			r.CFA = sframe.Rule{Base: sframe.Register, Reg: uint16(s.N(32)), Offset: n(), Deref: s.N(2) == 1}
+		} else if s.N(2) == 1 {
+			r.CFA.Base = sframe.FP
+		}
+		saved := func() sframe.Rule {
+			if flexible && s.N(2) == 1 {
+				return sframe.Rule{Base: sframe.Register, Reg: uint16(s.N(32)), Offset: n(), Deref: s.N(2) == 1}
+			}
+			return sframe.Rule{Base: sframe.CFA, Offset: n(), Deref: true}
+		}
+		if c.ABI().FixedRA() == 0 && s.N(3) > 0 {
+			r.RA = saved()
+		}
+		if s.N(2) == 1 && (c.ABI().FixedRA() != 0 || r.RA.Base != sframe.None) {
+			r.FP = saved()
+		}
+		if flexible && c.Flexible(&r) || !flexible && c.Default(&r) {
+			return r
+		}
+	}
+	if flexible {
+		return sframe.Row{CFA: sframe.Rule{Base: sframe.Register, Reg: c.ABI().SP(), Offset: 160}}
+	}
+	return sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: 160}}
+}

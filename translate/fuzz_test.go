@@ -1,0 +1,152 @@
+package translate_test
+
+import (
+	"slices"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/internal/lab/generate"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+)
+
+// A sink keeps functions.
+type sink struct {
+	rows  []sframe.Row
+	fdes  []sframe.FDE
+	lists [][]sframe.Ref
+}
+
+func (s *sink) Row(r sframe.Row) uint32 {
+	if i := slices.Index(s.rows, r); i >= 0 {
+		return uint32(i)
+	}
+	s.rows = append(s.rows, r)
+	return uint32(len(s.rows) - 1)
+}
+
+func (s *sink) Add(d sframe.FDE, refs []sframe.Ref) (int, error) {
+	s.fdes, s.lists = append(s.fdes, d), append(s.lists, slices.Clone(refs))
+	return len(s.fdes) - 1, nil
+}
+
+func (s *sink) Repeat(d sframe.FDE, n int) {
+	s.fdes, s.lists = append(s.fdes, d), append(s.lists, s.lists[n])
+}
+
+// FuzzTranslate makes call frame information, translates it, and adds up: each byte that is described is covered once,
+// or is in one gap; each row begins in its function, and has a form; and parts of a table give what the whole of
+// it does.
+func FuzzTranslate(f *testing.F) {
+	for seed := range uint64(120) {
+		f.Add(generate.Seeded(seed, 100+4*int(seed)), uint8(seed))
+	}
+	f.Fuzz(func(t *testing.T, choices []byte, kind uint8) {
+		if len(choices) > 4096 {
+			return
+		}
+		s := generate.From(choices)
+		m := &generate.Machines[int(kind>>2)%len(generate.Machines)]
+		text := []generate.Range{{Begin: 0x20000, End: 0x24000}}
+		c := generate.NewCFI(s, m, kind&128 != 0, false, text)
+		for i := range c.CIEs {
+			c.CIEs[i].Encoding &^= 0x80 // no memory to follow pointers in
+		}
+		source := cfi.EHFrame
+		layout := generate.Layout{Addr: 0x40000, Text: 0x20000, GOT: 0x90000}
+		if c.Debug {
+			source, layout = cfi.DebugFrame, generate.Layout{}
+		}
+		data, _ := c.Encode(layout)
+		table, err := cfi.Parse(m.Elf, m.Order, cfi.Section{Source: source, Data: data, Addr: layout.Addr, Text: layout.Text, GOT: layout.GOT})
+		if err != nil || table.NumErrors > 0 {
+			t.Fatalf("error %v, %v", err, table.Errors)
+		}
+		opt := translate.Options{Version: sframe.V1 + sframe.Version(kind%3), Outermost: kind&64 != 0 && kind%3 == 1}
+		var all sink
+		res, err := translate.Translate(table, opt, &all)
+		if err != nil {
+			return // V1 has no s390x
+		}
+		abi := sframe.AMD64Little
+		for _, a := range []sframe.ABI{sframe.AArch64Little, sframe.AArch64Big, sframe.S390XBig} {
+			if m.FixedRA == 0 && a.Order() == m.Order && (a == sframe.S390XBig) == (m.SP == 15) {
+				abi = a
+			}
+		}
+		codec, err := sframe.NewCodec(opt.Version, abi)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(t, table, res, &all, codec, c.Rows())
+		parts := table.Split(3)
+		var joined sink
+		var results []*translate.Result
+		for _, p := range parts {
+			r, err := translate.Translate(p, opt, &joined)
+			if err != nil {
+				t.Fatal(err)
+			}
+			results = append(results, r)
+		}
+		sum := translate.Merge(results)
+		if sum.Covered != res.Covered || sum.Described != res.Described || len(sum.Gaps) != len(res.Gaps) || sum.Functions != res.Functions || sum.Whole != res.Whole {
+			t.Errorf("in parts: %d of %d bytes, %d gaps, %d of %d functions; %d of %d, %d, %d of %d were expected", sum.Covered, sum.Described, len(sum.Gaps),
+				sum.Whole, sum.Functions, res.Covered, res.Described, len(res.Gaps), res.Whole, res.Functions)
+		}
+		if !slices.Equal(joined.fdes, all.fdes) {
+			t.Errorf("in parts, the FDEs are\n%+v\nand they were\n%+v", joined.fdes, all.fdes)
+		}
+	})
+}
+
+// add adds up what became of a table.
+func add(t *testing.T, table *cfi.Table, res *translate.Result, s *sink, codec *sframe.Codec, rows []generate.Row) {
+	t.Helper()
+	var described, covered, gaps uint64
+	for fn := range table.Functions() {
+		described += fn.End - fn.Begin
+	}
+	type piece struct {
+		begin, end uint64
+	}
+	var pieces []piece
+	for i, d := range s.fdes {
+		covered += uint64(d.Size)
+		pieces = append(pieces, piece{d.Start, d.End()})
+		for j, r := range s.lists[i] {
+			if j == 0 && r.Start != 0 || j > 0 && r.Start <= s.lists[i][j-1].Start || r.Start >= d.Size {
+				t.Errorf("row %d of the FDE %#x-%#x starts at %#x", j, d.Start, d.End(), r.Start)
+			}
+			row := s.rows[r.Row]
+			if !row.Outermost && !codec.Default(&row) && !codec.Flexible(&row) {
+				t.Errorf("at %#x: row %+v has no form", d.Start+uint64(r.Start), row)
+			}
+		}
+	}
+	for i := range res.Gaps {
+		g := &res.Gaps[i]
+		gaps += g.Size()
+		pieces = append(pieces, piece{g.Begin, g.End})
+		if g.Begin < g.Function.Begin || g.End > g.Function.End || g.Begin >= g.End || g.Reason.Name() == "" {
+			t.Errorf("gap %#x-%#x (%v) of the function %#x-%#x", g.Begin, g.End, g.Reason, g.Function.Begin, g.Function.End)
+		}
+		if w := generate.At(rows, g.Begin); w == nil || w.Rules != nil && g.Reason == translate.Malformed {
+			t.Errorf("gap at %#x: %v, for %+v", g.Begin, g.Reason, w)
+		}
+	}
+	if res.Described != described || res.Covered != covered || covered+gaps != described {
+		t.Errorf("%d bytes are described and %d covered; functions have %d, FDEs %d, gaps %d", res.Described, res.Covered, described, covered, gaps)
+	}
+	slices.SortFunc(pieces, func(a, b piece) int {
+		if a.begin < b.begin {
+			return -1
+		}
+		return 1
+	})
+	for i := 1; i < len(pieces); i++ {
+		if pieces[i].begin < pieces[i-1].end {
+			t.Errorf("%#x-%#x and %#x-%#x overlap", pieces[i-1].begin, pieces[i-1].end, pieces[i].begin, pieces[i].end)
+		}
+	}
+}

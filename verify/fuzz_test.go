@@ -1,0 +1,139 @@
+package verify_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/generate"
+	"cfi2sframe/internal/lab/readback"
+	"cfi2sframe/sframe"
+	"cfi2sframe/verify"
+)
+
+// FuzzCheck changes a section that is right, and has it checked. Whatever is said of it, a stack tracer that reads the
+// section pc by pc, and knows what the file was made to say, finds the same.
+func FuzzCheck(f *testing.F) {
+	for seed := range uint64(80) {
+		f.Add(generate.Seeded(seed, 200), uint8(seed), uint64(0))
+		f.Add(generate.Seeded(seed, 200), uint8(seed), generate.Damage(seed))
+		f.Add(generate.Seeded(seed, 200), uint8(seed), generate.Damage(seed+100))
+	}
+	f.Fuzz(func(t *testing.T, choices []byte, kind uint8, damage uint64) {
+		if len(choices) > 4096 {
+			return
+		}
+		file := generate.NewFile(generate.From(choices))
+		if file.Object {
+			return // the addresses in their sections are the linker's
+		}
+		opt := convert.Options{Version: sframe.V1 + sframe.Version(kind%3), NoVerify: true}
+		var out bytes.Buffer
+		if _, err := convert.Convert(context.Background(), bytes.NewReader(file.Bytes), int64(len(file.Bytes)), &out, opt); err != nil {
+			return
+		}
+		x, err := elffile.New(bytes.NewReader(out.Bytes()), int64(out.Len()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		where, err := x.SFrame()
+		if err != nil || where.Segment < 0 {
+			t.Fatalf("the result has no .sframe (%v)", err)
+		}
+		p := &x.Progs[where.Segment]
+		data, err := x.ReadAt("PT_GNU_SFRAME", p.Off, p.Filesz)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Of the header only what counts is of interest: its reader refuses the rest.
+		if damage != 0 && len(data) > 28 {
+			data = append(bytes.Clone(data[:28]), changed(data[28:], damage)...)
+		}
+		s, err := sframe.Decode(data, p.Vaddr)
+		if err != nil {
+			if damage == 0 {
+				t.Fatal(err)
+			}
+			return
+		}
+		table, err := cfi.Load(x, cfi.Auto, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := verify.Check(table, s, x, verify.Options{Keep: 10, Workers: 1 + int(kind>>7)})
+		if err != nil {
+			if damage == 0 {
+				t.Fatal(err)
+			}
+			return
+		}
+		if damage == 0 && res.Total > 0 {
+			t.Fatalf("mismatches %v", res.Mismatches)
+		}
+		r, err := readback.New(file.Machine.Elf, file.Machine.Order, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		covered, wrong := uint64(0), error(nil)
+		for _, w := range file.Rows(x) {
+			fact := &readback.Fact{Rules: w.Rules, Signal: w.Signal, KeyB: w.KeyB}
+			for pc := w.Begin; pc < w.End; pc++ {
+				ok, err := r.Row(pc, fact)
+				if err != nil {
+					wrong = err
+				} else if ok {
+					covered++
+				}
+			}
+		}
+		if wrong != nil && res.Total == 0 {
+			t.Errorf("%v; the check finds nothing", wrong)
+		}
+		if res.Total == 0 && covered != res.Covered {
+			t.Errorf("the check finds %d bytes covered; there are %d", res.Covered, covered)
+		}
+		if wrong == nil && res.Total > 0 && !elsewhere(s, file.Rows(x)) && !overlapping(s) {
+			t.Errorf("the check finds %v; nothing is wrong with what a stack tracer reads", res.Mismatches)
+		}
+	})
+}
+
+// changed changes some bytes.
+func changed(b []byte, damage uint64) []byte {
+	b = bytes.Clone(b)
+	for range 1 + damage>>1&1 {
+		damage = damage*6364136223846793005 + 1442695040888963407
+		b[int(damage>>33)%len(b)] ^= byte(1 << (damage >> 20 & 7))
+	}
+	return b
+}
+
+// elsewhere reports whether a section says something of code that nothing describes, or of more than one can look at.
+func elsewhere(s *sframe.Section, rows []generate.Row) bool {
+	for _, d := range s.FDEs() {
+		if d.Size > 1<<20 || d.PCMask {
+			return true
+		}
+		for pc := d.Start; pc < d.End(); pc++ {
+			if generate.At(rows, pc) == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// overlapping reports whether FDEs describe the same code, of which readers only see one.
+func overlapping(s *sframe.Section) bool {
+	end := uint64(0)
+	for _, d := range s.Sorted().FDEs() {
+		if d.Start < end || d.Size == 0 {
+			return true
+		}
+		end = d.End()
+	}
+	return false
+}
