@@ -89,11 +89,15 @@ func FuzzPlan(f *testing.F) {
 		if image.Contents(old, old) != nil {
 			return // its headers contradict each other
 		}
+		compare := image.Compare
+		if damage != 0 {
+			compare = image.Contents // segments whose alignment makes no sense stay as they are
+		}
 		first := write(t, l, b, section, nil)
 		if err := placed(t, first, l, section); err != nil {
 			t.Error(err)
 		}
-		if err := image.Compare(old, parse(t, first)); err != nil {
+		if err := compare(old, parse(t, first)); err != nil {
 			t.Errorf("added: %v", err)
 		}
 		// The head can be copied before the size is known.
@@ -116,7 +120,7 @@ func FuzzPlan(f *testing.F) {
 			t.Fatalf("replaced: %v", err)
 		}
 		second := write(t, l2, first, larger, nil)
-		if err := image.Compare(old, parse(t, second)); err != nil {
+		if err := compare(old, parse(t, second)); err != nil {
 			t.Errorf("replaced: %v", err)
 		}
 		l3, err := elfwrite.Plan(parse(t, second), uint64(len(section)), force)
