@@ -64,9 +64,6 @@ func (s *Section) Dump(w io.Writer, where func(uint64) uint64) error {
 			return fmt.Errorf("FDEs share rows: more than %d, up to FDE %d at %#x, are not printed", max(maxDumped, len(s.data)/2), i, d.Start)
 		}
 		fmt.Fprintf(out, "\n    func idx [%d]: pc = %#x, size = %d bytes", i, d.Start, d.Size)
-		if d.KeyB {
-			fmt.Fprint(out, ", pauth = B key")
-		}
 		attr := ""
 		if d.Signal {
 			attr += "S"
@@ -76,6 +73,9 @@ func (s *Section) Dump(w io.Writer, where func(uint64) uint64) error {
 		}
 		if attr != "" {
 			fmt.Fprintf(out, ", attr = \"%s\"", attr)
+		}
+		if d.KeyB {
+			fmt.Fprint(out, ", pauth = B key")
 		}
 		mark, base := "   ", d.Start
 		if d.PCMask {
