@@ -1,0 +1,179 @@
+package sframe
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+)
+
+// TestTypeFor gives the narrowest start addresses: unsigned ones of 1, 2 and 4 bytes.
+func TestTypeFor(t *testing.T) {
+	for _, tt := range []struct {
+		last uint32
+		typ  FREType
+		size int
+	}{{0, Addr1, 1}, {0xff, Addr1, 1}, {0x100, Addr2, 2}, {0xffff, Addr2, 2}, {0x10000, Addr4, 4}, {math.MaxUint32, Addr4, 4}} {
+		if got := TypeFor(tt.last); got != tt.typ || got.Size() != tt.size {
+			t.Errorf("%#x: type %d of %d bytes, want %d of %d", tt.last, got, got.Size(), tt.typ, tt.size)
+		}
+	}
+	for _, a := range []ABI{AMD64Little, S390XBig} {
+		c := codec(t, V2, a)
+		for typ, want := range map[FREType]string{Addr1: "04", Addr2: "0304", Addr4: "01020304"} {
+			got := c.AppendStart(nil, 0x01020304, typ)
+			if c.Start(got, typ) != 0x01020304&(1<<(8*typ.Size())-1) {
+				t.Errorf("%v: % x is read as %#x", a, got, c.Start(got, typ))
+			}
+			if a == AMD64Little {
+				slices.Reverse(got)
+			}
+			if fmt.Sprintf("%x", got) != want {
+				t.Errorf("%v: a start of %d bytes is %x, want %s", a, typ.Size(), got, want)
+			}
+		}
+	}
+}
+
+// TestIsSection looks at the magic number only.
+func TestIsSection(t *testing.T) {
+	for b, want := range map[string]bool{"": false, "\xe2": false, "\xe2\xde": true, "\xde\xe2": true, "\xe2\xde\xff": true, "\xe2\xe2": false, "\xde\xde": false} {
+		if IsSection([]byte(b)) != want {
+			t.Errorf("% x: %t", b, !want)
+		}
+	}
+}
+
+// TestFind finds FDEs that are in no order, some of which are empty.
+func TestFind(t *testing.T) {
+	row := []FRE{{0, Row{CFA: sp(8)}}}
+	data := section(t, codec(t, V2, AMD64Little), 0, 0x8000,
+		part{FDE{Start: 0x3000, Size: 0x10}, row}, part{FDE{Start: 0x1000, Size: 0x20}, row},
+		part{FDE{Start: 0x2000}, nil}, part{FDE{Start: 0x2010, Size: 1}, row})
+	s, err := Decode(data, 0x8000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sorted := s.Sorted()
+	for pc, want := range map[uint64]uint64{
+		0: 0, 0xfff: 0, 0x1000: 0x1000, 0x101f: 0x1000, 0x1020: 0, 0x2000: 0, 0x200f: 0, 0x2010: 0x2010, 0x2011: 0, 0x3000: 0x3000, 0x300f: 0x3000, 0x3010: 0,
+		math.MaxUint64: 0,
+	} {
+		for _, s := range []*Section{s, sorted} {
+			i := s.Find(pc)
+			if i < 0 {
+				if want != 0 {
+					t.Errorf("%#x is found in no FDE, want that at %#x", pc, want)
+				}
+				continue
+			}
+			start, size := s.Range(i)
+			if d := s.FDE(i); start != want || d.Start != start || d.Size != size || d.End() != start+uint64(size) {
+				t.Errorf("%#x is found at %#x, of %d bytes, want %#x; the FDE is %+v", pc, start, size, want, d)
+			}
+		}
+	}
+	if s.Size() != uint64(len(data)) {
+		t.Errorf("%d bytes, want %d", s.Size(), len(data))
+	}
+	for i, want := range []uint64{0x1000, 0x2000, 0x2010, 0x3000} {
+		if start, _ := sorted.Range(i); start != want {
+			t.Errorf("FDE %d of those that are sorted is at %#x, want %#x", i, start, want)
+		}
+	}
+}
+
+// TestNoFREs has V3 say of a function without FREs that it has no caller, and other versions nothing.
+func TestNoFREs(t *testing.T) {
+	for _, tt := range []struct {
+		v        Version
+		flexible bool
+		want     string
+	}{{V2, false, "[]"}, {V3, false, fmt.Sprint([]FRE{{0, Row{Outermost: true}}})}, {V3, true, "[]"}} {
+		flags := FDESorted
+		if tt.v == V3 {
+			flags |= FDEFuncStartPCRel
+		}
+		s, err := Decode(section(t, codec(t, tt.v, AMD64Little), flags, 0, part{FDE{Start: 0x1000, Size: 8, Flexible: tt.flexible}, nil}), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fres, err := s.FREs(0, nil)
+		if err != nil || fmt.Sprint(fres) != tt.want {
+			t.Errorf("%v, flexible %t: %v, error %v, want %s", tt.v, tt.flexible, fres, err, tt.want)
+		}
+		r := s.NewReader()
+		refs, err := r.Refs(0, nil)
+		var read []FRE
+		for _, ref := range refs {
+			read = append(read, FRE{ref.Start, r.Rows[ref.Row]})
+		}
+		if err != nil || !slices.Equal(read, fres) {
+			t.Errorf("%v, flexible %t: %v, error %v, want %s", tt.v, tt.flexible, read, err, tt.want)
+		}
+	}
+}
+
+// TestCodes gives rows by their bytes, and says where there are too many of those.
+func TestCodes(t *testing.T) {
+	regular, flexible := Code(1)<<56, Code(2)<<56
+	long := Row{CFA: at(7, 8), RA: slot(-8), FP: slot(1 << 10)} // 13 bytes
+	seven := Row{CFA: at(10, 0), RA: slot(-8), FP: slot(-16)}   // 7 bytes
+	for _, tt := range []struct {
+		name string
+		fde  FDE
+		fres []FRE
+		want []CodedFRE // nil for none
+	}{
+		{"one byte", FDE{Size: 64}, []FRE{{0, Row{CFA: sp(8)}}, {63, Row{CFA: fp(16), FP: slot(-16)}}},
+			[]CodedFRE{{0, regular | 0x0803}, {63, regular | 0xf01004}}},
+		{"two bytes", FDE{Size: 0x200}, []FRE{{0, Row{Outermost: true}}, {0x123, Row{CFA: sp(8)}}},
+			[]CodedFRE{{0, regular}, {0x123, regular | 0x0803}}},
+		{"four bytes", FDE{Size: 0x2000000}, []FRE{{0x1234567, Row{CFA: sp(128)}}}, []CodedFRE{{0x1234567, regular | 0x008023}}},
+		{"as many bytes as there are", FDE{Size: 64, Flexible: true}, []FRE{{1, seven}}, []CodedFRE{{1, flexible | 0xf002f802_00510c}}},
+		{"more bytes", FDE{Size: 64, Flexible: true}, []FRE{{0, seven}, {1, long}}, nil},
+	} {
+		tt.fde.Start = 0x1000
+		// What follows is there for the last few bytes of a section, which are not looked at.
+		last := part{FDE{Start: 0x5000000, Size: 64}, []FRE{{0, Row{CFA: sp(8)}}, {1, Row{CFA: sp(16)}}, {2, Row{CFA: sp(24)}}}}
+		s, err := Decode(section(t, codec(t, V3, AMD64Little), FDESorted|FDEFuncStartPCRel, 0, part{tt.fde, tt.fres}, last), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, got, ok := s.Codes(0, nil)
+		if d != tt.fde || ok != (tt.want != nil) || ok && !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %+v, %#x, %t, want %#x", tt.name, d, got, ok, tt.want)
+		}
+		r := s.NewReader()
+		refs, err := r.Refs(0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, ref := range refs {
+			want := Code(0) // of a row of more bytes
+			if r.Rows[ref.Row] != long {
+				row, _ := s.Codec().AppendRow(nil, &tt.fres[i].Row, tt.fde.Flexible)
+				want = Code(binary.LittleEndian.Uint64(append(row, make([]byte, 8)...))) | regular
+				if tt.fde.Flexible {
+					want += flexible - regular
+				}
+			}
+			if r.Codes[ref.Row] != want {
+				t.Errorf("%s: row %d is %#x, want %#x", tt.name, i, r.Codes[ref.Row], want)
+			}
+		}
+		if _, _, ok := s.Codes(1, nil); ok {
+			t.Errorf("%s: the end of the section is looked at", tt.name)
+		}
+	}
+}
+
+// TestRuleNames prints rules as people write them.
+func TestRuleNames(t *testing.T) {
+	for want, r := range map[string]Rule{"u": {}, "sp+8": sp(8), "fp-16": fp(-16), "*(c-16)": slot(-16), "r10+0": at(10, 0), "*(r6-8)": deref(6, -8)} {
+		if r.String() != want {
+			t.Errorf("%#v is printed as %s, want %s", r, r, want)
+		}
+	}
+}
