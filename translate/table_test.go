@@ -1,0 +1,357 @@
+package translate
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/arch"
+	"cfi2sframe/cfi"
+	"cfi2sframe/plt"
+	"cfi2sframe/sframe"
+)
+
+// A described function is an FDE by hand.
+type described struct {
+	begin, size uint64
+	code        []byte // after the rules of the CIE: CFA rsp+8, return address at CFA-8
+}
+
+// parse makes a table of .eh_frame on amd64, with code and data alignments of 1 and -8.
+func parse(t *testing.T, augmentation string, fns ...described) *cfi.Table {
+	t.Helper()
+	le := binary.LittleEndian
+	record := func(id uint32, body ...byte) []byte {
+		return slices.Concat(le.AppendUint32(nil, uint32(4+len(body))), le.AppendUint32(nil, id), body)
+	}
+	var length []byte // of the augmentation's data
+	if augmentation != "" {
+		length = []byte{0}
+	}
+	data := record(0, slices.Concat([]byte{1}, []byte(augmentation), []byte{0, 1, 0x78, 16}, length, []byte{0x0c, 7, 8, 0x90, 1})...)
+	for _, fn := range fns {
+		bounds := le.AppendUint64(le.AppendUint64(nil, fn.begin), fn.size)
+		data = append(data, record(uint32(len(data)+4), slices.Concat(bounds, length, fn.code)...)...)
+	}
+	table, err := cfi.Parse(elf.EM_X86_64, le, cfi.Section{Source: cfi.EHFrame, Data: data})
+	if err != nil || table.Len() != len(fns) {
+		t.Fatalf("%d functions of %d, errors %v, %v", table.Len(), len(fns), err, table.Errors)
+	}
+	return table
+}
+
+// A kept is a sink that keeps all that it is given.
+type kept struct {
+	rows []sframe.Row
+	num  map[sframe.Row]uint32
+	fdes []sframe.FDE
+	refs [][]sframe.Ref
+	fail int // the call of Add that is to fail, from 1
+}
+
+var errFull = errors.New("no room")
+
+func (k *kept) Row(r sframe.Row) uint32 {
+	n, ok := k.num[r]
+	if !ok {
+		if k.num == nil {
+			k.num = make(map[sframe.Row]uint32)
+		}
+		n = uint32(len(k.rows))
+		k.rows, k.num[r] = append(k.rows, r), n
+	}
+	return n
+}
+
+func (k *kept) Add(d sframe.FDE, refs []sframe.Ref) (int, error) {
+	k.fdes, k.refs = append(k.fdes, d), append(k.refs, slices.Clone(refs))
+	if len(k.fdes) == k.fail {
+		return 0, errFull
+	}
+	return len(k.fdes) - 1, nil
+}
+
+func (k *kept) Repeat(d sframe.FDE, n int) {
+	k.fdes, k.refs = append(k.fdes, d), append(k.refs, k.refs[n])
+}
+
+func (k *kept) String() string {
+	var b strings.Builder
+	for i, d := range k.fdes {
+		fmt.Fprintf(&b, "%#x+%#x", d.Start, d.Size)
+		if d.PCMask {
+			fmt.Fprintf(&b, " rep %d", d.RepSize)
+		}
+		if d.Signal {
+			b.WriteString(" signal")
+		}
+		b.WriteByte(':')
+		for _, r := range k.refs[i] {
+			row := k.rows[r.Row]
+			fmt.Fprintf(&b, " %#x %v", r.Start, row.CFA)
+			if row.RA != (sframe.Rule{}) {
+				fmt.Fprintf(&b, " ra %v", row.RA)
+			}
+			if row.FP != (sframe.Rule{}) {
+				fmt.Fprintf(&b, " fp %v", row.FP)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// pltCFA sets the CFA to what GNU ld has for .plt: rsp + 8 + (((rip & 15) >= 11) << 3).
+var pltCFA = []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22}
+
+// TestFunctions says what functions become, by the rules of their instructions: rows, or gaps with a reason.
+func TestFunctions(t *testing.T) {
+	fixed := func(uint64) uint64 { return 0 }
+	by16 := func(uint64) uint64 { return 16 }
+	push := []byte{0x41, 0x0e, 16} // advance 1, CFA rsp+16
+	every := func(n int) (code []byte) {
+		for i := range n {
+			code = append(code, 0x41, 0x0e, byte(16+i%2*8))
+		}
+		return code
+	}
+	for _, tt := range []struct {
+		name string
+		opt  Options
+		aug  string
+		fns  []described
+		want string // the FDEs
+		gaps map[Reason]Sum
+	}{
+		{"two that are the same", Options{}, "", []described{{0x1000, 8, push}, {0x1010, 16, push}, {0x1020, 1, push}, {0x1030, 2, push}},
+			"0x1000+0x8: 0x0 sp+8 0x1 sp+16\n0x1010+0x10: 0x0 sp+8 0x1 sp+16\n0x1020+0x1: 0x0 sp+8\n0x1030+0x2: 0x0 sp+8 0x1 sp+16\n", nil},
+		{"a gap in the middle", Options{}, "", []described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x42, 0x0d, 7}}},
+			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{CFARegister: {1, 1, 2}}},
+		{"a register and DRAP", Options{}, "", []described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x0f, 3, 0x76, 0x78, 0x06, 0x41, 0x0c, 7, 8}}},
+			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{DRAP: {1, 2, 2}}},
+		{"gaps of the same rule are one", Options{}, "", []described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x83, 3, 0x41, 0x0c, 7, 8}}},
+			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{CFARegister: {1, 1, 2}}},
+		{"a signal frame in V2", Options{}, "zS", []described{{0x1000, 8, push}}, "", map[Reason]Sum{SignalFrame: {1, 1, 8}}},
+		{"a signal frame in V3", Options{Version: sframe.V3}, "zS", []described{{0x1000, 8, push}}, "0x1000+0x8 signal: 0x0 sp+8 0x1 sp+16\n", nil},
+		{"out of reach", Options{Reach: Reach{0x1008, 0x1107}}, "", []described{{0x1000, 8, nil}, {0x1008, 0x100, nil}, {0x1108, 4, nil}},
+			"0x1008+0x100: 0x0 sp+8\n", map[Reason]Sum{TooFar: {2, 2, 12}}},
+		{"a byte out of reach at the start", Options{Reach: Reach{0x1001, 0x2000}}, "", []described{{0x1000, 8, nil}}, "", map[Reason]Sum{TooFar: {1, 1, 8}}},
+		{"a byte out of reach at the end", Options{Reach: Reach{0x1000, 0x1006}}, "", []described{{0x1000, 8, nil}}, "", map[Reason]Sum{TooFar: {1, 1, 8}}},
+		{"of 4 GiB", Options{}, "", []described{{0x1000, 1 << 32, nil}}, "", map[Reason]Sum{TooLarge: {1, 1, 1 << 32}}},
+		{"of 4 GiB less a byte", Options{}, "", []described{{0x1000, 1<<32 - 1, nil}}, "0x1000+0xffffffff: 0x0 sp+8\n", nil},
+		{"malformed", Options{}, "", []described{{0x1000, 8, []byte{0x3f}}}, "", map[Reason]Sum{Malformed: {1, 1, 8}}},
+		{"too many rows", Options{}, "", []described{{0x1000, maxRows + 7, every(maxRows - 1)}}, "", map[Reason]Sum{TooLarge: {1, 1, maxRows + 7}}},
+
+		{"a PLT that stays", Options{Moves: fixed}, "", []described{{0x1000, 64, pltCFA}}, "0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
+		{"a PLT that is moved by blocks", Options{Moves: by16}, "", []described{{0x1000, 64, pltCFA}}, "0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
+		{"a PLT in V1", Options{Version: sframe.V1, Moves: by16}, "", []described{{0x1000, 32, pltCFA}},
+			"0x1000+0x20: 0x0 sp+8 0xb sp+16 0x10 sp+8 0x1b sp+16\n", nil},
+		{"a PLT that is moved anywhere", Options{}, "", []described{{0x1000, 64, pltCFA}}, "", map[Reason]Sum{CFAAddress: {1, 1, 64}}},
+		{"a PLT that is moved by 8", Options{Moves: func(uint64) uint64 { return 8 }}, "", []described{{0x1000, 64, pltCFA}}, "", map[Reason]Sum{CFAAddress: {1, 1, 64}}},
+		{"a PLT of a block and a half", Options{Moves: by16}, "", []described{{0x1000, 24, pltCFA}}, "0x1000+0x18: 0x0 sp+8 0xb sp+16 0x10 sp+8\n", nil},
+		{"a PLT that starts in a block", Options{Moves: by16}, "", []described{{0x1008, 56, pltCFA}},
+			"0x1008+0x8: 0x0 sp+8 0x3 sp+16\n0x1010+0x30 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
+		{"a PLT of 1 MiB", Options{Moves: by16}, "", []described{{0x100000, MaxVarying, pltCFA}}, "0x100000+0x100000 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
+		{"a PLT of 1 MiB and a byte", Options{Moves: by16}, "", []described{{0x100000, MaxVarying + 1, pltCFA}}, "", map[Reason]Sum{CFAExpression: {1, 1, MaxVarying + 1}}},
+		{"two of 1 MiB", Options{Moves: by16}, "", []described{{0x100000, MaxVarying, pltCFA}, {0x300000, 16, pltCFA}},
+			"0x100000+0x100000 rep 16: 0x0 sp+8 0xb sp+16\n", map[Reason]Sum{CFAExpression: {1, 1, 16}}},
+		{"another row at every pc", Options{Moves: fixed}, "", // rsp + 8 + (rip & 0xfffff)
+			[]described{{0x100000, maxSteps + 1, []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x0c, 0xff, 0xff, 0x0f, 0, 0x1a, 0x22}}}, "", map[Reason]Sum{CFAExpression: {1, 1, maxSteps + 1}}},
+		{"the CFA is what is at an address by pc", Options{Moves: fixed}, "", []described{{0x1000, 4, []byte{0x0f, 3, 0x80, 0, 0x06}}}, "", map[Reason]Sum{CFAExpression: {1, 1, 4}}},
+	} {
+		if tt.opt.Version == 0 {
+			tt.opt.Version = sframe.V2
+		}
+		var sink kept
+		res, err := Translate(parse(t, tt.aug, tt.fns...), tt.opt, &sink)
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		described, left := uint64(0), uint64(0)
+		for _, fn := range tt.fns {
+			described += fn.size
+		}
+		for _, s := range tt.gaps {
+			left += s.Bytes
+		}
+		if tt.gaps == nil {
+			tt.gaps = make(map[Reason]Sum)
+		}
+		if sink.String() != tt.want || !reflect.DeepEqual(res.Sums, tt.gaps) || res.Described != described || res.Covered != described-left {
+			t.Errorf("%s: %+v, %d bytes of %d covered\n%swant %+v\n%s", tt.name, res.Sums, res.Covered, res.Described, &sink, tt.gaps, tt.want)
+		}
+		sum := make(map[Reason]uint64)
+		for _, g := range res.Gaps {
+			sum[g.Reason] += g.Size()
+			if g.Function == nil || g.Begin < g.Function.Begin || g.End > g.Function.End || (g.Reason == Malformed) != (g.Err != nil) {
+				t.Errorf("%s: gap %+v", tt.name, g)
+			}
+		}
+		for r, s := range tt.gaps {
+			if sum[r] != s.Bytes {
+				t.Errorf("%s: gaps of %d bytes with reason %v, want %d", tt.name, sum[r], r, s.Bytes)
+			}
+		}
+	}
+}
+
+// TestPart ends at the first function that would be too much, where only a part of a table is given.
+func TestPart(t *testing.T) {
+	table := parse(t, "", described{0x100000, MaxVarying, pltCFA}, described{0x300000, 16, pltCFA}, described{0x400000, 16, nil})
+	for part, want := range map[bool]int{true: 1, false: 2} {
+		var sink kept
+		res, err := Translate(table, Options{Version: sframe.V2, Part: part, Moves: func(uint64) uint64 { return 16 }}, &sink)
+		if err != nil || !res.Bounded() || len(sink.fdes) != want || res.Varying != MaxVarying+16 {
+			t.Errorf("part %t: error %v, bounded %t, %d bytes that vary,\n%s%d FDEs were expected", part, err, res.Bounded(), res.Varying, &sink, want)
+		}
+	}
+}
+
+// TestRefused returns errors of the sink, and knows machines and versions.
+func TestRefused(t *testing.T) {
+	table := parse(t, "", described{0x1000, 8, nil})
+	stubs := []plt.Stub{{Begin: 0x2000, End: 0x2010, Steps: []plt.Step{{CFA: 8}}}}
+	for fail, want := range map[int]error{1: errFull, 2: errFull, 3: nil} {
+		if _, err := Translate(table, Options{Version: sframe.V2, Stubs: stubs}, &kept{fail: fail}); err != want {
+			t.Errorf("the sink fails at its call %d: error %v, want %v", fail, err, want)
+		}
+	}
+	if _, err := Translate(table, Options{}, Discard()); err == nil || !strings.Contains(err.Error(), "SFRAME_VERSION_0") {
+		t.Errorf("version 0: error %v", err)
+	}
+	other := *table
+	other.Machine = elf.EM_RISCV
+	if _, err := Translate(&other, Options{Version: sframe.V2}, Discard()); err == nil || !strings.Contains(err.Error(), "EM_RISCV") {
+		t.Errorf("RISC-V: error %v", err)
+	}
+}
+
+// TestStubs makes one FDE of neighbours that are alike.
+func TestStubs(t *testing.T) {
+	stub := func(begin, size uint64, steps ...plt.Step) plt.Stub {
+		return plt.Stub{Begin: begin, End: begin + size, Steps: steps}
+	}
+	at := func(off uint32, cfa int32) plt.Step { return plt.Step{Offset: off, CFA: cfa} }
+	pushed := []plt.Step{at(0, 8), at(11, 16)}
+	for _, tt := range []struct {
+		name  string
+		reach Reach
+		stubs []plt.Stub
+		want  string
+		bytes uint64
+	}{
+		{"one", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8))}, "0x1000+0x10: 0x0 sp+8\n", 16},
+		{"neighbours of the same frame", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x1010, 8, at(0, 8))}, "0x1000+0x18: 0x0 sp+8\n", 24},
+		{"a byte between", Reach{}, []plt.Stub{stub(0x1000, 15, at(0, 8)), stub(0x1010, 8, at(0, 8))}, "0x1000+0xf: 0x0 sp+8\n0x1010+0x8: 0x0 sp+8\n", 23},
+		{"other frames", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x1010, 16, at(0, 16))}, "0x1000+0x10: 0x0 sp+8\n0x1010+0x10: 0x0 sp+16\n", 32},
+		{"blocks", Reach{}, []plt.Stub{stub(0x1000, 16, pushed...), stub(0x1010, 16, pushed...), stub(0x1020, 16, pushed...)},
+			"0x1000+0x30 rep 16: 0x0 sp+8 0xb sp+16\n", 48},
+		{"blocks of two sizes", Reach{}, []plt.Stub{stub(0x1000, 16, pushed...), stub(0x1010, 24, pushed...)},
+			"0x1000+0x10: 0x0 sp+8 0xb sp+16\n0x1010+0x18: 0x0 sp+8 0xb sp+16\n", 40},
+		{"the last byte out of reach", Reach{0x1000, 0x100e}, []plt.Stub{stub(0x1000, 16, at(0, 8))}, "", 0},
+		{"all in reach", Reach{0x1000, 0x100f}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x2000, 16, at(0, 8))}, "0x1000+0x10: 0x0 sp+8\n", 16},
+		{"a return address that has no form", Reach{}, []plt.Stub{stub(0x1000, 16, plt.Step{CFA: 8, RA: -16}), stub(0x2000, 16, at(0, 8))}, "0x2000+0x10: 0x0 sp+8\n", 16},
+	} {
+		var sink kept
+		opt := Options{Version: sframe.V2, Reach: tt.reach, Stubs: tt.stubs, Moves: func(uint64) uint64 { return 16 }}
+		res, err := Translate(parse(t, ""), opt, &sink)
+		if err != nil || sink.String() != tt.want || res.Synthesised != tt.bytes || res.Covered != 0 {
+			t.Errorf("%s: error %v, %d bytes\n%swant %d\n%s", tt.name, err, res.Synthesised, &sink, tt.bytes, tt.want)
+		}
+	}
+}
+
+// TestUnknownValues prints expressions whose value is not known by their operations, as the DWARF standard names them, and
+// those that are too long or cut off by their bytes.
+func TestUnknownValues(t *testing.T) {
+	long := slices.Repeat([]byte{0x96}, maxPrinted)
+	for _, tt := range []struct {
+		column Column
+		rule   cfi.Rule
+		want   string
+	}{
+		{ColumnCFA, computed(0x77, 8, 0x06, 0x06), "exp DW_OP_breg7(rsp) 0x8 DW_OP_deref DW_OP_deref"},
+		{ColumnCFA, computed(0x40), "0x10"},
+		{ColumnCFA, computed(0x11, 0x7f), "0xffffffffffffffff"},
+		{ColumnFP, computed(0x22), "exp DW_OP_plus"},
+		{ColumnFP, valComputed(0x06, 0x06), "exp DW_OP_deref DW_OP_deref"},
+		{ColumnCFA, computed(0x9e, 0xff, 0xff, 0xff, 0x7f), "exp 9e ff ff ff 7f"},
+		{ColumnCFA, computed(0x10, 0x80), "exp DW_OP_constu 10 80"},
+		{ColumnCFA, computed(append(slices.Clone(long), 0x06, 0x06)...), "exp " + strings.Repeat("96 ", maxPrinted-1) + "96 and 2 bytes more"},
+	} {
+		got := NewRuleWriter(sframe.AMD64Little, binary.LittleEndian).Rule(&Gap{Column: tt.column, Rule: tt.rule})
+		if got != tt.want {
+			t.Errorf("% x is %q, want %q", tt.rule.Expression, got, tt.want)
+		}
+	}
+	if got := fmt.Sprint(ColumnNone, ColumnCFA, ColumnRA, ColumnFP, ColumnSP); got != " CFA RA FP SP" {
+		t.Errorf("columns %s", got)
+	}
+	if r := Malformed + 1; r.Name() != "reason-21" || r.String() != "Reason(21)" || Reason(0).Name() != "reason-0" {
+		t.Errorf("%s, %s, %s", r.Name(), r, Reason(0).Name())
+	}
+}
+
+// TestOperands reads constants of all sizes, and refuses what is not on the stack.
+func TestOperands(t *testing.T) {
+	for _, tt := range []struct {
+		code []byte
+		want value
+	}{
+		{[]byte{0x08, 0xff}, number(255)},
+		{[]byte{0x09, 0xff}, number(-1)},
+		{[]byte{0x0a, 0xfe, 0xff}, number(65534)},
+		{[]byte{0x0b, 0xfe, 0xff}, number(-2)},
+		{[]byte{0x0c, 0xfe, 0xff, 0xff, 0xff}, number(1<<32 - 2)},
+		{[]byte{0x0d, 0xfe, 0xff, 0xff, 0xff}, number(-2)},
+		{[]byte{0x0f, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, number(-2)},
+		{[]byte{0x10, 0xff, 0x7f}, number(16383)},
+		{[]byte{0x11, 0xff, 0x7f}, number(-1)},
+		{[]byte{0x11, 0xc0, 0x00}, number(64)},
+		{[]byte{0x10, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01}, number(-1 << 63)},
+		{[]byte{0x11, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, number(-1)},
+		{[]byte{0x11, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40}, number(-1 << 62)},
+		{[]byte{0x30}, number(0)},
+		{[]byte{0x4f}, number(31)},
+		{[]byte{0x35, 0x12, 0x1e}, number(25)},
+		{[]byte{0x09, 0xfb, 0x19}, number(5)},
+		{[]byte{0x35, 0x19}, number(5)},
+		{[]byte{0x35, 0x20}, number(-6)},
+		{[]byte{0x09, 0xf8, 0x33, 0x1b}, number(-2)}, // DW_OP_div is signed
+		{[]byte{0x09, 0xf8, 0x33, 0x1d}, number(2)},  // DW_OP_mod is not: 2^64-8 is 3n+2
+		{[]byte{0x09, 0xf8, 0x31, 0x26}, number(-4)},
+		{[]byte{0x09, 0xf8, 0x31, 0x25}, number(1<<63 - 4)},
+		{[]byte{0x31, 0x08, 63, 0x24}, number(-1 << 63)},
+		{[]byte{0x31, 0x08, 64, 0x24}, value{}},
+		{[]byte{0x31, 0x32, 0x29}, number(0)}, {[]byte{0x31, 0x31, 0x29}, number(1)}, // eq
+		{[]byte{0x31, 0x31, 0x2a}, number(1)}, {[]byte{0x31, 0x32, 0x2a}, number(0)}, // ge
+		{[]byte{0x31, 0x31, 0x2b}, number(0)}, {[]byte{0x32, 0x31, 0x2b}, number(1)}, // gt
+		{[]byte{0x31, 0x31, 0x2c}, number(1)}, {[]byte{0x32, 0x31, 0x2c}, number(0)}, // le
+		{[]byte{0x31, 0x31, 0x2d}, number(0)}, {[]byte{0x31, 0x32, 0x2d}, number(1)}, // lt
+		{[]byte{0x31, 0x31, 0x2e}, number(0)}, {[]byte{0x31, 0x32, 0x2e}, number(1)}, // ne
+		{[]byte{0x09, 0xff, 0x31, 0x2d}, number(1)}, // comparisons are signed
+		{[]byte{0x31, 0x15, 1}, value{}},            // pick, of a stack of one
+		{[]byte{0x12}, value{}},
+		{[]byte{0x31, 0x14}, value{}},
+		{[]byte{0x77, 0, 0x1f}, value{}},
+		{[]byte{0x77, 0, 0x77, 0, 0x1c}, value{}},
+		{[]byte{0x40, 0x06}, value{}}, // what is at a number
+		{[]byte{0x77, 0, 0x06, 0x33, 0x22}, value{}},
+		{[]byte{0x77, 0, 0x06, 0x30, 0x22}, value{base: ofReg, reg: 7, deref: true}},
+	} {
+		e := evaluator{order: binary.LittleEndian, pcReg: arch.NoReg}
+		if got := e.eval(tt.code); got != tt.want {
+			t.Errorf("% x: %+v, want %+v", tt.code, got, tt.want)
+		}
+	}
+	e := evaluator{order: binary.BigEndian, pcReg: arch.NoReg}
+	if got := e.eval([]byte{0x0c, 0, 0, 1, 2}); got != number(258) {
+		t.Errorf("big-endian: %+v", got)
+	}
+}
