@@ -1,0 +1,71 @@
+package inode_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"golang.org/x/sys/unix"
+
+	"cfi2sframe/internal/inode"
+	"cfi2sframe/internal/lab/peer"
+)
+
+// TestStat compares with what stat(1) says of a file with two names.
+func TestStat(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	if err := os.WriteFile(a, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(a, b); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, ok := inode.Of(info)
+	var st unix.Stat_t
+	if err := unix.Stat(a, &st); err != nil || !ok || inode.OfStat(&st) != id {
+		t.Errorf("%v and %v are not the same, error %v", inode.OfStat(&st), id, err)
+	}
+	uid, gid, ok := inode.Owner(info)
+	got := fmt.Sprintf("%s %d %d %d %t", id, inode.Links(info), uid, gid, ok)
+	out, err := exec.Command(peer.Look(t, "stat"), "-c", "%D:%i %h %u %g true", a).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dev, ino uint64
+	var rest string
+	if _, err := fmt.Sscanf(string(out), "%x:%d", &dev, &ino); err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ = strings.Cut(strings.TrimSpace(string(out)), " ")
+	if want := fmt.Sprintf("%x:%x %s", dev, ino, rest); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	folder, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proc, err := os.Stat("/proc")
+	if err != nil {
+		t.Skip("there is no /proc")
+	}
+	none, err := fs.Stat(fstest.MapFS{"x": {}}, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !inode.SameDevice(info, folder) || inode.SameDevice(info, proc) || !inode.SameDevice(info, none) || !inode.SameDevice(none, info) {
+		t.Error("SameDevice is wrong")
+	}
+	if _, _, ok := inode.Owner(none); ok || inode.Links(none) != 1 {
+		t.Error("a file without an inode has an owner or other names")
+	}
+}
