@@ -98,10 +98,8 @@ func (w *RuleWriter) value(v value) string {
 		s = fmt.Sprintf("%#x", uint64(v.off))
 	case ofCFA:
 		s = fmt.Sprintf("c%+d", v.off)
-	case ofReg:
+	default: // ofReg
 		s = fmt.Sprintf("%s%+d", w.arch.Register(v.reg), v.off)
-	default:
-		return "u"
 	}
 	if v.deref {
 		return "*(" + s + ")"

@@ -153,3 +153,30 @@ func TestOutputsOfLinkers(t *testing.T) {
 		t.Errorf("only %d links went well", found)
 	}
 }
+
+// TestOwnScript knows the ways in which the manual of GNU ld lets a script be given, and options that begin alike.
+func TestOwnScript(t *testing.T) {
+	for line, want := range map[string]bool{
+		"":                               false,
+		"a.o -o prog":                    false,
+		"-T vdso.lds a.o":                true,
+		"-Tvdso.lds a.o":                 true,
+		"--script=vdso.lds":              true,
+		"--script vdso.lds":              true,
+		"-script vdso.lds":               true,
+		"-Wl,-T,vdso.lds":                true,
+		"-Wl,-z,now,-Tvdso.lds":          true,
+		"-Wl,--script=vdso.lds a.o":      true,
+		"-Ttext=0x1000 a.o":              false,
+		"-Ttext 0x1000 -Tdata 0 -Tbss 0": false,
+		"-Ttext-segment=0x400000":        false,
+		"-Wl,-Trodata-segment=1,-Tldata-segment=2": false,
+		"--dynamic-list=T -o T":                    false,
+		"-Ttexts.lds":                              true,
+		"--version-script=x.map":                   false,
+	} {
+		if got := OwnScript(strings.Fields(line)); got != want {
+			t.Errorf("%s: %t, want %t", line, got, want)
+		}
+	}
+}

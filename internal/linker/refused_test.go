@@ -1,0 +1,53 @@
+//go:build linux
+
+package linker
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRefusedFolders has links, and folders for them, where there can be none.
+func TestRefusedFolders(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	full := filepath.Join(dir, "full")
+	if err := os.MkdirAll(filepath.Join(full, Names[0], "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{
+		"a folder in a file":          private(filepath.Join(file, "x")),
+		"a file":                      private(file),
+		"links in a file":             fill(file, "/exe"),
+		"a link in a file":            relink("/exe", filepath.Join(file, "x")),
+		"a link in place of a folder": relink("/exe", filepath.Join(full, Names[0])),
+		"links in place of a folder":  fill(full, "/exe"),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if err := private(filepath.Join(dir, "new")); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "kept" {
+		t.Errorf("the file is %q, error %v", b, err)
+	}
+	entries, err := os.ReadDir(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), Names[0]+".") {
+			t.Errorf("%s is left behind", e.Name())
+		}
+	}
+	if installed := (&Search{}).skips(filepath.Join(dir, "none")); installed {
+		t.Error("a file that is not there is skipped")
+	}
+}
