@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -174,6 +175,32 @@ func TestRuleNames(t *testing.T) {
 	for want, r := range map[string]Rule{"u": {}, "sp+8": sp(8), "fp-16": fp(-16), "*(c-16)": slot(-16), "r10+0": at(10, 0), "*(r6-8)": deref(6, -8)} {
 		if r.String() != want {
 			t.Errorf("%#v is printed as %s, want %s", r, r, want)
+		}
+	}
+}
+
+// TestLayouts compares what is known of each version with the format document: sizes of records, flags, ABIs, and what
+// each version brought.
+func TestLayouts(t *testing.T) {
+	before := []ABI{AArch64Big, AArch64Little, AMD64Little}
+	abis := append(slices.Clone(before), S390XBig)
+	for v, want := range map[Version]Layout{
+		V1: {HeaderSize: 28, FDESize: 17, StartSize: 4, Flags: 1 | 2, MaxFREs: 1<<32 - 1, ABIs: before},
+		V2: {HeaderSize: 28, FDESize: 20, StartSize: 4, Flags: 1 | 2 | 4, MaxFREs: 1<<32 - 1, ABIs: abis,
+			RepSize: true, Errata2: true, RegWords: true, Objects: true},
+		V3: {HeaderSize: 28, FDESize: 16, AttrSize: 5, StartSize: 8, Flags: 1 | 4, MaxFREs: 1<<16 - 1, ABIs: abis,
+			PCRel: true, RepSize: true, Signal: true, Flexible: true, Outermost: true, Errata2: true, Objects: true},
+	} {
+		if got, ok := v.Layout(); !ok || !reflect.DeepEqual(got, want) {
+			t.Errorf("%v: %+v, want %+v", v, got, want)
+		}
+	}
+	if Newest() != V3 {
+		t.Errorf("the newest version is %v", Newest())
+	}
+	for abi, want := range map[ABI][2]uint16{AArch64Big: {31, 29}, AArch64Little: {31, 29}, AMD64Little: {7, 6}, S390XBig: {15, 11}} {
+		if got := [2]uint16{abi.SP(), abi.FP()}; got != want {
+			t.Errorf("%v: registers %d, want %d", abi, got, want)
 		}
 	}
 }
