@@ -266,6 +266,13 @@ func TestLookup(t *testing.T) {
 			0x1000: "sp+8", 0x1004: "sp+16", 0x100f: "sp+16", 0x1010: "sp+8", 0x1014: "sp+16", 0x1027: "sp+16", 0x1028: "",
 		}},
 		{"blocks of V1", V1, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true}, rows}}, FDESorted, map[uint64]string{0x1000: "", 0x1010: ""}},
+		{"blocks of V1 with one row", V1, []part{{FDE{Start: 0x1001, Size: 40, PCMask: true}, rows[:1]}}, FDESorted, map[uint64]string{
+			0x1000: "", 0x1001: "sp+8", 0x1028: "sp+8", 0x1029: "",
+		}},
+		{"blocks of V1 with one row behind 0", V1, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true}, rows[1:]}}, FDESorted, map[uint64]string{0x1000: "", 0x1004: ""}},
+		{"no bytes, before", V2, []part{{FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1000, Size: 8}, rows}}, FDESorted, map[uint64]string{0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16"}},
+		{"no bytes, behind", V2, []part{{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1008, Size: 1}, rows[:1]}},
+			FDESorted, map[uint64]string{0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16", 0x1008: "sp+8", 0x1009: ""}},
 		{"outermost", V3, []part{{FDE{Start: 0x1000, Size: 4}, nil}}, FDESorted | FDEFuncStartPCRel, map[uint64]string{0x1000: "outermost", 0x1003: "outermost", 0x1004: ""}},
 		{"none", V2, nil, FDESorted, map[uint64]string{0: "", math.MaxUint64: ""}},
 		{"no rows", V2, []part{{FDE{Start: 0x1000, Size: 4}, nil}}, FDESorted, map[uint64]string{0x1000: ""}},

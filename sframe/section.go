@@ -70,19 +70,44 @@ func (s *Section) check() error {
 	if sum != uint64(s.NumFREs) {
 		return errorf(12, "header says %d FREs, but the FDEs have %d", s.NumFREs, sum)
 	}
-	if slices.IsSorted(s.starts) {
+	ascending := slices.IsSorted(s.starts)
+	if ascending && !s.hidden() {
 		return nil
 	}
-	if s.Flags&FDESorted != 0 {
+	if !ascending && s.Flags&FDESorted != 0 {
 		return errorf(s.fdes, "FDEs are not sorted by start address, but the flag says so")
 	}
 	s.sorted = make([]uint32, s.Len())
 	for i := range s.sorted {
 		s.sorted[i] = uint32(i)
 	}
-	slices.SortStableFunc(s.sorted, func(a, b uint32) int { return cmp.Compare(s.starts[a], s.starts[b]) })
+	slices.SortStableFunc(s.sorted, func(a, b uint32) int {
+		if c := cmp.Compare(s.starts[a], s.starts[b]); c != 0 || s.empty(int(a)) == s.empty(int(b)) {
+			return c
+		}
+		if s.empty(int(a)) {
+			return -1
+		}
+		return 1
+	})
 	slices.Sort(s.starts)
 	return nil
+}
+
+// empty reports whether the FDE at a place in the section is one of no bytes.
+func (s *Section) empty(i int) bool {
+	return s.codec.uint32(s.data[s.fdes+i*s.codec.layout.FDESize+s.codec.layout.StartSize:]) == 0
+}
+
+// hidden reports whether an FDE has one of no bytes behind it that begins where it does: a search for the last
+// one that begins there would not find it.
+func (s *Section) hidden() bool {
+	for i := 1; i < len(s.starts); i++ {
+		if s.starts[i] == s.starts[i-1] && s.empty(i) && !s.empty(i-1) {
+			return true
+		}
+	}
+	return false
 }
 
 // Codec returns the Codec of the section's version and ABI.
@@ -246,8 +271,8 @@ func (s *Section) last(pc uint64) int {
 
 // Lookup returns the row that holds for pc, and whether there is one, as a stack tracer finds
 // it: by a binary search for the FDE, and by going through its rows, of which only the one that
-// is found is decoded. Rows of V1's PC-mask FDEs hold for nothing that readers agree on; there is
-// none. Errors are of type *Error.
+// is found is decoded. Rows of V1's PC-mask FDEs hold for nothing that readers agree on, and there is
+// none, but for a single row at 0. Errors are of type *Error.
 func (s *Section) Lookup(pc uint64) (e FRE, ok bool, err error) {
 	i := s.last(pc)
 	if i < 0 {
@@ -258,11 +283,13 @@ func (s *Section) Lookup(pc uint64) (e FRE, ok bool, err error) {
 		return e, false, nil
 	}
 	at := uint32(pc - d.Start)
-	if d.PCMask {
-		if d.RepSize == 0 {
-			return e, false, nil
-		}
+	switch {
+	case d.PCMask && d.RepSize > 0:
 		at = uint32(pc % uint64(d.RepSize))
+	case d.PCMask && l.Num == 1:
+		at = 0 // of all that a mask of 0 leaves
+	case d.PCMask:
+		return e, false, nil
 	}
 	if s.outermost(&d, &l) {
 		return FRE{Row: Row{Outermost: true}}, true, nil

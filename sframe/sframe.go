@@ -45,7 +45,7 @@ const (
 type Base uint8
 
 const (
-	None     Base = iota // no rule: FP keeps its value; RA is at the ABI's fixed offset or in its register
+	None     Base = iota // no rule: FP keeps its value, and RA is in its register, unless the header has fixed offsets
 	CFA                  // the canonical frame address
 	SP                   // the stack pointer
 	FP                   // the frame pointer
