@@ -1,0 +1,302 @@
+// Package vector reads and writes the vectors of the folder conformance: sections, and what a reader has to
+// say of them. The format is described in conformance/README.md.
+package vector
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A File is a file of vectors.
+type File struct {
+	About   string   `json:"about"`
+	Vectors []Vector `json:"vectors"`
+}
+
+// A Vector is a section, and what has to be said of it.
+type Vector struct {
+	Name    string  `json:"name"`
+	Feature string  `json:"feature"`
+	Format  string  `json:"format"` // 1, 2, 2e1, 2e2 or 3
+	ABI     string  `json:"abi"`
+	About   string  `json:"about"`
+	Source  string  `json:"source,omitempty"` // of sections that are not made by hand
+	Text    string  `json:"text,omitempty"`   // the section of the format's document that says so
+	Address Hex     `json:"address"`
+	Section Bytes   `json:"section"`
+	Expect  Expects `json:"expect,omitempty"`
+	Refuse  *Refuse `json:"refuse,omitempty"`
+}
+
+// An Expect says what holds for every pc from From up to To, not included. A Row that is nil says that there is
+// none.
+type Expect struct {
+	From, To Hex
+	Row      *Row
+}
+
+// Expects are in the order of their addresses. In a file, each has its first address and its row, and holds up to the
+// address of the next one; the last has an address only. Where nothing is said, there is "?" for a row.
+type Expects []Expect
+
+func (e Expects) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	for i, x := range e {
+		row, err := json.Marshal(x.Row)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 && e[i-1].To != x.From {
+			fmt.Fprintf(&b, ",[%q,\"?\"]", fmt.Sprintf("%#x", e[i-1].To))
+		}
+		fmt.Fprintf(&b, ",[\"%#x\",%s]", x.From, row)
+	}
+	if len(e) > 0 {
+		fmt.Fprintf(&b, ",[\"%#x\"]", e[len(e)-1].To)
+	}
+	return append(append([]byte("["), bytes.TrimPrefix(b.Bytes(), []byte(","))...), ']'), nil
+}
+
+func (e *Expects) UnmarshalJSON(b []byte) error {
+	var all [][]json.RawMessage
+	if err := json.Unmarshal(b, &all); err != nil {
+		return err
+	}
+	*e = nil
+	for i, x := range all {
+		last := i == len(all)-1
+		if len(x) != 2 && !last || len(x) != 1 && last {
+			return fmt.Errorf("%s; [address, row] was expected, and [address] at the end", x)
+		}
+		var at Hex
+		if err := json.Unmarshal(x[0], &at); err != nil {
+			return err
+		}
+		if i > 0 && string(all[i-1][1]) != `"?"` {
+			old := Expect{To: at}
+			if err := json.Unmarshal(all[i-1][0], &old.From); err != nil {
+				return err
+			}
+			if err := json.Unmarshal(all[i-1][1], &old.Row); err != nil {
+				return err
+			}
+			if at-1 < old.From { // the end may be 0
+				return fmt.Errorf("%#x is not behind %#x", at, old.From)
+			}
+			*e = append(*e, old)
+		}
+	}
+	return nil
+}
+
+// A Refuse is a section that no row may be taken of.
+type Refuse struct {
+	What string `json:"what"`
+	PCs  []Hex  `json:"pcs"` // at which no row may be given if the section is not refused as a whole
+}
+
+// A Row is an answer.
+type Row struct {
+	Outermost bool   `json:"outermost,omitempty"`
+	CFA       *Rule  `json:"cfa,omitempty"`
+	RA        *Rule  `json:"ra,omitempty"` // nil: unchanged
+	FP        *Rule  `json:"fp,omitempty"` // nil: unchanged
+	Signed    string `json:"signed,omitempty"`
+	Signal    bool   `json:"signal,omitempty"`
+}
+
+// A Rule is a base (cfa, sp, fp, or r and a DWARF number), an offset, and whether what it
+// stands for is in memory there: ["cfa", -8, "*"].
+type Rule struct {
+	Base   string
+	Offset int64
+	Deref  bool
+}
+
+func (r Rule) MarshalJSON() ([]byte, error) {
+	if r.Deref {
+		return fmt.Appendf(nil, "[%q,%d,\"*\"]", r.Base, r.Offset), nil
+	}
+	return fmt.Appendf(nil, "[%q,%d]", r.Base, r.Offset), nil
+}
+
+func (r *Rule) UnmarshalJSON(b []byte) error {
+	var parts []any
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	if err := d.Decode(&parts); err != nil {
+		return err
+	}
+	bad := fmt.Errorf("rule %s; [base, offset] or [base, offset, \"*\"] was expected", b)
+	if len(parts) < 2 || len(parts) > 3 || len(parts) == 3 && parts[2] != "*" {
+		return bad
+	}
+	base, ok := parts[0].(string)
+	number, ok2 := parts[1].(json.Number)
+	if !ok || !ok2 {
+		return bad
+	}
+	offset, err := number.Int64()
+	if err != nil {
+		return bad
+	}
+	*r = Rule{base, offset, len(parts) == 3}
+	return nil
+}
+
+func (r *Rule) String() string {
+	if r == nil {
+		return "same"
+	}
+	s := fmt.Sprintf("%s%+d", r.Base, r.Offset)
+	if r.Deref {
+		return "*(" + s + ")"
+	}
+	return s
+}
+
+func (r *Row) String() string {
+	switch {
+	case r == nil:
+		return "none"
+	case r.Outermost && r.Signal:
+		return "outermost, signal frame"
+	case r.Outermost:
+		return "outermost"
+	}
+	s := fmt.Sprintf("CFA %v, RA %v, FP %v", r.CFA, r.RA, r.FP)
+	if r.Signed != "" {
+		s += ", signed with key " + r.Signed
+	}
+	if r.Signal {
+		s += ", signal frame"
+	}
+	return s
+}
+
+// Same reports whether two answers say the same. What counts from the register that the CFA counts from can be counted
+// from the CFA as well.
+func Same(a, b *Row) bool { return a.Normal().String() == b.Normal().String() }
+
+// Normal returns the row with what can be counted from the CFA counted from there.
+func (r *Row) Normal() *Row {
+	if r == nil || r.CFA == nil || r.CFA.Deref {
+		return r
+	}
+	n := *r
+	for _, rule := range []**Rule{&n.RA, &n.FP} {
+		if *rule != nil && (*rule).Base == r.CFA.Base {
+			*rule = &Rule{"cfa", (*rule).Offset - r.CFA.Offset, (*rule).Deref}
+		}
+	}
+	return &n
+}
+
+// A Hex is a number that is written as a string, in hexadecimal: JSON's own are not exact enough.
+type Hex uint64
+
+func (h Hex) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%#x", uint64(h)), nil }
+
+func (h *Hex) UnmarshalText(b []byte) error {
+	v, err := strconv.ParseUint(strings.TrimPrefix(string(b), "0x"), 16, 64)
+	*h = Hex(v)
+	return err
+}
+
+// Bytes are written in hexadecimal.
+type Bytes []byte
+
+func (b Bytes) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, b), nil }
+
+func (b *Bytes) UnmarshalText(text []byte) error {
+	var err error
+	*b, err = hex.AppendDecode(nil, text)
+	return err
+}
+
+// PCs returns the addresses that a reader is asked about: the first, the last and one in the middle of each
+// range, in this order.
+func (v *Vector) PCs() []Hex {
+	var pcs []Hex
+	for _, e := range v.Expect {
+		last := e.To - 1 // To may be 0, for the end of the address space
+		pcs = append(pcs, e.From, e.From+(last-e.From)/2, last)
+	}
+	if v.Refuse != nil {
+		pcs = append(pcs, v.Refuse.PCs...)
+	}
+	return pcs
+}
+
+// Load reads all files of vectors in a folder, by their names.
+func Load(dir string) ([]Vector, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%s: no files of vectors (*.json)", dir)
+	}
+	slices.Sort(names)
+	var all []Vector
+	seen := make(map[string]bool)
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		var f File
+		d := json.NewDecoder(bytes.NewReader(b))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&f); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, v := range f.Vectors {
+			if seen[v.Name] {
+				return nil, fmt.Errorf("%s: two vectors have the name %s", name, v.Name)
+			}
+			seen[v.Name] = true
+			all = append(all, v)
+		}
+	}
+	return all, nil
+}
+
+// Encode returns the bytes of a file: a line for each vector, so that changes can be read.
+func (f *File) Encode() ([]byte, error) {
+	var b bytes.Buffer
+	about, err := plain(f.About)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(&b, "{\"about\":%s,\"vectors\":[", about)
+	for i := range f.Vectors {
+		line, err := plain(f.Vectors[i])
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('\n')
+		b.Write(line)
+	}
+	b.WriteString("\n]}\n")
+	return b.Bytes(), nil
+}
+
+// plain returns the JSON of a value on one line, without escapes for HTML.
+func plain(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSpace(b.Bytes()), err
+}
