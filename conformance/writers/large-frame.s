@@ -1,0 +1,6 @@
+# amd64: as --gsframe. 2.40 and 2.44 end with "Fatal error: SFrame unsupported offset value" instead of leaving the function out.
+f:	.cfi_startproc
+	subq	%rax, %rsp
+	.cfi_def_cfa_offset 0x90000000
+	ret
+	.cfi_endproc
