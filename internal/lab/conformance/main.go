@@ -4,7 +4,7 @@
 // Usage: conformance [--vectors FOLDER] [--known FILE] [--markdown] [-v] [READER | COMMAND [ARGUMENT...]] [-- ...]...
 //
 // A command is that of an adapter: see conformance/README.md. Several are divided by a word "--". Readers that there are
-// adapters of go by their names: own, libsframe-2.44, libsframe-2.47, glibc, llvm-readobj; and all stands for all of them.
+// adapters of go by their names: own, libsframe-2.44, libsframe-2.47, glibc, llvm-readobj, walker; and all stands for all of them.
 // Run it from the top of the repository.
 package main
 

@@ -285,7 +285,7 @@ func TestCommand(t *testing.T) {
 func TestSplit(t *testing.T) {
 	for _, tt := range []struct{ words, want string }{
 		{"", `[["own"]]`}, {"-- own -- ./a b", `[["own"],["./a","b"]]`}, {"./a -- -- c", `[["./a"],["c"]]`},
-		{"all", `[["own"],["libsframe-2.44"],["libsframe-2.47"],["glibc"],["llvm-readobj"]]`},
+		{"all", `[["own"],["libsframe-2.44"],["libsframe-2.47"],["glibc"],["llvm-readobj"],["walker"]]`},
 	} {
 		if got := jsonOf(t, split(strings.Fields(tt.words))); got != tt.want {
 			t.Errorf("%s: %s", tt.words, got)

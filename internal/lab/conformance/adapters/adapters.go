@@ -17,7 +17,7 @@ import (
 )
 
 // Names are those of all readers, in the order of tables.
-var Names = []string{"own", "libsframe-2.44", "libsframe-2.47", "glibc", "llvm-readobj"}
+var Names = []string{"own", "libsframe-2.44", "libsframe-2.47", "glibc", "llvm-readobj", "walker"}
 
 // Start starts a reader by its name. The top is that of the repository; what is compiled goes to a folder.
 func Start(name, top, dir string) (*run.Reader, error) {
@@ -55,6 +55,14 @@ func Start(name, top, dir string) (*run.Reader, error) {
 			Hello: dumps.Hello, Close: func() {},
 			Ask: func(q *vector.Question) (vector.Reply, error) { return dumps.Answer(words, q, file), nil },
 		}, nil
+	case "walker":
+		out := filepath.Join(dir, "walker")
+		b, err := exec.Command("gcc", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-function", "-O1", "-I"+filepath.Join(top, "walker"), "-o", out,
+			filepath.Join(sources, "walker.c")).CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("compiling the walker: %w\n%s", err, b)
+		}
+		return run.Start(out)
 	}
 	return nil, fmt.Errorf("reader %q; one of %q was expected", name, Names)
 }
