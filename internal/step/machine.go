@@ -1,0 +1,183 @@
+package step
+
+import (
+	"debug/elf"
+	"encoding/binary"
+
+	"cfi2sframe/arch"
+	"cfi2sframe/elffile"
+)
+
+// A class is what an instruction may do to the stack of frames.
+type class uint8
+
+const (
+	plain    class = iota
+	call           // leaves a return address
+	ret            // takes its target from where calls leave it
+	indirect       // goes to an address that is in a register or in memory
+	kernel         // asks the kernel for something
+	trap           // a breakpoint
+)
+
+// An insn is what there is to know of an instruction.
+type insn struct {
+	class class
+	size  uint8
+	loads bool // the stack pointer gets another value, and not by counting from the one that it has
+}
+
+// A machine is what is fixed for a machine here.
+type machine struct {
+	*arch.Arch
+	order      binary.ByteOrder
+	sp, fp, ra uint16
+	pc         uint64 // as expressions name it
+	fixedRA    int64
+	caller     int64 // of the caller's stack pointer from the CFA
+	linked     bool  // calls leave the return address in a register
+	classify   func(code []byte) insn
+}
+
+func (m *machine) name(reg uint16) string { return m.Register(uint64(reg)) }
+
+// classifiers know the instructions of the machines, by name.
+var classifiers = map[string]func([]byte) insn{"amd64": classifyAMD64, "aarch64": classifyAArch64, "s390x": classifyS390X}
+
+func machineOf(f *elffile.File) (*machine, error) {
+	a, _, err := arch.Find(elf.Machine(f.Machine), f.Order)
+	if err != nil {
+		return nil, err
+	}
+	return &machine{
+		Arch: a, order: f.Order, sp: uint16(a.SP), fp: uint16(a.FP), ra: uint16(a.RA), pc: a.PC,
+		fixedRA: a.FixedRA, caller: a.CallerSP, linked: a.FixedRA == 0, classify: classifiers[a.Name],
+	}, nil
+}
+
+// classifyAMD64 looks at an instruction (AMD64 Architecture Programmer's Manual, volume 3). Its size is given
+// for calls and system calls only.
+func classifyAMD64(b []byte) insn {
+	var rex byte
+	n := 0
+prefixes:
+	for n < len(b)-3 {
+		switch c := b[n]; {
+		case c == 0x66 || c == 0x67 || c == 0xf2 || c == 0xf3 || c == 0x2e || c == 0x36 || c == 0x3e || c == 0x26 || c == 0x64 || c == 0x65:
+			rex = 0
+		case c&0xf0 == 0x40:
+			rex = c
+		default:
+			break prefixes
+		}
+		n++
+	}
+	if n+2 >= len(b) {
+		return insn{}
+	}
+	op, modrm := b[n], b[n+1]
+	field := modrm >> 3 & 7
+	const (
+		rexB = 1
+		rexR = 4
+	)
+	switch op {
+	case 0xe8:
+		return insn{class: call, size: uint8(n + 5)}
+	case 0xc2, 0xc3:
+		return insn{class: ret}
+	case 0xff:
+		switch field {
+		case 2:
+			return insn{class: call, size: uint8(n + 2 + operandSize(modrm, b[n+2]))}
+		case 4:
+			return insn{class: indirect}
+		}
+	case 0x0f:
+		if modrm == 0x05 {
+			return insn{class: kernel, size: uint8(n + 2)}
+		}
+	case 0xcc:
+		return insn{class: trap}
+	case 0x89, 0x87: // mov, xchg to a register
+		if modrm>>6 == 3 && modrm&7 == 4 && rex&rexB == 0 || op == 0x87 && field == 4 && rex&rexR == 0 {
+			return insn{loads: true}
+		}
+	case 0x8b: // mov
+		if field == 4 && rex&rexR == 0 {
+			return insn{loads: true}
+		}
+	case 0x94: // xchg with rax
+		return insn{loads: rex&rexB == 0}
+	case 0x5c: // pop
+		return insn{loads: rex&rexB == 0}
+	case 0xc9: // leave
+		return insn{loads: true}
+	}
+	return insn{}
+}
+
+// operandSize returns how many bytes follow a ModRM byte for an operand.
+func operandSize(modrm, sib byte) int {
+	switch mod, rm := modrm>>6, modrm&7; {
+	case mod == 3:
+		return 0
+	case mod == 0 && rm == 5:
+		return 4
+	case rm == 4:
+		n := []int{1, 2, 5}[mod]
+		if mod == 0 && sib&7 == 5 {
+			n += 4
+		}
+		return n
+	default:
+		return []int{0, 1, 4}[mod]
+	}
+}
+
+// classifyAArch64 looks at an instruction (Arm Architecture Reference Manual, C4.1). Instructions are little-endian
+// in either byte order of data.
+func classifyAArch64(b []byte) insn {
+	if len(b) < 4 {
+		return insn{}
+	}
+	w := binary.LittleEndian.Uint32(b)
+	switch {
+	case w>>26 == 0b100101, w&^0x3ff == 0xd63f0000&^0x3ff, w&0xfefff800 == 0xd63f0800: // bl, blr, blra*
+		return insn{class: call, size: 4}
+	case w&0xfffff000 == 0xd65f0000: // ret, reta*
+		return insn{class: ret, size: 4}
+	case w&0xfefff000 == 0xd61f0000: // br, bra*
+		return insn{class: indirect, size: 4}
+	case w&0xffe0001f == 0xd4000001: // svc
+		return insn{class: kernel, size: 4}
+	case w&0xbf80001f == 0x9100001f && w>>5&31 != 31: // add or sub sp, x, #n
+		return insn{size: 4, loads: true}
+	}
+	return insn{size: 4}
+}
+
+// classifyS390X looks at an instruction (z/Architecture Principles of Operation, chapter 7).
+func classifyS390X(b []byte) insn {
+	if len(b) < 6 {
+		return insn{}
+	}
+	size := uint8([]int{2, 4, 4, 6}[b[0]>>6])
+	reg := b[1] >> 4
+	switch op := b[0]; {
+	case (op == 0xc0 || op == 0xa7) && b[1]&15 == 5 && reg == 14, op == 0x0d && reg == 14 && b[1]&15 != 0: // brasl, bras, basr
+		return insn{class: call, size: size}
+	case op == 0x07 && reg != 0 && b[1]&15 == 14: // b*r %r14
+		return insn{class: ret, size: size}
+	case op == 0x07 && reg != 0 && b[1]&15 != 0, op == 0x47 && reg != 0: // bcr, bc
+		return insn{class: indirect, size: size}
+	case op == 0x0a: // svc
+		return insn{class: kernel, size: size}
+	case op == 0xb9 && b[1] == 0x04 && b[3]>>4 == 15, // lgr
+		op == 0xe3 && reg == 15 && b[5] == 0x04,                                  // lg
+		(op == 0xe3 && b[5] == 0x71 || op == 0x41) && reg == 15 && b[2]>>4 != 15, // lay, la
+		op == 0xeb && b[1]&15 == 15 && b[5] == 0x04:                              // lmg
+		return insn{size: size, loads: true}
+	}
+	return insn{size: size}
+}
