@@ -53,7 +53,7 @@ type FileReport struct {
 	Path      string           `json:"path"`
 	Steps     uint64           `json:"steps"`
 	Sites     int              `json:"sites"`     // instructions
-	Functions int              `json:"functions"` // that CFI describes
+	Functions []uint64         `json:"functions"` // where those begin whose code was executed, and that CFI describes
 	Own       []sframe.Version `json:"own"`       // of the section that is in the file
 	Error     string           `json:"error,omitempty"`
 }
@@ -276,7 +276,10 @@ func (w *Walk) gaps() {
 		if f == nil {
 			f = &FileReport{Path: m.path}
 		}
-		f.Functions = len(functions[m])
+		for fn := range functions[m] {
+			f.Functions = append(f.Functions, m.table.At(fn).Begin)
+		}
+		slices.Sort(f.Functions)
 		for _, s := range m.sections {
 			if s != nil && s.own {
 				f.Own = append(f.Own, s.Version)

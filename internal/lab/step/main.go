@@ -71,6 +71,8 @@ type result struct {
 	ABI     string  `json:"abi"`
 	Seconds float64 `json:"seconds"`
 	Exit    int     `json:"exit_status"`
+	// Packages are those that files are of, with their versions.
+	Packages map[string]string `json:"packages"`
 	*step.Report
 }
 

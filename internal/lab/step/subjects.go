@@ -78,6 +78,7 @@ type workshop struct {
 
 	mu        sync.Mutex
 	converted map[string]error
+	origin    map[string]string // of converted files
 }
 
 // build runs a command that makes something.
@@ -95,7 +96,7 @@ func newWorkshop(dir string) (*workshop, error) {
 		return nil, err
 	}
 	w := &workshop{dir: dir, root: root, testdata: filepath.Join(root, "internal/lab/step/testdata"), samples: filepath.Join(dir, "samples"),
-		stepper: filepath.Join(dir, "cfi-step"), converted: make(map[string]error)}
+		stepper: filepath.Join(dir, "cfi-step"), converted: make(map[string]error), origin: make(map[string]string)}
 	for _, d := range []string{"lib", "bin", "samples"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, err
@@ -218,7 +219,7 @@ func (w *workshop) convert(from, to string) error {
 	if _, e := os.Stat(to); err == nil && e != nil { // there is nothing to convert
 		err = build("cp", from, to)
 	}
-	w.converted[to] = err
+	w.converted[to], w.origin[to] = err, from
 	return err
 }
 
@@ -322,8 +323,18 @@ func (w *workshop) original(r *result) {
 		}
 		return p
 	}
+	r.Packages = make(map[string]string)
 	for i := range r.Files {
-		r.Files[i].Path = name(r.Files[i].Path)
+		path := r.Files[i].Path
+		r.Files[i].Path = name(path)
+		w.mu.Lock()
+		if from, ok := w.origin[path]; ok {
+			path = from
+		}
+		w.mu.Unlock()
+		if p := packageOf(path); p != "" {
+			r.Packages[r.Files[i].Path] = p
+		}
 	}
 	for i := range r.Functions {
 		r.Functions[i].File = name(r.Functions[i].File)
