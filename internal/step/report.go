@@ -50,12 +50,12 @@ type SectionReport struct {
 
 // A FileReport says what a file had to do with it.
 type FileReport struct {
-	Path      string           `json:"path"`
-	Steps     uint64           `json:"steps"`
-	Sites     int              `json:"sites"`     // instructions
-	Functions []uint64         `json:"functions"` // where those begin whose code was executed, and that CFI describes
-	Own       []sframe.Version `json:"own"`       // of the section that is in the file
-	Error     string           `json:"error,omitempty"`
+	Path      string   `json:"path"`
+	Steps     uint64   `json:"steps"`
+	Sites     int      `json:"sites"`     // instructions
+	Functions []uint64 `json:"functions"` // where those begin whose code was executed, and that CFI describes
+	Own       []int    `json:"own"`       // the version of the section that is in the file
+	Error     string   `json:"error,omitempty"`
 }
 
 // A Diff is a difference at an instruction.
@@ -282,7 +282,7 @@ func (w *Walk) gaps() {
 		slices.Sort(f.Functions)
 		for _, s := range m.sections {
 			if s != nil && s.own {
-				f.Own = append(f.Own, s.Version)
+				f.Own = append(f.Own, int(s.Version))
 			}
 		}
 		if m.err != nil {
