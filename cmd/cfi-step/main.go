@@ -53,6 +53,7 @@ type options struct {
 	steps       uint64
 	made        []int
 	format, out string
+	from        string
 	cpu, most   int
 	help        bool
 	version     bool
@@ -68,6 +69,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(io.Discard)
 	flags.Uint64Var(&opt.steps, "steps", 0, "make `N` steps at most, then end the program; 0 for all")
 	flags.IntSliceVar(&opt.made, "made", nil, "compare the .sframe of these `VERSIONS` as well, made in memory for files that have none: 1, 2, 3")
+	flags.StringVar(&opt.from, "from", "", "begin at the entry point of `FILE`, the program: what the loader does before takes most of a short run")
 	flags.StringVar(&opt.format, "report", "text", "text or json")
 	flags.StringVarP(&opt.out, "report-file", "o", "", "write the report to `FILE`")
 	flags.IntVar(&opt.most, "functions", 50, "list `N` functions at most in the text report, and as many without an answer; -1 for all")
@@ -100,7 +102,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 		made = append(made, sframe.Version(v))
 	}
-	rep, exit, err := trace(flags.Args(), step.Options{Made: made, Steps: opt.steps, CPU: opt.cpu})
+	if opt.from != "" {
+		var err error
+		if opt.from, err = filepath.Abs(opt.from); err == nil {
+			opt.from, err = filepath.EvalSymlinks(opt.from)
+		}
+		if err != nil {
+			return fail(err)
+		}
+	}
+	rep, exit, err := trace(flags.Args(), step.Options{Made: made, Steps: opt.steps, CPU: opt.cpu, From: opt.from})
 	if rep == nil {
 		return fail(err)
 	}

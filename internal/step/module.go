@@ -24,9 +24,11 @@ import (
 type Options struct {
 	// Made are the versions of sections that are made of each file, in memory, and compared as well; files that
 	// have a section of that version keep it.
-	Made    []sframe.Version
-	Steps   uint64 // that are made at most; 0 for all
-	CPU     int    // that everything runs on, or -1
+	Made  []sframe.Version
+	Steps uint64 // that are made at most; 0 for all
+	CPU   int    // that everything runs on, or -1
+	// From is the file of the program, if what comes before its entry point is not followed: what the loader does at first.
+	From    string
 	Stopped func() bool
 }
 

@@ -18,6 +18,9 @@ type Regs struct {
 	PC uint64
 }
 
+// firstFloat is the number of the first register that is not for integers, on a machine with 16 of them.
+const firstFloat = 16
+
 // A kind says how a rule finds its value.
 type kind uint8
 
@@ -228,6 +231,9 @@ func (w *Walk) value(v rule, r *Regs, cfa uint64) (uint64, bool) {
 	switch v.kind {
 	case fromReg:
 		if int(v.reg) >= NumRegs {
+			return 0, false
+		}
+		if w.more != nil && v.reg >= firstFloat && w.m.fixedRA == 0 && w.m.sp < firstFloat && !w.more(r) {
 			return 0, false
 		}
 		at = r.R[v.reg] + uint64(v.off)

@@ -1,6 +1,8 @@
 package step
 
 import (
+	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -37,19 +39,11 @@ const (
 func Trace(cmd *exec.Cmd, opt Options) (*Report, int, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if opt.CPU >= 0 {
-		// The program gets the same processor: either of both runs while the other one waits, and to wake another
-		// processor takes longer.
-		var before, set unix.CPUSet
-		if err := unix.SchedGetaffinity(0, &before); err != nil {
-			return nil, 0, fmt.Errorf("sched_getaffinity: %w", err)
-		}
-		set.Set(opt.CPU)
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			return nil, 0, fmt.Errorf("processor %d: %w", opt.CPU, err)
-		}
-		defer unix.SchedSetaffinity(0, &before)
+	unpin, err := pin(opt.CPU)
+	if err != nil {
+		return nil, 0, err
 	}
+	defer unpin()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	if err := cmd.Start(); err != nil {
 		return nil, 0, err
@@ -57,8 +51,8 @@ func Trace(cmd *exec.Cmd, opt Options) (*Report, int, error) {
 	defer cmd.Process.Release()
 	p := &process{pid: cmd.Process.Pid, threads: make(map[int]*tracee)}
 	w := newWalk(opt)
-	w.mem = newMemory(p.pid)
-	w.remap = func() ([]mapping, error) { return readMaps(p.pid, 0) }
+	w.mem = newMemory(p.pid, 0, binary.LittleEndian)
+	w.remap = func() ([]mapping, error) { return readMaps(p.pid) }
 	status, err := p.run(w)
 	return w.finish(), status, err
 }
@@ -73,6 +67,9 @@ func (p *process) run(w *Walk) (int, error) {
 		return 0, fmt.Errorf("the program ended before its first instruction (status %#x)", uint32(ws))
 	}
 	err := unix.PtraceSetOptions(p.pid, unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_EXITKILL)
+	if err == nil && w.opt.From != "" {
+		err = toEntry(p.pid, w.opt.From)
+	}
 	if err == nil {
 		err = p.begin(w, p.pid)
 	}
@@ -269,42 +266,76 @@ func (t *tracee) handler(w *Walk, from *Regs) {
 	}
 }
 
-// procMemory is memory of another process.
-type procMemory struct {
-	pid   int
-	words [2]uint64
-	local unix.Iovec
-	far   [2]unix.RemoteIovec
-}
-
-func newMemory(pid int) *procMemory {
-	m := &procMemory{pid: pid}
-	m.local = unix.Iovec{Base: (*byte)(unsafe.Pointer(&m.words)), Len: 16}
-	m.far[0].Len, m.far[1].Len = 8, 8
-	return m
-}
-
-func (m *procMemory) Read(addr uint64, b []byte) error {
-	if len(b) == 0 {
-		return nil
+// toEntry lets a program run to the entry point of a file: either the kernel or the loader has it in memory by then.
+func toEntry(pid int, file string) error {
+	f, err := elf.Open(file)
+	if err != nil {
+		return err
 	}
-	n, err := unix.ProcessVMReadv(m.pid, []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}},
-		[]unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}, 0)
-	if err == nil && n < len(b) {
-		err = unix.EFAULT
+	f.Close()
+	var entry uint64
+	for entry == 0 {
+		// At the end of a system call that was to map it, or of execve.
+		err := eachMap(pid, func(m mapping, perms string) {
+			if m.path != file || perms[2] != 'x' {
+				return
+			}
+			for _, p := range f.Progs {
+				if p.Type == elf.PT_LOAD && m.off < p.Off+p.Filesz && m.off+(m.hi-m.lo) > p.Off && f.Entry-p.Vaddr < p.Memsz {
+					entry = m.lo - m.off + p.Off + f.Entry - p.Vaddr
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if entry == 0 {
+			if err := until(pid, unix.PTRACE_SYSCALL); err != nil {
+				return fmt.Errorf("%s: the program does not load it: %w", file, err)
+			}
+		}
 	}
+	var old [1]byte
+	if _, err := unix.PtracePeekText(pid, uintptr(entry), old[:]); err != nil {
+		return fmt.Errorf("entry point %#x: %w", entry, err)
+	}
+	if _, err := unix.PtracePokeText(pid, uintptr(entry), []byte{0xcc}); err != nil {
+		return fmt.Errorf("entry point %#x: %w", entry, err)
+	}
+	if err := until(pid, unix.PTRACE_CONT); err != nil {
+		return err
+	}
+	var r unix.PtraceRegs
+	if err := unix.PtraceGetRegs(pid, &r); err != nil {
+		return err
+	}
+	if r.Rip != entry+1 {
+		return fmt.Errorf("the program stopped at %#x, before its entry point", r.Rip)
+	}
+	r.Rip = entry
+	if err := unix.PtraceSetRegs(pid, &r); err != nil {
+		return err
+	}
+	_, err = unix.PtracePokeText(pid, uintptr(entry), old[:])
 	return err
 }
 
-func (m *procMemory) Words(a, b uint64) (uint64, uint64, error) {
-	m.far[0].Base, m.far[1].Base = uintptr(a), uintptr(b)
-	n, _, e := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(m.pid), uintptr(unsafe.Pointer(&m.local)), 1,
-		uintptr(unsafe.Pointer(&m.far)), 2, 0)
-	if e != 0 {
-		return 0, 0, e
+// until lets a program run until its next SIGTRAP. It gets other signals.
+func until(pid, request int) error {
+	for sig := 0; ; {
+		if err := ptrace(request, pid, sig); err != nil {
+			return err
+		}
+		var ws unix.WaitStatus
+		if _, err := wait(pid, &ws); err != nil {
+			return err
+		}
+		if !ws.Stopped() {
+			return errors.New("it ended before")
+		}
+		if ws.StopSignal() == unix.SIGTRAP {
+			return nil
+		}
+		sig = int(ws.StopSignal())
 	}
-	if n < 16 {
-		return 0, 0, unix.EFAULT
-	}
-	return m.words[0], m.words[1], nil
 }

@@ -51,6 +51,13 @@ func (l doubts) jumped(to caller) {
 	}
 }
 
+// maxSkip is how far, in bytes, a system call that returns to where it was made can lead: a step of QEMU's goes on with
+// the instruction after it.
+const maxSkip = 16
+
+// maxAlloca is how far down, in bytes, a stack pointer that is loaded stays on its stack: compilers may allocate memory so.
+const maxAlloca = 8 << 10
+
 // maxPending bounds how many differences of a frame are kept in mind. More are doubtful.
 const maxPending = 256
 
@@ -96,7 +103,8 @@ type Walk struct {
 	near    *region // that the last pc was in
 	stale   bool    // what is mapped may have changed
 	remap   func() ([]mapping, error)
-	lost    *site // of instructions in no mapping
+	more    func(*Regs) bool // reads registers that are not read at each step, or nil
+	lost    *site            // of instructions in no mapping
 }
 
 // Bits of what is wrong about an answer.
@@ -146,13 +154,21 @@ func (w *Walk) Step(th *Thread, r *Regs) {
 // follow draws from what the last instruction has done what has become of the frames.
 func (w *Walk) follow(th *Thread, r *Regs, s *site, sp uint64) {
 	last := th.last
-	if last.class == kernel && r.PC != th.pc+uint64(last.size) && r.PC != th.pc {
+	if last.class == kernel && r.PC-th.pc > maxSkip {
+		if n := len(th.stack.frames); n > 0 {
+			if f := &th.stack.frames[n-1]; !f.signal && r.PC == f.ra && sp == f.cfa+uint64(w.m.caller) {
+				f.pending.confirm()
+				th.stack.frames = th.stack.frames[:n-1]
+				w.Returns++
+				return
+			}
+		}
 		w.resumed(th, r, sp)
 		return
 	}
 	if st := th.stack; sp < st.lo || sp > st.hi {
 		switch {
-		case last.loads:
+		case last.loads && (sp > st.hi || st.lo-sp > maxAlloca || w.known(sp)):
 			if n := len(st.frames); n > 0 {
 				th.left = st.frames[n-1].pending
 				st.frames[n-1].pending = nil
@@ -191,6 +207,16 @@ func (w *Walk) follow(th *Thread, r *Regs, s *site, sp uint64) {
 			th.moving, th.left = false, nil
 		}
 	}
+}
+
+// known reports whether an address is in a stack that was left.
+func (w *Walk) known(sp uint64) bool {
+	for _, s := range w.stacks {
+		if s.owner == nil && s.lo <= sp && sp <= s.hi {
+			return true
+		}
+	}
+	return false
 }
 
 // target returns the frame that a jump has gone to.

@@ -211,7 +211,7 @@ func follow(ctx context.Context, opt options, dir string) (results []*result, ok
 		return results, false, err
 	}
 	if opt.other > 0 {
-		_ = note
+		w.others(ctx, opt, note)
 	}
 	return results, ok, ctx.Err()
 }

@@ -26,6 +26,7 @@ type subject struct {
 	libs    []string // that it links or opens, beside those that ld.so knows of
 	weight  float64  // of its share of the steps
 	quick   bool
+	loader  bool // what ld.so does before the program begins is followed, too
 }
 
 // Each of these runs other code of libcrypto: without AVX2 and later, without SSSE3 and AES, as it is.
@@ -39,7 +40,7 @@ const forever = "1000000"
 var subjects = []subject{
 	{name: "cc1", program: "cc1", args: []string{"-quiet", "-O2", "-g", "{S}/big.i", "-o", "/dev/null"}, weight: 12},
 	{name: "python3", program: "/usr/bin/python3", args: []string{"{T}/script.py", forever}, env: []string{"PYTHONHOME=/usr"}, weight: 12},
-	{name: "bash", program: "bash", args: []string{"{T}/script.sh", forever}, weight: 8, quick: true},
+	{name: "bash", program: "bash", args: []string{"{T}/script.sh", forever}, weight: 8, quick: true, loader: true},
 	{name: "perl", program: "perl", args: []string{"{T}/script.pl", forever}, weight: 8, quick: true},
 	{name: "sqlite3", program: "sqlite3", args: []string{":memory:", sql}, weight: 9},
 	{name: "git", program: "git", args: []string{"--no-pager", "diff", "--no-index", "--stat", "-p", "--histogram", "{R}/cfi", "{R}/sframe"}, weight: 5},
@@ -285,6 +286,9 @@ func (w *workshop) amd64(ctx context.Context, s subject, steps uint64, cpu int) 
 	}
 	out := filepath.Join(w.dir, s.name+".json")
 	args := []string{"--steps", strconv.FormatUint(steps, 10), "--made", "2,3", "--report", "json", "--report-file", out, "--cpu", strconv.Itoa(cpu)}
+	if !s.loader {
+		args = append(args, "--from", start[len(start)-1])
+	}
 	args = append(args, start...)
 	for _, a := range s.args {
 		args = append(args, strings.NewReplacer("{T}", w.testdata, "{S}", w.samples, "{R}", w.root).Replace(a))

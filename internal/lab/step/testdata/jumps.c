@@ -1,5 +1,5 @@
 /* jumps N: what is no call and no return, N times: longjmp, signal handlers on both stacks, siglongjmp out of
-   them, faults, contexts, threads, a child. */
+   them, faults, contexts, threads, a child. With ALONE there are no threads and no child. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>
@@ -96,20 +96,25 @@ static void once(void) {
 	makecontext(&right, goright, 0);
 	swapcontext(&back, &left);
 
+#ifndef ALONE
 	pthread_t threads[4];
 	for (long i = 0; i < 4; i++)
 		pthread_create(&threads[i], NULL, add, (void *)i);
 	for (int i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
-	int numbers[64], status;
-	for (int i = 0; i < 64; i++)
-		numbers[i] = i * 37 % 64;
-	qsort(numbers, 64, sizeof *numbers, compare);
+	int status;
 	pid_t pid = fork();
 	if (!pid)
 		_exit(3);
 	waitpid(pid, &status, 0);
 	sum += WEXITSTATUS(status);
+#else
+	add((void *)1);
+#endif
+	int numbers[64];
+	for (int i = 0; i < 64; i++)
+		numbers[i] = i * 37 % 64;
+	qsort(numbers, 64, sizeof *numbers, compare);
 }
 
 int main(int argc, char **argv) {
