@@ -42,10 +42,11 @@ type Report struct {
 // A SectionReport sums up what SFrame of one version said.
 type SectionReport struct {
 	Version sframe.Version `json:"version"`
-	Right   uint64         `json:"right"` // steps
-	Gaps    uint64         `json:"gaps"`  // steps in code that CFI describes, and it does not
-	Faults  uint64         `json:"faults"`
-	Stubs   uint64         `json:"stubs"` // steps in code that CFI does not describe, and it does
+	Right   uint64         `json:"right"`   // steps
+	Gaps    uint64         `json:"gaps"`    // steps in code that CFI describes, and it does not
+	Repeats uint64         `json:"repeats"` // steps in which it says what the CFI does, which is wrong
+	Faults  uint64         `json:"faults"`  // steps in which it is wrong, and does not say what the CFI does
+	Stubs   uint64         `json:"stubs"`   // steps in code that CFI does not describe, and it does
 }
 
 // A FileReport says what a file had to do with it.
@@ -164,9 +165,6 @@ func (w *Walk) finish() *Report {
 			continue
 		}
 		if d.side > 0 {
-			if a := s.answers[0]; a != nil && a == s.answers[d.side] {
-				continue // that of the CFI
-			}
 			r.Sections[d.side-1].Faults += d.Steps
 		}
 		side := "CFI"
@@ -179,7 +177,7 @@ func (w *Walk) finish() *Report {
 	}
 	for k, spots := range places {
 		slices.SortFunc(spots, func(a, b spot) int {
-			return cmp.Or(cmp.Compare(a.d.site.addr, b.d.site.addr), cmp.Compare(a.d.bits, b.d.bits))
+			return cmp.Or(cmp.Compare(a.d.bits, b.d.bits), cmp.Compare(a.d.site.addr, b.d.site.addr))
 		})
 		f := Function{File: k.mod.path, Name: k.name, Side: k.side}
 		for _, sp := range spots {
@@ -193,6 +191,7 @@ func (w *Walk) finish() *Report {
 			}
 			f.Places = append(f.Places, Place{s.addr, s.addr, s.addr - sp.b, what(d.bits), says, d.Truth, d.Steps, d.Confirmed})
 		}
+		slices.SortStableFunc(f.Places, func(a, b Place) int { return cmp.Compare(a.Begin, b.Begin) })
 		r.Functions = append(r.Functions, f)
 	}
 	slices.SortFunc(r.Functions, func(a, b Function) int {
@@ -316,9 +315,9 @@ func (r *Report) Text(out io.Writer, most int) error {
 	fmt.Fprintf(&b, "  CFI: right in %s, wrong in %s, says rightly that there is no caller in %s, or where a jump goes in %s; none in %s; the caller is not known in %s\n",
 		n(r.Right), n(r.Wrong()), n(r.Outermost), n(r.Target), n(r.Silent), n(r.Unknown))
 	for _, s := range r.Sections {
-		if s.Right+s.Gaps+s.Faults+s.Stubs > 0 {
-			fmt.Fprintf(&b, "  SFrame V%d: right in %s, faults of its own in %s, no row in %s; rows without CFI in %s\n",
-				s.Version, n(s.Right), n(s.Faults), n(s.Gaps), n(s.Stubs))
+		if s.Right+s.Gaps+s.Repeats+s.Faults+s.Stubs > 0 {
+			fmt.Fprintf(&b, "  SFrame V%d: right in %s, repeats what is wrong in %s, faults of its own in %s, no row in %s; rows without CFI in %s\n",
+				s.Version, n(s.Right), n(s.Repeats), n(s.Faults), n(s.Gaps), n(s.Stubs))
 		}
 	}
 	left := most

@@ -385,20 +385,20 @@ func (w *Walk) compare(st *stack, r *Regs, s *site) {
 		}
 	}
 	for i := 1; i < len(s.answers); i++ {
-		switch a := s.answers[i]; {
-		case a == nil:
-		case a == s.answers[0]: // it says the very same
-			if bits != 0 {
-				w.differ(f, s, i, bits, r, got)
-			} else {
-				w.Sections[i-1].Right++
-			}
+		a, b, g := s.answers[i], bits, got
+		if a == nil {
+			continue
+		}
+		if a != s.answers[0] { // which is the very same where they say the same in the same way
+			b, g = w.check(a, r, &f.caller)
+		}
+		switch {
+		case b == 0:
+			w.Sections[i-1].Right++
+		case s.answers[0] != nil && b == bits && g == got:
+			w.Sections[i-1].Repeats++
 		default:
-			if b, g := w.check(a, r, &f.caller); b != 0 {
-				w.differ(f, s, i, b, r, g)
-			} else {
-				w.Sections[i-1].Right++
-			}
+			w.differ(f, s, i, b, r, g)
 		}
 	}
 }

@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,7 +26,8 @@ import (
 type options struct {
 	steps, other      uint64
 	quick, strict     bool
-	only, from        string
+	only              string
+	from              []string
 	results, markdown string
 	peers             string
 	jobs              int
@@ -40,7 +42,7 @@ func main() {
 	pflag.BoolVar(&opt.strict, "all", false, "programs that are not installed are failures")
 	pflag.StringVar(&opt.only, "only", "", "only the subject of this `NAME`")
 	pflag.StringVar(&opt.results, "results", "", "leave the report on each subject, as JSON, in `FOLDER`")
-	pflag.StringVar(&opt.from, "from", "", "run nothing, but take the reports from `FOLDER`")
+	pflag.StringSliceVar(&opt.from, "from", nil, "run nothing, but take the reports from these `FOLDERS`")
 	pflag.StringVar(&opt.markdown, "markdown", "", "write the functions whose CFI is wrong to `FILE`")
 	pflag.StringVar(&opt.peers, "peers", "/var/cache/cfi2sframe-peers", "where scripts/peers has put its systems")
 	pflag.IntVar(&opt.jobs, "jobs", 2, "programs at a time, each on a processor of its own")
@@ -79,10 +81,14 @@ type result struct {
 func run(ctx context.Context, opt options) (bool, error) {
 	var results []*result
 	ok := true
-	if opt.from != "" {
-		files, err := filepath.Glob(filepath.Join(opt.from, "*.json"))
-		if err != nil {
-			return false, err
+	if opt.from != nil {
+		var files []string
+		for _, dir := range opt.from {
+			list, err := filepath.Glob(filepath.Join(dir, "*.json"))
+			if err != nil || len(list) == 0 {
+				return false, errors.Join(err, fmt.Errorf("%s: no reports", dir))
+			}
+			files = append(files, list...)
 		}
 		for _, f := range files {
 			b, err := os.ReadFile(f)
