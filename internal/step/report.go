@@ -128,7 +128,7 @@ func (r *Report) Wrong() uint64 {
 
 func what(bits int) string {
 	var s []string
-	for i, name := range []string{"CFA", "RA", "FP", "caller", "value"} {
+	for i, name := range []string{"CFA", "RA", "FP", "caller", "address"} {
 		if bits>>i&1 != 0 {
 			s = append(s, name)
 		}

@@ -10,6 +10,7 @@ import (
 type frame struct {
 	caller
 	signal  bool   // the caller was interrupted
+	on      *stack // that it was on: handlers may have another one
 	pending doubts // differences that count when it turns out that the frame was right
 }
 
@@ -67,6 +68,7 @@ type stack struct {
 	frames []frame
 	outer  bool    // the first frame is that of code without a caller
 	owner  *Thread // that is on it
+	left   uint64  // when it was left
 }
 
 // A Thread is a thread of the program.
@@ -198,6 +200,10 @@ func (w *Walk) follow(th *Thread, r *Regs, s *site, sp uint64) {
 		th.moving, th.left = false, nil
 	case ret, indirect:
 		returns := w.Returns
+		if th.moving && s.begins && !w.begun(st, sp) {
+			// What was left there is of another time: the function begins anew, as Go's do on another stack.
+			st.frames = nil
+		}
 		w.transfer(st, last, r, s, sp)
 		if th.moving {
 			if w.Returns > returns {
@@ -217,6 +223,15 @@ func (w *Walk) known(sp uint64) bool {
 		}
 	}
 	return false
+}
+
+// begun takes away frames that have ended, and reports whether the last one is that of a function that begins.
+func (w *Walk) begun(st *stack, sp uint64) bool {
+	n := len(st.frames)
+	for ; n > 0 && w.dead(&st.frames[n-1], sp, false); n-- {
+		st.frames = st.frames[:n-1]
+	}
+	return n > 0 && sp == st.frames[n-1].cfa-uint64(w.m.EntryCFA)
 }
 
 // target returns the frame that a jump has gone to.
@@ -283,13 +298,17 @@ func (w *Walk) enter(st *stack, r *Regs, sp uint64) {
 // change goes to the stack that an address is in.
 func (w *Walk) change(th *Thread, sp uint64) {
 	w.Switches++
-	th.stack.owner = nil
+	th.stack.owner, th.stack.left = nil, w.Switches
+	var last *stack // memory of one that is gone may be that of another one
 	for _, s := range w.stacks {
-		if s.owner == nil && s != th.stack && s.lo <= sp && sp <= s.hi {
-			w.revive(s)
-			s.owner, th.stack = th, s
-			return
+		if s.owner == nil && s != th.stack && s.lo <= sp && sp <= s.hi && (last == nil || s.left > last.left) {
+			last = s
 		}
+	}
+	if last != nil {
+		w.revive(last)
+		last.owner, th.stack = th, last
+		return
 	}
 	s := &stack{lo: sp, hi: sp, owner: th}
 	w.stacks = append(w.stacks, s)
@@ -317,6 +336,7 @@ func (w *Walk) revive(s *stack) {
 // interrupted.
 func (w *Walk) signal(th *Thread, r *Regs, from caller) {
 	sp := r.R[w.m.sp]
+	on := th.stack
 	if st := th.stack; sp < st.lo || sp > st.hi {
 		if sp < st.lo && st.lo-sp < 1<<16 {
 			st.lo = sp
@@ -325,7 +345,7 @@ func (w *Walk) signal(th *Thread, r *Regs, from caller) {
 			w.change(th, sp)
 		}
 	}
-	th.stack.frames = append(th.stack.frames, frame{caller: from, signal: true})
+	th.stack.frames = append(th.stack.frames, frame{caller: from, signal: true, on: on})
 	w.enter(th.stack, r, sp)
 	th.last, th.moving, th.left = nil, false, nil
 	w.Signals++
@@ -341,7 +361,12 @@ func (w *Walk) resumed(th *Thread, r *Regs, sp uint64) {
 		*f = st.frames[n-1]
 		st.frames = st.frames[:n-1]
 	}
-	if sp < st.lo || sp > st.hi {
+	if f != nil && f.on != st && f.on.owner == nil && f.on.lo <= sp && sp <= f.on.hi {
+		st.owner = nil
+		f.on.owner, th.stack = th, f.on
+		st = f.on
+		w.Switches++
+	} else if sp < st.lo || sp > st.hi {
 		w.change(th, sp)
 		st = th.stack
 	}
