@@ -18,6 +18,7 @@ import (
 var layers = map[string][]string{
 	"arch":               {"sframe"},
 	"cfi":                {"arch", "elffile"},
+	"cmd/cfi-step":       {"internal/step", "sframe"},
 	"cmd/cfi2sframe":     {"cfi", "convert", "elffile", "elfwrite", "internal/bar", "internal/debugfile", "internal/heap", "internal/inode", "internal/linker", "internal/outfile", "internal/survey", "report", "sframe"},
 	"convert":            {"arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/debugfile", "internal/filecopy", "internal/inode", "internal/outfile", "plt", "report", "sframe", "translate", "verify"},
 	"elffile":            {"arch", "sframe"},
@@ -33,6 +34,7 @@ var layers = map[string][]string{
 	"internal/linker":    {"internal/inode"},
 	"internal/outfile":   {"internal/inode"},
 	"internal/page":      {},
+	"internal/step":      {"arch", "cfi", "convert", "elffile", "internal/debugfile", "report", "sframe"},
 	"internal/survey":    {"arch", "cfi", "elffile", "elfwrite", "internal/archive", "internal/inode", "internal/outfile", "internal/page", "plt", "report", "sframe", "translate"},
 	"internal/unxz":      {},
 	"plt":                {"arch", "cfi", "elffile"},

@@ -12,20 +12,15 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/sframe"
 )
 
 // build runs a compiler.
 func build(t *testing.T, args ...string) string {
 	t.Helper()
-	if _, err := exec.LookPath(args[0]); err != nil {
-		if os.Getenv("CFI2SFRAME_REQUIRE_PEERS") != "" {
-			t.Fatalf("%s is not installed", args[0])
-		}
-		t.Skipf("%s is not installed", args[0])
-	}
 	out := filepath.Join(t.TempDir(), "prog")
-	if b, err := exec.Command(args[0], append(args[1:], "-o", out)...).CombinedOutput(); err != nil {
+	if b, err := exec.Command(peer.Look(t, args[0]), append(args[1:], "-o", out)...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", args, err, b)
 	}
 	return out

@@ -183,13 +183,17 @@ Each step has one answer of the CFI, and one of each section. A section repeats 
 answer of its own. Before a jump to elsewhere (longjmp, an exception), CFI that already says where it goes is neither right nor wrong.
 
 `)
-	byABI := make(map[string][]string)
-	for _, r := range results {
-		byABI[r.ABI] = append(byABI[r.ABI], fmt.Sprintf("%s (%s)", r.Subject, n(r.Steps)))
-	}
 	for _, abi := range abis(results) {
-		slices.Sort(byABI[abi])
-		fmt.Fprintf(&b, "Programs for %s, with their steps: %s.\n\n", abi, strings.Join(byABI[abi], ", "))
+		steps, names := make(map[string]uint64), []string(nil)
+		for _, r := range results {
+			if r.ABI == abi {
+				steps[r.Subject] += r.Steps
+			}
+		}
+		for _, subject := range slices.Sorted(maps.Keys(steps)) {
+			names = append(names, fmt.Sprintf("%s (%s)", subject, n(steps[subject])))
+		}
+		fmt.Fprintf(&b, "Programs for %s, with their steps: %s.\n\n", abi, strings.Join(names, ", "))
 	}
 	sure, doubtful := split(findings(results))
 	b.WriteString("## Functions whose CFI is wrong\n\nPlaces are addresses in the file, and what is wrong holds from the first instruction to the last one before which it was seen. The frame\nwas left by a return to where the truth said.\n")
