@@ -180,23 +180,21 @@ func (r *remote) ask(packet string) (string, error) {
 	if _, err := fmt.Fprintf(r.conn, "%s$%s#%02x", r.ack, packet, sum); err != nil {
 		return "", err
 	}
-	for {
-		if _, err := r.in.ReadString('$'); err != nil { // acknowledgements are in front
-			return "", fmt.Errorf("QEMU has closed the connection: %w", err)
-		}
-		s, err := r.in.ReadString('#')
-		if err != nil {
-			return "", err
-		}
-		if _, err := r.in.Discard(2); err != nil {
-			return "", err
-		}
-		r.ack = "+"
-		if s = s[:len(s)-1]; s == "" {
-			return "", fmt.Errorf("%s: QEMU does not know this", packet)
-		}
-		return s, nil
+	if _, err := r.in.ReadString('$'); err != nil { // acknowledgements are in front
+		return "", fmt.Errorf("QEMU has closed the connection: %w", err)
 	}
+	s, err := r.in.ReadString('#')
+	if err != nil {
+		return "", err
+	}
+	if _, err := r.in.Discard(2); err != nil {
+		return "", err
+	}
+	r.ack = "+"
+	if s = s[:len(s)-1]; s == "" {
+		return "", fmt.Errorf("%s: QEMU does not know this", packet)
+	}
+	return s, nil
 }
 
 // layouts say where registers are in the reply to g: in words of 8 bytes, by DWARF number, and the pc.

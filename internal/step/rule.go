@@ -310,13 +310,6 @@ func (w *Walk) expression(b []byte, stack []uint64, r *Regs) (uint64, bool) {
 		}
 		return 0
 	}
-	truth := func(v bool) {
-		if v {
-			push(1)
-		} else {
-			push(0)
-		}
-	}
 	for n := 0; len(b) > 0; n++ {
 		if n > 1000 || len(stack) > 100 {
 			return 0, false
@@ -361,34 +354,15 @@ func (w *Walk) expression(b []byte, stack []uint64, r *Regs) (uint64, bool) {
 			x, y := pop(), pop()
 			push(x)
 			push(y)
-		case 0x1a:
-			push(pop() & pop())
-		case 0x1c: // minus
-			x := pop()
-			push(pop() - x)
-		case 0x1e:
-			push(pop() * pop())
+		case 0x1a, 0x1c, 0x1e, 0x21, 0x22, 0x24, 0x25, 0x26, 0x27, 0x29, 0x2a, 0x2b, 0x2c, 0x2d, 0x2e:
+			y := pop()
+			push(binaryOp(op, pop(), y))
 		case 0x1f:
 			push(-pop())
 		case 0x20:
 			push(^pop())
-		case 0x21:
-			push(pop() | pop())
-		case 0x22:
-			push(pop() + pop())
 		case 0x23: // plus_uconst
 			push(pop() + leb(false))
-		case 0x24:
-			x := pop()
-			push(pop() << x)
-		case 0x25:
-			x := pop()
-			push(pop() >> x)
-		case 0x26:
-			x := pop()
-			push(uint64(int64(pop()) >> x))
-		case 0x27:
-			push(pop() ^ pop())
 		case 0x28: // bra
 			to := int16(take(2))
 			if pop() != 0 && !jump(code, &b, to) {
@@ -398,22 +372,6 @@ func (w *Walk) expression(b []byte, stack []uint64, r *Regs) (uint64, bool) {
 			if !jump(code, &b, int16(take(2))) {
 				return 0, false
 			}
-		case 0x29:
-			truth(pop() == pop())
-		case 0x2a: // ge: of the one below
-			x := int64(pop())
-			truth(int64(pop()) >= x)
-		case 0x2b:
-			x := int64(pop())
-			truth(int64(pop()) > x)
-		case 0x2c:
-			x := int64(pop())
-			truth(int64(pop()) <= x)
-		case 0x2d:
-			x := int64(pop())
-			truth(int64(pop()) < x)
-		case 0x2e:
-			truth(pop() != pop())
 		case 0x92: // bregx
 			n := leb(false)
 			push(reg(n) + leb(true))
@@ -426,6 +384,48 @@ func (w *Walk) expression(b []byte, stack []uint64, r *Regs) (uint64, bool) {
 		return 0, false
 	}
 	return pop(), true
+}
+
+// binaryOp does an operation on two values, of which y was the top of the stack.
+func binaryOp(op byte, x, y uint64) uint64 {
+	is := func(v bool) uint64 {
+		if v {
+			return 1
+		}
+		return 0
+	}
+	switch op {
+	case 0x1a: // and
+		return x & y
+	case 0x1c: // minus
+		return x - y
+	case 0x1e: // mul
+		return x * y
+	case 0x21: // or
+		return x | y
+	case 0x22: // plus
+		return x + y
+	case 0x24: // shl
+		return x << y
+	case 0x25: // shr
+		return x >> y
+	case 0x26: // shra
+		return uint64(int64(x) >> y)
+	case 0x27: // xor
+		return x ^ y
+	case 0x29: // eq
+		return is(x == y)
+	case 0x2a: // ge
+		return is(int64(x) >= int64(y))
+	case 0x2b: // gt
+		return is(int64(x) > int64(y))
+	case 0x2c: // le
+		return is(int64(x) <= int64(y))
+	case 0x2d: // lt
+		return is(int64(x) < int64(y))
+	default: // ne
+		return is(x != y)
+	}
 }
 
 func stackTop(s []uint64) uint64 {
