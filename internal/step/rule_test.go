@@ -65,3 +65,22 @@ func TestExpression(t *testing.T) {
 		}
 	}
 }
+
+// TestCallerSP expects the stack pointer of the caller to be what the rule for it says, if there is one, as in longjmp.
+func TestCallerSP(t *testing.T) {
+	m, err := machineOf(&elffile.File{Header64: elf.Header64{Machine: uint16(elf.EM_X86_64)}, Order: binary.LittleEndian})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &Walk{m: m, mem: words{0x1000: 77}}
+	r := &Regs{}
+	r.R[7], r.R[6] = 0x1000, 0x5000
+	a := answer{cfa: rule{kind: fromReg, reg: 7, off: 8}, ra: rule{kind: fromCFA, off: -8, deref: true}}
+	if c, ok := w.evaluate(&a, r); !ok || c != (caller{0x1008, 77, 0x5000}) {
+		t.Errorf("%#x, %v", c, ok)
+	}
+	a.sp = rule{kind: fromReg, reg: 6}
+	if c, ok := w.evaluate(&a, r); !ok || c != (caller{0x5000, 77, 0x5000}) {
+		t.Errorf("with a rule for the stack pointer: %#x, %v", c, ok)
+	}
+}
