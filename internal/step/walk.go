@@ -263,6 +263,11 @@ func (w *Walk) transfer(st *stack, last *site, r *Regs, s *site, sp uint64) {
 		top.pending.confirm()
 		st.frames = st.frames[:n-1]
 		w.Returns++
+		if a := s.answers[0]; w.m.linked && a != nil && a.outermost {
+			// Where makecontext(3) lets functions return to. Frames of another time may have been left on that stack,
+			// which cannot be told where return addresses are in a register.
+			st.frames, st.outer = nil, true
+		}
 		return
 	case sp < back:
 		return

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -136,10 +137,10 @@ type pool struct {
 func (p *pool) take(weight float64) uint64 {
 	p.Lock()
 	defer p.Unlock()
-	n := p.left * weight / p.weight
+	n := math.Ceil(p.left * weight / p.weight)
 	p.left -= n
 	p.weight -= weight
-	return uint64(n)
+	return uint64(max(n, 0))
 }
 
 func (p *pool) give(n uint64) {
@@ -150,7 +151,7 @@ func (p *pool) give(n uint64) {
 
 // follow follows all subjects.
 func follow(ctx context.Context, opt options, dir string) (results []*result, ok bool, err error) {
-	w, err := newWorkshop(dir)
+	w, err := newWorkshop(dir, !opt.quick)
 	if err != nil {
 		return nil, false, err
 	}

@@ -144,9 +144,24 @@ func findings(results []*result) []finding {
 		list = append(list, *f)
 	}
 	slices.SortFunc(list, func(a, b finding) int {
-		return cmp.Or(cmp.Compare(a.abi, b.abi), cmp.Compare(a.file, b.file), cmp.Compare(a.Begin, b.Begin), cmp.Compare(a.What, b.What), cmp.Compare(a.Truth, b.Truth))
+		return cmp.Or(cmp.Compare(a.abi, b.abi), cmp.Compare(a.file, b.file), cmp.Compare(a.Begin-a.Offset, b.Begin-b.Offset), cmp.Compare(a.function, b.function),
+			cmp.Compare(a.What, b.What), cmp.Compare(a.Truth, b.Truth), cmp.Compare(a.Begin, b.Begin))
 	})
-	return list
+	// What was found at neighbouring instructions is one.
+	var merged []finding
+	for _, f := range list {
+		if n := len(merged); n > 0 {
+			if m := &merged[n-1]; m.abi == f.abi && m.file == f.file && m.function == f.function && m.What == f.What && m.Truth == f.Truth && m.Says == f.Says &&
+				(m.Confirmed > 0) == (f.Confirmed > 0) {
+				m.Last = max(m.Last, f.Last)
+				m.Steps += f.Steps
+				m.Confirmed += f.Confirmed
+				continue
+			}
+		}
+		merged = append(merged, f)
+	}
+	return merged
 }
 
 const intro = `# Where call frame information contradicts the processor
