@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -317,6 +318,14 @@ func (w *workshop) amd64(ctx context.Context, s subject, steps uint64, cpu int) 
 		return r, fmt.Errorf("exit status %d\n%s", r.Exit, errs.Bytes())
 	}
 	w.original(r)
+	switch s.name {
+	case "go":
+		r.Packages[s.name] = runtime.Version()
+	case "rust":
+		if out, err := exec.Command("rustc", "--version").Output(); err == nil {
+			r.Packages[s.name] = strings.TrimSpace(string(out))
+		}
+	}
 	return r, nil
 }
 
@@ -353,7 +362,7 @@ func (w *workshop) original(r *result) {
 
 // packageOf returns the package that a file is of, and its version, or "".
 func packageOf(file string) string {
-	for _, f := range []string{file, strings.TrimPrefix(file, "/usr")} {
+	for _, f := range []string{file, strings.TrimPrefix(file, "/usr"), "/usr" + file} {
 		if out, err := exec.Command("dpkg-query", "-S", f).Output(); err == nil {
 			pkg, _, _ := strings.Cut(string(out), ": ")
 			if v, err := exec.Command("dpkg-query", "-W", "-f", "${source:Package} ${Version}", pkg).Output(); err == nil {
