@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -33,6 +34,13 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	// What runs the tests may ignore signals, as nohup does. Programs that the tests start do not inherit that of those
+	// that are caught.
+	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
 	testscript.Main(m, map[string]func(){"cfi2sframe": main, "measure": measure})
 }
 
