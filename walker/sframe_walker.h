@@ -48,7 +48,7 @@ enum sfw_how {
 
 /* What a rule's offset counts from. */
 enum {
-	SFW_NONE, /* no rule: FP keeps its value; RA is where the ABI has it: at a fixed offset, or in its register */
+	SFW_NONE, /* no rule: FP keeps its value; RA is where the ABI has it: at its fixed offset, or in its register */
 	SFW_CFA,  /* the canonical frame address */
 	SFW_SP,
 	SFW_FP,
@@ -84,6 +84,7 @@ struct sfw_section {
 	uint8_t swap;           /* the byte order is not the host's */
 	uint8_t sorted, pcrel;  /* flags */
 	uint8_t fde_size;
+	int8_t fixed_ra, fixed_fp; /* offsets from the CFA that hold where rows have no rule, or 0 */
 };
 
 /* Registers of the ABI by DWARF's numbers; bit i of valid says that the value of r[i] is known. */
@@ -178,6 +179,7 @@ static inline void sfw_no_section(struct sfw_section *s) {
 	s->address = 0;
 	s->fdes = s->fres = s->num_fdes = s->fre_len = s->num_fres = 0;
 	s->version = s->abi = s->swap = s->sorted = s->pcrel = s->fde_size = 0;
+	s->fixed_ra = s->fixed_fp = 0;
 }
 
 /* sfw_open reads the header of the section in data, which is at the given address in memory. There may be bytes behind
@@ -199,8 +201,8 @@ static inline enum sfw_how sfw_open(struct sfw_section *s, const void *bytes, si
 	if (version < 1 || version > 3 || (flags & ~(unsigned)known[version]) != 0 || a == NULL ||
 		(b[4] == SFW_S390X && version == 1) || a->big != (swap ^ SFW_HOST_BIG))
 		return SFW_BAD_SECTION;
-	/* Fixed offsets other than the ABI's would change what words a row has. */
-	if (b[5] != 0 || b[6] != (unsigned char)a->fixed_ra)
+	/* A fixed offset of RA where the ABI has none, or none where it has one, would change what words a row has. */
+	if ((b[6] != 0) != (a->fixed_ra != 0))
 		return SFW_BAD_SECTION;
 	uint32_t num = sfw_load32(b + 8, swap), len = sfw_load32(b + 16, swap);
 	/* Offsets count from the end of the header. */
@@ -224,6 +226,8 @@ static inline enum sfw_how sfw_open(struct sfw_section *s, const void *bytes, si
 	s->sorted = (flags & SORTED) != 0;
 	s->pcrel = (flags & PCREL) != 0;
 	s->fde_size = fde_sizes[version];
+	s->fixed_fp = (int8_t)b[5];
+	s->fixed_ra = (int8_t)b[6];
 	return SFW_OK;
 }
 
@@ -236,6 +240,11 @@ static inline uint64_t sfw_start(const struct sfw_section *s, uint32_t i) {
 	else
 		start += (uint64_t)(int64_t)(int32_t)sfw_load32(s->data + at, s->swap);
 	return s->pcrel ? start + at : start;
+}
+
+/* sfw_empty returns whether the i-th FDE is of a function of no bytes. */
+static inline int sfw_empty(const struct sfw_section *s, uint32_t i) {
+	return sfw_load32(s->data + s->fdes + i * s->fde_size + (s->version == 3 ? 8 : 4), s->swap) == 0;
 }
 
 /* A function descriptor that was found sound. */
@@ -291,18 +300,21 @@ static inline int sfw_fde_at(const struct sfw_section *s, uint32_t i, struct sfw
 	return (uint64_t)d->num * (d->width + 1U) <= left;
 }
 
-/* sfw_search returns the last FDE that begins at pc or before it, or num_fdes. Sections whose FDEs are not sorted, which
- * are those of objects, are gone through. */
+/* sfw_search returns the last FDE that begins at pc or before it, or num_fdes. Of several at one address it is the last
+ * one that has code. Sections whose FDEs are not sorted, which are those of objects, are gone through. */
 static inline uint32_t sfw_search(const struct sfw_section *s, uint64_t pc) {
+	/* How many functions of no bytes behind one at their address do not hide it: any number is allowed, but a section
+	 * that is made to have millions must not make lookups slow. */
+	enum { EMPTY = 64 };
 	uint32_t found = s->num_fdes;
 	if (!s->sorted) {
 		uint64_t best = 0;
 		for (uint32_t i = 0; i < s->num_fdes; i++) {
 			uint64_t start = sfw_start(s, i);
-			if (start <= pc && start >= best) {
-				best = start;
-				found = i;
-			}
+			if (start > pc || start < best || (start == best && sfw_empty(s, i)))
+				continue;
+			best = start;
+			found = i;
 		}
 		return found;
 	}
@@ -315,7 +327,13 @@ static inline uint32_t sfw_search(const struct sfw_section *s, uint64_t pc) {
 		else
 			high = middle;
 	}
-	return low > 0 ? low - 1 : found;
+	if (low == 0)
+		return found;
+	found = low - 1;
+	for (unsigned n = 0; n < EMPTY && found > 0 && sfw_empty(s, found); n++, found--)
+		if (sfw_start(s, found - 1) != sfw_start(s, found))
+			break;
+	return found;
 }
 
 /* Data words of a row, which are taken one by one. */
@@ -393,6 +411,15 @@ static inline uint32_t sfw_row_size(unsigned info) {
 	return 1 + ((info >> SFW_ROW_COUNT & 0xf) << (info >> SFW_ROW_SIZE & 3));
 }
 
+/* sfw_fixed gives a row without a rule the one that the header says, at an offset from the CFA. */
+static inline void sfw_fixed(struct sfw_rule *r, int8_t offset) {
+	if (r->base != SFW_NONE || offset == 0)
+		return;
+	r->base = SFW_CFA;
+	r->offset = offset;
+	r->deref = 1;
+}
+
 /* sfw_decode reads the row at an offset, and returns whether it makes sense. */
 static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned flexible, struct sfw_row *row) {
 	static const struct sfw_rule no_rule = {0, 0, SFW_NONE, 0};
@@ -428,11 +455,14 @@ static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned 
 		}
 		sfw_slot(&w, s, &row->fp);
 	}
+	if (s->fixed_ra != a->fixed_ra)
+		sfw_fixed(&row->ra, s->fixed_ra);
+	sfw_fixed(&row->fp, s->fixed_fp);
 	return !w.bad && w.left == 0;
 }
 
 /* sfw_find looks up the row that holds for pc: SFW_OK, SFW_NO_ROW or SFW_BAD_SECTION. A PC-mask FDE of version 1 does not
- * say what its rows are repeated by, so that there is no row. */
+ * say what its rows are repeated by, so that there is no row, but for a single one at 0: that holds for all of it. */
 static inline enum sfw_how sfw_find(const struct sfw_section *s, uint64_t pc, struct sfw_row *row) {
 	uint32_t i = sfw_search(s, pc);
 	struct sfw_fde d;
@@ -444,11 +474,13 @@ static inline enum sfw_how sfw_find(const struct sfw_section *s, uint64_t pc, st
 	if (distance >= d.size)
 		return SFW_NO_ROW;
 	uint32_t at = (uint32_t)distance, limit = d.size;
-	if (d.mask) {
-		if (d.rep == 0)
-			return SFW_NO_ROW;
+	if (d.rep != 0) {
 		at = (uint32_t)(pc % d.rep);
 		limit = d.rep;
+	} else if (d.mask) {
+		if (d.num != 1)
+			return SFW_NO_ROW;
+		at = 0;
 	}
 	row->key_b = d.key_b;
 	row->signal_frame = d.signal_frame;

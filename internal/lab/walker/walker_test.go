@@ -95,7 +95,98 @@ func TestLookups(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	list := sections(t, rnd)
 	for _, s := range list[:len(list):len(list)] {
-		list = append(list, s.behind(), s.moved())
+		emptied, err := s.emptied(rnd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, s.behind(), s.moved(), emptied, s.fixed())
+	}
+	same(t, list, compile(t, "query.c", "cc", "-O2"))
+}
+
+// part is a function, and its rows.
+type part struct {
+	fde  sframe.FDE
+	rows []sframe.FRE
+}
+
+// made returns a section of amd64 with these functions.
+func made(t *testing.T, name string, v sframe.Version, flags sframe.Flags, parts ...part) *section {
+	t.Helper()
+	const addr = 0x8000
+	c, err := sframe.NewCodec(v, sframe.AMD64Little)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fdes, fres []byte
+	var num uint32
+	for _, p := range parts {
+		l := sframe.List{Off: uint32(len(fres)), Num: uint32(len(p.rows))}
+		fdes = c.AppendFDE(fdes, &p.fde, p.fde.Start-addr, &l)
+		for _, r := range p.rows {
+			fres, _ = c.AppendRow(c.AppendStart(fres, r.Start, sframe.Addr1), &r.Row, false)
+		}
+		num += l.Num
+	}
+	data := c.AppendHeader(nil, &sframe.Header{
+		Flags: flags, NumFDEs: uint32(len(parts)), NumFREs: num, FRELen: uint32(len(fres)), FREOff: uint32(len(fdes)),
+	})
+	return &section{name, append(append(data, fdes...), fres...), addr}
+}
+
+// at returns rows that begin at these bytes.
+func at(starts ...uint32) (rows []sframe.FRE) {
+	for i, start := range starts {
+		rows = append(rows, sframe.FRE{Start: start, Row: sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: int32(8 + 8*i)}}})
+	}
+	return rows
+}
+
+// TestEmpty has more and more functions of no bytes behind one with code. So that lookups in a section that is made to
+// have millions are not slow, 64 do not hide it, and more do; where all have to be gone through they never do.
+func TestEmpty(t *testing.T) {
+	const bound, start = 64, 0x1000
+	program := compile(t, "query.c", "cc", "-O2")
+	for _, test := range []struct {
+		flags  sframe.Flags
+		num    int
+		at     uint64 // in the function
+		hidden bool
+	}{
+		{sframe.FDESorted, 1, 0, false}, {sframe.FDESorted, bound, 0, false}, {sframe.FDESorted, bound + 1, 0, true},
+		{sframe.FDESorted, 1_000_000, 0, true}, {0, bound, 0, false}, {0, bound + 1, 0, false}, {0, 1000, 0, false},
+		{sframe.FDESorted, 1, 4, false}, {sframe.FDESorted, 3, 4, false}, {0, 3, 4, false},
+	} {
+		parts := []part{{sframe.FDE{Start: start, Size: 16}, at(0)}}
+		for range test.num {
+			parts = append(parts, part{fde: sframe.FDE{Start: start + test.at}})
+		}
+		s := made(t, fmt.Sprintf("flags %#x, %d of no bytes", test.flags, test.num), sframe.V2, test.flags, parts...)
+		w := run(t, program)
+		// Package sframe, which orders all of them once, finds the one with code.
+		err := w.compare(s, []uint64{start, start + 3, start + 4, start + 15, start + 16, start - 1})
+		hidden := err != nil && strings.Contains(err.Error(), fmt.Sprintf("the walker finds {how:%d", sfwNoRow))
+		if hidden != test.hidden || (err != nil) != hidden {
+			t.Errorf("%s: hidden %v; %v was expected: %v", s.name, hidden, test.hidden, err)
+		}
+		if err == nil {
+			err = w.close()
+		} else {
+			err = w.cmd.Process.Kill()
+			_ = w.cmd.Wait()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMasks has functions of blocks as version 1 has them: only of a single row at 0 it is certain what it holds for.
+func TestMasks(t *testing.T) {
+	var list []*section
+	for _, starts := range [][]uint32{{}, {0}, {4}, {0, 4}} {
+		f := part{sframe.FDE{Start: 0x1001, Size: 32, PCMask: true}, at(starts...)}
+		list = append(list, made(t, fmt.Sprintf("rows at %v", starts), sframe.V1, sframe.FDESorted, f))
 	}
 	same(t, list, compile(t, "query.c", "cc", "-O2"))
 }
