@@ -195,7 +195,7 @@ func TestMasks(t *testing.T) {
 func TestDamaged(t *testing.T) {
 	sanitized := compile(t, "query.c", "cc", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 	rnd := rand.New(rand.NewPCG(5, 6))
-	rounds := long.Pick(t, 10, 200)
+	rounds := long.Pick(t, 10, 40)
 	var list []*section
 	sound, wrong := 0, 0
 	for _, s := range sections(t, rnd) {
