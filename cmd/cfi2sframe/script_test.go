@@ -34,14 +34,15 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	commands := map[string]func(){"cfi2sframe": main, "measure": measure}
 	// What runs the tests may ignore signals, as nohup does. Programs that the tests start do not inherit that of those
 	// that are caught.
 	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
-		if signal.Ignored(sig) {
+		if commands[filepath.Base(os.Args[0])] == nil && signal.Ignored(sig) {
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}
 	}
-	testscript.Main(m, map[string]func(){"cfi2sframe": main, "measure": measure})
+	testscript.Main(m, commands)
 }
 
 // TestScript runs the command as its users do.
