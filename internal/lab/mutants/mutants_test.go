@@ -235,6 +235,7 @@ func TestWide(t *testing.T) {
 	}
 
 	// Tests that fail anyway say nothing.
+	c.arguments = ""
 	write(t, filepath.Join(c.root, "a/wide_test.go"), "package a\n\nimport \"testing\"\n\nfunc TestWide(t *testing.T) { t.Error(1) }\n")
 	run1("the tests of a fail with nothing changed")
 }
