@@ -112,7 +112,7 @@ func (d *Diff) Text(w io.Writer, changes int) error {
 	p.f("old: %s\nnew: %s\n", printable(a.File), printable(b.File))
 	if d.Same {
 		p.f("  no difference: %s with the same rows\n", plural(n.Same, "function"))
-		return flushed(out, p)
+		return out.Flush()
 	}
 	words := func(what, old, new string) {
 		if old != new {
@@ -172,15 +172,7 @@ func (d *Diff) Text(w io.Writer, changes int) error {
 	if d.Omitted > 0 {
 		p.f("  %s are not listed\n", plural(d.Omitted, "function"))
 	}
-	return flushed(out, p)
-}
-
-// flushed returns the first error of a printer to a writer that is flushed.
-func flushed(out *bufio.Writer, p *printer) error {
-	if p.err != nil {
-		return p.err
-	}
-	return out.Flush()
+	return out.Flush() // which has the first error
 }
 
 // from says where start addresses count from.

@@ -1,0 +1,194 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"cfi2sframe/report"
+)
+
+// fullDiff has every kind of difference, and every field set.
+func fullDiff() *report.Diff {
+	return &report.Diff{
+		Schema: report.DiffSchema,
+		Old: report.DiffSide{
+			File: "old.so", ABI: "amd64", Format: 2, Sorted: true, FDEs: 1200, FREs: 5000, Size: 20_000,
+			Functions: 1201, Described: 100_000, Covered: 99_000, Beside: 64,
+		},
+		New: report.DiffSide{
+			File: "new\x1b.so", ABI: "aarch64", Format: 3, PCRel: true, FDEs: 1100, FREs: 5001, Size: 1_234_567,
+			Functions: 1203, Described: 100_400, Covered: 100_400, Beside: 32,
+		},
+		Functions: report.DiffFunctions{Same: 1195, Offsets: 1, Rows: 2, OnlyOld: 3, OnlyNew: 1000},
+		Gaps: []report.DiffGap{
+			{Reason: "drap", Text: "stack realignment", Old: 1000, New: 20, Gained: 20, Lost: 1000},
+			{Reason: "sp-rule", Text: "as before", Old: 5, New: 5},
+		},
+		Changes: []report.Change{
+			{
+				Function: "operator<(a&, b&)", Kind: report.ChangeOffsets, Offset: 4, OldRow: "CFA sp+8", NewRow: "CFA sp+16",
+				Old: &report.DiffFunction{Begin: 0x1000, Size: 16, Rows: 3, Covered: 16}, New: &report.DiffFunction{Begin: 0x1010, Size: 18, Rows: 3, Covered: 18},
+			},
+			{
+				Kind: report.ChangeRows, NewRow: "no caller",
+				Old: &report.DiffFunction{Section: ".text.g", Begin: 4, Size: 8}, New: &report.DiffFunction{Section: ".text.g", Begin: 8, Size: 8, Rows: 1, Covered: 8},
+			},
+			{
+				Function: "h", Kind: report.ChangeRows, Offset: 1, OldRow: "CFA sp+8",
+				Old: &report.DiffFunction{Begin: 0x1020, Size: 8, Rows: 2, Covered: 8}, New: &report.DiffFunction{Begin: 0x1030, Size: 8, Rows: 1, Covered: 1},
+			},
+			{Function: "gone", Kind: report.ChangeOld, Old: &report.DiffFunction{Begin: 0x1040, Size: 4, Rows: 1, Covered: 4}},
+			{Function: "\x1b[2J", Kind: report.ChangeNew, New: &report.DiffFunction{Begin: 0x1050, Size: 4, Rows: 2, Covered: 4}},
+		},
+		Omitted: 1001,
+	}
+}
+
+// TestDiffText has the words of README.md for each kind of difference.
+func TestDiffText(t *testing.T) {
+	const head = `old: old.so
+new: "new\x1b.so"
+  ABI: amd64, now aarch64
+  format: V2, now V3
+  start addresses: from the section, now from their own fields
+  FDEs in the order of addresses: yes, now no
+  bytes of .sframe: 20,000, now 1,234,567 (+1,214,567)
+  FDEs: 1,200, now 1,100 (-100)
+  rows: 5,000, now 5,001 (+1)
+  functions described by CFI: 1,201, now 1,203 (+2)
+  bytes of code described by CFI: 100,000, now 100,400 (+400)
+  bytes of that covered: 99,000, now 100,400 (+1,400)
+  coverage: 99.00 %, now 100.00 %
+  bytes of code without CFI covered: 64, now 32 (-32)
+  left out: 1,000 bytes, now 20 (gained 20, lost 1,000): stack realignment
+  functions (matched by names): 1,195 with the same rows, 1 with the same rows at other offsets, 2 with other rows, 3 in the old file only, 1,000 in the new file only
+`
+	changes := []string{
+		"    operator<(a&, b&) at 0x1010: the same 3 rows at other offsets, from +0x4 on\n",
+		"    function at .text.g+0x8: 1 row, was 0; at +0x0 no caller, was nothing\n",
+		"    h at 0x1030: 1 row, was 2; at +0x1 nothing, was CFA sp+8\n",
+		"    gone at 0x1040: in the old file only, 1 row\n",
+		"    \"\\x1b[2J\" at 0x1050: in the new file only, 2 rows\n",
+	}
+	const omitted = "  1,001 functions are not listed\n"
+	for _, tt := range []struct {
+		most int
+		want string
+	}{
+		{-1, head + strings.Join(changes, "") + omitted},
+		{5, head + strings.Join(changes, "") + omitted},
+		{4, head + strings.Join(changes[:4], "") + "  and 1 function more (-v lists them)\n" + omitted},
+		{0, head + "  and 5 functions more (-v lists them)\n" + omitted},
+	} {
+		var got bytes.Buffer
+		if err := fullDiff().Text(&got, tt.most); err != nil || got.String() != tt.want {
+			t.Errorf("%d changes at most: %v\n%s\nthis was expected:\n%s", tt.most, err, &got, tt.want)
+		}
+	}
+	side := report.DiffSide{File: "a", ABI: "amd64", Format: 2, Described: 10}
+	for _, tt := range []struct {
+		d    report.Diff
+		want string
+	}{
+		{report.Diff{Same: true, SameCode: true, Functions: report.DiffFunctions{Same: 1}}, "  no difference: 1 function with the same rows\n"},
+		{
+			report.Diff{SameCode: true, Functions: report.DiffFunctions{Same: 1000, Rows: 1}},
+			"  functions (the code is the same): 1,000 with the same rows, 1 with other rows\n",
+		},
+	} {
+		tt.d.Old, tt.d.New = side, side
+		var got bytes.Buffer
+		if err := tt.d.Text(&got, -1); err != nil || got.String() != "old: a\nnew: a\n"+tt.want {
+			t.Errorf("%v\n%s\nthis was expected:\n%s", err, &got, tt.want)
+		}
+	}
+}
+
+// TestDiffJSON expects what the schema says, and all of the difference.
+func TestDiffJSON(t *testing.T) {
+	schema, err := jsonschema.UnmarshalJSON(strings.NewReader(report.DiffJSONSchema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("diff.schema.json", schema); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("diff.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := fullDiff().JSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "operator<(a&, b&)") {
+		t.Errorf("a name is escaped, as if this were HTML:\n%s", &b)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(b.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Validate(doc); err != nil {
+		t.Error(err)
+	}
+	var back report.Diff
+	if err := json.Unmarshal(b.Bytes(), &back); err != nil || !reflect.DeepEqual(&back, fullDiff()) {
+		t.Errorf("%v\n%s", err, &b)
+	}
+}
+
+// A fullWriter takes so many bytes, and no more.
+type fullWriter struct{ room int }
+
+var errFull = errors.New("disk full")
+
+func (w *fullWriter) Write(b []byte) (int, error) {
+	n := min(len(b), w.room)
+	w.room -= n
+	if n < len(b) {
+		return n, errFull
+	}
+	return n, nil
+}
+
+// TestWriteErrors expects of all forms that they say when they could not be written, wherever that is.
+func TestWriteErrors(t *testing.T) {
+	d, c := fullDiff(), fullCoverage()
+	d.Changes = slices.Repeat(d.Changes, 50) // more than what is written at a time
+	c.Gaps = slices.Repeat(c.Gaps, 50)
+	same := &report.Diff{Same: true}
+	kept := &report.Kept{Schema: report.Schema, File: "script", Kept: "not-elf", Why: "words"}
+	for name, write := range map[string]func(io.Writer) error{
+		"text of a difference":    func(w io.Writer) error { return d.Text(w, -1) },
+		"text of no difference":   func(w io.Writer) error { return same.Text(w, -1) },
+		"JSON of a difference":    d.JSON,
+		"text":                    func(w io.Writer) error { return c.Text(w, -1) },
+		"JSON":                    c.JSON,
+		"JSON of what stays":      kept.JSON,
+		"HTML":                    func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c}) },
+		"HTML of several reports": func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c, c}) },
+	} {
+		var whole bytes.Buffer
+		if err := write(&whole); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		n := whole.Len()
+		for _, room := range []int{0, 1, n / 2, n - 1} {
+			if err := write(&fullWriter{room}); !errors.Is(err, errFull) {
+				t.Errorf("%s, %d of %d bytes: %v", name, room, n, err)
+			}
+		}
+		if err := write(&fullWriter{n}); err != nil {
+			t.Errorf("%s, with room for all: %v", name, err)
+		}
+	}
+}
