@@ -5,10 +5,12 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"os"
+	"strings"
 	"testing"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )
@@ -161,6 +163,72 @@ func TestNames(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("%s: no gap at %#x: %+v", tt.name, tt.file.gap, c.Gaps)
+		}
+	}
+}
+
+// TestMiniDebugDamaged expects a damaged .gnu_debugdata to cost the names in there, and those alone.
+func TestMiniDebugDamaged(t *testing.T) {
+	const names = ".gnu_debugdata"
+	for _, tt := range []struct {
+		name string
+		data []byte
+		edit func(p *elftest.Patcher)
+		want string
+	}{
+		{"not compressed", []byte("no xz at all, but some text"), nil, "xz"},
+		{"cut off", []byte("\xfd7zXZ\x00\x00\x04\xe6\xd6\xb4\x46\x02\x00\x21\x01"), nil, ""}, // after the header of the first block has begun
+		{"outside of the file", []byte("words"), func(p *elftest.Patcher) { p.Put64(p.Section(names)+elftest.ShOff, 1<<40) }, names},
+	} {
+		p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
+		p.AddSection(names, 0, tt.data)
+		if tt.edit != nil {
+			tt.edit(p)
+		}
+		f := elftest.Parse(t, p.B)
+		if mini, err := miniDebug(f); mini != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, %v; an error with %q was expected", tt.name, mini, err, tt.want)
+		}
+		if got := Locate(f, nil, []Range{{0x2e5, 0x2e6}}); got[0] != (Location{"realign_rbx", 4}) {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+	p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
+	p.AddSection(names, 0, nil)
+	p.Put32(p.Section(names)+elftest.ShType, uint32(elf.SHT_NOBITS))
+	if mini, err := miniDebug(elftest.Parse(t, p.B)); mini != nil || err != nil {
+		t.Errorf("a section without bytes: %v, %v", mini, err)
+	}
+}
+
+// TestNamesBounded reads no more names than there is room for.
+func TestNamesBounded(t *testing.T) {
+	f := elftest.Parse(t, fixture(t, "drap2.so"))
+	var places []place
+	functionSymbols([]*elffile.File{f}, func(p place, s elffile.Symbol) {
+		if elf.SectionType(p.table.Type) == elf.SHT_SYMTAB {
+			places = append(places, p)
+		}
+	})
+	r := newNameReader()
+	r.room = len("leaf") + len("realign_rbx")
+	var got []string
+	for _, i := range []int{0, 1, 2, 1, 0} { // leaf, realign_rbx and realign_alloca, as readelf says
+		got = append(got, r.read(places[i]))
+	}
+	if s := strings.Join(got, " "); s != "leaf realign_rbx  realign_rbx leaf" || r.omitted != 1 {
+		t.Errorf("names %s, %d are left out", s, r.omitted)
+	}
+	n := newNamer(NewRoom())
+	n.tangled = true
+	if got := n.notes(); len(got) != 1 || !strings.Contains(got[0], "because symbols overlap too much") {
+		t.Errorf("%q is noted", got)
+	}
+	// c++filt would say f(int, int ...), in time that grows faster than the length.
+	for length, want := range map[int]bool{maxMangled: true, maxMangled + 1: false} {
+		symbol := "_Z1f" + strings.Repeat("i", length-len("_Z1f"))
+		if name := demangled(symbol); strings.HasPrefix(name, "f(int") != want || !want && name != symbol {
+			t.Errorf("%d bytes become %q", length, name[:20])
 		}
 	}
 }

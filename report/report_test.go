@@ -2,13 +2,17 @@ package report
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )
@@ -23,17 +27,23 @@ func coverage(t *testing.T, name string) *Coverage {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c := coverageOf(t, f, sframe.V2)
+	c.File = name
+	return c
+}
+
+// coverageOf returns what a version of the format has of a file's CFI.
+func coverageOf(t *testing.T, f *elffile.File, v sframe.Version) *Coverage {
+	t.Helper()
 	table, err := cfi.Load(f, cfi.Auto, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := translate.Translate(table, translate.Options{Version: sframe.V2}, translate.Discard())
+	res, err := translate.Translate(table, translate.Options{Version: v}, translate.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := New(Input{File: f, Table: table, ABI: sframe.AMD64Little, Result: res})
-	c.File = name
-	return c
+	return New(Input{File: f, Table: table, ABI: sframe.AMD64Little, Result: res})
 }
 
 // TestGaps expects the functions of the fixtures that are known to have gaps,
@@ -125,5 +135,49 @@ func TestNumbers(t *testing.T) {
 		if got := percent(tt.part, tt.whole); got != tt.want {
 			t.Errorf("percent(%d, %d) = %s, want %s", tt.part, tt.whole, got, tt.want)
 		}
+	}
+}
+
+// TestGapsLeft says up to where it is known what another format leaves out.
+func TestGapsLeft(t *testing.T) {
+	gaps := []translate.Gap{{Begin: 0x10, End: 0x14}, {Begin: 0x20, End: 0x28}}
+	sums := func(a, b int) map[translate.Reason]translate.Sum {
+		return map[translate.Reason]translate.Sum{translate.DRAP: {Ranges: a}, translate.SPRule: {Ranges: b}}
+	}
+	for _, tt := range []struct {
+		res   *translate.Result
+		known uint64
+		left  string
+	}{
+		{nil, 0, "[]"},
+		{&translate.Result{}, math.MaxUint64, "[]"},
+		{&translate.Result{Gaps: gaps, Sums: sums(1, 1)}, math.MaxUint64, "[{16 20} {32 40}]"},
+		{&translate.Result{Gaps: gaps, Sums: sums(1, 2)}, 0x28, "[{16 20} {32 40}]"},
+	} {
+		if left, known := gapsLeft(tt.res); known != tt.known || fmt.Sprint(left) != tt.left {
+			t.Errorf("%v, known up to %#x; %s up to %#x were expected", left, known, tt.left, tt.known)
+		}
+	}
+}
+
+// TestMalformedCFI lists records that cannot be read, and says where instructions cannot.
+func TestMalformedCFI(t *testing.T) {
+	var frames elftest.Frames
+	const unknown = 0x3f // of instructions
+	p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
+	text := p.U64(p.Section(".text") + elftest.ShAddr)
+	cie := frames.CIE(elftest.Sound...)
+	frames.FDE(cie, text, 8, 0x41, unknown)
+	broken := len(frames.B)
+	frames.FDE(cie, text+8, 8)
+	binary.LittleEndian.PutUint32(frames.B[broken+4:], 0x1000) // its CIE is in front of the section
+	p.Contents(".eh_frame", append(frames.B, 0, 0, 0, 0))
+	f := elftest.Parse(t, p.B)
+	c := coverageOf(t, f, sframe.V2)
+	if c.Malformed.Count != 1 || len(c.Malformed.Errors) != 1 || !strings.Contains(c.Malformed.Errors[0], fmt.Sprintf(".eh_frame+%#x: CIE pointer 0x1000", broken+4)) {
+		t.Errorf("malformed: %+v; one record, by its CIE pointer at %#x, was expected", c.Malformed, broken+4)
+	}
+	if len(c.Gaps) != 1 || c.Gaps[0].Reason != "malformed" || c.Gaps[0].Column != "" || !strings.Contains(c.Gaps[0].Rule, "0x3f") {
+		t.Errorf("gaps %+v; one with the instruction was expected", c.Gaps)
 	}
 }

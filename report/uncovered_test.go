@@ -1,9 +1,15 @@
 package report
 
 import (
+	"debug/elf"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/plt"
 )
 
 func TestRanges(t *testing.T) {
@@ -36,5 +42,66 @@ func TestRanges(t *testing.T) {
 	}
 	if last := got[len(got)-1]; sum != want || got[0].Begin != begin || last.End != begin+size {
 		t.Errorf("%d bytes from %#x to %#x", sum, got[0].Begin, last.End)
+	}
+}
+
+// TestUncoveredPlaces says where code without CFI is: by section in an object, and by segment where no sections are known.
+func TestUncoveredPlaces(t *testing.T) {
+	o := elftest.NewObject() // CFI describes all of .text
+	cold := o.Code(".text.cold", 32)
+	f := elftest.Parse(t, o.Bytes())
+	if b := f.Sections[cold].Base; b == 0 {
+		t.Fatal("the section has no place that counts from another one's start")
+	}
+	report := func(f *elffile.File) Uncovered {
+		return findUncovered(f, []*elffile.File{f}, elftest.Described(t, elftest.Range{Begin: 0x288, End: 0x2e1}), []plt.Stub{{Begin: 0x2e1, End: 0x2e5}},
+			newNamer(NewRoom()))
+	}
+	u := findUncovered(f, []*elffile.File{f}, elftest.Described(t, elftest.Range{Begin: f.Sections[cold].Base + 8, End: f.Sections[cold].Base + 20}),
+		nil, newNamer(NewRoom()))
+	want := "[{.text 0 64 64 [{0 64 64}]} {.text.cold 0 32 20 [{0 8 8} {20 32 12}]}]"
+	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 84 {
+		t.Errorf("in an object %s, %d bytes; %s was expected", got, u.Bytes, want)
+	}
+	// The segment has 0x3d8 bytes from address 0 on, as readelf says.
+	p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
+	p.Put64(elftest.EhShoff, 0)
+	p.Put16(elftest.EhShnum, 0)
+	p.Put16(elftest.EhShstrndx, 0)
+	u = report(elftest.Parse(t, p.B))
+	want = "[{PT_LOAD 0 984 891 [{0 648 648} {741 984 243}]}]"
+	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 0x3d8-(0x2e5-0x288) {
+		t.Errorf("without sections %s, %d bytes; %s was expected", got, u.Bytes, want)
+	}
+	// Of symbols at one place the largest names it; labels and symbols past the end of all addresses name nothing.
+	const text = 5
+	u = report(withSymbols(t, fixture(t, "drap2.so"), []symbol{
+		{"small", elf.STT_FUNC, text, 0x300, 2}, {"large", elf.STT_FUNC, text, 0x300, 8}, {"medium", elf.STT_FUNC, text, 0x300, 4},
+		{"label", elf.STT_NOTYPE, text, 0x310, 4}, {"empty", elf.STT_FUNC, text, 0x311, 0}, {"endless", elf.STT_FUNC, text, 0x286, math.MaxUint64 - 0x285},
+		{"described", elf.STT_FUNC, text, 0x2e0, 2}, {"partly", elf.STT_GNU_IFUNC, text, 0x2e4, 2},
+	}))
+	want = "[{large   768 8 8} {partly   740 2 1}]"
+	if got := fmt.Sprint(u.Functions); got != want {
+		t.Errorf("functions %s; %s were expected", got, want)
+	}
+}
+
+// TestUncoveredBounded lists the largest functions of more than are listed.
+func TestUncoveredBounded(t *testing.T) {
+	const n = maxUncovered + 3
+	p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
+	text := p.Code(2 * n)
+	symbols := make([]symbol, n)
+	for i := range symbols {
+		symbols[i] = symbol{"f", elf.STT_FUNC, elf.SectionIndex(p.Index(".text")), text + uint64(2*i), 1}
+	}
+	symbols[n-1].size = 2
+	f := withSymbols(t, p.B, symbols)
+	u := findUncovered(f, []*elffile.File{f}, elftest.Described(t), nil, newNamer(NewRoom()))
+	if len(u.Functions) != maxUncovered || u.Omitted != 3 {
+		t.Fatalf("%d functions, and %d more; %d and 3 were expected", len(u.Functions), u.Omitted, maxUncovered)
+	}
+	if first, second := u.Functions[0], u.Functions[1]; first.Begin != symbols[n-1].value || second.Begin != text {
+		t.Errorf("the first ones are %+v and %+v", first, second)
 	}
 }

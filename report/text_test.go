@@ -1,0 +1,132 @@
+package report_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"cfi2sframe/report"
+)
+
+// TestTextWhole has all that a report for people can say.
+func TestTextWhole(t *testing.T) {
+	c := fullCoverage()
+	c.File, c.DebugFile, c.FREs = "a\x1bprog", "prog\n.debug", 1000
+	c.Sources = append(c.Sources, report.Source{Name: ".eh_frame", Size: 9, FDEs: 1})
+	c.Reasons = append(c.Reasons, report.Reason{Name: "sp-rule", Text: "other words", Functions: 2, Ranges: 3, Bytes: 1000, Format3: 400, Loss: true})
+	c.Reasons = append(c.Reasons, report.Reason{Name: "ra-rule", Text: "more words", Functions: 1, Ranges: 1, Bytes: 2})
+	c.Uncovered.Sections = append(c.Uncovered.Sections, report.UncoveredSection{Name: ".none"}, report.UncoveredSection{Name: ".more\n", Bytes: 1000})
+	c.Uncovered.Bytes = 1008
+	c.Uncovered.Functions = append(c.Uncovered.Functions, report.UncoveredFunction{Begin: 0x2000, Size: 0x10, Bytes: 4})
+	c.Uncovered.Omitted = 1
+	c.Malformed = report.Malformed{Count: 5, Errors: []string{"first", "second\n"}}
+	c.Omitted, c.Notes = 2, []string{"names", "lines"}
+	c.Gaps = append(c.Gaps,
+		report.Gap{Begin: 0x1010, End: 0x1020, Offset: 0x10, Reason: "signal-frame", Text: "signal frame", Cause: "kernel"},
+		report.Gap{Function: "\x07", Begin: 0x1020, End: 0x1021, Reason: "malformed", Text: "malformed CFI", Rule: "instruction 0x3f", Cause: "damage"},
+		report.Gap{Section: ".text.f", Begin: 4, End: 5, Offset: 4, Reason: "sp-rule", Text: "SP", Column: "SP", Rule: "u", Cause: "thread"},
+	)
+	const (
+		head = `"a\x1bprog": amd64, SFrame V2 from .debug_frame, .eh_frame of "prog\n.debug"
+  30 bytes of code described by CFI, 20 covered (66.67 %), in 1 function and 1,000 rows
+  .sframe has 100 bytes, beside 200 of .eh_frame and 12 of .eh_frame_hdr; verified against the CFI at every pc
+  50 bytes of code have another place in the file than before: let perf forget the old file (perf buildid-cache --remove FILE)
+  3 bytes of that in topmost frames only, by other registers than SP and FP
+  5 bytes of PLT stubs without CFI, synthesised from their instructions
+  left out: 10 bytes in 1 range of 1 function: words; --format 3 covers them
+  left out: 1,000 bytes in 3 ranges of 2 functions: other words; --format 3 covers 400 of them
+  left out: 2 bytes in 1 range of 1 function: more words
+  1,008 bytes of code without CFI, padding included: .text 8, ".more\n" 1,000
+`
+		uncovered = `    .text+0x4-0xc g(): 8 bytes of 8 without CFI
+    0x2000-0x2010 function: 4 bytes of 16 without CFI
+    and 1 function more
+`
+		dropped = `  1 FDE of no code
+  2 FDEs of code that the file does not have
+  3 FDEs cut because they overlap another one
+`
+		notes = `  2 gaps are not listed
+  not in this report: names
+  not in this report: lines
+`
+	)
+	gaps := []string{
+		"    .text+0x1-0xb f()+0x1: words (CFA r10+0), f.cc:7\n",
+		"    0x1010-0x1020 function at 0x1000+0x10: signal frame\n",
+		"    0x1020-0x1021 \"\\a\"+0x0: malformed CFI (instruction 0x3f)\n",
+		"    .text.f+0x4-0x5 function at .text.f+0x0+0x4: SP (SP u)\n",
+	}
+	withCauses := ""
+	for i, g := range gaps {
+		withCauses += g + "      " + []string{"why", "kernel", "damage", "thread"}[i] + "\n"
+	}
+	malformed := func(n, more int) string {
+		return strings.Join([]string{"  malformed CFI: first\n", "  malformed CFI: \"second\\n\"\n"}[:n], "") + fmt.Sprintf("  malformed CFI: %d more\n", more)
+	}
+	for _, tt := range []struct {
+		gaps int
+		want string
+	}{
+		{-1, head + uncovered + dropped + malformed(2, 3) + notes + withCauses},
+		{4, head + dropped + malformed(2, 3) + notes + strings.Join(gaps, "")},
+		{1, head + dropped + malformed(1, 4) + notes + gaps[0] + "  and 3 gaps more (-v lists them)\n"},
+		{0, head + dropped + malformed(0, 5) + notes + "  and 4 gaps more (-v lists them)\n"},
+	} {
+		var got bytes.Buffer
+		if err := c.Text(&got, tt.gaps); err != nil || got.String() != tt.want {
+			t.Errorf("%d gaps at most: %v\n%s\nthis was expected:\n%s", tt.gaps, err, &got, tt.want)
+		}
+	}
+}
+
+// TestTextNothing has no line for what there is nothing of.
+func TestTextNothing(t *testing.T) {
+	c := &report.Coverage{File: "prog", ABI: "s390x", Format: 3, Functions: 2, Described: 8, Covered: 8, FREs: 1}
+	const want = `prog: s390x, SFrame V3
+  8 bytes of code described by CFI, 8 covered (100.00 %), in 2 functions and 1 row
+  .sframe has 0 bytes
+`
+	var got bytes.Buffer
+	if err := c.Text(&got, -1); err != nil || got.String() != want {
+		t.Errorf("%v\n%s\nthis was expected:\n%s", err, &got, want)
+	}
+}
+
+// TestFragments follows what leads to the parts of a page to the heading of the file.
+func TestFragments(t *testing.T) {
+	named := func(name string) *report.Coverage {
+		c := fullCoverage()
+		c.File = name
+		return c
+	}
+	if got := report.Fragments([]*report.Coverage{named("alone")}); len(got) != 0 {
+		t.Errorf("a page about one file has parts: %v", got)
+	}
+	files := []*report.Coverage{named("lib.a(one.o)"), named("lib.a(two.o)"), named("lib.a(one.o)")}
+	got := report.Fragments(files)
+	text := page(t, files...)
+	last := 0
+	for _, name := range []string{"lib.a(one.o)", "lib.a(two.o)"} { // the first one of that name
+		id, _ := strings.CutPrefix(got[name], "#")
+		at := strings.Index(text, `id="`+id+`"`)
+		if at < last {
+			t.Fatalf("%s leads to %q, which is not there, or before the others", name, got[name])
+		}
+		if first := strings.Index(text[at:], "lib.a("); first < 0 || !strings.HasPrefix(text[at+first:], name) {
+			t.Errorf("%s leads to %q", name, text[at:at+200])
+		}
+		last = at
+	}
+	if len(got) != 2 {
+		t.Errorf("%d names, of 2", len(got))
+	}
+	many := make([]*report.Coverage, 1001) // one more than have a part
+	for i := range many {
+		many[i] = named(fmt.Sprint("f", i))
+	}
+	if got := report.Fragments(many); len(got) != 1000 || got["f999"] == "" || got["f1000"] != "" {
+		t.Errorf("%d of 1001 files have a part; the first 1000 were expected", len(got))
+	}
+}
