@@ -140,13 +140,9 @@ type reader struct {
 // perReader is for how many bytes each reader counts.
 const perReader = 256
 
-// at returns a reader of a section from off up to end, which reads so many bytes ahead.
+// at returns a reader of a section, which is not nil, from off up to end, which reads so many bytes ahead.
 func (x *finder) at(s *section, off, end, window uint64) *reader {
 	r := &reader{x: x, s: s, off: off, end: end, window: window}
-	if s == nil {
-		r.fail("there is no such section")
-		return r
-	}
 	if off > end || end > s.size {
 		r.fail("up to %#x, and the section has %d bytes", end, s.size)
 		return r
@@ -191,15 +187,10 @@ func (r *reader) fill(n uint64) {
 }
 
 func (r *reader) fail(format string, args ...any) {
-	if r.err != nil {
-		return
+	if r.err == nil {
+		r.err = &Error{r.s.name, r.off, fmt.Sprintf(format, args...)}
+		r.b = nil
 	}
-	name := "debug information"
-	if r.s != nil {
-		name = r.s.name
-	}
-	r.err = &Error{name, r.off, fmt.Sprintf(format, args...)}
-	r.b = nil
 }
 
 // take returns the next n bytes, or nil after an error.

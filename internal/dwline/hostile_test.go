@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,17 @@ import (
 // file returns an ELF file with nothing but the given sections of debug information.
 func file(t *testing.T, sections map[string][]byte) *elffile.File {
 	t.Helper()
-	le := binary.LittleEndian
+	b := image(t, binary.LittleEndian, sections)
+	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// image returns the bytes of such a file, for amd64 or in big-endian order for s390x.
+func image(t *testing.T, order binary.ByteOrder, sections map[string][]byte) []byte {
+	t.Helper()
 	names, data := []byte{0}, make([]byte, elffile.HeaderSize)
 	headers := []elf.Section64{{}}
 	add := func(name string, b []byte) {
@@ -41,19 +52,17 @@ func file(t *testing.T, sections map[string][]byte) *elffile.File {
 		Shentsize: elffile.SectionSize, Shnum: uint16(len(headers)), Shstrndx: uint16(len(headers) - 1),
 	}
 	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
+	if order == binary.BigEndian {
+		h.Machine, h.Ident[elf.EI_DATA] = uint16(elf.EM_S390), byte(elf.ELFDATA2MSB)
+	}
 	var tail, head bytes.Buffer
 	for w, v := range map[*bytes.Buffer]any{&tail: headers, &head: &h} {
-		if err := binary.Write(w, le, v); err != nil {
+		if err := binary.Write(w, order, v); err != nil {
 			t.Fatal(err)
 		}
 	}
 	copy(data, head.Bytes())
-	data = append(data, tail.Bytes()...)
-	f, err := elffile.New(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return append(data, tail.Bytes()...)
 }
 
 // sized puts the length of 32 bits before a unit.
@@ -119,6 +128,10 @@ func TestHostile(t *testing.T) {
 		{"abbreviations without end", map[string][]byte{
 			"info": compileUnit(0), "line": lineTable(tables, rows), "abbrev": bytes.Repeat([]byte{2, 0x11, 0, 0, 0}, 100_000),
 		}, "bytes where 0 are left"},
+		{"units that share abbreviations", map[string][]byte{ // of two units in turn, behind very many others
+			"info": bytes.Repeat(append(compileUnit(0), bytes.Replace(compileUnit(0), []byte{8, 1}, []byte{8, 3}, 1)...), 50), "line": lineTable(tables, rows),
+			"abbrev": slices.Concat(bytes.Repeat([]byte{2, 0x11, 0, 0, 0}, 100_000), abbrev[:len(abbrev)-1], []byte{3}, abbrev[1:]),
+		}, "units share so much of the sections"},
 		{"a unit past the end", map[string][]byte{"info": {0xff, 0xff, 0, 0, 4, 0}}, "unit of 65535 bytes"},
 		{"a length of 64 bits", map[string][]byte{"info": append(bytes.Repeat([]byte{0xff}, 12), 4, 0)}, "unit of 18446744073709551615 bytes"},
 		{"line range 0", map[string][]byte{"info": compileUnit(0), "line": bytes.Replace(lineTable(tables, rows), []byte{0xfb, 14, 13}, []byte{0xfb, 0, 13}, 1)}, "line range 0"},
