@@ -1,0 +1,646 @@
+//go:build linux && !portable
+
+package outfile
+
+import (
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cfi2sframe/internal/lab/peer"
+)
+
+// stranger is a user without rights, who is in the group of root alone.
+const stranger = 1234
+
+// asStranger calls a function with the rights that another user has to files (setfsuid(2)), on this thread alone.
+func asStranger(t *testing.T, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		peer.Missing(t, "root is missing, to be somebody else")
+	}
+	runtime.LockOSThread()
+	if err := unix.Setfsuid(stranger); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setfsuid(0); err != nil {
+			t.Error(err)
+		}
+		if file, err := os.CreateTemp(t.TempDir(), ""); err != nil { // the rights have to be back
+			t.Error(err)
+		} else {
+			file.Close()
+		}
+		runtime.UnlockOSThread()
+	}()
+	f()
+}
+
+// folderOf makes a folder of a user, and a file "old" in it.
+func folderOf(t *testing.T, uid int, mode uint32) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "dir")
+	old := filepath.Join(dir, "old")
+	err := errors.Join(unix.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755), unix.Chmod(filepath.Dir(dir), 0o755), os.Mkdir(dir, 0o700),
+		os.WriteFile(old, []byte("old"), 0o644))
+	if uid != os.Geteuid() {
+		err = errors.Join(err, os.Chown(dir, uid, 0), os.Chown(old, uid, 0))
+	}
+	if err = errors.Join(err, unix.Chmod(dir, mode)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// replaceIn prepares the replacement of the file "old" as the input, or as an output that is there.
+func replaceIn(t *testing.T, dir string, input bool) *File {
+	t.Helper()
+	path := filepath.Join(dir, "old")
+	if !input {
+		o, err := Open(path, 0o666)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(o.Close)
+		return o
+	}
+	p, _, _, err := OpenInput(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	o, err := Replace(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(o.Close)
+	return o
+}
+
+// TestDates gives results the dates of another file.
+func TestDates(t *testing.T) {
+	dir := t.TempDir()
+	from := filepath.Join(dir, "from")
+	put(t, from, "from")
+	accessed, changed := time.Unix(1_000_000_000, 123_456_789), time.Unix(1_100_000_000, 987_654_321)
+	if err := os.Chtimes(from, accessed, changed); err != nil {
+		t.Fatal(err)
+	}
+	file, info, err := OpenRegular(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	eachWay(t, func(t *testing.T) {
+		dir := t.TempDir()
+		put(t, filepath.Join(dir, "old"), "old")
+		for _, name := range []string{"old", "new"} {
+			path := filepath.Join(dir, name)
+			o, err := Open(path, 0o666)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer o.Close()
+			o.KeepDates(info)
+			write(t, o, name)
+			if err := o.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			var st unix.Stat_t
+			if err := unix.Stat(path, &st); err != nil {
+				t.Fatal(err)
+			}
+			if a, m := time.Unix(st.Atim.Unix()), time.Unix(st.Mtim.Unix()); !a.Equal(accessed) || !m.Equal(changed) {
+				t.Errorf("%s has dates %v and %v; %v and %v were expected", name, a, m, accessed, changed)
+			}
+		}
+	})
+
+	o, err := Open(filepath.Join(dir, "closed"), 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	o.KeepDates(info)
+	o.File.Close()
+	if err := o.Finish(false); !errors.Is(err, unix.EBADF) || !strings.HasPrefix(err.Error(), "its dates cannot be given to the result: ") {
+		t.Errorf("a file that is closed: %v", err)
+	}
+
+	// A description that does not come from the system has no dates of access: nothing is changed.
+	foreign, err := fstest.MapFS{"file": {ModTime: changed}}.Stat("file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := Open(filepath.Join(dir, "now"), 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer now.Close()
+	now.KeepDates(foreign)
+	write(t, now, "now")
+	if info, err := now.Stat(); err != nil || time.Since(info.ModTime()) > time.Hour {
+		t.Errorf("%v, %v; the date of today was expected", info, err)
+	}
+}
+
+// TestOpenRegular opens what is a regular file, and what is none, which it does not wait for.
+func TestOpenRegular(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	put(t, at("file"), "contents")
+	if err := errors.Join(os.Symlink("file", at("link")), unix.Mkfifo(at("pipe"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"file", "link"} {
+		f, info, err := OpenRegular(at(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 8)
+		if _, err := f.ReadAt(b, 0); err != nil || string(b) != "contents" || info.Size() != 8 {
+			t.Errorf("%s: %q, %v, size %d", name, b, err, info.Size())
+		}
+		f.Close()
+	}
+	for name, want := range map[string]string{
+		"pipe": "pipe: a regular file was expected",
+		".":    "directory: a regular file was expected",
+		"none": "open " + at("none") + ": no such file or directory",
+	} {
+		if f, _, err := OpenRegular(at(name)); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, %v; %q was expected", name, f, err, want)
+		}
+	}
+	if _, _, err := OpenRegular(at("none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v does not say that there is no file", err)
+	}
+}
+
+// TestTerminal has an output that is a terminal.
+func TestTerminal(t *testing.T) {
+	const path = "/dev/ptmx" // which makes a new one
+	if f, err := os.OpenFile(path, os.O_WRONLY, 0); err != nil {
+		peer.Missing(t, "a terminal cannot be made: "+err.Error())
+	} else {
+		f.Close()
+	}
+	const want = "the output is a terminal; a file, or a pipe to another program, was expected"
+	if _, err := Open(path, 0o666); err == nil || err.Error() != want {
+		t.Errorf("%v; %q was expected", err, want)
+	}
+}
+
+// TestNoDevice has a device file without a device.
+func TestNoDevice(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "device")
+	if err := unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(4095, 1))); err != nil {
+		peer.Missing(t, "a device file cannot be made: "+err.Error())
+	}
+	if _, err := Open(path, 0o666); err == nil || !errors.Is(err, unix.ENXIO) || err.Error() != "output "+path+": no such device or address" {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestPipeGone removes a pipe before the result goes there.
+func TestPipeGone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, err := Open(path, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	write(t, o, "contents")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err, want := o.Commit(), "output "+path+": no such file or directory"; err == nil || err.Error() != want {
+		t.Errorf("%v; %q was expected", err, want)
+	}
+}
+
+// TestNoNameFree gives up when all names are taken.
+func TestNoNameFree(t *testing.T) {
+	tried := make(map[string]bool)
+	err := tryNames(func(name string) error {
+		tried[name] = true
+		return unix.EEXIST
+	})
+	if err != unix.EEXIST || len(tried) != 100 {
+		t.Errorf("%v after %d names; %v after 100 was expected", err, len(tried), unix.EEXIST)
+	}
+	if err := tryNames(func(string) error { return unix.ENOSPC }); err != unix.ENOSPC {
+		t.Errorf("%v; the error was expected", err)
+	}
+}
+
+// withDescriptors calls a function while the process can open so many files more.
+func withDescriptors(t *testing.T, free int, f func()) {
+	t.Helper()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low := limit
+	low.Cur = min(limit.Cur, 256)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	var taken []int
+	defer func() {
+		for _, fd := range taken {
+			unix.Close(fd)
+		}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	}()
+	for {
+		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == unix.EMFILE {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken = append(taken, fd)
+	}
+	for range free {
+		unix.Close(taken[len(taken)-1])
+		taken = taken[:len(taken)-1]
+	}
+	f()
+}
+
+// TestTooManyFiles runs out of descriptors at each file that is opened: the message says so, and the next try with
+// more of them, when nothing is left open, gets further.
+func TestTooManyFiles(t *testing.T) {
+	dir := t.TempDir()
+	path, none := filepath.Join(dir, "file"), filepath.Join(dir, "new")
+	put(t, path, "old")
+	for _, tt := range []struct {
+		out  string
+		want []string // for none left, one, two ...
+	}{
+		{path, []string{"output " + path + ": too many open files", "output " + path + ": too many open files", "cannot write to " + dir + ": too many open files"}},
+		{none, []string{"output " + none + ": too many open files", "output " + none + ": too many open files", ""}},
+		{"/dev/null", []string{"output /dev/null: too many open files", "cannot write to " + os.TempDir() + ": too many open files", ""}},
+	} {
+		for free, want := range tt.want {
+			var o *File
+			var err error
+			withDescriptors(t, free, func() { o, err = Open(tt.out, 0o666) })
+			if got := ""; err != nil {
+				if got = err.Error(); got != want {
+					t.Errorf("%s, %d left: %q; %q was expected", tt.out, free, got, want)
+				}
+			} else if want != "" {
+				t.Errorf("%s, %d left: no error; %q was expected", tt.out, free, want)
+			}
+			if o != nil {
+				o.Close()
+			}
+		}
+	}
+	p, _, _, err := OpenInput(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	withDescriptors(t, 0, func() {
+		if failed := SyncFolders([]*Place{p}); !errors.Is(failed[p], unix.EMFILE) {
+			t.Errorf("syncing: %v; %v was expected", failed[p], unix.EMFILE)
+		}
+		if _, err := Replace(p); err == nil || err.Error() != "cannot write to "+dir+": too many open files" {
+			t.Errorf("replacing: %v", err)
+		}
+		if err := Flush(os.Stderr); err != unix.EMFILE {
+			t.Errorf("flushing: %v; %v was expected", err, unix.EMFILE)
+		}
+	})
+	expect(t, dir, map[string]string{"file": "old"})
+}
+
+// TestStranger replaces files as a user that may do what their modes say.
+func TestStranger(t *testing.T) {
+	for input, want := range map[bool]uint32{false: 0o755, true: 0o4755} { // as cp, or in place (inode(7))
+		dir := folderOf(t, stranger, 0o700)
+		path := filepath.Join(dir, "old")
+		if err := unix.Chmod(path, 0o4755); err != nil {
+			t.Fatal(err)
+		}
+		asStranger(t, func() {
+			o := replaceIn(t, dir, input)
+			write(t, o, "new")
+			if err := o.Commit(); err != nil {
+				t.Error(err)
+			}
+		})
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil || st.Mode&0o7777 != want || st.Uid != stranger {
+			t.Errorf("%v, mode %o, user %d; %o and %d were expected", err, st.Mode&0o7777, st.Uid, want, stranger)
+		}
+		expect(t, dir, map[string]string{"old": "new"})
+	}
+
+	// A folder that cannot be read, and a file in it that can be.
+	for _, mode := range []uint32{0o600} {
+		dir := folderOf(t, stranger, 0o300)
+		if err := unix.Chmod(filepath.Join(dir, "old"), mode); err != nil {
+			t.Fatal(err)
+		}
+		asStranger(t, func() {
+			o := replaceIn(t, dir, false)
+			write(t, o, "new")
+			if err := o.Commit(); err != nil {
+				t.Error(err)
+			}
+			if failed := SyncFolders([]*Place{o.Replaced()}); len(failed) > 0 {
+				t.Errorf("mode %o: %v", mode, failed[o.Replaced()])
+			}
+		})
+		expect(t, dir, map[string]string{"old": "new"})
+	}
+}
+
+// TestStrangerRefused has files that a user may not replace, as the result could not be what they are.
+func TestStrangerRefused(t *testing.T) {
+	refused := func(err error, want string) {
+		t.Helper()
+		if err == nil || err.Error() != want {
+			t.Errorf("%v; %q was expected", err, want)
+		}
+	}
+	// Somebody else's folder.
+	dir := folderOf(t, 0, 0o755)
+	path := filepath.Join(dir, "old")
+	asStranger(t, func() {
+		for _, out := range []string{path, filepath.Join(dir, "new")} {
+			_, err := Open(out, 0o666)
+			refused(err, "cannot write to "+dir+": permission denied")
+		}
+		p, _, _, err := OpenInput(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		_, err = Replace(p)
+		refused(err, "cannot write to "+dir+": permission denied")
+	})
+	expect(t, dir, map[string]string{"old": "old"})
+
+	// The owner, at first and when it is another one by now.
+	dir = folderOf(t, stranger, 0o700)
+	path = filepath.Join(dir, "old")
+	var late *File
+	asStranger(t, func() {
+		late = replaceIn(t, dir, true)
+		write(t, late, "new")
+	})
+	if err := os.Chown(path, 7, 0); err != nil {
+		t.Fatal(err)
+	}
+	const owner = "its owner (user 7) cannot be given to the result: operation not permitted"
+	asStranger(t, func() {
+		refused(late.Commit(), owner)
+		refused(replaceIn(t, dir, true).Finish(true), owner)
+	})
+	expect(t, dir, map[string]string{"old": "old"})
+
+	// The group, when it is set and when a set-group-ID bit would be lost: the folder gives its own group to new
+	// files.
+	if err := os.Chown(path, stranger, 4321); err != nil {
+		t.Fatal(err)
+	}
+	asStranger(t, func() {
+		refused(replaceIn(t, dir, true).Finish(true), "its group (4321) cannot be given to the result: operation not permitted")
+	})
+	if err := errors.Join(os.Chown(dir, stranger, 4321), unix.Chmod(dir, 0o2700), unix.Chmod(path, 0o2755)); err != nil {
+		t.Fatal(err)
+	}
+	asStranger(t, func() {
+		refused(replaceIn(t, dir, true).Finish(true), "its mode (2755) cannot be given to the result: operation not permitted")
+	})
+	expect(t, dir, map[string]string{"old": "old"})
+
+	// File capabilities.
+	capability := []byte{1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} // as in TestAttributes
+	dir = folderOf(t, stranger, 0o700)
+	if err := unix.Setxattr(filepath.Join(dir, "old"), capabilitiesName, capability, 0); err != nil {
+		peer.Missing(t, "file capabilities are missing: "+err.Error())
+	}
+	defer dropped(t, unix.CAP_SETFCAP)()
+	asStranger(t, func() {
+		refused(replaceIn(t, dir, true).Finish(true),
+			"its extended attribute security.capability cannot be given to the result: operation not permitted")
+	})
+	expect(t, dir, map[string]string{"old": "old"})
+}
+
+// dropped takes a capability from this thread, and returns what gives it back.
+func dropped(t *testing.T, capability int) func() {
+	t.Helper()
+	runtime.LockOSThread()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		t.Fatal(err)
+	}
+	had := data
+	data[capability/32].Effective &^= 1 << (capability % 32)
+	if err := unix.Capset(&header, &data[0]); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := unix.Capset(&header, &had[0]); err != nil {
+			t.Error(err)
+		}
+		runtime.UnlockOSThread()
+	}
+}
+
+// TestNoMode gives a file away, after which it cannot be given its mode any more.
+func TestNoMode(t *testing.T) {
+	if os.Geteuid() != 0 {
+		peer.Missing(t, "root is missing, to give files to others")
+	}
+	dir := folderOf(t, stranger, 0o755)
+	o := replaceIn(t, dir, true)
+	defer dropped(t, unix.CAP_FOWNER)()
+	const want = "its mode (0644) cannot be given to the result: operation not permitted"
+	if err := o.Finish(true); err == nil || err.Error() != want {
+		t.Errorf("%v; %q was expected", err, want)
+	}
+	expect(t, dir, map[string]string{"old": "old"})
+}
+
+// TestFolderLocked takes the right to change a folder away while the work goes on.
+func TestFolderLocked(t *testing.T) {
+	eachWay(t, func(t *testing.T) {
+		dir := folderOf(t, stranger, 0o700)
+		put(t, filepath.Join(dir, "other"), "other")
+		asStranger(t, func() {
+			o := replaceIn(t, dir, true)
+			write(t, o, "new")
+			other, _, _, err := OpenInput(filepath.Join(dir, "other"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Close()
+			id, err := idOf(o.place.old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Chmod(dir, 0o500); err != nil {
+				t.Fatal(err)
+			}
+			temp := o.temp
+			err = o.Commit()
+			if !errors.Is(err, unix.EACCES) {
+				t.Errorf("%v; %v was expected", err, unix.EACCES)
+			}
+			if named && (err == nil || !strings.HasSuffix(err.Error(), "; "+temp+" is left behind: permission denied")) {
+				t.Errorf("%v does not say that %s is left behind", err, temp)
+			}
+			if err := Relink(filepath.Join(dir, "old"), id, other); err != unix.EACCES {
+				t.Errorf("a link: %v; %v was expected", err, unix.EACCES)
+			}
+			if err := unix.Chmod(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if temp != "" {
+				if err := os.Remove(filepath.Join(dir, temp)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		expect(t, dir, map[string]string{"old": "old", "other": "other"})
+	})
+}
+
+// TestSameACL replaces a file that has the ACL that its folder gives to all, and one that has none.
+func TestSameACL(t *testing.T) {
+	// acl(5), and linux/posix_acl_xattr.h: version 2; tag, permissions and ID of owner, user 12, group, mask and others.
+	acl := []byte{2, 0, 0, 0}
+	for _, e := range [][3]uint32{{1, 6, ^uint32(0)}, {2, 6, 12}, {4, 4, ^uint32(0)}, {0x10, 0, ^uint32(0)}, {0x20, 0, ^uint32(0)}} {
+		acl = binary.LittleEndian.AppendUint16(acl, uint16(e[0]))
+		acl = binary.LittleEndian.AppendUint16(acl, uint16(e[1]))
+		acl = binary.LittleEndian.AppendUint32(acl, e[2])
+	}
+	for _, has := range []bool{true, false} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "old")
+		put(t, path, "old")
+		if err := unix.Setxattr(dir, "system.posix_acl_default", acl, 0); err != nil {
+			peer.Missing(t, "ACLs are missing: "+err.Error())
+		}
+		if has {
+			if err := unix.Setxattr(path, aclName, acl, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o := replaceIn(t, dir, true)
+		write(t, o, "new")
+		if err := o.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 100)
+		n, err := unix.Getxattr(path, aclName, b)
+		if has && (err != nil || string(b[:n]) != string(acl)) || !has && err != unix.ENODATA {
+			t.Errorf("the old file has an ACL: %t; the new one has %x, error %v", has, b[:max(n, 0)], err)
+		}
+	}
+}
+
+// TestNoProc replaces a file, and makes one, where /proc is not mounted, and so a file without a name could never get one.
+func TestNoProc(t *testing.T) {
+	if os.Geteuid() != 0 {
+		peer.Missing(t, "root is missing, to hide /proc")
+	}
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "old"), "old")
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for good: the thread ends with this function
+		err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS)
+		if err == nil {
+			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		}
+		if err == nil {
+			err = unix.Mount("none", "/proc", "tmpfs", 0, "")
+		}
+		if err != nil {
+			t.Errorf("/proc cannot be hidden: %v", err)
+			return
+		}
+		for _, name := range []string{"old", "new"} {
+			o, err := Open(filepath.Join(dir, name), 0o666)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer o.Close()
+			if o.temp == "" {
+				t.Errorf("%s: the result has no name", name)
+			}
+			if _, err := o.WriteString("contents"); err != nil {
+				t.Error(err)
+			}
+			if err := errors.Join(o.Finish(true), o.Commit()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}()
+	<-done
+	expect(t, dir, map[string]string{"old": "contents", "new": "contents"})
+}
+
+// TestTempGone removes the temporary name of a result, and the folder that it is in.
+func TestTempGone(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	p, err := locate(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.appearByName("none"); err != unix.ENOENT {
+		t.Errorf("no temporary name: %v; %v was expected", err, unix.ENOENT)
+	}
+	put(t, path, "old")
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := p.swapBack("none", f, nil); !errors.Is(err, errMoved) || !errors.Is(err, unix.ENOENT) || !strings.Contains(err.Error(), "; what was there is none now: ") {
+		t.Errorf("an exchange that cannot be undone: %v", err)
+	}
+	p.Close()
+	for what, err := range map[string]error{"appearing": p.appearByName("temp"), "unlinking": p.unlink("temp")} {
+		if err != unix.EBADF {
+			t.Errorf("%s in a folder that is closed: %v", what, err)
+		}
+	}
+	if _, err := p.is("file", f); err != unix.EBADF {
+		t.Errorf("looking into a folder that is closed: %v", err)
+	}
+	f.Close()
+	if _, err := p.is("file", f); err != unix.EBADF {
+		t.Errorf("looking for a file that is closed: %v", err)
+	}
+	expect(t, dir, map[string]string{"file": "old"})
+}
