@@ -217,7 +217,12 @@ func (p *Place) has(name string, id inode.ID) (bool, error) {
 func (p *Place) sync() error {
 	fd, err := openAt(int(p.dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err == unix.EACCES { // it cannot be read; the whole file system can be synced, which takes longer
-		return retry(func() error { return unix.Syncfs(int(p.old.Fd())) })
+		err = retry(func() error { return unix.Syncfs(int(p.old.Fd())) })
+		if err == unix.EBADF { // nor can the file be, which is held as a path only; all file systems can be synced
+			unix.Sync()
+			err = nil
+		}
+		return err
 	}
 	if err != nil {
 		return err

@@ -356,8 +356,8 @@ func TestStranger(t *testing.T) {
 		expect(t, dir, map[string]string{"old": "new"})
 	}
 
-	// A folder that cannot be read, and a file in it that can be.
-	for _, mode := range []uint32{0o600} {
+	// A folder that cannot be read, and a file in it that can be, or cannot be either.
+	for _, mode := range []uint32{0o600, 0o200} {
 		dir := folderOf(t, stranger, 0o300)
 		if err := unix.Chmod(filepath.Join(dir, "old"), mode); err != nil {
 			t.Fatal(err)
