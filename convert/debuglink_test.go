@@ -1,0 +1,318 @@
+package convert_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"hash/crc32"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/sframe"
+)
+
+// split makes programs, and files that their debug information was split off to, in a folder, and returns what finds them there.
+func split(t *testing.T, commands string) (at func(name string) string, sh func(command string)) {
+	t.Helper()
+	for _, name := range []string{"gcc", "objcopy", "strip"} {
+		peer.Look(t, name)
+	}
+	dir := t.TempDir()
+	sh = func(command string) {
+		t.Helper()
+		cmd := exec.Command("sh", "-ec", command)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+	}
+	write(t, filepath.Join(dir, "prog.c"), "int twice(int n) { return n * 2; }\nint main(int argc, char **argv) { return twice(argc + 20) > 40 ? 0 : 1; }\n")
+	sh(commands)
+	return func(name string) string { return filepath.Join(dir, name) }, sh
+}
+
+const splitOff = "objcopy --only-keep-debug prog prog.debug; strip prog; objcopy --add-gnu-debuglink=prog.debug prog\n"
+
+// together expects a debug file to have the headers of a program, and the program its checksum.
+func together(t *testing.T, prog, debug string) {
+	t.Helper()
+	p, err := elf.Open(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	d, err := elf.Open(debug)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if len(p.Progs) != len(d.Progs) {
+		t.Errorf("%d segments; the program has %d", len(d.Progs), len(p.Progs))
+	}
+	for i := range min(len(p.Progs), len(d.Progs)) {
+		if a, b := p.Progs[i], d.Progs[i]; a.Type != b.Type || a.Vaddr != b.Vaddr || a.Memsz != b.Memsz {
+			t.Errorf("segment %d is %+v; %+v was expected", i, b.ProgHeader, a.ProgHeader)
+		}
+	}
+	a, b := p.Section(".sframe"), d.Section(".sframe")
+	if (a == nil) != (b == nil) || a != nil && (a.Addr != b.Addr || a.Size != b.Size || b.Type != elf.SHT_NOBITS) {
+		t.Errorf("it has .sframe as %+v, and the program as %+v", b, a)
+	}
+	link, err := p.Section(".gnu_debuglink").Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := crc32.ChecksumIEEE(read(t, debug)); p.ByteOrder.Uint32(link[len(link)-4:]) != want {
+		t.Errorf("the checksum of the debug file is %x; %x was expected", link[len(link)-4:], want)
+	}
+}
+
+// TestDebugLink converts a program whose debug information is in another file, which it still belongs to.
+func TestDebugLink(t *testing.T) {
+	at, _ := split(t, "gcc -g -O1 -o prog prog.c\n"+splitOff)
+	prog, debug := at("prog"), at("prog.debug")
+	before := read(t, debug)
+	then := time.Unix(1_000_000_000, 0)
+	if err := os.Chtimes(debug, then, then); err != nil {
+		t.Fatal(err)
+	}
+	inPlace := func(opt convert.FileOptions) *convert.Result {
+		t.Helper()
+		res, err := convert.File(t.Context(), prog, prog, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		together(t, prog, debug)
+		return res
+	}
+	opt := convert.FileOptions{DebugLinkUpdate: debug, KeepDates: true}
+	if res := inPlace(opt); res.DebugFile != debug {
+		t.Errorf("the debug file is %q; %q was expected", res.DebugFile, debug)
+	}
+	if info, err := os.Stat(debug); err != nil || !info.ModTime().Equal(then) {
+		t.Errorf("%v, %v; its date of before was expected", info, err)
+	}
+	right, converted := read(t, debug), read(t, prog)
+	if bytes.Equal(right, before) {
+		t.Error("the debug file is as it was")
+	}
+	// Once more there is nothing to do.
+	opt.Force = true
+	if res := inPlace(opt); res.DebugFile != "" || !bytes.Equal(read(t, debug), right) || !bytes.Equal(read(t, prog), converted) {
+		t.Errorf("once more it is another one, of %q", res.DebugFile)
+	}
+	// The program stays, and the debug file of before gets its headers.
+	if err := os.WriteFile(debug, before, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	opt = convert.FileOptions{Options: convert.Options{Update: true}, DebugLinkUpdate: debug}
+	if res := inPlace(opt); res.DebugFile != debug || res.Stays != convert.Current || !bytes.Equal(read(t, debug), right) {
+		t.Errorf("it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
+	}
+	// A checksum alone is wrong, as when the power failed between both.
+	wrong := bytes.Clone(converted)
+	link, sec := sectionOf(t, wrong, ".gnu_debuglink")
+	wrong[sec.Offset+uint64(len(link))-1] ^= 1
+	if err := os.WriteFile(prog, wrong, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if res := inPlace(opt); res.DebugFile != "" || res.Stays != "" || !bytes.Equal(read(t, prog), converted) {
+		t.Errorf("a checksum: it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
+	}
+	if res := inPlace(convert.FileOptions{Options: convert.Options{Remove: true}, DebugLinkUpdate: debug}); res.DebugFile != debug {
+		t.Errorf("removed: the debug file is %q", res.DebugFile)
+	}
+}
+
+// TestDebugLinkErrors has debug files that do not belong to the program. Both stay as they are.
+func TestDebugLinkErrors(t *testing.T) {
+	at, sh := split(t, "gcc -g -O1 -o prog prog.c; cp prog full.debug\n"+splitOff+`
+		gcc -g -O2 -o other prog.c; objcopy --only-keep-debug other other.debug
+		gcc -g -c -o prog.o prog.c; objcopy --only-keep-debug prog.o o.debug; cp prog.o linked.o; objcopy --add-gnu-debuglink=o.debug linked.o
+		objcopy --remove-section=.note.ABI-tag prog.debug less.debug; cp prog.debug text; echo text >text; ln prog hard.debug; ar rc lib.a prog.o`)
+	before := tree(t, at("."))
+	for _, tt := range []struct{ in, debug, want string }{
+		{"prog", "other.debug", "debug file " + at("other.debug") + ": "},
+		{"prog", "full.debug", "debug file " + at("full.debug") + ": it has code of its own"},
+		{"prog", "less.debug", "debug file " + at("less.debug") + ": it has no section .note.ABI-tag"},
+		{"prog", "hard.debug", "debug file " + at("hard.debug") + ": it is the program itself"},
+		{"prog", "text", "debug file " + at("text") + ": "},
+		{"prog", "missing", "debug file " + at("missing") + ": no such file or directory"},
+		{"prog.o", "o.debug", "it is a relocatable object"},
+		{"linked.o", "auto", "it is a relocatable object"},
+	} {
+		opt := convert.FileOptions{DebugLinkUpdate: at(tt.debug)}
+		if tt.debug == "auto" {
+			opt.DebugLinkUpdate = tt.debug
+		}
+		_, err := convert.File(t.Context(), at(tt.in), at(tt.in), opt)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s with %s: %v; %q was expected", tt.in, tt.debug, err, tt.want)
+		}
+		if after := tree(t, at(".")); !maps.Equal(after, before) {
+			t.Fatalf("%s with %s: files have changed", tt.in, tt.debug)
+		}
+	}
+	// Where there is none to be looked for, there is nothing to do.
+	sh("mkdir alone; mv prog.o lib.a alone; cp prog alone")
+	for _, name := range []string{"alone/prog.o", "alone/lib.a", "alone/prog"} {
+		if res, err := convert.File(t.Context(), at(name), at(name), convert.FileOptions{DebugLinkUpdate: "auto"}); err != nil || res.DebugFile != "" {
+			t.Errorf("%s: %+v, %v", name, res, err)
+		}
+	}
+	// The place of the debug file cannot be written to: /proc holds no new files.
+	if _, err := convert.File(t.Context(), at("prog"), at("out"), convert.FileOptions{DebugLinkUpdate: "/proc/self/exe"}); err == nil {
+		t.Error("this program is taken for a debug file")
+	}
+}
+
+// TestDebugFrameElsewhere takes the call frame information from the debug file, and says so.
+func TestDebugFrameElsewhere(t *testing.T) {
+	at, _ := split(t, "gcc -g -O1 -fno-asynchronous-unwind-tables -fno-unwind-tables -nostdlib -static -Wl,-e,main -o prog prog.c\n"+splitOff)
+	if _, err := convert.File(t.Context(), at("prog"), at("out"), convert.FileOptions{}); err == nil {
+		t.Error("there is CFI without the debug file")
+	}
+	res, err := convert.File(t.Context(), at("prog"), at("out"), convert.FileOptions{DebugFile: "auto"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := res.Coverage[0]; c.DebugFile != at("prog.debug") || c.Functions != 2 || c.Covered == 0 || !c.Verified {
+		t.Errorf("%+v", c)
+	}
+	for _, source := range []string{"", "auto"} {
+		c, err := convert.CheckFile(t.Context(), at("out"), convert.FileOptions{DebugFile: source})
+		if (err == nil) != (source == "auto") || err == nil && (c.Covered != res.Coverage[0].Covered || len(c.Mismatches) > 0) {
+			t.Errorf("--debug-file %q: %+v, %v", source, c, err)
+		}
+	}
+	if _, err := convert.CheckFile(t.Context(), at("out"), convert.FileOptions{DebugFile: at("missing")}); err == nil || !strings.Contains(err.Error(), "missing: no such file") {
+		t.Errorf("a debug file that is missing: %v", err)
+	}
+}
+
+// TestManyMismatches checks the section of one program in another one, all of whose rows are different.
+func TestManyMismatches(t *testing.T) {
+	program := func(functions int, size string) []byte {
+		t.Helper()
+		out, _ := run(t, link(t, strings.Repeat(".cfi_startproc\nnop\n.cfi_def_cfa_offset "+size+"\nnop\n.cfi_endproc\n", functions)), convert.Options{Share: convert.ShareOff})
+		return read(t, out)
+	}
+	const many = 70000 // more than are kept
+	section, _ := sectionOf(t, program(many, "16"), ".sframe")
+	b := program(many, "24")
+	_, sec := sectionOf(t, b, ".sframe")
+	if len(section) != int(sec.Size) {
+		t.Fatalf("the sections have %d and %d bytes", len(section), sec.Size)
+	}
+	copy(b[sec.Offset:], section)
+	c, err := convert.Check(bytes.NewReader(b), int64(len(b)), convert.Options{})
+	if err == nil || !strings.Contains(err.Error(), "mismatches, of which the first ") {
+		t.Fatalf("%v", err)
+	}
+	if c == nil || len(c.Mismatches) == 0 || len(c.Mismatches) >= many {
+		t.Errorf("%d mismatches are listed", len(c.Mismatches))
+	}
+	for i, m := range c.Mismatches {
+		if m.End-m.Begin != 1 || i > 0 && m.Begin <= c.Mismatches[i-1].Begin {
+			t.Errorf("mismatch %d at %#x-%#x", i, m.Begin, m.End)
+		}
+	}
+}
+
+// TestOutputsRefused has outputs, and inputs, that fail at different steps: the error says which, and nothing is left.
+func TestOutputsRefused(t *testing.T) {
+	dir := t.TempDir()
+	in := filepath.Join(dir, "in")
+	copyFixture(t, in)
+	want := tree(t, dir)
+	if _, err := convert.File(t.Context(), in, "/dev/full", convert.FileOptions{}); err == nil || err.Error() != "writing the output: no space left on device" {
+		t.Errorf("/dev/full: %v", err)
+	}
+	none := filepath.Join(dir, "none")
+	t.Setenv("TMPDIR", none)
+	const noFolder = ": no such file or directory"
+	withStdin(t, piped(t, read(t, in)), func() {
+		if _, err := convert.File(t.Context(), convert.Stdin, filepath.Join(dir, "out"), convert.FileOptions{}); err == nil || err.Error() != "cannot write to "+none+noFolder {
+			t.Errorf("a pipe without a folder to copy it to: %v", err)
+		}
+	})
+	library := filepath.Join(t.TempDir(), "lib.a")
+	if err := os.WriteFile(library, ar(elftest.NewObject().Bytes()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := convert.File(t.Context(), library, filepath.Join(dir, "lib.a"), convert.FileOptions{}); err == nil || !strings.HasSuffix(err.Error(), ": cannot write to "+none+noFolder) {
+		t.Errorf("an archive without a folder for its members: %v", err)
+	}
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		peer.Missing(t, "a terminal cannot be made: "+err.Error())
+	}
+	withStdin(t, terminal, func() {
+		if _, err := convert.File(t.Context(), convert.Stdin, filepath.Join(dir, "out"), convert.FileOptions{}); err == nil ||
+			err.Error() != "standard input is a terminal; a file, or a pipe from another program, was expected" {
+			t.Errorf("a terminal: %v", err)
+		}
+	})
+	var batch convert.Batch
+	batch.AddInPlace(t.Context(), none, convert.FileOptions{})
+	put(t.Context(), &batch)
+	if j := batch.Jobs[0]; !errors.Is(j.Err, os.ErrNotExist) || j.In != none {
+		t.Errorf("a file that is missing: %+v", j)
+	}
+	if got := tree(t, dir); !maps.Equal(got, want) {
+		t.Errorf("there is %v; %v was expected", got, want)
+	}
+}
+
+// TestBatchKeptNames has two names of a file that stays as it is, and of one whose result is not wanted.
+func TestBatchKeptNames(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	write(t, at("text"), "This is no ELF file.")
+	copyFixture(t, at("prog"))
+	for _, name := range []string{"text", "prog"} {
+		if err := os.Link(at(name), at(name+"2")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := tree(t, dir)
+	var batch convert.Batch
+	opt := convert.FileOptions{Options: convert.Options{SkipUnsupported: true}}
+	for _, name := range []string{"text", "text2"} {
+		batch.AddInPlace(t.Context(), at(name), opt)
+	}
+	put(t.Context(), &batch)
+	for _, j := range batch.Jobs {
+		if j.Err != nil || j.Result == nil || j.Result.Stays == "" || j.Result.Stays != batch.Jobs[0].Result.Stays {
+			t.Errorf("%s: %+v, %v", j.In, j.Result, j.Err)
+		}
+	}
+	batch.Reset()
+	// The first name gets another file before the result is in its place; the second one is not touched either.
+	for _, name := range []string{"prog", "prog2"} {
+		batch.AddInPlace(t.Context(), at(name), convert.FileOptions{Options: convert.Options{Version: sframe.V3}})
+	}
+	write(t, at("new"), "another one")
+	if err := os.Rename(at("new"), at("prog")); err != nil {
+		t.Fatal(err)
+	}
+	put(t.Context(), &batch)
+	if a, b := batch.Jobs[0].Err, batch.Jobs[1].Err; a == nil || b == nil || b.Error() != "it is the same file as "+at("prog")+", which was not replaced" {
+		t.Errorf("%v, and %v", a, b)
+	}
+	batch.Reset()
+	got := tree(t, dir)
+	for name := range want {
+		if filepath.Base(name) != "prog" && got[name] != want[name] {
+			t.Errorf("%s is %s; %s was expected", name, got[name], want[name])
+		}
+	}
+}
