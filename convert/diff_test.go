@@ -1,0 +1,326 @@
+package convert_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+)
+
+// function is assembler source of a function that call frame information describes. Without a name it has no symbol.
+func function(name string, lines ...string) string {
+	text := ".cfi_startproc\n" + strings.Join(lines, "\n") + "\nnop\n.cfi_endproc\n"
+	if name != "" {
+		text = fmt.Sprintf(".type \"%[1]s\", @function\n\"%[1]s\":\n%[2]s.size \"%[1]s\", . - \"%[1]s\"\n", name, text)
+	}
+	return text
+}
+
+// frame is a line that says how large the frame is from there on.
+func frame(size int) string { return fmt.Sprintf(".cfi_def_cfa_offset %d", size) }
+
+// diff compares two files, which has to work.
+func diff(t *testing.T, old, new string) *report.Diff {
+	t.Helper()
+	d, err := convert.DiffFiles(t.Context(), old, new, convert.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// changesOf says of each change what kind it is, where it begins, and the beginning of both rows.
+func changesOf(d *report.Diff) []string {
+	var all []string
+	for _, c := range d.Changes {
+		old, _, _ := strings.Cut(c.OldRow, ",")
+		new, _, _ := strings.Cut(c.NewRow, ",")
+		all = append(all, strings.TrimRight(fmt.Sprintf("%s %s +%d %s > %s", c.Function, c.Kind, c.Offset, old, new), " >"))
+	}
+	return all
+}
+
+// TestDiffNames compares programs whose code is not the same, and so their functions by name. They are written so that it is
+// known what is different.
+func TestDiffNames(t *testing.T) {
+	old, _ := run(t, link(t, function("same", "nop", frame(16))+
+		function("gone", "nop", frame(16))+
+		function("moved", "nop", frame(16))+
+		function("grown", "nop", frame(16))+
+		function("larger", "nop", frame(16))+
+		function("changed.constprop.0", "nop", frame(24))+
+		function("twin", "nop", frame(32))+function("twin2", "nop")), convert.Options{})
+	new, _ := run(t, link(t, function("fresh", "nop", frame(64))+
+		function("same", "nop", frame(16))+
+		function("moved", "nop", "nop", frame(16))+
+		function("grown", "nop", frame(16), "nop")+
+		function("larger", "nop", frame(160))+
+		function("changed.isra.7", "nop", frame(40))+
+		function("twin2", "nop")+function("twin", "nop", frame(32))), convert.Options{})
+	d := diff(t, old, new)
+	want := []string{
+		"fresh only_new +0",
+		"moved offsets +1 CFA sp+16 > CFA sp+8",
+		"grown offsets +2 CFA sp+16 > CFA sp+16",
+		"larger rows +1 CFA sp+16 > CFA sp+160",
+		"changed.isra.7 rows +1 CFA sp+24 > CFA sp+40",
+		"gone only_old +0",
+	}
+	if got := changesOf(d); !slices.Equal(got, want) {
+		t.Errorf("there is\n%s\nexpected\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if n := (report.DiffFunctions{Same: 3, Offsets: 2, Rows: 2, OnlyOld: 1, OnlyNew: 1}); d.Functions != n || d.Same || d.SameCode || len(d.Gaps) > 0 {
+		t.Errorf("%+v; %+v was expected", d, n)
+	}
+	if same := diff(t, old, old); !same.Same || !same.SameCode || same.Functions != (report.DiffFunctions{Same: 8}) {
+		t.Errorf("with itself: %+v", same)
+	}
+}
+
+// TestDiffNameless compares functions without symbols, which have the name of their section in common: those with the same rows
+// belong together, and the others in their order if there are as many.
+func TestDiffNameless(t *testing.T) {
+	program := func(sizes ...int) string {
+		t.Helper()
+		source := "nop\n.type _start, @function\n.size _start, 1\n"
+		for _, n := range sizes {
+			source += function("", "nop", frame(n))
+		}
+		out, _ := run(t, link(t, source+function("", strings.Repeat("nop\n", len(sizes)+sizes[0]))), convert.Options{})
+		return out
+	}
+	for _, tt := range []struct {
+		old, new []int
+		want     report.DiffFunctions
+	}{
+		{[]int{16, 32, 48}, []int{48, 16, 40}, report.DiffFunctions{Same: 2, Offsets: 1, Rows: 1}},
+		{[]int{16, 32, 48}, []int{48, 16}, report.DiffFunctions{Same: 2, OnlyOld: 2, OnlyNew: 1}},
+	} {
+		d := diff(t, program(tt.old...), program(tt.new...))
+		// The last function differs in its size alone. It has one row, as no other, but is a candidate like them.
+		if n := d.Functions; n.Same != tt.want.Same || n.OnlyOld != tt.want.OnlyOld || n.OnlyNew != tt.want.OnlyNew ||
+			n.Rows+n.Offsets != tt.want.Rows+tt.want.Offsets {
+			t.Errorf("%v and %v: %+v; %+v was expected", tt.old, tt.new, n, tt.want)
+		}
+	}
+}
+
+// TestDiffFormats compares a file in V2 and V3: at the same places of the same code V3 has what V2 cannot say, and the sums are those of
+// both reports. So it is without section headers.
+func TestDiffFormats(t *testing.T) {
+	for _, name := range []string{"amd64/undefra", "amd64/drap1", "amd64/signal", "amd64/rareg.so", "amd64/static", "amd64/pltlib.so", "aarch64/pac", "s390x/prologue"} {
+		in := filepath.Join(fixtures, name)
+		two, a := run(t, in, convert.Options{Version: sframe.V2})
+		three, b := run(t, in, convert.Options{Version: sframe.V3})
+		sums := make(map[string][2]uint64)
+		for i, c := range []*report.Coverage{a, b} {
+			for _, g := range c.Reasons {
+				s := sums[g.Name]
+				s[i] = g.Bytes
+				sums[g.Name] = s
+			}
+		}
+		bare := filepath.Join(t.TempDir(), "bare")
+		if !strings.HasPrefix(name, "s390x") {
+			if err := os.WriteFile(bare, withoutSections(t, read(t, three)), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			if d := diff(t, bare, bare); !d.Same || d.Functions.Same == 0 {
+				t.Errorf("%s without section headers is not what it is: %+v", name, d)
+			}
+		}
+		d := diff(t, two, three)
+		if d.Old.Format != 2 || d.New.Format != 3 || !d.SameCode || d.Same || d.Old.Covered != a.Covered || d.New.Covered != b.Covered || d.Old.Described != a.Described {
+			t.Errorf("%s: %+v and %+v; %d and %d bytes covered were expected", name, d.Old, d.New, a.Covered, b.Covered)
+		}
+		for _, g := range d.Gaps {
+			if s := sums[g.Reason]; g.Old != s[0] || g.New != s[1] || g.Old+g.Gained-g.Lost != g.New {
+				t.Errorf("%s: %+v; %d and %d bytes were expected", name, g, s[0], s[1])
+			}
+			delete(sums, g.Reason)
+		}
+		if len(sums) > 0 {
+			t.Errorf("%s: %v is not said to be left out", name, slices.Collect(maps.Keys(sums)))
+		}
+		if more := b.Covered > a.Covered; more != (d.Functions.Rows > 0) || d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 {
+			t.Errorf("%s: %+v", name, d.Functions)
+		}
+		back := diff(t, three, two)
+		if len(back.Changes) != len(d.Changes) || back.Functions != d.Functions {
+			t.Errorf("%s: the other way round it is %+v, not %+v", name, back.Functions, d.Functions)
+		}
+		for i, c := range back.Changes {
+			if o := d.Changes[i]; c.OldRow != o.NewRow || c.NewRow != o.OldRow || c.Offset != o.Offset {
+				t.Errorf("%s: the other way round it is %+v, not %+v", name, c, o)
+			}
+		}
+	}
+}
+
+// TestDiffWords has what is said of rows that are not like others.
+func TestDiffWords(t *testing.T) {
+	for name, want := range map[string]string{"undefra": "no caller", "signal": ", signal frame", "rareg.so": "RA r"} {
+		in := filepath.Join(fixtures, "amd64", name)
+		two, _ := run(t, in, convert.Options{Version: sframe.V2})
+		three, _ := run(t, in, convert.Options{Version: sframe.V3})
+		d := diff(t, two, three)
+		if !slices.ContainsFunc(d.Changes, func(c report.Change) bool {
+			return strings.Contains(c.NewRow, want) && !strings.Contains(c.OldRow, want)
+		}) {
+			t.Errorf("%s: no row is said to be %q: %+v", name, want, d.Changes)
+		}
+	}
+	// The key that signs return addresses is bit 5 of an FDE's info, which is byte 16 of 20 in V2.
+	pac, _ := run(t, filepath.Join(fixtures, "aarch64/pac"), convert.Options{})
+	b := read(t, pac)
+	_, sec := sectionOf(t, b, ".sframe")
+	for at := 28; at < 28+20*int(b[sec.Offset+8]); at += 20 {
+		b[sec.Offset+uint64(at)+16] ^= 1 << 5
+	}
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	d := diff(t, pac, other)
+	if n := d.Functions; n.Rows == 0 || n.Rows != d.Old.Functions || n != (report.DiffFunctions{Rows: n.Rows}) {
+		t.Errorf("%+v; %d functions with other rows were expected", n, d.Old.Functions)
+	}
+	for _, c := range d.Changes {
+		if a, b := strings.CutSuffix(c.OldRow, ", key B"); b == strings.HasSuffix(c.NewRow, ", key B") || a != strings.TrimSuffix(c.NewRow, ", key B") {
+			t.Errorf("%+v; the key alone was expected to be different", c)
+		}
+	}
+}
+
+// TestDiffObjects compares objects, in which places are told by sections, and which V3 covers more of.
+func TestDiffObjects(t *testing.T) {
+	in := assembled(t, ".section .text.one, \"ax\"\n"+function("one", "nop", frame(16))+".section .text.two, \"ax\"\nnop\n"+function("two", "nop", ".cfi_undefined rip", "nop"))
+	two, _ := run(t, in, convert.Options{Version: sframe.V2})
+	three, _ := run(t, in, convert.Options{Version: sframe.V3})
+	d := diff(t, two, three)
+	if len(d.Changes) != 1 || !d.SameCode || d.Functions != (report.DiffFunctions{Same: 1, Rows: 1}) {
+		t.Fatalf("%+v", d)
+	}
+	c := d.Changes[0]
+	if c.Function != "two" || c.Offset != 1 || c.OldRow != "" || c.NewRow != "no caller" || *c.Old != (report.DiffFunction{Section: ".text.two", Begin: 1, Size: 3, Rows: 1, Covered: 1}) ||
+		*c.New != (report.DiffFunction{Section: ".text.two", Begin: 1, Size: 3, Rows: 2, Covered: 3}) {
+		t.Errorf("%+v, %+v, %+v", c, c.Old, c.New)
+	}
+	if len(d.Gaps) != 1 || d.Gaps[0].Old != 2 || d.Gaps[0].New != 0 || d.Gaps[0].Lost != 2 {
+		t.Errorf("%+v", d.Gaps)
+	}
+}
+
+// TestDiffNotWritten compares a section with one that has a function less, although there are rows for it.
+func TestDiffNotWritten(t *testing.T) {
+	full, _ := run(t, filepath.Join(fixtures, "amd64/prologue"), convert.Options{})
+	b := read(t, full)
+	_, sec := sectionOf(t, b, ".sframe")
+	p := elftest.Patch(t.Fatalf, b)
+	last := int64(sec.Offset) + 28 + 20*int64(b[sec.Offset+8]-1) // the last FDE of V2; its size is at 4, its number of rows at 12
+	size := uint64(b[last+4]) | uint64(b[last+5])<<8
+	p.Put32(int(last)+12, 0)
+	p.Put32(int(sec.Offset)+12, uint32(b[sec.Offset+12])-uint32(b[last+12])) // the number of rows in the header
+	less := filepath.Join(t.TempDir(), "less")
+	if err := os.WriteFile(less, p.B, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, files := range [][2]string{{full, less}, {less, full}} {
+		d := diff(t, files[0], files[1])
+		if len(d.Gaps) != 1 || d.Gaps[0].Reason != "not-written" || d.Gaps[0].Old+d.Gaps[0].New != size || d.Functions.Rows != 1 {
+			t.Errorf("%+v, %+v; %d bytes less were expected", d.Gaps, d.Functions, size)
+		}
+	}
+}
+
+// TestDiffErrors has files that cannot be compared: the error says which one it is, and why.
+func TestDiffErrors(t *testing.T) {
+	dir := t.TempDir()
+	good, _ := run(t, filepath.Join(fixtures, "amd64/prologue"), convert.Options{})
+	_, sec := sectionOf(t, read(t, good), ".sframe")
+	damaged := func(name string, at int, bytes ...byte) string {
+		t.Helper()
+		b := read(t, good)
+		copy(b[int(sec.Offset)+at:], bytes)
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	text := filepath.Join(dir, "text")
+	write(t, text, "This is no ELF file.")
+	start := read(t, good)[sec.Offset+28 : sec.Offset+32]
+	for path, want := range map[string]string{
+		filepath.Join(dir, "missing"): "no such file or directory",
+		text:                          "",
+		filepath.Join(fixtures, "amd64/prologue"):  "there is no .sframe section",
+		damaged("magic", 0, 0, 0):                  "",
+		damaged("overlap", 28+20, start...):        "overlap",
+		damaged("machine", 4, 2):                   "ABI ",
+		damaged("rows", 28+8, 0xff, 0xff, 0xff, 0): "",
+	} {
+		for _, files := range [][2]string{{path, good}, {good, path}} {
+			d, err := convert.DiffFiles(t.Context(), files[0], files[1], convert.FileOptions{})
+			var of *convert.FileError
+			if d != nil || !errors.As(err, &of) || of.Path != path || !strings.Contains(of.Err.Error(), want) || err.Error() != path+": "+errors.Unwrap(err).Error() {
+				t.Errorf("%s: %v; %q was expected", path, err, want)
+			}
+		}
+	}
+	if _, err := convert.DiffFiles(t.Context(), good, good, convert.FileOptions{DebugFile: filepath.Join(dir, "missing")}); err == nil || !strings.Contains(err.Error(), "missing: no such file") {
+		t.Errorf("a debug file that is missing: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := convert.DiffFiles(ended, good, good, convert.FileOptions{}); err != context.Canceled {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// TestFormatFile tells the formats of files apart, as whoever asks for another file like them needs it.
+func TestFormatFile(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		opt  convert.Options
+		want convert.Format
+	}{
+		{"amd64/prologue", convert.Options{Version: sframe.V1}, convert.Format{Version: sframe.V1}},
+		{"amd64/prologue", convert.Options{Version: sframe.V2}, convert.Format{Version: sframe.V2}},
+		{"amd64/prologue", convert.Options{Version: sframe.V2, PCRel: true}, convert.Format{Version: sframe.V2, PCRel: true}},
+		{"amd64/undefra", convert.Options{Version: sframe.V2, Outermost: true}, convert.Format{Version: sframe.V2, Outermost: true}},
+		{"amd64/prologue", convert.Options{Version: sframe.V3}, convert.Format{Version: sframe.V3, PCRel: true, Outermost: true}},
+	} {
+		out, _ := run(t, filepath.Join(fixtures, tt.name), tt.opt)
+		if got, err := convert.FormatFile(t.Context(), out); err != nil || got != tt.want {
+			t.Errorf("%s with %+v: %+v, %v; %+v was expected", tt.name, tt.opt, got, err, tt.want)
+		}
+	}
+	none := filepath.Join(fixtures, "amd64/prologue")
+	object := filepath.Join(t.TempDir(), "object")
+	text := filepath.Join(t.TempDir(), "text")
+	write(t, text, "This is no ELF file.")
+	if err := os.WriteFile(object, elftest.NewObject().Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{none, object} {
+		if _, err := convert.FormatFile(t.Context(), path); err != sframe.ErrNone {
+			t.Errorf("%s: %v; %v was expected", path, err, sframe.ErrNone)
+		}
+	}
+	for _, path := range []string{text, filepath.Join(t.TempDir(), "missing")} {
+		if _, err := convert.FormatFile(t.Context(), path); err == nil || errors.Is(err, sframe.ErrNone) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
