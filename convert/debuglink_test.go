@@ -17,6 +17,8 @@ import (
 	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/sframe"
+
+	"golang.org/x/sys/unix"
 )
 
 // split makes programs, and files that their debug information was split off to, in a folder, and returns what finds them there.
@@ -198,16 +200,22 @@ func TestDebugFrameElsewhere(t *testing.T) {
 	}
 }
 
-// TestManyMismatches checks the section of one program in another one, all of whose rows are different.
+// TestManyMismatches checks the section of one program in another one, all of whose rows are different, and compares both.
 func TestManyMismatches(t *testing.T) {
-	program := func(functions int, size string) []byte {
-		t.Helper()
-		out, _ := run(t, link(t, strings.Repeat(".cfi_startproc\nnop\n.cfi_def_cfa_offset "+size+"\nnop\n.cfi_endproc\n", functions)), convert.Options{Share: convert.ShareOff})
-		return read(t, out)
-	}
 	const many = 70000 // more than are kept
-	section, _ := sectionOf(t, program(many, "16"), ".sframe")
-	b := program(many, "24")
+	program := func(size string) string {
+		t.Helper()
+		out, _ := run(t, link(t, strings.Repeat(".cfi_startproc\nnop\n.cfi_def_cfa_offset "+size+"\nnop\n.cfi_endproc\n", many)), convert.Options{Share: convert.ShareOff})
+		return out
+	}
+	one, other := program("16"), program("24")
+	// As a difference between files it is as much.
+	d := diff(t, one, other)
+	if n := len(d.Changes); d.Functions.Rows != many || d.Omitted == 0 || n+d.Omitted != many || !d.SameCode {
+		t.Errorf("%+v, %d changes and %d more; %d were expected", d.Functions, n, d.Omitted, many)
+	}
+	section, _ := sectionOf(t, read(t, one), ".sframe")
+	b := read(t, other)
 	_, sec := sectionOf(t, b, ".sframe")
 	if len(section) != int(sec.Size) {
 		t.Fatalf("the sections have %d and %d bytes", len(section), sec.Size)
@@ -315,4 +323,41 @@ func TestBatchKeptNames(t *testing.T) {
 			t.Errorf("%s is %s; %s was expected", name, got[name], want[name])
 		}
 	}
+}
+
+// TestMountPoint has files that something is mounted on, as one file of a container can be: they cannot be replaced. Nothing
+// changes then, but a debug file that goes first, which is said.
+func TestMountPoint(t *testing.T) {
+	if os.Geteuid() != 0 {
+		peer.Missing(t, "root is missing, to mount a file")
+	}
+	at, sh := split(t, "gcc -g -O1 -o prog prog.c\n"+splitOff+"mkdir before; cp prog prog.debug before")
+	for _, tt := range []struct{ mounted, err string }{
+		{"prog.debug", "debug file " + at("prog.debug") + ": device or resource busy"},
+		{"prog", "device or resource busy; its debug file " + at("prog.debug") + " is changed already: the same command again makes them agree"},
+	} {
+		if err := unix.Mount(at(tt.mounted), at(tt.mounted), "", unix.MS_BIND, ""); err != nil {
+			peer.Missing(t, "a file cannot be mounted: "+err.Error())
+		}
+		unmount := func() {
+			t.Helper()
+			if err := unix.Unmount(at(tt.mounted), 0); err != nil {
+				t.Error(err)
+			}
+		}
+		_, err := convert.File(t.Context(), at("prog"), at("prog"), convert.FileOptions{DebugLinkUpdate: at("prog.debug")})
+		unmount()
+		if err == nil || err.Error() != tt.err {
+			t.Errorf("%s: %v; %q was expected", tt.mounted, err, tt.err)
+		}
+		expectFile(t, tt.mounted, at("prog"), read(t, at("before/prog")))
+		if tt.mounted == "prog.debug" {
+			expectFile(t, tt.mounted, at("prog.debug"), read(t, at("before/prog.debug")))
+		}
+	}
+	if _, err := convert.File(t.Context(), at("prog"), at("prog"), convert.FileOptions{DebugLinkUpdate: at("prog.debug")}); err != nil {
+		t.Error(err)
+	}
+	together(t, at("prog"), at("prog.debug"))
+	sh("./prog a")
 }

@@ -1,6 +1,7 @@
 package convert_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/report"
@@ -118,7 +120,7 @@ func TestDiffNameless(t *testing.T) {
 // TestDiffFormats compares a file in V2 and V3: at the same places of the same code V3 has what V2 cannot say, and the sums are those of
 // both reports. So it is without section headers.
 func TestDiffFormats(t *testing.T) {
-	for _, name := range []string{"amd64/undefra", "amd64/drap1", "amd64/signal", "amd64/rareg.so", "amd64/static", "amd64/pltlib.so", "aarch64/pac", "s390x/prologue"} {
+	for _, name := range []string{"amd64/undefra", "amd64/drap1", "amd64/plt", "amd64/plt-ibt", "amd64/signal", "amd64/rareg.so", "amd64/static", "amd64/pltlib.so", "aarch64/pac", "s390x/prologue"} {
 		in := filepath.Join(fixtures, name)
 		two, a := run(t, in, convert.Options{Version: sframe.V2})
 		three, b := run(t, in, convert.Options{Version: sframe.V3})
@@ -154,6 +156,14 @@ func TestDiffFormats(t *testing.T) {
 		}
 		if more := b.Covered > a.Covered; more != (d.Functions.Rows > 0) || d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 {
 			t.Errorf("%s: %+v", name, d.Functions)
+		}
+		if !strings.HasPrefix(name, "s390x") { // which V1 does not have
+			one, _ := run(t, in, convert.Options{Version: sframe.V1})
+			if d := diff(t, one, two); d.Old.Format != 1 || !d.SameCode || d.Same || d.Old.Described != a.Described {
+				t.Errorf("%s in V1: %+v", name, d.Old)
+			} else if len(d.Changes) > 0 {
+				t.Errorf("%s in V1: %+v", name, d.Changes)
+			}
 		}
 		back := diff(t, three, two)
 		if len(back.Changes) != len(d.Changes) || back.Functions != d.Functions {
@@ -243,6 +253,31 @@ func TestDiffNotWritten(t *testing.T) {
 	}
 }
 
+// TestDiffManyGaps compares programs with more gaps than are listed, of whose rest the reason is not known.
+func TestDiffManyGaps(t *testing.T) {
+	const many = 70000
+	gap := function("", "nop", ".cfi_escape 0x0f, 3, 0x77, 0, 0x1f", "nop") // CFA = -rsp
+	in := link(t, strings.Repeat(gap, many))
+	out, c := run(t, in, convert.Options{Workers: 1})
+	if c.Omitted == 0 {
+		t.Fatalf("all of %d gaps are listed", len(c.Gaps))
+	}
+	// Which are listed does not depend on how many work on it.
+	if _, more := run(t, in, convert.Options{Workers: 3}); len(more.Gaps) != len(c.Gaps) || !slices.Equal(more.Gaps, c.Gaps) {
+		t.Errorf("by three workers other gaps are listed than by one: %d and %d", len(more.Gaps), len(c.Gaps))
+	}
+	d := diff(t, out, out)
+	sum := uint64(0)
+	for _, g := range d.Gaps {
+		if sum += g.New; g.Old != g.New || g.Gained+g.Lost > 0 {
+			t.Errorf("%+v", g)
+		}
+	}
+	if last := d.Gaps[len(d.Gaps)-1]; sum != c.Described-c.Covered || last.Reason != "not-known" || last.New == 0 || len(d.Gaps) != 2 || !d.Same {
+		t.Errorf("%+v; %d bytes were expected in two kinds", d.Gaps, c.Described-c.Covered)
+	}
+}
+
 // TestDiffErrors has files that cannot be compared: the error says which one it is, and why.
 func TestDiffErrors(t *testing.T) {
 	dir := t.TempDir()
@@ -260,6 +295,11 @@ func TestDiffErrors(t *testing.T) {
 	}
 	text := filepath.Join(dir, "text")
 	write(t, text, "This is no ELF file.")
+	// Bits 5 and 6 of a row's info, which comes after its start, say how large its words are; 3 is no size.
+	wrongRow := damaged("row", 28+20*int(read(t, good)[sec.Offset+8])+1, 0x63)
+	if _, err := convert.FormatFile(t.Context(), wrongRow); err == nil || errors.Is(err, sframe.ErrNone) {
+		t.Errorf("the format of a section with a damaged row: %v", err)
+	}
 	start := read(t, good)[sec.Offset+28 : sec.Offset+32]
 	for path, want := range map[string]string{
 		filepath.Join(dir, "missing"): "no such file or directory",
@@ -269,6 +309,7 @@ func TestDiffErrors(t *testing.T) {
 		damaged("overlap", 28+20, start...):        "overlap",
 		damaged("machine", 4, 2):                   "ABI ",
 		damaged("rows", 28+8, 0xff, 0xff, 0xff, 0): "",
+		wrongRow: "0, 1 or 2 was expected",
 	} {
 		for _, files := range [][2]string{{path, good}, {good, path}} {
 			d, err := convert.DiffFiles(t.Context(), files[0], files[1], convert.FileOptions{})
@@ -280,6 +321,9 @@ func TestDiffErrors(t *testing.T) {
 	}
 	if _, err := convert.DiffFiles(t.Context(), good, good, convert.FileOptions{DebugFile: filepath.Join(dir, "missing")}); err == nil || !strings.Contains(err.Error(), "missing: no such file") {
 		t.Errorf("a debug file that is missing: %v", err)
+	}
+	if _, err := convert.DiffFiles(t.Context(), good, good, convert.FileOptions{Options: convert.Options{Source: cfi.DebugFrame}}); err == nil || !strings.HasPrefix(err.Error(), good+": ") {
+		t.Errorf("without .debug_frame: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -317,6 +361,11 @@ func TestFormatFile(t *testing.T) {
 		if _, err := convert.FormatFile(t.Context(), path); err != sframe.ErrNone {
 			t.Errorf("%s: %v; %v was expected", path, err, sframe.ErrNone)
 		}
+	}
+	// An object without an .sframe, of which it is not known that it needs none: V1 has no objects.
+	b := elftest.NewObject().Bytes()
+	if c, err := convert.Check(bytes.NewReader(b), int64(len(b)), convert.Options{Version: sframe.V1, SkipUnsupported: true}); err == nil || err.Error() != "there is no section .sframe" {
+		t.Errorf("%+v, %v", c, err)
 	}
 	for _, path := range []string{text, filepath.Join(t.TempDir(), "missing")} {
 		if _, err := convert.FormatFile(t.Context(), path); err == nil || errors.Is(err, sframe.ErrNone) {
