@@ -572,6 +572,7 @@ func TestNoProc(t *testing.T) {
 	}
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "old"), "old")
+	hidden := make(chan error, 1)
 	done := make(chan bool)
 	go func() {
 		defer close(done)
@@ -583,8 +584,7 @@ func TestNoProc(t *testing.T) {
 		if err == nil {
 			err = unix.Mount("none", "/proc", "tmpfs", 0, "")
 		}
-		if err != nil {
-			t.Errorf("/proc cannot be hidden: %v", err)
+		if hidden <- err; err != nil {
 			return
 		}
 		for _, name := range []string{"old", "new"} {
@@ -606,6 +606,9 @@ func TestNoProc(t *testing.T) {
 		}
 	}()
 	<-done
+	if err := <-hidden; err != nil {
+		peer.Missing(t, "/proc cannot be hidden: "+err.Error())
+	}
 	expect(t, dir, map[string]string{"old": "contents", "new": "contents"})
 }
 
