@@ -25,7 +25,11 @@ import (
 func buildTool(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.Command("go", "build", "-o", dir, ".")
+	args := []string{"build", "-o", dir}
+	if mode := testing.CoverMode(); mode != "" { // GOCOVERDIR, which go test sets, is where it says what it has executed
+		args = append(args, "-cover", "-covermode="+mode, "-coverpkg=.")
+	}
+	cmd := exec.Command("go", append(args, ".")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
