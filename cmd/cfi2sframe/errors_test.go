@@ -1,0 +1,374 @@
+//go:build linux && !portable
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/survey"
+)
+
+// noRoom is a writer to a disk that is full.
+type noRoom struct{}
+
+func (noRoom) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// manyGaps is a library whose CFI has so many ranges without a form in SFrame.
+func manyGaps(t *testing.T, n int) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(fixtures, "pltlib.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return withGaps(elftest.Patch(t.Fatalf, b), n)
+}
+
+// says runs the command in this process, and compares its status and the beginning of what it says on standard error.
+func says(t *testing.T, status int, want string, stdout io.Writer, args ...string) string {
+	t.Helper()
+	var stderr bytes.Buffer
+	got := run(t.Context(), args, stdout, &stderr)
+	if got != status || !strings.Contains(stderr.String(), want) {
+		t.Errorf("%q: status %d, %q; %d, %q was expected", args, got, stderr.String(), status, want)
+	}
+	return stderr.String()
+}
+
+// TestFolderUsage has flags that --report-dir does not go with, and others that exclude each other.
+func TestFolderUsage(t *testing.T) {
+	for args, want := range map[string]string{
+		"--report-dir d --dry-run prog":                "--report-dir is for --survey",
+		"--report-dir d --survey --report-file r prog": "--report-dir and --report-file exclude each other",
+		"--report-dir d --survey -q prog":              "--report-dir and -q exclude each other: there is no report",
+		"--report-dir d --survey --report json prog":   "--report-dir is for pages, and excludes --report json",
+		"--format 1 --pcrel --dry-run prog":            "--pcrel and --outermost are for format 2",
+		"-r --dump prog":                               "-r is not for --dump and --diff",
+		"-r prog -o out":                               "-r and -o exclude each other",
+		"--skip-status --in-place prog":                "--skip-status is for --skip-unsupported",
+	} {
+		says(t, exitUsage, "cfi2sframe: "+want, io.Discard, strings.Fields(args)...)
+	}
+}
+
+// TestFullDisk writes reports to a disk that is full: it is said what became of the files.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
+	copyTo(t, in)
+	says(t, exitError, "cfi2sframe: "+in+": report: writing the output: no space left on device; nothing written\n",
+		io.Discard, "--report", "html", "--report-file", "/dev/full", in, "-o", out)
+	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("there is an output, error %v", err)
+	}
+	// Where nothing is written, each is reported on its own, and the rest are not looked at.
+	other := filepath.Join(dir, "other")
+	copyTo(t, other)
+	before, err := os.ReadFile(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := says(t, exitError, "cfi2sframe: files that were not converted: 1\n", noRoom{}, "--dry-run", "--report", "json", in, other)
+	if !strings.HasPrefix(said, "cfi2sframe: "+in+": report: no space left on device; nothing written\n") {
+		t.Errorf("said %q", said)
+	}
+	for _, path := range []string{in, other} {
+		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
+			t.Errorf("%s has changed, error %v", path, err)
+		}
+	}
+	// A report of many lines fails before its end.
+	gaps := filepath.Join(dir, "gaps")
+	if err := os.WriteFile(gaps, manyGaps(t, 1000), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, form := range []string{"json", "html"} {
+		says(t, exitError, "no space left on device", noRoom{}, "-v", "--dry-run", "--report", form, gaps)
+	}
+	// Of those that are too many, the first are named.
+	said = says(t, exitCoverage, "", io.Discard, "-q", "--min-coverage", "100", gaps, "-o", out)
+	if n := strings.Count(said, gaps+": 0x"); n != shortList {
+		t.Errorf("%d gaps are named; %d were expected", n, shortList)
+	}
+	says(t, exitError, "cfi2sframe: standard output: no space left on device\n", noRoom{}, "--print-linker-dir")
+
+	closed, err := os.Create(filepath.Join(dir, "closed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	says(t, exitError, "file already closed", closed, "--survey", in)
+}
+
+// TestSurveyFolder has folders that pages cannot be written to, and files that are gone when it is their turn.
+func TestSurveyFolder(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.Mkdir(at("files"), 0o777), os.Mkdir(at("taken"), 0o777), os.WriteFile(at("file"), []byte("text"), 0o666),
+		os.WriteFile(at("taken/index.html"), []byte("This is no page."), 0o666), os.WriteFile(at("files/gaps"), manyGaps(t, 3), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	says(t, exitError, "cfi2sframe: report: cannot make the folder "+at("file/pages")+": not a directory\n", io.Discard, "--survey", "--report-dir", at("file/pages"), at("files"))
+	says(t, exitError, "cfi2sframe: report: "+at("taken/index.html")+" is there already, and is no page; another folder was expected\n", io.Discard,
+		"--survey", "--report-dir", at("taken"), at("files"))
+	says(t, exitDone, "", io.Discard, "--survey", "--report-dir", at("pages"), at("files"))
+	pages, err := filepath.Glob(at("pages/*gaps*.html"))
+	if err != nil || len(pages) != 1 {
+		t.Fatalf("there is %v, %v", pages, err)
+	}
+	// A folder has the name of a page.
+	if err := errors.Join(os.Remove(pages[0]), os.Mkdir(pages[0], 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	says(t, exitError, "cfi2sframe: survey: page of "+at("files/gaps")+": output "+pages[0]+" is a directory", io.Discard,
+		"--survey", "--report-dir", at("pages"), at("files"))
+
+	s, err := survey.Run(t.Context(), []string{at("files")}, survey.Options{}, func(int, int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	w := &work{settings: &settings{reportDir: at("more")}, stdout: io.Discard, stderr: &stderr}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.pages(ended, s); err != context.Canceled {
+		t.Errorf("after the end: %v", err)
+	}
+	if err := os.Remove(at("files/gaps")); err != nil {
+		t.Fatal(err)
+	}
+	want := "cfi2sframe: " + at("files/gaps") + ": no page: no such file or directory\n"
+	if links, err := w.pages(t.Context(), s); err != nil || len(links) > 0 || stderr.String() != want {
+		t.Errorf("%v, %v, %q; %q was expected", links, err, stderr.String(), want)
+	}
+}
+
+// TestMounted replaces a file that something is mounted on, which is not possible: the report that said it was done is taken
+// back. What is mounted in a folder is left out of it.
+func TestMounted(t *testing.T) {
+	if os.Geteuid() != 0 {
+		peer.Missing(t, "root is missing, to mount a file")
+	}
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.MkdirAll(at("tree/mounted"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	mount := func(source, target, kind string, flags uintptr) {
+		t.Helper()
+		if err := unix.Mount(source, target, kind, flags, ""); err != nil {
+			peer.Missing(t, "it cannot be mounted: "+err.Error())
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(target, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, name := range []string{"busy", "free", "tree/prog"} {
+		copyTo(t, at(name))
+	}
+	mount(at("busy"), at("busy"), "", unix.MS_BIND)
+	mount("none", at("tree/mounted"), "tmpfs", 0)
+	copyTo(t, at("tree/mounted/prog"))
+
+	said := says(t, exitError, "cfi2sframe: "+at("busy")+": device or resource busy\n", io.Discard, "--in-place", "--report-file", at("report"), at("busy"), at("free"))
+	text, err := os.ReadFile(at("report"))
+	if err != nil || strings.Contains(string(text), at("busy")) || !strings.Contains(string(text), at("free")+": amd64, SFrame V2") ||
+		!strings.Contains(string(text), "2 files: 1 done, 1 failed") {
+		t.Errorf("%v, said %q, and the report is\n%s", err, said, text)
+	}
+	says(t, exitDone, "cfi2sframe: "+at("tree/mounted")+": another file system, and so left out\n", io.Discard, "-r", "--in-place", "--report", "none", at("tree"))
+	for name, converted := range map[string]bool{"busy": false, "free": true, "tree/prog": true, "tree/mounted/prog": false} {
+		if _, err := decodeOutput(at(name)); (err == nil) != converted {
+			t.Errorf("%s: converted is expected to be %t, error %v", name, converted, err)
+		}
+	}
+}
+
+// TestDeepTree goes through folders whose path is too long for the system: the others are converted.
+func TestDeepTree(t *testing.T) {
+	dir := t.TempDir()
+	copyTo(t, filepath.Join(dir, "prog"))
+	t.Chdir(dir)
+	name := strings.Repeat("d", 250)
+	for range 20 {
+		if err := errors.Join(os.Mkdir(name, 0o777), os.Chdir(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chdir(dir); err != nil {
+		t.Fatal(err)
+	}
+	says(t, exitError, ": file name too long\n", io.Discard, "-q", "-r", "--in-place", dir)
+	if _, err := decodeOutput(filepath.Join(dir, "prog")); err != nil {
+		t.Error(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stderr bytes.Buffer
+	if status := run(ended, []string{"-r", "--force", "--in-place", dir}, io.Discard, &stderr); status == exitDone || !strings.Contains(stderr.String(), "cfi2sframe: "+dir+": ") {
+		t.Errorf("after the end: status %d, %q", status, stderr.String())
+	}
+}
+
+// TestCheckSays has what --check says besides the numbers.
+func TestCheckSays(t *testing.T) {
+	dir := t.TempDir()
+	said := func(name string, change func(section []byte)) string {
+		t.Helper()
+		out := filepath.Join(dir, name)
+		says(t, exitDone, "", io.Discard, "-q", "--force", filepath.Join(fixtures, name), "-o", out)
+		b, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := bytes.Index(b, []byte{0xe2, 0xde, 2})
+		change(b[at:])
+		if err := os.WriteFile(out, b, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		var stdout bytes.Buffer
+		says(t, exitDone, "", &stdout, "--check", out)
+		return stdout.String()
+	}
+	if s := said("prologue", func(b []byte) { b[3] &^= 1 }); !strings.Contains(s, "; the FDEs are not sorted; mismatches: 0\n") { // SFRAME_F_FDE_SORTED
+		t.Errorf("not sorted: %q", s)
+	}
+	if s := said("prologue", func([]byte) {}); strings.Contains(s, "sorted") || strings.Contains(s, "PLT") {
+		t.Errorf("sorted: %q", s)
+	}
+	stubs := 0
+	for _, name := range []string{"plt", "plt-ibt", "pltlib.so", "static"} {
+		if strings.Contains(said(name, func([]byte) {}), " bytes of PLT stubs without CFI are right") {
+			stubs++
+		}
+	}
+	if stubs == 0 {
+		t.Error("nothing is said of PLT stubs without CFI")
+	}
+	// In JSON, members of an archive that stay have both names.
+	library := filepath.Join(dir, "lib.a")
+	if err := os.WriteFile(filepath.Join(dir, "odd"), []byte("odd"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a.o"), elftest.NewObject().Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(peer.Look(t, "ar"), "rc", library, "odd", "a.o")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var stdout bytes.Buffer
+	says(t, exitDone, "", &stdout, "--dry-run", "--report", "json", library)
+	if want := fmt.Sprintf("%q", library+"(odd)"); !strings.Contains(stdout.String(), want) {
+		t.Errorf("%s was expected in\n%s", want, stdout.String())
+	}
+}
+
+// TestNoGlibc has files that do not tell what --for stands for.
+func TestNoGlibc(t *testing.T) {
+	dir := t.TempDir()
+	if err := withoutSFrame(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	if err := withoutSFrame(dir); !errors.Is(err, syscall.EISDIR) {
+		t.Errorf("a folder: %v", err)
+	}
+}
+
+// TestOrigin has what Go notes of programs, and what --version says then.
+func TestOrigin(t *testing.T) {
+	settings := func(modified string) []debug.BuildSetting {
+		return []debug.BuildSetting{{Key: "vcs.revision", Value: strings.Repeat("0123456789", 4)}, {Key: "vcs.time", Value: "2026-01-02T03:04:05Z"}, {Key: "vcs.modified", Value: modified}}
+	}
+	for _, tt := range []struct {
+		name string
+		info debug.BuildInfo
+		want string
+	}{
+		{"a clone", debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: settings("false")}, "cfi2sframe  (" + strings.Repeat("0123456789", 4)[:commitDigits] + ", 2026-01-02T03:04:05Z)\n"},
+		{"a clone with changes", debug.BuildInfo{Main: debug.Module{Version: "v1.2.3+dirty"}, Settings: settings("true")},
+			"cfi2sframe v1.2.3+dirty (" + strings.Repeat("0123456789", 4)[:commitDigits] + "-dirty, 2026-01-02T03:04:05Z)\n"},
+		{"a part of another module", debug.BuildInfo{Path: "cfi2sframe/cmd/cfi2sframe", Main: debug.Module{Version: "v9.9.9"},
+			Deps: []*debug.Module{{Path: "other", Version: "v7.7.7"}, {Path: "cfi2sframe", Version: "v1.2.4"}}, Settings: settings("true")}, "cfi2sframe v1.2.4\n"},
+	} {
+		var b origin
+		b.of(&tt.info)
+		var out bytes.Buffer
+		if b.print(&out); !strings.HasPrefix(out.String(), tt.want) {
+			t.Errorf("%s: %q; %q was expected", tt.name, out.String(), tt.want)
+		}
+	}
+}
+
+// TestLinkCaught sends a signal while a linker runs, which gets it; and when it ended what it made is removed, and nothing else.
+func TestLinkCaught(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("old", nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat("old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	l := &link{program: "/bin/sh", stdout: io.Discard, stderr: &stderr, outputs: []*linkOutput{{"old", before}, {"made", nil}, {"none", nil}}}
+	defer signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	ctx, cancel := context.WithCancel(t.Context())
+	l.catch(cancel)
+	go func() {
+		for {
+			if _, err := os.Stat("made"); err == nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+	}()
+	state, err := l.execute([]string{"sh", "-c", "echo >made; exec sleep 60"}, os.Environ())
+	if err != nil || !state.Signaled() || state.Signal() != syscall.SIGTERM || l.caught() != syscall.SIGTERM {
+		t.Errorf("%v, status %v, caught %v", err, state, l.caught())
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(10 * time.Second):
+		t.Error("the conversion goes on")
+	}
+	// The next one gets it at once.
+	if state, err := l.execute([]string{"sh", "-c", "exec sleep 60"}, os.Environ()); err != nil || !state.Signaled() {
+		t.Errorf("%v, status %v", err, state)
+	}
+	l.discard()
+	if _, err := os.Stat("old"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat("made"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what was made is there, error %v", err)
+	}
+	// A linker that the system cannot run.
+	if err := os.WriteFile("ld", []byte("This is no program."), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	want := "cfi2sframe: ./ld: cannot be run: exec format error\n"
+	if status, ok := runLinker([]string{"cfi2sframe", "ld", "./ld", "-o", "out"}, io.Discard, &stderr); !ok || status != exitError || !strings.HasSuffix(stderr.String(), want) {
+		t.Errorf("status %d, %q; %q was expected", status, stderr.String(), want)
+	}
+}
