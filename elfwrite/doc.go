@@ -16,7 +16,7 @@
 //   - entries that are unused: PT_NULL, a PT_GNU_SFRAME without a section, or those of
 //     the .sframe that is replaced;
 //   - unused bytes behind the table: zeros, what patchelf left behind, or section
-//     headers, which are written anew elsewhere;
+//     headers and the old .sframe, which are written anew elsewhere;
 //   - a PT_NOTE that repeats PT_GNU_PROPERTY, which is dropped;
 //   - the sections after the table that can move; see below. The shortest run of them that
 //     makes enough room gives up its place; what fits is put back, the build-id note
@@ -56,8 +56,10 @@
 // its alignment. Bytes after everything the headers know of stay at the end.
 //
 // A segment of this kind is laid out anew when .sframe is replaced: what comes out
-// does not depend on what was there before. An .sframe that a linker made is replaced
-// where it is, if the new one has room there.
+// does not depend on what was there before, nor does it where .sframe was removed and is
+// added again. Without section headers, the program headers that were for it stay as PT_NULL
+// then, because nothing else would say that they are free. An .sframe that a linker made is
+// replaced where it is, if the new one has room there.
 //
 // Program interpreters (ld.so) get a layout that old kernels load, too, for which the size of
 // .sframe has to be a multiple of SizeMultiple.

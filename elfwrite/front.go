@@ -44,6 +44,7 @@ func (p *planner) insertFront() error {
 		table += elffile.ProgSize
 		if p.notesToFront(span{table, room}) == nil {
 			p.phoff, p.headTo, p.frontEnd = elffile.HeaderSize, alignUp(p.loadEnd, p.page), p.headEnd(table)
+			p.tail = p.alignedTail()
 			return nil
 		}
 		p.forget(own)

@@ -72,9 +72,14 @@ func (p *planner) interpreter() (uint64, error) {
 		p.filled = *h
 	}
 	// What moved comes first, at the start of a page.
-	p.begin = alignUp(fileSpan(h).end, p.page)
+	before := fileSpan(h).end
+	p.begin = alignUp(before, p.page)
 	base := alignUp(p.addrEnd, p.page)
 	end := p.moveUnits(p.begin, base)
+	if p.remove && end == p.begin { // no segment is left, and what comes next needs no page
+		p.begin, p.off, p.Addr = before, before, p.addrEnd
+		return before, nil
+	}
 	end = alignUp(end+p.Size, p.page)
 	p.last, p.off = true, end-p.Size
 	p.Addr = base + (p.off - p.begin)

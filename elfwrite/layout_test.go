@@ -238,6 +238,85 @@ func TestHeadMoves(t *testing.T) {
 	}
 }
 
+// TestSectionBehindHeaders replaces an .sframe that lld has put right behind the program headers: its bytes are
+// room for more of them.
+func TestSectionBehindHeaders(t *testing.T) {
+	dir := t.TempDir()
+	source, obj, lib := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.o"), filepath.Join(dir, "a.so")
+	for _, size := range []int{40, elffile.ProgSize, 400} { // lld leaves room for one: less than it takes, as much, and more
+		text := fmt.Sprintf(".globl f\nf: ret\n.section .sframe,\"a\",@%#x\n.balign 8\n.short %#x\n.fill %d, 1, 0x5a\n", sframe.SHTGNUSFrame, sframe.Magic, size-2)
+		if err := os.WriteFile(source, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		for _, cmd := range [][]string{{"as", "--64", source, "-o", obj}, {"ld.lld", "-m", "elf_x86_64", "-shared", "--build-id=none", obj, "-o", lib}} {
+			if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %v\n%s", cmd, err, out)
+			}
+		}
+		old, err := os.ReadFile(lib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := elftest.Parse(t, old)
+		at := before.Section(".sframe")
+		if end := before.Phoff + uint64(len(before.Progs)+1)*elffile.ProgSize; at.Off > end || at.Size != uint64(size) {
+			t.Fatalf(".sframe has %d bytes at file offset %#x; %d at %#x were expected", at.Size, at.Off, size, end)
+		}
+		plain := remove(t, old)
+		for _, n := range []int{40, 1000} {
+			b := add(t, old, content(n), Options{Force: true})
+			after := elftest.Parse(t, b)
+			if err := image.Compare(elftest.Parse(t, plain), after); err != nil {
+				t.Errorf("%d bytes, now %d: %v", size, n, err)
+			}
+			if bytes.Contains(b, []byte{0x5a, 0x5a}) {
+				t.Errorf("%d bytes, now %d: something is left of the old section", size, n)
+			}
+			if again := add(t, b, content(n), Options{Force: true}); !bytes.Equal(again, b) {
+				t.Errorf("%d bytes, now %d: another file the second time", size, n)
+			}
+			if other := add(t, plain, content(n), Options{}); !bytes.Equal(other, b) {
+				t.Errorf("%d bytes, now %d: another file where the old section was removed before", size, n)
+			}
+		}
+	}
+}
+
+// TestFrontAgain has an executable whose data ends so many bytes before what is not loaded. The head ends
+// elsewhere, and so there is other padding after it; none of it may add up.
+func TestFrontAgain(t *testing.T) {
+	whole := static(t)
+	for _, c := range []struct {
+		gap    uint64
+		filler byte
+		kept   bool // the bytes between are not padding
+	}{{0, 0, false}, {4, 0, false}, {4, 0xaa, true}, {24, 0, true}} {
+		p := elftest.Patch(t.Fatalf, whole)
+		data, load := p.Section(".got.plt"), p.LastLoad()
+		end := p.U64(data+elftest.ShOff) + p.U64(data+elftest.ShSize)
+		for _, field := range []int{data + elftest.ShSize, load + elftest.PhFilesz, load + elftest.PhMemsz} {
+			p.Put64(field, p.U64(field)-c.gap)
+		}
+		p.Put64(p.Segment(elf.PT_GNU_RELRO, 0)+elftest.PhFilesz, 8)
+		copy(p.B[end-c.gap:end], bytes.Repeat([]byte{c.filler}, int(c.gap)))
+		for _, size := range []int{1000, 1003, 996} {
+			first := add(t, p.B, content(size), Options{})
+			f := elftest.Parse(t, first)
+			section, next := f.Section(".sframe"), f.Section(".symtab")
+			between := first[section.Off+section.Size : next.Off]
+			if kept := len(between) >= int(c.gap) && bytes.Equal(between[len(between)-int(c.gap):], p.B[end-c.gap:end]); c.kept && !kept || !c.kept && len(between) > 7 {
+				t.Errorf("%+v: between .sframe and what is not loaded there are the bytes % x", c, between)
+			}
+			if again := add(t, first, content(size), Options{Force: true}); !bytes.Equal(again, first) {
+				t.Errorf("%+v, %d bytes: another file the second time", c, size)
+			}
+			if again := add(t, remove(t, first), content(size), Options{}); !c.kept && !bytes.Equal(again, first) {
+				t.Errorf("%+v, %d bytes: another file after it was removed, of %d bytes; it had %d", c, size, len(again), len(first))
+			}
+		}
+	}
+}
+
 // TestFrontRefused has executables that would need a page in front, and cannot have one.
 func TestFrontRefused(t *testing.T) {
 	for _, tt := range []struct {
@@ -374,6 +453,7 @@ func TestRenumber(t *testing.T) {
 		{"the same index", symbol{5, 0, 7}, symbol{5, 0, 7}, false, false},
 		{"undefined", symbol{0, 0, 7}, symbol{0, 0, 7}, false, false},
 		{"absolute", symbol{uint16(elf.SHN_ABS), 0, s.Addr}, symbol{uint16(elf.SHN_ABS), 0, s.Addr}, false, false},
+		{"just no section", symbol{6, 0, 7}, symbol{6, 0, 7}, false, false},
 		{"no such section", symbol{100, 0, 7}, symbol{100, 0, 7}, false, false},
 		{"moved", symbol{3, 0, s.Addr + 8}, symbol{4, 0, s.Addr + 0x1008}, true, false},
 		{"moved, at its end", symbol{3, 0, s.Addr + s.Size}, symbol{4, 0, s.Addr + s.Size + 0x1000}, true, false},

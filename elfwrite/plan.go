@@ -348,17 +348,28 @@ func (p *planner) bounds() {
 		}
 		p.addrEnd = max(p.addrEnd, h.Vaddr+h.Memsz)
 	}
-	p.tail = p.loadEnd
 	switch {
+	case p.head >= 0 && last == p.f.Progs[p.head].Vaddr+p.page: // a page was inserted in front of it before
+		p.tail = p.alignedTail()
 	case p.own >= 0:
 		p.tail = p.ownTail()
-	case p.head >= 0 && last == p.f.Progs[p.head].Vaddr+p.page:
-		// A page was inserted in front of it before. What is not loaded is aligned after it, and
-		// keeps no padding.
-		if next := p.next(p.loadEnd); next-p.loadEnd < p.tailAlign(p.loadEnd) && p.unused(span{p.loadEnd, next}) {
-			p.tail = next
-		}
+	default:
+		p.tail = p.loadEnd
 	}
+}
+
+// alignedTail returns where what is not loaded begins, without padding before it. Where a page is put in
+// front, something else is loaded last than before: what follows is aligned after that, and would keep
+// the padding of both places otherwise.
+func (p *planner) alignedTail() uint64 {
+	from := p.loadEnd
+	if p.own >= 0 {
+		from = fileSpan(&p.f.Progs[p.own]).end
+	}
+	if next := p.next(from); next-from < p.tailAlign(from) && p.unused(span{from, next}) {
+		return next
+	}
+	return from
 }
 
 // checkEnd refuses what lies across the place where the new segment goes.
@@ -469,6 +480,10 @@ func (p *planner) programHeaders(end uint64) {
 		var gnu elf.Prog64
 		p.setSegment(&gnu)
 		p.progs = append(p.progs, gnu)
+	}
+	if p.remove && len(p.f.Sections) == 0 {
+		// Nothing else would say that the bytes behind the table are free for another .sframe.
+		p.progs = append(p.progs, make([]elf.Prog64, max(0, len(p.f.Progs)-len(p.progs)))...)
 	}
 	for i := range p.progs {
 		if h := &p.progs[i]; elf.ProgType(h.Type) == elf.PT_PHDR {

@@ -616,8 +616,12 @@ func TestBare(t *testing.T) {
 		if again := add(t, out, content(100), Options{Force: true}); !bytes.Equal(again, out) {
 			t.Errorf("%s: another file the second time", name)
 		}
-		if err := image.Contents(elftest.Parse(t, b), elftest.Parse(t, remove(t, out))); err != nil {
+		without := remove(t, out)
+		if err := image.Contents(elftest.Parse(t, b), elftest.Parse(t, without)); err != nil {
 			t.Errorf("%s without .sframe: %v", name, err)
+		}
+		if again := add(t, without, content(100), Options{}); !bytes.Equal(again, out) {
+			t.Errorf("%s: another file after it was removed, of %d bytes; it had %d", name, len(again), len(out))
 		}
 	})
 	if converted == 0 {

@@ -359,3 +359,26 @@ func TestManyRelocations(t *testing.T) {
 		}
 	}
 }
+
+// TestRelocationTarget has relocations of amd64 by symbols that there are, that are undefined, and that there are not, and by
+// none (ELF psABI for amd64, "Relocation Types": R_X86_64_64 is 1, R_X86_64_RELATIVE 8).
+func TestRelocationTarget(t *testing.T) {
+	s := scan{arch: arch.Of(elf.EM_X86_64)}
+	values := []uint64{noValue, 0x1000, noValue}
+	for _, tt := range []struct {
+		symbol, typ, addend uint64
+		want                uint64
+		ok                  bool
+	}{
+		{0, 8, 0x2000, 0x2000, true},
+		{1, 1, 0x10, 0x1010, true},
+		{2, 1, 0x10, 0, false},
+		{3, 1, 0x10, 0, false},
+		{1<<32 - 1, 1, 0x10, 0, false},
+	} {
+		got, ok := s.target(values, tt.symbol<<32|tt.typ, tt.addend)
+		if got != tt.want || ok != tt.ok {
+			t.Errorf("symbol %d, type %d: %#x, %t; %#x, %t was expected", tt.symbol, tt.typ, got, ok, tt.want, tt.ok)
+		}
+	}
+}

@@ -73,6 +73,13 @@ func TestRefusedFiles(t *testing.T) {
 				p.Put32(p.Segment(elf.PT_LOAD, 0), uint32(odd))
 			}
 		}, "no loaded segment (PT_LOAD): a linked program was expected"},
+		{"segments out of order", func(p *elftest.Patcher) {
+			first := p.Segment(elf.PT_LOAD, 0)
+			second := p.Segment(elf.PT_LOAD, 1)
+			b := bytes.Clone(p.B[first:][:elffile.ProgSize])
+			copy(p.B[first:], p.B[second:][:elffile.ProgSize])
+			copy(p.B[second:], b)
+		}, "program header 3: segment at 0x0 overlaps the one before it, or is out of order"},
 		{"section outside", func(p *elftest.Patcher) { p.Put64(p.Section(".strtab")+elftest.ShOff, 1<<63) }, "section 11 (.strtab): 75 bytes at file offset 0x8000000000000000 do not fit"},
 		{"symbol tables overlap", func(p *elftest.Patcher) {
 			h := p.Section(".strtab")
@@ -198,6 +205,37 @@ func TestFixed(t *testing.T) {
 		{"a note of Crashpad's with fewer bytes", "rareg.so", crashpadNote(4), `the note by "Crashpad" of type 0x4f464e49 in it has 4 bytes; 8 were expected`},
 	} {
 		refused(t, tt.name, patched(t, tt.file, tt.change), 1000, tt.want)
+	}
+}
+
+// TestFixedTags has a dynamic entry of each kind that is an address and that no header tells (ELF gABI, "Dynamic
+// Section"; GNU's and Android's elf.h) lead into what would move, and then behind the end of the entries.
+func TestFixedTags(t *testing.T) {
+	const (
+		androidREL, androidRELA, androidRELR = 0x6000000f, 0x60000011, 0x6fffe000
+		tlsdescPLT, tlsdescGOT               = 0x6ffffef6, 0x6ffffef7
+	)
+	for _, tag := range []elf.DynTag{
+		elf.DT_PLTGOT, elf.DT_INIT, elf.DT_FINI, elf.DT_REL, elf.DT_JMPREL, elf.DT_INIT_ARRAY, elf.DT_FINI_ARRAY, elf.DT_PREINIT_ARRAY,
+		elf.DT_SYMTAB_SHNDX, elf.DT_GNU_CONFLICT, elf.DT_GNU_LIBLIST, elf.DT_CONFIG, elf.DT_DEPAUDIT, elf.DT_AUDIT, elf.DT_MOVETAB,
+		elf.DT_SYMINFO, tlsdescPLT, tlsdescGOT, androidREL, androidRELA, androidRELR,
+	} {
+		entry := func(p *elftest.Patcher, off int) {
+			p.Put64(off, uint64(tag))
+			p.Put64(off+8, 0x23c)
+		}
+		refused(t, tag.String(), patched(t, "alloca", func(p *elftest.Patcher) { entry(p, dynamicEntry(p, elf.DT_DEBUG)) }), 1000,
+			".interp at file offset 0x238 cannot be moved: dynamic entry 5 leads into it")
+		ended := patched(t, "alloca", func(p *elftest.Patcher) {
+			off := dynamicEntry(p, elf.DT_NULL) + elffile.DynSize
+			if elf.DynTag(p.U64(off)) != elf.DT_NULL {
+				t.Fatal("there is no room behind the end of the dynamic entries")
+			}
+			entry(p, off)
+		})
+		if _, err := Plan(elftest.Parse(t, ended), 1000, Options{}); err != nil {
+			t.Errorf("%v behind the end of the dynamic entries: %v", tag, err)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/sframe"
 )
 
 // newHeaders is how many program headers are added: PT_LOAD and PT_GNU_SFRAME.
@@ -209,7 +210,7 @@ func (p *planner) adjacentNotes(a, b *elf.Prog64) bool {
 
 // unused reports whether the bytes of the file are there, and are zero, or the X that
 // patchelf leaves behind where it moved a section away, or old section headers, which
-// are written anew elsewhere.
+// are written anew elsewhere, as the old .sframe is.
 func (p *planner) unused(s span) bool {
 	if s.begin >= s.end {
 		return true
@@ -218,28 +219,34 @@ func (p *planner) unused(s span) bool {
 	if err != nil {
 		return false
 	}
-	if t := headersOf(p.f); t.overlaps(s) {
-		clear(b[max(t.begin, s.begin)-s.begin : min(t.end, s.end)-s.begin])
+	anew := []span{headersOf(p.f)}
+	if p.old != nil {
+		anew = append(anew, p.old.span)
+	}
+	for _, t := range anew {
+		if t.overlaps(s) {
+			clear(b[max(t.begin, s.begin)-s.begin : min(t.end, s.end)-s.begin])
+		}
 	}
 	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 && c != 'X' })
 }
 
 // next returns the file offset of the first thing at or after off: a section, a
 // segment, what a dynamic entry points to in a file without section headers, or the
-// end of the segment that holds the table.
+// end of the segment that holds the table. The old .sframe, which goes, is none.
 func (p *planner) next(off uint64) uint64 {
 	n := p.f.Size
 	if p.head >= 0 && fileSpan(&p.f.Progs[p.head]).end > off {
 		n = fileSpan(&p.f.Progs[p.head]).end
 	}
 	for i := range p.f.Sections {
-		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 && s.Off+s.Size > off {
+		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 && s.Off+s.Size > off && !p.isOld(i) {
 			n = min(n, max(s.Off, off))
 		}
 	}
 	for i := range p.f.Progs {
 		h := &p.f.Progs[i]
-		if t := elf.ProgType(h.Type); t != elf.PT_PHDR && h.Filesz > 0 && h.Off >= off && i != p.own {
+		if t := elf.ProgType(h.Type); t != elf.PT_PHDR && h.Type != sframe.PTGNUSFrame && h.Filesz > 0 && h.Off >= off && i != p.own {
 			n = min(n, h.Off)
 		}
 	}

@@ -48,7 +48,7 @@ func (p *planner) files(end uint64) error {
 		p.copies = append(p.copies, extent{0, p.front, p.loadEnd})
 	}
 	p.copies = append(p.copies, extent{p.tail, p.newTail, cut - p.tail})
-	if o := p.old; o != nil && p.own < 0 && o.begin < o.end && o.end <= p.loadEnd {
+	if o := p.old; o != nil && o.begin < o.end && o.end <= p.loadEnd {
 		p.zeros = append(p.zeros, span{p.newOff(o.begin), p.newOff(o.begin) + (o.end - o.begin)})
 	}
 	for _, u := range p.units {
@@ -66,8 +66,11 @@ func (p *planner) files(end uint64) error {
 }
 
 // tailAlign returns the largest alignment of the sections from the given file offset
-// on, which are not loaded.
+// on, which are not loaded. Without section headers there is nothing that would say it of any.
 func (p *planner) tailAlign(from uint64) uint64 {
+	if len(p.f.Sections) == 0 {
+		return 1
+	}
 	align := uint64(sectionAlign)
 	for i := range p.f.Sections {
 		if s := &p.f.Sections[i]; s.HasBytes() && s.Off >= from {

@@ -63,6 +63,9 @@ func FuzzPlan(f *testing.F) {
 		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint16(seed*7), uint64(0))
 		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint16(seed*7), generate.Damage(seed))
 	}
+	for _, seed := range []uint64{17, 114} { // an interpreter; no section headers and a page in front
+		f.Add(generate.Seeded(seed, 286), uint16(331), uint16(7), uint64(0))
+	}
 	f.Fuzz(func(t *testing.T, choices []byte, size, other uint16, damage uint64) {
 		if len(choices) > 4096 {
 			return
@@ -134,12 +137,23 @@ func FuzzPlan(f *testing.F) {
 		if err != nil {
 			t.Fatalf("removed: %v", err)
 		}
-		plain := parse(t, write(t, l4, second, nil, nil))
+		removed := write(t, l4, second, nil, nil)
+		plain := parse(t, removed)
 		if err := image.Contents(old, plain); err != nil {
 			t.Errorf("removed: %v", err)
 		}
 		if x, err := plain.SFrame(); err != nil || x.Section != 0 || x.Segment >= 0 {
 			t.Errorf("removed, there is %+v (%v)", x, err)
+		}
+		if damage != 0 {
+			return
+		}
+		l5, err := elfwrite.Plan(plain, uint64(len(section)), elfwrite.Options{})
+		if err != nil {
+			t.Fatalf("added after it was removed: %v", err)
+		}
+		if again := write(t, l5, removed, section, nil); !bytes.Equal(again, first) {
+			t.Errorf("added after it was removed, it is another file, of %d bytes; it had %d", len(again), len(first))
 		}
 	})
 }
