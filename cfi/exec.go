@@ -167,9 +167,7 @@ loop:
 		case frame.DW_CFA_advance_loc >> 6, 0:
 			delta := uint64(op & operandMask)
 			switch op {
-			case frame.DW_CFA_nop:
-				pos++
-				continue
+			case frame.DW_CFA_nop: // is an advance by 0
 			case frame.DW_CFA_advance_loc1:
 				delta, size = code>>8&math.MaxUint8, 2
 			case frame.DW_CFA_advance_loc2:

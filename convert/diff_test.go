@@ -209,6 +209,9 @@ func TestDiffWords(t *testing.T) {
 		if a, b := strings.CutSuffix(c.OldRow, ", key B"); b == strings.HasSuffix(c.NewRow, ", key B") || a != strings.TrimSuffix(c.NewRow, ", key B") {
 			t.Errorf("%+v; the key alone was expected to be different", c)
 		}
+		if b := strings.HasSuffix(c.OldRow, ", key B"); b != strings.HasSuffix(c.Function, "_b") { // which is what they are called in pac.s
+			t.Errorf("%s: %s", c.Function, c.OldRow)
+		}
 	}
 }
 

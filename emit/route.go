@@ -11,7 +11,7 @@ import (
 type route struct {
 	cost  int64 // in units
 	from  uint32
-	stem  uint32 // plus 1: of the last piece; 0 if it has a list of its own
+	stem  uint32 // plus 1: of the last piece; 0 if it begins early or has a list of its own
 	early uint32 // as in cut
 	width uint8  // of a list of its own
 }
@@ -94,7 +94,7 @@ func (s *solver) find(t *routes, n uint32, exact bool) {
 			}
 			if exact && o.early > 0 && i > 0 && cost < next.cost {
 				if u := s.earlier(v, place); u > 0 {
-					*next = route{cost: cost, from: i, stem: v + 1, early: u}
+					*next = route{cost: cost, from: i, early: u}
 				}
 			}
 		}

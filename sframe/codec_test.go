@@ -71,6 +71,7 @@ func TestRows(t *testing.T) {
 		{V3, AMD64Little, Row{CFA: at(7, 8), RA: slot(-8), FP: slot(-16)}, true, "\x0c\x39\x08\x02\xf8\x02\xf0"},
 		{V3, AMD64Little, Row{CFA: at(7, 200)}, true, "\x24\x39\x00\xc8\x00"},
 		{V3, AMD64Little, Row{CFA: at(32, 0)}, true, "\x24\x01\x01\x00\x00"}, // a control word of 9 bits
+		{V3, AMD64Little, Row{CFA: at(math.MaxUint16, 8)}, true, "\x44\xf9\xff\x07\x00\x08\x00\x00\x00"},
 		{V3, AMD64Little, Row{CFA: at(7, 1<<20), RA: slot(-8), FP: slot(-1 << 20)}, true,
 			"\x4c\x39\x00\x00\x00\x00\x00\x10\x00\x02\x00\x00\x00\xf8\xff\xff\xff\x02\x00\x00\x00\x00\x00\xf0\xff"},
 		{V3, AMD64Little, Row{Outermost: true}, true, "\x00"},

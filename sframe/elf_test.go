@@ -102,3 +102,10 @@ func TestFromELF(t *testing.T) {
 		}
 	}
 }
+
+// TestTypes has the numbers of the format document, "SFrame Section", and of the GNU toolchain's elf/common.h.
+func TestTypes(t *testing.T) {
+	if SHTGNUSFrame != 0x6ffffff4 || PTGNUSFrame != 0x6474e554 || SectionName != ".sframe" {
+		t.Errorf("SHT_GNU_SFRAME is %#x, PT_GNU_SFRAME %#x, and the section is called %s", SHTGNUSFrame, PTGNUSFrame, SectionName)
+	}
+}

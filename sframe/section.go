@@ -175,13 +175,12 @@ func (s *Section) Alike(i, j int) bool {
 
 // A walk goes through the FREs of an FDE.
 type walk struct {
-	s        *Section
-	off      int // of the next FRE in the section
-	left     uint32
-	width    int // of a start address
-	next     uint32
-	limit    uint32
-	flexible bool
+	s     *Section
+	off   int // of the next FRE in the section
+	left  uint32
+	width int // of a start address
+	next  uint32
+	limit uint32
 }
 
 // walk begins to go through the FREs of an FDE.
@@ -191,7 +190,7 @@ func (s *Section) walk(d *FDE, l *List) walk {
 		limit = uint32(d.RepSize)
 	}
 	return walk{
-		s: s, off: s.fres + int(l.Off) + s.codec.layout.AttrSize, left: l.Num, width: l.Type.Size(), limit: limit, flexible: d.Flexible,
+		s: s, off: s.fres + int(l.Off) + s.codec.layout.AttrSize, left: l.Num, width: l.Type.Size(), limit: limit,
 	}
 }
 

@@ -227,3 +227,36 @@ func TestPieces(t *testing.T) {
 		}
 	}
 }
+
+// TestLossyPieces has a row that V2 has no form for, with the CFA in r10, in the first, the second, or both of two pieces
+// of an FDE that another one leaves. They count as one function, which is not whole.
+func TestLossyPieces(t *testing.T) {
+	const advance = 0x40
+	le := binary.LittleEndian
+	record := func(id uint32, body ...byte) []byte {
+		return slices.Concat(le.AppendUint32(nil, uint32(4+len(body))), le.AppendUint32(nil, id), body)
+	}
+	bounds := func(begin, size uint64) []byte { return le.AppendUint64(le.AppendUint64(nil, begin), size) }
+	rules := []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1} // CFA r7+8, r16 at CFA-8
+	cie := record(0, rules...)
+	eh := slices.Concat(cie, record(uint32(len(cie)+4), bounds(0x1010, 0x10)...))
+	for bits, whole := range []int{2, 1, 1, 1} {
+		rule := func(bit int) []byte {
+			if bits&bit != 0 {
+				return []byte{0x0c, 10, 8}
+			}
+			return []byte{0x0c, 7, 16}
+		}
+		code := slices.Concat(bounds(0x1000, 0x40), rule(1), []byte{advance | 0x18}, rule(2))
+		debug := slices.Concat(record(0xffffffff, rules...), record(0, code...))
+		table, err := cfi.Parse(elf.EM_X86_64, le, cfi.Section{Source: cfi.EHFrame, Data: eh}, cfi.Section{Source: cfi.DebugFrame, Data: debug})
+		if err != nil || table.NumErrors > 0 || table.Len() != 3 {
+			t.Fatalf("%d functions, errors %v, %v", table.Len(), err, table.Errors)
+		}
+		res, err := Translate(table, Options{Version: sframe.V2}, Discard())
+		if n := res.Sums[CFARegister].Functions; err != nil || res.Functions != 2 || res.Whole != whole || n != 2-whole {
+			t.Errorf("%02b: %d functions, of them %d whole and %d with such rows, error %v; 2, %d and %d were expected",
+				bits, res.Functions, res.Whole, n, err, whole, 2-whole)
+		}
+	}
+}

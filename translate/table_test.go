@@ -355,3 +355,26 @@ func TestOperands(t *testing.T) {
 		t.Errorf("big-endian: %+v", got)
 	}
 }
+
+// TestTopmost has rules on other registers than SP and FP (V3 specification, "Flexible FDEs"): for the CFA, for the return
+// address, for the frame pointer, and for none.
+func TestTopmost(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		code []byte
+		want uint64 // bytes
+	}{
+		{"SP", nil, 0},
+		{"FP", []byte{0x0c, 6, 16}, 0},
+		{"CFA by r10", []byte{0x0c, 10, 8}, 0x40},
+		{"return address in r10", []byte{0x09, 16, 10}, 0x40},
+		{"frame pointer in r10", []byte{0x09, 6, 10}, 0x40},
+		{"frame pointer in r10 from 0x10 on", []byte{0x50, 0x09, 6, 10}, 0x30},
+	} {
+		table := parse(t, "", described{0x1000, 0x40, tt.code})
+		res, err := Translate(table, Options{Version: sframe.V3}, Discard())
+		if err != nil || res.Covered != 0x40 || res.Topmost != tt.want {
+			t.Errorf("%s: %d of %d bytes covered in the topmost frame only, error %v; %d of 64 was expected", tt.name, res.Topmost, res.Covered, err, tt.want)
+		}
+	}
+}
