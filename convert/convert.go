@@ -60,6 +60,8 @@ type Result struct {
 	Stays Reason
 	// DebugFile is the debug file that got the headers of the result, or "".
 	DebugFile string
+	// PassedOver says of files that could have been the debug file, but are not, why they did not get the headers.
+	PassedOver []error
 	// Links is how many other names of the file (hard links) keep the old contents.
 	Links int
 }

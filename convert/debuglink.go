@@ -43,7 +43,12 @@ func (p *pending) updateDebug() (err error) {
 		return errors.New("its debug file cannot be updated: it is a relocatable object, and a program or a shared library was expected; " +
 			"convert it before its debug information is split off")
 	}
-	d, err := debugfile.Open(p.opt.DebugLinkUpdate, p.input.name, prog)
+	var d *debugfile.File
+	if p.opt.DebugLinkUpdate == debugfile.Auto {
+		d, p.res.PassedOver, err = debugfile.Find(p.input.name, prog)
+	} else {
+		d, err = debugfile.Open(p.opt.DebugLinkUpdate, p.input.name, prog)
+	}
 	if d == nil || err != nil {
 		return err
 	}

@@ -38,55 +38,114 @@ type File struct {
 // Auto finds and does not belong to f is passed over, and so is what the user must not read. A
 // file that cannot be read for another reason is an error: it may be the one.
 func Open(name, path string, f *elffile.File) (*File, error) {
+	if name == Auto {
+		d, _, err := Find(path, f)
+		return d, err
+	}
 	if name == "" || f.IsObject() {
 		return nil, nil
 	}
-	id, err := buildID(f)
+	m, err := marksOf(f)
 	if err != nil {
 		return nil, err
 	}
-	link, sum, err := debugLink(f)
+	d, err := m.open(name)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("debug file %s: %w", name, err)
 	}
-	if name != Auto {
-		d, err := open(name)
-		if err == nil {
-			err = d.belongs(f, id, sum, link != "")
-		}
-		if err != nil {
-			d.Close()
-			return nil, fmt.Errorf("debug file %s: %w", name, err)
-		}
-		return d, nil
-	}
-	for _, name := range candidates(path, id, link) {
-		d, err := open(name)
-		if err == nil {
-			err = d.belongs(f, id, sum, link != "")
-		}
-		if err == nil {
-			return d, nil
-		}
-		d.Close()
-		if unreadable(err) {
-			return nil, fmt.Errorf("debug file %s: %w", name, err)
-		}
-	}
-	return nil, nil
+	return d, nil
 }
 
-// passed are the errors of the system that say that there is no file at a path, or none for
-// this user.
-var passed = []syscall.Errno{
-	syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EACCES, syscall.EPERM, syscall.ENXIO,
+// Find is Open for Auto. If it finds no file, it also returns which ones it has passed over, and why.
+func Find(path string, f *elffile.File) (d *File, passedOver []error, err error) {
+	if f.IsObject() {
+		return nil, nil, nil
+	}
+	m, err := marksOf(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range candidates(path, m.id, m.link) {
+		d, err := m.open(name)
+		if err == nil {
+			return d, nil, nil
+		}
+		err = fmt.Errorf("debug file %s: %w", name, err)
+		if unreadable(err) {
+			return nil, nil, err
+		}
+		if !slices.ContainsFunc(missing, func(no syscall.Errno) bool { return errors.Is(err, no) }) {
+			passedOver = append(passedOver, err)
+		}
+	}
+	return nil, passedOver, nil
 }
+
+// IsFound reports whether the file that info describes is the debug file that Auto stands for, of the ELF file at path.
+func IsFound(info fs.FileInfo, path string) bool {
+	own, err := open(path)
+	if err != nil {
+		own.Close()
+		return false
+	}
+	defer own.Close()
+	m, err := marksOf(own.f)
+	if err != nil || own.f.IsObject() || !slices.ContainsFunc(candidates(path, m.id, m.link), func(name string) bool {
+		other, err := os.Stat(name)
+		return err == nil && os.SameFile(info, other)
+	}) {
+		return false // before anything else is read
+	}
+	d, _, err := Find(path, own.f)
+	if d == nil || err != nil {
+		return false
+	}
+	defer d.Close()
+	other, err := d.r.Stat()
+	return err == nil && os.SameFile(info, other)
+}
+
+// marks are what a file has by which its debug file is known.
+type marks struct {
+	f    *elffile.File
+	id   []byte
+	link string
+	sum  uint32
+}
+
+func marksOf(f *elffile.File) (m marks, err error) {
+	m.f = f
+	if m.id, err = buildID(f); err != nil {
+		return m, err
+	}
+	m.link, m.sum, err = debugLink(f)
+	return m, err
+}
+
+// open opens a debug file that belongs to the file.
+func (m *marks) open(name string) (*File, error) {
+	d, err := open(name)
+	if err == nil {
+		err = d.belongs(m.f, m.id, m.sum, m.link != "")
+	}
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// missing are the errors of the system that say that there is no file at a path, and denied that there is none for this user.
+var (
+	missing = []syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG}
+	denied  = []syscall.Errno{syscall.EACCES, syscall.EPERM, syscall.ENXIO}
+)
 
 // unreadable reports whether an error is one of the system, by which it did not give what is in
 // a file that there is.
 func unreadable(err error) bool {
 	var number syscall.Errno
-	return errors.As(err, &number) && !slices.Contains(passed, number) && !errors.Is(err, fs.ErrNotExist)
+	return errors.As(err, &number) && !slices.Contains(missing, number) && !slices.Contains(denied, number) && !errors.Is(err, fs.ErrNotExist)
 }
 
 // candidates are the paths at which a debug file may be.

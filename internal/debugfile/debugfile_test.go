@@ -188,6 +188,41 @@ func TestAuto(t *testing.T) {
 	if d, err := Open(Auto, prog, f); d != nil || err != nil || d.File() != nil || d.Path() != "" {
 		t.Errorf("files of another build: %v, %v", d, err)
 	}
+	// Each of them is named, and those that are not there are not.
+	if err := os.Remove(places[2]); err != nil {
+		t.Fatal(err)
+	}
+	d, passedOver, err := Find(prog, f)
+	if d != nil || err != nil || len(passedOver) != 3 {
+		t.Fatalf("%v, %v, %v", d, passedOver, err)
+	}
+	for i, place := range []string{places[0], places[1], places[3]} {
+		if why := passedOver[i].Error(); !strings.HasPrefix(why, "debug file "+place+": it is of another build: its build-id is 61626364, and ") {
+			t.Errorf("%s: %s", place, why)
+		}
+	}
+	// The one that is found is known by any name.
+	found := func(name, of string) bool {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return IsFound(info, of)
+	}
+	put(t, places[3], plain(t))
+	other := filepath.Join(dir, "other")
+	if err := os.Link(places[3], other); err != nil {
+		t.Fatal(err)
+	}
+	text := put(t, filepath.Join(dir, "text"), []byte("no ELF file"))
+	for _, tt := range []struct {
+		name, of string
+		want     bool
+	}{{other, prog, true}, {places[3], link, true}, {places[1], prog, false}, {prog, prog, false}, {other, text, false}, {other, dir, false}, {other, "-", false}} {
+		if found(tt.name, tt.of) != tt.want {
+			t.Errorf("%s is found for %s: %t was expected", tt.name, tt.of, tt.want)
+		}
+	}
 }
 
 // TestUnreadable has a system that does not give what may be the debug file: that is an error.
