@@ -40,14 +40,13 @@ type Search struct {
 // program on PATH.
 func (s *Search) Find(name string) (string, error) {
 	if base := filepath.Base(name); base != name {
-		if s.runs(name) {
+		switch {
+		case s.runs(name):
 			return name, nil
-		}
-		if s.skips(name) && !IsName(base) {
-			return "", fmt.Errorf("%s: this is cfi2sframe, which runs a linker; one was expected", name)
-		}
-		if !IsName(base) || !s.skips(name) {
+		case !s.skips(name):
 			return "", fmt.Errorf("%s: a program that can be run was expected", name)
+		case !IsName(base):
+			return "", fmt.Errorf("%s: this is cfi2sframe, which runs a linker; one was expected", name)
 		}
 		name = base
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -86,19 +87,25 @@ func eachMap(pid int, fn func(m mapping, perms string)) error {
 	return nil
 }
 
-// pin keeps this thread, and processes that it starts, on a processor, until it is undone: the program and who follows it run by turns,
-// and to wake another processor takes longer.
+// pin keeps the goroutine on this thread, and the thread and processes that it starts on a processor if that is not negative, until it is
+// undone: the program and who follows it run by turns, and to wake another processor takes longer.
 func pin(cpu int) (undo func(), err error) {
+	runtime.LockOSThread()
 	if cpu < 0 {
-		return func() {}, nil
+		return runtime.UnlockOSThread, nil
 	}
 	var before, set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		runtime.UnlockOSThread()
 		return nil, fmt.Errorf("sched_getaffinity: %w", err)
 	}
 	set.Set(cpu)
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		runtime.UnlockOSThread()
 		return nil, fmt.Errorf("processor %d: %w", cpu, err)
 	}
-	return func() { unix.SchedSetaffinity(0, &before) }, nil
+	return func() {
+		unix.SchedSetaffinity(0, &before)
+		runtime.UnlockOSThread()
+	}, nil
 }

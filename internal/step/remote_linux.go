@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -52,8 +51,6 @@ func Remote(ctx context.Context, file string, args []string, opt Options) (*Repo
 	if w.m, err = machineOf(e); err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", file, err)
 	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	unpin, err := pin(opt.CPU)
 	if err != nil {
 		return nil, 0, err

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/go-delve/delve/pkg/dwarf/op"
+
 	"cfi2sframe/cfi"
 	"cfi2sframe/sframe"
 )
@@ -314,68 +316,69 @@ func (w *Walk) expression(b []byte, stack []uint64, r *Regs) (uint64, bool) {
 		if n > 1000 || len(stack) > 100 {
 			return 0, false
 		}
-		op := b[0]
+		opcode := op.Opcode(b[0])
 		b = b[1:]
 		switch {
-		case op >= 0x30 && op <= 0x4f: // lit
-			push(uint64(op - 0x30))
+		case opcode >= op.DW_OP_lit0 && opcode <= op.DW_OP_lit31:
+			push(uint64(opcode - op.DW_OP_lit0))
 			continue
-		case op >= 0x70 && op <= 0x8f: // breg
-			push(reg(uint64(op-0x70)) + leb(true))
+		case opcode >= op.DW_OP_breg0 && opcode <= op.DW_OP_breg31:
+			push(reg(uint64(opcode-op.DW_OP_breg0)) + leb(true))
 			continue
 		}
-		switch op {
-		case 0x06: // deref
+		switch opcode {
+		case op.DW_OP_deref:
 			x, _, err := w.mem.Words(stackTop(stack), stackTop(stack))
 			if err != nil {
 				return 0, false
 			}
 			pop()
 			push(x)
-		case 0x08, 0x0a, 0x0c, 0x0e: // const1u, const2u, const4u, const8u
-			push(take(1 << ((op - 8) / 2)))
-		case 0x09:
+		case op.DW_OP_const1u, op.DW_OP_const2u, op.DW_OP_const4u, op.DW_OP_const8u:
+			push(take(1 << ((opcode - op.DW_OP_const1u) / 2)))
+		case op.DW_OP_const1s:
 			push(uint64(int64(int8(take(1)))))
-		case 0x0b:
+		case op.DW_OP_const2s:
 			push(uint64(int64(int16(take(2)))))
-		case 0x0d:
+		case op.DW_OP_const4s:
 			push(uint64(int64(int32(take(4)))))
-		case 0x0f:
+		case op.DW_OP_const8s:
 			push(take(8))
-		case 0x10:
+		case op.DW_OP_constu:
 			push(leb(false))
-		case 0x11:
+		case op.DW_OP_consts:
 			push(leb(true))
-		case 0x12: // dup
+		case op.DW_OP_dup:
 			push(stackTop(stack))
-		case 0x13: // drop
+		case op.DW_OP_drop:
 			pop()
-		case 0x16: // swap
+		case op.DW_OP_swap:
 			x, y := pop(), pop()
 			push(x)
 			push(y)
-		case 0x1a, 0x1c, 0x1e, 0x21, 0x22, 0x24, 0x25, 0x26, 0x27, 0x29, 0x2a, 0x2b, 0x2c, 0x2d, 0x2e:
+		case op.DW_OP_and, op.DW_OP_minus, op.DW_OP_mul, op.DW_OP_or, op.DW_OP_plus, op.DW_OP_shl, op.DW_OP_shr, op.DW_OP_shra,
+			op.DW_OP_xor, op.DW_OP_eq, op.DW_OP_ge, op.DW_OP_gt, op.DW_OP_le, op.DW_OP_lt, op.DW_OP_ne:
 			y := pop()
-			push(binaryOp(op, pop(), y))
-		case 0x1f:
+			push(binaryOp(opcode, pop(), y))
+		case op.DW_OP_neg:
 			push(-pop())
-		case 0x20:
+		case op.DW_OP_not:
 			push(^pop())
-		case 0x23: // plus_uconst
+		case op.DW_OP_plus_uconst:
 			push(pop() + leb(false))
-		case 0x28: // bra
+		case op.DW_OP_bra:
 			to := int16(take(2))
 			if pop() != 0 && !jump(code, &b, to) {
 				return 0, false
 			}
-		case 0x2f: // skip
+		case op.DW_OP_skip:
 			if !jump(code, &b, int16(take(2))) {
 				return 0, false
 			}
-		case 0x92: // bregx
+		case op.DW_OP_bregx:
 			n := leb(false)
 			push(reg(n) + leb(true))
-		case 0x96: // nop
+		case op.DW_OP_nop:
 		default:
 			return 0, false
 		}
@@ -387,41 +390,41 @@ func (w *Walk) expression(b []byte, stack []uint64, r *Regs) (uint64, bool) {
 }
 
 // binaryOp does an operation on two values, of which y was the top of the stack.
-func binaryOp(op byte, x, y uint64) uint64 {
+func binaryOp(code op.Opcode, x, y uint64) uint64 {
 	is := func(v bool) uint64 {
 		if v {
 			return 1
 		}
 		return 0
 	}
-	switch op {
-	case 0x1a: // and
+	switch code {
+	case op.DW_OP_and:
 		return x & y
-	case 0x1c: // minus
+	case op.DW_OP_minus:
 		return x - y
-	case 0x1e: // mul
+	case op.DW_OP_mul:
 		return x * y
-	case 0x21: // or
+	case op.DW_OP_or:
 		return x | y
-	case 0x22: // plus
+	case op.DW_OP_plus:
 		return x + y
-	case 0x24: // shl
+	case op.DW_OP_shl:
 		return x << y
-	case 0x25: // shr
+	case op.DW_OP_shr:
 		return x >> y
-	case 0x26: // shra
+	case op.DW_OP_shra:
 		return uint64(int64(x) >> y)
-	case 0x27: // xor
+	case op.DW_OP_xor:
 		return x ^ y
-	case 0x29: // eq
+	case op.DW_OP_eq:
 		return is(x == y)
-	case 0x2a: // ge
+	case op.DW_OP_ge:
 		return is(int64(x) >= int64(y))
-	case 0x2b: // gt
+	case op.DW_OP_gt:
 		return is(int64(x) > int64(y))
-	case 0x2c: // le
+	case op.DW_OP_le:
 		return is(int64(x) <= int64(y))
-	case 0x2d: // lt
+	case op.DW_OP_lt:
 		return is(int64(x) < int64(y))
 	default: // ne
 		return is(x != y)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -37,8 +36,6 @@ const (
 // With the report comes the program's exit status, or 128 and the number of the signal that has ended it. After an
 // error, the report is nil if the program could not be started.
 func Trace(cmd *exec.Cmd, opt Options) (*Report, int, error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	unpin, err := pin(opt.CPU)
 	if err != nil {
 		return nil, 0, err
@@ -109,11 +106,6 @@ func (p *process) run(w *Walk) (int, error) {
 		err = e
 	}
 	return status, err
-}
-
-// enough reports whether to stop.
-func (w *Walk) enough() bool {
-	return w.opt.Steps > 0 && w.Steps >= w.opt.Steps || w.Steps&0x3ff == 0 && w.opt.Stopped != nil && w.opt.Stopped()
 }
 
 // wait waits for a thread, in a way that Go's scheduler takes no part in.

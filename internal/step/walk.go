@@ -118,6 +118,11 @@ const (
 	noValue  // it leads to where nothing is
 )
 
+// enough reports whether to stop.
+func (w *Walk) enough() bool {
+	return w.opt.Steps > 0 && w.Steps >= w.opt.Steps || w.Steps&0x3ff == 0 && w.opt.Stopped != nil && w.opt.Stopped()
+}
+
 // start begins with a thread. Outer says that its code has no caller.
 func (w *Walk) start(r *Regs, outer bool) *Thread {
 	th := &Thread{}

@@ -3,6 +3,7 @@
 package linked
 
 import (
+	"bytes"
 	"context"
 	"debug/elf"
 	"fmt"
@@ -23,17 +24,22 @@ type Row struct {
 	FRE        sframe.FRE
 }
 
+// Open reads a file.
+func Open(path string) (*elffile.File, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
 // Load reads the .sframe of a file.
 func Load(path string) (*elffile.File, *sframe.Section, error) {
-	r, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	info, err := r.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	f, err := elffile.New(r, info.Size())
+	f, err := Open(path)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -44,7 +44,7 @@ _cfi2sframe() {
 		-*) words='` + strings.TrimSpace(all.String()) + `' ;;
 		*)
 			files=1
-			[ "$COMP_CWORD" != 1 ] || words=ld
+			[ "$COMP_CWORD" != 1 ] || words='ld pkg'
 			;;
 		esac
 		;;
@@ -89,7 +89,7 @@ func (p *page) zsh() string {
 			fmt.Fprintf(&b, "\t'(-%s --%s)'{%s,%s}'%s' \\\n", f.Short, f.Name, short, long, text)
 		}
 	}
-	b.WriteString("\t'1:file:{ _files; (( CURRENT > 2 )) || compadd ld }' \\\n")
+	b.WriteString("\t'1:file:{ _files; (( CURRENT > 2 )) || compadd ld pkg }' \\\n")
 	b.WriteString("\t'*:file:_files'\n")
 	return b.String()
 }
@@ -99,6 +99,7 @@ func (p *page) fish() string {
 	var b strings.Builder
 	b.WriteString("# Made by internal/lab/manual from the program's flags.\n")
 	b.WriteString("complete -c cfi2sframe -n 'test (count (commandline -opc)) = 1' -a ld -d 'run a linker, and convert what it makes'\n")
+	b.WriteString("complete -c cfi2sframe -n 'test (count (commandline -opc)) = 1' -a pkg -d 'convert the files in packages'\n")
 	for i := range p.Flags {
 		f := &p.Flags[i]
 		fmt.Fprintf(&b, "complete -c cfi2sframe -l %s", f.Name)

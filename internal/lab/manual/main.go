@@ -52,7 +52,7 @@ var words = map[string][]string{
 // fileValues and numbers are how the usage names values that are files, and numbers.
 var (
 	fileValues = []string{"FILE", "DIR", "FOLDER", "PATH"}
-	numbers    = []string{"int", "float", "PERCENT"}
+	numbers    = []string{"int", "float", "PERCENT", "I/N"}
 )
 
 // files reports whether the value may be a file. That of --for can be one as well.

@@ -157,7 +157,7 @@ func completions(t *testing.T) []completion {
 		{"cfi2sframe --source ", []string{"auto", "debug_frame", "eh_frame"}},
 		{"cfi2sframe --share=", []string{"auto", "max", "off", "on"}},
 		{"cfi2sframe --min", []string{"--min-coverage"}},
-		{"cfi2sframe ", []string{"a file", "ld", "prog", "sub"}},
+		{"cfi2sframe ", []string{"a file", "ld", "pkg", "prog", "sub"}},
 		{"cfi2sframe l", []string{"ld"}},
 		{"cfi2sframe -o ", files},
 		{"cfi2sframe --output=p", []string{"prog"}},

@@ -2,14 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"slices"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
-	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/linked"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
@@ -48,21 +49,12 @@ func (ex *explainer) file(name string) (*explained, error) {
 	}
 	for _, folder := range ex.folders {
 		path := filepath.Join(folder, name)
-		r, err := os.Open(path)
-		if os.IsNotExist(err) {
+		f, err := linked.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, err
-		}
-		defer r.Close()
-		info, err := r.Stat()
-		if err != nil {
-			return nil, err
-		}
-		f, err := elffile.New(r, info.Size())
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		e := new(explained)
 		if e.table, err = cfi.Load(f, cfi.Auto, nil); err != nil {

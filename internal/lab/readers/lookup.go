@@ -12,7 +12,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
-	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/linked"
 	"cfi2sframe/plt"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -44,16 +44,7 @@ func convertFile(path, dir string, opt convert.Options) (*subject, error) {
 	if c.Omitted > 0 {
 		return nil, fmt.Errorf("%s: %d gaps are not in the report", path, c.Omitted)
 	}
-	r, err := os.Open(out)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	info, err := r.Stat()
-	if err != nil {
-		return nil, err
-	}
-	f, err := elffile.New(r, info.Size())
+	f, err := linked.Open(out)
 	if err != nil {
 		return nil, err
 	}

@@ -168,22 +168,16 @@ func matrix() []testCase {
 	}
 	var later []testCase
 	for _, e := range extra {
-		c := testCase{cc: e.cc, abi: e.abi, program: "user", flags: e.flags, link: e.link, kind: e.kind}
-		if strings.Contains(e.flags, "-mgeneral-regs-only") { // the other programs have floating point numbers
-			c.program = "zlib"
-			first = append(first, c)
-			continue
+		of := func(program string) testCase {
+			return testCase{cc: e.cc, abi: e.abi, program: program, flags: e.flags, link: e.link, kind: e.kind}
 		}
-		first = append(first, c)
-		c.program = "lua"
-		if !strings.Contains(e.flags, "SQLITE") {
-			quick = append(quick, c)
-		}
-		c.program = "sqlite"
-		if strings.Contains(e.flags, "SQLITE") {
-			large = append(large, c)
-		} else {
-			later = append(later, c)
+		switch {
+		case strings.Contains(e.flags, "-mgeneral-regs-only"): // the other programs have floating point numbers
+			first = append(first, of("zlib"))
+		case strings.Contains(e.flags, "SQLITE"):
+			first, large = append(first, of("user")), append(large, of("sqlite"))
+		default:
+			first, quick, later = append(first, of("user")), append(quick, of("lua")), append(later, of("sqlite"))
 		}
 	}
 	for _, level := range []string{"-O2", "-O0", "-O3"} {
