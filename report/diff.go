@@ -142,7 +142,7 @@ func (d *Diff) Text(w io.Writer, changes int) error {
 	numbers("bytes of code without CFI covered", a.Beside, b.Beside)
 	for _, g := range d.Gaps {
 		if g.Gained > 0 || g.Lost > 0 {
-			p.f("  left out: %s bytes, now %s (gained %s, lost %s): %s\n", digits(g.Old), digits(g.New), digits(g.Gained), digits(g.Lost), g.Text)
+			p.f("  left out: %s, now %s (gained %s, lost %s): %s\n", bytesOf(g.Old), digits(g.New), digits(g.Gained), digits(g.Lost), g.Text)
 		}
 	}
 	by := "matched by names"
@@ -170,7 +170,7 @@ func (d *Diff) Text(w io.Writer, changes int) error {
 		p.f("    %v\n", &d.Changes[i])
 	}
 	if d.Omitted > 0 {
-		p.f("  %s are not listed\n", plural(d.Omitted, "function"))
+		p.f("  %s %s not listed\n", plural(d.Omitted, "function"), one(d.Omitted, "is", "are"))
 	}
 	return out.Flush() // which has the first error
 }

@@ -10,8 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
+	"cfi2sframe/internal/lab/schema"
 	"cfi2sframe/report"
 )
 
@@ -103,6 +102,11 @@ new: "new\x1b.so"
 			report.Diff{SameCode: true, Functions: report.DiffFunctions{Same: 1000, Rows: 1}},
 			"  functions (the code is the same): 1,000 with the same rows, 1 with other rows\n",
 		},
+		{
+			report.Diff{SameCode: true, Functions: report.DiffFunctions{Rows: 1}, Omitted: 1, Gaps: []report.DiffGap{{Text: "words", Old: 1, Lost: 1}}},
+			"  left out: 1 byte, now 0 (gained 0, lost 1): words\n  functions (the code is the same): 0 with the same rows, 1 with other rows\n" +
+				"  1 function is not listed\n",
+		},
 	} {
 		tt.d.Old, tt.d.New = side, side
 		var got bytes.Buffer
@@ -114,18 +118,7 @@ new: "new\x1b.so"
 
 // TestDiffJSON expects what the schema says, and all of the difference.
 func TestDiffJSON(t *testing.T) {
-	schema, err := jsonschema.UnmarshalJSON(strings.NewReader(report.DiffJSONSchema))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("diff.schema.json", schema); err != nil {
-		t.Fatal(err)
-	}
-	s, err := c.Compile("diff.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := schema.Compile(t, schema.Value(t, []byte(report.DiffJSONSchema)))
 	var b bytes.Buffer
 	if err := fullDiff().JSON(&b); err != nil {
 		t.Fatal(err)
@@ -133,11 +126,7 @@ func TestDiffJSON(t *testing.T) {
 	if !strings.Contains(b.String(), "operator<(a&, b&)") {
 		t.Errorf("a name is escaped, as if this were HTML:\n%s", &b)
 	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(b.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Validate(doc); err != nil {
+	if err := s.Validate(schema.Value(t, b.Bytes())); err != nil {
 		t.Error(err)
 	}
 	var back report.Diff

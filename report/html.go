@@ -265,12 +265,4 @@ func rangeOf(section string, begin, end uint64) string {
 	return fmt.Sprintf("%s%#x-%#x", inSection(section), begin, end)
 }
 
-// bytesOf returns a size in words.
-func bytesOf(n uint64) string {
-	if n == 1 {
-		return "1 byte"
-	}
-	return digits(n) + " bytes"
-}
-
 func decimal(n uint64) string { return strconv.FormatUint(n, 10) }

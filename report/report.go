@@ -74,6 +74,30 @@ func (k *Kept) JSON(w io.Writer) error {
 	return err
 }
 
+// A Package is what became of the files of a package, in sum. It follows what is said of each.
+type Package struct {
+	Schema      int            `json:"schema"`
+	Package     string         `json:"package"`
+	Output      string         `json:"output,omitempty"`
+	Files       int            `json:"files"`
+	Converted   int            `json:"converted"`
+	Kept        map[string]int `json:"kept"` // by reason
+	Others      int            `json:"others"`
+	FilesBefore uint64         `json:"files_before"`
+	FilesAfter  uint64         `json:"files_after"`
+	Before      uint64         `json:"before"`
+	After       uint64         `json:"after"`
+}
+
+// JSON writes the JSON form.
+func (p *Package) JSON(w io.Writer) error {
+	b, err := json.MarshalIndent(p, "", "  ")
+	if err == nil {
+		_, err = w.Write(append(b, '\n'))
+	}
+	return err
+}
+
 // Percent returns how much of the described code is covered. Code without a caller counts
 // as covered: there is nothing to find.
 func (c *Coverage) Percent() float64 {

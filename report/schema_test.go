@@ -14,6 +14,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/lab/schema"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
@@ -58,19 +59,7 @@ func fixtures(t *testing.T) map[string]*report.Coverage {
 
 func compileSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(report.JSONSchema))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("report.schema.json", doc); err != nil {
-		t.Fatal(err)
-	}
-	s, err := c.Compile("report.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return schema.Compile(t, schema.Value(t, []byte(report.JSONSchema)))
 }
 
 // document returns the JSON form as the validator takes it.
@@ -80,11 +69,7 @@ func document(t *testing.T, c *report.Coverage) map[string]any {
 	if err := c.JSON(&b); err != nil {
 		t.Fatal(err)
 	}
-	doc, err := jsonschema.UnmarshalJSON(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return doc.(map[string]any)
+	return schema.Value(t, b.Bytes()).(map[string]any)
 }
 
 func TestSchemaFixtures(t *testing.T) {
@@ -214,6 +199,7 @@ func TestSchemaFields(t *testing.T) {
 	defs := root["$defs"].(map[string]any)
 	compare("", reflect.TypeFor[report.Coverage](), defs["file"].(map[string]any))
 	compare("", reflect.TypeFor[report.Kept](), defs["kept"].(map[string]any))
+	compare("", reflect.TypeFor[report.Package](), defs["package"].(map[string]any))
 }
 
 // TestSchemaKept expects the form of a file that stayed as it was to be what the schema says, whole or not at all.
@@ -226,10 +212,7 @@ func TestSchemaKept(t *testing.T) {
 		if err := k.JSON(&b); err != nil {
 			t.Fatal(err)
 		}
-		doc, err := jsonschema.UnmarshalJSON(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		doc := schema.Value(t, b.Bytes())
 		if err := s.Validate(doc); (err == nil) != (k.Kept == "not-elf") {
 			t.Errorf("%s: %v", k.Kept, err)
 		}

@@ -22,9 +22,9 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 	if c.DebugFile != "" {
 		p.f(" of %s", printable(c.DebugFile))
 	}
-	p.f("\n  %s bytes of code described by CFI, %s covered (%s), in %s and %s\n",
-		digits(c.Described), digits(c.Covered), percent(c.Covered, c.Described), plural(c.Functions, "function"), plural(int(c.FREs), "row"))
-	p.f("  .sframe has %s bytes", digits(c.Size))
+	p.f("\n  %s of code described by CFI, %s covered (%s), in %s and %s\n",
+		bytesOf(c.Described), digits(c.Covered), percent(c.Covered, c.Described), plural(c.Functions, "function"), plural(int(c.FREs), "row"))
+	p.f("  .sframe has %s", bytesOf(c.Size))
 	if c.EHFrame > 0 {
 		p.f(", beside %s of .eh_frame and %s of .eh_frame_hdr", digits(c.EHFrame), digits(c.EHHdr))
 	}
@@ -33,16 +33,17 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 	}
 	p.f("\n")
 	if c.MovedCode > 0 {
-		p.f("  %s bytes of code have another place in the file than before: let perf forget the old file (perf buildid-cache --remove FILE)\n", digits(c.MovedCode))
+		p.f("  %s of code %s another place in the file than before: let perf forget the old file (perf buildid-cache --remove FILE)\n",
+			bytesOf(c.MovedCode), one(c.MovedCode, "has", "have"))
 	}
 	if c.Topmost > 0 {
-		p.f("  %s bytes of that in topmost frames only, by other registers than SP and FP\n", digits(c.Topmost))
+		p.f("  %s of that in topmost frames only, by other registers than SP and FP\n", bytesOf(c.Topmost))
 	}
 	if c.PLT > 0 {
-		p.f("  %s bytes of PLT stubs without CFI, synthesised from their instructions\n", digits(c.PLT))
+		p.f("  %s of PLT stubs without CFI, synthesised from their instructions\n", bytesOf(c.PLT))
 	}
 	for _, r := range c.Reasons {
-		p.f("  left out: %s bytes in %s of %s: %s", digits(r.Bytes), plural(r.Ranges, "range"), plural(r.Functions, "function"), r.Text)
+		p.f("  left out: %s in %s of %s: %s", bytesOf(r.Bytes), plural(r.Ranges, "range"), plural(r.Functions, "function"), r.Text)
 		if r.Format3 > 0 {
 			p.f("; --format 3 covers %s", c.format3Share(&r))
 		}
@@ -71,7 +72,7 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 		p.f("  malformed CFI: %d more\n", n)
 	}
 	if c.Omitted > 0 {
-		p.f("  %s are not listed\n", plural(c.Omitted, "gap"))
+		p.f("  %s %s not listed\n", plural(c.Omitted, "gap"), one(c.Omitted, "is", "are"))
 	}
 	for _, note := range c.Notes {
 		p.f("  not in this report: %s\n", printable(note))
@@ -126,7 +127,7 @@ func (c *Coverage) textUncovered(p *printer, gaps int) {
 	if u.Bytes == 0 {
 		return
 	}
-	p.f("  %s bytes of code without CFI, padding included", digits(u.Bytes))
+	p.f("  %s of code without CFI, padding included", bytesOf(u.Bytes))
 	separator := ": "
 	for _, s := range u.Sections {
 		if s.Bytes > 0 {
@@ -143,7 +144,7 @@ func (c *Coverage) textUncovered(p *printer, gaps int) {
 		if name == "" { // there was no room for it
 			name = "function"
 		}
-		p.f("    %s%#x-%#x %s: %s bytes of %s without CFI\n", inSection(f.Section), f.Begin, f.Begin+f.Size, name, digits(f.Bytes), digits(f.Size))
+		p.f("    %s%#x-%#x %s: %s of %s without CFI\n", inSection(f.Section), f.Begin, f.Begin+f.Size, name, bytesOf(f.Bytes), digits(f.Size))
 	}
 	if u.Omitted > 0 {
 		p.f("    and %s more\n", plural(u.Omitted, "function"))
@@ -203,10 +204,18 @@ func Percentage(v float64) string {
 }
 
 func plural(n int, what string) string {
+	return digits(uint64(n)) + " " + one(n, what, what+"s")
+}
+
+// bytesOf returns a size in words.
+func bytesOf(n uint64) string { return digits(n) + " " + one(n, "byte", "bytes") }
+
+// one returns the word for one of something, or that for another number.
+func one[T int | uint64](n T, word, more string) string {
 	if n == 1 {
-		return "1 " + what
+		return word
 	}
-	return digits(uint64(n)) + " " + what + "s"
+	return more
 }
 
 // digits groups a number by thousands.

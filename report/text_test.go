@@ -94,6 +94,31 @@ func TestTextNothing(t *testing.T) {
 	}
 }
 
+// TestTextOne has one of everything that is counted.
+func TestTextOne(t *testing.T) {
+	c := &report.Coverage{
+		File: "prog", ABI: "amd64", Format: 2, Functions: 1, Described: 1, Covered: 1, FREs: 1, Size: 1, MovedCode: 1, Topmost: 1, PLT: 1, Omitted: 1,
+		Reasons: []report.Reason{{Text: "words", Functions: 1, Ranges: 1, Bytes: 1}},
+	}
+	c.Uncovered.Bytes = 1
+	c.Uncovered.Functions = []report.UncoveredFunction{{Function: "f", Begin: 16, Size: 2, Bytes: 1}}
+	const want = `prog: amd64, SFrame V2
+  1 byte of code described by CFI, 1 covered (100.00 %), in 1 function and 1 row
+  .sframe has 1 byte
+  1 byte of code has another place in the file than before: let perf forget the old file (perf buildid-cache --remove FILE)
+  1 byte of that in topmost frames only, by other registers than SP and FP
+  1 byte of PLT stubs without CFI, synthesised from their instructions
+  left out: 1 byte in 1 range of 1 function: words
+  1 byte of code without CFI, padding included
+    0x10-0x12 f: 1 byte of 2 without CFI
+  1 gap is not listed
+`
+	var got bytes.Buffer
+	if err := c.Text(&got, -1); err != nil || got.String() != want {
+		t.Errorf("%v\n%s\nthis was expected:\n%s", err, &got, want)
+	}
+}
+
 // TestFragments follows what leads to the parts of a page to the heading of the file.
 func TestFragments(t *testing.T) {
 	named := func(name string) *report.Coverage {

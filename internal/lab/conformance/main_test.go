@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -11,13 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"cfi2sframe/internal/lab/conformance/adapters"
 	"cfi2sframe/internal/lab/conformance/own"
 	"cfi2sframe/internal/lab/conformance/run"
 	"cfi2sframe/internal/lab/conformance/vector"
 	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/lab/schema"
 )
 
 const top = "../../.."
@@ -107,25 +105,20 @@ func TestReaders(t *testing.T) {
 
 // TestSchema holds the files to their schema, and the schema to files that are wrong.
 func TestSchema(t *testing.T) {
-	c := jsonschema.NewCompiler()
-	schema, err := c.Compile(filepath.Join(top, "conformance/vectors.schema.json"))
+	b, err := os.ReadFile(filepath.Join(top, "conformance/vectors.schema.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := schema.Compile(t, schema.Value(t, b))
 	names, err := filepath.Glob(filepath.Join(top, "conformance/vectors/*.json"))
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no files: %v", err)
 	}
-	var b []byte
 	for _, name := range names {
 		if b, err = os.ReadFile(name); err != nil {
 			t.Fatal(err)
 		}
-		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := schema.Validate(v); err != nil {
+		if err := s.Validate(schema.Value(t, b)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -136,11 +129,7 @@ func TestSchema(t *testing.T) {
 		{`["sp",8]`, `["sp"]`}, {`["sp",8]`, `["x",8]`}, {`["sp",8]`, `["sp",8,"!"]`}, {`"outermost":true`, `"outermost":false`}, {`"cfa":["sp",8],`, ``},
 		{`"cfa":`, `"cfb":`}, {`"expect":`, `"refuse":{"what":"x","pcs":[]},"expect":`}, {`"?"`, `"!"`}, {`,["0x4"]`, ``},
 	} {
-		v, err := jsonschema.UnmarshalJSON(strings.NewReader(strings.Replace(good, change.old, change.new, 1)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := schema.Validate(v); (err == nil) != (change.old == "") {
+		if err := s.Validate(schema.Value(t, []byte(strings.Replace(good, change.old, change.new, 1)))); (err == nil) != (change.old == "") {
 			t.Errorf("%s instead of %s: %v", change.new, change.old, err)
 		}
 	}

@@ -6,12 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/lab/schema"
 )
 
 // build builds the command, and returns its path.
@@ -37,40 +37,23 @@ func TestSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := jsonschema.NewCompiler()
+	var schemas []any
 	folder := filepath.Join(strings.TrimSpace(string(dir)), "schema")
 	for _, name := range []string{"bom-1.6.schema.json", "spdx.schema.json", "jsf-0.82.schema.json"} {
-		f, err := os.Open(filepath.Join(folder, name))
+		text, err := os.ReadFile(filepath.Join(folder, name))
 		if os.IsNotExist(err) {
-			f, err = os.Open(filepath.Join(folder, "jsf-0.82.schemax.json")) // which is its name there
+			text, err = os.ReadFile(filepath.Join(folder, "jsf-0.82.schemax.json")) // which is its name there
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		doc, err := jsonschema.UnmarshalJSON(f)
-		f.Close()
-		if err == nil {
-			err = c.AddResource("http://cyclonedx.org/schema/"+name, doc)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		schemas = append(schemas, schema.Value(t, text))
 	}
-	schema, err := c.Compile("http://cyclonedx.org/schema/bom-1.6.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	check := func(b []byte) error {
-		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return schema.Validate(doc)
-	}
-	if err := check(b.Bytes()); err != nil {
+	s := schema.Compile(t, schemas...)
+	if err := s.Validate(schema.Value(t, b.Bytes())); err != nil {
 		t.Error(err)
 	}
-	if check(bytes.Replace(b.Bytes(), []byte(`"library"`), []byte(`"book"`), 1)) == nil {
+	if s.Validate(schema.Value(t, bytes.Replace(b.Bytes(), []byte(`"library"`), []byte(`"book"`), 1))) == nil {
 		t.Error("the schema takes anything")
 	}
 	var have struct {
@@ -124,6 +107,11 @@ func TestInstall(t *testing.T) {
 		info, err := os.Stat(filepath.Join(dir, "usr", path))
 		if err != nil || info.Mode() != mode || info.Size() == 0 {
 			t.Errorf("%s: %v, mode %v", path, err, info)
+		}
+	}
+	if runtime.GOARCH == "amd64" {
+		if out, err := exec.Command(filepath.Join(dir, "usr/bin/cfi-step"), "--steps", "10", "/bin/true").CombinedOutput(); err != nil || !bytes.Contains(out, []byte("10 steps on amd64")) {
+			t.Errorf("cfi-step: %v\n%s", err, out)
 		}
 	}
 	program := filepath.Join(dir, "usr/bin/cfi2sframe")
