@@ -1,9 +1,10 @@
-// Package unxz reads xz files within bounds, such as the contents of .gnu_debugdata. LZMA2 is left to
-// a library. The container is read here, because the library's own reader takes as much memory for a
+// Package unxz reads xz files within bounds, such as the contents of .gnu_debugdata and those of packages. LZMA2 is
+// left to a library. The container is read here, because the library's own reader takes as much memory for a
 // dictionary as each block asks for, up to 4 GiB.
 package unxz
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
@@ -29,24 +30,59 @@ const (
 )
 
 // maxReads bounds how often the library reads more than a byte at once, which it does for each chunk. xz writes one for
-// 64 KiB of compressed data, and so some thousands for all that is accepted of a file; but a chunk of 12 bytes can make
-// it build its tables anew, for ten microseconds.
-const maxReads = 32768
+// 64 KiB of compressed data, or for 2 MiB of what it unpacks to, which takes some hundred bytes at least; but a chunk of 12 bytes
+// can make it build its tables anew, for ten microseconds. A stream may have one more for each perRead bytes of it.
+const (
+	maxReads = 32768
+	perRead  = 128
+)
 
 // A source is what the library reads from.
 type source struct {
-	*bytes.Reader
-	reads int
+	in    *bufio.Reader
+	off   int64 // of what comes next
+	reads int64
+	long  bool // perRead counts
+}
+
+func (s *source) ReadByte() (byte, error) {
+	b, err := s.in.ReadByte()
+	if err == nil {
+		s.off++
+	}
+	return b, err
 }
 
 func (s *source) Read(p []byte) (int, error) {
 	if len(p) > 1 {
 		s.reads++
 	}
-	if s.reads > maxReads {
-		return 0, fmt.Errorf("an xz file with more than %d chunks", maxReads)
+	most := int64(maxReads)
+	if s.long {
+		most += s.off / perRead
 	}
-	return s.Reader.Read(p)
+	if s.reads > most {
+		return 0, fmt.Errorf("an xz file with more than %d chunks in %d bytes", most, s.off)
+	}
+	return s.part(p)
+}
+
+func (s *source) part(p []byte) (int, error) {
+	n, err := s.in.Read(p)
+	s.off += int64(n)
+	return n, err
+}
+
+// full fills p.
+func (s *source) full(p []byte) error {
+	for len(p) > 0 {
+		n, err := s.part(p)
+		p = p[n:]
+		if err != nil {
+			return io.ErrUnexpectedEOF
+		}
+	}
+	return nil
 }
 
 // A reader decompresses the blocks of a stream, one after the other.
@@ -54,19 +90,42 @@ type reader struct {
 	in    *source
 	check func() hash.Hash // a new sum of a block
 	room  int64            // for dictionaries, in bytes
+	all   bool             // room is for each, and there is more than a stream
 	block *lzma.Reader2    // or nil between two blocks
-	begin int              // what was left of in when it began
+	count uint64           // blocks so far
+	begin int64            // where this one began
 	sum   hash.Hash
+	spare int64 // what more dictionaries may take, if all is set: it takes time to make one
+	total int64 // bytes that came out
 }
+
+// Where all is set, dictionaries of all blocks may take so much memory together, one after the other: some times that of the largest, and more
+// for each byte that comes out.
+const (
+	anySpare     = 4
+	sparePerByte = 16
+)
 
 // NewReader returns what decompresses the first stream of b, as long as the dictionaries of its blocks
 // take up to most bytes of memory together.
 func NewReader(b []byte, most int64) (io.Reader, error) {
-	if len(b) < headerSize || string(b[:len(magic)]) != magic ||
+	r := &reader{in: &source{in: bufio.NewReader(bytes.NewReader(b))}, room: most}
+	return r, r.header()
+}
+
+// NewStream returns what decompresses all streams of a file, as long as no dictionary takes more than most bytes.
+func NewStream(in io.Reader, most int64) (io.Reader, error) {
+	r := &reader{in: &source{in: bufio.NewReader(in), long: true}, room: most, all: true, spare: anySpare * most}
+	return r, r.header()
+}
+
+// header reads the header of a stream.
+func (r *reader) header() error {
+	b := make([]byte, headerSize)
+	if r.in.full(b) != nil || string(b[:len(magic)]) != magic ||
 		crc32.ChecksumIEEE(b[6:8]) != binary.LittleEndian.Uint32(b[8:]) {
-		return nil, errors.New("not an xz file: its header was expected")
+		return errors.New("not an xz file: its header was expected")
 	}
-	r := &reader{in: &source{Reader: bytes.NewReader(b[headerSize:])}, room: most}
 	switch b[7] {
 	case 0: // nothing is checked
 		r.check = func() hash.Hash { return nil }
@@ -77,9 +136,10 @@ func NewReader(b []byte, most int64) (io.Reader, error) {
 	case 10:
 		r.check = sha256.New
 	default:
-		return nil, fmt.Errorf("checksum type %d of an xz file; 0, 1, 4 or 10 was expected", b[7])
+		return fmt.Errorf("checksum type %d of an xz file; 0, 1, 4 or 10 was expected", b[7])
 	}
-	return r, nil
+	r.count = 0
+	return nil
 }
 
 func (r *reader) Read(p []byte) (int, error) {
@@ -90,6 +150,8 @@ func (r *reader) Read(p []byte) (int, error) {
 			}
 		}
 		n, err := r.block.Read(p)
+		r.total += int64(n)
+		r.spare += sparePerByte * int64(n)
 		if r.sum != nil {
 			r.sum.Write(p[:n])
 		}
@@ -110,42 +172,56 @@ func (r *reader) next() error {
 	if err != nil {
 		return io.ErrUnexpectedEOF
 	}
-	if size == 0 {
-		return io.EOF
+	for size == 0 {
+		if !r.all {
+			return io.EOF
+		}
+		if err := r.another(); err != nil {
+			return err
+		}
+		if size, err = r.in.ReadByte(); err != nil {
+			return io.ErrUnexpectedEOF
+		}
 	}
 	header := make([]byte, (int(size)+1)*4)
 	header[0] = size
-	if _, err := io.ReadFull(r.in.Reader, header[1:]); err != nil {
-		return io.ErrUnexpectedEOF
+	if err := r.in.full(header[1:]); err != nil {
+		return err
 	}
 	sum := len(header) - 4
 	if crc32.ChecksumIEEE(header[:sum]) != binary.LittleEndian.Uint32(header[sum:]) {
 		return errors.New("the header of an xz block has another checksum")
 	}
-	dict, err := dictionary(header[1:sum])
+	dict, unpacked, err := dictionary(header[1:sum])
 	if err != nil {
 		return err
 	}
+	dict = max(min(dict, unpacked), lzma.MinDictCap)
 	if dict > r.room {
 		return fmt.Errorf("an xz block has a dictionary of %d bytes; %d were expected at most", dict, r.room)
 	}
-	r.room -= dict
-	r.begin, r.sum = r.in.Len(), r.check()
+	if !r.all {
+		r.room -= dict
+	} else if r.spare -= dict; r.spare < 0 {
+		return fmt.Errorf("an xz block has a dictionary of %d bytes, and there were too many of the kind before, for the %d bytes in those", dict, r.total)
+	}
+	r.count++
+	r.begin, r.sum = r.in.off, r.check()
 	r.block, err = lzma.Reader2Config{DictCap: int(dict)}.NewReader2(r.in)
 	return err
 }
 
-// dictionary returns how many bytes the dictionary of a block has to have, by its header.
-func dictionary(header []byte) (int64, error) {
+// dictionary returns how many bytes the dictionary of a block may have, by its header, and how many the block unpacks to at most.
+func dictionary(header []byte) (dict, unpacked int64, err error) {
 	flags, fields := header[0], bytes.NewReader(header[1:])
-	unpacked := int64(lzma.MaxDictCap)
+	unpacked = lzma.MaxDictCap
 	for _, field := range []byte{isPacked, isUnpacked} {
 		if flags&field == 0 {
 			continue
 		}
 		n, err := binary.ReadUvarint(fields)
 		if err != nil {
-			return 0, errors.New("the header of an xz block ends early")
+			return 0, 0, errors.New("the header of an xz block ends early")
 		}
 		if field == isUnpacked {
 			unpacked = int64(min(n, lzma.MaxDictCap))
@@ -153,25 +229,46 @@ func dictionary(header []byte) (int64, error) {
 	}
 	filter := make([]byte, 3) // which, how many bytes of properties, and these
 	if _, err := io.ReadFull(fields, filter); err != nil || flags&^flagsChosen != 0 || filter[0] != lzma2 || filter[1] != 1 {
-		return 0, errors.New("an xz block with other filters; LZMA2 alone was expected")
+		return 0, 0, errors.New("an xz block with other filters; LZMA2 alone was expected")
 	}
-	dict, err := lzma.DecodeDictCap(filter[2])
-	return max(min(dict, unpacked), lzma.MinDictCap), err
+	dict, err = lzma.DecodeDictCap(filter[2])
+	return dict, unpacked, err
+}
+
+// MaxHead is how many bytes of a file Form may want.
+const MaxHead = headerSize + 4*256
+
+// Form says how a file was made that begins with head: the type of its checksums, and how many bytes the dictionary of its first
+// block has, or 0 if it has no blocks. What it says is sound if the file can be read.
+func Form(head []byte) (check byte, dict int64, err error) {
+	if len(head) <= headerSize {
+		return 0, 0, io.ErrUnexpectedEOF
+	}
+	check, head = head[7], head[headerSize:]
+	end := int(head[0]) * 4 // of the block's header, but for its checksum
+	switch {
+	case end == 0:
+		return check, 0, nil
+	case len(head) < end:
+		return 0, 0, io.ErrUnexpectedEOF
+	}
+	dict, _, err = dictionary(head[1:end])
+	return check, dict, err
 }
 
 // end checks what follows a block.
 func (r *reader) end() error {
-	rest := make([]byte, -(r.begin-r.in.Len())&3)
-	if _, err := io.ReadFull(r.in.Reader, rest); err != nil {
-		return io.ErrUnexpectedEOF
+	rest := make([]byte, -(r.in.off-r.begin)&3)
+	if err := r.in.full(rest); err != nil {
+		return err
 	}
 	r.block = nil
 	if r.sum == nil {
 		return nil
 	}
 	have := make([]byte, r.sum.Size())
-	if _, err := io.ReadFull(r.in.Reader, have); err != nil {
-		return io.ErrUnexpectedEOF
+	if err := r.in.full(have); err != nil {
+		return err
 	}
 	want := r.sum.Sum(nil)
 	if r.sum.Size() < sha256.Size { // that of Go has the bytes the other way round
@@ -182,3 +279,70 @@ func (r *reader) end() error {
 	}
 	return nil
 }
+
+// another reads the end of a stream, whose index has begun, and the header of the next one, or returns io.EOF if
+// there is none.
+func (r *reader) another() error {
+	index := crc32.NewIEEE()
+	begin := r.in.off - 1
+	index.Write([]byte{0})
+	byByte := func() (byte, error) {
+		b, err := r.in.ReadByte()
+		index.Write([]byte{b})
+		return b, err
+	}
+	count, err := binary.ReadUvarint(readByte(byByte))
+	if err == nil && count != r.count {
+		return fmt.Errorf("the index of an xz file is of %d blocks; %d were there", count, r.count)
+	}
+	for i := uint64(0); err == nil && i < 2*count; i++ {
+		_, err = binary.ReadUvarint(readByte(byByte))
+	}
+	for err == nil && (r.in.off-begin)&3 != 0 {
+		_, err = byByte()
+	}
+	if err != nil {
+		return io.ErrUnexpectedEOF
+	}
+	end := make([]byte, 4+headerSize) // the index's checksum, and the footer
+	if err := r.in.full(end); err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint32(end) != index.Sum32() {
+		return errors.New("the index of an xz file has another checksum")
+	}
+	if foot := end[4:]; string(foot[10:]) != "YZ" || crc32.ChecksumIEEE(foot[4:10]) != binary.LittleEndian.Uint32(foot) {
+		return errors.New("the end of an xz stream is not what was expected")
+	}
+	// Zeros may follow, four at a time.
+	for zeros := 0; ; zeros++ {
+		next, err := r.in.in.Peek(1)
+		if err == io.EOF && zeros%4 == 0 {
+			return io.EOF
+		}
+		if err != nil {
+			return early(err)
+		}
+		if next[0] != 0 {
+			if zeros%4 != 0 {
+				return fmt.Errorf("%d zeros between two xz streams; a multiple of 4 was expected", zeros)
+			}
+			return r.header()
+		}
+		if _, err := r.in.ReadByte(); err != nil {
+			return early(err)
+		}
+	}
+}
+
+func early(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// A readByte is a function as an io.ByteReader.
+type readByte func() (byte, error)
+
+func (f readByte) ReadByte() (byte, error) { return f() }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,5 +163,52 @@ func TestChunks(t *testing.T) {
 	}
 	if _, err := io.Copy(io.Discard, r); err != nil || r.(*reader).in.reads > maxReads/32 {
 		t.Errorf("%d reads, error %v", r.(*reader).in.reads, err)
+	}
+}
+
+// TestStream has several streams in a file, blocks whose dictionaries take more than there may be of one if they are added,
+// and ends that are wrong.
+func TestStream(t *testing.T) {
+	all := func(b []byte) (string, error) {
+		r, err := NewStream(bytes.NewReader(b), 1<<20)
+		if err != nil {
+			return "", err
+		}
+		got, err := io.ReadAll(r)
+		return string(got), err
+	}
+	one := packed(t, text(t), "--lzma2=dict=1MiB", "--block-size=100000")
+	two := packed(t, []byte("two"), "--check=none", "--lzma2=dict=64KiB")
+	want := string(text(t))
+	for _, tt := range []struct {
+		name string
+		b    []byte
+		want string
+		err  string
+	}{
+		{"blocks", one, want, ""},
+		{"two", slices.Concat(one, two), want + "two", ""},
+		{"zeros behind", slices.Concat(one, make([]byte, 8)), want, ""},
+		{"zeros between", slices.Concat(one, make([]byte, 4), two), want + "two", ""},
+		{"odd zeros behind", slices.Concat(one, make([]byte, 3)), want, "unexpected EOF"},
+		{"odd zeros between", slices.Concat(one, make([]byte, 3), two), want, "3 zeros between two xz streams"},
+		{"text behind", slices.Concat(one, []byte("text, which is no xz file")), want, "not an xz file"},
+		{"end cut off", one[:len(one)-1], want, "unexpected EOF"},
+		{"index cut off", one[:len(one)-14], want, "unexpected EOF"},
+		{"other end", slices.Concat(one[:len(one)-1], []byte("z")), want, "the end of an xz stream"},
+		{"index of another checksum", slices.Concat(two[:len(two)-16], []byte{0, 0, 0, 0}, two[len(two)-12:]), "two", "the index of an xz file has another checksum"},
+		{"index of more blocks", slices.Concat(two[:len(two)-19], []byte{9}, two[len(two)-18:]), "two", "the index of an xz file is of 9 blocks; 1 were there"},
+	} {
+		got, err := all(tt.b)
+		if got != tt.want || (tt.err == "") != (err == nil) || !strings.Contains(fmt.Sprint(err), tt.err) {
+			t.Errorf("%s: %d bytes, %v; %d, %q were expected", tt.name, len(got), err, len(tt.want), tt.err)
+		}
+	}
+	if _, err := all(stream([]byte{lzma.EncodeDictCap(2 << 20)}, nil)); err == nil || !strings.Contains(err.Error(), "dictionary of 2097152 bytes; 1048576 were expected at most") {
+		t.Errorf("a larger dictionary: %v", err)
+	}
+	chunks := bytes.Repeat([]byte{0xc0, 0, 0, 0, 5, 4, 0, 0, 0, 0, 0, 0}, 900_000)
+	if got, err := all(stream([]byte{0}, chunks)); err == nil || !strings.Contains(err.Error(), "chunks") || len(got) > 2*maxReads {
+		t.Errorf("%d bytes, error %v; a bound on chunks was expected", len(got), err)
 	}
 }

@@ -1,0 +1,285 @@
+package compressed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/lab/peer"
+)
+
+// contents are like those of packages: words that occur again, and noise.
+func contents(size int) []byte {
+	r := rand.New(rand.NewPCG(1, 2))
+	var b []byte
+	for len(b) < size {
+		if r.IntN(3) > 0 && len(b) > 0 {
+			from := r.IntN(len(b))
+			b = append(b, b[from:min(len(b), from+r.IntN(200))]...)
+		} else {
+			b = append(b, byte(r.IntN(256)), byte(r.IntN(16)))
+		}
+	}
+	return b[:size]
+}
+
+// by has a program turn one into the other.
+func by(t testing.TB, b []byte, name string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(peer.Look(t, name), args...)
+	cmd.Stdin = bytes.NewReader(b)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v %s", name, err, stderr.Bytes())
+	}
+	return out
+}
+
+// readAll decompresses.
+func readAll(b []byte, k Kind) ([]byte, *Form, error) {
+	r, form, err := NewReader(bytes.NewReader(b), k)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer r.Close()
+	out, err := io.ReadAll(r)
+	return out, form, err
+}
+
+// write compresses.
+func write(t testing.TB, b []byte, f *Form, workers int) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := f.NewWriter(context.Background(), &out, workers)
+	if err == nil {
+		for len(b) > 0 && err == nil { // in pieces of some size
+			n := min(len(b), 77777)
+			_, err = w.Write(b[:n])
+			b = b[n:]
+		}
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+var programs = map[string]struct {
+	kind Kind
+	pack []string
+	read []string
+}{
+	"gzip":        {Gzip, []string{"gzip", "-9n"}, []string{"gzip", "-dc"}},
+	"gzip fast":   {Gzip, []string{"gzip", "-1"}, []string{"gzip", "-dc"}},
+	"xz":          {XZ, []string{"xz", "-1"}, []string{"xz", "-dc"}},
+	"xz none":     {XZ, []string{"xz", "-0", "--check=none"}, []string{"xz", "-dc"}},
+	"xz crc32":    {XZ, []string{"xz", "-0", "--check=crc32"}, []string{"xz", "-dc"}},
+	"xz sha256":   {XZ, []string{"xz", "-0", "--check=sha256"}, []string{"xz", "-dc"}},
+	"xz blocks":   {XZ, []string{"xz", "-0", "-T2", "--block-size=300000"}, []string{"xz", "-dc"}},
+	"zstd":        {Zstd, []string{"zstd", "-3", "-qc"}, []string{"zstd", "-dqc"}},
+	"zstd no sum": {Zstd, []string{"zstd", "-3", "-qc", "--no-check"}, []string{"zstd", "-dqc"}},
+	"bzip2":       {Bzip2, []string{"bzip2", "-c"}, []string{"bzip2", "-dc"}},
+	"lzma":        {LZMA, []string{"xz", "-0", "--format=lzma"}, []string{"xz", "-dc", "--format=lzma"}},
+}
+
+// TestPrograms reads what the programs write, and has them read what is written.
+func TestPrograms(t *testing.T) {
+	for name, p := range programs {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			large := 1_300_000
+			if testing.Short() {
+				large /= 5
+			}
+			for _, size := range []int{0, 1, large} {
+				b := contents(size)
+				packed := by(t, b, p.pack[0], p.pack[1:]...)
+				if got := Of(packed); got != p.kind {
+					t.Errorf("%d bytes: it is taken for %s", size, got)
+				}
+				got, form, err := readAll(packed, p.kind)
+				if err != nil || !bytes.Equal(got, b) {
+					t.Fatalf("%d bytes: %d bytes, %v", size, len(got), err)
+				}
+				mine := write(t, b, form, 1)
+				if got := by(t, mine, p.read[0], p.read[1:]...); !bytes.Equal(got, b) {
+					t.Errorf("%d bytes: what is written is read as %d bytes", size, len(got))
+				}
+				if !bytes.Equal(write(t, b, form, 4), mine) {
+					t.Errorf("%d bytes: with four workers there are others", size)
+				}
+				got, again, err := readAll(mine, p.kind)
+				if err != nil || !bytes.Equal(got, b) {
+					t.Errorf("%d bytes: what is written is read as %d bytes, %v", size, len(got), err)
+				}
+				if again != nil && again.xz.check != form.xz.check || again.zstd.checksum != form.zstd.checksum {
+					t.Errorf("%d bytes: form %+v; %+v was expected", size, again, form)
+				}
+			}
+		})
+	}
+}
+
+// TestXZ looks at what xz says of what is written: blocks, and their checksums.
+func TestXZ(t *testing.T) {
+	b := contents(2_200_000)
+	_, form, err := readAll(by(t, b, "xz", "-0"), XZ) // a dictionary of 256 KiB, and so blocks of 1 MiB
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "x.xz")
+	if err := os.WriteFile(path, write(t, b, form, 2), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := string(by(t, nil, "xz", "--robot", "-lvv", path))
+	if !strings.Contains(out, "\nfile\t1\t3\t") || !strings.Contains(out, "\tCRC64\t") || !strings.Contains(out, "--lzma2=dict=256KiB") {
+		t.Errorf("%s", out)
+	}
+}
+
+// TestCancelled ends the work on blocks that take their time.
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w, err := (&Form{Kind: XZ, xz: xzForm{dictionary: 8 << 20}}).NewWriter(ctx, io.Discard, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	b := make([]byte, 24<<20)
+	if _, err := w.Write(b); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if err := w.Close(); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestManyBlocks has small blocks, each with a dictionary of 64 MiB.
+func TestManyBlocks(t *testing.T) {
+	packed := by(t, contents(5000), "xz", "-9", "--block-size=4096")
+	if got, _, err := readAll(packed, XZ); err != nil || len(got) != 5000 {
+		t.Errorf("two: %d bytes, %v", len(got), err)
+	}
+	packed = by(t, contents(50_000), "xz", "-9", "--block-size=4096")
+	if _, _, err := readAll(packed, XZ); err == nil || !strings.Contains(err.Error(), "too many of the kind before") {
+		t.Errorf("many: %v", err)
+	}
+}
+
+// TestDamaged changes and cuts off what programs write. None of it is read as something else, where there is a checksum.
+func TestDamaged(t *testing.T) {
+	b := contents(3000)
+	for name, p := range programs {
+		if p.kind == LZMA || name == "xz none" || name == "zstd no sum" { // without checksums
+			continue
+		}
+		packed := by(t, b, p.pack[0], p.pack[1:]...)
+		for n := 0; n < len(packed); n += 1 + len(packed)/60 {
+			if got, _, err := readAll(packed[:n], p.kind); err == nil {
+				t.Errorf("%s: of %d bytes the first %d are read as %d bytes", name, len(packed), n, len(got))
+			}
+		}
+		for i := 0; i < len(packed); i += 1 + len(packed)/60 {
+			c := bytes.Clone(packed)
+			c[i] ^= 0x55
+			if got, _, err := readAll(c, p.kind); err == nil && !bytes.Equal(got, b) {
+				t.Errorf("%s: with byte %d changed it is read as %d other bytes", name, i, len(got))
+			}
+		}
+		if _, _, err := readAll(append(bytes.Clone(packed), "rest"...), p.kind); err == nil {
+			t.Errorf("%s: nothing is said of what follows", name)
+		}
+	}
+}
+
+// TestDictionaries refuses streams that take too much memory to be read.
+func TestDictionaries(t *testing.T) {
+	b := contents(1000)
+	for name, test := range map[string]struct {
+		in   []byte
+		kind Kind
+	}{
+		"xz":   {by(t, b, "xz", "--lzma2=dict=192MiB"), XZ},
+		"lzma": {by(t, b, "xz", "--format=lzma", "--lzma1=dict=192MiB"), LZMA},
+		// RFC 8878, 3.1.1.1: a header without sizes, and a window of 2^(10+18) bytes; then an empty last block.
+		"zstd": {[]byte("\x28\xb5\x2f\xfd\x00\x90\x01\x00\x00"), Zstd},
+	} {
+		if _, _, err := readAll(test.in, test.kind); err == nil || !strings.Contains(err.Error(), "bytes; 134217728 were expected at most") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestOf has beginnings.
+func TestOf(t *testing.T) {
+	for head, want := range map[string]Kind{"": None, "x": None, "070701": None, "\x1f\x8b\x08": Gzip, "\xfd7zXZ\x00\x00": XZ, "BZh9": Bzip2, "\x28\xb5\x2f\xfd": Zstd, "\x5d\x00\x00\x80": LZMA} {
+		if got := Of([]byte(head)); got != want {
+			t.Errorf("%q is taken for %s; %s was expected", head, got, want)
+		}
+	}
+	if _, _, err := NewReader(strings.NewReader("x"), "rar"); err == nil {
+		t.Error("rar is known")
+	}
+	if _, err := (&Form{Kind: "rar"}).NewWriter(context.Background(), io.Discard, 1); err == nil {
+		t.Error("rar is known")
+	}
+}
+
+// TestWithoutXZ has the library compress, where there is no program.
+func TestWithoutXZ(t *testing.T) {
+	b := contents(100_000)
+	form := &Form{Kind: XZ, xz: xzForm{check: 4, dictionary: 1 << 20}}
+	by := func(path string) []byte {
+		t.Setenv("PATH", path)
+		return write(t, b, form, 2)
+	}
+	path := os.Getenv("PATH")
+	library, again, program := by(""), by(""), by(path)
+	if !bytes.Equal(library, again) || bytes.Equal(library, program) {
+		t.Errorf("twice the same: %t; as that of the program: %t", bytes.Equal(library, again), bytes.Equal(library, program))
+	}
+	for _, packed := range [][]byte{library, program} {
+		if got, form, err := readAll(packed, XZ); err != nil || !bytes.Equal(got, b) || form.xz.check != 4 {
+			t.Errorf("%d bytes of %d, %+v, %v", len(got), len(b), form, err)
+		}
+	}
+}
+
+// TestOtherXZ has programs of that name that do something else.
+func TestOtherXZ(t *testing.T) {
+	path := os.Getenv("PATH")
+	for script, want := range map[string]string{
+		"echo 'no memory' >&2; exit 1":     "exit status 1 no memory",
+		"cat":                              errEncoder.Error(),
+		"cat >/dev/null; echo x | xz":      errEncoder.Error(),
+		"cat >/dev/null":                   errEncoder.Error(),
+		"head -c 100000 | xz | head -c 99": errEncoder.Error(),
+	} {
+		dir := t.TempDir()
+		text := "#!/bin/sh\nPATH='" + path + "'\n" + script + "\n"
+		if err := os.WriteFile(filepath.Join(dir, "xz"), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", dir)
+		w, err := (&Form{Kind: XZ, xz: xzForm{check: 4}}).NewWriter(context.Background(), io.Discard, 1)
+		if err == nil {
+			_, err = w.Write(contents(100_000))
+			err = errors.Join(err, w.Close())
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; %s was expected", script, err, want)
+		}
+	}
+}
