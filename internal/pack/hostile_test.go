@@ -1,0 +1,345 @@
+package pack
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/lab/peer"
+)
+
+// failing expects an error with a text.
+func failing(t *testing.T, name string, b []byte, want string) {
+	t.Helper()
+	_, err := contents(write(t, filepath.Join(t.TempDir(), "p"), b))
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: %v; %q was expected", name, err, want)
+	}
+}
+
+// debOf is a package whose files are in a tar.
+func debOf(data string, b []byte) []byte {
+	return elftest.Ar(elftest.ArMember("debian-binary", []byte("2.0\n")), elftest.ArMember("control.tar.gz", nil), elftest.ArMember(data, b))
+}
+
+func TestErrors(t *testing.T) {
+	plain := tarOf(t, regular("usr/bin/a", strings.Repeat("a", 600)), regular("b", "b"))
+	header := bytes.Clone(plain)
+	header[512+1024+1]++ // in the header of b, after that of a and 600 bytes
+	multi := bytes.Clone(plain)
+	multi[156] = 'M'
+	fix(multi)
+	for _, tt := range []struct {
+		name string
+		b    []byte
+		want string
+	}{
+		{"no package", []byte("text"), "no package: a .deb, .rpm, a tar or a compressed one, or an image was expected"},
+		{"no file", nil, "no package"},
+		{"a package without data", elftest.Ar(elftest.ArMember("debian-binary", []byte("2.0\n"))), "at offset 0x48: no member data.tar"},
+		{"a package of another version", elftest.Ar(elftest.ArMember("debian-binary", []byte("3.0\n"))), `at offset 0x44, in or after debian-binary: version "3.0\n" of the format; 2.0 was expected`},
+		{"a package cut off", debOf("data.tar", plain)[:2000], `archive at offset 0x84: member of size "3584" does not fit the archive of 2000 bytes`},
+		{"a package of something else", debOf("data.tar.lz", []byte("LZIP\x01 and so on")), "data.tar.lz: at offset 0x"},
+		{"a wrong checksum", header, "at offset 0x800, in or after usr/bin/a: archive/tar: invalid tar header"},
+		{"a wrong checksum in a package", debOf("data.tar", header), "data.tar: at offset 0x800, in or after usr/bin/a: archive/tar: invalid tar header"},
+		{"a wrong checksum in a compressed package", debOf("data.tar.gz", gzipped9(header)), "data.tar.gz: at offset 0x800 of what it unpacks to, in or after usr/bin/a: "},
+		{"a file cut off", plain[:900], "at offset 0x384, in or after usr/bin/a: unexpected EOF"},
+		{"a header cut off", plain[:1700], "at offset 0x6a4, in or after usr/bin/a: unexpected EOF"},
+		{"a part of several volumes", multi, `in or after usr/bin/a: a member of type 'M'; a file, a folder, a link or a device was expected`},
+		{"a file that is the root", tarOf(t, regular("a", "a"), regular("b/..", "b")), "a file without a name"},
+		{"a link to what is not there", tarOf(t, regular("b", "b"), linked(tar.TypeLink, "a", "c")), "the hard link a leads to c; a member before it was expected"},
+		{"a link to what comes later", tarOf(t, linked(tar.TypeLink, "a", "b"), regular("b", "b")), "the hard link a leads to b; a member before it was expected"},
+		{"a name of 5000 bytes", tarOf(t, regular(strings.Repeat("n", 5000), "")), "a name of 5000 bytes; at most 4096 are accepted"},
+		{"a link of 5000 bytes", tarOf(t, linked(tar.TypeSymlink, "a", strings.Repeat("n", 5000))), "a name of 5000 bytes; at most 4096 are accepted"},
+	} {
+		failing(t, tt.name, tt.b, tt.want)
+	}
+}
+
+// fix makes the checksum of a tar's first header right.
+func fix(b []byte) {
+	copy(b[148:156], "        ")
+	sum := 0
+	for _, c := range b[:blockSize] {
+		sum += int(c)
+	}
+	copy(b[148:156], fmt.Sprintf("%06o\x00 ", sum))
+}
+
+// TestIs has what is no package.
+func TestIs(t *testing.T) {
+	dir := t.TempDir()
+	plain := tarOf(t, regular("a", "a"))
+	for name, b := range map[string][]byte{
+		"empty": nil, "text": []byte("text"), "ELF": []byte("\x7fELF\x02\x01\x01"), "gzip of text": gzipped9([]byte("text")),
+		"archive": elftest.Ar(elftest.ArMember("one.o/", []byte("debian-binary"))), "zeros": make([]byte, 10240),
+		"gzip of zeros": gzipped9(make([]byte, 10240)), "gzip cut off": gzipped9(plain)[:20], "half a header": plain[:300],
+		"xz header only": []byte("\xfd7zXZ\x00\x00\x04"), "zstd header only": []byte("\x28\xb5\x2f\xfd"), "bzip2 header only": []byte("BZh91AY&SY"),
+	} {
+		if is, err := Is(write(t, filepath.Join(dir, name), b)); is || err != nil {
+			t.Errorf("%s: %v, %v; it is none", name, is, err)
+		}
+	}
+	for _, b := range [][]byte{plain[:512], gzipped9(plain), debOf("data.tar", nil), []byte(rpmMagic)} {
+		if is, err := Is(write(t, filepath.Join(dir, "x"), b)); !is || err != nil {
+			t.Errorf("%.20q: %v, %v; it is one", b, is, err)
+		}
+	}
+	run(t, dir, "mkfifo", "pipe")
+	for _, name := range []string{"pipe", "", "missing"} {
+		if is, err := Is(filepath.Join(dir, name)); is || err == nil {
+			t.Errorf("%q: %v, %v; an error was expected", name, is, err)
+		}
+	}
+}
+
+// TestCutOff cuts compressed tars off anywhere, and changes a byte in them. Nothing of that may seem right, but where
+// what is unpacked is the same.
+func TestCutOff(t *testing.T) {
+	dir := t.TempDir()
+	want := map[string]string{"usr/bin/a": strings.Repeat("some text, ", 300), "b": "b"}
+	write(t, filepath.Join(dir, "plain"), tarOf(t, regular("usr/bin/a", want["usr/bin/a"]), regular("b", "b")))
+	for _, how := range []string{"gzip -n", "bzip2", "xz", "xz --check=crc32", "zstd --check"} {
+		peer.Look(t, strings.Fields(how)[0])
+		run(t, dir, "sh", "-c", how+" -c <plain >packed")
+		b, err := os.ReadFile(filepath.Join(dir, "packed"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		unharmed := 0
+		for i := range b {
+			name := write(t, filepath.Join(dir, "p"), debOf("data.tar.x", b[:i]))
+			if _, err := contents(name); err == nil {
+				t.Errorf("%s: %d bytes of %d are read without an error", how, i, len(b))
+			}
+			wrong := bytes.Clone(b)
+			wrong[i] ^= 0x41
+			name = write(t, filepath.Join(dir, "p"), debOf("data.tar.x", wrong))
+			if got, err := contents(name); err == nil && !maps.Equal(got, want) {
+				t.Errorf("%s: with byte %d of %d changed it is read without an error", how, i, len(b))
+			} else if err == nil {
+				unharmed++
+			}
+		}
+		if unharmed > 10 {
+			t.Errorf("%s: %d changes of a byte were not found", how, unharmed)
+		}
+	}
+}
+
+// limited sets the limits while a test runs.
+func limited(t testing.TB, unpacked, expansion int64, entries, names int) {
+	a, b, c, d := maxUnpacked, maxExpansion, maxEntries, maxNames
+	maxUnpacked, maxExpansion, maxEntries, maxNames = unpacked, expansion, entries, names
+	t.Cleanup(func() { maxUnpacked, maxExpansion, maxEntries, maxNames = a, b, c, d })
+}
+
+func TestLimits(t *testing.T) {
+	many := make([]tarMember, 100)
+	for i := range many {
+		many[i] = regular(fmt.Sprintf("%090d", i), "")
+	}
+	zeros := tarOf(t, regular("a", strings.Repeat("\x00", 1<<20)), regular("b", "b"))
+	limited(t, 1<<19, 10, 99, 1<<20)
+	failing(t, "more members", tarOf(t, many...), "more than 99 members")
+	failing(t, "a bomb", gzipped9(zeros), "of what it unpacks to, in or after a: it unpacks to more than 524288 bytes; that much was expected at most")
+	failing(t, "a bomb behind the end", gzipped9(append(tarOf(t, regular("b", "b")), make([]byte, 1<<20)...)), "it unpacks to more than 524288 bytes")
+	failing(t, "a bomb in a package", debOf("data.tar.gz", gzipped9(zeros)), "data.tar.gz: at offset 0x80000 of what it unpacks to")
+	limited(t, 1<<30, 10, 1000, 8000)
+	failing(t, "longer names", tarOf(t, many...), "names of more than 8000 bytes in all")
+	limited(t, 1<<19, 2000, 99, 1<<20)
+	if _, err := contents(write(t, filepath.Join(t.TempDir(), "p"), gzipped9(zeros))); err != nil {
+		t.Errorf("what is not more than 2000 times as large: %v", err)
+	}
+}
+
+// TestMemory has a file of 2 GiB, which is not there, and one of zeros.
+func TestMemory(t *testing.T) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := w.WriteHeader(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: MaxMember}); err != nil {
+		t.Fatal(err)
+	}
+	announced := write(t, filepath.Join(t.TempDir(), "announced"), b.Bytes())
+	dir := t.TempDir()
+	if err := os.Truncate(write(t, filepath.Join(dir, "holes"), []byte("\x7fELF")), MaxMember); err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, "tar", "-S", "-cf", "holes.tar", "holes")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := Each(t.Context(), announced, func(m *Member) error { _, err := m.Load(); return err }); err == nil || !strings.Contains(err.Error(), "at offset 0x200, in or after a: unexpected EOF") {
+		t.Errorf("a file of which nothing is there: %v", err)
+	}
+	n := 0
+	_, err := Each(t.Context(), filepath.Join(dir, "holes.tar"), func(m *Member) error {
+		n++
+		c, err := m.Load()
+		if err != nil {
+			return err
+		}
+		head, last := make([]byte, 4), make([]byte, 8)
+		if _, err := c.ReadAt(head, 0); err != nil || string(head) != "\x7fELF" {
+			return fmt.Errorf("it begins with %q, %v", head, err)
+		}
+		if k, err := c.ReadAt(last, MaxMember-4); k != 4 || err != io.EOF {
+			return fmt.Errorf("%d bytes at the end, %v", k, err)
+		}
+		return nil
+	})
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; err != nil || n != 1 || took > 8<<20 {
+		t.Errorf("%d bytes were allocated, %v", took, err)
+	}
+}
+
+// TestReadAt compares contents in chunks with the same in one.
+func TestReadAt(t *testing.T) {
+	text := bytes.Repeat([]byte("0123456789abcdefg"), chunkSize/8)
+	clear(text[chunkSize : 2*chunkSize])
+	name := write(t, filepath.Join(t.TempDir(), "p"), tarOf(t, regular("a", string(text))))
+	_, err := Each(t.Context(), name, func(m *Member) error {
+		c, err := m.Load()
+		if err != nil {
+			return err
+		}
+		if c.chunks[1] != nil || c.chunks[0] == nil {
+			t.Error("zeros take memory, or nothing else does")
+		}
+		for _, off := range []int{0, 1, chunkSize - 1, chunkSize, 2*chunkSize - 3, len(text) - 1, len(text), len(text) + 1} {
+			for _, n := range []int{0, 1, 7, chunkSize, len(text)} {
+				got := bytes.Repeat([]byte("x"), n)
+				k, err := c.ReadAt(got, int64(off))
+				want := make([]byte, n)
+				wantK, wantErr := bytes.NewReader(text).ReadAt(want, int64(off))
+				if n == 0 {
+					wantErr = nil
+				}
+				if k != wantK || err != wantErr || !bytes.Equal(got[:k], want[:k]) {
+					t.Errorf("%d bytes at %d: %d, %v; %d, %v were expected", n, off, k, err, wantK, wantErr)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestVisitor returns errors, and does not read all.
+func TestVisitor(t *testing.T) {
+	name := write(t, filepath.Join(t.TempDir(), "p"), tarOf(t, regular("a", strings.Repeat("a", 5000)), regular("b", "b")))
+	own := errors.New("enough")
+	if _, err := Each(t.Context(), name, func(*Member) error { return own }); err != own {
+		t.Errorf("%v; the error of the visitor was expected", err)
+	}
+	files, err := Each(t.Context(), name, func(*Member) error { return nil })
+	if err != nil || len(files) != 2 || files[0] != (File{"a", 0, nil}) || files[1] != (File{"b", 1, nil}) {
+		t.Errorf("%v, %v", files, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := Each(ctx, name, func(*Member) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v; an end was expected", err)
+	}
+}
+
+// TestImageErrors has images with one thing wrong.
+func TestImageErrors(t *testing.T) {
+	layers := [][]byte{tarOf(t, regular("a", "a")), tarOf(t, regular("b", "b")), tarOf(t, regular("c", "c"))}
+	blobs := func(l layout, typ string) (names []string) {
+		for name, b := range l {
+			if strings.Contains(string(b), typ) && strings.HasPrefix(name, blobFolder) {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(l layout)
+		want   string
+	}{
+		{"no index", func(l layout) { delete(l, indexFile) }, "manifest.json"},
+		{"an index that is no JSON", func(l layout) { l[indexFile] = []byte("[1") }, "index.json: unexpected end of JSON input"},
+		{"an index of nothing", func(l layout) { l[indexFile] = []byte("{}") }, "no image: none of the manifests is that of one"},
+		{"a digest that leads out", func(l layout) {
+			l[indexFile] = []byte(`{"manifests": [{"digest": "sha256:../../../../etc/passwd"}]}`)
+		}, `digest "sha256:../../../../etc/passwd": invalid checksum digest`},
+		{"a manifest that is not there", func(l layout) { delete(l, blobs(l, "diff_ids")[0]); delete(l, blobs(l, `"config":`)[0]) }, "is not there; the manifest of this image was expected"},
+		{"a manifest of another digest", func(l layout) {
+			name := blobs(l, `"config":`)[0]
+			l[name] = append(l[name], ' ')
+		}, "the digest is sha256:"},
+		{"a layer that is not there", func(l layout) { delete(l, strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1)) }, strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1) + ": "},
+		{"too many layers", func(l layout) {
+			name := blobs(l, `"config":`)[0]
+			b := bytes.Replace(l[name], []byte(`"layers":[`), []byte(`"layers":[`+strings.Repeat(`{"digest":"x"},`, 998)), 1)
+			m := l.blob(ociType+"manifest.v1+json", b)
+			l[indexFile] = encoded(t, object{"manifests": []object{m}})
+		}, "an image of 1001 layers; at most 1000 are accepted"},
+		{"a layer of another digest", func(l layout) {
+			l[strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1)] = layers[1]
+		}, "the digest is " + digestOf(layers[1]) + "; " + digestOf(layers[2]) + " was expected"},
+		{"a layer that goes on", func(l layout) {
+			name := strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1)
+			l[name] = append(bytes.Clone(l[name]), 0)
+		}, "; " + digestOf(layers[2]) + " was expected"},
+		{"a layer that is none", func(l layout) {
+			l[strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1)] = bytes.Repeat([]byte("text"), 200)
+		}, "at offset 0x200: archive/tar: invalid tar header"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := make(layout)
+			l.index(t, l.image(t, "amd64", layers...))
+			tt.change(l)
+			for form, name := range l.forms(t) {
+				if _, err := contents(name); err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%s: %v; %q was expected", form, err, tt.want)
+				}
+			}
+		})
+	}
+}
+
+// TestLoops has layers with symbolic links that lead in circles, up out of the root, and through ever more folders.
+func TestLoops(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		members []tarMember
+		want    string // of the error
+	}{
+		{"circle", []tarMember{linked(tar.TypeSymlink, "a", "b"), linked(tar.TypeSymlink, "b", "a"), regular("a/x", "x")}, "a/ leads through more than 255 symbolic links"},
+		{"itself", []tarMember{linked(tar.TypeSymlink, "a", "a/a"), regular("a/x", "x")}, "a/ leads through more than 255 symbolic links"},
+	} {
+		l := make(layout)
+		l.index(t, l.image(t, "amd64", tarOf(t, tt.members...)))
+		if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v; %q was expected", tt.name, err, tt.want)
+		}
+	}
+	// As many as are allowed, again and again.
+	var again []tarMember
+	again = append(again, linked(tar.TypeSymlink, "s", strings.Repeat("x/", 2000)), linked(tar.TypeSymlink, "s/r", "/"))
+	for range 1000 {
+		again = append(again, regular(strings.Repeat("s/r/", 120)+"f", "f"))
+	}
+	l := make(layout)
+	l.index(t, l.image(t, "amd64", tarOf(t, again...)))
+	if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), "symbolic links that lead through more than 33554432 folders") {
+		t.Errorf("ways without end: %v", err)
+	}
+	l = make(layout)
+	l.index(t, l.image(t, "amd64", tarOf(t, linked(tar.TypeSymlink, "a", "../../../etc"), regular("a/x", "x"), regular("../../y", "y"))))
+	same(t, l.folder(t), map[string]string{"etc/x": "x", "y": "y"})
+}

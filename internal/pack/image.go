@@ -1,0 +1,457 @@
+package pack
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	// What digests are made with.
+	_ "crypto/sha256"
+	_ "crypto/sha512"
+
+	"github.com/opencontainers/go-digest"
+	oci "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+const (
+	indexFile  = "index.json"    // of an image layout
+	dockerFile = "manifest.json" // of what "docker save" writes
+	blobFolder = "blobs/"
+)
+
+// What an image is made of at most.
+const (
+	maxImages = 1000
+	maxLayers = 1000 // of an image; container engines know 127
+	maxDepth  = 8    // of indexes in indexes
+)
+
+// A store is where the parts of images are.
+type store interface {
+	real(name string) string // the name of the same file, if it has several
+	description(name string) ([]byte, error)
+	layers(names []string, fn func(name string, in io.Reader) error) error
+}
+
+// A picture is an image.
+type picture struct {
+	id       string // two with the same are the same
+	ref      string // what it is called, or ""
+	platform string // such as linux/amd64, or ""
+	layers   []layer
+	err      error // it cannot be read, as a part of it is missing
+}
+
+// A layer is a part of images.
+type layer struct {
+	file     string
+	digest   digest.Digest // or ""
+	unpacked bool          // the digest is that of what it unpacks to
+}
+
+// image reads the images in a store. Each layer is read once, and then put together.
+func (r *reader) image(in store) ([]File, error) {
+	pictures, err := find(in)
+	if err != nil {
+		return nil, err
+	}
+	wanted := make(map[string]layer)
+	var names []string
+	for _, p := range pictures {
+		for _, l := range p.layers {
+			if _, ok := wanted[l.file]; !ok {
+				names = append(names, l.file)
+			}
+			wanted[l.file] = l
+		}
+	}
+	layers := make(map[string][]entry)
+	err = in.layers(names, func(name string, raw io.Reader) error {
+		entries, err := r.verified(wanted[name], raw)
+		layers[name] = entries
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []File
+	for i, label := range labels(pictures) {
+		p := &pictures[i]
+		if p.err != nil {
+			out = append(out, File{label, -1, p.err})
+			continue
+		}
+		t := newTree()
+		for _, l := range p.layers {
+			if err := t.add(layers[l.file]); err != nil {
+				return nil, fmt.Errorf("%s: %w", l.file, err)
+			}
+		}
+		files, err := t.files()
+		if err != nil {
+			return nil, err
+		}
+		if len(out)+len(files) > maxEntries {
+			return nil, fmt.Errorf("images with more than %d files", maxEntries)
+		}
+		for _, f := range files {
+			if label != "" {
+				f.Name = label + "!" + f.Name
+			}
+			out = append(out, f)
+		}
+	}
+	return out, nil
+}
+
+// verified reads a layer, and compares its digest.
+func (r *reader) verified(l layer, raw io.Reader) ([]entry, error) {
+	if l.digest == "" {
+		return r.part(l.file, raw)
+	}
+	sum := l.digest.Algorithm().Hash()
+	if !l.unpacked {
+		raw = &summed{raw, sum}
+	}
+	s, err := r.unpack(l.file, raw)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if l.unpacked {
+		s.in = &summed{s.in, sum}
+	}
+	entries, err := r.list(s)
+	if err != nil {
+		return nil, err
+	}
+	if !l.unpacked { // decompressors may leave something
+		if _, err := io.Copy(io.Discard, raw); err != nil {
+			return nil, s.error("", err)
+		}
+	}
+	if have := digest.NewDigest(l.digest.Algorithm(), sum); have != l.digest {
+		return nil, s.error("", fmt.Errorf("the digest is %s; %s was expected", have, l.digest))
+	}
+	return entries, nil
+}
+
+// A summed is read with a sum of what is read.
+type summed struct {
+	io.Reader
+	sum hash.Hash
+}
+
+func (s *summed) Read(b []byte) (int, error) {
+	n, err := s.Reader.Read(b)
+	s.sum.Write(b[:n])
+	return n, err
+}
+
+// labels says what is put in front of the names of the files of each image: nothing if there is one only; the platform;
+// or if there are several for a platform, what they are called as well.
+func labels(pictures []picture) []string {
+	out := make([]string, len(pictures))
+	if len(pictures) == 1 && pictures[0].err == nil {
+		return out
+	}
+	for _, label := range []func(*picture) string{
+		func(p *picture) string { return p.platform },
+		func(p *picture) string { return p.ref + "!" + p.platform },
+		func(p *picture) string { return p.ref + "!" + p.platform + "!" + p.id },
+	} {
+		taken := make(map[string]bool)
+		for i := range pictures {
+			out[i] = strings.Trim(label(&pictures[i]), "!")
+			taken[out[i]] = true
+		}
+		if len(taken) == len(pictures) && !taken[""] {
+			break
+		}
+	}
+	return out
+}
+
+// find returns the images in a store. There is at least one that can be read.
+func find(in store) ([]picture, error) {
+	var all []picture
+	index, err := in.description(indexFile)
+	if err == nil {
+		f := finder{in: in}
+		if err = f.index(indexFile, index, "", 0); err == nil {
+			all = f.found
+		}
+	} else if missing(err) {
+		all, err = docker(in)
+	}
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]bool)
+	all = slices.DeleteFunc(all, func(p picture) bool {
+		was := seen[p.id]
+		seen[p.id] = true
+		return was
+	})
+	for i := range all {
+		if all[i].err == nil {
+			return all, nil
+		}
+	}
+	if len(all) > 0 {
+		return nil, all[0].err
+	}
+	return nil, errors.New("no image: none of the manifests is that of one")
+}
+
+// few returns an error if a manifest has more layers than an image may have.
+func few(name string, layers int) error {
+	if layers > maxLayers {
+		return fmt.Errorf("%s: an image of %d layers; at most %d are accepted", name, layers, maxLayers)
+	}
+	return nil
+}
+
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// parse reads a description.
+func parse(name string, b []byte, to any) error {
+	if err := json.Unmarshal(b, to); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// A finder follows the index of an image layout.
+type finder struct {
+	in    store
+	found []picture
+}
+
+// blob returns where a blob is.
+func blob(d digest.Digest) (string, error) {
+	if err := d.Validate(); err != nil {
+		return "", fmt.Errorf("digest %q: %w", d, err)
+	}
+	return blobFolder + d.Algorithm().String() + "/" + d.Encoded(), nil
+}
+
+// described returns the blob that a descriptor is of, compared with its digest, and its name.
+func (f *finder) described(d *oci.Descriptor) (string, []byte, error) {
+	name, err := blob(d.Digest)
+	if err != nil {
+		return "", nil, err
+	}
+	b, err := f.in.description(name)
+	if err == nil && d.Digest.Algorithm().FromBytes(b) != d.Digest {
+		err = fmt.Errorf("%s: the digest is %s; %s was expected", name, d.Digest.Algorithm().FromBytes(b), d.Digest)
+	}
+	return name, b, err
+}
+
+// index adds the images of an index; ref is what the one around it calls it.
+func (f *finder) index(name string, b []byte, ref string, depth int) error {
+	var index oci.Index
+	if err := parse(name, b, &index); err != nil {
+		return err
+	}
+	if depth > maxDepth {
+		return fmt.Errorf("%s: more than %d indexes in each other", name, maxDepth)
+	}
+	for i := range index.Manifests {
+		if err := f.manifest(&index.Manifests[i], ref, depth); err != nil {
+			return err
+		}
+		if len(f.found) > maxImages {
+			return fmt.Errorf("%s: more than %d images", name, maxImages)
+		}
+	}
+	return nil
+}
+
+// The media types of Docker, which say the same as those of OCI.
+const (
+	dockerList   = "application/vnd.docker.distribution.manifest.list.v2+json"
+	dockerConfig = "application/vnd.docker.container.image.v1+json"
+)
+
+// manifest adds the image, or the images, of a descriptor.
+func (f *finder) manifest(d *oci.Descriptor, ref string, depth int) error {
+	ref = cmp.Or(d.Annotations["io.containerd.image.name"], d.Annotations[oci.AnnotationRefName], ref)
+	p := picture{id: d.Digest.String(), ref: ref, platform: platform(d.Platform)}
+	if p.platform == "unknown/unknown" {
+		return nil // what BuildKit says of how an image was made
+	}
+	name, b, err := f.described(d)
+	if missing(err) {
+		p.err = fmt.Errorf("%s is not there; the manifest of this image was expected", name)
+		f.found = append(f.found, p)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if d.MediaType == oci.MediaTypeImageIndex || d.MediaType == dockerList {
+		return f.index(name, b, ref, depth+1)
+	}
+	var m oci.Manifest
+	if err := parse(name, b, &m); err != nil {
+		return err
+	}
+	if m.Config.MediaType != oci.MediaTypeImageConfig && m.Config.MediaType != dockerConfig {
+		return nil // an artifact of another kind
+	}
+	if p.platform == "" {
+		if _, b, err := f.described(&m.Config); err == nil {
+			p.platform = configured(b).platform
+		}
+	}
+	if err := few(name, len(m.Layers)); err != nil {
+		return err
+	}
+	for _, l := range m.Layers {
+		file, err := blob(l.Digest)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		p.layers = append(p.layers, layer{file: f.in.real(file), digest: l.Digest})
+	}
+	f.found = append(f.found, p)
+	return nil
+}
+
+// platform returns the words of OCI for a platform.
+func platform(p *oci.Platform) string {
+	if p == nil || p.OS == "" || p.Architecture == "" {
+		return ""
+	}
+	return strings.TrimSuffix(p.OS+"/"+p.Architecture+"/"+p.Variant, "/")
+}
+
+// A configuration is what is needed of an image's configuration.
+type configuration struct {
+	platform string
+	layers   []digest.Digest // of what the layers unpack to
+}
+
+func configured(b []byte) configuration {
+	var c oci.Image
+	if json.Unmarshal(b, &c) != nil {
+		return configuration{}
+	}
+	return configuration{platform(&c.Platform), c.RootFS.DiffIDs}
+}
+
+// A saved is an image in what "docker save" writes.
+type saved struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+func isDocker(b []byte) bool {
+	var images []saved
+	return json.Unmarshal(b, &images) == nil && len(images) > 0 && images[0].Config != ""
+}
+
+// docker returns the images that "docker save" has written.
+func docker(in store) ([]picture, error) {
+	b, err := in.description(dockerFile)
+	if err != nil {
+		return nil, err
+	}
+	var images []saved
+	if err := parse(dockerFile, b, &images); err != nil {
+		return nil, err
+	}
+	if len(images) > maxImages {
+		return nil, fmt.Errorf("%s: more than %d images", dockerFile, maxImages)
+	}
+	var out []picture
+	for _, image := range images {
+		b, err := in.description(image.Config)
+		if err != nil {
+			return nil, err
+		}
+		if err := few(dockerFile, len(image.Layers)); err != nil {
+			return nil, err
+		}
+		c := configured(b)
+		p := picture{id: image.Config, platform: c.platform}
+		if len(image.RepoTags) > 0 {
+			p.ref = image.RepoTags[0]
+		}
+		for i, name := range image.Layers {
+			l := layer{file: in.real(name), unpacked: true}
+			if len(c.layers) == len(image.Layers) && c.layers[i].Validate() == nil {
+				l.digest = c.layers[i]
+			}
+			p.layers = append(p.layers, l)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// A folder is one with an image layout.
+type folder string
+
+func (f folder) real(name string) string { return name }
+
+func (f folder) description(name string) ([]byte, error) {
+	r, size, err := open(filepath.Join(string(f), filepath.FromSlash(name)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, early(err))
+	}
+	defer r.Close()
+	if size > maxSmall {
+		return nil, fmt.Errorf("%s has %d bytes; at most %d are accepted of what describes an image", name, size, maxSmall)
+	}
+	b, err := io.ReadAll(io.LimitReader(r, maxSmall))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, early(err))
+	}
+	return b, nil
+}
+
+func (f folder) layers(names []string, fn func(name string, in io.Reader) error) error {
+	for _, name := range names {
+		r, _, err := open(filepath.Join(string(f), filepath.FromSlash(name)))
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, early(err))
+		}
+		err = fn(name, r)
+		r.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// FolderSize returns how large the files in an image layout are together.
+func FolderSize(name string) (int64, error) {
+	var size int64
+	err := filepath.WalkDir(name, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err == nil {
+			size += info.Size()
+		}
+		return err
+	})
+	return size, err
+}

@@ -1,0 +1,134 @@
+package pack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"cfi2sframe/internal/archive"
+)
+
+// A kind is one of the formats.
+type kind uint8
+
+const (
+	kindNone kind = iota
+	kindDeb
+	kindRPM
+	kindTar // or an image in one; compressed or not
+)
+
+// Is reports whether the name is that of a package, or of the folder of an image layout. What cannot be
+// unpacked far enough to be known is none.
+func Is(name string) (bool, error) {
+	if IsFolder(name) {
+		return true, nil
+	}
+	f, _, err := open(name)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	k, err := kindOf(f)
+	return k != kindNone, err
+}
+
+// layoutFile marks the folder of an image layout.
+const layoutFile = "oci-layout"
+
+// IsFolder reports whether the name is that of a folder with an image layout.
+func IsFolder(name string) bool {
+	info, err := os.Stat(filepath.Join(name, layoutFile))
+	return err == nil && info.Mode().IsRegular()
+}
+
+// open opens a regular file. What has taken its place is not waited for.
+func open(name string) (*os.File, int64, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, info.Size(), nil
+}
+
+// The beginnings of formats: deb(5) in an archive, whose header is what archive reads; the lead of an RPM.
+const (
+	debFirst = "debian-binary"
+	rpmMagic = "\xed\xab\xee\xdb"
+)
+
+// kindOf says what a file is.
+func kindOf(r io.ReaderAt) (kind, error) {
+	head := make([]byte, blockSize)
+	n, err := r.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		return kindNone, err
+	}
+	head = head[:n]
+	is, err := archive.Is(bytes.NewReader(head))
+	switch {
+	case err != nil:
+		return kindNone, err
+	case is && n >= 24 && strings.TrimRight(string(head[8:24]), " /") == debFirst:
+		return kindDeb, nil
+	case is:
+		return kindNone, nil
+	case bytes.HasPrefix(head, []byte(rpmMagic)):
+		return kindRPM, nil
+	case compressionOf(head) == stored:
+		if isTar(head) {
+			return kindTar, nil
+		}
+		return kindNone, nil
+	}
+	// What is in there has to be seen.
+	s := &reader{ctx: context.Background(), budget: blockSize, given: blockSize}
+	in, err := s.unpack("", io.NewSectionReader(r, 0, 1<<62))
+	if err != nil {
+		return kindNone, nil
+	}
+	defer in.close()
+	head = make([]byte, blockSize)
+	if _, err := io.ReadFull(in, head); err == nil && isTar(head) {
+		return kindTar, nil
+	}
+	return kindNone, nil
+}
+
+const blockSize = 512 // of tar
+
+// isTar reports whether a block is the header of a member of a tar: its checksum is right. (Old ones have no magic.)
+func isTar(b []byte) bool {
+	const from, to = 148, 156
+	if len(b) < blockSize || b[0] == 0 && !bytes.HasPrefix(b[257:], []byte("ustar")) {
+		return false
+	}
+	want, err := strconv.ParseUint(strings.Trim(string(b[from:to]), " \x00"), 8, 32)
+	if err != nil {
+		return false
+	}
+	var sum, signed uint32 // some programs took bytes for numbers with a sign
+	for i, c := range b[:blockSize] {
+		if i >= from && i < to {
+			c = ' '
+		}
+		sum += uint32(c)
+		signed += uint32(int8(c))
+	}
+	return uint32(want) == sum || uint32(want) == signed
+}

@@ -1,0 +1,187 @@
+// Package pack reads the files in packages and images one after the other, without unpacking them to the
+// disk: Debian packages, RPM packages, tar archives that may be compressed, OCI image layouts (a
+// folder, or a tar of one) and what "docker save" writes. What a file is, its first bytes say, and
+// not its name.
+//
+// Of an image it is what a container would see that counts: layers are put on top of each other, with
+// what they replace and remove. Which files these are is known at the end only, and so all are
+// shown to the visitor, and those that count are listed afterwards.
+//
+// Nothing that a package says of sizes is believed: memory is taken for what has come, and what a
+// package unpacks to has a limit.
+//
+// Not in here: packages in packages; ar archives, whose members are for the visitor to look at (internal/archive);
+// delta RPMs; whether signatures are right. Symbolic links and devices are no files.
+//
+// Formats are left to libraries where there is one that is kept up and small: archive/tar, compress/bzip2,
+// klauspost/compress for gzip and zstd, ulikunitz/xz behind internal/unxz, and opencontainers/image-spec for the words of
+// OCI. The header of an RPM and its cpio are read here: the libraries for them allocate what a header asks for,
+// index by what it says, and the signatures they check bring OpenPGP along. go-containerregistry, which flattens images,
+// writes them as a tar again for that, and needs a hundred modules.
+package pack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+)
+
+// A Member is a regular file in a package while it is visited.
+type Member struct {
+	Index int    // in the order in which they come
+	Name  string // that the package has for it; Files has the one that counts
+	Size  int64
+	Head  []byte // its first bytes, headSize of them if there are so many
+
+	rest io.Reader // what follows
+}
+
+// headSize is more than what says that a file is ELF, or an archive.
+const headSize = 64
+
+// A File is a member that is there once the package is unpacked.
+type File struct {
+	Name   string // without "./" or "/" in front; of one that has several, the first
+	Member int    // its index. It is there more than once if images share it
+	Err    error  // this is no file, but an image of several that is missing
+}
+
+// An Error says what is wrong with a package, and where.
+type Error struct {
+	Part   string // of the package, such as data.tar.xz; or "" for the file itself
+	Off    int64  // in the part, unpacked, in bytes
+	Packed bool   // the part is compressed, so that there is no such offset in the file
+	Member string // that was read last, or ""
+	Err    error
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.Part != "" {
+		b.WriteString(e.Part + ": ")
+	}
+	fmt.Fprintf(&b, "at offset %#x", e.Off)
+	if e.Packed {
+		b.WriteString(" of what it unpacks to")
+	}
+	if e.Member != "" {
+		fmt.Fprintf(&b, ", in or after %s", e.Member)
+	}
+	return fmt.Sprintf("%s: %v", b.String(), e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// What is accepted at most. They are variables for tests.
+var (
+	maxEntries   = 1 << 21        // of all kinds, in a package
+	maxNames     = 256 << 20      // bytes that their names and what they link to have together
+	maxUnpacked  = int64(1) << 34 // bytes that a package may unpack to, or
+	maxExpansion = int64(256)     // times its size
+)
+
+const maxName = 4096 // bytes of a name
+
+// A reader reads a package.
+type reader struct {
+	ctx     context.Context
+	visit   func(*Member) error
+	members int
+	entries int
+	names   int
+	budget  int64 // bytes that may still be unpacked
+	given   int64 // what it was at first
+}
+
+// Each reads the package with the given name, a file or the folder of an image layout, and calls visit for every
+// regular file in it. It returns the files that are there when the package is unpacked. An error of visit ends
+// it, and is returned as it is.
+func Each(ctx context.Context, name string, visit func(*Member) error) ([]File, error) {
+	r := &reader{ctx: ctx, visit: visit}
+	if IsFolder(name) {
+		size, err := FolderSize(name)
+		if err != nil {
+			return nil, err
+		}
+		r.allow(size)
+		return r.image(folder(name))
+	}
+	f, size, err := open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r.allow(size)
+	kind, err := kindOf(f)
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case kindDeb:
+		return r.deb(f, size)
+	case kindRPM:
+		return r.rpm(f, size)
+	case kindTar:
+		return r.tarFile(f, size)
+	}
+	return nil, errors.New("no package: a .deb, .rpm, a tar or a compressed one, or an image was expected")
+}
+
+// allow sets what a package of the given size may unpack to.
+func (r *reader) allow(size int64) {
+	r.budget = max(maxUnpacked, min(size, 1<<48)*maxExpansion)
+	r.given = r.budget
+}
+
+// member shows a file to the visitor, and returns its index.
+func (r *reader) member(name string, size int64, s *stream, contents io.Reader) (int, error) {
+	if name == "" {
+		return 0, s.error("", errors.New("a file without a name"))
+	}
+	m := &Member{Index: r.members, Name: name, Size: size, rest: contents}
+	r.members++
+	m.Head = make([]byte, min(size, headSize))
+	if _, err := io.ReadFull(contents, m.Head); err != nil {
+		return 0, s.error(name, err)
+	}
+	err := r.visit(m)
+	var failed *readError
+	if errors.As(err, &failed) {
+		return 0, s.error(name, failed.err)
+	}
+	return m.Index, err
+}
+
+// count bounds what is kept of the members.
+func (r *reader) count(name, link string) error {
+	if r.entries++; r.entries > maxEntries {
+		return fmt.Errorf("more than %d members", maxEntries)
+	}
+	if len(name) > maxName || len(link) > maxName {
+		return fmt.Errorf("a name of %d bytes; at most %d are accepted", max(len(name), len(link)), maxName)
+	}
+	if r.names += len(name) + len(link); r.names > maxNames {
+		return fmt.Errorf("names of more than %d bytes in all", maxNames)
+	}
+	return nil
+}
+
+// early returns what is to be said if a file ends where more was expected, or the system does not give it: without the name of
+// the file, which is that of the package or is said with the part.
+func early(err error) error {
+	var system *fs.PathError
+	switch {
+	case err == io.EOF:
+		return io.ErrUnexpectedEOF
+	case errors.As(err, &system):
+		return system.Err
+	}
+	return err
+}
+
+// clean returns a member's name from the root of what is unpacked, or "" for the root itself.
+func clean(name string) string { return path.Clean("/" + name)[1:] }

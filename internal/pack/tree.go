@@ -1,0 +1,205 @@
+package pack
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// files returns the files that a tar leaves when it is unpacked: what comes later replaces what has the
+// same name, and links are further names.
+func files(entries []entry) ([]File, error) {
+	names := make(map[string]int) // -1: no file
+	for _, e := range entries {
+		switch e.typ {
+		case isFile:
+			names[e.name] = e.member
+		case isLink:
+			m, ok := names[e.link]
+			if !ok {
+				return nil, fmt.Errorf("the hard link %s leads to %s; a member before it was expected", e.name, e.link)
+			}
+			names[e.name] = m
+		default:
+			names[e.name] = -1
+		}
+	}
+	out := first(names)
+	slices.SortFunc(out, func(a, b File) int { return cmp.Compare(a.Member, b.Member) })
+	return out, nil
+}
+
+// first returns every file once, with the first of its names.
+func first(names map[string]int) []File {
+	best := make(map[int]string)
+	for name, m := range names {
+		if have, ok := best[m]; m >= 0 && (!ok || name < have) {
+			best[m] = name
+		}
+	}
+	out := make([]File, 0, len(best))
+	for m, name := range best {
+		out = append(out, File{name, m, nil})
+	}
+	return out
+}
+
+// A node is what has a name in an image.
+type node struct {
+	typ      entryType
+	member   int
+	link     string           // of a symbolic link
+	children map[string]*node // of a folder
+}
+
+func newFolder() *node { return &node{typ: isFolder, children: make(map[string]*node)} }
+
+// How layers say that something below is gone (OCI image layer specification, "Whiteouts"). Other names with the first
+// prefix twice are what AUFS needs for itself.
+const (
+	whiteout = ".wh."
+	ownAUFS  = ".wh..wh."
+	opaque   = ".wh..wh..opq"
+)
+
+// maxLinks is how many symbolic links are followed on a way, as by programs that unpack images.
+const maxLinks = 255
+
+// maxSteps is how many folders are gone through to put an image together: names of some bytes can lead
+// through links to thousands of them.
+const maxSteps = 1 << 25
+
+// A tree is what a container sees.
+type tree struct {
+	root  *node
+	steps int // that may still be gone
+}
+
+func newTree() *tree { return &tree{newFolder(), maxSteps} }
+
+// folder returns the folder with the given name, through symbolic links, or nil if there is none. If it is
+// to be made, it replaces what is there, and is never nil.
+func (t *tree) folder(name string, made bool) (*node, error) {
+	at := []*node{t.root} // the way here
+	todo := strings.Split(name, "/")
+	links := 0
+	for len(todo) > 0 {
+		if t.steps--; t.steps < 0 {
+			return nil, fmt.Errorf("symbolic links that lead through more than %d folders", maxSteps)
+		}
+		part := todo[0]
+		todo = todo[1:]
+		here := at[len(at)-1]
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			at = at[:max(1, len(at)-1)]
+			continue
+		}
+		next := here.children[part]
+		if next != nil && next.typ == isSymlink {
+			if links++; links > maxLinks {
+				return nil, fmt.Errorf("%s leads through more than %d symbolic links", name, maxLinks)
+			}
+			if strings.HasPrefix(next.link, "/") {
+				at = at[:1]
+			}
+			parts := strings.Split(next.link, "/")
+			t.steps -= len(parts) + len(todo)
+			todo = append(parts, todo...)
+			continue
+		}
+		if next == nil || next.typ != isFolder {
+			if !made {
+				return nil, nil
+			}
+			next = newFolder()
+			here.children[part] = next
+		}
+		at = append(at, next)
+	}
+	return at[len(at)-1], nil
+}
+
+// add puts a layer on top.
+func (t *tree) add(entries []entry) error {
+	for _, e := range entries {
+		dir, base := path.Split(e.name)
+		if !strings.HasPrefix(base, whiteout) {
+			continue
+		}
+		in, err := t.folder(dir, false)
+		switch {
+		case err != nil:
+			return err
+		case in == nil:
+		case base == opaque:
+			clear(in.children)
+		case !strings.HasPrefix(base, ownAUFS):
+			delete(in.children, base[len(whiteout):])
+		}
+	}
+	for _, e := range entries {
+		dir, base := path.Split(e.name)
+		if base == "" || strings.HasPrefix(e.name, whiteout) || strings.Contains(e.name, "/"+whiteout) {
+			continue
+		}
+		in, err := t.folder(dir, true)
+		if err != nil {
+			return err
+		}
+		n := &node{typ: e.typ, member: e.member, link: e.link}
+		switch e.typ {
+		case isFolder:
+			if old := in.children[base]; old != nil && old.typ == isFolder {
+				continue
+			}
+			n = newFolder()
+		case isLink:
+			dir, base := path.Split(e.link)
+			from, err := t.folder(dir, false)
+			if err != nil {
+				return err
+			}
+			if from == nil || from.children[base] == nil {
+				return fmt.Errorf("the hard link %s leads to %s; a file in this layer or below was expected", e.name, e.link)
+			}
+			if n = from.children[base]; n.typ == isFolder {
+				return fmt.Errorf("the hard link %s leads to the folder %s; a file was expected", e.name, e.link)
+			}
+		}
+		in.children[base] = n
+	}
+	return nil
+}
+
+// files returns the files in the order of their names.
+func (t *tree) files() ([]File, error) {
+	names := make(map[string]int)
+	room := maxNames
+	var add func(prefix string, n *node)
+	add = func(prefix string, n *node) {
+		for name, c := range n.children {
+			name = prefix + name
+			if room -= len(name); room < 0 {
+				return
+			}
+			switch c.typ {
+			case isFile:
+				names[name] = c.member
+			case isFolder:
+				add(name+"/", c)
+			}
+		}
+	}
+	add("", t.root)
+	if room < 0 {
+		return nil, fmt.Errorf("names of more than %d bytes in all", maxNames)
+	}
+	out := first(names)
+	slices.SortFunc(out, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
