@@ -1,0 +1,387 @@
+package repack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/compressed"
+)
+
+// From deb(5) and ar(5).
+const (
+	arMagic    = "!<arch>\n"
+	arHeader   = 60
+	arEnd      = "`\n"
+	arSizeAt   = 48
+	arSizeEnd  = 58
+	debVersion = "debian-binary"
+	control    = "control.tar"
+	data       = "data.tar"
+	signature  = "_gpg" // begins the names of debsigs' and dpkg-sig's signatures
+)
+
+// What is accepted at most.
+const (
+	maxArMembers = 1000
+	maxControl   = 256 << 20 // bytes of files that list others
+)
+
+// An arMember is a member of a package.
+type arMember struct {
+	name      string
+	head      []byte // its header, as it is
+	off, size int64  // of the contents, in bytes
+	end       int64  // of what fills up the contents
+}
+
+// debSuffixes are the ends of names by which dpkg knows how a part is compressed.
+var debSuffixes = map[string]compressed.Kind{
+	"": compressed.None, ".gz": compressed.Gzip, ".xz": compressed.XZ, ".zst": compressed.Zstd, ".bz2": compressed.Bzip2, ".lzma": compressed.LZMA,
+}
+
+// A debError says where in the package what is wrong.
+func debError(off int64, format string, args ...any) error {
+	return fmt.Errorf("deb package at offset %#x: %w", off, fmt.Errorf(format, args...))
+}
+
+// members reads the headers of all members.
+func (p *packer) members() ([]arMember, error) {
+	var all []arMember
+	for off := int64(len(arMagic)); off < p.size; {
+		if len(all) == maxArMembers {
+			return nil, debError(off, "more than %d members", maxArMembers)
+		}
+		m := arMember{head: make([]byte, arHeader), off: off + arHeader}
+		if n, err := p.src.ReadAt(m.head, off); n < arHeader {
+			if err == io.EOF {
+				return nil, debError(off, "a member's header of %d bytes; %d were expected", n, arHeader)
+			}
+			return nil, err
+		}
+		digits := strings.TrimRight(string(m.head[arSizeAt:arSizeEnd]), " ")
+		size, err := strconv.ParseUint(digits, 10, 62)
+		if string(m.head[arSizeEnd:]) != arEnd || err != nil {
+			return nil, debError(off, "a member's header with size %q and end %q; a number and %q were expected", digits, m.head[arSizeEnd:], arEnd)
+		}
+		m.size = int64(size)
+		if m.size > p.size-m.off {
+			return nil, debError(off, "a member of %d bytes; there are %d", m.size, p.size-m.off)
+		}
+		m.name = strings.TrimSuffix(strings.TrimRight(string(m.head[:16]), " "), "/")
+		m.end = min(m.off+m.size+m.size&1, p.size)
+		all = append(all, m)
+		off = m.end
+	}
+	return all, nil
+}
+
+// A debPart is one of the two archives of tar.
+type debPart struct {
+	*arMember
+	kind compressed.Kind
+}
+
+// findPart returns the part of the given name.
+func findPart(all []arMember, name string) (part *debPart, at int, err error) {
+	for i := range all {
+		suffix, ok := strings.CutPrefix(all[i].name, name)
+		if !ok {
+			continue
+		}
+		if part != nil {
+			return nil, 0, debError(all[i].off-arHeader, "a second %s; one was expected", name)
+		}
+		kind, ok := debSuffixes[suffix]
+		if !ok {
+			return nil, 0, debError(all[i].off-arHeader, "%s is compressed in a way that is not known; .gz, .xz, .zst, .bz2 or .lzma was expected", all[i].name)
+		}
+		part, at = &debPart{&all[i], kind}, i
+	}
+	if part == nil {
+		return nil, 0, fmt.Errorf("%w was expected: an archive without %s", ErrKind, name)
+	}
+	return part, at, nil
+}
+
+// deb converts a Debian package. It returns the parts of the result, or nil if it is what it was.
+func (p *packer) deb() ([]part, error) {
+	all, err := p.members()
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 || all[0].name != debVersion {
+		return nil, fmt.Errorf("%w was expected: the first member is not %s", ErrKind, debVersion)
+	}
+	for i := range all {
+		if strings.HasPrefix(all[i].name, signature) {
+			return nil, debError(all[i].off-arHeader, "%s: %w", all[i].name, ErrSigned)
+		}
+	}
+	version := make([]byte, min(all[0].size, 16))
+	if _, err := p.src.ReadAt(version, all[0].off); err != nil {
+		return nil, err
+	}
+	if !bytes.HasPrefix(version, []byte("2.")) {
+		return nil, debError(all[0].off, "format %q; 2.0 was expected", version)
+	}
+	ctl, first, err := findPart(all, control)
+	if err != nil {
+		return nil, err
+	}
+	dat, second, err := findPart(all, data)
+	if err != nil {
+		return nil, err
+	}
+	if first != 1 || second < first {
+		return nil, debError(ctl.off-arHeader, "%s is member %d, and %s member %d; the second, and one after it, were expected", ctl.name, first+1, dat.name, second+1)
+	}
+	d := &debPackage{packer: p, data: dat, control: ctl}
+	if err := d.readControl(); err != nil {
+		return nil, err
+	}
+	if p.opt.DryRun {
+		return []part{}, d.convert(io.Discard)
+	}
+	// Most of the time goes into compressing, which is of no use if nothing changes.
+	p.probing = true
+	err = d.convert(io.Discard)
+	p.probing = false
+	switch {
+	case err == nil:
+		return nil, nil
+	case !errors.Is(err, errChanges):
+		return nil, err
+	}
+	p.res = Result{}
+	d.sums, d.olds = make(map[string]string), make(map[string]string)
+	newData, err := d.compress(dat, d.convert)
+	if err != nil {
+		return nil, err
+	}
+	newControl, err := d.newControl()
+	if err != nil {
+		return nil, err
+	}
+	parts := []part{literal([]byte(arMagic))}
+	for i := range all {
+		m := &all[i]
+		var replaced *part
+		switch {
+		case m == dat.arMember:
+			replaced = newData
+		case m == ctl.arMember:
+			replaced = newControl
+		}
+		if replaced == nil {
+			parts = append(parts, literal(m.head), part{from: p.src, off: m.off, size: m.end - m.off})
+			continue
+		}
+		head, err := m.resized(replaced.size)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, literal(head), *replaced)
+		if replaced.size&1 != 0 {
+			parts = append(parts, literal([]byte("\n")))
+		}
+	}
+	return parts, nil
+}
+
+// resized returns the header of the member with other contents.
+func (m *arMember) resized(size int64) ([]byte, error) {
+	head := bytes.Clone(m.head)
+	digits := fmt.Sprintf("%-10d", size)
+	if len(digits) > arSizeEnd-arSizeAt {
+		return nil, debError(m.off-arHeader, "%s has %d bytes now; the header has room for ten digits", m.name, size)
+	}
+	copy(head[arSizeAt:], digits)
+	return head, nil
+}
+
+// A debPackage is the work on a Debian package.
+type debPackage struct {
+	*packer
+	data, control *debPart
+	conffiles     map[string]bool
+	listed        []byte            // md5sums
+	sums, olds    map[string]string // of files that changed, by their paths: those of now, and of before
+}
+
+// open returns what is in a part, decompressed.
+func (d *debPackage) open(m *debPart) (io.ReadCloser, *compressed.Form, error) {
+	r, form, err := compressed.NewReader(io.NewSectionReader(d.src, m.off, m.size), m.kind)
+	if err != nil {
+		return nil, nil, debError(m.off, "%s: %w", m.name, err)
+	}
+	return r, form, nil
+}
+
+// within says in which member an error is.
+func within(m *debPart, err error) error {
+	if err == nil || errors.Is(err, errChanges) || errors.Is(err, convert.ErrCoverage) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return debError(m.off, "%s: %w", m.name, err)
+}
+
+// readControl reads what the package says of its files.
+func (d *debPackage) readControl() error {
+	r, _, err := d.open(d.control)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	d.conffiles = make(map[string]bool)
+	seen := false
+	err = copyTar(d.ctx, io.Discard, r, func(e *tarEntry, r io.Reader) (_, read []byte, err error) {
+		if e.name != "conffiles" && e.name != "md5sums" {
+			return nil, nil, nil
+		}
+		if e.size > maxControl {
+			return nil, nil, fmt.Errorf("%s of %d bytes; %d were expected at most", e.name, e.size, maxControl)
+		}
+		b, err := readAll(nil, r, e.size)
+		if err != nil {
+			return nil, nil, err
+		}
+		if e.name == "md5sums" {
+			if seen {
+				return nil, nil, errors.New("a second md5sums; one was expected")
+			}
+			d.listed, seen = b, true
+			return nil, b, nil
+		}
+		for line := range strings.Lines(string(b)) {
+			words := strings.Fields(line) // a flag may be before the path
+			if len(words) > 0 {
+				d.conffiles[clean(words[len(words)-1])] = true
+			}
+		}
+		return nil, b, nil
+	}, nil)
+	return within(d.control, err)
+}
+
+// compress writes a part anew, in the form that it has.
+func (d *debPackage) compress(m *debPart, write func(io.Writer) error) (*part, error) {
+	r, form, err := d.open(m)
+	if err != nil {
+		return nil, err
+	}
+	r.Close()
+	return d.store(form, write)
+}
+
+// store compresses what write writes, in a file without a name.
+func (p *packer) store(form *compressed.Form, write func(io.Writer) error) (*part, error) {
+	f, err := p.temporary()
+	if err != nil {
+		return nil, err
+	}
+	z, err := form.NewWriter(p.ctx, f, p.opt.workers())
+	if err == nil {
+		err = write(z)
+		if closed := z.Close(); err == nil {
+			err = closed
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return &part{from: f, size: info.Size()}, nil
+}
+
+// convert writes data.tar with the files converted.
+func (d *debPackage) convert(w io.Writer) error {
+	r, _, err := d.open(d.data)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	err = copyTar(d.ctx, w, r, func(e *tarEntry, r io.Reader) (changed, read []byte, err error) {
+		c := candidate{name: e.name, size: e.size}
+		switch {
+		case d.conffiles[e.name]:
+			c.stays = Conffile
+		case e.sparse:
+			c.stays = Sparse
+		case e.signed != "":
+			c.stays, c.reason = Signed, "its contents are signed, by "+e.signed
+		}
+		changed, read, err = d.edit(c, r)
+		delete(d.sums, e.name) // of one that comes twice the last counts
+		if changed != nil && d.sums != nil {
+			d.sums[e.name], d.olds[e.name] = md5Of(changed), md5Of(read)
+		}
+		return changed, read, err
+	}, d.link)
+	return within(d.data, err)
+}
+
+// link notes another name of a file.
+func (d *debPackage) link(e *tarEntry) {
+	if sum, ok := d.sums[e.link]; ok && e.kind == '1' {
+		d.sums[e.name], d.olds[e.name] = sum, d.olds[e.link]
+	}
+}
+
+// newControl returns control.tar with the sums of the files that changed, or nil if it has none of them.
+func (d *debPackage) newControl() (*part, error) {
+	sums, err := d.newSums()
+	if err != nil {
+		return nil, within(d.control, err)
+	}
+	if sums == nil {
+		return nil, nil
+	}
+	return d.compress(d.control, func(w io.Writer) error {
+		r, _, err := d.open(d.control)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		err = copyTar(d.ctx, w, r, func(e *tarEntry, r io.Reader) (_, read []byte, err error) {
+			if e.name != "md5sums" {
+				return nil, nil, nil
+			}
+			_, err = io.CopyN(io.Discard, r, e.size)
+			return nil, sums, err // it is as long as before
+		}, nil)
+		return within(d.control, err)
+	})
+}
+
+// newSums returns md5sums with the sums of files that changed, or nil if it has none of them. A line has the sum, two
+// spaces, and the path.
+func (d *debPackage) newSums() ([]byte, error) {
+	out := bytes.Clone(d.listed)
+	found := false
+	at := 0
+	for line := range strings.Lines(string(d.listed)) {
+		sum, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "  ")
+		now, changed := d.sums[clean(name)]
+		if ok && changed {
+			if old := d.olds[clean(name)]; !strings.EqualFold(sum, old) {
+				return nil, fmt.Errorf("md5sums has %s for %s; %s was expected, as the file is", sum, name, old)
+			}
+			copy(out[at:], now)
+			found = true
+		}
+		at += len(line)
+	}
+	if !found {
+		return nil, nil
+	}
+	return out, nil
+}

@@ -1,0 +1,324 @@
+package repack
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// made makes a package by hand, of members by their names and contents.
+func made(members ...string) []byte {
+	b := []byte(arMagic)
+	for i := 0; i < len(members); i += 2 {
+		b = fmt.Appendf(b, "%-16s%-12d%-6d%-6d%-8o%-10d`\n", members[i], 0, 0, 0, 0o100644, len(members[i+1]))
+		b = append(b, members[i+1]...)
+		if len(b)&1 != 0 {
+			b = append(b, '\n')
+		}
+	}
+	return b
+}
+
+// tarOf makes an archive of files by their names and contents.
+func tarOf(t testing.TB, files ...string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i := 0; i < len(files); i += 2 {
+		err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: files[i], Size: int64(len(files[i+1])), Mode: 0o755})
+		if err == nil {
+			_, err = io.WriteString(w, files[i+1])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// plain is a package that is not compressed.
+func plain(t testing.TB) []byte {
+	t.Helper()
+	program := string(read(t, fixtures+"/plt"))
+	sums := md5Of([]byte(program)) + "  usr/bin/plt\n"
+	return made("debian-binary", "2.0\n", "control.tar", tarOf(t, "./md5sums", sums), "data.tar", tarOf(t, "./usr/bin/plt", program))
+}
+
+// tried converts what may be anything, and returns what that says. Whatever it is, nothing else happens.
+func tried(t testing.TB, b []byte) error {
+	t.Helper()
+	var out bytes.Buffer
+	res, err := Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, Options{})
+	if (err != nil) != (res == nil) || err != nil && out.Len() > 0 {
+		t.Errorf("%v, %v, %d bytes written", err, res, out.Len())
+	}
+	if err != nil && err.Error() == "" {
+		t.Error("an error without words")
+	}
+	return err
+}
+
+// TestHostile has packages that are not what they say.
+func TestHostile(t *testing.T) {
+	empty := tarOf(t)
+	program := string(read(t, fixtures+"/plt"))
+	file := tarOf(t, "usr/bin/plt", program)
+	// with returns an archive whose first header has another field, and the sum of that.
+	with := func(archive string, at int, field string) string {
+		b := []byte(archive)
+		copy(b[at:], field)
+		if err := putSum(b[:tarBlock]); err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	pkg := func(data string) []byte {
+		return made("debian-binary", "2.0\n", "control.tar", empty, "data.tar", data)
+	}
+	for name, test := range map[string]struct {
+		in   []byte
+		want string
+	}{
+		"nothing":          {nil, "neither a Debian package (.deb) nor one of RPM was expected"},
+		"text":             {[]byte("This is no package.\n"), "neither a Debian package (.deb) nor one of RPM was expected"},
+		"static library":   {made("a.o/", "x"), "the first member is not debian-binary"},
+		"no members":       {[]byte(arMagic), "the first member is not debian-binary"},
+		"no control":       {made("debian-binary", "2.0\n", "data.tar", file), "an archive without control.tar"},
+		"no data":          {made("debian-binary", "2.0\n", "control.tar", empty), "an archive without data.tar"},
+		"order":            {made("debian-binary", "2.0\n", "data.tar", file, "control.tar", empty), "control.tar is member 3, and data.tar member 2; the second, and one after it, were expected"},
+		"version":          {made("debian-binary", "0.9\n", "control.tar", empty, "data.tar", file), `deb package at offset 0x44: format "0.9\n"; 2.0 was expected`},
+		"compression":      {made("debian-binary", "2.0\n", "control.tar", empty, "data.tar.rar", file), "data.tar.rar is compressed in a way that is not known"},
+		"other compressor": {made("debian-binary", "2.0\n", "control.tar", empty, "data.tar.xz", file), "it begins with 7573722f6269; the fd377a585a00 of xz was expected"},
+		"two data":         {made("debian-binary", "2.0\n", "control.tar", empty, "data.tar", file, "data.tar.gz", ""), "a second data.tar; one was expected"},
+		"two controls":     {made("debian-binary", "2.0\n", "control.tar", empty, "control.tar", empty, "data.tar", file), "a second control.tar; one was expected"},
+		"member too large": {bytes.Replace(made("debian-binary", "2.0\n"), []byte("4         `"), []byte("400       `"), 1), "deb package at offset 0x8: a member of 400 bytes; there are 4"},
+		"member's size":    {bytes.Replace(made("debian-binary", "2.0\n"), []byte("4         `"), []byte("-4        `"), 1), "a number and"},
+		"many members":     {made(slices.Repeat([]string{"x", ""}, maxArMembers+1)...), "more than 1000 members"},
+		"wrong md5sums": {made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", md5Of(nil)+"  usr/bin/plt\n"), "data.tar", file),
+			"md5sums has d41d8cd98f00b204e9800998ecf8427e for usr/bin/plt; " + md5Of([]byte(program)) + " was expected"},
+		"two md5sums": {made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", "", "./md5sums", ""), "data.tar", file), "a second md5sums"},
+
+		"no archive":        {pkg("This is no archive."), "tar archive at offset 0x13: it ends early"},
+		"no end":            {pkg(file[:len(file)-2*tarBlock]), "it ends early"},
+		"rest":              {pkg(file + "rest"), "something after the end of the archive; zeros were expected"},
+		"long rest":         {pkg(file + strings.Repeat("\x00", maxTail)), "more than 1048576 bytes after the end of the archive"},
+		"size of nothing":   {pkg(with(file, tarSize.at, "77777777777")), "tar archive at offset"},
+		"size of all":       {pkg(with(file, tarSize.at, "\x80\x00\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff")), "no number from 0 on"},
+		"negative size":     {pkg(with(file, tarSize.at, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")), "no number from 0 on"},
+		"size in words":     {pkg(with(file, tarSize.at, "many bytes ")), "no number from 0 on"},
+		"sum":               {pkg("x" + file[1:]), "checksum"},
+		"link with size":    {pkg(with(file, tarType, "1")), `an entry of type '1' with contents of 6048 bytes; none were expected`},
+		"folder with size":  {pkg(with(file, tarType, "5")), `an entry of type '5' with contents`},
+		"extended too long": {pkg(with(with(file, tarType, "x"), tarSize.at, "00077777777")), "extended headers of more than 1048576 bytes"},
+		"records":           {pkg(with(file, tarType, "x")), "its length, a key, = and a value were expected"},
+		"extended of none":  {pkg(with(with(empty+empty, tarType, "L"), 0, "x")), "the file that the extended header before is of was expected"},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) { refused(t, test.in, test.want) })
+	}
+	for key, value := range map[string]string{"path": "usr/bin/x", "size": "5", "GNU.sparse.major": "1"} {
+		record := fmt.Sprintf(" %s=%s\n", key, value)
+		record = fmt.Sprint(len(record)+2) + record
+		global := with(with(tarOf(t, "x", record)[:2*tarBlock], tarType, "g"), 0, "pax")
+		refused(t, pkg(global+file), key+" in a global header")
+	}
+	for _, record := range []string{"9 size=-5\n", "10 size=-5\n", "10 size=+5\n", "0 x=y\n", "99 x=y\n", "+6 x=y\n", "4 x\n", "9 size=5\n9 size=5\n", "8 size=\n"} {
+		x := with(with(tarOf(t, "x", record)[:2*tarBlock], tarType, "x"), 0, "pax")
+		refused(t, pkg(x+file), "of an extended header")
+	}
+}
+
+// TestSigned leaves files that are signed.
+func TestSigned(t *testing.T) {
+	program := read(t, fixtures+"/plt")
+	var data bytes.Buffer
+	w := tar.NewWriter(&data)
+	for name, records := range map[string]map[string]string{"signed": {"SCHILY.xattr.security.ima": "\x03\x02"}, "plain": nil} {
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(program)), Mode: 0o755, PAXRecords: records, Format: tar.FormatPAX}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		w.Write(program)
+	}
+	w.Close()
+	_, res := repacked(t, made("debian-binary", "2.0\n", "control.tar", tarOf(t), "data.tar", data.String()), Options{})
+	for _, f := range res.Files {
+		if (f.Name == "signed") != (f.Result.Stays == Signed) {
+			t.Errorf("%s: %q", f.Name, f.Result.Stays)
+		}
+	}
+}
+
+// TestSparse leaves files that are stored without their holes, in each way in which GNU tar does that.
+func TestSparse(t *testing.T) {
+	dir := t.TempDir()
+	program := read(t, fixtures+"/plt")
+	f, err := os.Create(dir + "/prog")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(40) { // more pieces than there is room for in one header
+		if _, err := f.WriteAt(program, i<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Close()
+	for _, format := range []string{"gnu", "pax --sparse-version=0.0", "pax --sparse-version=0.1", "pax --sparse-version=1.0"} {
+		data := run(t, "sh", "-c", `cd "$1" && tar -c --sparse --format=`+format+` prog`, "sh", dir)
+		if len(data) > 40*(len(program)+1<<14) {
+			t.Skip("the file system has no holes")
+		}
+		b := made("debian-binary", "2.0\n", "control.tar", tarOf(t), "data.tar", string(data))
+		out, res := repacked(t, b, Options{})
+		if !res.Same || !bytes.Equal(out, b) {
+			t.Errorf("%s: it is not what it was: %+v", format, res)
+		}
+	}
+}
+
+// TestTruncated ends packages early, in each of their compressions.
+func TestTruncated(t *testing.T) {
+	files := []string{"testdata/gzip.rpm", "testdata/xz.rpm", "testdata/zstd.rpm", "testdata/bzip2.rpm"}
+	all := [][]byte{plain(t)}
+	for _, f := range files {
+		all = append(all, read(t, f))
+	}
+	for i, b := range all {
+		step := max(1, len(b)/40)
+		for n := 0; n < len(b); n += step {
+			if err := tried(t, b[:n]); err == nil {
+				t.Errorf("package %d: nothing is said of one of %d bytes that ends after %d", i, len(b), n)
+			}
+		}
+	}
+}
+
+// TestFlipped changes bytes: of the parts with sums that is said.
+func TestFlipped(t *testing.T) {
+	for _, name := range []string{"testdata/gzip.rpm", "testdata/xz.rpm", "testdata/zstd.rpm", "testdata/bzip2.rpm", "testdata/none.rpm"} {
+		b := read(t, name)
+		for i := 0; i < len(b); i += 1 + len(b)/60 {
+			c := slices.Clone(b)
+			c[i] ^= 0x41
+			_ = tried(t, c) // a header has no sum of its own that is read
+		}
+	}
+	b := plain(t)
+	for i := 0; i < len(b); i += 1 + len(b)/500 {
+		c := slices.Clone(b)
+		c[i] ^= 0x41
+		_ = tried(t, c)
+	}
+}
+
+// TestBombs has packages that say little, and would take much memory.
+func TestBombs(t *testing.T) {
+	program := string(read(t, fixtures+"/plt"))
+	file := []byte(tarOf(t, "usr/bin/plt", program))
+	copy(tarSize.of(file), "17777777777") // 2 GiB - 1, of which there are some KiB
+	if err := putSum(file[:tarBlock]); err != nil {
+		t.Fatal(err)
+	}
+	huge := []byte(tarOf(t, "usr/bin/plt", program))
+	copy(tarSize.of(huge), "70000000000")
+	if err := putSum(huge[:tarBlock]); err != nil {
+		t.Fatal(err)
+	}
+	sums := []byte(tarOf(t, "md5sums", ""))
+	copy(tarSize.of(sums), "07777777777")
+	if err := putSum(sums[:tarBlock]); err != nil {
+		t.Fatal(err)
+	}
+	rpm := read(t, "testdata/none.rpm")
+	binary.BigEndian.PutUint32(rpm[rpmLead+12:], 0xfffffff)
+	dictionary := compressedBy(t, "xz", "--lzma2=dict=1536MiB", file)
+	for name, b := range map[string][]byte{
+		"file":       made("debian-binary", "2.0\n", "control.tar", tarOf(t), "data.tar", string(file)),
+		"huge file":  made("debian-binary", "2.0\n", "control.tar", tarOf(t), "data.tar", string(huge)),
+		"md5sums":    made("debian-binary", "2.0\n", "control.tar", string(sums), "data.tar", string(file)),
+		"header":     rpm,
+		"dictionary": made("debian-binary", "2.0\n", "control.tar", tarOf(t), "data.tar.xz", string(dictionary)),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := tried(t, b)
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; err == nil || took > 160<<20 {
+			t.Errorf("%s: %v, after %d bytes of memory", name, err, took)
+		}
+	}
+}
+
+// compressedBy returns what a program makes of contents.
+func compressedBy(t testing.TB, program, flags string, b []byte) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x")
+	put(t, path, b, 0o644)
+	return run(t, program, "-c", flags, path)
+}
+
+// TestCancelled ends the work at each of its steps: nothing of the result is written that is not all of it.
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	b := plain(t)
+	var out bytes.Buffer
+	if _, err := Convert(ctx, bytes.NewReader(b), int64(len(b)), &out, Options{}); !errors.Is(err, context.Canceled) || out.Len() > 0 {
+		t.Errorf("%v, %d bytes", err, out.Len())
+	}
+}
+
+// FuzzConvert converts anything: there is an error that says where, or a package whose parts are what they were.
+func FuzzConvert(f *testing.F) {
+	f.Add(plain(f))
+	for _, name := range []string{"gzip", "xz", "zstd", "bzip2", "none"} {
+		f.Add(read(f, "testdata/"+name+".rpm"))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var out bytes.Buffer
+		opt := Options{}
+		opt.Workers = 1
+		res, err := Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt)
+		if err != nil {
+			if out.Len() > 0 {
+				t.Errorf("%v, and %d bytes written", err, out.Len())
+			}
+			return
+		}
+		if res.Same {
+			if !bytes.Equal(out.Bytes(), b) {
+				t.Error("it says that nothing changed, and other bytes are written")
+			}
+			return
+		}
+		var again bytes.Buffer
+		twice, err := Convert(context.Background(), bytes.NewReader(out.Bytes()), int64(out.Len()), &again, opt)
+		if err != nil || !twice.Same || len(twice.Files) != len(res.Files) {
+			t.Errorf("what is converted does not stay as it is: %v", err)
+		}
+	})
+}
+
+// FuzzTar copies what may be an archive: all of it is there again.
+func FuzzTar(f *testing.F) {
+	f.Add([]byte(tarOf(f, "a", "text", strings.Repeat("long/", 40)+"x", "")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var out bytes.Buffer
+		err := copyTar(context.Background(), &out, bytes.NewReader(b), func(*tarEntry, io.Reader) (_, _ []byte, _ error) { return nil, nil, nil }, nil)
+		if err == nil && !bytes.Equal(out.Bytes(), b) {
+			t.Error("it is not what it was")
+		}
+	})
+}
