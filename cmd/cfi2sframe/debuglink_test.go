@@ -241,6 +241,8 @@ func TestDebugLinkRefused(t *testing.T) {
 		{exitUsage, "--debug-link-update prog.debug prog -o -", "--debug-link-update is not for standard output"},
 		{exitUsage, "--debug-link-update prog.debug prog -o ./prog.debug", "--debug-link-update prog.debug is also the output"},
 		{exitUsage, "--debug-link-update prog.debug --report json --report-file prog.debug --in-place prog", "--report-file prog.debug is also the debug file"},
+		{exitUsage, "--debug-link-update auto --report json --report-file ./prog.debug --in-place prog", "--report-file ./prog.debug is also the debug file"},
+		{exitUsage, "--debug-file auto --report json --report-file prog.debug --dry-run other prog", "--report-file prog.debug is also the debug file"},
 	} {
 		if said := s.convert(tt.status, append([]string{"--report", "none"}, strings.Fields(tt.args)...)...); !strings.Contains(said, tt.want) {
 			t.Errorf("%s: %q, %q expected", tt.args, said, tt.want)
@@ -282,6 +284,17 @@ func TestDebugLinkOther(t *testing.T) {
 	s.sh("cp before/prog prog")
 	s.convert(exitDone, "-q", "--debug-link-update", "auto", "--in-place", "prog")
 	s.sh("cmp prog out; cmp prog.debug store/prog.debug")
+	// That of another build stays, and a report that replaces it is the user's wish.
+	s.sh("gcc -g -O2 -o other prog.c; objcopy --only-keep-debug other prog.debug; cp prog.debug foreign; cp before/prog prog")
+	for range 2 { // the second time both files stay as they are
+		said = s.convert(exitDone, "--update", "--debug-link-update", "auto", "--in-place", "prog", "plain")
+		if !regexp.MustCompile(`(?m)^prog: not updated: debug file \S+/prog\.debug: its code at 0x`).MatchString(said) {
+			t.Errorf("said %q", said)
+		}
+	}
+	s.sh("cmp prog.debug foreign; cp before/prog prog")
+	s.convert(exitDone, "--debug-link-update", "auto", "--report", "json", "--report-file", "prog.debug", "--in-place", "prog")
+	s.sh("! cmp -s prog.debug foreign; test -s prog.debug")
 	// Without a debug file there is nothing to do.
 	s.sh("rm prog.debug; cp before/prog prog")
 	s.convert(exitDone, "-q", "--debug-link-update", "auto", "--in-place", "prog")

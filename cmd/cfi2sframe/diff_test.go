@@ -12,9 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/lab/schema"
 	"cfi2sframe/report"
 )
 
@@ -45,23 +44,11 @@ func diffed(t *testing.T, old, new string, flags ...string) *report.Diff {
 	t.Helper()
 	var stdout, stderr, text bytes.Buffer
 	status := run(t.Context(), append(flags, "--diff", "--report", "json", old, new), &stdout, &stderr)
-	schema, err := jsonschema.UnmarshalJSON(strings.NewReader(report.DiffJSONSchema))
-	if err != nil {
-		t.Fatal(err)
+	if stdout.Len() == 0 {
+		t.Fatalf("status %d\n%s", status, stderr.String())
 	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("diff.schema.json", schema); err != nil {
-		t.Fatal(err)
-	}
-	s, err := c.Compile("diff.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(stdout.Bytes()))
-	if err != nil {
-		t.Fatalf("%v, status %d\n%s", err, status, stderr.String())
-	}
-	if err := s.Validate(v); err != nil {
+	s := schema.Compile(t, schema.Value(t, []byte(report.DiffJSONSchema)))
+	if err := s.Validate(schema.Value(t, stdout.Bytes())); err != nil {
 		t.Error(err)
 	}
 	d := &report.Diff{}

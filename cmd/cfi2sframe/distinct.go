@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/debugfile"
@@ -40,7 +41,7 @@ func (s *settings) distinct(stdout, stderr io.Writer) error {
 	}
 	for _, in := range s.files {
 		same := d.is(in)
-		if in == convert.Stdin && !s.survey {
+		if in == convert.Stdin && !s.sumsUp() {
 			info, err := os.Stdin.Stat()
 			same = err == nil && d.isFile(info)
 		}
@@ -49,9 +50,13 @@ func (s *settings) distinct(stdout, stderr io.Writer) error {
 		}
 	}
 	for _, debug := range []string{s.DebugFile, s.DebugLinkUpdate} {
-		if debug != "" && debug != debugfile.Auto && d.is(debug) {
+		found := func(in string) bool { return debugfile.IsFound(d.info, in) }
+		if debug != "" && debug != debugfile.Auto && d.is(debug) || debug == debugfile.Auto && d.info != nil && slices.ContainsFunc(s.files, found) {
 			return fmt.Errorf("%s is also the debug file; another file was expected", d.name)
 		}
+	}
+	if s.against != "" && d.is(s.against) {
+		return fmt.Errorf("%s is also the file of --against; another file was expected", d.name)
 	}
 	if s.like != "" && d.is(s.like) {
 		return fmt.Errorf("%s is also the file of --for; another file was expected", d.name)
@@ -67,7 +72,7 @@ func (s *settings) reportDestination(stdout, stderr io.Writer) *destination {
 		return d
 	}
 	w, name := stderr, "standard error"
-	if s.reportOnStdout() || s.survey {
+	if s.reportOnStdout() || s.sumsUp() {
 		w, name = stdout, "standard output"
 	}
 	f, ok := w.(*os.File)

@@ -59,7 +59,7 @@ func TestFolderUsage(t *testing.T) {
 		"--report-dir d --survey -q prog":              "--report-dir and -q exclude each other: there is no report",
 		"--report-dir d --survey --report json prog":   "--report-dir is for pages, and excludes --report json",
 		"--format 1 --pcrel --dry-run prog":            "--pcrel and --outermost are for format 2",
-		"-r --dump prog":                               "-r is not for --dump and --diff",
+		"-r --dump prog":                               "-r is not for --dump, --diff and --merge",
 		"-r prog -o out":                               "-r and -o exclude each other",
 		"--skip-status --in-place prog":                "--skip-status is for --skip-unsupported",
 	} {

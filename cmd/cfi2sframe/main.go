@@ -44,16 +44,18 @@ const usageHead = `Usage: cfi2sframe [flags] IN -o OUT
        cfi2sframe [flags] --in-place -r DIR...
        cfi2sframe [flags] --dry-run FILE...
        cfi2sframe [flags] --survey PATH...
+       cfi2sframe [flags] --merge PART...
        cfi2sframe --check FILE...
        cfi2sframe --dump FILE...
        cfi2sframe --diff OLD NEW
        cfi2sframe ld PROGRAM ARGUMENT...
+       cfi2sframe pkg [flags] IN -o OUT
 
 Adds an .sframe section to ELF programs, shared libraries, relocatable objects and
 archives of them, made from the DWARF call frame information they contain
 (.eh_frame, .debug_frame). Every result is checked against that information before
 it is put in its place. IN may be - for standard input. To convert what a build links
-see 'cfi2sframe ld --help'.
+see 'cfi2sframe ld --help', and for packages 'cfi2sframe pkg --help'.
 
 Flags:
 `
@@ -87,6 +89,14 @@ Examples:
   cfi2sframe --survey /usr/bin /usr/lib     what could be translated of all files there
   cfi2sframe --survey --report-dir pages /usr/bin
                                             the same as pages that lead to one another
+  cfi2sframe --survey --packages pool image.tar
+                                            of all files in packages, which are not unpacked
+  cfi2sframe --survey --shard 3/8 --report json /usr >3.json
+                                            one of eight parts of a survey
+  cfi2sframe --merge [1-8].json             the survey that these are parts of
+  cfi2sframe --merge new.json --against old.json
+                                            what is better and worse than it was
+  cfi2sframe pkg old.deb -o new.deb         convert all files in a package
 `
 
 func main() {
@@ -153,8 +163,13 @@ type settings struct {
 	dump       bool
 	diff       bool
 	survey     bool
+	shard      survey.Shard
+	merge      bool
+	partial    bool
+	against    string
 	linkerDir  bool
 	objects    bool
+	packages   bool
 	recursive  bool
 	skipStatus bool
 	jobs       int
@@ -165,15 +180,27 @@ type settings struct {
 // errDone ends the program after --help or --version.
 var errDone = errors.New("done")
 
-func parse(args []string, stdout io.Writer) (*settings, error) {
-	s := &settings{}
-	s.Starting = s.prepare
+// A given is those flags that settings are made of, and are not themselves.
+type given struct {
+	format                       *int
+	reader, source, share, shard *string
+	version, help                *bool
+}
+
+// newFlags returns an empty set of flags.
+func newFlags() *pflag.FlagSet {
 	flags := pflag.NewFlagSet("cfi2sframe", pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.SortFlags = false
-	format := flags.Int("format", int(sframe.V2), "SFrame version to write: 1, 2 or 3")
-	reader := flags.String("for", "", "write what `READER` takes: "+presetNames()+", or the format of the .sframe that a file of this name has")
-	source := flags.String("source", cfi.Auto.String(), "where the CFI comes from: auto, eh_frame or debug_frame")
+	return flags
+}
+
+// define defines all flags.
+func (s *settings) define(flags *pflag.FlagSet) *given {
+	g := &given{}
+	g.format = flags.Int("format", int(sframe.V2), "SFrame version to write: 1, 2 or 3")
+	g.reader = flags.String("for", "", "write what `READER` takes: "+presetNames()+", or the format of the .sframe that a file of this name has")
+	g.source = flags.String("source", cfi.Auto.String(), "where the CFI comes from: auto, eh_frame or debug_frame")
 	flags.StringVar(&s.DebugFile, "debug-file", "", "take .debug_frame and names from `FILE` too; auto: by build-id or .gnu_debuglink")
 	flags.StringVar(&s.DebugLinkUpdate, "debug-link-update", "", "give `FILE`, the debug file, the headers of the result, so that both still belong together; auto: as for --debug-file")
 	flags.StringVarP(&s.output, "output", "o", "", "write the result to `FILE`; - is standard output")
@@ -186,7 +213,7 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
 	flags.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	flags.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
-	share := flags.String("share", convert.ShareAuto.String(), "store rows that occur again once, and divide functions into FDEs for that: on, off, auto, which is on for little-endian output, or max, which takes about fifteen times as long to make the section as small as it can, for releases; never in objects")
+	g.share = flags.String("share", convert.ShareAuto.String(), "store rows that occur again once, and divide functions into FDEs for that: on, off, auto, which is on for little-endian output, or max, which takes about fifteen times as long to make the section as small as it can, for releases; never in objects")
 	flags.BoolVar(&s.Force, "force", false, "replace an .sframe section that is there already")
 	flags.BoolVar(&s.Update, "update", false, "the same, but leave the file alone if the section is right, complete and of the asked format")
 	flags.BoolVar(&s.Remove, "remove", false, "take .sframe and its segment out again")
@@ -202,47 +229,71 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 	flags.BoolVar(&s.diff, "diff", false, "print what is different between the .sframe of two files, OLD and NEW, by function")
 	flags.BoolVar(&s.survey, "survey", false, "sum up what could be translated of all ELF files below each PATH; write nothing else")
 	flags.BoolVar(&s.objects, "objects", false, "survey relocatable objects and archives, too")
+	flags.BoolVar(&s.packages, "packages", false, "survey what is in packages and images below each PATH, too: .deb, .rpm, tars, OCI image layouts, what docker save writes; a PATH that is one is always opened")
+	g.shard = flags.String("shard", "", "survey the `I/N`th part of all files below the PATHs, of N parts of about the same size, which --merge puts together again")
+	flags.BoolVar(&s.merge, "merge", false, "make one survey of those that each PART has in JSON, a file or a folder with *.json")
+	flags.StringVar(&s.against, "against", "", "say what is gained and lost since the survey that `FILE` has in JSON, instead of what there is")
+	flags.BoolVar(&s.partial, "partial", false, "merge though shards are missing; the report says which are there")
 	flags.IntVarP(&s.jobs, "jobs", "j", 0, "threads that share the work on a file, or files of a survey at a time; 0, or more than there are processors: as many as these, and with 0 fewer for small files")
 	flags.BoolVar(&s.linkerDir, "print-linker-dir", false, "print the folder with linkers for -B of compilers, which convert what they link, and exit")
-	showVersion := flags.Bool("version", false, "print the version, and what it was built from, and exit")
-	help := flags.BoolP("help", "h", false, "print this help and exit")
+	g.version = flags.Bool("version", false, "print the version, and what it was built from, and exit")
+	g.help = flags.BoolP("help", "h", false, "print this help and exit")
+	return g
+}
+
+func parse(args []string, stdout io.Writer) (*settings, error) {
+	s := &settings{}
+	s.Starting = s.prepare
+	flags := newFlags()
+	g := s.define(flags)
 	if err := flags.Parse(args); err != nil {
 		return nil, usageError(err)
 	}
-	if *help {
+	if *g.help {
 		fmt.Fprint(stdout, usageHead, flags.FlagUsages(), usageTail)
 		return nil, errDone
 	}
-	if *showVersion {
+	if *g.version {
 		thisBuild().print(stdout)
 		return nil, errDone
 	}
 	if s.linkerDir {
 		return s, nil
 	}
+	if err := s.settle(flags, g); err != nil {
+		return nil, err
+	}
+	if err := s.completeFolder(flags.Changed("report")); err != nil {
+		return nil, err
+	}
+	return s, s.complete()
+}
+
+// settle makes settings of flags whose values are words and numbers.
+func (s *settings) settle(flags *pflag.FlagSet, g *given) error {
 	if flags.Changed("for") {
-		p, err := findPreset(*reader)
+		p, err := findPreset(*g.reader)
 		if err == nil {
 			err = p.apply(flags)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		s.like = *reader
+		s.like = *g.reader
 	}
-	if *format != int(uint8(*format)) || !slices.Contains(sframe.Versions(), sframe.Version(*format)) {
-		return nil, fmt.Errorf("--format %d is not known; 1, 2 or 3 was expected", *format)
+	if *g.format != int(uint8(*g.format)) || !slices.Contains(sframe.Versions(), sframe.Version(*g.format)) {
+		return fmt.Errorf("--format %d is not known; 1, 2 or 3 was expected", *g.format)
 	}
-	s.Version = sframe.Version(*format)
+	s.Version = sframe.Version(*g.format)
 	if l, _ := s.Version.Layout(); s.PCRel && l.Flags&sframe.FDEFuncStartPCRel == 0 || s.Outermost && !l.Errata2 {
-		return nil, errors.New("--pcrel and --outermost are for format 2; format 1 has nothing like it, and format 3 always does so")
+		return errors.New("--pcrel and --outermost are for format 2; format 1 has nothing like it, and format 3 always does so")
 	}
 	var err error
-	if s.Source, err = cfi.ParseSource(*source); err != nil {
-		return nil, fmt.Errorf("--source: %w", err)
+	if s.Source, err = cfi.ParseSource(*g.source); err != nil {
+		return fmt.Errorf("--source: %w", err)
 	}
-	if s.Share, err = convert.ParseShare(*share); err != nil {
-		return nil, fmt.Errorf("--share %w", err)
+	if s.Share, err = convert.ParseShare(*g.share); err != nil {
+		return fmt.Errorf("--share %w", err)
 	}
 	s.jobs = min(s.jobs, runtime.GOMAXPROCS(0)) // others would only take memory
 	s.Workers = s.jobs
@@ -250,13 +301,15 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 		s.Room = report.NewRoom()
 	}
 	if !(s.MinCoverage >= 0 && s.MinCoverage <= 100) {
-		return nil, fmt.Errorf("--min-coverage %v: a number from 0 to 100 was expected", s.MinCoverage)
+		return fmt.Errorf("--min-coverage %v: a number from 0 to 100 was expected", s.MinCoverage)
+	}
+	if flags.Changed("shard") {
+		if s.shard, err = survey.ParseShard(*g.shard); err != nil {
+			return fmt.Errorf("--shard %w", err)
+		}
 	}
 	s.files = flags.Args()
-	if err := s.completeFolder(flags.Changed("report")); err != nil {
-		return nil, err
-	}
-	return s, s.complete()
+	return nil
 }
 
 // complete fills in what follows from other flags, and refuses what makes no sense
@@ -270,7 +323,7 @@ func (s *settings) complete() error {
 	}
 	s.Brief = s.report == "none" && s.MinCoverage == 0
 	modes := 0
-	for _, on := range []bool{s.output != "", s.inPlace, s.DryRun, s.check, s.dump, s.diff, s.survey} {
+	for _, on := range []bool{s.output != "", s.inPlace, s.DryRun, s.check, s.dump, s.diff, s.survey, s.merge} {
 		if on {
 			modes++
 		}
@@ -281,7 +334,7 @@ func (s *settings) complete() error {
 	case s.inPlace && s.output != "":
 		return errors.New("--in-place and -o exclude each other")
 	case modes > 1:
-		return errors.New("-o, --in-place, --dry-run, --check, --dump, --diff and --survey exclude each other")
+		return errors.New("-o, --in-place, --dry-run, --check, --dump, --diff, --survey and --merge exclude each other")
 	case s.diff && len(s.files) != 2:
 		return fmt.Errorf("%d input files; two were expected for --diff", len(s.files))
 	case s.diff && s.report == "html":
@@ -296,10 +349,12 @@ func (s *settings) complete() error {
 		return fmt.Errorf("%d input files; one was expected, or --in-place", len(s.files))
 	case outfile.IsStdout(s.output) && s.reportOnStdout():
 		return fmt.Errorf("the result and --report %s exclude each other on standard output", s.report)
-	case s.report == "csv" && !s.survey:
-		return errors.New("--report csv is for --survey")
+	case s.report == "csv" && !s.sumsUp():
+		return errors.New("--report csv is for --survey and --merge")
 	case s.objects && !s.survey:
 		return errors.New("--objects is for --survey")
+	case s.packages && !s.survey:
+		return errors.New("--packages is for --survey")
 	case s.jobs < 0:
 		return fmt.Errorf("--jobs %d: 0 or more was expected", s.jobs)
 	case s.Remove && (s.Force || s.Update), s.Force && s.Update:
@@ -308,8 +363,11 @@ func (s *settings) complete() error {
 		return errors.New("--skip-status is for --skip-unsupported")
 	case s.recursive && s.output != "":
 		return errors.New("-r and -o exclude each other")
-	case s.recursive && (s.dump || s.diff):
-		return errors.New("-r is not for --dump and --diff")
+	case s.recursive && (s.dump || s.diff || s.merge):
+		return errors.New("-r is not for --dump, --diff and --merge")
+	}
+	if err := s.completeMerge(); err != nil {
+		return err
 	}
 	if err := s.completeDebugLink(); err != nil {
 		return err
@@ -324,7 +382,7 @@ func (s *settings) complete() error {
 func (s *settings) completeInput() error {
 	n := 0
 	for _, f := range s.files {
-		if f == convert.Stdin && !s.survey {
+		if f == convert.Stdin && !s.sumsUp() {
 			n++
 		}
 	}
@@ -411,6 +469,9 @@ func (o *output) Write(b []byte) (int, error) {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == packageCommand {
+		return runPackages(ctx, args[1:], stdout, stderr)
+	}
 	out := &output{Writer: stdout}
 	s, err := parse(args, out)
 	if err == nil && s.linkerDir {
@@ -442,8 +503,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return diff(ctx, s, out, stderr)
 	}
 	w := &work{settings: s, stdout: stdout, stderr: stderr, errors: unread}
-	if s.survey {
+	switch {
+	case s.survey:
 		return w.surveyed(ctx)
+	case s.merge:
+		return w.merged(ctx)
 	}
 	return w.run(ctx)
 }

@@ -29,7 +29,11 @@ func (w *work) pages(ctx context.Context, s *survey.Survey) (map[string]string, 
 	links := make(map[string]string)
 	taken := map[string]bool{surveyIndex: true}
 	for i, f := range files {
-		coverage, err := w.coverage(ctx, f.Path)
+		var coverage []*report.Coverage
+		err := errPackage
+		if !f.Package {
+			coverage, err = w.coverage(ctx, f.Path)
+		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -52,6 +56,9 @@ func (w *work) pages(ctx context.Context, s *survey.Survey) (map[string]string, 
 	}
 	return links, nil
 }
+
+// errPackage is why there are no pages about what is in packages: they are made of files on the disk.
+var errPackage = errors.New("what is in a package has none; unpack it for that")
 
 // coverage finds out what is left out of a file in the format that a survey speaks of.
 func (w *work) coverage(ctx context.Context, path string) ([]*report.Coverage, error) {

@@ -34,7 +34,7 @@ type reporter struct {
 // openReport prepares the report.
 func openReport(s *settings, stdout, stderr io.Writer) (*reporter, error) {
 	r := &reporter{settings: s, to: stderr}
-	if s.reportOnStdout() || s.survey {
+	if s.reportOnStdout() || s.sumsUp() {
 		r.to = stdout
 	}
 	if s.reportFile != "" {
@@ -91,7 +91,7 @@ func (r *reporter) rewind() (bool, error) {
 // finish ends the report with a line, and makes it ready for its place.
 func (r *reporter) finish(line string) error {
 	r.ended = true
-	if r.report == "html" && !r.survey {
+	if r.report == "html" && !r.sumsUp() {
 		if err := report.HTML(r.out, r.pages); err != nil {
 			return outfile.Plain(err)
 		}
@@ -162,7 +162,7 @@ const shortList = 10
 // text says in text what became of a file. Of an archive's members it is said one by one with
 // -v only.
 func (r *reporter) text(in string, res *convert.Result) error {
-	if res.Stays != "" && len(r.files) > 1 && !r.verbose && res.DebugFile == "" { // which the last lines count
+	if res.Stays != "" && len(r.files) > 1 && !r.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 { // which the last lines count
 		return nil
 	}
 	coverage, gaps := res.Coverage, shortList
@@ -190,6 +190,9 @@ func (r *reporter) text(in string, res *convert.Result) error {
 	}
 	if res.DebugFile != "" {
 		fmt.Fprintf(r.out, "%s: debug file %s has the new headers\n", name, report.Printable(res.DebugFile))
+	}
+	for _, why := range res.PassedOver {
+		fmt.Fprintf(r.out, "%s: not updated: %s\n", name, printable(why.Error()))
 	}
 	if res.Links > 0 {
 		fmt.Fprintf(r.out, "%s: other names of the file (hard links) that keep the old contents: %d\n", name, res.Links)

@@ -29,36 +29,48 @@ func (w *work) surveyed(ctx context.Context) int {
 		return exitError
 	}
 	defer w.report.close()
-	s, err := survey.Run(ctx, w.files, survey.Options{Objects: w.objects, Jobs: w.jobs, Starting: heap.Raise}, func(done, total int) {
-		if w.bar == nil {
-			w.startBar(total)
-		}
-		if w.bar != nil {
-			w.bar.Set(done)
-		}
-	})
+	opt := survey.Options{
+		Settings: survey.Settings{Objects: w.objects, Packages: w.packages},
+		Tool:     thisBuild().String(), Shard: w.shard, Jobs: w.jobs, Starting: heap.Raise,
+	}
+	s, err := survey.Run(ctx, w.files, opt, w.progress)
 	w.clearBar()
 	switch {
 	case err != nil || w.settings.report == "none":
 	case w.reportDir != "":
 		var links map[string]string
 		if links, err = w.pages(ctx, s); err == nil {
-			err = s.HTML(w.report.out, links)
+			err = outfile.Plain(s.HTML(w.report.out, links))
 		}
 	default:
-		err = s.Write(w.report.out, w.settings.report)
+		err = outfile.Plain(s.Write(w.report.out, w.settings.report))
 	}
+	return w.summedUp(ctx, "survey", err)
+}
+
+// progress shows how much of a survey is done.
+func (w *work) progress(done, total int) {
+	if w.bar == nil {
+		w.startBar(total)
+	}
+	if w.bar != nil {
+		w.bar.Set(done)
+	}
+}
+
+// summedUp ends a report that sums up files, of which err is what went wrong, and returns the exit status.
+func (w *work) summedUp(ctx context.Context, what string, err error) int {
 	if errors.Is(err, context.Canceled) {
-		return interrupted(ctx, w.stderr, []string{"survey"}, "nothing written")
+		return interrupted(ctx, w.stderr, []string{what}, "nothing written")
 	}
 	if err == nil {
-		err = w.report.finish("")
+		err = outfile.Plain(w.report.finish(""))
 	}
 	if err == nil {
-		err = w.report.commit()
+		err = outfile.Plain(w.report.commit())
 	}
 	if err != nil {
-		fmt.Fprintf(w.stderr, "cfi2sframe: survey: %s\n", printable(outfile.Plain(err).Error()))
+		fmt.Fprintf(w.stderr, "cfi2sframe: %s: %s\n", what, printable(err.Error()))
 		return exitError
 	}
 	return exitDone

@@ -66,9 +66,14 @@ func (b *origin) of(info *debug.BuildInfo) {
 
 // print prints what --version does.
 func (b origin) print(w io.Writer) {
+	fmt.Fprintf(w, "%s\nBuilt with %s for %s/%s\n", b, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// String is the name of this program, and what of it this is.
+func (b origin) String() string {
 	from := strings.Trim(b.commit+", "+b.date, ", ")
 	if from != "" {
 		from = " (" + from + ")"
 	}
-	fmt.Fprintf(w, "cfi2sframe %s%s\nBuilt with %s for %s/%s\n", b.version, from, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return "cfi2sframe " + b.version + from
 }

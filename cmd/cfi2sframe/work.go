@@ -62,7 +62,7 @@ func (w *work) run(ctx context.Context) int {
 		}
 	}
 	w.clearBar()
-	if err := w.endReport(); err != nil {
+	if err := w.endReport(w.summary(&w.tally)); err != nil {
 		w.complain("report", err)
 		w.stopped(0)
 		return exitError
@@ -212,11 +212,11 @@ func (w *work) summary(t *tally) string {
 	return t.text(len(w.files), rest)
 }
 
-// endReport ends the report, and puts it in its place.
-func (w *work) endReport() error {
+// endReport ends the report with a line, and puts it in its place.
+func (w *work) endReport(line string) error {
 	r := w.report
 	if !r.ended && (r.file != nil || !w.interrupted) {
-		if err := r.finish(w.summary(&w.tally)); err != nil {
+		if err := r.finish(line); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"cfi2sframe/translate"
 )
 
-// CSV writes a line per file, in the order in which they were found, below a line with
+// CSV writes a line per file, sorted by their names on the disk, below a line with
 // the names of the columns. docs/survey.md describes them. Columns that do not apply are
 // empty.
 func (s *Survey) CSV(w io.Writer) error {
@@ -17,8 +17,8 @@ func (s *Survey) CSV(w io.Writer) error {
 	if err := out.Write(columns()); err != nil {
 		return err
 	}
-	for i := range s.lines {
-		if err := out.Write(s.record(&s.lines[i])); err != nil {
+	for _, l := range s.lines {
+		if err := out.Write(s.record(l)); err != nil {
 			return err
 		}
 	}
@@ -41,7 +41,7 @@ func columns() []string {
 			out = append(out, r.Name()+"_"+name)
 		}
 	}
-	return out
+	return append(out, "languages", "compilers")
 }
 
 // record returns a file's columns.
@@ -50,14 +50,14 @@ func (s *Survey) record(l *line) []string {
 	if l.abi != 0 {
 		abi = l.abi.String()
 	}
-	out := []string{s.Paths[l.path].Name, l.file, abi, refusals[l.status].name, l.message}
+	out := []string{s.roots[l.path].name, l.file, abi, refusals[l.status].name, l.message}
 	number := func(n uint64) { out = append(out, strconv.FormatUint(n, 10)) }
 	skip := func(n int) { out = append(out, make([]string, n)...) }
 	if l.status != statusCFI {
 		skip(4)
 		number(l.withoutCFI)
-		skip(len(columns()) - len(out))
-		return out
+		skip(len(columns()) - len(out) - 2)
+		return append(out, l.origin.language(), l.origin.compiler())
 	}
 	lost, _ := l.lost()
 	out = append(out, flag(l.drap), flag(l.otherCFA))
@@ -84,7 +84,7 @@ func (s *Survey) record(l *line) []string {
 			number(n)
 		}
 	}
-	return out
+	return append(out, l.origin.language(), l.origin.compiler())
 }
 
 // flag says yes or no so that it can be summed up.

@@ -6,12 +6,13 @@ import (
 	"context"
 	"debug/elf"
 	"errors"
-	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
@@ -40,8 +41,11 @@ const (
 	firstRefusal = noCFI
 )
 
+// A refusal is how a status is called.
+type refusal struct{ name, text string }
+
 // refusals are by status. The names are stable: they appear in reports for programs.
-var refusals = [...]struct{ name, text string }{
+var refusals = [...]refusal{
 	statusCFI:  {"cfi", "CFI that describes code"},
 	noCFI:      {"no-cfi", "no CFI: neither .eh_frame nor .debug_frame"},
 	noCode:     {"no-code", "CFI that describes no code of the file"},
@@ -51,21 +55,24 @@ var refusals = [...]struct{ name, text string }{
 	unreadable: {"unreadable", "file or folder that cannot be read"},
 }
 
-// A line is what is kept of a file.
+// A line is what is kept of a file. What is new in it has to be in entry, too, and in what reads and writes that.
 type line struct {
-	path, index int // of the given path, and in the order in which files were found
-	file        string
-	disk        string // the same, or the archive that it is in
-	status      status
-	message     string // for damaged and unreadable
-	abi         sframe.ABI
-	drap        bool
-	otherCFA    bool
-	functions   int
-	described   uint64
-	withoutCFI  uint64
-	formats     []Format // those of Formats, the functions and bytes of one that is not for the file being 0
-	gaps        []gapSum // in format 2, by reason
+	path       int32 // index of the given path
+	part       int32 // where several surveys are merged, index of that it comes from
+	seq        int32 // place in what it is in on the disk
+	file       string
+	disk       string // the same, or the archive that it is in
+	status     status
+	message    string // for damaged and unreadable
+	abi        sframe.ABI
+	origin     origin
+	drap       bool
+	otherCFA   bool
+	functions  int
+	described  uint64
+	withoutCFI uint64
+	formats    []Format // those of Formats, the functions and bytes of one that is not for the file being 0
+	gaps       []gapSum // in format 2, by reason
 }
 
 // A gapSum sums up a file's gaps of one reason.
@@ -108,31 +115,37 @@ func (s *lossSum) add(r translate.Reason, bytes uint64) {
 // A unit is an ELF file, or one in an archive.
 type unit struct {
 	file      string // that is on the disk
-	member    string // of it, or ""
+	inner     string // if that is a package, the name in there
+	member    string // of an archive, or ""
 	off, size int64  // where it is in there
 }
 
 func (u *unit) name() string {
-	if u.member == "" {
-		return u.file
+	name := u.file
+	if u.inner != "" {
+		name += "!" + u.inner
 	}
-	return fmt.Sprintf("%s(%s)", u.file, u.member)
+	if u.member != "" {
+		name += "(" + u.member + ")"
+	}
+	return name
 }
 
 // A function is one of the worst functions, before anyone has asked for its name.
 type function struct {
 	unit
-	index int
-	gap   translate.Gap // where it loses something first
-	lost  uint64
-	main  translate.Reason
+	seq  int           // place of its file in what that is in on the disk
+	gap  translate.Gap // where it loses something first
+	lost uint64
+	main translate.Reason
+	at   *report.Place // what it is called, if that is known already
 }
 
 // byLoss puts first the function of which most is lost.
 func byLoss(a, b *function) int {
 	return cmp.Or(
-		cmp.Compare(b.lost, a.lost), cmp.Compare(a.index, b.index),
-		cmp.Compare(a.off, b.off), cmp.Compare(a.gap.Begin, b.gap.Begin),
+		cmp.Compare(b.lost, a.lost), cmp.Compare(a.unit.file, b.unit.file),
+		cmp.Compare(a.seq, b.seq), cmp.Compare(a.gap.Begin, b.gap.Begin),
 	)
 }
 
@@ -151,18 +164,19 @@ func (c *collector) file(ctx context.Context, f *candidate) ([]line, []function)
 	if err != nil {
 		return []line{refused(f.name, unreadable, err)}, nil
 	}
+	u := unit{file: f.name, size: info.Size()}
 	if f.archive {
-		return c.archive(ctx, f.name, r, info.Size())
+		return c.archive(ctx, r, u)
 	}
-	l, functions := c.examine(r, unit{file: f.name, size: info.Size()})
+	l, functions := c.examine(r, u)
 	return []line{l}, functions
 }
 
 // archive examines the ELF files in an archive.
-func (c *collector) archive(ctx context.Context, name string, r *os.File, size int64) ([]line, []function) {
-	a, err := archive.Open(r, size)
+func (c *collector) archive(ctx context.Context, r io.ReaderAt, u unit) ([]line, []function) {
+	a, err := archive.Open(r, u.size)
 	if err != nil {
-		return []line{refused(name, damaged, err)}, nil
+		return []line{refused(u.name(), damaged, err)}, nil
 	}
 	var lines []line
 	all := worst[function]{max: c.worst, cmp: byLoss}
@@ -175,9 +189,10 @@ func (c *collector) archive(ctx context.Context, name string, r *os.File, size i
 		if h, err := peek(contents); m.Special() || err == nil && !h.elf {
 			continue
 		}
-		l, functions := c.examine(contents, unit{name, m.Name, m.Off, m.Size})
+		l, functions := c.examine(contents, unit{u.file, u.inner, m.Name, m.Off, m.Size})
 		lines = append(lines, l)
 		for _, f := range functions {
+			f.seq = len(lines) - 1
 			all.add(f)
 		}
 	}
@@ -188,10 +203,13 @@ func (c *collector) archive(ctx context.Context, name string, r *os.File, size i
 func refused(name string, why status, err error) line {
 	l := line{file: name, status: why}
 	if why == damaged || why == unreadable {
-		l.message = outfile.Plain(err).Error()
+		l.message = valid(outfile.Plain(err).Error())
 	}
 	return l
 }
+
+// valid returns what JSON can have of a text, so that it is the same in all forms.
+func valid(text string) string { return strings.ToValidUTF8(text, string(utf8.RuneError)) }
 
 // examine translates the CFI of an ELF file. The functions are its worst.
 func (c *collector) examine(r io.ReaderAt, u unit) (line, []function) {
@@ -204,7 +222,11 @@ func (c *collector) examine(r io.ReaderAt, u unit) (line, []function) {
 	}
 	f, err := elffile.New(r, u.size)
 	if err != nil {
-		return refused(u.name(), damaged, err), nil
+		why := damaged
+		if system := (*fs.PathError)(nil); errors.As(err, &system) {
+			why = unreadable
+		}
+		return refused(u.name(), why, err), nil
 	}
 	n := sizeOfCFI(f)
 	if c.starting != nil {
@@ -213,12 +235,14 @@ func (c *collector) examine(r io.ReaderAt, u unit) (line, []function) {
 	defer c.budget.take(n)()
 	x := examination{unit: u, file: f, line: line{file: u.name()}, worst: worst[function]{max: c.worst, cmp: byLoss}}
 	why, err := x.run()
+	x.line.origin = originOf(f)
 	if failed := f.ReadError(); failed != nil {
 		why, err = unreadable, failed
+		x.line.origin = origin{} // what could not be read has said nothing
 	}
 	if why != statusCFI {
 		l := refused(u.name(), why, err)
-		l.abi, l.withoutCFI = x.line.abi, x.line.withoutCFI
+		l.abi, l.origin, l.withoutCFI = x.line.abi, x.line.origin, x.line.withoutCFI
 		return l, nil
 	}
 	return x.line, x.worst.list()
@@ -372,6 +396,12 @@ func named(functions []function) []BadFunction {
 		fn := f.gap.Function
 		out[i] = BadFunction{
 			File: f.unit.name(), Begin: fn.Begin, Size: fn.End - fn.Begin, Lost: f.lost, Reason: f.main.Name(),
+
+			disk: f.unit.file,
+		}
+		if f.at != nil {
+			out[i].called(f.at)
+			continue
 		}
 		files[f.unit] = append(files[f.unit], i)
 	}
@@ -382,8 +412,7 @@ func named(functions []function) []BadFunction {
 			gaps[i] = functions[j].gap
 		}
 		for i, p := range u.places(gaps) {
-			bad := &out[list[i]]
-			bad.Function, bad.Symbol, bad.Section, bad.Begin = p.Function, p.Symbol, p.Section, p.Begin
+			out[list[i]].called(&p)
 		}
 	}
 	return out
@@ -396,11 +425,7 @@ func (u *unit) places(gaps []translate.Gap) []report.Place {
 		return nil
 	}
 	defer r.Close()
-	f, err := elffile.New(io.NewSectionReader(r, u.off, u.size), u.size)
-	if err != nil {
-		return nil
-	}
-	return report.Places(f, gaps)
+	return u.placesIn(r, gaps)
 }
 
 // patterns reports whether there are rows whose CFA is an expression, and rows whose CFA is

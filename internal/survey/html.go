@@ -25,6 +25,7 @@ const maxFiles = 1 << 16
 type surveyPage struct {
 	page.Frame
 	Heading   string
+	Only      string // shards, if not all
 	Tiles     []tile
 	Files     page.Table
 	NotListed string // files
@@ -43,7 +44,7 @@ type section struct {
 }
 
 var fileColumns = page.Columns(
-	"File", "file", "ABI", "text", "Described", "number", "Lost", "number", "Share", "number", "Mostly by", "reason",
+	"File", "file", "ABI", "text", "Language", "text", "Compiler", "text", "Described", "number", "Lost", "number", "Share", "number", "Mostly by", "reason",
 	"Lost in format 3", "number", "Without CFI", "number", "Remarks", "text",
 )
 
@@ -58,7 +59,7 @@ func (s *Survey) HTML(w io.Writer, links map[string]string) error {
 }
 
 func (s *Survey) page(links map[string]string) *surveyPage {
-	p := &surveyPage{Frame: page.NewFrame(s.title()), Heading: s.heading(), Linked: len(links) > 0}
+	p := &surveyPage{Frame: page.NewFrame(s.title()), Heading: s.heading(), Only: s.Only(), Linked: len(links) > 0}
 	p.Tiles = s.tiles()
 	var reasons []page.Reason
 	for _, g := range s.Total.Gaps {
@@ -90,23 +91,59 @@ func (s *Survey) page(links map[string]string) *surveyPage {
 
 // heading says what was surveyed.
 func (s *Survey) heading() string {
+	var names []string
+	for i := range s.roots {
+		names = append(names, s.roots[i].name)
+	}
+	return namesOf(names)
+}
+
+// namesOf names the first of some paths.
+func namesOf(paths []string) string {
 	const shown = 3
 	var names []string
-	for _, p := range s.Paths[:min(len(s.Paths), shown)] {
-		names = append(names, report.Printable(p.Name))
+	for _, p := range paths[:min(len(paths), shown)] {
+		names = append(names, report.Printable(p))
 	}
 	text := strings.Join(names, ", ")
-	if n := len(s.Paths) - shown; n > 0 {
+	if n := len(paths) - shown; n > 0 {
 		text += " and " + countOf(n, "other path")
 	}
 	return text
 }
 
+// maxGroups is how many groups of shards are named.
+const maxGroups = 10
+
+// Only says of which shards the survey is, if others are missing, and is "" otherwise.
+func (s *Survey) Only() string {
+	var out []string
+	for i, g := range s.Shards {
+		if i == maxGroups {
+			out = append(out, countOf(len(s.Shards)-i, "other group")+" of shards")
+			break
+		}
+		var names []string
+		for _, j := range g.Paths {
+			names = append(names, s.roots[j].name)
+		}
+		of := s.heading()
+		if g.Paths != nil {
+			of = namesOf(names)
+		}
+		out = append(out, fmt.Sprintf("%s of %d of %s", ranges(g.Have), g.Of, of))
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return "Only " + strings.Join(out, ", and ") + "."
+}
+
 func (s *Survey) tiles() []tile {
 	lossy := 0
 	var lost uint64
-	for i := range s.lines {
-		if n, _ := s.lines[i].lost(); n > 0 {
+	for _, l := range s.lines {
+		if n, _ := l.lost(); n > 0 {
 			lossy++
 			lost += n
 		}
@@ -127,9 +164,9 @@ func (s *Survey) byLoss() []*line {
 		lost uint64
 	}
 	all := make([]entry, len(s.lines))
-	for i := range s.lines {
-		all[i].line = &s.lines[i]
-		all[i].lost, _ = s.lines[i].lost()
+	for i, l := range s.lines {
+		all[i].line = l
+		all[i].lost, _ = l.lost()
 	}
 	slices.SortStableFunc(all, func(a, b entry) int { return cmp.Compare(b.lost, a.lost) })
 	out := make([]*line, len(all))
@@ -146,15 +183,16 @@ func (l *line) row(links map[string]string) []string {
 	if l.abi != 0 {
 		row[1] = l.abi.String()
 	}
+	row[2], row[3] = l.origin.language(), l.origin.compiler()
 	var remarks []string
 	if l.status == statusCFI {
 		lost, reason := l.lost()
-		row[2], row[3], row[4] = decimal(l.described), decimal(lost), report.Share(lost, max(l.described, 1))
+		row[4], row[5], row[6] = decimal(l.described), decimal(lost), report.Share(lost, max(l.described, 1))
 		if lost > 0 {
-			row[5] = reason.Name()
+			row[7] = reason.Name()
 		}
 		if f := l.formats[len(l.formats)-1]; f.Format != 0 {
-			row[6] = decimal(f.Described - f.Covered - f.Outermost)
+			row[8] = decimal(f.Described - f.Covered - f.Outermost)
 		}
 		if l.drap {
 			remarks = append(remarks, "DRAP")
@@ -168,7 +206,7 @@ func (l *line) row(links map[string]string) []string {
 			remarks = append(remarks, report.Printable(l.message))
 		}
 	}
-	row[7], row[8] = decimal(l.withoutCFI), strings.Join(remarks, "; ")
+	row[9], row[10] = decimal(l.withoutCFI), strings.Join(remarks, "; ")
 	return append(row, links[l.file])
 }
 
@@ -228,8 +266,9 @@ func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 
 // A Lossy file is one of which something is lost.
 type Lossy struct {
-	Path  string   // on the disk
-	Names []string // in the survey: its own, or those of members of the archive that it is
+	Path    string   // on the disk
+	Package bool     // it is a package
+	Names   []string // in the survey: its own, or those of members of the archive or package that it is
 }
 
 // Lossy returns the files of which something is lost, first those that have most of it, as far as the page lists them.
@@ -244,7 +283,7 @@ func (s *Survey) Lossy() []Lossy {
 		if !ok {
 			j = len(out)
 			at[l.disk] = j
-			out = append(out, Lossy{Path: l.disk})
+			out = append(out, Lossy{Path: l.disk, Package: strings.HasPrefix(l.file[len(l.disk):], "!")})
 		}
 		out[j].Names = append(out[j].Names, l.file)
 	}

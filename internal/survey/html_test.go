@@ -24,7 +24,7 @@ const evil = `</script><script>window.evil = 1</script><img src=x onerror="windo
 
 // model returns a survey of n files, of which a third are lossless, and one is refused.
 func model(n int) *Survey {
-	c := newCollector([]string{"/usr/bin"}, Options{Worst: defaultWorst})
+	c := newCollector([]root{{name: "/usr/bin", real: "/usr/bin"}}, Options{})
 	for i := range n {
 		k := uint64(i*7919) % uint64(n) // in no order
 		l := line{
@@ -34,10 +34,10 @@ func model(n int) *Survey {
 		if reason := []translate.Reason{0, translate.DRAP, translate.CFARegister}[k%3]; reason != 0 {
 			l.gaps = []gapSum{{reason, translate.Sum{Functions: 1, Ranges: 2, Bytes: k + 1}}}
 		}
-		c.add(0, i, []line{l}, nil)
+		c.add(&candidate{name: l.file}, []line{l}, nil)
 	}
-	c.add(0, n, []line{{file: evil, status: damaged, message: evil}}, nil)
-	return c.finish()
+	c.add(&candidate{name: evil}, []line{{file: evil, status: damaged, message: evil}}, nil)
+	return c.finish(Shard{})
 }
 
 // write writes the page to a file.
@@ -55,6 +55,29 @@ func write(t *testing.T, s *Survey, links map[string]string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// TestRow expects each figure of a file below the name that the table has for it.
+func TestRow(t *testing.T) {
+	l := line{
+		file: "/usr/bin/x", abi: 3, origin: origin{[]string{"C++", "Rust"}, []string{"rustc 1.85"}}, functions: 10, described: 1000, withoutCFI: 77,
+		drap: true, otherCFA: true, formats: make([]Format, len(Formats)),
+		gaps: []gapSum{{translate.DRAP, translate.Sum{Functions: 1, Ranges: 2, Bytes: 250}}},
+	}
+	l.formats[len(Formats)-1] = Format{Format: Formats[len(Formats)-1], Described: 1000, Covered: 900, Outermost: 60}
+	want := map[string]string{
+		"File": "/usr/bin/x", "ABI": "amd64", "Language": "C++ + Rust", "Compiler": "rustc 1.85", "Described": "1000", "Lost": "250", "Share": "25.00 %",
+		"Mostly by": "drap", "Lost in format 3": "40", "Without CFI": "77", "Remarks": "DRAP; non-SP/FP CFA",
+	}
+	row := l.row(map[string]string{"/usr/bin/x": "x.html"})
+	if len(row) != len(fileColumns)+1 || len(fileColumns) != len(want) || row[len(fileColumns)] != "x.html" {
+		t.Errorf("%d cells below %d names: %q", len(row), len(fileColumns), row)
+	}
+	for i, c := range fileColumns {
+		if row[i] != want[c.Name] {
+			t.Errorf("%s: %q; %q was expected", c.Name, row[i], want[c.Name])
+		}
+	}
 }
 
 // TestBrowser uses the page of a survey in Chromium.
@@ -90,16 +113,16 @@ func testRows(t *testing.T, browser context.Context) {
 		}
 	}
 	slices.SortFunc(want, func(a, b file) int { return cmp.Compare(b.lost, a.lost) })
-	if got := b.Rows("files")[0]; got[3] != fmt.Sprint(want[0].lost) {
+	if got := b.Rows("files")[0]; got[5] != fmt.Sprint(want[0].lost) {
 		t.Errorf("first row %q: the worst was expected, which loses %d bytes", got, want[0].lost)
 	}
 	if got := chrome.Eval[string](b, `document.querySelector("#files th[aria-sort=descending]").textContent`); got != "Lost" {
 		t.Errorf("the table says that it is sorted by %q", got)
 	}
 	b.Search("files", "program-")
-	b.Do(chromedp.Click(chromedp.CSS("#files th[data-column='7'] button"))) // without CFI, by mouse
+	b.Do(chromedp.Click(chromedp.CSS("#files th[data-column='9'] button"))) // without CFI, by mouse
 	check("ascending", n, 0, n-1)
-	button := chromedp.CSS("#files th[data-column='7'] button")
+	button := chromedp.CSS("#files th[data-column='9'] button")
 	b.Do(chromedp.Focus(button), chromedp.KeyEvent(kb.Enter))
 	check("descending", n, n-1, 0)
 	chrome.Eval[any](b, `{ const s = document.querySelector("#files select"); s.value = "drap"; s.dispatchEvent(new Event("change")); s.value }`)

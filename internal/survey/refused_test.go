@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"cfi2sframe/internal/lab/elftest"
@@ -78,12 +80,13 @@ var errDisk = errors.New("the disk is gone")
 // A failing reader gives an error for what has the byte at an offset.
 type failing struct {
 	io.ReaderAt
-	at int64
+	at  int64
+	err error
 }
 
 func (f failing) ReadAt(b []byte, off int64) (int, error) {
 	if off <= f.at && f.at-off < int64(len(b)) {
-		return 0, errDisk
+		return 0, f.err
 	}
 	return f.ReaderAt.ReadAt(b, off)
 }
@@ -96,10 +99,16 @@ func TestReadErrors(t *testing.T) {
 		"the identification": 0, "the CFI": int64(p.U64(p.Section(".eh_frame") + elftest.ShOff)),
 	} {
 		c := newCollector(nil, Options{Worst: 1})
-		l, functions := c.examine(failing{bytes.NewReader(b), at}, unit{file: "x", size: int64(len(b))})
+		l, functions := c.examine(failing{bytes.NewReader(b), at, errDisk}, unit{file: "x", size: int64(len(b))})
 		if l.status != unreadable || !strings.Contains(l.message, errDisk.Error()) || len(functions) > 0 {
 			t.Errorf("%s: %s, %q", name, refusals[l.status].name, l.message)
 		}
+	}
+	headers := int64(p.U64(elftest.EhShoff))
+	system := &fs.PathError{Op: "read", Path: "x", Err: syscall.EIO}
+	l, _ := newCollector(nil, Options{}).examine(failing{bytes.NewReader(b), headers, system}, unit{file: "x", size: int64(len(b))})
+	if l.status != unreadable || l.message != syscall.EIO.Error() {
+		t.Errorf("the section headers: %s, %q", refusals[l.status].name, l.message)
 	}
 	// Files that go after they were found, and folders that cannot be read.
 	c := newCollector(nil, Options{Worst: 1})
@@ -181,36 +190,40 @@ func TestStarting(t *testing.T) {
 
 // TestLossy has the files that lose something, those that lose most first, and members of archives together.
 func TestLossy(t *testing.T) {
-	c := newCollector([]string{"/lib"}, Options{Worst: defaultWorst})
-	add := func(index int, disk, file string, reason translate.Reason, bytes uint64) {
-		c.add(0, index, []line{{
-			file: file, disk: disk, described: 1000, formats: make([]Format, len(Formats)),
+	c := newCollector([]root{{name: "/lib", real: "/lib"}}, Options{})
+	of := func(file string, reason translate.Reason, bytes uint64) line {
+		return line{
+			file: file, described: 1000, formats: make([]Format, len(Formats)),
 			gaps: []gapSum{{reason, translate.Sum{Functions: 1, Ranges: 1, Bytes: bytes}}},
-		}}, nil)
+		}
 	}
-	add(0, "/lib/some", "/lib/some", translate.SPRule, 5)
-	add(1, "/lib/a.a", "/lib/a.a(small.o)", translate.DRAP, 1)
-	add(2, "/lib/none", "/lib/none", translate.DRAP, 0)
-	add(3, "/lib/a.a", "/lib/a.a(large.o)", translate.DRAP, 50)
-	add(4, "/lib/start", "/lib/start", translate.Outermost, 99) // where nothing is lost
-	got := fmt.Sprintf("%+v", c.finish().Lossy())
-	if want := "[{Path:/lib/a.a Names:[/lib/a.a(large.o) /lib/a.a(small.o)]} {Path:/lib/some Names:[/lib/some]}]"; got != want {
+	add := func(disk string, lines ...line) { c.add(&candidate{name: disk}, lines, nil) }
+	add("/lib/some", of("/lib/some", translate.SPRule, 5))
+	add("/lib/a.a", of("/lib/a.a(small.o)", translate.DRAP, 1), of("/lib/a.a(large.o)", translate.DRAP, 50))
+	add("/lib/none", of("/lib/none", translate.DRAP, 0))
+	add("/lib/start", of("/lib/start", translate.Outermost, 99)) // where nothing is lost
+	got := fmt.Sprintf("%+v", c.finish(Shard{}).Lossy())
+	if want := "[{Path:/lib/a.a Package:false Names:[/lib/a.a(large.o) /lib/a.a(small.o)]} {Path:/lib/some Package:false Names:[/lib/some]}]"; got != want {
 		t.Errorf("%s; %s was expected", got, want)
 	}
 }
 
 // TestLongLists says what lists leave out.
 func TestLongLists(t *testing.T) {
-	c := newCollector([]string{"/a", "/b\x1b", "/c", "/d", "/e"}, Options{Worst: 2})
+	var roots []root
+	for _, name := range []string{"/a", "/b\x1b", "/c", "/d", "/e"} {
+		roots = append(roots, root{name: name, real: name})
+	}
+	c := newCollector(roots, Options{Worst: 2})
 	const n = maxFiles + 2
 	for i := range n {
 		l := line{file: fmt.Sprint("/a/", i), formats: make([]Format, len(Formats))}
 		if i < 3 {
 			l.status, l.message = damaged, "words"
 		}
-		c.add(0, i, []line{l}, nil)
+		c.add(&candidate{name: l.file}, []line{l}, nil)
 	}
-	s := c.finish()
+	s := c.finish(Shard{})
 	s.WorstFunctions = []BadFunction{
 		{File: "/a/0", Function: strings.Repeat("é", maxName+1), Size: 30, Lost: 3, Reason: "drap"},
 		{File: "/a/1", Section: ".text", Begin: 16, Size: 20, Lost: 2, Reason: "drap"},

@@ -13,25 +13,32 @@ package survey
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"io"
+	"iter"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
 
 	"cfi2sframe/sframe"
-	"cfi2sframe/translate"
 )
 
 // Schema is the version of the JSON form, which survey.schema.json describes. It changes
 // when a field changes its meaning or goes; new fields may come without that.
-const Schema = 1
+const Schema = 2
+
+// Settings say what counts. Only surveys with the same ones can be merged.
+type Settings struct {
+	Objects  bool `json:"objects,omitzero"`  // relocatable objects and archives, too
+	Packages bool `json:"packages,omitzero"` // packages that are not given themselves are opened, too
+}
 
 // Options say what to survey.
 type Options struct {
-	Objects bool // relocatable objects and archives, too
-	Jobs    int  // files that are worked on at a time; 0: as many as there are processors
-	Worst   int  // how long the lists of the worst are at most; 0: 20
+	Settings
+	Tool  string // the program and its version
+	Shard Shard  // of what the paths lead to
+	Jobs  int    // files that are worked on at a time; 0: as many as there are processors
+	Worst int    // how long the lists of the worst are at most; 0: 20
 	// Starting, if not nil, is called before a file is worked on, with the bytes of its CFI and its own.
 	// It is called for several at a time.
 	Starting func(cfi, size uint64)
@@ -45,81 +52,31 @@ var Formats = sframe.Versions()
 // detailed is the index in Formats of the version whose gaps are listed.
 const detailed = 1
 
-// A Survey is what there is to say of many files. It does not depend on Options.Jobs.
+// A Survey is what there is to say of many files. It does not depend on Options.Jobs. What JSON has beside the fields is
+// made of the unexported ones.
 type Survey struct {
-	Schema  int    `json:"schema"`
-	Objects bool   `json:"objects"` // relocatable objects and archives are in
-	Paths   []Part `json:"paths"`   // as they were given
-	ABIs    []Part `json:"abis"`    // those that there are files of
-	Total   Sums   `json:"total"`
+	Schema int
+	Tool   string
+	Settings
+	Shards []Shards // those that it is of, where others are missing
+	ABIs   []Part   // those that there are files of
+	// Each file is in one of these: what is of two languages has a name of both.
+	Languages []Part
+	Compilers []Part
+	Total     Sums
 
 	// The worst in format 2, by what a stack trace loses.
-	WorstBytes     []BadFile     `json:"worst_files_by_bytes"`
-	WorstShare     []BadFile     `json:"worst_files_by_share"`
-	WorstFunctions []BadFunction `json:"worst_functions"`
+	WorstBytes     []BadFile
+	WorstShare     []BadFile
+	WorstFunctions []BadFunction
 
 	// Errors are those of files that are damaged or cannot be read, the first ones.
-	Errors        []FileError `json:"errors"`
-	ErrorsOmitted int         `json:"errors_omitted"`
+	Errors        []FileError
+	ErrorsOmitted int
 
-	lines []line // of all files, in the order in which they were found
-}
-
-// A Part sums up some of the files.
-type Part struct {
-	Name string `json:"name"`
-	Sums
-}
-
-// Sums are about a number of files. All sizes are in bytes of code.
-type Sums struct {
-	Files      int       `json:"files"`         // examined
-	WithCFI    int       `json:"with_cfi"`      // of those, with CFI that describes code
-	DRAP       int       `json:"drap"`          // with an expression as the rule of a CFA, PLTs apart
-	OtherCFA   int       `json:"non_sp_fp_cfa"` // with a CFA based on another register than SP and FP, PLTs apart
-	Functions  int       `json:"functions"`     // that CFI describes
-	Described  uint64    `json:"described"`     // code that CFI describes
-	WithoutCFI uint64    `json:"without_cfi"`   // code that no CFI describes, padding included
-	Formats    []Format  `json:"formats"`
-	Gaps       []Gap     `json:"gaps"`    // in format 2, by reason, in the order of translate.Reasons
-	Refused    []Refused `json:"refused"` // files without CFI to be translated, by reason
-	Skipped    Skipped   `json:"skipped"`
-}
-
-// A Format says what one version of SFrame has of the files that it can be written for.
-type Format struct {
-	Format    sframe.Version `json:"format"`
-	Functions int            `json:"functions"` // that CFI describes; less than in Sums where the version is not for all
-	Whole     int            `json:"functions_covered"`
-	Described uint64         `json:"described"`
-	Covered   uint64         `json:"covered"`
-	Outermost uint64         `json:"outermost"` // code without a caller, where that is left out: nothing is lost by it
-	Topmost   uint64         `json:"topmost"`   // of Covered, by registers that are known in the topmost frame only
-}
-
-// A Gap sums up the gaps of one reason.
-type Gap struct {
-	Reason    string `json:"reason"`
-	Text      string `json:"text"`
-	Files     int    `json:"files"`
-	Functions int    `json:"functions"`
-	Ranges    int    `json:"ranges"`
-	Bytes     uint64 `json:"bytes"`
-	Loss      bool   `json:"loss"` // false where there is nothing that a stack trace could find
-}
-
-// Refused counts the files that were refused for one reason.
-type Refused struct {
-	Reason string `json:"reason"`
-	Text   string `json:"text"`
-	Files  int    `json:"files"`
-}
-
-// Skipped counts files that were not examined.
-type Skipped struct {
-	Objects  int `json:"objects"`  // relocatable objects, unless asked for
-	Archives int `json:"archives"` // of those
-	Other    int `json:"other"`    // not ELF
+	worst int     // how long the lists are at most
+	roots []root  // the paths, by name
+	lines []*line // of all files, by their names on the disk
 }
 
 // A BadFile is one of the worst files.
@@ -130,19 +87,25 @@ type BadFile struct {
 	Lost      uint64 `json:"lost"`   // code in gaps by which a stack trace loses something
 	Reason    string `json:"reason"` // of most of that
 
-	index int
+	index int // of its line
 }
 
 // A BadFunction is one of the worst functions.
 type BadFunction struct {
 	File     string `json:"file"`
+	RawFile  []byte `json:"file_raw,omitempty"` // the same, if it is no UTF-8
+	Disk     int    `json:"disk,omitzero"`      // how many bytes of the name are that of the file on the disk, if it is in one
 	Function string `json:"function,omitempty"` // as the source has it
 	Symbol   string `json:"symbol,omitempty"`   // the mangled name, if it is another
 	Section  string `json:"section,omitempty"`  // in a relocatable object, what Begin counts from
-	Begin    uint64 `json:"begin"`              // address
+	Begin    uint64 `json:"begin,omitzero"`     // address
 	Size     uint64 `json:"size"`               // of what the CFI describes
 	Lost     uint64 `json:"lost"`
 	Reason   string `json:"reason"` // of most of that
+
+	disk string // its file's name on the disk
+	path int32  // index of the path that led there, where surveys are merged
+	rank int    // place among those of the same file, there
 }
 
 // A FileError says why a file was refused.
@@ -150,99 +113,47 @@ type FileError struct {
 	File   string `json:"file"`
 	Reason string `json:"reason"`
 	Error  string `json:"error"`
-
-	index int
 }
 
-// newSums returns the sums of no files.
-func newSums() Sums {
-	s := Sums{Formats: []Format{}, Gaps: []Gap{}, Refused: []Refused{}}
-	for _, v := range Formats {
-		s.Formats = append(s.Formats, Format{Format: v})
-	}
-	for _, r := range translate.Reasons() {
-		s.Gaps = append(s.Gaps, Gap{Reason: r.Name(), Text: r.String(), Loss: r.Loss()})
-	}
-	for r := firstRefusal; int(r) < len(refusals); r++ {
-		s.Refused = append(s.Refused, Refused{Reason: refusals[r].name, Text: refusals[r].text})
-	}
-	return s
-}
-
-// add adds a file.
-func (s *Sums) add(l *line) {
-	s.Files++
-	s.WithoutCFI += l.withoutCFI
-	if l.status != statusCFI {
-		s.Refused[l.status-firstRefusal].Files++
-		return
-	}
-	s.WithCFI++
-	if l.drap {
-		s.DRAP++
-	}
-	if l.otherCFA {
-		s.OtherCFA++
-	}
-	s.Functions += l.functions
-	s.Described += l.described
-	for i := range l.formats {
-		f, to := &l.formats[i], &s.Formats[i]
-		to.Functions += f.Functions
-		to.Whole += f.Whole
-		to.Described += f.Described
-		to.Covered += f.Covered
-		to.Outermost += f.Outermost
-		to.Topmost += f.Topmost
-	}
-	for _, g := range l.gaps {
-		to := &s.Gaps[g.reason-translate.DRAP]
-		to.Files++
-		to.Functions += g.Functions
-		to.Ranges += g.Ranges
-		to.Bytes += g.Bytes
-	}
-}
-
-func (s *Skipped) add(t Skipped) {
-	s.Objects += t.Objects
-	s.Archives += t.Archives
-	s.Other += t.Other
-}
-
-// Run surveys the ELF files that the paths are, or that are below them. Every file counts
-// once, for the first path that leads to it. progress may be nil; it is called with the
-// number of files done and of all files, archives being one file. An error means that a
-// path is not there, or that ctx ended.
+// Run surveys the ELF files that the paths are, or that are below them. A file counts once, for the outermost path that leads to
+// it; one with several names below a path by the first of them. progress may be nil; it is called with the number of files done
+// and of all files, archives being one file. An error means that a path is not there, or that ctx ended.
 func Run(ctx context.Context, paths []string, opt Options, progress func(done, total int)) (*Survey, error) {
 	if opt.Jobs <= 0 {
 		opt.Jobs = runtime.GOMAXPROCS(0)
 	}
-	if opt.Worst <= 0 {
-		opt.Worst = defaultWorst
-	}
-	found, err := walk(ctx, paths, opt.Objects)
+	roots, err := newRoots(paths)
 	if err != nil {
 		return nil, err
 	}
-	c := newCollector(paths, opt)
-	for i, s := range found.skipped {
-		c.survey.Paths[i].Skipped.add(s)
-		c.survey.Total.Skipped.add(s)
+	found, err := walk(ctx, roots, opt)
+	if err != nil {
+		return nil, err
 	}
+	for i := range roots {
+		roots[i].skipped, roots[i].partial = found.skipped[i], !opt.Shard.whole()
+	}
+	c := newCollector(roots, opt)
 	work := make(chan int)
 	var wg sync.WaitGroup
-	for range min(opt.Jobs, len(found.files)) {
+	workers := min(opt.Jobs, len(found.files))
+	c.idle = make(chan struct{}, opt.Jobs)
+	for range opt.Jobs - workers {
+		c.idle <- struct{}{}
+	}
+	for range workers {
 		wg.Go(func() {
 			for i := range work {
 				f := &found.files[i]
-				lines, functions := c.file(ctx, f)
-				for j := range lines {
-					lines[j].disk = f.name
+				if f.pack && f.err == nil {
+					c.pack(ctx, f)
+				} else {
+					lines, functions := c.file(ctx, f)
+					c.add(f, lines, functions)
 				}
-				c.add(f.path, i, lines, functions)
 				c.done(progress, len(found.files))
 			}
+			c.idle <- struct{}{}
 		})
 	}
 	for i := 0; i < len(found.files) && ctx.Err() == nil; i++ {
@@ -253,87 +164,52 @@ func Run(ctx context.Context, paths []string, opt Options, progress func(done, t
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return c.finish(), nil
+	return c.finish(opt.Shard), nil
 }
 
 // A collector makes a Survey of what several workers find.
 type collector struct {
 	budget   *budget
+	contents *budget       // of what is in memory of packages
+	idle     chan struct{} // for each worker that has nothing to do
+	objects  bool
 	worst    int
 	starting func(cfi, size uint64) // or nil
 
 	mu        sync.Mutex
 	survey    *Survey
-	abis      map[sframe.ABI]*Part
-	bytes     worst[BadFile]
-	share     worst[BadFile]
 	functions worst[function]
-	errors    worst[FileError]
 	finished  int
 }
 
-func newCollector(paths []string, opt Options) *collector {
-	s := &Survey{Schema: Schema, Objects: opt.Objects, Paths: []Part{}, ABIs: []Part{}, Total: newSums()}
-	for _, p := range paths {
-		s.Paths = append(s.Paths, Part{p, newSums()})
-	}
+func newCollector(roots []root, opt Options) *collector {
+	s := newSurvey(roots, opt)
 	return &collector{
-		budget: newBudget(), worst: opt.Worst, starting: opt.Starting, survey: s, abis: make(map[sframe.ABI]*Part),
-		bytes:     worst[BadFile]{max: opt.Worst, cmp: byBytes},
-		share:     worst[BadFile]{max: opt.Worst, cmp: byShare},
-		functions: worst[function]{max: opt.Worst, cmp: byLoss},
-		errors:    worst[FileError]{max: opt.Worst, cmp: byPlace},
+		budget: newBudget(maxCFI), contents: newBudget(maxContents), objects: opt.Objects, worst: s.worst, starting: opt.Starting, survey: s,
+		functions: worst[function]{max: s.worst, cmp: byLoss},
 	}
 }
 
-// byBytes puts first the file of which most is lost.
-func byBytes(a, b *BadFile) int {
-	return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.index, b.index), cmp.Compare(a.File, b.File))
+// newSurvey returns a survey of no files yet.
+func newSurvey(roots []root, opt Options) *Survey {
+	if opt.Worst <= 0 {
+		opt.Worst = defaultWorst
+	}
+	return &Survey{Schema: Schema, Tool: valid(opt.Tool), Settings: opt.Settings, worst: opt.Worst, roots: roots}
 }
 
-// byShare puts first the file of which the largest share is lost.
-func byShare(a, b *BadFile) int {
-	share := func(f *BadFile) float64 { return float64(f.Lost) / float64(f.Described) }
-	return cmp.Or(cmp.Compare(share(b), share(a)), byBytes(a, b))
-}
-
-// byPlace puts the errors in the order in which the files were found.
-func byPlace(a, b *FileError) int {
-	return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(a.File, b.File))
-}
-
-// add adds what was found in one of the files: a line, or in an archive any number of them.
-func (c *collector) add(path, index int, lines []line, functions []function) {
+// add adds what was found in a file on the disk: a line, or in an archive any number of them.
+func (c *collector) add(f *candidate, lines []line, functions []function) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range lines {
 		l := &lines[i]
-		l.path, l.index = path, index
-		c.survey.Total.add(l)
-		c.survey.Paths[path].add(l)
-		if l.abi != 0 {
-			p := c.abis[l.abi]
-			if p == nil {
-				p = &Part{l.abi.String(), newSums()}
-				c.abis[l.abi] = p
-			}
-			p.add(l)
-		}
-		if l.message != "" {
-			c.errors.add(FileError{l.file, refusals[l.status].name, l.message, index})
-			c.survey.ErrorsOmitted++
-		}
-		if lost, reason := l.lost(); lost > 0 {
-			bad := BadFile{File: l.file, ABI: l.abi.String(), Described: l.described, Lost: lost, Reason: reason.Name(), index: index}
-			c.bytes.add(bad)
-			c.share.add(bad)
-		}
+		l.path, l.seq, l.disk = int32(f.path), int32(i), f.name
+		c.survey.lines = append(c.survey.lines, l)
 	}
-	for _, f := range functions {
-		f.index = index
-		c.functions.add(f)
+	for _, fn := range functions {
+		c.functions.add(fn)
 	}
-	c.survey.lines = append(c.survey.lines, lines...)
 }
 
 func (c *collector) done(progress func(done, total int), total int) {
@@ -347,24 +223,137 @@ func (c *collector) done(progress func(done, total int), total int) {
 }
 
 // finish puts everything in order.
-func (c *collector) finish() *Survey {
+func (c *collector) finish(shard Shard) *Survey {
 	s := c.survey
-	for _, p := range c.abis {
-		s.ABIs = append(s.ABIs, *p)
-	}
-	slices.SortFunc(s.ABIs, func(a, b Part) int { return cmp.Compare(a.Name, b.Name) })
-	// The lines of an archive come together, and in its order.
-	slices.SortStableFunc(s.lines, func(a, b line) int { return cmp.Compare(a.index, b.index) })
-	s.WorstBytes, s.WorstShare = c.bytes.list(), c.share.list()
-	s.Errors = c.errors.list()
-	s.ErrorsOmitted -= len(s.Errors)
 	s.WorstFunctions = named(c.functions.list())
+	s.sum()
+	if !shard.whole() {
+		s.Shards = []Shards{s.shard(shard)}
+	}
 	return s
 }
 
-// JSON writes the survey as a JSON object, which survey.schema.json describes.
-func (s *Survey) JSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(s)
+// sum puts the lines in order, and adds them up.
+func (s *Survey) sum() {
+	slices.SortFunc(s.lines, func(a, b *line) int {
+		return cmp.Or(cmp.Compare(a.disk, b.disk), cmp.Compare(a.seq, b.seq))
+	})
+	s.Total = newSums()
+	for i, outer := range covers(reals(s.roots)) {
+		if outer < 0 {
+			s.Total.Skipped.add(s.roots[i].skipped)
+		}
+	}
+	abis, languages, compilers := make(sortedParts), make(sortedParts), make(sortedParts)
+	bytes := worst[BadFile]{max: s.worst, cmp: byBytes}
+	share := worst[BadFile]{max: s.worst, cmp: byShare}
+	for i, l := range s.lines {
+		s.Total.add(l)
+		if l.abi != 0 {
+			abis.add(l.abi.String(), l)
+		}
+		languages.add(l.origin.language(), l)
+		compilers.add(l.origin.compiler(), l)
+		if l.message != "" {
+			if len(s.Errors) < s.worst {
+				s.Errors = append(s.Errors, FileError{l.file, refusals[l.status].name, l.message})
+			} else {
+				s.ErrorsOmitted++
+			}
+		}
+		if lost, reason := l.lost(); lost > 0 {
+			bad := BadFile{File: l.file, ABI: l.abi.String(), Described: l.described, Lost: lost, Reason: reason.Name(), index: i}
+			bytes.add(bad)
+			share.add(bad)
+		}
+	}
+	s.ABIs, s.Languages, s.Compilers = abis.list(), languages.list(), compilers.list()
+	s.WorstBytes, s.WorstShare = bytes.list(), share.list()
+}
+
+// sortedParts are sums by name.
+type sortedParts map[string]*Part
+
+func (p sortedParts) add(name string, l *line) {
+	if p[name] == nil {
+		p[name] = &Part{Name: name, Sums: newSums()}
+	}
+	p[name].add(l)
+}
+
+// list returns the parts by name.
+func (p sortedParts) list() []Part {
+	var out []Part
+	for _, name := range slices.Sorted(maps.Keys(p)) {
+		out = append(out, *p[name])
+	}
+	return out
+}
+
+// byBytes puts first the file of which most is lost.
+func byBytes(a, b *BadFile) int {
+	return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.index, b.index))
+}
+
+// byShare puts first the file of which the largest share is lost.
+func byShare(a, b *BadFile) int {
+	share := func(f *BadFile) float64 { return float64(f.Lost) / float64(f.Described) }
+	return cmp.Or(cmp.Compare(share(b), share(a)), byBytes(a, b))
+}
+
+// reals returns where the roots lead to.
+func reals(roots []root) []string {
+	out := make([]string, len(roots))
+	for i := range roots {
+		out[i] = roots[i].real
+	}
+	return out
+}
+
+// Paths returns the sums of each path, sorted by name.
+func (s *Survey) Paths() []Part {
+	all := make([]int, len(s.roots))
+	for i := range all {
+		all[i] = i
+	}
+	return slices.Collect(s.parts(all))
+}
+
+// parts returns the sums of some of the paths, one after the other: there can be as many paths as files.
+func (s *Survey) parts(paths []int) iter.Seq[Part] {
+	return func(yield func(Part) bool) {
+		by, at := s.byPath()
+		for _, i := range paths {
+			r := &s.roots[i]
+			p := Part{Name: r.name, Partial: r.partial, Sums: newSums()}
+			if r.real != r.name {
+				p.Real = r.real
+			}
+			p.Skipped = r.skipped
+			for _, j := range by[at[i]:at[i+1]] {
+				p.add(s.lines[j])
+			}
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// byPath returns the indexes of the lines by their paths, and where those of each path begin.
+func (s *Survey) byPath() (by []int32, at []int) {
+	at = make([]int, len(s.roots)+1)
+	for _, l := range s.lines {
+		at[l.path+1]++
+	}
+	for i := range s.roots {
+		at[i+1] += at[i]
+	}
+	by = make([]int32, len(s.lines))
+	next := slices.Clone(at)
+	for i, l := range s.lines {
+		by[next[l.path]] = int32(i)
+		next[l.path]++
+	}
+	return by, at
 }

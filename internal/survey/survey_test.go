@@ -13,9 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/lab/schema"
 	"cfi2sframe/translate"
 )
 
@@ -260,9 +259,9 @@ func TestTree(t *testing.T) {
 	if want := (Skipped{Objects: 2, Archives: 1, Other: 2}); s.Total.Skipped != want {
 		t.Errorf("skipped %+v; %+v was expected", s.Total.Skipped, want)
 	}
-	for i, want := range []int{1, 4, 0, 0} { // the first path that leads to a file has it
-		if n := s.Paths[i].Files; n != want {
-			t.Errorf("%d files below path %d; %d were expected", n, i, want)
+	for i, want := range []int{5, 0, 0, 0} { // the outermost path that leads to a file has it
+		if p := s.Paths()[i]; p.Files != want {
+			t.Errorf("%d files below %s; %d were expected", p.Files, p.Name, want)
 		}
 	}
 	if len(s.Errors) != 2 || !strings.HasSuffix(s.Errors[0].File, "a/garbage") || s.Errors[0].Error == "" {
@@ -305,7 +304,7 @@ func TestObjects(t *testing.T) {
 	if err := os.WriteFile(dir+"/thin.a", []byte("!<thin>\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	s := run(t, Options{Objects: true}, dir)
+	s := run(t, Options{Settings: Settings{Objects: true}}, dir)
 	members := s.Total.WithCFI
 	if members < 3 || s.Total.Files != members+1 || s.Total.DRAP != members || refusedBy(&s.Total)["damaged"] != 1 {
 		t.Errorf("%+v", s.Total)
@@ -319,6 +318,9 @@ func TestObjects(t *testing.T) {
 		if f.Covered != n*want.covered[i] || f.Functions != int(n)*want.functions {
 			t.Errorf("format %d of %d objects: %+v", f.Format, members, f)
 		}
+	}
+	if n := len(s.WorstFunctions); n != members { // those of members with one name, too
+		t.Errorf("%d of the worst functions in %d members with one each", n, members)
 	}
 	if f := s.WorstFunctions[0]; f.Function != "realign" || f.Section != ".text" || f.Begin != 3 {
 		t.Errorf("the worst function is %+v; realign at .text+3 was expected", f)
@@ -337,7 +339,7 @@ func TestDeterminism(t *testing.T) {
 	var first []byte
 	for _, jobs := range []int{1, 2, 3, 16} {
 		calls, last := 0, 0
-		s, err := Run(t.Context(), []string{fixtures, dir}, Options{Jobs: jobs, Worst: 5, Objects: true}, func(done, total int) {
+		s, err := Run(t.Context(), []string{fixtures, dir}, Options{Settings: Settings{Objects: true}, Jobs: jobs, Worst: 5}, func(done, total int) {
 			calls++
 			if done != calls || total < done {
 				t.Errorf("progress %d of %d in call %d", done, total, calls)
@@ -403,38 +405,23 @@ func strict(v any) {
 }
 
 func TestSchema(t *testing.T) {
-	f, err := os.Open("survey.schema.json")
+	text, err := os.ReadFile("survey.schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	doc, err := jsonschema.UnmarshalJSON(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := schema.Value(t, text)
 	defs := doc.(map[string]any)["$defs"].(map[string]any)
 	sums := defs["sums"]
 	delete(defs, "sums") // in a part there is a name, too
 	strict(doc)
 	defs["sums"] = sums
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("survey.schema.json", doc); err != nil {
-		t.Fatal(err)
-	}
-	schema, err := c.Compile("survey.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	compiled := schema.Compile(t, doc)
 	for _, s := range []*Survey{run(t, Options{}, fixtures, tree(t)), run(t, Options{}, t.TempDir()), run(t, Options{})} {
 		var out bytes.Buffer
 		if err := s.JSON(&out); err != nil {
 			t.Fatal(err)
 		}
-		v, err := jsonschema.UnmarshalJSON(&out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := schema.Validate(v); err != nil {
+		if err := compiled.Validate(schema.Value(t, out.Bytes())); err != nil {
 			t.Error(err)
 		}
 	}
@@ -545,7 +532,7 @@ func TestTextAndHTML(t *testing.T) {
 
 // TestBudget lets a large file wait for the others, and one that is too large work alone.
 func TestBudget(t *testing.T) {
-	b := newBudget()
+	b := newBudget(maxCFI)
 	release := b.take(maxCFI / 2)
 	also := b.take(maxCFI / 2)
 	got := make(chan struct{})

@@ -1,7 +1,9 @@
 package survey
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"cfi2sframe/report"
@@ -40,12 +42,16 @@ func (s *Survey) title() string {
 
 // tables returns the survey for people.
 func (s *Survey) tables() []table {
-	parts := s.parts()
+	parts := s.rows()
 	out := []table{occurrence(parts), coverage(parts)}
 	for _, p := range parts {
 		out = append(out, gaps(&p))
 	}
-	out = append(out, refusal(parts))
+	out = append(out, origins("Languages", s.Languages), origins("Compilers", s.Compilers))
+	out = append(out, notTranslated(parts))
+	for _, i := range []int{0, 1, len(out) - 1} {
+		out[i].Note = strings.TrimSpace(out[i].Note + " " + s.paths())
+	}
 	out = append(out,
 		badFiles("Worst files by bytes", s.WorstBytes), badFiles("Worst files by share", s.WorstShare),
 		badFunctions(s.WorstFunctions), s.errors(),
@@ -59,11 +65,14 @@ func (s *Survey) tables() []table {
 	return full
 }
 
-// parts returns the paths and the ABIs with CFI, where there are several, and all.
-func (s *Survey) parts() []Part {
+// maxPaths is how many paths have rows of their own.
+const maxPaths = 20
+
+// rows returns the paths and the ABIs with CFI, where there are several, and all.
+func (s *Survey) rows() []Part {
 	var out []Part
-	if len(s.Paths) > 1 {
-		out = append(out, s.Paths...)
+	if len(s.roots) > 1 {
+		out = slices.Collect(s.parts(s.largest(maxPaths)))
 	}
 	var abis []Part
 	for _, p := range s.ABIs {
@@ -74,7 +83,33 @@ func (s *Survey) parts() []Part {
 	if len(abis) > 1 {
 		out = append(out, abis...)
 	}
-	return append(out, Part{"all", s.Total})
+	return append(out, Part{Name: "all", Sums: s.Total})
+}
+
+// largest returns the indexes of the paths with most files, sorted by name.
+func (s *Survey) largest(n int) []int {
+	_, at := s.byPath()
+	paths := make([]int, len(s.roots))
+	for i := range paths {
+		paths[i] = i
+	}
+	if len(paths) > n {
+		files := func(i int) int { return at[i+1] - at[i] }
+		slices.SortStableFunc(paths, func(a, b int) int { return cmp.Compare(files(b), files(a)) })
+		paths = paths[:n]
+		slices.Sort(paths)
+	}
+	return paths
+}
+
+// paths says that there are more paths than those with rows.
+func (s *Survey) paths() string {
+	n := len(s.roots) - maxPaths
+	if n <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("Of %s the %d with most files have rows; there are %s more, which the JSON form has.",
+		countOf(len(s.roots), "path"), maxPaths, count(n))
 }
 
 func occurrence(parts []Part) table {
@@ -124,6 +159,43 @@ func coverage(parts []Part) table {
 	return t
 }
 
+// maxOrigins is how many languages and compilers have rows of their own.
+const maxOrigins = 30
+
+// origins has the languages or the compilers, those of most files first.
+func origins(title string, parts []Part) table {
+	t := table{
+		Title: title,
+		Note:  "As far as files tell by what compilers and libraries leave in them. C leaves nothing: it is what others are not.",
+		Head:  columnsOf("", "#ELF files", "#with CFI", "#functions", "#bytes", "#V2 bytes", "#V3 bytes", "#bytes without CFI"),
+	}
+	if title == "Compilers" {
+		t.Note = "As far as files tell: .comment is gone where it was stripped. Start files have one of their own, mostly of GCC."
+	}
+	if len(parts) == 1 && parts[0].Name == unknown {
+		return t
+	}
+	parts = slices.Clone(parts)
+	slices.SortStableFunc(parts, func(a, b Part) int { return cmp.Compare(b.Files, a.Files) })
+	if n := len(parts) - maxOrigins; n > 0 {
+		parts = parts[:maxOrigins]
+		t.Note += fmt.Sprintf(" The JSON form has %s more.", count(n))
+	}
+	for i := range parts {
+		p := &parts[i]
+		row := []string{report.Printable(p.Name), count(p.Files), count(p.WithCFI), count(p.Functions), report.Digits(p.Described)}
+		for _, f := range p.Formats[detailed:] {
+			if f.Functions == 0 {
+				row = append(row, "-")
+			} else {
+				row = append(row, report.Share(f.Covered+f.Outermost, f.Described))
+			}
+		}
+		t.Rows = append(t.Rows, append(row, report.Digits(p.WithoutCFI)))
+	}
+	return t
+}
+
 func gaps(p *Part) table {
 	t := table{
 		Title: "Left out in format 2: " + report.Printable(p.Name),
@@ -139,7 +211,7 @@ func gaps(p *Part) table {
 	return t
 }
 
-func refusal(parts []Part) table {
+func notTranslated(parts []Part) table {
 	t := table{Title: "Files without CFI to be translated", Head: columnsOf("", "#files", "reason")}
 	for i := range parts {
 		p := &parts[i]

@@ -12,14 +12,22 @@ import (
 func (s *Survey) Text(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintln(out, s.title())
+	if only := s.Only(); only != "" {
+		fmt.Fprintln(out, only)
+	}
 	for _, t := range s.tables() {
-		fmt.Fprintf(out, "\n%s\n", t.Title)
-		if t.Note != "" {
-			fmt.Fprintf(out, "  %s\n", t.Note)
-		}
-		t.text(out)
+		t.write(out)
 	}
 	return out.Flush() // which has the first error
+}
+
+// write writes the table below its title.
+func (t *table) write(w io.Writer) {
+	fmt.Fprintf(w, "\n%s\n", t.Title)
+	if t.Note != "" {
+		fmt.Fprintf(w, "  %s\n", t.Note)
+	}
+	t.text(w)
 }
 
 // text writes the rows with the columns under one another.

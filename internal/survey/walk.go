@@ -1,95 +1,165 @@
 package survey
 
 import (
+	"cmp"
 	"context"
 	"debug/elf"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/inode"
-	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/pack"
 )
 
 // A candidate is a file that is to be examined.
 type candidate struct {
 	name    string
-	path    int // index of the given path that led to it
+	path    int  // index of the given path that led to it
+	given   bool // it is that path itself
 	archive bool
+	pack    bool  // a package; this can be a folder
 	err     error // it, or the folder that it is, cannot be read
 }
 
 // A listing is what a walk has found.
 type listing struct {
-	files   []candidate
-	skipped []Skipped // by path
+	files   []candidate // by name
+	skipped []Skipped   // by path
 }
 
-// walk finds the ELF files that the paths are, or that are below them. Symbolic links are
-// followed only where they are given; whatever has several names counts once. A file or
-// folder that cannot be read is a candidate, with the error.
-func walk(ctx context.Context, paths []string, objects bool) (*listing, error) {
-	found := &listing{skipped: make([]Skipped, len(paths))}
-	seen := make(inode.Seen)
-	for i, given := range paths {
-		root, err := filepath.EvalSymlinks(given)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", given, outfile.Plain(err))
+// A finder walks through paths.
+type finder struct {
+	listing
+	Options
+	all []sized // for a shard, before it is known what is in it
+}
+
+// walk finds the ELF files that the roots are, or that are below them. Symbolic links are followed only where they are given.
+// What has several names below a root counts once, for the first of them. A file or folder that cannot be read is a candidate,
+// with the error.
+func walk(ctx context.Context, roots []root, opt Options) (*listing, error) {
+	f := &finder{Options: opt, listing: listing{skipped: make([]Skipped, len(roots))}}
+	cover := covers(absolute(roots))
+	for i := range roots {
+		if cover[i] >= 0 {
+			continue
 		}
-		err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			rel, _ := filepath.Rel(root, name) // name begins with root
-			c := candidate{name: filepath.Join(given, rel), path: i, err: err}
-			switch {
-			case err != nil:
-			case !d.Type().IsRegular():
-				return nil
-			default:
-				var info fs.FileInfo
-				if info, c.err = d.Info(); c.err == nil && !seen.First(info) {
-					return nil
-				}
-			}
-			found.file(c, objects)
-			return nil
-		})
-		if err != nil {
+		if err := f.root(ctx, i, &roots[i]); err != nil {
 			return nil, err
 		}
 	}
-	return found, nil
+	if !opt.Shard.whole() {
+		for _, c := range opt.Shard.pick(f.all) {
+			f.add(c)
+		}
+	}
+	slices.SortFunc(f.files, func(a, b candidate) int { return cmp.Compare(a.name, b.name) })
+	return &f.listing, nil
 }
 
-// file adds a file if it is to be examined.
-func (found *listing) file(c candidate, objects bool) {
-	skipped := &found.skipped[c.path]
+// root walks through one of the paths.
+func (f *finder) root(ctx context.Context, path int, r *root) error {
+	seen := make(map[inode.ID]int) // where the file is in f.files or f.all, or -1
+	return filepath.WalkDir(r.real, func(name string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		rel, _ := filepath.Rel(r.real, name) // name begins with it
+		c := candidate{name: filepath.Join(r.name, rel), path: path, given: rel == ".", err: err}
+		var id inode.ID
+		var known bool
+		var size int64
+		switch {
+		case err != nil:
+		case d.IsDir() && f.opens(&c) && pack.IsFolder(name):
+			c.pack = true
+			size, c.err = pack.FolderSize(name)
+			f.found(c, size)
+			return filepath.SkipDir
+		case !d.Type().IsRegular():
+			return nil
+		default:
+			var info fs.FileInfo
+			if info, c.err = d.Info(); c.err != nil {
+				break
+			}
+			size = info.Size()
+			if id, known = inode.Of(info); !known {
+				break
+			}
+			if i, ok := seen[id]; ok {
+				f.alias(i, c.name)
+				return nil
+			}
+		}
+		i := f.found(c, size)
+		if known {
+			seen[id] = i
+		}
+		return nil
+	})
+}
+
+// opens reports whether a file or a folder is opened if it is a package.
+func (f *finder) opens(c *candidate) bool { return c.given || f.Packages }
+
+// found adds a file that was met, and returns where it is, or -1.
+func (f *finder) found(c candidate, size int64) int {
+	if !f.Shard.whole() {
+		f.all = append(f.all, sized{c, uint64(max(size, 0))})
+		return len(f.all) - 1
+	}
+	if !f.add(c) {
+		return -1
+	}
+	return len(f.files) - 1
+}
+
+// alias gives the file at an index another name, if that is the first.
+func (f *finder) alias(i int, name string) {
+	switch {
+	case i < 0:
+	case f.Shard.whole():
+		f.files[i].name = min(f.files[i].name, name)
+	default:
+		f.all[i].name = min(f.all[i].name, name)
+	}
+}
+
+// add adds a file if it is to be examined, and reports whether it is.
+func (f *finder) add(c candidate) bool {
+	skipped := &f.skipped[c.path]
 	var h head
-	if c.err == nil {
+	if c.err == nil && !c.pack {
 		h, c.err = peekFile(c.name)
+	}
+	if c.err == nil && !c.pack && !h.elf && f.opens(&c) {
+		c.pack, c.err = pack.Is(c.name)
 	}
 	switch {
 	case c.err != nil:
-	case h.archive && objects:
+	case c.pack:
+	case h.archive && f.Objects:
 		c.archive = true
 	case h.archive:
 		skipped.Objects++
 		skipped.Archives++
-		return
+		return false
 	case !h.elf:
 		skipped.Other++
-		return
-	case h.object && !objects:
+		return false
+	case h.object && !f.Objects:
 		skipped.Objects++
-		return
+		return false
 	}
-	found.files = append(found.files, c)
+	f.files = append(f.files, c)
+	return true
 }
 
 // A head is what the first bytes of a file say.

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// worst keeps the first values in an order. What it has does not depend on the order in
-// which they are added, if no two are equal.
+// worst keeps the first values in an order, one of those that are equal. What it has does not depend on the order in which
+// they are added.
 type worst[T any] struct {
 	max  int
 	cmp  func(a, b *T) int
@@ -14,8 +14,8 @@ type worst[T any] struct {
 }
 
 func (w *worst[T]) add(v T) {
-	i, _ := slices.BinarySearchFunc(w.kept, v, func(a, b T) int { return w.cmp(&a, &b) })
-	if i == w.max {
+	i, same := slices.BinarySearchFunc(w.kept, v, func(a, b T) int { return w.cmp(&a, &b) })
+	if i == w.max || same {
 		return
 	}
 	if len(w.kept) == w.max {
@@ -31,22 +31,26 @@ func (w *worst[T]) list() []T { return append([]T{}, w.kept...) }
 // three times as much. A file with more is worked on alone.
 const maxCFI = 48 << 20
 
+// maxContents is how much of packages is in memory at a time, in bytes. A file that is larger is there alone.
+const maxContents = 128 << 20
+
 // A budget bounds what is worked on at a time.
 type budget struct {
 	mu   sync.Mutex
 	cond *sync.Cond
+	max  uint64
 	free uint64
 }
 
-func newBudget() *budget {
-	b := &budget{free: maxCFI}
+func newBudget(most uint64) *budget {
+	b := &budget{max: most, free: most}
 	b.cond = sync.NewCond(&b.mu)
 	return b
 }
 
 // take waits for n bytes and returns a function that gives them back.
 func (b *budget) take(n uint64) (release func()) {
-	n = min(n, maxCFI)
+	n = min(n, b.max)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.free < n {

@@ -1,0 +1,391 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/heap"
+	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/repack"
+	"cfi2sframe/report"
+)
+
+// packageCommand is the word for what is done with packages.
+const packageCommand = "pkg"
+
+const packageHead = `Usage: cfi2sframe pkg [flags] IN -o OUT
+       cfi2sframe pkg [flags] --in-place PKG...
+       cfi2sframe pkg [flags] --dry-run PKG...
+
+Converts the programs and shared libraries in Debian packages (.deb) and in those of RPM,
+and leaves all else of a package as it is. The sums by which dpkg and rpm verify files are
+those of the new ones. The same package gives the same bytes each time.
+
+A package that is signed is refused, as its signature would be void. Files that SFrame has
+nothing for, that cannot be converted, or that are none of its business (kernel modules,
+configuration files, files with signatures of their own) stay as they are, and are counted.
+So do files that have an .sframe already, without --update or --force. If nothing changes,
+OUT is IN, byte for byte.
+
+Flags:
+`
+
+const packageTail = `
+Exit status: 0 done; 1 error, nothing written; 2 wrong usage; 3 nothing written because of
+--min-coverage; 129, 130 or 143 interrupted by SIGHUP, SIGINT or SIGTERM.
+
+Examples:
+  cfi2sframe pkg bash_5.2.37-2_amd64.deb -o new/bash_5.2.37-2_amd64.deb
+  cfi2sframe pkg -q --in-place *.deb
+`
+
+// packageFlags are those flags that are for packages, and what they do there if it is not the same.
+var packageFlags = map[string]string{
+	"format": "", "for": "", "in-place": "replace each PKG by its result", "preserve-dates": "", "no-sync": "", "dry-run": "", "pcrel": "",
+	"outermost": "", "share": "", "force": "", "update": "the same, but leave a file alone if the section is right, complete and of the asked format",
+	"output": "", "no-verify": "", "quiet": "", "verbose": "list every gap in the text report, and the files that stay as they are", "jobs": "threads that share the work; 0, or more than there are processors: as many as these",
+	"min-coverage": "write nothing if less than `PERCENT` of the code of one of the files is covered",
+	"report":       "what is said of each file: none, text (on stderr) or json (on stdout)", "report-file": "", "help": "",
+	"objects": "convert relocatable objects and static libraries, too, but not kernel modules",
+}
+
+// parsePackages reads the command line after the word for packages.
+func parsePackages(args []string, stdout io.Writer) (*settings, error) {
+	s := &settings{}
+	s.Starting = s.prepare
+	all, flags := newFlags(), newFlags()
+	g := s.define(all)
+	all.VisitAll(func(f *pflag.Flag) {
+		if usage, ok := packageFlags[f.Name]; ok {
+			f.Usage = cmp.Or(usage, f.Usage)
+			flags.AddFlag(f)
+		}
+	})
+	if err := flags.Parse(args); err != nil {
+		return nil, usageError(err)
+	}
+	if *g.help {
+		fmt.Fprint(stdout, packageHead, flags.FlagUsages(), packageTail)
+		return nil, errDone
+	}
+	s.files = flags.Args()
+	if err := s.settle(flags, g); err != nil {
+		return nil, err
+	}
+	return s, s.completePackages()
+}
+
+// completePackages is complete for packages.
+func (s *settings) completePackages() error {
+	if !slices.Contains([]string{"none", "text", "json"}, s.report) {
+		return fmt.Errorf("--report %q is not for packages; none, text or json was expected", s.report)
+	}
+	if s.quiet {
+		s.report = "none"
+	}
+	s.Brief = s.report == "none" && s.MinCoverage == 0
+	switch {
+	case len(s.files) == 0:
+		return errors.New("no package")
+	case s.inPlace && s.output != "", s.inPlace && s.DryRun, s.DryRun && s.output != "":
+		return errors.New("-o, --in-place and --dry-run exclude each other")
+	case !s.inPlace && !s.DryRun && s.output == "":
+		return errors.New("no output file: -o OUT or --in-place was expected")
+	case s.output != "" && len(s.files) > 1:
+		return fmt.Errorf("%d packages; one was expected, or --in-place", len(s.files))
+	case slices.Contains(s.files, convert.Stdin):
+		return errors.New("standard input (-) is not for packages; a file was expected")
+	case outfile.IsStdout(s.output) && s.reportOnStdout():
+		return fmt.Errorf("the result and --report %s exclude each other on standard output", s.report)
+	case s.Force && s.Update:
+		return errors.New("--force and --update exclude each other")
+	case s.jobs < 0:
+		return fmt.Errorf("--jobs %d: 0 or more was expected", s.jobs)
+	}
+	return s.completeReport()
+}
+
+// runPackages is the whole program for packages.
+func runPackages(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	out := &output{Writer: stdout}
+	s, err := parsePackages(args, out)
+	if err == nil {
+		err = s.distinct(stdout, stderr)
+	}
+	switch {
+	case errors.Is(err, errDone) && out.err != nil:
+		fmt.Fprintf(stderr, "cfi2sframe: %s\n", printable(out.err.Error()))
+		return exitError
+	case errors.Is(err, errDone):
+		return exitDone
+	case err != nil:
+		fmt.Fprintf(stderr, "cfi2sframe: %s\nTry 'cfi2sframe pkg --help'.\n", printable(err.Error()))
+		return exitUsage
+	}
+	heap.Raise(0, compressing)
+	w := &work{settings: s, stdout: stdout, stderr: stderr}
+	return w.repackaged(ctx)
+}
+
+// compressing is the size of a file for which as much memory is justified as for compressing, in bytes.
+const compressing = 256 << 20
+
+// repackaged converts packages, one after the other.
+func (w *work) repackaged(ctx context.Context) int {
+	signal.Ignore(syscall.SIGPIPE) // see run
+	var err error
+	if w.report, err = openReport(w.settings, w.stdout, w.stderr); err != nil {
+		w.complain("report", err)
+		return exitError
+	}
+	defer w.report.close()
+	w.startBar(len(w.files))
+	for i, in := range w.files {
+		if ctx.Err() != nil {
+			w.failed(in, context.Canceled)
+			continue
+		}
+		if w.bar != nil {
+			w.bar.Describe(report.Printable(filepath.Base(in)))
+		}
+		err := w.onePackage(ctx, in, i == len(w.files)-1)
+		if err != nil {
+			w.clearBar()
+			w.failed(in, err)
+			switch {
+			case errors.Is(err, convert.ErrCoverage):
+				w.short++
+			default:
+				w.errors++
+			}
+		}
+		if w.bar != nil {
+			w.bar.Add(1)
+		}
+	}
+	w.clearBar()
+	if err := w.endReport(""); err != nil {
+		w.complain("report", err)
+		return exitError
+	}
+	switch {
+	case w.interrupted:
+		return interruptedStatus(ctx)
+	case w.errors > 0:
+		return exitError
+	case w.short > 0:
+		return exitCoverage
+	}
+	return exitDone
+}
+
+// A packageFile is a package that is open, and what is to take its place.
+type packageFile struct {
+	src    *os.File
+	info   fs.FileInfo
+	place  *outfile.Place // of one that is replaced, or nil
+	output *outfile.File  // or nil
+}
+
+// openPackage opens a package.
+func (w *work) openPackage(in string) (*packageFile, error) {
+	p := &packageFile{}
+	var err error
+	if w.inPlace {
+		p.place, p.src, p.info, err = outfile.OpenInput(in)
+	} else {
+		p.src, p.info, err = outfile.OpenRegular(in)
+	}
+	if err != nil {
+		return nil, outfile.Plain(err)
+	}
+	switch {
+	case w.inPlace:
+		p.output, err = outfile.Replace(p.place)
+	case w.output != "":
+		if p.output, err = outfile.Open(w.output, p.info.Mode().Perm()); err == nil {
+			_, err = p.output.ReplacesInput(p.src)
+		}
+	}
+	if err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// close gives up what is not in its place.
+func (p *packageFile) close() {
+	if p.output != nil {
+		p.output.Close()
+	}
+	if p.place != nil {
+		p.place.Close() // and the file by that
+	} else {
+		p.src.Close()
+	}
+}
+
+// unchanged returns an error if the package is not what it was when it was opened.
+func (p *packageFile) unchanged() error {
+	now, err := p.src.Stat()
+	if err == nil && (now.Size() != p.info.Size() || !now.ModTime().Equal(p.info.ModTime())) {
+		err = errors.New("the package was changed while it was read")
+	}
+	return outfile.Plain(err)
+}
+
+// onePackage converts a package, says what became of its files, and puts it in its place.
+func (w *work) onePackage(ctx context.Context, in string, last bool) error {
+	p, err := w.openPackage(in)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	opt := repack.Options{Options: w.Options, Objects: w.objects, Starting: w.Starting}
+	opt.Room = report.NewRoom()
+	to := bufio.NewWriterSize(io.Discard, 1<<20)
+	if p.output != nil {
+		to.Reset(p.output)
+	}
+	res, err := repack.Convert(ctx, p.src, p.info.Size(), to, opt)
+	if err == nil {
+		err = to.Flush()
+	}
+	if err == nil {
+		err = p.unchanged()
+	}
+	if err != nil {
+		if errors.Is(err, convert.ErrCoverage) {
+			w.clearBar()
+			w.report.said = true
+			w.worst(withPackage(in, res.Files[len(res.Files)-1].Result))
+		}
+		return outfile.Plain(err)
+	}
+	if err := w.sayPackage(in, res, last); err != nil {
+		return fmt.Errorf("report: %w; nothing written", err)
+	}
+	if p.output == nil || w.inPlace && res.Same {
+		return nil
+	}
+	if w.KeepDates {
+		p.output.KeepDates(p.info)
+	}
+	if err := p.output.Finish(!w.NoSync); err != nil {
+		return err
+	}
+	if err := cmp.Or(ctx.Err(), p.unchanged()); err != nil {
+		return err
+	}
+	if err := p.output.Commit(); err != nil {
+		return err
+	}
+	if place := p.output.Replaced(); place != nil && !w.NoSync {
+		return outfile.SyncFolders([]*outfile.Place{place})[place]
+	}
+	return nil
+}
+
+// withPackage returns a result whose files have the name of the package, too.
+func withPackage(in string, res *convert.Result) *convert.Result {
+	for _, c := range res.Coverage {
+		c.File = in + "!" + c.File
+	}
+	return res
+}
+
+// sayPackage writes the report on a package, and makes sure that it arrives. With the last one comes the end of a report that is
+// a file of its own.
+func (w *work) sayPackage(in string, res *repack.Result, last bool) error {
+	w.clearBar()
+	for _, f := range res.Files {
+		name := in + "!" + f.Name
+		if f.Failed != nil {
+			w.complain(name, fmt.Errorf("%w; it stays as it is", f.Failed))
+		}
+		if w.settings.report == "text" && f.Result.Stays != "" && !w.verbose { // which the summary counts
+			continue
+		}
+		if err := w.report.add(name, withPackage(in, f.Result)); err != nil {
+			return err
+		}
+	}
+	w.report.said = true
+	sum := w.sumOf(in, res)
+	var err error
+	switch w.settings.report {
+	case "text":
+		_, err = io.WriteString(w.report.out, packageText(sum))
+	case "json":
+		err = sum.JSON(w.report.out)
+	}
+	if err != nil {
+		return outfile.Plain(err)
+	}
+	if last && w.report.file != nil {
+		return w.report.finish("")
+	}
+	return w.report.flush()
+}
+
+// sumOf sums up what became of the files of a package.
+func (w *work) sumOf(in string, res *repack.Result) *report.Package {
+	p := &report.Package{Schema: report.Schema, Package: in, Output: w.output, Files: len(res.Files), Others: res.Others, Kept: make(map[string]int)}
+	if w.inPlace && !res.Same {
+		p.Output = in
+	}
+	for _, f := range res.Files {
+		p.FilesBefore += uint64(f.Before)
+		p.FilesAfter += uint64(f.After)
+		if f.Result.Stays == "" {
+			p.Converted++
+		} else {
+			p.Kept[string(f.Result.Stays)]++
+		}
+	}
+	p.Before, p.After = uint64(res.Read), uint64(res.Written)
+	return p
+}
+
+// packageText says the same in words.
+func packageText(p *report.Package) string {
+	var b strings.Builder
+	kept := p.Files - p.Converted
+	fmt.Fprintf(&b, "%s: ELF files: %d (%d converted, %d kept as they are), other files: %d\n", report.Printable(p.Package), p.Files, p.Converted, kept, p.Others)
+	most := func(x, y string) int { return cmp.Or(cmp.Compare(p.Kept[y], p.Kept[x]), cmp.Compare(x, y)) }
+	for _, why := range slices.SortedFunc(maps.Keys(p.Kept), most) {
+		fmt.Fprintf(&b, "  kept as they are: %d (%s)\n", p.Kept[why], repack.Text(convert.Reason(why)))
+	}
+	if p.After > 0 {
+		fmt.Fprintf(&b, "  bytes of ELF files: %s; of the package: %s\n", change(p.FilesBefore, p.FilesAfter), change(p.Before, p.After))
+	}
+	return b.String()
+}
+
+// change says how a number changes.
+func change(before, after uint64) string {
+	if before == after {
+		return report.Digits(before)
+	}
+	sign, by := "+", after-before
+	if after < before {
+		sign, by = "-", before-after
+	}
+	return fmt.Sprintf("%s, now %s (%s%s)", report.Digits(before), report.Digits(after), sign, report.Digits(by))
+}

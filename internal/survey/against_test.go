@@ -1,0 +1,259 @@
+package survey
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"cfi2sframe/translate"
+)
+
+// kept is a survey of files, of which so many bytes are lost: 1,000 are described in each, and 0 is one without CFI.
+func kept(tool string, settings Settings, files map[string]map[translate.Reason]uint64) *Survey {
+	c := newCollector([]root{{name: "pool", real: "pool"}}, Options{Tool: tool, Settings: settings})
+	for name, gaps := range files {
+		l := line{file: name, abi: 3, status: noCFI, withoutCFI: 1000}
+		if gaps != nil {
+			l = line{file: name, abi: 3, functions: 10, described: 1000, formats: make([]Format, len(Formats))}
+			lost := uint64(0)
+			for _, r := range translate.Reasons() {
+				if gaps[r] > 0 {
+					l.gaps = append(l.gaps, gapSum{r, translate.Sum{Functions: 1, Ranges: 2, Bytes: gaps[r]}})
+					lost += gaps[r]
+				}
+			}
+			for i, v := range Formats {
+				l.formats[i] = Format{Format: v, Functions: 10, Whole: 9, Described: 1000, Covered: 1000 - lost}
+			}
+		}
+		disk, _, _ := strings.Cut(name, "!")
+		c.add(&candidate{name: disk}, []line{l}, nil)
+	}
+	return c.finish(Shard{})
+}
+
+type gapsOf = map[translate.Reason]uint64
+
+// sample is a survey and one of some time later.
+func sample(settings Settings) (old, now *Survey) {
+	old = kept("cfi2sframe 1", settings, map[string]gapsOf{
+		"pool/a": {translate.DRAP: 100, translate.CFARegister: 20, translate.Outermost: 500}, "pool/b": {translate.DRAP: 50}, "pool/c": {translate.SPRule: 1},
+		"pool/gone": {translate.DRAP: 7}, "pool/fixed": nil, "pool/broken": {translate.DRAP: 5}, "pool/none": nil,
+		"pool/x/x_1.0-1_amd64.deb!usr/lib/libx.so.1":   {translate.DRAP: 30},
+		"pool/x/x_1.0-1_amd64.deb!usr/lib/libx.so.1.0": {translate.DRAP: 4},
+		"pool/x/x_1.0-1_arm64.deb!usr/lib/libx.so.1":   {translate.DRAP: 6},
+		"pool/y-z-1.0-1.fc40.x86_64.rpm!usr/bin/y":     {translate.DRAP: 11},
+	})
+	now = kept("cfi2sframe 2", settings, map[string]gapsOf{
+		"pool/a": {translate.DRAP: 50, translate.CFARegister: 30, translate.Outermost: 1}, "pool/b": {translate.DRAP: 50, translate.CFARegister: 30}, "pool/c": {translate.SPRule: 1},
+		"pool/new": {translate.DRAP: 9}, "pool/fixed": {translate.DRAP: 5}, "pool/broken": nil, "pool/none": nil,
+		"pool/w/x_2.0-1_amd64.deb!usr/lib/libx.so.1":   {translate.DRAP: 10},
+		"pool/w/x_2.0-1_amd64.deb!usr/lib/libx.so.2.0": {translate.DRAP: 3},
+		"pool/w/x_2.0-1_arm64.deb!usr/lib/libx.so.1":   {translate.DRAP: 6},
+		"pool/y-z-1.1-3.fc41.x86_64.rpm!usr/bin/y":     {translate.DRAP: 12},
+	})
+	return old, now
+}
+
+// saved writes a survey to a file.
+func saved(t *testing.T, s *Survey) string {
+	t.Helper()
+	var b bytes.Buffer
+	name := filepath.Join(t.TempDir(), "old.json")
+	if err := s.JSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, b.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// TestAgainst expects what can be counted by hand.
+func TestAgainst(t *testing.T) {
+	old, now := sample(Settings{})
+	c, err := now.Against(saved(t, old))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const was = "pool/x/x_1.0-1_amd64.deb!usr/lib/libx.so.1"
+	for _, tt := range []struct {
+		name string
+		got  FileChanges
+		want string
+	}{
+		{"better", c.Better, "3 1060 [" +
+			"{pool/fixed  1000 no-cfi cfi } " +
+			"{pool/a  40   drap} " +
+			"{pool/w/x_2.0-1_amd64.deb!usr/lib/libx.so.1 " + was + " 20   drap}]"},
+		{"worse", c.Worse, "3 1031 [" +
+			"{pool/broken  1000 cfi no-cfi } " +
+			"{pool/b  30   cfa-register} " +
+			"{pool/y-z-1.1-3.fc41.x86_64.rpm!usr/bin/y pool/y-z-1.0-1.fc40.x86_64.rpm!usr/bin/y 1   drap}]"},
+		{"appeared", c.Appeared, "2 12 [{pool/new  9   drap} {pool/w/x_2.0-1_amd64.deb!usr/lib/libx.so.2.0  3   drap}]"},
+		{"gone", c.Gone, "2 11 [{pool/gone  7   drap} {pool/x/x_1.0-1_amd64.deb!usr/lib/libx.so.1.0  4   drap}]"},
+	} {
+		if got := fmt.Sprintf("%d %d %v", tt.got.Files, tt.got.Bytes, tt.got.Worst); got != tt.want {
+			t.Errorf("%s: %s\n%s was expected", tt.name, got, tt.want)
+		}
+	}
+	if c.Same != 3 { // c, none, and that for arm64
+		t.Errorf("%d files are the same", c.Same)
+	}
+	if got, want := fmt.Sprint(c.Old), "{cfi2sframe 1  11 9 90 9000 234 2000}"; got != want {
+		t.Errorf("old: %s; %s was expected", got, want)
+	}
+	if got, want := fmt.Sprint(c.New), "{cfi2sframe 2  11 9 90 9000 206 2000}"; got != want {
+		t.Errorf("new: %s; %s was expected", got, want)
+	}
+	want := "[{drap stack realignment (DRAP) true {8 8 16 213} {8 8 16 145}} " +
+		"{cfa-register CFA based on a register other than SP and FP true {1 1 2 20} {2 2 4 60}} " +
+		"{sp-rule stack pointer is not the CFA true {1 1 2 1} {1 1 2 1}} " +
+		"{outermost outermost frame (undefined return address) false {1 1 2 500} {1 1 2 1}}]"
+	if got := fmt.Sprint(c.Gaps); got != want {
+		t.Errorf("gaps: %s\n%s was expected", got, want)
+	}
+	if got, want := fmt.Sprint(c.Formats[1]), "{SFRAME_VERSION_2 {90 81 9000 8266} {90 81 9000 8793}}"; got != want || len(c.Formats) != 3 {
+		t.Errorf("format 2 of %d: %s; %s was expected", len(c.Formats), got, want)
+	}
+	if got, want := fmt.Sprint(c.ABIs), "[{amd64 {11 9 9000 234} {11 9 9000 206}}]"; got != want {
+		t.Errorf("ABIs: %s; %s was expected", got, want)
+	}
+	var text bytes.Buffer
+	if err := c.Write(&text, "text"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Comparison: 11 ELF files, 9 of them with CFI; before 11, 9 of them with CFI\n",
+		"Before by cfi2sframe 1, now by cfi2sframe 2: figures of other versions may have another meaning.\n",
+		"\n  of which format 2 loses          234    206     -28\n",
+		"\n  better         3  1,060\n",
+		"\n  1,000                pool/broken ", "  cfi before, no-cfi now\n",
+		"  was " + was + "\n",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &text)
+		}
+	}
+	if err := c.Write(&text, "html"); err == nil {
+		t.Error("a page of a comparison is no error")
+	}
+}
+
+// TestAgainstSame has nothing to say of the same survey, and nothing but new files where there were none.
+func TestAgainstSame(t *testing.T) {
+	s := run(t, Options{}, fixtures)
+	c, err := s.Against(saved(t, s))
+	if err != nil || c.Same != s.Total.Files || c.Better.Files+c.Worse.Files+c.Appeared.Files+c.Gone.Files > 0 || c.Old != c.New {
+		t.Errorf("%+v, %v", c, err)
+	}
+	c, err = s.Against(saved(t, run(t, Options{Shard: Shard{2, 2}}, t.TempDir())))
+	if err != nil || c.Appeared.Files != s.Total.Files || len(c.Appeared.Worst) != defaultWorst || !strings.HasPrefix(c.Old.Only, "Only shard 2 of 2 of ") {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// TestAgainstErrors has what cannot be compared.
+func TestAgainstErrors(t *testing.T) {
+	old, now := sample(Settings{})
+	name := saved(t, old)
+	whole, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, others := sample(Settings{Objects: true})
+	if _, err := others.Against(name); err == nil || !strings.HasPrefix(err.Error(), name+": made without --objects and --packages; the same was expected") {
+		t.Errorf("other settings: %v", err)
+	}
+	for _, tt := range []struct{ old, new, want string }{
+		{`"schema": 2`, `"schema": 1`, "schema 1; 2 was expected"},
+		{`"total": {"files":11`, `"total": {"files":12`, "11 files, and a total of 12: damaged, or changed after it was made"},
+		{`"total": {"files":11,"with_cfi":9,"functions":90`, `"total": {"files":11,"with_cfi":9,"functions":-90`, "a number of files or functions is negative, or larger than any can be"},
+		{"\"files\": [\n    {\"file\":\"pool/a\"", "\"files\": [\n    {\"file\":\"\"", "files, element 1: there is no name"},
+		{`"files": [`, `"files": {`, `offset `},
+	} {
+		b := bytes.Replace(whole, []byte(tt.old), []byte(tt.new), 1)
+		if bytes.Equal(b, whole) {
+			t.Fatalf("%q is not in\n%s", tt.old, whole)
+		}
+		if err := os.WriteFile(name, b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := now.Against(name); err == nil || !strings.HasPrefix(err.Error(), name+": ") || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v; %q was expected", err, tt.want)
+		}
+	}
+	if _, err := now.Against(name + ".gone"); err == nil {
+		t.Error("a survey that is not there is no error")
+	}
+}
+
+// TestIdentity tells packages from their versions.
+func TestIdentity(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		same bool
+	}{
+		{"a_1_amd64.deb!x", "d/a_2:3~rc1+b2_amd64.deb!x", true},
+		{"a_1_amd64.deb!x", "a_1_arm64.deb!x", false},
+		{"a_1_amd64.deb!x", "a_1_amd64.deb!y", false},
+		{"a_1_amd64.deb!x", "b_1_amd64.deb!x", false},
+		{"a_1_amd64.deb", "a_2_amd64.deb", false}, // files of these names
+		{"a_1.deb!x", "a_2.deb!x", false},         // is no name of a package
+		{"g++-12-1.0-3.x86_64.rpm!x", "e/g++-12-2.0-1.x86_64.rpm!x", true},
+		{"g++-12-1.0-3.x86_64.rpm!x", "g++-12-1.0-3.i686.rpm!x", false},
+		{"g++-12-1.0-3.x86_64.rpm!x", "g++-1.0-3.x86_64.rpm!x", false},
+		{"a.rpm!x", "b.rpm!x", false},
+		{"a.tar!x", "d/a.tar!x", false},
+	} {
+		if got := identity(tt.a) == identity(tt.b); got != tt.same {
+			t.Errorf("%s and %s: %t; %t was expected", tt.a, tt.b, got, tt.same)
+		}
+	}
+}
+
+// TestAgainstSchema expects what the schema describes.
+func TestAgainstSchema(t *testing.T) {
+	f, err := os.Open("against.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	doc, err := jsonschema.UnmarshalJSON(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict(doc)
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("against.schema.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile("against.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, now := sample(Settings{})
+	none := run(t, Options{Shard: Shard{1, 2}}, t.TempDir())
+	for _, pair := range [][2]*Survey{{old, now}, {now, old}, {none, now}, {now, none}, {none, none}} {
+		c, err := pair[1].Against(saved(t, pair[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := c.JSON(&out); err != nil {
+			t.Fatal(err)
+		}
+		v, err := jsonschema.UnmarshalJSON(&out)
+		if err == nil {
+			err = schema.Validate(v)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}

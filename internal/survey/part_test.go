@@ -1,0 +1,301 @@
+package survey
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/lab/long"
+)
+
+// smallPart returns the JSON form of a small survey with something of everything.
+func smallPart(t testing.TB, opt Options) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	for name, size := range map[string]int{"drap1": -1, "rbxcfa.so": -1, "short": 20, "text": 0} {
+		b := []byte("text")
+		if size != 0 {
+			var err error
+			if b, err = os.ReadFile(fixtures + "amd64/" + strings.Replace(name, "short", "drap1", 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if size > 0 {
+			b = b[:size]
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Run(t.Context(), []string{dir}, opt, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := s.JSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	return bytes.ReplaceAll(bytes.ReplaceAll(out.Bytes(), []byte(dir+"/"), nil), []byte(dir), []byte(".")) // as it is from there
+}
+
+// mergeBytes merges parts.
+func mergeBytes(t testing.TB, opt MergeOptions, parts ...[]byte) (*Survey, error) {
+	t.Helper()
+	dir := t.TempDir()
+	var names []string
+	for i, b := range parts {
+		names = append(names, filepath.Join(dir, fmt.Sprintf("%d.json", i)))
+		if err := os.WriteFile(names[i], b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Merge(t.Context(), names, opt, nil)
+	if err != nil && !strings.Contains(err.Error(), dir) && !strings.Contains(err.Error(), "missing") && !strings.Contains(err.Error(), "is not complete") {
+		t.Errorf("no file in %q", err)
+	}
+	return s, err
+}
+
+// TestDamagedParts changes one thing in a part, and expects to be told what and where.
+func TestDamagedParts(t *testing.T) {
+	const huge = "99999999999999999999999999"
+	good := string(smallPart(t, Options{}))
+	shard := string(smallPart(t, Options{Shard: Shard{2, 3}}))
+	first := func(of, old, new string) string {
+		if !strings.Contains(of, old) {
+			t.Fatalf("%q is not in\n%s", old, of)
+		}
+		return strings.Replace(of, old, new, 1)
+	}
+	last := func(of, old, new string) string {
+		i := strings.LastIndex(of, old)
+		if i < 0 {
+			t.Fatalf("%q is not in\n%s", old, of)
+		}
+		return of[:i] + new + of[i+len(old):]
+	}
+	for _, tt := range []struct{ name, part, want string }{
+		{"nothing", "", "offset 0: the file ends; the rest of a survey in JSON was expected"},
+		{"a list", "[]", `offset 1: "["; "{" was expected`},
+		{"a number", "5", `offset 1: "5"; "{" was expected`},
+		{"text", "text", "offset 0: no JSON: "},
+		{"a second survey", good + good, "there is more after the survey; the end of the file was expected"},
+		{"no fields", "{}", "schema is missing in the survey"},
+		{"no total", first(good, `"total": {`, `"later": {`), "later is no field of a survey of schema 2"},
+		{"the old schema", first(good, `"schema": 2`, `"schema": 1`), "schema 1; 2 was expected"},
+		{"a later schema", first(good, `"schema": 2`, `"schema": 3`), "schema 3; 2 was expected"},
+		{"a huge schema", first(good, `"schema": 2`, `"schema": `+huge), "a number " + huge + "; a whole number, not negative and of 64 bits, was expected"},
+		{"another tool", first(good, `"tool": ""`, `"tool": "cfi2sframe 7"`), `made by "cfi2sframe 7"; "" was expected`},
+		{"a field twice", first(good, `"tool": ""`, `"tool": "", "tool": ""`), "tool is there twice"},
+		{"paths that are none", first(good, `"paths": [`, `"paths": [7,`), "a number; an object was expected"},
+		{"a path without order", first(good, `{"name":"."`, `{"name":"x"},{"name":"."`), "paths, element 2: . is not sorted by name"},
+		{"a path twice", first(good, `{"name":"."`, `{"name":"."},{"name":"."`), "paths, element 2: . is not sorted by name"},
+		{"less than no files", first(good, `"skipped":{"other":1}`, `"skipped":{"other":-1}`), "numbers from 0 to 1099511627776 were expected"},
+		{"other files than in total", first(good, `"skipped":{"other":1}`, `"skipped":{"other":2}`), "the total is not the sum of the files: damaged, or changed after it was made"},
+		{"another total", last(good, `"described":`, `"described":1`), "the total is not the sum of the files"},
+		{"a negative number", last(good, `"described":`, `"described":-`), `described: a number -50; a whole number, not negative and of 64 bits, was expected`},
+		{"a fraction", last(good, `"described":`, `"described":0.`), `described: a number 0.50; a whole number`},
+		{"a huge number", last(good, `"functions":`, `"functions":1`+strings.Repeat("0", 15)), "functions or ranges; at most 1099511627776 were expected"},
+		{"a larger one", last(good, `"functions":`, `"functions":1e999`), "functions: a number 1e9992; a whole number"},
+		{"a path that is not there", last(good, `{"file":`, `{"path":1,"file":`), "files, element 3: path 1 of 1"},
+		{"a path before the first", last(good, `{"file":`, `{"path":-1,"file":`), "path -1 of 1"},
+		{"a file without a name", last(good, `{"file":"short"`, `{"file":""`), "files, element 3: there is no name"},
+		{"a file twice", last(good, `{"file":"short"`, `{"file":"drap1"`), "files, element 3: drap1 is there twice"},
+		{"a file in a longer one", last(good, `{"file":"short"`, `{"disk":9,"file":"short"`), "short: disk is 9; less than the length of the name was expected"},
+		{"no status", last(good, `"status":"damaged"`, `"status":"tired"`), `short: status "tired" is not known`},
+		{"the usual status", last(good, `"status":"damaged"`, `"status":"cfi"`), `short: status "cfi" is not known`},
+		{"no ABI", last(good, `"abi":"amd64"`, `"abi":"vax"`), `ABI "vax" is not known`},
+		{"no version", last(good, `"format":3`, `"format":9`), "format 9 is not known"},
+		{"a version that is too large", last(good, `"format":3`, `"format":300`), "formats.format: a number 300; a whole number, not negative and of 8 bits, was expected"},
+		{"a version twice", last(good, `"format":3`, `"format":2`), "format 2 is not known, or there twice"},
+		{"no reason", last(good, `"reason":"cfa-register"`, `"reason":"bad-luck"`), `reason "bad-luck" is not known, or out of order`},
+		{"gaps of a file that is refused", last(good, `"status":"damaged"`, `"status":"damaged","gaps":[{"reason":"drap"}]`), "formats and gaps with status damaged; none were expected"},
+		{"a later field", last(good, `"status":"damaged"`, `"status":"damaged","mood":1`), `unknown field "mood"`},
+		{"a function of no file", last(good, `{"file":"rbxcfa.so","function"`, `{"file":"other","function"`), "worst_functions, element 3: other is not among the files"},
+		{"a deep value", first(good, `"files": [`, `"files": [`+strings.Repeat("[", 1<<20)), "exceeded max depth"},
+		{"deep objects", first(good, `"total": {`, `"total": {`+strings.Repeat(`"gaps":{`, 1<<17)), "exceeded max depth"},
+		{"a long value", first(good, `"tool": "`, `"tool": "`+strings.Repeat("x", 2*maxValue)), "a value of more than 16777216 bytes"},
+		{"shard 0", first(shard, `"have":[2],"parts":[{"shard":2`, `"have":[0],"parts":[{"shard":0`), "shards, element 1: shard 0 of 3 is not known, or out of order"},
+		{"shard 4", first(shard, `"have":[2],"parts":[{"shard":2`, `"have":[4],"parts":[{"shard":4`), "shard 4 of 3 is not known"},
+		{"another shard", first(shard, `"have":[2]`, `"have":[3]`), "shard 2 of 3 is not known, or out of order"},
+		{"no shard", first(shard, `"have":[2]`, `"have":[]`), "0 of 3 shards, with parts for 1"},
+		{"too many shards", first(shard, `"of":3`, `"of":99999999`), "1 of 99999999 shards"},
+		{"shards of no path", first(shard, `{"of":3`, `{"paths":[3],"of":3`), "path 3 of 1"},
+		{"partial without shards", first(good, `{"name":"."`, `{"name":".","partial":true`), ". is not complete, and no part says of which shards it has something"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := mergeBytes(t, MergeOptions{Partial: true}, []byte(tt.part)); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v; %q was expected", err, tt.want)
+			}
+		})
+	}
+	for _, part := range []string{good, shard} {
+		if _, err := mergeBytes(t, MergeOptions{Partial: true}, []byte(part)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestGroups names what is missing of paths that were divided apart, and of ten of them at most.
+func TestGroups(t *testing.T) {
+	part := string(smallPart(t, Options{Shard: Shard{2, 9}}))
+	var parts [][]byte
+	for i := range maxGroups + 2 {
+		name := fmt.Sprintf("dir%02d", i)
+		b := strings.NewReplacer(`"name":"."`, `"name":"`+name+`"`, `"file":"`, `"file":"`+name+`/`, `"of":9`, fmt.Sprintf(`"of":%d`, 9+i%2)).Replace(part)
+		parts = append(parts, []byte(b))
+	}
+	_, err := mergeBytes(t, MergeOptions{}, parts[:2]...)
+	if want := "shards 1 and 3 to 9 of 9 of dir00 are missing; shards 1 and 3 to 10 of 10 of dir01 are missing; all were expected, or --partial"; err == nil || err.Error() != want {
+		t.Errorf("%v; %s was expected", err, want)
+	}
+	if _, err = mergeBytes(t, MergeOptions{}, parts...); err == nil || !strings.HasSuffix(err.Error(), "of dir09 are missing; so are shards of 2 other groups; all were expected, or --partial") {
+		t.Error(err)
+	}
+	s, err := mergeBytes(t, MergeOptions{Partial: true}, parts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Only(); !strings.HasPrefix(got, "Only shard 2 of 9 of dir00, and shard 2 of 10 of dir01, and ") || !strings.HasSuffix(got, " of dir09, and 2 other groups of shards.") {
+		t.Error(got)
+	}
+	for _, tt := range []struct {
+		have []int
+		of   int
+		want string
+	}{
+		{[]int{2, 4, 5, 9}, 9, "shards 1, 3 and 6 to 8 of 9 of x are missing"},
+		{[]int{1, 2}, 3, "shard 3 of 3 of x is missing"},
+		{[]int{2}, 4, "shards 1, 3 and 4 of 4 of x are missing"},
+		{[]int{3, 6, 9, 12, 15, 18, 21, 24, 27, 30}, 32, "shards 1, 2, 4, 5, 7, 8, 10, 11, 13, 14, 16, 17, 19, 20, 22, 23, 25, 26, 28, 29 and 2 others of 32 of x are missing"},
+	} {
+		if got := lacking(tt.have, tt.of, "x"); got != tt.want {
+			t.Errorf("%v of %d: %s; %s was expected", tt.have, tt.of, got, tt.want)
+		}
+	}
+}
+
+// TestTruncatedPart cuts a part at every byte.
+func TestTruncatedPart(t *testing.T) {
+	good := smallPart(t, Options{})
+	step := long.Pick(t, 37, 1)
+	for n := 0; n < len(good)-1; n += step { // the last byte is a newline
+		if _, err := mergeBytes(t, MergeOptions{}, good[:n]); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("offset %d: the file ends", n)) {
+			t.Fatalf("%d of %d bytes: %v", n, len(good), err)
+		}
+	}
+}
+
+// TestChangedParts changes bytes at random. What is taken nevertheless can be written in all forms.
+func TestChangedParts(t *testing.T) {
+	good := smallPart(t, Options{Shard: Shard{1, 2}})
+	other := smallPart(t, Options{Shard: Shard{2, 2}})
+	r := rand.New(rand.NewPCG(1, 2))
+	taken, all := 0, long.Pick(t, 400, 10000)
+	for range all {
+		b := bytes.Clone(good)
+		for range 1 + r.IntN(3) {
+			const likely = `0123456789-"{}[],:abcdefghijklmnopqrstuvwxyz`
+			b[r.IntN(len(b))] = likely[r.IntN(len(likely))]
+		}
+		s, err := mergeBytes(t, MergeOptions{Partial: true}, b, other)
+		if err != nil {
+			continue
+		}
+		taken++
+		forms(t, s)
+	}
+	if taken == 0 || taken > all/2 {
+		t.Errorf("%d of %d are taken", taken, all)
+	}
+}
+
+// TestLaterFields reads what a later version of the program may write, where that is asked for.
+func TestLaterFields(t *testing.T) {
+	good := string(smallPart(t, Options{}))
+	later := strings.NewReplacer(`"tool": ""`, `"tool": "cfi2sframe 99", "mood": {"today": ["good"]}`, `"status":`, `"smell":1,"status":`,
+		`"cfa-register"`, `"cfa-elsewhere"`).Replace(good)
+	s, err := mergeBytes(t, MergeOptions{}, []byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := filepath.Join(t.TempDir(), "old.json")
+	if err := os.WriteFile(old, []byte(later), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Against(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Old.Tool != "cfi2sframe 99" || c.Same != 3 || c.Old.Lost != c.New.Lost {
+		t.Errorf("%+v", c)
+	}
+	var text bytes.Buffer
+	if err := c.Text(&text); err != nil || !strings.Contains(text.String(), "Before by cfi2sframe 99, now by : figures of other versions may have another meaning.\n") {
+		t.Errorf("%v\n%s", err, &text)
+	}
+}
+
+// TestLongPart has no more of a part in memory than it takes.
+func TestLongPart(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "part.json")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	_, err = f.WriteString(`{"schema": 2, "tool": "", "total": {}, "files": [`)
+	for range 256 {
+		_, also := f.WriteString(strings.Repeat(" ", 1<<20))
+		err = errors.Join(err, also)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := Merge(t.Context(), []string{name}, MergeOptions{}, nil); err == nil || !strings.Contains(err.Error(), "offset") {
+		t.Errorf("error is %v", err)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 12*maxValue {
+		t.Errorf("%d bytes of memory were used", n)
+	}
+	for _, name := range []string{t.TempDir(), "/dev/zero"} {
+		if _, err := Merge(t.Context(), []string{name}, MergeOptions{}, nil); err == nil || !strings.HasPrefix(err.Error(), name+": ") {
+			t.Errorf("%s: error is %v", name, err)
+		}
+	}
+}
+
+// FuzzPart merges what may be a part.
+func FuzzPart(f *testing.F) {
+	f.Add(smallPart(f, Options{}))
+	f.Add(smallPart(f, Options{Shard: Shard{1, 2}}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := mergeBytes(t, MergeOptions{Partial: true}, b)
+		if err != nil {
+			return
+		}
+		var again bytes.Buffer
+		if err := s.JSON(&again); err != nil {
+			t.Fatal(err)
+		}
+		forms := forms(t, s)
+		if s, err = mergeBytes(t, MergeOptions{Partial: true}, again.Bytes()); err != nil {
+			t.Fatalf("what was merged is no part: %v\n%s", err, &again)
+		}
+		for _, form := range Forms {
+			var b bytes.Buffer
+			if err := s.Write(&b, form); err != nil || !bytes.Equal(b.Bytes(), forms[form]) {
+				t.Fatalf("%s is another one after merging once more: %v\n%s\n%s", form, err, &b, forms[form])
+			}
+		}
+	})
+}
