@@ -1,4 +1,4 @@
-# Builds the tool with its manual page and completions, and installs them. For POSIX and GNU make.
+# Builds the tools, the manual page and completions, and installs them. For POSIX and GNU make.
 #
 #   make                                  builds everything; Go is all it takes
 #   make install PREFIX=/usr DESTDIR=...  installs it, below DESTDIR if that is given
@@ -28,9 +28,12 @@ LINKDIR = $(LIBEXECDIR)/cfi2sframe
 
 .PHONY: all install uninstall check clean
 
-# The program may be for another machine (GOOS, GOARCH); the one that is asked for its flags is for this one.
+# The program may be for another machine (GOOS, GOARCH); the one that is asked for its flags is for this one. cfi-step runs
+# programs on Linux on amd64 only.
 all:
 	mkdir -p build
+	rm -f build/cfi-step
+	[ "$$($(GO) env GOOS GOARCH | tr '\n' ' ')" != "linux amd64 " ] || CGO_ENABLED=0 $(GO) build -trimpath -o build/cfi-step ./cmd/cfi-step
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o build/cfi2sframe ./cmd/cfi2sframe
 	unset GOOS GOARCH; CGO_ENABLED=0 $(GO) build -o build/native ./cmd/cfi2sframe && \
 		$(GO) run ./internal/lab/manual build/native build
@@ -42,6 +45,7 @@ install:
 	umask 022; mkdir -p "$(DESTDIR)$(BINDIR)" "$(DESTDIR)$(MANDIR)/man1" "$(DESTDIR)$(BASHDIR)" "$(DESTDIR)$(ZSHDIR)" \
 		"$(DESTDIR)$(FISHDIR)" "$(DESTDIR)$(DOCDIR)"
 	install -m 755 build/cfi2sframe "$(DESTDIR)$(BINDIR)/cfi2sframe"
+	[ ! -e build/cfi-step ] || install -m 755 build/cfi-step "$(DESTDIR)$(BINDIR)/cfi-step"
 	install -m 644 build/cfi2sframe.1 "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1"
 	install -m 644 build/cfi2sframe.bash "$(DESTDIR)$(BASHDIR)/cfi2sframe"
 	install -m 644 build/_cfi2sframe "$(DESTDIR)$(ZSHDIR)/_cfi2sframe"
@@ -65,7 +69,7 @@ install:
 	fi
 
 uninstall:
-	rm -f "$(DESTDIR)$(BINDIR)/cfi2sframe" "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1" "$(DESTDIR)$(BASHDIR)/cfi2sframe" \
+	rm -f "$(DESTDIR)$(BINDIR)/cfi2sframe" "$(DESTDIR)$(BINDIR)/cfi-step" "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1" "$(DESTDIR)$(BASHDIR)/cfi2sframe" \
 		"$(DESTDIR)$(ZSHDIR)/_cfi2sframe" "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
 	rm -rf "$(DESTDIR)$(DOCDIR)" "$(DESTDIR)$(LINKDIR)" "$(DESTDIR)$(DATADIR)/cfi2sframe"
 
