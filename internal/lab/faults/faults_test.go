@@ -139,7 +139,38 @@ func TestJudge(t *testing.T) {
 		{"a broken input", exit(0), "all", "", with(done, "m", "half"), false, false},
 		{"a file is gone", exit(1), "", "cfi2sframe: p: no", with(old, "p", ""), false, false},
 	} {
-		err := s.judge(&fault{harmless: tt.harmless}, &outcome{tt.status, tt.stdout, tt.stderr}, tt.now)
+		err := s.judge(&fault{harmless: tt.harmless}, &outcome{status: tt.status, stdout: tt.stdout, stderr: tt.stderr}, tt.now)
+		if (err == nil) != tt.ok {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// TestJudgeInterrupted gives the judge runs of two files that got a signal.
+func TestJudgeInterrupted(t *testing.T) {
+	s := &scene{before: map[string]string{"p": "old", "q": "old"}, after: map[string]string{"p": "new", "q": "new"}}
+	half := map[string]string{"p": "new", "q": "old"}
+	const said = "cfi2sframe: q: interrupted, nothing written"
+	for _, tt := range []struct {
+		name    string
+		status  int
+		stderr  string
+		signals []syscall.Signal
+		now     map[string]string
+		ok      bool
+	}{
+		{"half is done", 130, said, []syscall.Signal{syscall.SIGINT}, half, true},
+		{"nothing is done", 130, "cfi2sframe: p: interrupted, nothing written\n" + said, []syscall.Signal{syscall.SIGINT}, s.before, true},
+		{"by the second signal", 129, said, []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP}, half, true},
+		{"it failed before", 1, "cfi2sframe: q: no", []syscall.Signal{syscall.SIGINT}, half, true},
+		{"no signal came", 130, said, nil, half, false},
+		{"another signal came", 130, said, []syscall.Signal{syscall.SIGTERM}, half, false},
+		{"another status", 3, said, []syscall.Signal{syscall.SIGINT}, half, false},
+		{"all is done", 130, said, []syscall.Signal{syscall.SIGINT}, s.after, false},
+		{"not a word of it", 130, "cfi2sframe: q: no", []syscall.Signal{syscall.SIGINT}, half, false},
+		{"another file is named", 130, "cfi2sframe: p: interrupted, nothing written", []syscall.Signal{syscall.SIGINT}, half, false},
+	} {
+		err := s.honest(&outcome{status: syscall.WaitStatus(tt.status << 8), stderr: tt.stderr, signals: tt.signals}, tt.now)
 		if (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
 		}

@@ -135,7 +135,7 @@ func (s *scene) kill(tool, dir string, way int, took time.Duration, n *counter) 
 		return ok
 	})
 	if err == nil && status.Exited() {
-		err = s.honest(&outcome{status: status, stderr: stderr.String()}, now)
+		err = s.honest(&outcome{status: status, stderr: stderr.String(), signals: how.signals}, now)
 	}
 	if err != nil {
 		n.fail(&finding{s.name, fmt.Sprintf("%s after %v: %v", how.name, delay, status), err.Error()})

@@ -277,7 +277,7 @@ func (s *scene) whole(now map[string]string, allowed func(name string) bool) err
 func nothing(string) bool { return false }
 
 // honest returns an error unless the exit status and what is said agree with what was done. The
-// report file is done only if all is.
+// report file is done only if all is. Of a run that got signals, the status may name one of them.
 func (s *scene) honest(out *outcome, now map[string]string) error {
 	if !out.status.Exited() {
 		return fmt.Errorf("it ended by %v", out.status.Signal())
@@ -299,12 +299,14 @@ func (s *scene) honest(out *outcome, now map[string]string) error {
 		return fmt.Errorf("status 0, and what is said is not what it is otherwise: %q, %q", out.stdout, out.stderr)
 	case status == 0:
 		return nil
-	case status != 1:
+	case status != 1 && !slices.Contains(out.signals, syscall.Signal(status-128)):
 		return fmt.Errorf("status %d; stderr %q", status, out.stderr)
+	case status != 1 && !said("interrupted"):
+		return fmt.Errorf("status %d, and nothing is said of an interruption: %q", status, out.stderr)
 	case all && len(s.targets()) > 0 && !said("in its place") && !said("in their places") && !said("is left behind"):
-		return fmt.Errorf("status 1, although everything is done; stderr %q", out.stderr)
+		return fmt.Errorf("status %d, although everything is done; stderr %q", status, out.stderr)
 	case !said("cfi2sframe: "):
-		return fmt.Errorf("status 1, and nothing is said: %q", out.stderr)
+		return fmt.Errorf("status %d, and nothing is said: %q", status, out.stderr)
 	case all || none:
 		return nil
 	}

@@ -104,6 +104,7 @@ type program struct {
 type outcome struct {
 	status         syscall.WaitStatus
 	stdout, stderr string
+	signals        []syscall.Signal // that it got
 }
 
 // tooLong is how long a program may take.
@@ -151,7 +152,7 @@ func (p *program) run(before func(*call) deed, after func(*call)) (*outcome, err
 	}
 	out, err1 := os.ReadFile(stdout.Name())
 	errs, err2 := os.ReadFile(stderr.Name())
-	return &outcome{status, string(out), string(errs)}, errors.Join(err1, err2)
+	return &outcome{status: status, stdout: string(out), stderr: string(errs)}, errors.Join(err1, err2)
 }
 
 func remove(f *os.File) {
