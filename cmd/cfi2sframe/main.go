@@ -468,6 +468,20 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// ended returns the exit status for a command line after which there is nothing to be done: because all it asks for has been
+// printed, or because it is wrong, which it says.
+func (o *output) ended(err error, stderr io.Writer, help string) int {
+	switch {
+	case !errors.Is(err, errDone):
+		fmt.Fprintf(stderr, "cfi2sframe: %s\nTry '%s'.\n", printable(err.Error()), help)
+		return exitUsage
+	case o.err != nil:
+		fmt.Fprintf(stderr, "cfi2sframe: %s\n", printable(o.err.Error()))
+		return exitError
+	}
+	return exitDone
+}
+
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == packageCommand {
 		return runPackages(ctx, args[1:], stdout, stderr)
@@ -486,15 +500,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		unread = s.walk(ctx, stdout, stderr)
 		err = s.distinct(stdout, stderr)
 	}
+	if err != nil {
+		return out.ended(err, stderr, "cfi2sframe --help")
+	}
 	switch {
-	case errors.Is(err, errDone) && out.err != nil:
-		fmt.Fprintf(stderr, "cfi2sframe: %s\n", printable(out.err.Error()))
-		return exitError
-	case errors.Is(err, errDone):
-		return exitDone
-	case err != nil:
-		fmt.Fprintf(stderr, "cfi2sframe: %s\nTry 'cfi2sframe --help'.\n", printable(err.Error()))
-		return exitUsage
 	case s.dump:
 		return dump(ctx, s, out, stderr)
 	case s.check:

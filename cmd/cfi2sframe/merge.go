@@ -39,8 +39,7 @@ func (w *work) merged(ctx context.Context) int {
 	if err != nil {
 		return w.summedUp(ctx, "merge", err)
 	}
-	if w.report, err = openReport(w.settings, w.stdout, w.stderr); err != nil {
-		w.complain("report", err)
+	if !w.openReport() {
 		return exitError
 	}
 	defer w.report.close()

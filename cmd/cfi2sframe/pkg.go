@@ -127,15 +127,8 @@ func runPackages(ctx context.Context, args []string, stdout, stderr io.Writer) i
 	if err == nil {
 		err = s.distinct(stdout, stderr)
 	}
-	switch {
-	case errors.Is(err, errDone) && out.err != nil:
-		fmt.Fprintf(stderr, "cfi2sframe: %s\n", printable(out.err.Error()))
-		return exitError
-	case errors.Is(err, errDone):
-		return exitDone
-	case err != nil:
-		fmt.Fprintf(stderr, "cfi2sframe: %s\nTry 'cfi2sframe pkg --help'.\n", printable(err.Error()))
-		return exitUsage
+	if err != nil {
+		return out.ended(err, stderr, "cfi2sframe pkg --help")
 	}
 	heap.Raise(0, compressing)
 	w := &work{settings: s, stdout: stdout, stderr: stderr}
@@ -148,9 +141,7 @@ const compressing = 256 << 20
 // repackaged converts packages, one after the other.
 func (w *work) repackaged(ctx context.Context) int {
 	signal.Ignore(syscall.SIGPIPE) // see run
-	var err error
-	if w.report, err = openReport(w.settings, w.stdout, w.stderr); err != nil {
-		w.complain("report", err)
+	if !w.openReport() {
 		return exitError
 	}
 	defer w.report.close()

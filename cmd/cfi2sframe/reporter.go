@@ -31,21 +31,23 @@ type reporter struct {
 	before bool // there was something in it
 }
 
-// openReport prepares the report.
-func openReport(s *settings, stdout, stderr io.Writer) (*reporter, error) {
-	r := &reporter{settings: s, to: stderr}
-	if s.reportOnStdout() || s.sumsUp() {
-		r.to = stdout
+// openReport prepares the report, or says why it cannot.
+func (w *work) openReport() bool {
+	r := &reporter{settings: w.settings, to: w.stderr}
+	if w.reportOnStdout() || w.sumsUp() {
+		r.to = w.stdout
 	}
-	if s.reportFile != "" {
+	if w.reportFile != "" {
 		var err error
-		if r.file, err = outfile.Open(s.reportFile, 0o666); err != nil {
-			return nil, err
+		if r.file, err = outfile.Open(w.reportFile, 0o666); err != nil {
+			w.complain("report", err)
+			return false
 		}
 		r.to = r.file
 	}
 	r.out = bufio.NewWriter(r.to)
-	return r, nil
+	w.report = r
+	return true
 }
 
 // close gives the report up, if it is not in its place.

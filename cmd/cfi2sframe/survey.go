@@ -13,19 +13,17 @@ import (
 
 // surveyed sums up the files below the given paths.
 func (w *work) surveyed(ctx context.Context) int {
-	var err error
 	if w.reportDir != "" {
-		if err = os.MkdirAll(w.reportDir, 0o777); err != nil {
+		if err := os.MkdirAll(w.reportDir, 0o777); err != nil {
 			w.complain("report", fmt.Errorf("cannot make the folder %s: %w", w.reportDir, outfile.Plain(err)))
 			return exitError
 		}
-		if err = notPage(w.reportFile); err != nil {
+		if err := notPage(w.reportFile); err != nil {
 			w.complain("report", err)
 			return exitError
 		}
 	}
-	if w.report, err = openReport(w.settings, w.stdout, w.stderr); err != nil {
-		w.complain("report", err)
+	if !w.openReport() {
 		return exitError
 	}
 	defer w.report.close()

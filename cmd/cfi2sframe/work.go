@@ -35,9 +35,7 @@ type work struct {
 
 func (w *work) run(ctx context.Context) int {
 	signal.Ignore(syscall.SIGPIPE) // a report whose reader has gone is an error like others, not the end
-	var err error
-	if w.report, err = openReport(w.settings, w.stdout, w.stderr); err != nil {
-		w.complain("report", err)
+	if !w.openReport() {
 		return exitError
 	}
 	defer w.report.close()
