@@ -195,23 +195,25 @@ func TestReachOf(t *testing.T) {
 	}
 }
 
-// TestPieces counts an FDE as one function of which another one leaves the first and the last part.
-func TestPieces(t *testing.T) {
-	le := binary.LittleEndian
-	record := func(id uint32, body ...byte) []byte {
-		return slices.Concat(le.AppendUint32(nil, uint32(4+len(body))), le.AppendUint32(nil, id), body)
-	}
-	bounds := func(begin, size uint64) []byte { return le.AppendUint64(le.AppendUint64(nil, begin), size) }
-	// Of version 1, with code and data alignments of 1 and -8; CFA r7+8; r16 at CFA-8, or undefined.
-	within := []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}
-	around := []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x07, 16}
-	cie := record(0, within...)
-	eh := slices.Concat(cie, record(uint32(len(cie)+4), bounds(0x1040, 0x20)...))
-	debug := slices.Concat(record(0xffffffff, around...), record(0, bounds(0x1000, 0x100)...))
-	table, err := cfi.Parse(elf.EM_X86_64, le, cfi.Section{Source: cfi.EHFrame, Data: eh}, cfi.Section{Source: cfi.DebugFrame, Data: debug})
+// overlaid returns the table of an FDE in .eh_frame that lies within another one in .debug_frame, and so leaves two pieces of it.
+func overlaid(t *testing.T, cie, fde, debugCIE, debugFDE []byte) *cfi.Table {
+	t.Helper()
+	first := record(0, cie...)
+	eh := slices.Concat(first, record(uint32(len(first)+4), fde...))
+	debug := slices.Concat(record(0xffffffff, debugCIE...), record(0, debugFDE...))
+	table, err := cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.EHFrame, Data: eh}, cfi.Section{Source: cfi.DebugFrame, Data: debug})
 	if err != nil || table.NumErrors > 0 || table.Len() != 3 {
 		t.Fatalf("%d functions, errors %v, %v", table.Len(), err, table.Errors)
 	}
+	return table
+}
+
+// TestPieces counts an FDE as one function of which another one leaves the first and the last part.
+func TestPieces(t *testing.T) {
+	// Of version 1, with code and data alignments of 1 and -8; CFA r7+8; r16 at CFA-8, or undefined.
+	within := []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}
+	around := []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x07, 16}
+	table := overlaid(t, within, bounds(0x1040, 0x20), around, bounds(0x1000, 0x100))
 	for n := 1; n <= 3; n++ {
 		var parts []*Result
 		for _, p := range table.Split(n) {
@@ -232,14 +234,7 @@ func TestPieces(t *testing.T) {
 // of an FDE that another one leaves. They count as one function, which is not whole.
 func TestLossyPieces(t *testing.T) {
 	const advance = 0x40
-	le := binary.LittleEndian
-	record := func(id uint32, body ...byte) []byte {
-		return slices.Concat(le.AppendUint32(nil, uint32(4+len(body))), le.AppendUint32(nil, id), body)
-	}
-	bounds := func(begin, size uint64) []byte { return le.AppendUint64(le.AppendUint64(nil, begin), size) }
 	rules := []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1} // CFA r7+8, r16 at CFA-8
-	cie := record(0, rules...)
-	eh := slices.Concat(cie, record(uint32(len(cie)+4), bounds(0x1010, 0x10)...))
 	for bits, whole := range []int{2, 1, 1, 1} {
 		rule := func(bit int) []byte {
 			if bits&bit != 0 {
@@ -248,11 +243,7 @@ func TestLossyPieces(t *testing.T) {
 			return []byte{0x0c, 7, 16}
 		}
 		code := slices.Concat(bounds(0x1000, 0x40), rule(1), []byte{advance | 0x18}, rule(2))
-		debug := slices.Concat(record(0xffffffff, rules...), record(0, code...))
-		table, err := cfi.Parse(elf.EM_X86_64, le, cfi.Section{Source: cfi.EHFrame, Data: eh}, cfi.Section{Source: cfi.DebugFrame, Data: debug})
-		if err != nil || table.NumErrors > 0 || table.Len() != 3 {
-			t.Fatalf("%d functions, errors %v, %v", table.Len(), err, table.Errors)
-		}
+		table := overlaid(t, rules, bounds(0x1010, 0x10), rules, code)
 		res, err := Translate(table, Options{Version: sframe.V2}, Discard())
 		if n := res.Sums[CFARegister].Functions; err != nil || res.Functions != 2 || res.Whole != whole || n != 2-whole {
 			t.Errorf("%02b: %d functions, of them %d whole and %d with such rows, error %v; 2, %d and %d were expected",

@@ -22,23 +22,30 @@ type described struct {
 	code        []byte // after the rules of the CIE: CFA rsp+8, return address at CFA-8
 }
 
+// record returns a CIE or an FDE with what follows its id.
+func record(id uint32, body ...byte) []byte {
+	le := binary.LittleEndian
+	return slices.Concat(le.AppendUint32(nil, uint32(4+len(body))), le.AppendUint32(nil, id), body)
+}
+
+// bounds returns the range of an FDE.
+func bounds(begin, size uint64) []byte {
+	le := binary.LittleEndian
+	return le.AppendUint64(le.AppendUint64(nil, begin), size)
+}
+
 // parse makes a table of .eh_frame on amd64, with code and data alignments of 1 and -8.
 func parse(t *testing.T, augmentation string, fns ...described) *cfi.Table {
 	t.Helper()
-	le := binary.LittleEndian
-	record := func(id uint32, body ...byte) []byte {
-		return slices.Concat(le.AppendUint32(nil, uint32(4+len(body))), le.AppendUint32(nil, id), body)
-	}
 	var length []byte // of the augmentation's data
 	if augmentation != "" {
 		length = []byte{0}
 	}
 	data := record(0, slices.Concat([]byte{1}, []byte(augmentation), []byte{0, 1, 0x78, 16}, length, []byte{0x0c, 7, 8, 0x90, 1})...)
 	for _, fn := range fns {
-		bounds := le.AppendUint64(le.AppendUint64(nil, fn.begin), fn.size)
-		data = append(data, record(uint32(len(data)+4), slices.Concat(bounds, length, fn.code)...)...)
+		data = append(data, record(uint32(len(data)+4), slices.Concat(bounds(fn.begin, fn.size), length, fn.code)...)...)
 	}
-	table, err := cfi.Parse(elf.EM_X86_64, le, cfi.Section{Source: cfi.EHFrame, Data: data})
+	table, err := cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.EHFrame, Data: data})
 	if err != nil || table.Len() != len(fns) {
 		t.Fatalf("%d functions of %d, errors %v, %v", table.Len(), len(fns), err, table.Errors)
 	}
