@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -450,13 +451,8 @@ func entryOf[K comparable, V any](m map[K]*V, key K) *V {
 
 // sorted returns what a map has, by key.
 func sorted[K cmp.Ordered, V any](m map[K]V) []V {
-	var keys []K
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
 	var out []V
-	for _, k := range keys {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
 		out = append(out, m[k])
 	}
 	return out

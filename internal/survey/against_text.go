@@ -86,8 +86,8 @@ func (c *Comparison) tables() []table {
 		Title: "Files", Note: "Bytes are those that format 2 loses more or less; of files that are new or gone, those that it loses of them.",
 		Head: columnsOf("", "#files", "#bytes"),
 	}
-	out := []table{all, formats, gaps, abis, files}
 	files.Rows = append(files.Rows, []string{"as before", count(c.Same), "0"})
+	var lists []table
 	for _, l := range []struct {
 		name, title string
 		*FileChanges
@@ -96,10 +96,9 @@ func (c *Comparison) tables() []table {
 		{"new", "New files", &c.Appeared}, {"gone", "Files that are gone", &c.Gone},
 	} {
 		files.Rows = append(files.Rows, []string{l.name, count(l.Files), report.Digits(l.Bytes)})
-		out = append(out, l.table(l.title))
+		lists = append(lists, l.table(l.title))
 	}
-	out[4] = files
-	return out
+	return append([]table{all, formats, gaps, abis, files}, lists...)
 }
 
 // table returns the first of the files.

@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -87,15 +88,7 @@ func (t *traces) origin() origin {
 	case t.named || len(t.compilers) > 0:
 		t.languages[langC] = true
 	}
-	keys := func(m map[string]bool) []string {
-		var out []string
-		for k := range m {
-			out = append(out, k)
-		}
-		slices.Sort(out)
-		return out
-	}
-	return origin{keys(t.languages), keys(t.compilers)}
+	return origin{slices.Sorted(maps.Keys(t.languages)), slices.Sorted(maps.Keys(t.compilers))}
 }
 
 // maxComment is how much of .comment is looked at, in bytes. One of thousands of objects has a line
