@@ -331,7 +331,10 @@ func TestLinkCaught(t *testing.T) {
 	}
 	var stderr bytes.Buffer
 	l := &link{program: "/bin/sh", stdout: io.Discard, stderr: &stderr, outputs: []*linkOutput{{"old", before}, {"made", nil}, {"none", nil}}}
-	defer signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	defer func() {
+		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+		heed() // as before
+	}()
 	ctx, cancel := context.WithCancel(t.Context())
 	l.catch(cancel)
 	go func() {

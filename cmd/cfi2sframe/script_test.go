@@ -35,14 +35,24 @@ const (
 
 func TestMain(m *testing.M) {
 	commands := map[string]func(){"cfi2sframe": main, "measure": measure}
-	// What runs the tests may ignore signals, as nohup does. Programs that the tests start do not inherit that of those
-	// that are caught.
 	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
 		if commands[filepath.Base(os.Args[0])] == nil && signal.Ignored(sig) {
-			signal.Notify(make(chan os.Signal, 1), sig)
+			ignored = append(ignored, sig)
 		}
 	}
+	heed()
 	testscript.Main(m, commands)
+}
+
+// ignored are the signals that what runs the tests ignores, as nohup does. What package signal says of them is right until
+// one is caught.
+var ignored []os.Signal
+
+// heed catches them. Programs that the tests start do not inherit that of those that are caught.
+func heed() {
+	for _, sig := range ignored {
+		signal.Notify(make(chan os.Signal, 1), sig)
+	}
 }
 
 // TestScript runs the command as its users do.
