@@ -259,3 +259,43 @@ func TestForeignOutput(t *testing.T) {
 		t.Errorf("there was\n%sand now there is\n%s", before, after)
 	}
 }
+
+// TestShardsOfUsers merges shards that two users have made of a tree, of which one cannot list a folder: that one knows less of what there
+// is to divide. A file that it cannot read makes no difference to that.
+func TestShardsOfUsers(t *testing.T) {
+	peer.Look(t, "bash")
+	if os.Geteuid() != 0 {
+		peer.Missing(t, "root is missing, to be two users")
+	}
+	tool := publicTool(t)
+	dir := publicDir(t)
+	superuser.shell(t, dir, "mkdir -p tree/sub parts; chmod 777 parts")
+	for _, name := range []string{"tree/prog", "tree/lib", "tree/sub/prog"} {
+		copyTo(t, filepath.Join(dir, name))
+	}
+	survey := func(u user, shard, name string) {
+		t.Helper()
+		u.shell(t, dir, "'"+tool+"' --survey --shard "+shard+" --report json tree >parts/"+name)
+	}
+	merge := func(names string) (string, error) {
+		return somebody.run(dir+"/parts", "'"+tool+"' --merge --report csv "+names)
+	}
+	survey(superuser, "1/2", "root1")
+	superuser.shell(t, dir, "chmod 0 tree/prog; chmod 711 tree/sub")
+	survey(somebody, "2/2", "2")
+	const want = "cfi2sframe: merge: shard 2 of 2 of tree (2) is from a division of 3 files, and shard 1 (root1) is from another one, of 3 files; " +
+		"the same names and sizes, and the same that can be read, were expected, or else files can be in no shard: survey again what was made of another state\n"
+	if out, err := merge("2 root1"); err == nil || out != want {
+		t.Errorf("error %v, output %q; %q was expected", err, out, want)
+	}
+	survey(somebody, "1/2", "1")
+	out, err := merge("1 2")
+	if whole := somebody.shell(t, dir, "'"+tool+"' --survey --report csv tree"); err != nil || out != whole || strings.Count(out, ",unreadable,") != 2 {
+		t.Errorf("%v: the merge is\n%sand in one piece it is\n%s", err, out, whole)
+	}
+	superuser.shell(t, dir, "chmod 755 tree/sub")
+	survey(somebody, "2/2", "2")
+	if out, err := merge("root1 2"); err != nil || strings.Count(out, "\n") != 4 {
+		t.Errorf("error %v, output %q; three files were expected", err, out)
+	}
+}

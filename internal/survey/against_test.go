@@ -34,7 +34,7 @@ func kept(tool string, settings Settings, files map[string]map[translate.Reason]
 		disk, _, _ := strings.Cut(name, "!")
 		c.add(&candidate{name: disk}, []line{l}, nil)
 	}
-	return c.finish(Shard{})
+	return c.finish()
 }
 
 type gapsOf = map[translate.Reason]uint64

@@ -37,7 +37,7 @@ func model(n int) *Survey {
 		c.add(&candidate{name: l.file}, []line{l}, nil)
 	}
 	c.add(&candidate{name: evil}, []line{{file: evil, status: damaged, message: evil}}, nil)
-	return c.finish(Shard{})
+	return c.finish()
 }
 
 // write writes the page to a file.

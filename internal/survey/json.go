@@ -96,10 +96,11 @@ func raw(name string) []byte {
 
 // Shards are what a survey has of those that several paths were divided into together.
 type Shards struct {
-	Paths []int   `json:"paths,omitempty"` // indexes, if these are not all
-	Of    int     `json:"of"`
-	Have  []int   `json:"have"`
-	Parts []Piece `json:"parts"` // what is known of each of those
+	Paths   []int    `json:"paths,omitempty"` // indexes, if these are not all
+	Of      int      `json:"of"`
+	Divided Division `json:"divided"`
+	Have    []int    `json:"have"`
+	Parts   []Piece  `json:"parts"` // what is known of each of those
 }
 
 // A Piece is what has to be known of a shard, so that it counts once.
@@ -116,7 +117,7 @@ type PathSkipped struct {
 }
 
 // shard says what the survey is of.
-func (s *Survey) shard(shard Shard) Shards {
+func (s *Survey) shard(shard Shard, divided Division) Shards {
 	h := sha256.New()
 	e := json.NewEncoder(h)
 	for _, l := range s.lines {
@@ -128,8 +129,8 @@ func (s *Survey) shard(shard Shard) Shards {
 			p.Skipped = append(p.Skipped, PathSkipped{i, skipped})
 		}
 	}
-	p.Digest = hex.EncodeToString(h.Sum(nil)[:16])
-	return Shards{Of: shard.Of, Have: []int{shard.Index}, Parts: []Piece{p}}
+	p.Digest = hex.EncodeToString(h.Sum(nil)[:digestSize])
+	return Shards{Of: shard.Of, Divided: divided, Have: []int{shard.Index}, Parts: []Piece{p}}
 }
 
 // JSON writes the survey as a JSON object, which survey.schema.json describes. What says how to read the rest comes first,

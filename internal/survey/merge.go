@@ -90,9 +90,10 @@ type partPath struct {
 
 // A group are the shards that some paths were divided into together.
 type group struct {
-	paths []int32
-	of    int
-	have  map[int]*piece
+	paths   []int32
+	of      int
+	divided Division
+	have    map[int]*piece
 }
 
 // A piece is a shard.
@@ -224,6 +225,9 @@ func (s *Shards) check(p *mergedPart) ([]int32, error) {
 	if s.Of < 2 || s.Of > maxShards || len(s.Parts) == 0 || len(s.Parts) != len(s.Have) {
 		return nil, fmt.Errorf("%d of %d shards, with parts for %d; 2 to %d with one each were expected", len(s.Have), s.Of, len(s.Parts), maxShards)
 	}
+	if err := s.Divided.check(); err != nil {
+		return nil, err
+	}
 	for k := range s.Parts {
 		from := &s.Parts[k]
 		if from.Shard != s.Have[k] || from.Shard < 1 || from.Shard > s.Of || k > 0 && from.Shard <= s.Have[k-1] {
@@ -244,13 +248,13 @@ func (s *Shards) check(p *mergedPart) ([]int32, error) {
 // addShards adds what a part has of a group of shards of the given paths.
 func (m *merger) addShards(i int, p *mergedPart, ids []int32, s *Shards) error {
 	var key strings.Builder
-	fmt.Fprint(&key, s.Of)
+	fmt.Fprint(&key, s.Of, " ", s.Divided)
 	for _, id := range ids {
 		fmt.Fprintf(&key, " %d", id)
 	}
 	g := m.groups[key.String()]
 	if g == nil {
-		g = &group{paths: ids, of: s.Of, have: make(map[int]*piece)}
+		g = &group{paths: ids, of: s.Of, divided: s.Divided, have: make(map[int]*piece)}
 		m.groups[key.String()] = g
 	}
 	for k := range s.Parts {
@@ -282,6 +286,10 @@ func (m *merger) called(ids []int32) string {
 // resolve finds out what all parts together are of.
 func (m *merger) resolve() error {
 	m.sortRoots()
+	groups := m.sortedGroups()
+	if err := m.divideAlike(groups); err != nil {
+		return err
+	}
 	n := len(m.roots)
 	m.nest = newNest(reals(m.roots))
 	m.complete, m.void, m.covered = make([]bool, n), make([]bool, n), make([]bool, n)
@@ -306,7 +314,6 @@ func (m *merger) resolve() error {
 			}
 		}
 	}
-	groups := m.sortedGroups()
 	for _, g := range groups {
 		if len(g.have) < g.of {
 			continue
@@ -387,11 +394,58 @@ func (m *merger) sortRoots() {
 	m.paths = nil
 }
 
-// sortedGroups returns the groups in an order that does not depend on that of the parts.
+// sortedGroups returns the groups in an order that does not depend on that of the parts. Where there are several divisions of the same
+// paths, the one with most shards is first.
 func (m *merger) sortedGroups() []*group {
 	return slices.SortedFunc(maps.Values(m.groups), func(a, b *group) int {
-		return cmp.Or(slices.Compare(a.paths, b.paths), cmp.Compare(a.of, b.of))
+		if c := cmp.Or(slices.Compare(a.paths, b.paths), cmp.Compare(a.of, b.of)); c != 0 {
+			return c
+		}
+		return cmp.Or(cmp.Compare(len(b.have), len(a.have)), slices.Compare(a.shards(), b.shards()),
+			cmp.Compare(a.divided.Files, b.divided.Files), cmp.Compare(a.divided.Digest, b.divided.Digest))
 	})
+}
+
+// divideAlike returns an error if shards of the same paths, and of as many, come from several divisions.
+func (m *merger) divideAlike(groups []*group) error {
+	for i, most := range groups {
+		var others []*group
+		for _, g := range groups[i+1:] {
+			if g.of != most.of || !slices.Equal(g.paths, most.paths) {
+				break
+			}
+			others = append(others, g)
+		}
+		if len(others) == 0 {
+			continue
+		}
+		also := ""
+		if n := len(others) - 1; n > 0 {
+			also = ", and others from " + countOf(n, "more division")
+		}
+		return fmt.Errorf("%s a division of %s, and %s another one, of %s%s; the same names and sizes, and the same that can be read, "+
+			"were expected, or else files can be in no shard: survey again what was made of another state",
+			m.from(others[0], fmt.Sprintf(" of %d of %s", most.of, m.called(most.paths))), countOf(uint64(others[0].divided.Files), "file"),
+			m.from(most, ""), countOf(uint64(most.divided.Files), "file"), also)
+	}
+	return nil
+}
+
+// from names the shards that are there, of some paths, and says which parts have them.
+func (m *merger) from(g *group, of string) string {
+	have := g.shards()
+	parts := make(map[int]bool)
+	for _, p := range g.have {
+		parts[p.part] = true
+	}
+	in, verb := report.Printable(m.names[g.have[have[0]].part]), "are"
+	if n := len(parts) - 1; n > 0 {
+		in += " and " + countOf(n, "other")
+	}
+	if len(have) == 1 {
+		verb = "is"
+	}
+	return fmt.Sprintf("%s%s (%s) %s from", ranges(have), of, in, verb)
 }
 
 // shards returns the numbers of those that are there.
@@ -708,7 +762,7 @@ func (m *merger) whole(met []int) error {
 
 // form returns the JSON form of a group, where there are so many paths.
 func (g *group) form(paths int) Shards {
-	s := Shards{Of: g.of, Have: g.shards()}
+	s := Shards{Of: g.of, Divided: g.divided, Have: g.shards()}
 	if len(g.paths) < paths {
 		for _, id := range g.paths {
 			s.Paths = append(s.Paths, int(id))

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -33,15 +34,12 @@ func smallPart(t testing.TB, opt Options) []byte {
 			t.Fatal(err)
 		}
 	}
-	s, err := Run(t.Context(), []string{dir}, opt, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := runIn(t, dir, opt, ".")
 	var out bytes.Buffer
 	if err := s.JSON(&out); err != nil {
 		t.Fatal(err)
 	}
-	return bytes.ReplaceAll(bytes.ReplaceAll(out.Bytes(), []byte(dir+"/"), nil), []byte(dir), []byte(".")) // as it is from there
+	return out.Bytes()
 }
 
 // mergeBytes merges parts.
@@ -126,6 +124,11 @@ func TestDamagedParts(t *testing.T) {
 		{"another shard", first(shard, `"have":[2]`, `"have":[3]`), "shard 2 of 3 is not known, or out of order"},
 		{"no shard", first(shard, `"have":[2]`, `"have":[]`), "0 of 3 shards, with parts for 1"},
 		{"too many shards", first(shard, `"of":3`, `"of":99999999`), "1 of 99999999 shards"},
+		{"a division of less than no files", first(shard, `"divided":{"files":4`, `"divided":{"files":-4`), "shards, element 1: divided: -4 files with digest "},
+		{"a division of too many", first(shard, `"divided":{"files":4`, `"divided":{"files":4000000000000`), "4000000000000 files with digest "},
+		{"no division", regexp.MustCompile(`"divided":{[^}]*},`).ReplaceAllString(shard, ""), `divided: 0 files with digest ""; 0 to 1099511627776 with one of 32 hexadecimal digits were expected`},
+		{"a longer digest", first(shard, `"digest":"`, `"digest":"00`), "with one of 32 hexadecimal digits were expected"},
+		{"another digest", first(shard, `"digest":"`, `"digest":"xy`), "with one of 32 hexadecimal digits were expected"},
 		{"shards of no path", first(shard, `{"of":3`, `{"paths":[3],"of":3`), "path 3 of 1"},
 		{"partial without shards", first(good, `{"name":"."`, `{"name":".","partial":true`), ". is not complete, and no part says of which shards it has something"},
 	} {

@@ -202,7 +202,7 @@ func TestLossy(t *testing.T) {
 	add("/lib/a.a", of("/lib/a.a(small.o)", translate.DRAP, 1), of("/lib/a.a(large.o)", translate.DRAP, 50))
 	add("/lib/none", of("/lib/none", translate.DRAP, 0))
 	add("/lib/start", of("/lib/start", translate.Outermost, 99)) // where nothing is lost
-	got := fmt.Sprintf("%+v", c.finish(Shard{}).Lossy())
+	got := fmt.Sprintf("%+v", c.finish().Lossy())
 	if want := "[{Path:/lib/a.a Package:false Names:[/lib/a.a(large.o) /lib/a.a(small.o)]} {Path:/lib/some Package:false Names:[/lib/some]}]"; got != want {
 		t.Errorf("%s; %s was expected", got, want)
 	}
@@ -223,7 +223,7 @@ func TestLongLists(t *testing.T) {
 		}
 		c.add(&candidate{name: l.file}, []line{l}, nil)
 	}
-	s := c.finish(Shard{})
+	s := c.finish()
 	s.WorstFunctions = []BadFunction{
 		{File: "/a/0", Function: strings.Repeat("é", maxName+1), Size: 30, Lost: 3, Reason: "drap"},
 		{File: "/a/1", Section: ".text", Begin: 16, Size: 20, Lost: 2, Reason: "drap"},

@@ -3,6 +3,9 @@ package survey
 import (
 	"cmp"
 	"container/heap"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -40,12 +43,55 @@ type sized struct {
 	size uint64
 }
 
-// pick returns the files of a shard, sorted by name. Files go to shards by size, the largest first, and each to the one that has
-// least so far. What cannot be read goes to the first.
-func (s Shard) pick(all []sized) []candidate {
+// A Division says what files were divided into shards. Shards of different ones do not add up: a file can be in none of them, or in
+// two.
+type Division struct {
+	Files  int    `json:"files,omitzero"` // how many, with those that cannot be read
+	Digest string `json:"digest"`         // of everything that has a part in the division
+}
+
+// digestSize is how many bytes of SHA-256 a digest has.
+const digestSize = 16
+
+// division returns that of files, which are in the order of pick.
+func division(all []sized) Division {
+	const file, unreadable, folder = 0, 1, 2 // the folder is an image
+	h := sha256.New()
+	var b []byte
+	for i := range all {
+		f := &all[i]
+		kind := byte(file)
+		switch {
+		case f.err != nil:
+			kind = unreadable
+		case f.pack:
+			kind = folder
+		}
+		b = binary.AppendUvarint(b[:0], uint64(len(f.name)))
+		b = append(b, f.name...)
+		b = binary.AppendUvarint(b, f.size)
+		b = binary.AppendUvarint(b, uint64(f.path))
+		b = append(b, kind)
+		h.Write(b)
+	}
+	return Division{len(all), hex.EncodeToString(h.Sum(nil)[:digestSize])}
+}
+
+// check returns an error if it is none.
+func (d Division) check() error {
+	if b, err := hex.DecodeString(d.Digest); err != nil || len(b) != digestSize || d.Files < 0 || d.Files > maxNumber {
+		return fmt.Errorf("divided: %d files with digest %.40q; 0 to %d with one of %d hexadecimal digits were expected", d.Files, d.Digest, maxNumber, 2*digestSize)
+	}
+	return nil
+}
+
+// pick returns the files of a shard, sorted by name, and of what all are. Files go to shards by size, the largest first, and each to
+// the one that has least so far. What cannot be read goes to the first.
+func (s Shard) pick(all []sized) ([]candidate, Division) {
 	slices.SortFunc(all, func(a, b sized) int {
 		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.name, b.name))
 	})
+	of := division(all)
 	shards := make(loads, s.Of)
 	for i := range shards {
 		shards[i].index = i + 1
@@ -67,7 +113,7 @@ func (s Shard) pick(all []sized) []candidate {
 		}
 	}
 	slices.SortFunc(own, func(a, b candidate) int { return cmp.Compare(a.name, b.name) })
-	return own
+	return own, of
 }
 
 // loads are shards, of which the first has least.

@@ -164,7 +164,11 @@ func Run(ctx context.Context, paths []string, opt Options, progress func(done, t
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return c.finish(opt.Shard), nil
+	s := c.finish()
+	if !opt.Shard.whole() {
+		s.Shards = []Shards{s.shard(opt.Shard, found.divided)}
+	}
+	return s, nil
 }
 
 // A collector makes a Survey of what several workers find.
@@ -223,13 +227,10 @@ func (c *collector) done(progress func(done, total int), total int) {
 }
 
 // finish puts everything in order.
-func (c *collector) finish(shard Shard) *Survey {
+func (c *collector) finish() *Survey {
 	s := c.survey
 	s.WorstFunctions = named(c.functions.list())
 	s.sum()
-	if !shard.whole() {
-		s.Shards = []Shards{s.shard(shard)}
-	}
 	return s
 }
 

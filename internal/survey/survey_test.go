@@ -416,7 +416,7 @@ func TestSchema(t *testing.T) {
 	strict(doc)
 	defs["sums"] = sums
 	compiled := schema.Compile(t, doc)
-	for _, s := range []*Survey{run(t, Options{}, fixtures, tree(t)), run(t, Options{}, t.TempDir()), run(t, Options{})} {
+	for _, s := range []*Survey{run(t, Options{}, fixtures, tree(t)), run(t, Options{}, t.TempDir()), run(t, Options{}), run(t, Options{Shard: Shard{1, 3}}, fixtures)} {
 		var out bytes.Buffer
 		if err := s.JSON(&out); err != nil {
 			t.Fatal(err)

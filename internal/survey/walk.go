@@ -31,6 +31,7 @@ type candidate struct {
 type listing struct {
 	files   []candidate // by name
 	skipped []Skipped   // by path
+	divided Division    // of a shard
 }
 
 // A finder walks through paths.
@@ -55,7 +56,9 @@ func walk(ctx context.Context, roots []root, opt Options) (*listing, error) {
 		}
 	}
 	if !opt.Shard.whole() {
-		for _, c := range opt.Shard.pick(f.all) {
+		var own []candidate
+		own, f.divided = opt.Shard.pick(f.all)
+		for _, c := range own {
 			f.add(c)
 		}
 	}
@@ -112,6 +115,9 @@ func (f *finder) opens(c *candidate) bool { return c.given || f.Packages }
 // found adds a file that was met, and returns where it is, or -1.
 func (f *finder) found(c candidate, size int64) int {
 	if !f.Shard.whole() {
+		if c.err != nil {
+			size = 0
+		}
 		f.all = append(f.all, sized{c, uint64(max(size, 0))})
 		return len(f.all) - 1
 	}
