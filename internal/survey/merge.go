@@ -67,8 +67,9 @@ type merger struct {
 	// What is known when all heads are: by path.
 	nest     *nest
 	complete []bool // there is a part with all of it, or are all shards
-	void     []bool // it lies in one that is complete
+	void     []bool // it lies in one that is complete, or leads to the same place as one before it
 	covered  []bool // it lies in one
+	depth    []int  // how many folders its place lies in
 
 	lines     []*line
 	functions map[int32]*worst[BadFunction] // by path, of those that lie in others; -1 for all others
@@ -292,7 +293,7 @@ func (m *merger) resolve() error {
 	}
 	n := len(m.roots)
 	m.nest = newNest(reals(m.roots))
-	m.complete, m.void, m.covered = make([]bool, n), make([]bool, n), make([]bool, n)
+	m.complete, m.void, m.covered, m.depth = make([]bool, n), make([]bool, n), make([]bool, n), make([]int, n)
 	source := make([]int, n) // the part that has said first what is skipped
 	agree := func(id int32, part int, s Skipped) error {
 		r := &m.roots[id]
@@ -333,20 +334,24 @@ func (m *merger) resolve() error {
 		}
 	}
 	// Of paths that lead to the same place not only the first can be complete: a part that has another one has nothing else to say of
-	// what lies in there.
-	whole := make(map[string]bool)
+	// what leads there, or lies in there.
+	whole := make(map[string]int) // the first of those that are complete
 	for i := range m.roots {
-		if m.complete[i] {
-			whole[m.roots[i].real] = true
+		if _, ok := whole[m.roots[i].real]; m.complete[i] && !ok {
+			whole[m.roots[i].real] = i
 		}
 	}
 	for i := range m.roots {
-		for j := range m.nest.around(i) {
+		for range m.nest.around(i) {
 			m.covered[i] = true
-			m.void[i] = m.void[i] || m.complete[j]
 		}
-		for dir, ok := parent(m.roots[i].real); ok && !m.void[i]; dir, ok = parent(dir) {
-			m.void[i] = whole[dir]
+		j, ok := whole[m.roots[i].real]
+		m.void[i] = ok && j < i
+		for dir, ok := parent(m.roots[i].real); ok; dir, ok = parent(dir) {
+			m.depth[i]++
+			if _, ok := whole[dir]; ok {
+				m.void[i] = true
+			}
 		}
 		if m.void[i] {
 			m.roots[i].skipped = Skipped{}
@@ -719,21 +724,19 @@ func (m *merger) once(all []*line, met []int) ([]*line, error) {
 			return nil, m.about(int(l.part), fmt.Errorf("%s has other contents than in %s; the same were expected",
 				report.Printable(l.disk), report.Printable(m.names[own[0].part])))
 		}
-		if outer := own[0]; m.inside(outer.path, l.path) {
+		if m.outer(l.path, own[0].path) {
 			own = these
 		}
 	}
 	return own, nil
 }
 
-// inside reports whether a path lies in another one.
-func (m *merger) inside(a, b int32) bool {
-	for j := range m.nest.around(int(a)) {
-		if int32(j) == b {
-			return true
-		}
+// outer reports whether a file that two paths lead to counts for the first of them, as that is the outer one.
+func (m *merger) outer(a, b int32) bool {
+	if m.void[a] != m.void[b] {
+		return m.void[b]
 	}
-	return false
+	return cmp.Or(cmp.Compare(m.depth[a], m.depth[b]), cmp.Compare(a, b)) < 0
 }
 
 // whole returns an error if a part that has all of a path lacks files that another one has.

@@ -322,6 +322,96 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
+// TestOtherNames merges some shards of a folder with parts that have all of it by other names. A part has nothing of a path that lies in
+// another one, or leads to the same place.
+func TestOtherNames(t *testing.T) {
+	dir := t.TempDir()
+	b, err := os.ReadFile(fixtures + "amd64/drap1")
+	err = errors.Join(err, os.Mkdir(dir+"/in", 0o777), os.Symlink(".", dir+"/name1"), os.Symlink(".", dir+"/name2"), os.Symlink("in", dir+"/name3"))
+	for _, name := range []string{"a", "b", "in/c", "in/d", "in/text"} {
+		if name == "in/text" {
+			b = b[4:]
+		}
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), b, 0o666))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wholes := range [][][]string{
+		{{"name1", "in"}}, {{"name1", "name2"}}, {{"name1", "name2", "name3", "in"}},
+		{{"in"}, {"name1", "in"}}, {{"in"}, {"name3"}, {"name2"}}, {{"name1"}, {"name2"}}, {{"name1", "in"}, {"name2", "name3"}},
+	} {
+		p := &puzzle{t, rand.New(rand.NewPCG(1, 3)), t.TempDir(), 0}
+		merge := func(parts ...string) *Survey {
+			t.Helper()
+			s, err := Merge(t.Context(), parts, MergeOptions{Partial: true}, nil)
+			if err != nil {
+				t.Fatalf("%q: %v", wholes, err)
+			}
+			return s
+		}
+		paths := []string{dir}
+		var parts []string
+		for _, whole := range wholes {
+			var these []string
+			for _, name := range whole {
+				these = append(these, dir+"/"+name)
+			}
+			paths = append(paths, these...)
+			parts = append(parts, p.part(run(t, Options{}, these...)))
+		}
+		want := run(t, Options{}, paths...)
+		shards := []string{p.part(run(t, Options{Shard: Shard{1, 2}}, dir)), p.part(run(t, Options{Shard: Shard{2, 2}}, dir))}
+		for i, shard := range shards {
+			some := merge(append(parts, shard)...)
+			if some.Total.Files != 4 || len(some.WorstFunctions) != 4 {
+				t.Errorf("%q: %d files, %d functions with shard %d; 4 were expected", wholes, some.Total.Files, len(some.WorstFunctions), i+1)
+			}
+			name := p.part(some)
+			differ(t, fmt.Sprint(wholes, " again"), forms(t, merge(append(parts, name, shard)...)), forms(t, some))
+			differ(t, fmt.Sprint(wholes, " with the other shard"), forms(t, merge(name, shards[1-i])), forms(t, want))
+		}
+	}
+}
+
+// TestPartialMerges merges some of the parts of surveys of paths that lie in one another: the result does not depend on the order.
+func TestPartialMerges(t *testing.T) {
+	dir := jungle(t)
+	nested := []string{dir}
+	for _, name := range []string{"sub", "link", "sub/0.d", "sub/0", "sub/loop", "bad/file", "all/amd64/drap1", "link/loop/sub", "text", "text/1", "link/0"} {
+		nested = append(nested, filepath.Join(dir, name))
+	}
+	for seed := range long.Pick(t, uint64(10), 300) {
+		p := &puzzle{t, rand.New(rand.NewPCG(seed, 3)), t.TempDir(), 0}
+		var paths []string
+		for range 2 + p.IntN(5) {
+			paths = append(paths, nested[p.IntN(len(nested))])
+		}
+		parts := p.cut(paths, Options{})
+		p.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
+		parts = parts[:1+p.IntN(len(parts))]
+		var want map[string][]byte
+		for range 3 {
+			s, err := Merge(t.Context(), parts, MergeOptions{Partial: true}, nil)
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			got := forms(t, s)
+			if want != nil {
+				differ(t, fmt.Sprintf("seed %d, %q", seed, paths), got, want)
+			}
+			want = got
+			for i, name := range parts { // the parts are read in the order of their names
+				to := filepath.Join(p.dir, fmt.Sprintf("%d.%d.json", p.IntN(1<<30), i))
+				if err := os.Rename(name, to); err != nil {
+					t.Fatal(err)
+				}
+				parts[i] = to
+			}
+		}
+	}
+}
+
 // TestSystem has the same for the programs and libraries of this machine, and of others.
 func TestSystem(t *testing.T) {
 	long.Test(t)
