@@ -155,6 +155,16 @@ func TestLimits(t *testing.T) {
 	failing(t, "a bomb", gzipped9(zeros), "of what it unpacks to, in or after a: it unpacks to more than 524288 bytes; that much was expected at most")
 	failing(t, "a bomb behind the end", gzipped9(append(tarOf(t, regular("b", "b")), make([]byte, 1<<20)...)), "it unpacks to more than 524288 bytes")
 	failing(t, "a bomb in a package", debOf("data.tar.gz", gzipped9(zeros)), "data.tar.gz: at offset 0x80000 of what it unpacks to")
+	dir := t.TempDir()
+	if err := os.Truncate(write(t, filepath.Join(dir, "holes"), []byte("\x7fELF")), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, "tar", "-S", "-cf", "holes.tar", "holes")
+	holes, err := os.ReadFile(filepath.Join(dir, "holes.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	failing(t, "a bomb of holes", holes, "in or after holes: it unpacks to more than 524288 bytes; that much was expected at most")
 	limited(t, 1<<30, 10, 1000, 8000)
 	failing(t, "longer names", tarOf(t, many...), "names of more than 8000 bytes in all")
 	limited(t, 1<<19, 2000, 99, 1<<20)

@@ -142,6 +142,7 @@ func (r *reader) member(name string, size int64, s *stream, contents io.Reader) 
 	if name == "" {
 		return 0, s.error("", errors.New("a file without a name"))
 	}
+	contents = &spending{contents, s}
 	m := &Member{Index: r.members, Name: name, Size: size, rest: contents}
 	r.members++
 	m.Head = make([]byte, min(size, headSize))
@@ -154,6 +155,20 @@ func (r *reader) member(name string, size int64, s *stream, contents io.Reader) 
 		return 0, s.error(name, failed.err)
 	}
 	return m.Index, err
+}
+
+// A spending reader takes the holes of a file from what the package may unpack to: of those there is nothing in the stream, and
+// they take as long as all else.
+type spending struct {
+	io.Reader
+	s *stream
+}
+
+func (r *spending) Read(b []byte) (int, error) {
+	begin := r.s.off
+	n, err := r.Reader.Read(b)
+	r.s.r.budget -= max(0, int64(n)-(r.s.off-begin))
+	return n, err
 }
 
 // count bounds what is kept of the members.
