@@ -261,11 +261,12 @@ func TestWithoutXZ(t *testing.T) {
 func TestOtherXZ(t *testing.T) {
 	path := os.Getenv("PATH")
 	for script, want := range map[string]string{
-		"echo 'no memory' >&2; exit 1":     "exit status 1 no memory",
-		"cat":                              errEncoder.Error(),
-		"cat >/dev/null; echo x | xz":      errEncoder.Error(),
-		"cat >/dev/null":                   errEncoder.Error(),
-		"head -c 100000 | xz | head -c 99": errEncoder.Error(),
+		"echo 'no memory' >&2; exit 1":       "/xz: exit status 1: no memory",
+		"echo 'no' >&2; echo it >&2; exit 2": "/xz: exit status 2: no; it",
+		"cat":                                errEncoder.Error(),
+		"cat >/dev/null; echo x | xz":        errEncoder.Error(),
+		"cat >/dev/null":                     errEncoder.Error(),
+		"head -c 100000 | xz | head -c 99":   errEncoder.Error(),
 	} {
 		dir := t.TempDir()
 		text := "#!/bin/sh\nPATH='" + path + "'\n" + script + "\n"
@@ -280,6 +281,22 @@ func TestOtherXZ(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; %s was expected", script, err, want)
+		}
+	}
+}
+
+// TestNoXZ has programs of that name that cannot be run.
+func TestNoXZ(t *testing.T) {
+	for contents, want := range map[string]string{"": "exec format error", "#!/none\n": "no such file or directory"} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "xz")
+		if err := os.WriteFile(path, []byte(contents), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", dir)
+		want = "cannot run " + path + ": " + want
+		if _, err := (&Form{Kind: XZ, xz: xzForm{check: 4}}).NewWriter(context.Background(), io.Discard, 1); err == nil || err.Error() != want {
+			t.Errorf("%q: %v; %s was expected", contents, err, want)
 		}
 	}
 }

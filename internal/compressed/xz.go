@@ -3,6 +3,7 @@ package compressed
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -121,12 +122,19 @@ func (w *xzWriter) start(ctx context.Context, path string, to io.Writer, f xzFor
 	}
 	w.packed = in
 	w.wait = func() error {
-		if err := cmd.Wait(); err != nil {
-			return fmt.Errorf("%s: %w %s", path, err, bytes.TrimSpace(message.Bytes()))
+		err := cmd.Wait()
+		if said := bytes.TrimSpace(message.Bytes()); err != nil && len(said) > 0 {
+			err = fmt.Errorf("%w: %s", err, bytes.ReplaceAll(said, []byte("\n"), []byte("; ")))
 		}
-		return nil
+		if err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+		return err
 	}
-	return cmd.Start()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("cannot run %s: %w", path, cmp.Or(errors.Unwrap(err), err))
+	}
+	return nil
 }
 
 func (w *xzWriter) Write(p []byte) (int, error) {
