@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/compressed"
@@ -104,7 +105,7 @@ func findPart(all []arMember, name string) (part *debPart, at int, err error) {
 		part, at = &debPart{&all[i], kind}, i
 	}
 	if part == nil {
-		return nil, 0, fmt.Errorf("%w was expected: an archive without %s", ErrKind, name)
+		return nil, 0, fmt.Errorf("an archive without %s is %w", name, ErrKind)
 	}
 	return part, at, nil
 }
@@ -116,7 +117,7 @@ func (p *packer) deb() ([]part, error) {
 		return nil, err
 	}
 	if len(all) == 0 || all[0].name != debVersion {
-		return nil, fmt.Errorf("%w was expected: the first member is not %s", ErrKind, debVersion)
+		return nil, fmt.Errorf("an archive whose first member is not %s is %w", debVersion, ErrKind)
 	}
 	for i := range all {
 		if strings.HasPrefix(all[i].name, signature) {
@@ -259,9 +260,8 @@ func (d *debPackage) readControl() error {
 			return nil, b, nil
 		}
 		for line := range strings.Lines(string(b)) {
-			words := strings.Fields(line) // a flag may be before the path
-			if len(words) > 0 {
-				d.conffiles[clean(words[len(words)-1])] = true
+			if at := strings.IndexByte(line, '/'); at >= 0 { // a flag may be before the path
+				d.conffiles[clean(strings.TrimRight(line[at:], " \t\r\n"))] = true
 			}
 		}
 		return nil, b, nil
@@ -288,7 +288,7 @@ func (p *packer) store(form *compressed.Form, write func(io.Writer) error) (*par
 	z, err := form.NewWriter(p.ctx, f, p.opt.workers())
 	if err == nil {
 		err = write(z)
-		if closed := z.Close(); err == nil {
+		if closed := z.Close(); err == nil || closed != nil && errors.Is(err, syscall.EPIPE) { // what compresses says why it ended
 			err = closed
 		}
 	}
@@ -320,18 +320,20 @@ func (d *debPackage) convert(w io.Writer) error {
 			c.stays, c.reason = Signed, "its contents are signed, by "+e.signed
 		}
 		changed, read, err = d.edit(c, r)
-		delete(d.sums, e.name) // of one that comes twice the last counts
+		delete(d.sums, e.name)
 		if changed != nil && d.sums != nil {
 			d.sums[e.name], d.olds[e.name] = md5Of(changed), md5Of(read)
 		}
 		return changed, read, err
-	}, d.link)
+	}, d.other)
 	return within(d.data, err)
 }
 
-// link notes another name of a file.
-func (d *debPackage) link(e *tarEntry) {
-	if sum, ok := d.sums[e.link]; ok && e.kind == '1' {
+// other notes another name of a file, or what takes the place of one: of what comes twice the last counts.
+func (d *debPackage) other(e *tarEntry) {
+	sum, ok := d.sums[e.link]
+	delete(d.sums, e.name)
+	if ok && e.kind == '1' {
 		d.sums[e.name], d.olds[e.name] = sum, d.olds[e.link]
 	}
 }
@@ -362,17 +364,19 @@ func (d *debPackage) newControl() (*part, error) {
 	})
 }
 
-// newSums returns md5sums with the sums of files that changed, or nil if it has none of them. A line has the sum, two
-// spaces, and the path.
+// newSums returns md5sums with the sums of files that changed, or nil if it has none of them. A line has the sum, a space,
+// another one or the asterisk of "md5sum -b", and the path.
 func (d *debPackage) newSums() ([]byte, error) {
 	out := bytes.Clone(d.listed)
 	found := false
 	at := 0
 	for line := range strings.Lines(string(d.listed)) {
-		sum, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "  ")
-		now, changed := d.sums[clean(name)]
+		sum, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		ok := strings.HasPrefix(name, " ") || strings.HasPrefix(name, "*")
+		name = clean(name[min(1, len(name)):])
+		now, changed := d.sums[name]
 		if ok && changed {
-			if old := d.olds[clean(name)]; !strings.EqualFold(sum, old) {
+			if old := d.olds[name]; !strings.EqualFold(sum, old) {
 				return nil, fmt.Errorf("md5sums has %s for %s; %s was expected, as the file is", sum, name, old)
 			}
 			copy(out[at:], now)

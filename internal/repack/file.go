@@ -76,13 +76,24 @@ func (p *packer) close() {
 }
 
 // temporary makes a file without a name.
-func (p *packer) temporary() (*os.File, error) {
+func (p *packer) temporary() (*scratch, error) {
 	f, err := outfile.Scratch()
 	if err != nil {
 		return nil, err
 	}
 	p.scratch = append(p.scratch, f)
-	return f, nil
+	return &scratch{f}, nil
+}
+
+// A scratch is a file without a name. Errors say where it is, as nothing else of the package is there.
+type scratch struct{ *os.File }
+
+func (s *scratch) Write(p []byte) (int, error) {
+	n, err := s.File.Write(p)
+	if err != nil {
+		err = fmt.Errorf("cannot write to %s: %w", os.TempDir(), outfile.Plain(err))
+	}
+	return n, err
 }
 
 // A candidate is a regular file of a package.
@@ -100,7 +111,7 @@ func (p *packer) edit(c candidate, r io.Reader) (changed, read []byte, err error
 		return nil, nil, err
 	}
 	isELF := bytes.HasPrefix(head, []byte(elf.ELFMAG))
-	if !isELF && !bytes.HasPrefix(head, []byte(arMagic)) {
+	if !isELF && (!bytes.HasPrefix(head, []byte(arMagic)) || bytes.HasPrefix(head, []byte(arMagic+debVersion))) { // which is a package
 		p.res.Others++
 		return nil, head, nil
 	}

@@ -32,12 +32,36 @@ func made(members ...string) []byte {
 // tarOf makes an archive of files by their names and contents.
 func tarOf(t testing.TB, files ...string) string {
 	t.Helper()
+	var members []tarMember
+	for i := 0; i < len(files); i += 2 {
+		members = append(members, regular(files[i], files[i+1]))
+	}
+	return tarWith(t, members...)
+}
+
+// A tarMember is a member of an archive.
+type tarMember struct {
+	tar.Header
+	contents string
+}
+
+func regular(name, contents string) tarMember {
+	return tarMember{tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(contents)), Mode: 0o755}, contents}
+}
+
+func linked(typ byte, name, to string) tarMember {
+	return tarMember{tar.Header{Typeflag: typ, Name: name, Linkname: to}, ""}
+}
+
+// tarWith makes an archive of members of any type.
+func tarWith(t testing.TB, members ...tarMember) string {
+	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	for i := 0; i < len(files); i += 2 {
-		err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: files[i], Size: int64(len(files[i+1])), Mode: 0o755})
+	for i := range members {
+		err := w.WriteHeader(&members[i].Header)
 		if err == nil {
-			_, err = io.WriteString(w, files[i+1])
+			_, err = io.WriteString(w, members[i].contents)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -92,12 +116,12 @@ func TestHostile(t *testing.T) {
 		in   []byte
 		want string
 	}{
-		"nothing":          {nil, "neither a Debian package (.deb) nor one of RPM was expected"},
-		"text":             {[]byte("This is no package.\n"), "neither a Debian package (.deb) nor one of RPM was expected"},
-		"static library":   {made("a.o/", "x"), "the first member is not debian-binary"},
-		"no members":       {[]byte(arMagic), "the first member is not debian-binary"},
-		"no control":       {made("debian-binary", "2.0\n", "data.tar", file), "an archive without control.tar"},
-		"no data":          {made("debian-binary", "2.0\n", "control.tar", empty), "an archive without data.tar"},
+		"nothing":          {nil, "no package; one of Debian (.deb) or of RPM was expected"},
+		"text":             {[]byte("This is no package.\n"), "no package; one of Debian (.deb) or of RPM was expected"},
+		"static library":   {made("a.o/", "x"), "an archive whose first member is not debian-binary is no package; one of"},
+		"no members":       {[]byte(arMagic), "an archive whose first member is not debian-binary is no package; one of"},
+		"no control":       {made("debian-binary", "2.0\n", "data.tar", file), "an archive without control.tar is no package; one of"},
+		"no data":          {made("debian-binary", "2.0\n", "control.tar", empty), "an archive without data.tar is no package; one of"},
 		"order":            {made("debian-binary", "2.0\n", "data.tar", file, "control.tar", empty), "control.tar is member 3, and data.tar member 2; the second, and one after it, were expected"},
 		"version":          {made("debian-binary", "0.9\n", "control.tar", empty, "data.tar", file), `deb package at offset 0x44: format "0.9\n"; 2.0 was expected`},
 		"compression":      {made("debian-binary", "2.0\n", "control.tar", empty, "data.tar.rar", file), "data.tar.rar is compressed in a way that is not known"},
@@ -186,6 +210,77 @@ func TestSparse(t *testing.T) {
 			t.Errorf("%s: it is not what it was: %+v", format, res)
 		}
 	}
+}
+
+// TestSums has lists of sums and of configuration files that are odd, and names that come twice. What of md5sums is right before
+// is right after.
+func TestSums(t *testing.T) {
+	program := read(t, fixtures+"/plt")
+	done, script := md5Of(converted(t, program)), "#!/bin/sh\n"
+	was := md5Of(program)
+	a := regular("./a", string(program))
+	for name, test := range map[string]struct {
+		data                     []tarMember
+		conffiles, before, after string
+		converted                int
+	}{
+		"link":           {[]tarMember{a, linked(tar.TypeLink, "./b", "./a")}, "", was + "  a\n" + was + "  b\n", done + "  a\n" + done + "  b\n", 1},
+		"link to link":   {[]tarMember{a, linked(tar.TypeLink, "b", "a"), linked(tar.TypeLink, "c", "b")}, "", was + "  c\n", done + "  c\n", 1},
+		"link to itself": {[]tarMember{a, linked(tar.TypeLink, "a", "a")}, "", was + "  a\n", done + "  a\n", 1},
+		"file by link": {[]tarMember{a, regular("s", script), linked(tar.TypeLink, "a", "s")}, "", md5Of([]byte(script)) + "  a\n",
+			md5Of([]byte(script)) + "  a\n", 1},
+		"file by symbolic link": {[]tarMember{a, regular("s", script), linked(tar.TypeSymlink, "a", "s")}, "", md5Of([]byte(script)) + "  a\n",
+			md5Of([]byte(script)) + "  a\n", 1},
+		"file by file":     {[]tarMember{a, regular("a", script)}, "", md5Of([]byte(script)) + "  a\n", md5Of([]byte(script)) + "  a\n", 1},
+		"asterisk":         {[]tarMember{a}, "", was + " *a\n", done + " *a\n", 1},
+		"no second space":  {[]tarMember{a}, "", was + " a\n", was + " a\n", 1},
+		"space in front":   {[]tarMember{regular(" a", string(program))}, "", was + "   a\n", done + "   a\n", 1},
+		"no name":          {[]tarMember{a}, "", was + " \n" + was + "\n", was + " \n" + was + "\n", 1},
+		"conffile":         {[]tarMember{a, regular("c d", string(program))}, "/c d \nremove-on-upgrade /a\n", was + "  a\n", was + "  a\n", 0},
+		"odd conffiles":    {[]tarMember{a}, "\na\n \nflag\n", was + "  a\n", done + "  a\n", 1},
+		"package in there": {[]tarMember{a, regular("x.deb", string(plain(t)))}, "", was + "  a\n", done + "  a\n", 1},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			b := made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", test.before, "conffiles", test.conffiles), "data.tar", tarWith(t, test.data...))
+			out, res := repacked(t, b, Options{})
+			n, others := 0, 0
+			for _, f := range res.Files {
+				if f.Result.Stays == "" {
+					n++
+				}
+			}
+			for _, m := range test.data {
+				if m.Typeflag == tar.TypeReg && m.contents != string(program) {
+					others++
+				}
+			}
+			if n != test.converted || res.Others != others || res.Same != (n == 0) {
+				t.Errorf("%d converted, %d others; %d and %d were expected", n, res.Others, test.converted, others)
+			}
+			control := out[len(made("debian-binary", "2.0\n"))+arHeader:]
+			if got := untar(t, control[:len(tarOf(t, "md5sums", test.before, "conffiles", test.conffiles))])[0]; string(got.contents) != test.after {
+				t.Errorf("md5sums\n%s; expected was\n%s", got.contents, test.after)
+			}
+		})
+	}
+}
+
+// TestCompressorEnds has an xz that is killed, as for want of memory, and no room for what it writes.
+func TestCompressorEnds(t *testing.T) {
+	dir, _ := tree(t)
+	b := deb(t, dir, "xz")
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	t.Setenv("TMPDIR", dir)
+	if _, err := (&scratch{full}).Write([]byte("x")); err == nil || err.Error() != "cannot write to "+dir+": no space left on device" {
+		t.Errorf("%v", err)
+	}
+	put(t, dir+"/xz", []byte("#!/bin/sh\nkill -9 $$\n"), 0o755)
+	t.Setenv("PATH", dir)
+	refused(t, b, dir+"/xz: signal: killed")
 }
 
 // TestTruncated ends packages early, in each of their compressions.

@@ -13,7 +13,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"runtime"
 
@@ -22,7 +21,7 @@ import (
 )
 
 // ErrKind is returned for what is no package of a kind that is known.
-var ErrKind = errors.New("neither a Debian package (.deb) nor one of RPM")
+var ErrKind = errors.New("no package; one of Debian (.deb) or of RPM was expected")
 
 // ErrSigned is returned for packages that are signed.
 var ErrSigned = errors.New("it is signed, and its signature would be void; convert it before it is signed")
@@ -83,7 +82,7 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 	case bytes.HasPrefix(head, []byte(rpmMagic)):
 		parts, err = p.rpm()
 	default:
-		err = fmt.Errorf("%w was expected", ErrKind)
+		err = ErrKind
 	}
 	defer p.close()
 	if err == nil {
