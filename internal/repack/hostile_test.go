@@ -209,6 +209,13 @@ func TestSparse(t *testing.T) {
 		if !res.Same || !bytes.Equal(out, b) {
 			t.Errorf("%s: it is not what it was: %+v", format, res)
 		}
+		if format == "pax --sparse-version=1.0" { // where the holes are is before what the file begins with
+			if len(res.Files) > 0 || res.Others != 1 {
+				t.Errorf("%s: %+v", format, res)
+			}
+		} else if len(res.Files) != 1 || res.Files[0].Result.Stays != Sparse || res.Others != 0 {
+			t.Errorf("%s: %+v; one sparse file was expected", format, res)
+		}
 	}
 }
 

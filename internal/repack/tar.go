@@ -66,7 +66,7 @@ type tarEntry struct {
 
 // regular reports whether the entry has the contents of a file.
 func (e *tarEntry) regular() bool {
-	return (e.kind == '0' || e.kind == 0 || e.kind == '7') && !strings.HasSuffix(e.name, "/")
+	return (e.kind == '0' || e.kind == 0 || e.kind == '7' || e.kind == 'S') && !strings.HasSuffix(e.name, "/")
 }
 
 // A tarReader reads the files of an archive one after the other.
