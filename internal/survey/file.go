@@ -134,17 +134,19 @@ func (u *unit) name() string {
 // A function is one of the worst functions, before anyone has asked for its name.
 type function struct {
 	unit
-	seq  int           // place of its file in what that is in on the disk
-	gap  translate.Gap // where it loses something first
-	lost uint64
-	main translate.Reason
-	at   *report.Place // what it is called, if that is known already
+	place string        // of what is on the disk; see root
+	seq   int           // place of its file in what that is in on the disk
+	gap   translate.Gap // where it loses something first
+	lost  uint64
+	main  translate.Reason
+	at    *report.Place // what it is called, if that is known already
 }
 
-// byLoss puts first the function of which most is lost.
+// byLoss puts first the function of which most is lost. Of those of which as much is, the first are those of the first place: by
+// their names they would have another order in a survey that gives another name to one of the paths.
 func byLoss(a, b *function) int {
 	return cmp.Or(
-		cmp.Compare(b.lost, a.lost), cmp.Compare(a.unit.file, b.unit.file),
+		cmp.Compare(b.lost, a.lost), cmp.Compare(a.place, b.place),
 		cmp.Compare(a.seq, b.seq), cmp.Compare(a.gap.Begin, b.gap.Begin),
 	)
 }

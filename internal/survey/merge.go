@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -624,6 +623,7 @@ func (m *merger) addBody(i int, b *partBody) {
 		if m.void[f.path] { // the outer path has it, or it is another name of what that has
 			continue
 		}
+		f.place = m.roots[f.path].place(f.disk)
 		class := int32(-1)
 		if m.covered[f.path] {
 			class = f.path
@@ -639,17 +639,11 @@ func (m *merger) addBody(i int, b *partBody) {
 
 // byRank puts first the function of which most is lost.
 func byRank(a, b *BadFunction) int {
-	return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.disk, b.disk), cmp.Compare(a.rank, b.rank))
+	return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.place, b.place), cmp.Compare(a.rank, b.rank))
 }
 
 // key is what a file on the disk is told from others by: where its name leads to.
-func (m *merger) key(l *line) string {
-	r := &m.roots[l.path]
-	if r.real == r.name {
-		return l.disk
-	}
-	return filepath.Join(r.real, strings.TrimPrefix(l.disk, r.name))
-}
+func (m *merger) key(l *line) string { return m.roots[l.path].place(l.disk) }
 
 // finish takes each file once, and adds all up.
 func (m *merger) finish() (*Survey, error) {

@@ -512,3 +512,27 @@ func TestManyPaths(t *testing.T) {
 		t.Error("the page has no note")
 	}
 }
+
+// TestTies has more functions of which as much is lost as a survey keeps, in a path that gets another name by a part that is merged
+// with it. Which of them count must not depend on that.
+func TestTies(t *testing.T) {
+	dir := t.TempDir()
+	b, err := os.ReadFile(fixtures + "amd64/drap1")
+	err = errors.Join(err, os.MkdirAll(dir+"/a/b", 0o777), os.MkdirAll(dir+"/d", 0o777), os.Symlink("a", dir+"/sa"))
+	for i := range defaultWorst {
+		err = errors.Join(err, os.WriteFile(fmt.Sprintf("%s/a/b/%02d", dir, i), b, 0o666))
+	}
+	if err = errors.Join(err, os.WriteFile(dir+"/d/x", b, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	p := &puzzle{t, rand.New(rand.NewPCG(1, 3)), t.TempDir(), 0}
+	one, two := p.part(run(t, Options{}, dir+"/a/b", dir+"/d")), p.part(run(t, Options{}, dir+"/sa"))
+	s, err := Merge(t.Context(), []string{one, two}, MergeOptions{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	differ(t, "merged", forms(t, s), forms(t, run(t, Options{}, dir+"/a/b", dir+"/d", dir+"/sa")))
+	if n := len(s.WorstFunctions); n != defaultWorst || s.WorstFunctions[0].File != dir+"/sa/b/00" {
+		t.Errorf("%d functions, the first of them of %s; %d, and sa/b/00, were expected", n, s.WorstFunctions[0].File, defaultWorst)
+	}
+}

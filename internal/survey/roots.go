@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"cfi2sframe/internal/outfile"
 )
@@ -17,6 +18,14 @@ type root struct {
 	real    string  // where it leads to
 	skipped Skipped // below it
 	partial bool    // there are shards of it that are missing
+}
+
+// place returns what a file below the path is called where that leads to, whichever of the paths that lead there is given.
+func (r *root) place(file string) string {
+	if r.real == r.name {
+		return file
+	}
+	return filepath.Join(r.real, strings.TrimPrefix(file, r.name))
 }
 
 // newRoots finds out where the paths lead to. They are sorted by name, and one that is given twice is one.

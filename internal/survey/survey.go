@@ -103,9 +103,10 @@ type BadFunction struct {
 	Lost     uint64 `json:"lost"`
 	Reason   string `json:"reason"` // of most of that
 
-	disk string // its file's name on the disk
-	path int32  // index of the path that led there, where surveys are merged
-	rank int    // place among those of the same file, there
+	disk  string // its file's name on the disk
+	path  int32  // index of the path that led there, where surveys are merged
+	place string // see root; there
+	rank  int    // place among those of the same file, there
 }
 
 // A FileError says why a file was refused.
@@ -212,6 +213,7 @@ func (c *collector) add(f *candidate, lines []line, functions []function) {
 		c.survey.lines = append(c.survey.lines, l)
 	}
 	for _, fn := range functions {
+		fn.place = c.survey.roots[f.path].place(f.name)
 		c.functions.add(fn)
 	}
 }
