@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -298,6 +299,9 @@ func (d *decoder) readAll() (*partBody, error) {
 		if err != nil {
 			return nil, fmt.Errorf("files, element %d: %w", i+1, err)
 		}
+		if p := &d.head.paths[l.path]; !isBelow(l.disk, unraw(p.Name, p.RawName)) {
+			return nil, fmt.Errorf("files, element %d: %s is not below the path that led to it, %s", i+1, report.Printable(l.disk), report.Printable(p.Name))
+		}
 		if before := last[l.disk]; before != nil {
 			if b.lines[i-1] != before || before.file == before.disk || l.file == l.disk || before.path != l.path {
 				return nil, fmt.Errorf("files, element %d: %s is there twice", i+1, report.Printable(l.disk))
@@ -323,12 +327,27 @@ func (d *decoder) readAll() (*partBody, error) {
 		if last[f.disk] == nil {
 			return nil, fmt.Errorf("worst_functions, element %d: %s is not among the files", i+1, report.Printable(f.disk))
 		}
+		if reasonOf(f.Reason) == 0 || f.Lost > f.Size {
+			return nil, fmt.Errorf("worst_functions, element %d: %d of %d bytes are lost by reason %.40q, which is too much, or not known", i+1, f.Lost, f.Size, f.Reason)
+		}
 		f.disk, f.path, f.rank = last[f.disk].disk, last[f.disk].path, ranks[f.disk]
 		ranks[f.disk]++
 		b.functions = append(b.functions, *f)
 	}
 	d.files, d.worst = nil, nil
 	return b, nil
+}
+
+// isBelow reports whether a path, or something below it, has the name of a file.
+func isBelow(file, path string) bool {
+	rest, ok := strings.CutPrefix(file, path)
+	switch {
+	case path == ".":
+		return filepath.IsLocal(file)
+	case !ok:
+		return false
+	}
+	return rest == "" || strings.HasSuffix(path, "/") || rest[0] == '/'
 }
 
 // unraw returns a name from its two forms.

@@ -116,6 +116,9 @@ func TestDamagedParts(t *testing.T) {
 		{"gaps of a file that is refused", last(good, `"status":"damaged"`, `"status":"damaged","gaps":[{"reason":"drap"}]`), "formats and gaps with status damaged; none were expected"},
 		{"a later field", last(good, `"status":"damaged"`, `"status":"damaged","mood":1`), `unknown field "mood"`},
 		{"a function of no file", last(good, `{"file":"rbxcfa.so","function"`, `{"file":"other","function"`), "worst_functions, element 3: other is not among the files"},
+		{"a function with a loss of its own", last(good, `"lost":`, `"lost":1000`), "worst_functions, element 3: 10008 of 26 bytes are lost by reason \"cfa-register\", which is too much"},
+		{"a function without a reason", last(good, `"reason":"drap"},`, `"reason":"drap\u001b[0m"},`), `by reason "drap\x1b[0m", which is too much, or not known`},
+		{"a file elsewhere", last(good, `{"file":"short"`, `{"file":"/short"`), "files, element 3: /short is not below the path that led to it, ."},
 		{"a deep value", first(good, `"files": [`, `"files": [`+strings.Repeat("[", 1<<20)), "exceeded max depth"},
 		{"deep objects", first(good, `"total": {`, `"total": {`+strings.Repeat(`"gaps":{`, 1<<17)), "exceeded max depth"},
 		{"a long value", first(good, `"tool": "`, `"tool": "`+strings.Repeat("x", 2*maxValue)), "a value of more than 16777216 bytes"},
@@ -301,4 +304,20 @@ func FuzzPart(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestBelow has names of files, and paths that led to them or not.
+func TestBelow(t *testing.T) {
+	for _, tt := range []struct {
+		file, path string
+		want       bool
+	}{
+		{"a/b", "a", true}, {"a", "a", true}, {"ab", "a", false}, {"b/a", "a", false},
+		{"/a", "/", true}, {"/a/b", "/a", true}, {"/ab", "/a", false}, {"a", "/", false},
+		{"a", ".", true}, {"..a/b", ".", true}, {"/a", ".", false}, {"../a", ".", false}, {"../a", "..", true},
+	} {
+		if got := isBelow(tt.file, tt.path); got != tt.want {
+			t.Errorf("%s below %s: %t", tt.file, tt.path, got)
+		}
+	}
 }
