@@ -16,6 +16,7 @@ import (
 
 	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/rpm"
 )
 
 // failing expects an error with a text.
@@ -90,7 +91,7 @@ func TestIs(t *testing.T) {
 			t.Errorf("%s: %v, %v; it is none", name, is, err)
 		}
 	}
-	for _, b := range [][]byte{plain[:512], gzipped9(plain), debOf("data.tar", nil), []byte(rpmMagic)} {
+	for _, b := range [][]byte{plain[:512], gzipped9(plain), debOf("data.tar", nil), []byte(rpm.Magic)} {
 		if is, err := Is(write(t, filepath.Join(dir, "x"), b)); !is || err != nil {
 			t.Errorf("%.20q: %v, %v; it is one", b, is, err)
 		}

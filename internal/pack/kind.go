@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"cfi2sframe/internal/archive"
+	"cfi2sframe/internal/rpm"
 )
 
 // A kind is one of the formats.
@@ -66,11 +67,8 @@ func open(name string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// The beginnings of formats: deb(5) in an archive, whose header is what archive reads; the lead of an RPM.
-const (
-	debFirst = "debian-binary"
-	rpmMagic = "\xed\xab\xee\xdb"
-)
+// debFirst is the first member of a Debian package, by deb(5). The header of the archive is what archive reads.
+const debFirst = "debian-binary"
 
 // kindOf says what a file is.
 func kindOf(r io.ReaderAt) (kind, error) {
@@ -88,7 +86,7 @@ func kindOf(r io.ReaderAt) (kind, error) {
 		return kindDeb, nil
 	case is:
 		return kindNone, nil
-	case bytes.HasPrefix(head, []byte(rpmMagic)):
+	case bytes.HasPrefix(head, []byte(rpm.Magic)):
 		return kindRPM, nil
 	case compressionOf(head) == stored:
 		if isTar(head) {

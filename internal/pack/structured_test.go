@@ -11,6 +11,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"cfi2sframe/internal/lab/generate"
+	"cfi2sframe/internal/lab/rpmtest"
+	"cfi2sframe/internal/rpm"
 )
 
 // A step is something that a choice puts into a package.
@@ -147,11 +149,11 @@ func FuzzStructured(f *testing.F) {
 				mode := []int{0o100644, 0, 0o120777, 0o040755, 0o020600}[p.kind]
 				switch p.kind {
 				case putLink: // cpio has no links to what is there: only the contents again
-					payload = append(payload, newc("./"+p.name, inode, 0o100644, 1, want[p.name])...)
+					payload = append(payload, rpmtest.Newc("./"+p.name, inode, 0o100644, 1, want[p.name])...)
 				case putSymlink:
-					payload = append(payload, newc("./"+p.name, inode, mode, 1, p.to)...)
+					payload = append(payload, rpmtest.Newc("./"+p.name, inode, mode, 1, p.to)...)
 				default:
-					payload = append(payload, newc("./"+p.name, inode, mode, 1, p.contents)...)
+					payload = append(payload, rpmtest.Newc("./"+p.name, inode, mode, 1, p.contents)...)
 				}
 			}
 			if payload == nil && len(want) > 0 {
@@ -159,7 +161,7 @@ func FuzzStructured(f *testing.F) {
 			}
 			// A link that was made of what was replaced later has other contents.
 			want = replayed(payload)
-			write(t, name, rpmFile(pack(append(payload, cpioTrailer...)), rpmTag{tagPayloadFormat, "cpio"}))
+			write(t, name, rpmtest.Package(pack(append(payload, rpmtest.Trailer()...)), rpmtest.Tag{Number: rpm.TagPayloadFormat, Value: "cpio"}))
 		default:
 			l := make(layout)
 			var layers [][]byte
@@ -217,7 +219,7 @@ func FuzzEach(f *testing.F) {
 	w, _ := zstd.NewWriter(nil)
 	for _, b := range [][]byte{
 		plain, gzipped9(plain), w.EncodeAll(plain, nil), debOf("data.tar", plain), debOf("data.tar.gz", gzipped9(plain)),
-		rpmFile(strippedPayload(), strippedTags()...), rpmFile(bytes.Join([][]byte{newc("./a", 1, 0o100755, 2, ""), newc("./b", 1, 0o100755, 2, "x"), cpioTrailer}, nil)),
+		rpmtest.Package(rpmtest.Payload(), rpmtest.Tags()...), rpmtest.Package(bytes.Join([][]byte{rpmtest.Newc("./a", 1, 0o100755, 2, ""), rpmtest.Newc("./b", 1, 0o100755, 2, "x"), rpmtest.Trailer()}, nil)),
 		tarOf(f, regular("oci-layout", "{}"), regular("index.json", `{"manifests": []}`)),
 		tarOf(f, regular("l.tar", string(plain)), regular("c.json", "{}"), regular("manifest.json", `[{"Config": "c.json", "Layers": ["l.tar"]}]`)),
 	} {

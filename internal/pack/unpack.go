@@ -12,6 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz/lzma"
 
+	"cfi2sframe/internal/rpm"
 	"cfi2sframe/internal/unxz"
 )
 
@@ -119,9 +120,17 @@ func (s *stream) drain() error {
 
 // error says where an error was found. Member may be "".
 func (s *stream) error(member string, err error) error {
+	off := s.off
+	var in *rpm.Error
+	if errors.As(err, &in) {
+		if in.Payload < 0 {
+			return rpmError(in)
+		}
+		off, err = in.Payload, in.Err
+	}
 	var known *Error
 	if errors.As(err, &known) || s.r.ctx.Err() != nil {
 		return err
 	}
-	return &Error{Part: s.part, Off: s.off, Packed: s.packed, Member: member, Err: early(err)}
+	return &Error{Part: s.part, Off: off, Packed: s.packed, Member: member, Err: early(err)}
 }

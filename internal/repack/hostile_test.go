@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"cfi2sframe/internal/rpm"
 )
 
 // made makes a package by hand, of members by their names and contents.
@@ -343,14 +345,14 @@ func TestBombs(t *testing.T) {
 	if err := putSum(sums[:tarBlock]); err != nil {
 		t.Fatal(err)
 	}
-	rpm := read(t, "testdata/none.rpm")
-	binary.BigEndian.PutUint32(rpm[rpmLead+12:], 0xfffffff)
+	header := read(t, "testdata/none.rpm")
+	binary.BigEndian.PutUint32(header[rpm.LeadSize+12:], 0xfffffff)
 	dictionary := compressedBy(t, "xz", "--lzma2=dict=1536MiB", file)
 	for name, b := range map[string][]byte{
 		"file":       made("debian-binary", "2.0\n", "control.tar", tarOf(t), "data.tar", string(file)),
 		"huge file":  made("debian-binary", "2.0\n", "control.tar", tarOf(t), "data.tar", string(huge)),
 		"md5sums":    made("debian-binary", "2.0\n", "control.tar", string(sums), "data.tar", string(file)),
-		"header":     rpm,
+		"header":     header,
 		"dictionary": made("debian-binary", "2.0\n", "control.tar", tarOf(t), "data.tar.xz", string(dictionary)),
 	} {
 		var before, after runtime.MemStats

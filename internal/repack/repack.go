@@ -17,6 +17,7 @@ import (
 	"runtime"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/rpm"
 	"cfi2sframe/report"
 )
 
@@ -64,7 +65,7 @@ type Result struct {
 // Convert converts the package of the given size in r, and writes the result to w. On an error w may have a part of it. With
 // convert.ErrCoverage there is a Result, too.
 func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Options) (*Result, error) {
-	head := make([]byte, max(len(arMagic), len(rpmMagic)))
+	head := make([]byte, max(len(arMagic), len(rpm.Magic)))
 	n, err := r.ReadAt(head, 0)
 	if err != nil && err != io.EOF {
 		return nil, err
@@ -79,7 +80,7 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 	switch {
 	case bytes.HasPrefix(head, []byte(arMagic)):
 		parts, err = p.deb()
-	case bytes.HasPrefix(head, []byte(rpmMagic)):
+	case bytes.HasPrefix(head, []byte(rpm.Magic)):
 		parts, err = p.rpm()
 	default:
 		err = ErrKind

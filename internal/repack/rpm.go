@@ -2,6 +2,7 @@ package repack
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/md5"
 	"crypto/sha1"
 	"crypto/sha256"
@@ -12,95 +13,16 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"path"
-	"slices"
 	"strings"
 
 	"cfi2sframe/internal/compressed"
-)
-
-// A package of RPM is a lead of 96 bytes, a header with sums and signatures, one that describes the package, and the payload, an
-// archive of cpio that is compressed. All that depends on files has places of fixed size in the headers, and so their layout stays.
-const (
-	rpmMagic    = "\xed\xab\xee\xdb"
-	rpmLead     = 96
-	headerMagic = "\x8e\xad\xe8\x01\x00\x00\x00\x00"
-	headerIntro = 16 // the magic number, how many entries there are, and how many bytes of contents
-	headerEntry = 16
-	maxEntries  = 1 << 16
-	maxStore    = 256 << 20 // as rpm has it
-	maxValues   = 1 << 22   // of an entry
-)
-
-// Types of what a header has.
-const (
-	rpmInt16       = 3
-	rpmInt32       = 4
-	rpmInt64       = 5
-	rpmString      = 6
-	rpmBin         = 7
-	rpmStringArray = 8
-)
-
-// Tags of the header of sums and signatures.
-const (
-	sigDSA       = 267
-	sigRSA       = 268
-	sigSHA1      = 269 // of the other header
-	sigLongSize  = 270
-	sigLongPlain = 271
-	sigSHA256    = 273
-	sigFiles     = 274
-	sigVerity    = 276
-	sigOpenPGP   = 278
-	sigSHA3      = 279
-	sigSize      = 1000 // of the other header and the payload
-	sigPGP       = 1002
-	sigMD5       = 1004 // of both
-	sigGPG       = 1005
-	sigPGP5      = 1006
-	sigPlain     = 1007 // of the payload before it is compressed
-)
-
-// Tags of the header that describes the package.
-const (
-	tagSize          = 1009
-	tagFileSizes     = 1028
-	tagFileModes     = 1030
-	tagFileDigests   = 1035
-	tagFileFlags     = 1037
-	tagPlain         = 1046
-	tagFileDevices   = 1095
-	tagFileInodes    = 1096
-	tagDirIndexes    = 1116
-	tagBaseNames     = 1117
-	tagDirNames      = 1118
-	tagPayloadFormat = 1124
-	tagCompressor    = 1125
-	tagLongFileSizes = 5008
-	tagLongSize      = 5009
-	tagDigestAlgo    = 5011
-	tagSignatures    = 5090
-	tagPayload256    = 5092
-	tagPayloadAlgo   = 5093
-	tagPayload256Alt = 5097
-	tagPayloadSize   = 5112
-	tagPayloadPlain  = 5113
-	tagPayload512    = 5121
-	tagPayload512Alt = 5122
-	tagPayloadSHA3   = 5123
-	tagPayloadSHA3A  = 5124
-)
-
-const (
-	fileConfig = 1 // of the flags of files
-	sha256Algo = 8 // in OpenPGP
+	"cfi2sframe/internal/rpm"
 )
 
 // signedBy are the tags of signatures.
 var signedBy = map[uint32]string{
-	sigDSA: "DSA", sigRSA: "RSA", sigOpenPGP: "OPENPGP", sigPGP: "PGP", sigGPG: "GPG", sigPGP5: "PGP5", sigFiles: "FILESIGNATURES",
-	sigVerity: "VERITYSIGNATURES",
+	rpm.SigDSA: "DSA", rpm.SigRSA: "RSA", rpm.SigOpenPGP: "OPENPGP", rpm.SigPGP: "PGP", rpm.SigGPG: "GPG", rpm.SigPGP5: "PGP5",
+	rpm.SigFileSignatures: "FILESIGNATURES", rpm.SigVeritySignatures: "VERITYSIGNATURES",
 }
 
 // digests are the sums of files, by their numbers in OpenPGP.
@@ -111,176 +33,19 @@ var digests = map[uint64]func() hash.Hash{
 func newSHA3() hash.Hash     { return sha3.New256() }
 func newSHA3x512() hash.Hash { return sha3.New512() }
 
-// rpmError says where in the package what is wrong.
-func rpmError(off int64, format string, args ...any) error {
-	return fmt.Errorf("RPM package at offset %#x: %w", off, fmt.Errorf(format, args...))
-}
-
-// An rpmEntry is an entry of a header.
-type rpmEntry struct {
-	kind, count uint32
-	at          int // of its contents in the store
-}
-
-// An rpmHeader is one of the two headers.
-type rpmHeader struct {
-	off     int64  // in the package
-	b       []byte // all of it
-	store   []byte // the part of it with the contents
-	entries map[uint32]rpmEntry
-}
-
-// readHeader reads the header at an offset.
-func (p *packer) readHeader(off int64) (*rpmHeader, error) {
-	intro := make([]byte, headerIntro)
-	if _, err := p.src.ReadAt(intro, off); err != nil {
-		return nil, rpmError(off, "it ends early; a header was expected")
-	}
-	n, size := int64(binary.BigEndian.Uint32(intro[8:])), int64(binary.BigEndian.Uint32(intro[12:]))
-	if string(intro[:8]) != headerMagic || n > maxEntries || size > maxStore || off+headerIntro+n*headerEntry+size > p.size {
-		return nil, rpmError(off, "header %x; %x, at most %d entries and %d bytes, all in the package, were expected", intro, headerMagic, maxEntries, maxStore)
-	}
-	h := &rpmHeader{off: off, b: make([]byte, headerIntro+n*headerEntry+size), entries: make(map[uint32]rpmEntry)}
-	if _, err := p.src.ReadAt(h.b, off); err != nil && err != io.EOF {
-		return nil, err
-	}
-	h.store = h.b[headerIntro+n*headerEntry:]
-	for i := range int(n) {
-		at := headerIntro + i*headerEntry
-		tag := binary.BigEndian.Uint32(h.b[at:])
-		e := rpmEntry{kind: binary.BigEndian.Uint32(h.b[at+4:]), at: int(binary.BigEndian.Uint32(h.b[at+8:])), count: binary.BigEndian.Uint32(h.b[at+12:])}
-		if e.at > len(h.store) || int64(e.count) > size {
-			return nil, rpmError(off+int64(at), "tag %d at %d of the contents, and %d of it; it was expected within %d bytes of contents", tag, e.at, e.count, len(h.store))
-		}
-		if e.count > maxValues && e.kind != rpmBin {
-			return nil, rpmError(off+int64(at), "tag %d with %d values; %d were expected at most", tag, e.count, maxValues)
-		}
-		if _, ok := h.entries[tag]; ok {
-			return nil, rpmError(off+int64(at), "tag %d twice", tag)
-		}
-		h.entries[tag] = e
-	}
-	return h, nil
-}
-
-// wrong says that a tag is not what it should be.
-func (h *rpmHeader) wrong(tag uint32, expected string) error {
-	return rpmError(h.off, "tag %d; %s was expected", tag, expected)
-}
-
-// numbers returns where the numbers of a tag are, and their size in bytes, or nil if there is no such tag.
-func (h *rpmHeader) numbers(tag uint32) (b []byte, size int, err error) {
-	e, ok := h.entries[tag]
-	if !ok {
-		return nil, 0, nil
-	}
-	switch e.kind {
-	case rpmInt16, rpmInt32, rpmInt64:
-		size = 1 << (e.kind - 2)
-	default:
-		return nil, 0, h.wrong(tag, "an array of numbers")
-	}
-	if int(e.count)*size > len(h.store)-e.at {
-		return nil, 0, h.wrong(tag, "an array in the header")
-	}
-	return h.store[e.at:][:int(e.count)*size], size, nil
-}
-
-// getNumber reads a number of so many bytes.
-func getNumber(b []byte, size int) uint64 {
-	switch size {
-	case 2:
-		return uint64(binary.BigEndian.Uint16(b))
-	case 4:
-		return uint64(binary.BigEndian.Uint32(b))
-	}
-	return binary.BigEndian.Uint64(b)
-}
-
-// ints returns the numbers of a tag.
-func (h *rpmHeader) ints(tag uint32) ([]uint64, error) {
-	b, size, err := h.numbers(tag)
-	if err != nil {
-		return nil, err
-	}
-	var all []uint64
-	for ; len(b) > 0; b = b[size:] {
-		all = append(all, getNumber(b, size))
-	}
-	return all, nil
-}
-
-// setInt replaces a number of a tag, if there is such a tag.
-func (h *rpmHeader) setInt(tag uint32, i int, n uint64) error {
-	b, size, err := h.numbers(tag)
-	if err != nil || b == nil {
-		return err
-	}
-	if (i+1)*size > len(b) || size < 8 && n>>(8*size) != 0 {
-		return h.wrong(tag, fmt.Sprintf("room for %d as number %d of it", n, i))
-	}
-	b = b[i*size:]
-	switch size {
-	case 2:
-		binary.BigEndian.PutUint16(b, uint16(n))
-	case 4:
-		binary.BigEndian.PutUint32(b, uint32(n))
-	default:
-		binary.BigEndian.PutUint64(b, n)
-	}
-	return nil
-}
-
-// texts returns where the strings of a tag are: slices of the header.
-func (h *rpmHeader) texts(tag uint32) ([][]byte, error) {
-	e, ok := h.entries[tag]
-	if !ok {
-		return nil, nil
-	}
-	if e.kind != rpmString && e.kind != rpmStringArray || e.kind == rpmString && e.count != 1 {
-		return nil, h.wrong(tag, "strings")
-	}
-	b := h.store[e.at:]
-	all := make([][]byte, 0, e.count)
-	for range e.count {
-		end := bytes.IndexByte(b, 0)
-		if end < 0 {
-			return nil, h.wrong(tag, "strings in the header")
-		}
-		all = append(all, b[:end:end])
-		b = b[end+1:]
-	}
-	return all, nil
-}
-
-// setText replaces the first string of a tag by one of the same length, if there is such a tag.
-func (h *rpmHeader) setText(tag uint32, s string) error {
-	all, err := h.texts(tag)
-	if err != nil || all == nil {
-		return err
-	}
-	if len(all) == 0 || len(all[0]) != len(s) {
-		return h.wrong(tag, fmt.Sprintf("a sum of %d digits", len(s)))
-	}
-	copy(all[0], s)
-	return nil
-}
-
-// An rpmPackage is the work on a package.
+// An rpmPackage is the work on a package. All of it that depends on files has places of fixed size in the headers, and so their layout
+// stays.
 type rpmPackage struct {
 	*packer
-	sig, main *rpmHeader
+	sig, main *rpm.Header
 	payload   int64 // where it begins
 	kind      compressed.Kind
 
-	index          map[string]int // of files by their paths
-	names          []string
-	sizes, modes   []uint64
-	flags          []uint64
-	devices, inode []uint64
-	digests        [][]byte
-	sum            func() hash.Hash // of files
-	links          map[[2]uint64][]int
+	files   *rpm.Files
+	names   []string         // of files, without / at the begin
+	index   map[string]int   // of files by these
+	digests [][]byte         // in the header
+	sum     func() hash.Hash // of files
 }
 
 // rpm converts a package of RPM. It returns the parts of the result, or nil if it is what it was.
@@ -292,7 +57,7 @@ func (p *packer) rpm() ([]part, error) {
 	if err := m.intact(); err != nil {
 		return nil, err
 	}
-	if err := m.files(); err != nil {
+	if err := m.describe(); err != nil {
 		return nil, err
 	}
 	if p.opt.DryRun {
@@ -331,61 +96,61 @@ func (p *packer) rpm() ([]part, error) {
 	if err := m.sums(payload, packed, plain, size); err != nil {
 		return nil, err
 	}
-	begin := make([]byte, rpmLead)
+	begin := make([]byte, rpm.LeadSize)
 	if _, err := p.src.ReadAt(begin, 0); err != nil {
 		return nil, err
 	}
-	padding := make([]byte, m.main.off-m.sig.off-int64(len(m.sig.b)))
-	return []part{literal(begin), literal(m.sig.b), literal(padding), literal(m.main.b), *payload}, nil
+	padding := make([]byte, m.main.Off-m.sig.End())
+	return []part{literal(begin), literal(m.sig.Raw), literal(padding), literal(m.main.Raw), *payload}, nil
 }
 
 // headers reads all that is before the payload.
 func (m *rpmPackage) headers() error {
-	lead := make([]byte, rpmLead)
+	lead := make([]byte, rpm.LeadSize)
 	if _, err := m.src.ReadAt(lead, 0); err != nil {
-		return rpmError(0, "it ends early; a lead of %d bytes was expected", rpmLead)
+		return rpm.Errorf(0, "it ends early; a lead of %d bytes was expected", rpm.LeadSize)
 	}
 	if major, kind := lead[4], binary.BigEndian.Uint16(lead[6:]); major < 3 || kind > 1 {
-		return rpmError(4, "format %d and type %d; 3 or later, and 0 or 1, were expected", major, kind)
+		return rpm.Errorf(4, "format %d and type %d; 3 or later, and 0 or 1, were expected", major, kind)
 	}
 	var err error
-	if m.sig, err = m.readHeader(rpmLead); err != nil {
+	if m.sig, m.main, err = rpm.Headers(m.src, m.size); err != nil {
 		return err
 	}
-	for tag, name := range signedBy {
-		if _, ok := m.sig.entries[tag]; ok {
-			return rpmError(m.sig.off, "signature %s (tag %d): %w", name, tag, ErrSigned)
+	m.payload = m.main.End()
+	for _, h := range []*rpm.Header{m.sig, m.main} {
+		seen := make(map[uint32]bool)
+		for _, tag := range h.Tags() {
+			if seen[tag] { // which one a program takes is its own choice
+				return rpm.Errorf(h.Off, "tag %d twice; one was expected", tag)
+			}
+			seen[tag] = true
+			if name, ok := signedBy[tag]; ok && h == m.sig {
+				return rpm.Errorf(h.Off, "signature %s (tag %d): %w", name, tag, ErrSigned)
+			}
 		}
 	}
-	if m.main, err = m.readHeader(rpmLead + (int64(len(m.sig.b))+7)&^7); err != nil {
-		return err
+	if m.main.Has(rpm.TagFileSignatures) {
+		return rpm.Errorf(m.main.Off, "signatures of files (tag %d): %w", rpm.TagFileSignatures, ErrSigned)
 	}
-	if _, ok := m.main.entries[tagSignatures]; ok {
-		return rpmError(m.main.off, "signatures of files (tag %d): %w", tagSignatures, ErrSigned)
-	}
-	m.payload = m.main.off + int64(len(m.main.b))
-	format, err := m.main.texts(tagPayloadFormat)
+	format, err := m.main.Text(rpm.TagPayloadFormat)
 	if err != nil {
 		return err
 	}
-	if len(format) > 0 && string(format[0]) != "cpio" {
-		return m.main.wrong(tagPayloadFormat, "cpio")
+	if format != "" && format != "cpio" {
+		return rpm.Errorf(m.main.Off, "tag %d, %.32q; cpio was expected", rpm.TagPayloadFormat, format)
 	}
-	m.kind = compressed.Gzip
-	names, err := m.main.texts(tagCompressor)
+	compressor, err := m.main.Text(rpm.TagCompressor)
 	if err != nil {
 		return err
 	}
-	if len(names) > 0 {
-		m.kind = compressed.Kind(names[0])
-	}
+	m.kind = cmp.Or(compressed.Kind(compressor), compressed.Gzip)
 	head := make([]byte, 6)
-	if n, err := m.src.ReadAt(head, m.payload); err == io.EOF {
-		head = head[:n]
-	} else if err != nil {
+	n, err := m.src.ReadAt(head, m.payload)
+	if err != nil && err != io.EOF {
 		return err
 	}
-	if compressed.Of(head) == compressed.None { // which is said to be compressed, or not
+	if compressed.Of(head[:n]) == compressed.None { // which is said to be compressed, or not
 		m.kind = compressed.None
 	}
 	return nil
@@ -393,106 +158,74 @@ func (m *rpmPackage) headers() error {
 
 // intact returns an error if a sum of the header or of the payload is another one: with sums made new nobody would notice any more.
 func (m *rpmPackage) intact() error {
-	algo, err := m.main.ints(tagPayloadAlgo)
+	algo, err := m.main.Numbers(rpm.TagPayloadAlgo)
 	if err != nil {
 		return err
 	}
-	if len(algo) > 0 && algo[0] != sha256Algo {
-		return m.main.wrong(tagPayloadAlgo, "SHA-256")
+	if len(algo) > 0 && algo[0] != rpm.SHA256 {
+		return rpm.Errorf(m.main.Off, "tag %d, sums of kind %d; SHA-256 was expected", rpm.TagPayloadAlgo, algo[0])
 	}
 	one, two, three, both, packed := sha1.New(), sha256.New(), sha3.New256(), md5.New(), newSums()
-	_, _ = io.MultiWriter(one, two, three, both).Write(m.main.b) // sums have no errors
+	_, _ = io.MultiWriter(one, two, three, both).Write(m.main.Raw) // sums have no errors
 	payload := part{from: m.src, off: m.payload, size: m.size - m.payload}
 	if err := payload.copyTo(m.ctx, io.MultiWriter(packed.all, both)); err != nil {
 		return err
 	}
 	for _, sum := range []struct {
-		in  *rpmHeader
+		in  *rpm.Header
 		tag uint32
 		of  hash.Hash
 	}{
-		{m.sig, sigSHA1, one}, {m.sig, sigSHA256, two}, {m.sig, sigSHA3, three},
-		{m.main, tagPayload256, packed.sha256}, {m.main, tagPayload512, packed.sha512}, {m.main, tagPayloadSHA3, packed.sha3},
+		{m.sig, rpm.SigSHA1, one}, {m.sig, rpm.SigSHA256, two}, {m.sig, rpm.SigSHA3, three},
+		{m.main, rpm.TagPayloadSHA256, packed.sha256}, {m.main, rpm.TagPayloadSHA512, packed.sha512}, {m.main, rpm.TagPayloadSHA3, packed.sha3},
 	} {
-		have, err := sum.in.texts(sum.tag)
+		have, err := sum.in.Texts(sum.tag)
 		if err != nil {
 			return err
 		}
 		if want := hexSum(sum.of); len(have) > 0 && !strings.EqualFold(string(have[0]), want) {
-			return rpmError(sum.in.off, "sum %.128q (tag %d); %s was expected, as the package is: it is damaged", have[0], sum.tag, want)
+			return rpm.Errorf(sum.in.Off, "sum %.128q (tag %d); %s was expected, as the package is: it is damaged", have[0], sum.tag, want)
 		}
 	}
-	have, err := m.sig.md5()
+	have, err := m.md5()
 	if err != nil {
 		return err
 	}
 	if want := both.Sum(nil); have != nil && !bytes.Equal(have, want) {
-		return rpmError(m.sig.off, "sum %x (tag %d); %x was expected, as the package is: it is damaged", have, sigMD5, want)
+		return rpm.Errorf(m.sig.Off, "sum %x (tag %d); %x was expected, as the package is: it is damaged", have, rpm.SigMD5, want)
 	}
 	return nil
 }
 
 // md5 returns where the sum of header and payload is, or nil.
-func (h *rpmHeader) md5() ([]byte, error) {
-	e, ok := h.entries[sigMD5]
-	if !ok {
-		return nil, nil
+func (m *rpmPackage) md5() ([]byte, error) {
+	b, err := m.sig.Bytes(rpm.SigMD5)
+	if b != nil && len(b) != md5.Size {
+		err = rpm.Errorf(m.sig.Off, "tag %d of %d bytes; a sum of %d was expected", rpm.SigMD5, len(b), md5.Size)
 	}
-	if e.kind != rpmBin || e.count != md5.Size || len(h.store)-e.at < md5.Size {
-		return nil, h.wrong(sigMD5, "a sum of 16 bytes")
-	}
-	return h.store[e.at:][:md5.Size], nil
+	return b, err
 }
 
-// files reads what the header says of files.
-func (m *rpmPackage) files() error {
+// describe reads what the header says of files.
+func (m *rpmPackage) describe() error {
 	h := m.main
-	bases, err := h.texts(tagBaseNames)
-	if err != nil {
+	var err error
+	if m.files, err = h.Files(); err != nil {
 		return err
 	}
-	dirs, err := h.texts(tagDirNames)
-	if err != nil {
+	if m.digests, err = h.Texts(rpm.TagFileDigests); err != nil {
 		return err
 	}
-	at, err := h.ints(tagDirIndexes)
-	if err != nil {
-		return err
+	if len(m.digests) != len(m.files.Names) {
+		return rpm.Errorf(h.Off, "tag %d has %d sums; one for each of %d files was expected", rpm.TagFileDigests, len(m.digests), len(m.files.Names))
 	}
-	if m.digests, err = h.texts(tagFileDigests); err != nil {
-		return err
-	}
-	sizes := uint32(tagFileSizes)
-	if _, ok := h.entries[tagLongFileSizes]; ok {
-		sizes = tagLongFileSizes
-	}
-	for tag, to := range map[uint32]*[]uint64{
-		sizes: &m.sizes, tagFileModes: &m.modes, tagFileFlags: &m.flags, tagFileDevices: &m.devices, tagFileInodes: &m.inode,
-	} {
-		if *to, err = h.ints(tag); err != nil {
-			return err
-		}
-		if len(*to) != len(bases) {
-			return h.wrong(tag, fmt.Sprintf("one for each of %d files", len(bases)))
-		}
-	}
-	if len(at) != len(bases) || len(m.digests) != len(bases) {
-		return h.wrong(tagBaseNames, fmt.Sprintf("as many as there are folders (%d) and sums (%d)", len(at), len(m.digests)))
-	}
-	m.index, m.links = make(map[string]int), make(map[[2]uint64][]int)
-	for i, base := range bases {
-		if at[i] >= uint64(len(dirs)) {
-			return h.wrong(tagDirIndexes, fmt.Sprintf("a number of one of %d folders", len(dirs)))
-		}
-		name := clean(path.Join(string(dirs[at[i]]), string(base)))
+	m.index = make(map[string]int)
+	for i, name := range m.files.Names {
+		name = clean(name)
 		m.names = append(m.names, name)
 		m.index[name] = i
-		id := [2]uint64{m.devices[i], m.inode[i]}
-		if m.modes[i]&0o170000 == 0o100000 && len(m.digests[i]) > 0 {
-			m.links[id] = append(m.links[id], i)
-		}
 	}
-	algo, err := h.ints(tagDigestAlgo)
+	algo, err := h.Numbers(rpm.TagDigestAlgo)
 	if err != nil {
 		return err
 	}
@@ -501,7 +234,7 @@ func (m *rpmPackage) files() error {
 		number = algo[0]
 	}
 	if m.sum = digests[number]; m.sum == nil {
-		return h.wrong(tagDigestAlgo, "a known kind of sum (MD5, SHA-1, SHA-2 or SHA-3)")
+		return rpm.Errorf(h.Off, "tag %d, sums of kind %d; a known one (MD5, SHA-1, SHA-2 or SHA-3) was expected", rpm.TagDigestAlgo, number)
 	}
 	return nil
 }
@@ -510,9 +243,28 @@ func (m *rpmPackage) files() error {
 func (m *rpmPackage) open() (io.ReadCloser, *compressed.Form, error) {
 	r, form, err := compressed.NewReader(io.NewSectionReader(m.src, m.payload, m.size-m.payload), m.kind)
 	if err != nil {
-		return nil, nil, rpmError(m.payload, "payload: %w", err)
+		return nil, nil, rpm.Errorf(m.payload, "payload: %w", err)
 	}
 	return r, form, nil
+}
+
+// A bounded reader ends with an error where it has more than an archive may have.
+type bounded struct {
+	io.Reader
+	off int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if b.off += int64(n); b.off > maxUnpacked {
+		err = fmt.Errorf("more than %d bytes", int64(maxUnpacked))
+	}
+	return n, err
+}
+
+// wrong returns the error of something at an offset of the payload.
+func (m *rpmPackage) wrong(off int64, format string, args ...any) error {
+	return &rpm.Error{Off: m.payload, Payload: off, Err: fmt.Errorf(format, args...)}
 }
 
 // convert writes the payload with the files converted, and puts their sizes and sums into the header.
@@ -522,18 +274,102 @@ func (m *rpmPackage) convert(w io.Writer) error {
 		return err
 	}
 	defer r.Close()
-	c := &cpioReader{in: r, files: m}
-	return c.copy(m.ctx, w, func(e *cpioEntry, r io.Reader) (changed, read []byte, err error) {
-		f := candidate{name: m.names[e.file], size: e.size}
-		if m.flags[e.file]&fileConfig != 0 {
-			f.stays = Conffile
+	in := &bounded{Reader: r}
+	a := rpm.NewArchive(in, m.main, m.files)
+	for {
+		if err := m.ctx.Err(); err != nil {
+			return err
 		}
-		changed, read, err = m.edit(f, r)
-		if changed == nil || err != nil {
-			return nil, read, err
+		e, err := a.Next()
+		if err != nil {
+			return err
 		}
-		return changed, read, m.update(e.file, read, changed)
-	})
+		if e.Last {
+			if _, err := w.Write(e.Raw); err != nil {
+				return err
+			}
+			return m.tail(w, in)
+		}
+		if err := m.member(w, a, e); err != nil {
+			return err
+		}
+	}
+}
+
+// member writes a file of the payload, converted.
+func (m *rpmPackage) member(w io.Writer, a *rpm.Archive, e *rpm.Member) error {
+	file, head := e.File, e.Raw
+	if file < 0 {
+		var ok bool
+		if file, ok = m.index[clean(e.Name)]; !ok {
+			return m.wrong(e.Off, "a file %.100q that the header of the package does not have", e.Name)
+		}
+	}
+	var changed, read []byte
+	var err error
+	if m.files.Modes[file]&rpm.ModeType == rpm.ModeFile {
+		switch {
+		case e.Size > 0:
+			changed, read, err = m.replace(file, e.Size, a)
+		case m.files.Sizes[file] == 0: // and not another name of one with contents
+			m.res.Others++
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if changed != nil {
+		if head, err = e.Resized(changed); err != nil {
+			return m.wrong(e.Off, "%w", err)
+		}
+		read = append(changed, make([]byte, -len(changed)&3)...)
+	}
+	if _, err := io.Copy(w, io.MultiReader(bytes.NewReader(head), bytes.NewReader(read), contextReader{m.ctx, a})); err != nil {
+		return err
+	}
+	padding, err := a.Padding()
+	if err == nil && changed == nil {
+		_, err = w.Write(padding)
+	}
+	return err
+}
+
+// replace reads a file, and returns its new contents, or nil and what it has read.
+func (m *rpmPackage) replace(file int, size int64, r io.Reader) (changed, read []byte, err error) {
+	c := candidate{name: m.names[file], size: size}
+	if m.files.Flags[file]&rpm.FlagConfig != 0 {
+		c.stays = Conffile
+	}
+	changed, read, err = m.edit(c, r)
+	if changed == nil || err != nil {
+		return nil, read, err
+	}
+	return changed, read, m.update(file, read, changed)
+}
+
+// tail copies what there is after the end of the archive: zeros, if anything.
+func (m *rpmPackage) tail(w io.Writer, in *bounded) error {
+	begin := in.off
+	buf := make([]byte, 1<<12)
+	for {
+		at := in.off
+		n, err := in.Read(buf)
+		if len(bytes.Trim(buf[:n], "\x00")) > 0 {
+			return m.wrong(at, "something after the end of the archive; zeros were expected")
+		}
+		if in.off-begin > maxTail {
+			return m.wrong(at, "more than %d bytes after the end of the archive", maxTail)
+		}
+		if _, err := w.Write(buf[:n]); err != nil {
+			return err
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return m.wrong(in.off, "%w", err)
+		}
+	}
 }
 
 // hexSum returns a sum in hexadecimal digits.
@@ -546,29 +382,26 @@ func (m *rpmPackage) update(file int, before, after []byte) error {
 	now.Write(after)
 	old, sum := hexSum(was), hexSum(now)
 	if have := string(m.digests[file]); !strings.EqualFold(have, old) {
-		return rpmError(m.main.off, "tag %d has %s for %s; %s was expected, as the file is", tagFileDigests, have, m.names[file], old)
+		return rpm.Errorf(m.main.Off, "tag %d has %s for %s; %s was expected, as the file is", rpm.TagFileDigests, have, m.names[file], old)
 	}
-	names := m.links[[2]uint64{m.devices[file], m.inode[file]}]
-	if !slices.Contains(names, file) {
-		names = []int{file}
-	}
+	names := m.files.Linked(file)
 	for _, i := range names {
-		if i != file && (m.sizes[i] != m.sizes[file] || !strings.EqualFold(string(m.digests[i]), old)) {
-			return rpmError(m.main.off, "%s is another name of %s, and has another size or sum", m.names[i], m.names[file])
+		if i != file && (m.files.Sizes[i] != m.files.Sizes[file] || !strings.EqualFold(string(m.digests[i]), old)) {
+			return rpm.Errorf(m.main.Off, "%s is another name of %s, and has another size or sum", m.names[i], m.names[file])
 		}
 	}
 	for _, i := range names {
-		for _, tag := range []uint32{tagFileSizes, tagLongFileSizes} {
-			if err := m.main.setInt(tag, i, uint64(len(after))); err != nil {
+		for _, tag := range []uint32{rpm.TagFileSizes, rpm.TagLongFileSizes} {
+			if err := m.main.SetNumber(tag, i, uint64(len(after))); err != nil {
 				return err
 			}
 		}
 		copy(m.digests[i], sum)
 	}
-	for _, tag := range []uint32{tagSize, tagLongSize} {
-		all, err := m.main.ints(tag)
+	for _, tag := range []uint32{rpm.TagSize, rpm.TagLongSize} {
+		all, err := m.main.Numbers(tag)
 		if err == nil && len(all) > 0 {
-			err = m.main.setInt(tag, 0, all[0]+uint64(len(after)-len(before)))
+			err = m.main.SetNumber(tag, 0, all[0]+uint64(len(after)-len(before)))
 		}
 		if err != nil {
 			return err
@@ -606,29 +439,29 @@ func (c *counting) Write(p []byte) (int, error) {
 func (m *rpmPackage) sums(payload *part, packed, plain *payloadSums, size int64) error {
 	h := m.main
 	err := errors.Join(
-		h.setText(tagPayload256, hexSum(packed.sha256)), h.setText(tagPayload256Alt, hexSum(plain.sha256)),
-		h.setText(tagPayload512, hexSum(packed.sha512)), h.setText(tagPayload512Alt, hexSum(plain.sha512)),
-		h.setText(tagPayloadSHA3, hexSum(packed.sha3)), h.setText(tagPayloadSHA3A, hexSum(plain.sha3)),
-		h.setInt(tagPayloadSize, 0, uint64(payload.size)), h.setInt(tagPayloadPlain, 0, uint64(size)), h.setInt(tagPlain, 0, uint64(size)),
+		h.SetText(rpm.TagPayloadSHA256, hexSum(packed.sha256)), h.SetText(rpm.TagPlainSHA256, hexSum(plain.sha256)),
+		h.SetText(rpm.TagPayloadSHA512, hexSum(packed.sha512)), h.SetText(rpm.TagPlainSHA512, hexSum(plain.sha512)),
+		h.SetText(rpm.TagPayloadSHA3, hexSum(packed.sha3)), h.SetText(rpm.TagPlainSHA3, hexSum(plain.sha3)),
+		h.SetNumber(rpm.TagPayloadSize, 0, uint64(payload.size)), h.SetNumber(rpm.TagPayloadPlain, 0, uint64(size)), h.SetNumber(rpm.TagPlainSize, 0, uint64(size)),
 	)
 	if err != nil {
 		return err
 	}
 	one, two, three := sha1.New(), sha256.New(), sha3.New256()
 	both := md5.New()
-	_, _ = io.MultiWriter(one, two, three, both).Write(h.b) // sums have no errors
+	_, _ = io.MultiWriter(one, two, three, both).Write(h.Raw) // sums have no errors
 	if err := payload.copyTo(m.ctx, both); err != nil {
 		return err
 	}
-	s, total := m.sig, uint64(int64(len(h.b))+payload.size)
+	s, total := m.sig, uint64(int64(len(h.Raw))+payload.size)
 	err = errors.Join(
-		s.setText(sigSHA1, hexSum(one)), s.setText(sigSHA256, hexSum(two)), s.setText(sigSHA3, hexSum(three)),
-		s.setInt(sigSize, 0, total), s.setInt(sigLongSize, 0, total), s.setInt(sigPlain, 0, uint64(size)), s.setInt(sigLongPlain, 0, uint64(size)),
+		s.SetText(rpm.SigSHA1, hexSum(one)), s.SetText(rpm.SigSHA256, hexSum(two)), s.SetText(rpm.SigSHA3, hexSum(three)),
+		s.SetNumber(rpm.SigSize, 0, total), s.SetNumber(rpm.SigLongSize, 0, total), s.SetNumber(rpm.SigPlainSize, 0, uint64(size)), s.SetNumber(rpm.SigLongPlainSize, 0, uint64(size)),
 	)
 	if err != nil {
 		return err
 	}
-	sum, err := s.md5()
+	sum, err := m.md5()
 	copy(sum, both.Sum(nil)) // if there is one
 	return err
 }

@@ -217,15 +217,15 @@ func TestRPMWrong(t *testing.T) {
 		in   []byte
 		want string
 	}{
-		{change(1116, "\x00\x00\x00\x77"), "tag 1116; a number of one of"},
+		{change(1116, "\x00\x00\x00\x77"), "tag 1116 has 119 for file"},
 		{change(1118, "/other/"), "a file"},
-		{change(1124, "drpm"), "tag 1124; cpio was expected"},
-		{change(5011, "\x00\x00\x00\x63"), "tag 5011; a known kind of sum"},
-		{entry(1035, 12, 3), "as many as there are folders"},
-		{entry(1028, 12, 3), "tag 1028; one for each of"},
-		{entry(1028, 4, 6), "tag 1028; an array of numbers was expected"},
-		{entry(1028, 8, 1<<30), "it was expected within"},
-		{entry(1117, 4, 4), "tag 1117; strings was expected"},
+		{change(1124, "drpm"), "tag 1124, \"drpm\"; cpio was expected"},
+		{change(5011, "\x00\x00\x00\x63"), "tag 5011, sums of kind 99; a known one"},
+		{entry(1035, 12, 3), "tag 1035 has 3 sums; one for each of"},
+		{entry(1028, 12, 3), "tag 1028 has 3 values; one for each of"},
+		{entry(1028, 4, 6), "tag 1028, of type 6 with "},
+		{entry(1028, 8, 1<<30), " values at 0x40000000; at most 4194304 of a type of [3 4 5] within "},
+		{entry(1117, 4, 4), "tag 1117, of type 4 with "},
 		{entry(1117, 0, 1116), "tag 1116 twice"},
 	} {
 		refused(t, test.in, test.want)
@@ -249,7 +249,7 @@ func TestStripped(t *testing.T) {
 	if err := m.headers(); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.files(); err != nil {
+	if err := m.describe(); err != nil {
 		t.Fatal(err)
 	}
 	// The same payload with other headers.
@@ -287,6 +287,19 @@ func TestStripped(t *testing.T) {
 	if again, res := repacked(t, out, Options{}); !res.Same || !bytes.Equal(again, out) {
 		t.Error("what is converted does not stay as it is")
 	}
+}
+
+// TestRPMTail has something after the end of the archive.
+func TestRPMTail(t *testing.T) {
+	in := unsummed(t)
+	zeros := make([]byte, 10_000)
+	out, res := repacked(t, slices.Concat(in, zeros), Options{})
+	if res.Same || !bytes.HasSuffix(out, zeros) {
+		t.Error("the zeros after the end are not what they were")
+	}
+	refused(t, slices.Concat(in, make([]byte, 1<<20+1)), "bytes after the end of the archive")
+	_, _, payload := headersOf(in)
+	refused(t, append(in, "more"...), fmt.Sprintf("payload at offset %#x, decompressed: something after the end of the archive; zeros were expected", len(payload)))
 }
 
 // TestRPMTool has rpm itself look at the results, where there is one.

@@ -1,0 +1,268 @@
+// Package rpm knows how packages of RPM are laid out: where their headers and the payload are, what is behind the tags of a header,
+// which files there are, and the form of cpio that has their contents. A number or a string of a header can be replaced by one
+// that takes as many bytes, so that all else stays where it is.
+//
+// The facts are from "RPM V4 Package format" and "RPM tags" of rpm's manual, rpmtag.h and rpmfiles.h; from cpio(5), "New ASCII
+// Format"; and where those say nothing, as of members that only have a number, from what rpm does in header.c, rpmfi.c and cpio.c.
+//
+// A header is held in memory, if it is no larger than those that rpm accepts. Nothing else that is said of sizes is believed.
+//
+// Not in here: how the payload is compressed, whether sums and signatures are right, and what a package is but for its files.
+package rpm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// A package begins with a lead, of which only the magic number has a meaning still.
+const (
+	Magic    = "\xed\xab\xee\xdb"
+	LeadSize = 96
+)
+
+const (
+	headerMagic = "\x8e\xad\xe8\x01\x00\x00\x00\x00"
+	introSize   = 16 // the magic number, how many entries there are, and how many bytes of values
+	entrySize   = 16 // tag, type, offset, count
+	maxTags     = 0xffff
+	maxData     = 0x0fffffff
+	maxValues   = 1 << 22 // of a tag, which is more files than a package may have elsewhere
+)
+
+// The types of values.
+const (
+	typeInt16   = 3
+	typeInt32   = 4
+	typeInt64   = 5
+	typeString  = 6
+	typeBin     = 7
+	typeStrings = 8
+)
+
+// An Error says where in a package something is wrong.
+type Error struct {
+	Off     int64 // in the package, in bytes
+	Payload int64 // in the payload that begins there, decompressed; or -1
+	Err     error
+}
+
+func (e *Error) Error() string {
+	if e.Payload < 0 {
+		return fmt.Sprintf("RPM package at offset %#x: %v", e.Off, e.Err)
+	}
+	return fmt.Sprintf("RPM package at offset %#x: payload at offset %#x, decompressed: %v", e.Off, e.Payload, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf returns the error of something at an offset of a package.
+func Errorf(off int64, format string, args ...any) error {
+	return &Error{off, -1, fmt.Errorf(format, args...)}
+}
+
+// A Header has values by their tags.
+type Header struct {
+	Off  int64  // in the package, in bytes
+	Raw  []byte // all of it
+	data []byte // the end of it, which has the values
+	tags map[uint32]entry
+}
+
+// An entry says where the values of a tag are.
+type entry struct{ typ, off, count uint32 }
+
+// Headers reads the headers of a package of the given size: the one with sums and signatures, and the one with everything else,
+// at whose end the payload begins.
+func Headers(r io.ReaderAt, size int64) (sig, main *Header, err error) {
+	if sig, err = readHeader(r, LeadSize, size); err != nil {
+		return nil, nil, err
+	}
+	if main, err = readHeader(r, (sig.End()+7)&^7, size); err != nil { // the first one is padded
+		return nil, nil, err
+	}
+	return sig, main, nil
+}
+
+// readHeader reads the header at an offset.
+func readHeader(r io.ReaderAt, off, size int64) (*Header, error) {
+	intro := make([]byte, introSize)
+	if err := readAt(r, intro, off); err != nil {
+		return nil, err
+	}
+	if !bytes.HasPrefix(intro, []byte(headerMagic)) {
+		return nil, Errorf(off, "no header: it begins with % x, where % x was expected", intro[:len(headerMagic)], headerMagic)
+	}
+	count, length := int64(binary.BigEndian.Uint32(intro[8:])), int64(binary.BigEndian.Uint32(intro[12:]))
+	if count > maxTags || length > maxData || count*entrySize+length > size-off-introSize {
+		return nil, Errorf(off, "a header of %d tags and %d bytes does not fit the %d bytes that are left; %d and %d were expected at most",
+			count, length, size-off, maxTags, maxData)
+	}
+	h := &Header{Off: off, Raw: make([]byte, introSize+count*entrySize+length), tags: make(map[uint32]entry, count)}
+	if err := readAt(r, h.Raw, off); err != nil {
+		return nil, err
+	}
+	h.data = h.Raw[introSize+count*entrySize:]
+	for i := range count {
+		b := h.Raw[introSize+i*entrySize:]
+		h.tags[binary.BigEndian.Uint32(b)] = entry{
+			binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:]),
+		}
+	}
+	return h, nil
+}
+
+// readAt fills b.
+func readAt(r io.ReaderAt, b []byte, off int64) error {
+	_, err := io.ReadFull(io.NewSectionReader(r, off, int64(len(b))), b)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return Errorf(off, "%w; a header was expected", io.ErrUnexpectedEOF)
+	}
+	if err != nil {
+		return Errorf(off, "%w", err)
+	}
+	return nil
+}
+
+// End returns where the header ends in the package.
+func (h *Header) End() int64 { return h.Off + int64(len(h.Raw)) }
+
+// Tags returns the tags in their order. Of one that comes again the last values count, as for rpm.
+func (h *Header) Tags() []uint32 {
+	all := make([]uint32, binary.BigEndian.Uint32(h.Raw[8:]))
+	for i := range all {
+		all[i] = binary.BigEndian.Uint32(h.Raw[introSize+i*entrySize:])
+	}
+	return all
+}
+
+// Has reports whether there is a tag.
+func (h *Header) Has(tag uint32) bool {
+	_, ok := h.tags[tag]
+	return ok
+}
+
+// find returns what is said of the values of a tag, which has one of some types, and all bytes from the first value on, or nil if there
+// is no such tag.
+func (h *Header) find(tag uint32, types ...uint32) (entry, []byte, error) {
+	e, ok := h.tags[tag]
+	if !ok {
+		return e, nil, nil
+	}
+	if !slices.Contains(types, e.typ) || e.count > maxValues || int64(e.off) > int64(len(h.data)) {
+		return e, nil, h.wrong(tag, types...)
+	}
+	return e, h.data[e.off:], nil
+}
+
+// wrong says that the values of a tag are not what they should be.
+func (h *Header) wrong(tag uint32, types ...uint32) error {
+	e := h.tags[tag]
+	return Errorf(h.Off, "tag %d, of type %d with %d values at %#x; at most %d of a type of %d within %d bytes were expected",
+		tag, e.typ, e.count, e.off, maxValues, types, len(h.data))
+}
+
+// numbers returns where the numbers of a tag are, and their size in bytes, or nil if there is no such tag.
+func (h *Header) numbers(tag uint32) (b []byte, width int, err error) {
+	types := []uint32{typeInt16, typeInt32, typeInt64}
+	e, b, err := h.find(tag, types...)
+	if b == nil {
+		return nil, 0, err
+	}
+	width = 1 << (e.typ - 2)
+	if int64(e.count)*int64(width) > int64(len(b)) {
+		return nil, 0, h.wrong(tag, types...)
+	}
+	return b[:int(e.count)*width], width, nil
+}
+
+// Numbers returns the numbers of a tag, or nil if there is no such tag.
+func (h *Header) Numbers(tag uint32) ([]uint64, error) {
+	b, width, err := h.numbers(tag)
+	if b == nil {
+		return nil, err
+	}
+	all := make([]uint64, 0, len(b)/width)
+	for ; len(b) > 0; b = b[width:] {
+		var n uint64
+		for _, c := range b[:width] {
+			n = n<<8 | uint64(c)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+// SetNumber replaces a number of a tag, if there is such a tag.
+func (h *Header) SetNumber(tag uint32, i int, n uint64) error {
+	b, width, err := h.numbers(tag)
+	if b == nil {
+		return err
+	}
+	if (i+1)*width > len(b) || n>>(8*width-1)>>1 != 0 {
+		return Errorf(h.Off, "tag %d has %d values of %d bytes; room for %d as number %d of it was expected", tag, len(b)/width, width, n, i)
+	}
+	for b = b[i*width:][:width]; width > 0; n >>= 8 {
+		width--
+		b[width] = byte(n)
+	}
+	return nil
+}
+
+// Texts returns where the strings of a tag are, or nil if there is no such tag. They may be replaced by others of the same length.
+func (h *Header) Texts(tag uint32) ([][]byte, error) {
+	types := []uint32{typeString, typeStrings}
+	e, b, err := h.find(tag, types...)
+	if b == nil {
+		return nil, err
+	}
+	if int64(e.count) > int64(len(b)) || e.typ == typeString && e.count != 1 {
+		return nil, h.wrong(tag, types...)
+	}
+	all := make([][]byte, e.count)
+	for i := range all {
+		end := bytes.IndexByte(b, 0)
+		if end < 0 {
+			return nil, h.wrong(tag, types...)
+		}
+		all[i], b = b[:end:end], b[end+1:]
+	}
+	return all, nil
+}
+
+// Text returns the first string of a tag, or "".
+func (h *Header) Text(tag uint32) (string, error) {
+	all, err := h.Texts(tag)
+	if len(all) == 0 {
+		return "", err
+	}
+	return string(all[0]), nil
+}
+
+// SetText replaces the first string of a tag by one of the same length, if there is such a tag.
+func (h *Header) SetText(tag uint32, s string) error {
+	all, err := h.Texts(tag)
+	if all == nil {
+		return err
+	}
+	if len(all) == 0 || len(all[0]) != len(s) {
+		return Errorf(h.Off, "tag %d; a string of %d bytes was expected", tag, len(s))
+	}
+	copy(all[0], s)
+	return nil
+}
+
+// Bytes returns where the bytes of a tag are, or nil if there is no such tag.
+func (h *Header) Bytes(tag uint32) ([]byte, error) {
+	e, b, err := h.find(tag, typeBin)
+	if b == nil {
+		return nil, err
+	}
+	if int64(e.count) > int64(len(b)) {
+		return nil, h.wrong(tag, typeBin)
+	}
+	return b[:e.count], nil
+}
