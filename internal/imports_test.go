@@ -34,7 +34,7 @@ var layers = map[string][]string{
 	"internal/inode":      {},
 	"internal/linker":     {"internal/inode"},
 	"internal/outfile":    {"internal/inode"},
-	"internal/pack":       {"internal/archive", "internal/rpm", "internal/unxz"},
+	"internal/pack":       {"internal/archive", "internal/compressed", "internal/rpm"},
 	"internal/page":       {},
 	"internal/repack":     {"convert", "elffile", "elfwrite", "internal/compressed", "internal/outfile", "internal/rpm", "report"},
 	"internal/rpm":        {},

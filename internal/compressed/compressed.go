@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	dsnet "github.com/dsnet/compress/bzip2"
 	"github.com/klauspost/compress/gzip"
@@ -39,18 +40,28 @@ const (
 // maxDictionary is how much memory, in bytes, a stream may ask for to be read. xz -9 asks for 64 MiB, zstd --ultra -22 for 128.
 const maxDictionary = 128 << 20
 
-// magics are how streams begin. Nothing tells lzma but its header, which can be anything.
+// magics are how streams begin: from RFC 1952, "The .xz File Format", RFC 8878, and the source of bzip2.
 var magics = map[Kind]string{Gzip: "\x1f\x8b", XZ: "\xfd7zXZ\x00", Zstd: "\x28\xb5\x2f\xfd", Bzip2: "BZh"}
 
-// Of says what made a stream that begins with head, of which at least six bytes are wanted. That of lzma is told by the
-// header that everybody's encoder writes.
+// HeadSize is how many bytes of a stream say what made it, if there are so many.
+const HeadSize = lzma.HeaderLen
+
+// Of says what made a stream that begins with head. One of zstd may begin with frames to be skipped, which have one of 16 numbers; that of
+// bzip2 has a digit and the magic number of a block or of the end. That of lzma has none: it is told by the usual properties, a
+// dictionary that is a multiple of 64 KiB, and a size that is not known or less than 2^48.
 func Of(head []byte) Kind {
-	for k, m := range magics {
-		if bytes.HasPrefix(head, []byte(m)) {
-			return k
-		}
-	}
-	if bytes.HasPrefix(head, []byte("\x5d\x00\x00")) {
+	begins := func(k Kind) bool { return bytes.HasPrefix(head, []byte(magics[k])) }
+	switch {
+	case begins(Gzip):
+		return Gzip
+	case begins(XZ):
+		return XZ
+	case begins(Zstd), len(head) >= 4 && head[0]&0xf0 == 0x50 && string(head[1:4]) == "\x2a\x4d\x18":
+		return Zstd
+	case begins(Bzip2) && len(head) >= 10 && head[3] >= '1' && head[3] <= '9' &&
+		(string(head[4:10]) == "1AY&SY" || string(head[4:10]) == "\x17rE8P\x90"):
+		return Bzip2
+	case len(head) >= HeadSize && bytes.HasPrefix(head, []byte("\x5d\x00\x00")) && head[12] == head[11] && (head[12] == 0 || head[12] == 0xff):
 		return LZMA
 	}
 	return None
@@ -78,10 +89,12 @@ type lzmaForm struct {
 	dictionary int
 }
 
+// bufferSize is how many bytes are read at a time.
+const bufferSize = 64 << 10
+
 // NewReader returns what decompresses r, which k made, and how it was made. At the end of what it returns r is at its end, too.
 func NewReader(r io.Reader, k Kind) (io.ReadCloser, *Form, error) {
-	in := bufio.NewReaderSize(r, 64<<10)
-	f := &Form{Kind: k}
+	in := bufio.NewReaderSize(r, bufferSize)
 	if m, ok := magics[k]; ok {
 		if head, err := in.Peek(len(m)); string(head) != m {
 			if err != nil && err != io.EOF {
@@ -90,14 +103,41 @@ func NewReader(r io.Reader, k Kind) (io.ReadCloser, *Form, error) {
 			return nil, nil, fmt.Errorf("it begins with %x; the %x of %s was expected", head, m, k)
 		}
 	}
+	return open(in, k)
+}
+
+// Open returns what decompresses r, and what made it. Unlike NewReader it reads streams whose form another one cannot have: those that
+// begin with frames to be skipped.
+func Open(r io.Reader) (io.ReadCloser, Kind, error) {
+	in := bufio.NewReaderSize(r, bufferSize)
+	head, err := in.Peek(HeadSize)
+	if err != nil && err != io.EOF {
+		return nil, None, err
+	}
+	k := Of(head)
+	out, _, err := open(in, k)
+	return out, k, err
+}
+
+// open returns what decompresses in, which k made.
+func open(in *bufio.Reader, k Kind) (io.ReadCloser, *Form, error) {
+	f := &Form{Kind: k}
 	out, err := f.reader(in)
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", k, err)
+		return nil, nil, k.failed(err)
 	}
 	return &reader{f, in, out}, f, nil
+}
+
+// failed names the kind in an error, as some libraries do themselves.
+func (k Kind) failed(err error) error {
+	if strings.HasPrefix(err.Error(), string(k)) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", k, err)
 }
 
 // reader returns what decompresses in, and fills in the form.
@@ -216,7 +256,7 @@ func (r *reader) Read(p []byte) (int, error) {
 			return n, err
 		}
 	}
-	return n, fmt.Errorf("%s: %w", r.form.Kind, err)
+	return n, r.form.Kind.failed(err)
 }
 
 // end returns io.EOF if that is what is left.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"cfi2sframe/internal/lab/peer"
 )
@@ -132,6 +133,44 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// TestOpen reads streams without being told what made them.
+func TestOpen(t *testing.T) {
+	b := contents(5000)
+	skipped := append([]byte("\x53\x2a\x4d\x18\x03\x00\x00\x00xyz"), by(t, b, "zstd", "-qc")...) // RFC 8878, 3.1.2
+	for kind, packed := range map[Kind][]byte{
+		None: b, Gzip: by(t, b, "gzip"), XZ: by(t, b, "xz"), Zstd: skipped, Bzip2: by(t, b, "bzip2"), LZMA: by(t, b, "xz", "--format=lzma"),
+	} {
+		r, k, err := Open(bytes.NewReader(packed))
+		if err != nil || k != kind {
+			t.Errorf("%s: it is taken for %s, %v", kind, k, err)
+			continue
+		}
+		if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, b) {
+			t.Errorf("%s: %d bytes of %d, %v", kind, len(got), len(b), err)
+		}
+		if err := r.Close(); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		if kind == None {
+			continue
+		}
+		r, _, err = Open(bytes.NewReader(packed[:len(packed)-3]))
+		if err == nil {
+			_, err = io.ReadAll(r)
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), string(kind)) || strings.Count(err.Error(), string(kind)) > 1 {
+			t.Errorf("%s that ends early: %v; its name was expected, once", kind, err)
+		}
+	}
+	if _, _, err := NewReader(bytes.NewReader(skipped), Zstd); err == nil || !strings.Contains(err.Error(), "it begins with 532a4d18; the 28b52ffd of zstd was expected") {
+		t.Errorf("a form with frames to be skipped: %v", err)
+	}
+	failing := errors.New("no disk")
+	if _, _, err := Open(iotest.ErrReader(failing)); err != failing {
+		t.Errorf("%v; %v was expected", err, failing)
+	}
+}
+
 // TestXZ looks at what xz says of what is written: blocks, and their checksums.
 func TestXZ(t *testing.T) {
 	b := contents(2_200_000)
@@ -224,7 +263,14 @@ func TestDictionaries(t *testing.T) {
 
 // TestOf has beginnings.
 func TestOf(t *testing.T) {
-	for head, want := range map[string]Kind{"": None, "x": None, "070701": None, "\x1f\x8b\x08": Gzip, "\xfd7zXZ\x00\x00": XZ, "BZh9": Bzip2, "\x28\xb5\x2f\xfd": Zstd, "\x5d\x00\x00\x80": LZMA} {
+	for head, want := range map[string]Kind{
+		"": None, "x": None, "070701": None, "\x1f": None, "\x1f\x8b\x08": Gzip, "\xfd7zXZ\x00\x00": XZ, "\xfd7zXZ": None,
+		"BZh9": None, "BZh91AY&SY": Bzip2, "BZh1\x17rE8P\x90": Bzip2, "BZh01AY&SY": None, "BZh:1AY&SY": None, "BZh9 and more": None,
+		"\x28\xb5\x2f\xfd": Zstd, "\x50\x2a\x4d\x18": Zstd, "\x5f\x2a\x4d\x18": Zstd, "\x60\x2a\x4d\x18": None, "\x50\x2a\x4d": None,
+		"\x5d\x00\x00\x80\x00\xff\xff\xff\xff\xff\xff\xff\xff": LZMA, "\x5d\x00\x00\x80\x00\x01\x02\x03\x04\x05\x06\x00\x00": LZMA,
+		"\x5d\x00\x00\x80\x00\x01\x02\x03\x04\x05\x06\x00\xff": None, "\x5d\x00\x00\x80\x00\x01\x02\x03\x04\x05\x06\x07\x07": None,
+		"\x5d\x00\x01\x80\x00\xff\xff\xff\xff\xff\xff\xff\xff": None, "\x5d\x00\x00\x80\x00\xff\xff\xff\xff\xff\xff\xff": None,
+	} {
 		if got := Of([]byte(head)); got != want {
 			t.Errorf("%q is taken for %s; %s was expected", head, got, want)
 		}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"cfi2sframe/internal/archive"
+	"cfi2sframe/internal/compressed"
 	"cfi2sframe/internal/rpm"
 )
 
@@ -88,7 +89,7 @@ func kindOf(r io.ReaderAt) (kind, error) {
 		return kindNone, nil
 	case bytes.HasPrefix(head, []byte(rpm.Magic)):
 		return kindRPM, nil
-	case compressionOf(head) == stored:
+	case compressed.Of(head) == compressed.None:
 		if isTar(head) {
 			return kindTar, nil
 		}

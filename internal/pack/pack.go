@@ -13,8 +13,7 @@
 // Not in here: packages in packages; ar archives, whose members are for the visitor to look at (internal/archive);
 // delta RPMs; whether signatures are right. Symbolic links and devices are no files.
 //
-// Formats are left to libraries where there is one that is kept up and small: archive/tar, compress/bzip2,
-// klauspost/compress for gzip and zstd, ulikunitz/xz behind internal/unxz, and
+// Formats are left to libraries where there is one that is kept up and small: archive/tar, those behind internal/compressed, and
 // opencontainers/image-spec for the words of OCI. RPM is read by internal/rpm: the libraries for it allocate what a header asks for,
 // index by what it says, and the signatures they check bring OpenPGP along. go-containerregistry, which flattens images,
 // writes them as a tar again for that, and needs a hundred modules.

@@ -145,7 +145,7 @@ func (m *rpmPackage) headers() error {
 		return err
 	}
 	m.kind = cmp.Or(compressed.Kind(compressor), compressed.Gzip)
-	head := make([]byte, 6)
+	head := make([]byte, compressed.HeadSize)
 	n, err := m.src.ReadAt(head, m.payload)
 	if err != nil && err != io.EOF {
 		return err
