@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -142,7 +143,7 @@ func (p *packer) deb() ([]part, error) {
 	if first != 1 || second < first {
 		return nil, debError(ctl.off-arHeader, "%s is member %d, and %s member %d; the second, and one after it, were expected", ctl.name, first+1, dat.name, second+1)
 	}
-	d := &debPackage{packer: p, data: dat, control: ctl}
+	d := &debPackage{packer: p, data: dat, control: ctl, changed: make(map[string]bool)}
 	if err := d.readControl(); err != nil {
 		return nil, err
 	}
@@ -160,7 +161,6 @@ func (p *packer) deb() ([]part, error) {
 		return nil, err
 	}
 	p.res = Result{}
-	d.sums, d.olds = make(map[string]string), make(map[string]string)
 	newData, err := d.compress(dat, d.convert)
 	if err != nil {
 		return nil, err
@@ -211,8 +211,8 @@ type debPackage struct {
 	*packer
 	data, control *debPart
 	conffiles     map[string]bool
-	listed        []byte            // md5sums
-	sums, olds    map[string]string // of files that changed, by their paths: those of now, and of before
+	lists         []*sumList
+	changed       map[string]bool // files, by their paths
 }
 
 // open returns what is in a part, decompressed.
@@ -240,23 +240,23 @@ func (d *debPackage) readControl() error {
 	}
 	defer r.Close()
 	d.conffiles = make(map[string]bool)
-	seen := false
 	err = copyTar(d.ctx, io.Discard, r, func(e *tarEntry, r io.Reader) (_, read []byte, err error) {
-		if e.name != "conffiles" && e.name != "md5sums" {
+		sum := sumFiles[e.name]
+		if e.name != "conffiles" && sum == nil {
 			return nil, nil, nil
 		}
 		if e.size > maxControl {
 			return nil, nil, fmt.Errorf("%s of %d bytes; %d were expected at most", e.name, e.size, maxControl)
 		}
-		b, err := readAll(nil, r, e.size)
+		b, err := d.readAll(nil, r, e.size)
 		if err != nil {
 			return nil, nil, err
 		}
-		if e.name == "md5sums" {
-			if seen {
-				return nil, nil, errors.New("a second md5sums; one was expected")
+		if sum != nil {
+			if slices.ContainsFunc(d.lists, func(l *sumList) bool { return l.name == e.name }) {
+				return nil, nil, fmt.Errorf("a second %s; one was expected", e.name)
 			}
-			d.listed, seen = b, true
+			d.lists = append(d.lists, &sumList{name: e.name, sum: sum, lines: b, files: make(map[string]fileSums)})
 			return nil, b, nil
 		}
 		for line := range strings.Lines(string(b)) {
@@ -320,9 +320,15 @@ func (d *debPackage) convert(w io.Writer) error {
 			c.stays, c.reason = Signed, "its contents are signed, by "+e.signed
 		}
 		changed, read, err = d.edit(c, r)
-		delete(d.sums, e.name)
-		if changed != nil && d.sums != nil {
-			d.sums[e.name], d.olds[e.name] = md5Of(changed), md5Of(read)
+		delete(d.changed, e.name)
+		if changed != nil && err == nil {
+			d.changed[e.name] = true
+		}
+		for _, l := range d.lists {
+			delete(l.files, e.name)
+			if d.changed[e.name] {
+				l.files[e.name] = fileSums{l.of(read), l.of(changed)}
+			}
 		}
 		return changed, read, err
 	}, d.other)
@@ -330,62 +336,21 @@ func (d *debPackage) convert(w io.Writer) error {
 }
 
 // other notes another name of a file, or what takes the place of one: of what comes twice the last counts.
-func (d *debPackage) other(e *tarEntry) {
-	sum, ok := d.sums[e.link]
-	delete(d.sums, e.name)
-	if ok && e.kind == '1' {
-		d.sums[e.name], d.olds[e.name] = sum, d.olds[e.link]
+func (d *debPackage) other(e *tarEntry) error {
+	linked := e.kind == '1' && d.changed[e.link]
+	if linked && d.conffiles[e.name] {
+		return fmt.Errorf("the configuration file %s is another name of %s, which changes", e.name, e.link)
 	}
-}
-
-// newControl returns control.tar with the sums of the files that changed, or nil if it has none of them.
-func (d *debPackage) newControl() (*part, error) {
-	sums, err := d.newSums()
-	if err != nil {
-		return nil, within(d.control, err)
+	delete(d.changed, e.name)
+	if linked {
+		d.changed[e.name] = true
 	}
-	if sums == nil {
-		return nil, nil
-	}
-	return d.compress(d.control, func(w io.Writer) error {
-		r, _, err := d.open(d.control)
-		if err != nil {
-			return err
+	for _, l := range d.lists {
+		file := l.files[e.link]
+		delete(l.files, e.name)
+		if linked {
+			l.files[e.name] = file
 		}
-		defer r.Close()
-		err = copyTar(d.ctx, w, r, func(e *tarEntry, r io.Reader) (_, read []byte, err error) {
-			if e.name != "md5sums" {
-				return nil, nil, nil
-			}
-			_, err = io.CopyN(io.Discard, r, e.size)
-			return nil, sums, err // it is as long as before
-		}, nil)
-		return within(d.control, err)
-	})
-}
-
-// newSums returns md5sums with the sums of files that changed, or nil if it has none of them. A line has the sum, a space,
-// another one or the asterisk of "md5sum -b", and the path.
-func (d *debPackage) newSums() ([]byte, error) {
-	out := bytes.Clone(d.listed)
-	found := false
-	at := 0
-	for line := range strings.Lines(string(d.listed)) {
-		sum, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		ok := strings.HasPrefix(name, " ") || strings.HasPrefix(name, "*")
-		name = clean(name[min(1, len(name)):])
-		now, changed := d.sums[name]
-		if ok && changed {
-			if old := d.olds[name]; !strings.EqualFold(sum, old) {
-				return nil, fmt.Errorf("md5sums has %s for %s; %s was expected, as the file is", sum, name, old)
-			}
-			copy(out[at:], now)
-			found = true
-		}
-		at += len(line)
 	}
-	if !found {
-		return nil, nil
-	}
-	return out, nil
+	return nil
 }

@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/md5"
 	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
-	"slices"
+	"runtime/debug"
 	"strings"
 
 	"cfi2sframe/convert"
@@ -48,8 +47,18 @@ var texts = map[convert.Reason]string{
 // Text says what a reason is, in a few words.
 func Text(r convert.Reason) string { return cmp.Or(texts[r], r.Text()) }
 
-// maxFile is how large a file may be, in bytes, that is converted in memory.
-const maxFile = 2 << 30
+// How large a file may be, in bytes, that is converted in memory: so much in any package, more in one that is large itself, and no
+// more than maxFile.
+const (
+	anyFile    = 512 << 20
+	perPackage = 256 // bytes for each of the package
+	maxFile    = 2 << 30
+)
+
+// largest returns how large a file of the package may be that is converted.
+func (p *packer) largest() int64 {
+	return min(max(anyFile, perPackage*min(p.size, maxFile)), maxFile)
+}
 
 // headSize is how many bytes of each file are looked at.
 const headSize = elffile.HeaderSize
@@ -118,14 +127,14 @@ func (p *packer) edit(c candidate, r io.Reader) (changed, read []byte, err error
 	if !isELF && !p.opt.Objects {
 		c.stays = Library
 	}
-	if c.stays == "" && c.size > maxFile {
-		c.stays, c.reason = Large, fmt.Sprintf("%d bytes; %d were expected at most", c.size, int64(maxFile))
+	if most := p.largest(); c.stays == "" && c.size > most {
+		c.stays, c.reason = Large, fmt.Sprintf("%d bytes; %d were expected at most", c.size, most)
 	}
 	if c.stays != "" {
 		p.keep(c, cmp.Or(c.reason, texts[c.stays]))
 		return nil, head, nil
 	}
-	b, err := readAll(head, r, c.size)
+	b, err := p.readAll(head, r, c.size)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -136,19 +145,29 @@ func (p *packer) edit(c candidate, r io.Reader) (changed, read []byte, err error
 	return changed, b, err
 }
 
-// readAll returns so many bytes, of which it has the first. Memory is taken as they come: a size is easily said.
-func readAll(head []byte, r io.Reader, size int64) ([]byte, error) {
-	const step = 64 << 20
-	b := head
-	for int64(len(b)) < size {
-		n := min(size-int64(len(b)), max(step, int64(len(b))))
-		begin := len(b)
-		b = slices.Grow(b, int(n))[:begin+int(n)]
-		if _, err := io.ReadFull(r, b[begin:]); err != nil {
+// believed is how much memory is taken because a size is said, in bytes.
+const believed = 64 << 20
+
+// readAll returns so many bytes, of which it has the first. Many are put aside at first, as a size is easily said.
+func (p *packer) readAll(head []byte, r io.Reader, size int64) ([]byte, error) {
+	from := io.MultiReader(bytes.NewReader(head), r)
+	if size > believed {
+		debug.FreeOSMemory() // of the file before, which may be as large
+		f, err := p.temporary()
+		if err != nil {
 			return nil, err
 		}
+		defer f.Close()
+		if _, err := io.CopyN(f, from, size); err == io.EOF {
+			return nil, io.ErrUnexpectedEOF
+		} else if err != nil {
+			return nil, err
+		}
+		from = io.NewSectionReader(f, 0, size)
 	}
-	return b, nil
+	b := make([]byte, size)
+	_, err := io.ReadFull(from, b)
+	return b, err
 }
 
 // keep notes that a file stays as it is.
@@ -225,6 +244,3 @@ func (p *packer) kind(name string, b []byte) convert.Reason {
 	}
 	return ""
 }
-
-// md5Of returns the sum of a file as md5sum prints it.
-func md5Of(b []byte) string { return fmt.Sprintf("%x", md5.Sum(b)) }

@@ -4,6 +4,8 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/md5"
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -82,6 +84,9 @@ func plain(t testing.TB) []byte {
 	sums := md5Of([]byte(program)) + "  usr/bin/plt\n"
 	return made("debian-binary", "2.0\n", "control.tar", tarOf(t, "./md5sums", sums), "data.tar", tarOf(t, "./usr/bin/plt", program))
 }
+
+// md5Of returns the sum of a file as md5sum prints it.
+func md5Of(b []byte) string { return fmt.Sprintf("%x", md5.Sum(b)) }
 
 // tried converts what may be anything, and returns what that says. Whatever it is, nothing else happens.
 func tried(t testing.TB, b []byte) error {
@@ -271,6 +276,90 @@ func TestSums(t *testing.T) {
 				t.Errorf("md5sums\n%s; expected was\n%s", got.contents, test.after)
 			}
 		})
+	}
+}
+
+// TestSumLists has a list of each kind of sum, of which one does not name what changes, and looks at them by the programs that make such
+// lists.
+func TestSumLists(t *testing.T) {
+	program := string(read(t, fixtures+"/plt"))
+	dir := t.TempDir()
+	put(t, dir+"/a", []byte(program), 0o755)
+	put(t, dir+"/s", []byte("#!/bin/sh\n"), 0o755)
+	lists := []string{"md5sum", "sha1sum", "sha256sum", "sha512sum"}
+	for i := range lists {
+		var control []string
+		for j, name := range lists {
+			files := "a s"
+			if i == j {
+				files = "s"
+			}
+			control = append(control, name+"s", string(run(t, "sh", "-c", "cd "+dir+" && "+name+" "+files)))
+		}
+		b := made("debian-binary", "2.0\n", "control.tar", tarOf(t, control...), "data.tar", tarWith(t, regular("a", program), regular("s", "#!/bin/sh\n")))
+		out, _ := repacked(t, b, Options{})
+		to := t.TempDir()
+		put(t, to+"/deb", out, 0o644)
+		run(t, "dpkg-deb", "-R", to+"/deb", to+"/files")
+		for _, name := range lists {
+			run(t, "sh", "-c", "cd "+to+"/files && "+name+" --strict --quiet -c DEBIAN/"+name+"s")
+		}
+		if bytes.Equal(read(t, to+"/files/a"), []byte(program)) {
+			t.Error("nothing has changed")
+		}
+	}
+	for i, name := range lists {
+		control := tarOf(t, name+"s", strings.Repeat("0", []int{32, 40, 64, 128}[i])+"  a\n")
+		refused(t, made("debian-binary", "2.0\n", "control.tar", control, "data.tar", tarOf(t, "a", program)), name+"s has 0")
+		refused(t, made("debian-binary", "2.0\n", "control.tar", tarOf(t, name+"s", "", name+"s", ""), "data.tar", tarOf(t)), "a second "+name+"s; one was expected")
+	}
+}
+
+// TestConffileLink has a configuration file that is another name of a program, and the other way round.
+func TestConffileLink(t *testing.T) {
+	program := string(read(t, fixtures+"/plt"))
+	pkg := func(conffile string) []byte {
+		return made("debian-binary", "2.0\n", "control.tar", tarOf(t, "conffiles", conffile), "data.tar",
+			tarWith(t, regular("a", program), linked(tar.TypeLink, "b", "a"), linked(tar.TypeLink, "c", "b")))
+	}
+	refused(t, pkg("/b\n"), "the configuration file b is another name of a, which changes")
+	refused(t, pkg("/c\n"), "the configuration file c is another name of b, which changes")
+	if _, res := repacked(t, pkg("/a\n"), Options{}); !res.Same {
+		t.Errorf("%+v", res.Files)
+	}
+}
+
+// TestLarge has a file that is put aside before it is read into memory, one that ends early, and no room.
+func TestLarge(t *testing.T) {
+	p := &packer{ctx: t.Context()}
+	b := bytes.Repeat([]byte("0123456789abcdef"), believed/16+1)
+	got, err := p.readAll(bytes.Clone(b[:5]), bytes.NewReader(b[5:]), int64(len(b)))
+	if err != nil || !bytes.Equal(got, b) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if _, err := p.readAll(nil, bytes.NewReader(b), 1<<40); err != io.ErrUnexpectedEOF {
+		t.Errorf("%v", err)
+	}
+	t.Setenv("TMPDIR", t.TempDir()+"/none")
+	if _, err := p.readAll(nil, bytes.NewReader(b), int64(len(b))); err == nil || !strings.Contains(err.Error(), "cannot write to ") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestLargest has files that are too large to be converted, in packages that are large or not.
+func TestLargest(t *testing.T) {
+	for _, tt := range []struct{ pkg, most int64 }{{0, 512 << 20}, {2 << 20, 512 << 20}, {4 << 20, 1 << 30}, {8 << 20, 2 << 30}, {1 << 60, 2 << 30}} {
+		p := &packer{ctx: t.Context(), size: tt.pkg}
+		changed, read, err := p.edit(candidate{name: "a", size: tt.most + 1}, strings.NewReader(elf.ELFMAG+strings.Repeat("\x00", 1000)))
+		if err != nil || changed != nil || len(read) > 1000 || len(p.res.Files) != 1 || p.res.Files[0].Result.Stays != Large {
+			t.Fatalf("%d bytes of %d: %d bytes, %v, %+v", tt.most+1, tt.pkg, len(read), err, p.res)
+		}
+		if got, want := p.res.Files[0].Result.Kept[0].Why.Error(), fmt.Sprintf("%d bytes; %d were expected at most", tt.most+1, tt.most); got != want {
+			t.Errorf("%s; %s was expected", got, want)
+		}
+		if p.largest() != tt.most {
+			t.Errorf("%d bytes at most in a package of %d; %d were expected", p.largest(), tt.pkg, tt.most)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"slices"
 	"strings"
 
 	"cfi2sframe/internal/compressed"
@@ -337,7 +338,7 @@ func (m *rpmPackage) member(w io.Writer, a *rpm.Archive, e *rpm.Member) error {
 // replace reads a file, and returns its new contents, or nil and what it has read.
 func (m *rpmPackage) replace(file int, size int64, r io.Reader) (changed, read []byte, err error) {
 	c := candidate{name: m.names[file], size: size}
-	if m.files.Flags[file]&rpm.FlagConfig != 0 {
+	if slices.ContainsFunc(m.files.Linked(file), func(i int) bool { return m.files.Flags[i]&rpm.FlagConfig != 0 }) {
 		c.stays = Conffile
 	}
 	changed, read, err = m.edit(c, r)

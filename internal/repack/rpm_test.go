@@ -195,6 +195,29 @@ func TestRPMSigned(t *testing.T) {
 	refused(t, b, "signatures of files (tag 5090): it is signed")
 }
 
+// TestRPMConfig has a program with two names, each of which is that of a configuration file: it stays, by the other name, too.
+func TestRPMConfig(t *testing.T) {
+	for _, name := range []string{"plt", "plt-hard"} {
+		b := unsummed(t)
+		_, main, payload := headersOf(b)
+		i := slices.Index(strings.Split(string(contentsOf(t, main, 1117)), "\x00"), name)
+		binary.BigEndian.PutUint32(contentsOf(t, main, 1037)[4*i:], 1) // RPMFILE_CONFIG
+		out, res := repacked(t, b, Options{})
+		was, _ := extracted(t, payload, "")
+		_, _, payload = headersOf(out)
+		is, _ := extracted(t, payload, "")
+		for file := range was {
+			changes := file == "./usr/bin/plt-suid" || file == "./usr/lib/pltlib.so"
+			if (is[file] != was[file]) != changes {
+				t.Errorf("%s is a configuration file: %s changes: %t", name, file, !changes)
+			}
+		}
+		if i := slices.IndexFunc(res.Files, func(f File) bool { return strings.HasPrefix(f.Name, "usr/bin/plt") && f.Result.Stays == Conffile }); i < 0 {
+			t.Errorf("%s is a configuration file: %+v", name, res.Files)
+		}
+	}
+}
+
 // TestRPMWrong has packages whose headers contradict themselves.
 func TestRPMWrong(t *testing.T) {
 	change := func(tag uint32, value string) []byte {

@@ -440,7 +440,7 @@ type tarFunc func(e *tarEntry, r io.Reader) (changed, read []byte, err error)
 
 // copyTar copies an archive, and gives each regular file the contents that edit wants. Other entries are told to other, if that
 // is not nil.
-func copyTar(ctx context.Context, w io.Writer, r io.Reader, edit tarFunc, other func(e *tarEntry)) error {
+func copyTar(ctx context.Context, w io.Writer, r io.Reader, edit tarFunc, other func(e *tarEntry) error) error {
 	t := &tarReader{in: r}
 	for {
 		if err := ctx.Err(); err != nil {
@@ -457,7 +457,9 @@ func copyTar(ctx context.Context, w io.Writer, r io.Reader, edit tarFunc, other 
 			return err
 		}
 		if other != nil && !e.regular() {
-			other(e)
+			if err := other(e); err != nil {
+				return err
+			}
 		}
 		if err := t.copyEntry(ctx, w, e, edit); err != nil {
 			return err
