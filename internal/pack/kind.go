@@ -71,6 +71,19 @@ func open(name string) (*os.File, int64, error) {
 // debFirst is the first member of a Debian package, by deb(5). The header of the archive is what archive reads.
 const debFirst = "debian-binary"
 
+// IsDeb reports whether an archive is a Debian package.
+func IsDeb(r io.ReaderAt) (bool, error) {
+	const at, size = 8, 16 // the first name
+	b := make([]byte, size)
+	if n, err := r.ReadAt(b, at); n < size {
+		if err == io.EOF {
+			err = nil
+		}
+		return false, err
+	}
+	return strings.TrimRight(string(b), " /") == debFirst, nil
+}
+
 // kindOf says what a file is.
 func kindOf(r io.ReaderAt) (kind, error) {
 	head := make([]byte, blockSize)
@@ -83,10 +96,11 @@ func kindOf(r io.ReaderAt) (kind, error) {
 	switch {
 	case err != nil:
 		return kindNone, err
-	case is && n >= 24 && strings.TrimRight(string(head[8:24]), " /") == debFirst:
-		return kindDeb, nil
 	case is:
-		return kindNone, nil
+		if deb, err := IsDeb(bytes.NewReader(head)); !deb {
+			return kindNone, err
+		}
+		return kindDeb, nil
 	case bytes.HasPrefix(head, []byte(rpm.Magic)):
 		return kindRPM, nil
 	case compressed.Of(head) == compressed.None:

@@ -228,9 +228,11 @@ func TestPackagesBelow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	closed := run(t, Options{}, dir)
-	if closed.Total.Files != 0 || closed.Total.Skipped.Other < len(all) {
-		t.Errorf("%d files, %+v; all packages were expected to stay closed", closed.Total.Files, closed.Total.Skipped)
+	for _, objects := range []bool{false, true} { // a Debian package is an archive, but none of objects
+		closed := run(t, Options{Settings: Settings{Objects: objects}}, dir)
+		if s := closed.Total.Skipped; closed.Total.Files != 0 || s.Other < len(all) || s.Objects+s.Archives > 0 {
+			t.Errorf("%d files, %v; all packages were expected to stay closed", closed.Total.Files, s)
+		}
 	}
 	opt := Options{Settings: Settings{Packages: true}, Jobs: 1}
 	want := written(t, run(t, opt, dir))

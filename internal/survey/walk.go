@@ -190,7 +190,11 @@ func peek(r io.ReaderAt) (head, error) {
 	}
 	if n < len(elf.ELFMAG) || string(b[:len(elf.ELFMAG)]) != elf.ELFMAG {
 		is, err := archive.Is(r)
-		return head{archive: is}, err
+		if !is {
+			return head{}, err
+		}
+		deb, err := pack.IsDeb(r) // in which no member is ELF
+		return head{archive: !deb}, err
 	}
 	var order binary.ByteOrder = binary.LittleEndian
 	if elf.Data(b[elf.EI_DATA]) == elf.ELFDATA2MSB {
