@@ -397,9 +397,7 @@ func TestSizes(t *testing.T) {
 		}
 		h := b.Bytes()[:tarBlock]
 		copy(tarSize.of(h), size)
-		if err := putSum(h); err != nil {
-			t.Fatal(err)
-		}
+		putSum(h)
 		return h
 	}
 	for size, want := range map[string]string{
@@ -422,9 +420,7 @@ func TestSizes(t *testing.T) {
 	for _, old := range []string{"9 size=5\n", "11 size=05\n", "29 comment=some other record\n9 size=5\n16 other=record\n"} {
 		x := header(fmt.Sprintf("%011o\x00", len(old)))
 		x[tarType] = 'x'
-		if err := putSum(x); err != nil {
-			t.Fatal(err)
-		}
+		putSum(x)
 		in := slices.Concat(x, append([]byte(old), make([]byte, tarBlock-len(old))...), header("00000000000\x00"),
 			append([]byte("words"), make([]byte, tarBlock-5)...), make([]byte, 2*tarBlock))
 		if all := untar(t, in); len(all) != 1 || string(all[0].contents) != "words" {

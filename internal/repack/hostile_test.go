@@ -111,9 +111,7 @@ func TestHostile(t *testing.T) {
 	with := func(archive string, at int, field string) string {
 		b := []byte(archive)
 		copy(b[at:], field)
-		if err := putSum(b[:tarBlock]); err != nil {
-			t.Fatal(err)
-		}
+		putSum(b[:tarBlock])
 		return string(b)
 	}
 	pkg := func(data string) []byte {
@@ -421,19 +419,13 @@ func TestBombs(t *testing.T) {
 	program := string(read(t, fixtures+"/plt"))
 	file := []byte(tarOf(t, "usr/bin/plt", program))
 	copy(tarSize.of(file), "17777777777") // 2 GiB - 1, of which there are some KiB
-	if err := putSum(file[:tarBlock]); err != nil {
-		t.Fatal(err)
-	}
+	putSum(file[:tarBlock])
 	huge := []byte(tarOf(t, "usr/bin/plt", program))
 	copy(tarSize.of(huge), "70000000000")
-	if err := putSum(huge[:tarBlock]); err != nil {
-		t.Fatal(err)
-	}
+	putSum(huge[:tarBlock])
 	sums := []byte(tarOf(t, "md5sums", ""))
 	copy(tarSize.of(sums), "07777777777")
-	if err := putSum(sums[:tarBlock]); err != nil {
-		t.Fatal(err)
-	}
+	putSum(sums[:tarBlock])
 	header := read(t, "testdata/none.rpm")
 	binary.BigEndian.PutUint32(header[rpm.LeadSize+12:], 0xfffffff)
 	dictionary := compressedBy(t, "xz", "--lzma2=dict=1536MiB", file)

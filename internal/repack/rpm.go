@@ -108,8 +108,11 @@ func (p *packer) rpm() ([]part, error) {
 // headers reads all that is before the payload.
 func (m *rpmPackage) headers() error {
 	lead := make([]byte, rpm.LeadSize)
-	if _, err := m.src.ReadAt(lead, 0); err != nil {
-		return rpm.Errorf(0, "it ends early; a lead of %d bytes was expected", rpm.LeadSize)
+	if n, err := m.src.ReadAt(lead, 0); n < len(lead) {
+		if err == io.EOF {
+			return rpm.Errorf(0, "it ends early; a lead of %d bytes was expected", rpm.LeadSize)
+		}
+		return rpm.Errorf(0, "%w", err)
 	}
 	if major, kind := lead[4], binary.BigEndian.Uint16(lead[6:]); major < 3 || kind > 1 {
 		return rpm.Errorf(4, "format %d and type %d; 3 or later, and 0 or 1, were expected", major, kind)

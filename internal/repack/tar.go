@@ -364,8 +364,8 @@ func number(b []byte) (int64, error) {
 func putNumber(b []byte, n int64) bool {
 	if b[0]&0x80 != 0 {
 		clear(b)
-		b[0] = 0x80
 		binary.BigEndian.PutUint64(b[len(b)-8:], uint64(n))
+		b[0] |= 0x80 // in a field of eight bytes it is one of the number's
 		return true
 	}
 	end := len(bytes.TrimRight(b, " \x00"))
@@ -395,30 +395,25 @@ func putNumber(b []byte, n int64) bool {
 func (e *tarEntry) resized(size int64) ([]byte, error) {
 	raw, main := slices.Clone(e.raw), e.main
 	if e.record.end > 0 {
-		var err error
-		if raw, main, err = e.withRecord(size); err != nil {
-			return nil, err
-		}
+		raw, main = e.withRecord(size)
 	}
 	h := raw[main : main+tarBlock]
 	// Beside a record it can be anything.
 	if old, err := number(tarSize.of(h)); err == nil && old == e.size && !putNumber(tarSize.of(h), size) && e.record.end == 0 {
 		return nil, fmt.Errorf("the header of %s has no room for a size of %d bytes", e.name, size)
 	}
-	return raw, putSum(h)
+	putSum(h)
+	return raw, nil
 }
 
-// putSum writes the sum of a header.
-func putSum(h []byte) error {
+// putSum writes the sum of a header. There is room for it: it has six digits at most.
+func putSum(h []byte) {
 	sum, _ := sums(h)
-	if !putNumber(tarChecksum.of(h), sum) {
-		return fmt.Errorf("checksum %q of a header cannot be replaced", tarChecksum.of(h))
-	}
-	return nil
+	putNumber(tarChecksum.of(h), sum)
 }
 
 // withRecord returns the headers with another size in the record that has it, and where the last one begins then.
-func (e *tarEntry) withRecord(size int64) ([]byte, int, error) {
+func (e *tarEntry) withRecord(size int64) ([]byte, int) {
 	rest := fmt.Sprintf(" size=%d\n", size)
 	length := len(rest)
 	for length != len(rest)+len(strconv.Itoa(length)) {
@@ -428,10 +423,9 @@ func (e *tarEntry) withRecord(size int64) ([]byte, int, error) {
 	old := e.pax.at + roundUp(e.pax.end-e.pax.at)
 	raw := slices.Concat(e.raw[:e.pax.at], records, make([]byte, roundUp(len(records))-len(records)), e.raw[old:])
 	h := raw[e.pax.at-tarBlock : e.pax.at]
-	if !putNumber(tarSize.of(h), int64(len(records))) {
-		return nil, 0, fmt.Errorf("the extended header of %s has no room for its size", e.name)
-	}
-	return raw, e.main + len(raw) - len(e.raw), putSum(h)
+	putNumber(tarSize.of(h), int64(len(records))) // which is little more than maxExtended
+	putSum(h)
+	return raw, e.main + len(raw) - len(e.raw)
 }
 
 // A tarFunc says what becomes of the contents of a regular file: it reads as much of them as it likes, and returns new ones, or
