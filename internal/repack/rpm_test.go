@@ -143,7 +143,13 @@ func TestRPM(t *testing.T) {
 // unsummed returns a package that is not compressed, and has no sums of its header and payload: their tags are others.
 func unsummed(t testing.TB) []byte {
 	t.Helper()
-	b := read(t, "testdata/none.rpm")
+	return unsummedOf(t, "none")
+}
+
+// unsummedOf is the same for a package of the given compression.
+func unsummedOf(t testing.TB, compressor string) []byte {
+	t.Helper()
+	b := read(t, "testdata/"+compressor+".rpm")
 	sig, main, _ := headersOf(b)
 	for _, h := range []struct {
 		b    []byte
