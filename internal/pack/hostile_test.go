@@ -354,3 +354,30 @@ func TestLoops(t *testing.T) {
 	l.index(t, l.image(t, "amd64", tarOf(t, linked(tar.TypeSymlink, "a", "../../../etc"), regular("a/x", "x"), regular("../../y", "y"))))
 	same(t, l.folder(t), map[string]string{"etc/x": "x", "y": "y"})
 }
+
+// TestNested has indexes in each other: as many as are accepted, more, and such that name the next one many times, which is
+// read once.
+func TestNested(t *testing.T) {
+	nested := func(l layout, in object, depth, times int) {
+		for range depth {
+			all := make([]object, times)
+			for i := range all {
+				all[i] = in
+			}
+			in = l.blob(ociType+"index.v1+json", encoded(t, object{"manifests": all}))
+		}
+		l.index(t, in)
+	}
+	for _, times := range []int{1, 1000} {
+		l := make(layout)
+		nested(l, l.image(t, "amd64", tarOf(t, regular("a", "a"))), maxDepth, times)
+		same(t, l.folder(t), map[string]string{"a": "a"})
+		for depth, want := range map[int]string{maxDepth: "no image: none of the manifests is that of one", maxDepth + 1: ": more than 8 indexes in each other"} {
+			l = make(layout)
+			nested(l, l.blob(ociType+"manifest.v1+json", []byte("{}")), depth, times)
+			if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%d indexes, each %d times: %v; %q was expected", depth, times, err, want)
+			}
+		}
+	}
+}

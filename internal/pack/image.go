@@ -185,7 +185,7 @@ func find(in store) ([]picture, error) {
 	var all []picture
 	index, err := in.description(indexFile)
 	if err == nil {
-		f := finder{in: in}
+		f := finder{in: in, followed: make(map[reference]bool)}
 		if err = f.index(indexFile, index, "", 0); err == nil {
 			all = f.found
 		}
@@ -232,8 +232,16 @@ func parse(name string, b []byte, to any) error {
 
 // A finder follows the index of an image layout.
 type finder struct {
-	in    store
-	found []picture
+	in       store
+	followed map[reference]bool
+	found    []picture
+}
+
+// A reference is what a descriptor says of a blob. One is followed once: indexes that name one another many times each would
+// have to be read as often as the product of that.
+type reference struct {
+	digest digest.Digest
+	index  bool
 }
 
 // blob returns where a blob is.
@@ -290,6 +298,11 @@ func (f *finder) manifest(d *oci.Descriptor, ref string, depth int) error {
 	if p.platform == "unknown/unknown" {
 		return nil // what BuildKit says of how an image was made
 	}
+	to := reference{d.Digest, d.MediaType == oci.MediaTypeImageIndex || d.MediaType == dockerList}
+	if f.followed[to] {
+		return nil
+	}
+	f.followed[to] = true
 	name, b, err := f.described(d)
 	if missing(err) {
 		p.err = fmt.Errorf("%s is not there; the manifest of this image was expected", name)
@@ -299,7 +312,7 @@ func (f *finder) manifest(d *oci.Descriptor, ref string, depth int) error {
 	if err != nil {
 		return err
 	}
-	if d.MediaType == oci.MediaTypeImageIndex || d.MediaType == dockerList {
+	if to.index {
 		return f.index(name, b, ref, depth+1)
 	}
 	var m oci.Manifest
@@ -310,8 +323,9 @@ func (f *finder) manifest(d *oci.Descriptor, ref string, depth int) error {
 		return nil // an artifact of another kind
 	}
 	if p.platform == "" {
-		if _, b, err := f.described(&m.Config); err == nil {
-			p.platform = configured(b).platform
+		if file, b, err := f.described(&m.Config); err == nil {
+			c, _ := configured(file, b) // it has no more than a label to give
+			p.platform = c.platform
 		}
 	}
 	if err := few(name, len(m.Layers)); err != nil {
@@ -342,12 +356,13 @@ type configuration struct {
 	layers   []digest.Digest // of what the layers unpack to
 }
 
-func configured(b []byte) configuration {
-	var c oci.Image
-	if json.Unmarshal(b, &c) != nil {
-		return configuration{}
+func configured(name string, b []byte) (configuration, error) {
+	var c struct {
+		oci.Platform
+		RootFS oci.RootFS
 	}
-	return configuration{platform(&c.Platform), c.RootFS.DiffIDs}
+	err := parse(name, b, &c)
+	return configuration{platform(&c.Platform), c.RootFS.DiffIDs}, err
 }
 
 // A saved is an image in what "docker save" writes.
@@ -384,7 +399,10 @@ func docker(in store) ([]picture, error) {
 		if err := few(dockerFile, len(image.Layers)); err != nil {
 			return nil, err
 		}
-		c := configured(b)
+		c, err := configured(image.Config, b)
+		if err != nil {
+			return nil, err
+		}
 		p := picture{id: image.Config, platform: c.platform}
 		if len(image.RepoTags) > 0 {
 			p.ref = image.RepoTags[0]

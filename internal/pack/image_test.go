@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,6 +125,10 @@ var layersTests = []struct {
 		{regular("a", "a"), dir("d"), regular("d/x", "x"), dir("e"), regular("e/x", "x"), regular("e/y", "y")},
 		{regular(".wh.a", ""), regular(".wh.d", ""), regular("e/.wh.x", "")},
 	}, map[string]string{"e/y": "y"}},
+	{"removed, what was not there", [][]tarMember{
+		{regular("a", "a")},
+		{regular(".wh.b", ""), regular("d/.wh.x", ""), regular("a/.wh.x", "")},
+	}, map[string]string{"a": "a"}},
 	{"removed, and there again", [][]tarMember{
 		{regular("a", "a1"), dir("d"), regular("d/x", "x1")},
 		{regular(".wh.a", ""), regular(".wh.d", "")},
@@ -225,6 +230,18 @@ func TestImages(t *testing.T) {
 
 	l = make(layout)
 	one, two = l.image(t, "amd64", base), l.image(t, "amd64", base, top)
+	l.index(t, one, two)
+	first, second := one["digest"].(string), two["digest"].(string)
+	want = map[string]string{
+		"linux/amd64!" + first + "!a": "base", "linux/amd64!" + first + "!b": "base",
+		"linux/amd64!" + second + "!a": "base", "linux/amd64!" + second + "!b": "top",
+	}
+	for form, name := range l.forms(t) {
+		t.Run("no tags "+form, func(t *testing.T) { same(t, name, want) })
+	}
+
+	l = make(layout)
+	one, two = l.image(t, "amd64", base), l.image(t, "amd64", base, top)
 	one["annotations"] = object{"org.opencontainers.image.ref.name": "v1"}
 	two["annotations"] = object{"org.opencontainers.image.ref.name": "v2"}
 	l.index(t, one, two)
@@ -263,6 +280,30 @@ func TestDocker(t *testing.T) {
 		regular("manifest.json", manifest(object{"Config": "c3.json", "Layers": two["Layers"]})))...))
 	if _, err := contents(name); err == nil || !strings.Contains(err.Error(), "l3/layer.tar: ") || !strings.Contains(err.Error(), "the digest is "+digestOf(top)+"; "+digestOf(base)+" was expected") {
 		t.Errorf("a layer of another digest: %v", err)
+	}
+	// A link of the other kind.
+	name = write(t, filepath.Join(dir, "hard.tar"), tarOf(t, append(files, linked(tar.TypeLink, "l4/layer.tar", "l1/layer.tar"),
+		regular("manifest.json", manifest(object{"Config": "c1.json", "Layers": []string{"l4/layer.tar"}})))...))
+	same(t, name, map[string]string{"a": "base", "b": "base"})
+	for _, tt := range []struct {
+		name    string
+		members []tarMember
+		want    string
+	}{
+		{"no configuration", []tarMember{regular("manifest.json", manifest(object{"Config": "c9.json"}))}, "c9.json: file does not exist"},
+		{"a configuration that is none", []tarMember{regular("c9.json", "text"), regular("manifest.json", manifest(object{"Config": "c9.json"}))}, "c9.json is no JSON"},
+		{"a damaged configuration", []tarMember{regular("c9.json", config(base)[:50]), regular("manifest.json", manifest(object{"Config": "c9.json", "Layers": one["Layers"]}))},
+			"c9.json: unexpected end of JSON input"},
+		{"links in a circle", []tarMember{linked(tar.TypeSymlink, "l5", "l5"), regular("manifest.json", manifest(object{"Config": "c1.json", "Layers": []string{"l5"}}))},
+			"l5: file does not exist"},
+		{"too many layers", []tarMember{regular("manifest.json", manifest(object{"Config": "c1.json", "Layers": make([]string, 1001)}))},
+			"manifest.json: an image of 1001 layers; at most 1000 are accepted"},
+		{"too many images", []tarMember{regular("manifest.json", manifest(slices.Repeat([]object{one}, 1001)...))}, "manifest.json: more than 1000 images"},
+	} {
+		name := write(t, filepath.Join(dir, "wrong.tar"), tarOf(t, append(files, tt.members...)...))
+		if _, err := contents(name); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v; %q was expected", tt.name, err, tt.want)
+		}
 	}
 	// A web application's manifest.json makes no image.
 	name = write(t, filepath.Join(dir, "web.tar"), tarOf(t, regular("manifest.json", `[{"name": "app"}]`), regular("index.json", "{}")))
