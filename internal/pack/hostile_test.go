@@ -16,6 +16,7 @@ import (
 
 	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/lab/rpmtest"
 	"cfi2sframe/internal/rpm"
 )
 
@@ -55,6 +56,8 @@ func TestErrors(t *testing.T) {
 		{"a wrong checksum in a package", debOf("data.tar", header), "data.tar: at offset 0x800, in or after usr/bin/a: archive/tar: invalid tar header"},
 		{"a wrong checksum in a compressed package", debOf("data.tar.gz", gzipped9(header)), "data.tar.gz: at offset 0x800 of what it unpacks to, in or after usr/bin/a: "},
 		{"a file cut off", plain[:900], "at offset 0x384, in or after usr/bin/a: unexpected EOF"},
+		{"a file cut off before it begins", tarOf(t, regular("a", "a"))[:512], "at offset 0x200, in or after a: unexpected EOF"},
+		{"a description cut off", tarOf(t, regular("index.json", "{"+strings.Repeat(" ", 600)))[:900], "at offset 0x384, in or after index.json: unexpected EOF"},
 		{"a header cut off", plain[:1700], "at offset 0x6a4, in or after usr/bin/a: unexpected EOF"},
 		{"a part of several volumes", multi, `in or after usr/bin/a: a member of type 'M'; a file, a folder, a link or a device was expected`},
 		{"a file that is the root", tarOf(t, regular("a", "a"), regular("b/..", "b")), "a file without a name"},
@@ -85,6 +88,7 @@ func TestIs(t *testing.T) {
 		"empty": nil, "text": []byte("text"), "ELF": []byte("\x7fELF\x02\x01\x01"), "gzip of text": gzipped9([]byte("text")),
 		"archive": elftest.Ar(elftest.ArMember("one.o/", []byte("debian-binary"))), "zeros": make([]byte, 10240),
 		"gzip of zeros": gzipped9(make([]byte, 10240)), "gzip cut off": gzipped9(plain)[:20], "half a header": plain[:300],
+		"archive of nothing": elftest.Ar(), "half of a member's name": []byte(elftest.ArMagic + debFirst[:8]), "a block of text": bytes.Repeat([]byte("text"), 128),
 		"xz header only": []byte("\xfd7zXZ\x00\x00\x04"), "zstd header only": []byte("\x28\xb5\x2f\xfd"), "bzip2 header only": []byte("BZh91AY&SY"),
 	} {
 		if is, err := Is(write(t, filepath.Join(dir, name), b)); is || err != nil {
@@ -98,9 +102,30 @@ func TestIs(t *testing.T) {
 	}
 	run(t, dir, "mkfifo", "pipe")
 	for _, name := range []string{"pipe", "", "missing"} {
-		if is, err := Is(filepath.Join(dir, name)); is || err == nil {
+		name = filepath.Join(dir, name)
+		if is, err := Is(name); is || err == nil {
 			t.Errorf("%q: %v, %v; an error was expected", name, is, err)
 		}
+		if _, err := contents(name); err == nil {
+			t.Errorf("%q: an error was expected", name)
+		}
+	}
+}
+
+// A brokenDisk gives nothing.
+type brokenDisk struct{}
+
+var errDisk = errors.New("input/output error")
+
+func (brokenDisk) ReadAt([]byte, int64) (int, error) { return 0, errDisk }
+
+// TestBrokenDisk expects that a file that cannot be read is not taken for one that is no package.
+func TestBrokenDisk(t *testing.T) {
+	if is, err := IsDeb(brokenDisk{}); is || err != errDisk {
+		t.Errorf("%v, %v; %v was expected", is, err, errDisk)
+	}
+	if k, err := kindOf(brokenDisk{}); k != kindNone || err != errDisk {
+		t.Errorf("%v, %v; %v was expected", k, err, errDisk)
 	}
 }
 
@@ -153,6 +178,7 @@ func TestLimits(t *testing.T) {
 	zeros := tarOf(t, regular("a", strings.Repeat("\x00", 1<<20)), regular("b", "b"))
 	limited(t, 1<<19, 10, 99, 1<<20)
 	failing(t, "more members", tarOf(t, many...), "more than 99 members")
+	failing(t, "more members of an RPM", rpmtest.Package(bytes.Repeat(rpmtest.Newc("./a", 1, 0o100644, 1, ""), 100)), fmt.Sprintf("payload: at offset %#x: more than 99 members", 100*116))
 	failing(t, "a bomb", gzipped9(zeros), "of what it unpacks to, in or after a: it unpacks to more than 524288 bytes; that much was expected at most")
 	failing(t, "a bomb behind the end", gzipped9(append(tarOf(t, regular("b", "b")), make([]byte, 1<<20)...)), "it unpacks to more than 524288 bytes")
 	failing(t, "a bomb in a package", debOf("data.tar.gz", gzipped9(zeros)), "data.tar.gz: at offset 0x80000 of what it unpacks to")
@@ -227,6 +253,9 @@ func TestReadAt(t *testing.T) {
 		if c.chunks[1] != nil || c.chunks[0] == nil {
 			t.Error("zeros take memory, or nothing else does")
 		}
+		if k, err := c.ReadAt(make([]byte, 1), -1); k != 0 || err == nil || !strings.Contains(err.Error(), "offset -1; ") {
+			t.Errorf("before the beginning: %d, %v", k, err)
+		}
 		for _, off := range []int{0, 1, chunkSize - 1, chunkSize, 2*chunkSize - 3, len(text) - 1, len(text), len(text) + 1} {
 			for _, n := range []int{0, 1, 7, chunkSize, len(text)} {
 				got := bytes.Repeat([]byte("x"), n)
@@ -259,6 +288,21 @@ func TestVisitor(t *testing.T) {
 	if err != nil || len(files) != 2 || files[0] != (File{"a", 0, nil}) || files[1] != (File{"b", 1, nil}) {
 		t.Errorf("%v, %v", files, err)
 	}
+	if _, err := Each(t.Context(), write(t, name+".rpm", rpmtest.Package(append(rpmtest.Newc("./a", 1, 0o100644, 2, ""), rpmtest.Trailer()...))), func(*Member) error { return own }); err != own {
+		t.Errorf("an empty file of two names: %v; the error of the visitor was expected", err)
+	}
+	// What it adds to an error of the package is not said, as that has its place already.
+	short := write(t, name+".cut", tarOf(t, regular("a", strings.Repeat("a", 5000)))[:2000])
+	_, err = Each(t.Context(), short, func(m *Member) error {
+		_, err := m.Load()
+		if !errors.Is(err, io.ErrUnexpectedEOF) || err.Error() != "unexpected EOF" {
+			t.Errorf("the visitor has %v", err)
+		}
+		return fmt.Errorf("mine: %w", err)
+	})
+	if !errors.Is(err, io.ErrUnexpectedEOF) || err.Error() != "at offset 0x7d0, in or after a: unexpected EOF" {
+		t.Errorf("a file that is cut off: %v", err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := Each(ctx, name, func(*Member) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v; an end was expected", err)
@@ -288,6 +332,25 @@ func TestImageErrors(t *testing.T) {
 			l[indexFile] = []byte(`{"manifests": [{"digest": "sha256:../../../../etc/passwd"}]}`)
 		}, `digest "sha256:../../../../etc/passwd": invalid checksum digest`},
 		{"a manifest that is not there", func(l layout) { delete(l, blobs(l, "diff_ids")[0]); delete(l, blobs(l, `"config":`)[0]) }, "is not there; the manifest of this image was expected"},
+		{"a manifest that is no JSON", func(l layout) {
+			l[indexFile] = encoded(t, object{"manifests": []object{l.blob(ociType+"manifest.v1+json", []byte("{"))}})
+		}, strings.Replace("blobs/"+digestOf([]byte("{")), ":", "/", 1) + ": unexpected end of JSON input"},
+		{"a layer whose digest leads out", func(l layout) {
+			b := bytes.Replace(l[blobs(l, `"config":`)[0]], []byte(digestOf(layers[2])), []byte("sha256:../x"), 1)
+			l[indexFile] = encoded(t, object{"manifests": []object{l.blob(ociType+"manifest.v1+json", b)}})
+		}, `: digest "sha256:../x": invalid checksum digest`},
+		{"a manifest that is too large", func(l layout) {
+			m := l.blob(ociType+"manifest.v1+json", append(bytes.Repeat([]byte(" "), maxSmall), "{}"...))
+			l[indexFile] = encoded(t, object{"manifests": []object{m}})
+		}, "4194304 "},
+		{"too many images", func(l layout) {
+			var all []object
+			for i := range maxImages + 1 {
+				all = append(all, object{"mediaType": ociType + "manifest.v1+json", "digest": fmt.Sprintf("sha256:%064x", i)})
+			}
+			l[indexFile] = encoded(t, object{"manifests": all})
+		}, "index.json: more than 1000 images"},
+		{"a list of Docker's that is none", func(l layout) { delete(l, indexFile); l[dockerFile] = []byte("{}") }, "manifest.json: json: cannot unmarshal object"},
 		{"a manifest of another digest", func(l layout) {
 			name := blobs(l, `"config":`)[0]
 			l[name] = append(l[name], ' ')
@@ -306,6 +369,11 @@ func TestImageErrors(t *testing.T) {
 			name := strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1)
 			l[name] = append(bytes.Clone(l[name]), 0)
 		}, "; " + digestOf(layers[2]) + " was expected"},
+		{"a layer that does not unpack", func(l layout) {
+			b := []byte("\x1f\x8b and so on")
+			m := bytes.Replace(l[blobs(l, `"config":`)[0]], []byte(digestOf(layers[2])), []byte(l.blob("", b)["digest"].(string)), 1)
+			l[indexFile] = encoded(t, object{"manifests": []object{l.blob(ociType+"manifest.v1+json", m)}})
+		}, strings.Replace("blobs/"+digestOf([]byte("\x1f\x8b and so on")), ":", "/", 1) + ": at offset 0x0 of what it unpacks to: gzip: "},
 		{"a layer that is none", func(l layout) {
 			l[strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1)] = bytes.Repeat([]byte("text"), 200)
 		}, "at offset 0x200: archive/tar: invalid tar header"},
@@ -331,10 +399,15 @@ func TestLoops(t *testing.T) {
 		want    string // of the error
 	}{
 		{"circle", []tarMember{linked(tar.TypeSymlink, "a", "b"), linked(tar.TypeSymlink, "b", "a"), regular("a/x", "x")}, "a/ leads through more than 255 symbolic links"},
+		{"removed in a circle", []tarMember{linked(tar.TypeSymlink, "a", "a"), regular("a/.wh.x", "")}, "a/ leads through more than 255 symbolic links"},
+		{"a hard link into a circle", []tarMember{linked(tar.TypeSymlink, "a", "a"), linked(tar.TypeLink, "x", "a/x")}, "a/ leads through more than 255 symbolic links"},
+		{"a hard link to nothing", []tarMember{regular("b", "b"), linked(tar.TypeLink, "a", "d/c")}, "the hard link a leads to d/c; a file in this layer or below was expected"},
+		{"a hard link to a folder", []tarMember{dir("d"), linked(tar.TypeLink, "a", "d")}, "the hard link a leads to the folder d; a file was expected"},
 		{"itself", []tarMember{linked(tar.TypeSymlink, "a", "a/a"), regular("a/x", "x")}, "a/ leads through more than 255 symbolic links"},
 	} {
 		l := make(layout)
-		l.index(t, l.image(t, "amd64", tarOf(t, tt.members...)))
+		first := tt.members[:1] // what is removed is so from the layers below
+		l.index(t, l.image(t, "amd64", tarOf(t, first...), tarOf(t, tt.members...)))
 		if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v; %q was expected", tt.name, err, tt.want)
 		}
@@ -379,5 +452,31 @@ func TestNested(t *testing.T) {
 				t.Errorf("%d indexes, each %d times: %v; %q was expected", depth, times, err, want)
 			}
 		}
+	}
+}
+
+// TestImageLimits has small images that are large once they are put together.
+func TestImageLimits(t *testing.T) {
+	layer := tarOf(t, regular("a", "a"), regular("b", "b"), regular("c", "c"))
+	l := make(layout)
+	l.index(t, l.image(t, "amd64", layer), l.image(t, "arm64", layer))
+	name := l.folder(t)
+	limited(t, 1<<30, 10, 6, 1000)
+	same(t, name, map[string]string{
+		"linux/amd64!a": "a", "linux/amd64!b": "b", "linux/amd64!c": "c", "linux/arm64!a": "a", "linux/arm64!b": "b", "linux/arm64!c": "c",
+	})
+	limited(t, 1<<30, 10, 5, 1000)
+	if _, err := contents(name); err == nil || !strings.Contains(err.Error(), "images with more than 5 files") {
+		t.Errorf("files of two images: %v", err)
+	}
+	l = make(layout)
+	members := []tarMember{linked(tar.TypeSymlink, "s", strings.Repeat("x", 90)+"/y")}
+	for i := range 12 {
+		members = append(members, regular(fmt.Sprintf("s/%02d", i), ""))
+	}
+	l.index(t, l.image(t, "amd64", tarOf(t, members...)))
+	limited(t, 1<<30, 10, 100, 1000)
+	if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), "names of more than 1000 bytes in all") {
+		t.Errorf("names through a link: %v", err)
 	}
 }

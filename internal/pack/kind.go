@@ -92,13 +92,11 @@ func kindOf(r io.ReaderAt) (kind, error) {
 		return kindNone, err
 	}
 	head = head[:n]
-	is, err := archive.Is(bytes.NewReader(head))
+	is, _ := archive.Is(bytes.NewReader(head)) // memory gives no errors
 	switch {
-	case err != nil:
-		return kindNone, err
 	case is:
-		if deb, err := IsDeb(bytes.NewReader(head)); !deb {
-			return kindNone, err
+		if deb, _ := IsDeb(bytes.NewReader(head)); !deb {
+			return kindNone, nil
 		}
 		return kindDeb, nil
 	case bytes.HasPrefix(head, []byte(rpm.Magic)):

@@ -261,6 +261,7 @@ func TestReplaced(t *testing.T) {
 		"by a link":              {regular("a", "old"), regular("b", "b"), linked(tar.TypeLink, "a", "b")},
 		"linked before":          {regular("b", "old"), linked(tar.TypeLink, "c", "b"), regular("b", "new")},
 		"linked twice":           {regular("b", "b"), linked(tar.TypeLink, "c", "b"), linked(tar.TypeLink, "a", "./c")},
+		"a comment for all":      {{tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "pax_global_header", PAXRecords: map[string]string{"comment": "c"}}, ""}, regular("a", "a")},
 		"a link to a link":       {linked(tar.TypeSymlink, "a", "b"), linked(tar.TypeLink, "c", "a"), regular("b", "b")},
 	} {
 		t.Run(name, func(t *testing.T) {

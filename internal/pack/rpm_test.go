@@ -145,11 +145,15 @@ func TestLinks(t *testing.T) {
 func TestRPMErrors(t *testing.T) {
 	tags, with := rpmtest.Tags(), rpmtest.With
 	ok := rpmtest.Payload()
+	sums := gzipped9(ok)
+	sums[len(sums)-8]++ // the CRC-32 by RFC 1952, section 2.3
 	for _, tt := range []struct {
 		name string
 		b    []byte
 		want string
 	}{
+		{"a wrong checksum of gzip", rpmtest.Package(sums, tags...), fmt.Sprintf("payload: at offset %#x of what it unpacks to: gzip: invalid checksum", len(ok))},
+		{"no gzip behind its magic", rpmtest.Package([]byte("\x1f\x8b and so on"), tags...), "payload: at offset 0x0 of what it unpacks to: gzip: "},
 		{"only a lead", rpmtest.Lead(), "at offset 0x60: unexpected EOF; a header was expected"},
 		{"a delta", rpmtest.Package(ok, with(rpm.TagPayloadFormat, "drpm")...), `a payload of format "drpm"; cpio was expected`},
 		{"a format of another type", rpmtest.Package(ok, with(rpm.TagPayloadFormat, []uint32{1})...), "at offset 0x98: tag 1124, of type 4 "},
@@ -165,5 +169,15 @@ func TestRPMErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "RPM package") {
 			t.Errorf("%s: %v; %q was expected", tt.name, err, tt.want)
 		}
+	}
+}
+
+// TestUnread has a visitor that does not read a file that is cut off.
+func TestUnread(t *testing.T) {
+	cut := rpmtest.Newc("./a", 1, 0o100755, 1, strings.Repeat("x", 100))[:200]
+	name := write(t, filepath.Join(t.TempDir(), "p"), rpmtest.Package(cut))
+	_, err := Each(t.Context(), name, func(*Member) error { return nil })
+	if err == nil || err.Error() != "payload: at offset 0xc8, in or after a: unexpected EOF" {
+		t.Errorf("%v; an early end was expected", err)
 	}
 }

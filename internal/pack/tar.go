@@ -159,9 +159,7 @@ func (a *tarred) read(fn func(*stream, *tar.Header, *tar.Reader) error) error {
 	defer s.close()
 	in := io.Reader(s)
 	if !s.packed {
-		if _, err := file.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
+		file = io.NewSectionReader(a.f, 0, a.size)
 		s.in = file
 		in = &seeking{s, file}
 	}
