@@ -91,6 +91,9 @@ func (r *reader) image(in store) ([]File, error) {
 		}
 		t := newTree()
 		for _, l := range p.layers {
+			if err := r.ctx.Err(); err != nil { // many images may have large layers in common
+				return nil, err
+			}
 			if err := t.add(layers[l.file]); err != nil {
 				return nil, fmt.Errorf("%s: %w", l.file, err)
 			}
