@@ -79,7 +79,7 @@ func (s *source) full(p []byte) error {
 		n, err := s.part(p)
 		p = p[n:]
 		if err != nil {
-			return io.ErrUnexpectedEOF
+			return early(err)
 		}
 	}
 	return nil
@@ -88,15 +88,19 @@ func (s *source) full(p []byte) error {
 // A reader decompresses the blocks of a stream, one after the other.
 type reader struct {
 	in    *source
+	kind  byte             // of checksums
 	check func() hash.Hash // a new sum of a block
 	room  int64            // for dictionaries, in bytes
 	all   bool             // room is for each, and there is more than a stream
 	block *lzma.Reader2    // or nil between two blocks
 	count uint64           // blocks so far
-	begin int64            // where this one began
+	begin int64            // where the data of this one began
+	size  int64            // of this one's header, in bytes
+	out   int64            // total when it began
 	sum   hash.Hash
-	spare int64 // what more dictionaries may take, if all is set: it takes time to make one
-	total int64 // bytes that came out
+	index hash.Hash32 // of the records of the blocks so far, which the index has to repeat
+	spare int64       // what more dictionaries may take, if all is set: it takes time to make one
+	total int64       // bytes that came out
 }
 
 // Where all is set, dictionaries of all blocks may take so much memory together, one after the other: some times that of the largest, and more
@@ -122,11 +126,16 @@ func NewStream(in io.Reader, most int64) (io.Reader, error) {
 // header reads the header of a stream.
 func (r *reader) header() error {
 	b := make([]byte, headerSize)
-	if r.in.full(b) != nil || string(b[:len(magic)]) != magic ||
-		crc32.ChecksumIEEE(b[6:8]) != binary.LittleEndian.Uint32(b[8:]) {
+	if err := r.in.full(b); err != nil && err != io.ErrUnexpectedEOF {
+		return err
+	} else if err != nil || string(b[:len(magic)]) != magic || crc32.ChecksumIEEE(b[6:8]) != binary.LittleEndian.Uint32(b[8:]) {
 		return errors.New("not an xz file: its header was expected")
 	}
-	switch b[7] {
+	if b[6] != 0 {
+		return fmt.Errorf("flags %#02x of an xz file, which are reserved; 0 was expected", b[6])
+	}
+	r.kind = b[7]
+	switch r.kind {
 	case 0: // nothing is checked
 		r.check = func() hash.Hash { return nil }
 	case 1:
@@ -138,7 +147,7 @@ func (r *reader) header() error {
 	default:
 		return fmt.Errorf("checksum type %d of an xz file; 0, 1, 4 or 10 was expected", b[7])
 	}
-	r.count = 0
+	r.count, r.index = 0, crc32.NewIEEE()
 	return nil
 }
 
@@ -165,12 +174,11 @@ func (r *reader) Read(p []byte) (int, error) {
 	return 0, nil
 }
 
-// next begins a block, or returns io.EOF after the last one. The index of all blocks, which follows, is for
-// readers that seek.
+// next begins a block, or returns io.EOF after the last one. The index of all blocks, which follows, is read where all is set.
 func (r *reader) next() error {
 	size, err := r.in.ReadByte()
 	if err != nil {
-		return io.ErrUnexpectedEOF
+		return early(err)
 	}
 	for size == 0 {
 		if !r.all {
@@ -180,7 +188,7 @@ func (r *reader) next() error {
 			return err
 		}
 		if size, err = r.in.ReadByte(); err != nil {
-			return io.ErrUnexpectedEOF
+			return early(err)
 		}
 	}
 	header := make([]byte, (int(size)+1)*4)
@@ -206,7 +214,7 @@ func (r *reader) next() error {
 		return fmt.Errorf("an xz block has a dictionary of %d bytes, and there were too many of the kind before, for the %d bytes in those", dict, r.total)
 	}
 	r.count++
-	r.begin, r.sum = r.in.off, r.check()
+	r.begin, r.size, r.out, r.sum = r.in.off, int64(len(header)), r.total, r.check()
 	r.block, err = lzma.Reader2Config{DictCap: int(dict)}.NewReader2(r.in)
 	return err
 }
@@ -230,6 +238,9 @@ func dictionary(header []byte) (dict, unpacked int64, err error) {
 	filter := make([]byte, 3) // which, how many bytes of properties, and these
 	if _, err := io.ReadFull(fields, filter); err != nil || flags&^flagsChosen != 0 || filter[0] != lzma2 || filter[1] != 1 {
 		return 0, 0, errors.New("an xz block with other filters; LZMA2 alone was expected")
+	}
+	if padding := header[len(header)-fields.Len():]; !zeros(padding) {
+		return 0, 0, fmt.Errorf("the header of an xz block is padded with %x; zeros were expected", padding)
 	}
 	dict, err = lzma.DecodeDictCap(filter[2])
 	return dict, unpacked, err
@@ -258,9 +269,17 @@ func Form(head []byte) (check byte, dict int64, err error) {
 
 // end checks what follows a block.
 func (r *reader) end() error {
+	unpadded := r.size + r.in.off - r.begin
+	if r.sum != nil {
+		unpadded += int64(r.sum.Size())
+	}
+	r.index.Write(binary.AppendUvarint(binary.AppendUvarint(nil, uint64(unpadded)), uint64(r.total-r.out)))
 	rest := make([]byte, -(r.in.off-r.begin)&3)
 	if err := r.in.full(rest); err != nil {
 		return err
+	}
+	if !zeros(rest) {
+		return fmt.Errorf("an xz block is padded with %x; zeros were expected", rest)
 	}
 	r.block = nil
 	if r.sum == nil {
@@ -283,26 +302,34 @@ func (r *reader) end() error {
 // another reads the end of a stream, whose index has begun, and the header of the next one, or returns io.EOF if
 // there is none.
 func (r *reader) another() error {
-	index := crc32.NewIEEE()
+	index, records := crc32.NewIEEE(), crc32.NewIEEE()
 	begin := r.in.off - 1
 	index.Write([]byte{0})
 	byByte := func() (byte, error) {
 		b, err := r.in.ReadByte()
 		index.Write([]byte{b})
+		records.Write([]byte{b})
 		return b, err
 	}
 	count, err := binary.ReadUvarint(readByte(byByte))
 	if err == nil && count != r.count {
 		return fmt.Errorf("the index of an xz file is of %d blocks; %d were there", count, r.count)
 	}
+	records.Reset()
 	for i := uint64(0); err == nil && i < 2*count; i++ {
 		_, err = binary.ReadUvarint(readByte(byByte))
 	}
+	if err == nil && records.Sum32() != r.index.Sum32() {
+		return errors.New("the index of an xz file has other sizes than the blocks that were there")
+	}
 	for err == nil && (r.in.off-begin)&3 != 0 {
-		_, err = byByte()
+		var b byte
+		if b, err = byByte(); b != 0 {
+			return fmt.Errorf("the index of an xz file is padded with %#02x; 0 was expected", b)
+		}
 	}
 	if err != nil {
-		return io.ErrUnexpectedEOF
+		return early(err)
 	}
 	end := make([]byte, 4+headerSize) // the index's checksum, and the footer
 	if err := r.in.full(end); err != nil {
@@ -311,8 +338,14 @@ func (r *reader) another() error {
 	if binary.LittleEndian.Uint32(end) != index.Sum32() {
 		return errors.New("the index of an xz file has another checksum")
 	}
-	if foot := end[4:]; string(foot[10:]) != "YZ" || crc32.ChecksumIEEE(foot[4:10]) != binary.LittleEndian.Uint32(foot) {
+	size := (int64(binary.LittleEndian.Uint32(end[8:])) + 1) * 4
+	switch foot := end[4:]; {
+	case string(foot[10:]) != "YZ" || crc32.ChecksumIEEE(foot[4:10]) != binary.LittleEndian.Uint32(foot):
 		return errors.New("the end of an xz stream is not what was expected")
+	case foot[8] != 0 || foot[9] != r.kind:
+		return fmt.Errorf("the end of an xz stream has the flags %x; 00%02x were expected, as at its beginning", foot[8:10], r.kind)
+	case size != r.in.off-headerSize-begin:
+		return fmt.Errorf("the end of an xz stream says that its index has %d bytes; %d were expected", size, r.in.off-headerSize-begin)
 	}
 	// Zeros may follow, four at a time.
 	for zeros := 0; ; zeros++ {
@@ -329,12 +362,14 @@ func (r *reader) another() error {
 			}
 			return r.header()
 		}
-		if _, err := r.in.ReadByte(); err != nil {
-			return early(err)
-		}
+		r.in.ReadByte() // which is the one there
 	}
 }
 
+// zeros says whether b has nothing else, as padding must.
+func zeros(b []byte) bool { return len(bytes.Trim(b, "\x00")) == 0 }
+
+// early is an error in the middle of a file: an end is too early there.
 func early(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
