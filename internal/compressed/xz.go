@@ -84,7 +84,7 @@ func newXZWriter(ctx context.Context, to io.Writer, f xzForm, workers int) (io.W
 	}()
 	var err error
 	if path, none := exec.LookPath(xzProgram); none == nil {
-		err = w.start(ctx, path, io.MultiWriter(to, in), f, workers)
+		err = w.start(ctx, path, to, f, workers)
 	} else {
 		config := xz.WriterConfig{DictCap: f.dictionary, CheckSum: f.check, NoCheckSum: f.check == xz.None}
 		w.packed, err = config.NewWriter(io.MultiWriter(to, in))
@@ -95,6 +95,20 @@ func newXZWriter(ctx context.Context, to io.Writer, f xzForm, workers int) (io.W
 		return nil, err
 	}
 	return w, nil
+}
+
+// A keeper keeps the error of a writer: all that xz sees of it is a broken pipe.
+type keeper struct {
+	io.Writer
+	err error
+}
+
+func (k *keeper) Write(p []byte) (int, error) {
+	n, err := k.Writer.Write(p)
+	if err != nil {
+		k.err = err
+	}
+	return n, err
 }
 
 // sumOf sums up what r decompresses to. It reads r to its end.
@@ -113,7 +127,8 @@ func (w *xzWriter) start(ctx context.Context, path string, to io.Writer, f xzFor
 	cmd := exec.CommandContext(ctx, path, "--compress", "--stdout", "--format=xz", "--check="+xzChecks[f.check],
 		fmt.Sprintf("--lzma2=preset=6,dict=%d", f.dictionary), fmt.Sprintf("--threads=%d", min(max(workers, xzThreads), maxWorkers)))
 	cmd.Env = append(os.Environ(), "XZ_DEFAULTS=", "XZ_OPT=")
-	cmd.Stdout = to
+	kept := &keeper{Writer: to}
+	cmd.Stdout = io.MultiWriter(kept, w.copy)
 	var message bytes.Buffer
 	cmd.Stderr = &message
 	in, err := cmd.StdinPipe()
@@ -123,6 +138,9 @@ func (w *xzWriter) start(ctx context.Context, path string, to io.Writer, f xzFor
 	w.packed = in
 	w.wait = func() error {
 		err := cmd.Wait()
+		if kept.err != nil {
+			return kept.err
+		}
 		if said := bytes.TrimSpace(message.Bytes()); err != nil && len(said) > 0 {
 			err = fmt.Errorf("%w: %s", err, bytes.ReplaceAll(said, []byte("\n"), []byte("; ")))
 		}
