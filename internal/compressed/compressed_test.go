@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"cfi2sframe/internal/lab/long"
 	"cfi2sframe/internal/lab/peer"
 )
 
@@ -100,10 +101,7 @@ func TestPrograms(t *testing.T) {
 	for name, p := range programs {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			t.Parallel()
-			large := 1_300_000
-			if testing.Short() {
-				large /= 5
-			}
+			large := long.Pick(t, 260_000, 1_300_000)
 			for _, size := range []int{0, 1, large} {
 				b := contents(size)
 				packed := by(t, b, p.pack[0], p.pack[1:]...)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/lab/long"
 	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/internal/lab/rpmtest"
 	"cfi2sframe/internal/rpm"
@@ -63,9 +64,7 @@ cp -a `+tree+`/. %{buildroot}
 
 // TestLargeRPM has rpmbuild build a package with a file of more than 4 GiB, whose members have numbers only.
 func TestLargeRPM(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it writes 4 GiB, of holes for the most part")
-	}
+	long.Test(t) // rpmbuild and the survey go through 4 GiB
 	tree := sample(t)
 	if err := os.Remove(filepath.Join(tree, "usr/share/süß name\n")); err != nil {
 		t.Fatal(err)
