@@ -256,7 +256,7 @@ func TestDividedOtherwise(t *testing.T) {
 // TestDividedAtRandom changes one thing in one of two folders while shards of them are made. That is refused, in whatever steps they are
 // merged, if there are shards of that folder from before and from after.
 func TestDividedAtRandom(t *testing.T) {
-	refused, seeds := 0, long.Pick(t, uint64(40), 1000)
+	refused, seeds := 0, long.Pick(t, uint64(40), 300)
 	for seed := range seeds {
 		p := &puzzle{t, rand.New(rand.NewPCG(seed, 7)), t.TempDir(), 0}
 		dir := t.TempDir()

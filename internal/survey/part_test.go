@@ -203,7 +203,7 @@ func TestChangedParts(t *testing.T) {
 	good := smallPart(t, Options{Shard: Shard{1, 2}})
 	other := smallPart(t, Options{Shard: Shard{2, 2}})
 	r := rand.New(rand.NewPCG(1, 2))
-	taken, all := 0, long.Pick(t, 400, 10000)
+	taken, all := 0, long.Pick(t, 400, 4000)
 	for range all {
 		b := bytes.Clone(good)
 		for range 1 + r.IntN(3) {
