@@ -158,10 +158,9 @@ func (w *work) repackaged(ctx context.Context) int {
 		if err != nil {
 			w.clearBar()
 			w.failed(in, err)
-			switch {
-			case errors.Is(err, convert.ErrCoverage):
+			if errors.Is(err, convert.ErrCoverage) {
 				w.short++
-			default:
+			} else {
 				w.errors++
 			}
 		}
@@ -174,15 +173,7 @@ func (w *work) repackaged(ctx context.Context) int {
 		w.complain("report", err)
 		return exitError
 	}
-	switch {
-	case w.interrupted:
-		return interruptedStatus(ctx)
-	case w.errors > 0:
-		return exitError
-	case w.short > 0:
-		return exitCoverage
-	}
-	return exitDone
+	return w.status(ctx)
 }
 
 // A packageFile is a package that is open, and what is to take its place.

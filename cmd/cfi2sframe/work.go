@@ -65,6 +65,11 @@ func (w *work) run(ctx context.Context) int {
 		w.stopped(0)
 		return exitError
 	}
+	return w.status(ctx)
+}
+
+// status returns the exit status for what became of the files.
+func (w *work) status(ctx context.Context) int {
 	switch {
 	case w.interrupted:
 		return interruptedStatus(ctx)

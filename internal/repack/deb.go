@@ -150,17 +150,9 @@ func (p *packer) deb() ([]part, error) {
 	if p.opt.DryRun {
 		return []part{}, d.convert(io.Discard)
 	}
-	// Most of the time goes into compressing, which is of no use if nothing changes.
-	p.probing = true
-	err = d.convert(io.Discard)
-	p.probing = false
-	switch {
-	case err == nil:
-		return nil, nil
-	case !errors.Is(err, errChanges):
+	if changes, err := p.changes(d.convert); !changes {
 		return nil, err
 	}
-	p.res = Result{}
 	newData, err := d.compress(dat, d.convert)
 	if err != nil {
 		return nil, err

@@ -77,6 +77,18 @@ type packer struct {
 // errChanges ends the search for a file that changes.
 var errChanges = errors.New("a file changes")
 
+// changes reports whether a file changes. Most of the time goes into compressing, which is of no use if none does.
+func (p *packer) changes(convert func(io.Writer) error) (bool, error) {
+	p.probing = true
+	err := convert(io.Discard)
+	p.probing = false
+	if errors.Is(err, errChanges) {
+		p.res = Result{}
+		return true, nil
+	}
+	return false, err
+}
+
 // close gives up what is kept for a while.
 func (p *packer) close() {
 	for _, f := range p.scratch {

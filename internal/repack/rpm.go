@@ -64,16 +64,9 @@ func (p *packer) rpm() ([]part, error) {
 	if p.opt.DryRun {
 		return []part{}, m.convert(io.Discard)
 	}
-	p.probing = true
-	err := m.convert(io.Discard)
-	p.probing = false
-	switch {
-	case err == nil:
-		return nil, nil
-	case !errors.Is(err, errChanges):
+	if changes, err := p.changes(m.convert); !changes {
 		return nil, err
 	}
-	p.res = Result{}
 	r, form, err := m.open()
 	if err != nil {
 		return nil, err

@@ -75,20 +75,11 @@ func TestLanguageOf(t *testing.T) {
 
 func originOfFile(t *testing.T, name string) origin {
 	t.Helper()
-	r, err := os.Open(name)
+	b, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
-	info, err := r.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := elffile.New(r, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return originOf(f)
+	return originOf(elftest.Parse(t, b))
 }
 
 // built compiles a source file and returns the program, or skips the test where there is no such compiler.
@@ -316,10 +307,7 @@ func TestOriginOfDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := elffile.New(bytes.NewReader(fixture), int64(len(fixture)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := elftest.Parse(t, fixture)
 	names := *f.Section(".dynsym")
 	tr := traces{file: f, room: f.Size, languages: make(map[string]bool), compilers: make(map[string]bool)}
 	read := 0
@@ -348,10 +336,7 @@ func TestOriginOfStrings(t *testing.T) {
 		p.Put64(h+elftest.ShOff, off)
 		p.Put64(h+elftest.ShSize, uint64(len(text)))
 		p.B = append(p.B, text...)
-		f, err := elffile.New(bytes.NewReader(p.B), int64(len(p.B)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := elftest.Parse(t, p.B)
 		f.Section(".eh_frame_hdr").Name = ".rodata"
 		if got := originOf(f); got.language() != "Rust" || got.compiler() != "rustc 1.85" {
 			t.Errorf("path at %#x: %s by %s; Rust by rustc 1.85 was expected", at, got.language(), got.compiler())
