@@ -3,10 +3,12 @@ package main
 import (
 	"maps"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"cfi2sframe/internal/lab/long"
 	"cfi2sframe/internal/lab/peer"
@@ -92,6 +94,24 @@ func TestSyncOrder(t *testing.T) {
 			t.Errorf("%s: %v; %v was expected", tt.scene.name, got, tt.want)
 		}
 		if err := os.RemoveAll(tt.scene.template); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestKillsUnderNohup kills a run that waits for a pipe while this program ignores SIGHUP.
+func TestKillsUnderNohup(t *testing.T) {
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
+	tool, dir := material(t)
+	s := killScenes[slices.IndexFunc(killScenes, func(s *scene) bool { return s.endless })]
+	if err := makeScenes(tool, dir, []*scene{s}); err != nil {
+		t.Fatal(err)
+	}
+	way := slices.IndexFunc(signals, func(w killSignals) bool { return slices.Contains(w.signals, syscall.SIGHUP) })
+	n := &counter{tell: func(err error) { t.Error(err) }}
+	for range 5 { // the first signals can come before the tool catches any
+		if _, _, err := s.kill(tool, dir, way, 200*time.Millisecond, n); err != nil {
 			t.Fatal(err)
 		}
 	}

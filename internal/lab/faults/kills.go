@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"time"
@@ -23,12 +24,15 @@ var killScenes = []*scene{
 	{name: "pipe", make: "mkfifo mpipe", args: "-q mprog -o mpipe", endless: true},
 }
 
-// signals are the ways to end a run. With a second one it must not wait for what the first one began.
-var signals = []struct {
+// killSignals are a way to end a run.
+type killSignals struct {
 	name    string
 	signals []syscall.Signal
-	clean   bool // the tool can see to it that nothing stays behind
-}{
+	clean   bool // the tool can remove what is left
+}
+
+// signals are the ways to end a run. With a second one it must not wait for what the first one began.
+var signals = []killSignals{
 	{"SIGKILL", []syscall.Signal{syscall.SIGKILL}, false},
 	{"SIGINT", []syscall.Signal{syscall.SIGINT}, true},
 	{"SIGINT twice", []syscall.Signal{syscall.SIGINT, syscall.SIGINT}, true},
@@ -103,10 +107,15 @@ func (s *scene) kill(tool, dir string, way int, took time.Duration, n *counter) 
 	}
 	defer os.RemoveAll(place)
 	cmd, stderr := s.command(tool, place)
+	how := &signals[way]
+	for _, sig := range how.signals {
+		if signal.Ignored(sig) { // as by nohup; the tool inherits that, but not that this program catches it
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
 	if err := cmd.Start(); err != nil {
 		return 0, 0, err
 	}
-	how := &signals[way]
 	delay := time.Duration(rand.Int64N(int64(took + took/10)))
 	time.Sleep(delay)
 	for _, sig := range how.signals {
