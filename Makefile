@@ -1,7 +1,8 @@
 # Builds the tools, the manual page and completions, and installs them. For POSIX and GNU make.
 #
 #   make                                  builds everything; Go is all it takes
-#   make install PREFIX=/usr DESTDIR=...  installs it, below DESTDIR if that is given
+#   make install PREFIX=/usr DESTDIR=...  installs it, below DESTDIR if that is given; where rpm is, also the macros for
+#                                         rpmbuild, unless RPMDIR is empty or PREFIX is neither /usr nor /usr/local
 #   make uninstall PREFIX=/usr
 #   make check                            runs the checks and tests, as scripts/test does
 #
@@ -20,11 +21,18 @@ DOCDIR = $(DATADIR)/doc/cfi2sframe
 BASHDIR = $(DATADIR)/bash-completion/completions
 ZSHDIR = $(DATADIR)/zsh/site-functions
 FISHDIR = $(DATADIR)/fish/vendor_completions.d
+RPMDIR = /etc/rpm
+SHAREDIR = $(DATADIR)/cfi2sframe
 
 # Linkers, and a compiler, that "cfi2sframe ld" stands for.
 LINKS = ld ld.bfd ld.gold ld.lld ld.mold
 TARGETS = x86_64-linux-gnu aarch64-linux-gnu s390x-linux-gnu
 LINKDIR = $(LIBEXECDIR)/cfi2sframe
+
+# Commands among the integrations.
+COMMANDS = rootfs/sframe-rootfs cargo/cfi2sframe-cc go/cfi2sframe-toolexec
+# /etc is not for an installation in a home directory.
+HASRPMDIR = [ -n "$(RPMDIR)" ] && case '$(PREFIX)' in /usr|/usr/local) ;; *) false ;; esac
 
 .PHONY: all install uninstall check clean
 
@@ -59,19 +67,26 @@ install:
 		done; \
 		ln -sf "$$to/cfi2sframe" cc; \
 	fi
-	if cd integrations 2>/dev/null; then \
-		umask 022; \
-		find * -type f ! -path '*/test*' ! -path 'debian/*' ! -path 'rpm/*' ! -name '*.go' | while read -r file; do \
-			mode=644; [ ! -x "$$file" ] || mode=755; \
-			mkdir -p "$(DESTDIR)$(DATADIR)/cfi2sframe/$${file%/*}" && \
-			install -m $$mode "$$file" "$(DESTDIR)$(DATADIR)/cfi2sframe/$$file" || exit 1; \
-		done; \
+	if $(HASRPMDIR) && command -v rpm >/dev/null; then \
+		umask 022; mkdir -p "$(DESTDIR)$(RPMDIR)" && install -m 644 integrations/rpm/macros.sframe "$(DESTDIR)$(RPMDIR)"; \
 	fi
+	umask 022; cd integrations && for file in $(COMMANDS); do \
+		install -m 755 "$$file" "$(DESTDIR)$(BINDIR)" || exit 1; \
+	done; \
+	find * -type f ! -path '*/test*' ! -path 'debian/*' ! -path 'lib/*' ! -name '*.go' ! -name '*.spec' | \
+	while read -r file; do \
+		case ' $(COMMANDS) ' in *" $$file "*) continue ;; esac; \
+		mode=644; [ ! -x "$$file" ] || mode=755; \
+		mkdir -p "$(DESTDIR)$(SHAREDIR)/$${file%/*}" && \
+		install -m $$mode "$$file" "$(DESTDIR)$(SHAREDIR)/$$file" || exit 1; \
+	done
 
 uninstall:
-	rm -f "$(DESTDIR)$(BINDIR)/cfi2sframe" "$(DESTDIR)$(BINDIR)/cfi-step" "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1" "$(DESTDIR)$(BASHDIR)/cfi2sframe" \
-		"$(DESTDIR)$(ZSHDIR)/_cfi2sframe" "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
-	rm -rf "$(DESTDIR)$(DOCDIR)" "$(DESTDIR)$(LINKDIR)" "$(DESTDIR)$(DATADIR)/cfi2sframe"
+	rm -f "$(DESTDIR)$(BINDIR)/cfi2sframe" "$(DESTDIR)$(BINDIR)/cfi-step" "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1" \
+		"$(DESTDIR)$(BASHDIR)/cfi2sframe" "$(DESTDIR)$(ZSHDIR)/_cfi2sframe" "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
+	rm -rf "$(DESTDIR)$(DOCDIR)" "$(DESTDIR)$(LINKDIR)" "$(DESTDIR)$(SHAREDIR)"
+	for file in $(COMMANDS); do rm -f "$(DESTDIR)$(BINDIR)/$${file##*/}"; done
+	! { $(HASRPMDIR); } || rm -f "$(DESTDIR)$(RPMDIR)/macros.sframe"
 
 check:
 	scripts/test

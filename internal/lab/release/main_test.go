@@ -89,10 +89,14 @@ func TestSchema(t *testing.T) {
 // TestInstall installs to a folder, as packages are made, and takes everything away again.
 func TestInstall(t *testing.T) {
 	gnu := peer.Tool(t, "", "make")
-	dir := t.TempDir()
+	dir, rpm := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(rpm, "rpm"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	run := func(target string) {
 		cmd := gnu(target, "PREFIX=/usr", "DESTDIR="+dir, "VERSION=9.8")
 		cmd.Dir = "../../.."
+		cmd.Env = append(os.Environ(), "PATH="+rpm+":"+os.Getenv("PATH"))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("make %s: %v\n%s", target, err, out)
 		}
@@ -103,10 +107,19 @@ func TestInstall(t *testing.T) {
 		"bin/cfi2sframe": 0o755, "share/man/man1/cfi2sframe.1": 0o644, "share/bash-completion/completions/cfi2sframe": 0o644,
 		"share/zsh/site-functions/_cfi2sframe": 0o644, "share/fish/vendor_completions.d/cfi2sframe.fish": 0o644,
 		"share/doc/cfi2sframe/README.md": 0o644, "share/doc/cfi2sframe/LICENSE": 0o644,
+		"bin/sframe-rootfs": 0o755, "bin/cfi2sframe-cc": 0o755, "bin/cfi2sframe-toolexec": 0o755,
+		"share/cfi2sframe/make/cfi2sframe.mk": 0o644, "share/cfi2sframe/cluster/shards": 0o755,
+		"../etc/rpm/macros.sframe": 0o644,
 	} {
 		info, err := os.Stat(filepath.Join(dir, "usr", path))
 		if err != nil || info.Mode() != mode || info.Size() == 0 {
 			t.Errorf("%s: %v, mode %v", path, err, info)
+		}
+	}
+	// What is no command, no example and no document is for the tests.
+	for _, name := range []string{"lib/build.sh", "make/test", "rootfs/sframe-rootfs", "rpm/brotli.spec"} {
+		if _, err := os.Stat(filepath.Join(dir, "usr/share/cfi2sframe", name)); err == nil {
+			t.Errorf("%s is installed", name)
 		}
 	}
 	if runtime.GOARCH == "amd64" {
