@@ -2,8 +2,10 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -40,6 +42,9 @@ func (w *work) openReport() bool {
 	if w.reportFile != "" {
 		var err error
 		if r.file, err = outfile.Open(w.reportFile, 0o666); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				err = fmt.Errorf("%w; make the directory first", err)
+			}
 			w.complain("report", err)
 			return false
 		}

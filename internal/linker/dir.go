@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
+	"unicode"
 )
 
 // crossed are targets whose linkers have names of their own in the folder, too.
@@ -28,16 +30,22 @@ func links() []string {
 
 // Dir returns a folder with links to the program exe by the names of linkers, for -B of a compiler. That is the one
 // that was installed with it, libexec/cfi2sframe or lib/cfi2sframe beside its bin; or else one below the user's folder
-// for what can be made again, which is made if it is not there.
+// for what can be made again, which is made if it is not there. None has blanks, as CC="gcc -B$(...)" is divided there.
 func Dir(exe string) (string, error) {
 	for _, lib := range []string{"libexec", "lib"} {
-		if dir := filepath.Join(filepath.Dir(exe), "..", lib, "cfi2sframe"); installed(dir, exe) {
+		if dir := filepath.Join(filepath.Dir(exe), "..", lib, "cfi2sframe"); installed(dir, exe) && noBlank(dir) == nil {
 			return dir, nil
 		}
 	}
 	// The path is the same each time, and another one for another program.
 	name := fmt.Sprintf("linkers-%x", sha256.Sum256([]byte(exe)))[:len("linkers-")+16]
 	cache, err := os.UserCacheDir()
+	if home := os.Getenv("HOME"); err == nil && os.Getenv("XDG_CACHE_HOME") == "" {
+		_, err = os.Stat(home) // users without a home have one that is missing, such as /nonexistent
+	}
+	if err == nil {
+		err = noBlank(cache)
+	}
 	if err == nil {
 		dir := filepath.Join(cache, "cfi2sframe", name)
 		if err = fill(dir, exe); err == nil {
@@ -46,11 +54,23 @@ func Dir(exe string) (string, error) {
 	}
 	// Builds often have no home, or one that cannot be written to.
 	own := filepath.Join(os.TempDir(), "cfi2sframe-"+strconv.Itoa(os.Geteuid()))
-	if ownErr := private(own); ownErr != nil {
-		return "", fmt.Errorf("%w; set XDG_CACHE_HOME to a folder that can be written to (%w)", ownErr, err)
+	ownErr := noBlank(own)
+	if ownErr == nil {
+		ownErr = private(own)
+	}
+	if ownErr != nil {
+		return "", fmt.Errorf("%w; set XDG_CACHE_HOME to a directory without blanks that can be written to (%w)", ownErr, err)
 	}
 	dir := filepath.Join(own, name)
 	return dir, fill(dir, exe)
+}
+
+// noBlank returns an error if a path has white space.
+func noBlank(path string) error {
+	if strings.ContainsFunc(path, unicode.IsSpace) {
+		return fmt.Errorf("%q has blanks, at which flags of compilers are divided", path)
+	}
+	return nil
 }
 
 // installed reports whether a folder has a link to exe for each linker.

@@ -5,6 +5,7 @@ package linker
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -102,16 +103,30 @@ func TestInstalled(t *testing.T) {
 		if got, err := Dir(exe); got != want || err != nil {
 			t.Errorf("got %s, %v; %s was expected", got, err, want)
 		}
+		blank := filepath.Join(t.TempDir(), "a b")
+		if err := os.Rename(prefix, blank); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Dir(filepath.Join(blank, "bin/tool")); strings.Contains(got, " ") || err != nil {
+			t.Errorf("with a blank in its own path: got %q, %v", got, err)
+		}
 	}
 }
 
 // TestHomeless expects a folder of the user's own where temporary files are if there is no home, or one
-// that is no folder.
+// that is no folder, that is missing, or that shells would divide at its blanks.
 func TestHomeless(t *testing.T) {
 	exe := filepath.Join(programs(t, "bin/tool"), "bin/tool")
-	for _, home := range []string{"", "/dev/null"} {
+	missing, blank := filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "a b")
+	if err := os.Mkdir(blank, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, home := range []string{"", "/dev/null", missing, blank} {
 		temp := t.TempDir()
-		t.Setenv("XDG_CACHE_HOME", home)
+		t.Setenv("XDG_CACHE_HOME", "")
+		if home == "/dev/null" {
+			t.Setenv("XDG_CACHE_HOME", home)
+		}
 		t.Setenv("HOME", home)
 		t.Setenv("TMPDIR", temp)
 		dir, err := Dir(exe)
@@ -142,5 +157,12 @@ func TestHomeless(t *testing.T) {
 		if got, err := Dir(exe); err == nil {
 			t.Errorf("a link to another folder: got %s", got)
 		}
+		t.Setenv("TMPDIR", blank)
+		if got, err := Dir(exe); err == nil || !strings.Contains(err.Error(), "blank") {
+			t.Errorf("nothing without blanks: got %s, %v", got, err)
+		}
+	}
+	if _, err := os.Stat(missing); err == nil {
+		t.Error("the home that was missing was made")
 	}
 }
