@@ -3,6 +3,7 @@ package convert
 import (
 	"cmp"
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,7 @@ type Checked struct {
 	Covered    uint64 // of those, bytes for which SFrame says the same
 	Stubs      uint64 // bytes of PLT stubs without CFI that SFrame describes rightly
 	Mismatches []Mismatch
-	Skipped    Reason // why there is nothing to compare, if Options.SkipUnsupported is set; or ""
+	Skipped    Reason // why there is nothing to compare, if Options.SkipUnsupported or Require is set; or ""
 }
 
 // A Mismatch is a range of code for which SFrame and CFI disagree.
@@ -43,7 +44,8 @@ const maxMismatches = 1 << 16
 
 // Check compares the .sframe of the ELF file of the given size in r, whoever wrote it, with the file's
 // CFI. A section that says something else is no error: that is what Mismatches are for. With an error
-// that there are too many of them, there is a Checked, too. Of the options, Source and SkipUnsupported count.
+// that there are too many of them, there is a Checked, too. Of the options, Source, SkipUnsupported and Require
+// count.
 func Check(r io.ReaderAt, size int64, opt Options) (*Checked, error) {
 	return check(r, size, "", FileOptions{Options: opt})
 }
@@ -60,18 +62,24 @@ func CheckFile(ctx context.Context, path string, opt FileOptions) (*Checked, err
 
 // check is CheckFile for a file that is open.
 func check(r io.ReaderAt, size int64, path string, opt FileOptions) (*Checked, error) {
+	all := opt.SkipUnsupported
+	opt.SkipUnsupported = all || opt.Require
 	f, err := elffile.New(r, size)
-	var c *Checked
-	if err != nil {
-		err = opt.keep(nil, err)
-	} else if c, err = compared(f, path, opt); opt.SkipUnsupported && (errors.Is(err, sframe.ErrNone) || errors.Is(err, errNoSection)) {
-		if why := withoutRows(r, size, path, opt); why != "" {
-			return &Checked{Skipped: why}, nil
-		}
+	if err == nil && opt.Require && elf.Type(f.Type) != elf.ET_EXEC && elf.Type(f.Type) != elf.ET_DYN {
+		return &Checked{Skipped: NotLinked}, nil
 	}
-	var k *kept
-	if errors.As(err, &k) {
-		return &Checked{Skipped: k.Reason}, nil
+	var c *Checked
+	var why Reason
+	if err != nil {
+		var k *kept
+		if err = opt.keep(nil, err); errors.As(err, &k) {
+			why = k.Reason
+		}
+	} else if c, err = compared(f, path, opt); opt.SkipUnsupported && (errors.Is(err, sframe.ErrNone) || errors.Is(err, errNoSection)) {
+		why = withoutRows(r, size, path, opt)
+	}
+	if why != "" && (all || why == NotELF || why == DebugOnly) {
+		return &Checked{Skipped: why}, nil
 	}
 	return c, err
 }

@@ -37,6 +37,7 @@ const (
 	ArchiveKind Reason = "archive-kind" // a thin archive, or one of the BSD kind
 	NoRoom      Reason = "no-room"      // no room for more program headers
 	NoSFrame    Reason = "no-sframe"    // no .sframe that could be removed
+	NotLinked   Reason = "not-linked"   // neither a program nor a shared library, of Check only
 )
 
 // texts say what the reasons are.
@@ -52,6 +53,7 @@ var texts = map[Reason]string{
 	ArchiveKind: "thin archive, or one of the BSD kind",
 	NoRoom:      "no room for more program headers",
 	NoSFrame:    "no .sframe",
+	NotLinked:   "neither a program nor a shared library",
 }
 
 // Text says what the reason is, in a few words.

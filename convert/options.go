@@ -24,8 +24,10 @@ type Options struct {
 	Update bool
 	// SkipUnsupported says that a file which SFrame has nothing for is no error, but stays as it is: see Kept.
 	SkipUnsupported bool
-	Remove          bool // take .sframe out instead
-	DryRun          bool // translate and check, but write nothing
+	// Require says that Check skips only what is neither a program nor a shared library, unless SkipUnsupported is set.
+	Require bool
+	Remove  bool // take .sframe out instead
+	DryRun  bool // translate and check, but write nothing
 	// MinCoverage is how many percent of the code that CFI describes have to be covered
 	// for a result to be written; code without a caller counts as covered.
 	MinCoverage float64

@@ -69,7 +69,12 @@ func check(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 			status = exitError
 		}
 	}
-	if n := t.skipped(); n > 0 {
+	n := t.skipped()
+	if s.Require && n == len(s.files) {
+		fmt.Fprintln(stderr, "cfi2sframe: --require: no program or shared library was found")
+		status = exitError
+	}
+	if n > 0 {
 		if !s.quiet && len(s.files) > 1 {
 			fmt.Fprintf(stdout, "%d files: %d skipped\n%s", len(s.files), n, t.reasons("skipped"))
 		}

@@ -225,6 +225,7 @@ func (s *settings) define(flags *pflag.FlagSet) *given {
 	flags.BoolVarP(&s.quiet, "quiet", "q", false, "no report, only errors")
 	flags.BoolVarP(&s.verbose, "verbose", "v", false, "list every gap in the text report, not the first ten, with its cause")
 	flags.BoolVar(&s.check, "check", false, "compare the .sframe of each FILE, whoever wrote it, with the CFI")
+	flags.BoolVar(&s.Require, "require", false, "with --check: fail if a program or shared library has no section; skip all other files")
 	flags.BoolVar(&s.dump, "dump", false, "print the .sframe of each FILE as objdump --sframe does")
 	flags.BoolVar(&s.diff, "diff", false, "print what is different between the .sframe of two files, OLD and NEW, by function")
 	flags.BoolVar(&s.survey, "survey", false, "sum up what could be translated of all ELF files below each PATH; write nothing else")
@@ -351,6 +352,8 @@ func (s *settings) complete() error {
 		return fmt.Errorf("the result and --report %s exclude each other on standard output", s.report)
 	case s.report == "csv" && !s.sumsUp():
 		return errors.New("--report csv is for --survey and --merge")
+	case s.Require && !s.check:
+		return errors.New("--require requires --check")
 	case s.objects && !s.survey:
 		return errors.New("--objects is for --survey")
 	case s.packages && !s.survey:
