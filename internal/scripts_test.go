@@ -1,0 +1,31 @@
+package internal_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// TestStages runs scripts/test with tools that only say their names, and expects a line before each.
+func TestStages(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"go", "gofmt", "gcc"} {
+		// gofmt names on standard output the files that are not formatted.
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho ran "+name+" $1 >&2\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{nil, {"--all"}} {
+		cmd := exec.Command("../scripts/test", args...)
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "CC=gcc")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if n := len(regexp.MustCompile(`(?m)^test: .+\nran go`).FindAll(out, -1)); n != 5 {
+			t.Errorf("%q: %d stages are announced; 5 were expected\n%s", args, n, out)
+		}
+	}
+}
