@@ -1,6 +1,6 @@
 // Command survive tries the tools that change linked files, such as strip and
 // patchelf, on converted files of many kinds, and on the originals. It is run by
-// scripts/survive --tools.
+// scripts/survive --tools. With --runtimes it runs programs with the runtimes of compilers instead.
 //
 // A converted file has to run as its original does, and to survive every tool that
 // its original survives: what the tool makes of it has to run, too, with a sound
@@ -31,11 +31,12 @@ var knownFailures = []struct{ subject, tool string }{
 
 func main() {
 	var opt options
-	pflag.BoolVar(&opt.quick, "quick", false, "only a few subjects and tools")
+	pflag.BoolVar(&opt.quick, "quick", false, "only a few subjects and tools, or combinations")
+	pflag.BoolVar(&opt.runtimes, "runtimes", false, "programs with the runtimes of compilers, linked in many ways")
 	pflag.StringVar(&opt.markdown, "markdown", "", "write the table to `FILE`")
 	pflag.StringVar(&opt.cfi2sframe, "cfi2sframe", "", "the `PROGRAM` that converts (default: built from this folder)")
 	pflag.BoolVar(&opt.allowRefused, "allow-refused", false, "subjects that cannot be converted are no failures")
-	pflag.IntVar(&opt.jobs, "jobs", 2, "subjects at a time")
+	pflag.IntVar(&opt.jobs, "jobs", 2, "subjects or combinations at a time")
 	pflag.Parse()
 	if pflag.NArg() > 0 || opt.jobs < 1 {
 		fmt.Fprintln(os.Stderr, "usage: scripts/survive --tools [flags]")
@@ -55,6 +56,7 @@ func main() {
 
 type options struct {
 	quick, allowRefused  bool
+	runtimes             bool
 	markdown, cfi2sframe string
 	jobs                 int
 }
@@ -72,6 +74,9 @@ func run(ctx context.Context, opt options) (bool, error) {
 	}
 	if err := w.converter(); err != nil {
 		return false, err
+	}
+	if opt.runtimes {
+		return w.runtimes(ctx, opt.quick, opt.jobs)
 	}
 	t := newTable(opt.quick)
 	t.fill(ctx, w, opt.jobs)
