@@ -1,7 +1,6 @@
 """Programs and libraries with an .sframe section, for rules_cc and whatever else makes ELF files."""
 
-# Relative to this file, whatever name the repository has in the workspace.
-_TOOLCHAIN_TYPE = Label("//:toolchain_type")
+load(":requires_bazel_7.bzl", "TOOLCHAIN_TYPE", "run_environment")
 
 SFrameInfo = provider(
     doc = "The tool and its usual flags.",
@@ -42,7 +41,7 @@ def _sframe_binary_impl(ctx):
             fail("%s: src has %d files; one program or shared library was expected" % (ctx.label, len(files)))
         file = files[0]
     out = ctx.actions.declare_file(ctx.attr.out or ctx.label.name)
-    sframe = ctx.toolchains[_TOOLCHAIN_TYPE].sframe
+    sframe = ctx.toolchains[TOOLCHAIN_TYPE].sframe
     args = ctx.actions.args()
     args.add_all(["--quiet", "--update"]) # the linker may have made the section already
     args.add_all(sframe.flags)
@@ -56,16 +55,13 @@ def _sframe_binary_impl(ctx):
         outputs = [out],
         mnemonic = "SFrame",
         progress_message = "Adding .sframe to %{input}",
-        toolchain = _TOOLCHAIN_TYPE,
+        toolchain = TOOLCHAIN_TYPE,
     )
-    providers = [DefaultInfo(
+    return [DefaultInfo(
         executable = out,
         files = depset([out]),
         runfiles = ctx.runfiles([out]).merge(src.default_runfiles),
-    )]
-    if RunEnvironmentInfo in ctx.attr.src:
-        providers.append(ctx.attr.src[RunEnvironmentInfo])
-    return providers
+    )] + run_environment(ctx.attr.src)
 
 sframe_binary = rule(
     doc = "The program or shared library src with an .sframe section; it can be run as src can.",
@@ -80,12 +76,12 @@ sframe_binary = rule(
         "out": attr.string(doc = "Name of the new file; by default that of the target."),
         "flags": attr.string_list(doc = "Flags of this conversion, after those of the toolchain."),
     },
-    toolchains = [_TOOLCHAIN_TYPE],
+    toolchains = [TOOLCHAIN_TYPE],
 )
 
 def _sframe_linker_impl(ctx):
     out = ctx.actions.declare_directory(ctx.label.name)
-    tool = ctx.toolchains[_TOOLCHAIN_TYPE].sframe.tool
+    tool = ctx.toolchains[TOOLCHAIN_TYPE].sframe.tool
     ctx.actions.run_shell(
         command = """set -eu
             cp -- "$2" "$1/ld"
@@ -98,7 +94,7 @@ def _sframe_linker_impl(ctx):
         outputs = [out],
         mnemonic = "SFrameLinker",
         progress_message = "Making the linkers of %{label}",
-        toolchain = _TOOLCHAIN_TYPE,
+        toolchain = TOOLCHAIN_TYPE,
     )
     return [DefaultInfo(files = depset([out]))]
 
@@ -108,5 +104,5 @@ sframe_linker = rule(
     sframe_link_feature of toolchain.bzl makes a toolchain use it. In linkopts it comes too late if the toolchain has a -B of its
     own, as the one has that Bazel makes of the installed gcc.""",
     implementation = _sframe_linker_impl,
-    toolchains = [_TOOLCHAIN_TYPE],
+    toolchains = [TOOLCHAIN_TYPE],
 )

@@ -1,7 +1,6 @@
 """Surveys of many files and packages, in shards that a cache keeps and other machines may do."""
 
-# Relative to this file, whatever name the repository has in the workspace.
-_TOOLCHAIN_TYPE = Label("//:toolchain_type")
+load(":requires_bazel_7.bzl", "TOOLCHAIN_TYPE")
 
 _ENDINGS = {"csv": "csv", "html": "html", "json": "json", "text": "txt"}
 
@@ -25,7 +24,7 @@ def _sframe_survey_impl(ctx):
             fail("%s: reports has %s; %s was expected" % (ctx.label, report, ", ".join(sorted(_ENDINGS))))
     if not ctx.files.srcs:
         fail("%s: srcs has no files" % ctx.label)
-    tool = ctx.toolchains[_TOOLCHAIN_TYPE].sframe.tool
+    tool = ctx.toolchains[TOOLCHAIN_TYPE].sframe.tool
 
     # By their names, so that a file more or less leaves all others in their shards. --shard would
     # divide them more evenly, but by their sizes, which only those know who have all files.
@@ -48,7 +47,7 @@ def _sframe_survey_impl(ctx):
             outputs = [part],
             mnemonic = "SFrameSurvey",
             progress_message = "Surveying shard %d of %%{label}" % i,
-            toolchain = _TOOLCHAIN_TYPE,
+            toolchain = TOOLCHAIN_TYPE,
         )
         parts.append(part)
     outs = []
@@ -67,7 +66,7 @@ def _sframe_survey_impl(ctx):
             outputs = [out],
             mnemonic = "SFrameSurveyMerge",
             progress_message = "Merging %{output}",
-            toolchain = _TOOLCHAIN_TYPE,
+            toolchain = TOOLCHAIN_TYPE,
         )
         outs.append(out)
     return [DefaultInfo(files = depset(outs)), OutputGroupInfo(parts = depset(parts))]
@@ -91,5 +90,5 @@ sframe_survey = rule(
             default = ["json"],
         ),
     },
-    toolchains = [_TOOLCHAIN_TYPE],
+    toolchains = [TOOLCHAIN_TYPE],
 )
