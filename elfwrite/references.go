@@ -207,6 +207,10 @@ func (s *scan) value(sym *elffile.Symbol) uint64 {
 	switch elf.SymType(sym.Info & 0xf) {
 	case elf.STT_TLS, elf.STT_FILE:
 		return noValue
+	case elf.STT_OBJECT: // clang's records of coverage are in no segment
+		if i := int(sym.Section); i > 0 && i < len(s.f.Sections) && !s.f.Sections[i].Alloc() {
+			return noValue
+		}
 	}
 	// Absolute values are numbers. They can be addresses only where these are fixed.
 	fixed := elf.SectionIndex(sym.Shndx) == elf.SHN_ABS && elf.Type(s.f.Type) == elf.ET_EXEC

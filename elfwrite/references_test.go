@@ -46,6 +46,7 @@ func TestSymbolInSection(t *testing.T) {
 				{"object at its last byte", s.Addr + s.Size - 1, i, elf.STT_OBJECT, true},
 				{"label at its end", s.Addr + s.Size, i, elf.STT_NOTYPE, true},
 				{"label of another section", s.Addr, before.Shstrndx, elf.STT_NOTYPE, true},
+				{"object in what is not loaded", s.Addr, before.Shstrndx, elf.STT_OBJECT, false},
 				{"section", s.Addr, i, elf.STT_SECTION, false},
 				{"TLS offset", s.Addr, i, elf.STT_TLS, false},
 				{"number", s.Addr, int(elf.SHN_ABS), elf.STT_NOTYPE, false},
