@@ -250,15 +250,20 @@ func (m *matrix) compare(ctx context.Context, c combination) error {
 		return err
 	}
 	prog := filepath.Join(dir, "prog")
-	link := []string{object, "-o", prog, "-pthread"}
+	link := []string{object, object + ".notes.o", "-o", prog, "-pthread"}
 	for axis := range c {
 		link = append(link, strings.Fields(c.choice(axis).flags)...)
 	}
 	// The first axis names the compiler.
 	compiler := strings.Fields(c.choice(0).flags)[0]
 	link = slices.DeleteFunc(link, func(word string) bool { return word == compiler })
-	if out, err := command(dir, append([]string{compiler}, link...)); err != nil {
+	var exit *exec.ExitError
+	out, err := command(dir, append([]string{compiler}, link...))
+	switch {
+	case errors.As(err, &exit) && exit.Exited():
 		return fmt.Errorf("%w: %s", errNoProgram, reason(out, err))
+	case err != nil:
+		return fmt.Errorf("%s: %w", compiler, err)
 	}
 	before, err := observe(ctx, dir)
 	if err != nil {
@@ -291,7 +296,8 @@ func (m *matrix) compile(c combination) (string, error) {
 	}
 	once, _ := m.objects.LoadOrStore(c.choice(0).flags+pic, sync.OnceValues(func() (string, error) {
 		object := m.path(strings.ReplaceAll(c.choice(0).name, " ", "-") + pic + ".o")
-		return object, m.shell(c.choice(0).flags + " -O2 -g " + pic + " -c -o " + object + " runtimes.c")
+		return object, m.shell("gcc -O2 -g " + pic + " -c -o " + object + ".notes.o notes.c\n" +
+			c.choice(0).flags + " -O2 -g " + pic + " -c -o " + object + " runtimes.c")
 	}))
 	return once.(func() (string, error))()
 }
