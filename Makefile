@@ -68,7 +68,8 @@ install:
 		ln -sf "$$to/cfi2sframe" cc; \
 	fi
 	if $(HASRPMDIR) && command -v rpm >/dev/null; then \
-		umask 022; mkdir -p "$(DESTDIR)$(RPMDIR)" && install -m 644 integrations/rpm/macros.sframe "$(DESTDIR)$(RPMDIR)"; \
+		umask 022; mkdir -p "$(DESTDIR)$(RPMDIR)" && \
+		install -m 644 integrations/rpm/macros.sframe "$(DESTDIR)$(RPMDIR)"; \
 	fi
 	umask 022; cd integrations && for file in $(COMMANDS); do \
 		install -m 755 "$$file" "$(DESTDIR)$(BINDIR)" || exit 1; \

@@ -75,8 +75,11 @@ func check(r io.ReaderAt, size int64, path string, opt FileOptions) (*Checked, e
 		if err = opt.keep(nil, err); errors.As(err, &k) {
 			why = k.Reason
 		}
-	} else if c, err = compared(f, path, opt); opt.SkipUnsupported && (errors.Is(err, sframe.ErrNone) || errors.Is(err, errNoSection)) {
-		why = withoutRows(r, size, path, opt)
+	} else {
+		c, err = compared(f, path, opt)
+		if opt.SkipUnsupported && (errors.Is(err, sframe.ErrNone) || errors.Is(err, errNoSection)) {
+			why = withoutRows(r, size, path, opt)
+		}
 	}
 	if why != "" && (all || why == NotELF || why == DebugOnly) {
 		return &Checked{Skipped: why}, nil

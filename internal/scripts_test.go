@@ -13,7 +13,8 @@ func TestStages(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"go", "gofmt", "gcc"} {
 		// gofmt names on standard output the files that are not formatted.
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho ran "+name+" $1 >&2\n"), 0o755); err != nil {
+		script := "#!/bin/sh\necho ran " + name + " $1 >&2\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

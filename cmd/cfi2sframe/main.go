@@ -225,7 +225,8 @@ func (s *settings) define(flags *pflag.FlagSet) *given {
 	flags.BoolVarP(&s.quiet, "quiet", "q", false, "no report, only errors")
 	flags.BoolVarP(&s.verbose, "verbose", "v", false, "list every gap in the text report, not the first ten, with its cause")
 	flags.BoolVar(&s.check, "check", false, "compare the .sframe of each FILE, whoever wrote it, with the CFI")
-	flags.BoolVar(&s.Require, "require", false, "with --check: fail if a program or shared library has no section; skip all other files")
+	flags.BoolVar(&s.Require, "require", false,
+		"with --check: fail if a program or library has no section; skip other files")
 	flags.BoolVar(&s.dump, "dump", false, "print the .sframe of each FILE as objdump --sframe does")
 	flags.BoolVar(&s.diff, "diff", false, "print what is different between the .sframe of two files, OLD and NEW, by function")
 	flags.BoolVar(&s.survey, "survey", false, "sum up what could be translated of all ELF files below each PATH; write nothing else")

@@ -1,4 +1,4 @@
-"""What both kinds of rules share. Older versions of Bazel lack RunEnvironmentInfo, and name this file in their error."""
+"""What both kinds of rules share. Older Bazel lacks RunEnvironmentInfo, and names this file in its error."""
 
 # Relative to this file, whatever name the repository has in the workspace.
 TOOLCHAIN_TYPE = Label("//:toolchain_type")

@@ -33,7 +33,8 @@ func links() []string {
 // for what can be made again, which is made if it is not there. None has blanks, as CC="gcc -B$(...)" is divided there.
 func Dir(exe string) (string, error) {
 	for _, lib := range []string{"libexec", "lib"} {
-		if dir := filepath.Join(filepath.Dir(exe), "..", lib, "cfi2sframe"); installed(dir, exe) && noBlank(dir) == nil {
+		dir := filepath.Join(filepath.Dir(exe), "..", lib, "cfi2sframe")
+		if installed(dir, exe) && noBlank(dir) == nil {
 			return dir, nil
 		}
 	}
@@ -59,7 +60,7 @@ func Dir(exe string) (string, error) {
 		ownErr = private(own)
 	}
 	if ownErr != nil {
-		return "", fmt.Errorf("%w; set XDG_CACHE_HOME to a directory without blanks that can be written to (%w)", ownErr, err)
+		return "", fmt.Errorf("%w; set XDG_CACHE_HOME to a writable directory without blanks (%w)", ownErr, err)
 	}
 	dir := filepath.Join(own, name)
 	return dir, fill(dir, exe)

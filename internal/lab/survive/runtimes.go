@@ -96,8 +96,8 @@ func (c combination) pairs() (all []pair) {
 // maxTries is how many combinations with a pair are tried of those that cannot be built.
 const maxTries = 4
 
-// pairwise returns combinations, none of those in tried, which have all pairs between them that no tried one has that was
-// built, and that were not tried often enough.
+// pairwise returns few combinations, none of them in tried, for all pairs that no program has yet. A pair of combinations
+// that cannot be built is given up after some tries.
 func pairwise(all []combination, tried map[combination]*trial) (some []combination) {
 	covered, tries := make(map[pair]bool), make(map[pair]int)
 	for c, t := range tried {
@@ -138,8 +138,8 @@ type trial struct {
 	why     string
 }
 
-// A matrix is the programs with runtimes of compilers, all linked in many ways. Each has to do the same when it is converted,
-// and when the section is removed again.
+// A matrix is the programs with runtimes of compilers, all linked in many ways. Each has to do the same when it is
+// converted, and when the section is removed again.
 type matrix struct {
 	*workshop
 	objects sync.Map // functions that compile once, by the command
@@ -206,7 +206,8 @@ func summarize(tried map[combination]*trial) bool {
 				}
 			}
 			ok = ok && count[fails] == 0
-			fmt.Printf("%-22s %4d the same, %d fail, %d have no program\n", choice.name+":", count[survives], count[fails], count[unfit])
+			fmt.Printf("%-22s %4d the same, %d fail, %d have no program\n",
+				choice.name+":", count[survives], count[fails], count[unfit])
 			if count[survives] == 0 {
 				fmt.Printf("%-8s%s: no program was compared\n", fails, choice.name)
 				ok = false
@@ -321,9 +322,12 @@ func observe(ctx context.Context, dir string) (observation, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "setarch", "--addr-no-randomize", filepath.Join(dir, "prog"))
 	cmd.Dir = out
-	cmd.Env = append(os.Environ(), "LC_ALL=C", "LLVM_PROFILE_FILE="+out+"/profile", "GCOV_PREFIX="+out, "GCOV_PREFIX_STRIP=99",
-		"XRAY_OPTIONS=patch_premain=true xray_mode=xray-basic xray_logfile_base="+out+"/xray", "XRAY_BASIC_OPTIONS=func_duration_threshold_us=0",
-		"ASAN_OPTIONS=symbolize=0", "UBSAN_OPTIONS=symbolize=0:print_stacktrace=1", "TSAN_OPTIONS=symbolize=0", "LSAN_OPTIONS=symbolize=0")
+	cmd.Env = append(os.Environ(), "LC_ALL=C",
+		"LLVM_PROFILE_FILE="+out+"/profile", "GCOV_PREFIX="+out, "GCOV_PREFIX_STRIP=99",
+		"XRAY_OPTIONS=patch_premain=true xray_mode=xray-basic xray_logfile_base="+out+"/xray",
+		"XRAY_BASIC_OPTIONS=func_duration_threshold_us=0",
+		"ASAN_OPTIONS=symbolize=0", "UBSAN_OPTIONS=symbolize=0:print_stacktrace=1",
+		"TSAN_OPTIONS=symbolize=0", "LSAN_OPTIONS=symbolize=0")
 	said, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if ctx.Err() != nil || err != nil && !errors.As(err, &exit) {
@@ -378,8 +382,8 @@ func xrayRecords(b []byte) []byte {
 	return out.Bytes()
 }
 
-// profile returns a profile of clang with the addresses of a static PIE counted from the first one: the kernel loads a larger
-// file somewhere else.
+// profile returns a profile of clang with the addresses of a static PIE counted from the first one: the kernel loads a
+// larger file somewhere else.
 func profile(b []byte) []byte {
 	const lowest, highest = 0x7ff0_0000_0000, 0x8000_0000_0000
 	var first uint64
@@ -424,7 +428,7 @@ var places = regexp.MustCompile(`\S*/|0x[0-9a-f]+`)
 // reason is why a linker makes no program: the first line that is neither a warning nor the compiler's.
 func reason(out string, err error) string {
 	for line := range strings.Lines(out) {
-		if !strings.Contains(line, "warning: ") && !strings.Contains(line, "in function") && !strings.HasPrefix(line, ">>>") {
+		if !strings.Contains(line, "warning: ") && !strings.Contains(line, "in function") {
 			return places.ReplaceAllString(firstLine(line), "")
 		}
 	}

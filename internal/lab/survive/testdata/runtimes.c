@@ -1,4 +1,4 @@
-/* What programs with the runtimes of compilers do: all of subject.c, then the one mistake that a sanitizer is to report. */
+/* What programs with runtimes of compilers do: all of subject.c, then the one mistake that a sanitizer is to report. */
 #define LIBRARY
 #include "subject.c"
 
