@@ -356,6 +356,7 @@ func TestOperands(t *testing.T) {
 		{[]byte{0x31, 0x15, 1}, value{}},            // pick, of a stack of one
 		{[]byte{0x12}, value{}},
 		{[]byte{0x31, 0x14}, value{}},
+		{[]byte{0x8f, 8}, value{base: ofReg, reg: 31, off: 8}}, // breg31
 		{[]byte{0x77, 0, 0x1f}, value{}},
 		{[]byte{0x77, 0, 0x77, 0, 0x1c}, value{}},
 		{[]byte{0x40, 0x06}, value{}}, // what is at a number
