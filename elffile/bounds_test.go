@@ -119,6 +119,10 @@ func TestDecompressionRoom(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("section 3: %v, want %q", err, want)
 	}
+	f.room = size + 100
+	if b, err := f.Unpack("part", 32, bytes.NewReader(make([]byte, size)), size); err != nil || len(b) != size || f.room != 100 {
+		t.Errorf("Unpack: %d bytes, %d are left, %v", len(b), f.room, err)
+	}
 	if _, err := f.Unpack("part", 64, bytes.NewReader(make([]byte, size)), size); err == nil || !strings.Contains(err.Error(), "part at file offset 0x40: more than ") {
 		t.Errorf("Unpack: %v", err)
 	}

@@ -356,7 +356,11 @@ func TestOperands(t *testing.T) {
 		{[]byte{0x31, 0x15, 1}, value{}},            // pick, of a stack of one
 		{[]byte{0x12}, value{}},
 		{[]byte{0x31, 0x14}, value{}},
-		{[]byte{0x8f, 8}, value{base: ofReg, reg: 31, off: 8}}, // breg31
+		{[]byte{0x30, 0x23, 0x40}, number(64)},       // plus_uconst
+		{slices.Repeat([]byte{0x31}, 64), number(1)}, // libgcc has room for 64 values
+		{slices.Repeat([]byte{0x31}, 65), value{}},
+		{[]byte{0x77, 0, 0x06, 0x33, 0x22, 0x13, 0x35}, value{}}, // a value that is not known, and is dropped
+		{[]byte{0x8f, 8}, value{base: ofReg, reg: 31, off: 8}},   // breg31
 		{[]byte{0x77, 0, 0x1f}, value{}},
 		{[]byte{0x77, 0, 0x77, 0, 0x1c}, value{}},
 		{[]byte{0x40, 0x06}, value{}}, // what is at a number
