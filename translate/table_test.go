@@ -360,6 +360,7 @@ func TestOperands(t *testing.T) {
 		{slices.Repeat([]byte{0x31}, 64), number(1)}, // libgcc has room for 64 values
 		{slices.Repeat([]byte{0x31}, 65), value{}},
 		{[]byte{0x77, 0, 0x06, 0x33, 0x22, 0x13, 0x35}, value{}}, // a value that is not known, and is dropped
+		{[]byte{0x70, 8}, value{base: ofReg, reg: 0, off: 8}},    // breg0
 		{[]byte{0x8f, 8}, value{base: ofReg, reg: 31, off: 8}},   // breg31
 		{[]byte{0x77, 0, 0x1f}, value{}},
 		{[]byte{0x77, 0, 0x77, 0, 0x1c}, value{}},
