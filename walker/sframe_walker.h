@@ -43,7 +43,7 @@ enum sfw_how {
 	SFW_BAD_MEMORY,  /* memory that the rules name could not be read */
 	SFW_NO_REGISTER, /* a rule needs a register that is not known, which only topmost frames have */
 	SFW_NO_PROGRESS, /* the caller's frame would not be above this one */
-	SFW_FULL         /* there was no room for more frames */
+	SFW_FULL         /* the caller's array is full, and there are more frames */
 };
 
 /* What a rule's offset counts from. */
@@ -96,6 +96,7 @@ struct sfw_regs {
 	/* The instruction at pc is still to be executed. Otherwise pc is a return address, which may be that of
 	 * the next function, and what counts is the call before it. */
 	uint8_t interrupted;
+	uint8_t how; /* enum sfw_how: how the frame was found, SFW_OK for the one that a walk begins with */
 	uint64_t r[SFW_NUM_REGS];
 };
 
@@ -624,6 +625,7 @@ static inline enum sfw_how sfw_step_row(
 	sfw_set(regs, a->sp, cfa - (uint64_t)(int64_t)a->bias);
 	regs->floor = row->signal_frame ? 0 : cfa;
 	regs->interrupted = row->signal_frame;
+	regs->how = SFW_SFRAME;
 	regs->pc = ra;
 	return SFW_SFRAME;
 }
@@ -649,6 +651,7 @@ static inline enum sfw_how sfw_step_fp(unsigned abi, struct sfw_regs *regs, cons
 		sfw_set(regs, a->sp, at + 16);
 	regs->floor = at + 16;
 	regs->interrupted = 0;
+	regs->how = SFW_FRAME_POINTER;
 	regs->pc = ra;
 	return SFW_FRAME_POINTER;
 }
@@ -719,12 +722,12 @@ static inline enum sfw_how sfw_find_kept(
 	return how;
 }
 
-/* sfw_walk writes the frames from regs on, the topmost first, and returns how many there are. *end says why there are no
- * more. The registers are then those of the last frame. */
+/* sfw_walk writes up to max frames from regs on, the topmost first, and returns their number. *end says why the walk
+ * ended. After SFW_FULL regs are those of the next frame, so that another call continues the walk; otherwise they are
+ * those of the last frame. */
 static inline size_t sfw_walk(
 	const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
 	struct sfw_section s;
-	enum sfw_how how = SFW_OK;
 	size_t n = 0;
 	sfw_no_section(&s);
 	for (;;) {
@@ -737,11 +740,11 @@ static inline size_t sfw_walk(
 		f->pc = regs->pc;
 		if (a == NULL || !sfw_get(regs, a->sp, &f->sp))
 			f->sp = 0;
-		f->how = (uint8_t)how;
+		f->how = regs->how;
 		f->interrupted = regs->interrupted;
 		struct sfw_row row;
 		unsigned abi;
-		how = sfw_find_kept(m, sfw_lookup_pc(regs), &s, &row, &abi);
+		enum sfw_how how = sfw_find_kept(m, sfw_lookup_pc(regs), &s, &row, &abi);
 		how = sfw_step_by(how, &row, abi, regs, m);
 		if (how != SFW_SFRAME && how != SFW_FRAME_POINTER) {
 			*end = how;
@@ -983,6 +986,7 @@ static inline void sfw_regs_of_context(struct sfw_regs *regs, const void *contex
 	regs->valid = 0;
 	regs->floor = 0;
 	regs->interrupted = 1;
+	regs->how = SFW_OK;
 #if defined(__x86_64__)
 	static const uint8_t order[16] = {REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP, REG_R8,
 		REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
@@ -1014,6 +1018,7 @@ __attribute__((always_inline)) static inline void sfw_regs_here(struct sfw_regs 
 	regs->valid = 0;
 	regs->floor = 0;
 	regs->interrupted = 1;
+	regs->how = SFW_OK;
 #if defined(__x86_64__)
 	__asm__ volatile("lea 0(%%rip), %0\n\tmov %%rsp, %1\n\tmov %%rbp, %2" : "=&r"(pc), "=&r"(sp), "=&r"(fp));
 #else

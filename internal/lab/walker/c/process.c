@@ -38,29 +38,36 @@ static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *chain) {
 	return _URC_NO_REASON;
 }
 
-/* Ways to find sections and to read the stack, which have to say the same. */
-static size_t walk(int way, const struct sfw_regs *from, struct sfw_frame *frames, enum sfw_how *end) {
+/* Ways to find sections and to read the stack, and sizes of chunks. All have to find the same. */
+enum way { OBJECTS, TABLE, KERNEL };
+static size_t walk(enum way way, size_t chunk, const struct sfw_regs *from, struct sfw_frame *frames, enum sfw_how *end) {
 	struct sfw_regs regs = *from;
 	struct sfw_process p;
 	memset(&p, 0, sizeof p);
 	if (!sfw_stack_around(regs.r[sfw_abi_of(SFW_HOST_ABI)->sp], &p.stack_low, &p.stack_high))
 		abort();
 	p.kernel_reads = getpid(); /* what was interrupted may have had another stack */
-	if (way == 1)
+	if (way == TABLE)
 		p.table = &table;
-	if (way == 2)
+	if (way == KERNEL)
 		p.stack_low = p.stack_high = 0;
-	return sfw_process_walk(&p, &regs, frames, MAX, end);
+	size_t n = 0;
+	do {
+		n += sfw_process_walk(&p, &regs, frames + n, chunk < MAX - n ? chunk : MAX - n, end);
+	} while (*end == SFW_FULL && n < MAX);
+	return n;
 }
 
 static void report(const struct sfw_regs *regs) {
 	static struct sfw_frame frames[MAX], again[MAX];
 	static struct chain peer;
 	enum sfw_how end, other;
-	size_t n = walk(0, regs, frames, &end), from = 0;
-	for (int way = 1; way <= (kernel_reads ? 2 : 1); way++)
-		if (walk(way, regs, again, &other) != n || other != end || memcmp(frames, again, n * sizeof *frames) != 0)
-			printf("%s: another chain in way %d, end %d\n", place, way, other);
+	size_t n = walk(OBJECTS, MAX, regs, frames, &end), from = 0;
+	static const size_t chunks[] = {MAX, 1, 2, 7};
+	for (enum way way = OBJECTS; way <= (kernel_reads ? KERNEL : TABLE); way++)
+		for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
+			if (walk(way, chunks[i], regs, again, &other) != n || other != end || memcmp(frames, again, n * sizeof *frames) != 0)
+				printf("%s: another chain in way %d in chunks of %zu, end %d\n", place, way, chunks[i], other);
 	peer.n = 0;
 	_Unwind_Backtrace(add, &peer);
 	while (peer.n > 0 && peer.pc[peer.n - 1] == 0)
@@ -145,7 +152,7 @@ __attribute__((noinline)) static int here(void) {
 	sfw_regs_here(&regs);
 	struct sfw_frame frames[MAX];
 	enum sfw_how end;
-	size_t n = walk(0, &regs, frames, &end);
+	size_t n = walk(OBJECTS, MAX, &regs, frames, &end);
 	struct chain peer = {0, {0}};
 	_Unwind_Backtrace(add, &peer);
 	/* Both begin in this function, at pcs that are not the same. */
