@@ -807,7 +807,7 @@ struct sfw_process {
 	uint64_t stack_low, stack_high; /* memory to be read lies between; see sfw_stack_of_thread and sfw_stack_around */
 	const struct sfw_table *table;  /* where sections are looked for, or NULL for _dl_find_object */
 	struct sfw_cache *cache;        /* of this thread, or NULL */
-	pid_t kernel_reads;             /* getpid(), to read other memory by process_vm_readv, or 0 */
+	uint8_t kernel_reads;           /* read other memory by process_vm_readv, a system call for each word */
 	uint8_t frame_pointer;          /* where there is no row, try the frame pointer */
 	/* Of the last frame. Set to 0. */
 	uint64_t begin, end;
@@ -964,7 +964,7 @@ __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) s
 		return 0;
 	int before = errno; /* which is the interrupted code's */
 	struct iovec to = {bytes, 8}, from = {(void *)(uintptr_t)address, 8};
-	ssize_t n = process_vm_readv(p->kernel_reads, &to, 1, &from, 1, 0);
+	ssize_t n = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
 	errno = before;
 	return n == 8;
 }

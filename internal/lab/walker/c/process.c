@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unwind.h>
 
 enum { MAX = 64, MODULES = 16 };
@@ -46,7 +47,7 @@ static size_t walk(enum way way, size_t chunk, const struct sfw_regs *from, stru
 	memset(&p, 0, sizeof p);
 	if (!sfw_stack_around(regs.r[sfw_abi_of(SFW_HOST_ABI)->sp], &p.stack_low, &p.stack_high))
 		abort();
-	p.kernel_reads = getpid(); /* what was interrupted may have had another stack */
+	p.kernel_reads = 1; /* what was interrupted may have had another stack */
 	if (way == TABLE)
 		p.table = &table;
 	if (way == KERNEL)
@@ -164,6 +165,14 @@ __attribute__((noinline)) static int here(void) {
 	return (int)n;
 }
 
+/* reads returns whether memory that is not on a known stack is read, as it is in this process. */
+static int reads(struct sfw_process *p, uint64_t value) {
+	static volatile uint64_t known;
+	uint64_t found = 0;
+	known = value;
+	return sfw_process_read(p, (uint64_t)(uintptr_t)&known, (unsigned char *)&found) && found == known;
+}
+
 int main(void) {
 	static char other[1 << 16];
 	stack_t stack = {other, 0, sizeof other};
@@ -180,11 +189,16 @@ int main(void) {
 	sigaction(SIGTERM, &a, NULL);
 	sfw_table_fill(&table);
 	struct sfw_process p;
-	uint64_t known = 42, found = 0;
 	memset(&p, 0, sizeof p);
-	p.kernel_reads = getpid();
-	kernel_reads = sfw_process_read(&p, (uint64_t)(uintptr_t)&known, (unsigned char *)&found) && found == known;
-	printf("table: %zu modules, %zu missed, %zu bad, kernel reads %d\n", table.count, table.missed, table.bad, kernel_reads);
+	p.kernel_reads = 1;
+	kernel_reads = reads(&p, 42);
+	pid_t child = fork();
+	if (child == 0)
+		_exit(reads(&p, 43) == kernel_reads ? 0 : 1);
+	int status = 1;
+	waitpid(child, &status, 0);
+	printf("table: %zu modules, %zu missed, %zu bad, kernel reads %d, after fork %s\n", table.count, table.missed, table.bad,
+		kernel_reads, status == 0 ? "the same" : "another process");
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	volatile int sum = 0;
 	place = "leaf";
