@@ -766,6 +766,7 @@ static inline size_t sfw_walk(
 #include <link.h>
 #include <pthread.h>
 #include <sys/auxv.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -1040,14 +1041,26 @@ static inline int sfw_hex(unsigned char c) {
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* sfw_stack_around finds the bounds of the memory that the address sp is in, by /proc/self/maps, and returns whether it
- * could. It is safe in signal handlers, but takes some ten microseconds: once for each thread is enough, until sp
- * is elsewhere. Where something else lies right behind the stack, the kernel takes both for one, and that may be
- * unmapped later: a thread that can say so itself calls sfw_stack_of_thread. */
+/* sfw_stack_around finds the mapping that sp is in, by /proc/self/maps, and returns whether it could. It is safe in
+ * signal handlers: call it when sp is outside of the known stacks. Linux 6.11 and later answer a query, in 4 microseconds.
+ * Earlier ones write all mappings as text: 350 microseconds for 1,000, 7.4 ms for 20,000 (2026-11). Most of that is the
+ * kernel's time, so that reads of 2 KiB, which fit on an alternate stack, take 5 % longer than those of 64 KiB.
+ * If another mapping touches the stack, the kernel may report both as one, and the other may be unmapped later: threads
+ * that can call sfw_stack_of_thread should do so. */
 static inline int sfw_stack_around(uint64_t sp, uint64_t *low, uint64_t *high) {
+	enum { READABLE = 1 };
+	/* struct procmap_query: size, flags, address; the answer's begin and end; fields that are not needed. */
+	uint64_t query[13] = {sizeof query, READABLE, sp, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 	int before = errno, fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), found = 0;
+	if (fd >= 0 && ioctl(fd, _IOWR('f', 17, query), query) == 0) {
+		close(fd);
+		errno = before;
+		*low = query[3];
+		*high = query[4];
+		return 1;
+	}
 	uint64_t number[2] = {0, 0};
-	unsigned char b[1024];
+	unsigned char b[2048];
 	ssize_t n;
 	int field = 0; /* 0 and 1: the addresses; 2: the permissions; 3: the rest of the line */
 	while (fd >= 0 && !found && ((n = read(fd, b, sizeof b)) > 0 || (n < 0 && errno == EINTR))) {

@@ -336,7 +336,7 @@ func TestProcess(t *testing.T) {
 		}
 		// In V3 each chain is whole. The others end after _start, of which they have no row, or in the function that
 		// aligns its stack or the signal frame, which they cannot express.
-		want := []string{"table: 4 modules, 0 missed, 0 bad, kernel reads 1, after fork the same"}
+		want := []string{"table: 4 modules, 0 missed, 0 bad, kernel reads 1, after fork the same", "maps: found"}
 		for _, place := range []string{"leaf", "qsort", "alloca", "aligned", "here", "nested"} {
 			switch {
 			case version >= sframe.V3:
@@ -387,7 +387,7 @@ func TestOtherProcesses(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s, %s, %v: %v\n%s", m.machine, program, version, err, out)
 				}
-				want := fmt.Sprintf("table: %d modules, 0 missed, 0 bad, kernel reads 0, after fork the same\n", modules)
+				want := fmt.Sprintf("table: %d modules, 0 missed, 0 bad, kernel reads 0, after fork the same\nmaps: found\n", modules)
 				for _, place := range []string{"leaf", "qsort", "alloca", "aligned", "here"} {
 					want += fmt.Sprintf("%s: equal, end %d, start 1\n", place, end)
 				}

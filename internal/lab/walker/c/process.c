@@ -5,7 +5,27 @@
  */
 #define _GNU_SOURCE
 #define SFRAME_WALKER_PROCESS
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static size_t num_reads;
+static int old_kernel, answers; /* before PROCMAP_QUERY; how often that has worked */
+
+static ssize_t count_read(int fd, void *bytes, size_t size) {
+	num_reads++;
+	return read(fd, bytes, size);
+}
+
+static int count_ioctl(int fd, unsigned long request, void *argument) {
+	int failed = old_kernel ? -1 : ioctl(fd, request, argument);
+	answers += failed == 0;
+	return failed;
+}
+#define read count_read
+#define ioctl count_ioctl
 #include "sframe_walker.h"
+#undef read
+#undef ioctl
 
 #include <alloca.h>
 #include <setjmp.h>
@@ -13,6 +33,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unwind.h>
 
@@ -173,6 +194,38 @@ static int reads(struct sfw_process *p, uint64_t value) {
 	return sfw_process_read(p, (uint64_t)(uintptr_t)&known, (unsigned char *)&found) && found == known;
 }
 
+/* Finds the stack among many mappings: how often /proc/self/maps is read, at most 2 KiB at a time. */
+static void maps(void) {
+	enum { MAPPINGS = 1000, LINE = 256 };
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *b = mmap(NULL, 2 * MAPPINGS * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (b == MAP_FAILED)
+		abort();
+	for (size_t i = 0; i < MAPPINGS; i++)
+		mprotect(b + 2 * i * page, page, PROT_READ);
+	size_t size = 0, n;
+	FILE *f = fopen("/proc/self/maps", "r");
+	for (char line[4096]; (n = fread(line, 1, sizeof line, f)) > 0;)
+		size += n;
+	fclose(f);
+	uint64_t low[2], high[2], sp = (uint64_t)(uintptr_t)&size;
+	num_reads = 0;
+	int found = sfw_stack_around(sp, &low[0], &high[0]);
+	size_t reads = num_reads;
+	old_kernel = 1;
+	num_reads = 0;
+	found += sfw_stack_around(sp, &low[1], &high[1]);
+	old_kernel = 0;
+	if (found != 2 || low[0] != low[1] || high[0] != high[1] || sp - low[0] >= high[0] - low[0])
+		printf("maps: %d found, %#llx to %#llx and %#llx to %#llx\n", found, (unsigned long long)low[0],
+			(unsigned long long)high[0], (unsigned long long)low[1], (unsigned long long)high[1]);
+	else if (num_reads > size / (2048 - LINE) + 2 || (answers > 0 && reads > 0))
+		printf("maps: %zu and %zu reads of %zu bytes\n", reads, num_reads, size);
+	else
+		printf("maps: found\n");
+	munmap(b, 2 * MAPPINGS * page);
+}
+
 int main(void) {
 	static char other[1 << 16];
 	stack_t stack = {other, 0, sizeof other};
@@ -200,6 +253,7 @@ int main(void) {
 	printf("table: %zu modules, %zu missed, %zu bad, kernel reads %d, after fork %s\n", table.count, table.missed, table.bad,
 		kernel_reads, status == 0 ? "the same" : "another process");
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	maps();
 	volatile int sum = 0;
 	place = "leaf";
 	if (sigsetjmp(after, 1) == 0)
