@@ -803,9 +803,16 @@ struct sfw_table {
 	size_t bad;    /* with sections that are not sound, left out */
 };
 
-/* What a walk in the process needs to know. */
+/* Memory from low up to high. */
+struct sfw_range {
+	uint64_t low, high;
+};
+
+/* What a walk in the process needs to know. It is for one thread, and for handlers that do not interrupt each other. */
+enum { SFW_NUM_STACKS = 2 };
 struct sfw_process {
-	uint64_t stack_low, stack_high; /* memory to be read lies between; see sfw_stack_of_thread and sfw_stack_around */
+	/* Memory that may be read: a thread's stack and the alternate one of its handlers. See sfw_process_stack. */
+	struct sfw_range stacks[SFW_NUM_STACKS];
 	const struct sfw_table *table;  /* where sections are looked for, or NULL for _dl_find_object */
 	struct sfw_cache *cache;        /* of this thread, or NULL */
 	uint8_t kernel_reads;           /* read other memory by process_vm_readv, a system call for each word */
@@ -957,10 +964,11 @@ static inline enum sfw_how sfw_process_section(void *context, uint64_t pc, struc
 __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) static inline int sfw_process_read(
 	void *context, uint64_t address, unsigned char bytes[8]) {
 	const struct sfw_process *p = (const struct sfw_process *)context;
-	if (address >= p->stack_low && p->stack_high >= 8 && address <= p->stack_high - 8) {
-		((sfw_u64 *)(void *)bytes)->v = ((const sfw_u64 *)(uintptr_t)address)->v;
-		return 1;
-	}
+	for (unsigned i = 0; i < SFW_NUM_STACKS; i++)
+		if (address >= p->stacks[i].low && p->stacks[i].high >= 8 && address <= p->stacks[i].high - 8) {
+			((sfw_u64 *)(void *)bytes)->v = ((const sfw_u64 *)(uintptr_t)address)->v;
+			return 1;
+		}
 	if (p->kernel_reads == 0)
 		return 0;
 	int before = errno; /* which is the interrupted code's */
@@ -1047,7 +1055,7 @@ static inline int sfw_hex(unsigned char c) {
  * kernel's time, so that reads of 2 KiB, which fit on an alternate stack, take 5 % longer than those of 64 KiB.
  * If another mapping touches the stack, the kernel may report both as one, and the other may be unmapped later: threads
  * that can call sfw_stack_of_thread should do so. */
-static inline int sfw_stack_around(uint64_t sp, uint64_t *low, uint64_t *high) {
+static inline int sfw_stack_around(uint64_t sp, struct sfw_range *stack) {
 	enum { READABLE = 1 };
 	/* struct procmap_query: size, flags, address; the answer's begin and end; fields that are not needed. */
 	uint64_t query[13] = {sizeof query, READABLE, sp, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -1055,8 +1063,8 @@ static inline int sfw_stack_around(uint64_t sp, uint64_t *low, uint64_t *high) {
 	if (fd >= 0 && ioctl(fd, _IOWR('f', 17, query), query) == 0) {
 		close(fd);
 		errno = before;
-		*low = query[3];
-		*high = query[4];
+		stack->low = query[3];
+		stack->high = query[4];
 		return 1;
 	}
 	uint64_t number[2] = {0, 0};
@@ -1085,14 +1093,34 @@ static inline int sfw_stack_around(uint64_t sp, uint64_t *low, uint64_t *high) {
 	errno = before;
 	if (!found)
 		return 0;
-	*low = number[0];
-	*high = number[1];
+	stack->low = number[0];
+	stack->high = number[1];
+	return 1;
+}
+
+/* sfw_process_stack adds the stack that sp is in, unless it is known, and returns whether it is now. The one that was
+ * added first goes. It is safe in signal handlers. */
+static inline int sfw_process_stack(struct sfw_process *p, uint64_t sp) {
+	struct sfw_range stack;
+	unsigned i = 0;
+	for (; i < SFW_NUM_STACKS; i++)
+		if (sp >= p->stacks[i].low && sp < p->stacks[i].high)
+			return 1;
+	if (!sfw_stack_around(sp, &stack))
+		return 0;
+	/* The main thread's stack grows: the new range replaces the old one. */
+	for (i = 0; i < SFW_NUM_STACKS - 1; i++)
+		if (p->stacks[i].high == stack.high)
+			break;
+	for (; i > 0; i--)
+		p->stacks[i] = p->stacks[i - 1];
+	p->stacks[0] = stack;
 	return 1;
 }
 
 /* sfw_stack_of_thread returns the bounds of the calling thread's stack, and whether it could. It is not for signal
- * handlers, but for where a thread begins. */
-static inline int sfw_stack_of_thread(uint64_t *low, uint64_t *high) {
+ * handlers, but for where a thread begins. Only for the main thread it needs /proc. */
+static inline int sfw_stack_of_thread(struct sfw_range *bounds) {
 	pthread_attr_t a;
 	void *stack = NULL;
 	size_t size = 0;
@@ -1100,8 +1128,8 @@ static inline int sfw_stack_of_thread(uint64_t *low, uint64_t *high) {
 		return 0;
 	int err = pthread_attr_getstack(&a, &stack, &size);
 	pthread_attr_destroy(&a);
-	*low = (uint64_t)(uintptr_t)stack;
-	*high = *low + size;
+	bounds->low = (uint64_t)(uintptr_t)stack;
+	bounds->high = bounds->low + size;
 	return err == 0;
 }
 #endif /* SFRAME_WALKER_PROCESS */

@@ -249,7 +249,7 @@ size_t walk(struct sfw_process *p, struct sfw_table *t, const void *context, str
 	sfw_table_fill(t);
 	sfw_regs_here(&r);
 	sfw_regs_of_context(&r, context);
-	return sfw_stack_of_thread(&p->stack_low, &p->stack_high) && sfw_stack_around(r.pc, &p->stack_low, &p->stack_high) ? sfw_process_walk(p, &r, f, 10, end) : 0;
+	return sfw_stack_of_thread(&p->stacks[0]) && sfw_process_stack(p, r.pc) ? sfw_process_walk(p, &r, f, 10, end) : 0;
 }
 `
 )

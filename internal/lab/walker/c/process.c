@@ -43,6 +43,8 @@ extern void _start(void);
 
 static struct sfw_module modules[MODULES];
 static struct sfw_table table = {modules, 0, MODULES, 0, 0};
+static struct sfw_process process; /* keeps the stacks */
+static char other[1 << 16];        /* the alternate one */
 static const char *place;
 static sigjmp_buf after;
 static int kernel_reads; /* an emulator may not have process_vm_readv */
@@ -61,18 +63,24 @@ static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *chain) {
 }
 
 /* Ways to find sections and to read the stack, and sizes of chunks. All have to find the same. */
-enum way { OBJECTS, TABLE, KERNEL };
+enum way { OBJECTS, TABLE, AUXILIARY, KERNEL };
 static size_t walk(enum way way, size_t chunk, const struct sfw_regs *from, struct sfw_frame *frames, enum sfw_how *end) {
 	struct sfw_regs regs = *from;
+	const uint64_t sp = regs.r[sfw_abi_of(SFW_HOST_ABI)->sp];
 	struct sfw_process p;
 	memset(&p, 0, sizeof p);
-	if (!sfw_stack_around(regs.r[sfw_abi_of(SFW_HOST_ABI)->sp], &p.stack_low, &p.stack_high))
+	if (!sfw_process_stack(&process, sp))
 		abort();
-	p.kernel_reads = 1; /* what was interrupted may have had another stack */
+	if (way == KERNEL)
+		p.kernel_reads = 1;
+	else
+		memcpy(p.stacks, process.stacks, sizeof p.stacks);
 	if (way == TABLE)
 		p.table = &table;
-	if (way == KERNEL)
-		p.stack_low = p.stack_high = 0;
+	if (way == AUXILIARY && sp - (uint64_t)(uintptr_t)other >= sizeof other) {
+		p.stacks[0].low = sp;
+		p.stacks[0].high = getauxval(AT_EXECFN);
+	}
 	size_t n = 0;
 	do {
 		n += sfw_process_walk(&p, &regs, frames + n, chunk < MAX - n ? chunk : MAX - n, end);
@@ -83,13 +91,13 @@ static size_t walk(enum way way, size_t chunk, const struct sfw_regs *from, stru
 static void report(const struct sfw_regs *regs) {
 	static struct sfw_frame frames[MAX], again[MAX];
 	static struct chain peer;
-	enum sfw_how end, other;
+	enum sfw_how end, other_end;
 	size_t n = walk(OBJECTS, MAX, regs, frames, &end), from = 0;
 	static const size_t chunks[] = {MAX, 1, 2, 7};
-	for (enum way way = OBJECTS; way <= (kernel_reads ? KERNEL : TABLE); way++)
+	for (enum way way = OBJECTS; way <= (kernel_reads ? KERNEL : AUXILIARY); way++)
 		for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
-			if (walk(way, chunks[i], regs, again, &other) != n || other != end || memcmp(frames, again, n * sizeof *frames) != 0)
-				printf("%s: another chain in way %d in chunks of %zu, end %d\n", place, way, chunks[i], other);
+			if (walk(way, chunks[i], regs, again, &other_end) != n || other_end != end || memcmp(frames, again, n * sizeof *frames) != 0)
+				printf("%s: another chain in way %d in chunks of %zu, end %d\n", place, way, chunks[i], other_end);
 	peer.n = 0;
 	_Unwind_Backtrace(add, &peer);
 	while (peer.n > 0 && peer.pc[peer.n - 1] == 0)
@@ -208,17 +216,18 @@ static void maps(void) {
 	for (char line[4096]; (n = fread(line, 1, sizeof line, f)) > 0;)
 		size += n;
 	fclose(f);
-	uint64_t low[2], high[2], sp = (uint64_t)(uintptr_t)&size;
+	struct sfw_range range[2];
+	uint64_t sp = (uint64_t)(uintptr_t)&size;
 	num_reads = 0;
-	int found = sfw_stack_around(sp, &low[0], &high[0]);
+	int found = sfw_stack_around(sp, &range[0]);
 	size_t reads = num_reads;
 	old_kernel = 1;
 	num_reads = 0;
-	found += sfw_stack_around(sp, &low[1], &high[1]);
+	found += sfw_stack_around(sp, &range[1]);
 	old_kernel = 0;
-	if (found != 2 || low[0] != low[1] || high[0] != high[1] || sp - low[0] >= high[0] - low[0])
-		printf("maps: %d found, %#llx to %#llx and %#llx to %#llx\n", found, (unsigned long long)low[0],
-			(unsigned long long)high[0], (unsigned long long)low[1], (unsigned long long)high[1]);
+	if (found != 2 || memcmp(&range[0], &range[1], sizeof *range) != 0 || sp - range[0].low >= range[0].high - range[0].low)
+		printf("maps: %d found, %#llx to %#llx and %#llx to %#llx\n", found, (unsigned long long)range[0].low,
+			(unsigned long long)range[0].high, (unsigned long long)range[1].low, (unsigned long long)range[1].high);
 	else if (num_reads > size / (2048 - LINE) + 2 || (answers > 0 && reads > 0))
 		printf("maps: %zu and %zu reads of %zu bytes\n", reads, num_reads, size);
 	else
@@ -227,7 +236,6 @@ static void maps(void) {
 }
 
 int main(void) {
-	static char other[1 << 16];
 	stack_t stack = {other, 0, sizeof other};
 	struct sigaction a;
 	memset(&a, 0, sizeof a);
