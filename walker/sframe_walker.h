@@ -33,6 +33,7 @@ enum { SFW_AARCH64_BIG = 1, SFW_AARCH64 = 2, SFW_AMD64 = 3, SFW_S390X = 4 };
 enum sfw_how {
 	SFW_OK = 0,        /* a lookup: there is a row; a frame: the one that the walk began with */
 	SFW_SFRAME,        /* found by a row */
+	SFW_SIGNAL,        /* a signal interrupted it: found by the registers that the kernel saved */
 	SFW_FRAME_POINTER, /* found by the frame pointer, because there was no row; only if that was asked for */
 	/* Ends of a walk, of which a lookup has SFW_NO_ROW and SFW_BAD_SECTION. */
 	SFW_OUTERMOST,   /* the row says that there is no caller */
@@ -113,7 +114,8 @@ struct sfw_cache {
 
 /* What a walk sees of the program. */
 struct sfw_space {
-	/* Copies 8 bytes of memory, and returns whether it could. */
+	/* Copies 8 bytes of memory, and returns whether it could: of stacks, and of code, where walks look for the
+	 * instructions of signal trampolines (aligned words). */
 	int (*read)(void *context, uint64_t address, unsigned char bytes[8]);
 	/* Finds the section of the file that the pc is in. It fills *s and returns SFW_OK, or returns SFW_NO_SECTION or
 	 * SFW_BAD_SECTION. Only for sfw_walk. The *s of the call before is still in there, or num_fdes is 0. */
@@ -139,16 +141,30 @@ struct sfw_abi {
 	uint8_t big, sp, fp, lr; /* byte order, DWARF's numbers; lr is SFW_NUM_REGS where calls push */
 	int8_t fixed_ra;         /* offset of the return address from the CFA; 0: rows tell */
 	int16_t bias, scale;     /* a word w of the CFA's offset is w * scale + bias, and the caller's SP is CFA - bias */
+	/* Linux: what a signal handler returns to, instructions that call rt_sigreturn, and the ucontext of what it
+	 * interrupted: its distance from the handler's CFA; where in it, in words of 8 bytes, the pc and the registers are. */
+	uint8_t code_size, code[9];
+	uint8_t context, saved_pc, num_saved;
+	uint8_t saved[SFW_NUM_REGS];
 };
 
 static inline const struct sfw_abi *sfw_abi_of(unsigned abi) {
+/* mov x8, #139; svc #0. Instructions are little-endian in both byte orders. */
+#define SFW_SIGNALS_OF_AARCH64 \
+	8, {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4}, 128, 55, 32, {23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, \
+		36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54}
 	static const struct sfw_abi abis[] = {
-		{0, 0, 0, 0, 0, 0, 0},
-		{1, 31, 29, 30, 0, 0, 1},
-		{0, 31, 29, 30, 0, 0, 1},
-		{0, 7, 6, SFW_NUM_REGS, -8, 0, 1},
-		{1, 15, 11, 14, 0, 160, 8},
+		{0, 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0, 0, {0}},
+		{1, 31, 29, 30, 0, 0, 1, SFW_SIGNALS_OF_AARCH64},
+		{0, 31, 29, 30, 0, 0, 1, SFW_SIGNALS_OF_AARCH64},
+		/* mov $15, %rax; syscall */
+		{0, 7, 6, SFW_NUM_REGS, -8, 0, 1, 9, {0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}, 0, 21, 16,
+			{18, 17, 19, 16, 14, 13, 15, 20, 5, 6, 7, 8, 9, 10, 11, 12}},
+		/* svc 173. Floating-point registers are not in DWARF's order. */
+		{1, 15, 11, 14, 0, 160, 8, 2, {0x0a, 173}, 136, 6, 32, {7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
+			21, 22, 32, 34, 36, 38, 33, 35, 37, 39, 40, 42, 44, 46, 41, 43, 45, 47}},
 	};
+#undef SFW_SIGNALS_OF_AARCH64
 	return abi >= SFW_AARCH64_BIG && abi <= SFW_S390X ? &abis[abi] : NULL;
 }
 
@@ -421,6 +437,15 @@ static inline void sfw_fixed(struct sfw_rule *r, int8_t offset) {
 	r->deref = 1;
 }
 
+/* sfw_no_rules makes a row that has none: there is no caller. */
+static inline void sfw_no_rules(struct sfw_row *row) {
+	static const struct sfw_rule none = {0, 0, SFW_NONE, 0};
+	row->cfa = row->ra = row->fp = none;
+	row->start = 0;
+	row->outermost = 1;
+	row->mangled = row->key_b = row->signal_frame = 0;
+}
+
 /* sfw_decode reads the row at an offset, and returns whether it makes sense. */
 static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned flexible, struct sfw_row *row) {
 	static const struct sfw_rule no_rule = {0, 0, SFW_NONE, 0};
@@ -428,7 +453,6 @@ static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned 
 	unsigned info = s->data[at], log_size = info >> SFW_ROW_SIZE & 3, count = info >> SFW_ROW_COUNT & 0xf;
 	if (log_size > 2 || sfw_row_size(info) > s->fres + s->fre_len - at)
 		return 0;
-	row->cfa = row->ra = row->fp = no_rule;
 	row->mangled = (info & SFW_ROW_MANGLED) != 0;
 	row->outermost = count == 0;
 	if (count == 0)
@@ -467,6 +491,7 @@ static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned 
 static inline enum sfw_how sfw_find(const struct sfw_section *s, uint64_t pc, struct sfw_row *row) {
 	uint32_t i = sfw_search(s, pc);
 	struct sfw_fde d;
+	sfw_no_rules(row);
 	if (i == s->num_fdes)
 		return SFW_NO_ROW;
 	if (!sfw_fde_at(s, i, &d))
@@ -485,14 +510,8 @@ static inline enum sfw_how sfw_find(const struct sfw_section *s, uint64_t pc, st
 	}
 	row->key_b = d.key_b;
 	row->signal_frame = d.signal_frame;
-	if (d.num == 0 && s->version == 3 && !d.flexible) { /* code without a caller, all of it */
-		static const struct sfw_rule no_rule = {0, 0, SFW_NONE, 0};
-		row->cfa = row->ra = row->fp = no_rule;
-		row->start = 0;
-		row->outermost = 1;
-		row->mangled = 0;
+	if (d.num == 0 && s->version == 3 && !d.flexible) /* code without a caller, all of it */
 		return SFW_OK;
-	}
 	uint32_t end = s->fres + s->fre_len, off = d.rows, next = 0, found = 0;
 	for (uint32_t left = d.num; left > 0; left--) {
 		if (end - off < d.width + 1U)
@@ -656,28 +675,108 @@ static inline enum sfw_how sfw_step_fp(unsigned abi, struct sfw_regs *regs, cons
 	return SFW_FRAME_POINTER;
 }
 
+/* sfw_saved takes the registers out of the ucontext at an address. It returns whether it could, and otherwise leaves them
+ * alone. */
+static inline int sfw_saved(
+	const struct sfw_abi *a, uint64_t context, struct sfw_regs *regs, const struct sfw_space *m) {
+	volatile uint64_t values[SFW_NUM_REGS]; /* volatile: no compiler copies them by memcpy, which may be missing */
+	uint64_t pc, value;
+	if (!sfw_read(m, a, context + 8U * a->saved_pc, &pc))
+		return 0;
+	for (unsigned i = 0; i < a->num_saved; i++) {
+		if (!sfw_read(m, a, context + 8U * a->saved[i], &value))
+			return 0;
+		values[i] = value;
+	}
+	regs->pc = pc;
+	regs->floor = 0; /* the interrupted code may have another stack */
+	regs->valid = 0;
+	regs->interrupted = 1;
+	regs->how = SFW_SIGNAL;
+	for (unsigned i = 0; i < a->num_saved; i++)
+		sfw_set(regs, i, values[i]);
+	return 1;
+}
+
+/* On s390x, handlers without SA_SIGINFO return to svc 119 (sigreturn), and have another frame. */
+enum { SFW_SIGRETURN = 119 };
+
+/* sfw_trampoline returns whether the code at pc is what the kernel has handlers return to: the last byte of its
+ * instructions, or 0. It reads whole words, as these are in no two pages. */
+static inline unsigned sfw_trampoline(unsigned abi, uint64_t pc, const struct sfw_space *m) {
+	const struct sfw_abi *a = sfw_abi_of(abi);
+	unsigned char code[16];
+	unsigned before = pc & 7, last;
+	if (a == NULL)
+		return 0;
+	for (unsigned at = 0; at < before + a->code_size; at += 8)
+		if (!m->read(m->context, pc - before + at, code + at))
+			return 0;
+	for (unsigned i = 0; i < a->code_size - 1U; i++)
+		if (code[before + i] != a->code[i])
+			return 0;
+	last = code[before + a->code_size - 1];
+	return last == a->code[a->code_size - 1] || (abi == SFW_S390X && last == SFW_SIGRETURN) ? last : 0;
+}
+
+/* sfw_step_signal goes from the trampoline, whose stack pointer is that of a handler's caller, to what the signal has
+ * interrupted. All of its registers are known. */
+static inline enum sfw_how sfw_step_signal(unsigned abi, struct sfw_regs *regs, const struct sfw_space *m) {
+	enum { SIGNO = 8, OLD_CONTEXT = 8, MCONTEXT = 40, OLD_SIGNO = 384, ILL = 4, TRAP = 5, FPE = 8 };
+	const struct sfw_abi *a = sfw_abi_of(abi);
+	uint64_t cfa, context, signo;
+	if (!sfw_get(regs, a->sp, &cfa))
+		return SFW_NO_REGISTER;
+	cfa += (uint64_t)(int64_t)a->bias;
+	context = cfa + a->context;
+	if (abi != SFW_S390X)
+		return sfw_saved(a, context, regs, m) ? SFW_SIGNAL : SFW_BAD_MEMORY;
+	/* Of a fault that ends the instruction the pc is behind it, as of a call. */
+	uint64_t number = cfa + SIGNO;
+	if (sfw_trampoline(abi, regs->pc, m) == SFW_SIGRETURN) {
+		if (!sfw_read(m, a, cfa + OLD_CONTEXT, &context))
+			return SFW_BAD_MEMORY;
+		context -= MCONTEXT;
+		number = context + OLD_SIGNO;
+	}
+	if (!sfw_read(m, a, number, &signo) || !sfw_saved(a, context, regs, m))
+		return SFW_BAD_MEMORY;
+	signo >>= 32;
+	regs->interrupted = signo != ILL && signo != TRAP && signo != FPE;
+	return SFW_SIGNAL;
+}
+
 /* sfw_lookup_pc returns the pc to look up for a frame: of a caller, that of its call. */
 static inline uint64_t sfw_lookup_pc(const struct sfw_regs *regs) { return regs->pc - (regs->interrupted ? 0 : 1); }
+
+/* sfw_signal turns what a lookup has found into SFW_SIGNAL if the frame is a signal trampoline. Its instructions are only
+ * read where there is no row, or the row says so, too: it tells less registers than the kernel has saved. */
+static inline enum sfw_how sfw_signal(enum sfw_how found, const struct sfw_row *row, unsigned abi,
+	const struct sfw_regs *regs, const struct sfw_space *m) {
+	return (found != SFW_OK || row->signal_frame) && sfw_trampoline(abi, regs->pc, m) != 0 ? SFW_SIGNAL : found;
+}
 
 /* sfw_step_by is a step by what a lookup has found: a row if it is SFW_OK. */
 static inline enum sfw_how sfw_step_by(enum sfw_how found, const struct sfw_row *row, unsigned abi, struct sfw_regs *regs,
 	const struct sfw_space *m) {
-	enum sfw_how how = found == SFW_OK ? sfw_step_row(row, abi, regs, m) : found;
+	enum sfw_how how = found == SFW_OK ? sfw_step_row(row, abi, regs, m)
+		: found == SFW_SIGNAL          ? sfw_step_signal(abi, regs, m)
+									   : found;
 	/* What is known to be the end is one. */
-	if (how == SFW_SFRAME || how == SFW_OUTERMOST || how == SFW_ZERO || !m->frame_pointer)
+	if (how == SFW_SFRAME || how == SFW_SIGNAL || how == SFW_OUTERMOST || how == SFW_ZERO || !m->frame_pointer)
 		return how;
 	return sfw_step_fp(abi, regs, m) == SFW_FRAME_POINTER ? SFW_FRAME_POINTER : how;
 }
 
-/* sfw_step is a step by the section that describes regs->pc, or if s is NULL by none. It returns SFW_SFRAME or
+/* sfw_step is a step by the section that describes regs->pc, or if s is NULL by none. It returns SFW_SFRAME, SFW_SIGNAL or
  * SFW_FRAME_POINTER, or why the walk ends here, and then leaves the registers alone. */
 static inline enum sfw_how sfw_step(
 	const struct sfw_section *s, struct sfw_regs *regs, const struct sfw_space *m) {
 	struct sfw_row row;
-	if (s == NULL)
-		return sfw_step_by(SFW_NO_SECTION, NULL, m->abi, regs, m);
-	enum sfw_how how = sfw_find(s, sfw_lookup_pc(regs), &row);
-	return sfw_step_by(how, &row, s->abi, regs, m);
+	sfw_no_rules(&row);
+	unsigned abi = s != NULL ? s->abi : m->abi;
+	enum sfw_how how = s != NULL ? sfw_find(s, sfw_lookup_pc(regs), &row) : SFW_NO_SECTION;
+	return sfw_step_by(sfw_signal(how, &row, abi, regs, m), &row, abi, regs, m);
 }
 
 /* What is in the lowest byte of a key. */
@@ -744,9 +843,10 @@ static inline size_t sfw_walk(
 		f->interrupted = regs->interrupted;
 		struct sfw_row row;
 		unsigned abi;
+		sfw_no_rules(&row);
 		enum sfw_how how = sfw_find_kept(m, sfw_lookup_pc(regs), &s, &row, &abi);
-		how = sfw_step_by(how, &row, abi, regs, m);
-		if (how != SFW_SFRAME && how != SFW_FRAME_POINTER) {
+		how = sfw_step_by(sfw_signal(how, &row, abi, regs, m), &row, abi, regs, m);
+		if (how >= SFW_OUTERMOST) {
 			*end = how;
 			return n;
 		}
@@ -768,7 +868,6 @@ static inline size_t sfw_walk(
 #include <sys/auxv.h>
 #include <sys/ioctl.h>
 #include <sys/uio.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -792,6 +891,7 @@ static inline size_t sfw_walk(
 /* A file in memory, or code that was made at run time. */
 struct sfw_module {
 	uint64_t begin, end; /* of its code */
+	uint8_t readable;    /* signal trampolines are looked for in it */
 	struct sfw_section section;
 };
 
@@ -822,13 +922,12 @@ struct sfw_process {
 	enum sfw_how how;
 };
 
-/* sfw_table_add puts a module into the table, whose section is at the given address of this process. It returns SFW_OK,
- * SFW_FULL or SFW_BAD_SECTION. Not to be called while others use the table. */
-static inline enum sfw_how sfw_table_add(
-	struct sfw_table *t, uint64_t begin, uint64_t end, const void *section, size_t size) {
+static inline enum sfw_how sfw_table_put(
+	struct sfw_table *t, uint64_t begin, uint64_t end, int readable, const void *section, size_t size) {
 	struct sfw_module m;
 	m.begin = begin;
 	m.end = end;
+	m.readable = (uint8_t)readable;
 	enum sfw_how how = sfw_open(&m.section, section, size, (uint64_t)(uintptr_t)section);
 	if (how != SFW_OK || m.section.abi != SFW_HOST_ABI) {
 		t->bad++;
@@ -843,6 +942,13 @@ static inline enum sfw_how sfw_table_add(
 		t->modules[i] = t->modules[i - 1];
 	t->modules[i] = m;
 	return SFW_OK;
+}
+
+/* sfw_table_add puts a module into the table, whose section is at the given address of this process. It returns SFW_OK,
+ * SFW_FULL or SFW_BAD_SECTION. Not to be called while others use the table. */
+static inline enum sfw_how sfw_table_add(
+	struct sfw_table *t, uint64_t begin, uint64_t end, const void *section, size_t size) {
+	return sfw_table_put(t, begin, end, 0, section, size);
 }
 
 /* sfw_of_headers finds the section by program headers: its address in the process and its size, or NULL. */
@@ -864,22 +970,27 @@ static inline const void *sfw_of_headers(const ElfW(Phdr) *h, size_t n, uint64_t
 	return NULL;
 }
 
-static inline int sfw_add_phdr(struct dl_phdr_info *info, size_t size, void *table) {
-	uint64_t begin = UINT64_MAX, end = 0, bias = info->dlpi_addr;
-	size_t section_size = 0;
-	const void *section = sfw_of_headers(info->dlpi_phdr, info->dlpi_phnum, bias, &section_size);
-	(void)size;
-	for (size_t i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *h = &info->dlpi_phdr[i];
-		if (h->p_type != PT_LOAD || (h->p_flags & PF_X) == 0)
-			continue;
-		if (bias + h->p_vaddr < begin)
-			begin = bias + h->p_vaddr;
-		if (bias + h->p_vaddr + h->p_memsz > end)
-			end = bias + h->p_vaddr + h->p_memsz;
+/* sfw_in_code returns whether a word is in an executable segment that may be read, whose pages are whole. */
+static inline int sfw_in_code(const ElfW(Phdr) *h, size_t n, uint64_t bias, uint64_t address) {
+	for (size_t i = 0; i < n; i++) {
+		uint64_t begin = bias + h[i].p_vaddr;
+		if (h[i].p_type == PT_LOAD && (~h[i].p_flags & (PF_R | PF_X)) == 0 && address >= (begin & ~(uint64_t)7) &&
+			address < begin + h[i].p_memsz)
+			return 1;
 	}
-	if (section != NULL && begin < end)
-		sfw_table_add((struct sfw_table *)table, begin, end, section, section_size);
+	return 0;
+}
+
+static inline int sfw_add_phdr(struct dl_phdr_info *info, size_t size, void *table) {
+	size_t section_size = 0;
+	const void *section = sfw_of_headers(info->dlpi_phdr, info->dlpi_phnum, info->dlpi_addr, &section_size);
+	(void)size;
+	for (size_t i = 0; i < info->dlpi_phnum && section != NULL; i++) {
+		const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+		uint64_t begin = info->dlpi_addr + h->p_vaddr;
+		if (h->p_type == PT_LOAD && (h->p_flags & PF_X) != 0)
+			sfw_table_put((struct sfw_table *)table, begin, begin + h->p_memsz, (h->p_flags & PF_R) != 0, section, section_size);
+	}
 	return 0;
 }
 
@@ -902,34 +1013,42 @@ static inline const struct sfw_module *sfw_table_find(const struct sfw_table *t,
 	return low > 0 && pc < t->modules[low - 1].end ? &t->modules[low - 1] : NULL;
 }
 
-#ifdef SFW_DL_FIND_OBJECT
-/* sfw_of_object finds the section of the file that the dynamic linker says the pc is in. The program's headers are where
- * the kernel says, and a library's are read from its first page; those of few libraries are elsewhere, for which there is
- * the table. */
-static inline enum sfw_how sfw_of_object(struct sfw_process *p, uint64_t pc, struct sfw_section *s) {
+/* sfw_headers finds the program headers of a file, which is in memory from start on, in its first page, and returns their
+ * number, or 0. */
+static inline size_t sfw_headers(const void *start, const ElfW(Phdr) **h) {
 	enum { PAGE = 4096 };
+	const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)start;
+	if (e->e_ident[EI_MAG0] != ELFMAG0 || e->e_ident[EI_MAG1] != ELFMAG1 || e->e_ident[EI_MAG2] != ELFMAG2 ||
+		e->e_ident[EI_MAG3] != ELFMAG3 || e->e_phentsize != sizeof **h || e->e_phoff > PAGE ||
+		e->e_phnum > (PAGE - e->e_phoff) / sizeof **h)
+		return 0;
+	*h = (const ElfW(Phdr) *)(const void *)((const unsigned char *)start + e->e_phoff);
+	return e->e_phnum;
+}
+
+#ifdef SFW_DL_FIND_OBJECT
+/* sfw_headers_of_object does so for what the dynamic linker has found. The program's are where the kernel says; those of few
+ * libraries are not in the first page, for which there is the table. */
+static inline size_t sfw_headers_of_object(const struct dl_find_object *o, const ElfW(Phdr) **h) {
+	const struct link_map *map = o->dlfo_link_map;
+	if (map->l_prev != NULL || map->l_name[0] != 0)
+		return sfw_headers(o->dlfo_map_start, h);
+	*h = (const ElfW(Phdr) *)getauxval(AT_PHDR);
+	return *h != NULL && getauxval(AT_PHENT) == sizeof **h ? getauxval(AT_PHNUM) : 0;
+}
+
+/* sfw_of_object finds the section of the file that the dynamic linker says the pc is in. */
+static inline enum sfw_how sfw_of_object(struct sfw_process *p, uint64_t pc, struct sfw_section *s) {
 	struct dl_find_object o;
+	const ElfW(Phdr) *h = NULL;
+	size_t size = 0;
 	if (_dl_find_object((void *)(uintptr_t)pc, &o) != 0)
 		return SFW_NO_SECTION;
-	const struct link_map *map = o.dlfo_link_map;
-	const ElfW(Phdr) *h;
-	size_t n, size = 0;
 	p->begin = (uint64_t)(uintptr_t)o.dlfo_map_start;
 	p->end = (uint64_t)(uintptr_t)o.dlfo_map_end;
 	p->how = SFW_NO_SECTION;
-	if (map->l_prev == NULL && map->l_name[0] == 0) { /* the program */
-		h = (const ElfW(Phdr) *)getauxval(AT_PHDR);
-		n = h != NULL && getauxval(AT_PHENT) == sizeof *h ? getauxval(AT_PHNUM) : 0;
-	} else {
-		const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)o.dlfo_map_start;
-		if (e->e_ident[EI_MAG0] != ELFMAG0 || e->e_ident[EI_MAG1] != ELFMAG1 || e->e_ident[EI_MAG2] != ELFMAG2 ||
-			e->e_ident[EI_MAG3] != ELFMAG3 || e->e_phentsize != sizeof *h || e->e_phoff > PAGE ||
-			e->e_phnum > (PAGE - e->e_phoff) / sizeof *h)
-			return p->how;
-		h = (const ElfW(Phdr) *)(const void *)((const unsigned char *)o.dlfo_map_start + e->e_phoff);
-		n = e->e_phnum;
-	}
-	const void *section = sfw_of_headers(h, n, map->l_addr, &size);
+	size_t n = sfw_headers_of_object(&o, &h);
+	const void *section = sfw_of_headers(h, n, o.dlfo_link_map->l_addr, &size);
 	if (section != NULL)
 		p->how = sfw_open(s, section, size, (uint64_t)(uintptr_t)section);
 	if (p->how == SFW_OK && s->abi != SFW_HOST_ABI)
@@ -937,6 +1056,28 @@ static inline enum sfw_how sfw_of_object(struct sfw_process *p, uint64_t pc, str
 	return p->how;
 }
 #endif
+
+/* sfw_is_code returns whether an aligned word is code that may be read: of the vDSO, or of a file. */
+static inline int sfw_is_code(const struct sfw_process *p, uint64_t address) {
+	const void *vdso = (const void *)getauxval(AT_SYSINFO_EHDR);
+	const ElfW(Phdr) *h = NULL;
+	if (address % 8 != 0)
+		return 0;
+	size_t n = vdso != NULL ? sfw_headers(vdso, &h) : 0;
+	for (size_t i = 0; i < n; i++)
+		if (h[i].p_type == PT_LOAD && h[i].p_offset == 0 &&
+			sfw_in_code(h, n, (uint64_t)(uintptr_t)vdso - h[i].p_vaddr, address))
+			return 1;
+#ifdef SFW_DL_FIND_OBJECT
+	struct dl_find_object o;
+	if (_dl_find_object((void *)(uintptr_t)address, &o) == 0) {
+		n = sfw_headers_of_object(&o, &h);
+		return sfw_in_code(h, n, o.dlfo_link_map->l_addr, address);
+	}
+#endif
+	const struct sfw_module *m = p->table != NULL ? sfw_table_find(p->table, address) : NULL;
+	return m != NULL && m->readable;
+}
 
 static inline enum sfw_how sfw_process_section(void *context, uint64_t pc, struct sfw_section *s) {
 	struct sfw_process *p = (struct sfw_process *)context;
@@ -964,12 +1105,14 @@ static inline enum sfw_how sfw_process_section(void *context, uint64_t pc, struc
 __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) static inline int sfw_process_read(
 	void *context, uint64_t address, unsigned char bytes[8]) {
 	const struct sfw_process *p = (const struct sfw_process *)context;
-	for (unsigned i = 0; i < SFW_NUM_STACKS; i++)
-		if (address >= p->stacks[i].low && p->stacks[i].high >= 8 && address <= p->stacks[i].high - 8) {
-			((sfw_u64 *)(void *)bytes)->v = ((const sfw_u64 *)(uintptr_t)address)->v;
-			return 1;
-		}
-	if (p->kernel_reads == 0)
+	int may = 0;
+	for (unsigned i = 0; i < SFW_NUM_STACKS && !may; i++)
+		may = address >= p->stacks[i].low && p->stacks[i].high >= 8 && address <= p->stacks[i].high - 8;
+	if (may || sfw_is_code(p, address)) {
+		((sfw_u64 *)(void *)bytes)->v = ((const sfw_u64 *)(uintptr_t)address)->v;
+		return 1;
+	}
+	if (!p->kernel_reads)
 		return 0;
 	int before = errno; /* which is the interrupted code's */
 	struct iovec to = {bytes, 8}, from = {(void *)(uintptr_t)address, 8};
@@ -989,36 +1132,18 @@ static inline size_t sfw_process_walk(
 	return sfw_walk(&space, regs, frames, max, end);
 }
 
-/* sfw_regs_of_context takes the registers that a signal handler of SA_SIGINFO is given as its third argument. */
+/* sfw_regs_of_context takes the registers that a signal handler of SA_SIGINFO is given as its third argument. On s390x, set
+ * regs->interrupted to 0 after SIGILL, SIGTRAP and SIGFPE: pc is the address after the instruction. */
 static inline void sfw_regs_of_context(struct sfw_regs *regs, const void *context) {
-	const ucontext_t *c = (const ucontext_t *)context;
+	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
+	const sfw_u64 *words = (const sfw_u64 *)context;
 	regs->valid = 0;
 	regs->floor = 0;
 	regs->interrupted = 1;
 	regs->how = SFW_OK;
-#if defined(__x86_64__)
-	static const uint8_t order[16] = {REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP, REG_R8,
-		REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
-	for (unsigned i = 0; i < 16; i++)
-		regs->r[i] = (uint64_t)c->uc_mcontext.gregs[order[i]];
-	regs->valid = 0xffff;
-	regs->pc = (uint64_t)c->uc_mcontext.gregs[REG_RIP];
-#elif defined(__aarch64__)
-	for (unsigned i = 0; i < 31; i++)
-		regs->r[i] = c->uc_mcontext.regs[i];
-	regs->r[31] = c->uc_mcontext.sp;
-	regs->valid = 0xffffffff;
-	regs->pc = c->uc_mcontext.pc;
-#elif defined(__s390x__)
-	/* DWARF's numbers of floating-point registers, which leaf functions save others in. */
-	static const uint8_t fprs[16] = {16, 20, 17, 21, 18, 22, 19, 23, 24, 28, 25, 29, 26, 30, 27, 31};
-	for (unsigned i = 0; i < 16; i++) {
-		regs->r[i] = c->uc_mcontext.gregs[i];
-		regs->r[fprs[i]] = ((const sfw_u64 *)(const void *)&c->uc_mcontext.fpregs.fprs[i])->v;
-	}
-	regs->valid = 0xffffffff;
-	regs->pc = c->uc_mcontext.psw.addr;
-#endif
+	regs->pc = words[a->saved_pc].v;
+	for (unsigned i = 0; i < a->num_saved; i++)
+		sfw_set(regs, i, words[a->saved[i]].v);
 }
 
 /* sfw_regs_here takes the registers of the function that calls it: the walk begins there. */

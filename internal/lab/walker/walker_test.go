@@ -335,13 +335,13 @@ func TestProcess(t *testing.T) {
 			t.Fatalf("%v: %v\n%s", version, err, out)
 		}
 		// In V3 each chain is whole. The others end after _start, of which they have no row, or in the function that
-		// aligns its stack or the signal frame, which they cannot express.
+		// aligns its stack, which they cannot express.
 		want := []string{"table: 4 modules, 0 missed, 0 bad, kernel reads 1, after fork the same", "maps: found"}
-		for _, place := range []string{"leaf", "qsort", "alloca", "aligned", "here", "nested"} {
+		for _, place := range []string{"leaf", "qsort", "alloca", "aligned", "here", "nested", "nested info", "nested leaf"} {
 			switch {
 			case version >= sframe.V3:
 				want = append(want, fmt.Sprintf("%s: equal, end %d, start 1", place, sfwOutermost))
-			case place == "aligned" || place == "nested":
+			case place == "aligned":
 				want = append(want, fmt.Sprintf("%s: the begin, end %d, start 0", place, sfwNoRow))
 			default:
 				want = append(want, fmt.Sprintf("%s: equal, end %d, start 1", place, sfwNoRow))
@@ -359,7 +359,7 @@ func TestProcess(t *testing.T) {
 }
 
 // TestOtherProcesses does the same on aarch64, with signed return addresses, and s390x, linked statically and not. The
-// kernel's signal frames have no section there.
+// kernel's signal frames have no section there: their instructions and registers tell.
 func TestOtherProcesses(t *testing.T) {
 	for _, m := range []struct{ machine, flags, ldso string }{
 		{"aarch64", "-mbranch-protection=standard", "ld-linux-aarch64.so.1"},
@@ -388,10 +388,13 @@ func TestOtherProcesses(t *testing.T) {
 					t.Fatalf("%s, %s, %v: %v\n%s", m.machine, program, version, err, out)
 				}
 				want := fmt.Sprintf("table: %d modules, 0 missed, 0 bad, kernel reads 0, after fork the same\nmaps: found\n", modules)
-				for _, place := range []string{"leaf", "qsort", "alloca", "aligned", "here"} {
-					want += fmt.Sprintf("%s: equal, end %d, start 1\n", place, end)
+				for _, place := range []string{"leaf", "qsort", "alloca", "aligned", "here", "nested", "nested info", "nested leaf"} {
+					says := "equal"
+					if m.machine == "s390x" && place == "nested" {
+						says = "the peer repeats a frame" // by the CFI of QEMU's vDSO (11.1), which the kernel's has not
+					}
+					want += fmt.Sprintf("%s: %s, end %d, start 1\n", place, says, end)
 				}
-				want += fmt.Sprintf("nested: the begin, end %d, start 0\n", sfwNoSection)
 				if string(out) != want {
 					t.Errorf("%s, %s, %v: got\n%s\nexpected\n%s", m.machine, program, version, out, want)
 				}

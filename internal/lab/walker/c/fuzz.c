@@ -2,30 +2,41 @@
  * A target of libFuzzer: lookups, steps and walks with any section and any memory.
  *
  * Input: pc, the section's address and the stack pointer, 8 bytes each; options; the number of words on the stack; these
- * words; and as the rest the section, at the end of the input so that the sanitizer sees what is read behind it.
+ * words; and as the rest the section, at the end of the input so that the sanitizer sees what is read behind it. Outside
+ * of the stack there is nothing, or with an option a signal trampoline at pc.
  */
 #include "sframe_walker.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { FRAME_POINTER = 1, CALLER = 2, MAX_FRAMES = 24, HEADER = 26 };
+enum { FRAME_POINTER = 1, CALLER = 2, TRAMPOLINES = 4, SIGRETURN = 8, MAX_FRAMES = 24, HEADER = 26 };
 
 struct input {
 	const struct sfw_section *section;
 	const unsigned char *words;
-	uint64_t sp, size;
-	unsigned reads;
+	uint64_t sp, size, pc;
+	unsigned reads, options;
 };
 
 static int read_stack(void *context, uint64_t address, unsigned char bytes[8]) {
 	struct input *in = context;
-	/* A row reads three words at most, and the frame pointer two more. */
-	if (++in->reads > 5 * MAX_FRAMES)
+	const struct sfw_abi *a = sfw_abi_of(in->section->abi);
+	/* Two words of code, twice; the pc, the registers, the signal's number and the frame; two for the frame pointer. */
+	if (++in->reads > (4 + 1 + SFW_NUM_REGS + 2 + 2) * MAX_FRAMES)
 		abort();
-	if (in->size < 8 || address - in->sp > in->size - 8)
+	if (in->size >= 8 && address - in->sp <= in->size - 8) {
+		memcpy(bytes, in->words + (address - in->sp), 8);
+		return 1;
+	}
+	if ((in->options & TRAMPOLINES) == 0)
 		return 0;
-	memcpy(bytes, in->words + (address - in->sp), 8);
+	for (unsigned i = 0; i < 8; i++) {
+		uint64_t at = address + i - in->pc;
+		bytes[i] = at < a->code_size ? a->code[at] : 0;
+		if (at == 1 && in->section->abi == SFW_S390X && (in->options & SIGRETURN) != 0)
+			bytes[i] = SFW_SIGRETURN;
+	}
 	return 1;
 }
 
@@ -76,7 +87,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
 	struct sfw_cache_slot slots[4];
 	struct sfw_cache cache = {slots, 4};
 	memset(slots, 0, sizeof slots);
-	struct input in = {&s, data + HEADER, head[2], words, 0};
+	struct input in = {&s, data + HEADER, head[2], words, pc, 0, options};
 	struct sfw_space m = {read_stack, the_section, &in, 0, &cache, s.abi, (options & FRAME_POINTER) != 0};
 	struct sfw_regs regs, before;
 	memset(&regs, 0, sizeof regs);
@@ -88,7 +99,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
 	regs.interrupted = (options & CALLER) == 0;
 	before = regs;
 	enum sfw_how how = sfw_step(&s, &regs, &m);
-	if (how != SFW_SFRAME && how != SFW_FRAME_POINTER)
+	if (how >= SFW_OUTERMOST)
 		expect(memcmp(&regs, &before, sizeof regs) == 0);
 	regs = before;
 	in.reads = 0;
@@ -96,7 +107,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
 	size_t n = sfw_walk(&m, &regs, frames, MAX_FRAMES, &how);
 	expect(n >= 1 && n <= MAX_FRAMES && how >= SFW_OUTERMOST && how <= SFW_FULL);
 	for (size_t i = 1; i < n; i++)
-		expect(frames[i].how == SFW_SFRAME || frames[i].how == SFW_FRAME_POINTER);
+		expect(frames[i].how >= SFW_SFRAME && frames[i].how <= SFW_FRAME_POINTER);
 	/* With what the cache has, and without it, the chain is the same. */
 	for (int i = 0; i < 2; i++) {
 		struct sfw_frame again[MAX_FRAMES];

@@ -112,6 +112,8 @@ static void report(const struct sfw_regs *regs) {
 		printf("%s: equal, end %d, start %d\n", place, end, start);
 	else if (same == n)
 		printf("%s: the begin, end %d, start %d\n", place, end, start);
+	else if (from + same < peer.n && peer.n == MAX && peer.pc[MAX - 1] == peer.pc[from + same - 1])
+		printf("%s: the peer repeats a frame, end %d, start %d\n", place, end, start);
 	else
 		printf("%s: frame %zu is %#llx, expected %#llx (of %zu and %zu)\n", place, same, (unsigned long long)frames[same].pc,
 			from + same < peer.n ? (unsigned long long)peer.pc[from + same] : 0, n, peer.n - from);
@@ -170,11 +172,18 @@ __attribute__((noinline)) static int aligned(size_t n) {
 	return b[0] + more[n / 2];
 }
 
-/* A signal handler on a stack of its own, from which the walk goes on to what was interrupted. */
+/* Handlers on a stack of their own, from which the walk goes on to what was interrupted. On s390x the kernel's frames
+ * for the two differ. */
 static void nested(int signal) {
 	(void)signal;
 	raise(SIGUSR1);
 	siglongjmp(after, 1);
+}
+
+static void nested_info(int signal, siginfo_t *info, void *context) {
+	(void)info;
+	(void)context;
+	nested(signal);
 }
 
 __attribute__((noinline)) static int here(void) {
@@ -248,6 +257,9 @@ int main(void) {
 	a.sa_handler = nested;
 	sigaltstack(&stack, NULL);
 	sigaction(SIGTERM, &a, NULL);
+	a.sa_flags |= SA_SIGINFO;
+	a.sa_sigaction = nested_info;
+	sigaction(SIGHUP, &a, NULL);
 	sfw_table_fill(&table);
 	struct sfw_process p;
 	memset(&p, 0, sizeof p);
@@ -278,5 +290,13 @@ int main(void) {
 	place = "nested";
 	if (sigsetjmp(after, 1) == 0)
 		raise(SIGTERM);
+	place = "nested info";
+	if (sigsetjmp(after, 1) == 0)
+		raise(SIGHUP);
+	/* The caller of a leaf function that is interrupted at its first instruction. */
+	place = "nested leaf";
+	sigaction(SIGILL, &a, NULL);
+	if (sigsetjmp(after, 1) == 0)
+		sum += deep(5);
 	return sum == 0;
 }
