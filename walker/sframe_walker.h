@@ -101,15 +101,31 @@ struct sfw_regs {
 	uint64_t r[SFW_NUM_REGS];
 };
 
-/* Rows that were found before, by pc. It is for one thread; its memory is the caller's, all 0 at the begin and after files
- * were unloaded. */
+/* What lookups have found, by pc: for walks. The memory is the caller's, all 0 at the begin. A cache is for one thread; walks
+ * in handlers that interrupt a walk there may use it, too. What it holds is true while the files are loaded: see
+ * generation. */
 struct sfw_cache_slot {
-	uint64_t key; /* the pc, and its flags in the lowest byte */
-	struct sfw_rule cfa, ra, fp;
+	uint64_t pc;
+	struct sfw_rule ra, fp; /* of a row */
+	int32_t cfa;            /* its rule in pieces */
+	uint16_t cfa_reg;
+	uint8_t cfa_base;
+	uint8_t flags; /* SFW_KEPT and others */
 };
 struct sfw_cache {
 	struct sfw_cache_slot *slots;
 	uint32_t num; /* a power of two */
+	/* Any number that is another one after files were unloaded or code was replaced, and before something else may be at
+	 * their addresses. Set it before a walk, which then forgets what was true for another number. */
+	uint64_t generation;
+	/* The walker's. */
+	uint64_t kept; /* the generation of what is in the slots */
+	uint32_t fills;
+};
+
+/* Memory from low up to high. */
+struct sfw_range {
+	uint64_t low, high;
 };
 
 /* What a walk sees of the program. */
@@ -124,9 +140,12 @@ struct sfw_space {
 	/* The bits of an address that hold the signature of pointer authentication (aarch64): PTRACE_GETREGSET tells
 	 * them (NT_ARM_PAC_MASK). 0 stands for all bits from 48 on. */
 	uint64_t pac_mask;
-	struct sfw_cache *cache; /* for sfw_walk, or NULL. All sections have to be of the ABI below */
-	uint8_t abi;             /* for frames without a section */
+	struct sfw_cache *cache; /* for sfw_walk, or NULL */
+	uint8_t abi;             /* for frames without a section, and of what is in the cache */
 	uint8_t frame_pointer;   /* where there is no row, try the frame pointer */
+	/* Stacks in this process, which sfw_walk may read itself: with the cache, that is several times as fast. */
+	uint8_t num_stacks;
+	const struct sfw_range *stacks;
 };
 
 struct sfw_frame {
@@ -779,46 +798,199 @@ static inline enum sfw_how sfw_step(
 	return sfw_step_by(sfw_signal(how, &row, abi, regs, m), &row, abi, regs, m);
 }
 
-/* What is in the lowest byte of a key. */
-enum { SFW_KEPT = 1, SFW_KEPT_OUTERMOST = 2, SFW_KEPT_MANGLED = 4, SFW_KEPT_KEY_B = 8, SFW_KEPT_SIGNAL = 16 };
+/* Flags of a slot. In a simple row the CFA is at an offset from SP or FP, and RA is in memory at an offset from the CFA, as
+ * FP is if there is a rule for it; otherwise fp has the offset of RA. The last three are of frames that are not interrupted. */
+enum {
+	SFW_KEPT = 1, /* the slot has something */
+	SFW_KEPT_SIMPLE = 2,
+	SFW_KEPT_OUTERMOST = 4,
+	SFW_KEPT_MANGLED = 8,
+	SFW_KEPT_SIGNAL = 16,     /* a signal frame by its row */
+	SFW_KEPT_NO_ROW = 32,
+	SFW_KEPT_TRAMPOLINE = 64, /* SFW_SIGNAL */
+	SFW_BUSY = 128            /* it is being written, by a walk that was interrupted */
+};
 
-/* sfw_slot_of returns where the row for a pc would be kept, or NULL. */
-static inline struct sfw_cache_slot *sfw_slot_of(const struct sfw_cache *c, uint64_t pc) {
-	if (c == NULL || c->num == 0 || pc >> 56 != 0)
-		return NULL;
-	return &c->slots[((pc ^ pc >> 12) * 0x9e3779b1U >> 16) & (c->num - 1)];
+/* A handler may interrupt a walk anywhere, and use its cache: what is before in the source happens before. */
+static inline void sfw_fence(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+
+/* sfw_slot_of returns the slot of a pc, or the first of the two where it may be kept. They share a line of the processor's
+ * cache. The bits of return addresses spread as well as random ones (python3, libc). */
+static inline struct sfw_cache_slot *sfw_slot_of(struct sfw_cache_slot *slots, uint32_t num, uint64_t pc) {
+	uint64_t i = pc ^ pc >> 11, mask = num - 1;
+	struct sfw_cache_slot *other = &slots[(i ^ 1) & mask];
+	return slots[i & mask].pc != pc && other->pc == pc ? other : &slots[i & mask];
 }
 
-/* sfw_find_kept is sfw_find by way of the cache. */
-static inline enum sfw_how sfw_find_kept(
-	const struct sfw_space *m, uint64_t pc, struct sfw_section *s, struct sfw_row *row, unsigned *abi) {
-	struct sfw_cache_slot *slot = sfw_slot_of(m->cache, pc);
+/* sfw_renew forgets all if there is another generation. */
+static inline void sfw_renew(struct sfw_cache *c) {
+	if (c->kept == c->generation)
+		return;
+	c->fills++;
+	for (uint32_t i = 0; i < c->num; i++)
+		if (c->slots[i].flags != SFW_BUSY)
+			c->slots[i].flags = 0;
+	sfw_fence();
+	c->kept = c->generation;
+}
+
+/* sfw_keep writes what was found for a pc into its slot. */
+static inline void sfw_keep(struct sfw_cache *c, uint64_t pc, enum sfw_how how, const struct sfw_row *row,
+	const struct sfw_abi *a) {
+	struct sfw_cache_slot *slot = sfw_slot_of(c->slots, c->num, pc);
+	struct sfw_cache_slot *other = &c->slots[((uint64_t)(slot - c->slots) ^ 1) & (c->num - 1)];
+	unsigned flags = SFW_KEPT;
+	if (slot->pc != pc && slot->flags != 0 && (other->flags == 0 || (c->fills & 1) != 0))
+		slot = other;
+	if (slot->flags == SFW_BUSY)
+		return;
+	slot->flags = SFW_BUSY;
+	sfw_fence();
+	c->fills++;
+	slot->pc = pc;
+	slot->ra = row->ra;
+	slot->fp = row->fp;
+	slot->cfa = row->cfa.offset;
+	slot->cfa_reg = row->cfa.reg;
+	slot->cfa_base = (uint8_t)(row->cfa.base | row->cfa.deref << 7);
+	if (slot->ra.base == SFW_NONE && a->fixed_ra != 0) {
+		slot->ra.base = SFW_CFA;
+		slot->ra.offset = a->fixed_ra;
+		slot->ra.deref = 1;
+	}
+	if (how != SFW_OK) {
+		flags |= how == SFW_NO_ROW ? (unsigned)SFW_KEPT_NO_ROW : (unsigned)SFW_KEPT_TRAMPOLINE;
+	} else {
+		flags |= row->outermost * (unsigned)SFW_KEPT_OUTERMOST | row->mangled * (unsigned)SFW_KEPT_MANGLED |
+			row->signal_frame * (unsigned)SFW_KEPT_SIGNAL;
+		if ((flags & (SFW_KEPT_OUTERMOST | SFW_KEPT_SIGNAL)) == 0 && (slot->cfa_base == SFW_SP || slot->cfa_base == SFW_FP) &&
+			slot->ra.base == SFW_CFA && slot->ra.deref &&
+			(slot->fp.base == SFW_NONE || (slot->fp.base == SFW_CFA && slot->fp.deref)))
+			flags |= SFW_KEPT_SIMPLE;
+	}
+	if (slot->fp.base == SFW_NONE)
+		slot->fp.offset = slot->ra.offset;
+	sfw_fence();
+	slot->flags = (uint8_t)flags;
+}
+
+/* sfw_kept reads what is kept for a frame: SFW_OK and the row, SFW_NO_ROW or SFW_SIGNAL, or SFW_FULL if it is nothing. */
+static inline enum sfw_how sfw_kept(const struct sfw_cache *c, const struct sfw_regs *regs, struct sfw_row *row) {
+	uint64_t pc = sfw_lookup_pc(regs);
+	uint32_t fills = c->fills;
+	sfw_fence();
+	const struct sfw_cache_slot *slot = sfw_slot_of(c->slots, c->num, pc);
+	unsigned flags = slot->flags;
+	if (slot->pc != pc || (flags & SFW_KEPT) == 0 ||
+		(regs->interrupted && (flags & (SFW_KEPT_SIGNAL | SFW_KEPT_NO_ROW | SFW_KEPT_TRAMPOLINE)) != 0))
+		return SFW_FULL;
+	row->cfa.offset = slot->cfa;
+	row->cfa.reg = slot->cfa_reg;
+	row->cfa.base = slot->cfa_base & 0x7f;
+	row->cfa.deref = slot->cfa_base >> 7;
+	row->ra = slot->ra;
+	row->fp = slot->fp;
+	row->outermost = (flags & SFW_KEPT_OUTERMOST) != 0;
+	row->mangled = (flags & SFW_KEPT_MANGLED) != 0;
+	row->signal_frame = (flags & SFW_KEPT_SIGNAL) != 0;
+	sfw_fence();
+	if (c->fills != fills) /* by a handler, meanwhile */
+		return SFW_FULL;
+	return (flags & SFW_KEPT_NO_ROW) != 0 ? SFW_NO_ROW : (flags & SFW_KEPT_TRAMPOLINE) != 0 ? SFW_SIGNAL : SFW_OK;
+}
+
+/* sfw_found finds how a frame is stepped from, by way of the cache. */
+static inline enum sfw_how sfw_found(const struct sfw_space *m, const struct sfw_regs *regs, struct sfw_section *s,
+	struct sfw_row *row, unsigned *abi) {
+	struct sfw_cache *c = m->cache != NULL && m->cache->num != 0 ? m->cache : NULL;
+	uint64_t pc = sfw_lookup_pc(regs);
+	enum sfw_how how;
 	*abi = m->abi;
-	if (slot != NULL && slot->key >> 8 == pc && (slot->key & SFW_KEPT) != 0) {
-		row->cfa = slot->cfa;
-		row->ra = slot->ra;
-		row->fp = slot->fp;
-		row->start = 0;
-		row->outermost = (slot->key & SFW_KEPT_OUTERMOST) != 0;
-		row->mangled = (slot->key & SFW_KEPT_MANGLED) != 0;
-		row->key_b = (slot->key & SFW_KEPT_KEY_B) != 0;
-		row->signal_frame = (slot->key & SFW_KEPT_SIGNAL) != 0;
-		return SFW_OK;
-	}
-	enum sfw_how how = m->section(m->context, pc, s);
-	if (how != SFW_OK)
+	if (c != NULL && (how = sfw_kept(c, regs, row)) != SFW_FULL)
 		return how;
-	*abi = s->abi;
-	how = sfw_find(s, pc, row);
-	if (how == SFW_OK && slot != NULL) {
-		slot->cfa = row->cfa;
-		slot->ra = row->ra;
-		slot->fp = row->fp;
-		slot->key = pc << 8 | SFW_KEPT | (uint64_t)row->outermost * SFW_KEPT_OUTERMOST |
-			(uint64_t)row->mangled * SFW_KEPT_MANGLED | (uint64_t)row->key_b * SFW_KEPT_KEY_B |
-			(uint64_t)row->signal_frame * SFW_KEPT_SIGNAL;
+	if ((how = m->section(m->context, pc, s)) == SFW_OK) {
+		*abi = s->abi;
+		how = sfw_find(s, pc, row);
+	} else {
+		sfw_no_rules(row);
 	}
+	how = sfw_signal(how, row, *abi, regs, m);
+	if (c != NULL && *abi == m->abi && sfw_abi_of(*abi) != NULL &&
+		((how == SFW_OK && !row->signal_frame) ||
+			(!regs->interrupted && (how == SFW_OK || how == SFW_NO_ROW || how == SFW_SIGNAL))))
+		sfw_keep(c, pc, how, row, sfw_abi_of(*abi));
 	return how;
+}
+
+/* sfw_load reads a stack of this process, which is not the compiler's business. */
+__attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) static inline uint64_t sfw_load(
+	uint64_t address) {
+	return ((const sfw_u64 *)(uintptr_t)address)->v;
+}
+
+/* sfw_run does what sfw_walk does, from the n-th frame on, and only as long as rows are kept, simple and sound, in one of the
+ * known stacks. It returns how many frames there are then; regs are those of the next one. */
+static inline size_t sfw_run(
+	const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t n, size_t max) {
+	const struct sfw_abi *a = sfw_abi_of(m->abi);
+	const struct sfw_cache *c = m->cache;
+	uint64_t sp, fp, pc = regs->pc, floor = regs->floor, low = 0, last = 0;
+	uint8_t how = regs->how, interrupted = regs->interrupted;
+	size_t from = n;
+	if (c == NULL || c->num == 0 || a == NULL || a->big != SFW_HOST_BIG || !sfw_get(regs, a->sp, &sp) ||
+		!sfw_get(regs, a->fp, &fp))
+		return n;
+	for (unsigned i = 0; i < m->num_stacks; i++)
+		if (sp >= m->stacks[i].low && sp < m->stacks[i].high && m->stacks[i].high - m->stacks[i].low >= 8) {
+			low = m->stacks[i].low;
+			last = m->stacks[i].high - low - 8;
+		}
+	if (last == 0)
+		return n;
+	struct sfw_cache_slot *const slots = c->slots;
+	const uint32_t num = c->num;
+	const uint64_t bias = (uint64_t)(int64_t)a->bias;
+	while (n < max) {
+		uint64_t at = pc - (interrupted ? 0 : 1);
+		uint32_t fills = c->fills;
+		sfw_fence();
+		const struct sfw_cache_slot *slot = sfw_slot_of(slots, num, at);
+		unsigned flags = slot->flags;
+		if (slot->pc != at || (flags & SFW_KEPT_SIMPLE) == 0)
+			break;
+		uint64_t cfa = (slot->cfa_base == SFW_FP ? fp : sp) + (uint64_t)(int64_t)slot->cfa;
+		uint64_t ra_at = cfa + (uint64_t)(int64_t)slot->ra.offset, fp_at = cfa + (uint64_t)(int64_t)slot->fp.offset;
+		unsigned has_fp = slot->fp.base != SFW_NONE;
+		sfw_fence();
+		if (c->fills != fills || ra_at - low > last || fp_at - low > last)
+			break;
+		uint64_t ra = sfw_load(ra_at), saved = sfw_load(fp_at);
+		if ((flags & SFW_KEPT_MANGLED) != 0)
+			ra = sfw_strip(m, ra);
+		if (ra == 0 || cfa < floor || (cfa == floor && !interrupted))
+			break;
+		struct sfw_frame *f = &frames[n++];
+		f->pc = pc;
+		f->sp = sp;
+		f->how = how;
+		f->interrupted = interrupted;
+		fp = has_fp ? saved : fp;
+		sp = cfa - bias;
+		pc = ra;
+		floor = cfa;
+		how = SFW_SFRAME;
+		interrupted = 0;
+	}
+	if (n == from)
+		return n;
+	regs->valid = 0;
+	sfw_set(regs, a->sp, sp);
+	sfw_set(regs, a->fp, fp);
+	regs->pc = pc;
+	regs->floor = floor;
+	regs->how = how;
+	regs->interrupted = interrupted;
+	return n;
 }
 
 /* sfw_walk writes up to max frames from regs on, the topmost first, and returns their number. *end says why the walk
@@ -826,16 +998,14 @@ static inline enum sfw_how sfw_find_kept(
  * those of the last frame. */
 static inline size_t sfw_walk(
 	const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
+	const struct sfw_abi *a = sfw_abi_of(m->abi);
 	struct sfw_section s;
 	size_t n = 0;
 	sfw_no_section(&s);
-	for (;;) {
-		if (n == max) {
-			*end = SFW_FULL;
-			return n;
-		}
+	if (m->cache != NULL)
+		sfw_renew(m->cache);
+	while ((n = sfw_run(m, regs, frames, n, max)) < max) {
 		struct sfw_frame *f = &frames[n++];
-		const struct sfw_abi *a = sfw_abi_of(m->abi);
 		f->pc = regs->pc;
 		if (a == NULL || !sfw_get(regs, a->sp, &f->sp))
 			f->sp = 0;
@@ -843,14 +1013,15 @@ static inline size_t sfw_walk(
 		f->interrupted = regs->interrupted;
 		struct sfw_row row;
 		unsigned abi;
-		sfw_no_rules(&row);
-		enum sfw_how how = sfw_find_kept(m, sfw_lookup_pc(regs), &s, &row, &abi);
-		how = sfw_step_by(sfw_signal(how, &row, abi, regs, m), &row, abi, regs, m);
+		enum sfw_how how = sfw_found(m, regs, &s, &row, &abi);
+		how = sfw_step_by(how, &row, abi, regs, m);
 		if (how >= SFW_OUTERMOST) {
 			*end = how;
 			return n;
 		}
 	}
+	*end = SFW_FULL;
+	return n;
 }
 
 #ifdef SFRAME_WALKER_PROCESS
@@ -903,13 +1074,9 @@ struct sfw_table {
 	size_t bad;    /* with sections that are not sound, left out */
 };
 
-/* Memory from low up to high. */
-struct sfw_range {
-	uint64_t low, high;
-};
-
-/* What a walk in the process needs to know. It is for one thread, and for handlers that do not interrupt each other. */
 enum { SFW_NUM_STACKS = 2 };
+/* What a walk in the process needs to know. It is for one thread; walks in handlers that interrupt each other may use
+ * it, but only the outermost of them may call sfw_process_stack. */
 struct sfw_process {
 	/* Memory that may be read: a thread's stack and the alternate one of its handlers. See sfw_process_stack. */
 	struct sfw_range stacks[SFW_NUM_STACKS];
@@ -917,7 +1084,7 @@ struct sfw_process {
 	struct sfw_cache *cache;        /* of this thread, or NULL */
 	uint8_t kernel_reads;           /* read other memory by process_vm_readv, a system call for each word */
 	uint8_t frame_pointer;          /* where there is no row, try the frame pointer */
-	/* Of the last frame. Set to 0. */
+	/* The walker's: of the last frame. */
 	uint64_t begin, end;
 	enum sfw_how how;
 };
@@ -1101,15 +1268,14 @@ static inline enum sfw_how sfw_process_section(void *context, uint64_t pc, struc
 #endif
 }
 
-/* sfw_process_read reads the thread's own stack, which is not the compiler's business. */
-__attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) static inline int sfw_process_read(
+static inline int sfw_process_read(
 	void *context, uint64_t address, unsigned char bytes[8]) {
 	const struct sfw_process *p = (const struct sfw_process *)context;
 	int may = 0;
 	for (unsigned i = 0; i < SFW_NUM_STACKS && !may; i++)
 		may = address >= p->stacks[i].low && p->stacks[i].high >= 8 && address <= p->stacks[i].high - 8;
 	if (may || sfw_is_code(p, address)) {
-		((sfw_u64 *)(void *)bytes)->v = ((const sfw_u64 *)(uintptr_t)address)->v;
+		((sfw_u64 *)(void *)bytes)->v = sfw_load(address);
 		return 1;
 	}
 	if (!p->kernel_reads)
@@ -1124,11 +1290,12 @@ __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) s
 /* sfw_process_walk is sfw_walk in this process. It may be called in signal handlers. Registers come from
  * sfw_regs_of_context or sfw_regs_here. */
 static inline size_t sfw_process_walk(
-	struct sfw_process *p, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
+	const struct sfw_process *p, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
+	struct sfw_process walk = *p;
 	const struct sfw_space space = {
-		sfw_process_read, sfw_process_section, p, 0, p->cache, SFW_HOST_ABI, p->frame_pointer,
+		sfw_process_read, sfw_process_section, &walk, 0, p->cache, SFW_HOST_ABI, p->frame_pointer, SFW_NUM_STACKS, walk.stacks,
 	};
-	p->begin = p->end = 0;
+	walk.begin = walk.end = 0;
 	return sfw_walk(&space, regs, frames, max, end);
 }
 

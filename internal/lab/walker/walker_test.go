@@ -24,7 +24,7 @@ const (
 )
 
 // compile builds a program of c with a compiler of the machine.
-func compile(t *testing.T, name string, command ...string) string {
+func compile(t testing.TB, name string, command ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(name, ".c"))
 	args := append(command[1:len(command):len(command)], "-std=c11", "-I", filepath.Dir(header), filepath.Join("c", name), "-o", out)
@@ -215,6 +215,37 @@ func TestDamaged(t *testing.T) {
 	same(t, list, sanitized)
 }
 
+// TestCache expects second walks to look nothing up, and none to find what another generation has found.
+func TestCache(t *testing.T) {
+	out, err := exec.Command(compile(t, "cache.c", "cc", "-O1", "-fsanitize=address,undefined")).CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// BenchmarkProcess measures what a frame takes in the process, with a cache and without, and _Unwind_Backtrace.
+func BenchmarkProcess(b *testing.B) {
+	program := compile(b, "process.c", "gcc", "-O2")
+	dir := withLibraries(b, program, sframe.V3)
+	for b.Loop() {
+		cmd := inFolder(dir, filepath.Base(program))
+		cmd.Args = append(cmd.Args, "bench")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			b.Fatalf("%v\n%s", err, out)
+		}
+		for line := range strings.Lines(string(out)) {
+			var name string
+			var ns float64
+			if _, err := fmt.Sscan(line, &name, &ns); err != nil {
+				b.Fatalf("%q: %v", line, err)
+			}
+			b.ReportMetric(ns, name+"-ns/frame")
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
 // TestOtherHosts runs the walker on aarch64 and on s390x, whose byte order is the other one.
 func TestOtherHosts(t *testing.T) {
 	list := sections(t, rand.New(rand.NewPCG(7, 8)))
@@ -300,7 +331,7 @@ func write(t *testing.T, path, text string) {
 }
 
 // convertTo converts a file.
-func convertTo(t *testing.T, in, out string, version sframe.Version) {
+func convertTo(t testing.TB, in, out string, version sframe.Version) {
 	t.Helper()
 	opt := convert.FileOptions{Options: convert.Options{Version: version, Force: true}}
 	if _, err := convert.File(context.Background(), in, out, opt); err != nil {
@@ -309,7 +340,7 @@ func convertTo(t *testing.T, in, out string, version sframe.Version) {
 }
 
 // withLibraries returns a folder with the converted program, and what it needs of the system.
-func withLibraries(t *testing.T, program string, version sframe.Version) string {
+func withLibraries(t testing.TB, program string, version sframe.Version) string {
 	t.Helper()
 	const libs = "/lib/x86_64-linux-gnu"
 	dir := t.TempDir()
@@ -347,6 +378,7 @@ func TestProcess(t *testing.T) {
 				want = append(want, fmt.Sprintf("%s: equal, end %d, start 1", place, sfwNoRow))
 			}
 		}
+		want = append(want, "interrupts: equal")
 		if got := strings.TrimSpace(string(out)); got != strings.Join(want, "\n") {
 			t.Errorf("%v: got\n%s\nexpected\n%s", version, got, strings.Join(want, "\n"))
 		}
@@ -395,6 +427,7 @@ func TestOtherProcesses(t *testing.T) {
 					}
 					want += fmt.Sprintf("%s: %s, end %d, start 1\n", place, says, end)
 				}
+				want += "interrupts: equal\n"
 				if string(out) != want {
 					t.Errorf("%s, %s, %v: got\n%s\nexpected\n%s", m.machine, program, version, out, want)
 				}

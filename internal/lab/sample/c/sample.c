@@ -314,7 +314,7 @@ static void on_sample(int signal, siginfo_t *info, void *context) {
 	while (from < self.num_peer && self.peer[from] != start.pc)
 		from++;
 	/* By the frame pointer alone. */
-	const struct sfw_space space = {sfw_process_read, sfw_process_section, &self.walk, 0, NULL, SFW_HOST_ABI, 1};
+	const struct sfw_space space = {sfw_process_read, sfw_process_section, &self.walk, 0, NULL, SFW_HOST_ABI, 1, 0, NULL};
 	size_t fp = 0;
 	regs = start;
 	do {

@@ -3,14 +3,17 @@
  *
  * Input: pc, the section's address and the stack pointer, 8 bytes each; options; the number of words on the stack; these
  * words; and as the rest the section, at the end of the input so that the sanitizer sees what is read behind it. Outside
- * of the stack there is nothing, or with an option a signal trampoline at pc.
+ * of the stack there is nothing, or with an option a signal trampoline at pc. With another option the stack is in memory
+ * at an address that is always the same, with none around it, and the walker may read it itself.
  */
+#define _GNU_SOURCE
 #include "sframe_walker.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { FRAME_POINTER = 1, CALLER = 2, TRAMPOLINES = 4, SIGRETURN = 8, MAX_FRAMES = 24, HEADER = 26 };
+enum { FRAME_POINTER = 1, CALLER = 2, TRAMPOLINES = 4, SIGRETURN = 8, DIRECT = 16, MAX_FRAMES = 24, HEADER = 26 };
 
 struct input {
 	const struct sfw_section *section;
@@ -51,6 +54,19 @@ static void expect(int condition) {
 		abort();
 }
 
+/* direct copies the words to the end of a page. */
+static uint64_t direct(const unsigned char *words, size_t size) {
+	enum { PAGE = 4096 };
+	static unsigned char *const begin = (unsigned char *)0x7e8000000000;
+	static int mapped;
+	if (!mapped)
+		expect(mmap(begin - PAGE, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == begin - PAGE &&
+			mprotect(begin, PAGE, PROT_READ | PROT_WRITE) == 0);
+	mapped = 1;
+	memcpy(begin + PAGE - size, words, size);
+	return (uint64_t)(uintptr_t)(begin + PAGE - size);
+}
+
 static void lookup(const struct sfw_section *s, uint64_t pc) {
 	struct sfw_row row;
 	enum sfw_how how = sfw_find(s, pc, &row);
@@ -85,10 +101,15 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
 		lookup(&s, start + (pc & 0xff));
 	}
 	struct sfw_cache_slot slots[4];
-	struct sfw_cache cache = {slots, 4};
+	struct sfw_cache cache = {slots, 4, 0, 0, 0};
 	memset(slots, 0, sizeof slots);
+	struct sfw_range stack = {0, 0};
+	if ((options & DIRECT) != 0) {
+		head[2] = stack.low = direct(data + HEADER, words);
+		stack.high = stack.low + words;
+	}
 	struct input in = {&s, data + HEADER, head[2], words, pc, 0, options};
-	struct sfw_space m = {read_stack, the_section, &in, 0, &cache, s.abi, (options & FRAME_POINTER) != 0};
+	struct sfw_space m = {read_stack, the_section, &in, 0, &cache, s.abi, (options & FRAME_POINTER) != 0, (options & DIRECT) != 0, &stack};
 	struct sfw_regs regs, before;
 	memset(&regs, 0, sizeof regs);
 	for (unsigned i = 0; i < SFW_NUM_REGS; i++)
