@@ -101,9 +101,9 @@ struct sfw_regs {
 	uint64_t r[SFW_NUM_REGS];
 };
 
-/* What lookups have found, by pc: for walks. The memory is the caller's, all 0 at the begin. A cache is for one thread; walks
- * in handlers that interrupt a walk there may use it, too. What it holds is true while the files are loaded: see
- * generation. */
+/* What lookups have found, by pc: for walks. The memory is the caller's, all 0 at the begin. A cache is for one
+ * thread; walks in handlers that interrupt a walk there may use it, too. What it holds is true while the files are
+ * loaded: see generation. */
 struct sfw_cache_slot {
 	uint64_t pc;
 	struct sfw_rule ra, fp; /* of a row */
@@ -161,7 +161,7 @@ struct sfw_abi {
 	int8_t fixed_ra;         /* offset of the return address from the CFA; 0: rows tell */
 	int16_t bias, scale;     /* a word w of the CFA's offset is w * scale + bias, and the caller's SP is CFA - bias */
 	/* Linux: what a signal handler returns to, instructions that call rt_sigreturn, and the ucontext of what it
-	 * interrupted: its distance from the handler's CFA; where in it, in words of 8 bytes, the pc and the registers are. */
+	 * interrupted: its distance from the handler's CFA; the places of pc and registers in it, in words of 8 bytes. */
 	uint8_t code_size, code[9];
 	uint8_t context, saved_pc, num_saved;
 	uint8_t saved[SFW_NUM_REGS];
@@ -505,8 +505,9 @@ static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned 
 	return !w.bad && w.left == 0;
 }
 
-/* sfw_find looks up the row that holds for pc: SFW_OK, SFW_NO_ROW or SFW_BAD_SECTION. A PC-mask FDE of version 1 does not
- * say what its rows are repeated by, so that there is no row, but for a single one at 0: that holds for all of it. */
+/* sfw_find looks up the row that holds for pc: SFW_OK, SFW_NO_ROW or SFW_BAD_SECTION. A PC-mask FDE of version 1 does
+ * not say what its rows are repeated by, so that there is no row, but for a single one at 0: that holds for all of
+ * it. */
 static inline enum sfw_how sfw_find(const struct sfw_section *s, uint64_t pc, struct sfw_row *row) {
 	uint32_t i = sfw_search(s, pc);
 	struct sfw_fde d;
@@ -561,8 +562,8 @@ static inline enum sfw_how sfw_lookup(
 	return how == SFW_OK ? sfw_find(&s, pc, row) : how;
 }
 
-/* sfw_check reads all FDEs of a section: whether they are sound, in the order that the header says, and have as many rows
- * as it says. Lookups do not need that. */
+/* sfw_check reads all FDEs of a section: whether they are sound, in the order that the header says, and have as many
+ * rows as it says. Lookups do not need that. */
 static inline enum sfw_how sfw_check(const struct sfw_section *s) {
 	uint64_t sum = 0, before = 0;
 	for (uint32_t i = 0; i < s->num_fdes; i++) {
@@ -619,8 +620,8 @@ static inline uint64_t sfw_strip(const struct sfw_space *m, uint64_t address) {
 	return address & ~(m->pac_mask != 0 ? m->pac_mask : 0xffff000000000000U);
 }
 
-/* sfw_step_row goes from the registers of a frame to those of its caller by a row. It returns SFW_SFRAME, or why there is
- * no such step, and then leaves the registers alone. */
+/* sfw_step_row goes from the registers of a frame to those of its caller by a row. It returns SFW_SFRAME, or why there
+ * is no such step, and then leaves the registers alone. */
 static inline enum sfw_how sfw_step_row(
 	const struct sfw_row *row, unsigned abi, struct sfw_regs *regs, const struct sfw_space *m) {
 	const struct sfw_abi *a = sfw_abi_of(abi);
@@ -668,8 +669,8 @@ static inline enum sfw_how sfw_step_row(
 	return SFW_SFRAME;
 }
 
-/* sfw_step_fp is the same by the frame pointer: there is a record of the caller's one and of the return address. Where the
- * caller's stack pointer is, only amd64 tells. On s390x there is no such record. */
+/* sfw_step_fp is the same by the frame pointer: there is a record of the caller's one and of the return address. Where
+ * the caller's stack pointer is, only amd64 tells. On s390x there is no such record. */
 static inline enum sfw_how sfw_step_fp(unsigned abi, struct sfw_regs *regs, const struct sfw_space *m) {
 	const struct sfw_abi *a = sfw_abi_of(abi);
 	uint64_t at, fp, ra;
@@ -694,8 +695,8 @@ static inline enum sfw_how sfw_step_fp(unsigned abi, struct sfw_regs *regs, cons
 	return SFW_FRAME_POINTER;
 }
 
-/* sfw_saved takes the registers out of the ucontext at an address. It returns whether it could, and otherwise leaves them
- * alone. */
+/* sfw_saved takes the registers out of the ucontext at an address. It returns whether it could, and otherwise leaves
+ * them alone. */
 static inline int sfw_saved(
 	const struct sfw_abi *a, uint64_t context, struct sfw_regs *regs, const struct sfw_space *m) {
 	volatile uint64_t values[SFW_NUM_REGS]; /* volatile: no compiler copies them by memcpy, which may be missing */
@@ -768,27 +769,29 @@ static inline enum sfw_how sfw_step_signal(unsigned abi, struct sfw_regs *regs, 
 /* sfw_lookup_pc returns the pc to look up for a frame: of a caller, that of its call. */
 static inline uint64_t sfw_lookup_pc(const struct sfw_regs *regs) { return regs->pc - (regs->interrupted ? 0 : 1); }
 
-/* sfw_signal turns what a lookup has found into SFW_SIGNAL if the frame is a signal trampoline. Its instructions are only
- * read where there is no row, or the row says so, too: it tells less registers than the kernel has saved. */
+/* sfw_signal turns what a lookup has found into SFW_SIGNAL if the frame is a signal trampoline. Its instructions are
+ * only read where there is no row, or a row of a signal frame, which tells fewer registers than the kernel saved. */
 static inline enum sfw_how sfw_signal(enum sfw_how found, const struct sfw_row *row, unsigned abi,
 	const struct sfw_regs *regs, const struct sfw_space *m) {
 	return (found != SFW_OK || row->signal_frame) && sfw_trampoline(abi, regs->pc, m) != 0 ? SFW_SIGNAL : found;
 }
 
 /* sfw_step_by is a step by what a lookup has found: a row if it is SFW_OK. */
-static inline enum sfw_how sfw_step_by(enum sfw_how found, const struct sfw_row *row, unsigned abi, struct sfw_regs *regs,
-	const struct sfw_space *m) {
-	enum sfw_how how = found == SFW_OK ? sfw_step_row(row, abi, regs, m)
-		: found == SFW_SIGNAL          ? sfw_step_signal(abi, regs, m)
-									   : found;
+static inline enum sfw_how sfw_step_by(enum sfw_how found, const struct sfw_row *row, unsigned abi,
+	struct sfw_regs *regs, const struct sfw_space *m) {
+	enum sfw_how how = found;
+	if (found == SFW_OK)
+		how = sfw_step_row(row, abi, regs, m);
+	else if (found == SFW_SIGNAL)
+		how = sfw_step_signal(abi, regs, m);
 	/* What is known to be the end is one. */
 	if (how == SFW_SFRAME || how == SFW_SIGNAL || how == SFW_OUTERMOST || how == SFW_ZERO || !m->frame_pointer)
 		return how;
 	return sfw_step_fp(abi, regs, m) == SFW_FRAME_POINTER ? SFW_FRAME_POINTER : how;
 }
 
-/* sfw_step is a step by the section that describes regs->pc, or if s is NULL by none. It returns SFW_SFRAME, SFW_SIGNAL or
- * SFW_FRAME_POINTER, or why the walk ends here, and then leaves the registers alone. */
+/* sfw_step is a step by the section that describes regs->pc, or if s is NULL by none. It returns SFW_SFRAME,
+ * SFW_SIGNAL or SFW_FRAME_POINTER, or why the walk ends here, and then leaves the registers alone. */
 static inline enum sfw_how sfw_step(
 	const struct sfw_section *s, struct sfw_regs *regs, const struct sfw_space *m) {
 	struct sfw_row row;
@@ -798,8 +801,9 @@ static inline enum sfw_how sfw_step(
 	return sfw_step_by(sfw_signal(how, &row, abi, regs, m), &row, abi, regs, m);
 }
 
-/* Flags of a slot. In a simple row the CFA is at an offset from SP or FP, and RA is in memory at an offset from the CFA, as
- * FP is if there is a rule for it; otherwise fp has the offset of RA. The last three are of frames that are not interrupted. */
+/* Flags of a slot. In a simple row the CFA is at an offset from SP or FP, and RA is in memory at an offset from the
+ * CFA, as FP is if there is a rule for it; otherwise fp has the offset of RA. SIGNAL, NO_ROW and TRAMPOLINE hold for
+ * return addresses only, not for interrupted code. */
 enum {
 	SFW_KEPT = 1, /* the slot has something */
 	SFW_KEPT_SIMPLE = 2,
@@ -814,8 +818,8 @@ enum {
 /* A handler may interrupt a walk anywhere, and use its cache: what is before in the source happens before. */
 static inline void sfw_fence(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
-/* sfw_slot_of returns the slot of a pc, or the first of the two where it may be kept. They share a line of the processor's
- * cache. The bits of return addresses spread as well as random ones (python3, libc). */
+/* sfw_slot_of returns the slot of a pc, or the first of the two where it may be kept. They share a line of the
+ * processor's cache. The bits of return addresses spread as well as random ones (python3, libc). */
 static inline struct sfw_cache_slot *sfw_slot_of(struct sfw_cache_slot *slots, uint32_t num, uint64_t pc) {
 	uint64_t i = pc ^ pc >> 11, mask = num - 1;
 	struct sfw_cache_slot *other = &slots[(i ^ 1) & mask];
@@ -863,7 +867,8 @@ static inline void sfw_keep(struct sfw_cache *c, uint64_t pc, enum sfw_how how, 
 	} else {
 		flags |= row->outermost * (unsigned)SFW_KEPT_OUTERMOST | row->mangled * (unsigned)SFW_KEPT_MANGLED |
 			row->signal_frame * (unsigned)SFW_KEPT_SIGNAL;
-		if ((flags & (SFW_KEPT_OUTERMOST | SFW_KEPT_SIGNAL)) == 0 && (slot->cfa_base == SFW_SP || slot->cfa_base == SFW_FP) &&
+		if ((flags & (SFW_KEPT_OUTERMOST | SFW_KEPT_SIGNAL)) == 0 &&
+			(slot->cfa_base == SFW_SP || slot->cfa_base == SFW_FP) &&
 			slot->ra.base == SFW_CFA && slot->ra.deref &&
 			(slot->fp.base == SFW_NONE || (slot->fp.base == SFW_CFA && slot->fp.deref)))
 			flags |= SFW_KEPT_SIMPLE;
@@ -874,7 +879,7 @@ static inline void sfw_keep(struct sfw_cache *c, uint64_t pc, enum sfw_how how, 
 	slot->flags = (uint8_t)flags;
 }
 
-/* sfw_kept reads what is kept for a frame: SFW_OK and the row, SFW_NO_ROW or SFW_SIGNAL, or SFW_FULL if it is nothing. */
+/* sfw_kept reads what is kept for a frame: SFW_OK and the row, SFW_NO_ROW or SFW_SIGNAL, or SFW_FULL if nothing is. */
 static inline enum sfw_how sfw_kept(const struct sfw_cache *c, const struct sfw_regs *regs, struct sfw_row *row) {
 	uint64_t pc = sfw_lookup_pc(regs);
 	uint32_t fills = c->fills;
@@ -928,8 +933,8 @@ __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) s
 	return ((const sfw_u64 *)(uintptr_t)address)->v;
 }
 
-/* sfw_run does what sfw_walk does, from the n-th frame on, and only as long as rows are kept, simple and sound, in one of the
- * known stacks. It returns how many frames there are then; regs are those of the next one. */
+/* sfw_run does what sfw_walk does, from the n-th frame on, and only as long as rows are kept, simple and sound, in one
+ * of the known stacks. It returns how many frames there are then; regs are those of the next one. */
 static inline size_t sfw_run(
 	const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t n, size_t max) {
 	const struct sfw_abi *a = sfw_abi_of(m->abi);
@@ -1156,7 +1161,8 @@ static inline int sfw_add_phdr(struct dl_phdr_info *info, size_t size, void *tab
 		const ElfW(Phdr) *h = &info->dlpi_phdr[i];
 		uint64_t begin = info->dlpi_addr + h->p_vaddr;
 		if (h->p_type == PT_LOAD && (h->p_flags & PF_X) != 0)
-			sfw_table_put((struct sfw_table *)table, begin, begin + h->p_memsz, (h->p_flags & PF_R) != 0, section, section_size);
+			sfw_table_put((struct sfw_table *)table, begin, begin + h->p_memsz, (h->p_flags & PF_R) != 0, section,
+				section_size);
 	}
 	return 0;
 }
@@ -1167,16 +1173,16 @@ static inline int sfw_count_phdr(struct dl_phdr_info *info, size_t size, void *g
 	return 1;
 }
 
-/* sfw_generation returns a number that is another one after each dlopen and dlclose: for caches and tables. It takes 7 ns and
- * the dynamic linker's lock, so that it is not for signal handlers. */
+/* sfw_generation returns a number that is another one after each dlopen and dlclose: for caches and tables. It takes 7
+ * ns and the dynamic linker's lock, so that it is not for signal handlers. */
 static inline uint64_t sfw_generation(void) {
 	uint64_t generation = 0;
 	dl_iterate_phdr(sfw_count_phdr, &generation);
 	return generation;
 }
 
-/* sfw_table_fill makes the table of all files that are loaded now. It is not for signal handlers, takes the dynamic linker's
- * lock, and is to be called again when there is another sfw_generation. */
+/* sfw_table_fill makes the table of all files that are loaded now. It is not for signal handlers, takes the dynamic
+ * linker's lock, and is to be called again when there is another sfw_generation. */
 static inline void sfw_table_fill(struct sfw_table *t) {
 	t->count = t->missed = t->bad = 0;
 	dl_iterate_phdr(sfw_add_phdr, t);
@@ -1194,8 +1200,8 @@ static inline const struct sfw_module *sfw_table_find(const struct sfw_table *t,
 	return low > 0 && pc < t->modules[low - 1].end ? &t->modules[low - 1] : NULL;
 }
 
-/* sfw_headers finds the program headers of a file, which is in memory from start on, in its first page, and returns their
- * number, or 0. */
+/* sfw_headers finds the program headers of a file, which is in memory from start on, in its first page, and returns
+ * their number, or 0. */
 static inline size_t sfw_headers(const void *start, const ElfW(Phdr) **h) {
 	enum { PAGE = 4096 };
 	const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)start;
@@ -1208,8 +1214,8 @@ static inline size_t sfw_headers(const void *start, const ElfW(Phdr) **h) {
 }
 
 #ifdef SFW_DL_FIND_OBJECT
-/* sfw_headers_of_object does so for what the dynamic linker has found. The program's are where the kernel says; those of few
- * libraries are not in the first page, for which there is the table. */
+/* sfw_headers_of_object does so for what the dynamic linker has found. The program's are where the kernel says; those
+ * of few libraries are not in the first page, for which there is the table. */
 static inline size_t sfw_headers_of_object(const struct dl_find_object *o, const ElfW(Phdr) **h) {
 	const struct link_map *map = o->dlfo_link_map;
 	if (map->l_prev != NULL || map->l_name[0] != 0)
@@ -1307,14 +1313,15 @@ static inline size_t sfw_process_walk(
 	const struct sfw_process *p, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
 	struct sfw_process walk = *p;
 	const struct sfw_space space = {
-		sfw_process_read, sfw_process_section, &walk, 0, p->cache, SFW_HOST_ABI, p->frame_pointer, SFW_NUM_STACKS, walk.stacks,
+		sfw_process_read, sfw_process_section, &walk, 0, p->cache, SFW_HOST_ABI, p->frame_pointer, SFW_NUM_STACKS,
+		walk.stacks,
 	};
 	walk.begin = walk.end = 0;
 	return sfw_walk(&space, regs, frames, max, end);
 }
 
-/* sfw_regs_of_context takes the registers that a signal handler of SA_SIGINFO is given as its third argument. On s390x, set
- * regs->interrupted to 0 after SIGILL, SIGTRAP and SIGFPE: pc is the address after the instruction. */
+/* sfw_regs_of_context takes the registers that a signal handler of SA_SIGINFO is given as its third argument. On
+ * s390x, set regs->interrupted to 0 after SIGILL, SIGTRAP and SIGFPE: pc is the address after the instruction. */
 static inline void sfw_regs_of_context(struct sfw_regs *regs, const void *context) {
 	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
 	const sfw_u64 *words = (const sfw_u64 *)context;
@@ -1339,9 +1346,11 @@ __attribute__((always_inline)) static inline void sfw_regs_here(struct sfw_regs 
 #else
 	uint64_t lr;
 #if defined(__aarch64__)
-	__asm__ volatile("adr %0, .\n\tmov %1, sp\n\tmov %2, x29\n\tmov %3, x30" : "=&r"(pc), "=&r"(sp), "=&r"(fp), "=&r"(lr));
+	__asm__ volatile("adr %0, .\n\tmov %1, sp\n\tmov %2, x29\n\tmov %3, x30"
+		: "=&r"(pc), "=&r"(sp), "=&r"(fp), "=&r"(lr));
 #elif defined(__s390x__)
-	__asm__ volatile("larl %0, .\n\tlgr %1, %%r15\n\tlgr %2, %%r11\n\tlgr %3, %%r14" : "=&a"(pc), "=&a"(sp), "=&a"(fp), "=&a"(lr));
+	__asm__ volatile("larl %0, .\n\tlgr %1, %%r15\n\tlgr %2, %%r11\n\tlgr %3, %%r14"
+		: "=&a"(pc), "=&a"(sp), "=&a"(fp), "=&a"(lr));
 #endif
 	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->lr, lr);
 #endif
@@ -1356,11 +1365,11 @@ static inline int sfw_hex(unsigned char c) {
 }
 
 /* sfw_stack_around finds the mapping that sp is in, by /proc/self/maps, and returns whether it could. It is safe in
- * signal handlers: call it when sp is outside of the known stacks. Linux 6.11 and later answer a query, in 4 microseconds.
- * Earlier ones write all mappings as text: 350 microseconds for 1,000, 7.4 ms for 20,000 (2026-11). Most of that is the
- * kernel's time, so that reads of 2 KiB, which fit on an alternate stack, take 5 % longer than those of 64 KiB.
- * If another mapping touches the stack, the kernel may report both as one, and the other may be unmapped later: threads
- * that can call sfw_stack_of_thread should do so. */
+ * signal handlers: call it when sp is outside of the known stacks. Linux 6.11 and later answer a query, in 4
+ * microseconds. Earlier ones write all mappings as text: 350 microseconds for 1,000, 7.4 ms for 20,000 (2026-11). Most
+ * of that is the kernel's time, so that reads of 2 KiB, which fit on an alternate stack, take 5 % longer than those of
+ * 64 KiB. If another mapping touches the stack, the kernel may report both as one, and the other may be unmapped
+ * later: threads that can call sfw_stack_of_thread should do so. */
 static inline int sfw_stack_around(uint64_t sp, struct sfw_range *stack) {
 	enum { READABLE = 1 };
 	/* struct procmap_query: size, flags, address; the answer's begin and end; fields that are not needed. */

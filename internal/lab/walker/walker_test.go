@@ -358,6 +358,9 @@ func inFolder(dir, program string) *exec.Cmd {
 	return exec.Command(filepath.Join(dir, "ld-linux-x86-64.so.2"), "--library-path", dir, filepath.Join(dir, program))
 }
 
+// places are where process.c walks the stack.
+var places = []string{"leaf", "qsort", "alloca", "aligned", "here", "nested", "nested info", "nested leaf"}
+
 // TestProcess walks stacks in handlers of signals, by sections of each version, with converted libraries. The peer
 // is _Unwind_Backtrace.
 func TestProcess(t *testing.T) {
@@ -370,7 +373,7 @@ func TestProcess(t *testing.T) {
 		// In V3 each chain is whole. The others end after _start, of which they have no row, or in the function that
 		// aligns its stack, which they cannot express.
 		want := []string{"table: 4 modules, 0 missed, 0 bad, kernel reads 1, after fork the same", "maps: found"}
-		for _, place := range []string{"leaf", "qsort", "alloca", "aligned", "here", "nested", "nested info", "nested leaf"} {
+		for _, place := range places {
 			switch {
 			case version >= sframe.V3:
 				want = append(want, fmt.Sprintf("%s: equal, end %d, start 1", place, sfwOutermost))
@@ -421,8 +424,9 @@ func TestOtherProcesses(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s, %s, %v: %v\n%s", m.machine, program, version, err, out)
 				}
-				want := fmt.Sprintf("table: %d modules, 0 missed, 0 bad, kernel reads 0, after fork the same\nmaps: found\n", modules)
-				for _, place := range []string{"leaf", "qsort", "alloca", "aligned", "here", "nested", "nested info", "nested leaf"} {
+				want := fmt.Sprintf("table: %d modules, 0 missed, 0 bad, kernel reads 0, after fork the same\n", modules)
+				want += "maps: found\n"
+				for _, place := range places {
 					says := "equal"
 					if m.machine == "s390x" && place == "nested" {
 						says = "the peer repeats a frame" // by the CFI of QEMU's vDSO (11.1), which the kernel's has not

@@ -70,8 +70,8 @@ int main(void) {
 	struct sfw_frame frames[MAX], again[MAX];
 	enum sfw_how end, other;
 	for (uint64_t generation = 0; generation < 3; generation++) {
-		/* Two calls, a handler's trampoline, what it interrupted, and a caller without a row. The frames have another size
-		 * in each generation. */
+		/* Two calls, a handler's trampoline, what it interrupted, and a caller without a row. The frames have another
+		 * size in each generation. */
 		unsigned size = bytes[sizeof bytes - 1] = (unsigned char)(8 * (generation + 1)), words = size / 8;
 		memset(stack, 0, sizeof stack);
 		stack[words - 1] = CODE + 0x10;

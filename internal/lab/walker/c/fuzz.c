@@ -1,10 +1,10 @@
 /*
  * A target of libFuzzer: lookups, steps and walks with any section and any memory.
  *
- * Input: pc, the section's address and the stack pointer, 8 bytes each; options; the number of words on the stack; these
- * words; and as the rest the section, at the end of the input so that the sanitizer sees what is read behind it. Outside
- * of the stack there is nothing, or with an option a signal trampoline at pc. With another option the stack is in memory
- * at an address that is always the same, with none around it, and the walker may read it itself.
+ * Input: pc, the section's address and the stack pointer, 8 bytes each; options; the number of words on the stack;
+ * these words; and as the rest the section, at the end of the input so that the sanitizer sees what is read behind it.
+ * Outside of the stack there is nothing, or with an option a signal trampoline at pc. With another option the stack is
+ * in memory at an address that is always the same, with none around it, and the walker may read it itself.
  */
 #define _GNU_SOURCE
 #include "sframe_walker.h"
@@ -60,7 +60,8 @@ static uint64_t direct(const unsigned char *words, size_t size) {
 	static unsigned char *const begin = (unsigned char *)0x7e8000000000;
 	static int mapped;
 	if (!mapped)
-		expect(mmap(begin - PAGE, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == begin - PAGE &&
+		expect(mmap(begin - PAGE, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) ==
+				begin - PAGE &&
 			mprotect(begin, PAGE, PROT_READ | PROT_WRITE) == 0);
 	mapped = 1;
 	memcpy(begin + PAGE - size, words, size);
@@ -109,7 +110,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
 		stack.high = stack.low + words;
 	}
 	struct input in = {&s, data + HEADER, head[2], words, pc, 0, options};
-	struct sfw_space m = {read_stack, the_section, &in, 0, &cache, s.abi, (options & FRAME_POINTER) != 0, (options & DIRECT) != 0, &stack};
+	struct sfw_space m = {read_stack, the_section, &in, 0, &cache, s.abi, (options & FRAME_POINTER) != 0,
+		(options & DIRECT) != 0, &stack};
 	struct sfw_regs regs, before;
 	memset(&regs, 0, sizeof regs);
 	for (unsigned i = 0; i < SFW_NUM_REGS; i++)

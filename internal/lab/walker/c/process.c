@@ -70,7 +70,8 @@ enum { FEW = 2, MANY = 1024 };
 static struct sfw_cache_slot few_slots[FEW], many_slots[MANY];
 static struct sfw_cache few = {few_slots, FEW, 0, 0, 0}, many = {many_slots, MANY, 0, 0, 0};
 enum way { OBJECTS, TABLE, AUXILIARY, FEW_SLOTS, MANY_SLOTS, KERNEL };
-static size_t walk(enum way way, size_t chunk, const struct sfw_regs *from, struct sfw_frame *frames, enum sfw_how *end) {
+static size_t walk(
+	enum way way, size_t chunk, const struct sfw_regs *from, struct sfw_frame *frames, enum sfw_how *end) {
 	struct sfw_regs regs = *from;
 	const uint64_t sp = regs.r[sfw_abi_of(SFW_HOST_ABI)->sp];
 	struct sfw_process p;
@@ -103,7 +104,8 @@ static void report(const struct sfw_regs *regs) {
 	static const size_t chunks[] = {MAX, 1, 2, 7};
 	for (enum way way = OBJECTS; way <= (kernel_reads ? KERNEL : MANY_SLOTS); way++)
 		for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
-			if (walk(way, chunks[i], regs, again, &other_end) != n || other_end != end || memcmp(frames, again, n * sizeof *frames) != 0)
+			if (walk(way, chunks[i], regs, again, &other_end) != n || other_end != end ||
+				memcmp(frames, again, n * sizeof *frames) != 0)
 				printf("%s: another chain in way %d in chunks of %zu, end %d\n", place, way, chunks[i], other_end);
 	peer.n = 0;
 	_Unwind_Backtrace(add, &peer);
@@ -241,7 +243,8 @@ static void maps(void) {
 	num_reads = 0;
 	found += sfw_stack_around(sp, &range[1]);
 	old_kernel = 0;
-	if (found != 2 || memcmp(&range[0], &range[1], sizeof *range) != 0 || sp - range[0].low >= range[0].high - range[0].low)
+	if (found != 2 || memcmp(&range[0], &range[1], sizeof *range) != 0 ||
+		sp - range[0].low >= range[0].high - range[0].low)
 		printf("maps: %d found, %#llx to %#llx and %#llx to %#llx\n", found, (unsigned long long)range[0].low,
 			(unsigned long long)range[0].high, (unsigned long long)range[1].low, (unsigned long long)range[1].high);
 	else if (num_reads > size / (2048 - LINE) + 2 || (answers > 0 && reads > 0))
@@ -260,7 +263,8 @@ static void walk_cached(const struct sfw_regs *regs) {
 	memset(frames, 0, sizeof frames);
 	memset(again, 0, sizeof again);
 	size_t n = walk(OBJECTS, MAX, regs, frames, &end);
-	if (walk(FEW_SLOTS, MAX, regs, again, &other_end) != n || end != other_end || memcmp(frames, again, sizeof frames) != 0)
+	if (walk(FEW_SLOTS, MAX, regs, again, &other_end) != n || end != other_end ||
+		memcmp(frames, again, sizeof frames) != 0)
 		torn++;
 }
 
@@ -368,8 +372,8 @@ int main(int argc, char **argv) {
 		_exit(reads(&p, 43) == kernel_reads ? 0 : 1);
 	int status = 1;
 	waitpid(child, &status, 0);
-	printf("table: %zu modules, %zu missed, %zu bad, kernel reads %d, after fork %s\n", table.count, table.missed, table.bad,
-		kernel_reads, status == 0 ? "the same" : "another process");
+	printf("table: %zu modules, %zu missed, %zu bad, kernel reads %d, after fork %s\n", table.count, table.missed,
+		table.bad, kernel_reads, status == 0 ? "the same" : "another process");
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	maps();
 	volatile int sum = 0;
