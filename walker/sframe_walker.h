@@ -1414,7 +1414,7 @@ static inline int sfw_stack_around(uint64_t sp, struct sfw_range *stack) {
 }
 
 /* sfw_process_stack adds the stack that sp is in, unless it is known, and returns whether it is now. The one that was
- * added first goes. It is safe in signal handlers. */
+ * added first goes. It is safe in signal handlers. Before a stack is unmapped, set its range to 0. */
 static inline int sfw_process_stack(struct sfw_process *p, uint64_t sp) {
 	struct sfw_range stack;
 	unsigned i = 0;
