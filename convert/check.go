@@ -60,7 +60,7 @@ func CheckFile(ctx context.Context, path string, opt FileOptions) (*Checked, err
 
 // check is CheckFile for a file that is open.
 func check(r io.ReaderAt, size int64, path string, opt FileOptions) (*Checked, error) {
-	f, err := elffile.New(r, size)
+	f, err := openELF(r, size)
 	var c *Checked
 	if err != nil {
 		err = opt.keep(nil, err)
@@ -176,7 +176,7 @@ func decode(r io.ReaderAt, size int64) (s *sframe.Section, where func(uint64) ui
 		s, err = sframe.Decode(b, 0)
 		return s, nil, err
 	}
-	f, err := elffile.New(r, size)
+	f, err := openELF(r, size)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -178,7 +178,7 @@ func (c *conversion) stay(why Reason) error {
 // elf converts the ELF file src to the file that open returns, and checks that. The
 // coverage is nil if .sframe was removed. The error is a *kept if the file is to stay as it is; with Current there is a coverage, too.
 func (c *conversion) elf(src io.ReaderAt, size int64, open func() (target, error)) (*report.Coverage, error) {
-	f, err := elffile.New(src, size)
+	f, err := openELF(src, size)
 	if err != nil {
 		return nil, c.opt.keep(nil, err)
 	}

@@ -20,7 +20,7 @@ var layers = map[string][]string{
 	"cfi":                 {"arch", "elffile"},
 	"cmd/cfi-step":        {"internal/step", "sframe"},
 	"cmd/cfi2sframe":      {"cfi", "convert", "elffile", "elfwrite", "internal/bar", "internal/debugfile", "internal/heap", "internal/inode", "internal/linker", "internal/outfile", "internal/repack", "internal/survey", "report", "sframe"},
-	"convert":             {"arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/debugfile", "internal/filecopy", "internal/inode", "internal/outfile", "plt", "report", "sframe", "translate", "verify"},
+	"convert":             {"arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/debugfile", "internal/filecopy", "internal/inode", "internal/outfile", "internal/pack", "plt", "report", "sframe", "translate", "verify"},
 	"elffile":             {"arch", "sframe"},
 	"elfwrite":            {"arch", "elffile", "internal/filecopy", "sframe"},
 	"emit":                {"sframe"},

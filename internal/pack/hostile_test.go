@@ -124,7 +124,7 @@ func TestBrokenDisk(t *testing.T) {
 	if is, err := IsDeb(brokenDisk{}); is || err != errDisk {
 		t.Errorf("%v, %v; %v was expected", is, err, errDisk)
 	}
-	if k, err := kindOf(brokenDisk{}); k != kindNone || err != errDisk {
+	if k, err := KindOf(brokenDisk{}); k != None || err != errDisk {
 		t.Errorf("%v, %v; %v was expected", k, err, errDisk)
 	}
 }

@@ -115,16 +115,16 @@ func Each(ctx context.Context, name string, visit func(*Member) error) ([]File, 
 	}
 	defer f.Close()
 	r.allow(size)
-	kind, err := kindOf(f)
+	kind, err := KindOf(f)
 	if err != nil {
 		return nil, err
 	}
 	switch kind {
-	case kindDeb:
+	case Deb:
 		return r.deb(f, size)
-	case kindRPM:
+	case RPM:
 		return r.rpm(f, size)
-	case kindTar:
+	case Tar:
 		return r.tarFile(f, size)
 	}
 	return nil, errors.New("no package: a .deb, .rpm, a tar or a compressed one, or an image was expected")
