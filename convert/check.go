@@ -26,9 +26,15 @@ type Checked struct {
 	Unsorted   bool   // the FDEs are in no order, which is legal
 	Described  uint64 // bytes of code that CFI describes
 	Covered    uint64 // of those, bytes for which SFrame says the same
+	Outermost  uint64 // of those, bytes of code without a caller for which SFrame says nothing
 	Stubs      uint64 // bytes of PLT stubs without CFI that SFrame describes rightly
 	Mismatches []Mismatch
 	Skipped    Reason // why there is nothing to compare, if Options.SkipUnsupported is set; or ""
+}
+
+// Percent returns how much of the described code is covered, as for a conversion.
+func (c *Checked) Percent() float64 {
+	return (&report.Coverage{Described: c.Described, Covered: c.Covered, Outermost: c.Outermost}).Percent()
 }
 
 // A Mismatch is a range of code for which SFrame and CFI disagree.
@@ -115,7 +121,7 @@ func compared(f *elffile.File, path string, opt FileOptions) (c *Checked, err er
 	if err != nil {
 		return nil, err
 	}
-	c.Described, c.Covered, c.Stubs = res.Described, res.Covered, res.Stubs
+	c.Described, c.Covered, c.Outermost, c.Stubs = res.Described, res.Covered, res.Outermost, res.Stubs
 	slices.SortStableFunc(res.Mismatches, func(a, b verify.Mismatch) int { return cmp.Compare(a.Begin, b.Begin) })
 	ranges := make([]report.Range, len(res.Mismatches))
 	for i, m := range res.Mismatches {

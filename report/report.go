@@ -67,11 +67,7 @@ type Kept struct {
 
 // JSON writes the JSON form.
 func (k *Kept) JSON(w io.Writer) error {
-	b, err := json.MarshalIndent(k, "", "  ")
-	if err == nil {
-		_, err = w.Write(append(b, '\n'))
-	}
-	return err
+	return writeJSON(w, k)
 }
 
 // A Package is what became of the files of a package, in sum. It follows what is said of each.
@@ -91,11 +87,7 @@ type Package struct {
 
 // JSON writes the JSON form.
 func (p *Package) JSON(w io.Writer) error {
-	b, err := json.MarshalIndent(p, "", "  ")
-	if err == nil {
-		_, err = w.Write(append(b, '\n'))
-	}
-	return err
+	return writeJSON(w, p)
 }
 
 // Percent returns how much of the described code is covered. Code without a caller counts

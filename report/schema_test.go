@@ -200,6 +200,8 @@ func TestSchemaFields(t *testing.T) {
 	compare("", reflect.TypeFor[report.Coverage](), defs["file"].(map[string]any))
 	compare("", reflect.TypeFor[report.Kept](), defs["kept"].(map[string]any))
 	compare("", reflect.TypeFor[report.Package](), defs["package"].(map[string]any))
+	compare("", reflect.TypeFor[report.Removed](), defs["removed"].(map[string]any))
+	compare("", reflect.TypeFor[report.Check](), defs["check"].(map[string]any))
 }
 
 // TestSchemaKept expects the form of a file that stayed as it was to be what the schema says, whole or not at all.

@@ -40,6 +40,7 @@ func (m Mismatch) String() string {
 type Result struct {
 	Described  uint64 // by CFI
 	Covered    uint64 // by CFI and SFrame, which agree
+	Outermost  uint64 // by CFI only, and without a caller
 	Stubs      uint64 // by SFrame only, and right by the instructions
 	Mismatches []Mismatch
 	Total      int  // number of mismatches
@@ -152,6 +153,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 func (r *Result) add(p *Result) {
 	r.Described += p.Described
 	r.Covered += p.Covered
+	r.Outermost += p.Outermost
 	r.Total += p.Total
 	r.Mismatches = append(r.Mismatches, p.Mismatches[:min(len(p.Mismatches), r.keep-len(r.Mismatches))]...)
 }
@@ -357,6 +359,7 @@ func (c *checker) orphan(end uint64) error {
 // compareRow compares the CFI row at hand with the segments that lie in it.
 func (c *checker) compareRow() error {
 	r := &c.row
+	left := r.End - r.Begin
 	for c.segs.more && c.segs.begin < r.End {
 		if !c.segs.loaded {
 			if err := c.segs.load(); err != nil {
@@ -375,6 +378,7 @@ func (c *checker) compareRow() error {
 			continue
 		}
 		end := min(c.segs.end, r.End)
+		left -= end - c.segs.begin
 		if err := c.compare(c.segs.begin, end); err != nil {
 			return err
 		}
@@ -384,6 +388,9 @@ func (c *checker) compareRow() error {
 		if err := c.segs.skip(end); err != nil {
 			return err
 		}
+	}
+	if r.Rules != nil && r.RA.Rule == cfi.RuleUndefined {
+		c.res.Outermost += left
 	}
 	return nil
 }
