@@ -11,6 +11,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/debugfile"
+	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -171,6 +172,7 @@ const maxBare = 1 << 30
 // decode decodes the .sframe of an ELF file, or a file that is nothing else. Of an object, where says
 // how far an address is from the start of its section.
 func decode(r io.ReaderAt, size int64) (s *sframe.Section, where func(uint64) uint64, err error) {
+	r = filecopy.Sized(r, size)
 	magic := make([]byte, 2)
 	if n, err := r.ReadAt(magic, 0); err != nil && err != io.EOF {
 		return nil, nil, outfile.Plain(err)

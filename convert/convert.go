@@ -127,6 +127,7 @@ type conversion struct {
 
 // convert does the work.
 func (c *conversion) convert() error {
+	c.src = filecopy.Sized(c.src, c.size)
 	is, err := archive.Is(c.src)
 	if err != nil {
 		return outfile.Plain(err)

@@ -107,8 +107,8 @@ var (
 )
 
 // packageError returns an error if a file is a package.
-func packageError(r io.ReaderAt) error {
-	kind, err := pack.KindOf(r)
+func packageError(r io.ReaderAt, size int64) error {
+	kind, err := pack.KindOf(r, size)
 	if err != nil {
 		return outfile.Plain(err)
 	}
@@ -119,7 +119,7 @@ func packageError(r io.ReaderAt) error {
 func openELF(r io.ReaderAt, size int64) (*elffile.File, error) {
 	f, err := elffile.New(r, size)
 	if errors.Is(err, elffile.ErrNotELF) {
-		err = cmp.Or(packageError(r), err)
+		err = cmp.Or(packageError(r, size), err)
 	}
 	return f, err
 }

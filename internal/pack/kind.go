@@ -14,6 +14,7 @@ import (
 
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/compressed"
+	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/rpm"
 )
 
@@ -33,12 +34,12 @@ func Is(name string) (bool, error) {
 	if IsFolder(name) {
 		return true, nil
 	}
-	f, _, err := open(name)
+	f, size, err := open(name)
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
-	k, err := KindOf(f)
+	k, err := KindOf(f, size)
 	return k != None, err
 }
 
@@ -85,7 +86,8 @@ func IsDeb(r io.ReaderAt) (bool, error) {
 }
 
 // KindOf says what a file is. What cannot be unpacked far enough to be known is None.
-func KindOf(r io.ReaderAt) (Kind, error) {
+func KindOf(r io.ReaderAt, size int64) (Kind, error) {
+	r = filecopy.Sized(r, size)
 	head := make([]byte, blockSize)
 	n, err := r.ReadAt(head, 0)
 	if err != nil && err != io.EOF {
