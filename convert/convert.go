@@ -62,6 +62,8 @@ type Result struct {
 	DebugFile string
 	// PassedOver says of files that could have been the debug file, but are not, why they did not get the headers.
 	PassedOver []error
+	// Unsigned says that the signature of a kernel module at the end is removed, as the file has changed.
+	Unsigned bool
 	// Links is how many other names of the file (hard links) keep the old contents.
 	Links int
 }
@@ -179,7 +181,11 @@ func (c *conversion) stay(why Reason) error {
 // elf converts the ELF file src to the file that open returns, and checks that. The
 // coverage is nil if .sframe was removed. The error is a *kept if the file is to stay as it is; with Current there is a coverage, too.
 func (c *conversion) elf(src io.ReaderAt, size int64, open func() (target, error)) (*report.Coverage, error) {
-	f, err := openELF(src, size)
+	signature, err := signatureSize(src, size)
+	if err != nil {
+		return nil, err
+	}
+	f, err := openELF(src, size-signature)
 	if err != nil {
 		return nil, c.opt.keep(nil, err)
 	}
@@ -198,6 +204,12 @@ func (c *conversion) elf(src io.ReaderAt, size int64, open func() (target, error
 	var k *kept
 	if cov != nil && errors.As(err, &k) {
 		cov.Kept = string(k.Reason)
+	}
+	if err == nil && signature > 0 {
+		c.res.Unsigned = true
+		if cov != nil {
+			cov.Unsigned = true
+		}
 	}
 	return cov, err
 }

@@ -39,6 +39,8 @@ type Removed struct {
 	File    string `json:"file"`
 	Output  string `json:"output,omitempty"`
 	Removed bool   `json:"removed"` // always true
+
+	Unsigned bool `json:"signature_removed,omitempty"`
 }
 
 // JSON writes the JSON form.

@@ -47,7 +47,8 @@ type Coverage struct {
 	Uncovered Uncovered `json:"without_cfi"`
 	Dropped   Dropped   `json:"dropped"`
 	Malformed Malformed `json:"malformed"`
-	MovedCode uint64    `json:"moved_code"`      // code that has another place in the output than in the file
+	MovedCode uint64    `json:"moved_code"` // code that has another place in the output than in the file
+	Unsigned  bool      `json:"signature_removed,omitempty"`
 	Notes     []string  `json:"notes,omitempty"` // what else the report does not have, and why
 	Size      uint64    `json:"sframe_size"`
 	EHFrame   uint64    `json:"eh_frame_size"`

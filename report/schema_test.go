@@ -109,7 +109,7 @@ func fullCoverage() *report.Coverage {
 		},
 		Dropped:   report.Dropped{ZeroLength: 1, Discarded: 2, Overlapped: 3},
 		Malformed: report.Malformed{Count: 1, Errors: []string{".debug_frame+0x40: words"}},
-		MovedCode: 50, Notes: []string{"words"}, Size: 100, EHFrame: 200, EHHdr: 12, Verified: true,
+		MovedCode: 50, Unsigned: true, Notes: []string{"words"}, Size: 100, EHFrame: 200, EHHdr: 12, Verified: true,
 	}
 }
 

@@ -24,6 +24,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Outermost += c.Outermost
 		sum.PLT += c.PLT
 		sum.MovedCode += c.MovedCode
+		sum.Unsigned = sum.Unsigned || c.Unsigned
 		sum.Size += c.Size
 		sum.EHFrame += c.EHFrame
 		sum.EHHdr += c.EHHdr

@@ -141,7 +141,7 @@ func (r *reporter) removed(res *convert.Result) bool { return r.Remove && res.St
 // json says in JSON what became of a file.
 func (r *reporter) json(in string, res *convert.Result) error {
 	if r.removed(res) {
-		gone := report.Removed{Schema: report.Schema, File: in, Output: r.output, Removed: true}
+		gone := report.Removed{Schema: report.Schema, File: in, Output: r.output, Removed: true, Unsigned: res.Unsigned}
 		if r.inPlace {
 			gone.Output = in
 		}
@@ -194,6 +194,9 @@ func (r *reporter) text(in string, res *convert.Result) error {
 	name := report.Printable(in)
 	if r.removed(res) {
 		fmt.Fprintf(r.out, "%s: .sframe is removed\n", name)
+	}
+	if res.Unsigned {
+		fmt.Fprintf(r.out, "%s: the module signature is removed; sign it again\n", name)
 	}
 	if res.Archive {
 		r.kept(name, res.Kept)
