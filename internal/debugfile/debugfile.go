@@ -42,8 +42,12 @@ func Open(name, path string, f *elffile.File) (*File, error) {
 		d, _, err := Find(path, f)
 		return d, err
 	}
-	if name == "" || f.IsObject() {
+	if name == "" {
 		return nil, nil
+	}
+	if f.IsObject() { // addresses in both need not agree
+		return nil, fmt.Errorf("debug file %s: it is not used, as this is a relocatable object; "+
+			"convert the object before its debug information is split off", name)
 	}
 	m, err := marksOf(f)
 	if err != nil {
