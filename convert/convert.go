@@ -278,6 +278,9 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 	}
 	cov.FDEs, cov.FREs, cov.Size = b.NumFDEs(), b.NumFREs(), uint64(len(section))
 	cov.MovedCode = layout.MovedCode
+	if l, _ := c.opt.Version.Layout(); f.IsObject() && c.opt.PCRel && !l.PCRel {
+		cov.Warnings = []string{warnPCRel}
+	}
 	if b.NumFDEs() == 0 && f.IsObject() && !hasSFrame(f) {
 		return cov, &kept{Kept{Reason: NoRows, Why: errNoRows}}
 	}
@@ -321,6 +324,11 @@ func (c *conversion) describe(in *report.Input, debug *debugfile.File) (*report.
 	}
 	return cov, nil
 }
+
+// warnPCRel is about errata 1 in objects: GNU ld 2.44 prints "no .sframe will be created", exits with 0, and writes the
+// rows of other objects.
+const warnPCRel = "GNU ld 2.44 and earlier leave the .sframe of objects with --pcrel out; " +
+	"link with 2.45, or convert without --pcrel"
 
 // smallFile is how many bytes a file has that is copied, and looked through for room, in less time than
 // it takes to start a thread for that.

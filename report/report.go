@@ -49,7 +49,8 @@ type Coverage struct {
 	Malformed Malformed `json:"malformed"`
 	MovedCode uint64    `json:"moved_code"` // code that has another place in the output than in the file
 	Unsigned  bool      `json:"signature_removed,omitempty"`
-	Notes     []string  `json:"notes,omitempty"` // what else the report does not have, and why
+	Warnings  []string  `json:"warnings,omitempty"` // about what becomes of the output
+	Notes     []string  `json:"notes,omitempty"`    // what else the report does not have, and why
 	Size      uint64    `json:"sframe_size"`
 	EHFrame   uint64    `json:"eh_frame_size"`
 	EHHdr     uint64    `json:"eh_frame_hdr_size"`

@@ -109,7 +109,7 @@ func fullCoverage() *report.Coverage {
 		},
 		Dropped:   report.Dropped{ZeroLength: 1, Discarded: 2, Overlapped: 3},
 		Malformed: report.Malformed{Count: 1, Errors: []string{".debug_frame+0x40: words"}},
-		MovedCode: 50, Unsigned: true, Notes: []string{"words"}, Size: 100, EHFrame: 200, EHHdr: 12, Verified: true,
+		MovedCode: 50, Unsigned: true, Notes: []string{"words"}, Warnings: []string{"words"}, Size: 100, EHFrame: 200, EHHdr: 12, Verified: true,
 	}
 }
 
@@ -239,7 +239,7 @@ func TestSchemaStrict(t *testing.T) {
 	delete(full, "new_field")
 	optional := map[string]bool{
 		"kept": true, "output": true, "debug_file": true, "errors": true, "function": true, "symbol": true, "section": true, "source": true,
-		"line": true, "column": true, "rule": true, "notes": true,
+		"line": true, "column": true, "rule": true, "notes": true, "signature_removed": true, "warnings": true,
 	}
 	var broken int
 	var walk func(at string, v any)

@@ -35,6 +35,11 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Dropped.Overlapped += c.Dropped.Overlapped
 		sum.Malformed.Count += c.Malformed.Count
 		sum.Malformed.Errors = append(sum.Malformed.Errors, c.Malformed.Errors...)
+		for _, w := range c.Warnings {
+			if !slices.Contains(sum.Warnings, w) {
+				sum.Warnings = append(sum.Warnings, w)
+			}
+		}
 		for _, n := range c.Notes {
 			if !slices.Contains(sum.Notes, n) && len(sum.Notes) < maxNotes {
 				sum.Notes = append(sum.Notes, n)
