@@ -247,7 +247,8 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 	begun.Wait()
 	defer func() { h.stop() }()
 	if errors.Is(err, cfi.ErrNone) && f.IsObject() && c.opt.DebugFile != "" {
-		err = fmt.Errorf("%w; debug files of relocatable objects are not used: convert before debug information is split off", err)
+		err = fmt.Errorf("%w; debug files of relocatable objects are not used: "+
+			"convert before debug information is split off", err)
 	}
 	if err != nil {
 		return nil, err

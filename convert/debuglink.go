@@ -151,7 +151,8 @@ func (p *pending) setChecksum(prog *elffile.File, sum uint32) error {
 	return outfile.Plain(err)
 }
 
-// compareFiles returns the checksum of the first file, as .gnu_debuglink has it, and reports whether both files are equal.
+// compareFiles returns the checksum of the first file, as .gnu_debuglink has it, and reports whether both files are
+// equal.
 func compareFiles(first, second *os.File) (sum uint32, same bool, err error) {
 	const chunk = 1 << 18
 	a, err := whole(first)

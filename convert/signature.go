@@ -31,7 +31,8 @@ func signatureSize(r io.ReaderAt, size int64) (int64, error) {
 	}
 	n := int64(len(b)) + int64(b[3]) + int64(b[4]) + int64(binary.BigEndian.Uint32(b[signatureStruct-4:]))
 	if n > size {
-		return 0, fmt.Errorf("its module signature says that it has %d bytes, and the file has %d; remove the signature (strip does)", n, size)
+		return 0, fmt.Errorf("its module signature says that it has %d bytes, and the file has %d; "+
+			"remove the signature (strip does)", n, size)
 	}
 	return n, nil
 }

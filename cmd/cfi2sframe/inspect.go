@@ -116,7 +116,9 @@ func checkedJSON(w io.Writer, path string, c *convert.Checked) error {
 		Described: c.Described, Covered: c.Covered, Outermost: c.Outermost, PLT: c.Stubs, Mismatches: []report.Mismatch{},
 	}
 	for _, m := range c.Mismatches {
-		r.Mismatches = append(r.Mismatches, report.Mismatch{Begin: m.Begin, End: m.End, Function: m.Function, Offset: m.Offset, What: m.What})
+		r.Mismatches = append(r.Mismatches, report.Mismatch{
+			Begin: m.Begin, End: m.End, Function: m.Function, Offset: m.Offset, What: m.What,
+		})
 	}
 	return r.JSON(w)
 }
