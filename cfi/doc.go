@@ -18,7 +18,7 @@
 // Function.Program have the same rows. What was worked out for one can be used for others.
 //
 // In: CIE versions 1, 3 and 4; 32-bit and 64-bit DWARF; both byte orders; the
-// augmentations z, R, P, L, S, B, G and eh; every DW_EH_PE pointer form; every
+// augmentations z, R, P, L, S, B, G and eh (S, B and G also without z); every DW_EH_PE pointer form; every
 // DW_CFA opcode of DWARF 5 and the GNU, MIPS and AArch64 ones in use. What a
 // damaged record costs is that record: it is reported with its offset, and the
 // others are read.

@@ -177,6 +177,28 @@ func TestSlowForms(t *testing.T) {
 	}
 }
 
+// TestManyClasses has CIEs with more data alignments than have numbers, and functions with the same instructions:
+// rbp is saved at twice the alignment from the CFA.
+func TestManyClasses(t *testing.T) {
+	const n = 4 * maxClass
+	w := &writer{target: amd64}
+	sleb := func(v int) []byte { return []byte{byte(v)&0x7f | 0x80, byte(v>>7) & 0x7f} }
+	for i := range n {
+		cie := w.cie([]byte{1, 0, 1}, sleb(-i-1), []byte{16, 0x0c, 7, 8})
+		w.fde(cie, w.abs(textAddr+uint64(i), 1), []byte{0x86, 2}, make([]byte, 8))
+	}
+	table := parse(t, w)
+	if table.Len() != n {
+		t.Fatalf("%d functions, want %d", table.Len(), n)
+	}
+	for i := range n {
+		row, ok := table.Lookup(textAddr + uint64(i))
+		if !ok || row.FP.Rule != RuleOffset || row.FP.Offset != -2*int64(i+1) {
+			t.Fatalf("alignment %d: %+v", -i-1, row.FP)
+		}
+	}
+}
+
 // TestManyRules has more different rules than are numbered.
 func TestManyRules(t *testing.T) {
 	w := &writer{target: amd64}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
 )
 
@@ -42,6 +43,8 @@ func TestParseErrors(t *testing.T) {
 	} {
 		if table, err := Parse(tt.machine, binary.LittleEndian, Section{Source: tt.source}); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%v, error %v, want %q", table, err, tt.want)
+		} else if is := errors.Is(err, arch.ErrABI); is != (tt.machine == elf.EM_RISCV) {
+			t.Errorf("%v: is it that of a machine without an ABI: %t", err, is)
 		}
 	}
 	table, err := Parse(elf.EM_X86_64, binary.LittleEndian)
@@ -372,6 +375,21 @@ func TestHeader(t *testing.T) {
 				t.Errorf("%v, %s: %+v, error %v", tg.machine, tt.name, table, err)
 			}
 		}
+	}
+}
+
+// TestHeaderTooMuch has a header that leads to more than can be read.
+func TestHeaderTooMuch(t *testing.T) {
+	f := tinyELF(t, amd64, ".eh_frame", amd64.order.AppendUint32([]byte{1, 3, 3, 0x3b}, frameAddr))
+	f.Sections = nil
+	p := &f.Progs[0]
+	header := *p
+	header.Type = uint32(elf.PT_GNU_EH_FRAME)
+	p.Filesz, p.Memsz = anyTotal+1, anyTotal+1
+	f.Progs = append(f.Progs, header)
+	want := ".eh_frame at file offset 0x78: 12582913 bytes of CFI, beside 0 of other sections; at most 12582912 are accepted"
+	if table, err := Load(f, EHFrame, nil); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%+v, error %v, want %q", table, err, want)
 	}
 }
 

@@ -206,6 +206,33 @@ func TestReadelf(t *testing.T) {
 	}
 }
 
+// TestSignalDebugFrame has GNU as mark a signal frame in .debug_frame, whose CIE has no z.
+func TestSignalDebugFrame(t *testing.T) {
+	const source = `cat >s.s <<'END'
+	.cfi_sections .debug_frame
+marked:	.cfi_startproc
+	.cfi_signal_frame
+	.long 0
+	.cfi_endproc
+plain:	.cfi_startproc
+	.long 0
+	.cfi_endproc
+END
+`
+	for _, prefix := range []string{"", "aarch64-linux-gnu-", "s390x-linux-gnu-"} {
+		peer.Look(t, prefix+"as")
+		peer.Look(t, prefix+"ld")
+		dir := peer.Run(t, "", source+prefix+"as -o s.o s.s && "+prefix+"ld -e 0 -o prog s.o")
+		table, err := cfi.Load(open(t, filepath.Join(dir, "prog")), cfi.DebugFrame, nil)
+		if err != nil || len(table.Errors) > 0 || table.Len() != 2 {
+			t.Fatalf("%s: error %v, %d functions, errors %v", prefix, err, table.Len(), table.Errors)
+		}
+		if !table.At(0).Signal() || table.At(1).Signal() {
+			t.Errorf("%s: signal frames: %t, %t; the first one is marked", prefix, table.At(0).Signal(), table.At(1).Signal())
+		}
+	}
+}
+
 // TestUnwinder compares where libgcc finds the caller's rbp with what the rows say: on the stack,
 // where the return address is, or nowhere else than it was.
 func TestUnwinder(t *testing.T) {

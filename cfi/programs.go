@@ -48,7 +48,7 @@ const batch = 16
 // Function.Program.
 func (p *programs) execute(fns []Function) {
 	for len(p.all)+len(fns) > len(p.slots)/4*3 {
-		p.grow(len(p.slots) + 1)
+		p.grow(len(p.slots))
 	}
 	// The tables are larger than the processor's caches. It waits for all places in them together here,
 	// and not for one after the other.
@@ -108,9 +108,9 @@ func (p *programs) slot(h uint32, d *cie, code []byte) *programSlot {
 	}
 }
 
-// grow makes the hash table as large as n slots or more.
+// grow makes the hash table larger than n slots.
 func (p *programs) grow(n int) {
-	old, size := p.slots, 1<<max(6, bits.Len(uint(n-1)))
+	old, size := p.slots, 1<<bits.Len(uint(n))
 	if size <= len(old) {
 		return
 	}

@@ -294,7 +294,9 @@ func (p *parser) decodeCIE(off uint64) *cie {
 	} else {
 		d.raReg = c.uleb()
 	}
-	if strings.HasPrefix(aug, "z") {
+	switch {
+	case aug == "eh":
+	case strings.HasPrefix(aug, "z"):
 		d.augmented = true
 		n := c.uleb()
 		at := c.pos
@@ -303,7 +305,9 @@ func (p *parser) decodeCIE(off uint64) *cie {
 			d.augment(&data, aug[1:])
 			c.err = data.err
 		}
-	} else if aug != "" && aug != "eh" {
+	case strings.Trim(aug, withoutData) == "": // GNU as writes "S" in .debug_frame
+		d.augment(&c, aug)
+	default:
 		c.fail(r.body+1, "augmentation %.32q is unknown and does not start with z, so its data cannot be passed over", aug)
 	}
 	if c.err == nil {
@@ -332,6 +336,9 @@ func (c *cursor) augmentation() []byte {
 	}
 	return rest[:n]
 }
+
+// withoutData are the letters that describe no data, and mean the same without z.
+const withoutData = "SBG"
 
 // augment decodes the augmentation data that the letters after z describe.
 func (d *cie) augment(c *cursor, letters string) {

@@ -299,6 +299,13 @@ func TestAugmentations(t *testing.T) {
 		{aug: "zRX", data: []byte{5, 0x0b, 1, 2, 3, 4}, fde: slices.Concat(sdata4, []byte{0})},
 		{aug: "zRXS", data: []byte{2, 0x0b, 1}, fde: slices.Concat(sdata4, []byte{0}), signal: true},
 		{aug: "eh", fde: nil},
+		{aug: "S", fde: nil, signal: true}, // as GNU as writes .debug_frame
+		{aug: "B", fde: nil, keyB: true},
+		{aug: "SBG", fde: nil, signal: true, keyB: true},
+		{aug: "GB", fde: nil, keyB: true},
+		{aug: "SX", err: "augmentation \"SX\" is unknown"}, // X may have data
+		{aug: "RS", err: "augmentation \"RS\" is unknown"}, // R has
+		{aug: "ehS", err: "augmentation \"ehS\" is unknown"},
 		{aug: "zXR", data: []byte{2, 1, 0x0b}, err: "pointer encoding (R) behind unknown augmentations"},
 		{aug: "X", err: "augmentation \"X\" is unknown"},
 		{aug: "zR", data: []byte{100, 0x0b}, err: "augmentation data of 100 bytes"},

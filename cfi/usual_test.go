@@ -131,6 +131,27 @@ func TestUsualForms(t *testing.T) {
 	}
 }
 
+// TestUsualByteOrder has a big-endian FDE whose length and distance from its CIE are the same in both byte orders.
+// Its start and size are not.
+func TestUsualByteOrder(t *testing.T) {
+	defer func() { shortcuts = true }()
+	const both = 0x00010100
+	w := &writer{target: s390x}
+	cie := w.cie([]byte("\x01zR\x00"), []byte{1, 0x78, 14, 1, 0x1b, 0x0c, 15, 0xa0, 1})
+	fde := func(start, size uint32, end int) {
+		w.fde(cie, w.order.AppendUint32(w.order.AppendUint32(nil, start), size), make([]byte, end-len(w.b)-16))
+	}
+	fde(0x1000, 0x10, both-4)
+	fde(0x10000, 0x100, 2*both)
+	shortcuts = true
+	with := says(s390x.machine, s390x.order, nil, w.b, frameAddr)
+	shortcuts = false
+	without := says(s390x.machine, s390x.order, nil, w.b, frameAddr)
+	if !slices.Equal(with, without) || len(with) != 5 {
+		t.Errorf("\n%q\n%q", with, without)
+	}
+}
+
 // says returns all that is found in a section at an address in f, or in a file that is not known.
 func says(m elf.Machine, order binary.ByteOrder, f *elffile.File, data []byte, addr uint64) []string {
 	table := &Table{Machine: m, Order: order}

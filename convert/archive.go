@@ -2,6 +2,7 @@ package convert
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 // but a copy.
 func (c *conversion) archive() error {
 	a, err := archive.Open(c.src, c.size)
-	if err != nil {
+	if err = cmp.Or(packageError(c.src, c.size), err); err != nil {
 		return c.opt.keep(nil, err)
 	}
 	c.opt.starting(Work{Size: uint64(c.size), Archive: true})

@@ -12,6 +12,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/debugfile"
+	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -27,9 +28,15 @@ type Checked struct {
 	Unsorted   bool   // the FDEs are in no order, which is legal
 	Described  uint64 // bytes of code that CFI describes
 	Covered    uint64 // of those, bytes for which SFrame says the same
+	Outermost  uint64 // of those, bytes of code without a caller for which SFrame says nothing
 	Stubs      uint64 // bytes of PLT stubs without CFI that SFrame describes rightly
 	Mismatches []Mismatch
 	Skipped    Reason // why there is nothing to compare, if Options.SkipUnsupported or Require is set; or ""
+}
+
+// Percent returns how much of the described code is covered, as for a conversion.
+func (c *Checked) Percent() float64 {
+	return (&report.Coverage{Described: c.Described, Covered: c.Covered, Outermost: c.Outermost}).Percent()
 }
 
 // A Mismatch is a range of code for which SFrame and CFI disagree.
@@ -64,7 +71,7 @@ func CheckFile(ctx context.Context, path string, opt FileOptions) (*Checked, err
 func check(r io.ReaderAt, size int64, path string, opt FileOptions) (*Checked, error) {
 	all := opt.SkipUnsupported
 	opt.SkipUnsupported = all || opt.Require
-	f, err := elffile.New(r, size)
+	f, err := openELF(r, size)
 	if err == nil && opt.Require && elf.Type(f.Type) != elf.ET_EXEC && elf.Type(f.Type) != elf.ET_DYN {
 		return &Checked{Skipped: NotLinked}, nil
 	}
@@ -81,7 +88,7 @@ func check(r io.ReaderAt, size int64, path string, opt FileOptions) (*Checked, e
 			why = withoutRows(r, size, path, opt)
 		}
 	}
-	if why != "" && (all || why == NotELF || why == DebugOnly) {
+	if why != "" && (all || why == NotELF || why == Package || why == DebugOnly) {
 		return &Checked{Skipped: why}, nil
 	}
 	return c, err
@@ -126,7 +133,7 @@ func compared(f *elffile.File, path string, opt FileOptions) (c *Checked, err er
 	if err != nil {
 		return nil, err
 	}
-	c.Described, c.Covered, c.Stubs = res.Described, res.Covered, res.Stubs
+	c.Described, c.Covered, c.Outermost, c.Stubs = res.Described, res.Covered, res.Outermost, res.Stubs
 	slices.SortStableFunc(res.Mismatches, func(a, b verify.Mismatch) int { return cmp.Compare(a.Begin, b.Begin) })
 	ranges := make([]report.Range, len(res.Mismatches))
 	for i, m := range res.Mismatches {
@@ -176,6 +183,7 @@ const maxBare = 1 << 30
 // decode decodes the .sframe of an ELF file, or a file that is nothing else. Of an object, where says
 // how far an address is from the start of its section.
 func decode(r io.ReaderAt, size int64) (s *sframe.Section, where func(uint64) uint64, err error) {
+	r = filecopy.Sized(r, size)
 	magic := make([]byte, 2)
 	if n, err := r.ReadAt(magic, 0); err != nil && err != io.EOF {
 		return nil, nil, outfile.Plain(err)
@@ -187,7 +195,7 @@ func decode(r io.ReaderAt, size int64) (s *sframe.Section, where func(uint64) ui
 		s, err = sframe.Decode(b, 0)
 		return s, nil, err
 	}
-	f, err := elffile.New(r, size)
+	f, err := openELF(r, size)
 	if err != nil {
 		return nil, nil, err
 	}

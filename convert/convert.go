@@ -62,6 +62,8 @@ type Result struct {
 	DebugFile string
 	// PassedOver says of files that could have been the debug file, but are not, why they did not get the headers.
 	PassedOver []error
+	// Unsigned says that the signature of a kernel module at the end is removed, as the file has changed.
+	Unsigned bool
 	// Links is how many other names of the file (hard links) keep the old contents.
 	Links int
 }
@@ -127,6 +129,7 @@ type conversion struct {
 
 // convert does the work.
 func (c *conversion) convert() error {
+	c.src = filecopy.Sized(c.src, c.size)
 	is, err := archive.Is(c.src)
 	if err != nil {
 		return outfile.Plain(err)
@@ -178,7 +181,11 @@ func (c *conversion) stay(why Reason) error {
 // elf converts the ELF file src to the file that open returns, and checks that. The
 // coverage is nil if .sframe was removed. The error is a *kept if the file is to stay as it is; with Current there is a coverage, too.
 func (c *conversion) elf(src io.ReaderAt, size int64, open func() (target, error)) (*report.Coverage, error) {
-	f, err := elffile.New(src, size)
+	signature, err := signatureSize(src, size)
+	if err != nil {
+		return nil, err
+	}
+	f, err := openELF(src, size-signature)
 	if err != nil {
 		return nil, c.opt.keep(nil, err)
 	}
@@ -197,6 +204,12 @@ func (c *conversion) elf(src io.ReaderAt, size int64, open func() (target, error
 	var k *kept
 	if cov != nil && errors.As(err, &k) {
 		cov.Kept = string(k.Reason)
+	}
+	if err == nil && signature > 0 {
+		c.res.Unsigned = true
+		if cov != nil {
+			cov.Unsigned = true
+		}
 	}
 	return cov, err
 }
@@ -233,6 +246,10 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 	table, err := cfi.Load(f, c.opt.Source, debug.File())
 	begun.Wait()
 	defer func() { h.stop() }()
+	if errors.Is(err, cfi.ErrNone) && f.IsObject() && c.opt.DebugFile != "" {
+		err = fmt.Errorf("%w; debug files of relocatable objects are not used: "+
+			"convert before debug information is split off", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -262,6 +279,9 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 	}
 	cov.FDEs, cov.FREs, cov.Size = b.NumFDEs(), b.NumFREs(), uint64(len(section))
 	cov.MovedCode = layout.MovedCode
+	if l, _ := c.opt.Version.Layout(); f.IsObject() && c.opt.PCRel && !l.PCRel {
+		cov.Warnings = []string{warnPCRel}
+	}
 	if b.NumFDEs() == 0 && f.IsObject() && !hasSFrame(f) {
 		return cov, &kept{Kept{Reason: NoRows, Why: errNoRows}}
 	}
@@ -305,6 +325,11 @@ func (c *conversion) describe(in *report.Input, debug *debugfile.File) (*report.
 	}
 	return cov, nil
 }
+
+// warnPCRel is about errata 1 in objects: GNU ld 2.44 prints "no .sframe will be created", exits with 0, and writes the
+// rows of other objects.
+const warnPCRel = "GNU ld 2.44 and earlier leave the .sframe of objects with --pcrel out; " +
+	"link with 2.45, or convert without --pcrel"
 
 // smallFile is how many bytes a file has that is copied, and looked through for room, in less time than
 // it takes to start a thread for that.

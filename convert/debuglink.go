@@ -151,9 +151,18 @@ func (p *pending) setChecksum(prog *elffile.File, sum uint32) error {
 	return outfile.Plain(err)
 }
 
-// compareFiles returns the checksum of a, as .gnu_debuglink has it, and reports whether both files are equal.
-func compareFiles(a, b *os.File) (sum uint32, same bool, err error) {
+// compareFiles returns the checksum of the first file, as .gnu_debuglink has it, and reports whether both files are
+// equal.
+func compareFiles(first, second *os.File) (sum uint32, same bool, err error) {
 	const chunk = 1 << 18
+	a, err := whole(first)
+	if err != nil {
+		return 0, false, err
+	}
+	b, err := whole(second)
+	if err != nil {
+		return 0, false, err
+	}
 	x, y := make([]byte, chunk), make([]byte, chunk)
 	same = true
 	h := crc32.NewIEEE()
@@ -173,6 +182,15 @@ func compareFiles(a, b *os.File) (sum uint32, same bool, err error) {
 		}
 	}
 	return h.Sum32(), same, nil
+}
+
+// whole returns a reader of a file for which an end before its size is an error.
+func whole(f *os.File) (io.ReaderAt, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return filecopy.Sized(f, info.Size()), nil
 }
 
 // finish makes the debug file ready for its place.

@@ -276,11 +276,12 @@ func TestCheckMismatches(t *testing.T) {
 type once struct {
 	io.ReaderAt
 	left atomic.Int64
+	err  error // io.EOF as where pread returns 0
 }
 
 func (f *once) ReadAt(b []byte, off int64) (int, error) {
 	if f.left.Add(-1) == -1 {
-		return 0, syscall.EIO
+		return 0, f.err
 	}
 	return f.ReaderAt.ReadAt(b, off)
 }
@@ -332,24 +333,26 @@ func TestReadErrors(t *testing.T) {
 		{"dump an object", objectWith, dumped},
 		{"dump a section", section, dumped},
 	} {
-		saved := bytes.Clone(tt.b)
-		n := 0
-		for ; ; n++ {
-			r := &once{ReaderAt: bytes.NewReader(tt.b)}
-			r.left.Store(int64(n))
-			done, err := tt.do(r, int64(len(tt.b)))
-			if r.left.Load() >= 0 { // there are no more reads
-				if err != nil || !done {
-					t.Errorf("%s: all of %d reads succeed, and the error is %v", tt.name, n, err)
+		for failure, want := range map[error]string{syscall.EIO: "input/output error", io.EOF: " early"} {
+			saved := bytes.Clone(tt.b)
+			n := 0
+			for ; ; n++ {
+				r := &once{ReaderAt: bytes.NewReader(tt.b), err: failure}
+				r.left.Store(int64(n))
+				done, err := tt.do(r, int64(len(tt.b)))
+				if r.left.Load() >= 0 { // there are no more reads
+					if err != nil || !done {
+						t.Errorf("%s: all of %d reads succeed, and the error is %v", tt.name, n, err)
+					}
+					break
 				}
-				break
+				if err == nil || !strings.Contains(err.Error(), want) || done {
+					t.Errorf("%s: read %d fails with %v, and the error is %v; there is a result: %t", tt.name, n, failure, err, done)
+				}
 			}
-			if err == nil || !strings.Contains(err.Error(), syscall.EIO.Error()) || done {
-				t.Errorf("%s: read %d fails, and the error is %v; there is a result: %t", tt.name, n, err, done)
+			if n < 2 || !bytes.Equal(tt.b, saved) {
+				t.Errorf("%s: %d reads, or the file was changed", tt.name, n)
 			}
-		}
-		if n < 2 || !bytes.Equal(tt.b, saved) {
-			t.Errorf("%s: %d reads, or the file was changed", tt.name, n)
 		}
 	}
 }

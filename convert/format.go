@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"cfi2sframe/elffile"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/sframe"
 )
@@ -31,7 +30,7 @@ func FormatFile(ctx context.Context, path string) (Format, error) {
 		return Format{}, err
 	}
 	defer in.close()
-	f, err := elffile.New(in.src, in.info.Size())
+	f, err := openELF(in.src, in.info.Size())
 	if err != nil {
 		return Format{}, err
 	}

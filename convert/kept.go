@@ -1,8 +1,10 @@
 package convert
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
+	"io"
 	"slices"
 
 	"cfi2sframe/arch"
@@ -10,6 +12,8 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/archive"
+	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/pack"
 )
 
 // A Kept is a file, or a member of an archive, that stayed as it was. Where that is the file which was to be replaced, it
@@ -35,6 +39,7 @@ const (
 	NoRows      Reason = "no-rows"      // an object of whose code SFrame can say nothing
 	DebugOnly   Reason = "debug-only"   // debug information that was split off
 	ArchiveKind Reason = "archive-kind" // a thin archive, or one of the BSD kind
+	Package     Reason = "package"      // a package, a tar archive or a container image
 	NoRoom      Reason = "no-room"      // no room for more program headers
 	NoSFrame    Reason = "no-sframe"    // no .sframe that could be removed
 	NotLinked   Reason = "not-linked"   // neither a program nor a shared library, of Check only
@@ -51,6 +56,7 @@ var texts = map[Reason]string{
 	NoRows:      "CFI that has no form in SFrame",
 	DebugOnly:   "debug information without its program",
 	ArchiveKind: "thin archive, or one of the BSD kind",
+	Package:     "package, tar archive or container image",
 	NoRoom:      "no room for more program headers",
 	NoSFrame:    "no .sframe",
 	NotLinked:   "neither a program nor a shared library",
@@ -72,6 +78,9 @@ var (
 		{elffile.ErrNotELF, NotELF, false},
 		{elffile.Err32Bit, Class32, false},
 		{archive.ErrKind, ArchiveKind, false},
+		{errDeb, Package, false},
+		{errRPM, Package, false},
+		{errTar, Package, false},
 	}
 	causes = []cause{
 		{cfi.ErrNone, NoCFI, true},
@@ -91,6 +100,31 @@ var errNoRows = errors.New("nothing of its CFI has a form in SFrame")
 
 // errDebugOnly is why a file of debug information stays as it is.
 var errDebugOnly = errors.New("debug information that was split off, without the code that it is about")
+
+// Errors of files that have ELF files in them.
+var (
+	errDeb = errors.New("this is a Debian package; use 'cfi2sframe pkg', or unpack it")
+	errRPM = errors.New("this is an RPM package; use 'cfi2sframe pkg', or unpack it")
+	errTar = errors.New("this is a tar archive or a container image; unpack it")
+)
+
+// packageError returns an error if a file is a package.
+func packageError(r io.ReaderAt, size int64) error {
+	kind, err := pack.KindOf(r, size)
+	if err != nil {
+		return outfile.Plain(err)
+	}
+	return [...]error{pack.Deb: errDeb, pack.RPM: errRPM, pack.Tar: errTar}[kind]
+}
+
+// openELF reads the headers of an ELF file.
+func openELF(r io.ReaderAt, size int64) (*elffile.File, error) {
+	f, err := elffile.New(r, size)
+	if errors.Is(err, elffile.ErrNotELF) {
+		err = cmp.Or(packageError(r, size), err)
+	}
+	return f, err
+}
 
 // A kept is the error of a file that stays as it is.
 type kept struct{ Kept }

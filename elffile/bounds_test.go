@@ -5,9 +5,12 @@ import (
 	"compress/zlib"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -110,12 +113,75 @@ func TestDecompressionRoom(t *testing.T) {
 		}
 	}
 	_, err := f.ReadUncompressed(&f.Sections[3])
-	if err == nil || !strings.Contains(err.Error(), "31457280 bytes when decompressed; at most 67") {
-		t.Errorf("section 3: %v", err)
+	most := 64<<20 + 4*f.Size
+	want := fmt.Sprintf("%d bytes when decompressed; at most %d are accepted of a file of %d bytes, and %d are left of these",
+		size, most, f.Size, most-2*size)
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("section 3: %v, want %q", err, want)
+	}
+	f.room = size + 100
+	if b, err := f.Unpack("part", 32, bytes.NewReader(make([]byte, size)), size); err != nil || len(b) != size || f.room != 100 {
+		t.Errorf("Unpack: %d bytes, %d are left, %v", len(b), f.room, err)
 	}
 	if _, err := f.Unpack("part", 64, bytes.NewReader(make([]byte, size)), size); err == nil || !strings.Contains(err.Error(), "part at file offset 0x40: more than ") {
 		t.Errorf("Unpack: %v", err)
 	}
+}
+
+// TestMaxContent expects that no section has more bytes than maxContent, whatever the size of its file.
+func TestMaxContent(t *testing.T) {
+	for size, want := range map[uint64]string{
+		maxContent:     "does not decompress to the 134217728 bytes its header says",
+		maxContent + 1: "134217729 bytes when decompressed; at most 134217728 are accepted",
+	} {
+		f := &File{room: math.MaxUint64}
+		_, err := f.decompress("section x", 0, elf.COMPRESS_ZLIB, nil, size)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bytes: error %v, want %q", size, err, want)
+		}
+	}
+}
+
+// TestOffsets compares with the structures of debug/elf.
+func TestOffsets(t *testing.T) {
+	for i, tt := range []struct{ got, want uintptr }{
+		{HeaderSize, unsafe.Sizeof(elf.Header64{})},
+		{ProgSize, unsafe.Sizeof(elf.Prog64{})},
+		{SectionSize, unsafe.Sizeof(elf.Section64{})},
+		{SymSize, unsafe.Sizeof(elf.Sym64{})},
+		{RelaSize, unsafe.Sizeof(elf.Rela64{})},
+		{DynSize, unsafe.Sizeof(elf.Dyn64{})},
+		{SymShndx, unsafe.Offsetof(elf.Sym64{}.Shndx)},
+		{SymValue, unsafe.Offsetof(elf.Sym64{}.Value)},
+		{RelaInfo, unsafe.Offsetof(elf.Rela64{}.Info)},
+		{RelaAddend, unsafe.Offsetof(elf.Rela64{}.Addend)},
+		{DynValue, unsafe.Offsetof(elf.Dyn64{}.Val)},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%d: %d, want %d", i, tt.got, tt.want)
+		}
+	}
+}
+
+// withSegments returns a file of 1000 bytes with program headers.
+func withSegments(t *testing.T, progs []elf.Prog64) *File {
+	t.Helper()
+	h := elf.Header64{
+		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
+		Phoff: HeaderSize, Phentsize: ProgSize, Phnum: uint16(len(progs)),
+	}
+	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
+	data := make([]byte, 1000)
+	for off, part := range map[int]any{0: &h, HeaderSize: progs} {
+		if _, err := binary.Encode(data[off:], binary.LittleEndian, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := New(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 // TestFileOffset compares with all segments one by one.
@@ -123,7 +189,7 @@ func TestFileOffset(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	found := 0
 	for range 300 {
-		f := &File{Size: 1000, sorted: true}
+		var progs []elf.Prog64
 		at, overlap := uint64(0), r.IntN(2) == 0
 		for i := range r.IntN(6) {
 			p := elf.Prog64{Type: uint32(elf.PT_LOAD), Off: r.Uint64N(900), Vaddr: at + r.Uint64N(3)*10, Filesz: r.Uint64N(60)}
@@ -131,13 +197,10 @@ func TestFileOffset(t *testing.T) {
 			if overlap && i > 0 {
 				p.Vaddr = r.Uint64N(200)
 			}
-			if i > 0 && p.Vaddr < at {
-				f.sorted = false
-			}
 			at = p.Vaddr + p.Memsz
-			f.Progs = append(f.Progs, p, elf.Prog64{Type: uint32(elf.PT_NOTE), Vaddr: r.Uint64N(200), Filesz: 50, Memsz: 50})
-			f.loads = append(f.loads, 2*i)
+			progs = append(progs, p, elf.Prog64{Type: uint32(elf.PT_NOTE), Vaddr: r.Uint64N(200), Filesz: 50, Memsz: 50})
 		}
+		f := withSegments(t, progs)
 		for range 50 {
 			addr, n := r.Uint64N(300), r.Uint64N(20)
 			off, ok := f.FileOffset(addr, n)

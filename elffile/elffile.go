@@ -125,11 +125,15 @@ func errorf(where string, off uint64, format string, args ...any) error {
 // A reader remembers the first error by which the system did not give what is in the file.
 type reader struct {
 	io.ReaderAt
+	size   int64
 	failed atomic.Pointer[error]
 }
 
 func (r *reader) ReadAt(b []byte, off int64) (int, error) {
 	n, err := r.ReaderAt.ReadAt(b, off)
+	if end := off + int64(n); n < len(b) && end < r.size && (err == nil || errors.Is(err, io.EOF)) {
+		err = fmt.Errorf("the file ends early: at offset %#x, and not %#x", end, r.size)
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		r.failed.CompareAndSwap(nil, &err)
 	}
@@ -186,11 +190,14 @@ type File struct {
 // file then; whether that of which they speak does too, ReadSection and ReadAt say. R is read as
 // long as the File is used.
 func New(r io.ReaderAt, size int64) (*File, error) {
-	f := &File{Size: uint64(size), r: reader{ReaderAt: r}, room: anyDecompressed + decompression*uint64(max(size, 0))}
+	f := &File{Size: uint64(size), r: reader{ReaderAt: r, size: size}, room: anyDecompressed + decompression*uint64(max(size, 0))}
 	var raw [HeaderSize]byte
 	if size < HeaderSize {
 		n := min(int(max(size, 0)), 4)
-		if err := f.readAt(raw[:n], 0); err != nil || !bytes.HasPrefix([]byte(elf.ELFMAG), raw[:n]) || n < 4 {
+		if err := f.readAt(raw[:n], 0); err != nil {
+			return nil, errorf("ELF header", 0, "%v", err)
+		}
+		if !bytes.HasPrefix([]byte(elf.ELFMAG), raw[:n]) || n < 4 {
 			return nil, errorf("ELF header", 0, "%v (%d bytes; the magic 7f 45 4c 46 was expected)", ErrNotELF, size)
 		}
 		return nil, errorf("ELF header", 0, "file of %d bytes is truncated; at least %d were expected", size, HeaderSize)
@@ -247,9 +254,6 @@ func (f *File) readAt(b []byte, off uint64) error {
 	n, err := f.r.ReadAt(b, int64(off))
 	if n == len(b) {
 		return nil
-	}
-	if err == nil || errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
 	}
 	return err
 }

@@ -221,6 +221,9 @@ func TestObjectBases(t *testing.T) {
 				t.Errorf("SectionAt(%#x) is %d; %d was expected", addr, got, want)
 			}
 		}
+		if moves := f.Moves(s.Base); moves == 0 || s.Base%moves != 0 {
+			t.Errorf("section %d (%s), at %#x, moves by multiples of %d", i, s.Name, s.Base, moves)
+		}
 		end = s.Base + s.Size
 	}
 	if got := f.SectionAt(0); got != 0 {

@@ -380,8 +380,18 @@ func TestReadError(t *testing.T) {
 	if err := (*elffile.File)(nil).ReadError(); err != nil {
 		t.Errorf("ReadError of no file: %v", err)
 	}
-	// A file that became shorter gives io.EOF, which is damage.
-	r.err = io.EOF
+	// A file that became shorter gives io.EOF.
+	r.from, r.err = int64(len(b)), io.EOF
+	if f, err = elffile.New(r, int64(len(b))); err != nil {
+		t.Fatal(err)
+	}
+	r.from = 100
 	_, err = f.ReadAt("part", 100, 8)
-	expect(t, err, "part", 100, "unexpected EOF")
+	expect(t, err, "part", 100, "the file ends early: at offset 0x64, and not ")
+	if err := f.ReadError(); err == nil || !strings.Contains(err.Error(), "the file ends early") {
+		t.Errorf("ReadError: %v", err)
+	}
+	if _, err := elffile.New(bytes.NewReader(nil), 8); err == nil || errors.Is(err, elffile.ErrNotELF) {
+		t.Errorf("a file of 8 bytes that has none: %v", err)
+	}
 }

@@ -47,8 +47,10 @@ type Coverage struct {
 	Uncovered Uncovered `json:"without_cfi"`
 	Dropped   Dropped   `json:"dropped"`
 	Malformed Malformed `json:"malformed"`
-	MovedCode uint64    `json:"moved_code"`      // code that has another place in the output than in the file
-	Notes     []string  `json:"notes,omitempty"` // what else the report does not have, and why
+	MovedCode uint64    `json:"moved_code"` // code that has another place in the output than in the file
+	Unsigned  bool      `json:"signature_removed,omitempty"`
+	Warnings  []string  `json:"warnings,omitempty"` // about what becomes of the output
+	Notes     []string  `json:"notes,omitempty"`    // what else the report does not have, and why
 	Size      uint64    `json:"sframe_size"`
 	EHFrame   uint64    `json:"eh_frame_size"`
 	EHHdr     uint64    `json:"eh_frame_hdr_size"`
@@ -67,11 +69,7 @@ type Kept struct {
 
 // JSON writes the JSON form.
 func (k *Kept) JSON(w io.Writer) error {
-	b, err := json.MarshalIndent(k, "", "  ")
-	if err == nil {
-		_, err = w.Write(append(b, '\n'))
-	}
-	return err
+	return writeJSON(w, k)
 }
 
 // A Package is what became of the files of a package, in sum. It follows what is said of each.
@@ -91,11 +89,7 @@ type Package struct {
 
 // JSON writes the JSON form.
 func (p *Package) JSON(w io.Writer) error {
-	b, err := json.MarshalIndent(p, "", "  ")
-	if err == nil {
-		_, err = w.Write(append(b, '\n'))
-	}
-	return err
+	return writeJSON(w, p)
 }
 
 // Percent returns how much of the described code is covered. Code without a caller counts

@@ -109,7 +109,7 @@ func fullCoverage() *report.Coverage {
 		},
 		Dropped:   report.Dropped{ZeroLength: 1, Discarded: 2, Overlapped: 3},
 		Malformed: report.Malformed{Count: 1, Errors: []string{".debug_frame+0x40: words"}},
-		MovedCode: 50, Notes: []string{"words"}, Size: 100, EHFrame: 200, EHHdr: 12, Verified: true,
+		MovedCode: 50, Unsigned: true, Notes: []string{"words"}, Warnings: []string{"words"}, Size: 100, EHFrame: 200, EHHdr: 12, Verified: true,
 	}
 }
 
@@ -200,6 +200,8 @@ func TestSchemaFields(t *testing.T) {
 	compare("", reflect.TypeFor[report.Coverage](), defs["file"].(map[string]any))
 	compare("", reflect.TypeFor[report.Kept](), defs["kept"].(map[string]any))
 	compare("", reflect.TypeFor[report.Package](), defs["package"].(map[string]any))
+	compare("", reflect.TypeFor[report.Removed](), defs["removed"].(map[string]any))
+	compare("", reflect.TypeFor[report.Check](), defs["check"].(map[string]any))
 }
 
 // TestSchemaKept expects the form of a file that stayed as it was to be what the schema says, whole or not at all.
@@ -237,7 +239,7 @@ func TestSchemaStrict(t *testing.T) {
 	delete(full, "new_field")
 	optional := map[string]bool{
 		"kept": true, "output": true, "debug_file": true, "errors": true, "function": true, "symbol": true, "section": true, "source": true,
-		"line": true, "column": true, "rule": true, "notes": true,
+		"line": true, "column": true, "rule": true, "notes": true, "signature_removed": true, "warnings": true,
 	}
 	var broken int
 	var walk func(at string, v any)

@@ -24,6 +24,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Outermost += c.Outermost
 		sum.PLT += c.PLT
 		sum.MovedCode += c.MovedCode
+		sum.Unsigned = sum.Unsigned || c.Unsigned
 		sum.Size += c.Size
 		sum.EHFrame += c.EHFrame
 		sum.EHHdr += c.EHHdr
@@ -34,6 +35,11 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Dropped.Overlapped += c.Dropped.Overlapped
 		sum.Malformed.Count += c.Malformed.Count
 		sum.Malformed.Errors = append(sum.Malformed.Errors, c.Malformed.Errors...)
+		for _, w := range c.Warnings {
+			if !slices.Contains(sum.Warnings, w) {
+				sum.Warnings = append(sum.Warnings, w)
+			}
+		}
 		for _, n := range c.Notes {
 			if !slices.Contains(sum.Notes, n) && len(sum.Notes) < maxNotes {
 				sum.Notes = append(sum.Notes, n)

@@ -36,6 +36,9 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 		p.f("  %s of code %s another place in the file than before: let perf forget the old file (perf buildid-cache --remove FILE)\n",
 			bytesOf(c.MovedCode), one(c.MovedCode, "has", "have"))
 	}
+	for _, warning := range c.Warnings {
+		p.f("  warning: %s\n", printable(warning))
+	}
 	if c.Topmost > 0 {
 		p.f("  %s of that in topmost frames only, by other registers than SP and FP\n", bytesOf(c.Topmost))
 	}

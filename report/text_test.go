@@ -32,6 +32,7 @@ func TestTextWhole(t *testing.T) {
   30 bytes of code described by CFI, 20 covered (66.67 %), in 1 function and 1,000 rows
   .sframe has 100 bytes, beside 200 of .eh_frame and 12 of .eh_frame_hdr; verified against the CFI at every pc
   50 bytes of code have another place in the file than before: let perf forget the old file (perf buildid-cache --remove FILE)
+  warning: words
   3 bytes of that in topmost frames only, by other registers than SP and FP
   5 bytes of PLT stubs without CFI, synthesised from their instructions
   left out: 10 bytes in 1 range of 1 function: words; --format 3 covers them

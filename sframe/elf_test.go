@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 )
@@ -100,6 +101,15 @@ func TestFromELF(t *testing.T) {
 		if e, ok, err := s.Lookup(0x1004); !ok || err != nil || e.CFA != sp(8) {
 			t.Errorf("%s: Lookup gives %+v, %t, %v", tt.name, e, ok, err)
 		}
+	}
+}
+
+// TestFromELFCut has a section that goes on after the end of the file.
+func TestFromELFCut(t *testing.T) {
+	f := image(t, elf.ET_DYN, elfPart{name: ".sframe", typ: SHTGNUSFrame, data: make([]byte, 28)})
+	f.Sections[1].Size += 1 << 12
+	if s, err := FromELF(f); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%+v, error %v", s, err)
 	}
 }
 

@@ -116,6 +116,18 @@ func TestNoFREs(t *testing.T) {
 	}
 }
 
+// TestLastRow has a section that ends with an FRE without data words.
+func TestLastRow(t *testing.T) {
+	want := []FRE{{0, Row{CFA: sp(8)}}, {4, Row{Outermost: true}}}
+	s, err := Decode(section(t, codec(t, V2, AMD64Little), FDESorted, 0, part{FDE{Start: 0x1000, Size: 8}, want}), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fres, err := s.FREs(0, nil); err != nil || !slices.Equal(fres, want) {
+		t.Errorf("%v, error %v, want %v", fres, err, want)
+	}
+}
+
 // TestCodes gives rows by their bytes, and says where there are too many of those.
 func TestCodes(t *testing.T) {
 	regular, flexible := Code(1)<<56, Code(2)<<56

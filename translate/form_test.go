@@ -66,6 +66,8 @@ func TestForm(t *testing.T) {
 		{"frame pointer unchanged", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), sameValue, none), both(row(sp(8)))},
 		{"SP said to be the CFA", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, valOffset(0)), both(row(sp(8)))},
 		{"on r10", elf.EM_X86_64, x86(cfaOf(10, 0), offset(-8), none, none), [2]any{gap(CFARegister, ColumnCFA), row(reg(10, 0))}},
+		{"on the last register with room", elf.EM_X86_64, x86(cfaOf(1<<16-1, 0), offset(-8), none, none),
+			[2]any{gap(CFARegister, ColumnCFA), row(reg(1<<16-1, 0))}},
 		{"on a register without room", elf.EM_X86_64, x86(cfaOf(1<<16, 0), offset(-8), none, none), never(CFARegister, ColumnCFA)},
 		{"DRAP", elf.EM_X86_64, x86(computed(0x76, 0x78, 0x06), offset(-8), computed(0x76, 0), none), // *(rbp-8), *(rbp)
 			[2]any{gap(DRAP, ColumnCFA), row(deref(fp(-8)), sframe.Rule{}, deref(fp(0)))}},

@@ -116,6 +116,11 @@ func (k *kept) String() string {
 // pltCFA sets the CFA to what GNU ld has for .plt: rsp + 8 + (((rip & 15) >= 11) << 3).
 var pltCFA = []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22}
 
+// modulo sets the CFA to rsp + 8 + ((rip % n >= 11) << 3).
+func modulo(n uint16) []byte {
+	return []byte{0x0f, 13, 0x77, 8, 0x80, 0, 0x0a, byte(n), byte(n >> 8), 0x1d, 0x3b, 0x2a, 0x33, 0x24, 0x22}
+}
+
 // TestFunctions says what functions become, by the rules of their instructions: rows, or gaps with a reason.
 func TestFunctions(t *testing.T) {
 	fixed := func(uint64) uint64 { return 0 }
@@ -163,6 +168,11 @@ func TestFunctions(t *testing.T) {
 		{"a PLT of a block and a half", Options{Moves: by16}, "", []described{{0x1000, 24, pltCFA}}, "0x1000+0x18: 0x0 sp+8 0xb sp+16 0x10 sp+8\n", nil},
 		{"a PLT that starts in a block", Options{Moves: by16}, "", []described{{0x1008, 56, pltCFA}},
 			"0x1008+0x8: 0x0 sp+8 0x3 sp+16\n0x1010+0x30 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
+		// The repetition size is an unsigned byte (specification, "The SFrame FDE").
+		{"blocks of 255 bytes", Options{Moves: fixed}, "", []described{{255 * 16, 510, modulo(255)}},
+			"0xff0+0x1fe rep 255: 0x0 sp+8 0xb sp+16\n", nil},
+		{"blocks of 256 bytes", Options{Moves: fixed}, "", []described{{0x1000, 0x200, modulo(256)}},
+			"0x1000+0x200: 0x0 sp+8 0xb sp+16 0x100 sp+8 0x10b sp+16\n", nil},
 		{"a PLT of 1 MiB", Options{Moves: by16}, "", []described{{0x100000, MaxVarying, pltCFA}}, "0x100000+0x100000 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
 		{"a PLT of 1 MiB and a byte", Options{Moves: by16}, "", []described{{0x100000, MaxVarying + 1, pltCFA}}, "", map[Reason]Sum{CFAExpression: {1, 1, MaxVarying + 1}}},
 		{"two of 1 MiB", Options{Moves: by16}, "", []described{{0x100000, MaxVarying, pltCFA}, {0x300000, 16, pltCFA}},
@@ -346,6 +356,12 @@ func TestOperands(t *testing.T) {
 		{[]byte{0x31, 0x15, 1}, value{}},            // pick, of a stack of one
 		{[]byte{0x12}, value{}},
 		{[]byte{0x31, 0x14}, value{}},
+		{[]byte{0x30, 0x23, 0x40}, number(64)},       // plus_uconst
+		{slices.Repeat([]byte{0x31}, 64), number(1)}, // libgcc has room for 64 values
+		{slices.Repeat([]byte{0x31}, 65), value{}},
+		{[]byte{0x77, 0, 0x06, 0x33, 0x22, 0x13, 0x35}, value{}}, // a value that is not known, and is dropped
+		{[]byte{0x70, 8}, value{base: ofReg, reg: 0, off: 8}},    // breg0
+		{[]byte{0x8f, 8}, value{base: ofReg, reg: 31, off: 8}},   // breg31
 		{[]byte{0x77, 0, 0x1f}, value{}},
 		{[]byte{0x77, 0, 0x77, 0, 0x1c}, value{}},
 		{[]byte{0x40, 0x06}, value{}}, // what is at a number

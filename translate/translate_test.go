@@ -1,8 +1,11 @@
 package translate
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"testing"
 
 	"cfi2sframe/arch"
@@ -274,18 +277,25 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestReasons names each reason once, for programs and for people.
+// TestReasons names each reason once, for programs and for people. The README has all names.
 func TestReasons(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	seen := make(map[string]Reason)
 	for _, r := range Reasons() {
 		for _, s := range []string{r.Name(), r.String()} {
-			if s == "" {
+			if s == "" || strings.HasPrefix(s, "Reason(") {
 				t.Errorf("reason %d has no name", r)
 			}
 			if other, ok := seen[s]; ok && other != r {
 				t.Errorf("reasons %d and %d are both %q", r, other, s)
 			}
 			seen[s] = r
+		}
+		if name := "`" + r.Name() + "`"; !bytes.Contains(readme, []byte(name)) {
+			t.Errorf("README.md does not have %s", name)
 		}
 	}
 	if n := len(Reasons()); n != int(Malformed) {

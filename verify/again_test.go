@@ -42,6 +42,7 @@ func TestAgain(t *testing.T) {
 	pcCode = append(pcCode, 0x22)
 	pcCode[1] = byte(len(pcCode) - 2)
 	two, three := []byte{0x41, 0x0e, 16}, []byte{0x41, 0x0e, 16, 0x43, 0x0e, 24} // from 1 on, and from 4
+	unchanged := []byte{0x41, 0x0e, 16, 0x43, 0x08, 6}                           // from 4 on, rbp is said to be unchanged
 	one4, rest := spRows(0, 8, 1, 16), spRows(0, 24)
 	for _, tt := range []struct {
 		name    string
@@ -58,6 +59,9 @@ func TestAgain(t *testing.T) {
 				{sframe.FDE{Start: 0x1000, Size: 4}, one4}, {sframe.FDE{Start: 0x1004, Size: 4}, rest},
 				{sframe.FDE{Start: 0x1010, Size: 4}, one4}, {sframe.FDE{Start: 0x1014, Size: 4}, rest},
 			}, nil, "", 16},
+		{"without the last row", elf.ET_DYN,
+			[]function{{begin: 0x1000, end: 0x1008, code: unchanged}, {begin: 0x1010, end: 0x1013, code: unchanged}},
+			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, one4}, {sframe.FDE{Start: 0x1010, Size: 3}, one4}}, nil, "", 11},
 		// The last FDE of the first function goes on after it. That of the third one has all of it.
 		{"the first one's FDE goes on", elf.ET_DYN,
 			[]function{{begin: 0x1000, end: 0x1008, code: three}, {begin: 0x1010, end: 0x1018, code: three}, {begin: 0x1020, end: 0x1028, code: three}},

@@ -384,6 +384,35 @@ func TestBeyond(t *testing.T) {
 	}
 }
 
+// TestAfterLastFunction has a malformed FDE after all code that CFI describes: the last FRE is after its end.
+func TestAfterLastFunction(t *testing.T) {
+	data := amd64.encode(t, sframe.V2,
+		fde{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8)}, fde{sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8, 6, 16)})
+	data[28+20+4] = 6 // sfde_func_size of the second FDE
+	f := bareFile(elf.ET_DYN)
+	f.Progs = []elf.Prog64{{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 0x1000, Filesz: 0x100}}
+	res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1008}), decodeSection(t, data), f, Options{})
+	if err == nil || !strings.Contains(err.Error(), "FRE starts at 0x6") {
+		t.Errorf("%+v, error %v", res, err)
+	}
+}
+
+// TestNoRows has FDEs without FREs, which describe nothing, before and after one that has some.
+func TestNoRows(t *testing.T) {
+	data := amd64.encode(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8)},
+		fde{sframe.FDE{Start: 0x1008, Size: 8}, spRows(0, 8)}, fde{sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8)})
+	for _, i := range []int{0, 2} {
+		data[28+20*i+12] = 0 // sfde_func_num_fres
+	}
+	data[12] = 1 // sfh_num_fres
+	table := amd64.cfi(t,
+		function{begin: 0x1000, end: 0x1008}, function{begin: 0x1008, end: 0x1010}, function{begin: 0x1010, end: 0x1018})
+	res, err := Check(table, decodeSection(t, data), bareFile(elf.ET_DYN), Options{})
+	if err != nil || res.Total > 0 || res.Described != 24 || res.Covered != 8 {
+		t.Errorf("%+v, error %v", res, err)
+	}
+}
+
 // TestAmbiguous has PC-mask FDEs whose rows hold for other code in some readers than in others.
 func TestAmbiguous(t *testing.T) {
 	table := amd64.cfi(t, function{begin: 0x1000, end: 0x1040})

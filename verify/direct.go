@@ -56,8 +56,8 @@ func (c *checker) direct(fn *cfi.Function, s *settled) int {
 		first = fres[len(fres)-1].Start
 	}
 	fdes := i - c.segs.index
-	if above := steps[len(steps)-1].Off; size > uint64(above) { // as MinSize has it
-		*s = settled{above: above, first: uint32(c.segs.index), fdes: uint32(fdes), minLast: first + 1}
+	if size >= fn.MinSize() {
+		*s = settled{minLast: first + 1, first: uint32(c.segs.index), fdes: uint32(fdes)}
 	}
 	c.segs.last = fn.End
 	return fdes

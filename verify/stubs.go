@@ -109,18 +109,29 @@ type target struct {
 	differing bool  // from other places with something else pushed
 }
 
+// newFollower returns a follower that knows where the stubs of all PLTs jump to.
+func newFollower(decode func([]byte, uint64) (effect, error), table *cfi.Table, plts []plt) *follower {
+	w := &follower{decode: decode, table: table, targets: make(map[uint64]target)}
+	for i := range plts {
+		w.all(&plts[i], func(s *stub, _ bool) { w.jumps(s) })
+	}
+	w.chains(plts)
+	return w
+}
+
 // all calls yield for all of a PLT, piece by piece, and says which ones CFI describes.
 func (w *follower) all(p *plt, yield func(s *stub, described bool)) {
 	open := false // something may run into the code at pc
 	i := sort.Search(w.table.Len(), func(i int) bool { return w.table.At(i).End > p.begin })
 	for pc := p.begin; pc < p.end; {
 		end, described := p.end, false
-		if i < w.table.Len() && w.table.At(i).Begin < p.end {
-			if described = w.table.At(i).Begin <= pc; !described {
-				end = w.table.At(i).Begin
-			} else {
-				end = min(end, w.table.At(i).End)
+		if i < w.table.Len() {
+			fn := w.table.At(i)
+			if described = fn.Begin <= pc; described {
+				end = min(end, fn.End)
 				i++
+			} else {
+				end = min(end, fn.Begin)
 			}
 		}
 		if open && !described {
@@ -288,18 +299,14 @@ func (c *checker) stubs(t *cfi.Table, f *elffile.File) error {
 	if err != nil {
 		return err
 	}
-	w := follower{decode: c.abi.decode, table: t, targets: make(map[uint64]target)}
-	for i := range plts {
-		w.all(&plts[i], func(s *stub, _ bool) { w.jumps(s) })
-	}
-	w.chains(plts)
+	w := newFollower(c.abi.decode, t, plts)
 	at := uint64(0) // what is in front of it was looked at
 	for i := range plts {
 		c.outside(f, at, plts[i].begin)
 		at = plts[i].end
 		w.all(&plts[i], func(s *stub, described bool) {
 			if !described {
-				c.stub(&w, s)
+				c.stub(w, s)
 			}
 		})
 	}

@@ -17,11 +17,7 @@ import (
 // each, what CFI describes, and how much is pushed in front of it.
 func follow(t *testing.T, p platform, fns []function, plts ...plt) (words []string) {
 	t.Helper()
-	w := follower{decode: abis[p.abi].decode, table: p.cfi(t, fns...), targets: make(map[uint64]target)}
-	for i := range plts {
-		w.all(&plts[i], func(s *stub, _ bool) { w.jumps(s) })
-	}
-	w.chains(plts)
+	w := newFollower(abis[p.abi].decode, p.cfi(t, fns...), plts)
 	for i := range plts {
 		w.all(&plts[i], func(s *stub, described bool) {
 			word := fmt.Sprintf("%#x-%#x", s.begin, s.end)

@@ -40,6 +40,7 @@ func (m Mismatch) String() string {
 type Result struct {
 	Described  uint64 // by CFI
 	Covered    uint64 // by CFI and SFrame, which agree
+	Outermost  uint64 // by CFI only, and without a caller
 	Stubs      uint64 // by SFrame only, and right by the instructions
 	Mismatches []Mismatch
 	Total      int  // number of mismatches
@@ -152,6 +153,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 func (r *Result) add(p *Result) {
 	r.Described += p.Described
 	r.Covered += p.Covered
+	r.Outermost += p.Outermost
 	r.Total += p.Total
 	r.Mismatches = append(r.Mismatches, p.Mismatches[:min(len(p.Mismatches), r.keep-len(r.Mismatches))]...)
 }
@@ -291,7 +293,7 @@ func (c *checker) function(fn *cfi.Function) error {
 		}
 	}
 	if s != nil && fn.End-fn.Begin >= fn.MinSize() && !c.segs.loaded && c.res.Total == wrong && c.res.Covered-before == c.fn.End-c.fn.Begin && !c.pcRead && c.plain(first) {
-		*s = settled{above: uint32(fn.MinSize() - 1), first: uint32(first), fdes: uint32(c.segs.index - first), minLast: c.segs.refs[len(c.segs.refs)-1].Start + 1}
+		*s = settled{minLast: c.segs.refs[len(c.segs.refs)-1].Start + 1, first: uint32(first), fdes: uint32(c.segs.index - first)}
 	}
 	return nil
 }
@@ -314,16 +316,15 @@ func (c *checker) atFDE(pc uint64) bool {
 // A settled is a function that whole FDEs without PC masks describe rightly, all of it, by rules that
 // do not depend on pc. Others with the same instructions and the same rows need no second look.
 type settled struct {
-	above       uint32 // another function that it may settle has more bytes than that
 	minLast     uint32 // how large the last FDE of another is at least: its last row must not be empty
 	first, fdes uint32 // index of the first FDE, and how many there are; 0: nothing is settled
 }
 
 // again reports whether the current function is as right as one with the same instructions:
-// it has as many FDEs with the same rows, as far from its start.
+// it has as many FDEs with the same rows, as far from its start. A shorter one has the first of its rows.
 func (c *checker) again(s *settled) bool {
 	fn, sec := c.fn, c.segs.sec
-	if s.fdes == 0 || fn.End-fn.Begin <= uint64(s.above) || !c.atFDE(fn.Begin) || c.segs.index+int(s.fdes) > c.segs.after {
+	if s.fdes == 0 || !c.atFDE(fn.Begin) || c.segs.index+int(s.fdes) > c.segs.after {
 		return false
 	}
 	begin, _ := sec.Range(int(s.first))
@@ -358,6 +359,7 @@ func (c *checker) orphan(end uint64) error {
 // compareRow compares the CFI row at hand with the segments that lie in it.
 func (c *checker) compareRow() error {
 	r := &c.row
+	left := r.End - r.Begin
 	for c.segs.more && c.segs.begin < r.End {
 		if !c.segs.loaded {
 			if err := c.segs.load(); err != nil {
@@ -376,6 +378,7 @@ func (c *checker) compareRow() error {
 			continue
 		}
 		end := min(c.segs.end, r.End)
+		left -= end - c.segs.begin
 		if err := c.compare(c.segs.begin, end); err != nil {
 			return err
 		}
@@ -385,6 +388,9 @@ func (c *checker) compareRow() error {
 		if err := c.segs.skip(end); err != nil {
 			return err
 		}
+	}
+	if r.Rules != nil && r.RA.Rule == cfi.RuleUndefined {
+		c.res.Outermost += left
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ enum { SFW_AARCH64_BIG = 1, SFW_AARCH64 = 2, SFW_AMD64 = 3, SFW_S390X = 4 };
 enum sfw_how {
 	SFW_OK = 0,        /* a lookup: there is a row; a frame: the one that the walk began with */
 	SFW_SFRAME,        /* found by a row */
+	SFW_SIGNAL,        /* a signal interrupted it: found by the registers that the kernel saved */
 	SFW_FRAME_POINTER, /* found by the frame pointer, because there was no row; only if that was asked for */
 	/* Ends of a walk, of which a lookup has SFW_NO_ROW and SFW_BAD_SECTION. */
 	SFW_OUTERMOST,   /* the row says that there is no caller */
@@ -43,7 +44,7 @@ enum sfw_how {
 	SFW_BAD_MEMORY,  /* memory that the rules name could not be read */
 	SFW_NO_REGISTER, /* a rule needs a register that is not known, which only topmost frames have */
 	SFW_NO_PROGRESS, /* the caller's frame would not be above this one */
-	SFW_FULL         /* there was no room for more frames */
+	SFW_FULL         /* the caller's array is full, and there are more frames */
 };
 
 /* What a rule's offset counts from. */
@@ -96,23 +97,41 @@ struct sfw_regs {
 	/* The instruction at pc is still to be executed. Otherwise pc is a return address, which may be that of
 	 * the next function, and what counts is the call before it. */
 	uint8_t interrupted;
+	uint8_t how; /* enum sfw_how: how the frame was found, SFW_OK for the one that a walk begins with */
 	uint64_t r[SFW_NUM_REGS];
 };
 
-/* Rows that were found before, by pc. It is for one thread; its memory is the caller's, all 0 at the begin and after files
- * were unloaded. */
+/* What lookups have found, by pc: for walks. The memory is the caller's, all 0 at the begin. A cache is for one
+ * thread; walks in handlers that interrupt a walk there may use it, too. What it holds is true while the files are
+ * loaded: see generation. */
 struct sfw_cache_slot {
-	uint64_t key; /* the pc, and its flags in the lowest byte */
-	struct sfw_rule cfa, ra, fp;
+	uint64_t pc;
+	struct sfw_rule ra, fp; /* of a row */
+	int32_t cfa;            /* its rule in pieces */
+	uint16_t cfa_reg;
+	uint8_t cfa_base;
+	uint8_t flags; /* SFW_KEPT and others */
 };
 struct sfw_cache {
 	struct sfw_cache_slot *slots;
 	uint32_t num; /* a power of two */
+	/* Any number that is another one as soon as other code may be at the addresses of code that was unloaded: see
+	 * sfw_generation. Set it before a walk, which then forgets what was true for another number. */
+	uint64_t generation;
+	/* The walker's. */
+	uint64_t kept; /* the generation of what is in the slots */
+	uint32_t fills;
+};
+
+/* Memory from low up to high. */
+struct sfw_range {
+	uint64_t low, high;
 };
 
 /* What a walk sees of the program. */
 struct sfw_space {
-	/* Copies 8 bytes of memory, and returns whether it could. */
+	/* Copies 8 bytes of memory, and returns whether it could: of stacks, and of code, where walks look for the
+	 * instructions of signal trampolines (aligned words). */
 	int (*read)(void *context, uint64_t address, unsigned char bytes[8]);
 	/* Finds the section of the file that the pc is in. It fills *s and returns SFW_OK, or returns SFW_NO_SECTION or
 	 * SFW_BAD_SECTION. Only for sfw_walk. The *s of the call before is still in there, or num_fdes is 0. */
@@ -121,9 +140,12 @@ struct sfw_space {
 	/* The bits of an address that hold the signature of pointer authentication (aarch64): PTRACE_GETREGSET tells
 	 * them (NT_ARM_PAC_MASK). 0 stands for all bits from 48 on. */
 	uint64_t pac_mask;
-	struct sfw_cache *cache; /* for sfw_walk, or NULL. All sections have to be of the ABI below */
-	uint8_t abi;             /* for frames without a section */
+	struct sfw_cache *cache; /* for sfw_walk, or NULL */
+	uint8_t abi;             /* for frames without a section, and of what is in the cache */
 	uint8_t frame_pointer;   /* where there is no row, try the frame pointer */
+	/* Stacks in this process, which sfw_walk may read itself: with the cache, that is several times as fast. */
+	uint8_t num_stacks;
+	const struct sfw_range *stacks;
 };
 
 struct sfw_frame {
@@ -138,16 +160,30 @@ struct sfw_abi {
 	uint8_t big, sp, fp, lr; /* byte order, DWARF's numbers; lr is SFW_NUM_REGS where calls push */
 	int8_t fixed_ra;         /* offset of the return address from the CFA; 0: rows tell */
 	int16_t bias, scale;     /* a word w of the CFA's offset is w * scale + bias, and the caller's SP is CFA - bias */
+	/* Linux: what a signal handler returns to, instructions that call rt_sigreturn, and the ucontext of what it
+	 * interrupted: its distance from the handler's CFA; the places of pc and registers in it, in words of 8 bytes. */
+	uint8_t code_size, code[9];
+	uint8_t context, saved_pc, num_saved;
+	uint8_t saved[SFW_NUM_REGS];
 };
 
 static inline const struct sfw_abi *sfw_abi_of(unsigned abi) {
+/* mov x8, #139; svc #0. Instructions are little-endian in both byte orders. */
+#define SFW_SIGNALS_OF_AARCH64 \
+	8, {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4}, 128, 55, 32, {23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, \
+		36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54}
 	static const struct sfw_abi abis[] = {
-		{0, 0, 0, 0, 0, 0, 0},
-		{1, 31, 29, 30, 0, 0, 1},
-		{0, 31, 29, 30, 0, 0, 1},
-		{0, 7, 6, SFW_NUM_REGS, -8, 0, 1},
-		{1, 15, 11, 14, 0, 160, 8},
+		{0, 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0, 0, {0}},
+		{1, 31, 29, 30, 0, 0, 1, SFW_SIGNALS_OF_AARCH64},
+		{0, 31, 29, 30, 0, 0, 1, SFW_SIGNALS_OF_AARCH64},
+		/* mov $15, %rax; syscall */
+		{0, 7, 6, SFW_NUM_REGS, -8, 0, 1, 9, {0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}, 0, 21, 16,
+			{18, 17, 19, 16, 14, 13, 15, 20, 5, 6, 7, 8, 9, 10, 11, 12}},
+		/* svc 173. Floating-point registers are not in DWARF's order. */
+		{1, 15, 11, 14, 0, 160, 8, 2, {0x0a, 173}, 136, 6, 32, {7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
+			21, 22, 32, 34, 36, 38, 33, 35, 37, 39, 40, 42, 44, 46, 41, 43, 45, 47}},
 	};
+#undef SFW_SIGNALS_OF_AARCH64
 	return abi >= SFW_AARCH64_BIG && abi <= SFW_S390X ? &abis[abi] : NULL;
 }
 
@@ -420,6 +456,15 @@ static inline void sfw_fixed(struct sfw_rule *r, int8_t offset) {
 	r->deref = 1;
 }
 
+/* sfw_no_rules makes a row that has none: there is no caller. */
+static inline void sfw_no_rules(struct sfw_row *row) {
+	static const struct sfw_rule none = {0, 0, SFW_NONE, 0};
+	row->cfa = row->ra = row->fp = none;
+	row->start = 0;
+	row->outermost = 1;
+	row->mangled = row->key_b = row->signal_frame = 0;
+}
+
 /* sfw_decode reads the row at an offset, and returns whether it makes sense. */
 static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned flexible, struct sfw_row *row) {
 	static const struct sfw_rule no_rule = {0, 0, SFW_NONE, 0};
@@ -427,7 +472,6 @@ static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned 
 	unsigned info = s->data[at], log_size = info >> SFW_ROW_SIZE & 3, count = info >> SFW_ROW_COUNT & 0xf;
 	if (log_size > 2 || sfw_row_size(info) > s->fres + s->fre_len - at)
 		return 0;
-	row->cfa = row->ra = row->fp = no_rule;
 	row->mangled = (info & SFW_ROW_MANGLED) != 0;
 	row->outermost = count == 0;
 	if (count == 0)
@@ -461,11 +505,13 @@ static inline int sfw_decode(const struct sfw_section *s, uint32_t at, unsigned 
 	return !w.bad && w.left == 0;
 }
 
-/* sfw_find looks up the row that holds for pc: SFW_OK, SFW_NO_ROW or SFW_BAD_SECTION. A PC-mask FDE of version 1 does not
- * say what its rows are repeated by, so that there is no row, but for a single one at 0: that holds for all of it. */
+/* sfw_find looks up the row that holds for pc: SFW_OK, SFW_NO_ROW or SFW_BAD_SECTION. A PC-mask FDE of version 1 does
+ * not say what its rows are repeated by, so that there is no row, but for a single one at 0: that holds for all of
+ * it. */
 static inline enum sfw_how sfw_find(const struct sfw_section *s, uint64_t pc, struct sfw_row *row) {
 	uint32_t i = sfw_search(s, pc);
 	struct sfw_fde d;
+	sfw_no_rules(row);
 	if (i == s->num_fdes)
 		return SFW_NO_ROW;
 	if (!sfw_fde_at(s, i, &d))
@@ -484,14 +530,8 @@ static inline enum sfw_how sfw_find(const struct sfw_section *s, uint64_t pc, st
 	}
 	row->key_b = d.key_b;
 	row->signal_frame = d.signal_frame;
-	if (d.num == 0 && s->version == 3 && !d.flexible) { /* code without a caller, all of it */
-		static const struct sfw_rule no_rule = {0, 0, SFW_NONE, 0};
-		row->cfa = row->ra = row->fp = no_rule;
-		row->start = 0;
-		row->outermost = 1;
-		row->mangled = 0;
+	if (d.num == 0 && s->version == 3 && !d.flexible) /* code without a caller, all of it */
 		return SFW_OK;
-	}
 	uint32_t end = s->fres + s->fre_len, off = d.rows, next = 0, found = 0;
 	for (uint32_t left = d.num; left > 0; left--) {
 		if (end - off < d.width + 1U)
@@ -522,8 +562,8 @@ static inline enum sfw_how sfw_lookup(
 	return how == SFW_OK ? sfw_find(&s, pc, row) : how;
 }
 
-/* sfw_check reads all FDEs of a section: whether they are sound, in the order that the header says, and have as many rows
- * as it says. Lookups do not need that. */
+/* sfw_check reads all FDEs of a section: whether they are sound, in the order that the header says, and have as many
+ * rows as it says. Lookups do not need that. */
 static inline enum sfw_how sfw_check(const struct sfw_section *s) {
 	uint64_t sum = 0, before = 0;
 	for (uint32_t i = 0; i < s->num_fdes; i++) {
@@ -580,8 +620,8 @@ static inline uint64_t sfw_strip(const struct sfw_space *m, uint64_t address) {
 	return address & ~(m->pac_mask != 0 ? m->pac_mask : 0xffff000000000000U);
 }
 
-/* sfw_step_row goes from the registers of a frame to those of its caller by a row. It returns SFW_SFRAME, or why there is
- * no such step, and then leaves the registers alone. */
+/* sfw_step_row goes from the registers of a frame to those of its caller by a row. It returns SFW_SFRAME, or why there
+ * is no such step, and then leaves the registers alone. */
 static inline enum sfw_how sfw_step_row(
 	const struct sfw_row *row, unsigned abi, struct sfw_regs *regs, const struct sfw_space *m) {
 	const struct sfw_abi *a = sfw_abi_of(abi);
@@ -624,12 +664,13 @@ static inline enum sfw_how sfw_step_row(
 	sfw_set(regs, a->sp, cfa - (uint64_t)(int64_t)a->bias);
 	regs->floor = row->signal_frame ? 0 : cfa;
 	regs->interrupted = row->signal_frame;
+	regs->how = SFW_SFRAME;
 	regs->pc = ra;
 	return SFW_SFRAME;
 }
 
-/* sfw_step_fp is the same by the frame pointer: there is a record of the caller's one and of the return address. Where the
- * caller's stack pointer is, only amd64 tells. On s390x there is no such record. */
+/* sfw_step_fp is the same by the frame pointer: there is a record of the caller's one and of the return address. Where
+ * the caller's stack pointer is, only amd64 tells. On s390x there is no such record. */
 static inline enum sfw_how sfw_step_fp(unsigned abi, struct sfw_regs *regs, const struct sfw_space *m) {
 	const struct sfw_abi *a = sfw_abi_of(abi);
 	uint64_t at, fp, ra;
@@ -649,105 +690,343 @@ static inline enum sfw_how sfw_step_fp(unsigned abi, struct sfw_regs *regs, cons
 		sfw_set(regs, a->sp, at + 16);
 	regs->floor = at + 16;
 	regs->interrupted = 0;
+	regs->how = SFW_FRAME_POINTER;
 	regs->pc = ra;
 	return SFW_FRAME_POINTER;
+}
+
+/* sfw_saved takes the registers out of the ucontext at an address. It returns whether it could, and otherwise leaves
+ * them alone. */
+static inline int sfw_saved(
+	const struct sfw_abi *a, uint64_t context, struct sfw_regs *regs, const struct sfw_space *m) {
+	volatile uint64_t values[SFW_NUM_REGS]; /* volatile: no compiler copies them by memcpy, which may be missing */
+	uint64_t pc, value;
+	if (!sfw_read(m, a, context + 8U * a->saved_pc, &pc))
+		return 0;
+	for (unsigned i = 0; i < a->num_saved; i++) {
+		if (!sfw_read(m, a, context + 8U * a->saved[i], &value))
+			return 0;
+		values[i] = value;
+	}
+	regs->pc = pc;
+	regs->floor = 0; /* the interrupted code may have another stack */
+	regs->valid = 0;
+	regs->interrupted = 1;
+	regs->how = SFW_SIGNAL;
+	for (unsigned i = 0; i < a->num_saved; i++)
+		sfw_set(regs, i, values[i]);
+	return 1;
+}
+
+/* On s390x, handlers without SA_SIGINFO return to svc 119 (sigreturn), and have another frame. */
+enum { SFW_SIGRETURN = 119 };
+
+/* sfw_trampoline returns whether the code at pc is what the kernel has handlers return to: the last byte of its
+ * instructions, or 0. It reads whole words, as these are in no two pages. */
+static inline unsigned sfw_trampoline(unsigned abi, uint64_t pc, const struct sfw_space *m) {
+	const struct sfw_abi *a = sfw_abi_of(abi);
+	unsigned char code[16];
+	unsigned before = pc & 7, last;
+	if (a == NULL)
+		return 0;
+	for (unsigned at = 0; at < before + a->code_size; at += 8)
+		if (!m->read(m->context, pc - before + at, code + at))
+			return 0;
+	for (unsigned i = 0; i < a->code_size - 1U; i++)
+		if (code[before + i] != a->code[i])
+			return 0;
+	last = code[before + a->code_size - 1];
+	return last == a->code[a->code_size - 1] || (abi == SFW_S390X && last == SFW_SIGRETURN) ? last : 0;
+}
+
+/* sfw_step_signal goes from the trampoline, whose stack pointer is that of a handler's caller, to what the signal has
+ * interrupted. All of its registers are known. */
+static inline enum sfw_how sfw_step_signal(unsigned abi, struct sfw_regs *regs, const struct sfw_space *m) {
+	enum { SIGNO = 8, OLD_CONTEXT = 8, MCONTEXT = 40, OLD_SIGNO = 384, ILL = 4, TRAP = 5, FPE = 8 };
+	const struct sfw_abi *a = sfw_abi_of(abi);
+	uint64_t cfa, context, signo;
+	if (!sfw_get(regs, a->sp, &cfa))
+		return SFW_NO_REGISTER;
+	cfa += (uint64_t)(int64_t)a->bias;
+	context = cfa + a->context;
+	if (abi != SFW_S390X)
+		return sfw_saved(a, context, regs, m) ? SFW_SIGNAL : SFW_BAD_MEMORY;
+	/* Of a fault that ends the instruction the pc is behind it, as of a call. */
+	uint64_t number = cfa + SIGNO;
+	if (sfw_trampoline(abi, regs->pc, m) == SFW_SIGRETURN) {
+		if (!sfw_read(m, a, cfa + OLD_CONTEXT, &context))
+			return SFW_BAD_MEMORY;
+		context -= MCONTEXT;
+		number = context + OLD_SIGNO;
+	}
+	if (!sfw_read(m, a, number, &signo) || !sfw_saved(a, context, regs, m))
+		return SFW_BAD_MEMORY;
+	signo >>= 32;
+	regs->interrupted = signo != ILL && signo != TRAP && signo != FPE;
+	return SFW_SIGNAL;
 }
 
 /* sfw_lookup_pc returns the pc to look up for a frame: of a caller, that of its call. */
 static inline uint64_t sfw_lookup_pc(const struct sfw_regs *regs) { return regs->pc - (regs->interrupted ? 0 : 1); }
 
+/* sfw_signal turns what a lookup has found into SFW_SIGNAL if the frame is a signal trampoline. Its instructions are
+ * only read where there is no row, or a row of a signal frame, which tells fewer registers than the kernel saved. */
+static inline enum sfw_how sfw_signal(enum sfw_how found, const struct sfw_row *row, unsigned abi,
+	const struct sfw_regs *regs, const struct sfw_space *m) {
+	return (found != SFW_OK || row->signal_frame) && sfw_trampoline(abi, regs->pc, m) != 0 ? SFW_SIGNAL : found;
+}
+
 /* sfw_step_by is a step by what a lookup has found: a row if it is SFW_OK. */
-static inline enum sfw_how sfw_step_by(enum sfw_how found, const struct sfw_row *row, unsigned abi, struct sfw_regs *regs,
-	const struct sfw_space *m) {
-	enum sfw_how how = found == SFW_OK ? sfw_step_row(row, abi, regs, m) : found;
+static inline enum sfw_how sfw_step_by(enum sfw_how found, const struct sfw_row *row, unsigned abi,
+	struct sfw_regs *regs, const struct sfw_space *m) {
+	enum sfw_how how = found;
+	if (found == SFW_OK)
+		how = sfw_step_row(row, abi, regs, m);
+	else if (found == SFW_SIGNAL)
+		how = sfw_step_signal(abi, regs, m);
 	/* What is known to be the end is one. */
-	if (how == SFW_SFRAME || how == SFW_OUTERMOST || how == SFW_ZERO || !m->frame_pointer)
+	if (how == SFW_SFRAME || how == SFW_SIGNAL || how == SFW_OUTERMOST || how == SFW_ZERO || !m->frame_pointer)
 		return how;
 	return sfw_step_fp(abi, regs, m) == SFW_FRAME_POINTER ? SFW_FRAME_POINTER : how;
 }
 
-/* sfw_step is a step by the section that describes regs->pc, or if s is NULL by none. It returns SFW_SFRAME or
- * SFW_FRAME_POINTER, or why the walk ends here, and then leaves the registers alone. */
+/* sfw_step is a step by the section that describes regs->pc, or if s is NULL by none. It returns SFW_SFRAME,
+ * SFW_SIGNAL or SFW_FRAME_POINTER, or why the walk ends here, and then leaves the registers alone. */
 static inline enum sfw_how sfw_step(
 	const struct sfw_section *s, struct sfw_regs *regs, const struct sfw_space *m) {
 	struct sfw_row row;
-	if (s == NULL)
-		return sfw_step_by(SFW_NO_SECTION, NULL, m->abi, regs, m);
-	enum sfw_how how = sfw_find(s, sfw_lookup_pc(regs), &row);
-	return sfw_step_by(how, &row, s->abi, regs, m);
+	sfw_no_rules(&row);
+	unsigned abi = s != NULL ? s->abi : m->abi;
+	enum sfw_how how = s != NULL ? sfw_find(s, sfw_lookup_pc(regs), &row) : SFW_NO_SECTION;
+	return sfw_step_by(sfw_signal(how, &row, abi, regs, m), &row, abi, regs, m);
 }
 
-/* What is in the lowest byte of a key. */
-enum { SFW_KEPT = 1, SFW_KEPT_OUTERMOST = 2, SFW_KEPT_MANGLED = 4, SFW_KEPT_KEY_B = 8, SFW_KEPT_SIGNAL = 16 };
+/* Flags of a slot. In a simple row the CFA is at an offset from SP or FP, and RA is in memory at an offset from the
+ * CFA, as FP is if there is a rule for it; otherwise fp has the offset of RA. SIGNAL, NO_ROW and TRAMPOLINE hold for
+ * return addresses only, not for interrupted code. */
+enum {
+	SFW_KEPT = 1, /* the slot has something */
+	SFW_KEPT_SIMPLE = 2,
+	SFW_KEPT_OUTERMOST = 4,
+	SFW_KEPT_MANGLED = 8,
+	SFW_KEPT_SIGNAL = 16,     /* a signal frame by its row */
+	SFW_KEPT_NO_ROW = 32,
+	SFW_KEPT_TRAMPOLINE = 64, /* SFW_SIGNAL */
+	SFW_BUSY = 128            /* it is being written, by a walk that was interrupted */
+};
 
-/* sfw_slot_of returns where the row for a pc would be kept, or NULL. */
-static inline struct sfw_cache_slot *sfw_slot_of(const struct sfw_cache *c, uint64_t pc) {
-	if (c == NULL || c->num == 0 || pc >> 56 != 0)
-		return NULL;
-	return &c->slots[((pc ^ pc >> 12) * 0x9e3779b1U >> 16) & (c->num - 1)];
+/* A handler may interrupt a walk anywhere, and use its cache: what is before in the source happens before. */
+static inline void sfw_fence(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+
+/* sfw_slot_of returns the slot of a pc, or the first of the two where it may be kept. They share a line of the
+ * processor's cache. The bits of return addresses spread as well as random ones (python3, libc). */
+static inline struct sfw_cache_slot *sfw_slot_of(struct sfw_cache_slot *slots, uint32_t num, uint64_t pc) {
+	uint64_t i = pc ^ pc >> 11, mask = num - 1;
+	struct sfw_cache_slot *other = &slots[(i ^ 1) & mask];
+	return slots[i & mask].pc != pc && other->pc == pc ? other : &slots[i & mask];
 }
 
-/* sfw_find_kept is sfw_find by way of the cache. */
-static inline enum sfw_how sfw_find_kept(
-	const struct sfw_space *m, uint64_t pc, struct sfw_section *s, struct sfw_row *row, unsigned *abi) {
-	struct sfw_cache_slot *slot = sfw_slot_of(m->cache, pc);
+/* sfw_renew forgets all if there is another generation. */
+static inline void sfw_renew(struct sfw_cache *c) {
+	if (c->kept == c->generation)
+		return;
+	c->fills++;
+	for (uint32_t i = 0; i < c->num; i++)
+		if (c->slots[i].flags != SFW_BUSY)
+			c->slots[i].flags = 0;
+	sfw_fence();
+	c->kept = c->generation;
+}
+
+/* sfw_keep writes what was found for a pc into its slot. */
+static inline void sfw_keep(struct sfw_cache *c, uint64_t pc, enum sfw_how how, const struct sfw_row *row,
+	const struct sfw_abi *a) {
+	struct sfw_cache_slot *slot = sfw_slot_of(c->slots, c->num, pc);
+	struct sfw_cache_slot *other = &c->slots[((uint64_t)(slot - c->slots) ^ 1) & (c->num - 1)];
+	unsigned flags = SFW_KEPT;
+	if (slot->pc != pc && slot->flags != 0 && (other->flags == 0 || (c->fills & 1) != 0))
+		slot = other;
+	if (slot->flags == SFW_BUSY)
+		return;
+	slot->flags = SFW_BUSY;
+	sfw_fence();
+	c->fills++;
+	slot->pc = pc;
+	slot->ra = row->ra;
+	slot->fp = row->fp;
+	slot->cfa = row->cfa.offset;
+	slot->cfa_reg = row->cfa.reg;
+	slot->cfa_base = (uint8_t)(row->cfa.base | row->cfa.deref << 7);
+	if (slot->ra.base == SFW_NONE && a->fixed_ra != 0) {
+		slot->ra.base = SFW_CFA;
+		slot->ra.offset = a->fixed_ra;
+		slot->ra.deref = 1;
+	}
+	if (how != SFW_OK) {
+		flags |= how == SFW_NO_ROW ? (unsigned)SFW_KEPT_NO_ROW : (unsigned)SFW_KEPT_TRAMPOLINE;
+	} else {
+		flags |= row->outermost * (unsigned)SFW_KEPT_OUTERMOST | row->mangled * (unsigned)SFW_KEPT_MANGLED |
+			row->signal_frame * (unsigned)SFW_KEPT_SIGNAL;
+		if ((flags & (SFW_KEPT_OUTERMOST | SFW_KEPT_SIGNAL)) == 0 &&
+			(slot->cfa_base == SFW_SP || slot->cfa_base == SFW_FP) &&
+			slot->ra.base == SFW_CFA && slot->ra.deref &&
+			(slot->fp.base == SFW_NONE || (slot->fp.base == SFW_CFA && slot->fp.deref)))
+			flags |= SFW_KEPT_SIMPLE;
+	}
+	if (slot->fp.base == SFW_NONE)
+		slot->fp.offset = slot->ra.offset;
+	sfw_fence();
+	slot->flags = (uint8_t)flags;
+}
+
+/* sfw_kept reads what is kept for a frame: SFW_OK and the row, SFW_NO_ROW or SFW_SIGNAL, or SFW_FULL if nothing is. */
+static inline enum sfw_how sfw_kept(const struct sfw_cache *c, const struct sfw_regs *regs, struct sfw_row *row) {
+	uint64_t pc = sfw_lookup_pc(regs);
+	uint32_t fills = c->fills;
+	sfw_fence();
+	const struct sfw_cache_slot *slot = sfw_slot_of(c->slots, c->num, pc);
+	unsigned flags = slot->flags;
+	if (slot->pc != pc || (flags & SFW_KEPT) == 0 ||
+		(regs->interrupted && (flags & (SFW_KEPT_SIGNAL | SFW_KEPT_NO_ROW | SFW_KEPT_TRAMPOLINE)) != 0))
+		return SFW_FULL;
+	row->cfa.offset = slot->cfa;
+	row->cfa.reg = slot->cfa_reg;
+	row->cfa.base = slot->cfa_base & 0x7f;
+	row->cfa.deref = slot->cfa_base >> 7;
+	row->ra = slot->ra;
+	row->fp = slot->fp;
+	row->outermost = (flags & SFW_KEPT_OUTERMOST) != 0;
+	row->mangled = (flags & SFW_KEPT_MANGLED) != 0;
+	row->signal_frame = (flags & SFW_KEPT_SIGNAL) != 0;
+	sfw_fence();
+	if (c->fills != fills) /* by a handler, meanwhile */
+		return SFW_FULL;
+	return (flags & SFW_KEPT_NO_ROW) != 0 ? SFW_NO_ROW : (flags & SFW_KEPT_TRAMPOLINE) != 0 ? SFW_SIGNAL : SFW_OK;
+}
+
+/* sfw_found finds how a frame is stepped from, by way of the cache. */
+static inline enum sfw_how sfw_found(const struct sfw_space *m, const struct sfw_regs *regs, struct sfw_section *s,
+	struct sfw_row *row, unsigned *abi) {
+	struct sfw_cache *c = m->cache != NULL && m->cache->num != 0 ? m->cache : NULL;
+	uint64_t pc = sfw_lookup_pc(regs);
+	enum sfw_how how;
 	*abi = m->abi;
-	if (slot != NULL && slot->key >> 8 == pc && (slot->key & SFW_KEPT) != 0) {
-		row->cfa = slot->cfa;
-		row->ra = slot->ra;
-		row->fp = slot->fp;
-		row->start = 0;
-		row->outermost = (slot->key & SFW_KEPT_OUTERMOST) != 0;
-		row->mangled = (slot->key & SFW_KEPT_MANGLED) != 0;
-		row->key_b = (slot->key & SFW_KEPT_KEY_B) != 0;
-		row->signal_frame = (slot->key & SFW_KEPT_SIGNAL) != 0;
-		return SFW_OK;
-	}
-	enum sfw_how how = m->section(m->context, pc, s);
-	if (how != SFW_OK)
+	if (c != NULL && (how = sfw_kept(c, regs, row)) != SFW_FULL)
 		return how;
-	*abi = s->abi;
-	how = sfw_find(s, pc, row);
-	if (how == SFW_OK && slot != NULL) {
-		slot->cfa = row->cfa;
-		slot->ra = row->ra;
-		slot->fp = row->fp;
-		slot->key = pc << 8 | SFW_KEPT | (uint64_t)row->outermost * SFW_KEPT_OUTERMOST |
-			(uint64_t)row->mangled * SFW_KEPT_MANGLED | (uint64_t)row->key_b * SFW_KEPT_KEY_B |
-			(uint64_t)row->signal_frame * SFW_KEPT_SIGNAL;
+	if ((how = m->section(m->context, pc, s)) == SFW_OK) {
+		*abi = s->abi;
+		how = sfw_find(s, pc, row);
+	} else {
+		sfw_no_rules(row);
 	}
+	how = sfw_signal(how, row, *abi, regs, m);
+	if (c != NULL && *abi == m->abi && sfw_abi_of(*abi) != NULL &&
+		((how == SFW_OK && !row->signal_frame) ||
+			(!regs->interrupted && (how == SFW_OK || how == SFW_NO_ROW || how == SFW_SIGNAL))))
+		sfw_keep(c, pc, how, row, sfw_abi_of(*abi));
 	return how;
 }
 
-/* sfw_walk writes the frames from regs on, the topmost first, and returns how many there are. *end says why there are no
- * more. The registers are then those of the last frame. */
+/* sfw_load reads a stack of this process, which is not the compiler's business. */
+__attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) static inline uint64_t sfw_load(
+	uint64_t address) {
+	return ((const sfw_u64 *)(uintptr_t)address)->v;
+}
+
+/* sfw_run does what sfw_walk does, from the n-th frame on, and only as long as rows are kept, simple and sound, in one
+ * of the known stacks. It returns how many frames there are then; regs are those of the next one. */
+static inline size_t sfw_run(
+	const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t n, size_t max) {
+	const struct sfw_abi *a = sfw_abi_of(m->abi);
+	const struct sfw_cache *c = m->cache;
+	uint64_t sp, fp, pc = regs->pc, floor = regs->floor, low = 0, last = 0;
+	uint8_t how = regs->how, interrupted = regs->interrupted;
+	size_t from = n;
+	if (c == NULL || c->num == 0 || a == NULL || a->big != SFW_HOST_BIG || !sfw_get(regs, a->sp, &sp) ||
+		!sfw_get(regs, a->fp, &fp))
+		return n;
+	for (unsigned i = 0; i < m->num_stacks; i++)
+		if (sp >= m->stacks[i].low && sp < m->stacks[i].high && m->stacks[i].high - m->stacks[i].low >= 8) {
+			low = m->stacks[i].low;
+			last = m->stacks[i].high - low - 8;
+		}
+	if (last == 0)
+		return n;
+	struct sfw_cache_slot *const slots = c->slots;
+	const uint32_t num = c->num;
+	const uint64_t bias = (uint64_t)(int64_t)a->bias;
+	while (n < max) {
+		uint64_t at = pc - (interrupted ? 0 : 1);
+		uint32_t fills = c->fills;
+		sfw_fence();
+		const struct sfw_cache_slot *slot = sfw_slot_of(slots, num, at);
+		unsigned flags = slot->flags;
+		if (slot->pc != at || (flags & SFW_KEPT_SIMPLE) == 0)
+			break;
+		uint64_t cfa = (slot->cfa_base == SFW_FP ? fp : sp) + (uint64_t)(int64_t)slot->cfa;
+		uint64_t ra_at = cfa + (uint64_t)(int64_t)slot->ra.offset, fp_at = cfa + (uint64_t)(int64_t)slot->fp.offset;
+		unsigned has_fp = slot->fp.base != SFW_NONE;
+		sfw_fence();
+		if (c->fills != fills || ra_at - low > last || fp_at - low > last)
+			break;
+		uint64_t ra = sfw_load(ra_at), saved = sfw_load(fp_at);
+		if ((flags & SFW_KEPT_MANGLED) != 0)
+			ra = sfw_strip(m, ra);
+		if (ra == 0 || cfa < floor || (cfa == floor && !interrupted))
+			break;
+		struct sfw_frame *f = &frames[n++];
+		f->pc = pc;
+		f->sp = sp;
+		f->how = how;
+		f->interrupted = interrupted;
+		fp = has_fp ? saved : fp;
+		sp = cfa - bias;
+		pc = ra;
+		floor = cfa;
+		how = SFW_SFRAME;
+		interrupted = 0;
+	}
+	if (n == from)
+		return n;
+	regs->valid = 0;
+	sfw_set(regs, a->sp, sp);
+	sfw_set(regs, a->fp, fp);
+	regs->pc = pc;
+	regs->floor = floor;
+	regs->how = how;
+	regs->interrupted = interrupted;
+	return n;
+}
+
+/* sfw_walk writes up to max frames from regs on, the topmost first, and returns their number. *end says why the walk
+ * ended. After SFW_FULL regs are those of the next frame, so that another call continues the walk; otherwise they are
+ * those of the last frame. */
 static inline size_t sfw_walk(
 	const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
+	const struct sfw_abi *a = sfw_abi_of(m->abi);
 	struct sfw_section s;
-	enum sfw_how how = SFW_OK;
 	size_t n = 0;
 	sfw_no_section(&s);
-	for (;;) {
-		if (n == max) {
-			*end = SFW_FULL;
-			return n;
-		}
+	if (m->cache != NULL)
+		sfw_renew(m->cache);
+	while ((n = sfw_run(m, regs, frames, n, max)) < max) {
 		struct sfw_frame *f = &frames[n++];
-		const struct sfw_abi *a = sfw_abi_of(m->abi);
 		f->pc = regs->pc;
 		if (a == NULL || !sfw_get(regs, a->sp, &f->sp))
 			f->sp = 0;
-		f->how = (uint8_t)how;
+		f->how = regs->how;
 		f->interrupted = regs->interrupted;
 		struct sfw_row row;
 		unsigned abi;
-		how = sfw_find_kept(m, sfw_lookup_pc(regs), &s, &row, &abi);
+		enum sfw_how how = sfw_found(m, regs, &s, &row, &abi);
 		how = sfw_step_by(how, &row, abi, regs, m);
-		if (how != SFW_SFRAME && how != SFW_FRAME_POINTER) {
+		if (how >= SFW_OUTERMOST) {
 			*end = how;
 			return n;
 		}
 	}
+	*end = SFW_FULL;
+	return n;
 }
 
 #ifdef SFRAME_WALKER_PROCESS
@@ -763,8 +1042,8 @@ static inline size_t sfw_walk(
 #include <link.h>
 #include <pthread.h>
 #include <sys/auxv.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -788,6 +1067,7 @@ static inline size_t sfw_walk(
 /* A file in memory, or code that was made at run time. */
 struct sfw_module {
 	uint64_t begin, end; /* of its code */
+	uint8_t readable;    /* signal trampolines are looked for in it */
 	struct sfw_section section;
 };
 
@@ -799,25 +1079,27 @@ struct sfw_table {
 	size_t bad;    /* with sections that are not sound, left out */
 };
 
-/* What a walk in the process needs to know. */
+enum { SFW_NUM_STACKS = 2 };
+/* What a walk in the process needs to know. It is for one thread; walks in handlers that interrupt each other may use
+ * it, but only the outermost of them may call sfw_process_stack. */
 struct sfw_process {
-	uint64_t stack_low, stack_high; /* memory to be read lies between; see sfw_stack_of_thread and sfw_stack_around */
+	/* Memory that may be read: a thread's stack and the alternate one of its handlers. See sfw_process_stack. */
+	struct sfw_range stacks[SFW_NUM_STACKS];
 	const struct sfw_table *table;  /* where sections are looked for, or NULL for _dl_find_object */
 	struct sfw_cache *cache;        /* of this thread, or NULL */
-	pid_t kernel_reads;             /* getpid(), to read other memory by process_vm_readv, or 0 */
+	uint8_t kernel_reads;           /* read other memory by process_vm_readv, a system call for each word */
 	uint8_t frame_pointer;          /* where there is no row, try the frame pointer */
-	/* Of the last frame. Set to 0. */
+	/* The walker's: of the last frame. */
 	uint64_t begin, end;
 	enum sfw_how how;
 };
 
-/* sfw_table_add puts a module into the table, whose section is at the given address of this process. It returns SFW_OK,
- * SFW_FULL or SFW_BAD_SECTION. Not to be called while others use the table. */
-static inline enum sfw_how sfw_table_add(
-	struct sfw_table *t, uint64_t begin, uint64_t end, const void *section, size_t size) {
+static inline enum sfw_how sfw_table_put(
+	struct sfw_table *t, uint64_t begin, uint64_t end, int readable, const void *section, size_t size) {
 	struct sfw_module m;
 	m.begin = begin;
 	m.end = end;
+	m.readable = (uint8_t)readable;
 	enum sfw_how how = sfw_open(&m.section, section, size, (uint64_t)(uintptr_t)section);
 	if (how != SFW_OK || m.section.abi != SFW_HOST_ABI) {
 		t->bad++;
@@ -832,6 +1114,13 @@ static inline enum sfw_how sfw_table_add(
 		t->modules[i] = t->modules[i - 1];
 	t->modules[i] = m;
 	return SFW_OK;
+}
+
+/* sfw_table_add puts a module into the table, whose section is at the given address of this process. It returns SFW_OK,
+ * SFW_FULL or SFW_BAD_SECTION. Not to be called while others use the table. */
+static inline enum sfw_how sfw_table_add(
+	struct sfw_table *t, uint64_t begin, uint64_t end, const void *section, size_t size) {
+	return sfw_table_put(t, begin, end, 0, section, size);
 }
 
 /* sfw_of_headers finds the section by program headers: its address in the process and its size, or NULL. */
@@ -853,27 +1142,47 @@ static inline const void *sfw_of_headers(const ElfW(Phdr) *h, size_t n, uint64_t
 	return NULL;
 }
 
-static inline int sfw_add_phdr(struct dl_phdr_info *info, size_t size, void *table) {
-	uint64_t begin = UINT64_MAX, end = 0, bias = info->dlpi_addr;
-	size_t section_size = 0;
-	const void *section = sfw_of_headers(info->dlpi_phdr, info->dlpi_phnum, bias, &section_size);
-	(void)size;
-	for (size_t i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *h = &info->dlpi_phdr[i];
-		if (h->p_type != PT_LOAD || (h->p_flags & PF_X) == 0)
-			continue;
-		if (bias + h->p_vaddr < begin)
-			begin = bias + h->p_vaddr;
-		if (bias + h->p_vaddr + h->p_memsz > end)
-			end = bias + h->p_vaddr + h->p_memsz;
+/* sfw_in_code returns whether a word is in an executable segment that may be read, whose pages are whole. */
+static inline int sfw_in_code(const ElfW(Phdr) *h, size_t n, uint64_t bias, uint64_t address) {
+	for (size_t i = 0; i < n; i++) {
+		uint64_t begin = bias + h[i].p_vaddr;
+		if (h[i].p_type == PT_LOAD && (~h[i].p_flags & (PF_R | PF_X)) == 0 && address >= (begin & ~(uint64_t)7) &&
+			address < begin + h[i].p_memsz)
+			return 1;
 	}
-	if (section != NULL && begin < end)
-		sfw_table_add((struct sfw_table *)table, begin, end, section, section_size);
 	return 0;
 }
 
-/* sfw_table_fill makes the table of all files that are loaded now. It is not for signal handlers, takes the dynamic linker's
- * lock, and is to be called again after dlopen and dlclose (dlpi_adds and dlpi_subs tell). */
+static inline int sfw_add_phdr(struct dl_phdr_info *info, size_t size, void *table) {
+	size_t section_size = 0;
+	const void *section = sfw_of_headers(info->dlpi_phdr, info->dlpi_phnum, info->dlpi_addr, &section_size);
+	(void)size;
+	for (size_t i = 0; i < info->dlpi_phnum && section != NULL; i++) {
+		const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+		uint64_t begin = info->dlpi_addr + h->p_vaddr;
+		if (h->p_type == PT_LOAD && (h->p_flags & PF_X) != 0)
+			sfw_table_put((struct sfw_table *)table, begin, begin + h->p_memsz, (h->p_flags & PF_R) != 0, section,
+				section_size);
+	}
+	return 0;
+}
+
+static inline int sfw_count_phdr(struct dl_phdr_info *info, size_t size, void *generation) {
+	(void)size;
+	*(uint64_t *)generation = info->dlpi_adds + info->dlpi_subs;
+	return 1;
+}
+
+/* sfw_generation returns a number that is another one after each dlopen and dlclose: for caches and tables. It takes 7
+ * ns and the dynamic linker's lock, so that it is not for signal handlers. */
+static inline uint64_t sfw_generation(void) {
+	uint64_t generation = 0;
+	dl_iterate_phdr(sfw_count_phdr, &generation);
+	return generation;
+}
+
+/* sfw_table_fill makes the table of all files that are loaded now. It is not for signal handlers, takes the dynamic
+ * linker's lock, and is to be called again when there is another sfw_generation. */
 static inline void sfw_table_fill(struct sfw_table *t) {
 	t->count = t->missed = t->bad = 0;
 	dl_iterate_phdr(sfw_add_phdr, t);
@@ -891,34 +1200,42 @@ static inline const struct sfw_module *sfw_table_find(const struct sfw_table *t,
 	return low > 0 && pc < t->modules[low - 1].end ? &t->modules[low - 1] : NULL;
 }
 
-#ifdef SFW_DL_FIND_OBJECT
-/* sfw_of_object finds the section of the file that the dynamic linker says the pc is in. The program's headers are where
- * the kernel says, and a library's are read from its first page; those of few libraries are elsewhere, for which there is
- * the table. */
-static inline enum sfw_how sfw_of_object(struct sfw_process *p, uint64_t pc, struct sfw_section *s) {
+/* sfw_headers finds the program headers of a file, which is in memory from start on, in its first page, and returns
+ * their number, or 0. */
+static inline size_t sfw_headers(const void *start, const ElfW(Phdr) **h) {
 	enum { PAGE = 4096 };
+	const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)start;
+	if (e->e_ident[EI_MAG0] != ELFMAG0 || e->e_ident[EI_MAG1] != ELFMAG1 || e->e_ident[EI_MAG2] != ELFMAG2 ||
+		e->e_ident[EI_MAG3] != ELFMAG3 || e->e_phentsize != sizeof **h || e->e_phoff > PAGE ||
+		e->e_phnum > (PAGE - e->e_phoff) / sizeof **h)
+		return 0;
+	*h = (const ElfW(Phdr) *)(const void *)((const unsigned char *)start + e->e_phoff);
+	return e->e_phnum;
+}
+
+#ifdef SFW_DL_FIND_OBJECT
+/* sfw_headers_of_object does so for what the dynamic linker has found. The program's are where the kernel says; those
+ * of few libraries are not in the first page, for which there is the table. */
+static inline size_t sfw_headers_of_object(const struct dl_find_object *o, const ElfW(Phdr) **h) {
+	const struct link_map *map = o->dlfo_link_map;
+	if (map->l_prev != NULL || map->l_name[0] != 0)
+		return sfw_headers(o->dlfo_map_start, h);
+	*h = (const ElfW(Phdr) *)getauxval(AT_PHDR);
+	return *h != NULL && getauxval(AT_PHENT) == sizeof **h ? getauxval(AT_PHNUM) : 0;
+}
+
+/* sfw_of_object finds the section of the file that the dynamic linker says the pc is in. */
+static inline enum sfw_how sfw_of_object(struct sfw_process *p, uint64_t pc, struct sfw_section *s) {
 	struct dl_find_object o;
+	const ElfW(Phdr) *h = NULL;
+	size_t size = 0;
 	if (_dl_find_object((void *)(uintptr_t)pc, &o) != 0)
 		return SFW_NO_SECTION;
-	const struct link_map *map = o.dlfo_link_map;
-	const ElfW(Phdr) *h;
-	size_t n, size = 0;
 	p->begin = (uint64_t)(uintptr_t)o.dlfo_map_start;
 	p->end = (uint64_t)(uintptr_t)o.dlfo_map_end;
 	p->how = SFW_NO_SECTION;
-	if (map->l_prev == NULL && map->l_name[0] == 0) { /* the program */
-		h = (const ElfW(Phdr) *)getauxval(AT_PHDR);
-		n = h != NULL && getauxval(AT_PHENT) == sizeof *h ? getauxval(AT_PHNUM) : 0;
-	} else {
-		const ElfW(Ehdr) *e = (const ElfW(Ehdr) *)o.dlfo_map_start;
-		if (e->e_ident[EI_MAG0] != ELFMAG0 || e->e_ident[EI_MAG1] != ELFMAG1 || e->e_ident[EI_MAG2] != ELFMAG2 ||
-			e->e_ident[EI_MAG3] != ELFMAG3 || e->e_phentsize != sizeof *h || e->e_phoff > PAGE ||
-			e->e_phnum > (PAGE - e->e_phoff) / sizeof *h)
-			return p->how;
-		h = (const ElfW(Phdr) *)(const void *)((const unsigned char *)o.dlfo_map_start + e->e_phoff);
-		n = e->e_phnum;
-	}
-	const void *section = sfw_of_headers(h, n, map->l_addr, &size);
+	size_t n = sfw_headers_of_object(&o, &h);
+	const void *section = sfw_of_headers(h, n, o.dlfo_link_map->l_addr, &size);
 	if (section != NULL)
 		p->how = sfw_open(s, section, size, (uint64_t)(uintptr_t)section);
 	if (p->how == SFW_OK && s->abi != SFW_HOST_ABI)
@@ -926,6 +1243,28 @@ static inline enum sfw_how sfw_of_object(struct sfw_process *p, uint64_t pc, str
 	return p->how;
 }
 #endif
+
+/* sfw_is_code returns whether an aligned word is code that may be read: of the vDSO, or of a file. */
+static inline int sfw_is_code(const struct sfw_process *p, uint64_t address) {
+	const void *vdso = (const void *)getauxval(AT_SYSINFO_EHDR);
+	const ElfW(Phdr) *h = NULL;
+	if (address % 8 != 0)
+		return 0;
+	size_t n = vdso != NULL ? sfw_headers(vdso, &h) : 0;
+	for (size_t i = 0; i < n; i++)
+		if (h[i].p_type == PT_LOAD && h[i].p_offset == 0 &&
+			sfw_in_code(h, n, (uint64_t)(uintptr_t)vdso - h[i].p_vaddr, address))
+			return 1;
+#ifdef SFW_DL_FIND_OBJECT
+	struct dl_find_object o;
+	if (_dl_find_object((void *)(uintptr_t)address, &o) == 0) {
+		n = sfw_headers_of_object(&o, &h);
+		return sfw_in_code(h, n, o.dlfo_link_map->l_addr, address);
+	}
+#endif
+	const struct sfw_module *m = p->table != NULL ? sfw_table_find(p->table, address) : NULL;
+	return m != NULL && m->readable;
+}
 
 static inline enum sfw_how sfw_process_section(void *context, uint64_t pc, struct sfw_section *s) {
 	struct sfw_process *p = (struct sfw_process *)context;
@@ -949,19 +1288,21 @@ static inline enum sfw_how sfw_process_section(void *context, uint64_t pc, struc
 #endif
 }
 
-/* sfw_process_read reads the thread's own stack, which is not the compiler's business. */
-__attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) static inline int sfw_process_read(
+static inline int sfw_process_read(
 	void *context, uint64_t address, unsigned char bytes[8]) {
 	const struct sfw_process *p = (const struct sfw_process *)context;
-	if (address >= p->stack_low && p->stack_high >= 8 && address <= p->stack_high - 8) {
-		((sfw_u64 *)(void *)bytes)->v = ((const sfw_u64 *)(uintptr_t)address)->v;
+	int may = 0;
+	for (unsigned i = 0; i < SFW_NUM_STACKS && !may; i++)
+		may = address >= p->stacks[i].low && p->stacks[i].high >= 8 && address <= p->stacks[i].high - 8;
+	if (may || sfw_is_code(p, address)) {
+		((sfw_u64 *)(void *)bytes)->v = sfw_load(address);
 		return 1;
 	}
-	if (p->kernel_reads == 0)
+	if (!p->kernel_reads)
 		return 0;
 	int before = errno; /* which is the interrupted code's */
 	struct iovec to = {bytes, 8}, from = {(void *)(uintptr_t)address, 8};
-	ssize_t n = process_vm_readv(p->kernel_reads, &to, 1, &from, 1, 0);
+	ssize_t n = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
 	errno = before;
 	return n == 8;
 }
@@ -969,43 +1310,28 @@ __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) s
 /* sfw_process_walk is sfw_walk in this process. It may be called in signal handlers. Registers come from
  * sfw_regs_of_context or sfw_regs_here. */
 static inline size_t sfw_process_walk(
-	struct sfw_process *p, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
+	const struct sfw_process *p, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
+	struct sfw_process walk = *p;
 	const struct sfw_space space = {
-		sfw_process_read, sfw_process_section, p, 0, p->cache, SFW_HOST_ABI, p->frame_pointer,
+		sfw_process_read, sfw_process_section, &walk, 0, p->cache, SFW_HOST_ABI, p->frame_pointer, SFW_NUM_STACKS,
+		walk.stacks,
 	};
-	p->begin = p->end = 0;
+	walk.begin = walk.end = 0;
 	return sfw_walk(&space, regs, frames, max, end);
 }
 
-/* sfw_regs_of_context takes the registers that a signal handler of SA_SIGINFO is given as its third argument. */
+/* sfw_regs_of_context takes the registers that a signal handler of SA_SIGINFO is given as its third argument. On
+ * s390x, set regs->interrupted to 0 after SIGILL, SIGTRAP and SIGFPE: pc is the address after the instruction. */
 static inline void sfw_regs_of_context(struct sfw_regs *regs, const void *context) {
-	const ucontext_t *c = (const ucontext_t *)context;
+	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
+	const sfw_u64 *words = (const sfw_u64 *)context;
 	regs->valid = 0;
 	regs->floor = 0;
 	regs->interrupted = 1;
-#if defined(__x86_64__)
-	static const uint8_t order[16] = {REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP, REG_R8,
-		REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
-	for (unsigned i = 0; i < 16; i++)
-		regs->r[i] = (uint64_t)c->uc_mcontext.gregs[order[i]];
-	regs->valid = 0xffff;
-	regs->pc = (uint64_t)c->uc_mcontext.gregs[REG_RIP];
-#elif defined(__aarch64__)
-	for (unsigned i = 0; i < 31; i++)
-		regs->r[i] = c->uc_mcontext.regs[i];
-	regs->r[31] = c->uc_mcontext.sp;
-	regs->valid = 0xffffffff;
-	regs->pc = c->uc_mcontext.pc;
-#elif defined(__s390x__)
-	/* DWARF's numbers of floating-point registers, which leaf functions save others in. */
-	static const uint8_t fprs[16] = {16, 20, 17, 21, 18, 22, 19, 23, 24, 28, 25, 29, 26, 30, 27, 31};
-	for (unsigned i = 0; i < 16; i++) {
-		regs->r[i] = c->uc_mcontext.gregs[i];
-		regs->r[fprs[i]] = ((const sfw_u64 *)(const void *)&c->uc_mcontext.fpregs.fprs[i])->v;
-	}
-	regs->valid = 0xffffffff;
-	regs->pc = c->uc_mcontext.psw.addr;
-#endif
+	regs->how = SFW_OK;
+	regs->pc = words[a->saved_pc].v;
+	for (unsigned i = 0; i < a->num_saved; i++)
+		sfw_set(regs, i, words[a->saved[i]].v);
 }
 
 /* sfw_regs_here takes the registers of the function that calls it: the walk begins there. */
@@ -1014,14 +1340,17 @@ __attribute__((always_inline)) static inline void sfw_regs_here(struct sfw_regs 
 	regs->valid = 0;
 	regs->floor = 0;
 	regs->interrupted = 1;
+	regs->how = SFW_OK;
 #if defined(__x86_64__)
 	__asm__ volatile("lea 0(%%rip), %0\n\tmov %%rsp, %1\n\tmov %%rbp, %2" : "=&r"(pc), "=&r"(sp), "=&r"(fp));
 #else
 	uint64_t lr;
 #if defined(__aarch64__)
-	__asm__ volatile("adr %0, .\n\tmov %1, sp\n\tmov %2, x29\n\tmov %3, x30" : "=&r"(pc), "=&r"(sp), "=&r"(fp), "=&r"(lr));
+	__asm__ volatile("adr %0, .\n\tmov %1, sp\n\tmov %2, x29\n\tmov %3, x30"
+		: "=&r"(pc), "=&r"(sp), "=&r"(fp), "=&r"(lr));
 #elif defined(__s390x__)
-	__asm__ volatile("larl %0, .\n\tlgr %1, %%r15\n\tlgr %2, %%r11\n\tlgr %3, %%r14" : "=&a"(pc), "=&a"(sp), "=&a"(fp), "=&a"(lr));
+	__asm__ volatile("larl %0, .\n\tlgr %1, %%r15\n\tlgr %2, %%r11\n\tlgr %3, %%r14"
+		: "=&a"(pc), "=&a"(sp), "=&a"(fp), "=&a"(lr));
 #endif
 	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->lr, lr);
 #endif
@@ -1035,14 +1364,26 @@ static inline int sfw_hex(unsigned char c) {
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* sfw_stack_around finds the bounds of the memory that the address sp is in, by /proc/self/maps, and returns whether it
- * could. It is safe in signal handlers, but takes some ten microseconds: once for each thread is enough, until sp
- * is elsewhere. Where something else lies right behind the stack, the kernel takes both for one, and that may be
- * unmapped later: a thread that can say so itself calls sfw_stack_of_thread. */
-static inline int sfw_stack_around(uint64_t sp, uint64_t *low, uint64_t *high) {
+/* sfw_stack_around finds the mapping that sp is in, by /proc/self/maps, and returns whether it could. It is safe in
+ * signal handlers: call it when sp is outside of the known stacks. Linux 6.11 and later answer a query, in 4
+ * microseconds. Earlier ones write all mappings as text: 350 microseconds for 1,000, 7.4 ms for 20,000 (2026-11). Most
+ * of that is the kernel's time, so that reads of 2 KiB, which fit on an alternate stack, take 5 % longer than those of
+ * 64 KiB. If another mapping touches the stack, the kernel may report both as one, and the other may be unmapped
+ * later: threads that can call sfw_stack_of_thread should do so. */
+static inline int sfw_stack_around(uint64_t sp, struct sfw_range *stack) {
+	enum { READABLE = 1 };
+	/* struct procmap_query: size, flags, address; the answer's begin and end; fields that are not needed. */
+	uint64_t query[13] = {sizeof query, READABLE, sp, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 	int before = errno, fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), found = 0;
+	if (fd >= 0 && ioctl(fd, _IOWR('f', 17, query), query) == 0) {
+		close(fd);
+		errno = before;
+		stack->low = query[3];
+		stack->high = query[4];
+		return 1;
+	}
 	uint64_t number[2] = {0, 0};
-	unsigned char b[1024];
+	unsigned char b[2048];
 	ssize_t n;
 	int field = 0; /* 0 and 1: the addresses; 2: the permissions; 3: the rest of the line */
 	while (fd >= 0 && !found && ((n = read(fd, b, sizeof b)) > 0 || (n < 0 && errno == EINTR))) {
@@ -1067,14 +1408,34 @@ static inline int sfw_stack_around(uint64_t sp, uint64_t *low, uint64_t *high) {
 	errno = before;
 	if (!found)
 		return 0;
-	*low = number[0];
-	*high = number[1];
+	stack->low = number[0];
+	stack->high = number[1];
+	return 1;
+}
+
+/* sfw_process_stack adds the stack that sp is in, unless it is known, and returns whether it is now. The one that was
+ * added first goes. It is safe in signal handlers. Before a stack is unmapped, set its range to 0. */
+static inline int sfw_process_stack(struct sfw_process *p, uint64_t sp) {
+	struct sfw_range stack;
+	unsigned i = 0;
+	for (; i < SFW_NUM_STACKS; i++)
+		if (sp >= p->stacks[i].low && sp < p->stacks[i].high)
+			return 1;
+	if (!sfw_stack_around(sp, &stack))
+		return 0;
+	/* The main thread's stack grows: the new range replaces the old one. */
+	for (i = 0; i < SFW_NUM_STACKS - 1; i++)
+		if (p->stacks[i].high == stack.high)
+			break;
+	for (; i > 0; i--)
+		p->stacks[i] = p->stacks[i - 1];
+	p->stacks[0] = stack;
 	return 1;
 }
 
 /* sfw_stack_of_thread returns the bounds of the calling thread's stack, and whether it could. It is not for signal
- * handlers, but for where a thread begins. */
-static inline int sfw_stack_of_thread(uint64_t *low, uint64_t *high) {
+ * handlers, but for where a thread begins. Only for the main thread it needs /proc. */
+static inline int sfw_stack_of_thread(struct sfw_range *bounds) {
 	pthread_attr_t a;
 	void *stack = NULL;
 	size_t size = 0;
@@ -1082,8 +1443,8 @@ static inline int sfw_stack_of_thread(uint64_t *low, uint64_t *high) {
 		return 0;
 	int err = pthread_attr_getstack(&a, &stack, &size);
 	pthread_attr_destroy(&a);
-	*low = (uint64_t)(uintptr_t)stack;
-	*high = *low + size;
+	bounds->low = (uint64_t)(uintptr_t)stack;
+	bounds->high = bounds->low + size;
 	return err == 0;
 }
 #endif /* SFRAME_WALKER_PROCESS */

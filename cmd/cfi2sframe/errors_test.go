@@ -56,11 +56,10 @@ func TestFolderUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"--report-dir d --dry-run prog":                "--report-dir is for --survey",
 		"--report-dir d --survey --report-file r prog": "--report-dir and --report-file exclude each other",
-		"--report-dir d --survey -q prog":              "--report-dir and -q exclude each other: there is no report",
 		"--report-dir d --survey --report json prog":   "--report-dir is for pages, and excludes --report json",
 		"--format 1 --pcrel --dry-run prog":            "--pcrel and --outermost are for format 2",
-		"-r --dump prog":                               "-r is not for --dump, --diff and --merge",
-		"-r prog -o out":                               "-r and -o exclude each other",
+		"-r --dump prog":                               "--recursive is not for --dump",
+		"-r prog -o out":                               "-r and -o cannot be combined",
 		"--skip-status --in-place prog":                "--skip-status is for --skip-unsupported",
 	} {
 		says(t, exitUsage, "cfi2sframe: "+want, io.Discard, strings.Fields(args)...)

@@ -40,6 +40,11 @@ func dump(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 // check compares the .sframe of each file with the CFI, and prints the mismatches.
 func check(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 	status := exitDone
+	failed := func(path string, err error) {
+		fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", report.Printable(path), printable(err.Error()))
+		status = exitError
+	}
+	short := false
 	var t tally
 	for i, path := range s.files {
 		if ctx.Err() != nil {
@@ -49,13 +54,6 @@ func check(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 		if errors.Is(err, context.Canceled) {
 			return interrupted(ctx, stderr, s.files[i:], "not checked")
 		}
-		if c != nil && c.Skipped != "" {
-			t.stays(c.Skipped)
-			if !s.quiet && (s.verbose || len(s.files) == 1) {
-				fmt.Fprintf(stdout, "%s: skipped: %s\n", report.Printable(path), c.Skipped.Text())
-			}
-			continue
-		}
 		if c != nil {
 			if len(c.Mismatches) > 0 {
 				status = exitError
@@ -64,9 +62,15 @@ func check(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 				err = printed
 			}
 		}
-		if err != nil {
-			fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", report.Printable(path), printable(err.Error()))
-			status = exitError
+		switch {
+		case err != nil:
+			failed(path, err)
+		case c.Skipped != "":
+			t.stays(c.Skipped)
+		case c.Percent() < s.MinCoverage:
+			fmt.Fprintf(stderr, "cfi2sframe: %s: coverage %s is below %s\n",
+				report.Printable(path), report.Percentage(c.Percent()), report.Percentage(s.MinCoverage))
+			short = true
 		}
 	}
 	n := t.skipped()
@@ -74,40 +78,75 @@ func check(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "cfi2sframe: --require: no program or shared library was found")
 		status = exitError
 	}
-	if n > 0 {
-		if !s.quiet && len(s.files) > 1 {
-			fmt.Fprintf(stdout, "%d files: %d skipped\n%s", len(s.files), n, t.reasons("skipped"))
-		}
-		if s.skipStatus && status == exitDone {
-			status = exitSkipped
-		}
+	if n > 0 && s.report == "text" && len(s.files) > 1 {
+		fmt.Fprintf(stdout, "%d files: %d skipped\n%s", len(s.files), n, t.reasons("skipped"))
 	}
-	return status
+	switch {
+	case status != exitDone:
+		return status
+	case short:
+		return exitCoverage
+	case n > 0 && s.skipStatus:
+		return exitSkipped
+	}
+	return exitDone
 }
 
-// printChecked prints what was found in one file: the mismatches, and a summary unless the
-// user wants none.
+// printChecked prints what was found in one file: the mismatches, and a summary if there is a report.
 func printChecked(s *settings, w io.Writer, path string, c *convert.Checked) error {
 	out := bufio.NewWriter(w)
-	path = report.Printable(path)
+	text := s.report == "text"
+	switch {
+	case s.report == "json":
+		if err := checkedJSON(out, path, c); err != nil {
+			return err
+		}
+	case c.Skipped != "" && text && (s.verbose || len(s.files) == 1):
+		fmt.Fprintf(out, "%s: skipped: %s\n", report.Printable(path), c.Skipped.Text())
+	case c.Skipped == "":
+		checkedText(out, report.Printable(path), c, text)
+	}
+	return out.Flush()
+}
+
+// checkedJSON writes the JSON form of what was found in a file.
+func checkedJSON(w io.Writer, path string, c *convert.Checked) error {
+	if c.Skipped != "" {
+		k := report.Kept{Schema: report.Schema, File: path, Kept: string(c.Skipped), Why: c.Skipped.Text()}
+		return k.JSON(w)
+	}
+	r := report.Check{
+		Schema: report.Schema, File: path, ABI: c.ABI.String(), Format: int(c.Version), FDEs: c.FDEs, FREs: c.FREs, Sorted: !c.Unsorted,
+		Described: c.Described, Covered: c.Covered, Outermost: c.Outermost, PLT: c.Stubs, Mismatches: []report.Mismatch{},
+	}
+	for _, m := range c.Mismatches {
+		r.Mismatches = append(r.Mismatches, report.Mismatch{
+			Begin: m.Begin, End: m.End, Function: m.Function, Offset: m.Offset, What: m.What,
+		})
+	}
+	return r.JSON(w)
+}
+
+// checkedText writes the mismatches of a file, and a summary if it is wanted.
+func checkedText(w io.Writer, path string, c *convert.Checked, summary bool) {
 	for _, m := range c.Mismatches {
 		place := ""
 		if m.Function != "" {
 			place = fmt.Sprintf(" %s+%#x", printable(m.Function), m.Offset)
 		}
-		fmt.Fprintf(out, "%s: %#x-%#x%s: %s\n", path, m.Begin, m.End, place, m.What)
+		fmt.Fprintf(w, "%s: %#x-%#x%s: %s\n", path, m.Begin, m.End, place, m.What)
 	}
-	if !s.quiet {
-		fmt.Fprintf(out, "%s: %v, %v, %d FDEs, %d FREs: ", path, c.ABI, c.Version, c.FDEs, c.FREs)
-		fmt.Fprintf(out, "%d of %d bytes of code described by CFI have the same in SFrame (%s)",
-			c.Covered, c.Described, report.Percentage(100*float64(c.Covered)/float64(max(c.Described, 1))))
-		if c.Stubs > 0 {
-			fmt.Fprintf(out, ", and %d bytes of PLT stubs without CFI are right", c.Stubs)
-		}
-		if c.Unsorted {
-			fmt.Fprint(out, "; the FDEs are not sorted")
-		}
-		fmt.Fprintf(out, "; mismatches: %d\n", len(c.Mismatches))
+	if !summary {
+		return
 	}
-	return out.Flush()
+	fmt.Fprintf(w, "%s: %v, %v, %d FDEs, %d FREs: ", path, c.ABI, c.Version, c.FDEs, c.FREs)
+	fmt.Fprintf(w, "%d of %d bytes of code described by CFI have the same in SFrame (%s)",
+		c.Covered, c.Described, report.Percentage(100*float64(c.Covered)/float64(max(c.Described, 1))))
+	if c.Stubs > 0 {
+		fmt.Fprintf(w, ", and %d bytes of PLT stubs without CFI are right", c.Stubs)
+	}
+	if c.Unsorted {
+		fmt.Fprint(w, "; the FDEs are not sorted")
+	}
+	fmt.Fprintf(w, "; mismatches: %d\n", len(c.Mismatches))
 }

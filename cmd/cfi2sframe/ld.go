@@ -91,7 +91,7 @@ func runLinker(args []string, stdout, stderr io.Writer) (status int, ok bool) {
 	switch name := filepath.Base(args[0]); {
 	case linker.IsName(name) || name == linker.Compiler:
 		l.name, l.args = name, args[1:]
-	case len(args) < 2 || args[1] != "ld":
+	case len(args) < 2 || args[1] != linkCommand:
 		return 0, false
 	case len(args) == 2:
 		return l.wrong(errors.New("nothing to run: a program, or -- and the arguments of ld, was expected")), true
@@ -234,14 +234,12 @@ func (l *link) settings(names []string) (*settings, error) {
 		args = append(args, "--report", "none")
 	}
 	args = append(append(args, flags...), "--")
-	s, err := parse(append(args, names...), io.Discard)
+	s, err := parse(commandMode(linkCommand), append(args, names...), io.Discard)
 	switch {
-	case errors.Is(err, errDone) || err == nil && s.linkerDir:
+	case errors.Is(err, errDone):
 		return nil, errors.New("flags for conversion alone were expected")
 	case err != nil:
 		return nil, err
-	case s.reportFile != "":
-		return nil, errors.New("--report-file is not for links, each of which would replace the report on the one before")
 	case len(s.files) > len(names):
 		return nil, fmt.Errorf("%q: flags alone were expected", s.files[0])
 	}

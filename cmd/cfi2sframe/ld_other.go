@@ -11,7 +11,7 @@ const linuxOnly = "runs on Linux only; elsewhere convert what was linked in a st
 
 // runLinker refuses a command line that asks for a link.
 func runLinker(args []string, _, stderr io.Writer) (status int, ok bool) {
-	if len(args) < 2 || args[1] != "ld" {
+	if len(args) < 2 || args[1] != linkCommand {
 		return 0, false
 	}
 	fmt.Fprintf(stderr, "cfi2sframe: ld: it %s\n", linuxOnly)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -62,7 +63,7 @@ Flags:
 
 const usageTail = `
 Exit status: 0 done; 1 error, nothing written, or --check found a mismatch;
-2 wrong usage; 3 nothing written because of --min-coverage; 4 a file was skipped,
+2 wrong usage; 3 less is covered than --min-coverage; 4 a file was skipped,
 and --skip-status is given; 129, 130 or 143 interrupted by SIGHUP, SIGINT or
 SIGTERM. --diff: 0 no difference; 1 a difference; 2 error or wrong usage.
 
@@ -85,6 +86,8 @@ Examples:
                                             fail if more than that is left out
   cfi2sframe --for linux prog -o out        write what this reader takes
   cfi2sframe --check prog                   compare an .sframe with the CFI
+  cfi2sframe --check --report json --min-coverage 99.5 prog
+                                            the same for programs; fail if less is covered
   cfi2sframe --diff old.so new.so           what is different in their .sframe
   cfi2sframe --survey /usr/bin /usr/lib     what could be translated of all files there
   cfi2sframe --survey --report-dir pages /usr/bin
@@ -218,11 +221,11 @@ func (s *settings) define(flags *pflag.FlagSet) *given {
 	flags.BoolVar(&s.Update, "update", false, "the same, but leave the file alone if the section is right, complete and of the asked format")
 	flags.BoolVar(&s.Remove, "remove", false, "take .sframe and its segment out again")
 	flags.BoolVar(&s.NoVerify, "no-verify", false, "do not check the result against the CFI; for measuring only")
-	flags.Float64Var(&s.MinCoverage, "min-coverage", 0, "write nothing if less than `PERCENT` of the code that CFI describes is covered")
+	flags.Float64Var(&s.MinCoverage, "min-coverage", 0, "write nothing if less than `PERCENT` of the code that CFI describes is covered; with --check, exit with 3")
 	flags.StringVar(&s.report, "report", "text", "what is said of each file: none, text (on stderr), json or html (on stdout); a survey also as csv")
 	flags.StringVar(&s.reportFile, "report-file", "", "write the report to `FILE` instead")
 	flags.StringVar(&s.reportDir, "report-dir", "", "write a survey's page to `FOLDER`/index.html, and one beside it for each file of which something is lost")
-	flags.BoolVarP(&s.quiet, "quiet", "q", false, "no report, only errors")
+	flags.BoolVarP(&s.quiet, "quiet", "q", false, "no text on the terminal but errors; --report-file and other reports than text are written")
 	flags.BoolVarP(&s.verbose, "verbose", "v", false, "list every gap in the text report, not the first ten, with its cause")
 	flags.BoolVar(&s.check, "check", false, "compare the .sframe of each FILE, whoever wrote it, with the CFI")
 	flags.BoolVar(&s.Require, "require", false,
@@ -243,7 +246,8 @@ func (s *settings) define(flags *pflag.FlagSet) *given {
 	return g
 }
 
-func parse(args []string, stdout io.Writer) (*settings, error) {
+// parse reads the command line. If it is within a command, that has to take the flags, too.
+func parse(within *mode, args []string, stdout io.Writer) (*settings, error) {
 	s := &settings{}
 	s.Starting = s.prepare
 	flags := newFlags()
@@ -259,16 +263,28 @@ func parse(args []string, stdout io.Writer) (*settings, error) {
 		thisBuild().print(stdout)
 		return nil, errDone
 	}
-	if s.linkerDir {
-		return s, nil
+	m, err := modeOf(flags)
+	if err == nil && within != nil {
+		err = within.check(flags)
 	}
-	if err := s.settle(flags, g); err != nil {
+	if err == nil {
+		err = m.check(flags)
+	}
+	if err == nil {
+		err = s.settle(flags, g)
+	}
+	switch {
+	case err != nil:
 		return nil, err
+	case s.linkerDir && len(s.files) > 0:
+		return nil, fmt.Errorf("%s takes no file", m)
+	case s.linkerDir:
+		return s, nil
 	}
 	if err := s.completeFolder(flags.Changed("report")); err != nil {
 		return nil, err
 	}
-	return s, s.complete()
+	return s, s.complete(m)
 }
 
 // settle makes settings of flags whose values are words and numbers.
@@ -305,6 +321,10 @@ func (s *settings) settle(flags *pflag.FlagSet, g *given) error {
 	if !(s.MinCoverage >= 0 && s.MinCoverage <= 100) {
 		return fmt.Errorf("--min-coverage %v: a number from 0 to 100 was expected", s.MinCoverage)
 	}
+	if s.MinCoverage > 0 && s.MinCoverage <= 1 { // nobody wants 1 %, and 1 can be meant to be all
+		meant := strconv.FormatFloat(100*s.MinCoverage, 'g', 6, 64)
+		return fmt.Errorf("--min-coverage %v is %v %%; was %s meant?", s.MinCoverage, s.MinCoverage, meant)
+	}
 	if flags.Changed("shard") {
 		if s.shard, err = survey.ParseShard(*g.shard); err != nil {
 			return fmt.Errorf("--shard %w", err)
@@ -314,76 +334,31 @@ func (s *settings) settle(flags *pflag.FlagSet, g *given) error {
 	return nil
 }
 
-// complete fills in what follows from other flags, and refuses what makes no sense
-// together.
-func (s *settings) complete() error {
-	if s.report != "none" && !slices.Contains(survey.Forms, s.report) {
-		return fmt.Errorf("--report %q is not known; none, %s was expected", s.report, strings.Join(survey.Forms, ", "))
-	}
-	if s.quiet {
-		s.report = "none"
-	}
-	s.Brief = s.report == "none" && s.MinCoverage == 0
-	modes := 0
-	for _, on := range []bool{s.output != "", s.inPlace, s.DryRun, s.check, s.dump, s.diff, s.survey, s.merge} {
+// completeOutput is complete for where results go.
+func (s *settings) completeOutput() error {
+	places := 0
+	for _, on := range []bool{s.output != "", s.inPlace, s.DryRun} {
 		if on {
-			modes++
+			places++
 		}
 	}
 	switch {
-	case len(s.files) == 0:
-		return errors.New("no input file")
-	case s.inPlace && s.output != "":
-		return errors.New("--in-place and -o exclude each other")
-	case modes > 1:
-		return errors.New("-o, --in-place, --dry-run, --check, --dump, --diff, --survey and --merge exclude each other")
-	case s.diff && len(s.files) != 2:
-		return fmt.Errorf("%d input files; two were expected for --diff", len(s.files))
-	case s.diff && s.report == "html":
-		return errors.New("--report html is not for --diff; text or json was expected")
-	case modes == 0 && s.recursive:
-		return errors.New("-r: --in-place, --dry-run, --check or --survey was expected, too")
-	case modes == 0 && len(s.files) > 1:
-		return fmt.Errorf("%d input files; one was expected, or --in-place", len(s.files))
-	case modes == 0:
+	case places > 1:
+		return errors.New("-o, --in-place and --dry-run cannot be combined")
+	case places == 0 && len(s.files) == 1:
 		return errors.New("no output file: -o OUT or --in-place was expected")
-	case s.output != "" && len(s.files) > 1:
+	case s.recursive && s.output != "":
+		return errors.New("-r and -o cannot be combined")
+	case !s.inPlace && !s.DryRun && len(s.files) > 1:
 		return fmt.Errorf("%d input files; one was expected, or --in-place", len(s.files))
 	case outfile.IsStdout(s.output) && s.reportOnStdout():
 		return fmt.Errorf("the result and --report %s exclude each other on standard output", s.report)
-	case s.report == "csv" && !s.sumsUp():
-		return errors.New("--report csv is for --survey and --merge")
-	case s.Require && !s.check:
-		return errors.New("--require requires --check")
-	case s.objects && !s.survey:
-		return errors.New("--objects is for --survey")
-	case s.packages && !s.survey:
-		return errors.New("--packages is for --survey")
-	case s.jobs < 0:
-		return fmt.Errorf("--jobs %d: 0 or more was expected", s.jobs)
-	case s.Remove && (s.Force || s.Update), s.Force && s.Update:
-		return errors.New("--remove, --force and --update exclude each other")
-	case s.skipStatus && !s.SkipUnsupported:
-		return errors.New("--skip-status is for --skip-unsupported")
-	case s.recursive && s.output != "":
-		return errors.New("-r and -o exclude each other")
-	case s.recursive && (s.dump || s.diff || s.merge):
-		return errors.New("-r is not for --dump, --diff and --merge")
 	}
-	if err := s.completeMerge(); err != nil {
-		return err
-	}
-	if err := s.completeDebugLink(); err != nil {
-		return err
-	}
-	if err := s.completeInput(); err != nil {
-		return err
-	}
-	return s.completeReport()
+	return nil
 }
 
 // completeInput is complete for what is about standard input.
-func (s *settings) completeInput() error {
+func (s *settings) completeInput(m *mode) error {
 	n := 0
 	for _, f := range s.files {
 		if f == convert.Stdin && !s.sumsUp() {
@@ -391,24 +366,12 @@ func (s *settings) completeInput() error {
 		}
 	}
 	switch {
+	case n > 0 && m.name == packageCommand:
+		return errors.New("standard input (-) is not for packages; a file was expected")
 	case n > 0 && s.inPlace:
 		return errors.New("--in-place is not for standard input (-)")
 	case n > 1:
 		return errors.New("standard input (-) is given twice")
-	}
-	return nil
-}
-
-// completeReport is complete for what is about --report-file.
-func (s *settings) completeReport() error {
-	switch {
-	case s.reportFile == "":
-	case s.check || s.dump || s.diff:
-		return errors.New("--report-file is not for --check, --dump and --diff")
-	case s.quiet:
-		return errors.New("--report-file and -q exclude each other: there is no report")
-	case s.report == "none":
-		return errors.New("--report-file and --report none exclude each other: there is no report")
 	}
 	return nil
 }
@@ -433,12 +396,8 @@ func (s *settings) completeFolder(form bool) error {
 	switch {
 	case s.reportDir == "":
 		return nil
-	case !s.survey:
-		return errors.New("--report-dir is for --survey")
 	case s.reportFile != "":
 		return errors.New("--report-dir and --report-file exclude each other")
-	case s.quiet:
-		return errors.New("--report-dir and -q exclude each other: there is no report")
 	case form && s.report != "html":
 		return fmt.Errorf("--report-dir is for pages, and excludes --report %s", s.report)
 	}
@@ -491,7 +450,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return runPackages(ctx, args[1:], stdout, stderr)
 	}
 	out := &output{Writer: stdout}
-	s, err := parse(args, out)
+	s, err := parse(nil, args, out)
 	if err == nil && s.linkerDir {
 		status := printLinkerDir(out, stderr)
 		if out.err == nil {

@@ -20,14 +20,7 @@ func (s *settings) sumsUp() bool { return s.survey || s.merge }
 
 // completeMerge is complete for what is about the parts of surveys.
 func (s *settings) completeMerge() error {
-	switch {
-	case s.shard.Of > 0 && !s.survey:
-		return errors.New("--shard is for --survey")
-	case s.partial && !s.merge:
-		return errors.New("--partial is for --merge")
-	case s.against != "" && !s.merge:
-		return errors.New("--against is for --merge")
-	case s.against != "" && s.report != "none" && !slices.Contains(survey.ComparisonForms, s.report):
+	if s.against != "" && s.report != "none" && !slices.Contains(survey.ComparisonForms, s.report) {
 		return fmt.Errorf("--report %s is not for --against; %s was expected", s.report, strings.Join(survey.ComparisonForms, " or "))
 	}
 	return nil
@@ -46,7 +39,7 @@ func (w *work) merged(ctx context.Context) int {
 	s, err := survey.Merge(ctx, parts, survey.MergeOptions{Tool: thisBuild().String(), Partial: w.partial, Jobs: w.jobs}, w.progress)
 	w.clearBar()
 	if err == nil && w.against == "" && w.settings.report != "none" {
-		err = outfile.Plain(s.Write(w.report.out, w.settings.report))
+		err = w.writeSurvey(s)
 	}
 	if err == nil && w.settings.report == "csv" && s.Only() != "" { // which the form has no place for
 		w.complain("merge", errors.New(s.Only()))

@@ -54,14 +54,15 @@ Examples:
   cfi2sframe pkg -q --in-place *.deb
 `
 
-// packageFlags are those flags that are for packages, and what they do there if it is not the same.
-var packageFlags = map[string]string{
-	"format": "", "for": "", "in-place": "replace each PKG by its result", "preserve-dates": "", "no-sync": "", "dry-run": "", "pcrel": "",
-	"outermost": "", "share": "", "force": "", "update": "the same, but leave a file alone if the section is right, complete and of the asked format",
-	"output": "", "no-verify": "", "quiet": "", "verbose": "list every gap in the text report, and the files that stay as they are", "jobs": "threads that share the work; 0, or more than there are processors: as many as these",
+// packageUsage says what flags do for packages, if it is not the same.
+var packageUsage = map[string]string{
+	"in-place":     "replace each PKG by its result",
+	"update":       "the same, but leave a file alone if the section is right, complete and of the asked format",
+	"verbose":      "list every gap in the text report, and the files that stay as they are",
+	"jobs":         "threads that share the work; 0, or more than there are processors: as many as these",
 	"min-coverage": "write nothing if less than `PERCENT` of the code of one of the files is covered",
-	"report":       "what is said of each file: none, text (on stderr) or json (on stdout)", "report-file": "", "help": "",
-	"objects": "convert relocatable objects and static libraries, too, but not kernel modules",
+	"report":       "what is said of each file: none, text (on stderr) or json (on stdout)",
+	"objects":      "convert relocatable objects and static libraries, too, but not kernel modules",
 }
 
 // parsePackages reads the command line after the word for packages.
@@ -70,9 +71,10 @@ func parsePackages(args []string, stdout io.Writer) (*settings, error) {
 	s.Starting = s.prepare
 	all, flags := newFlags(), newFlags()
 	g := s.define(all)
+	m := commandMode(packageCommand)
 	all.VisitAll(func(f *pflag.Flag) {
-		if usage, ok := packageFlags[f.Name]; ok {
-			f.Usage = cmp.Or(usage, f.Usage)
+		if m.heeds(f.Name) || f.Name == "help" {
+			f.Usage = cmp.Or(packageUsage[f.Name], f.Usage)
 			flags.AddFlag(f)
 		}
 	})
@@ -87,37 +89,7 @@ func parsePackages(args []string, stdout io.Writer) (*settings, error) {
 	if err := s.settle(flags, g); err != nil {
 		return nil, err
 	}
-	return s, s.completePackages()
-}
-
-// completePackages is complete for packages.
-func (s *settings) completePackages() error {
-	if !slices.Contains([]string{"none", "text", "json"}, s.report) {
-		return fmt.Errorf("--report %q is not for packages; none, text or json was expected", s.report)
-	}
-	if s.quiet {
-		s.report = "none"
-	}
-	s.Brief = s.report == "none" && s.MinCoverage == 0
-	switch {
-	case len(s.files) == 0:
-		return errors.New("no package")
-	case s.inPlace && s.output != "", s.inPlace && s.DryRun, s.DryRun && s.output != "":
-		return errors.New("-o, --in-place and --dry-run exclude each other")
-	case !s.inPlace && !s.DryRun && s.output == "":
-		return errors.New("no output file: -o OUT or --in-place was expected")
-	case s.output != "" && len(s.files) > 1:
-		return fmt.Errorf("%d packages; one was expected, or --in-place", len(s.files))
-	case slices.Contains(s.files, convert.Stdin):
-		return errors.New("standard input (-) is not for packages; a file was expected")
-	case outfile.IsStdout(s.output) && s.reportOnStdout():
-		return fmt.Errorf("the result and --report %s exclude each other on standard output", s.report)
-	case s.Force && s.Update:
-		return errors.New("--force and --update exclude each other")
-	case s.jobs < 0:
-		return fmt.Errorf("--jobs %d: 0 or more was expected", s.jobs)
-	}
-	return s.completeReport()
+	return s, s.complete(m)
 }
 
 // runPackages is the whole program for packages.

@@ -140,8 +140,20 @@ func (r *reporter) add(in string, res *convert.Result) error {
 	return nil
 }
 
+// removed reports whether .sframe was removed from a file, or from members of an archive.
+func (r *reporter) removed(res *convert.Result) bool { return r.Remove && res.Stays == "" }
+
 // json says in JSON what became of a file.
 func (r *reporter) json(in string, res *convert.Result) error {
+	if r.removed(res) {
+		gone := report.Removed{Schema: report.Schema, File: in, Output: r.output, Removed: true, Unsigned: res.Unsigned}
+		if r.inPlace {
+			gone.Output = in
+		}
+		if err := gone.JSON(r.out); err != nil {
+			return err
+		}
+	}
 	for _, c := range res.Coverage {
 		if err := c.JSON(r.out); err != nil {
 			return err
@@ -185,8 +197,11 @@ func (r *reporter) text(in string, res *convert.Result) error {
 		}
 	}
 	name := report.Printable(in)
-	if r.Remove && (res.Archive || len(res.Kept) == 0) {
+	if r.removed(res) {
 		fmt.Fprintf(r.out, "%s: .sframe is removed\n", name)
+	}
+	if res.Unsigned {
+		fmt.Fprintf(r.out, "%s: the module signature is removed; sign it again\n", name)
 	}
 	if res.Archive {
 		r.kept(name, res.Kept)

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/term"
+
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/survey"
+	"cfi2sframe/report"
 )
 
 // surveyed sums up the files below the given paths.
@@ -41,9 +44,17 @@ func (w *work) surveyed(ctx context.Context) int {
 			err = outfile.Plain(s.HTML(w.report.out, links))
 		}
 	default:
-		err = outfile.Plain(s.Write(w.report.out, w.settings.report))
+		err = w.writeSurvey(s)
 	}
 	return w.summedUp(ctx, "survey", err)
+}
+
+// writeSurvey writes the report. Names of files in it do nothing to a terminal.
+func (w *work) writeSurvey(s *survey.Survey) error {
+	if f, ok := w.report.to.(*os.File); ok && w.settings.report == "csv" && term.IsTerminal(int(f.Fd())) {
+		return outfile.Plain(s.CSV(w.report.out, report.Printable))
+	}
+	return outfile.Plain(s.Write(w.report.out, w.settings.report))
 }
 
 // progress shows how much of a survey is done.

@@ -42,8 +42,12 @@ func Open(name, path string, f *elffile.File) (*File, error) {
 		d, _, err := Find(path, f)
 		return d, err
 	}
-	if name == "" || f.IsObject() {
+	if name == "" {
 		return nil, nil
+	}
+	if f.IsObject() { // addresses in both need not agree
+		return nil, fmt.Errorf("debug file %s: it is not used, as this is a relocatable object; "+
+			"convert the object before its debug information is split off", name)
 	}
 	m, err := marksOf(f)
 	if err != nil {
@@ -243,11 +247,8 @@ func (d *File) belongs(f *elffile.File, id []byte, sum uint32, linked bool) erro
 	if d.f.Size > maxSummed {
 		return fmt.Errorf("it has %d bytes, and no build-id; to compute a checksum of more than %d is not accepted", d.f.Size, uint64(maxSummed))
 	}
-	if _, err := d.r.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
 	h := crc32.NewIEEE()
-	if _, err := io.Copy(h, d.r); err != nil {
+	if _, err := io.Copy(h, io.NewSectionReader(d.f.Contents(), 0, int64(d.f.Size))); err != nil {
 		return err
 	}
 	if h.Sum32() != sum {

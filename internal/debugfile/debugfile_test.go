@@ -240,10 +240,13 @@ func TestUnreadable(t *testing.T) {
 // TestNone has files that no debug file is looked for.
 func TestNone(t *testing.T) {
 	object := elftest.Parse(t, elftest.NewObject().Bytes())
-	for name, f := range map[string]*elffile.File{"": elftest.Parse(t, plain(t)), Auto: object, "/none": object} {
+	for name, f := range map[string]*elffile.File{"": elftest.Parse(t, plain(t)), Auto: object} {
 		if d, err := Open(name, "", f); d != nil || err != nil {
 			t.Errorf("%q: %v, %v", name, d, err)
 		}
+	}
+	if d, err := Open("named", "", object); d != nil || err == nil || !strings.Contains(err.Error(), "debug file named: it is not used") {
+		t.Errorf("the file of an object: %v, %v", d, err)
 	}
 }
 

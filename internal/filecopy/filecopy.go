@@ -22,13 +22,14 @@ type Target interface {
 // that, by sharing the blocks if the file system can, and holes stay holes. Range uses the positions of
 // these files, and ends when ctx does.
 func Range(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n int64) error {
+	src = unsized(src)
 	file, ok := dst.(*os.File)
 	if !ok {
 		return Bytes(ctx, dst, to, src, from, n)
 	}
 	if r, ok := src.(*io.SectionReader); ok {
 		if outer, begin, size := r.Outer(); from+n <= size {
-			src, from = outer, begin+from
+			src, from = unsized(outer), begin+from
 		}
 	}
 	f, ok := src.(*os.File)
@@ -73,6 +74,7 @@ func Bytes(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n i
 	if n == 0 {
 		return nil
 	}
+	src = unsized(src)
 	var r io.Reader = io.NewSectionReader(src, from, n)
 	var w io.Writer = io.NewOffsetWriter(dst, to)
 	if file, ok := dst.(*os.File); ok { // the kernel copies from file to file, by their positions

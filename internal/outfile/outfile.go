@@ -48,6 +48,9 @@ type File struct {
 func Open(out string, perm fs.FileMode) (*File, error) {
 	o := &File{}
 	if IsStdout(out) {
+		if closed(os.Stdout) {
+			return nil, errors.New("standard output is closed; redirect it, or name a file")
+		}
 		o.stream = os.Stdout
 	} else if err := o.find(out); err != nil {
 		return nil, err
@@ -69,6 +72,18 @@ func Open(out string, perm fs.FileMode) (*File, error) {
 		return nil, cannotWrite(filepath.Dir(out), err)
 	}
 	return o, nil
+}
+
+// closed reports whether a standard file was closed when the program started: Go opens the null device in its place, for
+// reading and writing.
+func closed(f *os.File) bool {
+	info, err := f.Stat()
+	null, nullErr := os.Stat(os.DevNull)
+	if err != nil || nullErr != nil || !os.SameFile(info, null) {
+		return false
+	}
+	_, err = f.Read(make([]byte, 1))
+	return err == io.EOF
 }
 
 // Replace prepares an output that takes the place of a file that OpenInput has opened, and that

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"cfi2sframe/internal/archive"
@@ -12,7 +11,7 @@ import (
 
 // deb reads a Debian package, as deb(5) says: an archive whose first member has the version of the format, and
 // that has the files in a tar.
-func (r *reader) deb(f *os.File, size int64) ([]File, error) {
+func (r *reader) deb(f io.ReaderAt, size int64) ([]File, error) {
 	a, err := archive.Open(f, size)
 	if err != nil {
 		return nil, err

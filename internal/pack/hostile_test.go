@@ -124,8 +124,18 @@ func TestBrokenDisk(t *testing.T) {
 	if is, err := IsDeb(brokenDisk{}); is || err != errDisk {
 		t.Errorf("%v, %v; %v was expected", is, err, errDisk)
 	}
-	if k, err := kindOf(brokenDisk{}); k != kindNone || err != errDisk {
+	if k, err := KindOf(brokenDisk{}, 1<<10); k != None || err != errDisk {
 		t.Errorf("%v, %v; %v was expected", k, err, errDisk)
+	}
+}
+
+// TestEmptyDisk expects the same of a file that ends before its size.
+func TestEmptyDisk(t *testing.T) {
+	if k, err := KindOf(strings.NewReader(""), 1<<10); k != None || err == nil || !strings.Contains(err.Error(), "the file ends early") {
+		t.Errorf("%v, %v", k, err)
+	}
+	if k, err := KindOf(strings.NewReader("text"), 4); k != None || err != nil {
+		t.Errorf("%v, %v", k, err)
 	}
 }
 

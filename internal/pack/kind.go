@@ -14,17 +14,18 @@ import (
 
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/compressed"
+	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/rpm"
 )
 
-// A kind is one of the formats.
-type kind uint8
+// A Kind is one of the formats.
+type Kind uint8
 
 const (
-	kindNone kind = iota
-	kindDeb
-	kindRPM
-	kindTar // or an image in one; compressed or not
+	None Kind = iota
+	Deb
+	RPM
+	Tar // or an image in one; compressed or not
 )
 
 // Is reports whether the name is that of a package, or of the folder of an image layout. What cannot be
@@ -33,13 +34,13 @@ func Is(name string) (bool, error) {
 	if IsFolder(name) {
 		return true, nil
 	}
-	f, _, err := open(name)
+	f, size, err := open(name)
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
-	k, err := kindOf(f)
-	return k != kindNone, err
+	k, err := KindOf(f, size)
+	return k != None, err
 }
 
 // layoutFile marks the folder of an image layout.
@@ -84,41 +85,42 @@ func IsDeb(r io.ReaderAt) (bool, error) {
 	return strings.TrimRight(string(b), " /") == debFirst, nil
 }
 
-// kindOf says what a file is.
-func kindOf(r io.ReaderAt) (kind, error) {
+// KindOf says what a file is. What cannot be unpacked far enough to be known is None.
+func KindOf(r io.ReaderAt, size int64) (Kind, error) {
+	r = filecopy.Sized(r, size)
 	head := make([]byte, blockSize)
 	n, err := r.ReadAt(head, 0)
 	if err != nil && err != io.EOF {
-		return kindNone, err
+		return None, err
 	}
 	head = head[:n]
 	is, _ := archive.Is(bytes.NewReader(head)) // memory gives no errors
 	switch {
 	case is:
 		if deb, _ := IsDeb(bytes.NewReader(head)); !deb {
-			return kindNone, nil
+			return None, nil
 		}
-		return kindDeb, nil
+		return Deb, nil
 	case bytes.HasPrefix(head, []byte(rpm.Magic)):
-		return kindRPM, nil
+		return RPM, nil
 	case compressed.Of(head) == compressed.None:
 		if isTar(head) {
-			return kindTar, nil
+			return Tar, nil
 		}
-		return kindNone, nil
+		return None, nil
 	}
 	// What is in there has to be seen.
 	s := &reader{ctx: context.Background(), budget: blockSize, given: blockSize}
 	in, err := s.unpack("", io.NewSectionReader(r, 0, 1<<62))
 	if err != nil {
-		return kindNone, nil
+		return None, nil
 	}
 	defer in.close()
 	head = make([]byte, blockSize)
 	if _, err := io.ReadFull(in, head); err == nil && isTar(head) {
-		return kindTar, nil
+		return Tar, nil
 	}
-	return kindNone, nil
+	return None, nil
 }
 
 const blockSize = 512 // of tar

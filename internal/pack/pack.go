@@ -27,6 +27,8 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+
+	"cfi2sframe/internal/filecopy"
 )
 
 // A Member is a regular file in a package while it is visited.
@@ -109,22 +111,23 @@ func Each(ctx context.Context, name string, visit func(*Member) error) ([]File, 
 		r.allow(size)
 		return r.image(folder(name))
 	}
-	f, size, err := open(name)
+	file, size, err := open(name)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer file.Close()
 	r.allow(size)
-	kind, err := kindOf(f)
+	f := filecopy.Sized(file, size)
+	kind, err := KindOf(f, size)
 	if err != nil {
 		return nil, err
 	}
 	switch kind {
-	case kindDeb:
+	case Deb:
 		return r.deb(f, size)
-	case kindRPM:
+	case RPM:
 		return r.rpm(f, size)
-	case kindTar:
+	case Tar:
 		return r.tarFile(f, size)
 	}
 	return nil, errors.New("no package: a .deb, .rpm, a tar or a compressed one, or an image was expected")

@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"os"
 
 	"cfi2sframe/internal/rpm"
 )
 
 // rpm reads an RPM package: headers, and the files in a cpio archive that is compressed.
-func (r *reader) rpm(f *os.File, size int64) ([]File, error) {
+func (r *reader) rpm(f io.ReaderAt, size int64) ([]File, error) {
 	_, h, err := rpm.Headers(f, size)
 	if err != nil {
 		return nil, rpmError(err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"strings"
 )
@@ -31,7 +30,7 @@ const (
 )
 
 // tarFile reads a tar, and if that turns out to have an image in it, its layers.
-func (r *reader) tarFile(f *os.File, size int64) ([]File, error) {
+func (r *reader) tarFile(f io.ReaderAt, size int64) ([]File, error) {
 	a := &tarred{r: r, f: f, size: size, small: make(map[string][]byte)}
 	var entries []entry
 	err := a.read(func(s *stream, h *tar.Header, t *tar.Reader) error {
@@ -130,7 +129,7 @@ func (r *reader) list(s *stream) ([]entry, error) {
 // A tarred is a tar that is a file. There may be an image in it.
 type tarred struct {
 	r     *reader
-	f     *os.File
+	f     io.ReaderAt
 	size  int64
 	small map[string][]byte // what may say what an image is
 	room  int64             // what small has, in bytes

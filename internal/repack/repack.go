@@ -17,6 +17,7 @@ import (
 	"runtime"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/rpm"
 	"cfi2sframe/report"
 )
@@ -65,6 +66,7 @@ type Result struct {
 // Convert converts the package of the given size in r, and writes the result to w. On an error w may have a part of it. With
 // convert.ErrCoverage there is a Result, too.
 func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Options) (*Result, error) {
+	r = filecopy.Sized(r, size)
 	head := make([]byte, max(len(arMagic), len(rpm.Magic)))
 	n, err := r.ReadAt(head, 0)
 	if err != nil && err != io.EOF {

@@ -11,14 +11,20 @@ import (
 
 // CSV writes a line per file, sorted by their names on the disk, below a line with
 // the names of the columns. docs/survey.md describes them. Columns that do not apply are
-// empty.
-func (s *Survey) CSV(w io.Writer) error {
+// empty. All columns go through shown, which may be nil: terminals need other names than programs.
+func (s *Survey) CSV(w io.Writer, shown func(string) string) error {
 	out := csv.NewWriter(w)
 	if err := out.Write(columns()); err != nil {
 		return err
 	}
 	for _, l := range s.lines {
-		if err := out.Write(s.record(l)); err != nil {
+		record := s.record(l)
+		for i := range record {
+			if shown != nil {
+				record[i] = shown(record[i])
+			}
+		}
+		if err := out.Write(record); err != nil {
 			return err
 		}
 	}

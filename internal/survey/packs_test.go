@@ -155,7 +155,7 @@ func image(t *testing.T, dir, to string) {
 func records(t *testing.T, s *Survey, prefix string) (map[string]string, []string) {
 	t.Helper()
 	var b bytes.Buffer
-	if err := s.CSV(&b); err != nil {
+	if err := s.CSV(&b, nil); err != nil {
 		t.Fatal(err)
 	}
 	all, err := csv.NewReader(&b).ReadAll()

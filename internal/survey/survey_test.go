@@ -431,7 +431,7 @@ func TestSchema(t *testing.T) {
 func TestCSV(t *testing.T) {
 	s := run(t, Options{}, fixtures, tree(t))
 	var out bytes.Buffer
-	if err := s.CSV(&out); err != nil {
+	if err := s.CSV(&out, nil); err != nil {
 		t.Fatal(err)
 	}
 	records, err := csv.NewReader(&out).ReadAll() // which wants as many columns in each

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"cfi2sframe/internal/archive"
+	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/pack"
 )
@@ -178,7 +179,11 @@ func peekFile(name string) (head, error) {
 		return head{}, err
 	}
 	defer f.Close()
-	return peek(f)
+	info, err := f.Stat()
+	if err != nil {
+		return head{}, err
+	}
+	return peek(filecopy.Sized(f, info.Size()))
 }
 
 // peek reads the head of a file.

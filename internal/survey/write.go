@@ -17,7 +17,7 @@ func (s *Survey) Write(w io.Writer, form string) error {
 	case "json":
 		return s.JSON(w)
 	case "csv":
-		return s.CSV(w)
+		return s.CSV(w, nil)
 	case "html":
 		return s.HTML(w, nil)
 	}

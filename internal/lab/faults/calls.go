@@ -34,6 +34,7 @@ var faults = []fault{
 		"fstat", "newfstatat", "lseek", "linkat", "renameat2", "unlinkat", "readlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "flistxattr",
 	}, only: func(c *call) bool { return c.name != "lseek" || holes(c) }}, // to set a position asks no file system
 	{name: "half of the bytes", deed: deed{short: true}, harmless: true, calls: []string{"read", "pread64", "write", "pwrite64"}},
+	{name: "end of file", deed: deed{empty: true}, calls: []string{"pread64"}},
 	{name: "no files without names", deed: deed{fail: unix.EOPNOTSUPP}, harmless: true, calls: []string{"openat"}, only: unnamed},
 	{name: "no exchange", deed: deed{fail: unix.EINVAL}, harmless: true, calls: []string{"renameat2"}},
 	{name: "no shared blocks", deed: deed{fail: unix.EOPNOTSUPP}, harmless: true, calls: []string{"ioctl"}},

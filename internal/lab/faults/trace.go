@@ -89,6 +89,7 @@ func (c *call) String() string {
 type deed struct {
 	fail  syscall.Errno // it is not made, and fails
 	short bool          // it is made for half of the bytes
+	empty bool          // it is made for no bytes
 	kill  bool
 }
 
@@ -285,16 +286,19 @@ func (t *tracer) do(tid int, c *call, d deed) error {
 		t.killed = true
 		return syscall.Kill(t.pid, syscall.SIGKILL)
 	}
-	if d.fail == 0 && !d.short {
+	if d.fail == 0 && !d.short && !d.empty {
 		return nil
 	}
 	var regs syscall.PtraceRegs
 	if err := syscall.PtraceGetRegs(tid, &regs); err != nil {
 		return err
 	}
-	if d.short {
+	switch {
+	case d.short:
 		regs.Rdx = max(1, regs.Rdx/2)
-	} else {
+	case d.empty:
+		regs.Rdx = 0
+	default:
 		regs.Orig_rax = ^uint64(0) // none
 		t.failed[tid] = d.fail
 	}

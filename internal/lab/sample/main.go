@@ -27,11 +27,11 @@ import (
 
 // Why a walk ended: enum sfw_how.
 const (
-	outermost   = 3
-	zero        = 4
-	noSection   = 5
-	noRegister  = 9
-	numReasons  = 12
+	outermost   = 4
+	zero        = 5
+	noSection   = 6
+	noRegister  = 10
+	numReasons  = 13
 	rootPercent = 99.9 // of the samples in C and C++ programs have to reach the start
 	someQuick   = 99.5 // the same where there are few, of which more are taken while a program starts
 )
@@ -40,8 +40,8 @@ const (
 const longest = 15 * time.Minute
 
 var ends = [numReasons]string{
-	outermost: "outermost", zero: "return address 0", noSection: "no section", 6: "no row", 7: "bad section", 8: "memory that cannot be read",
-	noRegister: "a register that is not known", 10: "a caller's frame that is not above", 11: "too many frames",
+	outermost: "outermost", zero: "return address 0", noSection: "no section", 7: "no row", 8: "bad section", 9: "memory that cannot be read",
+	noRegister: "a register that is not known", 11: "a caller's frame that is not above", 12: "too many frames",
 }
 
 // A result is what the sampler has counted.

@@ -16,6 +16,7 @@ import (
 const (
 	sfwOK = iota
 	sfwSFrame
+	sfwSignal
 	sfwFramePointer
 	sfwOutermost
 	sfwZero

@@ -147,12 +147,12 @@ func writeSeeds(dir string, files []string) error {
 				d := sec.FDE(rnd.IntN(sec.Len()))
 				return d.Start + uint64(rnd.Uint32N(max(d.Size, 1)))
 			}
-			const sp = 0x7ffe0000
+			const sp = 0x7e8000001000 - 8*words // where the fuzzer maps it
 			var b []byte
 			for _, v := range []uint64{pc(), s.addr, sp} {
 				b = le.AppendUint64(b, v)
 			}
-			b = append(b, byte(n%4), words)
+			b = append(b, byte(n%32), words)
 			for i := range words {
 				v := pc()
 				if i%2 == 0 {

@@ -278,8 +278,7 @@ static void on_sample(int signal, siginfo_t *info, void *context) {
 	struct sfw_regs regs, start;
 	sfw_regs_of_context(&start, context);
 	uint64_t sp = start.r[7], ticks[3] = {0, 0, 0}, t;
-	if (sp < self.walk.stack_low || sp >= self.walk.stack_high)
-		sfw_stack_around(sp, &self.walk.stack_low, &self.walk.stack_high);
+	sfw_process_stack(&self.walk, sp);
 	enum sfw_how end = SFW_OK, other = SFW_OK;
 	size_t n = 0, kept = 0;
 	int whole = 0;
@@ -315,7 +314,7 @@ static void on_sample(int signal, siginfo_t *info, void *context) {
 	while (from < self.num_peer && self.peer[from] != start.pc)
 		from++;
 	/* By the frame pointer alone. */
-	const struct sfw_space space = {sfw_process_read, sfw_process_section, &self.walk, 0, NULL, SFW_HOST_ABI, 1};
+	const struct sfw_space space = {sfw_process_read, sfw_process_section, &self.walk, 0, NULL, SFW_HOST_ABI, 1, 0, NULL};
 	size_t fp = 0;
 	regs = start;
 	do {
@@ -391,7 +390,7 @@ static void *thread_main(void *argument) {
 		self.num_peer--;
 	if (self.num_peer > 0)
 		self.root = self.peer[self.num_peer - 1];
-	sfw_stack_of_thread(&self.walk.stack_low, &self.walk.stack_high);
+	sfw_stack_of_thread(&self.walk.stacks[0]);
 	begin_thread();
 	void *value = s.routine(s.argument);
 	if (self.ready) {
@@ -475,7 +474,7 @@ __attribute__((constructor)) static void begin(void) {
 	real_sigaction(SIGSEGV, &a, NULL);
 	/* Programs that this one runs are not sampled. */
 	out = getenv("SAMPLE_OUT");
-	sfw_stack_of_thread(&self.walk.stack_low, &self.walk.stack_high);
+	sfw_stack_of_thread(&self.walk.stacks[0]);
 	unsetenv("LD_PRELOAD");
 	unsetenv("SAMPLE_OUT");
 	begin_thread();

@@ -1,31 +1,45 @@
 /*
  * A target of libFuzzer: lookups, steps and walks with any section and any memory.
  *
- * Input: pc, the section's address and the stack pointer, 8 bytes each; options; the number of words on the stack; these
- * words; and as the rest the section, at the end of the input so that the sanitizer sees what is read behind it.
+ * Input: pc, the section's address and the stack pointer, 8 bytes each; options; the number of words on the stack;
+ * these words; and as the rest the section, at the end of the input so that the sanitizer sees what is read behind it.
+ * Outside of the stack there is nothing, or with an option a signal trampoline at pc. With another option the stack is
+ * in memory at an address that is always the same, with none around it, and the walker may read it itself.
  */
+#define _GNU_SOURCE
 #include "sframe_walker.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { FRAME_POINTER = 1, CALLER = 2, MAX_FRAMES = 24, HEADER = 26 };
+enum { FRAME_POINTER = 1, CALLER = 2, TRAMPOLINES = 4, SIGRETURN = 8, DIRECT = 16, MAX_FRAMES = 24, HEADER = 26 };
 
 struct input {
 	const struct sfw_section *section;
 	const unsigned char *words;
-	uint64_t sp, size;
-	unsigned reads;
+	uint64_t sp, size, pc;
+	unsigned reads, options;
 };
 
 static int read_stack(void *context, uint64_t address, unsigned char bytes[8]) {
 	struct input *in = context;
-	/* A row reads three words at most, and the frame pointer two more. */
-	if (++in->reads > 5 * MAX_FRAMES)
+	const struct sfw_abi *a = sfw_abi_of(in->section->abi);
+	/* Two words of code, twice; the pc, the registers, the signal's number and the frame; two for the frame pointer. */
+	if (++in->reads > (4 + 1 + SFW_NUM_REGS + 2 + 2) * MAX_FRAMES)
 		abort();
-	if (in->size < 8 || address - in->sp > in->size - 8)
+	if (in->size >= 8 && address - in->sp <= in->size - 8) {
+		memcpy(bytes, in->words + (address - in->sp), 8);
+		return 1;
+	}
+	if ((in->options & TRAMPOLINES) == 0)
 		return 0;
-	memcpy(bytes, in->words + (address - in->sp), 8);
+	for (unsigned i = 0; i < 8; i++) {
+		uint64_t at = address + i - in->pc;
+		bytes[i] = at < a->code_size ? a->code[at] : 0;
+		if (at == 1 && in->section->abi == SFW_S390X && (in->options & SIGRETURN) != 0)
+			bytes[i] = SFW_SIGRETURN;
+	}
 	return 1;
 }
 
@@ -38,6 +52,20 @@ static enum sfw_how the_section(void *context, uint64_t pc, struct sfw_section *
 static void expect(int condition) {
 	if (!condition)
 		abort();
+}
+
+/* direct copies the words to the end of a page. */
+static uint64_t direct(const unsigned char *words, size_t size) {
+	enum { PAGE = 4096 };
+	static unsigned char *const begin = (unsigned char *)0x7e8000000000;
+	static int mapped;
+	if (!mapped)
+		expect(mmap(begin - PAGE, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) ==
+				begin - PAGE &&
+			mprotect(begin, PAGE, PROT_READ | PROT_WRITE) == 0);
+	mapped = 1;
+	memcpy(begin + PAGE - size, words, size);
+	return (uint64_t)(uintptr_t)(begin + PAGE - size);
 }
 
 static void lookup(const struct sfw_section *s, uint64_t pc) {
@@ -74,10 +102,16 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
 		lookup(&s, start + (pc & 0xff));
 	}
 	struct sfw_cache_slot slots[4];
-	struct sfw_cache cache = {slots, 4};
+	struct sfw_cache cache = {slots, 4, 0, 0, 0};
 	memset(slots, 0, sizeof slots);
-	struct input in = {&s, data + HEADER, head[2], words, 0};
-	struct sfw_space m = {read_stack, the_section, &in, 0, &cache, s.abi, (options & FRAME_POINTER) != 0};
+	struct sfw_range stack = {0, 0};
+	if ((options & DIRECT) != 0) {
+		head[2] = stack.low = direct(data + HEADER, words);
+		stack.high = stack.low + words;
+	}
+	struct input in = {&s, data + HEADER, head[2], words, pc, 0, options};
+	struct sfw_space m = {read_stack, the_section, &in, 0, &cache, s.abi, (options & FRAME_POINTER) != 0,
+		(options & DIRECT) != 0, &stack};
 	struct sfw_regs regs, before;
 	memset(&regs, 0, sizeof regs);
 	for (unsigned i = 0; i < SFW_NUM_REGS; i++)
@@ -88,7 +122,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
 	regs.interrupted = (options & CALLER) == 0;
 	before = regs;
 	enum sfw_how how = sfw_step(&s, &regs, &m);
-	if (how != SFW_SFRAME && how != SFW_FRAME_POINTER)
+	if (how >= SFW_OUTERMOST)
 		expect(memcmp(&regs, &before, sizeof regs) == 0);
 	regs = before;
 	in.reads = 0;
@@ -96,7 +130,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
 	size_t n = sfw_walk(&m, &regs, frames, MAX_FRAMES, &how);
 	expect(n >= 1 && n <= MAX_FRAMES && how >= SFW_OUTERMOST && how <= SFW_FULL);
 	for (size_t i = 1; i < n; i++)
-		expect(frames[i].how == SFW_SFRAME || frames[i].how == SFW_FRAME_POINTER);
+		expect(frames[i].how >= SFW_SFRAME && frames[i].how <= SFW_FRAME_POINTER);
 	/* With what the cache has, and without it, the chain is the same. */
 	for (int i = 0; i < 2; i++) {
 		struct sfw_frame again[MAX_FRAMES];

@@ -5,7 +5,27 @@
  */
 #define _GNU_SOURCE
 #define SFRAME_WALKER_PROCESS
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static size_t num_reads;
+static int old_kernel, answers; /* before PROCMAP_QUERY; how often that has worked */
+
+static ssize_t count_read(int fd, void *bytes, size_t size) {
+	num_reads++;
+	return read(fd, bytes, size);
+}
+
+static int count_ioctl(int fd, unsigned long request, void *argument) {
+	int failed = old_kernel ? -1 : ioctl(fd, request, argument);
+	answers += failed == 0;
+	return failed;
+}
+#define read count_read
+#define ioctl count_ioctl
 #include "sframe_walker.h"
+#undef read
+#undef ioctl
 
 #include <alloca.h>
 #include <setjmp.h>
@@ -13,6 +33,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unwind.h>
 
 enum { MAX = 64, MODULES = 16 };
@@ -21,6 +45,8 @@ extern void _start(void);
 
 static struct sfw_module modules[MODULES];
 static struct sfw_table table = {modules, 0, MODULES, 0, 0};
+static struct sfw_process process; /* keeps the stacks */
+static char other[1 << 16];        /* the alternate one */
 static const char *place;
 static sigjmp_buf after;
 static int kernel_reads; /* an emulator may not have process_vm_readv */
@@ -38,29 +64,49 @@ static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *chain) {
 	return _URC_NO_REASON;
 }
 
-/* Ways to find sections and to read the stack, which have to say the same. */
-static size_t walk(int way, const struct sfw_regs *from, struct sfw_frame *frames, enum sfw_how *end) {
+/* Ways to find sections and to read the stack, and sizes of chunks. All have to find the same. A cache of few slots is
+ * written again and again. */
+enum { FEW = 2, MANY = 1024 };
+static struct sfw_cache_slot few_slots[FEW], many_slots[MANY];
+static struct sfw_cache few = {few_slots, FEW, 0, 0, 0}, many = {many_slots, MANY, 0, 0, 0};
+enum way { OBJECTS, TABLE, AUXILIARY, FEW_SLOTS, MANY_SLOTS, KERNEL };
+static size_t walk(
+	enum way way, size_t chunk, const struct sfw_regs *from, struct sfw_frame *frames, enum sfw_how *end) {
 	struct sfw_regs regs = *from;
+	const uint64_t sp = regs.r[sfw_abi_of(SFW_HOST_ABI)->sp];
 	struct sfw_process p;
 	memset(&p, 0, sizeof p);
-	if (!sfw_stack_around(regs.r[sfw_abi_of(SFW_HOST_ABI)->sp], &p.stack_low, &p.stack_high))
+	if (!sfw_process_stack(&process, sp))
 		abort();
-	p.kernel_reads = getpid(); /* what was interrupted may have had another stack */
-	if (way == 1)
+	if (way == KERNEL)
+		p.kernel_reads = 1;
+	else
+		memcpy(p.stacks, process.stacks, sizeof p.stacks);
+	if (way == TABLE)
 		p.table = &table;
-	if (way == 2)
-		p.stack_low = p.stack_high = 0;
-	return sfw_process_walk(&p, &regs, frames, MAX, end);
+	if (way == AUXILIARY && sp - (uint64_t)(uintptr_t)other >= sizeof other) {
+		p.stacks[0].low = sp;
+		p.stacks[0].high = getauxval(AT_EXECFN);
+	}
+	p.cache = way == FEW_SLOTS ? &few : way == MANY_SLOTS ? &many : NULL;
+	size_t n = 0;
+	do {
+		n += sfw_process_walk(&p, &regs, frames + n, chunk < MAX - n ? chunk : MAX - n, end);
+	} while (*end == SFW_FULL && n < MAX);
+	return n;
 }
 
 static void report(const struct sfw_regs *regs) {
 	static struct sfw_frame frames[MAX], again[MAX];
 	static struct chain peer;
-	enum sfw_how end, other;
-	size_t n = walk(0, regs, frames, &end), from = 0;
-	for (int way = 1; way <= (kernel_reads ? 2 : 1); way++)
-		if (walk(way, regs, again, &other) != n || other != end || memcmp(frames, again, n * sizeof *frames) != 0)
-			printf("%s: another chain in way %d, end %d\n", place, way, other);
+	enum sfw_how end, other_end;
+	size_t n = walk(OBJECTS, MAX, regs, frames, &end), from = 0;
+	static const size_t chunks[] = {MAX, 1, 2, 7};
+	for (enum way way = OBJECTS; way <= (kernel_reads ? KERNEL : MANY_SLOTS); way++)
+		for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
+			if (walk(way, chunks[i], regs, again, &other_end) != n || other_end != end ||
+				memcmp(frames, again, n * sizeof *frames) != 0)
+				printf("%s: another chain in way %d in chunks of %zu, end %d\n", place, way, chunks[i], other_end);
 	peer.n = 0;
 	_Unwind_Backtrace(add, &peer);
 	while (peer.n > 0 && peer.pc[peer.n - 1] == 0)
@@ -75,6 +121,8 @@ static void report(const struct sfw_regs *regs) {
 		printf("%s: equal, end %d, start %d\n", place, end, start);
 	else if (same == n)
 		printf("%s: the begin, end %d, start %d\n", place, end, start);
+	else if (from + same < peer.n && peer.n == MAX && peer.pc[MAX - 1] == peer.pc[from + same - 1])
+		printf("%s: the peer repeats a frame, end %d, start %d\n", place, end, start);
 	else
 		printf("%s: frame %zu is %#llx, expected %#llx (of %zu and %zu)\n", place, same, (unsigned long long)frames[same].pc,
 			from + same < peer.n ? (unsigned long long)peer.pc[from + same] : 0, n, peer.n - from);
@@ -133,11 +181,18 @@ __attribute__((noinline)) static int aligned(size_t n) {
 	return b[0] + more[n / 2];
 }
 
-/* A signal handler on a stack of its own, from which the walk goes on to what was interrupted. */
+/* Handlers on a stack of their own, from which the walk goes on to what was interrupted. On s390x the kernel's frames
+ * for the two differ. */
 static void nested(int signal) {
 	(void)signal;
 	raise(SIGUSR1);
 	siglongjmp(after, 1);
+}
+
+static void nested_info(int signal, siginfo_t *info, void *context) {
+	(void)info;
+	(void)context;
+	nested(signal);
 }
 
 __attribute__((noinline)) static int here(void) {
@@ -145,7 +200,7 @@ __attribute__((noinline)) static int here(void) {
 	sfw_regs_here(&regs);
 	struct sfw_frame frames[MAX];
 	enum sfw_how end;
-	size_t n = walk(0, &regs, frames, &end);
+	size_t n = walk(OBJECTS, MAX, &regs, frames, &end);
 	struct chain peer = {0, {0}};
 	_Unwind_Backtrace(add, &peer);
 	/* Both begin in this function, at pcs that are not the same. */
@@ -157,8 +212,141 @@ __attribute__((noinline)) static int here(void) {
 	return (int)n;
 }
 
-int main(void) {
-	static char other[1 << 16];
+/* reads returns whether memory that is not on a known stack is read, as it is in this process. */
+static int reads(struct sfw_process *p, uint64_t value) {
+	static volatile uint64_t known;
+	uint64_t found = 0;
+	known = value;
+	return sfw_process_read(p, (uint64_t)(uintptr_t)&known, (unsigned char *)&found) && found == known;
+}
+
+/* Finds the stack among many mappings: how often /proc/self/maps is read, at most 2 KiB at a time. */
+static void maps(void) {
+	enum { MAPPINGS = 1000, LINE = 256 };
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *b = mmap(NULL, 2 * MAPPINGS * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (b == MAP_FAILED)
+		abort();
+	for (size_t i = 0; i < MAPPINGS; i++)
+		mprotect(b + 2 * i * page, page, PROT_READ);
+	size_t size = 0, n;
+	FILE *f = fopen("/proc/self/maps", "r");
+	for (char line[4096]; (n = fread(line, 1, sizeof line, f)) > 0;)
+		size += n;
+	fclose(f);
+	struct sfw_range range[2];
+	uint64_t sp = (uint64_t)(uintptr_t)&size;
+	num_reads = 0;
+	int found = sfw_stack_around(sp, &range[0]);
+	size_t reads = num_reads;
+	old_kernel = 1;
+	num_reads = 0;
+	found += sfw_stack_around(sp, &range[1]);
+	old_kernel = 0;
+	if (found != 2 || memcmp(&range[0], &range[1], sizeof *range) != 0 ||
+		sp - range[0].low >= range[0].high - range[0].low)
+		printf("maps: %d found, %#llx to %#llx and %#llx to %#llx\n", found, (unsigned long long)range[0].low,
+			(unsigned long long)range[0].high, (unsigned long long)range[1].low, (unsigned long long)range[1].high);
+	else if (num_reads > size / (2048 - LINE) + 2 || (answers > 0 && reads > 0))
+		printf("maps: %zu and %zu reads of %zu bytes\n", reads, num_reads, size);
+	else
+		printf("maps: found\n");
+	munmap(b, 2 * MAPPINGS * page);
+}
+
+/* Walks with a cache that handlers use, too, which interrupt them anywhere. */
+static volatile sig_atomic_t interrupts, torn;
+
+static void walk_cached(const struct sfw_regs *regs) {
+	struct sfw_frame frames[MAX], again[MAX];
+	enum sfw_how end, other_end;
+	memset(frames, 0, sizeof frames);
+	memset(again, 0, sizeof again);
+	size_t n = walk(OBJECTS, MAX, regs, frames, &end);
+	if (walk(FEW_SLOTS, MAX, regs, again, &other_end) != n || end != other_end ||
+		memcmp(frames, again, sizeof frames) != 0)
+		torn++;
+}
+
+static void on_alarm(int signal, siginfo_t *info, void *context) {
+	struct sfw_regs regs;
+	(void)signal;
+	(void)info;
+	sfw_regs_of_context(&regs, context);
+	walk_cached(&regs);
+	interrupts++;
+}
+
+__attribute__((noinline)) static int interrupted(int n) {
+	volatile int kept = n;
+	if (n > 0)
+		return interrupted(n - 1) + kept;
+	struct sfw_regs regs;
+	while (interrupts < 2000 && !torn) {
+		sfw_regs_here(&regs);
+		walk_cached(&regs);
+	}
+	return 1;
+}
+
+/* bench prints what a frame of a chain of about 30 takes with a cache, without, and _Unwind_Backtrace: the best of many
+ * rounds in nanoseconds. */
+static double now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static int bench(int n);
+
+__attribute__((noinline)) static int bench_b(int n) {
+	volatile char kept[100];
+	kept[n] = (char)n;
+	return bench(n - 1) + kept[n];
+}
+
+__attribute__((noinline)) static int bench_a(int n) {
+	volatile int kept[2] = {n, 1};
+	return bench_b(n - 1) * kept[1] + kept[0];
+}
+
+__attribute__((noinline)) static int bench(int n) {
+	static const char *const names[] = {"cached", "plain", "_Unwind_Backtrace"};
+	static struct sfw_frame frames[MAX];
+	volatile int kept = n;
+	if (n > 0)
+		return bench_a(n - 1) + kept;
+	for (int way = 0; way < 3; way++) {
+		double best = 1e9;
+		for (int round = 0; round < 1000; round++) {
+			enum { WALKS = 200 };
+			size_t all = 0;
+			double begin = now();
+			for (int i = 0; i < WALKS; i++) {
+				struct sfw_regs regs;
+				enum sfw_how end;
+				struct chain peer;
+				peer.n = 0;
+				process.cache = way == 0 ? &many : NULL;
+				sfw_regs_here(&regs);
+				if (way == 2)
+					_Unwind_Backtrace(add, &peer);
+				all += way == 2 ? peer.n : sfw_process_walk(&process, &regs, frames, MAX, &end);
+			}
+			double took = (now() - begin) / (double)all;
+			best = took < best ? took : best;
+		}
+		printf("%s %.2f\n", names[way], best);
+	}
+	return 1;
+}
+
+int main(int argc, char **argv) {
+	(void)argv;
+	if (argc > 1) {
+		sfw_stack_of_thread(&process.stacks[0]);
+		return bench(27) == 0;
+	}
 	stack_t stack = {other, 0, sizeof other};
 	struct sigaction a;
 	memset(&a, 0, sizeof a);
@@ -171,14 +359,23 @@ int main(void) {
 	a.sa_handler = nested;
 	sigaltstack(&stack, NULL);
 	sigaction(SIGTERM, &a, NULL);
+	a.sa_flags |= SA_SIGINFO;
+	a.sa_sigaction = nested_info;
+	sigaction(SIGHUP, &a, NULL);
 	sfw_table_fill(&table);
 	struct sfw_process p;
-	uint64_t known = 42, found = 0;
 	memset(&p, 0, sizeof p);
-	p.kernel_reads = getpid();
-	kernel_reads = sfw_process_read(&p, (uint64_t)(uintptr_t)&known, (unsigned char *)&found) && found == known;
-	printf("table: %zu modules, %zu missed, %zu bad, kernel reads %d\n", table.count, table.missed, table.bad, kernel_reads);
+	p.kernel_reads = 1;
+	kernel_reads = reads(&p, 42);
+	pid_t child = fork();
+	if (child == 0)
+		_exit(reads(&p, 43) == kernel_reads ? 0 : 1);
+	int status = 1;
+	waitpid(child, &status, 0);
+	printf("table: %zu modules, %zu missed, %zu bad, kernel reads %d, after fork %s\n", table.count, table.missed,
+		table.bad, kernel_reads, status == 0 ? "the same" : "another process");
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	maps();
 	volatile int sum = 0;
 	place = "leaf";
 	if (sigsetjmp(after, 1) == 0)
@@ -195,5 +392,22 @@ int main(void) {
 	place = "nested";
 	if (sigsetjmp(after, 1) == 0)
 		raise(SIGTERM);
+	place = "nested info";
+	if (sigsetjmp(after, 1) == 0)
+		raise(SIGHUP);
+	/* The caller of a leaf function that is interrupted at its first instruction. */
+	place = "nested leaf";
+	sigaction(SIGILL, &a, NULL);
+	if (sigsetjmp(after, 1) == 0)
+		sum += deep(5);
+	place = "interrupts";
+	a.sa_flags = SA_SIGINFO | SA_RESTART;
+	a.sa_sigaction = on_alarm;
+	sigaction(SIGALRM, &a, NULL);
+	const struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+	setitimer(ITIMER_REAL, &often, NULL);
+	sum += interrupted(5);
+	setitimer(ITIMER_REAL, &never, NULL);
+	printf("interrupts: %s\n", torn ? "another chain" : "equal");
 	return sum == 0;
 }

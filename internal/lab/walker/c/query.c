@@ -59,12 +59,13 @@ static void put_rule(const struct sfw_rule *r) {
 static void step(const struct sfw_section *s, uint64_t pc, int topmost) {
 	const struct sfw_abi *a = sfw_abi_of(s->abi);
 	int big = a->big;
-	struct sfw_space m = {read_memory, NULL, &big, 0, NULL, s->abi, pc % 8 == 0};
+	struct sfw_space m = {read_memory, NULL, &big, 0, NULL, s->abi, pc % 8 == 0, 0, NULL};
 	struct sfw_regs regs;
 	for (unsigned i = 0; i < SFW_NUM_REGS; i++)
 		regs.r[i] = mix(i ^ pc << 8);
 	regs.pc = topmost ? pc : pc + 1;
 	regs.interrupted = (uint8_t)topmost;
+	regs.how = SFW_OK;
 	regs.floor = topmost ? 0 : mix(pc);
 	regs.valid = topmost ? UINT32_MAX : (uint32_t)1 << a->sp | (uint32_t)1 << a->fp;
 	put(sfw_step(s, &regs, &m), 1);

@@ -1,0 +1,65 @@
+package convert_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/lab/elftest"
+)
+
+// signed appends a signature as Linux's scripts/sign-file does: the signature, struct module_signature
+// (include/linux/module_signature.h) of the given length of it, and the magic.
+func signed(b []byte, signature int, length uint32) []byte {
+	end := []byte{0, 0, 2, 0, 0, 0, 0, 0} // algo, hash, id_type: PKEY_ID_PKCS7, signer_len, key_id_len, padding
+	end = binary.BigEndian.AppendUint32(end, length)
+	return slices.Concat(b, bytes.Repeat([]byte{0xa5}, signature), end, []byte("~Module signature appended~\n"))
+}
+
+// TestSignature converts files with a signature at their end: it goes if the file changes.
+func TestSignature(t *testing.T) {
+	object, prog := elftest.NewObject().Bytes(), read(t, filepath.Join(fixtures, "amd64/prologue"))
+	for name, b := range map[string][]byte{"object": object, "program": prog} {
+		want, res, err := inMemory(b, convert.Options{})
+		if err != nil || res.Unsigned || res.Coverage[0].Unsigned {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got, res, err := inMemory(signed(b, 700, 700), convert.Options{})
+		if err != nil || !bytes.Equal(got, want) || !res.Unsigned || !res.Coverage[0].Unsigned {
+			t.Errorf("%s: %d bytes, %d were expected; error %v", name, len(got), len(want), err)
+		}
+		plain, _, err := inMemory(want, convert.Options{Remove: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, res, err = inMemory(signed(want, 1, 1), convert.Options{Remove: true})
+		if err != nil || !bytes.Equal(got, plain) || !res.Unsigned {
+			t.Errorf("%s, removed: %d bytes, %d were expected; error %v", name, len(got), len(plain), err)
+		}
+		// What does not change keeps it.
+		current := signed(want, 3, 3)
+		got, res, err = inMemory(current, convert.Options{Update: true})
+		if err != nil || !bytes.Equal(got, current) || res.Unsigned || res.Coverage[0].Unsigned {
+			t.Errorf("%s, current: %d bytes, error %v", name, len(got), err)
+		}
+		if _, res, err = inMemory(signed(b, 700, 700), convert.Options{Remove: true}); name == "program" && !errors.Is(err, elfwrite.ErrNone) ||
+			name == "object" && (err != nil || res.Unsigned) {
+			t.Errorf("%s, nothing to remove: %v", name, err)
+		}
+		// One that is longer than the file is none that Linux accepts.
+		if _, _, err := inMemory(signed(b, 700, 1<<30), convert.Options{}); err == nil || !strings.Contains(err.Error(), "module signature") {
+			t.Errorf("%s: a signature of 2^30 bytes: %v", name, err)
+		}
+	}
+	// A part of the magic is no signature.
+	cut := signed(object, 8, 8)
+	if _, res, err := inMemory(cut[:len(cut)-1], convert.Options{}); err != nil || res.Unsigned {
+		t.Errorf("without the last byte: %v", err)
+	}
+}

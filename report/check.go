@@ -1,0 +1,56 @@
+package report
+
+import (
+	"encoding/json"
+	"io"
+)
+
+// A Check is what the comparison of an .sframe with the CFI finds.
+type Check struct {
+	Schema     int        `json:"schema"`
+	File       string     `json:"file"`
+	ABI        string     `json:"abi"`
+	Format     int        `json:"format"`
+	FDEs       int        `json:"fdes"`
+	FREs       uint64     `json:"fres"`
+	Sorted     bool       `json:"sorted"`
+	Described  uint64     `json:"described"` // bytes of code
+	Covered    uint64     `json:"covered"`
+	Outermost  uint64     `json:"outermost"`
+	PLT        uint64     `json:"plt"`
+	Mismatches []Mismatch `json:"mismatches"`
+}
+
+// A Mismatch is a range of code for which both sides differ.
+type Mismatch struct {
+	Begin    uint64 `json:"begin"`
+	End      uint64 `json:"end"`
+	Function string `json:"function,omitempty"`
+	Offset   uint64 `json:"offset"`
+	What     string `json:"what"`
+}
+
+// JSON writes the JSON form.
+func (c *Check) JSON(w io.Writer) error { return writeJSON(w, c) }
+
+// A Removed is a file whose .sframe was removed.
+type Removed struct {
+	Schema  int    `json:"schema"`
+	File    string `json:"file"`
+	Output  string `json:"output,omitempty"`
+	Removed bool   `json:"removed"` // always true
+
+	Unsigned bool `json:"signature_removed,omitempty"`
+}
+
+// JSON writes the JSON form.
+func (r *Removed) JSON(w io.Writer) error { return writeJSON(w, r) }
+
+// writeJSON writes a value as a JSON object of many lines.
+func writeJSON(w io.Writer, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err == nil {
+		_, err = w.Write(append(b, '\n'))
+	}
+	return err
+}
