@@ -19,8 +19,8 @@
 //     headers and the old .sframe, which are written anew elsewhere;
 //   - a PT_NOTE that repeats PT_GNU_PROPERTY, which is dropped;
 //   - the sections after the table that can move; see below. The shortest run of them that
-//     makes enough room gives up its place; what fits is put back, the build-id note
-//     first, and the rest goes to the new segment;
+//     makes enough room gives up its place; the notes are put back, what fits after them, and the
+//     rest goes to the new segment;
 //   - unused bytes after the segment that holds the table, which grows by them;
 //   - PT_NOTEs that lie one after the other, of which one is made;
 //   - in an executable with fixed addresses, a page in front of everything: static ones
@@ -39,6 +39,8 @@
 //   - notes, through PT_NOTE and PT_GNU_PROPERTY, all that are in one of these together,
 //     if each is of a kind whose readers go by headers (headerNotes). Notes of other kinds
 //     are there for the program that they are in, as a rule, and its code has their address.
+//     They stay in the segment with the ELF header: runtimes look for them in memory at
+//     __ehdr_start + p_offset, as compiler-rt's profile writer does.
 //
 // None of them moves if anything else leads into it: another header or dynamic entry; a symbol,
 // but those of sections and what assemblers and start files define without using it; a

@@ -85,7 +85,7 @@ func (p *planner) notes(s span, align uint64) ([]note, bool) {
 // noteUnit widens u, a note section, to the PT_NOTEs and the PT_GNU_PROPERTY that it is in. It
 // returns an error if there is more in them than notes that only headers find.
 func (p *planner) noteUnit(u *unit) error {
-	u.small = true
+	u.small, u.note = true, true
 	found := false
 	for grew, rounds := true, 0; grew; rounds++ {
 		if rounds == maxUnits {

@@ -16,7 +16,8 @@ type unit struct {
 	span           // in the old file
 	addr    uint64 // in the old image
 	align   uint64
-	small   bool   // .interp or notes, which are put back where they fit
+	small   bool   // .interp, which is put back where it fits, or notes
+	note    bool   // notes
 	id      bool   // holds the build-id
 	dynamic bool   // a dynamic entry points here
 	entry   uint64 // the index of that entry
@@ -66,7 +67,7 @@ func (p *planner) repack(tail span) error {
 		if whole && tail.begin < tail.end {
 			limit = tail.end
 		}
-		if (at > before.end || limit > next) && limit >= after.end && p.free(span{at, next}) && p.pack(head, span{after.end, limit}, tail) {
+		if (at > before.end || limit > next) && limit >= after.end && p.free(span{at, next}) && p.pack(head, span{after.end, limit}, tail) && p.notesStay() {
 			p.zeros = append(p.zeros, span{before.end, next})
 			if end := p.headEnd(after.end); end > fileSpan(head).end {
 				p.grown = end
@@ -214,8 +215,8 @@ func (p *planner) isInterp(s span) bool {
 	return h != nil && fileSpan(h) == s
 }
 
-// pack puts the small units back into rooms, which are in the segment head of the
-// new file, the build-id first, and reports whether that one is where it has to be.
+// pack puts the small units back into rooms, which are in the segment head of the new file, the notes
+// first, and reports whether the build-id is where it has to be.
 func (p *planner) pack(head *elf.Prog64, rooms ...span) bool {
 	put := func(u *unit) {
 		u.stays = false
@@ -230,18 +231,27 @@ func (p *planner) pack(head *elf.Prog64, rooms ...span) bool {
 		}
 	}
 	for _, u := range p.units {
-		if u.id {
-			if put(u); !u.stays || u.to+(u.end-u.begin) > firstPage {
+		if u.note {
+			if put(u); u.id && (!u.stays || u.to+(u.end-u.begin) > firstPage) {
 				return false
 			}
 		}
 	}
 	for _, u := range p.units {
-		if u.small && !u.id {
+		if u.small && !u.note {
 			put(u)
 		}
 	}
 	return true
+}
+
+// notesStay reports whether the notes of the head stay in it, and if gather is set, those of the segment of an earlier
+// run return. Elsewhere the difference of their file offset and their address would not be that of the ELF header,
+// and runtimes look for them at __ehdr_start + p_offset: compiler-rt's profile writer does.
+func (p *planner) notesStay() bool {
+	return !slices.ContainsFunc(p.units, func(u *unit) bool {
+		return u.note && !u.stays && (p.gather || fileSpan(&p.f.Progs[p.head]).contains(u.span))
+	})
 }
 
 // A dynTag is a dynamic entry whose value is an address.

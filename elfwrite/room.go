@@ -23,6 +23,13 @@ func (p *planner) room() error {
 		}
 		p.progs = slices.Delete(p.progs, i, i+1)
 	}
+	own := len(p.units)
+	p.gather = slices.ContainsFunc(p.units, func(u *unit) bool { return u.note })
+	if p.gather && p.repack(span{}) == nil {
+		return nil
+	}
+	p.gather = false
+	p.forget(own)
 	if p.slack() {
 		return nil
 	}
@@ -30,7 +37,6 @@ func (p *planner) room() error {
 	if p.dropDuplicate() && p.slack() {
 		return nil
 	}
-	own := len(p.units)
 	err := p.repack(span{})
 	if err == nil {
 		return nil
