@@ -166,7 +166,9 @@ func TestNotesFromHeader(t *testing.T) {
 	for _, flags := range []string{
 		"-fuse-ld=mold -Wl,--build-id=none -Wl,--hash-style=gnu -Wl,-z,max-page-size=0x10000",
 		"-fuse-ld=mold -Wl,--build-id=none -Wl,--hash-style=gnu",
+		"-Wl,--build-id=none",
 		"-Wl,--build-id=none -Blld",
+		"-static-pie -fPIE",
 		"-static",
 		"-static -Blld",
 	} {

@@ -192,12 +192,25 @@ func TestRepack(t *testing.T) {
 			if after.Phoff != before.Phoff {
 				t.Errorf("%s: program headers moved from %#x to %#x", path, before.Phoff, after.Phoff)
 			}
+			if a, b := notes(before), notes(after); a != b {
+				t.Errorf("%s: %d PT_NOTEs become %d", path, a, b)
+			}
 			buildID(t, path, after)
 			if inOrder(before) {
 				order(t, path, before, after)
 			}
 		}
 	}
+}
+
+// notes returns how many PT_NOTEs there are.
+func notes(f *elffile.File) (n int) {
+	for i := range f.Progs {
+		if elf.ProgType(f.Progs[i].Type) == elf.PT_NOTE {
+			n++
+		}
+	}
+	return n
 }
 
 // buildID expects the build-id note in the first page of the file.

@@ -46,8 +46,8 @@ func (p *planner) unitAt(s span) *unit {
 
 // repack makes room after the program header table by moving what is there. What stays in
 // the head may also have its place in the given part of the file after the segment, which
-// grows by that.
-func (p *planner) repack(tail span) error {
+// grows by that. Sections of more bytes than most do not move.
+func (p *planner) repack(tail span, most uint64) error {
 	before, after := p.table()
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w for %d more program headers: %s", ErrNoRoom, len(p.progs)+newHeaders-len(p.f.Progs), fmt.Sprintf(format, args...))
@@ -86,6 +86,9 @@ func (p *planner) repack(tail span) error {
 		u, err := p.unit(next, head, tags)
 		if err != nil {
 			return refuse("%v", err)
+		}
+		if u.dynamic && u.end-u.begin > most {
+			return refuse("the section at file offset %#x has more than %d bytes", next, most)
 		}
 		if len(p.units) == maxUnits {
 			return refuse("more than %d sections would have to move", maxUnits)

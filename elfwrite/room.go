@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"debug/elf"
 	"fmt"
+	"math"
 	"slices"
 
 	"cfi2sframe/elffile"
@@ -12,6 +13,11 @@ import (
 
 // newHeaders is how many program headers are added: PT_LOAD and PT_GNU_SFRAME.
 const newHeaders = 2
+
+// cheapMove is how many bytes a section may have that moves so that every PT_NOTE stays. It leaves a hole of its
+// size; where relocations are the only ones that are large enough, PT_NOTEs become one instead. With 16 KiB, 6 of
+// 421 files of Debian 12 and unstable lose a PT_NOTE, and without a bound files grow by ten times as much (2026-11-23).
+const cheapMove = 16 << 10
 
 // room makes room for the new program headers in their table: p.progs loses what they replace,
 // and p.units what has to give way.
@@ -25,35 +31,33 @@ func (p *planner) room() error {
 	}
 	own := len(p.units)
 	p.gather = slices.ContainsFunc(p.units, func(u *unit) bool { return u.note })
-	if p.gather && p.repack(span{}) == nil {
+	if p.gather && p.repack(span{}, math.MaxUint64) == nil {
 		return nil
 	}
 	p.gather = false
 	p.forget(own)
-	if p.slack() {
-		return nil
-	}
-	all := slices.Clone(p.progs)
-	if p.dropDuplicate() && p.slack() {
-		return nil
-	}
-	err := p.repack(span{})
-	if err == nil {
-		return nil
-	}
-	p.forget(own)
-	if p.repack(p.behindHead()) == nil {
-		return nil
-	}
-	p.forget(own)
-	kept := p.progs
-	if p.progs = all; p.mergeNotes() {
-		if p.dropDuplicate(); p.slack() || p.repack(p.behindHead()) == nil {
-			return nil
+	all := p.progs
+	var err error
+	for _, most := range []uint64{cheapMove, math.MaxUint64} {
+		p.progs, err = slices.Clone(all), nil
+		for _, fewer := range []func() bool{func() bool { return true }, p.mergeNotes, p.dropDuplicate} {
+			if !fewer() {
+				continue
+			}
+			if p.slack() {
+				return nil
+			}
+			for _, tail := range []span{{}, p.behindHead()} {
+				failed := p.repack(tail, most)
+				if failed == nil {
+					return nil
+				}
+				p.forget(own)
+				err = cmp.Or(err, failed)
+			}
 		}
 	}
-	p.forget(own)
-	p.progs = kept
+	p.progs = all
 	if elf.Type(p.f.Type) != elf.ET_EXEC {
 		return err
 	}

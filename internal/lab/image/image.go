@@ -122,6 +122,17 @@ func runtimeNotes(before, after *elffile.File) error {
 			return fmt.Errorf("from the ELF header at %#x on, a note %q is found that was not there", header, n)
 		}
 	}
+	var property []byte // may be all that leads to its note
+	if h := after.Prog(elf.PT_GNU_PROPERTY); h != nil {
+		if property, err = after.ReadAt("PT_GNU_PROPERTY", h.Off, h.Filesz); err != nil {
+			return err
+		}
+	}
+	for _, n := range old {
+		if !slices.Contains(found, n) && !bytes.HasPrefix(property, []byte(n)) {
+			return fmt.Errorf("from the ELF header at %#x on, a note %q is not found any more", header, n)
+		}
+	}
 	return nil
 }
 
