@@ -17,11 +17,10 @@
 //     the .sframe that is replaced;
 //   - unused bytes behind the table: zeros, what patchelf left behind, or section
 //     headers and the old .sframe, which are written anew elsewhere;
-//   - the sections after the table that can move; see below. The shortest run of them that
-//     makes enough room gives up its place; the notes are put back, what fits after them, and the
-//     rest goes to the new segment;
+//   - the sections after the table that can move; see below. They are put back after it but for those, of the first
+//     ones, that free enough with the fewest bytes: these go to the new segment;
 //   - unused bytes after the segment that holds the table, which grows by them;
-//   - PT_NOTEs that lie one after the other, of which one is made. This comes before a large section has to move;
+//   - PT_NOTEs that lie one after the other, of which one is made. This comes before many bytes have to move;
 //   - a PT_NOTE that repeats PT_GNU_PROPERTY, which is dropped. Loaders and kernels go by the latter;
 //   - in an executable with fixed addresses, a page in front of everything: static ones
 //     have .rela.plt at their head, which cannot move. In the file that page takes the

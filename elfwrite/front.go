@@ -109,8 +109,11 @@ func (p *planner) notesToFront(room span) error {
 	}
 	head := p.f.Progs[p.head]
 	head.Vaddr -= p.page
-	if !p.pack(&head, room) {
-		return errors.New("the build-id has no room in a page in front")
+	rooms := []span{room}
+	for _, u := range p.units {
+		if !p.put(u, &head, rooms) && u.id {
+			return errors.New("the build-id has no room in a page in front")
+		}
 	}
 	return nil
 }

@@ -196,6 +196,45 @@ func TestNotesStay(t *testing.T) {
 	}
 }
 
+// TestFewBytesMove has a library with many symbols. What makes room is its smallest sufficient section, and not the
+// large ones before that: these would leave holes, where patchelf --set-rpath puts .dynamic, which is written to.
+func TestFewBytesMove(t *testing.T) {
+	dir := t.TempDir()
+	source, obj, lib := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.o"), filepath.Join(dir, "a.so")
+	var text strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&text, "call name%d@PLT\n", i)
+	}
+	text.WriteString(".data\n.quad name1, name2, name3, name4, name5, name6\n")
+	if err := os.WriteFile(source, []byte(text.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range [][]string{{"as", "--64", source, "-o", obj}, {"ld", "-m", "elf_x86_64", "-shared", "--build-id", "--hash-style=gnu", obj, "-o", lib}} {
+		if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+	}
+	old, err := os.ReadFile(lib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := add(t, old, content(1000), Options{})
+	f := elftest.Parse(t, b)
+	if err := image.Compare(elftest.Parse(t, old), f); err != nil {
+		t.Error(err)
+	}
+	load := f.Progs[lastLoad(t, b)]
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if moves := s.Addr >= load.Vaddr; s.Alloc() && moves != (s.Name == ".sframe" || s.Name == ".rela.dyn") {
+			t.Errorf("%s is at %#x, the new segment at %#x", s.Name, s.Addr, load.Vaddr)
+		}
+	}
+	if n := len(b) - len(old) - 1000; n > 300 {
+		t.Errorf("it grows by %d bytes more than .sframe has", n)
+	}
+}
+
 // TestHeadMoves has an executable whose head goes after what is loaded, in favour of a page in front:
 // no code has another place in the file then.
 func TestHeadMoves(t *testing.T) {

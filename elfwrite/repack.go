@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"cfi2sframe/elffile"
@@ -16,11 +17,12 @@ type unit struct {
 	span           // in the old file
 	addr    uint64 // in the old image
 	align   uint64
-	small   bool   // .interp, which is put back where it fits, or notes
+	small   bool   // .interp or notes
 	note    bool   // notes
 	id      bool   // holds the build-id
 	dynamic bool   // a dynamic entry points here
 	entry   uint64 // the index of that entry
+	strings bool   // it is DT_STRTAB
 	stays   bool   // in the head, if elsewhere than before
 	to      uint64 // in the new file
 	toAddr  uint64
@@ -44,9 +46,26 @@ func (p *planner) unitAt(s span) *unit {
 	return nil
 }
 
+// smallHole is how many bytes may move to the new segment without a search for fewer. What they leave unused has to
+// be smaller than .dynamic: patchelf --set-rpath puts that there although it is not writable.
+const smallHole = 384
+
+// stringsPrice is how many bytes more of others move in favour of .dynstr. In executables, patchelf --set-rpath takes the
+// space of all sections up to .dynstr; where that is elsewhere, it finds space in the head for .dynamic.
+const stringsPrice = 4 << 10
+
+// A packing is a way to make room in the head.
+type packing struct {
+	units int    // how many give way
+	away  uint64 // bytes that go to the new segment
+	mask  uint   // which units do, from the first one of the head on
+	rooms []span // for those that stay
+	zeros span
+}
+
 // repack makes room after the program header table by moving what is there. What stays in
 // the head may also have its place in the given part of the file after the segment, which
-// grows by that. Sections of more bytes than most do not move.
+// grows by that. At most so many bytes go to the new segment.
 func (p *planner) repack(tail span, most uint64) error {
 	before, after := p.table()
 	refuse := func(format string, args ...any) error {
@@ -60,42 +79,76 @@ func (p *planner) repack(tail span, most uint64) error {
 	if err != nil {
 		return err
 	}
-	for at := before.end; ; {
+	own := len(p.units)
+	best := packing{away: math.MaxUint64}
+	for at := before.end; best.away > smallHole; {
 		next := min(p.next(at), fileSpan(head).end)
 		whole := next == fileSpan(head).end // the segment could be free up to its end
 		limit := next
 		if whole && tail.begin < tail.end {
 			limit = tail.end
 		}
-		if (at > before.end || limit > next) && limit >= after.end && p.free(span{at, next}) && p.pack(head, span{after.end, limit}, tail) && p.notesStay() {
-			p.zeros = append(p.zeros, span{before.end, next})
-			if end := p.headEnd(after.end); end > fileSpan(head).end {
-				p.grown = end
+		free := p.free(span{at, next})
+		if (at > before.end || limit > next) && limit >= after.end && free {
+			way := packing{len(p.units), best.away, 0, []span{{after.end, limit}, tail}, span{before.end, next}}
+			if p.choose(&way, own) {
+				best = way
 			}
-			return nil
 		}
 		if whole {
-			return refuse("the segment ends at file offset %#x", next)
+			err = refuse("the segment ends at file offset %#x", next)
+			break
 		}
-		if !p.free(span{at, next}) {
+		if !free {
+			err = refuse("there are bytes at file offset %#x that belong to no section", at)
 			if len(p.f.Sections) == 0 {
-				return refuse("without section headers it is not known what may move at file offset %#x", at)
+				err = refuse("without section headers it is not known what may move at file offset %#x", at)
 			}
-			return refuse("there are bytes at file offset %#x that belong to no section", at)
+			break
 		}
-		u, err := p.unit(next, head, tags)
-		if err != nil {
-			return refuse("%v", err)
-		}
-		if u.dynamic && u.end-u.begin > most {
-			return refuse("the section at file offset %#x has more than %d bytes", next, most)
+		u, failed := p.unit(next, head, tags)
+		if failed != nil {
+			err = refuse("%v", failed)
+			break
 		}
 		if len(p.units) == maxUnits {
-			return refuse("more than %d sections would have to move", maxUnits)
+			err = refuse("more than %d sections would have to move", maxUnits)
+			break
 		}
 		p.units = append(p.units, u)
 		at = u.end
 	}
+	if best.away == math.MaxUint64 {
+		return err
+	}
+	if best.away > most {
+		return refuse("%d bytes would have to move", best.away)
+	}
+	p.units = p.units[:best.units]
+	p.pack(&best, own)
+	p.zeros = append(p.zeros, best.zeros)
+	if end := p.headEnd(after.end); end > fileSpan(head).end {
+		p.grown = end
+	}
+	return nil
+}
+
+// maxChoices is how many units are tried both ways, in the head and in the new segment. There are eight sections of the
+// kind.
+const maxChoices = 9
+
+// choose finds the units that go to the new segment, with the fewest bytes, and less than way says. It reports whether
+// it found some. The next unit after them is at the given file offset.
+func (p *planner) choose(way *packing, own int) bool {
+	found := false
+	for mask := range uint(1) << min(len(p.units)-own, maxChoices) {
+		try := *way
+		try.mask = mask
+		if away, ok := p.pack(&try, own); ok && away < way.away {
+			way.mask, way.away, found = mask, away, true
+		}
+	}
+	return found
 }
 
 // headEnd returns where in the new file the table, which ends at the given offset, and the
@@ -166,7 +219,7 @@ func (p *planner) unit(off uint64, load *elf.Prog64, tags []dynTag) (*unit, erro
 			if !t.movable || t.size != 0 && t.size != s.Size {
 				return nil, fixed(errNotFound)
 			}
-			u.dynamic, u.entry = true, t.entry
+			u.dynamic, u.entry, u.strings = true, t.entry, t.strings
 		}
 		if !u.dynamic {
 			return nil, fixed(errNotFound)
@@ -218,43 +271,46 @@ func (p *planner) isInterp(s span) bool {
 	return h != nil && fileSpan(h) == s
 }
 
-// pack puts the small units back into rooms, which are in the segment head of the new file, the notes
-// first, and reports whether the build-id is where it has to be.
-func (p *planner) pack(head *elf.Prog64, rooms ...span) bool {
-	put := func(u *unit) {
+// pack puts the units into the rooms, in their order, but those of an earlier segment and those that the mask names.
+// It returns how many bytes go to the new segment because of that, and reports whether the rest is where it has to be.
+//
+// Notes stay in the head, and if gather is set, those of an earlier segment return. Elsewhere the difference of their
+// file offset and their address would not be that of the ELF header, and runtimes look for them at
+// __ehdr_start + p_offset: compiler-rt's profile writer does.
+func (p *planner) pack(way *packing, own int) (away uint64, ok bool) {
+	rooms := slices.Clone(way.rooms)
+	ok = true
+	for i, u := range p.units {
 		u.stays = false
-		for i := range rooms {
-			addr := alignUp(head.Vaddr+(rooms[i].begin-head.Off), u.align)
-			off := head.Off + (addr - head.Vaddr)
-			if size := u.end - u.begin; off+size <= rooms[i].end {
-				u.stays, u.to, u.toAddr = true, off, addr
-				rooms[i].begin = off + size
-				return
+		if i < own && !(u.note && p.gather) {
+			continue
+		}
+		if i >= own && way.mask>>(i-own)&1 != 0 {
+			away += u.end - u.begin
+			if u.strings {
+				away += stringsPrice
 			}
+			ok = ok && !u.note
+			continue
 		}
+		ok = p.put(u, &p.f.Progs[p.head], rooms) && ok
 	}
-	for _, u := range p.units {
-		if u.note {
-			if put(u); u.id && (!u.stays || u.to+(u.end-u.begin) > firstPage) {
-				return false
-			}
-		}
-	}
-	for _, u := range p.units {
-		if u.small && !u.note {
-			put(u)
-		}
-	}
-	return true
+	return away, ok
 }
 
-// notesStay reports whether the notes of the head stay in it, and if gather is set, those of the segment of an earlier
-// run return. Elsewhere the difference of their file offset and their address would not be that of the ELF header,
-// and runtimes look for them at __ehdr_start + p_offset: compiler-rt's profile writer does.
-func (p *planner) notesStay() bool {
-	return !slices.ContainsFunc(p.units, func(u *unit) bool {
-		return u.note && !u.stays && (p.gather || fileSpan(&p.f.Progs[p.head]).contains(u.span))
-	})
+// put puts a unit into the first of the rooms, which are in the segment head of the new file, that has the space. It
+// reports whether one has, and for the build-id, in the first page.
+func (p *planner) put(u *unit, head *elf.Prog64, rooms []span) bool {
+	for i := range rooms {
+		addr := alignUp(head.Vaddr+(rooms[i].begin-head.Off), u.align)
+		off := head.Off + (addr - head.Vaddr)
+		if end := off + (u.end - u.begin); end <= rooms[i].end {
+			u.stays, u.to, u.toAddr = true, off, addr
+			rooms[i].begin = end
+			return !u.id || end <= firstPage
+		}
+	}
+	return false
 }
 
 // A dynTag is a dynamic entry whose value is an address.
@@ -262,6 +318,7 @@ type dynTag struct {
 	entry   uint64 // index in the dynamic table
 	value   uint64
 	movable bool
+	strings bool
 	size    uint64 // that another entry gives the section there, or 0
 }
 
@@ -328,7 +385,7 @@ func (p *planner) dynamicTags() ([]dynTag, error) {
 		sizes[tag] = value
 		_, moves := movable[tag]
 		if moves || slices.Contains(fixedTags, tag) {
-			tags, kinds = append(tags, dynTag{entry: i, value: value, movable: moves}), append(kinds, tag)
+			tags, kinds = append(tags, dynTag{i, value, moves, tag == elf.DT_STRTAB, 0}), append(kinds, tag)
 		}
 	})
 	if err != nil {
