@@ -14,8 +14,10 @@ import (
 const lowestAddr = 64 << 10
 
 // insertFront makes room by a page in front of everything. The ELF header and the
-// program headers get it to themselves; a copy of the old ones stays where it was, as
-// __ehdr_start may be used. Addresses below the program must be free, which they are in
+// program headers get it to themselves. The old ones stay where they were, unchanged, as __ehdr_start is there: code
+// that goes from there to the program headers and by their file offsets to the notes (compiler-rt's profile writer), or
+// takes the first PT_LOAD's address from its own (Chromium's base/debug), finds what it did. If that header led to the
+// new program headers it would not: their offsets and addresses count from the page in front. Addresses below the program must be free, which they are in
 // an executable with fixed ones. The notes after the program headers move with them, as
 // far as that is possible: the build-id has to be in the first page.
 //

@@ -45,6 +45,8 @@ type Layout struct {
 
 	// MovedCode is how many bytes of code have another place in the file than before.
 	MovedCode uint64
+	// StaleHeaders tells that there is a page in front, and code finds the old file's headers at __ehdr_start.
+	StaleHeaders bool
 
 	f        *elffile.File
 	opt      Options
@@ -333,6 +335,7 @@ func (p *planner) place() error {
 	p.programHeaders(end)
 	p.dynamic()
 	p.countMoved()
+	p.StaleHeaders = p.front > 0 || p.headTo > 0
 	return p.distances()
 }
 
