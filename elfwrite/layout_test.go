@@ -196,6 +196,38 @@ func TestNotesStay(t *testing.T) {
 	}
 }
 
+// TestPropertyMoves has a program with a note of its own, which stays. There is room for program headers only if
+// PT_GNU_PROPERTY alone leads to .note.gnu.property: it is found by its address then, and moves.
+func TestPropertyMoves(t *testing.T) {
+	dir := t.TempDir()
+	source, obj, prog := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.o"), filepath.Join(dir, "a")
+	text := ".globl _start\n_start: ret\n.section .note.gnu.property,\"a\",@note\n.balign 8\n.long 4, 16, 5\n.asciz \"GNU\"\n" +
+		".long 0xc0000002, 4, 3, 0\n.section .note.own,\"a\",@note\n.balign 4\n.long 4, 4, 1\n.asciz \"App\"\n.long 7\n"
+	if err := os.WriteFile(source, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range [][]string{
+		{"as", "--64", source, "-o", obj},
+		{"ld", "-m", "elf_x86_64", "-pie", "--build-id", "-dynamic-linker", "/lib64/ld-linux-x86-64.so.2", obj, "-o", prog},
+	} {
+		if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+	}
+	old, err := os.ReadFile(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after := elftest.Parse(t, old), elftest.Parse(t, add(t, old, content(1000), Options{}))
+	if err := image.Compare(before, after); err != nil {
+		t.Error(err)
+	}
+	property, stays := after.Prog(elf.PT_GNU_PROPERTY), after.Section(".note.own").Addr == before.Section(".note.own").Addr
+	if a, b := notes(before), notes(after); a != 2 || b != 1 || property.Vaddr == before.Prog(elf.PT_GNU_PROPERTY).Vaddr || !stays {
+		t.Errorf("%d PT_NOTEs become %d, PT_GNU_PROPERTY is %+v, and .note.own stays: %t", a, b, property, stays)
+	}
+}
+
 // TestFewBytesMove has a library with many symbols. What makes room is its smallest sufficient section, and not the
 // large ones before that: these would leave holes, where patchelf --set-rpath puts .dynamic, which is written to.
 func TestFewBytesMove(t *testing.T) {

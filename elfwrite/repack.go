@@ -18,7 +18,7 @@ type unit struct {
 	addr    uint64 // in the old image
 	align   uint64
 	small   bool   // .interp or notes
-	note    bool   // notes
+	note    bool   // notes that a PT_NOTE leads to
 	id      bool   // holds the build-id
 	dynamic bool   // a dynamic entry points here
 	entry   uint64 // the index of that entry

@@ -39,8 +39,11 @@ func (p *planner) room() error {
 	all := p.progs
 	var err error
 	for _, most := range []uint64{cheapMove, math.MaxUint64} {
-		p.progs, err = slices.Clone(all), nil
-		for _, fewer := range []func() bool{func() bool { return true }, p.mergeNotes, p.dropDuplicate} {
+		err = nil
+		for _, fewer := range []func() bool{
+			func() bool { return true }, p.mergeNotes, p.dropDuplicate, func() bool { return p.mergeNotes() && p.dropDuplicate() },
+		} {
+			p.progs = slices.Clone(all)
 			if !fewer() {
 				continue
 			}
