@@ -320,10 +320,10 @@ func (p *planner) place() error {
 		return err
 	}
 	p.dropSegments()
-	if !p.remove {
-		if err := p.room(); err != nil {
-			return err
-		}
+	if p.remove {
+		p.restore()
+	} else if err := p.room(); err != nil {
+		return err
 	}
 	end, err := p.segment()
 	if err != nil {
@@ -412,6 +412,10 @@ func (p *planner) segment() (uint64, error) {
 	before := p.loadEnd + p.front
 	if p.headTo > 0 {
 		before = p.headTo + fileSpan(&p.f.Progs[p.head]).end
+	}
+	if p.remove && !slices.ContainsFunc(p.units, func(u *unit) bool { return !u.stays }) {
+		p.begin = before // there is no segment
+		return before, nil
 	}
 	p.begin = alignUp(before, sectionAlign)
 	p.off = p.begin

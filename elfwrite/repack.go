@@ -1,6 +1,7 @@
 package elfwrite
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ type unit struct {
 	span           // in the old file
 	addr    uint64 // in the old image
 	align   uint64
+	index   int    // of its first section's header
 	small   bool   // .interp or notes
 	note    bool   // notes that a PT_NOTE leads to
 	id      bool   // holds the build-id
@@ -50,9 +52,10 @@ func (p *planner) unitAt(s span) *unit {
 // be smaller than .dynamic: patchelf --set-rpath puts that there although it is not writable.
 const smallHole = 384
 
-// stringsPrice is how many bytes more of others move in favour of .dynstr. In executables, patchelf --set-rpath takes the
-// space of all sections up to .dynstr; where that is elsewhere, it finds space in the head for .dynamic.
-const stringsPrice = 4 << 10
+// headPrice is how many bytes more of others move in favour of .dynstr and .interp. In executables, patchelf --set-rpath
+// takes the space of all sections up to .dynstr; where that is elsewhere, it finds space in the head for .dynamic. Where
+// .interp was is known only as long as it stays; linkers have it first, or after the build-id.
+const headPrice = 4 << 10
 
 // A packing is a way to make room in the head.
 type packing struct {
@@ -89,7 +92,7 @@ func (p *planner) repack(tail span, most uint64) error {
 			limit = tail.end
 		}
 		free := p.free(span{at, next})
-		if (at > before.end || limit > next) && limit >= after.end && free {
+		if (at > before.end || limit > next) && limit >= after.end && free && (whole || !p.belongsAfter(next, own)) {
 			way := packing{len(p.units), best.away, 0, []span{{after.end, limit}, tail}, span{before.end, next}}
 			if p.choose(&way, own) {
 				best = way
@@ -126,11 +129,46 @@ func (p *planner) repack(tail span, most uint64) error {
 	}
 	p.units = p.units[:best.units]
 	p.pack(&best, own)
+	if p.remove && best.away > 0 { // lld may have left room for a program header
+		later := best
+		later.rooms = slices.Clone(best.rooms)
+		later.rooms[0].begin += (best.rooms[0].end - p.headEnd(after.end)) &^ (tableAlign - 1)
+		if away, ok := p.pack(&later, own); !ok || away > 0 {
+			p.pack(&best, own)
+		}
+	}
 	p.zeros = append(p.zeros, best.zeros)
 	if end := p.headEnd(after.end); end > fileSpan(head).end {
 		p.grown = end
 	}
 	return nil
+}
+
+// belongsAfter reports whether one of the first units, when it returns to the head, belongs after the section at a file
+// offset there. Headers of sections that dynamic entries locate keep their order.
+func (p *planner) belongsAfter(off uint64, own int) bool {
+	i := p.headerAt(off)
+	return p.remove && slices.ContainsFunc(p.units[:own], func(u *unit) bool { return u.dynamic && u.index > i })
+}
+
+// linkerOrder returns the units as linkers order them, which their headers still tell. Only .interp and notes have other
+// headers where they went to the new segment; they come first.
+func (p *planner) linkerOrder(own int) []*unit {
+	units := slices.Clone(p.units)
+	slices.SortStableFunc(units, func(a, b *unit) int { return cmp.Compare(a.index, b.index) })
+	slices.SortStableFunc(units, func(a, b *unit) int {
+		rank := func(u *unit) int {
+			switch {
+			case !u.small || !slices.Contains(p.units[:own], u):
+				return 2
+			case u.note:
+				return 1
+			}
+			return 0
+		}
+		return cmp.Compare(rank(a), rank(b))
+	})
+	return units
 }
 
 // maxChoices is how many units are tried both ways, in the head and in the new segment. There are eight sections of the
@@ -141,7 +179,11 @@ const maxChoices = 9
 // it found some. The next unit after them is at the given file offset.
 func (p *planner) choose(way *packing, own int) bool {
 	found := false
-	for mask := range uint(1) << min(len(p.units)-own, maxChoices) {
+	choices := min(len(p.units)-own, maxChoices)
+	if p.remove {
+		choices = 0
+	}
+	for mask := range uint(1) << choices {
 		try := *way
 		try.mask = mask
 		if away, ok := p.pack(&try, own); ok && away < way.away {
@@ -163,13 +205,15 @@ func (p *planner) headEnd(table uint64) uint64 {
 	return end
 }
 
+// headerAt returns the index of the section at the given file offset, or -1.
+func (p *planner) headerAt(off uint64) int {
+	return slices.IndexFunc(p.f.Sections, func(s elffile.Section) bool { return s.Off == off && s.HasBytes() && s.Size > 0 })
+}
+
 // thingAt returns the section at the given file offset; in a file without section headers, the
 // contents of PT_INTERP or of a PT_NOTE as if it were one.
 func (p *planner) thingAt(off uint64) (elffile.Section, bool) {
-	i := slices.IndexFunc(p.f.Sections, func(s elffile.Section) bool {
-		return s.Off == off && s.HasBytes() && s.Size > 0
-	})
-	if i >= 0 {
+	if i := p.headerAt(off); i >= 0 {
 		return p.f.Sections[i], true
 	}
 	if len(p.f.Sections) > 0 {
@@ -197,7 +241,7 @@ func (p *planner) unit(off uint64, load *elf.Prog64, tags []dynTag) (*unit, erro
 	if !ok {
 		return nil, fmt.Errorf("there is no section at file offset %#x, where something is", off)
 	}
-	u := &unit{span: sectionSpan(&s), addr: s.Addr, align: validAlign(s.Addralign)}
+	u := &unit{span: sectionSpan(&s), addr: s.Addr, align: validAlign(s.Addralign), index: p.headerAt(off)}
 	fixed := func(why error) error {
 		return fmt.Errorf("%s at file offset %#x cannot be moved: %w", s.Name, off, why)
 	}
@@ -271,15 +315,27 @@ func (p *planner) isInterp(s span) bool {
 	return h != nil && fileSpan(h) == s
 }
 
-// pack puts the units into the rooms, in their order, but those of an earlier segment and those that the mask names.
+// pack puts the units into the rooms, in their order: all when .sframe is removed, or else all but those of an earlier segment and those that the mask names.
 // It returns how many bytes go to the new segment because of that, and reports whether the rest is where it has to be.
 //
 // Notes stay in the head, and if gather is set, those of an earlier segment return. Elsewhere the difference of their
 // file offset and their address would not be that of the ELF header, and runtimes look for them at
 // __ehdr_start + p_offset: compiler-rt's profile writer does.
 func (p *planner) pack(way *packing, own int) (away uint64, ok bool) {
-	rooms := slices.Clone(way.rooms)
+	head, rooms := &p.f.Progs[p.head], slices.Clone(way.rooms)
 	ok = true
+	if p.remove {
+		for _, u := range p.linkerOrder(own) {
+			u.stays = false
+			ok = p.put(u, head, rooms) && ok
+		}
+		// Linkers leave no bytes between them and the next section but for its alignment. If there are, that has moved, too.
+		end := head.Vaddr + (rooms[0].begin - head.Off)
+		if i := p.headerAt(rooms[0].end); i >= 0 && alignUp(end, validAlign(p.f.Sections[i].Addralign)) != p.f.Sections[i].Addr {
+			away = smallHole + 1
+		}
+		return away, ok
+	}
 	for i, u := range p.units {
 		u.stays = false
 		if i < own && !(u.note && p.gather) {
@@ -287,13 +343,13 @@ func (p *planner) pack(way *packing, own int) (away uint64, ok bool) {
 		}
 		if i >= own && way.mask>>(i-own)&1 != 0 {
 			away += u.end - u.begin
-			if u.strings {
-				away += stringsPrice
+			if u.small || u.strings {
+				away += headPrice
 			}
 			ok = ok && !u.note
 			continue
 		}
-		ok = p.put(u, &p.f.Progs[p.head], rooms) && ok
+		ok = p.put(u, head, rooms) && ok
 	}
 	return away, ok
 }

@@ -70,6 +70,15 @@ func (p *planner) room() error {
 	return nil
 }
 
+// restore puts what an earlier run moved back to where linkers have it, if that is possible: the program
+// headers need less space again.
+func (p *planner) restore() {
+	own := len(p.units)
+	if own > 0 && len(p.f.Sections) > 0 && p.repack(span{}, math.MaxUint64) != nil {
+		p.forget(own)
+	}
+}
+
 // forget forgets the units from the n-th one on, and where the others were put.
 func (p *planner) forget(n int) {
 	p.units = p.units[:n]
@@ -101,9 +110,11 @@ func (p *planner) duplicateNote() int {
 
 // table returns where the program headers are, and where they will be.
 func (p *planner) table() (before, after span) {
-	begin := p.f.Phoff
-	return span{begin, begin + uint64(len(p.f.Progs))*elffile.ProgSize},
-		span{begin, begin + uint64(len(p.progs)+newHeaders)*elffile.ProgSize}
+	begin, n := p.f.Phoff, len(p.progs)
+	if !p.remove {
+		n += newHeaders
+	}
+	return span{begin, begin + uint64(len(p.f.Progs))*elffile.ProgSize}, span{begin, begin + uint64(n)*elffile.ProgSize}
 }
 
 // slack reports whether the table fits where it is: without growing, or into
