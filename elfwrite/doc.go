@@ -59,8 +59,8 @@
 // A segment of this kind is laid out anew when .sframe is replaced: what comes out
 // does not depend on what was there before, nor does it where .sframe was removed and is
 // added again. Where it is removed, what moved goes back to where linkers have it: to the head, without gaps, in the
-// order of the section headers. That restores the original bytes of nearly every file. Without section headers, the program headers that were for it stay as PT_NULL
-// then, because nothing else would say that they are free. An .sframe that a linker made is
+// order of the section headers. That restores the original bytes of nearly every file. Without section headers, the
+// program headers that were for it stay as PT_NULL, because nothing else would say that they are free. An .sframe that a linker made is
 // replaced where it is, if the new one has room there.
 //
 // # What programs find in memory
