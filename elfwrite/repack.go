@@ -61,7 +61,7 @@ const headPrice = 4 << 10
 type packing struct {
 	units int    // how many give way
 	away  uint64 // bytes that go to the new segment
-	mask  uint   // which units do, from the first one of the head on
+	mask  uint   // which units do, of those of the head that are no notes
 	rooms []span // for those that stay
 	zeros span
 }
@@ -171,17 +171,19 @@ func (p *planner) linkerOrder(own int) []*unit {
 	return units
 }
 
-// maxChoices is how many units are tried both ways, in the head and in the new segment. There are eight sections of the
-// kind.
-const maxChoices = 9
+// maxChoices is how many units are tried both ways, in the head and in the new segment: .interp, and nine sections that
+// dynamic entries locate.
+const maxChoices = 10
 
 // choose finds the units that go to the new segment, with the fewest bytes, and less than way says. It reports whether
-// it found some. The next unit after them is at the given file offset.
+// it found some. The first units are those of an earlier segment.
 func (p *planner) choose(way *packing, own int) bool {
 	found := false
-	choices := min(len(p.units)-own, maxChoices)
-	if p.remove {
-		choices = 0
+	choices := 0
+	for _, u := range p.units[own:] {
+		if !u.note && !p.remove && choices < maxChoices {
+			choices++
+		}
 	}
 	for mask := range uint(1) << choices {
 		try := *way
@@ -336,18 +338,20 @@ func (p *planner) pack(way *packing, own int) (away uint64, ok bool) {
 		}
 		return away, ok
 	}
+	mask := way.mask
 	for i, u := range p.units {
 		u.stays = false
-		if i < own && !(u.note && p.gather) {
+		switch leaves := mask&1 != 0; {
+		case i < own && !(u.note && p.gather):
 			continue
-		}
-		if i >= own && way.mask>>(i-own)&1 != 0 {
-			away += u.end - u.begin
-			if u.small || u.strings {
-				away += headPrice
+		case !u.note:
+			if mask >>= 1; leaves {
+				away += u.end - u.begin
+				if u.small || u.strings {
+					away += headPrice
+				}
+				continue
 			}
-			ok = ok && !u.note
-			continue
 		}
 		ok = p.put(u, head, rooms) && ok
 	}
