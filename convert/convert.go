@@ -283,7 +283,8 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 		cov.Warnings = append(cov.Warnings, warnPCRel)
 	}
 	if layout.StaleHeaders {
-		cov.Warnings = append(cov.Warnings, "at __ehdr_start, code finds the program headers without .sframe; getauxval(AT_PHDR) and dl_iterate_phdr have it")
+		cov.Warnings = append(cov.Warnings,
+			"at __ehdr_start, code finds the program headers without .sframe; getauxval(AT_PHDR) and dl_iterate_phdr have it")
 	}
 	if b.NumFDEs() == 0 && f.IsObject() && !hasSFrame(f) {
 		return cov, &kept{Kept{Reason: NoRows, Why: errNoRows}}

@@ -60,19 +60,19 @@
 // does not depend on what was there before, nor does it where .sframe was removed and is
 // added again. Where it is removed, what moved goes back to where linkers have it: to the head, without gaps, in the
 // order of the section headers. That restores the original bytes of nearly every file. Without section headers, the
-// program headers that were for it stay as PT_NULL, because nothing else would say that they are free. An .sframe that a linker made is
-// replaced where it is, if the new one has room there.
+// program headers that were for it stay as PT_NULL, because nothing else would say that they are free. An .sframe
+// that a linker made is replaced where it is, if the new one has room there.
 //
 // # What programs find in memory
 //
-// Code that goes from the ELF header (__ehdr_start, or the first mapping of the file) to the program headers finds them:
-// the table grows in place. What it does then was looked at in November 2026:
+// Code that goes from the ELF header (__ehdr_start, or the first mapping of the file) to the program headers finds
+// them: the table grows in place. What it does then, as far as known (2026-11):
 //
-//   - addresses (p_vaddr) from the load address on: loaders, their own relocation (glibc, musl, Android, elfhack), glibc's
-//     start of static programs, hwasan, sanitizers, dl_iterate_phdr and its users (libgcc, libunwind, Rust, Mesa), Breakpad,
-//     Crashpad, Chromium's base/debug. They find whatever moves;
-//   - file offsets from the header on: notes, by compiler-rt's profile writer, older base/debug, readers of build-ids in
-//     core files (gdb, the kernel). Notes therefore stay, and the build-id in the first page;
+//   - addresses (p_vaddr) from the load address on: loaders, their own relocation (glibc, musl, Android, elfhack),
+//     glibc's start of static programs, hwasan, sanitizers, dl_iterate_phdr and its users (libgcc, libunwind, Rust,
+//     Mesa), Breakpad, Crashpad, Chromium's base/debug. They find whatever moves;
+//   - file offsets from the header on: notes, by compiler-rt's profile writer, older base/debug, readers of
+//     build-ids in core files (gdb, the kernel). Notes therefore stay, and the build-id in the first page;
 //   - symbols of sections, and no headers: gcov, XRay, Go.
 //
 // A page in front leaves the old headers at __ehdr_start, unchanged; see insertFront.

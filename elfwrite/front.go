@@ -15,11 +15,11 @@ const lowestAddr = 64 << 10
 
 // insertFront makes room by a page in front of everything. The ELF header and the
 // program headers get it to themselves. The old ones stay where they were, unchanged, as __ehdr_start is there: code
-// that goes from there to the program headers and by their file offsets to the notes (compiler-rt's profile writer), or
-// takes the first PT_LOAD's address from its own (Chromium's base/debug), finds what it did. If that header led to the
-// new program headers it would not: their offsets and addresses count from the page in front. Addresses below the program must be free, which they are in
-// an executable with fixed ones. The notes after the program headers move with them, as
-// far as that is possible: the build-id has to be in the first page.
+// that goes from there to the program headers and by their file offsets to the notes (compiler-rt's profile
+// writer), or takes the first PT_LOAD's address from its own (Chromium's base/debug), finds what it did. If that
+// header led to the new program headers it would not: their offsets and addresses count from the page in front.
+// Addresses below the program must be free, which they are in an executable with fixed ones. The notes after the
+// program headers move with them, as far as that is possible: the build-id has to be in the first page.
 //
 // In the file, that page takes the place of the head, which goes after what else is
 // loaded. Where the head cannot go there, because there is code in it or sections do not end

@@ -145,8 +145,9 @@ func static(t *testing.T, flags ...string) []byte {
 	return b
 }
 
-// TestNotesStay has programs with hash tables of several sizes after a note that has to stay, and with one in a segment after
-// the others, where earlier versions put it. The difference of its file offset and its address has to be that of the ELF header.
+// TestNotesStay has programs with hash tables of several sizes after a note that has to stay, and with one in a
+// segment after the others, where earlier versions put it. The difference of its file offset and its address has to
+// be that of the ELF header.
 func TestNotesStay(t *testing.T) {
 	dir := t.TempDir()
 	source, script := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.ld")

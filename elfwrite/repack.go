@@ -52,9 +52,9 @@ func (p *planner) unitAt(s span) *unit {
 // be smaller than .dynamic: patchelf --set-rpath puts that there although it is not writable.
 const smallHole = 384
 
-// headPrice is how many bytes more of others move in favour of .dynstr and .interp. In executables, patchelf --set-rpath
-// takes the space of all sections up to .dynstr; where that is elsewhere, it finds space in the head for .dynamic. Where
-// .interp was is known only as long as it stays; linkers have it first, or after the build-id.
+// headPrice is how many bytes more of others move in favour of .dynstr and .interp. In executables, patchelf
+// --set-rpath takes the space of all sections up to .dynstr; where that is elsewhere, it finds space in the head
+// for .dynamic. Where .interp was is known only as long as it stays; linkers have it first, or after the build-id.
 const headPrice = 4 << 10
 
 // A packing is a way to make room in the head.
@@ -144,15 +144,15 @@ func (p *planner) repack(tail span, most uint64) error {
 	return nil
 }
 
-// belongsAfter reports whether one of the first units, when it returns to the head, belongs after the section at a file
-// offset there. Headers of sections that dynamic entries locate keep their order.
+// belongsAfter reports whether one of the first units, when it returns to the head, belongs after the section at a
+// file offset there. Headers of sections that dynamic entries locate keep their order.
 func (p *planner) belongsAfter(off uint64, own int) bool {
 	i := p.headerAt(off)
 	return p.remove && slices.ContainsFunc(p.units[:own], func(u *unit) bool { return u.dynamic && u.index > i })
 }
 
-// linkerOrder returns the units as linkers order them, which their headers still tell. Only .interp and notes have other
-// headers where they went to the new segment; they come first.
+// linkerOrder returns the units as linkers order them, which their headers still tell. Only .interp and notes have
+// other headers where they went to the new segment; they come first.
 func (p *planner) linkerOrder(own int) []*unit {
 	units := slices.Clone(p.units)
 	slices.SortStableFunc(units, func(a, b *unit) int { return cmp.Compare(a.index, b.index) })
@@ -171,12 +171,12 @@ func (p *planner) linkerOrder(own int) []*unit {
 	return units
 }
 
-// maxChoices is how many units are tried both ways, in the head and in the new segment: .interp, and nine sections that
-// dynamic entries locate.
+// maxChoices is how many units are tried both ways, in the head and in the new segment: .interp, and nine sections
+// that dynamic entries locate.
 const maxChoices = 10
 
-// choose finds the units that go to the new segment, with the fewest bytes, and less than way says. It reports whether
-// it found some. The first units are those of an earlier segment.
+// choose finds the units that go to the new segment, with the fewest bytes, and less than way says. It reports
+// whether it found some. The first units are those of an earlier segment.
 func (p *planner) choose(way *packing, own int) bool {
 	found := false
 	choices := 0
@@ -209,7 +209,9 @@ func (p *planner) headEnd(table uint64) uint64 {
 
 // headerAt returns the index of the section at the given file offset, or -1.
 func (p *planner) headerAt(off uint64) int {
-	return slices.IndexFunc(p.f.Sections, func(s elffile.Section) bool { return s.Off == off && s.HasBytes() && s.Size > 0 })
+	return slices.IndexFunc(p.f.Sections, func(s elffile.Section) bool {
+		return s.Off == off && s.HasBytes() && s.Size > 0
+	})
 }
 
 // thingAt returns the section at the given file offset; in a file without section headers, the
@@ -317,8 +319,9 @@ func (p *planner) isInterp(s span) bool {
 	return h != nil && fileSpan(h) == s
 }
 
-// pack puts the units into the rooms, in their order: all when .sframe is removed, or else all but those of an earlier segment and those that the mask names.
-// It returns how many bytes go to the new segment because of that, and reports whether the rest is where it has to be.
+// pack puts the units into the rooms, in their order: all when .sframe is removed, or else all but those of an
+// earlier segment and those that the mask names. It returns how many bytes go to the new segment because of that,
+// and reports whether the rest is where it has to be.
 //
 // Notes stay in the head, and if gather is set, those of an earlier segment return. Elsewhere the difference of their
 // file offset and their address would not be that of the ELF header, and runtimes look for them at
@@ -331,10 +334,13 @@ func (p *planner) pack(way *packing, own int) (away uint64, ok bool) {
 			u.stays = false
 			ok = p.put(u, head, rooms) && ok
 		}
-		// Linkers leave no bytes between them and the next section but for its alignment. If there are, that has moved, too.
+		// Linkers leave no bytes between them and the next section but for its alignment. If there are, that has moved,
+		// too.
 		end := head.Vaddr + (rooms[0].begin - head.Off)
-		if i := p.headerAt(rooms[0].end); i >= 0 && alignUp(end, validAlign(p.f.Sections[i].Addralign)) != p.f.Sections[i].Addr {
-			away = smallHole + 1
+		if i := p.headerAt(rooms[0].end); i >= 0 {
+			if s := &p.f.Sections[i]; alignUp(end, validAlign(s.Addralign)) != s.Addr {
+				away = smallHole + 1
+			}
 		}
 		return away, ok
 	}

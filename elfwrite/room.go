@@ -41,7 +41,8 @@ func (p *planner) room() error {
 	for _, most := range []uint64{cheapMove, math.MaxUint64} {
 		err = nil
 		for _, fewer := range []func() bool{
-			func() bool { return true }, p.mergeNotes, p.dropDuplicate, func() bool { return p.mergeNotes() && p.dropDuplicate() },
+			func() bool { return true }, p.mergeNotes, p.dropDuplicate,
+			func() bool { return p.mergeNotes() && p.dropDuplicate() },
 		} {
 			p.progs = slices.Clone(all)
 			if !fewer() {

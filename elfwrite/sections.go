@@ -187,8 +187,8 @@ func (p *planner) names() ([]byte, uint32, error) {
 	return append(names, entry...), uint32(len(names)), nil
 }
 
-// namesBefore returns the file offset of a copy of the section names after the section that precedes them by its header:
-// they were there before, where lld and mold have them, if others follow.
+// namesBefore returns the file offset of a copy of the section names after the section that precedes them by its
+// header: they were there before, where lld and mold have them, if others follow.
 func (p *planner) namesBefore(names []byte) (uint64, bool) {
 	before := &p.f.Sections[p.f.Shstrndx-1]
 	at, n := before.Off+before.Size, uint64(len(names))

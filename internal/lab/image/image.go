@@ -100,7 +100,8 @@ func tableLoaded(f *elffile.File) bool {
 }
 
 // runtimeNotes expects that code finds notes of before in after where it goes from the ELF header in memory
-// (__ehdr_start) to the program headers, and by their file offsets to the notes, as compiler-rt's profile writer does.
+// (__ehdr_start) to the program headers, and by their file offsets to the notes, as compiler-rt's profile writer
+// does.
 func runtimeNotes(before, after *elffile.File) error {
 	i := slices.IndexFunc(before.Progs, func(h elf.Prog64) bool {
 		return elf.ProgType(h.Type) == elf.PT_LOAD && h.Off == 0 && h.Filesz > 0
