@@ -245,9 +245,8 @@ func TestSums(t *testing.T) {
 			md5Of([]byte(script)) + "  a\n", 1},
 		"file by file":     {[]tarMember{a, regular("a", script)}, "", md5Of([]byte(script)) + "  a\n", md5Of([]byte(script)) + "  a\n", 1},
 		"asterisk":         {[]tarMember{a}, "", was + " *a\n", done + " *a\n", 1},
-		"no second space":  {[]tarMember{a}, "", was + " a\n", was + " a\n", 1},
+		"no second space":  {[]tarMember{a}, "", was + " a\n", done + " a\n", 1},
 		"space in front":   {[]tarMember{regular(" a", string(program))}, "", was + "   a\n", done + "   a\n", 1},
-		"no name":          {[]tarMember{a}, "", was + " \n" + was + "\n", was + " \n" + was + "\n", 1},
 		"conffile":         {[]tarMember{a, regular("c d", string(program))}, "/c d \nremove-on-upgrade /a\n", was + "  a\n", was + "  a\n", 0},
 		"odd conffiles":    {[]tarMember{a}, "\na\n \nflag\n", was + "  a\n", done + "  a\n", 1},
 		"package in there": {[]tarMember{a, regular("x.deb", string(plain(t)))}, "", was + "  a\n", done + "  a\n", 1},
@@ -310,6 +309,54 @@ func TestSumLists(t *testing.T) {
 		control := tarOf(t, name+"s", strings.Repeat("0", []int{32, 40, 64, 128}[i])+"  a\n")
 		refused(t, made("debian-binary", "2.0\n", "control.tar", control, "data.tar", tarOf(t, "a", program)), name+"s has 0")
 		refused(t, made("debian-binary", "2.0\n", "control.tar", tarOf(t, name+"s", "", name+"s", ""), "data.tar", tarOf(t)), "a second "+name+"s; one was expected")
+	}
+}
+
+// TestSumForms has the lines that "md5sum -c" accepts, which says so before and after, and lines that it does not.
+func TestSumForms(t *testing.T) {
+	program := string(read(t, fixtures+"/plt"))
+	sum := md5Of([]byte(program))
+	const odd = "a\\b\nc\r"
+	for name, lines := range map[string]string{
+		"escaped":           `\` + sum + `  a\\b\nc\r` + "\n",
+		"escaped, asterisk": `\` + sum + ` *a\\b\nc\r` + "\n",
+		"escaped, BSD":      `\MD5 (a\\b\nc\r) = ` + sum + "\n",
+		"escaped, no need":  `\` + sum + "  a\n",
+		"CRLF":              sum + "  a\r\n" + sum + "  s\r\n",
+		"BSD":               "MD5 (a) = " + sum + "\n",
+		"OpenSSL":           "MD5(a)= " + strings.ToUpper(sum) + "\r\n",
+		"tab":               sum + "\ta\n",
+		"one space":         sum + " a\n" + sum + " s\n",
+		"space before":      " \t" + sum + "  a\n",
+		"comment":           "# comment\n\n" + sum + "  a",
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			data := tarOf(t, "a", program, "s", program, odd, program)
+			out, res := repacked(t, made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", lines), "data.tar", data), Options{})
+			if res.Same {
+				t.Fatal("nothing has changed")
+			}
+			to := t.TempDir()
+			for _, f := range []string{"a", "s", odd} {
+				put(t, filepath.Join(to, f), []byte(program), 0o755)
+			}
+			put(t, to+"/sums", []byte(lines), 0o644)
+			check := "cd " + to + " && LC_ALL=C md5sum --strict --quiet -c "
+			run(t, "sh", "-c", check+"sums")
+			put(t, to+"/deb", out, 0o644)
+			run(t, "dpkg-deb", "-R", to+"/deb", to)
+			run(t, "sh", "-c", check+"DEBIAN/md5sums")
+		})
+	}
+	for name, line := range map[string]string{
+		"no name": sum + "  ", "no sum": "a", "short sum": sum[1:] + "  a", "unknown escape": `\` + sum + `  a\q`, "escape cut off": `\` + sum + `  a\`,
+		"another sum": "SHA1 (a) = " + sum + "00000000",
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			lines := sum + "  s\n" + line + "\n"
+			refused(t, made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", lines), "data.tar", tarOf(t, "a", program, "s", program)),
+				"md5sums, line 2: ")
+		})
 	}
 }
 
