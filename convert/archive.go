@@ -23,6 +23,9 @@ func (c *conversion) archive() error {
 		return c.opt.keep(nil, err)
 	}
 	c.opt.starting(Work{Size: uint64(c.size), Archive: true})
+	if err := c.opt.Budget.Spend(elffile.CostEntry, uint64(len(a.Members))); err != nil {
+		return fmt.Errorf("archive of %d members: %w", len(a.Members), err)
+	}
 	w := archiveWriter{conversion: c, archive: a}
 	changes := false
 	for i := range a.Members {
@@ -117,6 +120,9 @@ func (c *conversion) member(a *archive.Archive, i int, w *archiveWriter) error {
 		return err
 	} else if !bytes.Equal(magic[:n], []byte(elf.ELFMAG)) {
 		return &kept{Kept{Reason: NotELF, Why: elffile.ErrNotELF}}
+	}
+	if err := c.opt.Budget.Spend(elffile.CostFile, 1); err != nil {
+		return err
 	}
 	var dst target
 	defer func() {

@@ -50,8 +50,21 @@ const xzProgram = "xz"
 // much into each block, however many they are.
 const xzThreads = 2
 
-// maxWorkers is how many there are at most, as each takes 130 MB for the usual dictionary.
-const maxWorkers = 4
+// What the threads of xz may take of memory, in bytes: so much in any case, and more for each byte of the package. Each takes 17 times
+// as much as its dictionary (130 MB for the usual one).
+const (
+	anyThreads   = 256 << 20
+	perPackage   = 8
+	perThread    = 17
+	maxWorkers   = 4
+	mostThreaded = 1 << 40
+)
+
+// xzWorkers returns how many threads there are at most.
+func (f *Form) xzWorkers() int {
+	each := perThread * int64(max(f.dictionary(f.xz.dictionary), 1<<20))
+	return int(min((anyThreads+perPackage*min(f.Size, mostThreaded))/each, maxWorkers))
+}
 
 // How long xz may neither read nor write while it is waited for: so long, and some more for each byte that it may hold. xz -6 takes
 // 0.3 µs for a byte, emulated 4 µs (2026-11).
@@ -142,7 +155,7 @@ func sumOf(r io.Reader) (sum [sha256.Size]byte, err error) {
 
 // start has xz compress.
 func (w *xzWriter) start(ctx context.Context, path string, to io.Writer, f xzForm, workers int) error {
-	threads := min(max(workers, xzThreads), maxWorkers)
+	threads := max(workers, xzThreads)
 	ctx, cancel := context.WithCancelCause(ctx)
 	w.ctx, w.stop = ctx, func() { cancel(nil) }
 	cmd := exec.CommandContext(ctx, path, "--compress", "--stdout", "--format=xz", "--check="+xzChecks[f.check],

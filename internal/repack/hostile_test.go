@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/md5"
-	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -374,40 +373,6 @@ func TestConffileLink(t *testing.T) {
 	}
 }
 
-// TestLarge has a file that is put aside before it is read into memory, one that ends early, and no room.
-func TestLarge(t *testing.T) {
-	p := &packer{ctx: t.Context()}
-	b := bytes.Repeat([]byte("0123456789abcdef"), believed/16+1)
-	got, err := p.readAll(bytes.Clone(b[:5]), bytes.NewReader(b[5:]), int64(len(b)))
-	if err != nil || !bytes.Equal(got, b) {
-		t.Errorf("%d bytes, %v", len(got), err)
-	}
-	if _, err := p.readAll(nil, bytes.NewReader(b), 1<<40); err != io.ErrUnexpectedEOF {
-		t.Errorf("%v", err)
-	}
-	t.Setenv("TMPDIR", t.TempDir()+"/none")
-	if _, err := p.readAll(nil, bytes.NewReader(b), int64(len(b))); err == nil || !strings.Contains(err.Error(), "cannot write to ") {
-		t.Errorf("%v", err)
-	}
-}
-
-// TestLargest has files that are too large to be converted, in packages that are large or not.
-func TestLargest(t *testing.T) {
-	for _, tt := range []struct{ pkg, most int64 }{{0, 512 << 20}, {2 << 20, 512 << 20}, {4 << 20, 1 << 30}, {8 << 20, 2 << 30}, {1 << 60, 2 << 30}} {
-		p := &packer{ctx: t.Context(), size: tt.pkg}
-		changed, read, err := p.edit(candidate{name: "a", size: tt.most + 1}, strings.NewReader(elf.ELFMAG+strings.Repeat("\x00", 1000)))
-		if err != nil || changed != nil || len(read) > 1000 || len(p.res.Files) != 1 || p.res.Files[0].Result.Stays != Large {
-			t.Fatalf("%d bytes of %d: %d bytes, %v, %+v", tt.most+1, tt.pkg, len(read), err, p.res)
-		}
-		if got, want := p.res.Files[0].Result.Kept[0].Why.Error(), fmt.Sprintf("%d bytes; %d were expected at most", tt.most+1, tt.most); got != want {
-			t.Errorf("%s; %s was expected", got, want)
-		}
-		if p.largest() != tt.most {
-			t.Errorf("%d bytes at most in a package of %d; %d were expected", p.largest(), tt.pkg, tt.most)
-		}
-	}
-}
-
 // TestCompressorEnds has an xz that is killed, as for want of memory, and no room for what it writes.
 func TestCompressorEnds(t *testing.T) {
 	dir, _ := tree(t)
@@ -548,7 +513,7 @@ func FuzzTar(f *testing.F) {
 	f.Add([]byte(tarOf(f, "a", "text", strings.Repeat("long/", 40)+"x", "")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var out bytes.Buffer
-		err := copyTar(context.Background(), &out, bytes.NewReader(b), func(*tarEntry, io.Reader) (_, _ []byte, _ error) { return nil, nil, nil }, nil)
+		err := (&packer{ctx: context.Background()}).copyTar(&out, bytes.NewReader(b), func(*tarEntry, io.Reader) (*change, error) { return &change{}, nil }, nil)
 		if err == nil && !bytes.Equal(out.Bytes(), b) {
 			t.Error("it is not what it was")
 		}

@@ -11,6 +11,8 @@ import (
 	"io"
 	"regexp"
 	"strings"
+
+	"cfi2sframe/internal/outfile"
 )
 
 // sumFiles are the lists of sums that a Debian package can have. dpkg reads md5sums alone; what looks at the others has to find them
@@ -28,11 +30,11 @@ type sumList struct {
 // fileSums are those of a file, as digits.
 type fileSums struct{ old, now string }
 
-// of returns the sum of a file as md5sum and others print it.
-func (l *sumList) of(b []byte) string {
-	h := l.sum()
-	h.Write(b)
-	return hexSum(h)
+// sumOf returns the sum of a file as md5sum and others print it.
+func sumOf(sum func() hash.Hash, contents *outfile.Spool) (string, error) {
+	h := sum()
+	_, err := io.Copy(h, contents.Reader())
+	return hexSum(h), err
 }
 
 // sumLine and bsdLine are the two forms of a line that md5sum -c accepts: its own, and the one of BSD and OpenSSL. A backslash before
@@ -142,12 +144,16 @@ func (d *debPackage) newControl() (*part, error) {
 			return err
 		}
 		defer r.Close()
-		err = copyTar(d.ctx, w, r, func(e *tarEntry, r io.Reader) (_, read []byte, err error) {
+		err = d.copyTar(w, r, func(e *tarEntry, r io.Reader) (*change, error) {
 			b, ok := renewed[e.name]
-			if ok {
-				_, err = io.CopyN(io.Discard, r, e.size)
+			if !ok {
+				return &change{}, nil
 			}
-			return nil, b, err
+			if _, err := io.CopyN(io.Discard, r, e.size); err != nil {
+				return nil, err
+			}
+			now, err := outfile.NewSpool(bytes.NewReader(b), int64(len(b)))
+			return &change{old: now}, err
 		}, nil)
 		return within(d.control, err)
 	})
