@@ -121,7 +121,7 @@ func (c *conversion) member(a *archive.Archive, i int, w *archiveWriter) error {
 	} else if !bytes.Equal(magic[:n], []byte(elf.ELFMAG)) {
 		return &kept{Kept{Reason: NotELF, Why: elffile.ErrNotELF}}
 	}
-	if err := c.opt.Budget.Spend(elffile.CostFile, 1); err != nil {
+	if err := c.opt.Budget.Spend(elffile.CostHeaders, 1); err != nil {
 		return err
 	}
 	var dst target
@@ -131,8 +131,10 @@ func (c *conversion) member(a *archive.Archive, i int, w *archiveWriter) error {
 		}
 	}()
 	cov, err := c.elf(contents, m.Size, func() (target, error) {
-		var err error
-		dst, err = c.scratch()
+		err := c.opt.Budget.Spend(elffile.CostFile, 1)
+		if err == nil {
+			dst, err = c.scratch()
+		}
 		return dst, err
 	})
 	if cov != nil {

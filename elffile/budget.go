@@ -38,7 +38,8 @@ const (
 	CostStub     = 250     // a byte of a PLT without CFI
 	CostRow      = 40      // a row of an .sframe that is compared
 	CostEntry    = 4_000   // of an archive or a package
-	CostFile     = 300_000 // an ELF file in an archive or a package; half of that is what the system takes to write it aside
+	CostHeaders  = 50_000  // an ELF file in one, and
+	CostFile     = 250_000 // if it is written; half of that is what the system takes
 )
 
 // NewBudget returns the budget of an input of the given size in bytes.

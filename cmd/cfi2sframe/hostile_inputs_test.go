@@ -3,12 +3,12 @@ package main
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"debug/elf"
 	"fmt"
-	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,7 +17,6 @@ import (
 	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/internal/lab/long"
 	"cfi2sframe/internal/lab/peer"
-	"cfi2sframe/internal/lab/rpmtest"
 )
 
 // Arguments of the program for packages.
@@ -35,6 +34,11 @@ const tooMuch = "more work than its size justifies"
 func TestHostileInputs(t *testing.T) {
 	long.Test(t)
 	program := build(t)
+	version, err := exec.Command(program, "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool, _, _ := bytes.Cut(version, []byte("\n"))
 	for _, tt := range []struct {
 		name   string
 		make   func(t testing.TB) []byte
@@ -44,14 +48,14 @@ func TestHostileInputs(t *testing.T) {
 	}{
 		{"300 objects with compressed CFI", compressedObjects, [][]string{toOut, toText, {"--survey", "--objects", "IN"}}, []int{1, 1, 0}, tooMuch},
 		{"PLTs with expressions", pltArchive, [][]string{toOut, toText}, []int{1, 1}, tooMuch},
-		{"old sections of many rows", rowsArchive, [][]string{{"-q", "--update", "IN", "-o", "OUT"}}, []int{1}, tooMuch},
+		{"old sections of many rows", rowsArchive, [][]string{{"-q", "--update", "IN", "-o", "OUT"}}, []int{0}, ""},
 		{"small objects", smallObjects, [][]string{toOut, toText}, []int{0, 0}, ""},
 		{"a package with zeros", debOf(zerosIn, "xz"), ofPackage, []int{1, 1, 0}, tooMuch},
 		{"a package with fewer zeros", debOf(fewerZeros, "xz"), ofPackage, []int{0, 0, 0}, "1 converted"},
 		{"the same of gzip", debOf(zerosIn, "gzip"), ofPackage, []int{1, 1, 0}, tooMuch},
 		{"the same of zstd", debOf(zerosIn, "zstd"), ofPackage, []int{1, 1, 0}, tooMuch},
 		{"the same of bzip2", debOf(zerosIn, "bzip2"), ofPackage, []int{1, 1, 0}, tooMuch},
-		{"a program followed by zeros", debOf(zerosBehind(500<<20, 0), "xz"), ofPackage, []int{1, 1, 0}, tooMuch},
+		{"a program followed by zeros", debOf(zerosBehind(256<<20, 0), "xz"), ofPackage, []int{1, 1, 0}, tooMuch},
 		{"a program followed by fewer zeros", debOf(zerosBehind(50<<20, 0), "zstd"), ofPackage, []int{0, 0, 0}, "1 converted"},
 		{"a program followed by bytes", debOf(zerosBehind(50<<20, 'x'), "zstd"), ofPackage, []int{0, 0, 0}, "1 converted"},
 		{"a large dictionary", debOf(fewerZeros, "xz", "--lzma2=preset=6,dict=128MiB"), ofPackage, []int{0, 0, 0}, "1 converted"},
@@ -66,10 +70,11 @@ func TestHostileInputs(t *testing.T) {
 		{"an RPM with zeros", zerosRPM, ofPackage, []int{1, 1, 0}, tooMuch},
 		{"a tar with zeros", zerosTar, [][]string{toSurvey}, []int{0}, tooMuch},
 		{"a layer of many images", manyImages, [][]string{toSurvey}, []int{0}, tooMuch},
-		{"a survey of many files", manyLines, [][]string{{"--merge", "IN"}}, []int{1}, ""},
+		{"a survey of many files", manyLines, [][]string{{"--merge", "IN"}, {"--merge", "--report", "json", "IN"}}, []int{0, 0}, "190,000"},
+		{"a debug file with compressed CFI", framesApart, [][]string{{"--dry-run", "--debug-file", "IN", "IN"}}, []int{0}, "verified"},
 	} {
 		t.Run(strings.ReplaceAll(tt.name, " ", "-"), func(t *testing.T) {
-			data := tt.make(t)
+			data := bytes.Replace(tt.make(t), []byte("TOOL"), tool, 1) // which surveys are from
 			for i, args := range tt.args {
 				_, status, out := bounded(t, program, data, nil, args...)
 				if status != tt.status[i] || i == 0 && !strings.Contains(out, tt.want) {
@@ -107,7 +112,9 @@ func pltArchive(t testing.TB) []byte {
 
 // rowsArchive has programs with an .sframe whose FDEs share their rows.
 func rowsArchive(t testing.TB) []byte {
-	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", checked(sharedRows(1, 2, 1<<26, 2))(t)), 1000))
+	section := sharedRows(1, 2, 1<<26, 2)
+	section[3] = 1 // sorted, so that it is looked at
+	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", checked(section)(t)), 1000))
 }
 
 // smallObjects has as many objects as fit into 10 MB.
@@ -149,7 +156,7 @@ var mebibyte = make([]byte, 1<<20)
 
 func zerosIn(t testing.TB, w *tar.Writer) {
 	member(t, w, "plt", 1, fixture(t, "plt"))
-	member(t, w, "zeros", 1024, mebibyte)
+	member(t, w, "zeros", 256, mebibyte)
 }
 
 func fewerZeros(t testing.TB, w *tar.Writer) {
@@ -256,30 +263,44 @@ func manyConffiles(t testing.TB) []byte {
 
 func zerosTar(t testing.TB) []byte { return tarred(t, zerosIn, "bzip2") }
 
-// zerosRPM has a payload of a gibibyte.
+// zerosRPM has 256 MiB of zeros.
 func zerosRPM(t testing.TB) []byte {
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	program := fixture(t, "plt")
-	all := []io.Reader{bytes.NewReader(rpmtest.Newc("./a", 1, 0o100755, 1, string(program))), bytes.NewReader(zerosHeader("./b", 1<<30))}
-	for range 1 << 10 {
-		all = append(all, bytes.NewReader(mebibyte))
+	top := t.TempDir()
+	spec := filepath.Join(top, "p.spec")
+	text := "Name: p\nVersion: 1\nRelease: 1\nSummary: s\nLicense: l\n%description\nd\n%install\nmkdir %{buildroot}/d\n" +
+		"cp plt %{buildroot}/d\ntruncate -s 256M %{buildroot}/d/zeros\n%files\n/d\n"
+	text = strings.Replace(text, "cp plt", "cp "+top+"/plt", 1)
+	for name, b := range map[string][]byte{spec: []byte(text), filepath.Join(top, "plt"): fixture(t, "plt")} {
+		if err := os.WriteFile(name, b, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
-	all = append(all, bytes.NewReader(rpmtest.Trailer()))
-	if _, err := io.Copy(z, io.MultiReader(all...)); err != nil {
+	if out, err := exec.Command(peer.Look(t, "rpmbuild"), "-bb", "--quiet", "--target", "x86_64", "--define", "_topdir "+top, "--define",
+		"__os_install_post %{nil}", "--define", "debug_package %{nil}", "--define", "_build_id_links none", "--define",
+		"_binary_payload w9.gzdio", "--define", "_use_internal_dependency_generator 0", spec).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	all, err := filepath.Glob(filepath.Join(top, "RPMS/*/*.rpm"))
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	b, err := os.ReadFile(all[0])
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return rpmtest.Package(b.Bytes())
+	return b
 }
 
-// zerosHeader is the header of a file of the given size in a payload.
-func zerosHeader(name string, size int) []byte {
-	b := rpmtest.Newc(name, 1, 0o100644, 1, "")
-	copy(b[54:], fmt.Sprintf("%08x", size))
-	return b
+// framesApart is a program with compressed .debug_frame, as a debug file has it.
+func framesApart(t testing.TB) []byte {
+	var f elftest.Frames
+	cie := f.Near()
+	for i := 0; len(f.B) < 1<<20; i++ {
+		f.Here(cie, 16, 0x0e, 0x80|byte(i), 0x80|byte(i>>7), byte(i>>14))
+	}
+	p := elftest.Patch(t.Fatalf, fixture(t, "plt"))
+	p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), elftest.Compressed(elf.COMPRESS_ZSTD, 11<<20, zstdOf(t, bytes.Repeat(f.B[:1<<20], 11))))
+	return p.B
 }
 
 // manyImages is a layout with a thousand images of the same layer, which has 20,000 folders.
@@ -309,7 +330,17 @@ func manyImages(t testing.TB) []byte {
 	}, "gzip", "-1")
 }
 
-// manyLines is a part of a survey in which as little as can be is said of many files.
+// manyLines is a survey of many files of which as little as can be is said.
 func manyLines(testing.TB) []byte {
-	return []byte(`{"schema":1,"files":[` + strings.Repeat("{},", 3_000_000) + `{}]}`)
+	const n = 190_000
+	const refused = `"files":%d,"refused":[{"reason":"no-cfi","text":"no CFI: neither .eh_frame nor .debug_frame","files":%[1]d}]}`
+	named := func(list, name string) string {
+		return `"` + list + `":[{"name":"` + name + `",` + fmt.Sprintf(refused, n) + "],\n"
+	}
+	b := []byte(`{"schema":2,"tool":"TOOL",` + named("paths", "no") + named("abis", "amd64") + named("languages", "unknown") + named("compilers", "unknown"))
+	b = fmt.Appendf(b, `"total":{`+refused+`,"files":[`, n)
+	for i := range n {
+		b = fmt.Appendf(b, "{\"file\":\"no/%x\",\"abi\":\"amd64\",\"status\":\"no-cfi\"},\n", i)
+	}
+	return append(b[:len(b)-2], "]}"...)
 }

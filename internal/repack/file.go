@@ -139,7 +139,7 @@ func (p *packer) edit(c candidate, r io.Reader) (*change, error) {
 		p.res.Others++
 		return &change{old: begin}, nil
 	}
-	if err := p.budget.Spend(elffile.CostFile, 1); err != nil {
+	if err := p.budget.Spend(elffile.CostHeaders, 1); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.name, err)
 	}
 	if !isELF && !p.opt.Objects {
@@ -175,7 +175,10 @@ func (p *packer) convert(c candidate, e *change) error {
 		p.keep(c, texts[c.stays])
 		return nil
 	}
-	var err error
+	err := p.budget.Spend(elffile.CostFile, 1)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
 	if e.file, err = outfile.Scratch(); err != nil {
 		return err
 	}

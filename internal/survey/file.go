@@ -195,7 +195,7 @@ func (c *collector) archive(ctx context.Context, budget *elffile.Budget, r io.Re
 			continue
 		}
 		member := unit{u.file, u.inner, m.Name, m.Off, m.Size}
-		if err := budget.Spend(elffile.CostFile, 1); err != nil {
+		if err := budget.Spend(elffile.CostHeaders, 1); err != nil {
 			lines = append(lines, refused(member.name(), damaged, err))
 			break
 		}

@@ -111,7 +111,7 @@ func (o *opened) visit(m *pack.Member) error {
 	case !h.elf && !h.archive:
 		return nil
 	}
-	if err := m.Budget.Spend(elffile.CostFile, 1); err != nil {
+	if err := m.Budget.Spend(elffile.CostHeaders, 1); err != nil {
 		return err
 	}
 	contents, err := m.Load()
