@@ -78,7 +78,8 @@ const blockSize = 3
 
 // An xzWriter compresses a stream, and has it decompressed again.
 type xzWriter struct {
-	ctx     context.Context // its cause says that xz is stuck, if it is
+	caller  context.Context
+	ctx     context.Context // made of it; its cause says that xz is stuck, if it is
 	read    atomic.Int64    // bytes that xz has read
 	written atomic.Int64    // bytes that it has written
 	waiting atomic.Bool     // for xz
@@ -105,7 +106,7 @@ func newXZWriter(ctx context.Context, to io.Writer, f xzForm, workers int) (io.W
 		f.dictionary = 8 << 20
 	}
 	out, in := io.Pipe()
-	w := &xzWriter{ctx: ctx, sum: sha256.New(), copy: in, checked: make(chan checked, 1)}
+	w := &xzWriter{caller: ctx, ctx: ctx, sum: sha256.New(), copy: in, checked: make(chan checked, 1)}
 	go func() {
 		sum, err := sumOf(out)
 		w.checked <- checked{sum, err}
@@ -235,10 +236,15 @@ func (w *xzWriter) Write(p []byte) (n int, err error) {
 		w.read.Add(int64(part))
 	}
 	w.sum.Write(p[:n])
-	if w.ctx.Err() != nil {
-		err = context.Cause(w.ctx)
+	return n, cmp.Or(w.ended(), err)
+}
+
+// ended returns why the work ended early, if it did.
+func (w *xzWriter) ended() error {
+	if w.ctx.Err() == nil {
+		return nil
 	}
-	return n, err
+	return cmp.Or(w.caller.Err(), context.Cause(w.ctx))
 }
 
 // Close ends the stream. The error is errEncoder if it is not what was written.
@@ -258,8 +264,8 @@ func (w *xzWriter) Close() error {
 		}
 	}
 	switch {
-	case w.ctx.Err() != nil:
-		return context.Cause(w.ctx)
+	case w.ended() != nil:
+		return w.ended()
 	case c.err != nil:
 		return fmt.Errorf("%w: %w", errEncoder, c.err)
 	case err != nil:
