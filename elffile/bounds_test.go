@@ -6,7 +6,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -127,7 +126,7 @@ func TestMaxContent(t *testing.T) {
 		maxContent:     "does not decompress to the 134217728 bytes its header says",
 		maxContent + 1: "134217729 bytes when decompressed; at most 134217728 are accepted",
 	} {
-		f := &File{room: math.MaxUint64}
+		f := &File{budget: NewBudget(1 << 40)}
 		_, err := f.decompress("section x", 0, elf.COMPRESS_ZLIB, nil, size)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d bytes: error %v, want %q", size, err, want)
