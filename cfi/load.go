@@ -225,6 +225,9 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	}
 	t.parse(secs, f, debug)
 	t.sections = secs
+	if err := f.Budget().Spend(elffile.CostProgram, t.programs.work()); err != nil {
+		return nil, fmt.Errorf("CFI with %d different functions: %w", t.NumPrograms(), err)
+	}
 	return t, nil
 }
 
@@ -324,20 +327,23 @@ type reader struct {
 }
 
 func newReader(f, debug *elffile.File) *reader {
-	size := f.Size
+	size := min(f.Size, f.Budget().Size())
 	if debug != nil {
 		size = max(size, debug.Size)
 	}
 	return &reader{limit: min(max(size, anyTotal), maxTotal)}
 }
 
-// take returns an error if n bytes more are too many.
-func (r *reader) take(where string, off, n uint64) error {
+// take returns an error if n bytes more are too many for the table, or the work on them for the input that f is in.
+func (r *reader) take(f *elffile.File, where string, off, n uint64) error {
 	if n > r.limit-r.read {
 		return fmt.Errorf("%s at file offset %#x: %d bytes of CFI, beside %d of other sections; at most %d are accepted in a file of this size",
 			where, off, n, r.read, r.limit)
 	}
 	r.read += n
+	if err := f.Budget().Spend(elffile.CostCFI, n); err != nil {
+		return fmt.Errorf("%s at file offset %#x: %d bytes of CFI: %w", where, off, n, err)
+	}
 	return nil
 }
 
@@ -346,7 +352,7 @@ func (r *reader) section(f *elffile.File, s *elffile.Section) ([]byte, error) {
 	where := "section " + s.Name
 	n, err := f.UncompressedSize(s)
 	if err == nil {
-		err = r.take(where, s.Off, n)
+		err = r.take(f, where, s.Off, n)
 	}
 	if err != nil {
 		return nil, err
@@ -416,7 +422,7 @@ func (r *reader) fromHdr(f *elffile.File) (*section, error) {
 			if off == 0 { // the ELF header, to which mold lets it lead where there is no .eh_frame
 				return nil, nil
 			}
-			if err := r.take(".eh_frame", off, n); err != nil {
+			if err := r.take(f, ".eh_frame", off, n); err != nil {
 				return nil, err
 			}
 			b, err := f.ReadAt(".eh_frame", off, n)

@@ -396,10 +396,10 @@ func TestHeaderTooMuch(t *testing.T) {
 // TestTooMuch reads no more call frame information than the file can have.
 func TestTooMuch(t *testing.T) {
 	r := newReader(&elffile.File{Size: 100}, nil)
-	if err := r.take("section x", 16, anyTotal); err != nil {
+	if err := r.take(nil, "section x", 16, anyTotal); err != nil {
 		t.Error(err)
 	}
-	if err := r.take("section y", 17, 1); err == nil || err.Error() != "section y at file offset 0x11: 1 bytes of CFI, beside 12582912 of other sections; at most 12582912 are accepted in a file of this size" {
+	if err := r.take(nil, "section y", 17, 1); err == nil || err.Error() != "section y at file offset 0x11: 1 bytes of CFI, beside 12582912 of other sections; at most 12582912 are accepted in a file of this size" {
 		t.Errorf("error %v", err)
 	}
 	for _, tt := range []struct{ size, debug, want uint64 }{

@@ -81,6 +81,15 @@ func (p *programs) execute(fns []Function) {
 	}
 }
 
+// work is a measure of how long it takes to do anything with all of them.
+func (p *programs) work() uint64 {
+	var sum int
+	for i := range p.all {
+		sum += (&Function{code: p.all[i].code, limit: p.all[i].limit}).work()
+	}
+	return uint64(sum)
+}
+
 // done drops what only execute needs.
 func (p *programs) done() {
 	p.slots, p.changes, p.classes, p.steps, p.stack = nil, nil, nil, nil, nil

@@ -23,6 +23,9 @@ func (c *conversion) archive() error {
 		return c.opt.keep(nil, err)
 	}
 	c.opt.starting(Work{Size: uint64(c.size), Archive: true})
+	if err := c.opt.Budget.Spend(elffile.CostEntry, uint64(len(a.Members))); err != nil {
+		return fmt.Errorf("archive of %d members: %w", len(a.Members), err)
+	}
 	w := archiveWriter{conversion: c, archive: a}
 	changes := false
 	for i := range a.Members {
@@ -118,6 +121,9 @@ func (c *conversion) member(a *archive.Archive, i int, w *archiveWriter) error {
 	} else if !bytes.Equal(magic[:n], []byte(elf.ELFMAG)) {
 		return &kept{Kept{Reason: NotELF, Why: elffile.ErrNotELF}}
 	}
+	if err := c.opt.Budget.Spend(elffile.CostHeaders, 1); err != nil {
+		return err
+	}
 	var dst target
 	defer func() {
 		if f, ok := dst.(io.Closer); ok {
@@ -125,8 +131,10 @@ func (c *conversion) member(a *archive.Archive, i int, w *archiveWriter) error {
 		}
 	}()
 	cov, err := c.elf(contents, m.Size, func() (target, error) {
-		var err error
-		dst, err = c.scratch()
+		err := c.opt.Budget.Spend(elffile.CostFile, 1)
+		if err == nil {
+			dst, err = c.scratch()
+		}
 		return dst, err
 	})
 	if cov != nil {

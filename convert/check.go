@@ -71,7 +71,7 @@ func CheckFile(ctx context.Context, path string, opt FileOptions) (*Checked, err
 func check(r io.ReaderAt, size int64, path string, opt FileOptions) (*Checked, error) {
 	all := opt.SkipUnsupported
 	opt.SkipUnsupported = all || opt.Require
-	f, err := openELF(r, size)
+	f, err := openELF(elffile.NewBudget(size), r, size)
 	if err == nil && opt.Require && elf.Type(f.Type) != elf.ET_EXEC && elf.Type(f.Type) != elf.ET_DYN {
 		return &Checked{Skipped: NotLinked}, nil
 	}
@@ -96,7 +96,7 @@ func check(r io.ReaderAt, size int64, path string, opt FileOptions) (*Checked, e
 
 // withoutRows returns why a file without .sframe need not have one, or "".
 func withoutRows(r io.ReaderAt, size int64, path string, opt FileOptions) Reason {
-	opt.complete()
+	opt.complete(size)
 	opt.DryRun, opt.NoVerify, opt.Brief = true, true, true
 	c := conversion{ctx: context.Background(), opt: opt, in: path, src: r, size: size, res: &Result{}, discard: func() {}}
 	if err := c.convert(); err != nil {
@@ -195,7 +195,7 @@ func decode(r io.ReaderAt, size int64) (s *sframe.Section, where func(uint64) ui
 		s, err = sframe.Decode(b, 0)
 		return s, nil, err
 	}
-	f, err := openELF(r, size)
+	f, err := openELF(elffile.NewBudget(size), r, size)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -73,26 +74,45 @@ type Result struct {
 // then it is held in memory, and on an error, or when ctx ends, nothing is written; only an error of w's own can
 // leave a part. With ErrCoverage there is a Result, too. In it the file has no name.
 func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Options) (*Result, error) {
-	opt.complete()
-	opt.Room.Grow(size)
 	out := &memory{}
 	c := conversion{
-		ctx: ctx, opt: FileOptions{Options: opt}, src: r, size: size, res: &Result{},
+		ctx: ctx, opt: FileOptions{Options: opt}, src: r, size: size,
 		create:  func() (target, error) { return out, nil },
 		discard: func() { *out = memory{} },
 		scratch: func() (target, error) { return &memory{}, nil },
 	}
-	if err := c.convert(); err != nil {
-		return nil, err
-	}
-	if err := cmp.Or(ctx.Err(), c.enough()); err != nil {
-		return c.res, err
-	}
-	if opt.DryRun {
-		return c.res, nil
+	res, err := c.run()
+	if err != nil || opt.DryRun {
+		return res, err
 	}
 	if _, err := out.WriteTo(w); err != nil {
 		return nil, err
+	}
+	return res, nil
+}
+
+// Into is Convert for large files: the result is written to dst, an empty file, and not held in memory. On an error dst may have
+// a part of it. If the file stays as it is (Result.Stays), dst stays empty.
+func Into(ctx context.Context, r io.ReaderAt, size int64, dst *os.File, opt Options) (*Result, error) {
+	c := conversion{
+		ctx: ctx, opt: FileOptions{Options: opt}, src: r, size: size, inPlace: true,
+		create:  func() (target, error) { return dst, nil },
+		discard: func() {},
+		scratch: scratch,
+	}
+	return c.run()
+}
+
+// run converts a file without a name.
+func (c *conversion) run() (*Result, error) {
+	c.res = &Result{}
+	c.opt.complete(c.size)
+	c.opt.Room.Grow(c.size)
+	if err := c.convert(); err != nil {
+		return nil, err
+	}
+	if err := cmp.Or(c.ctx.Err(), c.enough()); err != nil {
+		return c.res, err
 	}
 	return c.res, nil
 }
@@ -185,7 +205,7 @@ func (c *conversion) elf(src io.ReaderAt, size int64, open func() (target, error
 	if err != nil {
 		return nil, err
 	}
-	f, err := openELF(src, size-signature)
+	f, err := openELF(c.opt.Budget, src, size-signature)
 	if err != nil {
 		return nil, c.opt.keep(nil, err)
 	}
@@ -280,7 +300,11 @@ func (c *conversion) add(f *elffile.File, src io.ReaderAt, open func() (target, 
 	cov.FDEs, cov.FREs, cov.Size = b.NumFDEs(), b.NumFREs(), uint64(len(section))
 	cov.MovedCode = layout.MovedCode
 	if l, _ := c.opt.Version.Layout(); f.IsObject() && c.opt.PCRel && !l.PCRel {
-		cov.Warnings = []string{warnPCRel}
+		cov.Warnings = append(cov.Warnings, warnPCRel)
+	}
+	if layout.StaleHeaders {
+		cov.Warnings = append(cov.Warnings,
+			"at __ehdr_start, code finds the program headers without .sframe; getauxval(AT_PHDR) and dl_iterate_phdr have it")
 	}
 	if b.NumFDEs() == 0 && f.IsObject() && !hasSFrame(f) {
 		return cov, &kept{Kept{Reason: NoRows, Why: errNoRows}}
@@ -365,6 +389,9 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translat
 	b, res, err := c.parallel(table, f.Size, enc, translate.Options{
 		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Moves: f.Moves,
 	})
+	if err == nil {
+		err = f.Budget().Spend(elffile.CostVarying, res.Work())
+	}
 	return b, &report.Input{File: f, Table: table, ABI: abi, Result: res, Stubs: stubs, Brief: opt.Brief, Room: opt.Room}, err
 }
 

@@ -64,7 +64,7 @@ func (d *differ) load(ctx context.Context, s *side, path string, opt FileOptions
 		return err
 	}
 	defer in.close()
-	f, err := openELF(in.src, in.info.Size())
+	f, err := openELF(elffile.NewBudget(in.info.Size()), in.src, in.info.Size())
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func prepare(ctx context.Context, in *input, out string, opt FileOptions) (*pend
 	if opt.DryRun {
 		out = ""
 	}
-	opt.complete()
+	opt.complete(in.info.Size())
 	p := &pending{input: in}
 	p.conversion = conversion{
 		ctx: ctx, opt: opt, in: in.name, out: out, src: in.src, size: in.info.Size(), res: &Result{},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/sframe"
 )
@@ -30,7 +31,7 @@ func FormatFile(ctx context.Context, path string) (Format, error) {
 		return Format{}, err
 	}
 	defer in.close()
-	f, err := openELF(in.src, in.info.Size())
+	f, err := openELF(elffile.NewBudget(in.info.Size()), in.src, in.info.Size())
 	if err != nil {
 		return Format{}, err
 	}

@@ -118,8 +118,8 @@ func packageError(r io.ReaderAt, size int64) error {
 }
 
 // openELF reads the headers of an ELF file.
-func openELF(r io.ReaderAt, size int64) (*elffile.File, error) {
-	f, err := elffile.New(r, size)
+func openELF(budget *elffile.Budget, r io.ReaderAt, size int64) (*elffile.File, error) {
+	f, err := elffile.NewIn(budget, r, size)
 	if errors.Is(err, elffile.ErrNotELF) {
 		err = cmp.Or(packageError(r, size), err)
 	}

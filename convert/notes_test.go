@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -158,4 +159,33 @@ func TestMergedNotes(t *testing.T) {
 	}
 	replace(t, out, in)
 	peer.Again(t, "sid", dir, "./prog >after; diff before after")
+}
+
+// TestNotesFromHeader converts programs that find their notes from the ELF header on, and runs them: a note that
+// moves to another segment would be at another distance from the header than in the file.
+func TestNotesFromHeader(t *testing.T) {
+	for _, flags := range []string{
+		"-fuse-ld=mold -Wl,--build-id=none -Wl,--hash-style=gnu -Wl,-z,max-page-size=0x10000",
+		"-fuse-ld=mold -Wl,--build-id=none -Wl,--hash-style=gnu",
+		"-Wl,--build-id=none",
+		"-Wl,--build-id=none -Blld",
+		"-static-pie -fPIE",
+		"-static",
+		"-static -Blld",
+	} {
+		t.Run(flags, func(t *testing.T) {
+			dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; gcc-16 -O2 header.c "+flags+" -o prog; ./prog >before; grep -q GNU before", "../testdata/c/header.c")
+			in := filepath.Join(dir, "prog")
+			out, cov := run(t, in, convert.Options{})
+			front := open(t, in).Prog(elf.PT_LOAD).Vaddr != open(t, out).Prog(elf.PT_LOAD).Vaddr
+			if stale := slices.ContainsFunc(cov.Warnings, func(n string) bool { return strings.Contains(n, "__ehdr_start") }); stale != front {
+				t.Errorf("the report says that the header at __ehdr_start is an old one: %t; %t was expected", stale, front)
+			}
+			if err := image.Compare(open(t, in), open(t, out)); err != nil {
+				t.Error(err)
+			}
+			replace(t, out, in)
+			peer.Again(t, "sid", dir, "./prog >after; diff before after")
+		})
+	}
 }

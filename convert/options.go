@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
@@ -38,6 +39,8 @@ type Options struct {
 	// Room is what there is for the reports on several files together; nil stands for one of each
 	// file's own.
 	Room *report.Room
+	// Budget is that of the input which the file is in; nil stands for one of the file's own.
+	Budget *elffile.Budget
 }
 
 // FileOptions say how to convert files by their names.
@@ -70,13 +73,16 @@ func (o *FileOptions) starting(w Work) {
 	}
 }
 
-// complete fills in what the zero value stands for.
-func (o *Options) complete() {
+// complete fills in what the zero value stands for, for a file of the given size.
+func (o *Options) complete(size int64) {
 	if o.Version == 0 {
 		o.Version = sframe.V2
 	}
 	if o.Room == nil {
 		o.Room = report.NewRoom()
+	}
+	if o.Budget == nil {
+		o.Budget = elffile.NewBudget(size)
 	}
 }
 

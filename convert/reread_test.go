@@ -148,7 +148,7 @@ func TestTargets(t *testing.T) {
 				ctx: t.Context(), src: bytes.NewReader(tt.b), size: int64(len(tt.b)), res: &Result{}, create: create, discard: func() {}, scratch: scratch,
 			}
 			c.opt.Remove = tt.remove
-			c.opt.complete()
+			c.opt.complete(0)
 			return c.convert()
 		}
 		if err := try(none, memories); !errors.Is(err, errNone) {
@@ -207,7 +207,7 @@ func TestInterruptedArchive(t *testing.T) {
 			cancel()
 			return &memory{}, nil
 		}
-		c.opt.complete()
+		c.opt.complete(0)
 		if err := c.convert(); !errors.Is(err, context.Canceled) || seen != members || len(c.res.Coverage) > members {
 			t.Errorf("%d members, and the error is %v", seen, err)
 		}

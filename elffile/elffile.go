@@ -8,7 +8,7 @@
 //
 // What is wrong with a file is an *Error, with its place and with what was expected there. Damage of
 // what nobody asks for is none: a section whose contents are not in the file can be told by its name. What
-// may be read of a file, and decompressed, is bounded by its size.
+// may be read of a file, and made of it, is bounded by its size; see Budget.
 //
 // Relocatable objects have no addresses. So that everything can speak of addresses nevertheless, New gives
 // sections of code and of call frame information one each (Section.Base), as a linker would, and
@@ -73,13 +73,6 @@ const (
 	maxContent  = 128 << 20 // bytes of any other content, decompressed
 	maxProgs    = 1 << 17   // program headers
 	maxLoads    = 1 << 11   // segments; Linux loads files with 1170 program headers at most
-)
-
-// What may be decompressed of a file, in bytes: so much of any, and for each of its own bytes a
-// few more. Sections that compilers and linkers compress become three to four times as large.
-const (
-	anyDecompressed = 64 << 20
-	decompression   = 4
 )
 
 // meanName bounds the names of sections, in bytes for each section, beside twice the bytes of their
@@ -173,9 +166,9 @@ type File struct {
 
 	r       reader
 	indexes map[uint32]int // by symbol table, its section of type SHT_SYMTAB_SHNDX
-	room    uint64         // bytes that may still be decompressed
-	loads   []int          // indexes of the PT_LOADs
-	sorted  bool           // by address, and none overlaps another
+	budget  *Budget
+	loads   []int // indexes of the PT_LOADs
+	sorted  bool  // by address, and none overlaps another
 
 	based []int // in an object, the sections that got a Base, which increase
 
@@ -189,8 +182,11 @@ type File struct {
 // New reads the headers of the ELF file of the given size in r. Both tables of headers lie inside the
 // file then; whether that of which they speak does too, ReadSection and ReadAt say. R is read as
 // long as the File is used.
-func New(r io.ReaderAt, size int64) (*File, error) {
-	f := &File{Size: uint64(size), r: reader{ReaderAt: r, size: size}, room: anyDecompressed + decompression*uint64(max(size, 0))}
+func New(r io.ReaderAt, size int64) (*File, error) { return NewIn(NewBudget(size), r, size) }
+
+// NewIn is New for a file that is an input with the given budget, or in one.
+func NewIn(budget *Budget, r io.ReaderAt, size int64) (*File, error) {
+	f := &File{Size: uint64(size), r: reader{ReaderAt: r, size: size}, budget: budget}
 	var raw [HeaderSize]byte
 	if size < HeaderSize {
 		n := min(int(max(size, 0)), 4)
@@ -435,6 +431,14 @@ func (f *File) Section(name string) *Section {
 	return nil
 }
 
+// Budget returns what the work on the file may take.
+func (f *File) Budget() *Budget {
+	if f == nil {
+		return nil
+	}
+	return f.budget
+}
+
 // Contents returns the file's bytes.
 func (f *File) Contents() io.ReaderAt { return &f.r }
 
@@ -563,33 +567,40 @@ func (f *File) compression(s *Section) (*compression, error) {
 	return nil, nil
 }
 
-// Unpack returns what r decompresses of a part of the file, most bytes and not more than may be
-// decompressed of the file in all.
+// Unpack returns what r decompresses of a part of the file, up to most bytes.
 func (f *File) Unpack(where string, off uint64, r io.Reader, most uint64) ([]byte, error) {
-	most = min(most, f.room)
-	b, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
-	n := uint64(len(b))
-	f.room -= min(n, f.room)
+	b, err := io.ReadAll(&spending{f.budget, io.LimitReader(r, int64(most)+1)})
 	switch {
 	case err != nil:
 		return nil, errorf(where, off, "decompressing: %v", err)
-	case n > most:
+	case uint64(len(b)) > most:
 		return nil, errorf(where, off, "more than %d bytes when decompressed", most)
 	}
 	return b, nil
 }
 
-// decompress returns the size bytes that b is when decompressed. They are taken from what may be
-// decompressed of the file.
+// A spending reader takes what it reads from a budget.
+type spending struct {
+	budget *Budget
+	io.Reader
+}
+
+func (r *spending) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	if spent := r.budget.Spend(CostSection, uint64(n)); spent != nil {
+		return 0, spent // without what was read, as a full buffer would hide the error
+	}
+	return n, err
+}
+
+// decompress returns the size bytes that b is when decompressed.
 func (f *File) decompress(where string, off uint64, kind elf.CompressionType, b []byte, size uint64) ([]byte, error) {
 	if size > maxContent {
 		return nil, errorf(where, off, "%d bytes when decompressed; at most %d are accepted", size, maxContent)
 	}
-	if size > f.room {
-		return nil, errorf(where, off, "%d bytes when decompressed; at most %d are accepted of a file of %d bytes, and %d are left of these",
-			size, anyDecompressed+decompression*f.Size, f.Size, f.room)
+	if err := f.budget.Spend(CostSection, size); err != nil {
+		return nil, errorf(where, off, "%d bytes when decompressed: %v", size, err)
 	}
-	f.room -= size
 	var out []byte
 	var err error
 	switch kind {

@@ -17,12 +17,11 @@
 //     the .sframe that is replaced;
 //   - unused bytes behind the table: zeros, what patchelf left behind, or section
 //     headers and the old .sframe, which are written anew elsewhere;
-//   - a PT_NOTE that repeats PT_GNU_PROPERTY, which is dropped;
-//   - the sections after the table that can move; see below. The shortest run of them that
-//     makes enough room gives up its place; what fits is put back, the build-id note
-//     first, and the rest goes to the new segment;
+//   - the sections after the table that can move; see below. They are put back after it but for those, of the first
+//     ones, that free enough with the fewest bytes: these go to the new segment;
 //   - unused bytes after the segment that holds the table, which grows by them;
-//   - PT_NOTEs that lie one after the other, of which one is made;
+//   - PT_NOTEs that lie one after the other, of which one is made. This comes before many bytes have to move;
+//   - a PT_NOTE that repeats PT_GNU_PROPERTY, which is dropped. Loaders and kernels go by the latter;
 //   - in an executable with fixed addresses, a page in front of everything: static ones
 //     have .rela.plt at their head, which cannot move. In the file that page takes the
 //     place of the segment that begins with the ELF header, which goes after what is
@@ -39,6 +38,8 @@
 //   - notes, through PT_NOTE and PT_GNU_PROPERTY, all that are in one of these together,
 //     if each is of a kind whose readers go by headers (headerNotes). Notes of other kinds
 //     are there for the program that they are in, as a rule, and its code has their address.
+//     They stay in the segment with the ELF header: runtimes look for them in memory at
+//     __ehdr_start + p_offset, as compiler-rt's profile writer does.
 //
 // None of them moves if anything else leads into it: another header or dynamic entry; a symbol,
 // but those of sections and what assemblers and start files define without using it; a
@@ -57,9 +58,24 @@
 //
 // A segment of this kind is laid out anew when .sframe is replaced: what comes out
 // does not depend on what was there before, nor does it where .sframe was removed and is
-// added again. Without section headers, the program headers that were for it stay as PT_NULL
-// then, because nothing else would say that they are free. An .sframe that a linker made is
-// replaced where it is, if the new one has room there.
+// added again. Where it is removed, what moved goes back to where linkers have it: to the head, without gaps, in the
+// order of the section headers. That restores the original bytes of nearly every file. Without section headers, the
+// program headers that were for it stay as PT_NULL, because nothing else would say that they are free. An .sframe
+// that a linker made is replaced where it is, if the new one has room there.
+//
+// # What programs find in memory
+//
+// Code that goes from the ELF header (__ehdr_start, or the first mapping of the file) to the program headers finds
+// them: the table grows in place. What it does then, as far as known (2026-11):
+//
+//   - addresses (p_vaddr) from the load address on: loaders, their own relocation (glibc, musl, Android, elfhack),
+//     glibc's start of static programs, hwasan, sanitizers, dl_iterate_phdr and its users (libgcc, libunwind, Rust,
+//     Mesa), Breakpad, Crashpad, Chromium's base/debug. They find whatever moves;
+//   - file offsets from the header on: notes, by compiler-rt's profile writer, older base/debug, readers of
+//     build-ids in core files (gdb, the kernel). Notes therefore stay, and the build-id in the first page;
+//   - symbols of sections, and no headers: gcov, XRay, Go.
+//
+// A page in front leaves the old headers at __ehdr_start, unchanged; see insertFront.
 //
 // Program interpreters (ld.so) get a layout that old kernels load, too, for which the size of
 // .sframe has to be a multiple of SizeMultiple.

@@ -14,10 +14,12 @@ import (
 const lowestAddr = 64 << 10
 
 // insertFront makes room by a page in front of everything. The ELF header and the
-// program headers get it to themselves; a copy of the old ones stays where it was, as
-// __ehdr_start may be used. Addresses below the program must be free, which they are in
-// an executable with fixed ones. The notes after the program headers move with them, as
-// far as that is possible: the build-id has to be in the first page.
+// program headers get it to themselves. The old ones stay where they were, unchanged, as __ehdr_start is there: code
+// that goes from there to the program headers and by their file offsets to the notes (compiler-rt's profile
+// writer), or takes the first PT_LOAD's address from its own (Chromium's base/debug), finds what it did. If that
+// header led to the new program headers it would not: their offsets and addresses count from the page in front.
+// Addresses below the program must be free, which they are in an executable with fixed ones. The notes after the
+// program headers move with them, as far as that is possible: the build-id has to be in the first page.
 //
 // In the file, that page takes the place of the head, which goes after what else is
 // loaded. Where the head cannot go there, because there is code in it or sections do not end
@@ -109,8 +111,11 @@ func (p *planner) notesToFront(room span) error {
 	}
 	head := p.f.Progs[p.head]
 	head.Vaddr -= p.page
-	if !p.pack(&head, room) {
-		return errors.New("the build-id has no room in a page in front")
+	rooms := []span{room}
+	for _, u := range p.units {
+		if !p.put(u, &head, rooms) && u.id {
+			return errors.New("the build-id has no room in a page in front")
+		}
 	}
 	return nil
 }

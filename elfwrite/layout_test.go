@@ -145,6 +145,129 @@ func static(t *testing.T, flags ...string) []byte {
 	return b
 }
 
+// TestNotesStay has programs with hash tables of several sizes after a note that has to stay, and with one in a
+// segment after the others, where earlier versions put it. The difference of its file offset and its address has to
+// be that of the ELF header.
+func TestNotesStay(t *testing.T) {
+	dir := t.TempDir()
+	source, script := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.ld")
+	for path, text := range map[string]string{
+		source: ".globl _start\n_start: .irp n, 1, 2, 3, 4, 5, 6, 7, 8, 9\n.if \\n <= N\n.globl f\\n\nf\\n: ret\n.endif\n.endr\n.section .note.ABI-tag,\"a\",@note\n.balign 4\n.long 4, 16, 1\n.asciz \"GNU\"\n.long 0, 3, 2, 0\n",
+		script: "PHDRS { phdr PT_PHDR PHDRS; interp PT_INTERP; text PT_LOAD FILEHDR PHDRS FLAGS(5); data PT_LOAD FLAGS(6);" +
+			" last PT_LOAD FLAGS(4); dynamic PT_DYNAMIC; note PT_NOTE; }\n" +
+			"SECTIONS { . = SIZEOF_HEADERS; .interp : { *(.interp) } :text :interp\n .gnu.hash : { *(.gnu.hash) } :text\n" +
+			" .dynsym : { *(.dynsym) }\n .dynstr : { *(.dynstr) }\n .text : { *(.text) }\n" +
+			" . = ALIGN(0x1000); .dynamic : { *(.dynamic) } :data :dynamic\n .data : { QUAD(1) } :data\n" +
+			" . = ALIGN(0x1000) + 0x2000; .note.ABI-tag : { *(.note.ABI-tag) } :last :note }\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 20 {
+		linker, flags := "ld.lld", []string{"-z", "max-page-size=0x10000"}
+		if n >= 10 {
+			linker, flags = "ld", []string{"-T", script}
+		}
+		obj, prog := filepath.Join(dir, "a.o"), filepath.Join(dir, "a")
+		for _, cmd := range [][]string{
+			{"as", "--64", "--defsym", fmt.Sprint("N=", n%10), source, "-o", obj},
+			append([]string{linker, "-m", "elf_x86_64", "-pie", "--build-id=none", "--hash-style=gnu", "-E", "-dynamic-linker", "/lib64/ld-linux-x86-64.so.2", obj, "-o", prog}, flags...),
+		} {
+			if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %v\n%s", cmd, err, out)
+			}
+		}
+		old, err := os.ReadFile(prog)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := add(t, old, content(1000), Options{})
+		f := elftest.Parse(t, b)
+		head, note := f.Prog(elf.PT_LOAD), f.Prog(elf.PT_NOTE)
+		if note.Off-note.Vaddr != head.Off-head.Vaddr || !bytes.Contains(b[note.Off:][:note.Filesz], []byte("GNU")) {
+			t.Errorf("%d %v: PT_NOTE is %+v, the segment with the ELF header %+v", n, flags, note, head)
+		}
+		if err := image.Compare(elftest.Parse(t, old), f); err != nil {
+			t.Errorf("%d %v: %v", n, flags, err)
+		}
+		if again := add(t, b, content(1000), Options{Force: true}); !bytes.Equal(again, b) {
+			t.Errorf("%d %v: another file the second time", n, flags)
+		}
+	}
+}
+
+// TestPropertyMoves has a program with a note of its own, which stays. There is room for program headers only if
+// PT_GNU_PROPERTY alone leads to .note.gnu.property: it is found by its address then, and moves.
+func TestPropertyMoves(t *testing.T) {
+	dir := t.TempDir()
+	source, obj, prog := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.o"), filepath.Join(dir, "a")
+	text := ".globl _start\n_start: ret\n.section .note.gnu.property,\"a\",@note\n.balign 8\n.long 4, 16, 5\n.asciz \"GNU\"\n" +
+		".long 0xc0000002, 4, 3, 0\n.section .note.own,\"a\",@note\n.balign 4\n.long 4, 4, 1\n.asciz \"App\"\n.long 7\n"
+	if err := os.WriteFile(source, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range [][]string{
+		{"as", "--64", source, "-o", obj},
+		{"ld", "-m", "elf_x86_64", "-pie", "--build-id", "-dynamic-linker", "/lib64/ld-linux-x86-64.so.2", obj, "-o", prog},
+	} {
+		if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+	}
+	old, err := os.ReadFile(prog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after := elftest.Parse(t, old), elftest.Parse(t, add(t, old, content(1000), Options{}))
+	if err := image.Compare(before, after); err != nil {
+		t.Error(err)
+	}
+	property, stays := after.Prog(elf.PT_GNU_PROPERTY), after.Section(".note.own").Addr == before.Section(".note.own").Addr
+	if a, b := notes(before), notes(after); a != 2 || b != 1 || property.Vaddr == before.Prog(elf.PT_GNU_PROPERTY).Vaddr || !stays {
+		t.Errorf("%d PT_NOTEs become %d, PT_GNU_PROPERTY is %+v, and .note.own stays: %t", a, b, property, stays)
+	}
+}
+
+// TestFewBytesMove has a library with many symbols. What makes room is its smallest sufficient section, and not the
+// large ones before that: these would leave holes, where patchelf --set-rpath puts .dynamic, which is written to.
+func TestFewBytesMove(t *testing.T) {
+	dir := t.TempDir()
+	source, obj, lib := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.o"), filepath.Join(dir, "a.so")
+	var text strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&text, "call name%d@PLT\n", i)
+	}
+	text.WriteString(".data\n.quad name1, name2, name3, name4, name5, name6\n")
+	if err := os.WriteFile(source, []byte(text.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range [][]string{{"as", "--64", source, "-o", obj}, {"ld", "-m", "elf_x86_64", "-shared", "--build-id", "--hash-style=gnu", obj, "-o", lib}} {
+		if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+	}
+	old, err := os.ReadFile(lib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := add(t, old, content(1000), Options{})
+	f := elftest.Parse(t, b)
+	if err := image.Compare(elftest.Parse(t, old), f); err != nil {
+		t.Error(err)
+	}
+	load := f.Progs[lastLoad(t, b)]
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if moves := s.Addr >= load.Vaddr; s.Alloc() && moves != (s.Name == ".sframe" || s.Name == ".rela.dyn") {
+			t.Errorf("%s is at %#x, the new segment at %#x", s.Name, s.Addr, load.Vaddr)
+		}
+	}
+	if n := len(b) - len(old) - 1000; n > 300 {
+		t.Errorf("it grows by %d bytes more than .sframe has", n)
+	}
+}
+
 // TestHeadMoves has an executable whose head goes after what is loaded, in favour of a page in front:
 // no code has another place in the file then.
 func TestHeadMoves(t *testing.T) {

@@ -94,12 +94,14 @@ func (p *planner) noteUnit(u *unit) error {
 		grew = false
 		for i := range p.progs {
 			h := &p.progs[i]
-			if t := elf.ProgType(h.Type); t != elf.PT_NOTE && t != elf.PT_GNU_PROPERTY || !fileSpan(h).overlaps(u.span) {
+			t := elf.ProgType(h.Type)
+			if t != elf.PT_NOTE && t != elf.PT_GNU_PROPERTY || !fileSpan(h).overlaps(u.span) {
 				continue
 			}
 			found = true
+			u.note = u.note || t == elf.PT_NOTE
 			if h.Off < u.begin {
-				return fmt.Errorf("%v at file offset %#x is about more, which has been passed over", elf.ProgType(h.Type), h.Off)
+				return fmt.Errorf("%v at file offset %#x is about more, which has been passed over", t, h.Off)
 			}
 			u.align = max(u.align, min(validAlign(h.Align), maxNoteAlign))
 			if h.Off+h.Filesz > u.end {

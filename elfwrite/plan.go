@@ -45,6 +45,8 @@ type Layout struct {
 
 	// MovedCode is how many bytes of code have another place in the file than before.
 	MovedCode uint64
+	// StaleHeaders tells that there is a page in front, and code finds the old file's headers at __ehdr_start.
+	StaleHeaders bool
 
 	f        *elffile.File
 	opt      Options
@@ -111,6 +113,7 @@ type planner struct {
 	tail      uint64 // offset in the old file of what is not loaded
 	newTail   uint64 // the same in the new file
 	units     []*unit
+	gather    bool     // notes that an earlier version put into the new segment return to the head
 	marks     []uint64 // file offsets that dynamic entries locate, where there are no section headers
 	begin     uint64   // of the new segment in the file
 	start     uint64   // its address
@@ -317,10 +320,10 @@ func (p *planner) place() error {
 		return err
 	}
 	p.dropSegments()
-	if !p.remove {
-		if err := p.room(); err != nil {
-			return err
-		}
+	if p.remove {
+		p.restore()
+	} else if err := p.room(); err != nil {
+		return err
 	}
 	end, err := p.segment()
 	if err != nil {
@@ -332,6 +335,7 @@ func (p *planner) place() error {
 	p.programHeaders(end)
 	p.dynamic()
 	p.countMoved()
+	p.StaleHeaders = p.front > 0 || p.headTo > 0
 	return p.distances()
 }
 
@@ -408,6 +412,10 @@ func (p *planner) segment() (uint64, error) {
 	before := p.loadEnd + p.front
 	if p.headTo > 0 {
 		before = p.headTo + fileSpan(&p.f.Progs[p.head]).end
+	}
+	if p.remove && !slices.ContainsFunc(p.units, func(u *unit) bool { return !u.stays }) {
+		p.begin = before // there is no segment
+		return before, nil
 	}
 	p.begin = alignUp(before, sectionAlign)
 	p.off = p.begin

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/sframe"
 )
 
@@ -192,12 +194,25 @@ func TestRepack(t *testing.T) {
 			if after.Phoff != before.Phoff {
 				t.Errorf("%s: program headers moved from %#x to %#x", path, before.Phoff, after.Phoff)
 			}
+			if a, b := notes(before), notes(after); a != b {
+				t.Errorf("%s: %d PT_NOTEs become %d", path, a, b)
+			}
 			buildID(t, path, after)
 			if inOrder(before) {
 				order(t, path, before, after)
 			}
 		}
 	}
+}
+
+// notes returns how many PT_NOTEs there are.
+func notes(f *elffile.File) (n int) {
+	for i := range f.Progs {
+		if elf.ProgType(f.Progs[i].Type) == elf.PT_NOTE {
+			n++
+		}
+	}
+	return n
 }
 
 // buildID expects the build-id note in the first page of the file.
@@ -514,6 +529,45 @@ func TestAgain(t *testing.T) {
 			t.Errorf("%s: error %v, want %v", name, err, ErrNone)
 		}
 	})
+}
+
+// TestRestored expects the original bytes where .sframe is removed: linkers have sections at the head without a gap,
+// in the order of their headers. Where a page was put in front it stays, and the .bss of an interpreter stays filled.
+func TestRestored(t *testing.T) {
+	changed := []string{"interpreter", "../testdata/bin/amd64/static", "../testdata/bin/amd64/far.so"} // far.so's headers have another order
+	allFixtures(t, func(name string, old []byte) {
+		if got := remove(t, add(t, old, content(1000), Options{})); bytes.Equal(got, old) == slices.Contains(changed, name) {
+			t.Errorf("%s: %d bytes become %d; the same bytes were expected: %t", name, len(old), len(got), !slices.Contains(changed, name))
+		}
+	})
+	// lld has the section names before other sections, and where a segment is empty, room for a program header.
+	dir := t.TempDir()
+	source, obj, lib := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.o"), filepath.Join(dir, "a.so")
+	for _, data := range []string{".data\n.quad 1\n", ""} {
+		if err := os.WriteFile(source, []byte(".globl f, g, h\nf: g: h: .cfi_startproc\nret\n.cfi_endproc\n"+data), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		for _, cmd := range [][]string{{"as", "--64", source, "-o", obj}, {"ld.lld", "-m", "elf_x86_64", "-shared", "--eh-frame-hdr", obj, "-o", lib}} {
+			if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %v\n%s", cmd, err, out)
+			}
+		}
+		old, err := os.ReadFile(lib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := elftest.Parse(t, old); f.Section(".shstrtab").Off >= f.Section(".strtab").Off {
+			t.Error("the section names come last")
+		}
+		with := add(t, old, content(1000), Options{})
+		without := remove(t, with)
+		if data != "" && !bytes.Equal(without, old) {
+			t.Errorf("by lld: %d bytes become %d", len(old), len(without))
+		}
+		if again := add(t, without, content(1000), Options{}); !bytes.Equal(again, with) {
+			t.Errorf("by lld, %q: another file after .sframe was removed", data)
+		}
+	}
 }
 
 // TestAgainAligned is TestAgain for files in which what is not loaded, and so lies after

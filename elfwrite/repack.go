@@ -1,9 +1,11 @@
 package elfwrite
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"cfi2sframe/elffile"
@@ -16,10 +18,13 @@ type unit struct {
 	span           // in the old file
 	addr    uint64 // in the old image
 	align   uint64
-	small   bool   // .interp or notes, which are put back where they fit
+	index   int    // of its first section's header
+	small   bool   // .interp or notes
+	note    bool   // notes that a PT_NOTE leads to
 	id      bool   // holds the build-id
 	dynamic bool   // a dynamic entry points here
 	entry   uint64 // the index of that entry
+	strings bool   // it is DT_STRTAB
 	stays   bool   // in the head, if elsewhere than before
 	to      uint64 // in the new file
 	toAddr  uint64
@@ -43,10 +48,28 @@ func (p *planner) unitAt(s span) *unit {
 	return nil
 }
 
+// smallHole is how many bytes may move to the new segment without a search for fewer. What they leave unused has to
+// be smaller than .dynamic: patchelf --set-rpath puts that there although it is not writable.
+const smallHole = 384
+
+// headPrice is how many bytes more of others move in favour of .dynstr and .interp. In executables, patchelf
+// --set-rpath takes the space of all sections up to .dynstr; where that is elsewhere, it finds space in the head
+// for .dynamic. Where .interp was is known only as long as it stays; linkers have it first, or after the build-id.
+const headPrice = 4 << 10
+
+// A packing is a way to make room in the head.
+type packing struct {
+	units int    // how many give way
+	away  uint64 // bytes that go to the new segment
+	mask  uint   // which units do, of those of the head that are no notes
+	rooms []span // for those that stay
+	zeros span
+}
+
 // repack makes room after the program header table by moving what is there. What stays in
 // the head may also have its place in the given part of the file after the segment, which
-// grows by that.
-func (p *planner) repack(tail span) error {
+// grows by that. At most so many bytes go to the new segment.
+func (p *planner) repack(tail span, most uint64) error {
 	before, after := p.table()
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w for %d more program headers: %s", ErrNoRoom, len(p.progs)+newHeaders-len(p.f.Progs), fmt.Sprintf(format, args...))
@@ -59,39 +82,117 @@ func (p *planner) repack(tail span) error {
 	if err != nil {
 		return err
 	}
-	for at := before.end; ; {
+	own := len(p.units)
+	best := packing{away: math.MaxUint64}
+	for at := before.end; best.away > smallHole; {
 		next := min(p.next(at), fileSpan(head).end)
 		whole := next == fileSpan(head).end // the segment could be free up to its end
 		limit := next
 		if whole && tail.begin < tail.end {
 			limit = tail.end
 		}
-		if (at > before.end || limit > next) && limit >= after.end && p.free(span{at, next}) && p.pack(head, span{after.end, limit}, tail) {
-			p.zeros = append(p.zeros, span{before.end, next})
-			if end := p.headEnd(after.end); end > fileSpan(head).end {
-				p.grown = end
+		free := p.free(span{at, next})
+		if (at > before.end || limit > next) && limit >= after.end && free && (whole || !p.belongsAfter(next, own)) {
+			way := packing{len(p.units), best.away, 0, []span{{after.end, limit}, tail}, span{before.end, next}}
+			if p.choose(&way, own) {
+				best = way
 			}
-			return nil
 		}
 		if whole {
-			return refuse("the segment ends at file offset %#x", next)
+			err = refuse("the segment ends at file offset %#x", next)
+			break
 		}
-		if !p.free(span{at, next}) {
+		if !free {
+			err = refuse("there are bytes at file offset %#x that belong to no section", at)
 			if len(p.f.Sections) == 0 {
-				return refuse("without section headers it is not known what may move at file offset %#x", at)
+				err = refuse("without section headers it is not known what may move at file offset %#x", at)
 			}
-			return refuse("there are bytes at file offset %#x that belong to no section", at)
+			break
 		}
-		u, err := p.unit(next, head, tags)
-		if err != nil {
-			return refuse("%v", err)
+		u, failed := p.unit(next, head, tags)
+		if failed != nil {
+			err = refuse("%v", failed)
+			break
 		}
 		if len(p.units) == maxUnits {
-			return refuse("more than %d sections would have to move", maxUnits)
+			err = refuse("more than %d sections would have to move", maxUnits)
+			break
 		}
 		p.units = append(p.units, u)
 		at = u.end
 	}
+	if best.away == math.MaxUint64 {
+		return err
+	}
+	if best.away > most {
+		return refuse("%d bytes would have to move", best.away)
+	}
+	p.units = p.units[:best.units]
+	p.pack(&best, own)
+	if p.remove && best.away > 0 { // lld may have left room for a program header
+		later := best
+		later.rooms = slices.Clone(best.rooms)
+		later.rooms[0].begin += (best.rooms[0].end - p.headEnd(after.end)) &^ (tableAlign - 1)
+		if away, ok := p.pack(&later, own); !ok || away > 0 {
+			p.pack(&best, own)
+		}
+	}
+	p.zeros = append(p.zeros, best.zeros)
+	if end := p.headEnd(after.end); end > fileSpan(head).end {
+		p.grown = end
+	}
+	return nil
+}
+
+// belongsAfter reports whether one of the first units, when it returns to the head, belongs after the section at a
+// file offset there. Headers of sections that dynamic entries locate keep their order.
+func (p *planner) belongsAfter(off uint64, own int) bool {
+	i := p.headerAt(off)
+	return p.remove && slices.ContainsFunc(p.units[:own], func(u *unit) bool { return u.dynamic && u.index > i })
+}
+
+// linkerOrder returns the units as linkers order them, which their headers still tell. Only .interp and notes have
+// other headers where they went to the new segment; they come first.
+func (p *planner) linkerOrder(own int) []*unit {
+	units := slices.Clone(p.units)
+	slices.SortStableFunc(units, func(a, b *unit) int { return cmp.Compare(a.index, b.index) })
+	slices.SortStableFunc(units, func(a, b *unit) int {
+		rank := func(u *unit) int {
+			switch {
+			case !u.small || !slices.Contains(p.units[:own], u):
+				return 2
+			case u.note:
+				return 1
+			}
+			return 0
+		}
+		return cmp.Compare(rank(a), rank(b))
+	})
+	return units
+}
+
+// maxChoices is how many units are tried both ways, in the head and in the new segment: .interp, and nine sections
+// that dynamic entries locate.
+const maxChoices = 10
+
+// choose finds the units that go to the new segment, with the fewest bytes, and less than way says. It reports
+// whether it found some. The first units are those of an earlier segment.
+func (p *planner) choose(way *packing, own int) bool {
+	found := false
+	choices := 0
+	for _, u := range p.units[own:] {
+		if !u.note && !p.remove && choices < maxChoices {
+			choices++
+		}
+	}
+	for mask := range uint(1) << choices {
+		try := *way
+		try.mask = mask
+		if away, ok := p.pack(&try, own); ok && away < way.away {
+			way.mask, way.away, found = mask, away, true
+		}
+	}
+	return found
 }
 
 // headEnd returns where in the new file the table, which ends at the given offset, and the
@@ -106,13 +207,17 @@ func (p *planner) headEnd(table uint64) uint64 {
 	return end
 }
 
+// headerAt returns the index of the section at the given file offset, or -1.
+func (p *planner) headerAt(off uint64) int {
+	return slices.IndexFunc(p.f.Sections, func(s elffile.Section) bool {
+		return s.Off == off && s.HasBytes() && s.Size > 0
+	})
+}
+
 // thingAt returns the section at the given file offset; in a file without section headers, the
 // contents of PT_INTERP or of a PT_NOTE as if it were one.
 func (p *planner) thingAt(off uint64) (elffile.Section, bool) {
-	i := slices.IndexFunc(p.f.Sections, func(s elffile.Section) bool {
-		return s.Off == off && s.HasBytes() && s.Size > 0
-	})
-	if i >= 0 {
+	if i := p.headerAt(off); i >= 0 {
 		return p.f.Sections[i], true
 	}
 	if len(p.f.Sections) > 0 {
@@ -140,7 +245,7 @@ func (p *planner) unit(off uint64, load *elf.Prog64, tags []dynTag) (*unit, erro
 	if !ok {
 		return nil, fmt.Errorf("there is no section at file offset %#x, where something is", off)
 	}
-	u := &unit{span: sectionSpan(&s), addr: s.Addr, align: validAlign(s.Addralign)}
+	u := &unit{span: sectionSpan(&s), addr: s.Addr, align: validAlign(s.Addralign), index: p.headerAt(off)}
 	fixed := func(why error) error {
 		return fmt.Errorf("%s at file offset %#x cannot be moved: %w", s.Name, off, why)
 	}
@@ -162,7 +267,7 @@ func (p *planner) unit(off uint64, load *elf.Prog64, tags []dynTag) (*unit, erro
 			if !t.movable || t.size != 0 && t.size != s.Size {
 				return nil, fixed(errNotFound)
 			}
-			u.dynamic, u.entry = true, t.entry
+			u.dynamic, u.entry, u.strings = true, t.entry, t.strings
 		}
 		if !u.dynamic {
 			return nil, fixed(errNotFound)
@@ -214,34 +319,64 @@ func (p *planner) isInterp(s span) bool {
 	return h != nil && fileSpan(h) == s
 }
 
-// pack puts the small units back into rooms, which are in the segment head of the
-// new file, the build-id first, and reports whether that one is where it has to be.
-func (p *planner) pack(head *elf.Prog64, rooms ...span) bool {
-	put := func(u *unit) {
+// pack puts the units into the rooms, in their order: all when .sframe is removed, or else all but those of an
+// earlier segment and those that the mask names. It returns how many bytes go to the new segment because of that,
+// and reports whether the rest is where it has to be.
+//
+// Notes stay in the head, and if gather is set, those of an earlier segment return. Elsewhere the difference of their
+// file offset and their address would not be that of the ELF header, and runtimes look for them at
+// __ehdr_start + p_offset: compiler-rt's profile writer does.
+func (p *planner) pack(way *packing, own int) (away uint64, ok bool) {
+	head, rooms := &p.f.Progs[p.head], slices.Clone(way.rooms)
+	ok = true
+	if p.remove {
+		for _, u := range p.linkerOrder(own) {
+			u.stays = false
+			ok = p.put(u, head, rooms) && ok
+		}
+		// Linkers leave no bytes between them and the next section but for its alignment. If there are, that has moved,
+		// too.
+		end := head.Vaddr + (rooms[0].begin - head.Off)
+		if i := p.headerAt(rooms[0].end); i >= 0 {
+			if s := &p.f.Sections[i]; alignUp(end, validAlign(s.Addralign)) != s.Addr {
+				away = smallHole + 1
+			}
+		}
+		return away, ok
+	}
+	mask := way.mask
+	for i, u := range p.units {
 		u.stays = false
-		for i := range rooms {
-			addr := alignUp(head.Vaddr+(rooms[i].begin-head.Off), u.align)
-			off := head.Off + (addr - head.Vaddr)
-			if size := u.end - u.begin; off+size <= rooms[i].end {
-				u.stays, u.to, u.toAddr = true, off, addr
-				rooms[i].begin = off + size
-				return
+		switch leaves := mask&1 != 0; {
+		case i < own && !(u.note && p.gather):
+			continue
+		case !u.note:
+			if mask >>= 1; leaves {
+				away += u.end - u.begin
+				if u.small || u.strings {
+					away += headPrice
+				}
+				continue
 			}
 		}
+		ok = p.put(u, head, rooms) && ok
 	}
-	for _, u := range p.units {
-		if u.id {
-			if put(u); !u.stays || u.to+(u.end-u.begin) > firstPage {
-				return false
-			}
+	return away, ok
+}
+
+// put puts a unit into the first of the rooms, which are in the segment head of the new file, that has the space. It
+// reports whether one has, and for the build-id, in the first page.
+func (p *planner) put(u *unit, head *elf.Prog64, rooms []span) bool {
+	for i := range rooms {
+		addr := alignUp(head.Vaddr+(rooms[i].begin-head.Off), u.align)
+		off := head.Off + (addr - head.Vaddr)
+		if end := off + (u.end - u.begin); end <= rooms[i].end {
+			u.stays, u.to, u.toAddr = true, off, addr
+			rooms[i].begin = end
+			return !u.id || end <= firstPage
 		}
 	}
-	for _, u := range p.units {
-		if u.small && !u.id {
-			put(u)
-		}
-	}
-	return true
+	return false
 }
 
 // A dynTag is a dynamic entry whose value is an address.
@@ -249,6 +384,7 @@ type dynTag struct {
 	entry   uint64 // index in the dynamic table
 	value   uint64
 	movable bool
+	strings bool
 	size    uint64 // that another entry gives the section there, or 0
 }
 
@@ -315,7 +451,7 @@ func (p *planner) dynamicTags() ([]dynTag, error) {
 		sizes[tag] = value
 		_, moves := movable[tag]
 		if moves || slices.Contains(fixedTags, tag) {
-			tags, kinds = append(tags, dynTag{entry: i, value: value, movable: moves}), append(kinds, tag)
+			tags, kinds = append(tags, dynTag{i, value, moves, tag == elf.DT_STRTAB, 0}), append(kinds, tag)
 		}
 	})
 	if err != nil {

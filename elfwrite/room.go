@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"debug/elf"
 	"fmt"
+	"math"
 	"slices"
 
 	"cfi2sframe/elffile"
@@ -12,6 +13,11 @@ import (
 
 // newHeaders is how many program headers are added: PT_LOAD and PT_GNU_SFRAME.
 const newHeaders = 2
+
+// cheapMove is how many bytes move so that every PT_NOTE stays; they leave as many unused. Where it takes more, as in
+// static PIEs whose only section of more than some bytes has relocations, PT_NOTEs become one instead: in 6 of 421
+// files of Debian 12 and unstable (2026-11-23).
+const cheapMove = 16 << 10
 
 // room makes room for the new program headers in their table: p.progs loses what they replace,
 // and p.units what has to give way.
@@ -23,31 +29,39 @@ func (p *planner) room() error {
 		}
 		p.progs = slices.Delete(p.progs, i, i+1)
 	}
-	if p.slack() {
-		return nil
-	}
-	all := slices.Clone(p.progs)
-	if p.dropDuplicate() && p.slack() {
-		return nil
-	}
 	own := len(p.units)
-	err := p.repack(span{})
-	if err == nil {
+	p.gather = slices.ContainsFunc(p.units, func(u *unit) bool { return u.note })
+	if p.gather && p.repack(span{}, math.MaxUint64) == nil {
 		return nil
 	}
+	p.gather = false
 	p.forget(own)
-	if p.repack(p.behindHead()) == nil {
-		return nil
-	}
-	p.forget(own)
-	kept := p.progs
-	if p.progs = all; p.mergeNotes() {
-		if p.dropDuplicate(); p.slack() || p.repack(p.behindHead()) == nil {
-			return nil
+	all := p.progs
+	var err error
+	for _, most := range []uint64{cheapMove, math.MaxUint64} {
+		err = nil
+		for _, fewer := range []func() bool{
+			func() bool { return true }, p.mergeNotes, p.dropDuplicate,
+			func() bool { return p.mergeNotes() && p.dropDuplicate() },
+		} {
+			p.progs = slices.Clone(all)
+			if !fewer() {
+				continue
+			}
+			if p.slack() {
+				return nil
+			}
+			for _, tail := range []span{{}, p.behindHead()} {
+				failed := p.repack(tail, most)
+				if failed == nil {
+					return nil
+				}
+				p.forget(own)
+				err = cmp.Or(err, failed)
+			}
 		}
 	}
-	p.forget(own)
-	p.progs = kept
+	p.progs = all
 	if elf.Type(p.f.Type) != elf.ET_EXEC {
 		return err
 	}
@@ -55,6 +69,15 @@ func (p *planner) room() error {
 		return fmt.Errorf("%w; and %w", err, why)
 	}
 	return nil
+}
+
+// restore puts what an earlier run moved back to where linkers have it, if that is possible: the program
+// headers need less space again.
+func (p *planner) restore() {
+	own := len(p.units)
+	if own > 0 && len(p.f.Sections) > 0 && p.repack(span{}, math.MaxUint64) != nil {
+		p.forget(own)
+	}
 }
 
 // forget forgets the units from the n-th one on, and where the others were put.
@@ -88,9 +111,11 @@ func (p *planner) duplicateNote() int {
 
 // table returns where the program headers are, and where they will be.
 func (p *planner) table() (before, after span) {
-	begin := p.f.Phoff
-	return span{begin, begin + uint64(len(p.f.Progs))*elffile.ProgSize},
-		span{begin, begin + uint64(len(p.progs)+newHeaders)*elffile.ProgSize}
+	begin, n := p.f.Phoff, len(p.progs)
+	if !p.remove {
+		n += newHeaders
+	}
+	return span{begin, begin + uint64(len(p.f.Progs))*elffile.ProgSize}, span{begin, begin + uint64(n)*elffile.ProgSize}
 }
 
 // slack reports whether the table fits where it is: without growing, or into

@@ -144,8 +144,12 @@ func (p *planner) sectionHeaders(at uint64) (uint64, error) {
 	if names != nil {
 		s := &p.sections[p.shstrndx]
 		s.Off, s.Size = at, uint64(len(names))
-		p.patches = append(p.patches, patch{at, names})
-		at += uint64(len(names))
+		if off, ok := p.namesBefore(names); p.remove && ok {
+			s.Off = p.newOff(off)
+		} else {
+			at += s.Size
+		}
+		p.patches = append(p.patches, patch{s.Off, names})
 	}
 	p.shoff = alignUp(at, tableAlign)
 	return p.shoff + uint64(len(p.sections))*elffile.SectionSize, nil
@@ -183,6 +187,18 @@ func (p *planner) names() ([]byte, uint32, error) {
 	return append(names, entry...), uint32(len(names)), nil
 }
 
+// namesBefore returns the file offset of a copy of the section names after the section that precedes them by its
+// header: they were there before, where lld and mold have them, if others follow.
+func (p *planner) namesBefore(names []byte) (uint64, bool) {
+	before := &p.f.Sections[p.f.Shstrndx-1]
+	at, n := before.Off+before.Size, uint64(len(names))
+	if !before.HasBytes() || at < p.tail || p.next(at) < at+n {
+		return 0, false
+	}
+	b, err := p.f.ReadAt("section names", at, n)
+	return at, err == nil && bytes.Equal(b, names)
+}
+
 // withoutName takes the name .sframe off the end of the section name table, if it is
 // there and nothing else uses it.
 func (p *planner) withoutName(names, entry []byte) []byte {
@@ -208,39 +224,32 @@ func (p *planner) order() []int {
 	if len(p.f.Sections)+1 > int(elf.SHN_LORESERVE) {
 		return p.plainOrder()
 	}
-	var head, tail, rest, moved, out []int // tail are those that the head grows by
+	var head, rest, moved, out []int
 	last := 0
 	for i := range p.f.Sections {
 		s := &p.f.Sections[i]
 		if s.Alloc() {
 			last = i
 		}
-	}
-	slots := make(map[int]bool) // header places of the sections that stay in the head
-	for i := range p.f.Sections {
-		s := &p.f.Sections[i]
 		switch u := p.unitAt(sectionSpan(s)); {
 		case p.isOld(i):
 		case u == nil || !s.HasBytes() || u.dynamic:
 			rest = append(rest, i)
-		case u.stays && p.grown > 0 && u.to >= fileSpan(&p.f.Progs[p.head]).end:
-			tail = append(tail, i)
 		case u.stays:
 			head = append(head, i)
-			rest = append(rest, i)
-			slots[i] = true
 		default:
 			moved = append(moved, i)
 		}
 	}
 	newOff := func(i int) uint64 {
 		s := &p.f.Sections[i]
-		u := p.unitAt(sectionSpan(s))
-		return s.Off + u.to - u.begin
+		if u := p.unitAt(sectionSpan(s)); u != nil && s.HasBytes() {
+			return s.Off + u.to - u.begin
+		}
+		return p.newOff(s.Off)
 	}
 	byOffset := func(a, b int) int { return cmp.Compare(newOff(a), newOff(b)) }
 	slices.SortStableFunc(head, byOffset)
-	slices.SortStableFunc(tail, byOffset)
 	slices.SortStableFunc(moved, byOffset)
 	placed := false
 	place := func() {
@@ -256,18 +265,16 @@ func (p *planner) order() []int {
 		placed = true
 	}
 	for _, i := range rest {
-		if s := &p.f.Sections[i]; len(tail) > 0 && (i > last || s.Alloc() && s.HasBytes() && s.Off >= fileSpan(&p.f.Progs[p.head]).end) {
-			out, tail = append(out, tail...), nil
+		s := &p.f.Sections[i]
+		for len(head) > 0 && (i > last || s.Alloc() && s.HasBytes() && newOff(i) > newOff(head[0])) {
+			out, head = append(out, head[0]), head[1:]
 		}
 		if i > last {
 			place()
 		}
-		if slots[i] {
-			i, head = head[0], head[1:]
-		}
 		out = append(out, i)
 	}
-	out = append(out, tail...)
+	out = append(out, head...)
 	place()
 	return out
 }

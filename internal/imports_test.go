@@ -34,7 +34,7 @@ var layers = map[string][]string{
 	"internal/inode":      {},
 	"internal/linker":     {"internal/inode"},
 	"internal/outfile":    {"internal/inode"},
-	"internal/pack":       {"internal/archive", "internal/compressed", "internal/filecopy", "internal/rpm"},
+	"internal/pack":       {"elffile", "internal/archive", "internal/compressed", "internal/filecopy", "internal/outfile", "internal/rpm"},
 	"internal/page":       {},
 	"internal/repack":     {"convert", "elffile", "elfwrite", "internal/compressed", "internal/filecopy", "internal/outfile", "internal/rpm", "report"},
 	"internal/rpm":        {},

@@ -16,6 +16,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"regexp"
 	"slices"
 	"sort"
@@ -148,6 +149,9 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 		}
 		seen = append(seen, s)
 		room -= s.Size
+		if err := f.Budget().Spend(elffile.CostStub, s.Size); err != nil {
+			return nil, fmt.Errorf("section %s at file offset %#x: %w", s.Name, s.Off, err)
+		}
 		b, err := f.ReadSection(s)
 		if err != nil {
 			return nil, err

@@ -200,6 +200,9 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	return x.res, nil
 }
 
+// Work is a measure of what Varying and Evaluated have taken.
+func (r *Result) Work() uint64 { return min(r.Varying, MaxVarying) + min(r.Evaluated, MaxEvaluated)/16 }
+
 // Merge returns the Result for a table from those for its parts, in their order.
 func Merge(parts []*Result) *Result {
 	sum := parts[0]

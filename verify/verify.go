@@ -130,6 +130,13 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		}
 	}
 	wg.Wait()
+	var rows uint64
+	for i := range parts {
+		rows += parts[i].segs.rows + parts[i].segs.blocks
+	}
+	if err := f.Budget().Spend(elffile.CostRow, rows); err != nil {
+		return nil, fmt.Errorf("comparing %d rows of .sframe: %w", rows, err)
+	}
 	all := checker{abi: a, res: res, vm: machine{order: t.Order, pcReg: a.pc}, segs: segments{sec: s}}
 	for i := range parts {
 		if errs[i] == errTotal {

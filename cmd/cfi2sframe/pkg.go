@@ -102,13 +102,9 @@ func runPackages(ctx context.Context, args []string, stdout, stderr io.Writer) i
 	if err != nil {
 		return out.ended(err, stderr, "cfi2sframe pkg --help")
 	}
-	heap.Raise(0, compressing)
 	w := &work{settings: s, stdout: stdout, stderr: stderr}
 	return w.repackaged(ctx)
 }
-
-// compressing is the size of a file for which as much memory is justified as for compressing, in bytes.
-const compressing = 256 << 20
 
 // repackaged converts packages, one after the other.
 func (w *work) repackaged(ctx context.Context) int {
@@ -211,6 +207,7 @@ func (w *work) onePackage(ctx context.Context, in string, last bool) error {
 		return err
 	}
 	defer p.close()
+	heap.Raise(0, uint64(p.info.Size()))
 	opt := repack.Options{Options: w.Options, Objects: w.objects, Starting: w.Starting}
 	opt.Room = report.NewRoom()
 	to := bufio.NewWriterSize(io.Discard, 1<<20)

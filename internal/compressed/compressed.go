@@ -70,6 +70,8 @@ func Of(head []byte) Kind {
 // A Form is how a stream was made.
 type Form struct {
 	Kind Kind
+	// Size is that of the package which the stream is a part of, in bytes: what compresses for a large one may take more memory.
+	Size int64
 
 	gzip  gzip.Header
 	level int // of gzip
@@ -268,6 +270,13 @@ func (r *reader) end() error {
 	return err
 }
 
+// anyDictionary is the usual dictionary of xz, in bytes. A larger one has at most as many as the package: it takes some 20 times as
+// much memory, and may have been made for nothing.
+const anyDictionary = 8 << 20
+
+// dictionary returns how many bytes of n a dictionary gets for compressing.
+func (f *Form) dictionary(n int) int { return int(min(int64(n), max(anyDictionary, f.Size))) }
+
 // NewWriter returns what compresses to w in this form, by up to so many workers at a time, until ctx ends.
 func (f *Form) NewWriter(ctx context.Context, w io.Writer, workers int) (io.WriteCloser, error) {
 	switch f.Kind {
@@ -281,17 +290,26 @@ func (f *Form) NewWriter(ctx context.Context, w io.Writer, workers int) (io.Writ
 		z.Header = f.gzip
 		return z, nil
 	case XZ:
-		return newXZWriter(ctx, w, f.xz, workers)
+		return newXZWriter(ctx, w, xzForm{f.xz.check, f.dictionary(f.xz.dictionary)}, min(workers, f.xzWorkers()))
 	case Zstd:
-		return zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(f.zstd.window),
+		return zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(f.window()),
 			zstd.WithEncoderCRC(f.zstd.checksum), zstd.WithEncoderConcurrency(1))
 	case Bzip2:
 		return dsnet.NewWriter(w, &dsnet.WriterConfig{Level: f.block})
 	case LZMA:
 		properties := f.lzma.properties
-		return lzma.WriterConfig{Properties: &properties, DictCap: f.lzma.dictionary, EOSMarker: true}.NewWriter(w)
+		return lzma.WriterConfig{Properties: &properties, DictCap: f.dictionary(f.lzma.dictionary), EOSMarker: true}.NewWriter(w)
 	}
 	return nil, fmt.Errorf("%s is not a known way to compress", f.Kind)
+}
+
+// window is dictionary for zstd, which takes powers of two.
+func (f *Form) window() int {
+	w := f.zstd.window
+	for w > anyDictionary && w > f.dictionary(w) {
+		w /= 2
+	}
+	return w
 }
 
 // A nopCloser is a writer with nothing to close.

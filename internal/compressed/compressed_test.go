@@ -2,6 +2,7 @@ package compressed
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"cfi2sframe/internal/lab/long"
 	"cfi2sframe/internal/lab/peer"
@@ -342,5 +344,70 @@ func TestNoXZ(t *testing.T) {
 		if _, err := (&Form{Kind: XZ, xz: xzForm{check: 4}}).NewWriter(context.Background(), io.Discard, 1); err == nil || err.Error() != want {
 			t.Errorf("%q: %v; %s was expected", contents, err, want)
 		}
+	}
+}
+
+// TestStuck has programs called xz that do not read, or do not write, or start one that does not, for a second.
+func TestStuck(t *testing.T) {
+	defer func(p, h time.Duration) { patience, perHeld = p, h }(patience, perHeld)
+	patience, perHeld = time.Second/2, 0
+	b := contents(400_000)
+	_, form, err := readAll(by(t, b, "xz"), XZ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := os.Getenv("PATH")
+	for name, script := range map[string]string{
+		"reads nothing": "exec sleep 60", "starts what reads nothing": "sleep 60; exit 1", "reads a part": "head -c 1000; exec sleep 60",
+		"writes nothing": "cat >/dev/null; exec sleep 60", "writes a part": "xz -c $*; exec sleep 60",
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "xz"), []byte("#!/bin/sh\nPATH='"+path+"'\n"+script+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("PATH", dir)
+			begin := time.Now()
+			w, err := form.NewWriter(context.Background(), io.Discard, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = w.Write(b)
+			if err = cmp.Or(w.Close(), err); err == nil || !strings.HasPrefix(err.Error(), dir+"/xz neither reads nor writes for ") {
+				t.Errorf("%v", err)
+			}
+			if took := time.Since(begin); took > 30*time.Second {
+				t.Errorf("it takes %v", took)
+			}
+		})
+	}
+}
+
+// TestPatience waits for an xz that makes progress, however slowly, and for a source that gives nothing meanwhile.
+func TestPatience(t *testing.T) {
+	defer func(p, h time.Duration) { patience, perHeld = p, h }(patience, perHeld)
+	patience, perHeld = time.Second, 0
+	b := contents(30_000)
+	_, form, err := readAll(by(t, b, "xz"), XZ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	script := "#!/bin/sh\nPATH='" + os.Getenv("PATH") + "'\nxz -c $* >" + dir + "/out\nfor at in 0 1 2 3 4; do sleep 0.5; tail -c +$((1+200*at)) " + dir +
+		"/out | head -c 200; done; tail -c +1001 " + dir + "/out\n"
+	if err := os.WriteFile(filepath.Join(dir, "xz"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	w, err := form.NewWriter(context.Background(), io.Discard, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second)
+	if _, err := w.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync/atomic"
+	"time"
 
 	"github.com/ulikunitz/xz"
 
@@ -48,16 +50,44 @@ const xzProgram = "xz"
 // much into each block, however many they are.
 const xzThreads = 2
 
-// maxWorkers is how many there are at most, as each takes 130 MB for the usual dictionary.
-const maxWorkers = 4
+// What the threads of xz may take of memory, in bytes: so much in any case, and more for each byte of the package. Each takes 17 times
+// as much as its dictionary (130 MB for the usual one).
+const (
+	anyThreads   = 256 << 20
+	perPackage   = 8
+	perThread    = 17
+	maxWorkers   = 4
+	mostThreaded = 1 << 40
+)
+
+// xzWorkers returns how many threads there are at most.
+func (f *Form) xzWorkers() int {
+	each := perThread * int64(max(f.dictionary(f.xz.dictionary), 1<<20))
+	return int(min((anyThreads+perPackage*min(f.Size, mostThreaded))/each, maxWorkers))
+}
+
+// How long xz may neither read nor write while it is waited for: so long, and some more for each byte that it may hold. xz -6 takes
+// 0.3 µs for a byte, emulated 4 µs (2026-11).
+var (
+	patience = 20 * time.Second
+	perHeld  = 8 * time.Microsecond
+)
+
+// blockSize is how many times as large as the dictionary the blocks are that the threads of xz fill (xz(1), --block-size).
+const blockSize = 3
 
 // An xzWriter compresses a stream, and has it decompressed again.
 type xzWriter struct {
-	ctx     context.Context
-	packed  io.WriteCloser // what compresses
-	wait    func() error   // for what compresses to end
-	sum     hash.Hash      // of what is to be compressed
-	copy    *io.PipeWriter // of what comes out, for whom decompresses
+	caller  context.Context
+	ctx     context.Context // made of it; its cause says that xz is stuck, if it is
+	read    atomic.Int64    // bytes that xz has read
+	written atomic.Int64    // bytes that it has written
+	waiting atomic.Bool     // for xz
+	packed  io.WriteCloser  // what compresses
+	wait    func() error    // for what compresses to end
+	stop    func()          // ends the wait for it
+	sum     hash.Hash       // of what is to be compressed
+	copy    *io.PipeWriter  // of what comes out, for whom decompresses
 	checked chan checked
 }
 
@@ -76,7 +106,7 @@ func newXZWriter(ctx context.Context, to io.Writer, f xzForm, workers int) (io.W
 		f.dictionary = 8 << 20
 	}
 	out, in := io.Pipe()
-	w := &xzWriter{ctx: ctx, sum: sha256.New(), copy: in, checked: make(chan checked, 1)}
+	w := &xzWriter{caller: ctx, ctx: ctx, sum: sha256.New(), copy: in, checked: make(chan checked, 1)}
 	go func() {
 		sum, err := sumOf(out)
 		w.checked <- checked{sum, err}
@@ -88,7 +118,7 @@ func newXZWriter(ctx context.Context, to io.Writer, f xzForm, workers int) (io.W
 	} else {
 		config := xz.WriterConfig{DictCap: f.dictionary, CheckSum: f.check, NoCheckSum: f.check == xz.None}
 		w.packed, err = config.NewWriter(io.MultiWriter(to, in))
-		w.wait = func() error { return nil }
+		w.wait, w.stop = func() error { return nil }, func() {}
 	}
 	if err != nil {
 		in.CloseWithError(err)
@@ -100,11 +130,13 @@ func newXZWriter(ctx context.Context, to io.Writer, f xzForm, workers int) (io.W
 // A keeper keeps the error of a writer: all that xz sees of it is a broken pipe.
 type keeper struct {
 	io.Writer
+	n   *atomic.Int64
 	err error
 }
 
 func (k *keeper) Write(p []byte) (int, error) {
 	n, err := k.Writer.Write(p)
+	k.n.Add(int64(n))
 	if err != nil {
 		k.err = err
 	}
@@ -124,19 +156,29 @@ func sumOf(r io.Reader) (sum [sha256.Size]byte, err error) {
 
 // start has xz compress.
 func (w *xzWriter) start(ctx context.Context, path string, to io.Writer, f xzForm, workers int) error {
+	threads := max(workers, xzThreads)
+	ctx, cancel := context.WithCancelCause(ctx)
+	w.ctx, w.stop = ctx, func() { cancel(nil) }
 	cmd := exec.CommandContext(ctx, path, "--compress", "--stdout", "--format=xz", "--check="+xzChecks[f.check],
-		fmt.Sprintf("--lzma2=preset=6,dict=%d", f.dictionary), fmt.Sprintf("--threads=%d", min(max(workers, xzThreads), maxWorkers)))
+		fmt.Sprintf("--lzma2=preset=6,dict=%d", f.dictionary), fmt.Sprintf("--threads=%d", threads))
 	cmd.Env = append(os.Environ(), "XZ_DEFAULTS=", "XZ_OPT=")
-	kept := &keeper{Writer: to}
+	cmd.WaitDelay = time.Second // for what it has started, which may keep its pipes
+	kept := &keeper{Writer: to, n: &w.written}
 	cmd.Stdout = io.MultiWriter(kept, w.copy)
 	var message bytes.Buffer
 	cmd.Stderr = &message
 	in, err := cmd.StdinPipe()
 	if err != nil {
+		w.stop()
 		return err
 	}
 	w.packed = in
+	stuck := func(after time.Duration) {
+		cancel(fmt.Errorf("%s neither reads nor writes for %v; replace it, or remove it from PATH", path, after.Round(time.Second)))
+		in.Close() // what it has started may have it open
+	}
 	w.wait = func() error {
+		w.waiting.Store(true)
 		err := cmd.Wait()
 		if kept.err != nil {
 			return kept.err
@@ -150,22 +192,64 @@ func (w *xzWriter) start(ctx context.Context, path string, to io.Writer, f xzFor
 		return err
 	}
 	if err := cmd.Start(); err != nil {
+		w.stop()
 		return fmt.Errorf("cannot run %s: %w", path, cmp.Or(errors.Unwrap(err), err))
 	}
+	go w.watch(ctx, int64(blockSize*threads*f.dictionary), stuck)
 	return nil
 }
 
-func (w *xzWriter) Write(p []byte) (int, error) {
-	n, err := w.packed.Write(p)
-	w.sum.Write(p[:n])
-	if w.ctx.Err() != nil {
-		err = w.ctx.Err()
+// watch calls stuck when xz, which holds up to most bytes, makes no progress. It counts ticks, as the time in which this process
+// is stopped does not count.
+func (w *xzWriter) watch(ctx context.Context, most int64, stuck func(time.Duration)) {
+	const tick = time.Second / 4
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	var before int64
+	var waited time.Duration
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		read := w.read.Load()
+		now := read + w.written.Load()
+		if now != before || !w.waiting.Load() {
+			before, waited = now, 0
+			continue
+		}
+		if waited += tick; waited > patience+time.Duration(min(read, most))*perHeld {
+			stuck(waited)
+			return
+		}
 	}
-	return n, err
+}
+
+func (w *xzWriter) Write(p []byte) (n int, err error) {
+	w.waiting.Store(true)
+	defer w.waiting.Store(false)
+	for n < len(p) && err == nil {
+		var part int
+		part, err = w.packed.Write(p[n:min(len(p), n+bufferSize)])
+		n += part
+		w.read.Add(int64(part))
+	}
+	w.sum.Write(p[:n])
+	return n, cmp.Or(w.ended(), err)
+}
+
+// ended returns why the work ended early, if it did.
+func (w *xzWriter) ended() error {
+	if w.ctx.Err() == nil {
+		return nil
+	}
+	return cmp.Or(w.caller.Err(), context.Cause(w.ctx))
 }
 
 // Close ends the stream. The error is errEncoder if it is not what was written.
 func (w *xzWriter) Close() error {
+	defer w.stop()
 	err := w.packed.Close()
 	if ended := w.wait(); ended != nil {
 		err = ended // which is why xz did not read on
@@ -180,8 +264,8 @@ func (w *xzWriter) Close() error {
 		}
 	}
 	switch {
-	case w.ctx.Err() != nil:
-		return w.ctx.Err()
+	case w.ended() != nil:
+		return w.ended()
 	case c.err != nil:
 		return fmt.Errorf("%w: %w", errEncoder, c.err)
 	case err != nil:

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/lab/elftest"
 	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/internal/lab/rpmtest"
@@ -173,25 +174,32 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// limited sets the limits while a test runs.
-func limited(t testing.TB, unpacked, expansion int64, entries, names int) {
-	a, b, c, d := maxUnpacked, maxExpansion, maxEntries, maxNames
-	maxUnpacked, maxExpansion, maxEntries, maxNames = unpacked, expansion, entries, names
-	t.Cleanup(func() { maxUnpacked, maxExpansion, maxEntries, maxNames = a, b, c, d })
+// limited leaves so much of a package's budget while a test runs.
+func limited(t testing.TB, left uint64) {
+	old := newBudget
+	t.Cleanup(func() { newBudget = old })
+	newBudget = func(int64) *elffile.Budget {
+		b := elffile.NewBudget(0)
+		for n := uint64(1 << 31); n > 0; n /= 2 {
+			_ = b.Spend(1, n) // which leaves nothing
+		}
+		_ = b.Spend(-1, left)
+		return b
+	}
 }
 
+// TestLimits has packages of which one part after the other is more than their budget.
 func TestLimits(t *testing.T) {
 	many := make([]tarMember, 100)
 	for i := range many {
 		many[i] = regular(fmt.Sprintf("%090d", i), "")
 	}
 	zeros := tarOf(t, regular("a", strings.Repeat("\x00", 1<<20)), regular("b", "b"))
-	limited(t, 1<<19, 10, 99, 1<<20)
-	failing(t, "more members", tarOf(t, many...), "more than 99 members")
-	failing(t, "more members of an RPM", rpmtest.Package(bytes.Repeat(rpmtest.Newc("./a", 1, 0o100644, 1, ""), 100)), fmt.Sprintf("payload: at offset %#x: more than 99 members", 100*116))
-	failing(t, "a bomb", gzipped9(zeros), "of what it unpacks to, in or after a: it unpacks to more than 524288 bytes; that much was expected at most")
-	failing(t, "a bomb behind the end", gzipped9(append(tarOf(t, regular("b", "b")), make([]byte, 1<<20)...)), "it unpacks to more than 524288 bytes")
-	failing(t, "a bomb in a package", debOf("data.tar.gz", gzipped9(zeros)), "data.tar.gz: at offset 0x80000 of what it unpacks to")
+	const more = "more work than its size justifies: 0 bytes of input; if it is sound, convert what is in it one by one"
+	limited(t, elffile.CostUnpacked<<19)
+	failing(t, "a bomb", gzipped9(zeros), "of what it unpacks to, in or after a: "+more)
+	failing(t, "a bomb behind the end", gzipped9(append(tarOf(t, regular("b", "b")), make([]byte, 1<<20)...)), more)
+	failing(t, "a bomb in a package", debOf("data.tar.gz", gzipped9(zeros)), "data.tar.gz: at offset 0x")
 	dir := t.TempDir()
 	if err := os.Truncate(write(t, filepath.Join(dir, "holes"), []byte("\x7fELF")), 1<<20); err != nil {
 		t.Fatal(err)
@@ -201,25 +209,29 @@ func TestLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	failing(t, "a bomb of holes", holes, "in or after holes: it unpacks to more than 524288 bytes; that much was expected at most")
-	limited(t, 1<<30, 10, 1000, 8000)
-	failing(t, "longer names", tarOf(t, many...), "names of more than 8000 bytes in all")
-	limited(t, 1<<19, 2000, 99, 1<<20)
+	failing(t, "a bomb of holes", holes, "in or after holes: "+more)
+	limited(t, elffile.CostUnpacked*520*100+99*elffile.CostEntry)
+	failing(t, "more members", tarOf(t, many...), more)
+	failing(t, "more members of an RPM", rpmtest.Package(bytes.Repeat(rpmtest.Newc("./a", 1, 0o100644, 1, ""), 200)), more)
+	limited(t, elffile.CostUnpacked*520*100+100*elffile.CostEntry+99*90*costName)
+	failing(t, "longer names", tarOf(t, many...), more)
+	limited(t, elffile.CostUnpacked<<21)
 	if _, err := contents(write(t, filepath.Join(t.TempDir(), "p"), gzipped9(zeros))); err != nil {
-		t.Errorf("what is not more than 2000 times as large: %v", err)
+		t.Errorf("what is not more: %v", err)
 	}
 }
 
-// TestMemory has a file of 2 GiB, which is not there, and one of zeros.
+// TestMemory has a file of 128 MiB, which is not there, and one of zeros.
 func TestMemory(t *testing.T) {
+	const size = 128 << 20
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	if err := w.WriteHeader(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: MaxMember}); err != nil {
+	if err := w.WriteHeader(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: size}); err != nil {
 		t.Fatal(err)
 	}
 	announced := write(t, filepath.Join(t.TempDir(), "announced"), b.Bytes())
 	dir := t.TempDir()
-	if err := os.Truncate(write(t, filepath.Join(dir, "holes"), []byte("\x7fELF")), MaxMember); err != nil {
+	if err := os.Truncate(write(t, filepath.Join(dir, "holes"), []byte("\x7fELF")), size); err != nil {
 		t.Fatal(err)
 	}
 	run(t, dir, "tar", "-S", "-cf", "holes.tar", "holes")
@@ -235,11 +247,12 @@ func TestMemory(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		defer c.Close()
 		head, last := make([]byte, 4), make([]byte, 8)
 		if _, err := c.ReadAt(head, 0); err != nil || string(head) != "\x7fELF" {
 			return fmt.Errorf("it begins with %q, %v", head, err)
 		}
-		if k, err := c.ReadAt(last, MaxMember-4); k != 4 || err != io.EOF {
+		if k, err := c.ReadAt(last, size-4); k != 4 || err != io.EOF {
 			return fmt.Errorf("%d bytes at the end, %v", k, err)
 		}
 		return nil
@@ -247,43 +260,6 @@ func TestMemory(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; err != nil || n != 1 || took > 8<<20 {
 		t.Errorf("%d bytes were allocated, %v", took, err)
-	}
-}
-
-// TestReadAt compares contents in chunks with the same in one.
-func TestReadAt(t *testing.T) {
-	text := bytes.Repeat([]byte("0123456789abcdefg"), chunkSize/8)
-	clear(text[chunkSize : 2*chunkSize])
-	name := write(t, filepath.Join(t.TempDir(), "p"), tarOf(t, regular("a", string(text))))
-	_, err := Each(t.Context(), name, func(m *Member) error {
-		c, err := m.Load()
-		if err != nil {
-			return err
-		}
-		if c.chunks[1] != nil || c.chunks[0] == nil {
-			t.Error("zeros take memory, or nothing else does")
-		}
-		if k, err := c.ReadAt(make([]byte, 1), -1); k != 0 || err == nil || !strings.Contains(err.Error(), "offset -1; ") {
-			t.Errorf("before the beginning: %d, %v", k, err)
-		}
-		for _, off := range []int{0, 1, chunkSize - 1, chunkSize, 2*chunkSize - 3, len(text) - 1, len(text), len(text) + 1} {
-			for _, n := range []int{0, 1, 7, chunkSize, len(text)} {
-				got := bytes.Repeat([]byte("x"), n)
-				k, err := c.ReadAt(got, int64(off))
-				want := make([]byte, n)
-				wantK, wantErr := bytes.NewReader(text).ReadAt(want, int64(off))
-				if n == 0 {
-					wantErr = nil
-				}
-				if k != wantK || err != wantErr || !bytes.Equal(got[:k], want[:k]) {
-					t.Errorf("%d bytes at %d: %d, %v; %d, %v were expected", n, off, k, err, wantK, wantErr)
-				}
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
 	}
 }
 
@@ -430,7 +406,7 @@ func TestLoops(t *testing.T) {
 	}
 	l := make(layout)
 	l.index(t, l.image(t, "amd64", tarOf(t, again...)))
-	if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), "symbolic links that lead through more than 33554432 folders") {
+	if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), "folders on the way to s/r/s") {
 		t.Errorf("ways without end: %v", err)
 	}
 	l = make(layout)
@@ -470,23 +446,34 @@ func TestImageLimits(t *testing.T) {
 	layer := tarOf(t, regular("a", "a"), regular("b", "b"), regular("c", "c"))
 	l := make(layout)
 	l.index(t, l.image(t, "amd64", layer), l.image(t, "arm64", layer))
-	name := l.folder(t)
-	limited(t, 1<<30, 10, 6, 1000)
-	same(t, name, map[string]string{
+	same(t, l.folder(t), map[string]string{
 		"linux/amd64!a": "a", "linux/amd64!b": "b", "linux/amd64!c": "c", "linux/arm64!a": "a", "linux/arm64!b": "b", "linux/arm64!c": "c",
 	})
-	limited(t, 1<<30, 10, 5, 1000)
-	if _, err := contents(name); err == nil || !strings.Contains(err.Error(), "images with more than 5 files") {
-		t.Errorf("files of two images: %v", err)
+	const more = "more work than its size justifies"
+	l = make(layout)
+	var members []tarMember
+	for i := range 1000 {
+		members = append(members, linked(tar.TypeDir, fmt.Sprint(i), ""))
+	}
+	layer = tarOf(t, members...)
+	var images []object
+	for i := range 50 {
+		images = append(images, l.image(t, fmt.Sprint(i), layer))
+	}
+	l.index(t, images...)
+	limited(t, 30_000_000)
+	if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), more) {
+		t.Errorf("a layer of many images: %v", err)
 	}
 	l = make(layout)
-	members := []tarMember{linked(tar.TypeSymlink, "s", strings.Repeat("x", 90)+"/y")}
+	members = []tarMember{linked(tar.TypeSymlink, "s", strings.Repeat(strings.Repeat("x", 90)+"/", 40)+"y")}
 	for i := range 12 {
 		members = append(members, regular(fmt.Sprintf("s/%02d", i), ""))
 	}
 	l.index(t, l.image(t, "amd64", tarOf(t, members...)))
-	limited(t, 1<<30, 10, 100, 1000)
-	if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), "names of more than 1000 bytes in all") {
+	same := tarOf(t, members...)
+	limited(t, elffile.CostUnpacked*uint64(len(same)+1<<10)+13*(elffile.CostEntry+costNode)+4200*costName+1000*costStep+4000*costText)
+	if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), more) {
 		t.Errorf("names through a link: %v", err)
 	}
 }

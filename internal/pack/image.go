@@ -19,6 +19,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	oci "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"cfi2sframe/elffile"
 )
 
 const (
@@ -41,6 +43,17 @@ type store interface {
 	layers(names []string, fn func(name string, in io.Reader) error) error
 }
 
+// A described store takes what it is to read of descriptions from a budget: many images may have a large one in common.
+type described struct {
+	store
+	budget *elffile.Budget
+}
+
+func (d *described) description(name string) ([]byte, error) {
+	b, err := d.store.description(name)
+	return b, cmp.Or(err, d.budget.Spend(costText, uint64(len(b))))
+}
+
 // A picture is an image.
 type picture struct {
 	id       string // two with the same are the same
@@ -59,7 +72,7 @@ type layer struct {
 
 // image reads the images in a store. Each layer is read once, and then put together.
 func (r *reader) image(in store) ([]File, error) {
-	pictures, err := find(in)
+	pictures, err := find(&described{in, r.budget})
 	if err != nil {
 		return nil, err
 	}
@@ -89,21 +102,18 @@ func (r *reader) image(in store) ([]File, error) {
 			out = append(out, File{label, -1, p.err})
 			continue
 		}
-		t := newTree()
+		t := newTree(r.budget)
 		for _, l := range p.layers {
 			if err := r.ctx.Err(); err != nil { // many images may have large layers in common
 				return nil, err
 			}
-			if err := t.add(layers[l.file]); err != nil {
+			if err := cmp.Or(r.budget.Spend(costNode, uint64(len(layers[l.file]))), t.add(layers[l.file])); err != nil {
 				return nil, fmt.Errorf("%s: %w", l.file, err)
 			}
 		}
 		files, err := t.files()
 		if err != nil {
 			return nil, err
-		}
-		if len(out)+len(files) > maxEntries {
-			return nil, fmt.Errorf("images with more than %d files", maxEntries)
 		}
 		for _, f := range files {
 			if label != "" {

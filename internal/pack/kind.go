@@ -110,7 +110,7 @@ func KindOf(r io.ReaderAt, size int64) (Kind, error) {
 		return None, nil
 	}
 	// What is in there has to be seen.
-	s := &reader{ctx: context.Background(), budget: blockSize, given: blockSize}
+	s := &reader{ctx: context.Background()}
 	in, err := s.unpack("", io.NewSectionReader(r, 0, 1<<62))
 	if err != nil {
 		return None, nil

@@ -8,7 +8,7 @@
 // shown to the visitor, and those that count are listed afterwards.
 //
 // Nothing that a package says of sizes is believed: memory is taken for what has come, and what a
-// package unpacks to has a limit.
+// package unpacks to is bounded by its size.
 //
 // Not in here: packages in packages; ar archives, whose members are for the visitor to look at (internal/archive);
 // delta RPMs; whether signatures are right. Symbolic links and devices are no files.
@@ -20,6 +20,7 @@
 package pack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 	"path"
 	"strings"
 
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/filecopy"
 )
 
@@ -37,6 +39,8 @@ type Member struct {
 	Name  string // that the package has for it; Files has the one that counts
 	Size  int64
 	Head  []byte // its first bytes, headSize of them if there are so many
+
+	Budget *elffile.Budget // of the package
 
 	rest io.Reader // what follows
 }
@@ -77,25 +81,26 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// What is accepted at most. They are variables for tests.
-var (
-	maxEntries   = 1 << 21        // of all kinds, in a package
-	maxNames     = 256 << 20      // bytes that their names and what they link to have together
-	maxUnpacked  = int64(1) << 34 // bytes that a package may unpack to, or
-	maxExpansion = int64(256)     // times its size
+// maxName is how many bytes a name may have.
+const maxName = 4096
+
+// What work costs beside that which elffile knows; see elffile.Budget.
+const (
+	costName = 40    // a byte of names and of what links lead to
+	costNode = 1_000 // an entry that is put into a tree, for each image
+	costStep = 100   // a folder on the way to one
+	costText = 50    // a byte of what describes an image
 )
 
-const maxName = 4096 // bytes of a name
+// newBudget makes the budget of a package. It is a variable for tests.
+var newBudget = elffile.NewBudget
 
 // A reader reads a package.
 type reader struct {
 	ctx     context.Context
 	visit   func(*Member) error
 	members int
-	entries int
-	names   int
-	budget  int64 // bytes that may still be unpacked
-	given   int64 // what it was at first
+	budget  *elffile.Budget
 }
 
 // Each reads the package with the given name, a file or the folder of an image layout, and calls visit for every
@@ -108,7 +113,7 @@ func Each(ctx context.Context, name string, visit func(*Member) error) ([]File, 
 		if err != nil {
 			return nil, err
 		}
-		r.allow(size)
+		r.budget = newBudget(size)
 		return r.image(folder(name))
 	}
 	file, size, err := open(name)
@@ -116,7 +121,7 @@ func Each(ctx context.Context, name string, visit func(*Member) error) ([]File, 
 		return nil, err
 	}
 	defer file.Close()
-	r.allow(size)
+	r.budget = newBudget(size)
 	f := filecopy.Sized(file, size)
 	kind, err := KindOf(f, size)
 	if err != nil {
@@ -133,19 +138,13 @@ func Each(ctx context.Context, name string, visit func(*Member) error) ([]File, 
 	return nil, errors.New("no package: a .deb, .rpm, a tar or a compressed one, or an image was expected")
 }
 
-// allow sets what a package of the given size may unpack to.
-func (r *reader) allow(size int64) {
-	r.budget = max(maxUnpacked, min(size, 1<<48)*maxExpansion)
-	r.given = r.budget
-}
-
 // member shows a file to the visitor, and returns its index.
 func (r *reader) member(name string, size int64, s *stream, contents io.Reader) (int, error) {
 	if name == "" {
 		return 0, s.error("", errors.New("a file without a name"))
 	}
 	contents = &spending{contents, s}
-	m := &Member{Index: r.members, Name: name, Size: size, rest: contents}
+	m := &Member{Index: r.members, Name: name, Size: size, Budget: r.budget, rest: contents}
 	r.members++
 	m.Head = make([]byte, min(size, headSize))
 	if _, err := io.ReadFull(contents, m.Head); err != nil {
@@ -169,22 +168,18 @@ type spending struct {
 func (r *spending) Read(b []byte) (int, error) {
 	begin := r.s.off
 	n, err := r.Reader.Read(b)
-	r.s.r.budget -= max(0, int64(n)-(r.s.off-begin))
+	if spent := r.s.r.budget.Spend(elffile.CostUnpacked, uint64(max(0, int64(n)-(r.s.off-begin)))); spent != nil {
+		return 0, spent // without what was read, as a full buffer would hide the error
+	}
 	return n, err
 }
 
 // count bounds what is kept of the members.
 func (r *reader) count(name, link string) error {
-	if r.entries++; r.entries > maxEntries {
-		return fmt.Errorf("more than %d members", maxEntries)
-	}
 	if len(name) > maxName || len(link) > maxName {
 		return fmt.Errorf("a name of %d bytes; at most %d are accepted", max(len(name), len(link)), maxName)
 	}
-	if r.names += len(name) + len(link); r.names > maxNames {
-		return fmt.Errorf("names of more than %d bytes in all", maxNames)
-	}
-	return nil
+	return cmp.Or(r.budget.Spend(elffile.CostEntry, 1), r.budget.Spend(costName, uint64(len(name)+len(link))))
 }
 
 // early returns what is to be said if a file ends where more was expected, or the system does not give it: without the name of

@@ -225,7 +225,7 @@ func FuzzEach(f *testing.F) {
 	} {
 		f.Add(b)
 	}
-	limited(f, 1<<22, 10, 1000, 1<<20)
+	limited(f, 2_000_000_000)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		name := write(t, filepath.Join(t.TempDir(), "p"), b)
 		is, err := Is(name)

@@ -6,6 +6,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"cfi2sframe/elffile"
 )
 
 // files returns the files that a tar leaves when it is unpacked: what comes later replaces what has the
@@ -67,17 +69,13 @@ const (
 // maxLinks is how many symbolic links are followed on a way, as by programs that unpack images.
 const maxLinks = 255
 
-// maxSteps is how many folders are gone through to put an image together: names of some bytes can lead
-// through links to thousands of them.
-const maxSteps = 1 << 25
-
-// A tree is what a container sees.
+// A tree is what a container sees. Names of some bytes can lead through links to thousands of folders.
 type tree struct {
-	root  *node
-	steps int // that may still be gone
+	root   *node
+	budget *elffile.Budget
 }
 
-func newTree() *tree { return &tree{newFolder(), maxSteps} }
+func newTree(budget *elffile.Budget) *tree { return &tree{newFolder(), budget} }
 
 // folder returns the folder with the given name, through symbolic links, or nil if there is none. If it is
 // to be made, it replaces what is there, and is never nil.
@@ -86,8 +84,8 @@ func (t *tree) folder(name string, made bool) (*node, error) {
 	todo := strings.Split(name, "/")
 	links := 0
 	for len(todo) > 0 {
-		if t.steps--; t.steps < 0 {
-			return nil, fmt.Errorf("symbolic links that lead through more than %d folders", maxSteps)
+		if err := t.budget.Spend(costStep, 1); err != nil {
+			return nil, fmt.Errorf("folders on the way to %.100s: %w", name, err)
 		}
 		part := todo[0]
 		todo = todo[1:]
@@ -108,7 +106,9 @@ func (t *tree) folder(name string, made bool) (*node, error) {
 				at = at[:1]
 			}
 			parts := strings.Split(next.link, "/")
-			t.steps -= len(parts) + len(todo)
+			if err := t.budget.Spend(costStep, uint64(len(parts)+len(todo))); err != nil {
+				return nil, fmt.Errorf("folders on the way to %.100s: %w", name, err)
+			}
 			todo = append(parts, todo...)
 			continue
 		}
@@ -179,12 +179,12 @@ func (t *tree) add(entries []entry) error {
 // files returns the files in the order of their names.
 func (t *tree) files() ([]File, error) {
 	names := make(map[string]int)
-	room := maxNames
+	var err error
 	var add func(prefix string, n *node)
 	add = func(prefix string, n *node) {
 		for name, c := range n.children {
 			name = prefix + name
-			if room -= len(name); room < 0 {
+			if err = cmp.Or(err, t.budget.Spend(costName, uint64(len(name)))); err != nil {
 				return
 			}
 			switch c.typ {
@@ -196,8 +196,8 @@ func (t *tree) files() ([]File, error) {
 		}
 	}
 	add("", t.root)
-	if room < 0 {
-		return nil, fmt.Errorf("names of more than %d bytes in all", maxNames)
+	if err != nil {
+		return nil, err
 	}
 	out := first(names)
 	slices.SortFunc(out, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })

@@ -2,9 +2,9 @@ package pack
 
 import (
 	"errors"
-	"fmt"
 	"io"
 
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/compressed"
 	"cfi2sframe/internal/rpm"
 )
@@ -35,12 +35,11 @@ func (s *stream) Read(b []byte) (int, error) {
 	if err := s.r.ctx.Err(); err != nil {
 		return 0, err
 	}
-	if s.r.budget <= 0 && len(b) > 0 {
-		return 0, fmt.Errorf("it unpacks to more than %d bytes; that much was expected at most", s.r.given)
-	}
-	n, err := s.in.Read(b[:min(int64(len(b)), s.r.budget)])
+	n, err := s.in.Read(b)
 	s.off += int64(n)
-	s.r.budget -= int64(n)
+	if spent := s.r.budget.Spend(elffile.CostUnpacked, uint64(n)); spent != nil {
+		return 0, spent // without what was read, as a full buffer would hide the error
+	}
 	return n, err
 }
 

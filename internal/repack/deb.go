@@ -31,7 +31,10 @@ const (
 // What is accepted at most.
 const (
 	maxArMembers = 1000
-	maxControl   = 256 << 20 // bytes of files that list others
+	// What a byte of a list costs of the package's budget (elffile.Budget): of sums, which are in memory three times, and of
+	// configuration files, of which each is in a map.
+	costSums      = 128
+	costConffiles = 1000
 )
 
 // An arMember is a member of a package.
@@ -213,7 +216,7 @@ func (d *debPackage) open(m *debPart) (io.ReadCloser, *compressed.Form, error) {
 	if err != nil {
 		return nil, nil, debError(m.off, "%s: %w", m.name, err)
 	}
-	return r, form, nil
+	return &unpacked{r, d.budget}, form, nil
 }
 
 // within says in which member an error is.
@@ -232,31 +235,35 @@ func (d *debPackage) readControl() error {
 	}
 	defer r.Close()
 	d.conffiles = make(map[string]bool)
-	err = copyTar(d.ctx, io.Discard, r, func(e *tarEntry, r io.Reader) (_, read []byte, err error) {
+	err = d.copyTar(io.Discard, r, func(e *tarEntry, r io.Reader) (*change, error) {
 		sum := sumFiles[e.name]
 		if e.name != "conffiles" && sum == nil {
-			return nil, nil, nil
+			return &change{}, nil
 		}
-		if e.size > maxControl {
-			return nil, nil, fmt.Errorf("%s of %d bytes; %d were expected at most", e.name, e.size, maxControl)
+		cost := int64(costSums)
+		if sum == nil {
+			cost = costConffiles
 		}
-		b, err := d.readAll(nil, r, e.size)
+		if err := d.budget.Spend(cost, uint64(e.size)); err != nil {
+			return nil, fmt.Errorf("%s of %d bytes: %w", e.name, e.size, err)
+		}
+		b, err := io.ReadAll(io.LimitReader(r, e.size))
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if sum != nil {
 			if slices.ContainsFunc(d.lists, func(l *sumList) bool { return l.name == e.name }) {
-				return nil, nil, fmt.Errorf("a second %s; one was expected", e.name)
+				return nil, fmt.Errorf("a second %s; one was expected", e.name)
 			}
 			d.lists = append(d.lists, &sumList{name: e.name, sum: sum, lines: b, files: make(map[string]fileSums)})
-			return nil, b, nil
+			return &change{}, nil
 		}
 		for line := range strings.Lines(string(b)) {
 			if at := strings.IndexByte(line, '/'); at >= 0 { // a flag may be before the path
 				d.conffiles[clean(strings.TrimRight(line[at:], " \t\r\n"))] = true
 			}
 		}
-		return nil, b, nil
+		return &change{}, nil
 	}, nil)
 	return within(d.control, err)
 }
@@ -277,6 +284,7 @@ func (p *packer) store(form *compressed.Form, write func(io.Writer) error) (*par
 	if err != nil {
 		return nil, err
 	}
+	form.Size = p.size
 	z, err := form.NewWriter(p.ctx, f, p.opt.workers())
 	if err == nil {
 		err = write(z)
@@ -301,7 +309,7 @@ func (d *debPackage) convert(w io.Writer) error {
 		return err
 	}
 	defer r.Close()
-	err = copyTar(d.ctx, w, r, func(e *tarEntry, r io.Reader) (changed, read []byte, err error) {
+	err = d.copyTar(w, r, func(e *tarEntry, r io.Reader) (*change, error) {
 		c := candidate{name: e.name, size: e.size}
 		switch {
 		case d.conffiles[e.name]:
@@ -311,18 +319,29 @@ func (d *debPackage) convert(w io.Writer) error {
 		case e.signed != "":
 			c.stays, c.reason = Signed, "its contents are signed, by "+e.signed
 		}
-		changed, read, err = d.edit(c, r)
+		changed, err := d.edit(c, r)
+		if err != nil {
+			return nil, err
+		}
 		delete(d.changed, e.name)
-		if changed != nil && err == nil {
+		if changed.now != nil {
 			d.changed[e.name] = true
 		}
 		for _, l := range d.lists {
 			delete(l.files, e.name)
-			if d.changed[e.name] {
-				l.files[e.name] = fileSums{l.of(read), l.of(changed)}
+			if changed.now == nil {
+				continue
 			}
+			var sums fileSums
+			if sums.old, err = sumOf(l.sum, changed.old); err == nil {
+				sums.now, err = sumOf(l.sum, changed.now)
+			}
+			if err != nil {
+				return nil, err
+			}
+			l.files[e.name] = sums
 		}
-		return changed, read, err
+		return changed, nil
 	}, d.other)
 	return within(d.data, err)
 }

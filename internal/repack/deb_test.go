@@ -18,6 +18,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/outfile"
 	"cfi2sframe/sframe"
 )
 
@@ -377,9 +378,13 @@ func TestDates(t *testing.T) {
 func edited(t testing.TB, b, contents []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	err := copyTar(context.Background(), &out, bytes.NewReader(b), func(e *tarEntry, r io.Reader) (changed, read []byte, err error) {
-		read, err = io.ReadAll(r)
-		return contents, read, err
+	err := (&packer{ctx: context.Background()}).copyTar(&out, bytes.NewReader(b), func(e *tarEntry, r io.Reader) (*change, error) {
+		old, err := outfile.NewSpool(r, e.size)
+		if err != nil {
+			return nil, err
+		}
+		now, err := outfile.NewSpool(bytes.NewReader(contents), int64(len(contents)))
+		return &change{old: old, now: now}, err
 	}, nil)
 	if err != nil {
 		t.Fatal(err)

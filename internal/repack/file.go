@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"runtime/debug"
 	"strings"
 
 	"cfi2sframe/convert"
@@ -28,7 +27,6 @@ const (
 	Conffile  convert.Reason = "conffile"      // a configuration file, which package managers compare with the one that is installed
 	Signed    convert.Reason = "signed"        // its contents are signed
 	Sparse    convert.Reason = "sparse"        // it is stored without its holes
-	Large     convert.Reason = "large"         // it is larger than what is held in memory
 	Defective convert.Reason = "failed"        // it cannot be converted
 )
 
@@ -40,25 +38,11 @@ var texts = map[convert.Reason]string{
 	Conffile:  "configuration file",
 	Signed:    "signed file",
 	Sparse:    "sparse file",
-	Large:     "too large",
 	Defective: "cannot be converted",
 }
 
 // Text says what a reason is, in a few words.
 func Text(r convert.Reason) string { return cmp.Or(texts[r], r.Text()) }
-
-// How large a file may be, in bytes, that is converted in memory: so much in any package, more in one that is large itself, and no
-// more than maxFile.
-const (
-	anyFile    = 512 << 20
-	perPackage = 256 // bytes for each of the package
-	maxFile    = 2 << 30
-)
-
-// largest returns how large a file of the package may be that is converted.
-func (p *packer) largest() int64 {
-	return min(max(anyFile, perPackage*min(p.size, maxFile)), maxFile)
-}
 
 // headSize is how many bytes of each file are looked at.
 const headSize = elffile.HeaderSize
@@ -69,6 +53,7 @@ type packer struct {
 	src     io.ReaderAt
 	size    int64
 	opt     Options
+	budget  *elffile.Budget
 	res     Result
 	probing bool // only whether anything changes is to be found out
 	scratch []*os.File
@@ -125,61 +110,55 @@ type candidate struct {
 	reason string         // the same in words that are about this one, or ""
 }
 
-// edit reads a file's contents, and returns new ones, or nil and what it has read.
-func (p *packer) edit(c candidate, r io.Reader) (changed, read []byte, err error) {
-	head := make([]byte, min(c.size, headSize))
-	if _, err := io.ReadFull(r, head); err != nil {
-		return nil, nil, err
+// A change is what became of a file. Of its old contents there is what was read of them: all, if there are new ones.
+type change struct {
+	old, now *outfile.Spool
+	file     *os.File // that has the new ones
+}
+
+// close gives up the contents.
+func (e *change) close() {
+	e.old.Close()
+	if e.file != nil {
+		e.file.Close()
+	}
+}
+
+// edit reads a file's contents, and makes new ones, if they change.
+func (p *packer) edit(c candidate, r io.Reader) (*change, error) {
+	begin, err := outfile.NewSpool(r, min(c.size, headSize))
+	if err != nil {
+		return nil, err
+	}
+	head := make([]byte, begin.Size())
+	if _, err := io.ReadFull(begin.Reader(), head); err != nil {
+		return nil, err
 	}
 	isELF := bytes.HasPrefix(head, []byte(elf.ELFMAG))
 	if !isELF && (!bytes.HasPrefix(head, []byte(arMagic)) || bytes.HasPrefix(head, []byte(arMagic+debVersion))) { // which is a package
 		p.res.Others++
-		return nil, head, nil
+		return &change{old: begin}, nil
+	}
+	if err := p.budget.Spend(elffile.CostHeaders, 1); err != nil {
+		return nil, fmt.Errorf("%s: %w", c.name, err)
 	}
 	if !isELF && !p.opt.Objects {
 		c.stays = Library
 	}
-	if most := p.largest(); c.stays == "" && c.size > most {
-		c.stays, c.reason = Large, fmt.Sprintf("%d bytes; %d were expected at most", c.size, most)
-	}
 	if c.stays != "" {
 		p.keep(c, cmp.Or(c.reason, texts[c.stays]))
-		return nil, head, nil
+		return &change{old: begin}, nil
 	}
-	b, err := p.readAll(head, r, c.size)
+	all, err := outfile.NewSpool(io.MultiReader(begin.Reader(), r), c.size)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	changed, err = p.convert(c, b)
-	if changed != nil && p.probing {
-		err = errChanges
+	e := &change{old: all}
+	if err := p.convert(c, e); err != nil {
+		e.close()
+		return nil, err
 	}
-	return changed, b, err
-}
-
-// believed is how much memory is taken because a size is said, in bytes.
-const believed = 64 << 20
-
-// readAll returns so many bytes, of which it has the first. Many are put aside at first, as a size is easily said.
-func (p *packer) readAll(head []byte, r io.Reader, size int64) ([]byte, error) {
-	from := io.MultiReader(bytes.NewReader(head), r)
-	if size > believed {
-		debug.FreeOSMemory() // of the file before, which may be as large
-		f, err := p.temporary()
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		if _, err := io.CopyN(f, from, size); err == io.EOF {
-			return nil, io.ErrUnexpectedEOF
-		} else if err != nil {
-			return nil, err
-		}
-		from = io.NewSectionReader(f, 0, size)
-	}
-	b := make([]byte, size)
-	_, err := io.ReadFull(from, b)
-	return b, err
+	return e, nil
 }
 
 // keep notes that a file stays as it is.
@@ -190,17 +169,22 @@ func (p *packer) keep(c candidate, why string) {
 	})
 }
 
-// convert converts a file, and returns nil if it stays as it is.
-func (p *packer) convert(c candidate, b []byte) ([]byte, error) {
-	if c.stays = p.kind(c.name, b); c.stays != "" {
+// convert converts a file, unless it stays as it is.
+func (p *packer) convert(c candidate, e *change) error {
+	if c.stays = p.kind(c.name, e.old); c.stays != "" {
 		p.keep(c, texts[c.stays])
-		return nil, nil
+		return nil
 	}
-	var out bytes.Buffer
-	if !p.opt.DryRun {
-		out.Grow(len(b) + len(b)/8) // what there is not enough room for is copied
+	err := p.budget.Spend(elffile.CostFile, 1)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
 	}
-	res, err := convert.Convert(p.ctx, bytes.NewReader(b), c.size, &out, p.opt.Options)
+	if e.file, err = outfile.Scratch(); err != nil {
+		return err
+	}
+	opt := p.opt.Options
+	opt.Budget = p.budget
+	res, err := convert.Into(p.ctx, e.old, c.size, e.file, opt)
 	if res != nil {
 		for _, cov := range res.Coverage {
 			cov.File = c.name + cov.File // of a member of a library that has its name
@@ -209,31 +193,55 @@ func (p *packer) convert(c candidate, b []byte) ([]byte, error) {
 	file := File{Name: c.name, Result: res, Before: c.size, After: c.size}
 	switch {
 	case p.ctx.Err() != nil:
-		return nil, p.ctx.Err()
+		return p.ctx.Err()
 	case errors.Is(err, convert.ErrCoverage):
 		p.res.Files = append(p.res.Files, file)
-		return nil, fmt.Errorf("%s: %w", c.name, err)
+		return fmt.Errorf("%s: %w", c.name, err)
+	case errors.Is(err, elffile.ErrBudget):
+		return fmt.Errorf("%s: %w", c.name, err)
 	case errors.Is(err, elfwrite.ErrExists):
 		c.stays = Present
 		p.keep(c, "it has an .sframe already; --update or --force replaces it")
-		return nil, nil
+		return nil
 	case err != nil:
 		c.stays = Defective
 		p.keep(c, err.Error())
 		p.res.Files[len(p.res.Files)-1].Failed = err
-		return nil, nil
+		return nil
 	}
 	p.res.Files = append(p.res.Files, file)
-	if p.opt.DryRun || res.Stays != "" || bytes.Equal(out.Bytes(), b) {
-		return nil, nil
+	if p.opt.DryRun || res.Stays != "" {
+		return nil
 	}
-	p.res.Files[len(p.res.Files)-1].After = int64(out.Len())
-	return out.Bytes(), nil
+	same, err := e.compare()
+	if same || err != nil {
+		return err
+	}
+	p.res.Files[len(p.res.Files)-1].After = e.now.Size()
+	if p.probing {
+		return errChanges
+	}
+	return nil
+}
+
+// compare makes the file the new contents, and reports whether they are the old ones, and so none.
+func (e *change) compare() (same bool, err error) {
+	now, err := outfile.SpoolOf(e.file)
+	if err != nil {
+		return false, err
+	}
+	if now.Size() == e.old.Size() {
+		same, err = outfile.Equal(now.Reader(), e.old.Reader())
+	}
+	if !same {
+		e.now = now
+	}
+	return same, err
 }
 
 // kind returns why a file of its kind stays as it is, or "".
-func (p *packer) kind(name string, b []byte) convert.Reason {
-	f, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+func (p *packer) kind(name string, contents *outfile.Spool) convert.Reason {
+	f, err := elffile.NewIn(p.budget, contents, contents.Size())
 	if err != nil { // which is said when it is converted
 		return ""
 	}

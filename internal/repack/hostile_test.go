@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/md5"
-	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -245,9 +244,8 @@ func TestSums(t *testing.T) {
 			md5Of([]byte(script)) + "  a\n", 1},
 		"file by file":     {[]tarMember{a, regular("a", script)}, "", md5Of([]byte(script)) + "  a\n", md5Of([]byte(script)) + "  a\n", 1},
 		"asterisk":         {[]tarMember{a}, "", was + " *a\n", done + " *a\n", 1},
-		"no second space":  {[]tarMember{a}, "", was + " a\n", was + " a\n", 1},
+		"no second space":  {[]tarMember{a}, "", was + " a\n", done + " a\n", 1},
 		"space in front":   {[]tarMember{regular(" a", string(program))}, "", was + "   a\n", done + "   a\n", 1},
-		"no name":          {[]tarMember{a}, "", was + " \n" + was + "\n", was + " \n" + was + "\n", 1},
 		"conffile":         {[]tarMember{a, regular("c d", string(program))}, "/c d \nremove-on-upgrade /a\n", was + "  a\n", was + "  a\n", 0},
 		"odd conffiles":    {[]tarMember{a}, "\na\n \nflag\n", was + "  a\n", done + "  a\n", 1},
 		"package in there": {[]tarMember{a, regular("x.deb", string(plain(t)))}, "", was + "  a\n", done + "  a\n", 1},
@@ -313,6 +311,54 @@ func TestSumLists(t *testing.T) {
 	}
 }
 
+// TestSumForms has the lines that "md5sum -c" accepts, which says so before and after, and lines that it does not.
+func TestSumForms(t *testing.T) {
+	program := string(read(t, fixtures+"/plt"))
+	sum := md5Of([]byte(program))
+	const odd = "a\\b\nc\r"
+	for name, lines := range map[string]string{
+		"escaped":           `\` + sum + `  a\\b\nc\r` + "\n",
+		"escaped, asterisk": `\` + sum + ` *a\\b\nc\r` + "\n",
+		"escaped, BSD":      `\MD5 (a\\b\nc\r) = ` + sum + "\n",
+		"escaped, no need":  `\` + sum + "  a\n",
+		"CRLF":              sum + "  a\r\n" + sum + "  s\r\n",
+		"BSD":               "MD5 (a) = " + sum + "\n",
+		"OpenSSL":           "MD5(a)= " + strings.ToUpper(sum) + "\r\n",
+		"tab":               sum + "\ta\n",
+		"one space":         sum + " a\n" + sum + " s\n",
+		"space before":      " \t" + sum + "  a\n",
+		"comment":           "# comment\n\n" + sum + "  a",
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			data := tarOf(t, "a", program, "s", program, odd, program)
+			out, res := repacked(t, made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", lines), "data.tar", data), Options{})
+			if res.Same {
+				t.Fatal("nothing has changed")
+			}
+			to := t.TempDir()
+			for _, f := range []string{"a", "s", odd} {
+				put(t, filepath.Join(to, f), []byte(program), 0o755)
+			}
+			put(t, to+"/sums", []byte(lines), 0o644)
+			check := "cd " + to + " && LC_ALL=C md5sum --strict --quiet -c "
+			run(t, "sh", "-c", check+"sums")
+			put(t, to+"/deb", out, 0o644)
+			run(t, "dpkg-deb", "-R", to+"/deb", to)
+			run(t, "sh", "-c", check+"DEBIAN/md5sums")
+		})
+	}
+	for name, line := range map[string]string{
+		"no name": sum + "  ", "no sum": "a", "short sum": sum[1:] + "  a", "unknown escape": `\` + sum + `  a\q`, "escape cut off": `\` + sum + `  a\`,
+		"another sum": "SHA1 (a) = " + sum + "00000000",
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			lines := sum + "  s\n" + line + "\n"
+			refused(t, made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", lines), "data.tar", tarOf(t, "a", program, "s", program)),
+				"md5sums, line 2: ")
+		})
+	}
+}
+
 // TestConffileLink has a configuration file that is another name of a program, and the other way round.
 func TestConffileLink(t *testing.T) {
 	program := string(read(t, fixtures+"/plt"))
@@ -324,40 +370,6 @@ func TestConffileLink(t *testing.T) {
 	refused(t, pkg("/c\n"), "the configuration file c is another name of b, which changes")
 	if _, res := repacked(t, pkg("/a\n"), Options{}); !res.Same {
 		t.Errorf("%+v", res.Files)
-	}
-}
-
-// TestLarge has a file that is put aside before it is read into memory, one that ends early, and no room.
-func TestLarge(t *testing.T) {
-	p := &packer{ctx: t.Context()}
-	b := bytes.Repeat([]byte("0123456789abcdef"), believed/16+1)
-	got, err := p.readAll(bytes.Clone(b[:5]), bytes.NewReader(b[5:]), int64(len(b)))
-	if err != nil || !bytes.Equal(got, b) {
-		t.Errorf("%d bytes, %v", len(got), err)
-	}
-	if _, err := p.readAll(nil, bytes.NewReader(b), 1<<40); err != io.ErrUnexpectedEOF {
-		t.Errorf("%v", err)
-	}
-	t.Setenv("TMPDIR", t.TempDir()+"/none")
-	if _, err := p.readAll(nil, bytes.NewReader(b), int64(len(b))); err == nil || !strings.Contains(err.Error(), "cannot write to ") {
-		t.Errorf("%v", err)
-	}
-}
-
-// TestLargest has files that are too large to be converted, in packages that are large or not.
-func TestLargest(t *testing.T) {
-	for _, tt := range []struct{ pkg, most int64 }{{0, 512 << 20}, {2 << 20, 512 << 20}, {4 << 20, 1 << 30}, {8 << 20, 2 << 30}, {1 << 60, 2 << 30}} {
-		p := &packer{ctx: t.Context(), size: tt.pkg}
-		changed, read, err := p.edit(candidate{name: "a", size: tt.most + 1}, strings.NewReader(elf.ELFMAG+strings.Repeat("\x00", 1000)))
-		if err != nil || changed != nil || len(read) > 1000 || len(p.res.Files) != 1 || p.res.Files[0].Result.Stays != Large {
-			t.Fatalf("%d bytes of %d: %d bytes, %v, %+v", tt.most+1, tt.pkg, len(read), err, p.res)
-		}
-		if got, want := p.res.Files[0].Result.Kept[0].Why.Error(), fmt.Sprintf("%d bytes; %d were expected at most", tt.most+1, tt.most); got != want {
-			t.Errorf("%s; %s was expected", got, want)
-		}
-		if p.largest() != tt.most {
-			t.Errorf("%d bytes at most in a package of %d; %d were expected", p.largest(), tt.pkg, tt.most)
-		}
 	}
 }
 
@@ -501,7 +513,7 @@ func FuzzTar(f *testing.F) {
 	f.Add([]byte(tarOf(f, "a", "text", strings.Repeat("long/", 40)+"x", "")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var out bytes.Buffer
-		err := copyTar(context.Background(), &out, bytes.NewReader(b), func(*tarEntry, io.Reader) (_, _ []byte, _ error) { return nil, nil, nil }, nil)
+		err := (&packer{ctx: context.Background()}).copyTar(&out, bytes.NewReader(b), func(*tarEntry, io.Reader) (*change, error) { return &change{}, nil }, nil)
 		if err == nil && !bytes.Equal(out.Bytes(), b) {
 			t.Error("it is not what it was")
 		}

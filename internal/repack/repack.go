@@ -17,6 +17,7 @@ import (
 	"runtime"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/rpm"
 	"cfi2sframe/report"
@@ -73,7 +74,7 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 		return nil, err
 	}
 	head = head[:n]
-	p := &packer{ctx: ctx, src: r, size: size, opt: opt}
+	p := &packer{ctx: ctx, src: r, size: size, opt: opt, budget: elffile.NewBudget(size)}
 	if p.opt.Room == nil {
 		p.opt.Room = report.NewRoom()
 	}

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/compressed"
 	"cfi2sframe/internal/rpm"
 )
@@ -242,20 +243,18 @@ func (m *rpmPackage) open() (io.ReadCloser, *compressed.Form, error) {
 	if err != nil {
 		return nil, nil, rpm.Errorf(m.payload, "payload: %w", err)
 	}
-	return r, form, nil
+	return &unpacked{r, m.budget}, form, nil
 }
 
-// A bounded reader ends with an error where it has more than an archive may have.
-type bounded struct {
+// A counted reader counts what is read.
+type counted struct {
 	io.Reader
 	off int64
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if b.off += int64(n); b.off > maxUnpacked {
-		err = fmt.Errorf("more than %d bytes", int64(maxUnpacked))
-	}
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.off += int64(n)
 	return n, err
 }
 
@@ -271,7 +270,7 @@ func (m *rpmPackage) convert(w io.Writer) error {
 		return err
 	}
 	defer r.Close()
-	in := &bounded{Reader: r}
+	in := &counted{Reader: r}
 	a := rpm.NewArchive(in, m.main, m.files)
 	for {
 		if err := m.ctx.Err(); err != nil {
@@ -286,6 +285,9 @@ func (m *rpmPackage) convert(w io.Writer) error {
 				return err
 			}
 			return m.tail(w, in)
+		}
+		if err := m.budget.Spend(elffile.CostEntry, 1); err != nil {
+			return m.wrong(e.Off, "%w", err)
 		}
 		if err := m.member(w, a, e); err != nil {
 			return err
@@ -302,12 +304,12 @@ func (m *rpmPackage) member(w io.Writer, a *rpm.Archive, e *rpm.Member) error {
 			return m.wrong(e.Off, "a file %.100q that the header of the package does not have", e.Name)
 		}
 	}
-	var changed, read []byte
+	changed := &change{}
 	var err error
 	if m.files.Modes[file]&rpm.ModeType == rpm.ModeFile {
 		switch {
 		case e.Size > 0:
-			changed, read, err = m.replace(file, e.Size, a)
+			changed, err = m.replace(file, e.Size, a)
 		case m.files.Sizes[file] == 0: // and not another name of one with contents
 			m.res.Others++
 		}
@@ -315,37 +317,47 @@ func (m *rpmPackage) member(w io.Writer, a *rpm.Archive, e *rpm.Member) error {
 			return err
 		}
 	}
-	if changed != nil {
-		if head, err = e.Resized(changed); err != nil {
-			return m.wrong(e.Off, "%w", err)
-		}
-		read = append(changed, make([]byte, -len(changed)&3)...)
+	defer changed.close()
+	first := changed.old
+	if changed.now != nil {
+		first = changed.now
+		head, err = e.Resized(first.Reader(), first.Size())
 	}
-	if _, err := io.Copy(w, io.MultiReader(bytes.NewReader(head), bytes.NewReader(read), contextReader{m.ctx, a})); err != nil {
+	if err != nil {
+		return m.wrong(e.Off, "%w", err)
+	}
+	if _, err := io.Copy(w, contextReader{m.ctx, io.MultiReader(bytes.NewReader(head), first.Reader(), a)}); err != nil {
 		return err
 	}
 	padding, err := a.Padding()
-	if err == nil && changed == nil {
+	if changed.now != nil {
+		padding = make([]byte, -changed.now.Size()&3)
+	}
+	if err == nil {
 		_, err = w.Write(padding)
 	}
 	return err
 }
 
-// replace reads a file, and returns its new contents, or nil and what it has read.
-func (m *rpmPackage) replace(file int, size int64, r io.Reader) (changed, read []byte, err error) {
+// replace reads a file, and makes new contents, if they change.
+func (m *rpmPackage) replace(file int, size int64, r io.Reader) (*change, error) {
 	c := candidate{name: m.names[file], size: size}
 	if slices.ContainsFunc(m.files.Linked(file), func(i int) bool { return m.files.Flags[i]&rpm.FlagConfig != 0 }) {
 		c.stays = Conffile
 	}
-	changed, read, err = m.edit(c, r)
-	if changed == nil || err != nil {
-		return nil, read, err
+	changed, err := m.edit(c, r)
+	if err != nil || changed.now == nil {
+		return changed, err
 	}
-	return changed, read, m.update(file, read, changed)
+	if err := m.update(file, changed); err != nil {
+		changed.close()
+		return nil, err
+	}
+	return changed, nil
 }
 
 // tail copies what there is after the end of the archive: zeros, if anything.
-func (m *rpmPackage) tail(w io.Writer, in *bounded) error {
+func (m *rpmPackage) tail(w io.Writer, in *counted) error {
 	begin := in.off
 	buf := make([]byte, 1<<12)
 	for {
@@ -373,11 +385,16 @@ func (m *rpmPackage) tail(w io.Writer, in *bounded) error {
 func hexSum(h hash.Hash) string { return fmt.Sprintf("%x", h.Sum(nil)) }
 
 // update puts the size and the sum of a file that changed into the header, for all its names.
-func (m *rpmPackage) update(file int, before, after []byte) error {
-	was, now := m.sum(), m.sum()
-	was.Write(before)
-	now.Write(after)
-	old, sum := hexSum(was), hexSum(now)
+func (m *rpmPackage) update(file int, changed *change) error {
+	old, err := sumOf(m.sum, changed.old)
+	if err != nil {
+		return err
+	}
+	sum, err := sumOf(m.sum, changed.now)
+	if err != nil {
+		return err
+	}
+	before, after := changed.old.Size(), changed.now.Size()
 	if have := string(m.digests[file]); !strings.EqualFold(have, old) {
 		return rpm.Errorf(m.main.Off, "tag %d has %s for %s; %s was expected, as the file is", rpm.TagFileDigests, have, m.names[file], old)
 	}
@@ -389,7 +406,7 @@ func (m *rpmPackage) update(file int, before, after []byte) error {
 	}
 	for _, i := range names {
 		for _, tag := range []uint32{rpm.TagFileSizes, rpm.TagLongFileSizes} {
-			if err := m.main.SetNumber(tag, i, uint64(len(after))); err != nil {
+			if err := m.main.SetNumber(tag, i, uint64(after)); err != nil {
 				return err
 			}
 		}
@@ -398,7 +415,7 @@ func (m *rpmPackage) update(file int, before, after []byte) error {
 	for _, tag := range []uint32{rpm.TagSize, rpm.TagLongSize} {
 		all, err := m.main.Numbers(tag)
 		if err == nil && len(all) > 0 {
-			err = m.main.SetNumber(tag, 0, all[0]+uint64(len(after)-len(before)))
+			err = m.main.SetNumber(tag, 0, all[0]+uint64(after-before))
 		}
 		if err != nil {
 			return err

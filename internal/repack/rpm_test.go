@@ -274,7 +274,7 @@ func TestRPMWrong(t *testing.T) {
 func TestStripped(t *testing.T) {
 	in := unsummed(t)
 	_, main, payload := headersOf(in)
-	m := &rpmPackage{packer: &packer{src: bytes.NewReader(in), size: int64(len(in))}}
+	m := &rpmPackage{packer: &packer{ctx: t.Context(), src: bytes.NewReader(in), size: int64(len(in))}}
 	if err := m.headers(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"cfi2sframe/elffile"
 )
 
 // Archives of tar are read as blocks, and written as the same blocks: a reader that makes headers of what it understood would
@@ -44,7 +46,6 @@ const (
 const (
 	maxExtended = 1 << 20 // bytes of all extended headers of a file
 	maxTail     = 1 << 20 // bytes after the end
-	maxUnpacked = 1 << 36 // bytes of an archive
 )
 
 // A tarEntry is a file of an archive.
@@ -97,9 +98,6 @@ func (t *tarReader) full(b []byte) error {
 	if err != nil {
 		return t.wrong(err)
 	}
-	if t.off > maxUnpacked {
-		return t.errorf(t.off, "more than %d bytes", int64(maxUnpacked))
-	}
 	return nil
 }
 
@@ -112,8 +110,6 @@ func (t *tarReader) Read(p []byte) (int, error) {
 	t.left -= int64(n)
 	t.off += int64(n)
 	switch {
-	case t.off > maxUnpacked:
-		err = t.errorf(t.off, "more than %d bytes", int64(maxUnpacked))
 	case err == io.EOF && t.left == 0:
 		err = nil
 	case err != nil:
@@ -228,9 +224,6 @@ func (t *tarReader) contents(e *tarEntry, at int64, h []byte) error {
 			}
 			more = e.raw[begin+tarEvenMore] != 0
 		}
-	}
-	if e.size > maxUnpacked {
-		return t.errorf(at, "contents of %d bytes; %d were expected at most", e.size, int64(maxUnpacked))
 	}
 	t.left, t.padding = e.size, -e.size&(tarBlock-1)
 	return nil
@@ -428,14 +421,13 @@ func (e *tarEntry) withRecord(size int64) ([]byte, int) {
 	return raw, e.main + len(raw) - len(e.raw)
 }
 
-// A tarFunc says what becomes of the contents of a regular file: it reads as much of them as it likes, and returns new ones, or
-// nil and what it has read.
-type tarFunc func(e *tarEntry, r io.Reader) (changed, read []byte, err error)
+// A tarFunc says what becomes of the contents of a regular file. It reads as much of them as it likes.
+type tarFunc func(e *tarEntry, r io.Reader) (*change, error)
 
 // copyTar copies an archive, and gives each regular file the contents that edit wants. Other entries are told to other, if that
 // is not nil.
-func copyTar(ctx context.Context, w io.Writer, r io.Reader, edit tarFunc, other func(e *tarEntry) error) error {
-	t := &tarReader{in: r}
+func (p *packer) copyTar(w io.Writer, r io.Reader, edit tarFunc, other func(e *tarEntry) error) error {
+	ctx, t := p.ctx, &tarReader{in: r}
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -450,6 +442,9 @@ func copyTar(ctx context.Context, w io.Writer, r io.Reader, edit tarFunc, other 
 		if err != nil {
 			return err
 		}
+		if err := p.budget.Spend(elffile.CostEntry, 1); err != nil {
+			return t.errorf(e.at, "%w", err)
+		}
 		if other != nil && !e.regular() {
 			if err := other(e); err != nil {
 				return err
@@ -463,35 +458,36 @@ func copyTar(ctx context.Context, w io.Writer, r io.Reader, edit tarFunc, other 
 
 // copyEntry is copyTar for one file.
 func (t *tarReader) copyEntry(ctx context.Context, w io.Writer, e *tarEntry, edit tarFunc) error {
-	var changed, read []byte
+	changed := &change{}
 	var err error
 	if e.regular() {
-		if changed, read, err = edit(e, t); err != nil {
+		if changed, err = edit(e, t); err != nil {
 			return err
 		}
 	}
-	raw := e.raw
-	if changed != nil {
+	defer changed.close()
+	raw, first := e.raw, changed.old
+	if changed.now != nil {
 		if t.left > 0 {
 			return t.errorf(t.off, "%s was changed before all of it was read", e.name)
 		}
-		if raw, err = e.resized(int64(len(changed))); err != nil {
+		if raw, err = e.resized(changed.now.Size()); err != nil {
 			return t.errorf(e.at, "%w", err)
 		}
-		read = append(changed, make([]byte, -len(changed)&(tarBlock-1))...)
+		first = changed.now
 	}
 	if _, err := w.Write(raw); err != nil {
 		return err
 	}
-	if _, err := w.Write(read); err != nil {
-		return err
-	}
-	if _, err := io.Copy(w, contextReader{ctx, t}); err != nil {
+	if _, err := io.Copy(w, contextReader{ctx, io.MultiReader(first.Reader(), t)}); err != nil {
 		return err
 	}
 	padding := make([]byte, t.padding)
-	if err := t.full(padding); err != nil || changed != nil {
+	if err := t.full(padding); err != nil {
 		return err
+	}
+	if changed.now != nil {
+		padding = make([]byte, -changed.now.Size()&(tarBlock-1))
 	}
 	_, err = w.Write(padding)
 	return err
@@ -520,6 +516,20 @@ func (t *tarReader) tail(w io.Writer) error {
 			return t.errorf(t.off, "%w", err)
 		}
 	}
+}
+
+// An unpacked reader takes what comes out of a part of the package from its budget.
+type unpacked struct {
+	io.ReadCloser
+	budget *elffile.Budget
+}
+
+func (u *unpacked) Read(p []byte) (int, error) {
+	n, err := u.ReadCloser.Read(p)
+	if spent := u.budget.Spend(elffile.CostUnpacked, uint64(n)); spent != nil {
+		return 0, spent // without what was read, as a full buffer would hide the error
+	}
+	return n, err
 }
 
 // A contextReader ends with a context.

@@ -197,24 +197,34 @@ func (a *Archive) named(m *Member) (err error) {
 	return nil
 }
 
-// Resized returns what the member's header is with other contents.
-func (m *Member) Resized(b []byte) ([]byte, error) {
+// Resized returns what the member's header is with other contents of the given size, which r has.
+func (m *Member) Resized(r io.Reader, size int64) ([]byte, error) {
 	if m.File >= 0 {
 		return m.Raw, nil
 	}
-	if int64(len(b)) > 1<<32-1 {
-		return nil, fmt.Errorf("%d bytes of a file; %d hexadecimal digits were expected to be enough", len(b), digits)
+	if size > 1<<32-1 {
+		return nil, fmt.Errorf("%d bytes of a file; %d hexadecimal digits were expected to be enough", size, digits)
 	}
 	raw := bytes.Clone(m.Raw)
 	style := "%08x"
 	if bytes.ContainsAny(raw[:memberSize], "ABCDEF") {
 		style = "%08X"
 	}
-	copy(field(raw, fieldSize), fmt.Sprintf(style, len(b)))
+	copy(field(raw, fieldSize), fmt.Sprintf(style, size))
 	if bytes.HasPrefix(raw, []byte(magicSums)) {
 		var sum uint32
-		for _, c := range b {
-			sum += uint32(c)
+		b := make([]byte, 64<<10)
+		for {
+			n, err := r.Read(b)
+			for _, c := range b[:n] {
+				sum += uint32(c)
+			}
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
 		copy(field(raw, fieldSum), fmt.Sprintf(style, sum))
 	}

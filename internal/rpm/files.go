@@ -10,7 +10,7 @@ type Files struct {
 }
 
 // maxNames is how many bytes all names have at most: many may be in a folder with a long one. It is a variable for tests.
-var maxNames = 256 << 20
+var maxNames = 64 << 20
 
 // Files returns the files that the header describes.
 func (h *Header) Files() (*Files, error) {

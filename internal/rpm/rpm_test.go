@@ -406,7 +406,7 @@ func TestResized(t *testing.T) {
 		if tt.size != "" {
 			want = raw[:54] + tt.size + raw[62:102] + tt.sum + raw[110:]
 		}
-		if got, err := m.Resized([]byte(contents)); err != nil || string(got) != want || string(m.Raw) != raw {
+		if got, err := m.Resized(strings.NewReader(contents), int64(len(contents))); err != nil || string(got) != want || string(m.Raw) != raw {
 			t.Errorf("%q, %v; %q was expected", got, err, want)
 		}
 	}

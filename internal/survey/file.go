@@ -166,17 +166,20 @@ func (c *collector) file(ctx context.Context, f *candidate) ([]line, []function)
 	if err != nil {
 		return []line{refused(f.name, unreadable, err)}, nil
 	}
-	u := unit{file: f.name, size: info.Size()}
+	u, budget := unit{file: f.name, size: info.Size()}, elffile.NewBudget(info.Size())
 	if f.archive {
-		return c.archive(ctx, r, u)
+		return c.archive(ctx, budget, r, u)
 	}
-	l, functions := c.examine(r, u)
+	l, functions := c.examine(budget, r, u)
 	return []line{l}, functions
 }
 
 // archive examines the ELF files in an archive.
-func (c *collector) archive(ctx context.Context, r io.ReaderAt, u unit) ([]line, []function) {
+func (c *collector) archive(ctx context.Context, budget *elffile.Budget, r io.ReaderAt, u unit) ([]line, []function) {
 	a, err := archive.Open(r, u.size)
+	if err == nil {
+		err = budget.Spend(elffile.CostEntry, uint64(len(a.Members)))
+	}
 	if err != nil {
 		return []line{refused(u.name(), damaged, err)}, nil
 	}
@@ -191,7 +194,12 @@ func (c *collector) archive(ctx context.Context, r io.ReaderAt, u unit) ([]line,
 		if h, err := peek(contents); m.Special() || err == nil && !h.elf {
 			continue
 		}
-		l, functions := c.examine(contents, unit{u.file, u.inner, m.Name, m.Off, m.Size})
+		member := unit{u.file, u.inner, m.Name, m.Off, m.Size}
+		if err := budget.Spend(elffile.CostHeaders, 1); err != nil {
+			lines = append(lines, refused(member.name(), damaged, err))
+			break
+		}
+		l, functions := c.examine(budget, contents, member)
 		lines = append(lines, l)
 		for _, f := range functions {
 			f.seq = len(lines) - 1
@@ -214,7 +222,7 @@ func refused(name string, why status, err error) line {
 func valid(text string) string { return strings.ToValidUTF8(text, string(utf8.RuneError)) }
 
 // examine translates the CFI of an ELF file. The functions are its worst.
-func (c *collector) examine(r io.ReaderAt, u unit) (line, []function) {
+func (c *collector) examine(budget *elffile.Budget, r io.ReaderAt, u unit) (line, []function) {
 	h, err := peek(r)
 	switch {
 	case err != nil:
@@ -222,7 +230,7 @@ func (c *collector) examine(r io.ReaderAt, u unit) (line, []function) {
 	case h.narrow:
 		return refused(u.name(), class32, nil), nil
 	}
-	f, err := elffile.New(r, u.size)
+	f, err := elffile.NewIn(budget, r, u.size)
 	if err != nil {
 		why := damaged
 		if system := (*fs.PathError)(nil); errors.As(err, &system) {
@@ -315,6 +323,9 @@ func (x *examination) run() (status, error) {
 		}
 		opt := translate.Options{Version: v, Stubs: x.stubs, Reach: x.reach(v), Moves: f.Moves}
 		res, err := translate.Translate(x.table, opt, translate.Discard())
+		if err == nil {
+			err = f.Budget().Spend(elffile.CostVarying, res.Work())
+		}
 		if err != nil {
 			return damaged, err
 		}

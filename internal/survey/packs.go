@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/pack"
 	"cfi2sframe/report"
 	"cfi2sframe/translate"
@@ -33,6 +35,7 @@ type opened struct {
 	wg    sync.WaitGroup
 	mu    sync.Mutex
 	found map[int]*packed // by member; one that is not there is no ELF file
+	wrong error           // of the package, if its budget is exceeded
 }
 
 // pack examines the files in a package, and adds what it finds. Either all of them count, or, if something is wrong with the
@@ -41,6 +44,7 @@ func (c *collector) pack(ctx context.Context, f *candidate) {
 	o := &opened{collector: c, ctx: ctx, name: f.name, found: make(map[int]*packed)}
 	files, err := pack.Each(ctx, f.name, o.visit)
 	o.wg.Wait()
+	err = cmp.Or(err, o.wrong)
 	if ctx.Err() != nil {
 		return
 	}
@@ -107,23 +111,16 @@ func (o *opened) visit(m *pack.Member) error {
 	case !h.elf && !h.archive:
 		return nil
 	}
-	if o.starting != nil {
-		o.starting(0, maxContents+uint64(m.Size))
+	if err := m.Budget.Spend(elffile.CostHeaders, 1); err != nil {
+		return err
 	}
-	release := o.contents.take(uint64(m.Size))
 	contents, err := m.Load()
-	if errors.Is(err, pack.ErrSize) {
-		release()
-		o.keep(m, &packed{lines: []line{refused("", damaged, err)}})
-		return nil
-	}
 	if err != nil {
-		release()
 		return err
 	}
 	work := func() {
-		o.keep(m, o.examined(contents, h.archive))
-		release()
+		o.keep(m, o.examined(m, contents, h.archive))
+		contents.Close()
 	}
 	select {
 	case <-o.idle:
@@ -141,16 +138,19 @@ func (o *opened) keep(m *pack.Member, p *packed) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.found[m.Index] = p
+	if err := m.Budget.Exceeded(); err != nil && o.wrong == nil {
+		o.wrong = fmt.Errorf("in or before %s: %w", m.Name, err)
+	}
 }
 
 // examined examines an ELF file or an archive.
-func (o *opened) examined(contents *pack.Contents, archive bool) *packed {
+func (o *opened) examined(m *pack.Member, contents *outfile.Spool, archive bool) *packed {
 	u := unit{file: o.name, inner: "?", size: contents.Size()}
 	p := new(packed)
 	if archive {
-		p.lines, p.functions = o.archive(o.ctx, contents, u)
+		p.lines, p.functions = o.archive(o.ctx, m.Budget, contents, u)
 	} else {
-		l, functions := o.examine(contents, u)
+		l, functions := o.examine(m.Budget, contents, u)
 		p.lines, p.functions = []line{l}, functions
 	}
 	for i := range p.lines {

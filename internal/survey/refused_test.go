@@ -99,14 +99,14 @@ func TestReadErrors(t *testing.T) {
 		"the identification": 0, "the CFI": int64(p.U64(p.Section(".eh_frame") + elftest.ShOff)),
 	} {
 		c := newCollector(nil, Options{Worst: 1})
-		l, functions := c.examine(failing{bytes.NewReader(b), at, errDisk}, unit{file: "x", size: int64(len(b))})
+		l, functions := c.examine(nil, failing{bytes.NewReader(b), at, errDisk}, unit{file: "x", size: int64(len(b))})
 		if l.status != unreadable || !strings.Contains(l.message, errDisk.Error()) || len(functions) > 0 {
 			t.Errorf("%s: %s, %q", name, refusals[l.status].name, l.message)
 		}
 	}
 	headers := int64(p.U64(elftest.EhShoff))
 	system := &fs.PathError{Op: "read", Path: "x", Err: syscall.EIO}
-	l, _ := newCollector(nil, Options{}).examine(failing{bytes.NewReader(b), headers, system}, unit{file: "x", size: int64(len(b))})
+	l, _ := newCollector(nil, Options{}).examine(nil, failing{bytes.NewReader(b), headers, system}, unit{file: "x", size: int64(len(b))})
 	if l.status != unreadable || l.message != syscall.EIO.Error() {
 		t.Errorf("the section headers: %s, %q", refusals[l.status].name, l.message)
 	}

@@ -175,7 +175,6 @@ func Run(ctx context.Context, paths []string, opt Options, progress func(done, t
 // A collector makes a Survey of what several workers find.
 type collector struct {
 	budget   *budget
-	contents *budget       // of what is in memory of packages
 	idle     chan struct{} // for each worker that has nothing to do
 	objects  bool
 	worst    int
@@ -190,7 +189,7 @@ type collector struct {
 func newCollector(roots []root, opt Options) *collector {
 	s := newSurvey(roots, opt)
 	return &collector{
-		budget: newBudget(maxCFI), contents: newBudget(maxContents), objects: opt.Objects, worst: s.worst, starting: opt.Starting, survey: s,
+		budget: newBudget(maxCFI), objects: opt.Objects, worst: s.worst, starting: opt.Starting, survey: s,
 		functions: worst[function]{max: s.worst, cmp: byLoss},
 	}
 }

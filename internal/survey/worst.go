@@ -31,9 +31,6 @@ func (w *worst[T]) list() []T { return append([]T{}, w.kept...) }
 // three times as much. A file with more is worked on alone.
 const maxCFI = 48 << 20
 
-// maxContents is how much of packages is in memory at a time, in bytes. A file that is larger is there alone.
-const maxContents = 128 << 20
-
 // A budget bounds what is worked on at a time.
 type budget struct {
 	mu   sync.Mutex

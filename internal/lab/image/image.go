@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"debug/elf"
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -21,6 +22,7 @@ import (
 //   - the dynamic entries are the same, but for those that locate moved sections;
 //   - so are the sections that are not loaded, and the sections that they refer to;
 //   - the program headers are where loaders look for them, if they were before;
+//   - programs that look for their notes from their ELF header on find them;
 //   - .sframe is inside a read-only PT_LOAD and exactly under PT_GNU_SFRAME, and
 //     no segments overlap. Where a linker has put it beside code it may stay.
 //
@@ -46,6 +48,9 @@ func Contents(before, after *elffile.File) error {
 	}
 	if tableLoaded(before) && !tableLoaded(after) {
 		return fmt.Errorf("the program headers are not at the load address plus e_phoff")
+	}
+	if err := runtimeNotes(before, after); err != nil {
+		return err
 	}
 	return loads(before, after, moved)
 }
@@ -92,6 +97,104 @@ func tableLoaded(f *elffile.File) bool {
 	}
 	off, ok := f.FileOffset(load.Vaddr-load.Off+f.Phoff, uint64(len(f.Progs))*elffile.ProgSize)
 	return ok && off == f.Phoff
+}
+
+// runtimeNotes expects that code finds notes of before in after where it goes from the ELF header in memory
+// (__ehdr_start) to the program headers, and by their file offsets to the notes, as compiler-rt's profile writer
+// does.
+func runtimeNotes(before, after *elffile.File) error {
+	i := slices.IndexFunc(before.Progs, func(h elf.Prog64) bool {
+		return elf.ProgType(h.Type) == elf.PT_LOAD && h.Off == 0 && h.Filesz > 0
+	})
+	if i < 0 {
+		return nil
+	}
+	header := before.Progs[i].Vaddr
+	old, err := notesFrom(before, header)
+	if err != nil {
+		return nil // they are elsewhere in before, too
+	}
+	found, err := notesFrom(after, header)
+	if err != nil {
+		return fmt.Errorf("notes, found from the ELF header at %#x on: %w", header, err)
+	}
+	for _, n := range found {
+		if !slices.Contains(old, n) {
+			return fmt.Errorf("from the ELF header at %#x on, a note %q is found that was not there", header, n)
+		}
+	}
+	var property []byte // may be all that leads to its note
+	if h := after.Prog(elf.PT_GNU_PROPERTY); h != nil {
+		if property, err = after.ReadAt("PT_GNU_PROPERTY", h.Off, h.Filesz); err != nil {
+			return err
+		}
+	}
+	for _, n := range old {
+		if !slices.Contains(found, n) && !bytes.HasPrefix(property, []byte(n)) {
+			return fmt.Errorf("from the ELF header at %#x on, a note %q is not found any more", header, n)
+		}
+	}
+	return nil
+}
+
+// notesFrom returns the notes that code finds from an ELF header in memory on. Those of Crashpad count
+// from themselves, and are without their contents.
+func notesFrom(f *elffile.File, header uint64) ([]string, error) {
+	memory := func(addr, n uint64) ([]byte, error) {
+		off, ok := f.FileOffset(addr, n)
+		if !ok {
+			return nil, fmt.Errorf("no %d bytes are loaded at %#x", n, addr)
+		}
+		return f.ReadAt("memory", off, n)
+	}
+	b, err := memory(header, elffile.HeaderSize)
+	if err != nil {
+		return nil, err
+	}
+	var h elf.Header64
+	if _, err := binary.Decode(b, f.Order, &h); err != nil {
+		return nil, err
+	}
+	progs := make([]elf.Prog64, h.Phnum)
+	if b, err = memory(header+h.Phoff, uint64(h.Phnum)*elffile.ProgSize); err != nil {
+		return nil, err
+	}
+	if _, err := binary.Decode(b, f.Order, progs); err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, p := range progs {
+		if elf.ProgType(p.Type) != elf.PT_NOTE {
+			continue
+		}
+		b, err := memory(header+p.Off, p.Filesz)
+		if err != nil {
+			return nil, err
+		}
+		align := uint64(4)
+		if p.Align == 8 {
+			align = 8
+		}
+		up := func(n uint64) uint64 { return (n + align - 1) &^ (align - 1) }
+		for at, size := uint64(0), uint64(len(b)); at < size; {
+			const words = 12 // sizes and type
+			if size-at < words {
+				return nil, fmt.Errorf("PT_NOTE at %#x has a part of a note", p.Off)
+			}
+			name, contents := uint64(f.Order.Uint32(b[at:])), uint64(f.Order.Uint32(b[at+4:]))
+			begin := up(at + words + name)
+			if begin+contents > size {
+				return nil, fmt.Errorf("PT_NOTE at %#x has a note of %d and %d bytes", p.Off, name, contents)
+			}
+			end := begin + contents
+			if bytes.HasPrefix(b[at+words:], []byte("Crashpad")) {
+				contents = 0
+			}
+			all = append(all, string(b[at:at+words+name])+string(b[begin:begin+contents]))
+			at = up(end)
+		}
+	}
+	return all, nil
 }
 
 // A move is a section's old address range and its new address.
