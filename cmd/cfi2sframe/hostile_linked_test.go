@@ -51,7 +51,7 @@ func TestHostileAgain(t *testing.T) {
 		name   string
 		change func(p *elftest.Patcher)
 		want   string // part of the error, or "" if it is done
-		cut    bool   // an error if something is at the end of the segment
+		cut    bool   // done or an error, as other bytes have it: at the end of the segment, or in rows
 	}{
 		{name: "nothing wrong", change: func(p *elftest.Patcher) {}},
 		{name: "a note in .sframe", change: func(p *elftest.Patcher) {
@@ -194,7 +194,7 @@ func TestHostileAgain(t *testing.T) {
 		{name: "section headers in .sframe", change: func(p *elftest.Patcher) {
 			off, _, _ := at(p)
 			p.Put64(elftest.EhShoff, off&^7)
-		}, want: "section name table at file offset"},
+		}, cut: true}, // what the bytes of rows say as headers depends on the rows
 		{name: "a symbol in .sframe", change: func(p *elftest.Patcher) {
 			h := p.Section(".symtab")
 			p.Put16(int(p.U64(h+elftest.ShOff))+elffile.SymSize+6, uint16(p.Index(".sframe")))

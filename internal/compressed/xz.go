@@ -195,13 +195,13 @@ func (w *xzWriter) start(ctx context.Context, path string, to io.Writer, f xzFor
 		w.stop()
 		return fmt.Errorf("cannot run %s: %w", path, cmp.Or(errors.Unwrap(err), err))
 	}
-	go w.watch(ctx, int64(blockSize*threads*f.dictionary), stuck)
+	go w.watch(ctx, patience, perHeld, int64(blockSize*threads*f.dictionary), stuck)
 	return nil
 }
 
-// watch calls stuck when xz, which holds up to most bytes, makes no progress. It counts ticks, as the time in which this process
-// is stopped does not count.
-func (w *xzWriter) watch(ctx context.Context, most int64, stuck func(time.Duration)) {
+// watch calls stuck when xz makes no progress for a time: patience, and perHeld for each byte that it may hold, up to
+// most. It counts ticks, as the time in which this process is stopped does not count.
+func (w *xzWriter) watch(ctx context.Context, patience, perHeld time.Duration, most int64, stuck func(time.Duration)) {
 	const tick = time.Second / 4
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
