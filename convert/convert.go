@@ -34,6 +34,7 @@ import (
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/padding"
 	"cfi2sframe/plt"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -143,8 +144,12 @@ type conversion struct {
 	scratch func() (target, error) // makes what a member of an archive is written to
 	inPlace bool                   // without an output, the input stays what it is
 	linked  bool                   // the input is an ELF file that is linked
-	spare   []byte                 // memory for the section, if it is large enough
-	res     *Result
+	padded  struct {
+		table *cfi.Table
+		sizes []uint8 // of the padding after its functions
+	}
+	spare []byte // memory for the section, if it is large enough
+	res   *Result
 }
 
 // convert does the work.
@@ -387,12 +392,23 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translat
 		return nil, nil, err
 	}
 	b, res, err := c.parallel(table, f.Size, enc, translate.Options{
-		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Moves: f.Moves,
+		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Padding: c.padding(f, table, stubs), Moves: f.Moves,
 	})
 	if err == nil {
 		err = f.Budget().Spend(elffile.CostVarying, res.Work())
 	}
 	return b, &report.Input{File: f, Table: table, ABI: abi, Result: res, Stubs: stubs, Brief: opt.Brief, Room: opt.Room}, err
+}
+
+// padding returns what padding.Find does, which it finds once.
+func (c *conversion) padding(f *elffile.File, table *cfi.Table, stubs []plt.Stub) []uint8 {
+	if c.opt.NoPadding {
+		return nil
+	}
+	if c.padded.table != table {
+		c.padded.table, c.padded.sizes = table, padding.Find(f, table, stubs, c.opt.workers(table, f.Size))
+	}
+	return c.padded.sizes
 }
 
 // parallel translates the table of a file of the given size in as many parts as there are workers.
@@ -417,6 +433,9 @@ func translateParts(parts []*cfi.Table, enc emit.Options, opt translate.Options)
 	for i := range parts {
 		part := opt
 		part.Part = len(parts) > 1
+		if opt.Padding != nil {
+			part.Padding, opt.Padding = opt.Padding[:parts[i].Len()], opt.Padding[parts[i].Len():]
+		}
 		if i < len(parts)-1 {
 			part.Stubs = nil // they come last
 		}
@@ -635,9 +654,9 @@ func compare(f *elffile.File, s *sframe.Section, table *cfi.Table, want *transla
 	if res.Total > 0 {
 		return fmt.Errorf("%w: %d mismatches between SFrame and CFI, the first at %v", ErrWrong, res.Total, res.Mismatches[0])
 	}
-	if res.Covered != want.Covered || res.Stubs != want.Synthesised {
-		return fmt.Errorf("%w: SFrame describes %d bytes of code and %d of PLT stubs, but %d and %d were translated",
-			ErrWrong, res.Covered, res.Stubs, want.Covered, want.Synthesised)
+	if res.Covered != want.Covered || res.Stubs != want.Synthesised || res.Padding != want.Padding {
+		return fmt.Errorf("%w: SFrame describes %d bytes of code, %d of PLT stubs and %d of padding, but %d, %d and %d were translated",
+			ErrWrong, res.Covered, res.Stubs, res.Padding, want.Covered, want.Synthesised, want.Padding)
 	}
 	return nil
 }

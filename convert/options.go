@@ -33,6 +33,7 @@ type Options struct {
 	// for a result to be written; code without a caller counts as covered.
 	MinCoverage float64
 	NoVerify    bool  // do not check the result
+	NoPadding   bool  // do not describe the padding between functions
 	Brief       bool  // report without names, source lines and code without CFI
 	Share       Share // of rows that occur again
 	Workers     int   // at most; 0 stands for as many as there are processors, and fewer for small files. The result does not depend on it

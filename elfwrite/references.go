@@ -22,7 +22,45 @@ type references struct {
 	hit  []bool   // something refers to an address from this cut to the next one
 	err  error    // why it is not known
 
-	first, size uint64 // of all parts together
+	first, size uint64                   // of all parts together
+	each        func(first, last uint64) // takes what refers to them instead, or is nil
+}
+
+// References calls each for the addresses that symbols, relocations, and the dynamic entries for what runs at the start
+// and the end refer to: those of the size bytes from address first on, and others. An error means that not all of them
+// are known.
+func References(f *elffile.File, first, size uint64, each func(first, last uint64)) error {
+	r := &references{first: first, size: size, each: each}
+	arrays := map[elf.DynTag]elf.DynTag{
+		elf.DT_INIT_ARRAY: elf.DT_INIT_ARRAYSZ, elf.DT_FINI_ARRAY: elf.DT_FINI_ARRAYSZ, elf.DT_PREINIT_ARRAY: elf.DT_PREINIT_ARRAYSZ,
+	}
+	tags := make(map[elf.DynTag]uint64)
+	if err := dynamicEntries(f, func(_ uint64, tag elf.DynTag, value uint64) { tags[tag] = value }); err != nil {
+		return err
+	}
+	for _, tag := range []elf.DynTag{elf.DT_INIT, elf.DT_FINI} {
+		if addr, ok := tags[tag]; ok {
+			each(addr, addr)
+		}
+	}
+	for tag, size := range arrays {
+		addr, n := tags[tag], tags[size]
+		if n == 0 {
+			continue
+		}
+		off, ok := f.FileOffset(addr, n)
+		if !ok {
+			return fmt.Errorf("%v leads to %d bytes at address %#x, which no loaded segment holds", tag, n, addr)
+		}
+		b, err := f.ReadAt(tag.String(), off, n)
+		if err != nil {
+			return err
+		}
+		for ; len(b) >= wordSize; b = b[wordSize:] {
+			each(f.Order.Uint64(b), f.Order.Uint64(b))
+		}
+	}
+	return r.scan(f)
 }
 
 // to returns an error if something refers to the addresses, or if that is not known.
@@ -48,6 +86,10 @@ func (r *references) at(addr uint64) int {
 
 // mark notes that something refers to one of the addresses from first to last.
 func (r *references) mark(first, last uint64) {
+	if r.each != nil {
+		r.each(first, last)
+		return
+	}
 	if n := len(r.cuts); n == 0 || last < r.cuts[0] || first >= r.cuts[n-1] {
 		return
 	}
@@ -126,6 +168,11 @@ func (r *references) find(f *elffile.File) error {
 	if len(r.cuts) == 0 {
 		return nil
 	}
+	return r.scan(f)
+}
+
+// scan is find for any addresses.
+func (r *references) scan(f *elffile.File) error {
 	s := scan{references: r, f: f, arch: arch.Of(elf.Machine(f.Machine))}
 	tables, err := s.tables()
 	if err != nil {
@@ -195,7 +242,7 @@ func (s *scan) symbolTables(t elf.SectionType, keep bool) ([]uint64, error) {
 		if o := &s.f.Sections[sym.Section]; sym.Section > 0 && o.Size > 0 && v == o.Addr+o.Size {
 			v--
 		}
-		if s.has(v) && !s.hit[s.at(v)] && !s.harmless(table, &sym) {
+		if s.has(v) && (s.each != nil || !s.hit[s.at(v)] && !s.harmless(table, &sym)) {
 			s.mark(v, v)
 		}
 	})

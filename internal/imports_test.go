@@ -20,7 +20,7 @@ var layers = map[string][]string{
 	"cfi":                 {"arch", "elffile"},
 	"cmd/cfi-step":        {"internal/step", "sframe"},
 	"cmd/cfi2sframe":      {"cfi", "convert", "elffile", "elfwrite", "internal/bar", "internal/debugfile", "internal/heap", "internal/inode", "internal/linker", "internal/outfile", "internal/repack", "internal/survey", "report", "sframe"},
-	"convert":             {"arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/debugfile", "internal/filecopy", "internal/inode", "internal/outfile", "internal/pack", "plt", "report", "sframe", "translate", "verify"},
+	"convert":             {"arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/debugfile", "internal/filecopy", "internal/inode", "internal/outfile", "internal/pack", "padding", "plt", "report", "sframe", "translate", "verify"},
 	"elffile":             {"arch", "sframe"},
 	"elfwrite":            {"arch", "elffile", "internal/filecopy", "sframe"},
 	"emit":                {"sframe"},
@@ -41,6 +41,7 @@ var layers = map[string][]string{
 	"internal/step":       {"arch", "cfi", "convert", "elffile", "internal/debugfile", "report", "sframe"},
 	"internal/survey":     {"arch", "cfi", "elffile", "elfwrite", "internal/archive", "internal/filecopy", "internal/inode", "internal/outfile", "internal/pack", "internal/page", "plt", "report", "sframe", "translate"},
 	"internal/unxz":       {},
+	"padding":             {"cfi", "elffile", "elfwrite", "plt"},
 	"plt":                 {"arch", "cfi", "elffile"},
 	"report":              {"arch", "cfi", "elffile", "internal/dwline", "internal/page", "internal/unxz", "plt", "sframe", "translate"},
 	"sframe":              {},
@@ -50,7 +51,7 @@ var layers = map[string][]string{
 
 // knowMachines are the packages that may name a machine; all others ask arch. What is in sframe is about
 // the format.
-var knowMachines = []string{"arch", "plt", "sframe", "verify"}
+var knowMachines = []string{"arch", "padding", "plt", "sframe", "verify"}
 
 // TestMachines expects no other package to name a machine, an ABI, or a relocation of one.
 func TestMachines(t *testing.T) {

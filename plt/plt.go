@@ -120,6 +120,9 @@ var machines = make(map[elf.Machine]func() *machine)
 
 var sectionNames = map[string]bool{".plt": true, ".plt.got": true, ".plt.sec": true, ".iplt": true}
 
+// IsSection reports whether sections of the given name have PLT stubs.
+func IsSection(name string) bool { return sectionNames[name] }
+
 // maxSection bounds the PLT sections that are read, in bytes of all together. Those of the largest
 // programs have a few hundred KiB.
 const maxSection = 2 << 20

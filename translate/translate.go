@@ -26,6 +26,9 @@ type Options struct {
 	// Part says that the table is a part of one: a Result that is Bounded is of no use, and need not be
 	// complete.
 	Part bool
+	// Padding is how many bytes of padding after each of the functions get its last row; see package padding. Nil
+	// stands for none.
+	Padding []uint8
 	// Moves returns by multiples of how many bytes the code at an address may be moved before it
 	// runs: a power of two, or 0 for code that stays where it is. Nil stands for any address.
 	Moves func(pc uint64) uint64
@@ -146,7 +149,9 @@ type Result struct {
 	Sums      map[Reason]Sum
 	// Synthesised is code that SFrame describes and CFI does not: PLT stubs.
 	Synthesised uint64
-	cuts        map[cfi.FDE]outcome // of FDEs of which others left pieces
+	// Padding is padding after functions that SFrame describes and CFI does not.
+	Padding uint64
+	cuts    map[cfi.FDE]outcome // of FDEs of which others left pieces
 	// Varying is code whose CFA depends on the pc. If it is more than MaxVarying, which part of it
 	// is described depends on what is translated before, in the same table.
 	Varying uint64
@@ -186,8 +191,12 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 		*mine = x.scratch
 		scratches.Put(mine)
 	}()
-	for fn := range t.Functions() {
-		if err := x.function(fn); err != nil {
+	for i := range t.Len() {
+		x.pad = 0
+		if opt.Padding != nil {
+			x.pad = uint64(opt.Padding[i])
+		}
+		if err := x.function(t.At(i)); err != nil {
 			return nil, err
 		}
 		if x.res.Evaluated = x.eval.spent; opt.Part && x.res.Bounded() {
@@ -213,6 +222,7 @@ func Merge(parts []*Result) *Result {
 		sum.Covered += p.Covered
 		sum.Topmost += p.Topmost
 		sum.Synthesised += p.Synthesised
+		sum.Padding += p.Padding
 		sum.Varying += p.Varying
 		sum.Evaluated += p.Evaluated
 		sum.Gaps = append(sum.Gaps, p.Gaps[:min(len(p.Gaps), maxGaps-len(sum.Gaps))]...)
@@ -273,6 +283,7 @@ type translator struct {
 	eval   evaluator
 
 	fn   *cfi.Function // at hand
+	pad  uint64        // bytes of padding after it
 	row  cfi.Row       // at hand
 	open bool          // the last run takes more rows
 	scratch
@@ -310,6 +321,9 @@ func (x *translator) function(fn *cfi.Function) error {
 	x.fn, x.open, x.pcRead = fn, false, false
 	x.runs, x.refs, x.gaps = x.runs[:0], x.refs[:0], x.gaps[:0]
 	x.res.Described += fn.End - fn.Begin
+	if end := fn.End + x.pad; !x.opt.Reach.Has(fn.Begin, end-1) || end-fn.Begin > math.MaxUint32 {
+		x.pad = 0
+	}
 	switch {
 	case fn.Signal() && !x.layout.Signal:
 		x.gap(fn.Begin, fn.End, Gap{Reason: SignalFrame})
@@ -392,20 +406,22 @@ func (x *translator) repeatable() repeatable {
 func (x *translator) again(handle int) {
 	fn := x.fn
 	x.res.Covered += fn.End - fn.Begin
+	x.res.Padding += x.pad
 	x.res.Whole++
-	x.sink.Repeat(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin), KeyB: fn.KeyB(), Signal: fn.Signal()}, handle)
+	x.sink.Repeat(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin + x.pad), KeyB: fn.KeyB(), Signal: fn.Signal()}, handle)
 }
 
 // commit hands the function at hand over.
 func (x *translator) commit() error {
 	for i := range x.runs {
 		r := &x.runs[i]
-		d := sframe.FDE{Start: r.begin, Size: uint32(r.end - r.begin), PCMask: r.rep > 0, RepSize: r.rep, KeyB: x.fn.KeyB(), Signal: x.fn.Signal()}
+		d := sframe.FDE{Start: r.begin, Size: uint32(r.end - r.begin + x.after(r)), PCMask: r.rep > 0, RepSize: r.rep, KeyB: x.fn.KeyB(), Signal: x.fn.Signal()}
 		var err error
 		if r.handle, err = x.sink.Add(d, x.refs[r.first:r.last]); err != nil {
 			return err
 		}
 		x.res.Covered += r.end - r.begin
+		x.res.Padding += x.after(r)
 		x.res.Topmost += r.topmost
 	}
 	drap := slices.ContainsFunc(x.gaps, func(g Gap) bool { return g.Reason == DRAP })
@@ -435,6 +451,15 @@ func (x *translator) commit() error {
 		x.res.piece(x.fn.FDE(), o)
 	}
 	return nil
+}
+
+// after returns how many bytes of padding get the last row of a run. That of a block holds for the blocks only, and one that
+// depends on the pc for its own.
+func (x *translator) after(r *run) uint64 {
+	if r.end != x.fn.End || r.rep > 0 || x.pcRead {
+		return 0
+	}
+	return x.pad
 }
 
 // gap adds a gap, and ends the run of rows before it.

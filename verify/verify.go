@@ -42,6 +42,7 @@ type Result struct {
 	Covered    uint64 // by CFI and SFrame, which agree
 	Outermost  uint64 // by CFI only, and without a caller
 	Stubs      uint64 // by SFrame only, and right by the instructions
+	Padding    uint64 // the same, after functions
 	Mismatches []Mismatch
 	Total      int  // number of mismatches
 	Ended      bool // before the end, because there are more than maxTotal

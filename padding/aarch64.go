@@ -1,0 +1,63 @@
+package padding
+
+import (
+	"debug/elf"
+	"encoding/binary"
+)
+
+// Arm Architecture Reference Manual for A-profile, C4.1: branches, exception generation, hints. Instructions are
+// little-endian in both byte orders.
+func init() { machines[elf.EM_AARCH64] = machine{padAArch64, 0, leavesAArch64, jumpsAArch64} }
+
+func padAArch64(b []byte) (size int, runs bool) {
+	if len(b) < 4 {
+		if b[0] == 0 {
+			return 1, false
+		}
+		return 0, false
+	}
+	switch binary.LittleEndian.Uint32(b) {
+	case 0xd503201f: // nop
+		return 4, true
+	case 0: // udf #0
+		return 4, false
+	}
+	return 0, false
+}
+
+func leavesAArch64(b []byte) bool {
+	if len(b) < 4 {
+		return false
+	}
+	w := binary.LittleEndian.Uint32(b[len(b)-4:])
+	switch {
+	case w&0x7c000000 == 0x14000000: // b, bl
+		return true
+	case w&0xfe000000 == 0xd6000000: // br, blr, ret, eret and their signed forms
+		return true
+	case w&0xffe0001f == 0xd4200000, w&0xffff0000 == 0: // brk, udf
+		return true
+	}
+	return false
+}
+
+func jumpsAArch64(b []byte, pc uint64, to span) bool {
+	for ; len(b) >= 4; b, pc = b[4:], pc+4 {
+		w := binary.LittleEndian.Uint32(b)
+		var words int32 // displacement
+		switch {
+		case w&0x7c000000 == 0x14000000: // b, bl
+			words = int32(w<<6) >> 6
+		case w&0xff000000 == 0x54000000, w&0x7e000000 == 0x34000000: // b.cond, cbz, cbnz
+			words = int32(w<<8) >> 13
+		case w&0x7e000000 == 0x36000000: // tbz, tbnz
+			words = int32(w<<13) >> 18
+		default:
+			continue
+		}
+		if to.has(pc + 4*uint64(int64(words))) {
+			return true
+		}
+	}
+	return false
+}

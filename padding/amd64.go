@@ -1,0 +1,165 @@
+package padding
+
+import (
+	"debug/elf"
+	"encoding/binary"
+)
+
+// Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: NOP, INT3, Jcc, JMP, LOOP, and the forms of
+// ModR/M in chapter 2.
+func init() { machines[elf.EM_X86_64] = machine{padAMD64, 7, leavesAMD64, jumpsAMD64} }
+
+func padAMD64(b []byte) (size int, runs bool) {
+	const most = 15 // bytes of an instruction
+	switch b[0] {
+	case 0x00, 0xcc: // zeros; int3
+		return 1, false
+	}
+	i := 0
+	for i < len(b) && i < most && prefixAMD64(b[i]) {
+		i++
+	}
+	switch b = b[i:]; {
+	case len(b) >= 1 && b[0] == 0x90: // nop; xchg %ax,%ax
+		i++
+	case len(b) >= 3 && b[0] == 0x0f && b[1] == 0x1f && b[2]>>3&7 == 0: // nop r/m
+		n := modRM(b[2:])
+		if n == 0 || 2+n > len(b) {
+			return 0, false
+		}
+		i += 2 + n
+	default:
+		return 0, false
+	}
+	if i > most {
+		return 0, false
+	}
+	return i, true
+}
+
+// prefixAMD64 reports whether a byte is a prefix of no-ops: an operand size or a segment.
+func prefixAMD64(b byte) bool {
+	switch b {
+	case 0x66, 0x2e, 0x36, 0x3e, 0x26, 0x64, 0x65:
+		return true
+	}
+	return false
+}
+
+// modRM returns the size in bytes of ModR/M and what belongs to it at the start of b, or 0 if b is too short to tell.
+func modRM(b []byte) int {
+	mod, rm, n := b[0]>>6, b[0]&7, 1
+	if mod == 3 {
+		return n
+	}
+	base := rm
+	if rm == 4 { // SIB
+		if len(b) < 2 {
+			return 0
+		}
+		base, n = b[1]&7, 2
+	}
+	switch {
+	case mod == 1:
+		n++
+	case mod == 2, base == 5:
+		n += 4
+	}
+	return n
+}
+
+func leavesAMD64(b []byte) bool {
+	at := func(i int) byte { // the i-th from the end
+		if i > len(b) {
+			return 0x90
+		}
+		return b[len(b)-i]
+	}
+	switch {
+	case at(1) == 0xc3, at(3) == 0xc2: // ret
+		return true
+	case at(5)&0xfe == 0xe8, at(2) == 0xeb: // call, jmp
+		return true
+	case at(2) == 0x0f && at(1) == 0x0b, at(1) == 0xf4, at(1) == 0xcc: // ud2, hlt, int3
+		return true
+	}
+	for n := 2; n <= 7 && n <= len(b); n++ { // call or jmp through a register or memory
+		if at(n) == 0xff && (at(n-1)>>3&7 == 2 || at(n-1)>>3&7 == 4) && modRM(b[len(b)-n+1:]) == n-1 {
+			return true
+		}
+	}
+	return false
+}
+
+// jumpsAMD64 looks for jumps to the start of the range only: long no-ops leave no other place for a label. Any bytes
+// may be an instruction.
+func jumpsAMD64(b []byte, pc uint64, to span) bool {
+	// Displacements count from their own end. As they are looked for at higher and higher addresses, what they have to be
+	// becomes less and less. All bytes are looked at, 8 at a time.
+	target := int(int64(to.begin - pc))
+	return near(b, target) || far(b, target)
+}
+
+// near looks for displacements of 8 bits: 70 to 7f, eb, e0 to e3.
+func near(b []byte, target int) bool {
+	is := func(at int) bool {
+		op := b[at-1]
+		return b[at] == byte(target-at-1) && (op&0xf0 == 0x70 || op == 0xeb || op&0xfc == 0xe0)
+	}
+	at, end := max(target-128, 1), min(target+128, len(b))
+	if target > 0 {
+		end = min(end, target)
+	}
+	const ones = 0x0101010101010101
+	want := uint64(byte(target-at-1))*ones - 0x0706050403020100 // of 8 bytes, none of which becomes less than 0
+	for ; at+8 <= end; at, want = at+8, want-8*ones {
+		x := binary.LittleEndian.Uint64(b[at:]) ^ want
+		if (x-ones)&^x&(ones<<7) == 0 { // no byte is 0
+			continue
+		}
+		for i := at; i < at+8; i++ {
+			if is(i) {
+				return true
+			}
+		}
+	}
+	for ; at < end; at++ {
+		if is(at) {
+			return true
+		}
+	}
+	return false
+}
+
+// far looks for displacements of 32 bits: 0f 80 to 0f 8f, e8, e9.
+func far(b []byte, target int) bool {
+	is := func(at int) bool {
+		return binary.LittleEndian.Uint32(b[at:]) == uint32(target-at-4) &&
+			(b[at-1]&0xfe == 0xe8 || b[at-1]&0xf0 == 0x80 && at > 1 && b[at-2] == 0x0f)
+	}
+	at, end := 1, len(b)-3
+	const ones = 0x0001000100010001
+	for at < end { // as long as the upper half does not change
+		low := int(uint16(target - at - 4)) // the lower half, which becomes 0
+		stop := min(end, at+low+1)
+		want := uint64(low)*ones - 0x0006000400020000
+		for ; at+8 < stop; at, want = at+8, want-8*ones {
+			x := binary.LittleEndian.Uint64(b[at:]) ^ want
+			y := binary.LittleEndian.Uint64(b[at+1:]) ^ (want - ones)
+			if ((x-ones)&^x|(y-ones)&^y)&(ones<<15) == 0 { // none of 8 halves is 0
+				continue
+			}
+			for i := at; i < at+8; i++ {
+				if is(i) {
+					return true
+				}
+			}
+		}
+		for ; at < stop; at++ {
+			if is(at) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,298 @@
+// Package padding finds what assemblers and linkers put between functions so that these begin at multiples of
+// their alignment: no-ops, traps and zeros.
+//
+// CFI does not describe padding. But if a function ends with a call that does not return (abort), the return
+// address lies in the padding after it. Readers that look up return addresses as they are find nothing there. So
+// padding gets the last row of the function before it.
+//
+// Padding is recognised instruction by instruction, up to the next function. Code without CFI between them is
+// never described, whatever it begins with. If a symbol, a relocation or anything else refers to the padding, it may
+// be code, and is not described. No-ops may run, into the next function. If the rows before and after them differ,
+// nothing may run into or jump to them.
+package padding
+
+import (
+	"cmp"
+	"debug/elf"
+	"slices"
+	"sync"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/plt"
+)
+
+// Limit is the size of padding in bytes from which on it is not described. Functions are rarely aligned to more.
+const Limit = 64
+
+// A machine knows the instructions of a machine.
+type machine struct {
+	// pad returns the size in bytes of the no-op, the trap or the zeros at the start of b, and whether control goes
+	// on after it. The size of all else is 0.
+	pad func(b []byte) (size int, runs bool)
+	// long is how many bytes all no-ops but one have at least if an assembler chooses them.
+	long int
+	// leaves reports whether the instruction at the end of b leaves the function: a jump, a call that may not
+	// return, or a trap.
+	leaves func(b []byte) bool
+	// jumps reports whether an instruction in b, which lies at pc, may jump to the range. The last one may be
+	// incomplete.
+	jumps func(b []byte, pc uint64, to span) bool
+}
+
+// longest is the size in bytes of the longest instruction that jumps looks for.
+const longest = 6
+
+// machines are all that are known: the file of each puts it there.
+var machines = make(map[elf.Machine]machine)
+
+// A span is a range of addresses, end excluded.
+type span struct{ begin, end uint64 }
+
+// has reports whether an address lies in the range.
+func (s span) has(addr uint64) bool { return addr-s.begin < s.end-s.begin }
+
+// Find returns for each function of the table how many bytes of padding after it get its last row. Stubs are the PLT
+// stubs that no CFI describes. The result does not depend on the number of workers. It is nil for objects, in which
+// a linker may still add to the padding.
+func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub, workers int) []uint8 {
+	m, ok := machines[elf.Machine(f.Machine)]
+	if !ok || f.IsObject() || t.Len() == 0 {
+		return nil
+	}
+	x := finder{file: f, table: t, machine: m, sizes: make([]uint8, t.Len())}
+	x.gaps(code(f), stubs)
+	refs := newReferences(&x)
+	parts := max(1, min(workers, t.Len()))
+	var all sync.WaitGroup
+	for i := range parts {
+		all.Go(func() { x.read(i*t.Len()/parts, (i+1)*t.Len()/parts) })
+	}
+	err := refs.find()
+	all.Wait()
+	if err != nil {
+		return nil // it is not known what refers to the padding
+	}
+	for _, i := range refs.hits {
+		x.sizes[i] = 0
+	}
+	return x.sizes
+}
+
+// code returns the ranges that hold code, by address: those of sections, without PLTs, or of segments if there are
+// no section headers.
+func code(f *elffile.File) []span {
+	var all []span
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if !s.Alloc() || !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || plt.IsSection(s.Name) {
+			continue
+		}
+		if off, ok := f.FileOffset(s.Addr, s.Size); ok && off == s.Off {
+			all = append(all, span{s.Addr, s.Addr + s.Size})
+		}
+	}
+	if len(f.Sections) == 0 {
+		for i := range f.Progs {
+			h := &f.Progs[i]
+			if elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
+				all = append(all, span{h.Vaddr, h.Vaddr + h.Filesz})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
+	return all
+}
+
+// A finder finds the padding of a file.
+type finder struct {
+	machine
+	file  *elffile.File
+	table *cfi.Table
+	sizes []uint8 // by functions: of what may be padding after it
+}
+
+// gaps notes what lies between the functions, if it is small enough.
+func (x *finder) gaps(code []span, stubs []plt.Stub) {
+	for i := range x.sizes {
+		fn := x.table.At(i)
+		for len(code) > 0 && code[0].end < fn.End {
+			code = code[1:]
+		}
+		if len(code) == 0 {
+			return
+		}
+		end := code[0].end
+		if i+1 < len(x.sizes) {
+			end = min(end, x.table.At(i+1).Begin)
+		}
+		for len(stubs) > 0 && stubs[0].End <= fn.End {
+			stubs = stubs[1:]
+		}
+		stub := len(stubs) > 0 && stubs[0].Begin < end
+		if size := end - fn.End; code[0].begin < fn.End && size < Limit && !stub && !fn.Signal() && fn.Program() >= 0 {
+			x.sizes[i] = uint8(size)
+		}
+	}
+}
+
+// gap returns the range after function i that may be padding.
+func (x *finder) gap(i int) span {
+	end := x.table.At(i).End
+	return span{end, end + uint64(x.sizes[i])}
+}
+
+// read reads the code of the functions from first to last, the latter excluded, and removes gaps that are not padding.
+func (x *finder) read(first, last int) {
+	w := window{file: x.file}
+	var before span // padding that the function must not jump to
+	var split bool
+	for i := first; i < last; i++ {
+		fn, gap := x.table.At(i), x.gap(i)
+		if before.end > 0 && x.search(&w, fn, before, split) {
+			x.sizes[i-1] = 0
+		}
+		if before = (span{}); gap.begin == gap.end {
+			continue
+		}
+		differs := x.differs(i)
+		if differs {
+			w.some(fn.Begin, fn.End-fn.Begin) // all that is needed is read once
+		}
+		is := x.decode(w.at(gap.begin, gap.end-gap.begin))
+		switch {
+		case is == other || differs && is == pieces:
+			x.sizes[i] = 0
+		case is == traps || !differs:
+		case !x.ends(&w, fn) || x.search(&w, fn, gap, is == two):
+			x.sizes[i] = 0
+		default:
+			before, split = gap, is == two
+		}
+	}
+	if before.end > 0 && last < x.table.Len() && x.search(&w, x.table.At(last), before, split) {
+		x.sizes[last-1] = 0
+	}
+}
+
+// differs reports whether the padding after function i leads to code with another row than the function's last one.
+func (x *finder) differs(i int) bool {
+	if i+1 == len(x.sizes) {
+		return true
+	}
+	fn, next := x.table.At(i), x.table.At(i+1)
+	if x.gap(i).end != next.Begin || next.Program() < 0 || next.Signal() || fn.KeyB() != next.KeyB() {
+		return true
+	}
+	steps, after := fn.Steps(), next.Steps()
+	for len(steps) > 0 && uint64(steps[len(steps)-1].Off) >= fn.End-fn.Begin {
+		steps = steps[:len(steps)-1]
+	}
+	return len(steps) == 0 || len(after) == 0 || steps[len(steps)-1].Number != after[0].Number
+}
+
+// search reports whether an instruction of the function may jump to the range, or with split to that after its first byte.
+func (x *finder) search(w *window, fn *cfi.Function, to span, split bool) bool {
+	for at := fn.Begin; at < fn.End; {
+		b := w.some(at, fn.End-at)
+		if b == nil || x.jumps(b, at, to) || split && x.jumps(b, at, span{to.begin + 1, to.end}) {
+			return true
+		}
+		if at += uint64(len(b)); at < fn.End {
+			at -= longest
+		}
+	}
+	return false
+}
+
+// A kind is what a gap consists of.
+type kind uint8
+
+const (
+	other  kind = iota // not only padding
+	traps              // padding that does not run: traps and zeros
+	filled             // no-ops as assemblers write them
+	two                // the same, after a no-op of one byte: GCC aligns methods to 2 bytes first
+	pieces             // other no-ops, among which there may be labels
+)
+
+// decode returns what b consists of.
+func (x *finder) decode(b []byte) kind {
+	is, short := traps, 0
+	if len(b) == 0 {
+		return other
+	}
+	for rest := b; len(rest) > 0; {
+		n, runs := x.pad(rest)
+		switch {
+		case n == 0:
+			return other
+		case runs && is == traps:
+			is = filled
+			if n == 1 && len(rest) == len(b) && len(b) > 1 && n < x.long {
+				is, short = two, short-1
+			}
+		case runs && is == two && n == 1:
+			return pieces
+		}
+		if runs && n < x.long {
+			if short++; short > 1 {
+				is = pieces
+			}
+		}
+		rest = rest[n:]
+	}
+	return is
+}
+
+// ends reports whether the function's last instruction leaves it.
+func (x *finder) ends(w *window, fn *cfi.Function) bool {
+	n := min(fn.End-fn.Begin, 8)
+	return x.leaves(w.at(fn.End-n, n))
+}
+
+// A window is a part of a file's code.
+type window struct {
+	file      *elffile.File
+	addr      uint64 // of b
+	b, buffer []byte
+}
+
+// windowSize is the size in bytes of a part of the code that is read at a time. It stays in the processor's cache.
+const windowSize = 128 << 10
+
+// at returns the n bytes at an address, or nil if the file does not have them. They are few.
+func (w *window) at(addr, n uint64) []byte {
+	if off := addr - w.addr; off <= uint64(len(w.b)) && n <= uint64(len(w.b))-off {
+		return w.b[off:][:n]
+	}
+	if !w.read(addr, n) {
+		return nil
+	}
+	return w.b[:n]
+}
+
+// some returns up to n bytes at an address, and enough for an instruction if there are so many. It returns nil if the file
+// does not have them.
+func (w *window) some(addr, n uint64) []byte {
+	least := min(n, 4*longest)
+	b := w.at(addr, least)
+	if b == nil {
+		return nil
+	}
+	return w.b[addr-w.addr:][:min(n, uint64(len(w.b))-(addr-w.addr))]
+}
+
+// read reads the bytes from an address on, n of them at least.
+func (w *window) read(addr, n uint64) bool {
+	for size := uint64(windowSize); size >= n; size /= 2 { // where the segment ends, there are fewer
+		if off, ok := w.file.FileOffset(addr, size); ok {
+			if w.buffer == nil {
+				w.buffer = make([]byte, windowSize)
+			}
+			w.addr, w.b = addr, w.buffer[:size]
+			return w.file.ReadInto("code", w.b, off) == nil
+		}
+	}
+	return false
+}
