@@ -516,14 +516,20 @@ func (t *Table) Split(n int) []*Table {
 			}
 			end = min(end, len(t.functions))
 		}
-		part := &Table{Machine: t.Machine, Order: t.Order, programs: t.programs}
+		part := t.Part(begin, end)
 		if i == 0 {
 			*part = *t
+			part.functions = t.functions[begin:end:end]
 		}
-		part.functions = t.functions[begin:end:end]
 		parts, begin = append(parts, part), end
 	}
 	return parts
+}
+
+// Part returns the functions with the indexes from first to last, the latter excluded. What else is in the table is not
+// in the part.
+func (t *Table) Part(first, last int) *Table {
+	return &Table{Machine: t.Machine, Order: t.Order, programs: t.programs, functions: t.functions[first:last:last]}
 }
 
 // Only returns the table with those functions that keep reports true for.

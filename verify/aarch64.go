@@ -14,7 +14,7 @@ import (
 // DWARF for the Arm 64-bit Architecture: the numbers of its registers. A call leaves the return address
 // in x30. Instructions are little-endian in both byte orders.
 func init() {
-	a := abi{machine: elf.EM_AARCH64, sp: 31, fp: 29, ra: 30, pc: 32, decode: decodeAArch64}
+	a := abi{machine: elf.EM_AARCH64, sp: 31, fp: 29, ra: 30, pc: 32, decode: decodeAArch64, padding: paddingAArch64}
 	abis[sframe.AArch64Little] = a
 	a.big = true
 	abis[sframe.AArch64Big] = a
@@ -56,4 +56,15 @@ func decodeAArch64(b []byte, pc uint64) (effect, error) {
 		return effect{}, fmt.Errorf("%v", in)
 	}
 	return e, nil
+}
+
+// paddingAArch64 knows nop, udf #0, and zeros.
+func paddingAArch64(b []byte) int {
+	if b[0] == 0 && (len(b) < 4 || bytes.Equal(b[:4], make([]byte, 4))) {
+		return min(len(b), 4)
+	}
+	if in, err := arm64asm.Decode(b); err != nil || in.Op != arm64asm.NOP {
+		return 0
+	}
+	return 4
 }

@@ -16,7 +16,7 @@ import (
 func init() {
 	abis[sframe.AMD64Little] = abi{
 		machine: elf.EM_X86_64, sp: 7, fp: 6, ra: noReg, pc: 16,
-		entry: 8, fixedRA: -8, decode: decodeAMD64,
+		entry: 8, fixedRA: -8, decode: decodeAMD64, padding: paddingAMD64,
 	}
 }
 
@@ -93,4 +93,21 @@ func anyAMD64(b []byte, pc uint64) (effect, error) {
 		return effect{}, fmt.Errorf("%v", in)
 	}
 	return e, nil
+}
+
+// paddingAMD64 knows nop in all its forms, int3, and zeros. A part of an instruction is none.
+func paddingAMD64(b []byte) int {
+	if b[0] == 0 || b[0] == 0xcc {
+		return 1
+	}
+	in, err := x86asm.Decode(b, 64)
+	switch {
+	case err != nil:
+		return 0
+	case in.Op == x86asm.NOP:
+		return in.Len
+	case in.Op == x86asm.XCHG && b[in.Len-1] == 0x90 && in.Args[0] == in.Args[1]: // with prefixes for the operand's size
+		return in.Len
+	}
+	return 0
 }

@@ -450,7 +450,7 @@ func TestAllSteps(t *testing.T) {
 	}
 }
 
-// TestSplit divides both sides, and leaves all to one checker where an FDE lies across the border.
+// TestSplit divides both sides where a function and an FDE begin.
 func TestSplit(t *testing.T) {
 	var fns []function
 	for i := range uint64(6) {
@@ -481,13 +481,13 @@ func TestSplit(t *testing.T) {
 		{"none", fns, whole(0, 0), 0, "6:0-6"},
 		{"two", fns, whole(0, 0), 2, "3:0-3 3:3-6"},
 		{"three", fns, whole(0, 0), 3, "2:0-2 2:2-4 2:4-6"},
-		{"across no border", fns, whole(0x1100, 0x200, 1, 2), 3, "6:0-5"},
-		{"across a border between functions", fns, whole(0x1080, 0x100, 1, 2), 3, "2:0-2 2:2-3 2:3-5"},
-		{"nothing for the last", fns, whole(0, 0, 4, 5), 3, "2:0-2 2:2-4 2:4-4"},
-		{"nothing for the first", fns, whole(0, 0, 0, 1), 3, "2:0-0 2:0-2 2:2-4"},
-		{"nothing", fns, nil, 3, "2:0-0 2:0-0 2:0-0"},
+		{"across no border", fns, whole(0x1100, 0x200, 1, 2), 3, "3:0-2 1:2-3 2:3-5"},
+		{"across a border between functions", fns, whole(0x1080, 0x100, 1, 2), 3, "3:0-2 1:2-3 2:3-5"},
+		{"nothing for the last", fns, whole(0, 0, 4, 5), 3, "2:0-2 4:2-4"},
+		{"nothing for the first", fns, whole(0, 0, 0, 1), 3, "3:0-1 1:1-2 2:2-4"},
+		{"nothing", fns, nil, 3, "6:0-0"},
 		{"behind all functions", fns, whole(0x2000, 0x10), 2, "3:0-3 3:3-7"},
-		{"a large function, and nothing for the second", large, whole(0, 0), 3, "6:0-6"},
+		{"a large function, and nothing for the second", large, whole(0, 0), 3, "1:0-1 1:1-2 4:2-6"},
 		{"a large function", large, whole(0, 0), 2, "1:0-1 5:1-6"},
 		{"a large function, nothing for the second, and across the third's border", large, whole(0x1000, 0x600, 0, 1, 2, 3, 4, 5), 3, "6:0-1"},
 	} {

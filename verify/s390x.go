@@ -14,7 +14,7 @@ import (
 func init() {
 	abis[sframe.S390XBig] = abi{
 		machine: elf.EM_S390, big: true, sp: 15, fp: 11, ra: 14, pc: noReg,
-		entry: 160, caller: -160, spSaved: true, decode: decodeS390X,
+		entry: 160, caller: -160, spSaved: true, decode: decodeS390X, padding: paddingS390X,
 	}
 }
 
@@ -75,3 +75,18 @@ func decodeS390X(b []byte, pc uint64) (effect, error) {
 // scratch reports whether stubs may write a register: not where the caller's frame is, nor the return
 // address.
 func scratch(reg byte) bool { return reg <= 1 }
+
+// paddingS390X knows branches on no condition (BCR, BC, BRC, BRCL with mask 0), and zeros.
+func paddingS390X(b []byte) int {
+	if zeros := b[:min(len(b), 2)]; bytes.Count(zeros, []byte{0}) == len(zeros) {
+		return len(zeros)
+	}
+	size := []int{2, 4, 4, 6}[b[0]>>6]
+	if len(b) < size || b[1]>>4 != 0 {
+		return 0
+	}
+	if short := b[0] == 0x07 || b[0] == 0x47; short || (b[0] == 0xa7 || b[0] == 0xc0) && b[1] == 0x04 {
+		return size
+	}
+	return 0
+}

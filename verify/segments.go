@@ -92,8 +92,27 @@ func (s *segments) function(index int) error {
 	return nil
 }
 
-// load goes to the first segment of the current FDE, or to the next FDE if it has none.
+// move goes to an address in the FDE with the given index, which was looked at.
+func (s *segments) move(index int, pc uint64) {
+	s.index, s.more, s.loaded, s.begin = index, true, false, pc
+}
+
+// load goes to the segment of the current FDE where begin is, or after that, or to the next FDE if it has none.
 func (s *segments) load() error {
+	pc := s.begin
+	if err := s.first(); err != nil {
+		return err
+	}
+	for s.loaded && s.begin < pc {
+		if err := s.skip(pc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// first goes to the first segment of the current FDE, or to the next FDE if it has none.
+func (s *segments) first() error {
 	s.fde = s.sec.FDE(s.index)
 	var err error
 	if s.refs, err = s.reader.Refs(s.index, s.refs[:0]); err != nil {

@@ -18,6 +18,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"sort"
 	"sync"
 
@@ -77,6 +78,9 @@ type abi struct {
 	entry   uint64 // the CFA where a call arrives, in bytes from SP
 	// decode says what the instruction of a PLT stub at the start of b does. Any other one is an error.
 	decode func(b []byte, pc uint64) (effect, error)
+	// padding returns the size in bytes of what pads code at the start of b: a no-op, a trap, or zeros. It is 0 for
+	// all else.
+	padding func(b []byte) int
 }
 
 const noReg = ^uint64(0)
@@ -91,8 +95,8 @@ type Options struct {
 }
 
 // Check compares the section with the CFI over every pc that either describes.
-// Code that CFI does not describe is read from f: it has to be PLT stubs, in a section
-// for these, and the instructions are followed. An error means that the section cannot be read to its
+// Code that CFI does not describe is read from f: it has to be padding after a function, with the last row of that,
+// or PLT stubs, in a section for these, and the instructions are followed. An error means that the section cannot be read to its
 // end.
 func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Result, error) {
 	a, ok := abis[s.ABI]
@@ -114,7 +118,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	for i := range t.Sources {
 		maxRows += t.Sources[i].Size
 	}
-	parts := split(t, s, opt.Workers)
+	parts, ranges := split(t, s, opt.Workers), codeRanges(f)
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i := range parts {
@@ -124,6 +128,10 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		c.segs.reader = s.NewReader()
 		c.agreed, c.codes = make([]uint32, t.NumRules()), make([]sframe.Code, t.NumRules())
 		c.settled = make([]settled, t.NumPrograms())
+		c.ranges, c.paddings, c.last = ranges, make(map[string]bool), math.MaxUint64
+		if i+1 < len(parts) && parts[i+1].table.Len() > 0 {
+			c.last = parts[i+1].table.At(0).Begin
+		}
 		if i < len(parts)-1 {
 			wg.Go(func() { errs[i] = c.run() })
 		} else {
@@ -162,38 +170,38 @@ func (r *Result) add(p *Result) {
 	r.Described += p.Described
 	r.Covered += p.Covered
 	r.Outermost += p.Outermost
+	r.Padding += p.Padding
 	r.Total += p.Total
 	r.Mismatches = append(r.Mismatches, p.Mismatches[:min(len(p.Mismatches), r.keep-len(r.Mismatches))]...)
 }
 
-// split divides both sides at the same addresses. An FDE that lies across one is too odd
-// to be divided, and leaves all of it to one checker.
+// split divides both sides at the same addresses: where a function and an FDE begin.
 func split(t *cfi.Table, s *sframe.Section, n int) []checker {
-	whole := []checker{{table: t, segs: segments{sec: s, after: s.Len()}}}
-	if n < 2 || s.Flags&sframe.FDESorted == 0 {
-		return whole
+	var parts []checker
+	first, index := 0, 0 // of the part
+	add := func(last, after int) {
+		parts = append(parts, checker{table: t.Part(first, last), segs: segments{sec: s, index: index, after: after}})
+		first, index = last, after
 	}
-	tables := t.Split(n)
-	parts := make([]checker, len(tables))
-	next := 0
-	for i, part := range tables {
-		after := s.Len()
-		if i+1 < len(tables) && tables[i+1].Len() > 0 {
-			border := tables[i+1].At(0).Begin
-			after = sort.Search(s.Len(), func(i int) bool { return s.FDE(i).Start >= border })
-			if after < next {
-				return whole
-			}
-			if after > 0 {
-				if d := s.FDE(after - 1); d.End() > border {
-					return whole
+	if s.Flags&sframe.FDESorted != 0 {
+		end := 0
+		for _, part := range t.Split(n) {
+			end += part.Len()
+			const near = 1 << 10 // functions
+			for border := end; border < min(end+near, t.Len()); border++ {
+				begin := t.At(border).Begin
+				after := sort.Search(s.Len(), func(i int) bool { return s.FDE(i).Start >= begin })
+				if border <= first || after <= index || after == s.Len() {
+					continue
+				}
+				if d, e := s.FDE(after-1), s.FDE(after); d.End() <= begin && e.Start == begin {
+					add(border, after)
+					break
 				}
 			}
 		}
-		parts[i].table = part
-		parts[i].segs = segments{sec: s, index: next, after: after}
-		next = after
 	}
+	add(t.Len(), s.Len())
 	return parts
 }
 
@@ -227,10 +235,23 @@ type checker struct {
 	// plus 1, and its code if it has one, where no rule depends on the pc.
 	agreed  []uint32
 	codes   []sframe.Code
-	settled []settled         // by the numbers of programs
-	fres    []sframe.CodedFRE // of the FDE at hand, in direct
-	pcRead  bool              // a rule of the current function depends on pc
+	settled []settled // by the numbers of programs
+	coded   coded     // the FDE at hand, in direct
+	pcRead  bool      // a rule of the current function depends on pc
 	orphans []orphan
+
+	// For padding.
+	before   *cfi.Function // the function before the current one, or before the segments that are left
+	next     uint64        // where the function after that begins
+	follows  uint64        // where the function after the current one begins
+	last     uint64        // where the function after the last one begins
+	ranges   []codeRange   // all of them
+	code     codeRange     // that was looked at last
+	gap      gap           // the same
+	text     []byte        // code at address textAt
+	textAt   uint64
+	buffer   []byte
+	paddings map[string]bool // by their bytes: those that were looked at, and whether they are some
 }
 
 func (c *checker) run() error {
@@ -238,22 +259,33 @@ func (c *checker) run() error {
 	if err := c.segs.function(c.segs.index); err != nil {
 		return err
 	}
-	for fn := range c.table.Functions() {
+	for i := range c.table.Len() {
+		fn := c.table.At(i)
+		if c.follows = c.last; i+1 < c.table.Len() {
+			c.follows = c.table.At(i + 1).Begin
+		}
 		if err := c.function(fn); err != nil {
 			return err
 		}
+		c.before, c.next = fn, c.follows
 	}
-	for c.segs.more {
+	return c.orphansTo(math.MaxUint64)
+}
+
+// orphansTo goes through the code up to an address, which no CFI describes.
+func (c *checker) orphansTo(pc uint64) error {
+	for c.segs.more && c.segs.begin < pc {
 		if !c.segs.loaded {
 			if err := c.segs.load(); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := c.orphan(c.segs.end); err != nil {
+		end := min(c.segs.end, pc)
+		if err := c.orphan(end); err != nil {
 			return err
 		}
-		if err := c.segs.skip(c.segs.end); err != nil {
+		if err := c.segs.skip(end); err != nil {
 			return err
 		}
 	}
@@ -278,18 +310,21 @@ func (c *checker) blocks(d *sframe.FDE) bool {
 func (c *checker) function(fn *cfi.Function) error {
 	c.fn = fn
 	c.res.Described += c.fn.End - c.fn.Begin
+	if err := c.orphansTo(fn.Begin); err != nil {
+		return err
+	}
 	var s *settled
 	if n := c.fn.Program(); n >= 0 {
 		if s = &c.settled[n]; c.again(s) {
 			c.res.Covered += c.fn.End - c.fn.Begin
 			return c.segs.function(c.segs.index + int(s.fdes))
 		}
-		if fdes := c.direct(fn, s); fdes > 0 {
+		if ok, err := c.direct(fn, s); ok {
 			c.res.Covered += fn.End - fn.Begin
-			return c.segs.function(c.segs.index + fdes)
+			return err
 		}
 	}
-	before, wrong, first := c.res.Covered, c.res.Total, c.segs.index
+	before, wrong, first, start := c.res.Covered, c.res.Total, c.segs.index, c.atFDE(fn.Begin)
 	c.pcRead = false
 	if fn.Err() != nil {
 		c.row = cfi.Row{Begin: fn.Begin, End: fn.End} // without rules
@@ -300,7 +335,7 @@ func (c *checker) function(fn *cfi.Function) error {
 			return err
 		}
 	}
-	if s != nil && fn.End-fn.Begin >= fn.MinSize() && !c.segs.loaded && c.res.Total == wrong && c.res.Covered-before == c.fn.End-c.fn.Begin && !c.pcRead && c.plain(first) {
+	if s != nil && start && fn.End-fn.Begin >= fn.MinSize() && !c.segs.loaded && c.res.Total == wrong && c.res.Covered-before == c.fn.End-c.fn.Begin && !c.pcRead && c.plain(first) {
 		*s = settled{minLast: c.segs.refs[len(c.segs.refs)-1].Start + 1, first: uint32(first), fdes: uint32(c.segs.index - first)}
 	}
 	return nil
@@ -318,7 +353,11 @@ func (c *checker) plain(first int) bool {
 
 // atFDE reports whether an FDE begins at pc, of which nothing was compared yet.
 func (c *checker) atFDE(pc uint64) bool {
-	return c.segs.more && !c.segs.loaded && c.segs.begin == pc
+	if !c.segs.more || c.segs.loaded || c.segs.begin != pc {
+		return false
+	}
+	begin, _ := c.segs.sec.Range(c.segs.index)
+	return begin == pc
 }
 
 // A settled is a function that whole FDEs without PC masks describe rightly, all of it, by rules that
@@ -343,20 +382,36 @@ func (c *checker) again(s *settled) bool {
 		if ours-fn.Begin != theirs-begin || !sec.Alike(a, b) {
 			return false
 		}
-		if last := i == int(s.fdes)-1; last && (ours+uint64(mine) != fn.End || mine < s.minLast) || !last && size != mine {
+		end := ours + uint64(mine)
+		if i < int(s.fdes)-1 {
+			if size != mine {
+				return false
+			}
+			continue
+		}
+		if end > fn.End {
+			if g := c.gapAfter(fn, c.follows); !g.padding || end > g.end {
+				return false
+			}
+		}
+		if end < fn.End || fn.End-ours < uint64(s.minLast) {
 			return false
 		}
+		c.res.Padding += end - fn.End
+		c.segs.last = end
 	}
-	c.segs.last = fn.End
 	return true
 }
 
 // maxOrphans bounds the rows for code that no CFI describes.
 const maxOrphans = 1 << 20
 
-// orphan keeps the part of the current segment up to end, which no CFI describes,
+// orphan compares the part of the current segment up to end, which no CFI describes, if it is padding. Otherwise it is kept
 // for stubs.
 func (c *checker) orphan(end uint64) error {
+	if is, err := c.padding(end); is || err != nil {
+		return err
+	}
 	if len(c.orphans) == maxOrphans {
 		return fmt.Errorf("more than %d rows, up to that at %#x, are for code that CFI does not describe", maxOrphans, c.segs.begin)
 	}
@@ -375,20 +430,14 @@ func (c *checker) compareRow() error {
 			}
 			continue
 		}
-		if c.segs.begin < r.Begin {
-			end := min(c.segs.end, r.Begin)
-			if err := c.orphan(end); err != nil {
-				return err
-			}
-			if err := c.segs.skip(end); err != nil {
-				return err
-			}
-			continue
-		}
 		end := min(c.segs.end, r.End)
 		left -= end - c.segs.begin
-		if err := c.compare(c.segs.begin, end); err != nil {
+		same, err := c.compare(c.segs.begin, end)
+		if err != nil {
 			return err
+		}
+		if same {
+			c.res.Covered += end - c.segs.begin
 		}
 		if c.res.Total > maxTotal {
 			return errTotal
@@ -404,12 +453,12 @@ func (c *checker) compareRow() error {
 }
 
 // compare compares the CFI row at hand and the segment over [begin, end), which both
-// hold for. An error means that it would take too long.
-func (c *checker) compare(begin, end uint64) error {
+// hold for, and reports whether they agree. An error means that it would take too long.
+func (c *checker) compare(begin, end uint64) (bool, error) {
 	e, r := &c.segs.reader.Rows[c.segs.row], &c.row
-	fail := func(format string, args ...any) error {
+	fail := func(format string, args ...any) (bool, error) {
 		c.res.mismatch(begin, end, format, args...)
-		return nil
+		return false, nil
 	}
 	switch {
 	case r.Rules == nil:
@@ -421,21 +470,19 @@ func (c *checker) compare(begin, end uint64) error {
 	case e.Outermost != (r.RA.Rule == cfi.RuleUndefined):
 		return fail("outermost frame: %t in SFrame, %t in CFI", e.Outermost, !e.Outermost)
 	case e.Outermost: // no caller on both sides
-		c.res.Covered += end - begin
-		return nil
+		return true, nil
 	case e.Signed != (r.Sign == cfi.Signed) || r.Sign > cfi.Signed:
 		return fail("return address signed: %t in SFrame, state %d in CFI", e.Signed, r.Sign)
 	}
 	agreed := &c.agreed[r.Number]
 	if *agreed == c.segs.row+1 {
-		c.res.Covered += end - begin
-		return nil
+		return true, nil
 	}
 	for pc := begin; pc < end; pc++ {
 		c.vm.pc, c.vm.pcRead = pc, false
 		want, err := c.byCFI()
 		if errors.Is(err, errSteps) {
-			return fmt.Errorf("function at %#x: %w", c.fn.Begin, err)
+			return false, fmt.Errorf("function at %#x: %w", c.fn.Begin, err)
 		}
 		if err != nil {
 			return fail("%v", err)
@@ -443,7 +490,7 @@ func (c *checker) compare(begin, end uint64) error {
 		got := c.bySFrame(e)
 		if got != want {
 			c.res.mismatch(pc, end, "%s: SFrame has CFA %v, RA %v, FP %v", want.differs(got), e.CFA, e.RA, e.FP)
-			return nil
+			return false, nil
 		}
 		if !c.vm.pcRead {
 			break // the rules are the same for the other pcs
@@ -451,7 +498,7 @@ func (c *checker) compare(begin, end uint64) error {
 		c.pcRead = true
 		at, same, err := c.anywhere(pc, want)
 		if err != nil {
-			return fmt.Errorf("function at %#x: %w", c.fn.Begin, err)
+			return false, fmt.Errorf("function at %#x: %w", c.fn.Begin, err)
 		}
 		if !same {
 			return fail("CFI says something else if this code is at %#x: SFrame has CFA %v, RA %v, FP %v", at, e.CFA, e.RA, e.FP)
@@ -460,8 +507,7 @@ func (c *checker) compare(begin, end uint64) error {
 	if !c.vm.pcRead {
 		*agreed, c.codes[r.Number] = c.segs.row+1, c.segs.reader.Codes[c.segs.row]
 	}
-	c.res.Covered += end - begin
-	return nil
+	return true, nil
 }
 
 // Of a row of CFI that depends on pc, so many places that the code can be at are looked at: for each

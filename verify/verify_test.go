@@ -124,7 +124,7 @@ func everyBit(t *testing.T, path string, opt translate.Options, share bool) {
 	t.Helper()
 	in, data, res := encode(t, path, opt, share)
 	good, err := check(in, data)
-	if err != nil || good.Total > 0 || good.Covered != res.Covered || good.Described != res.Described || good.Stubs != res.Synthesised {
+	if err != nil || good.Total > 0 || good.Covered != res.Covered || good.Described != res.Described || good.Stubs != res.Synthesised || good.Padding != res.Padding {
 		t.Fatalf("%s: %+v, error %v; %+v was translated", path, good, err, res)
 	}
 	step := long.Pick(t, 23, 1)
@@ -136,7 +136,7 @@ func everyBit(t *testing.T, path string, opt translate.Options, share bool) {
 			}
 			flipped[i] = data[i] ^ 1<<bit
 			bad, err := check(in, flipped)
-			seen := err != nil || bad.Total > 0 || bad.Covered != good.Covered || bad.Stubs != good.Stubs
+			seen := err != nil || bad.Total > 0 || bad.Covered != good.Covered || bad.Stubs != good.Stubs || bad.Padding != good.Padding
 			if !seen && !same(t, data, flipped) {
 				t.Errorf("%s, %v, shared %t: byte %#x, bit %d of the section: the difference is not seen", path, opt.Version, share, i, bit)
 			}
