@@ -30,6 +30,7 @@ type Checked struct {
 	Covered    uint64 // of those, bytes for which SFrame says the same
 	Outermost  uint64 // of those, bytes of code without a caller for which SFrame says nothing
 	Stubs      uint64 // bytes of PLT stubs without CFI that SFrame describes rightly
+	Padding    uint64 // bytes of padding after functions that SFrame describes rightly
 	Mismatches []Mismatch
 	Skipped    Reason // why there is nothing to compare, if Options.SkipUnsupported or Require is set; or ""
 }
@@ -133,7 +134,7 @@ func compared(f *elffile.File, path string, opt FileOptions) (c *Checked, err er
 	if err != nil {
 		return nil, err
 	}
-	c.Described, c.Covered, c.Outermost, c.Stubs = res.Described, res.Covered, res.Outermost, res.Stubs
+	c.Described, c.Covered, c.Outermost, c.Stubs, c.Padding = res.Described, res.Covered, res.Outermost, res.Stubs, res.Padding
 	slices.SortStableFunc(res.Mismatches, func(a, b verify.Mismatch) int { return cmp.Compare(a.Begin, b.Begin) })
 	ranges := make([]report.Range, len(res.Mismatches))
 	for i, m := range res.Mismatches {

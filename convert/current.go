@@ -40,7 +40,7 @@ func (c *conversion) current(f *elffile.File, table *cfi.Table, debug *debugfile
 		sorted = s.Sorted()
 	}
 	res, err := verify.Check(table, sorted, f, verify.Options{Keep: 1, Workers: c.opt.workers(table, f.Size)})
-	if err != nil || res.Total > 0 || res.Stubs < in.Result.Synthesised || !complete(sorted, table, in.Result.Gaps) {
+	if err != nil || res.Total > 0 || res.Stubs < in.Result.Synthesised || res.Padding < in.Result.Padding || c.opt.NoPadding && res.Padding > 0 || !complete(sorted, table, in.Result.Gaps) {
 		return nil, nil
 	}
 	cov, err := c.describe(in, debug)

@@ -15,6 +15,7 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/padding"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -106,7 +107,7 @@ func (d *differ) load(ctx context.Context, s *side, path string, opt FileOptions
 	if err != nil {
 		return err
 	}
-	r := &sideReader{differ: d, side: s, sec: sec.Sorted(), gaps: res.Gaps, known: math.MaxUint64, numbers: make(map[uint32]uint32)}
+	r := &sideReader{differ: d, side: s, sec: sec.Sorted(), gaps: res.Gaps, known: math.MaxUint64, padding: padding.Find(f, table, nil, 1), numbers: make(map[uint32]uint32)}
 	if listed := gapsOf(res); listed > len(res.Gaps) {
 		r.known = res.Gaps[len(res.Gaps)-1].End
 	}
@@ -192,6 +193,7 @@ type sideReader struct {
 	numbers map[uint32]uint32 // of rows, by those of the sframe.Reader and what their FDE says
 	gaps    []translate.Gap   // those that were not passed yet
 	known   uint64            // up to where they are listed
+	padding []uint8           // as padding.Find returns it
 	pos     uint64            // up to where the last piece is known
 }
 
@@ -217,6 +219,14 @@ func (r *sideReader) read(table *cfi.Table) error {
 			part := end
 			if next < table.Len() {
 				part = min(part, table.At(next).Begin)
+			}
+			if next > 0 && r.padding != nil {
+				if last := table.At(next-1).End + uint64(r.padding[next-1]); begin < last {
+					part = min(part, last)
+					r.Padding += part - begin
+					begin = part
+					continue
+				}
 			}
 			if n := len(r.pieces); n == 0 || r.pieces[n-1].cfi || r.pieces[n-1].end != begin {
 				r.finish()

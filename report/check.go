@@ -18,6 +18,7 @@ type Check struct {
 	Covered    uint64     `json:"covered"`
 	Outermost  uint64     `json:"outermost"`
 	PLT        uint64     `json:"plt"`
+	Padding    uint64     `json:"padding,omitempty"` // padding after functions that has their last rows
 	Mismatches []Mismatch `json:"mismatches"`
 }
 

@@ -43,6 +43,7 @@ type DiffSide struct {
 	Described uint64 `json:"described"` // code that CFI describes
 	Covered   uint64 `json:"covered"`   // of that, code for which there is a row
 	Beside    uint64 `json:"beside"`    // code for which there is a row, and no CFI: PLT stubs
+	Padding   uint64 `json:"padding"`   // the same, after functions
 }
 
 // DiffFunctions counts functions, and stretches of code without CFI that rows are there for.
@@ -140,6 +141,7 @@ func (d *Diff) Text(w io.Writer, changes int) error {
 	numbers("bytes of that covered", a.Covered, b.Covered)
 	words("coverage", percent(a.Covered, a.Described), percent(b.Covered, b.Described))
 	numbers("bytes of code without CFI covered", a.Beside, b.Beside)
+	numbers("bytes of padding covered", a.Padding, b.Padding)
 	for _, g := range d.Gaps {
 		if g.Gained > 0 || g.Lost > 0 {
 			p.f("  left out: %s, now %s (gained %s, lost %s): %s\n", bytesOf(g.Old), digits(g.New), digits(g.Gained), digits(g.Lost), g.Text)

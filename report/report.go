@@ -41,6 +41,7 @@ type Coverage struct {
 	Topmost   uint64    `json:"topmost"`              // of that, by registers that are known in the topmost frame only
 	Outermost uint64    `json:"outermost"`            // code without a caller, where that is left out
 	PLT       uint64    `json:"plt"`                  // PLT stubs without CFI, synthesised from their instructions
+	Padding   uint64    `json:"padding,omitempty"`    // padding after functions, with their last rows
 	Reasons   []Reason  `json:"gaps_by_reason"`
 	Gaps      []Gap     `json:"gaps"`
 	Omitted   int       `json:"gaps_omitted"` // gaps that are not listed, because they are too many
@@ -179,7 +180,7 @@ func New(in Input) *Coverage {
 	}
 	c := &Coverage{
 		Schema: Schema, ABI: in.ABI.String(), Functions: res.Functions, Described: res.Described, Covered: res.Covered,
-		Topmost: res.Topmost, PLT: res.Synthesised, Dropped: Dropped(t.Dropped), Sources: []Source{},
+		Topmost: res.Topmost, PLT: res.Synthesised, Padding: res.Padding, Dropped: Dropped(t.Dropped), Sources: []Source{},
 		Uncovered: Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}},
 	}
 	c.Malformed.Count = t.NumErrors

@@ -23,6 +23,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Topmost += c.Topmost
 		sum.Outermost += c.Outermost
 		sum.PLT += c.PLT
+		sum.Padding += c.Padding
 		sum.MovedCode += c.MovedCode
 		sum.Unsigned = sum.Unsigned || c.Unsigned
 		sum.Size += c.Size

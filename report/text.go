@@ -45,6 +45,9 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 	if c.PLT > 0 {
 		p.f("  %s of PLT stubs without CFI, synthesised from their instructions\n", bytesOf(c.PLT))
 	}
+	if c.Padding > 0 {
+		p.f("  %s of padding after functions, with their last rows\n", bytesOf(c.Padding))
+	}
 	for _, r := range c.Reasons {
 		p.f("  left out: %s in %s of %s: %s", bytesOf(r.Bytes), plural(r.Ranges, "range"), plural(r.Functions, "function"), r.Text)
 		if r.Format3 > 0 {

@@ -117,7 +117,7 @@ func checkedJSON(w io.Writer, path string, c *convert.Checked) error {
 	}
 	r := report.Check{
 		Schema: report.Schema, File: path, ABI: c.ABI.String(), Format: int(c.Version), FDEs: c.FDEs, FREs: c.FREs, Sorted: !c.Unsorted,
-		Described: c.Described, Covered: c.Covered, Outermost: c.Outermost, PLT: c.Stubs, Mismatches: []report.Mismatch{},
+		Described: c.Described, Covered: c.Covered, Outermost: c.Outermost, PLT: c.Stubs, Padding: c.Padding, Mismatches: []report.Mismatch{},
 	}
 	for _, m := range c.Mismatches {
 		r.Mismatches = append(r.Mismatches, report.Mismatch{
@@ -144,6 +144,9 @@ func checkedText(w io.Writer, path string, c *convert.Checked, summary bool) {
 		c.Covered, c.Described, report.Percentage(100*float64(c.Covered)/float64(max(c.Described, 1))))
 	if c.Stubs > 0 {
 		fmt.Fprintf(w, ", and %d bytes of PLT stubs without CFI are right", c.Stubs)
+	}
+	if c.Padding > 0 {
+		fmt.Fprintf(w, ", %d bytes of padding after functions have their last rows", c.Padding)
 	}
 	if c.Unsorted {
 		fmt.Fprint(w, "; the FDEs are not sorted")

@@ -185,9 +185,9 @@ var errDone = errors.New("done")
 
 // A given is those flags that settings are made of, and are not themselves.
 type given struct {
-	format                       *int
-	reader, source, share, shard *string
-	version, help                *bool
+	format                                *int
+	reader, source, share, padding, shard *string
+	version, help                         *bool
 }
 
 // newFlags returns an empty set of flags.
@@ -217,6 +217,7 @@ func (s *settings) define(flags *pflag.FlagSet) *given {
 	flags.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	flags.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
 	g.share = flags.String("share", convert.ShareAuto.String(), "store rows that occur again once, and divide functions into FDEs for that: on, off, auto, which is on for little-endian output, or max, which takes about fifteen times as long to make the section as small as it can, for releases; never in objects")
+	g.padding = flags.String("padding", "on", "describe the padding after functions by their last rows, for readers that look up return addresses after calls that do not return: on or off; never in objects")
 	flags.BoolVar(&s.Force, "force", false, "replace an .sframe section that is there already")
 	flags.BoolVar(&s.Update, "update", false, "the same, but leave the file alone if the section is right, complete and of the asked format")
 	flags.BoolVar(&s.Remove, "remove", false, "take .sframe and its segment out again")
@@ -313,6 +314,10 @@ func (s *settings) settle(flags *pflag.FlagSet, g *given) error {
 	if s.Share, err = convert.ParseShare(*g.share); err != nil {
 		return fmt.Errorf("--share %w", err)
 	}
+	if *g.padding != "on" && *g.padding != "off" {
+		return fmt.Errorf("--padding %q is not known; on or off was expected", *g.padding)
+	}
+	s.NoPadding = *g.padding == "off"
 	s.jobs = min(s.jobs, runtime.GOMAXPROCS(0)) // others would only take memory
 	s.Workers = s.jobs
 	if s.report == "html" { // which is written when all files are done

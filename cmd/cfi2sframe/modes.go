@@ -25,7 +25,7 @@ type mode struct {
 // Flags that several modes have.
 const (
 	cfiFlags    = "source debug-file "
-	formatFlags = "format for pcrel outermost share force update no-verify min-coverage jobs "
+	formatFlags = "format for pcrel outermost share padding force update no-verify min-coverage jobs "
 	outputFlags = "output in-place dry-run preserve-dates no-sync "
 	treeFlags   = "recursive skip-unsupported skip-status "
 	reportFlags = "report report-file quiet "

@@ -43,10 +43,11 @@ var words = map[string][]string{
 	"debug-file": {"auto"}, "debug-link-update": {"auto"},
 	"for": {"glibc", "linux", "binutils-2.40", "binutils-2.41", "binutils-2.42", "binutils-2.43", "binutils-2.44", "binutils-2.45",
 		"binutils-2.46", "binutils-2.47", "java-profiler"},
-	"format": {"1", "2", "3"},
-	"report": {"none", "text", "json", "html", "csv"},
-	"share":  {"on", "off", "auto", "max"},
-	"source": {"auto", "eh_frame", "debug_frame"},
+	"format":  {"1", "2", "3"},
+	"report":  {"none", "text", "json", "html", "csv"},
+	"share":   {"on", "off", "auto", "max"},
+	"padding": {"on", "off"},
+	"source":  {"auto", "eh_frame", "debug_frame"},
 }
 
 // fileValues and numbers are how the usage names values that are files, and numbers.
