@@ -209,7 +209,8 @@ func TestCurrentObjects(t *testing.T) {
 	}
 }
 
-// TestCurrentOfOthers updates a library whose .sframe GNU as and ld have made. It stays if it is right and says as much as ours.
+// TestCurrentOfOthers updates a library whose .sframe GNU as and ld have made. It stays if it is right and says as much as
+// ours: they do not describe padding. Neither is there any afterwards unless it is asked for.
 func TestCurrentOfOthers(t *testing.T) {
 	dir := peer.Run(t, "sid", "g++-16 -O2 -fPIC -Wa,--gsframe -c two.cc; ld -shared two.o -o lib.so", "../testdata/cxx/parts.h", "../testdata/cxx/two.cc")
 	path := filepath.Join(dir, "lib.so")
@@ -217,9 +218,15 @@ func TestCurrentOfOthers(t *testing.T) {
 	if s.Type != elf.SectionType(sframe.SHTGNUSFrame) {
 		t.Errorf("the section's type is %v", s.Type)
 	}
-	res, err := convert.File(t.Context(), path, path, convert.FileOptions{Options: convert.Options{Version: sframe.V3, Update: true}})
-	if err != nil || res.Stays != convert.Current {
-		t.Errorf("stays %q, error %v", res.Stays, err)
+	for _, tt := range []struct {
+		noPadding bool
+		stays     convert.Reason
+	}{{true, convert.Current}, {false, ""}, {false, convert.Current}, {true, ""}, {true, convert.Current}} {
+		opt := convert.Options{Version: sframe.V3, Update: true, NoPadding: tt.noPadding}
+		res, err := convert.File(t.Context(), path, path, convert.FileOptions{Options: opt})
+		if err != nil || res.Stays != tt.stays {
+			t.Errorf("no padding: %t: stays %q, want %q, error %v", tt.noPadding, res.Stays, tt.stays, err)
+		}
 	}
 }
 

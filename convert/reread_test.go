@@ -82,7 +82,7 @@ func TestReread(t *testing.T) {
 		{"a row", func(p *elftest.Patcher) { p.B[off(p)+header+4*fde+2] += 8 },
 			ErrWrong.Error() + ": 1 mismatches between SFrame and CFI, the first at 0x438-0x440", true},
 		{"less code", func(p *elftest.Patcher) { p.Put32(off(p)+header+4, p.U32(off(p)+header+4)-1) },
-			ErrWrong.Error() + ": SFrame describes 106 bytes of code and 0 of PLT stubs, but 107 and 0 were translated", true},
+			ErrWrong.Error() + ": SFrame describes 106 bytes of code, 0 of PLT stubs and 0 of padding, but 107, 0 and 0 were translated", true},
 		{"another function's code", func(p *elftest.Patcher) { p.Put32(off(p)+header+4, 9) }, ErrWrong.Error(), true},
 	} {
 		p := elftest.Patch(t.Fatalf, out.Bytes())

@@ -144,7 +144,7 @@ type Result struct {
 	Version sframe.Version
 	FDEs    int
 	verify.Result
-	Direct uint64 // that converting the linked file describes, PLT stubs without CFI included
+	Direct uint64 // that converting the linked file describes, PLT stubs without CFI included, padding not
 	// Wrong are the bytes in mismatches, and Missing those of Direct that the linker's
 	// section says nothing of, by function.
 	Wrong, Missing map[string]uint64
@@ -180,7 +180,7 @@ func Check(path string) (*Result, error) {
 	}
 	defer os.RemoveAll(dir)
 	direct := filepath.Join(dir, "direct")
-	if _, err := convert.File(context.Background(), path, direct, convert.FileOptions{Options: convert.Options{Version: merged.Version, Force: true}}); err != nil {
+	if _, err := convert.File(context.Background(), path, direct, convert.FileOptions{Options: convert.Options{Version: merged.Version, Force: true, NoPadding: true}}); err != nil {
 		return nil, fmt.Errorf("converting the linked file: %w", err)
 	}
 	_, want, err := Load(direct)
