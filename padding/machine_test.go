@@ -1,0 +1,237 @@
+package padding
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"testing"
+
+	"golang.org/x/arch/x86/x86asm"
+)
+
+// TestDecode has padding and what is none, from the manuals and as objdump prints it.
+func TestDecode(t *testing.T) {
+	for _, tt := range []struct {
+		m    elf.Machine
+		code string
+		want kind
+	}{
+		{elf.EM_X86_64, "90", filled},
+		{elf.EM_X86_64, "6690", filled},
+		{elf.EM_X86_64, "0f1f00", filled},
+		{elf.EM_X86_64, "0f1f4000", filled},
+		{elf.EM_X86_64, "0f1f440000", filled},
+		{elf.EM_X86_64, "660f1f440000", filled},
+		{elf.EM_X86_64, "0f1f8000000000", filled},
+		{elf.EM_X86_64, "0f1f840000000000", filled},
+		{elf.EM_X86_64, "660f1f840000000000", filled},
+		{elf.EM_X86_64, "662e0f1f840000000000", filled},             // cs nopw
+		{elf.EM_X86_64, "666666666666662e0f1f840000000000", other},  // 16 bytes
+		{elf.EM_X86_64, "6666666666662e0f1f840000000000", filled},   // data16, 15 bytes
+		{elf.EM_X86_64, "66662e0f1f8400000000000f1f4000", filled},   // 11 and 4, as GNU as fills 15 bytes
+		{elf.EM_X86_64, "662e0f1f8400000000000f1f440000", filled},   // 10 and 5, as LLVM does
+		{elf.EM_X86_64, "0f1f80000000000f1f840000000000", filled},   // 7 and 8, older GNU as
+		{elf.EM_X86_64, "90662e0f1f840000000000", two},              // .align 2
+		{elf.EM_X86_64, "9090", pieces},                             // by hand
+		{elf.EM_X86_64, "669090", pieces},                           // the same
+		{elf.EM_X86_64, "906690669066902e0f1f840000000000", pieces}, // the same
+		{elf.EM_X86_64, "0f1f440000660f1f440000", pieces},           // two fills
+		{elf.EM_X86_64, "cccccc", traps},                            // lld
+		{elf.EM_X86_64, "000000", traps},                            // a linker's
+		{elf.EM_X86_64, "0f1f440000000000", filled},                 // an assembler's and a linker's
+		{elf.EM_X86_64, "cc0f1f00", filled},                         //
+		{elf.EM_X86_64, "f390", other},                              // pause
+		{elf.EM_X86_64, "f30f1efa", other},                          // endbr64
+		{elf.EM_X86_64, "4190", other},                              // xchg %eax,%r8d
+		{elf.EM_X86_64, "87c0", other},                              // xchg %eax,%eax
+		{elf.EM_X86_64, "0f1f48", other},                            // a part
+		{elf.EM_X86_64, "0f1f", other},                              // the same
+		{elf.EM_X86_64, "0f1f8400000000", other},                    // the same
+		{elf.EM_X86_64, "0f1f04", other},                            // the same
+		{elf.EM_X86_64, "66", other},                                // the same
+		{elf.EM_X86_64, "900f0b", other},                            // ud2
+		{elf.EM_X86_64, "90c3", other},                              // ret
+		{elf.EM_X86_64, "", other},                                  //
+		{elf.EM_AARCH64, "1f2003d5", filled},                        // nop
+		{elf.EM_AARCH64, "1f2003d51f2003d5", filled},                //
+		{elf.EM_AARCH64, "00000000", traps},                         // udf #0
+		{elf.EM_AARCH64, "000000000000", traps},                     // zeros
+		{elf.EM_AARCH64, "3f2003d5", other},                         // yield
+		{elf.EM_AARCH64, "5f2403d5", other},                         // bti c
+		{elf.EM_AARCH64, "01000000", other},                         // udf #1
+		{elf.EM_AARCH64, "1f2003d51f20", other},                     // a part
+		{elf.EM_S390, "0707", filled},                               // nopr %r7
+		{elf.EM_S390, "0700", filled},                               // nopr
+		{elf.EM_S390, "47000000", filled},                           // nop
+		{elf.EM_S390, "c00400000000", filled},                       // jgnop
+		{elf.EM_S390, "c004000000000707", filled},                   //
+		{elf.EM_S390, "a7040000", filled},                           // jnop
+		{elf.EM_S390, "0000", traps},                                //
+		{elf.EM_S390, "07fe", other},                                // br %r14
+		{elf.EM_S390, "07e0", other},                                // bcr 14,%r0: serialization
+		{elf.EM_S390, "c0040000", other},                            // a part
+		{elf.EM_S390, "a7f40000", other},                            // j
+		{elf.EM_S390, "c0e500000000", other},                        // brasl
+	} {
+		b, err := hex.DecodeString(tt.code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := finder{machine: machines[tt.m]}
+		if got := x.decode(b); got != tt.want {
+			t.Errorf("%v: %s is of kind %d; %d was expected", tt.m, tt.code, got, tt.want)
+		}
+	}
+}
+
+// TestLeaves has the last instructions of functions.
+func TestLeaves(t *testing.T) {
+	for _, tt := range []struct {
+		m    elf.Machine
+		code string
+		want bool
+	}{
+		{elf.EM_X86_64, "5bc3", true},           // pop; ret
+		{elf.EM_X86_64, "c20800", true},         // ret $8
+		{elf.EM_X86_64, "e800000000", true},     // call
+		{elf.EM_X86_64, "e900000000", true},     // jmp
+		{elf.EM_X86_64, "eb10", true},           // jmp
+		{elf.EM_X86_64, "ffe0", true},           // jmp *%rax
+		{elf.EM_X86_64, "3e41ffd3", true},       // notrack call *%r11
+		{elf.EM_X86_64, "ff1500000000", true},   // call *0(%rip)
+		{elf.EM_X86_64, "ff5010", true},         // call *16(%rax)
+		{elf.EM_X86_64, "ff24c500000000", true}, // jmp *0(,%rax,8)
+		{elf.EM_X86_64, "0f0b", true},           // ud2
+		{elf.EM_X86_64, "f4", true},             // hlt
+		{elf.EM_X86_64, "0f8400000000", false},  // je
+		{elf.EM_X86_64, "b801000000", false},    // mov
+		{elf.EM_X86_64, "fff0", false},          // push %rax
+		{elf.EM_X86_64, "ff00", false},          // incl (%rax)
+		{elf.EM_X86_64, "0f05", false},          // syscall
+		{elf.EM_X86_64, "", false},              //
+		{elf.EM_AARCH64, "00000014", true},      // b
+		{elf.EM_AARCH64, "00000094", true},      // bl
+		{elf.EM_AARCH64, "c0035fd6", true},      // ret
+		{elf.EM_AARCH64, "20023fd6", true},      // blr x17
+		{elf.EM_AARCH64, "ff0b5fd6", true},      // retaa
+		{elf.EM_AARCH64, "207d20d4", true},      // brk
+		{elf.EM_AARCH64, "00000054", false},     // b.eq
+		{elf.EM_AARCH64, "010000d4", false},     // svc
+		{elf.EM_AARCH64, "0000", false},         // a part
+		{elf.EM_S390, "07fe", true},             // br %r14
+		{elf.EM_S390, "c0e500000000", true},     // brasl
+		{elf.EM_S390, "c0f400000000", true},     // jg
+		{elf.EM_S390, "a7f40001", true},         // j
+		{elf.EM_S390, "0de1", true},             // basr
+		{elf.EM_S390, "a7840001", false},        // je
+		{elf.EM_S390, "0707", false},            // nopr
+		{elf.EM_S390, "0de0", false},            // basr %r14,0 does not branch
+	} {
+		b, err := hex.DecodeString(tt.code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := machines[tt.m].leaves(b); got != tt.want {
+			t.Errorf("%v: %s leaves: %t; %t was expected", tt.m, tt.code, got, tt.want)
+		}
+	}
+}
+
+// jumpsTo is what jumpsAMD64 has to return, byte by byte.
+func jumpsTo(b []byte, pc, target uint64) bool {
+	for i := 1; i < len(b); i++ {
+		op := b[i-1]
+		if short := op&0xf0 == 0x70 || op == 0xeb || op >= 0xe0 && op <= 0xe3; short && pc+uint64(i)+1+uint64(int8(b[i])) == target {
+			return true
+		}
+		if long := op == 0xe8 || op == 0xe9 || i > 1 && b[i-2] == 0x0f && op&0xf0 == 0x80; long && i+4 <= len(b) &&
+			pc+uint64(i)+4+uint64(int32(binary.LittleEndian.Uint32(b[i:]))) == target {
+			return true
+		}
+	}
+	return false
+}
+
+// TestJumps has a jump at each place of a function, by each kind of displacement, and compares with a plain loop.
+func TestJumps(t *testing.T) {
+	const pc = 0x1000
+	for _, size := range []int{2, 5, 6, 7, 12, 13, 14, 31, 300, 70000} {
+		for _, target := range []uint64{pc + uint64(size), pc + uint64(size) + 1, pc - 1, pc - 63} {
+			step := max(1, size/150)
+			for at := 0; at < size; at += step {
+				for _, op := range []string{"74", "eb", "e2", "0f85", "e9", "e8", "c7"} {
+					b := bytes.Repeat([]byte{0xb8, 0, 0, 0, 0}, size/5+1)[:size]
+					code, _ := hex.DecodeString(op)
+					disp := binary.LittleEndian.AppendUint32(nil, uint32(target-pc-uint64(at+len(code)+4)))
+					if slices.Contains([]string{"74", "eb", "e2"}, op) {
+						disp = []byte{byte(target - pc - uint64(at+len(code)+1))}
+					}
+					copy(b[at:], append(code, disp...))
+					got, want := jumpsAMD64(b, pc, span{target, target + 5}), jumpsTo(b, pc, target)
+					if got != want {
+						t.Fatalf("%d bytes, %s at %d to %#x: %t; %t was expected", size, op, at, target, got, want)
+					}
+				}
+			}
+		}
+	}
+	word := func(o binary.ByteOrder, w uint32) []byte {
+		b := make([]byte, 4)
+		o.PutUint32(b, w)
+		return b
+	}
+	le, be := binary.LittleEndian, binary.BigEndian
+	for _, tt := range []struct {
+		m    elf.Machine
+		code []byte // at pc
+		to   uint64
+	}{
+		{elf.EM_AARCH64, word(le, 0x14000004), pc + 16},                  // b
+		{elf.EM_AARCH64, word(le, 0x17ffffff), pc - 4},                   //
+		{elf.EM_AARCH64, word(le, 0x54000081), pc + 16},                  // b.ne
+		{elf.EM_AARCH64, word(le, 0xb4ffffe0), pc - 4},                   // cbz
+		{elf.EM_AARCH64, word(le, 0x37080080), pc + 16},                  // tbnz
+		{elf.EM_AARCH64, word(le, 0x3607ffe0), pc - 4},                   // tbz
+		{elf.EM_S390, word(be, 0xa7f40008), pc + 16},                     // j
+		{elf.EM_S390, word(be, 0xa784fffe), pc - 4},                      // je
+		{elf.EM_S390, append(word(be, 0xc0f40000), 0, 8), pc + 16},       // jg
+		{elf.EM_S390, append(word(be, 0xec120008), 0x80, 0x64), pc + 16}, // cgrj
+		{elf.EM_S390, append(word(be, 0xc0e5ffff), 0xff, 0xfe), pc - 4},  // brasl
+	} {
+		m := machines[tt.m]
+		if !m.jumps(tt.code, pc, span{tt.to, tt.to + 2}) || m.jumps(tt.code, pc, span{tt.to + 2, tt.to + 8}) || m.jumps(tt.code, pc, span{tt.to - 2, tt.to}) {
+			t.Errorf("%v: % x does not jump to %#x, or elsewhere", tt.m, tt.code, tt.to)
+		}
+	}
+}
+
+// FuzzAMD64 compares no-ops with another decoder, and jumps with a plain loop.
+func FuzzAMD64(f *testing.F) {
+	for _, s := range []string{"90", "66662e0f1f8400000000000f1f4000", "0f1f440000660f1f440000", "cc0f1f00", "f390", "e900000000eb10"} {
+		b, _ := hex.DecodeString(s)
+		f.Add(b, uint16(3))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, distance uint16) {
+		for rest := b; len(rest) > 0; {
+			n, runs := padAMD64(rest)
+			if n == 0 {
+				break
+			}
+			if runs {
+				in, err := x86asm.Decode(rest, 64)
+				if err != nil || in.Len != n || in.Op != x86asm.NOP && fmt.Sprint(in) != "XCHG AX, AX" {
+					t.Fatalf("% x: %v, %v; a no-op of %d bytes was found", rest, in, err, n)
+				}
+			}
+			rest = rest[n:]
+		}
+		for _, target := range []uint64{0x10000 + uint64(len(b)) + uint64(distance), 0x10000 - uint64(distance)} {
+			if got, want := jumpsAMD64(b, 0x10000, span{target, target + 1}), jumpsTo(b, 0x10000, target); got != want {
+				t.Fatalf("% x to %#x: %t; %t was expected", b, target, got, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,163 @@
+package padding_test
+
+import (
+	"bufio"
+	"debug/elf"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/padding"
+	"cfi2sframe/plt"
+)
+
+// load returns a file and its functions.
+func load(t *testing.T, path string) (*elffile.File, *cfi.Table) {
+	t.Helper()
+	r, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	info, err := r.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elffile.New(r, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := cfi.Load(f, cfi.Auto, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, table
+}
+
+// find returns what Find does. However many workers there are, that is the same.
+func find(t *testing.T, f *elffile.File, table *cfi.Table) []uint8 {
+	t.Helper()
+	stubs, err := plt.Find(f, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes := padding.Find(f, table, stubs, 1)
+	for _, workers := range []int{2, 3, 8, 1000} {
+		if other := padding.Find(f, table, stubs, workers); string(other) != string(sizes) {
+			t.Errorf("%d workers find something else", workers)
+		}
+	}
+	return sizes
+}
+
+// TestFind has a function for each kind of what follows functions (testdata/asm/amd64/padding.s).
+func TestFind(t *testing.T) {
+	want := map[string]uint8{ // up to the next function, as nm and objdump print it; 0 for all others
+		"same": 15, "back": 13, "call": 10, "jump": 12, "method": 10, "zeros": 10, "int3": 10, "most": 63, "last": 10,
+	}
+	for _, tt := range []struct {
+		name   string
+		unseen []string // references that the file does not have
+	}{
+		{"padding.so", nil},
+		{"padding", []string{"pointer"}}, // linked at a fixed address: an address in .data is a number
+	} {
+		f, table := load(t, "../testdata/bin/amd64/"+tt.name)
+		starts := make(map[uint64]string)
+		err := f.Symbols(elf.SHT_SYMTAB, func(tab *elffile.Section, s elffile.Symbol) {
+			if elf.SymType(s.Info&0xf) == elf.STT_FUNC {
+				starts[s.Value] = f.SymbolName(tab, s.Name)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, size := range find(t, f, table) {
+			fn := table.At(i)
+			name := starts[fn.Begin]
+			expected := want[name]
+			for _, n := range tt.unseen {
+				if n == name {
+					expected = 15
+				}
+			}
+			if size != expected {
+				t.Errorf("%s: %d bytes after %s at %#x; %d were expected", tt.name, size, name, fn.Begin, expected)
+			}
+		}
+	}
+}
+
+// pads are the instructions of padding as objdump prints them.
+var pads = regexp.MustCompile(`^((data16|cs|xchg +%ax,%ax|nop[wl]?|int3|add +%al,\(%rax\)|\.byte 0x0|udf\s+#0|nopr?|jgnop|\.long 0x00000000|\.short 0x0000|\.\.\.)\b.*|\.inst\s+0x00000000.*|nopr?.*)$`)
+
+// TestPeer compares with what objdump shows between functions. All that is described has to be padding there, and nearly
+// all that is padding there has to be described.
+func TestPeer(t *testing.T) {
+	for _, tt := range []struct{ objdump, path string }{
+		{"objdump", "/usr/bin/bash"},
+		{"objdump", "/usr/bin/perl"},
+		{"objdump", "/usr/bin/python3.11"},
+		{"aarch64-linux-gnu-objdump", "/usr/aarch64-linux-gnu/lib/libc.so.6"},
+		{"s390x-linux-gnu-objdump", "/usr/s390x-linux-gnu/lib/libc.so.6"},
+	} {
+		path := peer.File(t, tt.path)
+		f, table := load(t, path)
+		cmd := exec.Command(peer.Look(t, tt.objdump), "-d", "-z", "--no-show-raw-insn", path)
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := make(map[uint64]bool) // where instructions begin, and whether they are padding
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			addr, text, ok := strings.Cut(lines.Text(), ":\t")
+			if pc, err := strconv.ParseUint(strings.TrimSpace(addr), 16, 64); ok && err == nil {
+				code[pc] = pads.MatchString(strings.TrimSpace(text))
+			}
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		gaps, described := 0, 0
+		lost := 0 // objdump takes the end of a function of s390x for data, as there is a trap of two zeros in it
+		for i, size := range find(t, f, table) {
+			fn := table.At(i)
+			if size > 0 {
+				described++
+			}
+			if _, ok := code[fn.End]; !ok && size > 0 {
+				lost++
+				continue
+			}
+			for pc := fn.End; pc < fn.End+uint64(size); pc++ {
+				if is, ok := code[pc]; ok && !is {
+					t.Errorf("%s: %#x is described, after the function at %#x; objdump shows no padding", path, pc, fn.Begin)
+				}
+			}
+			if i+1 < table.Len() {
+				next := table.At(i + 1).Begin
+				all := next > fn.End && next-fn.End < padding.Limit
+				for pc := fn.End; pc < next && all; pc++ {
+					is, ok := code[pc]
+					all = is || !ok && pc > fn.End
+				}
+				if all {
+					gaps++
+				}
+			}
+		}
+		t.Logf("%s: %d gaps, %d of them described", path, gaps, described)
+		if described < gaps*97/100 || described == 0 || lost > 1 {
+			t.Errorf("%s: %d gaps are padding for objdump, %d of them described; at the ends of %d functions it shows no instruction", path, gaps, described, lost)
+		}
+	}
+}
