@@ -24,13 +24,14 @@ type references struct {
 
 	first, size uint64                   // of all parts together
 	each        func(first, last uint64) // takes what refers to them instead, or is nil
+	granules    []uint64                 // that each is for, or nil
 }
 
 // References calls each for the addresses that symbols, relocations, and the dynamic entries for what runs at the start
-// and the end refer to: those of the size bytes from address first on, and others. An error means that not all of them
-// are known.
-func References(f *elffile.File, first, size uint64, each func(first, last uint64)) error {
-	r := &references{first: first, size: size, each: each}
+// and the end refer to: those of the size bytes from address first on, if the bit of their granule is set, and others.
+// An error means that not all of them are known.
+func References(f *elffile.File, first, size uint64, granules []uint64, each func(first, last uint64)) error {
+	r := &references{first: first, size: size, each: each, granules: granules}
 	arrays := map[elf.DynTag]elf.DynTag{
 		elf.DT_INIT_ARRAY: elf.DT_INIT_ARRAYSZ, elf.DT_FINI_ARRAY: elf.DT_FINI_ARRAYSZ, elf.DT_PREINIT_ARRAY: elf.DT_PREINIT_ARRAYSZ,
 	}
@@ -99,7 +100,19 @@ func (r *references) mark(first, last uint64) {
 }
 
 // has reports whether an address is between the first part and the last one.
-func (r *references) has(addr uint64) bool { return addr-r.first < r.size }
+func (r *references) has(addr uint64) bool {
+	return addr-r.first < r.size && (r.granules == nil || Granule(r.granules, addr))
+}
+
+// Granule reports whether the bit of an address is set: each bit is for GranuleSize bytes, and stands for others as well, as their
+// number is a power of two.
+func Granule(bits []uint64, addr uint64) bool {
+	g := addr / GranuleSize
+	return bits[g/64&uint64(len(bits)-1)]>>(g%64)&1 != 0
+}
+
+// GranuleSize is the size in bytes of the alignment that functions usually have.
+const GranuleSize = 16
 
 // near is has for an address that may be the end of the last part.
 func (r *references) near(addr uint64) bool { return addr-r.first <= r.size }

@@ -143,13 +143,16 @@ func far(b []byte, target int) bool {
 		low := int(uint16(target - at - 4)) // the lower half, which becomes 0
 		stop := min(end, at+low+1)
 		want := uint64(low)*ones - 0x0006000400020000
-		for ; at+8 < stop; at, want = at+8, want-8*ones {
-			x := binary.LittleEndian.Uint64(b[at:]) ^ want
-			y := binary.LittleEndian.Uint64(b[at+1:]) ^ (want - ones)
-			if ((x-ones)&^x|(y-ones)&^y)&(ones<<15) == 0 { // none of 8 halves is 0
+		// The loop is what finding padding takes longest for.
+		for c := b[at : stop+3]; len(c) >= 17+3; c, at, want = c[16:], at+16, want-16*ones {
+			w := binary.LittleEndian.Uint64(c) ^ want
+			x := binary.LittleEndian.Uint64(c[1:]) ^ (want - ones)
+			y := binary.LittleEndian.Uint64(c[8:]) ^ (want - 8*ones)
+			z := binary.LittleEndian.Uint64(c[9:]) ^ (want - 9*ones)
+			if ((w-ones)&^w|(x-ones)&^x|(y-ones)&^y|(z-ones)&^z)&(ones<<15) == 0 { // none of 16 halves is 0
 				continue
 			}
-			for i := at; i < at+8; i++ {
+			for i := at; i < at+16; i++ {
 				if is(i) {
 					return true
 				}

@@ -18,8 +18,7 @@ type references struct {
 	hits     []int // the functions before these gaps
 }
 
-// granule is the size in bytes of the alignment that functions usually have.
-const granule = 16
+const granule = elfwrite.GranuleSize
 
 func newReferences(x *finder) *references {
 	n := 1
@@ -29,23 +28,17 @@ func newReferences(x *finder) *references {
 	r := &references{finder: x, sizes: slices.Clone(x.sizes), granules: make([]uint64, n)}
 	for i := range x.sizes {
 		for gap := x.gap(i); gap.begin < gap.end; gap.begin = gap.begin/granule*granule + granule {
-			word, bit := r.bit(gap.begin)
-			*word |= bit
+			g := gap.begin / granule
+			r.granules[g/64%uint64(n)] |= 1 << (g % 64)
 		}
 	}
 	return r
 }
 
-// bit returns the bit of the granule that an address is in.
-func (r *references) bit(addr uint64) (word *uint64, bit uint64) {
-	g := addr / granule
-	return &r.granules[g/64%uint64(len(r.granules))], 1 << (g % 64)
-}
-
 // mark notes that something refers to the addresses from first to last, which are few.
 func (r *references) mark(first, last uint64) {
 	for at := first; at <= last; at = at/granule*granule + granule {
-		if word, bit := r.bit(at); *word&bit != 0 {
+		if elfwrite.Granule(r.granules, at) {
 			r.near(at, min(last, at|(granule-1)))
 		}
 	}
@@ -66,7 +59,7 @@ func (r *references) find() error {
 	f, t := r.file, r.table
 	r.mark(f.Entry, f.Entry)
 	first, last := t.At(0).Begin, t.At(t.Len()-1).End
-	if err := elfwrite.References(f, first, last-first+Limit, r.mark); err != nil {
+	if err := elfwrite.References(f, first, last-first+Limit, r.granules, r.mark); err != nil {
 		return err
 	}
 	for i := range f.Sections {
