@@ -13,6 +13,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/lab/linked"
+	"cfi2sframe/padding"
 	"cfi2sframe/plt"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -25,6 +26,7 @@ type subject struct {
 	opt     convert.Options
 	table   *cfi.Table
 	stubs   []plt.Stub
+	padding []uint8 // after the functions; that it is padding is checked elsewhere
 	gaps    []report.Gap
 	bytes   []byte // the section
 	addr    uint64
@@ -58,6 +60,9 @@ func convertFile(path, dir string, opt convert.Options) (*subject, error) {
 	}
 	if s.stubs, err = plt.Find(f, s.table); err != nil {
 		return nil, err
+	}
+	if s.padding = padding.Find(f, s.table, s.stubs, 1); s.padding == nil || s.opt.NoPadding {
+		s.padding = make([]uint8, s.table.Len())
 	}
 	if s.bytes, s.addr, s.section, err = sectionOf(out); err != nil {
 		return nil, err
@@ -269,7 +274,11 @@ func (j *judge) verdict(pc uint64, a *answer) (kind int, what string) {
 			return aStub, j.compareStub(stub, pc, a)
 		}
 	}
-	if row == nil || j.inGap(pc) {
+	gap := j.inGap(pc)
+	if row != nil && pc >= fn.End { // in padding, which has the last row
+		gap = j.gap > 0 && j.gaps[j.gap-1].End == fn.End
+	}
+	if row == nil || gap {
 		if a.Flags&found != 0 {
 			return nothing, "a row is found, where there should be none"
 		}
@@ -298,7 +307,7 @@ func (j *judge) rowAt(pc uint64) (*cfi.Row, *cfi.Function) {
 	for j.next < j.table.Len() && j.table.At(j.next).Begin <= pc {
 		j.current, j.next, j.rows = j.table.At(j.next), j.next+1, nil
 	}
-	if j.current == nil || pc >= j.current.End || j.current.Err() != nil {
+	if j.current == nil || pc >= j.current.End+uint64(j.padding[j.next-1]) || j.current.Err() != nil {
 		return nil, nil
 	}
 	if j.rows == nil {
