@@ -42,7 +42,6 @@ func TestPadding(t *testing.T) {
 	row := func(start uint32, cfa int32) sframe.FRE {
 		return sframe.FRE{Start: start, Row: sframe.Row{CFA: at(sframe.SP, cfa)}}
 	}
-	type rows = []sframe.FRE
 	piece := func(begin, end uint64, r ...sframe.FRE) fde {
 		return fde{sframe.FDE{Start: begin, Size: uint32(end - begin)}, r}
 	}

@@ -92,6 +92,7 @@ var known = map[sframe.Version]map[string]string{
 		"endless_a":      "the same",
 		"endless_b":      "the same",
 		"endless_larger": "the same",
+		"signal":         "a signal frame is covered, which the version has no mark for",
 	},
 	sframe.V2: {
 		".plt.got":  "ld has the CFA at sp+16, where the CFI and the code have it at sp+8",
@@ -103,6 +104,7 @@ var known = map[sframe.Version]map[string]string{
 		"ra_mid":    "a return address in a register is ignored",
 		"sp_popped": "an explicit rule for SP is ignored",
 		"ra_at_cfa": "a return address at CFA+0 is written as a word of 0, which reads as no rule",
+		"signal":    "a signal frame is covered, which the version has no mark for",
 	},
 	sframe.V3: {
 		".plt.got":  "ld has the CFA at sp+16, where the CFI and the code have it at sp+8",

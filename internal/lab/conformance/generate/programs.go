@@ -49,7 +49,7 @@ func programs(top string) (map[string][]vector.Vector, error) {
 			if err != nil {
 				return nil, err
 			}
-			opt := convert.Options{Version: sframe.Version(x.version()), PCRel: x.format == "2e1" && x.name != "s390x", Outermost: x.format == "2e2"}
+			opt := convert.Options{Version: sframe.Version(x.version()), PCRel: x.format == "2e1" && x.name != "s390x", Outermost: x.format == "2e2", NoPadding: true}
 			var result bytes.Buffer
 			if _, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &result, opt); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
