@@ -65,8 +65,8 @@ func TestFind(t *testing.T) {
 		name   string
 		unseen []string // references that the file does not have
 	}{
-		{"padding.so", nil},
-		{"padding", []string{"pointer"}}, // linked at a fixed address: an address in .data is a number
+		{"padding", nil},
+		{"padding-fixed", []string{"pointer"}}, // linked at a fixed address: an address in .data is a number
 	} {
 		f, table := load(t, "../testdata/bin/amd64/"+tt.name)
 		starts := make(map[uint64]string)
