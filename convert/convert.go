@@ -383,7 +383,7 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translat
 	if err != nil {
 		return nil, nil, err
 	}
-	enc := emit.Options{Version: opt.Version, ABI: abi, PCRel: opt.PCRel, Share: opt.Share.on(abi) && !f.IsObject(), Best: opt.Share == ShareMax}
+	enc := emit.Options{Version: opt.Version, ABI: abi, PCRel: opt.PCRel, Join: opt.Share != ShareOff && !f.IsObject(), Share: opt.Share.on(abi)}
 	if enc.Align, err = elfwrite.SizeMultiple(f); err != nil {
 		return nil, nil, err
 	}

@@ -1,356 +1,352 @@
 package emit
 
 import (
-	"encoding/binary"
+	"cmp"
 	"math"
 	"math/bits"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"cfi2sframe/sframe"
 )
 
-// counts says how often a sequence of rows occurs in the program, about: in how many places
-// it, or another one with the same hash, could be an FDE of its own.
+// How Join divides code into FDEs.
 //
-// Rows of most functions are the same as those of others for a part of the function only: up
-// to the first epilogue, or from the first instruction of one on. An FDE more costs some
-// 20 bytes, rows that are there already cost none. So all sequences that could be FDEs are
-// counted first, and each run is divided where that makes the sum of its FDEs and of its
-// share of their rows least. By a count of those FDEs, it is divided once more, unless the program is
-// large. Nothing depends on the order of the runs, nor on which Builder they are in.
-type counts struct {
-	// Each sequence has two counters, by its hash, in the same 64 bytes, and the lesser one
-	// counts: that is too much only if others have both. They end at 255, from where on
-	// rows cost next to nothing. The length is a power of two.
-	n     []uint8
-	shift int // that makes an index of a hash
-}
-
-// slots returns the indexes of the counters for a hash.
-func (c *counts) slots(hash uint64) (i, j uint64) {
-	i = hash >> c.shift
-	return i, i ^ (1 + hash&0xffff%63)
-}
-
-func (c *counts) add(hash uint64, n uint32) {
-	i, j := c.slots(hash)
-	c.n[i] = saturated(uint32(c.n[i]) + n)
-	c.n[j] = saturated(uint32(c.n[j]) + n)
-}
-
-func saturated(n uint32) uint8 { return uint8(min(n, math.MaxUint8)) }
-
-// of returns how often a sequence was added.
-func (c *counts) of(hash uint64) uint8 {
-	i, j := c.slots(hash)
-	return min(c.n[i], c.n[j])
-}
-
-// merge adds the counts of others, eight at a time.
-func (c *counts) merge(o *counts) {
-	const high = 0x8080808080808080 // the highest bit of each
-	for i := 0; i < len(c.n); i += 8 {
-		a, b := binary.LittleEndian.Uint64(c.n[i:]), binary.LittleEndian.Uint64(o.n[i:])
-		sum := (a&^high + b&^high) ^ (a^b)&high
-		over := (a&b | (a|b)&^sum) & high // what has more than 255
-		binary.LittleEndian.PutUint64(c.n[i:], sum|over>>7*math.MaxUint8)
-	}
-}
-
-// A cluster is as many rows of a run as begin less than minGap bytes after the one
-// before: those of a prologue or an epilogue, as a rule, up to the first instruction of what is
-// after it. Runs are divided between clusters only. A piece of several clusters has at most
-// maxPiece rows, or is the whole run.
-type cluster struct {
-	hash        uint64 // of the rows, and of how far they are from each other
-	start, last uint32 // where the first and the last row begin, from the start of the run
-	rows        uint32
-	size        uint32 // of the rows in bytes, without their start addresses
-}
-
-// Of 4 to 12 bytes, minGap makes the sections of gdb and libLLVM as small as any other, to 0.01 %, and that
-// of bash to 0.2 %. With 8 for maxPiece they are up to 1 % larger, with 16 to 64 the same, to 0.1 %.
+// Functions with the same attributes and no byte between them form a chain. The rows of a chain in address order are
+// one sequence; a row equal to the one before it is dropped, also at the start of a function. An FDE describes a piece:
+// some of these rows that follow each other. It costs an index entry (20 bytes or so) and its FRE list, which costs
+// nothing more if another FDE has the same one. So long pieces save entries, and short ones save lists: most functions
+// have rows in common with others up to the first epilogue, or from an epilogue on.
+//
+//  1. Rows that begin less than minGap bytes after the one before them form a cluster: a prologue, or an epilogue up to
+//     the first instruction after it. A piece is one or more clusters, with at most maxRows rows.
+//  2. A trie of clusters finds all lists that occur several times, and how often; see trie.go.
+//  3. Dynamic programming divides each chain at the least cost. A list that occurs n times costs 1/n of its size.
+//  4. The lists of the chosen pieces are counted instead of all possible ones, and step 3 is repeated.
+//
+// All but step 2 is done for blocks of blockUses functions at the same time. No chain crosses the end of a block, so the
+// result does not depend on the number of goroutines.
+//
+// The effects below are those on the sections of gdb, libcrypto and libLLVM-14 in November 2026.
 const (
-	minGap   = 6  // bytes
-	maxPiece = 32 // rows
+	minGap    = 12   // bytes
+	maxRows   = 24   // readers go through the rows of an FDE one by one; 16 costs 2 to 3 %, 32 saves up to 1 %
+	rounds    = 2    // the second division saves 3 to 6 %, further ones 0.5 %
+	blockUses = 1024 // 0.1 %
 )
 
-// maxSequences bounds the sequences of all functions, about, among which the best ones are looked for.
-// Libraries of 150 MB have a million. Where there are more than that, functions stay whole, so
-// that it does not take longer than all the rest.
-const maxSequences = 1 << 24
+// A cluster is rows that stay together. Offsets count from the function's start in a Builder, and from the chain's in a
+// divider.
+type cluster struct {
+	hash        uint64 // of the rows and of their distances
+	start, last uint32 // offsets of the first and the last row
+	size        uint32 // of the rows in bytes, without their start addresses
+	row         uint32 // index of the first row in Builder.rows
+	rows        uint32
+	part        uint16 // index of the Builder, in a block
+	first       bool   // of its chain, in a block
+}
 
-// maxDivided is how many rows a run has at most that is divided. Those of compilers have a few thousand.
-const maxDivided = 1 << 19
+// runClusters are the clusters of a run. If the first row is equal to the one before, it is dropped.
+type runClusters struct {
+	cluster, clusters uint32  // index of the first one in Builder.clusters, and their number
+	first, last       uint64  // bytes of the first and the last row, and the size in the highest one; 0 for longer rows
+	rest              cluster // the first cluster without the first row, if it has several
+}
 
-// manySequences reports whether a program has more than maxSequences. That does not depend on its parts.
-func manySequences(parts []*Builder) bool {
-	n := uint64(0)
+// A chain is code in which FDEs can begin and end at any cluster.
+type chain struct {
+	fde     sframe.FDE // with the start of the chain, and without a size
+	size    uint32     // of the code in bytes
+	cluster int        // index of the first cluster in the block
+	class   uint16     // of fde
+}
+
+// A block is some of the code. A chain and a cluster more end the last ones.
+type block struct {
+	uses     []use
+	chains   []chain
+	clusters []cluster
+	index    int // of the first cluster, counted through all blocks
+}
+
+// A piece is what one FDE describes.
+type piece struct {
+	fde  sframe.FDE
+	list uint32 // index of its rows
+}
+
+// divide divides the code of all parts into pieces, and stores their lists.
+func divide(parts []*Builder) ([]piece, lists) {
+	opt := &parts[0].opt
+	blocks := newBlocks(parts)
+	dividers := make([]divider, len(parts))
+	for i := range dividers {
+		dividers[i] = divider{layout: parts[0].layout, lists: newLists(opt.Share), pieces: make([]piece, 0, blockUses*(len(blocks)/len(parts)+1))}
+	}
+	// all calls f for each block, by all dividers at the same time.
+	all := func(f func(d *divider, b *block)) {
+		each(len(dividers), func(i int) {
+			for k := len(blocks) * i / len(dividers); k < len(blocks)*(i+1)/len(dividers); k++ {
+				f(&dividers[i], &blocks[k])
+			}
+		})
+	}
+	all(func(_ *divider, b *block) { b.load(parts) })
+	t := &trie{}
+	if opt.Share && len(blocks) > 0 {
+		t = newTrie(blocks)
+		t.price()
+		for range rounds - 1 {
+			next := make([]uint32, len(t.uses))
+			all(func(d *divider, b *block) {
+				d.divide(b, t, func(_, begin, end int) {
+					if n := t.at(b.index+begin, end-begin); n > 0 {
+						atomic.AddUint32(&next[n], 1)
+					}
+				})
+			})
+			t.uses = next
+			t.price()
+		}
+	}
+	all(func(d *divider, b *block) {
+		d.divide(b, t, func(chain, begin, end int) { d.cut(parts, b, chain, begin, end) })
+	})
+	first := &dividers[0]
+	for i := range dividers[1:] {
+		d := &dividers[1+i]
+		to := first.lists.join(&d.lists)
+		for _, p := range d.pieces {
+			p.list = to[p.list]
+			first.pieces = append(first.pieces, p)
+		}
+	}
+	return first.pieces, first.lists
+}
+
+// newBlocks returns blocks of all functions, in address order, with memory for their clusters.
+func newBlocks(parts []*Builder) []block {
+	var blocks []block
+	index := 0
+	for uses := range slices.Chunk(sortedUses(parts), blockUses) {
+		blocks = append(blocks, block{uses: uses, index: index})
+		for i := range uses {
+			index += int(parts[uses[i].part].runs[uses[i].run].clusters)
+		}
+		index++
+	}
+	clusters := make([]cluster, index)
+	for i := range blocks {
+		blocks[i].clusters = clusters[blocks[i].index:]
+	}
+	return blocks
+}
+
+// each calls f for all numbers below n at the same time.
+func each(n int, f func(int)) {
+	var wg sync.WaitGroup
+	for i := 1; i < n; i++ {
+		wg.Go(func() { f(i) })
+	}
+	f(0)
+	wg.Wait()
+}
+
+// sortedUses returns all uses in the order of their addresses.
+func sortedUses(parts []*Builder) []use {
+	n := 0
 	for _, p := range parts {
-		for i := range p.runs {
-			if r := &p.runs[i]; !r.whole {
-				n += uint64(r.uses) * uint64(r.clusters) * uint64(min(r.clusters, maxPiece))
-			}
+		n += len(p.uses)
+	}
+	uses := make([]use, 0, n)
+	for i, p := range parts {
+		for _, u := range p.uses {
+			u.part = uint32(i)
+			uses = append(uses, u)
 		}
 	}
-	return n > maxSequences
-}
-
-// newCluster returns a cluster of one row.
-func newCluster(start uint32, f form) cluster {
-	return cluster{mix(f.hash), start, start, 1, f.size}
-}
-
-// add adds a row to a cluster.
-func (c *cluster) add(start uint32, f form) {
-	c.hash = mix(c.hash + uint64(start-c.last)<<56 ^ f.hash)
-	c.last, c.rows, c.size = start, c.rows+1, c.size+f.size
-}
-
-// after returns the hash of a sequence with the cluster at its end. Without it, the hash is the given one, and
-// the last row begins where it is said.
-func (c *cluster) after(hash uint64, last uint32) uint64 {
-	return mix(hash ^ c.hash + uint64(c.start-last)<<32)
-}
-
-// A sequence is the rows of n clusters of a run that follow each other.
-type sequence struct {
-	hash uint64 // as a list
-	size uint32 // of the list in bytes, but for the attribute
-	n    uint32
-}
-
-// sequences returns the sequences that begin with the i-th of the clusters of a run and could be FDEs,
-// by their length, until it is called again. Of a run that is whole, that is the whole only.
-func (d *divider) sequences(clusters []cluster, whole bool, i int) []sequence {
-	clusters = clusters[i:]
-	if len(d.found) < len(clusters) {
-		d.found = make([]sequence, 2*len(clusters))
+	byStart := func(a, b use) int { return cmp.Compare(a.start, b.start) }
+	if !slices.IsSortedFunc(uses, byStart) {
+		slices.SortStableFunc(uses, byStart)
 	}
-	out, n := d.found[:len(clusters)], 0
-	first := clusters[0].start
-	last := first
-	var rows, size uint32
-	var hash uint64
-	for j := range clusters {
-		c := &clusters[j]
-		if !whole && j > 0 && rows+c.rows > maxPiece {
-			if i > 0 {
-				break
-			}
-			whole = true
+	return uses
+}
+
+// cluster adds the clusters of a run, whose rows are the last ones of the Builder.
+func (b *Builder) cluster(r *run) {
+	rows, forms := b.rows[r.row:], b.forms[typeIndex(r.fde.Flexible)]
+	r.cluster = uint32(len(b.clusters))
+	r.first, r.last = forms[rows[0].Row].key(), forms[rows[len(rows)-1].Row].key()
+	for i := 0; i < len(rows); {
+		c := newCluster(rows[i:], forms, r.fde.PCMask)
+		c.row = r.row + uint32(i)
+		b.clusters = append(b.clusters, c)
+		i += int(c.rows)
+	}
+	r.clusters = uint32(len(b.clusters)) - r.cluster
+	if n := b.clusters[r.cluster].rows; n > 1 {
+		r.rest = newCluster(rows[1:n], forms, false)
+		r.rest.row = r.row + 1
+	}
+}
+
+// key returns the bytes of a row of up to 7 bytes, with their number, and 0 for a longer one.
+func (f *form) key() uint64 {
+	if f.size > 7 {
+		return 0
+	}
+	return f.bytes | uint64(f.size)<<56
+}
+
+// newCluster returns the cluster that the rows begin with: all of them, or those that are near enough.
+func newCluster(rows []sframe.Ref, forms []form, all bool) cluster {
+	c := cluster{start: rows[0].Start, last: rows[0].Start}
+	for i, e := range rows {
+		if !all && (e.Start-c.last >= minGap || i == maxRows) {
+			break
 		}
-		hash = c.after(hash, last)
-		rows, size, last = rows+c.rows, size+c.size, c.last
-		if whole && j+1 < len(clusters) {
-			continue
-		}
-		out[n] = newSequence(hash, last-first, rows, size, j+1)
-		n++
+		f := &forms[e.Row]
+		c.hash = mix(c.hash + uint64(e.Start-c.last)<<56 ^ f.bytes)
+		c.last, c.size, c.rows = e.Start, c.size+f.size, c.rows+1
 	}
-	return out[:n]
-}
-
-// newSequence returns the sequence of n clusters with so many rows, of so many bytes without their starts. Their
-// hashes make up the given one, and the last row begins where it is said.
-func newSequence(hash uint64, last, rows, size uint32, n int) sequence {
-	typ := sframe.TypeFor(last)
-	return sequence{mix(hash + uint64(typ)), size + rows<<typ, uint32(n)}
-}
-
-// hashOf returns the hash of the sequence of all clusters.
-func hashOf(clusters []cluster) uint64 {
-	last := clusters[0].start
-	var hash uint64
-	for j := range clusters {
-		c := &clusters[j]
-		hash = c.after(hash, last)
-		last = c.last
-	}
-	return newSequence(hash, last-clusters[0].start, 0, 0, 0).hash
-}
-
-// clustersOf returns the clusters of a run.
-func (b *Builder) clustersOf(r *run) []cluster { return b.clusters[r.cluster : r.cluster+r.clusters] }
-
-// newCounts makes room for the sequences of a program with so many rows. Small programs have
-// more counters for each, which cost next to nothing there.
-func newCounts(rows uint64) *counts {
-	n := min(max(min(8*rows, 1<<18), 2*rows, 1<<10), 1<<20)
-	log := bits.Len64(n - 1)
-	c := &counts{make([]uint8, 1<<log), 64 - log}
-	clear(c.n) // pages that are read before they are written are mapped twice
 	return c
 }
 
-// A cost is that of the first clusters of a run, if they are divided best: a size in units of 2^-scale
-// bytes, and in the lowest bits the cluster with which the last FDE begins. Of two that are as
-// large, the one is less of which that is before the other's.
-type cost uint64
-
-const (
-	scale    = 16
-	fromBits = 20 // of a run with maxDivided rows, each of them and an FDE have 49 bytes at most
-
-	unknown cost = 1 << 63 // more than any
-)
-
-// perByte is the cost of one byte of rows that n FDEs share, by n: 1/n byte.
-var perByte = func() (p [math.MaxUint8 + 1]cost) {
-	for n := range p {
-		p[n] = 1 << scale / cost(max(n, 1)) << fromBits
-	}
-	return p
-}()
-
-// begins returns how many of the first clusters of a run an FDE can begin with.
-func (r *run) begins() int {
-	if r.whole {
-		return 1
-	}
-	return int(r.clusters)
-}
-
-// hashLong returns the hash of a row without its start, of more than 8 bytes.
-func hashLong(b []byte) (h uint64) {
-	for ; len(b) >= 8; b = b[8:] {
-		h = mix(h ^ binary.LittleEndian.Uint64(b))
-	}
-	for _, c := range b {
-		h = mix(h ^ uint64(c))
-	}
-	return h
-}
-
-// mix is a step of a hash. It is always the same one: that the same section comes out depends
-// on it.
+// mix is a step of a hash. It is always the same, as the division of code depends on it.
 func mix(v uint64) uint64 {
 	hi, lo := bits.Mul64(v^0x243f6a8885a308d3, 0x9e3779b97f4a7c15)
 	return hi ^ lo
 }
 
-// divide divides all runs of all parts.
-func divide(parts []*Builder) {
-	rows := uint64(0)
-	for _, p := range parts {
-		for i := range p.runs {
-			rows += uint64(p.runs[i].num) * uint64(p.runs[i].uses)
+// load makes chains of the functions of the block.
+func (b *block) load(parts []*Builder) {
+	var ch *chain
+	last, n := uint64(0), 0 // the row before, and the number of clusters
+	for i := range b.uses {
+		u := &b.uses[i]
+		p := parts[u.part]
+		r := &p.runs[u.run]
+		begin := n
+		if i == 0 || !ch.takes(u, r) {
+			b.chains = append(b.chains, chain{fde: r.fde, class: r.class, cluster: n})
+			ch = &b.chains[len(b.chains)-1]
+			ch.fde.Start = u.start
+			last = 0
 		}
-	}
-	if manySequences(parts) {
-		for _, p := range parts {
-			for i := range p.runs {
-				p.runs[i].whole = true
-			}
+		clusters := p.clusters[r.cluster : r.cluster+r.clusters]
+		if r.first != last || last == 0 {
+			b.clusters[n] = clusters[0]
+			n++
+		} else if clusters[0].rows > 1 {
+			b.clusters[n] = r.rest
+			n++
 		}
+		n += copy(b.clusters[n:], clusters[1:])
+		for j := begin; j < n; j++ {
+			c := &b.clusters[j]
+			c.start, c.last, c.part = c.start+ch.size-r.base, c.last+ch.size-r.base, uint16(u.part)
+		}
+		b.clusters[ch.cluster].first = true
+		ch.size += u.size
+		last = r.last
 	}
-	sum := counted(parts, rows, func(p *Builder, c *counts) { p.count(c) })
-	if rows <= maxTwice {
-		first := sum
-		sum = counted(parts, rows, func(p *Builder, c *counts) { p.recount(first, c) })
-	}
-	each(len(parts), func(i int) { parts[i].divide(sum) })
+	b.clusters[n].first = true
+	b.clusters = b.clusters[:n+1]
+	b.chains = append(b.chains, chain{cluster: n})
 }
 
-// maxTwice is for how many rows FDEs are counted a second time. That makes small programs up to 7 % smaller, and
-// large ones 1 %, for a twentieth of the time.
-const maxTwice = 1 << 19
-
-// counted returns what is counted for all parts, by each of them at the same time.
-func counted(parts []*Builder, rows uint64, count func(*Builder, *counts)) *counts {
-	all := make([]*counts, len(parts))
-	each(len(parts), func(i int) {
-		all[i] = newCounts(rows)
-		count(parts[i], all[i])
-	})
-	for _, c := range all[1:] {
-		all[0].merge(c)
-	}
-	return all[0]
+// takes reports whether a use of a run continues the chain. A PC-mask FDE stays alone.
+func (ch *chain) takes(u *use, r *run) bool {
+	return r.class == ch.class && !r.fde.PCMask && u.start == ch.fde.Start+uint64(ch.size) && uint64(ch.size)+uint64(u.size) <= math.MaxUint32
 }
 
-// count counts the sequences of all runs, as often as they are used.
-func (b *Builder) count(c *counts) {
-	var d divider
-	for i := range b.runs {
-		r := &b.runs[i]
-		for j := range r.begins() {
-			for _, s := range d.sequences(b.clustersOf(r), r.whole, j) {
-				c.add(s.hash, r.uses)
-			}
-		}
-	}
-}
+// Costs are sizes in units of 1/byteCost byte.
+const byteCost = 1 << 16
 
-// recount counts only what runs are divided into by the counts so far.
-func (b *Builder) recount(c, next *counts) {
-	var d divider
-	for i := range b.runs {
-		r := &b.runs[i]
-		from, clusters := 0, b.clustersOf(r)
-		for _, end := range d.choose(b, r, c) {
-			next.add(hashOf(clusters[from:end]), r.uses)
-			from = end
-		}
-	}
-}
-
-// divide makes pieces of all runs, and their lists.
-func (b *Builder) divide(c *counts) {
-	b.lists.pools = [][]byte{make([]byte, 0, 2*len(b.rows))}
-	b.pieces = make([]piece, 0, len(b.runs)*2)
-	var d divider
-	for i := range b.runs {
-		r := &b.runs[i]
-		r.piece = uint32(len(b.pieces))
-		from, rows := uint32(0), b.rows[r.row:]
-		for _, end := range d.choose(b, r, c) {
-			n := uint32(0)
-			clusters := b.clusters[r.cluster+from : r.cluster+uint32(end)]
-			for j := range clusters {
-				n += clusters[j].rows
-			}
-			b.pieces = append(b.pieces, piece{clusters[0].start, b.narrow(r, rows[:n])})
-			from, rows = uint32(end), rows[n:]
-		}
-		r.pieces = uint32(len(b.pieces)) - r.piece
-	}
-}
-
-// A divider divides one run after the other.
+// A divider divides one chain after the other.
 type divider struct {
-	best   []cost // of the first clusters, by how many they are
-	chosen []int
-	found  []sequence
+	layout *sframe.Layout
+	pieces []piece
+	lists  lists
+
+	best []uint64 // cost of the first clusters of a chain if they are divided best
+	from []int    // the cluster with which the last of these pieces begins
+	ends []int
 }
 
-// choose returns the clusters after the FDEs that the run is best divided into.
-func (d *divider) choose(b *Builder, r *run, c *counts) []int {
-	last := int(r.clusters)
-	if d.chosen = d.chosen[:0]; r.whole || last == 1 {
-		d.chosen = append(d.chosen, last)
-		return d.chosen
-	}
-	const from = 1<<fromBits - 1
-	fde, attr := cost(b.layout.FDESize)<<(scale+fromBits), uint32(b.layout.AttrSize)
-	clusters := b.clustersOf(r)
-	d.best = append(d.best[:0], 0)
-	for range last {
-		d.best = append(d.best, unknown)
-	}
-	for i := range last {
-		before := d.best[i]&^from + fde + cost(i)
-		if before >= d.best[last] {
-			continue // no FDE that begins here can be a part of anything better
-		}
-		for _, s := range d.sequences(clusters, false, i) {
-			best := &d.best[i+int(s.n)]
-			*best = min(*best, before+cost(attr+s.size)*perByte[c.of(s.hash)])
+// divide divides all chains of the block, and calls take for each piece: clusters of a chain from begin to before end.
+func (d *divider) divide(b *block, t *trie, take func(chain, begin, end int)) {
+	for i := range b.chains[:len(b.chains)-1] {
+		begin := b.chains[i].cluster
+		for _, end := range d.choose(b, t, begin, b.chains[i+1].cluster) {
+			take(i, begin, end)
+			begin = end
 		}
 	}
-	for j := last; j > 0; j = int(d.best[j] & from) {
-		d.chosen = append(d.chosen, j)
+}
+
+// choose divides the clusters from first to before last, a chain, at the least cost. It returns the cluster after each
+// piece; the slice is valid until the next call.
+func (d *divider) choose(b *block, t *trie, first, last int) []int {
+	fde, attr := uint64(d.layout.FDESize)*byteCost, uint32(d.layout.AttrSize)
+	n := last - first
+	d.best, d.from = slices.Grow(d.best[:0], n+1)[:n+1], slices.Grow(d.from[:0], n+1)[:n+1]
+	for i := range d.best {
+		d.best[i] = math.MaxUint64
 	}
-	slices.Reverse(d.chosen)
-	return d.chosen
+	d.best[0] = 0
+	for i := first; i < last; i++ {
+		before, begin := d.best[i-first], b.clusters[i].start
+		shared := t.costs(b.index + i)
+		rows, size, list := uint32(0), uint32(0), uint32(0) // of the rows without and with their start addresses
+		for j := i; j < last; j++ {
+			c := &b.clusters[j]
+			if j-i >= len(shared) && j > i && d.best[j-first] <= before+uint64(list)*byteCost {
+				break // pieces that begin with j are not worse than those with all rows from i on
+			}
+			if rows += c.rows; rows > maxRows && j > i {
+				break
+			}
+			size += c.size
+			list = size + rows<<sframe.TypeFor(c.last-begin)
+			perByte := uint64(byteCost)
+			if j-i < len(shared) {
+				perByte = uint64(shared[j-i])
+			}
+			if cost := before + fde + uint64(attr+list)*perByte; cost < d.best[j+1-first] {
+				d.best[j+1-first], d.from[j+1-first] = cost, i
+			}
+		}
+	}
+	d.ends = d.ends[:0]
+	for i := last; i > first; i = d.from[i-first] {
+		d.ends = append(d.ends, i)
+	}
+	slices.Reverse(d.ends)
+	return d.ends
+}
+
+// cut makes a piece of clusters of a chain.
+func (d *divider) cut(parts []*Builder, b *block, chain, begin, end int) {
+	ch := &b.chains[chain]
+	start, stop := b.clusters[begin].start, ch.size
+	if end < b.chains[chain+1].cluster {
+		stop = b.clusters[end].start
+	}
+	p := piece{fde: ch.fde}
+	p.fde.Start, p.fde.Size = ch.fde.Start+uint64(start), stop-start
+	clusters, rows := b.clusters[begin:end], uint32(0)
+	for i := range clusters {
+		rows += clusters[i].rows
+	}
+	e := d.lists.begin(parts[0].codec, &p.fde, rows, clusters[len(clusters)-1].last-start)
+	for i := range clusters {
+		c := &clusters[i]
+		rows := parts[c.part].rows[c.row:][:c.rows]
+		d.lists.rows(&e, parts[c.part], rows, start-(c.start-rows[0].Start))
+	}
+	p.list = d.lists.add(e.off, e.list)
+	d.pieces = append(d.pieces, p)
 }

@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -9,8 +10,106 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// epilogues returns functions that pop registers in the same way, each a number of times,
-// but at other distances from their start.
+// joined are the options under test.
+func joined(version sframe.Version) Options {
+	return Options{Version: version, ABI: sframe.AMD64Little, Join: true, Share: true}
+}
+
+// TestJoinFunctions says which functions one FDE may describe.
+func TestJoinFunctions(t *testing.T) {
+	fde := func(start uint64, size uint32) sframe.FDE { return sframe.FDE{Start: start, Size: size} }
+	with := func(d sframe.FDE, set func(*sframe.FDE)) sframe.FDE { set(&d); return d }
+	long := sp(0, 8)
+	long.CFA.Offset, long.FP = 1<<20, sframe.Rule{Base: sframe.CFA, Offset: -1 << 20, Deref: true}
+	frame := []sframe.FRE{sp(0, 8), sp(1, 16), sp(9, 8)}
+	for _, tt := range []struct {
+		name string
+		fns  []function
+		want []string // start, size, and starts of rows of each FDE
+	}{
+		{"two functions", []function{{fde(0x1000, 10), frame}, {fde(0x100a, 10), frame}}, []string{"0x1000 20 [0 1 9 11 19]"}},
+		{"a leaf function has no row of its own", []function{{fde(0x1000, 10), frame}, {fde(0x100a, 5), frame[:1]}, {fde(0x100f, 10), frame}},
+			[]string{"0x1000 25 [0 1 9 16 24]"}},
+		{"a byte between them", []function{{fde(0x1000, 10), frame[:2]}, {fde(0x100b, 10), frame}}, []string{"0x1000 10 [0 1]", "0x100b 10 [0 1 9]"}},
+		{"key B", []function{{fde(0x1000, 10), frame}, {with(fde(0x100a, 10), func(d *sframe.FDE) { d.KeyB = true }), frame[:2]}},
+			[]string{"0x1000 10 [0 1 9]", "0x100a 10 [0 1]"}},
+		{"signal frame", []function{{with(fde(0x1000, 10), func(d *sframe.FDE) { d.Signal = true }), frame}, {fde(0x100a, 10), frame[:2]}},
+			[]string{"0x1000 10 [0 1 9]", "0x100a 10 [0 1]"}},
+		{"PC mask", []function{
+			{with(fde(0x1000, 32), func(d *sframe.FDE) { d.PCMask, d.RepSize = true, 16 }), frame},
+			{with(fde(0x1020, 32), func(d *sframe.FDE) { d.PCMask, d.RepSize = true, 16 }), frame[:2]},
+		}, []string{"0x1000 32 [0 1 9]", "0x1020 32 [0 1]"}},
+		{"flexible", []function{{fde(0x1000, 10), frame}, {fde(0x100a, 10), []sframe.FRE{r10(0)}}},
+			[]string{"0x1000 10 [0 1 9]", "0x100a 10 [0]"}},
+		{"rows that are too long to be compared", []function{{fde(0x1000, 10), []sframe.FRE{long}}, {fde(0x100a, 10), []sframe.FRE{long}}},
+			[]string{"0x1000 20 [0 10]"}},
+		{"more than 4 GiB", []function{{fde(0x1000, math.MaxUint32), frame[:1]}, {fde(0x100000fff, 16), frame[:1]}},
+			[]string{"0x1000 4294967295 [0]", "0x100000fff 16 [0]"}},
+	} {
+		for _, order := range []int{1, -1} {
+			fns := slices.Clone(tt.fns)
+			if order < 0 {
+				slices.Reverse(fns)
+			}
+			_, data := encodeAll(t, joined(sframe.V3), fns, 1)
+			s, err := sframe.Decode(data, 0x100000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for i, d := range s.FDEs() {
+				fres, err := s.FREs(i, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var starts []uint32
+				for _, e := range fres {
+					starts = append(starts, e.Start)
+				}
+				got = append(got, fmt.Sprintf("%#x %d %v", d.Start, d.Size, starts))
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+			}
+		}
+	}
+}
+
+// TestJoinOnly joins functions, but gives each FDE a list.
+func TestJoinOnly(t *testing.T) {
+	var fns []function
+	for i := range uint64(40) {
+		fns = append(fns, function{sframe.FDE{Start: 0x1000 + 32*i, Size: 32}, []sframe.FRE{sp(0, 8), sp(1, 16), sp(20, 24), sp(31, 8)}})
+	}
+	for _, version := range sframe.Versions() {
+		opt := joined(version)
+		opt.Share = false
+		section, data := encodeAll(t, opt, fns, 1)
+		s, err := sframe.Decode(data, 0x100000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := section.NumFDEs(); n >= len(fns)/4 {
+			t.Errorf("%v: %d FDEs for %d functions", version, n, len(fns))
+		}
+		l, _ := version.Layout()
+		lists := 0 // the lists together have all bytes of FREs
+		for i := range s.Len() {
+			fres, err := s.FREs(i, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			width := sframe.TypeFor(fres[len(fres)-1].Start).Size()
+			lists += l.AttrSize + len(fres)*(width+2)
+		}
+		if want := len(data) - l.HeaderSize - s.Len()*l.FDESize; lists != want {
+			t.Errorf("%v: lists of %d bytes in %d", version, lists, want)
+		}
+	}
+}
+
+// epilogues returns functions that pop registers in the same way, each a number of times, but at other distances from
+// their start.
 func epilogues(n, times int) []function {
 	var fns []function
 	for i := range n {
@@ -21,7 +120,7 @@ func epilogues(n, times int) []function {
 		at++
 		add(16)
 		for j := range times {
-			at += 5
+			at += minGap
 			add(64) // the body, of a length that occurs once
 			at += uint32(20 + 7*i + 31*j)
 			for off := int32(56); off > 0; off -= 8 {
@@ -41,11 +140,9 @@ func TestDivide(t *testing.T) {
 	fns := epilogues(n, times)
 	for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
 		l, _ := version.Layout()
-		opt := Options{Version: version, ABI: sframe.AMD64Little, Share: true}
-		section, data := encodeAll(t, opt, fns, 1)
-		opt.Share = false
-		_, plain := encodeAll(t, opt, fns, 1)
-		if !slices.Equal(said(t, plain, 0x10000), said(t, data, 0x10000)) {
+		section, data := encodeAll(t, joined(version), fns, 1)
+		_, plain := encodeAll(t, Options{Version: version, ABI: sframe.AMD64Little}, fns, 1)
+		if !slices.Equal(said(t, plain), said(t, data)) {
 			t.Errorf("%v: rows of divided functions are others", version)
 		}
 		// Each function has its start, and each epilogue is with the body after it.
@@ -54,209 +151,179 @@ func TestDivide(t *testing.T) {
 		}
 		// The rows of the start, of an epilogue with the body after it, and of the last one.
 		if most := l.HeaderSize + section.NumFDEs()*l.FDESize + 3*(l.AttrSize+9*3); len(data) > most {
-			t.Errorf("%v: %d bytes, want %d at most; not shared there are %d", version, len(data), most, len(plain))
+			t.Errorf("%v: %d bytes, want %d at most; %d without Join", version, len(data), most, len(plain))
 		}
 	}
 }
 
-// TestDivideNot leaves alone what others do not have, and PC-mask FDEs.
+// TestDivideNot leaves alone a function without rows that others have, and PC-mask FDEs.
 func TestDivideNot(t *testing.T) {
-	one := epilogues(1, 1)
 	masked := epilogues(20, 1)
 	for i := range masked {
 		masked[i].fde.PCMask, masked[i].fde.RepSize = true, 200
 	}
-	for name, fns := range map[string][]function{"one function": one, "PC mask": masked} {
-		section, _ := encodeAll(t, Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true}, fns, 1)
+	for name, fns := range map[string][]function{"one function": epilogues(1, 1), "PC mask": masked} {
+		section, _ := encodeAll(t, joined(sframe.V2), fns, 1)
 		if section.NumFDEs() != len(fns) {
 			t.Errorf("%s: %d FDEs, want %d", name, section.NumFDEs(), len(fns))
 		}
 	}
 }
 
-// TestChoose compares the division of units with the best one of all.
-func TestChoose(t *testing.T) {
-	for seed := range uint64(40) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		var fns []function
-		for i := range 30 {
-			fn := function{fde: sframe.FDE{Start: uint64(i) << 20}}
-			at := uint32(0)
-			for range 1 + r.IntN(12) {
-				fn.fres = append(fn.fres, sp(at, int32(8+8*r.IntN(3))))
-				at += []uint32{1, 2, 6, 6, 200, 300}[r.IntN(6)]
-			}
-			fn.fde.Size = at
-			fns = append(fns, fn)
+// TestMaxRows expects maxRows rows at most in each FDE, whether rows are near each other or not.
+func TestMaxRows(t *testing.T) {
+	for _, distance := range []uint32{1, minGap - 1, minGap, 1000} {
+		fn := function{fde: sframe.FDE{Start: 0x10000, Size: 500 * distance}}
+		for i := range uint32(500) {
+			fn.fres = append(fn.fres, sp(i*distance, int32(8+8*(i%7))))
 		}
-		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
-			b, err := NewBuilder(Options{Version: version, ABI: sframe.AMD64Little, Share: true})
-			if err != nil {
-				t.Fatal(err)
+		_, data := encodeAll(t, joined(sframe.V2), []function{fn}, 1)
+		s, err := sframe.Decode(data, 0x100000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := fn.fde.Start
+		for i, d := range s.FDEs() {
+			if fres, err := s.FREs(i, nil); err != nil || len(fres) > maxRows {
+				t.Errorf("FDE %d has %d rows, error %v", i, len(fres), err)
 			}
-			for _, fn := range fns {
-				if err := addTo(b, fn.fde, fn.fres); err != nil {
-					t.Fatal(err)
-				}
+			if d.Start != at {
+				t.Errorf("FDE %d starts at %#x, want %#x", i, d.Start, at)
 			}
-			c := newCounts(1000)
-			b.count(c)
-			var d divider
-			for i := range b.runs {
-				u := &b.runs[i]
-				got := slices.Clone(d.choose(b, u, c))
-				if cost, best := b.cost(u, c, got), b.least(u, c); cost != best {
-					t.Errorf("%v, seed %d, unit %d: divided at %v it costs %d, and %d is possible", version, seed, i, got, cost, best)
+			at = d.End()
+		}
+		if at != fn.fde.End() {
+			t.Errorf("FDEs end at %#x, want %#x", at, fn.fde.End())
+		}
+	}
+}
+
+// TestManyFunctions has more functions in a row than a block, which all fit into one chain.
+func TestManyFunctions(t *testing.T) {
+	var fns []function
+	for i := range uint64(3*blockUses + 5) {
+		fns = append(fns, function{sframe.FDE{Start: 16 * i, Size: 16}, []sframe.FRE{sp(0, 8), sp(4, int32(16+8*(i%3)))}})
+	}
+	for _, parts := range []int{1, 7} {
+		section, data := encodeAll(t, joined(sframe.V2), fns, parts)
+		s, err := sframe.Decode(data, 0x100000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if section.NumFDEs() > len(fns)/8 {
+			t.Errorf("%d FDEs for %d functions", section.NumFDEs(), len(fns))
+		}
+		for i := range fns {
+			at := fns[i].fde.Start
+			for _, e := range fns[i].fres {
+				if got, ok, err := s.Lookup(at + uint64(e.Start)); err != nil || !ok || got.Row != e.Row {
+					t.Fatalf("at %#x+%d: %+v, %t, error %v", at, e.Start, got.Row, ok, err)
 				}
 			}
 		}
 	}
 }
 
-// cost is that of a unit if FDEs end before the given clusters.
-func (b *Builder) cost(u *run, c *counts, ends []int) (sum uint64) {
-	from := 0
-	var d divider
-	for _, end := range ends {
-		all := d.sequences(b.clustersOf(u), u.whole, from)
-		i := slices.IndexFunc(all, func(s sequence) bool { return int(s.n) == end-from })
-		if i < 0 {
-			return math.MaxUint64
-		}
-		sum += uint64(b.layout.FDESize)<<scale + uint64(b.layout.AttrSize+int(all[i].size))*(1<<scale/uint64(max(c.of(all[i].hash), 1)))
-		from = end
-	}
-	return sum
+// A wholeSearch finds the least cost of a block by trying all divisions.
+type wholeSearch struct {
+	b     *block
+	uses  map[string]uint64 // of each list
+	fde   uint64
+	attr  uint32
+	parts []*Builder
 }
 
-// least is the least cost of all divisions.
-func (b *Builder) least(u *run, c *counts) uint64 {
+// list returns the rows of clusters with their distances, and their size in bytes.
+func (w *wholeSearch) list(begin, end int) (key string, size uint32, rows int) {
+	last := uint32(0)
+	for _, c := range w.b.clusters[begin:end] {
+		refs := w.parts[c.part].rows[c.row:][:c.rows]
+		for _, e := range refs {
+			last = c.start + e.Start - refs[0].Start - w.b.clusters[begin].start
+			key += fmt.Sprintf("%d:%d ", last, e.Row)
+			size += w.parts[c.part].forms[0][e.Row].size
+			rows++
+		}
+	}
+	return key, w.attr + size + uint32(rows*sframe.TypeFor(last).Size()), rows
+}
+
+// cost returns the cost of a piece, and false if it has too many rows.
+func (w *wholeSearch) cost(begin, end int) (uint64, bool) {
+	key, size, rows := w.list(begin, end)
+	return w.fde + uint64(size)*(byteCost/w.uses[key]), rows <= maxRows || end == begin+1
+}
+
+// least returns the least cost of the clusters from begin to end.
+func (w *wholeSearch) least(begin, end int) uint64 {
+	if begin == end {
+		return 0
+	}
 	least := uint64(math.MaxUint64)
-	inner := u.begins() - 1
-	for set := range 1 << inner {
-		var ends []int
-		for i := range inner {
-			if set>>i&1 != 0 {
-				ends = append(ends, i+1)
-			}
+	for next := begin + 1; next <= end; next++ {
+		if cost, ok := w.cost(begin, next); ok {
+			least = min(least, cost+w.least(next, end))
 		}
-		least = min(least, b.cost(u, c, append(ends, int(u.clusters))))
 	}
 	return least
 }
 
-// TestLongPieces expects that a piece of a function has maxPiece rows at most, here where the rows
-// that are shared are after many others.
-func TestLongPieces(t *testing.T) {
-	const own, common = 100, 30
-	// Five rows are a cluster, and far enough from the next that none of the pieces that could be
-	// has shorter start addresses.
-	start := func(i uint32) uint32 { return i/5*1000 + i%5 }
-	var fns []function
-	for n := range 5 {
-		fn := function{fde: sframe.FDE{Start: 0x10000 * uint64(n+1), Size: start(own + common)}}
-		for i := range uint32(own) {
-			fn.fres = append(fn.fres, sp(start(i), 8+8*int32(own*uint32(n)+i)))
-		}
-		for i := range uint32(common) {
-			fn.fres = append(fn.fres, sp(start(own+i), 80000+8*int32(i)))
-		}
-		fns = append(fns, fn)
-	}
-	_, data := encodeAll(t, Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true}, fns, 1)
-	s, err := sframe.Decode(data, 0x100000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.Len() <= len(fns) {
-		t.Errorf("%d functions are %d FDEs", len(fns), s.Len())
-	}
-	for i := range s.Len() {
-		if fres, err := s.FREs(i, nil); err != nil || len(fres) > maxPiece && len(fres) != own+common {
-			t.Errorf("FDE %d has %d rows, error %v", i, len(fres), err)
-		}
-	}
-}
-
-// TestNeverLarger has functions that nothing can be saved of, with more rows than maxPiece.
-func TestNeverLarger(t *testing.T) {
-	for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
-		for _, size := range []struct{ rows, distance uint32 }{{42, 6}, {200, 300}, {1000, 65}} {
-			fn := function{fde: sframe.FDE{Start: 0x10000, Size: size.rows * size.distance}}
-			for i := range size.rows {
-				fn.fres = append(fn.fres, sp(i*size.distance, 8+8*int32(i)))
-			}
-			opt := Options{Version: version, ABI: sframe.AMD64Little}
-			_, plain := encodeAll(t, opt, []function{fn}, 1)
-			opt.Share = true
-			if _, shared := encodeAll(t, opt, []function{fn}, 1); len(shared) > len(plain) {
-				t.Errorf("%v, %+v: %d bytes if shared, %d if not", version, size, len(shared), len(plain))
-			}
-		}
-	}
-}
-
-// TestCounts adds up to 255, in one part or in several.
-func TestCounts(t *testing.T) {
-	const rows = 1000
-	whole := newCounts(rows)
-	parts := []*counts{newCounts(rows), newCounts(rows), newCounts(rows)}
-	want := make(map[uint64]uint32)
-	r := rand.New(rand.NewPCG(1, 2))
-	for i := range 5000 {
-		hash := mix(uint64(r.IntN(400)))
-		n := r.Uint32N(20)
-		whole.add(hash, n)
-		parts[i%3].add(hash, n)
-		want[hash] = min(want[hash]+n, math.MaxUint8)
-	}
-	for _, p := range parts[1:] {
-		parts[0].merge(p)
-	}
-	exact := 0
-	for hash, n := range want {
-		if got := whole.of(hash); got != parts[0].of(hash) || uint32(got) < n {
-			t.Errorf("%#x: %d in one part, %d in three, %d at least were expected", hash, got, parts[0].of(hash), n)
-		} else if uint32(got) == max(n, 1) {
-			exact++
-		}
-	}
-	if exact < len(want)*9/10 {
-		t.Errorf("%d of %d counts are exact", exact, len(want))
-	}
-	if got := whole.of(mix(12345)); got != 0 {
-		t.Errorf("what does not occur counts %d, want 1", got)
-	}
-}
-
-// TestManyClusters has a run of more rows than are divided, each of them a cluster, and the same again, with a row
-// less, which is as large a run as can be divided.
-func TestManyClusters(t *testing.T) {
-	for n, whole := range map[int]bool{maxDivided: false, maxDivided + 1: true} {
-		b, err := NewBuilder(Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true})
+// TestChoose compares the division of chains by the trie with the best one of all, by counts of all lists.
+func TestChoose(t *testing.T) {
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		version := []sframe.Version{sframe.V2, sframe.V3}[seed%2]
+		b, err := NewBuilder(joined(version))
 		if err != nil {
 			t.Fatal(err)
 		}
-		fres := make([]sframe.FRE, n)
-		for i := range fres {
-			fres[i] = sp(uint32(minGap*i), int32(8+8*(i%2)))
-		}
-		if err := addTo(b, sframe.FDE{Start: 0x1000, Size: uint32(minGap * n)}, fres); err != nil {
-			t.Fatal(err)
-		}
-		if r := &b.runs[0]; r.whole != whole || int(r.clusters) != n {
-			t.Errorf("%d rows: whole is %t, with %d clusters", n, r.whole, r.clusters)
-		}
-		fdes, _ := decoded(t, join(b))
-		at := uint64(0x1000)
-		for _, d := range fdes {
-			if d.Start != at {
-				t.Fatalf("%d rows: an FDE starts at %#x; %#x was expected", n, d.Start, at)
+		start := uint64(0x1000)
+		for range 60 {
+			d := sframe.FDE{Start: start}
+			var fres []sframe.FRE
+			for range 1 + r.IntN(4) {
+				fres = append(fres, sp(d.Size, int32(8+8*r.IntN(3))))
+				d.Size += []uint32{1, 2, minGap, minGap, 200, 300}[r.IntN(6)]
 			}
-			at = d.End()
+			if err := addTo(b, d, fres); err != nil {
+				t.Fatal(err)
+			}
+			if start = d.End(); r.IntN(4) == 0 { // a chain has some 10 clusters
+				start += 16
+			}
 		}
-		if at != 0x1000+uint64(minGap*n) || whole && len(fdes) != 1 {
-			t.Errorf("%d rows: %d FDEs up to %#x", n, len(fdes), at)
+		parts := []*Builder{b}
+		blocks := newBlocks(parts)
+		blocks[0].load(parts)
+		tr := newTrie(blocks)
+		tr.price()
+		w := &wholeSearch{&blocks[0], map[string]uint64{}, uint64(b.layout.FDESize) * byteCost, uint32(b.layout.AttrSize), parts}
+		chains := blocks[0].chains
+		for i := range chains[:len(chains)-1] {
+			for begin := chains[i].cluster; begin < chains[i+1].cluster; begin++ {
+				for end := begin + 1; end <= chains[i+1].cluster; end++ {
+					key, _, _ := w.list(begin, end)
+					w.uses[key]++
+				}
+			}
+		}
+		d := divider{layout: b.layout}
+		for i := range chains[:len(chains)-1] {
+			begin, end := chains[i].cluster, chains[i+1].cluster
+			if end-begin > 18 {
+				continue // 2^17 divisions
+			}
+			got, from := uint64(0), begin
+			for _, next := range d.choose(&blocks[0], tr, begin, end) {
+				cost, ok := w.cost(from, next)
+				if !ok {
+					t.Errorf("seed %d, chain %d: too many rows from %d to %d", seed, i, from, next)
+				}
+				got, from = got+cost, next
+			}
+			if least := w.least(begin, end); got != least || from != end {
+				t.Errorf("seed %d, chain %d of %d clusters: cost %d, and %d is possible", seed, i, end-begin, got, least)
+			}
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// typeIndex returns the index of Builder.forms.
+// typeIndex returns the index in Builder.forms.
 func typeIndex(flexible bool) int {
 	if flexible {
 		return 1
@@ -24,7 +24,7 @@ func (b *Builder) encode(r *sframe.Row) {
 		var f form
 		var long []byte
 		if out, ok := b.codec.AppendRow(buf[:0], r, t == typeIndex(true)); ok {
-			f = form{rowHash(out), uint32(len(out))}
+			f = form{formBytes(out), uint32(len(out))}
 			if len(out) > 8 {
 				long = bytes.Clone(out)
 			}
@@ -33,21 +33,17 @@ func (b *Builder) encode(r *sframe.Row) {
 	}
 }
 
-// form returns how FDEs of the given type hold a row.
-func (b *Builder) form(row uint32, flexible bool) form { return b.forms[typeIndex(flexible)][row] }
-
-// rowHash returns the hash of a row as it is encoded, without its start address: the bytes themselves,
-// if they are few. It is always the same one: the division of functions depends on it.
-func rowHash(b []byte) uint64 {
-	if len(b) > 8 {
-		return hashLong(b)
+// formBytes returns form.bytes. The hash of a long row is always the same, as the division of code depends on it.
+func formBytes(b []byte) (v uint64) {
+	for ; len(b) > 8; b = b[8:] {
+		v = mix(v ^ binary.LittleEndian.Uint64(b))
 	}
 	var c [8]byte
 	copy(c[:], b)
-	return binary.LittleEndian.Uint64(c[:])
+	return v ^ binary.LittleEndian.Uint64(c[:])
 }
 
-// chooseTypes chooses for each row the type of its FDE, so that the whole is as small as it can be: each
+// chooseTypes chooses for each row the type of its FDE, so that the function is as small as possible. Each
 // change of type from one row to the next costs an FDE.
 func (b *Builder) chooseTypes() error {
 	b.flexible = b.flexible[:0]

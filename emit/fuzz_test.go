@@ -65,7 +65,7 @@ func FuzzSection(f *testing.F) {
 		s := generate.From(choices)
 		opt := emit.Options{
 			Version: sframe.V1 + sframe.Version(kind%3), ABI: abis[int(kind>>2)%len(abis)],
-			Share: kind&16 != 0, Best: kind&48 == 48, PCRel: kind&64 != 0, Align: uint64(1 + kind>>7*7),
+			Join: kind&16 != 0, Share: kind&48 == 48, PCRel: kind&64 != 0, Align: uint64(1 + kind>>7*7),
 		}
 		if opt.Version != sframe.V2 {
 			opt.PCRel = false

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"cfi2sframe/internal/lab/long"
@@ -45,33 +44,38 @@ func encodeAll(t *testing.T, opt Options, fns []function, parts int) (*Section, 
 	return section, data
 }
 
-// said returns what a section says of each function that begins at a multiple of align: its
-// rows with their addresses, in however many FDEs they are.
-func said(t *testing.T, data []byte, align uint64) []string {
+// said returns which row holds where, however code is divided into FDEs.
+func said(t *testing.T, data []byte) []string {
 	t.Helper()
 	s, err := sframe.Decode(data, 0x100000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []string
+	type stretch struct {
+		begin, end uint64
+		row        string
+	}
+	var all []stretch
 	for i, d := range s.FDEs() {
 		fres, err := s.FREs(i, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var text strings.Builder
 		for j, e := range fres {
-			begin, end := d.Start+uint64(e.Start), d.End()
+			x := stretch{d.Start + uint64(e.Start), d.End(), fmt.Sprintf("%+v %t %t %t %d", e.Row, d.KeyB, d.Signal, d.PCMask, d.RepSize)}
 			if j+1 < len(fres) {
-				end = d.Start + uint64(fres[j+1].Start)
+				x.end = d.Start + uint64(fres[j+1].Start)
 			}
-			e.Start = 0
-			fmt.Fprintf(&text, "%#x-%#x: %+v %t %t %t %d\n", begin, end, e, d.KeyB, d.Signal, d.PCMask, d.RepSize)
+			if n := len(all); n > 0 && all[n-1].end == x.begin && all[n-1].row == x.row {
+				all[n-1].end = x.end
+				continue
+			}
+			all = append(all, x)
 		}
-		if d.Start%align == 0 {
-			out = append(out, "")
-		}
-		out[len(out)-1] += text.String()
+	}
+	var out []string
+	for _, x := range all {
+		out = append(out, fmt.Sprintf("%#x-%#x: %s", x.begin, x.end, x.row))
 	}
 	return out
 }
@@ -101,9 +105,9 @@ func TestShare(t *testing.T) {
 		l, _ := tt.version.Layout()
 		opt := Options{Version: tt.version, ABI: sframe.AMD64Little}
 		_, plain := encodeAll(t, opt, fns, 1)
-		opt.Share = true
+		opt.Join, opt.Share = true, true
 		_, shared := encodeAll(t, opt, fns, 1)
-		if !slices.Equal(said(t, plain, 0x1000), said(t, shared, 0x1000)) {
+		if !slices.Equal(said(t, plain), said(t, shared)) {
 			t.Errorf("%v: shared rows are others", tt.version)
 		}
 		if want := l.HeaderSize + len(fns)*l.FDESize + tt.rows*row + tt.lists*l.AttrSize; len(shared) != want {
@@ -140,19 +144,26 @@ func TestJoin(t *testing.T) {
 				}
 				fns = append(fns, fn)
 			}
+			if seed%3 == 0 { // nothing between most of them
+				for i := range fns[1:] {
+					if r.IntN(8) > 0 {
+						fns[i+1].fde.Start = fns[i].fde.End()
+					}
+				}
+			}
 			if seed%2 != 0 { // and in any order
 				r.Shuffle(len(fns), func(i, j int) { fns[i], fns[j] = fns[j], fns[i] })
 			}
-			opt := Options{Version: version, ABI: sframe.AMD64Little, Share: true}
+			opt := Options{Version: version, ABI: sframe.AMD64Little, Join: true, Share: true}
 			_, want := encodeAll(t, opt, fns, 1)
 			for _, parts := range []int{2, 3, 8, 40} {
 				if _, got := encodeAll(t, opt, fns, parts); !bytes.Equal(got, want) {
 					t.Errorf("%v, seed %d: other bytes in %d parts", version, seed, parts)
 				}
 			}
-			opt.Share = false
+			opt.Join, opt.Share = false, false
 			_, plain := encodeAll(t, opt, fns, 4)
-			if !slices.Equal(said(t, plain, 1<<20), said(t, want, 1<<20)) {
+			if !slices.Equal(said(t, plain), said(t, want)) {
 				t.Errorf("%v, seed %d: shared rows are others", version, seed)
 			}
 			if len(plain) <= len(want) {
@@ -176,7 +187,7 @@ func TestRepeat(t *testing.T) {
 				rows = append(rows, append(long, r10(240)))
 			}
 			build := func(repeat bool) []byte {
-				b, err := NewBuilder(Options{Version: version, ABI: sframe.AMD64Little, Share: share})
+				b, err := NewBuilder(Options{Version: version, ABI: sframe.AMD64Little, Join: share, Share: share})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -1,0 +1,166 @@
+package emit
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"hash/maphash"
+	"math"
+	"slices"
+
+	"cfi2sframe/sframe"
+)
+
+// A list is the encoded FREs of an FDE, in V3 with the attribute before them.
+type list struct {
+	sframe.List        // Off is set by place
+	off, size   uint32 // in lists.data
+	owner       uint32 // plus 1: another list that begins with this one; 0: none
+}
+
+// lists are the FRE lists of a section. If they are shared, no two are equal.
+type lists struct {
+	data  []byte
+	all   []list
+	index map[uint64]uint32 // by the hash of their bytes; nil if lists are not shared
+	size  uint64            // in the section, in bytes
+}
+
+// seed is that of the hashes in lists.index. The bytes of the section do not depend on it.
+var seed = maphash.MakeSeed()
+
+// newLists returns an empty collection.
+func newLists(share bool) lists {
+	if share {
+		return lists{index: make(map[uint64]uint32)}
+	}
+	return lists{}
+}
+
+// bytes returns the bytes of a list.
+func (l *lists) bytes(e *list) []byte { return l.data[e.off:][:e.size] }
+
+// add adds the list whose bytes are those of data from off on, and returns its index. If lists are shared and
+// an equal one exists, add removes these bytes and returns the index of the equal one.
+func (l *lists) add(off int, what sframe.List) uint32 {
+	e := list{List: what, off: uint32(off), size: uint32(len(l.data) - off)}
+	if l.index != nil {
+		b := l.data[off:]
+		h := maphash.Bytes(seed, b)
+		i, ok := l.index[h]
+		for ; ok; i, ok = l.index[h] {
+			if old := &l.all[i]; old.Type == e.Type && bytes.Equal(l.bytes(old), b) {
+				l.data = l.data[:off]
+				return i
+			}
+			h++
+		}
+		l.index[h] = uint32(len(l.all))
+	}
+	l.all = append(l.all, e)
+	return uint32(len(l.all) - 1)
+}
+
+// join adds the lists of m and returns their indexes in l.
+func (l *lists) join(m *lists) []uint32 {
+	to := make([]uint32, len(m.all))
+	for i := range m.all {
+		off := len(l.data)
+		l.data = append(l.data, m.bytes(&m.all[i])...)
+		to[i] = l.add(off, m.all[i].List)
+	}
+	return to
+}
+
+// sharePrefixes finds for each list another one that begins with it. Where the number of FREs is not a
+// part of the list (V1 and V2), both can have the same bytes.
+func (l *lists) sharePrefixes() {
+	type key struct {
+		first uint64 // the type and the first bytes, which decide nearly all comparisons
+		index uint32
+	}
+	order := make([]key, len(l.all))
+	for i := range l.all {
+		first := [8]byte{byte(l.all[i].Type)}
+		copy(first[1:], l.bytes(&l.all[i]))
+		order[i] = key{binary.BigEndian.Uint64(first[:]), uint32(i)}
+	}
+	slices.SortFunc(order, func(a, b key) int {
+		if a.first != b.first {
+			return cmp.Compare(a.first, b.first)
+		}
+		return bytes.Compare(l.bytes(&l.all[a.index]), l.bytes(&l.all[b.index]))
+	})
+	// If any list begins with the one at i, the next one does.
+	for i := range len(order) - 1 {
+		e, next := &l.all[order[i].index], &l.all[order[i+1].index]
+		if next.Type == e.Type && bytes.HasPrefix(l.bytes(next), l.bytes(e)) {
+			e.owner = order[i+1].index + 1
+		}
+	}
+}
+
+// place sets the offset of each list in the section.
+func (l *lists) place() {
+	for i := range l.all {
+		if e := &l.all[i]; e.owner == 0 {
+			e.Off = uint32(min(l.size, math.MaxUint32))
+			l.size += uint64(e.size)
+		}
+	}
+	for i := range l.all {
+		root := &l.all[i]
+		for root.owner > 0 {
+			root = &l.all[root.owner-1]
+		}
+		l.all[i].Off = root.Off
+	}
+}
+
+// append appends the lists to out, at the offsets that place set.
+func (l *lists) append(out []byte) []byte {
+	for i := range l.all {
+		if e := &l.all[i]; e.owner == 0 {
+			out = append(out, l.bytes(e)...)
+		}
+	}
+	return out
+}
+
+// A draft is a list that is being encoded: the last bytes of lists.data.
+type draft struct {
+	codec *sframe.Codec
+	off   int // where it begins
+	t     int // index in Builder.forms
+	list  sframe.List
+}
+
+// begin begins a list for an FDE with the given number of rows. The last one begins at offset last.
+func (l *lists) begin(c *sframe.Codec, d *sframe.FDE, rows, last uint32) draft {
+	e := draft{c, len(l.data), typeIndex(d.Flexible), sframe.List{Num: rows, Type: sframe.TypeFor(last)}}
+	l.data = c.AppendAttr(l.data, d, &e.list)
+	return e
+}
+
+// rows adds rows of a Builder, whose starts count from base bytes before the FDE.
+func (l *lists) rows(e *draft, b *Builder, rows []sframe.Ref, base uint32) {
+	forms, long, width := b.forms[e.t], b.long[e.t], e.list.Type.Size()
+	data := slices.Grow(l.data, len(rows)*(width+sframe.MaxRowSize)+8)
+	out, n := data[:cap(data)], len(data)
+	for i := range rows {
+		start, f := rows[i].Start-base, &forms[rows[i].Row]
+		if width == 1 {
+			out[n] = byte(start)
+		} else {
+			e.codec.AppendStart(out[n:n], start, e.list.Type)
+		}
+		n += width
+		if f.size <= 8 { // the next row overwrites what is too much
+			binary.LittleEndian.PutUint64(out[n:], f.bytes)
+		} else {
+			copy(out[n:], long[rows[i].Row])
+		}
+		n += int(f.size)
+	}
+	l.data = out[:n]
+}

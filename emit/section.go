@@ -1,0 +1,162 @@
+package emit
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"cfi2sframe/sframe"
+)
+
+// A Section is a section without an address.
+type Section struct {
+	opt    Options
+	codec  *sframe.Codec
+	layout *sframe.Layout
+	pieces []piece
+	lists  lists
+	num    uint64 // of FREs, counted for each FDE
+}
+
+// Join returns the section of the functions of all parts, which must have the same Options and must not
+// be used any more. The work on the parts is done at the same time.
+func Join(parts []*Builder) *Section {
+	b := parts[0]
+	s := &Section{opt: b.opt, codec: b.codec, layout: b.layout}
+	if s.opt.Join {
+		s.pieces, s.lists = divide(parts)
+	} else {
+		s.pieces, s.lists = single(parts)
+	}
+	if s.opt.Share && s.layout.AttrSize == 0 {
+		s.lists.sharePrefixes()
+	}
+	s.lists.place()
+	for i := range s.pieces {
+		s.num += uint64(s.lists.all[s.pieces[i].list].Num)
+	}
+	return s
+}
+
+// single makes an FDE of each use, in the order in which they were added. Each one has a list.
+func single(parts []*Builder) (pieces []piece, l lists) {
+	for _, b := range parts {
+		for i := range b.uses {
+			u := &b.uses[i]
+			r := &b.runs[u.run]
+			p := piece{fde: r.fde}
+			p.fde.Start, p.fde.Size = u.start, u.size
+			rows := b.rows[r.row : r.row+r.num]
+			e := l.begin(b.codec, &p.fde, r.num, rows[len(rows)-1].Start-r.base)
+			l.rows(&e, b, rows, r.base)
+			p.list = l.add(e.off, e.list)
+			pieces = append(pieces, p)
+		}
+	}
+	return pieces, l
+}
+
+// Size returns the size of the section in bytes.
+func (s *Section) Size() uint64 {
+	size := uint64(s.layout.HeaderSize) + uint64(len(s.pieces))*uint64(s.layout.FDESize) + s.lists.size
+	if s.opt.Align > 0 {
+		size += (s.opt.Align - size%s.opt.Align) % s.opt.Align
+	}
+	return size
+}
+
+// NumFDEs returns the number of FDEs.
+func (s *Section) NumFDEs() int { return len(s.pieces) }
+
+// NumFREs returns the number of rows, counted for each FDE.
+func (s *Section) NumFREs() uint64 { return s.num }
+
+// StartSize returns the size of a start address in bytes.
+func (s *Section) StartSize() int { return s.layout.StartSize }
+
+// A RangeError says that a function is too far from the section for its start address.
+type RangeError struct {
+	PC   uint64 // where the function begins
+	Addr uint64 // of the section
+}
+
+func (e *RangeError) Error() string {
+	return fmt.Sprintf("function at %#x is more than 2 GiB away from .sframe at %#x", e.PC, e.Addr)
+}
+
+// Encode returns the section for the given address, Size bytes. If a start address does not fit 32 bits, the error is
+// a *RangeError.
+func (s *Section) Encode(addr uint64) ([]byte, error) { return s.EncodeInto(nil, addr) }
+
+// EncodeInto is Encode into buf if its capacity suffices. The contents of buf are lost.
+func (s *Section) EncodeInto(buf []byte, addr uint64) ([]byte, error) {
+	flags, pcrel := sframe.FDESorted, s.opt.PCRel || s.layout.PCRel
+	if pcrel {
+		flags |= sframe.FDEFuncStartPCRel
+	}
+	byStart := func(a, b piece) int { return cmp.Compare(a.fde.Start, b.fde.Start) }
+	if !slices.IsSortedFunc(s.pieces, byStart) { // without Options.Join
+		s.pieces = slices.SortedStableFunc(slices.Values(s.pieces), byStart)
+	}
+	return s.encode(buf, flags, func(d *sframe.FDE, off int) (uint64, error) {
+		from := addr
+		if pcrel {
+			from += uint64(off)
+		}
+		start := d.Start - from
+		if v := int64(start); s.layout.StartSize == 4 && v != int64(int32(v)) {
+			return 0, &RangeError{d.Start, addr}
+		}
+		return start, nil
+	})
+}
+
+// A Start is a start address that a linker fills in.
+type Start struct {
+	Off  uint64 // of the field in the section, in bytes
+	Addr uint64 // of the function
+}
+
+// EncodeObject returns the section for a relocatable object, as GNU as writes it: not sorted, and with start addresses
+// of zero. It also returns what belongs there, in the order of the FDEs, which linkers rely on.
+func (s *Section) EncodeObject() ([]byte, []Start, error) {
+	var flags sframe.Flags
+	if s.opt.PCRel || s.layout.PCRel {
+		flags = sframe.FDEFuncStartPCRel
+	}
+	starts := make([]Start, 0, len(s.pieces))
+	data, err := s.encode(nil, flags, func(d *sframe.FDE, off int) (uint64, error) {
+		starts = append(starts, Start{uint64(off), d.Start})
+		return 0, nil
+	})
+	return data, starts, err
+}
+
+// encode returns the section, in buf if that is large enough. For each FDE, start returns the start address, whose field
+// is at the given offset.
+func (s *Section) encode(buf []byte, flags sframe.Flags, start func(d *sframe.FDE, off int) (uint64, error)) ([]byte, error) {
+	size := s.Size()
+	if size > math.MaxUint32 || s.num > math.MaxUint32 {
+		return nil, fmt.Errorf("%d FDEs and %d rows, %d bytes: more than the header can count", len(s.pieces), s.num, size)
+	}
+	fdeLen := len(s.pieces) * s.layout.FDESize
+	if uint64(cap(buf)) < size {
+		buf = make([]byte, size)
+	}
+	out := s.codec.AppendHeader(buf[:0], &sframe.Header{
+		Flags: flags, NumFDEs: uint32(len(s.pieces)), NumFREs: uint32(s.num),
+		FRELen: uint32(size) - uint32(s.layout.HeaderSize) - uint32(fdeLen), FREOff: uint32(fdeLen),
+	})
+	for i := range s.pieces {
+		p := &s.pieces[i]
+		v, err := start(&p.fde, len(out))
+		if err != nil {
+			return nil, err
+		}
+		out = s.codec.AppendFDE(out, &p.fde, v, &s.lists.all[p.list].List)
+	}
+	out = s.lists.append(out)
+	clear(buf[len(out):size])
+	return buf[:size], nil
+}

@@ -1,0 +1,113 @@
+package emit
+
+import "math/bits"
+
+// A trie has a node for each list that occurs several times in the code. Each step from a node to the next is a cluster.
+type trie struct {
+	parent  []uint32 // of each node; 0 is the root
+	uses    []uint32 // of each node: how often the list occurs
+	depth   []uint8  // of each node, in clusters
+	path    []uint32 // of each node: where the costs begin in prices
+	prices  []uint32 // the cost of a byte of the lists on the way to a node
+	deepest []uint32 // of each cluster, by index: the node of the longest such list that begins with it
+}
+
+// newTrie returns the trie of all lists in the blocks. Round after round looks for lists of one cluster more, where those
+// without it occur several times. Lists are compared by hashes: an error makes a section larger, not wrong.
+func newTrie(blocks []block) *trie {
+	t := &trie{parent: []uint32{0}, uses: []uint32{0}, depth: []uint8{0}}
+	last := &blocks[len(blocks)-1]
+	clusters := blocks[0].clusters[:last.index+len(last.clusters)] // of all blocks
+	t.deepest = make([]uint32, len(clusters))
+
+	// A place is a cluster with which a list begins, and the node of the list.
+	type place struct{ cluster, node uint32 }
+	places := make([]place, 0, len(clusters))
+	for _, b := range blocks {
+		for i := range len(b.clusters) - 1 {
+			places = append(places, place{cluster: uint32(b.index + i)})
+		}
+	}
+	// A slot is a list by its hash.
+	type slot struct {
+		hash  uint32
+		place uint32 // where it occurs first, plus 1; 0: the slot is free
+		node  uint32 // 0 until it occurs again
+	}
+	slots := make([]slot, 1<<bits.Len(uint(len(places))))
+	for depth := uint8(1); len(places) > 0 && depth <= maxRows; depth++ {
+		log := bits.Len(uint(len(places)))
+		slots = slots[:1<<log]
+		clear(slots)
+		for i := range places {
+			p := &places[i]
+			at := p.cluster + uint32(depth) - 1
+			c, h := &clusters[at], uint64(p.node)
+			if depth > 1 { // the distance to what is before the list does not matter
+				h = mix(h<<32 ^ uint64(c.start-clusters[at-1].last))
+			}
+			h = mix(h ^ c.hash)
+			for at := h >> (64 - log); ; at = (at + 1) & (1<<log - 1) {
+				e := &slots[at]
+				if e.place > 0 && e.hash != uint32(h) {
+					continue
+				}
+				if e.place == 0 {
+					*e = slot{hash: uint32(h), place: uint32(i) + 1}
+				} else if e.node == 0 {
+					e.node = uint32(len(t.parent))
+					t.parent, t.uses, t.depth = append(t.parent, p.node), append(t.uses, 1), append(t.depth, depth)
+					places[e.place-1].node = e.node
+				}
+				p.node = e.node
+				t.uses[e.node]++
+				break
+			}
+		}
+		left := places[:0]
+		for _, p := range places {
+			if p.node == 0 {
+				continue
+			}
+			t.deepest[p.cluster] = p.node
+			if !clusters[p.cluster+uint32(depth)].first {
+				left = append(left, p)
+			}
+		}
+		places = left
+	}
+	return t
+}
+
+// price sets prices: each of the FDEs that have a list pays a share.
+func (t *trie) price() {
+	t.path, t.prices = make([]uint32, len(t.parent)), t.prices[:0]
+	for n := 1; n < len(t.parent); n++ {
+		parent := t.parent[n]
+		t.path[n] = uint32(len(t.prices))
+		t.prices = append(t.prices, t.prices[t.path[parent]:][:t.depth[parent]]...)
+		t.prices = append(t.prices, byteCost/max(t.uses[n], 1))
+	}
+}
+
+// costs returns the cost of a byte of the lists that begin with a cluster, by their number of clusters, as far as they
+// occur several times.
+func (t *trie) costs(cluster int) []uint32 {
+	if t.deepest == nil { // lists are not shared
+		return nil
+	}
+	n := t.deepest[cluster]
+	return t.prices[t.path[n]:][:t.depth[n]]
+}
+
+// at returns the node of the list of the given number of clusters, or 0 if it occurs only once.
+func (t *trie) at(cluster, clusters int) uint32 {
+	n := t.deepest[cluster]
+	for int(t.depth[n]) > clusters {
+		n = t.parent[n]
+	}
+	if int(t.depth[n]) < clusters {
+		return 0
+	}
+	return n
+}
