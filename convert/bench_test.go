@@ -67,7 +67,7 @@ func BenchmarkStages(b *testing.B) {
 		b.Fatal(err)
 	}
 	out := filepath.Join(b.TempDir(), "out")
-	prepare := func(w convert.Work) { heap.Prepare(w.CFI, w.Size, false) } // as the command does
+	prepare := func(w convert.Work) { heap.Prepare(w.CFI, w.Size) } // as the command does
 	for _, stage := range []struct {
 		name string
 		run  func() error

@@ -35,7 +35,7 @@ type Options struct {
 	NoVerify    bool  // do not check the result
 	NoPadding   bool  // do not describe the padding between functions
 	Brief       bool  // report without names, source lines and code without CFI
-	Share       Share // of rows that occur again
+	Share       Share // of FRE lists
 	Workers     int   // at most; 0 stands for as many as there are processors, and fewer for small files. The result does not depend on it
 	// Room is what there is for the reports on several files together; nil stands for one of each
 	// file's own.
@@ -113,19 +113,18 @@ func (o *Options) workers(t *cfi.Table, size uint64) int {
 	return max(1, min(n, t.Len(), int(min(most, math.MaxInt))))
 }
 
-// Share says whether FDEs with the same rows share them, and functions are divided into FDEs
-// for that. In relocatable objects they never do: GNU ld gives each function its own again,
-// but no room for that, and overwrites the section after .sframe.
+// Share says whether FDEs may describe several functions or parts of one, and whether equal FRE lists are stored once.
+// In relocatable objects each function has one FDE and one list: GNU ld 2.44 and 2.47 write a list for each
+// function without making room for it, and overwrite the section after .sframe.
 type Share uint8
 
 const (
-	ShareAuto Share = iota // where all readers can cope with it: in little-endian output
+	ShareAuto Share = iota // lists are shared in little-endian output only, which all readers can read
 	ShareOn
-	ShareOff
-	ShareMax // as ShareOn, and takes about fifteen times as long to make the section as small as it can
+	ShareOff // each function has one FDE and one list
 )
 
-var shareNames = [...]string{ShareAuto: "auto", ShareOn: "on", ShareOff: "off", ShareMax: "max"}
+var shareNames = [...]string{ShareAuto: "auto", ShareOn: "on", ShareOff: "off"}
 
 func (s Share) String() string { return shareNames[s] }
 
@@ -134,9 +133,10 @@ func ParseShare(name string) (Share, error) {
 	if i := slices.Index(shareNames[:], name); i >= 0 {
 		return Share(i), nil
 	}
-	return 0, fmt.Errorf("%q is not known; auto, on, off or max was expected", name)
+	return 0, fmt.Errorf("%q is not known; use auto, on or off", name)
 }
 
+// on reports whether lists are shared.
 func (s Share) on(abi sframe.ABI) bool {
-	return s == ShareOn || s == ShareMax || s == ShareAuto && abi.Order() == binary.LittleEndian
+	return s == ShareOn || s == ShareAuto && abi.Order() == binary.LittleEndian
 }

@@ -148,7 +148,7 @@ func (s *settings) prepare(w convert.Work) {
 	if w.Archive {
 		heap.PrepareArchive(w.Size)
 	} else {
-		heap.Prepare(w.CFI, w.Size, s.Share == convert.ShareMax)
+		heap.Prepare(w.CFI, w.Size)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 func TestHuge(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	prepared = sync.Once{}
-	Prepare(1<<20, 1<<20, false)
+	Prepare(1<<20, 1<<20)
 	mode, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
 	if err != nil || !bytes.Contains(mode, []byte("[madvise]")) {
 		t.Skipf("no huge pages on request: %s %v", mode, err)

@@ -26,14 +26,7 @@ var prepared sync.Once
 // CFI, and raises the limit for it. For a large one it also does once for the process what saves a
 // tenth of the time: that goes into mapping memory page by page otherwise, and into looking
 // for garbage where there is none.
-//
-// With garbage, much of what is allocated is of no use soon after, and the garbage collector's target stays
-// as it is.
-//
-// The runtime asks for huge pages nowhere, so that there are some only where the system gives
-// them to everybody. Here a block as large as the tables will be is taken from the runtime,
-// advised, and given back unused.
-func Prepare(cfi, size uint64, garbage bool) {
+func Prepare(cfi, size uint64) {
 	Raise(cfi, size)
 	huge := min(cfi*tables, maxHuge)
 	if huge < minHuge {
@@ -44,10 +37,6 @@ func Prepare(cfi, size uint64, garbage bool) {
 		first = true
 		percent := debug.SetGCPercent(-1)
 		askHuge(huge)
-		if garbage {
-			debug.SetGCPercent(percent)
-			return
-		}
 		setPercent(percent, max(gcPercent, int(huge*100/minHeap)))
 	})
 	if !first {

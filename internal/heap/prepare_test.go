@@ -1,7 +1,6 @@
 package heap
 
 import (
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"testing"
@@ -22,30 +21,11 @@ func TestPrepare(t *testing.T) {
 			old := debug.SetGCPercent(test.gogc)
 			defer debug.SetGCPercent(old)
 			prepared = sync.Once{}
-			Prepare(test.cfi, test.cfi, false)
+			Prepare(test.cfi, test.cfi)
 			if got := debug.SetGCPercent(test.gogc); got != test.want {
 				t.Errorf("GC percent is %d; %d was expected", got, test.want)
 			}
 		})
-	}
-}
-
-// TestPrepareGarbage leaves the target as it is where much is garbage soon.
-func TestPrepareGarbage(t *testing.T) {
-	old := debug.SetGCPercent(100)
-	defer debug.SetGCPercent(old)
-	prepared = sync.Once{}
-	Prepare(1<<20, 1<<20, true)
-	if got := debug.SetGCPercent(100); got != 100 {
-		t.Errorf("GC percent is %d; 100 was expected", got)
-	}
-	// A second file, for which nothing is done again but to look for garbage.
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	Prepare(1<<20, 1<<20, false)
-	runtime.ReadMemStats(&after)
-	if got := debug.SetGCPercent(100); got != 100 || after.NumForcedGC == before.NumForcedGC {
-		t.Errorf("GC percent is %d; 100 was expected; garbage was looked for %d times", got, after.NumForcedGC-before.NumForcedGC)
 	}
 }
 

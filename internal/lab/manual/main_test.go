@@ -155,7 +155,7 @@ func completions(t *testing.T) []completion {
 		{"cfi2sframe -q --report ", []string{"csv", "html", "json", "none", "text"}},
 		{"cfi2sframe --report=h", []string{"html"}},
 		{"cfi2sframe --source ", []string{"auto", "debug_frame", "eh_frame"}},
-		{"cfi2sframe --share=", []string{"auto", "max", "off", "on"}},
+		{"cfi2sframe --share=", []string{"auto", "off", "on"}},
 		{"cfi2sframe --min", []string{"--min-coverage"}},
 		{"cfi2sframe ", []string{"a file", "ld", "pkg", "prog", "sub"}},
 		{"cfi2sframe l", []string{"ld"}},

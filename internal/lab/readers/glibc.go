@@ -60,7 +60,7 @@ type variant struct {
 var (
 	v2      = convert.Options{Version: sframe.V2}
 	v2pcrel = convert.Options{Version: sframe.V2, PCRel: true}
-	v2max   = convert.Options{Version: sframe.V2, Share: convert.ShareMax}
+	v2off   = convert.Options{Version: sframe.V2, Share: convert.ShareOff}
 	v3      = convert.Options{Version: sframe.V3}
 )
 
@@ -68,7 +68,7 @@ var variants = []variant{
 	{name: "--for glibc", libc: v2, program: v2},
 	{name: "--for glibc, libraries as GNU wrote them", own: true, program: v2},
 	{name: "--format 2 --pcrel", libc: v2pcrel, program: v2pcrel},
-	{name: "--format 2 --share=max", libc: v2max, program: v2max},
+	{name: "--format 2 --share=off", libc: v2off, program: v2off},
 	{name: "--format 3", libc: v3, program: v3, nothing: true},
 }
 

@@ -37,7 +37,7 @@ var formats = []format{
 	{"2.47", "V2 --pcrel", convert.Options{Version: sframe.V2, PCRel: true}},
 	{"2.47", "V2 --pcrel --outermost", convert.Options{Version: sframe.V2, PCRel: true, Outermost: true}},
 	{"2.47", "V3", convert.Options{Version: sframe.V3}},
-	{"2.47", "V3 --share=max", convert.Options{Version: sframe.V3, Share: convert.ShareMax}},
+	{"2.47", "V3 --share=on", convert.Options{Version: sframe.V3, Share: convert.ShareOn}},
 }
 
 // takes reports whether the library takes the format for the ABI. What it does not is in the table of known errors.
@@ -45,7 +45,7 @@ func (f *format) takes(a *abi) bool {
 	if f.lib == "2.44" {
 		return a.machine != elf.EM_S390
 	}
-	return f.opt.Share != convert.ShareMax || a.order == binary.LittleEndian
+	return f.opt.Share != convert.ShareOn || a.order == binary.LittleEndian
 }
 
 func main() {
