@@ -216,7 +216,7 @@ func (s *settings) define(flags *pflag.FlagSet) *given {
 	flags.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
 	flags.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	flags.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
-	g.share = flags.String("share", convert.ShareAuto.String(), "store rows that occur again once, and divide functions into FDEs for that: on, off, auto, which is on for little-endian output, or max, which takes about fifteen times as long to make the section as small as it can, for releases; never in objects")
+	g.share = flags.String("share", convert.ShareAuto.String(), "let one FDE describe several functions or a part of one, and store equal lists of rows once: on, off (one FDE and one list for each function) or auto, which stores them once in little-endian output only; always off in objects")
 	g.padding = flags.String("padding", "on", "describe the padding after functions by their last rows, for readers that look up return addresses after calls that do not return: on or off; never in objects")
 	flags.BoolVar(&s.Force, "force", false, "replace an .sframe section that is there already")
 	flags.BoolVar(&s.Update, "update", false, "the same, but leave the file alone if the section is right, complete and of the asked format")
