@@ -13,7 +13,7 @@ type trie struct {
 }
 
 // newTrie returns the trie of all lists in the blocks. Round after round looks for lists of one cluster more, where those
-// without it occur several times. Lists are compared by hashes: an error makes a section larger, not wrong.
+// without it occur several times and FDEs can have them. Lists are compared by hashes: an error makes a section larger, not wrong.
 func newTrie(blocks []block) *trie {
 	t := &trie{parent: []uint32{0}, uses: []uint32{0}, depth: []uint8{0}}
 	last := &blocks[len(blocks)-1]
@@ -21,7 +21,7 @@ func newTrie(blocks []block) *trie {
 	t.deepest = make([]uint32, len(clusters))
 
 	// A place is a cluster with which a list begins, and the node of the list.
-	type place struct{ cluster, node uint32 }
+	type place struct{ cluster, node, rows uint32 }
 	places := make([]place, 0, len(clusters))
 	for _, b := range blocks {
 		for i := range len(b.clusters) - 1 {
@@ -70,7 +70,8 @@ func newTrie(blocks []block) *trie {
 				continue
 			}
 			t.deepest[p.cluster] = p.node
-			if !clusters[p.cluster+uint32(depth)].first {
+			next := &clusters[p.cluster+uint32(depth)]
+			if p.rows += clusters[p.cluster+uint32(depth)-1].rows; !next.first && p.rows+next.rows <= maxRows {
 				left = append(left, p)
 			}
 		}
@@ -81,7 +82,14 @@ func newTrie(blocks []block) *trie {
 
 // price sets prices: each of the FDEs that have a list pays a share.
 func (t *trie) price() {
-	t.path, t.prices = make([]uint32, len(t.parent)), t.prices[:0]
+	if t.path == nil {
+		size := 0
+		for _, depth := range t.depth {
+			size += int(depth)
+		}
+		t.path, t.prices = make([]uint32, len(t.parent)), make([]uint32, 0, size)
+	}
+	t.prices = t.prices[:0]
 	for n := 1; n < len(t.parent); n++ {
 		parent := t.parent[n]
 		t.path[n] = uint32(len(t.prices))
