@@ -236,7 +236,7 @@ func TestDiffObjects(t *testing.T) {
 
 // TestDiffNotWritten compares a section with one that has a function less, although there are rows for it.
 func TestDiffNotWritten(t *testing.T) {
-	full, _ := run(t, filepath.Join(fixtures, "amd64/prologue"), convert.Options{})
+	full, _ := run(t, filepath.Join(fixtures, "amd64/prologue"), convert.Options{Share: convert.ShareOff})
 	b := read(t, full)
 	_, sec := sectionOf(t, b, ".sframe")
 	p := elftest.Patch(t.Fatalf, b)
@@ -284,7 +284,7 @@ func TestDiffManyGaps(t *testing.T) {
 // TestDiffErrors has files that cannot be compared: the error says which one it is, and why.
 func TestDiffErrors(t *testing.T) {
 	dir := t.TempDir()
-	good, _ := run(t, filepath.Join(fixtures, "amd64/prologue"), convert.Options{})
+	good, _ := run(t, filepath.Join(fixtures, "amd64/prologue"), convert.Options{Share: convert.ShareOff})
 	_, sec := sectionOf(t, read(t, good), ".sframe")
 	damaged := func(name string, at int, bytes ...byte) string {
 		t.Helper()
