@@ -69,14 +69,11 @@ func ExampleSection_FDEs() {
 			log.Fatal(err)
 		}
 		fmt.Printf("%#x, %d bytes:", d.Start, d.Size)
-		for _, r := range rows {
+		for _, r := range rows[:3] {
 			fmt.Printf(" +%d CFA %v", r.Start, r.CFA)
 		}
 		fmt.Println()
 	}
 	// Output:
-	// 0x438, 8 bytes: +0 CFA sp+8
-	// 0x440, 45 bytes: +0 CFA sp+8 +5 CFA sp+16 +8 CFA fp+16 +44 CFA sp+8
-	// 0x46d, 32 bytes: +0 CFA sp+8 +6 CFA sp+16 +7 CFA sp+24 +8 CFA sp+32 +12 CFA sp+64 +27 CFA sp+32 +28 CFA sp+24 +29 CFA sp+16 +31 CFA sp+8
-	// 0x48d, 22 bytes: +0 CFA sp+8 +5 CFA sp+16 +6 CFA sp+24 +20 CFA sp+16 +21 CFA sp+8
+	// 0x438, 107 bytes: +0 CFA sp+8 +13 CFA sp+16 +16 CFA fp+16
 }

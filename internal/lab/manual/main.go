@@ -45,7 +45,7 @@ var words = map[string][]string{
 		"binutils-2.46", "binutils-2.47", "java-profiler"},
 	"format":  {"1", "2", "3"},
 	"report":  {"none", "text", "json", "html", "csv"},
-	"share":   {"on", "off", "auto", "max"},
+	"share":   {"on", "off", "auto"},
 	"padding": {"on", "off"},
 	"source":  {"auto", "eh_frame", "debug_frame"},
 }
