@@ -174,9 +174,9 @@ func sortedUses(parts []*Builder) []use {
 	return uses
 }
 
-// cluster adds the clusters of a run, whose rows are the last ones of the Builder.
+// cluster adds the clusters of a run.
 func (b *Builder) cluster(r *run) {
-	rows, forms := b.rows[r.row:], b.forms[typeIndex(r.fde.Flexible)]
+	rows, forms := b.rows[r.row:r.row+r.num], b.forms[typeIndex(r.fde.Flexible)]
 	r.cluster = uint32(len(b.clusters))
 	r.first, r.last = forms[rows[0].Row].key(), forms[rows[len(rows)-1].Row].key()
 	for i := 0; i < len(rows); {

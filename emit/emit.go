@@ -56,11 +56,6 @@ type Builder struct {
 	clusters []cluster             // of all runs, with Options.Join
 	runs     []run
 	uses     []use
-
-	// Scratch memory of Add:
-	merged   []sframe.Ref
-	flexible []bool     // the type chosen for each row
-	from     [][2]uint8 // of each row and type: the type before it that costs least
 }
 
 // A form is an encoded row without its start address, for one type of FDE.
@@ -153,45 +148,51 @@ func (b *Builder) Refs(fres []sframe.FRE) []sframe.Ref {
 // A function becomes several FDEs if the version limits the number of rows, or if that is smaller than
 // one flexible FDE.
 func (b *Builder) Add(d sframe.FDE, rows []sframe.Ref) (int, error) {
-	if len(b.rows) > math.MaxUint32/2 {
+	n, first := len(b.runs), len(b.rows)
+	if first > math.MaxUint32/2 {
 		return 0, fmt.Errorf("more than 2^31 FREs do not fit %v", b.opt.Version)
 	}
-	b.merged = b.merged[:0]
+	simple := true
 	for _, e := range rows {
-		if n := len(b.merged); n == 0 || b.merged[n-1].Row != e.Row {
-			b.merged = append(b.merged, e)
+		if k := len(b.rows); k == first || b.rows[k-1].Row != e.Row {
+			b.rows = append(b.rows, e)
+			simple = simple && b.forms[0][e.Row].size > 0
 		}
 	}
-	if err := b.chooseTypes(); err != nil {
+	if simple && uint64(len(b.rows)-first) <= uint64(b.layout.MaxFREs) {
+		b.addRun(&d, first, len(b.rows), false)
+		b.Repeat(d, n)
+		return n, nil
+	}
+	types, err := b.chooseTypes(b.rows[first:])
+	if err != nil {
+		b.rows = b.rows[:first]
 		return 0, fmt.Errorf("function at %#x: %w", d.Start, err)
 	}
-	n := len(b.runs)
-	for first := 0; first < len(b.merged); {
-		last := b.runEnd(first)
-		if d.PCMask && last-first < len(b.merged) { // starts count from the block's
+	for begin := 0; begin < len(types); {
+		end := begin
+		for end < len(types) && types[end] == types[begin] && uint64(end-begin) < uint64(b.layout.MaxFREs) {
+			end++
+		}
+		if d.PCMask && end-begin < len(types) { // starts count from the block's
 			return 0, fmt.Errorf("function at %#x: its rows need several FDEs, and one with a PC mask cannot be divided", d.Start)
 		}
-		r := run{fde: d, base: b.merged[first].Start, row: uint32(len(b.rows)), num: uint32(last - first), next: last < len(b.merged)}
-		r.fde.Start, r.fde.Size, r.fde.Flexible = 0, 0, b.flexible[first]
-		r.class = classOf(&r.fde)
-		b.rows = append(b.rows, b.merged[first:last]...)
-		if b.opt.Join {
-			b.cluster(&r)
-		}
-		b.runs = append(b.runs, r)
-		first = last
+		b.addRun(&d, first+begin, first+end, types[begin])
+		begin = end
 	}
 	b.Repeat(d, n)
 	return n, nil
 }
 
-// runEnd returns the end of the rows from first on that one FDE can hold.
-func (b *Builder) runEnd(first int) int {
-	last := first
-	for last < len(b.merged) && b.flexible[last] == b.flexible[first] && uint64(last-first) < uint64(b.layout.MaxFREs) {
-		last++
+// addRun adds the rows from first to before end as a run for FDEs of the given type.
+func (b *Builder) addRun(d *sframe.FDE, first, end int, flexible bool) {
+	r := run{fde: *d, base: b.rows[first].Start, row: uint32(first), num: uint32(end - first), next: end < len(b.rows)}
+	r.fde.Start, r.fde.Size, r.fde.Flexible = 0, 0, flexible
+	r.class = classOf(&r.fde)
+	if b.opt.Join {
+		b.cluster(&r)
 	}
-	return last
+	b.runs = append(b.runs, r)
 }
 
 // Repeat adds a function of d.Size bytes at d.Start. All else is equal to that of the call of Add that returned

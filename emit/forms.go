@@ -43,33 +43,22 @@ func formBytes(b []byte) (v uint64) {
 	return v ^ binary.LittleEndian.Uint64(c[:])
 }
 
-// chooseTypes chooses for each row the type of its FDE, so that the function is as small as possible. Each
-// change of type from one row to the next costs an FDE.
-func (b *Builder) chooseTypes() error {
-	b.flexible = b.flexible[:0]
-	mixed := false
-	for _, e := range b.merged {
-		mixed = mixed || b.forms[0][e.Row].size == 0
-		b.flexible = append(b.flexible, false)
-	}
-	if !mixed {
-		return nil
-	}
+// chooseTypes returns for each row whether it belongs to a flexible FDE, so that the function is as small as possible.
+// Each change of type from one row to the next costs an FDE.
+func (b *Builder) chooseTypes(rows []sframe.Ref) ([]bool, error) {
 	const none = math.MaxInt / 2
-	cost := [2]int{}
+	var cost [2]int // of the rows so far, if the last one has the type
 	change := b.layout.FDESize + b.layout.AttrSize
-	b.from = b.from[:0]
-	for i, e := range b.merged {
+	from := make([][2]uint8, len(rows)) // of each row and type: the type before it that costs least
+	for i, e := range rows {
 		if b.forms[0][e.Row].size == 0 && b.forms[1][e.Row].size == 0 {
-			return fmt.Errorf("row at %#x has no form in %v", e.Start, b.opt.Version)
+			return nil, fmt.Errorf("row at %#x has no form in %v", e.Start, b.opt.Version)
 		}
 		var next [2]int
-		var from [2]uint8
 		for t := range 2 {
-			from[t] = uint8(t)
-			next[t] = cost[t]
+			from[i][t], next[t] = uint8(t), cost[t]
 			if i > 0 && cost[1-t]+change < next[t] {
-				next[t], from[t] = cost[1-t]+change, uint8(1-t)
+				next[t], from[i][t] = cost[1-t]+change, uint8(1-t)
 			}
 			size := int(b.forms[t][e.Row].size)
 			if next[t] += size; size == 0 {
@@ -77,15 +66,15 @@ func (b *Builder) chooseTypes() error {
 			}
 		}
 		cost = next
-		b.from = append(b.from, from)
 	}
 	t := uint8(0)
 	if cost[1] < cost[0] {
 		t = 1
 	}
-	for i := len(b.merged) - 1; i >= 0; i-- {
-		b.flexible[i] = t == 1
-		t = b.from[i][t]
+	flexible := make([]bool, len(rows))
+	for i := len(rows) - 1; i >= 0; i-- {
+		flexible[i] = t == 1
+		t = from[i][t]
 	}
-	return nil
+	return flexible, nil
 }
