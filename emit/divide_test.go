@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -104,6 +105,18 @@ func TestJoinOnly(t *testing.T) {
 		}
 		if want := len(data) - l.HeaderSize - s.Len()*l.FDESize; lists != want {
 			t.Errorf("%v: lists of %d bytes in %d", version, lists, want)
+		}
+	}
+}
+
+// TestShareOnly shares nothing without Join, as in objects, where linkers write the rows of each function again.
+func TestShareOnly(t *testing.T) {
+	fns := epilogues(20, 2)
+	fns = append(fns, function{sframe.FDE{Start: 0x800000, Size: 10}, fns[0].fres[:2]})
+	for _, version := range sframe.Versions() {
+		_, want := encodeAll(t, Options{Version: version, ABI: sframe.AMD64Little}, fns, 1)
+		if _, got := encodeAll(t, Options{Version: version, ABI: sframe.AMD64Little, Share: true}, fns, 1); !bytes.Equal(got, want) {
+			t.Errorf("%v: %d bytes with Share, %d without", version, len(got), len(want))
 		}
 	}
 }

@@ -26,11 +26,11 @@ func Join(parts []*Builder) *Section {
 	s := &Section{opt: b.opt, codec: b.codec, layout: b.layout}
 	if s.opt.Join {
 		s.pieces, s.lists = divide(parts)
+		if s.opt.Share && s.layout.AttrSize == 0 {
+			s.lists.sharePrefixes()
+		}
 	} else {
 		s.pieces, s.lists = single(parts)
-	}
-	if s.opt.Share && s.layout.AttrSize == 0 {
-		s.lists.sharePrefixes()
 	}
 	s.lists.place()
 	for i := range s.pieces {
