@@ -20,29 +20,30 @@ import (
 type preset struct {
 	name string
 	convert.Format
+	share bool // it reads shared FRE lists in either byte order
 }
 
 // presets are all that --for knows by name. README.md has for each format who reads it, and why.
 var presets = []preset{
 	// glibc 2.42 and later, built with --enable-sframe: V2 only. It looks for the outermost frame where there is no
 	// row, and gives up at a row without words.
-	{"glibc", convert.Format{Version: sframe.V2}},
+	{"glibc", convert.Format{Version: sframe.V2}, true},
 	// The series for deferred unwinding takes V3 only, sorted, with start addresses from their own fields.
-	{"linux", convert.Format{Version: sframe.V3}},
+	{"linux", convert.Format{Version: sframe.V3}, true},
 	// The only version that 2.40 knows.
-	{"binutils-2.40", convert.Format{Version: sframe.V1}},
+	{"binutils-2.40", convert.Format{Version: sframe.V1}, false},
 	// "decode failure" with flag 0x4; rows without words are misread as FP-1.
-	{"binutils-2.41", convert.Format{Version: sframe.V2}},
-	{"binutils-2.42", convert.Format{Version: sframe.V2}},
-	{"binutils-2.43", convert.Format{Version: sframe.V2}},
-	{"binutils-2.44", convert.Format{Version: sframe.V2}},
+	{"binutils-2.41", convert.Format{Version: sframe.V2}, false},
+	{"binutils-2.42", convert.Format{Version: sframe.V2}, false},
+	{"binutils-2.43", convert.Format{Version: sframe.V2}, false},
+	{"binutils-2.44", convert.Format{Version: sframe.V2}, false},
 	// Errata 1 is what its assembler writes, and what its linker merges. Errata 2 came after it.
-	{"binutils-2.45", convert.Format{Version: sframe.V2, PCRel: true}},
+	{"binutils-2.45", convert.Format{Version: sframe.V2, PCRel: true}, false},
 	// The linker merges V3 only, and libsframe finds wrong rows in V2 without flag 0x4.
-	{"binutils-2.46", convert.Format{Version: sframe.V3}},
-	{"binutils-2.47", convert.Format{Version: sframe.V3}},
+	{"binutils-2.46", convert.Format{Version: sframe.V3}, false},
+	{"binutils-2.47", convert.Format{Version: sframe.V3}, false},
 	// DataDog's: flag 0x4 is refused.
-	{"java-profiler", convert.Format{Version: sframe.V2}},
+	{"java-profiler", convert.Format{Version: sframe.V2}, false},
 }
 
 // presetNames lists them, releases of binutils by the first and the last.
@@ -79,7 +80,7 @@ func findPreset(given string) (preset, error) {
 	if err != nil {
 		return preset{}, fmt.Errorf("--for %s: %w", given, err)
 	}
-	return preset{given, f}, nil
+	return preset{given, f, false}, nil
 }
 
 // apply sets the flags that a preset stands for. One that is given says the same, or it is an error.
@@ -103,6 +104,9 @@ func (p *preset) apply(flags *pflag.FlagSet) error {
 		if err := flag.Value.Set(f.value); err != nil {
 			return err
 		}
+	}
+	if share := flags.Lookup("share"); p.share && !share.Changed {
+		return share.Value.Set(convert.ShareOn.String())
 	}
 	return nil
 }
