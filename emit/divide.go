@@ -20,7 +20,7 @@ import (
 // have rows in common with others up to the first epilogue, or from an epilogue on.
 //
 //  1. Rows that begin less than minGap bytes after the one before them form a cluster: a prologue, or an epilogue up to
-//     the first instruction after it. A piece is one or more clusters, with at most maxRows rows.
+//     the first instruction after it. A piece is one or more clusters, with a limited number of rows; see rowLimit.
 //  2. A trie of clusters finds all lists that occur several times, and how often; see trie.go.
 //  3. Dynamic programming divides each chain at the least cost. A list that occurs n times costs 1/n of its size.
 //  4. The lists of the chosen pieces are counted instead of all possible ones, and step 3 is repeated.
@@ -31,7 +31,8 @@ import (
 // The effects below are those on the sections of gdb, libcrypto and libLLVM-14 in November 2026.
 const (
 	minGap    = 12   // bytes
-	maxRows   = 24   // readers go through the rows of an FDE one by one; 16 costs 2 to 3 %, 32 saves up to 1 %
+	maxRows   = 24   // 16 costs 2 to 3 %, 32 saves up to 1 %
+	minRows   = 8    // of the limit; see rowLimit
 	rounds    = 2    // the second division saves 3 to 6 %, further ones 0.5 %
 	blockUses = 1024 // 0.1 %
 )
@@ -80,10 +81,10 @@ type piece struct {
 // divide divides the code of all parts into pieces, and stores their lists.
 func divide(parts []*Builder) ([]piece, lists) {
 	opt := &parts[0].opt
-	blocks := newBlocks(parts)
+	blocks, limit := newBlocks(parts)
 	dividers := make([]divider, len(parts))
 	for i := range dividers {
-		dividers[i] = divider{layout: parts[0].layout, lists: newLists(opt.Share), pieces: make([]piece, 0, blockUses*(len(blocks)/len(parts)+1))}
+		dividers[i] = divider{layout: parts[0].layout, limit: limit, lists: newLists(opt.Share), pieces: make([]piece, 0, blockUses*(len(blocks)/len(parts)+1))}
 	}
 	// all calls f for each block, by all dividers at the same time.
 	all := func(f func(d *divider, b *block)) {
@@ -96,7 +97,7 @@ func divide(parts []*Builder) ([]piece, lists) {
 	all(func(_ *divider, b *block) { b.load(parts) })
 	t := &trie{}
 	if opt.Share && len(blocks) > 0 {
-		t = newTrie(blocks)
+		t = newTrie(blocks, limit)
 		t.price()
 		for range rounds - 1 {
 			next := make([]uint32, len(t.uses))
@@ -126,14 +127,17 @@ func divide(parts []*Builder) ([]piece, lists) {
 	return first.pieces, first.lists
 }
 
-// newBlocks returns blocks of all functions, in address order, with memory for their clusters.
-func newBlocks(parts []*Builder) []block {
-	var blocks []block
-	index := 0
+// newBlocks returns blocks of all functions, in address order, with memory for their clusters. It also returns how many
+// rows a piece may have.
+func newBlocks(parts []*Builder) (blocks []block, limit uint32) {
+	index, bytes, rows := 0, 0.0, 0.0
 	for uses := range slices.Chunk(sortedUses(parts), blockUses) {
 		blocks = append(blocks, block{uses: uses, index: index})
 		for i := range uses {
-			index += int(parts[uses[i].part].runs[uses[i].run].clusters)
+			r := &parts[uses[i].part].runs[uses[i].run]
+			index += int(r.clusters)
+			bytes += float64(uses[i].size)
+			rows += float64(uses[i].size) * float64(r.num)
 		}
 		index++
 	}
@@ -141,8 +145,13 @@ func newBlocks(parts []*Builder) []block {
 	for i := range blocks {
 		blocks[i].clusters = clusters[blocks[i].index:]
 	}
-	return blocks
+	return blocks, rowLimit(rows / max(bytes, 1))
 }
+
+// rowLimit returns how many rows a piece may have, if the function of an average byte of code has the given number. Readers
+// go through the rows of an FDE one by one, so lookups take as long as with an FDE for each function: aarch64 functions have 5 rows,
+// and 8 cost as much time as they save by fewer FDEs. amd64 functions have 12 to 18.
+func rowLimit(rows float64) uint32 { return uint32(min(max(1.8*rows, minRows), maxRows)) }
 
 // each calls f for all numbers below n at the same time.
 func each(n int, f func(int)) {
@@ -268,6 +277,7 @@ const byteCost = 1 << 16
 // A divider divides one chain after the other.
 type divider struct {
 	layout *sframe.Layout
+	limit  uint32 // of the rows of a piece
 	pieces []piece
 	lists  lists
 
@@ -306,7 +316,7 @@ func (d *divider) choose(b *block, t *trie, first, last int) []int {
 			if j-i >= len(shared) && j > i && d.best[j-first] <= before+uint64(list)*byteCost {
 				break // pieces that begin with j are not worse than those with all rows from i on
 			}
-			if rows += c.rows; rows > maxRows && j > i {
+			if rows += c.rows; rows > d.limit && j > i {
 				break
 			}
 			size += c.size

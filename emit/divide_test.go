@@ -90,7 +90,7 @@ func TestJoinOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := section.NumFDEs(); n >= len(fns)/4 {
+		if n := section.NumFDEs(); n >= len(fns)/2 {
 			t.Errorf("%v: %d FDEs for %d functions", version, n, len(fns))
 		}
 		l, _ := version.Layout()
@@ -223,7 +223,7 @@ func TestManyFunctions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if section.NumFDEs() > len(fns)/8 {
+		if section.NumFDEs() > len(fns)/3 {
 			t.Errorf("%d FDEs for %d functions", section.NumFDEs(), len(fns))
 		}
 		for i := range fns {
@@ -244,9 +244,11 @@ type wholeSearch struct {
 	fde   uint64
 	attr  uint32
 	parts []*Builder
+	limit int
 }
 
-// list returns the rows of clusters with their distances, and their size in bytes.
+// list returns the clusters with the distances of their rows, and the size of the list in bytes. The same rows in other
+// clusters count as another list.
 func (w *wholeSearch) list(begin, end int) (key string, size uint32, rows int) {
 	last := uint32(0)
 	for _, c := range w.b.clusters[begin:end] {
@@ -257,6 +259,7 @@ func (w *wholeSearch) list(begin, end int) (key string, size uint32, rows int) {
 			size += w.parts[c.part].forms[0][e.Row].size
 			rows++
 		}
+		key += "|"
 	}
 	return key, w.attr + size + uint32(rows*sframe.TypeFor(last).Size()), rows
 }
@@ -264,7 +267,7 @@ func (w *wholeSearch) list(begin, end int) (key string, size uint32, rows int) {
 // cost returns the cost of a piece, and false if it has too many rows.
 func (w *wholeSearch) cost(begin, end int) (uint64, bool) {
 	key, size, rows := w.list(begin, end)
-	return w.fde + uint64(size)*(byteCost/w.uses[key]), rows <= maxRows || end == begin+1
+	return w.fde + uint64(size)*(byteCost/w.uses[key]), rows <= w.limit || end == begin+1
 }
 
 // least returns the least cost of the clusters from begin to end.
@@ -306,11 +309,12 @@ func TestChoose(t *testing.T) {
 			}
 		}
 		parts := []*Builder{b}
-		blocks := newBlocks(parts)
+		blocks, _ := newBlocks(parts)
+		const limit = 12
 		blocks[0].load(parts)
-		tr := newTrie(blocks)
+		tr := newTrie(blocks, limit)
 		tr.price()
-		w := &wholeSearch{&blocks[0], map[string]uint64{}, uint64(b.layout.FDESize) * byteCost, uint32(b.layout.AttrSize), parts}
+		w := &wholeSearch{&blocks[0], map[string]uint64{}, uint64(b.layout.FDESize) * byteCost, uint32(b.layout.AttrSize), parts, limit}
 		chains := blocks[0].chains
 		for i := range chains[:len(chains)-1] {
 			for begin := chains[i].cluster; begin < chains[i+1].cluster; begin++ {
@@ -320,7 +324,7 @@ func TestChoose(t *testing.T) {
 				}
 			}
 		}
-		d := divider{layout: b.layout}
+		d := divider{layout: b.layout, limit: limit}
 		for i := range chains[:len(chains)-1] {
 			begin, end := chains[i].cluster, chains[i+1].cluster
 			if end-begin > 18 {
@@ -337,6 +341,15 @@ func TestChoose(t *testing.T) {
 			if least := w.least(begin, end); got != least || from != end {
 				t.Errorf("seed %d, chain %d of %d clusters: cost %d, and %d is possible", seed, i, end-begin, got, least)
 			}
+		}
+	}
+}
+
+// TestRowLimit has the limits for the code of libraries: functions of aarch64 and of amd64.
+func TestRowLimit(t *testing.T) {
+	for rows, want := range map[float64]uint32{0: minRows, 3.4: minRows, 6.5: 11, 12.1: 21, 42: maxRows} {
+		if got := rowLimit(rows); got != want {
+			t.Errorf("%v rows: %d, want %d", rows, got, want)
 		}
 	}
 }

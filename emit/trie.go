@@ -14,7 +14,7 @@ type trie struct {
 
 // newTrie returns the trie of all lists in the blocks. Round after round looks for lists of one cluster more, where those
 // without it occur several times and FDEs can have them. Lists are compared by hashes: an error makes a section larger, not wrong.
-func newTrie(blocks []block) *trie {
+func newTrie(blocks []block, limit uint32) *trie {
 	t := &trie{parent: []uint32{0}, uses: []uint32{0}, depth: []uint8{0}}
 	last := &blocks[len(blocks)-1]
 	clusters := blocks[0].clusters[:last.index+len(last.clusters)] // of all blocks
@@ -35,7 +35,7 @@ func newTrie(blocks []block) *trie {
 		node  uint32 // 0 until it occurs again
 	}
 	slots := make([]slot, 1<<bits.Len(uint(len(places))))
-	for depth := uint8(1); len(places) > 0 && depth <= maxRows; depth++ {
+	for depth := uint8(1); len(places) > 0 && uint32(depth) <= limit; depth++ {
 		log := bits.Len(uint(len(places)))
 		slots = slots[:1<<log]
 		clear(slots)
@@ -71,7 +71,7 @@ func newTrie(blocks []block) *trie {
 			}
 			t.deepest[p.cluster] = p.node
 			next := &clusters[p.cluster+uint32(depth)]
-			if p.rows += clusters[p.cluster+uint32(depth)-1].rows; !next.first && p.rows+next.rows <= maxRows {
+			if p.rows += clusters[p.cluster+uint32(depth)-1].rows; !next.first && p.rows+next.rows <= limit {
 				left = append(left, p)
 			}
 		}
