@@ -32,7 +32,7 @@ import (
 const (
 	minGap    = 6    // bytes: 12 costs up to 1.7 % (sqlite), 1 saves 0.3 % in three times the time
 	maxRows   = 24   // 16 costs 2 to 3 %, 32 saves up to 1 %
-	minRows   = 8    // of the limit; see rowLimit
+	minRows   = 10   // of the limit; see rowLimit
 	rounds    = 2    // the second division saves 3 to 6 %, further ones 0.5 %
 	blockUses = 1024 // 0.1 %
 )
@@ -149,9 +149,9 @@ func newBlocks(parts []*Builder) (blocks []block, limit uint32) {
 }
 
 // rowLimit returns how many rows a piece may have, if the function of an average byte of code has the given number. Readers
-// go through the rows of an FDE one by one, so lookups take as long as with an FDE for each function: aarch64 functions have 5 rows,
-// and 8 cost as much time as they save by fewer FDEs. amd64 functions have 12 to 18.
-func rowLimit(rows float64) uint32 { return uint32(min(max(1.8*rows, minRows), maxRows)) }
+// go through the rows of an FDE one by one. With twice as many rows, which costs as much time as fewer FDEs save, lookups
+// take as long as with an FDE for each function. These functions have 5 to 7 rows on aarch64, and 12 to 18 on amd64.
+func rowLimit(rows float64) uint32 { return uint32(min(max(2*rows, minRows), maxRows)) }
 
 // each calls f for all numbers below n at the same time.
 func each(n int, f func(int)) {

@@ -347,7 +347,7 @@ func TestChoose(t *testing.T) {
 
 // TestRowLimit has the limits for the code of libraries: functions of aarch64 and of amd64.
 func TestRowLimit(t *testing.T) {
-	for rows, want := range map[float64]uint32{0: minRows, 3.4: minRows, 6.5: 11, 12.1: 21, 42: maxRows} {
+	for rows, want := range map[float64]uint32{0: 10, 3.4: 10, 6.5: 13, 12.1: 24, 42: 24} {
 		if got := rowLimit(rows); got != want {
 			t.Errorf("%v rows: %d, want %d", rows, got, want)
 		}
