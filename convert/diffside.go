@@ -352,7 +352,7 @@ func (r *sideReader) segments(fn func(begin, end uint64, row uint32)) error {
 		}
 		last = d.End()
 		var err error
-		if refs, err = reader.Refs(i, refs[:0]); err != nil {
+		if _, refs, err = reader.Refs(i, refs[:0]); err != nil {
 			return err
 		}
 		step := uint64(d.Size)

@@ -59,7 +59,7 @@ func formatOf(s *sframe.Section) (Format, error) {
 	var refs []sframe.Ref
 	for i := range s.Len() {
 		var err error
-		if refs, err = reader.Refs(i, refs[:0]); err != nil {
+		if _, refs, err = reader.Refs(i, refs[:0]); err != nil {
 			return Format{}, err
 		}
 		if rows += len(refs); rows > maxFormatRows {

@@ -55,7 +55,7 @@ func (s *Section) Dump(w io.Writer, where func(uint64) uint64) error {
 			d.Start = where(d.Start)
 		}
 		var err error
-		if refs, err = reader.Refs(i, refs[:0]); err != nil {
+		if _, refs, err = reader.Refs(i, refs[:0]); err != nil {
 			out.Flush() // what is printed up to there helps to find it
 			return err
 		}

@@ -1,7 +1,6 @@
 package sframe
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"reflect"
@@ -105,7 +104,7 @@ func TestNoFREs(t *testing.T) {
 			t.Errorf("%v, flexible %t: %v, error %v, want %s", tt.v, tt.flexible, fres, err, tt.want)
 		}
 		r := s.NewReader()
-		refs, err := r.Refs(0, nil)
+		_, refs, err := r.Refs(0, nil)
 		var read []FRE
 		for _, ref := range refs {
 			read = append(read, FRE{ref.Start, r.Rows[ref.Row]})
@@ -128,56 +127,39 @@ func TestLastRow(t *testing.T) {
 	}
 }
 
-// TestCodes gives rows by their bytes, and says where there are too many of those.
-func TestCodes(t *testing.T) {
-	regular, flexible := Code(1)<<56, Code(2)<<56
+// TestRefs reads rows of all sizes, at the end of a section too, and again when they are known.
+func TestRefs(t *testing.T) {
 	long := Row{CFA: at(7, 8), RA: slot(-8), FP: slot(1 << 10)} // 13 bytes
 	seven := Row{CFA: at(10, 0), RA: slot(-8), FP: slot(-16)}   // 7 bytes
+	last := part{FDE{Start: 0x5000000, Size: 64}, []FRE{{0, Row{CFA: fp(9), FP: slot(8)}}, {1, Row{CFA: sp(8)}}, {2, Row{CFA: sp(16)}}, {3, Row{CFA: sp(24)}}}}
 	for _, tt := range []struct {
 		name string
 		fde  FDE
 		fres []FRE
-		want []CodedFRE // nil for none
 	}{
-		{"one byte", FDE{Size: 64}, []FRE{{0, Row{CFA: sp(8)}}, {63, Row{CFA: fp(16), FP: slot(-16)}}},
-			[]CodedFRE{{0, regular | 0x0803}, {63, regular | 0xf01004}}},
-		{"two bytes", FDE{Size: 0x200}, []FRE{{0, Row{Outermost: true}}, {0x123, Row{CFA: sp(8)}}},
-			[]CodedFRE{{0, regular}, {0x123, regular | 0x0803}}},
-		{"four bytes", FDE{Size: 0x2000000}, []FRE{{0x1234567, Row{CFA: sp(128)}}}, []CodedFRE{{0x1234567, regular | 0x008023}}},
-		{"as many bytes as there are", FDE{Size: 64, Flexible: true}, []FRE{{1, seven}}, []CodedFRE{{1, flexible | 0xf002f802_00510c}}},
-		{"more bytes", FDE{Size: 64, Flexible: true}, []FRE{{0, seven}, {1, long}}, nil},
+		{"one byte", FDE{Size: 64}, []FRE{{0, Row{CFA: sp(8)}}, {63, Row{CFA: fp(16), FP: slot(-16)}}}},
+		{"two bytes", FDE{Size: 0x200}, []FRE{{0, Row{Outermost: true}}, {0x123, Row{CFA: sp(8)}}}},
+		{"four bytes", FDE{Size: 0x2000000}, []FRE{{0x1234567, Row{CFA: sp(128)}}}},
+		{"small", FDE{Size: 64, Flexible: true}, []FRE{{1, seven}}},
+		{"small and large", FDE{Size: 64, Flexible: true}, []FRE{{0, seven}, {1, long}}},
+		{"the bytes of a row of the last FDE", FDE{Size: 64, Flexible: true}, []FRE{{0, Row{CFA: at(1, 8)}}}},
 	} {
 		tt.fde.Start = 0x1000
-		// What follows is there for the last few bytes of a section, which are not looked at.
-		last := part{FDE{Start: 0x5000000, Size: 64}, []FRE{{0, Row{CFA: sp(8)}}, {1, Row{CFA: sp(16)}}, {2, Row{CFA: sp(24)}}}}
 		s, err := Decode(section(t, codec(t, V3, AMD64Little), FDESorted|FDEFuncStartPCRel, 0, part{tt.fde, tt.fres}, last), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, got, ok := s.Codes(0, nil)
-		if d != tt.fde || ok != (tt.want != nil) || ok && !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %+v, %#x, %t, want %#x", tt.name, d, got, ok, tt.want)
-		}
 		r := s.NewReader()
-		refs, err := r.Refs(0, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, ref := range refs {
-			want := Code(0) // of a row of more bytes
-			if r.Rows[ref.Row] != long {
-				row, _ := s.Codec().AppendRow(nil, &tt.fres[i].Row, tt.fde.Flexible)
-				want = Code(binary.LittleEndian.Uint64(append(row, make([]byte, 8)...))) | regular
-				if tt.fde.Flexible {
-					want += flexible - regular
-				}
+		for _, i := range []int{0, 1, 0, 1} {
+			want := []part{{tt.fde, tt.fres}, last}[i]
+			d, refs, err := r.Refs(i, nil)
+			var got []FRE
+			for _, ref := range refs {
+				got = append(got, FRE{ref.Start, r.Rows[ref.Row]})
 			}
-			if r.Codes[ref.Row] != want {
-				t.Errorf("%s: row %d is %#x, want %#x", tt.name, i, r.Codes[ref.Row], want)
+			if err != nil || d != want.fde || !slices.Equal(got, want.fres) {
+				t.Errorf("%s: FDE %d is %+v, %+v, error %v; want %+v", tt.name, i, d, got, err, want)
 			}
-		}
-		if _, _, ok := s.Codes(1, nil); ok {
-			t.Errorf("%s: the end of the section is looked at", tt.name)
 		}
 	}
 }

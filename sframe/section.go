@@ -1,7 +1,6 @@
 package sframe
 
 import (
-	"bytes"
 	"cmp"
 	"iter"
 	"math"
@@ -163,14 +162,6 @@ func (s *Section) Range(i int) (start uint64, size uint32) {
 		return s.start(off), size
 	}
 	return s.starts[i], size
-}
-
-// Alike reports whether the i-th and the j-th FDE say the same but for where their code is and how
-// large: they have the same attributes, and the very same FREs in the section.
-func (s *Section) Alike(i, j int) bool {
-	from, to := s.codec.layout.StartSize+4, s.codec.layout.FDESize
-	a, b := s.data[s.entry(i):], s.data[s.entry(j):]
-	return bytes.Equal(a[from:to], b[from:to])
 }
 
 // A walk goes through the FREs of an FDE.

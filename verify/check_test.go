@@ -317,11 +317,7 @@ func TestManyBlocks(t *testing.T) {
 		s := segments{sec: amd64.section(t, sframe.V2, d), after: 1, limit: ^uint64(0), maxRows: 2, blocks: rows}
 		s.reader = s.sec.NewReader()
 		s.masked = func(*sframe.FDE) bool { return true }
-		var err error
-		n := 0
-		if err = s.function(0); err == nil {
-			err = s.load()
-		}
+		n, err := 0, s.load(0)
 		for ; err == nil && s.more; n++ {
 			err = s.skip(s.end)
 		}
@@ -344,10 +340,7 @@ func TestManyRows(t *testing.T) {
 	for maxRows, want := range map[uint64]string{2: "", 1: "FDEs share more than 1 rows, up to FDE 0 at 0x1000, which are not gone through"} {
 		s := segments{sec: amd64.section(t, sframe.V2, d), after: 1, limit: ^uint64(0), maxRows: maxRows}
 		s.reader = s.sec.NewReader()
-		err := s.function(0)
-		if err == nil {
-			err = s.load()
-		}
+		err := s.load(0)
 		if (err != nil) != (want != "") || err != nil && err.Error() != want {
 			t.Errorf("at most %d rows: error %v, want %q", maxRows, err, want)
 		}

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bytes"
 	"cmp"
 	"debug/elf"
 	"slices"
@@ -36,90 +37,58 @@ func codeRanges(f *elffile.File) []codeRange {
 	return all
 }
 
-// A gap is what lies after a function, up to the next one or the end of the section.
-type gap struct {
-	fn      *cfi.Function
-	end     uint64
-	padding bool // and nothing else
-}
-
-// gapAfter returns what lies after the function, of which the next one begins at next.
-func (c *checker) gapAfter(fn *cfi.Function, next uint64) *gap {
-	g := &c.gap
-	if g.fn == fn {
-		return g
-	}
-	*g = gap{fn: fn, end: next}
+// paddingAfter returns where the padding after a function ends: at the next one, or at the end of the section. It
+// reports whether nothing else lies there.
+func (c *checker) paddingAfter(fn *cfi.Function, next uint64) (end uint64, ok bool) {
 	if fn.End > c.code.end || fn.End <= c.code.begin {
 		i := sort.Search(len(c.ranges), func(i int) bool { return c.ranges[i].end >= fn.End })
 		if i == len(c.ranges) || c.ranges[i].begin >= fn.End {
-			return g
+			return 0, false
 		}
 		c.code = c.ranges[i]
 	}
-	g.end = min(next, c.code.end)
-	if size := g.end - fn.End; size > 0 && size < maxPadding && !fn.Signal() && fn.Program() >= 0 {
-		g.padding = c.isPadding(fn.End, size)
-	}
-	return g
+	end = min(next, c.code.end)
+	size := end - fn.End
+	return end, size > 0 && size < maxPadding && !fn.Signal() && fn.Program() >= 0 && c.isPadding(fn.End, size)
 }
 
 // isPadding reports whether the n bytes at an address are instructions that do nothing, or trap, or zeros.
 func (c *checker) isPadding(addr, n uint64) bool {
-	const window, kept = 64 << 10, 1 << 12
 	if off := addr - c.textAt; off > uint64(len(c.text)) || n > uint64(len(c.text))-off {
-		size := uint64(window)
-		off, ok := c.file.FileOffset(addr, size)
-		for ; !ok && size > n; off, ok = c.file.FileOffset(addr, size) { // where the segment ends
-			size = max(size/2, n)
-		}
-		if !ok {
-			return false
-		}
-		if c.buffer == nil {
-			c.buffer = make([]byte, window)
-		}
-		c.textAt, c.text = addr, c.buffer[:size]
-		if c.file.ReadInto("code", c.text, off) != nil {
-			c.text = nil
+		if !c.read(addr, min(window, c.code.end-addr)) && !c.read(addr, n) {
 			return false
 		}
 	}
 	b := c.text[addr-c.textAt:][:n]
-	is, ok := c.paddings[string(b)]
-	if !ok {
-		is = true
-		for rest := b; len(rest) > 0 && is; {
-			n := c.abi.padding(rest)
-			is = n > 0
-			rest = rest[n:]
-		}
-		if len(c.paddings) < kept {
-			c.paddings[string(b)] = is
-		}
+	if bytes.Equal(b, c.paddings[n]) {
+		return true
 	}
-	return is
+	for rest := b; len(rest) > 0; {
+		size := c.abi.padding(rest)
+		if size == 0 {
+			return false
+		}
+		rest = rest[size:]
+	}
+	c.paddings[n] = append(c.paddings[n][:0], b...)
+	return true
 }
 
-// padding compares the current segment up to end, which no CFI describes, with the last row of the function before it
-// if it is in the padding after that, and reports whether it is.
-func (c *checker) padding(end uint64) (bool, error) {
-	if c.before == nil {
-		return false, nil
+// window is the size in bytes of the code that is read at once. What is copied stays in the cache.
+const window = 64 << 10
+
+// read reads up to window bytes of code, and reports whether the file has them.
+func (c *checker) read(addr, size uint64) bool {
+	off, ok := c.file.FileOffset(addr, size)
+	if !ok {
+		return false
 	}
-	g := c.gapAfter(c.before, c.next)
-	if !g.padding || c.segs.begin < c.before.End || end > g.end {
-		return false, nil
+	if c.buffer == nil {
+		c.buffer = make([]byte, window)
 	}
-	fn, row, read := c.fn, c.row, c.pcRead
-	c.fn, c.row = c.before, cfi.Row{}
-	for r := range c.before.Rows() {
-		c.row = r
+	c.textAt, c.text = addr, c.buffer[:size]
+	if c.file.ReadInto("code", c.text, off) != nil {
+		c.text = nil
 	}
-	same, err := c.compare(c.segs.begin, end)
-	if same {
-		c.res.Padding += end - c.segs.begin
-	}
-	c.fn, c.row, c.pcRead = fn, row, read
-	return true, err
+	return c.text != nil
 }

@@ -30,13 +30,13 @@ func TestPadding(t *testing.T) {
 	copy(code[0x1fc:], []byte{0, 0, 0, 0x90}) // after the last one
 	push := []byte{0x41, 0x0e, 16}            // after 1 byte
 	fns := []function{
-		{begin: 0x1000, end: 0x100d, code: push}, // a
-		{begin: 0x1010, end: 0x102c, code: push}, // b
-		{begin: 0x1030, end: 0x103e, code: push}, // c
-		{begin: 0x1040, end: 0x1051},             // d
-		{begin: 0x1090, end: 0x1091},             // e
-		{begin: 0x10d1, end: 0x10dc, code: push}, // f
-		{begin: 0x10e0, end: 0x11fc, code: push}, // g
+		{begin: 0x1000, end: 0x100d, code: push},                               // a
+		{begin: 0x1010, end: 0x102c, code: append(push[:3:3], 0x60, 0x0e, 24)}, // b, with a row after its end
+		{begin: 0x1030, end: 0x103e, code: push},                               // c
+		{begin: 0x1040, end: 0x1051},                                           // d
+		{begin: 0x1090, end: 0x1091},                                           // e
+		{begin: 0x10d1, end: 0x10dc, code: push},                               // f
+		{begin: 0x10e0, end: 0x11fc, code: push},                               // g
 	}
 	f := fileOf(t, elf.ET_DYN, elf.EM_X86_64, amd64.order, region{name: ".text", addr: text, code: code})
 	row := func(start uint32, cfa int32) sframe.FRE {

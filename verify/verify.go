@@ -126,9 +126,8 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 		c.abi, c.res, c.places, c.segs.limit, c.segs.maxRows = a, &Result{keep: opt.Keep}, places{f}, limit, maxRows
 		c.vm = machine{order: t.Order, pcReg: a.pc}
 		c.segs.reader = s.NewReader()
-		c.agreed, c.codes = make([]uint32, t.NumRules()), make([]sframe.Code, t.NumRules())
-		c.settled = make([]settled, t.NumPrograms())
-		c.ranges, c.paddings, c.last = ranges, make(map[string]bool), math.MaxUint64
+		c.agreed = make([]uint32, t.NumRules())
+		c.ranges, c.last = ranges, math.MaxUint64
 		if i+1 < len(parts) && parts[i+1].table.Len() > 0 {
 			c.last = parts[i+1].table.At(0).Begin
 		}
@@ -231,43 +230,34 @@ type checker struct {
 	vm    machine
 	places
 
-	// By the numbers of rules: the number of the section's row that was found last to say the same,
-	// plus 1, and its code if it has one, where no rule depends on the pc.
+	// By the numbers of rules: the number of the section's row that was last found to say the same, plus 1, if no rule
+	// depends on the pc.
 	agreed  []uint32
-	codes   []sframe.Code
-	settled []settled // by the numbers of programs
-	coded   coded     // the FDE at hand, in direct
-	pcRead  bool      // a rule of the current function depends on pc
 	orphans []orphan
 
 	// For padding.
-	before   *cfi.Function // the function before the current one, or before the segments that are left
-	next     uint64        // where the function after that begins
-	follows  uint64        // where the function after the current one begins
-	last     uint64        // where the function after the last one begins
-	ranges   []codeRange   // all of them
-	code     codeRange     // that was looked at last
-	gap      gap           // the same
-	text     []byte        // code at address textAt
+	last     uint64      // where the function after the last one begins
+	ranges   []codeRange // all of them
+	code     codeRange   // the current one
+	text     []byte      // code at address textAt
 	textAt   uint64
 	buffer   []byte
-	paddings map[string]bool // by their bytes: those that were looked at, and whether they are some
+	paddings [maxPadding][]byte // by size: the bytes that were found to be padding last
 }
 
 func (c *checker) run() error {
 	c.segs.masked = c.blocks
-	if err := c.segs.function(c.segs.index); err != nil {
+	if err := c.segs.load(c.segs.index); err != nil {
 		return err
 	}
 	for i := range c.table.Len() {
-		fn := c.table.At(i)
-		if c.follows = c.last; i+1 < c.table.Len() {
-			c.follows = c.table.At(i + 1).Begin
+		next := c.last
+		if i+1 < c.table.Len() {
+			next = c.table.At(i + 1).Begin
 		}
-		if err := c.function(fn); err != nil {
+		if err := c.function(c.table.At(i), next); err != nil {
 			return err
 		}
-		c.before, c.next = fn, c.follows
 	}
 	return c.orphansTo(math.MaxUint64)
 }
@@ -275,12 +265,6 @@ func (c *checker) run() error {
 // orphansTo goes through the code up to an address, which no CFI describes.
 func (c *checker) orphansTo(pc uint64) error {
 	for c.segs.more && c.segs.begin < pc {
-		if !c.segs.loaded {
-			if err := c.segs.load(); err != nil {
-				return err
-			}
-			continue
-		}
 		end := min(c.segs.end, pc)
 		if err := c.orphan(end); err != nil {
 			return err
@@ -306,112 +290,95 @@ func (c *checker) blocks(d *sframe.FDE) bool {
 	return true
 }
 
-// function compares the rows of a function.
-func (c *checker) function(fn *cfi.Function) error {
-	c.fn = fn
-	c.res.Described += c.fn.End - c.fn.Begin
+// function compares the rows of a function, and the last one in the padding up to the next function.
+func (c *checker) function(fn *cfi.Function, next uint64) error {
+	c.fn, c.row = fn, cfi.Row{Begin: fn.Begin, End: fn.End} // without rules
+	c.res.Described += fn.End - fn.Begin
 	if err := c.orphansTo(fn.Begin); err != nil {
 		return err
 	}
-	var s *settled
-	if n := c.fn.Program(); n >= 0 {
-		if s = &c.settled[n]; c.again(s) {
-			c.res.Covered += c.fn.End - c.fn.Begin
-			return c.segs.function(c.segs.index + int(s.fdes))
-		}
-		if ok, err := c.direct(fn, s); ok {
-			c.res.Covered += fn.End - fn.Begin
-			return err
-		}
-	}
-	before, wrong, first, start := c.res.Covered, c.res.Total, c.segs.index, c.atFDE(fn.Begin)
-	c.pcRead = false
 	if fn.Err() != nil {
-		c.row = cfi.Row{Begin: fn.Begin, End: fn.End} // without rules
-		return c.compareRow()
-	}
-	for c.row = range fn.Rows() {
-		if err := c.compareRow(); err != nil {
+		if _, err := c.compareRow(&c.res.Covered); err != nil {
 			return err
 		}
-	}
-	if s != nil && start && fn.End-fn.Begin >= fn.MinSize() && !c.segs.loaded && c.res.Total == wrong && c.res.Covered-before == c.fn.End-c.fn.Begin && !c.pcRead && c.plain(first) {
-		*s = settled{minLast: c.segs.refs[len(c.segs.refs)-1].Start + 1, first: uint32(first), fdes: uint32(c.segs.index - first)}
-	}
-	return nil
-}
-
-// plain reports whether no FDE from the given one to the current one has a PC mask.
-func (c *checker) plain(first int) bool {
-	for i := first; i < c.segs.index; i++ {
-		if d := c.segs.sec.FDE(i); d.PCMask {
-			return false
-		}
-	}
-	return true
-}
-
-// atFDE reports whether an FDE begins at pc, of which nothing was compared yet.
-func (c *checker) atFDE(pc uint64) bool {
-	if !c.segs.more || c.segs.loaded || c.segs.begin != pc {
-		return false
-	}
-	begin, _ := c.segs.sec.Range(c.segs.index)
-	return begin == pc
-}
-
-// A settled is a function that whole FDEs without PC masks describe rightly, all of it, by rules that
-// do not depend on pc. Others with the same instructions and the same rows need no second look.
-type settled struct {
-	minLast     uint32 // how large the last FDE of another is at least: its last row must not be empty
-	first, fdes uint32 // index of the first FDE, and how many there are; 0: nothing is settled
-}
-
-// again reports whether the current function is as right as one with the same instructions:
-// it has as many FDEs with the same rows, as far from its start. A shorter one has the first of its rows.
-func (c *checker) again(s *settled) bool {
-	fn, sec := c.fn, c.segs.sec
-	if s.fdes == 0 || !c.atFDE(fn.Begin) || c.segs.index+int(s.fdes) > c.segs.after {
-		return false
-	}
-	begin, _ := sec.Range(int(s.first))
-	for i := range int(s.fdes) {
-		a, b := int(s.first)+i, c.segs.index+i
-		theirs, size := sec.Range(a)
-		ours, mine := sec.Range(b)
-		if ours-fn.Begin != theirs-begin || !sec.Alike(a, b) {
-			return false
-		}
-		end := ours + uint64(mine)
-		if i < int(s.fdes)-1 {
-			if size != mine {
-				return false
+	} else if at, err := c.skipAgreed(); err != nil {
+		return err
+	} else if at < fn.End {
+		for c.row = range fn.Rows() {
+			if c.row.End <= at {
+				continue
 			}
-			continue
-		}
-		if end > fn.End {
-			if g := c.gapAfter(fn, c.follows); !g.padding || end > g.end {
-				return false
+			c.row.Begin = max(c.row.Begin, at)
+			described, err := c.compareRow(&c.res.Covered)
+			if err != nil {
+				return err
+			}
+			if c.row.RA.Rule == cfi.RuleUndefined {
+				c.res.Outermost += c.row.End - c.row.Begin - described
 			}
 		}
-		if end < fn.End || fn.End-ours < uint64(s.minLast) {
-			return false
-		}
-		c.res.Padding += end - fn.End
-		c.segs.last = end
 	}
-	return true
+	if !c.segs.more || c.segs.begin >= next {
+		return nil
+	}
+	end, ok := c.paddingAfter(fn, next)
+	if !ok {
+		return nil
+	}
+	c.row.Begin, c.row.End = fn.End, end
+	_, err := c.compareRow(&c.res.Padding)
+	return err
+}
+
+// skipAgreed goes through the current function as long as its rows are known to agree with the section's, and returns
+// the address where it stops. At the end of the function, its last row is the current one.
+func (c *checker) skipAgreed() (at uint64, err error) {
+	fn, s := c.fn, &c.segs
+	at = fn.Begin
+	if fn.Program() < 0 {
+		return at, nil
+	}
+	steps, k := fn.Steps(), 0
+	for at < fn.End && s.more && s.begin == at && !s.repeats && s.fde.Signal == fn.Signal() && s.fde.KeyB == fn.KeyB() {
+		refs, i, limit := s.refs, s.i, min(s.fde.End(), fn.End)
+		for at < limit && c.agreed[steps[k].Number] == refs[i].Row+1 {
+			stepEnd, rowEnd := fn.End, s.fde.End()
+			if k+1 < len(steps) {
+				stepEnd = min(stepEnd, fn.Begin+uint64(steps[k+1].Off))
+			}
+			if i+1 < len(refs) {
+				rowEnd = s.block + uint64(refs[i+1].Start)
+			}
+			if at = min(stepEnd, rowEnd); at == stepEnd {
+				k++
+			}
+			if at == rowEnd {
+				i++
+			}
+		}
+		c.res.Covered += at - s.begin
+		if at < s.fde.End() {
+			s.i = i
+			err = s.set()
+			s.begin = at
+			break
+		}
+		if err = s.load(s.index + 1); err != nil {
+			break
+		}
+	}
+	if at == fn.End {
+		n := steps[k-1].Number
+		c.row.Number, c.row.Rules = n, c.table.Rules(n)
+	}
+	return at, err
 }
 
 // maxOrphans bounds the rows for code that no CFI describes.
 const maxOrphans = 1 << 20
 
-// orphan compares the part of the current segment up to end, which no CFI describes, if it is padding. Otherwise it is kept
-// for stubs.
+// orphan keeps the part of the current segment up to end, which no CFI describes, for stubs.
 func (c *checker) orphan(end uint64) error {
-	if is, err := c.padding(end); is || err != nil {
-		return err
-	}
 	if len(c.orphans) == maxOrphans {
 		return fmt.Errorf("more than %d rows, up to that at %#x, are for code that CFI does not describe", maxOrphans, c.segs.begin)
 	}
@@ -419,37 +386,31 @@ func (c *checker) orphan(end uint64) error {
 	return nil
 }
 
-// compareRow compares the CFI row at hand with the segments that lie in it.
-func (c *checker) compareRow() error {
-	r := &c.row
-	left := r.End - r.Begin
-	for c.segs.more && c.segs.begin < r.End {
-		if !c.segs.loaded {
-			if err := c.segs.load(); err != nil {
-				return err
+// compareRow compares the CFI row at hand with the segments in it. It adds the bytes for which they agree to sum, and
+// returns how many the segments describe.
+func (c *checker) compareRow(sum *uint64) (described uint64, err error) {
+	s, r := &c.segs, &c.row
+	for s.more && s.begin < r.End {
+		end := min(s.end, r.End)
+		size := end - s.begin
+		described += size
+		same := r.Rules != nil && c.agreed[r.Number] == s.row+1 && s.fde.Signal == c.fn.Signal() && s.fde.KeyB == c.fn.KeyB()
+		if !same {
+			if same, err = c.compare(s.begin, end); err != nil {
+				return 0, err
 			}
-			continue
-		}
-		end := min(c.segs.end, r.End)
-		left -= end - c.segs.begin
-		same, err := c.compare(c.segs.begin, end)
-		if err != nil {
-			return err
+			if c.res.Total > maxTotal {
+				return 0, errTotal
+			}
 		}
 		if same {
-			c.res.Covered += end - c.segs.begin
+			*sum += size
 		}
-		if c.res.Total > maxTotal {
-			return errTotal
-		}
-		if err := c.segs.skip(end); err != nil {
-			return err
+		if err := s.skip(end); err != nil {
+			return 0, err
 		}
 	}
-	if r.Rules != nil && r.RA.Rule == cfi.RuleUndefined {
-		c.res.Outermost += left
-	}
-	return nil
+	return described, nil
 }
 
 // compare compares the CFI row at hand and the segment over [begin, end), which both
@@ -474,10 +435,6 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 	case e.Signed != (r.Sign == cfi.Signed) || r.Sign > cfi.Signed:
 		return fail("return address signed: %t in SFrame, state %d in CFI", e.Signed, r.Sign)
 	}
-	agreed := &c.agreed[r.Number]
-	if *agreed == c.segs.row+1 {
-		return true, nil
-	}
 	for pc := begin; pc < end; pc++ {
 		c.vm.pc, c.vm.pcRead = pc, false
 		want, err := c.byCFI()
@@ -495,7 +452,6 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 		if !c.vm.pcRead {
 			break // the rules are the same for the other pcs
 		}
-		c.pcRead = true
 		at, same, err := c.anywhere(pc, want)
 		if err != nil {
 			return false, fmt.Errorf("function at %#x: %w", c.fn.Begin, err)
@@ -505,7 +461,7 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 		}
 	}
 	if !c.vm.pcRead {
-		*agreed, c.codes[r.Number] = c.segs.row+1, c.segs.reader.Codes[c.segs.row]
+		c.agreed[r.Number] = c.segs.row + 1
 	}
 	return true, nil
 }

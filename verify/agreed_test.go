@@ -33,9 +33,9 @@ func mismatchInCFI(res *Result) string {
 	return ""
 }
 
-// TestAgain has functions with the same instructions, of which the first is described rightly, and a later one by
+// TestAgreed has functions with the same instructions, of which the first is described rightly, and a later one by
 // the very same rows in a way that is wrong. What was found right once must not stand for it.
-func TestAgain(t *testing.T) {
+func TestAgreed(t *testing.T) {
 	const v2fde, size, info, rep = 20, 4, 16, 17 // of V2, and where these fields are
 	field := func(data []byte, fde, field int) []byte { return data[28+v2fde*fde+field:] }
 	pcCode := []byte{0x0f, 12, 0x77, 8, 0x80, 0, 0x0a, 0, 0x10, 0x1a, 0x30, 0x2e, 0x33, 0x24} // rsp+8, and (pc & 0x1000 ? 8 : 0) more
