@@ -131,7 +131,9 @@ func TestLastRow(t *testing.T) {
 func TestRefs(t *testing.T) {
 	long := Row{CFA: at(7, 8), RA: slot(-8), FP: slot(1 << 10)} // 13 bytes
 	seven := Row{CFA: at(10, 0), RA: slot(-8), FP: slot(-16)}   // 7 bytes
-	last := part{FDE{Start: 0x5000000, Size: 64}, []FRE{{0, Row{CFA: fp(9), FP: slot(8)}}, {1, Row{CFA: sp(8)}}, {2, Row{CFA: sp(16)}}, {3, Row{CFA: sp(24)}}}}
+	last := part{FDE{Start: 0x5000000, Size: 64}, []FRE{
+		{0, Row{CFA: fp(9), FP: slot(8)}}, {1, Row{CFA: sp(8)}}, {2, Row{CFA: sp(16)}}, {3, Row{CFA: sp(24)}},
+	}}
 	for _, tt := range []struct {
 		name string
 		fde  FDE

@@ -19,7 +19,7 @@ func TestDirect(t *testing.T) {
 	field := func(data []byte, fde, field int) []byte { return data[28+v2fde*fde+field:] }
 	first := function{begin: 0x1000, end: 0x1008, code: []byte{0x41, 0x0e, 16}}                       // from 1 on
 	second := function{begin: 0x1010, end: 0x1018, code: []byte{0x42, 0x0e, 16, 0x42, 0x0e, 8, 0x00}} // from 2 and 4 on
-	// The last bytes of a section are not read directly.
+	// The last bytes of a section are read in another way.
 	third := function{begin: 0x1030, end: 0x1038, code: []byte{0x41, 0x0e, 24, 0x41, 0x0e, 40, 0x41, 0x0e, 56}}
 	tail := fde{sframe.FDE{Start: 0x1030, Size: 8}, spRows(0, 8, 1, 24, 2, 40, 3, 56)}
 	const tailSize = 4 * 3

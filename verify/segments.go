@@ -72,7 +72,8 @@ func (s *segments) load(index int) error {
 			return err
 		}
 		if s.rows += uint64(len(s.refs)); s.rows > s.maxRows {
-			return fmt.Errorf("FDEs share more than %d rows, up to FDE %d at %#x, which are not gone through", s.maxRows, index, start)
+			return fmt.Errorf("FDEs share more than %d rows, up to FDE %d at %#x, which are not gone through",
+				s.maxRows, index, start)
 		}
 		if len(s.refs) == 0 {
 			continue
@@ -103,7 +104,8 @@ func (s *segments) set() error {
 	}
 	s.end = min(s.end, s.block+uint64(s.fde.RepSize), s.fde.End())
 	if s.blocks++; s.blocks > maxBlocks {
-		return fmt.Errorf("blocks of PC-mask FDEs have more than %d rows, up to FDE %d at %#x, which are not gone through", maxBlocks, s.index, s.fde.Start)
+		return fmt.Errorf("blocks of PC-mask FDEs have more than %d rows, up to FDE %d at %#x, which are not gone through",
+			maxBlocks, s.index, s.fde.Start)
 	}
 	return nil
 }
