@@ -75,5 +75,6 @@ func ExampleSection_FDEs() {
 		fmt.Println()
 	}
 	// Output:
-	// 0x438, 107 bytes: +0 CFA sp+8 +13 CFA sp+16 +16 CFA fp+16
+	// 0x438, 80 bytes: +0 CFA sp+8 +13 CFA sp+16 +16 CFA fp+16
+	// 0x488, 27 bytes: +0 CFA sp+32 +1 CFA sp+24 +2 CFA sp+16
 }
