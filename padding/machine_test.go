@@ -140,14 +140,14 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// jumpsTo is what jumpsAMD64 has to return, byte by byte.
+// jumpsTo is what jumpsAMD64 has to return, byte by byte: all short jumps, and others to a higher address.
 func jumpsTo(b []byte, pc, target uint64) bool {
 	for i := 1; i < len(b); i++ {
 		op := b[i-1]
 		if short := op&0xf0 == 0x70 || op == 0xeb || op >= 0xe0 && op <= 0xe3; short && pc+uint64(i)+1+uint64(int8(b[i])) == target {
 			return true
 		}
-		if long := op == 0xe8 || op == 0xe9 || i > 1 && b[i-2] == 0x0f && op&0xf0 == 0x80; long && i+4 <= len(b) &&
+		if long := op == 0xe8 || op == 0xe9 || i > 1 && b[i-2] == 0x0f && op&0xf0 == 0x80; long && i+4 <= len(b) && target > pc &&
 			pc+uint64(i)+4+uint64(int32(binary.LittleEndian.Uint32(b[i:]))) == target {
 			return true
 		}

@@ -142,36 +142,25 @@ func (x *finder) gap(i int) span {
 	return span{end, end + uint64(x.sizes[i])}
 }
 
-// read reads the code of the functions from first to last, the latter excluded, and removes gaps that are not padding.
+// read reads the code around the gaps of the functions from first to last, the latter excluded, and removes gaps that
+// are not padding.
 func (x *finder) read(first, last int) {
 	w := window{file: x.file}
-	var before span // padding that the function must not jump to
-	var split bool
 	for i := first; i < last; i++ {
-		fn, gap := x.table.At(i), x.gap(i)
-		if before.end > 0 && x.search(&w, fn, before, split) {
-			x.sizes[i-1] = 0
-		}
-		if before = (span{}); gap.begin == gap.end {
+		gap := x.gap(i)
+		if gap.begin == gap.end {
 			continue
 		}
-		differs := x.differs(i)
-		if differs {
-			w.some(fn.Begin, fn.End-fn.Begin) // all that is needed is read once
-		}
-		is := x.decode(w.at(gap.begin, gap.end-gap.begin))
-		switch {
-		case is == other || differs && is == pieces:
+		fn := x.table.At(i)
+		w.at(fn.Begin, min(fn.End-fn.Begin, windowSize/2)+uint64(x.sizes[i])) // all that is needed is read once
+		switch is := x.decode(w.at(gap.begin, gap.end-gap.begin)); {
+		case is == other:
 			x.sizes[i] = 0
-		case is == traps || !differs:
-		case !x.ends(&w, fn) || x.search(&w, fn, gap, is == two):
+		case is == traps || !x.differs(i):
+		case is == pieces || !x.ends(&w, fn) || x.search(&w, i, gap),
+			is == two && x.search(&w, i, span{gap.begin + 1, gap.end}):
 			x.sizes[i] = 0
-		default:
-			before, split = gap, is == two
 		}
-	}
-	if before.end > 0 && last < x.table.Len() && x.search(&w, x.table.At(last), before, split) {
-		x.sizes[last-1] = 0
 	}
 }
 
@@ -191,18 +180,27 @@ func (x *finder) differs(i int) bool {
 	return len(steps) == 0 || len(after) == 0 || steps[len(steps)-1].Number != after[0].Number
 }
 
-// search reports whether an instruction of the function may jump to the range, or with split to that after its first byte.
-func (x *finder) search(w *window, fn *cfi.Function, to span, split bool) bool {
+// after is how many bytes of the next function are searched: short jumps of amd64 reach as far.
+const after = 128
+
+// search reports whether an instruction of function i, or one of the first of the next function, may jump to the range.
+func (x *finder) search(w *window, i int, to span) bool {
+	fn := x.table.At(i)
 	for at := fn.Begin; at < fn.End; {
 		b := w.some(at, fn.End-at)
-		if b == nil || x.jumps(b, at, to) || split && x.jumps(b, at, span{to.begin + 1, to.end}) {
+		if b == nil || x.jumps(b, at, to) {
 			return true
 		}
 		if at += uint64(len(b)); at < fn.End {
 			at -= longest
 		}
 	}
-	return false
+	if i+1 == x.table.Len() {
+		return false
+	}
+	next := x.table.At(i + 1)
+	b := w.some(next.Begin, min(next.End-next.Begin, after))
+	return b == nil || x.jumps(b, next.Begin, to)
 }
 
 // A kind is what a gap consists of.
@@ -272,8 +270,8 @@ func (w *window) at(addr, n uint64) []byte {
 	return w.b[:n]
 }
 
-// some returns up to n bytes at an address, and enough for an instruction if there are so many. It returns nil if the file
-// does not have them.
+// some returns up to n bytes at an address, and enough for an instruction if there are so many. It returns nil if the
+// file does not have them.
 func (w *window) some(addr, n uint64) []byte {
 	least := min(n, 4*longest)
 	b := w.at(addr, least)
