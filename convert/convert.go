@@ -375,9 +375,11 @@ func sizeOfCFI(f *elffile.File) uint64 {
 	return size
 }
 
-// translate translates the CFI of f. It returns the section to be, and what there is to
+// translate translates the CFI of f, which may have a layout. It returns the section to be, and what there is to
 // report.
-func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translate.Reach) (*emit.Section, *report.Input, error) {
+func (c *conversion) translate(
+	f *elffile.File, table *cfi.Table, reach translate.Reach, layout *elfwrite.Layout,
+) (*emit.Section, *report.Input, error) {
 	opt := &c.opt
 	_, abi, err := arch.Find(table.Machine, table.Order)
 	if err != nil {
@@ -392,7 +394,8 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translat
 		return nil, nil, err
 	}
 	b, res, err := c.parallel(table, f.Size, enc, translate.Options{
-		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Padding: c.padding(f, table, stubs), Moves: f.Moves,
+		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs,
+		Padding: c.padding(f, table, stubs, layout), Moves: f.Moves,
 	})
 	if err == nil {
 		err = f.Budget().Spend(elffile.CostVarying, res.Work())
@@ -400,15 +403,31 @@ func (c *conversion) translate(f *elffile.File, table *cfi.Table, reach translat
 	return b, &report.Input{File: f, Table: table, ABI: abi, Result: res, Stubs: stubs, Brief: opt.Brief, Room: opt.Room}, err
 }
 
-// padding returns what padding.Find does, which it finds once.
-func (c *conversion) padding(f *elffile.File, table *cfi.Table, stubs []plt.Stub) []uint8 {
+// padding returns what paddingOf does, which it finds once.
+func (c *conversion) padding(f *elffile.File, table *cfi.Table, stubs []plt.Stub, layout *elfwrite.Layout) []uint8 {
 	if c.opt.NoPadding {
 		return nil
 	}
 	if c.padded.table != table {
-		c.padded.table, c.padded.sizes = table, padding.Find(f, table, stubs, c.opt.workers(table, f.Size))
+		c.padded.table, c.padded.sizes = table, paddingOf(f, table, stubs, layout, c.opt.workers(table, f.Size))
 	}
 	return c.padded.sizes
+}
+
+// paddingOf returns the padding after the functions of f, which may have a layout, as padding.Find does.
+func paddingOf(f *elffile.File, table *cfi.Table, stubs []plt.Stub, layout *elfwrite.Layout, workers int) []uint8 {
+	if f.IsObject() {
+		return nil
+	}
+	references := func() (*elfwrite.Code, error) { return elfwrite.CodeOf(f) }
+	if layout != nil {
+		references = layout.Code
+	}
+	code, err := references()
+	if err != nil {
+		return nil // it is not known what refers to the padding
+	}
+	return padding.Find(f, table, stubs, code.Referred, workers)
 }
 
 // parallel translates the table of a file of the given size in as many parts as there are workers.

@@ -31,7 +31,7 @@ func (c *conversion) current(f *elffile.File, table *cfi.Table, debug *debugfile
 	if !f.IsObject() {
 		reach = c.reach(old.addr, s.Len())
 	}
-	_, in, err := c.translate(f, table, reach)
+	_, in, err := c.translate(f, table, reach, nil)
 	if err != nil {
 		return nil, err
 	}

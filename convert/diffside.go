@@ -15,7 +15,6 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/padding"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -107,7 +106,8 @@ func (d *differ) load(ctx context.Context, s *side, path string, opt FileOptions
 	if err != nil {
 		return err
 	}
-	r := &sideReader{differ: d, side: s, sec: sec.Sorted(), gaps: res.Gaps, known: math.MaxUint64, padding: padding.Find(f, table, nil, 1), numbers: make(map[uint32]uint32)}
+	r := &sideReader{differ: d, side: s, sec: sec.Sorted(), gaps: res.Gaps, known: math.MaxUint64,
+		padding: paddingOf(f, table, nil, nil, 1), numbers: make(map[uint32]uint32)}
 	if listed := gapsOf(res); listed > len(res.Gaps) {
 		r.known = res.Gaps[len(res.Gaps)-1].End
 	}
@@ -193,7 +193,7 @@ type sideReader struct {
 	numbers map[uint32]uint32 // of rows, by those of the sframe.Reader and what their FDE says
 	gaps    []translate.Gap   // those that were not passed yet
 	known   uint64            // up to where they are listed
-	padding []uint8           // as padding.Find returns it
+	padding []uint8           // as paddingOf returns it
 	pos     uint64            // up to where the last piece is known
 }
 

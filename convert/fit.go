@@ -35,7 +35,7 @@ func (c *conversion) fit(f *elffile.File, table *cfi.Table, h *head) (*fitted, e
 	for round := 1; ; round++ {
 		r := &fitted{}
 		var err error
-		if r.content, r.report, err = c.translate(f, table, reach); err != nil {
+		if r.content, r.report, err = c.translate(f, table, reach, h.layout); err != nil {
 			return nil, err
 		}
 		r.layout, r.section, err = c.plan(f, r.content, h)

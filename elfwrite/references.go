@@ -22,46 +22,9 @@ type references struct {
 	hit  []bool   // something refers to an address from this cut to the next one
 	err  error    // why it is not known
 
-	first, size uint64                   // of all parts together
-	each        func(first, last uint64) // takes what refers to them instead, or is nil
-	granules    []uint64                 // that each is for, or nil
-}
-
-// References calls each for the addresses that symbols, relocations, and the dynamic entries for what runs at the start
-// and the end refer to: those of the size bytes from address first on, if the bit of their granule is set, and others.
-// An error means that not all of them are known.
-func References(f *elffile.File, first, size uint64, granules []uint64, each func(first, last uint64)) error {
-	r := &references{first: first, size: size, each: each, granules: granules}
-	arrays := map[elf.DynTag]elf.DynTag{
-		elf.DT_INIT_ARRAY: elf.DT_INIT_ARRAYSZ, elf.DT_FINI_ARRAY: elf.DT_FINI_ARRAYSZ, elf.DT_PREINIT_ARRAY: elf.DT_PREINIT_ARRAYSZ,
-	}
-	tags := make(map[elf.DynTag]uint64)
-	if err := dynamicEntries(f, func(_ uint64, tag elf.DynTag, value uint64) { tags[tag] = value }); err != nil {
-		return err
-	}
-	for _, tag := range []elf.DynTag{elf.DT_INIT, elf.DT_FINI} {
-		if addr, ok := tags[tag]; ok {
-			each(addr, addr)
-		}
-	}
-	for tag, size := range arrays {
-		addr, n := tags[tag], tags[size]
-		if n == 0 {
-			continue
-		}
-		off, ok := f.FileOffset(addr, n)
-		if !ok {
-			return fmt.Errorf("%v leads to %d bytes at address %#x, which no loaded segment holds", tag, n, addr)
-		}
-		b, err := f.ReadAt(tag.String(), off, n)
-		if err != nil {
-			return err
-		}
-		for ; len(b) >= wordSize; b = b[wordSize:] {
-			each(f.Order.Uint64(b), f.Order.Uint64(b))
-		}
-	}
-	return r.scan(f)
+	first, size uint64 // of all parts together
+	code        Code   // the references to it
+	codeErr     error  // why these are not known
 }
 
 // to returns an error if something refers to the addresses, or if that is not known.
@@ -87,10 +50,7 @@ func (r *references) at(addr uint64) int {
 
 // mark notes that something refers to one of the addresses from first to last.
 func (r *references) mark(first, last uint64) {
-	if r.each != nil {
-		r.each(first, last)
-		return
-	}
+	r.code.mark(first, last)
 	if n := len(r.cuts); n == 0 || last < r.cuts[0] || first >= r.cuts[n-1] {
 		return
 	}
@@ -99,33 +59,21 @@ func (r *references) mark(first, last uint64) {
 	}
 }
 
-// has reports whether an address is between the first part and the last one.
+// has reports whether an address is between the first part and the last one, or in code.
 func (r *references) has(addr uint64) bool {
-	return addr-r.first < r.size && (r.granules == nil || Granule(r.granules, addr))
+	return addr-r.first < r.size || addr-r.code.first < r.code.size
 }
 
-// Granule reports whether the bit of an address is set: each bit is for GranuleSize bytes, and stands for others as well, as their
-// number is a power of two.
-func Granule(bits []uint64, addr uint64) bool {
-	g := addr / GranuleSize
-	return bits[g/64&uint64(len(bits)-1)]>>(g%64)&1 != 0
+// near is has for an address that may be the end of the last part, or of the code.
+func (r *references) near(addr uint64) bool {
+	return addr-r.first <= r.size || addr-r.code.first <= r.code.size
 }
-
-// GranuleSize is the size in bytes of the alignment that functions usually have.
-const GranuleSize = 16
-
-// near is has for an address that may be the end of the last part.
-func (r *references) near(addr uint64) bool { return addr-r.first <= r.size }
 
 // refersTo returns an error if something refers to the addresses of the old file. What there
 // is to know is found out once.
 func (p *planner) refersTo(s span) error {
 	if p.refs == nil {
-		p.refs = &references{}
-		p.refs.cut(p.parts())
-		if err := p.refs.find(p.f); err != nil {
-			p.refs.err = err
-		}
+		p.refs = newReferences(p.f, p.parts())
 	}
 	return p.refs.to(s)
 }
@@ -176,15 +124,16 @@ func (r *references) cut(parts []span) {
 	}
 }
 
-// find looks through the symbols and relocations of f.
-func (r *references) find(f *elffile.File) error {
-	if len(r.cuts) == 0 {
-		return nil
-	}
-	return r.scan(f)
+// newReferences finds out what refers to the parts of f, and to its code.
+func newReferences(f *elffile.File, parts []span) *references {
+	r := &references{}
+	r.cut(parts)
+	r.code, r.codeErr = newCode(f)
+	r.err = r.scan(f)
+	return r
 }
 
-// scan is find for any addresses.
+// scan looks through the symbols and relocations of f.
 func (r *references) scan(f *elffile.File) error {
 	s := scan{references: r, f: f, arch: arch.Of(elf.Machine(f.Machine))}
 	tables, err := s.tables()
@@ -255,7 +204,8 @@ func (s *scan) symbolTables(t elf.SectionType, keep bool) ([]uint64, error) {
 		if o := &s.f.Sections[sym.Section]; sym.Section > 0 && o.Size > 0 && v == o.Addr+o.Size {
 			v--
 		}
-		if s.has(v) && (s.each != nil || !s.hit[s.at(v)] && !s.harmless(table, &sym)) {
+		s.code.mark(v, v)
+		if v-s.first < s.size && !s.hit[s.at(v)] && !s.harmless(table, &sym) {
 			s.mark(v, v)
 		}
 	})

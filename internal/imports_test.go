@@ -41,7 +41,7 @@ var layers = map[string][]string{
 	"internal/step":       {"arch", "cfi", "convert", "elffile", "internal/debugfile", "report", "sframe"},
 	"internal/survey":     {"arch", "cfi", "elffile", "elfwrite", "internal/archive", "internal/filecopy", "internal/inode", "internal/outfile", "internal/pack", "internal/page", "plt", "report", "sframe", "translate"},
 	"internal/unxz":       {},
-	"padding":             {"cfi", "elffile", "elfwrite", "plt"},
+	"padding":             {"cfi", "elffile", "plt"},
 	"plt":                 {"arch", "cfi", "elffile"},
 	"report":              {"arch", "cfi", "elffile", "internal/dwline", "internal/page", "internal/unxz", "plt", "sframe", "translate"},
 	"sframe":              {},

@@ -53,29 +53,21 @@ func (s span) size() uint64 { return s.end - s.begin }
 func (s span) has(addr uint64) bool { return addr-s.begin < s.size() }
 
 // Find returns for each function of the table how many bytes of padding after it get its last row. Stubs are the PLT
-// stubs that no CFI describes. The result does not depend on the number of workers. It is nil for objects, in which
-// a linker may still add to the padding.
-func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub, workers int) []uint8 {
+// stubs that no CFI describes. Referred reports whether anything refers to a range of addresses, end excluded. The
+// result does not depend on the number of workers. It is nil for objects, in which a linker may still add to the padding.
+func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub, referred func(begin, end uint64) bool, workers int) []uint8 {
 	m, ok := machines[elf.Machine(f.Machine)]
 	if !ok || f.IsObject() || t.Len() == 0 {
 		return nil
 	}
-	x := finder{file: f, table: t, machine: m, sizes: make([]uint8, t.Len())}
+	x := finder{file: f, table: t, machine: m, referred: referred, sizes: make([]uint8, t.Len())}
 	x.gaps(code(f), stubs)
-	refs := newReferences(&x)
 	parts := max(1, min(workers, t.Len()))
 	var all sync.WaitGroup
 	for i := range parts {
 		all.Go(func() { x.read(i*t.Len()/parts, (i+1)*t.Len()/parts) })
 	}
-	err := refs.find()
 	all.Wait()
-	if err != nil {
-		return nil // it is not known what refers to the padding
-	}
-	for _, i := range refs.hits {
-		x.sizes[i] = 0
-	}
 	return x.sizes
 }
 
@@ -107,9 +99,10 @@ func code(f *elffile.File) []span {
 // A finder finds the padding of a file.
 type finder struct {
 	machine
-	file  *elffile.File
-	table *cfi.Table
-	sizes []uint8 // by functions: of what may be padding after it
+	file     *elffile.File
+	table    *cfi.Table
+	referred func(begin, end uint64) bool
+	sizes    []uint8 // by functions: of what may be padding after it
 }
 
 // gaps notes what lies between the functions, if it is small enough.
@@ -161,7 +154,7 @@ func (x *finder) read(first, last int) {
 			after.end += min(x.table.At(i+1).End-gap.end, reach)
 		}
 		b := w.at(before.begin, after.end-before.begin)
-		if b == nil {
+		if b == nil || x.referred(gap.begin, gap.end) {
 			x.sizes[i] = 0
 			continue
 		}
@@ -249,7 +242,8 @@ func (w *window) at(addr, n uint64) []byte {
 	if off := addr - w.addr; off <= uint64(len(w.b)) && n <= uint64(len(w.b))-off {
 		return w.b[off:][:n]
 	}
-	for size := uint64(windowSize); size >= n; size /= 2 { // where the segment ends, there are fewer
+	for size := uint64(windowSize); size > n/2; size /= 2 { // where the segment ends, there are fewer
+		size = max(size, n)
 		if off, ok := w.file.FileOffset(addr, size); ok {
 			if w.buffer == nil {
 				w.buffer = make([]byte, windowSize)

@@ -12,6 +12,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/padding"
 	"cfi2sframe/plt"
@@ -47,9 +48,13 @@ func find(t *testing.T, f *elffile.File, table *cfi.Table) []uint8 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sizes := padding.Find(f, table, stubs, 1)
+	refs, err := elfwrite.CodeOf(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes := padding.Find(f, table, stubs, refs.Referred, 1)
 	for _, workers := range []int{2, 3, 8, 1000} {
-		if other := padding.Find(f, table, stubs, workers); string(other) != string(sizes) {
+		if other := padding.Find(f, table, stubs, refs.Referred, workers); string(other) != string(sizes) {
 			t.Errorf("%d workers find something else", workers)
 		}
 	}
@@ -102,6 +107,7 @@ var pads = regexp.MustCompile(`^((data16|cs|xchg +%ax,%ax|nop[wl]?|int3|add +%al
 // all that is padding there has to be described.
 func TestPeer(t *testing.T) {
 	for _, tt := range []struct{ objdump, path string }{
+		{"objdump", "/usr/bin/ls"}, // whose last padding is at the end of the segment
 		{"objdump", "/usr/bin/bash"},
 		{"objdump", "/usr/bin/perl"},
 		{"objdump", "/usr/bin/python3.11"},

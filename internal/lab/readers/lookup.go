@@ -13,6 +13,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/lab/linked"
+	"cfi2sframe/elfwrite"
 	"cfi2sframe/padding"
 	"cfi2sframe/plt"
 	"cfi2sframe/report"
@@ -61,7 +62,11 @@ func convertFile(path, dir string, opt convert.Options) (*subject, error) {
 	if s.stubs, err = plt.Find(f, s.table); err != nil {
 		return nil, err
 	}
-	if s.padding = padding.Find(f, s.table, s.stubs, 1); s.padding == nil || s.opt.NoPadding {
+	code, err := elfwrite.CodeOf(f)
+	if err != nil {
+		return nil, err
+	}
+	if s.padding = padding.Find(f, s.table, s.stubs, code.Referred, 1); s.padding == nil || s.opt.NoPadding {
 		s.padding = make([]uint8, s.table.Len())
 	}
 	if s.bytes, s.addr, s.section, err = sectionOf(out); err != nil {

@@ -1,0 +1,169 @@
+package elfwrite
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"cfi2sframe/elffile"
+)
+
+// Code tells which bytes of a file's code something refers to.
+type Code struct {
+	first, size uint64 // first is a multiple of codePage
+	// Most references are to functions, which begin at multiples of codeAlign: aligned has a bit for each of these. The
+	// pages have a bit for each byte, if there are references to others.
+	aligned []uint64
+	pages   []*[codePage / 64]uint64
+}
+
+const (
+	codeAlign = 16
+	codePage  = 4096
+)
+
+// errCode is the error for code that has no common range of addresses.
+var errCode = errors.New("the sections with code are too far from each other")
+
+// newCode returns the code of f, to which nothing refers. Without section headers, code is what segments execute.
+func newCode(f *elffile.File) (Code, error) {
+	first, end := uint64(math.MaxUint64), uint64(0)
+	add := func(addr, size uint64) {
+		if size > 0 && addr+size > addr {
+			first, end = min(first, addr), max(end, addr+size)
+		}
+	}
+	for i := range f.Sections {
+		if s := &f.Sections[i]; s.Alloc() && s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 {
+			add(s.Addr, s.Size)
+		}
+	}
+	for i := range f.Progs {
+		h := &f.Progs[i]
+		if len(f.Sections) == 0 && elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
+			add(h.Vaddr, h.Filesz)
+		}
+	}
+	if first >= end {
+		return Code{}, nil
+	}
+	const between = 16 << 20 // segments of small files
+	if end-first > 2*f.Size+between {
+		return Code{}, errCode
+	}
+	first &^= codePage - 1
+	pages := (end - first + codePage - 1) / codePage
+	return Code{
+		first, end - first, make([]uint64, pages*codePage/codeAlign/64), make([]*[codePage / 64]uint64, pages),
+	}, nil
+}
+
+// Referred reports whether something refers to one of the addresses from begin to end, the latter excluded.
+func (c *Code) Referred(begin, end uint64) bool {
+	for at := max(begin, c.first); at < end && at-c.first < c.size; at++ {
+		off := at - c.first
+		if page := c.pages[off/codePage]; page != nil && page[off%codePage/64]>>(off%64)&1 != 0 {
+			return true
+		}
+		if off%codeAlign == 0 && c.aligned[off/codeAlign/64]>>(off/codeAlign%64)&1 != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// mark notes that something refers to the addresses from first to last, which are few.
+func (c *Code) mark(first, last uint64) {
+	for at := max(first, c.first); at <= last && at-c.first < c.size; at++ {
+		off := at - c.first
+		if off%codeAlign == 0 {
+			c.aligned[off/codeAlign/64] |= 1 << (off / codeAlign % 64)
+			continue
+		}
+		page := &c.pages[off/codePage]
+		if *page == nil {
+			*page = new([codePage / 64]uint64)
+		}
+		(*page)[off%codePage/64] |= 1 << (off % 64)
+	}
+}
+
+// Code returns what of the code of the old file something refers to: symbols, relocations, and what the start and the end
+// of the program call. An error means that not all of that is known.
+func (l *Layout) Code() (*Code, error) {
+	if l.refs == nil {
+		return CodeOf(l.f)
+	}
+	return l.refs.ofCode(l.f)
+}
+
+// CodeOf is Layout.Code for a file without a layout.
+func CodeOf(f *elffile.File) (*Code, error) {
+	return newReferences(f, nil).ofCode(f)
+}
+
+// ofCode adds to the code what runs at the start and the end.
+func (r *references) ofCode(f *elffile.File) (*Code, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	if r.codeErr != nil {
+		return nil, r.codeErr
+	}
+	c := &r.code
+	c.mark(f.Entry, f.Entry)
+	tags := make(map[elf.DynTag]uint64)
+	if err := dynamicEntries(f, func(_ uint64, tag elf.DynTag, value uint64) { tags[tag] = value }); err != nil {
+		return nil, err
+	}
+	for _, tag := range []elf.DynTag{elf.DT_INIT, elf.DT_FINI} {
+		if addr, ok := tags[tag]; ok {
+			c.mark(addr, addr)
+		}
+	}
+	pointers := func(name string, off, size uint64) error {
+		const most = 16 << 20
+		if size > most {
+			return fmt.Errorf("%s has %d bytes; at most %d are accepted", name, size, most)
+		}
+		b, err := f.ReadAt(name, off, size)
+		for ; len(b) >= wordSize; b = b[wordSize:] {
+			c.mark(f.Order.Uint64(b), f.Order.Uint64(b))
+		}
+		return err
+	}
+	for tag, size := range arrays {
+		addr, n := tags[tag], tags[size]
+		if n == 0 {
+			continue
+		}
+		off, ok := f.FileOffset(addr, n)
+		if !ok {
+			return nil, fmt.Errorf("%v leads to %d bytes at address %#x, which no loaded segment holds", tag, n, addr)
+		}
+		if err := pointers(tag.String(), off, n); err != nil {
+			return nil, err
+		}
+	}
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.HasBytes() && slices.Contains(pointerSections, s.Name) {
+			if err := pointers("section "+s.Name, s.Off, s.Size); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return c, nil
+}
+
+// arrays are the dynamic tags of arrays of addresses, and of their sizes.
+var arrays = map[elf.DynTag]elf.DynTag{
+	elf.DT_INIT_ARRAY: elf.DT_INIT_ARRAYSZ, elf.DT_FINI_ARRAY: elf.DT_FINI_ARRAYSZ, elf.DT_PREINIT_ARRAY: elf.DT_PREINIT_ARRAYSZ,
+}
+
+// pointerSections hold addresses of code, which no relocation repeats in programs with a fixed address.
+var pointerSections = []string{
+	"__patchable_function_entries", ".init_array", ".fini_array", ".preinit_array", ".ctors", ".dtors",
+}
