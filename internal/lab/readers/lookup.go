@@ -12,8 +12,8 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/lab/linked"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/lab/linked"
 	"cfi2sframe/padding"
 	"cfi2sframe/plt"
 	"cfi2sframe/report"
