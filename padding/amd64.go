@@ -1,6 +1,7 @@
 package padding
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 )
@@ -91,19 +92,51 @@ func leavesAMD64(b []byte) bool {
 	return false
 }
 
-// jumpsAMD64 looks for short jumps (70 to 7f, eb, e0 to e3) to the start of the range: long no-ops leave no other place
-// for a label, and jumps from nearby are short. Any bytes may be an instruction.
+// jumpsAMD64 looks for jumps to the start of the range only: long no-ops leave no other place for a label. Any bytes
+// may be an instruction. Back, it looks for short jumps only. The range is not in b.
 func jumpsAMD64(b []byte, pc uint64, to span) bool {
-	// Displacements count from their own end. At higher and higher addresses, what they have to be becomes less and less.
+	// Displacements count from their own end. As they are looked for at higher and higher addresses, what they have to be
+	// becomes less and less.
 	target := int(int64(to.begin - pc))
-	is := func(at int) bool {
+	first, last := max(target-128, 1), min(target+127, len(b)-1)
+	if target > 0 {
+		last = min(last, target-1)
+	}
+	isShort := func(at int) bool { // 70 to 7f, eb, e0 to e3
 		op := b[at-1]
 		return b[at] == byte(target-at-1) && (op&0xf0 == 0x70 || op == 0xeb || op&0xfc == 0xe0)
 	}
-	at, end := max(target-128, 1), min(target+128, len(b))
+	if search8(b, first, last, target-1, isShort) {
+		return true
+	}
+	isNear := func(at int) bool { // 0f 80 to 0f 8f, e8, e9
+		return binary.LittleEndian.Uint32(b[at:]) == uint32(target-at-4) &&
+			(b[at-1]&0xfe == 0xe8 || b[at-1]&0xf0 == 0x80 && at > 1 && b[at-2] == 0x0f)
+	}
+	at, last := 1, min(target, len(b))-4
+	// The second byte of a displacement changes after 256 places only.
+	for target-4-at >= 256 && at <= last {
+		stop := min(last, at+(target-4-at)&0xff) // is the last of these places
+		for second := byte((target - 4 - at) >> 8); at <= stop; at++ {
+			i := bytes.IndexByte(b[at+1:stop+2], second)
+			if i < 0 {
+				break
+			}
+			if at += i; isNear(at) {
+				return true
+			}
+		}
+		at = stop + 1
+	}
+	return search8(b, at, last, target-4, isNear)
+}
+
+// search8 reports whether is holds for an index from at to last. It asks only where the byte is the lowest of end minus
+// the index, which gets neither below 0 nor below another multiple of 256.
+func search8(b []byte, at, last, end int, is func(at int) bool) bool {
 	const ones = 0x0101010101010101
-	want := uint64(byte(target-at-1))*ones - 0x0706050403020100 // of 8 bytes, none of which becomes less than 0
-	for ; at+8 <= end; at, want = at+8, want-8*ones {
+	want := uint64(byte(end-at))*ones - 0x0706050403020100 // of 8 bytes, none of which gets less than 0
+	for ; at+7 <= last; at, want = at+8, want-8*ones {
 		x := binary.LittleEndian.Uint64(b[at:]) ^ want
 		if (x-ones)&^x&(ones<<7) == 0 { // no byte is 0
 			continue
@@ -114,7 +147,7 @@ func jumpsAMD64(b []byte, pc uint64, to span) bool {
 			}
 		}
 	}
-	for ; at < end; at++ {
+	for ; at <= last; at++ {
 		if is(at) {
 			return true
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"testing"
 
 	"golang.org/x/arch/x86/x86asm"
@@ -139,14 +140,16 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// jumpsTo is what jumpsAMD64 has to return, byte by byte.
+// jumpsTo is what jumpsAMD64 has to return, byte by byte: all short jumps, and others to a higher address.
 func jumpsTo(b []byte, pc, target uint64) bool {
 	for i := 1; i < len(b); i++ {
 		op := b[i-1]
-		if op&0xf0 == 0x70 || op == 0xeb || op >= 0xe0 && op <= 0xe3 {
-			if pc+uint64(i)+1+uint64(int8(b[i])) == target {
-				return true
-			}
+		if short := op&0xf0 == 0x70 || op == 0xeb || op >= 0xe0 && op <= 0xe3; short && pc+uint64(i)+1+uint64(int8(b[i])) == target {
+			return true
+		}
+		if long := op == 0xe8 || op == 0xe9 || i > 1 && b[i-2] == 0x0f && op&0xf0 == 0x80; long && i+4 <= len(b) && target > pc &&
+			pc+uint64(i)+4+uint64(int32(binary.LittleEndian.Uint32(b[i:]))) == target {
+			return true
 		}
 	}
 	return false
@@ -155,15 +158,21 @@ func jumpsTo(b []byte, pc, target uint64) bool {
 // TestJumps has a jump at each place of a function, by each kind of displacement, and compares with a plain loop.
 func TestJumps(t *testing.T) {
 	const pc = 0x1000
-	for _, size := range []int{2, 5, 6, 7, 12, 13, 14, 31, 128, 300} {
+	for _, size := range []int{2, 5, 6, 7, 12, 13, 14, 31, 300, 70000} {
 		for _, target := range []uint64{pc + uint64(size), pc + uint64(size) + 1, pc - 1, pc - 63} {
-			for at := range size - 1 {
-				for _, op := range []byte{0x70, 0x7f, 0xe3, 0xeb, 0xc7} {
+			step := max(1, size/150)
+			for at := 0; at < size; at += step {
+				for _, op := range []string{"74", "eb", "e2", "0f85", "e9", "e8", "c7"} {
 					b := bytes.Repeat([]byte{0xb8, 0, 0, 0, 0}, size/5+1)[:size]
-					b[at], b[at+1] = op, byte(target-pc-uint64(at+2))
+					code, _ := hex.DecodeString(op)
+					disp := binary.LittleEndian.AppendUint32(nil, uint32(target-pc-uint64(at+len(code)+4)))
+					if slices.Contains([]string{"74", "eb", "e2"}, op) {
+						disp = []byte{byte(target - pc - uint64(at+len(code)+1))}
+					}
+					copy(b[at:], append(code, disp...))
 					got, want := jumpsAMD64(b, pc, span{target, target + 5}), jumpsTo(b, pc, target)
 					if got != want {
-						t.Fatalf("%d bytes, %#x at %d to %#x: %t; %t was expected", size, op, at, target, got, want)
+						t.Fatalf("%d bytes, %s at %d to %#x: %t; %t was expected", size, op, at, target, got, want)
 					}
 				}
 			}

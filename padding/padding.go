@@ -135,10 +135,12 @@ func (x *finder) gap(i int) span {
 	return span{end, end + uint64(x.sizes[i])}
 }
 
-// reach is the size in bytes of the code before and after padding in which jumps to it are looked for. A jump from a
-// greater distance does not lead to padding but to the function after it: in libLLVM-14, 6 of 95,000 functions have one,
-// for code that does not run (2026-11-23).
-const reach = 128
+// Jumps to padding are looked for in this many bytes of the code before and after it. Before, that is all of nearly any
+// function.
+const (
+	reachBefore = windowSize / 2
+	reachAfter  = 128
+)
 
 // read reads the code around the gaps of the functions from first to last, the latter excluded, and removes gaps that
 // are not padding.
@@ -149,9 +151,9 @@ func (x *finder) read(first, last int) {
 		if gap.begin == gap.end {
 			continue
 		}
-		before, after := span{gap.begin - min(gap.begin-x.table.At(i).Begin, reach), gap.begin}, span{gap.end, gap.end}
+		before, after := span{gap.begin - min(gap.begin-x.table.At(i).Begin, reachBefore), gap.begin}, span{gap.end, gap.end}
 		if i+1 < len(x.sizes) && x.table.At(i+1).Begin == gap.end {
-			after.end += min(x.table.At(i+1).End-gap.end, reach)
+			after.end += min(x.table.At(i+1).End-gap.end, reachAfter)
 		}
 		b := w.at(before.begin, after.end-before.begin)
 		if b == nil || x.referred(gap.begin, gap.end) {
