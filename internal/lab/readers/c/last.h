@@ -1,0 +1,36 @@
+/* Functions that end with a call that does not return, for chain.c, chainxx.cc and last_test.go. All are aligned, so
+   that padding follows them, which the return address lies in. */
+#define LAST __attribute__((noinline, section(".text.hot.last"), aligned(32)))
+
+#ifdef __cplusplus
+LAST void last_throw(int n)
+{
+	volatile char b[40];
+	b[n % 40] = n;
+	throw n;
+}
+#else
+extern void abort(void);
+LAST void last_abort(int n)
+{
+	volatile char b[40];
+	b[n % 40] = n;
+	abort();
+}
+
+/* Needs -fstack-protector-all, or the attribute. */
+LAST
+#ifdef __x86_64__
+__attribute__((stack_protect))
+#endif
+int last_stack_chk_fail(int n)
+{
+	volatile char b[40];
+	b[n % 40] = n;
+#ifdef __x86_64__
+	__asm__ volatile("notq %%fs:40" ::: "memory", "cc"); /* what the canary is compared with */
+#endif
+	return b[n / 2 % 40];
+}
+#endif
+LAST int last_other(int n) { return n + 1; }
