@@ -210,14 +210,20 @@ const (
 // Frames are found by SP or by FP, as the compiler was told. The start files and archives of a static program are those
 // of the glibc under test.
 var programs = []program{
-	{name: "C", file: "C", compile: "gcc-16 -O2 -static-libgcc -Wl,-z,lazy,-E chain.c -o C -lm", libgcc: noLibgcc, scenes: 33},
-	{name: "C, interrupted", file: "C", libgcc: emptyLibgcc, scenes: 33},
-	{name: "C, -O0 -z now", file: "C-O0", compile: "gcc-16 -O0 -static-libgcc -Wl,-z,now,-E chain.c -o C-O0 -lm", libgcc: noLibgcc, scenes: 33},
+	{name: "C", file: "C", compile: "gcc-16 -O2 -static-libgcc -Wl,-z,lazy,-E chain.c -o C -lm", libgcc: noLibgcc, scenes: 35},
+	{name: "C, interrupted", file: "C", libgcc: emptyLibgcc, scenes: 35},
+	{name: "C, -O0 -z now", file: "C-O0", compile: "gcc-16 -O0 -static-libgcc -Wl,-z,now,-E chain.c -o C-O0 -lm", libgcc: noLibgcc, scenes: 35},
 	{name: "C, frame pointers, interrupted", file: "C-fp", compile: "gcc-16 -O2 -fno-omit-frame-pointer -fcf-protection=full -static-libgcc -Wl,-z,lazy,-E chain.c -o C-fp -lm",
-		libgcc: emptyLibgcc, scenes: 33},
+		libgcc: emptyLibgcc, scenes: 35},
 	{name: "C, static, interrupted", file: "C-static", compile: "gcc-16 -O2 -DSTATIC -static -Wl,--wrap=_Unwind_Backtrace -B/opt/binutils/ -B/opt/glibc/lib/ -L/opt/glibc/lib chain.c -o C-static -lm",
-		libgcc: staticLibgcc, static: true, scenes: 30},
-	{name: "C++", file: "C++", compile: "g++-16 -O2 -static-libgcc -Wl,-z,lazy,-E chainxx.cc -o C++", libgcc: emptyLibgcc, cxx: true, scenes: 17},
+		libgcc: staticLibgcc, static: true, scenes: 32},
+	{name: "C++", file: "C++", compile: "g++-16 -O2 -static-libgcc -Wl,-z,lazy,-E chainxx.cc -L. -lrust -o C++", libgcc: emptyLibgcc, cxx: true, scenes: 19},
+}
+
+// loaded are the libraries that programs load.
+var loaded = []program{
+	{file: "library.so", compile: "gcc-16 -O2 -shared -fPIC -Wl,-z,lazy chainlib.c -o library.so"},
+	{file: "librust.so", compile: "rustc -O --crate-type cdylib last.rs -o librust.so"},
 }
 
 // libraryNames are the files of glibc under test, in /opt/glibc/lib of the system.
@@ -234,7 +240,7 @@ func runGlibc(root string, samples int) error {
 		return err
 	}
 	g := &glibc{root: root, scratch: "/tmp/" + filepath.Base(scratch), samples: samples}
-	for _, name := range []string{"chain.c", "chainlib.c", "chainxx.cc"} {
+	for _, name := range []string{"chain.c", "chainlib.c", "chainxx.cc", "last.h", "last.rs"} {
 		b, err := sources.ReadFile("c/" + name)
 		if err != nil {
 			return err
@@ -243,7 +249,7 @@ func runGlibc(root string, samples int) error {
 			return err
 		}
 	}
-	for _, p := range append(programs, program{compile: "gcc-16 -O2 -shared -fPIC -Wl,-z,lazy chainlib.c -o library.so"}) {
+	for _, p := range append(loaded, programs...) {
 		if _, err := g.inside("sh", "-ec", "cd "+g.scratch+"\n"+p.compile); err != nil {
 			return err
 		}
@@ -277,7 +283,7 @@ func (g *glibc) variant(v *variant) error {
 	}
 	// The system's libm is of the same release.
 	system := filepath.Join(g.root, "usr/lib/x86_64-linux-gnu")
-	for _, in := range []string{filepath.Join(dir, "library.so"), filepath.Join(system, "libm.so.6")} {
+	for _, in := range []string{filepath.Join(dir, loaded[0].file), filepath.Join(dir, loaded[1].file), filepath.Join(system, "libm.so.6")} {
 		if err := g.section(in, filepath.Join(libs, filepath.Base(in)), v.program, false); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <link.h>
 #include <math.h>
@@ -26,6 +27,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 #include <unwind.h>
+#include "last.h"
 
 #define MOST 512
 
@@ -182,7 +184,7 @@ static volatile int *volatile nowhere = (volatile int *)16;
 static void handler(int sig)
 {
 	check(scene);
-	if (sig == SIGSEGV)
+	if (sig == SIGSEGV || sig == SIGABRT)
 		siglongjmp(jump, 1);
 	if (sig == SIGUSR1) {
 		scene = "signal in a signal handler";
@@ -240,7 +242,7 @@ __attribute__((noinline)) static int aligned(int n)
 	return wide[0] + p[0];
 }
 
-/* A call without a way back that is the last instruction: the return address belongs to the next function. */
+/* A call that does not return, at the end of a function without padding: the return address belongs to the next one. */
 extern void last_call(void);
 void never(void)
 {
@@ -403,6 +405,7 @@ int main(int argc, char **argv)
 	sigaction(SIGUSR1, &sa, 0);
 	sigaction(SIGUSR2, &sa, 0);
 	sigaction(SIGALRM, &sa, 0);
+	sigaction(SIGABRT, &sa, 0);
 	sa.sa_flags = SA_ONSTACK;
 	sigaction(SIGSEGV, &sa, 0);
 	scene = "signal by raise";
@@ -420,6 +423,16 @@ int main(int argc, char **argv)
 	scene = "jump to nowhere";
 	if (!sigsetjmp(jump, 1))
 		((void (*)(void))argv[0])();
+
+	scene = "abort";
+	if (!sigsetjmp(jump, 1))
+		last_abort(argc);
+	int messages = dup(2), null = open("/dev/null", O_WRONLY);
+	dup2(null, 2); /* what glibc says of the stack */
+	scene = "__stack_chk_fail";
+	if (!sigsetjmp(jump, 1))
+		last_stack_chk_fail(argc);
+	dup2(messages, 2);
 
 	struct sigevent ev = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = timer_thread};
 	timer_t timer;

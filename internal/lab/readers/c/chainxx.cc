@@ -1,6 +1,7 @@
 // What chain.c does, in C++. Usage: chainxx. In the shared libgcc that it is run with, the function that glibc
 // falls back to finds nothing.
 #include <algorithm>
+#include <csetjmp>
 #include <cstring>
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -14,6 +15,9 @@
 #include <thread>
 #include <unwind.h>
 #include <vector>
+#include "last.h"
+
+extern "C" void rust_scene(void (*)(const char *)); // of last.rs
 
 namespace {
 
@@ -103,6 +107,18 @@ template <typename T> __attribute__((noinline)) void throwing(T value, int depth
 
 std::once_flag flag;
 
+// Nothing catches the exception, and so __cxa_throw calls the handler.
+jmp_buf jump;
+__attribute__((noinline)) void uncaught(int n)
+{
+	std::set_terminate([] {
+		check("throw");
+		longjmp(jump, 1);
+	});
+	if (!setjmp(jump))
+		last_throw(n);
+}
+
 } // namespace
 
 int main()
@@ -134,5 +150,7 @@ int main()
 	std::regex r("(a|b)*c[0-9]+");
 	std::regex_replace("ababc123 abc1", r, "$1");
 	std::for_each(m.begin(), m.end(), [](const auto &) { once("std::for_each"); });
+	uncaught(3);
+	rust_scene(check);
 	std::atexit([] { check("std::atexit"); });
 }

@@ -15,6 +15,7 @@ LAST void last_abort(int n)
 {
 	volatile char b[40];
 	b[n % 40] = n;
+	(void)b[0];
 	abort();
 }
 
