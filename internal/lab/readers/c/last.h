@@ -1,6 +1,6 @@
 /* Functions that end with a call that does not return, for chain.c, chainxx.cc and last_test.go. All are aligned, so
    that padding follows them, which the return address lies in. */
-#define LAST __attribute__((noinline, section(".text.hot.last"), aligned(32)))
+#define LAST __attribute__((noinline, section(".text.hot.last"), aligned(64)))
 
 #ifdef __cplusplus
 LAST void last_throw(int n)
@@ -13,9 +13,8 @@ LAST void last_throw(int n)
 extern void abort(void);
 LAST void last_abort(int n)
 {
-	volatile char b[40];
+	volatile char b[40] __attribute__((unused));
 	b[n % 40] = n;
-	(void)b[0];
 	abort();
 }
 
