@@ -147,6 +147,8 @@ func (e *explained) explain(pc uint64, exact bool) (cause, error) {
 	}
 	rules, hasCFI := e.table.Lookup(at)
 	switch {
+	case !hasCFI && e.begins(pc):
+		return noCFI, nil // nothing has called: there is padding before it
 	case okBefore && (!ok || row.Row != before.Row):
 		return afterCall, nil
 	case ok && okBefore:
@@ -162,4 +164,10 @@ func (e *explained) explain(pc uint64, exact bool) (cause, error) {
 		}
 	}
 	return missing, nil
+}
+
+// begins reports whether a function begins at a pc.
+func (e *explained) begins(pc uint64) bool {
+	fn := e.table.Find(pc)
+	return fn != nil && fn.Begin == pc
 }

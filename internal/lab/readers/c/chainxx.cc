@@ -13,6 +13,7 @@
 #include <regex>
 #include <stdexcept>
 #include <thread>
+#include <typeinfo>
 #include <unwind.h>
 #include <vector>
 #include "last.h"
@@ -109,17 +110,26 @@ std::once_flag flag;
 
 // Nothing catches the exception, and so __cxa_throw calls the handler.
 jmp_buf jump;
-__attribute__((noinline)) void uncaught(int n)
+__attribute__((noinline)) void uncaught(double n)
 {
 	std::set_terminate([] {
-		check("throw");
+		check("std::terminate");
 		longjmp(jump, 1);
 	});
 	if (!setjmp(jump))
-		last_throw(n);
+		throw n;
 }
 
 } // namespace
+
+// In place of libstdc++'s.
+extern "C" void __cxa_throw(void *object, void *type, void (*destructor)(void *))
+{
+	if (*static_cast<std::type_info *>(type) == typeid(int))
+		once("throw");
+	reinterpret_cast<decltype(&__cxa_throw)>(dlsym(RTLD_NEXT, "__cxa_throw"))(object, type, destructor);
+	__builtin_unreachable();
+}
 
 int main()
 {
@@ -150,7 +160,12 @@ int main()
 	std::regex r("(a|b)*c[0-9]+");
 	std::regex_replace("ababc123 abc1", r, "$1");
 	std::for_each(m.begin(), m.end(), [](const auto &) { once("std::for_each"); });
-	uncaught(3);
+	void (*volatile throws)(int) = last_throw; // a caller that knows ends with the call
+	try {
+		throws(3);
+	} catch (int) {
+	}
+	uncaught(3.5);
 	rust_scene(check);
 	std::atexit([] { check("std::atexit"); });
 }
