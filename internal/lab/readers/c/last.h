@@ -18,10 +18,10 @@ LAST void last_abort(int n)
 	abort();
 }
 
-/* Needs -fstack-protector-all, or the attribute. */
+/* Needs -fstack-protector-all, or -fstack-protector-explicit and the attribute. */
 LAST
-#ifdef __x86_64__
-__attribute__((stack_protect))
+#if defined __x86_64__ && !defined __clang__
+__attribute__((stack_protect, optimize("O2")))
 #endif
 int last_stack_chk_fail(int n)
 {
