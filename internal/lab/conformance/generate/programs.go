@@ -26,17 +26,35 @@ var fixtures = []struct {
 	{form{"1", amd64}, "prologue remember bigframe plt"},
 	{form{"1", aarch64}, "prologue pac"},
 	{form{"1", aarch64BE}, "prologue"},
-	{form{"2", amd64}, "alloca bigframe cold drap1 fprules plt plt-ibt prologue racolumn remember repeat restored signal undefra"},
+	{form{"2", amd64}, "padding alloca bigframe cold drap1 fprules plt plt-ibt prologue racolumn remember repeat restored signal undefra"},
 	{form{"2", aarch64}, "bigframe expr fponly pac prologue racolumn"},
 	{form{"2", aarch64BE}, "pac"},
-	{form{"2e1", amd64}, "plt prologue"},
+	{form{"2e1", amd64}, "padding plt prologue"},
 	{form{"2e1", aarch64}, "pac"},
 	{form{"2e1", s390x}, "offsets plt prologue stackclash"},
 	{form{"2e2", amd64}, "undefra"},
-	{form{"3", amd64}, "bigframe drap1 drap2.so drap3 far.so fprules plt plt-ibt prologue racolumn rareg.so rbxcfa.so remember repeat signal undefra"},
+	{form{"3", amd64}, "padding bigframe drap1 drap2.so drap3 far.so fprules plt plt-ibt prologue racolumn rareg.so rbxcfa.so remember repeat signal undefra"},
 	{form{"3", aarch64}, "expr fponly pac racolumn"},
 	{form{"3", aarch64BE}, "expr pac"},
 	{form{"3", s390x}, "offsets plt prologue stackclash"},
+}
+
+// padding is how many bytes of it follow functions of testdata/bin/amd64/padding, as nm and objdump print them. Others are
+// followed by what may be code.
+var padding = map[string]uint64{
+	"same": 15, "back": 13, "call": 10, "jump": 12, "method": 10, "zeros": 10, "int3": 10, "most": 63, "last": 10,
+}
+
+// pads returns the padding by where it begins.
+func pads(f *elf.File) (map[uint64]uint64, error) {
+	symbols, err := f.Symbols()
+	out := make(map[uint64]uint64)
+	for _, s := range symbols {
+		if size := padding[s.Name]; size > 0 {
+			out[s.Value+s.Size] = size
+		}
+	}
+	return out, err
 }
 
 // programs returns the vectors of converted programs.
@@ -49,7 +67,10 @@ func programs(top string) (map[string][]vector.Vector, error) {
 			if err != nil {
 				return nil, err
 			}
-			opt := convert.Options{Version: sframe.Version(x.version()), PCRel: x.format == "2e1" && x.name != "s390x", Outermost: x.format == "2e2", NoPadding: true}
+			opt := convert.Options{
+				Version: sframe.Version(x.version()), PCRel: x.format == "2e1" && x.name != "s390x", Outermost: x.format == "2e2",
+				NoPadding: name != "padding",
+			}
 			var result bytes.Buffer
 			if _, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &result, opt); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
@@ -75,7 +96,15 @@ func programs(top string) (map[string][]vector.Vector, error) {
 				About: "what cfi2sframe makes of a program, and what its call frame information says", Source: path,
 				Address: vector.Hex(sec.Addr), Section: data,
 			}
-			if v.Expect, err = x.fromCFI(f.Machine, cfi.Section{Source: source, Data: eh, Addr: frames.Addr}, stubs(f)); err != nil {
+			var padded map[uint64]uint64
+			if name == "padding" {
+				v.Name, v.Feature = x.String()+"/padding-program", "padding"
+				v.About += ", with the padding after functions, which has their last rows"
+				if padded, err = pads(f); err != nil {
+					return nil, err
+				}
+			}
+			if v.Expect, err = x.fromCFI(f.Machine, cfi.Section{Source: source, Data: eh, Addr: frames.Addr}, stubs(f), padded); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
 			if len(v.Expect) == 0 {
@@ -103,8 +132,9 @@ func stubs(f *elf.File) (out []span) {
 	return out
 }
 
-// fromCFI returns what call frame information says of every pc, as a section of the form has to say it.
-func (f form) fromCFI(m elf.Machine, frames cfi.Section, plts []span) (vector.Expects, error) {
+// fromCFI returns what call frame information says of every pc, as a section of the form has to say it. Padding has the
+// row before it.
+func (f form) fromCFI(m elf.Machine, frames cfi.Section, plts []span, padded map[uint64]uint64) (vector.Expects, error) {
 	table, err := cfi.Parse(m, f.order, frames)
 	if err != nil {
 		return nil, err
@@ -124,6 +154,10 @@ func (f form) fromCFI(m elf.Machine, frames cfi.Section, plts []span) (vector.Ex
 		}
 		end = fn.End
 		for r := range fn.Rows() {
+			if r.End == fn.End {
+				r.End += padded[fn.End]
+				end = r.End
+			}
 			for pc := r.Begin; pc < r.End; {
 				next := r.End
 				row, step, said := f.answer(fn, r.Rules, pc)
@@ -418,7 +452,7 @@ func linked(top string) (vectors []vector.Vector, mistakes []Mistake, err error)
 			Source:  l.Source,
 			Address: l.Address, Section: l.Section,
 		}
-		expect, err := f.fromCFI(l.Machine, cfi.Section{Source: cfi.EHFrame, Data: l.EHFrame, Addr: uint64(l.EHAddr)}, l.Stubs)
+		expect, err := f.fromCFI(l.Machine, cfi.Section{Source: cfi.EHFrame, Data: l.EHFrame, Addr: uint64(l.EHAddr)}, l.Stubs, nil)
 		if err != nil {
 			return nil, nil, err
 		}

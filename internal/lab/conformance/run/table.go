@@ -7,7 +7,7 @@ import (
 
 // Features are the groups of vectors in the order of tables.
 var Features = []string{
-	"cfa", "fp", "ra", "register-words", "row-starts", "pc-mask", "functions", "shared-rows", "unsorted", "addresses", "header", "fixed-offsets",
+	"cfa", "fp", "ra", "register-words", "row-starts", "pc-mask", "functions", "shared-rows", "padding", "unsorted", "addresses", "header", "fixed-offsets",
 	"signed", "outermost", "signal", "flexible", "programs", "gnu", "refuse-bounds", "refuse-undefined", "refuse-contradiction",
 }
 
