@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"debug/elf"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
+
+	"github.com/go-delve/delve/pkg/dwarf/op"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
@@ -280,8 +283,8 @@ func (j *judge) verdict(pc uint64, a *answer) (kind int, what string) {
 		}
 	}
 	gap := j.inGap(pc)
-	if row != nil && pc >= fn.End { // in padding, which has the last row
-		gap = j.gap > 0 && j.gaps[j.gap-1].End == fn.End
+	if row != nil && pc >= fn.End { // in padding, which has the last row unless that depends on the pc
+		gap = j.gap > 0 && j.gaps[j.gap-1].End == fn.End || j.readsPC(row)
 	}
 	if row == nil || gap {
 		if a.Flags&found != 0 {
@@ -301,6 +304,12 @@ func (j *judge) verdict(pc uint64, a *answer) (kind int, what string) {
 		j.verdicts[key] = what
 	}
 	return aRow, what
+}
+
+// readsPC reports whether the CFA of a row is an expression with the pc in it, as that of a PLT.
+func (j *judge) readsPC(row *cfi.Row) bool {
+	breg := byte(op.DW_OP_breg0) + byte(j.abi.pc)
+	return j.abi.pc != noReg && row.CFA.Rule == cfi.RuleExpression && bytes.IndexByte(row.CFA.Expression, breg) >= 0
 }
 
 func expression(r *cfi.Rule) bool {
