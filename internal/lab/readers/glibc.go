@@ -87,7 +87,8 @@ var limits = map[string]cause{
 
 // padded are the scenes in which a return address lies in the padding after a function.
 var padded = []string{
-	"abort", "__stack_chk_fail", "throw", "Rust panic", "on_exit", "atexit", "std::atexit", "destructor of a static object",
+	"abort", "__stack_chk_fail", "throw", "Rust panic",
+	"on_exit", "atexit", "std::atexit", "destructor of a static object",
 }
 
 // excuses are why a sample need not be equal.
@@ -215,15 +216,29 @@ const (
 // Frames are found by SP or by FP, as the compiler was told. The start files and archives of a static program are those
 // of the glibc under test.
 var programs = []program{
-	{name: "C", file: "C", compile: "gcc-16 -O2 -fstack-protector-explicit -static-libgcc -Wl,-z,lazy,-E chain.c -o C -lm", libgcc: noLibgcc, scenes: 36},
+	{name: "C", file: "C", compile: gcc + "-O2 -static-libgcc -Wl,-z,lazy,-E chain.c -o C -lm", libgcc: noLibgcc, scenes: 36},
 	{name: "C, interrupted", file: "C", libgcc: emptyLibgcc, scenes: 36},
-	{name: "C, -O0 -z now", file: "C-O0", compile: "gcc-16 -O0 -fstack-protector-explicit -static-libgcc -Wl,-z,now,-E chain.c -o C-O0 -lm", libgcc: noLibgcc, scenes: 36},
-	{name: "C, frame pointers, interrupted", file: "C-fp", compile: "gcc-16 -O2 -fstack-protector-explicit -fno-omit-frame-pointer -fcf-protection=full -static-libgcc -Wl,-z,lazy,-E chain.c -o C-fp -lm",
-		libgcc: emptyLibgcc, scenes: 36},
-	{name: "C, static, interrupted", file: "C-static", compile: "gcc-16 -O2 -fstack-protector-explicit -DSTATIC -static -Wl,--wrap=_Unwind_Backtrace -B/opt/binutils/ -B/opt/glibc/lib/ -L/opt/glibc/lib chain.c -o C-static -lm",
-		libgcc: staticLibgcc, static: true, scenes: 33},
-	{name: "C++", file: "C++", compile: "g++-16 -O2 -static-libgcc -Wl,-z,lazy,-E chainxx.cc -L. -lrust -o C++", libgcc: emptyLibgcc, cxx: true, scenes: 20},
+	{
+		name: "C, -O0 -z now", file: "C-O0", libgcc: noLibgcc, scenes: 36,
+		compile: gcc + "-O0 -static-libgcc -Wl,-z,now,-E chain.c -o C-O0 -lm",
+	},
+	{
+		name: "C, frame pointers, interrupted", file: "C-fp", libgcc: emptyLibgcc, scenes: 36,
+		compile: gcc + "-O2 -fno-omit-frame-pointer -fcf-protection=full -static-libgcc -Wl,-z,lazy,-E chain.c -o C-fp -lm",
+	},
+	{
+		name: "C, static, interrupted", file: "C-static", libgcc: staticLibgcc, static: true, scenes: 33,
+		compile: gcc + "-O2 -DSTATIC -static -Wl,--wrap=_Unwind_Backtrace -B/opt/binutils/ -B/opt/glibc/lib/ " +
+			"-L/opt/glibc/lib chain.c -o C-static -lm",
+	},
+	{
+		name: "C++", file: "C++", libgcc: emptyLibgcc, cxx: true, scenes: 20,
+		compile: "g++-16 -O2 -static-libgcc -Wl,-z,lazy,-E chainxx.cc -L. -lrust -o C++",
+	},
 }
+
+// gcc protects functions that ask for it from damage to the stack.
+const gcc = "gcc-16 -fstack-protector-explicit "
 
 // loaded are the libraries that programs load.
 var loaded = []program{
@@ -288,7 +303,11 @@ func (g *glibc) variant(v *variant) error {
 	}
 	// The system's libm is of the same release.
 	system := filepath.Join(g.root, "usr/lib/x86_64-linux-gnu")
-	for _, in := range []string{filepath.Join(dir, loaded[0].file), filepath.Join(dir, loaded[1].file), filepath.Join(system, "libm.so.6")} {
+	ours := []string{filepath.Join(system, "libm.so.6")}
+	for _, l := range loaded {
+		ours = append(ours, filepath.Join(dir, l.file))
+	}
+	for _, in := range ours {
 		if err := g.section(in, filepath.Join(libs, filepath.Base(in)), v.program, false); err != nil {
 			return err
 		}

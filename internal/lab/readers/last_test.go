@@ -35,7 +35,8 @@ func lastCall(t *testing.T, objdump, path, name string) (call, ret uint64) {
 	if ret == 0 {
 		t.Fatalf("%s has no function %s", path, name)
 	}
-	out, err := exec.Command(objdump, "-d", "--no-show-raw-insn", "--stop-address", strconv.FormatUint(ret, 10), path).Output()
+	end := strconv.FormatUint(ret, 10)
+	out, err := exec.Command(objdump, "-d", "--no-show-raw-insn", "--stop-address", end, path).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,8 @@ func testLastCall(t *testing.T, s *subject, call, ret uint64) {
 // testLastCallLibsframe asks sframe_find_fre.
 func testLastCallLibsframe(t *testing.T, s *subject, lib string, call, ret uint64) {
 	var at [2]answer
-	_, err := find(librariesForTest(t), lib).ask(s.bytes, []int64{int64(call - s.addr), int64(ret - s.addr)}, func(i int, a *answer) error {
+	offsets := []int64{int64(call - s.addr), int64(ret - s.addr)}
+	_, err := find(librariesForTest(t), lib).ask(s.bytes, offsets, func(i int, a *answer) error {
 		at[i] = *a
 		return nil
 	})

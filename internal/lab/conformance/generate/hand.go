@@ -252,8 +252,8 @@ func (m *maker) functions() {
 	}
 	// Functions of 0x1a, 0xd and 4 bytes, aligned to 16, the last one without padding.
 	joined := append(m.rows(0, 4, 0x16), m.plain(0x20, sp, 1, 8), m.plain(0x21, sp, 1, 16), m.plain(0x30, sp, 1, 8))
-	m.add("padding", "joined", "three functions and the padding between them in one FDE: the last row of each goes on to the next one", text,
-		m.new(one(0x1000, 0x34, joined...)))
+	m.add("padding", "joined", "three functions and the padding between them in one FDE: the last row of each goes on to the next one",
+		text, m.new(one(0x1000, 0x34, joined...)))
 	m.add("functions", "many", "nine functions, with holes", text, m.new(many...))
 	m.add("functions", "empty-between", "a function of no bytes in a hole", text, m.new(a, function{start: 0x1030, width: 1}, b))
 	m.add("functions", "empty-before", "a function of no bytes, and another one at the same address", text, m.new(a, function{start: 0x1040, width: 1}, b))

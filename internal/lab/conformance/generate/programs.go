@@ -39,8 +39,8 @@ var fixtures = []struct {
 	{form{"3", s390x}, "offsets plt prologue stackclash"},
 }
 
-// padding is how many bytes of it follow functions of testdata/bin/amd64/padding, as nm and objdump print them. Others are
-// followed by what may be code.
+// padding is how many bytes of it follow functions of testdata/bin/amd64/padding, as nm and objdump print them. What
+// follows others may be code.
 var padding = map[string]uint64{
 	"same": 15, "back": 13, "call": 10, "jump": 12, "method": 10, "zeros": 10, "int3": 10, "most": 63, "last": 10,
 }
@@ -104,7 +104,8 @@ func programs(top string) (map[string][]vector.Vector, error) {
 					return nil, err
 				}
 			}
-			if v.Expect, err = x.fromCFI(f.Machine, cfi.Section{Source: source, Data: eh, Addr: frames.Addr}, stubs(f), padded); err != nil {
+			section := cfi.Section{Source: source, Data: eh, Addr: frames.Addr}
+			if v.Expect, err = x.fromCFI(f.Machine, section, stubs(f), padded); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
 			if len(v.Expect) == 0 {
@@ -134,7 +135,9 @@ func stubs(f *elf.File) (out []span) {
 
 // fromCFI returns what call frame information says of every pc, as a section of the form has to say it. Padding has the
 // row before it.
-func (f form) fromCFI(m elf.Machine, frames cfi.Section, plts []span, padded map[uint64]uint64) (vector.Expects, error) {
+func (f form) fromCFI(
+	m elf.Machine, frames cfi.Section, plts []span, padded map[uint64]uint64,
+) (vector.Expects, error) {
 	table, err := cfi.Parse(m, f.order, frames)
 	if err != nil {
 		return nil, err
@@ -452,7 +455,8 @@ func linked(top string) (vectors []vector.Vector, mistakes []Mistake, err error)
 			Source:  l.Source,
 			Address: l.Address, Section: l.Section,
 		}
-		expect, err := f.fromCFI(l.Machine, cfi.Section{Source: cfi.EHFrame, Data: l.EHFrame, Addr: uint64(l.EHAddr)}, l.Stubs, nil)
+		frames := cfi.Section{Source: cfi.EHFrame, Data: l.EHFrame, Addr: uint64(l.EHAddr)}
+		expect, err := f.fromCFI(l.Machine, frames, l.Stubs, nil)
 		if err != nil {
 			return nil, nil, err
 		}
