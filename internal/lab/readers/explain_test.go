@@ -13,7 +13,7 @@ import (
 // TestExplain has causes found in files whose frames are known, and none where there is no cause.
 func TestExplain(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"prologue", "drap1", "undefra"} {
+	for _, name := range []string{"prologue", "drap1", "undefra", "padding"} {
 		s, err := convertFile(fixtures+"amd64/"+name, dir, convert.Options{Version: sframe.V2})
 		if err != nil {
 			t.Fatal(err)
@@ -28,6 +28,23 @@ func TestExplain(t *testing.T) {
 		at := func(offset uint64) place { return place{name, offset} }
 		fn := s.table.At(0)
 		inside := at(fn.Begin + 1)
+		if name == "padding" {
+			// The start of a function is where nothing has called: there is no CFI before it.
+			starts, end := 0, uint64(0)
+			for fn := range s.table.Functions() {
+				if _, ok, _ := s.section.Lookup(fn.Begin - 1); ok && end < fn.Begin {
+					starts++
+					if why, err := ex.explain(pair{nil, []place{inside, at(fn.Begin)}}); err != nil || why != noCFI {
+						t.Errorf("start of a function at %#x: %q, error %v; %q was expected", fn.Begin, why, err, noCFI)
+					}
+				}
+				end = fn.End
+			}
+			if starts == 0 {
+				t.Error("no function begins after padding")
+			}
+			continue
+		}
 		for i := range s.gaps {
 			g := &s.gaps[i]
 			want := noForm
