@@ -93,9 +93,6 @@ type use struct {
 	part  uint32 // index of the Builder, set by Join
 }
 
-// end returns the address after the range.
-func (u *use) end() uint64 { return u.start + uint64(u.size) }
-
 // NewBuilder returns a Builder for an empty section.
 func NewBuilder(opt Options) (*Builder, error) {
 	c, err := sframe.NewCodec(opt.Version, opt.ABI)
