@@ -47,7 +47,7 @@ func BenchmarkStages(b *testing.B) {
 	f, table := load()
 	opt := translate.Options{Version: sframe.V2}
 	build := func() *emit.Section {
-		e, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true})
+		e, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little, Join: true, Share: true})
 		if err != nil {
 			b.Fatal(err)
 		}

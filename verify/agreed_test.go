@@ -9,10 +9,10 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// shared returns a section whose FDEs share their rows.
-func (p platform) shared(t *testing.T, fdes ...fde) []byte {
+// encoded returns the section of the FDEs, as bytes.
+func (p platform) encoded(t *testing.T, fdes ...fde) []byte {
 	t.Helper()
-	return build(t, emit.Options{Version: sframe.V2, ABI: p.abi, Share: true}, fdes)
+	return build(t, emit.Options{Version: sframe.V2, ABI: p.abi}, fdes)
 }
 
 // spRows returns rows with the CFA at SP plus these offsets, each from so many bytes on.
@@ -98,7 +98,7 @@ func TestAgreed(t *testing.T) {
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8, 2, 16)}, {sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8, 2, 16)}},
 			nil, "0x1001-0x1002: CFA differs", 14},
 	} {
-		data := amd64.shared(t, tt.fdes...)
+		data := amd64.encoded(t, tt.fdes...)
 		if tt.change != nil {
 			tt.change(data)
 		}

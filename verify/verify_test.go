@@ -315,7 +315,7 @@ func TestRepeatedBeyond(t *testing.T) {
 	if a.Program() != b.Program() || a.End-a.Begin != 8 || b.End-b.Begin != 4 {
 		t.Fatalf("functions %#x-%#x and %#x-%#x", a.Begin, a.End, b.Begin, b.End)
 	}
-	build, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true})
+	build, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +368,7 @@ func TestRepeatedParts(t *testing.T) {
 		{"no second one", []part{{0, 4}}, 12},
 		{"no first one", []part{{4, 4}}, 12},
 	} {
-		build, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little, Share: true})
+		build, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
 		if err != nil {
 			t.Fatal(err)
 		}
