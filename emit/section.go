@@ -41,6 +41,11 @@ func Join(parts []*Builder) *Section {
 
 // single makes an FDE of each use, in the order in which they were added. Each one has a list.
 func single(parts []*Builder) (pieces []piece, l lists) {
+	n := 0
+	for _, b := range parts {
+		n += len(b.uses)
+	}
+	pieces, l.all = make([]piece, 0, n), make([]list, 0, n)
 	for _, b := range parts {
 		for i := range b.uses {
 			u := &b.uses[i]

@@ -725,17 +725,17 @@ enum { SFW_SIGRETURN = 119 };
  * instructions, or 0. It reads whole words, as these are in no two pages. */
 static inline unsigned sfw_trampoline(unsigned abi, uint64_t pc, const struct sfw_space *m) {
 	const struct sfw_abi *a = sfw_abi_of(abi);
-	unsigned char code[16];
-	unsigned before = pc & 7, last;
+	unsigned char word[8];
+	unsigned before = pc & 7, last = 0;
 	if (a == NULL)
 		return 0;
-	for (unsigned at = 0; at < before + a->code_size; at += 8)
-		if (!m->read(m->context, pc - before + at, code + at))
+	for (unsigned i = 0, at = before; i < a->code_size; i++, at++) {
+		if ((i == 0 || at % 8 == 0) && !m->read(m->context, pc - before + at / 8 * 8, word))
 			return 0;
-	for (unsigned i = 0; i < a->code_size - 1U; i++)
-		if (code[before + i] != a->code[i])
+		last = word[at % 8];
+		if (i + 1U < a->code_size && last != a->code[i])
 			return 0;
-	last = code[before + a->code_size - 1];
+	}
 	return last == a->code[a->code_size - 1] || (abi == SFW_S390X && last == SFW_SIGRETURN) ? last : 0;
 }
 

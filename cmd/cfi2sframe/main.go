@@ -315,7 +315,7 @@ func (s *settings) settle(flags *pflag.FlagSet, g *given) error {
 		return fmt.Errorf("--share %w", err)
 	}
 	if *g.padding != "on" && *g.padding != "off" {
-		return fmt.Errorf("--padding %q is not known; on or off was expected", *g.padding)
+		return fmt.Errorf("--padding %q is not known; use on or off", *g.padding)
 	}
 	s.NoPadding = *g.padding == "off"
 	s.jobs = min(s.jobs, runtime.GOMAXPROCS(0)) // others would only take memory

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"math"
 
 	"cfi2sframe/sframe"
@@ -185,4 +186,19 @@ func (f frame) byFramePointer() step {
 		return f.step
 	}
 	return to
+}
+
+// trampoline reports whether there is no row for pc, or that of a signal frame, and memory, which is arbitrary, has the two
+// bytes there that s390x handlers return to. The walker then looks for the registers that the kernel saved.
+func trampoline(r *row, abi sframe.ABI, pc uint64) bool {
+	if abi != sframe.S390XBig || r.how == sfwOK && !r.signal {
+		return false
+	}
+	var code [16]byte
+	for i := range uint64(2) {
+		v, _ := load(pc&^7 + 8*i)
+		binary.BigEndian.PutUint64(code[8*i:], v)
+	}
+	at := code[pc&7:]
+	return at[0] == 0x0a && (at[1] == 119 || at[1] == 173)
 }
