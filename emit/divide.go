@@ -84,7 +84,10 @@ func divide(parts []*Builder) ([]piece, lists) {
 	blocks, limit := newBlocks(parts)
 	dividers := make([]divider, len(parts))
 	for i := range dividers {
-		dividers[i] = divider{layout: parts[0].layout, limit: limit, lists: newLists(opt.Share), pieces: make([]piece, 0, blockUses*(len(blocks)/len(parts)+1))}
+		dividers[i] = divider{
+			layout: parts[0].layout, limit: limit, lists: newLists(opt.Share),
+			pieces: make([]piece, 0, blockUses*(len(blocks)/len(parts)+1)),
+		}
 	}
 	// all calls f for each block, by all dividers at the same time.
 	all := func(f func(d *divider, b *block)) {

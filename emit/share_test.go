@@ -218,3 +218,25 @@ func TestRepeat(t *testing.T) {
 		}
 	}
 }
+
+// TestListTypes has lists with the same bytes, but with start addresses of different widths: other rows.
+func TestListTypes(t *testing.T) {
+	l := newLists(true)
+	add := func(typ sframe.FREType, b ...byte) uint32 {
+		off := len(l.data)
+		l.data = append(l.data, b...)
+		return l.add(off, sframe.List{Num: 1, Type: typ})
+	}
+	first, second := add(sframe.Addr1, 0, 0, 3, 8), add(sframe.Addr2, 0, 0, 3, 8)
+	if first == second {
+		t.Error("lists of two types are one")
+	}
+	if again := add(sframe.Addr1, 0, 0, 3, 8); again != first || len(l.data) != 8 {
+		t.Errorf("the same list is %d, want %d, with %d bytes", again, first, len(l.data))
+	}
+	longer := add(sframe.Addr2, 0, 0, 3, 8, 9)
+	l.sharePrefixes()
+	if l.all[first].owner != 0 || l.all[second].owner != longer+1 || l.all[longer].owner != 0 {
+		t.Errorf("owners %d, %d and %d", l.all[first].owner, l.all[second].owner, l.all[longer].owner)
+	}
+}
