@@ -14,9 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
-	"time"
 	"unicode"
 
 	"github.com/spf13/pflag"
@@ -110,18 +108,11 @@ func main() {
 	os.Exit(run(interruptible(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// patience is how long the program runs before it catches signals. To do so takes threads, and these a tenth of
-// the time for a small file. Nobody has seen by then that it runs, and if it ends there is nothing to tell.
-const patience = 10 * time.Millisecond
-
-// interruptible returns a context that ends with the first signal that asks the program to end. A
-// second one ends the program even if it waits for a pipe, and leaves nothing behind either. As long as
-// there is nothing that could be left behind, signals are not caught for some time.
+// interruptible returns a context that ends with the first signal that asks the program to end. A second one ends the
+// program even if it waits for a pipe, and leaves nothing behind.
 func interruptible() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	catch := sync.OnceFunc(func() { catchSignals(cancel) })
-	outfile.Guard(catch)
-	time.AfterFunc(patience, catch)
+	catchSignals(cancel)
 	return ctx
 }
 

@@ -128,7 +128,6 @@ func TestPackageSignal(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	time.Sleep(2 * patience)
 	before, err := snapshot(dir)
 	if err != nil {
 		t.Fatal(err)

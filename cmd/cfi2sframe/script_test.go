@@ -592,7 +592,6 @@ func TestSecondSignal(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	for range 200 {
 		if hasOpen(cmd.Process.Pid, tmp) {
-			time.Sleep(2 * patience)                // so that signals are caught
 			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 		}
 		select {

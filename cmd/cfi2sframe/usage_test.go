@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // foreign are words of what the program is made with, which say nothing to its users.
@@ -159,7 +158,6 @@ func TestSignalStatus(t *testing.T) {
 			cmd.Args = append([]string{"cfi2sframe"}, strings.Fields(args)...)
 			cmd.Env, cmd.Dir, cmd.Stderr = append(os.Environ(), "TMPDIR="+tmp), t.TempDir(), &stderr
 			stdin := startReading(t, cmd, tmp)
-			time.Sleep(5 * patience) // so that signals are caught
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}

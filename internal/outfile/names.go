@@ -24,19 +24,6 @@ const prefix = ".cfi2sframe-"
 var names struct {
 	sync.Mutex
 	temporary map[*File]bool // those with a name of their own
-	guard     func()         // or nil
-}
-
-// Guard has a function called whenever a file is about to get a name that is not to stay: after that, signals which
-// end the program have to call Abandon first. Until then they may end it as they like.
-func Guard(f func()) { names.guard = f }
-
-// lockNames locks the names, of which some are not to stay.
-func lockNames() {
-	if names.guard != nil {
-		names.guard()
-	}
-	names.Lock()
 }
 
 // Abandon waits until no name changes, prevents that any ever does again, and removes those

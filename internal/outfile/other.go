@@ -135,7 +135,7 @@ func (o *File) create(mode uint32) error {
 	if p.old != nil {
 		mode = 0o600
 	}
-	lockNames()
+	names.Lock()
 	defer names.Unlock()
 	return tryNames(func(name string) (err error) {
 		if o.File, err = os.OpenFile(filepath.Join(p.dir, name), os.O_RDWR|os.O_CREATE|os.O_EXCL, fs.FileMode(mode)); err == nil {
@@ -219,7 +219,7 @@ func (o *File) appear() error {
 // replace puts the file in the place of the one that was there when the work began.
 func (o *File) replace() error {
 	p := o.place
-	lockNames()
+	names.Lock()
 	defer names.Unlock()
 	if err := p.check(); err != nil {
 		return err
@@ -283,7 +283,7 @@ func Relink(path string, id inode.ID, p *Place) error {
 	if now, err := os.Lstat(p.real()); err == nil && os.SameFile(now, info) {
 		return nil
 	}
-	lockNames()
+	names.Lock()
 	defer names.Unlock()
 	if err := p.check(); err != nil {
 		return err
@@ -304,7 +304,7 @@ func Relink(path string, id inode.ID, p *Place) error {
 
 // Scratch opens a file for temporary use, which is gone when it is closed or the program ends.
 func Scratch() (*os.File, error) {
-	lockNames()
+	names.Lock()
 	defer names.Unlock()
 	dir := os.TempDir()
 	var f *os.File

@@ -4,13 +4,11 @@ package outfile
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -297,60 +295,6 @@ func TestAbandon(t *testing.T) {
 		names.Unlock() // the test goes on, which a program does not
 		<-committed
 		o.Close()
-	})
-}
-
-// TestGuard expects that the guard is called before there is a name that is not to stay, and not where there is none.
-func TestGuard(t *testing.T) {
-	eachWay(t, func(t *testing.T) {
-		dir := t.TempDir()
-		path := filepath.Join(dir, "out")
-		var seen []int // files in the folder when the guard was called
-		Guard(func() {
-			entries, err := os.ReadDir(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			seen = append(seen, len(entries))
-		})
-		defer Guard(nil)
-		expectCalls := func(what string, want ...int) {
-			t.Helper()
-			if !slices.Equal(seen, want) {
-				t.Errorf("%s: the guard was called with %v files there; %v was expected", what, seen, want)
-			}
-			seen = nil
-		}
-		result := func() {
-			o, err := Open(path, 0o666)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer o.Close()
-			write(t, o, "contents")
-			if err := cmp.Or(o.Finish(false), o.Commit()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if result(); named {
-			expectCalls("a new file", 0)
-		} else {
-			expectCalls("a new file")
-		}
-		if result(); named {
-			expectCalls("a file that is replaced", 1, 2)
-		} else {
-			expectCalls("a file that is replaced", 1)
-		}
-		scratch, err := Scratch()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if scratch.Close(); named {
-			expectCalls("a scratch file", 1)
-		} else {
-			expectCalls("a scratch file")
-		}
 	})
 }
 

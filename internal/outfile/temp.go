@@ -42,7 +42,7 @@ func (o *File) create(mode uint32) error {
 			return err
 		}
 	}
-	lockNames()
+	names.Lock()
 	defer names.Unlock()
 	return tryNames(func(name string) error {
 		fd, err := openAt(int(p.dir.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_NOFOLLOW, mode)
@@ -144,7 +144,7 @@ func (p *Place) rename(from, to string, flags uint) error {
 // replace puts the file in the place of the one that was there when the work began.
 func (o *File) replace() error {
 	p := o.place
-	lockNames()
+	names.Lock()
 	defer names.Unlock()
 	if err := p.check(); err != nil {
 		return err
@@ -251,7 +251,7 @@ func Relink(path string, id inode.ID, p *Place) error {
 	if same, err := p.is(p.name, file); err != nil || same {
 		return err
 	}
-	lockNames()
+	names.Lock()
 	defer names.Unlock()
 	if err := p.check(); err != nil {
 		return err
@@ -297,7 +297,7 @@ func Scratch() (*os.File, error) {
 			return os.NewFile(uintptr(fd), filepath.Join(dir, "scratch file")), nil
 		}
 	}
-	lockNames()
+	names.Lock()
 	defer names.Unlock()
 	f, err := os.CreateTemp(dir, prefix[1:]+"*")
 	if err != nil {
