@@ -112,7 +112,7 @@ func TestHostile(t *testing.T) {
 			"more than 33"},
 		{"2^40 files of no bytes", map[string][]byte{"info": compileUnit(0), "line": lineTable(append([]byte{0, 0, 0}, uleb(1<<40)...), rows)},
 			"more than 33"},
-		{"2^63 directories", map[string][]byte{"info": compileUnit(0), "line": lineTable(append([]byte{1, 1, 0x08}, uleb(1<<63)...), rows)}, "bytes where 0 are left"},
+		{"2^63 directories", map[string][]byte{"info": compileUnit(0), "line": lineTable(append([]byte{1, 1, 0x08}, uleb(1<<63)...), rows)}, "text without an end"},
 		{"units that share a line table", map[string][]byte{
 			"info": bytes.Repeat(compileUnit(0), 2000), "line": lineTable(tables, append(bytes.Repeat([]byte{4, 1}, 1<<19), rows...)),
 		}, "units share so much of the sections"},
@@ -122,9 +122,6 @@ func TestHostile(t *testing.T) {
 		{"a path of 8 KiB", map[string][]byte{"info": compileUnit(0), "line": lineTable(
 			append([]byte{1, 1, 0x08, 1, '/', 0, 1, 1, 0x08, 2, 'x', 0}, append([]byte(strings.Repeat("x", 8192)), 0)...), rows)},
 			"text of more than 4096 bytes"},
-		{"an abbreviation of 300 attributes", map[string][]byte{
-			"info": compileUnit(0), "line": lineTable(tables, rows), "abbrev": append([]byte{1, 0x11, 0}, bytes.Repeat([]byte{0x3f, 0x19}, 300)...),
-		}, "more than 256 attributes"},
 		{"abbreviations without end", map[string][]byte{
 			"info": compileUnit(0), "line": lineTable(tables, rows), "abbrev": bytes.Repeat([]byte{2, 0x11, 0, 0, 0}, 100_000),
 		}, "bytes where 0 are left"},

@@ -29,145 +29,121 @@ const (
 type program struct {
 	*reader
 	u          *unit
-	version    int
-	addrSize   int
-	tables     uint64 // offset of the directories and files
-	begin      uint64 // of the instructions
 	minLength  uint64
-	maxOps     uint64
 	lineBase   int64
 	lineRange  uint64
 	opcodeBase byte
 	operands   []byte // how many the standard opcodes have
+	dirs       []pathEntry
+	files      []pathEntry
+	paths      map[uint64]string // of files
 
-	// The row in the making, and the one before it of the same sequence.
-	now, last row
-	open      bool // there is one before
-	next      int  // index of the first address that is not before the last row
-
-	hits []hit
+	now, last row  // the current row, and the one before it
+	open      bool // last belongs to the same sequence
+	next      int  // index of the first address that is not before last
 }
 
 // A row is one of the line table.
 type row struct {
-	addr, op   uint64
+	addr       uint64
 	file, line uint64
 }
 
-// A hit is an address, by its index, and what the table says of it.
-type hit struct {
-	addr       int
-	file, line uint64
+// A pathEntry is a directory, or a file with the index of its directory.
+type pathEntry struct {
+	name value
+	dir  uint64
 }
 
-// For how many bytes each hit counts, and each entry of a table, which need not have any.
+// What is counted for an address with a line, and for an entry of a table, in bytes. An entry need not have any.
 const (
-	perHit   = 16
+	perLine  = 16
 	perEntry = 16
 )
 
-// lines reads the line table of a unit.
-func (x *finder) lines(u *unit) error {
-	off := u.attrs[attrStmtList].n
-	if x.line == nil {
-		return nil // it is in another file
+// lines reads the unit's line table.
+func (u *unit) lines() {
+	s := u.section("line")
+	if s == nil {
+		return // it is in another file
 	}
-	p := program{reader: x.at(x.line, off, x.line.size, 1<<16), u: u}
-	if !p.header() {
-		return p.err
+	p := program{reader: u.at(s, u.attrs[attrStmtList].n, 1<<16), u: u, paths: make(map[uint64]string)}
+	p.end = p.length("line table")
+	if p.version = int(p.uint(2)); p.version < 2 || p.version > 5 {
+		return
 	}
-	for p.more() {
+	for p.header(); p.more(); {
 		p.step()
 	}
-	if p.err != nil || len(p.hits) == 0 {
-		return p.err
-	}
-	return p.report()
 }
 
-// header reads the header up to the tables, and goes to the first instruction. It reports whether
-// the version is known.
-func (p *program) header() bool {
-	n := p.length()
-	if n > p.end-p.off {
-		p.fail("line table of %d bytes, and %d are left", n, p.end-p.off)
-	}
-	if p.err != nil {
-		return false
-	}
-	p.limit(p.off + n)
-	p.version, p.addrSize = int(p.uint(2)), p.u.addrSize
-	if p.version < 2 || p.version > 5 {
-		return false
-	}
+// header reads the rest of the header, and goes to the first instruction.
+func (p *program) header() {
+	p.addrSize = p.u.addrSize
 	if p.version == 5 {
 		p.addrSize = int(p.u8())
-		p.u8() // of segments
+		p.u8() // size of segments
 	}
 	size := p.offset()
 	if size > p.end-p.off {
 		p.fail("header of %d bytes, and %d are left", size, p.end-p.off)
 	}
-	p.begin = p.off + size
-	p.minLength, p.maxOps = uint64(p.u8()), 1
+	begin, end := p.off+size, p.end
+	p.minLength = uint64(p.u8())
 	if p.version >= 4 {
-		p.maxOps = max(uint64(p.u8()), 1)
+		p.u8() // operations of an instruction: 1 on all machines that SFrame is for
 	}
 	p.u8() // whether rows are statements
 	p.lineBase, p.lineRange, p.opcodeBase = int64(int8(p.u8())), uint64(p.u8()), p.u8()
 	if p.lineRange == 0 {
 		p.fail("line range 0")
 	}
-	p.operands = append([]byte{0}, p.take(uint64(max(p.opcodeBase, 1)-1))...)
-	p.tables = p.off
-	if p.err == nil && p.begin < p.off {
-		p.fail("instructions at %#x, inside the header", p.begin)
+	p.operands = []byte{0}
+	for len(p.operands) < int(p.opcodeBase) {
+		p.operands = append(p.operands, p.u8())
 	}
-	p.skip(p.begin - p.off)
+	if begin < p.off {
+		p.fail("instructions at %#x, inside the header", begin)
+	}
+	p.end = begin
+	if p.version == 5 {
+		p.dirs, p.files = p.table(), p.table()
+	} else {
+		p.dirs, p.files = p.oldTable(false), p.oldTable(true)
+	}
+	p.skip(p.end - p.off)
+	p.end = end
 	p.reset()
-	return p.err == nil
 }
 
 // reset begins a sequence.
 func (p *program) reset() { p.now, p.open = row{file: 1, line: 1}, false }
-
-// advance advances the address.
-func (p *program) advance(n uint64) {
-	if p.maxOps == 1 { // of nearly all machines
-		p.now.addr += p.minLength * n
-		return
-	}
-	op := p.now.op + n
-	p.now.addr += p.minLength * (op / p.maxOps)
-	p.now.op = op % p.maxOps
-}
 
 // step executes an instruction.
 func (p *program) step() {
 	op := p.u8()
 	if op >= p.opcodeBase {
 		n := uint64(op - p.opcodeBase)
-		p.advance(n / p.lineRange)
+		p.now.addr += p.minLength * (n / p.lineRange)
 		p.now.line += uint64(p.lineBase + int64(n%p.lineRange))
-		p.emit(false)
+		p.emit()
 		return
 	}
 	switch op {
 	case lnsExtended:
 		p.extended()
 	case lnsCopy:
-		p.emit(false)
+		p.emit()
 	case lnsAdvancePC:
-		p.advance(p.uleb())
+		p.now.addr += p.minLength * p.uleb()
 	case lnsAdvanceLine:
-		p.now.line += uint64(p.sleb())
+		p.now.line += p.leb(true)
 	case lnsSetFile:
 		p.now.file = p.uleb()
 	case lnsConstAddPC:
-		p.advance(uint64(255-p.opcodeBase) / p.lineRange)
+		p.now.addr += p.minLength * (uint64(255-p.opcodeBase) / p.lineRange)
 	case lnsFixedAdvancePC:
 		p.now.addr += p.uint(2)
-		p.now.op = 0
 	default:
 		for range p.operands[op] {
 			p.uleb()
@@ -185,189 +161,97 @@ func (p *program) extended() {
 		p.fail("instruction of %d bytes, and %d are left", n, p.end-p.off)
 		return
 	}
-	switch op := p.u8(); op {
-	case lneEndSequence:
-		p.emit(true)
-		p.reset()
-		p.skip(n - 1)
-	case lneSetAddress:
-		if n > 1 && n <= 9 {
-			p.now.addr, p.now.op = p.uint(int(n-1)), 0
-			return
-		}
+	switch op := p.u8(); {
+	case op == lneSetAddress && n > 1 && n <= 9:
+		p.now.addr = p.uint(int(n - 1))
+		return
+	case op == lneSetAddress:
 		p.fail("address of %d bytes", n-1)
-	default:
-		p.skip(n - 1)
+	case op == lneEndSequence:
+		p.emit()
+		p.reset()
 	}
+	p.skip(n - 1)
 }
 
-// emit adds a row to the table: the one before it ends here.
-func (p *program) emit(end bool) {
-	x := p.x
+// emit adds a row to the table. The one before it ends here.
+func (p *program) emit() {
 	if p.open && p.last.addr < p.now.addr {
-		for ; p.next < len(x.addrs) && x.addrs[p.next] < p.now.addr; p.next++ {
-			if p.spend(perHit); p.err != nil {
+		for ; p.next < len(p.addrs) && p.addrs[p.next] < p.now.addr; p.next++ {
+			p.spend(perLine)
+			file := p.path(p.last.file)
+			if p.err != nil {
 				return
 			}
-			p.hits = append(p.hits, hit{p.next, p.last.file, p.last.line})
+			if file != "" && p.last.line > 0 && p.last.line <= math.MaxInt32 { // 0: code of no line
+				p.report(p.next, file, int(p.last.line))
+			}
 		}
 	} else if !p.open || p.now.addr < p.last.addr {
-		p.next = x.first(p.now.addr)
+		p.next = p.first(p.now.addr)
 	}
-	p.last, p.open = p.now, !end
+	p.last, p.open = p.now, true
 }
 
-// A name is that of a file or a directory, and of a file the index of its directory.
-type name struct {
-	text string
-	dir  uint64
-}
-
-// report names the files of the hits.
-func (p *program) report() error {
-	x, u := p.x, p.u
-	comp, err := x.text(u, u.attrs[attrCompDir])
-	if err != nil {
-		return err
-	}
-	files := make(map[uint64]*name)
-	for i := range p.hits {
-		files[p.hits[i].file] = nil
-	}
-	dirs := make(map[uint64]*name)
-	t := x.at(x.line, p.tables, p.begin, 4096)
-	t.wide = p.wide
-	if p.version < 5 {
-		err = p.oldTables(t, dirs, files)
-	} else {
-		err = p.newTables(t, dirs, files)
-	}
-	if err != nil {
-		return err
-	}
-	names := make(map[uint64]string)
-	for i, f := range files {
-		if f == nil {
-			continue
-		}
-		dir := comp
-		if d := dirs[f.dir]; d != nil {
-			dir = join(comp, d.text)
-		}
-		names[i] = join(dir, f.text)
-	}
-	for _, h := range p.hits {
-		if n := names[h.file]; n != "" && h.line > 0 && h.line <= math.MaxInt32 { // 0: code of no line
-			x.found(h.addr, n, int(h.line))
-		}
-	}
-	return nil
-}
-
-// oldTables reads directories and files up to version 4: those files that are asked for, and all
-// directories that are short.
-func (p *program) oldTables(t *reader, dirs, files map[uint64]*name) error {
-	dirsAt := t.off
-	for t.err == nil && t.textEnds() > 0 { // which files are in which comes later
-	}
-	for i := uint64(1); t.err == nil; i++ {
-		_, wanted := files[i]
-		var text string
-		if wanted {
-			if text = t.text(); text == "" {
-				break
+// path returns the path of a file, or "" if the tables do not have it.
+func (p *program) path(file uint64) string {
+	path, ok := p.paths[file]
+	if !ok && file < uint64(len(p.files)) {
+		f := p.files[file]
+		if name := p.u.text(f.name); name != "" {
+			dir := p.u.text(p.u.attrs[attrCompDir])
+			if f.dir < uint64(len(p.dirs)) {
+				dir = join(dir, p.u.text(p.dirs[f.dir].name))
 			}
-		} else if t.textEnds() == 0 {
+			path = join(dir, name)
+		}
+		p.paths[file] = path
+	}
+	return path
+}
+
+// oldTable reads the directories or files of a header up to version 4. They count from 1.
+func (p *program) oldTable(files bool) []pathEntry {
+	out := make([]pathEntry, 1)
+	for p.err == nil {
+		e := pathEntry{name: p.value(formString)}
+		if e.name.inline == "" {
 			break
 		}
-		dir := t.uleb()
-		t.uleb() // time
-		t.uleb() // size
-		if wanted && t.err == nil {
-			files[i] = &name{text, dir}
-			dirs[dir] = nil
+		if files {
+			e.dir = p.uleb()
+			p.uleb() // time
+			p.uleb() // size
 		}
+		p.spend(perEntry)
+		out = append(out, e)
 	}
-	if t.err != nil {
-		return t.err
-	}
-	t = p.x.at(p.x.line, dirsAt, p.begin, 4096)
-	for i := uint64(1); t.err == nil; i++ {
-		if _, wanted := dirs[i]; !wanted {
-			if t.textEnds() == 0 {
-				break
-			}
-			continue
-		}
-		text := t.text()
-		if text == "" {
-			break
-		}
-		dirs[i] = &name{text: text}
-	}
-	return t.err
+	return out
 }
 
-// newTables is oldTables for version 5.
-func (p *program) newTables(t *reader, dirs, files map[uint64]*name) error {
-	dirsAt := t.off
-	p.table(t, nil)
-	p.table(t, files)
-	for _, f := range files {
-		if f != nil {
-			dirs[f.dir] = nil
-		}
-	}
-	if t.err != nil {
-		return t.err
-	}
-	t = p.x.at(p.x.line, dirsAt, p.begin, 4096)
-	t.wide = p.wide
-	p.table(t, dirs)
-	return t.err
-}
-
-// table reads a table of version 5, and those of its names that are asked for.
-func (p *program) table(t *reader, wanted map[uint64]*name) {
+// table reads the directories or files of a header of version 5.
+func (p *program) table() []pathEntry {
 	type field struct {
 		kind uint64
 		form form
 	}
-	fields := make([]field, t.u8())
+	fields := make([]field, p.u8())
 	for i := range fields {
-		fields[i] = field{t.uleb(), form(t.uleb())}
+		fields[i] = field{p.uleb(), form(p.uleb())}
 	}
-	n := t.uleb()
-	for i := uint64(0); i < n && t.err == nil; i++ {
-		_, keep := wanted[i]
-		var e name
-		t.spend(perEntry + uint64(len(fields)))
+	var out []pathEntry
+	for n := p.uleb(); n > 0 && p.err == nil; n-- {
+		p.spend(perEntry + uint64(len(fields)))
+		var e pathEntry
 		for _, f := range fields {
-			var v value
-			if f.form == formString && !keep {
-				t.textEnds()
-				continue
-			}
-			v = t.value(p.version, p.addrSize, f.form, 0)
-			switch {
-			case !keep || t.err != nil:
-			case f.kind == lnctPath:
-				e.text, t.err = p.x.text(p.u, v)
-			case f.kind == lnctDirectoryIndex:
+			switch v := p.value(f.form); f.kind {
+			case lnctPath:
+				e.name = v
+			case lnctDirectoryIndex:
 				e.dir = v.n
 			}
 		}
-		if keep {
-			wanted[i] = &e
-		}
+		out = append(out, e)
 	}
-}
-
-// textEnds passes over a string, and returns how long it is.
-func (r *reader) textEnds() int {
-	n := 0
-	for r.err == nil && r.u8() != 0 {
-		n++
-	}
-	return n
+	return out
 }

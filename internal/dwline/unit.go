@@ -1,7 +1,5 @@
 package dwline
 
-import "fmt"
-
 // Numbers of DWARF 5, section 7.5: tags, attributes, and types of units.
 const (
 	tagCompileUnit  = 0x11
@@ -22,224 +20,171 @@ const (
 	unitSplitType = 0x06
 )
 
-// A unit is the head of a compilation unit.
+// A unit is the first entry of a unit in .debug_info.
 type unit struct {
-	off, end uint64 // in .debug_info
-	version  int
-	wide     bool
-	addrSize int
-	wanted   bool // it has a line table, and one of the addresses
-
-	attrs map[uint64]value
+	*finder
+	encoding
+	attrs map[uint64]value // none if it is not that of a compilation unit, or of an unknown version
 }
 
-// A value is that of an attribute.
-type value struct {
-	form   form
-	n      uint64
-	inline string
-}
-
-// has reports whether the unit has the attribute.
+// has reports whether the unit has an attribute.
 func (u *unit) has(attr uint64) bool {
 	_, ok := u.attrs[attr]
 	return ok
 }
 
-// unit reads the head of the unit at off, and its first entry.
-func (x *finder) unit(off uint64) (*unit, error) {
-	r := x.head
-	r.seek(off)
-	u := &unit{off: off}
-	n := r.length()
-	u.wide = r.wide
-	if n > r.end-r.off {
-		r.fail("unit of %d bytes, and %d are left", n, r.end-r.off)
+// unit reads the first entry of the next unit, and goes to the end of the unit.
+func (x *finder) unit(r *reader) *unit {
+	u := &unit{finder: x, attrs: make(map[uint64]value)}
+	r.end = r.length("unit")
+	r.version = int(r.uint(2))
+	if r.version >= 2 && r.version <= 5 {
+		u.read(r)
 	}
-	if r.err != nil {
-		return nil, r.err
+	r.skip(r.end - r.off)
+	if r.end = r.s.size; x.err != nil {
+		u.attrs = nil
 	}
-	u.end = r.off + n
-	r.limit(u.end)
-	u.version = int(r.uint(2))
-	typ := byte(0)
-	var abbrev uint64
-	switch {
-	case r.err != nil:
-		return nil, r.err
-	case u.version < 2 || u.version > 5:
-		return u, nil // of another kind
-	case u.version == 5:
-		typ = r.u8()
-		u.addrSize = int(r.u8())
-		abbrev = r.offset()
-		if typ == unitSkeleton {
-			r.skip(8)
-		}
-	default:
-		abbrev = r.offset()
-		u.addrSize = int(r.u8())
+	return u
+}
+
+// read reads the head after the version, and the entry.
+func (u *unit) read(r *reader) {
+	var kind byte
+	var table uint64
+	if r.version == 5 {
+		kind, r.addrSize = r.u8(), int(r.u8())
+		table = r.offset()
+	} else {
+		table = r.offset()
+		r.addrSize = int(r.u8())
 	}
-	if typ == unitType || typ >= unitSplit && typ <= unitSplitType {
-		return u, r.err
+	switch kind {
+	case unitType, unitSplit, unitSplitType:
+		return
+	case unitSkeleton:
+		r.skip(8)
 	}
+	u.encoding = r.encoding
 	code := r.uleb()
-	if r.err != nil || code == 0 {
-		return u, r.err
+	if code == 0 || u.err != nil {
+		return
 	}
-	if err := x.lookUp(abbrev, code); err != nil {
-		return nil, err
+	abbrev := u.section("abbrev")
+	if abbrev == nil {
+		u.failAt(u.section("info"), 0, "there is no .debug_abbrev")
+		return
 	}
-	if x.root.tag != tagCompileUnit && x.root.tag != tagSkeletonUnit {
-		return u, nil
-	}
-	if err := x.attributes(u, r); err != nil {
-		return nil, err
-	}
-	var err error
-	if u.has(attrStmtList) {
-		u.wanted, err = x.covers(u)
-	}
-	return u, err
-}
-
-// An abbreviation says what the attributes of an entry are.
-type abbreviation struct {
-	table, code uint64
-	tag         uint64
-	attrs       []spec
-}
-
-// A spec is an attribute and its form.
-type spec struct {
-	attr     uint64
-	form     form
-	implicit int64
-}
-
-// maxAttrs bounds the attributes of a unit's entry. Compilers write some 15.
-const maxAttrs = 256
-
-// lookUp makes root the abbreviation with the given code in the table at an offset.
-func (x *finder) lookUp(table, code uint64) error {
-	if x.root.attrs != nil && x.root.table == table && x.root.code == code {
-		return nil
-	}
-	if x.abbrev == nil {
-		return &Error{x.info.name, 0, "there is no .debug_abbrev"}
-	}
-	x.root = abbreviation{}
-	r := x.at(x.abbrev, table, x.abbrev.size, 512)
-	for r.err == nil {
-		c := r.uleb()
-		if c == 0 && r.err == nil {
-			r.fail("there is no abbreviation %d", code)
+	for specs := u.at(abbrev, table, 512); u.err == nil; {
+		c := specs.uleb()
+		if c == 0 {
+			specs.fail("there is no abbreviation %d", code)
 		}
-		a := abbreviation{table: table, code: code, tag: r.uleb(), attrs: []spec{}}
-		r.u8() // whether there are children
-		for r.err == nil {
-			s := spec{attr: r.uleb(), form: form(r.uleb())}
-			if s.form == formImplicitConst {
-				s.implicit = r.sleb()
+		tag := specs.uleb()
+		specs.u8() // whether the entry has children
+		if c == code {
+			if tag == tagCompileUnit || tag == tagSkeletonUnit {
+				u.attributes(r, specs)
 			}
-			if s.attr == 0 && s.form == 0 {
-				break
-			}
-			if c != code {
-				continue
-			}
-			if a.attrs = append(a.attrs, s); len(a.attrs) > maxAttrs {
-				r.fail("abbreviation %d with more than %d attributes", code, maxAttrs)
-			}
+			return
 		}
-		if c == code && r.err == nil {
-			x.root = a
-			return nil
+		for more := true; more; {
+			_, _, _, more = specs.spec()
 		}
 	}
-	return r.err
 }
 
-// attributes reads those attributes of the unit's entry that are known here.
-func (x *finder) attributes(u *unit, r *reader) error {
-	u.attrs = make(map[uint64]value)
-	r.wide = u.wide
-	for _, s := range x.root.attrs {
-		v := r.value(u.version, u.addrSize, s.form, s.implicit)
-		switch s.attr {
+// spec reads an attribute's number, its form, and the value that some forms have in the abbreviation. It reports
+// whether there is one.
+func (r *reader) spec() (attr uint64, f form, implicit uint64, ok bool) {
+	attr, f = r.uleb(), form(r.uleb())
+	if f == formImplicitConst {
+		implicit = r.leb(true)
+	}
+	return attr, f, implicit, r.err == nil && (attr != 0 || f != 0)
+}
+
+// attributes reads the attributes of the entry that this package needs.
+func (u *unit) attributes(r, specs *reader) {
+	for {
+		attr, f, implicit, ok := specs.spec()
+		if !ok {
+			return
+		}
+		v := r.value(f)
+		if f == formImplicitConst {
+			v.n = implicit
+		}
+		switch attr {
 		case attrStmtList, attrLowPC, attrHighPC, attrCompDir, attrRanges, attrStrOffsetsBase, attrAddrBase, attrRnglistsBase:
-			u.attrs[s.attr] = v
+			u.attrs[attr] = v
 		}
 	}
-	return r.err
 }
 
-// covers reports whether one of the addresses lies in the unit's code.
-func (x *finder) covers(u *unit) (bool, error) {
-	low, err := x.address(u, attrLowPC)
-	if err != nil {
-		return false, err
+// text returns a value that is a string, or "" if that is in another file.
+func (u *unit) text(v value) string {
+	switch v.form {
+	case formString:
+		return v.inline
+	case formStrp:
+		return u.textAt("str", v.n)
+	case formLineStrp:
+		return u.textAt("line_str", v.n)
+	case formStrx, formStrx1, formStrx2, formStrx3, formStrx4:
+		return u.textAt("str", u.entry("str_offsets", u.attrs[attrStrOffsetsBase].n, v.n, u.offsetSize()))
 	}
-	if !u.has(attrRanges) {
-		high := u.attrs[attrHighPC]
-		if !high.form.isAddress() {
-			return x.has(low, low+high.n), nil
-		}
-		end, err := x.address(u, attrHighPC)
-		return x.has(low, end), err
-	}
-	if u.version < 5 {
-		return x.inRanges(u, low)
-	}
-	return x.inRnglist(u, low)
+	return ""
 }
 
 // address returns the value of an attribute that is an address, or 0.
-func (x *finder) address(u *unit, attr uint64) (uint64, error) {
+func (u *unit) address(attr uint64) uint64 {
 	v := u.attrs[attr]
-	if !v.form.isIndex() {
-		return v.n, nil
+	if v.form.isIndex() {
+		return u.indexed(v.n)
 	}
-	return x.indexed(u, v.n)
+	return v.n
 }
 
-// indexed returns the n-th address of the unit's addresses in .debug_addr.
-func (x *finder) indexed(u *unit, n uint64) (uint64, error) {
-	return x.entry(x.addr, u.attrs[attrAddrBase].n, n, u.addrSize)
+// indexed returns the n-th of the unit's addresses in .debug_addr.
+func (u *unit) indexed(n uint64) uint64 {
+	return u.entry("addr", u.attrs[attrAddrBase].n, n, u.addrSize)
 }
 
-// entry returns the n-th integer of the given size from an offset of a section on.
-func (x *finder) entry(s *section, base, n uint64, size int) (uint64, error) {
+// hasAddress reports whether one of the addresses lies in the unit's code.
+func (u *unit) hasAddress() bool {
+	low := u.address(attrLowPC)
+	switch high := u.attrs[attrHighPC]; {
+	case u.has(attrRanges) && u.version == 5:
+		return u.inRnglist(low)
+	case u.has(attrRanges):
+		return u.inRanges(low)
+	case high.form == formAddr || high.form.isIndex():
+		return u.anyIn(low, u.address(attrHighPC))
+	default: // it is a size
+		return u.anyIn(low, low+high.n)
+	}
+}
+
+// inRanges looks for the addresses in the unit's list in .debug_ranges (DWARF 4, section 2.17.3).
+func (u *unit) inRanges(base uint64) bool {
+	s := u.section("ranges")
 	if s == nil {
-		return 0, &Error{x.info.name, 0, "a section that is referred to is missing"}
+		return false // it is in another file
 	}
-	if base > s.size || n > (s.size-base)/uint64(max(size, 1)) {
-		return 0, &Error{s.name, base, fmt.Sprintf("entry %d lies outside", n)}
-	}
-	r := x.at(s, base+n*uint64(size), s.size, 16)
-	v := r.uint(size)
-	return v, r.err
-}
-
-// inRanges looks for the addresses in a list of .debug_ranges (DWARF 4, section 2.17.3).
-func (x *finder) inRanges(u *unit, base uint64) (bool, error) {
-	if x.ranges == nil {
-		return false, nil // it is in another file
-	}
-	r := x.at(x.ranges, u.attrs[attrRanges].n, x.ranges.size, 4096)
 	highest := ^uint64(0) >> (64 - 8*min(max(u.addrSize, 1), 8))
-	for r.err == nil {
+	for r := u.at(s, u.attrs[attrRanges].n, 4096); u.err == nil; {
 		begin, end := r.uint(u.addrSize), r.uint(u.addrSize)
 		switch {
 		case begin == 0 && end == 0:
-			return false, r.err
+			return false
 		case begin == highest:
 			base = end
-		case x.has(base+begin, base+end):
-			return true, r.err
+		case u.anyIn(base+begin, base+end):
+			return true
 		}
 	}
-	return false, r.err
+	return false
 }
 
 // Entries of range lists (DWARF 5, section 7.25).
@@ -254,55 +199,33 @@ const (
 	rleStartLength
 )
 
-// inRnglist looks for the addresses in a list of .debug_rnglists.
-func (x *finder) inRnglist(u *unit, base uint64) (bool, error) {
-	if x.rngLists == nil {
-		return false, nil
+// inRnglist looks for the addresses in the unit's list in .debug_rnglists.
+func (u *unit) inRnglist(base uint64) bool {
+	s := u.section("rnglists")
+	if s == nil {
+		return false
 	}
-	v := u.attrs[attrRanges]
-	off := v.n
-	if v.form == formRnglistx {
-		size := 4
-		if u.wide {
-			size = 8
-		}
+	off := u.attrs[attrRanges].n
+	if u.attrs[attrRanges].form == formRnglistx {
 		first := u.attrs[attrRnglistsBase].n
-		n, err := x.entry(x.rngLists, first, off, size)
-		if err != nil {
-			return false, err
-		}
-		off = first + n
+		off = first + u.entry("rnglists", first, off, u.offsetSize())
 	}
-	r := x.at(x.rngLists, off, x.rngLists.size, 4096)
-	index := func() uint64 {
-		n := r.uleb()
-		if r.err != nil {
-			return 0
-		}
-		a, err := x.indexed(u, n)
-		if err != nil {
-			r.err = err
-		}
-		return a
-	}
-	for r.err == nil {
+	for r := u.at(s, off, 4096); u.err == nil; {
 		var begin, end uint64
 		switch kind := r.u8(); kind {
 		case rleEndOfList:
-			return false, r.err
+			return false
 		case rleBaseAddressx:
-			base = index()
-			continue
+			base = u.indexed(r.uleb())
 		case rleStartxEndx:
-			begin, end = index(), index()
+			begin, end = u.indexed(r.uleb()), u.indexed(r.uleb())
 		case rleStartxLength:
-			begin = index()
+			begin = u.indexed(r.uleb())
 			end = begin + r.uleb()
 		case rleOffsetPair:
 			begin, end = base+r.uleb(), base+r.uleb()
 		case rleBaseAddress:
 			base = r.uint(u.addrSize)
-			continue
 		case rleStartEnd:
 			begin, end = r.uint(u.addrSize), r.uint(u.addrSize)
 		case rleStartLength:
@@ -311,9 +234,9 @@ func (x *finder) inRnglist(u *unit, base uint64) (bool, error) {
 		default:
 			r.fail("range list entry %#x is not known", kind)
 		}
-		if r.err == nil && x.has(begin, end) {
-			return true, nil
+		if u.anyIn(begin, end) {
+			return u.err == nil
 		}
 	}
-	return false, r.err
+	return false
 }

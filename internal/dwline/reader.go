@@ -1,0 +1,258 @@
+package dwline
+
+import "encoding/binary"
+
+// An encoding is what the sizes of values depend on.
+type encoding struct {
+	version  int
+	addrSize int  // in bytes
+	wide     bool // 64-bit DWARF
+}
+
+// offsetSize returns the size of an offset in a section, in bytes.
+func (e *encoding) offsetSize() int {
+	if e.wide {
+		return 8
+	}
+	return 4
+}
+
+// A reader reads a part of a section.
+type reader struct {
+	*finder
+	encoding
+	s      *section
+	off    uint64 // in the section, of buf[0]
+	end    uint64 // of what may be read
+	buf    []byte
+	window uint64 // how many bytes are read at once
+}
+
+// What is counted for a reader, in bytes, and the longest part of a path that is read.
+const (
+	perReader = 256
+	maxPath   = 4096
+)
+
+// at returns a reader of a section from off on.
+func (x *finder) at(s *section, off, window uint64) *reader {
+	r := &reader{finder: x, s: s, window: window}
+	if s == nil || x.err != nil {
+		return r
+	}
+	if r.off, r.end = off, s.size; off > s.size {
+		r.fail("up to %#x, and the section has %d bytes", off, s.size)
+	}
+	r.spend(perReader)
+	return r
+}
+
+func (r *reader) fail(format string, args ...any) {
+	r.failAt(r.s, r.off, format, args...)
+}
+
+// spend counts n bytes as read.
+func (r *reader) spend(n uint64) {
+	if r.work < n {
+		r.fail("units share so much of the sections that more than %d bytes would have to be read", anyWork+r.f.Size)
+		return
+	}
+	r.work -= n
+}
+
+func (r *reader) more() bool { return r.err == nil && r.off < r.end }
+
+// need reports whether n bytes can be read.
+func (r *reader) need(n uint64) bool {
+	if r.err == nil && n > r.end-r.off {
+		r.fail("%d bytes where %d are left", n, r.end-r.off)
+	}
+	return r.err == nil
+}
+
+// skip passes over n bytes.
+func (r *reader) skip(n uint64) {
+	if !r.need(n) {
+		return
+	}
+	r.spend(1)
+	r.off += n
+	r.buf = r.buf[min(n, uint64(len(r.buf))):]
+}
+
+func (r *reader) u8() byte {
+	if !r.need(1) {
+		return 0
+	}
+	if len(r.buf) == 0 {
+		n := min(r.window, r.s.size-r.off)
+		if r.s.data != nil {
+			r.buf = r.s.data[r.off:][:n]
+		} else if r.buf, r.err = r.f.ReadAt("section "+r.s.name, r.s.off+r.off, n); r.err != nil {
+			return 0
+		}
+	}
+	r.spend(1)
+	b := r.buf[0]
+	r.buf, r.off = r.buf[1:], r.off+1
+	return b
+}
+
+// uint returns an unsigned integer of n bytes.
+func (r *reader) uint(n int) uint64 {
+	if !r.need(uint64(n)) {
+		return 0
+	}
+	var v uint64
+	for i := range n {
+		if b := uint64(r.u8()); r.f.Order == binary.BigEndian {
+			v = v<<8 | b
+		} else {
+			v |= b << (8 * i)
+		}
+	}
+	return v
+}
+
+// offset returns an offset in a section.
+func (r *reader) offset() uint64 { return r.uint(r.offsetSize()) }
+
+// length reads the length before a unit, which also tells 64-bit DWARF, and returns the unit's end.
+func (r *reader) length(what string) uint64 {
+	r.wide = false
+	n := r.uint(4)
+	if r.wide = n == 0xffffffff; r.wide {
+		n = r.uint(8)
+	} else if n >= 0xfffffff0 {
+		r.fail("length %#x is reserved", n)
+	}
+	if n > r.end-r.off {
+		r.fail("%s of %d bytes, and %d are left", what, n, r.end-r.off)
+	}
+	return r.off + n
+}
+
+func (r *reader) uleb() uint64 { return r.leb(false) }
+
+// leb returns a LEB128 number, whose sign is extended if it has one.
+func (r *reader) leb(signed bool) uint64 {
+	var v uint64
+	for shift := 0; shift < 70; shift += 7 {
+		b := r.u8()
+		v |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			if signed && b&0x40 != 0 {
+				v |= ^uint64(0) << (shift + 7)
+			}
+			return v
+		}
+	}
+	r.fail("LEB128 number longer than 64 bits")
+	return 0
+}
+
+// text returns a string that ends in a zero.
+func (r *reader) text() string {
+	var b []byte
+	for r.more() {
+		c := r.u8()
+		if c == 0 {
+			return string(b)
+		}
+		if b = append(b, c); len(b) > maxPath {
+			r.fail("text of more than %d bytes", maxPath)
+		}
+	}
+	r.fail("text without an end")
+	return ""
+}
+
+// A form is the encoding of an attribute's value (DWARF 5, section 7.5.6; those from 0x1f00 on are GNU's).
+type form uint64
+
+const (
+	formAddr          form = 0x01
+	formString        form = 0x08
+	formStrp          form = 0x0e
+	formIndirect      form = 0x16
+	formStrx          form = 0x1a
+	formAddrx         form = 0x1b
+	formLineStrp      form = 0x1f
+	formImplicitConst form = 0x21
+	formRnglistx      form = 0x23
+	formStrx1         form = 0x25
+	formStrx2         form = 0x26
+	formStrx3         form = 0x27
+	formStrx4         form = 0x28
+	formAddrx1        form = 0x29
+	formAddrx4        form = 0x2c
+	formGNUAddrIndex  form = 0x1f01
+)
+
+// isIndex reports whether the value is an index of an address.
+func (f form) isIndex() bool {
+	return f == formAddrx || f >= formAddrx1 && f <= formAddrx4 || f == formGNUAddrIndex
+}
+
+// A value is that of an attribute.
+type value struct {
+	form   form // 0 if the attribute is missing
+	n      uint64
+	inline string
+}
+
+// value reads a value of a form. Blocks are skipped.
+func (r *reader) value(f form) value {
+	v := value{form: f}
+	switch f {
+	case 0x0b, 0x0c, 0x11, formStrx1, formAddrx1: // data1, flag, ref1
+		v.n = r.uint(1)
+	case 0x05, 0x12, formStrx2, 0x2a: // data2, ref2, addrx2
+		v.n = r.uint(2)
+	case formStrx3, 0x2b: // addrx3
+		v.n = r.uint(3)
+	case 0x06, 0x13, 0x1c, formStrx4, formAddrx4: // data4, ref4, ref_sup4
+		v.n = r.uint(4)
+	case 0x07, 0x14, 0x20, 0x24: // data8, ref8, ref_sig8, ref_sup8
+		v.n = r.uint(8)
+	case formAddr:
+		v.n = r.uint(r.addrSize)
+	case formStrp, 0x17, 0x1d, formLineStrp, 0x1f20, 0x1f21: // sec_offset, strp_sup, GNU_ref_alt, GNU_strp_alt
+		v.n = r.offset()
+	case 0x10: // ref_addr
+		if r.version < 3 {
+			v.n = r.uint(r.addrSize)
+		} else {
+			v.n = r.offset()
+		}
+	case 0x0f, 0x15, formStrx, formAddrx, 0x22, formRnglistx, formGNUAddrIndex, 0x1f02: // udata, ref_udata, loclistx, GNU_str_index
+		v.n = r.uleb()
+	case 0x0d: // sdata
+		v.n = r.leb(true)
+	case formImplicitConst: // the abbreviation has the value
+	case 0x19: // flag_present
+		v.n = 1
+	case formString:
+		v.inline = r.text()
+	case 0x1e: // data16
+		r.skip(16)
+	case 0x0a: // block1
+		r.skip(r.uint(1))
+	case 0x03: // block2
+		r.skip(r.uint(2))
+	case 0x04: // block4
+		r.skip(r.uint(4))
+	case 0x09, 0x18: // block, exprloc
+		r.skip(r.uleb())
+	case formIndirect:
+		f := form(r.uleb())
+		if f == formIndirect || f == formImplicitConst {
+			r.fail("form %#x of an indirect value", uint64(f))
+			break
+		}
+		return r.value(f)
+	default:
+		r.fail("form %#x is not known", uint64(f))
+	}
+	return v
+}
