@@ -11,7 +11,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // library returns a library with so much code, of whose .eh_frame fill makes the contents.

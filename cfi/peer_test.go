@@ -18,8 +18,8 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // subjects are files with call frame information that nobody wrote for this

@@ -9,7 +9,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/generate"
+	"cfi2sframe/internal/testkit/generate"
 )
 
 // FuzzStructured makes files whose meaning is known of the bytes, and expects the rows that they were made to have. The

@@ -9,7 +9,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // TestAtZero links programs with code at address 0, or elsewhere, and with FDEs of functions that

@@ -13,8 +13,8 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
-	"cfi2sframe/internal/lab/linked"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
 

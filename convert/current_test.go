@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/lab/linked"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
 

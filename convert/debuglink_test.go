@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 
 	"golang.org/x/sys/unix"

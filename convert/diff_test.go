@@ -14,7 +14,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )

@@ -18,7 +18,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
-	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // TestInterpreterDebug converts ld.so, the last section of which grows to the end of its page, and expects its

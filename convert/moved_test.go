@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/emit"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 	"cfi2sframe/verify"

@@ -12,8 +12,8 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/image"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
 

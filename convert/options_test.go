@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // TestSmallFiles expects that a small file is worked on by one worker, and a larger one by more, unless

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
 

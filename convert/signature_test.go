@@ -11,7 +11,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
-	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // signed appends a signature as Linux's scripts/sign-file does: the signature, struct module_signature

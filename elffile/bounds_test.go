@@ -13,7 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"cfi2sframe/internal/lab/long"
+	"cfi2sframe/internal/testkit/long"
 )
 
 // withSections returns a file with sections of the given contents, which are compressed.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/generate"
+	"cfi2sframe/internal/testkit/generate"
 )
 
 // FuzzStructured makes a file and, if damage is not 0, changes some bytes of it. What is read has to be what Go's own

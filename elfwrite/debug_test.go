@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/image"
 )
 
 // interpreter returns a library without libraries of its own, with an entry point and a

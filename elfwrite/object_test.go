@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/sframe"
 )
 

@@ -15,9 +15,9 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/image"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
 

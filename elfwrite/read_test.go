@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // A failing file cannot be read once, after a number of reads.

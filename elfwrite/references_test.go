@@ -16,9 +16,9 @@ import (
 
 	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/image"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // TestSymbolInSection has a symbol in each of the sections that give way otherwise. They stay,

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/image"
 )
 
 // TestFrontEmptySegment has a static executable with a segment that has no bytes in the file, and the file offset of

@@ -10,8 +10,8 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
-	"cfi2sframe/internal/lab/generate"
-	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/sframe"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"cfi2sframe/emit"
-	"cfi2sframe/internal/lab/generate"
+	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/sframe"
 )
 

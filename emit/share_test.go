@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"cfi2sframe/internal/lab/long"
+	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/sframe"
 )
 

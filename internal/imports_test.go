@@ -13,12 +13,11 @@ import (
 )
 
 // layers lists for each package those of this module that it may import. Data goes
-// one way, and verify shares nothing with translate. What is below internal/lab may import
-// whatever it measures, and nobody imports that but tests.
+// one way, and verify shares nothing with translate. What is below internal/testkit may
+// import whatever it tests, and nothing imports that but tests.
 var layers = map[string][]string{
 	"arch":                {"sframe"},
 	"cfi":                 {"arch", "elffile"},
-	"cmd/cfi-step":        {"internal/step", "sframe"},
 	"cmd/cfi2sframe":      {"cfi", "convert", "elffile", "elfwrite", "internal/bar", "internal/debugfile", "internal/heap", "internal/inode", "internal/linker", "internal/outfile", "internal/repack", "internal/survey", "report", "sframe"},
 	"convert":             {"arch", "cfi", "elffile", "elfwrite", "emit", "internal/archive", "internal/debugfile", "internal/filecopy", "internal/inode", "internal/outfile", "internal/pack", "padding", "plt", "report", "sframe", "translate", "verify"},
 	"elffile":             {"arch", "sframe"},
@@ -38,7 +37,6 @@ var layers = map[string][]string{
 	"internal/page":       {},
 	"internal/repack":     {"convert", "elffile", "elfwrite", "internal/compressed", "internal/filecopy", "internal/outfile", "internal/rpm", "report"},
 	"internal/rpm":        {},
-	"internal/step":       {"arch", "cfi", "convert", "elffile", "internal/debugfile", "report", "sframe"},
 	"internal/survey":     {"arch", "cfi", "elffile", "elfwrite", "internal/archive", "internal/filecopy", "internal/inode", "internal/outfile", "internal/pack", "internal/page", "plt", "report", "sframe", "translate"},
 	"internal/unxz":       {},
 	"padding":             {"cfi", "elffile", "plt"},
@@ -91,20 +89,20 @@ func isMachine(pkg, name string) bool {
 	return false
 }
 
-// sources calls fn for all Go files but tests and what is below internal/lab, with the folder and the path.
+// sources calls fn for all Go files but tests and what is below internal/testkit and lab, with the folder and the path.
 func sources(t *testing.T, fn func(dir, file string)) {
 	t.Helper()
 	err := filepath.WalkDir("..", func(file string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case e.IsDir() && (e.Name() == "testdata" || e.Name() == ".git"):
+		case e.IsDir() && (e.Name() == "testdata" || e.Name() == ".git" || file == "../lab"):
 			return filepath.SkipDir
 		case e.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go"):
 			return nil
 		}
 		dir, err := filepath.Rel("..", filepath.Dir(file))
-		if err == nil && !strings.HasPrefix(dir, "internal/lab/") {
+		if err == nil && !strings.HasPrefix(dir, "internal/testkit/") {
 			fn(dir, file)
 		}
 		return err

@@ -18,15 +18,18 @@ func TestStages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{nil, {"--all"}} {
-		cmd := exec.Command("../scripts/test", args...)
+	for _, tt := range []struct {
+		args []string
+		want int
+	}{{nil, 7}, {[]string{"--all"}, 8}} {
+		cmd := exec.Command("../scripts/test", tt.args...)
 		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "CC=gcc")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		if n := len(regexp.MustCompile(`(?m)^test: .+\nran go`).FindAll(out, -1)); n != 5 {
-			t.Errorf("%q: %d stages are announced; 5 were expected\n%s", args, n, out)
+		if n := len(regexp.MustCompile(`(?m)^test: .+\nran go`).FindAll(out, -1)); n != tt.want {
+			t.Errorf("%q: %d stages are announced; %d were expected\n%s", tt.args, n, tt.want, out)
 		}
 	}
 }

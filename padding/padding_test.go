@@ -13,7 +13,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/padding"
 	"cfi2sframe/plt"
 )

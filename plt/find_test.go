@@ -9,7 +9,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/plt"
 )
 

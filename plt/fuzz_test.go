@@ -11,8 +11,8 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/generate"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/plt"
 	"cfi2sframe/sframe"
 )

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // stubs returns the stubs of a section.

@@ -38,42 +38,6 @@ func pageRows(t *testing.T, page, table string) [][]string {
 	return data.Tables[table]
 }
 
-// evil are names as a hostile file can have them: each would end or start something if it were
-// not escaped where it comes to stand.
-var evil = []string{
-	`</script><script>window.evil = 1</script>`,
-	`<img src=x onerror="window.evil=1">`,
-	`<!--<script>`,
-	`"' onmouseover=window.evil=1 x='`,
-	"a\u2028b\u2029c",
-	"]]>{{.}}${window.evil=1}\\",
-	"\u202eright to left\x1b[31m\x00",
-	"</title></textarea></style>",
-	"bad \xff\xfe bytes",
-}
-
-// evilCoverage has them wherever a name can stand.
-func evilCoverage() *report.Coverage {
-	c := fullCoverage()
-	all := strings.Join(evil, " ")
-	c.File, c.Output, c.DebugFile, c.Malformed.Errors = all, all, all, evil
-	c.Malformed.Count = len(evil)
-	g := c.Gaps[0]
-	c.Gaps = nil
-	for _, name := range evil {
-		g.Function, g.Symbol, g.Section, g.Source, g.Rule, g.Cause = name, name, name, name, name, name
-		c.Gaps = append(c.Gaps, g)
-		f := c.Uncovered.Functions[0]
-		f.Function, f.Symbol, f.Section = name, name, name
-		c.Uncovered.Functions = append(c.Uncovered.Functions, f)
-		s := c.Uncovered.Sections[0]
-		s.Name, s.Begin = name, 0
-		s.Ranges = []report.UncoveredRange{{Begin: 4, End: 12, Bytes: 8}}
-		c.Uncovered.Sections = append(c.Uncovered.Sections, s)
-	}
-	return c
-}
-
 // TestHTMLEscapes looks for what hostile names would leave on the page; TestBrowser sees whether
 // any of it runs.
 func TestHTMLEscapes(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/translate"
 )
 

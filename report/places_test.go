@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/report"
 	"cfi2sframe/translate"
 )

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"cfi2sframe/internal/lab/generate"
+	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/sframe"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"cfi2sframe/cfi"
-	"cfi2sframe/internal/lab/generate"
+	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )

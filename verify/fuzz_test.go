@@ -8,8 +8,8 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/generate"
-	"cfi2sframe/internal/lab/readback"
+	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/readback"
 	"cfi2sframe/sframe"
 	"cfi2sframe/verify"
 )

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/lab/long"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // linkedSource has a function in which a debugger stops.

@@ -20,9 +20,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/internal/survey"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // noRoom is a writer to a disk that is full.

@@ -13,9 +13,9 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/generate"
-	"cfi2sframe/internal/lab/image"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/sframe"
 )
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/long"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/long"
 )
 
 // TestHostileArchives has archives that no ar makes.

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/long"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/long"
 )
 
 // What a run on a file of up to 10 MB may take: memory, and on a quiet machine of two processors 2 s.

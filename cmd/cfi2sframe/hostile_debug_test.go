@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // TestHostileDebugFiles has debug files that are none, and files that lead to them in odd

@@ -14,9 +14,9 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/long"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // Arguments of the program for packages.

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/long"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/sframe"
 )
 

@@ -19,9 +19,9 @@ import (
 	"unicode"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/image"
-	"cfi2sframe/internal/lab/long"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/sframe"
 )
 

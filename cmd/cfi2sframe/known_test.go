@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // TestKnown links a program of functions that SFrame V2 cannot express: DRAP, a CFA on rbx

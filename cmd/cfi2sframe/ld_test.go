@@ -16,8 +16,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"cfi2sframe/internal/lab/peer"
-	"cfi2sframe/internal/lab/suite"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/suite"
 )
 
 // buildTool builds the program for use, as the tests of the linker need it: compilers find it by its file. It returns

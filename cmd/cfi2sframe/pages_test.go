@@ -10,10 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
-	"cfi2sframe/internal/lab/chrome"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // surveyPages surveys test programs, among them some of one name, and returns the folder of the pages.
@@ -108,18 +105,6 @@ func TestSurveyMembers(t *testing.T) {
 			t.Errorf("%s: %q is not on page %s", m[3], want, m[1])
 		}
 	}
-}
-
-// TestSurveyLinks follows a link in Chromium, and goes back.
-func TestSurveyLinks(t *testing.T) {
-	browser := chrome.Start(t)
-	index := filepath.Join(surveyPages(t), "index.html")
-	b := chrome.Open(t, browser, index)
-	b.Search("files", "x")
-	b.Do(chromedp.Click(chromedp.CSS("#files tbody a")))
-	b.Await(`document.title.startsWith("SFrame coverage of ") && document.title.endsWith("<b>&%41#x")`)
-	b.Widths()
-	b.Forget()
 }
 
 // TestPageNames expects names that are apart, need no quoting, and fit any file system.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // A user is who runs a program.

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/peer"
-	"cfi2sframe/internal/lab/suite"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/suite"
 	"cfi2sframe/sframe"
 )
 

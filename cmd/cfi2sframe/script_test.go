@@ -23,7 +23,7 @@ import (
 	"testing"
 	"time"
 
-	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/testkit/elftest"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )

@@ -14,9 +14,9 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/generate"
-	"cfi2sframe/internal/lab/image"
-	"cfi2sframe/internal/lab/readback"
+	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/readback"
 	"cfi2sframe/sframe"
 )
 

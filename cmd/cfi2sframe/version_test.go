@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/lab/long"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // sources copies what the command is built from to a folder.
@@ -26,7 +26,7 @@ func sources(t *testing.T, dir string) {
 		switch {
 		case err != nil:
 			return err
-		case e.IsDir() && (e.Name() == "testdata" || e.Name() == ".git" || name == "internal/lab"):
+		case e.IsDir() && (e.Name() == "testdata" || e.Name() == ".git" || name == "lab"):
 			return filepath.SkipDir
 		case e.Name() == ".git": // which leads from a worktree to its repository
 			return nil

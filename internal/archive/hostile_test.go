@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // TestOpenErrors has archives that no ar makes, and says where what is wrong is.

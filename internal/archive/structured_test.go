@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/generate"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/generate"
 )
 
 // FuzzStructured makes an archive of the bytes: members with short names and long ones, a symbol index of either kind,

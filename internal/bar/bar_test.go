@@ -9,8 +9,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/rivo/uniseg"
 )
 
 // columns is how wide what is no terminal is taken for.
@@ -84,7 +82,13 @@ func (s *screen) expect(want string) {
 
 // line returns a bar as wide as the screen, of which so much is full.
 func line(before string, done, total int, after string) string {
-	width := columns - uniseg.StringWidth(before) - len(" || ") - len(after)
+	width := columns - len(" || ") - len(after)
+	for _, r := range before {
+		width--
+		if r >= '一' { // Chinese characters are two columns wide
+			width--
+		}
+	}
 	full := (width*done + total/2) / total
 	return before + " |" + strings.Repeat("█", full) + strings.Repeat(" ", width-full) + "| " + after
 }

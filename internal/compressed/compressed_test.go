@@ -15,8 +15,8 @@ import (
 	"testing/iotest"
 	"time"
 
-	"cfi2sframe/internal/lab/long"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // contents are like those of packages: words that occur again, and noise.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // plain is a file with a build-id, and without .gnu_debuglink.

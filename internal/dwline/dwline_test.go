@@ -12,7 +12,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/dwline"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // source has functions in two files, one of them in another folder, and in sections of their own.

@@ -15,8 +15,8 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/dwline"
-	"cfi2sframe/internal/lab/long"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // file returns an ELF file with nothing but the given sections of debug information.

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // TestShare copies inside a file system whose files can share blocks, and that has no room for a

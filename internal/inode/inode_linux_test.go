@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cfi2sframe/internal/inode"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // TestStat compares with what stat(1) says of a file with two names.

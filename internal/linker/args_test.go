@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // TestSplit expects what a shell makes of the same text.

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // TestOutputErrors has outputs that cannot be opened: the message says which, and why.

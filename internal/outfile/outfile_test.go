@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"cfi2sframe/internal/inode"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // TestPipe opens an output that is a pipe without a reader.

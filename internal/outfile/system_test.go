@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // stranger is a user without rights, who is in the group of root alone.

@@ -15,10 +15,10 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/peer"
-	"cfi2sframe/internal/lab/rpmtest"
 	"cfi2sframe/internal/rpm"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/rpmtest"
 )
 
 // failing expects an error with a text.

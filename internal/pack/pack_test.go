@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/inode"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // contents returns the files that a package has when it is unpacked.

@@ -13,10 +13,10 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/long"
-	"cfi2sframe/internal/lab/peer"
-	"cfi2sframe/internal/lab/rpmtest"
 	"cfi2sframe/internal/rpm"
+	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/rpmtest"
 )
 
 // TestRPM has rpmbuild build packages with every compression, and compares with what rpm2cpio and cpio unpack.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"cfi2sframe/internal/lab/generate"
-	"cfi2sframe/internal/lab/rpmtest"
 	"cfi2sframe/internal/rpm"
+	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/internal/testkit/rpmtest"
 )
 
 // A step is something that a choice puts into a package.

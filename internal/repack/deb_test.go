@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/lab/peer"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
 

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // The packages in testdata were made by rpmbuild 4.20 from sample.spec there, with "fixtures" as the folder of the fixtures for

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"cfi2sframe/internal/lab/peer"
-	"cfi2sframe/internal/lab/rpmtest"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/rpmtest"
 )
 
 // headers reads the headers of a package.

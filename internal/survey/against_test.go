@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"cfi2sframe/translate"
 )
 
@@ -213,47 +211,6 @@ func TestIdentity(t *testing.T) {
 	} {
 		if got := identity(tt.a) == identity(tt.b); got != tt.same {
 			t.Errorf("%s and %s: %t; %t was expected", tt.a, tt.b, got, tt.same)
-		}
-	}
-}
-
-// TestAgainstSchema expects what the schema describes.
-func TestAgainstSchema(t *testing.T) {
-	f, err := os.Open("against.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	doc, err := jsonschema.UnmarshalJSON(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	strict(doc)
-	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource("against.schema.json", doc); err != nil {
-		t.Fatal(err)
-	}
-	schema, err := compiler.Compile("against.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	old, now := sample(Settings{})
-	none := run(t, Options{Shard: Shard{1, 2}}, t.TempDir())
-	for _, pair := range [][2]*Survey{{old, now}, {now, old}, {none, now}, {now, none}, {none, none}} {
-		c, err := pair[1].Against(saved(t, pair[0]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out bytes.Buffer
-		if err := c.JSON(&out); err != nil {
-			t.Fatal(err)
-		}
-		v, err := jsonschema.UnmarshalJSON(&out)
-		if err == nil {
-			err = schema.Validate(v)
-		}
-		if err != nil {
-			t.Error(err)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/lab/long"
+	"cfi2sframe/internal/testkit/long"
 )
 
 // runIn surveys paths as they are from a folder.

@@ -1,21 +1,13 @@
 package survey
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
-
-	"cfi2sframe/internal/lab/chrome"
 	"cfi2sframe/translate"
 )
 
@@ -78,102 +70,6 @@ func TestRow(t *testing.T) {
 			t.Errorf("%s: %q; %q was expected", c.Name, row[i], want[c.Name])
 		}
 	}
-}
-
-// TestBrowser uses the page of a survey in Chromium.
-func TestBrowser(t *testing.T) {
-	browser := chrome.Start(t)
-	t.Run("rows", func(t *testing.T) { testRows(t, browser) })
-	t.Run("parts", func(t *testing.T) { testParts(t, browser) })
-}
-
-// testRows sorts and filters the table of files.
-func testRows(t *testing.T, browser context.Context) {
-	const n = 250
-	b := chrome.Open(t, browser, write(t, model(n), map[string]string{"/usr/bin/a-long-name-of-a-program-1": "one.html#file-2"}))
-	if chrome.Eval[bool](b, `"evil" in window || document.images.length > 0`) {
-		t.Error("markup of a name came to life")
-	}
-	type file struct{ k, lost uint64 }
-	var want []file
-	for k := range uint64(n) {
-		f := file{k: k}
-		if k%3 > 0 {
-			f.lost = k + 1
-		}
-		want = append(want, f)
-	}
-	check := func(what string, shown int, first, last uint64) {
-		t.Helper()
-		rows := b.Rows("files")
-		got := func(row []string) string { return strings.TrimPrefix(row[0], "/usr/bin/a-long-name-of-a-program-") }
-		end := b.Last("files")
-		if b.Count("files") != fmt.Sprintf("%d of %d files shown", shown, n+1) || got(rows[0]) != fmt.Sprint(first) || got(end) != fmt.Sprint(last) {
-			t.Errorf("%s: %s, from %s to %s; %d from %d to %d were expected", what, b.Count("files"), got(rows[0]), got(end), shown, first, last)
-		}
-	}
-	slices.SortFunc(want, func(a, b file) int { return cmp.Compare(b.lost, a.lost) })
-	if got := b.Rows("files")[0]; got[5] != fmt.Sprint(want[0].lost) {
-		t.Errorf("first row %q: the worst was expected, which loses %d bytes", got, want[0].lost)
-	}
-	if got := chrome.Eval[string](b, `document.querySelector("#files th[aria-sort=descending]").textContent`); got != "Lost" {
-		t.Errorf("the table says that it is sorted by %q", got)
-	}
-	b.Search("files", "program-")
-	b.Do(chromedp.Click(chromedp.CSS("#files th[data-column='9'] button"))) // without CFI, by mouse
-	check("ascending", n, 0, n-1)
-	button := chromedp.CSS("#files th[data-column='9'] button")
-	b.Do(chromedp.Focus(button), chromedp.KeyEvent(kb.Enter))
-	check("descending", n, n-1, 0)
-	chrome.Eval[any](b, `{ const s = document.querySelector("#files select"); s.value = "drap"; s.dispatchEvent(new Event("change")); s.value }`)
-	check("drap", 83, 247, 1)
-	b.Search("files", "program-24")
-	check("drap and 24", 3, 247, 241)
-	if got := chrome.Eval[[]string](b, `[...document.querySelectorAll("#files tbody a")].map(a => a.getAttribute("href"))`); len(got) != 0 {
-		t.Errorf("links %q of files without a page", got)
-	}
-	chrome.Eval[any](b, `{ const s = document.querySelector("#files select"); s.value = ""; s.dispatchEvent(new Event("change")); s.value }`)
-	b.Search("files", "STACK realignment program-1")
-	check("words", 39, 199, 1) // 1, 10 to 19 and 100 to 199, every third
-	b.Search("files", "damaged")
-	if rows := b.Rows("files"); len(rows) != 1 || rows[0][0] != evil {
-		t.Errorf("damaged: %q", rows)
-	}
-	b.Search("files", "one.html") // where it leads to is not shown
-	if got := b.Count("files"); got != fmt.Sprintf("0 of %d files shown", n+1) {
-		t.Error(got)
-	}
-}
-
-// testParts uses the other tables, the links at the top, and windows of all sizes.
-func testParts(t *testing.T, browser context.Context) {
-	path := write(t, run(t, Options{}, fixtures+"amd64", fixtures+"s390x"), nil)
-	b := chrome.Open(t, browser, path)
-	b.Widths()
-	table := chrome.Eval[string](b, `[...document.querySelectorAll(".table")].find(t => t.querySelector("caption").textContent === "Left out in format 2: all").id`)
-	column := chromedp.CSS("#" + table + " th[data-column='4'] button")
-	for _, sign := range []int{1, -1} {
-		b.Do(chromedp.Click(column))
-		var sizes []int
-		for _, row := range b.Rows(table) {
-			n, err := strconv.Atoi(strings.ReplaceAll(row[4], ",", ""))
-			if err != nil {
-				t.Fatal(err)
-			}
-			sizes = append(sizes, n)
-		}
-		if len(sizes) < 5 || !slices.IsSortedFunc(sizes, func(a, b int) int { return sign * cmp.Compare(a, b) }) {
-			t.Errorf("sizes of gaps %d after a click, %d", sizes, sign)
-		}
-	}
-	// A link to a part leads there, also after the page is loaded again.
-	b.Do(chromedp.Click(chromedp.CSS("nav li:last-child a")))
-	there := `Math.abs(document.querySelector(location.hash || "x-none")?.getBoundingClientRect().bottom ?? 9999) < innerHeight`
-	for range 2 {
-		b.Await(there)
-		b.Do(chromedp.Reload())
-	}
-	b.Loaded(path)
 }
 
 // TestWithoutScript expects the rows in the markup: the first ones of a large table, in its order.

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/long"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // forms returns the survey in all its forms.

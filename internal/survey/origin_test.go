@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // TestCompilerOf has lines of .comment as they are in files of distributions and of upstream builds.

@@ -19,8 +19,8 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/inode"
-	"cfi2sframe/internal/lab/elftest"
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // packages makes packages of the same tree in every form, by name, and returns the tree.

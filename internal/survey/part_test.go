@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/lab/long"
+	"cfi2sframe/internal/testkit/long"
 )
 
 // smallPart returns the JSON form of a small survey with something of everything.

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"cfi2sframe/internal/lab/elftest"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/translate"
 )
 

@@ -13,8 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/internal/lab/peer"
-	"cfi2sframe/internal/lab/schema"
+	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/translate"
 )
 
@@ -384,46 +383,6 @@ func TestCancellation(t *testing.T) {
 	}
 	if _, err := Run(ctx, []string{fixtures}, Options{}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("Run returns %v when the context has ended", err)
-	}
-}
-
-// strict makes a schema refuse fields that it does not describe.
-func strict(v any) {
-	switch v := v.(type) {
-	case map[string]any:
-		if _, ok := v["properties"]; ok {
-			v["unevaluatedProperties"] = false
-		}
-		for _, e := range v {
-			strict(e)
-		}
-	case []any:
-		for _, e := range v {
-			strict(e)
-		}
-	}
-}
-
-func TestSchema(t *testing.T) {
-	text, err := os.ReadFile("survey.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc := schema.Value(t, text)
-	defs := doc.(map[string]any)["$defs"].(map[string]any)
-	sums := defs["sums"]
-	delete(defs, "sums") // in a part there is a name, too
-	strict(doc)
-	defs["sums"] = sums
-	compiled := schema.Compile(t, doc)
-	for _, s := range []*Survey{run(t, Options{}, fixtures, tree(t)), run(t, Options{}, t.TempDir()), run(t, Options{}), run(t, Options{Shard: Shard{1, 3}}, fixtures)} {
-		var out bytes.Buffer
-		if err := s.JSON(&out); err != nil {
-			t.Fatal(err)
-		}
-		if err := compiled.Validate(schema.Value(t, out.Bytes())); err != nil {
-			t.Error(err)
-		}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/ulikunitz/xz/lzma"
 
-	"cfi2sframe/internal/lab/peer"
+	"cfi2sframe/internal/testkit/peer"
 )
 
 // text is what the tests compress: the source of a test, twice, with the test program itself between.

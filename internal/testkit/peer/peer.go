@@ -1,0 +1,109 @@
+// Package peer finds the programs that tests compare with.
+package peer
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/testkit/suite"
+)
+
+// Look returns the path of a program, and skips the test without it.
+func Look(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Missing(t, name+" is missing")
+	}
+	return path
+}
+
+// Binutils skips the test unless the machine's own as, ld and objdump are of the given
+// version of GNU binutils.
+func Binutils(t testing.TB, version string) {
+	t.Helper()
+	for _, name := range []string{"as", "ld", "objdump"} {
+		out, err := exec.Command(Look(t, name), "--version").Output()
+		if first, _, _ := strings.Cut(string(out), "\n"); err != nil || !strings.HasSuffix(first, " "+version) {
+			Missing(t, name+" of GNU binutils "+version+" is missing")
+		}
+	}
+}
+
+// Missing skips the test for want of something, or fails it.
+func Missing(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv(suite.Require) != "" {
+		t.Fatalf("%s, and %s is set", what, suite.Require)
+	}
+	t.Skip(what)
+}
+
+// File returns path if there is such a file, and skips the test without it.
+func File(t testing.TB, path string) string {
+	t.Helper()
+	if _, err := os.Stat(path); err != nil {
+		Missing(t, path+" is missing")
+	}
+	return path
+}
+
+// Root returns the folder of a Debian suite prepared by scripts/peers, and skips the
+// test without it.
+func Root(t testing.TB, name string) string {
+	t.Helper()
+	root, err := suite.Folder(name)
+	if err != nil {
+		Missing(t, err.Error())
+	}
+	return root
+}
+
+// Tool returns a maker of commands that run a program of a Debian suite, or with ""
+// of this machine, and skips the test without it.
+func Tool(t testing.TB, name, program string) func(args ...string) *exec.Cmd {
+	t.Helper()
+	words, err := suite.Program(name, program)
+	if err != nil {
+		Missing(t, err.Error())
+	}
+	return func(args ...string) *exec.Cmd {
+		cmd := exec.Command(words[0], append(words[1:len(words):len(words)], args...)...)
+		cmd.Env = append(os.Environ(), "LC_ALL=C")
+		return cmd
+	}
+}
+
+// Run runs a shell script inside a Debian suite, or with "" on this machine, in a
+// folder with the given files, and returns that folder. A suite needs root; the test
+// is skipped without it.
+func Run(t testing.TB, name, script string, files ...string) string {
+	t.Helper()
+	dir, err := suite.TempDir(name)
+	if err != nil {
+		Missing(t, err.Error())
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(f)), b, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	Again(t, name, dir, script)
+	return dir
+}
+
+// Again runs another script in the folder that Run returned.
+func Again(t testing.TB, name, dir, script string) {
+	t.Helper()
+	if err := suite.Script(name, dir, script); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,151 @@
+// Package reports makes reports for tests.
+package reports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+)
+
+// Full has every field set.
+func Full() *report.Coverage {
+	return &report.Coverage{
+		Schema: report.Schema, File: "prog", Kept: "current", Output: "out", ABI: "amd64", Format: 2,
+		Sources: []report.Source{{Name: ".debug_frame", Size: 9, FDEs: 1}}, DebugFile: "prog.debug",
+		Functions: 1, FDEs: 1, FREs: 2, Described: 30, Covered: 20, Topmost: 3, Outermost: 4, PLT: 5,
+		Reasons: []report.Reason{{Name: "drap", Text: "words", Functions: 1, Ranges: 1, Bytes: 10, Format3: 10, Loss: true}},
+		Gaps: []report.Gap{{
+			Function: "f()", Symbol: "_Z1fv", Offset: 1, Section: ".text", Begin: 1, End: 11, Source: "f.cc", Line: 7, Reason: "drap",
+			Text: "words", Column: "CFA", Rule: "r10+0", Cause: "why", Format3: true, FDE: ".debug_frame+0x18",
+		}},
+		Omitted: 1,
+		Uncovered: report.Uncovered{
+			Bytes: 8, Omitted: 1,
+			Sections: []report.UncoveredSection{{
+				Name: ".text", Begin: 4096, Size: 64, Bytes: 8, Ranges: []report.UncoveredRange{{Begin: 4100, End: 4108, Bytes: 8}},
+			}},
+			Functions: []report.UncoveredFunction{{Function: "g()", Symbol: "_Z1gv", Section: ".text", Begin: 4, Size: 8, Bytes: 8}},
+		},
+		Dropped:   report.Dropped{ZeroLength: 1, Discarded: 2, Overlapped: 3},
+		Malformed: report.Malformed{Count: 1, Errors: []string{".debug_frame+0x40: words"}},
+		MovedCode: 50, Unsigned: true, Notes: []string{"words"}, Warnings: []string{"words"}, Size: 100, EHFrame: 200, EHHdr: 12, Verified: true,
+	}
+}
+
+// convertFile returns the coverage of a file.
+func convertFile(t *testing.T, path string, version sframe.Version, out string) (*report.Coverage, error) {
+	t.Helper()
+	res, err := convert.File(context.Background(), path, filepath.Join(t.TempDir(), out), convert.FileOptions{Options: convert.Options{Version: version}})
+	if err != nil {
+		return nil, err
+	}
+	return res.Coverage[0], nil
+}
+
+// Fixtures returns the coverage of all test programs in all formats, by name. top is the top directory.
+func Fixtures(t *testing.T, top string) map[string]*report.Coverage {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(top, "testdata/bin/*/*"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no fixtures: %v", err)
+	}
+	all := make(map[string]*report.Coverage)
+	for _, path := range paths {
+		dir, file := filepath.Split(path)
+		abi := filepath.Base(dir)
+		for _, v := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
+			if v == sframe.V1 && abi == "s390x" { // which format 1 does not know
+				continue
+			}
+			c, err := convertFile(t, path, v, file)
+			switch {
+			case errors.Is(err, convert.ErrNoCode):
+			case err != nil:
+				t.Fatalf("%s: %v", path, err)
+			default:
+				all[fmt.Sprintf("%s/%s V%d", abi, file, v)] = c
+			}
+		}
+	}
+	return all
+}
+
+// FullDiff has every kind of difference, and every field set.
+func FullDiff() *report.Diff {
+	return &report.Diff{
+		Schema: report.DiffSchema,
+		Old: report.DiffSide{
+			File: "old.so", ABI: "amd64", Format: 2, Sorted: true, FDEs: 1200, FREs: 5000, Size: 20_000,
+			Functions: 1201, Described: 100_000, Covered: 99_000, Beside: 64,
+		},
+		New: report.DiffSide{
+			File: "new\x1b.so", ABI: "aarch64", Format: 3, PCRel: true, FDEs: 1100, FREs: 5001, Size: 1_234_567,
+			Functions: 1203, Described: 100_400, Covered: 100_400, Beside: 32,
+		},
+		Functions: report.DiffFunctions{Same: 1195, Offsets: 1, Rows: 2, OnlyOld: 3, OnlyNew: 1000},
+		Gaps: []report.DiffGap{
+			{Reason: "drap", Text: "stack realignment", Old: 1000, New: 20, Gained: 20, Lost: 1000},
+			{Reason: "sp-rule", Text: "as before", Old: 5, New: 5},
+		},
+		Changes: []report.Change{
+			{
+				Function: "operator<(a&, b&)", Kind: report.ChangeOffsets, Offset: 4, OldRow: "CFA sp+8", NewRow: "CFA sp+16",
+				Old: &report.DiffFunction{Begin: 0x1000, Size: 16, Rows: 3, Covered: 16}, New: &report.DiffFunction{Begin: 0x1010, Size: 18, Rows: 3, Covered: 18},
+			},
+			{
+				Kind: report.ChangeRows, NewRow: "no caller",
+				Old: &report.DiffFunction{Section: ".text.g", Begin: 4, Size: 8}, New: &report.DiffFunction{Section: ".text.g", Begin: 8, Size: 8, Rows: 1, Covered: 8},
+			},
+			{
+				Function: "h", Kind: report.ChangeRows, Offset: 1, OldRow: "CFA sp+8",
+				Old: &report.DiffFunction{Begin: 0x1020, Size: 8, Rows: 2, Covered: 8}, New: &report.DiffFunction{Begin: 0x1030, Size: 8, Rows: 1, Covered: 1},
+			},
+			{Function: "gone", Kind: report.ChangeOld, Old: &report.DiffFunction{Begin: 0x1040, Size: 4, Rows: 1, Covered: 4}},
+			{Function: "\x1b[2J", Kind: report.ChangeNew, New: &report.DiffFunction{Begin: 0x1050, Size: 4, Rows: 2, Covered: 4}},
+		},
+		Omitted: 1001,
+	}
+}
+
+// Evil are names as a hostile file can have them: each would end or start something if it were
+// not escaped where it comes to stand.
+var Evil = []string{
+	`</script><script>window.evil = 1</script>`,
+	`<img src=x onerror="window.evil=1">`,
+	`<!--<script>`,
+	`"' onmouseover=window.evil=1 x='`,
+	"a\u2028b\u2029c",
+	"]]>{{.}}${window.evil=1}\\",
+	"\u202eright to left\x1b[31m\x00",
+	"</title></textarea></style>",
+	"bad \xff\xfe bytes",
+}
+
+// EvilCoverage has them wherever a name can stand.
+func EvilCoverage() *report.Coverage {
+	c := Full()
+	all := strings.Join(Evil, " ")
+	c.File, c.Output, c.DebugFile, c.Malformed.Errors = all, all, all, Evil
+	c.Malformed.Count = len(Evil)
+	g := c.Gaps[0]
+	c.Gaps = nil
+	for _, name := range Evil {
+		g.Function, g.Symbol, g.Section, g.Source, g.Rule, g.Cause = name, name, name, name, name, name
+		c.Gaps = append(c.Gaps, g)
+		f := c.Uncovered.Functions[0]
+		f.Function, f.Symbol, f.Section = name, name, name
+		c.Uncovered.Functions = append(c.Uncovered.Functions, f)
+		s := c.Uncovered.Sections[0]
+		s.Name, s.Begin = name, 0
+		s.Ranges = []report.UncoveredRange{{Begin: 4, End: 12, Bytes: 8}}
+		c.Uncovered.Sections = append(c.Uncovered.Sections, s)
+	}
+	return c
+}

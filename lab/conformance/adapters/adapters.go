@@ -1,0 +1,114 @@
+// Package adapters starts the readers that the vectors are run with: our own, and those of others, of which the
+// adapters in conformance/adapters are compiled.
+package adapters
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"cfi2sframe/internal/testkit/suite"
+	"cfi2sframe/lab/conformance/dumps"
+	"cfi2sframe/lab/conformance/own"
+	"cfi2sframe/lab/conformance/run"
+	"cfi2sframe/lab/conformance/vector"
+)
+
+// Names are those of all readers, in the order of tables.
+var Names = []string{"own", "libsframe-2.44", "libsframe-2.47", "glibc", "llvm-readobj", "walker"}
+
+// Start starts a reader by its name. The top is that of the repository; what is compiled goes to a folder.
+func Start(name, top, dir string) (*run.Reader, error) {
+	sources := filepath.Join(top, "conformance/adapters")
+	switch name {
+	case "own":
+		return &run.Reader{
+			Hello: own.Hello, Close: func() {},
+			Ask: func(q *vector.Question) (vector.Reply, error) { return own.Answer(q), nil },
+		}, nil
+	case "libsframe-2.44":
+		return libsframe("trixie", "gcc", "1", sources, dir)
+	case "libsframe-2.47":
+		return libsframe("sid", "gcc-16", "3", sources, dir)
+	case "glibc":
+		glibc := Glibc()
+		if _, err := os.Stat(filepath.Join(glibc, "sframe-read.c")); err != nil {
+			return nil, fmt.Errorf("%s has no sources of glibc's reader; scripts/conformance --prepare gets them", glibc)
+		}
+		out := filepath.Join(dir, "glibc")
+		// What the rest of glibc defines, and headers that it has by other ways.
+		b, err := exec.Command("gcc", "-O1", "-Dlibc_hidden_proto(x)=", "-include", "stddef.h", "-I"+glibc, "-o", out,
+			filepath.Join(sources, "glibc.c"), filepath.Join(glibc, "sframe-read.c")).CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("compiling glibc's reader: %w\n%s", err, b)
+		}
+		return run.Start(out)
+	case "llvm-readobj":
+		words, err := suite.Program("sid", "llvm-readobj-23")
+		if err != nil {
+			return nil, err
+		}
+		file := filepath.Join(dir, "file")
+		return &run.Reader{
+			Hello: dumps.Hello, Close: func() {},
+			Ask: func(q *vector.Question) (vector.Reply, error) { return dumps.Answer(words, q, file), nil },
+		}, nil
+	case "walker":
+		out := filepath.Join(dir, "walker")
+		b, err := exec.Command("gcc", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-function", "-O1", "-I"+filepath.Join(top, "walker"), "-o", out,
+			filepath.Join(sources, "walker.c")).CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("compiling the walker: %w\n%s", err, b)
+		}
+		return run.Start(out)
+	}
+	return nil, fmt.Errorf("reader %q; one of %q was expected", name, Names)
+}
+
+// Known reports whether a name is one that Start knows.
+func Known(name string) bool { return slices.Contains(Names, name) }
+
+// Glibc returns the folder with the sources of glibc's reader.
+func Glibc() string {
+	if dir := os.Getenv("CFI2SFRAME_GLIBC"); dir != "" {
+		return dir
+	}
+	return "/var/cache/cfi2sframe-conformance/glibc"
+}
+
+// libsframe compiles the adapter of a suite's libsframe there, and starts it with the libraries of that suite.
+func libsframe(name, cc, api, sources, dir string) (*run.Reader, error) {
+	work, err := suite.TempDir(name)
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(work)
+	for _, file := range []string{"protocol.h", "libsframe.c"} {
+		b, err := os.ReadFile(filepath.Join(sources, file))
+		if err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(filepath.Join(work, file), b, 0o666); err != nil {
+			return nil, err
+		}
+	}
+	script := fmt.Sprintf("%s -Wall -Wextra -O1 -DAPI=%s -o libsframe libsframe.c -l:libsframe.so.%s", cc, api, api)
+	if err := suite.Script(name, work, script); err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile(filepath.Join(work, "libsframe"))
+	if err != nil {
+		return nil, err
+	}
+	out := filepath.Join(dir, "libsframe-"+name)
+	if err := os.WriteFile(out, b, 0o777); err != nil {
+		return nil, err
+	}
+	root, err := suite.Folder(name)
+	if err != nil {
+		return nil, err
+	}
+	return run.Start(filepath.Join(root, "lib64/ld-linux-x86-64.so.2"), "--library-path", filepath.Join(root, "usr/lib/x86_64-linux-gnu"), out)
+}

@@ -1,0 +1,213 @@
+// Package dumps answers the questions of the vectors by what llvm-readobj prints of a file with the section.
+package dumps
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"cfi2sframe/lab/conformance/vector"
+)
+
+// Hello says what is claimed of LLVM 23. Of s390x it prints the words as they are.
+var Hello = vector.Hello{
+	Reader: "llvm-readobj 23", Formats: []string{"2", "2e1"}, ABIs: []string{"amd64", "aarch64", "aarch64_be", "s390x"},
+}
+
+// Answer answers a question by the words of a command, and a file to write.
+func Answer(words []string, q *vector.Question, file string) vector.Reply {
+	if err := os.WriteFile(file, object(q), 0o666); err != nil {
+		return vector.Reply{Refused: err.Error()}
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(words[0], append(words[1:len(words):len(words)], "--sframe", file)...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	said := strings.TrimSpace(stderr.String())
+	if said != "" {
+		return vector.Reply{Refused: said}
+	}
+	if err != nil {
+		return vector.Reply{Refused: err.Error()}
+	}
+	functions, err := parse(q.ABI, stdout.String())
+	if err != nil {
+		return vector.Reply{Refused: err.Error()}
+	}
+	reply := vector.Reply{Answers: make([]*vector.Row, len(q.PCs))}
+	for i, pc := range q.PCs {
+		reply.Answers[i] = lookup(functions, uint64(pc))
+	}
+	return reply
+}
+
+// object returns an ELF file that has nothing but the section.
+func object(q *vector.Question) []byte {
+	var order binary.ByteOrder = binary.LittleEndian
+	data, machine := elf.ELFDATA2LSB, elf.EM_X86_64
+	switch q.ABI {
+	case "aarch64":
+		machine = elf.EM_AARCH64
+	case "aarch64_be":
+		machine, order, data = elf.EM_AARCH64, binary.BigEndian, elf.ELFDATA2MSB
+	case "s390x":
+		machine, order, data = elf.EM_S390, binary.BigEndian, elf.ELFDATA2MSB
+	}
+	const names = "\x00.sframe\x00.shstrtab\x00"
+	const head = 64
+	at := head + uint64(len(q.Section))
+	h := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(machine), Version: 1, Ehsize: 64, Shentsize: 64, Shnum: 3, Shstrndx: 2}
+	copy(h.Ident[:], elf.ELFMAG)
+	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_DATA], h.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(data), 1
+	h.Shoff = at + uint64(len(names))
+	var b bytes.Buffer
+	parts := []any{h, []byte(q.Section), []byte(names),
+		[]elf.Section64{{}, {
+			Name: 1, Type: 0x6ffffff4, Flags: uint64(elf.SHF_ALLOC), Addr: uint64(q.Address), Off: head, Size: uint64(len(q.Section)), Addralign: 8,
+		}, {Name: 9, Type: uint32(elf.SHT_STRTAB), Off: at, Size: uint64(len(names)), Addralign: 1}}}
+	for _, p := range parts {
+		if err := binary.Write(&b, order, p); err != nil {
+			panic(err)
+		}
+	}
+	return b.Bytes()
+}
+
+// A function is what was printed of one.
+type function struct {
+	start, size, rep uint64
+	mask             bool
+	rows             []row
+}
+
+type row struct {
+	start uint64
+	row   vector.Row
+}
+
+var field = regexp.MustCompile(`^ *([A-Za-z0-9 ()]+?): (.*?)(?: \(0x[0-9A-F]+\))?$`)
+
+// parse reads what was printed.
+func parse(abi, text string) ([]function, error) {
+	var out []function
+	var fixedRA, fixedFP int64
+	key := "A"
+	inRow := false
+	for _, line := range strings.Split(text, "\n") {
+		trimmed := strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(trimmed, "FuncDescEntry ["):
+			out, inRow, key = append(out, function{}), false, "A"
+		case trimmed == "Frame Row Entry {":
+			f := &out[len(out)-1]
+			f.rows, inRow = append(f.rows, row{}), true
+			r := &f.rows[len(f.rows)-1].row
+			if fixedRA != 0 {
+				r.RA = &vector.Rule{Base: "cfa", Offset: fixedRA, Deref: true}
+			}
+			if fixedFP != 0 {
+				r.FP = &vector.Rule{Base: "cfa", Offset: fixedFP, Deref: true}
+			}
+		}
+		m := field.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		name, value := strings.TrimSuffix(m[1], " (unused)"), m[2]
+		n, numeric := strconv.ParseInt(value, 0, 64)
+		if u, err := strconv.ParseUint(value, 0, 64); err == nil {
+			n, numeric = int64(u), nil
+		}
+		number := func() int64 {
+			if numeric != nil {
+				panic(fmt.Sprintf("%q: a number was expected", line))
+			}
+			return n
+		}
+		if len(out) == 0 {
+			switch name {
+			case "CFA fixed FP offset":
+				fixedFP = number()
+			case "CFA fixed RA offset":
+				fixedRA = number()
+			}
+			continue
+		}
+		f := &out[len(out)-1]
+		if !inRow {
+			switch name {
+			case "PC":
+				f.start = uint64(number())
+			case "Size":
+				f.size = uint64(number())
+			case "FDE Type":
+				f.mask = value == "PCMask"
+			case "PAuth Key":
+				key = value
+			case "Repetitive block size":
+				f.rep = uint64(number())
+			}
+			continue
+		}
+		r := &f.rows[len(f.rows)-1]
+		slot := &vector.Rule{Base: "cfa", Deref: true}
+		switch name {
+		case "Start Address":
+			r.start = uint64(number())
+		case "Return Address Signed":
+			if value == "Yes" {
+				r.row.Signed = key
+			}
+		case "Base Register":
+			if r.row.CFA == nil {
+				r.row.CFA = &vector.Rule{}
+			}
+			r.row.CFA.Base = strings.ToLower(value)
+		case "CFA Offset":
+			r.row.CFA.Offset = number()
+		case "RA Offset":
+			slot.Offset = number()
+			r.row.RA = slot
+			if slot.Offset == 0 && abi == "s390x" {
+				r.row.RA = nil // SFRAME_FRE_RA_OFFSET_INVALID
+			}
+		case "FP Offset":
+			slot.Offset = number()
+			r.row.FP = slot
+		case "RA Register":
+			r.row.RA = &vector.Rule{Base: "r" + value}
+		case "FP Register":
+			r.row.FP = &vector.Rule{Base: "r" + value}
+		}
+	}
+	return out, nil
+}
+
+// lookup returns the row for a pc.
+func lookup(functions []function, pc uint64) (found *vector.Row) {
+	for i := range functions {
+		f := &functions[i]
+		if pc < f.start || pc-f.start >= f.size {
+			continue
+		}
+		at := pc
+		if f.mask {
+			if f.rep == 0 {
+				return nil
+			}
+			at = pc % f.rep
+		}
+		for j := range f.rows {
+			if f.rows[j].start <= at {
+				found = &f.rows[j].row
+			}
+		}
+	}
+	return found
+}

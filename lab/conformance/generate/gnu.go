@@ -1,0 +1,81 @@
+package generate
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"cfi2sframe/internal/testkit/suite"
+	"cfi2sframe/lab/conformance/vector"
+)
+
+// writers are GNU's assemblers and linkers, and which sources they are given.
+var writers = []struct{ suite, version, prefix, abi, sources string }{
+	{"", "2.40", "", "amd64", "prologue remember alloca cold repeat"},
+	{"trixie", "2.44", "", "amd64", "prologue remember alloca cold plt repeat undefra"},
+	{"trixie", "2.44", "aarch64-linux-gnu-", "aarch64", "prologue bigframe"},
+	{"sid", "2.47", "", "amd64", "prologue remember alloca bigframe cold plt restored repeat drap1 rareg racolumn fprules undefra"},
+	{"sid", "2.47", "aarch64-linux-gnu-", "aarch64", "prologue bigframe expr fponly"},
+	{"sid", "2.47", "s390x-linux-gnu-", "s390x", "prologue offsets stackclash plt"},
+}
+
+// assemble has GNU as and ld make all sections, for the file in which they are kept.
+func assemble(top string) ([]byte, error) {
+	var all []Linked
+	for _, w := range writers {
+		dir, err := suite.TempDir(w.suite)
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
+		for _, name := range strings.Fields(w.sources) {
+			source := filepath.Join("testdata/asm", w.abi, name+".s")
+			b, err := os.ReadFile(filepath.Join(top, source))
+			if err != nil {
+				return nil, err
+			}
+			if err := os.WriteFile(filepath.Join(dir, "in.s"), b, 0o666); err != nil {
+				return nil, err
+			}
+			// What as has to say of CFI that it has no rows for is no error.
+			script := fmt.Sprintf("%[1]sas --gsframe -o in.o in.s 2>log && %[1]sld -shared -o out in.o 2>>log || { cat log; echo %[2]s; false; }", w.prefix, source)
+			if err := suite.Script(w.suite, dir, script); err != nil {
+				return nil, err
+			}
+			f, err := elf.Open(filepath.Join(dir, "out"))
+			if err != nil {
+				return nil, err
+			}
+			l := Linked{Writer: w.version, Source: source, ABI: w.abi, Machine: f.Machine, Stubs: stubs(f)}
+			for section, to := range map[string]struct {
+				addr *vector.Hex
+				data *vector.Bytes
+			}{".sframe": {&l.Address, &l.Section}, ".eh_frame": {&l.EHAddr, &l.EHFrame}} {
+				s := f.Section(section)
+				if s == nil {
+					return nil, fmt.Errorf("%s: as and ld %s have made no %s", source, w.version, section)
+				}
+				*to.addr = vector.Hex(s.Addr)
+				if *to.data, err = s.Data(); err != nil {
+					return nil, err
+				}
+			}
+			f.Close()
+			all = append(all, l)
+		}
+	}
+	var out bytes.Buffer
+	for i, l := range all {
+		line, err := json.Marshal(l)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&out, "%s\n%s", map[bool]string{true: "[", false: ","}[i == 0], line)
+	}
+	out.WriteString("\n]\n")
+	return out.Bytes(), nil
+}

@@ -1,0 +1,99 @@
+// Command generate writes the vectors of the folder conformance.
+//
+// Usage: generate FOLDER
+//
+//	generate --assemble
+//
+// Run it from the top of the repository. The same sources give the same bytes. With --assemble, GNU as and ld of Debian 12 and of the
+// systems of scripts/peers make the sections anew that are kept for the first form, and need not be there for that.
+package generate
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"cfi2sframe/lab/conformance/vector"
+)
+
+// Main runs the subcommand.
+func Main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: generate FOLDER, or generate --assemble")
+		os.Exit(2)
+	}
+	var err error
+	if os.Args[1] == "--assemble" {
+		var b []byte
+		if b, err = assemble("."); err == nil {
+			err = os.WriteFile(linkedFile, b, 0o666)
+		}
+	} else {
+		err = run(".", os.Args[1])
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "generate:", err)
+		os.Exit(1)
+	}
+}
+
+// run writes all files to a folder. The top is that of the repository.
+func run(top, dir string) error {
+	files := make(map[string]*vector.File)
+	add := func(name, about string, vectors []vector.Vector) {
+		f := files[name]
+		if f == nil {
+			f = &vector.File{About: about}
+			files[name] = f
+		}
+		f.Vectors = append(f.Vectors, vectors...)
+	}
+	for _, f := range forms {
+		add("hand-v"+f.format, "Sections made by hand, of format "+f.format, hand(f))
+	}
+	for _, f := range wrongForms {
+		add("refuse-v"+f.format, "Sections of format "+f.format+" that are to be refused", wrong(f))
+	}
+	made, err := programs(top)
+	if err != nil {
+		return err
+	}
+	for name, vectors := range made {
+		add(name, "Sections that cfi2sframe makes, of format "+strings.TrimPrefix(name, "program-v"), vectors)
+	}
+	gnus, mistakes, err := linked(top)
+	if err != nil {
+		return err
+	}
+	add("gnu", "Sections that GNU as and ld have made", gnus)
+	if err := writeMistakes(filepath.Join(dir, "../writers.json"), mistakes); err != nil {
+		return err
+	}
+	for name, f := range files {
+		b, err := f.Encode()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name+".json"), b, 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeMistakes writes a line for each.
+func writeMistakes(file string, mistakes []Mistake) error {
+	var b bytes.Buffer
+	for i, m := range mistakes {
+		line, err := json.Marshal(m)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "%s\n%s", map[bool]string{true: "[", false: ","}[i == 0], line)
+	}
+	b.WriteString("\n]\n")
+	return os.WriteFile(file, b.Bytes(), 0o666)
+}

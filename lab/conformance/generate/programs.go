@@ -1,0 +1,509 @@
+package generate
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+	"cfi2sframe/lab/conformance/own"
+	"cfi2sframe/lab/conformance/vector"
+	"cfi2sframe/sframe"
+)
+
+// fixtures are programs below testdata/bin of which sections are made, by format and machine.
+var fixtures = []struct {
+	form
+	names string
+}{
+	{form{"1", amd64}, "prologue remember bigframe plt"},
+	{form{"1", aarch64}, "prologue pac"},
+	{form{"1", aarch64BE}, "prologue"},
+	{form{"2", amd64}, "padding alloca bigframe cold drap1 fprules plt plt-ibt prologue racolumn remember repeat restored signal undefra"},
+	{form{"2", aarch64}, "bigframe expr fponly pac prologue racolumn"},
+	{form{"2", aarch64BE}, "pac"},
+	{form{"2e1", amd64}, "padding plt prologue"},
+	{form{"2e1", aarch64}, "pac"},
+	{form{"2e1", s390x}, "offsets plt prologue stackclash"},
+	{form{"2e2", amd64}, "undefra"},
+	{form{"3", amd64}, "padding bigframe drap1 drap2.so drap3 far.so fprules plt plt-ibt prologue racolumn rareg.so rbxcfa.so remember repeat signal undefra"},
+	{form{"3", aarch64}, "expr fponly pac racolumn"},
+	{form{"3", aarch64BE}, "expr pac"},
+	{form{"3", s390x}, "offsets plt prologue stackclash"},
+}
+
+// padding is how many bytes of it follow functions of testdata/bin/amd64/padding, as nm and objdump print them. What
+// follows others may be code.
+var padding = map[string]uint64{
+	"same": 15, "back": 13, "call": 10, "jump": 12, "method": 10, "zeros": 10, "int3": 10, "most": 63, "last": 10,
+}
+
+// pads returns the padding by where it begins.
+func pads(f *elf.File) (map[uint64]uint64, error) {
+	symbols, err := f.Symbols()
+	out := make(map[uint64]uint64)
+	for _, s := range symbols {
+		if size := padding[s.Name]; size > 0 {
+			out[s.Value+s.Size] = size
+		}
+	}
+	return out, err
+}
+
+// programs returns the vectors of converted programs.
+func programs(top string) (map[string][]vector.Vector, error) {
+	out := make(map[string][]vector.Vector)
+	for _, x := range fixtures {
+		for _, name := range strings.Fields(x.names) {
+			path := filepath.Join("testdata/bin", x.name, name)
+			b, err := os.ReadFile(filepath.Join(top, path))
+			if err != nil {
+				return nil, err
+			}
+			opt := convert.Options{
+				Version: sframe.Version(x.version()), PCRel: x.format == "2e1" && x.name != "s390x", Outermost: x.format == "2e2",
+				NoPadding: name != "padding",
+			}
+			var result bytes.Buffer
+			if _, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &result, opt); err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			f, err := elf.NewFile(bytes.NewReader(result.Bytes()))
+			if err != nil {
+				return nil, err
+			}
+			sec, frames, source := f.Section(".sframe"), f.Section(".eh_frame"), cfi.EHFrame
+			if frames.Size == 0 {
+				frames, source = f.Section(".debug_frame"), cfi.DebugFrame
+			}
+			data, err := sec.Data()
+			if err != nil {
+				return nil, err
+			}
+			eh, err := frames.Data()
+			if err != nil {
+				return nil, err
+			}
+			v := vector.Vector{
+				Name: x.String() + "/program-" + strings.TrimSuffix(name, ".so"), Feature: "programs", Format: x.format, ABI: x.name,
+				About: "what cfi2sframe makes of a program, and what its call frame information says", Source: path,
+				Address: vector.Hex(sec.Addr), Section: data,
+			}
+			var padded map[uint64]uint64
+			if name == "padding" {
+				v.Name, v.Feature = x.String()+"/padding-program", "padding"
+				v.About += ", with the padding after functions, which has their last rows"
+				if padded, err = pads(f); err != nil {
+					return nil, err
+				}
+			}
+			section := cfi.Section{Source: source, Data: eh, Addr: frames.Addr}
+			if v.Expect, err = x.fromCFI(f.Machine, section, stubs(f), padded); err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			if len(v.Expect) == 0 {
+				return nil, fmt.Errorf("%s: its call frame information says nothing", path)
+			}
+			out["program-v"+x.format] = append(out["program-v"+x.format], v)
+		}
+	}
+	return out, nil
+}
+
+// A span is a range of addresses.
+type span struct {
+	Begin vector.Hex `json:"begin"`
+	End   vector.Hex `json:"end"`
+}
+
+// stubs returns where sections of stubs are, of which more is said than CFI does.
+func stubs(f *elf.File) (out []span) {
+	for _, s := range f.Sections {
+		if strings.Contains(s.Name, "plt") && s.Flags&elf.SHF_EXECINSTR != 0 {
+			out = append(out, span{vector.Hex(s.Addr), vector.Hex(s.Addr + s.Size)})
+		}
+	}
+	return out
+}
+
+// fromCFI returns what call frame information says of every pc, as a section of the form has to say it. Padding has the
+// row before it.
+func (f form) fromCFI(
+	m elf.Machine, frames cfi.Section, plts []span, padded map[uint64]uint64,
+) (vector.Expects, error) {
+	table, err := cfi.Parse(m, f.order, frames)
+	if err != nil {
+		return nil, err
+	}
+	var out vector.Expects
+	add := func(from, to uint64, row *vector.Row) {
+		if n := len(out); n > 0 && uint64(out[n-1].To) == from && vector.Same(out[n-1].Row, row) {
+			out[n-1].To = vector.Hex(to)
+		} else if from < to {
+			out = append(out, vector.Expect{From: vector.Hex(from), To: vector.Hex(to), Row: row})
+		}
+	}
+	end := uint64(0)
+	for fn := range table.Functions() {
+		if end != 0 && !overlaps(plts, end, fn.Begin) {
+			add(end, fn.Begin, nil)
+		}
+		end = fn.End
+		for r := range fn.Rows() {
+			if r.End == fn.End {
+				r.End += padded[fn.End]
+				end = r.End
+			}
+			for pc := r.Begin; pc < r.End; {
+				next := r.End
+				row, step, said := f.answer(fn, r.Rules, pc)
+				if step > 0 {
+					next = min(next, pc+step)
+				}
+				if said {
+					add(pc, next, row)
+				}
+				pc = next
+			}
+		}
+	}
+	return out, nil
+}
+
+// overlaps reports whether a range and one of the spans do.
+func overlaps(spans []span, begin, end uint64) bool {
+	for _, s := range spans {
+		if uint64(s.Begin) < end && begin < uint64(s.End) {
+			return true
+		}
+	}
+	return false
+}
+
+// answer returns what rules say at a pc, or nil if the form has no words for it; for how many bytes, if not
+// for all of the row; and whether they say something at all.
+func (f form) answer(fn *cfi.Function, r *cfi.Rules, pc uint64) (row *vector.Row, step uint64, said bool) {
+	ra := uint64(map[string]int{"amd64": 16, "aarch64": 30, "aarch64_be": 30, "s390x": 14}[f.name])
+	row = &vector.Row{Signal: fn.Signal()}
+	if r.RA.Rule == cfi.RuleUndefined {
+		if f.version() == 3 || f.format == "2e2" {
+			return &vector.Row{Outermost: true, Signal: fn.Signal()}, 0, true
+		}
+		return nil, 0, true
+	}
+	switch r.CFA.Rule {
+	case cfi.RuleCFA:
+		row.CFA = &vector.Rule{Base: f.register(r.CFA.Reg), Offset: r.CFA.Offset}
+	case cfi.RuleExpression:
+		var ok bool
+		if row.CFA, step, ok = f.pltCFA(r.CFA.Expression, pc); !ok {
+			if row.CFA, ok = f.simple(r.CFA.Expression, false); !ok {
+				return nil, 0, true // no form has words for it
+			}
+		}
+	default:
+		return nil, 0, true
+	}
+	// The caller's stack pointer is the CFA in all forms, on s390x 160 bytes below.
+	switch r.SP.Rule {
+	case cfi.RuleArchitectural, cfi.RuleSameVal:
+	case cfi.RuleValOffset:
+		if r.SP.Offset != -f.bias {
+			return nil, step, true
+		}
+	case cfi.RuleExpression:
+		if e, ok := f.simple(r.SP.Expression, true); !ok || e.String() != row.CFA.String() {
+			return nil, step, true
+		}
+	default:
+		if f.name != "s390x" { // whose functions save it, and have it from the CFA
+			return nil, step, true
+		}
+	}
+	var ok bool
+	if row.RA, ok = f.saved(&r.RA); !ok {
+		return nil, step, true
+	}
+	switch {
+	case row.RA != nil:
+		if f.tracksRA && row.RA.String() == fmt.Sprintf("r%d+0", ra) {
+			row.RA = nil
+		}
+	case r.RAReg == uint64(f.sp):
+		return nil, step, false // which is no address
+	case r.RAReg != ra:
+		row.RA = &vector.Rule{Base: f.register(r.RAReg)}
+	case !f.tracksRA:
+		return nil, step, false // a return address that nothing is said of
+	}
+	if row.FP, ok = f.saved(&r.FP); !ok || r.FP.Rule == cfi.RuleUndefined {
+		return nil, step, true
+	}
+	if row.FP != nil && row.FP.String() == "fp+0" {
+		row.FP = nil
+	}
+	switch r.Sign {
+	case cfi.Signed:
+		row.Signed = "A"
+		if fn.KeyB() {
+			row.Signed = "B"
+		}
+	case cfi.Unsigned:
+	default:
+		return nil, step, true
+	}
+	row = row.Normal()
+	if !f.has(row) {
+		return nil, step, true
+	}
+	return row, step, true
+}
+
+// register returns a base.
+func (f form) register(n uint64) string {
+	switch int(n) {
+	case f.sp:
+		return "sp"
+	case f.fp:
+		return "fp"
+	}
+	return fmt.Sprint("r", n)
+}
+
+// saved returns the rule of a register, or nil if it is unchanged, and whether it is one that there are words for.
+func (f form) saved(r *cfi.Rule) (*vector.Rule, bool) {
+	switch r.Rule {
+	case cfi.RuleArchitectural, cfi.RuleSameVal, cfi.RuleUndefined:
+		return nil, true
+	case cfi.RuleOffset:
+		return &vector.Rule{Base: "cfa", Offset: r.Offset, Deref: true}, true
+	case cfi.RuleRegister:
+		return &vector.Rule{Base: f.register(r.Reg)}, true
+	case cfi.RuleValOffset:
+		return &vector.Rule{Base: "cfa", Offset: r.Offset}, true
+	case cfi.RuleExpression:
+		return f.evaluate(r.Expression, true, []vector.Rule{{Base: "cfa"}})
+	case cfi.RuleValExpression:
+		return f.evaluate(r.Expression, false, []vector.Rule{{Base: "cfa"}})
+	}
+	return nil, false
+}
+
+// simple returns the rule of an expression that amounts to a register or the CFA plus an offset, or is loaded from there,
+// and so also if what is meant is in memory at its value. The CFA is on the stack when that of a register begins.
+func (f form) simple(e []byte, memory bool) (*vector.Rule, bool) {
+	return f.evaluate(e, memory, nil)
+}
+
+// evaluate is simple with what is on the stack at the beginning.
+func (f form) evaluate(e []byte, memory bool, stack []vector.Rule) (*vector.Rule, bool) {
+	for len(e) > 0 {
+		op, top := e[0], len(stack)-1
+		e = e[1:]
+		number := func(signed bool) int64 {
+			v, n := leb(e, signed)
+			e = e[n:]
+			return v
+		}
+		switch {
+		case op >= 0x70 && op <= 0x8f: // DW_OP_breg0 to DW_OP_breg31
+			stack = append(stack, vector.Rule{Base: f.register(uint64(op - 0x70)), Offset: number(true)})
+		case op == 0x92: // DW_OP_bregx
+			reg := number(false)
+			stack = append(stack, vector.Rule{Base: f.register(uint64(reg)), Offset: number(true)})
+		case op >= 0x30 && op <= 0x4f: // DW_OP_lit0 to DW_OP_lit31
+			stack = append(stack, vector.Rule{Offset: int64(op - 0x30)})
+		case op == 0x08 && len(e) > 0: // DW_OP_const1u
+			stack = append(stack, vector.Rule{Offset: int64(e[0])})
+			e = e[1:]
+		case op == 0x10: // DW_OP_constu
+			stack = append(stack, vector.Rule{Offset: number(false)})
+		case op == 0x11: // DW_OP_consts
+			stack = append(stack, vector.Rule{Offset: number(true)})
+		case op == 0x23 && top >= 0 && !stack[top].Deref: // DW_OP_plus_uconst
+			stack[top].Offset += number(false)
+		case (op == 0x22 || op == 0x1c) && top >= 1 && stack[top].Base == "" && !stack[top-1].Deref: // DW_OP_plus, DW_OP_minus
+			if op == 0x1c {
+				stack[top].Offset = -stack[top].Offset
+			}
+			stack[top-1].Offset += stack[top].Offset
+			stack = stack[:top]
+		case op == 0x06 && top >= 0 && !stack[top].Deref && stack[top].Base != "": // DW_OP_deref
+			stack[top].Deref = true
+		default:
+			return nil, false
+		}
+	}
+	if len(stack) == 0 || stack[len(stack)-1].Base == "" || stack[len(stack)-1].Deref && memory {
+		return nil, false
+	}
+	r := stack[len(stack)-1]
+	r.Deref = r.Deref || memory
+	return &r, true
+}
+
+// leb reads a number as DWARF has it.
+func leb(b []byte, signed bool) (v int64, n int) {
+	for shift := 0; n < len(b); shift += 7 {
+		c := b[n]
+		n++
+		v |= int64(c&0x7f) << shift
+		if c < 0x80 {
+			if signed && c&0x40 != 0 {
+				v |= -1 << (shift + 7)
+			}
+			break
+		}
+	}
+	return v, n
+}
+
+// pltCFA evaluates the expression that GNU ld has for a PLT: rsp + 8, and 8 more from some byte of each entry of 16 on. It
+// returns for how many bytes it is that.
+func (f form) pltCFA(e []byte, pc uint64) (*vector.Rule, uint64, bool) {
+	// breg7 8, breg16 0, lit15, and, litK, ge, lit3, shl, plus
+	if len(e) != 11 || !bytes.Equal(e[:6], []byte{0x77, 8, 0x80, 0, 0x3f, 0x1a}) || !bytes.Equal(e[7:], []byte{0x2a, 0x33, 0x24, 0x22}) {
+		return nil, 0, false
+	}
+	from := uint64(e[6] - 0x30)
+	if at := pc % 16; at < from {
+		return &vector.Rule{Base: "sp", Offset: 8}, from - at, true
+	}
+	return &vector.Rule{Base: "sp", Offset: 16}, 16 - pc%16, true
+}
+
+// has reports whether the form has words for a row.
+func (f form) has(r *vector.Row) bool {
+	fits := func(rule *vector.Rule) bool {
+		return rule == nil || rule.Offset >= math.MinInt32 && rule.Offset <= math.MaxInt32
+	}
+	slot := func(rule *vector.Rule) bool { return rule == nil || rule.Base == "cfa" && rule.Deref }
+	if !fits(r.CFA) || !fits(r.RA) || !fits(r.FP) || (r.CFA.Offset-f.bias)%f.scale != 0 {
+		return false
+	}
+	if f.version() == 3 {
+		// A control word of 0 is no rule. The CFA's register can stand for it, if there is one.
+		zero := func(rule *vector.Rule) bool { return rule != nil && rule.Base == "cfa" && !rule.Deref && r.CFA.Deref }
+		return !zero(r.RA) && !zero(r.FP)
+	}
+	if r.Signal || r.CFA.Deref || r.CFA.Base != "sp" && r.CFA.Base != "fp" {
+		return false
+	}
+	switch f.name {
+	case "amd64":
+		return r.RA.String() == "*(cfa-8)" && slot(r.FP)
+	case "s390x":
+		word := func(rule *vector.Rule) bool {
+			return rule == nil || slot(rule) && rule.Offset%2 == 0 || rule.Base != "cfa" && !rule.Deref && rule.Offset == 0
+		}
+		return word(r.RA) && word(r.FP) && r.RA.String() != "*(cfa+0)"
+	}
+	return slot(r.RA) && slot(r.FP) && (r.FP == nil || r.RA != nil) && r.RA.String() != "*(cfa+0)"
+}
+
+// A Linked is a section that GNU as and ld have made, and what it was made of.
+type Linked struct {
+	Writer  string       `json:"writer"`
+	Source  string       `json:"source"`
+	ABI     string       `json:"abi"`
+	Machine elf.Machine  `json:"machine"`
+	Address vector.Hex   `json:"address"`
+	Section vector.Bytes `json:"section"`
+	EHAddr  vector.Hex   `json:"eh_address"`
+	EHFrame vector.Bytes `json:"eh_frame"`
+	Stubs   []span       `json:"stubs,omitempty"`
+}
+
+// A Mistake is where the section that a writer has made says something else than the call frame information.
+type Mistake struct {
+	Writer string     `json:"writer"`
+	Source string     `json:"source"`
+	From   vector.Hex `json:"from"`
+	To     vector.Hex `json:"to"`
+	Said   string     `json:"said"`
+	CFI    string     `json:"cfi"`
+}
+
+// linkedFile is where sections of GNU's are kept.
+const linkedFile = "lab/conformance/generate/testdata/gnu.json"
+
+// linked returns the vectors of sections that GNU as and ld have made. Where they contradict the call frame
+// information nothing is expected of readers: these are mistakes of the writer.
+func linked(top string) (vectors []vector.Vector, mistakes []Mistake, err error) {
+	b, err := os.ReadFile(filepath.Join(top, linkedFile))
+	if err != nil {
+		return nil, nil, err
+	}
+	var all []Linked
+	if err := json.Unmarshal(b, &all); err != nil {
+		return nil, nil, err
+	}
+	machines := map[string]machine{"amd64": amd64, "aarch64": aarch64, "s390x": s390x}
+	for _, l := range all {
+		f := form{fmt.Sprint(l.Section[2]), machines[l.ABI]}
+		v := vector.Vector{
+			Name:    fmt.Sprintf("%v/gnu-%s-%s", f, l.Writer, strings.TrimSuffix(filepath.Base(l.Source), ".s")),
+			Feature: "gnu", Format: f.format, ABI: l.ABI,
+			About:   "what as and ld of binutils " + l.Writer + " make of a source, and what its call frame information says",
+			Source:  l.Source,
+			Address: l.Address, Section: l.Section,
+		}
+		frames := cfi.Section{Source: cfi.EHFrame, Data: l.EHFrame, Addr: uint64(l.EHAddr)}
+		expect, err := f.fromCFI(l.Machine, frames, l.Stubs, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, e := range expect {
+			for _, part := range split(e, &v) {
+				switch part.said {
+				case "":
+					v.Expect = append(v.Expect, part.Expect)
+					continue
+				case "none":
+					continue // what is left out is no mistake
+				}
+				mistakes = append(mistakes, Mistake{l.Writer, l.Source, part.From, part.To, part.said, part.Row.String()})
+			}
+		}
+		if len(v.Expect) > 0 {
+			vectors = append(vectors, v)
+		}
+	}
+	return vectors, mistakes, nil
+}
+
+// A part is a part of what is expected, and what a section says there if that is something else.
+type part struct {
+	vector.Expect
+	said string
+}
+
+// split asks our own reader what a section says at each address, to find what contradicts what is expected.
+func split(e vector.Expect, v *vector.Vector) (out []part) {
+	q := vector.Question{ABI: v.ABI, Address: v.Address, Section: v.Section}
+	for pc := e.From; pc < e.To; pc++ {
+		q.PCs = append(q.PCs, pc)
+	}
+	reply := own.Answer(&q)
+	for i, pc := range q.PCs {
+		said := ""
+		if reply.Refused != "" {
+			said = "refused: " + reply.Refused
+		} else if a := reply.Answers[i]; !vector.Same(a, e.Row) {
+			said = a.String()
+		}
+		if n := len(out); n > 0 && out[n-1].said == said {
+			out[n-1].To = pc + 1
+			continue
+		}
+		out = append(out, part{vector.Expect{From: pc, To: pc + 1, Row: e.Row}, said})
+	}
+	return out
+}

@@ -1,0 +1,292 @@
+package conformance
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/lab/conformance/adapters"
+	"cfi2sframe/lab/conformance/own"
+	"cfi2sframe/lab/conformance/run"
+	"cfi2sframe/lab/conformance/vector"
+	"cfi2sframe/lab/schema"
+)
+
+const top = "../.."
+
+// load returns all vectors and known errors.
+func load(t *testing.T) ([]vector.Vector, []run.Known) {
+	t.Helper()
+	vectors, err := vector.Load(filepath.Join(top, "conformance/vectors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := run.LoadKnown(filepath.Join(top, "conformance/known.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vectors, known
+}
+
+// results asks a reader about all vectors, and fails for what is wrong and not known, or right and known as wrong.
+func results(t *testing.T, r *run.Reader) []run.Result {
+	t.Helper()
+	vectors, known := load(t)
+	out, err := run.All(r, vectors, known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, res := range out {
+		if res.Failed() {
+			t.Errorf("%s: %s: %v: %s", r.Hello.Reader, res.Vector.Name, res.Status, res.What)
+		}
+	}
+	for _, p := range run.Unused(known, r.Hello.Reader, vectors) {
+		t.Errorf("%s: no vector has the name of a known error: %s", r.Hello.Reader, p)
+	}
+	return out
+}
+
+// TestOwn runs our own reader, of which no error is known.
+func TestOwn(t *testing.T) {
+	_, known := load(t)
+	for _, k := range known {
+		if slices.Contains(k.Readers, own.Hello.Reader) {
+			t.Errorf("%s is a known error of our own reader", k.ID)
+		}
+	}
+	r, err := adapters.Start("own", top, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, res := range results(t, r) {
+		if res.Status != run.Right {
+			t.Errorf("%s: %v", res.Vector.Name, res.Status)
+		}
+	}
+}
+
+// TestReaders runs those of others, and expects docs/readers.md to have the table of what came of it.
+func TestReaders(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join(top, "docs/readers.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	all := make([][]run.Result, len(adapters.Names))
+	t.Run("each", func(t *testing.T) {
+		for i, name := range adapters.Names {
+			dir := t.TempDir()
+			r, err := adapters.Start(name, top, dir)
+			if err != nil {
+				peer.Missing(t, err.Error())
+			}
+			names = append(names, r.Hello.Reader)
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				all[i] = results(t, r)
+				r.Close()
+			})
+		}
+	})
+	if len(names) < len(adapters.Names) {
+		return // which has been skipped, or has failed
+	}
+	if table := run.Table(names, all); !strings.Contains(string(doc), table) {
+		t.Errorf("docs/readers.md does not have this table:\n%s", table)
+	}
+}
+
+// TestSchema holds the files to their schema, and the schema to files that are wrong.
+func TestSchema(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(top, "conformance/vectors.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := schema.Compile(t, schema.Value(t, b))
+	names, err := filepath.Glob(filepath.Join(top, "conformance/vectors/*.json"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	for _, name := range names {
+		if b, err = os.ReadFile(name); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(schema.Value(t, b)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	good := `{"about":"x","vectors":[{"name":"2-amd64/x","feature":"cfa","format":"2","abi":"amd64","about":"x","address":"0x0","section":"00",` +
+		`"expect":[["0x0",{"cfa":["sp",8],"ra":["cfa",-8,"*"]}],["0x1",null],["0x2","?"],["0x3",{"outermost":true}],["0x4"]]}]}`
+	for _, change := range []struct{ old, new string }{
+		{"", ""}, {`"2-amd64/x"`, `3`}, {`"format":"2"`, `"format":"4"`}, {`"amd64",`, `"mips",`}, {`"00"`, `"0"`}, {`"00"`, `"0G"`}, {`"0x0"`, `"0"`},
+		{`["sp",8]`, `["sp"]`}, {`["sp",8]`, `["x",8]`}, {`["sp",8]`, `["sp",8,"!"]`}, {`"outermost":true`, `"outermost":false`}, {`"cfa":["sp",8],`, ``},
+		{`"cfa":`, `"cfb":`}, {`"expect":`, `"refuse":{"what":"x","pcs":[]},"expect":`}, {`"?"`, `"!"`}, {`,["0x4"]`, ``},
+	} {
+		if err := s.Validate(schema.Value(t, []byte(strings.Replace(good, change.old, change.new, 1)))); (err == nil) != (change.old == "") {
+			t.Errorf("%s instead of %s: %v", change.new, change.old, err)
+		}
+	}
+}
+
+// TestGuide expects conformance/README.md to name each feature with the formats and the number of its vectors.
+func TestGuide(t *testing.T) {
+	vectors, _ := load(t)
+	b, err := os.ReadFile(filepath.Join(top, "conformance/README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make(map[string][]string)
+	for _, line := range strings.Split(string(b), "\n") {
+		if m := regexp.MustCompile("^\\| `([a-z-]+)` \\|").FindStringSubmatch(line); m != nil {
+			for _, cell := range strings.Split(strings.Trim(line, "|"), "|") {
+				rows[m[1]] = append(rows[m[1]], strings.TrimSpace(cell))
+			}
+		}
+	}
+	for _, feature := range run.Features {
+		n, formats := 0, []string{}
+		for _, v := range vectors {
+			if v.Feature == feature {
+				n++
+				if !slices.Contains(formats, v.Format) {
+					formats = append(formats, v.Format)
+				}
+			}
+		}
+		slices.Sort(formats)
+		want := []string{strings.Join(formats, ", "), jsonOf(t, n)}
+		if r := rows[feature]; n == 0 || len(r) < 4 || !slices.Equal(r[len(r)-2:], want) {
+			t.Errorf("%s: %q; the last cells %q were expected", feature, r, want)
+		}
+	}
+	for _, v := range vectors {
+		if !slices.Contains(run.Features, v.Feature) {
+			t.Errorf("%s: no table has the feature %s", v.Name, v.Feature)
+		}
+	}
+}
+
+func jsonOf(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestJudge knows answers that are wrong, each in one way.
+func TestJudge(t *testing.T) {
+	vectors := []vector.Vector{{
+		Name: "2-amd64/x", Feature: "cfa", Format: "2", ABI: "amd64", Section: []byte{1},
+		Expect: vector.Expects{{From: 0x10, To: 0x20, Row: &vector.Row{CFA: &vector.Rule{Base: "sp", Offset: 8}}}, {From: 0x20, To: 0x21}},
+	}, {
+		Name: "2-amd64/y", Feature: "refuse-bounds", Format: "2", ABI: "amd64", Section: []byte{2}, Refuse: &vector.Refuse{What: "y", PCs: []vector.Hex{1}},
+	}}
+	right := func(offset int64) *vector.Row { return &vector.Row{CFA: &vector.Rule{Base: "sp", Offset: offset}} }
+	for _, tt := range []struct {
+		name    string
+		replies []vector.Reply
+		known   []run.Known
+		want    []run.Status
+	}{
+		{"right", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}}, {Refused: "y"}}, nil, []run.Status{run.Right, run.Right}},
+		{"no row at all", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}}, {Answers: []*vector.Row{nil}}}, nil, []run.Status{run.Right, run.Right}},
+		{"last pc", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(9), nil, nil, nil}}, {Answers: []*vector.Row{right(8)}}}, nil, []run.Status{run.Wrong, run.Wrong}},
+		{"hole", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, right(8)}}, {Ended: "x"}}, nil, []run.Status{run.Wrong, run.Wrong}},
+		{"too few", []vector.Reply{{Answers: []*vector.Row{right(8)}}, {Refused: "y"}}, nil, []run.Status{run.Wrong, run.Right}},
+		{"refused", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, nil, []run.Status{run.Wrong, run.Right}},
+		{"known", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, []run.Known{{ID: "k", Readers: []string{"r"}, Vectors: []string{"2-amd64/{x,y}"}}}, []run.Status{run.Expected, run.Mended}},
+		{"except", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, []run.Known{{ID: "k", Readers: []string{"r"}, Vectors: []string{"2-amd64/*"}, Except: []string{"*/y"}}},
+			[]run.Status{run.Expected, run.Right}},
+		{"another's", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, []run.Known{{ID: "k", Readers: []string{"s"}, Vectors: []string{"*/*"}}}, []run.Status{run.Wrong, run.Right}},
+	} {
+		r := &run.Reader{
+			Hello: vector.Hello{Reader: "r", Formats: []string{"2"}, ABIs: []string{"amd64"}},
+			Ask:   func(q *vector.Question) (vector.Reply, error) { return tt.replies[q.ID], nil },
+		}
+		got, err := run.All(r, vectors, tt.known)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, res := range got {
+			if res.Status != tt.want[i] {
+				t.Errorf("%s: %s: %v, %s; %v was expected", tt.name, res.Vector.Name, res.Status, res.What, tt.want[i])
+			}
+		}
+		if len(got) != len(tt.want) {
+			t.Errorf("%s: %d results", tt.name, len(got))
+		}
+	}
+}
+
+// TestAdapter runs a program that answers, one that ends, and one that says nothing.
+func TestAdapter(t *testing.T) {
+	peer.Look(t, "sh")
+	const hello = `echo '{"reader":"r","formats":["2"],"abis":["amd64"]}';`
+	r, err := run.Start("sh", "-c", hello+` while read -r line; do case $line in *'"id":7,'*) echo '{"id":7,"answers":[null]}';; *) exit 5;; esac; done`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for range 2 {
+		if reply, err := r.Ask(&vector.Question{ID: 7}); err != nil || len(reply.Answers) != 1 {
+			t.Errorf("reply %+v, error %v", reply, err)
+		}
+		if _, err := r.Ask(&vector.Question{ID: 8}); err == nil || !strings.Contains(err.Error(), "exit status 5") {
+			t.Errorf("error %v; exit status 5 was expected", err)
+		}
+	}
+	if _, err := run.Start("sh", "-c", "echo nothing; exec cat"); err == nil || !strings.Contains(err.Error(), "who it is") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestCommand runs the command with an adapter that refuses everything.
+func TestCommand(t *testing.T) {
+	peer.Look(t, "sh")
+	script := filepath.Join(t.TempDir(), "adapter")
+	text := "#!/bin/sh\necho '{\"reader\":\"none\",\"formats\":[\"2\"],\"abis\":[\"amd64\"]}'\n" +
+		"while read -r line; do id=${line#*\\\"id\\\":}; echo \"{\\\"id\\\":${id%%,*},\\\"refused\\\":\\\"no\\\"}\"; done\n"
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	ok, err := conformance(&out, filepath.Join(top, "conformance/vectors"), "", [][]string{{script}}, true, false)
+	if err != nil || ok {
+		t.Fatalf("%t, error %v", ok, err)
+	}
+	for _, want := range []string{"none: 2-amd64/cfa-sp-1: wrong: refused: no\n", "| refuse-bounds | 23 |\n", "| flexible | - |\n", "| signed | - |\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, out.String())
+		}
+	}
+}
+
+// TestSplit divides commands.
+func TestSplit(t *testing.T) {
+	for _, tt := range []struct{ words, want string }{
+		{"", `[["own"]]`}, {"-- own -- ./a b", `[["own"],["./a","b"]]`}, {"./a -- -- c", `[["./a"],["c"]]`},
+		{"all", `[["own"],["libsframe-2.44"],["libsframe-2.47"],["glibc"],["llvm-readobj"],["walker"]]`},
+	} {
+		if got := jsonOf(t, split(strings.Fields(tt.words))); got != tt.want {
+			t.Errorf("%s: %s", tt.words, got)
+		}
+	}
+}
+
+// TestScript starts the script that people use.
+func TestScript(t *testing.T) {
+	peer.Look(t, "bash")
+	b, err := exec.Command(filepath.Join(top, "scripts/conformance")).CombinedOutput()
+	if err != nil || !strings.Contains(string(b), "0 wrong, 0 wrong as known") {
+		t.Errorf("%v\n%s", err, b)
+	}
+}

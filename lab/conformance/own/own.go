@@ -1,0 +1,77 @@
+// Package own answers the questions of the vectors by package sframe.
+package own
+
+import (
+	"fmt"
+
+	"cfi2sframe/lab/conformance/vector"
+	"cfi2sframe/sframe"
+)
+
+// Hello says what is claimed: everything.
+var Hello = vector.Hello{
+	Reader: "cfi2sframe", Formats: []string{"1", "2", "2e1", "2e2", "3"}, ABIs: []string{"amd64", "aarch64", "aarch64_be", "s390x"},
+}
+
+// Answer answers a question.
+func Answer(q *vector.Question) vector.Reply {
+	s, err := sframe.Decode(q.Section, uint64(q.Address))
+	if err != nil {
+		return vector.Reply{Refused: err.Error()}
+	}
+	reply := vector.Reply{Answers: make([]*vector.Row, len(q.PCs))}
+	for i, pc := range q.PCs {
+		fre, ok, err := s.Lookup(uint64(pc))
+		if err != nil {
+			return vector.Reply{Refused: err.Error()}
+		}
+		if !ok {
+			continue
+		}
+		j := s.Find(uint64(pc))
+		if j < 0 {
+			return vector.Reply{Refused: fmt.Sprintf("%#x has a row and no FDE", uint64(pc))}
+		}
+		d := s.FDE(j)
+		row := &vector.Row{Signal: d.Signal, Outermost: fre.Outermost}
+		if !fre.Outermost {
+			row.CFA, row.RA, row.FP = rule(s.ABI, fre.CFA), rule(s.ABI, fre.RA), rule(s.ABI, fre.FP)
+			if row.RA == nil && s.FixedRA != 0 {
+				row.RA = &vector.Rule{Base: "cfa", Offset: int64(s.FixedRA), Deref: true}
+			}
+			if row.FP == nil && s.FixedFP != 0 {
+				row.FP = &vector.Rule{Base: "cfa", Offset: int64(s.FixedFP), Deref: true}
+			}
+			if fre.Signed {
+				row.Signed = map[bool]string{false: "A", true: "B"}[d.KeyB]
+			}
+		}
+		reply.Answers[i] = row
+	}
+	return reply
+}
+
+// rule returns a rule as answers have it, in which SP and FP go by their names.
+func rule(abi sframe.ABI, r sframe.Rule) *vector.Rule {
+	out := &vector.Rule{Offset: int64(r.Offset), Deref: r.Deref}
+	switch r.Base {
+	case sframe.None:
+		return nil
+	case sframe.CFA:
+		out.Base = "cfa"
+	case sframe.SP:
+		out.Base = "sp"
+	case sframe.FP:
+		out.Base = "fp"
+	case sframe.Register:
+		switch r.Reg {
+		case abi.SP():
+			out.Base = "sp"
+		case abi.FP():
+			out.Base = "fp"
+		default:
+			out.Base = fmt.Sprint("r", r.Reg)
+		}
+	}
+	return out
+}

@@ -1,0 +1,349 @@
+// Package run asks readers what the vectors ask, by adapters, and judges the answers.
+package run
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"cfi2sframe/lab/conformance/vector"
+)
+
+// A Status is what became of a vector.
+type Status uint8
+
+const (
+	Right    Status = iota
+	Wrong           // the answer is, or the reader ended
+	Expected        // wrong, as the list of known errors says
+	Mended          // right, although the list of known errors says that it is not
+	Other           // of a format or ABI that the reader does not claim to read, and refused
+)
+
+func (s Status) String() string {
+	return [...]string{"right", "wrong", "wrong as known", "mended", "other"}[s]
+}
+
+// A Result is what became of a vector, and why.
+type Result struct {
+	Vector *vector.Vector
+	Status Status
+	What   string // what was expected and given
+	Known  *Known
+}
+
+// Failed reports whether the run as a whole has failed because of it.
+func (r *Result) Failed() bool { return r.Status == Wrong || r.Status == Mended }
+
+// A Known is an error of a reader. It stands in a list until it is mended.
+type Known struct {
+	ID      string   `json:"id"`
+	Readers []string `json:"readers"`
+	What    string   `json:"what"`
+	Vectors []string `json:"vectors"`          // names, in which * stands for any characters but /, and {a,b} for either
+	Except  []string `json:"except,omitempty"` // of them
+	// Sometimes is an error that depends on what memory outside of a section holds: it may come out right.
+	Sometimes bool `json:"sometimes,omitempty"`
+}
+
+// LoadKnown reads a list of known errors.
+func LoadKnown(file string) ([]Known, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var list []Known
+	if err := json.Unmarshal(b, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	for _, k := range list {
+		for _, p := range k.Vectors {
+			if _, err := path.Match(p, ""); err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", file, p, err)
+			}
+		}
+	}
+	return list, nil
+}
+
+// expand returns the patterns that one with {a,b} stands for.
+func expand(pattern string) []string {
+	before, rest, found := strings.Cut(pattern, "{")
+	if !found {
+		return []string{pattern}
+	}
+	inner, after, _ := strings.Cut(rest, "}")
+	var out []string
+	for _, word := range strings.Split(inner, ",") {
+		for _, tail := range expand(after) {
+			out = append(out, before+word+tail)
+		}
+	}
+	return out
+}
+
+// has reports whether the error is one of a reader and a vector.
+func (k *Known) has(reader, name string) bool {
+	return slices.Contains(k.Readers, reader) && matches(k.Vectors, name) && !matches(k.Except, name)
+}
+
+// matches reports whether one of the patterns is that of a name.
+func matches(patterns []string, name string) bool {
+	for _, pattern := range patterns {
+		for _, p := range expand(pattern) {
+			if ok, _ := path.Match(p, name); ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Unused returns those patterns of the errors of a reader that no vector has.
+func Unused(known []Known, reader string, vectors []vector.Vector) []string {
+	var out []string
+	for _, k := range known {
+		if !slices.Contains(k.Readers, reader) {
+			continue
+		}
+		for _, pattern := range append(slices.Clone(k.Vectors), k.Except...) {
+			for _, p := range expand(pattern) {
+				if !slices.ContainsFunc(vectors, func(v vector.Vector) bool { ok, _ := path.Match(p, v.Name); return ok }) {
+					out = append(out, k.ID+": "+p)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// A Reader answers questions.
+type Reader struct {
+	Hello vector.Hello
+	Ask   func(*vector.Question) (vector.Reply, error)
+	Close func()
+}
+
+// All asks a reader about all vectors.
+func All(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error) {
+	dir, err := os.MkdirTemp("", "conformance-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "section")
+	var out []Result
+	for i := range vectors {
+		v := &vectors[i]
+		claimed := slices.Contains(r.Hello.Formats, v.Format) && slices.Contains(r.Hello.ABIs, v.ABI)
+		if !claimed && (v.Feature != "cfa" || v.Format == "2e2") {
+			continue // a few are enough to see that a format is refused; nothing marks errata 2
+		}
+		if err := os.WriteFile(file, v.Section, 0o666); err != nil {
+			return nil, err
+		}
+		q := &vector.Question{ID: i, ABI: v.ABI, Address: v.Address, PCs: v.PCs(), File: file, Section: v.Section}
+		reply, err := r.Ask(q)
+		what := ""
+		switch {
+		case err != nil:
+			what = err.Error()
+		case reply.Ended != "":
+			what = "ended by a signal: " + reply.Ended
+		case claimed:
+			what = judge(v, q, &reply, r.Hello.Cannot)
+		default:
+			what = unclaimed(v, q, &reply, r.Hello.Cannot)
+		}
+		res := Result{Vector: v, What: what}
+		for j := range known {
+			if known[j].has(r.Hello.Reader, v.Name) {
+				res.Known = &known[j]
+			}
+		}
+		switch {
+		case res.Known != nil && (what != "" || res.Known.Sometimes):
+			res.Status = Expected
+		case what != "":
+			res.Status = Wrong
+		case res.Known != nil:
+			res.Status = Mended
+		case !claimed:
+			res.Status = Other
+		}
+		out = append(out, res)
+	}
+	return out, nil
+}
+
+// judge returns what is wrong with a reply, or "".
+func judge(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []string) string {
+	if r.Refused != "" {
+		if v.Refuse != nil {
+			return ""
+		}
+		return "refused: " + r.Refused
+	}
+	if len(r.Answers) != len(q.PCs) {
+		return fmt.Sprintf("%d answers to %d questions", len(r.Answers), len(q.PCs))
+	}
+	if v.Refuse != nil {
+		for i, a := range r.Answers {
+			if a != nil {
+				return fmt.Sprintf("at %#x: %v; to be refused was expected: %s", uint64(q.PCs[i]), a, v.Refuse.What)
+			}
+		}
+		return ""
+	}
+	for i, a := range r.Answers {
+		want := v.Expect[i/3].Row
+		if !vector.Same(without(a, cannot), without(want, cannot)) {
+			return fmt.Sprintf("at %#x: %v; %v was expected", uint64(q.PCs[i]), a, want)
+		}
+	}
+	return ""
+}
+
+// unclaimed is judge for a vector that the reader does not claim to read: it has to refuse it, or to read it right.
+func unclaimed(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []string) string {
+	if r.Refused != "" {
+		return ""
+	}
+	if !slices.ContainsFunc(r.Answers, func(a *vector.Row) bool { return a != nil }) {
+		return "" // no row is given
+	}
+	return judge(v, q, r, cannot)
+}
+
+// without returns an answer without what the reader has no words for.
+func without(r *vector.Row, cannot []string) *vector.Row {
+	if r == nil || len(cannot) == 0 {
+		return r
+	}
+	c := *r
+	for _, word := range cannot {
+		switch word {
+		case "signed":
+			c.Signed = ""
+		case "key":
+			if c.Signed != "" {
+				c.Signed = "A"
+			}
+		case "signal":
+			c.Signal = false
+		}
+	}
+	return &c
+}
+
+// timeout is how long an adapter may take for an answer.
+const timeout = 20 * time.Second
+
+// Start runs an adapter. When it ends before it has answered, that is the answer, and it is run again.
+func Start(name string, args ...string) (*Reader, error) {
+	a := &adapter{name: name, args: args}
+	hello, err := a.start()
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{Hello: hello, Ask: a.ask, Close: a.stop}, nil
+}
+
+// An adapter is one that runs.
+type adapter struct {
+	name string
+	args []string
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+	err  *strings.Builder
+}
+
+// start runs it, and reads its first line.
+func (a *adapter) start() (hello vector.Hello, err error) {
+	a.cmd, a.err = exec.Command(a.name, a.args...), &strings.Builder{}
+	a.cmd.Stderr = a.err
+	if a.in, err = a.cmd.StdinPipe(); err != nil {
+		return hello, err
+	}
+	out, err := a.cmd.StdoutPipe()
+	if err != nil {
+		return hello, err
+	}
+	a.out = bufio.NewReaderSize(out, 1<<16)
+	if err := a.cmd.Start(); err != nil {
+		return hello, err
+	}
+	if err := a.line(&hello); err != nil {
+		return hello, fmt.Errorf("%s: its first line was expected to say who it is: %w", a.name, err)
+	}
+	return hello, nil
+}
+
+// line reads a line, or ends the adapter.
+func (a *adapter) line(v any) error {
+	timer := time.AfterFunc(timeout, func() { _ = a.cmd.Process.Kill() })
+	line, err := a.out.ReadBytes('\n')
+	late := !timer.Stop()
+	if err == nil {
+		if err = json.Unmarshal(line, v); err != nil {
+			err = fmt.Errorf("%.200s: %w", line, err)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	a.stop()
+	said := strings.TrimSpace(a.err.String())
+	if len(said) > 300 {
+		said = said[:300]
+	}
+	if late {
+		return fmt.Errorf("no answer in %v", timeout)
+	}
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("ended: %v", a.cmd.ProcessState)
+	}
+	if said != "" {
+		return fmt.Errorf("%w: %s", err, said)
+	}
+	return err
+}
+
+// ask asks a question.
+func (a *adapter) ask(q *vector.Question) (reply vector.Reply, err error) {
+	b, err := json.Marshal(q)
+	if err != nil {
+		return reply, err
+	}
+	_, err = a.in.Write(append(b, '\n'))
+	if err == nil {
+		err = a.line(&reply)
+	}
+	if err == nil && reply.ID != q.ID {
+		err = fmt.Errorf("answer to question %d, not %d", reply.ID, q.ID)
+	}
+	if err != nil {
+		a.stop()
+		if _, again := a.start(); again != nil {
+			return reply, fmt.Errorf("%w; and then it did not start: %w", err, again)
+		}
+	}
+	return reply, err
+}
+
+// stop ends it.
+func (a *adapter) stop() {
+	a.in.Close()
+	_ = a.cmd.Process.Kill()
+	_ = a.cmd.Wait()
+}

@@ -1,0 +1,131 @@
+// Command faults has everything go wrong that can while cfi2sframe works on files, and looks whether
+// each file is as it was or as it is to be, whether nothing is left behind, and whether the exit
+// status is right. See scripts/faults.
+package faults
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"cfi2sframe/lab/product"
+)
+
+// Main runs the subcommand.
+func Main() {
+	quick := flag.Bool("quick", false, "fewer scenes, kills and moments, for a minute or two")
+	tool := flag.String("cfi2sframe", "", "the program; by default it is built")
+	only := flag.String("only", "", "calls, kills or crash: nothing but that part")
+	flag.Parse()
+	if flag.NArg() > 0 || *only != "" && *only != "calls" && *only != "kills" && *only != "crash" {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := run(*tool, *only, *quick); err != nil {
+		fmt.Fprintf(os.Stderr, "faults: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+var errFound = errors.New("something is wrong")
+
+func run(tool, only string, quick bool) error {
+	dir, err := os.MkdirTemp("", "faults-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if tool == "" {
+		if tool, err = build(dir); err != nil {
+			return err
+		}
+	} else if tool, err = filepath.Abs(tool); err != nil {
+		return err
+	}
+	if err := makeMaterial(tool, dir); err != nil {
+		return err
+	}
+	n := &counter{tell: func(err error) { fmt.Println("FAIL ", strings.ReplaceAll(err.Error(), "\n", "\n      ")) }}
+	for _, part := range []struct {
+		name string
+		run  func(tool, dir string, quick bool, n *counter) error
+	}{{"calls", callFaults}, {"kills", killFaults}, {"crash", crashFaults}} {
+		if only != "" && only != part.name {
+			continue
+		}
+		start := time.Now()
+		if err := part.run(tool, dir, quick, n); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+		fmt.Printf("%s: %d runs and %d failures so far, %.0f s\n", part.name, n.runs, n.failures, time.Since(start).Seconds())
+	}
+	if n.failures > 0 {
+		return errFound
+	}
+	return nil
+}
+
+// build builds the tool without a C library, which makes system calls of its own when it starts.
+func build(dir string) (string, error) {
+	path := filepath.Join(dir, "cfi2sframe")
+	return path, product.Build(path)
+}
+
+// quickScenes are those of the quick mode.
+var quickScenes = []*scene{sceneOf("existing output"), sceneOf("report file")}
+
+func sceneOf(name string) *scene {
+	return scenes[slices.IndexFunc(scenes, func(s *scene) bool { return s.name == name })]
+}
+
+// callFaults has every system call fail, and kills the tool at each.
+func callFaults(tool, dir string, quick bool, n *counter) error {
+	chosen := scenes
+	if quick {
+		chosen = quickScenes
+	}
+	if err := makeScenes(tool, dir, chosen); err != nil {
+		return err
+	}
+	for _, s := range chosen {
+		runs := n.runs
+		for i := range faults {
+			if err := s.each(tool, dir, &faults[i], n); err != nil {
+				return err
+			}
+		}
+		failed := n.runs - runs
+		moments, left, err := s.eachKill(tool, dir, n)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s: %d system calls failed; killed at %d, of which %d leave a second name\n", s.name, failed, moments, left)
+	}
+	return nil
+}
+
+// maxLeft is how many of a thousand kills at random moments may leave a second name: those that come
+// between two system calls that follow each other.
+const maxLeft = 20
+
+// killFaults ends runs at random moments.
+func killFaults(tool, dir string, quick bool, n *counter) error {
+	each := 60
+	if quick {
+		each = 12
+	}
+	killed, left, err := kills(tool, dir, each, n)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d runs killed at random moments, of which %d left a second name\n", killed, left)
+	if left*1000 > killed*maxLeft+2000 {
+		n.fail(fmt.Errorf("%d of %d kills left a second name; %d of a thousand are expected at most", left, killed, maxLeft))
+	}
+	return nil
+}

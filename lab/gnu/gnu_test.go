@@ -1,0 +1,178 @@
+// Package gnu holds the .sframe that GNU as and ld make from source against the one
+// made from the same program's CFI: every row of GNU's has to be in ours, unless it
+// contradicts the CFI.
+package gnu
+
+import (
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/sframe"
+	"cfi2sframe/verify"
+)
+
+// compare returns the functions in which GNU's rows contradict the CFI, and reports
+// those rows that do not and are missing in ours.
+func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
+	t.Helper()
+	source := strings.TrimSuffix(filepath.Base(gnuPath), ".gnu")
+	f, gnu, err := linked.Load(gnuPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ours, err := linked.Load(oursPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := cfi.Load(f, cfi.Auto, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check, err := verify.Check(table, gnu, f, verify.Options{Keep: 100})
+	if err != nil { // rows that nobody can read
+		t.Logf("%s: %v", source, err)
+		return map[string]bool{source: true}
+	}
+	if check.Total != len(check.Mismatches) {
+		t.Fatalf("%d mismatches of GNU's with the CFI, too many to list", check.Total)
+	}
+	theirs, err := linked.Rows(gnu)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := linked.Rows(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := make(map[string]bool)
+	equal := 0
+	linked.Walk(theirs, mine, func(pc, end uint64, g, m *linked.Row) {
+		contradicts := slices.ContainsFunc(check.Mismatches, func(m verify.Mismatch) bool { return m.Begin < end && m.End > pc })
+		switch {
+		case m != nil && gnu.ABI.SameRow(g.FRE.Row, m.FRE.Row):
+			equal++
+		case contradicts:
+			wrong[linked.Function(f, pc)] = true
+		default:
+			t.Errorf("%s: %#x-%#x (%s): GNU has CFA %v FP %v RA %v, which is right and missing in ours",
+				gnuPath, pc, end, linked.Function(f, pc), g.FRE.CFA, g.FRE.FP, g.FRE.RA)
+		}
+	})
+	if equal == 0 {
+		t.Errorf("%s: no row is equal", gnuPath)
+	}
+	return wrong
+}
+
+// known are the functions in which a version of GNU's contradicts the CFI, and what it
+// makes of them.
+var known = map[sframe.Version]map[string]string{
+	sframe.V1: {
+		".plt":           "blocks without a size, which V1 does not have",
+		".plt.sec":       "the same",
+		"_start":         "an undefined return address is covered",
+		"new_stack":      "the same",
+		"fp_lost":        "an undefined frame pointer is covered",
+		"fp_same":        "same_value of the frame pointer is ignored",
+		"nested":         "only one remembered state is kept",
+		"sp_popped":      "an explicit rule for SP is ignored",
+		"on_stack":       "a CFA on rbx is covered as if it were on SP or FP",
+		"on_stack_last":  "the same",
+		"gap_a":          "the same on rcx",
+		"gap_b":          "the same",
+		"gap_larger":     "the same",
+		"endless_a":      "the same",
+		"endless_b":      "the same",
+		"endless_larger": "the same",
+		"signal":         "a signal frame is covered, which the version has no mark for",
+	},
+	sframe.V2: {
+		".plt.got":  "ld has the CFA at sp+16, where the CFI and the code have it at sp+8",
+		"_start":    "an undefined return address is covered",
+		"new_stack": "the same",
+		"fp_lost":   "an undefined frame pointer is covered",
+		"fp_same":   "same_value of the frame pointer is ignored",
+		"nested":    "only one remembered state is kept",
+		"ra_mid":    "a return address in a register is ignored",
+		"sp_popped": "an explicit rule for SP is ignored",
+		"ra_at_cfa": "a return address at CFA+0 is written as a word of 0, which reads as no rule",
+		"signal":    "a signal frame is covered, which the version has no mark for",
+	},
+	sframe.V3: {
+		".plt.got":  "ld has the CFA at sp+16, where the CFI and the code have it at sp+8",
+		".plt":      "on s390x, blocks of 32 bytes of a PLT that starts inside one",
+		"nested":    "only one remembered state is kept",
+		"fp_same":   "same_value of the frame pointer is ignored",
+		"sp_popped": "an explicit rule for SP is ignored",
+		"ra_at_cfa": "a return address at CFA+0 is written as a word of 0, which reads as no rule",
+		"at_cfa":    "the same on s390x",
+		"unaligned": "on s390x, a CFA offset that is no multiple of 8 is rounded",
+		"fprules.s": "FP = CFA+16 is written with a control word of 0, which reads as no rule, and an offset word behind it",
+	},
+}
+
+// TestGNU compares the fixtures' sources and a C program, on every ABI for which a
+// version of binutils writes SFrame.
+func TestGNU(t *testing.T) {
+	for _, tt := range []struct {
+		suite, prefix, abi, gcc string
+		version                 sframe.Version
+	}{
+		{"", "", "amd64", "gcc", sframe.V1}, // Debian 12
+		{"trixie", "", "amd64", "gcc", sframe.V2},
+		{"sid", "", "amd64", "gcc-16", sframe.V3},
+		{"trixie", "aarch64-linux-gnu-", "aarch64", "", sframe.V2},
+		{"sid", "aarch64-linux-gnu-", "aarch64", "aarch64-linux-gnu-gcc-16", sframe.V3},
+		{"sid", "s390x-linux-gnu-", "s390x", "s390x-linux-gnu-gcc-16", sframe.V3},
+	} {
+		t.Run(tt.suite+" "+tt.abi, func(t *testing.T) {
+			if tt.suite == "" {
+				peer.Binutils(t, "2.40")
+				peer.Look(t, tt.gcc)
+			}
+			sources, err := filepath.Glob("../../testdata/asm/" + tt.abi + "/*.s")
+			if err != nil || len(sources) == 0 {
+				t.Fatalf("no sources: %v", err)
+			}
+			script := "for s in *.s; do " + tt.prefix + "as --gsframe $s -o $s.o 2>>log && " + tt.prefix + "ld -shared $s.o -o $s.gnu 2>>log || rm -f $s.gnu; done\n"
+			if tt.gcc != "" {
+				script += tt.gcc + " -O2 -Wa,--gsframe user.c -lm -o user.gnu 2>>log || { cat log; exit 1; }\n"
+			}
+			dir := peer.Run(t, tt.suite, script, append(sources, "../../testdata/c/user.c")...)
+			programs, err := filepath.Glob(dir + "/*.gnu")
+			if err != nil || len(programs) < len(sources)/2 {
+				t.Fatalf("%d programs of %d sources: %v", len(programs), len(sources), err)
+			}
+			wrong := make(map[string]bool)
+			for _, p := range programs {
+				if filepath.Base(p) == "end.s.gnu" {
+					continue // the terminator of .eh_frame, no code
+				}
+				ours := filepath.Join(t.TempDir(), "ours")
+				opt := convert.Options{Version: tt.version, Force: true}
+				if _, err := convert.File(context.Background(), p, ours, convert.FileOptions{Options: opt}); err != nil {
+					t.Errorf("%s: %v", p, err)
+					continue
+				}
+				maps.Copy(wrong, compare(t, p, ours))
+			}
+			var names []string
+			for name := range wrong {
+				names = append(names, name)
+				if known[tt.version][name] == "" {
+					t.Errorf("GNU contradicts the CFI in %s, which is not known", name)
+				}
+			}
+			slices.Sort(names)
+			t.Logf("GNU contradicts the CFI in %s", strings.Join(names, ", "))
+		})
+	}
+}

@@ -1,0 +1,474 @@
+package gnu
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/sframe"
+)
+
+// A target is a machine that sid has compilers for.
+type target struct {
+	abi, prefix, qemu string
+}
+
+var targets = map[string]target{
+	"amd64":   {"amd64", "", ""},
+	"aarch64": {"aarch64", "aarch64-linux-gnu-", "qemu-aarch64 -L /usr/aarch64-linux-gnu "},
+	"s390x":   {"s390x", "s390x-linux-gnu-", "qemu-s390x -L /usr/s390x-linux-gnu "},
+}
+
+// sources returns the files of the C++ program.
+func sources(tg target) []string {
+	var files []string
+	for _, name := range []string{"parts.h", "one.cc", "two.cc", "hand_" + tg.abi + ".s"} {
+		files = append(files, "../../testdata/cxx/"+name)
+	}
+	return files
+}
+
+// convertAll converts objects in place.
+func convertAll(t *testing.T, dir string, opt convert.Options, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		res, err := convert.File(context.Background(), path, path, convert.FileOptions{Options: opt})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, c := range res.Coverage {
+			if !c.Verified {
+				t.Errorf("%s: not verified", c.File)
+			}
+		}
+	}
+}
+
+// oldLinker puts binutils 2.44's ld for a target into the folder b of dir, which is one
+// of sid's: there are no compilers for it in its own suite.
+func oldLinker(t *testing.T, dir string, tg target) {
+	t.Helper()
+	root := peer.Root(t, "trixie")
+	libs := filepath.Join(root, "usr/lib/x86_64-linux-gnu")
+	b := filepath.Join(dir, "b")
+	if err := os.Mkdir(b, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	files := []string{peer.File(t, filepath.Join(root, "usr/bin", tg.prefix+"ld"))}
+	for _, pattern := range []string{"libbfd-2.44-*.so", "libctf*.so.0", "libsframe.so.*", "libjansson.so.*", "libzstd.so.*", "libz.so.*"} {
+		found, err := filepath.Glob(filepath.Join(libs, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	for i, path := range files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(path)
+		if i == 0 {
+			name = "ld.bin"
+		}
+		if err := os.WriteFile(filepath.Join(b, name), data, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inside := "/tmp/" + filepath.Base(dir) + "/b"
+	wrapper := fmt.Sprintf("#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/ld.bin \"$@\"\n", inside, inside)
+	if err := os.WriteFile(filepath.Join(b, "ld"), []byte(wrapper), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	peer.Again(t, "sid", dir, "b/ld --version | grep -q 2.44")
+}
+
+// startFiles copies the files that gcc links programs with to the folder: the code in
+// these has CFI, too.
+func startFiles(prefix string) string {
+	return "for f in Scrt1.o crti.o crtbeginS.o crtendS.o crtn.o; do cp $(" + prefix + "gcc-16 -print-file-name=$f) .; done\n"
+}
+
+// judge expects an .sframe merged by ld to be right but for known mistakes of ld, and to
+// have all rows that converting the linked file gives; with noPLT, but for PLTs.
+func judge(t *testing.T, path string, version sframe.Version, noPLT bool) *linked.Result {
+	t.Helper()
+	r, err := linked.Check(path)
+	if err != nil {
+		t.Errorf("%s: %v", filepath.Base(path), err)
+		return nil
+	}
+	if r.Version != version {
+		t.Errorf("%s: %v; V%d was expected", filepath.Base(path), r.Version, version)
+	}
+	for name := range r.Wrong {
+		if !strings.HasPrefix(name, ".plt") || known[version][name] == "" {
+			t.Errorf("%s: .sframe contradicts the CFI in %s: %v", filepath.Base(path), name, r.Mismatches)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Missing)) {
+		if !noPLT || !strings.HasPrefix(name, ".plt") {
+			t.Errorf("%s: %d bytes of %s are missing in the merged .sframe", filepath.Base(path), r.Missing[name], name)
+		}
+	}
+	t.Logf("%s: %d FDEs; %d of %d bytes covered; %d described by converting the linked file; missing %v, wrong %v",
+		filepath.Base(path), r.FDEs, r.Covered, r.Described, r.Direct, r.Missing, r.Wrong)
+	return r
+}
+
+// TestLinkedObjects converts the objects of a C++ program, has GNU ld merge them, and
+// runs what comes out.
+func TestLinkedObjects(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		version  sframe.Version
+		abi      string
+		compiler string // instead of g++
+		linker   string // "2.44", "mold" or ""
+	}{
+		{"amd64 ld 2.47", sframe.V3, "amd64", "", ""},
+		{"aarch64 ld 2.47", sframe.V3, "aarch64", "", ""},
+		{"s390x ld 2.47", sframe.V3, "s390x", "", ""},
+		{"amd64 ld 2.47, clang", sframe.V3, "amd64", "clang++-23 ", ""},
+		{"amd64 ld 2.44", sframe.V2, "amd64", "", "2.44"},
+		{"aarch64 ld 2.44", sframe.V2, "aarch64", "", "2.44"},
+		{"amd64 ld 2.44, clang", sframe.V2, "amd64", "clang++-23 ", "2.44"},
+		{"amd64 mold", sframe.V3, "amd64", "", "mold"},
+		{"aarch64 mold", sframe.V3, "aarch64", "", "mold"},
+		{"s390x mold", sframe.V3, "s390x", "", "mold"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.abi != "amd64" || tt.compiler != "" {
+				long.Test(t)
+			}
+			tg := targets[tt.abi]
+			compile := tg.prefix + "g++-16 "
+			if tt.compiler != "" {
+				compile = tt.compiler
+			}
+			dir := peer.Run(t, "sid", compile+"-O2 -ffunction-sections -c one.cc\n"+compile+"-O2 -ffunction-sections -c two.cc\n"+
+				tg.prefix+"as hand_*.s -o hand.o\n"+startFiles(tg.prefix), sources(tg)...)
+			convertAll(t, dir, convert.Options{Version: tt.version}, "one.o", "two.o", "hand.o")
+			for _, name := range []string{"Scrt1.o", "crti.o", "crtbeginS.o", "crtendS.o", "crtn.o"} {
+				path := filepath.Join(dir, name)
+				_, err := convert.File(context.Background(), path, path, convert.FileOptions{Options: convert.Options{Version: tt.version}})
+				if err != nil && !errors.Is(err, cfi.ErrNone) && !errors.Is(err, convert.ErrNoCode) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			link := tg.prefix + "g++-16 "
+			switch tt.linker {
+			case "2.44":
+				oldLinker(t, dir, tg)
+				link += "-B$PWD/b "
+			case "mold":
+				link += "-fuse-ld=mold "
+			}
+			build := func(name, objects string) *linked.Result {
+				t.Helper()
+				peer.Again(t, "sid", dir, link+"-nostartfiles -o "+name+" Scrt1.o crti.o crtbeginS.o "+objects+" crtendS.o crtn.o\n"+tg.qemu+"./"+name)
+				// Neither mold nor aarch64's ld describes PLTs; the other ones forget them when
+				// they collect garbage.
+				noPLT := tt.linker == "mold" || tt.abi == "aarch64" || strings.Contains(objects, "--gc")
+				return judge(t, filepath.Join(dir, name), tt.version, noPLT)
+			}
+			all := build("plain", "one.o two.o hand.o")
+			if tt.linker == "2.44" {
+				return // it drops .sframe with --gc-sections
+			}
+			gc := build("gc", "-Wl,--gc-sections one.o two.o hand.o")
+			if all != nil && gc != nil && gc.FDEs >= all.FDEs {
+				t.Errorf("%d FDEs with --gc-sections, %d without: nothing was discarded", gc.FDEs, all.FDEs)
+			}
+			if tt.linker == "mold" {
+				return // it has no -r of its own
+			}
+			peer.Again(t, "sid", dir, tg.prefix+"ld -r one.o two.o hand.o -o all.obj")
+			build("relinked", "all.obj")
+			build("gcrelinked", "-Wl,--gc-sections all.obj")
+		})
+	}
+}
+
+// TestObjectKinds converts objects that look different, links them, and runs what comes
+// out.
+func TestObjectKinds(t *testing.T) {
+	for _, tt := range []struct {
+		name, compile, link string
+		want                string // section that the object has
+	}{
+		{"CFI in .debug_frame only", "gcc-16 -O2 -g -fno-asynchronous-unwind-tables -fno-unwind-tables -c user.c -o prog.o", "gcc-16", ".rela.debug_frame"},
+		{"CFI in compressed .debug_frame only", "gcc-16 -O2 -g -gz -fno-asynchronous-unwind-tables -fno-unwind-tables -c user.c -o prog.o", "gcc-16", ".rela.debug_frame"},
+		{"both", "gcc-16 -O2 -g -c user.c -o user.o; gcc-16 -Dmain=other -O2 -g -fno-asynchronous-unwind-tables -fno-unwind-tables -c user.c -o other.o\n" +
+			"ld -r user.o other.o -o prog.o", "gcc-16", ".rela.debug_frame"},
+		{"large code model", "clang-23 -O2 -mcmodel=large -fno-pic -c user.c -o prog.o", "gcc-16 -no-pie", ".rela.eh_frame"},
+		{"kernel code model, linked with -r", "gcc-16 -O2 -mcmodel=kernel -fno-pic -ffunction-sections -c user.c -o user.o\n" +
+			"as hand_amd64.s -o hand.o; ld -r user.o hand.o -o prog.o", "gcc-16 -no-pie", ".text.by_hand"},
+		{"without .note.GNU-stack, debug information, realigned stacks", "clang-23 -O2 -g -mavx2 -mstackrealign -c user.c -o prog.o; objcopy -R .note.GNU-stack prog.o", "gcc-16 -Wl,-z,noexecstack", ".rela.eh_frame"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := peer.Run(t, "sid", tt.compile, "../../testdata/c/user.c", "../../testdata/cxx/hand_amd64.s")
+			f, err := elf.Open(filepath.Join(dir, "prog.o"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if f.Section(tt.want) == nil || strings.HasSuffix(tt.name, "only") && f.Section(".eh_frame") != nil {
+				t.Fatal("the compiler made something else than what is to be tested")
+			}
+			convertAll(t, dir, convert.Options{Version: sframe.V3}, "prog.o")
+			peer.Again(t, "sid", dir, tt.link+" prog.o -lm -o prog; ./prog")
+			r, err := linked.Check(filepath.Join(dir, "prog"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name := range r.Wrong {
+				if name != ".plt.got" {
+					t.Errorf(".sframe contradicts the CFI in %s: %v", name, r.Mismatches)
+				}
+			}
+			for name, n := range r.Missing {
+				if name != "_start" && name != "_dl_relocate_static_pie" { // of crt1.o
+					t.Errorf("%d bytes of %s are missing in the merged .sframe", n, name)
+				}
+			}
+			t.Logf("%d FDEs, %d of %d bytes", r.FDEs, r.Covered, r.Described)
+		})
+	}
+}
+
+// TestReworkedObjects has other tools work on objects before or after they are converted.
+func TestReworkedObjects(t *testing.T) {
+	long.Test(t)
+	dir := peer.Run(t, "sid", `
+		for f in one two; do
+			g++-16 -O2 -ffunction-sections -c $f.cc
+			g++-16 -O2 -ffunction-sections -Wa,--gsframe -c $f.cc -o as_$f.o
+			clang++-23 -O2 -ffunction-sections -c $f.cc -o clang_$f.o
+		done
+		as hand_amd64.s -o hand.o; cp hand.o clang_hand.o; as --gsframe hand_amd64.s -o as_hand.o
+		ld.lld-23 -r one.o two.o hand.o -o lld.o
+		ld.lld-23 -r clang_one.o clang_two.o clang_hand.o -o lld_clang.o
+		mold -r one.o two.o hand.o -o mold.o`, sources(targets["amd64"])...)
+	opt := convert.Options{Version: sframe.V3, Force: true} // instead of GNU as's
+	convertAll(t, dir, opt, "one.o", "two.o", "hand.o", "as_one.o", "as_two.o", "as_hand.o", "lld.o", "lld_clang.o", "mold.o")
+	for _, tt := range []struct{ name, script string }{
+		{"replaced", "g++-16 as_*.o -o prog"},
+		{"lld -r before", "g++-16 lld.o -o prog"},
+		{"lld -r before, clang", "g++-16 lld_clang.o -o prog"},
+		{"mold -r before", "g++-16 mold.o -o prog"},
+		{"strip -g after", "for f in one two hand; do strip -g $f.o -o g_$f.o; done; g++-16 g_*.o -o prog"},
+		{"strip --strip-unneeded after", "for f in one two hand; do strip --strip-unneeded $f.o -o u_$f.o; done; g++-16 u_*.o -o prog"},
+		{"objcopy after", "for f in one two hand; do objcopy $f.o c_$f.o; done; g++-16 c_*.o -o prog"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			peer.Again(t, "sid", dir, tt.script+"\n./prog")
+			r, err := linked.Check(filepath.Join(dir, "prog"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			delete(r.Wrong, ".plt.got") // ld's own
+			delete(r.Missing, "_start") // of Scrt1.o, which is not converted
+			if len(r.Wrong) > 0 || len(r.Missing) > 0 || r.FDEs < 30 {
+				t.Errorf("%d FDEs, wrong %v, missing %v", r.FDEs, r.Wrong, r.Missing)
+			}
+		})
+	}
+	// What is left where GNU as's sections were is an object still.
+	for _, name := range []string{"as_one.o", "as_two.o", "as_hand.o"} {
+		path := filepath.Join(dir, name)
+		if _, err := convert.File(context.Background(), path, path, convert.FileOptions{Options: convert.Options{Remove: true}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	peer.Again(t, "sid", dir, "g++-16 as_*.o -o prog; ./prog")
+	if _, _, err := linked.Load(filepath.Join(dir, "prog")); err == nil || !strings.Contains(err.Error(), "has no .sframe") {
+		t.Errorf("after the removal, the program still has an .sframe (%v)", err)
+	}
+}
+
+// TestManySections converts objects with about 65,280 sections and more, for which
+// e_shnum has no room, nor the symbols' section indexes.
+func TestManySections(t *testing.T) {
+	long.Test(t)
+	as, readelf := peer.Tool(t, "sid", "as"), peer.Tool(t, "sid", "readelf")
+	ld := peer.Tool(t, "sid", "ld")
+	dir := t.TempDir()
+	assemble := func(name string, functions int) string {
+		t.Helper()
+		var b strings.Builder
+		for i := range functions {
+			fmt.Fprintf(&b, ".section .text.f%d,\"ax\"\n.type f%d,@function\nf%d: .cfi_startproc\npush %%rax\n.cfi_adjust_cfa_offset 8\n"+
+				"pop %%rax\n.cfi_adjust_cfa_offset -8\nret\n.cfi_endproc\n.size f%d, .-f%d\n", i, i, i, i, i)
+		}
+		source := filepath.Join(dir, name+".s")
+		if err := os.WriteFile(source, []byte(b.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := as(source, "-o", filepath.Join(dir, name+".o")).CombinedOutput(); err != nil {
+			t.Fatalf("as: %v\n%s", err, out)
+		}
+		return filepath.Join(dir, name+".o")
+	}
+	sections := func(path string) int {
+		t.Helper()
+		f, err := elf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		return len(f.Sections)
+	}
+	const loReserve = int(elf.SHN_LORESERVE)
+	others := sections(assemble("one", 1)) - 1
+	for _, n := range []int{
+		loReserve - 1, // the new sections pass the limit
+		loReserve,     // the header fields are 0 and SHN_XINDEX already
+		loReserve + 5000,
+	} {
+		path := assemble(fmt.Sprint("n", n), n-others)
+		// GNU as adds .symtab_shndx.
+		before := sections(path)
+		convertAll(t, dir, convert.Options{Version: sframe.V3}, filepath.Base(path))
+		if got := sections(path); got != before+2 {
+			t.Errorf("%d sections, %d before", got, before)
+		}
+		out, err := readelf("-hW", path).CombinedOutput()
+		if err != nil || strings.Contains(string(out), "arning") || !strings.Contains(string(out), fmt.Sprintf("0 (%d)", before+2)) {
+			t.Errorf("readelf (%v):\n%s", err, out)
+		}
+		lib := filepath.Join(dir, "lib.so")
+		if out, err := ld("-shared", path, "-o", lib).CombinedOutput(); err != nil {
+			t.Fatalf("ld: %v\n%s", err, out)
+		}
+		if r := judge(t, lib, sframe.V3, false); r != nil && (r.FDEs != n-others || r.Covered != r.Described) {
+			t.Errorf("%d FDEs, %d of %d bytes; %d FDEs and all bytes were expected", r.FDEs, r.Covered, r.Described, n-others)
+		}
+	}
+}
+
+// A reloc is a relocation, by what it refers to.
+type reloc struct {
+	off    uint64
+	typ    uint32
+	target string // section and offset in it
+}
+
+// relocs reads the relocations of .sframe, by means of the Go library.
+func relocs(t *testing.T, path string) []reloc {
+	t.Helper()
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s := f.Section(".rela.sframe")
+	if s == nil {
+		t.Fatalf("%s has no .rela.sframe", path)
+	}
+	if s.Entsize != 24 || f.Sections[s.Info].Name != ".sframe" || f.Sections[s.Link].Type != elf.SHT_SYMTAB {
+		t.Errorf("%s: .rela.sframe has entries of %d bytes, for section %s, by %v",
+			path, s.Entsize, f.Sections[s.Info].Name, f.Sections[s.Link].Type)
+	}
+	b, err := s.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []reloc
+	for ; len(b) >= 24; b = b[24:] {
+		info := f.ByteOrder.Uint64(b[8:])
+		sym := symbols[info>>32-1] // Symbols leaves out the null symbol
+		where := fmt.Sprintf("%s%+d", f.Sections[sym.Section].Name, int64(sym.Value+f.ByteOrder.Uint64(b[16:])))
+		out = append(out, reloc{f.ByteOrder.Uint64(b), uint32(info), where})
+	}
+	return out
+}
+
+// TestRelocations holds the relocations of converted objects against those of GNU as.
+func TestRelocations(t *testing.T) {
+	for _, tt := range []struct {
+		suite, abi string
+		version    sframe.Version
+	}{
+		{"trixie", "amd64", sframe.V2},
+		{"trixie", "aarch64", sframe.V2},
+		{"sid", "amd64", sframe.V3},
+		{"sid", "aarch64", sframe.V3},
+		{"sid", "s390x", sframe.V3},
+	} {
+		t.Run(tt.suite+" "+tt.abi, func(t *testing.T) {
+			if tt.abi != "amd64" {
+				long.Test(t)
+			}
+			tg := targets[tt.abi]
+			as := peer.Tool(t, tt.suite, tg.prefix+"as")
+			dir := peer.Run(t, "sid", "for f in one two; do "+tg.prefix+"g++-16 -O2 -ffunction-sections -S $f.cc -o $f.s; done\n"+
+				"sed -i '/\\.aeabi_/d' *.s; mv hand_*.s hand.s", sources(tg)...) // binutils 2.44 does not know these
+			for _, name := range []string{"one", "two", "hand"} {
+				source, theirs, ours := filepath.Join(dir, name+".s"), filepath.Join(dir, name+".gnu.o"), filepath.Join(dir, name+".o")
+				for _, args := range [][]string{{"--gsframe", source, "-o", theirs}, {source, "-o", ours}} {
+					if out, err := as(args...).CombinedOutput(); err != nil {
+						t.Fatalf("as %v: %v\n%s", args, err, out)
+					}
+				}
+				convertAll(t, dir, convert.Options{Version: tt.version}, name+".o")
+				want, got := relocs(t, theirs), relocs(t, ours)
+				byTarget := func(a, b reloc) int { return strings.Compare(a.target, b.target) }
+				for _, list := range [][]reloc{want, got} {
+					if !slices.IsSortedFunc(list, func(a, b reloc) int { return int(a.off) - int(b.off) }) {
+						t.Errorf("%s: relocations are not in the order of the FDEs", name)
+					}
+					first, step := list[0].off, list[1].off-list[0].off
+					for i := range list { // as keeps the order of the source; ours is that of the sections
+						list[i].off -= uint64(i) * step
+						if list[i].off != first {
+							t.Errorf("%s: relocations are not %d bytes apart", name, step)
+						}
+					}
+					slices.SortFunc(list, byTarget)
+				}
+				if !slices.Equal(want, got) {
+					t.Errorf("%s: GNU as has %d relocations\n%v\nours are %d\n%v", name, len(want), want, len(got), got)
+				}
+				if want, got := header(t, theirs), header(t, ours); want != got {
+					t.Errorf("%s: .sframe of GNU as is %+v, ours %+v", name, want, got)
+				}
+			}
+		})
+	}
+}
+
+// header returns what the section header of .sframe and the header in it say, but for
+// sizes.
+func header(t *testing.T, path string) string {
+	t.Helper()
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s := f.Section(".sframe")
+	b, err := s.Data()
+	if err != nil || len(b) < 12 {
+		t.Fatalf("%s: %d bytes of .sframe (%v)", path, len(b), err)
+	}
+	return fmt.Sprintf("type %#x flags %v align %d entsize %d: % x, %d FDEs",
+		uint32(s.Type), s.Flags, s.Addralign, s.Entsize, b[:8], f.ByteOrder.Uint32(b[8:]))
+}

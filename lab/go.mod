@@ -1,0 +1,30 @@
+module cfi2sframe/lab
+
+go 1.26.0
+
+require (
+	cfi2sframe v0.0.0
+	github.com/CycloneDX/cyclonedx-go v0.12.0
+	github.com/chromedp/cdproto v0.159.0
+	github.com/chromedp/chromedp v0.22.1
+	github.com/go-delve/delve v1.27.2
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+	github.com/spf13/pflag v1.0.10
+	golang.org/x/sync v0.24.0
+	golang.org/x/sys v0.49.0
+)
+
+require (
+	github.com/dsnet/compress v0.0.1 // indirect
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	github.com/ianlancetaylor/demangle v0.0.0-20260724033716-83e58baca724 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/opencontainers/go-digest v1.0.0 // indirect
+	github.com/opencontainers/image-spec v1.1.1 // indirect
+	github.com/ulikunitz/xz v0.5.17 // indirect
+	golang.org/x/arch v0.32.0 // indirect
+	golang.org/x/term v0.47.0 // indirect
+	golang.org/x/text v0.40.0 // indirect
+)
+
+replace cfi2sframe => ..

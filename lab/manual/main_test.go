@@ -1,0 +1,303 @@
+package manual
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/lab/product"
+)
+
+// made is where the program is, and what was made for it.
+var made struct{ dir, program string }
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "manual")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	made.dir, made.program = dir, filepath.Join(dir, "cfi2sframe")
+	if err := product.Build(made.program); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if err := write(made.program, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// help returns the help, and what it was taken apart to.
+func help(t *testing.T) (string, *page) {
+	t.Helper()
+	out, err := exec.Command(made.program, "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := parse(string(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out), p
+}
+
+// names returns all flags as they are typed, counted by another way than parse does: each line with two
+// leading dashes has one.
+func names(t *testing.T) []string {
+	t.Helper()
+	text, _ := help(t)
+	_, text, _ = strings.Cut(text, "\nFlags:\n")
+	text, _, _ = strings.Cut(text, "\n\n")
+	var all []string
+	for _, line := range strings.Split(text, "\n") {
+		fields := strings.Fields(line)
+		if short, ok := strings.CutSuffix(fields[0], ","); ok {
+			all, fields = append(all, short), fields[1:]
+		}
+		all = append(all, fields[0])
+	}
+	if len(all) < 25 {
+		t.Fatalf("only these flags: %q", all)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestPage has man and mandoc find nothing wrong, and looks for all flags and parts in what man prints.
+func TestPage(t *testing.T) {
+	path := filepath.Join(made.dir, "cfi2sframe.1")
+	man := peer.Tool(t, "", "man")("--warnings", "-E", "UTF-8", "-l", path)
+	man.Env = append(man.Env, "LC_ALL=C.UTF-8", "MANROFFSEQ=", "MANWIDTH=100", "MANPAGER=cat")
+	var complaints strings.Builder
+	man.Stderr = &complaints
+	text, err := man.Output()
+	if err != nil || complaints.Len() > 0 {
+		t.Errorf("man: %v %s", err, complaints.String())
+	}
+	for _, want := range append(names(t),
+		"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES", "SEE ALSO", "objdump(1)", "elf(5)") {
+		if !strings.Contains(string(text), "   "+want) && !strings.Contains(string(text), "\n"+want+"\n") && !strings.Contains(string(text), ", "+want) {
+			t.Errorf("the page does not have %s", want)
+		}
+	}
+	if out, err := peer.Tool(t, "", "mandoc")("-T", "lint", path).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("mandoc: %v\n%s", err, out)
+	}
+}
+
+// TestWords expects the program to take each value that is known, and no other.
+func TestWords(t *testing.T) {
+	_, p := help(t)
+	const file = "../../testdata/bin/amd64/prologue"
+	for i := range p.Flags {
+		f := &p.Flags[i]
+		if words[f.Name] == nil {
+			continue
+		}
+		for _, word := range append(slices.Clone(words[f.Name]), "nonsense") {
+			args := []string{"--dry-run", "--" + f.Name + "=" + word, file}
+			switch {
+			case word == "csv":
+				args = []string{"--survey", "--report=csv", filepath.Dir(file)}
+			case f.Name == "debug-link-update":
+				args[0] = "--output=" + filepath.Join(t.TempDir(), "out")
+			}
+			out, err := exec.Command(made.program, args...).CombinedOutput()
+			refused := strings.Contains(string(out), "Try 'cfi2sframe --help'")
+			if bad := word == "nonsense"; refused != bad && (!bad || !f.files()) {
+				t.Errorf("%q: refused is %v, %v\n%s", args, refused, err, out)
+			}
+		}
+	}
+}
+
+// TestUnknown expects the program to be looked at again when a flag is new.
+func TestUnknown(t *testing.T) {
+	text, _ := help(t)
+	for _, c := range []struct{ from, to, want string }{
+		{"  --pcrel  ", "  --pcrel colour  ", "--pcrel colour: it is not known which values this takes"},
+		{"auto, eh_frame or", "auto, section or", "--source: its usage does not name eh_frame"},
+		{"\nExamples:\n", "\n", "other parts"},
+		{"\n  cfi2sframe --check prog", "\n  prog", "not an example"},
+	} {
+		if !strings.Contains(text, c.from) {
+			t.Fatalf("the help has no %q", c.from)
+		}
+		if _, err := parse(strings.Replace(text, c.from, c.to, 1)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q for %q: %v; %q was expected", c.to, c.from, err, c.want)
+		}
+	}
+}
+
+// A completion is what is typed, and what can follow.
+type completion struct {
+	line string
+	want []string
+}
+
+// completions are what all shells have to know. In the folder there are "a file", prog and sub/.
+func completions(t *testing.T) []completion {
+	files := []string{"a file", "prog", "sub"}
+	return []completion{
+		{"cfi2sframe --format ", []string{"1", "2", "3"}},
+		{"cfi2sframe --format=", []string{"1", "2", "3"}},
+		{"cfi2sframe -q --report ", []string{"csv", "html", "json", "none", "text"}},
+		{"cfi2sframe --report=h", []string{"html"}},
+		{"cfi2sframe --source ", []string{"auto", "debug_frame", "eh_frame"}},
+		{"cfi2sframe --share=", []string{"auto", "off", "on"}},
+		{"cfi2sframe --min", []string{"--min-coverage"}},
+		{"cfi2sframe ", []string{"a file", "ld", "pkg", "prog", "sub"}},
+		{"cfi2sframe l", []string{"ld"}},
+		{"cfi2sframe -o ", files},
+		{"cfi2sframe --output=p", []string{"prog"}},
+		{"cfi2sframe --pcrel pro", []string{"prog"}},
+		{"cfi2sframe --debug-file ", []string{"a file", "auto", "prog", "sub"}},
+		{"cfi2sframe -", names(t)},
+		{"cfi2sframe -- ", files},
+	}
+}
+
+// folder returns the folder that the completions are about.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"a file", "prog"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// compare runs a shell for each completion, and compares what it offers.
+func compare(t *testing.T, strip func(line, offer string) string, shell func(line string) *exec.Cmd) {
+	t.Helper()
+	dir := folder(t)
+	for _, c := range completions(t) {
+		cmd := shell(c.line)
+		cmd.Dir = dir
+		out, err := cmd.Output()
+		if err != nil {
+			t.Errorf("%q: %v", c.line, err)
+			continue
+		}
+		var got []string
+		for _, offer := range strings.Split(strings.TrimRight(string(out), "\n"), "\n") {
+			if offer = strip(c.line, offer); offer != "" {
+				got = append(got, offer)
+			}
+		}
+		slices.Sort(got)
+		if got = slices.Compact(got); !slices.Equal(got, c.want) {
+			t.Errorf("%q: %q; %q was expected", c.line, got, c.want)
+		}
+	}
+}
+
+// bashProgram completes $1 as readline has it done: words are divided at blanks and $COMP_WORDBREAKS.
+const bashProgram = `
+COMP_LINE=$1 COMP_POINT=${#1} COMP_WORDS=() word=
+for ((i = 0; i < ${#1}; i++)); do
+	c=${1:i:1}
+	case $c in
+	' ') [ -z "$word" ] || COMP_WORDS+=("$word"); word= ;;
+	=) if [ -n "$2" ]; then word+=$c; else COMP_WORDS+=("$word" =); word=; fi ;;
+	*) word+=$c ;;
+	esac
+done
+[ -z "$word" ] && [ "$c" = = ] || COMP_WORDS+=("$word")
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+set -- $(complete -p cfi2sframe)
+while [ "$1" != -F ]; do shift; done
+"$2" cfi2sframe "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+printf '%s\n' "${COMPREPLY[@]}"
+`
+
+// TestBash has bash complete without bash-completion, with = dividing words and not, and with it.
+func TestBash(t *testing.T) {
+	plain := func(_, offer string) string { return offer }
+	bash := peer.Tool(t, "", "bash")
+	script := filepath.Join(made.dir, "cfi2sframe.bash")
+	for _, whole := range []string{"", "whole"} {
+		compare(t, plain, func(line string) *exec.Cmd {
+			return bash("--norc", "-c", "set -u; . "+script+bashProgram, "bash", line, whole)
+		})
+	}
+	// It is found by its name, in the folder that the package has for that.
+	system := peer.File(t, "/usr/share/bash-completion/bash_completion")
+	dir := filepath.Join(t.TempDir(), "bash-completion", "completions")
+	b, err := os.ReadFile(script)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "cfi2sframe"), b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, plain, func(line string) *exec.Cmd {
+		cmd := bash("--norc", "-c", ". "+system+"; _completion_loader cfi2sframe; "+bashProgram, "bash", line, "")
+		cmd.Env = append(cmd.Env, "XDG_DATA_DIRS="+filepath.Dir(filepath.Dir(dir)))
+		return cmd
+	})
+}
+
+// TestFish has fish complete.
+func TestFish(t *testing.T) {
+	fish := peer.Tool(t, "", "fish")
+	script := filepath.Join(made.dir, "cfi2sframe.fish")
+	compare(t, func(line, offer string) string {
+		offer, _, _ = strings.Cut(offer, "\t")
+		if last := line[strings.LastIndexByte(line, ' ')+1:]; strings.Contains(last, "=") {
+			offer = offer[strings.IndexByte(offer, '=')+1:]
+		}
+		return strings.TrimSuffix(offer, "/")
+	}, func(line string) *exec.Cmd {
+		cmd := fish("--no-config", "-c", "complete -e cfi2sframe; source "+script+"; complete -C $argv[1]", line)
+		cmd.Env = append(cmd.Env, "HOME="+t.TempDir())
+		return cmd
+	})
+}
+
+// zshProgram has an interactive zsh complete $1, and prints what its functions offer. What zsh shows of its own input must not
+// look like its output, and so words that are looked for have quotes in them there.
+const zshProgram = `
+zmodload zsh/zpty
+zpty z zsh -f -i
+zpty -w z 'PS1= PS2= PROMPT_EOL_MARK=; stty -echo; fpath=('$2' $fpath); autoload -U compinit; compinit -u -D'
+zpty -w z 'compadd () {
+	if [[ ${@[1,(i)(-|--)]} == *-(O|A|D)\ * ]]; then builtin compadd "$@"; return; fi
+	typeset -a __hits; builtin compadd -A __hits "$@"; print -lr -- "OF""FER "$^__hits; builtin compadd "$@"
+}'
+zpty -w z 'bindkey "^I" complete-word; zle -C complete-word complete-word all; all () { _main_complete; compstate[insert]= ; compstate[list]=; print EN""D; zle -I; exit }'
+zpty -w z 'print REA""DY'
+zpty -r z line '*READY*'
+zpty -w -n z "$1"$'\t'
+while zpty -r z line; do
+	line=${line//$'\r'/}
+	[[ $line == *OFFER\ * ]] && print -r -- ${${line#*OFFER }%$'\n'}
+	[[ $line == *END* ]] && break
+done
+`
+
+// TestZsh has zsh complete.
+func TestZsh(t *testing.T) {
+	zsh := peer.Tool(t, "", "zsh")
+	compare(t, func(_, offer string) string { return strings.ReplaceAll(strings.TrimRight(offer, "/="), "\\", "") }, func(line string) *exec.Cmd {
+		return zsh("-f", "-c", zshProgram, "zsh", line, made.dir)
+	})
+}

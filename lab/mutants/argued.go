@@ -1,0 +1,37 @@
+package mutants
+
+import (
+	"fmt"
+	"strings"
+)
+
+// argued reads the list of mutants that cannot be noticed: paragraphs, each of a line with the file and the function,
+// a line with the source line as it is after the change, and the argument, these two indented. It returns the arguments by
+// the keys of mutants.
+func argued(text string) (map[string]string, error) {
+	all := make(map[string]string)
+	for block := range strings.SplitSeq(text, "\n\n") {
+		var lines []string
+		for line := range strings.SplitSeq(strings.Trim(block, "\n"), "\n") {
+			if !strings.HasPrefix(line, "#") {
+				lines = append(lines, line)
+			}
+		}
+		if len(lines) == 0 || len(lines) == 1 && lines[0] == "" {
+			continue
+		}
+		if len(lines) < 3 || !strings.HasPrefix(lines[1], "\t") || !strings.HasPrefix(lines[2], "\t") {
+			return nil, fmt.Errorf("%q: expected a line with file and function, and indented the changed line and the argument", lines[0])
+		}
+		key := lines[0] + "\n" + strings.TrimPrefix(lines[1], "\t")
+		if _, ok := all[key]; ok {
+			return nil, fmt.Errorf("%q is there twice", key)
+		}
+		var words []string
+		for _, line := range lines[2:] {
+			words = append(words, strings.TrimSpace(line))
+		}
+		all[key] = strings.Join(words, " ")
+	}
+	return all, nil
+}

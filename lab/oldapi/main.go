@@ -1,0 +1,85 @@
+// Command oldapi lets a Bazel that speaks version 2.0 of the remote execution API talk to a server that wants 2.1 or
+// later: it passes everything on, and says in the server's name that 2.0 will do. The servers still know the fields
+// that 2.0 has, so that nothing else needs to be translated.
+//
+// Usage: oldapi LISTEN SERVER, such as oldapi localhost:8990 localhost:8980
+package oldapi
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+)
+
+// Main runs the subcommand.
+func Main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: oldapi LISTEN SERVER")
+		os.Exit(2)
+	}
+	var plain http.Protocols // gRPC without TLS
+	plain.SetUnencryptedHTTP2(true)
+	server := http.Server{
+		Addr: os.Args[1],
+		Handler: &httputil.ReverseProxy{
+			Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: os.Args[2]}) },
+			Transport:      &http.Transport{Protocols: &plain, DisableCompression: true},
+			FlushInterval:  -1, // streams
+			ModifyResponse: accept,
+		},
+		Protocols: &plain,
+	}
+	log.Fatal(server.ListenAndServe())
+}
+
+// accept makes 2.0 the oldest version in what the server says of itself.
+func accept(r *http.Response) error {
+	if r.Request.URL.Path != "/build.bazel.remote.execution.v2.Capabilities/GetCapabilities" {
+		return nil
+	}
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	if err := r.Body.Close(); err != nil {
+		return err
+	}
+	b, err = lower(b)
+	r.Body = io.NopCloser(bytes.NewReader(b))
+	return err
+}
+
+// lower changes a message of the type ServerCapabilities, with the five bytes of gRPC before it (whether it is compressed,
+// and its size): field 4, low_api_version, is a SemVer whose fields 1 and 2 are the major and the minor number.
+func lower(b []byte) ([]byte, error) {
+	if len(b) < 5 || b[0] != 0 || uint64(binary.BigEndian.Uint32(b[1:]))+5 != uint64(len(b)) {
+		return nil, fmt.Errorf("capabilities % x: one message that is not compressed was expected", b)
+	}
+	for at := 5; at < len(b); {
+		key, n := binary.Uvarint(b[at:])
+		size, m := binary.Uvarint(b[at+max(n, 0):])
+		start := at + n + m
+		if n <= 0 || m <= 0 || key&7 != 2 && key&7 != 0 {
+			return nil, fmt.Errorf("capabilities % x: numbers and fields with a length were expected", b)
+		}
+		if key&7 == 0 { // a number, which size is
+			at = start
+			continue
+		}
+		if size > uint64(len(b)-start) {
+			return nil, fmt.Errorf("capabilities % x: field %d goes past the end", b, key>>3)
+		}
+		if version := b[start : start+int(size)]; key>>3 == 4 && bytes.HasPrefix(version, []byte{1 << 3, 2, 2 << 3}) {
+			version[3] = 0
+			return b, nil
+		}
+		at = start + int(size)
+	}
+	return nil, fmt.Errorf("capabilities % x: 2.x was expected as the oldest version", b)
+}

@@ -1,0 +1,182 @@
+package schema_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"cfi2sframe/internal/testkit/reports"
+	"cfi2sframe/lab/product"
+	"cfi2sframe/lab/schema"
+	"cfi2sframe/report"
+)
+
+func compileSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	return schema.Compile(t, schema.Value(t, []byte(report.JSONSchema)))
+}
+
+// document returns the JSON form as the validator takes it.
+func document(t *testing.T, c *report.Coverage) map[string]any {
+	t.Helper()
+	var b bytes.Buffer
+	if err := c.JSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	return schema.Value(t, b.Bytes()).(map[string]any)
+}
+
+func TestSchemaFixtures(t *testing.T) {
+	s := compileSchema(t)
+	var all []*report.Coverage
+	for name, c := range reports.Fixtures(t, "../..") {
+		if err := s.Validate(document(t, c)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.ABI == "amd64" && c.Format == 2 {
+			all = append(all, c)
+		}
+	}
+	if err := s.Validate(document(t, report.Sum("all", all))); err != nil {
+		t.Errorf("sum: %v", err)
+	}
+}
+
+// TestSchemaKept expects the form of a file that stayed as it was to be what the schema says, whole or not at all.
+func TestSchemaKept(t *testing.T) {
+	s := compileSchema(t)
+	for _, k := range []report.Kept{
+		{Schema: report.Schema, File: "script", Kept: "not-elf", Why: "words"}, {Schema: report.Schema, File: "script", Kept: "of another kind", Why: "words"},
+	} {
+		var b bytes.Buffer
+		if err := k.JSON(&b); err != nil {
+			t.Fatal(err)
+		}
+		doc := schema.Value(t, b.Bytes())
+		if err := s.Validate(doc); (err == nil) != (k.Kept == "not-elf") {
+			t.Errorf("%s: %v", k.Kept, err)
+		}
+		delete(doc.(map[string]any), "why")
+		if s.Validate(doc) == nil {
+			t.Errorf("%s: nothing says why", k.Kept)
+		}
+	}
+}
+
+// TestSchemaStrict breaks every field of a report in turn, by another type and by absence.
+func TestSchemaStrict(t *testing.T) {
+	s := compileSchema(t)
+	full := document(t, reports.Full())
+	if err := s.Validate(full); err != nil {
+		t.Fatal(err)
+	}
+	full["new_field"] = "may come"
+	if err := s.Validate(full); err != nil {
+		t.Errorf("new field: %v", err)
+	}
+	delete(full, "new_field")
+	optional := map[string]bool{
+		"kept": true, "output": true, "debug_file": true, "errors": true, "function": true, "symbol": true, "section": true, "source": true,
+		"line": true, "column": true, "rule": true, "notes": true, "signature_removed": true, "warnings": true,
+	}
+	var broken int
+	var walk func(at string, v any)
+	walk = func(at string, v any) {
+		switch v := v.(type) {
+		case []any:
+			if len(v) == 0 {
+				t.Errorf("%s is empty", at)
+			}
+			for i := range v {
+				walk(fmt.Sprintf("%s[%d]", at, i), v[i])
+			}
+		case map[string]any:
+			for name, old := range v {
+				v[name] = json.Number("-1.5")
+				if s.Validate(full) == nil {
+					t.Errorf("%s.%s may be -1.5", at, name)
+				}
+				delete(v, name)
+				// An uncovered function always has its name.
+				if may := optional[name] && (name != "function" || !strings.HasPrefix(at, ".without_cfi")); (s.Validate(full) == nil) != may {
+					t.Errorf("%s.%s: may be absent is not %v", at, name, may)
+				}
+				v[name] = old
+				broken++
+				walk(at+"."+name, old)
+			}
+		}
+	}
+	walk("", full)
+	if broken < 60 {
+		t.Errorf("%d fields only", broken)
+	}
+}
+
+// TestSchemaDiff expects a difference with everything in it, and those of real files, to be what the schema says.
+func TestSchemaDiff(t *testing.T) {
+	s := schema.Compile(t, schema.Value(t, []byte(report.DiffJSONSchema)))
+	var b bytes.Buffer
+	if err := reports.FullDiff().JSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Validate(schema.Value(t, b.Bytes())); err != nil {
+		t.Error(err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"amd64/drap1", "amd64/plt-ibt", "aarch64/pac", "s390x/prologue"} {
+		var files []string
+		for _, format := range []string{"2", "3"} {
+			out := filepath.Join(dir, filepath.Base(name)+format)
+			command(t, "", 0, "-q", "--format", format, "../../testdata/bin/"+name, "-o", out)
+			files = append(files, out)
+		}
+		if err := s.Validate(schema.Value(t, command(t, "", 1, "--diff", "--report", "json", files[0], files[1]))); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// program is built once.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "schema-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "cfi2sframe")
+	return path, product.Build(path)
+})
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if path, err := program(); err == nil {
+		os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(status)
+}
+
+// command returns what cfi2sframe prints in a directory, and expects the given exit status.
+func command(t *testing.T, dir string, status int, args ...string) []byte {
+	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if cmd.ProcessState.ExitCode() != status {
+		t.Fatalf("%v: %v: %s", args, err, &stderr)
+	}
+	return out
+}

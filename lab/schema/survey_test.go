@@ -1,0 +1,108 @@
+package schema_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"cfi2sframe/lab/schema"
+)
+
+// strict makes a schema refuse fields that it does not describe.
+func strict(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		if _, ok := v["properties"]; ok {
+			v["unevaluatedProperties"] = false
+		}
+		for _, e := range v {
+			strict(e)
+		}
+	case []any:
+		for _, e := range v {
+			strict(e)
+		}
+	}
+}
+
+// strictSchema compiles a schema of package survey, so that it refuses fields that it does not describe.
+func strictSchema(t *testing.T, name string) *jsonschema.Schema {
+	t.Helper()
+	b, err := os.ReadFile("../../internal/survey/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := schema.Value(t, b)
+	defs := doc.(map[string]any)["$defs"].(map[string]any)
+	sums, ok := defs["sums"]
+	delete(defs, "sums") // a part of a survey has a name besides
+	strict(doc)
+	if ok {
+		defs["sums"] = sums
+	}
+	return schema.Compile(t, doc)
+}
+
+// TestSchemaSurvey surveys the fixtures and damaged files, and nothing, and compares surveys in which files appear, are gone,
+// get better and worse.
+func TestSchemaSurvey(t *testing.T) {
+	whole, comparison := strictSchema(t, "survey.schema.json"), strictSchema(t, "against.schema.json")
+	fixtures := "../../testdata/bin/"
+	drap, err := os.ReadFile(fixtures + "amd64/drap1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lossless, err := os.ReadFile(fixtures + "amd64/prologue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := func(off int, v ...byte) []byte {
+		b := bytes.Clone(drap)
+		copy(b[off:], v)
+		return b
+	}
+	dir := t.TempDir()
+	var reports []string
+	for i, files := range []map[string][]byte{
+		{},
+		{
+			"a": drap, "gone": drap, "fixed": []byte("text"), "same": drap, "worse": lossless, "x/32": damaged(4, 1), "x/mips": damaged(18, 8),
+			"x/object.o": damaged(16, 1), "x/garbage": damaged(40, 0xff, 0xff), "x/short": drap[:10], "x/empty": nil,
+		},
+		{"a": lossless, "new": drap, "fixed": drap, "same": drap, "worse": drap},
+	} {
+		pool := filepath.Join(dir, fmt.Sprint(i), "pool")
+		if err := os.MkdirAll(filepath.Join(pool, "x"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for name, b := range files {
+			if err := os.WriteFile(filepath.Join(pool, name), b, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		report := filepath.Join(dir, fmt.Sprint(i, ".json"))
+		reports = append(reports, report)
+		b := command(t, filepath.Dir(pool), 0, "--survey", "--report", "json", "pool")
+		if err := whole.Validate(schema.Value(t, b)); err != nil {
+			t.Error(err)
+		}
+		if err := os.WriteFile(report, b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		for _, old := range reports {
+			b := command(t, filepath.Dir(pool), 0, "--merge", "--against", old, "--report", "json", report)
+			if err := comparison.Validate(schema.Value(t, b)); err != nil {
+				t.Errorf("%s and %s: %v", old, report, err)
+			}
+		}
+	}
+	for _, args := range [][]string{{"amd64", "aarch64", "aarch64_be", "s390x"}, {"--shard", "1/3", "amd64"}} {
+		if err := whole.Validate(schema.Value(t, command(t, fixtures, 0, append([]string{"--survey", "--report", "json"}, args...)...))); err != nil {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+}

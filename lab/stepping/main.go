@@ -1,0 +1,244 @@
+// Command step follows well-known programs instruction by instruction, and compares what their .sframe says with what the
+// processor does. It is run by scripts/step.
+//
+// Programs, their libraries and ld.so are converted in a temporary folder, and run from there.
+package stepping
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"sort"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"cfi2sframe/lab/step"
+)
+
+type options struct {
+	steps, other      uint64
+	quick, strict     bool
+	only              string
+	from              []string
+	results, markdown string
+	peers             string
+	jobs              int
+}
+
+// Main runs the subcommand.
+func Main() {
+	var opt options
+	pflag.CommandLine.SortFlags = false
+	pflag.Uint64Var(&opt.steps, "steps", 1e7, "make `N` steps on amd64, of all programs together")
+	pflag.Uint64Var(&opt.other, "other", 1e6, "make `N` steps on each other ABI, under QEMU; 0 for none")
+	pflag.BoolVar(&opt.quick, "quick", false, "a million steps on amd64 and a few on the others, of small programs, for each change")
+	pflag.BoolVar(&opt.strict, "all", false, "programs that are not installed are failures")
+	pflag.StringVar(&opt.only, "only", "", "only the subject of this `NAME`")
+	pflag.StringVar(&opt.results, "results", "", "leave the report on each subject, as JSON, in `FOLDER`")
+	pflag.StringSliceVar(&opt.from, "from", nil, "run nothing, but take the reports from these `FOLDERS`")
+	pflag.StringVar(&opt.markdown, "markdown", "", "write the functions whose CFI is wrong to `FILE`")
+	pflag.StringVar(&opt.peers, "peers", "/var/cache/cfi2sframe-peers", "where scripts/peers has put its systems")
+	pflag.IntVar(&opt.jobs, "jobs", 2, "programs at a time, each on a processor of its own")
+	pflag.Parse()
+	if pflag.NArg() > 0 || opt.jobs < 1 {
+		fmt.Fprintln(os.Stderr, "usage: scripts/step [flags]")
+		pflag.PrintDefaults()
+		os.Exit(2)
+	}
+	if opt.quick {
+		opt.steps, opt.other = 1e6, 20000
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ok, err := run(ctx, opt)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "step:", err)
+	}
+	if !ok || err != nil {
+		os.Exit(1)
+	}
+}
+
+// A result is the report on a subject.
+type result struct {
+	Subject string  `json:"subject"`
+	Version string  `json:"version"` // of what was followed, as its package has it
+	ABI     string  `json:"abi"`
+	Seconds float64 `json:"seconds"`
+	Exit    int     `json:"exit_status"`
+	// Packages are those that files are of, with their versions.
+	Packages map[string]string `json:"packages"`
+	*step.Report
+}
+
+func run(ctx context.Context, opt options) (bool, error) {
+	var results []*result
+	ok := true
+	if opt.from != nil {
+		var files []string
+		for _, dir := range opt.from {
+			list, err := filepath.Glob(filepath.Join(dir, "*.json"))
+			if err != nil || len(list) == 0 {
+				return false, errors.Join(err, fmt.Errorf("%s: no reports", dir))
+			}
+			files = append(files, list...)
+		}
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				return false, err
+			}
+			r := new(result)
+			if err := json.Unmarshal(b, r); err != nil {
+				return false, fmt.Errorf("%s: %w", f, err)
+			}
+			results = append(results, r)
+		}
+	} else {
+		dir, err := os.MkdirTemp("", "step-")
+		if err != nil {
+			return false, err
+		}
+		defer os.RemoveAll(dir)
+		if results, ok, err = follow(ctx, opt, dir); err != nil {
+			return false, err
+		}
+	}
+	sort.Slice(results, func(i, j int) bool {
+		a, b := results[i], results[j]
+		return a.ABI < b.ABI || a.ABI == b.ABI && a.Subject < b.Subject
+	})
+	if !summary(os.Stdout, results) {
+		ok = false
+	}
+	if opt.markdown != "" {
+		if err := markdown(opt.markdown, results); err != nil {
+			return false, err
+		}
+	}
+	return ok, nil
+}
+
+// A pool is what is left of the steps that all programs make together.
+type pool struct {
+	sync.Mutex
+	left, weight float64
+}
+
+// take returns the share of a subject. What one does not use is for those after it.
+func (p *pool) take(weight float64) uint64 {
+	p.Lock()
+	defer p.Unlock()
+	n := math.Ceil(p.left * weight / p.weight)
+	p.left -= n
+	p.weight -= weight
+	return uint64(max(n, 0))
+}
+
+func (p *pool) give(n uint64) {
+	p.Lock()
+	p.left += float64(n)
+	p.Unlock()
+}
+
+// follow follows all subjects.
+func follow(ctx context.Context, opt options, dir string) (results []*result, ok bool, err error) {
+	w, err := newWorkshop(dir, !opt.quick)
+	if err != nil {
+		return nil, false, err
+	}
+	ok = true
+	var mu sync.Mutex
+	note := func(r *result, line string, good bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Println(line)
+		ok = ok && good
+		if r != nil {
+			results = append(results, r)
+			if opt.results != "" {
+				if e := save(opt.results, r); e != nil {
+					fmt.Fprintln(os.Stderr, "step:", e)
+					ok = false
+				}
+			}
+		}
+	}
+	var list []subject
+	p := pool{left: float64(opt.steps)}
+	for _, s := range subjects {
+		if opt.only != "" && s.name != opt.only || opt.quick && !s.quick {
+			continue
+		}
+		list = append(list, s)
+		p.weight += s.weight
+	}
+	queue := make(chan subject)
+	var wg sync.WaitGroup
+	for cpu := range opt.jobs {
+		wg.Go(func() {
+			for s := range queue {
+				steps := p.take(s.weight)
+				if steps == 0 {
+					continue
+				}
+				start := time.Now()
+				r, err := w.amd64(ctx, s, steps, cpu)
+				switch {
+				case err == errMissing:
+					p.give(steps)
+					note(nil, fmt.Sprintf("none  %s: not installed", s.name), !opt.strict)
+				case err != nil:
+					p.give(steps)
+					note(nil, fmt.Sprintf("FAIL  %s: %v", s.name, err), false)
+				default:
+					if r.Steps < steps {
+						p.give(steps - r.Steps)
+					}
+					r.Seconds = time.Since(start).Seconds()
+					note(r, line(r), r.Faults() == 0)
+				}
+			}
+		})
+	}
+	for _, s := range list {
+		queue <- s
+	}
+	close(queue)
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return results, false, err
+	}
+	if opt.other > 0 {
+		w.others(ctx, opt, note)
+	}
+	return results, ok, ctx.Err()
+}
+
+func save(dir string, r *result) error {
+	b, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, r.ABI+"-"+r.Subject+".json"), b, 0o666)
+}
+
+// command returns a command that ends with ctx.
+func command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}

@@ -1,0 +1,488 @@
+package walker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/sframe"
+)
+
+const (
+	header   = "../../walker/sframe_walker.h"
+	readme   = "../../walker/README.md"
+	fixtures = "../../testdata/bin"
+)
+
+// compile builds a program of c with a compiler of the machine.
+func compile(t testing.TB, name string, command ...string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), strings.TrimSuffix(name, ".c"))
+	args := append(command[1:len(command):len(command)], "-std=c11", "-I", filepath.Dir(header), filepath.Join("c", name), "-o", out)
+	if b, err := exec.Command(peer.Look(t, command[0]), args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", command, err, b)
+	}
+	return out
+}
+
+// run starts a walker for the test.
+func run(t *testing.T, command ...string) *walker {
+	t.Helper()
+	w, err := start(command...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// sections returns those of all fixtures in all forms, and the same with their FDEs in another order.
+func sections(t *testing.T, rnd *rand.Rand) []*section {
+	t.Helper()
+	files, err := elfFiles([]string{fixtures}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []*section
+	for _, f := range files {
+		found, refused, err := all(f)
+		if err != nil || refused > 0 {
+			t.Fatalf("%s: %v, %d conversions refused", f, err, refused)
+		}
+		for _, s := range found {
+			other, err := s.unsorted(rnd)
+			if err != nil {
+				t.Fatalf("%s: %v", s.name, err)
+			}
+			list = append(list, s, other)
+		}
+	}
+	return list
+}
+
+// behind returns the section with bytes behind it, as GNU ld leaves them in a PT_GNU_SFRAME.
+func (s *section) behind() *section {
+	return &section{s.name + " and more", append(s.data[:len(s.data):len(s.data)], 0, 0, 0xff, 1, 2, 3), s.addr}
+}
+
+// moved returns the section at another address, with all code: what repeats starts inside a block there.
+func (s *section) moved() *section { return &section{s.name + ", moved", s.data, s.addr + 4} }
+
+// same expects the walker to find the same as package sframe in all sections.
+func same(t *testing.T, list []*section, command ...string) {
+	t.Helper()
+	rnd := rand.New(rand.NewPCG(3, 4))
+	w := run(t, command...)
+	for _, s := range list {
+		if err := w.compare(s, pcs(s, rnd)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLookups(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	list := sections(t, rnd)
+	for _, s := range list[:len(list):len(list)] {
+		emptied, err := s.emptied(rnd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, s.behind(), s.moved(), emptied, s.fixed())
+	}
+	same(t, list, compile(t, "query.c", "cc", "-O2"))
+}
+
+// part is a function, and its rows.
+type part struct {
+	fde  sframe.FDE
+	rows []sframe.FRE
+}
+
+// made returns a section of amd64 with these functions.
+func made(t *testing.T, name string, v sframe.Version, flags sframe.Flags, parts ...part) *section {
+	t.Helper()
+	const addr = 0x8000
+	c, err := sframe.NewCodec(v, sframe.AMD64Little)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fdes, fres []byte
+	var num uint32
+	for _, p := range parts {
+		l := sframe.List{Off: uint32(len(fres)), Num: uint32(len(p.rows))}
+		fdes = c.AppendFDE(fdes, &p.fde, p.fde.Start-addr, &l)
+		for _, r := range p.rows {
+			fres, _ = c.AppendRow(c.AppendStart(fres, r.Start, sframe.Addr1), &r.Row, false)
+		}
+		num += l.Num
+	}
+	data := c.AppendHeader(nil, &sframe.Header{
+		Flags: flags, NumFDEs: uint32(len(parts)), NumFREs: num, FRELen: uint32(len(fres)), FREOff: uint32(len(fdes)),
+	})
+	return &section{name, append(append(data, fdes...), fres...), addr}
+}
+
+// at returns rows that begin at these bytes.
+func at(starts ...uint32) (rows []sframe.FRE) {
+	for i, start := range starts {
+		rows = append(rows, sframe.FRE{Start: start, Row: sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: int32(8 + 8*i)}}})
+	}
+	return rows
+}
+
+// TestEmpty has more and more functions of no bytes behind one with code. So that lookups in a section that is made to
+// have millions are not slow, 64 do not hide it, and more do; where all have to be gone through they never do.
+func TestEmpty(t *testing.T) {
+	const bound, start = 64, 0x1000
+	program := compile(t, "query.c", "cc", "-O2")
+	for _, test := range []struct {
+		flags  sframe.Flags
+		num    int
+		at     uint64 // in the function
+		hidden bool
+	}{
+		{sframe.FDESorted, 1, 0, false}, {sframe.FDESorted, bound, 0, false}, {sframe.FDESorted, bound + 1, 0, true},
+		{sframe.FDESorted, 1_000_000, 0, true}, {0, bound, 0, false}, {0, bound + 1, 0, false}, {0, 1000, 0, false},
+		{sframe.FDESorted, 1, 4, false}, {sframe.FDESorted, 3, 4, false}, {0, 3, 4, false},
+	} {
+		parts := []part{{sframe.FDE{Start: start, Size: 16}, at(0)}}
+		for range test.num {
+			parts = append(parts, part{fde: sframe.FDE{Start: start + test.at}})
+		}
+		s := made(t, fmt.Sprintf("flags %#x, %d of no bytes", test.flags, test.num), sframe.V2, test.flags, parts...)
+		w := run(t, program)
+		// Package sframe, which orders all of them once, finds the one with code.
+		err := w.compare(s, []uint64{start, start + 3, start + 4, start + 15, start + 16, start - 1})
+		hidden := err != nil && strings.Contains(err.Error(), fmt.Sprintf("the walker finds {how:%d", sfwNoRow))
+		if hidden != test.hidden || (err != nil) != hidden {
+			t.Errorf("%s: hidden %v; %v was expected: %v", s.name, hidden, test.hidden, err)
+		}
+		if err == nil {
+			err = w.close()
+		} else {
+			err = w.cmd.Process.Kill()
+			_ = w.cmd.Wait()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMasks has functions of blocks as version 1 has them: only of a single row at 0 it is certain what it holds for.
+func TestMasks(t *testing.T) {
+	var list []*section
+	for _, starts := range [][]uint32{{}, {0}, {4}, {0, 4}} {
+		f := part{sframe.FDE{Start: 0x1001, Size: 32, PCMask: true}, at(starts...)}
+		list = append(list, made(t, fmt.Sprintf("rows at %v", starts), sframe.V1, sframe.FDESorted, f))
+	}
+	same(t, list, compile(t, "query.c", "cc", "-O2"))
+}
+
+// TestDamaged expects the same of sections that are not sound, without reading a byte that is not theirs.
+func TestDamaged(t *testing.T) {
+	sanitized := compile(t, "query.c", "cc", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+	rnd := rand.New(rand.NewPCG(5, 6))
+	rounds := long.Pick(t, 10, 40)
+	var list []*section
+	sound, wrong := 0, 0
+	for _, s := range sections(t, rnd) {
+		for range rounds {
+			d := s.damaged(rnd)
+			if _, err := sframe.Decode(d.data, d.addr); err == nil {
+				sound++
+			} else {
+				wrong++
+			}
+			list = append(list, d)
+		}
+	}
+	if sound < rounds || wrong < rounds {
+		t.Errorf("%d damaged sections can be read, and %d cannot; many of both were expected", sound, wrong)
+	}
+	same(t, list, sanitized)
+}
+
+// TestCache expects second walks to look nothing up, and none to find what another generation has found; and dlopen and
+// dlclose to make generations.
+func TestCache(t *testing.T) {
+	out, err := exec.Command(compile(t, "cache.c", "cc", "-O1", "-fsanitize=address,undefined")).CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// BenchmarkProcess measures what a frame takes in the process, with a cache and without, and _Unwind_Backtrace.
+func BenchmarkProcess(b *testing.B) {
+	program := compile(b, "process.c", "gcc", "-O2")
+	dir := withLibraries(b, program, sframe.V3)
+	for b.Loop() {
+		cmd := inFolder(dir, filepath.Base(program))
+		cmd.Args = append(cmd.Args, "bench")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			b.Fatalf("%v\n%s", err, out)
+		}
+		for line := range strings.Lines(string(out)) {
+			var name string
+			var ns float64
+			if _, err := fmt.Sscan(line, &name, &ns); err != nil {
+				b.Fatalf("%q: %v", line, err)
+			}
+			b.ReportMetric(ns, name+"-ns/frame")
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// TestOtherHosts runs the walker on aarch64 and on s390x, whose byte order is the other one.
+func TestOtherHosts(t *testing.T) {
+	list := sections(t, rand.New(rand.NewPCG(7, 8)))
+	for _, machine := range []string{"aarch64", "s390x"} {
+		dir := peer.Run(t, "sid", machine+"-linux-gnu-gcc-16 -std=c11 -O2 -static query.c -o query", header, "c/query.c")
+		emulator := peer.Tool(t, "sid", "qemu-"+machine)(filepath.Join(dir, "query"))
+		same(t, list, emulator.Args...)
+	}
+}
+
+// Flags that have compilers complain of what may not be meant, and what the core is compiled with to see that it needs
+// nothing but itself.
+const (
+	warnings = "-std=c11 -Wall -Wextra -Wconversion -pedantic -Werror"
+	uses     = `#include "sframe_walker.h"
+enum sfw_how walk(const struct sfw_space *m, struct sfw_regs *r, struct sfw_frame *f, enum sfw_how *end, struct sfw_row *row);
+enum sfw_how walk(const struct sfw_space *m, struct sfw_regs *r, struct sfw_frame *f, enum sfw_how *end, struct sfw_row *row) {
+	struct sfw_section s;
+	if (sfw_open(&s, m, 100, 0) == SFW_OK && sfw_check(&s) == SFW_OK && sfw_step(&s, r, m) == SFW_SFRAME)
+		sfw_walk(m, r, f, 10, end);
+	return sfw_lookup(m, 100, 0, 1, row);
+}
+`
+	inProcess = `#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#define SFRAME_WALKER_PROCESS
+#include "sframe_walker.h"
+size_t walk(struct sfw_process *p, struct sfw_table *t, const void *context, struct sfw_frame *f, enum sfw_how *end);
+size_t walk(struct sfw_process *p, struct sfw_table *t, const void *context, struct sfw_frame *f, enum sfw_how *end) {
+	struct sfw_regs r;
+	sfw_table_fill(t);
+	p->cache->generation = sfw_generation();
+	sfw_regs_here(&r);
+	sfw_regs_of_context(&r, context);
+	return sfw_stack_of_thread(&p->stacks[0]) && sfw_process_stack(p, r.pc) ? sfw_process_walk(p, &r, f, 10, end) : 0;
+}
+`
+)
+
+// TestCompilers expects no warning of any compiler, and the core to refer to nothing.
+func TestCompilers(t *testing.T) {
+	dir := t.TempDir()
+	files := []string{header, filepath.Join(dir, "core.c"), filepath.Join(dir, "process.c")}
+	write(t, files[1], uses)
+	write(t, files[2], inProcess)
+	levels := long.Pick(t, []string{"-O0", "-O2"}, []string{"-O0", "-O1", "-O2", "-O3", "-Os"})
+	for _, c := range []struct{ suite, command string }{
+		{"", "gcc-12"},
+		{"", "clang-14"},
+		{"", "aarch64-linux-gnu-gcc-12"},
+		{"trixie", "gcc-14"},
+		{"sid", "gcc-16"},
+		{"sid", "aarch64-linux-gnu-gcc-16"},
+		{"sid", "s390x-linux-gnu-gcc-16"},
+		{"sid", "clang-23"},
+		{"sid", "clang-23 --target=aarch64-linux-gnu"},
+		{"sid", "clang-23 --target=s390x-linux-gnu"},
+		{"sid", "g++-16 -x c++ -std=c++20"},
+	} {
+		if c.suite == "" {
+			peer.Look(t, c.command)
+		}
+		flags := strings.TrimPrefix(warnings, "-std=c11 ")
+		standard := "-std=c11"
+		if strings.Contains(c.command, "c++") {
+			standard = ""
+		}
+		var script strings.Builder
+		for _, level := range levels {
+			fmt.Fprintf(&script, "%s %s %s %s -ffreestanding -c core.c -o core.o\n", c.command, standard, flags, level)
+			fmt.Fprintf(&script, "test -z \"$(nm -u core.o)\" || { nm -u core.o; exit 1; }\n")
+		}
+		fmt.Fprintf(&script, "%s %s %s -O2 -c process.c -o process.o\n", c.command, standard, flags)
+		peer.Run(t, c.suite, script.String(), files...)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// convertTo converts a file.
+func convertTo(t testing.TB, in, out string, version sframe.Version) {
+	t.Helper()
+	opt := convert.FileOptions{Options: convert.Options{Version: version, Force: true}}
+	if _, err := convert.File(context.Background(), in, out, opt); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withLibraries returns a folder with the converted program, and what it needs of the system.
+func withLibraries(t testing.TB, program string, version sframe.Version) string {
+	t.Helper()
+	const libs = "/lib/x86_64-linux-gnu"
+	dir := t.TempDir()
+	for _, l := range []string{"libc.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"} {
+		convertTo(t, peer.File(t, filepath.Join(libs, l)), filepath.Join(dir, l), version)
+	}
+	convertTo(t, program, filepath.Join(dir, filepath.Base(program)), version)
+	return dir
+}
+
+// inFolder returns a command that runs a program of the folder with the libraries there.
+func inFolder(dir, program string) *exec.Cmd {
+	return exec.Command(filepath.Join(dir, "ld-linux-x86-64.so.2"), "--library-path", dir, filepath.Join(dir, program))
+}
+
+// places are where process.c walks the stack.
+var places = []string{"leaf", "qsort", "alloca", "aligned", "here", "nested", "nested info", "nested leaf"}
+
+// TestProcess walks stacks in handlers of signals, by sections of each version, with converted libraries. The peer
+// is _Unwind_Backtrace.
+func TestProcess(t *testing.T) {
+	program := compile(t, "process.c", "gcc", "-O2")
+	for _, version := range sframe.Versions() {
+		out, err := inFolder(withLibraries(t, program, version), filepath.Base(program)).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", version, err, out)
+		}
+		// In V3 each chain is whole. The others end after _start, of which they have no row, or in the function that
+		// aligns its stack, which they cannot express.
+		want := []string{"table: 4 modules, 0 missed, 0 bad, kernel reads 1, after fork the same", "maps: found"}
+		for _, place := range places {
+			switch {
+			case version >= sframe.V3:
+				want = append(want, fmt.Sprintf("%s: equal, end %d, start 1", place, sfwOutermost))
+			case place == "aligned":
+				want = append(want, fmt.Sprintf("%s: the begin, end %d, start 0", place, sfwNoRow))
+			default:
+				want = append(want, fmt.Sprintf("%s: equal, end %d, start 1", place, sfwNoRow))
+			}
+		}
+		want = append(want, "interrupts: equal")
+		if got := strings.TrimSpace(string(out)); got != strings.Join(want, "\n") {
+			t.Errorf("%v: got\n%s\nexpected\n%s", version, got, strings.Join(want, "\n"))
+		}
+	}
+	// Without sections there is nothing to go by.
+	out, err := exec.Command(program).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), fmt.Sprintf("qsort: the begin, end %d, start 0", sfwNoSection)) {
+		t.Errorf("not converted: %v\n%s", err, out)
+	}
+}
+
+// TestOtherProcesses does the same on aarch64, with signed return addresses, and s390x, linked statically and not. The
+// kernel's signal frames have no section there: their instructions and registers tell.
+func TestOtherProcesses(t *testing.T) {
+	for _, m := range []struct{ machine, flags, ldso string }{
+		{"aarch64", "-mbranch-protection=standard", "ld-linux-aarch64.so.1"},
+		{"s390x", "", "ld64.so.1"},
+	} {
+		gcc := m.machine + "-linux-gnu-gcc-16 -std=c11 -O2 " + m.flags
+		dir := peer.Run(t, "sid", gcc+" process.c -o dynamic\n"+gcc+" -static process.c -o static", header, "c/process.c")
+		libs := filepath.Join(peer.Root(t, "sid"), "usr", m.machine+"-linux-gnu", "lib")
+		if err := os.Mkdir(filepath.Join(dir, "lib"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
+			for _, l := range []string{"libc.so.6", "libgcc_s.so.1", m.ldso} {
+				convertTo(t, filepath.Join(libs, l), filepath.Join(dir, "lib", l), version)
+			}
+			end := sfwNoRow
+			if version >= sframe.V3 {
+				end = sfwOutermost
+			}
+			for program, modules := range map[string]int{"static": 1, "dynamic": 4} {
+				name := program + ".sframe"
+				convertTo(t, filepath.Join(dir, program), filepath.Join(dir, name), version)
+				cmd := peer.Tool(t, "sid", "qemu-"+m.machine)("-L", dir, filepath.Join(dir, name))
+				out, err := cmd.CombinedOutput()
+				if err != nil {
+					t.Fatalf("%s, %s, %v: %v\n%s", m.machine, program, version, err, out)
+				}
+				want := fmt.Sprintf("table: %d modules, 0 missed, 0 bad, kernel reads 0, after fork the same\n", modules)
+				want += "maps: found\n"
+				for _, place := range places {
+					says := "equal"
+					if m.machine == "s390x" && place == "nested" {
+						says = "the peer repeats a frame" // by the CFI of QEMU's vDSO (11.1), which the kernel's has not
+					}
+					want += fmt.Sprintf("%s: %s, end %d, start 1\n", place, says, end)
+				}
+				want += "interrupts: equal\n"
+				if string(out) != want {
+					t.Errorf("%s, %s, %v: got\n%s\nexpected\n%s", m.machine, program, version, out, want)
+				}
+			}
+		}
+	}
+}
+
+// TestReadme compiles the example, and runs it.
+func TestReadme(t *testing.T) {
+	b, err := os.ReadFile(readme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, ok := strings.Cut(string(b), "```c\n")
+	code, _, closed := strings.Cut(code, "```\n")
+	if !ok || !closed {
+		t.Fatal("no example")
+	}
+	dir := t.TempDir()
+	path, program := filepath.Join(dir, "example.c"), filepath.Join(dir, "example")
+	write(t, path, code)
+	args := append(strings.Fields(warnings), "-O2", "-I", filepath.Dir(header), path, "-o", program)
+	if out, err := exec.Command(peer.Look(t, "cc"), args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	dir = withLibraries(t, program, sframe.V3)
+	out, err := inFolder(dir, filepath.Base(program)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// From raise in libc by main to _start.
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if n := len(lines); n < 6 || lines[n-1] != fmt.Sprintf("%d frames, end %d", n-1, sfwOutermost) {
+		t.Errorf("the example prints\n%s", out)
+	}
+}
+
+// TestFuzz runs the fuzzer for some seconds.
+func TestFuzz(t *testing.T) {
+	peer.Look(t, "clang")
+	runs := long.Pick(t, "100000", "2000000")
+	cmd := exec.Command("../../scripts/fuzz-walker", runs)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 2 {
+		peer.Missing(t, strings.TrimSpace(string(out)))
+	}
+	if err != nil || !strings.Contains(string(out), "stat::number_of_executed_units: "+runs) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
