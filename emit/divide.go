@@ -37,31 +37,22 @@ const (
 	blockUses = 1024 // 0.1 %
 )
 
-// A cluster is rows that stay together. Offsets count from the function's start in a Builder, and from the chain's in a
-// divider.
+// A cluster is rows that stay together. Offsets count from the start of the chain.
 type cluster struct {
-	hash        uint64 // of the rows and of their distances
-	start, last uint32 // offsets of the first and the last row
+	start, last uint32 // offsets of the first and the last row; only the first cluster of a chain starts at 0
 	size        uint32 // of the rows in bytes, without their start addresses
+	hash        uint32 // of the rows and of their distances
 	row         uint32 // index of the first row in Builder.rows
-	rows        uint32
-	part        uint16 // index of the Builder, in a block
-	first       bool   // of its chain, in a block
-}
-
-// runClusters are the clusters of a run. If the first row is equal to the one before, it is dropped.
-type runClusters struct {
-	cluster, clusters uint32  // index of the first one in Builder.clusters, and their number
-	first, last       uint64  // bytes of the first and the last row, and the size in the highest one; 0 for longer rows
-	rest              cluster // the first cluster without the first row, if it has several
+	rows        uint16
+	part        uint16 // index of the Builder
 }
 
 // A chain is code in which FDEs can begin and end at any cluster.
 type chain struct {
-	fde     sframe.FDE // with the start of the chain, and without a size
-	size    uint32     // of the code in bytes
-	cluster int        // index of the first cluster in the block
-	class   uint16     // of fde
+	start   uint64 // address
+	size    uint32 // of the code in bytes
+	cluster int    // index of the first cluster in the block
+	run     *run   // of the first function; what fde and class say is the same for all
 }
 
 // A block is some of the code. A chain and a cluster more end the last ones.
@@ -186,24 +177,6 @@ func sortedUses(parts []*Builder) []use {
 	return uses
 }
 
-// cluster adds the clusters of a run.
-func (b *Builder) cluster(r *run) {
-	rows, forms := b.rows[r.row:r.row+r.num], b.forms[typeIndex(r.fde.Flexible)]
-	r.cluster = uint32(len(b.clusters))
-	r.first, r.last = forms[rows[0].Row].key(), forms[rows[len(rows)-1].Row].key()
-	for i := 0; i < len(rows); {
-		c := newCluster(rows[i:], forms, r.fde.PCMask)
-		c.row = r.row + uint32(i)
-		b.clusters = append(b.clusters, c)
-		i += int(c.rows)
-	}
-	r.clusters = uint32(len(b.clusters)) - r.cluster
-	if n := b.clusters[r.cluster].rows; n > 1 {
-		r.rest = newCluster(rows[1:n], forms, false)
-		r.rest.row = r.row + 1
-	}
-}
-
 // key returns the bytes of a row of up to 7 bytes, with their number, and 0 for a longer one.
 func (f *form) key() uint64 {
 	if f.size > 7 {
@@ -212,17 +185,36 @@ func (f *form) key() uint64 {
 	return f.bytes | uint64(f.size)<<56
 }
 
-// newCluster returns the cluster that the rows begin with: all of them, or those that are near enough.
-func newCluster(rows []sframe.Ref, forms []form, all bool) cluster {
-	c := cluster{start: rows[0].Start, last: rows[0].Start}
-	for i, e := range rows {
-		if !all && (e.Start-c.last >= minGap || i == maxRows) {
-			break
-		}
-		f := &forms[e.Row]
-		c.hash = mix(c.hash + uint64(e.Start-c.last)<<56 ^ f.bytes)
-		c.last, c.size, c.rows = e.Start, c.size+f.size, c.rows+1
+// nextCluster returns how many of the rows the first cluster has: all of them, or those that are near enough.
+func nextCluster(rows []sframe.Ref, all bool) int {
+	if all {
+		return len(rows)
 	}
+	n := 1
+	for n < len(rows) && n < maxRows && rows[n].Start-rows[n-1].Start < minGap {
+		n++
+	}
+	return n
+}
+
+// numClusters returns how many clusters the rows have.
+func numClusters(rows []sframe.Ref, all bool) (n uint32) {
+	for ; len(rows) > 0; n++ {
+		rows = rows[nextCluster(rows, all):]
+	}
+	return n
+}
+
+// newCluster returns the cluster of all the rows, whose offsets count from the start of their function.
+func newCluster(rows []sframe.Ref, forms []form) cluster {
+	c := cluster{start: rows[0].Start, last: rows[0].Start, rows: uint16(len(rows))}
+	hash := uint64(0)
+	for _, e := range rows {
+		f := &forms[e.Row]
+		hash = mix(hash + uint64(e.Start-c.last)<<56 ^ f.bytes)
+		c.last, c.size = e.Start, c.size+f.size
+	}
+	c.hash = uint32(hash)
 	return c
 }
 
@@ -240,38 +232,34 @@ func (b *block) load(parts []*Builder) {
 		u := &b.uses[i]
 		p := parts[u.part]
 		r := &p.runs[u.run]
-		begin := n
 		if i == 0 || !ch.takes(u, r) {
-			b.chains = append(b.chains, chain{fde: r.fde, class: r.class, cluster: n})
+			b.chains = append(b.chains, chain{start: u.start, cluster: n, run: r})
 			ch = &b.chains[len(b.chains)-1]
-			ch.fde.Start = u.start
 			last = 0
 		}
-		clusters := p.clusters[r.cluster : r.cluster+r.clusters]
-		if r.first != last || last == 0 {
-			b.clusters[n] = clusters[0]
-			n++
-		} else if clusters[0].rows > 1 {
-			b.clusters[n] = r.rest
-			n++
+		row, rows, forms := r.row, p.rows[r.row:][:r.num], p.forms[typeIndex(r.fde.Flexible)]
+		if last > 0 && forms[rows[0].Row].key() == last {
+			row, rows = row+1, rows[1:]
 		}
-		n += copy(b.clusters[n:], clusters[1:])
-		for j := begin; j < n; j++ {
-			c := &b.clusters[j]
-			c.start, c.last, c.part = c.start+ch.size-r.base, c.last+ch.size-r.base, uint16(u.part)
+		last = forms[p.rows[r.row+r.num-1].Row].key()
+		for len(rows) > 0 {
+			k := nextCluster(rows, r.fde.PCMask)
+			c := newCluster(rows[:k], forms)
+			c.start, c.last, c.row, c.part = c.start+ch.size-r.base, c.last+ch.size-r.base, row, uint16(u.part)
+			b.clusters[n] = c
+			row, rows, n = row+uint32(k), rows[k:], n+1
 		}
-		b.clusters[ch.cluster].first = true
 		ch.size += u.size
-		last = r.last
 	}
-	b.clusters[n].first = true
+	b.clusters[n] = cluster{} // the start of the next chain
 	b.clusters = b.clusters[:n+1]
 	b.chains = append(b.chains, chain{cluster: n})
 }
 
 // takes reports whether a use of a run continues the chain. A PC-mask FDE stays alone.
 func (ch *chain) takes(u *use, r *run) bool {
-	return r.class == ch.class && !r.fde.PCMask && u.start == ch.fde.Start+uint64(ch.size) && uint64(ch.size)+uint64(u.size) <= math.MaxUint32
+	return r.class == ch.run.class && !r.fde.PCMask && u.start == ch.start+uint64(ch.size) &&
+		uint64(ch.size)+uint64(u.size) <= math.MaxUint32
 }
 
 // Costs are sizes in units of 1/byteCost byte.
@@ -319,7 +307,7 @@ func (d *divider) choose(b *block, t *trie, first, last int) []int {
 			if j-i >= len(shared) && j > i && d.best[j-first] <= before+uint64(list)*byteCost {
 				break // pieces that begin with j are not worse than those with all rows from i on
 			}
-			if rows += c.rows; rows > d.limit && j > i {
+			if rows += uint32(c.rows); rows > d.limit && j > i {
 				break
 			}
 			size += c.size
@@ -348,11 +336,11 @@ func (d *divider) cut(parts []*Builder, b *block, chain, begin, end int) {
 	if end < b.chains[chain+1].cluster {
 		stop = b.clusters[end].start
 	}
-	p := piece{fde: ch.fde}
-	p.fde.Start, p.fde.Size = ch.fde.Start+uint64(start), stop-start
+	p := piece{fde: ch.run.fde}
+	p.fde.Start, p.fde.Size = ch.start+uint64(start), stop-start
 	clusters, rows := b.clusters[begin:end], uint32(0)
 	for i := range clusters {
-		rows += clusters[i].rows
+		rows += uint32(clusters[i].rows)
 	}
 	e := d.lists.begin(parts[0].codec, &p.fde, rows, clusters[len(clusters)-1].last-start)
 	for i := range clusters {

@@ -46,16 +46,15 @@ type Options struct {
 
 // A Builder collects functions.
 type Builder struct {
-	opt      Options
-	codec    *sframe.Codec
-	layout   *sframe.Layout
-	forms    [2][]form             // of each row, in default and in flexible FDEs
-	long     [2][][]byte           // the bytes of forms that do not fit an integer
-	numbers  map[sframe.Row]uint32 // index in forms
-	rows     []sframe.Ref          // of all runs; starts count from the function's start
-	clusters []cluster             // of all runs, with Options.Join
-	runs     []run
-	uses     []use
+	opt     Options
+	codec   *sframe.Codec
+	layout  *sframe.Layout
+	forms   [2][]form             // of each row, in default and in flexible FDEs
+	long    [2][][]byte           // the bytes of forms that do not fit an integer
+	numbers map[sframe.Row]uint32 // index in forms
+	rows    []sframe.Ref          // of all runs; starts count from the function's start
+	runs    []run
+	uses    []use
 }
 
 // A form is an encoded row without its start address, for one type of FDE.
@@ -71,7 +70,7 @@ type run struct {
 	row, num uint32     // its rows: index of the first one in Builder.rows, and their number
 	next     bool       // the next run belongs to the same function
 	class    uint16     // of fde
-	runClusters
+	clusters uint32     // their number, with Options.Join
 }
 
 // classOf returns a number that is the same for FDEs that differ in Start and Size only.
@@ -112,9 +111,6 @@ func (b *Builder) Grow(n, added, rows int) {
 	b.uses = slices.Grow(b.uses, n)
 	b.runs = slices.Grow(b.runs, added)
 	b.rows = slices.Grow(b.rows, rows)
-	if b.opt.Join {
-		b.clusters = slices.Grow(b.clusters, 3*added) // libLLVM has 2.8 for each
-	}
 }
 
 // Row returns the number of a row, for Add. Equal rows have the same number. A row that has no form in
@@ -187,7 +183,7 @@ func (b *Builder) addRun(d *sframe.FDE, first, end int, flexible bool) {
 	r.fde.Start, r.fde.Size, r.fde.Flexible = 0, 0, flexible
 	r.class = classOf(&r.fde)
 	if b.opt.Join {
-		b.cluster(&r)
+		r.clusters = numClusters(b.rows[first:end], r.fde.PCMask)
 	}
 	b.runs = append(b.runs, r)
 }

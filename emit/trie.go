@@ -15,10 +15,13 @@ type trie struct {
 // newTrie returns the trie of all lists in the blocks. Round after round looks for lists of one cluster more, where those
 // without it occur several times and FDEs can have them. Lists are compared by hashes: an error makes a section larger, not wrong.
 func newTrie(blocks []block, limit uint32) *trie {
-	t := &trie{parent: []uint32{0}, uses: []uint32{0}, depth: []uint8{0}}
 	last := &blocks[len(blocks)-1]
 	clusters := blocks[0].clusters[:last.index+len(last.clusters)] // of all blocks
-	t.deepest = make([]uint32, len(clusters))
+	n := len(clusters)/4 + 1                                       // about as many lists occur again in large files
+	t := &trie{
+		parent: make([]uint32, 1, n), uses: make([]uint32, 1, n), depth: make([]uint8, 1, n),
+		deepest: make([]uint32, len(clusters)),
+	}
 
 	// A place is a cluster with which a list begins, and the node of the list.
 	type place struct{ cluster, node, rows uint32 }
@@ -32,7 +35,6 @@ func newTrie(blocks []block, limit uint32) *trie {
 	type slot struct {
 		hash  uint32
 		place uint32 // where it occurs first, plus 1; 0: the slot is free
-		node  uint32 // 0 until it occurs again
 	}
 	slots := make([]slot, 1<<bits.Len(uint(len(places))))
 	for depth := uint8(1); len(places) > 0 && uint32(depth) <= limit; depth++ {
@@ -42,25 +44,28 @@ func newTrie(blocks []block, limit uint32) *trie {
 		for i := range places {
 			p := &places[i]
 			at := p.cluster + uint32(depth) - 1
-			c, h := &clusters[at], uint64(p.node)
+			c, parent := &clusters[at], p.node
+			h := uint64(parent)
 			if depth > 1 { // the distance to what is before the list does not matter
 				h = mix(h<<32 ^ uint64(c.start-clusters[at-1].last))
 			}
-			h = mix(h ^ c.hash)
+			h = mix(h ^ uint64(c.hash))
 			for at := h >> (64 - log); ; at = (at + 1) & (1<<log - 1) {
 				e := &slots[at]
 				if e.place > 0 && e.hash != uint32(h) {
 					continue
 				}
-				if e.place == 0 {
+				if p.node = 0; e.place == 0 {
 					*e = slot{hash: uint32(h), place: uint32(i) + 1}
-				} else if e.node == 0 {
-					e.node = uint32(len(t.parent))
-					t.parent, t.uses, t.depth = append(t.parent, p.node), append(t.uses, 1), append(t.depth, depth)
-					places[e.place-1].node = e.node
+					break
 				}
-				p.node = e.node
-				t.uses[e.node]++
+				first := &places[e.place-1]
+				if first.node == 0 {
+					first.node = uint32(len(t.parent))
+					t.parent, t.uses, t.depth = append(t.parent, parent), append(t.uses, 1), append(t.depth, depth)
+				}
+				p.node = first.node
+				t.uses[p.node]++
 				break
 			}
 		}
@@ -71,7 +76,7 @@ func newTrie(blocks []block, limit uint32) *trie {
 			}
 			t.deepest[p.cluster] = p.node
 			next := &clusters[p.cluster+uint32(depth)]
-			if p.rows += clusters[p.cluster+uint32(depth)-1].rows; !next.first && p.rows+next.rows <= limit {
+			if p.rows += uint32(clusters[p.cluster+uint32(depth)-1].rows); next.start > 0 && p.rows+uint32(next.rows) <= limit {
 				left = append(left, p)
 			}
 		}

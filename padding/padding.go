@@ -167,7 +167,7 @@ func (x *finder) read(first, last int) {
 		switch is := x.decode(rest[:gap.size()]); {
 		case is == traps:
 		case is == other,
-			(is == pieces || !x.leaves(code) || jump(gap) || is == two && jump(span{gap.begin + 1, gap.end})) && x.differs(i):
+			x.differs(i) && (is == pieces || !x.leaves(code) || jump(gap) || is == two && jump(span{gap.begin + 1, gap.end})):
 			x.sizes[i] = 0
 		}
 	}
