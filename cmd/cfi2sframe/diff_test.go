@@ -253,11 +253,12 @@ func TestDiffFormats(t *testing.T) {
 	sums := make(map[string][2]uint64)
 	var want [2]struct {
 		Covered, Described uint64
-		Fdes, Sframe_size  int
-		Gaps_by_reason     []struct {
+		FDEs               int `json:"fdes"`
+		Size               int `json:"sframe_size"`
+		GapsByReason       []struct {
 			Reason string
 			Bytes  uint64
-		}
+		} `json:"gaps_by_reason"`
 	}
 	for i, format := range []string{"2", "3"} {
 		var stdout, stderr bytes.Buffer
@@ -267,14 +268,14 @@ func TestDiffFormats(t *testing.T) {
 		if err := json.Unmarshal(stdout.Bytes(), &want[i]); err != nil {
 			t.Fatal(err)
 		}
-		for _, g := range want[i].Gaps_by_reason {
+		for _, g := range want[i].GapsByReason {
 			s := sums[g.Reason]
 			s[i] = g.Bytes
 			sums[g.Reason] = s
 		}
 	}
 	for i, s := range []*report.DiffSide{&d.Old, &d.New} {
-		if s.Covered != want[i].Covered || s.Described != want[i].Described || s.FDEs != want[i].Fdes || s.Size != uint64(want[i].Sframe_size) || s.Format != 2+i {
+		if s.Covered != want[i].Covered || s.Described != want[i].Described || s.FDEs != want[i].FDEs || s.Size != uint64(want[i].Size) || s.Format != 2+i {
 			t.Errorf("%+v; %+v was expected", s, want[i])
 		}
 	}

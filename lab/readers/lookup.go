@@ -65,11 +65,11 @@ func convertFile(path, dir string, opt convert.Options) (*subject, error) {
 	if s.stubs, err = plt.Find(f, s.table); err != nil {
 		return nil, err
 	}
-	code, err := elfwrite.CodeOf(f)
-	if err != nil {
-		return nil, err
+	// If it is unknown what refers to the code, no padding is described.
+	if code, err := elfwrite.CodeOf(f); err == nil && !s.opt.NoPadding {
+		s.padding = padding.Find(f, s.table, s.stubs, code.Referred, 1)
 	}
-	if s.padding = padding.Find(f, s.table, s.stubs, code.Referred, 1); s.padding == nil || s.opt.NoPadding {
+	if s.padding == nil {
 		s.padding = make([]uint8, s.table.Len())
 	}
 	if s.bytes, s.addr, s.section, err = sectionOf(out); err != nil {

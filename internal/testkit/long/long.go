@@ -1,31 +1,22 @@
-// Package long tells tests that take long whether they are to run.
+// Package long marks tests that take long. go test -short skips them, or runs a part of them.
 package long
 
-import (
-	"os"
-	"testing"
-)
+import "testing"
 
-// Run is the environment variable that has all tests run. scripts/test --all sets it.
-const Run = "CFI2SFRAME_LONG_TESTS"
-
-// how ends what a test says that is not run, or not whole.
-const how = "takes long: scripts/test --all runs it, as does " + Run + "=1"
-
-// Test marks a test as one that takes long: it is skipped unless all tests are to run.
+// Test skips the test with -short.
 func Test(t testing.TB) {
 	t.Helper()
-	if os.Getenv(Run) == "" {
-		t.Skip("this " + how)
+	if testing.Short() {
+		t.Skip("takes long: not run with -short")
 	}
 }
 
-// Pick returns all if all tests are to run. Otherwise it returns few, and says so in the test's log.
+// Pick returns few with -short, and all without.
 func Pick[T any](t testing.TB, few, all T) T {
 	t.Helper()
-	if os.Getenv(Run) != "" {
+	if !testing.Short() {
 		return all
 	}
-	t.Log("only a part is run, as the whole " + how)
+	t.Log("-short: only a part is run")
 	return few
 }
