@@ -55,10 +55,11 @@ type pathEntry struct {
 	dir  uint64
 }
 
-// What is counted for an address with a line, and for an entry of a table, in bytes. An entry need not have any.
+// What is counted for an address with a line, and for an entry of a table, in bytes. An entry need not have any in the
+// file, and takes 40 in memory.
 const (
 	perLine  = 16
-	perEntry = 16
+	perEntry = 40
 )
 
 // lines reads the unit's line table.
