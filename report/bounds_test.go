@@ -9,23 +9,33 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// TestSums compares with the function that goes through the spans.
-func TestSums(t *testing.T) {
+// TestRangeSet compares with a count of single bytes.
+func TestRangeSet(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
-		var spans []span
+		var ranges []Range
+		var in [250]bool
 		at := uint64(0)
 		for range r.IntN(20) {
-			s := span{at + r.Uint64N(5), 0}
-			s.end = s.begin + 1 + r.Uint64N(5)
-			spans, at = append(spans, s), s.end
+			begin := at + r.Uint64N(5)
+			at = begin + 1 + r.Uint64N(5)
+			ranges = append(ranges, Range{begin, at})
+			for i := begin; i < at; i++ {
+				in[i] = true
+			}
 		}
-		sums := newSums(spans)
+		set := newRangeSet(ranges)
 		for range 50 {
 			begin := r.Uint64N(200)
 			end := begin + r.Uint64N(50)
-			if got, want := sums.bytesIn(begin, end), bytesIn(spans, begin, end); got != want {
-				t.Fatalf("%v: %d of %d-%d; %d were expected", spans, got, begin, end, want)
+			want := uint64(0)
+			for _, is := range in[begin:end] {
+				if is {
+					want++
+				}
+			}
+			if got := set.bytesIn(begin, end); got != want {
+				t.Fatalf("%v: %d of %d-%d; %d were expected", ranges, got, begin, end, want)
 			}
 		}
 	}

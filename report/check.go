@@ -1,10 +1,5 @@
 package report
 
-import (
-	"encoding/json"
-	"io"
-)
-
 // A Check is what the comparison of an .sframe with the CFI finds.
 type Check struct {
 	Schema     int        `json:"schema"`
@@ -31,9 +26,6 @@ type Mismatch struct {
 	What     string `json:"what"`
 }
 
-// JSON writes the JSON form.
-func (c *Check) JSON(w io.Writer) error { return writeJSON(w, c) }
-
 // A Removed is a file whose .sframe was removed.
 type Removed struct {
 	Schema  int    `json:"schema"`
@@ -42,16 +34,4 @@ type Removed struct {
 	Removed bool   `json:"removed"` // always true
 
 	Unsigned bool `json:"signature_removed,omitempty"`
-}
-
-// JSON writes the JSON form.
-func (r *Removed) JSON(w io.Writer) error { return writeJSON(w, r) }
-
-// writeJSON writes a value as a JSON object of many lines.
-func writeJSON(w io.Writer, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err == nil {
-		_, err = w.Write(append(b, '\n'))
-	}
-	return err
 }

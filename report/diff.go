@@ -2,19 +2,13 @@ package report
 
 import (
 	"bufio"
-	_ "embed"
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"io"
 )
 
 // DiffSchema is the version of the JSON form of a Diff, which diff.schema.json describes.
 const DiffSchema = 1
-
-// DiffJSONSchema is the JSON Schema (2020-12) of what Diff.JSON writes.
-//
-//go:embed diff.schema.json
-var DiffJSONSchema string
 
 // A Diff says what is different between the .sframe of two files. All sizes are in bytes.
 type Diff struct {
@@ -93,24 +87,12 @@ type DiffFunction struct {
 	Covered uint64 `json:"covered"`
 }
 
-// JSON writes the difference as a JSON object, which diff.schema.json describes.
-func (d *Diff) JSON(w io.Writer) error {
-	out := bufio.NewWriter(w)
-	e := json.NewEncoder(out)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(d); err != nil {
-		return err
-	}
-	return out.Flush()
-}
-
 // Text writes the difference for people, with the given number of changes at most; a negative number stands for all.
 func (d *Diff) Text(w io.Writer, changes int) error {
 	out := bufio.NewWriter(w)
 	p := &printer{w: out}
 	a, b, n := &d.Old, &d.New, &d.Functions
-	p.f("old: %s\nnew: %s\n", printable(a.File), printable(b.File))
+	p.f("old: %s\nnew: %s\n", Printable(a.File), Printable(b.File))
 	if d.Same {
 		p.f("  no difference: %s with the same rows\n", plural(n.Same, "function"))
 		return out.Flush()
@@ -126,32 +108,34 @@ func (d *Diff) Text(w io.Writer, changes int) error {
 			if new < old {
 				sign, by = "-", old-new
 			}
-			p.f("  %s: %s, now %s (%s%s)\n", what, digits(old), digits(new), sign, digits(by))
+			p.f("  %s: %s, now %s (%s%s)\n", what, Digits(old), Digits(new), sign, Digits(by))
 		}
 	}
 	words("ABI", a.ABI, b.ABI)
 	words("format", fmt.Sprintf("V%d", a.Format), fmt.Sprintf("V%d", b.Format))
-	words("start addresses", from(a.PCRel), from(b.PCRel))
-	words("FDEs in the order of addresses", yes(a.Sorted), yes(b.Sorted))
+	from := map[bool]string{true: "from their own fields", false: "from the section"}
+	words("start addresses", from[a.PCRel], from[b.PCRel])
+	yes := map[bool]string{true: "yes", false: "no"}
+	words("FDEs in the order of addresses", yes[a.Sorted], yes[b.Sorted])
 	numbers("bytes of .sframe", a.Size, b.Size)
 	numbers("FDEs", uint64(a.FDEs), uint64(b.FDEs))
 	numbers("rows", a.FREs, b.FREs)
 	numbers("functions described by CFI", uint64(a.Functions), uint64(b.Functions))
 	numbers("bytes of code described by CFI", a.Described, b.Described)
 	numbers("bytes of that covered", a.Covered, b.Covered)
-	words("coverage", percent(a.Covered, a.Described), percent(b.Covered, b.Described))
+	words("coverage", Share(a.Covered, a.Described), Share(b.Covered, b.Described))
 	numbers("bytes of code without CFI covered", a.Beside, b.Beside)
 	numbers("bytes of padding covered", a.Padding, b.Padding)
 	for _, g := range d.Gaps {
 		if g.Gained > 0 || g.Lost > 0 {
-			p.f("  left out: %s, now %s (gained %s, lost %s): %s\n", bytesOf(g.Old), digits(g.New), digits(g.Gained), digits(g.Lost), g.Text)
+			p.f("  left out: %s, now %s (gained %s, lost %s): %s\n", bytesOf(g.Old), Digits(g.New), Digits(g.Gained), Digits(g.Lost), g.Text)
 		}
 	}
 	by := "matched by names"
 	if d.SameCode {
 		by = "the code is the same"
 	}
-	p.f("  functions (%s): %s with the same rows", by, digits(uint64(n.Same)))
+	p.f("  functions (%s): %s with the same rows", by, Digits(uint64(n.Same)))
 	for _, c := range []struct {
 		n    int
 		what string
@@ -160,16 +144,16 @@ func (d *Diff) Text(w io.Writer, changes int) error {
 		{n.OnlyOld, "in the old file only"}, {n.OnlyNew, "in the new file only"},
 	} {
 		if c.n > 0 {
-			p.f(", %s %s", digits(uint64(c.n)), c.what)
+			p.f(", %s %s", Digits(uint64(c.n)), c.what)
 		}
 	}
 	p.f("\n")
-	for i := range d.Changes {
-		if changes >= 0 && i == changes {
-			p.f("  and %s more (-v lists them)\n", plural(len(d.Changes)-i, "function"))
-			break
-		}
-		p.f("    %v\n", &d.Changes[i])
+	listed := first(d.Changes, changes)
+	for i := range listed {
+		p.f("    %v\n", &listed[i])
+	}
+	if n := len(d.Changes) - len(listed); n > 0 {
+		p.f("  and %s more (-v lists them)\n", plural(n, "function"))
 	}
 	if d.Omitted > 0 {
 		p.f("  %s %s not listed\n", plural(d.Omitted, "function"), one(d.Omitted, "is", "are"))
@@ -177,47 +161,18 @@ func (d *Diff) Text(w io.Writer, changes int) error {
 	return out.Flush() // which has the first error
 }
 
-// from says where start addresses count from.
-func from(pcrel bool) string {
-	if pcrel {
-		return "from their own fields"
-	}
-	return "from the section"
-}
-
-func yes(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
-}
-
 // String returns the change as the text report has it.
 func (c *Change) String() string {
-	f := c.New
-	if f == nil {
-		f = c.Old
-	}
-	name := printable(c.Function)
-	if name == "" {
-		name = "function"
-	}
-	s := fmt.Sprintf("%s at %s%#x: ", name, inSection(f.Section), f.Begin)
+	f := cmp.Or(c.New, c.Old)
+	s := fmt.Sprintf("%s at %s%#x: ", cmp.Or(Printable(c.Function), "function"), inSection(f.Section), f.Begin)
+	rows := plural(f.Rows, "row")
 	switch c.Kind {
 	case ChangeOld:
-		return s + fmt.Sprintf("in the old file only, %s", plural(f.Rows, "row"))
+		return s + "in the old file only, " + rows
 	case ChangeNew:
-		return s + fmt.Sprintf("in the new file only, %s", plural(f.Rows, "row"))
+		return s + "in the new file only, " + rows
 	case ChangeOffsets:
-		return s + fmt.Sprintf("the same %s at other offsets, from +%#x on", plural(f.Rows, "row"), c.Offset)
+		return s + fmt.Sprintf("the same %s at other offsets, from +%#x on", rows, c.Offset)
 	}
-	return s + fmt.Sprintf("%s, was %d; at +%#x %s, was %s", plural(c.New.Rows, "row"), c.Old.Rows, c.Offset, row(c.NewRow), row(c.OldRow))
-}
-
-// row returns a row in words.
-func row(s string) string {
-	if s == "" {
-		return "nothing"
-	}
-	return s
+	return s + fmt.Sprintf("%s, was %d; at +%#x %s, was %s", rows, c.Old.Rows, c.Offset, cmp.Or(c.NewRow, "nothing"), cmp.Or(c.OldRow, "nothing"))
 }

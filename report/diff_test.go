@@ -81,7 +81,7 @@ new: "new\x1b.so"
 // TestDiffJSON expects all of the difference.
 func TestDiffJSON(t *testing.T) {
 	var b bytes.Buffer
-	if err := fullDiff().JSON(&b); err != nil {
+	if err := report.WriteJSON(&b, fullDiff()); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(b.String(), "operator<(a&, b&)") {
@@ -117,10 +117,10 @@ func TestWriteErrors(t *testing.T) {
 	for name, write := range map[string]func(io.Writer) error{
 		"text of a difference":    func(w io.Writer) error { return d.Text(w, -1) },
 		"text of no difference":   func(w io.Writer) error { return same.Text(w, -1) },
-		"JSON of a difference":    d.JSON,
+		"JSON of a difference":    func(w io.Writer) error { return report.WriteJSON(w, d) },
 		"text":                    func(w io.Writer) error { return c.Text(w, -1) },
 		"JSON":                    c.JSON,
-		"JSON of what stays":      kept.JSON,
+		"JSON of what stays":      func(w io.Writer) error { return report.WriteJSON(w, kept) },
 		"HTML":                    func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c}) },
 		"HTML of several reports": func(w io.Writer) error { return report.HTML(w, []*report.Coverage{c, c}) },
 	} {

@@ -22,10 +22,10 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 	return page.Template(pageText, template.FuncMap{
 		"add":       func(a, b uint64) uint64 { return a + b },
 		"bytes":     bytesOf,
-		"digits":    digits,
-		"percent":   percent,
+		"digits":    Digits,
+		"percent":   Share,
 		"plural":    plural,
-		"printable": printable,
+		"printable": Printable,
 		"uint":      func(n int) uint64 { return uint64(n) },
 	})
 })
@@ -69,10 +69,14 @@ type pageOf struct {
 // A pageFile is one file, or the sum of all.
 type pageFile struct {
 	*Coverage
-	ID       string
-	Bars     []page.Bar
-	Map      []strip
-	NotDrawn int // sections that the map leaves out
+	ID        string
+	Bars      []page.Bar
+	Map       []strip
+	NotDrawn  int                // sections that the map does not show
+	Listed    []UncoveredSection // with code without CFI, by address
+	NotListed int                // the smaller ones, if they are too many
+	LeftOut   uint64             // bytes of all gaps
+	Ranges    int                // all gaps
 }
 
 // The columns of the tables, in the order of the cells that the row methods return.
@@ -99,10 +103,9 @@ func newPage(files []*Coverage) *pageOf {
 	}
 	if p.Several {
 		p.Title += " of " + plural(len(files), "file")
-		sum := Sum("", files)
-		p.Sum = pageFile{Coverage: sum, ID: "sum", Bars: bars(sum)} // of several files there is no map
+		p.Sum = newPageFile(Sum("", files), "sum")
 	} else {
-		p.Title += " of " + printable(files[0].File)
+		p.Title += " of " + Printable(files[0].File)
 		p.Sum = p.Files[0]
 	}
 	p.tables(files)
@@ -112,6 +115,13 @@ func newPage(files []*Coverage) *pageOf {
 func newPageFile(c *Coverage, id string) pageFile {
 	f := pageFile{Coverage: c, ID: id, Bars: bars(c)}
 	f.Map, f.NotDrawn = codeMap(c)
+	some := slices.DeleteFunc(slices.Clone(c.Uncovered.Sections), func(s UncoveredSection) bool { return s.Bytes == 0 })
+	f.Listed = largest(some, maxListed, func(a, b UncoveredSection) int { return cmp.Compare(a.Bytes, b.Bytes) })
+	f.NotListed = len(some) - len(f.Listed)
+	for i := range c.Reasons {
+		f.LeftOut += c.Reasons[i].Bytes
+		f.Ranges += c.Reasons[i].Ranges
+	}
 	return f
 }
 
@@ -119,53 +129,11 @@ func newPageFile(c *Coverage, id string) pageFile {
 // their own: a page is to be looked at.
 const maxListed = 1000
 
-// Listed returns the sections with code without CFI, those with most of it if they are too many, by
-// address.
-func (f *pageFile) Listed() []UncoveredSection {
-	list := slices.DeleteFunc(slices.Clone(f.Uncovered.Sections), func(s UncoveredSection) bool { return s.Bytes == 0 })
-	if len(list) <= maxListed {
-		return list
-	}
-	slices.SortStableFunc(list, func(a, b UncoveredSection) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	list = list[:maxListed]
-	slices.SortStableFunc(list, func(a, b UncoveredSection) int { return cmp.Compare(a.Begin, b.Begin) })
-	return list
-}
-
-// NotListed counts the other sections with code without CFI.
-func (f *pageFile) NotListed() int {
-	n := 0
-	for i := range f.Uncovered.Sections {
-		if f.Uncovered.Sections[i].Bytes > 0 {
-			n++
-		}
-	}
-	return max(n-maxListed, 0)
-}
-
 // Shown returns the files that have a part of their own.
 func (p *pageOf) Shown() []pageFile { return p.Files[:min(len(p.Files), maxListed)] }
 
 // NotShown counts the other ones.
 func (p *pageOf) NotShown() int { return len(p.Files) - len(p.Shown()) }
-
-// LeftOut is the size of all gaps.
-func (f *pageFile) LeftOut() uint64 {
-	var n uint64
-	for i := range f.Reasons {
-		n += f.Reasons[i].Bytes
-	}
-	return n
-}
-
-// Ranges counts all gaps.
-func (f *pageFile) Ranges() int {
-	var n int
-	for i := range f.Reasons {
-		n += f.Reasons[i].Ranges
-	}
-	return n
-}
 
 // bars scales the reasons to that with most bytes, which comes first.
 func bars(c *Coverage) []page.Bar {
@@ -199,8 +167,8 @@ func (p *pageOf) tables(files []*Coverage) {
 	}
 	var gaps, functions, list [][]string
 	for i, c := range files {
-		name := printable(c.File)
-		list = append(list, p.row(i, name))
+		name := Printable(c.File)
+		list = append(list, p.Files[i].row(name, i < maxListed))
 		for i := range c.Gaps {
 			gaps = append(gaps, c.Gaps[i].row(name))
 		}
@@ -219,50 +187,35 @@ func (p *pageOf) tables(files []*Coverage) {
 	}, functions)
 }
 
-// row returns the cells of fileColumns for the file with an index, and where it leads to.
-func (p *pageOf) row(i int, name string) []string {
-	f := &p.Files[i]
+// row returns the cells of fileColumns, and a link to the file's part if it has one.
+func (f *pageFile) row(name string, hasPart bool) []string {
 	part := ""
-	if i < maxListed {
+	if hasPart {
 		part = "#" + f.ID
 	}
 	return []string{
-		name, f.ABI, strconv.Itoa(f.Format), decimal(f.Described), decimal(f.Covered), percent(f.Covered, f.Described),
-		decimal(f.LeftOut()), decimal(f.Uncovered.Bytes), decimal(f.Size), part,
+		name, f.ABI, strconv.Itoa(f.Format), decimal(f.Described), decimal(f.Covered), Share(f.Covered, f.Described),
+		decimal(f.LeftOut), decimal(f.Uncovered.Bytes), decimal(f.Size), part,
 	}
 }
 
 // row returns the cells of gapColumns, and the symbol.
 func (g *Gap) row(file string) []string {
-	name := printable(g.Function)
-	if name == "" {
-		name = fmt.Sprintf("function at %s%#x", inSection(g.Section), g.Begin-g.Offset)
-	}
-	rule, source, format3 := g.Rule, "", "left out"
-	if g.Column != "" {
-		rule = g.Column + " " + g.Rule
-	}
-	if g.Source != "" {
-		source = fmt.Sprintf("%s:%d", printable(g.Source), g.Line)
-	}
+	format3 := "left out"
 	if g.Format3 {
 		format3 = "covered"
 	}
 	return []string{
-		file, name, rangeOf(g.Section, g.Begin, g.End), fmt.Sprintf("%#x", g.Offset), decimal(g.End - g.Begin), g.Reason,
-		printable(rule), source, format3, printable(g.Cause), printable(g.Symbol),
+		file, g.function(), rangeOf(g.Section, g.Begin, g.End), fmt.Sprintf("%#x", g.Offset), decimal(g.End - g.Begin), g.Reason,
+		Printable(g.rule()), g.line(), format3, Printable(g.Cause), Printable(g.Symbol),
 	}
 }
 
 // row returns the cells of functionColumns, and the symbol.
 func (f *UncoveredFunction) row(file string) []string {
 	return []string{
-		file, printable(f.Function), rangeOf(f.Section, f.Begin, f.Begin+f.Size), decimal(f.Size), decimal(f.Bytes), printable(f.Symbol),
+		file, Printable(f.Function), rangeOf(f.Section, f.Begin, f.Begin+f.Size), decimal(f.Size), decimal(f.Bytes), Printable(f.Symbol),
 	}
-}
-
-func rangeOf(section string, begin, end uint64) string {
-	return fmt.Sprintf("%s%#x-%#x", inSection(section), begin, end)
 }
 
 func decimal(n uint64) string { return strconv.FormatUint(n, 10) }

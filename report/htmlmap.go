@@ -16,7 +16,8 @@ const maxStrips = 40
 // A strip is an executable section as the map draws it.
 type strip struct {
 	UncoveredSection
-	LeftOut uint64 // bytes in gaps that are listed
+	gaps    []*Gap // that are listed
+	LeftOut uint64 // their bytes
 	Marks   []mark // all of them, those of gaps last: they are drawn on top, and the rarest reason's on top of all
 	Lanes   []lane // one for every reason that has gaps in the section
 }
@@ -42,79 +43,52 @@ func codeMap(c *Coverage) ([]strip, int) {
 	for i := range all {
 		all[i].UncoveredSection = c.Uncovered.Sections[i]
 	}
-	gaps := gapsBySection(c)
-	for i := range all {
-		for _, g := range gaps[i] {
-			all[i].LeftOut += g.End - g.Begin
-		}
+	for i := range c.Gaps {
+		addGap(all, &c.Gaps[i])
 	}
-	order := make([]int, len(all))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(-cmp.Compare(all[a].LeftOut, all[b].LeftOut), -cmp.Compare(all[a].Size, all[b].Size))
-	})
-	order = order[:min(len(order), maxStrips)]
-	slices.Sort(order)
-	out := make([]strip, len(order))
-	for i, j := range order {
-		out[i] = all[j]
-		out[i].draw(gaps[j])
+	out := largest(all, maxStrips, func(a, b strip) int { return cmp.Or(cmp.Compare(a.LeftOut, b.LeftOut), cmp.Compare(a.Size, b.Size)) })
+	for i := range out {
+		out[i].draw()
 	}
 	return out, len(all) - len(out)
 }
 
-// gapsBySection returns for each section the gaps in it. Sections of an object have no
-// addresses, and of several with the same name, which only some compilers make, the first
-// that is large enough gets the gaps.
-func gapsBySection(c *Coverage) [][]*Gap {
-	sections := c.Uncovered.Sections
-	out := make([][]*Gap, len(sections))
-	named := make(map[string][]int)
-	for i := range sections { // a later one is of use only if it is larger
-		list := named[sections[i].Name]
-		if n := len(list); n == 0 || sections[list[n-1]].Size < sections[i].Size {
-			named[sections[i].Name] = append(list, i)
-		}
+// largest returns the n largest elements of a list in their order.
+func largest[T any](list []T, n int, compare func(a, b T) int) []T {
+	order := make([]int, len(list))
+	for i := range order {
+		order[i] = i
 	}
-	for i := range c.Gaps {
-		g := &c.Gaps[i]
-		list := candidates(sections, named, g)
-		j := sort.Search(len(list), func(j int) bool { return g.End-sections[list[j]].Begin <= sections[list[j]].Size })
-		if j == len(list) {
-			continue
-		}
-		if at := list[j]; g.Begin >= sections[at].Begin && g.Begin-sections[at].Begin < sections[at].Size {
-			out[at] = append(out[at], g)
-		}
+	slices.SortStableFunc(order, func(a, b int) int { return compare(list[b], list[a]) })
+	order = order[:min(len(order), n)]
+	slices.Sort(order)
+	out := make([]T, len(order))
+	for i, j := range order {
+		out[i] = list[j]
 	}
 	return out
 }
 
-// candidates returns the sections that a gap can be in: by name in an object, and elsewhere the
-// last one that begins before it.
-func candidates(sections []UncoveredSection, named map[string][]int, g *Gap) []int {
-	if g.Section != "" {
-		return named[g.Section]
+// addGap adds a gap to the strip that it lies in, if there is one. The strips are sorted by address.
+func addGap(strips []strip, g *Gap) {
+	addr := g.Begin + g.base
+	i := sort.Search(len(strips), func(i int) bool { return strips[i].Begin+strips[i].base > addr }) - 1
+	for i >= 0 && strips[i].Size == 0 {
+		i--
 	}
-	at, found := slices.BinarySearchFunc(sections, g.Begin, func(s UncoveredSection, addr uint64) int { return cmp.Compare(s.Begin, addr) })
-	if !found {
-		at--
+	if i >= 0 && g.End+g.base-strips[i].Begin-strips[i].base <= strips[i].Size {
+		strips[i].gaps = append(strips[i].gaps, g)
+		strips[i].LeftOut += g.End - g.Begin
 	}
-	if at < 0 {
-		return nil
-	}
-	return []int{at}
 }
 
 // draw makes the marks of a strip.
-func (s *strip) draw(gaps []*Gap) {
+func (s *strip) draw() {
 	for _, r := range s.Ranges {
 		s.Marks = append(s.Marks, s.mark(r, "without", "code without CFI", 0))
 	}
 	byReason := make(map[string][]*Gap)
-	for _, g := range gaps {
+	for _, g := range s.gaps {
 		byReason[g.Reason] = append(byReason[g.Reason], g)
 	}
 	for reason, gaps := range byReason {
@@ -130,12 +104,12 @@ func (s *strip) draw(gaps []*Gap) {
 // lane returns the lane of the gaps of one reason.
 func (s *strip) lane(reason string, gaps []*Gap) lane {
 	l := lane{Reason: reason, Text: gaps[0].Text}
-	spans := make([]span, len(gaps))
+	ranges := make([]Range, len(gaps))
 	for i, g := range gaps {
-		spans[i] = span{g.Begin, g.End}
+		ranges[i] = Range{g.Begin, g.End}
 	}
-	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
-	for _, r := range ranges(spans, s.Begin, s.Size) {
+	slices.SortFunc(ranges, byBegin)
+	for _, r := range summarize(ranges, s.Begin, s.Size) {
 		l.Marks = append(l.Marks, s.mark(r, "gap r-"+reason, l.Text, minGapHeight))
 		l.Bytes += r.Bytes
 	}
@@ -154,7 +128,7 @@ func (s *strip) mark(r UncoveredRange, class, what string, least float64) mark {
 	title := fmt.Sprintf("%s: %s, %s", rangeOf(section, r.Begin, r.End), bytesOf(r.Bytes), what)
 	size := r.End - r.Begin
 	if r.Bytes < size {
-		title = fmt.Sprintf("%s: %s of %s, %s", rangeOf(section, r.Begin, r.End), digits(r.Bytes), bytesOf(size), what)
+		title = fmt.Sprintf("%s: %s of %s, %s", rangeOf(section, r.Begin, r.End), Digits(r.Bytes), bytesOf(size), what)
 	}
 	height := max(r.Bytes, uint64(least*float64(size)))
 	return mark{
@@ -167,5 +141,5 @@ func (s *strip) mark(r UncoveredRange, class, what string, least float64) mark {
 
 // Label says in words what a strip shows.
 func (s *strip) Label() string {
-	return fmt.Sprintf("%s: %s, of which %s are left out and %s have no CFI", printable(s.Name), bytesOf(s.Size), digits(s.LeftOut), digits(s.Bytes))
+	return fmt.Sprintf("%s: %s, of which %s are left out and %s have no CFI", Printable(s.Name), bytesOf(s.Size), Digits(s.LeftOut), Digits(s.Bytes))
 }

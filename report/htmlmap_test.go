@@ -43,8 +43,8 @@ func TestCodeMap(t *testing.T) {
 	for i := range uint64(3000) {
 		many = append(many, &Gap{Begin: i * 100, End: i*100 + 50, Reason: "drap"}, &Gap{Begin: i*100 + 50, End: i*100 + 51, Reason: "sp-rule"})
 	}
-	s := strip{UncoveredSection: UncoveredSection{Name: ".text", Size: 300000}}
-	s.draw(many)
+	s := strip{UncoveredSection: UncoveredSection{Name: ".text", Size: 300000}, gaps: many}
+	s.draw()
 	if drap, sp := s.Lanes[0].Marks[1], s.Lanes[1].Marks[1]; s.Lanes[0].Reason != "drap" || drap.Height < "45" || sp.Height < "19" || sp.Height > "21" {
 		t.Errorf("gaps that are half of the code, and few: %+v, %+v", drap, sp)
 	}
@@ -57,15 +57,17 @@ func TestCodeMap(t *testing.T) {
 // gaps, and that the map of one with very many is bounded.
 func TestCodeMapObject(t *testing.T) {
 	c := &Coverage{Gaps: []Gap{
-		{Section: ".text.f7", Begin: 4, End: 8, Reason: "drap"},
-		{Section: ".text", Begin: 40, End: 48, Reason: "drap"},
+		{Section: ".text.f7", Begin: 4, End: 8, Reason: "drap", base: 8000},
+		{Section: ".text", Begin: 20, End: 28, Reason: "drap", base: 200_000},
+		{Section: ".text", Begin: 30, End: 34, Reason: "past the end", base: 200_000},
 	}}
 	for i := range 100 {
-		c.Uncovered.Sections = append(c.Uncovered.Sections, UncoveredSection{Name: fmt.Sprintf(".text.f%d", i), Size: uint64(10 + i)})
+		c.Uncovered.Sections = append(c.Uncovered.Sections, UncoveredSection{Name: fmt.Sprintf(".text.f%d", i), Size: uint64(10 + i), base: uint64(1000 + 1000*i)})
 	}
-	c.Uncovered.Sections = append(c.Uncovered.Sections, UncoveredSection{Name: ".text", Size: 32}, UncoveredSection{Name: ".text", Size: 64})
+	c.Uncovered.Sections = append(c.Uncovered.Sections, UncoveredSection{Name: ".text", Size: 64, base: 150_000},
+		UncoveredSection{Name: ".text", Size: 32, base: 200_000}, UncoveredSection{Name: ".empty", base: 200_000})
 	strips, missing := codeMap(c)
-	if len(strips) != maxStrips || missing != 102-maxStrips {
+	if len(strips) != maxStrips || missing != 103-maxStrips {
 		t.Errorf("%d strips, %d missing", len(strips), missing)
 	}
 	var with []string
@@ -76,7 +78,7 @@ func TestCodeMapObject(t *testing.T) {
 	}
 	want := []string{
 		".text.f7: 17 bytes, of which 4 are left out and 0 have no CFI; .text.f7+0x4-0x8: 4 bytes, ",
-		".text: 64 bytes, of which 8 are left out and 0 have no CFI; .text+0x28-0x30: 8 bytes, ",
+		".text: 32 bytes, of which 8 are left out and 0 have no CFI; .text+0x14-0x1c: 8 bytes, ",
 	}
 	if strings.Join(with, "\n") != strings.Join(want, "\n") {
 		t.Errorf("sections with gaps:\n%s", strings.Join(with, "\n"))

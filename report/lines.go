@@ -1,9 +1,10 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"sort"
+	"slices"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/dwline"
@@ -12,8 +13,8 @@ import (
 // maxLineGaps bounds the gaps whose source lines are looked up.
 const maxLineGaps = 4096
 
-// sourceLines finds the source file and line of each gap's first instruction, from the debug
-// information of the file or of its debug file. Without that there are none.
+// sourceLines finds the source file and line of each gap's first instruction, from the debug information of the file
+// or of its debug file. Gaps still have addresses, also in an object.
 func (c *Coverage) sourceLines(in *Input) {
 	gaps := c.Gaps[:min(len(c.Gaps), maxLineGaps)]
 	if len(gaps) == 0 {
@@ -29,22 +30,22 @@ func (c *Coverage) sourceLines(in *Input) {
 		c.Notes = append(c.Notes, fmt.Sprintf("source lines: %v", err))
 	case len(gaps) < len(c.Gaps):
 		c.Notes = append(c.Notes, fmt.Sprintf("source lines of %s: those of the first %s are looked up",
-			plural(len(c.Gaps)-len(gaps), "gap"), digits(maxLineGaps)))
+			plural(len(c.Gaps)-len(gaps), "gap"), Digits(maxLineGaps)))
 	}
 }
 
 // findLines fills in the source lines of gaps.
 func findLines(f *elffile.File, gaps []Gap) error {
-	order := make([]int, len(gaps))
-	for i := range order {
-		order[i] = i
+	sorted := make([]*Gap, len(gaps))
+	for i := range gaps {
+		sorted[i] = &gaps[i]
 	}
-	sort.Slice(order, func(i, j int) bool { return gaps[order[i]].addr < gaps[order[j]].addr })
+	slices.SortFunc(sorted, func(a, b *Gap) int { return cmp.Compare(a.Begin, b.Begin) })
 	addrs := make([]uint64, len(gaps))
-	for i, j := range order {
-		addrs[i] = gaps[j].addr
+	for i, g := range sorted {
+		addrs[i] = g.Begin
 	}
 	return dwline.Find(f, addrs, func(i int, file string, line int) {
-		gaps[order[i]].Source, gaps[order[i]].Line = file, line
+		sorted[i].Source, sorted[i].Line = file, line
 	})
 }

@@ -54,7 +54,7 @@ func TestSourceLines(t *testing.T) {
 	lines := withLines(t, b, 0x285, last)
 	var many []Gap
 	for range maxLineGaps + 1 {
-		many = append(many, Gap{addr: 0x290})
+		many = append(many, Gap{Begin: 0x290})
 	}
 	for _, tt := range []struct {
 		name        string
@@ -63,14 +63,14 @@ func TestSourceLines(t *testing.T) {
 		want        string // lines
 		note        string
 	}{
-		{"no debug information", plain, nil, []Gap{{addr: 0x290}}, "0", ""},
-		{"not even in the debug file", plain, plain, []Gap{{addr: 0x290}}, "0", ""},
+		{"no debug information", plain, nil, []Gap{{Begin: 0x290}}, "0", ""},
+		{"not even in the debug file", plain, plain, []Gap{{Begin: 0x290}}, "0", ""},
 		{"no gaps", damaged, damaged, nil, "", ""},
-		{"in the file", lines, nil, []Gap{{addr: 0x300}, {addr: last}, {addr: 0x285}, {addr: 0x284}}, "7 0 7 0", ""},
-		{"in the file, before the debug file", lines, damaged, []Gap{{addr: 0x290}}, "7", ""},
-		{"in the debug file", plain, lines, []Gap{{addr: last - 1}, {addr: 0x290}}, "7 7", ""},
-		{"damaged", damaged, lines, []Gap{{addr: 0x290}}, "0", "source lines: .debug_info+0x4: unit of 255 bytes, and 0 are left"},
-		{"a damaged debug file", plain, damaged, []Gap{{addr: 0x290}}, "0", "source lines: .debug_info+0x4: unit of 255 bytes, and 0 are left"},
+		{"in the file", lines, nil, []Gap{{Begin: 0x300}, {Begin: last}, {Begin: 0x285}, {Begin: 0x284}}, "7 0 7 0", ""},
+		{"in the file, before the debug file", lines, damaged, []Gap{{Begin: 0x290}}, "7", ""},
+		{"in the debug file", plain, lines, []Gap{{Begin: last - 1}, {Begin: 0x290}}, "7 7", ""},
+		{"damaged", damaged, lines, []Gap{{Begin: 0x290}}, "0", "source lines: .debug_info+0x4: unit of 255 bytes, and 0 are left"},
+		{"a damaged debug file", plain, damaged, []Gap{{Begin: 0x290}}, "0", "source lines: .debug_info+0x4: unit of 255 bytes, and 0 are left"},
 		{
 			"many gaps", lines, nil, many, strings.Repeat("7 ", maxLineGaps) + "0",
 			"source lines of 1 gap: those of the first 4,096 are looked up",

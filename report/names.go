@@ -250,6 +250,27 @@ func Locate(f, debug *elffile.File, ranges []Range) []Location {
 	return out
 }
 
+// A Place says for people where a function is.
+type Place struct {
+	Function string // as the source has it, or "" if no symbol names it
+	Symbol   string // the mangled name, if it is another
+	Section  string // in a relocatable object, what Begin counts from
+	Begin    uint64 // address
+}
+
+// Places finds the functions that gaps, by address, are in, as the list of gaps names them.
+func Places(f *elffile.File, gaps []translate.Gap) []Place {
+	out := make([]Place, len(gaps))
+	names := newNamer(NewRoom())
+	for i, n := range functionNames(symbolFiles(f, nil), gaps, names) {
+		p := &out[i]
+		p.Function, p.Symbol = names.names(n.name)
+		section, base := sectionOf(f, n.start)
+		p.Section, p.Begin = section, n.start-base
+	}
+	return out
+}
+
 // inCode returns the section that an address is in, of the sections of code by address.
 func inCode(code []UncoveredSection, addr uint64) Location {
 	i := sort.Search(len(code), func(i int) bool { return code[i].Begin > addr }) - 1

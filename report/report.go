@@ -3,11 +3,7 @@
 package report
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 
@@ -68,11 +64,6 @@ type Kept struct {
 	Why    string `json:"why"`
 }
 
-// JSON writes the JSON form.
-func (k *Kept) JSON(w io.Writer) error {
-	return writeJSON(w, k)
-}
-
 // A Package is what became of the files of a package, in sum. It follows what is said of each.
 type Package struct {
 	Schema      int            `json:"schema"`
@@ -86,11 +77,6 @@ type Package struct {
 	FilesAfter  uint64         `json:"files_after"`
 	Before      uint64         `json:"before"`
 	After       uint64         `json:"after"`
-}
-
-// JSON writes the JSON form.
-func (p *Package) JSON(w io.Writer) error {
-	return writeJSON(w, p)
 }
 
 // Percent returns how much of the described code is covered. Code without a caller counts
@@ -138,7 +124,7 @@ type Gap struct {
 	Format3  bool   `json:"format3"`          // format 3 covers it
 	FDE      string `json:"fde"`              // where the CFI is
 
-	addr uint64 // of the first byte, also in a relocatable object
+	base uint64 // what Begin and End count from: elffile.Section.Base in an object, or 0
 }
 
 // Dropped counts FDEs that describe no code of the file.
@@ -213,12 +199,13 @@ func (c *Coverage) gaps(in *Input) {
 		probing = a.Probing
 	}
 	left, known := gapsLeft(in.Format3)
+	leftSet := newRangeSet(left)
 	for i := range gaps {
 		g := &gaps[i]
 		c.Gaps[i] = Gap{
-			Offset: g.Begin - g.Function.Begin, Begin: g.Begin, End: g.End, addr: g.Begin,
+			Offset: g.Begin - g.Function.Begin, Begin: g.Begin, End: g.End,
 			Reason: g.Reason.Name(), Text: g.Reason.String(), Column: g.Column.String(), Rule: words.Rule(g),
-			Format3: g.End <= known && bytesIn(left, g.Begin, g.End) == 0,
+			Format3: g.End <= known && leftSet.bytesIn(g.Begin, g.End) == 0,
 			FDE:     fmt.Sprintf("%s+%#x", g.Function.Section(), g.Function.Offset()),
 		}
 		if g.Err != nil {
@@ -245,18 +232,18 @@ func (c *Coverage) gaps(in *Input) {
 	for i := range c.Gaps {
 		g := &c.Gaps[i]
 		g.Cause = g.cause(probing)
-		size := g.End - g.Begin
-		g.Section, g.Begin = sectionRelative(in.File, g.Begin)
-		g.End = g.Begin + size
+		g.Section, g.base = sectionOf(in.File, g.Begin)
+		g.Begin -= g.base
+		g.End -= g.base
 	}
-	// Functions that realign the stack come first: they are the ones that
-	// another version of the format would cover.
-	slices.SortStableFunc(c.Gaps, func(a, b Gap) int { return drapFirst(a) - drapFirst(b) })
+	// Functions that realign the stack come first: another version of the format would cover them.
+	rank := map[string]int{translate.DRAP.Name(): -1}
+	slices.SortStableFunc(c.Gaps, func(a, b Gap) int { return rank[a.Reason] - rank[b.Reason] })
 }
 
 // gapsLeft returns the gaps of a translation, and up to which address they are known: they are all
 // listed, or the first ones.
-func gapsLeft(res *translate.Result) (gaps []span, known uint64) {
+func gapsLeft(res *translate.Result) (gaps []Range, known uint64) {
 	if res == nil {
 		return nil, 0
 	}
@@ -265,19 +252,12 @@ func gapsLeft(res *translate.Result) (gaps []span, known uint64) {
 		ranges += s.Ranges
 	}
 	for i := range res.Gaps {
-		gaps = append(gaps, span{res.Gaps[i].Begin, res.Gaps[i].End})
+		gaps = append(gaps, Range{res.Gaps[i].Begin, res.Gaps[i].End})
 	}
 	if ranges == len(gaps) {
 		return gaps, math.MaxUint64
 	}
-	return gaps, gaps[len(gaps)-1].end
-}
-
-func drapFirst(g Gap) int {
-	if g.Reason == translate.DRAP.Name() {
-		return 0
-	}
-	return 1
+	return gaps, gaps[len(gaps)-1].End
 }
 
 // reasons lists the sums, in the order of translate.Reasons.
@@ -297,49 +277,4 @@ func (c *Coverage) reasons(res *translate.Result) {
 		c.Omitted += s.Ranges
 	}
 	c.Omitted -= len(res.Gaps)
-}
-
-// JSON writes the coverage as a JSON object, which report.schema.json describes. Its lists can be
-// long; they are written one by one.
-func (c *Coverage) JSON(w io.Writer) error {
-	frame := *c
-	frame.Gaps, frame.Uncovered.Sections, frame.Uncovered.Functions = nil, nil, nil
-	rest, err := json.MarshalIndent(&frame, "", "  ")
-	if err != nil {
-		return err
-	}
-	out := bufio.NewWriter(w)
-	for _, l := range []struct {
-		name, indent string
-		n            int
-		at           func(int) any
-	}{
-		{"gaps", "  ", len(c.Gaps), func(i int) any { return &c.Gaps[i] }},
-		{"sections", "    ", len(c.Uncovered.Sections), func(i int) any { return &c.Uncovered.Sections[i] }},
-		{"functions", "    ", len(c.Uncovered.Functions), func(i int) any { return &c.Uncovered.Functions[i] }},
-	} {
-		// A string would have its quotes escaped.
-		before, after, _ := bytes.Cut(rest, []byte(`"`+l.name+`": null`))
-		out.Write(before)
-		fmt.Fprintf(out, "%q: [", l.name)
-		for i := range l.n {
-			b, err := json.MarshalIndent(l.at(i), l.indent+"  ", "  ")
-			if err != nil {
-				return err
-			}
-			if i > 0 {
-				out.WriteByte(',')
-			}
-			out.WriteString("\n" + l.indent + "  ")
-			out.Write(b)
-		}
-		if l.n > 0 {
-			out.WriteString("\n" + l.indent)
-		}
-		out.WriteByte(']')
-		rest = after
-	}
-	out.Write(rest)
-	out.WriteByte('\n')
-	return out.Flush() // which has the first error
 }

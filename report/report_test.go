@@ -124,16 +124,16 @@ func TestForms(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
-		if got := digits(n); got != want {
-			t.Errorf("digits(%d) = %s, want %s", n, got, want)
+		if got := Digits(n); got != want {
+			t.Errorf("Digits(%d) = %s, want %s", n, got, want)
 		}
 	}
 	for _, tt := range []struct {
 		part, whole uint64
 		want        string
 	}{{0, 0, "100.00 %"}, {1, 1, "100.00 %"}, {999999, 1000000, "99.99 %"}, {1, 4, "25.00 %"}} {
-		if got := percent(tt.part, tt.whole); got != tt.want {
-			t.Errorf("percent(%d, %d) = %s, want %s", tt.part, tt.whole, got, tt.want)
+		if got := Share(tt.part, tt.whole); got != tt.want {
+			t.Errorf("Share(%d, %d) = %s, want %s", tt.part, tt.whole, got, tt.want)
 		}
 	}
 }

@@ -12,7 +12,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 		Schema: Schema, File: file, Verified: true, Sources: []Source{}, Reasons: []Reason{}, Gaps: []Gap{},
 		Uncovered: Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}},
 	}
-	reasons, sections, sources := index{}, index{}, index{}
+	reasons, sections, sources := make(map[string]int), make(map[string]int), make(map[string]int)
 	for _, c := range files {
 		sum.ABI, sum.Format = c.ABI, c.Format
 		sum.Functions += c.Functions
@@ -48,13 +48,25 @@ func Sum(file string, files []*Coverage) *Coverage {
 		}
 		sum.Uncovered.Bytes += c.Uncovered.Bytes
 		for _, s := range c.Uncovered.Sections {
-			sum.addSection(s, sections)
+			s.Name, s.Ranges = sectionGroup(s.Name), []UncoveredRange{} // several sections have no common place
+			sum.Uncovered.Sections = merge(sum.Uncovered.Sections, sections, s.Name, s, func(to *UncoveredSection) {
+				to.Size += s.Size
+				to.Bytes += s.Bytes
+			})
 		}
 		for _, s := range c.Sources {
-			sum.addSource(s, sources)
+			sum.Sources = merge(sum.Sources, sources, s.Name, s, func(to *Source) {
+				to.Size += s.Size
+				to.FDEs += s.FDEs
+			})
 		}
 		for _, r := range c.Reasons {
-			sum.addReason(r, reasons)
+			sum.Reasons = merge(sum.Reasons, reasons, r.Name, r, func(to *Reason) {
+				to.Functions += r.Functions
+				to.Ranges += r.Ranges
+				to.Bytes += r.Bytes
+				to.Format3 += r.Format3
+			})
 		}
 	}
 	return sum
@@ -63,53 +75,21 @@ func Sum(file string, files []*Coverage) *Coverage {
 // maxNotes bounds the notes that a sum has of its files.
 const maxNotes = 10
 
-// An index says by name where in a list something is.
-type index map[string]int
-
-// find returns where the name is in a list of n, and whether it is there. If not, it will be the
-// next one.
-func (x index) find(name string, n int) (int, bool) {
-	i, ok := x[name]
+// merge adds an item to a list, or to the item in the list that has its name; index says where names are.
+func merge[T any](list []T, index map[string]int, name string, item T, add func(to *T)) []T {
+	i, ok := index[name]
 	if !ok {
-		x[name] = n
+		index[name] = len(list)
+		return append(list, item)
 	}
-	return i, ok
+	add(&list[i])
+	return list
 }
 
-func (c *Coverage) addSource(s Source, x index) {
-	i, ok := x.find(s.Name, len(c.Sources))
-	if !ok {
-		c.Sources = append(c.Sources, s)
-		return
+// sectionGroup returns the name of a section up to the first dot after that at its start: .text.main is a part of .text.
+func sectionGroup(name string) string {
+	if i := strings.Index(name[min(1, len(name)):], "."); i >= 0 {
+		return name[:i+1]
 	}
-	c.Sources[i].Size += s.Size
-	c.Sources[i].FDEs += s.FDEs
-}
-
-// addSection sums up code without CFI by the names of sections, up to the first dot after
-// that at their start: .text.main is a part of .text.
-func (c *Coverage) addSection(s UncoveredSection, x index) {
-	s.Ranges = []UncoveredRange{} // of several sections there is no common place
-	if i := strings.Index(s.Name[min(1, len(s.Name)):], "."); i >= 0 {
-		s.Name = s.Name[:i+1]
-	}
-	i, ok := x.find(s.Name, len(c.Uncovered.Sections))
-	if !ok {
-		c.Uncovered.Sections = append(c.Uncovered.Sections, s)
-		return
-	}
-	c.Uncovered.Sections[i].Size += s.Size
-	c.Uncovered.Sections[i].Bytes += s.Bytes
-}
-
-func (c *Coverage) addReason(r Reason, x index) {
-	i, ok := x.find(r.Name, len(c.Reasons))
-	if !ok {
-		c.Reasons = append(c.Reasons, r)
-		return
-	}
-	c.Reasons[i].Functions += r.Functions
-	c.Reasons[i].Ranges += r.Ranges
-	c.Reasons[i].Bytes += r.Bytes
-	c.Reasons[i].Format3 += r.Format3
+	return name
 }

@@ -15,18 +15,18 @@ import (
 // negative number stands for all.
 func (c *Coverage) Text(w io.Writer, gaps int) error {
 	p := &printer{w: w}
-	p.f("%s: %s, SFrame V%d", printable(c.File), c.ABI, c.Format)
+	p.f("%s: %s, SFrame V%d", Printable(c.File), c.ABI, c.Format)
 	for i, s := range c.Sources {
 		p.f("%s%s", []string{" from ", ", "}[min(i, 1)], s.Name)
 	}
 	if c.DebugFile != "" {
-		p.f(" of %s", printable(c.DebugFile))
+		p.f(" of %s", Printable(c.DebugFile))
 	}
 	p.f("\n  %s of code described by CFI, %s covered (%s), in %s and %s\n",
-		bytesOf(c.Described), digits(c.Covered), percent(c.Covered, c.Described), plural(c.Functions, "function"), plural(int(c.FREs), "row"))
+		bytesOf(c.Described), Digits(c.Covered), Share(c.Covered, c.Described), plural(c.Functions, "function"), plural(int(c.FREs), "row"))
 	p.f("  .sframe has %s", bytesOf(c.Size))
 	if c.EHFrame > 0 {
-		p.f(", beside %s of .eh_frame and %s of .eh_frame_hdr", digits(c.EHFrame), digits(c.EHHdr))
+		p.f(", beside %s of .eh_frame and %s of .eh_frame_hdr", Digits(c.EHFrame), Digits(c.EHHdr))
 	}
 	if c.Verified {
 		p.f("; verified against the CFI at every pc")
@@ -37,7 +37,7 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 			bytesOf(c.MovedCode), one(c.MovedCode, "has", "have"))
 	}
 	for _, warning := range c.Warnings {
-		p.f("  warning: %s\n", printable(warning))
+		p.f("  warning: %s\n", Printable(warning))
 	}
 	if c.Topmost > 0 {
 		p.f("  %s of that in topmost frames only, by other registers than SP and FP\n", bytesOf(c.Topmost))
@@ -68,33 +68,38 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 			p.f("  %s %s\n", plural(d.n, "FDE"), d.what)
 		}
 	}
-	for i, e := range c.Malformed.Errors {
-		if gaps >= 0 && i == gaps {
-			break
-		}
-		p.f("  malformed CFI: %s\n", printable(e))
+	errors := first(c.Malformed.Errors, gaps)
+	for _, e := range errors {
+		p.f("  malformed CFI: %s\n", Printable(e))
 	}
-	if n := c.Malformed.Count - min(len(c.Malformed.Errors), limit(gaps)); n > 0 {
+	if n := c.Malformed.Count - len(errors); n > 0 {
 		p.f("  malformed CFI: %d more\n", n)
 	}
 	if c.Omitted > 0 {
 		p.f("  %s %s not listed\n", plural(c.Omitted, "gap"), one(c.Omitted, "is", "are"))
 	}
 	for _, note := range c.Notes {
-		p.f("  not in this report: %s\n", printable(note))
+		p.f("  not in this report: %s\n", Printable(note))
 	}
-	for i := range c.Gaps {
-		if gaps >= 0 && i == gaps {
-			p.f("  and %s more (-v lists them)\n", plural(len(c.Gaps)-i, "gap"))
-			break
-		}
-		g := &c.Gaps[i]
-		p.f("    %v\n", g)
+	listed := first(c.Gaps, gaps)
+	for i := range listed {
+		p.f("    %v\n", &listed[i])
 		if gaps < 0 {
-			p.f("      %s\n", g.Cause)
+			p.f("      %s\n", listed[i].Cause)
 		}
+	}
+	if n := len(c.Gaps) - len(listed); n > 0 {
+		p.f("  and %s more (-v lists them)\n", plural(n, "gap"))
 	}
 	return p.err
+}
+
+// first returns the first n elements of a list, or all of them if n is negative.
+func first[T any](list []T, n int) []T {
+	if n < 0 {
+		return list
+	}
+	return list[:min(n, len(list))]
 }
 
 // format3Share returns in words how much of a reason's gaps format 3 covers, if it is anything.
@@ -103,28 +108,49 @@ func (c *Coverage) format3Share(r *Reason) string {
 	case r.Format3 == r.Bytes:
 		return "them"
 	case c.atLeast:
-		return "at least " + digits(r.Format3) + " of them"
+		return "at least " + Digits(r.Format3) + " of them"
 	}
-	return digits(r.Format3) + " of them"
+	return Digits(r.Format3) + " of them"
 }
 
 // String returns the gap as the text report has it.
 func (g *Gap) String() string {
-	name := printable(g.Function)
-	if name == "" {
-		name = fmt.Sprintf("function at %s%#x", inSection(g.Section), g.Begin-g.Offset)
+	s := fmt.Sprintf("%s %s+%#x: %s", rangeOf(g.Section, g.Begin, g.End), g.function(), g.Offset, g.Text)
+	if rule := g.rule(); rule != "" {
+		s += fmt.Sprintf(" (%s)", rule)
 	}
-	s := fmt.Sprintf("%s%#x-%#x %s+%#x: %s", inSection(g.Section), g.Begin, g.End, name, g.Offset, g.Text)
-	switch {
-	case g.Column != "":
-		s += fmt.Sprintf(" (%s %s)", g.Column, g.Rule)
-	case g.Rule != "":
-		s += fmt.Sprintf(" (%s)", g.Rule)
-	}
-	if g.Source != "" {
-		s += fmt.Sprintf(", %s:%d", printable(g.Source), g.Line)
+	if line := g.line(); line != "" {
+		s += ", " + line
 	}
 	return s
+}
+
+// function returns the name of the gap's function, or its address.
+func (g *Gap) function() string {
+	if g.Function == "" {
+		return fmt.Sprintf("function at %s%#x", inSection(g.Section), g.Begin-g.Offset)
+	}
+	return Printable(g.Function)
+}
+
+// rule returns the rule after its column, if there is one.
+func (g *Gap) rule() string {
+	if g.Column == "" {
+		return g.Rule
+	}
+	return g.Column + " " + g.Rule
+}
+
+// line returns the source file and line, if they are known.
+func (g *Gap) line() string {
+	if g.Source == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d", Printable(g.Source), g.Line)
+}
+
+func rangeOf(section string, begin, end uint64) string {
+	return fmt.Sprintf("%s%#x-%#x", inSection(section), begin, end)
 }
 
 // textUncovered writes what is known of code without CFI; gaps is that of Text.
@@ -137,7 +163,7 @@ func (c *Coverage) textUncovered(p *printer, gaps int) {
 	separator := ": "
 	for _, s := range u.Sections {
 		if s.Bytes > 0 {
-			p.f("%s%s %s", separator, printable(s.Name), digits(s.Bytes))
+			p.f("%s%s %s", separator, Printable(s.Name), Digits(s.Bytes))
 			separator = ", "
 		}
 	}
@@ -146,11 +172,11 @@ func (c *Coverage) textUncovered(p *printer, gaps int) {
 		return
 	}
 	for _, f := range u.Functions {
-		name := printable(f.Function)
+		name := Printable(f.Function)
 		if name == "" { // there was no room for it
 			name = "function"
 		}
-		p.f("    %s%#x-%#x %s: %s of %s without CFI\n", inSection(f.Section), f.Begin, f.Begin+f.Size, name, bytesOf(f.Bytes), digits(f.Size))
+		p.f("    %s %s: %s of %s without CFI\n", rangeOf(f.Section, f.Begin, f.Begin+f.Size), name, bytesOf(f.Bytes), Digits(f.Size))
 	}
 	if u.Omitted > 0 {
 		p.f("    and %s more\n", plural(u.Omitted, "function"))
@@ -162,19 +188,12 @@ func inSection(name string) string {
 	if name == "" {
 		return ""
 	}
-	return printable(name) + "+"
+	return Printable(name) + "+"
 }
 
-func limit(gaps int) int {
-	if gaps < 0 {
-		return int(^uint(0) >> 1)
-	}
-	return gaps
-}
-
-// printable quotes a name that would do something to a terminal. Bytes that are no UTF-8 are
+// Printable quotes a name that would do something to a terminal. Bytes that are no UTF-8 are
 // control characters to some.
-func printable(name string) string {
+func Printable(name string) string {
 	if !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(name)
 	}
@@ -193,8 +212,8 @@ func (p *printer) f(format string, args ...any) {
 	}
 }
 
-// percent returns a share. It never rounds up to 100.
-func percent(part, whole uint64) string {
+// Share returns a part of a whole in percent. It never rounds up to 100.
+func Share(part, whole uint64) string {
 	if whole == 0 {
 		return Percentage(100)
 	}
@@ -210,11 +229,11 @@ func Percentage(v float64) string {
 }
 
 func plural(n int, what string) string {
-	return digits(uint64(n)) + " " + one(n, what, what+"s")
+	return Digits(uint64(n)) + " " + one(n, what, what+"s")
 }
 
 // bytesOf returns a size in words.
-func bytesOf(n uint64) string { return digits(n) + " " + one(n, "byte", "bytes") }
+func bytesOf(n uint64) string { return Digits(n) + " " + one(n, "byte", "bytes") }
 
 // one returns the word for one of something, or that for another number.
 func one[T int | uint64](n T, word, more string) string {
@@ -224,5 +243,5 @@ func one[T int | uint64](n T, word, more string) string {
 	return more
 }
 
-// digits groups a number by thousands.
-func digits(n uint64) string { return page.Grouped(fmt.Sprint(n)) }
+// Digits groups a number by thousands.
+func Digits(n uint64) string { return page.Grouped(fmt.Sprint(n)) }

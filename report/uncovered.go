@@ -28,6 +28,8 @@ type UncoveredSection struct {
 	Size   uint64           `json:"size"`
 	Bytes  uint64           `json:"bytes"`  // of that, without CFI
 	Ranges []UncoveredRange `json:"ranges"` // where these are, by address; at most maxRanges, of which some then stand for several
+
+	base uint64 // what Begin counts from: elffile.Section.Base in an object, or 0
 }
 
 // An UncoveredRange is a range of code in which Bytes are without CFI: all, unless it stands for
@@ -55,44 +57,30 @@ const maxUncovered = 10000
 // other function, and for a picture a few hundred are enough.
 const maxRanges = 256
 
-// A span is a range of addresses, end excluded.
-type span struct{ begin, end uint64 }
-
-// bytesIn returns how much of from begin to end lies in the spans, which are sorted and
-// disjoint.
-func bytesIn(spans []span, begin, end uint64) uint64 {
-	var n uint64
-	for i := sort.Search(len(spans), func(i int) bool { return spans[i].end > begin }); i < len(spans) && spans[i].begin < end; i++ {
-		n += min(spans[i].end, end) - max(spans[i].begin, begin)
-	}
-	return n
-}
-
-// sums are spans, sorted and disjoint, with how many bytes lie in those before each.
-type sums struct {
-	spans  []span
+// A rangeSet is a set of sorted and disjoint ranges, with the bytes in the ranges before each.
+type rangeSet struct {
+	ranges []Range
 	before []uint64
 }
 
-func newSums(spans []span) *sums {
-	s := &sums{spans, make([]uint64, len(spans))}
+func newRangeSet(ranges []Range) *rangeSet {
+	s := &rangeSet{ranges, make([]uint64, len(ranges))}
 	n := uint64(0)
-	for i := range spans {
+	for i, r := range ranges {
 		s.before[i] = n
-		n += spans[i].end - spans[i].begin
+		n += r.End - r.Begin
 	}
 	return s
 }
 
-// bytesIn returns how much of from begin to end lies in the spans. Unlike the function, it does not go
-// through them.
-func (s *sums) bytesIn(begin, end uint64) uint64 {
+// bytesIn returns how much of the code from begin to end lies in the set.
+func (s *rangeSet) bytesIn(begin, end uint64) uint64 {
 	upTo := func(addr uint64) uint64 {
-		i := sort.Search(len(s.spans), func(i int) bool { return s.spans[i].begin >= addr }) - 1
+		i := sort.Search(len(s.ranges), func(i int) bool { return s.ranges[i].Begin >= addr }) - 1
 		if i < 0 {
 			return 0
 		}
-		return s.before[i] + min(s.spans[i].end, addr) - s.spans[i].begin
+		return s.before[i] + min(s.ranges[i].End, addr) - s.ranges[i].Begin
 	}
 	return upTo(end) - upTo(begin)
 }
@@ -101,10 +89,8 @@ func (s *sums) bytesIn(begin, end uint64) uint64 {
 func findUncovered(f *elffile.File, files []*elffile.File, t *cfi.Table, stubs []plt.Stub, names *namer) Uncovered {
 	u, free := uncoveredSections(f, t, stubs)
 	u.functions(f, files, free, names)
-	if f.IsObject() {
-		for i := range u.Sections {
-			u.Sections[i].fromStart()
-		}
+	for i := range u.Sections {
+		u.Sections[i].fromStart(f)
 	}
 	return u
 }
@@ -117,21 +103,21 @@ func BytesWithoutCFI(f *elffile.File, t *cfi.Table, stubs []plt.Stub) uint64 {
 
 // uncoveredSections returns the sections of code with what is not described in each, and where
 // that is.
-func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (Uncovered, []span) {
-	described := make([]span, 0, t.Len()+len(stubs))
+func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (Uncovered, []Range) {
+	described := make([]Range, 0, t.Len()+len(stubs))
 	for fn := range t.Functions() {
-		described = append(described, span{fn.Begin, fn.End})
+		described = append(described, Range{fn.Begin, fn.End})
 	}
 	for _, s := range stubs {
-		described = append(described, span{s.Begin, s.End})
+		described = append(described, Range{s.Begin, s.End})
 	}
-	slices.SortFunc(described, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
+	slices.SortFunc(described, byBegin)
 	u := Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}}
-	var free []span
+	var free []Range
 	for _, s := range codeSections(f) {
-		own := subtract([]span{{s.Begin, s.Begin + s.Size}}, described)
+		own := subtract(Range{s.Begin, s.Begin + s.Size}, described)
 		free = append(free, own...)
-		s.Ranges = ranges(own, s.Begin, s.Size)
+		s.Ranges = summarize(own, s.Begin, s.Size)
 		for _, r := range s.Ranges {
 			s.Bytes += r.Bytes
 		}
@@ -141,61 +127,57 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (Uncover
 	return u, free
 }
 
-// fromStart makes the addresses count from the section's start.
-func (s *UncoveredSection) fromStart() {
+// fromStart makes the addresses in an object count from the section's start.
+func (s *UncoveredSection) fromStart(f *elffile.File) {
+	if !f.IsObject() {
+		return
+	}
 	for i := range s.Ranges {
 		s.Ranges[i].Begin -= s.Begin
 		s.Ranges[i].End -= s.Begin
 	}
-	s.Begin = 0
+	s.base, s.Begin = s.Begin, 0
 }
 
-// ranges returns the spans, which are sorted, disjoint, and within the size bytes at begin; or, if
-// they are more than maxRanges, for each of as many equal parts what lies in it, where neighbours
-// that have nothing else in between are one.
-func ranges(spans []span, begin, size uint64) []UncoveredRange {
-	out := make([]UncoveredRange, 0, min(len(spans), maxRanges))
-	if len(spans) <= maxRanges {
-		for _, s := range spans {
-			out = append(out, UncoveredRange{s.begin, s.end, s.end - s.begin})
+// summarize returns ranges, which are sorted, disjoint, and within the size bytes at begin. If they are more than
+// maxRanges, it divides the code into maxRanges equal parts and returns one for each part that has any. Of these,
+// full ones that touch each other become one.
+func summarize(ranges []Range, begin, size uint64) []UncoveredRange {
+	out := make([]UncoveredRange, 0, min(len(ranges), maxRanges))
+	if len(ranges) <= maxRanges {
+		for _, r := range ranges {
+			out = append(out, UncoveredRange{r.Begin, r.End, r.End - r.Begin})
 		}
 		return out
 	}
 	step := (size-1)/maxRanges + 1
 	last := uint64(maxRanges) // the part that the last range lies in
-	for _, s := range spans {
-		for s.begin < s.end {
-			part := (s.begin - begin) / step
-			end := s.begin + min(s.end-s.begin, step-(s.begin-begin)%step)
+	for _, r := range ranges {
+		for r.Begin < r.End {
+			part := (r.Begin - begin) / step
+			end := r.Begin + min(r.End-r.Begin, step-(r.Begin-begin)%step)
 			if part != last {
-				out = append(out, UncoveredRange{Begin: s.begin})
+				out = append(out, UncoveredRange{Begin: r.Begin})
 				last = part
 			}
-			r := &out[len(out)-1]
-			r.End = end
-			r.Bytes += end - s.begin
-			s.begin = end
+			in := &out[len(out)-1]
+			in.End = end
+			in.Bytes += end - r.Begin
+			r.Begin = end
 		}
 	}
-	return joined(out)
-}
-
-// joined makes ranges that touch each other one, if all of both is meant.
-func joined(rs []UncoveredRange) []UncoveredRange {
-	out := rs[:0]
-	for _, r := range rs {
-		if n := len(out); n > 0 && out[n-1].End == r.Begin && out[n-1].full() && r.full() {
-			out[n-1].End = r.End
-			out[n-1].Bytes += r.Bytes
+	full := func(r UncoveredRange) bool { return r.Bytes == r.End-r.Begin }
+	joined := out[:0]
+	for _, r := range out {
+		if n := len(joined); n > 0 && joined[n-1].End == r.Begin && full(joined[n-1]) && full(r) {
+			joined[n-1].End = r.End
+			joined[n-1].Bytes += r.Bytes
 			continue
 		}
-		out = append(out, r)
+		joined = append(joined, r)
 	}
-	return out
+	return joined
 }
-
-// full reports whether the range stands for nothing but itself.
-func (r *UncoveredRange) full() bool { return r.Bytes == r.End-r.Begin }
 
 // codeSections returns where code is, by address.
 func codeSections(f *elffile.File) []UncoveredSection {
@@ -225,30 +207,31 @@ func codeSections(f *elffile.File) []UncoveredSection {
 	})
 }
 
-// subtract returns the parts of a, sorted, that are in none of b, which are sorted and
-// disjoint.
-func subtract(a, b []span) []span {
-	var out []span
-	for _, s := range a {
-		for i := sort.Search(len(b), func(i int) bool { return b[i].end > s.begin }); i < len(b) && b[i].begin < s.end; i++ {
-			if b[i].begin > s.begin {
-				out = append(out, span{s.begin, b[i].begin})
-			}
-			s.begin = b[i].end
+// subtract returns the parts of a range that are in none of others, which are sorted and disjoint.
+func subtract(r Range, others []Range) []Range {
+	var out []Range
+	i := sort.Search(len(others), func(i int) bool { return others[i].End > r.Begin })
+	for ; i < len(others) && others[i].Begin < r.End; i++ {
+		if others[i].Begin > r.Begin {
+			out = append(out, Range{r.Begin, others[i].Begin})
 		}
-		if s.begin < s.end {
-			out = append(out, s)
-		}
+		r.Begin = others[i].End
+	}
+	if r.Begin < r.End {
+		out = append(out, r)
 	}
 	return out
 }
 
+// byBegin compares ranges by where they begin.
+func byBegin(a, b Range) int { return cmp.Compare(a.Begin, b.Begin) }
+
 // functions lists the functions that lie in free code.
-func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []span, names *namer) {
+func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []Range, names *namer) {
 	if len(free) == 0 {
 		return
 	}
-	sums := newSums(free)
+	set := newRangeSet(free)
 	type found struct {
 		place
 		size, bytes uint64
@@ -261,7 +244,7 @@ func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []spa
 		if old, ok := at[s.Value]; ok && old.size >= s.Size {
 			return
 		}
-		if n := sums.bytesIn(s.Value, s.Value+s.Size); n > 0 && len(at) < 8*maxUncovered {
+		if n := set.bytesIn(s.Value, s.Value+s.Size); n > 0 && len(at) < 8*maxUncovered {
 			at[s.Value] = found{p, s.Size, n}
 		}
 	})
@@ -278,17 +261,18 @@ func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []spa
 	for i := range u.Functions {
 		d := &u.Functions[i]
 		d.Function, d.Symbol = names.names(r.read(at[d.Begin].place))
-		d.Section, d.Begin = sectionRelative(f, d.Begin)
+		var base uint64
+		d.Section, base = sectionOf(f, d.Begin)
+		d.Begin -= base
 	}
 	names.omitted += r.omitted
 }
 
-// sectionRelative returns the section of an address of a relocatable object, and the
-// address counted from there: the object itself has no addresses. For other files the
-// section is "".
-func sectionRelative(f *elffile.File, addr uint64) (string, uint64) {
+// sectionOf returns the section of an address of a relocatable object, and its base: reports count from there, as the
+// object has no addresses. For other files these are "" and 0.
+func sectionOf(f *elffile.File, addr uint64) (name string, base uint64) {
 	if i := f.SectionAt(addr); i > 0 {
-		return f.Sections[i].Name, addr - f.Sections[i].Base
+		return f.Sections[i].Name, f.Sections[i].Base
 	}
-	return "", addr
+	return "", 0
 }

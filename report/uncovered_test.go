@@ -12,24 +12,24 @@ import (
 	"cfi2sframe/plt"
 )
 
-func TestRanges(t *testing.T) {
-	few := []span{{0x1000, 0x1008}, {0x1100, 0x1101}}
-	if got := ranges(few, 0x1000, 0x200); !slices.Equal(got, []UncoveredRange{{0x1000, 0x1008, 8}, {0x1100, 0x1101, 1}}) {
+func TestSummarize(t *testing.T) {
+	few := []Range{{0x1000, 0x1008}, {0x1100, 0x1101}}
+	if got := summarize(few, 0x1000, 0x200); !slices.Equal(got, []UncoveredRange{{0x1000, 0x1008, 8}, {0x1100, 0x1101, 1}}) {
 		t.Errorf("few spans: %v", got)
 	}
 	// One byte in every 16, and one span over several parts, at the end of the address space.
 	const size = 1<<20 + 3
 	begin := uint64(math.MaxUint64 - size)
-	var many []span
+	var many []Range
 	var want uint64
 	for off := uint64(0); off < size/2; off += 16 {
-		many = append(many, span{begin + off, begin + off + 1})
+		many = append(many, Range{begin + off, begin + off + 1})
 	}
-	many = append(many, span{begin + size/2, begin + size})
+	many = append(many, Range{begin + size/2, begin + size})
 	for _, s := range many {
-		want += s.end - s.begin
+		want += s.End - s.Begin
 	}
-	got := ranges(many, begin, size)
+	got := summarize(many, begin, size)
 	if len(got) != maxRanges/2+1 { // the last one is in half of the parts
 		t.Errorf("%d ranges of %d spans", len(got), len(many))
 	}
@@ -59,7 +59,7 @@ func TestUncoveredPlaces(t *testing.T) {
 	}
 	u := findUncovered(f, []*elffile.File{f}, elftest.Described(t, elftest.Range{Begin: f.Sections[cold].Base + 8, End: f.Sections[cold].Base + 20}),
 		nil, newNamer(NewRoom()))
-	want := "[{.text 0 64 64 [{0 64 64}]} {.text.cold 0 32 20 [{0 8 8} {20 32 12}]}]"
+	want := "[{.text 0 64 64 [{0 64 64}] 268435712} {.text.cold 0 32 20 [{0 8 8} {20 32 12}] 268436032}]"
 	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 84 {
 		t.Errorf("in an object %s, %d bytes; %s was expected", got, u.Bytes, want)
 	}
@@ -69,7 +69,7 @@ func TestUncoveredPlaces(t *testing.T) {
 	p.Put16(elftest.EhShnum, 0)
 	p.Put16(elftest.EhShstrndx, 0)
 	u = report(elftest.Parse(t, p.B))
-	want = "[{PT_LOAD 0 984 891 [{0 648 648} {741 984 243}]}]"
+	want = "[{PT_LOAD 0 984 891 [{0 648 648} {741 984 243}] 0}]"
 	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 0x3d8-(0x2e5-0x288) {
 		t.Errorf("without sections %s, %d bytes; %s was expected", got, u.Bytes, want)
 	}

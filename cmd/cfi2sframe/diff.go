@@ -33,7 +33,7 @@ func diff(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 	}
 	switch {
 	case s.report == "json":
-		err = d.JSON(stdout)
+		err = report.WriteJSON(stdout, d)
 	case s.report == "text" && s.verbose:
 		err = d.Text(stdout, -1)
 	case s.report == "text":

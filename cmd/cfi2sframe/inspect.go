@@ -113,7 +113,7 @@ func printChecked(s *settings, w io.Writer, path string, c *convert.Checked) err
 func checkedJSON(w io.Writer, path string, c *convert.Checked) error {
 	if c.Skipped != "" {
 		k := report.Kept{Schema: report.Schema, File: path, Kept: string(c.Skipped), Why: c.Skipped.Text()}
-		return k.JSON(w)
+		return report.WriteJSON(w, k)
 	}
 	r := report.Check{
 		Schema: report.Schema, File: path, ABI: c.ABI.String(), Format: int(c.Version), FDEs: c.FDEs, FREs: c.FREs, Sorted: !c.Unsorted,
@@ -124,7 +124,7 @@ func checkedJSON(w io.Writer, path string, c *convert.Checked) error {
 			Begin: m.Begin, End: m.End, Function: m.Function, Offset: m.Offset, What: m.What,
 		})
 	}
-	return r.JSON(w)
+	return report.WriteJSON(w, r)
 }
 
 // checkedText writes the mismatches of a file, and a summary if it is wanted.

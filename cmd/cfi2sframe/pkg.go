@@ -284,7 +284,7 @@ func (w *work) sayPackage(in string, res *repack.Result, last bool) error {
 	case "text":
 		_, err = io.WriteString(w.report.out, packageText(sum))
 	case "json":
-		err = sum.JSON(w.report.out)
+		err = report.WriteJSON(w.report.out, sum)
 	}
 	if err != nil {
 		return outfile.Plain(err)

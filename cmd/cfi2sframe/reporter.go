@@ -150,7 +150,7 @@ func (r *reporter) json(in string, res *convert.Result) error {
 		if r.inPlace {
 			gone.Output = in
 		}
-		if err := gone.JSON(r.out); err != nil {
+		if err := report.WriteJSON(r.out, gone); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (r *reporter) json(in string, res *convert.Result) error {
 			name = fmt.Sprintf("%s(%s)", in, k.Member)
 		}
 		kept := report.Kept{Schema: report.Schema, File: name, Kept: string(k.Reason), Why: k.Why.Error()}
-		if err := kept.JSON(r.out); err != nil {
+		if err := report.WriteJSON(r.out, kept); err != nil {
 			return err
 		}
 	}

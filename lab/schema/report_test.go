@@ -57,7 +57,7 @@ func TestSchemaKept(t *testing.T) {
 		{Schema: report.Schema, File: "script", Kept: "not-elf", Why: "words"}, {Schema: report.Schema, File: "script", Kept: "of another kind", Why: "words"},
 	} {
 		var b bytes.Buffer
-		if err := k.JSON(&b); err != nil {
+		if err := report.WriteJSON(&b, k); err != nil {
 			t.Fatal(err)
 		}
 		doc := schema.Value(t, b.Bytes())
@@ -125,7 +125,7 @@ func TestSchemaStrict(t *testing.T) {
 func TestSchemaDiff(t *testing.T) {
 	s := schema.Compile(t, schema.Value(t, []byte(report.DiffJSONSchema)))
 	var b bytes.Buffer
-	if err := reports.FullDiff().JSON(&b); err != nil {
+	if err := report.WriteJSON(&b, reports.FullDiff()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Validate(schema.Value(t, b.Bytes())); err != nil {
