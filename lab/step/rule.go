@@ -1,12 +1,12 @@
 package step
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 
 	"github.com/go-delve/delve/pkg/dwarf/op"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/sframe"
 )
@@ -242,12 +242,12 @@ func (w *Walk) value(v rule, r *Regs, cfa uint64) (uint64, bool) {
 	case fromCFA:
 		at = cfa + uint64(v.off)
 	case expr, cfaExpr:
-		var stack []uint64
-		if v.kind == expr {
-			stack = append(stack, cfa)
+		begin := &cfa
+		if v.kind == cfaExpr {
+			begin = nil
 		}
 		var ok bool
-		if at, ok = w.expression([]byte(v.expr), stack, r); !ok {
+		if at, ok = w.expression(v.expr, begin, r); !ok {
 			return 0, false
 		}
 	default:
@@ -260,190 +260,25 @@ func (w *Walk) value(v rule, r *Regs, cfa uint64) (uint64, bool) {
 	return x, err == nil
 }
 
-// expression evaluates an expression of DWARF (DWARF 5, section 2.5) with those operations that call frame
-// information has.
-func (w *Walk) expression(b []byte, stack []uint64, r *Regs) (uint64, bool) {
-	code := b
-	pop := func() uint64 {
-		if len(stack) == 0 {
-			return 0
-		}
-		v := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		return v
+// expression evaluates a DWARF expression (DWARF 5, section 2.5). If it is not for the CFA, the CFA is on its stack.
+func (w *Walk) expression(code string, cfa *uint64, r *Regs) (uint64, bool) {
+	var regs []*op.DwarfRegister
+	for _, v := range r.R {
+		regs = append(regs, op.DwarfRegisterFromUint64(v))
 	}
-	push := func(v uint64) { stack = append(stack, v) }
-	take := func(n int) uint64 {
-		if len(b) < n {
-			b = nil
-			return 0
-		}
-		var buf [8]byte
-		if w.m.order == binary.BigEndian {
-			copy(buf[8-n:], b)
-		} else {
-			copy(buf[:], b[:n])
-		}
-		b = b[n:]
-		return w.m.order.Uint64(buf[:])
+	d := op.NewDwarfRegisters(0, regs, w.m.order, 0, 0, 0, 0)
+	if w.m.pc != arch.NoReg {
+		d.AddReg(w.m.pc, op.DwarfRegisterFromUint64(r.PC))
 	}
-	leb := func(signed bool) uint64 {
-		var v uint64
-		for shift := uint(0); len(b) > 0; {
-			c := b[0]
-			b = b[1:]
-			v |= uint64(c&0x7f) << shift
-			shift += 7
-			if c < 0x80 {
-				if signed && c&0x40 != 0 && shift < 64 {
-					v |= ^uint64(0) << shift
-				}
-				break
-			}
-		}
-		return v
+	program := []byte(code)
+	if cfa != nil {
+		d.CFA = int64(*cfa)
+		program = append([]byte{byte(op.DW_OP_call_frame_cfa)}, program...)
 	}
-	reg := func(n uint64) uint64 {
-		if n == w.m.pc {
-			return r.PC
-		}
-		if n < NumRegs {
-			return r.R[n]
-		}
-		return 0
-	}
-	for n := 0; len(b) > 0; n++ {
-		if n > 1000 || len(stack) > 100 {
-			return 0, false
-		}
-		opcode := op.Opcode(b[0])
-		b = b[1:]
-		switch {
-		case opcode >= op.DW_OP_lit0 && opcode <= op.DW_OP_lit31:
-			push(uint64(opcode - op.DW_OP_lit0))
-			continue
-		case opcode >= op.DW_OP_breg0 && opcode <= op.DW_OP_breg31:
-			push(reg(uint64(opcode-op.DW_OP_breg0)) + leb(true))
-			continue
-		}
-		switch opcode {
-		case op.DW_OP_deref:
-			x, _, err := w.mem.Words(stackTop(stack), stackTop(stack))
-			if err != nil {
-				return 0, false
-			}
-			pop()
-			push(x)
-		case op.DW_OP_const1u, op.DW_OP_const2u, op.DW_OP_const4u, op.DW_OP_const8u:
-			push(take(1 << ((opcode - op.DW_OP_const1u) / 2)))
-		case op.DW_OP_const1s:
-			push(uint64(int64(int8(take(1)))))
-		case op.DW_OP_const2s:
-			push(uint64(int64(int16(take(2)))))
-		case op.DW_OP_const4s:
-			push(uint64(int64(int32(take(4)))))
-		case op.DW_OP_const8s:
-			push(take(8))
-		case op.DW_OP_constu:
-			push(leb(false))
-		case op.DW_OP_consts:
-			push(leb(true))
-		case op.DW_OP_dup:
-			push(stackTop(stack))
-		case op.DW_OP_drop:
-			pop()
-		case op.DW_OP_swap:
-			x, y := pop(), pop()
-			push(x)
-			push(y)
-		case op.DW_OP_and, op.DW_OP_minus, op.DW_OP_mul, op.DW_OP_or, op.DW_OP_plus, op.DW_OP_shl, op.DW_OP_shr, op.DW_OP_shra,
-			op.DW_OP_xor, op.DW_OP_eq, op.DW_OP_ge, op.DW_OP_gt, op.DW_OP_le, op.DW_OP_lt, op.DW_OP_ne:
-			y := pop()
-			push(binaryOp(opcode, pop(), y))
-		case op.DW_OP_neg:
-			push(-pop())
-		case op.DW_OP_not:
-			push(^pop())
-		case op.DW_OP_plus_uconst:
-			push(pop() + leb(false))
-		case op.DW_OP_bra:
-			to := int16(take(2))
-			if pop() != 0 && !jump(code, &b, to) {
-				return 0, false
-			}
-		case op.DW_OP_skip:
-			if !jump(code, &b, int16(take(2))) {
-				return 0, false
-			}
-		case op.DW_OP_bregx:
-			n := leb(false)
-			push(reg(n) + leb(true))
-		case op.DW_OP_nop:
-		default:
-			return 0, false
-		}
-	}
-	if len(stack) == 0 {
-		return 0, false
-	}
-	return pop(), true
-}
-
-// binaryOp does an operation on two values, of which y was the top of the stack.
-func binaryOp(code op.Opcode, x, y uint64) uint64 {
-	is := func(v bool) uint64 {
-		if v {
-			return 1
-		}
-		return 0
-	}
-	switch code {
-	case op.DW_OP_and:
-		return x & y
-	case op.DW_OP_minus:
-		return x - y
-	case op.DW_OP_mul:
-		return x * y
-	case op.DW_OP_or:
-		return x | y
-	case op.DW_OP_plus:
-		return x + y
-	case op.DW_OP_shl:
-		return x << y
-	case op.DW_OP_shr:
-		return x >> y
-	case op.DW_OP_shra:
-		return uint64(int64(x) >> y)
-	case op.DW_OP_xor:
-		return x ^ y
-	case op.DW_OP_eq:
-		return is(x == y)
-	case op.DW_OP_ge:
-		return is(int64(x) >= int64(y))
-	case op.DW_OP_gt:
-		return is(int64(x) > int64(y))
-	case op.DW_OP_le:
-		return is(int64(x) <= int64(y))
-	case op.DW_OP_lt:
-		return is(int64(x) < int64(y))
-	default: // ne
-		return is(x != y)
-	}
-}
-
-func stackTop(s []uint64) uint64 {
-	if len(s) == 0 {
-		return 0
-	}
-	return s[len(s)-1]
-}
-
-// jump moves b, a rest of code, by a number of bytes.
-func jump(code []byte, b *[]byte, by int16) bool {
-	at := len(code) - len(*b) + int(by)
-	if at < 0 || at > len(code) {
-		return false
-	}
-	*b = bytes.Clone(code[at:])
-	return true
+	v, _, err := op.ExecuteStackProgram(*d, program, 8, func(b []byte, addr uint64) (int, error) {
+		x, _, err := w.mem.Words(addr, addr)
+		binary.LittleEndian.PutUint64(b, x) // Delve reads words in this order on all machines
+		return len(b), err
+	})
+	return uint64(v), err == nil
 }
