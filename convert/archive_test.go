@@ -13,6 +13,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
@@ -57,7 +58,7 @@ func TestArchive(t *testing.T) {
 	in, out := filepath.Join(dir, "lib.a"), filepath.Join(dir, "new.a")
 	opt := convert.Options{Version: sframe.V3}
 	ctx := context.Background()
-	res, err := convert.File(ctx, in, out, convert.FileOptions{Options: opt})
+	res, err := files.Convert(ctx, in, out, files.Options{Options: opt})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,12 +103,12 @@ func TestArchive(t *testing.T) {
 
 	// GNU ar, making an archive of converted objects, comes to the same.
 	short, byAr := filepath.Join(dir, long+"2.a"), filepath.Join(dir, "byar.a")
-	if _, err := convert.File(ctx, short, short, convert.FileOptions{Options: opt}); err != nil {
+	if _, err := files.Convert(ctx, short, short, files.Options{Options: opt}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{long + ".o", "hand.o"} {
 		path := filepath.Join(dir, name)
-		if _, err := convert.File(ctx, path, path, convert.FileOptions{Options: opt}); err != nil {
+		if _, err := files.Convert(ctx, path, path, files.Options{Options: opt}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,7 +156,7 @@ func TestPartlyConverted(t *testing.T) {
 	dir := peer.Run(t, "sid", "g++-16 -O2 -fPIC -c two.cc; as hand_amd64.s -o hand.o",
 		"../testdata/cxx/parts.h", "../testdata/cxx/two.cc", "../testdata/cxx/hand_amd64.s")
 	path := filepath.Join(dir, "two.o")
-	if _, err := convert.File(context.Background(), path, path, convert.FileOptions{Options: convert.Options{Version: sframe.V2}}); err != nil {
+	if _, err := files.Convert(context.Background(), path, path, files.Options{Options: convert.Options{Version: sframe.V2}}); err != nil {
 		t.Fatal(err)
 	}
 	peer.Again(t, "sid", dir, "ar rcs lib.a hand.o two.o")
@@ -195,7 +196,7 @@ func TestRustLibrary(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Skipf("rustc: %v\n%s", err, out)
 	}
-	res, err := convert.File(context.Background(), lib, lib, convert.FileOptions{Options: convert.Options{Version: sframe.V3}})
+	res, err := files.Convert(context.Background(), lib, lib, files.Options{Options: convert.Options{Version: sframe.V3}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +206,7 @@ func TestRustLibrary(t *testing.T) {
 		}
 	}
 	obj := filepath.Join(dir, "main.o")
-	if _, err := convert.File(context.Background(), obj, obj, convert.FileOptions{Options: convert.Options{Version: sframe.V3}}); err != nil {
+	if _, err := files.Convert(context.Background(), obj, obj, files.Options{Options: convert.Options{Version: sframe.V3}}); err != nil {
 		t.Fatal(err)
 	}
 	peer.Again(t, "sid", dir, "gcc-16 main.o libwords.a -lm -o prog; ./prog 2>log")

@@ -10,6 +10,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/emit"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
@@ -92,11 +93,11 @@ func BenchmarkStages(b *testing.B) {
 			return err
 		}},
 		{"file", func() error {
-			_, err := convert.File(b.Context(), path, out, convert.FileOptions{Options: convert.Options{Brief: true, Workers: 1}, Starting: prepare})
+			_, err := files.Convert(b.Context(), path, out, files.Options{Options: convert.Options{Brief: true, Workers: 1, Starting: prepare}})
 			return err
 		}},
 		{"file, all workers", func() error {
-			_, err := convert.File(b.Context(), path, out, convert.FileOptions{Options: convert.Options{Brief: true}, Starting: prepare})
+			_, err := files.Convert(b.Context(), path, out, files.Options{Options: convert.Options{Brief: true, Starting: prepare}})
 			return err
 		}},
 	} {

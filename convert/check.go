@@ -19,7 +19,7 @@ import (
 	"cfi2sframe/verify"
 )
 
-// A Checked is an .sframe that was compared with the CFI of its file.
+// A Checked is an .sframe that was compared with the CFI of its file. Sizes are in bytes.
 type Checked struct {
 	Version    sframe.Version
 	ABI        sframe.ABI
@@ -50,43 +50,26 @@ type Mismatch struct {
 // maxMismatches bounds the mismatches that are kept.
 const maxMismatches = 1 << 16
 
-// Check compares the .sframe of the ELF file of the given size in r, whoever wrote it, with the file's
-// CFI. A section that says something else is no error: that is what Mismatches are for. With an error
-// that there are too many of them, there is a Checked, too. Of the options, Source, SkipUnsupported and Require
-// count.
+// Check compares the .sframe of the ELF file of the given size in r with the CFI of the file. Mismatches are no error, unless there
+// are too many; then there is a Checked with the first of them. Of the options, Source, DebugFile, Path, SkipUnsupported and
+// Require count.
 func Check(r io.ReaderAt, size int64, opt Options) (*Checked, error) {
-	return check(r, size, "", FileOptions{Options: opt})
-}
-
-// CheckFile is Check for a file by its name, or Stdin. Of the options, DebugFile counts, too.
-func CheckFile(ctx context.Context, path string, opt FileOptions) (*Checked, error) {
-	in, err := openInput(ctx, path, use{})
-	if err != nil {
-		return nil, err
-	}
-	defer in.close()
-	return check(in.src, in.info.Size(), path, opt)
-}
-
-// check is CheckFile for a file that is open.
-func check(r io.ReaderAt, size int64, path string, opt FileOptions) (*Checked, error) {
 	all := opt.SkipUnsupported
 	opt.SkipUnsupported = all || opt.Require
-	f, err := openELF(elffile.NewBudget(size), r, size)
+	f, err := OpenELF(r, size)
 	if err == nil && opt.Require && elf.Type(f.Type) != elf.ET_EXEC && elf.Type(f.Type) != elf.ET_DYN {
 		return &Checked{Skipped: NotLinked}, nil
 	}
 	var c *Checked
 	var why Reason
 	if err != nil {
-		var k *kept
-		if err = opt.keep(nil, err); errors.As(err, &k) {
-			why = k.Reason
+		if kept, _ := opt.kept(nil, err); kept != nil {
+			why = kept.Reason
 		}
 	} else {
-		c, err = compared(f, path, opt)
-		if opt.SkipUnsupported && (errors.Is(err, sframe.ErrNone) || errors.Is(err, errNoSection)) {
-			why = withoutRows(r, size, path, opt)
+		c, err = compared(f, opt)
+		if opt.SkipUnsupported && errors.Is(err, sframe.ErrNone) {
+			why = withoutSFrame(r, size, opt)
 		}
 	}
 	if why != "" && (all || why == NotELF || why == Package || why == DebugOnly) {
@@ -95,29 +78,28 @@ func check(r io.ReaderAt, size int64, path string, opt FileOptions) (*Checked, e
 	return c, err
 }
 
-// withoutRows returns why a file without .sframe need not have one, or "".
-func withoutRows(r io.ReaderAt, size int64, path string, opt FileOptions) Reason {
-	opt.complete(size)
-	opt.DryRun, opt.NoVerify, opt.Brief = true, true, true
-	c := conversion{ctx: context.Background(), opt: opt, in: path, src: r, size: size, res: &Result{}, discard: func() {}}
-	if err := c.convert(); err != nil {
+// withoutSFrame returns why a file need not have an .sframe, or "".
+func withoutSFrame(r io.ReaderAt, size int64, opt Options) Reason {
+	opt.DryRun, opt.NoVerify, opt.Brief, opt.MinCoverage = true, true, true, 0
+	res, err := Into(context.Background(), r, size, nil, opt)
+	if err != nil {
 		return ""
 	}
-	return c.res.Stays
+	return res.Stays
 }
 
-// compared is check for a file whose headers are read.
-func compared(f *elffile.File, path string, opt FileOptions) (c *Checked, err error) {
+// compared is Check for a file whose headers are read.
+func compared(f *elffile.File, opt Options) (c *Checked, err error) {
 	defer func() {
 		if failed := f.ReadError(); failed != nil {
 			c, err = nil, outfile.Plain(failed)
 		}
 	}()
-	s, err := section(f)
+	s, err := ReadSection(f)
 	if err != nil {
 		return nil, err
 	}
-	debug, err := debugfile.Open(opt.DebugFile, path, f)
+	debug, err := debugfile.Open(opt.DebugFile, opt.Path, f)
 	if err != nil {
 		return nil, err
 	}
@@ -155,16 +137,6 @@ func compared(f *elffile.File, path string, opt FileOptions) (c *Checked, err er
 	return c, nil
 }
 
-// DumpFile is Dump for a file by its name, or Stdin.
-func DumpFile(ctx context.Context, w io.Writer, path string) error {
-	in, err := openInput(ctx, path, use{})
-	if err != nil {
-		return err
-	}
-	defer in.close()
-	return Dump(w, in.src, in.info.Size())
-}
-
 // Dump prints the .sframe of the ELF file of the given size in r as objdump --sframe does. That may
 // also be a bare section, such as objcopy -O binary makes.
 func Dump(w io.Writer, r io.ReaderAt, size int64) error {
@@ -196,11 +168,11 @@ func decode(r io.ReaderAt, size int64) (s *sframe.Section, where func(uint64) ui
 		s, err = sframe.Decode(b, 0)
 		return s, nil, err
 	}
-	f, err := openELF(elffile.NewBudget(size), r, size)
+	f, err := OpenELF(r, size)
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err = section(f)
+	s, err = ReadSection(f)
 	if failed := f.ReadError(); failed != nil {
 		return nil, nil, outfile.Plain(failed)
 	}
@@ -208,33 +180,4 @@ func decode(r io.ReaderAt, size int64) (s *sframe.Section, where func(uint64) ui
 		where = func(addr uint64) uint64 { return addr - f.Sections[f.SectionAt(addr)].Base }
 	}
 	return s, where, err
-}
-
-// section decodes the .sframe of a file that anybody may have written: through the section
-// headers, or PT_GNU_SFRAME where there are none.
-func section(f *elffile.File) (*sframe.Section, error) {
-	if f.IsObject() {
-		_, s, err := readObject(f)
-		return s, err
-	}
-	at, err := f.SFrame()
-	switch {
-	case err != nil:
-		return nil, err
-	case at.Section > 0:
-		s := &f.Sections[at.Section]
-		b, err := f.ReadSection(s)
-		if err != nil {
-			return nil, err
-		}
-		return sframe.Decode(b, s.Addr)
-	case at.Segment >= 0:
-		h := &f.Progs[at.Segment]
-		b, err := f.ReadAt("PT_GNU_SFRAME", h.Off, h.Filesz)
-		if err != nil {
-			return nil, err
-		}
-		return sframe.Decode(b, h.Vaddr)
-	}
-	return nil, sframe.ErrNone
 }

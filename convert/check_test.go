@@ -15,15 +15,24 @@ import (
 // TestCheckReadsTheFile changes a row in a file that was written, and checks it with memory that
 // holds the section as it was before.
 func TestCheckReadsTheFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "out")
-	if _, err := File(context.Background(), "../testdata/bin/amd64/prologue", path, FileOptions{Options: Options{Version: sframe.V2}}); err != nil {
+	in, err := os.Open("../testdata/bin/amd64/prologue")
+	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := os.OpenFile(path, os.O_RDWR, 0)
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
+	create := func() (Target, error) { return out, nil }
+	if _, err := Into(context.Background(), in, info.Size(), create, Options{Version: sframe.V2}); err != nil {
+		t.Fatal(err)
+	}
 	f, err := reopen(out)
 	if err != nil {
 		t.Fatal(err)

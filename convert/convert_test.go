@@ -18,6 +18,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
@@ -35,12 +36,12 @@ const (
 
 func fixtureNames(t *testing.T, abi string) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(fixtures, abi, "*"))
-	if err != nil || len(files) == 0 {
+	paths, err := filepath.Glob(filepath.Join(fixtures, abi, "*"))
+	if err != nil || len(paths) == 0 {
 		t.Fatalf("no fixtures: %v", err)
 	}
 	var names []string
-	for _, f := range files {
+	for _, f := range paths {
 		names = append(names, filepath.Base(f))
 	}
 	return names
@@ -50,7 +51,7 @@ func fixtureNames(t *testing.T, abi string) []string {
 func tryRun(t *testing.T, path string, opt convert.Options) (string, error) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(path))
-	_, err := convert.File(context.Background(), path, out, convert.FileOptions{Options: opt})
+	_, err := files.Convert(context.Background(), path, out, files.Options{Options: opt})
 	return out, err
 }
 
@@ -61,7 +62,7 @@ func run(t *testing.T, path string, opt convert.Options) (string, *report.Covera
 	if opt.Version == 0 {
 		opt.Version = sframe.V2
 	}
-	res, err := convert.File(context.Background(), path, out, convert.FileOptions{Options: opt})
+	res, err := files.Convert(context.Background(), path, out, files.Options{Options: opt})
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
@@ -192,6 +193,16 @@ func errataGolden(t *testing.T, path, got string) string {
 		return plain
 	}
 	return path
+}
+
+// converted is what becomes of a fixture.
+func converted(t *testing.T, name string, opt convert.Options) []byte {
+	t.Helper()
+	b, _, err := inMemory(read(t, filepath.Join(fixtures, "amd64", name)), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 func write(t *testing.T, path, text string) {

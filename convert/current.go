@@ -5,7 +5,6 @@ import (
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
-	"cfi2sframe/elffile"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -13,42 +12,35 @@ import (
 	"cfi2sframe/verify"
 )
 
-// hasSFrame reports whether there is an .sframe, or what contradicts itself.
-func hasSFrame(f *elffile.File) bool {
-	at, err := f.SFrame()
-	return err != nil || at.Section > 0 || at.Segment >= 0
-}
-
-// current returns a *kept and the report if the .sframe that f has, whoever wrote it, need not be replaced: where readers look
-// for it, of the asked format, right at every pc, and as complete as the new one would be. Otherwise it returns nil.
-func (c *conversion) current(f *elffile.File, table *cfi.Table, debug *debugfile.File) (*report.Coverage, error) {
-	old := c.readable(f)
-	if old == nil || !c.asked(old, f) {
+// current returns errCurrent and the report if the old .sframe need not be replaced: it is where readers look for it, of the asked
+// format, right at every pc, and as complete as a new one. Otherwise it returns nil.
+func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
+	old := s.readable()
+	if old == nil || !s.asked(old.Section) {
 		return nil, nil
 	}
-	s := old.Section
 	var reach translate.Reach
-	if !f.IsObject() {
-		reach = c.reach(old.addr, s.Len())
+	sorted := old.Section
+	if s.f.IsObject() {
+		sorted = old.Sorted()
+	} else {
+		reach = s.reach(old.addr, old.Len())
 	}
-	_, in, err := c.translate(f, table, reach, nil)
+	t, err := s.translate(reach)
 	if err != nil {
 		return nil, err
 	}
-	sorted := s
-	if f.IsObject() {
-		sorted = s.Sorted()
-	}
-	res, err := verify.Check(table, sorted, f, verify.Options{Keep: 1, Workers: c.opt.workers(table, f.Size)})
-	if err != nil || res.Total > 0 || res.Stubs < in.Result.Synthesised || res.Padding < in.Result.Padding || c.opt.NoPadding && res.Padding > 0 || !complete(sorted, table, in.Result.Gaps) {
+	res, err := verify.Check(s.table, sorted, s.f, verify.Options{Keep: 1, Workers: s.opt.workers(s.table, s.f.Size)})
+	if err != nil || res.Total > 0 || res.Stubs < t.Synthesised || res.Padding < t.Padding ||
+		s.opt.NoPadding && res.Padding > 0 || !complete(sorted, s.table, t.Gaps) {
 		return nil, nil
 	}
-	cov, err := c.describe(in, debug)
+	cov, err := s.describe(t, debug)
 	if err != nil {
 		return nil, err
 	}
-	cov.FDEs, cov.FREs, cov.Size, cov.Verified = s.Len(), uint64(s.NumFREs), old.size, true
-	return cov, &kept{Kept{Reason: Current, Why: errCurrent}}
+	cov.FDEs, cov.FREs, cov.Size, cov.Verified = old.Len(), uint64(old.NumFREs), old.size, true
+	return cov, errCurrent
 }
 
 // complete reports whether s has rows for all code that the table describes, but for the gaps of a translation, which are in
@@ -91,53 +83,53 @@ func covers(s *sframe.Section, begin, end uint64) bool {
 	return true
 }
 
-// asked reports whether the .sframe of f has the form that was asked for.
-func (c *conversion) asked(s *old, f *elffile.File) bool {
-	_, abi, err := arch.Find(elf.Machine(f.Machine), f.Order)
-	if err != nil || s.ABI != abi || s.Version != c.opt.Version {
+// asked reports whether the old .sframe has the asked format.
+func (s *single) asked(old *sframe.Section) bool {
+	_, abi, err := arch.Find(elf.Machine(s.f.Machine), s.f.Order)
+	if err != nil || old.ABI != abi || old.Version != s.opt.Version {
 		return false
 	}
-	l, _ := s.Version.Layout()
+	l, _ := old.Version.Layout()
 	known := sframe.FDESorted | l.Flags&sframe.FDEFuncStartPCRel
-	if s.Flags&^known != 0 || s.Flags&sframe.FDESorted == 0 && !f.IsObject() { // those of objects may be sorted
+	if old.Flags&^known != 0 || old.Flags&sframe.FDESorted == 0 && !s.f.IsObject() { // those of objects may be sorted
 		return false
 	}
-	format, err := formatOf(s.Section)
-	// Rows that only some readers of a version understand are more than was asked for, unless they were.
-	return err == nil && format.PCRel == (l.PCRel || c.opt.PCRel) && (!format.Outermost || l.Outermost || c.opt.Outermost)
+	format, err := FormatOf(old)
+	// Not all readers of a version understand rows without data words.
+	return err == nil && format.PCRel == (l.PCRel || s.opt.PCRel) && (!format.Outermost || l.Outermost || s.opt.Outermost)
 }
 
-// An old is an .sframe that was there before.
-type old struct {
+// An oldSection is an .sframe that is to be replaced.
+type oldSection struct {
 	*sframe.Section
-	addr, size uint64 // in bytes; the address only of one that is linked
+	addr, size uint64 // the address is that of a linked one
 }
 
-// readable returns the .sframe of f if it is where readers look for it, and sound. Otherwise it returns nil.
-func (c *conversion) readable(f *elffile.File) *old {
-	if f.IsObject() {
-		_, s, err := readObject(f)
-		at, _ := f.SFrame()
-		if err != nil || elf.SectionType(f.Sections[at.Section].Type) != c.objectType() {
+// readable returns the old .sframe, if it is sound and where readers look for it, or nil.
+func (s *single) readable() *oldSection {
+	if s.f.IsObject() {
+		d, err := readObject(s.f)
+		at, _ := s.f.SFrame()
+		if err != nil || elf.SectionType(s.f.Sections[at.Section].Type) != s.objectType() {
 			return nil
 		}
-		return &old{Section: s, size: f.Sections[at.Section].Size}
+		return &oldSection{Section: d, size: s.f.Sections[at.Section].Size}
 	}
-	h, err := loaded(f, true)
+	h, err := loaded(s.f, true)
 	if err != nil {
 		return nil
 	}
 	size := h.Filesz
-	if at, _ := f.SFrame(); at.Section > 0 { // which may be smaller
-		size = min(size, f.Sections[at.Section].Size)
+	if at, _ := s.f.SFrame(); at.Section > 0 { // which may be smaller
+		size = min(size, s.f.Sections[at.Section].Size)
 	}
-	b, err := f.ReadAt(sframe.SectionName, h.Off, size)
+	b, err := s.f.ReadAt(sframe.SectionName, h.Off, size)
 	if err != nil {
 		return nil
 	}
-	s, err := sframe.Decode(b, h.Vaddr)
+	d, err := sframe.Decode(b, h.Vaddr)
 	if err != nil {
 		return nil
 	}
-	return &old{s, h.Vaddr, size}
+	return &oldSection{d, h.Vaddr, size}
 }

@@ -18,6 +18,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -166,7 +167,7 @@ func TestNoSFrame(t *testing.T) {
 		{"one byte", []byte{0xe2}, "ELF"},
 		{"text", []byte("text"), "ELF"},
 		{"a program without", prog, "there is no .sframe section, nor a PT_GNU_SFRAME"},
-		{"an object without", elftest.NewObject().Bytes(), "there is no section .sframe"},
+		{"an object without", elftest.NewObject().Bytes(), "there is no .sframe section"},
 		{"a part of the section", section[:20], ".sframe+0x0: 20 bytes are too few for a header of 28"},
 		{"no magic number", damaged(func(p *elftest.Patcher) { p.Put16(int(s.Offset), 0) }), "magic"},
 		{"outside the file", damaged(func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShOff, 1<<40) }), "0x10000000000"},
@@ -253,7 +254,7 @@ func TestCheckMismatches(t *testing.T) {
 		if err := os.WriteFile(path, p.B, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if d, err := convert.CheckFile(t.Context(), path, convert.FileOptions{}); err != nil || len(d.Mismatches) != 1 || d.Mismatches[0] != m {
+		if d, err := files.Check(t.Context(), path, convert.Options{}); err != nil || len(d.Mismatches) != 1 || d.Mismatches[0] != m {
 			t.Errorf("%s, by its name: %+v, error %v", tt.name, d, err)
 		}
 	}
@@ -267,7 +268,7 @@ func TestCheckMismatches(t *testing.T) {
 	if err != nil || len(c.Mismatches) != 2 || c.Mismatches[0].Begin != 0x438 || c.Mismatches[1].Begin != 0x445 || !c.Unsorted {
 		t.Errorf("two rows: %+v, error %v", c, err)
 	}
-	if c, err := convert.CheckFile(t.Context(), filepath.Join(fixtures, "amd64/prologue"), convert.FileOptions{}); err == nil || c != nil {
+	if c, err := files.Check(t.Context(), filepath.Join(fixtures, "amd64/prologue"), convert.Options{}); err == nil || c != nil {
 		t.Errorf("without .sframe: %+v, error %v", c, err)
 	}
 }
@@ -366,9 +367,9 @@ func TestStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told []convert.Work
-	opt := convert.FileOptions{Starting: func(w convert.Work) { told = append(told, w) }}
+	opt := files.Options{Options: convert.Options{Starting: func(w convert.Work) { told = append(told, w) }}}
 	opt.DryRun = true
-	res, err := convert.File(t.Context(), in, "", opt)
+	res, err := files.Convert(t.Context(), in, "", opt)
 	if err != nil || !res.Archive || len(res.Coverage) != 2 || len(res.Kept) != 1 || res.Kept[0].Member != "1.o" {
 		t.Fatalf("%+v, error %v", res, err)
 	}
@@ -532,4 +533,86 @@ func TestShare(t *testing.T) {
 	if l := codec.Layout(); s.Size()-uint64(l.HeaderSize+s.Len()*l.FDESize+lists) >= 8 { // padding at the end
 		t.Errorf("by default %d FDEs have %d bytes of lists, in a section of %d", s.Len(), lists, s.Size())
 	}
+}
+
+// TestManyMismatches checks the section of one program in another one, all of whose rows are different.
+func TestManyMismatches(t *testing.T) {
+	const many = 70000 // more than are kept
+	program := func(size string) string {
+		t.Helper()
+		out, _ := run(t, link(t, strings.Repeat(".cfi_startproc\nnop\n.cfi_def_cfa_offset "+size+"\nnop\n.cfi_endproc\n", many)), convert.Options{Share: convert.ShareOff})
+		return out
+	}
+	one, other := program("16"), program("24")
+	section, _ := sectionOf(t, read(t, one), ".sframe")
+	b := read(t, other)
+	_, sec := sectionOf(t, b, ".sframe")
+	if len(section) != int(sec.Size) {
+		t.Fatalf("the sections have %d and %d bytes", len(section), sec.Size)
+	}
+	copy(b[sec.Offset:], section)
+	c, err := convert.Check(bytes.NewReader(b), int64(len(b)), convert.Options{})
+	if err == nil || !strings.Contains(err.Error(), "mismatches, of which the first ") {
+		t.Fatalf("%v", err)
+	}
+	if c == nil || len(c.Mismatches) == 0 || len(c.Mismatches) >= many {
+		t.Errorf("%d mismatches are listed", len(c.Mismatches))
+	}
+	for i, m := range c.Mismatches {
+		if m.End-m.Begin != 1 || i > 0 && m.Begin <= c.Mismatches[i-1].Begin {
+			t.Errorf("mismatch %d at %#x-%#x", i, m.Begin, m.End)
+		}
+	}
+}
+
+// TestFormatOf tells the formats of files apart.
+func TestFormatOf(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		opt  convert.Options
+		want convert.Format
+	}{
+		{"amd64/prologue", convert.Options{Version: sframe.V1}, convert.Format{Version: sframe.V1}},
+		{"amd64/prologue", convert.Options{Version: sframe.V2}, convert.Format{Version: sframe.V2}},
+		{"amd64/prologue", convert.Options{Version: sframe.V2, PCRel: true}, convert.Format{Version: sframe.V2, PCRel: true}},
+		{"amd64/undefra", convert.Options{Version: sframe.V2, Outermost: true}, convert.Format{Version: sframe.V2, Outermost: true}},
+		{"amd64/prologue", convert.Options{Version: sframe.V3}, convert.Format{Version: sframe.V3, PCRel: true, Outermost: true}},
+	} {
+		out, _ := run(t, filepath.Join(fixtures, tt.name), tt.opt)
+		if got, err := formatOf(t, out); err != nil || got != tt.want {
+			t.Errorf("%s with %+v: %+v, %v; %+v was expected", tt.name, tt.opt, got, err, tt.want)
+		}
+	}
+	none := filepath.Join(fixtures, "amd64/prologue")
+	object := filepath.Join(t.TempDir(), "object")
+	write(t, object, string(elftest.NewObject().Bytes()))
+	for _, path := range []string{none, object} {
+		if _, err := formatOf(t, path); err != sframe.ErrNone {
+			t.Errorf("%s: %v; %v was expected", path, err, sframe.ErrNone)
+		}
+	}
+	// An object without an .sframe, of which it is not known that it needs none: V1 has no objects.
+	b := elftest.NewObject().Bytes()
+	if c, err := convert.Check(bytes.NewReader(b), int64(len(b)), convert.Options{Version: sframe.V1, SkipUnsupported: true}); err == nil || !errors.Is(err, sframe.ErrNone) {
+		t.Errorf("%+v, %v", c, err)
+	}
+	// Bits 5 and 6 of a row's info, which comes after its start, say how large its words are; 3 is no size.
+	b = converted(t, "prologue", convert.Options{Share: convert.ShareOff})
+	_, sec := sectionOf(t, b, ".sframe")
+	b[int(sec.Offset)+28+20*int(b[sec.Offset+8])+1] = 0x63
+	damaged := filepath.Join(t.TempDir(), "damaged")
+	write(t, damaged, string(b))
+	if _, err := formatOf(t, damaged); err == nil || errors.Is(err, sframe.ErrNone) {
+		t.Errorf("a damaged row: %v", err)
+	}
+}
+
+// formatOf returns the format of the .sframe of a file.
+func formatOf(t *testing.T, path string) (convert.Format, error) {
+	t.Helper()
+	s, err := convert.ReadSection(open(t, path))
+	if err != nil {
+		return convert.Format{}, err
+	}
+	return convert.FormatOf(s)
 }

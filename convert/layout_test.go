@@ -13,6 +13,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/survey"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/peer"
@@ -373,7 +374,7 @@ func TestCodeStays(t *testing.T) {
 				t.Error("another file the second time")
 			}
 			plain := filepath.Join(t.TempDir(), "plain")
-			if _, err := convert.File(t.Context(), out, plain, convert.FileOptions{Options: convert.Options{Remove: true}}); err != nil {
+			if _, err := files.Convert(t.Context(), out, plain, files.Options{Options: convert.Options{Remove: true}}); err != nil {
 				t.Fatal(err)
 			}
 			if err := image.Contents(before, open(t, plain)); err != nil {
@@ -432,7 +433,7 @@ func TestLargeObject(t *testing.T) {
 	}
 	for _, opt := range []convert.Options{{Version: sframe.V2}, {Version: sframe.V2, PCRel: true}, {Version: sframe.V3}} {
 		opt.DryRun = true
-		res, err := convert.File(t.Context(), path, "", convert.FileOptions{Options: opt})
+		res, err := files.Convert(t.Context(), path, "", files.Options{Options: opt})
 		if err != nil {
 			t.Fatal(err)
 		}

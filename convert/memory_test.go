@@ -14,6 +14,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/sframe"
 )
 
@@ -53,7 +54,7 @@ func TestConvert(t *testing.T) {
 			if err := os.WriteFile(in, b, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			want, err := convert.File(t.Context(), in, out, convert.FileOptions{Options: opt})
+			want, err := files.Convert(t.Context(), in, out, files.Options{Options: opt})
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -70,7 +71,7 @@ func TestConvert(t *testing.T) {
 				}
 				c.File, c.Output, res.Coverage[i].File = "", "", ""
 			}
-			if !reflect.DeepEqual(res, want) {
+			if !reflect.DeepEqual(res, want.Result) {
 				t.Errorf("%s: result is %+v, and %+v in files", name, res, want)
 			}
 			if opt.Version == 0 && res.Coverage[0].Format != 2 {
@@ -95,7 +96,7 @@ func TestConvertObject(t *testing.T) {
 	} {
 		path := assembled(t, source)
 		out := filepath.Join(t.TempDir(), "out.o")
-		want, err := convert.File(t.Context(), path, out, convert.FileOptions{})
+		want, err := files.Convert(t.Context(), path, out, files.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/emit"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -146,7 +147,7 @@ func TestMovedObject(t *testing.T) {
 				if out, err := ld("-T", script, object, "-o", prog).CombinedOutput(); err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
-				c, err := convert.CheckFile(t.Context(), prog, convert.FileOptions{})
+				c, err := files.Check(t.Context(), prog, convert.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}

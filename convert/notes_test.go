@@ -12,6 +12,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
@@ -65,7 +66,7 @@ func TestOwnNotes(t *testing.T) {
 			dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; { "+build+"; } 2>log || { cat log; exit 1; }; ./prog >before", "../testdata/c/note.c")
 			in := filepath.Join(dir, file)
 			out := filepath.Join(t.TempDir(), file)
-			_, err := convert.File(context.Background(), in, out, convert.FileOptions{Options: convert.Options{Version: sframe.V2}})
+			_, err := files.Convert(context.Background(), in, out, files.Options{Options: convert.Options{Version: sframe.V2}})
 			if tt.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.refused) {
 					t.Fatalf("error is %v; %q was expected", err, tt.refused)

@@ -19,56 +19,43 @@ type Options struct {
 	Source    cfi.Source     // where the CFI comes from
 	PCRel     bool           // start addresses count from their own field (errata 1)
 	Outermost bool           // rows for code without a caller (errata 2)
-	Force     bool           // replace an .sframe that is there
-	// Update says what to do with an .sframe that is there: nothing if it is right, as complete as the new one would
-	// be, and of the same format. Otherwise it is replaced as by Force.
-	Update bool
-	// SkipUnsupported says that a file which SFrame has nothing for is no error, but stays as it is: see Kept.
+	Force     bool           // replace an old .sframe
+	Update    bool           // replace an old .sframe, unless it is right, complete and of the asked format
+	// SkipUnsupported says that an unsupported file is no error, but unchanged: see Kept.
 	SkipUnsupported bool
 	// Require says that Check skips only what is neither a program nor a shared library, unless SkipUnsupported is set.
 	Require bool
-	Remove  bool // take .sframe out instead
+	Remove  bool // remove .sframe instead
 	DryRun  bool // translate and check, but write nothing
-	// MinCoverage is how many percent of the code that CFI describes have to be covered
-	// for a result to be written; code without a caller counts as covered.
+	// MinCoverage is how many percent of the code that CFI describes have to be covered. Code without a caller counts as covered.
 	MinCoverage float64
 	NoVerify    bool  // do not check the result
 	NoPadding   bool  // do not describe the padding between functions
 	Brief       bool  // report without names, source lines and code without CFI
 	Share       Share // of FRE lists
-	Workers     int   // at most; 0 stands for as many as there are processors, and fewer for small files. The result does not depend on it
-	// Room is what there is for the reports on several files together; nil stands for one of each
-	// file's own.
-	Room *report.Room
-	// Budget is that of the input which the file is in; nil stands for one of the file's own.
-	Budget *elffile.Budget
-}
-
-// FileOptions say how to convert files by their names.
-type FileOptions struct {
-	Options
-	// DebugFile is where .debug_frame and names are if not in the file: a path; "auto" for the one that
-	// .note.gnu.build-id or .gnu_debuglink leads to, if there is one; or "" for none.
+	Workers     int   // at most; 0 stands for the number of processors, and fewer for small files. The result does not depend on it
+	// DebugFile is where .debug_frame and names are if not in the file: a path; "auto" for the one that .note.gnu.build-id or
+	// .gnu_debuglink leads to, if there is one; or "" for none.
 	DebugFile string
-	// DebugLinkUpdate is the debug file, as in DebugFile, that is to have the headers that the result has.
-	DebugLinkUpdate string
-
-	NoSync    bool // do not wait until what replaces a file is on the disk
-	KeepDates bool // the result gets the dates of access and modification that the file had
-	// Starting, if not nil, is called before each file, and each member of an archive, is worked on: a program
-	// can make its heap ready for large ones.
+	Path      string // of the file, which "auto" needs; or ""
+	// Starting, if not nil, is called before work on a file, and on each member of an archive, begins: a program can prepare its
+	// heap for large ones.
 	Starting func(Work)
+	// Room bounds the reports on several files together; nil stands for one for each file.
+	Room *report.Room
+	// Budget is that of the input that contains the file; nil stands for one of the file.
+	Budget *elffile.Budget
 }
 
 // Work is what is about to be worked on. Sizes are in bytes.
 type Work struct {
 	Size    uint64 // of the file, or of the member of an archive
-	CFI     uint64 // of its call frame information as it lies there; 0 for an archive
+	CFI     uint64 // of its CFI in the file; 0 for an archive
 	Archive bool   // an archive, whose members follow
 }
 
 // starting tells what is about to be worked on.
-func (o *FileOptions) starting(w Work) {
+func (o *Options) starting(w Work) {
 	if o.Starting != nil {
 		o.Starting(w)
 	}

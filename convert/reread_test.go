@@ -119,7 +119,7 @@ func TestTargets(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	closed := func() (target, error) {
+	closed := func() (Target, error) {
 		f, err := os.Open(path) // for reading
 		if err != nil {
 			return nil, err
@@ -127,8 +127,8 @@ func TestTargets(t *testing.T) {
 		t.Cleanup(func() { f.Close() })
 		return f, nil
 	}
-	none := func() (target, error) { return nil, errNone }
-	memories := func() (target, error) { return &memory{}, nil }
+	none := func() (Target, error) { return nil, errNone }
+	memories := func() (Target, error) { return &memory{}, nil }
 	for _, tt := range []struct {
 		name    string
 		b       []byte
@@ -138,18 +138,12 @@ func TestTargets(t *testing.T) {
 		{"program", prog, false, false},
 		{"removal", with.Bytes(), true, false},
 		{"object", object, false, false},
-		{"object without CFI", without.Bytes(), false, false},
 		{"archive", elftest.Ar(elftest.ArMember("a.o/", object), elftest.ArMember("b.o/", without.Bytes())), false, true},
-		{"archive of what is kept", elftest.Ar(elftest.ArMember("b.o/", without.Bytes())), false, false},
 	} {
 		saved := bytes.Clone(tt.b)
-		try := func(create, scratch func() (target, error)) error {
-			c := conversion{
-				ctx: t.Context(), src: bytes.NewReader(tt.b), size: int64(len(tt.b)), res: &Result{}, create: create, discard: func() {}, scratch: scratch,
-			}
-			c.opt.Remove = tt.remove
-			c.opt.complete(0)
-			return c.convert()
+		try := func(create, scratch func() (Target, error)) error {
+			_, err := convert(t.Context(), bytes.NewReader(tt.b), int64(len(tt.b)), create, scratch, Options{Remove: tt.remove})
+			return err
 		}
 		if err := try(none, memories); !errors.Is(err, errNone) {
 			t.Errorf("%s: the output cannot be made, and the error is %v", tt.name, err)
@@ -187,10 +181,8 @@ func TestInterruptedArchive(t *testing.T) {
 	odd := elftest.Ar(elftest.ArMember("odd/", []byte("text")), elftest.ArMember("even/", []byte("text")))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	none := conversion{ctx: ended, src: bytes.NewReader(odd), size: int64(len(odd)), res: &Result{}}
-	none.opt.DryRun = true
-	if err := none.convert(); !errors.Is(err, context.Canceled) || len(none.res.Kept) > 1 {
-		t.Errorf("of what is kept: %+v, error %v", none.res, err)
+	if res, err := Into(ended, bytes.NewReader(odd), int64(len(odd)), nil, Options{DryRun: true}); !errors.Is(err, context.Canceled) {
+		t.Errorf("without a member to convert: %+v, error %v", res, err)
 	}
 	object := elftest.NewObject().Bytes()
 	library := elftest.Ar(elftest.ArMember("a.o/", object), elftest.ArMember("b.o/", object))
@@ -200,15 +192,14 @@ func TestInterruptedArchive(t *testing.T) {
 			cancel()
 		}
 		seen := 0
-		c := conversion{ctx: ctx, src: bytes.NewReader(library), size: int64(len(library)), res: &Result{}}
-		c.create = func() (target, error) { return &memory{}, nil }
-		c.scratch = func() (target, error) {
+		create := func() (Target, error) { return &memory{}, nil }
+		scratch := func() (Target, error) {
 			seen++
 			cancel()
 			return &memory{}, nil
 		}
-		c.opt.complete(0)
-		if err := c.convert(); !errors.Is(err, context.Canceled) || seen != members || len(c.res.Coverage) > members {
+		_, err := convert(ctx, bytes.NewReader(library), int64(len(library)), create, scratch, Options{})
+		if !errors.Is(err, context.Canceled) || seen != members {
 			t.Errorf("%d members, and the error is %v", seen, err)
 		}
 		cancel()

@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/sframediff"
 	"cfi2sframe/report"
 )
 
@@ -19,18 +21,20 @@ const (
 
 // diff prints what is different between the .sframe of two files.
 func diff(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
-	d, err := convert.DiffFiles(ctx, s.files[0], s.files[1], s.FileOptions)
-	if errors.Is(err, context.Canceled) || ctx.Err() != nil {
-		return interrupted(ctx, stderr, s.files, "not compared")
-	}
-	if err != nil {
-		path := s.files[0]
-		if of := (*convert.FileError)(nil); errors.As(err, &of) {
-			path, err = of.Path, of.Err
+	var sides [2]*sframediff.Side
+	for i, path := range s.files {
+		var err error
+		sides[i], err = loadSide(ctx, path, s.Options.Options)
+		if errors.Is(err, context.Canceled) || ctx.Err() != nil {
+			return interrupted(ctx, stderr, s.files, "not compared")
 		}
-		fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", report.Printable(path), printable(err.Error()))
-		return exitTrouble
+		if err != nil {
+			fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", report.Printable(path), printable(err.Error()))
+			return exitTrouble
+		}
 	}
+	d := sframediff.Compare(sides[0], sides[1])
+	var err error
 	switch {
 	case s.report == "json":
 		err = report.WriteJSON(stdout, d)
@@ -47,4 +51,14 @@ func diff(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 		return exitSame
 	}
 	return exitDifferent
+}
+
+// loadSide reads one of the files.
+func loadSide(ctx context.Context, path string, opt convert.Options) (*sframediff.Side, error) {
+	in, err := files.Open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return sframediff.Load(path, in.File, in.Info.Size(), opt)
 }

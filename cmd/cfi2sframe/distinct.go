@@ -7,8 +7,8 @@ import (
 	"os"
 	"slices"
 
-	"cfi2sframe/convert"
 	"cfi2sframe/internal/debugfile"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
 )
 
@@ -41,7 +41,7 @@ func (s *settings) distinct(stdout, stderr io.Writer) error {
 	}
 	for _, in := range s.files {
 		same := d.is(in)
-		if in == convert.Stdin && !s.sumsUp() {
+		if in == files.Stdin && !s.sumsUp() {
 			info, err := os.Stdin.Stat()
 			same = err == nil && d.isFile(info)
 		}

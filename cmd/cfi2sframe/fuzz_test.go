@@ -13,6 +13,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/image"
@@ -36,7 +37,7 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	if err := os.WriteFile(in, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	res, err := convert.File(context.Background(), in, out, convert.FileOptions{Options: opt})
+	res, err := files.Convert(context.Background(), in, out, files.Options{Options: opt})
 	if got, err := os.ReadFile(in); err != nil || !bytes.Equal(got, data) {
 		t.Fatalf("the input has changed (%v)", err)
 	}
@@ -124,7 +125,7 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	next := func(in string, opt convert.Options) (string, error) {
 		step++
 		out := filepath.Join(dir, strconv.Itoa(step))
-		res, err := convert.File(context.Background(), in, out, convert.FileOptions{Options: opt})
+		res, err := files.Convert(context.Background(), in, out, files.Options{Options: opt})
 		kept = err == nil && !res.Archive && len(res.Kept) > 0
 		if errors.Is(err, convert.ErrWrong) {
 			t.Error(err)

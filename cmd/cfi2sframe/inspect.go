@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/report"
 )
 
@@ -22,7 +23,7 @@ func dump(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 		if len(s.files) > 1 {
 			fmt.Fprintf(out, "%s:\n\n", report.Printable(path))
 		}
-		err := convert.DumpFile(ctx, out, path)
+		err := dumpFile(ctx, out, path)
 		if flushed := out.Flush(); err == nil {
 			err = flushed
 		}
@@ -35,6 +36,16 @@ func dump(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 		}
 	}
 	return status
+}
+
+// dumpFile prints the .sframe of a file.
+func dumpFile(ctx context.Context, w io.Writer, path string) error {
+	in, err := files.Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	return convert.Dump(w, in.File, in.Info.Size())
 }
 
 // check compares the .sframe of each file with the CFI, and prints the mismatches.
@@ -50,7 +61,7 @@ func check(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 		if ctx.Err() != nil {
 			return interrupted(ctx, stderr, s.files[i:], "not checked")
 		}
-		c, err := convert.CheckFile(ctx, path, s.FileOptions)
+		c, err := files.Check(ctx, path, s.Options.Options)
 		if errors.Is(err, context.Canceled) {
 			return interrupted(ctx, stderr, s.files[i:], "not checked")
 		}

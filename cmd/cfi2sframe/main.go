@@ -22,6 +22,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/debugfile"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/survey"
@@ -145,7 +146,7 @@ func (s *settings) prepare(w convert.Work) {
 
 // settings are the command line.
 type settings struct {
-	convert.FileOptions
+	files.Options
 	output     string
 	inPlace    bool
 	report     string
@@ -357,7 +358,7 @@ func (s *settings) completeOutput() error {
 func (s *settings) completeInput(m *mode) error {
 	n := 0
 	for _, f := range s.files {
-		if f == convert.Stdin && !s.sumsUp() {
+		if f == files.Stdin && !s.sumsUp() {
 			n++
 		}
 	}

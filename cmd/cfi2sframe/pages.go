@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/survey"
 	"cfi2sframe/report"
@@ -62,10 +62,10 @@ var errPackage = errors.New("what is in a package has none; unpack it for that")
 
 // coverage finds out what is left out of a file in the format that a survey speaks of.
 func (w *work) coverage(ctx context.Context, path string) ([]*report.Coverage, error) {
-	var opt convert.FileOptions
+	var opt files.Options
 	opt.DryRun, opt.Workers, opt.Starting = true, w.Workers, w.Starting
 	opt.Version, opt.Force, opt.Room = sframe.V2, true, report.NewRoom()
-	res, err := convert.File(ctx, path, "", opt)
+	res, err := files.Convert(ctx, path, "", opt)
 	if err != nil {
 		return nil, err
 	}

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
-	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -19,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/repack"
@@ -144,110 +143,66 @@ func (w *work) repackaged(ctx context.Context) int {
 	return w.status(ctx)
 }
 
-// A packageFile is a package that is open, and what is to take its place.
-type packageFile struct {
-	src    *os.File
-	info   fs.FileInfo
-	place  *outfile.Place // of one that is replaced, or nil
-	output *outfile.File  // or nil
-}
-
-// openPackage opens a package.
-func (w *work) openPackage(in string) (*packageFile, error) {
-	p := &packageFile{}
-	var err error
-	if w.inPlace {
-		p.place, p.src, p.info, err = outfile.OpenInput(in)
-	} else {
-		p.src, p.info, err = outfile.OpenRegular(in)
-	}
-	if err != nil {
-		return nil, outfile.Plain(err)
-	}
-	switch {
-	case w.inPlace:
-		p.output, err = outfile.Replace(p.place)
-	case w.output != "":
-		if p.output, err = outfile.Open(w.output, p.info.Mode().Perm()); err == nil {
-			_, err = p.output.ReplacesInput(p.src)
-		}
-	}
-	if err != nil {
-		p.close()
-		return nil, err
-	}
-	return p, nil
-}
-
-// close gives up what is not in its place.
-func (p *packageFile) close() {
-	if p.output != nil {
-		p.output.Close()
-	}
-	if p.place != nil {
-		p.place.Close() // and the file by that
-	} else {
-		p.src.Close()
-	}
-}
-
-// unchanged returns an error if the package is not what it was when it was opened.
-func (p *packageFile) unchanged() error {
-	now, err := p.src.Stat()
-	if err == nil && (now.Size() != p.info.Size() || !now.ModTime().Equal(p.info.ModTime())) {
-		err = errors.New("the package was changed while it was read")
-	}
-	return outfile.Plain(err)
-}
-
 // onePackage converts a package, says what became of its files, and puts it in its place.
 func (w *work) onePackage(ctx context.Context, in string, last bool) error {
-	p, err := w.openPackage(in)
+	open := files.OpenInPlace
+	if !w.inPlace {
+		open = func(name string) (*files.Input, error) { return files.Open(ctx, name) }
+	}
+	p, err := open(in)
 	if err != nil {
 		return err
 	}
-	defer p.close()
-	heap.Raise(0, uint64(p.info.Size()))
-	opt := repack.Options{Options: w.Options, Objects: w.objects, Starting: w.Starting}
+	defer p.Close()
+	heap.Raise(0, uint64(p.Info.Size()))
+	opt := repack.Options{Options: w.Options.Options, Objects: w.objects}
 	opt.Room = report.NewRoom()
 	to := bufio.NewWriterSize(io.Discard, 1<<20)
-	if p.output != nil {
-		to.Reset(p.output)
+	var output *outfile.File
+	if !w.DryRun {
+		if output, err = p.Output(w.output, p.Info.Mode().Perm()); err != nil {
+			return err
+		}
+		defer output.Close()
+		if _, err := output.ReplacesInput(p.File); err != nil {
+			return err
+		}
+		to.Reset(output)
 	}
-	res, err := repack.Convert(ctx, p.src, p.info.Size(), to, opt)
+	res, err := repack.Convert(ctx, p.File, p.Info.Size(), to, opt)
 	if err == nil {
 		err = to.Flush()
 	}
 	if err == nil {
-		err = p.unchanged()
+		err = p.Unchanged()
 	}
 	if err != nil {
 		if errors.Is(err, convert.ErrCoverage) {
 			w.clearBar()
 			w.report.said = true
-			w.worst(withPackage(in, res.Files[len(res.Files)-1].Result))
+			w.worst(withPackage(in, res.Files[len(res.Files)-1].Result).Coverage)
 		}
 		return outfile.Plain(err)
 	}
 	if err := w.sayPackage(in, res, last); err != nil {
 		return fmt.Errorf("report: %w; nothing written", err)
 	}
-	if p.output == nil || w.inPlace && res.Same {
+	if output == nil || w.inPlace && res.Same {
 		return nil
 	}
 	if w.KeepDates {
-		p.output.KeepDates(p.info)
+		output.KeepDates(p.Info)
 	}
-	if err := p.output.Finish(!w.NoSync); err != nil {
+	if err := output.Finish(!w.NoSync); err != nil {
 		return err
 	}
-	if err := cmp.Or(ctx.Err(), p.unchanged()); err != nil {
+	if err := cmp.Or(ctx.Err(), p.Unchanged()); err != nil {
 		return err
 	}
-	if err := p.output.Commit(); err != nil {
+	if err := output.Commit(); err != nil {
 		return err
 	}
-	if place := p.output.Replaced(); place != nil && !w.NoSync {
+	if place := output.Replaced(); place != nil && !w.NoSync {
 		return outfile.SyncFolders([]*outfile.Place{place})[place]
 	}
 	return nil
@@ -273,7 +228,7 @@ func (w *work) sayPackage(in string, res *repack.Result, last bool) error {
 		if w.settings.report == "text" && f.Result.Stays != "" && !w.verbose { // which the summary counts
 			continue
 		}
-		if err := w.report.add(name, withPackage(in, f.Result)); err != nil {
+		if err := w.report.add(name, &files.Result{Result: withPackage(in, f.Result)}); err != nil {
 			return err
 		}
 	}

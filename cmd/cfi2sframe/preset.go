@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/outfile"
 	"cfi2sframe/sframe"
 )
 
@@ -73,7 +75,7 @@ func findPreset(given string) (preset, error) {
 	if _, err := os.Stat(given); err != nil && !strings.Contains(given, "/") {
 		return preset{}, fmt.Errorf("--for %s: %s or a file was expected", shown(given), presetNames())
 	}
-	f, err := convert.FormatFile(context.Background(), given) // which is no pipe, and is not waited for
+	f, err := formatOf(given)
 	if errors.Is(err, sframe.ErrNone) {
 		err = withoutSFrame(given)
 	}
@@ -81,6 +83,27 @@ func findPreset(given string) (preset, error) {
 		return preset{}, fmt.Errorf("--for %s: %w", given, err)
 	}
 	return preset{given, f, false}, nil
+}
+
+// formatOf returns the format of the .sframe that a file has, or sframe.ErrNone.
+func formatOf(path string) (convert.Format, error) {
+	in, err := files.Open(context.Background(), path) // which is no pipe, and is not waited for
+	if err != nil {
+		return convert.Format{}, err
+	}
+	defer in.Close()
+	f, err := convert.OpenELF(in.File, in.Info.Size())
+	if err != nil {
+		return convert.Format{}, err
+	}
+	s, err := convert.ReadSection(f)
+	if failed := f.ReadError(); failed != nil {
+		return convert.Format{}, outfile.Plain(failed)
+	}
+	if err != nil {
+		return convert.Format{}, err
+	}
+	return convert.FormatOf(s)
 }
 
 // apply sets the flags that a preset stands for. One that is given says the same, or it is an error.

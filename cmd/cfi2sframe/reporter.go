@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/report"
 )
@@ -127,7 +128,7 @@ func (r *reporter) commit() error {
 }
 
 // add says what became of a file. Errors show when it is flushed.
-func (r *reporter) add(in string, res *convert.Result) error {
+func (r *reporter) add(in string, res *files.Result) error {
 	r.said = true
 	switch r.report {
 	case "json":
@@ -141,10 +142,10 @@ func (r *reporter) add(in string, res *convert.Result) error {
 }
 
 // removed reports whether .sframe was removed from a file, or from members of an archive.
-func (r *reporter) removed(res *convert.Result) bool { return r.Remove && res.Stays == "" }
+func (r *reporter) removed(res *files.Result) bool { return r.Remove && res.Stays == "" }
 
 // json says in JSON what became of a file.
-func (r *reporter) json(in string, res *convert.Result) error {
+func (r *reporter) json(in string, res *files.Result) error {
 	if r.removed(res) {
 		gone := report.Removed{Schema: report.Schema, File: in, Output: r.output, Removed: true, Unsigned: res.Unsigned}
 		if r.inPlace {
@@ -180,7 +181,7 @@ const shortList = 10
 
 // text says in text what became of a file. Of an archive's members it is said one by one with
 // -v only.
-func (r *reporter) text(in string, res *convert.Result) error {
+func (r *reporter) text(in string, res *files.Result) error {
 	if res.Stays != "" && len(r.files) > 1 && !r.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 { // which the last lines count
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 )
 
 // A tally counts files that are done.
@@ -17,7 +18,7 @@ type tally struct {
 }
 
 // add counts a file.
-func (t *tally) add(j *convert.Job) {
+func (t *tally) add(j *files.Job) {
 	if j.Result == nil || j.Result.Stays == "" {
 		t.done++
 		return

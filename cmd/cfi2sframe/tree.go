@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/report"
@@ -26,15 +26,15 @@ func (s *settings) walk(ctx context.Context, stdout, stderr io.Writer) (failed i
 	if s.report != "none" {
 		said = s.reportDestination(stdout, stderr)
 	}
-	var files []string
+	var found []string
 	complain := func(name string, err error) {
 		fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", report.Printable(name), printable(outfile.Plain(err).Error()))
 		failed++
 	}
 	for _, given := range s.files {
 		info, err := os.Stat(given)
-		if given == convert.Stdin || err != nil || !info.IsDir() { // what is wrong is said when it is opened
-			files = append(files, given)
+		if given == files.Stdin || err != nil || !info.IsDir() { // what is wrong is said when it is opened
+			found = append(found, given)
 			continue
 		}
 		// With the separator the directory that a symbolic link leads to is meant.
@@ -48,10 +48,10 @@ func (s *settings) walk(ctx context.Context, stdout, stderr io.Writer) (failed i
 				if info, err := d.Info(); err == nil && said != nil && said.isFile(info) {
 					return nil
 				}
-				if name == convert.Stdin {
+				if name == files.Stdin {
 					name = "." + string(filepath.Separator) + name
 				}
-				files = append(files, name)
+				found = append(found, name)
 			case d.IsDir():
 				if here, err := d.Info(); err == nil && !inode.SameDevice(here, info) {
 					if !s.quiet {
@@ -64,11 +64,11 @@ func (s *settings) walk(ctx context.Context, stdout, stderr io.Writer) (failed i
 		})
 		switch {
 		case errors.Is(err, context.Canceled):
-			files = append(files, given) // so that it is named
+			found = append(found, given) // so that it is named
 		case err != nil:
 			complain(given, err)
 		}
 	}
-	s.files = files
+	s.files = found
 	return failed
 }

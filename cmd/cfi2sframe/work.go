@@ -17,6 +17,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/bar"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/report"
 )
 
@@ -24,13 +25,13 @@ import (
 type work struct {
 	*settings
 	stdout, stderr io.Writer
-	batch          convert.Batch
+	batch          files.Batch
 	bar            *bar.Bar // or nil
 	report         *reporter
-	told           map[*convert.Job]bool // whose errors are printed
-	tally          tally                 // of the files that are done
-	errors, short  int                   // files that failed, and those with too little coverage
-	interrupted    bool                  // one of them was
+	told           map[*files.Job]bool // whose errors are printed
+	tally          tally               // of the files that are done
+	errors, short  int                 // files that failed, and those with too little coverage
+	interrupted    bool                // one of them was
 }
 
 func (w *work) run(ctx context.Context) int {
@@ -51,7 +52,7 @@ func (w *work) run(ctx context.Context) int {
 		}
 		w.add(ctx, in)
 		last := i == len(w.files)-1 || ctx.Err() != nil
-		if !last && !w.batch.Full(w.FileOptions) {
+		if !last && !w.batch.Full(w.Options) {
 			continue
 		}
 		if err := w.put(ctx, last); err != nil {
@@ -99,9 +100,9 @@ func (w *work) add(ctx context.Context, in string) {
 		w.bar.Describe(report.Printable(filepath.Base(in)))
 	}
 	if w.inPlace {
-		w.batch.AddInPlace(ctx, in, w.FileOptions)
+		w.batch.AddInPlace(ctx, in, w.Options)
 	} else {
-		w.batch.Add(ctx, in, w.output, w.FileOptions)
+		w.batch.Add(ctx, in, w.output, w.Options)
 	}
 	if w.bar != nil {
 		w.bar.Add(1)
@@ -113,7 +114,7 @@ func (w *work) add(ctx context.Context, in string) {
 func (w *work) put(ctx context.Context, last bool) error {
 	defer w.batch.Reset()
 	w.clearBar()
-	w.told = make(map[*convert.Job]bool)
+	w.told = make(map[*files.Job]bool)
 	w.batch.Finish(ctx)
 	broken := w.say(last)
 	named := false
@@ -170,7 +171,7 @@ func (w *work) say(last bool) error {
 		if j.Err != nil && !w.told[j] {
 			keep(w.report.flush())
 			if short {
-				w.worst(j.Result)
+				w.worst(j.Result.Coverage)
 			}
 			w.tell(j)
 		}
@@ -194,7 +195,7 @@ func (w *work) sayAgain(last bool) error {
 }
 
 // tell prints the error of a file, once, and reports whether it did.
-func (w *work) tell(j *convert.Job) bool {
+func (w *work) tell(j *files.Job) bool {
 	if j.Err == nil || w.told[j] {
 		return false
 	}
@@ -266,13 +267,13 @@ func (w *work) clearBar() {
 }
 
 // worst prints the largest gaps of a file that has too many, whatever is reported otherwise.
-func (w *work) worst(res *convert.Result) {
+func (w *work) worst(coverage []*report.Coverage) {
 	type gap struct {
 		file string
 		report.Gap
 	}
 	var gaps []gap
-	for _, c := range res.Coverage {
+	for _, c := range coverage {
 		for _, g := range c.Gaps {
 			gaps = append(gaps, gap{c.File, g})
 		}

@@ -114,7 +114,7 @@ func TestEndsAnywhere(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var out bytes.Buffer
-		opt := Options{Starting: func(convert.Work) { cancel() }}
+		opt := Options{Options: convert.Options{Starting: func(convert.Work) { cancel() }}}
 		if _, err := Convert(ctx, bytes.NewReader(b), int64(len(b)), &out, opt); !errors.Is(err, context.Canceled) || out.Len() > 0 {
 			t.Errorf("%s: while a file is converted: %v, %d bytes written", name, err, out.Len())
 		}
@@ -228,7 +228,7 @@ func TestStarting(t *testing.T) {
 	}
 	want := convert.Work{Size: uint64(len(program)), CFI: f.Section(".eh_frame").Size}
 	var got []convert.Work
-	repacked(t, plain(t), Options{Options: convert.Options{DryRun: true}, Starting: func(w convert.Work) { got = append(got, w) }})
+	repacked(t, plain(t), Options{Options: convert.Options{DryRun: true, Starting: func(w convert.Work) { got = append(got, w) }}})
 	if !slices.Equal(got, []convert.Work{want}) {
 		t.Errorf("%+v; %+v was expected", got, want)
 	}

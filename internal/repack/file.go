@@ -184,7 +184,7 @@ func (p *packer) convert(c candidate, e *change) error {
 	}
 	opt := p.opt.Options
 	opt.Budget = p.budget
-	res, err := convert.Into(p.ctx, e.old, c.size, e.file, opt)
+	res, err := convert.Into(p.ctx, e.old, c.size, func() (convert.Target, error) { return e.file, nil }, opt)
 	if res != nil {
 		for _, cov := range res.Coverage {
 			cov.File = c.name + cov.File // of a member of a library that has its name
@@ -244,15 +244,6 @@ func (p *packer) kind(name string, contents *outfile.Spool) convert.Reason {
 	f, err := elffile.NewIn(p.budget, contents, contents.Size())
 	if err != nil { // which is said when it is converted
 		return ""
-	}
-	if p.opt.Starting != nil {
-		var cfi uint64
-		for _, section := range []string{".eh_frame", ".debug_frame"} {
-			if s := f.Section(section); s != nil {
-				cfi += min(s.Size, f.Size)
-			}
-		}
-		p.opt.Starting(convert.Work{Size: f.Size, CFI: cfi})
 	}
 	switch {
 	case !f.IsObject():

@@ -34,8 +34,6 @@ type Options struct {
 	convert.Options
 	// Objects says that relocatable objects and static libraries are converted, too.
 	Objects bool
-	// Starting, if not nil, is called before each file is converted.
-	Starting func(convert.Work)
 }
 
 // workers returns how many threads compress at a time.

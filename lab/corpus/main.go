@@ -21,6 +21,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/report"
@@ -171,7 +172,7 @@ func (t *totals) file(path, keep string, opt convert.Options) {
 			return
 		}
 	}
-	res, err := convert.File(context.Background(), path, out, convert.FileOptions{Options: opt})
+	res, err := files.Convert(context.Background(), path, out, files.Options{Options: opt})
 	if err != nil {
 		if errors.Is(err, convert.ErrWrong) {
 			t.bad(path, err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
@@ -27,19 +28,19 @@ func TestCheck(t *testing.T) {
 			if tt.cxx != "" {
 				script += tt.cxx + flags + "-ffunction-sections one.cc two.cc hand.s -o cxx.prog 2>log || { cat log; exit 1; }\n"
 			}
-			files := []string{"../../testdata/c/user.c"}
+			sources := []string{"../../testdata/c/user.c"}
 			if tt.cxx != "" {
 				arch := map[string]string{"gcc-16": "amd64", "aarch64-linux-gnu-gcc-16": "aarch64", "s390x-linux-gnu-gcc-16": "s390x"}[tt.cc]
 				script = "mv hand_" + arch + ".s hand.s\n" + script
-				files = append(files, "../../testdata/cxx/one.cc", "../../testdata/cxx/two.cc", "../../testdata/cxx/parts.h", "../../testdata/cxx/hand_"+arch+".s")
+				sources = append(sources, "../../testdata/cxx/one.cc", "../../testdata/cxx/two.cc", "../../testdata/cxx/parts.h", "../../testdata/cxx/hand_"+arch+".s")
 			}
-			dir := peer.Run(t, tt.suite, script, files...)
+			dir := peer.Run(t, tt.suite, script, sources...)
 			programs, err := filepath.Glob(dir + "/*.prog")
 			if err != nil || len(programs) == 0 {
 				t.Fatalf("no programs: %v", err)
 			}
 			for _, p := range programs {
-				c, err := convert.CheckFile(t.Context(), p, convert.FileOptions{})
+				c, err := files.Check(t.Context(), p, convert.Options{})
 				if err != nil {
 					t.Errorf("%s: %v", p, err)
 					continue

@@ -13,6 +13,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
@@ -158,7 +159,7 @@ func TestGNU(t *testing.T) {
 				}
 				ours := filepath.Join(t.TempDir(), "ours")
 				opt := convert.Options{Version: tt.version, Force: true}
-				if _, err := convert.File(context.Background(), p, ours, convert.FileOptions{Options: opt}); err != nil {
+				if _, err := files.Convert(context.Background(), p, ours, files.Options{Options: opt}); err != nil {
 					t.Errorf("%s: %v", p, err)
 					continue
 				}

@@ -14,6 +14,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
@@ -45,7 +46,7 @@ func convertAll(t *testing.T, dir string, opt convert.Options, names ...string) 
 	t.Helper()
 	for _, name := range names {
 		path := filepath.Join(dir, name)
-		res, err := convert.File(context.Background(), path, path, convert.FileOptions{Options: opt})
+		res, err := files.Convert(context.Background(), path, path, files.Options{Options: opt})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -164,7 +165,7 @@ func TestLinkedObjects(t *testing.T) {
 			convertAll(t, dir, convert.Options{Version: tt.version}, "one.o", "two.o", "hand.o")
 			for _, name := range []string{"Scrt1.o", "crti.o", "crtbeginS.o", "crtendS.o", "crtn.o"} {
 				path := filepath.Join(dir, name)
-				_, err := convert.File(context.Background(), path, path, convert.FileOptions{Options: convert.Options{Version: tt.version}})
+				_, err := files.Convert(context.Background(), path, path, files.Options{Options: convert.Options{Version: tt.version}})
 				if err != nil && !errors.Is(err, cfi.ErrNone) && !errors.Is(err, convert.ErrNoCode) {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -290,7 +291,7 @@ func TestReworkedObjects(t *testing.T) {
 	// What is left where GNU as's sections were is an object still.
 	for _, name := range []string{"as_one.o", "as_two.o", "as_hand.o"} {
 		path := filepath.Join(dir, name)
-		if _, err := convert.File(context.Background(), path, path, convert.FileOptions{Options: convert.Options{Remove: true}}); err != nil {
+		if _, err := files.Convert(context.Background(), path, path, files.Options{Options: convert.Options{Remove: true}}); err != nil {
 			t.Fatal(err)
 		}
 	}

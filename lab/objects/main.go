@@ -19,6 +19,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/sframe"
 )
@@ -60,7 +61,7 @@ func Main() {
 func convertAll(paths []string, format int, totalsFile string) error {
 	t := totals{Format: format, Gaps: make(map[string]uint64)}
 	for _, path := range paths {
-		res, err := convert.File(context.Background(), path, path, convert.FileOptions{Options: convert.Options{Version: sframe.Version(format)}, NoSync: true})
+		res, err := files.Convert(context.Background(), path, path, files.Options{Options: convert.Options{Version: sframe.Version(format)}, NoSync: true})
 		if errors.Is(err, cfi.ErrNone) || errors.Is(err, convert.ErrNoCode) {
 			t.Objects++
 			continue

@@ -10,6 +10,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -60,12 +61,12 @@ func (ex *explainer) file(name string) (*explained, error) {
 		if e.table, err = cfi.Load(f, cfi.Auto, nil); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		checked, err := convert.CheckFile(context.Background(), path, convert.FileOptions{})
+		checked, err := files.Check(context.Background(), path, convert.Options{})
 		if err != nil {
 			return nil, err
 		}
 		e.mismatches = checked.Mismatches
-		ours, err := convert.File(context.Background(), path, "", convert.FileOptions{Options: convert.Options{Version: sframe.V2, Force: true, DryRun: true, Brief: true}})
+		ours, err := files.Convert(context.Background(), path, "", files.Options{Options: convert.Options{Version: sframe.V2, Force: true, DryRun: true, Brief: true}})
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/sframe"
 )
 
@@ -18,7 +19,7 @@ func TestExplain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := convert.File(t.Context(), s.path, filepath.Join(dir, name), convert.FileOptions{Options: s.opt}); err != nil {
+		if _, err := files.Convert(t.Context(), s.path, filepath.Join(dir, name), files.Options{Options: s.opt}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {

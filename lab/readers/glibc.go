@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/sframe"
 )
 
@@ -347,7 +348,7 @@ func (g *glibc) section(in, out string, opt convert.Options, own bool) error {
 	}
 	if !own {
 		opt.Force = true
-		_, err := convert.File(context.Background(), in, out, convert.FileOptions{Options: opt, NoSync: true})
+		_, err := files.Convert(context.Background(), in, out, files.Options{Options: opt, NoSync: true})
 		return err
 	}
 	b, err := os.ReadFile(in)

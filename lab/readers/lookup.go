@@ -16,6 +16,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/padding"
 	"cfi2sframe/plt"
@@ -42,7 +43,7 @@ func convertFile(path, dir string, opt convert.Options) (*subject, error) {
 	opt.Force, opt.Workers = true, 1
 	out := filepath.Join(dir, "converted")
 	defer os.Remove(out)
-	res, err := convert.File(context.Background(), path, out, convert.FileOptions{Options: opt, NoSync: true})
+	res, err := files.Convert(context.Background(), path, out, files.Options{Options: opt, NoSync: true})
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/sframe"
 )
 
@@ -136,8 +137,8 @@ type lab struct {
 }
 
 // convert puts converted files over the originals, for a version.
-func (l *lab) convert(v sframe.Version, files []string) error {
-	for _, f := range files {
+func (l *lab) convert(v sframe.Version, paths []string) error {
+	for _, f := range paths {
 		if l.files[v][f] != nil {
 			continue
 		}
@@ -147,8 +148,8 @@ func (l *lab) convert(v sframe.Version, files []string) error {
 		if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 			return err
 		}
-		opt := convert.FileOptions{Options: convert.Options{Version: v, Force: true}, NoSync: true}
-		res, err := convert.File(context.Background(), f, out, opt)
+		opt := files.Options{Options: convert.Options{Version: v, Force: true}, NoSync: true}
+		res, err := files.Convert(context.Background(), f, out, opt)
 		if err != nil {
 			b.err = err
 			continue

@@ -13,6 +13,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
@@ -30,7 +31,7 @@ func TestChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := filepath.Join(t.TempDir(), "converted")
-	if _, err := convert.File(context.Background(), s.path, good, convert.FileOptions{Options: convert.Options{Version: sframe.V2}}); err != nil {
+	if _, err := files.Convert(context.Background(), s.path, good, files.Options{Options: convert.Options{Version: sframe.V2}}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(good)

@@ -15,6 +15,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/readback"
@@ -175,8 +176,8 @@ func one(in, out string, v sframe.Version) (*coverage, error) {
 	}
 	ctx := context.Background()
 	// What an assembler has made of code without call frame information nobody else can.
-	opt := convert.FileOptions{Options: convert.Options{Version: v, Force: true}, NoSync: true}
-	res, err := convert.File(ctx, in, out, opt)
+	opt := files.Options{Options: convert.Options{Version: v, Force: true}, NoSync: true}
+	res, err := files.Convert(ctx, in, out, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +200,7 @@ func one(in, out string, v sframe.Version) (*coverage, error) {
 	for _, r := range c.Reasons {
 		cov.Gaps[r.Name] += r.Bytes
 	}
-	checked, err := convert.CheckFile(ctx, out, convert.FileOptions{})
+	checked, err := files.Check(ctx, out, convert.Options{})
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("--check: %w", err)
@@ -210,7 +211,7 @@ func one(in, out string, v sframe.Version) (*coverage, error) {
 		return nil, fmt.Errorf("the rest of the file: %w", err)
 	}
 	again := out + ".again"
-	if _, err := convert.File(ctx, out, again, opt); err != nil {
+	if _, err := files.Convert(ctx, out, again, opt); err != nil {
 		return nil, fmt.Errorf("a second time: %w", err)
 	}
 	if b, err := os.ReadFile(again); err != nil || !bytes.Equal(b, made) {
@@ -261,7 +262,7 @@ func compare(theirs, base, out string, v sframe.Version) (*peerResult, error) {
 	if check.Total != len(check.Mismatches) {
 		return nil, fmt.Errorf("the assembler's section contradicts the call frame information %d times, too often to list", check.Total)
 	}
-	if _, err := convert.File(context.Background(), base, out, convert.FileOptions{Options: convert.Options{Version: v, Force: true}, NoSync: true}); err != nil {
+	if _, err := files.Convert(context.Background(), base, out, files.Options{Options: convert.Options{Version: v, Force: true}, NoSync: true}); err != nil {
 		return nil, fmt.Errorf("the peer's file: %w", err)
 	}
 	_, mine, err := linked.Load(out)

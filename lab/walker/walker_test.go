@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
@@ -335,8 +336,8 @@ func write(t *testing.T, path, text string) {
 // convertTo converts a file.
 func convertTo(t testing.TB, in, out string, version sframe.Version) {
 	t.Helper()
-	opt := convert.FileOptions{Options: convert.Options{Version: version, Force: true}}
-	if _, err := convert.File(context.Background(), in, out, opt); err != nil {
+	opt := files.Options{Options: convert.Options{Version: version, Force: true}}
+	if _, err := files.Convert(context.Background(), in, out, opt); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/sframe"
 	"cfi2sframe/verify"
 )
@@ -180,7 +181,7 @@ func Check(path string) (*Result, error) {
 	}
 	defer os.RemoveAll(dir)
 	direct := filepath.Join(dir, "direct")
-	if _, err := convert.File(context.Background(), path, direct, convert.FileOptions{Options: convert.Options{Version: merged.Version, Force: true, NoPadding: true}}); err != nil {
+	if _, err := files.Convert(context.Background(), path, direct, files.Options{Options: convert.Options{Version: merged.Version, Force: true, NoPadding: true}}); err != nil {
 		return nil, fmt.Errorf("converting the linked file: %w", err)
 	}
 	_, want, err := Load(direct)

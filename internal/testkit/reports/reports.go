@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
@@ -42,7 +43,7 @@ func Full() *report.Coverage {
 // convertFile returns the coverage of a file.
 func convertFile(t *testing.T, path string, version sframe.Version, out string) (*report.Coverage, error) {
 	t.Helper()
-	res, err := convert.File(context.Background(), path, filepath.Join(t.TempDir(), out), convert.FileOptions{Options: convert.Options{Version: version}})
+	res, err := files.Convert(context.Background(), path, filepath.Join(t.TempDir(), out), files.Options{Options: convert.Options{Version: version}})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package convert_test
+package files_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/sframe"
 )
 
@@ -72,7 +73,7 @@ func TestReplacedInput(t *testing.T) {
 			}
 			after = tree(t, dir)
 		}}
-		var batch convert.Batch
+		var batch files.Batch
 		if err := inPlace(ctx, &batch, in, convert.Options{Version: sframe.V2}); err == nil && tt.name != "the folder is a symbolic link to another one" {
 			t.Errorf("%s: no error", tt.name)
 		}
@@ -131,7 +132,7 @@ func TestReusedLinkInode(t *testing.T) {
 	if err := os.Link(a, b); err != nil {
 		t.Fatal(err)
 	}
-	var batch convert.Batch
+	var batch files.Batch
 	opt := convert.Options{Version: sframe.V2}
 	for _, path := range []string{a, b} {
 		if err := inPlace(context.Background(), &batch, path, opt); err != nil {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package convert
+package files
 
 import (
 	"math"

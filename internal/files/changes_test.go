@@ -1,4 +1,4 @@
-package convert_test
+package files_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/sframe"
 )
 
@@ -43,7 +44,7 @@ func TestChangedInput(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	copyFixture(t, in)
-	ctx := &disturbance{Context: context.Background(), do: func() {
+	ctx := &disturbance{Context: context.Background(), after: 1, do: func() { // the first time it is not open yet
 		f, err := os.OpenFile(in, os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +54,7 @@ func TestChangedInput(t *testing.T) {
 			t.Fatal(err)
 		}
 	}}
-	_, err := convert.File(ctx, in, out, convert.FileOptions{Options: convert.Options{Version: sframe.V2}})
+	_, err := files.Convert(ctx, in, out, files.Options{Options: convert.Options{Version: sframe.V2}})
 	if err == nil || !strings.Contains(err.Error(), "changed while it was read") {
 		t.Errorf("error is %v", err)
 	}
@@ -68,7 +69,7 @@ func TestReusedInode(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	copyFixture(t, a)
-	var batch convert.Batch
+	var batch files.Batch
 	opt := convert.Options{Version: sframe.V2}
 	if err := inPlace(context.Background(), &batch, a, opt); err != nil {
 		t.Fatal(err)
@@ -91,8 +92,8 @@ func TestReusedInode(t *testing.T) {
 }
 
 // inPlace converts a file in place, at once.
-func inPlace(ctx context.Context, b *convert.Batch, path string, opt convert.Options) error {
-	b.AddInPlace(ctx, path, convert.FileOptions{Options: opt})
+func inPlace(ctx context.Context, b *files.Batch, path string, opt convert.Options) error {
+	b.AddInPlace(ctx, path, files.Options{Options: opt})
 	defer b.Reset()
 	b.Finish(ctx)
 	b.Commit(ctx)

@@ -1,4 +1,4 @@
-package convert_test
+package files_test
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/files"
 )
 
 // converted is what becomes of a fixture.
@@ -38,7 +39,7 @@ func expectFile(t *testing.T, what, path string, want []byte) {
 }
 
 // put puts what is in a batch in its place.
-func put(ctx context.Context, b *convert.Batch) {
+func put(ctx context.Context, b *files.Batch) {
 	b.Finish(ctx)
 	b.Commit(ctx)
 }
@@ -57,25 +58,25 @@ func TestBatchFull(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		files uint64 // that can be open
-		opt   convert.FileOptions
+		opt   files.Options
 		jobs  int // after which it is full
 	}{
-		{"many files", 1024, convert.FileOptions{}, 64},
-		{"few files", 140, convert.FileOptions{}, 10}, // four for each, and 100 for everything else
-		{"hardly any", 50, convert.FileOptions{}, 1},
-		{"nothing to wait for", 1024, convert.FileOptions{NoSync: true}, 1},
-		{"nothing to write", 1024, convert.FileOptions{Options: convert.Options{DryRun: true}}, 1},
+		{"many files", 1024, files.Options{}, 64},
+		{"few files", 140, files.Options{}, 10}, // four for each, and 100 for everything else
+		{"hardly any", 50, files.Options{}, 1},
+		{"nothing to wait for", 1024, files.Options{NoSync: true}, 1},
+		{"nothing to write", 1024, files.Options{Options: convert.Options{DryRun: true}}, 1},
 	} {
 		limit := unix.Rlimit{Cur: min(tt.files, old.Max), Max: old.Max}
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			t.Fatal(err)
 		}
-		b := convert.Batch{}
+		b := files.Batch{}
 		for n := 0; n <= tt.jobs; n++ {
 			if got := b.Full(tt.opt); got != (n == tt.jobs) {
 				t.Errorf("%s: with %d jobs, full is %t", tt.name, n, got)
 			}
-			b.Jobs = append(b.Jobs, &convert.Job{})
+			b.Jobs = append(b.Jobs, &files.Job{})
 		}
 		b.Reset()
 		if len(b.Jobs) > 0 || b.Full(tt.opt) {
@@ -102,10 +103,10 @@ func TestBatchNames(t *testing.T) {
 				t.Fatal(err)
 			}
 			names := []string{path("a"), path("b"), path("soft"), path("a")}
-			var batch convert.Batch
+			var batch files.Batch
 			batch.Expect(append(names, path("missing")))
-			opt := convert.FileOptions{NoSync: !sync}
-			var results []*convert.Result
+			opt := files.Options{NoSync: !sync}
+			var results []*files.Result
 			step := func() {
 				put(t.Context(), &batch)
 				for _, j := range batch.Jobs {
@@ -159,10 +160,10 @@ func TestBatchOther(t *testing.T) {
 	if err := os.Link(a, b); err != nil {
 		t.Fatal(err)
 	}
-	var batch convert.Batch
+	var batch files.Batch
 	batch.Expect([]string{a, b})
-	batch.AddInPlace(t.Context(), a, convert.FileOptions{})
-	batch.AddInPlace(t.Context(), b, convert.FileOptions{})
+	batch.AddInPlace(t.Context(), a, files.Options{})
+	batch.AddInPlace(t.Context(), b, files.Options{})
 	batch.Finish(t.Context())
 	changed := append(read(t, a), 1)
 	if err := os.WriteFile(a, changed, 0o755); err != nil {
@@ -187,9 +188,9 @@ func TestBatchReplaced(t *testing.T) {
 	if err := os.Link(a, b); err != nil {
 		t.Fatal(err)
 	}
-	var batch convert.Batch
-	batch.AddInPlace(t.Context(), a, convert.FileOptions{})
-	batch.AddInPlace(t.Context(), b, convert.FileOptions{})
+	var batch files.Batch
+	batch.AddInPlace(t.Context(), a, files.Options{})
+	batch.AddInPlace(t.Context(), b, files.Options{})
 	batch.Finish(t.Context())
 	if err := os.Remove(b); err != nil {
 		t.Fatal(err)
@@ -216,16 +217,16 @@ func TestBatchAdd(t *testing.T) {
 		t.Fatal(err)
 	}
 	fixture := func(name string) string { return filepath.Join(fixtures, "amd64", name) }
-	little := convert.FileOptions{Options: convert.Options{MinCoverage: 90}}
-	dry := convert.FileOptions{Options: convert.Options{DryRun: true}}
-	var b convert.Batch
-	b.Add(t.Context(), fixture("prologue"), path("prologue"), convert.FileOptions{})
-	b.Add(t.Context(), twice, path("out"), convert.FileOptions{})
+	little := files.Options{Options: convert.Options{MinCoverage: 90}}
+	dry := files.Options{Options: convert.Options{DryRun: true}}
+	var b files.Batch
+	b.Add(t.Context(), fixture("prologue"), path("prologue"), files.Options{})
+	b.Add(t.Context(), twice, path("out"), files.Options{})
 	b.Add(t.Context(), fixture("drap1"), path("out"), little)
-	b.Add(t.Context(), path("missing"), path("out"), convert.FileOptions{})
-	b.Add(t.Context(), fixture("plt"), filepath.Join(dir, "no", "folder"), convert.FileOptions{})
+	b.Add(t.Context(), path("missing"), path("out"), files.Options{})
+	b.Add(t.Context(), fixture("plt"), filepath.Join(dir, "no", "folder"), files.Options{})
 	b.Add(t.Context(), fixture("alloca"), path("dry"), dry)
-	b.Add(t.Context(), fixture("plt"), path("plt"), convert.FileOptions{NoSync: true})
+	b.Add(t.Context(), fixture("plt"), path("plt"), files.Options{NoSync: true})
 	put(t.Context(), &b)
 	for i, want := range []error{nil, elfwrite.ErrExists, convert.ErrCoverage, fs.ErrNotExist, fs.ErrNotExist, nil, nil} {
 		j := b.Jobs[i]
@@ -240,8 +241,8 @@ func TestBatchAdd(t *testing.T) {
 	b.Reset() // of nothing
 	expectFile(t, "converted", path("prologue"), converted(t, "prologue", convert.Options{}))
 	expectFile(t, "not synced", path("plt"), converted(t, "plt", convert.Options{}))
-	if files, err := os.ReadDir(dir); err != nil || len(files) != 3 {
-		t.Errorf("%d files are there, error %v; 3 were expected", len(files), err)
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
+		t.Errorf("%d files are there, error %v; 3 were expected", len(left), err)
 	}
 }
 
@@ -258,10 +259,10 @@ func TestBatchInterrupted(t *testing.T) {
 				cancel()
 			}
 		}
-		var b convert.Batch
+		var b files.Batch
 		end("before")
-		b.AddInPlace(ctx, a, convert.FileOptions{})
-		b.Add(ctx, a, out, convert.FileOptions{})
+		b.AddInPlace(ctx, a, files.Options{})
+		b.Add(ctx, a, out, files.Options{})
 		end("added")
 		b.Finish(ctx)
 		end("finished")
@@ -276,8 +277,8 @@ func TestBatchInterrupted(t *testing.T) {
 		b.Reset()
 		cancel()
 		expectFile(t, step, a, read(t, filepath.Join(fixtures, "amd64/plt")))
-		if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
-			t.Errorf("%s: %d files are there, error %v", step, len(files), err)
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+			t.Errorf("%s: %d files are there, error %v", step, len(left), err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package convert_test
+package files_test
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/sframe"
 )
 
@@ -62,7 +64,7 @@ func piped(t *testing.T, b []byte) *os.File {
 func TestStdin(t *testing.T) {
 	old := read(t, filepath.Join(fixtures, "amd64/plt"))
 	want := converted(t, "plt", convert.Options{})
-	library := ar(old, []byte("odd"))
+	library := elftest.Ar(elftest.ArMember("a.o/", old), elftest.ArMember("odd/", []byte("text")))
 	wantLibrary, _, err := inMemory(library, convert.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +84,7 @@ func TestStdin(t *testing.T) {
 	} {
 		out := filepath.Join(t.TempDir(), "out")
 		withStdin(t, tt.stdin(), func() {
-			if _, err := convert.File(t.Context(), convert.Stdin, out, convert.FileOptions{}); err != nil {
+			if _, err := files.Convert(t.Context(), files.Stdin, out, files.Options{}); err != nil {
 				t.Errorf("%s: %v", tt.name, err)
 				return
 			}
@@ -94,14 +96,18 @@ func TestStdin(t *testing.T) {
 	}
 	for name, stdin := range map[string]*os.File{"file": opened(t, want, 0), "pipe": piped(t, want)} {
 		withStdin(t, stdin, func() {
-			var text bytes.Buffer
-			if err := convert.DumpFile(t.Context(), &text, convert.Stdin); err != nil || !strings.Contains(text.String(), "Version: SFRAME_VERSION_2") {
-				t.Errorf("%s, printed: error %v\n%s", name, err, text.String())
+			in, err := files.Open(t.Context(), files.Stdin)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			if b, err := io.ReadAll(io.NewSectionReader(in.File, 0, in.Info.Size())); err != nil || !bytes.Equal(b, want) {
+				t.Errorf("%s: error %v, or other contents", name, err)
 			}
 		})
 	}
 	withStdin(t, piped(t, want), func() {
-		if c, err := convert.CheckFile(t.Context(), convert.Stdin, convert.FileOptions{}); err != nil || len(c.Mismatches) > 0 || c.Covered == 0 {
+		if c, err := files.Check(t.Context(), files.Stdin, convert.Options{}); err != nil || len(c.Mismatches) > 0 || c.Covered == 0 {
 			t.Errorf("checked: %+v, error %v", c, err)
 		}
 	})
@@ -128,7 +134,7 @@ func TestStdinRefused(t *testing.T) {
 	} {
 		out := filepath.Join(t.TempDir(), "out")
 		withStdin(t, tt.stdin, func() {
-			if _, err := convert.File(t.Context(), convert.Stdin, out, convert.FileOptions{}); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := files.Convert(t.Context(), files.Stdin, out, files.Options{}); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s: error is %v, want %q", tt.name, err, tt.want)
 			}
 		})
@@ -148,7 +154,7 @@ func TestStdinInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	withStdin(t, r, func() {
-		if _, err := convert.CheckFile(ctx, convert.Stdin, convert.FileOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := files.Check(ctx, files.Stdin, convert.Options{}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error is %v", err)
 		}
 	})
@@ -165,20 +171,20 @@ func TestFileRefused(t *testing.T) {
 	out := filepath.Join(dir, "out")
 	for _, tt := range []struct {
 		name, in, out string
-		opt           convert.FileOptions
+		opt           files.Options
 		want          string
 	}{
-		{"a folder", dir, out, convert.FileOptions{}, "directory: a regular file was expected"},
-		{"a pipe without a writer", fifo, out, convert.FileOptions{}, "a regular file was expected"},
-		{"missing", filepath.Join(dir, "missing"), out, convert.FileOptions{}, "no such file"},
-		{"a folder as the output", prog, dir, convert.FileOptions{}, "directory"},
-		{"a debug file that is missing", prog, out, convert.FileOptions{DebugFile: filepath.Join(dir, "debug")}, "no such file"},
-		{"a debug file of something else", prog, out, convert.FileOptions{DebugFile: filepath.Join(fixtures, "s390x/plt")}, "debug"},
-		{"too little covered", filepath.Join(fixtures, "amd64/drap1"), out, convert.FileOptions{Options: convert.Options{MinCoverage: 15.2}},
+		{"a folder", dir, out, files.Options{}, "directory: a regular file was expected"},
+		{"a pipe without a writer", fifo, out, files.Options{}, "a regular file was expected"},
+		{"missing", filepath.Join(dir, "missing"), out, files.Options{}, "no such file"},
+		{"a folder as the output", prog, dir, files.Options{}, "directory"},
+		{"a debug file that is missing", prog, out, files.Options{Options: convert.Options{DebugFile: filepath.Join(dir, "debug")}}, "no such file"},
+		{"a debug file of something else", prog, out, files.Options{Options: convert.Options{DebugFile: filepath.Join(fixtures, "s390x/plt")}}, "debug"},
+		{"too little covered", filepath.Join(fixtures, "amd64/drap1"), out, files.Options{Options: convert.Options{MinCoverage: 15.2}},
 			"nothing was written, because too little code is covered: 15.09 %, and 15.20 % were expected"},
 	} {
 		before := tree(t, dir)
-		res, err := convert.File(t.Context(), tt.in, tt.out, tt.opt)
+		res, err := files.Convert(t.Context(), tt.in, tt.out, tt.opt)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || (res != nil) != errors.Is(err, convert.ErrCoverage) {
 			t.Errorf("%s: result %v, error %v; %q was expected", tt.name, res, err, tt.want)
 		}
@@ -187,15 +193,11 @@ func TestFileRefused(t *testing.T) {
 		}
 	}
 	for name, path := range map[string]string{"a folder": dir, "a pipe": fifo, "missing": filepath.Join(dir, "missing")} {
-		if c, err := convert.CheckFile(t.Context(), path, convert.FileOptions{}); err == nil || c != nil {
+		if c, err := files.Check(t.Context(), path, convert.Options{}); err == nil || c != nil {
 			t.Errorf("%s, checked: %v, error %v", name, c, err)
 		}
-		var text bytes.Buffer
-		if err := convert.DumpFile(t.Context(), &text, path); err == nil || text.Len() > 0 {
-			t.Errorf("%s, printed: %q, error %v", name, text.String(), err)
-		}
 	}
-	if res, err := convert.File(t.Context(), prog, out, convert.FileOptions{Options: convert.Options{DryRun: true}}); err != nil || !res.Coverage[0].Verified || res.Coverage[0].Output != "" {
+	if res, err := files.Convert(t.Context(), prog, out, files.Options{Options: convert.Options{DryRun: true}}); err != nil || !res.Coverage[0].Verified || res.Coverage[0].Output != "" {
 		t.Errorf("dry run: %v, error %v", res, err)
 	}
 	if _, err := os.Stat(out); !os.IsNotExist(err) {
@@ -212,11 +214,11 @@ func TestFileInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := converted(t, "plt", convert.Options{Version: sframe.V3})
-	if _, err := convert.File(t.Context(), in, in, convert.FileOptions{Options: convert.Options{Version: sframe.V3}}); err != nil {
+	if _, err := files.Convert(t.Context(), in, in, files.Options{Options: convert.Options{Version: sframe.V3}}); err != nil {
 		t.Fatal(err)
 	}
 	expectFile(t, "converted", in, want)
-	if _, err := convert.File(t.Context(), in, in, convert.FileOptions{}); err == nil {
+	if _, err := files.Convert(t.Context(), in, in, files.Options{}); err == nil {
 		t.Error("it was converted twice")
 	}
 	expectFile(t, "refused", in, want)
@@ -224,7 +226,7 @@ func TestFileInPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := convert.File(t.Context(), in, in, convert.FileOptions{Options: convert.Options{Remove: true}})
+	res, err := files.Convert(t.Context(), in, in, files.Options{Options: convert.Options{Remove: true}})
 	if err != nil || len(res.Coverage) > 0 || len(res.Kept) > 0 {
 		t.Errorf("removed: %+v, error %v", res, err)
 	}

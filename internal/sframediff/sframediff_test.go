@@ -1,12 +1,8 @@
-package convert_test
+package sframediff_test
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,16 +26,6 @@ func function(name string, lines ...string) string {
 
 // frame is a line that says how large the frame is from there on.
 func frame(size int) string { return fmt.Sprintf(".cfi_def_cfa_offset %d", size) }
-
-// diff compares two files, which has to work.
-func diff(t *testing.T, old, new string) *report.Diff {
-	t.Helper()
-	d, err := convert.DiffFiles(t.Context(), old, new, convert.FileOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
 
 // changesOf says of each change what kind it is, where it begins, and the beginning of both rows.
 func changesOf(d *report.Diff) []string {
@@ -134,9 +120,7 @@ func TestDiffFormats(t *testing.T) {
 		}
 		bare := filepath.Join(t.TempDir(), "bare")
 		if !strings.HasPrefix(name, "s390x") {
-			if err := os.WriteFile(bare, withoutSections(t, read(t, three)), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			write(t, bare, withoutSections(t, read(t, three)))
 			if d := diff(t, bare, bare); !d.Same || d.Functions.Same == 0 {
 				t.Errorf("%s without section headers is not what it is: %+v", name, d)
 			}
@@ -193,14 +177,12 @@ func TestDiffWords(t *testing.T) {
 	// The key that signs return addresses is bit 5 of an FDE's info, which is byte 16 of 20 in V2.
 	pac, _ := run(t, filepath.Join(fixtures, "aarch64/pac"), convert.Options{})
 	b := read(t, pac)
-	_, sec := sectionOf(t, b, ".sframe")
+	sec := sectionOf(t, b, ".sframe")
 	for at := 28; at < 28+20*int(b[sec.Offset+8]); at += 20 {
 		b[sec.Offset+uint64(at)+16] ^= 1 << 5
 	}
 	other := filepath.Join(t.TempDir(), "other")
-	if err := os.WriteFile(other, b, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	write(t, other, b)
 	d := diff(t, pac, other)
 	if n := d.Functions; n.Rows == 0 || n.Rows != d.Old.Functions || n != (report.DiffFunctions{Rows: n.Rows}) {
 		t.Errorf("%+v; %d functions with other rows were expected", n, d.Old.Functions)
@@ -238,16 +220,14 @@ func TestDiffObjects(t *testing.T) {
 func TestDiffNotWritten(t *testing.T) {
 	full, _ := run(t, filepath.Join(fixtures, "amd64/prologue"), convert.Options{Share: convert.ShareOff})
 	b := read(t, full)
-	_, sec := sectionOf(t, b, ".sframe")
+	sec := sectionOf(t, b, ".sframe")
 	p := elftest.Patch(t.Fatalf, b)
 	last := int64(sec.Offset) + 28 + 20*int64(b[sec.Offset+8]-1) // the last FDE of V2; its size is at 4, its number of rows at 12
 	size := uint64(b[last+4]) | uint64(b[last+5])<<8
 	p.Put32(int(last)+12, 0)
 	p.Put32(int(sec.Offset)+12, uint32(b[sec.Offset+12])-uint32(b[last+12])) // the number of rows in the header
 	less := filepath.Join(t.TempDir(), "less")
-	if err := os.WriteFile(less, p.B, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	write(t, less, p.B)
 	for _, files := range [][2]string{{full, less}, {less, full}} {
 		d := diff(t, files[0], files[1])
 		if len(d.Gaps) != 1 || d.Gaps[0].Reason != "not-written" || d.Gaps[0].Old+d.Gaps[0].New != size || d.Functions.Rows != 1 {
@@ -285,24 +265,19 @@ func TestDiffManyGaps(t *testing.T) {
 func TestDiffErrors(t *testing.T) {
 	dir := t.TempDir()
 	good, _ := run(t, filepath.Join(fixtures, "amd64/prologue"), convert.Options{Share: convert.ShareOff})
-	_, sec := sectionOf(t, read(t, good), ".sframe")
+	sec := sectionOf(t, read(t, good), ".sframe")
 	damaged := func(name string, at int, bytes ...byte) string {
 		t.Helper()
 		b := read(t, good)
 		copy(b[int(sec.Offset)+at:], bytes)
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, b, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path, b)
 		return path
 	}
 	text := filepath.Join(dir, "text")
-	write(t, text, "This is no ELF file.")
+	write(t, text, []byte("This is no ELF file."))
 	// Bits 5 and 6 of a row's info, which comes after its start, say how large its words are; 3 is no size.
 	wrongRow := damaged("row", 28+20*int(read(t, good)[sec.Offset+8])+1, 0x63)
-	if _, err := convert.FormatFile(t.Context(), wrongRow); err == nil || errors.Is(err, sframe.ErrNone) {
-		t.Errorf("the format of a section with a damaged row: %v", err)
-	}
 	start := read(t, good)[sec.Offset+28 : sec.Offset+32]
 	for path, want := range map[string]string{
 		filepath.Join(dir, "missing"): "no such file or directory",
@@ -314,65 +289,14 @@ func TestDiffErrors(t *testing.T) {
 		damaged("rows", 28+8, 0xff, 0xff, 0xff, 0): "",
 		wrongRow: "0, 1 or 2 was expected",
 	} {
-		for _, files := range [][2]string{{path, good}, {good, path}} {
-			d, err := convert.DiffFiles(t.Context(), files[0], files[1], convert.FileOptions{})
-			var of *convert.FileError
-			if d != nil || !errors.As(err, &of) || of.Path != path || !strings.Contains(of.Err.Error(), want) || err.Error() != path+": "+errors.Unwrap(err).Error() {
-				t.Errorf("%s: %v; %q was expected", path, err, want)
-			}
+		if side, err := load(path, convert.Options{}); side != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; %q was expected", path, err, want)
 		}
 	}
-	if _, err := convert.DiffFiles(t.Context(), good, good, convert.FileOptions{DebugFile: filepath.Join(dir, "missing")}); err == nil || !strings.Contains(err.Error(), "missing: no such file") {
+	if _, err := load(good, convert.Options{DebugFile: filepath.Join(dir, "missing")}); err == nil || !strings.Contains(err.Error(), "missing: no such file") {
 		t.Errorf("a debug file that is missing: %v", err)
 	}
-	if _, err := convert.DiffFiles(t.Context(), good, good, convert.FileOptions{Options: convert.Options{Source: cfi.DebugFrame}}); err == nil || !strings.HasPrefix(err.Error(), good+": ") {
-		t.Errorf("without .debug_frame: %v", err)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := convert.DiffFiles(ended, good, good, convert.FileOptions{}); err != context.Canceled {
-		t.Errorf("after the end: %v", err)
-	}
-}
-
-// TestFormatFile tells the formats of files apart, as whoever asks for another file like them needs it.
-func TestFormatFile(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		opt  convert.Options
-		want convert.Format
-	}{
-		{"amd64/prologue", convert.Options{Version: sframe.V1}, convert.Format{Version: sframe.V1}},
-		{"amd64/prologue", convert.Options{Version: sframe.V2}, convert.Format{Version: sframe.V2}},
-		{"amd64/prologue", convert.Options{Version: sframe.V2, PCRel: true}, convert.Format{Version: sframe.V2, PCRel: true}},
-		{"amd64/undefra", convert.Options{Version: sframe.V2, Outermost: true}, convert.Format{Version: sframe.V2, Outermost: true}},
-		{"amd64/prologue", convert.Options{Version: sframe.V3}, convert.Format{Version: sframe.V3, PCRel: true, Outermost: true}},
-	} {
-		out, _ := run(t, filepath.Join(fixtures, tt.name), tt.opt)
-		if got, err := convert.FormatFile(t.Context(), out); err != nil || got != tt.want {
-			t.Errorf("%s with %+v: %+v, %v; %+v was expected", tt.name, tt.opt, got, err, tt.want)
-		}
-	}
-	none := filepath.Join(fixtures, "amd64/prologue")
-	object := filepath.Join(t.TempDir(), "object")
-	text := filepath.Join(t.TempDir(), "text")
-	write(t, text, "This is no ELF file.")
-	if err := os.WriteFile(object, elftest.NewObject().Bytes(), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{none, object} {
-		if _, err := convert.FormatFile(t.Context(), path); err != sframe.ErrNone {
-			t.Errorf("%s: %v; %v was expected", path, err, sframe.ErrNone)
-		}
-	}
-	// An object without an .sframe, of which it is not known that it needs none: V1 has no objects.
-	b := elftest.NewObject().Bytes()
-	if c, err := convert.Check(bytes.NewReader(b), int64(len(b)), convert.Options{Version: sframe.V1, SkipUnsupported: true}); err == nil || err.Error() != "there is no section .sframe" {
-		t.Errorf("%+v, %v", c, err)
-	}
-	for _, path := range []string{text, filepath.Join(t.TempDir(), "missing")} {
-		if _, err := convert.FormatFile(t.Context(), path); err == nil || errors.Is(err, sframe.ErrNone) {
-			t.Errorf("%s: %v", path, err)
-		}
+	if _, err := load(good, convert.Options{Source: cfi.DebugFrame}); err == nil {
+		t.Error("without .debug_frame there is no error")
 	}
 }

@@ -1,4 +1,4 @@
-package convert_test
+package files_test
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
@@ -86,16 +87,16 @@ func TestDebugLink(t *testing.T) {
 	if err := os.Chtimes(debug, then, then); err != nil {
 		t.Fatal(err)
 	}
-	inPlace := func(opt convert.FileOptions) *convert.Result {
+	inPlace := func(opt files.Options) *files.Result {
 		t.Helper()
-		res, err := convert.File(t.Context(), prog, prog, opt)
+		res, err := files.Convert(t.Context(), prog, prog, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
 		together(t, prog, debug)
 		return res
 	}
-	opt := convert.FileOptions{DebugLinkUpdate: debug, KeepDates: true}
+	opt := files.Options{DebugLinkUpdate: debug, KeepDates: true}
 	if res := inPlace(opt); res.DebugFile != debug {
 		t.Errorf("the debug file is %q; %q was expected", res.DebugFile, debug)
 	}
@@ -115,7 +116,7 @@ func TestDebugLink(t *testing.T) {
 	if err := os.WriteFile(debug, before, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	opt = convert.FileOptions{Options: convert.Options{Update: true}, DebugLinkUpdate: debug}
+	opt = files.Options{Options: convert.Options{Update: true}, DebugLinkUpdate: debug}
 	if res := inPlace(opt); res.DebugFile != debug || res.Stays != convert.Current || !bytes.Equal(read(t, debug), right) {
 		t.Errorf("it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
 	}
@@ -129,7 +130,7 @@ func TestDebugLink(t *testing.T) {
 	if res := inPlace(opt); res.DebugFile != "" || res.Stays != "" || !bytes.Equal(read(t, prog), converted) {
 		t.Errorf("a checksum: it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
 	}
-	if res := inPlace(convert.FileOptions{Options: convert.Options{Remove: true}, DebugLinkUpdate: debug}); res.DebugFile != debug {
+	if res := inPlace(files.Options{Options: convert.Options{Remove: true}, DebugLinkUpdate: debug}); res.DebugFile != debug {
 		t.Errorf("removed: the debug file is %q", res.DebugFile)
 	}
 }
@@ -151,11 +152,11 @@ func TestDebugLinkErrors(t *testing.T) {
 		{"prog.o", "o.debug", "it is a relocatable object"},
 		{"linked.o", "auto", "it is a relocatable object"},
 	} {
-		opt := convert.FileOptions{DebugLinkUpdate: at(tt.debug)}
+		opt := files.Options{DebugLinkUpdate: at(tt.debug)}
 		if tt.debug == "auto" {
 			opt.DebugLinkUpdate = tt.debug
 		}
-		_, err := convert.File(t.Context(), at(tt.in), at(tt.in), opt)
+		_, err := files.Convert(t.Context(), at(tt.in), at(tt.in), opt)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s with %s: %v; %q was expected", tt.in, tt.debug, err, tt.want)
 		}
@@ -166,12 +167,12 @@ func TestDebugLinkErrors(t *testing.T) {
 	// Where there is none to be looked for, there is nothing to do.
 	sh("mkdir alone; mv prog.o lib.a alone; cp prog alone")
 	for _, name := range []string{"alone/prog.o", "alone/lib.a", "alone/prog"} {
-		if res, err := convert.File(t.Context(), at(name), at(name), convert.FileOptions{DebugLinkUpdate: "auto"}); err != nil || res.DebugFile != "" {
+		if res, err := files.Convert(t.Context(), at(name), at(name), files.Options{DebugLinkUpdate: "auto"}); err != nil || res.DebugFile != "" {
 			t.Errorf("%s: %+v, %v", name, res, err)
 		}
 	}
 	// The place of the debug file cannot be written to: /proc holds no new files.
-	if _, err := convert.File(t.Context(), at("prog"), at("out"), convert.FileOptions{DebugLinkUpdate: "/proc/self/exe"}); err == nil {
+	if _, err := files.Convert(t.Context(), at("prog"), at("out"), files.Options{DebugLinkUpdate: "/proc/self/exe"}); err == nil {
 		t.Error("this program is taken for a debug file")
 	}
 }
@@ -179,10 +180,10 @@ func TestDebugLinkErrors(t *testing.T) {
 // TestDebugFrameElsewhere takes the call frame information from the debug file, and says so.
 func TestDebugFrameElsewhere(t *testing.T) {
 	at, _ := split(t, "gcc -g -O1 -fno-asynchronous-unwind-tables -fno-unwind-tables -nostdlib -static -Wl,-e,main -o prog prog.c\n"+splitOff)
-	if _, err := convert.File(t.Context(), at("prog"), at("out"), convert.FileOptions{}); err == nil {
+	if _, err := files.Convert(t.Context(), at("prog"), at("out"), files.Options{}); err == nil {
 		t.Error("there is CFI without the debug file")
 	}
-	res, err := convert.File(t.Context(), at("prog"), at("out"), convert.FileOptions{DebugFile: "auto"})
+	res, err := files.Convert(t.Context(), at("prog"), at("out"), files.Options{Options: convert.Options{DebugFile: "auto"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,48 +191,13 @@ func TestDebugFrameElsewhere(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	for _, source := range []string{"", "auto"} {
-		c, err := convert.CheckFile(t.Context(), at("out"), convert.FileOptions{DebugFile: source})
+		c, err := files.Check(t.Context(), at("out"), convert.Options{DebugFile: source})
 		if (err == nil) != (source == "auto") || err == nil && (c.Covered != res.Coverage[0].Covered || len(c.Mismatches) > 0) {
 			t.Errorf("--debug-file %q: %+v, %v", source, c, err)
 		}
 	}
-	if _, err := convert.CheckFile(t.Context(), at("out"), convert.FileOptions{DebugFile: at("missing")}); err == nil || !strings.Contains(err.Error(), "missing: no such file") {
+	if _, err := files.Check(t.Context(), at("out"), convert.Options{DebugFile: at("missing")}); err == nil || !strings.Contains(err.Error(), "missing: no such file") {
 		t.Errorf("a debug file that is missing: %v", err)
-	}
-}
-
-// TestManyMismatches checks the section of one program in another one, all of whose rows are different, and compares both.
-func TestManyMismatches(t *testing.T) {
-	const many = 70000 // more than are kept
-	program := func(size string) string {
-		t.Helper()
-		out, _ := run(t, link(t, strings.Repeat(".cfi_startproc\nnop\n.cfi_def_cfa_offset "+size+"\nnop\n.cfi_endproc\n", many)), convert.Options{Share: convert.ShareOff})
-		return out
-	}
-	one, other := program("16"), program("24")
-	// As a difference between files it is as much.
-	d := diff(t, one, other)
-	if n := len(d.Changes); d.Functions.Rows != many || d.Omitted == 0 || n+d.Omitted != many || !d.SameCode {
-		t.Errorf("%+v, %d changes and %d more; %d were expected", d.Functions, n, d.Omitted, many)
-	}
-	section, _ := sectionOf(t, read(t, one), ".sframe")
-	b := read(t, other)
-	_, sec := sectionOf(t, b, ".sframe")
-	if len(section) != int(sec.Size) {
-		t.Fatalf("the sections have %d and %d bytes", len(section), sec.Size)
-	}
-	copy(b[sec.Offset:], section)
-	c, err := convert.Check(bytes.NewReader(b), int64(len(b)), convert.Options{})
-	if err == nil || !strings.Contains(err.Error(), "mismatches, of which the first ") {
-		t.Fatalf("%v", err)
-	}
-	if c == nil || len(c.Mismatches) == 0 || len(c.Mismatches) >= many {
-		t.Errorf("%d mismatches are listed", len(c.Mismatches))
-	}
-	for i, m := range c.Mismatches {
-		if m.End-m.Begin != 1 || i > 0 && m.Begin <= c.Mismatches[i-1].Begin {
-			t.Errorf("mismatch %d at %#x-%#x", i, m.Begin, m.End)
-		}
 	}
 }
 
@@ -241,22 +207,22 @@ func TestOutputsRefused(t *testing.T) {
 	in := filepath.Join(dir, "in")
 	copyFixture(t, in)
 	want := tree(t, dir)
-	if _, err := convert.File(t.Context(), in, "/dev/full", convert.FileOptions{}); err == nil || err.Error() != "writing the output: no space left on device" {
+	if _, err := files.Convert(t.Context(), in, "/dev/full", files.Options{}); err == nil || err.Error() != "writing the output: no space left on device" {
 		t.Errorf("/dev/full: %v", err)
 	}
 	none := filepath.Join(dir, "none")
 	t.Setenv("TMPDIR", none)
 	const noFolder = ": no such file or directory"
 	withStdin(t, piped(t, read(t, in)), func() {
-		if _, err := convert.File(t.Context(), convert.Stdin, filepath.Join(dir, "out"), convert.FileOptions{}); err == nil || err.Error() != "cannot write to "+none+noFolder {
+		if _, err := files.Convert(t.Context(), files.Stdin, filepath.Join(dir, "out"), files.Options{}); err == nil || err.Error() != "cannot write to "+none+noFolder {
 			t.Errorf("a pipe without a folder to copy it to: %v", err)
 		}
 	})
 	library := filepath.Join(t.TempDir(), "lib.a")
-	if err := os.WriteFile(library, ar(elftest.NewObject().Bytes()), 0o666); err != nil {
+	if err := os.WriteFile(library, elftest.Ar(elftest.ArMember("a.o/", elftest.NewObject().Bytes())), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := convert.File(t.Context(), library, filepath.Join(dir, "lib.a"), convert.FileOptions{}); err == nil || !strings.HasSuffix(err.Error(), ": cannot write to "+none+noFolder) {
+	if _, err := files.Convert(t.Context(), library, filepath.Join(dir, "lib.a"), files.Options{}); err == nil || !strings.HasSuffix(err.Error(), ": cannot write to "+none+noFolder) {
 		t.Errorf("an archive without a folder for its members: %v", err)
 	}
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -264,13 +230,13 @@ func TestOutputsRefused(t *testing.T) {
 		peer.Missing(t, "a terminal cannot be made: "+err.Error())
 	}
 	withStdin(t, terminal, func() {
-		if _, err := convert.File(t.Context(), convert.Stdin, filepath.Join(dir, "out"), convert.FileOptions{}); err == nil ||
+		if _, err := files.Convert(t.Context(), files.Stdin, filepath.Join(dir, "out"), files.Options{}); err == nil ||
 			err.Error() != "standard input is a terminal; a file, or a pipe from another program, was expected" {
 			t.Errorf("a terminal: %v", err)
 		}
 	})
-	var batch convert.Batch
-	batch.AddInPlace(t.Context(), none, convert.FileOptions{})
+	var batch files.Batch
+	batch.AddInPlace(t.Context(), none, files.Options{})
 	put(t.Context(), &batch)
 	if j := batch.Jobs[0]; !errors.Is(j.Err, os.ErrNotExist) || j.In != none {
 		t.Errorf("a file that is missing: %+v", j)
@@ -292,8 +258,8 @@ func TestBatchKeptNames(t *testing.T) {
 		}
 	}
 	want := tree(t, dir)
-	var batch convert.Batch
-	opt := convert.FileOptions{Options: convert.Options{SkipUnsupported: true}}
+	var batch files.Batch
+	opt := files.Options{Options: convert.Options{SkipUnsupported: true}}
 	for _, name := range []string{"text", "text2"} {
 		batch.AddInPlace(t.Context(), at(name), opt)
 	}
@@ -306,7 +272,7 @@ func TestBatchKeptNames(t *testing.T) {
 	batch.Reset()
 	// The first name gets another file before the result is in its place; the second one is not touched either.
 	for _, name := range []string{"prog", "prog2"} {
-		batch.AddInPlace(t.Context(), at(name), convert.FileOptions{Options: convert.Options{Version: sframe.V3}})
+		batch.AddInPlace(t.Context(), at(name), files.Options{Options: convert.Options{Version: sframe.V3}})
 	}
 	write(t, at("new"), "another one")
 	if err := os.Rename(at("new"), at("prog")); err != nil {
@@ -345,7 +311,7 @@ func TestMountPoint(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		_, err := convert.File(t.Context(), at("prog"), at("prog"), convert.FileOptions{DebugLinkUpdate: at("prog.debug")})
+		_, err := files.Convert(t.Context(), at("prog"), at("prog"), files.Options{DebugLinkUpdate: at("prog.debug")})
 		unmount()
 		if err == nil || err.Error() != tt.err {
 			t.Errorf("%s: %v; %q was expected", tt.mounted, err, tt.err)
@@ -355,7 +321,7 @@ func TestMountPoint(t *testing.T) {
 			expectFile(t, tt.mounted, at("prog.debug"), read(t, at("before/prog.debug")))
 		}
 	}
-	if _, err := convert.File(t.Context(), at("prog"), at("prog"), convert.FileOptions{DebugLinkUpdate: at("prog.debug")}); err != nil {
+	if _, err := files.Convert(t.Context(), at("prog"), at("prog"), files.Options{DebugLinkUpdate: at("prog.debug")}); err != nil {
 		t.Error(err)
 	}
 	together(t, at("prog"), at("prog.debug"))

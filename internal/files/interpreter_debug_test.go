@@ -1,4 +1,4 @@
-package convert_test
+package files_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/peer"
 )
 
@@ -23,8 +24,8 @@ func TestInterpreterDebug(t *testing.T) {
 	}
 	in := ld
 	for range 2 {
-		opt := convert.FileOptions{Options: convert.Options{Force: true}, DebugLinkUpdate: debug}
-		if _, err := convert.File(context.Background(), in, out, opt); err != nil {
+		opt := files.Options{Options: convert.Options{Force: true}, DebugLinkUpdate: debug}
+		if _, err := files.Convert(context.Background(), in, out, opt); err != nil {
 			t.Fatal(err)
 		}
 		prog, d := sections(t, out), sections(t, debug)

@@ -1,0 +1,153 @@
+package convert
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/sframe"
+)
+
+// A Format is what can be chosen about the form of a section.
+type Format struct {
+	Version   sframe.Version
+	PCRel     bool // start addresses count from their own field
+	Outermost bool // code without a caller has rows without data words
+}
+
+// maxFormatRows bounds the rows that are searched for those without data words: FDEs can share them.
+const maxFormatRows = 1 << 24
+
+// FormatOf returns the format of a section.
+func FormatOf(s *sframe.Section) (Format, error) {
+	l, _ := s.Version.Layout()
+	found := Format{Version: s.Version, PCRel: l.PCRel || s.Flags&sframe.FDEFuncStartPCRel != 0, Outermost: l.Outermost}
+	if found.Outermost || !l.Errata2 {
+		return found, nil
+	}
+	reader, rows := s.NewReader(), 0
+	var refs []sframe.Ref
+	for i := range s.Len() {
+		var err error
+		if _, refs, err = reader.Refs(i, refs[:0]); err != nil {
+			return Format{}, err
+		}
+		if rows += len(refs); rows > maxFormatRows {
+			return Format{}, fmt.Errorf("FDEs of .sframe share more than %d rows, up to FDE %d", maxFormatRows, i)
+		}
+	}
+	for i := range reader.Rows {
+		found.Outermost = found.Outermost || reader.Rows[i].Outermost
+	}
+	return found, nil
+}
+
+// hasSFrame reports whether a file has an .sframe, or headers of one that contradict each other.
+func hasSFrame(f *elffile.File) bool {
+	at, err := f.SFrame()
+	return err != nil || at.Section > 0 || at.Segment >= 0
+}
+
+// ReadSection decodes the .sframe of a file, which another tool may have written: by the section headers, or by PT_GNU_SFRAME if
+// there are none. If the file has none, the error is sframe.ErrNone.
+func ReadSection(f *elffile.File) (*sframe.Section, error) {
+	if f.IsObject() {
+		return readObject(f)
+	}
+	at, err := f.SFrame()
+	switch {
+	case err != nil:
+		return nil, err
+	case at.Section > 0:
+		s := &f.Sections[at.Section]
+		b, err := f.ReadSection(s)
+		if err != nil {
+			return nil, err
+		}
+		return sframe.Decode(b, s.Addr)
+	case at.Segment >= 0:
+		h := &f.Progs[at.Segment]
+		b, err := f.ReadAt("PT_GNU_SFRAME", h.Off, h.Filesz)
+		if err != nil {
+			return nil, err
+		}
+		return sframe.Decode(b, h.Vaddr)
+	}
+	return nil, sframe.ErrNone
+}
+
+// readObject decodes the .sframe of an object with its relocations applied. They count from each field, whatever the flag says:
+// what the flag means is up to the linker.
+func readObject(f *elffile.File) (*sframe.Section, error) {
+	at, err := f.SFrame()
+	if err != nil {
+		return nil, err
+	}
+	if at.Section == 0 {
+		return nil, sframe.ErrNone
+	}
+	s := &f.Sections[at.Section]
+	b, err := f.ReadRelocated(s)
+	if err != nil {
+		return nil, err
+	}
+	var flags sframe.Flags
+	if len(b) > 3 {
+		if l, _ := sframe.Version(b[2]).Layout(); l.Flags&sframe.FDEFuncStartPCRel != 0 {
+			flags = sframe.Flags(b[3])
+			b[3] |= byte(sframe.FDEFuncStartPCRel)
+		}
+	}
+	d, err := sframe.Decode(b, s.Base)
+	if err == nil {
+		d.Flags = flags
+	}
+	return d, err
+}
+
+// readResult decodes the .sframe of a new file as a stack tracer finds it: by PT_GNU_SFRAME, in loaded memory. It is read into
+// section, which has the expected size.
+func readResult(f *elffile.File, section []byte) (*sframe.Section, error) {
+	if f.IsObject() {
+		return readObject(f)
+	}
+	h, err := loaded(f, false)
+	if err != nil {
+		return nil, err
+	}
+	if h.Filesz != uint64(len(section)) {
+		return nil, fmt.Errorf("PT_GNU_SFRAME has %d bytes; %d were expected", h.Filesz, len(section))
+	}
+	if err := f.ReadInto(sframe.SectionName, section, h.Off); err != nil {
+		return nil, err
+	}
+	return sframe.Decode(section, h.Vaddr)
+}
+
+// loaded returns the PT_GNU_SFRAME of a linked file. It has to lie in loaded memory, and to agree with the section headers if there
+// are any. In an old file by GNU ld, the section's type may be that of 2.44, and the segment may be larger: ld sizes it before it
+// removes rows.
+func loaded(f *elffile.File, old bool) (*elf.Prog64, error) {
+	at, err := f.SFrame()
+	if err != nil {
+		return nil, err
+	}
+	if at.Segment < 0 {
+		return nil, errors.New("there is no PT_GNU_SFRAME")
+	}
+	h := &f.Progs[at.Segment]
+	off, ok := f.FileOffset(h.Vaddr, h.Memsz)
+	if !ok || off != h.Off || h.Filesz != h.Memsz {
+		return nil, errors.New("PT_GNU_SFRAME does not lie in a loaded segment")
+	}
+	if len(f.Sections) > 0 {
+		s := &f.Sections[at.Section]
+		typed := s.Type == sframe.SHTGNUSFrame || old && elf.SectionType(s.Type) == elf.SHT_PROGBITS
+		sized := s.Size == h.Filesz || old && s.Size < h.Filesz
+		if s.Name != sframe.SectionName || !typed || !sized || s.Addr != h.Vaddr || s.Off != h.Off {
+			return nil, errors.New("section .sframe is not what PT_GNU_SFRAME says")
+		}
+	}
+	return h, nil
+}

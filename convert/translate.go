@@ -1,0 +1,239 @@
+package convert
+
+import (
+	"cmp"
+	"debug/elf"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"cfi2sframe/arch"
+	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/emit"
+	"cfi2sframe/padding"
+	"cfi2sframe/plt"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+)
+
+// A translation is what became of the CFI of a file.
+type translation struct {
+	*translate.Result
+	content *emit.Section
+	abi     sframe.ABI
+	stubs   []plt.Stub
+}
+
+// A fitted is a translation that fits the place of its section.
+type fitted struct {
+	*translation
+	layout  *elfwrite.Layout
+	section []byte
+}
+
+// fit translates the CFI and finds the layout of the new file. Start addresses of 32 bits do not reach all code from every
+// place, and as a rule all from the one that is planned. But if an old section is replaced, there may be room for a small
+// section only where that was; and start addresses that count from their own fields reach less the more there are.
+func (s *single) fit() (*fitted, error) {
+	var reach translate.Reach // of an object it is up to the linker
+	var addr uint64
+	if s.layout != nil {
+		addr = s.layout.Addr
+		reach = s.reach(addr, 1)
+	}
+	for first := true; ; first = false {
+		t, err := s.translate(reach)
+		if err != nil {
+			return nil, err
+		}
+		layout, section, err := s.plan(t.content)
+		var far *emit.RangeError
+		if err != nil && !errors.As(err, &far) {
+			return nil, err
+		}
+		gaps := t.Sums[translate.TooFar].Ranges > 0
+		if err == nil && (!gaps || layout.Addr == addr || !first) {
+			if gaps && t.content.NumFDEs() == 0 && hasSFrame(s.f) {
+				return nil, fmt.Errorf("the old .sframe at %#x is more than 2 GiB away from all code; remove it first, or use format 3", addr)
+			}
+			return &fitted{t, layout, section}, nil
+		}
+		next := s.reach(layout.Addr, t.content.NumFDEs())
+		if !first {
+			next = translate.Reach{First: max(next.First, reach.First), Last: min(next.Last, reach.Last)}
+			if next == reach {
+				return nil, err
+			}
+		}
+		addr, reach = layout.Addr, next
+	}
+}
+
+// reach returns which code a section at addr reaches.
+func (s *single) reach(addr uint64, fdes int) translate.Reach {
+	return translate.ReachOf(s.opt.Version, addr, s.opt.PCRel, fdes)
+}
+
+// plan finds the layout of the new file, and encodes the section for it. With a *emit.RangeError there is a layout.
+func (s *single) plan(b *emit.Section) (*elfwrite.Layout, []byte, error) {
+	if s.f.IsObject() {
+		return s.planObject(b)
+	}
+	layout, err := s.layout.Resize(b.Size())
+	if err != nil {
+		return nil, nil, err
+	}
+	section, err := b.EncodeInto(s.spare, layout.Addr)
+	return layout, section, err
+}
+
+// planObject is plan for a relocatable object. One without rows gets no section: ld takes an empty one for damaged.
+func (s *single) planObject(b *emit.Section) (*elfwrite.Layout, []byte, error) {
+	if l, _ := s.opt.Version.Layout(); !l.Objects {
+		return nil, nil, errors.New("relocatable objects are converted to format 2 or 3 only")
+	}
+	if b.NumFDEs() == 0 {
+		if at, err := s.f.SFrame(); err != nil {
+			return nil, nil, err
+		} else if at.Section > 0 && !s.opt.replaces() {
+			return nil, nil, elfwrite.ErrExists
+		}
+		layout, err := elfwrite.PlanRemoval(s.f)
+		if errors.Is(err, elfwrite.ErrNone) {
+			return elfwrite.Unchanged(s.f), nil, nil
+		}
+		return layout, nil, err
+	}
+	section, starts, err := b.EncodeObject()
+	if err != nil {
+		return nil, nil, err
+	}
+	o := elfwrite.Object{Type: s.objectType(), StartSize: b.StartSize()}
+	for _, start := range starts {
+		o.Starts = append(o.Starts, elfwrite.Start(start))
+	}
+	layout, err := elfwrite.PlanObject(s.f, b.Size(), o, elfwrite.Options{Force: s.opt.replaces()})
+	return layout, section, err
+}
+
+// objectType returns the type of an object's .sframe.
+func (s *single) objectType() elf.SectionType {
+	if l, _ := s.opt.Version.Layout(); l.PCRel || s.opt.PCRel {
+		return elf.SectionType(sframe.SHTGNUSFrame) // as binutils 2.45 and later write it
+	}
+	return elf.SHT_PROGBITS // 2.44
+}
+
+// translate translates the CFI.
+func (s *single) translate(reach translate.Reach) (*translation, error) {
+	opt := &s.opt
+	_, abi, err := arch.Find(s.table.Machine, s.table.Order)
+	if err != nil {
+		return nil, err
+	}
+	enc := emit.Options{
+		Version: opt.Version, ABI: abi, PCRel: opt.PCRel,
+		Join: opt.Share != ShareOff && !s.f.IsObject(), Share: opt.Share.on(abi),
+	}
+	if enc.Align, err = elfwrite.SizeMultiple(s.f); err != nil {
+		return nil, err
+	}
+	stubs, err := plt.Find(s.f, s.table)
+	if err != nil {
+		return nil, err
+	}
+	t := &translation{abi: abi, stubs: stubs}
+	topt := translate.Options{
+		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Padding: s.padding(stubs), Moves: s.f.Moves,
+	}
+	parts := s.table.Split(opt.workers(s.table, s.f.Size))
+	b, err := t.parallel(parts, enc, topt)
+	if err == nil && len(parts) > 1 && t.Bounded() { // the result must not depend on the parts
+		b, err = t.parallel([]*cfi.Table{s.table}, enc, topt)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.content = emit.Join(b)
+	return t, s.f.Budget().Spend(elffile.CostVarying, t.Work())
+}
+
+// parallel translates all parts of a table at the same time.
+func (t *translation) parallel(parts []*cfi.Table, enc emit.Options, opt translate.Options) ([]*emit.Builder, error) {
+	builders := make([]*emit.Builder, len(parts))
+	results := make([]*translate.Result, len(parts))
+	var g errgroup.Group
+	var err error
+	for i := range parts {
+		part := opt
+		part.Part = len(parts) > 1
+		if opt.Padding != nil {
+			part.Padding, opt.Padding = opt.Padding[:parts[i].Len()], opt.Padding[parts[i].Len():]
+		}
+		if i < len(parts)-1 {
+			part.Stubs = nil // they come last
+		}
+		work := func() (err error) {
+			if builders[i], err = emit.NewBuilder(enc); err != nil {
+				return err
+			}
+			// Most programs occur in one part only, and each part has its share of them and some more.
+			n, share := parts[i].Len(), func(of int) int { return min(of, of/len(parts)*9/8+1) }
+			builders[i].Grow(n, min(n, share(parts[i].NumPrograms())), share(parts[i].NumSteps()))
+			results[i], err = translate.Translate(parts[i], part, builders[i])
+			return err
+		}
+		if i < len(parts)-1 {
+			g.Go(work)
+		} else {
+			err = work()
+		}
+	}
+	if err := cmp.Or(g.Wait(), err); err != nil {
+		return nil, err
+	}
+	t.Result = translate.Merge(results)
+	return builders, nil
+}
+
+// padding returns the sizes of the padding after functions, or nil for none. It looks for them once.
+func (s *single) padding(stubs []plt.Stub) []uint8 {
+	if s.padded || s.opt.NoPadding || s.f.IsObject() {
+		return s.pads
+	}
+	s.padded = true
+	references := func() (*elfwrite.Code, error) { return elfwrite.CodeOf(s.f) }
+	if s.layout != nil {
+		references = s.layout.Code
+	}
+	if code, err := references(); err == nil { // otherwise it is not known what refers to the padding
+		s.pads = padding.Find(s.f, s.table, stubs, code.Referred, s.opt.workers(s.table, s.f.Size))
+	}
+	return s.pads
+}
+
+// format3 returns what format 3 would make of the functions that have gaps, or nil if nothing is reported of that.
+func (s *single) format3(res *translate.Result) (*translate.Result, error) {
+	if s.opt.Version == sframe.Newest() || s.opt.Brief || len(res.Gaps) == 0 {
+		return nil, nil
+	}
+	opt := translate.Options{Version: sframe.Newest(), Moves: s.f.Moves}
+	if !res.Bounded() {
+		gaps := res.Gaps
+		part := s.table.Only(func(fn *cfi.Function) bool {
+			has := false
+			for len(gaps) > 0 && gaps[0].Function == fn {
+				has, gaps = true, gaps[1:]
+			}
+			return has
+		})
+		left, err := translate.Translate(part, opt, translate.Discard())
+		if err != nil || res.Varying+left.Varying <= translate.MaxVarying && res.Evaluated+left.Evaluated <= translate.MaxEvaluated {
+			return left, err
+		}
+	}
+	return translate.Translate(s.table, opt, translate.Discard()) // which part is described depends on what comes before
+}

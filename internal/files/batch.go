@@ -1,0 +1,256 @@
+package files
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"sync"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/inode"
+	"cfi2sframe/internal/outfile"
+)
+
+// A Batch is files that are converted, and then put in their places together. If several names of one file (hard or symbolic
+// links) are to be replaced, it is converted once, and all get the result.
+type Batch struct {
+	Jobs []*Job // that were added since the last Reset
+
+	named  map[inode.ID]map[outfile.Entry]bool // the names of files with several that are to be replaced
+	unseen map[string]error                    // by path, why it is not known whether it is one
+	done   map[inode.ID]replaced               // by the ID before or now
+	bytes  int64
+}
+
+// A replaced is a file that was replaced by its result.
+type replaced struct {
+	name string
+	id   inode.ID
+}
+
+// Bounds of a batch. Results take space on the disk until they are in their places.
+const (
+	maxBatch      = 64
+	maxBatchBytes = 512 << 20
+	filesPerJob   = 4   // that are open
+	otherFiles    = 100 // that are open
+)
+
+// Full reports whether the batch has to be put in its place before another file is added.
+func (b *Batch) Full(opt Options) bool {
+	most := maxBatch
+	if limit := openFiles(); limit < otherFiles+maxBatch*filesPerJob {
+		most = max(1, (limit-otherFiles)/filesPerJob)
+	}
+	alone := opt.NoSync || opt.DryRun || opt.DebugLinkUpdate != ""
+	return alone && len(b.Jobs) > 0 || len(b.Jobs) >= most || b.bytes >= maxBatchBytes
+}
+
+// Expect tells which files are going to be replaced, so that their other names are known. A file that cannot be looked at gets the
+// error when its turn comes.
+func (b *Batch) Expect(paths []string) {
+	b.named, b.unseen = make(map[inode.ID]map[outfile.Entry]bool), make(map[string]error)
+	for _, path := range paths {
+		if err := b.expect(path); err != nil {
+			b.unseen[path] = outfile.Plain(err)
+		}
+	}
+}
+
+// expect is Expect for one file.
+func (b *Batch) expect(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || inode.Links(info) < 2 {
+		return err
+	}
+	entry, err := outfile.EntryOf(path)
+	if id, ok := inode.Of(info); ok && err == nil {
+		if b.named[id] == nil {
+			b.named[id] = make(map[outfile.Entry]bool)
+		}
+		b.named[id][entry] = true
+	}
+	return err
+}
+
+// Add converts the file in, and writes the result to out.
+func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
+	j := b.job(in, out, opt)
+	if j.Err = ctx.Err(); j.Err != nil {
+		return
+	}
+	if j.input, j.Err = open(ctx, in, opt.SkipUnsupported); j.Err == nil {
+		b.convert(ctx, j)
+	}
+}
+
+// AddInPlace converts the file that a path leads to, and which is to be replaced.
+func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
+	j := b.job(path, path, opt)
+	if j.Err = cmp.Or(ctx.Err(), b.unseen[path]); j.Err != nil {
+		return
+	}
+	if j.input, j.Err = OpenInPlace(path); j.Err != nil {
+		return
+	}
+	id, ok := inode.Of(j.input.Info)
+	if ok && b.known(j, id) {
+		return
+	}
+	b.convert(ctx, j)
+	if names := len(b.named[id]); names > 0 && j.Err == nil {
+		j.Result.Links = max(0, j.Result.Links-names+1)
+	}
+}
+
+// job adds a job.
+func (b *Batch) job(in, out string, opt Options) *Job {
+	j := &Job{In: in, out: out, opt: opt}
+	b.Jobs = append(b.Jobs, j)
+	return j
+}
+
+// convert converts the file of a job. While others are converted, the system begins to write the result to the disk.
+func (b *Batch) convert(ctx context.Context, j *Job) {
+	if j.Err = j.convert(ctx); j.Err != nil {
+		j.close()
+		j.input, j.output, j.debug = nil, nil, nil
+		return
+	}
+	if j.output == nil {
+		return
+	}
+	if info, err := j.output.Stat(); err == nil {
+		b.bytes += info.Size()
+	}
+	if !j.opt.NoSync {
+		j.output.StartSync()
+	}
+}
+
+// known reports whether a job is another name of a file that was converted before.
+func (b *Batch) known(j *Job, id inode.ID) bool {
+	for _, other := range b.Jobs {
+		if other == j || other.Err != nil || other.again {
+			continue
+		}
+		if before, ok := inode.Of(other.input.Info); ok && before == id {
+			j.again, j.same = true, other
+			if stays := other.Result.Stays; stays != "" {
+				j.Result = &Result{Result: &convert.Result{Stays: stays}}
+			}
+			return true
+		}
+	}
+	j.as, j.again = b.done[id]
+	return j.again
+}
+
+// Finish makes the results ready for their places, all at the same time, unless ctx has ended.
+func (b *Batch) Finish(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, j := range b.Jobs {
+		if j.Err == nil {
+			j.Err = ctx.Err()
+		}
+		switch {
+		case j.Err != nil || j.again:
+		case len(b.Jobs) == 1:
+			j.Err = j.finish()
+		default:
+			wg.Go(func() { j.Err = j.finish() })
+		}
+	}
+	wg.Wait()
+}
+
+// Commit puts the results in their places, one after the other, until ctx ends.
+func (b *Batch) Commit(ctx context.Context) {
+	var places []*outfile.Place
+	jobs := make(map[*outfile.Place]*Job)
+	for _, j := range b.Jobs {
+		if j.Err == nil {
+			j.Err = ctx.Err()
+		}
+		if j.Err == nil && j.again {
+			j.Err = b.relink(j)
+		} else if j.Err == nil {
+			if j.Err = j.commit(); j.Err == nil {
+				b.remember(j)
+			}
+		}
+		if p := j.place(); p != nil && j.Err == nil && !j.opt.NoSync {
+			jobs[p] = j
+			places = append(places, p)
+		}
+	}
+	for p, err := range outfile.SyncFolders(places) {
+		jobs[p].Err = err
+	}
+}
+
+// place returns where a job's file has replaced another one, or nil.
+func (j *Job) place() *outfile.Place {
+	switch {
+	case j.again:
+		return j.input.place
+	case j.output != nil:
+		return j.output.Replaced()
+	}
+	return nil
+}
+
+// remember notes that a job is done, for names of the file that come later.
+func (b *Batch) remember(j *Job) {
+	if j.input.place == nil || j.output == nil {
+		return
+	}
+	info, err := j.output.Stat()
+	if err != nil {
+		return
+	}
+	after, ok := inode.Of(info)
+	if !ok {
+		return
+	}
+	if b.done == nil {
+		b.done = make(map[inode.ID]replaced)
+	}
+	j.as = replaced{j.In, after}
+	b.done[after] = j.as
+	if before, ok := inode.Of(j.input.Info); ok && inode.Links(j.input.Info) > 1 { // otherwise a new file can have the number
+		b.done[before] = j.as
+	}
+}
+
+// relink makes the name of a job another one of the result, if it is not yet.
+func (b *Batch) relink(j *Job) error {
+	if j.same != nil {
+		switch {
+		case j.same.Err != nil:
+			return fmt.Errorf("it is the same file as %s, which was not replaced", j.same.In)
+		case j.same.output == nil: // it is unchanged
+			return nil
+		}
+		j.as = j.same.as
+	}
+	if err := outfile.Relink(j.as.name, j.as.id, j.input.place); err != nil {
+		return outfile.Plain(err)
+	}
+	// When its last name is gone, a new file can have its number.
+	if info, err := j.input.Stat(); err != nil || inode.Links(info) == 0 {
+		if id, ok := inode.Of(j.input.Info); ok && id != j.as.id {
+			delete(b.done, id)
+		}
+	}
+	return nil
+}
+
+// Reset gives up what is not in its place, and empties the batch.
+func (b *Batch) Reset() {
+	for _, j := range b.Jobs {
+		j.close()
+	}
+	b.Jobs, b.bytes = nil, 0
+}

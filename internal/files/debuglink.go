@@ -1,0 +1,214 @@
+package files
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"slices"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/debugfile"
+	"cfi2sframe/internal/filecopy"
+	"cfi2sframe/internal/outfile"
+)
+
+// A debugUpdate is a debug file with the headers of a result, which is not in its place yet.
+type debugUpdate struct {
+	path   string
+	input  *Input
+	output *outfile.File // nil if the file is up to date
+	noSync bool
+}
+
+// updateDebug gives the debug file of the result its headers, and the result the new checksum of the debug file.
+func (j *Job) updateDebug(ctx context.Context) (err error) {
+	if j.opt.DebugLinkUpdate == "" || j.opt.DryRun || j.Result.Archive {
+		return nil
+	}
+	prog, err := j.read()
+	switch stays := j.Result.Stays; {
+	case stays != "" && stays != convert.Current && (err != nil || prog.IsObject()):
+		return nil
+	case err != nil:
+		return err
+	case prog.IsObject() && j.opt.DebugLinkUpdate == debugfile.Auto && prog.Section(".gnu_debuglink") == nil:
+		return nil
+	case prog.IsObject():
+		return errors.New("its debug file cannot be updated: it is a relocatable object, and a program or a shared library was expected; " +
+			"convert it before its debug information is split off")
+	}
+	var d *debugfile.File
+	if j.opt.DebugLinkUpdate == debugfile.Auto {
+		d, j.Result.PassedOver, err = debugfile.Find(j.In, prog)
+	} else {
+		d, err = debugfile.Open(j.opt.DebugLinkUpdate, j.In, prog)
+	}
+	if d == nil || err != nil {
+		return err
+	}
+	defer d.Close()
+	u := &debugUpdate{path: d.Path(), noSync: j.opt.NoSync}
+	sum, err := u.write(ctx, j, prog)
+	if err == nil {
+		err = j.setChecksum(ctx, prog, sum)
+	}
+	if err != nil {
+		u.close()
+		return u.wrap(err)
+	}
+	if j.debug = u; u.output != nil {
+		j.Result.DebugFile = u.path
+	}
+	return nil
+}
+
+// write writes the new debug file, and returns its checksum as .gnu_debuglink has it.
+func (u *debugUpdate) write(ctx context.Context, j *Job, prog *elffile.File) (sum uint32, err error) {
+	if u.input, err = OpenInPlace(u.path); err != nil {
+		return 0, err
+	}
+	if own, err := j.input.Stat(); err == nil && os.SameFile(own, u.input.Info) {
+		return 0, errors.New("it is the program itself; the file that its debug information was split off to was expected")
+	}
+	f, err := elffile.New(u.input.File, u.input.Info.Size())
+	if err != nil {
+		return 0, err
+	}
+	if hasCode(f) {
+		return 0, errors.New("it has code of its own, as a copy of the program has; what debug information was split off to, by objcopy --only-keep-debug or eu-strip, was expected")
+	}
+	layout, err := elfwrite.PlanDebug(f, prog)
+	if err != nil {
+		return 0, err
+	}
+	if u.output, err = u.input.Output("", 0); err != nil {
+		return 0, err
+	}
+	if err := layout.Write(ctx, u.output.File, u.input.File, nil, nil); err != nil {
+		return 0, outfile.Plain(err)
+	}
+	sum, same, err := u.compare()
+	if err != nil {
+		return 0, outfile.Plain(err)
+	}
+	if err := u.input.Unchanged(); err != nil {
+		return 0, err
+	}
+	if j.opt.KeepDates {
+		u.output.KeepDates(u.input.Info)
+	}
+	if same {
+		u.output.Close()
+		u.output = nil
+	}
+	return sum, nil
+}
+
+// read returns the result as an ELF file: the output, or the input if that is unchanged.
+func (j *Job) read() (*elffile.File, error) {
+	src := j.input.File
+	if j.output != nil {
+		src = j.output.File
+	}
+	info, err := src.Stat()
+	if err != nil {
+		return nil, outfile.Plain(err)
+	}
+	return elffile.New(src, info.Size())
+}
+
+// hasCode reports whether a file has bytes of code.
+func hasCode(f *elffile.File) bool {
+	return slices.ContainsFunc(f.Sections, func(s elffile.Section) bool {
+		return s.Alloc() && s.HasBytes() && s.Size > 0 && s.Flags&uint64(elf.SHF_EXECINSTR) != 0
+	})
+}
+
+// setChecksum puts the checksum of the debug file into the result, if the result has one.
+func (j *Job) setChecksum(ctx context.Context, prog *elffile.File, sum uint32) error {
+	s := prog.Section(".gnu_debuglink")
+	if s == nil || !s.HasBytes() {
+		return nil
+	}
+	b, err := prog.ReadSection(s)
+	if err != nil {
+		return err
+	}
+	at := (bytes.IndexByte(b, 0) + 4) &^ 3 // debugfile has found the name
+	if at+4 > len(b) || prog.Order.Uint32(b[at:]) == sum {
+		return nil
+	}
+	if j.output == nil { // nothing else of the file changes
+		if err := j.copyInput(ctx); err != nil {
+			return err
+		}
+		j.Result.Stays = ""
+	}
+	prog.Order.PutUint32(b[at:], sum)
+	_, err = j.output.WriteAt(b[at:at+4], int64(s.Off)+int64(at))
+	return outfile.Plain(err)
+}
+
+// compare returns the checksum of the new debug file, and reports whether it is what the old one was.
+func (u *debugUpdate) compare() (sum uint32, same bool, err error) {
+	info, err := u.output.Stat()
+	if err != nil {
+		return 0, false, err
+	}
+	now := func() io.Reader { return io.NewSectionReader(filecopy.Sized(u.output, info.Size()), 0, info.Size()) }
+	h := crc32.NewIEEE()
+	if _, err := io.Copy(h, now()); err != nil {
+		return 0, false, err
+	}
+	if size := u.input.Info.Size(); size == info.Size() {
+		same, err = outfile.Equal(now(), io.NewSectionReader(filecopy.Sized(u.input, size), 0, size))
+	}
+	return h.Sum32(), same, err
+}
+
+// finish makes the debug file ready for its place.
+func (u *debugUpdate) finish() error {
+	if u == nil || u.output == nil {
+		return nil
+	}
+	return u.wrap(u.output.Finish(!u.noSync))
+}
+
+// commit puts the debug file in its place.
+func (u *debugUpdate) commit() error {
+	if u == nil || u.output == nil {
+		return nil
+	}
+	err := u.output.Commit()
+	if err == nil && !u.noSync {
+		err = outfile.SyncFolders([]*outfile.Place{u.input.place})[u.input.place]
+	}
+	return u.wrap(err)
+}
+
+func (u *debugUpdate) wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("debug file %s: %w", u.path, err)
+}
+
+// close gives up what is not in its place.
+func (u *debugUpdate) close() {
+	if u == nil {
+		return
+	}
+	if u.output != nil {
+		u.output.Close()
+	}
+	if u.input != nil {
+		u.input.Close()
+	}
+}

@@ -1,0 +1,210 @@
+// Package files converts files by their names, one or many. Results replace files as a whole or not at all, with all attributes.
+//
+// In a Batch many files are converted and then put in their places together: to wait for the disk once for many takes little
+// longer than for one. Until then results are files without names, and nothing is left if the process ends.
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/filecopy"
+	"cfi2sframe/internal/inode"
+	"cfi2sframe/internal/outfile"
+)
+
+// Options say how to convert files.
+type Options struct {
+	convert.Options
+	// DebugLinkUpdate is the debug file, as in DebugFile, that gets the headers of the result.
+	DebugLinkUpdate string
+	NoSync          bool // do not wait until what replaces a file is on the disk
+	KeepDates       bool // the result gets the dates of access and modification of the input
+}
+
+// A Result says what became of a file.
+type Result struct {
+	*convert.Result
+	// DebugFile is the debug file that got the headers of the result, or "".
+	DebugFile string
+	// PassedOver says of files that could have been the debug file, but are not, why they did not get the headers.
+	PassedOver []error
+	// Links is how many other names of the file (hard links) keep the old contents.
+	Links int
+}
+
+// Convert converts the file in, or standard input, and writes the result to out, which may be the same file or "-" for standard
+// output. On an error, or when ctx ends, out is unchanged. With convert.ErrCoverage there is a Result.
+func Convert(ctx context.Context, in, out string, opt Options) (*Result, error) {
+	var b Batch
+	defer b.Reset()
+	if in == out {
+		b.AddInPlace(ctx, in, opt)
+	} else {
+		b.Add(ctx, in, out, opt)
+	}
+	b.Finish(ctx)
+	b.Commit(ctx)
+	j := b.Jobs[0]
+	if j.Err != nil && !errors.Is(j.Err, convert.ErrCoverage) {
+		return nil, j.Err
+	}
+	return j.Result, j.Err
+}
+
+// A Job is one file of a batch.
+type Job struct {
+	In string
+	// Result is nil after an error, and for another name of a file that was converted before, unless that is unchanged.
+	Result *Result
+	// Err is why the result is not, or not for certain, in its place. With convert.ErrCoverage there is a Result.
+	Err error
+
+	opt    Options
+	out    string
+	input  *Input        // or nil after an error
+	output *outfile.File // or nil
+	debug  *debugUpdate  // or nil
+
+	again bool     // it is another name of a file that was converted before
+	same  *Job     // that has the other name, in this batch; or nil
+	as    replaced // what became of it in an earlier batch
+}
+
+// convert makes the result, which is right and complete then but for its place.
+func (j *Job) convert(ctx context.Context) error {
+	j.opt.Path = j.In
+	res, err := convert.Into(ctx, j.input.File, j.input.Info.Size(), j.create, j.opt.Options)
+	if res == nil {
+		return err
+	}
+	j.Result = &Result{Result: res}
+	stays := res.Stays != "" && j.input.place != nil
+	for _, c := range res.Coverage {
+		c.File = j.In + c.File
+		if !j.opt.DryRun && !stays {
+			c.Output = j.out
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := j.complete(ctx); err != nil {
+		j.Result = nil
+		return err
+	}
+	return nil
+}
+
+// complete does what follows a conversion.
+func (j *Job) complete(ctx context.Context) error {
+	if j.Result.Stays != "" {
+		j.discard()
+		if !j.opt.DryRun && j.input.place == nil {
+			if err := j.copyInput(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := j.input.Unchanged(); err != nil {
+		return err
+	}
+	if err := j.updateDebug(ctx); err != nil || j.output == nil {
+		return err
+	}
+	replaces, err := j.output.ReplacesInput(j.input.File)
+	if replaces {
+		j.Result.Links = inode.Links(j.input.Info) - 1
+	}
+	return outfile.Plain(err)
+}
+
+// create opens the output.
+func (j *Job) create() (convert.Target, error) {
+	perm := j.input.Info.Mode().Perm()
+	if j.input.spooled {
+		perm = 0o666
+		if f, err := elffile.New(j.input.File, j.input.Info.Size()); err == nil && !f.IsObject() {
+			perm = 0o777 // as a linker makes it
+		}
+	}
+	var err error
+	if j.output, err = j.input.Output(j.out, perm); err != nil {
+		return nil, err
+	}
+	return j.output.File, nil
+}
+
+// copyInput makes the output what the input is.
+func (j *Job) copyInput(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	dst, err := j.create()
+	if err != nil {
+		return err
+	}
+	return outfile.Plain(filecopy.Range(ctx, dst, 0, j.input.File, 0, j.input.Info.Size()))
+}
+
+// discard gives up the output, if there is one.
+func (j *Job) discard() {
+	if j.output != nil {
+		j.output.Close()
+		j.output = nil
+	}
+}
+
+// finish makes the result ready for its place: it has its attributes, and if it replaces a file, it is on the disk.
+func (j *Job) finish() error {
+	if err := j.debug.finish(); err != nil || j.output == nil {
+		return err
+	}
+	if j.opt.KeepDates && !j.input.spooled {
+		j.output.KeepDates(j.input.Info)
+	}
+	return j.output.Finish(!j.opt.NoSync)
+}
+
+// commit puts the result in its place. If it replaces the input, that has to be there, and to be what it was. A debug file goes
+// first: with .sframe in it too early it serves the old program, unless that goes by the checksum; without it, it does not serve
+// the new one.
+func (j *Job) commit() error {
+	if j.output == nil {
+		return j.debug.commit()
+	}
+	if err := j.input.Unchanged(); err != nil {
+		return err
+	}
+	if err := j.debug.commit(); err != nil {
+		return err
+	}
+	err := j.output.Commit()
+	if err != nil && j.Result.DebugFile != "" {
+		err = fmt.Errorf("%w; its debug file %s is changed already: the same command again makes them agree", err, j.Result.DebugFile)
+	}
+	return err
+}
+
+// close gives up what is not in its place.
+func (j *Job) close() {
+	j.debug.close()
+	j.discard()
+	if j.input != nil {
+		j.input.Close()
+	}
+}
+
+// Check is convert.Check for a file by its name.
+func Check(ctx context.Context, path string, opt convert.Options) (*convert.Checked, error) {
+	in, err := Open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	opt.Path = path
+	return convert.Check(in.File, in.Info.Size(), opt)
+}

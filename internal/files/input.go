@@ -1,0 +1,147 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/term"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/archive"
+	"cfi2sframe/internal/outfile"
+	"cfi2sframe/sframe"
+)
+
+// Stdin is the name of standard input.
+const Stdin = "-"
+
+// An Input is a file that is open for reading.
+type Input struct {
+	*os.File
+	Info    fs.FileInfo
+	name    string
+	place   *outfile.Place // of an input that is to be replaced, or nil
+	spooled bool           // it came through a pipe and has no permissions
+}
+
+// Open opens a regular file, or standard input, for reading. Standard input that is no ELF file, archive or section is not read to
+// its end.
+func Open(ctx context.Context, name string) (*Input, error) { return open(ctx, name, false) }
+
+// open is Open; all says whether standard input is read to its end, whatever it is.
+func open(ctx context.Context, name string, all bool) (*Input, error) {
+	in := &Input{name: name}
+	var err error
+	if name == Stdin {
+		err = in.openStdin(ctx, all)
+	} else {
+		in.File, in.Info, err = outfile.OpenRegular(name)
+	}
+	if err != nil {
+		return nil, outfile.Plain(err)
+	}
+	return in, nil
+}
+
+// OpenInPlace opens a regular file that is to be replaced.
+func OpenInPlace(name string) (*Input, error) {
+	in := &Input{name: name}
+	var err error
+	if in.place, in.File, in.Info, err = outfile.OpenInput(name); err != nil {
+		return nil, outfile.Plain(err)
+	}
+	return in, nil
+}
+
+// Close closes the file, unless it is standard input.
+func (in *Input) Close() {
+	switch {
+	case in.place != nil:
+		in.place.Close()
+	case in.File != os.Stdin:
+		in.File.Close()
+	}
+}
+
+// Unchanged returns an error if the input is not what it was when it was opened. Its parts are read at different times, and would
+// not belong together.
+func (in *Input) Unchanged() error {
+	now, err := in.Stat()
+	if err == nil && (now.Size() != in.Info.Size() || !now.ModTime().Equal(in.Info.ModTime())) {
+		err = errors.New("the input was changed while it was read")
+	}
+	return outfile.Plain(err)
+}
+
+// Output opens the output for what the input becomes: the file of that name, or the input's place.
+func (in *Input) Output(name string, perm fs.FileMode) (*outfile.File, error) {
+	if in.place != nil {
+		return outfile.Replace(in.place)
+	}
+	return outfile.Open(name, perm)
+}
+
+// openStdin opens standard input, or a copy if it is not a regular file from its start: it is not read in order.
+func (in *Input) openStdin(ctx context.Context, all bool) error {
+	stdin := os.Stdin
+	info, err := stdin.Stat()
+	if err != nil {
+		return err
+	}
+	switch m := info.Mode(); {
+	case term.IsTerminal(int(stdin.Fd())):
+		return errors.New("standard input is a terminal; a file, or a pipe from another program, was expected")
+	case m.IsDir():
+		return fmt.Errorf("%v: a file or a pipe was expected", outfile.Kind(m))
+	case m.IsRegular():
+		at, err := stdin.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return err
+		}
+		if at == 0 {
+			in.File, in.Info = stdin, info
+			return nil
+		}
+	}
+	in.spooled = true
+	if in.File, err = outfile.Scratch(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- spool(in.File, stdin, all) }() // it may wait for input that never comes
+	select {
+	case err = <-done:
+		if err == nil {
+			in.Info, err = in.Stat()
+		}
+		if err != nil {
+			in.File.Close()
+		}
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// spool copies r to a file if it begins as one that can be converted or printed, or if all is set; otherwise only its beginning.
+func spool(dst *os.File, r io.Reader, all bool) error {
+	head := make([]byte, elffile.HeaderSize)
+	n, err := io.ReadFull(r, head)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return err
+	}
+	head = head[:n]
+	if _, err := dst.Write(head); err != nil {
+		return err
+	}
+	is, err := archive.Is(dst)
+	if all || is || err != nil || string(head[:min(n, 4)]) == "\x7fELF" || n >= 2 && sframe.IsSection(head) {
+		_, err = io.Copy(dst, r)
+		return err
+	}
+	return nil
+}

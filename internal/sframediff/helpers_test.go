@@ -1,0 +1,115 @@
+package sframediff_test
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/sframediff"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/report"
+)
+
+const fixtures = "../../testdata/bin"
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func write(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run converts a file.
+func run(t *testing.T, path string, opt convert.Options) (string, *report.Coverage) {
+	t.Helper()
+	b := read(t, path)
+	var out bytes.Buffer
+	res, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	to := filepath.Join(t.TempDir(), "out")
+	write(t, to, out.Bytes())
+	return to, res.Coverage[0]
+}
+
+// assembled makes an amd64 object of assembler source.
+func assembled(t *testing.T, source string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a.o")
+	as := exec.Command(peer.Look(t, "as"), "--64", "-", "-o", path)
+	as.Stdin = strings.NewReader(source)
+	if out, err := as.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+// link makes an amd64 program of assembler source.
+func link(t *testing.T, source string) string {
+	t.Helper()
+	object := assembled(t, ".globl _start\n_start:\n"+source)
+	prog := filepath.Join(filepath.Dir(object), "prog")
+	if out, err := exec.Command(peer.Look(t, "ld"), "-m", "elf_x86_64", object, "-o", prog).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return prog
+}
+
+// sectionOf returns where a section is, as debug/elf finds it.
+func sectionOf(t *testing.T, b []byte, name string) *elf.Section {
+	t.Helper()
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Section(name)
+}
+
+// withoutSections removes the section headers from a little-endian file.
+func withoutSections(t *testing.T, b []byte) []byte {
+	p := elftest.Patch(t.Fatalf, b)
+	p.Put64(elftest.EhShoff, 0)
+	p.Put16(elftest.EhShnum, 0)
+	p.Put16(elftest.EhShstrndx, 0)
+	return p.B
+}
+
+// load reads a file to be compared.
+func load(path string, opt convert.Options) (*sframediff.Side, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return sframediff.Load(path, bytes.NewReader(b), int64(len(b)), opt)
+}
+
+// diff compares two files, which has to work.
+func diff(t *testing.T, old, new string) *report.Diff {
+	t.Helper()
+	a, err := load(old, convert.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := load(new, convert.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sframediff.Compare(a, b)
+}

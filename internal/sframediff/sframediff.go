@@ -1,0 +1,232 @@
+// Package sframediff compares the .sframe sections of two files by function.
+//
+// If both files have the same code, byte by byte, functions are matched by their places, and otherwise by their names. Code
+// without CFI that has rows, such as PLT stubs, counts as a function.
+package sframediff
+
+import (
+	"cmp"
+	"hash/maphash"
+	"regexp"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+
+	"cfi2sframe/report"
+	"cfi2sframe/translate"
+)
+
+// maxChanges bounds the changes that are listed.
+const maxChanges = 1 << 16
+
+// Reasons for missing rows beside those of package translate.
+const (
+	notWritten = "not-written"
+	notKnown   = "not-known"
+)
+
+// Compare compares two files.
+func Compare(a, b *Side) *report.Diff {
+	out := &report.Diff{
+		Schema: report.DiffSchema, Old: a.DiffSide, New: b.DiffSide, SameCode: sameCode(a, b),
+		Gaps: []report.DiffGap{}, Changes: []report.Change{},
+	}
+	if out.SameCode {
+		match(a, b, func(s *Side, f *function) any { return s.place(f.begin) })
+	} else {
+		matchNames(a, b)
+	}
+	// The order is that of the new file. Functions that only the old file has come last.
+	var pairs []pair
+	for i := range b.functions {
+		f := &b.functions[i]
+		pairs = append(pairs, pair{f.partner, f})
+	}
+	for i := range a.functions {
+		if f := &a.functions[i]; f.partner == nil {
+			pairs = append(pairs, pair{f, nil})
+		}
+	}
+	for _, p := range pairs {
+		c := p.change(a, b)
+		n := &out.Functions
+		switch c.Kind {
+		case "":
+			n.Same++
+			continue
+		case report.ChangeOffsets:
+			n.Offsets++
+		case report.ChangeRows:
+			n.Rows++
+		case report.ChangeOld:
+			n.OnlyOld++
+		case report.ChangeNew:
+			n.OnlyNew++
+		}
+		if len(out.Changes) == maxChanges {
+			out.Omitted++
+			continue
+		}
+		out.Changes = append(out.Changes, c)
+	}
+	addGap := func(name, text string) {
+		if g := sumGaps(pairs, name); g.Old+g.New > 0 {
+			g.Text = text
+			out.Gaps = append(out.Gaps, g)
+		}
+	}
+	for _, r := range translate.Reasons() {
+		addGap(r.Name(), r.String())
+	}
+	addGap(notWritten, "the format has rows for it, which were not written")
+	addGap(notKnown, "there are too many gaps to tell why")
+	old, new := out.Old, out.New
+	old.File = new.File
+	out.Same = old == new && len(out.Changes) == 0
+	return out
+}
+
+// sameCode reports whether the code of both files is the same. Names of sections may be gone.
+func sameCode(a, b *Side) bool {
+	return a.object == b.object && slices.EqualFunc(a.code, b.code, func(x, y codePart) bool {
+		return (x.begin == y.begin || a.object) && x.size == y.size && x.sum == y.sum
+	})
+}
+
+// match pairs functions that have a key in common and no partner yet, in their order. Functions whose key is nil are skipped.
+func match(a, b *Side, key func(*Side, *function) any) {
+	free := make(map[any][]*function)
+	for i := range a.functions {
+		if f := &a.functions[i]; f.partner == nil {
+			k := key(a, f)
+			free[k] = append(free[k], f)
+		}
+	}
+	for i := range b.functions {
+		f := &b.functions[i]
+		if f.partner != nil {
+			continue
+		}
+		if k := key(b, f); k != nil && len(free[k]) > 0 {
+			f.partner = free[k][0]
+			f.partner.partner = f
+			free[k] = free[k][1:]
+		}
+	}
+}
+
+// matchNames pairs functions of the same name: first those with the same rows, then the others, then those whose names a
+// compiler has changed. Functions without symbols have the name of their section. Those with other rows are paired only if both
+// files have the same number of them.
+func matchNames(a, b *Side) {
+	type key struct {
+		name string
+		hash uint64
+	}
+	seed := maphash.MakeSeed()
+	match(a, b, func(_ *Side, f *function) any { return key{f.name, f.hash(seed)} })
+	more := make(map[string]int) // functions without symbols that the new file has more than the old one
+	for change, s := range map[int]*Side{-1: a, 1: b} {
+		for i := range s.functions {
+			f := &s.functions[i]
+			if f.partner == nil && (f.name == "" || strings.HasPrefix(f.name, ".")) {
+				more[f.name] += change
+			}
+		}
+	}
+	for _, plain := range []func(string) string{strings.Clone, plainName} {
+		match(a, b, func(_ *Side, f *function) any {
+			if more[f.name] != 0 {
+				return nil
+			}
+			return plain(f.name)
+		})
+	}
+}
+
+// variant matches what compilers append to the names of functions that they have changed for their callers.
+var variant = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\.(constprop|isra|lto_priv|llvm)\.[0-9]+| \[clone \.(constprop|isra|lto_priv|llvm)\.[0-9]+\]`)
+})
+
+// plainName returns the name that a function has in the source.
+func plainName(name string) string { return variant().ReplaceAllString(name, "") }
+
+// hash returns the same number for functions of the same size with the same rows.
+func (f *function) hash(seed maphash.Seed) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	maphash.WriteComparable(&h, f.end-f.begin)
+	for _, r := range f.rows {
+		maphash.WriteComparable(&h, r)
+	}
+	return h.Sum64()
+}
+
+// A pair is a function of the old file and its partner in the new one. One of them may be nil.
+type pair struct{ old, new *function }
+
+// change returns how a function has changed. The kind is "" if it has not.
+func (p pair) change(a, b *Side) report.Change {
+	c := report.Change{Old: a.describe(p.old), New: b.describe(p.new)}
+	switch {
+	case p.new == nil:
+		c.Kind, c.Function = report.ChangeOld, p.old.name
+		return c
+	case p.old == nil:
+		c.Kind, c.Function = report.ChangeNew, p.new.name
+		return c
+	}
+	x, y := p.old.rows, p.new.rows
+	oldSize, newSize := p.old.end-p.old.begin, p.new.end-p.new.begin
+	switch {
+	case oldSize == newSize && slices.Equal(x, y):
+		return c
+	case slices.EqualFunc(x, y, func(x, y row) bool { return x.words == y.words }):
+		c.Kind = report.ChangeOffsets
+	default:
+		c.Kind = report.ChangeRows
+	}
+	c.Function = cmp.Or(p.new.name, p.old.name)
+	i := 0
+	for i < len(x) && i < len(y) && x[i] == y[i] {
+		i++
+	}
+	c.Offset = min(oldSize, newSize)
+	for _, rows := range [][]row{x, y} {
+		if i < len(rows) {
+			c.Offset = min(c.Offset, rows[i].offset)
+		}
+	}
+	c.OldRow, c.NewRow = rowAt(x, c.Offset), rowAt(y, c.Offset)
+	return c
+}
+
+// rowAt returns the row at an offset.
+func rowAt(rows []row, offset uint64) string {
+	i := sort.Search(len(rows), func(i int) bool { return rows[i].offset > offset }) - 1
+	if i < 0 {
+		return ""
+	}
+	return rows[i].words
+}
+
+// sumGaps sums up the code without rows of one reason.
+func sumGaps(pairs []pair, reason string) report.DiffGap {
+	g := report.DiffGap{Reason: reason}
+	for _, p := range pairs {
+		var old, new uint64
+		if p.old != nil {
+			old = p.old.gaps[reason]
+		}
+		if p.new != nil {
+			new = p.new.gaps[reason]
+		}
+		g.Old += old
+		g.New += new
+		g.Gained += max(old, new) - old
+		g.Lost += max(old, new) - new
+	}
+	return g
+}

@@ -1,0 +1,408 @@
+package sframediff
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"debug/elf"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"slices"
+	"sort"
+
+	"cfi2sframe/arch"
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/debugfile"
+	"cfi2sframe/internal/outfile"
+	"cfi2sframe/padding"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+	"cfi2sframe/translate"
+)
+
+// maxSharedRows bounds the rows that are held of a file, in addition to one for two bytes of the section. FDEs may share rows,
+// and may repeat them any number of times.
+const maxSharedRows = 1 << 22
+
+// A Side is one of two files to be compared.
+type Side struct {
+	report.DiffSide
+	object    bool
+	code      []codePart
+	functions []function // by address
+}
+
+// A function is one that CFI describes, or code without CFI that has rows.
+type function struct {
+	begin, end uint64
+	cfi        bool
+	name       string
+	rows       []row
+	covered    uint64            // bytes
+	gaps       map[string]uint64 // bytes without a row, by reason
+	partner    *function         // in the other file, or nil
+}
+
+// A row holds from an offset in its function on. Rows that say the same have the same words; "" stands for no row.
+type row struct {
+	offset uint64
+	words  string
+}
+
+// A codePart is a section of code, or a segment if the file has no sections.
+type codePart struct {
+	name        string
+	begin, size uint64
+	sum         [sha256.Size]byte
+}
+
+// A place is an offset in a part of the code, or an address if the part is -1.
+type place struct {
+	part   int
+	offset uint64
+}
+
+// place returns the place of an address.
+func (s *Side) place(addr uint64) place {
+	part := sort.Search(len(s.code), func(i int) bool { return s.code[i].begin > addr }) - 1
+	if part < 0 {
+		return place{part, addr}
+	}
+	return place{part, addr - s.code[part].begin}
+}
+
+// describe returns what is reported of a function, or nil if there is none.
+func (s *Side) describe(f *function) *report.DiffFunction {
+	if f == nil {
+		return nil
+	}
+	d := &report.DiffFunction{Begin: f.begin, Size: f.end - f.begin, Covered: f.covered}
+	for _, r := range f.rows {
+		if r.words != "" {
+			d.Rows++
+		}
+	}
+	if at := s.place(f.begin); s.object && at.part >= 0 {
+		d.Section, d.Begin = s.code[at.part].name, at.offset
+	}
+	return d
+}
+
+// Load reads the ELF file of the given size in r, which is at path. Of the options, Source and DebugFile count.
+func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side, err error) {
+	f, err := convert.OpenELF(r, size)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if failed := f.ReadError(); failed != nil {
+			s, err = nil, outfile.Plain(failed)
+		}
+	}()
+	section, err := convert.ReadSection(f)
+	if err != nil {
+		return nil, err
+	}
+	format, err := convert.FormatOf(section)
+	if err != nil {
+		return nil, err
+	}
+	debug, err := debugfile.Open(opt.DebugFile, path, f)
+	if err != nil {
+		return nil, err
+	}
+	defer debug.Close()
+	table, err := cfi.Load(f, opt.Source, debug.File())
+	if err != nil {
+		return nil, err
+	}
+	_, abi, err := arch.Find(table.Machine, table.Order)
+	if err == nil && abi != section.ABI {
+		err = fmt.Errorf("ABI %v in .sframe is not that of machine %v", section.ABI, table.Machine)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s = &Side{object: f.IsObject(), DiffSide: report.DiffSide{
+		File: path, ABI: section.ABI.String(), Format: int(section.Version), PCRel: format.PCRel,
+		Sorted: section.Flags&sframe.FDESorted != 0, FDEs: section.Len(), FREs: uint64(section.NumFREs),
+		Size: section.Size(), Functions: table.Len(),
+	}}
+	if s.code, err = codeParts(f); err != nil {
+		return nil, err
+	}
+	opts := translate.Options{Version: section.Version, Outermost: format.Outermost, Moves: f.Moves}
+	res, err := translate.Translate(table, opts, translate.Discard())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.addFunctions(table, section.Sorted(), paddingOf(f, table), newGaps(res)); err != nil {
+		return nil, err
+	}
+	ranges := make([]report.Range, len(s.functions))
+	for i, fn := range s.functions {
+		ranges[i] = report.Range{Begin: fn.begin, End: fn.end}
+	}
+	for i, l := range report.Locate(f, debug.File(), ranges) {
+		s.functions[i].name = l.Function
+	}
+	if failed := debug.File().ReadError(); failed != nil {
+		return nil, fmt.Errorf("debug file %s: %w", debug.Path(), outfile.Plain(failed))
+	}
+	return s, nil
+}
+
+// paddingOf returns the sizes of the padding after the functions of a file, as padding.Find does, or nil.
+func paddingOf(f *elffile.File, table *cfi.Table) []uint8 {
+	code, err := elfwrite.CodeOf(f)
+	if err != nil || f.IsObject() {
+		return nil
+	}
+	return padding.Find(f, table, nil, code.Referred, 1)
+}
+
+// codeParts returns the parts of the file that have code, by address. Parts that overlap, which no linker makes, are not
+// covered: they could make any file a large one.
+func codeParts(f *elffile.File) ([]codePart, error) {
+	var parts []codePart
+	var total uint64
+	add := func(name string, begin, off, size uint64) error {
+		if total += size; total > f.Size || begin > math.MaxUint64-size {
+			return nil
+		}
+		h := sha256.New()
+		n, err := io.Copy(h, io.NewSectionReader(f.Contents(), int64(min(off, math.MaxInt64)), int64(size)))
+		if err != nil {
+			return outfile.Plain(err)
+		}
+		if uint64(n) < size {
+			return fmt.Errorf("%s: %d bytes at file offset %#x do not fit the file of %d bytes", name, size, off, f.Size)
+		}
+		parts = append(parts, codePart{name, begin, size, [sha256.Size]byte(h.Sum(nil))})
+		return nil
+	}
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		if s.Alloc() && s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 {
+			if err := add(s.Name, s.Base, s.Off, s.Size); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i := range f.Progs {
+		p := &f.Progs[i]
+		if len(f.Sections) == 0 && elf.ProgType(p.Type) == elf.PT_LOAD && elf.ProgFlag(p.Flags)&elf.PF_X != 0 {
+			if err := add("PT_LOAD", p.Vaddr, p.Off, p.Filesz); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.SortStableFunc(parts, func(x, y codePart) int { return cmp.Compare(x.begin, y.begin) })
+	return parts, nil
+}
+
+// addFunctions adds the functions of the table, and code without CFI that has rows.
+func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding []uint8, gaps *gaps) error {
+	var err error
+	next, stop := iter.Pull(spans(section, &err))
+	defer stop()
+	rest, more := next()
+	// before returns the next span that begins before an address, cut off there.
+	before := func(end uint64) (span, bool) {
+		got := rest
+		switch {
+		case !more || rest.begin >= end:
+			return span{}, false
+		case rest.end > end:
+			got.end, rest.begin = end, end
+		default:
+			rest, more = next()
+		}
+		return got, true
+	}
+	for i := range table.Len() + 1 {
+		begin := uint64(math.MaxUint64)
+		if i < table.Len() {
+			begin = table.At(i).Begin
+		}
+		if i > 0 && padding != nil {
+			end := min(begin, table.At(i-1).End+uint64(padding[i-1]))
+			for got, ok := before(end); ok; got, ok = before(end) {
+				s.Padding += got.end - got.begin
+			}
+		}
+		for got, ok := before(begin); ok; got, ok = before(begin) {
+			if n := len(s.functions); n == 0 || s.functions[n-1].cfi || s.functions[n-1].end != got.begin {
+				s.functions = append(s.functions, function{begin: got.begin})
+			}
+			f := &s.functions[len(s.functions)-1]
+			f.add(got)
+			f.end = got.end
+			s.Beside += got.end - got.begin
+		}
+		if i == table.Len() {
+			break
+		}
+		f := function{begin: begin, end: table.At(i).End, cfi: true}
+		at := begin
+		for got, ok := before(f.end); ok; got, ok = before(f.end) {
+			gaps.addTo(&f, at, got.begin)
+			f.add(got)
+			at = got.end
+		}
+		gaps.addTo(&f, at, f.end)
+		s.Described += f.end - f.begin
+		s.Covered += f.covered
+		s.functions = append(s.functions, f)
+	}
+	return err
+}
+
+// add adds the row of a span.
+func (f *function) add(s span) {
+	if n := len(f.rows); n == 0 || f.rows[n-1].words != s.words {
+		f.rows = append(f.rows, row{s.begin - f.begin, s.words})
+	}
+	if s.words != "" {
+		f.covered += s.end - s.begin
+	}
+}
+
+// gaps are those of a translation that were not passed yet.
+type gaps struct {
+	list  []translate.Gap
+	known uint64 // end of the code whose gaps are listed
+}
+
+// newGaps returns the gaps of a translation, which may not list all.
+func newGaps(res *translate.Result) *gaps {
+	n := 0
+	for _, s := range res.Sums {
+		n += s.Ranges
+	}
+	if n > len(res.Gaps) {
+		return &gaps{res.Gaps, res.Gaps[len(res.Gaps)-1].End}
+	}
+	return &gaps{res.Gaps, math.MaxUint64}
+}
+
+// addTo adds code without rows to a function.
+func (g *gaps) addTo(f *function, begin, end uint64) {
+	if begin >= end {
+		return
+	}
+	f.add(span{begin, end, ""})
+	if f.gaps == nil {
+		f.gaps = make(map[string]uint64)
+	}
+	for begin < end {
+		for len(g.list) > 0 && g.list[0].End <= begin {
+			g.list = g.list[1:]
+		}
+		part, reason := end, notWritten
+		switch {
+		case len(g.list) > 0 && g.list[0].Begin <= begin:
+			part, reason = min(end, g.list[0].End), g.list[0].Reason.Name()
+		case len(g.list) > 0:
+			part = min(end, g.list[0].Begin)
+		case begin >= g.known:
+			reason = notKnown
+		}
+		f.gaps[reason] += part - begin
+		begin = part
+	}
+}
+
+// A span is code with one row, in words.
+type span struct {
+	begin, end uint64
+	words      string
+}
+
+// spans returns the spans of a section by address, one after the other for the blocks of PC-mask FDEs. It sets err if it ends
+// early.
+func spans(section *sframe.Section, err *error) iter.Seq[span] {
+	type key struct {
+		row          uint32
+		signal, keyB bool
+	}
+	words := make(map[key]string)
+	reader := section.NewReader()
+	return func(yield func(span) bool) {
+		var refs []sframe.Ref
+		var last, rows uint64
+		most := maxSharedRows + section.Size()/2
+		for i, d := range section.FDEs() {
+			if d.Start < last || d.Start > math.MaxUint64-uint64(d.Size) {
+				*err = fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", i, d.Start)
+				return
+			}
+			last = d.End()
+			if _, refs, *err = reader.Refs(i, refs[:0]); *err != nil {
+				return
+			}
+			step := uint64(d.Size)
+			if d.PCMask && (len(refs) > 1 || len(refs) == 1 && refs[0].Start > 0) {
+				if step = uint64(d.RepSize); step == 0 {
+					continue // in V1; readers do not agree on the code that such rows are for
+				}
+			}
+			for block := d.Start; block < last; block += step {
+				if rows += uint64(len(refs)) + 1; rows > most {
+					*err = fmt.Errorf("FDEs of .sframe share rows: more than %d, up to FDE %d at %#x, are not compared", most, i, d.Start)
+					return
+				}
+				for j, ref := range refs {
+					begin, end := block+uint64(ref.Start), min(block+step, last)
+					if j+1 < len(refs) {
+						end = min(end, block+uint64(refs[j+1].Start))
+					}
+					if begin >= end {
+						continue
+					}
+					k := key{ref.Row, d.Signal, d.KeyB}
+					if words[k] == "" {
+						words[k] = wordsOf(section.ABI, reader.Rows[ref.Row], d.Signal, d.KeyB)
+					}
+					if !yield(span{begin, end, words[k]}) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// wordsOf returns a row in words, which are the same for rows that say the same.
+func wordsOf(abi sframe.ABI, row sframe.Row, signal, keyB bool) string {
+	for _, rule := range []*sframe.Rule{&row.CFA, &row.RA, &row.FP} {
+		switch {
+		case rule.Base == sframe.Register && rule.Reg == abi.SP():
+			rule.Base = sframe.SP
+		case rule.Base == sframe.Register && rule.Reg == abi.FP():
+			rule.Base = sframe.FP
+		}
+	}
+	fixed := abi.FixedRA()
+	if fixed != 0 && row.RA == (sframe.Rule{Base: sframe.CFA, Offset: int32(fixed), Deref: true}) {
+		row.RA = sframe.Rule{} // stands for the same
+	}
+	s := fmt.Sprintf("CFA %v, RA %v, FP %v", row.CFA, row.RA, row.FP)
+	if row.Outermost {
+		s = "no caller"
+	}
+	if row.Signed {
+		s += ", signed"
+	}
+	if keyB {
+		s += ", key B"
+	}
+	if signal {
+		s += ", signal frame"
+	}
+	return s
+}
