@@ -6,6 +6,8 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/ianlancetaylor/demangle"
+
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
@@ -13,20 +15,13 @@ import (
 	"cfi2sframe/translate"
 )
 
-// A funcName is a function symbol.
-type funcName struct {
-	name  string
-	start uint64
-	size  uint64
-}
-
-// What is spent on names at most: symbols of hostile files cover everything, and
-// have names that end nowhere.
+// Bounds for hostile files, whose symbols cover everything and have names that end nowhere.
 const (
-	maxNameSteps = 1 << 26 // pairs of a symbol and a gap
-	maxNameBytes = 8 << 20
+	maxNameSteps = 1 << 26  // pairs of a symbol and a gap
+	maxNameBytes = 8 << 20  // of a list
 	maxMini      = 64 << 20 // bytes of .gnu_debugdata, decompressed
 	maxDict      = 64 << 20 // of its dictionaries
+	maxMangled   = 4096     // bytes of a name that is demangled: the time grows faster than the length
 )
 
 // A place is where the name of a symbol is.
@@ -36,8 +31,8 @@ type place struct {
 	name  uint32
 }
 
-// symbolFiles returns the files whose symbols name functions: the file, what it holds in
-// .gnu_debugdata, and its debug file if there is one.
+// symbolFiles returns the files whose symbols name functions: the file, the file in its .gnu_debugdata, and its debug
+// file if it is not nil.
 func symbolFiles(f, debug *elffile.File) []*elffile.File {
 	files := []*elffile.File{f}
 	if mini, err := miniDebug(f); err == nil && mini != nil {
@@ -93,65 +88,72 @@ func isFunction(s elffile.Symbol) bool {
 	return t == elf.STT_FUNC || t == elf.STT_GNU_IFUNC
 }
 
-// A rank says how well a symbol names the function that a gap is in. A function that encloses the
-// gap's first byte does so best, and any function or label there better than none.
-type rank uint8
-
-const (
-	unnamed    rank = iota
-	labelLater      // after the FDE's start, where signal trampolines begin: unwinders look up the pc before a return address
-	labelAtGap      // where the gap begins
-	functionLater
-	labelAtStart // where the FDE begins
-	labelAround
-	functionAtGap // without a size, or it would be around
-	functionAtStart
-	functionAround
-)
-
-// A candidate is the symbol that names something best so far.
-type candidate struct {
-	funcName
-	place
-	rank rank
+// A namer reads and demangles the names of symbols.
+type namer struct {
+	room      *Room
+	texts     map[place]string
+	demangled map[string]string
+	unread    int  // bytes of names that may still be read for a list
+	omitted   int  // names for which there was no room
+	tangled   bool // symbols cover so many gaps each that some were not looked at
 }
 
-// better reports whether a symbol that begins at start names it better: by its rank, and of those
-// with the same one if it begins later or is larger.
-func (c *candidate) better(rank rank, start, size uint64) bool {
-	return rank > c.rank || rank == c.rank && (start > c.start || start == c.start && size > c.size)
+func newNamer(room *Room) *namer {
+	return &namer{room: room, texts: make(map[place]string), demangled: make(map[string]string)}
 }
 
-// A nameReader reads the names of symbols.
-type nameReader struct {
-	known   map[place]string
-	room    int
-	omitted int // names that were not read for want of room
-}
-
-func newNameReader() *nameReader {
-	return &nameReader{known: make(map[place]string), room: maxNameBytes}
-}
-
-// read returns a name, or "" if there is none or too much was read before.
-func (n *nameReader) read(p place) string {
+// read returns the name of a symbol, or "" if there is none or too much was read before.
+func (n *namer) read(p place) string {
 	if p.table == nil {
 		return ""
 	}
-	name, ok := n.known[p]
-	if !ok && n.room <= 0 {
+	text, ok := n.texts[p]
+	if !ok && n.unread <= 0 {
 		n.omitted++
 	} else if !ok {
-		name = p.file.SymbolName(p.table, p.name)
-		n.known[p] = name
-		n.room -= len(name)
+		text = p.file.SymbolName(p.table, p.name)
+		n.texts[p] = text
+		n.unread -= len(text)
 	}
-	return name
+	return text
+}
+
+// names returns a symbol's name as the source has it. For C++ and Rust it also returns the mangled name, otherwise "".
+// It returns "" twice if there is no room left.
+func (n *namer) names(symbol string) (name, mangled string) {
+	if n.room.names <= 0 && symbol != "" {
+		n.omitted++
+		return "", ""
+	}
+	name, ok := n.demangled[symbol]
+	if !ok {
+		if name = symbol; len(symbol) <= maxMangled {
+			name = demangle.Filter(symbol, demangle.MaxLength(14))
+		}
+		n.demangled[symbol] = name
+	}
+	n.room.names -= len(symbol) + len(name)
+	if name == symbol {
+		return name, ""
+	}
+	return name, symbol
+}
+
+// notes returns what has no name, for Coverage.Notes.
+func (n *namer) notes() []string {
+	var out []string
+	if n.omitted > 0 {
+		out = append(out, "names of "+plural(n.omitted, "function")+", because all names together are too long")
+	}
+	if n.tangled {
+		out = append(out, "names of some functions, because symbols overlap too much")
+	}
+	return out
 }
 
 // mapping reports whether the name is that of a mapping symbol, which says that code or data begins
 // here, and not what (ELF for the Arm 64-bit Architecture, "Mapping symbols").
-func (n *nameReader) mapping(p place) bool {
+func (n *namer) mapping(p place) bool {
 	if a := arch.Of(elf.Machine(p.file.Machine)); a == nil || !a.MappingSymbols {
 		return false
 	}
@@ -159,30 +161,62 @@ func (n *nameReader) mapping(p place) bool {
 	return kind == "$x" || kind == "$d"
 }
 
-// functionNames finds the symbol of each gap's function. The gaps are sorted by
-// address. Where there is none, the start is that of the CFI function. What could not be found is
-// noted in words.
-func functionNames(files []*elffile.File, gaps []translate.Gap, words *namer) []funcName {
-	byGap := make([]candidate, len(gaps))       // by symbols around a gap's start
-	byFDE := make([]candidate, 0, len(gaps))    // by symbols at the start of an FDE, or after that
-	fdes := make([]*cfi.Function, 0, len(gaps)) // of the latter
-	of := make([]int, len(gaps))                // index of the gap's FDE
+// A relation says where a symbol is relative to a gap and its FDE.
+type relation int
+
+const (
+	atLater relation = iota // after the FDE's start, where signal trampolines begin: unwinders look up the pc before a return address
+	atGap                   // where the gap begins; with a size the symbol would be around
+	atStart                 // where the FDE begins
+	around                  // it encloses the gap's first byte
+)
+
+// ranks say how well a label and a function name the function that a gap is in.
+var ranks = [...][2]int{atLater: {1, 3}, atGap: {2, 6}, atStart: {4, 7}, around: {5, 8}}
+
+// A candidate is the best symbol so far that names a function.
+type candidate struct {
+	place
+	rank        int // 0 if there is no symbol
+	start, size uint64
+}
+
+// better reports whether a symbol that begins at start names the function better: by its rank, then if it begins later,
+// then if it is larger.
+func (c *candidate) better(rank int, start, size uint64) bool {
+	return rank > c.rank || rank == c.rank && (start > c.start || start == c.start && size > c.size)
+}
+
+// A funcName is the name of a function and where it begins.
+type funcName struct {
+	name  string
+	start uint64
+}
+
+// functionNames finds the symbol of each gap's function. The gaps are sorted by address. Without a symbol the name is
+// "" and the start that of the FDE.
+func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) []funcName {
+	byGap := make([]candidate, len(gaps))       // symbols around a gap's start
+	byFDE := make([]candidate, 0, len(gaps))    // symbols at the start of an FDE, or after that
+	fdes := make([]*cfi.Function, 0, len(gaps)) // of byFDE
+	fdeOf := make([]int, len(gaps))
 	for i := range gaps {
 		if fn := gaps[i].Function; i == 0 || fn != gaps[i-1].Function {
 			fdes, byFDE = append(fdes, fn), append(byFDE, candidate{})
 		}
-		of[i] = len(fdes) - 1
+		fdeOf[i] = len(fdes) - 1
 	}
-	r := newNameReader()
+	names.unread = maxNameBytes
 	steps := maxNameSteps
 	functionSymbols(files, func(p place, s elffile.Symbol) {
-		around, atGap, atStart, later := functionAround, functionAtGap, functionAtStart, functionLater
-		if !isFunction(s) {
-			around, atGap, atStart, later = labelAround, labelAtGap, labelAtStart, labelLater
-		}
-		offer := func(c *candidate, rank rank, start uint64) {
-			if steps--; c.better(rank, start, s.Size) && (isFunction(s) || !r.mapping(p)) {
-				c.rank, c.place, c.start, c.size = rank, p, start, s.Size
+		offer := func(c *candidate, where relation, start uint64) {
+			steps--
+			rank := ranks[where][0]
+			if isFunction(s) {
+				rank = ranks[where][1]
+			}
+			if c.better(rank, start, s.Size) && (isFunction(s) || !names.mapping(p)) {
+				*c = candidate{p, rank, start, s.Size}
 			}
 		}
 		// Gaps that begin in it, or with a symbol without a size where it does.
@@ -200,25 +234,23 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, words *namer) []
 			if s.Value == fdes[i].Begin {
 				offer(&byFDE[i], atStart, fdes[i].Begin)
 			} else {
-				offer(&byFDE[i], later, fdes[i].Begin)
+				offer(&byFDE[i], atLater, fdes[i].Begin)
 			}
 		}
 	})
-	names := make([]funcName, len(gaps))
+	out := make([]funcName, len(gaps))
 	for i := range gaps {
-		best := &byGap[i]
-		if c := &byFDE[of[i]]; c.rank >= best.rank {
+		best := byGap[i]
+		if c := byFDE[fdeOf[i]]; c.rank >= best.rank {
 			best = c
 		}
-		if best.rank == unnamed {
+		if best.rank == 0 {
 			best.start = gaps[i].Function.Begin
 		}
-		names[i] = best.funcName
-		names[i].name = r.read(best.place)
+		out[i] = funcName{names.read(best.place), best.start}
 	}
-	words.omitted += r.omitted
-	words.tangled = words.tangled || steps <= 0
-	return names
+	names.tangled = names.tangled || steps <= 0
+	return out
 }
 
 // A Range is a range of addresses, End excluded.
@@ -240,14 +272,22 @@ func Locate(f, debug *elffile.File, ranges []Range) []Location {
 	out := make([]Location, len(ranges))
 	names, code := newNamer(NewRoom()), codeSections(f)
 	for i, n := range functionNames(symbolFiles(f, debug), gaps, names) {
-		name, _ := names.names(n.name)
-		if name == "" {
+		if out[i].Function, _ = names.names(n.name); out[i].Function == "" {
 			out[i] = inCode(code, ranges[i].Begin)
 			continue
 		}
-		out[i] = Location{name, ranges[i].Begin - n.start}
+		out[i].Offset = ranges[i].Begin - n.start
 	}
 	return out
+}
+
+// inCode returns the section that an address is in, of the sections of code by address.
+func inCode(code []UncoveredSection, addr uint64) Location {
+	i := sort.Search(len(code), func(i int) bool { return code[i].Begin > addr }) - 1
+	if i >= 0 && addr-code[i].Begin < code[i].Size {
+		return Location{code[i].Name, addr - code[i].Begin}
+	}
+	return Location{"", addr}
 }
 
 // A Place says for people where a function is.
@@ -265,17 +305,7 @@ func Places(f *elffile.File, gaps []translate.Gap) []Place {
 	for i, n := range functionNames(symbolFiles(f, nil), gaps, names) {
 		p := &out[i]
 		p.Function, p.Symbol = names.names(n.name)
-		section, base := sectionOf(f, n.start)
-		p.Section, p.Begin = section, n.start-base
+		p.Section, p.Begin = sectionRelative(f, n.start)
 	}
 	return out
-}
-
-// inCode returns the section that an address is in, of the sections of code by address.
-func inCode(code []UncoveredSection, addr uint64) Location {
-	i := sort.Search(len(code), func(i int) bool { return code[i].Begin > addr }) - 1
-	if i >= 0 && addr-code[i].Begin < code[i].Size {
-		return Location{code[i].Name, addr - code[i].Begin}
-	}
-	return Location{"", addr}
 }

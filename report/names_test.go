@@ -210,16 +210,16 @@ func TestNamesBounded(t *testing.T) {
 			places = append(places, p)
 		}
 	})
-	r := newNameReader()
-	r.room = len("leaf") + len("realign_rbx")
+	n := newNamer(NewRoom())
+	n.unread = len("leaf") + len("realign_rbx")
 	var got []string
 	for _, i := range []int{0, 1, 2, 1, 0} { // leaf, realign_rbx and realign_alloca, as readelf says
-		got = append(got, r.read(places[i]))
+		got = append(got, n.read(places[i]))
 	}
-	if s := strings.Join(got, " "); s != "leaf realign_rbx  realign_rbx leaf" || r.omitted != 1 {
-		t.Errorf("names %s, %d are left out", s, r.omitted)
+	if s := strings.Join(got, " "); s != "leaf realign_rbx  realign_rbx leaf" || n.omitted != 1 {
+		t.Errorf("names %s, %d are left out", s, n.omitted)
 	}
-	n := newNamer(NewRoom())
+	n = newNamer(NewRoom())
 	n.tangled = true
 	if got := n.notes(); len(got) != 1 || !strings.Contains(got[0], "because symbols overlap too much") {
 		t.Errorf("%q is noted", got)
@@ -227,7 +227,7 @@ func TestNamesBounded(t *testing.T) {
 	// c++filt would say f(int, int ...), in time that grows faster than the length.
 	for length, want := range map[int]bool{maxMangled: true, maxMangled + 1: false} {
 		symbol := "_Z1f" + strings.Repeat("i", length-len("_Z1f"))
-		if name := demangled(symbol); strings.HasPrefix(name, "f(int") != want || !want && name != symbol {
+		if name, _ := n.names(symbol); strings.HasPrefix(name, "f(int") != want || !want && name != symbol {
 			t.Errorf("%d bytes become %q", length, name[:20])
 		}
 	}

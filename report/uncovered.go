@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"debug/elf"
+	"maps"
 	"slices"
 	"sort"
 
@@ -232,40 +233,29 @@ func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []Ran
 		return
 	}
 	set := newRangeSet(free)
-	type found struct {
+	type symbol struct {
 		place
-		size, bytes uint64
+		UncoveredFunction
 	}
-	at := make(map[uint64]found)
+	largest := make(map[uint64]symbol) // by address
 	functionSymbols(files, func(p place, s elffile.Symbol) {
-		if !isFunction(s) || s.Size == 0 || s.Value > ^uint64(0)-s.Size {
+		if !isFunction(s) || s.Size == 0 || s.Value > ^uint64(0)-s.Size || largest[s.Value].Size >= s.Size {
 			return
 		}
-		if old, ok := at[s.Value]; ok && old.size >= s.Size {
-			return
-		}
-		if n := set.bytesIn(s.Value, s.Value+s.Size); n > 0 && len(at) < 8*maxUncovered {
-			at[s.Value] = found{p, s.Size, n}
+		if n := set.bytesIn(s.Value, s.Value+s.Size); n > 0 && len(largest) < 8*maxUncovered {
+			largest[s.Value] = symbol{p, UncoveredFunction{Begin: s.Value, Size: s.Size, Bytes: n}}
 		}
 	})
-	for begin, s := range at {
-		u.Functions = append(u.Functions, UncoveredFunction{Begin: begin, Size: s.size, Bytes: s.bytes})
-	}
-	slices.SortFunc(u.Functions, func(a, b UncoveredFunction) int {
+	all := slices.SortedFunc(maps.Values(largest), func(a, b symbol) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Begin, b.Begin))
 	})
-	if n := len(u.Functions); n > maxUncovered {
-		u.Functions, u.Omitted = u.Functions[:maxUncovered], n-maxUncovered
+	names.unread = maxNameBytes
+	for _, s := range first(all, maxUncovered) {
+		s.Function, s.Symbol = names.names(names.read(s.place))
+		s.Section, s.Begin = sectionRelative(f, s.Begin)
+		u.Functions = append(u.Functions, s.UncoveredFunction)
 	}
-	r := newNameReader()
-	for i := range u.Functions {
-		d := &u.Functions[i]
-		d.Function, d.Symbol = names.names(r.read(at[d.Begin].place))
-		var base uint64
-		d.Section, base = sectionOf(f, d.Begin)
-		d.Begin -= base
-	}
-	names.omitted += r.omitted
+	u.Omitted = len(all) - len(u.Functions)
 }
 
 // sectionOf returns the section of an address of a relocatable object, and its base: reports count from there, as the
@@ -275,4 +265,10 @@ func sectionOf(f *elffile.File, addr uint64) (name string, base uint64) {
 		return f.Sections[i].Name, f.Sections[i].Base
 	}
 	return "", 0
+}
+
+// sectionRelative returns the section of an address of a relocatable object, and the address from there.
+func sectionRelative(f *elffile.File, addr uint64) (string, uint64) {
+	section, base := sectionOf(f, addr)
+	return section, addr - base
 }
