@@ -15,6 +15,7 @@ import (
 	"cfi2sframe/lab/debian"
 	"cfi2sframe/lab/faults"
 	"cfi2sframe/lab/fuzz"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/lab/manual"
 	"cfi2sframe/lab/merge"
 	"cfi2sframe/lab/mutants"
@@ -29,37 +30,39 @@ import (
 	"cfi2sframe/lab/walker"
 )
 
-// commands are the subcommands. Each reads its flags from os.Args and ends the process if it fails.
-var commands = map[string]func(){
-	"bench":       bench.Main,
-	"conformance": conformance.Main,
-	"corpus":      corpus.Main,
-	"debian":      debian.Main,
-	"faults":      faults.Main,
-	"fuzz":        fuzz.Main,
-	"manual":      manual.Main,
-	"merge":       merge.Main,
-	"mutants":     mutants.Main,
-	"objects":     objects.Main,
-	"oldapi":      oldapi.Main,
-	"readers":     readers.Main,
-	"release":     release.Main,
-	"sample":      sample.Main,
-	"step":        stepping.Main,
-	"survive":     survive.Main,
-	"toolchains":  toolchains.Main,
-	"vectors":     generate.Main,
-	"walker":      walker.Main,
+// commands are the subcommands.
+var commands = []*kit.Command{
+	conformance.Command(), corpus.Command(), generate.Command(), manual.Command(), merge.Command(), objects.Command(),
+	oldapi.Command(), readers.Command(), release.Command(), walker.Command(),
+}
+
+// others read their flags from os.Args.
+var others = map[string]func(){
+	"bench":      bench.Main,
+	"debian":     debian.Main,
+	"faults":     faults.Main,
+	"fuzz":       fuzz.Main,
+	"mutants":    mutants.Main,
+	"sample":     sample.Main,
+	"step":       stepping.Main,
+	"survive":    survive.Main,
+	"toolchains": toolchains.Main,
 }
 
 func main() {
-	if len(os.Args) > 1 {
-		if command, ok := commands[os.Args[1]]; ok {
-			os.Args = os.Args[1:]
-			command()
-			return
+	names := slices.Collect(maps.Keys(others))
+	for _, c := range commands {
+		if len(os.Args) > 1 && os.Args[1] == c.Name() {
+			os.Exit(c.Main(os.Args[2:]))
 		}
+		names = append(names, c.Name())
 	}
-	fmt.Fprintln(os.Stderr, "usage: lab COMMAND ...\ncommands:", strings.Join(slices.Sorted(maps.Keys(commands)), " "))
+	if len(os.Args) > 1 && others[os.Args[1]] != nil {
+		os.Args = os.Args[1:]
+		others[os.Args[0]]()
+		return
+	}
+	slices.Sort(names)
+	fmt.Fprintln(os.Stderr, "usage: lab COMMAND ...\ncommands:", strings.Join(names, " "))
 	os.Exit(2)
 }

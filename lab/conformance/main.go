@@ -1,50 +1,35 @@
-// Command conformance asks readers of SFrame what the vectors of the folder conformance ask, and prints which answers
-// are right.
-//
-// Usage: conformance [--vectors FOLDER] [--known FILE] [--markdown] [-v] [READER | COMMAND [ARGUMENT...]] [-- ...]...
-//
-// A command is that of an adapter: see conformance/README.md. Several are divided by a word "--". Readers that there are
-// adapters of go by their names: own, libsframe-2.44, libsframe-2.47, glibc, llvm-readobj, walker; and all stands for all of them.
-// Run it from the top of the repository.
+// Package conformance asks readers of SFrame what the vectors of the directory conformance ask, and prints which answers
+// are right. See conformance/README.md.
 package conformance
 
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
 
-	"github.com/spf13/pflag"
-
-	"cfi2sframe/lab/conformance/adapters"
-	"cfi2sframe/lab/conformance/run"
 	"cfi2sframe/lab/conformance/vector"
+	"cfi2sframe/lab/kit"
 )
 
-// Main runs the subcommand.
-func Main() {
-	flags := pflag.NewFlagSet("conformance", pflag.ContinueOnError)
-	flags.SetInterspersed(false)
-	dir := flags.String("vectors", "conformance/vectors", "folder of vectors")
-	knownFile := flags.String("known", "conformance/known.json", "list of known errors, or \"\" for none")
-	markdown := flags.Bool("markdown", false, "print a table in Markdown, too")
-	verbose := flags.BoolP("verbose", "v", false, "print each vector, not only those that fail")
-	if err := flags.Parse(os.Args[1:]); err != nil {
-		if err == pflag.ErrHelp {
-			return
+// Command returns the subcommand.
+func Command() *kit.Command {
+	c := kit.New("conformance", "[READER | COMMAND [ARGUMENT...]] [-- ...]...", 0, math.MaxInt)
+	c.SetInterspersed(false)
+	dir := c.String("vectors", "conformance/vectors", "directory of vectors")
+	knownFile := c.String("known", "conformance/known.json", "list of known errors, or \"\" for none")
+	markdown := c.Bool("markdown", false, "print a table in Markdown as well")
+	verbose := c.BoolP("verbose", "v", false, "print each vector, not only those that fail")
+	c.Run = func(args []string) error {
+		ok, err := conformance(os.Stdout, *dir, *knownFile, split(args), *markdown, *verbose)
+		if err == nil && !ok {
+			err = kit.ErrFound
 		}
-		fmt.Fprintln(os.Stderr, "conformance:", err)
-		os.Exit(2)
+		return err
 	}
-	ok, err := conformance(os.Stdout, *dir, *knownFile, split(flags.Args()), *markdown, *verbose)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "conformance:", err)
-		os.Exit(2)
-	}
-	if !ok {
-		os.Exit(1)
-	}
+	return c
 }
 
 // split returns the commands that words "--" divide; none stands for our own reader.
@@ -64,7 +49,7 @@ func split(words []string) (commands [][]string) {
 		return [][]string{{"own"}}
 	case len(commands) == 1 && len(commands[0]) == 1 && commands[0][0] == "all":
 		commands = nil
-		for _, name := range adapters.Names {
+		for _, name := range readerNames {
 			commands = append(commands, []string{name})
 		}
 	}
@@ -72,11 +57,11 @@ func split(words []string) (commands [][]string) {
 }
 
 // start returns the reader of a command.
-func start(words []string, dir string) (*run.Reader, error) {
-	if len(words) == 1 && adapters.Known(words[0]) {
-		return adapters.Start(words[0], ".", dir)
+func start(words []string, dir string) (*Reader, error) {
+	if len(words) == 1 && slices.Contains(readerNames, words[0]) {
+		return startReader(words[0], ".", dir)
 	}
-	return run.Start(words[0], words[1:]...)
+	return startAdapter(words[0], words[1:]...)
 }
 
 // conformance asks all readers, prints, and reports whether there was nothing but what is known.
@@ -85,9 +70,9 @@ func conformance(w io.Writer, dir, knownFile string, commands [][]string, markdo
 	if err != nil {
 		return false, err
 	}
-	var known []run.Known
+	var known []Known
 	if knownFile != "" {
-		if known, err = run.LoadKnown(knownFile); err != nil {
+		if known, err = loadKnown(knownFile); err != nil {
 			return false, err
 		}
 	}
@@ -98,30 +83,30 @@ func conformance(w io.Writer, dir, knownFile string, commands [][]string, markdo
 	defer os.RemoveAll(tmp)
 	ok := true
 	var names []string
-	var all [][]run.Result
+	var all [][]Result
 	for _, words := range commands {
 		r, err := start(words, tmp)
 		if err != nil {
 			return false, fmt.Errorf("%s: %w", strings.Join(words, " "), err)
 		}
 		name := r.Hello.Reader
-		results, err := run.All(r, vectors, known)
+		results, err := askAll(r, vectors, known)
 		r.Close()
 		if err != nil {
 			return false, err
 		}
 		for _, res := range results {
 			switch {
-			case res.Status == run.Mended:
+			case res.Status == Mended:
 				fmt.Fprintf(w, "%s: %s: right, but %s of the known errors says that it is not: take it out of the list\n", name, res.Vector.Name, res.Known.ID)
-			case res.Failed() || verbose && res.Status == run.Expected:
+			case res.Failed() || verbose && res.Status == Expected:
 				fmt.Fprintf(w, "%s: %s: %v: %s\n", name, res.Vector.Name, res.Status, res.What)
 			case verbose:
 				fmt.Fprintf(w, "%s: %s: %v\n", name, res.Vector.Name, res.Status)
 			}
 			ok = ok && !res.Failed()
 		}
-		for _, p := range run.Unused(known, name, vectors) {
+		for _, p := range unused(known, name, vectors) {
 			fmt.Fprintf(w, "%s: no vector has the name of a known error: %s\n", name, p)
 			ok = false
 		}
@@ -133,10 +118,11 @@ func conformance(w io.Writer, dir, knownFile string, commands [][]string, markdo
 			n[res.Status]++
 		}
 		fmt.Fprintf(w, "%s: %d vectors right, %d wrong, %d wrong as known, %d right that were known as wrong, %d of other formats refused\n",
-			name, n[run.Right], n[run.Wrong], n[run.Expected], n[run.Mended], n[run.Other])
+			name, n[Right], n[Wrong], n[Expected], n[Mended], n[Other])
 	}
 	if markdown {
-		fmt.Fprint(w, "\n", run.Table(names, all))
+		fmt.Fprintln(w)
+		writeTable(w, names, all)
 	}
 	return ok, nil
 }

@@ -11,9 +11,6 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
-	"cfi2sframe/lab/conformance/adapters"
-	"cfi2sframe/lab/conformance/own"
-	"cfi2sframe/lab/conformance/run"
 	"cfi2sframe/lab/conformance/vector"
 	"cfi2sframe/lab/schema"
 )
@@ -21,13 +18,13 @@ import (
 const top = "../.."
 
 // load returns all vectors and known errors.
-func load(t *testing.T) ([]vector.Vector, []run.Known) {
+func load(t *testing.T) ([]vector.Vector, []Known) {
 	t.Helper()
 	vectors, err := vector.Load(filepath.Join(top, "conformance/vectors"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := run.LoadKnown(filepath.Join(top, "conformance/known.json"))
+	known, err := loadKnown(filepath.Join(top, "conformance/known.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,10 +32,10 @@ func load(t *testing.T) ([]vector.Vector, []run.Known) {
 }
 
 // results asks a reader about all vectors, and fails for what is wrong and not known, or right and known as wrong.
-func results(t *testing.T, r *run.Reader) []run.Result {
+func results(t *testing.T, r *Reader) []Result {
 	t.Helper()
 	vectors, known := load(t)
-	out, err := run.All(r, vectors, known)
+	out, err := askAll(r, vectors, known)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +44,7 @@ func results(t *testing.T, r *run.Reader) []run.Result {
 			t.Errorf("%s: %s: %v: %s", r.Hello.Reader, res.Vector.Name, res.Status, res.What)
 		}
 	}
-	for _, p := range run.Unused(known, r.Hello.Reader, vectors) {
+	for _, p := range unused(known, r.Hello.Reader, vectors) {
 		t.Errorf("%s: no vector has the name of a known error: %s", r.Hello.Reader, p)
 	}
 	return out
@@ -57,16 +54,16 @@ func results(t *testing.T, r *run.Reader) []run.Result {
 func TestOwn(t *testing.T) {
 	_, known := load(t)
 	for _, k := range known {
-		if slices.Contains(k.Readers, own.Hello.Reader) {
+		if slices.Contains(k.Readers, ownHello.Reader) {
 			t.Errorf("%s is a known error of our own reader", k.ID)
 		}
 	}
-	r, err := adapters.Start("own", top, t.TempDir())
+	r, err := startReader("own", top, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, res := range results(t, r) {
-		if res.Status != run.Right {
+		if res.Status != Right {
 			t.Errorf("%s: %v", res.Vector.Name, res.Status)
 		}
 	}
@@ -79,11 +76,11 @@ func TestReaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	var names []string
-	all := make([][]run.Result, len(adapters.Names))
+	all := make([][]Result, len(readerNames))
 	t.Run("each", func(t *testing.T) {
-		for i, name := range adapters.Names {
+		for i, name := range readerNames {
 			dir := t.TempDir()
-			r, err := adapters.Start(name, top, dir)
+			r, err := startReader(name, top, dir)
 			if err != nil {
 				peer.Missing(t, err.Error())
 			}
@@ -95,11 +92,12 @@ func TestReaders(t *testing.T) {
 			})
 		}
 	})
-	if len(names) < len(adapters.Names) {
+	if len(names) < len(readerNames) {
 		return // which has been skipped, or has failed
 	}
-	if table := run.Table(names, all); !strings.Contains(string(doc), table) {
-		t.Errorf("docs/readers.md does not have this table:\n%s", table)
+	var table strings.Builder
+	if writeTable(&table, names, all); !strings.Contains(string(doc), table.String()) {
+		t.Errorf("docs/readers.md does not have this table:\n%s", &table)
 	}
 }
 
@@ -150,7 +148,7 @@ func TestGuide(t *testing.T) {
 			}
 		}
 	}
-	for _, feature := range run.Features {
+	for _, feature := range features {
 		n, formats := 0, []string{}
 		for _, v := range vectors {
 			if v.Feature == feature {
@@ -167,7 +165,7 @@ func TestGuide(t *testing.T) {
 		}
 	}
 	for _, v := range vectors {
-		if !slices.Contains(run.Features, v.Feature) {
+		if !slices.Contains(features, v.Feature) {
 			t.Errorf("%s: no table has the feature %s", v.Name, v.Feature)
 		}
 	}
@@ -194,25 +192,25 @@ func TestJudge(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		replies []vector.Reply
-		known   []run.Known
-		want    []run.Status
+		known   []Known
+		want    []Status
 	}{
-		{"right", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}}, {Refused: "y"}}, nil, []run.Status{run.Right, run.Right}},
-		{"no row at all", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}}, {Answers: []*vector.Row{nil}}}, nil, []run.Status{run.Right, run.Right}},
-		{"last pc", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(9), nil, nil, nil}}, {Answers: []*vector.Row{right(8)}}}, nil, []run.Status{run.Wrong, run.Wrong}},
-		{"hole", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, right(8)}}, {Ended: "x"}}, nil, []run.Status{run.Wrong, run.Wrong}},
-		{"too few", []vector.Reply{{Answers: []*vector.Row{right(8)}}, {Refused: "y"}}, nil, []run.Status{run.Wrong, run.Right}},
-		{"refused", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, nil, []run.Status{run.Wrong, run.Right}},
-		{"known", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, []run.Known{{ID: "k", Readers: []string{"r"}, Vectors: []string{"2-amd64/{x,y}"}}}, []run.Status{run.Expected, run.Mended}},
-		{"except", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, []run.Known{{ID: "k", Readers: []string{"r"}, Vectors: []string{"2-amd64/*"}, Except: []string{"*/y"}}},
-			[]run.Status{run.Expected, run.Right}},
-		{"another's", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, []run.Known{{ID: "k", Readers: []string{"s"}, Vectors: []string{"*/*"}}}, []run.Status{run.Wrong, run.Right}},
+		{"right", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}}, {Refused: "y"}}, nil, []Status{Right, Right}},
+		{"no row at all", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}}, {Answers: []*vector.Row{nil}}}, nil, []Status{Right, Right}},
+		{"last pc", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(9), nil, nil, nil}}, {Answers: []*vector.Row{right(8)}}}, nil, []Status{Wrong, Wrong}},
+		{"hole", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, right(8)}}, {Ended: "x"}}, nil, []Status{Wrong, Wrong}},
+		{"too few", []vector.Reply{{Answers: []*vector.Row{right(8)}}, {Refused: "y"}}, nil, []Status{Wrong, Right}},
+		{"refused", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, nil, []Status{Wrong, Right}},
+		{"known", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, []Known{{ID: "k", Readers: []string{"r"}, Vectors: []string{"2-amd64/{x,y}"}}}, []Status{Expected, Mended}},
+		{"except", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, []Known{{ID: "k", Readers: []string{"r"}, Vectors: []string{"2-amd64/*"}, Except: []string{"*/y"}}},
+			[]Status{Expected, Right}},
+		{"another's", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, []Known{{ID: "k", Readers: []string{"s"}, Vectors: []string{"*/*"}}}, []Status{Wrong, Right}},
 	} {
-		r := &run.Reader{
+		r := &Reader{
 			Hello: vector.Hello{Reader: "r", Formats: []string{"2"}, ABIs: []string{"amd64"}},
 			Ask:   func(q *vector.Question) (vector.Reply, error) { return tt.replies[q.ID], nil },
 		}
-		got, err := run.All(r, vectors, tt.known)
+		got, err := askAll(r, vectors, tt.known)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +229,7 @@ func TestJudge(t *testing.T) {
 func TestAdapter(t *testing.T) {
 	peer.Look(t, "sh")
 	const hello = `echo '{"reader":"r","formats":["2"],"abis":["amd64"]}';`
-	r, err := run.Start("sh", "-c", hello+` while read -r line; do case $line in *'"id":7,'*) echo '{"id":7,"answers":[null]}';; *) exit 5;; esac; done`)
+	r, err := startAdapter("sh", "-c", hello+` while read -r line; do case $line in *'"id":7,'*) echo '{"id":7,"answers":[null]}';; *) exit 5;; esac; done`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +242,7 @@ func TestAdapter(t *testing.T) {
 			t.Errorf("error %v; exit status 5 was expected", err)
 		}
 	}
-	if _, err := run.Start("sh", "-c", "echo nothing; exec cat"); err == nil || !strings.Contains(err.Error(), "who it is") {
+	if _, err := startAdapter("sh", "-c", "echo nothing; exec cat"); err == nil || !strings.Contains(err.Error(), "who it is") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"debug/elf"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -136,7 +136,7 @@ func (s *starter) count(file, what string, before, after outcome) {
 }
 
 func (s *starter) print() {
-	for _, what := range sorted(s.counts) {
+	for _, what := range slices.Sorted(maps.Keys(s.counts)) {
 		c := s.counts[what]
 		failed := 0
 		for _, n := range c.failed {
@@ -156,17 +156,8 @@ func (s *starter) print() {
 	}
 }
 
-func sorted[V any](m map[string]V) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 func printCounts(counts map[string]int) {
-	keys := sorted(counts)
+	keys := slices.Sorted(maps.Keys(counts))
 	slices.SortStableFunc(keys, func(a, b string) int { return cmp.Compare(counts[b], counts[a]) })
 	for _, k := range keys {
 		fmt.Printf("  %6d: %s\n", counts[k], k)
@@ -255,28 +246,11 @@ func copyFile(from, to string) error {
 	return cmp.Or(err, dst.Close())
 }
 
-// reasons are what loaders say, without the names in it.
-var reasons = []struct {
-	said *regexp.Regexp
-	why  string
-}{
-	{regexp.MustCompile(`undefined symbol|symbol not found`), "undefined symbol"},
-	{regexp.MustCompile(`cannot open shared object file|Error loading shared library`), "a library is missing"},
-	{regexp.MustCompile(`version .* not found`), "a library is too old"},
-	{regexp.MustCompile(`static TLS`), "no room for static TLS"},
-}
-
-// because shortens what a failed start printed to a reason.
+// because shortens what a failed start printed to a reason: the last line.
 func because(output, status string) string {
-	for _, r := range reasons {
-		if r.said.MatchString(output) {
-			return r.why
-		}
-	}
-	lines := strings.Split(strings.TrimSpace(output), "\n")
-	last := lines[len(lines)-1]
-	if last == "" {
+	output = strings.TrimSpace(output)
+	if output == "" {
 		return status
 	}
-	return fmt.Sprintf("%s, %s", status, generalize(fmt.Sprintf("%.120q", last)))
+	return fmt.Sprintf("%s, %s", status, generalize(fmt.Sprintf("%.120q", output[strings.LastIndex(output, "\n")+1:])))
 }

@@ -3,9 +3,11 @@ package corpus
 import (
 	"debug/elf"
 	"encoding/binary"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
@@ -56,7 +58,7 @@ func TestStart(t *testing.T) {
 					t.Fatal(err)
 				}
 				if len(s.counts) != 1 || s.counts[what] == nil {
-					t.Fatalf("started in the ways %q instead of %q; not tried: %v", sorted(s.counts), what, s.skips)
+					t.Fatalf("started as %q instead of %q; not tried: %v", slices.Sorted(maps.Keys(s.counts)), what, s.skips)
 				}
 				return *s.counts[what]
 			}

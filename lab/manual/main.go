@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"cfi2sframe/lab/kit"
 )
 
 // A flag is one of the program.
@@ -66,16 +68,11 @@ func (f *flag) brief() string {
 	return s
 }
 
-// Main runs the subcommand.
-func Main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: manual PROGRAM DIR")
-		os.Exit(2)
-	}
-	if err := write(os.Args[1], os.Args[2]); err != nil {
-		fmt.Fprintln(os.Stderr, "manual:", err)
-		os.Exit(1)
-	}
+// Command returns the subcommand.
+func Command() *kit.Command {
+	c := kit.New("manual", "PROGRAM DIR", 2, 2)
+	c.Run = func(args []string) error { return write(args[0], args[1]) }
+	return c
 }
 
 // write writes all files.

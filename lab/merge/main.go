@@ -1,9 +1,7 @@
-// Command merge makes parts of a survey as a cluster would that surveys a distribution, has cfi2sframe merge them, and
+// Package merge makes parts of a survey as a cluster would that surveys a distribution, has cfi2sframe merge them, and
 // measures that.
 //
-// Usage: merge PROGRAM N
-//
-// PROGRAM is a cfi2sframe. A part has five libraries, and the twenty functions of which most is lost, with names as C++ has
+// A part has five libraries, and the twenty functions of which most is lost, with names as C++ has
 // them. The JSON is that of a survey of libraries that as and ld have made, in which the names are replaced. What is
 // expected of the sums follows from the number of parts. Needs as and ld.
 package merge
@@ -19,6 +17,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"cfi2sframe/lab/kit"
+	"cfi2sframe/lab/product"
 )
 
 const (
@@ -30,20 +31,29 @@ const (
 	folder    = "pool/main/p/package-NNNNNN" // that a part is of
 )
 
-// Main runs the subcommand.
-func Main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: merge PROGRAM N")
-		os.Exit(2)
+// Command returns the subcommand.
+func Command() *kit.Command {
+	c := kit.New("merge", "[N]", 0, 1)
+	c.Run = func(args []string) error {
+		n := 60000
+		if len(args) > 0 {
+			var err error
+			if n, err = strconv.Atoi(args[0]); err != nil {
+				return err
+			}
+		}
+		dir, err := os.MkdirTemp("", "merge-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		tool := filepath.Join(dir, "cfi2sframe")
+		if err := product.Build(tool); err != nil {
+			return err
+		}
+		return run(tool, n)
 	}
-	n, err := strconv.Atoi(os.Args[2])
-	if err == nil {
-		err = run(os.Args[1], n)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "merge:", err)
-		os.Exit(1)
-	}
+	return c
 }
 
 // skipped is how many bytes of each function of a kind are lost.

@@ -1,4 +1,4 @@
-// Command objects converts the objects of a project in place, and judges what a linker
+// Package objects converts the objects of a project in place, and judges what a linker
 // makes of them. It is run by scripts/objects.
 //
 //	objects convert --format N --totals FILE OBJECT...
@@ -11,16 +11,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
-
-	"github.com/spf13/pflag"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
@@ -35,26 +35,23 @@ type totals struct {
 	Gaps               map[string]uint64 // bytes by reason
 }
 
-// Main runs the subcommand.
-func Main() {
-	format := pflag.Int("format", int(sframe.V3), "SFrame version")
-	file := pflag.String("totals", "", "`FILE` with the sums over the objects")
-	name := pflag.String("name", "", "`NAME` of the project")
-	allow := pflag.StringSlice("allow", nil, "`FUNCTIONS` of objects that were not converted")
-	pflag.Parse()
-	var err error
-	switch args := pflag.Args(); {
-	case len(args) > 1 && args[0] == "convert":
-		err = convertAll(args[1:], *format, *file)
-	case len(args) == 2 && args[0] == "check":
-		err = check(args[1], *name, *file, *allow)
-	default:
-		err = errors.New("convert and objects, or check and a linked file, were expected")
+// Command returns the subcommand.
+func Command() *kit.Command {
+	c := kit.New("objects", "convert OBJECT... | check LINKED", 2, math.MaxInt)
+	format := c.Int("format", int(sframe.V3), "SFrame version")
+	file := c.String("totals", "", "`FILE` with the sums over the objects")
+	name := c.String("name", "", "`NAME` of the project")
+	allow := c.StringSlice("allow", nil, "`FUNCTIONS` of objects that were not converted")
+	c.Run = func(args []string) error {
+		switch {
+		case args[0] == "convert":
+			return convertAll(args[1:], *format, *file)
+		case args[0] == "check" && len(args) == 2:
+			return check(args[1], *name, *file, *allow)
+		}
+		return errors.New("expected convert and objects, or check and a linked file")
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "objects:", err)
-		os.Exit(1)
-	}
+	return c
 }
 
 // convertAll converts objects and archives in place. Those without CFI stay.

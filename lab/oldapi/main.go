@@ -1,8 +1,7 @@
-// Command oldapi lets a Bazel that speaks version 2.0 of the remote execution API talk to a server that wants 2.1 or
+// Package oldapi lets a Bazel that speaks version 2.0 of the remote execution API talk to a server that wants 2.1 or
 // later: it passes everything on, and says in the server's name that 2.0 will do. The servers still know the fields
 // that 2.0 has, so that nothing else needs to be translated.
-//
-// Usage: oldapi LISTEN SERVER, such as oldapi localhost:8990 localhost:8980
+// LISTEN and SERVER are addresses such as localhost:8990.
 package oldapi
 
 import (
@@ -10,32 +9,34 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"os"
+
+	"cfi2sframe/lab/kit"
 )
 
-// Main runs the subcommand.
-func Main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: oldapi LISTEN SERVER")
-		os.Exit(2)
-	}
+// Command returns the subcommand.
+func Command() *kit.Command {
+	c := kit.New("oldapi", "LISTEN SERVER", 2, 2)
+	c.Run = func(args []string) error { return serve(args[0], args[1]) }
+	return c
+}
+
+func serve(listen, to string) error {
 	var plain http.Protocols // gRPC without TLS
 	plain.SetUnencryptedHTTP2(true)
 	server := http.Server{
-		Addr: os.Args[1],
+		Addr: listen,
 		Handler: &httputil.ReverseProxy{
-			Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: os.Args[2]}) },
+			Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: to}) },
 			Transport:      &http.Transport{Protocols: &plain, DisableCompression: true},
 			FlushInterval:  -1, // streams
 			ModifyResponse: accept,
 		},
 		Protocols: &plain,
 	}
-	log.Fatal(server.ListenAndServe())
+	return server.ListenAndServe()
 }
 
 // accept makes 2.0 the oldest version in what the server says of itself.

@@ -20,6 +20,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
@@ -31,6 +32,7 @@ type glibc struct {
 	root    string // of the system
 	scratch string // folder inside it, by its path there
 	samples int
+	table   kit.Table
 }
 
 // inside runs a command in the system, with nothing in the environment but PATH and LC_ALL, for three minutes at most.
@@ -276,8 +278,7 @@ func runGlibc(root string, samples int) error {
 		}
 	}
 	var errs []error
-	fmt.Println("| sections | program | scenes | of these equal | frames | samples | of these equal | libgcc_s | why the others are not |")
-	fmt.Println("| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |")
+	g.table = kit.NewTable(os.Stdout, "sections", "program", ">scenes", ">of these equal", ">frames", ">samples", ">of these equal", "libgcc_s", "why the others are not")
 	for i := range variants {
 		errs = append(errs, g.variant(&variants[i]))
 	}
@@ -439,11 +440,11 @@ func (g *glibc) program(v *variant, p *program) error {
 		return err
 	}
 	ex := explainer{files: make(map[string]*explained), folders: []string{filepath.Join(dir, "libs"), filepath.Join(dir, "cxx"), dir}}
-	return o.judge(v, p, &ex)
+	return o.judge(g.table, v, p, &ex)
 }
 
 // judge prints what came out, and returns what is not as it should be.
-func (o *outcome) judge(v *variant, p *program, ex *explainer) error {
+func (o *outcome) judge(table kit.Table, v *variant, p *program, ex *explainer) error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if len(o.scenes) != p.scenes {
@@ -515,6 +516,6 @@ func (o *outcome) judge(v *variant, p *program, ex *explainer) error {
 	for _, c := range slices.Sorted(maps.Keys(causes)) {
 		why = append(why, fmt.Sprintf("%d %s", causes[c], c))
 	}
-	fmt.Printf("| %s | %s | %d | %d | %d | %d | %d | %s | %s |\n", v.name, p.name, len(o.scenes), equal, frames, all, same, p.libgcc, strings.Join(why, "; "))
+	table.Row(v.name, p.name, len(o.scenes), equal, frames, all, same, p.libgcc, strings.Join(why, "; "))
 	return errors.Join(errs...)
 }

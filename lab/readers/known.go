@@ -47,7 +47,7 @@ var knownErrors = []known{
 			return a.Flags&isFlexible != 0 && a.Words > 3 && a.Data[2] == 0
 		},
 		did: func(j *judge, pc uint64, a *answer) bool {
-			return a.Flags&hasRA != 0 && (j.abi.fixedRA == 0 || a.RA != int32(j.abi.fixedRA))
+			return a.Flags&hasRA != 0 && (j.machine.FixedRA == 0 || int64(a.RA) != j.machine.FixedRA)
 		},
 		around: true,
 	},

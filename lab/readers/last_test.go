@@ -95,7 +95,7 @@ func TestLastCall(t *testing.T) {
 						}
 						t.Run(fmt.Sprintf("%s, %s, NoPadding %t", name, f.name, f.opt.NoPadding), func(t *testing.T) {
 							testLastCall(t, s, call, ret)
-							if f.takes(s.abi) {
+							if f.takes(s.section.ABI) {
 								testLastCallLibsframe(t, s, f.lib, call, ret)
 							}
 						})

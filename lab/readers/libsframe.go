@@ -10,6 +10,7 @@ import (
 	"os/exec"
 
 	"cfi2sframe/internal/testkit/suite"
+	"cfi2sframe/sframe"
 )
 
 // A library is a release of libsframe: find is c/find.c, linked with it.
@@ -132,85 +133,73 @@ func readAnswers(out io.Reader, n int, fn func(i int, a *answer) error) (h head,
 	return h, nil
 }
 
-// step takes a step up the stack by an answer, as a caller of the library does it that knows what the header files say of it.
-func (a *abi) step(ans *answer, version uint8, fixedRA int8) (f frame, err error) {
-	if ans.Flags&hasCFA == 0 {
-		return f, errors.New("a row without a CFA")
+// row returns what an answer says, as a caller of the library understands it that knows what the header files say of it.
+func (s *subject) row(a *answer) (row sframe.Row, err error) {
+	row.Outermost, row.Signed = a.Flags&isOutermost != 0, a.Flags&isSigned != 0
+	if row.Outermost {
+		return row, nil
 	}
-	if ans.Flags&isFlexible != 0 {
-		return a.flexibleStep(ans, fixedRA)
+	if a.Flags&hasCFA == 0 {
+		return row, errors.New("a row without a CFA")
 	}
-	switch ans.Base {
+	if a.Flags&isFlexible != 0 {
+		return row, a.flexible(&row)
+	}
+	switch a.Base {
 	case 0:
-		f.cfa = reg(a.fp)
+		row.CFA = sframe.Rule{Base: sframe.FP, Offset: a.CFA}
 	case 1:
-		f.cfa = reg(a.sp)
+		row.CFA = sframe.Rule{Base: sframe.SP, Offset: a.CFA}
 	default:
-		return f, fmt.Errorf("base register %d", ans.Base)
+		return row, fmt.Errorf("base register %d", a.Base)
 	}
-	f.cfa += uint64(int64(ans.CFA))
-	f.sp = f.cfa + uint64(a.caller)
-	// saved is where a register is by its offset: words of s390x in V2 may be numbers of registers.
-	saved := func(offset int32) uint64 {
-		if a.caller != 0 && version == 2 && offset&1 != 0 {
-			return reg(uint64(offset >> 1))
+	s390x := s.section.ABI == sframe.S390XBig
+	saved := func(offset int32) sframe.Rule {
+		if s390x && s.opt.Version == sframe.V2 && offset&1 != 0 { // the number of a register
+			return sframe.Rule{Base: sframe.Register, Reg: uint16(offset >> 1)}
 		}
-		return load(f.cfa + uint64(int64(offset)))
+		return sframe.Rule{Base: sframe.CFA, Offset: offset, Deref: true}
 	}
-	switch {
-	case ans.Flags&hasRA == 0, a.caller != 0 && ans.RA == 0: // on s390x 0 stands in for none
-		if a.ra == noReg {
-			return f, errors.New("a row without a return address")
-		}
-		f.ra = reg(a.ra)
-	default:
-		f.ra = saved(ans.RA)
+	if a.Flags&hasRA != 0 && !(s390x && a.RA == 0) { // on s390x 0 stands for no rule
+		row.RA = saved(a.RA)
 	}
-	if f.fp = reg(a.fp); ans.Flags&hasFP != 0 {
-		f.fp = saved(ans.FP)
+	if a.Flags&hasFP != 0 {
+		row.FP = saved(a.FP)
 	}
-	return f, nil
+	return row, nil
 }
 
-// flexibleStep is step for a row of the flexible type: control words are had by sframe_get_fre_udata, offsets by the functions
-// for these, but for that of FP after a control word 0 in RA's place, behind which words are counted as the header says.
-func (a *abi) flexibleStep(ans *answer, fixedRA int8) (f frame, err error) {
-	rule := func(control uint32, offset int32) uint64 {
-		v := f.cfa
+// flexible is row for a row of the flexible type: control words come from sframe_get_fre_udata, offsets from the functions
+// for these. FP has its control word after the one of RA, which has no offset if it is 0.
+func (a *answer) flexible(row *sframe.Row) error {
+	rule := func(control uint32, offset int32) sframe.Rule {
+		r := sframe.Rule{Base: sframe.CFA, Offset: offset, Deref: control&2 != 0}
 		if control&1 != 0 {
-			v = reg(uint64(control >> 3))
+			r.Base, r.Reg = sframe.Register, uint16(control>>3)
 		}
-		if v += uint64(int64(offset)); control&2 != 0 {
-			v = load(v)
-		}
-		return v
+		return r
 	}
-	if ans.Words < 2 {
-		return f, fmt.Errorf("a flexible row of %d words", ans.Words)
+	if a.Words < 2 {
+		return fmt.Errorf("a flexible row of %d words", a.Words)
 	}
-	f.cfa = rule(ans.Data[0], ans.CFA)
-	f.sp = f.cfa + uint64(a.caller)
-	if f.ra = load(f.cfa + uint64(int64(fixedRA))); fixedRA == 0 {
-		f.ra = reg(a.ra)
-	}
-	f.fp = reg(a.fp)
+	row.CFA = rule(a.Data[0], a.CFA)
 	fp := uint8(4) // index of FP's control word
 	switch {
-	case ans.Words > 2 && ans.Data[2] == 0:
+	case a.Words > 2 && a.Data[2] == 0:
 		fp = 3
-	case ans.Words > 2:
-		if ans.Flags&hasRA == 0 {
-			return f, errors.New("a flexible row whose return address has a control word and no offset")
+	case a.Words > 2:
+		if a.Flags&hasRA == 0 {
+			return errors.New("a flexible row whose return address has a control word and no offset")
 		}
-		f.ra = rule(ans.Data[2], ans.RA)
+		row.RA = rule(a.Data[2], a.RA)
 	}
-	if ans.Words > fp {
-		if ans.Flags&hasFP == 0 {
-			return f, errors.New("a flexible row whose frame pointer has a control word and no offset")
+	if a.Words > fp {
+		if a.Flags&hasFP == 0 {
+			return errors.New("a flexible row whose frame pointer has a control word and no offset")
 		}
-		f.fp = rule(ans.Data[fp], ans.FP)
+		row.FP = rule(a.Data[fp], a.FP)
 	}
-	return f, nil
+	return nil
 }
 
 // libraries are those that scripts/readers has prepared: programs find-SUITE in the folder.

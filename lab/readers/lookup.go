@@ -1,7 +1,6 @@
 package readers
 
 import (
-	"bytes"
 	"context"
 	"debug/elf"
 	"fmt"
@@ -11,13 +10,12 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/go-delve/delve/pkg/dwarf/op"
-
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/internal/testkit/readback"
 	"cfi2sframe/padding"
 	"cfi2sframe/plt"
 	"cfi2sframe/report"
@@ -27,7 +25,7 @@ import (
 // A subject is a converted file, with what is known of it.
 type subject struct {
 	path    string // of the input
-	abi     *abi
+	machine *readback.Reader
 	opt     convert.Options
 	table   *cfi.Table
 	stubs   []plt.Stub
@@ -60,7 +58,7 @@ func convertFile(path, dir string, opt convert.Options) (*subject, error) {
 	if s.table, err = cfi.Load(f, opt.Source, nil); err != nil {
 		return nil, err
 	}
-	if s.abi, err = findABI(s.table); err != nil {
+	if s.machine, err = readback.New(s.table.Machine, s.table.Order, nil); err != nil {
 		return nil, err
 	}
 	if s.stubs, err = plt.Find(f, s.table); err != nil {
@@ -219,7 +217,7 @@ func (s *subject) lookUp(lib *library, section []byte, pcs []uint64) (*counts, e
 		return nil, err
 	}
 	want := uint8(s.opt.Version)
-	if head.Version != want || head.FixedRA != s.abi.fixedRA || head.FixedFP != 0 {
+	if head.Version != want || int64(head.FixedRA) != s.machine.FixedRA || head.FixedFP != 0 {
 		j.wrong(0, fmt.Sprintf("header: version %d, fixed RA %d and FP %d", head.Version, head.FixedRA, head.FixedFP))
 	}
 	j.counts.files = 1
@@ -309,8 +307,17 @@ func (j *judge) verdict(pc uint64, a *answer) (kind int, what string) {
 
 // readsPC reports whether the CFA of a row is an expression with the pc in it, as that of a PLT.
 func (j *judge) readsPC(row *cfi.Row) bool {
-	breg := byte(op.DW_OP_breg0) + byte(j.abi.pc)
-	return j.abi.pc != noReg && row.CFA.Rule == cfi.RuleExpression && bytes.IndexByte(row.CFA.Expression, breg) >= 0
+	if row.CFA.Rule != cfi.RuleExpression {
+		return false
+	}
+	// The stubs have 16 bytes; the CFA changes at one of them.
+	for pc := range uint64(16) {
+		a, _ := j.machine.Evaluate(row.CFA.Expression, 0)
+		if b, _ := j.machine.Evaluate(row.CFA.Expression, pc); a != b {
+			return true
+		}
+	}
+	return false
 }
 
 func expression(r *cfi.Rule) bool {
@@ -367,29 +374,13 @@ func (j *judge) fdeBefore(pc uint64) (*sframe.FDE, int) {
 
 // compare compares a row of CFI with an answer.
 func (j *judge) compare(row *cfi.Row, fn *cfi.Function, pc uint64, a *answer) string {
-	outermost := row.RA.Rule == cfi.RuleUndefined
-	switch {
-	case a.Flags&isOutermost != 0 != outermost:
-		return fmt.Sprintf("outermost frame: %t, of the CFI %t", !outermost, outermost)
-	case outermost:
-		return ""
-	case row.Sign > cfi.Signed, a.Flags&isSigned != 0 != (row.Sign == cfi.Signed):
-		return fmt.Sprintf("signed return address: %t, of the CFI state %d", a.Flags&isSigned != 0, row.Sign)
-	case a.FDE&keyB != 0 != fn.KeyB():
-		return fmt.Sprintf("key B: %t, of the CFI %t", a.FDE&keyB != 0, fn.KeyB())
-	case j.opt.Version == sframe.V3 && a.FDE&isSignal != 0 != fn.Signal():
-		return fmt.Sprintf("signal frame: %t, of the CFI %t", a.FDE&isSignal != 0, fn.Signal())
+	found := readback.Found{Signal: a.FDE&isSignal != 0, KeyB: a.FDE&keyB != 0}
+	var err error
+	if found.Row, err = j.row(a); err == nil {
+		err = j.machine.Compare(pc, &readback.Fact{Rules: row.Rules, Signal: fn.Signal(), KeyB: fn.KeyB()}, &found)
 	}
-	want, err := j.abi.truth(row.Rules, pc)
 	if err != nil {
-		return fmt.Sprintf("there is a row, but CFI cannot be followed: %v", err)
-	}
-	got, err := j.abi.step(a, uint8(j.opt.Version), j.abi.fixedRA)
-	if err != nil {
-		return err.Error()
-	}
-	if what := want.differs(got); what != "" {
-		return fmt.Sprintf("%s differs: %+v", what, *a)
+		return fmt.Sprintf("%v: %+v", err, *a)
 	}
 	return ""
 }
@@ -405,22 +396,16 @@ func (j *judge) compareStub(stub *plt.Stub, pc uint64, a *answer) string {
 			s = next
 		}
 	}
-	want := frame{cfa: reg(j.abi.sp) + uint64(int64(s.CFA)), fp: reg(j.abi.fp)}
-	want.sp = want.cfa + uint64(j.abi.caller)
-	switch {
-	case s.RA != 0:
-		want.ra = load(want.cfa + uint64(int64(s.RA)))
-	case j.abi.fixedRA != 0:
-		want.ra = load(want.cfa + uint64(int64(j.abi.fixedRA)))
-	default:
-		want.ra = reg(j.abi.ra)
+	want := sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: s.CFA}}
+	if s.RA != 0 {
+		want.RA = sframe.Rule{Base: sframe.CFA, Offset: s.RA, Deref: true}
 	}
-	got, err := j.abi.step(a, uint8(j.opt.Version), j.abi.fixedRA)
+	got, err := j.row(a)
 	if err != nil {
 		return err.Error()
 	}
-	if what := want.differs(got); what != "" || a.Flags&(isSigned|isOutermost) != 0 {
-		return fmt.Sprintf("stub: %s differs: %+v", what, *a)
+	if j.machine.SFrame(&got) != j.machine.SFrame(&want) || got.Signed || got.Outermost {
+		return fmt.Sprintf("stub: %+v; %+v was expected", got, want)
 	}
 	return ""
 }

@@ -1,27 +1,22 @@
-// Command readers has the readers that people use look up what the tool writes, by their own functions, and compares what
-// they say with the call frame information. It is run by scripts/readers.
-//
-//	readers libsframe --find FOLDER [--lookups N] [--random N] [--seed N] [--jobs N] FILE...
-//	readers glibc --root FOLDER [--samples N]
+// Package readers has the readers that people use look up what the tool writes, by their own functions, and compares what
+// they say with the call frame information.
 package readers
 
 import (
 	"cmp"
-	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
@@ -41,37 +36,33 @@ var formats = []format{
 }
 
 // takes reports whether the library takes the format for the ABI. What it does not is in the table of known errors.
-func (f *format) takes(a *abi) bool {
+func (f *format) takes(abi sframe.ABI) bool {
 	if f.lib == "2.44" {
-		return a.machine != elf.EM_S390
+		return abi != sframe.S390XBig
 	}
-	return f.opt.Share != convert.ShareOn || a.order == binary.LittleEndian
+	return f.opt.Share != convert.ShareOn || abi == sframe.AMD64Little || abi == sframe.AArch64Little
 }
 
-// Main runs the subcommand.
-func Main() {
-	folder := pflag.String("find", "", "`FOLDER` with the programs find-trixie and find-sid")
-	testdata := pflag.String("testdata", "testdata/bin", "`FOLDER` with the fixtures")
-	lookups := pflag.Uint64("lookups", 0, "at least so many `LOOKUPS`, by more pcs at random")
-	perFunction := pflag.Int("random", 10, "`PCS` at random in every function")
-	seed := pflag.Uint64("seed", 1, "`NUMBER` that pcs at random depend on")
-	jobs := pflag.Int("jobs", 2, "`FILES` at a time")
-	root := pflag.String("root", "", "`FOLDER` of the system with a glibc in /opt/glibc/lib")
-	samples := pflag.Int("samples", 2000, "`TIMES` that each program is interrupted, in each of two threads")
-	pflag.Parse()
-	var err error
-	switch args := pflag.Args(); {
-	case len(args) > 1 && args[0] == "libsframe" && *folder != "":
-		err = run(*folder, *testdata, args[1:], *lookups, *perFunction, *seed, *jobs)
-	case len(args) == 1 && args[0] == "glibc" && *root != "":
-		err = runGlibc(*root, *samples)
-	default:
-		err = errors.New("libsframe --find FOLDER FILE..., or glibc --root FOLDER was expected; scripts/readers does both")
+// Command returns the subcommand.
+func Command() *kit.Command {
+	c := kit.New("readers", "libsframe FILE... | glibc", 1, math.MaxInt)
+	folder := c.String("find", "", "`FOLDER` with the programs find-trixie and find-sid, for libsframe")
+	testdata := c.String("testdata", "testdata/bin", "`FOLDER` with the fixtures")
+	lookups := c.Uint64("lookups", 0, "at least so many `LOOKUPS`, by more pcs at random")
+	perFunction := c.Int("random", 10, "`PCS` at random in every function")
+	jobs := c.Int("jobs", 2, "`FILES` at a time")
+	root := c.String("root", "", "`FOLDER` of the system with a glibc in /opt/glibc/lib, for glibc")
+	samples := c.Int("samples", 2000, "`TIMES` that each program is interrupted, in each of two threads")
+	c.Run = func(args []string) error {
+		switch {
+		case args[0] == "libsframe" && len(args) > 1 && *folder != "":
+			return run(*folder, *testdata, args[1:], *lookups, *perFunction, *jobs)
+		case args[0] == "glibc" && len(args) == 1 && *root != "":
+			return runGlibc(*root, *samples)
+		}
+		return errors.New("expected libsframe --find FOLDER FILE..., or glibc --root FOLDER; scripts/readers does both")
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "readers:", err)
-		os.Exit(1)
-	}
+	return c
 }
 
 // A key is what counts are summed up by.
@@ -87,7 +78,7 @@ type sums struct {
 }
 
 // run asks the libraries about files.
-func run(folder, testdata string, files []string, lookups uint64, perFunction int, seed uint64, jobs int) error {
+func run(folder, testdata string, files []string, lookups uint64, perFunction, jobs int) error {
 	start := time.Now()
 	libs, err := libraries(folder)
 	if err != nil {
@@ -110,36 +101,25 @@ func run(folder, testdata string, files []string, lookups uint64, perFunction in
 		if round > 0 {
 			n = int((lookups-sum.total().lookups)/sum.funcs) + 1
 		}
-		sum.round(libs, dir, files, round == 0, n, seed+round, jobs)
+		err := kit.Each(jobs, files, func(worker int, path string) error {
+			own := fmt.Sprintf("%s/%d", dir, worker)
+			if err := os.MkdirAll(own, 0o777); err != nil {
+				return err
+			}
+			var errs []error
+			for _, f := range formats {
+				if err := sum.file(libs, own, path, &f, round == 0, n, round+1); err != nil {
+					errs = append(errs, fmt.Errorf("%s, %s: %w", path, f.name, err))
+				}
+			}
+			return errors.Join(errs...)
+		})
+		if err != nil {
+			sum.errors = append(sum.errors, err)
+		}
 	}
 	sum.print(libs, time.Since(start))
 	return sum.judge()
-}
-
-// round asks about all files in all formats.
-func (s *sums) round(libs []*library, dir string, files []string, first bool, perFunction int, seed uint64, jobs int) {
-	work := make(chan string)
-	var wg sync.WaitGroup
-	for i := range jobs {
-		wg.Go(func() {
-			own := fmt.Sprintf("%s/%d", dir, i)
-			os.Mkdir(own, 0o777)
-			for path := range work {
-				for _, f := range formats {
-					if err := s.file(libs, own, path, &f, first, perFunction, seed); err != nil {
-						s.mu.Lock()
-						s.errors = append(s.errors, fmt.Errorf("%s, %s: %w", path, f.name, err))
-						s.mu.Unlock()
-					}
-				}
-			}
-		})
-	}
-	for _, path := range files {
-		work <- path
-	}
-	close(work)
-	wg.Wait()
 }
 
 func (s *sums) file(libs []*library, dir, path string, f *format, first bool, perFunction int, seed uint64) error {
@@ -153,7 +133,7 @@ func (s *sums) file(libs []*library, dir, path string, f *format, first bool, pe
 	if err != nil {
 		return err
 	}
-	if !f.takes(subject.abi) {
+	if !f.takes(subject.section.ABI) {
 		return nil
 	}
 	pcs := subject.pcs(rand.New(rand.NewPCG(seed, uint64(len(subject.bytes)))), first, perFunction)
@@ -168,7 +148,7 @@ func (s *sums) file(libs []*library, dir, path string, f *format, first bool, pe
 	} else {
 		c.files = 0
 	}
-	k := key{f.lib, f.name, subject.abi.name}
+	k := key{f.lib, f.name, subject.section.ABI.String()}
 	if s.by[k] == nil {
 		s.by[k] = new(counts)
 	}
@@ -189,13 +169,12 @@ func (s *sums) print(libs []*library, took time.Duration) {
 	for _, l := range libs {
 		fmt.Printf("libsframe %s of %s: %s\n", l.name, l.suite, l.version)
 	}
-	fmt.Println("| libsframe | format | ABI | files | lookups | right rows | rightly nothing | right for stubs | known errors | wrong |")
-	fmt.Println("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+	table := kit.NewTable(os.Stdout, "libsframe", "format", "ABI", ">files", ">lookups", ">right rows", ">rightly nothing", ">right for stubs", ">known errors", ">wrong")
 	keys := slices.SortedFunc(maps.Keys(s.by), func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.lib, b.lib), cmp.Compare(a.format, b.format), cmp.Compare(a.abi, b.abi))
 	})
 	row := func(lib, format, abi string, c *counts) {
-		fmt.Printf("| %s | %s | %s | %d | %d | %d | %d | %d | %d | %d |\n", lib, format, abi, c.files, c.lookups, c.rows, c.none, c.stubs, c.known, c.wrong)
+		table.Row(lib, format, abi, c.files, c.lookups, c.rows, c.none, c.stubs, c.known, c.wrong)
 	}
 	for _, k := range keys {
 		row(k.lib, k.format, k.abi, s.by[k])

@@ -3,17 +3,16 @@ package readers
 import (
 	"bytes"
 	"encoding/binary"
+	"io"
 	"math/rand/v2"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/go-delve/delve/pkg/dwarf/op"
-
-	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
@@ -35,10 +34,7 @@ func librariesForTest(t *testing.T) []*library {
 // rowBytes returns where in the section rows are: all of the sub-section for them but V3's attributes, of which some bits
 // mean nothing.
 func rowBytes(s *subject) []int {
-	le := binary.ByteOrder(binary.LittleEndian)
-	if s.abi.order == binary.BigEndian {
-		le = binary.BigEndian
-	}
+	le := s.section.ABI.Order()
 	const header, entry, attribute = 28, 16, 5
 	begin := header + int(le.Uint32(s.bytes[24:]))
 	attributes := make(map[int]bool)
@@ -187,55 +183,6 @@ func TestKnownErrors(t *testing.T) {
 	}
 }
 
-// TestTruth evaluates rules by hand.
-func TestTruth(t *testing.T) {
-	amd64, s390x := &abis[0], &abis[3]
-	expr := func(code ...byte) cfi.Rule { return cfi.Rule{Rule: cfi.RuleExpression, Expression: code} }
-	offset := func(n int64) cfi.Rule { return cfi.Rule{Rule: cfi.RuleOffset, Offset: n} }
-	cfa := func(reg uint64, n int64) cfi.Rule { return cfi.Rule{Rule: cfi.RuleCFA, Reg: reg, Offset: n} }
-	arch := cfi.Rule{Rule: cfi.RuleArchitectural}
-	// GNU ld's rule for a PLT: rsp + 8 + ((rip & 15) >= 11) << 3.
-	stub := expr(byte(op.DW_OP_breg7), 8, byte(op.DW_OP_breg16), 0, byte(op.DW_OP_lit15), byte(op.DW_OP_and),
-		byte(op.DW_OP_lit11), byte(op.DW_OP_ge), byte(op.DW_OP_lit3), byte(op.DW_OP_shl), byte(op.DW_OP_plus))
-	deref := expr(byte(op.DW_OP_breg6), 0x78, byte(op.DW_OP_deref)) // *(rbp-8)
-	for _, tt := range []struct {
-		name  string
-		abi   *abi
-		rules cfi.Rules
-		pc    uint64
-		want  frame
-	}{
-		{"entry", amd64, cfi.Rules{CFA: cfa(7, 8), RA: offset(-8), FP: arch, SP: arch, RAReg: 16}, 0,
-			frame{reg(7) + 8, load(reg(7)), reg(6), reg(7) + 8}},
-		{"frame pointer", amd64, cfi.Rules{CFA: cfa(6, 16), RA: offset(-8), FP: offset(-16), SP: arch, RAReg: 16}, 0,
-			frame{reg(6) + 16, load(reg(6) + 8), load(reg(6)), reg(6) + 16}},
-		{"before the push of a stub", amd64, cfi.Rules{CFA: stub, RA: offset(-8), FP: arch, SP: arch, RAReg: 16}, 0x102a,
-			frame{reg(7) + 8, load(reg(7)), reg(6), reg(7) + 8}},
-		{"after it", amd64, cfi.Rules{CFA: stub, RA: offset(-8), FP: arch, SP: arch, RAReg: 16}, 0x102b,
-			frame{reg(7) + 16, load(reg(7) + 8), reg(6), reg(7) + 16}},
-		{"realigned", amd64, cfi.Rules{CFA: deref, RA: offset(-8), FP: expr(byte(op.DW_OP_breg6), 0), SP: arch, RAReg: 16}, 0,
-			frame{load(reg(6) - 8), load(load(reg(6)-8) - 8), load(reg(6)), load(reg(6) - 8)}},
-		{"stack pointer", amd64, cfi.Rules{CFA: cfa(7, 8), RA: offset(-8), FP: arch, SP: cfi.Rule{Rule: cfi.RuleValOffset, Offset: 64}, RAReg: 16}, 0,
-			frame{reg(7) + 8, load(reg(7)), reg(6), reg(7) + 72}},
-		{"registers", s390x, cfi.Rules{CFA: cfa(15, 160), RA: arch, FP: cfi.Rule{Rule: cfi.RuleRegister, Reg: 17}, SP: offset(-40), RAReg: 14}, 0,
-			frame{reg(15) + 160, reg(14), reg(17), reg(15)}},
-	} {
-		got, err := tt.abi.truth(&tt.rules, tt.pc)
-		if err != nil || got != tt.want {
-			t.Errorf("%s: %+v, error %v; %+v was expected", tt.name, got, err, tt.want)
-		}
-	}
-	lost := cfi.Rules{CFA: cfa(7, 8), RA: offset(-8), FP: cfi.Rule{Rule: cfi.RuleUndefined}, SP: arch, RAReg: 16}
-	if _, err := amd64.truth(&lost, 0); err == nil {
-		t.Error("a frame pointer that is lost has a value")
-	}
-	for want, f := range map[string]frame{"": {1, 2, 3, 4}, "CFA": {0, 2, 3, 4}, "return address": {1, 0, 3, 4}, "frame pointer": {1, 2, 0, 4}, "stack pointer": {1, 2, 3, 0}} {
-		if d := (frame{1, 2, 3, 4}).differs(f); d != want {
-			t.Errorf("%q differs; %q was expected", d, want)
-		}
-	}
-}
-
 // TestJudge has outcomes of programs that are not as they should be.
 func TestJudge(t *testing.T) {
 	p, ours := &program{name: "C", scenes: 3, libgcc: noLibgcc}, &variant{name: "V2"}
@@ -246,7 +193,7 @@ func TestJudge(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return o.judge(v, p, &explainer{files: make(map[string]*explained)})
+		return o.judge(kit.NewTable(io.Discard), v, p, &explainer{files: make(map[string]*explained)})
 	}
 	if err := judge(good, ours, p); err != nil {
 		t.Errorf("a good outcome: %v", err)

@@ -1,29 +1,23 @@
-// Command release writes what a Go program is made of, as CycloneDX 1.6 in JSON, from what Go has noted in the program.
-//
-// Usage: release VERSION PROGRAM >FILE
+// Package release writes what a Go program is made of, as CycloneDX 1.6 in JSON, from what Go has noted in the program.
 package release
 
 import (
 	"debug/buildinfo"
-	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
 	"strings"
 
 	"github.com/CycloneDX/cyclonedx-go"
+
+	"cfi2sframe/lab/kit"
 )
 
-// Main runs the subcommand.
-func Main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: release VERSION PROGRAM")
-		os.Exit(2)
-	}
-	if err := write(os.Stdout, os.Args[1], os.Args[2]); err != nil {
-		fmt.Fprintln(os.Stderr, "release:", err)
-		os.Exit(1)
-	}
+// Command returns the subcommand.
+func Command() *kit.Command {
+	c := kit.New("release", "VERSION PROGRAM", 2, 2)
+	c.Run = func(args []string) error { return write(os.Stdout, args[0], args[1]) }
+	return c
 }
 
 // write writes what a program is made of.

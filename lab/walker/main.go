@@ -1,84 +1,61 @@
-// Command walker compares the stack walker in C (walker/sframe_walker.h) with package sframe: both have to find the
+// Package walker compares the stack walker in C (walker/sframe_walker.h) with package sframe: both have to find the
 // same row at every border of rows and functions, in holes and at random pcs, of all ELF files below the given folders
-// in every version, and steps have to lead where the rows say. It also writes seeds for its fuzzer. It is run by
-// scripts/walker and scripts/fuzz-walker.
+// in every version, and steps have to lead where the rows say. It also writes seeds for its fuzzer.
 package walker
 
 import (
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
-	"github.com/spf13/pflag"
-
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
-// Main runs the subcommand.
-func Main() {
-	seeds := pflag.String("seeds", "", "write seeds for the fuzzer to `FOLDER`, made of the files, and compare nothing")
-	most := pflag.Int("files", 0, "compare `N` files at most, spread over all; 0 for all")
-	cc := pflag.String("cc", "cc", "the compiler")
-	pflag.Parse()
-	if pflag.NArg() == 0 {
-		fmt.Fprintln(os.Stderr, "usage: scripts/walker [flags] PATH...")
-		pflag.PrintDefaults()
-		os.Exit(2)
-	}
-	files, err := elfFiles(pflag.Args(), *most)
-	if err == nil && *seeds != "" {
-		err = writeSeeds(*seeds, files)
-	} else if err == nil {
-		err = compareAll(*cc, files)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "walker:", err)
-		os.Exit(1)
-	}
-}
-
-// elfFiles returns the ELF files below the paths, at most so many of them.
-func elfFiles(paths []string, most int) ([]string, error) {
-	var found []string
-	for _, path := range paths {
-		err := filepath.WalkDir(path, func(p string, e fs.DirEntry, err error) error {
-			if err != nil || !e.Type().IsRegular() {
-				return err
-			}
-			f, err := os.Open(p)
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			var b [20]byte
-			// Linked files only: ET_EXEC and ET_DYN, of either byte order.
-			if n, _ := f.Read(b[:]); n == len(b) && string(b[:5]) == "\x7fELF\x02" && b[16]|b[17] >= 2 && b[16]|b[17] <= 3 {
-				found = append(found, p)
-			}
-			return nil
-		})
+// Command returns the subcommand.
+func Command() *kit.Command {
+	c := kit.New("walker", "PATH...", 1, math.MaxInt)
+	seeds := c.String("seeds", "", "write seeds for the fuzzer to `FOLDER`, made of the files, and compare nothing")
+	most := c.Int("files", 0, "compare `N` files at most, spread over all; 0 for all")
+	cc := c.String("cc", "cc", "the compiler")
+	c.Run = func(paths []string) error {
+		files, err := elfFiles(paths, *most)
 		if err != nil {
-			return nil, err
+			return err
 		}
-	}
-	if most > 0 && len(found) > most {
-		for i := range most {
-			found[i] = found[i*len(found)/most]
+		if *seeds != "" {
+			return writeSeeds(*seeds, files)
 		}
-		found = found[:most]
+		return compareAll(*cc, files)
 	}
-	if len(found) == 0 {
-		return nil, errors.New("there is no linked 64-bit ELF file")
-	}
-	return found, nil
+	return c
 }
 
-// program returns the path of a file that belongs to this command, or is in another folder of the repository.
+// elfFiles returns up to so many programs and libraries below the paths; 0 stands for all. Objects have no addresses.
+func elfFiles(paths []string, most int) ([]string, error) {
+	files, err := kit.ELFFiles(paths...)
+	files = slices.DeleteFunc(files, func(path string) bool {
+		f, err := elf.Open(path)
+		if err != nil {
+			return true
+		}
+		defer f.Close()
+		return f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN
+	})
+	if err == nil && len(files) == 0 {
+		err = errors.New("there is no linked 64-bit ELF file")
+	}
+	return kit.Spread(files, most), err
+}
+
+// source returns the path of a C file of this package.
 func source(name string) string { return filepath.Join("lab/walker/c", name) }
 
 // compareAll compares all files.

@@ -1,5 +1,5 @@
 // Package readback compares an .sframe with the call frame information that it was made from, as a stack
-// tracer would read it: pc by pc, by sframe.Lookup.
+// tracer would read it: pc by pc, by sframe.Lookup or another reader.
 //
 // It has nothing of package verify's but the question. Values are not numbers, but what they are made of, in
 // words such as [r7+8-16]: rules are equal if they come out as the same words. So they cannot be equal by chance,
@@ -15,35 +15,37 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A machine is what the ABI documents say: numbers of registers, where a call leaves the return address, and how far
-// the caller's stack pointer is from the CFA.
-type machine struct {
-	sp, fp, ra, pc uint64 // ra is where rows without a rule have it; none where it always is in memory
-	fixedRA        int64
-	caller         int64
-	spSaved        bool // rules for SP say where it was saved; its value follows from the CFA all the same
+// A Machine is what the ABI documents say, by DWARF register numbers. It is stated here once more, so that a mistake in
+// package arch cannot hide.
+type Machine struct {
+	SP, FP  uint64
+	ra, pc  uint64 // ra is where rows without a rule have it; none where it always is in memory
+	FixedRA int64  // where a call leaves the return address, from the CFA; 0: in ra
+	caller  int64  // the caller's stack pointer, from the CFA
+	spSaved bool   // rules for SP say where it was saved; its value follows from the CFA all the same
 }
 
 const none = ^uint64(0)
 
-var machines = map[elf.Machine]machine{
-	elf.EM_X86_64:  {sp: 7, fp: 6, ra: none, pc: 16, fixedRA: -8},
-	elf.EM_AARCH64: {sp: 31, fp: 29, ra: 30, pc: 32},
-	elf.EM_S390:    {sp: 15, fp: 11, ra: 14, pc: none, caller: -160, spSaved: true},
+// System V ABI for AMD64; DWARF for the Arm 64-bit Architecture; zSeries ELF ABI supplement.
+var machines = map[elf.Machine]Machine{
+	elf.EM_X86_64:  {SP: 7, FP: 6, ra: none, pc: 16, FixedRA: -8},
+	elf.EM_AARCH64: {SP: 31, FP: 29, ra: 30, pc: 32},
+	elf.EM_S390:    {SP: 15, FP: 11, ra: 14, pc: none, caller: -160, spSaved: true},
 }
 
-// A Reader reads one section.
+// A Reader knows a machine with a byte order, and may have a section.
 type Reader struct {
-	m     machine
+	Machine
 	order binary.ByteOrder
 	s     *sframe.Section
 }
 
-// New returns a Reader of a section of a machine's.
+// New returns a Reader of a section of a machine's. Without a section it has no method Row.
 func New(m elf.Machine, order binary.ByteOrder, s *sframe.Section) (*Reader, error) {
 	known, ok := machines[m]
-	if !ok || s.ABI.Order().Uint16([]byte{0, 1}) != order.Uint16([]byte{0, 1}) {
-		return nil, fmt.Errorf("ABI %v for machine %v, %v", s.ABI, m, order)
+	if !ok || s != nil && s.ABI.Order().Uint16([]byte{0, 1}) != order.Uint16([]byte{0, 1}) {
+		return nil, fmt.Errorf("machine %v, %v, is unknown, or the section is of another", m, order)
 	}
 	return &Reader{known, order, s}, nil
 }
@@ -51,6 +53,12 @@ func New(m elf.Machine, order binary.ByteOrder, s *sframe.Section) (*Reader, err
 // A Fact is what call frame information says of a pc.
 type Fact struct {
 	Rules        *cfi.Rules // nil: nothing that can be understood
+	Signal, KeyB bool
+}
+
+// A Found is what a reader of SFrame finds at a pc.
+type Found struct {
+	sframe.Row
 	Signal, KeyB bool
 }
 
@@ -62,49 +70,54 @@ func (r *Reader) Row(pc uint64, f *Fact) (bool, error) {
 		return false, err
 	}
 	d := r.s.FDE(r.s.Find(pc))
-	fail := func(format string, args ...any) (bool, error) {
-		return true, fmt.Errorf("at %#x, CFA %v, RA %v, FP %v: %s", pc, e.CFA, e.RA, e.FP, fmt.Sprintf(format, args...))
+	return true, r.Compare(pc, f, &Found{e.Row, d.Signal, d.KeyB})
+}
+
+// Compare compares what a reader finds at a pc with what is known of it.
+func (r *Reader) Compare(pc uint64, f *Fact, e *Found) error {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("at %#x, CFA %v, RA %v, FP %v: %s", pc, e.CFA, e.RA, e.FP, fmt.Sprintf(format, args...))
 	}
 	switch {
 	case f == nil:
 		return fail("nothing describes that code")
 	case f.Rules == nil:
 		return fail("what describes that code is malformed")
-	case d.Signal != f.Signal || d.KeyB != f.KeyB:
-		return fail("signal frame %t, key B %t; %t and %t were expected", d.Signal, d.KeyB, f.Signal, f.KeyB)
+	case e.Signal != f.Signal || e.KeyB != f.KeyB:
+		return fail("signal frame %t, key B %t; %t and %t were expected", e.Signal, e.KeyB, f.Signal, f.KeyB)
 	}
 	rules := f.Rules
 	if lost := rules.RA.Rule == cfi.RuleUndefined; lost || e.Outermost {
 		if lost != e.Outermost {
 			return fail("outermost frame %t; %t was expected", e.Outermost, lost)
 		}
-		return true, nil
+		return nil
 	}
 	if rules.Sign > cfi.Signed || e.Signed != (rules.Sign == cfi.Signed) {
 		return fail("signed return address: %t; the state is %d", e.Signed, rules.Sign)
 	}
-	want, err := r.expected(rules, pc)
+	want, err := r.CFI(rules, pc)
 	if err != nil {
 		return fail("the row says something, where %v", err)
 	}
-	if got := r.got(&e.Row); got != want {
+	if got := r.SFrame(&e.Row); got != want {
 		return fail("the frame is %v; %v was expected", got, want)
 	}
-	return true, nil
+	return nil
 }
 
-// A frame is what one step of a stack trace finds, in words.
-type frame struct{ cfa, ra, fp, sp string }
+// A Frame is what one step of a stack trace finds, in words.
+type Frame struct{ CFA, RA, FP, SP string }
 
-// got takes a step by a row of the section.
-func (r *Reader) got(e *sframe.Row) frame {
-	rule := func(v sframe.Rule, cfa value) value {
+// SFrame takes a step by a row of a section.
+func (m *Machine) SFrame(e *sframe.Row) Frame {
+	rule := func(v sframe.Rule, cfa Value) Value {
 		out := cfa
 		switch v.Base {
 		case sframe.SP:
-			out = register(r.m.sp)
+			out = register(m.SP)
 		case sframe.FP:
-			out = register(r.m.fp)
+			out = register(m.FP)
 		case sframe.Register:
 			out = register(uint64(v.Reg))
 		}
@@ -114,36 +127,36 @@ func (r *Reader) got(e *sframe.Row) frame {
 		}
 		return out
 	}
-	cfa := rule(e.CFA, value{})
-	ra := register(r.m.ra)
+	cfa := rule(e.CFA, Value{})
+	ra := register(m.ra)
 	switch {
 	case e.RA.Base != sframe.None:
 		ra = rule(e.RA, cfa)
-	case r.m.ra == none:
-		ra = cfa.add(r.m.fixedRA).load()
+	case m.ra == none:
+		ra = cfa.add(m.FixedRA).load()
 	}
-	fp := register(r.m.fp)
+	fp := register(m.FP)
 	if e.FP.Base != sframe.None {
 		fp = rule(e.FP, cfa)
 	}
-	return frame{cfa.String(), ra.String(), fp.String(), cfa.add(r.m.caller).String()}
+	return Frame{cfa.String(), ra.String(), fp.String(), cfa.add(m.caller).String()}
 }
 
-// expected takes one by call frame information.
-func (r *Reader) expected(rules *cfi.Rules, pc uint64) (f frame, err error) {
-	var cfa value
+// CFI takes one by call frame information.
+func (r *Reader) CFI(rules *cfi.Rules, pc uint64) (f Frame, err error) {
+	var cfa Value
 	switch c := &rules.CFA; c.Rule {
 	case cfi.RuleCFA:
 		cfa = register(c.Reg).add(c.Offset)
 	case cfi.RuleExpression:
-		cfa, err = r.run(c.Expression, pc)
+		cfa, err = r.Evaluate(c.Expression, pc)
 	default:
 		err = fmt.Errorf("there is no CFA")
 	}
 	if err != nil {
 		return f, err
 	}
-	f.cfa = cfa.String()
+	f.CFA = cfa.String()
 	column := func(rule *cfi.Rule, reg uint64) (string, error) {
 		switch rule.Rule {
 		case cfi.RuleArchitectural, cfi.RuleSameVal:
@@ -155,7 +168,7 @@ func (r *Reader) expected(rules *cfi.Rules, pc uint64) (f frame, err error) {
 		case cfi.RuleRegister:
 			return register(rule.Reg).String(), nil
 		case cfi.RuleExpression, cfi.RuleValExpression:
-			v, err := r.run(rule.Expression, pc, cfa)
+			v, err := r.Evaluate(rule.Expression, pc, cfa)
 			if rule.Rule == cfi.RuleExpression {
 				v = v.load()
 			}
@@ -164,19 +177,19 @@ func (r *Reader) expected(rules *cfi.Rules, pc uint64) (f frame, err error) {
 		return "", fmt.Errorf("register %d is undefined", reg)
 	}
 	unchanged := rules.RA.Rule == cfi.RuleArchitectural || rules.RA.Rule == cfi.RuleSameVal
-	if unchanged && (r.m.ra == none || rules.RAReg == r.m.sp || rules.RAReg == r.m.pc) {
+	if unchanged && (r.ra == none || rules.RAReg == r.SP || rules.RAReg == r.pc) {
 		return f, fmt.Errorf("the return address is nowhere")
 	}
-	if f.ra, err = column(&rules.RA, rules.RAReg); err != nil {
+	if f.RA, err = column(&rules.RA, rules.RAReg); err != nil {
 		return f, err
 	}
-	if f.fp, err = column(&rules.FP, r.m.fp); err != nil {
+	if f.FP, err = column(&rules.FP, r.FP); err != nil {
 		return f, err
 	}
-	f.sp = cfa.add(r.m.caller).String()
+	f.SP = cfa.add(r.caller).String()
 	saved := rules.SP.Rule == cfi.RuleOffset || rules.SP.Rule == cfi.RuleRegister || rules.SP.Rule == cfi.RuleSameVal
-	if rules.SP.Rule != cfi.RuleArchitectural && !(saved && r.m.spSaved) {
-		f.sp, err = column(&rules.SP, r.m.sp)
+	if rules.SP.Rule != cfi.RuleArchitectural && !(saved && r.spSaved) {
+		f.SP, err = column(&rules.SP, r.SP)
 	}
 	return f, err
 }

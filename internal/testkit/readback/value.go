@@ -7,43 +7,43 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/op"
 )
 
-// A value is a sum of something, such as a register, and a number.
-type value struct {
-	base string // "" for a number alone
-	n    uint64
+// A Value is a sum of something, such as a register, and a number.
+type Value struct {
+	Base string // r7, [r7+8], or "" for a number alone
+	N    uint64
 }
 
-func register(n uint64) value { return value{base: fmt.Sprintf("r%d", n)} }
+func register(n uint64) Value { return Value{Base: fmt.Sprintf("r%d", n)} }
 
-func number(n uint64) value { return value{n: n} }
+func number(n uint64) Value { return Value{N: n} }
 
-func (v value) add(n int64) value { return value{v.base, v.n + uint64(n)} }
+func (v Value) add(n int64) Value { return Value{v.Base, v.N + uint64(n)} }
 
 // load returns what is in memory at v.
-func (v value) load() value { return value{base: "[" + v.String() + "]"} }
+func (v Value) load() Value { return Value{Base: "[" + v.String() + "]"} }
 
-func (v value) String() string {
-	if v.base == "" {
-		return fmt.Sprintf("%#x", v.n)
+func (v Value) String() string {
+	if v.Base == "" {
+		return fmt.Sprintf("%#x", v.N)
 	}
-	return fmt.Sprintf("%s%+d", v.base, int64(v.n))
+	return fmt.Sprintf("%s%+d", v.Base, int64(v.N))
 }
 
 // made returns what an operator makes of values that it cannot be worked out for.
-func made(name string, args ...value) value { return value{base: fmt.Sprint(name, args)} }
+func made(name string, args ...Value) Value { return Value{Base: fmt.Sprint(name, args)} }
 
 // maxSteps bounds how many operations of an expression are done.
 const maxSteps = 4096
 
-// run does what an expression says, as far as it can be known.
-func (r *Reader) run(code []byte, pc uint64, initial ...value) (value, error) {
-	x := stack{order: r.order, code: code, values: initial, pc: pc, pcReg: r.m.pc}
+// Evaluate does what an expression says, as far as it can be known.
+func (r *Reader) Evaluate(code []byte, pc uint64, initial ...Value) (Value, error) {
+	x := stack{order: r.order, code: code, values: initial, pc: pc, pcReg: r.pc}
 	for n := 0; x.pos < len(code); n++ {
 		if n == maxSteps {
-			return value{}, fmt.Errorf("an expression takes more than %d steps", maxSteps)
+			return Value{}, fmt.Errorf("an expression takes more than %d steps", maxSteps)
 		}
 		if x.step(); x.err != nil {
-			return value{}, x.err
+			return Value{}, x.err
 		}
 	}
 	return x.pop(), x.err
@@ -54,13 +54,13 @@ type stack struct {
 	order  binary.ByteOrder
 	code   []byte
 	pos    int
-	values []value
+	values []Value
 	pc     uint64
 	pcReg  uint64
 	err    error
 }
 
-func (x *stack) push(v value) { x.values = append(x.values, v) }
+func (x *stack) push(v Value) { x.values = append(x.values, v) }
 
 func (x *stack) pick(n uint64) {
 	if n >= uint64(len(x.values)) {
@@ -70,11 +70,11 @@ func (x *stack) pick(n uint64) {
 	x.push(x.values[len(x.values)-1-int(n)])
 }
 
-func (x *stack) pop() value {
+func (x *stack) pop() Value {
 	n := len(x.values)
 	if n == 0 {
 		x.err = fmt.Errorf("an expression's stack is empty")
-		return value{}
+		return Value{}
 	}
 	v := x.values[n-1]
 	x.values = x.values[:n-1]
@@ -209,42 +209,42 @@ func (x *stack) step() {
 		x.jump(true)
 	case op.DW_OP_bra:
 		v := x.pop()
-		if v.base != "" {
+		if v.Base != "" {
 			x.err = fmt.Errorf("an expression jumps if %v is not zero", v)
 			return
 		}
-		x.jump(v.n != 0)
+		x.jump(v.N != 0)
 	default:
 		b, a := x.pop(), x.pop()
 		x.binary(code, a, b)
 	}
 }
 
-func (x *stack) unary(code op.Opcode, v value) {
+func (x *stack) unary(code op.Opcode, v Value) {
 	switch {
-	case v.base != "":
+	case v.Base != "":
 		x.push(made(fmt.Sprintf("op%#x", code), v))
 	case code == op.DW_OP_not:
-		x.push(number(^v.n))
-	case code == op.DW_OP_neg || int64(v.n) < 0:
-		x.push(number(-v.n))
+		x.push(number(^v.N))
+	case code == op.DW_OP_neg || int64(v.N) < 0:
+		x.push(number(-v.N))
 	default:
 		x.push(v)
 	}
 }
 
-func (x *stack) binary(code op.Opcode, a, b value) {
+func (x *stack) binary(code op.Opcode, a, b Value) {
 	switch {
-	case code == op.DW_OP_plus && b.base == "":
-		x.push(a.add(int64(b.n)))
+	case code == op.DW_OP_plus && b.Base == "":
+		x.push(a.add(int64(b.N)))
 		return
-	case code == op.DW_OP_plus && a.base == "":
-		x.push(b.add(int64(a.n)))
+	case code == op.DW_OP_plus && a.Base == "":
+		x.push(b.add(int64(a.N)))
 		return
-	case code == op.DW_OP_minus && b.base == "":
-		x.push(a.add(-int64(b.n)))
+	case code == op.DW_OP_minus && b.Base == "":
+		x.push(a.add(-int64(b.N)))
 		return
-	case a.base != "" || b.base != "":
+	case a.Base != "" || b.Base != "":
 		x.push(made(fmt.Sprintf("op%#x", code), a, b))
 		return
 	}
@@ -254,19 +254,19 @@ func (x *stack) binary(code op.Opcode, a, b value) {
 		}
 		return 0
 	}
-	s, t := int64(a.n), int64(b.n)
+	s, t := int64(a.N), int64(b.N)
 	var v uint64
 	switch code {
 	case op.DW_OP_minus:
-		v = a.n - b.n
+		v = a.N - b.N
 	case op.DW_OP_and:
-		v = a.n & b.n
+		v = a.N & b.N
 	case op.DW_OP_or:
-		v = a.n | b.n
+		v = a.N | b.N
 	case op.DW_OP_xor:
-		v = a.n ^ b.n
+		v = a.N ^ b.N
 	case op.DW_OP_mul:
-		v = a.n * b.n
+		v = a.N * b.N
 	case op.DW_OP_div, op.DW_OP_mod:
 		switch {
 		case t == 0:
@@ -274,14 +274,14 @@ func (x *stack) binary(code op.Opcode, a, b value) {
 		case code == op.DW_OP_div:
 			v = uint64(s / t)
 		default:
-			v = a.n % b.n
+			v = a.N % b.N
 		}
 	case op.DW_OP_shl:
-		v = a.n << b.n
+		v = a.N << b.N
 	case op.DW_OP_shr:
-		v = a.n >> b.n
+		v = a.N >> b.N
 	case op.DW_OP_shra:
-		v = uint64(s >> min(b.n, 63))
+		v = uint64(s >> min(b.N, 63))
 	case op.DW_OP_eq:
 		v = truth(s == t)
 	case op.DW_OP_ne:

@@ -1,11 +1,4 @@
-// Command generate writes the vectors of the folder conformance.
-//
-// Usage: generate FOLDER
-//
-//	generate --assemble
-//
-// Run it from the top of the repository. The same sources give the same bytes. With --assemble, GNU as and ld of Debian 12 and of the
-// systems of scripts/peers make the sections anew that are kept for the first form, and need not be there for that.
+// Package generate writes the vectors of the directory conformance. The same sources give the same bytes.
 package generate
 
 import (
@@ -17,27 +10,26 @@ import (
 	"strings"
 
 	"cfi2sframe/lab/conformance/vector"
+	"cfi2sframe/lab/kit"
 )
 
-// Main runs the subcommand.
-func Main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: generate FOLDER, or generate --assemble")
-		os.Exit(2)
-	}
-	var err error
-	if os.Args[1] == "--assemble" {
-		var b []byte
-		if b, err = assemble("."); err == nil {
-			err = os.WriteFile(linkedFile, b, 0o666)
+// Command returns the subcommand.
+func Command() *kit.Command {
+	c := kit.New("vectors", "", 0, 0)
+	again := c.Bool("assemble", false, "have GNU as and ld of Debian 12 and of the systems of scripts/peers make their sections anew")
+	c.Run = func([]string) error {
+		if *again {
+			b, err := assemble(".")
+			if err == nil {
+				err = os.WriteFile(linkedFile, b, 0o666)
+			}
+			if err != nil {
+				return err
+			}
 		}
-	} else {
-		err = run(".", os.Args[1])
+		return run(".", "conformance/vectors")
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "generate:", err)
-		os.Exit(1)
-	}
+	return c
 }
 
 // run writes all files to a folder. The top is that of the repository.

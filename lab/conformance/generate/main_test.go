@@ -2,12 +2,14 @@ package generate
 
 import (
 	"bytes"
+	"debug/elf"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/readback"
 	"cfi2sframe/lab/conformance/vector"
 )
 
@@ -104,6 +106,10 @@ func TestEncode(t *testing.T) {
 // TestEvaluate reads expressions of call frame information.
 func TestEvaluate(t *testing.T) {
 	f := form{"3", amd64}
+	known, err := readback.New(elf.EM_X86_64, f.order, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		code   string
 		memory bool
@@ -113,7 +119,7 @@ func TestEvaluate(t *testing.T) {
 		{"\x77\x00\x23\xc8\x01", false, "sp+200"}, {"\x77\x30\x40\x1c", false, "sp+32"}, {"\x77\x30\x08\x28\x22", false, "sp+88"},
 		{"", false, ""}, {"\x40", false, ""}, {"\x77\x08\x06\x06", false, ""}, {"\x77\x08\x06", true, ""}, {"\x77\x08\x94\x04", false, ""},
 	} {
-		r, ok := f.simple([]byte(tt.code), tt.memory)
+		r, ok := f.evaluate(known, []byte(tt.code), 0, tt.memory)
 		if ok != (tt.want != "") || ok && r.String() != tt.want {
 			t.Errorf("% x: %v, %t; %q was expected", tt.code, r, ok, tt.want)
 		}

@@ -9,11 +9,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
-	"cfi2sframe/lab/conformance/own"
+	"cfi2sframe/internal/testkit/readback"
+	"cfi2sframe/lab/conformance"
 	"cfi2sframe/lab/conformance/vector"
 	"cfi2sframe/sframe"
 )
@@ -142,6 +145,10 @@ func (f form) fromCFI(
 	if err != nil {
 		return nil, err
 	}
+	known, err := readback.New(m, f.order, nil)
+	if err != nil {
+		return nil, err
+	}
 	var out vector.Expects
 	add := func(from, to uint64, row *vector.Row) {
 		if n := len(out); n > 0 && uint64(out[n-1].To) == from && vector.Same(out[n-1].Row, row) {
@@ -163,9 +170,9 @@ func (f form) fromCFI(
 			}
 			for pc := r.Begin; pc < r.End; {
 				next := r.End
-				row, step, said := f.answer(fn, r.Rules, pc)
-				if step > 0 {
-					next = min(next, pc+step)
+				row, said := f.answer(known, fn, r.Rules, pc)
+				if r.CFA.Rule == cfi.RuleExpression {
+					next = pc + 1 // as the expression may have the pc in it
 				}
 				if said {
 					add(pc, next, row)
@@ -187,49 +194,46 @@ func overlaps(spans []span, begin, end uint64) bool {
 	return false
 }
 
-// answer returns what rules say at a pc, or nil if the form has no words for it; for how many bytes, if not
-// for all of the row; and whether they say something at all.
-func (f form) answer(fn *cfi.Function, r *cfi.Rules, pc uint64) (row *vector.Row, step uint64, said bool) {
+// answer returns what rules say at a pc, or nil if the form has no words for it, and whether they say something at all.
+func (f form) answer(known *readback.Reader, fn *cfi.Function, r *cfi.Rules, pc uint64) (row *vector.Row, said bool) {
 	ra := uint64(map[string]int{"amd64": 16, "aarch64": 30, "aarch64_be": 30, "s390x": 14}[f.name])
 	row = &vector.Row{Signal: fn.Signal()}
 	if r.RA.Rule == cfi.RuleUndefined {
 		if f.version() == 3 || f.format == "2e2" {
-			return &vector.Row{Outermost: true, Signal: fn.Signal()}, 0, true
+			return &vector.Row{Outermost: true, Signal: fn.Signal()}, true
 		}
-		return nil, 0, true
+		return nil, true
 	}
 	switch r.CFA.Rule {
 	case cfi.RuleCFA:
-		row.CFA = &vector.Rule{Base: f.register(r.CFA.Reg), Offset: r.CFA.Offset}
+		row.CFA = &vector.Rule{Base: f.register(fmt.Sprint("r", r.CFA.Reg)), Offset: r.CFA.Offset}
 	case cfi.RuleExpression:
 		var ok bool
-		if row.CFA, step, ok = f.pltCFA(r.CFA.Expression, pc); !ok {
-			if row.CFA, ok = f.simple(r.CFA.Expression, false); !ok {
-				return nil, 0, true // no form has words for it
-			}
+		if row.CFA, ok = f.evaluate(known, r.CFA.Expression, pc, false); !ok {
+			return nil, true // no form has words for it
 		}
 	default:
-		return nil, 0, true
+		return nil, true
 	}
 	// The caller's stack pointer is the CFA in all forms, on s390x 160 bytes below.
 	switch r.SP.Rule {
 	case cfi.RuleArchitectural, cfi.RuleSameVal:
 	case cfi.RuleValOffset:
 		if r.SP.Offset != -f.bias {
-			return nil, step, true
+			return nil, true
 		}
 	case cfi.RuleExpression:
-		if e, ok := f.simple(r.SP.Expression, true); !ok || e.String() != row.CFA.String() {
-			return nil, step, true
+		if e, ok := f.evaluate(known, r.SP.Expression, pc, true); !ok || e.String() != row.CFA.String() {
+			return nil, true
 		}
 	default:
 		if f.name != "s390x" { // whose functions save it, and have it from the CFA
-			return nil, step, true
+			return nil, true
 		}
 	}
 	var ok bool
-	if row.RA, ok = f.saved(&r.RA); !ok {
-		return nil, step, true
+	if row.RA, ok = f.saved(known, &r.RA, pc); !ok {
+		return nil, true
 	}
 	switch {
 	case row.RA != nil:
@@ -237,14 +241,14 @@ func (f form) answer(fn *cfi.Function, r *cfi.Rules, pc uint64) (row *vector.Row
 			row.RA = nil
 		}
 	case r.RAReg == uint64(f.sp):
-		return nil, step, false // which is no address
+		return nil, false // which is no address
 	case r.RAReg != ra:
-		row.RA = &vector.Rule{Base: f.register(r.RAReg)}
+		row.RA = &vector.Rule{Base: f.register(fmt.Sprint("r", r.RAReg))}
 	case !f.tracksRA:
-		return nil, step, false // a return address that nothing is said of
+		return nil, false // a return address that nothing is said of
 	}
-	if row.FP, ok = f.saved(&r.FP); !ok || r.FP.Rule == cfi.RuleUndefined {
-		return nil, step, true
+	if row.FP, ok = f.saved(known, &r.FP, pc); !ok || r.FP.Rule == cfi.RuleUndefined {
+		return nil, true
 	}
 	if row.FP != nil && row.FP.String() == "fp+0" {
 		row.FP = nil
@@ -257,126 +261,67 @@ func (f form) answer(fn *cfi.Function, r *cfi.Rules, pc uint64) (row *vector.Row
 		}
 	case cfi.Unsigned:
 	default:
-		return nil, step, true
+		return nil, true
 	}
 	row = row.Normal()
 	if !f.has(row) {
-		return nil, step, true
+		return nil, true
 	}
-	return row, step, true
+	return row, true
 }
 
-// register returns a base.
-func (f form) register(n uint64) string {
-	switch int(n) {
-	case f.sp:
+// register returns a base by its DWARF name.
+func (f form) register(name string) string {
+	switch name {
+	case fmt.Sprint("r", f.sp):
 		return "sp"
-	case f.fp:
+	case fmt.Sprint("r", f.fp):
 		return "fp"
 	}
-	return fmt.Sprint("r", n)
+	return name
 }
 
 // saved returns the rule of a register, or nil if it is unchanged, and whether it is one that there are words for.
-func (f form) saved(r *cfi.Rule) (*vector.Rule, bool) {
+func (f form) saved(known *readback.Reader, r *cfi.Rule, pc uint64) (*vector.Rule, bool) {
+	cfa := readback.Value{Base: "cfa"} // on the stack when an expression begins
 	switch r.Rule {
 	case cfi.RuleArchitectural, cfi.RuleSameVal, cfi.RuleUndefined:
 		return nil, true
 	case cfi.RuleOffset:
 		return &vector.Rule{Base: "cfa", Offset: r.Offset, Deref: true}, true
 	case cfi.RuleRegister:
-		return &vector.Rule{Base: f.register(r.Reg)}, true
+		return &vector.Rule{Base: f.register(fmt.Sprint("r", r.Reg))}, true
 	case cfi.RuleValOffset:
 		return &vector.Rule{Base: "cfa", Offset: r.Offset}, true
 	case cfi.RuleExpression:
-		return f.evaluate(r.Expression, true, []vector.Rule{{Base: "cfa"}})
+		return f.evaluate(known, r.Expression, pc, true, cfa)
 	case cfi.RuleValExpression:
-		return f.evaluate(r.Expression, false, []vector.Rule{{Base: "cfa"}})
+		return f.evaluate(known, r.Expression, pc, false, cfa)
 	}
 	return nil, false
 }
 
-// simple returns the rule of an expression that amounts to a register or the CFA plus an offset, or is loaded from there,
-// and so also if what is meant is in memory at its value. The CFA is on the stack when that of a register begins.
-func (f form) simple(e []byte, memory bool) (*vector.Rule, bool) {
-	return f.evaluate(e, memory, nil)
-}
+var (
+	sum  = regexp.MustCompile(`^(cfa|r\d+)$`)
+	load = regexp.MustCompile(`^\[(cfa|r\d+)([+-]\d+)\]$`)
+)
 
-// evaluate is simple with what is on the stack at the beginning.
-func (f form) evaluate(e []byte, memory bool, stack []vector.Rule) (*vector.Rule, bool) {
-	for len(e) > 0 {
-		op, top := e[0], len(stack)-1
-		e = e[1:]
-		number := func(signed bool) int64 {
-			v, n := leb(e, signed)
-			e = e[n:]
-			return v
-		}
-		switch {
-		case op >= 0x70 && op <= 0x8f: // DW_OP_breg0 to DW_OP_breg31
-			stack = append(stack, vector.Rule{Base: f.register(uint64(op - 0x70)), Offset: number(true)})
-		case op == 0x92: // DW_OP_bregx
-			reg := number(false)
-			stack = append(stack, vector.Rule{Base: f.register(uint64(reg)), Offset: number(true)})
-		case op >= 0x30 && op <= 0x4f: // DW_OP_lit0 to DW_OP_lit31
-			stack = append(stack, vector.Rule{Offset: int64(op - 0x30)})
-		case op == 0x08 && len(e) > 0: // DW_OP_const1u
-			stack = append(stack, vector.Rule{Offset: int64(e[0])})
-			e = e[1:]
-		case op == 0x10: // DW_OP_constu
-			stack = append(stack, vector.Rule{Offset: number(false)})
-		case op == 0x11: // DW_OP_consts
-			stack = append(stack, vector.Rule{Offset: number(true)})
-		case op == 0x23 && top >= 0 && !stack[top].Deref: // DW_OP_plus_uconst
-			stack[top].Offset += number(false)
-		case (op == 0x22 || op == 0x1c) && top >= 1 && stack[top].Base == "" && !stack[top-1].Deref: // DW_OP_plus, DW_OP_minus
-			if op == 0x1c {
-				stack[top].Offset = -stack[top].Offset
-			}
-			stack[top-1].Offset += stack[top].Offset
-			stack = stack[:top]
-		case op == 0x06 && top >= 0 && !stack[top].Deref && stack[top].Base != "": // DW_OP_deref
-			stack[top].Deref = true
-		default:
-			return nil, false
-		}
-	}
-	if len(stack) == 0 || stack[len(stack)-1].Base == "" || stack[len(stack)-1].Deref && memory {
+// evaluate returns the rule of an expression, or with memory that of what is there, if it amounts to a register or the CFA
+// plus an offset, or is loaded from there.
+func (f form) evaluate(known *readback.Reader, e []byte, pc uint64, memory bool, initial ...readback.Value) (*vector.Rule, bool) {
+	v, err := known.Evaluate(e, pc, initial...)
+	if err != nil {
 		return nil, false
 	}
-	r := stack[len(stack)-1]
-	r.Deref = r.Deref || memory
-	return &r, true
-}
-
-// leb reads a number as DWARF has it.
-func leb(b []byte, signed bool) (v int64, n int) {
-	for shift := 0; n < len(b); shift += 7 {
-		c := b[n]
-		n++
-		v |= int64(c&0x7f) << shift
-		if c < 0x80 {
-			if signed && c&0x40 != 0 {
-				v |= -1 << (shift + 7)
-			}
-			break
-		}
+	if sum.MatchString(v.Base) {
+		return &vector.Rule{Base: f.register(v.Base), Offset: int64(v.N), Deref: memory}, true
 	}
-	return v, n
-}
-
-// pltCFA evaluates the expression that GNU ld has for a PLT: rsp + 8, and 8 more from some byte of each entry of 16 on. It
-// returns for how many bytes it is that.
-func (f form) pltCFA(e []byte, pc uint64) (*vector.Rule, uint64, bool) {
-	// breg7 8, breg16 0, lit15, and, litK, ge, lit3, shl, plus
-	if len(e) != 11 || !bytes.Equal(e[:6], []byte{0x77, 8, 0x80, 0, 0x3f, 0x1a}) || !bytes.Equal(e[7:], []byte{0x2a, 0x33, 0x24, 0x22}) {
-		return nil, 0, false
+	m := load.FindStringSubmatch(v.Base)
+	if m == nil || v.N != 0 || memory {
+		return nil, false
 	}
-	from := uint64(e[6] - 0x30)
-	if at := pc % 16; at < from {
-		return &vector.Rule{Base: "sp", Offset: 8}, from - at, true
-	}
-	return &vector.Rule{Base: "sp", Offset: 16}, 16 - pc%16, true
+	offset, err := strconv.ParseInt(m[2], 10, 64)
+	return &vector.Rule{Base: f.register(m[1]), Offset: offset, Deref: true}, err == nil
 }
 
 // has reports whether the form has words for a row.
@@ -491,7 +436,7 @@ func split(e vector.Expect, v *vector.Vector) (out []part) {
 	for pc := e.From; pc < e.To; pc++ {
 		q.PCs = append(q.PCs, pc)
 	}
-	reply := own.Answer(&q)
+	reply := conformance.Own(&q)
 	for i, pc := range q.PCs {
 		said := ""
 		if reply.Refused != "" {

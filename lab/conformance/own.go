@@ -1,5 +1,4 @@
-// Package own answers the questions of the vectors by package sframe.
-package own
+package conformance
 
 import (
 	"fmt"
@@ -8,13 +7,13 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// Hello says what is claimed: everything.
-var Hello = vector.Hello{
+// ownHello says what our own reader claims: everything.
+var ownHello = vector.Hello{
 	Reader: "cfi2sframe", Formats: []string{"1", "2", "2e1", "2e2", "3"}, ABIs: []string{"amd64", "aarch64", "aarch64_be", "s390x"},
 }
 
-// Answer answers a question.
-func Answer(q *vector.Question) vector.Reply {
+// Own answers a question by package sframe.
+func Own(q *vector.Question) vector.Reply {
 	s, err := sframe.Decode(q.Section, uint64(q.Address))
 	if err != nil {
 		return vector.Reply{Refused: err.Error()}

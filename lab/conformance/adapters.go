@@ -1,39 +1,33 @@
-// Package adapters starts the readers that the vectors are run with: our own, and those of others, of which the
-// adapters in conformance/adapters are compiled.
-package adapters
+package conformance
 
 import (
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 
 	"cfi2sframe/internal/testkit/suite"
-	"cfi2sframe/lab/conformance/dumps"
-	"cfi2sframe/lab/conformance/own"
-	"cfi2sframe/lab/conformance/run"
 	"cfi2sframe/lab/conformance/vector"
 )
 
-// Names are those of all readers, in the order of tables.
-var Names = []string{"own", "libsframe-2.44", "libsframe-2.47", "glibc", "llvm-readobj", "walker"}
+// readerNames are those of all readers, in the order of tables.
+var readerNames = []string{"own", "libsframe-2.44", "libsframe-2.47", "glibc", "llvm-readobj", "walker"}
 
-// Start starts a reader by its name. The top is that of the repository; what is compiled goes to a folder.
-func Start(name, top, dir string) (*run.Reader, error) {
+// startReader starts a reader by its name. The top is that of the repository; what is compiled goes to a directory.
+func startReader(name, top, dir string) (*Reader, error) {
 	sources := filepath.Join(top, "conformance/adapters")
 	switch name {
 	case "own":
-		return &run.Reader{
-			Hello: own.Hello, Close: func() {},
-			Ask: func(q *vector.Question) (vector.Reply, error) { return own.Answer(q), nil },
+		return &Reader{
+			Hello: ownHello, Close: func() {},
+			Ask: func(q *vector.Question) (vector.Reply, error) { return Own(q), nil },
 		}, nil
 	case "libsframe-2.44":
 		return libsframe("trixie", "gcc", "1", sources, dir)
 	case "libsframe-2.47":
 		return libsframe("sid", "gcc-16", "3", sources, dir)
 	case "glibc":
-		glibc := Glibc()
+		glibc := glibcSources()
 		if _, err := os.Stat(filepath.Join(glibc, "sframe-read.c")); err != nil {
 			return nil, fmt.Errorf("%s has no sources of glibc's reader; scripts/conformance --prepare gets them", glibc)
 		}
@@ -44,16 +38,16 @@ func Start(name, top, dir string) (*run.Reader, error) {
 		if err != nil {
 			return nil, fmt.Errorf("compiling glibc's reader: %w\n%s", err, b)
 		}
-		return run.Start(out)
+		return startAdapter(out)
 	case "llvm-readobj":
 		words, err := suite.Program("sid", "llvm-readobj-23")
 		if err != nil {
 			return nil, err
 		}
 		file := filepath.Join(dir, "file")
-		return &run.Reader{
-			Hello: dumps.Hello, Close: func() {},
-			Ask: func(q *vector.Question) (vector.Reply, error) { return dumps.Answer(words, q, file), nil },
+		return &Reader{
+			Hello: llvmHello, Close: func() {},
+			Ask: func(q *vector.Question) (vector.Reply, error) { return llvm(words, q, file), nil },
 		}, nil
 	case "walker":
 		out := filepath.Join(dir, "walker")
@@ -62,16 +56,13 @@ func Start(name, top, dir string) (*run.Reader, error) {
 		if err != nil {
 			return nil, fmt.Errorf("compiling the walker: %w\n%s", err, b)
 		}
-		return run.Start(out)
+		return startAdapter(out)
 	}
-	return nil, fmt.Errorf("reader %q; one of %q was expected", name, Names)
+	return nil, fmt.Errorf("reader %q; one of %q was expected", name, readerNames)
 }
 
-// Known reports whether a name is one that Start knows.
-func Known(name string) bool { return slices.Contains(Names, name) }
-
-// Glibc returns the folder with the sources of glibc's reader.
-func Glibc() string {
+// glibcSources returns the folder with the sources of glibc's reader.
+func glibcSources() string {
 	if dir := os.Getenv("CFI2SFRAME_GLIBC"); dir != "" {
 		return dir
 	}
@@ -79,7 +70,7 @@ func Glibc() string {
 }
 
 // libsframe compiles the adapter of a suite's libsframe there, and starts it with the libraries of that suite.
-func libsframe(name, cc, api, sources, dir string) (*run.Reader, error) {
+func libsframe(name, cc, api, sources, dir string) (*Reader, error) {
 	work, err := suite.TempDir(name)
 	if err != nil {
 		return nil, err
@@ -110,5 +101,5 @@ func libsframe(name, cc, api, sources, dir string) (*run.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return run.Start(filepath.Join(root, "lib64/ld-linux-x86-64.so.2"), "--library-path", filepath.Join(root, "usr/lib/x86_64-linux-gnu"), out)
+	return startAdapter(filepath.Join(root, "lib64/ld-linux-x86-64.so.2"), "--library-path", filepath.Join(root, "usr/lib/x86_64-linux-gnu"), out)
 }

@@ -1,5 +1,4 @@
-// Package dumps answers the questions of the vectors by what llvm-readobj prints of a file with the section.
-package dumps
+package conformance
 
 import (
 	"bytes"
@@ -15,13 +14,13 @@ import (
 	"cfi2sframe/lab/conformance/vector"
 )
 
-// Hello says what is claimed of LLVM 23. Of s390x it prints the words as they are.
-var Hello = vector.Hello{
+// llvmHello says what is claimed of LLVM 23. Of s390x it prints the words as they are.
+var llvmHello = vector.Hello{
 	Reader: "llvm-readobj 23", Formats: []string{"2", "2e1"}, ABIs: []string{"amd64", "aarch64", "aarch64_be", "s390x"},
 }
 
-// Answer answers a question by the words of a command, and a file to write.
-func Answer(words []string, q *vector.Question, file string) vector.Reply {
+// llvm answers a question by what llvm-readobj, the words of a command, prints of a file with the section.
+func llvm(words []string, q *vector.Question, file string) vector.Reply {
 	if err := os.WriteFile(file, object(q), 0o666); err != nil {
 		return vector.Reply{Refused: err.Error()}
 	}

@@ -1,5 +1,4 @@
-// Package run asks readers what the vectors ask, by adapters, and judges the answers.
-package run
+package conformance
 
 import (
 	"bufio"
@@ -9,8 +8,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -55,8 +54,8 @@ type Known struct {
 	Sometimes bool `json:"sometimes,omitempty"`
 }
 
-// LoadKnown reads a list of known errors.
-func LoadKnown(file string) ([]Known, error) {
+// loadKnown reads a list of known errors.
+func loadKnown(file string) ([]Known, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -65,61 +64,33 @@ func LoadKnown(file string) ([]Known, error) {
 	if err := json.Unmarshal(b, &list); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	for _, k := range list {
-		for _, p := range k.Vectors {
-			if _, err := path.Match(p, ""); err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", file, p, err)
-			}
-		}
-	}
 	return list, nil
-}
-
-// expand returns the patterns that one with {a,b} stands for.
-func expand(pattern string) []string {
-	before, rest, found := strings.Cut(pattern, "{")
-	if !found {
-		return []string{pattern}
-	}
-	inner, after, _ := strings.Cut(rest, "}")
-	var out []string
-	for _, word := range strings.Split(inner, ",") {
-		for _, tail := range expand(after) {
-			out = append(out, before+word+tail)
-		}
-	}
-	return out
 }
 
 // has reports whether the error is one of a reader and a vector.
 func (k *Known) has(reader, name string) bool {
-	return slices.Contains(k.Readers, reader) && matches(k.Vectors, name) && !matches(k.Except, name)
+	return slices.Contains(k.Readers, reader) && slices.ContainsFunc(k.Vectors, is(name)) && !slices.ContainsFunc(k.Except, is(name))
 }
 
-// matches reports whether one of the patterns is that of a name.
-func matches(patterns []string, name string) bool {
-	for _, pattern := range patterns {
-		for _, p := range expand(pattern) {
-			if ok, _ := path.Match(p, name); ok {
-				return true
-			}
-		}
+var patternSyntax = strings.NewReplacer("*", "[^/]*", "{", "(", "}", ")", ",", "|")
+
+// is reports whether a pattern of known errors stands for a name.
+func is(name string) func(pattern string) bool {
+	return func(pattern string) bool {
+		return regexp.MustCompile("^" + patternSyntax.Replace(pattern) + "$").MatchString(name)
 	}
-	return false
 }
 
-// Unused returns those patterns of the errors of a reader that no vector has.
-func Unused(known []Known, reader string, vectors []vector.Vector) []string {
+// unused returns those patterns of the errors of a reader that no vector has.
+func unused(known []Known, reader string, vectors []vector.Vector) []string {
 	var out []string
 	for _, k := range known {
 		if !slices.Contains(k.Readers, reader) {
 			continue
 		}
-		for _, pattern := range append(slices.Clone(k.Vectors), k.Except...) {
-			for _, p := range expand(pattern) {
-				if !slices.ContainsFunc(vectors, func(v vector.Vector) bool { ok, _ := path.Match(p, v.Name); return ok }) {
-					out = append(out, k.ID+": "+p)
-				}
+		for _, p := range slices.Concat(k.Vectors, k.Except) {
+			if !slices.ContainsFunc(vectors, func(v vector.Vector) bool { return is(v.Name)(p) }) {
+				out = append(out, k.ID+": "+p)
 			}
 		}
 	}
@@ -133,8 +104,8 @@ type Reader struct {
 	Close func()
 }
 
-// All asks a reader about all vectors.
-func All(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error) {
+// askAll asks a reader about all vectors.
+func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error) {
 	dir, err := os.MkdirTemp("", "conformance-")
 	if err != nil {
 		return nil, err
@@ -248,8 +219,8 @@ func without(r *vector.Row, cannot []string) *vector.Row {
 // timeout is how long an adapter may take for an answer.
 const timeout = 20 * time.Second
 
-// Start runs an adapter. When it ends before it has answered, that is the answer, and it is run again.
-func Start(name string, args ...string) (*Reader, error) {
+// startAdapter runs an adapter. When it ends before it has answered, that is the answer, and it is run again.
+func startAdapter(name string, args ...string) (*Reader, error) {
 	a := &adapter{name: name, args: args}
 	hello, err := a.start()
 	if err != nil {

@@ -1,0 +1,55 @@
+// Package kit is what subcommands of the laboratory share: flags, files, work in parallel, and tables.
+package kit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/pflag"
+)
+
+// A Command is a subcommand. Run gets between Least and Most arguments.
+type Command struct {
+	*pflag.FlagSet
+	Usage       string // of the arguments
+	Least, Most int
+	Run         func(args []string) error
+}
+
+// New returns a command of the given name.
+func New(name, usage string, least, most int) *Command {
+	c := &Command{FlagSet: pflag.NewFlagSet(name, pflag.ContinueOnError), Usage: usage, Least: least, Most: most}
+	c.SetOutput(io.Discard)
+	c.SortFlags = false
+	return c
+}
+
+// ErrFound ends a command that has printed what is wrong.
+var ErrFound = errors.New("something is wrong")
+
+// Main runs the command and returns its exit status: 1 if anything is wrong, 2 for a wrong command line.
+func (c *Command) Main(args []string) int {
+	usage := fmt.Sprintf("usage: lab %s [flags] %s\n%s", c.Name(), c.Usage, c.FlagUsages())
+	err := c.Parse(args)
+	if errors.Is(err, pflag.ErrHelp) {
+		fmt.Print(usage)
+		return 0
+	}
+	if err != nil || c.NArg() < c.Least || c.NArg() > c.Most {
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "lab %s: %v\n", c.Name(), err)
+		}
+		fmt.Fprint(os.Stderr, usage)
+		return 2
+	}
+	err = c.Run(c.Args())
+	if err != nil && err != ErrFound {
+		fmt.Fprintf(os.Stderr, "lab %s: %v\n", c.Name(), err)
+	}
+	if err != nil {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,79 @@
+package kit
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"cfi2sframe/internal/inode"
+)
+
+// ELFFiles returns the 64-bit ELF files below the paths, in order, and of hard links one.
+func ELFFiles(paths ...string) ([]string, error) {
+	var found []string
+	seen := make(inode.Seen)
+	for _, path := range paths {
+		err := filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrPermission) {
+				return nil
+			}
+			if err != nil || !e.Type().IsRegular() {
+				return err
+			}
+			info, err := e.Info()
+			if err == nil && seen.First(info) && isELF(path) {
+				found = append(found, path)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func isELF(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var b [5]byte
+	n, _ := f.Read(b[:])
+	return string(b[:n]) == "\x7fELF\x02"
+}
+
+// Spread returns up to n elements of a list, spread over all of it; 0 stands for all.
+func Spread[T any](list []T, n int) []T {
+	if n <= 0 || n >= len(list) {
+		return list
+	}
+	out := make([]T, n)
+	for i := range out {
+		out[i] = list[i*len(list)/n]
+	}
+	return out
+}
+
+// Each calls fn for each element, jobs at a time, and returns all errors. Worker is the number of the job.
+func Each[T any](jobs int, list []T, fn func(worker int, x T) error) error {
+	work := make(chan T)
+	errs := make([]error, max(jobs, 1))
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			for x := range work {
+				errs[i] = errors.Join(errs[i], fn(i, x))
+			}
+		})
+	}
+	for _, x := range list {
+		work <- x
+	}
+	close(work)
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,35 @@
+package kit
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// A Table is one in Markdown that is written row by row.
+type Table struct{ w io.Writer }
+
+// NewTable writes the head of a table. Columns whose names begin with ">" have numbers.
+func NewTable(w io.Writer, columns ...string) Table {
+	rule := make([]any, len(columns))
+	names := make([]any, len(columns))
+	for i, c := range columns {
+		name, number := strings.CutPrefix(c, ">")
+		names[i], rule[i] = name, "---"
+		if number {
+			rule[i] = "---:"
+		}
+	}
+	t := Table{w}
+	t.Row(names...)
+	t.Row(rule...)
+	return t
+}
+
+// Row writes a row.
+func (t Table) Row(cells ...any) {
+	for _, c := range cells {
+		fmt.Fprintf(t.w, "| %v ", c)
+	}
+	fmt.Fprintln(t.w, "|")
+}
