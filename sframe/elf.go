@@ -24,7 +24,7 @@ func FindSection(n int, header func(int) (name string, typ uint32)) (int, error)
 			continue
 		}
 		if found > 0 {
-			return 0, fmt.Errorf("sections %d and %d are both %s; one was expected", found, i, SectionName)
+			return 0, fmt.Errorf("sections %d and %d are both %s, but a file may have only one", found, i, SectionName)
 		}
 		found = i
 	}
@@ -36,7 +36,7 @@ func FindSection(n int, header func(int) (name string, typ uint32)) (int, error)
 // gives ErrNone; a malformed section an *Error.
 func FromELF(f *elf.File) (*Section, error) {
 	if f.Type == elf.ET_REL {
-		return nil, errors.New("a relocatable object, in which functions have no addresses; a linked file was expected")
+		return nil, errors.New("this is a relocatable object, in which functions have no addresses; link it first")
 	}
 	i, err := FindSection(len(f.Sections), func(i int) (string, uint32) { return f.Sections[i].Name, uint32(f.Sections[i].Type) })
 	if err != nil {

@@ -82,7 +82,7 @@ func TestFromELF(t *testing.T) {
 		{"two", elf.ET_DYN, []elfPart{{name: ".sframe", typ: text, data: data}, {name: ".y", typ: SHTGNUSFrame, data: data}}, "sections 1 and 2 are both .sframe"},
 		{"without bytes", elf.ET_DYN, []elfPart{{name: ".sframe", typ: elf.SHT_NOBITS, data: data}}, "section 1 (.sframe) has no bytes in the file"},
 		{"malformed", elf.ET_DYN, []elfPart{{name: ".sframe", typ: SHTGNUSFrame, data: []byte("no section")}}, ".sframe+0x0: starts with 6e 6f"},
-		{"object", elf.ET_REL, []elfPart{{name: ".sframe", typ: text, data: data}}, "a linked file was expected"},
+		{"object", elf.ET_REL, []elfPart{{name: ".sframe", typ: text, data: data}}, "link it first"},
 	} {
 		s, err := FromELF(image(t, tt.typ, tt.parts...))
 		if tt.want != "" {

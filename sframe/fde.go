@@ -156,7 +156,7 @@ func (s *Section) checkFDE(off int) (uint32, error) {
 		at = s.fres + int(first)
 		a := s.data[at:]
 		if t := a[3]; t != fdeTypeDefault && t != fdeTypeFlexible {
-			return 0, errorf(at, "type %d of an FDE; 0 or 1 was expected", t)
+			return 0, errorf(at, "FDE type is %d, not 0 or 1", t)
 		}
 		num, info, rep = uint32(c.order.Uint16(a)), a[2], a[4]
 	} else {
@@ -174,7 +174,7 @@ func (s *Section) checkFDE(off int) (uint32, error) {
 	}
 	typ := FREType(info & fdeInfoFREType)
 	if typ > Addr4 {
-		return 0, errorf(at, "FRE type %d of an FDE; 0, 1 or 2 was expected", typ)
+		return 0, errorf(at, "FRE type is %d, not 0, 1 or 2", typ)
 	}
 	if info&fdeInfoPCMask != 0 && rep == 0 && c.layout.RepSize {
 		return 0, errorf(at, "PC-mask FDE has repetition size 0")

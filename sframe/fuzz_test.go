@@ -141,16 +141,16 @@ func TestMalformed(t *testing.T) {
 	}{
 		{"nothing", 0, 0xe2, ""},
 		{"the first FDE starts behind the second", 29, 0x20, ".sframe+0x1c: FDEs are not sorted by start address"},
-		{"rows start at the same place", 71, 0, ".sframe+0x47: FRE starts at 0x0, not behind the one before it"},
+		{"rows start at the same place", 71, 0, ".sframe+0x47: FRE starts at 0x0, not after the one before it"},
 		{"a row starts behind the function", 71, 0x10, ".sframe+0x47: FRE starts at 0x10 of a function or block of 0x10 bytes"},
 		{"fewer rows than the header says", 40, 1, ".sframe+0xc: header says 4 FREs, but the FDEs have 3"},
 		{"more rows than there is room for", 40, 7, ".sframe+0x1c: 7 FREs at 0x0 of the FRE sub-section do not fit its 12 bytes"},
 		{"as many rows as there is room for", 40, 6, ".sframe+0xc: header says 4 FREs, but the FDEs have 8"},
 		{"rows behind the end", 36, 13, ".sframe+0x1c: FREs at 0xd of the FRE sub-section do not fit its 12 bytes"},
-		{"rows of an unknown type", 44, 3, ".sframe+0x1c: FRE type 3 of an FDE; 0, 1 or 2 was expected"},
+		{"rows of an unknown type", 44, 3, ".sframe+0x1c: FRE type is 3, not 0, 1 or 2"},
 		{"unknown bits", 44, 0x40, ".sframe+0x1c: info word 0x40 of an FDE has undefined bits set"},
 		{"blocks of no bytes", 44, 0x10, ".sframe+0x1c: PC-mask FDE has repetition size 0"},
-		{"words of 8 bytes", 72, 0x63, ".sframe+0x48: FRE info word 0x63 has data words of size 3"},
+		{"words of 8 bytes", 72, 0x63, ".sframe+0x48: FRE info word 0x63 has data words of size code 3"},
 	} {
 		data := []byte(section)
 		data[tt.off] = tt.with

@@ -52,7 +52,7 @@ func decodeHeader(data []byte) (h Header, c *Codec, err error) {
 	}
 	order := magicOrder(data)
 	if order == nil {
-		return h, nil, errorf(0, "starts with % x; the magic %#x was expected", data[:2], Magic)
+		return h, nil, errorf(0, "starts with % x instead of the magic %#x", data[:2], Magic)
 	}
 	h.Version, h.Flags = Version(data[2]), Flags(data[3])
 	l := h.Version.layout()

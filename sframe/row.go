@@ -323,7 +323,7 @@ func (c *Codec) row(b []byte, flexible bool) (r Row, size int, wrong string) {
 	info := b[0]
 	count, logSize := int(info>>freInfoCount&0xf), info>>freInfoSize&3
 	if logSize > 2 {
-		return r, 0, fmt.Sprintf("FRE info word %#02x has data words of size 3; 0, 1 or 2 was expected", info)
+		return r, 0, fmt.Sprintf("FRE info word %#02x has data words of size code 3, which is not defined", info)
 	}
 	size = RowSize(info)
 	if len(b) < size {

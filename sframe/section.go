@@ -9,7 +9,7 @@ import (
 )
 
 // A Section is a section that was found sound, but for its FREs: those are checked when they are
-// asked for. Its FDEs stay encoded, too. It is never changed, and may be used by several goroutines.
+// asked for. Its FDEs stay encoded. It is never changed, and may be used by several goroutines.
 type Section struct {
 	Header
 
@@ -98,7 +98,7 @@ func (s *Section) empty(i int) bool {
 	return s.codec.uint32(s.data[s.fdes+i*s.codec.layout.FDESize+s.codec.layout.StartSize:]) == 0
 }
 
-// hidden reports whether an FDE has one of no bytes behind it that begins where it does: a search for the last
+// hidden reports whether an FDE has one of no bytes after it that begins where it does: a search for the last
 // one that begins there would not find it.
 func (s *Section) hidden() bool {
 	for i := 1; i < len(s.starts); i++ {
@@ -203,7 +203,7 @@ func (w *walk) fre() (start uint32, row []byte, err error) {
 		return 0, nil, errorf(w.off, "FRE starts at %#x of a function or block of %#x bytes", start, w.limit)
 	}
 	if start < w.next {
-		return 0, nil, errorf(w.off, "FRE starts at %#x, not behind the one before it", start)
+		return 0, nil, errorf(w.off, "FRE starts at %#x, not after the one before it", start)
 	}
 	row = data[w.off+w.width:]
 	w.off += w.width + RowSize(row[0])

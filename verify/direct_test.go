@@ -40,7 +40,7 @@ func TestDirect(t *testing.T) {
 		{"blocks", whole, func(data []byte) { field(data, 1, info)[0] |= 0x10; field(data, 1, rep)[0] = 8 }, "", 16},
 		{"smaller blocks", whole, func(data []byte) { field(data, 1, info)[0] |= 0x10; field(data, 1, rep)[0] = 4 }, "FRE starts at 0x4 of a function or block of 0x4 bytes", 0},
 		{"the second part is moved", parts, func(data []byte) { field(data, 2, start)[0]++ }, "", 15},
-		{"rows in no order", append(whole[:1:1], fde{whole[1].FDE, spRows(0, 8, 2, 16, 4, 8, 5, 16)}), func(data []byte) { data[len(data)-tailSize-1] = 8; data[len(data)-tailSize-3] = 4 }, "FRE starts at 0x4, not behind the one before it", 0},
+		{"rows in no order", append(whole[:1:1], fde{whole[1].FDE, spRows(0, 8, 2, 16, 4, 8, 5, 16)}), func(data []byte) { data[len(data)-tailSize-1] = 8; data[len(data)-tailSize-3] = 4 }, "FRE starts at 0x4, not after the one before it", 0},
 		{"rows after the end", append(whole[:1:1], fde{sframe.FDE{Start: 0x1010, Size: 1}, spRows(0, 8, 2, 16)}, fde{sframe.FDE{Start: 0x1012, Size: 6}, spRows(0, 16, 2, 8)}), nil,
 			"FRE starts at 0x2 of a function or block of 0x1 bytes", 0},
 		{"overlapped by the next one", append(parts[:3:3], fde{sframe.FDE{Start: 0x1016, Size: 4}, spRows(0, 8)}), nil, "FDE 3 at 0x1016 overlaps the one before it", 0},

@@ -11,7 +11,7 @@ import (
 // one by one.
 type segments struct {
 	sec        *sframe.Section
-	more       bool   // there is a current segment, of which this is left:
+	more       bool   // there is a current segment; the rest of it is:
 	begin, end uint64 // addresses
 	row        uint32 // the number of the row, in reader.Rows
 	fde        sframe.FDE

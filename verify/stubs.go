@@ -89,7 +89,7 @@ type effect struct {
 // An instruction of a stub.
 type instruction struct {
 	begin, end uint64
-	at         depth  // in front of it
+	at         depth  // before it
 	target     uint64 // of a direct jump, or 0
 	after      depth  // where it jumps to
 }
@@ -135,7 +135,7 @@ func (w *follower) all(p *plt, yield func(s *stub, described bool)) {
 			}
 		}
 		if open && !described {
-			yield(&stub{begin: pc, end: end, wrong: "what is in front of it may run into it"}, false)
+			yield(&stub{begin: pc, end: end, wrong: "the code before it may run into it"}, false)
 		} else {
 			// Padding at the start of a section or of a function is run.
 			entry := described || pc == p.begin
@@ -300,7 +300,7 @@ func (c *checker) stubs(t *cfi.Table, f *elffile.File) error {
 		return err
 	}
 	w := newFollower(c.abi.decode, t, plts)
-	at := uint64(0) // what is in front of it was looked at
+	at := uint64(0) // the code before it was read
 	for i := range plts {
 		c.outside(f, at, plts[i].begin)
 		at = plts[i].end

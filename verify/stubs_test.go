@@ -81,13 +81,13 @@ func TestFollower(t *testing.T) {
 		{"CFI in the middle", amd64, jump + jump + jump, []function{{begin: 0x1008, end: 0x1010}},
 			[]string{"0x1000-0x1006", "0x1006-0x1008 padding", "0x1008-0x100e CFI", "0x100e-0x1010 CFI", "0x1010-0x1016", "0x1016-0x1018 padding"}},
 		{"CFI that goes on", amd64, "6a01" + jump, []function{{begin: 0x1000, end: 0x1002}},
-			[]string{"0x1000-0x1002 CFI", "0x1002-0x100a what is in front of it may run into it"}},
+			[]string{"0x1000-0x1002 CFI", "0x1002-0x100a the code before it may run into it"}},
 		{"CFI from in front of the PLT to behind it", amd64, jump, []function{{begin: 0xff0, end: 0x1010}}, []string{"0x1000-0x1006 CFI", "0x1006-0x1008 CFI"}},
 		{"CFI up to the PLT and from its end on", amd64, jump, []function{{begin: 0xff0, end: 0x1000}, {begin: 0x1008, end: 0x1010}}, []string{"0x1000-0x1006", "0x1006-0x1008 padding"}},
 		{"padding in front of CFI that goes on is run by nothing", amd64, slots + "9090" + "6a01" + jump,
-			[]function{{begin: 0x1008, end: 0x100a}}, []string{"0x1000-0x1006", "0x1006-0x1008 padding", "0x1008-0x100a CFI", "0x100a-0x1012 what is in front of it may run into it"}},
+			[]function{{begin: 0x1008, end: 0x100a}}, []string{"0x1000-0x1006", "0x1006-0x1008 padding", "0x1008-0x100a CFI", "0x100a-0x1012 the code before it may run into it"}},
 		{"padding at the start of CFI is run", amd64, slots + "9090" + jump,
-			[]function{{begin: 0x1006, end: 0x1008}}, []string{"0x1000-0x1006", "0x1006-0x1008 CFI", "0x1008-0x1010 what is in front of it may run into it"}},
+			[]function{{begin: 0x1006, end: 0x1008}}, []string{"0x1000-0x1006", "0x1006-0x1008 CFI", "0x1008-0x1010 the code before it may run into it"}},
 
 		// jmp *x(%rip) at 0x1008, which 0x1000 and 0x100e jump to with 8 and 0 bytes pushed.
 		{"different things pushed", amd64, "6a01 eb04 90909090" + slots + "ebf8", nil,

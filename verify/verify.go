@@ -7,10 +7,9 @@
 // that mean the same agree however they are written, and rules that differ agree
 // by chance once in 2^64.
 //
-// This package shares neither code nor register numbers with package translate,
-// so that a mistake there cannot hide here; nor with package plt. That functions with the same Program
-// have the same rows, and rows with the same number the same rules, it takes from package
-// cfi, as it does the rows.
+// This package shares neither code nor register numbers with packages translate, plt and padding, so that a
+// mistake there cannot hide here. Rows come from package cfi. So does the fact that functions with the same Program
+// have the same rows, and rows with the same number the same rules.
 package verify
 
 import (
@@ -51,10 +50,10 @@ type Result struct {
 	keep int
 }
 
-// maxTotal bounds the mismatches after which somebody who compares still wants to know of more.
+// maxTotal is the number of mismatches after which the comparison ends.
 const maxTotal = 1 << 18
 
-// errTotal ends the comparison after these.
+// errTotal ends the comparison after maxTotal mismatches.
 var errTotal = errors.New("too many mismatches")
 
 func (r *Result) mismatch(begin, end uint64, format string, args ...any) {
@@ -105,7 +104,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	}
 	res := &Result{keep: opt.Keep}
 	if s.FixedRA != a.fixedRA || s.FixedFP != 0 {
-		res.mismatch(0, 0, "fixed offsets of RA %d and FP %d; %d and 0 were expected", s.FixedRA, s.FixedFP, a.fixedRA)
+		res.mismatch(0, 0, "fixed offsets of RA and FP are %d and %d, but the ABI has %d and 0", s.FixedRA, s.FixedFP, a.fixedRA)
 	}
 	if s.Flags&sframe.FDESorted == 0 {
 		res.mismatch(0, 0, "FDEs are not marked as sorted")
@@ -225,8 +224,8 @@ type checker struct {
 	res   *Result
 	table *cfi.Table
 	segs  segments
-	row   cfi.Row       // of CFI, at hand
-	fn    *cfi.Function // at hand
+	row   cfi.Row       // the current row of CFI
+	fn    *cfi.Function // the current one
 	vm    machine
 	places
 
@@ -386,7 +385,7 @@ func (c *checker) orphan(end uint64) error {
 	return nil
 }
 
-// compareRow compares the CFI row at hand with the segments in it. It adds the bytes for which they agree to sum, and
+// compareRow compares the current CFI row with the segments in it. It adds the bytes for which they agree to sum, and
 // returns how many the segments describe.
 func (c *checker) compareRow(sum *uint64) (described uint64, err error) {
 	s, r := &c.segs, &c.row
@@ -413,8 +412,7 @@ func (c *checker) compareRow(sum *uint64) (described uint64, err error) {
 	return described, nil
 }
 
-// compare compares the CFI row at hand and the segment over [begin, end), which both
-// hold for, and reports whether they agree. An error means that it would take too long.
+// compare compares the current CFI row with the current segment over [begin, end), and reports whether they agree. An error means that it would take too long.
 func (c *checker) compare(begin, end uint64) (bool, error) {
 	e, r := &c.segs.reader.Rows[c.segs.row], &c.row
 	fail := func(format string, args ...any) (bool, error) {
@@ -466,15 +464,15 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 	return true, nil
 }
 
-// Of a row of CFI that depends on pc, so many places that the code can be at are looked at: for each
-// pc one at least, and for all of them together about this many. Linkers write one row for a PLT.
+// A row of CFI that depends on pc is compared at several addresses that the code can be loaded at: at least one for each
+// pc, and about allPlaces in total. Linkers write one row for a PLT.
 const (
 	maxPlaces = 64 // for each pc
 	allPlaces = 1 << 9
 )
 
-// anywhere reports whether the CFI row at hand says at pc what it says where the code can be moved to,
-// which is want; and where it does not. The error is errSteps.
+// anywhere reports whether the current CFI row gives the same frame at pc wherever the code is loaded: want. If not, at is an
+// address where it differs. The error is errSteps.
 func (c *checker) anywhere(pc uint64, want frameState) (at uint64, same bool, err error) {
 	if c.fixed() {
 		return 0, true, nil
@@ -494,7 +492,7 @@ func (c *checker) anywhere(pc uint64, want frameState) (at uint64, same bool, er
 	return 0, true, nil
 }
 
-// A frameState is what one step of a stack trace finds out.
+// A frameState is the result of one step of a stack trace.
 type frameState struct{ cfa, ra, fp, sp uint64 }
 
 func (w frameState) differs(g frameState) string {
@@ -509,7 +507,7 @@ func (w frameState) differs(g frameState) string {
 	return "caller's stack pointer differs"
 }
 
-// byCFI takes a step by the CFI row at hand.
+// byCFI takes a step by the current CFI row.
 func (c *checker) byCFI() (f frameState, err error) {
 	r := &c.row
 	switch r.CFA.Rule {

@@ -287,7 +287,7 @@ func TestDiffErrors(t *testing.T) {
 		damaged("overlap", 28+20, start...):        "overlap",
 		damaged("machine", 4, 2):                   "ABI ",
 		damaged("rows", 28+8, 0xff, 0xff, 0xff, 0): "",
-		wrongRow: "0, 1 or 2 was expected",
+		wrongRow: "data words of size code 3",
 	} {
 		if side, err := load(path, convert.Options{}); side != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; %q was expected", path, err, want)
