@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bufio"
 	"bytes"
 	"debug/elf"
 	"sort"
@@ -11,7 +12,7 @@ import (
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/unxz"
+	"cfi2sframe/internal/compressed"
 	"cfi2sframe/translate"
 )
 
@@ -20,7 +21,6 @@ const (
 	maxNameSteps = 1 << 26  // pairs of a symbol and a gap
 	maxNameBytes = 8 << 20  // of a list
 	maxMini      = 64 << 20 // bytes of .gnu_debugdata, decompressed
-	maxDict      = 64 << 20 // of its dictionaries
 	maxMangled   = 4096     // bytes of a name that is demangled: the time grows faster than the length
 )
 
@@ -55,7 +55,7 @@ func miniDebug(f *elffile.File) (*elffile.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := unxz.NewReader(b, maxDict)
+	r, err := compressed.NewXZ(bufio.NewReader(bytes.NewReader(b)))
 	if err != nil {
 		return nil, err
 	}

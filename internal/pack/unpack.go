@@ -22,8 +22,8 @@ type stream struct {
 // unpack returns what a part of the package unpacks to.
 func (r *reader) unpack(part string, in io.Reader) (*stream, error) {
 	s := &stream{r: r, part: part, close: func() {}}
-	out, kind, err := compressed.Open(in)
-	s.packed = kind != compressed.None
+	out, form, err := compressed.Open(in)
+	s.packed = form.Kind != compressed.None
 	if err != nil {
 		return nil, s.error("", err)
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/compressed"
@@ -212,11 +211,11 @@ type debPackage struct {
 
 // open returns what is in a part, decompressed.
 func (d *debPackage) open(m *debPart) (io.ReadCloser, *compressed.Form, error) {
-	r, form, err := compressed.NewReader(io.NewSectionReader(d.src, m.off, m.size), m.kind)
+	r, form, err := d.unpack(m.off, m.size, m.kind)
 	if err != nil {
 		return nil, nil, debError(m.off, "%s: %w", m.name, err)
 	}
-	return &unpacked{r, d.budget}, form, nil
+	return r, form, nil
 }
 
 // within says in which member an error is.
@@ -278,6 +277,20 @@ func (d *debPackage) compress(m *debPart, write func(io.Writer) error) (*part, e
 	return d.store(form, write)
 }
 
+// unpack returns what decompresses a part of the package, which has to be of the given kind.
+func (p *packer) unpack(off, size int64, kind compressed.Kind) (io.ReadCloser, *compressed.Form, error) {
+	r, form, err := compressed.Open(io.NewSectionReader(p.src, off, size))
+	if err == nil && form.Kind != kind {
+		r.Close()
+		err = fmt.Errorf("its compression is %s, and not %s as the package says", form.Kind, kind)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	p.writable = form.Writable()
+	return &unpacked{r, p.budget}, form, nil
+}
+
 // store compresses what write writes, in a file without a name.
 func (p *packer) store(form *compressed.Form, write func(io.Writer) error) (*part, error) {
 	f, err := p.temporary()
@@ -285,14 +298,7 @@ func (p *packer) store(form *compressed.Form, write func(io.Writer) error) (*par
 		return nil, err
 	}
 	form.Size = p.size
-	z, err := form.NewWriter(p.ctx, f, p.opt.workers())
-	if err == nil {
-		err = write(z)
-		if closed := z.Close(); err == nil || closed != nil && errors.Is(err, syscall.EPIPE) { // what compresses says why it ended
-			err = closed
-		}
-	}
-	if err != nil {
+	if err := form.Store(p.ctx, f, p.opt.workers(), write); err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()

@@ -56,7 +56,9 @@ type packer struct {
 	budget  *elffile.Budget
 	res     Result
 	probing bool // only whether anything changes is to be found out
-	scratch []*os.File
+	// writable is an error if the part that is read cannot be written in the same form.
+	writable error
+	scratch  []*os.File
 }
 
 // errChanges ends the search for a file that changes.
@@ -82,24 +84,12 @@ func (p *packer) close() {
 }
 
 // temporary makes a file without a name.
-func (p *packer) temporary() (*scratch, error) {
+func (p *packer) temporary() (*os.File, error) {
 	f, err := outfile.Scratch()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		p.scratch = append(p.scratch, f)
 	}
-	p.scratch = append(p.scratch, f)
-	return &scratch{f}, nil
-}
-
-// A scratch is a file without a name. Errors say where it is, as nothing else of the package is there.
-type scratch struct{ *os.File }
-
-func (s *scratch) Write(p []byte) (int, error) {
-	n, err := s.File.Write(p)
-	if err != nil {
-		err = fmt.Errorf("cannot write to %s: %w", os.TempDir(), outfile.Plain(err))
-	}
-	return n, err
+	return f, err
 }
 
 // A candidate is a regular file of a package.
@@ -210,8 +200,11 @@ func (p *packer) convert(c candidate, e *change) error {
 		return nil
 	}
 	p.res.Files = append(p.res.Files, file)
-	if p.opt.DryRun || res.Stays != "" {
+	if res.Stays != "" {
 		return nil
+	}
+	if p.opt.DryRun {
+		return p.writable
 	}
 	same, err := e.compare()
 	if same || err != nil {
@@ -219,7 +212,7 @@ func (p *packer) convert(c candidate, e *change) error {
 	}
 	p.res.Files[len(p.res.Files)-1].After = e.now.Size()
 	if p.probing {
-		return errChanges
+		return cmp.Or(p.writable, errChanges)
 	}
 	return nil
 }

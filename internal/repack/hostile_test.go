@@ -129,7 +129,7 @@ func TestHostile(t *testing.T) {
 		"order":            {made("debian-binary", "2.0\n", "data.tar", file, "control.tar", empty), "control.tar is member 3, and data.tar member 2; the second, and one after it, were expected"},
 		"version":          {made("debian-binary", "0.9\n", "control.tar", empty, "data.tar", file), `deb package at offset 0x44: format "0.9\n"; 2.0 was expected`},
 		"compression":      {made("debian-binary", "2.0\n", "control.tar", empty, "data.tar.rar", file), "data.tar.rar is compressed in a way that is not known"},
-		"other compressor": {made("debian-binary", "2.0\n", "control.tar", empty, "data.tar.xz", file), "it begins with 7573722f6269; the fd377a585a00 of xz was expected"},
+		"other compressor": {made("debian-binary", "2.0\n", "control.tar", empty, "data.tar.xz", file), "its compression is none, and not xz as the package says"},
 		"two data":         {made("debian-binary", "2.0\n", "control.tar", empty, "data.tar", file, "data.tar.gz", ""), "a second data.tar; one was expected"},
 		"two controls":     {made("debian-binary", "2.0\n", "control.tar", empty, "control.tar", empty, "data.tar", file), "a second control.tar; one was expected"},
 		"member too large": {bytes.Replace(made("debian-binary", "2.0\n"), []byte("4         `"), []byte("400       `"), 1), "deb package at offset 0x8: a member of 400 bytes; there are 4"},
@@ -373,19 +373,10 @@ func TestConffileLink(t *testing.T) {
 	}
 }
 
-// TestCompressorEnds has an xz that is killed, as for want of memory, and no room for what it writes.
+// TestCompressorEnds has an xz that is killed, as for want of memory.
 func TestCompressorEnds(t *testing.T) {
 	dir, _ := tree(t)
 	b := deb(t, dir, "xz")
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer full.Close()
-	t.Setenv("TMPDIR", dir)
-	if _, err := (&scratch{full}).Write([]byte("x")); err == nil || err.Error() != "cannot write to "+dir+": no space left on device" {
-		t.Errorf("%v", err)
-	}
 	put(t, dir+"/xz", []byte("#!/bin/sh\nkill -9 $$\n"), 0o755)
 	t.Setenv("PATH", dir)
 	refused(t, b, dir+"/xz: signal: killed")

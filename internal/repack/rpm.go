@@ -239,11 +239,11 @@ func (m *rpmPackage) describe() error {
 
 // open returns the payload, decompressed.
 func (m *rpmPackage) open() (io.ReadCloser, *compressed.Form, error) {
-	r, form, err := compressed.NewReader(io.NewSectionReader(m.src, m.payload, m.size-m.payload), m.kind)
+	r, form, err := m.unpack(m.payload, m.size-m.payload, m.kind)
 	if err != nil {
 		return nil, nil, rpm.Errorf(m.payload, "payload: %w", err)
 	}
-	return &unpacked{r, m.budget}, form, nil
+	return r, form, nil
 }
 
 // A counted reader counts what is read.
