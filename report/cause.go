@@ -8,7 +8,7 @@ import (
 	"cfi2sframe/translate"
 )
 
-// causes say what makes code have a gap, by reason.
+// causes say by reason why compilers or people make such code.
 var causes = map[string]string{
 	translate.DRAP.Name():          "the function realigns the stack for variables of 32 bytes and more (AVX), or for -mstackrealign, and finds its frame through memory or another register",
 	translate.CFARegister.Name():   "code that changes the stack pointer while another register holds the frame: hand-written assembly, or stack probing",
@@ -32,16 +32,14 @@ var causes = map[string]string{
 	translate.Malformed.Name():     "the call frame information is damaged; the message says where",
 }
 
-// cause says what makes the code of a gap, as far as that can be told, if the stack is probed with
-// the frame in one of the given registers.
+// cause says why there is such code. Functions probe the stack with the frame in one of the given registers.
 func (g *Gap) cause(probing []string) string {
+	inProbing := func(reg string) bool { return strings.HasPrefix(g.Rule, reg+"+") }
 	switch ext := path.Ext(g.Source); {
 	case g.Reason == translate.Outermost.Name() || g.Reason == translate.SignalFrame.Name():
 	case ext == ".S" || ext == ".s" || ext == ".asm":
 		return "hand-written assembly (" + path.Base(g.Source) + ")"
-	case g.Reason == translate.CFARegister.Name() && g.Offset > 0 && slices.ContainsFunc(probing, func(reg string) bool {
-		return strings.HasPrefix(g.Rule, reg+"+")
-	}):
+	case g.Reason == translate.CFARegister.Name() && g.Offset > 0 && slices.ContainsFunc(probing, inProbing):
 		return "the function probes a large stack frame page by page (-fstack-clash-protection)"
 	}
 	return causes[g.Reason]

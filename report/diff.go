@@ -16,7 +16,7 @@ type Diff struct {
 	Same      bool          `json:"same"` // nothing is different
 	Old       DiffSide      `json:"old"`
 	New       DiffSide      `json:"new"`
-	SameCode  bool          `json:"same_code"` // byte by byte: functions are matched by their places, not by their names
+	SameCode  bool          `json:"same_code"` // equal bytes: functions are matched by places, not by names
 	Functions DiffFunctions `json:"functions"`
 	Gaps      []DiffGap     `json:"gaps_by_reason"`
 	Changes   []Change      `json:"changes"`
@@ -40,7 +40,7 @@ type DiffSide struct {
 	Padding   uint64 `json:"padding"`   // the same, after functions
 }
 
-// DiffFunctions counts functions, and stretches of code without CFI that rows are there for.
+// DiffFunctions counts functions, and ranges of code without CFI that have rows.
 type DiffFunctions struct {
 	Same    int `json:"same"`    // with the same rows
 	Offsets int `json:"offsets"` // with the same rows, at other offsets or over more or less code
@@ -67,7 +67,7 @@ const (
 	ChangeNew     = "only_new"
 )
 
-// A Change is a function that is not described as before.
+// A Change is a function with another description.
 type Change struct {
 	Function string        `json:"function,omitempty"` // as the source has it; the section if no symbol names it
 	Kind     string        `json:"kind"`
@@ -128,7 +128,8 @@ func (d *Diff) Text(w io.Writer, changes int) error {
 	numbers("bytes of padding covered", a.Padding, b.Padding)
 	for _, g := range d.Gaps {
 		if g.Gained > 0 || g.Lost > 0 {
-			p.f("  left out: %s, now %s (gained %s, lost %s): %s\n", bytesOf(g.Old), Digits(g.New), Digits(g.Gained), Digits(g.Lost), g.Text)
+			p.f("  left out: %s, now %s (gained %s, lost %s): %s\n",
+				bytesOf(g.Old), Digits(g.New), Digits(g.Gained), Digits(g.Lost), g.Text)
 		}
 	}
 	by := "matched by names"
@@ -174,5 +175,6 @@ func (c *Change) String() string {
 	case ChangeOffsets:
 		return s + fmt.Sprintf("the same %s at other offsets, from +%#x on", rows, c.Offset)
 	}
-	return s + fmt.Sprintf("%s, was %d; at +%#x %s, was %s", rows, c.Old.Rows, c.Offset, cmp.Or(c.NewRow, "nothing"), cmp.Or(c.OldRow, "nothing"))
+	now, was := cmp.Or(c.NewRow, "nothing"), cmp.Or(c.OldRow, "nothing")
+	return s + fmt.Sprintf("%s, was %d; at +%#x %s, was %s", rows, c.Old.Rows, c.Offset, now, was)
 }

@@ -30,9 +30,8 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 	})
 })
 
-// HTML writes one page about the files, which needs nothing but itself: what became of each,
-// gaps by reason, a map of the code, and all gaps in a table that can be sorted and filtered.
-// Names in there come from files that may be hostile.
+// HTML writes one page about the files that needs no other file: the result for each, gaps by reason, a map of the
+// code, and a table of all gaps that can be sorted and filtered. Names come from files that may be hostile.
 func HTML(w io.Writer, files []*Coverage) error {
 	out := bufio.NewWriter(w)
 	if err := pageTemplate().Execute(out, newPage(files)); err != nil {
@@ -41,11 +40,11 @@ func HTML(w io.Writer, files []*Coverage) error {
 	return out.Flush()
 }
 
-// Fragments returns, by the names of the files, what leads to the parts about them on a page about all of them: empty
-// where the page is about one, and where the file has no part of its own.
+// Fragments returns for each file name the URL fragment of its part on a page about the files. If the page is about one
+// file, or the file has no part, the fragment is empty.
 func Fragments(files []*Coverage) map[string]string {
 	out := make(map[string]string)
-	for i := min(len(files), maxListed) - 1; i >= 0 && len(files) > 1; i-- { // of files with one name the first
+	for i := min(len(files), maxListed) - 1; i >= 0 && len(files) > 1; i-- { // the first file of a name is last
 		out[files[i].File] = "#" + partID(i)
 	}
 	return out
@@ -125,17 +124,16 @@ func newPageFile(c *Coverage, id string) pageFile {
 	return f
 }
 
-// maxListed bounds the sections of a file that its table lists, and the files that have a part of
-// their own: a page is to be looked at.
+// maxListed bounds the sections in the table of a file, and the files with a part: people look at a page.
 const maxListed = 1000
 
-// Shown returns the files that have a part of their own.
+// Shown returns the files that have a part.
 func (p *pageOf) Shown() []pageFile { return p.Files[:min(len(p.Files), maxListed)] }
 
 // NotShown counts the other ones.
 func (p *pageOf) NotShown() int { return len(p.Files) - len(p.Shown()) }
 
-// bars scales the reasons to that with most bytes, which comes first.
+// bars returns the bars of the reasons, with the longest first.
 func bars(c *Coverage) []page.Bar {
 	reasons := slices.Clone(c.Reasons)
 	slices.SortStableFunc(reasons, func(a, b Reason) int { return cmp.Compare(b.Bytes, a.Bytes) })
@@ -143,8 +141,9 @@ func bars(c *Coverage) []page.Bar {
 	for _, r := range reasons {
 		most := reasons[0].Bytes
 		b := page.Bar{
-			Name: r.Name, Text: r.Text, Loss: r.Loss, Stays: page.Part(r.Bytes-r.Format3, most), Striped: page.Part(r.Format3, most),
-			Size: bytesOf(r.Bytes), Of: fmt.Sprintf("in %s of %s", plural(r.Ranges, "gap"), plural(r.Functions, "function")),
+			Name: r.Name, Text: r.Text, Loss: r.Loss,
+			Stays: page.Part(r.Bytes-r.Format3, most), Striped: page.Part(r.Format3, most), Size: bytesOf(r.Bytes),
+			Of: fmt.Sprintf("in %s of %s", plural(r.Ranges, "gap"), plural(r.Functions, "function")),
 		}
 		if r.Format3 > 0 {
 			b.Share = c.format3Share(&r)
@@ -176,10 +175,12 @@ func (p *pageOf) tables(files []*Coverage) {
 			functions = append(functions, c.Uncovered.Functions[i].row(name))
 		}
 	}
-	p.FileTable = p.Data.Add(page.Table{ID: "files", Caption: "What became of each file", Noun: "files", Columns: fileColumns}, list)
+	p.FileTable = p.Data.Add(page.Table{
+		ID: "files", Caption: "What became of each file", Noun: "files", Columns: fileColumns,
+	}, list)
 	p.Gaps = p.Data.Add(page.Table{
-		ID: "gaps", Caption: "Code that call frame information describes and SFrame does not", Noun: "gaps", Columns: gapColumns, First: first,
-		Reasons: reasons,
+		ID: "gaps", Caption: "Code that call frame information describes and SFrame does not", Noun: "gaps",
+		Columns: gapColumns, First: first, Reasons: reasons,
 	}, gaps)
 	p.Functions = p.Data.Add(page.Table{
 		ID: "functions", Caption: "Functions of which no call frame information describes a part", Noun: "functions",
@@ -206,15 +207,16 @@ func (g *Gap) row(file string) []string {
 		format3 = "covered"
 	}
 	return []string{
-		file, g.function(), rangeOf(g.Section, g.Begin, g.End), fmt.Sprintf("%#x", g.Offset), decimal(g.End - g.Begin), g.Reason,
-		Printable(g.rule()), g.line(), format3, Printable(g.Cause), Printable(g.Symbol),
+		file, g.function(), rangeOf(g.Section, g.Begin, g.End), fmt.Sprintf("%#x", g.Offset), decimal(g.End - g.Begin),
+		g.Reason, Printable(g.rule()), g.line(), format3, Printable(g.Cause), Printable(g.Symbol),
 	}
 }
 
 // row returns the cells of functionColumns, and the symbol.
 func (f *UncoveredFunction) row(file string) []string {
 	return []string{
-		file, Printable(f.Function), rangeOf(f.Section, f.Begin, f.Begin+f.Size), decimal(f.Size), decimal(f.Bytes), Printable(f.Symbol),
+		file, Printable(f.Function), rangeOf(f.Section, f.Begin, f.Begin+f.Size), decimal(f.Size), decimal(f.Bytes),
+		Printable(f.Symbol),
 	}
 }
 

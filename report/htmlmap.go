@@ -9,8 +9,7 @@ import (
 	"cfi2sframe/internal/page"
 )
 
-// maxStrips bounds the sections that are drawn of a file. Programs have five; objects can have
-// one for every function.
+// maxStrips bounds the sections of a file in its map. Programs have five; objects can have one for every function.
 const maxStrips = 40
 
 // A strip is an executable section as the map draws it.
@@ -18,26 +17,25 @@ type strip struct {
 	UncoveredSection
 	gaps    []*Gap // that are listed
 	LeftOut uint64 // their bytes
-	Marks   []mark // all of them, those of gaps last: they are drawn on top, and the rarest reason's on top of all
+	Marks   []mark // gaps come last, and of these the rarest reason: they are drawn over the others
 	Lanes   []lane // one for every reason that has gaps in the section
 }
 
-// A lane has the gaps of one reason, so that the reason shows without its colour too.
+// A lane has the gaps of one reason, so that readers need not tell colours.
 type lane struct {
 	Reason, Text string
 	Bytes        uint64
 	Marks        []mark
 }
 
-// A mark is a piece of a strip. Its place and size are in percent of the strip's.
+// A mark is a piece of a strip. Its place and size are in percent of the strip.
 type mark struct {
 	Class               string
 	X, Y, Width, Height string
 	Title               string
 }
 
-// codeMap returns the strips of a file, by address, and how many sections are not among them: the
-// smallest ones without gaps.
+// codeMap returns the strips of a file, by address, and how many sections have none: those with the smallest gaps.
 func codeMap(c *Coverage) ([]strip, int) {
 	all := make([]strip, len(c.Uncovered.Sections))
 	for i := range all {
@@ -46,7 +44,9 @@ func codeMap(c *Coverage) ([]strip, int) {
 	for i := range c.Gaps {
 		addGap(all, &c.Gaps[i])
 	}
-	out := largest(all, maxStrips, func(a, b strip) int { return cmp.Or(cmp.Compare(a.LeftOut, b.LeftOut), cmp.Compare(a.Size, b.Size)) })
+	out := largest(all, maxStrips, func(a, b strip) int {
+		return cmp.Or(cmp.Compare(a.LeftOut, b.LeftOut), cmp.Compare(a.Size, b.Size))
+	})
 	for i := range out {
 		out[i].draw()
 	}
@@ -95,7 +95,9 @@ func (s *strip) draw() {
 		s.Lanes = append(s.Lanes, s.lane(reason, gaps))
 	}
 	// What is large must not hide what is small.
-	slices.SortFunc(s.Lanes, func(a, b lane) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Reason, b.Reason)) })
+	slices.SortFunc(s.Lanes, func(a, b lane) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Reason, b.Reason))
+	})
 	for i := range s.Lanes {
 		s.Marks = append(s.Marks, s.Lanes[i].Marks...)
 	}
@@ -116,10 +118,10 @@ func (s *strip) lane(reason string, gaps []*Gap) lane {
 	return l
 }
 
-// minGapHeight is the least height of a gap: the smallest has to be seen, as padding has not.
+// minGapHeight is the least height of a gap. Readers must see the smallest gap, but not the smallest padding.
 const minGapHeight = 0.2
 
-// mark returns the mark of a range; its height is the share of the range that is meant, or least.
+// mark returns the mark of a range. Its height is the share of the range that has r.Bytes, or least.
 func (s *strip) mark(r UncoveredRange, class, what string, least float64) mark {
 	section := ""
 	if s.Begin == 0 {
@@ -141,5 +143,6 @@ func (s *strip) mark(r UncoveredRange, class, what string, least float64) mark {
 
 // Label says in words what a strip shows.
 func (s *strip) Label() string {
-	return fmt.Sprintf("%s: %s, of which %s are left out and %s have no CFI", Printable(s.Name), bytesOf(s.Size), Digits(s.LeftOut), Digits(s.Bytes))
+	return fmt.Sprintf("%s: %s, of which %s are left out and %s have no CFI",
+		Printable(s.Name), bytesOf(s.Size), Digits(s.LeftOut), Digits(s.Bytes))
 }

@@ -164,15 +164,16 @@ func (n *namer) mapping(p place) bool {
 // A relation says where a symbol is relative to a gap and its FDE.
 type relation int
 
+// The FDE of a signal trampoline begins before its symbol, as unwinders look up the pc before a return address.
 const (
-	atLater relation = iota // after the FDE's start, where signal trampolines begin: unwinders look up the pc before a return address
-	atGap                   // where the gap begins; with a size the symbol would be around
-	atStart                 // where the FDE begins
-	around                  // it encloses the gap's first byte
+	afterStart relation = iota // after the FDE's start
+	atGap                      // where the gap begins; with a size the symbol would be around
+	atStart                    // where the FDE begins
+	around                     // it encloses the gap's first byte
 )
 
 // ranks say how well a label and a function name the function that a gap is in.
-var ranks = [...][2]int{atLater: {1, 3}, atGap: {2, 6}, atStart: {4, 7}, around: {5, 8}}
+var ranks = [...][2]int{afterStart: {1, 3}, atGap: {2, 6}, atStart: {4, 7}, around: {5, 8}}
 
 // A candidate is the best symbol so far that names a function.
 type candidate struct {
@@ -234,7 +235,7 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) []
 			if s.Value == fdes[i].Begin {
 				offer(&byFDE[i], atStart, fdes[i].Begin)
 			} else {
-				offer(&byFDE[i], atLater, fdes[i].Begin)
+				offer(&byFDE[i], afterStart, fdes[i].Begin)
 			}
 		}
 	})

@@ -1,5 +1,5 @@
-// Package report says how much of a file's code SFrame describes, and what is
-// left out, where, and why: as text and as a page of HTML for people, and as JSON for programs.
+// Package report says how much of a file's code SFrame describes. It lists gaps, which are code that CFI describes and
+// SFrame does not, with their places and reasons. A Coverage is the model; Text, JSON and HTML write it.
 package report
 
 import (
@@ -19,7 +19,7 @@ import (
 // when a field changes its meaning or goes; new fields may come without that.
 const Schema = 1
 
-// Coverage is what became of one file. All sizes are in bytes.
+// Coverage is the result for one file. All sizes are in bytes.
 type Coverage struct {
 	Schema    int       `json:"schema"`
 	File      string    `json:"file"`
@@ -53,10 +53,10 @@ type Coverage struct {
 	EHHdr     uint64    `json:"eh_frame_hdr_size"`
 	Verified  bool      `json:"verified"`
 
-	atLeast bool // what format 3 covers is more than is known, or may be
+	atLeast bool // format 3 may cover more than Reason.Format3 says
 }
 
-// A Kept is a file, or a member of an archive, that stayed as it was and that there is no Coverage of.
+// A Kept is an unchanged file or member of an archive without a Coverage.
 type Kept struct {
 	Schema int    `json:"schema"`
 	File   string `json:"file"`
@@ -64,7 +64,7 @@ type Kept struct {
 	Why    string `json:"why"`
 }
 
-// A Package is what became of the files of a package, in sum. It follows what is said of each.
+// A Package is the sum of the results for the files of a package. It follows these results.
 type Package struct {
 	Schema      int            `json:"schema"`
 	Package     string         `json:"package"`
@@ -102,7 +102,7 @@ type Reason struct {
 	Functions int    `json:"functions"`
 	Ranges    int    `json:"ranges"`
 	Bytes     uint64 `json:"bytes"`
-	Format3   uint64 `json:"format3_bytes"` // of those, what format 3 covers, as far as the gaps are listed and that is known
+	Format3   uint64 `json:"format3_bytes"` // that format 3 covers, of listed gaps
 	Loss      bool   `json:"loss"`          // false where there is nothing that a stack trace could find
 }
 
@@ -140,20 +140,19 @@ type Malformed struct {
 	Errors []string `json:"errors,omitempty"`
 }
 
-// An Input is what there is to report on.
+// An Input is what New reports on.
 type Input struct {
 	File   *elffile.File
 	Debug  *elffile.File // with the debug information that was split off, or nil
 	Table  *cfi.Table
 	ABI    sframe.ABI
 	Result *translate.Result
-	// Format3 is what format 3 makes of the functions with gaps at least, or nil if that is the
-	// format at hand.
+	// Format3 is a translation of at least the functions with gaps to format 3, or nil if Result has that format.
 	Format3 *translate.Result
 	Stubs   []plt.Stub
-	// Brief leaves out what takes longer: names, source lines, and code without CFI.
+	// Brief omits names, source lines, and code without CFI, which take longer.
 	Brief bool
-	// Room is what there is for all reports of a run, or nil if this is the only one.
+	// Room bounds all reports of a run, or is nil if this is the only one.
 	Room *Room
 }
 
@@ -166,7 +165,8 @@ func New(in Input) *Coverage {
 	}
 	c := &Coverage{
 		Schema: Schema, ABI: in.ABI.String(), Functions: res.Functions, Described: res.Described, Covered: res.Covered,
-		Topmost: res.Topmost, PLT: res.Synthesised, Padding: res.Padding, Dropped: Dropped(t.Dropped), Sources: []Source{},
+		Topmost: res.Topmost, PLT: res.Synthesised, Padding: res.Padding,
+		Dropped: Dropped(t.Dropped), Sources: []Source{},
 		Uncovered: Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}},
 	}
 	c.Malformed.Count = t.NumErrors
@@ -187,7 +187,7 @@ func New(in Input) *Coverage {
 	return c
 }
 
-// gaps lists the gaps, and the code without CFI.
+// gaps lists the gaps and the code without CFI.
 func (c *Coverage) gaps(in *Input) {
 	res := in.Result
 	gaps := res.Gaps[:take(&in.Room.gaps, len(res.Gaps))]
@@ -241,8 +241,7 @@ func (c *Coverage) gaps(in *Input) {
 	slices.SortStableFunc(c.Gaps, func(a, b Gap) int { return rank[a.Reason] - rank[b.Reason] })
 }
 
-// gapsLeft returns the gaps of a translation, and up to which address they are known: they are all
-// listed, or the first ones.
+// gapsLeft returns the gaps of a translation and the address up to which it lists them.
 func gapsLeft(res *translate.Result) (gaps []Range, known uint64) {
 	if res == nil {
 		return nil, 0

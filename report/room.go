@@ -1,8 +1,8 @@
 package report
 
-// What is kept for reports at most, of all files of a run together: so much, and some more for each
-// byte of the files. Lists are kept in memory, and names can be many times as long in a report as
-// they are in a file: many gaps have the same one, and mangled ones abbreviate.
+// Bounds of the lists in all reports of a run together, which are in memory: a number for any run, and one more for
+// some bytes of the files. Names can be much longer in a report than in a file: many gaps have the same name, and
+// mangled names abbreviate.
 const (
 	anyGaps      = 1 << 16
 	bytesPerGap  = 128 // of the files
@@ -12,17 +12,17 @@ const (
 	bytesPerErr  = 1024
 )
 
-// A Room says how much may still be kept for reports.
+// A Room says how much may still be added to reports.
 type Room struct {
 	gaps  int // that are listed
 	names int // bytes of names in all lists
 	errs  int // malformed records
 }
 
-// NewRoom returns the room that there is for any file.
+// NewRoom returns the bounds without any file.
 func NewRoom() *Room { return &Room{anyGaps, anyNames, anyErrors} }
 
-// Grow makes more room for a file of the given size in bytes. There may be no Room.
+// Grow adds to the bounds for a file of the given size in bytes. r may be nil.
 func (r *Room) Grow(size int64) {
 	if r != nil {
 		r.gaps += int(size / bytesPerGap)
@@ -34,7 +34,7 @@ func (r *Room) Grow(size int64) {
 // Full reports whether no more gaps are listed.
 func (r *Room) Full() bool { return r != nil && r.gaps <= 0 }
 
-// take returns how many of n can be listed, of which there is so much room.
+// take returns how many of n can be listed, and subtracts them from the bound.
 func take(room *int, n int) int {
 	n = min(n, *room)
 	*room -= n

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Sum returns the coverage of several files, such as the members of an archive, as that of
-// one with the given name. Of the files' gaps it has the sums.
+// Sum returns the coverage of several files, such as the members of an archive, as that of one file with the given
+// name. It has the sums of their gaps by reason, but lists no gaps.
 func Sum(file string, files []*Coverage) *Coverage {
 	sum := &Coverage{
 		Schema: Schema, File: file, Verified: true, Sources: []Source{}, Reasons: []Reason{}, Gaps: []Gap{},
@@ -75,7 +75,7 @@ func Sum(file string, files []*Coverage) *Coverage {
 // maxNotes bounds the notes that a sum has of its files.
 const maxNotes = 10
 
-// merge adds an item to a list, or to the item in the list that has its name; index says where names are.
+// merge appends an item to a list, or calls add for the item that has its name. index has the places of names.
 func merge[T any](list []T, index map[string]int, name string, item T, add func(to *T)) []T {
 	i, ok := index[name]
 	if !ok {
@@ -86,7 +86,7 @@ func merge[T any](list []T, index map[string]int, name string, item T, add func(
 	return list
 }
 
-// sectionGroup returns the name of a section up to the first dot after that at its start: .text.main is a part of .text.
+// sectionGroup returns the name of a section up to its second dot: .text.main is a part of .text.
 func sectionGroup(name string) string {
 	if i := strings.Index(name[min(1, len(name)):], "."); i >= 0 {
 		return name[:i+1]

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,8 +12,7 @@ import (
 	"cfi2sframe/internal/page"
 )
 
-// Text writes the coverage for people, with the given number of gaps at most; a
-// negative number stands for all.
+// Text writes the coverage for people, with up to the given number of gaps, or all if that is negative.
 func (c *Coverage) Text(w io.Writer, gaps int) error {
 	p := &printer{w: w}
 	p.f("%s: %s, SFrame V%d", Printable(c.File), c.ABI, c.Format)
@@ -23,7 +23,8 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 		p.f(" of %s", Printable(c.DebugFile))
 	}
 	p.f("\n  %s of code described by CFI, %s covered (%s), in %s and %s\n",
-		bytesOf(c.Described), Digits(c.Covered), Share(c.Covered, c.Described), plural(c.Functions, "function"), plural(int(c.FREs), "row"))
+		bytesOf(c.Described), Digits(c.Covered), Share(c.Covered, c.Described), plural(c.Functions, "function"),
+		plural(int(c.FREs), "row"))
 	p.f("  .sframe has %s", bytesOf(c.Size))
 	if c.EHFrame > 0 {
 		p.f(", beside %s of .eh_frame and %s of .eh_frame_hdr", Digits(c.EHFrame), Digits(c.EHHdr))
@@ -49,7 +50,8 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 		p.f("  %s of padding after functions, with their last rows\n", bytesOf(c.Padding))
 	}
 	for _, r := range c.Reasons {
-		p.f("  left out: %s in %s of %s: %s", bytesOf(r.Bytes), plural(r.Ranges, "range"), plural(r.Functions, "function"), r.Text)
+		p.f("  left out: %s in %s of %s: %s",
+			bytesOf(r.Bytes), plural(r.Ranges, "range"), plural(r.Functions, "function"), r.Text)
 		if r.Format3 > 0 {
 			p.f("; --format 3 covers %s", c.format3Share(&r))
 		}
@@ -102,7 +104,7 @@ func first[T any](list []T, n int) []T {
 	return list[:min(n, len(list))]
 }
 
-// format3Share returns in words how much of a reason's gaps format 3 covers, if it is anything.
+// format3Share returns in words how much of a reason's gaps format 3 covers. It covers some.
 func (c *Coverage) format3Share(r *Reason) string {
 	switch {
 	case r.Format3 == r.Bytes:
@@ -153,7 +155,7 @@ func rangeOf(section string, begin, end uint64) string {
 	return fmt.Sprintf("%s%#x-%#x", inSection(section), begin, end)
 }
 
-// textUncovered writes what is known of code without CFI; gaps is that of Text.
+// textUncovered writes where code without CFI is. gaps is that of Text.
 func (c *Coverage) textUncovered(p *printer, gaps int) {
 	u := &c.Uncovered
 	if u.Bytes == 0 {
@@ -172,18 +174,16 @@ func (c *Coverage) textUncovered(p *printer, gaps int) {
 		return
 	}
 	for _, f := range u.Functions {
-		name := Printable(f.Function)
-		if name == "" { // there was no room for it
-			name = "function"
-		}
-		p.f("    %s %s: %s of %s without CFI\n", rangeOf(f.Section, f.Begin, f.Begin+f.Size), name, bytesOf(f.Bytes), Digits(f.Size))
+		name := cmp.Or(Printable(f.Function), "function")
+		p.f("    %s %s: %s of %s without CFI\n",
+			rangeOf(f.Section, f.Begin, f.Begin+f.Size), name, bytesOf(f.Bytes), Digits(f.Size))
 	}
 	if u.Omitted > 0 {
 		p.f("    and %s more\n", plural(u.Omitted, "function"))
 	}
 }
 
-// inSection returns what stands before an address that counts from a section.
+// inSection returns the text before an address that counts from a section.
 func inSection(name string) string {
 	if name == "" {
 		return ""
@@ -191,8 +191,7 @@ func inSection(name string) string {
 	return Printable(name) + "+"
 }
 
-// Printable quotes a name that would do something to a terminal. Bytes that are no UTF-8 are
-// control characters to some.
+// Printable quotes a name that could control a terminal. Some terminals take bytes that are not UTF-8 for controls.
 func Printable(name string) string {
 	if !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(name)
@@ -235,7 +234,7 @@ func plural(n int, what string) string {
 // bytesOf returns a size in words.
 func bytesOf(n uint64) string { return Digits(n) + " " + one(n, "byte", "bytes") }
 
-// one returns the word for one of something, or that for another number.
+// one returns a word if n is 1, or else its plural.
 func one[T int | uint64](n T, word, more string) string {
 	if n == 1 {
 		return word

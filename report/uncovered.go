@@ -12,8 +12,7 @@ import (
 	"cfi2sframe/plt"
 )
 
-// Uncovered is code that no CFI describes, the padding between functions among it. Sizes are
-// in bytes.
+// Uncovered is code that no CFI describes, including padding between functions. Sizes are in bytes.
 type Uncovered struct {
 	Bytes     uint64              `json:"bytes"`
 	Sections  []UncoveredSection  `json:"sections"`
@@ -28,20 +27,19 @@ type UncoveredSection struct {
 	Begin  uint64           `json:"begin"` // address; 0 in a relocatable object
 	Size   uint64           `json:"size"`
 	Bytes  uint64           `json:"bytes"`  // of that, without CFI
-	Ranges []UncoveredRange `json:"ranges"` // where these are, by address; at most maxRanges, of which some then stand for several
+	Ranges []UncoveredRange `json:"ranges"` // by address, up to maxRanges: one can stand for several
 
 	base uint64 // what Begin counts from: elffile.Section.Base in an object, or 0
 }
 
-// An UncoveredRange is a range of code in which Bytes are without CFI: all, unless it stands for
-// several ranges.
+// An UncoveredRange is a range of code in which Bytes have no CFI: all of them, unless it stands for several ranges.
 type UncoveredRange struct {
 	Begin uint64 `json:"begin"` // address; in a relocatable object, from the section's start
 	End   uint64 `json:"end"`   // address after the last byte
 	Bytes uint64 `json:"bytes"`
 }
 
-// An UncoveredFunction is a function of which no CFI describes a part.
+// An UncoveredFunction is a function with a part that no CFI describes.
 type UncoveredFunction struct {
 	Function string `json:"function"`
 	Symbol   string `json:"symbol,omitempty"` // the mangled name, if it is another
@@ -54,8 +52,8 @@ type UncoveredFunction struct {
 // maxUncovered bounds the functions without CFI that are listed.
 const maxUncovered = 10000
 
-// maxRanges bounds the ranges that are listed of a section. A library has padding after every
-// other function, and for a picture a few hundred are enough.
+// maxRanges bounds the ranges of a section. A library has padding after every other function; the map needs a few
+// hundred ranges.
 const maxRanges = 256
 
 // A rangeSet is a set of sorted and disjoint ranges, with the bytes in the ranges before each.
@@ -102,8 +100,7 @@ func BytesWithoutCFI(f *elffile.File, t *cfi.Table, stubs []plt.Stub) uint64 {
 	return u.Bytes
 }
 
-// uncoveredSections returns the sections of code with what is not described in each, and where
-// that is.
+// uncoveredSections returns the sections of code with the code without CFI in each, and the ranges of that code.
 func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (Uncovered, []Range) {
 	described := make([]Range, 0, t.Len()+len(stubs))
 	for fn := range t.Functions() {
@@ -140,9 +137,8 @@ func (s *UncoveredSection) fromStart(f *elffile.File) {
 	s.base, s.Begin = s.Begin, 0
 }
 
-// summarize returns ranges, which are sorted, disjoint, and within the size bytes at begin. If they are more than
-// maxRanges, it divides the code into maxRanges equal parts and returns one for each part that has any. Of these,
-// full ones that touch each other become one.
+// summarize returns up to maxRanges ranges for sorted and disjoint ones in the size bytes at begin. If they are more,
+// each of maxRanges equal parts of the code that has some gets one, and adjacent full ones become one.
 func summarize(ranges []Range, begin, size uint64) []UncoveredRange {
 	out := make([]UncoveredRange, 0, min(len(ranges), maxRanges))
 	if len(ranges) <= maxRanges {
@@ -180,7 +176,7 @@ func summarize(ranges []Range, begin, size uint64) []UncoveredRange {
 	return joined
 }
 
-// codeSections returns where code is, by address.
+// codeSections returns the sections of code, by address.
 func codeSections(f *elffile.File) []UncoveredSection {
 	var out []UncoveredSection
 	for i := range f.Sections {
@@ -197,7 +193,7 @@ func codeSections(f *elffile.File) []UncoveredSection {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b UncoveredSection) int { return cmp.Compare(a.Begin, b.Begin) })
-	// Code counts once: of sections that overlap, which no linker makes, the first one has it.
+	// Code counts once: if sections overlap, which no linker makes, the first one has it.
 	end := uint64(0)
 	return slices.DeleteFunc(out, func(s UncoveredSection) bool {
 		if s.Size > 0 && s.Begin < end {
@@ -208,7 +204,7 @@ func codeSections(f *elffile.File) []UncoveredSection {
 	})
 }
 
-// subtract returns the parts of a range that are in none of others, which are sorted and disjoint.
+// subtract returns the parts of a range outside others, which are sorted and disjoint.
 func subtract(r Range, others []Range) []Range {
 	var out []Range
 	i := sort.Search(len(others), func(i int) bool { return others[i].End > r.Begin })

@@ -32,7 +32,7 @@ func Find(f *elffile.File, addrs []uint64, report func(i int, file string, line 
 	if info == nil && x.err == nil {
 		return ErrNone
 	}
-	for r := x.at(info, 0, 4096); r.more(); {
+	for r := x.at(info, 0); r.more(); {
 		if u := x.unit(r); u.has(attrStmtList) && u.hasAddress() {
 			u.lines()
 		}
@@ -86,7 +86,8 @@ func (x *finder) section(name string) *section {
 	var out *section
 	if s != nil && s.HasBytes() {
 		out = &section{name: s.Name, off: s.Off}
-		if out.size, x.err = x.f.UncompressedSize(s); x.err == nil && (out.size != s.Size || s.Compressed() || x.f.IsObject()) {
+		out.size, x.err = x.f.UncompressedSize(s)
+		if whole := out.size != s.Size || s.Compressed() || x.f.IsObject(); whole && x.err == nil {
 			out.data, x.err = x.f.ReadDebug(s)
 		}
 	}
@@ -100,7 +101,7 @@ func (x *finder) textAt(section string, off uint64) string {
 	if s == nil {
 		return ""
 	}
-	return x.at(s, off, 256).text()
+	return x.at(s, off).text()
 }
 
 // entry returns the n-th integer of the given size from an offset of a section on.
@@ -113,7 +114,7 @@ func (x *finder) entry(section string, base, n uint64, size int) uint64 {
 	case base > s.size || n > (s.size-base)/uint64(max(size, 1)):
 		x.failAt(s, base, "entry %d lies outside", n)
 	}
-	return x.at(s, base+n*uint64(size), 16).uint(size)
+	return x.at(s, base+n*uint64(size)).uint(size)
 }
 
 // first returns the index of the first address that is not before addr.

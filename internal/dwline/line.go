@@ -68,7 +68,7 @@ func (u *unit) lines() {
 	if s == nil {
 		return // it is in another file
 	}
-	p := program{reader: u.at(s, u.attrs[attrStmtList].n, 1<<16), u: u, paths: make(map[uint64]string)}
+	p := program{reader: u.at(s, u.attrs[attrStmtList].n), u: u, paths: make(map[uint64]string)}
 	p.end = p.length("line table")
 	if p.version = int(p.uint(2)); p.version < 2 || p.version > 5 {
 		return

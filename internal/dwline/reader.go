@@ -21,22 +21,21 @@ func (e *encoding) offsetSize() int {
 type reader struct {
 	*finder
 	encoding
-	s      *section
-	off    uint64 // in the section, of buf[0]
-	end    uint64 // of what may be read
-	buf    []byte
-	window uint64 // how many bytes are read at once
+	s   *section
+	off uint64 // in the section, of buf[0]
+	end uint64 // of what may be read
+	buf []byte
 }
 
-// What is counted for a reader, in bytes, and the longest part of a path that is read.
 const (
-	perReader = 256
-	maxPath   = 4096
+	window    = 4096 // bytes that are read at once
+	perReader = 256  // bytes that are counted for a reader
+	maxPath   = 4096 // bytes of the longest part of a path
 )
 
 // at returns a reader of a section from off on.
-func (x *finder) at(s *section, off, window uint64) *reader {
-	r := &reader{finder: x, s: s, window: window}
+func (x *finder) at(s *section, off uint64) *reader {
+	r := &reader{finder: x, s: s}
 	if s == nil || x.err != nil {
 		return r
 	}
@@ -85,7 +84,7 @@ func (r *reader) u8() byte {
 		return 0
 	}
 	if len(r.buf) == 0 {
-		n := min(r.window, r.s.size-r.off)
+		n := min(window, r.s.size-r.off)
 		if r.s.data != nil {
 			r.buf = r.s.data[r.off:][:n]
 		} else if r.buf, r.err = r.f.ReadAt("section "+r.s.name, r.s.off+r.off, n); r.err != nil {
@@ -225,7 +224,8 @@ func (r *reader) value(f form) value {
 		} else {
 			v.n = r.offset()
 		}
-	case 0x0f, 0x15, formStrx, formAddrx, 0x22, formRnglistx, formGNUAddrIndex, 0x1f02: // udata, ref_udata, loclistx, GNU_str_index
+	case 0x0f, 0x15, 0x22, 0x1f02, // udata, ref_udata, loclistx, GNU_str_index
+		formStrx, formAddrx, formRnglistx, formGNUAddrIndex:
 		v.n = r.uleb()
 	case 0x0d: // sdata
 		v.n = r.leb(true)

@@ -75,7 +75,7 @@ func (u *unit) read(r *reader) {
 		u.failAt(u.section("info"), 0, "there is no .debug_abbrev")
 		return
 	}
-	for specs := u.at(abbrev, table, 512); u.err == nil; {
+	for specs := u.at(abbrev, table); u.err == nil; {
 		c := specs.uleb()
 		if c == 0 {
 			specs.fail("there is no abbreviation %d", code)
@@ -116,7 +116,8 @@ func (u *unit) attributes(r, specs *reader) {
 			v.n = implicit
 		}
 		switch attr {
-		case attrStmtList, attrLowPC, attrHighPC, attrCompDir, attrRanges, attrStrOffsetsBase, attrAddrBase, attrRnglistsBase:
+		case attrStmtList, attrLowPC, attrHighPC, attrCompDir, attrRanges,
+			attrStrOffsetsBase, attrAddrBase, attrRnglistsBase:
 			u.attrs[attr] = v
 		}
 	}
@@ -173,7 +174,7 @@ func (u *unit) inRanges(base uint64) bool {
 		return false // it is in another file
 	}
 	highest := ^uint64(0) >> (64 - 8*min(max(u.addrSize, 1), 8))
-	for r := u.at(s, u.attrs[attrRanges].n, 4096); u.err == nil; {
+	for r := u.at(s, u.attrs[attrRanges].n); u.err == nil; {
 		begin, end := r.uint(u.addrSize), r.uint(u.addrSize)
 		switch {
 		case begin == 0 && end == 0:
@@ -210,7 +211,7 @@ func (u *unit) inRnglist(base uint64) bool {
 		first := u.attrs[attrRnglistsBase].n
 		off = first + u.entry("rnglists", first, off, u.offsetSize())
 	}
-	for r := u.at(s, off, 4096); u.err == nil; {
+	for r := u.at(s, off); u.err == nil; {
 		var begin, end uint64
 		switch kind := r.u8(); kind {
 		case rleEndOfList:

@@ -1,8 +1,8 @@
-// Package page has what all pages share: the style, the script, and parts of templates, of which the
-// largest is a table that can be sorted, filtered and paged through.
+// Package page has the style, the script and the parts of templates that all pages share. The largest part is a table
+// that can be sorted, filtered and paged through.
 //
-// A page has to work wherever it is copied to, without a network, and its names come from files that may be
-// hostile. Without JavaScript it shows the first rows of its tables.
+// A page works without a network in any directory. Its names come from files that may be hostile. Without JavaScript it
+// shows the first rows of its tables.
 package page
 
 import (
@@ -21,12 +21,11 @@ var (
 	parts string
 )
 
-// policy names the inlined style and script by their hashes: markup that would slip in
-// with a name could neither run nor load anything. A test works them out; here that would bring cryptography into
-// the program.
+// policy allows the inlined style and script by their hashes: markup in a name can neither run nor load anything. A
+// test computes the hashes, so that the program needs no cryptography.
 const policy = "default-src 'none'; style-src 'sha256-01JrJBr86RtTaDMubjLPNcyxZ9RtdD0TGOoO75ZWZ/E='; script-src 'sha256-BmLTQxVzg6s4O5kFShcCN2s909XLAowa8O3V0UQIoHE='"
 
-// Template returns the template of a page, which the parts are defined in, too.
+// Template returns the template of a page and of the parts.
 func Template(text string, funcs template.FuncMap) *template.Template {
 	return template.Must(template.Must(template.New("page").Funcs(funcs).Parse(parts)).Parse(text))
 }
@@ -34,7 +33,7 @@ func Template(text string, funcs template.FuncMap) *template.Template {
 // A Frame is what every page begins and ends with: the parts "top" and "end".
 type Frame struct {
 	Title  string
-	Policy string // that lets nothing run but what is inlined
+	Policy string // that allows only the inlined style and script
 	Style  template.CSS
 	Script template.JS
 	Data   Data
@@ -54,7 +53,7 @@ type Data struct {
 	Tables  map[string][][]string `json:"tables"`  // rows of cells, by the table's ID
 }
 
-// Add adds the rows of a table, whose reasons are in Data already, and returns the table with them.
+// Add adds the rows of a table, and returns the table with them. Data has the table's reasons.
 func (d *Data) Add(t Table, rows [][]string) Table {
 	if rows == nil {
 		rows = [][]string{}
@@ -81,9 +80,9 @@ type Table struct {
 	rows [][]string
 }
 
-// A Column's kind says how it is sorted and shown: text, number, hex, place, rule, source, and reason, which is a
-// name of one. The kinds name, file and part are for what a row is about. Behind its columns a row can have one
-// more cell: the symbol of a name, or where a file leads to.
+// A Column's kind says how it is sorted and shown: text, number, hex, place, rule, source, and reason (by name). The
+// kinds name, file and part are for the subject of a row. After its columns a row can have one more cell: the symbol of
+// a name, or the link of a file.
 type Column struct{ Name, Kind string }
 
 // Columns returns columns of the given names, each followed by its kind.
@@ -101,7 +100,7 @@ const maxStatic = 1000
 // A cell is one of those rows.
 type cell struct {
 	Kind, Text string
-	Head       bool   // it is what the row is about
+	Head       bool   // it is the subject of the row
 	Reason     string // its name
 	Link       string
 	Title      string
@@ -121,8 +120,8 @@ func (t Table) Static() [][]cell {
 	return out
 }
 
-// cell returns a cell; behind is what the row has behind its columns.
-func (t *Table) cell(kind, text string, behind []string) cell {
+// cell returns a cell. extra are the row's cells after its columns.
+func (t *Table) cell(kind, text string, extra []string) cell {
 	c := cell{Kind: kind, Text: text}
 	switch kind {
 	case "number":
@@ -135,11 +134,11 @@ func (t *Table) cell(kind, text string, behind []string) cell {
 	case "name", "file", "part":
 		c.Head = true
 	}
-	if len(behind) > 0 && kind == "name" {
-		c.Title = behind[0]
+	if len(extra) > 0 && kind == "name" {
+		c.Title = extra[0]
 	}
-	if len(behind) > 0 && kind == "file" {
-		c.Link = behind[0]
+	if len(extra) > 0 && kind == "file" {
+		c.Link = extra[0]
 	}
 	return c
 }
@@ -156,8 +155,8 @@ func (t Table) NotStatic() string {
 type Bar struct {
 	Name, Text      string
 	Loss            bool
-	Stays, Striped  string // the latter is what format 3 covers
-	Size, Of, Share string // in words: bytes, in how many gaps, and what format 3 covers, if anything
+	Stays, Striped  string // the striped part is covered by format 3
+	Size, Of, Share string // in words: bytes, number of gaps, and how much format 3 covers, or ""
 }
 
 // Part returns a length in percent, for graphics.
