@@ -22,7 +22,7 @@ import (
 func PlanDebug(d, prog *elffile.File) (l *Layout, err error) {
 	defer readWhole(d, &l, &err)
 	defer readWhole(prog, &l, &err)
-	p := &debugPlanner{planner: newPlanner(d, 0, Options{Force: true}), prog: prog, from: make(map[int]int)}
+	p := &debugPlanner{Layout: &Layout{f: d}, prog: prog, inProg: make(map[int]int)}
 	if err := p.check(); err != nil {
 		return nil, err
 	}
@@ -37,11 +37,12 @@ func PlanDebug(d, prog *elffile.File) (l *Layout, err error) {
 
 // A debugPlanner is the work of PlanDebug.
 type debugPlanner struct {
-	*planner
-	prog  *elffile.File
-	from  map[int]int // from indexes of loaded sections of the program to those of the debug file
-	order []int       // indexes of the debug file's sections in their new order, with -1 for a new .sframe
-	at    int         // index of .sframe in the program, or 0
+	*Layout
+	prog   *elffile.File
+	inProg map[int]int // from indexes of loaded sections to those in the program
+	order  []int       // indexes of the debug file's sections in their new order, newSection for .sframe
+	at     int         // index of .sframe in the program, or 0
+	gone   int         // that of an .sframe in the debug file, or 0
 }
 
 // check refuses files that do not belong together, or have no section headers to speak of.
@@ -60,20 +61,15 @@ func (p *debugPlanner) check() error {
 	case len(d.Sections)+1 > int(elf.SHN_LORESERVE) || len(prog.Progs) > maxDebugSegments:
 		return fmt.Errorf("it has %d sections and is to have %d segments; fewer were expected", len(d.Sections), len(prog.Progs))
 	}
-	var err error
-	for _, f := range []*elffile.File{prog, d} {
-		at, failed := f.SFrame()
-		err = cmp.Or(err, failed)
-		if f == prog {
-			p.at = at.Section
-		} else if at.Section > 0 {
-			p.old = &old{section: at.Section, segment: -1}
-		}
-	}
+	at, err := prog.SFrame()
 	if err != nil {
 		return err
 	}
-	p.remove = p.at == 0
+	old, err := d.SFrame()
+	if err != nil {
+		return err
+	}
+	p.at, p.gone = at.Section, old.Section
 	var sum uint64
 	for i := range d.Sections {
 		if s := &d.Sections[i]; s.HasBytes() {
@@ -92,43 +88,39 @@ const maxDebugSegments = 1 << 12
 // but .sframe have to be in both, of the same size.
 func (p *debugPlanner) match() error {
 	named := make(map[string][]int)
-	left := 0
 	for i := 1; i < len(p.f.Sections); i++ {
-		if s := &p.f.Sections[i]; s.Alloc() && !p.isOld(i) {
+		if s := &p.f.Sections[i]; s.Alloc() && i != p.gone {
 			named[s.Name] = append(named[s.Name], i)
-			left++
 		}
 	}
 	p.order = append(p.order, 0)
 	for i := 1; i < len(p.prog.Sections); i++ {
 		s := &p.prog.Sections[i]
-		switch list := named[s.Name]; {
-		case !s.Alloc():
+		if !s.Alloc() {
 			continue
-		case i == p.at:
-			p.order = append(p.order, -1)
-			continue
-		case len(list) == 0:
-			return fmt.Errorf("it has no section %s, which the program has at %#x", s.Name, s.Addr)
-		default:
-			if o := &p.f.Sections[list[0]]; o.Size != s.Size && !p.filledPage(o, s) {
-				return fmt.Errorf("section %s has %d bytes, and %d in the program", s.Name, o.Size, s.Size)
-			}
-			p.from[i] = list[0]
-			p.order = append(p.order, list[0])
-			named[s.Name] = list[1:]
-			left--
 		}
+		if i == p.at {
+			p.order = append(p.order, newSection)
+			continue
+		}
+		list := named[s.Name]
+		if len(list) == 0 {
+			return fmt.Errorf("it has no section %s, which the program has at %#x", s.Name, s.Addr)
+		}
+		if o := &p.f.Sections[list[0]]; o.Size != s.Size && !p.filledPage(o, s) {
+			return fmt.Errorf("section %s has %d bytes, and %d in the program", s.Name, o.Size, s.Size)
+		}
+		p.inProg[list[0]] = i
+		p.order = append(p.order, list[0])
+		named[s.Name] = list[1:]
 	}
-	if left > 0 {
-		for name, list := range named {
-			if len(list) > 0 {
-				return fmt.Errorf("section %s at %#x is not in the program", name, p.f.Sections[list[0]].Addr)
-			}
+	for name, list := range named {
+		if len(list) > 0 {
+			return fmt.Errorf("section %s at %#x is not in the program", name, p.f.Sections[list[0]].Addr)
 		}
 	}
 	for i := 1; i < len(p.f.Sections); i++ {
-		if s := &p.f.Sections[i]; !s.Alloc() && !p.isOld(i) {
+		if s := &p.f.Sections[i]; !s.Alloc() && i != p.gone {
 			p.order = append(p.order, i)
 		}
 	}
@@ -148,41 +140,29 @@ func (p *debugPlanner) filledPage(o, s *elffile.Section) bool {
 // layOut lays out the file.
 func (p *debugPlanner) layOut() error {
 	f := p.f
-	names, name, err := p.names()
+	var names []byte
+	var name uint32
+	var err error
+	if p.at > 0 {
+		names, name, err = p.names(sframe.SectionName)
+	} else {
+		names, err = p.namesWithout(sframe.SectionName, func(i int) bool { return i > 0 && i == p.gone })
+	}
 	if err != nil {
 		return err
 	}
-	p.index, p.values = make([]uint32, len(f.Sections)), make(map[uint32]uint64)
-	p.sections = make([]elf.Section64, len(p.order))
-	for i, old := range p.order {
-		if old >= 0 {
-			p.index[old] = uint32(i)
-			p.sections[i] = f.Sections[old].Section64
-		} else {
-			if p.old != nil {
-				p.index[p.old.section] = uint32(i)
-			}
-			p.sections[i] = p.prog.Sections[p.at].Section64
-			p.sections[i].Name, p.sections[i].Type = name, uint32(elf.SHT_NOBITS)
+	p.setSections(p.order, p.gone, func(i int) elf.Section64 {
+		if i == newSection {
+			s := p.prog.Sections[p.at].Section64
+			s.Name, s.Type = name, uint32(elf.SHT_NOBITS)
+			return s
 		}
-	}
-	for i, old := range p.from {
-		to := &p.sections[p.index[old]]
-		to.Size = p.prog.Sections[i].Size
-		if delta := p.prog.Sections[i].Addr - to.Addr; delta != 0 {
-			to.Addr += delta
-			p.values[uint32(old)] = delta
+		s := f.Sections[i].Section64
+		if own, ok := p.inProg[i]; ok {
+			s.Addr, s.Size = p.prog.Sections[own].Addr, p.prog.Sections[own].Size
 		}
-	}
-	for i := range p.sections[1:] {
-		s := &p.sections[i+1]
-		s.Link = p.newIndex(s.Link)
-		t := elf.SectionType(s.Type)
-		if t == elf.SHT_REL || t == elf.SHT_RELA || elf.SectionFlag(s.Flags)&elf.SHF_INFO_LINK != 0 {
-			s.Info = p.newIndex(s.Info)
-		}
-	}
-	p.shstrndx = p.newIndex(uint32(f.Shstrndx))
+		return s
+	})
 	p.phoff, p.progs = elffile.HeaderSize, slices.Clone(p.prog.Progs)
 	if len(f.Progs) == 0 {
 		p.phoff, p.progs = f.Phoff, nil
@@ -197,7 +177,7 @@ func (p *debugPlanner) contents(names []byte) {
 	f := p.f
 	var list []int
 	for i := 1; i < len(f.Sections); i++ {
-		if f.Sections[i].HasBytes() && !p.isOld(i) {
+		if f.Sections[i].HasBytes() && i != p.gone {
 			list = append(list, i)
 		}
 	}
@@ -212,8 +192,7 @@ func (p *debugPlanner) contents(names []byte) {
 		at = alignUp(at, min(validAlign(s.Addralign), firstPage))
 		to.Off = at
 		if i == f.Shstrndx {
-			to.Size = uint64(len(names))
-			p.patches = append(p.patches, patch{at, names})
+			p.setNames(names, at)
 		} else {
 			p.copies = append(p.copies, extent{s.Off, at, s.Size})
 		}

@@ -1,10 +1,11 @@
 package elfwrite
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 
 	"cfi2sframe/arch"
 	"cfi2sframe/elffile"
@@ -35,35 +36,46 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout,
 	if err != nil {
 		return nil, err
 	}
-	if p.old > 0 && !opt.Force {
+	if p.section > 0 && !opt.Force {
 		return nil, ErrExists
 	}
 	rela, symtab, err := p.relocations(&o)
 	if err != nil {
 		return nil, err
 	}
-	names, at, err := p.names(false)
+	names, name, err := p.names(relaName)
 	if err != nil {
 		return nil, err
 	}
-	p.off = alignUp(p.cut, sectionAlign)
+	end, known := p.contentEnds(elffile.HeaderSize, p.goes)
+	p.off = alignUp(end, sectionAlign)
 	relaOff := alignUp(p.off+size, tableAlign)
+	p.copies = []extent{{0, 0, end}}
 	p.patches = append(p.patches, patch{relaOff, rela})
-
-	sec := p.slot(p.old)
-	*sec = elf.Section64{
-		Name: at + uint32(len(".rela")), Type: uint32(o.Type), Flags: uint64(elf.SHF_ALLOC),
-		Off: p.off, Size: size, Addralign: sectionAlign,
+	order := p.order()
+	if p.section == 0 {
+		p.section = len(order)
+		order = append(order, p.section)
 	}
-	index := p.old
-	if index == 0 {
-		index = len(p.sections) - 1
+	if p.rela == 0 {
+		p.rela = len(order)
+		order = append(order, p.rela)
 	}
-	*p.slot(p.oldRela) = elf.Section64{
-		Name: at, Type: uint32(elf.SHT_RELA), Flags: uint64(elf.SHF_INFO_LINK), Off: relaOff, Size: uint64(len(rela)),
-		Link: uint32(symtab), Info: uint32(index), Addralign: tableAlign, Entsize: elffile.RelaSize,
-	}
-	p.finish(names, relaOff+uint64(len(rela)))
+	p.setSections(order, 0, func(i int) elf.Section64 {
+		switch i {
+		case p.section:
+			s := p.sectionHeader(name + uint32(len(".rela")))
+			s.Type = uint32(o.Type)
+			return s
+		case p.rela:
+			return elf.Section64{
+				Name: name, Type: uint32(elf.SHT_RELA), Flags: uint64(elf.SHF_INFO_LINK), Off: relaOff, Size: uint64(len(rela)),
+				Link: uint32(symtab), Info: uint32(p.section), Addralign: tableAlign, Entsize: elffile.RelaSize,
+			}
+		}
+		return f.Sections[i].Section64
+	})
+	p.setHeaders(p.setNames(names, relaOff+uint64(len(rela))), known)
 	return p.Layout, nil
 }
 
@@ -85,32 +97,37 @@ func planObjectRemoval(f *elffile.File) (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, gone := range []int{p.old, p.oldRela} {
-		if gone == 0 {
-			continue
+	for i := range f.Sections {
+		if p.goes(i) {
+			if err := p.release(i); err != nil {
+				return nil, err
+			}
 		}
-		if err := p.release(gone); err != nil {
-			return nil, err
-		}
-		p.sections[gone] = elf.Section64{}
 	}
-	for n := len(p.sections) - 1; n == p.old || n == p.oldRela && n > 0; n-- {
-		p.sections = p.sections[:n]
-	}
-	names, _, err := p.names(true)
+	names, err := p.namesWithout(relaName, p.goes)
 	if err != nil {
 		return nil, err
 	}
-	p.finish(names, p.cut)
+	order := p.order()
+	for p.goes(order[len(order)-1]) {
+		order = order[:len(order)-1]
+	}
+	p.setSections(order, 0, func(i int) elf.Section64 {
+		if p.goes(i) {
+			return elf.Section64{}
+		}
+		return f.Sections[i].Section64
+	})
+	end, known := p.contentEnds(elffile.HeaderSize, p.goes)
+	p.copies = []extent{{0, 0, end}}
+	p.setHeaders(p.setNames(names, end), known)
 	return p.Layout, nil
 }
 
 // object is the work of PlanObject.
 type object struct {
 	*Layout
-	old, oldRela int    // section indexes of an .sframe that is there and of its relocations, or 0
-	cut          uint64 // end of the contents that stay
-	known        uint64 // end of all that the headers know of
+	section, rela int // indexes of .sframe and of its relocations, or 0
 }
 
 func newObject(f *elffile.File, size uint64) (*object, error) {
@@ -123,39 +140,25 @@ func newObject(f *elffile.File, size uint64) (*object, error) {
 	if err := checkSections(f); err != nil {
 		return nil, err
 	}
-	// A name that the end of the table cuts off would go on in what is added there.
-	names := &f.Sections[f.Shstrndx]
-	if n := names.Size; n > 0 {
-		last, err := f.ReadAt("section name table", names.Off+n-1, 1)
-		if err != nil {
-			return nil, err
-		}
-		if last[0] != 0 {
-			return nil, fmt.Errorf("section name table at file offset %#x, %d bytes, does not end in a zero", names.Off, n)
+	for i := range f.Sections {
+		if s := &f.Sections[i]; s.HasBytes() && s.Off < elffile.HeaderSize && s.Size > 0 {
+			return nil, fmt.Errorf("section %d (%s) at file offset %#x overlaps the ELF header", i, s.Name, s.Off)
 		}
 	}
 	p := &object{Layout: &Layout{f: f, Size: size}}
-	if err := p.findOld(); err != nil {
-		return nil, err
+	return p, p.findOld()
+}
+
+// goes reports whether a section of the old file is .sframe or has its relocations.
+func (p *object) goes(i int) bool { return i > 0 && (i == p.section || i == p.rela) }
+
+// order returns the sections in their order, which does not change.
+func (p *object) order() []int {
+	order := make([]int, len(p.f.Sections))
+	for i := range order {
+		order[i] = i
 	}
-	p.cut = elffile.HeaderSize
-	p.known = headersOf(f).end
-	p.sections = make([]elf.Section64, len(f.Sections))
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		p.sections[i] = s.Section64
-		if !s.HasBytes() {
-			continue
-		}
-		if s.Off < elffile.HeaderSize && s.Size > 0 {
-			return nil, fmt.Errorf("section %d (%s) at file offset %#x overlaps the ELF header", i, s.Name, s.Off)
-		}
-		p.known = max(p.known, s.Off+s.Size)
-		if i != f.Shstrndx && i != p.old && i != p.oldRela {
-			p.cut = max(p.cut, s.Off+s.Size)
-		}
-	}
-	return p, nil
+	return order
 }
 
 // findOld finds an .sframe that is there already, and its relocations.
@@ -174,16 +177,16 @@ func (p *object) findOld() error {
 	if s.Flags&^uint64(elf.SHF_WRITE) != uint64(elf.SHF_ALLOC) || i == f.Shstrndx {
 		return fmt.Errorf("section %d (%s) has the flags %v and cannot be replaced; %v alone was expected", i, s.Name, elf.SectionFlag(s.Flags), elf.SHF_ALLOC)
 	}
-	p.old = i
+	p.section = i
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if t := elf.SectionType(s.Type); t != elf.SHT_RELA && t != elf.SHT_REL || int(s.Info) != p.old {
+		if t := elf.SectionType(s.Type); t != elf.SHT_RELA && t != elf.SHT_REL || int(s.Info) != p.section {
 			continue
 		}
-		if p.oldRela > 0 || elf.SectionType(s.Type) != elf.SHT_RELA || s.Flags&^uint64(elf.SHF_INFO_LINK) != 0 || i == f.Shstrndx {
+		if p.rela > 0 || elf.SectionType(s.Type) != elf.SHT_RELA || s.Flags&^uint64(elf.SHF_INFO_LINK) != 0 || i == f.Shstrndx {
 			return fmt.Errorf("section %d (%s) has relocations of .sframe; one section of type SHT_RELA was expected", i, s.Name)
 		}
-		p.oldRela = i
+		p.rela = i
 	}
 	return nil
 }
@@ -193,152 +196,77 @@ func (p *object) findOld() error {
 // are all over an object, too.
 func (p *object) release(gone int) error {
 	f := p.f
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf(format+", which can therefore not be removed", args...)
+	}
+	name := f.Sections[gone].Name
 	for i := range f.Sections {
-		s := &f.Sections[i]
-		if i != p.oldRela && i != p.old && int(s.Link) == gone {
-			return fmt.Errorf("section %d (%s) refers to section %d (%s), which can therefore not be removed", i, s.Name, gone, f.Sections[gone].Name)
+		if s := &f.Sections[i]; !p.goes(i) && int(s.Link) == gone {
+			return refuse("section %d (%s) refers to section %d (%s)", i, s.Name, gone, name)
 		}
 	}
-	var own, others int
+	own, others := false, false
 	var table *elffile.Section
-	var sym elffile.Symbol
+	var symbol uint32
 	err := f.Symbols(elf.SHT_SYMTAB, func(t *elffile.Section, s elffile.Symbol) {
 		switch {
 		case s.Section != gone:
-		case s.Info == uint8(elf.STB_LOCAL)<<4|uint8(elf.STT_SECTION) && own == 0:
-			own, table, sym = 1, t, s
+		case s.Info == uint8(elf.STB_LOCAL)<<4|uint8(elf.STT_SECTION) && !own:
+			own, table, symbol = true, t, s.Index
 		default:
-			others++
+			others = true
 		}
 	})
 	if err != nil {
 		return err
 	}
-	if others > 0 {
-		return fmt.Errorf("a symbol refers to section %d (%s), which can therefore not be removed", gone, f.Sections[gone].Name)
+	if others {
+		return refuse("a symbol refers to section %d (%s)", gone, name)
 	}
-	if own == 0 {
+	if !own {
 		return nil
 	}
-	return p.clearSymbol(table, sym.Index)
-}
-
-// clearSymbol empties a symbol that nothing refers to but relocations of .sframe.
-func (p *object) clearSymbol(table *elffile.Section, index uint32) error {
-	f := p.f
-	link := 0
-	for &f.Sections[link] != table {
-		link++
-	}
+	link := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Section64 == table.Section64 })
 	var total uint64
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if int(s.Link) != link || i == p.oldRela {
+		if int(s.Link) != link || p.goes(i) {
 			continue
 		}
 		if total += s.Size; s.HasBytes() && total > f.Size {
 			return fmt.Errorf("section %d (%s): what refers to symbols overlaps, having more than the %d bytes of the file", i, s.Name, f.Size)
 		}
-		used, err := p.refers(s, index)
-		if err != nil {
-			return err
-		}
-		if used {
-			return fmt.Errorf("section %d (%s) refers to symbol %d, that of %s, which can therefore not be removed", i, s.Name, index, sframe.SectionName)
+		if used, err := p.refers(s, symbol); used || err != nil {
+			return cmp.Or(err, refuse("section %d (%s) refers to symbol %d, that of %s", i, s.Name, symbol, sframe.SectionName))
 		}
 	}
-	p.patches = append(p.patches, patch{table.Off + uint64(index)*elffile.SymSize, make([]byte, elffile.SymSize)})
+	p.patches = append(p.patches, patch{table.Off + uint64(symbol)*elffile.SymSize, make([]byte, elffile.SymSize)})
 	if wide := f.SymbolIndexes(link); wide > 0 {
-		p.patches = append(p.patches, patch{f.Sections[wide].Off + 4*uint64(index), make([]byte, 4)})
+		p.patches = append(p.patches, patch{f.Sections[wide].Off + 4*uint64(symbol), make([]byte, 4)})
 	}
 	return nil
 }
 
 // refers reports whether a section, of those that refer to symbols, does so to the one with an index.
-func (p *object) refers(s *elffile.Section, index uint32) (bool, error) {
-	size := uint64(elffile.RelaSize)
+func (p *object) refers(s *elffile.Section, symbol uint32) (bool, error) {
+	var size uint64
 	switch elf.SectionType(s.Type) {
 	case elf.SHT_GROUP: // which has the name of the symbol
-		return s.Info == index, nil
+		return s.Info == symbol, nil
 	case elf.SHT_REL:
 		size = elffile.RelaAddend
 	case elf.SHT_RELA:
+		size = elffile.RelaSize
 	default:
 		return false, nil
 	}
-	const chunk = 1 << 15 // relocations that are read at a time
-	num := s.Size / size
-	for first := uint64(0); first < num; first += chunk {
-		b, err := p.f.ReadAt("section "+s.Name, s.Off+first*size, min(num-first, chunk)*size)
-		if err != nil {
-			return false, err
-		}
-		for ; len(b) > 0; b = b[size:] {
-			if p.f.Order.Uint64(b[elffile.RelaInfo:])>>32 == uint64(index) {
-				return true, nil
-			}
+	b, err := p.f.ReadSection(s)
+	for ; uint64(len(b)) >= size; b = b[size:] {
+		if p.f.Order.Uint64(b[elffile.RelaInfo:])>>32 == uint64(symbol) {
+			return true, err
 		}
 	}
-	return false, nil
-}
-
-// slot returns the header with the given index, or a new one for 0.
-func (p *object) slot(index int) *elf.Section64 {
-	if index == 0 {
-		p.sections = append(p.sections, elf.Section64{})
-		index = len(p.sections) - 1
-	}
-	return &p.sections[index]
-}
-
-// names returns the section name table, and where .rela.sframe is in it. The name .sframe
-// is its end.
-func (p *object) names(remove bool) ([]byte, uint32, error) {
-	s := &p.f.Sections[p.f.Shstrndx]
-	names, err := p.f.ReadSection(s)
-	if err != nil {
-		return nil, 0, err
-	}
-	if i := strings.Index(string(names), "\x00"+relaName+"\x00"); i >= 0 {
-		if end := i + 1 + len(relaName) + 1; remove && end == len(names) && !p.named(uint32(i+1)) {
-			names = names[:i+1]
-		}
-		return names, uint32(i + 1), nil
-	}
-	if remove {
-		return names, 0, nil
-	}
-	if len(names) == 0 { // it ends in a zero otherwise
-		names = append(names, 0)
-	}
-	return append(names, relaName+"\x00"...), uint32(len(names)), nil
-}
-
-// named reports whether a section that stays has its name at or after an offset, or
-// symbols may have.
-func (p *object) named(off uint32) bool {
-	for i := range p.sections {
-		if s := &p.sections[i]; s.Name >= off || s.Link == uint32(p.f.Shstrndx) {
-			return true
-		}
-	}
-	return false
-}
-
-// finish lays out what follows the contents, from the given offset on.
-func (p *object) finish(names []byte, at uint64) {
-	f := p.f
-	p.copies = []extent{{0, 0, p.cut}}
-	s := &p.sections[f.Shstrndx]
-	s.Off, s.Size = at, uint64(len(names))
-	p.patches = append(p.patches, patch{at, names})
-	p.shoff = alignUp(at+uint64(len(names)), tableAlign)
-	p.shstrndx = uint32(f.Shstrndx)
-	p.index = make([]uint32, len(f.Sections))
-	for i := range p.index {
-		p.index[i] = uint32(i)
-	}
-	p.copies = append(p.copies, extent{p.known, p.shoff + uint64(len(p.sections))*elffile.SectionSize, f.Size - p.known})
+	return false, err
 }
 
 // relocations returns the contents of .rela.sframe, and the index of the symbol table

@@ -180,15 +180,15 @@ func (p *planner) inPlace() (bool, error) {
 		p.Addr += (o.end - o.begin - p.Size) &^ (sectionAlign - 1)
 		p.off += p.Addr - o.addr
 	}
-	p.shoff, p.shstrndx = f.Shoff, uint32(f.Shstrndx)
+	p.shoff = f.Shoff
 	p.setSegment(&p.progs[o.segment])
-	p.sections = make([]elf.Section64, len(f.Sections))
-	p.index = make([]uint32, len(f.Sections))
-	for i := range f.Sections {
-		p.sections[i], p.index[i] = f.Sections[i].Section64, uint32(i)
-	}
-	if o.section > 0 {
-		p.setSection(&p.sections[o.section])
+	if len(f.Sections) > 0 {
+		p.setSections(p.sameOrder(), o.section, func(i int) elf.Section64 {
+			if i == newSection {
+				return p.sectionHeader(f.Sections[o.section].Section64.Name)
+			}
+			return f.Sections[i].Section64
+		})
 	}
 	return true, nil
 }

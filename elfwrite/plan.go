@@ -290,11 +290,11 @@ func (p *planner) setSegment(h *elf.Prog64) {
 	}
 }
 
-// setSection makes s the header of .sframe; its name stays.
-func (p *planner) setSection(s *elf.Section64) {
-	*s = elf.Section64{
-		Name: s.Name, Type: sframe.SHTGNUSFrame, Flags: uint64(elf.SHF_ALLOC),
-		Addr: p.Addr, Off: p.off, Size: p.Size, Addralign: sectionAlign,
+// sectionHeader returns the header of .sframe, whose name is at an offset of the section names.
+func (l *Layout) sectionHeader(name uint32) elf.Section64 {
+	return elf.Section64{
+		Name: name, Type: sframe.SHTGNUSFrame, Flags: uint64(elf.SHF_ALLOC),
+		Addr: l.Addr, Off: l.off, Size: l.Size, Addralign: sectionAlign,
 	}
 }
 

@@ -10,37 +10,130 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// files lays out what follows the new segment, which ends at the given offset of
-// the new file: the parts that are not loaded, the section names, the section
-// headers, and bytes after everything that the headers know of.
-func (p *planner) files(end uint64) error {
-	f := p.f
-	p.newTail = end + (p.tail-end)%p.tailAlign(p.tail)
+// setSections makes the section header table: header i is that of section order[i] of the old file. Other numbers stand
+// for new sections. gone is the old .sframe, or 0; the first new section takes its index.
+func (l *Layout) setSections(order []int, gone int, header func(section int) elf.Section64) {
+	f := l.f
+	l.index, l.values = make([]uint32, len(f.Sections)), make(map[uint32]uint64)
+	l.sections = make([]elf.Section64, len(order))
+	for i, section := range order {
+		s := header(section)
+		if section < 0 || section >= len(f.Sections) {
+			section = gone
+			gone = 0
+		} else if uint64(s.Name) >= f.Sections[f.Shstrndx].Size {
+			s.Name = 0 // it must not become the name of a new section
+		}
+		if section > 0 {
+			l.index[section] = uint32(i)
+			if d := s.Addr - f.Sections[section].Addr; d != 0 {
+				l.values[uint32(section)] = d
+			}
+		}
+		l.sections[i] = s
+	}
+	for i := range l.sections[1:] {
+		s := &l.sections[i+1]
+		s.Link = l.newIndex(s.Link)
+		t := elf.SectionType(s.Type)
+		if t == elf.SHT_REL || t == elf.SHT_RELA || elf.SectionFlag(s.Flags)&elf.SHF_INFO_LINK != 0 {
+			s.Info = l.newIndex(s.Info)
+		}
+	}
+	l.sections[0] = f.Sections[0].Section64
+	l.shstrndx = l.newIndex(uint32(f.Shstrndx))
+}
 
-	// The section names and headers are written anew after the other parts, and
-	// leave nothing behind where they were last.
-	cut := p.tail
+// newIndex returns the new index of a section.
+func (l *Layout) newIndex(old uint32) uint32 {
+	if int(old) < len(l.index) {
+		return l.index[old]
+	}
+	return old
+}
+
+// setNames puts the section name table at an offset of the new file, and returns where it ends.
+func (l *Layout) setNames(names []byte, off uint64) uint64 {
+	s := &l.sections[l.shstrndx]
+	s.Off, s.Size = off, uint64(len(names))
+	l.patches = append(l.patches, patch{off, names})
+	return off + s.Size
+}
+
+// setHeaders puts the section headers after an offset of the new file, and what follows all that headers tell of in
+// the old one after them.
+func (l *Layout) setHeaders(off, known uint64) {
+	if len(l.sections) > 0 {
+		l.shoff = alignUp(off, tableAlign)
+		off = l.shoff + uint64(len(l.sections))*elffile.SectionSize
+	}
+	l.copies = append(l.copies, extent{known, off, l.f.Size - known})
+}
+
+// names returns the section name table with a name at its end, unless it is there, and the offset of the name.
+func (l *Layout) names(name string) ([]byte, uint32, error) {
+	names, err := l.f.ReadSection(&l.f.Sections[l.f.Shstrndx])
+	if err != nil {
+		return nil, 0, err
+	}
+	name += "\x00"
+	if i := bytes.Index(names, []byte(name)); i > 0 { // 0 is the empty name
+		return names, uint32(i), nil
+	}
+	if n := len(names); n == 0 || names[n-1] != 0 {
+		names = append(names, 0)
+	}
+	return append(names, name...), uint32(len(names)), nil
+}
+
+// namesWithout returns the section name table without a name at its end, if only the sections that go use that.
+func (l *Layout) namesWithout(name string, goes func(section int) bool) ([]byte, error) {
+	names, err := l.f.ReadSection(&l.f.Sections[l.f.Shstrndx])
+	if err != nil {
+		return nil, err
+	}
+	n := len(names) - len(name) - 1
+	if n < 1 || names[n-1] != 0 || !bytes.HasSuffix(names, []byte(name+"\x00")) {
+		return names, nil
+	}
+	for i := range l.f.Sections {
+		s := &l.f.Sections[i]
+		if !goes(i) && (uint64(s.Section64.Name) >= uint64(n) || s.Link == uint32(l.f.Shstrndx)) {
+			return names, nil // a symbol may use it
+		}
+	}
+	return names[:n], nil
+}
+
+// contentEnds returns where the contents of the sections that stay end, but for the section names, and where everything
+// ends that headers tell of. Neither is before from.
+func (l *Layout) contentEnds(from uint64, goes func(section int) bool) (end, known uint64) {
+	f := l.f
+	end, known = from, max(from, headersOf(f).end)
 	for i := range f.Sections {
-		if s := &f.Sections[i]; s.HasBytes() && (i != f.Shstrndx || s.Alloc()) && !p.isOld(i) {
-			cut = max(cut, s.Off+s.Size)
+		s := &f.Sections[i]
+		if !s.HasBytes() {
+			continue
+		}
+		known = max(known, sectionSpan(s).end)
+		if (i != f.Shstrndx || s.Alloc()) && !goes(i) {
+			end = max(end, sectionSpan(s).end)
 		}
 	}
 	for i := range f.Progs {
 		if h := &f.Progs[i]; h.Filesz > 0 {
-			cut = max(cut, fileSpan(h).end)
+			end, known = max(end, fileSpan(h).end), max(known, fileSpan(h).end)
 		}
 	}
-	known := cut
-	if len(f.Sections) > 0 {
-		table := headersOf(f)
-		known = max(known, table.end)
-		if names := &f.Sections[f.Shstrndx]; f.Shstrndx > 0 && names.HasBytes() {
-			known = max(known, sectionSpan(names).end)
-		}
-		if table.end <= p.loadEnd { // they were in memory, where nobody looks for them
-			p.zeros = append(p.zeros, span{p.newOff(table.begin), p.newOff(table.begin) + (table.end - table.begin)})
-		}
-	}
+	return end, known
+}
+
+// files lays out what follows the new segment, which ends at an offset of the new file: what is not loaded, the section
+// names and headers, and bytes that no header tells of.
+func (p *planner) files(end uint64) error {
+	f := p.f
+	p.newTail = end + (p.tail-end)%p.tailAlign(p.tail)
+	cut, known := p.contentEnds(p.tail, p.isOld)
 	if p.headTo > 0 {
 		end := fileSpan(&f.Progs[p.head]).end
 		p.copies = append(p.copies, extent{end, end, p.loadEnd - end}, extent{0, p.headTo, end})
@@ -48,8 +141,14 @@ func (p *planner) files(end uint64) error {
 		p.copies = append(p.copies, extent{0, p.front, p.loadEnd})
 	}
 	p.copies = append(p.copies, extent{p.tail, p.newTail, cut - p.tail})
-	if o := p.old; o != nil && o.begin < o.end && o.end <= p.loadEnd {
-		p.zeros = append(p.zeros, span{p.newOff(o.begin), p.newOff(o.begin) + (o.end - o.begin)})
+	unused := []span{headersOf(f)} // if they are loaded
+	if p.old != nil {
+		unused = append(unused, p.old.span)
+	}
+	for _, s := range unused {
+		if s.begin < s.end && s.end <= p.loadEnd {
+			p.zeros = append(p.zeros, span{p.newOff(s.begin), p.newOff(s.begin) + (s.end - s.begin)})
+		}
 	}
 	for _, u := range p.units {
 		p.moves = append(p.moves, extent{u.begin, u.to, u.end - u.begin})
@@ -61,7 +160,7 @@ func (p *planner) files(end uint64) error {
 			return err
 		}
 	}
-	p.copies = append(p.copies, extent{known, at, f.Size - known})
+	p.setHeaders(at, known)
 	return nil
 }
 
@@ -92,99 +191,59 @@ func (p *planner) newOff(off uint64) uint64 {
 	return off + p.front
 }
 
-// sectionHeaders lays out the section names and headers from the given offset of
-// the new file on, and returns where they end.
+// sectionHeaders makes the section headers, with the section names at an offset of the new file, and returns where the
+// latter end.
 func (p *planner) sectionHeaders(at uint64) (uint64, error) {
-	f := p.f
-	names, name, err := p.names()
+	var names []byte
+	var name uint32
+	var err error
+	if p.remove {
+		names, err = p.namesWithout(sframe.SectionName, p.isOld)
+	} else {
+		names, name, err = p.names(sframe.SectionName)
+	}
 	if err != nil {
 		return 0, err
 	}
-	order := p.order()
-	p.index = make([]uint32, len(f.Sections))
-	p.values = make(map[uint32]uint64)
-	p.sections = make([]elf.Section64, len(order))
-	for i, old := range order {
-		if old < 0 {
-			p.sections[i].Name = name
-			p.setSection(&p.sections[i])
-			if p.old != nil && p.old.section > 0 {
-				p.index[p.old.section] = uint32(i)
-				p.values[uint32(p.old.section)] = p.Addr - p.old.addr
-			}
-			continue
-		}
-		p.index[old] = uint32(i)
-		s := f.Sections[old].Section64
-		if uint64(s.Name) >= f.Sections[f.Shstrndx].Size {
-			s.Name = 0 // it must not become the new name
-		}
-		if u := p.unitAt(sectionSpan(&f.Sections[old])); u != nil && f.Sections[old].HasBytes() {
-			s.Off += u.to - u.begin
-			s.Addr += u.toAddr - u.addr
-			p.values[uint32(old)] = u.toAddr - u.addr
-		} else if f.Sections[old].HasBytes() || !f.Sections[old].Alloc() {
-			s.Off = p.newOff(s.Off)
-		} else {
-			s.Off += p.front // .bss keeps its nominal offset
-		}
-		p.fill(old, &s)
-		p.sections[i] = s
+	headers := make([]elf.Section64, len(p.f.Sections))
+	for i := range headers {
+		headers[i] = p.movedSection(i)
 	}
-	for i := range p.sections {
-		s := &p.sections[i]
-		s.Link = p.newIndex(s.Link)
-		t := elf.SectionType(s.Type)
-		if t == elf.SHT_REL || t == elf.SHT_RELA || elf.SectionFlag(s.Flags)&elf.SHF_INFO_LINK != 0 {
-			s.Info = p.newIndex(s.Info)
-		}
+	gone := 0
+	if p.old != nil {
+		gone = p.old.section
 	}
-	p.sections[0] = f.Sections[0].Section64
-	p.shstrndx = p.newIndex(uint32(f.Shstrndx))
-	if names != nil {
-		s := &p.sections[p.shstrndx]
-		s.Off, s.Size = at, uint64(len(names))
-		if off, ok := p.namesBefore(names); p.remove && ok {
-			s.Off = p.newOff(off)
-		} else {
-			at += s.Size
+	p.setSections(p.order(headers), gone, func(i int) elf.Section64 {
+		switch {
+		case i >= 0:
+			return headers[i]
+		case p.remove:
+			return elf.Section64{}
 		}
-		p.patches = append(p.patches, patch{s.Off, names})
+		return p.sectionHeader(name)
+	})
+	if off, ok := p.namesBefore(names); p.remove && ok {
+		p.setNames(names, p.newOff(off))
+		return at, nil
 	}
-	p.shoff = alignUp(at, tableAlign)
-	return p.shoff + uint64(len(p.sections))*elffile.SectionSize, nil
+	return p.setNames(names, at), nil
 }
 
-// newIndex returns the new index of the section with the given old one.
-func (p *planner) newIndex(old uint32) uint32 {
-	if int(old) < len(p.index) {
-		return p.index[old]
+// movedSection returns the new header of a section.
+func (p *planner) movedSection(i int) elf.Section64 {
+	old := &p.f.Sections[i]
+	s := old.Section64
+	switch u := p.unitAt(sectionSpan(old)); {
+	case u != nil && old.HasBytes():
+		s.Off += u.to - u.begin
+		s.Addr += u.toAddr - u.addr
+	case old.HasBytes() || !old.Alloc():
+		s.Off = p.newOff(s.Off)
+	default:
+		s.Off += p.front // .bss keeps its nominal offset
 	}
-	return old
-}
-
-// names returns the section name table with .sframe in it, and where that name
-// is. The table is nil if there is none to extend.
-func (p *planner) names() ([]byte, uint32, error) {
-	s := &p.f.Sections[p.f.Shstrndx]
-	if p.f.Shstrndx == 0 {
-		return nil, 0, nil
-	}
-	names, err := p.f.ReadSection(s)
-	if err != nil {
-		return nil, 0, err
-	}
-	entry := []byte(sframe.SectionName + "\x00")
-	if p.remove {
-		return p.withoutName(names, entry), 0, nil
-	}
-	if i := bytes.Index(names, entry); i > 0 { // 0 is the empty name
-		return names, uint32(i), nil
-	}
-	if n := len(names); n == 0 || names[n-1] != 0 {
-		names = append(names, 0)
-	}
-	return append(names, entry...), uint32(len(names)), nil
+	p.fill(i, &s)
+	return s
 }
 
 // namesBefore returns the file offset of a copy of the section names after the section that precedes them by its
@@ -199,98 +258,73 @@ func (p *planner) namesBefore(names []byte) (uint64, bool) {
 	return at, err == nil && bytes.Equal(b, names)
 }
 
-// withoutName takes the name .sframe off the end of the section name table, if it is
-// there and nothing else uses it.
-func (p *planner) withoutName(names, entry []byte) []byte {
-	n := len(names) - len(entry)
-	if n < 1 || names[n-1] != 0 || !bytes.HasSuffix(names, entry) {
-		return names
-	}
-	for i := range p.f.Sections {
-		s := &p.f.Sections[i]
-		if !p.isOld(i) && (uint64(s.Section64.Name) >= uint64(n) || s.Link == uint32(p.f.Shstrndx)) {
-			return names // a symbol may use it
-		}
-	}
-	return names[:n]
-}
+// newSection stands for .sframe in the order of sections.
+const newSection = -1
 
-// order returns the old indexes of the sections in their new order, with -1 for
-// .sframe. Headers of notes and .interp are in the order of the file, which patchelf
-// takes for granted. What dynamic entries locate keeps its place before the sections
-// that refer to it: where .dynsym comes late, strip and objcopy order the sections
-// anew and leave its section indexes as they were.
-func (p *planner) order() []int {
-	if len(p.f.Sections)+1 > int(elf.SHN_LORESERVE) {
-		return p.plainOrder()
+// order returns the sections in their new order, given their new headers. Those of notes and .interp are in the order of
+// the file, which patchelf takes for granted. What dynamic entries locate keeps its place before the sections that refer
+// to it: where .dynsym comes late, strip and objcopy order the sections anew and leave its section indexes as they were.
+func (p *planner) order(headers []elf.Section64) []int {
+	f := p.f
+	if len(f.Sections) >= int(elf.SHN_LORESERVE) {
+		return p.sameOrder()
 	}
-	var head, rest, moved, out []int
+	var out, head, tail []int
 	last := 0
-	for i := range p.f.Sections {
-		s := &p.f.Sections[i]
+	for i := range f.Sections {
+		s := &f.Sections[i]
 		if s.Alloc() {
 			last = i
 		}
 		switch u := p.unitAt(sectionSpan(s)); {
 		case p.isOld(i):
 		case u == nil || !s.HasBytes() || u.dynamic:
-			rest = append(rest, i)
+			out = append(out, i)
 		case u.stays:
 			head = append(head, i)
 		default:
-			moved = append(moved, i)
+			tail = append(tail, i)
 		}
 	}
-	newOff := func(i int) uint64 {
-		s := &p.f.Sections[i]
-		if u := p.unitAt(sectionSpan(s)); u != nil && s.HasBytes() {
-			return s.Off + u.to - u.begin
-		}
-		return p.newOff(s.Off)
-	}
-	byOffset := func(a, b int) int { return cmp.Compare(newOff(a), newOff(b)) }
+	byOffset := func(a, b int) int { return cmp.Compare(headers[a].Off, headers[b].Off) }
 	slices.SortStableFunc(head, byOffset)
-	slices.SortStableFunc(moved, byOffset)
-	placed := false
-	place := func() {
-		switch {
-		case placed:
-		case p.remove:
-			out = append(out, moved...)
-		case p.last:
-			out = append(append(out, moved...), -1)
-		default:
-			out = append(append(out, -1), moved...)
-		}
-		placed = true
+	slices.SortStableFunc(tail, byOffset)
+	if !p.remove && p.last {
+		tail = append(tail, newSection)
+	} else if !p.remove {
+		tail = append([]int{newSection}, tail...)
 	}
-	for _, i := range rest {
-		s := &p.f.Sections[i]
-		for len(head) > 0 && (i > last || s.Alloc() && s.HasBytes() && newOff(i) > newOff(head[0])) {
-			out, head = append(out, head[0]), head[1:]
+	insert := func(sections []int, before func(i int) bool) {
+		at := slices.IndexFunc(out, before)
+		if at < 0 {
+			at = len(out)
 		}
-		if i > last {
-			place()
-		}
-		out = append(out, i)
+		out = slices.Insert(out, at, sections...)
 	}
-	out = append(out, head...)
-	place()
+	insert(tail, func(i int) bool { return i > last })
+	for _, h := range slices.Backward(head) {
+		insert([]int{h}, func(i int) bool {
+			return i == newSection || i > last || f.Sections[i].Alloc() && f.Sections[i].HasBytes() && headers[i].Off > headers[h].Off
+		})
+	}
 	return out
 }
 
-// plainOrder keeps the sections in their order, with .sframe last: an index from
-// SHN_LORESERVE on takes another form in symbol tables, and none may get one that
-// had none before.
-func (p *planner) plainOrder() []int {
+// sameOrder returns the order in which no section of the old file gets another index, because symbols have those from
+// SHN_LORESERVE on in another place.
+func (p *planner) sameOrder() []int {
 	var out []int
 	for i := range p.f.Sections {
-		if !p.isOld(i) {
-			out = append(out, i)
+		if p.isOld(i) {
+			i = newSection
 		}
+		out = append(out, i)
 	}
-	if !p.remove {
-		out = append(out, -1)
+	if p.remove && out[len(out)-1] == newSection {
+		return out[:len(out)-1]
+	}
+	if !p.remove && p.old == nil {
+		out = append(out, newSection)
 	}
 	return out
 }

@@ -47,7 +47,7 @@ func (l *Layout) Write(ctx context.Context, dst Target, src io.ReaderAt, section
 		}
 	}
 	for _, z := range l.zeros {
-		if err := writeZeros(dst, z); err != nil {
+		if err := writeAt(dst, make([]byte, z.end-z.begin), z.begin); err != nil {
 			return err
 		}
 	}
@@ -78,18 +78,6 @@ func copyRange(ctx context.Context, dst Target, src io.ReaderAt, c extent) error
 func writeAt(dst Target, b []byte, off uint64) error {
 	_, err := dst.WriteAt(b, int64(off))
 	return err
-}
-
-// writeZeros clears a part of the file.
-func writeZeros(dst Target, z span) error {
-	const chunk = 1 << 16
-	zeros := make([]byte, min(z.end-z.begin, chunk))
-	for at := z.begin; at < z.end; at += uint64(len(zeros)) {
-		if err := writeAt(dst, zeros[:min(z.end-at, uint64(len(zeros)))], at); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // headers writes the ELF header and both header tables.
@@ -144,17 +132,16 @@ func (l *Layout) overflow(h *elf.Header64) {
 	}
 }
 
-// symbolChunk is how many symbols are rewritten at a time.
-const symbolChunk = 1 << 15
-
-// symbols renumbers the sections of symbols, and moves those whose section moved.
+// symbols renumbers the sections of symbols, and moves those whose section moved. Indexes that do not fit a symbol
+// (SHN_XINDEX) never change.
 func (l *Layout) symbols(dst Target) error {
-	if !l.renumbers() {
-		return nil
+	same := len(l.values) == 0
+	for i, n := range l.index {
+		same = same && uint32(i) == n
 	}
 	for i := range l.f.Sections {
-		s := &l.f.Sections[i]
-		if t := elf.SectionType(s.Type); t != elf.SHT_SYMTAB && t != elf.SHT_DYNSYM {
+		t := elf.SectionType(l.f.Sections[i].Type)
+		if same || t != elf.SHT_SYMTAB && t != elf.SHT_DYNSYM {
 			continue
 		}
 		if err := l.symbolTable(dst, i); err != nil {
@@ -166,31 +153,17 @@ func (l *Layout) symbols(dst Target) error {
 
 // symbolTable does that for the table with the given section index.
 func (l *Layout) symbolTable(dst Target, table int) error {
+	const chunk = 1 << 15 // symbols
 	s := &l.f.Sections[table]
 	to := l.sections[l.index[table]].Off
-	wide := l.f.SymbolIndexes(table) // where the indexes are that do not fit a symbol
 	num := s.Size / elffile.SymSize
-	for first := uint64(0); first < num; first += symbolChunk {
-		n := min(num-first, symbolChunk)
-		b, err := l.f.ReadAt("section "+s.Name, s.Off+first*elffile.SymSize, n*elffile.SymSize)
+	for first := uint64(0); first < num; first += chunk {
+		b, err := l.f.ReadAt("section "+s.Name, s.Off+first*elffile.SymSize, min(num-first, chunk)*elffile.SymSize)
 		if err != nil {
 			return err
 		}
-		var indexes []byte
-		if wide > 0 {
-			w := &l.f.Sections[wide]
-			if indexes, err = l.f.ReadAt("section "+w.Name, w.Off+4*first, 4*n); err != nil {
-				return err
-			}
-		}
-		changed, wideChanged := l.renumber(b, indexes)
-		if changed {
+		if l.renumber(b) {
 			if err := writeAt(dst, b, to+first*elffile.SymSize); err != nil {
-				return err
-			}
-		}
-		if wideChanged {
-			if err := writeAt(dst, indexes, l.sections[l.index[wide]].Off+4*first); err != nil {
 				return err
 			}
 		}
@@ -198,45 +171,19 @@ func (l *Layout) symbolTable(dst Target, table int) error {
 	return nil
 }
 
-// renumbers reports whether any section has a new index or address.
-func (l *Layout) renumbers() bool {
-	for i, n := range l.index {
-		if uint32(i) != n {
-			return true
-		}
-	}
-	return len(l.values) > 0
-}
-
-// renumber changes the symbols in b, and the section indexes that belong to them if
-// there are any. It reports whether that made a difference in either.
-func (l *Layout) renumber(b, wide []byte) (changed, wideChanged bool) {
+// renumber changes the symbols in b, and reports whether that made a difference.
+func (l *Layout) renumber(b []byte) (changed bool) {
 	o := l.f.Order
-	for i := 0; len(b) >= elffile.SymSize; i, b = i+1, b[elffile.SymSize:] {
+	for ; len(b) >= elffile.SymSize; b = b[elffile.SymSize:] {
 		old := uint32(o.Uint16(b[elffile.SymShndx:]))
-		isWide := old == uint32(elf.SHN_XINDEX) && wide != nil
-		if isWide {
-			old = o.Uint32(wide[4*i:])
-		} else if old >= uint32(elf.SHN_LORESERVE) {
-			continue
-		}
-		if old == 0 || int(old) >= len(l.index) {
+		if old == 0 || old >= uint32(elf.SHN_LORESERVE) || int(old) >= len(l.index) {
 			continue
 		}
 		n := l.index[old]
-		switch {
-		case n == 0: // the section is gone
-			o.PutUint16(b[elffile.SymShndx:], uint16(elf.SHN_ABS))
-			changed = true
-			if isWide {
-				o.PutUint32(wide[4*i:], 0)
-				wideChanged = true
-			}
-		case n == old:
-		case isWide:
-			o.PutUint32(wide[4*i:], n)
-			wideChanged = true
-		default:
+		if n == 0 { // the section is gone
+			n = uint32(elf.SHN_ABS)
+		}
+		if n != old {
 			o.PutUint16(b[elffile.SymShndx:], uint16(n))
 			changed = true
 		}
@@ -248,5 +195,5 @@ func (l *Layout) renumber(b, wide []byte) (changed, wideChanged bool) {
 			changed = true
 		}
 	}
-	return changed, wideChanged
+	return changed
 }
