@@ -26,30 +26,26 @@ func (p *planner) findOld() error {
 	if err != nil {
 		return err
 	}
-	o := old{section: at.Section, segment: at.Segment}
-	if o.segment >= 0 {
-		h := &f.Progs[o.segment]
-		o.span, o.addr = fileSpan(h), h.Vaddr
-	}
-	if o.section > 0 {
+	o := &old{section: at.Section, segment: at.Segment}
+	switch {
+	case o.section > 0:
 		s := &f.Sections[o.section]
-		o.span, o.addr = span{}, s.Addr
-		if s.HasBytes() {
+		if o.addr = s.Addr; s.HasBytes() {
 			o.span = sectionSpan(s)
 		}
+	case o.segment >= 0 && len(f.Sections) == 0:
+		h := &f.Progs[o.segment]
+		o.span, o.addr = fileSpan(h), h.Vaddr
+	default: // a PT_GNU_SFRAME without its section is a leftover
+		return p.findSegment()
 	}
-	// A PT_GNU_SFRAME without the section that the headers should have is left over; it
-	// is reused.
-	if o.section > 0 || o.segment >= 0 && len(f.Sections) == 0 {
-		p.old = &o
-		if !p.opt.Force {
-			return ErrExists
-		}
-		if err := p.checkOld(); err != nil {
-			return err
-		}
+	if p.old = o; !p.opt.Force {
+		return ErrExists
 	}
-	return p.findOwn()
+	if err := p.checkOld(); err != nil {
+		return fmt.Errorf(".sframe at file offset %#x, %d bytes, cannot be replaced or removed: %w", o.begin, o.end-o.begin, err)
+	}
+	return p.findSegment()
 }
 
 // checkOld refuses an .sframe that is not one, or that something refers to.
@@ -58,51 +54,27 @@ func (p *planner) checkOld() error {
 	if o.begin == o.end {
 		return nil
 	}
-	fixed := func(format string, args ...any) error {
-		return fmt.Errorf(".sframe at file offset %#x, %d bytes, cannot be replaced or removed: %s", o.begin, o.end-o.begin, fmt.Sprintf(format, args...))
-	}
 	b, err := f.ReadAt(sframe.SectionName, o.begin, min(o.end-o.begin, 2))
 	if err != nil {
 		return err
 	}
 	if len(b) < 2 || binary.LittleEndian.Uint16(b) != sframe.Magic && binary.BigEndian.Uint16(b) != sframe.Magic {
-		return fixed("it starts with % x, and the magic number %#x was expected", b, sframe.Magic)
-	}
-	addrs := span{o.addr, o.addr + (o.end - o.begin)}
-	for i := range f.Progs {
-		h := &f.Progs[i]
-		switch t := elf.ProgType(h.Type); t {
-		case elf.PT_LOAD, elf.PT_PHDR, elf.PT_NULL, elf.ProgType(sframe.PTGNUSFrame):
-		default:
-			if h.Filesz > 0 && fileSpan(h).overlaps(o.span) {
-				return fixed("program header %d (%v) overlaps it", i, t)
-			}
-		}
-	}
-	for i := range f.Sections {
-		if s := &f.Sections[i]; i != o.section && s.HasBytes() && s.Size > 0 && sectionSpan(s).overlaps(o.span) {
-			return fixed("section %d (%s) overlaps it", i, s.Name)
-		}
+		return fmt.Errorf("it starts with % x, and the magic number %#x was expected", b, sframe.Magic)
 	}
 	tags, err := p.dynamicTags()
 	if err != nil {
 		return err
 	}
-	for _, t := range tags {
-		if addrs.begin <= t.value && t.value < addrs.end {
-			return fixed("dynamic entry %d refers to address %#x", t.entry, t.value)
-		}
+	if f.Entry-o.addr < o.end-o.begin {
+		return fmt.Errorf("the entry point is %#x", f.Entry)
 	}
-	if addrs.begin <= f.Entry && f.Entry < addrs.end {
-		return fixed("the entry point is %#x", f.Entry)
-	}
-	return nil
+	return p.checkHeaders(&unit{span: o.span, addr: o.addr, section: o.section}, tags)
 }
 
-// findOwn looks for a segment as this package makes it: the last PT_LOAD, read-only,
+// findSegment finds a segment as this package makes it: the last PT_LOAD, read-only,
 // last in the file too, with nothing in it but .sframe and what can move. It is
 // laid out anew, so that converting twice gives what converting once gives.
-func (p *planner) findOwn() error {
+func (p *planner) findSegment() error {
 	f := p.f
 	last, loads := -1, 0
 	var end uint64
@@ -115,41 +87,35 @@ func (p *planner) findOwn() error {
 		}
 	}
 	h := &f.Progs[last]
-	if loads < 2 || last == p.head || elf.ProgFlag(h.Flags) != elf.PF_R || h.Filesz != h.Memsz || h.Filesz == 0 || h.Off < end {
+	if loads < 2 || last == p.head || elf.ProgFlag(h.Flags) != elf.PF_R || h.Filesz != h.Memsz || h.Filesz == 0 || h.Off < end ||
+		p.next(end) < h.Off {
 		return nil
-	}
-	if p.next(end) < h.Off {
-		return nil // what is not loaded lies before it
 	}
 	tags, err := p.dynamicTags()
 	if err != nil {
 		return err
 	}
 	var units []*unit
-	for at := h.Off; at < h.Off+h.Filesz; {
-		if p.old != nil && p.old.begin == at && p.old.end > at {
-			at = p.old.end
-			continue
-		}
-		next := min(p.next(at), h.Off+h.Filesz)
-		if next > at {
-			if !p.unused(span{at, next}) {
-				return nil
-			}
+	found := false
+	for at := h.Off; at < fileSpan(h).end; {
+		next := min(p.next(at), fileSpan(h).end)
+		switch {
+		case p.old != nil && p.old.begin == at && p.old.end > at:
+			at, found = p.old.end, true
+		case next > at && p.unused(span{at, next}):
 			at = next
-			continue
+		default:
+			u, err := p.unit(at, h, tags)
+			if err != nil || u.end > fileSpan(h).end || len(units) == maxUnits {
+				return nil // another's segment, and that is no error
+			}
+			units = append(units, u)
+			at, found = u.end, true
 		}
-		u, err := p.unit(at, h, tags)
-		if err != nil || u.end > h.Off+h.Filesz || len(units) == maxUnits {
-			return nil // another's segment, and that is no error
-		}
-		units = append(units, u)
-		at = u.end
 	}
-	if len(units) == 0 && (p.old == nil || !fileSpan(h).contains(p.old.span) || p.old.begin == p.old.end) {
-		return nil
+	if found {
+		p.own, p.units = last, units
 	}
-	p.own, p.units = last, units
 	return nil
 }
 
@@ -168,18 +134,25 @@ func (p *planner) ownTail() uint64 {
 // a linker, which stays in the linker's segment if it is large enough.
 func (p *planner) inPlace() (bool, error) {
 	f, o := p.f, p.old
-	if o == nil || p.own >= 0 || o.segment < 0 || !p.fitsOld() {
+	if o == nil || p.own >= 0 || o.segment < 0 || o.end-o.begin < p.Size || o.addr%sectionAlign != 0 {
 		return false, nil
 	}
-	p.Addr, p.off = o.addr, o.begin
+	if !slices.ContainsFunc(f.Progs, func(h elf.Prog64) bool {
+		return elf.ProgType(h.Type) == elf.PT_LOAD && fileSpan(&h).contains(o.span) &&
+			elf.ProgFlag(h.Flags)&(elf.PF_R|elf.PF_W) == elf.PF_R && o.addr-h.Vaddr == o.begin-h.Off
+	}) {
+		return false, nil
+	}
+	is, err := isInterpreter(f)
+	if err != nil {
+		return false, err
+	}
+	if is { // whose last section has to end where it did
+		p.off = (o.end - o.begin - p.Size) &^ (sectionAlign - 1)
+	}
+	p.Addr, p.off = o.addr+p.off, o.begin+p.off
 	p.copies = []extent{{0, 0, f.Size}}
 	p.zeros = []span{o.span}
-	if is, err := isInterpreter(f); err != nil {
-		return false, err
-	} else if is { // whose last section has to end where it did
-		p.Addr += (o.end - o.begin - p.Size) &^ (sectionAlign - 1)
-		p.off += p.Addr - o.addr
-	}
 	p.shoff = f.Shoff
 	p.setSegment(&p.progs[o.segment])
 	if len(f.Sections) > 0 {
@@ -193,23 +166,11 @@ func (p *planner) inPlace() (bool, error) {
 	return true, nil
 }
 
-// fitsOld reports whether the new .sframe has room in the place of the old one.
-func (p *planner) fitsOld() bool {
-	o := p.old
-	if o.end-o.begin < p.Size || o.addr%sectionAlign != 0 {
-		return false
-	}
-	return slices.ContainsFunc(p.f.Progs, func(h elf.Prog64) bool {
-		return elf.ProgType(h.Type) == elf.PT_LOAD && fileSpan(&h).contains(o.span) &&
-			elf.ProgFlag(h.Flags)&(elf.PF_R|elf.PF_W) == elf.PF_R && o.addr-h.Vaddr == o.begin-h.Off
-	})
-}
-
 // isOld reports whether the section with the given index is the old .sframe, which has
 // no place in the new file.
 func (p *planner) isOld(i int) bool { return p.old != nil && i > 0 && i == p.old.section }
 
-// dropSegments takes the segments of the old .sframe out of the program headers.
+// dropSegments removes the segments of the old .sframe from the program headers.
 func (p *planner) dropSegments() {
 	p.progs = p.progs[:0]
 	for i, h := range p.f.Progs {

@@ -113,7 +113,6 @@ type planner struct {
 	tail      uint64 // offset in the old file of what is not loaded
 	newTail   uint64 // the same in the new file
 	units     []*unit
-	gather    bool     // notes that an earlier version put into the new segment return to the head
 	marks     []uint64 // file offsets that dynamic entries locate, where there are no section headers
 	begin     uint64   // of the new segment in the file
 	start     uint64   // its address

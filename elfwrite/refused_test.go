@@ -292,7 +292,7 @@ func TestOldRefused(t *testing.T) {
 	}{
 		{"no magic number", func(p *elftest.Patcher) { p.Put16(int(s.Off), 0x1234) }, "it starts with 34 12, and the magic number 0xdee2 was expected"},
 		{"a program header", func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, s.Off+8, s.Addr+8, 4) },
-			fmt.Sprintf("(%v) overlaps it", odd)},
+			fmt.Sprintf("(%v) leads into it", odd)},
 		{"a section", func(p *elftest.Patcher) {
 			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, s.Off+s.Size-1, s.Addr+s.Size-1, 1)
 		}, "section 14 () overlaps it"},
@@ -300,7 +300,7 @@ func TestOldRefused(t *testing.T) {
 			off := dynamicEntry(p, elf.DT_DEBUG)
 			p.Put64(off, uint64(elf.DT_INIT))
 			p.Put64(off+8, s.Addr+s.Size-1)
-		}, fmt.Sprintf("dynamic entry 5 refers to address %#x", s.Addr+s.Size-1)},
+		}, "dynamic entry 5 leads into it"},
 		{"the entry point", func(p *elftest.Patcher) { p.Put64(elftest.EhEntry, s.Addr) }, fmt.Sprintf("the entry point is %#x", s.Addr)},
 	} {
 		p := elftest.Patch(t.Fatalf, converted)

@@ -18,7 +18,7 @@ type unit struct {
 	span           // in the old file
 	addr    uint64 // in the old image
 	align   uint64
-	index   int    // of its first section's header
+	section int    // index of its first section, or -1
 	small   bool   // .interp or notes
 	note    bool   // notes that a PT_NOTE leads to
 	id      bool   // holds the build-id
@@ -148,14 +148,14 @@ func (p *planner) repack(tail span, most uint64) error {
 // file offset there. Headers of sections that dynamic entries locate keep their order.
 func (p *planner) belongsAfter(off uint64, own int) bool {
 	i := p.headerAt(off)
-	return p.remove && slices.ContainsFunc(p.units[:own], func(u *unit) bool { return u.dynamic && u.index > i })
+	return p.remove && slices.ContainsFunc(p.units[:own], func(u *unit) bool { return u.dynamic && u.section > i })
 }
 
 // linkerOrder returns the units as linkers order them, which their headers still tell. Only .interp and notes have
 // other headers where they went to the new segment; they come first.
 func (p *planner) linkerOrder(own int) []*unit {
 	units := slices.Clone(p.units)
-	slices.SortStableFunc(units, func(a, b *unit) int { return cmp.Compare(a.index, b.index) })
+	slices.SortStableFunc(units, func(a, b *unit) int { return cmp.Compare(a.section, b.section) })
 	slices.SortStableFunc(units, func(a, b *unit) int {
 		rank := func(u *unit) int {
 			switch {
@@ -245,7 +245,7 @@ func (p *planner) unit(off uint64, load *elf.Prog64, tags []dynTag) (*unit, erro
 	if !ok {
 		return nil, fmt.Errorf("there is no section at file offset %#x, where something is", off)
 	}
-	u := &unit{span: sectionSpan(&s), addr: s.Addr, align: validAlign(s.Addralign), index: p.headerAt(off)}
+	u := &unit{span: sectionSpan(&s), addr: s.Addr, align: validAlign(s.Addralign), section: p.headerAt(off)}
 	fixed := func(why error) error {
 		return fmt.Errorf("%s at file offset %#x cannot be moved: %w", s.Name, off, why)
 	}
@@ -273,7 +273,7 @@ func (p *planner) unit(off uint64, load *elf.Prog64, tags []dynTag) (*unit, erro
 			return nil, fixed(errNotFound)
 		}
 	}
-	if err := p.othersIn(u, tags); err != nil {
+	if err := p.checkHeaders(u, tags); err != nil {
 		return nil, fixed(err)
 	}
 	if err := p.refersTo(span{u.addr, u.addr + (u.end - u.begin)}); err != nil {
@@ -285,29 +285,27 @@ func (p *planner) unit(off uint64, load *elf.Prog64, tags []dynTag) (*unit, erro
 // errNotFound is why most sections stay.
 var errNotFound = errors.New("code finds it by its address, not by a header or a dynamic entry")
 
-// othersIn returns an error if other headers than those that find u as a whole lead into it.
-func (p *planner) othersIn(u *unit, tags []dynTag) error {
+// checkHeaders returns an error if other headers or dynamic entries than those that find u as a whole lead into it.
+func (p *planner) checkHeaders(u *unit, tags []dynTag) error {
 	for _, t := range tags {
-		if t.value >= u.addr && t.value-u.addr < u.end-u.begin && !(u.dynamic && t.entry == u.entry) {
+		if t.value-u.addr < u.end-u.begin && !(u.dynamic && t.entry == u.entry) {
 			return fmt.Errorf("dynamic entry %d leads into it", t.entry)
 		}
 	}
 	for i := range p.f.Progs {
 		h := &p.f.Progs[i]
-		switch elf.ProgType(h.Type) {
-		case elf.PT_LOAD, elf.PT_PHDR, elf.PT_NULL:
-			continue
-		}
-		own := u.small && u.contains(fileSpan(h))
-		if h.Type == sframe.PTGNUSFrame {
-			continue // is replaced, or goes
-		}
-		if h.Filesz > 0 && fileSpan(h).overlaps(u.span) && !own {
-			return fmt.Errorf("program header %d (%v) leads into it", i, elf.ProgType(h.Type))
+		switch t := elf.ProgType(h.Type); t {
+		case elf.PT_LOAD, elf.PT_PHDR, elf.PT_NULL, elf.ProgType(sframe.PTGNUSFrame):
+		default:
+			if h.Filesz > 0 && fileSpan(h).overlaps(u.span) && !(u.small && u.contains(fileSpan(h))) {
+				return fmt.Errorf("program header %d (%v) leads into it", i, t)
+			}
 		}
 	}
 	for i := range p.f.Sections {
-		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 && sectionSpan(s).overlaps(u.span) && !u.contains(sectionSpan(s)) {
+		s := &p.f.Sections[i]
+		part := i == u.section || (u.small || u.dynamic) && u.contains(sectionSpan(s))
+		if s.HasBytes() && s.Size > 0 && sectionSpan(s).overlaps(u.span) && !part {
 			return fmt.Errorf("section %d (%s) overlaps it", i, s.Name)
 		}
 	}
@@ -348,7 +346,7 @@ func (p *planner) pack(way *packing, own int) (away uint64, ok bool) {
 	for i, u := range p.units {
 		u.stays = false
 		switch leaves := mask&1 != 0; {
-		case i < own && !(u.note && p.gather):
+		case i < own:
 			continue
 		case !u.note:
 			if mask >>= 1; leaves {

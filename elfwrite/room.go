@@ -30,19 +30,12 @@ func (p *planner) room() error {
 		p.progs = slices.Delete(p.progs, i, i+1)
 	}
 	own := len(p.units)
-	p.gather = slices.ContainsFunc(p.units, func(u *unit) bool { return u.note })
-	if p.gather && p.repack(span{}, math.MaxUint64) == nil {
-		return nil
-	}
-	p.gather = false
-	p.forget(own)
 	all := p.progs
 	var err error
 	for _, most := range []uint64{cheapMove, math.MaxUint64} {
 		err = nil
 		for _, fewer := range []func() bool{
 			func() bool { return true }, p.mergeNotes, p.dropDuplicate,
-			func() bool { return p.mergeNotes() && p.dropDuplicate() },
 		} {
 			p.progs = slices.Clone(all)
 			if !fewer() {
@@ -156,25 +149,13 @@ func (p *planner) behindHead() span {
 		return span{}
 	}
 	h := &p.f.Progs[p.head]
-	s := span{fileSpan(h).end, p.loadEnd}
 	if h.Filesz != h.Memsz || elf.ProgFlag(h.Flags)&elf.PF_W != 0 { // what is after data may be in use
 		return span{}
 	}
-	limit := func(t span) {
-		if t.begin < t.end && t.end > s.begin {
-			s.end = min(s.end, max(t.begin, s.begin))
-		}
-	}
-	for i := range p.f.Sections {
-		if t := &p.f.Sections[i]; t.HasBytes() {
-			limit(sectionSpan(t))
-		}
-	}
-	limit(headersOf(p.f))
+	s := span{fileSpan(h).end, min(p.loadEnd, p.next(fileSpan(h).end))}
 	for i := range p.f.Progs {
-		o := &p.f.Progs[i]
-		limit(fileSpan(o))
 		// What is mapped after it begins with a whole page.
+		o := &p.f.Progs[i]
 		if page := o.Vaddr &^ (p.page - 1); elf.ProgType(o.Type) == elf.PT_LOAD && o.Vaddr > h.Vaddr {
 			s.end = min(s.end, s.begin+page-min(page, h.Vaddr+h.Memsz))
 		}
