@@ -11,8 +11,8 @@ import (
 // bareSymbols is allSymbols for a file without section headers: its symbols are those that the
 // dynamic entries locate. The hash table tells how many they are.
 func (s *scan) bareSymbols() ([]uint64, error) {
-	tags := make(map[elf.DynTag]uint64)
-	if err := dynamicEntries(s.f, func(_ uint64, tag elf.DynTag, value uint64) { tags[tag] = value }); err != nil {
+	tags, err := dynamicValues(s.f)
+	if err != nil {
 		return nil, err
 	}
 	addr, ok := tags[elf.DT_SYMTAB]

@@ -114,8 +114,8 @@ func (r *references) ofCode(f *elffile.File) (*Code, error) {
 	}
 	c := &r.code
 	c.mark(f.Entry, f.Entry)
-	tags := make(map[elf.DynTag]uint64)
-	if err := dynamicEntries(f, func(_ uint64, tag elf.DynTag, value uint64) { tags[tag] = value }); err != nil {
+	tags, err := dynamicValues(f)
+	if err != nil {
 		return nil, err
 	}
 	for _, tag := range []elf.DynTag{elf.DT_INIT, elf.DT_FINI} {

@@ -103,7 +103,7 @@ func (p *planner) notesToFront(room span) error {
 	before, _ := p.table()
 	for at := before.end; len(p.units) < maxUnits; {
 		u, err := p.unit(p.next(at), &p.f.Progs[p.head], tags)
-		if err != nil || !u.small {
+		if err != nil || u.dynamic {
 			break // and so it stays
 		}
 		p.units = append(p.units, u)
@@ -113,7 +113,7 @@ func (p *planner) notesToFront(room span) error {
 	head.Vaddr -= p.page
 	rooms := []span{room}
 	for _, u := range p.units {
-		if !p.put(u, &head, rooms) && u.id {
+		if !u.put(&head, rooms) && u.buildID {
 			return errors.New("the build-id has no room in a page in front")
 		}
 	}

@@ -86,7 +86,7 @@ func (p *planner) interpreter() (uint64, error) {
 	if p.off%sectionAlign != 0 {
 		return 0, fmt.Errorf("interpreter: an .sframe of %d bytes, no multiple of %d, cannot end a page", p.Size, sectionAlign)
 	}
-	if !slices.ContainsFunc(p.units, func(u *unit) bool { return !u.stays }) {
+	if !slices.ContainsFunc(p.units, func(u *unit) bool { return !u.inHead }) {
 		p.begin = p.off
 	}
 	return end, nil

@@ -85,7 +85,7 @@ func (p *planner) notes(s span, align uint64) ([]note, bool) {
 // noteUnit widens u, a note section, to the PT_NOTEs and the PT_GNU_PROPERTY that it is in. It
 // returns an error if there is more in them than notes that only headers find.
 func (p *planner) noteUnit(u *unit) error {
-	u.small = true
+
 	found := false
 	for grew, rounds := true, 0; grew; rounds++ {
 		if rounds == maxUnits {
@@ -99,7 +99,7 @@ func (p *planner) noteUnit(u *unit) error {
 				continue
 			}
 			found = true
-			u.note = u.note || t == elf.PT_NOTE
+			u.notes = u.notes || t == elf.PT_NOTE
 			if h.Off < u.begin {
 				return fmt.Errorf("%v at file offset %#x is about more, which has been passed over", t, h.Off)
 			}
@@ -166,7 +166,7 @@ func (p *planner) headerNotesIn(u *unit, s span, align uint64) error {
 			return fmt.Errorf("the note by %v in it may be read by the program itself; there is room if mold links with "+
 				"--spare-program-headers=2, or if the section is not of type SHT_NOTE", n.noteKind)
 		}
-		u.id = u.id || n.noteKind == gnuBuildID
+		u.buildID = u.buildID || n.noteKind == gnuBuildID
 		if n.noteKind != crashpad {
 			continue
 		}
@@ -186,8 +186,8 @@ func (p *planner) distances() error {
 			if err != nil {
 				return err
 			}
-			p.f.Order.PutUint64(b, p.f.Order.Uint64(b)-(u.toAddr-u.addr))
-			p.patches = append(p.patches, patch{u.to + (off - u.begin), b})
+			p.f.Order.PutUint64(b, p.f.Order.Uint64(b)-(u.newAddr-u.addr))
+			p.patches = append(p.patches, patch{u.off + (off - u.begin), b})
 		}
 	}
 	return nil

@@ -68,7 +68,7 @@ func (p *planner) checkOld() error {
 	if f.Entry-o.addr < o.end-o.begin {
 		return fmt.Errorf("the entry point is %#x", f.Entry)
 	}
-	return p.checkHeaders(&unit{span: o.span, addr: o.addr, section: o.section}, tags)
+	return p.checkHeaders(&unit{span: o.span, addr: o.addr, section: o.section}, tags, false)
 }
 
 // findSegment finds a segment as this package makes it: the last PT_LOAD, read-only,

@@ -412,7 +412,7 @@ func (p *planner) segment() (uint64, error) {
 	if p.headTo > 0 {
 		before = p.headTo + fileSpan(&p.f.Progs[p.head]).end
 	}
-	if p.remove && !slices.ContainsFunc(p.units, func(u *unit) bool { return !u.stays }) {
+	if p.remove && !slices.ContainsFunc(p.units, func(u *unit) bool { return !u.inHead }) {
 		p.begin = before // there is no segment
 		return before, nil
 	}
@@ -436,12 +436,12 @@ func (p *planner) noAddresses() error {
 func (p *planner) moveUnits(off, addr uint64) uint64 {
 	end := off
 	for _, u := range p.units {
-		if u.stays {
+		if u.inHead {
 			continue
 		}
-		u.toAddr = alignUp(addr+(end-off), u.align)
-		u.to = off + (u.toAddr - addr)
-		end = u.to + (u.end - u.begin)
+		u.newAddr = alignUp(addr+(end-off), u.align)
+		u.off = off + (u.newAddr - addr)
+		end = u.off + (u.end - u.begin)
 	}
 	return end
 }
@@ -465,8 +465,8 @@ func (p *planner) programHeaders(end uint64) {
 		load := elf.ProgType(h.Type) == elf.PT_LOAD
 		switch u := p.unitAt(fileSpan(h)); {
 		case u != nil && !load:
-			h.Off += u.to - u.begin
-			h.Vaddr += u.toAddr - u.addr
+			h.Off += u.off - u.begin
+			h.Vaddr += u.newAddr - u.addr
 			h.Paddr = p.loadAddr(h.Vaddr)
 		case load && p.grown > 0 && *h == p.f.Progs[p.head]:
 			h.Filesz, h.Memsz = p.grown-h.Off, p.grown-h.Off

@@ -127,8 +127,7 @@ func (s *scan) sectionForm(i int) (relocForm, bool, error) {
 
 // dynamicTables finds the relocations that dynamic entries locate.
 func (s *scan) dynamicTables() ([]relocTable, error) {
-	values := make(map[elf.DynTag]uint64)
-	err := dynamicEntries(s.f, func(_ uint64, tag elf.DynTag, value uint64) { values[tag] = value })
+	values, err := dynamicValues(s.f)
 	if err != nil {
 		return nil, err
 	}

@@ -19,36 +19,33 @@ type unit struct {
 	addr    uint64 // in the old image
 	align   uint64
 	section int    // index of its first section, or -1
-	small   bool   // .interp or notes
-	note    bool   // notes that a PT_NOTE leads to
-	id      bool   // holds the build-id
-	dynamic bool   // a dynamic entry points here
+	dynamic bool   // a dynamic entry leads here; .interp and notes otherwise
 	entry   uint64 // the index of that entry
 	strings bool   // it is DT_STRTAB
-	stays   bool   // in the head, if elsewhere than before
-	to      uint64 // in the new file
-	toAddr  uint64
+	notes   bool   // that a PT_NOTE leads to
+	buildID bool
+	inHead  bool   // stays in the segment of the program headers
+	off     uint64 // in the new file
+	newAddr uint64
 
 	distances []uint64 // file offsets of contents of notes that count from themselves
 }
 
+func (u *unit) size() uint64 { return u.end - u.begin }
+
 // maxUnits is how many units may move at most. It takes one or two in practice.
 const maxUnits = 64
 
-// unitAt returns the unit that the given part of the old file lies in, or nil.
+// unitAt returns the unit that a part of the old file lies in, or nil.
 func (p *planner) unitAt(s span) *unit {
-	if s.begin == s.end {
+	i := slices.IndexFunc(p.units, func(u *unit) bool { return s.begin < s.end && u.contains(s) })
+	if i < 0 {
 		return nil
 	}
-	for _, u := range p.units {
-		if u.contains(s) {
-			return u
-		}
-	}
-	return nil
+	return p.units[i]
 }
 
-// smallHole is how many bytes may move to the new segment without a search for fewer. What they leave unused has to
+// smallHole is how many bytes may move to the new segment without a search for fewer. The space that they leave has to
 // be smaller than .dynamic: patchelf --set-rpath puts that there although it is not writable.
 const smallHole = 384
 
@@ -57,18 +54,17 @@ const smallHole = 384
 // for .dynamic. Where .interp was is known only as long as it stays; linkers have it first, or after the build-id.
 const headPrice = 4 << 10
 
-// A packing is a way to make room in the head.
+// A packing is a way to free bytes after the program headers.
 type packing struct {
-	units int    // how many give way
-	away  uint64 // bytes that go to the new segment
-	mask  uint   // which units do, of those of the head that are no notes
-	rooms []span // for those that stay
-	zeros span
+	units  int    // how many of them are packed anew
+	moved  uint64 // bytes that go to the new segment
+	mask   uint   // which units go there, of those of the head that are no notes
+	spaces []span // for those that stay
+	zeros  span
 }
 
-// repack makes room after the program header table by moving what is there. What stays in
-// the head may also have its place in the given part of the file after the segment, which
-// grows by that. At most so many bytes go to the new segment.
+// repack frees bytes after the program header table by moving what is there. What stays in the head may also have its
+// place in the bytes tail after the segment, which grows by that. At most so many bytes go to the new segment.
 func (p *planner) repack(tail span, most uint64) error {
 	before, after := p.table()
 	refuse := func(format string, args ...any) error {
@@ -82,31 +78,29 @@ func (p *planner) repack(tail span, most uint64) error {
 	if err != nil {
 		return err
 	}
-	own := len(p.units)
-	best := packing{away: math.MaxUint64}
-	for at := before.end; best.away > smallHole; {
+	own := len(p.units) // of an earlier segment
+	best := packing{moved: math.MaxUint64}
+	for at := before.end; best.moved > smallHole; {
 		next := min(p.next(at), fileSpan(head).end)
 		whole := next == fileSpan(head).end // the segment could be free up to its end
 		limit := next
-		if whole && tail.begin < tail.end {
-			limit = tail.end
+		if whole {
+			limit = max(next, tail.end)
 		}
 		free := p.free(span{at, next})
 		if (at > before.end || limit > next) && limit >= after.end && free && (whole || !p.belongsAfter(next, own)) {
-			way := packing{len(p.units), best.away, 0, []span{{after.end, limit}, tail}, span{before.end, next}}
-			if p.choose(&way, own) {
-				best = way
-			}
+			p.choose(&best, packing{units: len(p.units), spaces: []span{{after.end, limit}, tail}, zeros: span{before.end, next}}, own)
 		}
 		if whole {
 			err = refuse("the segment ends at file offset %#x", next)
 			break
 		}
 		if !free {
-			err = refuse("there are bytes at file offset %#x that belong to no section", at)
-			if len(p.f.Sections) == 0 {
-				err = refuse("without section headers it is not known what may move at file offset %#x", at)
-			}
+			err = refuse("%v", p.unknown(at))
+			break
+		}
+		if len(p.units) == maxUnits {
+			err = refuse("more than %d sections would have to move", maxUnits)
 			break
 		}
 		u, failed := p.unit(next, head, tags)
@@ -114,26 +108,22 @@ func (p *planner) repack(tail span, most uint64) error {
 			err = refuse("%v", failed)
 			break
 		}
-		if len(p.units) == maxUnits {
-			err = refuse("more than %d sections would have to move", maxUnits)
-			break
-		}
 		p.units = append(p.units, u)
 		at = u.end
 	}
-	if best.away == math.MaxUint64 {
+	if best.moved == math.MaxUint64 {
 		return err
 	}
-	if best.away > most {
-		return refuse("%d bytes would have to move", best.away)
+	if best.moved > most {
+		return refuse("%d bytes would have to move", best.moved)
 	}
 	p.units = p.units[:best.units]
 	p.pack(&best, own)
-	if p.remove && best.away > 0 { // lld may have left room for a program header
+	if p.remove && best.moved > 0 { // lld may have left space for a program header
 		later := best
-		later.rooms = slices.Clone(best.rooms)
-		later.rooms[0].begin += (best.rooms[0].end - p.headEnd(after.end)) &^ (tableAlign - 1)
-		if away, ok := p.pack(&later, own); !ok || away > 0 {
+		later.spaces = slices.Clone(best.spaces)
+		later.spaces[0].begin += (best.spaces[0].end - p.headEnd(after.end)) &^ (tableAlign - 1)
+		if moved, ok := p.pack(&later, own); !ok || moved > 0 {
 			p.pack(&best, own)
 		}
 	}
@@ -144,6 +134,14 @@ func (p *planner) repack(tail span, most uint64) error {
 	return nil
 }
 
+// unknown is the error for bytes at a file offset that may be anything.
+func (p *planner) unknown(off uint64) error {
+	if len(p.f.Sections) == 0 {
+		return fmt.Errorf("without section headers it is not known what may move at file offset %#x", off)
+	}
+	return fmt.Errorf("there are bytes at file offset %#x that belong to no section", off)
+}
+
 // belongsAfter reports whether one of the first units, when it returns to the head, belongs after the section at a
 // file offset there. Headers of sections that dynamic entries locate keep their order.
 func (p *planner) belongsAfter(off uint64, own int) bool {
@@ -151,57 +149,45 @@ func (p *planner) belongsAfter(off uint64, own int) bool {
 	return p.remove && slices.ContainsFunc(p.units[:own], func(u *unit) bool { return u.dynamic && u.section > i })
 }
 
-// linkerOrder returns the units as linkers order them, which their headers still tell. Only .interp and notes have
-// other headers where they went to the new segment; they come first.
+// linkerOrder returns the units as linkers order them: by their headers. Only .interp and notes have
+// other headers in the new segment; they come first.
 func (p *planner) linkerOrder(own int) []*unit {
-	units := slices.Clone(p.units)
-	slices.SortStableFunc(units, func(a, b *unit) int { return cmp.Compare(a.section, b.section) })
-	slices.SortStableFunc(units, func(a, b *unit) int {
-		rank := func(u *unit) int {
-			switch {
-			case !u.small || !slices.Contains(p.units[:own], u):
-				return 2
-			case u.note:
-				return 1
-			}
-			return 0
+	rank := func(u *unit) int {
+		if u.dynamic || !slices.Contains(p.units[:own], u) {
+			return u.section
 		}
-		return cmp.Compare(rank(a), rank(b))
-	})
-	return units
+		return -1
+	}
+	return slices.SortedStableFunc(slices.Values(p.units), func(a, b *unit) int { return cmp.Compare(rank(a), rank(b)) })
 }
 
 // maxChoices is how many units are tried both ways, in the head and in the new segment: .interp, and nine sections
 // that dynamic entries locate.
 const maxChoices = 10
 
-// choose finds the units that go to the new segment, with the fewest bytes, and less than way says. It reports
-// whether it found some. The first units are those of an earlier segment.
-func (p *planner) choose(way *packing, own int) bool {
-	found := false
+// choose finds the units that go to the new segment, with the fewest bytes, and makes that the best way if it is better.
+func (p *planner) choose(best *packing, way packing, own int) {
 	choices := 0
 	for _, u := range p.units[own:] {
-		if !u.note && !p.remove && choices < maxChoices {
+		if !u.notes && !p.remove && choices < maxChoices {
 			choices++
 		}
 	}
-	for mask := range uint(1) << choices {
-		try := *way
-		try.mask = mask
-		if away, ok := p.pack(&try, own); ok && away < way.away {
-			way.mask, way.away, found = mask, away, true
+	for way.mask = range uint(1) << choices {
+		moved, ok := p.pack(&way, own)
+		if ok && moved < best.moved {
+			*best = way
+			best.moved = moved
 		}
 	}
-	return found
 }
 
-// headEnd returns where in the new file the table, which ends at the given offset, and the
-// units that stay with it end.
+// headEnd returns where in the new file the table, which ends at an offset, and the units that stay with it end.
 func (p *planner) headEnd(table uint64) uint64 {
 	end := table
 	for _, u := range p.units {
-		if u.stays {
-			end = max(end, u.to+(u.end-u.begin))
+		if u.inHead {
+			end = max(end, u.off+u.size())
 		}
 	}
 	return end
@@ -235,29 +221,30 @@ func (p *planner) thingAt(off uint64) (elffile.Section, bool) {
 	return elffile.Section{}, false
 }
 
-// unit returns the movable unit that begins at the given file offset, in the given
-// segment.
+// unit returns the movable unit that begins at a file offset, in the given segment.
 func (p *planner) unit(off uint64, load *elf.Prog64, tags []dynTag) (*unit, error) {
 	s, ok := p.thingAt(off)
-	if !ok && len(p.f.Sections) == 0 {
-		return nil, fmt.Errorf("without section headers it is not known what may move at file offset %#x", off)
-	}
 	if !ok {
-		return nil, fmt.Errorf("there is no section at file offset %#x, where something is", off)
+		return nil, p.unknown(off)
 	}
 	u := &unit{span: sectionSpan(&s), addr: s.Addr, align: validAlign(s.Addralign), section: p.headerAt(off)}
-	fixed := func(why error) error {
-		return fmt.Errorf("%s at file offset %#x cannot be moved: %w", s.Name, off, why)
+	if err := p.checkUnit(u, &s, load, tags); err != nil {
+		return nil, fmt.Errorf("%s at file offset %#x cannot be moved: %w", s.Name, off, err)
 	}
-	if u.align > p.page || !s.Alloc() || s.Flags&uint64(elf.SHF_WRITE|elf.SHF_EXECINSTR|elf.SHF_TLS) != 0 || s.Addr-load.Vaddr != s.Off-load.Off {
-		return nil, fixed(errNotFound)
+	return u, nil
+}
+
+// checkUnit completes the unit u that begins with a section. It returns an error if code may have its address.
+func (p *planner) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64, tags []dynTag) error {
+	const fixed = elf.SHF_WRITE | elf.SHF_EXECINSTR | elf.SHF_TLS
+	if u.align > p.page || !s.Alloc() || elf.SectionFlag(s.Flags)&fixed != 0 || s.Addr-load.Vaddr != s.Off-load.Off {
+		return errNotFound
 	}
-	switch t := elf.SectionType(s.Type); {
+	switch {
 	case p.isInterp(u.span):
-		u.small = true
-	case t == elf.SHT_NOTE:
+	case elf.SectionType(s.Type) == elf.SHT_NOTE:
 		if err := p.noteUnit(u); err != nil {
-			return nil, fixed(err)
+			return err
 		}
 	default:
 		for _, t := range tags {
@@ -265,28 +252,25 @@ func (p *planner) unit(off uint64, load *elf.Prog64, tags []dynTag) (*unit, erro
 				continue
 			}
 			if !t.movable || t.size != 0 && t.size != s.Size {
-				return nil, fixed(errNotFound)
+				return errNotFound
 			}
 			u.dynamic, u.entry, u.strings = true, t.entry, t.strings
 		}
 		if !u.dynamic {
-			return nil, fixed(errNotFound)
+			return errNotFound
 		}
 	}
-	if err := p.checkHeaders(u, tags); err != nil {
-		return nil, fixed(err)
+	if err := p.checkHeaders(u, tags, true); err != nil {
+		return err
 	}
-	if err := p.refersTo(span{u.addr, u.addr + (u.end - u.begin)}); err != nil {
-		return nil, fixed(err)
-	}
-	return u, nil
+	return p.refersTo(span{u.addr, u.addr + u.size()})
 }
 
 // errNotFound is why most sections stay.
 var errNotFound = errors.New("code finds it by its address, not by a header or a dynamic entry")
 
-// checkHeaders returns an error if other headers or dynamic entries than those that find u as a whole lead into it.
-func (p *planner) checkHeaders(u *unit, tags []dynTag) error {
+// checkHeaders returns an error if headers or dynamic entries lead into u. Those of its parts may, if it moves with them.
+func (p *planner) checkHeaders(u *unit, tags []dynTag, moves bool) error {
 	for _, t := range tags {
 		if t.value-u.addr < u.end-u.begin && !(u.dynamic && t.entry == u.entry) {
 			return fmt.Errorf("dynamic entry %d leads into it", t.entry)
@@ -297,14 +281,14 @@ func (p *planner) checkHeaders(u *unit, tags []dynTag) error {
 		switch t := elf.ProgType(h.Type); t {
 		case elf.PT_LOAD, elf.PT_PHDR, elf.PT_NULL, elf.ProgType(sframe.PTGNUSFrame):
 		default:
-			if h.Filesz > 0 && fileSpan(h).overlaps(u.span) && !(u.small && u.contains(fileSpan(h))) {
+			if h.Filesz > 0 && fileSpan(h).overlaps(u.span) && !(moves && !u.dynamic && u.contains(fileSpan(h))) {
 				return fmt.Errorf("program header %d (%v) leads into it", i, t)
 			}
 		}
 	}
 	for i := range p.f.Sections {
 		s := &p.f.Sections[i]
-		part := i == u.section || (u.small || u.dynamic) && u.contains(sectionSpan(s))
+		part := i == u.section || moves && u.contains(sectionSpan(s))
 		if s.HasBytes() && s.Size > 0 && sectionSpan(s).overlaps(u.span) && !part {
 			return fmt.Errorf("section %d (%s) overlaps it", i, s.Name)
 		}
@@ -317,61 +301,61 @@ func (p *planner) isInterp(s span) bool {
 	return h != nil && fileSpan(h) == s
 }
 
-// pack puts the units into the rooms, in their order: all when .sframe is removed, or else all but those of an
+// pack puts the units into the spaces, in their order: all when .sframe is removed, or else all but those of an
 // earlier segment and those that the mask names. It returns how many bytes go to the new segment because of that,
 // and reports whether the rest is where it has to be.
 //
-// Notes stay in the head, and if gather is set, those of an earlier segment return. Elsewhere the difference of their
-// file offset and their address would not be that of the ELF header, and runtimes look for them at
-// __ehdr_start + p_offset: compiler-rt's profile writer does.
-func (p *planner) pack(way *packing, own int) (away uint64, ok bool) {
-	head, rooms := &p.f.Progs[p.head], slices.Clone(way.rooms)
+// Notes stay in the head. Elsewhere the difference of their file offset and their address would not be that of the ELF
+// header, and runtimes look for them at __ehdr_start + p_offset: compiler-rt's profile writer does.
+func (p *planner) pack(way *packing, own int) (moved uint64, ok bool) {
+	head, spaces := &p.f.Progs[p.head], slices.Clone(way.spaces)
 	ok = true
 	if p.remove {
 		for _, u := range p.linkerOrder(own) {
-			u.stays = false
-			ok = p.put(u, head, rooms) && ok
+			ok = u.put(head, spaces) && ok
 		}
-		// Linkers leave no bytes between them and the next section but for its alignment. If there are, that has moved,
-		// too.
-		end := head.Vaddr + (rooms[0].begin - head.Off)
-		if i := p.headerAt(rooms[0].end); i >= 0 {
+		// Linkers leave no bytes between them and the next section but for its alignment. If there are, that has moved
+		// as well.
+		end := head.Vaddr + (spaces[0].begin - head.Off)
+		if i := p.headerAt(spaces[0].end); i >= 0 {
 			if s := &p.f.Sections[i]; alignUp(end, validAlign(s.Addralign)) != s.Addr {
-				away = smallHole + 1
+				moved = smallHole + 1
 			}
 		}
-		return away, ok
+		return moved, ok
+	}
+	for _, u := range p.units[:own] {
+		u.inHead = false
 	}
 	mask := way.mask
-	for i, u := range p.units {
-		u.stays = false
-		switch leaves := mask&1 != 0; {
-		case i < own:
-			continue
-		case !u.note:
-			if mask >>= 1; leaves {
-				away += u.end - u.begin
-				if u.small || u.strings {
-					away += headPrice
-				}
-				continue
-			}
+	for _, u := range p.units[own:] {
+		moves := !u.notes && mask&1 != 0
+		if !u.notes {
+			mask >>= 1
 		}
-		ok = p.put(u, head, rooms) && ok
+		if !moves {
+			ok = u.put(head, spaces) && ok
+			continue
+		}
+		u.inHead = false
+		if moved += u.size(); !u.dynamic || u.strings {
+			moved += headPrice
+		}
 	}
-	return away, ok
+	return moved, ok
 }
 
-// put puts a unit into the first of the rooms, which are in the segment head of the new file, that has the space. It
-// reports whether one has, and for the build-id, in the first page.
-func (p *planner) put(u *unit, head *elf.Prog64, rooms []span) bool {
-	for i := range rooms {
-		addr := alignUp(head.Vaddr+(rooms[i].begin-head.Off), u.align)
+// put puts a unit into the first of the spaces, which are in the segment head of the new file, that is large enough. It
+// reports whether one is, and for the build-id, in the first page.
+func (u *unit) put(head *elf.Prog64, spaces []span) bool {
+	u.inHead = false
+	for i := range spaces {
+		addr := alignUp(head.Vaddr+(spaces[i].begin-head.Off), u.align)
 		off := head.Off + (addr - head.Vaddr)
-		if end := off + (u.end - u.begin); end <= rooms[i].end {
-			u.stays, u.to, u.toAddr = true, off, addr
-			rooms[i].begin = end
-			return !u.id || end <= firstPage
+		if end := off + u.size(); end <= spaces[i].end {
+			u.inHead, u.off, u.newAddr = true, off, addr
+			spaces[i].begin = end
+			return !u.buildID || end <= firstPage
 		}
 	}
 	return false
@@ -387,7 +371,7 @@ type dynTag struct {
 }
 
 // movable maps the dynamic tags that locate sections to the tags of their sizes.
-// These sections are reached through the tag only.
+// Nothing else leads to these sections.
 var movable = map[elf.DynTag]elf.DynTag{
 	elf.DT_GNU_HASH: 0,
 	elf.DT_HASH:     0,
@@ -439,26 +423,28 @@ func dynamicEntries(f *elffile.File, fn func(i uint64, tag elf.DynTag, value uin
 	return nil
 }
 
+// dynamicValues returns the values of the dynamic entries by their tags.
+func dynamicValues(f *elffile.File) (map[elf.DynTag]uint64, error) {
+	values := make(map[elf.DynTag]uint64)
+	err := dynamicEntries(f, func(_ uint64, tag elf.DynTag, value uint64) { values[tag] = value })
+	return values, err
+}
+
 // dynamicTags returns the entries that are addresses: those with movable set
 // locate sections that may move.
 func (p *planner) dynamicTags() ([]dynTag, error) {
-	var tags []dynTag
-	sizes := make(map[elf.DynTag]uint64)
-	var kinds []elf.DynTag
-	err := dynamicEntries(p.f, func(i uint64, tag elf.DynTag, value uint64) {
-		sizes[tag] = value
-		_, moves := movable[tag]
-		if moves || slices.Contains(fixedTags, tag) {
-			tags, kinds = append(tags, dynTag{i, value, moves, tag == elf.DT_STRTAB, 0}), append(kinds, tag)
-		}
-	})
+	sizes, err := dynamicValues(p.f)
 	if err != nil {
 		return nil, err
 	}
-	for i, tag := range kinds {
-		tags[i].size = sizes[movable[tag]]
-	}
-	return tags, nil
+	var tags []dynTag
+	err = dynamicEntries(p.f, func(i uint64, tag elf.DynTag, value uint64) {
+		size, moves := movable[tag]
+		if moves || slices.Contains(fixedTags, tag) {
+			tags = append(tags, dynTag{i, value, moves, tag == elf.DT_STRTAB, sizes[size]})
+		}
+	})
+	return tags, err
 }
 
 // dynamic adjusts the dynamic entries of moved sections.
@@ -469,7 +455,7 @@ func (p *planner) dynamic() {
 			continue
 		}
 		value := make([]byte, 8)
-		p.f.Order.PutUint64(value, u.toAddr)
+		p.f.Order.PutUint64(value, u.newAddr)
 		p.patches = append(p.patches, patch{p.newOff(h.Off) + u.entry*elffile.DynSize + elffile.DynValue, value})
 	}
 }

@@ -77,7 +77,7 @@ func (p *planner) restore() {
 func (p *planner) forget(n int) {
 	p.units = p.units[:n]
 	for _, u := range p.units {
-		u.stays = false
+		u.inHead = false
 	}
 }
 

@@ -151,7 +151,7 @@ func (p *planner) files(end uint64) error {
 		}
 	}
 	for _, u := range p.units {
-		p.moves = append(p.moves, extent{u.begin, u.to, u.end - u.begin})
+		p.moves = append(p.moves, extent{u.begin, u.off, u.end - u.begin})
 	}
 	at := p.newOff(cut)
 	if len(f.Sections) > 0 {
@@ -235,8 +235,8 @@ func (p *planner) movedSection(i int) elf.Section64 {
 	s := old.Section64
 	switch u := p.unitAt(sectionSpan(old)); {
 	case u != nil && old.HasBytes():
-		s.Off += u.to - u.begin
-		s.Addr += u.toAddr - u.addr
+		s.Off += u.off - u.begin
+		s.Addr += u.newAddr - u.addr
 	case old.HasBytes() || !old.Alloc():
 		s.Off = p.newOff(s.Off)
 	default:
@@ -280,7 +280,7 @@ func (p *planner) order(headers []elf.Section64) []int {
 		case p.isOld(i):
 		case u == nil || !s.HasBytes() || u.dynamic:
 			out = append(out, i)
-		case u.stays:
+		case u.inHead:
 			head = append(head, i)
 		default:
 			tail = append(tail, i)
