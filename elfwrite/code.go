@@ -27,12 +27,12 @@ const (
 // errCode is the error for code that has no common range of addresses.
 var errCode = errors.New("the sections with code are too far from each other")
 
-// newCode returns the code of f, to which nothing refers. Without section headers, code is what segments execute.
-func newCode(f *elffile.File) (Code, error) {
-	first, end := uint64(math.MaxUint64), uint64(0)
+// codeOf returns the addresses of the code of f. Without section headers, code is what segments execute.
+func codeOf(f *elffile.File) []span {
+	var all []span
 	add := func(addr, size uint64) {
 		if size > 0 && addr+size > addr {
-			first, end = min(first, addr), max(end, addr+size)
+			all = append(all, span{addr, addr + size})
 		}
 	}
 	for i := range f.Sections {
@@ -45,6 +45,15 @@ func newCode(f *elffile.File) (Code, error) {
 		if len(f.Sections) == 0 && elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 {
 			add(h.Vaddr, h.Filesz)
 		}
+	}
+	return all
+}
+
+// newCode returns the code of f, to which nothing refers.
+func newCode(f *elffile.File) (Code, error) {
+	first, end := uint64(math.MaxUint64), uint64(0)
+	for _, s := range codeOf(f) {
+		first, end = min(first, s.begin), max(end, s.end)
 	}
 	if first >= end {
 		return Code{}, nil

@@ -3,7 +3,6 @@ package elfwrite
 import (
 	"debug/elf"
 	"fmt"
-	"slices"
 
 	"cfi2sframe/elffile"
 )
@@ -86,9 +85,10 @@ func (p *planner) interpreter() (uint64, error) {
 	if p.off%sectionAlign != 0 {
 		return 0, fmt.Errorf("interpreter: an .sframe of %d bytes, no multiple of %d, cannot end a page", p.Size, sectionAlign)
 	}
-	if !slices.ContainsFunc(p.units, func(u *unit) bool { return !u.inHead }) {
+	if !p.hasMoved() {
 		p.begin = p.off
 	}
+	p.start = p.Addr - (p.off - p.begin)
 	return end, nil
 }
 

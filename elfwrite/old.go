@@ -134,7 +134,7 @@ func (p *planner) ownTail() uint64 {
 // a linker, which stays in the linker's segment if it is large enough.
 func (p *planner) inPlace() (bool, error) {
 	f, o := p.f, p.old
-	if o == nil || p.own >= 0 || o.segment < 0 || o.end-o.begin < p.Size || o.addr%sectionAlign != 0 {
+	if o == nil || p.remove || p.own >= 0 || o.segment < 0 || o.end-o.begin < p.Size || o.addr%sectionAlign != 0 {
 		return false, nil
 	}
 	if !slices.ContainsFunc(f.Progs, func(h elf.Prog64) bool {

@@ -105,10 +105,10 @@ type planner struct {
 	addrEnd   uint64 // end of their addresses
 	head      int    // index of the PT_LOAD that holds the program header table, or -1
 	old       *old   // the .sframe to replace or to remove, or nil
-	own       int    // index of the PT_LOAD that is laid out anew, or -1
+	own       int    // index of the PT_LOAD that an earlier run added, which is laid out anew, or -1
 	front     uint64 // bytes that are inserted at the start of the file
-	headTo    uint64 // where the bytes of the head are in the new file, if a page takes their place, or 0
-	frontEnd  uint64 // of what is in that page
+	headTo    uint64 // new file offset of the head, if a page takes its place, or 0
+	frontEnd  uint64 // where the contents of that page end
 	grown     uint64 // end of the head in the new file, if it grows into bytes after it, or 0
 	tail      uint64 // offset in the old file of what is not loaded
 	newTail   uint64 // the same in the new file
@@ -116,7 +116,7 @@ type planner struct {
 	marks     []uint64 // file offsets that dynamic entries locate, where there are no section headers
 	begin     uint64   // of the new segment in the file
 	start     uint64   // its address
-	startLoad uint64   // its load address, where that is another one
+	startLoad uint64   // its load address
 	last      bool     // .sframe is the last thing in it, not the first
 	// In an interpreter, the segment whose .bss is in the file, and the section that
 	// ends it.
@@ -136,11 +136,21 @@ func Plan(f *elffile.File, size uint64, opt Options) (*Layout, error) {
 	return newPlanner(f, size, opt).plan()
 }
 
-// Resize is Plan for the same file and options with an .sframe of another size. What was found
-// out of the file is not found out again.
+// Resize is Plan for the same file and options with an .sframe of another size. It does not scan the file again.
 func (l *Layout) Resize(size uint64) (*Layout, error) {
 	p := newPlanner(l.f, size, l.opt)
 	p.refs = l.refs
+	return p.plan()
+}
+
+// PlanRemoval finds the layout of f without its .sframe, and without the segments
+// that it has to itself. Write then takes an empty section. A file that has none gives ErrNone.
+func PlanRemoval(f *elffile.File) (*Layout, error) {
+	if f.IsObject() {
+		return planObjectRemoval(f)
+	}
+	p := newPlanner(f, 0, Options{Force: true})
+	p.remove = true
 	return p.plan()
 }
 
@@ -152,14 +162,15 @@ func (p *planner) plan() (l *Layout, err error) {
 	if err := p.findOld(); err != nil {
 		return nil, err
 	}
+	if p.remove && p.old == nil {
+		return nil, ErrNone
+	}
 	done, err := p.inPlace()
+	if !done && err == nil {
+		err = p.place()
+	}
 	if err != nil {
 		return nil, err
-	}
-	if !done {
-		if err := p.place(); err != nil {
-			return nil, err
-		}
 	}
 	return p.Layout, nil
 }
@@ -170,30 +181,6 @@ func readWhole(f *elffile.File, l **Layout, err *error) {
 	if failed := f.ReadError(); failed != nil {
 		*l, *err = nil, failed
 	}
-}
-
-// PlanRemoval finds the layout of f without its .sframe, and without the segments
-// that it has to itself. Write then takes an empty section. A file that has none gives ErrNone.
-func PlanRemoval(f *elffile.File) (l *Layout, err error) {
-	defer readWhole(f, &l, &err)
-	if f.IsObject() {
-		return planObjectRemoval(f)
-	}
-	p := newPlanner(f, 0, Options{Force: true})
-	p.remove = true
-	if err := p.check(); err != nil {
-		return nil, err
-	}
-	if err := p.findOld(); err != nil {
-		return nil, err
-	}
-	if p.old == nil {
-		return nil, ErrNone
-	}
-	if err := p.place(); err != nil {
-		return nil, err
-	}
-	return p.Layout, nil
 }
 
 // check refuses files that no layout below is meant for.
@@ -232,10 +219,16 @@ func (p *planner) check() error {
 		return err
 	}
 	p.loadAddrs = loadAddrsOf(f)
-	if err := p.findMarks(); err != nil {
-		return err
+	if len(f.Sections) > 0 {
+		return checkSections(f)
 	}
-	return checkSections(f)
+	tags, err := p.dynamicTags()
+	for _, t := range tags {
+		if off, ok := f.FileOffset(t.value, 0); ok {
+			p.marks = append(p.marks, off)
+		}
+	}
+	return err
 }
 
 // checkOrder refuses segments that overlap. They have to be in the order of their addresses, too,
@@ -297,22 +290,7 @@ func (l *Layout) sectionHeader(name uint32) elf.Section64 {
 	}
 }
 
-// findMarks notes what dynamic entries point to, where there are no section headers to
-// say what is where.
-func (p *planner) findMarks() error {
-	if len(p.f.Sections) > 0 {
-		return nil
-	}
-	tags, err := p.dynamicTags()
-	for _, t := range tags {
-		if off, ok := p.f.FileOffset(t.value, 0); ok {
-			p.marks = append(p.marks, off)
-		}
-	}
-	return err
-}
-
-// place finds the room for a new segment and its headers.
+// place finds the place of a new segment and its headers.
 func (p *planner) place() error {
 	p.bounds()
 	if err := p.checkEnd(); err != nil {
@@ -321,7 +299,7 @@ func (p *planner) place() error {
 	p.dropSegments()
 	if p.remove {
 		p.restore()
-	} else if err := p.room(); err != nil {
+	} else if err := p.extendTable(); err != nil {
 		return err
 	}
 	end, err := p.segment()
@@ -399,32 +377,31 @@ func (p *planner) segment() (uint64, error) {
 	if p.addrEnd > math.MaxUint64-p.page { // to align it would wrap around
 		return 0, p.noAddresses()
 	}
-	is, err := isInterpreter(p.f)
-	if err != nil {
+	if is, err := isInterpreter(p.f); err != nil {
 		return 0, err
+	} else if is {
+		return p.interpreter()
 	}
-	if is {
-		end, err := p.interpreter()
-		p.start = p.Addr - (p.off - p.begin)
-		return end, err
-	}
-	before := p.loadEnd + p.front
+	p.begin = p.loadEnd + p.front
 	if p.headTo > 0 {
-		before = p.headTo + fileSpan(&p.f.Progs[p.head]).end
+		p.begin = p.headTo + fileSpan(&p.f.Progs[p.head]).end
 	}
-	if p.remove && !slices.ContainsFunc(p.units, func(u *unit) bool { return !u.inHead }) {
-		p.begin = before // there is no segment
-		return before, nil
+	if p.remove && !p.hasMoved() { // there is no segment
+		return p.begin, nil
 	}
-	p.begin = alignUp(before, sectionAlign)
-	p.off = p.begin
-	p.start = alignUp(p.addrEnd, p.page) + p.off%p.page
-	p.Addr = p.start
+	p.begin = alignUp(p.begin, sectionAlign)
+	p.start = alignUp(p.addrEnd, p.page) + p.begin%p.page
+	p.off, p.Addr = p.begin, p.start
 	end := p.moveUnits(p.off+p.Size, p.Addr+p.Size)
 	if end < p.begin || end-p.begin > math.MaxUint64-p.start {
 		return 0, p.noAddresses()
 	}
 	return end, p.placeLoad(end - p.begin)
+}
+
+// hasMoved reports whether a unit is in the new segment.
+func (p *planner) hasMoved() bool {
+	return slices.ContainsFunc(p.units, func(u *unit) bool { return !u.inHead })
 }
 
 func (p *planner) noAddresses() error {
@@ -504,19 +481,12 @@ func (p *planner) programHeaders(end uint64) {
 	}
 }
 
-// countMoved finds out how much code has another place in the file.
+// countMoved finds out how much code has another place in the file: all if a page is inserted, or else none.
 func (p *planner) countMoved() {
-	f := p.f
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		if s.Alloc() && s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && p.newOff(s.Off) != s.Off {
-			p.MovedCode += s.Size
-		}
+	if p.front == 0 {
+		return
 	}
-	for i := range f.Progs {
-		h := &f.Progs[i]
-		if len(f.Sections) == 0 && elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 && p.newOff(h.Off) != h.Off {
-			p.MovedCode += h.Filesz
-		}
+	for _, s := range codeOf(p.f) {
+		p.MovedCode += s.end - s.begin
 	}
 }

@@ -19,9 +19,9 @@ const newHeaders = 2
 // files of Debian 12 and unstable (2026-11-23).
 const cheapMove = 16 << 10
 
-// room makes room for the new program headers in their table: p.progs loses what they replace,
-// and p.units what has to give way.
-func (p *planner) room() error {
+// extendTable finds space for the new program headers in their table: p.progs loses what they replace,
+// and p.units gets what moves.
+func (p *planner) extendTable() error {
 	for free := len(p.f.Progs) - len(p.progs); free < newHeaders; free++ {
 		i := slices.IndexFunc(p.progs, func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_NULL })
 		if i < 0 {
@@ -31,35 +31,32 @@ func (p *planner) room() error {
 	}
 	own := len(p.units)
 	all := p.progs
-	var err error
+	var first error
 	for _, most := range []uint64{cheapMove, math.MaxUint64} {
-		err = nil
-		for _, fewer := range []func() bool{
-			func() bool { return true }, p.mergeNotes, p.dropDuplicate,
-		} {
+		for _, removeNote := range []func() bool{func() bool { return true }, p.mergeNotes, p.dropDuplicate} {
 			p.progs = slices.Clone(all)
-			if !fewer() {
+			if !removeNote() {
 				continue
 			}
-			if p.slack() {
+			if p.fits() {
 				return nil
 			}
-			for _, tail := range []span{{}, p.behindHead()} {
-				failed := p.repack(tail, most)
-				if failed == nil {
+			for _, tail := range []span{{}, p.afterHead()} {
+				err := p.repack(tail, most)
+				if err == nil {
 					return nil
 				}
 				p.forget(own)
-				err = cmp.Or(err, failed)
+				first = cmp.Or(first, err)
 			}
 		}
 	}
 	p.progs = all
 	if elf.Type(p.f.Type) != elf.ET_EXEC {
-		return err
+		return first
 	}
-	if why := p.insertFront(); why != nil {
-		return fmt.Errorf("%w; and %w", err, why)
+	if err := p.insertFront(); err != nil {
+		return fmt.Errorf("%w; and %w", first, err)
 	}
 	return nil
 }
@@ -81,25 +78,15 @@ func (p *planner) forget(n int) {
 	}
 }
 
-// dropDuplicate drops the PT_NOTE that duplicateNote finds, and reports whether there was one.
+// dropDuplicate drops a PT_NOTE that repeats PT_GNU_PROPERTY, by which loaders and kernels go. It reports whether there was
+// one.
 func (p *planner) dropDuplicate() bool {
-	i := p.duplicateNote()
-	if i >= 0 {
-		p.progs = slices.Delete(p.progs, i, i+1)
-	}
-	return i >= 0
-}
-
-// duplicateNote returns the index of a PT_NOTE that repeats PT_GNU_PROPERTY, or -1.
-// Who wants the property finds it through the latter.
-func (p *planner) duplicateNote() int {
-	prop := p.f.Prog(elf.PT_GNU_PROPERTY)
-	if prop == nil {
-		return -1
-	}
-	return slices.IndexFunc(p.progs, func(h elf.Prog64) bool {
-		return elf.ProgType(h.Type) == elf.PT_NOTE && h.Off == prop.Off && h.Filesz == prop.Filesz && h.Vaddr == prop.Vaddr
+	property := p.f.Prog(elf.PT_GNU_PROPERTY)
+	n := len(p.progs)
+	p.progs = slices.DeleteFunc(p.progs, func(h elf.Prog64) bool {
+		return property != nil && elf.ProgType(h.Type) == elf.PT_NOTE && fileSpan(&h) == fileSpan(property) && h.Vaddr == property.Vaddr
 	})
+	return len(p.progs) < n
 }
 
 // table returns where the program headers are, and where they will be.
@@ -111,9 +98,9 @@ func (p *planner) table() (before, after span) {
 	return span{begin, begin + uint64(len(p.f.Progs))*elffile.ProgSize}, span{begin, begin + uint64(n)*elffile.ProgSize}
 }
 
-// slack reports whether the table fits where it is: without growing, or into
+// fits reports whether the table fits where it is: without growing, or into
 // unused bytes that belong to nothing.
-func (p *planner) slack() bool {
+func (p *planner) fits() bool {
 	before, after := p.table()
 	if after.end <= before.end {
 		return true
@@ -129,8 +116,8 @@ func (p *planner) slack() bool {
 	return fileSpan(h).contains(grown) && p.refersTo(span{h.Vaddr + (grown.begin - h.Off), h.Vaddr + (grown.end - h.Off)}) == nil
 }
 
-// free reports whether bytes that are in no section are nobody's. Zeros are: they are padding.
-// But without section headers, zeros that are loaded can be anything that is zero.
+// free reports whether bytes that are in no section are padding: zeros.
+// Without section headers, zeros that are loaded can be anything that is zero.
 func (p *planner) free(s span) bool {
 	if s.begin >= s.end {
 		return true
@@ -142,9 +129,9 @@ func (p *planner) free(s span) bool {
 	return p.unused(s)
 }
 
-// behindHead returns the bytes of the file after the segment that holds the table, up to the
+// afterHead returns the bytes of the file after the segment that holds the table, up to the
 // next ones that belong to something: the segment could have them, too.
-func (p *planner) behindHead() span {
+func (p *planner) afterHead() span {
 	if p.head < 0 {
 		return span{}
 	}
@@ -176,38 +163,34 @@ func (p *planner) mergeNotes() bool {
 		}
 	}
 	slices.SortStableFunc(notes, func(i, j int) int { return cmp.Compare(p.progs[i].Off, p.progs[j].Off) })
-	var gone []int
-	for len(notes) > 1 {
-		a, b := &p.progs[notes[0]], &p.progs[notes[1]]
-		if !p.adjacentNotes(a, b) {
-			notes = notes[1:]
+	n := len(p.progs)
+	var last *elf.Prog64
+	for _, i := range notes {
+		h := &p.progs[i]
+		if last == nil || !p.adjacentNotes(last, h) {
+			last = h
 			continue
 		}
-		a.Filesz, a.Memsz, a.Align = a.Filesz+b.Filesz, a.Memsz+b.Memsz, 4
-		gone = append(gone, notes[1])
-		notes[1], notes = notes[0], notes[1:]
+		last.Filesz, last.Memsz, last.Align = last.Filesz+h.Filesz, last.Memsz+h.Memsz, 4
+		h.Type = uint32(elf.PT_NULL)
 	}
-	slices.Sort(gone)
-	for _, i := range slices.Backward(gone) {
-		p.progs = slices.Delete(p.progs, i, i+1)
-	}
-	return len(gone) > 0
+	p.progs = slices.DeleteFunc(p.progs, func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_NULL })
+	return len(p.progs) < n
 }
 
-// adjacentNotes reports whether a and b are PT_NOTEs of which the second one begins where the
-// first one ends, if the notes of both are aligned to 4 bytes.
+// adjacentNotes reports whether the second of two PT_NOTEs begins where the first one ends, and the notes of both are
+// aligned to 4 bytes.
 func (p *planner) adjacentNotes(a, b *elf.Prog64) bool {
-	if elf.ProgType(a.Type) != elf.PT_NOTE || elf.ProgType(b.Type) != elf.PT_NOTE ||
-		a.Filesz == 0 || b.Filesz == 0 || a.Filesz != a.Memsz || b.Filesz != b.Memsz || a.Flags != b.Flags ||
+	if a.Filesz == 0 || b.Filesz == 0 || a.Filesz != a.Memsz || b.Filesz != b.Memsz || a.Flags != b.Flags ||
 		a.Off+a.Filesz != b.Off || a.Vaddr+a.Filesz != b.Vaddr || a.Paddr-a.Vaddr != b.Paddr-b.Vaddr {
 		return false
 	}
 	for _, h := range []*elf.Prog64{a, b} {
-		as, ok := p.notes(fileSpan(h), h.Align)
+		notes, ok := p.notes(fileSpan(h), h.Align)
 		if !ok || h.Filesz%4 != 0 {
 			return false
 		}
-		if bs, ok := p.notes(fileSpan(h), 4); !ok || !slices.Equal(as, bs) {
+		if aligned, ok := p.notes(fileSpan(h), 4); !ok || !slices.Equal(notes, aligned) {
 			return false
 		}
 	}
