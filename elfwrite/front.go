@@ -9,17 +9,15 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// lowestAddr is how far down a program may reach: kernels do not map lower
-// addresses for programs (vm.mmap_min_addr).
+// lowestAddr is the lowest address that kernels map for programs (vm.mmap_min_addr).
 const lowestAddr = 64 << 10
 
-// insertFront makes room by a page in front of everything. The ELF header and the
-// program headers get it to themselves. The old ones stay where they were, unchanged, as __ehdr_start is there: code
-// that goes from there to the program headers and by their file offsets to the notes (compiler-rt's profile
-// writer), or takes the first PT_LOAD's address from its own (Chromium's base/debug), finds what it did. If that
-// header led to the new program headers it would not: their offsets and addresses count from the page in front.
-// Addresses below the program must be free, which they are in an executable with fixed ones. The notes after the
-// program headers move with them, as far as that is possible: the build-id has to be in the first page.
+// insertFront inserts a page before everything, for the ELF header and the program headers alone. The old ones stay
+// where they were, unchanged, as __ehdr_start is there: code that goes from there to the program headers and by their
+// file offsets to the notes (compiler-rt's profile writer), or takes the first PT_LOAD's address from its own
+// (Chromium's base/debug), finds what it did. Addresses below the program are free in an executable with fixed ones.
+// The notes after the program headers move with them, as far as that is possible: the build-id has to be in the first
+// page of the file.
 //
 // In the file, that page takes the place of the head, which goes after what else is
 // loaded. Where the head cannot go there, because there is code in it or sections do not end
@@ -29,10 +27,8 @@ func (p *planner) insertFront() error {
 		return errors.New("no segment begins with the ELF header, so that a page in front would be loaded")
 	}
 	head := &p.f.Progs[p.head]
-	for i := range p.f.Progs {
-		if h := &p.f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD && h.Vaddr < head.Vaddr {
-			return errors.New("the segment with the ELF header is not the lowest one, so that a page in front has no place")
-		}
+	if slices.ContainsFunc(p.f.Progs, func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_LOAD && h.Vaddr < head.Vaddr }) {
+		return errors.New("the segment with the ELF header is not the lowest one, so that a page in front has no place")
 	}
 	if head.Vaddr < lowestAddr+p.page || head.Vaddr%p.page != 0 {
 		return fmt.Errorf("there is no room for a page in front of address %#x", head.Vaddr)
@@ -41,61 +37,58 @@ func (p *planner) insertFront() error {
 		return errors.New("what is in front of the load addresses, which are not those at run time, is not known")
 	}
 	table := uint64(elffile.HeaderSize + (len(p.progs)+newHeaders)*elffile.ProgSize)
+	p.phoff = elffile.HeaderSize
 	own := len(p.units)
-	if room := p.headRoom(); table+elffile.ProgSize <= room { // there is one for the page, too
-		table += elffile.ProgSize
-		if p.notesToFront(span{table, room}) == nil {
-			p.phoff, p.headTo, p.frontEnd = elffile.HeaderSize, alignUp(p.loadEnd, p.page), p.headEnd(table)
-			p.tail = p.alignedTail()
-			return nil
-		}
-		p.forget(own)
-		table -= elffile.ProgSize
+	// The page needs a program header if the head does not follow it in the file.
+	if space := p.headSpace(); table+elffile.ProgSize <= space && p.notesToFront(span{table + elffile.ProgSize, space}) == nil {
+		p.headTo, p.frontEnd = alignUp(p.loadEnd, p.page), p.headEnd(table+elffile.ProgSize)
+		p.tail = p.alignedTail()
+		return nil
 	}
+	p.forget(own)
 	if table > p.page {
 		return fmt.Errorf("%d bytes of headers do not fit a page", table)
 	}
-	if err := p.notesToFront(span{table, p.page}); err != nil {
-		return err
-	}
-	p.phoff, p.front = elffile.HeaderSize, p.page
-	return nil
+	p.front = p.page
+	return p.notesToFront(span{table, p.page})
 }
 
-// headRoom returns how many bytes at the start of the file, a page at most, are free if the
+// headSpace returns how many bytes at the start of the file, a page at most, are free if the
 // segment with the ELF header gets another place in it, or 0 if it cannot. It cannot if there is
 // code in it: profilers know that by its place.
-func (p *planner) headRoom() uint64 {
+func (p *planner) headSpace() uint64 {
 	head := &p.f.Progs[p.head]
 	end := fileSpan(head).end
 	if elf.ProgFlag(head.Flags)&elf.PF_X != 0 || head.Filesz != head.Memsz || end >= p.loadEnd {
 		return 0
 	}
-	room := p.page
-	fits := func(s span) bool { // it ends with the segment, or begins after it
+	space := p.page
+	add := func(s span) {
 		if s.begin >= end {
-			room = min(room, s.begin)
+			space = min(space, s.begin)
+		} else if s.end > end {
+			space = 0
 		}
-		return s.begin >= end || s.end <= end
 	}
 	for i := range p.f.Progs {
 		h := &p.f.Progs[i]
-		inside := i != p.head && elf.ProgType(h.Type) == elf.PT_LOAD && h.Off < end
-		if h.Filesz > 0 && (inside || !fits(fileSpan(h))) {
-			return 0
+		if h.Filesz > 0 {
+			add(fileSpan(h))
+		}
+		if i != p.head && elf.ProgType(h.Type) == elf.PT_LOAD && h.Filesz > 0 && h.Off < end {
+			space = 0
 		}
 	}
 	for i := range p.f.Sections {
-		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 && !fits(sectionSpan(s)) {
-			return 0
+		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 {
+			add(sectionSpan(s))
 		}
 	}
-	return room
+	return space
 }
 
-// notesToFront moves the notes after the program headers into the page in front, in which
-// there is the given room for them.
-func (p *planner) notesToFront(room span) error {
+// notesToFront moves the notes after the program headers to a part of the page in front.
+func (p *planner) notesToFront(space span) error {
 	tags, err := p.dynamicTags()
 	if err != nil {
 		return err
@@ -111,36 +104,32 @@ func (p *planner) notesToFront(room span) error {
 	}
 	head := p.f.Progs[p.head]
 	head.Vaddr -= p.page
-	rooms := []span{room}
+	spaces := []span{space}
 	for _, u := range p.units {
-		if !u.put(&head, rooms) && u.buildID {
+		if !u.put(&head, spaces) && u.buildID {
 			return errors.New("the build-id has no room in a page in front")
 		}
 	}
 	return nil
 }
 
-// lowerHead makes the program headers begin with the page in front. Alignments that the shift
+// addFront makes the program headers begin with the page in front. Alignments that the shift
 // by that page would break become the page size.
-func (p *planner) lowerHead() {
+func (p *planner) addFront() {
 	if p.front == 0 && p.headTo == 0 {
 		return
 	}
 	addr := p.f.Progs[p.head].Vaddr - p.page
-	first := -1
+	first := slices.IndexFunc(p.progs, func(h elf.Prog64) bool {
+		return elf.ProgType(h.Type) == elf.PT_LOAD && h.Off == p.front+p.headTo
+	})
 	for i := range p.progs {
 		h := &p.progs[i]
-		switch elf.ProgType(h.Type) {
-		case elf.PT_LOAD:
-			if h.Off == p.front+p.headTo && first < 0 {
-				first = i
-			}
-			if p.front > 0 || i == first {
-				h.Align = min(h.Align, p.page)
-			}
-		case elf.PT_PHDR:
-			h.Off, h.Vaddr = p.phoff, addr+p.phoff
-			h.Paddr = p.loadAddr(h.Vaddr)
+		switch t := elf.ProgType(h.Type); {
+		case t == elf.PT_LOAD && (p.front > 0 || i == first):
+			h.Align = min(h.Align, p.page)
+		case t == elf.PT_PHDR:
+			h.Off, h.Vaddr, h.Paddr = p.phoff, addr+p.phoff, p.loadAddr(addr+p.phoff)
 		}
 	}
 	h := &p.progs[first]

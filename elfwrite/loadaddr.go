@@ -1,21 +1,22 @@
 package elfwrite
 
 import (
+	"cmp"
 	"debug/elf"
 	"fmt"
 	"math"
+	"slices"
 
 	"cfi2sframe/elffile"
 )
 
-// loadAddrs says what the load addresses (p_paddr) of a file's segments are. They are what
-// counts where nothing maps segments: for boot loaders, and for objcopy -O binary, whose output
-// reaches from the lowest to the highest one.
+// loadAddrs says what the load addresses (p_paddr) of a file's segments are. Boot loaders go by them, and objcopy -O
+// binary, whose output begins with the lowest one.
 type loadAddrs uint8
 
 const (
 	virtual  loadAddrs = iota // the addresses at run time
-	absent                    // zero: whoever made the file has none
+	absent                    // zero
 	physical                  // others, as those of kernels and firmware
 )
 
@@ -61,14 +62,12 @@ func (p *planner) placeLoad(size uint64) error {
 			end = max(end, h.Paddr+h.Filesz)
 		}
 	}
-	behind := func(end uint64) uint64 { return alignUp(end, p.page) + p.start%p.page }
-	p.startLoad = behind(end)
-	for again := true; again; {
-		again = false
-		for _, s := range others {
-			if s.overlaps(span{p.startLoad, p.startLoad + size}) {
-				p.startLoad, again = behind(s.end), true
-			}
+	slices.SortFunc(others, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
+	after := func(end uint64) uint64 { return alignUp(end, p.page) + p.start%p.page }
+	p.startLoad = after(end)
+	for _, s := range others {
+		if s.overlaps(span{p.startLoad, p.startLoad + size}) {
+			p.startLoad = after(s.end)
 		}
 	}
 	return nil
@@ -76,13 +75,12 @@ func (p *planner) placeLoad(size uint64) error {
 
 // loadAddr returns the load address of something at an address of the new file.
 func (p *planner) loadAddr(addr uint64) uint64 {
-	switch p.loadAddrs {
-	case virtual:
+	switch {
+	case p.loadAddrs == virtual:
 		return addr
-	case absent:
+	case p.loadAddrs == absent:
 		return 0
-	}
-	if p.startLoad > 0 && addr >= p.start {
+	case p.startLoad > 0 && addr >= p.start:
 		return p.startLoad + (addr - p.start)
 	}
 	var in elf.Prog64 // the segment that it is in; one that grows has no larger size yet

@@ -1,7 +1,6 @@
 package elfwrite
 
 import (
-	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -85,9 +84,8 @@ func (p *planner) notes(s span, align uint64) ([]note, bool) {
 // noteUnit widens u, a note section, to the PT_NOTEs and the PT_GNU_PROPERTY that it is in. It
 // returns an error if there is more in them than notes that only headers find.
 func (p *planner) noteUnit(u *unit) error {
-
 	found := false
-	for grew, rounds := true, 0; grew; rounds++ {
+	for rounds, grew := 0, true; grew; rounds++ {
 		if rounds == maxUnits {
 			return fmt.Errorf("more than %d segments overlap there", maxUnits)
 		}
@@ -98,64 +96,47 @@ func (p *planner) noteUnit(u *unit) error {
 			if t != elf.PT_NOTE && t != elf.PT_GNU_PROPERTY || !fileSpan(h).overlaps(u.span) {
 				continue
 			}
-			found = true
-			u.notes = u.notes || t == elf.PT_NOTE
 			if h.Off < u.begin {
 				return fmt.Errorf("%v at file offset %#x is about more, which has been passed over", t, h.Off)
 			}
+			found = true
+			u.notes = u.notes || t == elf.PT_NOTE
 			u.align = max(u.align, min(validAlign(h.Align), maxNoteAlign))
-			if h.Off+h.Filesz > u.end {
-				u.end = h.Off + h.Filesz
-				grew = true
-			}
+			grew = grew || fileSpan(h).end > u.end
+			u.end = max(u.end, fileSpan(h).end)
 		}
 	}
 	if !found {
 		return errors.New("no PT_NOTE leads to it, and so it is not known what does")
 	}
-	return p.onlyHeaderNotes(u)
-}
-
-// onlyHeaderNotes returns an error if there is more in a unit than notes that only headers
-// find. It notes whether one is the build-id.
-func (p *planner) onlyHeaderNotes(u *unit) error {
-	var parts []int // the sections in the order of the file
-	for i := range p.f.Sections {
-		if s := &p.f.Sections[i]; s.HasBytes() && s.Size > 0 && sectionSpan(s).overlaps(u.span) {
-			parts = append(parts, i)
-		}
-	}
 	if len(p.f.Sections) == 0 {
 		return p.headerNotesIn(u, u.span, u.align)
 	}
-	slices.SortFunc(parts, func(a, b int) int { return cmp.Compare(p.f.Sections[a].Off, p.f.Sections[b].Off) })
-	at := u.begin
-	for _, i := range parts {
+	var parts []span
+	for i := range p.f.Sections {
 		s := &p.f.Sections[i]
+		if !s.HasBytes() || !sectionSpan(s).overlaps(u.span) {
+			continue
+		}
 		if elf.SectionType(s.Type) != elf.SHT_NOTE {
 			return fmt.Errorf("%s is in its PT_NOTE, too, and is of type %v", s.Name, elf.SectionType(s.Type))
 		}
 		if isIdentifier(s.Name) {
 			return fmt.Errorf("code can refer to a section %s by the symbols of its start and end that linkers make", s.Name)
 		}
-		if s.Off < at {
-			return fmt.Errorf("%s overlaps another section there", s.Name)
-		}
-		if !p.unused(span{at, s.Off}) {
-			return fmt.Errorf("there are bytes at file offset %#x in its PT_NOTE that belong to no section", at)
-		}
 		if err := p.headerNotesIn(u, sectionSpan(s), s.Addralign); err != nil {
 			return err
 		}
-		at = s.Off + s.Size
+		parts = append(parts, sectionSpan(s))
 	}
-	if !p.unused(span{at, u.end}) {
-		return fmt.Errorf("there are bytes at file offset %#x in its PT_NOTE that belong to no section", at)
+	if !p.unused(u.span, parts...) {
+		return errors.New("there are bytes in its PT_NOTE that belong to no section")
 	}
 	return nil
 }
 
-// headerNotesIn is onlyHeaderNotes for a part of the unit, with its alignment.
+// headerNotesIn returns an error if there is more in a part of a unit, with its alignment, than notes that only headers
+// find.
 func (p *planner) headerNotesIn(u *unit, s span, align uint64) error {
 	all, ok := p.notes(s, align)
 	if !ok {

@@ -453,7 +453,7 @@ func (p *planner) programHeaders(end uint64) {
 			h.Off += p.front
 		}
 	}
-	p.lowerHead()
+	p.addFront()
 	if end > p.begin {
 		p.progs = slices.Insert(p.progs, p.lastLoad()+1, elf.Prog64{
 			Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: p.begin, Vaddr: p.start, Paddr: p.loadAddr(p.start),

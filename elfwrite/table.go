@@ -197,10 +197,10 @@ func (p *planner) adjacentNotes(a, b *elf.Prog64) bool {
 	return true
 }
 
-// unused reports whether the bytes of the file are there, and are zero, or the X that
-// patchelf leaves behind where it moved a section away, or old section headers, which
+// unused reports whether the bytes of the file, but for the given parts, are there, and are zero, or the X that
+// patchelf leaves where it moved a section away, or old section headers, which
 // are written anew elsewhere, as the old .sframe is.
-func (p *planner) unused(s span) bool {
+func (p *planner) unused(s span, but ...span) bool {
 	if s.begin >= s.end {
 		return true
 	}
@@ -208,11 +208,11 @@ func (p *planner) unused(s span) bool {
 	if err != nil {
 		return false
 	}
-	anew := []span{headersOf(p.f)}
+	but = append(but, headersOf(p.f))
 	if p.old != nil {
-		anew = append(anew, p.old.span)
+		but = append(but, p.old.span)
 	}
-	for _, t := range anew {
+	for _, t := range but {
 		if t.overlaps(s) {
 			clear(b[max(t.begin, s.begin)-s.begin : min(t.end, s.end)-s.begin])
 		}
