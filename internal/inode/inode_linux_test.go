@@ -10,8 +10,6 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"golang.org/x/sys/unix"
-
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/testkit/peer"
 )
@@ -31,9 +29,8 @@ func TestStat(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, ok := inode.Of(info)
-	var st unix.Stat_t
-	if err := unix.Stat(a, &st); err != nil || !ok || inode.OfStat(&st) != id {
-		t.Errorf("%v and %v are not the same, error %v", inode.OfStat(&st), id, err)
+	if !ok {
+		t.Error("no ID")
 	}
 	uid, gid, ok := inode.Owner(info)
 	got := fmt.Sprintf("%s %d %d %d %t", id, inode.Links(info), uid, gid, ok)
@@ -65,7 +62,8 @@ func TestStat(t *testing.T) {
 	if !inode.SameDevice(info, folder) || inode.SameDevice(info, proc) || !inode.SameDevice(info, none) || !inode.SameDevice(none, info) {
 		t.Error("SameDevice is wrong")
 	}
-	if _, _, ok := inode.Owner(none); ok || inode.Links(none) != 1 {
+	_, hasID := inode.Of(none)
+	if _, _, ok := inode.Owner(none); ok || hasID || inode.Links(none) != 1 {
 		t.Error("a file without an inode has an owner or other names")
 	}
 }

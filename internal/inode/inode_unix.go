@@ -5,11 +5,9 @@ package inode
 import (
 	"io/fs"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
-// Of returns the ID of the file that info describes, and whether the file system has any.
+// Of returns the ID of a file, and whether the file system has IDs.
 func Of(info fs.FileInfo) (ID, bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -18,23 +16,18 @@ func Of(info fs.FileInfo) (ID, bool) {
 	return ID{uint64(st.Dev), uint64(st.Ino)}, true
 }
 
-// OfStat returns the ID of the file that st describes.
-func OfStat(st *unix.Stat_t) ID { return ID{uint64(st.Dev), uint64(st.Ino)} }
-
-// Links is how many names (hard links) a file has.
+// Links returns how many names (hard links) a file has.
 func Links(info fs.FileInfo) int {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 1
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Nlink)
 	}
-	return int(st.Nlink)
+	return 1
 }
 
-// Owner returns whom the file belongs to, and whether the system knows.
+// Owner returns user and group of a file, and whether they are known.
 func Owner(info fs.FileInfo) (uid, gid int, ok bool) {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, 0, false
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Uid), int(st.Gid), true
 	}
-	return int(st.Uid), int(st.Gid), true
+	return 0, 0, false
 }

@@ -7,13 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/testkit/peer"
 )
 
@@ -204,39 +204,6 @@ func TestNotGiven(t *testing.T) {
 	}
 }
 
-// TestWithoutSetID has modes before and after somebody wrote to a file (inode(7)).
-func TestWithoutSetID(t *testing.T) {
-	for mode, want := range map[uint32]uint32{0o755: 0o755, 0o4755: 0o755, 0o2755: 0o755, 0o6755: 0o755, 0o2744: 0o2744, 0o1777: 0o1777} {
-		if got := withoutSetID(mode); got != want {
-			t.Errorf("%04o becomes %04o; %04o was expected", mode, got, want)
-		}
-	}
-}
-
-// TestAppearByName has the two steps by which a file gets its name where it cannot be without one.
-func TestAppearByName(t *testing.T) {
-	dir := t.TempDir()
-	at := func(name string) string { return filepath.Join(dir, name) }
-	put(t, at("temp"), "new")
-	p, err := locate(at("file"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	if err := p.appearByName("temp"); err != nil {
-		t.Error(err)
-	}
-	expect(t, dir, map[string]string{"file": "new"})
-	put(t, at("temp"), "newer")
-	if err := p.appearByName("temp"); err != unix.EEXIST {
-		t.Errorf("%v; an error was expected, as the name is taken", err)
-	}
-	expect(t, dir, map[string]string{"file": "new", "temp": "newer"})
-	if err := p.appearByName("none"); err != unix.EEXIST {
-		t.Errorf("%v; an error was expected, as the name is taken", err)
-	}
-}
-
 // TestWords has what messages are made of.
 func TestWords(t *testing.T) {
 	for err, want := range map[error]string{
@@ -284,57 +251,6 @@ func TestChangedMeanwhile(t *testing.T) {
 	expect(t, dir, map[string]string{"file": "new"})
 }
 
-// TestExtended reads the attributes of a file by its contents and by its path, and takes one off.
-func TestExtended(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	put(t, path, "")
-	const name, other = "user.one", "user.two"
-	if err := errors.Join(unix.Setxattr(path, name, []byte("value"), 0), unix.Setxattr(path, other, nil, 0)); err != nil {
-		peer.Missing(t, "extended attributes are missing: "+err.Error())
-	}
-	for _, flags := range []int{unix.O_RDONLY, unix.O_PATH} {
-		f, err := os.OpenFile(path, flags, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		e := extendedOf(f)
-		names, err := e.list()
-		if err != nil || !slices.Contains(names, name) || !slices.Contains(names, other) {
-			t.Errorf("%v, %v; %s and %s were expected", names, err, name, other)
-		}
-		if b, err := e.get(name); err != nil || string(b) != "value" {
-			t.Errorf("%s is %q, %v", name, b, err)
-		}
-		if b, err := e.get(other); err != nil || len(b) != 0 {
-			t.Errorf("%s is %q, %v", other, b, err)
-		}
-		if b, err := e.get("user.none"); err != unix.ENODATA {
-			t.Errorf("user.none is %q, %v", b, err)
-		}
-	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := extendedOf(f)
-	for range 2 { // the second time it is not there
-		if err := e.remove(name); err != nil {
-			t.Error(err)
-		}
-	}
-	if b, err := e.get(name); err != unix.ENODATA {
-		t.Errorf("%s is still %q, %v", name, b, err)
-	}
-	f.Close()
-	if err := e.remove(other); err != unix.EBADF {
-		t.Errorf("a file that is closed: %v", err)
-	}
-	if _, err := e.list(); err != unix.EBADF {
-		t.Errorf("a file that is closed: %v", err)
-	}
-}
-
 // TestSyncErrors has a folder that cannot be synced: what is in its place is said to be.
 func TestSyncErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
@@ -347,7 +263,7 @@ func TestSyncErrors(t *testing.T) {
 	if failed := SyncFolders([]*Place{p}); len(failed) > 0 {
 		t.Errorf("%v", failed)
 	}
-	p.dir.Close()
+	p.real = filepath.Join(path, "none", "file")
 	const want = "it is in its place, but what becomes of it if the power fails is not known: "
 	if failed := SyncFolders([]*Place{p}); failed[p] == nil || !strings.HasPrefix(failed[p].Error(), want) {
 		t.Errorf("%v; %q was expected", failed[p], want)
@@ -426,10 +342,11 @@ func TestRelinkErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	id, err := idOf(f)
+	info, err := f.Stat()
 	if err != nil {
 		t.Fatal(err)
 	}
+	id, _ := inode.Of(info)
 	for name, want := range map[string]error{"none": unix.ENOENT, "one": errMoved} { // the ID is that of two
 		if err := Relink(at(name), id, p); !errors.Is(err, want) || !strings.HasPrefix(err.Error(), at(name)+": ") {
 			t.Errorf("%s: %v; %v was expected", name, err, want)
@@ -454,13 +371,27 @@ func TestNoName(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	out := procPath(f) // a link to the name that the file had, and " (deleted)": proc(5)
-	if o, err := Open(out, 0o666); err == nil || err.Error() != "output "+out+" is a symbolic link to nothing" {
+	out := descriptorPath(f) // a link to the name that the file had, and " (deleted)": proc(5)
+	want := "output " + out + " has no name of its own, or was replaced while it was opened"
+	if o, err := Open(out, 0o666); err == nil || err.Error() != want {
 		t.Errorf("no name: %+v, %v", o, err)
 	}
 	put(t, path+" (deleted)", "another one")
-	want := "output " + out + " has no name of its own, or was replaced while it was opened"
 	if o, err := Open(out, 0o666); err == nil || err.Error() != want {
 		t.Errorf("another file's name: %+v, %v; %q was expected", o, err, want)
+	}
+}
+
+// TestClosedStdout tells a standard file that was closed from the null device.
+func TestClosedStdout(t *testing.T) {
+	for flags, want := range map[int]bool{os.O_RDWR: true, os.O_WRONLY: false} {
+		f, err := os.OpenFile(os.DevNull, flags, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := closed(f); got != want {
+			t.Errorf("opened with %d: %t", flags, got)
+		}
+		f.Close()
 	}
 }

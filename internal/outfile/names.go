@@ -2,57 +2,50 @@ package outfile
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strconv"
 	"sync"
-	"syscall"
 )
 
-// A file that is not finished has no name, so that nothing is left of it however the program
-// ends: the file system forgets it. It gets a name when it goes to its place. Some file systems
-// (NFS, FUSE, FAT) have no such files; there it has a name from the start, which Abandon knows.
+// An unfinished file has no name, so that nothing is left of it however the process ends. It gets a name in its place.
+// Some file systems (NFS, FUSE, FAT) and systems have no such files: there it has a temporary name from the start.
 //
-// To replace a file takes a second name for a moment, as a link cannot replace another. Only
-// a program that is killed in that moment leaves it behind. A later one does not remove it: that
-// the file is nobody's cannot be known.
+// To replace a file takes a second name for a moment, as a link cannot replace another. Only a process that is killed
+// in that moment leaves it behind. A later one does not remove it: the file may be the old one.
 
-// prefix begins the names of files that are on their way.
+// prefix begins temporary names.
 const prefix = ".cfi2sframe-"
 
-// names are those of files that are on their way. It is locked while one changes.
-var names struct {
+// names are the files with temporary names. They are locked while a temporary name exists that is not among them.
+var names = struct {
 	sync.Mutex
-	temporary map[*File]bool // those with a name of their own
-}
+	temporary map[*File]bool
+}{temporary: make(map[*File]bool)}
 
-// Abandon waits until no name changes, prevents that any ever does again, and removes those
-// of files that are not finished. What follows can only be the end of the program.
+// Abandon waits until no name changes, prevents further changes, and removes unfinished files. Then the process can
+// only end.
 func Abandon() {
 	names.Lock()
 	for o := range names.temporary {
-		o.abandon() // there is nobody to be told
+		o.File.Close() // Windows removes no open file
+		_ = os.Remove(o.temp)
 	}
 }
 
-// tryNames calls a function with names that nothing has, until one is free.
-func tryNames(f func(name string) error) error {
+// tryNames calls a function with new paths in a directory until one does not exist, and returns that.
+func tryNames(dir string, f func(path string) error) (path string, err error) {
 	for range 100 {
-		err := retry(func() error { return f(prefix + strconv.FormatUint(rand.Uint64(), 36)) })
-		if !errors.Is(err, fs.ErrExist) {
-			return err
+		path = filepath.Join(dir, prefix+strconv.FormatUint(rand.Uint64(), 36))
+		if err = f(path); !errors.Is(err, fs.ErrExist) {
+			break
 		}
 	}
-	return syscall.EEXIST
-}
-
-// note notes that the file has a temporary name. The names are locked.
-func (o *File) note(name string) {
-	o.temp = name
-	if names.temporary == nil {
-		names.temporary = make(map[*File]bool)
-	}
-	names.temporary[o] = true
+	return path, err
 }
 
 // forget notes that the temporary name is gone.
@@ -61,5 +54,31 @@ func (o *File) forget() {
 	o.temp = ""
 }
 
-// errMoved is the error of a place where another file is than there was.
-var errMoved = errors.New("there is another file now, or none, than when the work began; nothing was written")
+// deleteOnClose is Windows' FILE_FLAG_DELETE_ON_CLOSE.
+const deleteOnClose = 0x0400_0000
+
+// Scratch opens a file for temporary use, which is gone when it is closed or the process ends.
+func Scratch() (f *os.File, err error) {
+	dir, flags := os.TempDir(), os.O_RDWR|os.O_CREATE|os.O_EXCL
+	if f = nameless(dir, 0o600); f != nil {
+		return f, nil
+	}
+	if runtime.GOOS == "windows" {
+		flags |= deleteOnClose
+	}
+	names.Lock()
+	defer names.Unlock()
+	path, err := tryNames(dir, func(path string) (err error) {
+		f, err = os.OpenFile(path, flags, 0o600)
+		return err
+	})
+	if err == nil && runtime.GOOS != "windows" {
+		if err = os.Remove(path); err != nil {
+			err = errors.Join(err, os.Remove(path), f.Close())
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot write to %s: %w", dir, Plain(err))
+	}
+	return f, nil
+}

@@ -1,254 +1,271 @@
-//go:build linux && !portable
-
 package outfile
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-
-	"golang.org/x/sys/unix"
+	"runtime"
+	"syscall"
 
 	"cfi2sframe/internal/inode"
 )
 
-// stamp is a time as the system has it.
-type stamp = unix.Timespec
-
-// A Place is where a file is or will be: a name in a folder. The folder is held open, and so
-// is the file that is there. Whatever becomes of the path meanwhile, the place stays the same,
-// and another file that comes there can be told from the one that was there first, even if
-// it has the same inode number.
+// A Place is where a file is or will be. The file that is there is open, so that no other file gets its inode number.
 type Place struct {
-	path string
-	dir  *os.File // for use as a starting point only (O_PATH)
-	name string
-	old  *os.File // the file that is there, or nil
+	path string      // as messages have it
+	real string      // without symbolic links
+	old  *os.File    // the file that is there, or nil
+	info fs.FileInfo // of old
 }
 
-// maxLinks is how many symbolic links are followed, one leading to the next. That is the
-// kernel's limit, too.
-const maxLinks = 40
+// errMoved is the error of a place with another file than before.
+var errMoved = errors.New("there is another file now, or none, than when the work began; nothing was written")
 
-// locate finds the place that a path leads to. Symbolic links are followed, once and for all.
-func locate(path string) (*Place, error) {
-	p := &Place{path: path}
-	rest := path
-	for range maxLinks {
-		dir, name := split(rest)
-		from := unix.AT_FDCWD
-		if p.dir != nil {
-			from = int(p.dir.Fd())
-		}
-		fd, err := openAt(from, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-		if err != nil {
-			p.Close()
-			return nil, &folderError{filepath.Clean(dir), err, rest != path}
-		}
-		next := os.NewFile(uintptr(fd), dir)
-		if p.dir != nil {
-			p.dir.Close()
-		}
-		p.dir, p.name = next, name
-		to, err := readLink(next, name)
-		switch {
-		case err == unix.EINVAL: // it is none
-			return p, nil
-		case err == unix.ENOENT && rest == path:
-			return p, nil
-		case err == unix.ENOENT:
-			err = errNothing
-		}
-		if err != nil {
-			p.Close()
-			return nil, err
-		}
-		rest = to
+// newPlace returns the place of a file that does not exist.
+func newPlace(path string) (*Place, error) {
+	if _, err := os.Lstat(path); err == nil {
+		return nil, fmt.Errorf("output %s is a symbolic link to nothing", path)
 	}
-	p.Close()
-	return nil, unix.ELOOP
-}
-
-// split divides a path into its folder and the name in there. What ends in a slash is a folder.
-func split(path string) (dir, name string) {
-	i := strings.LastIndexByte(path, '/')
-	dir, name = path[:i+1], path[i+1:]
-	switch {
-	case path == "":
-		return "", ""
-	case name == "" || name == "." || name == "..":
-		return path, "."
-	case dir == "":
-		dir = "."
-	}
-	return dir, name
-}
-
-// openAt opens a file for this process only.
-func openAt(dir int, name string, flags int, mode uint32) (fd int, err error) {
-	err = retry(func() error {
-		fd, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC, mode)
-		return err
-	})
-	return fd, err
-}
-
-// retry calls a function until it is not interrupted by a signal.
-func retry(f func() error) error {
-	for {
-		if err := f(); err != unix.EINTR {
-			return err
-		}
-	}
-}
-
-// readLink returns what a symbolic link leads to.
-func readLink(dir *os.File, name string) (string, error) {
-	b := make([]byte, unix.PathMax)
-	n := 0
-	err := retry(func() (err error) {
-		n, err = unix.Readlinkat(int(dir.Fd()), name, b)
-		return err
-	})
-	return string(b[:max(n, 0)]), err
-}
-
-// open opens the regular file that is there, for reading.
-func (p *Place) open() (*os.File, fs.FileInfo, error) {
-	// Opening a pipe must not wait for a writer; what it is shows below.
-	fd, err := openAt(int(p.dir.Fd()), p.name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
-		return nil, nil, err
+		return nil, cannotWrite(filepath.Dir(path), err)
 	}
-	r := waiting(fd, p.path)
-	info, err := Regular(r)
-	if err != nil {
-		r.Close()
-		return nil, nil, err
-	}
-	p.old = r
-	return r, info, nil
+	return &Place{path: path, real: filepath.Join(dir, filepath.Base(path))}, nil
 }
 
-// OpenRegular opens a regular file, and describes it. Anything else is an error, and does not make it wait.
+// existingPlace returns the place of a file that is to be replaced, and perhaps cannot be read.
+func existingPlace(path string) (*Place, error) {
+	old, err := os.OpenFile(path, holdFlags, 0)
+	if err != nil {
+		return nil, err
+	}
+	p, err := placeOf(path, old)
+	if err == nil {
+		err = p.check()
+	}
+	if err != nil {
+		old.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// placeOf returns the place of a file that is open.
+func placeOf(path string, old *os.File) (*Place, error) {
+	info, err := old.Stat()
+	if err != nil {
+		return nil, err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	return &Place{path, real, old, info}, err
+}
+
+// OpenInput opens a regular file for reading, at its place. The caller closes the place, which closes the file.
+func OpenInput(path string) (*Place, *os.File, fs.FileInfo, error) {
+	src, info, err := OpenRegular(path)
+	if err != nil {
+		return nil, nil, nil, Plain(err)
+	}
+	p, err := placeOf(path, src)
+	if err != nil {
+		src.Close()
+		return nil, nil, nil, Plain(err)
+	}
+	return p, src, info, nil
+}
+
+// OpenRegular opens a regular file, and describes it. Other files are an error, and are not waited for.
 func OpenRegular(path string) (*os.File, fs.FileInfo, error) {
-	fd, err := openAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	r := waiting(fd, path)
-	info, err := Regular(r)
-	if err != nil {
-		r.Close()
 		return nil, nil, err
 	}
-	return r, info, nil
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%v: a regular file was expected", Kind(info.Mode()))
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
 }
 
-// waiting returns the file of a descriptor that was opened so that it did not wait, which reading it may do. Otherwise
-// the runtime would start a thread that waits for files.
-func waiting(fd int, name string) *os.File {
-	_ = unix.SetNonblock(fd, false)
-	return os.NewFile(uintptr(fd), name)
-}
+// An Entry is the same for all paths that lead to the same place.
+type Entry string
 
-// hold notes the file that is there.
-func (p *Place) hold() error {
-	fd, err := openAt(int(p.dir.Fd()), p.name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
-	if err != nil && err != unix.ENOENT { // one that cannot be read can be replaced
-		fd, err = openAt(int(p.dir.Fd()), p.name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+// EntryOf returns the entry that a path leads to, whether a file is there or not.
+func EntryOf(path string) (Entry, error) {
+	_, err := os.Stat(path)
+	real := path
+	if err == nil {
+		real, err = filepath.EvalSymlinks(path)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		var p *Place
+		if p, err = newPlace(path); err == nil {
+			real = p.real
+		}
 	}
 	if err == nil {
-		p.old = waiting(fd, p.path)
+		real, err = filepath.Abs(real)
 	}
-	return err
+	return Entry(real), Plain(err)
 }
 
-// Close lets go of the folder, and of the file.
+// Close closes the file.
 func (p *Place) Close() {
-	if p.dir != nil {
-		p.dir.Close()
-	}
 	if p.old != nil {
 		p.old.Close()
 	}
 }
 
-// folder identifies a folder.
-type folder = inode.ID
+func (p *Place) dir() string { return filepath.Dir(p.real) }
 
-// folder returns the place's.
-func (p *Place) folder() (folder, error) { return idOf(p.dir) }
-
-// stat returns what the system knows of a file that is open.
-func stat(f *os.File) (st unix.Stat_t, err error) {
-	err = retry(func() error { return unix.Fstat(int(f.Fd()), &st) })
-	return st, err
-}
-
-// idOf identifies a file that is open.
-func idOf(f *os.File) (inode.ID, error) {
-	st, err := stat(f)
-	return inode.OfStat(&st), err
-}
-
-// is reports whether the file of the given name in the place's folder is f.
-func (p *Place) is(name string, f *os.File) (bool, error) {
-	id, err := idOf(f)
-	if err != nil {
-		return false, err
-	}
-	return p.has(name, id)
-}
-
-// has reports whether the file of the given name in the place's folder has the ID, which is that of a
-// file that is open.
-func (p *Place) has(name string, id inode.ID) (bool, error) {
-	var st unix.Stat_t
-	err := retry(func() error { return unix.Fstatat(int(p.dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
-	if err == unix.ENOENT {
-		return false, nil
-	}
-	return err == nil && id == inode.OfStat(&st), err
-}
-
-// sync writes the folder to the disk.
-func (p *Place) sync() error {
-	fd, err := openAt(int(p.dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err == unix.EACCES { // it cannot be read; the whole file system can be synced, which takes longer
-		err = retry(func() error { return unix.Syncfs(int(p.old.Fd())) })
-		if err == unix.EBADF { // nor can the file be, which is held as a path only; all file systems can be synced
-			unix.Sync()
-			err = nil
-		}
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	err = retry(func() error { return unix.Fsync(fd) })
-	if err == unix.EINVAL || err == unix.EOPNOTSUPP { // there is nothing like that on this file system
-		return nil
+// check returns an error unless the old file is still there.
+func (p *Place) check() error {
+	now, err := os.Lstat(p.real)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, p.info) {
+		return errMoved
 	}
 	return err
 }
 
-// StartSync makes the system begin to write a file to the disk that Finish is going to wait for.
-func (o *File) StartSync() {
-	if o.Replaces() {
-		_ = unix.SyncFileRange(int(o.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE) // without it, it only takes longer
+// swap puts the file of a temporary name in the place of the old one. Both are exchanged in one step: if a third file
+// has come there since check, it goes back. Where that cannot be done, such a file is lost.
+// The temporary name is gone afterwards, or the error says why not.
+func (p *Place) swap(temp string, exchanges bool) error {
+	if !exchanges || exchange(temp, p.real) != nil {
+		err := p.check()
+		if err == nil {
+			err = os.Rename(temp, p.real)
+		}
+		if err != nil {
+			return p.remove(temp, err)
+		}
+		return nil
+	}
+	now, err := os.Lstat(temp)
+	if err == nil && os.SameFile(now, p.info) {
+		return p.remove(temp, nil)
+	}
+	err = cmp.Or(err, errMoved)
+	if failed := exchange(temp, p.real); failed != nil {
+		return fmt.Errorf("%w; what was there is %s now: %w", Plain(err), temp, failed)
+	}
+	return p.remove(temp, err)
+}
+
+// remove removes a temporary name after the given error, or after success.
+func (p *Place) remove(temp string, err error) error {
+	failed := os.Remove(temp)
+	switch name := filepath.Base(temp); {
+	case failed == nil:
+		return err
+	case err == nil:
+		return fmt.Errorf("it is in its place, but %s is left behind: %w", name, Plain(failed))
+	default:
+		return fmt.Errorf("%w; %s is left behind: %w", Plain(err), name, Plain(failed))
 	}
 }
 
-// Flush reports errors that some file systems (NFS) have when a file is closed.
-func Flush(f *os.File) error {
-	return retry(func() error {
-		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return err
+// Relink makes the name of a place another one (hard link) of the file with the ID and path, if it is not yet. At the
+// place must be what OpenInput opened.
+func Relink(path string, id inode.ID, p *Place) error {
+	from, _, info, err := OpenInput(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	defer from.Close()
+	if now, ok := inode.Of(info); !ok || now != id {
+		return fmt.Errorf("%s: %w", path, errMoved)
+	}
+	if now, err := os.Lstat(p.real); err == nil && os.SameFile(now, info) {
+		return nil
+	}
+	names.Lock()
+	defer names.Unlock()
+	if err := p.check(); err != nil {
+		return err
+	}
+	exchanges := p.exchanges()
+	temp, err := tryNames(p.dir(), func(temp string) error { return link(from.real, temp) })
+	if err != nil {
+		return Plain(err)
+	}
+	if now, err := os.Lstat(temp); err != nil || !os.SameFile(now, info) {
+		return p.remove(temp, cmp.Or(err, errMoved))
+	}
+	return Plain(p.swap(temp, exchanges))
+}
+
+// SyncFolders makes sure that the names of files in their places are on the disk. It syncs each directory once, and
+// returns the errors.
+func SyncFolders(places []*Place) map[*Place]error {
+	failed := make(map[*Place]error)
+	dirs := make(map[string]error)
+	for _, p := range places {
+		dir := p.dir()
+		err, done := dirs[dir]
+		if !done {
+			err = syncFolder(dir)
+			dirs[dir] = err
 		}
-		return unix.Close(fd)
-	})
+		if err != nil {
+			failed[p] = fmt.Errorf("it is in its place, but what becomes of it if the power fails is not known: %w", Plain(err))
+		}
+	}
+	return failed
+}
+
+// syncFolder writes a directory to the disk, where the system can do that.
+func syncFolder(path string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(path)
+	if errors.Is(err, fs.ErrPermission) { // it may be written to, but not read
+		return syncAll()
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
+
+// Plain removes the operation and path from an error of the file system: messages name the file already.
+func Plain(err error) error {
+	var p *fs.PathError
+	var l *os.LinkError
+	var s *os.SyscallError
+	switch {
+	case errors.As(err, &p):
+		return Plain(p.Err)
+	case errors.As(err, &l):
+		return l.Err
+	case errors.As(err, &s):
+		return s.Err
+	}
+	return err
+}
+
+// Kind says what kind of file a mode is of, if it is not a regular one.
+func Kind(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "directory"
+	case m&fs.ModeDevice != 0:
+		return "device"
+	case m&fs.ModeNamedPipe != 0:
+		return "pipe"
+	case m&fs.ModeSocket != 0:
+		return "socket"
+	}
+	return "special file"
 }

@@ -2,12 +2,11 @@ package outfile
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"os"
 )
 
-// A Spool has the contents of a file that came as a stream: in memory if they are small, and otherwise in a file without a name.
+// A Spool has the contents of a file that came as a stream: small ones in memory, others in a file without a name.
 type Spool struct {
 	io.ReaderAt
 	size int64
@@ -17,57 +16,52 @@ type Spool struct {
 // smallSpool is the size up to which contents are in memory, in bytes.
 const smallSpool = 1 << 20
 
-// NewSpool reads so many bytes. Zeros take no room, as large files of them are easily made.
+// NewSpool reads size bytes. Zeros take no room on the disk, as large files of them are easily made.
 func NewSpool(r io.Reader, size int64) (*Spool, error) {
-	b := make([]byte, min(max(size, 0), smallSpool))
-	n, err := io.ReadFull(r, b)
-	if int64(n) == size {
-		return &Spool{bytes.NewReader(b), size, nil}, nil
+	b := make([]byte, max(min(size, smallSpool), 0))
+	if err := readFull(r, b); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, early(err)
+	if size <= smallSpool {
+		return &Spool{bytes.NewReader(b), size, nil}, nil
 	}
 	f, err := Scratch()
 	if err != nil {
 		return nil, err
 	}
-	at := int64(0)
-	for err == nil {
-		if !zero(b) {
-			if _, err = f.WriteAt(b, at); err != nil {
-				break
-			}
-		}
-		if at += int64(len(b)); at == size {
-			err = f.Truncate(size)
-			break
-		}
-		b = b[:min(size-at, smallSpool)]
-		if _, failed := io.ReadFull(r, b); failed != nil {
-			f.Close()
-			return nil, early(failed)
-		}
-	}
-	if err != nil {
+	s := &Spool{f, size, f}
+	if err := s.fill(r, b); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("cannot write to %s: %w", os.TempDir(), Plain(err))
-	}
-	return &Spool{f, size, f}, nil
-}
-
-// SpoolOf returns what a file without a name has. It is closed with the file.
-func SpoolOf(f *os.File) (*Spool, error) {
-	info, err := f.Stat()
-	if err != nil {
 		return nil, err
 	}
-	return &Spool{f, info.Size(), nil}, nil
+	return s, nil
 }
 
-// early returns the error of a stream that ends before the size that was announced.
-func early(err error) error {
+// fill writes b, and then what r has, to the file.
+func (s *Spool) fill(r io.Reader, b []byte) error {
+	for at := int64(0); ; {
+		if !zero(b) {
+			if _, err := s.file.WriteAt(b, at); err != nil {
+				return cannotWrite(os.TempDir(), err)
+			}
+		}
+		at += int64(len(b))
+		b = b[:min(s.size-at, smallSpool)]
+		if len(b) == 0 {
+			break
+		}
+		if err := readFull(r, b); err != nil {
+			return err
+		}
+	}
+	return Plain(s.file.Truncate(s.size))
+}
+
+// readFull fills b. An end before is an error.
+func readFull(r io.Reader, b []byte) error {
+	_, err := io.ReadFull(r, b)
 	if err == io.EOF {
-		return io.ErrUnexpectedEOF
+		err = io.ErrUnexpectedEOF
 	}
 	return err
 }
@@ -77,10 +71,19 @@ func zero(b []byte) bool {
 	return len(b) == 0 || b[0] == 0 && bytes.Equal(b[1:], b[:len(b)-1])
 }
 
+// SpoolOf returns the contents of a file without a name. Closing the file closes the Spool.
+func SpoolOf(f *os.File) (*Spool, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return &Spool{f, info.Size(), nil}, nil
+}
+
 // Size returns how many bytes there are.
 func (s *Spool) Size() int64 { return s.size }
 
-// Reader returns a reader of all of them, of none if there is no Spool.
+// Reader returns a reader of all bytes. A nil Spool has none.
 func (s *Spool) Reader() io.Reader {
 	if s == nil {
 		return bytes.NewReader(nil)
@@ -88,28 +91,28 @@ func (s *Spool) Reader() io.Reader {
 	return io.NewSectionReader(s, 0, s.size)
 }
 
+// Close gives the bytes up. The Spool may be nil.
+func (s *Spool) Close() {
+	if s != nil && s.file != nil {
+		s.file.Close()
+	}
+}
+
 // Equal reports whether two streams of the same size have the same bytes.
 func Equal(a, b io.Reader) (bool, error) {
 	x, y := make([]byte, 64<<10), make([]byte, 64<<10)
 	for {
-		n, err := io.ReadFull(a, x)
+		n, end := io.ReadFull(a, x)
 		if _, err := io.ReadFull(b, y[:n]); err != nil && err != io.EOF {
 			return false, err
 		}
 		switch {
 		case !bytes.Equal(x[:n], y[:n]):
 			return false, nil
-		case err == io.EOF || err == io.ErrUnexpectedEOF:
+		case end == io.EOF || end == io.ErrUnexpectedEOF:
 			return true, nil
-		case err != nil:
-			return false, err
+		case end != nil:
+			return false, end
 		}
-	}
-}
-
-// Close gives them up. There may be no Spool.
-func (s *Spool) Close() {
-	if s != nil && s.file != nil {
-		s.file.Close()
 	}
 }

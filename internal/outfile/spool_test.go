@@ -52,4 +52,38 @@ func TestSpool(t *testing.T) {
 	if _, err := NewSpool(strings.NewReader(strings.Repeat("x", smallSpool+1)), smallSpool+1); err == nil || !strings.Contains(err.Error(), "cannot write to ") {
 		t.Errorf("%v", err)
 	}
+	own := errors.New("no disk")
+	for _, second := range []io.Reader{strings.NewReader("x"), iotest.ErrReader(own)} {
+		if same, err := Equal(iotest.ErrReader(own), second); same || err != own {
+			t.Errorf("streams with an error are equal: %v, %v", same, err)
+		}
+	}
+	if same, err := Equal(strings.NewReader("x"), iotest.ErrReader(own)); same || err != own {
+		t.Errorf("streams with an error are equal: %v, %v", same, err)
+	}
+}
+
+// TestSpoolOf has the contents of a file.
+func TestSpoolOf(t *testing.T) {
+	f, err := Scratch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("contents"); err != nil {
+		t.Fatal(err)
+	}
+	s, err := SpoolOf(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(s.Reader()); err != nil || string(b) != "contents" {
+		t.Errorf("%q, %v", b, err)
+	}
+	s.Close() // the file stays open
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := SpoolOf(f); err == nil {
+		t.Error("a file that is closed gives no error")
+	}
 }

@@ -26,12 +26,12 @@ var faults = []fault{
 		"openat", "write", "pwrite64", "copy_file_range", "ftruncate", "fallocate", "fsync", "close", "linkat", "renameat2", "fsetxattr",
 	}},
 	{name: "EPERM", deed: deed{fail: unix.EPERM}, calls: []string{
-		"openat", "linkat", "renameat2", "renameat", "unlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "flistxattr", "capget",
+		"openat", "linkat", "renameat2", "renameat", "unlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "lgetxattr", "llistxattr",
 	}},
 	{name: "EMFILE", deed: deed{fail: unix.EMFILE}, calls: []string{"openat", "fcntl"}},
 	{name: "EINTR", deed: deed{fail: unix.EINTR}, harmless: true, calls: []string{
 		"openat", "read", "pread64", "write", "pwrite64", "copy_file_range", "ftruncate", "fallocate", "fsync", "close",
-		"fstat", "newfstatat", "lseek", "linkat", "renameat2", "unlinkat", "readlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "flistxattr",
+		"fstat", "newfstatat", "lseek", "linkat", "renameat2", "unlinkat", "readlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "lgetxattr", "llistxattr",
 	}, only: func(c *call) bool { return c.name != "lseek" || holes(c) }}, // to set a position asks no file system
 	{name: "half of the bytes", deed: deed{short: true}, harmless: true, calls: []string{"read", "pread64", "write", "pwrite64"}},
 	{name: "end of file", deed: deed{empty: true}, calls: []string{"pread64"}},

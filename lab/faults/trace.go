@@ -30,8 +30,8 @@ var files = map[uint64]string{
 	unix.SYS_SYNC_FILE_RANGE: "sync_file_range", unix.SYS_SYNCFS: "syncfs",
 	unix.SYS_LINKAT: "linkat", unix.SYS_LINK: "link", unix.SYS_UNLINKAT: "unlinkat", unix.SYS_UNLINK: "unlink", unix.SYS_MKDIRAT: "mkdirat",
 	unix.SYS_RENAME: "rename", unix.SYS_RENAMEAT: "renameat", unix.SYS_RENAMEAT2: "renameat2", unix.SYS_SYMLINKAT: "symlinkat",
-	unix.SYS_FCHMOD: "fchmod", unix.SYS_FCHMODAT: "fchmodat", unix.SYS_FCHOWN: "fchown", unix.SYS_FCHOWNAT: "fchownat", unix.SYS_CAPGET: "capget",
-	unix.SYS_LISTXATTR: "listxattr", unix.SYS_FLISTXATTR: "flistxattr", unix.SYS_GETXATTR: "getxattr", unix.SYS_FGETXATTR: "fgetxattr",
+	unix.SYS_FCHMOD: "fchmod", unix.SYS_FCHMODAT: "fchmodat", unix.SYS_FCHOWN: "fchown", unix.SYS_FCHOWNAT: "fchownat",
+	unix.SYS_LLISTXATTR: "llistxattr", unix.SYS_LGETXATTR: "lgetxattr", unix.SYS_FGETXATTR: "fgetxattr",
 	unix.SYS_FSETXATTR: "fsetxattr", unix.SYS_FREMOVEXATTR: "fremovexattr", unix.SYS_UTIMENSAT: "utimensat",
 }
 

@@ -13,7 +13,7 @@ import (
 // ELFFiles returns the 64-bit ELF files below the paths, in order, and of hard links one.
 func ELFFiles(paths ...string) ([]string, error) {
 	var found []string
-	seen := make(inode.Seen)
+	seen := make(map[inode.ID]bool)
 	for _, path := range paths {
 		err := filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrPermission) {
@@ -23,10 +23,15 @@ func ELFFiles(paths ...string) ([]string, error) {
 				return err
 			}
 			info, err := e.Info()
-			if err == nil && seen.First(info) && isELF(path) {
+			if err != nil {
+				return err
+			}
+			id, _ := inode.Of(info)
+			if !seen[id] && isELF(path) {
 				found = append(found, path)
 			}
-			return err
+			seen[id] = true
+			return nil
 		})
 		if err != nil {
 			return nil, err
