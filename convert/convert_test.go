@@ -303,7 +303,7 @@ func TestObjdump(t *testing.T) {
 				for _, opt := range v.opts {
 					out, err := tryRun(t, path, opt)
 					if err != nil {
-						continue // such as s390x to V1; scripts/corpus lists them
+						continue // such as s390x to V1; scripts/lab corpus lists them
 					}
 					compared++
 					b, err := objdump("--sframe=.sframe", out).CombinedOutput()

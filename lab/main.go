@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -62,7 +63,13 @@ func main() {
 		others[os.Args[0]]()
 		return
 	}
+	scripts, _ := os.ReadDir("lab/sh") // which scripts/lab runs
+	for _, s := range scripts {
+		if filepath.Ext(s.Name()) == "" {
+			names = append(names, s.Name())
+		}
+	}
 	slices.Sort(names)
-	fmt.Fprintln(os.Stderr, "usage: lab COMMAND ...\ncommands:", strings.Join(names, " "))
+	fmt.Fprintln(os.Stderr, "usage: scripts/lab COMMAND ...\ncommands:", strings.Join(slices.Compact(names), " "))
 	os.Exit(2)
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // The packages in testdata were made by rpmbuild 4.20 from sample.spec there, with "fixtures" as the folder of the fixtures for
-// amd64 at that time and _binary_payload as their names say. scripts/repack makes others, and has rpm look at the results.
+// amd64 at that time and _binary_payload as their names say. scripts/lab repack makes others, and has rpm look at the results.
 
 // The places of values in a header, by hand: tag, type, offset and count of each entry, and the contents after them.
 func contentsOf(t testing.TB, b []byte, tag uint32) []byte {

@@ -188,7 +188,7 @@ func TestOriginsOfFixtures(t *testing.T) {
 }
 
 // TestOriginOfDebian has files of Debian that no compiler here makes, if packages are unpacked there by
-// scripts/debian.
+// scripts/lab debian.
 func TestOriginOfDebian(t *testing.T) {
 	const trees = "/var/cache/cfi2sframe-debian-survey/trees/trixie-amd64"
 	for name, want := range map[string][2]string{
@@ -206,7 +206,7 @@ func TestOriginOfDebian(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(trees, name)); err != nil {
-				t.Skip("scripts/debian unpack makes it")
+				t.Skip("scripts/lab debian unpack makes it")
 			}
 			expect(t, name, originOfFile(t, filepath.Join(trees, name)), want[0], want[1])
 		})

@@ -160,7 +160,7 @@ func TestWorst(t *testing.T) {
 	}
 }
 
-// TestOccurrence compares with what readelf prints, as scripts/occurrence counts it.
+// TestOccurrence compares with what readelf prints, as scripts/lab occurrence counts it.
 func TestOccurrence(t *testing.T) {
 	peer.Look(t, "readelf")
 	peer.Look(t, "bash")
@@ -176,7 +176,7 @@ func TestOccurrence(t *testing.T) {
 				lines = append(lines, "non-SP/FP CFA "+l.file)
 			}
 		}
-		cmd := exec.Command("../../scripts/occurrence", "--list", fixtures+abi)
+		cmd := exec.Command("../../lab/sh/occurrence", "--list", fixtures+abi)
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
 		if err != nil {
@@ -184,7 +184,7 @@ func TestOccurrence(t *testing.T) {
 		}
 		theirs := strings.Split(strings.TrimSpace(string(out)), "\n")
 		if !slices.Equal(lines, theirs[:len(theirs)-1]) {
-			t.Errorf("%s: %q\nscripts/occurrence finds %q", abi, lines, theirs)
+			t.Errorf("%s: %q\nscripts/lab occurrence finds %q", abi, lines, theirs)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func loadAll(folder string) ([]*system, error) {
 		all = append(all, s)
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: no results of a survey; scripts/debian survey makes them", folder)
+		return nil, fmt.Errorf("%s: no results of a survey; scripts/lab debian survey makes them", folder)
 	}
 	// Stable before unstable, and the larger systems first.
 	slices.SortFunc(all, func(a, b *system) int {

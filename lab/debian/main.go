@@ -1,4 +1,4 @@
-// Command debian does what scripts/debian needs besides cfi2sframe: it takes the ELF files out of packages, has each
+// Command debian does what scripts/lab debian needs besides cfi2sframe: it takes the ELF files out of packages, has each
 // converted and read again, chooses some at random, and makes the tables of docs/debian.md from the results.
 //
 //	debian unpack [--first N] --to FOLDER --list FILE FOLDER
@@ -63,5 +63,5 @@ func run(args []string, out io.Writer) error {
 	case len(args) == 1 && args[0] == "tables" && s.results != "":
 		return tables(&s, out)
 	}
-	return errors.New("unpack, convert, sample or tables was expected, with what the comment in lab/debian/main.go says; scripts/debian does all")
+	return errors.New("unpack, convert, sample or tables was expected, with what the comment in lab/debian/main.go says; scripts/lab debian does all")
 }

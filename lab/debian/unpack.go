@@ -38,7 +38,7 @@ func unpackAll(s *settings, debs string) error {
 		return err
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("%s: no packages; scripts/debian fetch gets them", debs)
+		return fmt.Errorf("%s: no packages; scripts/lab debian fetch gets them", debs)
 	}
 	slices.Sort(names)
 	if s.first > 0 {

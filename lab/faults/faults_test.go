@@ -35,7 +35,7 @@ func material(t *testing.T) (tool, dir string) {
 }
 
 // TestSystemCalls has every system call on files of a run fail once, and kills the tool at each.
-// scripts/faults does that for all modes.
+// scripts/lab faults does that for all modes.
 func TestSystemCalls(t *testing.T) {
 	long.Test(t)
 	tool, dir := material(t)

@@ -1,6 +1,24 @@
-// Command faults has everything go wrong that can while cfi2sframe works on files, and looks whether
-// each file is as it was or as it is to be, whether nothing is left behind, and whether the exit
-// status is right. See scripts/faults.
+// Package faults has everything go wrong that can while cfi2sframe works on files, and looks whether each file is as
+// it was or as it is to be, whether nothing is left behind, and whether the exit status and what is
+// said are right.
+//
+// Usage: scripts/lab faults [--quick] [--only calls|kills|crash] [--cfi2sframe PROGRAM]
+//
+// calls  every system call that has to do with files fails once, in several ways (EIO, ENOSPC, EINTR,
+//
+//	half of the bytes ...), for every mode that writes something, and the program is
+//	killed at each. Those of the Go runtime (memory, threads, signals, time) are left out: it
+//	ends the program if they fail.
+//
+// kills  it is killed at random moments, also by a second signal and by a pipe without a reader.
+// crash  the power fails after every system call that changes something, and later, on ext4, XFS and
+//
+//	btrfs. That a check of this kind can fail is shown with --no-sync.
+//
+// Prints what was done, and exits with 1 if anything was wrong. A second name of a file, .cfi2sframe-*,
+// is left only by a kill or a power failure between the two system calls that make and remove it;
+// how often is said. The quick mode takes a minute or two. Needs as and, for crash, root, loop
+// devices, mkfs.ext4, mkfs.xfs and mkfs.btrfs (not in the quick mode).
 package faults
 
 import (

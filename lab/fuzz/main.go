@@ -1,5 +1,16 @@
-// Command fuzz runs all fuzz targets of the module for equal times, keeps what it finds, and prints a table. It is run
-// by scripts/fuzz.
+// Package fuzz runs all fuzz targets, each for its share of the given time.
+//
+// Usage: scripts/lab fuzz [--match REGEXP] [--workers N] [--markdown] MINUTES
+//
+//	scripts/lab fuzz --list
+//
+// Targets are found by the test programs (go test -c -fuzz, -test.list). Prints a table: executions, inputs that reach
+// something new, and what was found; exits with 1 if anything was. An input that fails is kept below testdata/fuzz of its package, where go test runs it
+// from then on, and what it said is in testdata/fuzz/messages. Inputs that are only new are kept in Go's cache
+// (go env GOCACHE), and the next run begins with them.
+//
+// The time does not count what the compiler takes, which is some minutes the first time: each package is compiled once.
+// One process works at a time unless --workers says otherwise, and gives way to others.
 package fuzz
 
 import (
@@ -34,7 +45,7 @@ func Main() {
 		minutes, err = 1, nil
 	}
 	if err != nil || pflag.NArg() > 1 || minutes <= 0 || *workers < 1 {
-		fmt.Fprintln(os.Stderr, "usage: scripts/fuzz [flags] MINUTES")
+		fmt.Fprintln(os.Stderr, "usage: scripts/lab fuzz [flags] MINUTES")
 		pflag.PrintDefaults()
 		os.Exit(2)
 	}

@@ -1,8 +1,22 @@
-// Command mutants breaks one rule of the product at a time, and looks whether a test notices it. See scripts/mutants.
+// Package mutants breaks one rule of the product at a time, and looks whether a test notices it: conditions are turned
+// round, borders and constants moved by one, operators exchanged, statements, branches and entries of tables left out,
+// functions have nothing to say, errors get lost.
 //
-// A change is made in a copy of a file, which go test takes instead of the file (-overlay); the tree stays as it is. The
-// tests of the changed package are run first, those that are quick before the others, and then those of packages that
-// use it; the first that fails ends the search. What was found is kept, by the sums of all files that it depends on.
+// Usage: scripts/lab mutants [--number N] [--seed N] [--jobs N] [--least PERCENT] [--only REGEXP] [--list] [--again] [PACKAGE...]
+//
+// Of all that could be changed, 400 or N are taken from all files in turn, always the same for the same sources and
+// seed. The tests of the changed package are run first, then those of convert and cmd/cfi2sframe that do not take long
+// (--longest). A test that has no end has noticed something; the table says how many. Those that cannot be noticed are
+// in lab/mutants/argued.txt, with the reason; it is an error if one of them is noticed or does not exist.
+//
+// What was found is kept in $XDG_CACHE_HOME/cfi2sframe-mutants (~/.cache), so that a run that was broken off can go on,
+// and nothing is tried again whose sources and tests are the same. Prints a table and what was not noticed, and exits
+// with 1 if fewer than PERCENT (100) of what can be noticed were.
+//
+// A change is made in a copy of a file, which go test takes instead of the file (-overlay); the tree stays as it is.
+// The tests of the changed package are run first, those that are quick before the others, and then those of packages
+// that use it; the first that fails ends the search. What was found is kept, by the sums of all files that it depends
+// on.
 package mutants
 
 import (

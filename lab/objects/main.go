@@ -1,5 +1,5 @@
 // Package objects converts the objects of a project in place, and judges what a linker
-// makes of them. It is run by scripts/objects.
+// makes of them. It is run by scripts/lab objects.
 //
 //	objects convert --format N --totals FILE OBJECT...
 //	objects check --name NAME --totals FILE [--allow FUNCTION,...] LINKED

@@ -18,7 +18,7 @@ func TestQuick(t *testing.T) {
 		peer.Look(t, name)
 	}
 	peer.File(t, "/usr/bin/python3")
-	out, err := exec.Command("../../scripts/sample", "--quick").CombinedOutput()
+	out, err := exec.Command("../../scripts/lab", "sample", "--quick").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

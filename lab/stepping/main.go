@@ -1,7 +1,23 @@
-// Command step follows well-known programs instruction by instruction, and compares what their .sframe says with what the
-// processor does. It is run by scripts/step.
+// Package stepping runs well-known programs one instruction at a time, and compares at each step what their .sframe
+// says with what the processor does.
 //
-// Programs, their libraries and ld.so are converted in a temporary folder, and run from there.
+// Usage: scripts/lab step [--steps N] [--other N] [--quick] [--all] [--only NAME] [--jobs N]
+//
+//	[--results FOLDER] [--from FOLDER,...] [--markdown FILE]
+//
+// On amd64 (--steps, of all programs together) under ptrace: bash, Python, Perl, SQLite, git, gdb, GCC's cc1,
+// libcrypto, libgcrypt, gpg, x264, dav1d, ffmpeg, programs in C++, Go and Rust, and one that jumps, switches stacks and
+// gets signals. Copies of them, of their libraries and of ld.so are converted in a temporary folder, and run from
+// there. On other ABIs (--other, on each) under QEMU, which scripts/peers installs, with the cross compilers of this
+// machine.
+//
+// Every difference is somebody's: one of the .sframe is a failure. The others, where the CFI itself is wrong, are
+// summed up by function with --markdown: docs/truth.md is made by --steps 100000000, which takes some hours on a
+// machine that is a guest, and an hour or less otherwise. --results keeps the report on each program as JSON, and
+// --from makes the page of such reports again, without running anything.
+//
+// --quick makes a million steps of small programs, and 20,000 on each other ABI. Programs that are not installed are
+// listed; with --all they are failures. Needs go, gcc and g++.
 package stepping
 
 import (
@@ -15,6 +31,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"sort"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -36,6 +53,16 @@ type options struct {
 
 // Main runs the subcommand.
 func Main() {
+	// Programs find nothing in the environment that changes what they do.
+	for _, e := range os.Environ() {
+		name, _, _ := strings.Cut(e, "=")
+		for _, prefix := range []string{"LD_PRELOAD", "LD_LIBRARY_PATH", "GIT_", "PYTHON", "PERL5"} {
+			if strings.HasPrefix(name, prefix) {
+				os.Unsetenv(name)
+			}
+		}
+	}
+	os.Setenv("LC_ALL", "C")
 	var opt options
 	pflag.CommandLine.SortFlags = false
 	pflag.Uint64Var(&opt.steps, "steps", 1e7, "make `N` steps on amd64, of all programs together")
@@ -50,7 +77,7 @@ func Main() {
 	pflag.IntVar(&opt.jobs, "jobs", 2, "programs at a time, each on a processor of its own")
 	pflag.Parse()
 	if pflag.NArg() > 0 || opt.jobs < 1 {
-		fmt.Fprintln(os.Stderr, "usage: scripts/step [flags]")
+		fmt.Fprintln(os.Stderr, "usage: scripts/lab step [flags]")
 		pflag.PrintDefaults()
 		os.Exit(2)
 	}

@@ -171,7 +171,7 @@ This page lists what was found by running programs one instruction at a time: a 
 caller's return address, stack pointer and frame pointer are (` + "`lab/step`" + `), and the call frame information (CFI) of the program and of
 all of its libraries was asked for the same, and SFrame too. It is made by
 
-    scripts/step --steps 100000000 --markdown docs/truth.md
+    scripts/lab step --steps 100000000 --markdown docs/truth.md
 
 and ` + "`cfi-step PROGRAM`" + ` does the same for a program of your own.
 

@@ -18,7 +18,7 @@ import (
 // folders are where things are.
 type folders struct {
 	peers      string // the suites of scripts/peers
-	toolchains string // the suites of scripts/toolchains, and what is kept
+	toolchains string // the suites of scripts/lab toolchains, and what is kept
 	sources    string // a folder for each program
 }
 

@@ -1,5 +1,5 @@
 // Command toolchains compiles real programs by compilers of several versions with the flags that change stack
-// frames, converts what comes out, and judges it. It is run by scripts/toolchains.
+// frames, converts what comes out, and judges it. It is run by scripts/lab toolchains.
 package toolchains
 
 import (

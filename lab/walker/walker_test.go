@@ -477,7 +477,7 @@ func TestReadme(t *testing.T) {
 func TestFuzz(t *testing.T) {
 	peer.Look(t, "clang")
 	runs := long.Pick(t, "100000", "2000000")
-	cmd := exec.Command("../../scripts/fuzz-walker", runs)
+	cmd := exec.Command("../sh/fuzz-walker", runs)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 2 {
