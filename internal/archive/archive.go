@@ -65,29 +65,26 @@ type Archive struct {
 	size int64
 }
 
-// An Error says what is wrong with an archive, and where.
+// An Error is what is wrong with an archive, and where.
 type Error struct {
 	Off int64 // in bytes
-	Msg string
-
-	kind bool // nothing is wrong but the kind
+	Err error
 }
 
-// ErrKind is what is behind the error of an archive of a kind that is not supported.
-var ErrKind = errors.New("an archive of another kind")
+func (e *Error) Error() string { return fmt.Sprintf("archive at offset %#x: %v", e.Off, e.Err) }
+func (e *Error) Unwrap() error { return e.Err }
 
-// Unwrap returns ErrKind, if that is why there is an error.
-func (e *Error) Unwrap() error {
-	if e.kind {
-		return ErrKind
-	}
-	return nil
-}
+// ErrKind is the error of an archive of an unsupported kind.
+var ErrKind = errors.New("unsupported kind of archive")
 
-func (e *Error) Error() string { return fmt.Sprintf("archive at offset %#x: %s", e.Off, e.Msg) }
+// A kindError is an ErrKind that says more.
+type kindError string
+
+func (k kindError) Error() string   { return string(k) }
+func (kindError) Is(err error) bool { return err == ErrKind }
 
 func errorf(off int64, format string, args ...any) error {
-	return &Error{Off: off, Msg: fmt.Sprintf(format, args...)}
+	return &Error{off, fmt.Errorf(format, args...)}
 }
 
 // What is accepted at most.
@@ -102,10 +99,10 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 	a := &Archive{r: r, size: size}
 	head := make([]byte, len(magic))
 	if _, err := r.ReadAt(head, 0); err != nil {
-		return nil, errorf(0, "%v", err)
+		return nil, errorf(0, "%w", err)
 	}
 	if string(head) == thinMagic {
-		return nil, &Error{Msg: "a thin archive, whose members are files of their own; convert those", kind: true}
+		return nil, &Error{0, kindError("a thin archive, whose members are files of their own; convert those")}
 	}
 	o := opener{Archive: a}
 	for off := int64(len(magic)); off < size; {
@@ -117,15 +114,9 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 			return nil, errorf(off, "more than %d members", maxMembers)
 		}
 		a.Members = append(a.Members, m)
-		off = a.end(&m)
+		_, off = a.Range(len(a.Members) - 1)
 	}
 	return a, nil
-}
-
-// end returns where a member ends, with the byte that aligns the next one.
-func (a *Archive) end(m *Member) int64 {
-	end := m.Off + m.Size
-	return min(end+end&1, a.size)
 }
 
 // opener is the work of Open.
@@ -145,7 +136,7 @@ func (o *opener) header(off int64) ([]byte, error) {
 	if off < o.at || off+headerSize > o.at+int64(len(o.window)) {
 		o.window, o.at = make([]byte, min(4096, o.size-off)), off
 		if _, err := o.r.ReadAt(o.window, off); err != nil {
-			return nil, errorf(off, "%v", err)
+			return nil, errorf(off, "%w", err)
 		}
 	}
 	return o.window[off-o.at:][:headerSize], nil
@@ -176,7 +167,7 @@ func (o *opener) member(off int64) (Member, error) {
 		m.Name = name
 		err = o.readNames(&m)
 	case strings.HasPrefix(name, "#1/") || strings.HasPrefix(name, "__.SYMDEF"):
-		return Member{}, &Error{Off: off, Msg: "an archive of the BSD kind; the GNU kind was expected", kind: true}
+		return Member{}, &Error{off, kindError("an archive of the BSD kind; only the GNU kind is supported")}
 	case strings.HasPrefix(name, "/"):
 		m.Name, err = o.longName(off, name)
 	default:
@@ -216,7 +207,7 @@ func (a *Archive) contents(m *Member) ([]byte, error) {
 	}
 	b := make([]byte, m.Size)
 	if _, err := a.r.ReadAt(b, m.Off); err != nil {
-		return nil, errorf(m.Off, "%v", err)
+		return nil, errorf(m.Off, "%w", err)
 	}
 	return b, nil
 }
@@ -252,6 +243,28 @@ func (s *small) ReadAt(b []byte, off int64) (int, error) {
 	return bytes.NewReader(s.b).ReadAt(b, off)
 }
 
+// Header returns the header of member i with another size.
+func (a *Archive) Header(i int, size int64) ([]byte, error) {
+	m := &a.Members[i]
+	header := make([]byte, headerSize)
+	if _, err := a.r.ReadAt(header, m.Off-headerSize); err != nil {
+		return nil, err
+	}
+	digits := fmt.Sprintf("%-*d", sizeDigits, size)
+	if len(digits) > sizeDigits {
+		return nil, fmt.Errorf("%s: %d bytes have no room in an archive", m.Name, size)
+	}
+	copy(header[sizeField:], digits)
+	return header, nil
+}
+
+// Range returns where member i begins and ends in the archive, with its header and the byte that aligns the next one.
+func (a *Archive) Range(i int) (begin, end int64) {
+	m := &a.Members[i]
+	end = m.Off + m.Size
+	return m.Off - headerSize, min(end+end&1, a.size)
+}
+
 // A Writer writes an archive with the same members. Each is to be added once, in order.
 type Writer struct {
 	ctx context.Context
@@ -271,8 +284,7 @@ func (a *Archive) NewWriter(ctx context.Context, dst filecopy.Target) (*Writer, 
 
 // Keep adds member i as it is.
 func (w *Writer) Keep(i int) error {
-	m := &w.a.Members[i]
-	begin := m.Off - headerSize
+	begin, end := w.a.Range(i)
 	if begin != w.from+w.n {
 		if err := w.flush(); err != nil {
 			return err
@@ -280,8 +292,7 @@ func (w *Writer) Keep(i int) error {
 		w.from = begin
 	}
 	w.at = append(w.at, w.off)
-	n := w.a.end(m) - begin
-	w.off, w.n = w.off+n, w.n+n
+	w.off, w.n = w.off+end-begin, w.n+end-begin
 	if w.off&1 == 0 {
 		return nil
 	}
@@ -314,16 +325,10 @@ func (w *Writer) Add(i int, r io.ReaderAt, size int64) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	m := &w.a.Members[i]
-	header := make([]byte, headerSize)
-	if _, err := w.a.r.ReadAt(header, m.Off-headerSize); err != nil {
+	header, err := w.a.Header(i, size)
+	if err != nil {
 		return err
 	}
-	digits := fmt.Sprintf("%-*d", sizeDigits, size)
-	if len(digits) > sizeDigits {
-		return fmt.Errorf("%s: %d bytes have no room in an archive", m.Name, size)
-	}
-	copy(header[sizeField:], digits)
 	w.at = append(w.at, w.off)
 	if _, err := w.dst.WriteAt(header, w.off); err != nil {
 		return err

@@ -204,7 +204,7 @@ func TestMalformed(t *testing.T) {
 			t.Errorf("%s: error %v", tt.name, err)
 			continue
 		}
-		if e.Off != tt.off || !strings.Contains(e.Msg, tt.msg) {
+		if e.Off != tt.off || !strings.Contains(e.Err.Error(), tt.msg) {
 			t.Errorf("%s: %v; offset %#x and %q were expected", tt.name, e, tt.off, tt.msg)
 		}
 	}

@@ -94,7 +94,7 @@ func TestIndexErrors(t *testing.T) {
 		switch {
 		case tt.msg == "" && (err != nil || got != string(data)):
 			t.Errorf("%s: %v, or the archive is another one", tt.name, err)
-		case tt.msg != "" && (!errors.As(err, &e) || e.Off != at || !strings.Contains(e.Msg, tt.msg)):
+		case tt.msg != "" && (!errors.As(err, &e) || e.Off != at || !strings.Contains(e.Err.Error(), tt.msg)):
 			t.Errorf("%s: %v; offset %#x, %q was expected", tt.name, err, at, tt.msg)
 		}
 	}

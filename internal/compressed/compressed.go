@@ -4,7 +4,7 @@
 // The output depends on what is compressed, and not on the number of workers, the machine or the day; for xz it also depends on the
 // program xz.
 //
-// Reading takes bounded memory, whatever a stream asks for. The caller bounds how much comes out.
+// Reading takes bounded memory, whatever a stream asks for. What comes out is taken from a budget.
 package compressed
 
 import (
@@ -26,6 +26,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz/lzma"
+
+	"cfi2sframe/elffile"
 )
 
 // A Kind is a way to compress.
@@ -88,22 +90,58 @@ type Form struct {
 	capacity   int // of the dictionary of lzma
 }
 
-// Open returns what decompresses r, and the form of r. At the end of what it returns r is at its end.
-func Open(r io.Reader) (io.ReadCloser, *Form, error) {
-	in := bufio.NewReaderSize(r, bufferSize)
-	head, err := in.Peek(xzHeader + xzMaxBlock)
+// A Reader decompresses a part of a package. It names the kind in errors, and expects nothing after the end of the stream.
+type Reader struct {
+	Form *Form
+	Off  int64 // bytes read
+
+	ctx    context.Context
+	budget *elffile.Budget
+	in     *bufio.Reader
+	out    io.ReadCloser // or nil if it could not be opened
+}
+
+// Open returns what decompresses r, until ctx ends or the budget is exceeded. At the end of what it returns r is at its end. On an error
+// the Reader has the form alone.
+func Open(ctx context.Context, budget *elffile.Budget, r io.Reader) (*Reader, error) {
+	z := &Reader{Form: &Form{Kind: None}, ctx: ctx, budget: budget, in: bufio.NewReaderSize(r, bufferSize)}
+	head, err := z.in.Peek(xzHeader + xzMaxBlock)
 	if err != nil && err != io.EOF {
-		return nil, &Form{Kind: None}, err
+		return z, err
 	}
-	f := &Form{Kind: Of(head)}
-	out, err := f.reader(in, head)
-	if err == io.EOF {
+	f := z.Form
+	f.Kind = Of(head)
+	if z.out, err = f.reader(z.in, head); err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return nil, f, f.failed(err)
+		return z, f.failed(err)
 	}
-	return &reader{f, in, out}, f, nil
+	return z, nil
+}
+
+// Close frees memory.
+func (r *Reader) Close() error { return r.out.Close() }
+
+func (r *Reader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := r.out.Read(p)
+	r.Off += int64(n)
+	if spent := r.budget.Spend(elffile.CostUnpacked, uint64(n)); spent != nil {
+		return 0, spent // without what was read, as a full buffer would hide the error
+	}
+	if err == io.EOF {
+		if _, err = r.in.ReadByte(); err == io.EOF {
+			return n, err
+		}
+		err = cmp.Or(err, errors.New("data after its end"))
+	}
+	if err != nil && r.Form.Kind != None {
+		err = r.Form.failed(err)
+	}
+	return n, err
 }
 
 // failed names the kind in an error, as some libraries do.
@@ -185,27 +223,6 @@ func (f *Form) lzmaReader(in *bufio.Reader, head []byte) (_ io.ReadCloser, err e
 	return io.NopCloser(z), err
 }
 
-// A reader names the kind in errors, and expects nothing after the end.
-type reader struct {
-	form *Form
-	in   *bufio.Reader
-	io.ReadCloser
-}
-
-func (r *reader) Read(p []byte) (int, error) {
-	n, err := r.ReadCloser.Read(p)
-	if err == io.EOF {
-		if _, err = r.in.ReadByte(); err == io.EOF {
-			return n, err
-		}
-		err = cmp.Or(err, errors.New("data after its end"))
-	}
-	if err != nil && r.form.Kind != None {
-		err = r.form.failed(err)
-	}
-	return n, err
-}
-
 // anyDictionary is the usual dictionary of xz, in bytes. A larger one has at most as many as the package: it takes some 20 times as
 // much memory, and may have been made for nothing.
 const anyDictionary = 8 << 20
@@ -250,7 +267,7 @@ func (f *Form) Store(ctx context.Context, to *os.File, workers int, write func(i
 	if err = cmp.Or(context.Cause(ctx), err); err != nil || f.Kind != XZ {
 		return err
 	}
-	r, form, err := Open(io.NewSectionReader(to, 0, 1<<62))
+	r, err := Open(ctx, nil, io.NewSectionReader(to, 0, 1<<62))
 	again := sha256.New()
 	if err == nil {
 		_, err = io.Copy(again, r)
@@ -258,7 +275,7 @@ func (f *Form) Store(ctx context.Context, to *os.File, workers int, write func(i
 	if err != nil {
 		return fmt.Errorf("%w: %w", errEncoder, err)
 	}
-	if form.Kind != XZ || !bytes.Equal(again.Sum(nil), sum.Sum(nil)) {
+	if r.Form.Kind != XZ || !bytes.Equal(again.Sum(nil), sum.Sum(nil)) {
 		return errEncoder
 	}
 	return nil

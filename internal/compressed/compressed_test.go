@@ -50,13 +50,13 @@ func by(t testing.TB, b []byte, name string, args ...string) []byte {
 
 // readAll decompresses.
 func readAll(b []byte) ([]byte, *Form, error) {
-	r, form, err := Open(bytes.NewReader(b))
+	r, err := Open(context.Background(), nil, bytes.NewReader(b))
 	if err != nil {
-		return nil, nil, err
+		return nil, r.Form, err
 	}
 	defer r.Close()
 	out, err := io.ReadAll(r)
-	return out, form, err
+	return out, r.Form, err
 }
 
 // store compresses to a file.
@@ -162,9 +162,9 @@ func TestOpen(t *testing.T) {
 	for kind, packed := range map[Kind][]byte{
 		None: b, Gzip: by(t, b, "gzip"), XZ: by(t, b, "xz"), Zstd: skipped, Bzip2: by(t, b, "bzip2"), LZMA: by(t, b, "xz", "--format=lzma"),
 	} {
-		r, form, err := Open(bytes.NewReader(packed))
-		if err != nil || form.Kind != kind {
-			t.Errorf("%s: it is taken for %+v, %v", kind, form, err)
+		r, err := Open(t.Context(), nil, bytes.NewReader(packed))
+		if err != nil || r.Form.Kind != kind {
+			t.Errorf("%s: it is taken for %+v, %v", kind, r.Form, err)
 			continue
 		}
 		if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, b) {
@@ -176,7 +176,7 @@ func TestOpen(t *testing.T) {
 		if kind == None {
 			continue
 		}
-		r, _, err = Open(bytes.NewReader(packed[:len(packed)-3]))
+		r, err = Open(t.Context(), nil, bytes.NewReader(packed[:len(packed)-3]))
 		if err == nil {
 			_, err = io.ReadAll(r)
 		}
@@ -188,7 +188,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("a form with frames to be skipped: %+v, %v", form, err)
 	}
 	failing := errors.New("no disk")
-	if _, _, err := Open(iotest.ErrReader(failing)); err != failing {
+	if _, err := Open(t.Context(), nil, iotest.ErrReader(failing)); err != failing {
 		t.Errorf("%v; %v was expected", err, failing)
 	}
 }

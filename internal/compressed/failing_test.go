@@ -38,7 +38,7 @@ func TestFailing(t *testing.T) {
 	for name, p := range programs {
 		packed := by(t, b, p.pack[0], p.pack[1:]...)
 		for n := 0; n <= len(packed); n += 1 + n/8 {
-			r, _, err := Open(io.MultiReader(bytes.NewReader(packed[:n]), iotest.ErrReader(failing)))
+			r, err := Open(t.Context(), nil, io.MultiReader(bytes.NewReader(packed[:n]), iotest.ErrReader(failing)))
 			if err == nil {
 				_, err = io.ReadAll(r)
 			}

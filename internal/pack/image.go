@@ -138,11 +138,12 @@ func (r *reader) verified(l layer, raw io.Reader) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
+	defer s.Close()
+	in := io.Reader(s)
 	if l.unpacked {
-		s.in = &summed{s.in, sum}
+		in = &summed{s, sum}
 	}
-	entries, err := r.list(s)
+	entries, err := r.list(s, in)
 	if err != nil {
 		return nil, err
 	}

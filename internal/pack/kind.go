@@ -115,7 +115,7 @@ func KindOf(r io.ReaderAt, size int64) (Kind, error) {
 	if err != nil {
 		return None, nil
 	}
-	defer in.close()
+	defer in.Close()
 	head = make([]byte, blockSize)
 	if _, err := io.ReadFull(in, head); err == nil && isTar(head) {
 		return Tar, nil

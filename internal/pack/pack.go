@@ -166,9 +166,9 @@ type spending struct {
 }
 
 func (r *spending) Read(b []byte) (int, error) {
-	begin := r.s.off
+	begin := r.s.Off
 	n, err := r.Reader.Read(b)
-	if spent := r.s.r.budget.Spend(elffile.CostUnpacked, uint64(max(0, int64(n)-(r.s.off-begin)))); spent != nil {
+	if spent := r.s.r.budget.Spend(elffile.CostUnpacked, uint64(max(0, int64(n)-(r.s.Off-begin)))); spent != nil {
 		return 0, spent // without what was read, as a full buffer would hide the error
 	}
 	return n, err

@@ -37,7 +37,7 @@ func (r *reader) rpm(f io.ReaderAt, size int64) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
+	defer s.Close()
 	out, err := r.cpio(s, h)
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (r *reader) cpio(s *stream, h *rpm.Header) ([]File, error) {
 			return nil, s.error(name, err)
 		}
 	}
-	if err := s.drain(); err != nil {
+	if err := s.drain(s); err != nil {
 		return nil, err
 	}
 	for _, inode := range order {

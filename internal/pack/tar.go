@@ -3,12 +3,16 @@ package pack
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path"
 	"strings"
+
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/compressed"
 )
 
 // An entry is what is kept of a member of any type.
@@ -90,7 +94,7 @@ func (r *reader) tar(s *stream, in io.Reader, fn func(*tar.Header, *tar.Reader) 
 	for last := ""; ; {
 		h, err := t.Next()
 		if err == io.EOF {
-			return s.drain()
+			return s.drain(in)
 		}
 		// What leads out of the folder stays inside: see clean.
 		if err != nil && !(errors.Is(err, tar.ErrInsecurePath) && h != nil) {
@@ -109,14 +113,14 @@ func (r *reader) part(name string, in io.Reader) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	return r.list(s)
+	defer s.Close()
+	return r.list(s, s)
 }
 
-// list reads a tar, and shows its files to the visitor.
-func (r *reader) list(s *stream) ([]entry, error) {
+// list reads the tar in a stream, and shows its files to the visitor.
+func (r *reader) list(s *stream, in io.Reader) ([]entry, error) {
 	var entries []entry
-	err := r.tar(s, s, func(h *tar.Header, t *tar.Reader) error {
+	err := r.tar(s, in, func(h *tar.Header, t *tar.Reader) error {
 		e, err := r.entry(s, h, func() (int, error) { return r.member(clean(h.Name), h.Size, s, t) })
 		if e != nil {
 			entries = append(entries, *e)
@@ -136,31 +140,37 @@ type tarred struct {
 	names map[string]entry
 }
 
-// seeking is a stream of a file that is not compressed, of which much is skipped.
-type seeking struct {
-	*stream
+// A seeker reads a file that is not compressed, of which much is skipped.
+type seeker struct {
+	s    *stream
 	file io.ReadSeeker
 }
 
-func (s *seeking) Seek(off int64, whence int) (int64, error) {
+func (s *seeker) Read(p []byte) (int, error) {
+	n, err := s.file.Read(p)
+	s.s.Off += int64(n)
+	if spent := cmp.Or(s.s.r.ctx.Err(), s.s.r.budget.Spend(elffile.CostUnpacked, uint64(n))); spent != nil {
+		return 0, spent
+	}
+	return n, err
+}
+
+func (s *seeker) Seek(off int64, whence int) (int64, error) {
 	at, err := s.file.Seek(off, whence)
-	s.off = at
+	s.s.Off = at
 	return at, err
 }
 
 // read calls fn for every header.
 func (a *tarred) read(fn func(*stream, *tar.Header, *tar.Reader) error) error {
-	file := io.NewSectionReader(a.f, 0, a.size)
-	s, err := a.r.unpack("", file)
+	s, err := a.r.unpack("", io.NewSectionReader(a.f, 0, a.size))
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.Close()
 	in := io.Reader(s)
-	if !s.packed {
-		file = io.NewSectionReader(a.f, 0, a.size)
-		s.in = file
-		in = &seeking{s, file}
+	if s.Form.Kind == compressed.None {
+		in = &seeker{s, io.NewSectionReader(a.f, 0, a.size)}
 	}
 	return a.r.tar(s, in, func(h *tar.Header, t *tar.Reader) error { return fn(s, h, t) })
 }

@@ -4,57 +4,39 @@ import (
 	"errors"
 	"io"
 
-	"cfi2sframe/elffile"
 	"cfi2sframe/internal/compressed"
 	"cfi2sframe/internal/rpm"
 )
 
-// A stream is a part of a package, unpacked, as it is read from the beginning to the end.
+// A stream is a part of a package, decompressed.
 type stream struct {
-	r      *reader
-	part   string
-	in     io.Reader
-	off    int64 // of what comes next
-	packed bool
-	close  func()
+	*compressed.Reader
+	r    *reader
+	part string
 }
 
-// unpack returns what a part of the package unpacks to.
+// unpack opens a part of the package.
 func (r *reader) unpack(part string, in io.Reader) (*stream, error) {
-	s := &stream{r: r, part: part, close: func() {}}
-	out, form, err := compressed.Open(in)
-	s.packed = form.Kind != compressed.None
+	z, err := compressed.Open(r.ctx, r.budget, in)
+	s := &stream{z, r, part}
 	if err != nil {
 		return nil, s.error("", err)
 	}
-	s.in, s.close = out, func() { out.Close() }
 	return s, nil
 }
 
-func (s *stream) Read(b []byte) (int, error) {
-	if err := s.r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	n, err := s.in.Read(b)
-	s.off += int64(n)
-	if spent := s.r.budget.Spend(elffile.CostUnpacked, uint64(n)); spent != nil {
-		return 0, spent // without what was read, as a full buffer would hide the error
-	}
-	return n, err
-}
-
-// drain reads what is left, for checksums at the end.
-func (s *stream) drain() error {
-	_, err := io.CopyBuffer(io.Discard, struct{ io.Reader }{s}, make([]byte, 1<<16))
+// drain reads the rest of in, which reads the stream: checksums are at the end.
+func (s *stream) drain(in io.Reader) error {
+	_, err := io.CopyBuffer(io.Discard, struct{ io.Reader }{in}, make([]byte, 1<<16))
 	if err != nil {
 		return s.error("", err)
 	}
 	return nil
 }
 
-// error says where an error was found. Member may be "".
+// error returns an error with its place. Member may be "".
 func (s *stream) error(member string, err error) error {
-	off := s.off
+	off := s.Off
 	var in *rpm.Error
 	if errors.As(err, &in) {
 		if in.Payload < 0 {
@@ -66,5 +48,5 @@ func (s *stream) error(member string, err error) error {
 	if errors.As(err, &known) || s.r.ctx.Err() != nil {
 		return err
 	}
-	return &Error{Part: s.part, Off: off, Packed: s.packed, Member: member, Err: early(err)}
+	return &Error{Part: s.part, Off: off, Packed: s.Form.Kind != compressed.None, Member: member, Err: early(err)}
 }

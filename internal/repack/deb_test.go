@@ -338,7 +338,7 @@ func TestMembers(t *testing.T) {
 	}
 	put(t, folder+"/data.tar.gz", []byte("second"), 0o644)
 	run(t, "sh", "-c", `cd "$1" && cp x.deb two.deb && ar q two.deb data.tar.gz`, "sh", folder)
-	refused(t, read(t, folder+"/two.deb"), "a second data.tar; one was expected")
+	refused(t, read(t, folder+"/two.deb"), "a second data.tar; remove one")
 }
 
 // refused expects an error that has the words, and nothing to be written.
@@ -378,18 +378,22 @@ func TestDates(t *testing.T) {
 func edited(t testing.TB, b, contents []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	err := (&packer{ctx: context.Background()}).copyTar(&out, bytes.NewReader(b), func(e *tarEntry, r io.Reader) (*change, error) {
-		old, err := outfile.NewSpool(r, e.size)
+	if err := edit(&out, b, contents); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// edit writes an archive whose files have other contents.
+func edit(out io.Writer, b, contents []byte) error {
+	return (&packer{ctx: context.Background()}).copyTar(out, bytes.NewReader(b), func(e *tarEntry, r io.Reader) (*change, error) {
+		old, err := outfile.NewSpool(r, e.Size)
 		if err != nil {
 			return nil, err
 		}
 		now, err := outfile.NewSpool(bytes.NewReader(contents), int64(len(contents)))
 		return &change{old: old, now: now}, err
 	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
 }
 
 // TestSizes has sizes in each way in which they are written, and puts others in their places.
@@ -421,22 +425,15 @@ func TestSizes(t *testing.T) {
 			t.Errorf("size %q: %v", size, all)
 		}
 	}
-	// A record of the size goes before what the header has, and its own length is a part of it.
-	for _, old := range []string{"9 size=5\n", "11 size=05\n", "29 comment=some other record\n9 size=5\n16 other=record\n"} {
+	// A record of the size goes before what the header has, and is not changed.
+	for _, old := range []string{"9 size=5\n", "29 comment=some other record\n9 size=5\n16 other=record\n"} {
 		x := header(fmt.Sprintf("%011o\x00", len(old)))
-		x[tarType] = 'x'
+		x[156] = 'x'
 		putSum(x)
 		in := slices.Concat(x, append([]byte(old), make([]byte, tarBlock-len(old))...), header("00000000000\x00"),
 			append([]byte("words"), make([]byte, tarBlock-5)...), make([]byte, 2*tarBlock))
-		if all := untar(t, in); len(all) != 1 || string(all[0].contents) != "words" {
-			t.Fatalf("%q: %v", old, all)
-		}
-		out := edited(t, in, bytes.Repeat([]byte("x"), 100_000))
-		if all := untar(t, out); len(all) != 1 || len(all[0].contents) != 100_000 || all[0].PAXRecords["other"] != untar(t, in)[0].PAXRecords["other"] {
-			t.Errorf("%q: %+v", old, all[0].Header)
-		}
-		if !strings.Contains(string(out[tarBlock:2*tarBlock]), "15 size=100000\n") {
-			t.Errorf("%q becomes %q", old, out[tarBlock:2*tarBlock])
+		if err := edit(&bytes.Buffer{}, in, bytes.Repeat([]byte("x"), 100_000)); err == nil || !strings.Contains(err.Error(), "file has its size in an extended header, which is not supported") {
+			t.Errorf("%q: %v", old, err)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -138,10 +139,10 @@ func TestWriteFails(t *testing.T) {
 	archive := tarOf(t, "a", "text", "b", "", "c", strings.Repeat("x", 1000))
 	for room := range len(archive) {
 		err := (&packer{ctx: t.Context()}).copyTar(&filling{room}, strings.NewReader(archive), func(e *tarEntry, r io.Reader) (*change, error) {
-			old, err := outfile.NewSpool(r, e.size)
+			old, err := outfile.NewSpool(r, e.Size)
 			return &change{old: old}, err
 		}, nil)
-		if err != errDevice {
+		if !errors.Is(err, errDevice) {
 			t.Fatalf("room for %d bytes: %v", room, err)
 		}
 	}
@@ -153,7 +154,7 @@ func TestWriteFails(t *testing.T) {
 		}
 		m := described(t, in)
 		m.files.Flags = slices.Repeat([]uint64{rpm.FlagConfig}, len(m.files.Flags)) // all files stay
-		if err := m.convert(&filling{room}); (err == nil) != (room == len(payload)) || err != nil && err != errDevice {
+		if err := m.convert(&filling{room}); (err == nil) != (room == len(payload)) || err != nil && !errors.Is(err, errDevice) {
 			t.Fatalf("room for %d bytes of a payload of %d: %v", room, len(payload), err)
 		}
 	}
@@ -180,7 +181,7 @@ func described(t testing.TB, b []byte) *rpmPackage {
 // TestShrinks has a package that becomes shorter while it is worked on.
 func TestShrinks(t *testing.T) {
 	b := made("debian-binary", "2.0\n", "control.tar", tarOf(t), "data.tar", tarOf(t), "last", strings.Repeat("x", 100))
-	if _, err := Convert(t.Context(), bytes.NewReader(b[:len(b)-50]), int64(len(b)), io.Discard, Options{}); err == nil || !strings.HasPrefix(err.Error(), "the file ends early") {
+	if _, err := Convert(t.Context(), bytes.NewReader(b[:len(b)-50]), int64(len(b)), io.Discard, Options{}); err == nil || !strings.Contains(err.Error(), "the file ends early") {
 		t.Errorf("%v; it ends early", err)
 	}
 }
@@ -264,30 +265,19 @@ func TestLongLinks(t *testing.T) {
 	}
 }
 
-// TestTarLimits has archives that are too large, or say so, and such as end within something.
+// TestTarLimits has archives that end within something.
 func TestTarLimits(t *testing.T) {
 	p := &packer{ctx: t.Context()}
 	keep := func(e *tarEntry, r io.Reader) (*change, error) {
-		old, err := outfile.NewSpool(r, e.size)
+		old, err := outfile.NewSpool(r, e.Size)
 		return &change{old: old}, err
 	}
 	file := tarOf(t, "a", strings.Repeat("x", tarBlock))
-	changed := func(at int, field string, more ...string) string {
-		h := []byte(file[:tarBlock])
-		copy(h[at:], field)
-		putSum(h)
-		return string(h) + strings.Join(more, "")
-	}
-	sparse := []byte(changed(tarType, "S"))
-	sparse[tarMoreSparse] = 1
-	putSum(sparse)
-	more := make([]byte, tarBlock)
-	more[tarEvenMore] = 1
+	large := []byte(file[:tarBlock])
+	copy(tarSize.of(large), "\x80\x00\x00\x00\x00\x00\x00\x20\x00\x00\x00\x00")
+	putSum(large)
 	for _, test := range []struct{ in, want string }{
-		{changed(tarSize.at, "\x80\x00\x00\x00\x00\x00\x00\x20\x00\x00\x00\x00"), "tar archive at offset 0x200: it ends early"},
-		{changed(tarSize.at, "\x80\x00\x00\x00\x80\x00\x00\x00\x00\x00\x00\x00"), "is no number from 0 on"},
-		{string(sparse), "tar archive at offset 0x200: it ends early"},
-		{string(sparse) + strings.Repeat(string(more), maxExtended/tarBlock+1), "tar archive at offset 0x0: headers of more than 1048576 bytes"},
+		{string(large), "tar archive at offset 0x200: it ends early"},
 		{file[:tarBlock+100], "tar archive at offset 0x264: it ends early"},
 		{file[:2*tarBlock], "tar archive at offset 0x400: it ends early"},
 	} {
@@ -297,45 +287,32 @@ func TestTarLimits(t *testing.T) {
 			}
 		}
 	}
-	err := p.copyTar(io.Discard, strings.NewReader(file), func(*tarEntry, io.Reader) (*change, error) {
-		now, err := outfile.NewSpool(strings.NewReader("x"), 1)
-		return &change{now: now}, err
-	}, nil)
-	if err == nil || err.Error() != "tar archive at offset 0x200: a was changed before all of it was read" {
-		t.Errorf("%v", err)
-	}
 }
 
 // TestNumbers has numbers that are too large for their fields, and a checksum in the form of GNU's large numbers.
 func TestNumbers(t *testing.T) {
 	file := []byte(tarOf(t, "a", "text"))
-	e, err := (&tarReader{in: bytes.NewReader(file)}).next()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if raw, err := e.resized(1<<33 - 1); err != nil || string(tarSize.of(raw)[:11]) != "77777777777" {
+	e := newEntry(&tar.Header{Name: "a", Size: 4})
+	raw := bytes.Clone(file[:tarBlock])
+	if err := resize(raw, e, 1<<33-1); err != nil || string(tarSize.of(raw)[:11]) != "77777777777" {
 		t.Errorf("%q, %v", tarSize.of(raw), err)
 	}
-	if _, err := e.resized(1 << 33); err == nil || err.Error() != "the header of a has no room for a size of 8589934592 bytes" {
-		t.Errorf("%v", err)
-	}
-	m := &arMember{name: data, head: made("data.tar", "")[len(arMagic):], off: arHeader}
-	if head, err := m.resized(9_999_999_999); err != nil || string(head[arSizeAt:arSizeEnd]) != "9999999999" {
-		t.Errorf("%q, %v", head, err)
-	}
-	if _, err := m.resized(10_000_000_000); err == nil || err.Error() != "deb package at offset 0x0: data.tar has 10000000000 bytes now; the header has room for ten digits" {
+	if err := resize(raw, e, 1<<33); err == nil || err.Error() != "the header of a has no room for a size of 8589934592 bytes" {
 		t.Errorf("%v", err)
 	}
 	// The sum takes the place of the spaces that are counted for it.
-	plain, _ := sums(file[:tarBlock])
-	copy(tarChecksum.of(file), binary.BigEndian.AppendUint64(nil, uint64(plain)|1<<63))
-	out := edited(t, file, bytes.Repeat([]byte("x"), 1000))
-	plain, _ = sums(out[:tarBlock])
-	if got := binary.BigEndian.Uint64(tarChecksum.of(out)); got != uint64(plain)|1<<63 {
-		t.Errorf("checksum %#x; %#x was expected", got, uint64(plain)|1<<63)
+	number := func(b []byte) uint64 {
+		n, err := strconv.ParseUint(strings.Trim(string(tarChecksum.of(b)), " \x00"), 8, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
 	}
-	if err := (&packer{ctx: t.Context()}).copyTar(io.Discard, bytes.NewReader(out), func(*tarEntry, io.Reader) (*change, error) { return &change{}, nil }, nil); err != nil {
-		t.Error(err)
+	sum := number(file)
+	copy(tarChecksum.of(file), binary.BigEndian.AppendUint64(nil, sum|1<<63))
+	putSum(file[:tarBlock])
+	if got := binary.BigEndian.Uint64(tarChecksum.of(file)); got != sum|1<<63 {
+		t.Errorf("checksum %#x; %#x was expected", got, sum|1<<63)
 	}
 }
 
@@ -346,7 +323,7 @@ func TestDamagedParts(t *testing.T) {
 	pkg := func(control, data string) []byte {
 		return made("debian-binary", "2.0\n", "control.tar", control, "data.tar", data)
 	}
-	dataAt := len(made("debian-binary", "2.0\n", "control.tar", empty)) + arHeader
+	dataAt := len(made("debian-binary", "2.0\n", "control.tar", empty)) + 60
 	for _, test := range []struct {
 		in   []byte
 		want string
@@ -355,7 +332,7 @@ func TestDamagedParts(t *testing.T) {
 		{pkg(empty, file[:tarBlock+3000]), "data.tar: tar archive at offset 0xdb8: it ends early"},
 		{pkg(tarOf(t, "conffiles", "/etc/a\n")[:tarBlock+3], file), "deb package at offset 0x84: control.tar: tar archive at offset 0x203: it ends early"},
 		{made("debian-binary", "2.0\n", "control.tar.gz", empty, "data.tar", file), "deb package at offset 0x84: control.tar.gz: "},
-		{made("debian-binary", "2.0\n")[:arHeader/2], "deb package at offset 0x8: a member's header of 22 bytes; 60 were expected"},
+		{made("debian-binary", "2.0\n")[:60/2], "archive at offset 0x8: 22 bytes are left"},
 	} {
 		refused(t, test.in, test.want)
 	}

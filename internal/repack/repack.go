@@ -125,6 +125,19 @@ type part struct {
 // literal returns the part that has these bytes.
 func literal(b []byte) part { return part{bytes: b, size: int64(len(b))} }
 
+// A contextReader ends with a context.
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
 func (p part) copyTo(ctx context.Context, w io.Writer) error {
 	var r io.Reader = bytes.NewReader(p.bytes)
 	if p.from != nil {

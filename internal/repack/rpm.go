@@ -68,14 +68,14 @@ func (p *packer) rpm() ([]part, error) {
 	if changes, err := p.changes(m.convert); !changes {
 		return nil, err
 	}
-	r, form, err := m.open()
+	r, err := m.open()
 	if err != nil {
 		return nil, err
 	}
 	r.Close()
 	plain := newSums()
 	var size int64
-	payload, err := p.store(form, func(w io.Writer) error {
+	payload, err := p.store(r.Form, func(w io.Writer) error {
 		c := &counting{to: io.MultiWriter(w, plain.all)}
 		err := m.convert(c)
 		size = c.n
@@ -238,24 +238,12 @@ func (m *rpmPackage) describe() error {
 }
 
 // open returns the payload, decompressed.
-func (m *rpmPackage) open() (io.ReadCloser, *compressed.Form, error) {
-	r, form, err := m.unpack(m.payload, m.size-m.payload, m.kind)
+func (m *rpmPackage) open() (*compressed.Reader, error) {
+	r, err := m.unpack(m.payload, m.size-m.payload, m.kind)
 	if err != nil {
-		return nil, nil, rpm.Errorf(m.payload, "payload: %w", err)
+		return nil, rpm.Errorf(m.payload, "payload: %w", err)
 	}
-	return r, form, nil
-}
-
-// A counted reader counts what is read.
-type counted struct {
-	io.Reader
-	off int64
-}
-
-func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	c.off += int64(n)
-	return n, err
+	return r, nil
 }
 
 // wrong returns the error of something at an offset of the payload.
@@ -265,12 +253,11 @@ func (m *rpmPackage) wrong(off int64, format string, args ...any) error {
 
 // convert writes the payload with the files converted, and puts their sizes and sums into the header.
 func (m *rpmPackage) convert(w io.Writer) error {
-	r, _, err := m.open()
+	in, err := m.open()
 	if err != nil {
 		return err
 	}
-	defer r.Close()
-	in := &counted{Reader: r}
+	defer in.Close()
 	a := rpm.NewArchive(in, m.main, m.files)
 	for {
 		if err := m.ctx.Err(); err != nil {
@@ -284,7 +271,11 @@ func (m *rpmPackage) convert(w io.Writer) error {
 			if _, err := w.Write(e.Raw); err != nil {
 				return err
 			}
-			return m.tail(w, in)
+			at := in.Off
+			if err := copyTail(w, in); err != nil {
+				return m.wrong(at, "%w", err)
+			}
+			return nil
 		}
 		if err := m.budget.Spend(elffile.CostEntry, 1); err != nil {
 			return m.wrong(e.Off, "%w", err)
@@ -326,7 +317,7 @@ func (m *rpmPackage) member(w io.Writer, a *rpm.Archive, e *rpm.Member) error {
 	if err != nil {
 		return m.wrong(e.Off, "%w", err)
 	}
-	if _, err := io.Copy(w, contextReader{m.ctx, io.MultiReader(bytes.NewReader(head), first.Reader(), a)}); err != nil {
+	if _, err := io.Copy(w, io.MultiReader(bytes.NewReader(head), first.Reader(), a)); err != nil {
 		return err
 	}
 	padding, err := a.Padding()
@@ -354,31 +345,6 @@ func (m *rpmPackage) replace(file int, size int64, r io.Reader) (*change, error)
 		return nil, err
 	}
 	return changed, nil
-}
-
-// tail copies what there is after the end of the archive: zeros, if anything.
-func (m *rpmPackage) tail(w io.Writer, in *counted) error {
-	begin := in.off
-	buf := make([]byte, 1<<12)
-	for {
-		at := in.off
-		n, err := in.Read(buf)
-		if len(bytes.Trim(buf[:n], "\x00")) > 0 {
-			return m.wrong(at, "something after the end of the archive; zeros were expected")
-		}
-		if in.off-begin > maxTail {
-			return m.wrong(at, "more than %d bytes after the end of the archive", maxTail)
-		}
-		if _, err := w.Write(buf[:n]); err != nil {
-			return err
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return m.wrong(in.off, "%w", err)
-		}
-	}
 }
 
 // hexSum returns a sum in hexadecimal digits.

@@ -329,7 +329,7 @@ func TestRPMTail(t *testing.T) {
 	}
 	refused(t, slices.Concat(in, make([]byte, 1<<20+1)), "bytes after the end of the archive")
 	_, _, payload := headersOf(in)
-	refused(t, append(in, "more"...), fmt.Sprintf("payload at offset %#x, decompressed: something after the end of the archive; zeros were expected", len(payload)))
+	refused(t, append(in, "more"...), fmt.Sprintf("payload at offset %#x, decompressed: data after the end of the archive, where only zeros may be", len(payload)))
 }
 
 // TestBzip2 refuses a package of bzip2 if a file changes, also with DryRun.

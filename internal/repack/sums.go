@@ -139,7 +139,7 @@ func (d *debPackage) newControl() (*part, error) {
 		return nil, nil
 	}
 	return d.compress(d.control, func(w io.Writer) error {
-		r, _, err := d.open(d.control)
+		r, err := d.open(d.control)
 		if err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func (d *debPackage) newControl() (*part, error) {
 			if !ok {
 				return &change{}, nil
 			}
-			if _, err := io.CopyN(io.Discard, r, e.size); err != nil {
+			if _, err := io.CopyN(io.Discard, r, e.Size); err != nil {
 				return nil, err
 			}
 			now, err := outfile.NewSpool(bytes.NewReader(b), int64(len(b)))
