@@ -115,3 +115,24 @@ func TestNoHoles(t *testing.T) {
 		t.Errorf("%q, %v; %q was expected", b, err, want)
 	}
 }
+
+// memory is a target that is no file.
+type memory struct{ bytes.Buffer }
+
+func (m *memory) WriteAt(b []byte, off int64) (int, error) {
+	if gap := int(off) - m.Len(); gap > 0 {
+		m.Write(make([]byte, gap))
+	}
+	return m.Write(b)
+}
+
+func (m *memory) Truncate(int64) error { return nil }
+
+// TestToMemory copies a part of a file to what is no file.
+func TestToMemory(t *testing.T) {
+	src, _ := two(t, "what is copied, and what is not")
+	var dst memory
+	if err := Range(t.Context(), &dst, 3, src, 8, 6); err != nil || dst.String() != "\x00\x00\x00copied" {
+		t.Errorf("%q, error %v", dst.String(), err)
+	}
+}

@@ -1,5 +1,4 @@
-// Package filecopy copies parts of files: by sharing blocks where the file system can do that,
-// and with holes where the source has them. One side or both may be memory instead.
+// Package filecopy copies parts of files. Holes stay holes. One side or both may be memory instead.
 package filecopy
 
 import (
@@ -10,57 +9,53 @@ import (
 	"os"
 )
 
-// A Target is what is written to. What is written at an offset after its end makes it so much longer;
-// the bytes between are zero.
+// A Target is what is written to. Writing after its end makes it longer; the bytes between are zero.
 type Target interface {
 	io.WriterAt
 	Truncate(size int64) error
 }
 
-// Range copies n bytes of src at offset from to offset to of dst, where nothing was written
-// yet. Offsets are in bytes. Where src is a file or a part of one, and dst is a file, the kernel does
-// that, by sharing the blocks if the file system can, and holes stay holes. Range uses the positions of
-// these files, and ends when ctx does.
+// Range copies n bytes of src at offset from to offset to of dst, where nothing was written yet. If both are files,
+// their positions change, holes stay holes, and the kernel may share blocks. Range ends when ctx does.
 func Range(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n int64) error {
-	src = unsized(src)
-	file, ok := dst.(*os.File)
-	if !ok {
-		return Bytes(ctx, dst, to, src, from, n)
-	}
-	if r, ok := src.(*io.SectionReader); ok {
-		if outer, begin, size := r.Outer(); from+n <= size {
-			src, from = unsized(outer), begin+from
-		}
-	}
+	src, from = origin(src, from, n)
+	file, isFile := dst.(*os.File)
 	f, ok := src.(*os.File)
-	if !ok {
+	if !ok || !isFile {
 		return Bytes(ctx, dst, to, src, from, n)
 	}
-	shared := share(file, f, to, from, n)
-	to, from, n = to+shared, from+shared, n-shared
-	for n > 0 {
-		begin, length, err := data(f, from, n)
-		if err != nil {
+	moved := to - from
+	for end := from + n; from < end; {
+		begin, stop := data(f, from, end)
+		if err := Bytes(ctx, dst, begin+moved, f, begin, stop-begin); err != nil {
 			return err
 		}
-		if length > 0 {
-			if err := reserve(file, to+begin-from, length); err != nil {
-				return err
-			}
-			if err := Bytes(ctx, dst, to+begin-from, f, begin, length); err != nil {
-				return err
-			}
-		}
-		done := begin + length - from
-		to, from, n = to+done, from+done, n-done
-		if n == 0 && length == 0 {
-			return extend(file, to)
+		if from = stop; begin == end {
+			return extend(file, end+moved)
 		}
 	}
 	return nil
 }
 
-// extend makes a file that ends in a hole as long as it has to be.
+// origin returns what a reader reads a part of, and the offset there.
+func origin(r io.ReaderAt, from, n int64) (io.ReaderAt, int64) {
+	for {
+		switch part := r.(type) {
+		case *sized:
+			r = part.ReaderAt
+		case *io.SectionReader:
+			outer, begin, size := part.Outer()
+			if from+n > size {
+				return r, from
+			}
+			r, from = outer, begin+from
+		default:
+			return r, from
+		}
+	}
+}
+
+// extend makes a file that ends in a hole long enough.
 func extend(dst *os.File, size int64) error {
 	info, err := dst.Stat()
 	if err == nil && info.Size() < size {
@@ -74,20 +69,21 @@ func Bytes(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n i
 	if n == 0 {
 		return nil
 	}
-	src = unsized(src)
+	src, from = origin(src, from, n)
 	var r io.Reader = io.NewSectionReader(src, from, n)
 	var w io.Writer = io.NewOffsetWriter(dst, to)
-	if file, ok := dst.(*os.File); ok { // the kernel copies from file to file, by their positions
-		if f, ok := src.(*os.File); ok {
-			if _, err := f.Seek(from, io.SeekStart); err != nil {
-				return err
-			}
-			r = f
+	file, isFile := dst.(*os.File)
+	f, ok := src.(*os.File)
+	// The kernel copies from file to file, and shares blocks on XFS and btrfs: without that, libLLVM-14.so.1 takes 16 %
+	// more CPU time on the one and 92 % on the other (2026-11-23).
+	if ok && isFile {
+		if _, err := f.Seek(from, io.SeekStart); err != nil {
+			return err
 		}
 		if _, err := file.Seek(to, io.SeekStart); err != nil {
 			return err
 		}
-		w = file
+		r, w = f, file
 	}
 	for left := n; left > 0; {
 		n, err := io.CopyN(w, r, min(left, chunk))
@@ -102,5 +98,22 @@ func Bytes(ctx context.Context, dst Target, to int64, src io.ReaderAt, from, n i
 	return nil
 }
 
-// chunk is how many bytes are copied before somebody asks whether they are still wanted.
+// chunk is how many bytes are copied between two looks at the context.
 const chunk = 8 << 20
+
+// sized is a file whose size is known.
+type sized struct {
+	io.ReaderAt
+	size int64
+}
+
+// Sized returns a reader of a file of the given size. If r ends before, the error is not io.EOF.
+func Sized(r io.ReaderAt, size int64) io.ReaderAt { return &sized{r, size} }
+
+func (s *sized) ReadAt(b []byte, off int64) (int, error) {
+	n, err := s.ReaderAt.ReadAt(b, off)
+	if end := off + int64(n); n < len(b) && end < s.size && (err == nil || err == io.EOF) {
+		err = fmt.Errorf("the file ends early: at offset %#x, and not %#x", end, s.size)
+	}
+	return n, err
+}

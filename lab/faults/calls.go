@@ -23,21 +23,20 @@ type fault struct {
 var faults = []fault{
 	{name: "EIO", deed: deed{fail: unix.EIO}},
 	{name: "ENOSPC", deed: deed{fail: unix.ENOSPC}, calls: []string{
-		"openat", "write", "pwrite64", "copy_file_range", "ftruncate", "fallocate", "fsync", "close", "linkat", "renameat2", "fsetxattr",
+		"openat", "write", "pwrite64", "copy_file_range", "ftruncate", "fsync", "close", "linkat", "renameat2", "fsetxattr",
 	}},
 	{name: "EPERM", deed: deed{fail: unix.EPERM}, calls: []string{
 		"openat", "linkat", "renameat2", "renameat", "unlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "lgetxattr", "llistxattr",
 	}},
 	{name: "EMFILE", deed: deed{fail: unix.EMFILE}, calls: []string{"openat", "fcntl"}},
 	{name: "EINTR", deed: deed{fail: unix.EINTR}, harmless: true, calls: []string{
-		"openat", "read", "pread64", "write", "pwrite64", "copy_file_range", "ftruncate", "fallocate", "fsync", "close",
+		"openat", "read", "pread64", "write", "pwrite64", "copy_file_range", "ftruncate", "fsync", "close",
 		"fstat", "newfstatat", "lseek", "linkat", "renameat2", "unlinkat", "readlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "lgetxattr", "llistxattr",
 	}, only: func(c *call) bool { return c.name != "lseek" || holes(c) }}, // to set a position asks no file system
 	{name: "half of the bytes", deed: deed{short: true}, harmless: true, calls: []string{"read", "pread64", "write", "pwrite64"}},
 	{name: "end of file", deed: deed{empty: true}, calls: []string{"pread64"}},
 	{name: "no files without names", deed: deed{fail: unix.EOPNOTSUPP}, harmless: true, calls: []string{"openat"}, only: unnamed},
 	{name: "no exchange", deed: deed{fail: unix.EINVAL}, harmless: true, calls: []string{"renameat2"}},
-	{name: "no shared blocks", deed: deed{fail: unix.EOPNOTSUPP}, harmless: true, calls: []string{"ioctl"}},
 	{name: "no holes", deed: deed{fail: unix.EINVAL}, harmless: true, calls: []string{"lseek"}, only: holes},
 	{name: "no copying in the kernel", deed: deed{fail: unix.EXDEV}, harmless: true, calls: []string{"copy_file_range"}},
 }

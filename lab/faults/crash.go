@@ -38,8 +38,7 @@ var disks = []disk{
 	{"btrfs", "mkfs.btrfs -q", 256 << 20, "loop", false},
 }
 
-// crashScenes are what is done when the power fails. The files are so large that room is reserved
-// for them on ext4.
+// crashScenes are what is done when the power fails.
 var crashScenes = []*scene{
 	{name: "in place", make: "cp mlarge p; chmod 750 p", args: "-q --in-place p"},
 	{name: "existing output", make: "echo old >out; chmod 640 out", args: "-q mlarge -o out"},

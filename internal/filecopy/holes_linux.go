@@ -1,0 +1,30 @@
+//go:build !portable
+
+package filecopy
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// data returns the first range of a file between two offsets that is not in a hole: two times end if there is none.
+func data(f *os.File, from, end int64) (begin, stop int64) {
+	begin, err := f.Seek(from, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) { // a hole up to the file's end, which Bytes finds if it is too early
+		if info, err := f.Stat(); err == nil && info.Size() >= end {
+			return end, end
+		}
+	}
+	switch {
+	case err != nil: // the file system does not know holes
+		return from, end
+	case begin >= end:
+		return end, end
+	}
+	if stop, err = f.Seek(begin, unix.SEEK_HOLE); err != nil {
+		return begin, end
+	}
+	return begin, min(stop, end)
+}
