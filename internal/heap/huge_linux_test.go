@@ -17,7 +17,7 @@ import (
 // TestHuge looks at the flags of the memory that the runtime gives out after Prepare.
 func TestHuge(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
-	prepared = sync.Once{}
+	huge = sync.Once{}
 	Prepare(1<<20, 1<<20)
 	mode, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
 	if err != nil || !bytes.Contains(mode, []byte("[madvise]")) {
@@ -27,15 +27,15 @@ func TestHuge(t *testing.T) {
 	var keep [][]byte
 	for range (1 << 20) * tables / part / 2 {
 		b := make([]byte, part)
-		if keep = append(keep, b); huge(t, uintptr(unsafe.Pointer(&b[0]))) {
+		if keep = append(keep, b); isHuge(t, uintptr(unsafe.Pointer(&b[0]))) {
 			return
 		}
 	}
 	t.Errorf("none of %d blocks lies where huge pages were asked for", len(keep))
 }
 
-// huge reports whether huge pages were asked for at addr (proc_pid_smaps(5), "hg").
-func huge(t *testing.T, addr uintptr) bool {
+// isHuge reports whether huge pages were asked for at addr (proc_pid_smaps(5), "hg").
+func isHuge(t *testing.T, addr uintptr) bool {
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		t.Fatal(err)

@@ -2,5 +2,5 @@
 
 package heap
 
-// askHuge is for systems that have huge pages to be asked for.
+// askHuge is for Linux.
 func askHuge(uint64) {}

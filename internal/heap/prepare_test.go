@@ -20,7 +20,7 @@ func TestPrepare(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			old := debug.SetGCPercent(test.gogc)
 			defer debug.SetGCPercent(old)
-			prepared = sync.Once{}
+			huge = sync.Once{}
 			Prepare(test.cfi, test.cfi)
 			if got := debug.SetGCPercent(test.gogc); got != test.want {
 				t.Errorf("GC percent is %d; %d was expected", got, test.want)
