@@ -1,6 +1,5 @@
-// Package bar draws a progress bar on a terminal: a label, how much is done, and how long that took and
-// how long the rest is going to take. It is drawn whenever something changes, and can be taken away and drawn again,
-// so that what is printed between has the terminal for itself.
+// Package bar draws a progress bar on a terminal: a label, how much is done, and how long that took and the rest will
+// take. It is drawn whenever something changes, and can be removed and drawn again, for what is printed between.
 package bar
 
 import (
@@ -26,19 +25,18 @@ type shown struct {
 	container *mpb.Progress
 	bar       *mpb.Bar
 	refresh   chan any      // draws the bar again
-	drawn     chan struct{} // gets something for each time that the bar was drawn
+	drawn     chan struct{} // gets something each time that the bar is drawn
 	ended     chan any      // gets something when the terminal cannot be written to
 }
 
-// New returns a bar for so many things to be done, which is drawn as soon as there is something to show. A
-// terminal that cannot be written to is no reason to stop: errors are not reported.
+// New returns a bar for total things to be done, which is not drawn yet. Errors of the terminal are not reported.
 func New(w io.Writer, total int) *Bar {
 	b := &Bar{w: w, total: total, start: time.Now()}
 	b.label.Store("")
 	return b
 }
 
-// Describe changes what is in front of the bar.
+// Describe changes the label.
 func (b *Bar) Describe(label string) {
 	b.label.Store(label)
 	b.draw()
@@ -53,11 +51,10 @@ func (b *Bar) Set(done int) {
 // Add says how much more is done.
 func (b *Bar) Add(n int) { b.Set(b.done + n) }
 
-// removal is how often a bar that is to go has to be drawn until it has gone: twice as what it ended as, and once
-// without it.
+// removal is how often a bar is drawn until it has gone: twice as it ended, and once without it.
 const removal = 3
 
-// Clear makes the bar disappear until it is drawn again.
+// Clear removes the bar until it is drawn again.
 func (b *Bar) Clear() {
 	s := b.shown
 	if s == nil {
@@ -66,7 +63,7 @@ func (b *Bar) Clear() {
 	b.shown = nil
 	s.bar.Abort(true)
 	for range removal {
-		s.again()
+		s.draw()
 	}
 	s.container.Shutdown()
 }
@@ -81,7 +78,7 @@ func (b *Bar) draw() {
 		b.shown = b.show()
 	}
 	b.shown.bar.SetCurrent(int64(b.done))
-	if b.shown.again() {
+	if b.shown.draw() {
 		b.shown.wait()
 	}
 }
@@ -109,8 +106,8 @@ func (b *Bar) show() *shown {
 	return s
 }
 
-// again asks for the bar to be drawn, and reports whether that can be done.
-func (s *shown) again() bool {
+// draw asks for the bar to be drawn, and reports whether that can be done.
+func (s *shown) draw() bool {
 	select {
 	case s.refresh <- time.Now():
 		return true
@@ -120,7 +117,7 @@ func (s *shown) again() bool {
 	}
 }
 
-// wait waits until the bar was drawn.
+// wait waits until the bar was drawn: the labels of small files would not be seen otherwise.
 func (s *shown) wait() {
 	select {
 	case <-s.drawn:
