@@ -300,7 +300,7 @@ func TestImageErrors(t *testing.T) {
 	layers := [][]byte{tarOf(t, regular("a", "a")), tarOf(t, regular("b", "b")), tarOf(t, regular("c", "c"))}
 	blobs := func(l layout, typ string) (names []string) {
 		for name, b := range l {
-			if strings.Contains(string(b), typ) && strings.HasPrefix(name, blobFolder) {
+			if strings.Contains(string(b), typ) && strings.HasPrefix(name, blobDir) {
 				names = append(names, name)
 			}
 		}
@@ -316,15 +316,18 @@ func TestImageErrors(t *testing.T) {
 		{"an index of nothing", func(l layout) { l[indexFile] = []byte("{}") }, "no image: none of the manifests is that of one"},
 		{"a digest that leads out", func(l layout) {
 			l[indexFile] = []byte(`{"manifests": [{"digest": "sha256:../../../../etc/passwd"}]}`)
-		}, `digest "sha256:../../../../etc/passwd": invalid checksum digest`},
+		}, `digest "sha256:../../../../etc/passwd": not a sum of 32 bytes in hexadecimal digits`},
 		{"a manifest that is not there", func(l layout) { delete(l, blobs(l, "diff_ids")[0]); delete(l, blobs(l, `"config":`)[0]) }, "is not there; the manifest of this image was expected"},
 		{"a manifest that is no JSON", func(l layout) {
 			l[indexFile] = encoded(t, object{"manifests": []object{l.blob(ociType+"manifest.v1+json", []byte("{"))}})
 		}, strings.Replace("blobs/"+digestOf([]byte("{")), ":", "/", 1) + ": unexpected end of JSON input"},
+		{"a digest of MD5", func(l layout) {
+			l[indexFile] = []byte(`{"manifests": [{"digest": "md5:00"}]}`)
+		}, `digest "md5:00": unsupported algorithm`},
 		{"a layer whose digest leads out", func(l layout) {
 			b := bytes.Replace(l[blobs(l, `"config":`)[0]], []byte(digestOf(layers[2])), []byte("sha256:../x"), 1)
 			l[indexFile] = encoded(t, object{"manifests": []object{l.blob(ociType+"manifest.v1+json", b)}})
-		}, `: digest "sha256:../x": invalid checksum digest`},
+		}, `: digest "sha256:../x": not a sum of 32 bytes in hexadecimal digits`},
 		{"a manifest that is too large", func(l layout) {
 			m := l.blob(ociType+"manifest.v1+json", append(bytes.Repeat([]byte(" "), maxSmall), "{}"...))
 			l[indexFile] = encoded(t, object{"manifests": []object{m}})

@@ -13,20 +13,13 @@ import (
 	"slices"
 	"strings"
 
-	// What digests are made with.
-	_ "crypto/sha256"
-	_ "crypto/sha512"
-
-	"github.com/opencontainers/go-digest"
-	oci "github.com/opencontainers/image-spec/specs-go/v1"
-
 	"cfi2sframe/elffile"
 )
 
 const (
 	indexFile  = "index.json"    // of an image layout
 	dockerFile = "manifest.json" // of what "docker save" writes
-	blobFolder = "blobs/"
+	blobDir    = "blobs/"
 )
 
 // What an image is made of at most.
@@ -54,31 +47,31 @@ func (d *described) description(name string) ([]byte, error) {
 	return b, cmp.Or(err, d.budget.Spend(costText, uint64(len(b))))
 }
 
-// A picture is an image.
-type picture struct {
-	id       string // two with the same are the same
-	ref      string // what it is called, or ""
+// An image is a list of layers.
+type image struct {
+	id       string // equal for equal images
+	ref      string // its name, or ""
 	platform string // such as linux/amd64, or ""
 	layers   []layer
-	err      error // it cannot be read, as a part of it is missing
+	err      error // a part of the image is missing
 }
 
 // A layer is a part of images.
 type layer struct {
 	file     string
-	digest   digest.Digest // or ""
-	unpacked bool          // the digest is that of what it unpacks to
+	digest   digest // or ""
+	unpacked bool   // the digest is that of what it unpacks to
 }
 
 // image reads the images in a store. Each layer is read once, and then put together.
 func (r *reader) image(in store) ([]File, error) {
-	pictures, err := find(&described{in, r.budget})
+	images, err := find(&described{in, r.budget})
 	if err != nil {
 		return nil, err
 	}
 	wanted := make(map[string]layer)
 	var names []string
-	for _, p := range pictures {
+	for _, p := range images {
 		for _, l := range p.layers {
 			if _, ok := wanted[l.file]; !ok {
 				names = append(names, l.file)
@@ -96,8 +89,8 @@ func (r *reader) image(in store) ([]File, error) {
 		return nil, err
 	}
 	var out []File
-	for i, label := range labels(pictures) {
-		p := &pictures[i]
+	for i, label := range labels(images) {
+		p := &images[i]
 		if p.err != nil {
 			out = append(out, File{label, -1, p.err})
 			continue
@@ -130,7 +123,10 @@ func (r *reader) verified(l layer, raw io.Reader) ([]entry, error) {
 	if l.digest == "" {
 		return r.part(l.file, raw)
 	}
-	sum := l.digest.Algorithm().Hash()
+	_, _, sum, err := l.digest.split()
+	if err != nil {
+		return nil, err
+	}
 	if !l.unpacked {
 		raw = &summed{raw, sum}
 	}
@@ -152,8 +148,8 @@ func (r *reader) verified(l layer, raw io.Reader) ([]entry, error) {
 			return nil, s.error("", err)
 		}
 	}
-	if have := digest.NewDigest(l.digest.Algorithm(), sum); have != l.digest {
-		return nil, s.error("", fmt.Errorf("the digest is %s; %s was expected", have, l.digest))
+	if err := l.digest.compare(sum); err != nil {
+		return nil, s.error("", err)
 	}
 	return entries, nil
 }
@@ -172,22 +168,22 @@ func (s *summed) Read(b []byte) (int, error) {
 
 // labels says what is put in front of the names of the files of each image: nothing if there is one only; the platform;
 // or if there are several for a platform, what they are called as well.
-func labels(pictures []picture) []string {
-	out := make([]string, len(pictures))
-	if len(pictures) == 1 && pictures[0].err == nil {
+func labels(images []image) []string {
+	out := make([]string, len(images))
+	if len(images) == 1 && images[0].err == nil {
 		return out
 	}
-	for _, label := range []func(*picture) string{
-		func(p *picture) string { return p.platform },
-		func(p *picture) string { return p.ref + "!" + p.platform },
-		func(p *picture) string { return p.ref + "!" + p.platform + "!" + p.id },
+	for _, label := range []func(*image) string{
+		func(p *image) string { return p.platform },
+		func(p *image) string { return p.ref + "!" + p.platform },
+		func(p *image) string { return p.ref + "!" + p.platform + "!" + p.id },
 	} {
 		taken := make(map[string]bool)
-		for i := range pictures {
-			out[i] = strings.Trim(label(&pictures[i]), "!")
+		for i := range images {
+			out[i] = strings.Trim(label(&images[i]), "!")
 			taken[out[i]] = true
 		}
-		if len(taken) == len(pictures) && !taken[""] {
+		if len(taken) == len(images) && !taken[""] {
 			break
 		}
 	}
@@ -195,8 +191,8 @@ func labels(pictures []picture) []string {
 }
 
 // find returns the images in a store. There is at least one that can be read.
-func find(in store) ([]picture, error) {
-	var all []picture
+func find(in store) ([]image, error) {
+	var all []image
 	index, err := in.description(indexFile)
 	if err == nil {
 		f := finder{in: in, followed: make(map[reference]bool)}
@@ -210,7 +206,7 @@ func find(in store) ([]picture, error) {
 		return nil, err
 	}
 	seen := make(map[string]bool)
-	all = slices.DeleteFunc(all, func(p picture) bool {
+	all = slices.DeleteFunc(all, func(p image) bool {
 		was := seen[p.id]
 		seen[p.id] = true
 		return was
@@ -248,40 +244,43 @@ func parse(name string, b []byte, to any) error {
 type finder struct {
 	in       store
 	followed map[reference]bool
-	found    []picture
+	found    []image
 }
 
-// A reference is what a descriptor says of a blob. One is followed once: indexes that name one another many times each would
+// A reference is what a descriptor says of a blob. Each is followed once, because indexes that name one another many times would
 // have to be read as often as the product of that.
 type reference struct {
-	digest digest.Digest
+	digest digest
 	index  bool
 }
 
 // blob returns where a blob is.
-func blob(d digest.Digest) (string, error) {
-	if err := d.Validate(); err != nil {
-		return "", fmt.Errorf("digest %q: %w", d, err)
-	}
-	return blobFolder + d.Algorithm().String() + "/" + d.Encoded(), nil
+func blob(d digest) (string, error) {
+	algorithm, sum, _, err := d.split()
+	return blobDir + algorithm + "/" + sum, err
 }
 
-// described returns the blob that a descriptor is of, compared with its digest, and its name.
-func (f *finder) described(d *oci.Descriptor) (string, []byte, error) {
+// blob returns the name and the contents of the blob of a descriptor, whose digest is compared.
+func (f *finder) blob(d *descriptor) (string, []byte, error) {
 	name, err := blob(d.Digest)
 	if err != nil {
 		return "", nil, err
 	}
 	b, err := f.in.description(name)
-	if err == nil && d.Digest.Algorithm().FromBytes(b) != d.Digest {
-		err = fmt.Errorf("%s: the digest is %s; %s was expected", name, d.Digest.Algorithm().FromBytes(b), d.Digest)
+	if err != nil {
+		return name, b, err
 	}
-	return name, b, err
+	_, _, h, _ := d.Digest.split()
+	h.Write(b)
+	if err := d.Digest.compare(h); err != nil {
+		return name, b, fmt.Errorf("%s: %w", name, err)
+	}
+	return name, b, nil
 }
 
 // index adds the images of an index; ref is what the one around it calls it.
 func (f *finder) index(name string, b []byte, ref string, depth int) error {
-	var index oci.Index
+	var index ociIndex
 	if err := parse(name, b, &index); err != nil {
 		return err
 	}
@@ -299,25 +298,19 @@ func (f *finder) index(name string, b []byte, ref string, depth int) error {
 	return nil
 }
 
-// The media types of Docker, which say the same as those of OCI.
-const (
-	dockerList   = "application/vnd.docker.distribution.manifest.list.v2+json"
-	dockerConfig = "application/vnd.docker.container.image.v1+json"
-)
-
 // manifest adds the image, or the images, of a descriptor.
-func (f *finder) manifest(d *oci.Descriptor, ref string, depth int) error {
-	ref = cmp.Or(d.Annotations["io.containerd.image.name"], d.Annotations[oci.AnnotationRefName], ref)
-	p := picture{id: d.Digest.String(), ref: ref, platform: platform(d.Platform)}
+func (f *finder) manifest(d *descriptor, ref string, depth int) error {
+	ref = cmp.Or(d.Annotations["io.containerd.image.name"], d.Annotations["org.opencontainers.image.ref.name"], ref)
+	p := image{id: string(d.Digest), ref: ref, platform: d.Platform.String()}
 	if p.platform == "unknown/unknown" {
 		return nil // what BuildKit says of how an image was made
 	}
-	to := reference{d.Digest, d.MediaType == oci.MediaTypeImageIndex || d.MediaType == dockerList}
+	to := reference{d.Digest, d.MediaType == typeIndex || d.MediaType == typeDockerList}
 	if f.followed[to] {
 		return nil
 	}
 	f.followed[to] = true
-	name, b, err := f.described(d)
+	name, b, err := f.blob(d)
 	if missing(err) {
 		p.err = fmt.Errorf("%s is not there; the manifest of this image was expected", name)
 		f.found = append(f.found, p)
@@ -329,17 +322,18 @@ func (f *finder) manifest(d *oci.Descriptor, ref string, depth int) error {
 	if to.index {
 		return f.index(name, b, ref, depth+1)
 	}
-	var m oci.Manifest
+	var m ociManifest
 	if err := parse(name, b, &m); err != nil {
 		return err
 	}
-	if m.Config.MediaType != oci.MediaTypeImageConfig && m.Config.MediaType != dockerConfig {
+	if m.Config.MediaType != typeConfig && m.Config.MediaType != typeDockerConfig {
 		return nil // an artifact of another kind
 	}
 	if p.platform == "" {
-		if file, b, err := f.described(&m.Config); err == nil {
-			c, _ := configured(file, b) // it has no more than a label to give
-			p.platform = c.platform
+		if file, b, err := f.blob(&m.Config); err == nil {
+			var c ociConfig
+			_ = parse(file, b, &c) // it has no more than a label to give
+			p.platform = c.platform.String()
 		}
 	}
 	if err := few(name, len(m.Layers)); err != nil {
@@ -356,29 +350,6 @@ func (f *finder) manifest(d *oci.Descriptor, ref string, depth int) error {
 	return nil
 }
 
-// platform returns the words of OCI for a platform.
-func platform(p *oci.Platform) string {
-	if p == nil || p.OS == "" || p.Architecture == "" {
-		return ""
-	}
-	return strings.TrimSuffix(p.OS+"/"+p.Architecture+"/"+p.Variant, "/")
-}
-
-// A configuration is what is needed of an image's configuration.
-type configuration struct {
-	platform string
-	layers   []digest.Digest // of what the layers unpack to
-}
-
-func configured(name string, b []byte) (configuration, error) {
-	var c struct {
-		oci.Platform
-		RootFS oci.RootFS
-	}
-	err := parse(name, b, &c)
-	return configuration{platform(&c.Platform), c.RootFS.DiffIDs}, err
-}
-
 // A saved is an image in what "docker save" writes.
 type saved struct {
 	Config   string
@@ -392,7 +363,7 @@ func isDocker(b []byte) bool {
 }
 
 // docker returns the images that "docker save" has written.
-func docker(in store) ([]picture, error) {
+func docker(in store) ([]image, error) {
 	b, err := in.description(dockerFile)
 	if err != nil {
 		return nil, err
@@ -404,27 +375,29 @@ func docker(in store) ([]picture, error) {
 	if len(images) > maxImages {
 		return nil, fmt.Errorf("%s: more than %d images", dockerFile, maxImages)
 	}
-	var out []picture
-	for _, image := range images {
-		b, err := in.description(image.Config)
+	var out []image
+	for _, saved := range images {
+		b, err := in.description(saved.Config)
 		if err != nil {
 			return nil, err
 		}
-		if err := few(dockerFile, len(image.Layers)); err != nil {
+		if err := few(dockerFile, len(saved.Layers)); err != nil {
 			return nil, err
 		}
-		c, err := configured(image.Config, b)
-		if err != nil {
+		var c ociConfig
+		if err := parse(saved.Config, b, &c); err != nil {
 			return nil, err
 		}
-		p := picture{id: image.Config, platform: c.platform}
-		if len(image.RepoTags) > 0 {
-			p.ref = image.RepoTags[0]
+		p := image{id: saved.Config, platform: c.platform.String()}
+		if len(saved.RepoTags) > 0 {
+			p.ref = saved.RepoTags[0]
 		}
-		for i, name := range image.Layers {
+		for i, name := range saved.Layers {
 			l := layer{file: in.real(name), unpacked: true}
-			if len(c.layers) == len(image.Layers) && c.layers[i].Validate() == nil {
-				l.digest = c.layers[i]
+			if diffs := c.RootFS.DiffIDs; len(diffs) == len(saved.Layers) {
+				if _, _, _, err := diffs[i].split(); err == nil {
+					l.digest = diffs[i]
+				}
 			}
 			p.layers = append(p.layers, l)
 		}
@@ -433,12 +406,12 @@ func docker(in store) ([]picture, error) {
 	return out, nil
 }
 
-// A folder is one with an image layout.
-type folder string
+// A layoutDir is a directory with an image layout.
+type layoutDir string
 
-func (f folder) real(name string) string { return name }
+func (f layoutDir) real(name string) string { return name }
 
-func (f folder) description(name string) ([]byte, error) {
+func (f layoutDir) description(name string) ([]byte, error) {
 	r, size, err := open(filepath.Join(string(f), filepath.FromSlash(name)))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, early(err))
@@ -454,7 +427,7 @@ func (f folder) description(name string) ([]byte, error) {
 	return b, nil
 }
 
-func (f folder) layers(names []string, fn func(name string, in io.Reader) error) error {
+func (f layoutDir) layers(names []string, fn func(name string, in io.Reader) error) error {
 	for _, name := range names {
 		r, _, err := open(filepath.Join(string(f), filepath.FromSlash(name)))
 		if err != nil {
@@ -469,8 +442,8 @@ func (f folder) layers(names []string, fn func(name string, in io.Reader) error)
 	return nil
 }
 
-// FolderSize returns how large the files in an image layout are together.
-func FolderSize(name string) (int64, error) {
+// DirSize returns the size of all files in an image layout.
+func DirSize(name string) (int64, error) {
 	var size int64
 	err := filepath.WalkDir(name, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {

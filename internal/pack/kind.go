@@ -31,7 +31,7 @@ const (
 // Is reports whether the name is that of a package, or of the folder of an image layout. What cannot be
 // unpacked far enough to be known is none.
 func Is(name string) (bool, error) {
-	if IsFolder(name) {
+	if IsDir(name) {
 		return true, nil
 	}
 	f, size, err := open(name)
@@ -46,8 +46,8 @@ func Is(name string) (bool, error) {
 // layoutFile marks the folder of an image layout.
 const layoutFile = "oci-layout"
 
-// IsFolder reports whether the name is that of a folder with an image layout.
-func IsFolder(name string) bool {
+// IsDir reports whether the name is that of a folder with an image layout.
+func IsDir(name string) bool {
 	info, err := os.Stat(filepath.Join(name, layoutFile))
 	return err == nil && info.Mode().IsRegular()
 }

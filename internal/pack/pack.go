@@ -1,22 +1,18 @@
-// Package pack reads the files in packages and images one after the other, without unpacking them to the
-// disk: Debian packages, RPM packages, tar archives that may be compressed, OCI image layouts (a
-// folder, or a tar of one) and what "docker save" writes. What a file is, its first bytes say, and
-// not its name.
+// Package pack reads the files in packages and images one after the other, without unpacking them to the disk: Debian packages, RPM
+// packages, tar archives, OCI image layouts (a directory, or a tar of one) and the output of "docker save". The first bytes of a file
+// say what it is, not its name.
 //
-// Of an image it is what a container would see that counts: layers are put on top of each other, with
-// what they replace and remove. Which files these are is known at the end only, and so all are
-// shown to the visitor, and those that count are listed afterwards.
+// The files of an image are those that a container sees: layers replace and remove what is in the layers below. They are known only at
+// the end. So the visitor gets all files, and afterwards the list of those that count.
 //
-// Nothing that a package says of sizes is believed: memory is taken for what has come, and what a
-// package unpacks to is bounded by its size.
+// Nothing that a package says of sizes is believed: memory is taken for what has come, and what a package unpacks to is bounded by its
+// size.
 //
-// Not in here: packages in packages; ar archives, whose members are for the visitor to look at (internal/archive);
-// delta RPMs; whether signatures are right. Symbolic links and devices are no files.
+// Not in here: packages in packages; ar archives, which are for the visitor (internal/archive); delta RPMs; the verification of
+// signatures. Symbolic links and devices are no files.
 //
-// Formats are left to libraries where there is one that is kept up and small: archive/tar, those behind internal/compressed, and
-// opencontainers/image-spec for the words of OCI. RPM is read by internal/rpm: the libraries for it allocate what a header asks for,
-// index by what it says, and the signatures they check bring OpenPGP along. go-containerregistry, which flattens images,
-// writes them as a tar again for that, and needs a hundred modules.
+// Libraries for RPM allocate what a header asks for, index by what it says, and bring OpenPGP along. go-containerregistry, which
+// flattens images, writes them as a tar again for that, and needs a hundred modules.
 package pack
 
 import (
@@ -108,13 +104,13 @@ type reader struct {
 // it, and is returned as it is.
 func Each(ctx context.Context, name string, visit func(*Member) error) ([]File, error) {
 	r := &reader{ctx: ctx, visit: visit}
-	if IsFolder(name) {
-		size, err := FolderSize(name)
+	if IsDir(name) {
+		size, err := DirSize(name)
 		if err != nil {
 			return nil, err
 		}
 		r.budget = newBudget(size)
-		return r.image(folder(name))
+		return r.image(layoutDir(name))
 	}
 	file, size, err := open(name)
 	if err != nil {

@@ -84,7 +84,7 @@ func (r *reader) cpio(s *stream, h *rpm.Header) ([]File, error) {
 		e := entry{name: name, typ: isOther, member: -1}
 		switch m.Mode & rpm.ModeType {
 		case rpm.ModeFolder:
-			e.typ = isFolder
+			e.typ = isDir
 		case rpm.ModeLink:
 			e.typ = isSymlink
 		case rpm.ModeFile:

@@ -29,7 +29,7 @@ const (
 	isFile entryType = iota
 	isLink           // another name of a member that came before
 	isSymlink
-	isFolder
+	isDir
 	isOther // a device, for example
 )
 
@@ -77,7 +77,7 @@ func (r *reader) entry(s *stream, h *tar.Header, file func() (int, error)) (*ent
 	case tar.TypeSymlink:
 		e.typ, e.link = isSymlink, h.Linkname
 	case tar.TypeDir, 'D': // the latter is what GNU tar writes for incremental backups
-		e.typ = isFolder
+		e.typ = isDir
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 		e.typ = isOther
 	case tar.TypeXGlobalHeader, 'V': // comments; the name of a volume
@@ -183,7 +183,7 @@ const (
 
 // keep keeps a file that may say what an image is, and returns what its contents can be read from now.
 func (a *tarred) keep(name string, size int64, in io.Reader) (io.Reader, error) {
-	if strings.Contains(name, "/") && !strings.HasPrefix(name, blobFolder) || size == 0 || size > maxSmall || a.room+size > allSmall {
+	if strings.Contains(name, "/") && !strings.HasPrefix(name, blobDir) || size == 0 || size > maxSmall || a.room+size > allSmall {
 		return in, nil
 	}
 	first := make([]byte, 1)

@@ -56,7 +56,7 @@ type node struct {
 	children map[string]*node // of a folder
 }
 
-func newFolder() *node { return &node{typ: isFolder, children: make(map[string]*node)} }
+func newDir() *node { return &node{typ: isDir, children: make(map[string]*node)} }
 
 // How layers say that something below is gone (OCI image layer specification, "Whiteouts"). Other names with the first
 // prefix twice are what AUFS needs for itself.
@@ -75,11 +75,11 @@ type tree struct {
 	budget *elffile.Budget
 }
 
-func newTree(budget *elffile.Budget) *tree { return &tree{newFolder(), budget} }
+func newTree(budget *elffile.Budget) *tree { return &tree{newDir(), budget} }
 
 // folder returns the folder with the given name, through symbolic links, or nil if there is none. If it is
 // to be made, it replaces what is there, and is never nil.
-func (t *tree) folder(name string, made bool) (*node, error) {
+func (t *tree) dir(name string, made bool) (*node, error) {
 	at := []*node{t.root} // the way here
 	todo := strings.Split(name, "/")
 	links := 0
@@ -112,11 +112,11 @@ func (t *tree) folder(name string, made bool) (*node, error) {
 			todo = append(parts, todo...)
 			continue
 		}
-		if next == nil || next.typ != isFolder {
+		if next == nil || next.typ != isDir {
 			if !made {
 				return nil, nil
 			}
-			next = newFolder()
+			next = newDir()
 			here.children[part] = next
 		}
 		at = append(at, next)
@@ -131,7 +131,7 @@ func (t *tree) add(entries []entry) error {
 		if !strings.HasPrefix(base, whiteout) {
 			continue
 		}
-		in, err := t.folder(dir, false)
+		in, err := t.dir(dir, false)
 		switch {
 		case err != nil:
 			return err
@@ -147,27 +147,27 @@ func (t *tree) add(entries []entry) error {
 		if base == "" || strings.HasPrefix(e.name, whiteout) || strings.Contains(e.name, "/"+whiteout) {
 			continue
 		}
-		in, err := t.folder(dir, true)
+		in, err := t.dir(dir, true)
 		if err != nil {
 			return err
 		}
 		n := &node{typ: e.typ, member: e.member, link: e.link}
 		switch e.typ {
-		case isFolder:
-			if old := in.children[base]; old != nil && old.typ == isFolder {
+		case isDir:
+			if old := in.children[base]; old != nil && old.typ == isDir {
 				continue
 			}
-			n = newFolder()
+			n = newDir()
 		case isLink:
 			dir, base := path.Split(e.link)
-			from, err := t.folder(dir, false)
+			from, err := t.dir(dir, false)
 			if err != nil {
 				return err
 			}
 			if from == nil || from.children[base] == nil {
 				return fmt.Errorf("the hard link %s leads to %s; a file in this layer or below was expected", e.name, e.link)
 			}
-			if n = from.children[base]; n.typ == isFolder {
+			if n = from.children[base]; n.typ == isDir {
 				return fmt.Errorf("the hard link %s leads to the folder %s; a file was expected", e.name, e.link)
 			}
 		}
@@ -190,7 +190,7 @@ func (t *tree) files() ([]File, error) {
 			switch c.typ {
 			case isFile:
 				names[name] = c.member
-			case isFolder:
+			case isDir:
 				add(name+"/", c)
 			}
 		}

@@ -81,9 +81,9 @@ func (f *finder) root(ctx context.Context, path int, r *root) error {
 		var size int64
 		switch {
 		case err != nil:
-		case d.IsDir() && f.opens(&c) && pack.IsFolder(name):
+		case d.IsDir() && f.opens(&c) && pack.IsDir(name):
 			c.pack = true
-			size, c.err = pack.FolderSize(name)
+			size, c.err = pack.DirSize(name)
 			f.found(c, size)
 			return filepath.SkipDir
 		case !d.Type().IsRegular():
