@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -8,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -125,23 +125,8 @@ func KindOf(r io.ReaderAt, size int64) (Kind, error) {
 
 const blockSize = 512 // of tar
 
-// isTar reports whether a block is the header of a member of a tar: its checksum is right. (Old ones have no magic.)
+// isTar reports whether a block is the header of an entry of a tar, or of more headers of one.
 func isTar(b []byte) bool {
-	const from, to = 148, 156
-	if len(b) < blockSize || b[0] == 0 && !bytes.HasPrefix(b[257:], []byte("ustar")) {
-		return false
-	}
-	want, err := strconv.ParseUint(strings.Trim(string(b[from:to]), " \x00"), 8, 32)
-	if err != nil {
-		return false
-	}
-	var sum, signed uint32 // some programs took bytes for numbers with a sign
-	for i, c := range b[:blockSize] {
-		if i >= from && i < to {
-			c = ' '
-		}
-		sum += uint32(c)
-		signed += uint32(int8(c))
-	}
-	return uint32(want) == sum || uint32(want) == signed
+	_, err := tar.NewReader(bytes.NewReader(b)).Next()
+	return len(b) == blockSize && (err == nil || errors.Is(err, tar.ErrInsecurePath) || errors.Is(err, io.ErrUnexpectedEOF))
 }
