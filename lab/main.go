@@ -15,10 +15,8 @@ import (
 	"cfi2sframe/lab/corpus"
 	"cfi2sframe/lab/debian"
 	"cfi2sframe/lab/faults"
-	"cfi2sframe/lab/fuzz"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/lab/manual"
-	"cfi2sframe/lab/merge"
 	"cfi2sframe/lab/mutants"
 	"cfi2sframe/lab/objects"
 	"cfi2sframe/lab/oldapi"
@@ -33,8 +31,8 @@ import (
 
 // commands are the subcommands.
 var commands = []*kit.Command{
-	conformance.Command(), corpus.Command(), generate.Command(), manual.Command(), merge.Command(), objects.Command(),
-	oldapi.Command(), readers.Command(), release.Command(), walker.Command(),
+	conformance.Command(), corpus.Command(), generate.Command(), manual.Command(), objects.Command(),
+	mutants.Command(), oldapi.Command(), readers.Command(), release.Command(), walker.Command(),
 }
 
 // others read their flags from os.Args.
@@ -42,8 +40,6 @@ var others = map[string]func(){
 	"bench":      bench.Main,
 	"debian":     debian.Main,
 	"faults":     faults.Main,
-	"fuzz":       fuzz.Main,
-	"mutants":    mutants.Main,
 	"sample":     sample.Main,
 	"step":       stepping.Main,
 	"survive":    survive.Main,
