@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"cfi2sframe/convert"
@@ -19,7 +18,7 @@ const (
 	exitTrouble   = 2 // as of wrong usage
 )
 
-// diff prints what is different between the .sframe of two files.
+// diff prints the differences between the .sframe of two files.
 func diff(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 	var sides [2]*sframediff.Side
 	for i, path := range s.files {
@@ -29,7 +28,7 @@ func diff(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 			return interrupted(ctx, stderr, s.files, "not compared")
 		}
 		if err != nil {
-			fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", report.Printable(path), printable(err.Error()))
+			complain(stderr, path, err)
 			return exitTrouble
 		}
 	}
@@ -45,7 +44,7 @@ func diff(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 	}
 	switch {
 	case err != nil:
-		fmt.Fprintf(stderr, "cfi2sframe: report: %s\n", printable(err.Error()))
+		complain(stderr, "report", err)
 		return exitTrouble
 	case d.Same:
 		return exitSame

@@ -31,7 +31,7 @@ func dump(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 			return interrupted(ctx, stderr, s.files[i:], "not printed")
 		}
 		if err != nil {
-			fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", report.Printable(path), printable(err.Error()))
+			complain(stderr, path, err)
 			status = exitError
 		}
 	}
@@ -51,10 +51,6 @@ func dumpFile(ctx context.Context, w io.Writer, path string) error {
 // check compares the .sframe of each file with the CFI, and prints the mismatches.
 func check(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 	status := exitDone
-	failed := func(path string, err error) {
-		fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", report.Printable(path), printable(err.Error()))
-		status = exitError
-	}
 	short := false
 	var t tally
 	for i, path := range s.files {
@@ -75,12 +71,13 @@ func check(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
 		}
 		switch {
 		case err != nil:
-			failed(path, err)
+			complain(stderr, path, err)
+			status = exitError
 		case c.Skipped != "":
 			t.stays(c.Skipped)
 		case c.Percent() < s.MinCoverage:
-			fmt.Fprintf(stderr, "cfi2sframe: %s: coverage %s is below %s\n",
-				report.Printable(path), report.Percentage(c.Percent()), report.Percentage(s.MinCoverage))
+			complain(stderr, path,
+				fmt.Errorf("coverage %s is below %s", report.Percentage(c.Percent()), report.Percentage(s.MinCoverage)))
 			short = true
 		}
 	}

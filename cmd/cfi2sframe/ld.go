@@ -27,32 +27,31 @@ import (
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/linker"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/report"
 )
 
 const linkUsage = `Usage: cfi2sframe ld PROGRAM ARGUMENT...
        cfi2sframe ld -- ARGUMENT...
        ld ARGUMENT...
 
-Links, and adds an .sframe section to what was linked. The first form runs PROGRAM, a linker
-or a compiler that links, the others the linker ld. Under the name of a linker (ld, ld.bfd,
-ld.gold, ld.lld, ld.mold), as in the folder that cfi2sframe --print-linker-dir prints, it
-runs the one of that name that the compiler would have run otherwise:
+Links, and adds an .sframe section to the output. The first form runs PROGRAM, a linker or a
+compiler that links; the others run the linker ld. Under the name of a linker (ld, ld.bfd,
+ld.gold, ld.lld, ld.mold), as in the directory that cfi2sframe --print-linker-dir prints, it
+runs the linker of that name that the compiler would have run otherwise:
 
   gcc -B$(cfi2sframe --print-linker-dir) main.o -o prog
   clang -fuse-ld=lld -B$(cfi2sframe --print-linker-dir) main.o -o prog
   cargo build --config target.x86_64-unknown-linux-gnu.linker=\"$(cfi2sframe --print-linker-dir)/cc\"
   cmake -DCMAKE_C_LINKER_LAUNCHER='cfi2sframe;ld' -DCMAKE_CXX_LINKER_LAUNCHER='cfi2sframe;ld' ...
 
-Programs and shared libraries are converted; objects (-r), and what SFrame is not for, stay
-as they are. If a program cannot be converted it stays as the linker made it, and a
-warning says why; with --min-coverage in CFI2SFRAME_FLAGS the link fails, and the program is
-removed. Otherwise the exit status is that of PROGRAM.
+Programs and shared libraries are converted; objects (-r) and unsupported files are unchanged.
+If a program cannot be converted, it is unchanged, and a warning says why; with --min-coverage
+in CFI2SFRAME_FLAGS the link fails, and the program is removed. Otherwise the exit status is
+that of PROGRAM.
 
 Environment:
-  CFI2SFRAME_FLAGS  flags of cfi2sframe, such as '--format 3 --min-coverage 99'. Nothing is
-                    reported, unless they have one of --report, --report-file and -v
-  CFI2SFRAME_LD     the linker to run, a path or a name, under whatever name this one runs
+  CFI2SFRAME_FLAGS  flags of cfi2sframe, such as '--format 3 --min-coverage 99'. Without
+                    --report, --report-file or -v nothing is reported
+  CFI2SFRAME_LD     the linker to run, a path or a name, whatever the name of this one is
 `
 
 // The environment.
@@ -182,7 +181,7 @@ func (l *link) find(s *linker.Search) (err error) {
 
 // cannot says that the program cannot be run.
 func (l *link) cannot(err error) int {
-	fmt.Fprintf(l.stderr, "cfi2sframe: %s: cannot be run: %s\n", report.Printable(l.program), printable(outfile.Plain(err).Error()))
+	complain(l.stderr, l.program, fmt.Errorf("cannot be run: %w", outfile.Plain(err)))
 	return exitError
 }
 
@@ -359,12 +358,12 @@ func (l *link) convertOne(ctx context.Context, s *settings, o *linkOutput) int {
 	case s.MinCoverage > 0:
 		what := "removed"
 		if err := o.remove(); err != nil {
-			what = fmt.Sprintf("to be removed, and cannot be (%s)", printable(outfile.Plain(err).Error()))
+			what = fmt.Sprintf("to be removed, and cannot be (%s)", outfile.Plain(err))
 		}
-		fmt.Fprintf(l.stderr, "cfi2sframe: %s: %s, as %s has --min-coverage\n", report.Printable(o.path), what, flagsVar)
+		complain(l.stderr, o.path, fmt.Errorf("%s, as %s has --min-coverage", what, flagsVar))
 		return status
 	}
-	fmt.Fprintf(l.stderr, "cfi2sframe: %s: stays as the linker made it\n", report.Printable(o.path))
+	complain(l.stderr, o.path, errors.New("stays as the linker made it"))
 	return exitDone
 }
 
@@ -424,7 +423,7 @@ func printLinkerDir(stdout, stderr io.Writer) int {
 		dir, err = linker.Dir(exe)
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "cfi2sframe: --print-linker-dir: %s\n", printable(err.Error()))
+		complain(stderr, "--print-linker-dir", err)
 		return exitError
 	}
 	fmt.Fprintln(stdout, dir)

@@ -71,33 +71,33 @@ Examples:
   cfi2sframe --in-place lib/*.so            convert libraries where they are
   cfi2sframe -r --update --skip-unsupported --in-place DIR
                                             convert all programs and libraries below
-                                            DIR, of which some may be converted already
+                                            DIR; leave up-to-date files unchanged
   cfi2sframe --format 3 foo.o -o foo.o      convert an object, for GNU ld to merge
   cfi2sframe --debug-file auto prog -o out  use what is below /usr/lib/debug
   cfi2sframe --debug-link-update auto --in-place prog
                                             after its debug information was split off
-  cfi2sframe --remove prog -o out           take .sframe out again
-  cfi2sframe -v --dry-run prog              list every range that would be left out
+  cfi2sframe --remove prog -o out           remove .sframe
+  cfi2sframe -v --dry-run prog              list every gap
   cfi2sframe --report json prog -o out      the same for programs, on stdout
   cfi2sframe --report html --report-file r.html --dry-run bin/*
                                             the same as a page
   cfi2sframe --min-coverage 99.5 prog -o out
-                                            fail if more than that is left out
-  cfi2sframe --for linux prog -o out        write what this reader takes
+                                            fail if less is covered
+  cfi2sframe --for linux prog -o out        write what this reader reads
   cfi2sframe --check prog                   compare an .sframe with the CFI
   cfi2sframe --check --report json --min-coverage 99.5 prog
                                             the same for programs; fail if less is covered
-  cfi2sframe --diff old.so new.so           what is different in their .sframe
+  cfi2sframe --diff old.so new.so           the differences between their .sframe
   cfi2sframe --survey /usr/bin /usr/lib     what could be translated of all files there
   cfi2sframe --survey --report-dir pages /usr/bin
-                                            the same as pages that lead to one another
+                                            the same as pages with links
   cfi2sframe --survey --packages pool image.tar
-                                            of all files in packages, which are not unpacked
+                                            of all files in packages
   cfi2sframe --survey --shard 3/8 --report json /usr >3.json
                                             one of eight parts of a survey
   cfi2sframe --merge [1-8].json             the survey that these are parts of
   cfi2sframe --merge new.json --against old.json
-                                            what is better and worse than it was
+                                            gains and losses since an earlier survey
   cfi2sframe pkg old.deb -o new.deb         convert all files in a package
 `
 
@@ -194,47 +194,47 @@ func newFlags() *pflag.FlagSet {
 func (s *settings) define(flags *pflag.FlagSet) *given {
 	g := &given{}
 	g.format = flags.Int("format", int(sframe.V2), "SFrame version to write: 1, 2 or 3")
-	g.reader = flags.String("for", "", "write what `READER` takes: "+presetNames()+", or the format of the .sframe that a file of this name has")
+	g.reader = flags.String("for", "", "write what `READER` reads: "+presetNames()+"; or the format of the .sframe in a file of this name")
 	g.source = flags.String("source", cfi.Auto.String(), "where the CFI comes from: auto, eh_frame or debug_frame")
-	flags.StringVar(&s.DebugFile, "debug-file", "", "take .debug_frame and names from `FILE` too; auto: by build-id or .gnu_debuglink")
-	flags.StringVar(&s.DebugLinkUpdate, "debug-link-update", "", "give `FILE`, the debug file, the headers of the result, so that both still belong together; auto: as for --debug-file")
+	flags.StringVar(&s.DebugFile, "debug-file", "", "also read .debug_frame and names from `FILE`; auto: find it by build-id or .gnu_debuglink")
+	flags.StringVar(&s.DebugLinkUpdate, "debug-link-update", "", "also give `FILE`, the debug file, the headers of the result, so that both match; auto: find it as --debug-file does")
 	flags.StringVarP(&s.output, "output", "o", "", "write the result to `FILE`; - is standard output")
 	flags.BoolVar(&s.inPlace, "in-place", false, "replace each FILE by its result")
-	flags.BoolVarP(&s.recursive, "recursive", "r", false, "take a directory for all files below it, on the same file system; symbolic links in there are not followed")
-	flags.BoolVar(&s.SkipUnsupported, "skip-unsupported", false, "leave what SFrame has nothing for as it is, and count it: scripts, 32-bit files, other machines, files without CFI")
+	flags.BoolVarP(&s.recursive, "recursive", "r", false, "take all files below a directory on the same file system; do not follow symbolic links")
+	flags.BoolVar(&s.SkipUnsupported, "skip-unsupported", false, "skip and count unsupported files: scripts, 32-bit files, other machines, files without CFI")
 	flags.BoolVar(&s.skipStatus, "skip-status", false, "exit with 4 if --skip-unsupported has skipped a file")
-	flags.BoolVarP(&s.KeepDates, "preserve-dates", "p", false, "give the result the dates of access and modification of its input")
-	flags.BoolVar(&s.NoSync, "no-sync", false, "do not wait until what replaces a file is on the disk: for build trees, as a power failure can cost both")
+	flags.BoolVarP(&s.KeepDates, "preserve-dates", "p", false, "give the result the access and modification times of its input")
+	flags.BoolVar(&s.NoSync, "no-sync", false, "skip fsync, for build trees: a power failure may lose a file and its replacement")
 	flags.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
 	flags.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	flags.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
-	g.share = flags.String("share", convert.ShareAuto.String(), "let one FDE describe several functions or a part of one, and store equal lists of rows once: on, off (one FDE and one list for each function) or auto, which stores them once in little-endian output only; always off in objects")
+	g.share = flags.String("share", convert.ShareAuto.String(), "let one FDE describe several functions or a part of one, and share identical row lists: on, off (one FDE and one list for each function) or auto, which shares lists in little-endian output only; always off in objects")
 	g.padding = flags.String("padding", "on", "describe the padding after functions by their last rows, for readers that look up return addresses after calls that do not return: on or off; never in objects")
-	flags.BoolVar(&s.Force, "force", false, "replace an .sframe section that is there already")
-	flags.BoolVar(&s.Update, "update", false, "the same, but leave the file alone if the section is right, complete and of the asked format")
-	flags.BoolVar(&s.Remove, "remove", false, "take .sframe and its segment out again")
+	flags.BoolVar(&s.Force, "force", false, "replace an existing .sframe section")
+	flags.BoolVar(&s.Update, "update", false, "like --force, but leave the file unchanged if its section is up to date")
+	flags.BoolVar(&s.Remove, "remove", false, "remove .sframe and its segment")
 	flags.BoolVar(&s.NoVerify, "no-verify", false, "do not check the result against the CFI; for measuring only")
 	flags.Float64Var(&s.MinCoverage, "min-coverage", 0, "write nothing if less than `PERCENT` of the code that CFI describes is covered; with --check, exit with 3")
-	flags.StringVar(&s.report, "report", "text", "what is said of each file: none, text (on stderr), json or html (on stdout); a survey also as csv")
-	flags.StringVar(&s.reportFile, "report-file", "", "write the report to `FILE` instead")
-	flags.StringVar(&s.reportDir, "report-dir", "", "write a survey's page to `FOLDER`/index.html, and one beside it for each file of which something is lost")
-	flags.BoolVarP(&s.quiet, "quiet", "q", false, "no text on the terminal but errors; --report-file and other reports than text are written")
-	flags.BoolVarP(&s.verbose, "verbose", "v", false, "list every gap in the text report, not the first ten, with its cause")
-	flags.BoolVar(&s.check, "check", false, "compare the .sframe of each FILE, whoever wrote it, with the CFI")
+	flags.StringVar(&s.report, "report", "text", "form of the report on each file: none, text (on stderr), json or html (on stdout); for a survey also csv")
+	flags.StringVar(&s.reportFile, "report-file", "", "write the report to `FILE`")
+	flags.StringVar(&s.reportDir, "report-dir", "", "write a survey's page to `DIR`/index.html, and pages next to it for files that lose something")
+	flags.BoolVarP(&s.quiet, "quiet", "q", false, "print no text on the terminal but errors; --report-file and reports other than text are written")
+	flags.BoolVarP(&s.verbose, "verbose", "v", false, "list all gaps with their causes in the text report, not only the first ten")
+	flags.BoolVar(&s.check, "check", false, "compare the .sframe of each FILE with the CFI, also if another tool wrote it")
 	flags.BoolVar(&s.Require, "require", false,
 		"with --check: fail if a program or library has no section; skip other files")
 	flags.BoolVar(&s.dump, "dump", false, "print the .sframe of each FILE as objdump --sframe does")
-	flags.BoolVar(&s.diff, "diff", false, "print what is different between the .sframe of two files, OLD and NEW, by function")
-	flags.BoolVar(&s.survey, "survey", false, "sum up what could be translated of all ELF files below each PATH; write nothing else")
-	flags.BoolVar(&s.objects, "objects", false, "survey relocatable objects and archives, too")
-	flags.BoolVar(&s.packages, "packages", false, "survey what is in packages and images below each PATH, too: .deb, .rpm, tars, OCI image layouts, what docker save writes; a PATH that is one is always opened")
-	g.shard = flags.String("shard", "", "survey the `I/N`th part of all files below the PATHs, of N parts of about the same size, which --merge puts together again")
-	flags.BoolVar(&s.merge, "merge", false, "make one survey of those that each PART has in JSON, a file or a folder with *.json")
-	flags.StringVar(&s.against, "against", "", "say what is gained and lost since the survey that `FILE` has in JSON, instead of what there is")
-	flags.BoolVar(&s.partial, "partial", false, "merge though shards are missing; the report says which are there")
-	flags.IntVarP(&s.jobs, "jobs", "j", 0, "threads that share the work on a file, or files of a survey at a time; 0, or more than there are processors: as many as these, and with 0 fewer for small files")
-	flags.BoolVar(&s.linkerDir, "print-linker-dir", false, "print the folder with linkers for -B of compilers, which convert what they link, and exit")
-	g.version = flags.Bool("version", false, "print the version, and what it was built from, and exit")
+	flags.BoolVar(&s.diff, "diff", false, "print the differences between the .sframe of two files, OLD and NEW, by function")
+	flags.BoolVar(&s.survey, "survey", false, "sum up what could be translated in all ELF files below each PATH; write nothing else")
+	flags.BoolVar(&s.objects, "objects", false, "also survey relocatable objects and archives")
+	flags.BoolVar(&s.packages, "packages", false, "also survey packages and images below each PATH: .deb, .rpm, tar files, OCI image layouts, output of docker save; a PATH that is one is always opened")
+	g.shard = flags.String("shard", "", "survey part I of N of all files below the PATHs, as `I/N`; parts have about the same size, and --merge joins them")
+	flags.BoolVar(&s.merge, "merge", false, "make one survey of the surveys in JSON that each PART has, a file or a directory with *.json")
+	flags.StringVar(&s.against, "against", "", "report gains and losses since the survey in JSON that `FILE` has, instead of the sums")
+	flags.BoolVar(&s.partial, "partial", false, "merge although shards are missing; the report lists the existing ones")
+	flags.IntVarP(&s.jobs, "jobs", "j", 0, "threads for each file, or files of a survey at a time, up to the number of processors; 0: as many as processors, but fewer for small files")
+	flags.BoolVar(&s.linkerDir, "print-linker-dir", false, "print the directory with linkers that convert their output, for the -B of compilers, and exit")
+	g.version = flags.Bool("version", false, "print the version and its origin, and exit")
 	g.help = flags.BoolP("help", "h", false, "print this help and exit")
 	return g
 }

@@ -32,14 +32,13 @@ const packageHead = `Usage: cfi2sframe pkg [flags] IN -o OUT
        cfi2sframe pkg [flags] --dry-run PKG...
 
 Converts the programs and shared libraries in Debian packages (.deb) and in those of RPM,
-and leaves all else of a package as it is. The sums by which dpkg and rpm verify files are
-those of the new ones. The same package gives the same bytes each time.
+and leaves the rest of a package unchanged. The checksums by which dpkg and rpm verify files
+are those of the new files. The same package gives the same bytes each time.
 
-A package that is signed is refused, as its signature would be void. Files that SFrame has
-nothing for, that cannot be converted, or that are none of its business (kernel modules,
-configuration files, files with signatures of their own) stay as they are, and are counted.
-So do files that have an .sframe already, without --update or --force. If nothing changes,
-OUT is IN, byte for byte.
+Signed packages are refused, as their signatures would become invalid. Unsupported files,
+files that cannot be converted, kernel modules, configuration files and signed files are
+unchanged, and are counted. So are files that have an .sframe, without --update or --force.
+If nothing changes, OUT is IN, byte for byte.
 
 Flags:
 `
@@ -56,12 +55,12 @@ Examples:
 // packageUsage says what flags do for packages, if it is not the same.
 var packageUsage = map[string]string{
 	"in-place":     "replace each PKG by its result",
-	"update":       "the same, but leave a file alone if the section is right, complete and of the asked format",
-	"verbose":      "list every gap in the text report, and the files that stay as they are",
-	"jobs":         "threads that share the work; 0, or more than there are processors: as many as these",
+	"update":       "like --force, but leave a file unchanged if its section is up to date",
+	"verbose":      "list all gaps in the text report, and the unchanged files",
+	"jobs":         "threads, up to the number of processors; 0: as many as processors",
 	"min-coverage": "write nothing if less than `PERCENT` of the code of one of the files is covered",
-	"report":       "what is said of each file: none, text (on stderr) or json (on stdout)",
-	"objects":      "convert relocatable objects and static libraries, too, but not kernel modules",
+	"report":       "form of the report on each file: none, text (on stderr) or json (on stdout)",
+	"objects":      "also convert relocatable objects and static libraries, but not kernel modules",
 }
 
 // parsePackages reads the command line after the word for packages.

@@ -79,7 +79,7 @@ func (w *work) summedUp(ctx context.Context, what string, err error) int {
 		err = outfile.Plain(w.report.commit())
 	}
 	if err != nil {
-		fmt.Fprintf(w.stderr, "cfi2sframe: %s: %s\n", what, printable(err.Error()))
+		w.complain(what, err)
 		return exitError
 	}
 	return exitDone

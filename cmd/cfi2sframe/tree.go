@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/outfile"
-	"cfi2sframe/report"
 )
 
 // walk puts the regular files below directories in the place of these, in the order of their names. Symbolic links in there are
@@ -27,8 +25,8 @@ func (s *settings) walk(ctx context.Context, stdout, stderr io.Writer) (failed i
 		said = s.reportDestination(stdout, stderr)
 	}
 	var found []string
-	complain := func(name string, err error) {
-		fmt.Fprintf(stderr, "cfi2sframe: %s: %s\n", report.Printable(name), printable(outfile.Plain(err).Error()))
+	fail := func(name string, err error) {
+		complain(stderr, name, outfile.Plain(err))
 		failed++
 	}
 	for _, given := range s.files {
@@ -43,7 +41,7 @@ func (s *settings) walk(ctx context.Context, stdout, stderr io.Writer) (failed i
 			case ctx.Err() != nil:
 				return ctx.Err()
 			case err != nil:
-				complain(name, err)
+				fail(name, err)
 			case d.Type().IsRegular():
 				if info, err := d.Info(); err == nil && said != nil && said.isFile(info) {
 					return nil
@@ -55,7 +53,7 @@ func (s *settings) walk(ctx context.Context, stdout, stderr io.Writer) (failed i
 			case d.IsDir():
 				if here, err := d.Info(); err == nil && !inode.SameDevice(here, info) {
 					if !s.quiet {
-						fmt.Fprintf(stderr, "cfi2sframe: %s: another file system, and so left out\n", report.Printable(name))
+						complain(stderr, name, errors.New("another file system, and so left out"))
 					}
 					return fs.SkipDir
 				}
@@ -66,7 +64,7 @@ func (s *settings) walk(ctx context.Context, stdout, stderr io.Writer) (failed i
 		case errors.Is(err, context.Canceled):
 			found = append(found, given) // so that it is named
 		case err != nil:
-			complain(given, err)
+			fail(given, err)
 		}
 	}
 	s.files = found

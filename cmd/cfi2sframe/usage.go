@@ -88,10 +88,15 @@ func interruptedStatus(ctx context.Context) int {
 	return exitError
 }
 
+// complain prints what is wrong with a file or a part of the run.
+func complain(w io.Writer, about string, err error) {
+	fmt.Fprintf(w, "cfi2sframe: %s: %s\n", report.Printable(about), printable(err.Error()))
+}
+
 // interrupted says of files that a signal came before them, and returns the exit status.
 func interrupted(ctx context.Context, stderr io.Writer, files []string, what string) int {
 	for _, f := range files {
-		fmt.Fprintf(stderr, "cfi2sframe: %s: interrupted, %s\n", report.Printable(f), what)
+		complain(stderr, f, errors.New("interrupted, "+what))
 	}
 	return interruptedStatus(ctx)
 }

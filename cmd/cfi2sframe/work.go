@@ -231,9 +231,7 @@ func (w *work) endReport(line string) error {
 }
 
 // complain prints an error.
-func (w *work) complain(about string, err error) {
-	fmt.Fprintf(w.stderr, "cfi2sframe: %s: %s\n", report.Printable(about), printable(err.Error()))
-}
+func (w *work) complain(about string, err error) { complain(w.stderr, about, err) }
 
 // failed prints the error of a file.
 func (w *work) failed(in string, err error) {
@@ -279,10 +277,7 @@ func (w *work) worst(coverage []*report.Coverage) {
 		}
 	}
 	slices.SortStableFunc(gaps, func(a, b gap) int { return cmp.Compare(b.End-b.Begin, a.End-a.Begin) })
-	for i, g := range gaps {
-		if i == shortList {
-			break
-		}
+	for _, g := range gaps[:min(len(gaps), shortList)] {
 		fmt.Fprintf(w.stderr, "%s: %v\n", report.Printable(g.file), &g.Gap)
 	}
 }
