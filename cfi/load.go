@@ -615,3 +615,23 @@ func (t *Table) fill(a, b []Function) []Function {
 	}
 	return append(out, a...)
 }
+
+// Size returns how many bytes of CFI a file has, without reading them. For compressed sections it is a guess.
+func Size(f *elffile.File) uint64 {
+	if len(f.Sections) == 0 {
+		return f.Size
+	}
+	const compression = 4
+	var n uint64
+	for i := range f.Sections {
+		s := &f.Sections[i]
+		switch {
+		case !s.HasBytes() || s.Size > f.Size:
+		case s.Name == ".zdebug_frame", s.Name == ".debug_frame" && s.Compressed():
+			n += compression * s.Size
+		case s.Name == ".debug_frame", s.Name == ".eh_frame":
+			n += s.Size
+		}
+	}
+	return n
+}

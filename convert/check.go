@@ -19,32 +19,15 @@ import (
 	"cfi2sframe/verify"
 )
 
-// A Checked is an .sframe that was compared with the CFI of its file. Sizes are in bytes.
+// A Checked is the comparison of an .sframe with the CFI of its file. The file has no name in it.
 type Checked struct {
-	Version    sframe.Version
-	ABI        sframe.ABI
-	FDEs       int
-	FREs       uint64
-	Unsorted   bool   // the FDEs are in no order, which is legal
-	Described  uint64 // bytes of code that CFI describes
-	Covered    uint64 // of those, bytes for which SFrame says the same
-	Outermost  uint64 // of those, bytes of code without a caller for which SFrame says nothing
-	Stubs      uint64 // bytes of PLT stubs without CFI that SFrame describes rightly
-	Padding    uint64 // bytes of padding after functions that SFrame describes rightly
-	Mismatches []Mismatch
-	Skipped    Reason // why there is nothing to compare, if Options.SkipUnsupported or Require is set; or ""
+	report.Check
+	Skipped Reason // why nothing is compared, if Options.SkipUnsupported or Require is set; or ""
 }
 
 // Percent returns how much of the described code is covered, as for a conversion.
 func (c *Checked) Percent() float64 {
 	return (&report.Coverage{Described: c.Described, Covered: c.Covered, Outermost: c.Outermost}).Percent()
-}
-
-// A Mismatch is a range of code for which SFrame and CFI disagree.
-type Mismatch struct {
-	verify.Mismatch
-	Function string // or the section, if no symbol names it
-	Offset   uint64 // of the range in it, in bytes
 }
 
 // maxMismatches bounds the mismatches that are kept.
@@ -108,22 +91,27 @@ func compared(f *elffile.File, opt Options) (c *Checked, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c = &Checked{Version: s.Version, ABI: s.ABI, FDEs: s.Len(), FREs: uint64(s.NumFREs), Unsorted: s.Flags&sframe.FDESorted == 0}
-	if c.Unsorted {
+	sorted := s.Flags&sframe.FDESorted != 0
+	if !sorted {
 		s = s.Sorted()
 	}
 	res, err := verify.Check(table, s, f, verify.Options{Keep: maxMismatches})
 	if err != nil {
 		return nil, err
 	}
-	c.Described, c.Covered, c.Outermost, c.Stubs, c.Padding = res.Described, res.Covered, res.Outermost, res.Stubs, res.Padding
+	c = &Checked{Check: report.Check{
+		Schema: report.Schema, ABI: s.ABI.String(), Format: int(s.Version), FDEs: s.Len(), FREs: uint64(s.NumFREs), Sorted: sorted,
+		Described: res.Described, Covered: res.Covered, Outermost: res.Outermost, PLT: res.Stubs, Padding: res.Padding,
+		Mismatches: []report.Mismatch{},
+	}}
 	slices.SortStableFunc(res.Mismatches, func(a, b verify.Mismatch) int { return cmp.Compare(a.Begin, b.Begin) })
 	ranges := make([]report.Range, len(res.Mismatches))
 	for i, m := range res.Mismatches {
 		ranges[i] = report.Range{Begin: m.Begin, End: m.End}
 	}
 	for i, n := range report.Locate(f, debug.File(), ranges) {
-		c.Mismatches = append(c.Mismatches, Mismatch{res.Mismatches[i], n.Function, n.Offset})
+		m := &res.Mismatches[i]
+		c.Mismatches = append(c.Mismatches, report.Mismatch{Begin: m.Begin, End: m.End, Function: n.Function, Offset: n.Offset, What: m.What})
 	}
 	if failed := debug.File().ReadError(); failed != nil {
 		return nil, fmt.Errorf("debug file %s: %w", debug.Path(), outfile.Plain(failed))

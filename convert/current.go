@@ -4,7 +4,6 @@ import (
 	"debug/elf"
 
 	"cfi2sframe/arch"
-	"cfi2sframe/cfi"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -31,8 +30,8 @@ func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
 		return nil, err
 	}
 	res, err := verify.Check(s.table, sorted, s.f, verify.Options{Keep: 1, Workers: s.opt.workers(s.table, s.f.Size)})
-	if err != nil || res.Total > 0 || res.Stubs < t.Synthesised || res.Padding < t.Padding ||
-		s.opt.NoPadding && res.Padding > 0 || !complete(sorted, s.table, t.Gaps) {
+	if err != nil || res.Total > 0 || res.Covered < t.Covered || res.Stubs < t.Synthesised || res.Padding < t.Padding ||
+		s.opt.NoPadding && res.Padding > 0 {
 		return nil, nil
 	}
 	cov, err := s.describe(t, debug)
@@ -41,46 +40,6 @@ func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
 	}
 	cov.FDEs, cov.FREs, cov.Size, cov.Verified = old.Len(), uint64(old.NumFREs), old.size, true
 	return cov, errCurrent
-}
-
-// complete reports whether s has rows for all code that the table describes, but for the gaps of a translation, which are in
-// the order of their functions.
-func complete(s *sframe.Section, table *cfi.Table, gaps []translate.Gap) bool {
-	for i := range table.Len() {
-		fn := table.At(i)
-		at := fn.Begin
-		for ; len(gaps) > 0 && gaps[0].Function == fn; gaps = gaps[1:] {
-			if !covers(s, at, gaps[0].Begin) {
-				return false
-			}
-			at = gaps[0].End
-		}
-		if !covers(s, at, fn.End) {
-			return false
-		}
-	}
-	return true
-}
-
-// covers reports whether s has rows for all code from begin to end. Where an FDE has its first row, it has rows to its end, but for
-// one whose rows are those of blocks.
-func covers(s *sframe.Section, begin, end uint64) bool {
-	for at := begin; at < end; {
-		i := s.Find(at)
-		if i < 0 {
-			return false
-		}
-		if _, ok, err := s.Lookup(at); !ok || err != nil {
-			return false
-		}
-		if s.FDE(i).PCMask {
-			at++
-			continue
-		}
-		start, size := s.Range(i)
-		at = start + uint64(size)
-	}
-	return true
 }
 
 // asked reports whether the old .sframe has the asked format.

@@ -131,7 +131,7 @@ func TestDumpObject(t *testing.T) {
 			}
 		}
 		c, err := convert.Check(bytes.NewReader(b), int64(len(b)), convert.Options{})
-		if err != nil || len(c.Mismatches) > 0 || c.Covered != 96 || c.Described != 96 || !c.Unsorted || c.FDEs != 2 {
+		if err != nil || len(c.Mismatches) > 0 || c.Covered != 96 || c.Described != 96 || c.Sorted || c.FDEs != 2 {
 			t.Errorf("%v: checked, it is %+v, error %v", opt.Version, c, err)
 		}
 	}
@@ -246,7 +246,7 @@ func TestCheckMismatches(t *testing.T) {
 		if m.Begin != tt.begin || m.End != tt.end || m.Function != names[tt.start] || m.Offset != tt.begin-tt.start || !strings.Contains(m.What, "CFA differs") {
 			t.Errorf("%s: %+v; %#x-%#x, %s+%#x was expected", tt.name, m, tt.begin, tt.end, names[tt.start], tt.begin-tt.start)
 		}
-		if c.Described != 107 || c.Covered != 107-(tt.end-tt.begin) || c.FDEs != 4 || c.FREs != 19 || c.Unsorted || c.Version != sframe.V2 || c.ABI != sframe.AMD64Little {
+		if c.Described != 107 || c.Covered != 107-(tt.end-tt.begin) || c.FDEs != 4 || c.FREs != 19 || !c.Sorted || c.Format != 2 || c.ABI != "amd64" {
 			t.Errorf("%s: %+v", tt.name, c)
 		}
 		// By a file's name it is the same.
@@ -265,7 +265,7 @@ func TestCheckMismatches(t *testing.T) {
 	p.B[int(s.Offset)+rows+2] += 8
 	p.B[int(s.Offset)+3] &^= byte(sframe.FDESorted)
 	c, err := convert.Check(bytes.NewReader(p.B), int64(len(p.B)), convert.Options{})
-	if err != nil || len(c.Mismatches) != 2 || c.Mismatches[0].Begin != 0x438 || c.Mismatches[1].Begin != 0x445 || !c.Unsorted {
+	if err != nil || len(c.Mismatches) != 2 || c.Mismatches[0].Begin != 0x438 || c.Mismatches[1].Begin != 0x445 || c.Sorted {
 		t.Errorf("two rows: %+v, error %v", c, err)
 	}
 	if c, err := files.Check(t.Context(), filepath.Join(fixtures, "amd64/prologue"), convert.Options{}); err == nil || c != nil {

@@ -66,7 +66,7 @@ func (s *single) add() (cov *report.Coverage, err error) {
 	if !update {
 		s.begin(ctx)
 	}
-	s.opt.starting(Work{Size: f.Size, CFI: sizeOfCFI(f)})
+	s.opt.starting(Work{Size: f.Size, CFI: cfi.Size(f)})
 	// If the CFI and the layout both have an error, that of the CFI is returned.
 	if s.table, err = cfi.Load(f, s.opt.Source, debug.File()); err != nil {
 		if errors.Is(err, cfi.ErrNone) && f.IsObject() && s.opt.DebugFile != "" {
@@ -308,15 +308,4 @@ func (s *single) describe(t *translation, debug *debugfile.File) (*report.Covera
 		cov.DebugFile = debug.Path()
 	}
 	return cov, nil
-}
-
-// sizeOfCFI returns how many bytes of CFI are in a file.
-func sizeOfCFI(f *elffile.File) uint64 {
-	var size uint64
-	for _, name := range []string{".eh_frame", ".debug_frame"} {
-		if s := f.Section(name); s != nil {
-			size += min(s.Size, f.Size)
-		}
-	}
-	return size
 }

@@ -10,6 +10,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/report"
+	"cfi2sframe/sframe"
 )
 
 // dump prints the .sframe of each file.
@@ -120,19 +121,10 @@ func printChecked(s *settings, w io.Writer, path string, c *convert.Checked) err
 // checkedJSON writes the JSON form of what was found in a file.
 func checkedJSON(w io.Writer, path string, c *convert.Checked) error {
 	if c.Skipped != "" {
-		k := report.Kept{Schema: report.Schema, File: path, Kept: string(c.Skipped), Why: c.Skipped.Text()}
-		return report.WriteJSON(w, k)
+		return report.WriteJSON(w, &report.Kept{Schema: report.Schema, File: path, Kept: string(c.Skipped), Why: c.Skipped.Text()})
 	}
-	r := report.Check{
-		Schema: report.Schema, File: path, ABI: c.ABI.String(), Format: int(c.Version), FDEs: c.FDEs, FREs: c.FREs, Sorted: !c.Unsorted,
-		Described: c.Described, Covered: c.Covered, Outermost: c.Outermost, PLT: c.Stubs, Padding: c.Padding, Mismatches: []report.Mismatch{},
-	}
-	for _, m := range c.Mismatches {
-		r.Mismatches = append(r.Mismatches, report.Mismatch{
-			Begin: m.Begin, End: m.End, Function: m.Function, Offset: m.Offset, What: m.What,
-		})
-	}
-	return report.WriteJSON(w, r)
+	c.File = path
+	return report.WriteJSON(w, &c.Check)
 }
 
 // checkedText writes the mismatches of a file, and a summary if it is wanted.
@@ -147,16 +139,16 @@ func checkedText(w io.Writer, path string, c *convert.Checked, summary bool) {
 	if !summary {
 		return
 	}
-	fmt.Fprintf(w, "%s: %v, %v, %d FDEs, %d FREs: ", path, c.ABI, c.Version, c.FDEs, c.FREs)
+	fmt.Fprintf(w, "%s: %s, %v, %d FDEs, %d FREs: ", path, c.ABI, sframe.Version(c.Format), c.FDEs, c.FREs)
 	fmt.Fprintf(w, "%d of %d bytes of code described by CFI have the same in SFrame (%s)",
 		c.Covered, c.Described, report.Percentage(100*float64(c.Covered)/float64(max(c.Described, 1))))
-	if c.Stubs > 0 {
-		fmt.Fprintf(w, ", and %d bytes of PLT stubs without CFI are right", c.Stubs)
+	if c.PLT > 0 {
+		fmt.Fprintf(w, ", and %d bytes of PLT stubs without CFI are right", c.PLT)
 	}
 	if c.Padding > 0 {
 		fmt.Fprintf(w, ", %d bytes of padding after functions have their last rows", c.Padding)
 	}
-	if c.Unsorted {
+	if !c.Sorted {
 		fmt.Fprint(w, "; the FDEs are not sorted")
 	}
 	fmt.Fprintf(w, "; mismatches: %d\n", len(c.Mismatches))

@@ -1,7 +1,6 @@
 package files
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -17,10 +16,9 @@ import (
 type Batch struct {
 	Jobs []*Job // that were added since the last Reset
 
-	named  map[inode.ID]map[outfile.Entry]bool // the names of files with several that are to be replaced
-	unseen map[string]error                    // by path, why it is not known whether it is one
-	done   map[inode.ID]replaced               // by the ID before or now
-	bytes  int64
+	named map[inode.ID]map[outfile.Entry]bool // the names of files with several that are to be replaced
+	done  map[inode.ID]replaced               // by the ID before or now
+	bytes int64
 }
 
 // A replaced is a file that was replaced by its result.
@@ -47,31 +45,24 @@ func (b *Batch) Full(opt Options) bool {
 	return alone && len(b.Jobs) > 0 || len(b.Jobs) >= most || b.bytes >= maxBatchBytes
 }
 
-// Expect tells which files are going to be replaced, so that their other names are known. A file that cannot be looked at gets the
-// error when its turn comes.
+// Expect tells which files are going to be replaced, so that their other names are known.
 func (b *Batch) Expect(paths []string) {
-	b.named, b.unseen = make(map[inode.ID]map[outfile.Entry]bool), make(map[string]error)
+	b.named = make(map[inode.ID]map[outfile.Entry]bool)
 	for _, path := range paths {
-		if err := b.expect(path); err != nil {
-			b.unseen[path] = outfile.Plain(err)
+		info, err := os.Stat(path)
+		if err != nil || inode.Links(info) < 2 { // an error is reported when the file is opened
+			continue
 		}
-	}
-}
-
-// expect is Expect for one file.
-func (b *Batch) expect(path string) error {
-	info, err := os.Stat(path)
-	if err != nil || inode.Links(info) < 2 {
-		return err
-	}
-	entry, err := outfile.EntryOf(path)
-	if id, ok := inode.Of(info); ok && err == nil {
+		entry, err := outfile.EntryOf(path)
+		id, ok := inode.Of(info)
+		if err != nil || !ok {
+			continue
+		}
 		if b.named[id] == nil {
 			b.named[id] = make(map[outfile.Entry]bool)
 		}
 		b.named[id][entry] = true
 	}
-	return err
 }
 
 // Add converts the file in, and writes the result to out.
@@ -88,7 +79,7 @@ func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
 // AddInPlace converts the file that a path leads to, and which is to be replaced.
 func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
 	j := b.job(path, path, opt)
-	if j.Err = cmp.Or(ctx.Err(), b.unseen[path]); j.Err != nil {
+	if j.Err = ctx.Err(); j.Err != nil {
 		return
 	}
 	if j.input, j.Err = OpenInPlace(path); j.Err != nil {

@@ -238,7 +238,7 @@ func (c *collector) examine(budget *elffile.Budget, r io.ReaderAt, u unit) (line
 		}
 		return refused(u.name(), why, err), nil
 	}
-	n := sizeOfCFI(f)
+	n := cfi.Size(f)
 	if c.starting != nil {
 		c.starting(n, f.Size)
 	}
@@ -256,27 +256,6 @@ func (c *collector) examine(budget *elffile.Budget, r io.ReaderAt, u unit) (line
 		return l, nil
 	}
 	return x.line, x.worst.list()
-}
-
-// sizeOfCFI says how much CFI is read of a file, in bytes: for compressed sections it is
-// a guess.
-func sizeOfCFI(f *elffile.File) uint64 {
-	if len(f.Sections) == 0 {
-		return f.Size
-	}
-	const compression = 4
-	var n uint64
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		switch {
-		case !s.HasBytes() || s.Size > f.Size:
-		case s.Name == ".zdebug_frame", s.Name == ".debug_frame" && s.Compressed():
-			n += compression * s.Size
-		case s.Name == ".debug_frame", s.Name == ".eh_frame":
-			n += s.Size
-		}
-	}
-	return n
 }
 
 // An examination is the work on one ELF file.

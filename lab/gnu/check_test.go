@@ -45,8 +45,8 @@ func TestCheck(t *testing.T) {
 					t.Errorf("%s: %v", p, err)
 					continue
 				}
-				if c.Version != tt.version || c.Covered == 0 || c.Unsorted {
-					t.Errorf("%s: %v, %d bytes covered, unsorted %t", p, c.Version, c.Covered, c.Unsorted)
+				if c.Format != int(tt.version) || c.Covered == 0 || !c.Sorted {
+					t.Errorf("%s: V%d, %d bytes covered, sorted %t", p, c.Format, c.Covered, c.Sorted)
 				}
 				got := false
 				for _, m := range c.Mismatches {

@@ -34,7 +34,7 @@ const (
 type explained struct {
 	section    *sframe.Section // nil if there is none
 	table      *cfi.Table
-	mismatches []convert.Mismatch
+	mismatches []report.Mismatch
 	gaps       []report.Gap // of the section that we would write
 }
 

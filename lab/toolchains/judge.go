@@ -204,8 +204,8 @@ func one(in, out string, v sframe.Version) (*coverage, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("--check: %w", err)
-	case len(checked.Mismatches) > 0 || checked.Covered != c.Covered || checked.Version != v:
-		return nil, fmt.Errorf("--check: V%d, %d bytes covered of %d reported, mismatches %v", checked.Version, checked.Covered, c.Covered, checked.Mismatches)
+	case len(checked.Mismatches) > 0 || checked.Covered != c.Covered || sframe.Version(checked.Format) != v:
+		return nil, fmt.Errorf("--check: V%d, %d bytes covered of %d reported, mismatches %v", sframe.Version(checked.Format), checked.Covered, c.Covered, checked.Mismatches)
 	}
 	if err := image.Compare(before, after); err != nil {
 		return nil, fmt.Errorf("the rest of the file: %w", err)
