@@ -14,16 +14,24 @@ import (
 // current returns errCurrent and the report if the old .sframe need not be replaced: it is where readers look for it, of the asked
 // format, right at every pc, and as complete as a new one. Otherwise it returns nil.
 func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
-	old := s.readable()
-	if old == nil || !s.asked(old.Section) {
+	old, err := ReadSection(s.f)
+	if err != nil || !s.asked(old) {
 		return nil, nil
 	}
 	var reach translate.Reach
-	sorted := old.Section
+	sorted := old
 	if s.f.IsObject() {
+		at, _ := s.f.SFrame()
+		if elf.SectionType(s.f.Sections[at.Section].Type) != s.objectType() {
+			return nil, nil
+		}
 		sorted = old.Sorted()
 	} else {
-		reach = s.reach(old.addr, old.Len())
+		h, err := loaded(s.f, true)
+		if err != nil {
+			return nil, nil
+		}
+		reach = s.reach(h.Vaddr, old.Len())
 	}
 	t, err := s.translate(reach)
 	if err != nil {
@@ -38,7 +46,7 @@ func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
 	if err != nil {
 		return nil, err
 	}
-	cov.FDEs, cov.FREs, cov.Size, cov.Verified = old.Len(), uint64(old.NumFREs), old.size, true
+	cov.FDEs, cov.FREs, cov.Size, cov.Verified = old.Len(), uint64(old.NumFREs), old.Size(), true
 	return cov, errCurrent
 }
 
@@ -56,39 +64,4 @@ func (s *single) asked(old *sframe.Section) bool {
 	format, err := FormatOf(old)
 	// Not all readers of a version understand rows without data words.
 	return err == nil && format.PCRel == (l.PCRel || s.opt.PCRel) && (!format.Outermost || l.Outermost || s.opt.Outermost)
-}
-
-// An oldSection is an .sframe that is to be replaced.
-type oldSection struct {
-	*sframe.Section
-	addr, size uint64 // the address is that of a linked one
-}
-
-// readable returns the old .sframe, if it is sound and where readers look for it, or nil.
-func (s *single) readable() *oldSection {
-	if s.f.IsObject() {
-		d, err := readObject(s.f)
-		at, _ := s.f.SFrame()
-		if err != nil || elf.SectionType(s.f.Sections[at.Section].Type) != s.objectType() {
-			return nil
-		}
-		return &oldSection{Section: d, size: s.f.Sections[at.Section].Size}
-	}
-	h, err := loaded(s.f, true)
-	if err != nil {
-		return nil
-	}
-	size := h.Filesz
-	if at, _ := s.f.SFrame(); at.Section > 0 { // which may be smaller
-		size = min(size, s.f.Sections[at.Section].Size)
-	}
-	b, err := s.f.ReadAt(sframe.SectionName, h.Off, size)
-	if err != nil {
-		return nil
-	}
-	d, err := sframe.Decode(b, h.Vaddr)
-	if err != nil {
-		return nil
-	}
-	return &oldSection{d, h.Vaddr, size}
 }

@@ -90,26 +90,26 @@ func (s *single) add() (cov *report.Coverage, err error) {
 	if s.planned.Wait(); s.planErr != nil {
 		return nil, s.planErr
 	}
-	r, err := s.fit()
+	t, err := s.fit()
 	if err != nil {
 		return nil, err
 	}
-	if cov, err = s.describe(r.translation, debug); err != nil {
+	if cov, err = s.describe(t, debug); err != nil {
 		return nil, err
 	}
-	b := r.content
-	cov.FDEs, cov.FREs, cov.Size = b.NumFDEs(), b.NumFREs(), uint64(len(r.section))
-	cov.MovedCode = r.layout.MovedCode
+	b := t.content
+	cov.FDEs, cov.FREs, cov.Size = b.NumFDEs(), b.NumFREs(), uint64(len(t.section))
+	cov.MovedCode = t.layout.MovedCode
 	if l, _ := s.opt.Version.Layout(); f.IsObject() && s.opt.PCRel && !l.PCRel {
 		cov.Warnings = append(cov.Warnings, warnPCRel)
 	}
-	if r.layout.StaleHeaders {
+	if t.layout.StaleHeaders {
 		cov.Warnings = append(cov.Warnings, warnStaleHeaders)
 	}
 	if b.NumFDEs() == 0 && f.IsObject() && !hasSFrame(f) {
 		return cov, errNoRows
 	}
-	return cov, s.write(r, cov)
+	return cov, s.write(t, cov)
 }
 
 // Warnings of a conversion. With objects of errata 1, GNU ld 2.44 prints "no .sframe will be created", exits with 0, and writes
@@ -120,12 +120,12 @@ const (
 )
 
 // write writes the new file, and checks it.
-func (s *single) write(r *fitted, cov *report.Coverage) error {
+func (s *single) write(t *translation, cov *report.Coverage) error {
 	if s.opt.DryRun {
 		if s.opt.NoVerify {
 			return nil
 		}
-		err := s.dryCheck(r)
+		err := s.dryCheck(t)
 		cov.Verified = err == nil
 		return err
 	}
@@ -138,13 +138,13 @@ func (s *single) write(r *fitted, cov *report.Coverage) error {
 			return err
 		}
 	}
-	if err := r.layout.Write(s.ctx, s.dst, s.src, r.section, s.layout); err != nil {
+	if err := t.layout.Write(s.ctx, s.dst, s.src, t.section, s.layout); err != nil {
 		return outfile.Plain(err)
 	}
-	if s.opt.NoVerify || len(r.section) == 0 {
+	if s.opt.NoVerify || len(t.section) == 0 {
 		return nil
 	}
-	err := reread(s.dst, r.section, s.table, r.Result, s.opt.workers(s.table, s.f.Size))
+	err := reread(s.dst, t.section, s.table, t.Result, s.opt.workers(s.table, s.f.Size))
 	cov.Verified = err == nil
 	return err
 }
@@ -255,12 +255,12 @@ func reopen(dst Target) (*elffile.File, error) {
 }
 
 // dryCheck is reread for a result that is not written.
-func (s *single) dryCheck(r *fitted) error {
-	section, addr := r.section, r.layout.Addr
+func (s *single) dryCheck(t *translation) error {
+	section, addr := t.section, t.layout.Addr
 	if s.f.IsObject() { // whose sections are all near the first
 		var err error
 		addr = s.table.At(0).Begin
-		if section, err = r.content.EncodeInto(s.spare, addr); err != nil {
+		if section, err = t.content.EncodeInto(s.spare, addr); err != nil {
 			return err
 		}
 	}
@@ -268,7 +268,7 @@ func (s *single) dryCheck(r *fitted) error {
 	if err != nil {
 		return err
 	}
-	return compare(s.f, d, s.table, r.Result, s.opt.workers(s.table, s.f.Size))
+	return compare(s.f, d, s.table, t.Result, s.opt.workers(s.table, s.f.Size))
 }
 
 // compare compares a section with the CFI. The linker sorts that of an object.

@@ -25,19 +25,14 @@ type translation struct {
 	content *emit.Section
 	abi     sframe.ABI
 	stubs   []plt.Stub
-}
-
-// A fitted is a translation that fits the place of its section.
-type fitted struct {
-	*translation
-	layout  *elfwrite.Layout
-	section []byte
+	layout  *elfwrite.Layout // of the new file; set by fit
+	section []byte           // encoded for the layout
 }
 
 // fit translates the CFI and finds the layout of the new file. Start addresses of 32 bits do not reach all code from every
 // place, and as a rule all from the one that is planned. But if an old section is replaced, there may be room for a small
 // section only where that was; and start addresses that count from their own fields reach less the more there are.
-func (s *single) fit() (*fitted, error) {
+func (s *single) fit() (*translation, error) {
 	var reach translate.Reach // of an object it is up to the linker
 	var addr uint64
 	if s.layout != nil {
@@ -49,26 +44,26 @@ func (s *single) fit() (*fitted, error) {
 		if err != nil {
 			return nil, err
 		}
-		layout, section, err := s.plan(t.content)
+		t.layout, t.section, err = s.plan(t.content)
 		var far *emit.RangeError
 		if err != nil && !errors.As(err, &far) {
 			return nil, err
 		}
 		gaps := t.Sums[translate.TooFar].Ranges > 0
-		if err == nil && (!gaps || layout.Addr == addr || !first) {
+		if err == nil && (!gaps || t.layout.Addr == addr || !first) {
 			if gaps && t.content.NumFDEs() == 0 && hasSFrame(s.f) {
 				return nil, fmt.Errorf("the old .sframe at %#x is more than 2 GiB away from all code; remove it first, or use format 3", addr)
 			}
-			return &fitted{t, layout, section}, nil
+			return t, nil
 		}
-		next := s.reach(layout.Addr, t.content.NumFDEs())
+		next := s.reach(t.layout.Addr, t.content.NumFDEs())
 		if !first {
 			next = translate.Reach{First: max(next.First, reach.First), Last: min(next.Last, reach.Last)}
 			if next == reach {
 				return nil, err
 			}
 		}
-		addr, reach = layout.Addr, next
+		addr, reach = t.layout.Addr, next
 	}
 }
 
