@@ -29,11 +29,11 @@ const (
 // Compare compares two files.
 func Compare(a, b *Side) *report.Diff {
 	out := &report.Diff{
-		Schema: report.DiffSchema, Old: a.DiffSide, New: b.DiffSide, SameCode: sameCode(a, b),
+		Schema: report.DiffSchema, Old: a.DiffSide, New: b.DiffSide, SameCode: a.object == b.object && a.code == b.code,
 		Gaps: []report.DiffGap{}, Changes: []report.Change{},
 	}
 	if out.SameCode {
-		match(a, b, func(s *Side, f *function) any { return s.place(f.begin) })
+		match(a, b, func(f *function) any { return place{f.Section, f.Begin} })
 	} else {
 		matchNames(a, b)
 	}
@@ -49,7 +49,7 @@ func Compare(a, b *Side) *report.Diff {
 		}
 	}
 	for _, p := range pairs {
-		c := p.change(a, b)
+		c := p.change()
 		n := &out.Functions
 		switch c.Kind {
 		case "":
@@ -87,19 +87,18 @@ func Compare(a, b *Side) *report.Diff {
 	return out
 }
 
-// sameCode reports whether the code of both files is the same. Names of sections may be gone.
-func sameCode(a, b *Side) bool {
-	return a.object == b.object && slices.EqualFunc(a.code, b.code, func(x, y codePart) bool {
-		return (x.begin == y.begin || a.object) && x.size == y.size && x.sum == y.sum
-	})
+// A place is where a function begins.
+type place struct {
+	section string // of an object
+	begin   uint64
 }
 
 // match pairs functions that have a key in common and no partner yet, in their order. Functions whose key is nil are skipped.
-func match(a, b *Side, key func(*Side, *function) any) {
+func match(a, b *Side, key func(*function) any) {
 	free := make(map[any][]*function)
 	for i := range a.functions {
 		if f := &a.functions[i]; f.partner == nil {
-			k := key(a, f)
+			k := key(f)
 			free[k] = append(free[k], f)
 		}
 	}
@@ -108,7 +107,7 @@ func match(a, b *Side, key func(*Side, *function) any) {
 		if f.partner != nil {
 			continue
 		}
-		if k := key(b, f); k != nil && len(free[k]) > 0 {
+		if k := key(f); k != nil && len(free[k]) > 0 {
 			f.partner = free[k][0]
 			f.partner.partner = f
 			free[k] = free[k][1:]
@@ -125,7 +124,7 @@ func matchNames(a, b *Side) {
 		hash uint64
 	}
 	seed := maphash.MakeSeed()
-	match(a, b, func(_ *Side, f *function) any { return key{f.name, f.hash(seed)} })
+	match(a, b, func(f *function) any { return key{f.name, f.hash(seed)} })
 	more := make(map[string]int) // functions without symbols that the new file has more than the old one
 	for change, s := range map[int]*Side{-1: a, 1: b} {
 		for i := range s.functions {
@@ -136,7 +135,7 @@ func matchNames(a, b *Side) {
 		}
 	}
 	for _, plain := range []func(string) string{strings.Clone, plainName} {
-		match(a, b, func(_ *Side, f *function) any {
+		match(a, b, func(f *function) any {
 			if more[f.name] != 0 {
 				return nil
 			}
@@ -168,32 +167,28 @@ func (f *function) hash(seed maphash.Seed) uint64 {
 type pair struct{ old, new *function }
 
 // change returns how a function has changed. The kind is "" if it has not.
-func (p pair) change(a, b *Side) report.Change {
-	c := report.Change{Old: a.describe(p.old), New: b.describe(p.new)}
+func (p pair) change() report.Change {
 	switch {
 	case p.new == nil:
-		c.Kind, c.Function = report.ChangeOld, p.old.name
-		return c
+		return report.Change{Kind: report.ChangeOld, Function: p.old.name, Old: &p.old.DiffFunction}
 	case p.old == nil:
-		c.Kind, c.Function = report.ChangeNew, p.new.name
-		return c
+		return report.Change{Kind: report.ChangeNew, Function: p.new.name, New: &p.new.DiffFunction}
 	}
+	c := report.Change{Function: cmp.Or(p.new.name, p.old.name), Old: &p.old.DiffFunction, New: &p.new.DiffFunction}
 	x, y := p.old.rows, p.new.rows
-	oldSize, newSize := p.old.end-p.old.begin, p.new.end-p.new.begin
 	switch {
-	case oldSize == newSize && slices.Equal(x, y):
+	case c.Old.Size == c.New.Size && slices.Equal(x, y):
 		return c
 	case slices.EqualFunc(x, y, func(x, y row) bool { return x.words == y.words }):
 		c.Kind = report.ChangeOffsets
 	default:
 		c.Kind = report.ChangeRows
 	}
-	c.Function = cmp.Or(p.new.name, p.old.name)
 	i := 0
 	for i < len(x) && i < len(y) && x[i] == y[i] {
 		i++
 	}
-	c.Offset = min(oldSize, newSize)
+	c.Offset = min(c.Old.Size, c.New.Size)
 	for _, rows := range [][]row{x, y} {
 		if i < len(rows) {
 			c.Offset = min(c.Offset, rows[i].offset)

@@ -1,15 +1,12 @@
 package sframediff
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"debug/elf"
 	"fmt"
 	"io"
 	"iter"
 	"math"
-	"slices"
-	"sort"
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
@@ -32,17 +29,17 @@ const maxSharedRows = 1 << 22
 type Side struct {
 	report.DiffSide
 	object    bool
-	code      []codePart
-	functions []function // by address
+	code      [sha256.Size]byte // hash of the code
+	functions []function        // by address
 }
 
 // A function is one that CFI describes, or code without CFI that has rows.
 type function struct {
-	begin, end uint64
+	report.DiffFunction
+	begin, end uint64 // addresses
 	cfi        bool
 	name       string
 	rows       []row
-	covered    uint64            // bytes
 	gaps       map[string]uint64 // bytes without a row, by reason
 	partner    *function         // in the other file, or nil
 }
@@ -51,45 +48,6 @@ type function struct {
 type row struct {
 	offset uint64
 	words  string
-}
-
-// A codePart is a section of code, or a segment if the file has no sections.
-type codePart struct {
-	name        string
-	begin, size uint64
-	sum         [sha256.Size]byte
-}
-
-// A place is an offset in a part of the code, or an address if the part is -1.
-type place struct {
-	part   int
-	offset uint64
-}
-
-// place returns the place of an address.
-func (s *Side) place(addr uint64) place {
-	part := sort.Search(len(s.code), func(i int) bool { return s.code[i].begin > addr }) - 1
-	if part < 0 {
-		return place{part, addr}
-	}
-	return place{part, addr - s.code[part].begin}
-}
-
-// describe returns what is reported of a function, or nil if there is none.
-func (s *Side) describe(f *function) *report.DiffFunction {
-	if f == nil {
-		return nil
-	}
-	d := &report.DiffFunction{Begin: f.begin, Size: f.end - f.begin, Covered: f.covered}
-	for _, r := range f.rows {
-		if r.words != "" {
-			d.Rows++
-		}
-	}
-	if at := s.place(f.begin); s.object && at.part >= 0 {
-		d.Section, d.Begin = s.code[at.part].name, at.offset
-	}
-	return d
 }
 
 // Load reads the ELF file of the given size in r, which is at path. Of the options, Source and DebugFile count.
@@ -132,7 +90,7 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 		Sorted: section.Flags&sframe.FDESorted != 0, FDEs: section.Len(), FREs: uint64(section.NumFREs),
 		Size: section.Size(), Functions: table.Len(),
 	}}
-	if s.code, err = codeParts(f); err != nil {
+	if s.code, err = hashCode(f); err != nil {
 		return nil, err
 	}
 	opts := translate.Options{Version: section.Version, Outermost: format.Outermost, Moves: f.Moves}
@@ -148,7 +106,12 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 		ranges[i] = report.Range{Begin: fn.begin, End: fn.end}
 	}
 	for i, l := range report.Locate(f, debug.File(), ranges) {
-		s.functions[i].name = l.Function
+		fn := &s.functions[i]
+		fn.name, fn.Begin, fn.Size = l.Function, fn.begin, fn.end-fn.begin
+		if s.object {
+			in := &f.Sections[f.SectionAt(fn.begin)]
+			fn.Section, fn.Begin = in.Name, fn.begin-in.Base
+		}
 	}
 	if failed := debug.File().ReadError(); failed != nil {
 		return nil, fmt.Errorf("debug file %s: %w", debug.Path(), outfile.Plain(failed))
@@ -165,44 +128,38 @@ func paddingOf(f *elffile.File, table *cfi.Table) []uint8 {
 	return padding.Find(f, table, nil, code.Referred, 1)
 }
 
-// codeParts returns the parts of the file that have code, by address. Parts that overlap, which no linker makes, are not
-// covered: they could make any file a large one.
-func codeParts(f *elffile.File) ([]codePart, error) {
-	var parts []codePart
+// hashCode returns a hash of the code of a file, and of its addresses if it is linked. Parts that overlap, which no linker makes,
+// are not covered: they could make any file a large one.
+func hashCode(f *elffile.File) (sum [sha256.Size]byte, err error) {
+	h := sha256.New()
 	var total uint64
 	add := func(name string, begin, off, size uint64) error {
-		if total += size; total > f.Size || begin > math.MaxUint64-size {
+		if total += size; total > f.Size {
 			return nil
 		}
-		h := sha256.New()
+		if f.IsObject() {
+			begin = 0
+		}
+		fmt.Fprintln(h, begin, size)
 		n, err := io.Copy(h, io.NewSectionReader(f.Contents(), int64(min(off, math.MaxInt64)), int64(size)))
-		if err != nil {
-			return outfile.Plain(err)
+		if err == nil && uint64(n) < size {
+			err = fmt.Errorf("%s: %d bytes at file offset %#x do not fit the file of %d bytes", name, size, off, f.Size)
 		}
-		if uint64(n) < size {
-			return fmt.Errorf("%s: %d bytes at file offset %#x do not fit the file of %d bytes", name, size, off, f.Size)
-		}
-		parts = append(parts, codePart{name, begin, size, [sha256.Size]byte(h.Sum(nil))})
-		return nil
+		return outfile.Plain(err)
 	}
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if s.Alloc() && s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 {
-			if err := add(s.Name, s.Base, s.Off, s.Size); err != nil {
-				return nil, err
-			}
+		if err == nil && s.Alloc() && s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 {
+			err = add(s.Name, s.Addr, s.Off, s.Size)
 		}
 	}
 	for i := range f.Progs {
 		p := &f.Progs[i]
-		if len(f.Sections) == 0 && elf.ProgType(p.Type) == elf.PT_LOAD && elf.ProgFlag(p.Flags)&elf.PF_X != 0 {
-			if err := add("PT_LOAD", p.Vaddr, p.Off, p.Filesz); err != nil {
-				return nil, err
-			}
+		if err == nil && len(f.Sections) == 0 && elf.ProgType(p.Type) == elf.PT_LOAD && elf.ProgFlag(p.Flags)&elf.PF_X != 0 {
+			err = add("PT_LOAD", p.Vaddr, p.Off, p.Filesz)
 		}
 	}
-	slices.SortStableFunc(parts, func(x, y codePart) int { return cmp.Compare(x.begin, y.begin) })
-	return parts, nil
+	return [sha256.Size]byte(h.Sum(nil)), err
 }
 
 // addFunctions adds the functions of the table, and code without CFI that has rows.
@@ -256,7 +213,7 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 		}
 		gaps.addTo(&f, at, f.end)
 		s.Described += f.end - f.begin
-		s.Covered += f.covered
+		s.Covered += f.Covered
 		s.functions = append(s.functions, f)
 	}
 	return err
@@ -264,11 +221,15 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 
 // add adds the row of a span.
 func (f *function) add(s span) {
-	if n := len(f.rows); n == 0 || f.rows[n-1].words != s.words {
-		f.rows = append(f.rows, row{s.begin - f.begin, s.words})
-	}
 	if s.words != "" {
-		f.covered += s.end - s.begin
+		f.Covered += s.end - s.begin
+	}
+	if n := len(f.rows); n > 0 && f.rows[n-1].words == s.words {
+		return
+	}
+	f.rows = append(f.rows, row{s.begin - f.begin, s.words})
+	if s.words != "" {
+		f.Rows++
 	}
 }
 
