@@ -17,14 +17,8 @@ type Batch struct {
 	Jobs []*Job // that were added since the last Reset
 
 	named map[inode.ID]map[outfile.Entry]bool // the names of files with several that are to be replaced
-	done  map[inode.ID]replaced               // by the ID before or now
+	known map[inode.ID]*Job                   // files that were or are to be replaced, by the ID before or now
 	bytes int64
-}
-
-// A replaced is a file that was replaced by its result.
-type replaced struct {
-	name string
-	id   inode.ID
 }
 
 // Bounds of a batch. Results take space on the disk until they are in their places.
@@ -86,11 +80,20 @@ func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
 		return
 	}
 	id, ok := inode.Of(j.input.Info)
-	if ok && b.known(j, id) {
+	if j.same = b.known[id]; ok && j.same != nil {
+		if stays := j.same.Result.Stays; stays != "" {
+			j.Result = &Result{Result: &convert.Result{Stays: stays}}
+		}
 		return
 	}
-	b.convert(ctx, j)
-	if names := len(b.named[id]); names > 0 && j.Err == nil {
+	if b.convert(ctx, j); j.Err != nil || !ok {
+		return
+	}
+	if b.known == nil {
+		b.known = make(map[inode.ID]*Job)
+	}
+	b.known[id] = j
+	if names := len(b.named[id]); names > 0 {
 		j.Result.Links = max(0, j.Result.Links-names+1)
 	}
 }
@@ -120,24 +123,6 @@ func (b *Batch) convert(ctx context.Context, j *Job) {
 	}
 }
 
-// known reports whether a job is another name of a file that was converted before.
-func (b *Batch) known(j *Job, id inode.ID) bool {
-	for _, other := range b.Jobs {
-		if other == j || other.Err != nil || other.again {
-			continue
-		}
-		if before, ok := inode.Of(other.input.Info); ok && before == id {
-			j.again, j.same = true, other
-			if stays := other.Result.Stays; stays != "" {
-				j.Result = &Result{Result: &convert.Result{Stays: stays}}
-			}
-			return true
-		}
-	}
-	j.as, j.again = b.done[id]
-	return j.again
-}
-
 // Finish makes the results ready for their places, all at the same time, unless ctx has ended.
 func (b *Batch) Finish(ctx context.Context) {
 	var wg sync.WaitGroup
@@ -146,7 +131,7 @@ func (b *Batch) Finish(ctx context.Context) {
 			j.Err = ctx.Err()
 		}
 		switch {
-		case j.Err != nil || j.again:
+		case j.Err != nil || j.same != nil:
 		case len(b.Jobs) == 1:
 			j.Err = j.finish()
 		default:
@@ -164,12 +149,14 @@ func (b *Batch) Commit(ctx context.Context) {
 		if j.Err == nil {
 			j.Err = ctx.Err()
 		}
-		if j.Err == nil && j.again {
-			j.Err = b.relink(j)
-		} else if j.Err == nil {
-			if j.Err = j.commit(); j.Err == nil {
-				b.remember(j)
+		switch {
+		case j.same == nil:
+			if j.Err == nil {
+				j.Err = j.commit()
 			}
+			b.remember(j)
+		case j.Err == nil:
+			j.Err = b.relink(j)
 		}
 		if p := j.place(); p != nil && j.Err == nil && !j.opt.NoSync {
 			jobs[p] = j
@@ -184,7 +171,7 @@ func (b *Batch) Commit(ctx context.Context) {
 // place returns where a job's file has replaced another one, or nil.
 func (j *Job) place() *outfile.Place {
 	switch {
-	case j.again:
+	case j.same != nil:
 		return j.input.place
 	case j.output != nil:
 		return j.output.Replaced()
@@ -192,47 +179,42 @@ func (j *Job) place() *outfile.Place {
 	return nil
 }
 
-// remember notes that a job is done, for names of the file that come later.
+// remember notes what became of a file, for its names that come later.
 func (b *Batch) remember(j *Job) {
-	if j.input.place == nil || j.output == nil {
+	if j.input == nil || j.input.place == nil {
 		return
 	}
-	info, err := j.output.Stat()
-	if err != nil {
+	if j.Err == nil && j.output != nil {
+		if info, err := j.output.Stat(); err == nil {
+			j.id, _ = inode.Of(info)
+		}
+	}
+	before, _ := inode.Of(j.input.Info)
+	if j.id == (inode.ID{}) {
+		delete(b.known, before)
 		return
 	}
-	after, ok := inode.Of(info)
-	if !ok {
-		return
+	if inode.Links(j.input.Info) == 1 { // a new file can have the number
+		delete(b.known, before)
 	}
-	if b.done == nil {
-		b.done = make(map[inode.ID]replaced)
-	}
-	j.as = replaced{j.In, after}
-	b.done[after] = j.as
-	if before, ok := inode.Of(j.input.Info); ok && inode.Links(j.input.Info) > 1 { // otherwise a new file can have the number
-		b.done[before] = j.as
-	}
+	b.known[j.id] = j
 }
 
 // relink makes the name of a job another one of the result, if it is not yet.
 func (b *Batch) relink(j *Job) error {
-	if j.same != nil {
-		switch {
-		case j.same.Err != nil:
+	if j.same.id == (inode.ID{}) {
+		if j.same.Err != nil {
 			return fmt.Errorf("it is the same file as %s, which was not replaced", j.same.In)
-		case j.same.output == nil: // it is unchanged
-			return nil
 		}
-		j.as = j.same.as
+		return nil // it is unchanged
 	}
-	if err := outfile.Relink(j.as.name, j.as.id, j.input.place); err != nil {
+	if err := outfile.Relink(j.same.In, j.same.id, j.input.place); err != nil {
 		return outfile.Plain(err)
 	}
 	// When its last name is gone, a new file can have its number.
 	if info, err := j.input.Stat(); err != nil || inode.Links(info) == 0 {
-		if id, ok := inode.Of(j.input.Info); ok && id != j.as.id {
-			delete(b.done, id)
+		if id, ok := inode.Of(j.input.Info); ok && id != j.same.id {
+			delete(b.known, id)
 		}
 	}
 	return nil

@@ -69,9 +69,8 @@ type Job struct {
 	output *outfile.File // or nil
 	debug  *debugUpdate  // or nil
 
-	again bool     // it is another name of a file that was converted before
-	same  *Job     // that has the other name, in this batch; or nil
-	as    replaced // what became of it in an earlier batch
+	same *Job     // of a file of which this is another name, or nil
+	id   inode.ID // of the result that has replaced the file, or zero
 }
 
 // convert makes the result, which is right and complete then but for its place.
