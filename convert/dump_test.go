@@ -16,7 +16,9 @@ import (
 	"syscall"
 	"testing"
 
+	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
@@ -558,6 +560,9 @@ func TestManyMismatches(t *testing.T) {
 	if c == nil || len(c.Mismatches) == 0 || len(c.Mismatches) >= many {
 		t.Errorf("%d mismatches are listed", len(c.Mismatches))
 	}
+	if p := c.Percent(); p < 49 || p > 51 {
+		t.Errorf("%v %% are covered", p)
+	}
 	for i, m := range c.Mismatches {
 		if m.End-m.Begin != 1 || i > 0 && m.Begin <= c.Mismatches[i-1].Begin {
 			t.Errorf("mismatch %d at %#x-%#x", i, m.Begin, m.End)
@@ -615,4 +620,61 @@ func formatOf(t *testing.T, path string) (convert.Format, error) {
 		return convert.Format{}, err
 	}
 	return convert.FormatOf(s)
+}
+
+// TestBudget converts an archive of an input that has taken all the work that its size justifies.
+func TestBudget(t *testing.T) {
+	object := elftest.NewObject().Bytes()
+	for name, b := range map[string][]byte{"archive": ar(object), "object": object} {
+		budget := elffile.NewBudget(0)
+		for cost := uint64(1) << 30; cost > 0; cost /= 2 {
+			_ = budget.Spend(1, cost)
+		}
+		if _, _, err := inMemory(b, convert.Options{Budget: budget}); !errors.Is(err, elffile.ErrBudget) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if text := convert.Reason("other").Text(); text != "" {
+		t.Errorf("an unknown reason is %q", text)
+	}
+}
+
+// TestRefusedOptions has options that do not fit the file.
+func TestRefusedOptions(t *testing.T) {
+	object, with := elftest.NewObject().Bytes(), converted(t, "prologue", convert.Options{})
+	missing := filepath.Join(t.TempDir(), "missing")
+	check := func(b []byte, opt convert.Options) (*convert.Checked, error) {
+		return convert.Check(bytes.NewReader(b), int64(len(b)), opt)
+	}
+	if c, err := check(object, convert.Options{Require: true}); err != nil || c.Skipped != convert.NotLinked {
+		t.Errorf("an object: %+v, error %v", c, err)
+	}
+	for name, opt := range map[string]convert.Options{"no .debug_frame": {Source: cfi.DebugFrame}, "no debug file": {DebugFile: missing}} {
+		if c, err := check(with, opt); c != nil || err == nil {
+			t.Errorf("%s: %+v is checked", name, c)
+		}
+		opt.Force = true
+		if _, res, err := inMemory(with, opt); res != nil || err == nil {
+			t.Errorf("%s: %+v is converted", name, res)
+		}
+	}
+}
+
+// TestMisplaced updates a section that is right, and where readers do not look for it.
+func TestMisplaced(t *testing.T) {
+	with := converted(t, "prologue", convert.Options{})
+	p := elftest.Patch(t.Fatalf, with)
+	p.Put32(p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0), uint32(elf.PT_NULL))
+	if got, res, err := inMemory(p.B, convert.Options{Update: true}); err != nil || res.Stays != "" || !bytes.Equal(got, with) {
+		t.Errorf("without PT_GNU_SFRAME: %+v, error %v", res, err)
+	}
+	object, _, err := inMemory(elftest.NewObject().Bytes(), convert.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = elftest.Patch(t.Fatalf, object)
+	p.Put32(p.Section(".sframe")+elftest.ShType, sframe.SHTGNUSFrame)
+	if got, res, err := inMemory(p.B, convert.Options{Update: true}); err != nil || res.Stays != "" || !bytes.Equal(got, object) {
+		t.Errorf("with the type of later linkers: %+v, error %v", res, err)
+	}
 }

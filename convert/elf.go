@@ -219,9 +219,6 @@ func (s *single) remove() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", unsound, err)
 	}
-	if err := f.ReadError(); err != nil {
-		return outfile.Plain(err)
-	}
 	if at, err := f.SFrame(); err != nil || at.Section > 0 || f.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil {
 		return fmt.Errorf("%w: .sframe is still there", ErrWrong)
 	}
@@ -265,10 +262,10 @@ func (s *single) dryCheck(t *translation) error {
 		}
 	}
 	d, err := sframe.Decode(section, addr)
-	if err != nil {
-		return err
+	if err == nil {
+		err = compare(s.f, d, s.table, t.Result, s.opt.workers(s.table, s.f.Size))
 	}
-	return compare(s.f, d, s.table, t.Result, s.opt.workers(s.table, s.f.Size))
+	return err
 }
 
 // compare compares a section with the CFI. The linker sorts that of an object.

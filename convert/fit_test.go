@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"cfi2sframe/convert"
@@ -53,8 +54,9 @@ SECTIONS {
 	)
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"far.s":  fmt.Sprintf(source, sframe.Magic),
-		"script": fmt.Sprintf(script, sframe.PTGNUSFrame),
+		"far.s":     fmt.Sprintf(source, sframe.Magic),
+		"farther.s": strings.Replace(fmt.Sprintf(source, sframe.Magic), "near, \"ax\"\n\tfunction", "near, \"ax\"", 1),
+		"script":    fmt.Sprintf(script, sframe.PTGNUSFrame),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
@@ -63,6 +65,8 @@ SECTIONS {
 	for _, cmd := range [][]string{
 		{"as", "--64", "far.s", "-o", "far.o"},
 		{"ld", "-m", "elf_x86_64", "-T", "script", "far.o", "-o", "far"},
+		{"as", "--64", "farther.s", "-o", "farther.o"},
+		{"ld", "-m", "elf_x86_64", "-T", "script", "farther.o", "-o", "farther"},
 	} {
 		c := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...)
 		c.Dir = dir
@@ -77,5 +81,12 @@ SECTIONS {
 	}
 	if at := open(t, out).Section(sframe.SectionName).Addr; at < 0x90000000 {
 		t.Errorf("the section is at %#x", at)
+	}
+	// From the old place no code is in reach.
+	if _, err := tryRun(t, filepath.Join(dir, "farther"), convert.Options{Force: true}); err == nil || !strings.Contains(err.Error(), "is more than 2 GiB away from all code") {
+		t.Errorf("too far from all code: %v", err)
+	}
+	if _, err := tryRun(t, filepath.Join(dir, "farther"), convert.Options{Force: true, Version: sframe.V3}); err != nil {
+		t.Errorf("in format 3: %v", err)
 	}
 }

@@ -235,3 +235,39 @@ func TestFileInPlace(t *testing.T) {
 		t.Errorf("mode %v, error %v", info.Mode(), err)
 	}
 }
+
+// TestUnchanged has a file that is not converted: the output is a copy of it.
+func TestUnchanged(t *testing.T) {
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
+	write(t, in, "This is no ELF file.")
+	opt := files.Options{Options: convert.Options{SkipUnsupported: true}, DebugLinkUpdate: "auto"}
+	res, err := files.Convert(t.Context(), in, out, opt)
+	if err != nil || res.Stays != convert.NotELF {
+		t.Errorf("%+v, error %v", res, err)
+	}
+	expectFile(t, "a copy", out, read(t, in))
+	if _, err := files.Convert(t.Context(), in, filepath.Join(dir, "none", "out"), opt); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a directory for the copy: %v", err)
+	}
+	if _, err := files.Convert(t.Context(), in, "/dev/full", opt); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("without space for the copy: %v", err)
+	}
+	f := opened(t, nil, 0)
+	f.Close()
+	withStdin(t, f, func() {
+		if _, err := files.Open(t.Context(), files.Stdin); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("standard input is closed: %v", err)
+		}
+	})
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	withStdin(t, w, func() {
+		if _, err := files.Open(t.Context(), files.Stdin); !errors.Is(err, unix.EBADF) {
+			t.Errorf("standard input cannot be read: %v", err)
+		}
+	})
+}

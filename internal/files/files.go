@@ -139,9 +139,6 @@ func (j *Job) create() (convert.Target, error) {
 
 // copyInput makes the output what the input is.
 func (j *Job) copyInput(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	dst, err := j.create()
 	if err != nil {
 		return err

@@ -1,15 +1,20 @@
 package sframediff_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/internal/sframediff"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -299,4 +304,57 @@ func TestDiffErrors(t *testing.T) {
 	if _, err := load(good, convert.Options{Source: cfi.DebugFrame}); err == nil {
 		t.Error("without .debug_frame there is no error")
 	}
+}
+
+// TestDiffManyChanges compares programs with more changes than are listed.
+func TestDiffManyChanges(t *testing.T) {
+	const many = 70000
+	program := func(size int) string {
+		t.Helper()
+		out, _ := run(t, link(t, strings.Repeat(function("", "nop", frame(size)), many)), convert.Options{Share: convert.ShareOff})
+		return out
+	}
+	d := diff(t, program(16), program(24))
+	if n := len(d.Changes); d.Functions.Rows != many || d.Omitted == 0 || n+d.Omitted != many || !d.SameCode {
+		t.Errorf("%+v, %d changes and %d more; %d were expected", d.Functions, n, d.Omitted, many)
+	}
+}
+
+// TestDiffPadding compares programs with and without rows for the padding after a function.
+func TestDiffPadding(t *testing.T) {
+	in := link(t, ".type one, @function\none: .cfi_startproc\ncall two\n.cfi_endproc\n.size one, . - one\n.balign 32, 0x90\n"+function("two", "nop", frame(16)))
+	with, _ := run(t, in, convert.Options{})
+	without, _ := run(t, in, convert.Options{NoPadding: true})
+	d := diff(t, without, with)
+	if d.Old.Padding != 0 || d.New.Padding == 0 || d.Same || d.Functions != (report.DiffFunctions{Same: 2}) {
+		t.Errorf("%+v and %+v, %+v", d.Old, d.New, d.Functions)
+	}
+}
+
+// TestDiffReadErrors has each read of a file fail once. It is the error of the system then.
+func TestDiffReadErrors(t *testing.T) {
+	for _, name := range []string{"amd64/prologue", "amd64/plt"} {
+		path, _ := run(t, filepath.Join(fixtures, name), convert.Options{})
+		b := read(t, path)
+		for n, done := 0, false; !done; n++ {
+			r := &failing{ReaderAt: bytes.NewReader(b), left: n}
+			s, err := sframediff.Load(path, r, int64(len(b)), convert.Options{})
+			if done = r.left >= 0; done != (err == nil) || done != (s != nil) || !done && !errors.Is(err, syscall.EIO) {
+				t.Fatalf("%s: read %d: %v", name, n, err)
+			}
+		}
+	}
+}
+
+// A failing is a file of which one read fails, the one after so many others.
+type failing struct {
+	io.ReaderAt
+	left int
+}
+
+func (f *failing) ReadAt(b []byte, off int64) (int, error) {
+	if f.left--; f.left == -1 {
+		return 0, syscall.EIO
+	}
+	return f.ReaderAt.ReadAt(b, off)
 }
