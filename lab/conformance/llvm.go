@@ -3,7 +3,6 @@ package conformance
 import (
 	"bytes"
 	"debug/elf"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/lab/conformance/vector"
 )
 
@@ -46,36 +46,21 @@ func llvm(words []string, q *vector.Question, file string) vector.Reply {
 	return reply
 }
 
-// object returns an ELF file that has nothing but the section.
+// object returns an ELF file with the section.
 func object(q *vector.Question) []byte {
-	var order binary.ByteOrder = binary.LittleEndian
-	data, machine := elf.ELFDATA2LSB, elf.EM_X86_64
+	o := elftest.NewObject()
+	o.Header.Type, o.Header.Machine = uint16(elf.ET_DYN), uint16(elf.EM_X86_64)
 	switch q.ABI {
-	case "aarch64":
-		machine = elf.EM_AARCH64
-	case "aarch64_be":
-		machine, order, data = elf.EM_AARCH64, binary.BigEndian, elf.ELFDATA2MSB
+	case "aarch64", "aarch64_be":
+		o.Header.Machine = uint16(elf.EM_AARCH64)
 	case "s390x":
-		machine, order, data = elf.EM_S390, binary.BigEndian, elf.ELFDATA2MSB
+		o.Header.Machine = uint16(elf.EM_S390)
 	}
-	const names = "\x00.sframe\x00.shstrtab\x00"
-	const head = 64
-	at := head + uint64(len(q.Section))
-	h := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(machine), Version: 1, Ehsize: 64, Shentsize: 64, Shnum: 3, Shstrndx: 2}
-	copy(h.Ident[:], elf.ELFMAG)
-	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_DATA], h.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(data), 1
-	h.Shoff = at + uint64(len(names))
-	var b bytes.Buffer
-	parts := []any{h, []byte(q.Section), []byte(names),
-		[]elf.Section64{{}, {
-			Name: 1, Type: 0x6ffffff4, Flags: uint64(elf.SHF_ALLOC), Addr: uint64(q.Address), Off: head, Size: uint64(len(q.Section)), Addralign: 8,
-		}, {Name: 9, Type: uint32(elf.SHT_STRTAB), Off: at, Size: uint64(len(names)), Addralign: 1}}}
-	for _, p := range parts {
-		if err := binary.Write(&b, order, p); err != nil {
-			panic(err)
-		}
-	}
-	return b.Bytes()
+	o.Big = q.ABI == "aarch64_be" || q.ABI == "s390x"
+	const gnuSFrame = 0x6ffffff4
+	i := o.Add(".sframe", gnuSFrame, elf.SHF_ALLOC, q.Section)
+	o.Sections[i].Addr, o.Sections[i].Addralign = uint64(q.Address), 8
+	return o.Bytes()
 }
 
 // A function is what was printed of one.

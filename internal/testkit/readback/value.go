@@ -81,29 +81,28 @@ func (x *stack) pop() Value {
 	return v
 }
 
-// uint reads a number of so many bytes.
-func (x *stack) uint(size int) (v uint64) {
+// number reads a number of 1, 2, 4 or 8 bytes.
+func (x *stack) number(size int, signed bool) uint64 {
 	if len(x.code)-x.pos < size {
 		x.err = fmt.Errorf("an expression is cut off")
 		x.pos = len(x.code)
 		return 0
 	}
-	for i := range size {
-		at := x.pos + i
-		if x.order.Uint16([]byte{0, 1}) != 1 { // little-endian
-			at = x.pos + size - 1 - i
-		}
-		v = v<<8 | uint64(x.code[at])
-	}
+	b := x.code[x.pos : x.pos+size]
 	x.pos += size
-	return v
-}
-
-// int reads one with a sign.
-func (x *stack) int(size int) uint64 {
-	v := x.uint(size)
-	if half := uint64(1) << (8*size - 1); size < 8 && v >= half {
-		v -= 2 * half
+	var v uint64
+	switch size {
+	case 1:
+		v = uint64(b[0])
+	case 2:
+		v = uint64(x.order.Uint16(b))
+	case 4:
+		v = uint64(x.order.Uint32(b))
+	default:
+		v = x.order.Uint64(b)
+	}
+	if shift := 64 - 8*size; signed {
+		return uint64(int64(v<<shift) >> shift)
 	}
 	return v
 }
@@ -111,7 +110,7 @@ func (x *stack) int(size int) uint64 {
 // leb reads an LEB128 number.
 func (x *stack) leb(signed bool) (v uint64) {
 	for shift := 0; ; shift += 7 {
-		b := x.uint(1)
+		b := x.number(1, false)
 		if shift < 64 {
 			v |= b & 0x7f << shift
 		}
@@ -132,20 +131,36 @@ func (x *stack) reg(n uint64) {
 	x.push(v.add(int64(x.leb(true))))
 }
 
-func (x *stack) jump(yes bool) {
-	to := x.pos + 2 + int(int16(x.uint(2)))
-	if !yes {
-		return
-	}
-	if to < 0 || to > len(x.code) {
+// jump goes on elsewhere if a value is not zero.
+func (x *stack) jump(v Value) {
+	to := x.pos + 2 + int(int16(x.number(2, false)))
+	switch {
+	case v.Base != "":
+		x.err = fmt.Errorf("an expression jumps if %v is not zero", v)
+	case v.N == 0:
+	case to < 0 || to > len(x.code):
 		x.err = fmt.Errorf("an expression jumps out of itself")
-		return
+	default:
+		x.pos = to
 	}
-	x.pos = to
+}
+
+// constants are the operations that push a number of some bytes.
+var constants = map[op.Opcode]struct {
+	size   int
+	signed bool
+}{
+	op.DW_OP_const1u: {1, false}, op.DW_OP_const1s: {1, true}, op.DW_OP_const2u: {2, false}, op.DW_OP_const2s: {2, true},
+	op.DW_OP_const4u: {4, false}, op.DW_OP_const4s: {4, true}, op.DW_OP_const8u: {8, false}, op.DW_OP_const8s: {8, true},
+	op.DW_OP_addr: {8, false},
 }
 
 func (x *stack) step() {
-	code := op.Opcode(x.uint(1))
+	code := op.Opcode(x.number(1, false))
+	if c, ok := constants[code]; ok {
+		x.push(number(x.number(c.size, c.signed)))
+		return
+	}
 	switch {
 	case code >= op.DW_OP_lit0 && code <= op.DW_OP_lit31:
 		x.push(number(uint64(code - op.DW_OP_lit0)))
@@ -158,20 +173,6 @@ func (x *stack) step() {
 	case op.DW_OP_nop:
 	case op.DW_OP_bregx:
 		x.reg(x.leb(false))
-	case op.DW_OP_const1u:
-		x.push(number(x.uint(1)))
-	case op.DW_OP_const2u:
-		x.push(number(x.uint(2)))
-	case op.DW_OP_const4u:
-		x.push(number(x.uint(4)))
-	case op.DW_OP_addr, op.DW_OP_const8u, op.DW_OP_const8s:
-		x.push(number(x.uint(8)))
-	case op.DW_OP_const1s:
-		x.push(number(x.int(1)))
-	case op.DW_OP_const2s:
-		x.push(number(x.int(2)))
-	case op.DW_OP_const4s:
-		x.push(number(x.int(4)))
 	case op.DW_OP_constu:
 		x.push(number(x.leb(false)))
 	case op.DW_OP_consts:
@@ -181,7 +182,7 @@ func (x *stack) step() {
 	case op.DW_OP_over:
 		x.pick(1)
 	case op.DW_OP_pick:
-		x.pick(x.uint(1))
+		x.pick(x.number(1, false))
 	case op.DW_OP_drop:
 		x.pop()
 	case op.DW_OP_swap:
@@ -196,7 +197,7 @@ func (x *stack) step() {
 	case op.DW_OP_deref:
 		x.push(x.pop().load())
 	case op.DW_OP_deref_size:
-		if n := x.uint(1); n != 8 {
+		if n := x.number(1, false); n != 8 {
 			x.push(made(fmt.Sprint("load", n), x.pop()))
 			return
 		}
@@ -206,14 +207,9 @@ func (x *stack) step() {
 	case op.DW_OP_abs, op.DW_OP_neg, op.DW_OP_not:
 		x.unary(code, x.pop())
 	case op.DW_OP_skip:
-		x.jump(true)
+		x.jump(number(1))
 	case op.DW_OP_bra:
-		v := x.pop()
-		if v.Base != "" {
-			x.err = fmt.Errorf("an expression jumps if %v is not zero", v)
-			return
-		}
-		x.jump(v.N != 0)
+		x.jump(x.pop())
 	default:
 		b, a := x.pop(), x.pop()
 		x.binary(code, a, b)

@@ -1,12 +1,5 @@
 package vector
 
-import (
-	"bufio"
-	"encoding/json"
-	"fmt"
-	"io"
-)
-
 // A Hello is the first line that an adapter writes: who it stands for, and what that claims to read.
 type Hello struct {
 	Reader  string   `json:"reader"`
@@ -33,31 +26,4 @@ type Reply struct {
 	Refused string `json:"refused,omitempty"`
 	Ended   string `json:"ended,omitempty"` // by which signal, if the reader did not come so far
 	Answers []*Row `json:"answers,omitempty"`
-}
-
-// Serve is an adapter of a reader in Go.
-func Serve(r io.Reader, w io.Writer, hello Hello, answer func(*Question) Reply) error {
-	out := json.NewEncoder(w)
-	if err := out.Encode(hello); err != nil {
-		return err
-	}
-	in := bufio.NewReader(r)
-	for {
-		line, err := in.ReadBytes('\n')
-		if err == io.EOF && len(line) == 0 {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		var q Question
-		if err := json.Unmarshal(line, &q); err != nil {
-			return fmt.Errorf("question %.200s: %w", line, err)
-		}
-		reply := answer(&q)
-		reply.ID = q.ID
-		if err := out.Encode(reply); err != nil {
-			return err
-		}
-	}
 }
