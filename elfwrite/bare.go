@@ -8,8 +8,8 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// bareSymbols is allSymbols for a file without section headers: its symbols are those that the
-// dynamic entries locate. The hash table tells how many they are.
+// bareSymbols is allSymbols for a file without section headers: dynamic entries locate the symbols, and the hash table
+// tells their number.
 func (s *scan) bareSymbols() ([]uint64, error) {
 	tags, err := dynamicValues(s.f)
 	if err != nil {
@@ -45,8 +45,8 @@ func (s *scan) bareSymbols() ([]uint64, error) {
 	return values, nil
 }
 
-// countSymbols returns how many symbols the hash tables speak of (ELF gABI, "Hash Table"; in
-// GNU's the last bucket's chain ends with the last symbol).
+// countSymbols returns the number of symbols by the hash tables (ELF gABI, "Hash Table"; in GNU's the last bucket's
+// chain ends with the last symbol).
 func (s *scan) countSymbols(tags map[elf.DynTag]uint64) (uint64, error) {
 	word := func(addr, i uint64) (uint64, error) {
 		b := s.loaded(addr+4*i, 4)
@@ -56,7 +56,7 @@ func (s *scan) countSymbols(tags map[elf.DynTag]uint64) (uint64, error) {
 		return uint64(s.f.Order.Uint32(b)), nil
 	}
 	if addr, ok := tags[elf.DT_HASH]; ok {
-		if s.arch.HashWord == 8 { // of which the number has the lower half, big-endian
+		if s.arch.HashWord == 8 { // big-endian: the lower half is second
 			return word(addr, 3)
 		}
 		return word(addr, 1)

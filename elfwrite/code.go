@@ -83,7 +83,7 @@ func (c *Code) Referred(begin, end uint64) bool {
 	return false
 }
 
-// mark notes that something refers to the addresses from first to last, which are few.
+// mark notes references to the addresses from first to last, which are few.
 func (c *Code) mark(first, last uint64) {
 	for at := max(first, c.first); at <= last && at-c.first < c.size; at++ {
 		off := at - c.first
@@ -99,8 +99,8 @@ func (c *Code) mark(first, last uint64) {
 	}
 }
 
-// Code returns what of the code of the old file something refers to: symbols, relocations, and what the start and the end
-// of the program call. An error means that not all of that is known.
+// Code returns the references to the code of the old file: of symbols, of relocations, and of the start and the end of
+// the program. It is an error if they cannot all be found.
 func (l *Layout) Code() (*Code, error) {
 	if l.refs == nil {
 		return CodeOf(l.f)
@@ -113,7 +113,7 @@ func CodeOf(f *elffile.File) (*Code, error) {
 	return newReferences(f, nil).ofCode(f)
 }
 
-// ofCode adds to the code what runs at the start and the end.
+// ofCode adds references of the start and the end of the program to those to code.
 func (r *references) ofCode(f *elffile.File) (*Code, error) {
 	if r.err != nil {
 		return nil, r.err

@@ -12,13 +12,11 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// PlanDebug finds the layout of the debug file d of a program in which it has the headers that the program has
-// now: the same segments, and the same loaded sections at the same addresses, .sframe among them without its bytes, or
-// no more. Debuggers and eu-unstrip compare these. Write then takes an empty section.
+// PlanDebug finds the layout of the debug file d of a program with the headers that the program has now: the same
+// segments, and the same loaded sections at the same addresses, .sframe among them without its bytes. Debuggers and
+// eu-unstrip compare these. Write then takes an empty section.
 //
-// Nothing of a debug file is loaded, and so all of it is laid out anew: the program headers, the contents of the
-// sections in their order, the section names, and the section headers. Bytes that are in no section are left out. What
-// comes out does not depend on where things were before.
+// Nothing of a debug file is loaded, and so all of it is laid out anew. Bytes that are in no section are dropped.
 func PlanDebug(d, prog *elffile.File) (l *Layout, err error) {
 	defer readWhole(d, &l, &err)
 	defer readWhole(prog, &l, &err)
@@ -84,8 +82,7 @@ func (p *debugPlanner) check() error {
 // maxDebugSegments is far more than any program has.
 const maxDebugSegments = 1 << 12
 
-// match finds for each loaded section of the program that of the debug file, by the name: the first for the first. All
-// but .sframe have to be in both, of the same size.
+// match pairs the loaded sections of both files by their names. All but .sframe have to be in both, of the same size.
 func (p *debugPlanner) match() error {
 	named := make(map[string][]int)
 	for i := 1; i < len(p.f.Sections); i++ {
@@ -127,9 +124,8 @@ func (p *debugPlanner) match() error {
 	return nil
 }
 
-// filledPage reports whether a section has another size than in the program because one of them is from before, and one
-// from after the last section of an interpreter grew to the end of its page; see interpreter. The debug file has none
-// of its bytes.
+// filledPage reports whether a section has another size than in the program because one of them is the last of an
+// interpreter, which grew to the end of its page.
 func (p *debugPlanner) filledPage(o, s *elffile.Section) bool {
 	is, err := isInterpreter(p.prog)
 	const alike = elf.SHF_WRITE | elf.SHF_ALLOC
@@ -140,14 +136,7 @@ func (p *debugPlanner) filledPage(o, s *elffile.Section) bool {
 // layOut lays out the file.
 func (p *debugPlanner) layOut() error {
 	f := p.f
-	var names []byte
-	var name uint32
-	var err error
-	if p.at > 0 {
-		names, name, err = p.names(sframe.SectionName)
-	} else {
-		names, err = p.namesWithout(sframe.SectionName, func(i int) bool { return i > 0 && i == p.gone })
-	}
+	names, name, err := p.names(sframe.SectionName, p.at == 0, func(i int) bool { return i > 0 && i == p.gone })
 	if err != nil {
 		return err
 	}
@@ -210,8 +199,8 @@ func (p *debugPlanner) contents(names []byte) {
 	p.shoff = alignUp(at, tableAlign)
 }
 
-// segments fits the program headers to what is in the debug file: notes, as a rule. Of the others objcopy
-// says that they have no bytes, and eu-strip leaves the headers as the program has them; that stays as it is.
+// segments fits the program headers to what is in the debug file: notes, as a rule. objcopy clears the sizes of the
+// others, and eu-strip does not.
 func (p *debugPlanner) segments() {
 	bare := slices.ContainsFunc(p.f.Progs, func(h elf.Prog64) bool {
 		return elf.ProgType(h.Type) == elf.PT_LOAD && elf.ProgFlag(h.Flags)&elf.PF_X != 0 && h.Filesz == 0

@@ -19,9 +19,8 @@ const lowestAddr = 64 << 10
 // The notes after the program headers move with them, as far as that is possible: the build-id has to be in the first
 // page of the file.
 //
-// In the file, that page takes the place of the head, which goes after what else is
-// loaded. Where the head cannot go there, because there is code in it or sections do not end
-// with it, everything moves up by a page.
+// In the file, that page takes the place of the head, which goes after what else is loaded. Where the head cannot go
+// there, because there is code in it or sections do not end with it, everything moves up by a page.
 func (p *planner) insertFront() error {
 	if p.head < 0 || p.f.Progs[p.head].Off != 0 {
 		return errors.New("no segment begins with the ELF header, so that a page in front would be loaded")
@@ -53,9 +52,9 @@ func (p *planner) insertFront() error {
 	return p.notesToFront(span{table, p.page})
 }
 
-// headSpace returns how many bytes at the start of the file, a page at most, are free if the
-// segment with the ELF header gets another place in it, or 0 if it cannot. It cannot if there is
-// code in it: profilers know that by its place.
+// headSpace returns how many bytes at the start of the file, a page at most, are free if the segment with the ELF
+// header gets another place in it, or 0 if it cannot. It cannot if there is code in it: profilers know that by its
+// place.
 func (p *planner) headSpace() uint64 {
 	head := &p.f.Progs[p.head]
 	end := fileSpan(head).end
@@ -113,8 +112,8 @@ func (p *planner) notesToFront(space span) error {
 	return nil
 }
 
-// addFront makes the program headers begin with the page in front. Alignments that the shift
-// by that page would break become the page size.
+// addFront makes the program headers begin with the page in front. Alignments that the shift by that page would break
+// become the page size.
 func (p *planner) addFront() {
 	if p.front == 0 && p.headTo == 0 {
 		return

@@ -7,25 +7,16 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// Linux before 6.7 loads the program interpreter (ld.so) by code of its own, which
-// takes for granted that the segment with .bss is the last one: it clears the rest
-// of the page after the highest end of file contents, which the new segment
-// would not allow, and leaves a .bss that is not the last alone. In an interpreter,
-// therefore,
-//
-//   - .bss becomes a part of the file, and grows to the end of its last page:
-//     ld.so also uses what is left of that page, and expects it to be zero;
-//   - the new segment ends on a page boundary, so that there is nothing to clear.
-//
-// Both ends are those of sections, .sframe the last of all, because strip and objcopy
-// lay segments out anew by their sections.
+// Linux before 6.7 expects the segment with .bss of a program interpreter (ld.so) to be the last one: it clears the
+// rest of the page after the highest end of file contents, and leaves other .bss alone. Therefore .bss becomes a part
+// of the file, up to the end of its last page, which ld.so also uses, and the new segment ends with a page. Both ends
+// are those of sections, .sframe the last of all, because strip and objcopy lay segments out anew by their sections.
 
-// maxFilled is the largest .bss in bytes that becomes a part of the file. That of
-// ld.so has a few hundred.
+// maxFilled is the largest .bss in bytes that becomes a part of the file. That of ld.so has a few hundred.
 const maxFilled = 1 << 20
 
-// SizeMultiple returns what the size of f's .sframe has to be a multiple of, in bytes: that of an interpreter
-// begins where it is aligned, and ends with a page.
+// SizeMultiple returns what the size of f's .sframe has to be a multiple of, in bytes: that of an interpreter begins
+// where it is aligned, and ends with a page.
 func SizeMultiple(f *elffile.File) (uint64, error) {
 	is, err := isInterpreter(f)
 	if err != nil || !is {
@@ -34,8 +25,7 @@ func SizeMultiple(f *elffile.File) (uint64, error) {
 	return sectionAlign, nil
 }
 
-// isInterpreter reports whether the file is one that kernels load for others: a
-// shared object with an entry point that needs no interpreter and no libraries.
+// isInterpreter reports whether the file is a shared object with an entry point, without interpreter and libraries.
 func isInterpreter(f *elffile.File) (bool, error) {
 	if elf.Type(f.Type) != elf.ET_DYN || f.Entry == 0 || f.Prog(elf.PT_INTERP) != nil || f.Prog(elf.PT_DYNAMIC) == nil {
 		return false, nil
@@ -54,8 +44,7 @@ func isInterpreter(f *elffile.File) (bool, error) {
 	return alone && err == nil, err
 }
 
-// interpreter prepares the last segment of an interpreter for one more after it,
-// and lays that out. It returns where the new segment ends in the file.
+// interpreter is segment for an interpreter.
 func (p *planner) interpreter() (uint64, error) {
 	h := &p.progs[p.lastLoad()]
 	if fileSpan(h).end != p.loadEnd {
@@ -107,8 +96,8 @@ func (p *planner) lastSection(h *elf.Prog64) int {
 	return last
 }
 
-// fill makes the section s, which has the given index, fit the segment that was filled:
-// zeros become a part of the file, and the last section reaches to the end.
+// fill makes the section s, which has the given index, fit the segment that was filled: zeros become a part of the
+// file, and the last section ends with the segment.
 func (p *planner) fill(index int, s *elf.Section64) {
 	h := &p.filled
 	if h.Filesz == 0 || elf.SectionFlag(s.Flags)&(elf.SHF_ALLOC|elf.SHF_TLS) != elf.SHF_ALLOC || s.Addr < h.Vaddr || s.Addr-h.Vaddr >= h.Filesz {

@@ -41,8 +41,8 @@ func loadAddrsOf(f *elffile.File) loadAddrs {
 	return physical
 }
 
-// placeLoad finds the load address of the new segment, which has the given size. Physical
-// ones are as low as possible after all bytes of other segments, and in none of their .bss.
+// placeLoad finds the load address of the new segment, which has the given size. Physical ones are as low as possible
+// after all bytes of other segments, and in none of their .bss.
 func (p *planner) placeLoad(size uint64) error {
 	if p.loadAddrs != physical {
 		return nil

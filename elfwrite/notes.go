@@ -19,9 +19,9 @@ func (k noteKind) String() string { return fmt.Sprintf("%.20q of type %#x", k.na
 // gnuBuildID is NT_GNU_BUILD_ID.
 var gnuBuildID = noteKind{"GNU", 3}
 
-// headerNotes are the kinds of notes that are found through program or section headers only,
-// and so wherever they are; who looks for them is said after each. A note of another kind may be
-// there for the program itself, whose code has its address.
+// headerNotes are the kinds of notes that are found through program or section headers only, and so wherever they are;
+// who looks for them is said after each. A note of another kind may be there for the program itself, whose code has its
+// address.
 var headerNotes = []noteKind{
 	gnuBuildID,          // debuggers, tracers, kernels
 	{"GNU", 1},          // the ABI: loaders
@@ -39,8 +39,8 @@ var crashpad = noteKind{"Crashpad", 0x4f464e49}
 
 const crashpadSize = 8
 
-// maxNoteAlign is the largest alignment of a PT_NOTE in bytes that it keeps where it moves. Notes are
-// aligned to 4 or 8 bytes, whatever their segment claims.
+// maxNoteAlign is the largest alignment of a PT_NOTE in bytes that it keeps where it moves. Notes are aligned to 4 or 8
+// bytes, whatever their segment claims.
 const maxNoteAlign = 16
 
 // A note is where a note of some kind is in the file, and where its contents are.
@@ -50,8 +50,8 @@ type note struct {
 	contents uint64
 }
 
-// notes returns the notes in a part of the file, which are aligned to 8 bytes if align is 8, and
-// to 4 otherwise. It reports false if there is anything but notes.
+// notes returns the notes in a part of the file, which are aligned to 8 bytes if align is 8, and to 4 otherwise. It
+// reports false if there is anything but notes.
 func (p *planner) notes(s span, align uint64) ([]note, bool) {
 	if align != 8 {
 		align = 4
@@ -81,8 +81,8 @@ func (p *planner) notes(s span, align uint64) ([]note, bool) {
 	return all, true
 }
 
-// noteUnit widens u, a note section, to the PT_NOTEs and the PT_GNU_PROPERTY that it is in. It
-// returns an error if there is more in them than notes that only headers find.
+// noteUnit widens u, a note section, to the PT_NOTEs and the PT_GNU_PROPERTY that it is in. It returns an error if
+// there is more in them than notes that only headers find.
 func (p *planner) noteUnit(u *unit) error {
 	found := false
 	for rounds, grew := 0, true; grew; rounds++ {
@@ -174,8 +174,7 @@ func (p *planner) distances() error {
 	return nil
 }
 
-// isIdentifier reports whether a section's name is one that linkers make __start_ and __stop_
-// symbols for.
+// isIdentifier reports whether a section's name is one that linkers make __start_ and __stop_ symbols for.
 func isIdentifier(name string) bool {
 	for i, c := range name {
 		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'

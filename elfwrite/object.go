@@ -27,9 +27,8 @@ type Start struct {
 	Addr uint64 // that it stands for, in terms of elffile.Section.Base
 }
 
-// PlanObject finds the layout of the relocatable object f with an .sframe of size bytes
-// and its relocations, as GNU as writes them. Both sections come last, so that no
-// section gets another index.
+// PlanObject finds the layout of the relocatable object f with an .sframe of size bytes and its relocations, as GNU as
+// writes them. Both sections come last, so that no section gets another index.
 func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout, err error) {
 	defer readWhole(f, &l, &err)
 	p, err := newObject(f, size)
@@ -43,7 +42,7 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout,
 	if err != nil {
 		return nil, err
 	}
-	names, name, err := p.names(relaName)
+	names, name, err := p.names(relaName, false, p.goes)
 	if err != nil {
 		return nil, err
 	}
@@ -84,9 +83,8 @@ func Unchanged(f *elffile.File) *Layout {
 	return &Layout{f: f, phoff: f.Phoff, progs: f.Progs, shoff: f.Shoff, shstrndx: uint32(f.Shstrndx), copies: []extent{{0, 0, f.Size}}}
 }
 
-// planObjectRemoval finds the layout of an object without .sframe and its relocations.
-// Where these are not the last sections, empty headers stay in their place: indexes of
-// sections are all over an object.
+// planObjectRemoval finds the layout of an object without .sframe and its relocations. Where these are not the last
+// sections, empty headers take their place, so that no index changes.
 func planObjectRemoval(f *elffile.File) (*Layout, error) {
 	if old, err := f.SFrame(); err != nil {
 		return nil, err
@@ -104,7 +102,7 @@ func planObjectRemoval(f *elffile.File) (*Layout, error) {
 			}
 		}
 	}
-	names, err := p.namesWithout(relaName, p.goes)
+	names, _, err := p.names(relaName, true, p.goes)
 	if err != nil {
 		return nil, err
 	}
@@ -191,9 +189,8 @@ func (p *object) findOld() error {
 	return nil
 }
 
-// release makes sure that nothing refers to a section that is to be removed. Its own symbol, which ld -r and
-// objcopy write for each section, becomes an empty one if nothing refers to that either: indexes of symbols
-// are all over an object, too.
+// release makes sure that nothing refers to a section that is to be removed. Its own symbol, which ld -r and objcopy
+// write for each section, becomes an empty one if nothing refers to that either.
 func (p *object) release(gone int) error {
 	f := p.f
 	refuse := func(format string, args ...any) error {
@@ -269,8 +266,7 @@ func (p *object) refers(s *elffile.Section, symbol uint32) (bool, error) {
 	return false, err
 }
 
-// relocations returns the contents of .rela.sframe, and the index of the symbol table
-// that they refer to.
+// relocations returns the contents of .rela.sframe, and the index of their symbol table.
 func (p *object) relocations(o *Object) ([]byte, int, error) {
 	f := p.f
 	m := elf.Machine(f.Machine)
@@ -305,9 +301,8 @@ func (p *object) relocations(o *Object) ([]byte, int, error) {
 	return rela, symtab, nil
 }
 
-// anchors returns for each section a symbol by which relocations can refer to it, and the
-// index of the symbol table. It has to be a local one, best of all the section's own: the
-// linker may take another object's function for a global one.
+// anchors returns for each section a symbol by which relocations can refer to it, and the index of the symbol table. It
+// has to be local, if possible the section's: the linker may take another object's function for a global one.
 func (p *object) anchors() (int, map[int]elffile.Symbol, error) {
 	f := p.f
 	symtab := 0

@@ -18,8 +18,7 @@ type old struct {
 	addr    uint64
 }
 
-// findOld finds an .sframe that is there already, and the segment of an earlier run
-// that can be laid out anew.
+// findOld finds an .sframe that is there already, and the segment of an earlier run that can be laid out anew.
 func (p *planner) findOld() error {
 	f := p.f
 	at, err := f.SFrame()
@@ -71,9 +70,8 @@ func (p *planner) checkOld() error {
 	return p.checkHeaders(&unit{span: o.span, addr: o.addr, section: o.section}, tags, false)
 }
 
-// findSegment finds a segment as this package makes it: the last PT_LOAD, read-only,
-// last in the file too, with nothing in it but .sframe and what can move. It is
-// laid out anew, so that converting twice gives what converting once gives.
+// findSegment finds a segment as this package makes it: the last PT_LOAD, read-only, last in the file too, with nothing
+// in it but .sframe and what can move. It is laid out anew, so that converting twice gives what converting once gives.
 func (p *planner) findSegment() error {
 	f := p.f
 	last, loads := -1, 0
@@ -119,8 +117,8 @@ func (p *planner) findSegment() error {
 	return nil
 }
 
-// ownTail returns where what is not loaded begins after the segment that is laid out
-// anew: where it was put when that was made, or else right after it.
+// ownTail returns where what is not loaded begins after the segment of an earlier run, without the padding that it
+// added.
 func (p *planner) ownTail() uint64 {
 	end := fileSpan(&p.f.Progs[p.own]).end
 	tail := p.loadEnd + alignUp(end-p.loadEnd, p.tailAlign(end))
@@ -130,8 +128,8 @@ func (p *planner) ownTail() uint64 {
 	return min(tail, p.f.Size)
 }
 
-// inPlace reports whether the new .sframe could take the place of the old one: that of
-// a linker, which stays in the linker's segment if it is large enough.
+// inPlace reports whether the new .sframe could take the place of the old one: that of a linker, which stays in the
+// linker's segment if it is large enough.
 func (p *planner) inPlace() (bool, error) {
 	f, o := p.f, p.old
 	if o == nil || p.remove || p.own >= 0 || o.segment < 0 || o.end-o.begin < p.Size || o.addr%sectionAlign != 0 {
@@ -166,8 +164,7 @@ func (p *planner) inPlace() (bool, error) {
 	return true, nil
 }
 
-// isOld reports whether the section with the given index is the old .sframe, which has
-// no place in the new file.
+// isOld reports whether a section is the old .sframe.
 func (p *planner) isOld(i int) bool { return p.old != nil && i > 0 && i == p.old.section }
 
 // dropSegments removes the segments of the old .sframe from the program headers.

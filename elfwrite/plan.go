@@ -13,21 +13,19 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// sectionAlign is what .sframe is aligned to, in bytes: what a V3 section has to be.
+// sectionAlign is the alignment of .sframe, in bytes, as V3 demands.
 const sectionAlign = 8
 
-// tableAlign is what tables of 64-bit numbers are aligned to in the file, in bytes: headers and
-// relocations.
+// tableAlign is the alignment of headers and relocations in the file, in bytes.
 const tableAlign = 8
 
-// firstPage is the part of a file in which the build-id note is looked for: core
-// dumps keep that much of each mapping, and kernels read it from there.
+// firstPage is where the build-id note has to be: core dumps have that much of each mapping, and kernels read it there.
 const firstPage = 4096
 
 // ErrExists is returned for a file that has an .sframe section already.
 var ErrExists = errors.New("the file has an .sframe section already")
 
-// ErrNoRoom is returned for a file whose program headers cannot become more.
+// ErrNoRoom is returned for a file whose program header table cannot grow.
 var ErrNoRoom = errors.New("no room")
 
 // ErrNone is returned for a file without an .sframe section that is to lose it.
@@ -45,12 +43,12 @@ type Layout struct {
 
 	// MovedCode is how many bytes of code have another place in the file than before.
 	MovedCode uint64
-	// StaleHeaders tells that there is a page in front, and code finds the old file's headers at __ehdr_start.
+	// StaleHeaders tells that a page was inserted before the headers, and that __ehdr_start leads to the old ones.
 	StaleHeaders bool
 
 	f        *elffile.File
 	opt      Options
-	refs     *references // of the old file, if somebody had to know
+	refs     *references // of the old file, if it was scanned
 	phoff    uint64      // of the program header table
 	progs    []elf.Prog64
 	sections []elf.Section64   // in their new order
@@ -118,8 +116,7 @@ type planner struct {
 	start     uint64   // its address
 	startLoad uint64   // its load address
 	last      bool     // .sframe is the last thing in it, not the first
-	// In an interpreter, the segment whose .bss is in the file, and the section that
-	// ends it.
+	// In an interpreter, the segment whose .bss is in the file, and the section that ends it.
 	filled elf.Prog64
 	bss    int
 }
@@ -143,8 +140,8 @@ func (l *Layout) Resize(size uint64) (*Layout, error) {
 	return p.plan()
 }
 
-// PlanRemoval finds the layout of f without its .sframe, and without the segments
-// that it has to itself. Write then takes an empty section. A file that has none gives ErrNone.
+// PlanRemoval finds the layout of f without its .sframe, and without the segments that it has to itself. Write then
+// takes an empty section. A file that has none gives ErrNone.
 func PlanRemoval(f *elffile.File) (*Layout, error) {
 	if f.IsObject() {
 		return planObjectRemoval(f)
@@ -175,8 +172,8 @@ func (p *planner) plan() (l *Layout, err error) {
 	return p.Layout, nil
 }
 
-// readWhole is for plans of f. It makes sure that nothing that the layout l, or the error, depends on
-// could not be read.
+// readWhole is for plans of f. It makes sure that nothing that the layout l, or the error, depends on could not be
+// read.
 func readWhole(f *elffile.File, l **Layout, err *error) {
 	if failed := f.ReadError(); failed != nil {
 		*l, *err = nil, failed
@@ -231,8 +228,8 @@ func (p *planner) check() error {
 	return err
 }
 
-// checkOrder refuses segments that overlap. They have to be in the order of their addresses, too,
-// but for those of kernels, whose processors have data at addresses of their own.
+// checkOrder refuses segments that overlap or are not in the order of their addresses. Those of kernels need no order:
+// processors have data at other addresses.
 func checkOrder(f *elffile.File) error {
 	var loads []int
 	for i := range f.Progs {
@@ -297,10 +294,12 @@ func (p *planner) place() error {
 		return err
 	}
 	p.dropSegments()
-	if p.remove {
-		p.restore()
-	} else if err := p.extendTable(); err != nil {
-		return err
+	if own := len(p.units); !p.remove {
+		if err := p.extendTable(); err != nil {
+			return err
+		}
+	} else if own > 0 && len(p.f.Sections) > 0 && p.repack(span{}, math.MaxUint64) != nil {
+		p.forget(own) // what an earlier run moved does not fit where linkers have it
 	}
 	end, err := p.segment()
 	if err != nil {
@@ -316,7 +315,7 @@ func (p *planner) place() error {
 	return p.distances()
 }
 
-// bounds finds out where what stays loaded ends.
+// bounds finds where the PT_LOADs that stay end, and where what is not loaded begins.
 func (p *planner) bounds() {
 	var last uint64 // address of the segment that ends last in the file
 	for i := range p.f.Progs {
@@ -330,7 +329,7 @@ func (p *planner) bounds() {
 		p.addrEnd = max(p.addrEnd, h.Vaddr+h.Memsz)
 	}
 	switch {
-	case p.head >= 0 && last == p.f.Progs[p.head].Vaddr+p.page: // a page was inserted in front of it before
+	case p.head >= 0 && last == p.f.Progs[p.head].Vaddr+p.page: // an earlier run inserted a page before it
 		p.tail = p.alignedTail()
 	case p.own >= 0:
 		p.tail = p.ownTail()
@@ -339,9 +338,8 @@ func (p *planner) bounds() {
 	}
 }
 
-// alignedTail returns where what is not loaded begins, without padding before it. Where a page is put in
-// front, something else is loaded last than before: what follows is aligned after that, and would keep
-// the padding of both places otherwise.
+// alignedTail returns where what is not loaded begins, without padding before it. After a page was inserted, something
+// else is loaded last than before, and the padding of both places would stay.
 func (p *planner) alignedTail() uint64 {
 	from := p.loadEnd
 	if p.own >= 0 {
@@ -408,8 +406,7 @@ func (p *planner) noAddresses() error {
 	return fmt.Errorf("segments end at address %#x, which leaves no room for one more", p.addrEnd)
 }
 
-// moveUnits puts the units that move at a file offset and an address, and returns
-// where they end in the file.
+// moveUnits puts the units that move at a file offset and an address, and returns where they end in the file.
 func (p *planner) moveUnits(off, addr uint64) uint64 {
 	end := off
 	for _, u := range p.units {
@@ -423,8 +420,7 @@ func (p *planner) moveUnits(off, addr uint64) uint64 {
 	return end
 }
 
-// lastLoad returns the index of the last PT_LOAD that stays. There is one: check has
-// made sure of it, and the one that is laid out anew is never the only one.
+// lastLoad returns the index of the last PT_LOAD that stays. The one of an earlier run is never the only one.
 func (p *planner) lastLoad() int {
 	last := 0
 	for i := range p.progs {
@@ -466,7 +462,7 @@ func (p *planner) programHeaders(end uint64) {
 		p.progs = append(p.progs, gnu)
 	}
 	if p.remove && len(p.f.Sections) == 0 {
-		// Nothing else would say that the bytes behind the table are free for another .sframe.
+		// Only these tell that the bytes after the table are free for another .sframe.
 		p.progs = append(p.progs, make([]elf.Prog64, max(0, len(p.f.Progs)-len(p.progs)))...)
 	}
 	for i := range p.progs {

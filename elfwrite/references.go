@@ -13,21 +13,20 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// references are what symbols and relocations say of the parts of a file that could give way:
-// which of them something finds by its address. Such a part has to stay, because code that
-// refers to it is not rewritten. The parts are those that movable sections, notes and the
-// bytes after the program headers make.
+// references are the addresses that symbols and relocations refer to. A part of the file that has one cannot move,
+// because code that refers to it is not rewritten. Movable sections, notes and the bytes after the program headers are
+// such parts.
 type references struct {
 	cuts []uint64 // addresses where parts begin or end, sorted
 	hit  []bool   // something refers to an address from this cut to the next one
-	err  error    // why it is not known
+	err  error    // of the scan
 
 	first, size uint64 // of all parts together
 	code        Code   // the references to it
-	codeErr     error  // why these are not known
+	codeErr     error  // if there can be none
 }
 
-// to returns an error if something refers to the addresses, or if that is not known.
+// to returns an error if something may refer to the addresses.
 func (r *references) to(s span) error {
 	if r.err != nil {
 		return fmt.Errorf("it is not known what refers to it: %w", r.err)
@@ -42,13 +41,12 @@ func (r *references) to(s span) error {
 
 var errReferred = errors.New("a symbol or a relocation refers to it, and so may code")
 
-// at returns the index of the part that an address is in; -1 is before all of them, and the
-// last one is after.
+// at returns the index of the part that an address is in, or -1 before the first one.
 func (r *references) at(addr uint64) int {
 	return sort.Search(len(r.cuts), func(i int) bool { return r.cuts[i] > addr }) - 1
 }
 
-// mark notes that something refers to one of the addresses from first to last.
+// mark notes a reference to one of the addresses from first to last.
 func (r *references) mark(first, last uint64) {
 	r.code.mark(first, last)
 	if n := len(r.cuts); n == 0 || last < r.cuts[0] || first >= r.cuts[n-1] {
@@ -69,8 +67,7 @@ func (r *references) near(addr uint64) bool {
 	return addr-r.first <= r.size || addr-r.code.first <= r.code.size
 }
 
-// refersTo returns an error if something refers to the addresses of the old file. What there
-// is to know is found out once.
+// refersTo returns an error if something may refer to the addresses of the old file, which is scanned once.
 func (p *planner) refersTo(s span) error {
 	if p.refs == nil {
 		p.refs = newReferences(p.f, p.parts())
@@ -124,7 +121,7 @@ func (r *references) cut(parts []span) {
 	}
 }
 
-// newReferences finds out what refers to the parts of f, and to its code.
+// newReferences finds the references to the parts of f, and to its code.
 func newReferences(f *elffile.File, parts []span) *references {
 	r := &references{}
 	r.cut(parts)
@@ -154,11 +151,11 @@ func (r *references) scan(f *elffile.File) error {
 // A scan looks for references.
 type scan struct {
 	*references
-	f    *elffile.File
-	arch *arch.Arch
-	kept bool // there are relocations that a linker kept
-	// The values of the symbols of SHT_DYNSYM, and of SHT_SYMTAB if relocations were kept;
-	// noValue for those that are no addresses in the file.
+	f       *elffile.File
+	arch    *arch.Arch
+	emitted bool // a linker emitted relocations of sections (--emit-relocs)
+	// The values of the symbols of SHT_DYNSYM, and of SHT_SYMTAB if relocations were emitted; noValue for those that
+	// are no addresses in the file.
 	dynsyms, symbols []uint64
 	nearby           []byte // the bytes from address nearAt on, as far as they were read
 	nearAt           uint64
@@ -177,24 +174,24 @@ func (s *scan) allSymbols() error {
 		return err
 	}
 	if s.dynsyms, err = s.symbolTables(elf.SHT_DYNSYM, true); err == nil {
-		s.symbols, err = s.symbolTables(elf.SHT_SYMTAB, s.kept)
+		s.symbols, err = s.symbolTables(elf.SHT_SYMTAB, s.emitted)
 	}
 	return err
 }
 
-// symbolTables is allSymbols for the tables of one type. It returns the values of the symbols of the
-// first one, which relocations are with, if they are to be kept.
-func (s *scan) symbolTables(t elf.SectionType, keep bool) ([]uint64, error) {
+// symbolTables is allSymbols for the tables of one type. If values are needed, it returns those of the symbols of the
+// first table, which relocations are with.
+func (s *scan) symbolTables(t elf.SectionType, needed bool) ([]uint64, error) {
 	var first *elffile.Section
 	var values []uint64
 	err := s.f.Symbols(t, func(table *elffile.Section, sym elffile.Symbol) {
 		if first == nil {
-			if first = table; keep {
+			if first = table; needed {
 				values = make([]uint64, 0, table.Size/elffile.SymSize)
 			}
 		}
 		v := s.value(&sym)
-		if keep && table == first {
+		if needed && table == first {
 			values = append(values, v)
 		}
 		if v == noValue || !s.near(v) || elf.SymType(sym.Info&0xf) == elf.STT_SECTION {
@@ -230,8 +227,8 @@ func (s *scan) value(sym *elffile.Symbol) uint64 {
 	return sym.Value
 }
 
-// harmless reports whether a symbol is one that no code uses: those by which assemblers for
-// AArch64 tell data from code, and the name that glibc's start files give the ABI note.
+// harmless reports whether no code uses a symbol: assemblers for AArch64 tell data from code by some, and glibc's start
+// files have one for the ABI note.
 func (s *scan) harmless(table *elffile.Section, sym *elffile.Symbol) bool {
 	const most = 1 << 16 // names; there is one or two
 	if s.names++; elf.SymBind(sym.Info>>4) != elf.STB_LOCAL || s.names > most {

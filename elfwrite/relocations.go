@@ -21,7 +21,7 @@ const (
 	formREL                      // with addends in the places
 	formRELR                     // places of R_*_RELATIVE, addends in the places (ELF gABI, "Relative Relocation Table")
 	formAndroid                  // with or without addends, packed (Android's APS2)
-	formKept                     // with addends, that a linker applied and kept (--emit-relocs)
+	formEmitted                  // with addends, applied by a linker (--emit-relocs)
 )
 
 // A relocTable is where relocations are in the file.
@@ -52,8 +52,8 @@ var relocSections = map[elf.SectionType]relocForm{
 	shtAndroidREL: formAndroid, shtAndroidRELA: formAndroid,
 }
 
-// relocTags are the dynamic tags of relocations, those of their sizes, and the forms. That of
-// DT_JMPREL is another entry's value.
+// relocTags are the dynamic tags of relocations, those of their sizes, and the forms. That of DT_JMPREL is another
+// entry's value.
 var relocTags = []struct {
 	tag, size elf.DynTag
 	form      relocForm
@@ -63,7 +63,7 @@ var relocTags = []struct {
 	{dtAndroidREL, dtAndroidRELSZ, formAndroid}, {dtAndroidRELA, dtAndroidRELASZ, formAndroid},
 }
 
-// tables finds all relocations of what is loaded. What several headers speak of is there once.
+// tables finds all relocations of what is loaded, once.
 func (s *scan) tables() ([]relocTable, error) {
 	tables, err := s.dynamicTables()
 	if err != nil {
@@ -100,8 +100,7 @@ func (s *scan) tables() ([]relocTable, error) {
 	return once, nil
 }
 
-// sectionForm returns the form of the relocations in the section with the given index, and
-// whether there are any that are about what is loaded.
+// sectionForm returns the form of the relocations in a section, and whether they are of what is loaded.
 func (s *scan) sectionForm(i int) (relocForm, bool, error) {
 	f := s.f
 	r := &f.Sections[i]
@@ -121,8 +120,8 @@ func (s *scan) sectionForm(i int) (relocForm, bool, error) {
 	if form != formRELA || !ok || symtab < 0 || int(r.Link) != symtab {
 		return 0, false, fmt.Errorf("section %d (%s) has relocations of type %v with symbols in section %d; SHT_RELA and %d were expected", i, r.Name, t, r.Link, symtab)
 	}
-	s.kept = true
-	return formKept, true, nil
+	s.emitted = true
+	return formEmitted, true, nil
 }
 
 // dynamicTables finds the relocations that dynamic entries locate.
@@ -150,8 +149,7 @@ func (s *scan) dynamicTables() ([]relocTable, error) {
 	return tables, nil
 }
 
-// Sizes in bytes of the other relocations: a place and its info word, and an entry of DT_RELR, which is
-// one word.
+// Sizes in bytes of the other relocations: a place and its info word, and an entry of DT_RELR, which is one word.
 const (
 	relSize  = 16
 	wordSize = 8
@@ -160,7 +158,7 @@ const (
 // size returns the size of an entry in bytes; that of packed ones is 1.
 func (f relocForm) size() uint64 {
 	switch f {
-	case formRELA, formKept:
+	case formRELA, formEmitted:
 		return elffile.RelaSize
 	case formREL:
 		return relSize
@@ -194,8 +192,8 @@ func (s *scan) table(t *relocTable) error {
 		switch t.form {
 		case formRELA:
 			s.rela(b)
-		case formKept:
-			s.keptRela(b)
+		case formEmitted:
+			s.emittedRela(b)
 		case formREL:
 			for e := b; len(e) >= int(size) && err == nil; e = e[size:] {
 				err = s.inPlace(s.f.Order.Uint64(e), s.f.Order.Uint64(e[elffile.RelaInfo:]))
@@ -243,8 +241,7 @@ func (s *scan) one(place, info, addend uint64) {
 	}
 }
 
-// target returns the address that a relocation stands for, with a symbol of those with the
-// given values, and whether it stands for one.
+// target returns the address that a relocation stands for, if it does, by the values of symbols.
 func (s *scan) target(values []uint64, info, addend uint64) (uint64, bool) {
 	sym := info >> 32
 	if sym == 0 {
@@ -256,12 +253,12 @@ func (s *scan) target(values []uint64, info, addend uint64) (uint64, bool) {
 	return values[sym] + addend, true
 }
 
-// bias is how far the addend of a relocation of an instruction can be from that of the address
-// it means, in bytes: it counts from the field, and the instruction from its own end or start.
+// bias is how many bytes the addend of a relocation of an instruction can be from the address: it counts from the
+// field, and the instruction from its end or start.
 const bias = 8
 
-// keptRela marks the places and targets of relocations that a linker kept.
-func (s *scan) keptRela(b []byte) {
+// emittedRela marks the places and targets of relocations that a linker applied.
+func (s *scan) emittedRela(b []byte) {
 	for ; len(b) >= elffile.RelaSize; b = b[elffile.RelaSize:] {
 		place, info, addend := s.f.Order.Uint64(b), s.f.Order.Uint64(b[elffile.RelaInfo:]), s.f.Order.Uint64(b[elffile.RelaAddend:])
 		if uint32(info) == 0 { // R_*_NONE
@@ -287,14 +284,12 @@ func (s *scan) inPlace(place, info uint64) error {
 // baseInfo is the info word of R_*_RELATIVE.
 func (s *scan) baseInfo() uint64 { return uint64(s.arch.Relative[0]) }
 
-// loaded returns n bytes, few, from an address on, or nil if the file does not have them. It reads
-// what is near them, too, but not over and over.
+// loaded returns n bytes, few, from an address on, or nil if the file does not have them. It reads more at a time.
 func (s *scan) loaded(addr, n uint64) []byte {
 	has := func() bool {
 		return addr >= s.nearAt && n <= uint64(len(s.nearby)) && addr-s.nearAt <= uint64(len(s.nearby))-n
 	}
-	// Places that are in order are read once. A table without order, or several, may ask for more, but for
-	// no more than a few times the file; small files do not matter.
+	// Places in order are read once. Others may need more, but only a few times the file; small files do not matter.
 	const times, anyRead = 4, 16 << 20
 	if !has() && (s.read > times*s.f.Size+anyRead || !s.readNear(addr) || !has()) {
 		return nil
@@ -325,8 +320,7 @@ func (s *scan) readNear(addr uint64) bool {
 // relrPlaces is the state of decoding a table of relative relocations.
 type relrPlaces struct{ base uint64 }
 
-// next calls fn with the places of an entry: one address, or bits for the 63 words after the
-// last one.
+// next calls fn with the places of an entry: one address, or bits for the 63 words after the last one.
 func (r *relrPlaces) next(entry uint64, fn func(place uint64) error) error {
 	if entry&1 == 0 {
 		r.base = entry + wordSize
@@ -353,8 +347,8 @@ const (
 
 var errPacked = errors.New("they are not in the form APS2")
 
-// android marks the places and targets of packed relocations. Each group of them begins with
-// what its relocations have in common; offsets and addends are differences to the ones before.
+// android marks the places and targets of packed relocations. A group begins with what its relocations share. Offsets
+// and addends are differences to the ones before.
 func (s *scan) android(b []byte) error {
 	b, ok := bytes.CutPrefix(b, []byte("APS2"))
 	if !ok {

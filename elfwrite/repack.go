@@ -12,8 +12,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A unit is a part of the head of the file that moves as a whole: a section, or
-// the sections of a PT_NOTE.
+// A unit is a part of the head of the file that moves as a whole: a section, or the sections of a PT_NOTE.
 type unit struct {
 	span           // in the old file
 	addr    uint64 // in the old image
@@ -50,8 +49,8 @@ func (p *planner) unitAt(s span) *unit {
 const smallHole = 384
 
 // headPrice is how many bytes more of others move in favour of .dynstr and .interp. In executables, patchelf
-// --set-rpath takes the space of all sections up to .dynstr; where that is elsewhere, it finds space in the head
-// for .dynamic. Where .interp was is known only as long as it stays; linkers have it first, or after the build-id.
+// --set-rpath takes the space of all sections up to .dynstr, or if that is elsewhere, space in the head for .dynamic.
+// The place of .interp cannot be restored: linkers have it first, or after the build-id.
 const headPrice = 4 << 10
 
 // A packing is a way to free bytes after the program headers.
@@ -64,7 +63,8 @@ type packing struct {
 }
 
 // repack frees bytes after the program header table by moving what is there. What stays in the head may also have its
-// place in the bytes tail after the segment, which grows by that. At most so many bytes go to the new segment.
+// place in the bytes tail after the segment, which grows by that. At most the given number of bytes go to the new
+// segment.
 func (p *planner) repack(tail span, most uint64) error {
 	before, after := p.table()
 	refuse := func(format string, args ...any) error {
@@ -142,15 +142,15 @@ func (p *planner) unknown(off uint64) error {
 	return fmt.Errorf("there are bytes at file offset %#x that belong to no section", off)
 }
 
-// belongsAfter reports whether one of the first units, when it returns to the head, belongs after the section at a
-// file offset there. Headers of sections that dynamic entries locate keep their order.
+// belongsAfter reports whether one of the first units, when it returns to the head, belongs after the section at a file
+// offset there. Headers of sections that dynamic entries locate keep their order.
 func (p *planner) belongsAfter(off uint64, own int) bool {
 	i := p.headerAt(off)
 	return p.remove && slices.ContainsFunc(p.units[:own], func(u *unit) bool { return u.dynamic && u.section > i })
 }
 
-// linkerOrder returns the units as linkers order them: by their headers. Only .interp and notes have
-// other headers in the new segment; they come first.
+// linkerOrder returns the units as linkers order them: by their headers. Only .interp and notes have other headers in
+// the new segment; they come first.
 func (p *planner) linkerOrder(own int) []*unit {
 	rank := func(u *unit) int {
 		if u.dynamic || !slices.Contains(p.units[:own], u) {
@@ -161,11 +161,12 @@ func (p *planner) linkerOrder(own int) []*unit {
 	return slices.SortedStableFunc(slices.Values(p.units), func(a, b *unit) int { return cmp.Compare(rank(a), rank(b)) })
 }
 
-// maxChoices is how many units are tried both ways, in the head and in the new segment: .interp, and nine sections
-// that dynamic entries locate.
+// maxChoices is how many units are tried both ways, in the head and in the new segment: .interp, and nine sections that
+// dynamic entries locate.
 const maxChoices = 10
 
-// choose finds the units that go to the new segment, with the fewest bytes, and makes that the best way if it is better.
+// choose finds the units that go to the new segment, with the fewest bytes, and makes that the best way if it is
+// better.
 func (p *planner) choose(best *packing, way packing, own int) {
 	choices := 0
 	for _, u := range p.units[own:] {
@@ -200,8 +201,8 @@ func (p *planner) headerAt(off uint64) int {
 	})
 }
 
-// thingAt returns the section at the given file offset; in a file without section headers, the
-// contents of PT_INTERP or of a PT_NOTE as if it were one.
+// thingAt returns the section at the given file offset; in a file without section headers, the contents of PT_INTERP or
+// of a PT_NOTE as if it were one.
 func (p *planner) thingAt(off uint64) (elffile.Section, bool) {
 	if i := p.headerAt(off); i >= 0 {
 		return p.f.Sections[i], true
@@ -269,7 +270,8 @@ func (p *planner) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64, tags 
 // errNotFound is why most sections stay.
 var errNotFound = errors.New("code finds it by its address, not by a header or a dynamic entry")
 
-// checkHeaders returns an error if headers or dynamic entries lead into u. Those of its parts may, if it moves with them.
+// checkHeaders returns an error if headers or dynamic entries lead into u. Those of its parts may, if it moves with
+// them.
 func (p *planner) checkHeaders(u *unit, tags []dynTag, moves bool) error {
 	for _, t := range tags {
 		if t.value-u.addr < u.end-u.begin && !(u.dynamic && t.entry == u.entry) {
@@ -301,12 +303,9 @@ func (p *planner) isInterp(s span) bool {
 	return h != nil && fileSpan(h) == s
 }
 
-// pack puts the units into the spaces, in their order: all when .sframe is removed, or else all but those of an
-// earlier segment and those that the mask names. It returns how many bytes go to the new segment because of that,
-// and reports whether the rest is where it has to be.
-//
-// Notes stay in the head. Elsewhere the difference of their file offset and their address would not be that of the ELF
-// header, and runtimes look for them at __ehdr_start + p_offset: compiler-rt's profile writer does.
+// pack puts the units into the spaces, in their order: all when .sframe is removed, or else all but those of an earlier
+// segment and those that the mask names. It returns how many bytes go to the new segment because of that, and reports
+// whether the rest is where it has to be.
 func (p *planner) pack(way *packing, own int) (moved uint64, ok bool) {
 	head, spaces := &p.f.Progs[p.head], slices.Clone(way.spaces)
 	ok = true
@@ -370,8 +369,7 @@ type dynTag struct {
 	size    uint64 // that another entry gives the section there, or 0
 }
 
-// movable maps the dynamic tags that locate sections to the tags of their sizes.
-// Nothing else leads to these sections.
+// movable maps the dynamic tags that locate sections to the tags of their sizes. Nothing else leads to these sections.
 var movable = map[elf.DynTag]elf.DynTag{
 	elf.DT_GNU_HASH: 0,
 	elf.DT_HASH:     0,
@@ -391,8 +389,7 @@ const (
 	maxDynamic = 1 << 20 // bytes of all dynamic entries
 )
 
-// fixedTags are the other tags whose values are addresses. A section that one of
-// them points into does not move.
+// fixedTags are the other tags whose values are addresses. A section that one of them points into does not move.
 var fixedTags = []elf.DynTag{
 	elf.DT_PLTGOT, elf.DT_INIT, elf.DT_FINI, elf.DT_REL, elf.DT_JMPREL, elf.DT_INIT_ARRAY, elf.DT_FINI_ARRAY,
 	elf.DT_PREINIT_ARRAY, elf.DT_SYMTAB_SHNDX, elf.DT_TLSDESC_PLT, elf.DT_TLSDESC_GOT, elf.DT_GNU_CONFLICT,
@@ -430,8 +427,7 @@ func dynamicValues(f *elffile.File) (map[elf.DynTag]uint64, error) {
 	return values, err
 }
 
-// dynamicTags returns the entries that are addresses: those with movable set
-// locate sections that may move.
+// dynamicTags returns the entries that are addresses: those with movable set locate sections that may move.
 func (p *planner) dynamicTags() ([]dynTag, error) {
 	sizes, err := dynamicValues(p.f)
 	if err != nil {

@@ -60,8 +60,8 @@ func (l *Layout) setNames(names []byte, off uint64) uint64 {
 	return off + s.Size
 }
 
-// setHeaders puts the section headers after an offset of the new file, and what follows all that headers tell of in
-// the old one after them.
+// setHeaders puts the section headers after an offset of the new file, and what follows all that headers tell of in the
+// old one after them.
 func (l *Layout) setHeaders(off, known uint64) {
 	if len(l.sections) > 0 {
 		l.shoff = alignUp(off, tableAlign)
@@ -70,39 +70,34 @@ func (l *Layout) setHeaders(off, known uint64) {
 	l.copies = append(l.copies, extent{known, off, l.f.Size - known})
 }
 
-// names returns the section name table with a name at its end, unless it is there, and the offset of the name.
-func (l *Layout) names(name string) ([]byte, uint32, error) {
+// names returns the section name table with a name at its end, unless it is there, and the offset of the name. With
+// remove, it is the table without that end, if only sections that go use it.
+func (l *Layout) names(name string, remove bool, goes func(section int) bool) ([]byte, uint32, error) {
 	names, err := l.f.ReadSection(&l.f.Sections[l.f.Shstrndx])
 	if err != nil {
 		return nil, 0, err
 	}
-	name += "\x00"
-	if i := bytes.Index(names, []byte(name)); i > 0 { // 0 is the empty name
-		return names, uint32(i), nil
+	entry := []byte(name + "\x00")
+	if !remove {
+		if i := bytes.Index(names, entry); i > 0 { // 0 is the empty name
+			return names, uint32(i), nil
+		}
+		if n := len(names); n == 0 || names[n-1] != 0 {
+			names = append(names, 0)
+		}
+		return append(names, entry...), uint32(len(names)), nil
 	}
-	if n := len(names); n == 0 || names[n-1] != 0 {
-		names = append(names, 0)
-	}
-	return append(names, name...), uint32(len(names)), nil
-}
-
-// namesWithout returns the section name table without a name at its end, if only the sections that go use that.
-func (l *Layout) namesWithout(name string, goes func(section int) bool) ([]byte, error) {
-	names, err := l.f.ReadSection(&l.f.Sections[l.f.Shstrndx])
-	if err != nil {
-		return nil, err
-	}
-	n := len(names) - len(name) - 1
-	if n < 1 || names[n-1] != 0 || !bytes.HasSuffix(names, []byte(name+"\x00")) {
-		return names, nil
+	n := len(names) - len(entry)
+	if n < 1 || names[n-1] != 0 || !bytes.HasSuffix(names, entry) {
+		return names, 0, nil
 	}
 	for i := range l.f.Sections {
 		s := &l.f.Sections[i]
 		if !goes(i) && (uint64(s.Section64.Name) >= uint64(n) || s.Link == uint32(l.f.Shstrndx)) {
-			return names, nil // a symbol may use it
+			return names, 0, nil // a symbol may use it
 		}
 	}
-	return names[:n], nil
+	return names[:n], 0, nil
 }
 
 // contentEnds returns where the contents of the sections that stay end, but for the section names, and where everything
@@ -164,8 +159,7 @@ func (p *planner) files(end uint64) error {
 	return nil
 }
 
-// tailAlign returns the largest alignment of the sections from the given file offset
-// on, which are not loaded. Without section headers there is nothing that would say it of any.
+// tailAlign returns the largest alignment of the sections from a file offset on, which are not loaded.
 func (p *planner) tailAlign(from uint64) uint64 {
 	if len(p.f.Sections) == 0 {
 		return 1
@@ -179,8 +173,7 @@ func (p *planner) tailAlign(from uint64) uint64 {
 	return align
 }
 
-// newOff returns where the byte at off of the old file is in the new one, for
-// those that are not in a unit.
+// newOff returns where the byte at off of the old file is in the new one, if it is in no unit.
 func (p *planner) newOff(off uint64) uint64 {
 	switch {
 	case off >= p.tail:
@@ -194,14 +187,7 @@ func (p *planner) newOff(off uint64) uint64 {
 // sectionHeaders makes the section headers, with the section names at an offset of the new file, and returns where the
 // latter end.
 func (p *planner) sectionHeaders(at uint64) (uint64, error) {
-	var names []byte
-	var name uint32
-	var err error
-	if p.remove {
-		names, err = p.namesWithout(sframe.SectionName, p.isOld)
-	} else {
-		names, name, err = p.names(sframe.SectionName)
-	}
+	names, name, err := p.names(sframe.SectionName, p.remove, p.isOld)
 	if err != nil {
 		return 0, err
 	}
@@ -261,9 +247,10 @@ func (p *planner) namesBefore(names []byte) (uint64, bool) {
 // newSection stands for .sframe in the order of sections.
 const newSection = -1
 
-// order returns the sections in their new order, given their new headers. Those of notes and .interp are in the order of
-// the file, which patchelf takes for granted. What dynamic entries locate keeps its place before the sections that refer
-// to it: where .dynsym comes late, strip and objcopy order the sections anew and leave its section indexes as they were.
+// order returns the sections in their new order, given their new headers. Those of notes and .interp are in the order
+// of the file, which patchelf takes for granted. What dynamic entries locate keeps its place before the sections that
+// refer to it: where .dynsym comes late, strip and objcopy order the sections anew and leave its section indexes as
+// they were.
 func (p *planner) order(headers []elf.Section64) []int {
 	f := p.f
 	if len(f.Sections) >= int(elf.SHN_LORESERVE) {

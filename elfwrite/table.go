@@ -19,8 +19,8 @@ const newHeaders = 2
 // files of Debian 12 and unstable (2026-11-23).
 const cheapMove = 16 << 10
 
-// extendTable finds space for the new program headers in their table: p.progs loses what they replace,
-// and p.units gets what moves.
+// extendTable finds space for the new program headers in their table: p.progs loses what they replace, and p.units gets
+// what moves.
 func (p *planner) extendTable() error {
 	for free := len(p.f.Progs) - len(p.progs); free < newHeaders; free++ {
 		i := slices.IndexFunc(p.progs, func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_NULL })
@@ -61,15 +61,6 @@ func (p *planner) extendTable() error {
 	return nil
 }
 
-// restore puts what an earlier run moved back to where linkers have it, if that is possible: the program
-// headers need less space again.
-func (p *planner) restore() {
-	own := len(p.units)
-	if own > 0 && len(p.f.Sections) > 0 && p.repack(span{}, math.MaxUint64) != nil {
-		p.forget(own)
-	}
-}
-
 // forget forgets the units from the n-th one on, and where the others were put.
 func (p *planner) forget(n int) {
 	p.units = p.units[:n]
@@ -78,8 +69,8 @@ func (p *planner) forget(n int) {
 	}
 }
 
-// dropDuplicate drops a PT_NOTE that repeats PT_GNU_PROPERTY, by which loaders and kernels go. It reports whether there was
-// one.
+// dropDuplicate drops a PT_NOTE that repeats PT_GNU_PROPERTY, by which loaders and kernels go. It reports whether there
+// was one.
 func (p *planner) dropDuplicate() bool {
 	property := p.f.Prog(elf.PT_GNU_PROPERTY)
 	n := len(p.progs)
@@ -98,8 +89,7 @@ func (p *planner) table() (before, after span) {
 	return span{begin, begin + uint64(len(p.f.Progs))*elffile.ProgSize}, span{begin, begin + uint64(n)*elffile.ProgSize}
 }
 
-// fits reports whether the table fits where it is: without growing, or into
-// unused bytes that belong to nothing.
+// fits reports whether the table fits where it is: without growing, or into unused bytes that belong to nothing.
 func (p *planner) fits() bool {
 	before, after := p.table()
 	if after.end <= before.end {
@@ -116,8 +106,8 @@ func (p *planner) fits() bool {
 	return fileSpan(h).contains(grown) && p.refersTo(span{h.Vaddr + (grown.begin - h.Off), h.Vaddr + (grown.end - h.Off)}) == nil
 }
 
-// free reports whether bytes that are in no section are padding: zeros.
-// Without section headers, zeros that are loaded can be anything that is zero.
+// free reports whether bytes that are in no section are padding: zeros. Without section headers, zeros that are loaded
+// can be anything that is zero.
 func (p *planner) free(s span) bool {
 	if s.begin >= s.end {
 		return true
@@ -129,8 +119,8 @@ func (p *planner) free(s span) bool {
 	return p.unused(s)
 }
 
-// afterHead returns the bytes of the file after the segment that holds the table, up to the
-// next ones that belong to something: the segment could have them, too.
+// afterHead returns the bytes of the file after the segment that holds the table, up to the next ones that belong to
+// something. The segment can grow by them.
 func (p *planner) afterHead() span {
 	if p.head < 0 {
 		return span{}
@@ -153,8 +143,8 @@ func (p *planner) afterHead() span {
 	return s
 }
 
-// mergeNotes makes one PT_NOTE of those that lie one after the other and say the same
-// together, and reports whether there were such.
+// mergeNotes makes one PT_NOTE of those that lie one after the other and say the same together, and reports whether
+// there were such.
 func (p *planner) mergeNotes() bool {
 	var notes []int // the PT_NOTEs in the order of the file
 	for i := range p.progs {
@@ -198,8 +188,8 @@ func (p *planner) adjacentNotes(a, b *elf.Prog64) bool {
 }
 
 // unused reports whether the bytes of the file, but for the given parts, are there, and are zero, or the X that
-// patchelf leaves where it moved a section away, or old section headers, which
-// are written anew elsewhere, as the old .sframe is.
+// patchelf leaves where it moved a section away, or old section headers, which are written anew elsewhere, as the old
+// .sframe is.
 func (p *planner) unused(s span, but ...span) bool {
 	if s.begin >= s.end {
 		return true
@@ -220,9 +210,8 @@ func (p *planner) unused(s span, but ...span) bool {
 	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 && c != 'X' })
 }
 
-// next returns the file offset of the first thing at or after off: a section, a
-// segment, what a dynamic entry points to in a file without section headers, or the
-// end of the segment that holds the table. The old .sframe, which goes, is none.
+// next returns the file offset of the first thing at or after off, but for the old .sframe: a section, a segment, what
+// a dynamic entry leads to in a file without section headers, or the end of the segment that holds the table.
 func (p *planner) next(off uint64) uint64 {
 	n := p.f.Size
 	if p.head >= 0 && fileSpan(&p.f.Progs[p.head]).end > off {

@@ -12,23 +12,22 @@ import (
 	"cfi2sframe/internal/filecopy"
 )
 
-// A Target is what a new file is written to: an *os.File, or memory. What is written at an offset
-// after its end makes it so much longer; the bytes between are zero.
+// A Target is what a new file is written to: an *os.File, or memory. What is written at an offset after its end makes
+// it so much longer; the bytes between are zero.
 type Target interface {
 	io.WriterAt
 	Truncate(size int64) error
 }
 
-// CopyHead copies the first part of the new file, as a rule all that is loaded. It does not
-// depend on the size of .sframe: a layout for another size can do that before the size is
-// known. It ends when ctx does.
+// CopyHead copies the first part of the new file, as a rule all that is loaded. It does not depend on the size of
+// .sframe. It ends when ctx does.
 func (l *Layout) CopyHead(ctx context.Context, dst Target, src io.ReaderAt) error {
 	return copyRange(ctx, dst, src, l.copies[0])
 }
 
-// Write writes the new file to dst, from the old file src and the section's contents, which
-// are Size bytes for address Addr. Nothing is in dst yet, or what CopyHead of the layout
-// head, which may be nil, has copied. It ends when ctx does.
+// Write writes the new file to dst, from the old file src and the section's contents, which are Size bytes for address
+// Addr. Nothing is in dst yet, or what CopyHead of the layout head, which may be nil, has copied. It ends when ctx
+// does.
 func (l *Layout) Write(ctx context.Context, dst Target, src io.ReaderAt, section []byte, head *Layout) error {
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
@@ -116,8 +115,7 @@ func writeTable[T any](dst Target, order binary.ByteOrder, off uint64, table []T
 	return nil
 }
 
-// overflow puts those numbers into the first section header that do not fit the ELF
-// header (ELF gABI, "ELF Header" and "Sections").
+// overflow puts numbers that do not fit the ELF header into the first section header (ELF gABI, "ELF Header").
 func (l *Layout) overflow(h *elf.Header64) {
 	first := &l.sections[0]
 	first.Size, first.Link, first.Info = 0, 0, 0
@@ -187,8 +185,8 @@ func (l *Layout) renumber(b []byte) (changed bool) {
 			o.PutUint16(b[elffile.SymShndx:], uint16(n))
 			changed = true
 		}
-		// What linkers define for the ELF header, such as __ehdr_start, has the index of the
-		// first section and is not in it.
+		// What linkers define for the ELF header, such as __ehdr_start, has the index of the first section and is not
+		// in it.
 		s, v := &l.f.Sections[old], o.Uint64(b[elffile.SymValue:])
 		if d := l.values[old]; d != 0 && v-s.Addr <= s.Size {
 			o.PutUint64(b[elffile.SymValue:], v+d)
