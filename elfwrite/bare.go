@@ -33,7 +33,8 @@ func (s *scan) bareSymbols() ([]uint64, error) {
 	}
 	values := make([]uint64, 0, n)
 	for ; len(b) >= elffile.SymSize; b = b[elffile.SymSize:] {
-		sym := elffile.Symbol{Sym64: elf.Sym64{Info: b[4], Shndx: s.f.Order.Uint16(b[elffile.SymShndx:]), Value: s.f.Order.Uint64(b[elffile.SymValue:])}}
+		sym := elffile.Symbol{Sym64: elf.Sym64{Info: b[4], Shndx: s.f.Order.Uint16(b[elffile.SymShndx:]),
+			Value: s.f.Order.Uint64(b[elffile.SymValue:])}}
 		if index := elf.SectionIndex(sym.Shndx); index < elf.SHN_LORESERVE || index == elf.SHN_XINDEX {
 			sym.Section = int(sym.Shndx)
 		}

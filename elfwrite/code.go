@@ -169,7 +169,9 @@ func (r *references) ofCode(f *elffile.File) (*Code, error) {
 
 // arrays are the dynamic tags of arrays of addresses, and of their sizes.
 var arrays = map[elf.DynTag]elf.DynTag{
-	elf.DT_INIT_ARRAY: elf.DT_INIT_ARRAYSZ, elf.DT_FINI_ARRAY: elf.DT_FINI_ARRAYSZ, elf.DT_PREINIT_ARRAY: elf.DT_PREINIT_ARRAYSZ,
+	elf.DT_INIT_ARRAY:    elf.DT_INIT_ARRAYSZ,
+	elf.DT_FINI_ARRAY:    elf.DT_FINI_ARRAYSZ,
+	elf.DT_PREINIT_ARRAY: elf.DT_PREINIT_ARRAYSZ,
 }
 
 // pointerSections hold addresses of code, which no relocation repeats in programs with a fixed address.

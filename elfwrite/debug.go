@@ -51,13 +51,15 @@ func (p *debugPlanner) check() error {
 		return errors.New("a relocatable object: what a linker made was expected")
 	case d.Machine != prog.Machine || d.Order != prog.Order || d.Type != prog.Type:
 		return fmt.Errorf("it is for machine %v, %v, ELF type %v; that of the program, %v, %v, %v, was expected",
-			elf.Machine(d.Machine), d.Order, elf.Type(d.Type), elf.Machine(prog.Machine), prog.Order, elf.Type(prog.Type))
+			elf.Machine(d.Machine), d.Order, elf.Type(d.Type),
+			elf.Machine(prog.Machine), prog.Order, elf.Type(prog.Type))
 	case len(prog.Sections) == 0:
 		return errors.New("the program has no section headers, with which those of the debug file could agree")
 	case len(d.Sections) == 0 || d.Shstrndx == 0:
 		return errors.New("it has no section headers with names")
 	case len(d.Sections)+1 > int(elf.SHN_LORESERVE) || len(prog.Progs) > maxDebugSegments:
-		return fmt.Errorf("it has %d sections and is to have %d segments; fewer were expected", len(d.Sections), len(prog.Progs))
+		return fmt.Errorf("it has %d sections and is to have %d segments; fewer were expected",
+			len(d.Sections), len(prog.Progs))
 	}
 	at, err := prog.SFrame()
 	if err != nil {
@@ -72,7 +74,8 @@ func (p *debugPlanner) check() error {
 	for i := range d.Sections {
 		if s := &d.Sections[i]; s.HasBytes() {
 			if sum += s.Size; s.Off > d.Size || s.Size > d.Size-s.Off || sum > d.Size {
-				return fmt.Errorf("section %d (%s): %d bytes at file offset %#x do not fit the file of %d bytes with the others", i, s.Name, s.Size, s.Off, d.Size)
+				return fmt.Errorf("section %d (%s): %d bytes at file offset %#x do not fit the file of %d bytes "+
+					"with the others", i, s.Name, s.Size, s.Off, d.Size)
 			}
 		}
 	}
@@ -212,8 +215,9 @@ func (p *debugPlanner) segments() {
 			h.Off = off
 		} else if bare && t != elf.PT_PHDR || h.Type == sframe.PTGNUSFrame {
 			h.Filesz = 0
-			if end := p.phoff + uint64(len(p.progs))*elffile.ProgSize; t == elf.PT_LOAD && h.Off == 0 && h.Memsz >= end {
-				h.Filesz = end // where readers expect the table to be
+			table := p.phoff + uint64(len(p.progs))*elffile.ProgSize
+			if t == elf.PT_LOAD && h.Off == 0 && h.Memsz >= table {
+				h.Filesz = table // where readers expect it
 			}
 		}
 	}
@@ -223,7 +227,8 @@ func (p *debugPlanner) segments() {
 func (p *debugPlanner) bytesOf(h *elf.Prog64) (uint64, bool) {
 	var off uint64
 	end := h.Vaddr
-	for _, s := range slices.SortedFunc(slices.Values(p.sections), func(a, b elf.Section64) int { return cmp.Compare(a.Addr, b.Addr) }) {
+	byAddr := func(a, b elf.Section64) int { return cmp.Compare(a.Addr, b.Addr) }
+	for _, s := range slices.SortedFunc(slices.Values(p.sections), byAddr) {
 		if elf.SectionFlag(s.Flags)&elf.SHF_ALLOC == 0 || elf.SectionType(s.Type) == elf.SHT_NOBITS || s.Size == 0 ||
 			s.Addr < h.Vaddr || s.Addr-h.Vaddr >= h.Filesz {
 			continue

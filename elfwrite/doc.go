@@ -16,8 +16,8 @@
 //   - unused bytes after the segment that holds the table, which grows by them;
 //   - adjacent PT_NOTEs, which are merged. This comes before many bytes have to move;
 //   - a PT_NOTE that repeats PT_GNU_PROPERTY. Loaders and kernels go by the latter;
-//   - in an executable with fixed addresses, a page before everything: static ones have .rela.plt after the table, which
-//     cannot move. See insertFront.
+//   - in an executable with fixed addresses, a page before everything: static ones have .rela.plt after the table,
+//     which cannot move. See insertFront.
 //
 // The new segment is read-only, last in address order, and begins with .sframe. Its bytes go right after those of the
 // last PT_LOAD in the file. What is not loaded moves up by a multiple of its alignment. Bytes after everything that
@@ -28,14 +28,15 @@
 // A section can move if only headers or dynamic entries lead to it, which are changed with it:
 //
 //   - .interp, by PT_INTERP;
-//   - .gnu.hash, .hash, .dynsym, .dynstr, .gnu.version*, .rela.dyn and .relr.dyn, by the dynamic entry with their address;
+//   - .gnu.hash, .hash, .dynsym, .dynstr, .gnu.version*, .rela.dyn and .relr.dyn, by the dynamic entry with their
+//     address;
 //   - notes, by PT_NOTE and PT_GNU_PROPERTY, all in one of these together, if they are of kinds whose readers go by
-//     headers (headerNotes). Code may have the address of others. They stay in the segment with the ELF header: runtimes
-//     look for them in memory at __ehdr_start + p_offset, as compiler-rt's profile writer does. The build-id stays in the
-//     first page, where debuggers and kernels look for it in core files.
+//     headers (headerNotes). Code may have the address of others. They stay in the segment with the ELF header:
+//     runtimes look for them in memory at __ehdr_start + p_offset, as compiler-rt's profile writer does. The build-id
+//     stays in the first page, where debuggers and kernels look for it in core files.
 //
-// None of them moves if anything else leads into it: another header or dynamic entry; a symbol, but those of sections and
-// what assemblers and start files define without using it; a dynamic relocation; or a relocation that the linker
+// None of them moves if anything else leads into it: another header or dynamic entry; a symbol, but those of sections
+// and what assemblers and start files define without using it; a dynamic relocation; or a relocation that the linker
 // emitted. Nor do notes whose section has an identifier for a name, for which linkers define __start_ and __stop_
 // symbols. In stripped files, an address in code cannot be detected.
 //
@@ -44,12 +45,12 @@
 //
 // # Again, and back
 //
-// A segment of this kind is laid out anew when .sframe is replaced, and where .sframe was removed and is added again: the
-// result is that of the first time. Where it is removed, what moved returns to where linkers have it: after the table,
-// without gaps, in the order of the section headers. That restores the original bytes of nearly every file. Without
-// section headers, program headers become PT_NULL. An .sframe that a linker made is replaced in its place if the new one
-// fits there.
+// A segment of this kind is laid out anew when .sframe is replaced, and where .sframe was removed and is added again:
+// the result is that of the first time. Where it is removed, what moved returns to where linkers have it: after the
+// table, without gaps, in the order of the section headers. That restores the original bytes of nearly every file.
+// Without section headers, program headers become PT_NULL. An .sframe that a linker made is replaced in its place if
+// the new one fits there.
 //
-// Program interpreters (ld.so) get a layout that old kernels load, for which the size of .sframe has to be a multiple of
-// SizeMultiple. In relocatable objects, .sframe and its relocations come last, and nothing else changes.
+// Program interpreters (ld.so) get a layout that old kernels load, for which the size of .sframe has to be a multiple
+// of SizeMultiple. In relocatable objects, .sframe and its relocations come last, and nothing else changes.
 package elfwrite

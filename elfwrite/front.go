@@ -26,7 +26,8 @@ func (p *planner) insertFront() error {
 		return errors.New("no segment begins with the ELF header, so that a page in front would be loaded")
 	}
 	head := &p.f.Progs[p.head]
-	if slices.ContainsFunc(p.f.Progs, func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_LOAD && h.Vaddr < head.Vaddr }) {
+	lower := func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_LOAD && h.Vaddr < head.Vaddr }
+	if slices.ContainsFunc(p.f.Progs, lower) {
 		return errors.New("the segment with the ELF header is not the lowest one, so that a page in front has no place")
 	}
 	if head.Vaddr < lowestAddr+p.page || head.Vaddr%p.page != 0 {
@@ -39,7 +40,8 @@ func (p *planner) insertFront() error {
 	p.phoff = elffile.HeaderSize
 	own := len(p.units)
 	// The page needs a program header if the head does not follow it in the file.
-	if space := p.headSpace(); table+elffile.ProgSize <= space && p.notesToFront(span{table + elffile.ProgSize, space}) == nil {
+	if space := p.headSpace(); table+elffile.ProgSize <= space &&
+		p.notesToFront(span{table + elffile.ProgSize, space}) == nil {
 		p.headTo, p.frontEnd = alignUp(p.loadEnd, p.page), p.headEnd(table+elffile.ProgSize)
 		p.tail = p.alignedTail()
 		return nil
@@ -88,13 +90,9 @@ func (p *planner) headSpace() uint64 {
 
 // notesToFront moves the notes after the program headers to a part of the page in front.
 func (p *planner) notesToFront(space span) error {
-	tags, err := p.dynamicTags()
-	if err != nil {
-		return err
-	}
 	before, _ := p.table()
 	for at := before.end; len(p.units) < maxUnits; {
-		u, err := p.unit(p.next(at), &p.f.Progs[p.head], tags)
+		u, err := p.unit(p.next(at), &p.f.Progs[p.head])
 		if err != nil || u.dynamic {
 			break // and so it stays
 		}
@@ -138,7 +136,8 @@ func (p *planner) addFront() {
 		return
 	}
 	page := elf.Prog64{
-		Type: h.Type, Flags: h.Flags, Vaddr: addr, Paddr: p.loadAddr(addr), Filesz: p.frontEnd, Memsz: p.frontEnd, Align: p.page,
+		Type: h.Type, Flags: h.Flags, Vaddr: addr, Paddr: p.loadAddr(addr),
+		Filesz: p.frontEnd, Memsz: p.frontEnd, Align: p.page,
 	}
 	p.progs = slices.Insert(p.progs, first, page)
 }

@@ -52,7 +52,8 @@ func (p *planner) interpreter() (uint64, error) {
 	}
 	if elf.ProgFlag(h.Flags)&elf.PF_W != 0 {
 		if n := h.Memsz - h.Filesz; n > maxFilled {
-			return 0, fmt.Errorf("interpreter with a .bss of %d bytes, which would become a part of the file; at most %d are accepted", n, maxFilled)
+			return 0, fmt.Errorf("interpreter with a .bss of %d bytes, which would become a part of the file; "+
+				"at most %d are accepted", n, maxFilled)
 		}
 		p.bss = p.lastSection(h)
 		p.addrEnd = alignUp(p.addrEnd, p.page)
@@ -72,7 +73,8 @@ func (p *planner) interpreter() (uint64, error) {
 	p.last, p.off = true, end-p.Size
 	p.Addr = base + (p.off - p.begin)
 	if p.off%sectionAlign != 0 {
-		return 0, fmt.Errorf("interpreter: an .sframe of %d bytes, no multiple of %d, cannot end a page", p.Size, sectionAlign)
+		return 0, fmt.Errorf("interpreter: an .sframe of %d bytes, no multiple of %d, cannot end a page",
+			p.Size, sectionAlign)
 	}
 	if !p.hasMoved() {
 		p.begin = p.off
@@ -100,7 +102,8 @@ func (p *planner) lastSection(h *elf.Prog64) int {
 // file, and the last section ends with the segment.
 func (p *planner) fill(index int, s *elf.Section64) {
 	h := &p.filled
-	if h.Filesz == 0 || elf.SectionFlag(s.Flags)&(elf.SHF_ALLOC|elf.SHF_TLS) != elf.SHF_ALLOC || s.Addr < h.Vaddr || s.Addr-h.Vaddr >= h.Filesz {
+	if h.Filesz == 0 || elf.SectionFlag(s.Flags)&(elf.SHF_ALLOC|elf.SHF_TLS) != elf.SHF_ALLOC || s.Addr < h.Vaddr ||
+		s.Addr-h.Vaddr >= h.Filesz {
 		return
 	}
 	if elf.SectionType(s.Type) == elf.SHT_NOBITS {

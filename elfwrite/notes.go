@@ -122,7 +122,8 @@ func (p *planner) noteUnit(u *unit) error {
 			return fmt.Errorf("%s is in its PT_NOTE, too, and is of type %v", s.Name, elf.SectionType(s.Type))
 		}
 		if isIdentifier(s.Name) {
-			return fmt.Errorf("code can refer to a section %s by the symbols of its start and end that linkers make", s.Name)
+			return fmt.Errorf("code can refer to a section %s by the symbols of its start and end that linkers make",
+				s.Name)
 		}
 		if err := p.headerNotesIn(u, sectionSpan(s), s.Addralign); err != nil {
 			return err
@@ -144,15 +145,16 @@ func (p *planner) headerNotesIn(u *unit, s span, align uint64) error {
 	}
 	for _, n := range all {
 		if !slices.Contains(headerNotes, n.noteKind) {
-			return fmt.Errorf("the note by %v in it may be read by the program itself; there is room if mold links with "+
-				"--spare-program-headers=2, or if the section is not of type SHT_NOTE", n.noteKind)
+			return fmt.Errorf("the note by %v in it may be read by the program itself; there is room if mold links "+
+				"with --spare-program-headers=2, or if the section is not of type SHT_NOTE", n.noteKind)
 		}
 		u.buildID = u.buildID || n.noteKind == gnuBuildID
 		if n.noteKind != crashpad {
 			continue
 		}
 		if n.end-n.contents != crashpadSize {
-			return fmt.Errorf("the note by %v in it has %d bytes; %d were expected", n.noteKind, n.end-n.contents, crashpadSize)
+			return fmt.Errorf("the note by %v in it has %d bytes; %d were expected",
+				n.noteKind, n.end-n.contents, crashpadSize)
 		}
 		u.distances = append(u.distances, n.contents)
 	}

@@ -51,7 +51,7 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout,
 	relaOff := alignUp(p.off+size, tableAlign)
 	p.copies = []extent{{0, 0, end}}
 	p.patches = append(p.patches, patch{relaOff, rela})
-	order := p.order()
+	order := p.oldOrder()
 	if p.section == 0 {
 		p.section = len(order)
 		order = append(order, p.section)
@@ -68,7 +68,8 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout,
 			return s
 		case p.rela:
 			return elf.Section64{
-				Name: name, Type: uint32(elf.SHT_RELA), Flags: uint64(elf.SHF_INFO_LINK), Off: relaOff, Size: uint64(len(rela)),
+				Name: name, Type: uint32(elf.SHT_RELA), Flags: uint64(elf.SHF_INFO_LINK),
+				Off: relaOff, Size: uint64(len(rela)),
 				Link: uint32(symtab), Info: uint32(p.section), Addralign: tableAlign, Entsize: elffile.RelaSize,
 			}
 		}
@@ -80,7 +81,10 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout,
 
 // Unchanged returns the layout that a relocatable object has already.
 func Unchanged(f *elffile.File) *Layout {
-	return &Layout{f: f, phoff: f.Phoff, progs: f.Progs, shoff: f.Shoff, shstrndx: uint32(f.Shstrndx), copies: []extent{{0, 0, f.Size}}}
+	return &Layout{
+		f: f, phoff: f.Phoff, progs: f.Progs, shoff: f.Shoff, shstrndx: uint32(f.Shstrndx),
+		copies: []extent{{0, 0, f.Size}},
+	}
 }
 
 // planObjectRemoval finds the layout of an object without .sframe and its relocations. Where these are not the last
@@ -106,7 +110,7 @@ func planObjectRemoval(f *elffile.File) (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	order := p.order()
+	order := p.oldOrder()
 	for p.goes(order[len(order)-1]) {
 		order = order[:len(order)-1]
 	}
@@ -150,15 +154,6 @@ func newObject(f *elffile.File, size uint64) (*object, error) {
 // goes reports whether a section of the old file is .sframe or has its relocations.
 func (p *object) goes(i int) bool { return i > 0 && (i == p.section || i == p.rela) }
 
-// order returns the sections in their order, which does not change.
-func (p *object) order() []int {
-	order := make([]int, len(p.f.Sections))
-	for i := range order {
-		order[i] = i
-	}
-	return order
-}
-
 // findOld finds an .sframe that is there already, and its relocations.
 func (p *object) findOld() error {
 	f := p.f
@@ -170,10 +165,12 @@ func (p *object) findOld() error {
 	s := &f.Sections[i]
 	t := elf.SectionType(s.Type)
 	if s.Name != sframe.SectionName || s.Type != sframe.SHTGNUSFrame && t != elf.SHT_PROGBITS {
-		return fmt.Errorf("section %d is %q of type %v; .sframe of type SHT_PROGBITS or %#x was expected", i, s.Name, t, sframe.SHTGNUSFrame)
+		return fmt.Errorf("section %d is %q of type %v; .sframe of type SHT_PROGBITS or %#x was expected",
+			i, s.Name, t, sframe.SHTGNUSFrame)
 	}
 	if s.Flags&^uint64(elf.SHF_WRITE) != uint64(elf.SHF_ALLOC) || i == f.Shstrndx {
-		return fmt.Errorf("section %d (%s) has the flags %v and cannot be replaced; %v alone was expected", i, s.Name, elf.SectionFlag(s.Flags), elf.SHF_ALLOC)
+		return fmt.Errorf("section %d (%s) has the flags %v and cannot be replaced; %v alone was expected",
+			i, s.Name, elf.SectionFlag(s.Flags), elf.SHF_ALLOC)
 	}
 	p.section = i
 	for i := range f.Sections {
@@ -181,8 +178,10 @@ func (p *object) findOld() error {
 		if t := elf.SectionType(s.Type); t != elf.SHT_RELA && t != elf.SHT_REL || int(s.Info) != p.section {
 			continue
 		}
-		if p.rela > 0 || elf.SectionType(s.Type) != elf.SHT_RELA || s.Flags&^uint64(elf.SHF_INFO_LINK) != 0 || i == f.Shstrndx {
-			return fmt.Errorf("section %d (%s) has relocations of .sframe; one section of type SHT_RELA was expected", i, s.Name)
+		if p.rela > 0 || elf.SectionType(s.Type) != elf.SHT_RELA || s.Flags&^uint64(elf.SHF_INFO_LINK) != 0 ||
+			i == f.Shstrndx {
+			return fmt.Errorf("section %d (%s) has relocations of .sframe; one section of type SHT_RELA was expected",
+				i, s.Name)
 		}
 		p.rela = i
 	}
@@ -231,10 +230,12 @@ func (p *object) release(gone int) error {
 			continue
 		}
 		if total += s.Size; s.HasBytes() && total > f.Size {
-			return fmt.Errorf("section %d (%s): what refers to symbols overlaps, having more than the %d bytes of the file", i, s.Name, f.Size)
+			return fmt.Errorf("section %d (%s): what refers to symbols overlaps, having more than "+
+				"the %d bytes of the file", i, s.Name, f.Size)
 		}
 		if used, err := p.refers(s, symbol); used || err != nil {
-			return cmp.Or(err, refuse("section %d (%s) refers to symbol %d, that of %s", i, s.Name, symbol, sframe.SectionName))
+			return cmp.Or(err, refuse("section %d (%s) refers to symbol %d, that of %s",
+				i, s.Name, symbol, sframe.SectionName))
 		}
 	}
 	p.patches = append(p.patches, patch{table.Off + uint64(symbol)*elffile.SymSize, make([]byte, elffile.SymSize)})
@@ -290,7 +291,8 @@ func (p *object) relocations(o *Object) ([]byte, int, error) {
 		}
 		a, ok := anchors[i]
 		if !ok {
-			return nil, 0, fmt.Errorf("section %d (%s) has no local symbol that relocations could refer to", i, f.Sections[i].Name)
+			return nil, 0, fmt.Errorf("section %d (%s) has no local symbol that relocations could refer to",
+				i, f.Sections[i].Name)
 		}
 		b := make([]byte, elffile.RelaSize)
 		f.Order.PutUint64(b, s.Off)

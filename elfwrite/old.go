@@ -36,15 +36,18 @@ func (p *planner) findOld() error {
 		h := &f.Progs[o.segment]
 		o.span, o.addr = fileSpan(h), h.Vaddr
 	default: // a PT_GNU_SFRAME without its section is a leftover
-		return p.findSegment()
+		p.findSegment()
+		return nil
 	}
 	if p.old = o; !p.opt.Force {
 		return ErrExists
 	}
 	if err := p.checkOld(); err != nil {
-		return fmt.Errorf(".sframe at file offset %#x, %d bytes, cannot be replaced or removed: %w", o.begin, o.end-o.begin, err)
+		return fmt.Errorf(".sframe at file offset %#x, %d bytes, cannot be replaced or removed: %w",
+			o.begin, o.end-o.begin, err)
 	}
-	return p.findSegment()
+	p.findSegment()
+	return nil
 }
 
 // checkOld refuses an .sframe that is not one, or that something refers to.
@@ -60,19 +63,15 @@ func (p *planner) checkOld() error {
 	if len(b) < 2 || binary.LittleEndian.Uint16(b) != sframe.Magic && binary.BigEndian.Uint16(b) != sframe.Magic {
 		return fmt.Errorf("it starts with % x, and the magic number %#x was expected", b, sframe.Magic)
 	}
-	tags, err := p.dynamicTags()
-	if err != nil {
-		return err
-	}
 	if f.Entry-o.addr < o.end-o.begin {
 		return fmt.Errorf("the entry point is %#x", f.Entry)
 	}
-	return p.checkHeaders(&unit{span: o.span, addr: o.addr, section: o.section}, tags, false)
+	return p.checkHeaders(&unit{span: o.span, addr: o.addr, section: o.section}, false)
 }
 
 // findSegment finds a segment as this package makes it: the last PT_LOAD, read-only, last in the file too, with nothing
 // in it but .sframe and what can move. It is laid out anew, so that converting twice gives what converting once gives.
-func (p *planner) findSegment() error {
+func (p *planner) findSegment() {
 	f := p.f
 	last, loads := -1, 0
 	var end uint64
@@ -85,13 +84,10 @@ func (p *planner) findSegment() error {
 		}
 	}
 	h := &f.Progs[last]
-	if loads < 2 || last == p.head || elf.ProgFlag(h.Flags) != elf.PF_R || h.Filesz != h.Memsz || h.Filesz == 0 || h.Off < end ||
+	if loads < 2 || last == p.head || elf.ProgFlag(h.Flags) != elf.PF_R || h.Filesz != h.Memsz || h.Filesz == 0 ||
+		h.Off < end ||
 		p.next(end) < h.Off {
-		return nil
-	}
-	tags, err := p.dynamicTags()
-	if err != nil {
-		return err
+		return
 	}
 	var units []*unit
 	found := false
@@ -103,9 +99,9 @@ func (p *planner) findSegment() error {
 		case next > at && p.unused(span{at, next}):
 			at = next
 		default:
-			u, err := p.unit(at, h, tags)
+			u, err := p.unit(at, h)
 			if err != nil || u.end > fileSpan(h).end || len(units) == maxUnits {
-				return nil // another's segment, and that is no error
+				return // another's segment
 			}
 			units = append(units, u)
 			at, found = u.end, true
@@ -114,7 +110,6 @@ func (p *planner) findSegment() error {
 	if found {
 		p.own, p.units = last, units
 	}
-	return nil
 }
 
 // ownTail returns where what is not loaded begins after the segment of an earlier run, without the padding that it
@@ -130,29 +125,25 @@ func (p *planner) ownTail() uint64 {
 
 // inPlace reports whether the new .sframe could take the place of the old one: that of a linker, which stays in the
 // linker's segment if it is large enough.
-func (p *planner) inPlace() (bool, error) {
+func (p *planner) inPlace() bool {
 	f, o := p.f, p.old
 	if o == nil || p.remove || p.own >= 0 || o.segment < 0 || o.end-o.begin < p.Size || o.addr%sectionAlign != 0 {
-		return false, nil
+		return false
 	}
 	if !slices.ContainsFunc(f.Progs, func(h elf.Prog64) bool {
 		return elf.ProgType(h.Type) == elf.PT_LOAD && fileSpan(&h).contains(o.span) &&
 			elf.ProgFlag(h.Flags)&(elf.PF_R|elf.PF_W) == elf.PF_R && o.addr-h.Vaddr == o.begin-h.Off
 	}) {
-		return false, nil
+		return false
 	}
-	is, err := isInterpreter(f)
-	if err != nil {
-		return false, err
-	}
-	if is { // whose last section has to end where it did
+	if p.isInterpreter { // whose last section has to end where it did
 		p.off = (o.end - o.begin - p.Size) &^ (sectionAlign - 1)
 	}
 	p.Addr, p.off = o.addr+p.off, o.begin+p.off
 	p.copies = []extent{{0, 0, f.Size}}
 	p.zeros = []span{o.span}
 	p.shoff = f.Shoff
-	p.setSegment(&p.progs[o.segment])
+	p.progs[o.segment] = p.programHeader()
 	if len(f.Sections) > 0 {
 		p.setSections(p.sameOrder(), o.section, func(i int) elf.Section64 {
 			if i == newSection {
@@ -161,7 +152,7 @@ func (p *planner) inPlace() (bool, error) {
 			return f.Sections[i].Section64
 		})
 	}
-	return true, nil
+	return true
 }
 
 // isOld reports whether a section is the old .sframe.

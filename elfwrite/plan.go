@@ -96,26 +96,28 @@ func sectionSpan(s *elffile.Section) span { return span{s.Off, s.Off + s.Size} }
 // planner is the work of Plan.
 type planner struct {
 	*Layout
-	remove    bool // there will be no .sframe
-	page      uint64
-	loadAddrs loadAddrs
-	loadEnd   uint64 // end of the bytes of the PT_LOADs that stay
-	addrEnd   uint64 // end of their addresses
-	head      int    // index of the PT_LOAD that holds the program header table, or -1
-	old       *old   // the .sframe to replace or to remove, or nil
-	own       int    // index of the PT_LOAD that an earlier run added, which is laid out anew, or -1
-	front     uint64 // bytes that are inserted at the start of the file
-	headTo    uint64 // new file offset of the head, if a page takes its place, or 0
-	frontEnd  uint64 // where the contents of that page end
-	grown     uint64 // end of the head in the new file, if it grows into bytes after it, or 0
-	tail      uint64 // offset in the old file of what is not loaded
-	newTail   uint64 // the same in the new file
-	units     []*unit
-	marks     []uint64 // file offsets that dynamic entries locate, where there are no section headers
-	begin     uint64   // of the new segment in the file
-	start     uint64   // its address
-	startLoad uint64   // its load address
-	last      bool     // .sframe is the last thing in it, not the first
+	remove        bool // there will be no .sframe
+	tags          []dynTag
+	isInterpreter bool
+	page          uint64
+	loadAddrs     loadAddrs
+	loadEnd       uint64 // end of the bytes of the PT_LOADs that stay
+	addrEnd       uint64 // end of their addresses
+	head          int    // index of the PT_LOAD that holds the program header table, or -1
+	old           *old   // the .sframe to replace or to remove, or nil
+	own           int    // index of the PT_LOAD that an earlier run added, which is laid out anew, or -1
+	front         uint64 // bytes that are inserted at the start of the file
+	headTo        uint64 // new file offset of the head, if a page takes its place, or 0
+	frontEnd      uint64 // where the contents of that page end
+	grown         uint64 // end of the head in the new file, if it grows into bytes after it, or 0
+	tail          uint64 // offset in the old file of what is not loaded
+	newTail       uint64 // the same in the new file
+	units         []*unit
+	marks         []uint64 // file offsets that dynamic entries locate, where there are no section headers
+	begin         uint64   // of the new segment in the file
+	start         uint64   // its address
+	startLoad     uint64   // its load address
+	last          bool     // .sframe is the last thing in it, not the first
 	// In an interpreter, the segment whose .bss is in the file, and the section that ends it.
 	filled elf.Prog64
 	bss    int
@@ -162,12 +164,10 @@ func (p *planner) plan() (l *Layout, err error) {
 	if p.remove && p.old == nil {
 		return nil, ErrNone
 	}
-	done, err := p.inPlace()
-	if !done && err == nil {
-		err = p.place()
-	}
-	if err != nil {
-		return nil, err
+	if !p.inPlace() {
+		if err := p.place(); err != nil {
+			return nil, err
+		}
 	}
 	return p.Layout, nil
 }
@@ -203,10 +203,12 @@ func (p *planner) check() error {
 	for i := range f.Progs {
 		h := &f.Progs[i]
 		if h.Filesz > 0 && (h.Off > f.Size || h.Filesz > f.Size-h.Off) {
-			return fmt.Errorf("program header %d: %d bytes at file offset %#x do not fit the file of %d bytes", i, h.Filesz, h.Off, f.Size)
+			return fmt.Errorf("program header %d: %d bytes at file offset %#x do not fit the file of %d bytes",
+				i, h.Filesz, h.Off, f.Size)
 		}
 		if elf.ProgType(h.Type) == elf.PT_PHDR && h.Off != f.Phoff {
-			return fmt.Errorf("program header %d: PT_PHDR at file offset %#x, but the program headers are at %#x", i, h.Off, f.Phoff)
+			return fmt.Errorf("program header %d: PT_PHDR at file offset %#x, but the program headers are at %#x",
+				i, h.Off, f.Phoff)
 		}
 		if elf.ProgType(h.Type) == elf.PT_LOAD && fileSpan(h).contains(table) && p.head < 0 {
 			p.head = i
@@ -216,16 +218,22 @@ func (p *planner) check() error {
 		return err
 	}
 	p.loadAddrs = loadAddrsOf(f)
+	var err error
+	if p.tags, err = dynamicTags(f); err != nil {
+		return err
+	}
+	if p.isInterpreter, err = isInterpreter(f); err != nil {
+		return err
+	}
 	if len(f.Sections) > 0 {
 		return checkSections(f)
 	}
-	tags, err := p.dynamicTags()
-	for _, t := range tags {
+	for _, t := range p.tags {
 		if off, ok := f.FileOffset(t.value, 0); ok {
 			p.marks = append(p.marks, off)
 		}
 	}
-	return err
+	return nil
 }
 
 // checkOrder refuses segments that overlap or are not in the order of their addresses. Those of kernels need no order:
@@ -244,7 +252,8 @@ func checkOrder(f *elffile.File) error {
 	for _, i := range loads {
 		h := &f.Progs[i]
 		if h.Vaddr < end {
-			return fmt.Errorf("program header %d: segment at %#x overlaps the one before it, or is out of order", i, h.Vaddr)
+			return fmt.Errorf("program header %d: segment at %#x overlaps the one before it, or is out of order",
+				i, h.Vaddr)
 		}
 		end = h.Vaddr + h.Memsz
 	}
@@ -260,20 +269,22 @@ func checkSections(f *elffile.File) error {
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if s.HasBytes() && (s.Off > f.Size || s.Size > f.Size-s.Off) {
-			return fmt.Errorf("section %d (%s): %d bytes at file offset %#x do not fit the file of %d bytes", i, s.Name, s.Size, s.Off, f.Size)
+			return fmt.Errorf("section %d (%s): %d bytes at file offset %#x do not fit the file of %d bytes",
+				i, s.Name, s.Size, s.Off, f.Size)
 		}
 		if t := elf.SectionType(s.Type); t == elf.SHT_SYMTAB || t == elf.SHT_DYNSYM {
 			if symbols += s.Size; symbols > f.Size {
-				return fmt.Errorf("section %d (%s): symbol tables overlap, having more than the %d bytes of the file", i, s.Name, f.Size)
+				return fmt.Errorf("section %d (%s): symbol tables overlap, having more than the %d bytes of the file",
+					i, s.Name, f.Size)
 			}
 		}
 	}
 	return nil
 }
 
-// setSegment makes h the PT_GNU_SFRAME of the section.
-func (p *planner) setSegment(h *elf.Prog64) {
-	*h = elf.Prog64{
+// programHeader returns the PT_GNU_SFRAME of the section.
+func (p *planner) programHeader() elf.Prog64 {
+	return elf.Prog64{
 		Type: sframe.PTGNUSFrame, Flags: uint32(elf.PF_R), Off: p.off,
 		Vaddr: p.Addr, Paddr: p.loadAddr(p.Addr), Filesz: p.Size, Memsz: p.Size, Align: sectionAlign,
 	}
@@ -354,17 +365,20 @@ func (p *planner) alignedTail() uint64 {
 // checkEnd refuses what lies across the place where the new segment goes.
 func (p *planner) checkEnd() error {
 	if table, _ := p.table(); table.end > p.loadEnd {
-		return fmt.Errorf("program header table at file offset %#x: it is not before %#x, where what is loaded ends", table.begin, p.loadEnd)
+		return fmt.Errorf("program header table at file offset %#x: it is not before %#x, where what is loaded ends",
+			table.begin, p.loadEnd)
 	}
 	across := func(s span) bool { return s.begin < p.loadEnd && p.loadEnd < s.end }
 	for i := range p.f.Sections {
 		if s := &p.f.Sections[i]; s.HasBytes() && !p.isOld(i) && across(sectionSpan(s)) {
-			return fmt.Errorf("section %d (%s) at file offset %#x, %d bytes, lies across %#x, where what is loaded ends", i, s.Name, s.Off, s.Size, p.loadEnd)
+			return fmt.Errorf("section %d (%s) at file offset %#x, %d bytes, lies across %#x, "+
+				"where what is loaded ends", i, s.Name, s.Off, s.Size, p.loadEnd)
 		}
 	}
 	for i := range p.f.Progs {
 		if h := &p.f.Progs[i]; h.Type != sframe.PTGNUSFrame && across(fileSpan(h)) {
-			return fmt.Errorf("program header %d at file offset %#x, %d bytes, lies across %#x, where what is loaded ends", i, h.Off, h.Filesz, p.loadEnd)
+			return fmt.Errorf("program header %d at file offset %#x, %d bytes, lies across %#x, "+
+				"where what is loaded ends", i, h.Off, h.Filesz, p.loadEnd)
 		}
 	}
 	return nil
@@ -375,9 +389,7 @@ func (p *planner) segment() (uint64, error) {
 	if p.addrEnd > math.MaxUint64-p.page { // to align it would wrap around
 		return 0, p.noAddresses()
 	}
-	if is, err := isInterpreter(p.f); err != nil {
-		return 0, err
-	} else if is {
+	if p.isInterpreter {
 		return p.interpreter()
 	}
 	p.begin = p.loadEnd + p.front
@@ -415,7 +427,7 @@ func (p *planner) moveUnits(off, addr uint64) uint64 {
 		}
 		u.newAddr = alignUp(addr+(end-off), u.align)
 		u.off = off + (u.newAddr - addr)
-		end = u.off + (u.end - u.begin)
+		end = u.off + u.size()
 	}
 	return end
 }
@@ -452,16 +464,14 @@ func (p *planner) programHeaders(end uint64) {
 	p.addFront()
 	if end > p.begin {
 		p.progs = slices.Insert(p.progs, p.lastLoad()+1, elf.Prog64{
-			Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: p.begin, Vaddr: p.start, Paddr: p.loadAddr(p.start),
+			Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R),
+			Off: p.begin, Vaddr: p.start, Paddr: p.loadAddr(p.start),
 			Filesz: end - p.begin, Memsz: end - p.begin, Align: p.page,
 		})
 	}
 	if !p.remove {
-		var gnu elf.Prog64
-		p.setSegment(&gnu)
-		p.progs = append(p.progs, gnu)
-	}
-	if p.remove && len(p.f.Sections) == 0 {
+		p.progs = append(p.progs, p.programHeader())
+	} else if len(p.f.Sections) == 0 {
 		// Only these tell that the bytes after the table are free for another .sframe.
 		p.progs = append(p.progs, make([]elf.Prog64, max(0, len(p.f.Progs)-len(p.progs)))...)
 	}

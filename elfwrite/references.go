@@ -85,14 +85,14 @@ func (p *planner) parts() []span {
 		table, _ := p.table()
 		add(h.Vaddr+(table.end-h.Off), newHeaders*elffile.ProgSize)
 	}
-	tags, _ := p.dynamicTags() // without them less can move
 	located := make(map[uint64]bool)
-	for _, t := range tags {
+	for _, t := range p.tags {
 		located[t.value] = t.movable || located[t.value]
 	}
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if s.Alloc() && s.HasBytes() && s.Size > 0 && (elf.SectionType(s.Type) == elf.SHT_NOTE || located[s.Addr] || p.isInterp(sectionSpan(s))) {
+		if s.Alloc() && s.HasBytes() && s.Size > 0 &&
+			(elf.SectionType(s.Type) == elf.SHT_NOTE || located[s.Addr] || p.isInterp(sectionSpan(s))) {
 			add(s.Addr, s.Size)
 		}
 	}

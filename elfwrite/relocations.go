@@ -19,7 +19,7 @@ type relocForm uint8
 const (
 	formRELA    relocForm = iota // with addends
 	formREL                      // with addends in the places
-	formRELR                     // places of R_*_RELATIVE, addends in the places (ELF gABI, "Relative Relocation Table")
+	formRELR                     // places of R_*_RELATIVE, addends in the places (ELF gABI)
 	formAndroid                  // with or without addends, packed (Android's APS2)
 	formEmitted                  // with addends, applied by a linker (--emit-relocs)
 )
@@ -58,7 +58,8 @@ var relocTags = []struct {
 	tag, size elf.DynTag
 	form      relocForm
 }{
-	{elf.DT_RELA, elf.DT_RELASZ, formRELA}, {elf.DT_REL, elf.DT_RELSZ, formREL}, {elf.DT_JMPREL, elf.DT_PLTRELSZ, formRELA},
+	{elf.DT_RELA, elf.DT_RELASZ, formRELA}, {elf.DT_REL, elf.DT_RELSZ, formREL},
+	{elf.DT_JMPREL, elf.DT_PLTRELSZ, formRELA},
 	{dtRELR, dtRELRSZ, formRELR}, {dtAndroidRELR, dtAndroidRELRSZ, formRELR},
 	{dtAndroidREL, dtAndroidRELSZ, formAndroid}, {dtAndroidRELA, dtAndroidRELASZ, formAndroid},
 }
@@ -116,9 +117,11 @@ func (s *scan) sectionForm(i int) (relocForm, bool, error) {
 	if int(r.Info) >= len(f.Sections) || !f.Sections[r.Info].Alloc() {
 		return 0, false, nil
 	}
-	symtab := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return elf.SectionType(s.Type) == elf.SHT_SYMTAB })
+	isSymtab := func(s elffile.Section) bool { return elf.SectionType(s.Type) == elf.SHT_SYMTAB }
+	symtab := slices.IndexFunc(f.Sections, isSymtab)
 	if form != formRELA || !ok || symtab < 0 || int(r.Link) != symtab {
-		return 0, false, fmt.Errorf("section %d (%s) has relocations of type %v with symbols in section %d; SHT_RELA and %d were expected", i, r.Name, t, r.Link, symtab)
+		return 0, false, fmt.Errorf("section %d (%s) has relocations of type %v with symbols in section %d; "+
+			"SHT_RELA and %d were expected", i, r.Name, t, r.Link, symtab)
 	}
 	s.emitted = true
 	return formEmitted, true, nil
@@ -142,7 +145,8 @@ func (s *scan) dynamicTables() ([]relocTable, error) {
 		}
 		off, ok := s.f.FileOffset(values[tag], size)
 		if !ok {
-			return nil, fmt.Errorf("%v leads to %d bytes of relocations at address %#x, which no loaded segment holds", tag, size, values[tag])
+			return nil, fmt.Errorf("%v leads to %d bytes of relocations at address %#x, which no loaded segment holds",
+				tag, size, values[tag])
 		}
 		tables = append(tables, relocTable{span{off, off + size}, form})
 	}
@@ -260,7 +264,8 @@ const bias = 8
 // emittedRela marks the places and targets of relocations that a linker applied.
 func (s *scan) emittedRela(b []byte) {
 	for ; len(b) >= elffile.RelaSize; b = b[elffile.RelaSize:] {
-		place, info, addend := s.f.Order.Uint64(b), s.f.Order.Uint64(b[elffile.RelaInfo:]), s.f.Order.Uint64(b[elffile.RelaAddend:])
+		o := s.f.Order
+		place, info, addend := o.Uint64(b), o.Uint64(b[elffile.RelaInfo:]), o.Uint64(b[elffile.RelaAddend:])
 		if uint32(info) == 0 { // R_*_NONE
 			continue
 		}

@@ -68,16 +68,14 @@ type packing struct {
 func (p *planner) repack(tail span, most uint64) error {
 	before, after := p.table()
 	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("%w for %d more program headers: %s", ErrNoRoom, len(p.progs)+newHeaders-len(p.f.Progs), fmt.Sprintf(format, args...))
+		return fmt.Errorf("%w for %d more program headers: %s",
+			ErrNoRoom, len(p.progs)+newHeaders-len(p.f.Progs), fmt.Sprintf(format, args...))
 	}
 	if p.head < 0 {
 		return refuse("no loaded segment holds the table")
 	}
 	head := &p.f.Progs[p.head]
-	tags, err := p.dynamicTags()
-	if err != nil {
-		return err
-	}
+	var err error
 	own := len(p.units) // of an earlier segment
 	best := packing{moved: math.MaxUint64}
 	for at := before.end; best.moved > smallHole; {
@@ -89,7 +87,8 @@ func (p *planner) repack(tail span, most uint64) error {
 		}
 		free := p.free(span{at, next})
 		if (at > before.end || limit > next) && limit >= after.end && free && (whole || !p.belongsAfter(next, own)) {
-			p.choose(&best, packing{units: len(p.units), spaces: []span{{after.end, limit}, tail}, zeros: span{before.end, next}}, own)
+			p.choose(&best, packing{units: len(p.units), spaces: []span{{after.end, limit}, tail},
+				zeros: span{before.end, next}}, own)
 		}
 		if whole {
 			err = refuse("the segment ends at file offset %#x", next)
@@ -103,7 +102,7 @@ func (p *planner) repack(tail span, most uint64) error {
 			err = refuse("more than %d sections would have to move", maxUnits)
 			break
 		}
-		u, failed := p.unit(next, head, tags)
+		u, failed := p.unit(next, head)
 		if failed != nil {
 			err = refuse("%v", failed)
 			break
@@ -158,7 +157,10 @@ func (p *planner) linkerOrder(own int) []*unit {
 		}
 		return -1
 	}
-	return slices.SortedStableFunc(slices.Values(p.units), func(a, b *unit) int { return cmp.Compare(rank(a), rank(b)) })
+	return slices.SortedStableFunc(slices.Values(p.units), func(a, b *unit) int {
+		return cmp.Compare(rank(a),
+			rank(b))
+	})
 }
 
 // maxChoices is how many units are tried both ways, in the head and in the new segment: .interp, and nine sections that
@@ -215,7 +217,8 @@ func (p *planner) thingAt(off uint64) (elffile.Section, bool) {
 		types := map[elf.ProgType]elf.SectionType{elf.PT_INTERP: elf.SHT_PROGBITS, elf.PT_NOTE: elf.SHT_NOTE}
 		if t, ok := types[elf.ProgType(h.Type)]; ok && h.Off == off && h.Filesz > 0 {
 			return elffile.Section{Name: elf.ProgType(h.Type).String(), Section64: elf.Section64{
-				Type: uint32(t), Flags: uint64(elf.SHF_ALLOC), Addr: h.Vaddr, Off: h.Off, Size: h.Filesz, Addralign: h.Align,
+				Type: uint32(t), Flags: uint64(elf.SHF_ALLOC), Addr: h.Vaddr, Off: h.Off, Size: h.Filesz,
+				Addralign: h.Align,
 			}}, true
 		}
 	}
@@ -223,20 +226,20 @@ func (p *planner) thingAt(off uint64) (elffile.Section, bool) {
 }
 
 // unit returns the movable unit that begins at a file offset, in the given segment.
-func (p *planner) unit(off uint64, load *elf.Prog64, tags []dynTag) (*unit, error) {
+func (p *planner) unit(off uint64, load *elf.Prog64) (*unit, error) {
 	s, ok := p.thingAt(off)
 	if !ok {
 		return nil, p.unknown(off)
 	}
 	u := &unit{span: sectionSpan(&s), addr: s.Addr, align: validAlign(s.Addralign), section: p.headerAt(off)}
-	if err := p.checkUnit(u, &s, load, tags); err != nil {
+	if err := p.checkUnit(u, &s, load); err != nil {
 		return nil, fmt.Errorf("%s at file offset %#x cannot be moved: %w", s.Name, off, err)
 	}
 	return u, nil
 }
 
 // checkUnit completes the unit u that begins with a section. It returns an error if code may have its address.
-func (p *planner) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64, tags []dynTag) error {
+func (p *planner) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64) error {
 	const fixed = elf.SHF_WRITE | elf.SHF_EXECINSTR | elf.SHF_TLS
 	if u.align > p.page || !s.Alloc() || elf.SectionFlag(s.Flags)&fixed != 0 || s.Addr-load.Vaddr != s.Off-load.Off {
 		return errNotFound
@@ -248,7 +251,7 @@ func (p *planner) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64, tags 
 			return err
 		}
 	default:
-		for _, t := range tags {
+		for _, t := range p.tags {
 			if t.value != s.Addr {
 				continue
 			}
@@ -261,7 +264,7 @@ func (p *planner) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64, tags 
 			return errNotFound
 		}
 	}
-	if err := p.checkHeaders(u, tags, true); err != nil {
+	if err := p.checkHeaders(u, true); err != nil {
 		return err
 	}
 	return p.refersTo(span{u.addr, u.addr + u.size()})
@@ -272,9 +275,9 @@ var errNotFound = errors.New("code finds it by its address, not by a header or a
 
 // checkHeaders returns an error if headers or dynamic entries lead into u. Those of its parts may, if it moves with
 // them.
-func (p *planner) checkHeaders(u *unit, tags []dynTag, moves bool) error {
-	for _, t := range tags {
-		if t.value-u.addr < u.end-u.begin && !(u.dynamic && t.entry == u.entry) {
+func (p *planner) checkHeaders(u *unit, moves bool) error {
+	for _, t := range p.tags {
+		if t.value-u.addr < u.size() && !(u.dynamic && t.entry == u.entry) {
 			return fmt.Errorf("dynamic entry %d leads into it", t.entry)
 		}
 	}
@@ -404,7 +407,8 @@ func dynamicEntries(f *elffile.File, fn func(i uint64, tag elf.DynTag, value uin
 		return nil
 	}
 	if h.Filesz > maxDynamic {
-		return fmt.Errorf("PT_DYNAMIC at file offset %#x: %d bytes; at most %d are accepted", h.Off, h.Filesz, maxDynamic)
+		return fmt.Errorf("PT_DYNAMIC at file offset %#x: %d bytes; at most %d are accepted",
+			h.Off, h.Filesz, maxDynamic)
 	}
 	b, err := f.ReadAt("PT_DYNAMIC", h.Off, h.Filesz)
 	if err != nil {
@@ -428,13 +432,13 @@ func dynamicValues(f *elffile.File) (map[elf.DynTag]uint64, error) {
 }
 
 // dynamicTags returns the entries that are addresses: those with movable set locate sections that may move.
-func (p *planner) dynamicTags() ([]dynTag, error) {
-	sizes, err := dynamicValues(p.f)
+func dynamicTags(f *elffile.File) ([]dynTag, error) {
+	sizes, err := dynamicValues(f)
 	if err != nil {
 		return nil, err
 	}
 	var tags []dynTag
-	err = dynamicEntries(p.f, func(i uint64, tag elf.DynTag, value uint64) {
+	err = dynamicEntries(f, func(i uint64, tag elf.DynTag, value uint64) {
 		size, moves := movable[tag]
 		if moves || slices.Contains(fixedTags, tag) {
 			tags = append(tags, dynTag{i, value, moves, tag == elf.DT_STRTAB, sizes[size]})

@@ -291,7 +291,8 @@ func (p *planner) order(headers []elf.Section64) []int {
 	insert(tail, func(i int) bool { return i > last })
 	for _, h := range slices.Backward(head) {
 		insert([]int{h}, func(i int) bool {
-			return i == newSection || i > last || f.Sections[i].Alloc() && f.Sections[i].HasBytes() && headers[i].Off > headers[h].Off
+			return i == newSection || i > last || f.Sections[i].Alloc() && f.Sections[i].HasBytes() &&
+				headers[i].Off > headers[h].Off
 		})
 	}
 	return out
@@ -300,18 +301,23 @@ func (p *planner) order(headers []elf.Section64) []int {
 // sameOrder returns the order in which no section of the old file gets another index, because symbols have those from
 // SHN_LORESERVE on in another place.
 func (p *planner) sameOrder() []int {
-	var out []int
-	for i := range p.f.Sections {
-		if p.isOld(i) {
-			i = newSection
-		}
-		out = append(out, i)
+	out := p.oldOrder()
+	if p.old != nil {
+		out[p.old.section] = newSection
+	} else {
+		out = append(out, newSection)
 	}
 	if p.remove && out[len(out)-1] == newSection {
 		return out[:len(out)-1]
 	}
-	if !p.remove && p.old == nil {
-		out = append(out, newSection)
-	}
 	return out
+}
+
+// oldOrder returns the sections of the old file in their order.
+func (l *Layout) oldOrder() []int {
+	order := make([]int, len(l.f.Sections))
+	for i := range order {
+		order[i] = i
+	}
+	return order
 }

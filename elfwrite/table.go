@@ -75,7 +75,8 @@ func (p *planner) dropDuplicate() bool {
 	property := p.f.Prog(elf.PT_GNU_PROPERTY)
 	n := len(p.progs)
 	p.progs = slices.DeleteFunc(p.progs, func(h elf.Prog64) bool {
-		return property != nil && elf.ProgType(h.Type) == elf.PT_NOTE && fileSpan(&h) == fileSpan(property) && h.Vaddr == property.Vaddr
+		return property != nil && elf.ProgType(h.Type) == elf.PT_NOTE && fileSpan(&h) == fileSpan(property) &&
+			h.Vaddr == property.Vaddr
 	})
 	return len(p.progs) < n
 }
@@ -103,7 +104,8 @@ func (p *planner) fits() bool {
 		return true
 	}
 	h := &p.f.Progs[p.head]
-	return fileSpan(h).contains(grown) && p.refersTo(span{h.Vaddr + (grown.begin - h.Off), h.Vaddr + (grown.end - h.Off)}) == nil
+	return fileSpan(h).contains(grown) &&
+		p.refersTo(span{h.Vaddr + (grown.begin - h.Off), h.Vaddr + (grown.end - h.Off)}) == nil
 }
 
 // free reports whether bytes that are in no section are padding: zeros. Without section headers, zeros that are loaded
@@ -224,7 +226,8 @@ func (p *planner) next(off uint64) uint64 {
 	}
 	for i := range p.f.Progs {
 		h := &p.f.Progs[i]
-		if t := elf.ProgType(h.Type); t != elf.PT_PHDR && h.Type != sframe.PTGNUSFrame && h.Filesz > 0 && h.Off >= off && i != p.own {
+		if t := elf.ProgType(h.Type); t != elf.PT_PHDR && h.Type != sframe.PTGNUSFrame && h.Filesz > 0 &&
+			h.Off >= off && i != p.own {
 			n = min(n, h.Off)
 		}
 	}
