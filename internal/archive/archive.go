@@ -1,10 +1,7 @@
-// Package archive reads ar archives of the GNU kind, and writes them again with other
-// contents for some members.
+// Package archive reads ar archives of the GNU kind, and writes them again with other contents for some members. The order, names and
+// attributes of the members are unchanged. In the symbol index the offsets of the members are updated.
 //
-// Everything else of an archive stays: the order, names and attributes of the members,
-// and the symbol index, in which the places of the members are brought up to date.
-//
-// Not in here: thin archives, whose members are files of their own, and the BSD kind.
+// Not in here: thin archives, whose members are separate files, and the BSD kind.
 package archive
 
 import (
@@ -53,11 +50,10 @@ type Member struct {
 	index int // size in bytes of an entry of the symbol index that this is: 4, 8, or 0
 }
 
-// Special reports whether the member belongs to the archive itself: its symbol index or
-// its table of long names.
+// Special reports whether the member is the symbol index or the table of long names.
 func (m *Member) Special() bool { return m.index > 0 || m.Name == "//" }
 
-// An Archive is an archive whose members are known.
+// An Archive is an open archive.
 type Archive struct {
 	Members []Member
 
@@ -87,7 +83,7 @@ func errorf(off int64, format string, args ...any) error {
 	return &Error{off, fmt.Errorf(format, args...)}
 }
 
-// What is accepted at most.
+// Bounds on what is accepted.
 const (
 	maxSpecial = 128 << 20 // bytes of the symbol index and of the table of long names
 	maxMembers = 1 << 19
@@ -212,7 +208,7 @@ func (a *Archive) contents(m *Member) ([]byte, error) {
 	return b, nil
 }
 
-// smallMember is up to which size in bytes a member is read at once: there may be many.
+// smallMember is the size in bytes up to which a member is read at once: there may be many.
 const smallMember = 64 << 10
 
 // Contents returns a reader of a member's contents.
@@ -225,7 +221,7 @@ func (a *Archive) Contents(i int) *io.SectionReader {
 	return io.NewSectionReader(&small{r: r, size: m.Size}, 0, m.Size)
 }
 
-// small reads a small member, all of it when any is asked for.
+// small reads all of a small member at the first read.
 type small struct {
 	r    io.ReaderAt
 	size int64
@@ -272,7 +268,7 @@ type Writer struct {
 	dst filecopy.Target
 	off int64   // where the next member goes
 	at  []int64 // where the headers of the members are that were added
-	// What is kept is copied when something else follows.
+	// The range that is to be copied, when a changed member follows.
 	from, n int64
 }
 
@@ -282,7 +278,7 @@ func (a *Archive) NewWriter(ctx context.Context, dst filecopy.Target) (*Writer, 
 	return &Writer{ctx: ctx, a: a, dst: dst, off: int64(len(magic))}, err
 }
 
-// Keep adds member i as it is.
+// Keep adds member i unchanged.
 func (w *Writer) Keep(i int) error {
 	begin, end := w.a.Range(i)
 	if begin != w.from+w.n {
@@ -341,7 +337,7 @@ func (w *Writer) Add(i int, r io.ReaderAt, size int64) error {
 	return w.align()
 }
 
-// Close ends the archive, and brings the symbol index up to date.
+// Close ends the archive, and updates the symbol index.
 func (w *Writer) Close() error {
 	if err := w.flush(); err != nil {
 		return err
@@ -363,7 +359,7 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// moved returns where the header is now that was at the given offset.
+// moved returns the new offset of the header that was at the given one.
 func (w *Writer) moved(old uint64) (int64, bool) {
 	i := sort.Search(len(w.a.Members), func(i int) bool { return uint64(w.a.Members[i].Off-headerSize) >= old })
 	if i == len(w.at) || uint64(w.a.Members[i].Off-headerSize) != old {
@@ -372,8 +368,7 @@ func (w *Writer) moved(old uint64) (int64, bool) {
 	return w.at[i], true
 }
 
-// update changes the offsets in a symbol index: a count, and so many offsets of members'
-// headers, big-endian.
+// update changes the offsets in a symbol index: their count, and the offsets of members' headers, big-endian.
 func (w *Writer) update(m *Member, b []byte) error {
 	get := func(b []byte) uint64 { return uint64(binary.BigEndian.Uint32(b)) }
 	put := func(b []byte, v uint64) { binary.BigEndian.PutUint32(b, uint32(v)) }

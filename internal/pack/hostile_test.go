@@ -60,7 +60,7 @@ func TestErrors(t *testing.T) {
 		{"a file cut off before it begins", tarOf(t, regular("a", "a"))[:512], "at offset 0x200, in or after a: unexpected EOF"},
 		{"a description cut off", tarOf(t, regular("index.json", "{"+strings.Repeat(" ", 600)))[:900], "at offset 0x384, in or after index.json: unexpected EOF"},
 		{"a header cut off", plain[:1700], "at offset 0x6a4, in or after usr/bin/a: unexpected EOF"},
-		{"a part of several volumes", multi, `in or after usr/bin/a: a member of type 'M'; a file, a folder, a link or a device was expected`},
+		{"a part of several volumes", multi, `in or after usr/bin/a: a member of type 'M'; a file, a directory, a link or a device was expected`},
 		{"a file that is the root", tarOf(t, regular("a", "a"), regular("b/..", "b")), "a file without a name"},
 		{"a link to what is not there", tarOf(t, regular("b", "b"), linked(tar.TypeLink, "a", "c")), "the hard link a leads to c; a member before it was expected"},
 		{"a link to what comes later", tarOf(t, linked(tar.TypeLink, "a", "b"), regular("b", "b")), "the hard link a leads to b; a member before it was expected"},
@@ -391,7 +391,7 @@ func TestLoops(t *testing.T) {
 		{"removed in a circle", []tarMember{linked(tar.TypeSymlink, "a", "a"), regular("a/.wh.x", "")}, "a/ leads through more than 255 symbolic links"},
 		{"a hard link into a circle", []tarMember{linked(tar.TypeSymlink, "a", "a"), linked(tar.TypeLink, "x", "a/x")}, "a/ leads through more than 255 symbolic links"},
 		{"a hard link to nothing", []tarMember{regular("b", "b"), linked(tar.TypeLink, "a", "d/c")}, "the hard link a leads to d/c; a file in this layer or below was expected"},
-		{"a hard link to a folder", []tarMember{dir("d"), linked(tar.TypeLink, "a", "d")}, "the hard link a leads to the folder d; a file was expected"},
+		{"a hard link to a folder", []tarMember{dir("d"), linked(tar.TypeLink, "a", "d")}, "the hard link a leads to the directory d; a file was expected"},
 		{"itself", []tarMember{linked(tar.TypeSymlink, "a", "a/a"), regular("a/x", "x")}, "a/ leads through more than 255 symbolic links"},
 	} {
 		l := make(layout)
@@ -409,7 +409,7 @@ func TestLoops(t *testing.T) {
 	}
 	l := make(layout)
 	l.index(t, l.image(t, "amd64", tarOf(t, again...)))
-	if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), "folders on the way to s/r/s") {
+	if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), "directories on the way to s/r/s") {
 		t.Errorf("ways without end: %v", err)
 	}
 	l = make(layout)

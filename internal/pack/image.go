@@ -22,7 +22,7 @@ const (
 	blobDir    = "blobs/"
 )
 
-// What an image is made of at most.
+// Bounds on images.
 const (
 	maxImages = 1000
 	maxLayers = 1000 // of an image; container engines know 127
@@ -36,7 +36,7 @@ type store interface {
 	layers(names []string, fn func(name string, in io.Reader) error) error
 }
 
-// A described store takes what it is to read of descriptions from a budget: many images may have a large one in common.
+// A described store takes descriptions from a budget: many images may share a large one.
 type described struct {
 	store
 	budget *elffile.Budget
@@ -63,7 +63,7 @@ type layer struct {
 	unpacked bool   // the digest is that of what it unpacks to
 }
 
-// image reads the images in a store. Each layer is read once, and then put together.
+// image reads the images in a store. Each layer is read once.
 func (r *reader) image(in store) ([]File, error) {
 	images, err := find(&described{in, r.budget})
 	if err != nil {
@@ -154,7 +154,7 @@ func (r *reader) verified(l layer, raw io.Reader) ([]entry, error) {
 	return entries, nil
 }
 
-// A summed is read with a sum of what is read.
+// A summed reader sums up what is read.
 type summed struct {
 	io.Reader
 	sum hash.Hash
@@ -166,8 +166,8 @@ func (s *summed) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// labels says what is put in front of the names of the files of each image: nothing if there is one only; the platform;
-// or if there are several for a platform, what they are called as well.
+// labels returns the prefix of the names of the files of each image: nothing for a single image; the platform; or, if images have the
+// same platform, also their names.
 func labels(images []image) []string {
 	out := make([]string, len(images))
 	if len(images) == 1 && images[0].err == nil {
@@ -222,7 +222,7 @@ func find(in store) ([]image, error) {
 	return nil, errors.New("no image: none of the manifests is that of one")
 }
 
-// few returns an error if a manifest has more layers than an image may have.
+// few returns an error if an image has too many layers.
 func few(name string, layers int) error {
 	if layers > maxLayers {
 		return fmt.Errorf("%s: an image of %d layers; at most %d are accepted", name, layers, maxLayers)

@@ -28,8 +28,7 @@ const (
 	Tar // or an image in one; compressed or not
 )
 
-// Is reports whether the name is that of a package, or of the folder of an image layout. What cannot be
-// unpacked far enough to be known is none.
+// Is reports whether the name is that of a package, or of the directory of an image layout.
 func Is(name string) (bool, error) {
 	if IsDir(name) {
 		return true, nil
@@ -43,16 +42,16 @@ func Is(name string) (bool, error) {
 	return k != None, err
 }
 
-// layoutFile marks the folder of an image layout.
+// layoutFile marks the directory of an image layout.
 const layoutFile = "oci-layout"
 
-// IsDir reports whether the name is that of a folder with an image layout.
+// IsDir reports whether the name is that of a directory with an image layout.
 func IsDir(name string) bool {
 	info, err := os.Stat(filepath.Join(name, layoutFile))
 	return err == nil && info.Mode().IsRegular()
 }
 
-// open opens a regular file. What has taken its place is not waited for.
+// open opens a regular file. It does not wait for others, such as a FIFO.
 func open(name string) (*os.File, int64, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -85,7 +84,7 @@ func IsDeb(r io.ReaderAt) (bool, error) {
 	return strings.TrimRight(string(b), " /") == debFirst, nil
 }
 
-// KindOf says what a file is. What cannot be unpacked far enough to be known is None.
+// KindOf returns the kind of a file. A file that cannot be decompressed far enough is None.
 func KindOf(r io.ReaderAt, size int64) (Kind, error) {
 	r = filecopy.Sized(r, size)
 	head := make([]byte, blockSize)
@@ -109,7 +108,6 @@ func KindOf(r io.ReaderAt, size int64) (Kind, error) {
 		}
 		return None, nil
 	}
-	// What is in there has to be seen.
 	s := &reader{ctx: context.Background()}
 	in, err := s.unpack("", io.NewSectionReader(r, 0, 1<<62))
 	if err != nil {

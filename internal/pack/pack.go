@@ -34,24 +34,24 @@ type Member struct {
 	Index int    // in the order in which they come
 	Name  string // that the package has for it; Files has the one that counts
 	Size  int64
-	Head  []byte // its first bytes, headSize of them if there are so many
+	Head  []byte // its first bytes, up to headSize
 
 	Budget *elffile.Budget // of the package
 
 	rest io.Reader // what follows
 }
 
-// headSize is more than what says that a file is ELF, or an archive.
+// headSize is enough to recognize ELF files and archives.
 const headSize = 64
 
-// A File is a member that is there once the package is unpacked.
+// A File is a member that the unpacked package has.
 type File struct {
-	Name   string // without "./" or "/" in front; of one that has several, the first
+	Name   string // without a leading "./" or "/"; the first of several
 	Member int    // its index. It is there more than once if images share it
 	Err    error  // this is no file, but an image of several that is missing
 }
 
-// An Error says what is wrong with a package, and where.
+// An Error is an error with its place in a package.
 type Error struct {
 	Part   string // of the package, such as data.tar.xz; or "" for the file itself
 	Off    int64  // in the part, unpacked, in bytes
@@ -77,14 +77,14 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// maxName is how many bytes a name may have.
+// maxName bounds the bytes of a name.
 const maxName = 4096
 
-// What work costs beside that which elffile knows; see elffile.Budget.
+// Costs of work, as in elffile.Budget.
 const (
 	costName = 40    // a byte of names and of what links lead to
 	costNode = 1_000 // an entry that is put into a tree, for each image
-	costStep = 100   // a folder on the way to one
+	costStep = 100   // a directory on the way to one
 	costText = 50    // a byte of what describes an image
 )
 
@@ -99,9 +99,8 @@ type reader struct {
 	budget  *elffile.Budget
 }
 
-// Each reads the package with the given name, a file or the folder of an image layout, and calls visit for every
-// regular file in it. It returns the files that are there when the package is unpacked. An error of visit ends
-// it, and is returned as it is.
+// Each reads the package with the given name, a file or the directory of an image layout, and calls visit for every regular file in it.
+// It returns the files that the unpacked package has. An error of visit ends it, and is returned unchanged.
 func Each(ctx context.Context, name string, visit func(*Member) error) ([]File, error) {
 	r := &reader{ctx: ctx, visit: visit}
 	if IsDir(name) {
@@ -154,8 +153,7 @@ func (r *reader) member(name string, size int64, s *stream, contents io.Reader) 
 	return m.Index, err
 }
 
-// A spending reader takes the holes of a file from what the package may unpack to: of those there is nothing in the stream, and
-// they take as long as all else.
+// A spending reader takes the holes of sparse files from the budget, because the stream does not have them.
 type spending struct {
 	io.Reader
 	s *stream
@@ -178,8 +176,7 @@ func (r *reader) count(name, link string) error {
 	return cmp.Or(r.budget.Spend(elffile.CostEntry, 1), r.budget.Spend(costName, uint64(len(name)+len(link))))
 }
 
-// early returns what is to be said if a file ends where more was expected, or the system does not give it: without the name of
-// the file, which is that of the package or is said with the part.
+// early returns io.ErrUnexpectedEOF for an early end, and errors of the system without the name of the file.
 func early(err error) error {
 	var system *fs.PathError
 	switch {
@@ -191,5 +188,5 @@ func early(err error) error {
 	return err
 }
 
-// clean returns a member's name from the root of what is unpacked, or "" for the root itself.
+// clean returns a member's name from the root, or "" for the root.
 func clean(name string) string { return path.Clean("/" + name)[1:] }

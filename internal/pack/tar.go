@@ -15,7 +15,7 @@ import (
 	"cfi2sframe/internal/compressed"
 )
 
-// An entry is what is kept of a member of any type.
+// An entry is an entry of a tar, without contents.
 type entry struct {
 	name   string
 	typ    entryType
@@ -33,7 +33,7 @@ const (
 	isOther // a device, for example
 )
 
-// tarFile reads a tar, and if that turns out to have an image in it, its layers.
+// tarFile reads a tar, and if it has an image, its layers.
 func (r *reader) tarFile(f io.ReaderAt, size int64) ([]File, error) {
 	a := &tarred{r: r, f: f, size: size, small: make(map[string][]byte)}
 	var entries []entry
@@ -60,7 +60,7 @@ func (r *reader) tarFile(f io.ReaderAt, size int64) ([]File, error) {
 	return files(entries)
 }
 
-// entry says what the member is whose header is given, or nothing of what is no member. file shows a file to the visitor.
+// entry returns the entry of a header, or nil if it is no file. Its argument file shows a file to the visitor.
 func (r *reader) entry(s *stream, h *tar.Header, file func() (int, error)) (*entry, error) {
 	e := &entry{name: clean(h.Name)}
 	if err := r.count(h.Name, h.Linkname); err != nil {
@@ -83,12 +83,12 @@ func (r *reader) entry(s *stream, h *tar.Header, file func() (int, error)) (*ent
 	case tar.TypeXGlobalHeader, 'V': // comments; the name of a volume
 		return nil, nil
 	default:
-		return nil, s.error(e.name, fmt.Errorf("a member of type %q; a file, a folder, a link or a device was expected", h.Typeflag))
+		return nil, s.error(e.name, fmt.Errorf("a member of type %q; a file, a directory, a link or a device was expected", h.Typeflag))
 	}
 	return e, nil
 }
 
-// tar calls fn for the headers of a tar, and then reads what follows its end.
+// tar calls fn for the headers of a tar, and reads in to its end.
 func (r *reader) tar(s *stream, in io.Reader, fn func(*tar.Header, *tar.Reader) error) error {
 	t := tar.NewReader(in)
 	for last := ""; ; {
@@ -96,7 +96,7 @@ func (r *reader) tar(s *stream, in io.Reader, fn func(*tar.Header, *tar.Reader) 
 		if err == io.EOF {
 			return s.drain(in)
 		}
-		// What leads out of the folder stays inside: see clean.
+		// Names that lead out of the directory stay inside: see clean.
 		if err != nil && !(errors.Is(err, tar.ErrInsecurePath) && h != nil) {
 			return s.error(last, err)
 		}
@@ -135,8 +135,8 @@ type tarred struct {
 	r     *reader
 	f     io.ReaderAt
 	size  int64
-	small map[string][]byte // what may say what an image is
-	room  int64             // what small has, in bytes
+	small map[string][]byte // files that may describe an image
+	room  int64             // bytes in small
 	names map[string]entry
 }
 
@@ -175,13 +175,13 @@ func (a *tarred) read(fn func(*stream, *tar.Header, *tar.Reader) error) error {
 	return a.r.tar(s, in, func(h *tar.Header, t *tar.Reader) error { return fn(s, h, t) })
 }
 
-// What is kept of an image's descriptions, in bytes: of one, and of all.
+// Bounds on the descriptions of an image that are in memory, in bytes: of one, and of all.
 const (
 	maxSmall = 4 << 20
 	allSmall = 64 << 20
 )
 
-// keep keeps a file that may say what an image is, and returns what its contents can be read from now.
+// keep stores a file that may describe an image, and returns a reader of its contents.
 func (a *tarred) keep(name string, size int64, in io.Reader) (io.Reader, error) {
 	if strings.Contains(name, "/") && !strings.HasPrefix(name, blobDir) || size == 0 || size > maxSmall || a.room+size > allSmall {
 		return in, nil

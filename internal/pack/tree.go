@@ -10,8 +10,7 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// files returns the files that a tar leaves when it is unpacked: what comes later replaces what has the
-// same name, and links are further names.
+// files returns the files of an unpacked tar: of equal names the last counts, and links are further names.
 func files(entries []entry) ([]File, error) {
 	names := make(map[string]int) // -1: no file
 	for _, e := range entries {
@@ -48,12 +47,12 @@ func first(names map[string]int) []File {
 	return out
 }
 
-// A node is what has a name in an image.
+// A node is a file, a directory or a link in an image.
 type node struct {
 	typ      entryType
 	member   int
 	link     string           // of a symbolic link
-	children map[string]*node // of a folder
+	children map[string]*node // of a directory
 }
 
 func newDir() *node { return &node{typ: isDir, children: make(map[string]*node)} }
@@ -66,10 +65,10 @@ const (
 	opaque   = ".wh..wh..opq"
 )
 
-// maxLinks is how many symbolic links are followed on a way, as by programs that unpack images.
+// maxLinks is how many symbolic links are followed for a name, as by programs that unpack images.
 const maxLinks = 255
 
-// A tree is what a container sees. Names of some bytes can lead through links to thousands of folders.
+// A tree is what a container sees. Names of some bytes can lead through links to thousands of directories.
 type tree struct {
 	root   *node
 	budget *elffile.Budget
@@ -77,15 +76,15 @@ type tree struct {
 
 func newTree(budget *elffile.Budget) *tree { return &tree{newDir(), budget} }
 
-// folder returns the folder with the given name, through symbolic links, or nil if there is none. If it is
-// to be made, it replaces what is there, and is never nil.
-func (t *tree) dir(name string, made bool) (*node, error) {
+// dir returns the directory with the given name, through symbolic links, or nil. If create is true, it is made where it is missing, and
+// never nil.
+func (t *tree) dir(name string, create bool) (*node, error) {
 	at := []*node{t.root} // the way here
 	todo := strings.Split(name, "/")
 	links := 0
 	for len(todo) > 0 {
 		if err := t.budget.Spend(costStep, 1); err != nil {
-			return nil, fmt.Errorf("folders on the way to %.100s: %w", name, err)
+			return nil, fmt.Errorf("directories on the way to %.100s: %w", name, err)
 		}
 		part := todo[0]
 		todo = todo[1:]
@@ -107,13 +106,13 @@ func (t *tree) dir(name string, made bool) (*node, error) {
 			}
 			parts := strings.Split(next.link, "/")
 			if err := t.budget.Spend(costStep, uint64(len(parts)+len(todo))); err != nil {
-				return nil, fmt.Errorf("folders on the way to %.100s: %w", name, err)
+				return nil, fmt.Errorf("directories on the way to %.100s: %w", name, err)
 			}
 			todo = append(parts, todo...)
 			continue
 		}
 		if next == nil || next.typ != isDir {
-			if !made {
+			if !create {
 				return nil, nil
 			}
 			next = newDir()
@@ -168,7 +167,7 @@ func (t *tree) add(entries []entry) error {
 				return fmt.Errorf("the hard link %s leads to %s; a file in this layer or below was expected", e.name, e.link)
 			}
 			if n = from.children[base]; n.typ == isDir {
-				return fmt.Errorf("the hard link %s leads to the folder %s; a file was expected", e.name, e.link)
+				return fmt.Errorf("the hard link %s leads to the directory %s; a file was expected", e.name, e.link)
 			}
 		}
 		in.children[base] = n

@@ -148,7 +148,7 @@ type debPackage struct {
 	changed       map[string]bool // files, by their paths
 }
 
-// open returns what is in a part, decompressed.
+// open returns a part, decompressed.
 func (d *debPackage) open(m *debPart) (*compressed.Reader, error) {
 	r, err := d.unpack(m.Off, m.Size, m.kind)
 	if err != nil {
@@ -157,7 +157,7 @@ func (d *debPackage) open(m *debPart) (*compressed.Reader, error) {
 	return r, nil
 }
 
-// within says in which member an error is.
+// within adds the member to an error.
 func within(m *debPart, err error) error {
 	if err == nil || errors.Is(err, errChanges) || errors.Is(err, convert.ErrCoverage) || errors.Is(err, context.Canceled) {
 		return err
@@ -165,7 +165,7 @@ func within(m *debPart, err error) error {
 	return debError(m.Off, "%s: %w", m.Name, err)
 }
 
-// readControl reads what the package says of its files.
+// readControl reads the lists of sums and of configuration files.
 func (d *debPackage) readControl() error {
 	r, err := d.open(d.control)
 	if err != nil {
@@ -206,7 +206,7 @@ func (d *debPackage) readControl() error {
 	return within(d.control, err)
 }
 
-// compress writes a part anew, in the form that it has.
+// compress writes a part again, in its form.
 func (d *debPackage) compress(m *debPart, write func(io.Writer) error) (*part, error) {
 	r, err := d.open(m)
 	if err != nil {
@@ -291,7 +291,7 @@ func (d *debPackage) convert(w io.Writer) error {
 	return within(d.data, err)
 }
 
-// other notes another name of a file, or what takes the place of one: of what comes twice the last counts.
+// other records an entry that is another name of a file, or replaces one: of equal names the last counts.
 func (d *debPackage) other(e *tarEntry) error {
 	linked := e.Typeflag == tar.TypeLink && d.changed[e.link]
 	if linked && d.conffiles[e.name] {

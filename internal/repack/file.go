@@ -18,13 +18,13 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// Reasons why a file of a package stays as it is, beside those of package convert.
+// Reasons why a file of a package is unchanged, beside those of package convert.
 const (
-	Present   convert.Reason = "sframe"        // it has an .sframe, and is not to get another one
-	Module    convert.Reason = "kernel-module" // whose layout the kernel's loader counts on, and which may be signed
+	Present   convert.Reason = "sframe"        // it has an .sframe
+	Module    convert.Reason = "kernel-module" // the kernel's loader depends on its layout, and it may be signed
 	Object    convert.Reason = "object"        // a relocatable object
 	Library   convert.Reason = "library"       // a static library
-	Conffile  convert.Reason = "conffile"      // a configuration file, which package managers compare with the one that is installed
+	Conffile  convert.Reason = "conffile"      // a configuration file: package managers compare it with the installed one
 	Signed    convert.Reason = "signed"        // its contents are signed
 	Sparse    convert.Reason = "sparse"        // it is stored without its holes
 	Defective convert.Reason = "failed"        // it cannot be converted
@@ -41,10 +41,10 @@ var texts = map[convert.Reason]string{
 	Defective: "cannot be converted",
 }
 
-// Text says what a reason is, in a few words.
+// Text returns a short description of a reason.
 func Text(r convert.Reason) string { return cmp.Or(texts[r], r.Text()) }
 
-// headSize is how many bytes of each file are looked at.
+// headSize is how many bytes of each file are read first.
 const headSize = elffile.HeaderSize
 
 // A packer is the work on a package.
@@ -55,7 +55,7 @@ type packer struct {
 	opt     Options
 	budget  *elffile.Budget
 	res     Result
-	probing bool // only whether anything changes is to be found out
+	probing bool // the first change is an error
 	// writable is an error if the part that is read cannot be written in the same form.
 	writable error
 	scratch  []*os.File
@@ -64,7 +64,7 @@ type packer struct {
 // errChanges ends the search for a file that changes.
 var errChanges = errors.New("a file changes")
 
-// changes reports whether a file changes. Most of the time goes into compressing, which is of no use if none does.
+// changes reports whether a file changes. If none does, nothing has to be compressed, which takes most of the time.
 func (p *packer) changes(convert func(io.Writer) error) (bool, error) {
 	p.probing = true
 	err := convert(io.Discard)
@@ -76,7 +76,7 @@ func (p *packer) changes(convert func(io.Writer) error) (bool, error) {
 	return false, err
 }
 
-// close gives up what is kept for a while.
+// close closes all temporary files.
 func (p *packer) close() {
 	for _, f := range p.scratch {
 		f.Close()
@@ -96,17 +96,17 @@ func (p *packer) temporary() (*os.File, error) {
 type candidate struct {
 	name   string
 	size   int64
-	stays  convert.Reason // if it is an ELF file, or ""
-	reason string         // the same in words that are about this one, or ""
+	stays  convert.Reason // why an ELF file is unchanged, or ""
+	reason string         // the same in words for this file, or ""
 }
 
-// A change is what became of a file. Of its old contents there is what was read of them: all, if there are new ones.
+// A change has the contents of a file: the new ones, if they change, and those of the old ones that were read, all if they change.
 type change struct {
 	old, now *outfile.Spool
 	file     *os.File // that has the new ones
 }
 
-// close gives up the contents.
+// close frees the contents.
 func (e *change) close() {
 	e.old.Close()
 	if e.file != nil {
@@ -114,7 +114,7 @@ func (e *change) close() {
 	}
 }
 
-// edit reads a file's contents, and makes new ones, if they change.
+// edit reads a file, and converts it.
 func (p *packer) edit(c candidate, r io.Reader) (*change, error) {
 	begin, err := outfile.NewSpool(r, min(c.size, headSize))
 	if err != nil {
@@ -125,7 +125,7 @@ func (p *packer) edit(c candidate, r io.Reader) (*change, error) {
 		return nil, err
 	}
 	isELF := bytes.HasPrefix(head, []byte(elf.ELFMAG))
-	if !isELF && (!bytes.HasPrefix(head, []byte(arMagic)) || bytes.HasPrefix(head, []byte(arMagic+debVersion))) { // which is a package
+	if !isELF && (!bytes.HasPrefix(head, []byte(arMagic)) || bytes.HasPrefix(head, []byte(arMagic+debVersion))) { // the latter is a package
 		p.res.Others++
 		return &change{old: begin}, nil
 	}
@@ -151,7 +151,7 @@ func (p *packer) edit(c candidate, r io.Reader) (*change, error) {
 	return e, nil
 }
 
-// keep notes that a file stays as it is.
+// keep records that a file is unchanged.
 func (p *packer) keep(c candidate, why string) {
 	kept := convert.Kept{Reason: c.stays, Why: errors.New(why)}
 	p.res.Files = append(p.res.Files, File{
@@ -159,7 +159,7 @@ func (p *packer) keep(c candidate, why string) {
 	})
 }
 
-// convert converts a file, unless it stays as it is.
+// convert converts a file.
 func (p *packer) convert(c candidate, e *change) error {
 	if c.stays = p.kind(c.name, e.old); c.stays != "" {
 		p.keep(c, texts[c.stays])
@@ -217,7 +217,7 @@ func (p *packer) convert(c candidate, e *change) error {
 	return nil
 }
 
-// compare makes the file the new contents, and reports whether they are the old ones, and so none.
+// compare sets the new contents, unless they equal the old ones.
 func (e *change) compare() (same bool, err error) {
 	now, err := outfile.SpoolOf(e.file)
 	if err != nil {
@@ -232,10 +232,10 @@ func (e *change) compare() (same bool, err error) {
 	return same, err
 }
 
-// kind returns why a file of its kind stays as it is, or "".
+// kind returns why files of its kind are unchanged, or "".
 func (p *packer) kind(name string, contents *outfile.Spool) convert.Reason {
 	f, err := elffile.NewIn(p.budget, contents, contents.Size())
-	if err != nil { // which is said when it is converted
+	if err != nil { // converting it says why
 		return ""
 	}
 	switch {

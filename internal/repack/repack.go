@@ -1,12 +1,11 @@
-// Package repack converts the ELF files in a package of Debian (.deb) or of RPM, and leaves all else of it as it is, byte for
-// byte: the order, names, owners, modes, dates and attributes of files, links, scripts, and how its parts are compressed. What
-// depends on the files is made new: their sizes, and the sums by which the package manager verifies them. The same package gives
-// the same bytes each time, and one of which nothing changes is copied.
+// Package repack converts the ELF files in a package of Debian (.deb) or RPM. All else is unchanged, byte for byte: the order, names,
+// owners, modes, dates and attributes of files, links, scripts, and the compression of the parts. The sizes and sums of changed files
+// are updated. The same package gives the same bytes each time. If nothing changes, the package is copied.
 //
-// A package that is signed is refused: its signature would be void. Files of packages are never written to the disk under their
-// names; what is kept for a while is in files without names, or in memory, one ELF file at a time.
+// Signed packages are refused: their signatures would be void. Contents are in memory, one ELF file at a time, and in files without
+// names.
 //
-// Not in here: reading packages for other purposes, their dependencies and scripts, and where the result goes.
+// Not in here: reading packages for other purposes (internal/pack), and where the result goes.
 package repack
 
 import (
@@ -23,16 +22,16 @@ import (
 	"cfi2sframe/report"
 )
 
-// ErrKind is returned for what is no package of a kind that is known.
+// ErrKind is the error of unsupported files.
 var ErrKind = errors.New("no package; one of Debian (.deb) or of RPM was expected")
 
-// ErrSigned is returned for packages that are signed.
+// ErrSigned is the error of signed packages.
 var ErrSigned = errors.New("it is signed, and its signature would be void; convert it before it is signed")
 
 // Options say how to convert.
 type Options struct {
 	convert.Options
-	// Objects says that relocatable objects and static libraries are converted, too.
+	// Objects converts relocatable objects and static libraries.
 	Objects bool
 }
 
@@ -46,24 +45,24 @@ func (o *Options) workers() int {
 
 // A File is an ELF file or a static library of a package.
 type File struct {
-	Name   string // its path in the package, without / at the begin
+	Name   string // its path in the package, without a leading /
 	Result *convert.Result
-	// Failed is why it could not be converted, and stays as it is, or nil.
+	// Failed is why it could not be converted, and is unchanged, or nil.
 	Failed        error
 	Before, After int64 // bytes
 }
 
-// A Result says what became of a package.
+// A Result is the result of the conversion of a package.
 type Result struct {
 	Files  []File
 	Others int // regular files that are neither ELF files nor static libraries
-	// Read and Written are how many bytes the package has, before and after. Nothing is written with DryRun.
+	// Read and Written are the size of the package in bytes, before and after. Nothing is written with DryRun.
 	Read, Written int64
-	Same          bool // it is what it was
+	Same          bool // nothing changed
 }
 
-// Convert converts the package of the given size in r, and writes the result to w. On an error w may have a part of it. With
-// convert.ErrCoverage there is a Result, too.
+// Convert converts the package of the given size in r, and writes the result to w, or a part of it on an error. With
+// convert.ErrCoverage it also returns a Result.
 func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Options) (*Result, error) {
 	r = filecopy.Sized(r, size)
 	head := make([]byte, max(len(arMagic), len(rpm.Magic)))
@@ -91,7 +90,10 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 		err = ctx.Err()
 	}
 	if err != nil {
-		return p.failed(err)
+		if errors.Is(err, convert.ErrCoverage) {
+			return &p.res, err
+		}
+		return nil, err
 	}
 	if parts == nil {
 		p.res.Same = true
@@ -105,14 +107,6 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 		}
 	}
 	return &p.res, nil
-}
-
-// failed returns what Convert does with an error.
-func (p *packer) failed(err error) (*Result, error) {
-	if errors.Is(err, convert.ErrCoverage) {
-		return &p.res, err
-	}
-	return nil, err
 }
 
 // A part is a piece of the result: bytes, or a range of a file.

@@ -35,8 +35,7 @@ var digests = map[uint64]func() hash.Hash{
 func newSHA3() hash.Hash     { return sha3.New256() }
 func newSHA3x512() hash.Hash { return sha3.New512() }
 
-// An rpmPackage is the work on a package. All of it that depends on files has places of fixed size in the headers, and so their layout
-// stays.
+// An rpmPackage is the work on a package. Sizes and sums of files have a fixed size in the headers, whose layout does not change.
 type rpmPackage struct {
 	*packer
 	sig, main *rpm.Header
@@ -45,12 +44,12 @@ type rpmPackage struct {
 
 	files   *rpm.Files
 	names   []string         // of files, without / at the begin
-	index   map[string]int   // of files by these
+	index   map[string]int   // of files by names
 	digests [][]byte         // in the header
 	sum     func() hash.Hash // of files
 }
 
-// rpm converts a package of RPM. It returns the parts of the result, or nil if it is what it was.
+// rpm converts a package of RPM. It returns the parts of the result, or nil if nothing changes.
 func (p *packer) rpm() ([]part, error) {
 	m := &rpmPackage{packer: p}
 	if err := m.headers(); err != nil {
@@ -74,21 +73,15 @@ func (p *packer) rpm() ([]part, error) {
 	}
 	r.Close()
 	plain := newSums()
-	var size int64
-	payload, err := p.store(r.Form, func(w io.Writer) error {
-		c := &counting{to: io.MultiWriter(w, plain.all)}
-		err := m.convert(c)
-		size = c.n
-		return err
-	})
+	payload, err := p.store(r.Form, func(w io.Writer) error { return m.convert(io.MultiWriter(w, plain)) })
 	if err != nil {
 		return nil, err
 	}
 	packed := newSums()
-	if err := payload.copyTo(p.ctx, packed.all); err != nil {
+	if err := payload.copyTo(p.ctx, packed); err != nil {
 		return nil, err
 	}
-	if err := m.sums(payload, packed, plain, size); err != nil {
+	if err := m.sums(payload, packed, plain); err != nil {
 		return nil, err
 	}
 	begin := make([]byte, rpm.LeadSize)
@@ -99,7 +92,7 @@ func (p *packer) rpm() ([]part, error) {
 	return []part{literal(begin), literal(m.sig.Raw), literal(padding), literal(m.main.Raw), *payload}, nil
 }
 
-// headers reads all that is before the payload.
+// headers reads the lead and the headers.
 func (m *rpmPackage) headers() error {
 	lead := make([]byte, rpm.LeadSize)
 	if n, err := m.src.ReadAt(lead, 0); n < len(lead) {
@@ -119,7 +112,7 @@ func (m *rpmPackage) headers() error {
 	for _, h := range []*rpm.Header{m.sig, m.main} {
 		seen := make(map[uint32]bool)
 		for _, tag := range h.Tags() {
-			if seen[tag] { // which one a program takes is its own choice
+			if seen[tag] { // programs differ in which one they take
 				return rpm.Errorf(h.Off, "tag %d twice; one was expected", tag)
 			}
 			seen[tag] = true
@@ -148,13 +141,13 @@ func (m *rpmPackage) headers() error {
 	if err != nil && err != io.EOF {
 		return err
 	}
-	if compressed.Of(head[:n]) == compressed.None { // which is said to be compressed, or not
+	if compressed.Of(head[:n]) == compressed.None { // whatever the tag says
 		m.kind = compressed.None
 	}
 	return nil
 }
 
-// intact returns an error if a sum of the header or of the payload is another one: with sums made new nobody would notice any more.
+// intact returns an error if a sum of the header or of the payload is wrong: new sums would hide that.
 func (m *rpmPackage) intact() error {
 	algo, err := m.main.Numbers(rpm.TagPayloadAlgo)
 	if err != nil {
@@ -166,7 +159,7 @@ func (m *rpmPackage) intact() error {
 	one, two, three, both, packed := sha1.New(), sha256.New(), sha3.New256(), md5.New(), newSums()
 	_, _ = io.MultiWriter(one, two, three, both).Write(m.main.Raw) // sums have no errors
 	payload := part{from: m.src, off: m.payload, size: m.size - m.payload}
-	if err := payload.copyTo(m.ctx, io.MultiWriter(packed.all, both)); err != nil {
+	if err := payload.copyTo(m.ctx, io.MultiWriter(packed, both)); err != nil {
 		return err
 	}
 	for _, sum := range []struct {
@@ -204,7 +197,7 @@ func (m *rpmPackage) md5() ([]byte, error) {
 	return b, err
 }
 
-// describe reads what the header says of files.
+// describe reads the descriptions of files in the header.
 func (m *rpmPackage) describe() error {
 	h := m.main
 	var err error
@@ -246,12 +239,12 @@ func (m *rpmPackage) open() (*compressed.Reader, error) {
 	return r, nil
 }
 
-// wrong returns the error of something at an offset of the payload.
+// wrong returns an error at an offset of the payload.
 func (m *rpmPackage) wrong(off int64, format string, args ...any) error {
 	return &rpm.Error{Off: m.payload, Payload: off, Err: fmt.Errorf(format, args...)}
 }
 
-// convert writes the payload with the files converted, and puts their sizes and sums into the header.
+// convert writes the payload with the files converted, and writes their sizes and sums into the header.
 func (m *rpmPackage) convert(w io.Writer) error {
 	in, err := m.open()
 	if err != nil {
@@ -330,7 +323,7 @@ func (m *rpmPackage) member(w io.Writer, a *rpm.Archive, e *rpm.Member) error {
 	return err
 }
 
-// replace reads a file, and makes new contents, if they change.
+// replace returns the change of a file, whose header it updates.
 func (m *rpmPackage) replace(file int, size int64, r io.Reader) (*change, error) {
 	c := candidate{name: m.names[file], size: size}
 	if slices.ContainsFunc(m.files.Linked(file), func(i int) bool { return m.files.Flags[i]&rpm.FlagConfig != 0 }) {
@@ -350,7 +343,7 @@ func (m *rpmPackage) replace(file int, size int64, r io.Reader) (*change, error)
 // hexSum returns a sum in hexadecimal digits.
 func hexSum(h hash.Hash) string { return fmt.Sprintf("%x", h.Sum(nil)) }
 
-// update puts the size and the sum of a file that changed into the header, for all its names.
+// update writes the size and the sum of a file that changed into the header, for all its names.
 func (m *rpmPackage) update(file int, changed *change) error {
 	old, err := sumOf(m.sum, changed.old)
 	if err != nil {
@@ -393,31 +386,21 @@ func (m *rpmPackage) update(file int, changed *change) error {
 // payloadSums are the sums of a payload.
 type payloadSums struct {
 	sha256, sha512, sha3 hash.Hash
-	all                  io.Writer
+	size                 int64 // bytes
 }
 
 func newSums() *payloadSums {
-	s := &payloadSums{sha256: sha256.New(), sha512: sha512.New(), sha3: sha3.New256()}
-	s.all = io.MultiWriter(s.sha256, s.sha512, s.sha3)
-	return s
+	return &payloadSums{sha256: sha256.New(), sha512: sha512.New(), sha3: sha3.New256()}
 }
 
-// A counting writer counts what is written.
-type counting struct {
-	to io.Writer
-	n  int64
+func (s *payloadSums) Write(p []byte) (int, error) {
+	s.size += int64(len(p))
+	return io.MultiWriter(s.sha256, s.sha512, s.sha3).Write(p)
 }
 
-func (c *counting) Write(p []byte) (int, error) {
-	n, err := c.to.Write(p)
-	c.n += int64(n)
-	return n, err
-}
-
-// sums puts the sums of the payload, which has so many bytes when it is not compressed, into the header, and then those of the
-// header, and of both, into the other one.
-func (m *rpmPackage) sums(payload *part, packed, plain *payloadSums, size int64) error {
-	h := m.main
+// sums writes the sums and sizes of the payload into the main header, and then those of this header, and of both, into the other one.
+func (m *rpmPackage) sums(payload *part, packed, plain *payloadSums) error {
+	h, size := m.main, plain.size
 	err := errors.Join(
 		h.SetText(rpm.TagPayloadSHA256, hexSum(packed.sha256)), h.SetText(rpm.TagPlainSHA256, hexSum(plain.sha256)),
 		h.SetText(rpm.TagPayloadSHA512, hexSum(packed.sha512)), h.SetText(rpm.TagPlainSHA512, hexSum(plain.sha512)),

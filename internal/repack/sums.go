@@ -15,8 +15,7 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// sumFiles are the lists of sums that a Debian package can have. dpkg reads md5sums alone; what looks at the others has to find them
-// right as well.
+// sumFiles are the lists of sums that a Debian package can have. dpkg reads only md5sums.
 var sumFiles = map[string]func() hash.Hash{"md5sums": md5.New, "sha1sums": sha1.New, "sha256sums": sha256.New, "sha512sums": sha512.New}
 
 // A sumList is one of them.
@@ -24,7 +23,7 @@ type sumList struct {
 	name  string
 	sum   func() hash.Hash
 	lines []byte
-	files map[string]fileSums // of those that changed, by their paths
+	files map[string]fileSums // that changed, by their paths
 }
 
 // fileSums are those of a file, as digits.
@@ -47,10 +46,11 @@ var (
 // escapes are what md5sum writes for characters of names that lines cannot have.
 var escapes = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
 
-// badEscape is a backslash that is not the begin of an escape, after the pairs before it.
+// badEscape is a backslash that does not begin an escape, after the pairs before it.
 var badEscape = regexp.MustCompile(`^(?:[^\\]|\\[\\nr])*\\(?:[^\\nr]|$)`)
 
-// A sumReader reads the lines of a list. The first one that is not of BSD tells whether one separator is before the names, or two.
+// A sumReader reads the lines of a list. The first line that is not in the form of BSD tells whether names have one separator before
+// them, or two.
 type sumReader struct{ known, single bool }
 
 // parse returns the place of the sum in a line, and the name. The line has no end.
@@ -87,7 +87,7 @@ func unescape(name *string, escaped bool) bool {
 	return !bad
 }
 
-// renewed returns the lines with the sums of the files that changed, or nil if there is none of them. It has as many bytes as before.
+// renewed returns the lines with new sums of the files that changed, or nil if the list has none of them. The size is the same.
 func (l *sumList) renewed() ([]byte, error) {
 	out := bytes.Clone(l.lines)
 	found := false
@@ -123,7 +123,7 @@ func (l *sumList) renewed() ([]byte, error) {
 	return out, nil
 }
 
-// newControl returns control.tar with the sums of the files that changed, or nil if it has none of them.
+// newControl returns control.tar with new sums of the files that changed, or nil if it has none of them.
 func (d *debPackage) newControl() (*part, error) {
 	renewed := make(map[string][]byte)
 	for _, l := range d.lists {

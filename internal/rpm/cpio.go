@@ -64,8 +64,8 @@ type Archive struct {
 	left  int64 // of the contents of a member
 }
 
-// NewArchive returns the archive in the payload that follows a header, which has these files. If they are nil, the header is asked for
-// them when the first member comes that has nothing but its number. Errors of in are returned as those of the payload.
+// NewArchive returns the archive in the payload that follows a header. If the files are nil, they are read from the header for the first
+// member that has only a number. Errors of in are returned as those of the payload.
 func NewArchive(in io.Reader, h *Header, files *Files) *Archive {
 	return &Archive{in: in, head: h, files: files}
 }
@@ -104,10 +104,10 @@ func (a *Archive) more(b []byte, n int) ([]byte, error) {
 	return b, err
 }
 
-// Padding reads what is between the contents of the member, once these are read, and the next one.
+// Padding reads the padding after the contents of the member.
 func (a *Archive) Padding() ([]byte, error) { return a.more(nil, int(-a.off&3)) }
 
-// Next returns the next member, or the mark of the end, of which nothing more is to be read here.
+// Next returns the next member, or the mark of the end.
 func (a *Archive) Next() (*Member, error) {
 	if _, err := io.Copy(io.Discard, a); err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (a *Archive) Next() (*Member, error) {
 	return m, nil
 }
 
-// stripped reads the rest of a member's header, of which the header of the package has most.
+// stripped reads the rest of a member's header that has only a number.
 func (a *Archive) stripped(m *Member) (err error) {
 	if a.files == nil {
 		if a.files, err = a.head.Files(); err != nil {
@@ -164,7 +164,7 @@ func (a *Archive) stripped(m *Member) (err error) {
 // field returns a number in a member's header.
 func field(raw []byte, i int) []byte { return raw[len(magicNew)+i*digits:][:digits] }
 
-// named reads the rest of a member's header that has all, and a name.
+// named reads the rest of a member's header with all fields and a name.
 func (a *Archive) named(m *Member) (err error) {
 	if m.Raw, err = a.more(m.Raw, memberSize-strippedSize); err != nil {
 		return err
@@ -197,7 +197,7 @@ func (a *Archive) named(m *Member) (err error) {
 	return nil
 }
 
-// Resized returns what the member's header is with other contents of the given size, which r has.
+// Resized returns the member's header with other contents, which are size bytes of r.
 func (m *Member) Resized(r io.Reader, size int64) ([]byte, error) {
 	if m.File >= 0 {
 		return m.Raw, nil

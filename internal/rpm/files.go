@@ -9,7 +9,7 @@ type Files struct {
 	linked          map[[2]uint64][]int // names of the same file, by its device and inode
 }
 
-// maxNames is how many bytes all names have at most: many may be in a folder with a long one. It is a variable for tests.
+// maxNames bounds the bytes of all names: many may be in a directory with a long name. It is a variable for tests.
 var maxNames = 64 << 20
 
 // Files returns the files that the header describes.

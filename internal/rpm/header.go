@@ -1,13 +1,12 @@
-// Package rpm knows how packages of RPM are laid out: where their headers and the payload are, what is behind the tags of a header,
-// which files there are, and the form of cpio that has their contents. A number or a string of a header can be replaced by one
-// that takes as many bytes, so that all else stays where it is.
+// Package rpm reads RPM packages: their headers, the files that these describe, and the payload in a form of cpio. A number or a string
+// of a header can be replaced by one of the same size.
 //
 // The facts are from "RPM V4 Package format" and "RPM tags" of rpm's manual, rpmtag.h and rpmfiles.h; from cpio(5), "New ASCII
-// Format"; and where those say nothing, as of members that only have a number, from what rpm does in header.c, rpmfi.c and cpio.c.
+// Format"; and from header.c, rpmfi.c and cpio.c of rpm.
 //
-// A header is held in memory, if it is no larger than those that rpm accepts. Nothing else that is said of sizes is believed.
+// A header is held in memory, if rpm accepts its size. No other size in a package is believed.
 //
-// Not in here: how the payload is compressed, whether sums and signatures are right, and what a package is but for its files.
+// Not in here: the compression of the payload, and the verification of sums and signatures.
 package rpm
 
 import (
@@ -18,7 +17,7 @@ import (
 	"slices"
 )
 
-// A package begins with a lead, of which only the magic number has a meaning still.
+// A package begins with a lead. Only its magic number still has a meaning.
 const (
 	Magic    = "\xed\xab\xee\xdb"
 	LeadSize = 96
@@ -43,7 +42,7 @@ const (
 	typeStrings = 8
 )
 
-// An Error says where in a package something is wrong.
+// An Error is an error with its place in a package.
 type Error struct {
 	Off     int64 // in the package, in bytes
 	Payload int64 // in the payload that begins there, decompressed; or -1
@@ -59,7 +58,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errorf returns the error of something at an offset of a package.
+// Errorf returns an error at an offset of a package.
 func Errorf(off int64, format string, args ...any) error {
 	return &Error{off, -1, fmt.Errorf(format, args...)}
 }
@@ -130,7 +129,7 @@ func readAt(r io.ReaderAt, b []byte, off int64) error {
 // End returns where the header ends in the package.
 func (h *Header) End() int64 { return h.Off + int64(len(h.Raw)) }
 
-// Tags returns the tags in their order. Of one that comes again the last values count, as for rpm.
+// Tags returns the tags in their order. Of equal tags the last one counts, as in rpm.
 func (h *Header) Tags() []uint32 {
 	all := make([]uint32, binary.BigEndian.Uint32(h.Raw[8:]))
 	for i := range all {
@@ -145,8 +144,7 @@ func (h *Header) Has(tag uint32) bool {
 	return ok
 }
 
-// find returns what is said of the values of a tag, which has one of some types, and all bytes from the first value on, or nil if there
-// is no such tag.
+// find returns the entry of a tag, which must have one of some types, and all bytes from the first value on, or nil without the tag.
 func (h *Header) find(tag uint32, types ...uint32) (entry, []byte, error) {
 	e, ok := h.tags[tag]
 	if !ok {
@@ -158,14 +156,14 @@ func (h *Header) find(tag uint32, types ...uint32) (entry, []byte, error) {
 	return e, h.data[e.off:], nil
 }
 
-// wrong says that the values of a tag are not what they should be.
+// wrong is the error of a tag with unexpected values.
 func (h *Header) wrong(tag uint32, types ...uint32) error {
 	e := h.tags[tag]
 	return Errorf(h.Off, "tag %d, of type %d with %d values at %#x; at most %d of a type of %d within %d bytes were expected",
 		tag, e.typ, e.count, e.off, maxValues, types, len(h.data))
 }
 
-// numbers returns where the numbers of a tag are, and their size in bytes, or nil if there is no such tag.
+// numbers returns where the numbers of a tag are, and their size in bytes, or nil without the tag.
 func (h *Header) numbers(tag uint32) (b []byte, width int, err error) {
 	types := []uint32{typeInt16, typeInt32, typeInt64}
 	e, b, err := h.find(tag, types...)
@@ -179,7 +177,7 @@ func (h *Header) numbers(tag uint32) (b []byte, width int, err error) {
 	return b[:int(e.count)*width], width, nil
 }
 
-// Numbers returns the numbers of a tag, or nil if there is no such tag.
+// Numbers returns the numbers of a tag, or nil without the tag.
 func (h *Header) Numbers(tag uint32) ([]uint64, error) {
 	b, width, err := h.numbers(tag)
 	if b == nil {
@@ -212,7 +210,7 @@ func (h *Header) SetNumber(tag uint32, i int, n uint64) error {
 	return nil
 }
 
-// Texts returns where the strings of a tag are, or nil if there is no such tag. They may be replaced by others of the same length.
+// Texts returns where the strings of a tag are, or nil without the tag. They may be replaced by others of the same length.
 func (h *Header) Texts(tag uint32) ([][]byte, error) {
 	types := []uint32{typeString, typeStrings}
 	e, b, err := h.find(tag, types...)
@@ -255,7 +253,7 @@ func (h *Header) SetText(tag uint32, s string) error {
 	return nil
 }
 
-// Bytes returns where the bytes of a tag are, or nil if there is no such tag.
+// Bytes returns where the bytes of a tag are, or nil without the tag.
 func (h *Header) Bytes(tag uint32) ([]byte, error) {
 	e, b, err := h.find(tag, typeBin)
 	if b == nil {
