@@ -50,6 +50,10 @@ const (
 	maxHuge      = 512 << 20 // bytes of memory in huge pages
 	largeArchive = 1 << 20   // bytes
 
+	// minHeap is how much the runtime allocates at 100 percent before it looks for garbage. For large files that has to be
+	// as much as the tables.
+	minHeap = 4 << 20
+
 	// gcPercent lets there be four times as much garbage as memory in use. With 100, libLLVM-14.so.1 takes 1.05 of the CPU
 	// time, and libcrypto.a 1.22 (2026-11-23).
 	gcPercent = 400
@@ -62,21 +66,21 @@ var huge sync.Once
 func Prepare(cfi, size uint64) {
 	Raise(cfi, size)
 	if n := min(cfi*tables, maxHuge); n >= minHuge {
+		allowGarbage(max(gcPercent, int(n*100/minHeap)))
 		huge.Do(func() { askHuge(n) })
-		allowGarbage()
 	}
 }
 
 // PrepareArchive prepares the heap for an archive: its members are garbage one after the other.
 func PrepareArchive(size uint64) {
 	if size >= largeArchive {
-		allowGarbage()
+		allowGarbage(gcPercent)
 	}
 }
 
-// allowGarbage changes the target of the garbage collector, unless the user has (GOGC).
-func allowGarbage() {
-	if old := debug.SetGCPercent(gcPercent); old != 100 {
+// allowGarbage raises the target of the garbage collector, unless the user (GOGC) or an earlier file has changed it.
+func allowGarbage(percent int) {
+	if old := debug.SetGCPercent(percent); old != 100 {
 		debug.SetGCPercent(old)
 	}
 }
