@@ -12,8 +12,8 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// archive converts an archive member by member. Members without CFI, and those that are not ELF files, are unchanged. Any other
-// error of a member is one of the archive. The output is made when the first member changes.
+// archive converts an archive member by member. Members without CFI, and those that are not ELF files, are unchanged.
+// Any other error of a member is one of the archive. The output is made when the first member changes.
 func (c *conversion) archive() error {
 	a, err := archive.Open(c.src, c.size)
 	if err = cmp.Or(packageError(c.src, c.size), err); err != nil {

@@ -33,9 +33,9 @@ func (c *Checked) Percent() float64 {
 // maxMismatches bounds the mismatches that are kept.
 const maxMismatches = 1 << 16
 
-// Check compares the .sframe of the ELF file of the given size in r with the CFI of the file. Mismatches are no error, unless there
-// are too many; then there is a Checked with the first of them. Of the options, Source, DebugFile, Path, SkipUnsupported and
-// Require count.
+// Check compares the .sframe of the ELF file of the given size in r with the CFI of the file. Mismatches are no error,
+// unless there are too many; then there is a Checked with the first of them. Of the options, Source, DebugFile, Path,
+// SkipUnsupported and Require count.
 func Check(r io.ReaderAt, size int64, opt Options) (*Checked, error) {
 	all := opt.SkipUnsupported
 	opt.SkipUnsupported = all || opt.Require
@@ -100,7 +100,8 @@ func compared(f *elffile.File, opt Options) (c *Checked, err error) {
 		return nil, err
 	}
 	c = &Checked{Check: report.Check{
-		Schema: report.Schema, ABI: s.ABI.String(), Format: int(s.Version), FDEs: s.Len(), FREs: uint64(s.NumFREs), Sorted: sorted,
+		Schema: report.Schema, ABI: s.ABI.String(), Format: int(s.Version),
+		FDEs: s.Len(), FREs: uint64(s.NumFREs), Sorted: sorted,
 		Described: res.Described, Covered: res.Covered, Outermost: res.Outermost, PLT: res.Stubs, Padding: res.Padding,
 		Mismatches: []report.Mismatch{},
 	}}
@@ -111,13 +112,17 @@ func compared(f *elffile.File, opt Options) (c *Checked, err error) {
 	}
 	for i, n := range report.Locate(f, debug.File(), ranges) {
 		m := &res.Mismatches[i]
-		c.Mismatches = append(c.Mismatches, report.Mismatch{Begin: m.Begin, End: m.End, Function: n.Function, Offset: n.Offset, What: m.What})
+		c.Mismatches = append(c.Mismatches, report.Mismatch{
+			Begin: m.Begin, End: m.End, Function: n.Function, Offset: n.Offset, What: m.What,
+		})
 	}
 	if failed := debug.File().ReadError(); failed != nil {
 		return nil, fmt.Errorf("debug file %s: %w", debug.Path(), outfile.Plain(failed))
 	}
 	if res.Ended {
-		return c, fmt.Errorf("more than %d mismatches, of which the first %d are listed; the rest of the code is not compared", res.Total-1, len(res.Mismatches))
+		return c, fmt.Errorf("more than %d mismatches, of which the first %d are listed; "+
+			"the rest of the code is not compared",
+			res.Total-1, len(res.Mismatches))
 	}
 	if res.Total > len(res.Mismatches) {
 		return c, fmt.Errorf("%d mismatches, of which the first %d are listed", res.Total, len(res.Mismatches))
@@ -125,8 +130,8 @@ func compared(f *elffile.File, opt Options) (c *Checked, err error) {
 	return c, nil
 }
 
-// Dump prints the .sframe of the ELF file of the given size in r as objdump --sframe does. That may
-// also be a bare section, such as objcopy -O binary makes.
+// Dump prints the .sframe of the ELF file of the given size in r as objdump --sframe does. The file may also be a bare
+// section, as objcopy -O binary makes it.
 func Dump(w io.Writer, r io.ReaderAt, size int64) error {
 	s, where, err := decode(r, size)
 	if err != nil {

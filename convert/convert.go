@@ -1,11 +1,11 @@
 // Package convert adds an .sframe section to ELF files, made from their DWARF call frame information (CFI).
 //
-// Convert reads the input, translates the CFI, encodes and lays out the section, and verifies the result against the CFI. The
-// input is a linked file, a relocatable object, or an archive of these. Check compares an .sframe, which another tool may have
-// written, with the CFI of its file. Dump prints it.
+// Convert reads the input, translates the CFI, encodes and lays out the section, and verifies the result against the
+// CFI. The input is a linked file, a relocatable object, or an archive of these. Check compares an .sframe, which
+// another tool may have written, with the CFI of its file. Dump prints it.
 //
-// The single steps are in packages cfi, translate, emit, elfwrite and verify, which can be used alone. Not in here: opening and
-// replacing files, memory limits and signals.
+// The single steps are in packages cfi, translate, emit, elfwrite and verify, which can be used alone. Not in here:
+// opening and replacing files, memory limits and signals.
 package convert
 
 import (
@@ -25,7 +25,8 @@ import (
 // ErrNoCode is returned for files whose CFI describes no code.
 var ErrNoCode = errors.New("the CFI describes no code of this file, so there is nothing to write")
 
-// ErrWrong is returned if the finished result does not pass the check against the CFI: a defect of cfi2sframe, not of its input.
+// ErrWrong is returned if the finished result does not pass the check against the CFI: a defect of cfi2sframe, not of
+// its input.
 var ErrWrong = errors.New("nothing was written, because the result is wrong")
 
 // ErrCoverage is returned, with a Result, for a file of which too little code is covered.
@@ -33,22 +34,22 @@ var ErrCoverage = errors.New("nothing was written, because too little code is co
 
 // A Result says what became of a file.
 type Result struct {
-	// Coverage is about the file, or about those members of an archive that have an .sframe now. It is empty if .sframe was
-	// removed. The file has no name in it.
+	// Coverage is about the file, or about those members of an archive that have an .sframe now. It is empty if .sframe
+	// was removed. The file has no name in it.
 	Coverage []*report.Coverage
 	Archive  bool
 	// Kept are the members of the archive that are unchanged, or the file itself.
 	Kept []Kept
-	// Stays is why the file is unchanged, or "" if it is not. Of an archive it is Current if that is the reason for one of its
-	// members, and NoCFI otherwise.
+	// Stays is why the file is unchanged, or "" if it is not. Of an archive it is Current if that is the reason for one
+	// of its members, and NoCFI otherwise.
 	Stays Reason
 	// Unsigned says that the signature of a kernel module was removed, because the file has changed.
 	Unsigned bool
 }
 
 // Convert converts the file of the given size in r, and writes the result to w when it is complete and, unless opt says
-// otherwise, checked against the CFI at every pc. Until then it is in memory. On an error, or when ctx ends, nothing is written,
-// unless the error is one of w. With ErrCoverage there is a Result.
+// otherwise, checked against the CFI at every pc. Until then it is in memory. On an error, or when ctx ends, nothing is
+// written, unless the error is one of w. With ErrCoverage there is a Result.
 func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Options) (*Result, error) {
 	out := &memory{}
 	create := func() (Target, error) { return out, nil }
@@ -67,9 +68,9 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 	return res, nil
 }
 
-// Into is Convert for a target that is not in memory. Create makes it, an empty file, before the first bytes are written; until
-// then input and options are only read. On an error, and if the file is unchanged (Result.Stays), the target may have a part of
-// a result.
+// Into is Convert for a target that is not in memory. Create makes it, an empty file, before the first bytes are
+// written; until then input and options are only read. On an error, and if the file is unchanged (Result.Stays), the
+// target may have a part of a result.
 func Into(ctx context.Context, r io.ReaderAt, size int64, create func() (Target, error), opt Options) (*Result, error) {
 	scratch := func() (Target, error) {
 		f, err := outfile.Scratch()
@@ -82,10 +83,14 @@ func Into(ctx context.Context, r io.ReaderAt, size int64, create func() (Target,
 }
 
 // convert is Into with a function that makes targets for members of archives.
-func convert(ctx context.Context, r io.ReaderAt, size int64, create, scratch func() (Target, error), opt Options) (*Result, error) {
+func convert(
+	ctx context.Context, r io.ReaderAt, size int64, create, scratch func() (Target, error), opt Options,
+) (*Result, error) {
 	opt.complete(size)
 	opt.Room.Grow(size)
-	c := &conversion{ctx: ctx, opt: opt, src: filecopy.Sized(r, size), size: size, create: create, scratch: scratch, res: &Result{}}
+	c := &conversion{
+		ctx: ctx, opt: opt, src: filecopy.Sized(r, size), size: size, create: create, scratch: scratch, res: &Result{},
+	}
 	is, err := archive.Is(c.src)
 	switch {
 	case err != nil:
@@ -127,7 +132,8 @@ func (c *conversion) enough() error {
 		return nil
 	}
 	if got := report.Sum("", c.res.Coverage).Percent(); got < c.opt.MinCoverage {
-		return fmt.Errorf("%w: %s, and %s were expected", ErrCoverage, report.Percentage(got), report.Percentage(c.opt.MinCoverage))
+		return fmt.Errorf("%w: %s, and %s were expected",
+			ErrCoverage, report.Percentage(got), report.Percentage(c.opt.MinCoverage))
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"cfi2sframe/verify"
 )
 
-// current returns errCurrent and the report if the old .sframe need not be replaced: it is where readers look for it, of the asked
-// format, right at every pc, and as complete as a new one. Otherwise it returns nil.
+// current returns errCurrent and the report if the old .sframe need not be replaced: it is where readers look for it,
+// of the asked format, right at every pc, and as complete as a new one. Otherwise it returns nil.
 func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
 	old, err := ReadSection(s.f)
 	if err != nil || !s.asked(old) {
@@ -63,5 +63,6 @@ func (s *single) asked(old *sframe.Section) bool {
 	}
 	format, err := FormatOf(old)
 	// Not all readers of a version understand rows without data words.
-	return err == nil && format.PCRel == (l.PCRel || s.opt.PCRel) && (!format.Outermost || l.Outermost || s.opt.Outermost)
+	return err == nil && format.PCRel == (l.PCRel || s.opt.PCRel) &&
+		(!format.Outermost || l.Outermost || s.opt.Outermost)
 }

@@ -70,7 +70,8 @@ func (s *single) add() (cov *report.Coverage, err error) {
 	// If the CFI and the layout both have an error, that of the CFI is returned.
 	if s.table, err = cfi.Load(f, s.opt.Source, debug.File()); err != nil {
 		if errors.Is(err, cfi.ErrNone) && f.IsObject() && s.opt.DebugFile != "" {
-			err = fmt.Errorf("%w; debug files of relocatable objects are not used: convert before debug information is split off", err)
+			err = fmt.Errorf("%w; debug files of relocatable objects are not used: "+
+				"convert before debug information is split off", err)
 		}
 		return nil, err
 	}
@@ -112,11 +113,13 @@ func (s *single) add() (cov *report.Coverage, err error) {
 	return cov, s.write(t, cov)
 }
 
-// Warnings of a conversion. With objects of errata 1, GNU ld 2.44 prints "no .sframe will be created", exits with 0, and writes
-// the rows of other objects.
+// Warnings of a conversion. With objects of errata 1, GNU ld 2.44 prints "no .sframe will be created", exits with 0,
+// and writes the rows of other objects.
 const (
-	warnPCRel        = "GNU ld 2.44 and earlier leave the .sframe of objects with --pcrel out; link with 2.45, or convert without --pcrel"
-	warnStaleHeaders = "at __ehdr_start, code finds the program headers without .sframe; getauxval(AT_PHDR) and dl_iterate_phdr have it"
+	warnPCRel = "GNU ld 2.44 and earlier leave the .sframe of objects with --pcrel out; " +
+		"link with 2.45, or convert without --pcrel"
+	warnStaleHeaders = "at __ehdr_start, code finds the program headers without .sframe; " +
+		"getauxval(AT_PHDR) and dl_iterate_phdr have it"
 )
 
 // write writes the new file, and checks it.
@@ -152,8 +155,8 @@ func (s *single) write(t *translation, cov *report.Coverage) error {
 // smallFile is a size in bytes. To copy smaller files takes less time than to start a thread.
 const smallFile = 1 << 20
 
-// begin plans the layout, makes the output and copies what does not depend on the size of .sframe, of a large file at the same
-// time as other work.
+// begin plans the layout, makes the output and copies what does not depend on the size of .sframe, of a large file at
+// the same time as other work.
 func (s *single) begin(ctx context.Context) {
 	if s.f.IsObject() {
 		return
@@ -228,8 +231,9 @@ func (s *single) remove() error {
 // unsound is what is wrong with a result that cannot be read: as a rule its section headers contradict each other.
 const unsound = "nothing was written, because there is no sound layout for this file"
 
-// reread decodes the section from the new file, compares it with the CFI, and expects rows for as much code as was translated.
-// The section is read into the memory in which it was encoded: new memory would have to be mapped page by page.
+// reread decodes the section from the new file, compares it with the CFI, and expects rows for as much code as was
+// translated. The section is read into the memory in which it was encoded: new memory would have to be mapped page by
+// page.
 func reread(dst Target, section []byte, table *cfi.Table, want *translate.Result, workers int) error {
 	f, err := reopen(dst)
 	if err != nil {
@@ -278,10 +282,12 @@ func compare(f *elffile.File, d *sframe.Section, table *cfi.Table, want *transla
 		return fmt.Errorf("%w: %w", ErrWrong, err)
 	}
 	if res.Total > 0 {
-		return fmt.Errorf("%w: %d mismatches between SFrame and CFI, the first at %v", ErrWrong, res.Total, res.Mismatches[0])
+		return fmt.Errorf("%w: %d mismatches between SFrame and CFI, the first at %v",
+			ErrWrong, res.Total, res.Mismatches[0])
 	}
 	if res.Covered != want.Covered || res.Stubs != want.Synthesised || res.Padding != want.Padding {
-		return fmt.Errorf("%w: SFrame describes %d bytes of code, %d of PLT stubs and %d of padding, but %d, %d and %d were translated",
+		return fmt.Errorf("%w: SFrame describes %d bytes of code, %d of PLT stubs and %d of padding, "+
+			"but %d, %d and %d were translated",
 			ErrWrong, res.Covered, res.Stubs, res.Padding, want.Covered, want.Synthesised, want.Padding)
 	}
 	return nil

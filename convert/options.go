@@ -27,19 +27,22 @@ type Options struct {
 	Require bool
 	Remove  bool // remove .sframe instead
 	DryRun  bool // translate and check, but write nothing
-	// MinCoverage is how many percent of the code that CFI describes have to be covered. Code without a caller counts as covered.
+	// MinCoverage is how many percent of the code that CFI describes have to be covered. Code without a caller counts
+	// as covered.
 	MinCoverage float64
 	NoVerify    bool  // do not check the result
 	NoPadding   bool  // do not describe the padding between functions
 	Brief       bool  // report without names, source lines and code without CFI
 	Share       Share // of FRE lists
-	Workers     int   // at most; 0 stands for the number of processors, and fewer for small files. The result does not depend on it
-	// DebugFile is where .debug_frame and names are if not in the file: a path; "auto" for the one that .note.gnu.build-id or
-	// .gnu_debuglink leads to, if there is one; or "" for none.
+	// Workers bounds the threads. 0 stands for the number of processors, and fewer for small files. The result does not
+	// depend on it.
+	Workers int
+	// DebugFile is where .debug_frame and names are if not in the file: a path; "auto" for the one that
+	// .note.gnu.build-id or .gnu_debuglink leads to, if there is one; or "" for none.
 	DebugFile string
 	Path      string // of the file, which "auto" needs; or ""
-	// Starting, if not nil, is called before work on a file, and on each member of an archive, begins: a program can prepare its
-	// heap for large ones.
+	// Starting, if not nil, is called before work on a file, and on each member of an archive, begins: a program can
+	// prepare its heap for large ones.
 	Starting func(Work)
 	// Room bounds the reports on several files together; nil stands for one for each file.
 	Room *report.Room
@@ -61,7 +64,7 @@ func (o *Options) starting(w Work) {
 	}
 }
 
-// complete fills in what the zero value stands for, for a file of the given size.
+// complete sets the defaults for a file of a size in bytes.
 func (o *Options) complete(size int64) {
 	if o.Version == 0 {
 		o.Version = sframe.V2
@@ -74,20 +77,19 @@ func (o *Options) complete(size int64) {
 	}
 }
 
-// replaces reports whether an .sframe that is there may be replaced.
+// replaces reports whether an old .sframe may be replaced.
 func (o *Options) replaces() bool { return o.Force || o.Update }
 
-// What workers may take of memory at most, in bytes: so much for any file, and a part of its size
-// more. Each has a table of all different programs of the file.
+// Bounds of the memory of all workers, in bytes. Each has a table of all different programs of the file.
 const (
-	anyWorkers  = 96 << 20
-	workerShare = 4       // one of so many bytes of the file
-	perWorker   = 2 << 20 // of each
-	perProgram  = 48      // of each, for each program
+	anyWorkers  = 96 << 20 // for any file
+	workerShare = 4        // and one more for each 4 bytes of the file
+	perWorker   = 2 << 20  // of each
+	perProgram  = 48       // of each, for each program
 )
 
-// functionsPerWorker is what each worker has at least, if their number is not given: for less it takes about as
-// long to start another one as that saves.
+// functionsPerWorker is the smallest number of functions for another worker: to start one takes about as long as it
+// saves.
 const functionsPerWorker = 1000
 
 // workers returns how many workers share the work on a table of a file of the given size.
@@ -101,8 +103,8 @@ func (o *Options) workers(t *cfi.Table, size uint64) int {
 }
 
 // Share says whether FDEs may describe several functions or parts of one, and whether equal FRE lists are stored once.
-// In relocatable objects each function has one FDE and one list: GNU ld 2.44 and 2.47 write a list for each
-// function without making room for it, and overwrite the section after .sframe.
+// In relocatable objects each function has one FDE and one list: GNU ld 2.44 and 2.47 write a list for each function,
+// but allocate less, and overwrite the section after .sframe.
 type Share uint8
 
 const (

@@ -49,8 +49,8 @@ func hasSFrame(f *elffile.File) bool {
 	return err != nil || at.Section > 0 || at.Segment >= 0
 }
 
-// ReadSection decodes the .sframe of a file, which another tool may have written: by the section headers, or by PT_GNU_SFRAME if
-// there are none. If the file has none, the error is sframe.ErrNone.
+// ReadSection decodes the .sframe of a file, which another tool may have written: by the section headers, or by
+// PT_GNU_SFRAME if there are none. If the file has none, the error is sframe.ErrNone.
 func ReadSection(f *elffile.File) (*sframe.Section, error) {
 	if f.IsObject() {
 		return readObject(f)
@@ -77,8 +77,8 @@ func ReadSection(f *elffile.File) (*sframe.Section, error) {
 	return nil, sframe.ErrNone
 }
 
-// readObject decodes the .sframe of an object with its relocations applied. They count from each field, whatever the flag says:
-// what the flag means is up to the linker.
+// readObject decodes the .sframe of an object with its relocations applied. They count from each field, whatever the
+// flag says: what the flag means is up to the linker.
 func readObject(f *elffile.File) (*sframe.Section, error) {
 	at, err := f.SFrame()
 	if err != nil {
@@ -106,8 +106,8 @@ func readObject(f *elffile.File) (*sframe.Section, error) {
 	return d, err
 }
 
-// readResult decodes the .sframe of a new file as a stack tracer finds it: by PT_GNU_SFRAME, in loaded memory. It is read into
-// section, which has the expected size.
+// readResult decodes the .sframe of a new file as a stack tracer finds it: by PT_GNU_SFRAME, in loaded memory. It is
+// read into section, which has the expected size.
 func readResult(f *elffile.File, section []byte) (*sframe.Section, error) {
 	if f.IsObject() {
 		return readObject(f)
@@ -125,9 +125,9 @@ func readResult(f *elffile.File, section []byte) (*sframe.Section, error) {
 	return sframe.Decode(section, h.Vaddr)
 }
 
-// loaded returns the PT_GNU_SFRAME of a linked file. It has to lie in loaded memory, and to agree with the section headers if there
-// are any. In an old file by GNU ld, the section's type may be that of 2.44, and the segment may be larger: ld sizes it before it
-// removes rows.
+// loaded returns the PT_GNU_SFRAME of a linked file. It has to lie in loaded memory, and to agree with the section
+// headers if there are any. In an old file by GNU ld, the section's type may be that of 2.44, and the segment may be
+// larger: ld sizes it before it removes rows.
 func loaded(f *elffile.File, old bool) (*elf.Prog64, error) {
 	at, err := f.SFrame()
 	if err != nil {

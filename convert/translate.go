@@ -29,9 +29,9 @@ type translation struct {
 	section []byte           // encoded for the layout
 }
 
-// fit translates the CFI and finds the layout of the new file. Start addresses of 32 bits do not reach all code from every
-// place, and as a rule all from the one that is planned. But if an old section is replaced, there may be room for a small
-// section only where that was; and start addresses that count from their own fields reach less the more there are.
+// fit translates the CFI and finds the layout of the new file. Start addresses of 32 bits may not reach all code, which
+// depends on the place of the section. As a rule that is the planned one. But the place of an old section has space for
+// a small section only; and start addresses that count from their own fields reach less if there are many.
 func (s *single) fit() (*translation, error) {
 	var reach translate.Reach // of an object it is up to the linker
 	var addr uint64
@@ -52,7 +52,8 @@ func (s *single) fit() (*translation, error) {
 		gaps := t.Sums[translate.TooFar].Ranges > 0
 		if err == nil && (!gaps || t.layout.Addr == addr || !first) {
 			if gaps && t.content.NumFDEs() == 0 && hasSFrame(s.f) {
-				return nil, fmt.Errorf("the old .sframe at %#x is more than 2 GiB away from all code; remove it first, or use format 3", addr)
+				return nil, fmt.Errorf("the old .sframe at %#x is more than 2 GiB away from all code; "+
+					"remove it first, or use format 3", addr)
 			}
 			return t, nil
 		}
@@ -142,7 +143,8 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 	}
 	t := &translation{abi: abi, stubs: stubs}
 	topt := translate.Options{
-		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Padding: s.padding(stubs), Moves: s.f.Moves,
+		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Padding: s.padding(stubs),
+		Moves: s.f.Moves,
 	}
 	parts := s.table.Split(opt.workers(s.table, s.f.Size))
 	b, err := t.parallel(parts, enc, topt)
@@ -226,9 +228,11 @@ func (s *single) format3(res *translate.Result) (*translate.Result, error) {
 			return has
 		})
 		left, err := translate.Translate(part, opt, translate.Discard())
-		if err != nil || res.Varying+left.Varying <= translate.MaxVarying && res.Evaluated+left.Evaluated <= translate.MaxEvaluated {
+		if err != nil || res.Varying+left.Varying <= translate.MaxVarying &&
+			res.Evaluated+left.Evaluated <= translate.MaxEvaluated {
 			return left, err
 		}
 	}
-	return translate.Translate(s.table, opt, translate.Discard()) // which part is described depends on what comes before
+	// Which part is described depends on what comes before.
+	return translate.Translate(s.table, opt, translate.Discard())
 }

@@ -11,8 +11,8 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// A Batch is files that are converted, and then put in their places together. If several names of one file (hard or symbolic
-// links) are to be replaced, it is converted once, and all get the result.
+// A Batch is files that are converted, and then put in their places together. If several names of one file (hard or
+// symbolic links) are to be replaced, it is converted once, and all get the result.
 type Batch struct {
 	Jobs []*Job // that were added since the last Reset
 

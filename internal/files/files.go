@@ -1,7 +1,8 @@
-// Package files converts files by their names, one or many. Results replace files as a whole or not at all, with all attributes.
+// Package files converts files by their names, one or many. Results replace files as a whole or not at all, with all
+// attributes.
 //
-// In a Batch many files are converted and then put in their places together: to wait for the disk once for many takes little
-// longer than for one. Until then results are files without names, and nothing is left if the process ends.
+// In a Batch many files are converted and then put in their places together: to wait for the disk once for many takes
+// little longer than for one. Until then results are files without names, and nothing is left if the process ends.
 package files
 
 import (
@@ -36,8 +37,8 @@ type Result struct {
 	Links int
 }
 
-// Convert converts the file in, or standard input, and writes the result to out, which may be the same file or "-" for standard
-// output. On an error, or when ctx ends, out is unchanged. With convert.ErrCoverage there is a Result.
+// Convert converts the file in, or standard input, and writes the result to out, which may be the same file or "-" for
+// standard output. On an error, or when ctx ends, out is unchanged. With convert.ErrCoverage there is a Result.
 func Convert(ctx context.Context, in, out string, opt Options) (*Result, error) {
 	var b Batch
 	defer b.Reset()
@@ -165,9 +166,9 @@ func (j *Job) finish() error {
 	return j.output.Finish(!j.opt.NoSync)
 }
 
-// commit puts the result in its place. If it replaces the input, that has to be there, and to be what it was. A debug file goes
-// first: with .sframe in it too early it serves the old program, unless that goes by the checksum; without it, it does not serve
-// the new one.
+// commit puts the result in its place. If it replaces the input, that has to be there, and to be what it was. A debug
+// file goes first: with .sframe in it too early it serves the old program, unless that goes by the checksum; without
+// it, it does not serve the new one.
 func (j *Job) commit() error {
 	if j.output == nil {
 		return j.debug.commit()
@@ -180,7 +181,8 @@ func (j *Job) commit() error {
 	}
 	err := j.output.Commit()
 	if err != nil && j.Result.DebugFile != "" {
-		err = fmt.Errorf("%w; its debug file %s is changed already: the same command again makes them agree", err, j.Result.DebugFile)
+		err = fmt.Errorf("%w; its debug file %s is changed already: the same command again makes them agree",
+			err, j.Result.DebugFile)
 	}
 	return err
 }

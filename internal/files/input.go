@@ -28,8 +28,8 @@ type Input struct {
 	spooled bool           // it came through a pipe and has no permissions
 }
 
-// Open opens a regular file, or standard input, for reading. Standard input that is no ELF file, archive or section is not read to
-// its end.
+// Open opens a regular file, or standard input, for reading. Standard input that is no ELF file, archive or section is
+// not read to its end.
 func Open(ctx context.Context, name string) (*Input, error) { return open(ctx, name, false) }
 
 // open is Open; all says whether standard input is read to its end, whatever it is.
@@ -67,8 +67,8 @@ func (in *Input) Close() {
 	}
 }
 
-// Unchanged returns an error if the input is not what it was when it was opened. Its parts are read at different times, and would
-// not belong together.
+// Unchanged returns an error if the input is not what it was when it was opened. Its parts are read at different times,
+// and would not belong together.
 func (in *Input) Unchanged() error {
 	now, err := in.Stat()
 	if err == nil && (now.Size() != in.Info.Size() || !now.ModTime().Equal(in.Info.ModTime())) {
@@ -127,7 +127,8 @@ func (in *Input) openStdin(ctx context.Context, all bool) error {
 	}
 }
 
-// spool copies r to a file if it begins as one that can be converted or printed, or if all is set; otherwise only its beginning.
+// spool copies r to a file if it begins as one that can be converted or printed, or if all is set; otherwise only its
+// beginning.
 func spool(dst *os.File, r io.Reader, all bool) error {
 	head := make([]byte, elffile.HeaderSize)
 	n, err := io.ReadFull(r, head)

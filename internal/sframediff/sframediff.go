@@ -1,7 +1,7 @@
 // Package sframediff compares the .sframe sections of two files by function.
 //
-// If both files have the same code, byte by byte, functions are matched by their places, and otherwise by their names. Code
-// without CFI that has rows, such as PLT stubs, counts as a function.
+// If both files have the same code, byte by byte, functions are matched by their places, and otherwise by their names.
+// Code without CFI that has rows, such as PLT stubs, counts as a function.
 package sframediff
 
 import (
@@ -93,7 +93,8 @@ type place struct {
 	begin   uint64
 }
 
-// match pairs functions that have a key in common and no partner yet, in their order. Functions whose key is nil are skipped.
+// match pairs functions that have a key in common and no partner yet, in their order. Functions whose key is nil are
+// skipped.
 func match(a, b *Side, key func(*function) any) {
 	free := make(map[any][]*function)
 	for i := range a.functions {
@@ -115,9 +116,9 @@ func match(a, b *Side, key func(*function) any) {
 	}
 }
 
-// matchNames pairs functions of the same name: first those with the same rows, then the others, then those whose names a
-// compiler has changed. Functions without symbols have the name of their section. Those with other rows are paired only if both
-// files have the same number of them.
+// matchNames pairs functions of the same name: first those with the same rows, then the others, then those whose names
+// a compiler has changed. Functions without symbols have the name of their section. Those with other rows are paired
+// only if both files have the same number of them.
 func matchNames(a, b *Side) {
 	type key struct {
 		name string
@@ -146,7 +147,8 @@ func matchNames(a, b *Side) {
 
 // variant matches what compilers append to the names of functions that they have changed for their callers.
 var variant = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\.(constprop|isra|lto_priv|llvm)\.[0-9]+| \[clone \.(constprop|isra|lto_priv|llvm)\.[0-9]+\]`)
+	const suffix = `\.(constprop|isra|lto_priv|llvm)\.[0-9]+`
+	return regexp.MustCompile(suffix + `| \[clone ` + suffix + `\]`)
 })
 
 // plainName returns the name that a function has in the source.

@@ -21,8 +21,8 @@ import (
 	"cfi2sframe/translate"
 )
 
-// maxSharedRows bounds the rows that are held of a file, in addition to one for two bytes of the section. FDEs may share rows,
-// and may repeat them any number of times.
+// maxSharedRows bounds the rows that are held of a file, in addition to one for two bytes of the section. FDEs may
+// share rows, and may repeat them any number of times.
 const maxSharedRows = 1 << 22
 
 // A Side is one of two files to be compared.
@@ -128,8 +128,8 @@ func paddingOf(f *elffile.File, table *cfi.Table) []uint8 {
 	return padding.Find(f, table, nil, code.Referred, 1)
 }
 
-// hashCode returns a hash of the code of a file, and of its addresses if it is linked. Parts that overlap, which no linker makes,
-// are not covered: they could make any file a large one.
+// hashCode returns a hash of the code of a file, and of its addresses if it is linked. Parts that overlap, which no
+// linker makes, are not covered: they could make any file a large one.
 func hashCode(f *elffile.File) (sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	var total uint64
@@ -155,7 +155,8 @@ func hashCode(f *elffile.File) (sum [sha256.Size]byte, err error) {
 	}
 	for i := range f.Progs {
 		p := &f.Progs[i]
-		if err == nil && len(f.Sections) == 0 && elf.ProgType(p.Type) == elf.PT_LOAD && elf.ProgFlag(p.Flags)&elf.PF_X != 0 {
+		executable := elf.ProgType(p.Type) == elf.PT_LOAD && elf.ProgFlag(p.Flags)&elf.PF_X != 0
+		if err == nil && len(f.Sections) == 0 && executable {
 			err = add("PT_LOAD", p.Vaddr, p.Off, p.Filesz)
 		}
 	}
@@ -284,8 +285,8 @@ type span struct {
 	words      string
 }
 
-// spans returns the spans of a section by address, one after the other for the blocks of PC-mask FDEs. It sets err if it ends
-// early.
+// spans returns the spans of a section by address, one after the other for the blocks of PC-mask FDEs. It sets err if
+// it ends early.
 func spans(section *sframe.Section, err *error) iter.Seq[span] {
 	type key struct {
 		row          uint32
@@ -314,7 +315,8 @@ func spans(section *sframe.Section, err *error) iter.Seq[span] {
 			}
 			for block := d.Start; block < last; block += step {
 				if rows += uint64(len(refs)) + 1; rows > most {
-					*err = fmt.Errorf("FDEs of .sframe share rows: more than %d, up to FDE %d at %#x, are not compared", most, i, d.Start)
+					*err = fmt.Errorf("FDEs of .sframe share rows: more than %d, up to FDE %d at %#x, are not compared",
+						most, i, d.Start)
 					return
 				}
 				for j, ref := range refs {
