@@ -135,8 +135,3 @@ func (c *cursor) sleb() int64 {
 	c.fail(start, "signed LEB128 number longer than 64 bits")
 	return 0
 }
-
-// block returns a DW_FORM_exprloc operand: a length and that many bytes.
-func (c *cursor) block() []byte {
-	return c.take(c.uleb(), "expression")
-}

@@ -253,11 +253,12 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File) {
 	}
 	a := arch.Of(t.Machine)
 	mach := machine{sp: a.SP, fp: a.FP, raState: a.RAState}
-	t.programs = newPrograms()
+	x := newExecutor()
+	t.programs = x.programs
 	var parts [DebugFrame + 1][]Function
 	for _, s := range secs {
 		s.order, s.little, s.mach, s.file, s.programs = t.Order, t.Order == binary.LittleEndian, mach, f, t.programs
-		p := parser{sec: s, table: t, code: code, cies: make(map[uint64]*cie), room: len(s.data)}
+		p := parser{sec: s, table: t, exec: x, code: code, cies: make(map[uint64]*cie), room: len(s.data)}
 		p.parse()
 		p.atZero([]*elffile.File{f, debug})
 		if len(parts[s.source]) == 0 {
@@ -267,11 +268,11 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File) {
 		}
 		t.Sources = append(t.Sources, SourceInfo{s.name, uint64(len(s.data)), p.fdes})
 	}
+	t.programs.rules = x.numbering.rules
 	t.functions = t.disjoint(parts[EHFrame])
 	if d := t.disjoint(parts[DebugFrame]); len(d) > 0 {
 		t.functions = t.fill(t.functions, d)
 	}
-	t.programs.done()
 }
 
 // A Section is call frame information in memory.
@@ -296,7 +297,10 @@ func Parse(m elf.Machine, order binary.ByteOrder, sections ...Section) (*Table, 
 		if s.Source != EHFrame && s.Source != DebugFrame {
 			return nil, fmt.Errorf("a section with source %v; eh_frame or debug_frame was expected", s.Source)
 		}
-		secs = append(secs, &section{name: "." + s.Source.String(), source: s.Source, data: s.Data, addr: s.Addr, textBase: s.Text, dataBase: s.GOT})
+		secs = append(secs, &section{
+			name: "." + s.Source.String(), source: s.Source, data: s.Data,
+			addr: s.Addr, textBase: s.Text, dataBase: s.GOT,
+		})
 	}
 	t.parse(secs, nil, nil)
 	return t, nil
@@ -337,8 +341,8 @@ func newReader(f, debug *elffile.File) *reader {
 // take returns an error if n bytes more are too many for the table, or the work on them for the input that f is in.
 func (r *reader) take(f *elffile.File, where string, off, n uint64) error {
 	if n > r.limit-r.read {
-		return fmt.Errorf("%s at file offset %#x: %d bytes of CFI, beside %d of other sections; at most %d are accepted in a file of this size",
-			where, off, n, r.read, r.limit)
+		return fmt.Errorf("%s at file offset %#x: %d bytes of CFI, beside %d of other sections; "+
+			"at most %d are accepted in a file of this size", where, off, n, r.read, r.limit)
 	}
 	r.read += n
 	if err := f.Budget().Spend(elffile.CostCFI, n); err != nil {
@@ -464,7 +468,8 @@ func executable(f *elffile.File) []span {
 	var code []span
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && s.Size > 0 && s.Size <= math.MaxUint64-s.Base && (s.Base > 0 || !f.IsObject()) {
+		if s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && s.Size > 0 && s.Size <= math.MaxUint64-s.Base &&
+			(s.Base > 0 || !f.IsObject()) {
 			code = append(code, span{s.Base, s.Base + s.Size})
 		}
 	}
@@ -501,28 +506,23 @@ func find(code []span, addr uint64) (span, bool) {
 // about as long to go through as that of another. What else is in the table is in the first
 // part only.
 func (t *Table) Split(n int) []*Table {
-	const looked = 1 << 12 // functions, about: as good as all
-	step, total := 1+len(t.functions)/looked, 0
-	for i := 0; n > 1 && i < len(t.functions); i += step {
+	n = max(n, 1)
+	total, done, begin := 0, 0, 0
+	for i := range t.functions {
 		total += t.functions[i].work()
 	}
 	var parts []*Table
-	begin, done := 0, 0
 	for i := range n {
-		end := len(t.functions)
-		if i < n-1 {
-			for end = begin; end < len(t.functions) && done < total/n*(i+1); end += step {
-				done += t.functions[end].work()
-			}
-			end = min(end, len(t.functions))
+		end := begin
+		for ; end < len(t.functions) && done < total*(i+1)/n; end++ {
+			done += t.functions[end].work()
 		}
-		part := t.Part(begin, end)
-		if i == 0 {
-			*part = *t
-			part.functions = t.functions[begin:end:end]
-		}
-		parts, begin = append(parts, part), end
+		parts = append(parts, t.Part(begin, end))
+		begin = end
 	}
+	functions := parts[0].functions
+	*parts[0] = *t
+	parts[0].functions = functions
 	return parts
 }
 
@@ -550,7 +550,7 @@ func (fn *Function) work() int { return 16 + int(fn.limit-fn.code) }
 // disjoint sorts the functions of one source and cuts overlaps: the one that
 // begins first, or stands first in the section, keeps the code.
 func (t *Table) disjoint(fns []Function) []Function {
-	sortFunctions(fns)
+	slices.SortStableFunc(fns, func(a, b Function) int { return cmp.Compare(a.Begin, b.Begin) })
 	var end uint64
 	sound := 0 // the first ones, which do not overlap, as a rule all
 	for ; sound < len(fns) && fns[sound].Begin >= end; sound++ {

@@ -59,7 +59,8 @@ func (fn *Function) Err() error {
 		return &Error{e.Section, e.Off + uint64(fn.code), e.Msg}
 	}
 	if whole := fn.whole(); whole.end-whole.begin > math.MaxUint32 {
-		return &Error{fn.Section(), fn.Offset(), fmt.Sprintf("FDE of %d bytes of code; less than 4 GiB were expected", whole.end-whole.begin)}
+		const msg = "FDE of %d bytes of code; less than 4 GiB were expected"
+		return &Error{fn.Section(), fn.Offset(), fmt.Sprintf(msg, whole.end-whole.begin)}
 	}
 	return nil
 }

@@ -2,8 +2,6 @@ package cfi
 
 import (
 	"bytes"
-	"hash/maphash"
-	"math/bits"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 )
@@ -63,94 +61,83 @@ type Rules struct {
 	Sign       Sign
 }
 
-// same reports whether a and b say the same, if their expressions are those that one alphabet keeps.
-func same(a, b *Rule) bool {
-	return a.Rule == b.Rule && a.Offset == b.Offset && a.Reg == b.Reg && len(a.Expression) == len(b.Expression) &&
-		(len(a.Expression) == 0 || &a.Expression[0] == &b.Expression[0])
+// A state is Rules in a form that can be compared.
+type state struct {
+	cfa, ra, fp, sp rule
+	raReg           uint64
+	sign            Sign
 }
 
-// equal reports whether r and s say the same, if their expressions are those that one alphabet keeps.
-func (r *Rules) equal(s *Rules) bool {
-	return same(&r.CFA, &s.CFA) && same(&r.RA, &s.RA) && same(&r.FP, &s.FP) && same(&r.SP, &s.SP) && r.RAReg == s.RAReg && r.Sign == s.Sign
+// A rule is a Rule in a form that can be compared.
+type rule struct {
+	kind       frame.Rule
+	expression uint32 // its number; 0: none
+	reg        uint64
+	offset     int64
 }
 
-// An alphabet numbers the rules of rows: a program has many rows, and few that differ.
-type alphabet struct {
-	rules []Rules  // by number
-	slots []uint32 // a hash table of numbers plus 1; 0 for none. Its size is a power of two
-	seed  maphash.Seed
-	salt  uint64
-	// By their hashes: of expressions that are equal, one stands for all, so that its bytes are looked
-	// at once for each time that an instruction has it.
-	expressions map[uint64][]byte
+// noState is that before the first instruction of a CIE, but for the return address column.
+var noState = state{
+	ra: rule{kind: RuleArchitectural},
+	fp: rule{kind: RuleArchitectural},
+	sp: rule{kind: RuleArchitectural},
+}
+
+// A numbering numbers states: a program has many rows, and few that differ.
+type numbering struct {
+	rules       []Rules // by number
+	states      []state // the same
+	numbers     map[state]uint32
+	recent      [recentStates]uint32 // numbers by a hash of states; the map alone is slower
+	expressions [][]byte             // by number
+	ofBytes     map[string]uint32    // numbers of expressions
 }
 
 // maxRules bounds how many different rules there may be. Large programs have a thousand.
 const maxRules = 1 << 17
 
-func newAlphabet() alphabet {
-	seed := maphash.MakeSeed()
-	return alphabet{slots: make([]uint32, 64), seed: seed, salt: maphash.Bytes(seed, nil), expressions: make(map[uint64][]byte)}
+const (
+	recentBits   = 12
+	recentStates = 1 << recentBits
+)
+
+func newNumbering() numbering {
+	return numbering{numbers: make(map[state]uint32), expressions: make([][]byte, 1), ofBytes: make(map[string]uint32)}
 }
 
-// expression returns the expression that stands for all that are equal to b. It is a copy.
-func (a *alphabet) expression(b []byte) []byte {
-	h := maphash.Bytes(a.seed, b)
-	e, ok := a.expressions[h]
-	if ok && bytes.Equal(e, b) {
-		return e
+// number returns the number of a state, and whether it has one: there may be too many.
+func (a *numbering) number(s *state) (uint32, bool) {
+	h := uint64(s.cfa.offset) ^ s.cfa.reg<<12 ^ uint64(s.fp.offset)<<20 ^ uint64(s.fp.kind)<<32 ^
+		uint64(s.ra.offset)<<36 ^ uint64(s.ra.kind)<<48
+	recent := &a.recent[h*0x9e3779b97f4a7c15>>(64-recentBits)]
+	if n := int(*recent); n < len(a.states) && a.states[n] == *s {
+		return *recent, true
 	}
-	b = bytes.Clone(b)
+	n, ok := a.numbers[*s]
 	if !ok {
-		a.expressions[h] = b
+		if len(a.rules) == maxRules {
+			return 0, false
+		}
+		n = uint32(len(a.rules))
+		a.numbers[*s] = n
+		a.states = append(a.states, *s)
+		a.rules = append(a.rules, Rules{a.rule(&s.cfa), a.rule(&s.ra), a.rule(&s.fp), a.rule(&s.sp), s.raReg, s.sign})
 	}
-	return b
+	*recent = n
+	return n, true
 }
 
-// number returns the number of the rules, and whether they have one: there may be too many.
-func (a *alphabet) number(r *Rules) (uint32, bool) {
-	s := a.slot(r)
-	if *s > 0 {
-		return *s - 1, true
-	}
-	if len(a.rules) == maxRules {
-		return 0, false
-	}
-	a.rules = append(a.rules, *r)
-	*s = uint32(len(a.rules))
-	if 2*len(a.rules) > len(a.slots) {
-		a.slots = make([]uint32, 2*len(a.slots))
-		for i := range a.rules {
-			*a.slot(&a.rules[i]) = uint32(i + 1)
-		}
-	}
-	return uint32(len(a.rules) - 1), true
+func (a *numbering) rule(r *rule) Rule {
+	return Rule{Rule: r.kind, Offset: r.offset, Reg: r.reg, Expression: a.expressions[r.expression]}
 }
 
-// slot returns where the number of the rules is, or belongs.
-func (a *alphabet) slot(r *Rules) *uint32 {
-	mask := uint64(len(a.slots) - 1)
-	for i := a.hash(r); ; i++ {
-		s := &a.slots[i&mask]
-		if *s == 0 || a.rules[*s-1].equal(r) {
-			return s
-		}
+// expression returns the number of an expression.
+func (a *numbering) expression(b []byte) uint32 {
+	n, ok := a.ofBytes[string(b)]
+	if !ok {
+		n = uint32(len(a.expressions))
+		a.expressions = append(a.expressions, bytes.Clone(b))
+		a.ofBytes[string(b)] = n
 	}
-}
-
-func (a *alphabet) hash(r *Rules) uint64 {
-	h := a.salt
-	mix := func(v uint64) {
-		hi, lo := bits.Mul64(h^v, 0x9e3779b97f4a7c15)
-		h = hi ^ lo
-	}
-	for _, p := range [...]*Rule{&r.CFA, &r.RA, &r.FP, &r.SP} {
-		mix(uint64(p.Rule)<<56 ^ uint64(p.Offset))
-		mix(p.Reg)
-		if len(p.Expression) > 0 {
-			mix(maphash.Comparable(a.seed, &p.Expression[0]))
-		}
-	}
-	mix(r.RAReg<<8 ^ uint64(r.Sign))
-	return h
+	return n
 }

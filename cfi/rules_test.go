@@ -16,11 +16,11 @@ func TestNumbering(t *testing.T) {
 		target
 		sp, fp, ra byte
 	}{{amd64, 7, 6, 16}, {aarch64, 31, 29, 30}, {s390x, 15, 11, 14}} {
-		numbering(t, tt.target, tt.sp, tt.fp, tt.ra)
+		testNumbering(t, tt.target, tt.sp, tt.fp, tt.ra)
 	}
 }
 
-func numbering(t *testing.T, tg target, sp, fp, ra byte) {
+func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 	r := rand.New(rand.NewPCG(3, 4))
 	// Instructions that say the same in several ways, or something else in one field.
 	codes := [][]byte{

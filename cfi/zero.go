@@ -3,7 +3,6 @@ package cfi
 import (
 	"bytes"
 	"debug/elf"
-	"reflect"
 
 	"cfi2sframe/elffile"
 )
@@ -31,6 +30,7 @@ func (p *parser) atZero(files []*elffile.File) {
 		return
 	}
 	p.fns = append(p.fns, *first)
+	p.execute()
 	p.table.Dropped.Discarded += len(p.zeros) - 1
 }
 
@@ -51,9 +51,9 @@ func (fn *Function) same(g *Function) bool {
 
 // same reports whether two CIEs of a section say the same.
 func (d *cie) same(e *cie) bool {
-	x, y := *d, *e
-	x.number, y.number = 0, 0
-	return reflect.DeepEqual(x, y)
+	x := *d
+	x.number = e.number
+	return x == *e
 }
 
 // hasFunction reports whether a symbol in one of the files, which may be nil, is that of a
