@@ -283,8 +283,8 @@ func TestShardsOfUsers(t *testing.T) {
 	survey(superuser, "1/2", "root1")
 	superuser.shell(t, dir, "chmod 0 tree/prog; chmod 711 tree/sub")
 	survey(somebody, "2/2", "2")
-	const want = "cfi2sframe: merge: shard 2 of 2 of tree (2) is from a division of 3 files, and shard 1 (root1) is from another one, of 3 files; " +
-		"the same names and sizes, and the same that can be read, were expected, or else files can be in no shard: survey again what was made of another state\n"
+	const want = "cfi2sframe: merge: shards of 2 of tree do not fit, as names, sizes or unreadable files differ: " +
+		"shard 1 of a state with 3 files (root1), shard 2 of a state with 3 files (2); survey all shards of one state\n"
 	if out, err := merge("2 root1"); err == nil || out != want {
 		t.Errorf("error %v, output %q; %q was expected", err, out, want)
 	}

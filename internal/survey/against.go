@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -15,7 +14,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// ComparisonSchema is the version of the JSON form of a Comparison, which against.schema.json describes. It changes as Schema does.
+// ComparisonSchema is the version of the JSON form of a Comparison, which against.schema.json describes. It changes
+// as Schema does.
 const ComparisonSchema = 1
 
 // A Comparison says what is gained and lost from one survey to a later one. Sizes are in bytes of code.
@@ -28,7 +28,7 @@ type Comparison struct {
 	ABIs    []ABIChange    `json:"abis,omitempty"`
 
 	// Files of packages are the same ones in another version of the package.
-	Same     int         `json:"same"` // files of which as much is lost as before
+	Same     uint64      `json:"same"` // files of which as much is lost as before
 	Better   FileChanges `json:"better"`
 	Worse    FileChanges `json:"worse"`
 	Appeared FileChanges `json:"appeared"`
@@ -39,9 +39,9 @@ type Comparison struct {
 type Side struct {
 	Tool       string `json:"tool"`
 	Only       string `json:"only,omitzero"` // in words, which shards it is of, if not all
-	Files      int    `json:"files"`
-	WithCFI    int    `json:"with_cfi"`
-	Functions  int    `json:"functions"`
+	Files      uint64 `json:"files"`
+	WithCFI    uint64 `json:"with_cfi"`
+	Functions  uint64 `json:"functions"`
 	Described  uint64 `json:"described"`
 	Lost       uint64 `json:"lost"` // in gaps of format 2 by which a stack trace loses something
 	WithoutCFI uint64 `json:"without_cfi"`
@@ -56,8 +56,8 @@ type FormatChange struct {
 
 // Coverage is what a stack trace loses nothing of.
 type Coverage struct {
-	Functions int    `json:"functions"`
-	Whole     int    `json:"functions_covered"`
+	Functions uint64 `json:"functions"`
+	Whole     uint64 `json:"functions_covered"`
 	Described uint64 `json:"described"`
 	Covered   uint64 `json:"covered"` // with code without a caller
 }
@@ -73,9 +73,9 @@ type GapChange struct {
 
 // An Amount are gaps.
 type Amount struct {
-	Files     int    `json:"files"`
-	Functions int    `json:"functions"`
-	Ranges    int    `json:"ranges"`
+	Files     uint64 `json:"files"`
+	Functions uint64 `json:"functions"`
+	Ranges    uint64 `json:"ranges"`
 	Bytes     uint64 `json:"bytes"`
 }
 
@@ -88,15 +88,15 @@ type ABIChange struct {
 
 // An ABIAmount are the files of an ABI.
 type ABIAmount struct {
-	Files     int    `json:"files"`
-	WithCFI   int    `json:"with_cfi"`
+	Files     uint64 `json:"files"`
+	WithCFI   uint64 `json:"with_cfi"`
 	Described uint64 `json:"described"`
 	Lost      uint64 `json:"lost"`
 }
 
 // FileChanges are files to which the same has happened.
 type FileChanges struct {
-	Files int          `json:"files"`
+	Files uint64       `json:"files"`
 	Bytes uint64       `json:"bytes"`           // of all of them
 	Worst []FileChange `json:"worst,omitempty"` // by bytes, the first ones
 }
@@ -105,177 +105,82 @@ type FileChanges struct {
 type FileChange struct {
 	File  string `json:"file"`
 	Was   string `json:"was,omitzero"`    // its name before, if that was another
-	Bytes uint64 `json:"bytes"`           // more or less that is lost; of files that appeared or are gone, what is lost of them
-	From  string `json:"from,omitzero"`   // its status before, if that was another: then all that CFI describes counts
-	To    string `json:"to,omitzero"`     // its status now, if that is another
+	Bytes uint64 `json:"bytes"`           // change of what is lost; of new files and those that are gone, what is lost
+	From  status `json:"from,omitzero"`   // its status before, if that was another: then all that CFI describes counts
+	To    status `json:"to,omitzero"`     // its status now, if that is another
 	Why   string `json:"reason,omitzero"` // of most of that
 }
 
-// A compared is a survey as far as it is compared. Of one that another version of the program has made it is taken as it is.
-type compared struct {
-	Settings
-	Side
-	total Sums
-	abis  []Part
-	files []entry
-	loss  map[string]bool // by reason
-}
-
-// Against compares the survey with an earlier one, of which a file has the JSON form. That may be of another version of the
-// program, if its schema is the same.
+// Against compares the survey with an earlier one in a JSON file. That can be of another version of cfi2sframe, if its
+// schema is the same.
 func (s *Survey) Against(name string) (*Comparison, error) {
-	fail := func(err error) (*Comparison, error) {
+	old, err := read(name, false)
+	switch {
+	case err != nil:
+	case old.Settings != s.Settings:
+		err = fmt.Errorf("made %s, but what is compared with it is made %s", old.Settings, s.Settings)
+	case uint64(len(old.Files)) != old.Total.Files:
+		err = fmt.Errorf("damaged: %d files, and a total of %d", len(old.Files), old.Total.Files)
+	case slices.ContainsFunc(old.Files, func(r *Record) bool { return r.File == "" }):
+		err = errors.New("damaged: a file without a name")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", report.Printable(name), outfile.Plain(err))
 	}
-	f, err := openPart(name)
-	if err != nil {
-		return fail(err)
-	}
-	defer f.Close()
-	d := newDecoder(f, false)
-	old, err := d.compared()
-	if err != nil {
-		return fail(err)
-	}
-	if old.Settings != s.Settings {
-		return fail(fmt.Errorf("made %s; the same was expected as of what is compared with it, which is made %s", old.Settings, s.Settings))
-	}
-	return compare(old, s.compared()), nil
+	return compare(old, s), nil
 }
 
-// compared returns what is compared.
-func (s *Survey) compared() *compared {
-	c := &compared{Settings: s.Settings, total: s.Total, abis: s.ABIs}
-	c.Tool, c.Only = s.Tool, s.Only()
-	for _, l := range s.lines {
-		c.files = append(c.files, l.entry())
-	}
-	c.sum()
-	return c
+// side sums up a survey.
+func (s *Survey) side() Side {
+	t := &s.Total
+	return Side{s.Tool, s.Only(), t.Files, t.WithCFI, t.Functions, t.Described, t.lost(), t.WithoutCFI}
 }
 
-// compared reads a survey to its end.
-func (d *decoder) compared() (*compared, error) {
-	if err := d.object(func(key string) (bool, error) { return false, d.field(key, false) }); err != nil {
-		return nil, err
+// losses returns which reasons lose something. Those of another version can be unknown here.
+func (s *Survey) losses() map[string]bool {
+	out := make(map[string]bool)
+	for _, g := range s.Total.Gaps {
+		out[g.Reason] = g.Loss
 	}
-	for i := range d.head.shards {
-		if g := &d.head.shards[i]; slices.ContainsFunc(g.Paths, func(j int) bool { return j < 0 || j >= len(d.head.paths) }) || len(g.Have) == 0 {
-			return nil, fmt.Errorf("shards, element %d: there is no such path, or no shard", i+1)
-		}
-	}
-	c := &compared{Settings: d.head.Settings, total: *d.total, abis: d.abis, files: d.files}
-	s := Survey{Shards: d.head.shards}
-	for i := range d.head.paths {
-		s.roots = append(s.roots, root{name: unraw(d.head.paths[i].Name, d.head.paths[i].RawName)})
-	}
-	c.Tool, c.Only = d.head.tool, s.Only()
-	if len(c.files) != c.total.Files {
-		return nil, fmt.Errorf("%d files, and a total of %d: damaged, or changed after it was made", len(c.files), c.total.Files)
-	}
-	for i := range c.files {
-		e := &c.files[i]
-		if e.File = unraw(e.File, e.RawFile); e.File == "" {
-			return nil, fmt.Errorf("files, element %d: there is no name", i+1)
-		}
-	}
-	if !c.total.sane() || slices.ContainsFunc(c.abis, func(p Part) bool { return !p.sane() }) {
-		return nil, errors.New("a number of files or functions is negative, or larger than any can be")
-	}
-	c.sum()
-	return c, nil
+	return out
 }
 
-// sane reports whether all that is counted can be.
-func (s *Sums) sane() bool {
-	n := []int{s.Files, s.WithCFI, s.DRAP, s.OtherCFA, s.Functions}
-	for _, f := range s.Formats {
-		n = append(n, f.Functions, f.Whole)
-	}
-	for _, g := range s.Gaps {
-		n = append(n, g.Files, g.Functions, g.Ranges)
-	}
-	return slices.Min(n) >= 0 && slices.Max(n) <= maxNumber
-}
-
-// sum fills in what follows from the rest.
-func (c *compared) sum() {
-	c.loss = make(map[string]bool)
-	for _, g := range c.total.Gaps {
-		c.loss[g.Reason] = g.Loss
-	}
-	t := &c.total
-	c.Files, c.WithCFI, c.Functions, c.Described, c.WithoutCFI = t.Files, t.WithCFI, t.Functions, t.Described, t.WithoutCFI
-	c.Lost = lostOf(t.Gaps)
-}
-
-// lostOf returns how much a stack trace loses by gaps.
-func lostOf(gaps []Gap) uint64 {
-	var n uint64
-	for _, g := range gaps {
-		if g.Loss {
-			n += g.Bytes
-		}
-	}
-	return n
-}
-
-// lost returns how much of a file is lost, and the reason of most of it.
-func (c *compared) lost(e *entry) (uint64, string) {
-	var sum, most uint64
-	reason := ""
-	for _, g := range e.Gaps {
-		if c.loss[g.Reason] {
-			sum += g.Bytes
-			if g.Bytes > most {
-				most, reason = g.Bytes, g.Reason
-			}
-		}
-	}
-	return sum, reason
-}
-
-// identity is what a file is told from others by. Packages are the same ones in all versions, wherever they are:
-// name_VERSION_arch.deb and name-VERSION-RELEASE.arch.rpm.
-func identity(file string) string {
-	pkg, member, ok := strings.Cut(file, "!")
+// identity is equal for a file of a package and the same file in other versions of the package, wherever they are.
+// Packages are name_VERSION_arch.deb and name-VERSION-RELEASE.arch.rpm.
+func identity(r *Record) string {
+	pkg, member, ok := strings.Cut(r.File, "!")
 	if !ok {
-		return file
+		return r.File
 	}
 	base := path.Base(pkg)
-	if stem, ok := strings.CutSuffix(base, ".deb"); ok {
-		if p := strings.Split(stem, "_"); len(p) == 3 {
+	if name, ok := strings.CutSuffix(base, ".deb"); ok {
+		if p := strings.Split(name, "_"); len(p) == 3 {
 			return strings.Join([]string{"deb", p[0], p[2], member}, "\x00")
 		}
 	}
-	if stem, ok := strings.CutSuffix(base, ".rpm"); ok {
-		dot := strings.LastIndexByte(stem, '.')
-		if p := strings.Split(stem[:max(dot, 0)], "-"); len(p) > 2 {
-			return strings.Join([]string{"rpm", strings.Join(p[:len(p)-2], "-"), stem[dot+1:], member}, "\x00")
+	if name, ok := strings.CutSuffix(base, ".rpm"); ok {
+		dot := strings.LastIndexByte(name, '.')
+		if p := strings.Split(name[:max(dot, 0)], "-"); len(p) > 2 {
+			return strings.Join([]string{"rpm", strings.Join(p[:len(p)-2], "-"), name[dot+1:], member}, "\x00")
 		}
 	}
-	return file
+	return r.File
 }
 
 // compare compares two surveys.
-func compare(old, now *compared) *Comparison {
-	c := &Comparison{Schema: ComparisonSchema, Old: old.Side, New: now.Side}
+func compare(old, now *Survey) *Comparison {
+	c := &Comparison{Schema: ComparisonSchema, Old: old.side(), New: now.side()}
 	c.totals(old, now)
+	oldLosses, losses := old.losses(), now.losses()
 	better, worse, appeared, gone := newChanges(), newChanges(), newChanges(), newChanges()
-	was, is := make([]*entry, 0, len(old.files)), make([]*entry, 0, len(now.files))
-	for i := range old.files {
-		was = append(was, &old.files[i])
-	}
-	for i := range now.files {
-		is = append(is, &now.files[i])
-	}
-	// Those that have the same name belong together, and of the rest those of one identity, in the order of their names.
-	for _, key := range []func(e *entry) string{func(e *entry) string { return e.File }, func(e *entry) string { return identity(e.File) }} {
-		var pairs [][2]*entry
+	was, is := old.Files, now.Files
+	// Files of the same name belong together, and of the others those of the same identity, in the order of their
+	// names.
+	for _, key := range []func(r *Record) string{func(r *Record) string { return r.File }, identity} {
+		var pairs [][2]*Record
 		pairs, was, is = pair(was, is, key)
 		for _, p := range pairs {
-			f, by := change(old, now, p[0], p[1])
-			switch {
+			switch f, by := change(p[0], p[1], oldLosses, losses); {
 			case by < 0:
 				better.add(f)
 			case by > 0:
@@ -285,46 +190,46 @@ func compare(old, now *compared) *Comparison {
 			}
 		}
 	}
-	for _, e := range is {
-		n, reason := now.lost(e)
-		appeared.add(FileChange{File: valid(e.File), Bytes: n, To: e.Status, Why: reason})
+	for _, r := range is {
+		n, reason := lost(r.Gaps, losses)
+		appeared.add(FileChange{File: valid(r.File), Bytes: n, To: r.Status, Why: reason})
 	}
-	for _, e := range was {
-		n, reason := old.lost(e)
-		gone.add(FileChange{File: valid(e.File), Bytes: n, From: e.Status, Why: reason})
+	for _, r := range was {
+		n, reason := lost(r.Gaps, oldLosses)
+		gone.add(FileChange{File: valid(r.File), Bytes: n, From: r.Status, Why: reason})
 	}
 	c.Better, c.Worse, c.Appeared, c.Gone = better.all(), worse.all(), appeared.all(), gone.all()
 	return c
 }
 
 // pair finds the files that have the same key in both lists, and returns the others as well.
-func pair(was, is []*entry, key func(e *entry) string) (pairs [][2]*entry, left, right []*entry) {
-	before := make(map[string][]*entry, len(was))
-	for _, e := range was {
-		before[key(e)] = append(before[key(e)], e)
+func pair(was, is []*Record, key func(r *Record) string) (pairs [][2]*Record, left, right []*Record) {
+	before := make(map[string][]*Record, len(was))
+	for _, r := range was {
+		before[key(r)] = append(before[key(r)], r)
 	}
-	for _, e := range is {
-		k := key(e)
+	for _, r := range is {
+		k := key(r)
 		if list := before[k]; len(list) > 0 {
-			pairs = append(pairs, [2]*entry{list[0], e})
+			pairs = append(pairs, [2]*Record{list[0], r})
 			before[k] = list[1:]
 		} else {
-			right = append(right, e)
+			right = append(right, r)
 		}
 	}
-	for _, e := range was {
-		if list := before[key(e)]; len(list) > 0 && list[0] == e {
-			left = append(left, e)
-			before[key(e)] = list[1:]
+	for _, r := range was {
+		if list := before[key(r)]; len(list) > 0 && list[0] == r {
+			left = append(left, r)
+			before[key(r)] = list[1:]
 		}
 	}
 	return pairs, left, right
 }
 
-// change says what has become of a file, and in which direction: less than 0 is for the better.
-func change(old, now *compared, was, is *entry) (FileChange, int) {
-	before, _ := old.lost(was)
-	after, _ := now.lost(is)
+// change says what has become of a file, and in which direction: less than 0 is better.
+func change(was, is *Record, oldLosses, losses map[string]bool) (FileChange, int) {
+	before, _ := lost(was.Gaps, oldLosses)
+	after, _ := lost(is.Gaps, losses)
 	f := FileChange{File: valid(is.File), Bytes: max(before, after) - min(before, after)}
 	if was.File != is.File {
 		f.Was = valid(was.File)
@@ -332,12 +237,12 @@ func change(old, now *compared, was, is *entry) (FileChange, int) {
 	by := cmp.Compare(after, before)
 	switch {
 	case by < 0:
-		f.Why = mostly(old, was, now, is)
+		_, f.Why = lost(without(was.Gaps, is.Gaps, losses), oldLosses)
 	case by > 0:
-		f.Why = mostly(now, is, old, was)
+		_, f.Why = lost(without(is.Gaps, was.Gaps, oldLosses), losses)
 	}
 	if was.Status != is.Status {
-		f.From, f.To = cmp.Or(was.Status, refusals[statusCFI].name), cmp.Or(is.Status, refusals[statusCFI].name)
+		f.From, f.To = cmp.Or(was.Status, withCFI), cmp.Or(is.Status, withCFI)
 		switch {
 		case is.Status == "":
 			f.Bytes, f.Why, by = is.Described, "", -1
@@ -348,32 +253,28 @@ func change(old, now *compared, was, is *entry) (FileChange, int) {
 	return f, by
 }
 
-// mostly returns the reason by which the first file loses most that the second does not.
-func mostly(more *compared, a *entry, less *compared, b *entry) string {
-	var most uint64
-	reason := ""
-	for _, g := range a.Gaps {
-		n := g.Bytes
-		for _, h := range b.Gaps {
-			if h.Reason == g.Reason && less.loss[h.Reason] {
-				n -= min(n, h.Bytes)
+// without returns gaps less those of others that lose something.
+func without(gaps, others []Gap, losses map[string]bool) []Gap {
+	out := slices.Clone(gaps)
+	for i := range out {
+		g := &out[i]
+		for _, h := range others {
+			if h.Reason == g.Reason && losses[h.Reason] {
+				g.Bytes -= min(g.Bytes, h.Bytes)
 			}
 		}
-		if more.loss[g.Reason] && n > most {
-			most, reason = n, g.Reason
-		}
 	}
-	return reason
+	return out
 }
 
 // changes are files to which the same has happened.
 type changes struct {
 	FileChanges
-	list worst[FileChange]
+	worst[FileChange]
 }
 
 func newChanges() *changes {
-	return &changes{list: worst[FileChange]{max: defaultWorst, cmp: func(a, b *FileChange) int {
+	return &changes{worst: worst[FileChange]{cmp: func(a, b *FileChange) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.File, b.File), cmp.Compare(a.Was, b.Was))
 	}}}
 }
@@ -381,81 +282,67 @@ func newChanges() *changes {
 func (c *changes) add(f FileChange) {
 	c.Files++
 	c.Bytes += f.Bytes
-	c.list.add(f)
+	c.worst.add(f)
 }
 
 func (c *changes) all() FileChanges {
-	c.Worst = c.list.kept
+	c.Worst = c.list
 	return c.FileChanges
 }
 
 // totals compares the sums.
-func (c *Comparison) totals(old, now *compared) {
-	formats := make(map[sframe.Version]*FormatChange)
-	gaps := make(map[string]*GapChange)
-	abis := make(map[string]*ABIChange)
-	var reasons []string // those of now, and then others, so that both are in their orders
-	for i, s := range []*compared{old, now} {
-		for _, f := range s.total.Formats {
-			to := entryOf(formats, f.Format)
-			to.Format = f.Format
-			*pick(i, &to.Old, &to.New) = Coverage{f.Functions, f.Whole, f.Described, f.Covered + f.Outermost}
-		}
-		for _, g := range s.total.Gaps {
-			if g.Ranges == 0 {
-				continue
-			}
-			to := entryOf(gaps, g.Reason)
-			to.Reason, to.Text, to.Loss = g.Reason, g.Text, g.Loss
-			*pick(i, &to.Old, &to.New) = Amount{g.Files, g.Functions, g.Ranges, g.Bytes}
-		}
-		for _, p := range s.abis {
-			to := entryOf(abis, p.Name)
-			to.ABI = p.Name
-			*pick(i, &to.Old, &to.New) = ABIAmount{p.Files, p.WithCFI, p.Described, lostOf(p.Gaps)}
-		}
+func (c *Comparison) totals(old, now *Survey) {
+	a, b := &old.Total, &now.Total
+	versions := slices.Clone(Formats)
+	for _, f := range a.Formats {
+		versions = append(versions, f.Format)
 	}
-	for _, s := range []*compared{now, old} {
-		for _, g := range s.total.Gaps {
-			if gaps[g.Reason] != nil && !slices.Contains(reasons, g.Reason) {
-				reasons = append(reasons, g.Reason)
-			}
-		}
+	slices.Sort(versions)
+	for _, v := range slices.Compact(versions) {
+		c.Formats = append(c.Formats, FormatChange{v, coverageOf(a.format(v)), coverageOf(b.format(v))})
 	}
-	for _, r := range reasons {
-		c.Gaps = append(c.Gaps, *gaps[r])
+	reason := func(g Gap) string { return g.Reason }
+	for _, r := range keys(b.Gaps, a.Gaps, reason) {
+		was, is := find(a.Gaps, r, reason), find(b.Gaps, r, reason)
+		g := cmp.Or(is, was)
+		c.Gaps = append(c.Gaps, GapChange{r, g.Text, g.Loss, amount(was), amount(is)})
 	}
-	for _, f := range sorted(formats) {
-		c.Formats = append(c.Formats, *f)
+	name := func(p Part) string { return p.Name }
+	for _, abi := range keys(old.ABIs, now.ABIs, name) {
+		was, is := find(old.ABIs, abi, name), find(now.ABIs, abi, name)
+		c.ABIs = append(c.ABIs, ABIChange{abi, abiAmount(was), abiAmount(is)})
 	}
-	for _, a := range sorted(abis) {
-		c.ABIs = append(c.ABIs, *a)
-	}
+	slices.SortFunc(c.ABIs, func(a, b ABIChange) int { return cmp.Compare(a.ABI, b.ABI) })
 }
 
-// pick returns the first or the second.
-func pick[T any](i int, first, second *T) *T {
-	if i == 0 {
-		return first
-	}
-	return second
+func coverageOf(f Format) Coverage {
+	return Coverage{f.Functions, f.Whole, f.Described, f.Covered + f.Outermost}
 }
 
-// entryOf returns what a map has for a key, and makes it if there is nothing.
-func entryOf[K comparable, V any](m map[K]*V, key K) *V {
-	if m[key] == nil {
-		m[key] = new(V)
-	}
-	return m[key]
-}
+func amount(g Gap) Amount { return Amount{g.Files, g.Functions, g.Ranges, g.Bytes} }
 
-// sorted returns what a map has, by key.
-func sorted[K cmp.Ordered, V any](m map[K]V) []V {
-	var out []V
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, m[k])
+func abiAmount(p Part) ABIAmount { return ABIAmount{p.Files, p.WithCFI, p.Described, p.lost()} }
+
+// keys returns the keys of both lists, each once: first those of a.
+func keys[T any](a, b []T, key func(T) string) []string {
+	var out []string
+	for _, v := range slices.Concat(a, b) {
+		if !slices.Contains(out, key(v)) {
+			out = append(out, key(v))
+		}
 	}
 	return out
+}
+
+// find returns the element with a key, or the zero value.
+func find[T any](list []T, k string, key func(T) string) T {
+	var zero T
+	for _, v := range list {
+		if key(v) == k {
+			return v
+		}
+	}
+	return zero
 }
 
 // ComparisonForms are the names of the forms that a Comparison has.

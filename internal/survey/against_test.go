@@ -11,35 +11,34 @@ import (
 	"cfi2sframe/translate"
 )
 
-// kept is a survey of files, of which so many bytes are lost: 1,000 are described in each, and 0 is one without CFI.
-func kept(tool string, settings Settings, files map[string]map[translate.Reason]uint64) *Survey {
-	c := newCollector([]root{{name: "pool", real: "pool"}}, Options{Tool: tool, Settings: settings})
+// surveyOfLosses is a survey of files that lose some bytes by reason: 1,000 are described in each. nil is a file without CFI.
+func surveyOfLosses(tool string, settings Settings, files map[string]gapsOf) *Survey {
+	var records []Record
 	for name, gaps := range files {
-		l := line{file: name, abi: 3, status: noCFI, withoutCFI: 1000}
+		r := Record{File: name, ABI: "amd64", Status: noCFI, WithoutCFI: 1000}
 		if gaps != nil {
-			l = line{file: name, abi: 3, functions: 10, described: 1000, formats: make([]Format, len(Formats))}
+			r = Record{File: name, ABI: "amd64", Functions: 10, Described: 1000}
 			lost := uint64(0)
-			for _, r := range translate.Reasons() {
-				if gaps[r] > 0 {
-					l.gaps = append(l.gaps, gapSum{r, translate.Sum{Functions: 1, Ranges: 2, Bytes: gaps[r]}})
-					lost += gaps[r]
+			for _, reason := range translate.Reasons() {
+				if gaps[reason] > 0 {
+					r.Gaps = append(r.Gaps, Gap{Reason: reason.Name(), Functions: 1, Ranges: 2, Bytes: gaps[reason]})
+					lost += gaps[reason]
 				}
 			}
-			for i, v := range Formats {
-				l.formats[i] = Format{Format: v, Functions: 10, Whole: 9, Described: 1000, Covered: 1000 - lost}
+			for _, v := range Formats {
+				r.Formats = append(r.Formats, Format{Format: v, Whole: 9, Covered: 1000 - lost})
 			}
 		}
-		disk, _, _ := strings.Cut(name, "!")
-		c.add(&candidate{name: disk}, []line{l}, nil)
+		records = append(records, r)
 	}
-	return c.finish()
+	return surveyOf(Options{Tool: tool, Settings: settings}, "pool", records...)
 }
 
 type gapsOf = map[translate.Reason]uint64
 
 // sample is a survey and one of some time later.
 func sample(settings Settings) (old, now *Survey) {
-	old = kept("cfi2sframe 1", settings, map[string]gapsOf{
+	old = surveyOfLosses("cfi2sframe 1", settings, map[string]gapsOf{
 		"pool/a": {translate.DRAP: 100, translate.CFARegister: 20, translate.Outermost: 500}, "pool/b": {translate.DRAP: 50}, "pool/c": {translate.SPRule: 1},
 		"pool/gone": {translate.DRAP: 7}, "pool/fixed": nil, "pool/broken": {translate.DRAP: 5}, "pool/none": nil,
 		"pool/x/x_1.0-1_amd64.deb!usr/lib/libx.so.1":   {translate.DRAP: 30},
@@ -47,7 +46,7 @@ func sample(settings Settings) (old, now *Survey) {
 		"pool/x/x_1.0-1_arm64.deb!usr/lib/libx.so.1":   {translate.DRAP: 6},
 		"pool/y-z-1.0-1.fc40.x86_64.rpm!usr/bin/y":     {translate.DRAP: 11},
 	})
-	now = kept("cfi2sframe 2", settings, map[string]gapsOf{
+	now = surveyOfLosses("cfi2sframe 2", settings, map[string]gapsOf{
 		"pool/a": {translate.DRAP: 50, translate.CFARegister: 30, translate.Outermost: 1}, "pool/b": {translate.DRAP: 50, translate.CFARegister: 30}, "pool/c": {translate.SPRule: 1},
 		"pool/new": {translate.DRAP: 9}, "pool/fixed": {translate.DRAP: 5}, "pool/broken": nil, "pool/none": nil,
 		"pool/w/x_2.0-1_amd64.deb!usr/lib/libx.so.1":   {translate.DRAP: 10},
@@ -151,7 +150,7 @@ func TestAgainstSame(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	c, err = s.Against(saved(t, run(t, Options{Shard: Shard{2, 2}}, t.TempDir())))
-	if err != nil || c.Appeared.Files != s.Total.Files || len(c.Appeared.Worst) != defaultWorst || !strings.HasPrefix(c.Old.Only, "Only shard 2 of 2 of ") {
+	if err != nil || c.Appeared.Files != s.Total.Files || len(c.Appeared.Worst) != maxWorst || !strings.HasPrefix(c.Old.Only, "Only shard 2 of 2 of ") {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -165,14 +164,14 @@ func TestAgainstErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, others := sample(Settings{Objects: true})
-	if _, err := others.Against(name); err == nil || !strings.HasPrefix(err.Error(), name+": made without --objects and --packages; the same was expected") {
+	if _, err := others.Against(name); err == nil || !strings.HasPrefix(err.Error(), name+": made without --objects and --packages, but what is compared with it is made with --objects") {
 		t.Errorf("other settings: %v", err)
 	}
 	for _, tt := range []struct{ old, new, want string }{
-		{`"schema": 2`, `"schema": 1`, "schema 1; 2 was expected"},
-		{`"total": {"files":11`, `"total": {"files":12`, "11 files, and a total of 12: damaged, or changed after it was made"},
-		{`"total": {"files":11,"with_cfi":9,"functions":90`, `"total": {"files":11,"with_cfi":9,"functions":-90`, "a number of files or functions is negative, or larger than any can be"},
-		{"\"files\": [\n    {\"file\":\"pool/a\"", "\"files\": [\n    {\"file\":\"\"", "files, element 1: there is no name"},
+		{`"schema": 2`, `"schema": 1`, "schema 1 instead of 2"},
+		{`"total": {"files":11`, `"total": {"files":12`, "damaged: 11 files, and a total of 12"},
+		{`"total": {"files":11,"with_cfi":9,"functions":90`, `"total": {"files":11,"with_cfi":9,"functions":-90`, `invalid number -90 in "functions"`},
+		{"\"files\": [\n    {\"file\":\"pool/a\"", "\"files\": [\n    {\"file\":\"\"", "damaged: a file without a name"},
 		{`"files": [`, `"files": {`, `offset `},
 	} {
 		b := bytes.Replace(whole, []byte(tt.old), []byte(tt.new), 1)
@@ -209,7 +208,7 @@ func TestIdentity(t *testing.T) {
 		{"a.rpm!x", "b.rpm!x", false},
 		{"a.tar!x", "d/a.tar!x", false},
 	} {
-		if got := identity(tt.a) == identity(tt.b); got != tt.same {
+		if got := identity(&Record{File: tt.a}) == identity(&Record{File: tt.b}); got != tt.same {
 			t.Errorf("%s and %s: %t; %t was expected", tt.a, tt.b, got, tt.same)
 		}
 	}

@@ -46,7 +46,7 @@ func (c *Comparison) tables() []table {
 		name     string
 		old, now uint64
 	}{
-		{"functions that CFI describes", uint64(old.Functions), uint64(now.Functions)},
+		{"functions that CFI describes", old.Functions, now.Functions},
 		{"bytes that CFI describes", old.Described, now.Described},
 		{"of which format 2 loses", old.Lost, now.Lost},
 		{"bytes without CFI", old.WithoutCFI, now.WithoutCFI},
@@ -61,25 +61,27 @@ func (c *Comparison) tables() []table {
 		a, b := f.Old, f.New
 		formats.Rows = append(formats.Rows, []string{
 			fmt.Sprintf("V%d", f.Format),
-			shareOf(uint64(a.Whole), uint64(a.Functions)), shareOf(uint64(b.Whole), uint64(b.Functions)), signed(uint64(a.Whole), uint64(b.Whole)),
+			shareOf(a.Whole, a.Functions), shareOf(b.Whole, b.Functions), signed(a.Whole, b.Whole),
 			shareOf(a.Covered, a.Described), shareOf(b.Covered, b.Described), signed(a.Covered, b.Covered),
 		})
 	}
 	gaps := table{
 		Title: "Left out in format 2, by reason",
-		Head:  columnsOf("reason", "#files before", "#now", "#change", "#functions before", "#now", "#change", "#bytes before", "#now", "#change", ""),
+		Head: columnsOf("reason", "#files before", "#now", "#change", "#functions before", "#now", "#change",
+			"#bytes before", "#now", "#change", ""),
 	}
 	for _, g := range c.Gaps {
-		row := append([]string{report.Printable(g.Reason)}, three(uint64(g.Old.Files), uint64(g.New.Files))...)
-		row = append(append(row, three(uint64(g.Old.Functions), uint64(g.New.Functions))...), three(g.Old.Bytes, g.New.Bytes)...)
+		row := append([]string{report.Printable(g.Reason)}, three(g.Old.Files, g.New.Files)...)
+		row = append(append(row, three(g.Old.Functions, g.New.Functions)...), three(g.Old.Bytes, g.New.Bytes)...)
 		gaps.Rows = append(gaps.Rows, append(row, report.Printable(g.Text)))
 	}
 	abis := table{
 		Title: "By ABI",
-		Head:  columnsOf("", "#files before", "#now", "#change", "#described before", "#now", "#change", "#lost before", "#now", "#change"),
+		Head: columnsOf("", "#files before", "#now", "#change", "#described before", "#now", "#change",
+			"#lost before", "#now", "#change"),
 	}
 	for _, a := range c.ABIs {
-		row := append([]string{report.Printable(a.ABI)}, three(uint64(a.Old.Files), uint64(a.New.Files))...)
+		row := append([]string{report.Printable(a.ABI)}, three(a.Old.Files, a.New.Files)...)
 		abis.Rows = append(abis.Rows, append(append(row, three(a.Old.Described, a.New.Described)...), three(a.Old.Lost, a.New.Lost)...))
 	}
 	files := table{
@@ -95,7 +97,7 @@ func (c *Comparison) tables() []table {
 		{"better", "Files that are better", &c.Better}, {"worse", "Files that are worse", &c.Worse},
 		{"new", "New files", &c.Appeared}, {"gone", "Files that are gone", &c.Gone},
 	} {
-		files.Rows = append(files.Rows, []string{l.name, count(l.Files), report.Digits(l.Bytes)})
+		files.Rows = append(files.Rows, []string{l.name, count(l.Files), count(l.Bytes)})
 		lists = append(lists, l.table(l.title))
 	}
 	return append([]table{all, formats, gaps, abis, files}, lists...)
@@ -104,16 +106,16 @@ func (c *Comparison) tables() []table {
 // table returns the first of the files.
 func (c *FileChanges) table(title string) table {
 	t := table{Title: title, Head: columnsOf("#bytes", "reason", "file", "")}
-	if n := c.Files - len(c.Worst); n > 0 {
+	if n := c.Files - uint64(len(c.Worst)); n > 0 {
 		t.Note = fmt.Sprintf("Those with most bytes; there are %s more.", count(n))
 	}
 	for _, f := range c.Worst {
 		remark := ""
 		switch {
 		case f.From != "" && f.To != "":
-			remark = f.From + " before, " + f.To + " now"
+			remark = string(f.From + " before, " + f.To + " now")
 		case f.From+f.To != "":
-			remark = f.From + f.To
+			remark = string(f.From + f.To)
 		}
 		if f.Was != "" {
 			if remark != "" {
@@ -121,31 +123,23 @@ func (c *FileChanges) table(title string) table {
 			}
 			remark += "was " + f.Was
 		}
-		t.Rows = append(t.Rows, []string{report.Digits(f.Bytes), report.Printable(f.Why), report.Printable(f.File), report.Printable(remark)})
+		t.Rows = append(t.Rows, []string{count(f.Bytes), report.Printable(f.Why), report.Printable(f.File), report.Printable(remark)})
 	}
 	return t
 }
 
-// shareOf returns a share of what may be nothing.
-func shareOf(n, of uint64) string {
-	if of == 0 {
-		return "-"
-	}
-	return report.Share(n, of)
-}
-
 // three returns what was, what is, and what came or went.
 func three(old, now uint64) []string {
-	return []string{report.Digits(old), report.Digits(now), signed(old, now)}
+	return []string{count(old), count(now), signed(old, now)}
 }
 
 // signed returns a difference.
 func signed(old, now uint64) string {
 	switch {
 	case now > old:
-		return "+" + report.Digits(now-old)
+		return "+" + count(now-old)
 	case now < old:
-		return "-" + report.Digits(old-now)
+		return "-" + count(old-now)
 	}
 	return "0"
 }

@@ -1,30 +1,31 @@
 package survey
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"io"
-	"strconv"
+	"slices"
 
 	"cfi2sframe/translate"
 )
 
-// CSV writes a line per file, sorted by their names on the disk, below a line with
-// the names of the columns. docs/survey.md describes them. Columns that do not apply are
-// empty. All columns go through shown, which may be nil: terminals need other names than programs.
+// CSV writes a line for each file, sorted by their names on the disk, after a line with the names of the columns,
+// which docs/survey.md describes. Columns that do not apply are empty. All cells go through shown, which may be nil:
+// terminals need other names than programs.
 func (s *Survey) CSV(w io.Writer, shown func(string) string) error {
 	out := csv.NewWriter(w)
 	if err := out.Write(columns()); err != nil {
 		return err
 	}
-	for _, l := range s.lines {
-		record := s.record(l)
-		for i := range record {
+	for _, r := range s.Files {
+		row := s.row(r)
+		for i := range row {
 			if shown != nil {
-				record[i] = shown(record[i])
+				row[i] = shown(row[i])
 			}
 		}
-		if err := out.Write(record); err != nil {
+		if err := out.Write(row); err != nil {
 			return err
 		}
 	}
@@ -50,50 +51,44 @@ func columns() []string {
 	return append(out, "languages", "compilers")
 }
 
-// record returns a file's columns.
-func (s *Survey) record(l *line) []string {
-	abi := ""
-	if l.abi != 0 {
-		abi = l.abi.String()
+// row returns the cells of a file.
+func (s *Survey) row(r *Record) []string {
+	out := []string{s.Paths[r.Path].Name, r.File, r.ABI, cmp.Or(string(r.Status), withCFI), r.Error}
+	add := func(numbers ...uint64) {
+		for _, n := range numbers {
+			out = append(out, decimal(n))
+		}
 	}
-	out := []string{s.roots[l.path].name, l.file, abi, refusals[l.status].name, l.message}
-	number := func(n uint64) { out = append(out, strconv.FormatUint(n, 10)) }
 	skip := func(n int) { out = append(out, make([]string, n)...) }
-	if l.status != statusCFI {
+	if r.Status != "" {
 		skip(4)
-		number(l.withoutCFI)
+		add(r.WithoutCFI)
 		skip(len(columns()) - len(out) - 2)
-		return append(out, l.origin.language(), l.origin.compiler())
+		return append(out, r.language(), r.compiler())
 	}
-	lost, _ := l.lost()
-	out = append(out, flag(l.drap), flag(l.otherCFA))
-	for _, n := range []uint64{uint64(l.functions), l.described, l.withoutCFI, lost} {
-		number(n)
-	}
-	for i := range l.formats {
-		f := &l.formats[i]
-		if f.Format == 0 {
+	lost, _ := r.lost()
+	out = append(out, flag(r.DRAP), flag(r.OtherCFA))
+	add(r.Functions, r.Described, r.WithoutCFI, lost)
+	for _, v := range Formats {
+		i := slices.IndexFunc(r.Formats, func(f Format) bool { return f.Format == v })
+		if i < 0 {
 			skip(4)
 			continue
 		}
-		for _, n := range []uint64{uint64(f.Whole), f.Covered, f.Outermost, f.Topmost} {
-			number(n)
+		f := &r.Formats[i]
+		add(f.Whole, f.Covered, f.Outermost, f.Topmost)
+	}
+	for _, reason := range translate.Reasons() {
+		var g Gap
+		if i := slices.IndexFunc(r.Gaps, func(g Gap) bool { return g.Reason == reason.Name() }); i >= 0 {
+			g = r.Gaps[i]
 		}
+		add(g.Functions, g.Ranges, g.Bytes)
 	}
-	sums := make(map[translate.Reason]translate.Sum)
-	for _, g := range l.gaps {
-		sums[g.reason] = g.Sum
-	}
-	for _, r := range translate.Reasons() {
-		g := sums[r]
-		for _, n := range []uint64{uint64(g.Functions), uint64(g.Ranges), g.Bytes} {
-			number(n)
-		}
-	}
-	return append(out, l.origin.language(), l.origin.compiler())
+	return append(out, r.language(), r.compiler())
 }
 
-// flag says yes or no so that it can be summed up.
+// flag returns a number, so that it can be summed up.
 func flag(b bool) string {
 	if b {
 		return "1"

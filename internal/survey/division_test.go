@@ -42,28 +42,24 @@ func TestDivision(t *testing.T) {
 	}
 	closed := errors.New("closed")
 	for _, tt := range []struct {
-		all  []sized
+		all  []candidate
 		want string
 	}{
 		{nil, ""},
-		{[]sized{{candidate{name: "a"}, 5}}, "\x01a\x05\x00\x00"},
-		{[]sized{{candidate{name: "a", path: 1, given: true}, 300}}, "\x01a\xac\x02\x01\x00"},
-		{[]sized{{candidate{name: "a", err: closed}, 0}}, "\x01a\x00\x00\x01"},
-		{[]sized{{candidate{name: "a", pack: true}, 5}}, "\x01a\x05\x00\x02"},
-		{[]sized{{candidate{name: "a", pack: true, err: closed}, 0}}, "\x01a\x00\x00\x01"},
+		{[]candidate{{name: "a", size: 5}}, "\x01a\x05\x00\x00"},
+		{[]candidate{{name: "a", path: 1, given: true, size: 300}}, "\x01a\xac\x02\x01\x00"},
+		{[]candidate{{name: "a", err: closed, size: 0}}, "\x01a\x00\x00\x01"},
+		{[]candidate{{name: "a", pack: true, size: 5}}, "\x01a\x05\x00\x02"},
+		{[]candidate{{name: "a", pack: true, err: closed, size: 0}}, "\x01a\x00\x00\x01"},
 		// The largest is first, and then they are by name.
-		{[]sized{{candidate{name: "b"}, 1}, {candidate{name: "a"}, 1}, {candidate{name: "\xff"}, 2}}, "\x01\xff\x02\x00\x00\x01a\x01\x00\x00\x01b\x01\x00\x00"},
+		{[]candidate{{name: "b", size: 1}, {name: "a", size: 1}, {name: "\xff", size: 2}}, "\x01\xff\x02\x00\x00\x01a\x01\x00\x00\x01b\x01\x00\x00"},
 	} {
-		want := Division{len(tt.all), digest(tt.want)}
+		want := Division{uint64(len(tt.all)), digest(tt.want)}
 		for _, n := range []int{2, 3, 1 << 10} {
 			if _, got := (Shard{2, n}).pick(slices.Clone(tt.all)); got != want {
 				t.Errorf("%+v: %+v; %+v was expected", tt.all, got, want)
 			}
 		}
-	}
-	f := &finder{Options: Options{Shard: Shard{1, 2}}}
-	if f.found(candidate{name: "a", err: closed}, 7); f.all[0].size != 0 { // of an image, up to the folder that cannot be read
-		t.Errorf("what cannot be read has size %d", f.all[0].size)
 	}
 }
 
@@ -143,9 +139,6 @@ func TestDividedApart(t *testing.T) {
 				return p.part(s)
 			}
 			a, b := &shards[0], &shards[1]
-			of := func(n int) string {
-				return map[int]string{tt.first: fmt.Sprintf("%d files", tt.first), tt.second: fmt.Sprintf("%d files", tt.second)}[n]
-			}
 			both := some(a[2], a[0])
 			for _, other := range []struct {
 				parts []string
@@ -165,20 +158,24 @@ func TestDividedApart(t *testing.T) {
 					differ(t, "merged", forms(t, s), want)
 					continue
 				}
-				in := "shards 1 and 3 ("
-				if other.in != "" {
-					in += other.in + ") are from another one, of " + of(tt.first) + "; the same names and sizes, and the same that can be read, " +
-						"were expected, or else files can be in no shard: survey again what was made of another state"
+				if err == nil {
+					t.Fatalf("%q are merged", other.parts)
 				}
-				if err == nil || !strings.HasPrefix(err.Error(), "shard 2 of 3 of tree ("+p.dir) || !strings.Contains(err.Error(), ") is from a division of "+of(tt.second)+", and "+in) {
-					t.Errorf("%q: error is %v", other.parts, err)
+				const start = "shards of 3 of tree do not fit, as names, sizes or unreadable files differ: "
+				for _, want := range []string{
+					fmt.Sprintf("shards 1 and 3 of a state with %d files (%s", tt.first, other.in),
+					fmt.Sprintf("shard 2 of a state with %d files (", tt.second), "; survey all shards of one state",
+				} {
+					if !strings.HasPrefix(err.Error(), start) || !strings.Contains(err.Error(), want) {
+						t.Errorf("%q: error is %v; %q was expected", other.parts, err, want)
+					}
 				}
 			}
 		})
 	}
 }
 
-// TestDivisionsNamed names of three divisions the one that most shards are of, and another one.
+// TestDivisionsNamed names three divisions.
 func TestDivisionsNamed(t *testing.T) {
 	dir := t.TempDir()
 	var parts []string
@@ -192,9 +189,8 @@ func TestDivisionsNamed(t *testing.T) {
 	for range 5 {
 		rand.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
 		_, err := Merge(t.Context(), parts, MergeOptions{}, nil)
-		want := fmt.Sprintf("shard 3 of 6 of . (%[1]s/3) is from a division of 1,000 files, and shards 1, 2 and 4 (%[1]s/1 and 2 others) are from another one, of 4 files, "+
-			"and others from 1 more division; the same names and sizes, and the same that can be read, were expected, or else files can be in no shard: "+
-			"survey again what was made of another state", dir)
+		want := fmt.Sprintf("shards of 6 of . do not fit, as names, sizes or unreadable files differ: shards 1, 2 and 4 of a state with 4 files (%[1]s/1 and 2 others), "+
+			"shard 3 of a state with 1,000 files (%[1]s/3), shard 5 of a state with 9 files (%[1]s/5); survey all shards of one state", dir)
 		if err == nil || err.Error() != want {
 			t.Errorf("%v; %s was expected", err, want)
 		}
@@ -241,7 +237,7 @@ func TestDividedOtherwise(t *testing.T) {
 		}
 	}
 	for _, part := range []string{shard(19, 20, "tree"), shard(20, 20, "tree")} {
-		if _, err := Merge(t.Context(), []string{before[2], part}, MergeOptions{Partial: true}, nil); err == nil || !strings.Contains(err.Error(), "a division of ") {
+		if _, err := Merge(t.Context(), []string{before[2], part}, MergeOptions{Partial: true}, nil); err == nil || !strings.Contains(err.Error(), "do not fit") {
 			t.Errorf("a shard without files: error is %v", err)
 		}
 	}
@@ -339,7 +335,7 @@ func TestDividedAtRandom(t *testing.T) {
 		switch {
 		case len(states) == 2:
 			refused++
-			if err == nil || !strings.Contains(err.Error(), " a division of ") || !strings.Contains(err.Error(), p.dir) {
+			if err == nil || !strings.Contains(err.Error(), " do not fit") || !strings.Contains(err.Error(), p.dir) {
 				t.Fatalf("seed %d: error is %v", seed, err)
 			}
 		case err != nil:

@@ -12,6 +12,7 @@ import (
 
 	"cfi2sframe/internal/page"
 	"cfi2sframe/report"
+	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
 )
 
@@ -44,8 +45,8 @@ type section struct {
 }
 
 var fileColumns = page.Columns(
-	"File", "file", "ABI", "text", "Language", "text", "Compiler", "text", "Described", "number", "Lost", "number", "Share", "number", "Mostly by", "reason",
-	"Lost in format 3", "number", "Without CFI", "number", "Remarks", "text",
+	"File", "file", "ABI", "text", "Language", "text", "Compiler", "text", "Described", "number", "Lost", "number",
+	"Share", "number", "Mostly by", "reason", "Lost in format 3", "number", "Without CFI", "number", "Remarks", "text",
 )
 
 // HTML writes the survey as a page that needs nothing else. Links, which may be nil, has for names of files where
@@ -62,23 +63,26 @@ func (s *Survey) page(links map[string]string) *surveyPage {
 	p := &surveyPage{Frame: page.NewFrame(s.title()), Heading: s.heading(), Only: s.Only(), Linked: len(links) > 0}
 	p.Tiles = s.tiles()
 	var reasons []page.Reason
+	for _, r := range translate.Reasons() {
+		p.Data.Reasons[r.Name()] = r.String()
+	}
 	for _, g := range s.Total.Gaps {
-		p.Data.Reasons[g.Reason] = g.Text
 		if g.Ranges > 0 && g.Loss {
 			reasons = append(reasons, page.Reason{Name: g.Reason, Text: g.Text})
 		}
 	}
-	lines := s.byLoss()
-	if n := len(lines) - maxFiles; n > 0 {
+	files := s.byLoss()
+	if n := len(files) - maxFiles; n > 0 {
 		p.NotListed = countOf(n, "file")
-		lines = lines[:maxFiles]
+		files = files[:maxFiles]
 	}
 	var rows [][]string
-	for _, l := range lines {
-		rows = append(rows, l.row(links))
+	for _, r := range files {
+		rows = append(rows, append(r.cells(), links[r.File]))
 	}
 	p.Files = p.Data.Add(page.Table{
-		ID: "files", Caption: "What there is to say of each file, in format 2", Noun: "files", Columns: fileColumns, Reasons: reasons, Falling: "Lost",
+		ID: "files", Caption: "What there is to say of each file, in format 2", Noun: "files",
+		Columns: fileColumns, Reasons: reasons, Falling: "Lost",
 	}, rows)
 	p.Bars = s.bars()
 	for i, t := range s.tables() {
@@ -92,8 +96,8 @@ func (s *Survey) page(links map[string]string) *surveyPage {
 // heading says what was surveyed.
 func (s *Survey) heading() string {
 	var names []string
-	for i := range s.roots {
-		names = append(names, s.roots[i].name)
+	for i := range s.Paths {
+		names = append(names, s.Paths[i].Name)
 	}
 	return namesOf(names)
 }
@@ -125,7 +129,7 @@ func (s *Survey) Only() string {
 		}
 		var names []string
 		for _, j := range g.Paths {
-			names = append(names, s.roots[j].name)
+			names = append(names, s.Paths[j].Name)
 		}
 		of := s.heading()
 		if g.Paths != nil {
@@ -140,74 +144,58 @@ func (s *Survey) Only() string {
 }
 
 func (s *Survey) tiles() []tile {
-	lossy := 0
-	var lost uint64
-	for _, l := range s.lines {
-		if n, _ := l.lost(); n > 0 {
-			lossy++
-			lost += n
-		}
-	}
 	t := &s.Total
+	lost := t.lost()
 	return []tile{
 		{"Files", count(t.Files), fmt.Sprintf("ELF files; %s of them have CFI", count(t.WithCFI))},
 		{"Without loss", report.Share(t.Described-lost, t.Described), "of " + countOf(t.Described, "byte") + " that CFI describes"},
-		{"Lost", countOf(lost, "byte"), "in " + countOf(lossy, "file")},
+		{"Lost", countOf(lost, "byte"), "in " + countOf(len(s.lossy()), "file")},
 		{"Without CFI", countOf(t.WithoutCFI, "byte"), "of code, padding included"},
 	}
 }
 
-// byLoss returns the files, first those of which most is lost.
-func (s *Survey) byLoss() []*line {
-	type entry struct {
-		*line
-		lost uint64
+// byLoss returns the files, those that lose most first.
+func (s *Survey) byLoss() []*Record {
+	var out []*Record
+	for _, f := range s.lossy() {
+		out = append(out, f.record)
 	}
-	all := make([]entry, len(s.lines))
-	for i, l := range s.lines {
-		all[i].line = l
-		all[i].lost, _ = l.lost()
-	}
-	slices.SortStableFunc(all, func(a, b entry) int { return cmp.Compare(b.lost, a.lost) })
-	out := make([]*line, len(all))
-	for i := range all {
-		out[i] = all[i].line
+	for _, r := range s.Files {
+		if lost, _ := r.lost(); lost == 0 {
+			out = append(out, r)
+		}
 	}
 	return out
 }
 
-// row returns the cells of fileColumns, and where the file leads to.
-func (l *line) row(links map[string]string) []string {
+// cells returns a row of fileColumns.
+func (r *Record) cells() []string {
 	row := make([]string, len(fileColumns), len(fileColumns)+1)
-	row[0] = report.Printable(l.file)
-	if l.abi != 0 {
-		row[1] = l.abi.String()
-	}
-	row[2], row[3] = l.origin.language(), l.origin.compiler()
+	row[0], row[1], row[2], row[3] = report.Printable(r.File), r.ABI, r.language(), r.compiler()
 	var remarks []string
-	if l.status == statusCFI {
-		lost, reason := l.lost()
-		row[4], row[5], row[6] = decimal(l.described), decimal(lost), report.Share(lost, max(l.described, 1))
-		if lost > 0 {
-			row[7] = reason.Name()
+	if r.Status == "" {
+		lost, reason := r.lost()
+		row[4], row[5], row[7] = decimal(r.Described), decimal(lost), reason
+		row[6] = report.Share(lost, max(r.Described, 1))
+		for _, f := range r.Formats {
+			if f.Format == sframe.V3 {
+				row[8] = decimal(r.Described - f.Covered - f.Outermost)
+			}
 		}
-		if f := l.formats[len(l.formats)-1]; f.Format != 0 {
-			row[8] = decimal(f.Described - f.Covered - f.Outermost)
-		}
-		if l.drap {
+		if r.DRAP {
 			remarks = append(remarks, "DRAP")
 		}
-		if l.otherCFA {
+		if r.OtherCFA {
 			remarks = append(remarks, "non-SP/FP CFA")
 		}
 	} else {
-		remarks = append(remarks, refusals[l.status].text)
-		if l.message != "" {
-			remarks = append(remarks, report.Printable(l.message))
+		remarks = append(remarks, refusals[refusalIndex(r.Status)].Text)
+		if r.Error != "" {
+			remarks = append(remarks, report.Printable(r.Error))
 		}
 	}
-	row[9], row[10] = decimal(l.withoutCFI), strings.Join(remarks, "; ")
-	return append(row, links[l.file])
+	row[9], row[10] = decimal(r.WithoutCFI), strings.Join(remarks, "; ")
+	return row
 }
 
 // bars shows the gaps of all files by reason, the largest first.
@@ -217,8 +205,10 @@ func (s *Survey) bars() []page.Bar {
 	var out []page.Bar
 	for _, g := range list {
 		out = append(out, page.Bar{
-			Name: g.Reason, Text: g.Text, Loss: g.Loss, Stays: page.Part(g.Bytes, list[0].Bytes), Striped: page.Part(0, 1), Size: countOf(g.Bytes, "byte"),
-			Of: fmt.Sprintf("in %s of %s, in %s", countOf(g.Ranges, "gap"), countOf(g.Functions, "function"), countOf(g.Files, "file")),
+			Name: g.Reason, Text: g.Text, Loss: g.Loss,
+			Stays: page.Part(g.Bytes, list[0].Bytes), Striped: page.Part(0, 1), Size: countOf(g.Bytes, "byte"),
+			Of: fmt.Sprintf("in %s of %s, in %s",
+				countOf(g.Ranges, "gap"), countOf(g.Functions, "function"), countOf(g.Files, "file")),
 		})
 	}
 	return out
@@ -254,38 +244,27 @@ func (t *table) section(id string, d *page.Data) section {
 	return section{d.Add(out, t.Rows), t.Note}
 }
 
-// countOf counts things.
-func countOf[T int | uint64](n T, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return report.Digits(uint64(n)) + " " + what + "s"
-}
-
-func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
-
-// A Lossy file is one of which something is lost.
+// A Lossy file loses something.
 type Lossy struct {
 	Path    string   // on the disk
 	Package bool     // it is a package
-	Names   []string // in the survey: its own, or those of members of the archive or package that it is
+	Names   []string // in the survey: its name, or those of members of an archive or package
 }
 
-// Lossy returns the files of which something is lost, first those that have most of it, as far as the page lists them.
+// Lossy returns the files that lose something, those that lose most first, as far as the page lists them.
 func (s *Survey) Lossy() []Lossy {
 	var out []Lossy
 	at := make(map[string]int)
-	for i, l := range s.byLoss() {
-		if lost, _ := l.lost(); lost == 0 || i == maxFiles {
-			break
-		}
-		j, ok := at[l.disk]
+	files := s.lossy()
+	for _, f := range files[:min(len(files), maxFiles)] {
+		disk := f.record.disk()
+		i, ok := at[disk]
 		if !ok {
-			j = len(out)
-			at[l.disk] = j
-			out = append(out, Lossy{Path: l.disk, Package: strings.HasPrefix(l.file[len(l.disk):], "!")})
+			i = len(out)
+			at[disk] = i
+			out = append(out, Lossy{Path: disk, Package: strings.HasPrefix(f.File[len(disk):], "!")})
 		}
-		out[j].Names = append(out[j].Names, l.file)
+		out[i].Names = append(out[i].Names, f.File)
 	}
 	return out
 }

@@ -7,29 +7,36 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"cfi2sframe/translate"
 )
 
 // evil is a name that would run if it were not escaped.
 const evil = `</script><script>window.evil = 1</script><img src=x onerror="window.evil=1">`
 
-// model returns a survey of n files, of which a third are lossless, and one is refused.
+// surveyOf adds up records below a path.
+func surveyOf(opt Options, path string, records ...Record) *Survey {
+	c := newCollector([]Part{newPath(path, path)}, opt)
+	for _, r := range records {
+		disk, _, _ := strings.Cut(r.File, "!")
+		disk, _, _ = strings.Cut(disk, "(")
+		c.add(&candidate{name: disk}, newFindings(r))
+	}
+	return c.finish()
+}
+
+// model returns a survey of n files, of which a third loses nothing, and of one that is refused.
 func model(n int) *Survey {
-	c := newCollector([]root{{name: "/usr/bin", real: "/usr/bin"}}, Options{})
+	records := []Record{{File: evil, Status: damaged, Error: evil}}
 	for i := range n {
 		k := uint64(i*7919) % uint64(n) // in no order
-		l := line{
-			file: fmt.Sprintf("/usr/bin/a-long-name-of-a-program-%d", k), abi: 3, functions: 10, described: 1000 + k*k, withoutCFI: k,
-			formats: make([]Format, len(Formats)),
+		r := Record{
+			File: fmt.Sprintf("/usr/bin/a-long-name-of-a-program-%d", k), ABI: "amd64", Functions: 10, Described: 1000 + k*k, WithoutCFI: k,
 		}
-		if reason := []translate.Reason{0, translate.DRAP, translate.CFARegister}[k%3]; reason != 0 {
-			l.gaps = []gapSum{{reason, translate.Sum{Functions: 1, Ranges: 2, Bytes: k + 1}}}
+		if reason := []string{"", "drap", "cfa-register"}[k%3]; reason != "" {
+			r.Gaps = []Gap{{Reason: reason, Functions: 1, Ranges: 2, Bytes: k + 1}}
 		}
-		c.add(&candidate{name: l.file}, []line{l}, nil)
+		records = append(records, r)
 	}
-	c.add(&candidate{name: evil}, []line{{file: evil, status: damaged, message: evil}}, nil)
-	return c.finish()
+	return surveyOf(Options{}, "/usr/bin", records...)
 }
 
 // write writes the page to a file.
@@ -51,18 +58,17 @@ func write(t *testing.T, s *Survey, links map[string]string) string {
 
 // TestRow expects each figure of a file below the name that the table has for it.
 func TestRow(t *testing.T) {
-	l := line{
-		file: "/usr/bin/x", abi: 3, origin: origin{[]string{"C++", "Rust"}, []string{"rustc 1.85"}}, functions: 10, described: 1000, withoutCFI: 77,
-		drap: true, otherCFA: true, formats: make([]Format, len(Formats)),
-		gaps: []gapSum{{translate.DRAP, translate.Sum{Functions: 1, Ranges: 2, Bytes: 250}}},
+	r := Record{
+		File: "/usr/bin/x", ABI: "amd64", Languages: []string{"C++", "Rust"}, Compilers: []string{"rustc 1.85"},
+		Functions: 10, Described: 1000, WithoutCFI: 77, DRAP: true, OtherCFA: true,
+		Formats: []Format{{Format: 3, Covered: 900, Outermost: 60}}, Gaps: []Gap{{Reason: "drap", Functions: 1, Ranges: 2, Bytes: 250}},
 	}
-	l.formats[len(Formats)-1] = Format{Format: Formats[len(Formats)-1], Described: 1000, Covered: 900, Outermost: 60}
 	want := map[string]string{
 		"File": "/usr/bin/x", "ABI": "amd64", "Language": "C++ + Rust", "Compiler": "rustc 1.85", "Described": "1000", "Lost": "250", "Share": "25.00 %",
 		"Mostly by": "drap", "Lost in format 3": "40", "Without CFI": "77", "Remarks": "DRAP; non-SP/FP CFA",
 	}
-	row := l.row(map[string]string{"/usr/bin/x": "x.html"})
-	if len(row) != len(fileColumns)+1 || len(fileColumns) != len(want) || row[len(fileColumns)] != "x.html" {
+	row := r.cells()
+	if len(row) != len(fileColumns) || len(fileColumns) != len(want) {
 		t.Errorf("%d cells below %d names: %q", len(row), len(fileColumns), row)
 	}
 	for i, c := range fileColumns {
@@ -75,7 +81,7 @@ func TestRow(t *testing.T) {
 // TestWithoutScript expects the rows in the markup: the first ones of a large table, in its order.
 func TestWithoutScript(t *testing.T) {
 	s := model(1200)
-	b, err := os.ReadFile(write(t, s, map[string]string{s.byLoss()[0].file: "a page.html#file-1"}))
+	b, err := os.ReadFile(write(t, s, map[string]string{s.byLoss()[0].File: "a page.html#file-1"}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -270,8 +270,8 @@ func TestOverlap(t *testing.T) {
 	for i := range has {
 		s := run(t, Options{Shard: Shard{i + 1, 3}}, dir)
 		has[i] = make(map[string]bool)
-		for _, l := range s.lines {
-			has[i][l.file] = true
+		for _, l := range s.Files {
+			has[i][l.File] = true
 		}
 		shards = append(shards, p.part(s))
 	}
@@ -284,8 +284,8 @@ func TestOverlap(t *testing.T) {
 				want++
 			}
 		}
-		paths := some.Paths()
-		if some.Total.Files != want || len(some.lines) != want || !paths[0].Partial || paths[1].Partial || len(some.WorstFunctions) != want {
+		paths := some.Paths
+		if some.Total.Files != uint64(want) || len(some.Files) != want || !paths[0].Partial || paths[1].Partial || len(some.WorstFunctions) != want {
 			t.Errorf("%s: %d files, %d functions, %+v; %d were expected", inner, some.Total.Files, len(some.WorstFunctions), paths, want)
 		}
 		name := p.part(some)
@@ -303,7 +303,7 @@ func TestOverlap(t *testing.T) {
 	for _, path := range []string{"/in", "/link", "/in/d", ""} {
 		after := p.part(run(t, Options{}, dir+path))
 		_, err := Merge(t.Context(), []string{before, after}, MergeOptions{}, nil)
-		if err == nil || !strings.Contains(err.Error(), before) || !strings.Contains(err.Error(), after) || !strings.Contains(err.Error(), "/d has other contents than in ") {
+		if err == nil || !strings.Contains(err.Error(), before) || !strings.Contains(err.Error(), after) || !strings.Contains(err.Error(), "/d differs from that in ") {
 			t.Errorf("%s: error is %v", path, err)
 		}
 	}
@@ -448,9 +448,9 @@ func TestSystem(t *testing.T) {
 func TestFirstName(t *testing.T) {
 	dir := jungle(t) + "/sub"
 	for _, shard := range []Shard{{}, {1, 1}, {1, 2}, {2, 2}} {
-		for _, l := range run(t, Options{Shard: shard}, dir).lines {
-			if l.file == dir+"/0/also" {
-				t.Errorf("%+v: %s is there; 0.d/also was expected", shard, l.file)
+		for _, l := range run(t, Options{Shard: shard}, dir).Files {
+			if l.File == dir+"/0/also" {
+				t.Errorf("%+v: %s is there; 0.d/also was expected", shard, l.File)
 			}
 		}
 	}
@@ -521,7 +521,7 @@ func TestTies(t *testing.T) {
 	dir := t.TempDir()
 	b, err := os.ReadFile(fixtures + "amd64/drap1")
 	err = errors.Join(err, os.MkdirAll(dir+"/a/b", 0o777), os.MkdirAll(dir+"/d", 0o777), os.Symlink("a", dir+"/sa"))
-	for i := range defaultWorst {
+	for i := range maxWorst {
 		err = errors.Join(err, os.WriteFile(fmt.Sprintf("%s/a/b/%02d", dir, i), b, 0o666))
 	}
 	if err = errors.Join(err, os.WriteFile(dir+"/d/x", b, 0o666)); err != nil {
@@ -534,7 +534,7 @@ func TestTies(t *testing.T) {
 		t.Fatal(err)
 	}
 	differ(t, "merged", forms(t, s), forms(t, run(t, Options{}, dir+"/a/b", dir+"/d", dir+"/sa")))
-	if n := len(s.WorstFunctions); n != defaultWorst || s.WorstFunctions[0].File != dir+"/sa/b/00" {
-		t.Errorf("%d functions, the first of them of %s; %d, and sa/b/00, were expected", n, s.WorstFunctions[0].File, defaultWorst)
+	if n := len(s.WorstFunctions); n != maxWorst || s.WorstFunctions[0].File != dir+"/sa/b/00" {
+		t.Errorf("%d functions, the first of them of %s; %d, and sa/b/00, were expected", n, s.WorstFunctions[0].File, maxWorst)
 	}
 }

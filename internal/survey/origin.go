@@ -15,26 +15,6 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// An origin says what a file was written in and by which compilers it was made, as far as it tells:
-// by what compilers leave in .comment, by names in its symbol tables, by the sections of Go and by the
-// source paths that Rust keeps for messages.
-//
-// Distributions strip .comment, and so the compilers of most files are unknown. The start files
-// of the C library and those of the compiler leave theirs in what others compile: GCC is
-// named beside clang or rustc in most files that have all three kept.
-type origin struct {
-	languages []string // sorted; none: unknown. C and assembler are here alone only
-	compilers []string // such as "gcc 14", sorted; none: unknown
-}
-
-// unknown is said of files that do not tell.
-const unknown = "unknown"
-
-func (o *origin) language() string { return nameOf(o.languages) }
-func (o *origin) compiler() string { return nameOf(o.compilers) }
-
-func nameOf(list []string) string { return cmp.Or(strings.Join(list, " + "), unknown) }
-
 // Languages.
 const (
 	langAda       = "Ada"
@@ -53,8 +33,13 @@ const (
 	langZig       = "Zig"
 )
 
-// originOf says where a file comes from. What is damaged tells nothing.
-func originOf(f *elffile.File) origin {
+// originOf returns the languages that a file was written in, and its compilers, such as "gcc 14", both sorted, as far
+// as it tells: by .comment, names in its symbol tables, the sections of Go and the source paths in Rust's messages.
+// Damaged data tells nothing. C and assembler are listed only alone.
+//
+// Distributions strip .comment, so that the compilers of most files are unknown. The start files of the C library and
+// of the compiler have a .comment: GCC is named beside clang or rustc in most files that have all three.
+func originOf(f *elffile.File) (languages, compilers []string) {
 	t := traces{file: f, room: f.Size, languages: make(map[string]bool), compilers: make(map[string]bool)}
 	t.comment()
 	t.golang()
@@ -77,7 +62,7 @@ type traces struct {
 	sources   struct{ c, assembler bool }
 }
 
-func (t *traces) origin() origin {
+func (t *traces) origin() (languages, compilers []string) {
 	// C leaves no marks: it is what made the file if nothing else is known to have.
 	switch {
 	case len(t.languages) > 0:
@@ -88,7 +73,7 @@ func (t *traces) origin() origin {
 	case t.named || len(t.compilers) > 0:
 		t.languages[langC] = true
 	}
-	return origin{slices.Sorted(maps.Keys(t.languages)), slices.Sorted(maps.Keys(t.compilers))}
+	return slices.Sorted(maps.Keys(t.languages)), slices.Sorted(maps.Keys(t.compilers))
 }
 
 // maxComment is how much of .comment is looked at, in bytes. One of thousands of objects has a line
@@ -358,8 +343,8 @@ func (t *traces) strings(s *elffile.Section, fn func([]byte)) {
 // chunk is how much is read at a time, in bytes.
 const chunk = 1 << 18
 
-// read calls fn with what is in a section, a chunk at a time. Fn returns how much of it is done with: the rest comes again,
-// with more behind it.
+// read calls fn with what is in a section, a chunk at a time. Fn returns how much of it is done with: the rest comes
+// again, with more behind it.
 func (t *traces) read(s *elffile.Section, fn func(b []byte) (done int)) {
 	if !s.HasBytes() || s.Compressed() || s.Size > t.room || s.Off > t.file.Size-s.Size {
 		return

@@ -16,7 +16,6 @@ import (
 	"testing"
 
 	"cfi2sframe/internal/testkit/elftest"
-	"cfi2sframe/translate"
 )
 
 // sound returns a program.
@@ -34,7 +33,7 @@ func TestRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		edit    func(p *elftest.Patcher)
-		status  string
+		status  status
 		message string // in the error
 	}{
 		{"sound", func(*elftest.Patcher) {}, "", ""},
@@ -57,7 +56,7 @@ func TestRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := run(t, Options{}, path)
-		want := map[string]int{}
+		want := map[status]uint64{}
 		if tt.status != "" {
 			want[tt.status] = 1
 		}
@@ -66,10 +65,10 @@ func TestRefused(t *testing.T) {
 		}
 		var errs []string
 		for _, e := range s.Errors {
-			errs = append(errs, e.Reason+" "+e.Error)
+			errs = append(errs, string(e.Reason)+" "+e.Error)
 		}
 		all := strings.Join(errs, "\n")
-		if (tt.message == "") != (all == "") || !strings.Contains(all, tt.message) || tt.message != "" && !strings.HasPrefix(all, tt.status+" ") {
+		if (tt.message == "") != (all == "") || !strings.Contains(all, tt.message) || tt.message != "" && !strings.HasPrefix(all, string(tt.status)+" ") {
 			t.Errorf("%s: errors %q; %q was expected", tt.name, all, tt.message)
 		}
 	}
@@ -98,39 +97,28 @@ func TestReadErrors(t *testing.T) {
 	for name, at := range map[string]int64{
 		"the identification": 0, "the CFI": int64(p.U64(p.Section(".eh_frame") + elftest.ShOff)),
 	} {
-		c := newCollector(nil, Options{Worst: 1})
-		l, functions := c.examine(nil, failing{bytes.NewReader(b), at, errDisk}, unit{file: "x", size: int64(len(b))})
-		if l.status != unreadable || !strings.Contains(l.message, errDisk.Error()) || len(functions) > 0 {
-			t.Errorf("%s: %s, %q", name, refusals[l.status].name, l.message)
+		got := newCollector(nil, Options{}).examine(nil, failing{bytes.NewReader(b), at, errDisk}, "x", int64(len(b)))
+		if r := got.records[0]; r.Status != unreadable || !strings.Contains(r.Error, errDisk.Error()) || len(got.functions.list) > 0 {
+			t.Errorf("%s: %+v", name, r)
 		}
 	}
 	headers := int64(p.U64(elftest.EhShoff))
 	system := &fs.PathError{Op: "read", Path: "x", Err: syscall.EIO}
-	l, _ := newCollector(nil, Options{}).examine(nil, failing{bytes.NewReader(b), headers, system}, unit{file: "x", size: int64(len(b))})
-	if l.status != unreadable || l.message != syscall.EIO.Error() {
-		t.Errorf("the section headers: %s, %q", refusals[l.status].name, l.message)
+	got := newCollector(nil, Options{}).examine(nil, failing{bytes.NewReader(b), headers, system}, "x", int64(len(b)))
+	if r := got.records[0]; r.Status != unreadable || r.Error != syscall.EIO.Error() {
+		t.Errorf("the section headers: %+v", r)
 	}
-	// Files that go after they were found, and folders that cannot be read.
-	c := newCollector(nil, Options{Worst: 1})
+	// Files that are removed after they were found, and directories that cannot be read.
+	c := newCollector(nil, Options{})
 	gone := filepath.Join(t.TempDir(), "gone")
 	for _, f := range []candidate{{name: gone}, {name: gone, err: os.ErrPermission}} {
-		lines, _ := c.file(t.Context(), &f)
-		if len(lines) != 1 || lines[0].file != gone || lines[0].status != unreadable || lines[0].message == "" {
-			t.Errorf("%+v: %+v", f, lines)
+		records := c.file(t.Context(), &f).records
+		if len(records) != 1 || records[0].File != gone || records[0].Status != unreadable || records[0].Error == "" {
+			t.Errorf("%+v: %+v", f, records)
 		}
 	}
 	if _, err := peekFile(gone); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the head of a file that is not there: %v", err)
-	}
-	if got := (&unit{file: gone, size: 1}).places(nil); got != nil {
-		t.Errorf("places %v in a file that is not there", got)
-	}
-	text := filepath.Join(t.TempDir(), "text")
-	if err := os.WriteFile(text, []byte("no longer an ELF file, but as long as one's header: ................"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if got := (&unit{file: text, size: 64}).places(nil); got != nil {
-		t.Errorf("places %v in a file that is another one now", got)
 	}
 }
 
@@ -142,13 +130,13 @@ func TestArchiveCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c := newCollector(nil, Options{Worst: 1})
-	if lines, _ := c.file(ctx, &candidate{name: path, archive: true}); len(lines) != 2 || lines[0].file != path+"(a.so)" || lines[1].file != path+"(b.so)" {
-		t.Errorf("members %+v; a.so and b.so were expected", lines)
+	c := newCollector(nil, Options{})
+	if r := c.file(ctx, &candidate{name: path, archive: true}).records; len(r) != 2 || r[0].File != path+"(a.so)" || r[1].File != path+"(b.so)" {
+		t.Errorf("members %+v; a.so and b.so were expected", r)
 	}
 	cancel()
-	if lines, _ := c.file(ctx, &candidate{name: path, archive: true}); len(lines) != 0 {
-		t.Errorf("%d members after the end", len(lines))
+	if r := c.file(ctx, &candidate{name: path, archive: true}).records; len(r) != 0 {
+		t.Errorf("%d members after the end", len(r))
 	}
 }
 
@@ -190,19 +178,12 @@ func TestStarting(t *testing.T) {
 
 // TestLossy has the files that lose something, those that lose most first, and members of archives together.
 func TestLossy(t *testing.T) {
-	c := newCollector([]root{{name: "/lib", real: "/lib"}}, Options{})
-	of := func(file string, reason translate.Reason, bytes uint64) line {
-		return line{
-			file: file, described: 1000, formats: make([]Format, len(Formats)),
-			gaps: []gapSum{{reason, translate.Sum{Functions: 1, Ranges: 1, Bytes: bytes}}},
-		}
+	of := func(file, reason string, bytes uint64) Record {
+		return Record{File: file, Described: 1000, Gaps: []Gap{{Reason: reason, Functions: 1, Ranges: 1, Bytes: bytes}}}
 	}
-	add := func(disk string, lines ...line) { c.add(&candidate{name: disk}, lines, nil) }
-	add("/lib/some", of("/lib/some", translate.SPRule, 5))
-	add("/lib/a.a", of("/lib/a.a(small.o)", translate.DRAP, 1), of("/lib/a.a(large.o)", translate.DRAP, 50))
-	add("/lib/none", of("/lib/none", translate.DRAP, 0))
-	add("/lib/start", of("/lib/start", translate.Outermost, 99)) // where nothing is lost
-	got := fmt.Sprintf("%+v", c.finish().Lossy())
+	s := surveyOf(Options{}, "/lib", of("/lib/some", "sp-rule", 5), of("/lib/a.a(small.o)", "drap", 1), of("/lib/a.a(large.o)", "drap", 50),
+		of("/lib/none", "drap", 0), of("/lib/start", "outermost", 99)) // where nothing is lost
+	got := fmt.Sprintf("%+v", s.Lossy())
 	if want := "[{Path:/lib/a.a Package:false Names:[/lib/a.a(large.o) /lib/a.a(small.o)]} {Path:/lib/some Package:false Names:[/lib/some]}]"; got != want {
 		t.Errorf("%s; %s was expected", got, want)
 	}
@@ -210,20 +191,19 @@ func TestLossy(t *testing.T) {
 
 // TestLongLists says what lists leave out.
 func TestLongLists(t *testing.T) {
-	var roots []root
-	for _, name := range []string{"/a", "/b\x1b", "/c", "/d", "/e"} {
-		roots = append(roots, root{name: name, real: name})
-	}
-	c := newCollector(roots, Options{Worst: 2})
 	const n = maxFiles + 2
+	var records []Record
 	for i := range n {
-		l := line{file: fmt.Sprint("/a/", i), formats: make([]Format, len(Formats))}
-		if i < 3 {
-			l.status, l.message = damaged, "words"
+		r := Record{File: fmt.Sprint("/a/", i)}
+		if i <= maxWorst {
+			r.Status, r.Error = damaged, "words"
 		}
-		c.add(&candidate{name: l.file}, []line{l}, nil)
+		records = append(records, r)
 	}
-	s := c.finish()
+	s := surveyOf(Options{}, "/a", records...)
+	for _, name := range []string{"/b\x1b", "/c", "/d", "/e"} {
+		s.Paths = append(s.Paths, newPath(name, name))
+	}
 	s.WorstFunctions = []BadFunction{
 		{File: "/a/0", Function: strings.Repeat("é", maxName+1), Size: 30, Lost: 3, Reason: "drap"},
 		{File: "/a/1", Section: ".text", Begin: 16, Size: 20, Lost: 2, Reason: "drap"},
@@ -240,7 +220,7 @@ func TestLongLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"  The first of 3; the CSV form has all.\n", "  " + strings.Repeat("é", maxName-3) + "...\n", "  at .text+0x10\n", "  at 0x1000\n",
+		"  The first of 21; the CSV form has all.\n", "  " + strings.Repeat("é", maxName-3) + "...\n", "  at .text+0x10\n", "  at 0x1000\n",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &text)
@@ -276,19 +256,6 @@ func TestWriteErrors(t *testing.T) {
 		}
 		if err := s.Write(&fullWriter{n}, form); err != nil {
 			t.Errorf("%s, with room for all: %v", form, err)
-		}
-	}
-}
-
-// TestWorstNone keeps nothing where nothing is asked for.
-func TestWorstNone(t *testing.T) {
-	for most, want := range map[int][]int{0: {}, 1: {1}, 2: {1, 2}, 5: {1, 2, 3}} {
-		w := worst[int]{max: most, cmp: func(a, b *int) int { return *a - *b }}
-		for _, v := range []int{2, 3, 1} {
-			w.add(v)
-		}
-		if got := w.list(); got == nil || !slices.Equal(got, want) {
-			t.Errorf("%d at most: %v; %v were expected", most, got, want)
 		}
 	}
 }

@@ -6,21 +6,23 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"hash"
 	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// A Shard is one of several parts of what is to be surveyed, which machines can work on at the same time. The zero value
-// is all of it.
+// A Shard is one of several parts of a survey, which machines can make at the same time. The zero value is all of it.
 type Shard struct {
 	Index int // from 1
 	Of    int
 }
 
-// maxShards is how many shards there can be.
+// maxShards is the largest number of shards.
 const maxShards = 1 << 20
 
 // ParseShard reads the form I/N.
@@ -29,7 +31,7 @@ func ParseShard(s string) (Shard, error) {
 	index, errI := strconv.Atoi(i)
 	of, errN := strconv.Atoi(n)
 	if errI != nil || errN != nil || index < 1 || index > of || of > maxShards {
-		return Shard{}, fmt.Errorf("%s: I/N with whole numbers, 1 <= I <= N <= %d, was expected", strconv.Quote(s), maxShards)
+		return Shard{}, fmt.Errorf("%s is not I/N with whole numbers, 1 <= I <= N <= %d", strconv.Quote(s), maxShards)
 	}
 	return Shard{index, of}, nil
 }
@@ -37,25 +39,43 @@ func ParseShard(s string) (Shard, error) {
 // whole reports whether the shard is everything.
 func (s Shard) whole() bool { return s.Of <= 1 }
 
-// A sized file is one that has to be in a shard.
-type sized struct {
-	candidate
-	size uint64
+// Shards are what a survey has of the shards that some paths were divided into together.
+type Shards struct {
+	Paths   []int    `json:"paths,omitempty"` // indexes, if not all
+	Of      int      `json:"of"`
+	Divided Division `json:"divided"`
+	Have    []int    `json:"have"`  // numbers of the shards
+	Parts   []Piece  `json:"parts"` // one for each of them
 }
 
-// A Division says what files were divided into shards. Shards of different ones do not add up: a file can be in none of them, or in
-// two.
+// A Piece is what a merge has to know of a shard.
+type Piece struct {
+	Shard   int           `json:"shard"`
+	Digest  string        `json:"digest"` // of its records
+	Skipped []PathSkipped `json:"skipped,omitempty"`
+
+	part int // that it was read from
+}
+
+// PathSkipped says what a shard has not examined below a path.
+type PathSkipped struct {
+	Path int `json:"path,omitzero"` // index
+	Skipped
+}
+
+// A Division identifies the files that were divided into shards. Shards of different divisions do not add up: a file
+// can be in none of them, or in two.
 type Division struct {
-	Files  int    `json:"files,omitzero"` // how many, with those that cannot be read
-	Digest string `json:"digest"`         // of everything that has a part in the division
+	Files  uint64 `json:"files,omitzero"` // with unreadable files
+	Digest string `json:"digest"`         // of everything that the division depends on
 }
 
-// digestSize is how many bytes of SHA-256 a digest has.
-const digestSize = 16
+// digest returns the first half of a hash.
+func digest(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)[:h.Size()/2]) }
 
 // division returns that of files, which are in the order of pick.
-func division(all []sized) Division {
-	const file, unreadable, folder = 0, 1, 2 // the folder is an image
+func division(all []candidate) Division {
+	const file, unreadable, directory = 0, 1, 2 // the directory is an image
 	h := sha256.New()
 	var b []byte
 	for i := range all {
@@ -65,7 +85,7 @@ func division(all []sized) Division {
 		case f.err != nil:
 			kind = unreadable
 		case f.pack:
-			kind = folder
+			kind = directory
 		}
 		b = binary.AppendUvarint(b[:0], uint64(len(f.name)))
 		b = append(b, f.name...)
@@ -74,24 +94,15 @@ func division(all []sized) Division {
 		b = append(b, kind)
 		h.Write(b)
 	}
-	return Division{len(all), hex.EncodeToString(h.Sum(nil)[:digestSize])}
+	return Division{uint64(len(all)), digest(h)}
 }
 
-// check returns an error if it is none.
-func (d Division) check() error {
-	if b, err := hex.DecodeString(d.Digest); err != nil || len(b) != digestSize || d.Files < 0 || d.Files > maxNumber {
-		return fmt.Errorf("divided: %d files with digest %.40q; 0 to %d with one of %d hexadecimal digits were expected", d.Files, d.Digest, maxNumber, 2*digestSize)
-	}
-	return nil
-}
-
-// pick returns the files of a shard, sorted by name, and of what all are. Files go to shards by size, the largest first, and each to
-// the one that has least so far. What cannot be read goes to the first.
-func (s Shard) pick(all []sized) ([]candidate, Division) {
-	slices.SortFunc(all, func(a, b sized) int {
+// pick returns the files of a shard, and the division of all. Files are taken by size, the largest first, and each
+// goes to the shard that has least. Unreadable files go to the first shard.
+func (s Shard) pick(all []candidate) ([]candidate, Division) {
+	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.name, b.name))
 	})
-	of := division(all)
 	shards := make(loads, s.Of)
 	for i := range shards {
 		shards[i].index = i + 1
@@ -109,14 +120,13 @@ func (s Shard) pick(all []sized) ([]candidate, Division) {
 			heap.Fix(shards, 0)
 		}
 		if to == s.Index {
-			own = append(own, f.candidate)
+			own = append(own, *f)
 		}
 	}
-	slices.SortFunc(own, func(a, b candidate) int { return cmp.Compare(a.name, b.name) })
-	return own, of
+	return own, division(all)
 }
 
-// loads are shards, of which the first has least.
+// loads are a heap of shards: the first has least.
 type loads []struct {
 	index int
 	size  uint64
@@ -129,3 +139,35 @@ func (l loads) Less(i, j int) bool {
 func (l loads) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
 func (l loads) Push(any)      {}
 func (l loads) Pop() any      { return nil }
+
+// shard returns what the survey is, as a shard.
+func (s *Survey) shard(shard Shard, divided Division) Shards {
+	h := sha256.New()
+	e := json.NewEncoder(h)
+	for _, r := range s.Files {
+		e.Encode(r)
+	}
+	p := Piece{Shard: shard.Index, Digest: digest(h)}
+	for i := range s.Paths {
+		if skipped := s.Paths[i].Skipped; skipped != (Skipped{}) {
+			p.Skipped = append(p.Skipped, PathSkipped{i, skipped})
+		}
+	}
+	return Shards{Of: shard.Of, Divided: divided, Have: []int{shard.Index}, Parts: []Piece{p}}
+}
+
+// check returns an error if the shards of a survey of some paths cannot be.
+func (s *Shards) check(paths int) error {
+	bad := s.Of < 2 || s.Of > maxShards || len(s.Parts) == 0
+	bad = bad || slices.ContainsFunc(s.Paths, func(i int) bool { return i < 0 || i >= paths })
+	for _, p := range s.Parts {
+		bad = bad || p.Shard < 1 || p.Shard > s.Of
+		for _, s := range p.Skipped {
+			bad = bad || s.Path < 0 || s.Path >= paths
+		}
+	}
+	if bad {
+		return errors.New("damaged shards: a number is out of range")
+	}
+	return nil
+}

@@ -58,11 +58,11 @@ func TestShards(t *testing.T) {
 		for i := range n {
 			s := run(t, Options{Shard: Shard{i + 1, n}}, dir)
 			var got []string
-			for _, l := range s.lines {
-				got = append(got, l.file)
+			for _, l := range s.Files {
+				got = append(got, l.File)
 			}
 			slices.Sort(names[i])
-			if !slices.Equal(got, names[i]) || s.Total.Skipped.Other != others[i] {
+			if !slices.Equal(got, names[i]) || s.Total.Skipped.Other != uint64(others[i]) {
 				t.Errorf("shard %d of %d: %q, and %d others; %q, %d were expected", i+1, n, got, s.Total.Skipped.Other, names[i], others[i])
 			}
 		}
@@ -72,9 +72,9 @@ func TestShards(t *testing.T) {
 // TestShardErrors has what cannot be read in the first shard. A shard whose sum has no 64 bits stays as it was:
 // only holes make such sizes.
 func TestShardErrors(t *testing.T) {
-	all := []sized{
-		{candidate{name: "huge1"}, 1<<64 - 1}, {candidate{name: "huge2"}, 1<<64 - 1}, {candidate{name: "huge3"}, 1<<64 - 1}, {candidate{name: "small"}, 1},
-		{candidate{name: "closed", err: errors.New("closed")}, 0}, {candidate{name: "shut", err: errors.New("shut")}, 0},
+	all := []candidate{
+		{name: "huge1", size: 1<<64 - 1}, {name: "huge2", size: 1<<64 - 1}, {name: "huge3", size: 1<<64 - 1}, {name: "small", size: 1},
+		{name: "closed", err: errors.New("closed")}, {name: "shut", err: errors.New("shut")},
 	}
 	for i, want := range []string{"closed huge1 huge3 shut small", "huge2"} {
 		var got []string
@@ -82,6 +82,7 @@ func TestShardErrors(t *testing.T) {
 		for _, c := range own {
 			got = append(got, c.name)
 		}
+		slices.Sort(got)
 		if strings.Join(got, " ") != want {
 			t.Errorf("shard %d: %q; %q was expected", i+1, got, want)
 		}

@@ -1,119 +1,71 @@
 package survey
 
 import (
+	"cmp"
+	"slices"
+
 	"cfi2sframe/sframe"
-	"cfi2sframe/translate"
 )
 
 // A Part sums up some of the files: those of a path, of an ABI, a language or a compiler.
 type Part struct {
 	Name    string `json:"name"`
-	RawName []byte `json:"name_raw,omitempty"` // the same, if it is no UTF-8
-	Real    string `json:"leads_to,omitempty"` // of a path, if that is another because of symbolic links
+	RawName []byte `json:"name_raw,omitempty"` // the name, if it is not UTF-8
+	Real    string `json:"leads_to,omitempty"` // of a path, if it is another because of symbolic links
 	RawReal []byte `json:"leads_to_raw,omitempty"`
-	Partial bool   `json:"partial,omitempty"` // of a path of which shards are missing
+	Partial bool   `json:"partial,omitempty"` // of a path with missing shards
 	Sums
 }
 
-// Sums are about a number of files. All sizes are in bytes of code.
+// Sums are about a number of files. All sizes are in bytes of code. Lists have no empty elements.
 type Sums struct {
-	Files      int       `json:"files,omitzero"`         // examined
-	WithCFI    int       `json:"with_cfi,omitzero"`      // of those, with CFI that describes code
-	DRAP       int       `json:"drap,omitzero"`          // with an expression as the rule of a CFA, PLTs apart
-	OtherCFA   int       `json:"non_sp_fp_cfa,omitzero"` // with a CFA based on another register than SP and FP, PLTs apart
-	Functions  int       `json:"functions,omitzero"`     // that CFI describes
+	Files      uint64    `json:"files,omitzero"`         // examined
+	WithCFI    uint64    `json:"with_cfi,omitzero"`      // with CFI that describes code
+	DRAP       uint64    `json:"drap,omitzero"`          // with an expression as the rule of a CFA, PLTs apart
+	OtherCFA   uint64    `json:"non_sp_fp_cfa,omitzero"` // with a CFA based on neither SP nor FP, PLTs apart
+	Functions  uint64    `json:"functions,omitzero"`     // that CFI describes
 	Described  uint64    `json:"described,omitzero"`     // code that CFI describes
 	WithoutCFI uint64    `json:"without_cfi,omitzero"`   // code that no CFI describes, padding included
-	Formats    []Format  `json:"formats,omitempty"`
-	Gaps       []Gap     `json:"gaps,omitempty"`    // in format 2, by reason, in the order of translate.Reasons
-	Refused    []Refused `json:"refused,omitempty"` // files without CFI to be translated, by reason
+	Formats    []Format  `json:"formats,omitempty"`      // by version
+	Gaps       []Gap     `json:"gaps,omitempty"`         // in format 2, in the order of translate.Reasons
+	Refused    []Refused `json:"refused,omitempty"`      // in the order of refusals
 	Skipped    Skipped   `json:"skipped,omitzero"`
 }
 
-// A Format says what one version of SFrame has of the files that it can be written for.
+// A Format says what a version of SFrame has of the files that it can be written for.
 type Format struct {
 	Format    sframe.Version `json:"format"`
-	Functions int            `json:"functions,omitzero"` // that CFI describes; less than in Sums where the version is not for all
-	Whole     int            `json:"functions_covered,omitzero"`
+	Functions uint64         `json:"functions,omitzero"` // that CFI describes
+	Whole     uint64         `json:"functions_covered,omitzero"`
 	Described uint64         `json:"described,omitzero"`
 	Covered   uint64         `json:"covered,omitzero"`
-	Outermost uint64         `json:"outermost,omitzero"` // code without a caller, where that is left out: nothing is lost by it
-	Topmost   uint64         `json:"topmost,omitzero"`   // of Covered, by registers that are known in the topmost frame only
+	Outermost uint64         `json:"outermost,omitzero"` // gaps without a caller, which lose nothing
+	Topmost   uint64         `json:"topmost,omitzero"`   // of Covered, by registers known only in the topmost frame
 }
 
 // A Gap sums up the gaps of one reason.
 type Gap struct {
 	Reason    string `json:"reason"`
-	Text      string `json:"text"`
-	Files     int    `json:"files,omitzero"`
-	Functions int    `json:"functions,omitzero"`
-	Ranges    int    `json:"ranges,omitzero"`
+	Text      string `json:"text,omitempty"`
+	Files     uint64 `json:"files,omitzero"`
+	Functions uint64 `json:"functions,omitzero"`
+	Ranges    uint64 `json:"ranges,omitzero"`
 	Bytes     uint64 `json:"bytes,omitzero"`
-	Loss      bool   `json:"loss,omitzero"` // false where there is nothing that a stack trace could find
+	Loss      bool   `json:"loss,omitzero"` // a stack trace loses something
 }
 
-// Refused counts the files that were refused for one reason.
+// Refused counts the files of one status.
 type Refused struct {
-	Reason string `json:"reason"`
+	Reason status `json:"reason"`
 	Text   string `json:"text"`
-	Files  int    `json:"files,omitzero"`
+	Files  uint64 `json:"files,omitzero"`
 }
 
 // Skipped counts files that were not examined.
 type Skipped struct {
-	Objects  int `json:"objects,omitzero"`  // relocatable objects, unless asked for
-	Archives int `json:"archives,omitzero"` // of those
-	Other    int `json:"other,omitzero"`    // not ELF
-}
-
-// newSums returns the sums of no files.
-func newSums() Sums {
-	s := Sums{Formats: []Format{}, Gaps: []Gap{}, Refused: []Refused{}}
-	for _, v := range Formats {
-		s.Formats = append(s.Formats, Format{Format: v})
-	}
-	for _, r := range translate.Reasons() {
-		s.Gaps = append(s.Gaps, Gap{Reason: r.Name(), Text: r.String(), Loss: r.Loss()})
-	}
-	for r := firstRefusal; int(r) < len(refusals); r++ {
-		s.Refused = append(s.Refused, Refused{Reason: refusals[r].name, Text: refusals[r].text})
-	}
-	return s
-}
-
-// add adds a file.
-func (s *Sums) add(l *line) {
-	s.Files++
-	s.WithoutCFI += l.withoutCFI
-	if l.status != statusCFI {
-		s.Refused[l.status-firstRefusal].Files++
-		return
-	}
-	s.WithCFI++
-	if l.drap {
-		s.DRAP++
-	}
-	if l.otherCFA {
-		s.OtherCFA++
-	}
-	s.Functions += l.functions
-	s.Described += l.described
-	for i := range l.formats {
-		f, to := &l.formats[i], &s.Formats[i]
-		to.Functions += f.Functions
-		to.Whole += f.Whole
-		to.Described += f.Described
-		to.Covered += f.Covered
-		to.Outermost += f.Outermost
-		to.Topmost += f.Topmost
-	}
-	for _, g := range l.gaps {
-		to := &s.Gaps[g.reason-translate.DRAP]
-		to.Files++
-		to.Functions += g.Functions
-		to.Ranges += g.Ranges
-		to.Bytes += g.Bytes
-	}
+	Objects  uint64 `json:"objects,omitzero"`  // relocatable objects and archives, without --objects
+	Archives uint64 `json:"archives,omitzero"` // archives among them
+	Other    uint64 `json:"other,omitzero"`    // not ELF
 }
 
 func (s *Skipped) add(t Skipped) {
@@ -122,21 +74,74 @@ func (s *Skipped) add(t Skipped) {
 	s.Other += t.Other
 }
 
-// compact leaves out what has nothing to count.
-func (s Sums) compact() Sums {
-	s.Formats = without(s.Formats, func(f Format) bool { return f == Format{Format: f.Format} })
-	s.Gaps = without(s.Gaps, func(g Gap) bool { return g == Gap{Reason: g.Reason, Text: g.Text, Loss: g.Loss} })
-	s.Refused = without(s.Refused, func(r Refused) bool { return r.Files == 0 })
-	return s
+// add adds a file.
+func (s *Sums) add(r *Record) {
+	s.Files++
+	s.WithoutCFI += r.WithoutCFI
+	if r.Status != "" {
+		index := func(r Refused) int { return refusalIndex(r.Reason) }
+		element(&s.Refused, refusals[refusalIndex(r.Status)], index).Files++
+		return
+	}
+	s.WithCFI++
+	if r.DRAP {
+		s.DRAP++
+	}
+	if r.OtherCFA {
+		s.OtherCFA++
+	}
+	s.Functions += r.Functions
+	s.Described += r.Described
+	for _, f := range r.Formats {
+		to := element(&s.Formats, Format{Format: f.Format}, func(f Format) int { return int(f.Format) })
+		to.Functions += r.Functions
+		to.Whole += f.Whole
+		to.Described += r.Described
+		to.Covered += f.Covered
+		to.Outermost += f.Outermost
+		to.Topmost += f.Topmost
+	}
+	for _, g := range r.Gaps {
+		to := gapOf(&s.Gaps, g.Reason)
+		to.Text, to.Loss = reasons[g.Reason].String(), losses[g.Reason]
+		to.Files++
+		to.Functions += g.Functions
+		to.Ranges += g.Ranges
+		to.Bytes += g.Bytes
+	}
 }
 
-// without returns what is not empty, or nil.
-func without[T any](all []T, empty func(T) bool) []T {
-	var out []T
-	for _, v := range all {
-		if !empty(v) {
-			out = append(out, v)
+// gapOf returns the element of a list that is about a reason.
+func gapOf(list *[]Gap, reason string) *Gap {
+	return element(list, Gap{Reason: reason}, func(g Gap) int { return int(reasons[g.Reason]) })
+}
+
+// element returns the element of a sorted list that has the same key as v. If there is none, v is inserted.
+func element[T any](list *[]T, v T, key func(T) int) *T {
+	i, ok := slices.BinarySearchFunc(*list, key(v), func(e T, k int) int { return cmp.Compare(key(e), k) })
+	if !ok {
+		*list = slices.Insert(*list, i, v)
+	}
+	return &(*list)[i]
+}
+
+// format returns the sums of a version.
+func (s *Sums) format(v sframe.Version) Format {
+	for _, f := range s.Formats {
+		if f.Format == v {
+			return f
 		}
 	}
-	return out
+	return Format{Format: v}
+}
+
+// lost returns how much code a stack trace loses.
+func (s *Sums) lost() uint64 {
+	var n uint64
+	for _, g := range s.Gaps {
+		if g.Loss {
+			n += g.Bytes
+		}
+	}
+	return n
 }

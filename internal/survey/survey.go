@@ -1,66 +1,61 @@
-// Package survey sums up what SFrame can and cannot say of many files: programs and
-// libraries below some paths, without writing anything.
+// Package survey sums up what SFrame can and cannot express of many files: programs and libraries below some paths.
+// It writes nothing.
 //
-// A survey asks what could be translated, not what could be written: whether a file has
-// room for two more program headers, and how far its code is from the new section, play
-// no part. A file that cannot be read is counted with the reason.
+// A survey asks what could be translated, not what could be written: whether a file has space for two more program
+// headers, and how far its code is from the new section, play no part.
 //
-// What is kept of a file is a line of a few hundred bytes; of gaps and functions it is sums
-// and the worst ones. CFI is in memory only while its file is worked on, and budget
-// bounds how much of it there is at a time.
+// Each file becomes a Record of a few hundred bytes, and everything in a report is a sum of records, except the worst
+// functions. The JSON form has all records, so that Merge can add up those of several surveys in the same way. CFI is
+// in memory only while its file is examined, and budget bounds how much of it at a time.
 package survey
 
 import (
 	"cmp"
 	"context"
-	"iter"
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"cfi2sframe/sframe"
 )
 
-// Schema is the version of the JSON form, which survey.schema.json describes. It changes
-// when a field changes its meaning or goes; new fields may come without that.
+// Schema is the version of the JSON form, which survey.schema.json describes. It changes when a field changes its
+// meaning or is removed; new fields may come without that.
 const Schema = 2
 
-// Settings say what counts. Only surveys with the same ones can be merged.
+// Settings say what counts. Only surveys with the same settings can be merged.
 type Settings struct {
-	Objects  bool `json:"objects,omitzero"`  // relocatable objects and archives, too
-	Packages bool `json:"packages,omitzero"` // packages that are not given themselves are opened, too
+	Objects  bool // relocatable objects and archives
+	Packages bool // packages below a path, not only those that are a path
 }
 
 // Options say what to survey.
 type Options struct {
 	Settings
-	Tool  string // the program and its version
-	Shard Shard  // of what the paths lead to
-	Jobs  int    // files that are worked on at a time; 0: as many as there are processors
-	Worst int    // how long the lists of the worst are at most; 0: 20
-	// Starting, if not nil, is called before a file is worked on, with the bytes of its CFI and its own.
-	// It is called for several at a time.
+	Tool  string // cfi2sframe and its version
+	Shard Shard
+	Jobs  int // files that are examined at a time; 0: one for each processor
+	// Starting, if not nil, is called before a file is examined, with the bytes of its CFI and its size.
+	// It is called concurrently.
 	Starting func(cfi, size uint64)
 }
-
-const defaultWorst = 20
 
 // Formats are the versions of SFrame that a survey translates to.
 var Formats = sframe.Versions()
 
-// detailed is the index in Formats of the version whose gaps are listed.
-const detailed = 1
+// detailed is the version whose gaps are listed.
+const detailed = sframe.V2
 
-// A Survey is what there is to say of many files. It does not depend on Options.Jobs. What JSON has beside the fields is
-// made of the unexported ones.
+// A Survey sums up many files. It does not depend on Options.Jobs.
 type Survey struct {
-	Schema int
-	Tool   string
+	Tool string
 	Settings
-	Shards []Shards // those that it is of, where others are missing
-	ABIs   []Part   // those that there are files of
-	// Each file is in one of these: what is of two languages has a name of both.
+	Shards []Shards // of paths with missing shards
+	Paths  []Part   // by name
+	ABIs   []Part   // by name
+	// Each file is in one of these: several languages have a name together.
 	Languages []Part
 	Compilers []Part
 	Total     Sums
@@ -70,13 +65,10 @@ type Survey struct {
 	WorstShare     []BadFile
 	WorstFunctions []BadFunction
 
-	// Errors are those of files that are damaged or cannot be read, the first ones.
-	Errors        []FileError
+	Errors        []FileError // the first ones
 	ErrorsOmitted int
 
-	worst int     // how long the lists are at most
-	roots []root  // the paths, by name
-	lines []*line // of all files, by their names on the disk
+	Files []*Record // by their names on the disk
 }
 
 // A BadFile is one of the worst files.
@@ -87,204 +79,185 @@ type BadFile struct {
 	Lost      uint64 `json:"lost"`   // code in gaps by which a stack trace loses something
 	Reason    string `json:"reason"` // of most of that
 
-	index int // of its line
-}
-
-// A BadFunction is one of the worst functions.
-type BadFunction struct {
-	File     string `json:"file"`
-	RawFile  []byte `json:"file_raw,omitempty"` // the same, if it is no UTF-8
-	Disk     int    `json:"disk,omitzero"`      // how many bytes of the name are that of the file on the disk, if it is in one
-	Function string `json:"function,omitempty"` // as the source has it
-	Symbol   string `json:"symbol,omitempty"`   // the mangled name, if it is another
-	Section  string `json:"section,omitempty"`  // in a relocatable object, what Begin counts from
-	Begin    uint64 `json:"begin,omitzero"`     // address
-	Size     uint64 `json:"size"`               // of what the CFI describes
-	Lost     uint64 `json:"lost"`
-	Reason   string `json:"reason"` // of most of that
-
-	disk  string // its file's name on the disk
-	path  int32  // index of the path that led there, where surveys are merged
-	place string // see root; there
-	rank  int    // place among those of the same file, there
+	record *Record
 }
 
 // A FileError says why a file was refused.
 type FileError struct {
 	File   string `json:"file"`
-	Reason string `json:"reason"`
+	Reason status `json:"reason"`
 	Error  string `json:"error"`
 }
 
-// Run surveys the ELF files that the paths are, or that are below them. A file counts once, for the outermost path that leads to
-// it; one with several names below a path by the first of them. progress may be nil; it is called with the number of files done
-// and of all files, archives being one file. An error means that a path is not there, or that ctx ended.
+// Run surveys the ELF files that the paths are, or that are below them. A file counts once, for the outermost path
+// that leads to it; if it has several names below that path, by the first of them. progress may be nil; it is called
+// with the number of finished files and of all files. An error means that a path does not exist, or that ctx ended.
 func Run(ctx context.Context, paths []string, opt Options, progress func(done, total int)) (*Survey, error) {
-	if opt.Jobs <= 0 {
-		opt.Jobs = runtime.GOMAXPROCS(0)
-	}
-	roots, err := newRoots(paths)
+	parts, err := newPaths(paths)
 	if err != nil {
 		return nil, err
 	}
-	found, err := walk(ctx, roots, opt)
+	c := newCollector(parts, opt)
+	files, divided, err := walk(ctx, parts, opt)
 	if err != nil {
 		return nil, err
 	}
-	for i := range roots {
-		roots[i].skipped, roots[i].partial = found.skipped[i], !opt.Shard.whole()
-	}
-	c := newCollector(roots, opt)
-	work := make(chan int)
-	var wg sync.WaitGroup
-	workers := min(opt.Jobs, len(found.files))
-	c.idle = make(chan struct{}, opt.Jobs)
-	for range opt.Jobs - workers {
-		c.idle <- struct{}{}
-	}
-	for range workers {
-		wg.Go(func() {
-			for i := range work {
-				f := &found.files[i]
-				if f.pack && f.err == nil {
-					c.pack(ctx, f)
-				} else {
-					lines, functions := c.file(ctx, f)
-					c.add(f, lines, functions)
-				}
-				c.done(progress, len(found.files))
-			}
-			c.idle <- struct{}{}
-		})
-	}
-	for i := 0; i < len(found.files) && ctx.Err() == nil; i++ {
-		work <- i
-	}
-	close(work)
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
+	err = each(ctx, c.slots, len(files), func(i int) error {
+		c.add(&files[i], c.file(ctx, &files[i]))
+		return nil
+	}, progress)
+	if err != nil {
 		return nil, err
 	}
 	s := c.finish()
 	if !opt.Shard.whole() {
-		s.Shards = []Shards{s.shard(opt.Shard, found.divided)}
+		s.Shards = []Shards{s.shard(opt.Shard, divided)}
 	}
 	return s, nil
 }
 
-// A collector makes a Survey of what several workers find.
+// newSlots returns a channel that bounds how many goroutines work at a time: each sends before it works.
+func newSlots(jobs int) chan struct{} {
+	if jobs <= 0 {
+		jobs = runtime.GOMAXPROCS(0)
+	}
+	return make(chan struct{}, jobs)
+}
+
+// each calls work with 0 to n-1, concurrently, and progress after each. Of several errors it returns that with the
+// lowest number; after an error it starts nothing more.
+func each(
+	ctx context.Context, slots chan struct{}, n int, work func(i int) error, progress func(done, total int),
+) error {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	done, errs := 0, make(map[int]error)
+	failed := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(errs) > 0
+	}
+	for i := 0; i < n && ctx.Err() == nil && !failed(); i++ {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			err := work(i)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs[i] = err
+			}
+			if done++; progress != nil {
+				progress(done, n)
+			}
+		})
+	}
+	wg.Wait()
+	for _, i := range slices.Sorted(maps.Keys(errs)) {
+		return errs[i]
+	}
+	return ctx.Err()
+}
+
+// A collector makes a Survey of files that are examined concurrently.
 type collector struct {
-	budget   *budget
-	idle     chan struct{} // for each worker that has nothing to do
-	objects  bool
-	worst    int
-	starting func(cfi, size uint64) // or nil
+	Options
+	budget *budget
+	slots  chan struct{}
 
 	mu        sync.Mutex
 	survey    *Survey
-	functions worst[function]
-	finished  int
+	functions worst[BadFunction]
 }
 
-func newCollector(roots []root, opt Options) *collector {
-	s := newSurvey(roots, opt)
+func newCollector(paths []Part, opt Options) *collector {
 	return &collector{
-		budget: newBudget(maxCFI), objects: opt.Objects, worst: s.worst, starting: opt.Starting, survey: s,
-		functions: worst[function]{max: s.worst, cmp: byLoss},
+		Options: opt, budget: newBudget(maxCFI), slots: newSlots(opt.Jobs), functions: worst[BadFunction]{cmp: byLoss},
+		survey: &Survey{Tool: valid(opt.Tool), Settings: opt.Settings, Paths: paths},
 	}
 }
 
-// newSurvey returns a survey of no files yet.
-func newSurvey(roots []root, opt Options) *Survey {
-	if opt.Worst <= 0 {
-		opt.Worst = defaultWorst
-	}
-	return &Survey{Schema: Schema, Tool: valid(opt.Tool), Settings: opt.Settings, worst: opt.Worst, roots: roots}
-}
-
-// add adds what was found in a file on the disk: a line, or in an archive any number of them.
-func (c *collector) add(f *candidate, lines []line, functions []function) {
+// add adds what was found in a file on the disk.
+func (c *collector) add(f *candidate, found findings) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range lines {
-		l := &lines[i]
-		l.path, l.seq, l.disk = int32(f.path), int32(i), f.name
-		c.survey.lines = append(c.survey.lines, l)
+	path := &c.survey.Paths[f.path]
+	path.Skipped.add(found.skipped)
+	for i := range found.records {
+		r := &found.records[i]
+		r.Path, r.RawFile = f.path, raw(r.File)
+		if r.File != f.name {
+			r.Disk = len(f.name)
+		}
+		c.survey.Files = append(c.survey.Files, r)
 	}
-	for _, fn := range functions {
-		fn.place = c.survey.roots[f.path].place(f.name)
+	for _, fn := range found.functions.list {
+		fn.place, fn.RawFile = path.place(f.name), raw(fn.File)
+		if fn.File != f.name {
+			fn.Disk = len(f.name)
+		}
 		c.functions.add(fn)
 	}
 }
 
-func (c *collector) done(progress func(done, total int), total int) {
-	if progress == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.finished++
-	progress(c.finished, total)
-}
-
-// finish puts everything in order.
 func (c *collector) finish() *Survey {
-	s := c.survey
-	s.WorstFunctions = named(c.functions.list())
-	s.sum()
-	return s
+	c.survey.WorstFunctions = c.functions.list
+	c.survey.sum()
+	return c.survey
 }
 
-// sum puts the lines in order, and adds them up.
+// sum sorts the records and adds them up. The records of an archive are in its order before.
 func (s *Survey) sum() {
-	slices.SortFunc(s.lines, func(a, b *line) int {
-		return cmp.Or(cmp.Compare(a.disk, b.disk), cmp.Compare(a.seq, b.seq))
-	})
-	s.Total = newSums()
-	for i, outer := range covers(reals(s.roots)) {
-		if outer < 0 {
-			s.Total.Skipped.add(s.roots[i].skipped)
+	slices.SortStableFunc(s.Files, func(a, b *Record) int { return cmp.Compare(a.disk(), b.disk()) })
+	s.Total.Skipped = skippedBelow(s.Paths)
+	abis, languages, compilers := make(partsByName), make(partsByName), make(partsByName)
+	for _, r := range s.Files {
+		s.Total.add(r)
+		s.Paths[r.Path].add(r)
+		languages.add(r.language(), r)
+		compilers.add(r.compiler(), r)
+		if r.ABI != "" {
+			abis.add(r.ABI, r)
 		}
-	}
-	abis, languages, compilers := make(sortedParts), make(sortedParts), make(sortedParts)
-	bytes := worst[BadFile]{max: s.worst, cmp: byBytes}
-	share := worst[BadFile]{max: s.worst, cmp: byShare}
-	for i, l := range s.lines {
-		s.Total.add(l)
-		if l.abi != 0 {
-			abis.add(l.abi.String(), l)
-		}
-		languages.add(l.origin.language(), l)
-		compilers.add(l.origin.compiler(), l)
-		if l.message != "" {
-			if len(s.Errors) < s.worst {
-				s.Errors = append(s.Errors, FileError{l.file, refusals[l.status].name, l.message})
-			} else {
-				s.ErrorsOmitted++
-			}
-		}
-		if lost, reason := l.lost(); lost > 0 {
-			bad := BadFile{File: l.file, ABI: l.abi.String(), Described: l.described, Lost: lost, Reason: reason.Name(), index: i}
-			bytes.add(bad)
-			share.add(bad)
+		if r.Error != "" && len(s.Errors) < maxWorst {
+			s.Errors = append(s.Errors, FileError{r.File, r.Status, r.Error})
+		} else if r.Error != "" {
+			s.ErrorsOmitted++
 		}
 	}
 	s.ABIs, s.Languages, s.Compilers = abis.list(), languages.list(), compilers.list()
-	s.WorstBytes, s.WorstShare = bytes.list(), share.list()
+	lossy := s.lossy()
+	s.WorstBytes = lossy[:min(len(lossy), maxWorst)]
+	lossy = slices.Clone(lossy)
+	share := func(f BadFile) float64 { return float64(f.Lost) / float64(f.Described) }
+	slices.SortStableFunc(lossy, func(a, b BadFile) int { return cmp.Compare(share(b), share(a)) })
+	s.WorstShare = lossy[:min(len(lossy), maxWorst)]
 }
 
-// sortedParts are sums by name.
-type sortedParts map[string]*Part
-
-func (p sortedParts) add(name string, l *line) {
-	if p[name] == nil {
-		p[name] = &Part{Name: name, Sums: newSums()}
+// lossy returns the files that lose something, those that lose most first.
+func (s *Survey) lossy() []BadFile {
+	var out []BadFile
+	for _, r := range s.Files {
+		if lost, reason := r.lost(); lost > 0 {
+			out = append(out, BadFile{r.File, r.ABI, r.Described, lost, reason, r})
+		}
 	}
-	p[name].add(l)
+	slices.SortStableFunc(out, func(a, b BadFile) int { return cmp.Compare(b.Lost, a.Lost) })
+	return out
+}
+
+// partsByName are sums by name.
+type partsByName map[string]*Part
+
+func (p partsByName) add(name string, r *Record) {
+	if p[name] == nil {
+		p[name] = &Part{Name: name}
+	}
+	p[name].add(r)
 }
 
 // list returns the parts by name.
-func (p sortedParts) list() []Part {
+func (p partsByName) list() []Part {
 	var out []Part
 	for _, name := range slices.Sorted(maps.Keys(p)) {
 		out = append(out, *p[name])
@@ -292,70 +265,43 @@ func (p sortedParts) list() []Part {
 	return out
 }
 
-// byBytes puts first the file of which most is lost.
-func byBytes(a, b *BadFile) int {
-	return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.index, b.index))
+// unknown is the language or compiler of files that do not tell.
+const unknown = "unknown"
+
+// originName names languages or compilers together.
+func originName(list []string) string { return cmp.Or(strings.Join(list, " + "), unknown) }
+
+// maxCFI is how much CFI is in memory at a time, in bytes. Its tables take about three times as much. A file with
+// more is examined alone.
+const maxCFI = 48 << 20
+
+// A budget bounds a sum.
+type budget struct {
+	mu   sync.Mutex
+	cond *sync.Cond
+	max  uint64
+	free uint64
 }
 
-// byShare puts first the file of which the largest share is lost.
-func byShare(a, b *BadFile) int {
-	share := func(f *BadFile) float64 { return float64(f.Lost) / float64(f.Described) }
-	return cmp.Or(cmp.Compare(share(b), share(a)), byBytes(a, b))
+func newBudget(most uint64) *budget {
+	b := &budget{max: most, free: most}
+	b.cond = sync.NewCond(&b.mu)
+	return b
 }
 
-// reals returns where the roots lead to.
-func reals(roots []root) []string {
-	out := make([]string, len(roots))
-	for i := range roots {
-		out[i] = roots[i].real
+// take waits for n bytes, and returns a function that releases them.
+func (b *budget) take(n uint64) (release func()) {
+	n = min(n, b.max)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.free < n {
+		b.cond.Wait()
 	}
-	return out
-}
-
-// Paths returns the sums of each path, sorted by name.
-func (s *Survey) Paths() []Part {
-	all := make([]int, len(s.roots))
-	for i := range all {
-		all[i] = i
+	b.free -= n
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.free += n
+		b.cond.Broadcast()
 	}
-	return slices.Collect(s.parts(all))
-}
-
-// parts returns the sums of some of the paths, one after the other: there can be as many paths as files.
-func (s *Survey) parts(paths []int) iter.Seq[Part] {
-	return func(yield func(Part) bool) {
-		by, at := s.byPath()
-		for _, i := range paths {
-			r := &s.roots[i]
-			p := Part{Name: r.name, Partial: r.partial, Sums: newSums()}
-			if r.real != r.name {
-				p.Real = r.real
-			}
-			p.Skipped = r.skipped
-			for _, j := range by[at[i]:at[i+1]] {
-				p.add(s.lines[j])
-			}
-			if !yield(p) {
-				return
-			}
-		}
-	}
-}
-
-// byPath returns the indexes of the lines by their paths, and where those of each path begin.
-func (s *Survey) byPath() (by []int32, at []int) {
-	at = make([]int, len(s.roots)+1)
-	for _, l := range s.lines {
-		at[l.path+1]++
-	}
-	for i := range s.roots {
-		at[i+1] += at[i]
-	}
-	by = make([]int32, len(s.lines))
-	next := slices.Clone(at)
-	for i, l := range s.lines {
-		by[next[l.path]] = int32(i)
-		next[l.path]++
-	}
-	return by, at
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/csv"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,9 +32,9 @@ func run(t *testing.T, opt Options, paths ...string) *Survey {
 // what are the sums of one fixture that its source tells.
 type what struct {
 	drap, otherCFA        bool
-	functions             int
+	functions             uint64
 	described, withoutCFI uint64
-	whole                 [3]int    // functions, by format
+	whole                 [3]uint64 // functions, by format
 	covered               [3]uint64 // bytes
 	gaps                  map[translate.Reason]translate.Sum
 }
@@ -45,7 +46,7 @@ var fromSource = map[string]what{
 	// ret with rsp+8 and rbp at *(rbp+0). _start has no CFI.
 	"amd64/drap1": {
 		drap: true, otherCFA: true, functions: 2, described: 53, withoutCFI: 14,
-		whole: [3]int{1, 1, 2}, covered: [3]uint64{8, 8, 53},
+		whole: [3]uint64{1, 1, 2}, covered: [3]uint64{8, 8, 53},
 		gaps: map[translate.Reason]translate.Sum{
 			translate.DRAP: {Functions: 1, Ranges: 3, Bytes: 44}, translate.FPRule: {Functions: 1, Ranges: 1, Bytes: 1},
 		},
@@ -53,14 +54,14 @@ var fromSource = map[string]what{
 	// rbx is the base for 8 bytes of on_stack and the last 10 of on_stack_last.
 	"amd64/rbxcfa.so": {
 		otherCFA: true, functions: 3, described: 50,
-		whole: [3]int{1, 1, 3}, covered: [3]uint64{32, 32, 50},
+		whole: [3]uint64{1, 1, 3}, covered: [3]uint64{32, 32, 50},
 		gaps: map[translate.Reason]translate.Sum{translate.CFARegister: {Functions: 2, Ranges: 2, Bytes: 18}},
 	},
 	// resume moves rcx to rsp (3 bytes), and jumps by rcx (2 bytes); ra_mid has its return
 	// address in r11 during a move and a push (4 bytes).
 	"amd64/rareg.so": {
 		otherCFA: true, functions: 3, described: 55,
-		whole: [3]int{1, 1, 3}, covered: [3]uint64{46, 46, 55},
+		whole: [3]uint64{1, 1, 3}, covered: [3]uint64{46, 46, 55},
 		gaps: map[translate.Reason]translate.Sum{
 			translate.CFARegister: {Functions: 1, Ranges: 1, Bytes: 3}, translate.RARegister: {Functions: 2, Ranges: 2, Bytes: 6},
 		},
@@ -69,13 +70,13 @@ var fromSource = map[string]what{
 	// and 103 of _start have no CFI.
 	"amd64/signal": {
 		drap: true, functions: 4, described: 27, withoutCFI: 118,
-		whole: [3]int{2, 2, 4}, covered: [3]uint64{14, 14, 27},
+		whole: [3]uint64{2, 2, 4}, covered: [3]uint64{14, 14, 27},
 		gaps: map[translate.Reason]translate.Sum{translate.SignalFrame: {Functions: 2, Ranges: 2, Bytes: 13}},
 	},
 	// No caller: 42 bytes of _start and 16 of new_stack. fp_lost has no rbp for 12 bytes.
 	"amd64/undefra": {
 		functions: 4, described: 96,
-		whole: [3]int{3, 3, 3}, covered: [3]uint64{26, 26, 84},
+		whole: [3]uint64{3, 3, 3}, covered: [3]uint64{26, 26, 84},
 		gaps: map[translate.Reason]translate.Sum{
 			translate.Outermost: {Functions: 2, Ranges: 2, Bytes: 58}, translate.FPUndefined: {Functions: 1, Ranges: 1, Bytes: 12},
 		},
@@ -85,7 +86,7 @@ var fromSource = map[string]what{
 	// linker aligns the end to 4.
 	"s390x/stackclash": {
 		otherCFA: true, functions: 4, described: 170, withoutCFI: 30,
-		whole: [3]int{0, 1, 4}, covered: [3]uint64{0, 98, 170},
+		whole: [3]uint64{0, 1, 4}, covered: [3]uint64{0, 98, 170},
 		gaps: map[translate.Reason]translate.Sum{translate.CFARegister: {Functions: 3, Ranges: 3, Bytes: 72}},
 	},
 }
@@ -100,25 +101,27 @@ func TestFixtures(t *testing.T) {
 		if s.Total.Files != 1 || s.Total.WithCFI != 1 {
 			t.Errorf("%s: %d files, %d with CFI", name, s.Total.Files, s.Total.WithCFI)
 		}
-		for i, f := range s.Total.Formats {
+		for i, v := range Formats {
+			f := s.Total.format(v)
 			got.whole[i], got.covered[i] = f.Whole, f.Covered
 		}
 		if got.drap != want.drap || got.otherCFA != want.otherCFA || got.functions != want.functions || got.described != want.described ||
 			got.withoutCFI != want.withoutCFI || got.whole != want.whole || got.covered != want.covered {
 			t.Errorf("%s:\n%+v, but the source says\n%+v", name, got, want)
 		}
-		for i, r := range translate.Reasons() {
-			g := s.Total.Gaps[i]
-			if sum := (translate.Sum{Functions: g.Functions, Ranges: g.Ranges, Bytes: g.Bytes}); g.Reason != r.Name() || sum != want.gaps[r] {
-				t.Errorf("%s: %s: %+v, but the source says %+v", name, g.Reason, sum, want.gaps[r])
-			}
+		gaps := make(map[translate.Reason]translate.Sum)
+		for _, g := range s.Total.Gaps {
+			gaps[reasons[g.Reason]] = translate.Sum{Functions: int(g.Functions), Ranges: int(g.Ranges), Bytes: g.Bytes}
+		}
+		if !maps.Equal(gaps, want.gaps) {
+			t.Errorf("%s: gaps %+v, but the source says %+v", name, gaps, want.gaps)
 		}
 	}
 }
 
 // TestPLT does not take the expression of a PLT for DRAP, with section headers or without.
 func TestPLT(t *testing.T) {
-	for name, drap := range map[string]int{"plt": 0, "drap3": 1} {
+	for name, drap := range map[string]uint64{"plt": 0, "drap3": 1} {
 		b, err := os.ReadFile(fixtures + "amd64/" + name)
 		if err != nil {
 			t.Fatal(err)
@@ -141,12 +144,12 @@ func TestPLT(t *testing.T) {
 // TestWorst expects the functions of the fixtures that lose most, by name.
 func TestWorst(t *testing.T) {
 	paths := []string{fixtures + "amd64/drap1", fixtures + "amd64/rbxcfa.so", fixtures + "amd64/rareg.so", fixtures + "amd64/undefra"}
-	s := run(t, Options{Worst: 3}, paths...)
+	s := run(t, Options{}, paths...)
 	var files, functions []string
-	for _, f := range s.WorstBytes {
+	for _, f := range s.WorstBytes[:3] {
 		files = append(files, filepath.Base(f.File)+" "+f.Reason)
 	}
-	for _, f := range s.WorstFunctions {
+	for _, f := range s.WorstFunctions[:3] {
 		functions = append(functions, f.Function+" "+f.Reason+" "+strconv.FormatUint(f.Lost, 10)+" of "+strconv.FormatUint(f.Size, 10))
 	}
 	if want := []string{"drap1 drap", "rbxcfa.so cfa-register", "undefra fp-undefined"}; !slices.Equal(files, want) {
@@ -168,12 +171,12 @@ func TestOccurrence(t *testing.T) {
 	for _, abi := range []string{"amd64", "aarch64", "aarch64_be", "s390x"} {
 		s := run(t, Options{}, fixtures+abi)
 		var lines []string
-		for _, l := range s.lines {
-			if l.drap {
-				lines = append(lines, "DRAP "+l.file)
+		for _, l := range s.Files {
+			if l.DRAP {
+				lines = append(lines, "DRAP "+l.File)
 			}
-			if l.otherCFA {
-				lines = append(lines, "non-SP/FP CFA "+l.file)
+			if l.OtherCFA {
+				lines = append(lines, "non-SP/FP CFA "+l.File)
 			}
 		}
 		cmd := exec.Command("../../lab/sh/occurrence", "--list", fixtures+abi)
@@ -234,8 +237,8 @@ func tree(t *testing.T) string {
 	return dir
 }
 
-func refusedBy(s *Sums) map[string]int {
-	out := make(map[string]int)
+func refusedBy(s *Sums) map[status]uint64 {
+	out := make(map[status]uint64)
 	for _, r := range s.Refused {
 		if r.Files > 0 {
 			out[r.Reason] = r.Files
@@ -258,15 +261,15 @@ func TestTree(t *testing.T) {
 	if want := (Skipped{Objects: 2, Archives: 1, Other: 2}); s.Total.Skipped != want {
 		t.Errorf("skipped %+v; %+v was expected", s.Total.Skipped, want)
 	}
-	for i, want := range []int{5, 0, 0, 0} { // the outermost path that leads to a file has it
-		if p := s.Paths()[i]; p.Files != want {
+	for i, want := range []uint64{5, 0, 0, 0} { // the outermost path that leads to a file has it
+		if p := s.Paths[i]; p.Files != want {
 			t.Errorf("%d files below %s; %d were expected", p.Files, p.Name, want)
 		}
 	}
 	if len(s.Errors) != 2 || !strings.HasSuffix(s.Errors[0].File, "a/garbage") || s.Errors[0].Error == "" {
 		t.Errorf("errors %+v", s.Errors)
 	}
-	for name, files := range map[string]int{"/b/link": 1, "/b/loop": 5, "/a/text": 0} {
+	for name, files := range map[string]uint64{"/b/link": 1, "/b/loop": 5, "/a/text": 0} {
 		if s := run(t, Options{}, dir+name); s.Total.Files != files {
 			t.Errorf("%s as a path: %d files; %d were expected", name, s.Total.Files, files)
 		}
@@ -309,16 +312,16 @@ func TestObjects(t *testing.T) {
 		t.Errorf("%+v", s.Total)
 	}
 	want := fromSource["amd64/drap1"]
-	for i, f := range s.Total.Formats {
-		n := uint64(members)
-		if f.Format == 1 {
+	for i, v := range Formats {
+		n, f := members, s.Total.format(v)
+		if v == 1 {
 			n = 0 // objects are not converted to format 1
 		}
-		if f.Covered != n*want.covered[i] || f.Functions != int(n)*want.functions {
+		if f.Covered != n*want.covered[i] || f.Functions != n*want.functions {
 			t.Errorf("format %d of %d objects: %+v", f.Format, members, f)
 		}
 	}
-	if n := len(s.WorstFunctions); n != members { // those of members with one name, too
+	if n := len(s.WorstFunctions); n != int(members) { // those of members with one name, too
 		t.Errorf("%d of the worst functions in %d members with one each", n, members)
 	}
 	if f := s.WorstFunctions[0]; f.Function != "realign" || f.Section != ".text" || f.Begin != 3 {
@@ -338,7 +341,7 @@ func TestDeterminism(t *testing.T) {
 	var first []byte
 	for _, jobs := range []int{1, 2, 3, 16} {
 		calls, last := 0, 0
-		s, err := Run(t.Context(), []string{fixtures, dir}, Options{Settings: Settings{Objects: true}, Jobs: jobs, Worst: 5}, func(done, total int) {
+		s, err := Run(t.Context(), []string{fixtures, dir}, Options{Settings: Settings{Objects: true}, Jobs: jobs}, func(done, total int) {
 			calls++
 			if done != calls || total < done {
 				t.Errorf("progress %d of %d in call %d", done, total, calls)
@@ -397,7 +400,7 @@ func TestCSV(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(records) != s.Total.Files+1 {
+	if len(records) != len(s.Files)+1 || s.Total.Files != uint64(len(s.Files)) {
 		t.Fatalf("%d lines for %d files", len(records)-1, s.Total.Files)
 	}
 	doc, err := os.ReadFile("../../docs/survey.md")
@@ -425,13 +428,13 @@ func TestCSV(t *testing.T) {
 		}
 	}
 	want := map[string]uint64{
-		"drap": uint64(s.Total.DRAP), "non_sp_fp_cfa": uint64(s.Total.OtherCFA), "functions": uint64(s.Total.Functions),
+		"drap": s.Total.DRAP, "non_sp_fp_cfa": s.Total.OtherCFA, "functions": s.Total.Functions,
 		"described": s.Total.Described, "without_cfi": s.Total.WithoutCFI,
 		"v1_covered": s.Total.Formats[0].Covered, "v2_outermost": s.Total.Formats[1].Outermost,
-		"v3_functions_covered": uint64(s.Total.Formats[2].Whole), "v3_topmost": s.Total.Formats[2].Topmost,
+		"v3_functions_covered": s.Total.Formats[2].Whole, "v3_topmost": s.Total.Formats[2].Topmost,
 	}
 	for _, g := range s.Total.Gaps {
-		want[g.Reason+"_functions"], want[g.Reason+"_ranges"], want[g.Reason+"_bytes"] = uint64(g.Functions), uint64(g.Ranges), g.Bytes
+		want[g.Reason+"_functions"], want[g.Reason+"_ranges"], want[g.Reason+"_bytes"] = g.Functions, g.Ranges, g.Bytes
 		if g.Loss {
 			want["lost"] += g.Bytes
 		}

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"cfi2sframe/report"
+	"cfi2sframe/sframe"
 )
 
 // A table is what people see of a survey, as text and as HTML.
@@ -68,48 +70,30 @@ func (s *Survey) tables() []table {
 // maxPaths is how many paths have rows of their own.
 const maxPaths = 20
 
-// rows returns the paths and the ABIs with CFI, where there are several, and all.
+// rows returns the paths and the ABIs with CFI, if there are several, and all.
 func (s *Survey) rows() []Part {
 	var out []Part
-	if len(s.roots) > 1 {
-		out = slices.Collect(s.parts(s.largest(maxPaths)))
+	if len(s.Paths) > 1 {
+		out = slices.Clone(s.Paths)
+		slices.SortStableFunc(out, func(a, b Part) int { return cmp.Compare(b.Files, a.Files) })
+		out = out[:min(len(out), maxPaths)]
+		slices.SortFunc(out, func(a, b Part) int { return cmp.Compare(a.Name, b.Name) })
 	}
-	var abis []Part
-	for _, p := range s.ABIs {
-		if p.WithCFI > 0 {
-			abis = append(abis, p)
-		}
-	}
+	abis := slices.DeleteFunc(slices.Clone(s.ABIs), func(p Part) bool { return p.WithCFI == 0 })
 	if len(abis) > 1 {
 		out = append(out, abis...)
 	}
 	return append(out, Part{Name: "all", Sums: s.Total})
 }
 
-// largest returns the indexes of the paths with most files, sorted by name.
-func (s *Survey) largest(n int) []int {
-	_, at := s.byPath()
-	paths := make([]int, len(s.roots))
-	for i := range paths {
-		paths[i] = i
-	}
-	if len(paths) > n {
-		files := func(i int) int { return at[i+1] - at[i] }
-		slices.SortStableFunc(paths, func(a, b int) int { return cmp.Compare(files(b), files(a)) })
-		paths = paths[:n]
-		slices.Sort(paths)
-	}
-	return paths
-}
-
 // paths says that there are more paths than those with rows.
 func (s *Survey) paths() string {
-	n := len(s.roots) - maxPaths
+	n := len(s.Paths) - maxPaths
 	if n <= 0 {
 		return ""
 	}
 	return fmt.Sprintf("Of %s the %d with most files have rows; there are %s more, which the JSON form has.",
-		countOf(len(s.roots), "path"), maxPaths, count(n))
+		countOf(len(s.Paths), "path"), maxPaths, count(n))
 }
 
 func occurrence(parts []Part) table {
@@ -120,8 +104,8 @@ func occurrence(parts []Part) table {
 	}
 	for i := range parts {
 		p := &parts[i]
-		part := func(n int) []string {
-			return []string{fmt.Sprintf("%s/%s", count(n), count(p.Files)), report.Share(uint64(n), uint64(p.Files))}
+		part := func(n uint64) []string {
+			return []string{fmt.Sprintf("%s/%s", count(n), count(p.Files)), report.Share(n, p.Files)}
 		}
 		row := []string{report.Printable(p.Name), count(p.Files), count(p.WithCFI)}
 		if p.Files > 0 {
@@ -143,17 +127,13 @@ func coverage(parts []Part) table {
 	t.Head = append(t.Head, columnsOf("#bytes without CFI")...)
 	for i := range parts {
 		p := &parts[i]
-		row := []string{report.Printable(p.Name), count(p.Functions), report.Digits(p.Described)}
-		for _, f := range p.Formats {
-			if f.Functions == 0 {
-				row = append(row, "-", "-")
-				continue
-			}
-			row = append(row,
-				report.Share(uint64(f.Whole), uint64(f.Functions)), report.Share(f.Covered+f.Outermost, f.Described))
+		row := []string{report.Printable(p.Name), count(p.Functions), count(p.Described)}
+		for _, v := range Formats {
+			f := p.format(v)
+			row = append(row, shareOf(f.Whole, f.Functions), f.share())
 		}
 		if p.Files > 0 {
-			t.Rows = append(t.Rows, append(row, report.Digits(p.WithoutCFI)))
+			t.Rows = append(t.Rows, append(row, count(p.WithoutCFI)))
 		}
 	}
 	return t
@@ -183,15 +163,10 @@ func origins(title string, parts []Part) table {
 	}
 	for i := range parts {
 		p := &parts[i]
-		row := []string{report.Printable(p.Name), count(p.Files), count(p.WithCFI), count(p.Functions), report.Digits(p.Described)}
-		for _, f := range p.Formats[detailed:] {
-			if f.Functions == 0 {
-				row = append(row, "-")
-			} else {
-				row = append(row, report.Share(f.Covered+f.Outermost, f.Described))
-			}
-		}
-		t.Rows = append(t.Rows, append(row, report.Digits(p.WithoutCFI)))
+		row := []string{report.Printable(p.Name), count(p.Files), count(p.WithCFI), count(p.Functions), count(p.Described)}
+		v2, v3 := p.format(sframe.V2), p.format(sframe.V3)
+		row = append(row, v2.share(), v3.share())
+		t.Rows = append(t.Rows, append(row, count(p.WithoutCFI)))
 	}
 	return t
 }
@@ -204,7 +179,7 @@ func gaps(p *Part) table {
 	for _, g := range p.Gaps {
 		if g.Ranges > 0 {
 			t.Rows = append(t.Rows, []string{
-				g.Reason, count(g.Files), count(g.Functions), count(g.Ranges), report.Digits(g.Bytes), g.Text,
+				g.Reason, count(g.Files), count(g.Functions), count(g.Ranges), count(g.Bytes), g.Text,
 			})
 		}
 	}
@@ -221,7 +196,7 @@ func notTranslated(parts []Part) table {
 			}
 		}
 		for _, s := range []struct {
-			n    int
+			n    uint64
 			what string
 		}{
 			{p.Skipped.Objects, "relocatable object or archive, not asked for"},
@@ -245,7 +220,7 @@ func badFiles(title string, files []BadFile) table {
 	}
 	for _, f := range files {
 		t.Rows = append(t.Rows, []string{
-			report.Digits(f.Lost), report.Digits(f.Described), report.Share(f.Lost, f.Described), f.Reason, report.Printable(f.File),
+			count(f.Lost), count(f.Described), report.Share(f.Lost, f.Described), f.Reason, report.Printable(f.File),
 		})
 	}
 	return t
@@ -262,7 +237,7 @@ func badFunctions(functions []BadFunction) table {
 			}
 		}
 		t.Rows = append(t.Rows, []string{
-			report.Digits(f.Lost), report.Digits(f.Size), f.Reason, report.Printable(f.File), short(report.Printable(name)),
+			count(f.Lost), count(f.Size), f.Reason, report.Printable(f.File), short(report.Printable(name)),
 		})
 	}
 	return t
@@ -290,4 +265,31 @@ func short(name string) string {
 	return name
 }
 
-func count(n int) string { return report.Digits(uint64(n)) }
+// share returns how much code loses nothing.
+func (f *Format) share() string {
+	if f.Functions == 0 {
+		return "-"
+	}
+	return report.Share(f.Covered+f.Outermost, f.Described)
+}
+
+// shareOf returns a share of what can be nothing.
+func shareOf(n, of uint64) string {
+	if of == 0 {
+		return "-"
+	}
+	return report.Share(n, of)
+}
+
+// count writes a number, grouped by thousands.
+func count[T int | uint64](n T) string { return report.Digits(uint64(n)) }
+
+// countOf counts things.
+func countOf[T int | uint64](n T, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return count(n) + " " + what + "s"
+}
+
+func decimal(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -18,73 +18,82 @@ import (
 	"cfi2sframe/internal/pack"
 )
 
-// A candidate is a file that is to be examined.
+// A candidate is a file that may be examined.
 type candidate struct {
 	name    string
-	path    int  // index of the given path that led to it
-	given   bool // it is that path itself
+	path    int // index of the path that led to it
+	size    uint64
+	given   bool // it is that path
 	archive bool
-	pack    bool  // a package; this can be a folder
-	err     error // it, or the folder that it is, cannot be read
-}
-
-// A listing is what a walk has found.
-type listing struct {
-	files   []candidate // by name
-	skipped []Skipped   // by path
-	divided Division    // of a shard
+	pack    bool  // a package; this can be a directory
+	err     error // it, or the directory that it is, cannot be read
 }
 
 // A finder walks through paths.
 type finder struct {
-	listing
 	Options
-	all []sized // for a shard, before it is known what is in it
+	files []candidate
 }
 
-// walk finds the ELF files that the roots are, or that are below them. Symbolic links are followed only where they are given.
-// What has several names below a root counts once, for the first of them. A file or folder that cannot be read is a candidate,
-// with the error.
-func walk(ctx context.Context, roots []root, opt Options) (*listing, error) {
-	f := &finder{Options: opt, listing: listing{skipped: make([]Skipped, len(roots))}}
-	cover := covers(absolute(roots))
-	for i := range roots {
-		if cover[i] >= 0 {
-			continue
-		}
-		if err := f.root(ctx, i, &roots[i]); err != nil {
-			return nil, err
+// walk finds the ELF files that the paths are, or that are below them, sorted by name, and counts others in the
+// paths. Symbolic links are followed only if they are a path. A file with several names below a path counts once, for
+// the first of them. Unreadable files and directories are candidates with an error.
+func walk(ctx context.Context, paths []Part, opt Options) ([]candidate, Division, error) {
+	real := reals(paths)
+	for i := range real {
+		if abs, err := filepath.Abs(real[i]); err == nil {
+			real[i] = abs
 		}
 	}
+	around := enclosing(real)
+	f := &finder{Options: opt}
+	for i := range paths {
+		if len(around(i)) > 0 {
+			continue
+		}
+		if err := f.walk(ctx, i, &paths[i]); err != nil {
+			return nil, Division{}, err
+		}
+	}
+	var divided Division
 	if !opt.Shard.whole() {
-		var own []candidate
-		own, f.divided = opt.Shard.pick(f.all)
-		for _, c := range own {
-			f.add(c)
+		f.files, divided = opt.Shard.pick(f.files)
+		for i := range paths {
+			paths[i].Partial = true
 		}
 	}
 	slices.SortFunc(f.files, func(a, b candidate) int { return cmp.Compare(a.name, b.name) })
-	return &f.listing, nil
+	var out []candidate
+	for _, c := range f.files {
+		if ctx.Err() != nil {
+			return nil, Division{}, ctx.Err()
+		}
+		if f.examines(&c, &paths[c.path].Skipped) {
+			out = append(out, c)
+		}
+	}
+	return out, divided, nil
 }
 
-// root walks through one of the paths.
-func (f *finder) root(ctx context.Context, path int, r *root) error {
-	seen := make(map[inode.ID]int) // where the file is in f.files or f.all, or -1
-	return filepath.WalkDir(r.real, func(name string, d fs.DirEntry, err error) error {
+// walk adds the files below a path.
+func (f *finder) walk(ctx context.Context, path int, p *Part) error {
+	seen := make(map[inode.ID]int) // indexes in f.files
+	real := p.leadsTo()
+	return filepath.WalkDir(real, func(name string, d fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		rel, _ := filepath.Rel(r.real, name) // name begins with it
-		c := candidate{name: filepath.Join(r.name, rel), path: path, given: rel == ".", err: err}
-		var id inode.ID
-		var known bool
-		var size int64
+		rel, _ := filepath.Rel(real, name) // name begins with it
+		c := candidate{name: filepath.Join(p.Name, rel), path: path, given: rel == ".", err: err}
 		switch {
 		case err != nil:
 		case d.IsDir() && f.opens(&c) && pack.IsDir(name):
 			c.pack = true
-			size, c.err = pack.DirSize(name)
-			f.found(c, size)
+			var size int64
+			if size, c.err = pack.DirSize(name); c.err == nil {
+				c.size = uint64(size)
+			}
+			f.files = append(f.files, c)
 			return filepath.SkipDir
 		case !d.Type().IsRegular():
 			return nil
@@ -93,87 +102,63 @@ func (f *finder) root(ctx context.Context, path int, r *root) error {
 			if info, c.err = d.Info(); c.err != nil {
 				break
 			}
-			size = info.Size()
-			if id, known = inode.Of(info); !known {
-				break
-			}
-			if i, ok := seen[id]; ok {
-				f.alias(i, c.name)
+			c.size = uint64(info.Size())
+			id, known := inode.Of(info)
+			if i, ok := seen[id]; known && ok {
+				f.files[i].name = min(f.files[i].name, c.name)
 				return nil
 			}
+			if known {
+				seen[id] = len(f.files)
+			}
 		}
-		i := f.found(c, size)
-		if known {
-			seen[id] = i
-		}
+		f.files = append(f.files, c)
 		return nil
 	})
 }
 
-// opens reports whether a file or a folder is opened if it is a package.
+// opens reports whether a file or a directory is opened if it is a package.
 func (f *finder) opens(c *candidate) bool { return c.given || f.Packages }
 
-// found adds a file that was met, and returns where it is, or -1.
-func (f *finder) found(c candidate, size int64) int {
-	if !f.Shard.whole() {
-		if c.err != nil {
-			size = 0
-		}
-		f.all = append(f.all, sized{c, uint64(max(size, 0))})
-		return len(f.all) - 1
-	}
-	if !f.add(c) {
-		return -1
-	}
-	return len(f.files) - 1
-}
-
-// alias gives the file at an index another name, if that is the first.
-func (f *finder) alias(i int, name string) {
-	switch {
-	case i < 0:
-	case f.Shard.whole():
-		f.files[i].name = min(f.files[i].name, name)
-	default:
-		f.all[i].name = min(f.all[i].name, name)
-	}
-}
-
-// add adds a file if it is to be examined, and reports whether it is.
-func (f *finder) add(c candidate) bool {
-	skipped := &f.skipped[c.path]
+// examines finds out what a file is, and reports whether it is examined.
+func (f *finder) examines(c *candidate, skipped *Skipped) bool {
 	var h head
 	if c.err == nil && !c.pack {
 		h, c.err = peekFile(c.name)
 	}
-	if c.err == nil && !c.pack && !h.elf && f.opens(&c) {
+	if c.err == nil && !c.pack && !h.elf && f.opens(c) {
 		c.pack, c.err = pack.Is(c.name)
 	}
 	switch {
-	case c.err != nil:
-	case c.pack:
+	case c.err != nil, c.pack:
+		return true
 	case h.archive && f.Objects:
 		c.archive = true
-	case h.archive:
-		skipped.Objects++
-		skipped.Archives++
-		return false
-	case !h.elf:
-		skipped.Other++
-		return false
-	case h.object && !f.Objects:
-		skipped.Objects++
-		return false
+		return true
 	}
-	f.files = append(f.files, c)
-	return true
+	n := h.skipped(f.Objects)
+	skipped.add(n)
+	return n == Skipped{}
 }
 
 // A head is what the first bytes of a file say.
 type head struct{ elf, archive, object, narrow bool }
 
+// skipped counts the file if it is not examined. Archives are unless objects are not.
+func (h *head) skipped(objects bool) Skipped {
+	switch {
+	case h.archive && !objects:
+		return Skipped{Objects: 1, Archives: 1}
+	case h.object && !objects:
+		return Skipped{Objects: 1}
+	case !h.elf && !h.archive:
+		return Skipped{Other: 1}
+	}
+	return Skipped{}
+}
+
 func peekFile(name string) (head, error) {
-	// Whatever took the file's place meanwhile must not be waited for.
+	// Another file may have replaced it, such as a FIFO: opening it must not block.
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return head{}, err
@@ -188,7 +173,7 @@ func peekFile(name string) (head, error) {
 
 // peek reads the head of a file.
 func peek(r io.ReaderAt) (head, error) {
-	b := make([]byte, elf.EI_NIDENT+2) // up to e_type, which is at the same place in both classes
+	b := make([]byte, elf.EI_NIDENT+2) // up to e_type, which is at the same offset in both classes
 	n, err := r.ReadAt(b, 0)
 	if err != nil && err != io.EOF {
 		return head{}, err
@@ -198,7 +183,7 @@ func peek(r io.ReaderAt) (head, error) {
 		if !is {
 			return head{}, err
 		}
-		deb, err := pack.IsDeb(r) // in which no member is ELF
+		deb, err := pack.IsDeb(r) // whose members are not ELF
 		return head{archive: !deb}, err
 	}
 	var order binary.ByteOrder = binary.LittleEndian
