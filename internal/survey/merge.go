@@ -30,7 +30,7 @@ type MergeOptions struct {
 // Parts are read twice. Which files count is known when all have said which paths they are of; then files and the worst
 // functions are read.
 func Merge(ctx context.Context, names []string, opt MergeOptions, progress func(done, total int)) (*Survey, error) {
-	m := &merger{MergeOptions: opt, index: make(map[string]int), functions: worst[BadFunction]{cmp: byLoss}}
+	m := &merger{MergeOptions: opt, index: make(map[string]int), functions: make(map[int]*worst[BadFunction])}
 	m.names = slices.Compact(slices.Sorted(slices.Values(names)))
 	m.heads = make([]*Survey, len(m.names))
 	slots := newSlots(opt.Jobs)
@@ -59,9 +59,11 @@ type merger struct {
 	index  map[string]int // of paths, by name
 	groups []*Shards
 
-	mu        sync.Mutex
-	files     []mergedFile
-	functions worst[BadFunction]
+	mu    sync.Mutex
+	files []mergedFile
+	// The worst functions of each path that lies in others, and of all other paths under -1. With more shards, the
+	// files of an inner path can become those of the outer one. Then others are the worst.
+	functions map[int]*worst[BadFunction]
 }
 
 // A mergedPath is a path of some parts.
@@ -70,7 +72,8 @@ type mergedPath struct {
 	whole    []int // parts that have all of it
 	complete bool  // a part has all of it, or all shards are there
 	source   int   // a part that this is known from
-	void     bool  // another path that is complete has all of its files
+	inner    bool  // it lies in another path
+	void     bool  // it lies in a path that is complete, so that it has no files
 }
 
 // A mergedFile is a file on the disk, as a part has it.
@@ -327,20 +330,23 @@ func (m *merger) skipped(g *Shards) map[int]Skipped {
 	return out
 }
 
-// findVoid finds the paths of which another path has all files.
+// findVoid finds the paths that lie in others, and that have no files because of that.
 func (m *merger) findVoid() {
 	first := make(map[string]int) // complete path, by where it leads to
+	real := make([]string, len(m.paths))
 	for i := range m.paths {
-		real := m.paths[i].leadsTo()
-		if _, ok := first[real]; m.paths[i].complete && !ok {
-			first[real] = i
+		real[i] = m.paths[i].leadsTo()
+		if _, ok := first[real[i]]; m.paths[i].complete && !ok {
+			first[real[i]] = i
 		}
 	}
+	around := enclosing(real)
 	for i := range m.paths {
 		p := &m.paths[i]
-		j, ok := first[p.leadsTo()]
+		p.inner = len(around(i)) > 0
+		j, ok := first[real[i]]
 		p.void = ok && j < i
-		for dir, ok := parent(p.leadsTo()); ok && !p.void; dir, ok = parent(dir) {
+		for dir, ok := parent(real[i]); ok && !p.void; dir, ok = parent(dir) {
 			_, p.void = first[dir]
 		}
 		if p.void {
@@ -451,7 +457,7 @@ func (m *merger) add(part int) error {
 	h := m.heads[part]
 	sameName := func(a, b Part) bool { return a.Name == b.Name }
 	if s.Settings != h.Settings || !slices.EqualFunc(s.Paths, h.Paths, sameName) {
-		return errors.New("paths are not before files, or the file has changed meanwhile")
+		return errors.New("settings come after other fields, or the file has changed meanwhile")
 	}
 	if err := s.check(); err != nil {
 		return err
@@ -476,12 +482,25 @@ func (m *merger) add(part int) error {
 			s.Files[i].Path = path
 		}
 		for seq, fn := range functions[disk] {
-			if fn.place, fn.seq = f.place, seq; !m.paths[path].void {
-				m.functions.add(fn)
-			}
+			fn.path, fn.place, fn.seq = path, f.place, seq
+			m.addFunction(fn)
 		}
 	}
 	return nil
+}
+
+func (m *merger) addFunction(f BadFunction) {
+	p, class := &m.paths[f.path], -1
+	switch {
+	case p.void:
+		return
+	case p.inner:
+		class = f.path
+	}
+	if m.functions[class] == nil {
+		m.functions[class] = &worst[BadFunction]{cmp: byLoss}
+	}
+	m.functions[class].add(f)
 }
 
 // finish takes each file once, and adds all up.
@@ -493,9 +512,11 @@ func (m *merger) finish() (*Survey, error) {
 	if len(m.heads) > 0 {
 		s.Settings = m.heads[0].Settings
 	}
-	names := make(map[string]string) // of files on the disk with the worst functions, by place
-	for _, f := range m.functions.list {
-		names[f.place] = ""
+	pathOf := make(map[string]int) // of the files with the worst functions, by place
+	for _, w := range m.functions {
+		for _, f := range w.list {
+			pathOf[f.place] = -1
+		}
 	}
 	for begin, end := 0, 0; begin < len(m.files); begin = end {
 		for end = begin + 1; end < len(m.files) && m.files[end].place == m.files[begin].place; {
@@ -509,19 +530,18 @@ func (m *merger) finish() (*Survey, error) {
 			continue
 		}
 		s.Files = append(s.Files, f.records...)
-		if _, ok := names[f.place]; ok {
-			names[f.place] = f.records[0].disk()
+		if _, ok := pathOf[f.place]; ok {
+			pathOf[f.place] = f.path
 		}
 	}
-	for _, f := range m.functions.list {
-		disk, member := names[f.place], ""
-		if f.Disk > 0 {
-			member, f.Disk = f.File[f.Disk:], len(disk)
+	for _, w := range m.functions {
+		for _, f := range w.list {
+			if pathOf[f.place] == f.path {
+				s.WorstFunctions = append(s.WorstFunctions, f)
+			}
 		}
-		f.File = disk + member
-		f.RawFile = raw(f.File)
-		s.WorstFunctions = append(s.WorstFunctions, f)
 	}
+	slices.SortFunc(s.WorstFunctions, func(a, b BadFunction) int { return byLoss(&a, &b) })
 	for i := range m.paths {
 		s.Paths = append(s.Paths, m.paths[i].Part)
 	}

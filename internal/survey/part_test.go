@@ -89,7 +89,7 @@ func TestDamagedParts(t *testing.T) {
 		{"another tool", first(good, `"tool": ""`, `"tool": "cfi2sframe 7"`), `made by "cfi2sframe 7"; only parts of "" can be merged`},
 		{"paths that are none", first(good, `"paths": [`, `"paths": [7,`), `invalid number in ""`},
 		{"paths without a list", first(good, `"paths": [`, `"paths": {`), `"{" instead of "["`},
-		{"fields in another order", first(good, `"paths": [`, `"files": [], "paths": [`), "paths are not before files, or the file has changed meanwhile"},
+		{"settings at the end", first(good, `"total": {`, `"objects": true, "total": {`), "settings come after other fields, or the file has changed meanwhile"},
 		{"less than no files", first(good, `"skipped":{"other":1}`, `"skipped":{"other":-1}`), `skipped.other"`},
 		{"other files than in total", first(good, `"skipped":{"other":1}`, `"skipped":{"other":2}`), "damaged: the total is not the sum of the files"},
 		{"another total", last(good, `"described":`, `"described":1`), "the total is not the sum of the files"},

@@ -70,9 +70,9 @@ func (s *Survey) decode(d *json.Decoder, head bool) error {
 				path.Partial, path.Skipped = p.Partial, p.Skipped
 				s.Paths = append(s.Paths, path)
 			})
-		case head:
+		case head && s.Paths != nil: // no more fields of the head follow
 			return schemaError(schema)
-		case name == "files":
+		case name == "files" && !head:
 			err = elements(d, func(r Record) {
 				r.File = unraw(r.File, r.RawFile)
 				s.Files = append(s.Files, &r)

@@ -145,6 +145,7 @@ type BadFunction struct {
 	Lost     uint64 `json:"lost"`
 	Reason   string `json:"reason"` // of most of that
 
+	path  int    // index
 	place string // where the name of the file on the disk leads to
 	seq   int    // index of the record among those of the file on the disk
 	at    uint64 // address of the first loss
