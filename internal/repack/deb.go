@@ -157,9 +157,14 @@ func (d *debPackage) open(m *debPart) (*compressed.Reader, error) {
 	return r, nil
 }
 
+// aboutFile reports whether an error is not about the package.
+func aboutFile(err error) bool {
+	return errors.Is(err, errChanges) || errors.Is(err, convert.ErrCoverage) || errors.Is(err, context.Canceled)
+}
+
 // within adds the member to an error.
 func within(m *debPart, err error) error {
-	if err == nil || errors.Is(err, errChanges) || errors.Is(err, convert.ErrCoverage) || errors.Is(err, context.Canceled) {
+	if err == nil || aboutFile(err) {
 		return err
 	}
 	return debError(m.Off, "%s: %w", m.Name, err)

@@ -145,10 +145,10 @@ func (p *packer) copyTar(w io.Writer, in io.Reader, edit tarFunc, other func(e *
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		err = errors.New("it ends early")
 	}
-	if err != nil {
-		return fmt.Errorf("tar archive at offset %#x: %w", raw.off, err)
+	if err != nil && !aboutFile(err) {
+		err = fmt.Errorf("tar archive at offset %#x: %w", raw.off, err)
 	}
-	return nil
+	return err
 }
 
 // copyEntries is copyTar with a reader of raw.
