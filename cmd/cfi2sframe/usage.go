@@ -78,6 +78,9 @@ type caught syscall.Signal
 
 func (c caught) Error() string { return "interrupted" }
 
+// Is makes errors.Is find it as the end of a context.
+func (c caught) Is(err error) bool { return err == context.Canceled }
+
 // interruptedStatus returns the exit status of a run that was ended by a signal: as shells have it for a program
 // that does not catch it.
 func interruptedStatus(ctx context.Context) int {
