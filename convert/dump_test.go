@@ -176,7 +176,7 @@ func TestNoSFrame(t *testing.T) {
 		{"outside the file, without sections", withoutSections(t, damaged(func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0)+elftest.PhOff, 1<<40)
 		})), "PT_GNU_SFRAME"},
-		{"two of them", damaged(func(p *elftest.Patcher) { p.Put32(p.Section(".strtab")+elftest.ShType, sframe.SHTGNUSFrame) }), "are both .sframe; one was expected"},
+		{"two of them", damaged(func(p *elftest.Patcher) { p.Put32(p.Section(".strtab")+elftest.ShType, sframe.SHTGNUSFrame) }), "are both .sframe, but a file may have only one"},
 	} {
 		var text bytes.Buffer
 		if err := convert.Dump(&text, bytes.NewReader(tt.b), int64(len(tt.b))); err == nil || !strings.Contains(err.Error(), tt.want) || text.Len() > 0 {
