@@ -75,6 +75,9 @@ func (s *Survey) decode(d *json.Decoder, head bool) error {
 		case name == "files" && !head:
 			err = elements(d, func(r Record) {
 				r.File = unraw(r.File, r.RawFile)
+				// The decoder makes space for more elements.
+				r.Languages, r.Compilers = slices.Clone(r.Languages), slices.Clone(r.Compilers)
+				r.Formats, r.Gaps = slices.Clone(r.Formats), slices.Clone(r.Gaps)
 				s.Files = append(s.Files, &r)
 			})
 		default:
