@@ -31,14 +31,13 @@ import (
 
 // commands are the subcommands.
 var commands = []*kit.Command{
-	conformance.Command(), corpus.Command(), generate.Command(), manual.Command(), objects.Command(),
+	conformance.Command(), corpus.Command(), debian.Command(), generate.Command(), manual.Command(), objects.Command(),
 	mutants.Command(), oldapi.Command(), readers.Command(), release.Command(), walker.Command(),
 }
 
 // others read their flags from os.Args.
 var others = map[string]func(){
 	"bench":      bench.Main,
-	"debian":     debian.Main,
 	"faults":     faults.Main,
 	"sample":     sample.Main,
 	"step":       stepping.Main,

@@ -1,14 +1,11 @@
 package debian
 
 import (
-	"bufio"
 	"bytes"
-	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,402 +13,245 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+
+	"cfi2sframe/lab/kit"
 )
 
-// formats are the versions of SFrame that files are converted to.
-var formats = []int{2, 3}
-
-// A converted package.
-type converted struct {
-	Folder  string   `json:"folder"`
-	Files   []result `json:"files"`
-	Objects int      `json:"objects"` // relocatable ones, which are left alone
-}
+// versions are those that files are converted to.
+var versions = []int{2, 3}
 
 // A result is what became of a file.
 type result struct {
-	File      string           `json:"file"` // below the package's folder
-	Size      int64            `json:"size"`
-	Outcomes  map[int]*outcome `json:"outcomes"` // by version of SFrame
-	Functions []lossy          `json:"functions,omitempty"`
-	Own       *own             `json:"own,omitempty"` // the .sframe that the file has already
+	Outcomes map[int]*outcome // by version
+	Losses   []loss           `json:",omitempty"`
+	Own      *checked         `json:",omitempty"` // the .sframe that came with the file
 }
 
-// own is what --check says of an .sframe that came with the file.
-type own struct {
-	Version   int    `json:"version"`
-	Covered   uint64 `json:"covered"`
-	Described uint64 `json:"described"`
-	Mismatch  int    `json:"mismatches,omitempty"`
-	First     string `json:"first,omitempty"` // mismatch, or why it cannot be read
-}
-
-// An outcome is what cfi2sframe says of a file in one version.
+// An outcome is the report about a file in one version.
 type outcome struct {
-	Kept  string `json:"kept,omitempty"`  // why it stayed as it was; the names are those of the JSON report
-	Why   string `json:"why,omitempty"`   // the same in words
-	Error string `json:"error,omitempty"` // why it was refused
-	Check string `json:"check,omitempty"` // what --check found wrong with the result
-
-	Described uint64            `json:"described"`
-	Covered   uint64            `json:"covered"`
-	Outermost uint64            `json:"outermost,omitempty"`
-	Functions int               `json:"functions"`
-	FDEs      int               `json:"fdes"`
-	FREs      int               `json:"fres"`
-	SFrame    uint64            `json:"sframe_size"`
-	EhFrame   uint64            `json:"eh_frame_size"`
-	EhHdr     uint64            `json:"eh_frame_hdr_size"`
-	Malformed []string          `json:"malformed,omitempty"`
-	Broken    int               `json:"malformed_count,omitempty"`
-	Omitted   int               `json:"gaps_omitted,omitempty"`
-	Lost      map[string]uint64 `json:"lost,omitempty"` // bytes by reason, where a stack trace loses something
-	Mismatch  int               `json:"mismatches,omitempty"`
-}
-
-// done reports whether there is a new file.
-func (o *outcome) done() bool { return o.Kept == "" && o.Error == "" }
-
-// A lossy function is one of which something is lost, by one reason and one kind of rule. Those without a name are taken together.
-type lossy struct {
-	Name   string `json:"name,omitempty"`
-	Reason string `json:"reason"`
-	Rule   string `json:"rule,omitempty"` // without numbers
-	Number int    `json:"number"`         // of functions
-	V2     uint64 `json:"v2,omitempty"`   // bytes lost
-	V3     uint64 `json:"v3,omitempty"`
-
-	last string // function that was counted last
-}
-
-// number is one in a rule, but for those of registers.
-var number = regexp.MustCompile(`[+-]?0x[0-9a-f]+|[+-]\d+`)
-
-// shape is a rule without its numbers: what is the same in all functions that do the same.
-func shape(rule string) string {
-	return number.ReplaceAllStringFunc(rule, func(n string) string {
-		if n[0] == '+' || n[0] == '-' {
-			return n[:1] + "N"
-		}
-		return "N"
-	})
-}
-
-// said is the part of the JSON report that is of interest.
-type said struct {
-	File      string `json:"file"`
-	Kept      string `json:"kept"`
-	Why       string `json:"why"`
+	File      string `json:"file,omitempty"`
+	Kept      string `json:"kept,omitempty"` // why the file is unchanged; short names of the report
+	Error     string `json:"error,omitempty"`
+	Check     string `json:"check,omitempty"` // what is wrong with the result
 	Described uint64 `json:"described"`
 	Covered   uint64 `json:"covered"`
-	Outermost uint64 `json:"outermost"`
-	Functions int    `json:"functions"`
-	FDEs      int    `json:"fdes"`
-	FREs      int    `json:"fres"`
+	FDEs      uint64 `json:"fdes"`
+	FREs      uint64 `json:"fres"`
 	SFrame    uint64 `json:"sframe_size"`
 	EhFrame   uint64 `json:"eh_frame_size"`
 	EhHdr     uint64 `json:"eh_frame_hdr_size"`
-	Omitted   int    `json:"gaps_omitted"`
-	Malformed struct {
-		Count  int      `json:"count"`
-		Errors []string `json:"errors"`
-	} `json:"malformed"`
-	Reasons []struct {
+	Verified  bool   `json:"verified"`
+	Omitted   int    `json:"gaps_omitted,omitempty"`
+	Reasons   []struct {
 		Reason string `json:"reason"`
-		Bytes  uint64 `json:"bytes"`
 		Loss   bool   `json:"loss"`
-	} `json:"gaps_by_reason"`
+	} `json:"gaps_by_reason,omitempty"`
 	Gaps []struct {
-		Function string `json:"function"`
-		Begin    uint64 `json:"begin"`
-		End      uint64 `json:"end"`
-		Reason   string `json:"reason"`
-		Rule     string `json:"rule"`
-		FDE      string `json:"fde"`
-	} `json:"gaps"`
-	Verified bool `json:"verified"`
+		Begin  uint64 `json:"begin"`
+		End    uint64 `json:"end"`
+		Reason string `json:"reason"`
+		Rule   string `json:"rule"`
+		FDE    string `json:"fde"`
+	} `json:"gaps,omitempty"`
 }
 
-// convertAll converts the files of all packages in a tree, but those that the results have.
-func convertAll(s *settings, tree string, out io.Writer) error {
-	have, err := readResults(s.results)
+// checked is the report of --check.
+type checked struct {
+	File       string `json:"file"`
+	Format     int    `json:"format"`
+	Described  uint64 `json:"described"`
+	Covered    uint64 `json:"covered"`
+	Mismatches []any  `json:"mismatches"`
+}
+
+// A loss is code of a file that a stack trace loses, by one reason and one kind of rule.
+type loss struct {
+	Reason    string
+	Rule      string `json:",omitempty"` // without numbers
+	Functions int    // FDEs
+	V2, V3    uint64 // bytes
+
+	last string // FDE that was counted last
+}
+
+// number is one in a rule, except numbers of registers.
+var number = regexp.MustCompile(`0x[0-9a-f]+|([+-])(0x[0-9a-f]+|\d+)`)
+
+// kind is a rule without its numbers.
+func kind(rule string) string { return number.ReplaceAllString(rule, "${1}N") }
+
+// convertAll converts the files of a survey.
+func convertAll(tool, tree, results string, jobs int) error {
+	s, err := load(results)
 	if err != nil {
 		return err
 	}
-	folders, err := os.ReadDir(tree)
+	batches := slices.Collect(slices.Chunk(s.files, 100))
+	err = kit.Each(jobs, batches, func(_ int, files []*file) error { return convert(tool, filepath.Dir(tree), files) })
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(s.results, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	byName := make(map[string]*result)
+	for _, f := range s.files {
+		byName[f.name] = f.result
+	}
+	fmt.Printf("%s: %d files\n", s.name, len(s.files))
+	return writeJSON(results+".results.json", byName)
+}
+
+// convert converts files below dir to all versions, and checks the results.
+func convert(tool, dir string, files []*file) error {
+	temp, err := os.MkdirTemp(dir, "work-") // where hard links are possible
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	var mu sync.Mutex
-	var errs []error
-	files := 0
-	work := make(chan string)
-	var wg sync.WaitGroup
-	for range s.jobs {
-		wg.Go(func() {
-			for folder := range work {
-				c, err := s.convert(tree, folder)
-				var line []byte
-				if err == nil {
-					line, err = json.Marshal(c)
-				}
-				mu.Lock()
-				if err == nil {
-					_, err = file.Write(append(line, '\n'))
-				}
-				if err != nil {
-					errs = append(errs, fmt.Errorf("%s: %w", folder, err))
-				} else {
-					files += len(c.Files)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	n := 0
-	for _, f := range folders {
-		if have[f.Name()] == nil {
-			work <- f.Name()
-			n++
-		}
-	}
-	close(work)
-	wg.Wait()
-	fmt.Fprintf(out, "%s: %d packages converted, %d files; %d packages were there already\n", tree, n, files, len(have))
-	return errors.Join(errs...)
-}
-
-// readResults returns the packages that a file of results has. A last line that is not whole does not count, and is removed.
-func readResults(name string) (map[string]*converted, error) {
-	b, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if end := bytes.LastIndexByte(b, '\n') + 1; end < len(b) {
-		b = b[:end]
-		if err := os.Truncate(name, int64(end)); err != nil {
-			return nil, err
-		}
-	}
-	all := make(map[string]*converted)
-	for line := range bytes.Lines(b) {
-		c := new(converted)
-		if err := json.Unmarshal(line, c); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		all[c.Folder] = c
-	}
-	return all, nil
-}
-
-// batch is how many files cfi2sframe is run for at a time.
-const batch = 200
-
-// convert converts the files of a package.
-func (s *settings) convert(tree, folder string) (*converted, error) {
-	c := &converted{Folder: folder, Files: []result{}}
-	root := filepath.Join(tree, folder)
-	var seen []fs.FileInfo // with several names
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		object, err := isObject(name)
-		if err != nil {
-			return err
-		}
-		if object {
-			c.Objects++
-			return nil
-		}
-		if slices.ContainsFunc(seen, func(i fs.FileInfo) bool { return os.SameFile(i, info) }) {
-			return nil
-		}
-		seen = append(seen, info)
-		rel, _ := filepath.Rel(root, name) // name begins with root
-		c.Files = append(c.Files, result{File: rel, Size: info.Size(), Outcomes: make(map[int]*outcome)})
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp(filepath.Dir(tree), "work-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	for i := range c.Files {
-		if err := s.own(filepath.Join(root, c.Files[i].File), &c.Files[i]); err != nil {
-			return nil, err
-		}
-	}
-	for part := range slices.Chunk(c.Files, batch) {
-		for _, format := range formats {
-			if err := s.format(root, dir, part, format); err != nil {
-				return nil, fmt.Errorf("format %d: %w", format, err)
-			}
-		}
-	}
-	return c, nil
-}
-
-func isObject(name string) (bool, error) {
-	r, err := os.Open(name)
-	if err != nil {
-		return false, err
-	}
-	defer r.Close()
-	b := make([]byte, elf.EI_NIDENT+2)
-	if n, err := r.ReadAt(b, 0); n < len(b) {
-		if err == io.EOF {
-			err = nil // cfi2sframe has its own to say
-		}
-		return false, err
-	}
-	if elf.Data(b[elf.EI_DATA]) == elf.ELFDATA2MSB {
-		return b[elf.EI_NIDENT] == 0 && elf.Type(b[elf.EI_NIDENT+1]) == elf.ET_REL, nil
-	}
-	return elf.Type(b[elf.EI_NIDENT]) == elf.ET_REL && b[elf.EI_NIDENT+1] == 0, nil
-}
-
-// format converts files to a version, in dir, and has the results read again.
-func (s *settings) format(root, dir string, files []result, format int) error {
+	defer os.RemoveAll(temp)
 	var names []string
-	for i := range files {
-		// --in-place makes a new file: the package's stays as it is.
-		name := filepath.Join(dir, strconv.Itoa(i))
-		if err := os.Link(filepath.Join(root, files[i].File), name); err != nil {
-			return err
-		}
-		names = append(names, name)
+	for i, f := range files {
+		f.result = &result{Outcomes: make(map[int]*outcome)}
+		names = append(names, filepath.Join(temp, strconv.Itoa(i)))
 	}
-	defer func() {
-		for _, name := range names {
-			os.Remove(name)
-		}
-	}()
-	at := func(name string) *result {
-		i, err := strconv.Atoi(filepath.Base(name))
-		if err != nil || i < 0 || i >= len(files) {
-			return nil
-		}
-		return &files[i]
+	at := func(name string) *file {
+		i, _ := strconv.Atoi(filepath.Base(name))
+		return files[i]
 	}
-	out, complaints, err := s.run(append([]string{
-		"--in-place", "--format", strconv.Itoa(format), "--force", "--no-sync", "--skip-unsupported", "--jobs", "1", "--report", "json",
-	}, names...))
+	link := func() error {
+		for i, f := range files {
+			if err := os.RemoveAll(names[i]); err != nil {
+				return err
+			}
+			if err := os.Link(filepath.Join(dir, f.name), names[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := link(); err != nil {
+		return err
+	}
+	_, err = run(tool, append([]string{"--check", "--report", "json"}, names...), func(c *checked) { at(c.File).result.Own = c })
 	if err != nil {
 		return err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(out))
-	for {
-		var r said
-		if err := decoder.Decode(&r); err == io.EOF {
-			break
-		} else if err != nil {
-			return fmt.Errorf("the report: %w", err)
+	for _, version := range versions {
+		if err := link(); err != nil {
+			return err
 		}
-		to := at(r.File)
-		if to == nil {
-			return fmt.Errorf("the report is about %q", r.File)
+		// --in-place makes a new file, and so the package's is unchanged.
+		args := []string{
+			"--in-place", "--format", strconv.Itoa(version), "--force", "--no-sync", "--skip-unsupported", "--jobs", "1",
+			"--report", "json",
 		}
-		to.Outcomes[format] = to.outcome(&r, format)
-	}
-	for name, text := range complaints {
-		if to := at(name); to != nil && to.Outcomes[format] == nil {
-			to.Outcomes[format] = &outcome{Error: text}
+		complaints, err := run(tool, append(args, names...), func(o *outcome) {
+			at(o.File).result.Outcomes[version] = o
+		})
+		if err != nil {
+			return err
 		}
-	}
-	names = slices.Clip(names)
-	var results []string
-	for i, name := range names {
-		switch o := files[i].Outcomes[format]; {
-		case o == nil:
-			return fmt.Errorf("%s: cfi2sframe says nothing of it", files[i].File)
-		case o.done():
-			results = append(results, name)
+		var made []string
+		for i, f := range files {
+			o := f.result.Outcomes[version]
+			if o == nil {
+				o = &outcome{Error: complaints[names[i]]}
+				f.result.Outcomes[version] = o
+				if o.Error == "" {
+					return fmt.Errorf("%s: no report about version %d", f.name, version)
+				}
+			}
+			if o.Omitted > 0 {
+				return fmt.Errorf("%s: %d gaps are not in the report", f.name, o.Omitted)
+			}
+			if f.converted(version) {
+				made = append(made, names[i])
+				o.Check = "no report of --check"
+			}
+			f.result.addLosses(o, version)
 		}
-	}
-	return s.check(results, func(name string) *outcome {
-		if r := at(name); r != nil {
-			return r.Outcomes[format]
-		}
-		return nil
-	})
-}
-
-// outcome takes from a report what is kept of it.
-func (r *result) outcome(from *said, format int) *outcome {
-	o := &outcome{
-		Kept: from.Kept, Why: from.Why, Described: from.Described, Covered: from.Covered, Outermost: from.Outermost, Functions: from.Functions,
-		FDEs: from.FDEs, FREs: from.FREs, SFrame: from.SFrame, EhFrame: from.EhFrame, EhHdr: from.EhHdr,
-		Malformed: from.Malformed.Errors, Broken: from.Malformed.Count, Omitted: from.Omitted, Lost: make(map[string]uint64),
-	}
-	for _, g := range from.Reasons {
-		if g.Loss {
-			o.Lost[g.Reason] = g.Bytes
-		}
-	}
-	if o.done() && !from.Verified {
-		o.Check = "not verified"
-	}
-	for _, g := range from.Gaps {
-		if o.Lost[g.Reason] == 0 {
+		if len(made) == 0 {
 			continue
 		}
-		rule := shape(g.Rule)
-		i := slices.IndexFunc(r.Functions, func(l lossy) bool { return l.Name == g.Function && l.Reason == g.Reason && l.Rule == rule })
-		if i < 0 {
-			i = len(r.Functions)
-			r.Functions = append(r.Functions, lossy{Name: g.Function, Reason: g.Reason, Rule: rule})
+		complaints, err = run(tool, append([]string{"--check", "--report", "json"}, made...), func(c *checked) {
+			o := at(c.File).result.Outcomes[version]
+			o.Check = compare(o, c)
+		})
+		if err != nil {
+			return err
 		}
-		// Gaps are in the order of addresses, and what V3 leaves out V2 does, too.
-		if l := &r.Functions[i]; format == 2 && l.last != g.FDE {
-			l.Number++
-			l.last = g.FDE
-		}
-		if format == 2 {
-			r.Functions[i].V2 += g.End - g.Begin
-		} else {
-			r.Functions[i].V3 += g.End - g.Begin
+		for name, text := range complaints {
+			at(name).result.Outcomes[version].Check = text
 		}
 	}
-	return o
+	return nil
 }
 
-// run runs cfi2sframe, and returns what it prints, and what it complains about, by file. Status 1 is of a
-// file that is refused or wrong.
-func (s *settings) run(args []string) ([]byte, map[string]string, error) {
-	var out, complaints bytes.Buffer
-	cmd := exec.Command(s.tool, args...)
-	cmd.Stdout, cmd.Stderr = &out, &complaints
-	err := cmd.Run()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 {
-		err = nil
+// compare says what is wrong with a result.
+func compare(o *outcome, c *checked) string {
+	switch {
+	case !o.Verified:
+		return "not verified"
+	case len(c.Mismatches) > 0:
+		return fmt.Sprintf("%d mismatches", len(c.Mismatches))
+	case c.Covered != o.Covered || c.Described != o.Described:
+		return fmt.Sprintf("--check: %d of %d bytes; the report had %d of %d", c.Covered, c.Described, o.Covered, o.Described)
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w: %s", s.tool, err, complaints.Bytes())
+	return ""
+}
+
+// addLosses sums up the gaps of a report, and removes what the tables do not need.
+func (r *result) addLosses(o *outcome, version int) {
+	lossy := make(map[string]bool)
+	for _, reason := range o.Reasons {
+		lossy[reason.Reason] = reason.Loss
 	}
-	by := make(map[string]string)
-	lines := bufio.NewScanner(&complaints)
-	for lines.Scan() {
-		text := strings.TrimPrefix(lines.Text(), "cfi2sframe: ")
-		if name, what, ok := strings.Cut(text, ": "); ok {
-			by[name] = what
+	for _, g := range o.Gaps {
+		if !lossy[g.Reason] {
+			continue
+		}
+		rule := kind(g.Rule)
+		i := slices.IndexFunc(r.Losses, func(l loss) bool { return l.Reason == g.Reason && l.Rule == rule })
+		if i < 0 {
+			i = len(r.Losses)
+			r.Losses = append(r.Losses, loss{Reason: g.Reason, Rule: rule})
+		}
+		l := &r.Losses[i]
+		if version == 3 {
+			l.V3 += g.End - g.Begin
+			continue
+		}
+		l.V2 += g.End - g.Begin // gaps of V2 include those of V3, and are in the order of addresses
+		if l.last != g.FDE {
+			l.Functions++
+			l.last = g.FDE
 		}
 	}
-	return out.Bytes(), by, lines.Err()
+	o.File, o.Reasons, o.Gaps = "", nil, nil
+}
+
+// run runs cfi2sframe, calls found for each report, and returns the messages on stderr by file. Status 1 means that a
+// file is refused or wrong.
+func run[T any](tool string, args []string, found func(*T)) (map[string]string, error) {
+	var out, stderr bytes.Buffer
+	cmd := exec.Command(tool, args...)
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	err := cmd.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && !(ok && exit.ExitCode() == 1) {
+		return nil, fmt.Errorf("%s: %w: %s", tool, err, stderr.Bytes())
+	}
+	for d := json.NewDecoder(&out); ; {
+		r := new(T)
+		if err := d.Decode(r); err == io.EOF {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("the report: %w", err)
+		}
+		found(r)
+	}
+	complaints := make(map[string]string)
+	for line := range strings.Lines(stderr.String()) {
+		text := strings.TrimPrefix(strings.TrimSpace(line), "cfi2sframe: ")
+		if name, what, ok := strings.Cut(text, ": "); ok && filepath.IsAbs(name) {
+			complaints[name] = what
+		}
+	}
+	return complaints, nil
 }

@@ -6,8 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,150 +14,102 @@ import (
 	"strings"
 )
 
-// A system is one of a suite and an architecture, with what is known of it.
+// A system is one suite on one architecture.
 type system struct {
 	name     string
-	packages map[string]*pkg // by folder
-	files    []file
+	packages []*pkg
+	files    []*file
 }
 
 // A file has what the survey and the conversions say of it.
 type file struct {
-	pkg  *pkg
-	name string            // below the package's folder
-	row  map[string]string // its line of the survey, by column
-	res  *result           // nil where it is not converted, as objects
+	name   string // with the system and the package
+	pkg    *pkg
+	row    map[string]string // its line of the survey, by column
+	result *result
 }
 
 // number returns a column of the survey.
 func (f *file) number(column string) uint64 {
-	n, _ := strconv.ParseUint(f.row[column], 10, 64) // empty where it does not apply
+	n, _ := strconv.ParseUint(f.row[column], 10, 64) // empty if it does not apply
 	return n
 }
 
-// outcome returns what became of the file in a version, or nil.
-func (f *file) outcome(format int) *outcome {
-	if f.res == nil {
-		return nil
-	}
-	return f.res.Outcomes[format]
+// converted reports whether there is a new file of the version.
+func (f *file) converted(version int) bool {
+	o := f.result.Outcomes[version]
+	return o.Kept == "" && o.Error == ""
 }
 
-// lost returns the bytes of which a stack trace loses something.
-func (f *file) lost(format int) uint64 {
-	var n uint64
-	if o := f.outcome(format); o != nil {
-		for _, b := range o.Lost {
-			n += b
-		}
-	}
-	return n
-}
-
-// loadAll reads all results in a folder.
-func loadAll(folder string) ([]*system, error) {
-	names, err := filepath.Glob(filepath.Join(folder, "*.csv"))
+// loadAll reads all results in a directory.
+func loadAll(dir string) ([]*system, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.results.json"))
 	if err != nil {
 		return nil, err
 	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%s: no results; scripts/lab debian convert makes them", dir)
+	}
 	var all []*system
 	for _, name := range names {
-		s, err := load(strings.TrimSuffix(name, ".csv"))
+		s, err := load(strings.TrimSuffix(name, ".results.json"))
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, s)
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: no results of a survey; scripts/lab debian survey makes them", folder)
-	}
-	// Stable before unstable, and the larger systems first.
+	// amd64 first, and stable before unstable.
 	slices.SortFunc(all, func(a, b *system) int {
 		return cmp.Or(cmp.Compare(strings.Count(b.name, "amd64"), strings.Count(a.name, "amd64")),
-			cmp.Compare(b.name[:1], a.name[:1]), cmp.Compare(a.name, b.name))
+			cmp.Compare(b.name, a.name))
 	})
 	return all, nil
 }
 
-// load reads the results whose names begin with base.
+// load reads the results whose names begin with base. Before convert has run, files have no result.
 func load(base string) (*system, error) {
-	s := &system{name: filepath.Base(base), packages: make(map[string]*pkg)}
-	b, err := os.ReadFile(base + ".packages.json")
-	if err != nil {
+	s := &system{name: filepath.Base(base)}
+	results := make(map[string]*result)
+	if err := readJSON(base+".packages.json", &s.packages); err != nil {
 		return nil, err
 	}
-	var list []*pkg
-	if err := json.Unmarshal(b, &list); err != nil {
-		return nil, fmt.Errorf("%s.packages.json: %w", base, err)
-	}
-	for _, p := range list {
-		s.packages[p.Folder] = p
-	}
-	results, err := readResults(base + ".jsonl")
-	if err != nil {
+	if err := readJSON(base+".results.json", &results); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
-	}
-	byName := make(map[string]*result)
-	for _, c := range results {
-		for i := range c.Files {
-			byName[c.Folder+"/"+c.Files[i].File] = &c.Files[i]
-		}
 	}
 	r, err := os.Open(base + ".csv")
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	lines := csv.NewReader(r)
-	head, err := lines.Read()
+	lines, err := csv.NewReader(r).ReadAll()
 	if err != nil {
 		return nil, fmt.Errorf("%s.csv: %w", base, err)
 	}
-	for {
-		record, err := lines.Read()
-		if errors.Is(err, io.EOF) {
-			return s, nil
+	for _, line := range lines[min(1, len(lines)):] {
+		f := &file{row: make(map[string]string)}
+		for i, column := range lines[0] {
+			f.row[column] = line[i]
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s.csv: %w", base, err)
+		f.name = f.row["file"]
+		below, _ := strings.CutPrefix(f.name, s.name+"/")
+		name, _, _ := strings.Cut(below, "/")
+		i := slices.IndexFunc(s.packages, func(p *pkg) bool { return p.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("%s.csv: %s is in no package of the list", base, f.name)
 		}
-		f := file{row: make(map[string]string)}
-		for i, column := range head {
-			f.row[column] = record[i]
-		}
-		below, ok := strings.CutPrefix(f.row["file"], s.name+"/")
-		folder, name, _ := strings.Cut(below, "/")
-		f.name, f.pkg, f.res = name, s.packages[folder], byName[below]
-		if !ok || f.pkg == nil {
-			return nil, fmt.Errorf("%s.csv: %s is in no package of the list", base, f.row["file"])
-		}
+		f.pkg, f.result = s.packages[i], results[f.name]
 		s.files = append(s.files, f)
 	}
+	return s, nil
 }
 
-// choose prints files at random, among those that are converted in both versions.
-func choose(s *settings, out io.Writer) error {
-	all, err := loadAll(s.results)
+func readJSON(name string, v any) error {
+	b, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, sys := range all {
-		for i := range sys.files {
-			f := &sys.files[i]
-			if a, b := f.outcome(2), f.outcome(3); a != nil && b != nil && a.done() && b.done() {
-				names = append(names, filepath.Join(sys.name, f.pkg.Folder, f.name))
-			}
-		}
-	}
-	r := rand.New(rand.NewPCG(s.seed, 0))
-	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	names = names[:min(len(names), s.number)]
-	slices.Sort(names)
-	for _, n := range names {
-		if _, err := fmt.Fprintln(out, n); err != nil {
-			return err
-		}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }

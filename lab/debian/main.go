@@ -1,67 +1,67 @@
-// Command debian does what scripts/lab debian needs besides cfi2sframe: it takes the ELF files out of packages, has each
-// converted and read again, chooses some at random, and makes the tables of docs/debian.md from the results.
+// Package debian has the steps of scripts/lab debian that are not cfi2sframe's: it takes the ELF files out of packages,
+// has each converted and checked, chooses some at random, and makes the tables of docs/debian.md.
 //
-//	debian unpack [--first N] --to FOLDER --list FILE FOLDER
-//	debian convert --tool PROGRAM --results FILE [--jobs N] TREE
-//	debian sample --number N [--seed N] --results FOLDER
-//	debian tables --results FOLDER [--into FILE]
+//	debian unpack DEBS TREE RESULTS     ELF files of packages, and the list of packages
+//	debian convert TOOL TREE RESULTS    all files of the survey
+//	debian sample RESULTS               names of files
+//	debian tables RESULTS DOCUMENT
+//
+// RESULTS of unpack and convert is RESULTS/SYSTEM, without a suffix.
 package debian
 
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
+	"math/rand/v2"
 	"runtime"
+	"slices"
 
-	"github.com/spf13/pflag"
+	"cfi2sframe/lab/kit"
 )
 
-// settings are the command line.
-type settings struct {
-	first   int
-	to      string
-	list    string
-	tool    string
-	results string
-	into    string
-	jobs    int
-	number  int
-	seed    uint64
-}
-
-// Main runs the subcommand.
-func Main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "debian:", err)
-		os.Exit(1)
+// Command returns the subcommand.
+func Command() *kit.Command {
+	steps := "unpack DEBS TREE RESULTS | convert TOOL TREE RESULTS | sample RESULTS | tables RESULTS DOCUMENT"
+	c := kit.New("debian", steps, 2, 4)
+	first := c.Int("first", 0, "unpack the first `N` packages only")
+	jobs := c.Int("jobs", runtime.NumCPU(), "packages or batches of files at a time")
+	number := c.Int("number", 300, "files of the sample")
+	c.Run = func(args []string) error {
+		switch step := args[0]; {
+		case step == "unpack" && len(args) == 4:
+			return unpackAll(args[1], args[2], args[3], *first, *jobs)
+		case step == "convert" && len(args) == 4:
+			return convertAll(args[1], args[2], args[3], *jobs)
+		case step == "sample" && len(args) == 2:
+			return sample(args[1], *number)
+		case step == "tables" && len(args) == 3:
+			return update(args[1], args[2])
+		}
+		return errors.New("wrong step or number of arguments; scripts/lab debian runs all steps")
 	}
+	return c
 }
 
-func run(args []string, out io.Writer) error {
-	var s settings
-	flags := pflag.NewFlagSet("debian", pflag.ContinueOnError)
-	flags.IntVar(&s.first, "first", 0, "take the first so many `PACKAGES` only")
-	flags.StringVar(&s.to, "to", "", "`FOLDER` that packages are unpacked into")
-	flags.StringVar(&s.list, "list", "", "`FILE` for the list of packages")
-	flags.StringVar(&s.tool, "tool", "", "cfi2sframe, the `PROGRAM`")
-	flags.StringVar(&s.results, "results", "", "`PATH` of the results")
-	flags.StringVar(&s.into, "into", "", "`FILE` whose tables are to be renewed")
-	flags.IntVar(&s.jobs, "jobs", runtime.NumCPU(), "`PACKAGES` at a time")
-	flags.IntVar(&s.number, "number", 300, "so many `FILES`")
-	flags.Uint64Var(&s.seed, "seed", 1, "`NUMBER` that the choice depends on")
-	if err := flags.Parse(args); err != nil {
+// sample prints files at random, among those that are converted in both versions.
+func sample(results string, number int) error {
+	all, err := loadAll(results)
+	if err != nil {
 		return err
 	}
-	switch args := flags.Args(); {
-	case len(args) == 2 && args[0] == "unpack" && s.to != "" && s.list != "":
-		return unpackAll(&s, args[1])
-	case len(args) == 2 && args[0] == "convert" && s.tool != "" && s.results != "":
-		return convertAll(&s, args[1], out)
-	case len(args) == 1 && args[0] == "sample" && s.results != "" && s.number > 0:
-		return choose(&s, out)
-	case len(args) == 1 && args[0] == "tables" && s.results != "":
-		return tables(&s, out)
+	var names []string
+	for _, s := range all {
+		for _, f := range s.files {
+			if f.converted(2) && f.converted(3) {
+				names = append(names, f.name)
+			}
+		}
 	}
-	return errors.New("unpack, convert, sample or tables was expected, with what the comment in lab/debian/main.go says; scripts/lab debian does all")
+	r := rand.New(rand.NewPCG(1, 0))
+	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	names = names[:min(len(names), number)]
+	slices.Sort(names)
+	for _, name := range names {
+		fmt.Println(name)
+	}
+	return nil
 }

@@ -1,147 +1,57 @@
 package debian
 
 import (
-	"bufio"
-	"errors"
+	"bytes"
+	"cmp"
 	"fmt"
 	"io"
-	"io/fs"
+	"maps"
 	"os"
-	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/report"
+	"cfi2sframe/translate"
 )
 
-// tables prints what docs/debian.md has, or puts it there.
-func tables(s *settings, out io.Writer) error {
-	all, err := loadAll(s.results)
-	if err != nil {
-		return err
-	}
-	readers, err := lookups(filepath.Join(s.results, "readers.txt"))
-	if err != nil {
-		return err
-	}
-	list := []table{
-		{"packages", packages(all)},
-		{"checks", checks(all)},
-		{"coverage", coverage(all)},
-		{"reasons", reasons(all)},
-		{"gains", gains(all)},
-		{"languages", origins(all, "language", "languages")},
-		{"compilers", origins(all, "compiler", "compilers")},
-		{"causes", causes(all)},
-		{"projects", projects(all)},
-		{"functions", functions(all)},
-		{"without", without(all)},
-		{"fixes", covered(all)},
-		{"sizes", sizes(all)},
-		{"refusals", refusals(all)},
-		{"examples", examples(all)},
-		{"malformed", malformed(all)},
-		{"own", owns(all)},
-		{"readers", readers},
-	}
-	if s.into != "" {
-		return update(s.into, list)
-	}
-	w := bufio.NewWriter(out)
-	for _, t := range list {
-		fmt.Fprintf(w, "## %s\n\n%s\n", t.name, grid(t.lines))
-	}
-	return w.Flush()
-}
-
-// lookups returns the table that scripts/readers has printed, or that of no look-ups.
-func lookups(name string) ([][]string, error) {
-	b, err := os.ReadFile(name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	var lines [][]string
-	for line := range strings.Lines(string(b)) {
-		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| ---") {
-			continue
-		}
-		cells := strings.Split(strings.Trim(line, "| \n"), "|")
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-			if n, err := strconv.ParseUint(cells[i], 10, 64); err == nil {
-				cells[i] = digits(n)
-			} else if len(lines) == 0 && i > 2 { // after library, format and ABI
-				cells[i] = "#" + cells[i]
-			}
-		}
-		lines = append(lines, cells)
-	}
-	if lines == nil {
-		lines = [][]string{nil}
-	}
-	return lines, nil
-}
-
-// A table has a name, by which a document has it.
-type table struct {
+// tables are those of docs/debian.md, by the names that they have there.
+var tables = []struct {
 	name  string
-	lines [][]string
+	write func(io.Writer, []*system)
+}{
+	{"packages", packages}, {"coverage", coverage}, {"languages", languages}, {"reasons", reasons}, {"causes", causes},
+	{"projects", projects}, {"fixes", fixesTable}, {"sizes", sizes}, {"refusals", refusals}, {"own", owns},
 }
 
-// update puts tables into a document, each between its name in a comment and the comment "end". All have to be there.
-func update(doc string, list []table) error {
+// update writes the tables into a document, each between a comment with its name and the comment "end".
+func update(results, doc string) error {
+	all, err := loadAll(results)
+	if err != nil {
+		return err
+	}
 	b, err := os.ReadFile(doc)
 	if err != nil {
 		return err
 	}
 	text := string(b)
-	for _, t := range list {
+	for _, t := range tables {
 		begin := fmt.Sprintf("<!-- %s -->\n", t.name)
-		before, rest, ok := strings.Cut(text, begin)
+		before, rest, found := strings.Cut(text, begin)
 		_, after, ended := strings.Cut(rest, "<!-- end -->\n")
-		if !ok || !ended {
+		if !found || !ended {
 			return fmt.Errorf("%s: no %sand <!-- end --> after it", doc, begin)
 		}
-		text = before + begin + grid(t.lines) + "<!-- end -->\n" + after
+		var table bytes.Buffer
+		t.write(&table, all)
+		text = before + begin + table.String() + "<!-- end -->\n" + after
 	}
-	return writeFile(doc, []byte(text))
-}
-
-// grid makes a table in Markdown. Columns whose name begins with # are of numbers.
-func grid(lines [][]string) string {
-	if len(lines) == 1 {
-		return "None.\n"
-	}
-	var b strings.Builder
-	for i, line := range lines {
-		b.WriteByte('|')
-		for _, cell := range line {
-			cell = strings.ReplaceAll(cell, "|", `\|`)
-			if i == 0 {
-				cell = strings.TrimPrefix(cell, "#")
-			}
-			fmt.Fprintf(&b, " %s |", cell)
-		}
-		b.WriteByte('\n')
-		if i > 0 {
-			continue
-		}
-		b.WriteByte('|')
-		for _, cell := range line {
-			if strings.HasPrefix(cell, "#") {
-				b.WriteString(" ---: |")
-			} else {
-				b.WriteString(" --- |")
-			}
-		}
-		b.WriteByte('\n')
-	}
-	return b.String()
+	return os.WriteFile(doc, []byte(text), 0o644)
 }
 
 func digits[T int | int64 | uint64](n T) string { return report.Digits(uint64(n)) }
 
-// share is a part of a whole in percent, or nothing of nothing.
+// share is a part of a whole in percent.
 func share(n, of uint64) string {
 	if of == 0 {
 		return "-"
@@ -149,10 +59,260 @@ func share(n, of uint64) string {
 	return report.Share(n, of)
 }
 
-// code names a function or a file in Markdown.
-func code(name string) string {
-	if name == "" {
-		return ""
+// numbers writes a row of numbers.
+func numbers(t kit.Table, name string, list []uint64) {
+	cells := []any{name}
+	for _, n := range list {
+		cells = append(cells, digits(n))
 	}
-	return "`" + strings.ReplaceAll(report.Printable(name), "`", "'") + "`"
+	t.Row(cells...)
+}
+
+// packages also says what the checks found. The survey must have covered the same bytes as the conversion.
+func packages(w io.Writer, all []*system) {
+	t := kit.NewTable(w, "system", ">packages", ">with ELF files", ">bytes of .deb", ">ELF files", ">results", ">FDEs",
+		">rows", ">wrong")
+	var total [8]uint64
+	for _, s := range all {
+		var n [8]uint64
+		n[0] = uint64(len(s.packages))
+		for _, p := range s.packages {
+			n[1] += uint64(min(p.ELF, 1))
+			n[2] += uint64(p.Size)
+			n[3] += uint64(p.ELF)
+		}
+		for _, f := range s.files {
+			for _, version := range versions {
+				if !f.converted(version) {
+					continue
+				}
+				o := f.result.Outcomes[version]
+				n[4]++
+				n[5] += o.FDEs
+				n[6] += o.FREs
+				covered := f.number(fmt.Sprintf("v%d_covered", version))
+				if o.Check != "" || f.number("described") != o.Described || covered != o.Covered {
+					n[7]++
+				}
+			}
+		}
+		numbers(t, s.name, n[:])
+		for i := range n {
+			total[i] += n[i]
+		}
+	}
+	numbers(t, "all", total[:])
+}
+
+// surveyed has sums of the survey.
+type surveyed struct {
+	files, withCFI     int
+	described, without uint64
+	traced             [4]uint64 // bytes of which a stack trace loses nothing, by version
+}
+
+func (t *surveyed) add(f *file) {
+	t.files++
+	t.without += f.number("without_cfi")
+	if f.row["status"] != "cfi" {
+		return
+	}
+	t.withCFI++
+	t.described += f.number("described")
+	for _, v := range versions {
+		t.traced[v] += f.number(fmt.Sprintf("v%d_covered", v)) + f.number(fmt.Sprintf("v%d_outermost", v))
+	}
+}
+
+func surveyTable(w io.Writer, what string) (row func(name string, t *surveyed)) {
+	table := kit.NewTable(w, what, ">ELF files", ">with CFI", ">bytes described", ">V2", ">V3", ">bytes without CFI")
+	return func(name string, t *surveyed) {
+		table.Row(name, digits(t.files), digits(t.withCFI), digits(t.described), share(t.traced[2], t.described),
+			share(t.traced[3], t.described), digits(t.without))
+	}
+}
+
+func coverage(w io.Writer, all []*system) {
+	row := surveyTable(w, "system")
+	var total surveyed
+	for _, s := range all {
+		var one surveyed
+		for _, f := range s.files {
+			one.add(f)
+			total.add(f)
+		}
+		row(s.name, &one)
+	}
+	row("all", &total)
+}
+
+func languages(w io.Writer, all []*system) {
+	row := surveyTable(w, "language")
+	by := make(map[string]*surveyed)
+	for _, s := range all {
+		for _, f := range s.files {
+			key := f.row["languages"]
+			if by[key] == nil {
+				by[key] = new(surveyed)
+			}
+			by[key].add(f)
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(by), func(a, b string) int {
+		return cmp.Or(cmp.Compare(by[b].files, by[a].files), cmp.Compare(a, b))
+	}) {
+		row(key, by[key])
+	}
+}
+
+// A group has sums of losses that have something in common.
+type group struct {
+	key              [2]string
+	files, functions int
+	v2, v3           uint64
+
+	last *file // that was counted
+}
+
+func (g *group) add(f *file, l *loss) {
+	if g.last != f {
+		g.files++
+		g.last = f
+	}
+	g.functions += l.Functions
+	g.v2 += l.V2
+	g.v3 += l.V3
+}
+
+// groups sums up losses by a key, the largest sums first.
+func groups(all []*system, key func(f *file, l *loss) [2]string) []*group {
+	by := make(map[[2]string]*group)
+	for _, s := range all {
+		for _, f := range s.files {
+			for i := range f.result.Losses {
+				l := &f.result.Losses[i]
+				k := key(f, l)
+				if by[k] == nil {
+					by[k] = &group{key: k}
+				}
+				by[k].add(f, l)
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(by), func(a, b *group) int {
+		return cmp.Or(cmp.Compare(b.v2+b.v3, a.v2+a.v3), cmp.Compare(a.key[0]+a.key[1], b.key[0]+b.key[1]))
+	})
+}
+
+// longest is the length of lists.
+const longest = 25
+
+func reasons(w io.Writer, all []*system) {
+	words := make(map[string]string)
+	for _, r := range translate.Reasons() {
+		words[r.Name()] = r.String()
+	}
+	t := kit.NewTable(w, "reason", "", ">files", ">bytes in V2", ">in V3")
+	for _, g := range groups(all, func(_ *file, l *loss) [2]string { return [2]string{l.Reason} }) {
+		t.Row(g.key[0], words[g.key[0]], digits(g.files), digits(g.v2), digits(g.v3))
+	}
+}
+
+func causes(w io.Writer, all []*system) {
+	t := kit.NewTable(w, "reason", "rule", ">files", ">functions", ">bytes in V2", ">in V3")
+	list := groups(all, func(_ *file, l *loss) [2]string { return [2]string{l.Reason, l.Rule} })
+	for _, g := range list[:min(len(list), longest)] {
+		rule := g.key[1]
+		if rule != "" {
+			rule = "`" + strings.ReplaceAll(rule, "|", `\|`) + "`"
+		}
+		t.Row(g.key[0], rule, digits(g.files), digits(g.functions), digits(g.v2), digits(g.v3))
+	}
+}
+
+func projects(w io.Writer, all []*system) {
+	list := groups(all, func(f *file, _ *loss) [2]string { return [2]string{f.pkg.Source} })
+	var v2, v3 uint64
+	for _, g := range list {
+		v2, v3 = v2+g.v2, v3+g.v3
+	}
+	t := kit.NewTable(w, "source package", ">bytes in V2", ">in V3", ">of all that V2 loses", ">V3")
+	for _, g := range list[:min(len(list), longest)] {
+		t.Row(g.key[0], digits(g.v2), digits(g.v3), share(g.v2, v2), share(g.v3, v3))
+	}
+}
+
+// sizes compares sections.
+func sizes(w io.Writer, all []*system) {
+	t := kit.NewTable(w, "system", ">files", ">.eh_frame", ">.eh_frame_hdr", ">.sframe V2", ">of both", ">.sframe V3",
+		">of both")
+	for _, s := range all {
+		var frame, hdr, v2, v3 uint64
+		files := 0
+		for _, f := range s.files {
+			a, b := f.result.Outcomes[2], f.result.Outcomes[3]
+			if !f.converted(2) || !f.converted(3) || a.EhFrame == 0 { // its CFI is elsewhere
+				continue
+			}
+			files++
+			frame, hdr, v2, v3 = frame+a.EhFrame, hdr+a.EhHdr, v2+a.SFrame, v3+b.SFrame
+		}
+		t.Row(s.name, digits(files), digits(frame), digits(hdr), digits(v2), share(v2, frame+hdr), digits(v3),
+			share(v3, frame+hdr))
+	}
+}
+
+// refusals counts the files that are not converted, by reason.
+func refusals(w io.Writer, all []*system) {
+	type sum struct {
+		files     [4]int // by version
+		described uint64
+	}
+	by := make(map[string]*sum)
+	for _, s := range all {
+		for _, f := range s.files {
+			for _, version := range versions {
+				if f.converted(version) {
+					continue
+				}
+				o := f.result.Outcomes[version]
+				why := cmp.Or(o.Kept, "refused: "+kind(o.Error))
+				if by[why] == nil {
+					by[why] = new(sum)
+				}
+				by[why].files[version]++
+				if version == 2 {
+					by[why].described += f.number("described")
+				}
+			}
+		}
+	}
+	t := kit.NewTable(w, "why", ">files in V2", ">in V3", ">bytes of code that CFI describes")
+	for _, why := range slices.Sorted(maps.Keys(by)) {
+		t.Row(why, digits(by[why].files[2]), digits(by[why].files[3]), digits(by[why].described))
+	}
+}
+
+// owns sums up the .sframe that came with files.
+func owns(w io.Writer, all []*system) {
+	t := kit.NewTable(w, "system", "version", ">files", ">bytes of code covered", ">of", ">files with mismatches")
+	for _, s := range all {
+		for version := 1; version <= 3; version++ {
+			var files, wrong int
+			var covered, described uint64
+			for _, f := range s.files {
+				own := f.result.Own
+				if own == nil || own.Format != version {
+					continue
+				}
+				files++
+				covered += own.Covered
+				described += own.Described
+				wrong += min(len(own.Mismatches), 1)
+			}
+			if files > 0 {
+				t.Row(s.name, fmt.Sprint("V", version), digits(files), digits(covered), digits(described), digits(wrong))
+			}
+		}
+	}
 }
