@@ -53,11 +53,13 @@ func Merge(ctx context.Context, names []string, opt MergeOptions, progress func(
 // A merger makes one survey of parts. Its indexes of paths are those of all parts together.
 type merger struct {
 	MergeOptions
-	names  []string
-	heads  []*Survey // of parts, without files
-	paths  []mergedPath
-	index  map[string]int // of paths, by name
-	groups []*Shards
+	names []string
+	heads []*Survey // of parts, without files, until their files are read
+
+	settings Settings
+	paths    []mergedPath
+	index    map[string]int // of paths, by name
+	groups   []*Shards
 
 	mu    sync.Mutex
 	files []mergedFile
@@ -97,11 +99,12 @@ func (m *merger) name(part int) string { return report.Printable(m.names[part]) 
 // resolve finds out what all parts together are of.
 func (m *merger) resolve() error {
 	for part, h := range m.heads {
-		switch first := m.heads[0]; {
+		m.settings = m.heads[0].Settings
+		switch {
 		case h.Tool != valid(m.Tool):
 			return m.about(part, fmt.Errorf("made by %.200q; only parts of %.200q can be merged", h.Tool, m.Tool))
-		case h.Settings != first.Settings:
-			return m.about(part, fmt.Errorf("made %s, but %s is made %s", h.Settings, m.name(0), first.Settings))
+		case h.Settings != m.settings:
+			return m.about(part, fmt.Errorf("made %s, but %s is made %s", h.Settings, m.name(0), m.settings))
 		}
 	}
 	m.unite()
@@ -455,6 +458,7 @@ func (m *merger) add(part int) error {
 		return err
 	}
 	h := m.heads[part]
+	m.heads[part] = nil
 	sameName := func(a, b Part) bool { return a.Name == b.Name }
 	if s.Settings != h.Settings || !slices.EqualFunc(s.Paths, h.Paths, sameName) {
 		return errors.New("settings come after other fields, or the file has changed meanwhile")
@@ -508,10 +512,7 @@ func (m *merger) finish() (*Survey, error) {
 	slices.SortFunc(m.files, func(a, b mergedFile) int {
 		return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.part, b.part))
 	})
-	s := &Survey{Tool: valid(m.Tool)}
-	if len(m.heads) > 0 {
-		s.Settings = m.heads[0].Settings
-	}
+	s := &Survey{Tool: valid(m.Tool), Settings: m.settings}
 	pathOf := make(map[string]int) // of the files with the worst functions, by place
 	for _, w := range m.functions {
 		for _, f := range w.list {
