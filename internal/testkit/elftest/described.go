@@ -3,7 +3,6 @@ package elftest
 import (
 	"debug/elf"
 	"encoding/binary"
-	"slices"
 	"testing"
 
 	"cfi2sframe/cfi"
@@ -16,9 +15,10 @@ type Range struct{ Begin, End uint64 }
 func Described(t testing.TB, functions ...Range) *cfi.Table {
 	t.Helper()
 	le := binary.LittleEndian
-	data := []byte{12, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 4, 0, 8, 0, 1, 0x78, 16, 0} // a CIE of version 4, addresses of 8 bytes
+	// A CIE of version 4, addresses of 8 bytes.
+	data := []byte{12, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 4, 0, 8, 0, 1, 0x78, 16, 0}
 	for _, r := range functions {
-		data = slices.Concat(data, le.AppendUint32(nil, 20), make([]byte, 4), le.AppendUint64(nil, r.Begin), le.AppendUint64(nil, r.End-r.Begin))
+		data = Append(Append(data, le, []uint32{20, 0}), le, []uint64{r.Begin, r.End - r.Begin})
 	}
 	table, err := cfi.Parse(elf.EM_X86_64, le, cfi.Section{Source: cfi.DebugFrame, Data: data})
 	if err != nil || table.Len() != len(functions) || table.NumErrors > 0 {

@@ -34,7 +34,7 @@ type Patcher struct {
 	B      []byte
 }
 
-// Patch returns a Patcher of a copy of b, which ends the test by fatalf where something is missing.
+// Patch returns a Patcher of a copy of b, which ends the test by fatalf if something is missing.
 func Patch(fatalf func(string, ...any), b []byte) *Patcher {
 	return &Patcher{fatalf, bytes.Clone(b)}
 }
@@ -49,6 +49,9 @@ func (p *Patcher) Put16(off int, v uint16) { binary.LittleEndian.PutUint16(p.B[o
 func (p *Patcher) Put32(off int, v uint32) { binary.LittleEndian.PutUint32(p.B[off:], v) }
 func (p *Patcher) Put64(off int, v uint64) { binary.LittleEndian.PutUint64(p.B[off:], v) }
 
+// put writes a value of fixed size.
+func (p *Patcher) put(off int, v any) { copy(p.B[off:], Append(nil, binary.LittleEndian, v)) }
+
 // Header returns the offset of the i-th section header.
 func (p *Patcher) Header(i int) int { return int(p.U64(EhShoff)) + i*elffile.SectionSize }
 
@@ -60,7 +63,7 @@ func (p *Patcher) Index(name string) int {
 			return i
 		}
 	}
-	p.fatalf("there is no section %s", name)
+	p.fatalf("no section %s", name)
 	return 0
 }
 
@@ -77,15 +80,13 @@ func (p *Patcher) Segment(typ elf.ProgType, n int) int {
 			n--
 		}
 	}
-	p.fatalf("there is no %v", typ)
+	p.fatalf("no %v", typ)
 	return 0
 }
 
 // Append adds bytes at the end of the file and returns where.
 func (p *Patcher) Append(data []byte) int {
-	for len(p.B)%8 != 0 {
-		p.B = append(p.B, 0)
-	}
+	p.B = Pad(p.B, 8)
 	off := len(p.B)
 	p.B = append(p.B, data...)
 	return off
@@ -99,7 +100,7 @@ func (p *Patcher) Contents(name string, data []byte) {
 	p.Put64(h+ShSize, uint64(len(data)))
 }
 
-// Code makes .text so large, and returns its address.
+// Code gives .text size zero bytes, and returns its address.
 func (p *Patcher) Code(size int) uint64 {
 	p.Contents(".text", make([]byte, size))
 	return p.U64(p.Section(".text") + ShAddr)
@@ -107,9 +108,7 @@ func (p *Patcher) Code(size int) uint64 {
 
 // BigPLT adds a segment of PLT stubs, which no CFI describes.
 func (p *Patcher) BigPLT(size int, stub ...byte) {
-	for len(p.B)%4096 != 0 {
-		p.B = append(p.B, 0)
-	}
+	p.B = Pad(p.B, 4096)
 	off := p.Append(bytes.Repeat(stub, size/len(stub)))
 	const addr = 0x100000
 	// In the place of PT_GNU_STACK, after the other PT_LOADs.
@@ -133,9 +132,7 @@ type Frames struct{ B []byte }
 // Record appends a record, and returns its offset.
 func (f *Frames) Record(id uint32, body []byte) int {
 	off := len(f.B)
-	f.B = binary.LittleEndian.AppendUint32(f.B, uint32(4+len(body)))
-	f.B = binary.LittleEndian.AppendUint32(f.B, id)
-	f.B = append(f.B, body...)
+	f.B = append(Append(f.B, binary.LittleEndian, []uint32{uint32(4 + len(body)), id}), body...)
 	return off
 }
 
@@ -150,16 +147,12 @@ func (f *Frames) CIE(instructions ...byte) int {
 // CIEOf appends a CIE of version 1 with the given augmentation string and data, and
 // the code alignment as it is encoded.
 func (f *Frames) CIEOf(aug string, codeAlign byte, data, instructions []byte) int {
-	body := append([]byte{1}, aug...)
-	body = append(body, 0, codeAlign, 0x78, 16)
-	body = append(body, data...)
-	return f.Record(0, append(body, instructions...))
+	return f.Record(0, slices.Concat([]byte("\x01"+aug), []byte{0, codeAlign, 0x78, 16}, data, instructions))
 }
 
 // FDE appends an FDE.
 func (f *Frames) FDE(cie int, start, size uint64, instructions ...byte) int {
-	body := binary.LittleEndian.AppendUint64(nil, start)
-	body = binary.LittleEndian.AppendUint64(body, size)
+	body := Append(nil, binary.LittleEndian, []uint64{start, size})
 	return f.Record(uint32(len(f.B)+4-cie), append(body, instructions...))
 }
 
@@ -179,8 +172,7 @@ func (p *Patcher) CopySection(off int, name string) {
 	copy(p.B[off:], p.B[p.Section(name):][:elffile.SectionSize])
 }
 
-// Bomb returns a compressed stream of 1 GiB of zeros, followed by nothing: who reads
-// all of it fails at the end.
+// Bomb returns a compressed stream of 1 GiB of zeros without its end: reading all of it fails.
 func Bomb(t testing.TB, kind elf.CompressionType) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -218,11 +210,7 @@ func Bomb(t testing.TB, kind elf.CompressionType) []byte {
 
 // Compressed makes .comment-like section contents for SHF_COMPRESSED.
 func Compressed(kind elf.CompressionType, size uint64, data []byte) []byte {
-	b := binary.LittleEndian.AppendUint32(nil, uint32(kind))
-	b = binary.LittleEndian.AppendUint32(b, 0)
-	b = binary.LittleEndian.AppendUint64(b, size)
-	b = binary.LittleEndian.AppendUint64(b, 1)
-	return append(b, data...)
+	return append(Append(nil, binary.LittleEndian, &elf.Chdr64{Type: uint32(kind), Size: size, Addralign: 1}), data...)
 }
 
 // AddSection adds a section with the given name and contents.
@@ -234,21 +222,16 @@ func (p *Patcher) AddSection(name string, flags uint64, data []byte) {
 	p.Put64(names+ShOff, uint64(at))
 	p.Put64(names+ShSize, uint64(str)+uint64(len(name))+1)
 	p.NewSections(1, func(_, h int) {
-		p.Put32(h, str)
-		p.Put32(h+ShType, uint32(elf.SHT_PROGBITS))
-		p.Put64(h+ShFlags, flags)
-		p.Put64(h+ShOff, uint64(off))
-		p.Put64(h+ShSize, uint64(len(data)))
+		p.put(h, &elf.Section64{
+			Name: str, Type: uint32(elf.SHT_PROGBITS), Flags: flags, Off: uint64(off), Size: uint64(len(data)),
+		})
 	})
 }
 
 // Symbol returns a function symbol.
 func Symbol(name uint32, value, size uint64, section uint16) []byte {
-	b := binary.LittleEndian.AppendUint32(nil, name)
-	b = append(b, byte(elf.STT_FUNC), 0)
-	b = binary.LittleEndian.AppendUint16(b, section)
-	b = binary.LittleEndian.AppendUint64(b, value)
-	return binary.LittleEndian.AppendUint64(b, size)
+	s := elf.Sym64{Name: name, Info: byte(elf.STT_FUNC), Shndx: section, Value: value, Size: size}
+	return Append(nil, binary.LittleEndian, &s)
 }
 
 // Near is a CIE whose FDEs have addresses of two bytes, relative to where they are.
@@ -262,7 +245,7 @@ func (f *Frames) Here(cie int, size uint16, instructions ...byte) {
 	f.Record(uint32(len(f.B)+4-cie), append(append(body, 0), instructions...))
 }
 
-// Gaps describes n ranges of a byte that have no form, and as many that have.
+// Gaps describes n ranges of a byte without an SFrame form, each followed by one with a form.
 func (f *Frames) Gaps(text uint64, n int) {
 	f.FDE(f.CIE(Sound...), text, uint64(2*n), bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, n)...)
 }
@@ -279,20 +262,13 @@ func (p *Patcher) ManySections(n int, fill func(i, header int)) {
 
 // Note returns a note.
 func Note(nameSize, descSize, typ uint32, name string, desc []byte) []byte {
-	b := binary.LittleEndian.AppendUint32(nil, nameSize)
-	b = binary.LittleEndian.AppendUint32(b, descSize)
-	b = binary.LittleEndian.AppendUint32(b, typ)
-	return append(append(b, name...), desc...)
+	return slices.Concat(Append(nil, binary.LittleEndian, []uint32{nameSize, descSize, typ}), []byte(name), desc)
 }
 
 // DebugLink returns the contents of .gnu_debuglink for a debug file with the given
 // contents.
 func DebugLink(name string, data []byte) []byte {
-	b := append([]byte(name), 0)
-	for len(b)%4 != 0 {
-		b = append(b, 0)
-	}
-	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(data))
+	return binary.LittleEndian.AppendUint32(Pad([]byte(name+"\x00"), 4), crc32.ChecksumIEEE(data))
 }
 
 // LastLoad returns the offset of the header of the last PT_LOAD.
@@ -309,27 +285,17 @@ func (p *Patcher) LastLoad() int {
 // Prog makes the header at off one of the given type over a part of the file that is
 // loaded at an address.
 func (p *Patcher) Prog(off int, typ elf.ProgType, at, addr, size uint64) {
-	p.Put32(off, uint32(typ))
-	p.Put32(off+PhFlags, uint32(elf.PF_R))
-	p.Put64(off+PhOff, at)
-	for _, field := range []int{PhVaddr, PhVaddr + 8} {
-		p.Put64(off+field, addr)
-	}
-	for _, field := range []int{PhFilesz, PhMemsz} {
-		p.Put64(off+field, size)
-	}
-	p.Put64(off+PhAlign, 4)
+	p.put(off, &elf.Prog64{
+		Type: uint32(typ), Flags: uint32(elf.PF_R), Off: at, Vaddr: addr, Paddr: addr, Filesz: size, Memsz: size, Align: 4,
+	})
 }
 
 // SectionIn gives the file another section.
 func (p *Patcher) SectionIn(typ elf.SectionType, flags elf.SectionFlag, off, addr, size uint64) {
 	p.NewSections(1, func(_, h int) {
-		p.Put32(h+ShType, uint32(typ))
-		p.Put64(h+ShFlags, uint64(flags))
-		p.Put64(h+ShOff, off)
-		p.Put64(h+ShAddr, addr)
-		p.Put64(h+ShSize, size)
-		p.Put64(h+ShAlign, 1)
+		p.put(h, &elf.Section64{
+			Type: uint32(typ), Flags: uint64(flags), Addr: addr, Off: off, Size: size, Addralign: 1,
+		})
 	})
 }
 

@@ -1,7 +1,6 @@
 package elftest
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
 
@@ -10,7 +9,7 @@ import (
 
 // An Object is a relocatable object in the making.
 type Object struct {
-	Sections []objectSection
+	Sections []Section
 	Symbols  []byte // contents of .symtab
 	Locals   uint32 // its sh_info
 	Header   elf.Header64
@@ -18,14 +17,15 @@ type Object struct {
 	Tail     []byte // after the section headers
 }
 
-type objectSection struct {
+// A Section has its contents in Data, unless its Off and Size are set by At.
+type Section struct {
 	elf.Section64
-	name  string
+	Name  string
 	Data  []byte
-	fixed bool // Off and Size are set already
+	fixed bool
 }
 
-// Sections of the objects that newObject makes.
+// Sections of the objects that NewObject makes.
 const (
 	ObjText = 1 + iota
 	ObjFrame
@@ -35,14 +35,31 @@ const (
 	ObjNames
 )
 
-// A byteOrder reads, writes and appends.
-type byteOrder interface {
+// An Order is a byte order.
+type Order interface {
 	binary.ByteOrder
 	binary.AppendByteOrder
 }
 
+// Append appends a value of fixed size.
+func Append(b []byte, order Order, v any) []byte {
+	b, err := binary.Append(b, order, v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// Pad appends zeros until the size is a multiple of align.
+func Pad(b []byte, align int) []byte {
+	for len(b)%align != 0 {
+		b = append(b, 0)
+	}
+	return b
+}
+
 // Order returns the byte order of the object.
-func (o *Object) Order() byteOrder {
+func (o *Object) Order() Order {
 	if o.Big {
 		return binary.BigEndian
 	}
@@ -51,28 +68,21 @@ func (o *Object) Order() byteOrder {
 
 // Add appends a section and returns its index.
 func (o *Object) Add(name string, typ elf.SectionType, flags elf.SectionFlag, data []byte) int {
-	o.Sections = append(o.Sections, objectSection{name: name, Data: data, Section64: elf.Section64{Type: uint32(typ), Flags: uint64(flags), Addralign: 1}})
+	h := elf.Section64{Type: uint32(typ), Flags: uint64(flags), Addralign: 1}
+	o.Sections = append(o.Sections, Section{Section64: h, Name: name, Data: data})
 	return len(o.Sections) - 1
 }
 
 // Symbol appends a symbol.
 func (o *Object) Symbol(bind elf.SymBind, typ elf.SymType, section uint16, value uint64) int {
-	le := o.Order()
-	b := le.AppendUint32(o.Symbols, 0)
-	b = append(b, elf.ST_INFO(bind, typ), 0)
-	b = le.AppendUint16(b, section)
-	b = le.AppendUint64(b, value)
-	o.Symbols = le.AppendUint64(b, 0)
+	o.Symbols = Append(o.Symbols, o.Order(), elf.Sym64{Info: elf.ST_INFO(bind, typ), Shndx: section, Value: value})
 	return len(o.Symbols)/elffile.SymSize - 1
 }
 
 // Rela appends a relocation to the section with the given index.
 func (o *Object) Rela(section int, off uint64, sym, typ uint32, addend int64) {
-	le := o.Order()
 	s := &o.Sections[section]
-	s.Data = le.AppendUint64(s.Data, off)
-	s.Data = le.AppendUint64(s.Data, uint64(sym)<<32|uint64(typ))
-	s.Data = le.AppendUint64(s.Data, uint64(addend))
+	s.Data = Append(s.Data, o.Order(), elf.Rela64{Off: off, Info: elf.R_INFO(sym, typ), Addend: addend})
 }
 
 // Code adds a section of code with one function.
@@ -105,21 +115,16 @@ func (o *Object) FDE(sym uint32, addend int64, size int) {
 
 // FDEIn is FDE for a section of CFI and its relocations.
 func (o *Object) FDEIn(frame, rela int, sym uint32, addend int64, size int) {
-	le := o.Order()
 	at := len(o.Sections[frame].Data)
-	body := le.AppendUint32(nil, uint32(at+4))
-	body = le.AppendUint32(body, 0)
-	body = le.AppendUint32(body, uint32(size))
+	body := Append(nil, o.Order(), []uint32{uint32(at + 4), 0, uint32(size)})
 	o.Record(frame, append(body, 0, 0x41, 0x0e, 16))
 	o.Rela(rela, uint64(at+8), sym, uint32(elf.R_X86_64_PC32), addend)
 }
 
 // NewObject begins an object for amd64 with one function of 64 bytes.
 func NewObject() *Object {
-	o := &Object{Header: elf.Header64{
-		Type: uint16(elf.ET_REL), Machine: uint16(elf.EM_X86_64), Version: 1, Ehsize: elffile.HeaderSize,
-		Shentsize: elffile.SectionSize, Shstrndx: ObjNames,
-	}}
+	h := elf.Header64{Type: uint16(elf.ET_REL), Machine: uint16(elf.EM_X86_64), Shstrndx: ObjNames}
+	o := &Object{Header: h}
 	o.Add("", elf.SHT_NULL, 0, nil)
 	o.Add(".text", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, make([]byte, 64))
 	o.Add(".eh_frame", elf.SHT_PROGBITS, elf.SHF_ALLOC, nil)
@@ -145,58 +150,60 @@ func (o *Object) RelaOf(name string, target int) int {
 
 // Bytes returns the object.
 func (o *Object) Bytes() []byte {
-	le := o.Order()
-	o.Sections[ObjSymtab].Data = o.Symbols
-	if o.Sections[ObjSymtab].Info == 0 {
-		o.Sections[ObjSymtab].Info = max(o.Locals, 1)
+	symtab := &o.Sections[ObjSymtab]
+	symtab.Data = o.Symbols
+	if symtab.Info == 0 {
+		symtab.Info = max(o.Locals, 1)
 	}
-	names := []byte{0}
-	known := map[string]uint32{"": 0}
-	for i := range o.Sections {
-		s := &o.Sections[i]
-		if _, ok := known[s.name]; !ok {
-			known[s.name] = uint32(len(names))
-			names = append(append(names, s.name...), 0)
-		}
-		s.Name = known[s.name]
-	}
-	if s := &o.Sections[ObjNames]; !s.fixed && s.name == ".shstrtab" {
+	names := Names(o.Sections)
+	if s := &o.Sections[ObjNames]; s.Name == ".shstrtab" {
 		s.Data = names
 	}
 	b := make([]byte, elffile.HeaderSize)
-	pad := func() {
-		for len(b)%8 != 0 {
-			b = append(b, 0)
-		}
-	}
 	for i := range o.Sections {
-		s := &o.Sections[i]
-		if !s.fixed {
-			pad()
+		if s := &o.Sections[i]; !s.fixed {
+			b = Pad(b, 8)
 			s.Off, s.Size = uint64(len(b)), uint64(len(s.Data))
 			b = append(b, s.Data...)
 		}
 	}
-	pad()
-	h := o.Header
+	return append(Encode(b, o.Order(), o.Header, o.Sections), o.Tail...)
+}
+
+// Names gives the headers of sections their names, and returns the contents of .shstrtab.
+func Names(sections []Section) []byte {
+	names := []byte{0}
+	offsets := map[string]uint32{"": 0}
+	for i := range sections {
+		s := &sections[i]
+		if _, ok := offsets[s.Name]; !ok {
+			offsets[s.Name] = uint32(len(names))
+			names = append(append(names, s.Name...), 0)
+		}
+		s.Section64.Name = offsets[s.Name]
+	}
+	return names
+}
+
+// Encode appends the section headers, if any, to the contents of a file, and writes h at its beginning.
+func Encode(b []byte, order Order, h elf.Header64, sections []Section) []byte {
 	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
-	if o.Big {
+	if order == binary.BigEndian {
 		h.Ident[elf.EI_DATA] = byte(elf.ELFDATA2MSB)
 	}
-	h.Shoff, h.Shnum = uint64(len(b)), uint16(len(o.Sections))
-	first := &o.Sections[0]
-	if len(o.Sections) >= int(elf.SHN_LORESERVE) {
-		h.Shnum, first.Size = 0, uint64(len(o.Sections))
+	h.Version, h.Ehsize = 1, elffile.HeaderSize
+	if len(sections) > 0 {
+		b = Pad(b, 8)
+		h.Shoff, h.Shentsize, h.Shnum = uint64(len(b)), elffile.SectionSize, uint16(len(sections))
+		if len(sections) >= int(elf.SHN_LORESERVE) {
+			h.Shnum, sections[0].Size = 0, uint64(len(sections))
+		}
 	}
-	table := make([]elf.Section64, len(o.Sections))
-	for i := range table {
-		table[i] = o.Sections[i].Section64
+	for i := range sections {
+		b = Append(b, order, &sections[i].Section64)
 	}
-	var head, tail bytes.Buffer
-	_ = binary.Write(&head, le, &h) // a buffer takes everything
-	_ = binary.Write(&tail, le, table)
-	copy(b, head.Bytes())
-	return append(append(b, tail.Bytes()...), o.Tail...)
+	copy(b, Append(nil, order, &h))
+	return b
 }
 
 // At sets where a section is in the file.
@@ -216,14 +223,11 @@ func BigObject(m elf.Machine, pc32 uint32) *Object {
 	}
 	o.Symbol(0, 0, 0, 0)
 	o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, ObjText, 0)
-	switch m {
-	case elf.EM_S390: // RA in r14; CFA r15+160
-		body := append([]byte{0, 0, 0, 0, 1}, "zR\x00\x01\x78\x0e\x01\x1b\x0c\x0f\xa0\x01"...)
-		o.Record(ObjFrame, body)
-	default: // RA in x30; CFA sp+0
-		body := append([]byte{0, 0, 0, 0, 1}, "zR\x00\x04\x78\x1e\x01\x1b\x0c\x1f\x00"...)
-		o.Record(ObjFrame, body)
+	cie := "zR\x00\x04\x78\x1e\x01\x1b\x0c\x1f\x00" // RA in x30; CFA sp+0
+	if m == elf.EM_S390 {
+		cie = "zR\x00\x01\x78\x0e\x01\x1b\x0c\x0f\xa0\x01" // RA in r14; CFA r15+160
 	}
+	o.Record(ObjFrame, append([]byte{0, 0, 0, 0, 1}, cie...))
 	at := len(o.Sections[ObjFrame].Data)
 	body := o.Order().AppendUint32(nil, uint32(at+4))
 	body = o.Order().AppendUint64(body, 64)

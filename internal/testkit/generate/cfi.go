@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"encoding/binary"
 	"math"
 	"slices"
 	"strings"
@@ -20,15 +21,15 @@ const (
 type CFI struct {
 	Machine *Machine
 	Debug   bool // .debug_frame
-	Object  bool // of a relocatable object: what has an address is filled in by a relocation
+	Object  bool // of a relocatable object: relocations give the addresses
 	Code    []Range
 	CIEs    []CIE
 	FDEs    []FDE
-	// Slots are pointers that others lead to; where they are is known when the section is encoded.
+	// Slots are the targets of indirect pointers. Encode sets them.
 	Slots []uint64
 }
 
-// A Range is one of addresses, End excluded.
+// A Range is a range of addresses.
 type Range struct{ Begin, End uint64 }
 
 // A CIE is what several FDEs have in common.
@@ -40,7 +41,7 @@ type CIE struct {
 	Data     int64
 	RA       uint64
 	Encoding byte // of addresses
-	LSDA     byte // the encodings of pointers that a stack trace does not need
+	LSDA     byte // encodings of pointers that a stack trace does not need
 	Handler  byte
 	Initial  []Instruction
 }
@@ -54,7 +55,7 @@ type FDE struct {
 	CIE          int
 	Wide         bool
 	Start, Size  uint64
-	Padding      int // bytes more of augmentation data
+	Padding      int // additional bytes of augmentation data
 	Instructions []Instruction
 	Broken       bool // its instructions make no sense
 }
@@ -67,7 +68,7 @@ type Layout struct {
 	Slot uint64 // where CFI.Slots are
 }
 
-// A Relocation is a place in the section whose contents a linker knows.
+// A Relocation is an address in the section that the linker fills in.
 type Relocation struct {
 	Off    uint64
 	Size   int
@@ -181,7 +182,7 @@ func (e *encoder) cie(c *CIE) {
 	})
 }
 
-// augmented writes augmentation data behind its size, which is below 128.
+// augmented writes augmentation data after its size, which is below 128.
 func (e *encoder) augmented(fill func()) {
 	at := len(e.b)
 	e.b = append(e.b, 0)
@@ -267,9 +268,13 @@ func (e *encoder) pointer(enc byte, v, fn uint64, reloc bool) {
 		v -= fn
 	}
 	if e.Object && reloc {
-		at := len(e.b)
+		r := Relocation{Off: uint64(len(e.b)), PCRel: enc&0x70 == encPC, Target: v}
+		if r.PCRel {
+			r.Target += e.Addr + r.Off
+		}
 		e.form(enc, 0)
-		e.relocs = append(e.relocs, Relocation{uint64(at), len(e.b) - at, enc&0x70 == encPC, v + map[bool]uint64{true: e.Addr + uint64(at)}[enc&0x70 == encPC]})
+		r.Size = len(e.b) - int(r.Off)
+		e.relocs = append(e.relocs, r)
 		return
 	}
 	e.form(enc, v)
@@ -292,13 +297,7 @@ func (e *encoder) form(enc byte, v uint64) {
 	}
 }
 
-func uleb(b []byte, v uint64) []byte {
-	for v >= 0x80 {
-		b = append(b, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(b, byte(v))
-}
+func uleb(b []byte, v uint64) []byte { return binary.AppendUvarint(b, v) }
 
 func sleb(b []byte, v int64) []byte {
 	for v < -0x40 || v >= 0x40 {
@@ -368,7 +367,8 @@ func NewCFI(s *Source, m *Machine, debug, object bool, text []Range) *CFI {
 func (c *CFI) newCIE(s *Source) CIE {
 	m := c.Machine
 	d := CIE{
-		Version: one(s, 1, 3, 4), Wide: s.Rarely(8), Code: one[uint64](s, 1, 1, 4, 2, 8), Data: one[int64](s, -8, -8, -4, 8, 1, -1, -16),
+		Version: one(s, 1, 3, 4), Wide: s.Rarely(8),
+		Code: one[uint64](s, 1, 1, 4, 2, 8), Data: one[int64](s, -8, -8, -4, 8, 1, -1, -16),
 		RA: m.RA, LSDA: encOmit,
 	}
 	if s.Rarely(24) {

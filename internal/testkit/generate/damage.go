@@ -2,11 +2,10 @@ package generate
 
 import "bytes"
 
-// Damage returns what Damaged does for a seed.
+// Damage returns an argument of Damaged for a seed.
 func Damage(seed uint64) uint64 { return seed*0x9e3779b97f4a7c15 | 1 }
 
-// Damaged changes up to four bytes of a file, as damage says: most of them among the headers, or in the last part of the
-// file, where the tables are.
+// Damaged changes up to four bytes of a file, as damage says: mostly in the headers, or in the tables at the end.
 func Damaged(b []byte, damage uint64) []byte {
 	b = bytes.Clone(b)
 	for range 1 + damage>>1&3 {
@@ -19,7 +18,7 @@ func Damaged(b []byte, damage uint64) []byte {
 			at = len(b) - 1 - at%2048
 		}
 		if at = max(at, 0) % len(b); at < 6 {
-			continue // else it is no ELF file
+			continue // it remains an ELF file
 		}
 		switch damage >> 26 & 3 {
 		case 0:

@@ -3,13 +3,13 @@ package generate
 import (
 	"bytes"
 	"debug/elf"
-	"encoding/binary"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // OnlyDebug returns the debug file of a linked file with section headers, as objcopy --only-keep-debug makes it: all
-// headers, and of what is loaded only the notes.
+// headers, and only the notes of the loaded sections.
 func OnlyDebug(f *File) ([]byte, error) {
 	x, err := elffile.New(bytes.NewReader(f.Bytes), int64(len(f.Bytes)))
 	if err != nil {
@@ -17,7 +17,7 @@ func OnlyDebug(f *File) ([]byte, error) {
 	}
 	order := f.Machine.Order
 	out := bytes.Clone(f.Bytes[:elffile.HeaderSize+len(x.Progs)*elffile.ProgSize])
-	var table bytes.Buffer
+	var table []byte
 	for i := range x.Sections {
 		s := &x.Sections[i]
 		h := s.Section64
@@ -30,18 +30,13 @@ func OnlyDebug(f *File) ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			for len(out)%8 != 0 {
-				out = append(out, 0)
-			}
+			out = elftest.Pad(out, 8)
 			h.Off = uint64(len(out))
 			out = append(out, b...)
 		}
-		_ = binary.Write(&table, order, &h) // a buffer takes everything
+		table = elftest.Append(table, order, &h)
 	}
-	for len(out)%8 != 0 {
-		out = append(out, 0)
-	}
-	const shoff = 40 // where the ELF header has it
-	order.PutUint64(out[shoff:], uint64(len(out)))
-	return append(out, table.Bytes()...), nil
+	out = elftest.Pad(out, 8)
+	order.PutUint64(out[elftest.EhShoff:], uint64(len(out)))
+	return append(out, table...), nil
 }

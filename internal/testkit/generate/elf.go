@@ -2,12 +2,14 @@ package generate
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
-	"encoding/binary"
 	"fmt"
 	"slices"
+	"sort"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // A File is an ELF file.
@@ -22,7 +24,7 @@ type File struct {
 	fakeText []Range // where the sections of code are in the CFI of an object
 }
 
-// Rows returns what the file says of its code, at the addresses that x, the file as it is read, has it at.
+// Rows returns the rows of the file, at the addresses of the sections of x, which is the same file.
 func (f *File) Rows(x *elffile.File) []Row {
 	var out []Row
 	if f.CFI != nil {
@@ -47,7 +49,7 @@ func (f *File) Rows(x *elffile.File) []Row {
 	return out
 }
 
-// fill returns the rows a, and of the rows b what those do not describe.
+// fill returns the rows a, and those parts of the rows b that a does not describe.
 func fill(a, b []Row) []Row {
 	out := slices.Clone(a)
 	for _, r := range b {
@@ -67,37 +69,17 @@ func fill(a, b []Row) []Row {
 		}
 		add(r.End)
 	}
-	slices.SortFunc(out, func(a, b Row) int {
-		if a.Begin < b.Begin {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b Row) int { return cmp.Compare(a.Begin, b.Begin) })
 	return out
 }
 
-// At returns the row of sorted rows that holds for pc, or nil.
+// At returns the row for pc, or nil. The rows are sorted.
 func At(rows []Row, pc uint64) *Row {
-	i, ok := slices.BinarySearchFunc(rows, pc, func(r Row, pc uint64) int {
-		switch {
-		case r.End <= pc:
-			return -1
-		case r.Begin > pc:
-			return 1
-		}
-		return 0
-	})
-	if !ok {
+	i := sort.Search(len(rows), func(i int) bool { return rows[i].End > pc })
+	if i == len(rows) || rows[i].Begin > pc {
 		return nil
 	}
 	return &rows[i]
-}
-
-// A section is one in the making.
-type section struct {
-	elf.Section64
-	name string
-	data []byte
 }
 
 // A builder makes a file.
@@ -106,12 +88,12 @@ type builder struct {
 	m        *Machine
 	f        *File
 	b        []byte // the file so far
-	sections []section
+	sections []elftest.Section
 	progs    []elf.Prog64
 	symbols  []byte
 	strings  []byte
 	dynamic  []elf.Dyn64
-	slot     uint64 // of the first pointer that others lead to, from the begin of the segment
+	slot     uint64 // offset of the first slot in the data segment
 }
 
 // bases are where segments begin, from the first one's address.
@@ -126,7 +108,7 @@ func NewFile(s *Source) *File {
 	m := &Machines[s.N(len(Machines))]
 	f := &File{Machine: m, Headers: true}
 	b := &builder{s: s, m: m, f: f, symbols: make([]byte, elffile.SymSize), strings: []byte{0}}
-	b.sections = []section{{}}
+	b.sections = make([]elftest.Section, 1)
 	if s.Rarely(4) {
 		f.Object = true
 		b.object()
@@ -137,25 +119,24 @@ func NewFile(s *Source) *File {
 }
 
 // write encodes a value of fixed size.
-func (b *builder) write(v any) []byte {
-	var out bytes.Buffer
-	_ = binary.Write(&out, b.m.Order, v) // a buffer takes everything
-	return out.Bytes()
-}
+func (b *builder) write(v any) []byte { return elftest.Append(nil, b.m.Order, v) }
 
-func (b *builder) align(n int) {
-	for len(b.b)%n != 0 {
+func (b *builder) align(n int) { b.b = elftest.Pad(b.b, n) }
+
+// pad appends zeros up to an address; diff is the difference between addresses and file offsets.
+func (b *builder) pad(diff, addr uint64) {
+	for uint64(len(b.b))+diff < addr {
 		b.b = append(b.b, 0)
 	}
 }
 
-// add appends a section with its contents, and returns its index. The address follows from that of the segment,
-// which begins at the given difference from file offsets; none for what is not loaded.
-func (b *builder) add(name string, typ elf.SectionType, flags elf.SectionFlag, align uint64, diff uint64, data []byte) int {
+// add appends a section with its contents, and returns its index. If it is loaded, its address is its file offset plus
+// diff.
+func (b *builder) add(name string, typ elf.SectionType, flags elf.SectionFlag, align, diff uint64, data []byte) int {
 	b.align(int(align))
-	x := section{name: name, data: data}
-	x.Type, x.Flags, x.Addralign = uint32(typ), uint64(flags), align
-	x.Off, x.Size = uint64(len(b.b)), uint64(len(data))
+	x := elftest.Section{Name: name, Section64: elf.Section64{
+		Type: uint32(typ), Flags: uint64(flags), Addralign: align, Off: uint64(len(b.b)), Size: uint64(len(data)),
+	}}
 	if flags&elf.SHF_ALLOC != 0 && !b.f.Object {
 		x.Addr = x.Off + diff
 	}
@@ -178,11 +159,11 @@ func (b *builder) symbol(name string, typ elf.SymType, bind elf.SymBind, shndx i
 	return len(b.symbols)/elffile.SymSize - 1
 }
 
-// prog appends a program header for n bytes of the file.
-func (b *builder) prog(typ elf.ProgType, flags elf.ProgFlag, off, diff, n, align uint64) {
-	b.progs = append(b.progs, elf.Prog64{
-		Type: uint32(typ), Flags: uint32(flags), Off: off, Vaddr: off + diff, Paddr: off + diff, Filesz: n, Memsz: n, Align: align,
-	})
+// prog returns a program header for n bytes of the file.
+func prog(typ elf.ProgType, flags elf.ProgFlag, off, addr, n, align uint64) elf.Prog64 {
+	return elf.Prog64{
+		Type: uint32(typ), Flags: uint32(flags), Off: off, Vaddr: addr, Paddr: addr, Filesz: n, Memsz: n, Align: align,
+	}
 }
 
 // code returns ranges for sections of code at an address, 64 bytes and more each.
@@ -215,7 +196,7 @@ func (b *builder) frames(text []Range) {
 func (b *builder) linked() {
 	s, f := b.s, b.f
 	page := one[uint64](s, 0x1000, 0x10000)
-	b.slot = page + 0x1000 // behind .dynamic, wherever in its page that begins
+	b.slot = page + 0x1000 // after .dynamic, for every start of that in its page
 	base := one[uint64](s, 0, 0x400000, 0x1000000)
 	kind := elf.ET_DYN
 	if base != 0 {
@@ -228,28 +209,26 @@ func (b *builder) linked() {
 	first := base // the difference between addresses and file offsets in the first segment
 	note := func(name string, typ uint32, desc []byte) []byte {
 		out := b.write([]uint32{uint32(len(name) + 1), uint32(len(desc)), typ})
-		out = append(append(out, name...), 0)
-		for len(out)%4 != 0 {
-			out = append(out, 0)
-		}
-		return append(out, desc...)
+		return append(elftest.Pad(append(out, name+"\x00"...), 4), desc...)
 	}
 	var extra []elf.Prog64 // after the segments that are loaded
 	keep := func(typ elf.ProgType, flags elf.ProgFlag, i int) {
 		x := &b.sections[i]
-		extra = append(extra, elf.Prog64{Type: uint32(typ), Flags: uint32(flags), Off: x.Off, Vaddr: x.Addr, Paddr: x.Addr, Filesz: x.Size, Memsz: x.Size, Align: x.Addralign})
+		extra = append(extra, prog(typ, flags, x.Off, x.Addr, x.Size, x.Addralign))
 	}
 	headersEnd := len(b.b) // what the headers really take is known at the end
 	if isDynamic && s.N(2) == 0 {
 		i := b.add(".interp", elf.SHT_PROGBITS, alloc, 1, first, []byte("/lib/ld.so.1\x00"))
 		x := &b.sections[i]
-		b.progs = append(b.progs, elf.Prog64{Type: uint32(elf.PT_INTERP), Flags: uint32(elf.PF_R), Off: x.Off, Vaddr: x.Addr, Paddr: x.Addr, Filesz: x.Size, Memsz: x.Size, Align: 1})
+		b.progs = append(b.progs, prog(elf.PT_INTERP, elf.PF_R, x.Off, x.Addr, x.Size, 1))
 	}
 	if s.N(2) == 0 {
-		keep(elf.PT_NOTE, elf.PF_R, b.add(".note.gnu.build-id", elf.SHT_NOTE, alloc, 4, first, note("GNU", 3, bytes.Repeat([]byte{0xb1}, 20))))
+		id := note("GNU", 3, bytes.Repeat([]byte{0xb1}, 20))
+		keep(elf.PT_NOTE, elf.PF_R, b.add(".note.gnu.build-id", elf.SHT_NOTE, alloc, 4, first, id))
 	}
 	if s.Rarely(3) {
-		i := b.add(".note.gnu.property", elf.SHT_NOTE, alloc, 8, first, note("GNU", 5, b.write([]uint32{0xc0000002, 4, 3, 0})))
+		property := note("GNU", 5, b.write([]uint32{0xc0000002, 4, 3, 0}))
+		i := b.add(".note.gnu.property", elf.SHT_NOTE, alloc, 8, first, property)
 		keep(elf.PT_NOTE, elf.PF_R, i)
 		keep(elf.PT_GNU_PROPERTY, elf.PF_R, i)
 	}
@@ -280,11 +259,10 @@ func (b *builder) linked() {
 	b.frames(text)
 	var textSections []int
 	for i, r := range text {
-		for uint64(len(b.b))+textDiff < r.Begin {
-			b.b = append(b.b, 0)
-		}
+		b.pad(textDiff, r.Begin)
 		f.Text = append(f.Text, textNames[i])
-		textSections = append(textSections, b.add(textNames[i], elf.SHT_PROGBITS, alloc|elf.SHF_EXECINSTR, 16, textDiff, make([]byte, r.End-r.Begin)))
+		code := b.add(textNames[i], elf.SHT_PROGBITS, alloc|elf.SHF_EXECINSTR, 16, textDiff, make([]byte, r.End-r.Begin))
+		textSections = append(textSections, code)
 	}
 	textEnd := uint64(len(b.b))
 
@@ -301,7 +279,8 @@ func (b *builder) linked() {
 		frames = append(frames, 0, 0, 0, 0)
 		i := b.add(".eh_frame", elf.SHT_PROGBITS, alloc, 8, roDiff, frames)
 		h := &b.sections[hdr]
-		copy(b.b[h.Off:], append([]byte{1, 0x1b, 0xff, 0xff}, b.write(uint32(b.sections[i].Addr-h.Addr-4))...))
+		copy(b.b[h.Off:], []byte{1, 0x1b, 0xff, 0xff})
+		b.m.Order.PutUint32(b.b[h.Off+4:], uint32(b.sections[i].Addr-h.Addr-4))
 		keep(elf.PT_GNU_EH_FRAME, elf.PF_R, hdr)
 	}
 	roEnd := uint64(len(b.b))
@@ -309,26 +288,16 @@ func (b *builder) linked() {
 	// What is written.
 	dataOff, dataDiff := segment(dataBase)
 	if isDynamic {
-		var list bytes.Buffer
 		dyn(elf.DT_NULL, 0)
-		_ = binary.Write(&list, b.m.Order, b.dynamic)
-		i := b.add(".dynamic", elf.SHT_DYNAMIC, alloc|elf.SHF_WRITE, 8, dataDiff, list.Bytes())
+		i := b.add(".dynamic", elf.SHT_DYNAMIC, alloc|elf.SHF_WRITE, 8, dataDiff, b.write(b.dynamic))
 		b.sections[i].Entsize = elffile.DynSize
-		for j := range b.sections {
-			if b.sections[j].name == ".dynstr" {
-				b.sections[i].Link = uint32(j)
-			}
-		}
+		b.sections[i].Link = uint32(slices.IndexFunc(b.sections, func(x elftest.Section) bool { return x.Name == ".dynstr" }))
 		keep(elf.PT_DYNAMIC, elf.PF_R|elf.PF_W, i)
 	}
-	for uint64(len(b.b))+dataDiff < slot {
-		b.b = append(b.b, 0)
-	}
+	b.pad(dataDiff, slot)
 	var slots []byte
 	if f.CFI != nil {
-		for _, v := range f.CFI.Slots {
-			slots = b.m.Order.AppendUint64(slots, v)
-		}
+		slots = b.write(f.CFI.Slots)
 	}
 	b.add(".got", elf.SHT_PROGBITS, alloc|elf.SHF_WRITE, 8, dataDiff, append(slots, make([]byte, 8)...))
 	dataEnd := uint64(len(b.b))
@@ -340,15 +309,17 @@ func (b *builder) linked() {
 
 	// Program headers.
 	if s.N(2) == 0 {
-		b.progs = append([]elf.Prog64{{Type: uint32(elf.PT_PHDR), Flags: uint32(elf.PF_R), Off: elffile.HeaderSize, Vaddr: base + elffile.HeaderSize, Paddr: base + elffile.HeaderSize, Align: 8}}, b.progs...)
+		table := prog(elf.PT_PHDR, elf.PF_R, elffile.HeaderSize, base+elffile.HeaderSize, 0, 8)
+		b.progs = slices.Insert(b.progs, 0, table)
 	}
-	b.prog(elf.PT_LOAD, elf.PF_R, 0, first, firstEnd, page)
-	b.prog(elf.PT_LOAD, elf.PF_R|elf.PF_X, textOff, textDiff, textEnd-textOff, page)
-	b.prog(elf.PT_LOAD, elf.PF_R, roOff, roDiff, roEnd-roOff, page)
-	b.prog(elf.PT_LOAD, elf.PF_R|elf.PF_W, dataOff, dataDiff, dataEnd-dataOff, page)
+	b.progs = append(b.progs,
+		prog(elf.PT_LOAD, elf.PF_R, 0, first, firstEnd, page),
+		prog(elf.PT_LOAD, elf.PF_R|elf.PF_X, textOff, textOff+textDiff, textEnd-textOff, page),
+		prog(elf.PT_LOAD, elf.PF_R, roOff, roOff+roDiff, roEnd-roOff, page),
+		prog(elf.PT_LOAD, elf.PF_R|elf.PF_W, dataOff, dataOff+dataDiff, dataEnd-dataOff, page))
 	b.progs[len(b.progs)-1].Memsz += bss
 	b.progs = append(b.progs, extra...)
-	b.progs = append(b.progs, elf.Prog64{Type: uint32(elf.PT_GNU_STACK), Flags: uint32(elf.PF_R | elf.PF_W), Align: 16})
+	b.progs = append(b.progs, prog(elf.PT_GNU_STACK, elf.PF_R|elf.PF_W, 0, 0, 0, 16))
 	if s.Rarely(4) {
 		b.progs = append(b.progs, elf.Prog64{Type: uint32(elf.PT_NULL)})
 	}
@@ -359,7 +330,7 @@ func (b *builder) linked() {
 	table := b.write(b.progs)
 	copy(b.b[elffile.HeaderSize:], table)
 	if used := elffile.HeaderSize + len(table); spare < 2 {
-		// As a linker does it there is no room behind the headers: something that nobody knows of takes it.
+		// Linkers leave no free bytes after the headers: other bytes are there.
 		for i := used + spare*elffile.ProgSize; i < headersEnd; i++ {
 			b.b[i] = 0xee
 		}
@@ -388,36 +359,32 @@ func (b *builder) linked() {
 		b.symtab()
 	}
 	f.Headers = s.N(8) < 7 || f.CFI == nil || f.Debug != nil || f.CFI.needsSections()
-	b.end(kind, base+text0(text))
+	b.end(kind, base+text[0].Begin&0xffff)
 }
 
-// needsSections reports whether an address counts from a section, which only section headers tell of.
+// needsSections reports whether an address is relative to a section, so that the file needs section headers.
 func (c *CFI) needsSections() bool {
-	return slices.ContainsFunc(c.CIEs, func(d CIE) bool { return d.Encoding&0x70 == encText || d.Encoding&0x70 == encData })
+	return slices.ContainsFunc(c.CIEs, func(d CIE) bool {
+		return d.Encoding&0x70 == encText || d.Encoding&0x70 == encData
+	})
 }
-
-func text0(text []Range) uint64 { return text[0].Begin & 0xffff }
 
 // tables adds what the loader reads.
 func (b *builder) tables(diff uint64, dyn func(elf.DynTag, uint64)) {
 	s := b.s
 	alloc := elf.SHF_ALLOC
 	names := []byte("\x00lib.so\x00one\x00two\x00")
+	info := elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC)
 	symbols := b.write([]elf.Sym64{
-		{}, {Name: 8, Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC)}, {Name: 12, Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC), Shndx: uint16(elf.SHN_ABS), Value: 4},
+		{}, {Name: 8, Info: info}, {Name: 12, Info: info, Shndx: uint16(elf.SHN_ABS), Value: 4},
 	})
 	addr := func(i int) uint64 { return b.sections[i].Addr }
 	kinds := s.N(3) // one hash table, or the other one, or both
 	var tables []int
 	if kinds != 1 {
-		var h []byte
-		words := []uint64{1, 3, 1, 0, 2, 0} // a bucket, a chain of the symbols
-		for _, v := range words {
-			if b.m.HashWord == 8 {
-				h = b.m.Order.AppendUint64(h, v)
-			} else {
-				h = b.m.Order.AppendUint32(h, uint32(v))
-			}
+		h := b.write([]uint32{1, 3, 1, 0, 2, 0}) // a bucket, a chain of the symbols
+		if b.m.HashWord == 8 {
+			h = b.write([]uint64{1, 3, 1, 0, 2, 0})
 		}
 		i := b.add(".hash", elf.SHT_HASH, alloc, 8, diff, h)
 		b.sections[i].Entsize = uint64(b.m.HashWord)
@@ -452,7 +419,8 @@ func (b *builder) tables(diff uint64, dyn func(elf.DynTag, uint64)) {
 	if s.N(3) > 0 {
 		var list []elf.Rela64
 		for i := range 1 + s.N(3) {
-			list = append(list, elf.Rela64{Off: dataBase + b.slot + 8*uint64(i), Info: uint64(b.m.Relative), Addend: int64(textBase)})
+			off := dataBase + b.slot + 8*uint64(i)
+			list = append(list, elf.Rela64{Off: off, Info: uint64(b.m.Relative), Addend: textBase})
 		}
 		data := b.write(list)
 		i := b.add(".rela.dyn", elf.SHT_RELA, alloc, 8, diff, data)
@@ -471,37 +439,18 @@ func (b *builder) symtab() {
 
 // end writes the section names and the headers.
 func (b *builder) end(kind elf.Type, entry uint64) {
-	names := []byte{0}
-	for i := range b.sections {
-		if x := &b.sections[i]; x.name != "" {
-			x.Name = uint32(len(names))
-			names = append(append(names, x.name...), 0)
-		}
-	}
-	h := elf.Header64{
-		Type: uint16(kind), Machine: uint16(b.m.Elf), Version: 1, Ehsize: elffile.HeaderSize, Entry: entry,
-	}
+	h := elf.Header64{Type: uint16(kind), Machine: uint16(b.m.Elf), Entry: entry}
 	if len(b.progs) > 0 {
 		h.Phoff, h.Phentsize, h.Phnum = elffile.HeaderSize, elffile.ProgSize, uint16(len(b.progs))
 	}
 	if b.f.Headers {
-		name := uint32(len(names))
-		names = append(names, ".shstrtab\x00"...)
-		i := b.add(".shstrtab", elf.SHT_STRTAB, 0, 1, 0, names)
-		b.sections[i].Name = name
-		b.align(8)
-		h.Shoff, h.Shentsize, h.Shnum, h.Shstrndx = uint64(len(b.b)), elffile.SectionSize, uint16(len(b.sections)), uint16(i)
-		for i := range b.sections {
-			b.b = append(b.b, b.write(&b.sections[i].Section64)...)
-		}
+		i := b.add(".shstrtab", elf.SHT_STRTAB, 0, 1, 0, nil)
+		names := elftest.Names(b.sections)
+		b.b, b.sections[i].Size, h.Shstrndx = append(b.b, names...), uint64(len(names)), uint16(i)
+	} else {
+		b.sections = nil
 	}
-	copy(h.Ident[:], elf.ELFMAG)
-	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_VERSION], h.Ident[elf.EI_DATA] = byte(elf.ELFCLASS64), 1, byte(elf.ELFDATA2LSB)
-	if b.m.Order.Uint16([]byte{0, 1}) == 1 {
-		h.Ident[elf.EI_DATA] = byte(elf.ELFDATA2MSB)
-	}
-	copy(b.b, b.write(&h))
-	b.f.Bytes = b.b
+	b.f.Bytes = elftest.Encode(b.b, b.m.Order, h, b.sections)
 }
 
 // object makes a relocatable object.
@@ -517,7 +466,8 @@ func (b *builder) object() {
 	var symbols []uint32
 	for i, r := range f.fakeText {
 		f.Text = append(f.Text, textNames[i])
-		x := b.add(textNames[i], elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, 16, 0, make([]byte, r.End-r.Begin))
+		code := make([]byte, r.End-r.Begin)
+		x := b.add(textNames[i], elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, 16, 0, code)
 		symbols = append(symbols, uint32(b.symbol("", elf.STT_SECTION, elf.STB_LOCAL, x, 0, 0)))
 	}
 	b.add(".data", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_WRITE, 8, 0, b.s.Bytes(8))
@@ -540,7 +490,8 @@ func (b *builder) object() {
 				} else if r.PCRel {
 					typ = b.m.PC32
 				}
-				list = append(list, elf.Rela64{Off: r.Off, Info: uint64(symbols[j])<<32 | uint64(typ), Addend: int64(r.Target - text.Begin)})
+				info := elf.R_INFO(symbols[j], typ)
+				list = append(list, elf.Rela64{Off: r.Off, Info: info, Addend: int64(r.Target - text.Begin)})
 			}
 		}
 		r := b.add(".rela"+name, elf.SHT_RELA, elf.SHF_INFO_LINK, 8, 0, b.write(list))

@@ -1,6 +1,8 @@
 package generate
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
@@ -17,8 +19,7 @@ const (
 	unknownOpcode    = 0x3c
 )
 
-// An Instruction is one of call frame information. Numbers are as the instruction has them: not multiplied by any
-// factor, but for the target of set_loc.
+// An Instruction is a CFI instruction. N is not multiplied by an alignment factor; for set_loc it is the target.
 type Instruction struct {
 	Op    byte
 	Reg   uint64
@@ -76,7 +77,7 @@ func (e *encoder) instructions(list []Instruction, d *CIE, fn uint64) {
 	}
 }
 
-// A state is the rules that are in force: DWARF 5, section 6.4.2.
+// A state is the current rules: DWARF 5, section 6.4.2.
 type state struct {
 	cfa  cfi.Rule
 	regs map[uint64]cfi.Rule
@@ -84,11 +85,16 @@ type state struct {
 }
 
 func (s *state) clone() state {
-	c := state{cfa: s.cfa, regs: make(map[uint64]cfi.Rule), sign: s.sign}
-	for r, v := range s.regs {
-		c.regs[r] = v
+	return state{cfa: s.cfa, regs: maps.Clone(s.regs), sign: s.sign}
+}
+
+// state returns the rules after the initial instructions.
+func (c *CIE) state() *state {
+	s := &state{regs: make(map[uint64]cfi.Rule), cfa: cfi.Rule{Rule: cfi.RuleUndefined}}
+	for i := range c.Initial {
+		s.do(&c.Initial[i], c, &state{})
 	}
-	return c
+	return s
 }
 
 // do executes an instruction that changes the rules.
@@ -178,10 +184,7 @@ func (c *CFI) rows(i int) []Row {
 	if f.Broken {
 		return []Row{row(f.Start, limit, nil)}
 	}
-	initial := state{regs: make(map[uint64]cfi.Rule), cfa: cfi.Rule{Rule: cfi.RuleUndefined}}
-	for j := range d.Initial {
-		initial.do(&d.Initial[j], d, &state{})
-	}
+	initial := d.state()
 	now, loc := initial.clone(), f.Start
 	var stack []state
 	var out []Row
@@ -195,22 +198,23 @@ func (c *CFI) rows(i int) []Row {
 		switch in := &f.Instructions[j]; in.Op {
 		case frame.DW_CFA_set_loc:
 			to(uint64(in.N))
-		case frame.DW_CFA_advance_loc, frame.DW_CFA_advance_loc1, frame.DW_CFA_advance_loc2, frame.DW_CFA_advance_loc4, advanceLoc8:
+		case frame.DW_CFA_advance_loc, frame.DW_CFA_advance_loc1, frame.DW_CFA_advance_loc2, frame.DW_CFA_advance_loc4,
+			advanceLoc8:
 			to(loc + uint64(in.N)*d.Code)
 		case frame.DW_CFA_remember_state:
 			stack = append(stack, now.clone())
 		case frame.DW_CFA_restore_state:
 			now, stack = stack[len(stack)-1], stack[:len(stack)-1]
 		default:
-			now.do(in, d, &initial)
+			now.do(in, d, initial)
 		}
 	}
 	to(max(loc, limit))
 	return out
 }
 
-// Rows returns the rows of all FDEs, by address. Where FDEs overlap, the one that begins first has the code, or of
-// several that do the one that stands first in the section, and another one what it has beyond that.
+// Rows returns the rows of all FDEs, by address. If FDEs overlap, the one with the lowest start has the code, then the
+// one that is first in the section; others have what remains.
 func (c *CFI) Rows() []Row {
 	order := make([]int, 0, len(c.FDEs))
 	for i := range c.FDEs {
@@ -218,15 +222,7 @@ func (c *CFI) Rows() []Row {
 			order = append(order, i)
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch x, y := c.FDEs[a].Start, c.FDEs[b].Start; {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.FDEs[a].Start, c.FDEs[b].Start) })
 	var out []Row
 	end := uint64(0)
 	for _, i := range order {
@@ -240,7 +236,7 @@ func (c *CFI) Rows() []Row {
 	return out
 }
 
-// initial gives a CIE its instructions: as a rule, what holds where a call arrives.
+// initial gives a CIE its instructions: mostly the rules at the entry of a function.
 func (c *CFI) initial(s *Source, d *CIE) {
 	m := c.Machine
 	d.Initial = []Instruction{{Op: frame.DW_CFA_def_cfa, Reg: m.SP, N: m.Entry}}
@@ -260,7 +256,7 @@ func (c *CFI) initial(s *Source, d *CIE) {
 	}
 }
 
-// A program is instructions in the making.
+// A program makes the instructions of a CIE or an FDE.
 type program struct {
 	s       *Source
 	m       *Machine
@@ -269,12 +265,9 @@ type program struct {
 	initial *state
 }
 
-// program gives an FDE its instructions, and returns where the last row begins, from the start.
+// program gives an FDE its instructions, and returns the offset of the last row.
 func (c *CFI) program(s *Source, f *FDE, d *CIE) uint64 {
-	g := program{s: s, m: c.Machine, d: d, initial: &state{regs: make(map[uint64]cfi.Rule), cfa: cfi.Rule{Rule: cfi.RuleUndefined}}}
-	for i := range d.Initial {
-		g.initial.do(&d.Initial[i], d, &state{})
-	}
+	g := program{s: s, m: c.Machine, d: d, initial: d.state()}
 	g.now = g.initial.clone()
 	var stack []state
 	loc := uint64(0)
@@ -341,7 +334,7 @@ func (g *program) offset() int64 {
 // factored returns an offset as it is written when it is multiplied by the data alignment.
 func (g *program) factored() int64 { return g.offset() / g.d.Data }
 
-// reg chooses a register: one that matters, as a rule.
+// reg chooses a register: mostly one that matters.
 func (g *program) reg() uint64 {
 	return one(g.s, g.m.FP, g.d.RA, g.m.SP, g.m.FP, g.d.RA, 3, 12, 17, 40, 200)
 }
@@ -352,7 +345,7 @@ func (g *program) base() uint64 { return one(g.s, g.m.SP, g.m.FP, g.m.SP, g.m.FP
 // change chooses an instruction that changes the rules.
 func (g *program) change(restore bool) (in Instruction, ok bool) {
 	s := g.s
-	simple := g.now.cfa.Rule == cfi.RuleCFA // what changes a part of a CFA needs one of a register and an offset
+	simple := g.now.cfa.Rule == cfi.RuleCFA // else its register or offset cannot be changed alone
 	in.Reg = g.reg()
 	switch s.N(24) {
 	case 0, 1:

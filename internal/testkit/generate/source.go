@@ -1,12 +1,11 @@
-// Package generate makes call frame information, and ELF files with it, whose meaning is known: what is made of a
-// few bytes of choices is well-formed, and comes with the rules that hold at every pc, worked out here in the
-// simplest way there is. The bytes may come from a fuzzer, which so changes structures and not their encoding, or from
-// a seed.
+// Package generate makes CFI, and ELF files with it, from a few bytes of choices. The result is well-formed, and comes
+// with the rules for every pc, computed here in the simplest way. The bytes come from a seed, or from a fuzzer, which so
+// changes structures and not their encoding.
 package generate
 
 import "math/rand/v2"
 
-// A Source is where choices come from. When its bytes are used up, each choice is the first one.
+// A Source makes choices from bytes. Without bytes left, each choice is the first one.
 type Source struct{ b []byte }
 
 // From returns a Source of the given bytes.
