@@ -1,5 +1,4 @@
-// Package image compares what two versions of an ELF file put into memory: the
-// file before .sframe was added to it, and after.
+// Package image compares an ELF file before and after .sframe was added to it.
 package image
 
 import (
@@ -15,18 +14,16 @@ import (
 )
 
 // Compare returns an error unless
-//   - every allocated section of before is in after, with the same contents, and
-//     at the same address unless it is one that may move;
-//   - every byte that before loads after its first page-aligned head is loaded by
-//     after at the same address;
-//   - the dynamic entries are the same, but for those that locate moved sections;
-//   - so are the sections that are not loaded, and the sections that they refer to;
+//   - every allocated section of before is in after, with the same contents, and at the same address unless it may move;
+//   - every byte that before loads after its headers is loaded by after at the same address;
+//   - the dynamic entries are the same, except those of moved sections;
+//   - sections that are not loaded are the same, and refer to the same sections;
 //   - the program headers are where loaders look for them, if they were before;
 //   - programs that look for their notes from their ELF header on find them;
-//   - .sframe is inside a read-only PT_LOAD and exactly under PT_GNU_SFRAME, and
-//     no segments overlap. Where a linker has put it beside code it may stay.
+//   - .sframe is inside a read-only PT_LOAD and exactly under PT_GNU_SFRAME, and no segments overlap. A segment with
+//     code may keep the .sframe of a linker.
 //
-// Of a relocatable object, every section is as before, with the same index.
+// In a relocatable object every section is as before, with the same index.
 func Compare(before, after *elffile.File) error {
 	if before.IsObject() {
 		return objects(before, after)
@@ -37,7 +34,7 @@ func Compare(before, after *elffile.File) error {
 	return segment(after, before.Prog(elf.ProgType(sframe.PTGNUSFrame)))
 }
 
-// Contents is Compare without what is about .sframe itself, for a file that lost it.
+// Contents is Compare without .sframe itself, for a file that lost it.
 func Contents(before, after *elffile.File) error {
 	moved, err := sections(before, after)
 	if err != nil {
@@ -66,10 +63,11 @@ func objects(before, after *elffile.File) error {
 		a, b := s.Section64, t.Section64
 		b.Off = a.Off
 		switch {
-		case i == 0: // holds numbers that do not fit the ELF header
+		case i == 0: // numbers that do not fit the ELF header
 		case i == before.Shstrndx:
 			if i != after.Shstrndx || t.Size < s.Size {
-				return fmt.Errorf("section names are in section %d with %d bytes, and were in %d with %d", after.Shstrndx, t.Size, i, s.Size)
+				return fmt.Errorf("section names: section %d with %d bytes instead of %d with %d",
+					after.Shstrndx, t.Size, i, s.Size)
 			}
 			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
 				return fmt.Errorf("section names: %w", err)
@@ -112,7 +110,7 @@ func runtimeNotes(before, after *elffile.File) error {
 	header := before.Progs[i].Vaddr
 	old, err := notesFrom(before, header)
 	if err != nil {
-		return nil // they are elsewhere in before, too
+		return nil // before has them elsewhere
 	}
 	found, err := notesFrom(after, header)
 	if err != nil {
@@ -140,26 +138,12 @@ func runtimeNotes(before, after *elffile.File) error {
 // notesFrom returns the notes that code finds from an ELF header in memory on. Those of Crashpad count
 // from themselves, and are without their contents.
 func notesFrom(f *elffile.File, header uint64) ([]string, error) {
-	memory := func(addr, n uint64) ([]byte, error) {
-		off, ok := f.FileOffset(addr, n)
-		if !ok {
-			return nil, fmt.Errorf("no %d bytes are loaded at %#x", n, addr)
-		}
-		return f.ReadAt("memory", off, n)
-	}
-	b, err := memory(header, elffile.HeaderSize)
+	h, err := memory[elf.Header64](f, header, elffile.HeaderSize)
 	if err != nil {
 		return nil, err
 	}
-	var h elf.Header64
-	if _, err := binary.Decode(b, f.Order, &h); err != nil {
-		return nil, err
-	}
-	progs := make([]elf.Prog64, h.Phnum)
-	if b, err = memory(header+h.Phoff, uint64(h.Phnum)*elffile.ProgSize); err != nil {
-		return nil, err
-	}
-	if _, err := binary.Decode(b, f.Order, progs); err != nil {
+	progs, err := memory[elf.Prog64](f, header+h[0].Phoff, uint64(h[0].Phnum)*elffile.ProgSize)
+	if err != nil {
 		return nil, err
 	}
 	var all []string
@@ -167,7 +151,7 @@ func notesFrom(f *elffile.File, header uint64) ([]string, error) {
 		if elf.ProgType(p.Type) != elf.PT_NOTE {
 			continue
 		}
-		b, err := memory(header+p.Off, p.Filesz)
+		b, err := memory[byte](f, header+p.Off, p.Filesz)
 		if err != nil {
 			return nil, err
 		}
@@ -197,8 +181,8 @@ func notesFrom(f *elffile.File, header uint64) ([]string, error) {
 	return all, nil
 }
 
-// A move is a section's old address range and its new address.
-type move struct{ begin, end, to uint64 }
+// A move is a section's old and new address.
+type move struct{ from, to uint64 }
 
 func sections(before, after *elffile.File) ([]move, error) {
 	var moved []move
@@ -228,14 +212,15 @@ func sections(before, after *elffile.File) ([]move, error) {
 				return nil, fmt.Errorf("section %s is not zero", s.Name)
 			}
 		}
-		if !filled && s.Type != t.Type || !grown && s.Size != t.Size || s.Flags != t.Flags || s.Addralign != t.Addralign || s.Entsize != t.Entsize {
+		if !filled && s.Type != t.Type || !grown && s.Size != t.Size || s.Entsize != t.Entsize ||
+			s.Flags != t.Flags || s.Addralign != t.Addralign {
 			return nil, fmt.Errorf("section %s has another header", s.Name)
 		}
 		if a := validAlign(s); s.Addr%a == 0 && t.Addr%a != 0 {
 			return nil, fmt.Errorf("section %s is not aligned to %d", s.Name, t.Addralign)
 		}
 		if s.Addr != t.Addr {
-			moved = append(moved, move{s.Addr, s.Addr + s.Size, t.Addr})
+			moved = append(moved, move{s.Addr, t.Addr})
 		}
 		if link(before, s) != link(after, t) {
 			return nil, fmt.Errorf("section %s is linked to %q instead of %q", s.Name, link(after, t), link(before, s))
@@ -271,21 +256,21 @@ func distance(before, after *elffile.File, s, t *elffile.Section) error {
 	if err := same(before, after, s.Off, t.Off, s.Size-8); err != nil {
 		return err
 	}
-	x, err := before.ReadAt("before", s.Off+s.Size-8, 8)
+	x, err := read[uint64](before, s.Off+s.Size-8, 8)
 	if err != nil {
 		return err
 	}
-	y, err := after.ReadAt("after", t.Off+t.Size-8, 8)
+	y, err := read[uint64](after, t.Off+t.Size-8, 8)
 	if err != nil {
 		return err
 	}
-	if a, b := s.Addr+before.Order.Uint64(x), t.Addr+after.Order.Uint64(y); a != b {
+	if a, b := s.Addr+x[0], t.Addr+y[0]; a != b {
 		return fmt.Errorf("it leads %#x bytes away from where it did", b-a)
 	}
 	return nil
 }
 
-// validAlign returns the alignment of a section, or 1 if that is none.
+// validAlign returns the alignment of a section, or 1 if it is invalid.
 func validAlign(s *elffile.Section) uint64 {
 	if a := s.Addralign; a > 1 && a&(a-1) == 0 {
 		return a
@@ -293,7 +278,7 @@ func validAlign(s *elffile.Section) uint64 {
 	return 1
 }
 
-// isDynamic reports whether the section is the dynamic table, whatever its type.
+// isDynamic reports whether the section is the dynamic table, of any type.
 func isDynamic(f *elffile.File, s *elffile.Section) bool {
 	h := f.Prog(elf.PT_DYNAMIC)
 	return h != nil && h.Off == s.Off
@@ -301,8 +286,7 @@ func isDynamic(f *elffile.File, s *elffile.Section) bool {
 
 func isSFrame(s *elffile.Section) bool { return s.Type == sframe.SHTGNUSFrame || s.Name == ".sframe" }
 
-// others compares the sections that are not loaded: debug information, symbols,
-// relocations that were kept.
+// others compares the sections that are not loaded: debug information, symbols, relocations.
 func others(before, after *elffile.File, counterpart []*elffile.Section) error {
 	for i := range before.Sections {
 		s := &before.Sections[i]
@@ -313,7 +297,8 @@ func others(before, after *elffile.File, counterpart []*elffile.Section) error {
 		if t == nil {
 			return fmt.Errorf("section %s is gone", s.Name)
 		}
-		if s.Type != t.Type || s.Size != t.Size || s.Flags != t.Flags || s.Addralign != t.Addralign || link(before, s) != link(after, t) {
+		if s.Type != t.Type || s.Size != t.Size || s.Flags != t.Flags || s.Addralign != t.Addralign ||
+			link(before, s) != link(after, t) {
 			return fmt.Errorf("section %s has another header", s.Name)
 		}
 		if a := min(validAlign(s), 4096); s.Off%a == 0 && t.Off%a != 0 {
@@ -326,7 +311,8 @@ func others(before, after *elffile.File, counterpart []*elffile.Section) error {
 			}
 			continue
 		case elf.SHT_RELA:
-			if x, y := int(s.Info), int(t.Info); x < len(before.Sections) && (y >= len(after.Sections) || before.Sections[x].Name != after.Sections[y].Name) {
+			x, y := int(s.Info), int(t.Info)
+			if x < len(before.Sections) && (y >= len(after.Sections) || before.Sections[x].Name != after.Sections[y].Name) {
 				return fmt.Errorf("section %s is about another section", s.Name)
 			}
 		case elf.SHT_SYMTAB_SHNDX, elf.SHT_NOBITS:
@@ -366,6 +352,26 @@ func link(f *elffile.File, s *elffile.Section) string {
 	return fmt.Sprint(s.Link)
 }
 
+// read reads the records of a table at a file offset.
+func read[T any](f *elffile.File, off, size uint64) ([]T, error) {
+	b, err := f.ReadAt("table", off, size)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]T, len(b)/binary.Size(*new(T)))
+	_, err = binary.Decode(b, f.Order, out)
+	return out, err
+}
+
+// memory is read at an address.
+func memory[T any](f *elffile.File, addr, size uint64) ([]T, error) {
+	off, ok := f.FileOffset(addr, size)
+	if !ok {
+		return nil, fmt.Errorf("%d bytes at %#x are not loaded", size, addr)
+	}
+	return read[T](f, off, size)
+}
+
 const chunk = 1 << 20
 
 // same compares n bytes of both files.
@@ -389,37 +395,33 @@ func same(a, b *elffile.File, offA, offB, n uint64) error {
 
 // symbols compares two symbol tables by the names of the symbols' sections.
 func symbols(before, after *elffile.File, s, t *elffile.Section) error {
-	x, err := before.ReadSection(s)
+	x, err := read[elf.Sym64](before, s.Off, s.Size)
 	if err != nil {
 		return err
 	}
-	y, err := after.ReadSection(t)
+	y, err := read[elf.Sym64](after, t.Off, t.Size)
 	if err != nil {
 		return err
 	}
-	o := before.Order
-	for i := 0; i+elffile.SymSize <= len(x); i += elffile.SymSize {
-		a, b := x[i:][:elffile.SymSize], y[i:][:elffile.SymSize]
-		if bytes.Equal(a, b) && o.Uint16(a[6:]) == 0 {
-			continue
-		}
-		p, q := int(o.Uint16(a[6:])), int(o.Uint16(b[6:]))
-		var shift uint64
-		if p > 0 && p < len(before.Sections) && isSFrame(&before.Sections[p]) {
-			continue
-		}
+	for i, a := range x {
+		b := y[i]
+		p, q := int(a.Shndx), int(b.Shndx)
 		if p > 0 && p < len(before.Sections) {
-			if q >= len(after.Sections) || before.Sections[p].Name != after.Sections[q].Name {
-				return fmt.Errorf("symbol %d of %s is in another section", i/elffile.SymSize, s.Name)
+			from := &before.Sections[p]
+			if isSFrame(from) {
+				continue
 			}
-			if o.Uint64(a[8:])-before.Sections[p].Addr <= before.Sections[p].Size { // it is in there
-				shift = after.Sections[q].Addr - before.Sections[p].Addr
+			if q >= len(after.Sections) || from.Name != after.Sections[q].Name {
+				return fmt.Errorf("symbol %d of %s is in another section", i, s.Name)
+			}
+			if a.Value-from.Addr <= from.Size { // inside the section, or at its end
+				a.Value += after.Sections[q].Addr - from.Addr
 			}
 		} else if p != q {
-			return fmt.Errorf("symbol %d of %s has another section index", i/elffile.SymSize, s.Name)
+			return fmt.Errorf("symbol %d of %s has another section index", i, s.Name)
 		}
-		if !bytes.Equal(a[:6], b[:6]) || o.Uint64(a[8:])+shift != o.Uint64(b[8:]) || !bytes.Equal(a[16:], b[16:]) {
-			return fmt.Errorf("symbol %d of %s is not the same", i/elffile.SymSize, s.Name)
+		if a.Shndx = b.Shndx; a != b {
+			return fmt.Errorf("symbol %d of %s is not the same", i, s.Name)
 		}
 	}
 	return nil
@@ -433,37 +435,36 @@ func dynamic(before, after *elffile.File, moved []move) error {
 	if x == nil {
 		return nil
 	}
-	if p := *y; *x != (elf.Prog64{Type: p.Type, Flags: p.Flags, Off: x.Off, Vaddr: p.Vaddr, Paddr: p.Paddr, Filesz: p.Filesz, Memsz: p.Memsz, Align: p.Align}) {
+	p := *y
+	if p.Off = x.Off; *x != p {
 		return fmt.Errorf("PT_DYNAMIC is not the same")
 	}
-	a, err := before.ReadAt("PT_DYNAMIC", x.Off, x.Filesz)
+	a, err := read[elf.Dyn64](before, x.Off, x.Filesz)
 	if err != nil {
 		return err
 	}
-	b, err := after.ReadAt("PT_DYNAMIC", y.Off, y.Filesz)
+	b, err := read[elf.Dyn64](after, y.Off, y.Filesz)
 	if err != nil {
 		return err
 	}
-	o := before.Order
-	for ; len(a) >= 16; a, b = a[16:], b[16:] {
-		tag, v, w := o.Uint64(a), o.Uint64(a[8:]), o.Uint64(b[8:])
-		if tag != o.Uint64(b) {
-			return fmt.Errorf("dynamic entry %v has another tag", elf.DynTag(tag))
+	for i := range a {
+		tag, v, w := elf.DynTag(a[i].Tag), a[i].Val, b[i].Val
+		if a[i].Tag != b[i].Tag {
+			return fmt.Errorf("dynamic entry %v has another tag", tag)
 		}
-		if v != w && !slices.ContainsFunc(moved, func(m move) bool { return m.begin == v && m.to == w }) {
-			return fmt.Errorf("dynamic entry %v has value %#x instead of %#x", elf.DynTag(tag), w, v)
+		if v != w && !slices.Contains(moved, move{v, w}) {
+			return fmt.Errorf("dynamic entry %v has value %#x instead of %#x", tag, w, v)
 		}
 	}
 	return nil
 }
 
-// loads compares the bytes of the segments, but for the head, the moved sections
-// and what is known to change.
+// loads compares the bytes of the segments, except headers, moved sections and tables that change.
 func loads(before, after *elffile.File, moved []move) error {
 	head := before.Phoff + uint64(len(before.Progs))*elffile.ProgSize
 	for _, m := range moved {
 		for i := range before.Sections {
-			if s := &before.Sections[i]; s.Addr == m.begin && s.Alloc() {
+			if s := &before.Sections[i]; s.Addr == m.from && s.Alloc() {
 				head = max(head, s.Off+s.Size)
 			}
 		}
@@ -486,12 +487,7 @@ func loads(before, after *elffile.File, moved []move) error {
 			skip = append(skip, span{p.Off, p.Off + p.Filesz})
 		}
 	}
-	slices.SortFunc(skip, func(a, b span) int {
-		if a.begin < b.begin {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(skip, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
 	for i := range before.Progs {
 		p := &before.Progs[i]
 		if elf.ProgType(p.Type) != elf.PT_LOAD {
@@ -518,11 +514,11 @@ func loads(before, after *elffile.File, moved []move) error {
 func segment(f *elffile.File, old *elf.Prog64) error {
 	gnu := f.Prog(elf.ProgType(sframe.PTGNUSFrame))
 	if gnu == nil {
-		return fmt.Errorf("there is no PT_GNU_SFRAME")
+		return fmt.Errorf("no PT_GNU_SFRAME")
 	}
 	inside := false
 	progs := slices.Clone(f.Progs)
-	if f.Prog(elf.PT_INTERP) == nil { // nobody minds the order
+	if f.Prog(elf.PT_INTERP) == nil { // any order
 		slices.SortStableFunc(progs, func(a, b elf.Prog64) int { return cmp.Compare(a.Vaddr, b.Vaddr) })
 	}
 	var end uint64
