@@ -1,9 +1,7 @@
 package generate
 
 import (
-	"bytes"
 	"debug/elf"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,17 +11,18 @@ import (
 	"cfi2sframe/lab/conformance/vector"
 )
 
-// writers are GNU's assemblers and linkers, and which sources they are given.
+// writers are GNU's assemblers and linkers, and their sources.
 var writers = []struct{ suite, version, prefix, abi, sources string }{
 	{"", "2.40", "", "amd64", "prologue remember alloca cold repeat"},
 	{"trixie", "2.44", "", "amd64", "prologue remember alloca cold plt repeat undefra"},
 	{"trixie", "2.44", "aarch64-linux-gnu-", "aarch64", "prologue bigframe"},
-	{"sid", "2.47", "", "amd64", "prologue remember alloca bigframe cold plt restored repeat drap1 rareg racolumn fprules undefra"},
+	{"sid", "2.47", "", "amd64",
+		"prologue remember alloca bigframe cold plt restored repeat drap1 rareg racolumn fprules undefra"},
 	{"sid", "2.47", "aarch64-linux-gnu-", "aarch64", "prologue bigframe expr fponly"},
 	{"sid", "2.47", "s390x-linux-gnu-", "s390x", "prologue offsets stackclash plt"},
 }
 
-// assemble has GNU as and ld make all sections, for the file in which they are kept.
+// assemble has GNU as and ld make all sections, and returns the contents of linkedFile.
 func assemble(top string) ([]byte, error) {
 	var all []Linked
 	for _, w := range writers {
@@ -41,8 +40,9 @@ func assemble(top string) ([]byte, error) {
 			if err := os.WriteFile(filepath.Join(dir, "in.s"), b, 0o666); err != nil {
 				return nil, err
 			}
-			// What as has to say of CFI that it has no rows for is no error.
-			script := fmt.Sprintf("%[1]sas --gsframe -o in.o in.s 2>log && %[1]sld -shared -o out in.o 2>>log || { cat log; echo %[2]s; false; }", w.prefix, source)
+			// Warnings about CFI without an SFrame form are no errors.
+			script := fmt.Sprintf("%[1]sas --gsframe -o in.o in.s 2>log && %[1]sld -shared -o out in.o 2>>log || "+
+				"{ cat log; echo %[2]s; false; }", w.prefix, source)
 			if err := suite.Script(w.suite, dir, script); err != nil {
 				return nil, err
 			}
@@ -68,14 +68,5 @@ func assemble(top string) ([]byte, error) {
 			all = append(all, l)
 		}
 	}
-	var out bytes.Buffer
-	for i, l := range all {
-		line, err := json.Marshal(l)
-		if err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(&out, "%s\n%s", map[bool]string{true: "[", false: ","}[i == 0], line)
-	}
-	out.WriteString("\n]\n")
-	return out.Bytes(), nil
+	return lines(all)
 }

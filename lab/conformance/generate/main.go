@@ -2,7 +2,6 @@
 package generate
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -16,7 +15,8 @@ import (
 // Command returns the subcommand.
 func Command() *kit.Command {
 	c := kit.New("vectors", "", 0, 0)
-	again := c.Bool("assemble", false, "have GNU as and ld of Debian 12 and of the systems of scripts/peers make their sections anew")
+	again := c.Bool("assemble", false,
+		"have GNU as and ld of Debian 12 and of the systems of scripts/peers make their sections anew")
 	c.Run = func([]string) error {
 		if *again {
 			b, err := assemble(".")
@@ -32,7 +32,7 @@ func Command() *kit.Command {
 	return c
 }
 
-// run writes all files to a folder. The top is that of the repository.
+// run writes all files to a directory. The top is that of the repository.
 func run(top, dir string) error {
 	files := make(map[string]*vector.File)
 	add := func(name, about string, vectors []vector.Vector) {
@@ -61,7 +61,11 @@ func run(top, dir string) error {
 		return err
 	}
 	add("gnu", "Sections that GNU as and ld have made", gnus)
-	if err := writeMistakes(filepath.Join(dir, "../writers.json"), mistakes); err != nil {
+	b, err := lines(mistakes)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "../writers.json"), b, 0o666)
+	}
+	if err != nil {
 		return err
 	}
 	for name, f := range files {
@@ -76,16 +80,16 @@ func run(top, dir string) error {
 	return nil
 }
 
-// writeMistakes writes a line for each.
-func writeMistakes(file string, mistakes []Mistake) error {
-	var b bytes.Buffer
-	for i, m := range mistakes {
-		line, err := json.Marshal(m)
+// lines returns a list in JSON with a line for each value.
+func lines[T any](list []T) ([]byte, error) {
+	b, separator := []byte("["), ""
+	for _, v := range list {
+		line, err := json.Marshal(v)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		fmt.Fprintf(&b, "%s\n%s", map[bool]string{true: "[", false: ","}[i == 0], line)
+		b = fmt.Appendf(b, "%s\n%s", separator, line)
+		separator = ","
 	}
-	b.WriteString("\n]\n")
-	return os.WriteFile(file, b.Bytes(), 0o666)
+	return append(b, "\n]\n"...), nil
 }

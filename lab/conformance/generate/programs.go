@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,7 +22,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// fixtures are programs below testdata/bin of which sections are made, by format and machine.
+// fixtures are programs below testdata/bin, by format and machine.
 var fixtures = []struct {
 	form
 	names string
@@ -29,14 +30,16 @@ var fixtures = []struct {
 	{form{"1", amd64}, "prologue remember bigframe plt"},
 	{form{"1", aarch64}, "prologue pac"},
 	{form{"1", aarch64BE}, "prologue"},
-	{form{"2", amd64}, "padding alloca bigframe cold drap1 fprules plt plt-ibt prologue racolumn remember repeat restored signal undefra"},
+	{form{"2", amd64}, "padding alloca bigframe cold drap1 fprules plt plt-ibt prologue racolumn remember repeat restored " +
+		"signal undefra"},
 	{form{"2", aarch64}, "bigframe expr fponly pac prologue racolumn"},
 	{form{"2", aarch64BE}, "pac"},
 	{form{"2e1", amd64}, "padding plt prologue"},
 	{form{"2e1", aarch64}, "pac"},
 	{form{"2e1", s390x}, "offsets plt prologue stackclash"},
 	{form{"2e2", amd64}, "undefra"},
-	{form{"3", amd64}, "padding bigframe drap1 drap2.so drap3 far.so fprules plt plt-ibt prologue racolumn rareg.so rbxcfa.so remember repeat signal undefra"},
+	{form{"3", amd64}, "padding bigframe drap1 drap2.so drap3 far.so fprules plt plt-ibt prologue racolumn rareg.so " +
+		"rbxcfa.so remember repeat signal undefra"},
 	{form{"3", aarch64}, "expr fponly pac racolumn"},
 	{form{"3", aarch64BE}, "expr pac"},
 	{form{"3", s390x}, "offsets plt prologue stackclash"},
@@ -126,7 +129,7 @@ type span struct {
 	End   vector.Hex `json:"end"`
 }
 
-// stubs returns where sections of stubs are, of which more is said than CFI does.
+// stubs returns the sections of PLT stubs: SFrame describes more of them than CFI.
 func stubs(f *elf.File) (out []span) {
 	for _, s := range f.Sections {
 		if strings.Contains(s.Name, "plt") && s.Flags&elf.SHF_EXECINSTR != 0 {
@@ -136,12 +139,9 @@ func stubs(f *elf.File) (out []span) {
 	return out
 }
 
-// fromCFI returns what call frame information says of every pc, as a section of the form has to say it. Padding has the
-// row before it.
-func (f form) fromCFI(
-	m elf.Machine, frames cfi.Section, plts []span, padded map[uint64]uint64,
-) (vector.Expects, error) {
-	table, err := cfi.Parse(m, f.order, frames)
+// fromCFI returns the answers for every pc by CFI, as far as the form can have them. Padding has the row before it.
+func (f form) fromCFI(m elf.Machine, s cfi.Section, plts []span, padded map[uint64]uint64) (vector.Expects, error) {
+	table, err := cfi.Parse(m, f.order, s)
 	if err != nil {
 		return nil, err
 	}
@@ -150,17 +150,10 @@ func (f form) fromCFI(
 		return nil, err
 	}
 	var out vector.Expects
-	add := func(from, to uint64, row *vector.Row) {
-		if n := len(out); n > 0 && uint64(out[n-1].To) == from && vector.Same(out[n-1].Row, row) {
-			out[n-1].To = vector.Hex(to)
-		} else if from < to {
-			out = append(out, vector.Expect{From: vector.Hex(from), To: vector.Hex(to), Row: row})
-		}
-	}
 	end := uint64(0)
 	for fn := range table.Functions() {
 		if end != 0 && !overlaps(plts, end, fn.Begin) {
-			add(end, fn.Begin, nil)
+			out.Add(end, fn.Begin, nil)
 		}
 		end = fn.End
 		for r := range fn.Rows() {
@@ -172,10 +165,10 @@ func (f form) fromCFI(
 				next := r.End
 				row, said := f.answer(known, fn, r.Rules, pc)
 				if r.CFA.Rule == cfi.RuleExpression {
-					next = pc + 1 // as the expression may have the pc in it
+					next = pc + 1 // the expression may depend on the pc
 				}
 				if said {
-					add(pc, next, row)
+					out.Add(pc, next, row)
 				}
 				pc = next
 			}
@@ -184,18 +177,13 @@ func (f form) fromCFI(
 	return out, nil
 }
 
-// overlaps reports whether a range and one of the spans do.
+// overlaps reports whether a range overlaps one of the spans.
 func overlaps(spans []span, begin, end uint64) bool {
-	for _, s := range spans {
-		if uint64(s.Begin) < end && begin < uint64(s.End) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(spans, func(s span) bool { return uint64(s.Begin) < end && begin < uint64(s.End) })
 }
 
-// answer returns what rules say at a pc, or nil if the form has no words for it, and whether they say something at all.
-func (f form) answer(known *readback.Reader, fn *cfi.Function, r *cfi.Rules, pc uint64) (row *vector.Row, said bool) {
+// answer returns the row for rules at a pc, or nil if the form cannot have it; ok is false if the rules say nothing.
+func (f form) answer(known *readback.Reader, fn *cfi.Function, r *cfi.Rules, pc uint64) (row *vector.Row, ok bool) {
 	ra := uint64(map[string]int{"amd64": 16, "aarch64": 30, "aarch64_be": 30, "s390x": 14}[f.name])
 	row = &vector.Row{Signal: fn.Signal()}
 	if r.RA.Rule == cfi.RuleUndefined {
@@ -208,9 +196,8 @@ func (f form) answer(known *readback.Reader, fn *cfi.Function, r *cfi.Rules, pc 
 	case cfi.RuleCFA:
 		row.CFA = &vector.Rule{Base: f.register(fmt.Sprint("r", r.CFA.Reg)), Offset: r.CFA.Offset}
 	case cfi.RuleExpression:
-		var ok bool
 		if row.CFA, ok = f.evaluate(known, r.CFA.Expression, pc, false); !ok {
-			return nil, true // no form has words for it
+			return nil, true
 		}
 	default:
 		return nil, true
@@ -227,11 +214,10 @@ func (f form) answer(known *readback.Reader, fn *cfi.Function, r *cfi.Rules, pc 
 			return nil, true
 		}
 	default:
-		if f.name != "s390x" { // whose functions save it, and have it from the CFA
+		if f.name != "s390x" { // functions of s390x save it, but the CFA gives it
 			return nil, true
 		}
 	}
-	var ok bool
 	if row.RA, ok = f.saved(known, &r.RA, pc); !ok {
 		return nil, true
 	}
@@ -241,11 +227,11 @@ func (f form) answer(known *readback.Reader, fn *cfi.Function, r *cfi.Rules, pc 
 			row.RA = nil
 		}
 	case r.RAReg == uint64(f.sp):
-		return nil, false // which is no address
+		return nil, false // no address
 	case r.RAReg != ra:
 		row.RA = &vector.Rule{Base: f.register(fmt.Sprint("r", r.RAReg))}
 	case !f.tracksRA:
-		return nil, false // a return address that nothing is said of
+		return nil, false // unknown return address
 	}
 	if row.FP, ok = f.saved(known, &r.FP, pc); !ok || r.FP.Rule == cfi.RuleUndefined {
 		return nil, true
@@ -281,7 +267,7 @@ func (f form) register(name string) string {
 	return name
 }
 
-// saved returns the rule of a register, or nil if it is unchanged, and whether it is one that there are words for.
+// saved returns the rule of a register, or nil if it is unchanged, and whether a form can have it.
 func (f form) saved(known *readback.Reader, r *cfi.Rule, pc uint64) (*vector.Rule, bool) {
 	cfa := readback.Value{Base: "cfa"} // on the stack when an expression begins
 	switch r.Rule {
@@ -306,9 +292,11 @@ var (
 	load = regexp.MustCompile(`^\[(cfa|r\d+)([+-]\d+)\]$`)
 )
 
-// evaluate returns the rule of an expression, or with memory that of what is there, if it amounts to a register or the CFA
-// plus an offset, or is loaded from there.
-func (f form) evaluate(known *readback.Reader, e []byte, pc uint64, memory bool, initial ...readback.Value) (*vector.Rule, bool) {
+// evaluate returns the rule of an expression: a register or the CFA plus an offset, or the memory there. With memory, the
+// expression is the address of the value.
+func (f form) evaluate(
+	known *readback.Reader, e []byte, pc uint64, memory bool, initial ...readback.Value,
+) (*vector.Rule, bool) {
 	v, err := known.Evaluate(e, pc, initial...)
 	if err != nil {
 		return nil, false
@@ -324,7 +312,7 @@ func (f form) evaluate(known *readback.Reader, e []byte, pc uint64, memory bool,
 	return &vector.Rule{Base: f.register(m[1]), Offset: offset, Deref: true}, err == nil
 }
 
-// has reports whether the form has words for a row.
+// has reports whether the form can have a row.
 func (f form) has(r *vector.Row) bool {
 	fits := func(rule *vector.Rule) bool {
 		return rule == nil || rule.Offset >= math.MinInt32 && rule.Offset <= math.MaxInt32
@@ -353,7 +341,7 @@ func (f form) has(r *vector.Row) bool {
 	return slot(r.RA) && slot(r.FP) && (r.FP == nil || r.RA != nil) && r.RA.String() != "*(cfa+0)"
 }
 
-// A Linked is a section that GNU as and ld have made, and what it was made of.
+// A Linked is a section of GNU as and ld, and its source.
 type Linked struct {
 	Writer  string       `json:"writer"`
 	Source  string       `json:"source"`
@@ -366,7 +354,7 @@ type Linked struct {
 	Stubs   []span       `json:"stubs,omitempty"`
 }
 
-// A Mistake is where the section that a writer has made says something else than the call frame information.
+// A Mistake is a range where the section of a writer contradicts the CFI.
 type Mistake struct {
 	Writer string     `json:"writer"`
 	Source string     `json:"source"`
@@ -376,11 +364,11 @@ type Mistake struct {
 	CFI    string     `json:"cfi"`
 }
 
-// linkedFile is where sections of GNU's are kept.
+// linkedFile has the sections of GNU as and ld.
 const linkedFile = "lab/conformance/generate/testdata/gnu.json"
 
-// linked returns the vectors of sections that GNU as and ld have made. Where they contradict the call frame
-// information nothing is expected of readers: these are mistakes of the writer.
+// linked returns the vectors of sections of GNU as and ld. Where they contradict the CFI, nothing is expected of readers:
+// these are mistakes of the writer.
 func linked(top string) (vectors []vector.Vector, mistakes []Mistake, err error) {
 	b, err := os.ReadFile(filepath.Join(top, linkedFile))
 	if err != nil {
@@ -412,7 +400,7 @@ func linked(top string) (vectors []vector.Vector, mistakes []Mistake, err error)
 					v.Expect = append(v.Expect, part.Expect)
 					continue
 				case "none":
-					continue // what is left out is no mistake
+					continue // a missing row is no mistake
 				}
 				mistakes = append(mistakes, Mistake{l.Writer, l.Source, part.From, part.To, part.said, part.Row.String()})
 			}
@@ -424,13 +412,13 @@ func linked(top string) (vectors []vector.Vector, mistakes []Mistake, err error)
 	return vectors, mistakes, nil
 }
 
-// A part is a part of what is expected, and what a section says there if that is something else.
+// A part is a part of an Expect; said is the section's answer if it differs.
 type part struct {
 	vector.Expect
 	said string
 }
 
-// split asks our own reader what a section says at each address, to find what contradicts what is expected.
+// split divides what is expected by the answers of our own reader.
 func split(e vector.Expect, v *vector.Vector) (out []part) {
 	q := vector.Question{ABI: v.ABI, Address: v.Address, Section: v.Section}
 	for pc := e.From; pc < e.To; pc++ {

@@ -1,17 +1,18 @@
 package generate
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/lab/conformance/vector"
 )
 
-// The numbers of the format are stated here once more, from its documents: nothing is taken of package sframe, which is
-// one of the readers that the vectors are for.
+// The numbers of the format come from its documents, not from package sframe, which is one of the tested readers.
 const (
 	magic = 0xdee2
 
@@ -24,17 +25,12 @@ const (
 type machine struct {
 	name     string
 	id       byte
-	order    order
+	order    elftest.Order
 	fixedRA  int8
 	sp, fp   int // DWARF numbers
 	scale    int64
 	bias     int64 // CFA = base + word*scale + bias
 	tracksRA bool
-}
-
-type order interface {
-	binary.ByteOrder
-	binary.AppendByteOrder
 }
 
 var (
@@ -65,7 +61,7 @@ func (f form) flags() byte {
 // cfa returns the offset that a data word of the CFA stands for.
 func (f form) cfa(word int64) int64 { return word*f.scale + f.bias }
 
-// A section is one that is made by hand. Everything that can be wrong in it can be given.
+// A section is made by hand. Its fields can also be wrong.
 type section struct {
 	form
 	flag      byte
@@ -96,7 +92,7 @@ type function struct {
 	rows     []row
 }
 
-// A row is an FRE. Its words are as in the section, and what they mean is said apart, see want.
+// A row is an FRE. Its words are as in the section; want says what they mean, see machine.want.
 type row struct {
 	start   uint32
 	base    byte // sp or fp; 0 in flexible FDEs
@@ -112,7 +108,7 @@ const (
 	sp = 1
 )
 
-// where are the offsets of parts of a section that was encoded.
+// A where has the offsets of the parts of an encoded section.
 type where struct {
 	fdes, fres int
 	rows       [][]int // of each FRE of each function
@@ -126,15 +122,12 @@ func (f form) new(functions ...function) *section {
 
 var log2 = map[int]byte{1: 0, 2: 1, 4: 2}
 
+func byStart(a, b function) int { return cmp.Compare(a.start, b.start) }
+
 // encode returns the bytes.
 func (s *section) encode() ([]byte, where) {
 	if !s.dontSort {
-		slices.SortStableFunc(s.functions, func(a, b function) int {
-			if a.start < b.start {
-				return -1
-			}
-			return 1
-		})
+		slices.SortStableFunc(s.functions, byStart)
 	}
 	o, v := s.order, s.version()
 	entry := map[int]int{1: 17, 2: 20, 3: 16}[v]
@@ -213,9 +206,7 @@ func (s *section) encode() ([]byte, where) {
 			b = o.AppendUint16(b, d.padding)
 		}
 	}
-	b = append(b, s.freGap...)
-	b = append(b, fres...)
-	return append(b, s.tail...), at
+	return slices.Concat(b, s.freGap, fres, s.tail), at
 }
 
 // count returns how many rows a function has.
@@ -242,7 +233,7 @@ func (d *function) info() byte {
 }
 
 // appendWord appends a number of 1, 2 or 4 bytes.
-func appendWord(b []byte, o order, v int64, size int) []byte {
+func appendWord(b []byte, o elftest.Order, v int64, size int) []byte {
 	if v < -1<<(8*size-1) || v >= 1<<(8*size) {
 		panic(fmt.Sprintf("%d does not fit %d bytes", v, size))
 	}
@@ -255,8 +246,8 @@ func appendWord(b []byte, o order, v int64, size int) []byte {
 	return o.AppendUint32(b, uint32(v))
 }
 
-// want reads what a row means: the rule of the CFA, and others after it that are not what the machine has for
-// rows that say nothing: "sp+16 ra=*(cfa-8) fp=*(cfa-16) signed=A signal", or "outermost".
+// want reads what a row means: the rule of the CFA, and the rules that differ from the machine's default:
+// "sp+16 ra=*(cfa-8) fp=*(cfa-16) signed=A signal", or "outermost".
 func (m machine) want(s string) *vector.Row {
 	row := &vector.Row{}
 	if m.name == "amd64" {
@@ -302,33 +293,21 @@ func rule(s string) *vector.Rule {
 	return r
 }
 
-// expect returns what holds where, as far as margin bytes around the functions. Of functions it is what their rows
-// say from their starts on, and of nothing else is anything said.
-func (s *section) expect(margin uint64) []vector.Expect {
+// expect returns the answers for the functions and for margin bytes around them. A row holds from its start up to the
+// next one; other addresses have none.
+func (s *section) expect(margin uint64) vector.Expects {
 	fs := slices.Clone(s.functions)
-	slices.SortStableFunc(fs, func(a, b function) int {
-		if a.start < b.start {
-			return -1
-		}
-		return 1
-	})
-	var out []vector.Expect
-	add := func(from, to uint64, row *vector.Row) {
-		if n := len(out); n > 0 && uint64(out[n-1].To) == from && vector.Same(out[n-1].Row, row) {
-			out[n-1].To = vector.Hex(to)
-		} else if from != to {
-			out = append(out, vector.Expect{From: vector.Hex(from), To: vector.Hex(to), Row: row})
-		}
-	}
+	slices.SortStableFunc(fs, byStart)
+	var out vector.Expects
 	for i, d := range fs {
 		if d.size == 0 {
 			continue
 		}
 		switch {
 		case len(out) == 0 && d.start >= margin:
-			add(d.start-margin, d.start, nil)
+			out.Add(d.start-margin, d.start, nil)
 		case len(out) > 0:
-			add(uint64(out[len(out)-1].To), d.start, nil)
+			out.Add(uint64(out[len(out)-1].To), d.start, nil)
 		}
 		rows := d.rows
 		if d.share {
@@ -347,16 +326,16 @@ func (s *section) expect(margin uint64) []vector.Expect {
 			}
 			for _, r := range rows {
 				if next := min(off+uint64(r.start), end); next > pos {
-					add(d.start+pos, d.start+next, holds)
+					out.Add(d.start+pos, d.start+next, holds)
 					pos = next
 				}
 				holds = s.want(r.want)
 			}
-			add(d.start+pos, d.start+end, holds)
+			out.Add(d.start+pos, d.start+end, holds)
 		}
 	}
 	if n := len(out); n > 0 && uint64(out[n-1].To)+margin > uint64(out[n-1].To) && out[n-1].To != 0 {
-		add(uint64(out[n-1].To), uint64(out[n-1].To)+margin, nil)
+		out.Add(uint64(out[n-1].To), uint64(out[n-1].To)+margin, nil)
 	}
 	return out
 }

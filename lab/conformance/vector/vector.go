@@ -1,5 +1,5 @@
-// Package vector reads and writes the vectors of the folder conformance: sections, and what a reader has to
-// say of them. The format is described in conformance/README.md.
+// Package vector reads and writes the vectors of the directory conformance: sections, and the right answers of readers.
+// conformance/README.md describes the format.
 package vector
 
 import (
@@ -20,23 +20,22 @@ type File struct {
 	Vectors []Vector `json:"vectors"`
 }
 
-// A Vector is a section, and what has to be said of it.
+// A Vector is a section, and the right answers.
 type Vector struct {
 	Name    string  `json:"name"`
 	Feature string  `json:"feature"`
 	Format  string  `json:"format"` // 1, 2, 2e1, 2e2 or 3
 	ABI     string  `json:"abi"`
 	About   string  `json:"about"`
-	Source  string  `json:"source,omitempty"` // of sections that are not made by hand
-	Text    string  `json:"text,omitempty"`   // the section of the format's document that says so
+	Source  string  `json:"source,omitempty"` // unless made by hand
+	Text    string  `json:"text,omitempty"`   // section of the format's document
 	Address Hex     `json:"address"`
 	Section Bytes   `json:"section"`
 	Expect  Expects `json:"expect,omitempty"`
 	Refuse  *Refuse `json:"refuse,omitempty"`
 }
 
-// An Expect says what holds for every pc from From up to To, not included. A Row that is nil says that there is
-// none.
+// An Expect is the row for every pc from From up to To, not included; nil if there is none.
 type Expect struct {
 	From, To Hex
 	Row      *Row
@@ -45,6 +44,15 @@ type Expect struct {
 // Expects are in the order of their addresses. In a file, each has its first address and its row, and holds up to the
 // address of the next one; the last has an address only. Where nothing is said, there is "?" for a row.
 type Expects []Expect
+
+// Add appends what holds from an address up to another; to is 0 for the end of the address space.
+func (e *Expects) Add(from, to uint64, row *Row) {
+	if n := len(*e); n > 0 && (*e)[n-1].To == Hex(from) && Same((*e)[n-1].Row, row) {
+		(*e)[n-1].To = Hex(to)
+	} else if from != to && from <= to-1 {
+		*e = append(*e, Expect{Hex(from), Hex(to), row})
+	}
+}
 
 func (e Expects) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
@@ -88,7 +96,7 @@ func (e *Expects) UnmarshalJSON(b []byte) error {
 				return err
 			}
 			if at-1 < old.From { // the end may be 0
-				return fmt.Errorf("%#x is not behind %#x", at, old.From)
+				return fmt.Errorf("%#x is not after %#x", at, old.From)
 			}
 			*e = append(*e, old)
 		}
@@ -96,7 +104,7 @@ func (e *Expects) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// A Refuse is a section that no row may be taken of.
+// A Refuse is the reason why a section is to be refused.
 type Refuse struct {
 	What string `json:"what"`
 	PCs  []Hex  `json:"pcs"` // at which no row may be given if the section is not refused as a whole
@@ -128,26 +136,13 @@ func (r Rule) MarshalJSON() ([]byte, error) {
 }
 
 func (r *Rule) UnmarshalJSON(b []byte) error {
-	var parts []any
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	if err := d.Decode(&parts); err != nil {
-		return err
+	var deref string
+	parts := []any{&r.Base, &r.Offset, &deref}
+	err := json.Unmarshal(b, &parts)
+	r.Deref = deref == "*"
+	if n := len(parts); err != nil || n < 2 || n > 3 || r.Deref != (n == 3) {
+		return fmt.Errorf("rule %s: use [base, offset] or [base, offset, \"*\"]", b)
 	}
-	bad := fmt.Errorf("rule %s; [base, offset] or [base, offset, \"*\"] was expected", b)
-	if len(parts) < 2 || len(parts) > 3 || len(parts) == 3 && parts[2] != "*" {
-		return bad
-	}
-	base, ok := parts[0].(string)
-	number, ok2 := parts[1].(json.Number)
-	if !ok || !ok2 {
-		return bad
-	}
-	offset, err := number.Int64()
-	if err != nil {
-		return bad
-	}
-	*r = Rule{base, offset, len(parts) == 3}
 	return nil
 }
 
@@ -199,7 +194,7 @@ func (r *Row) Normal() *Row {
 	return &n
 }
 
-// A Hex is a number that is written as a string, in hexadecimal: JSON's own are not exact enough.
+// A Hex is written as a string in hexadecimal: numbers of JSON are not exact enough.
 type Hex uint64
 
 func (h Hex) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%#x", uint64(h)), nil }
@@ -235,7 +230,7 @@ func (v *Vector) PCs() []Hex {
 	return pcs
 }
 
-// Load reads all files of vectors in a folder, by their names.
+// Load reads all files of vectors in a directory, in the order of their names.
 func Load(dir string) ([]Vector, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -277,8 +272,8 @@ func (f *File) Encode() ([]byte, error) {
 		return nil, err
 	}
 	fmt.Fprintf(&b, "{\"about\":%s,\"vectors\":[", about)
-	for i := range f.Vectors {
-		line, err := plain(f.Vectors[i])
+	for i, v := range f.Vectors {
+		line, err := plain(v)
 		if err != nil {
 			return nil, err
 		}
