@@ -1,132 +1,82 @@
-// Command toolchains compiles real programs by compilers of several versions with the flags that change stack
-// frames, converts what comes out, and judges it. It is run by scripts/lab toolchains.
+// Package toolchains compiles real programs by compilers of several versions with the flags that change stack frames,
+// converts the results, and checks them. It is run by scripts/lab toolchains.
 package toolchains
 
 import (
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"time"
 
-	"github.com/spf13/pflag"
+	"cfi2sframe/lab/kit"
 )
 
-// Main runs the subcommand.
-func Main() {
-	var d folders
-	pflag.StringVar(&d.peers, "peers", "/var/cache/cfi2sframe-peers", "`FOLDER` of scripts/peers")
-	pflag.StringVar(&d.toolchains, "toolchains", "/var/cache/cfi2sframe-toolchains", "`FOLDER` of the other suites, and of what is kept")
-	pflag.StringVar(&d.sources, "sources", "", "`FOLDER` with a folder of sources for each program")
-	minutes := pflag.Float64("minutes", 0, "begin no case after so many `MINUTES`; 0 stands for all of them")
-	match := pflag.String("match", "", "only cases whose name this `REGEXP` matches")
-	list := pflag.Bool("list", false, "print the names of the cases")
-	table := pflag.String("markdown", "", "write tables of all that is known to `FILE`")
-	tableOnly := pflag.Bool("table-only", false, "judge nothing")
-	pflag.Parse()
-	ok, err := run(&d, *minutes, *match, *list, *tableOnly, *table)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "toolchains:", err)
-	}
-	if !ok || err != nil {
-		os.Exit(1)
-	}
+// Command returns the subcommand.
+func Command() *kit.Command {
+	c := kit.New("toolchains", "", 0, 0)
+	var d directories
+	c.StringVar(&d.peers, "peers", "/var/cache/cfi2sframe-peers", "`DIR` of scripts/peers")
+	c.StringVar(&d.toolchains, "toolchains", "/var/cache/cfi2sframe-toolchains", "`DIR` of the other suites")
+	c.StringVar(&d.sources, "sources", "", "`DIR` with a directory of sources for each program")
+	minutes := c.Float64("minutes", 0, "begin no case after `N` minutes; 0 stands for all cases")
+	match := c.String("match", "", "only cases whose name this `REGEXP` matches")
+	list := c.Bool("list", false, "print the names of the cases")
+	table := c.String("markdown", "", "write a table of all cases to `FILE`")
+	c.Run = func([]string) error { return run(&d, *minutes, *match, *list, *table) }
+	return c
 }
 
-// run returns whether nothing is wrong.
-func run(d *folders, minutes float64, match string, list, tableOnly bool, markdown string) (bool, error) {
+func run(d *directories, minutes float64, match string, list bool, markdown string) error {
 	only, err := regexp.Compile(match)
 	if err != nil {
-		return false, err
-	}
-	tool, err := ownHash()
-	if err != nil {
-		return false, err
-	}
-	if err := os.MkdirAll(filepath.Join(d.toolchains, "results"), 0o777); err != nil {
-		return false, err
+		return err
 	}
 	begin := time.Now()
-	ok, left := true, 0
-	var cases []judged
+	var found error
+	left := 0
+	var cases []*result
 	for _, c := range matrix() {
-		name := c.id()
-		if !only.MatchString(name) {
+		switch {
+		case !only.MatchString(c.String()):
+			continue
+		case list:
+			fmt.Println(&c)
+			continue
+		case minutes > 0 && time.Since(begin).Minutes() > minutes:
+			left++
 			continue
 		}
-		if list {
-			fmt.Println(name)
+		r, err := d.try(&c)
+		if err != nil {
+			found = kit.ErrFound
+			fmt.Printf("%v: failed: %v\n", &c, err)
 			continue
 		}
-		path := filepath.Join(d.toolchains, "results", name+".json")
-		var r result
-		err := readJSON(path, &r)
-		if err != nil || r.Tool != tool && !tableOnly {
-			if tableOnly || minutes > 0 && time.Since(begin).Minutes() > minutes {
-				left++
-				continue
-			}
-			made, err := d.judgeCase(&c, tool)
-			if err != nil {
-				ok = false
-				fmt.Printf("%s: failed: %v\n", name, err)
-				continue
-			}
-			r = *made
-			if err := writeJSON(path, &r); err != nil {
-				return false, err
-			}
-			fmt.Println(r.line(name))
+		fmt.Println(r)
+		for _, f := range r.failures {
+			found = kit.ErrFound
+			fmt.Printf("%v: wrong: %s\n", &c, f)
 		}
-		for _, f := range r.Failures {
-			ok = false
-			fmt.Printf("%s: wrong: %s\n", name, f)
-		}
-		cases = append(cases, judged{c, r})
+		cases = append(cases, r)
 	}
 	if list {
-		return true, nil
+		return nil
 	}
-	fmt.Printf("%d cases, %d left for another time\n", len(cases), left)
+	fmt.Printf("%d cases, %d not run\n", len(cases), left)
 	if markdown != "" {
-		err = d.markdown(markdown, cases, left)
+		if err := os.WriteFile(markdown, []byte(table(cases, left)), 0o666); err != nil {
+			return err
+		}
 	}
-	return ok, err
+	return found
 }
 
-// judgeCase builds a case and judges it.
-func (d *folders) judgeCase(c *testCase, tool string) (*result, error) {
+// try builds a case and checks it.
+func (d *directories) try(c *testCase) (*result, error) {
 	b, err := d.build(c)
 	if err != nil {
 		return nil, err
 	}
-	return d.judge(c, b, tool)
-}
-
-// ownHash tells this program from others: results of another one do not count.
-func ownHash() (string, error) {
-	path, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	b, err := os.ReadFile(path)
-	return fmt.Sprintf("%x", sha256.Sum256(b)), err
-}
-
-func readJSON(path string, v any) error {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(b, v)
-}
-
-func writeJSON(path string, v any) error {
-	b, err := json.MarshalIndent(v, "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, b, 0o666)
+	defer os.RemoveAll(b.dir)
+	return d.check(c, b)
 }

@@ -1,7 +1,6 @@
 package toolchains
 
 import (
-	"regexp"
 	"strings"
 
 	"cfi2sframe/sframe"
@@ -75,16 +74,11 @@ type testCase struct {
 	abi     string
 	program string // user, zlib, lua, sqlite or angelscript
 	flags   string
-	link    string // flags of the linker only
 	kind    string
 }
 
-var unsafe = regexp.MustCompile(`[^A-Za-z0-9=+,.-]+`)
-
-// id names a case, and its folder.
-func (c *testCase) id() string {
-	words := []string{c.cc.label, c.abi, c.program, c.flags, c.link, c.kind}
-	return strings.Trim(unsafe.ReplaceAllString(strings.ReplaceAll(strings.Join(words, " "), " -", " "), "_"), "_")
+func (c *testCase) String() string {
+	return strings.TrimSpace(strings.Join([]string{c.cc.label, c.abi, c.program, c.flags, c.kind}, " "))
 }
 
 // extra are flags that change frames, each with the compiler and ABI that it is tried with.
@@ -92,114 +86,88 @@ var extra = []struct {
 	cc    compiler
 	abi   string
 	flags string
-	link  string
 	kind  string
 }{
-	{gcc16, "amd64", "-O1", "", ""},
-	{gcc16, "amd64", "-Os", "", ""},
-	{gcc16, "amd64", "-O2 -flto", "", ""},
-	{gcc16, "amd64", "-O2 -freorder-blocks-and-partition", "", kindPGO},
-	{gcc16, "amd64", "-O2 -fpatchable-function-entry=16,8", "", ""},
-	{gcc16, "amd64", "-O2 -fcf-protection=full -mshstk", "", ""},
-	{gcc16, "amd64", "-O1 -fsplit-stack", "", ""},
-	{gcc16, "amd64", "-O2 -fno-omit-frame-pointer", "", ""},
-	{gcc16, "amd64", "-O2 -g1 -fno-asynchronous-unwind-tables -fno-unwind-tables", "", ""},
-	{gcc16, "amd64", "-O1 -g1 -gdwarf64 -fno-asynchronous-unwind-tables -fno-unwind-tables", "", ""},
-	{gcc16, "amd64", "-O1 -fno-dwarf2-cfi-asm", "", ""},
-	{gcc16, "amd64", "-Os -ffunction-sections", "-Wl,--gc-sections", ""},
-	{gcc16, "amd64", "-O2 -mgeneral-regs-only", "", kindObject},
-	{gcc16, "amd64", "-O2 -fstack-clash-protection -fstack-protector-all", "", ""},
-	{gcc16, "amd64", "-O2 -mstackrealign -DSQLITE_USE_ALLOCA", "", ""},
-	{gcc16, "amd64", "-O3 -mavx512f -mprefer-vector-width=512 -mstackrealign -DSQLITE_USE_ALLOCA", "", kindDead},
-	{gcc16, "amd64", "-O1 -mapxf", "", kindDead},
-	{gcc16, "amd64", "-O1 -maccumulate-outgoing-args -mno-red-zone", "", ""},
-	{gcc16, "amd64", "-O1 -mcmodel=large -fno-pie", "-no-pie", ""},
-	{gcc16, "amd64", "-O1 -fzero-call-used-regs=all -mindirect-branch=thunk -mfunction-return=thunk", "", ""},
-	{gcc16, "aarch64", "-O2 -mbranch-protection=standard", "", ""},
-	{gcc16, "aarch64", "-O1 -mbranch-protection=pac-ret+leaf+b-key", "", ""},
-	{gcc16, "aarch64", "-O1 -mbranch-protection=bti", "", ""},
-	{gcc16, "aarch64", "-O1 -mbranch-protection=gcs", "", ""},
-	{gcc16, "aarch64", "-O2 -fsanitize=shadow-call-stack -ffixed-x18", "", kindDead},
-	{gcc16, "aarch64", "-O1 -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer", "", ""},
-	{gcc16, "aarch64", "-O1 -fstack-clash-protection -DSQLITE_USE_ALLOCA -fpatchable-function-entry=4,2", "", ""},
-	{gcc16, "aarch64", "-O3 -march=armv9-a+sve2", "", kindDead},
-	{gcc16, "aarch64", "-O1 -mbig-endian", "", kindObject},
-	{gcc16, "aarch64", "-O1 -mgeneral-regs-only", "", kindObject},
-	{gcc16, "aarch64", "-O2 -flto", "", ""},
-	{gcc16, "s390x", "-O2 -mbackchain", "", ""},
-	{gcc16, "s390x", "-O1 -mpacked-stack", "", ""},
-	{gcc16, "s390x", "-O1 -mpacked-stack -mbackchain -msoft-float", "", kindObject},
-	{gcc16, "s390x", "-O1 -fsplit-stack", "", ""},
-	{gcc16, "s390x", "-O3 -march=z16", "", kindDead},
-	{gcc16, "s390x", "-O1 -fstack-clash-protection -DSQLITE_USE_ALLOCA -fno-omit-frame-pointer", "", ""},
-	{gcc14, "amd64", "-O2 -flto", "", ""},
-	{gcc14, "amd64", "-O1 -fsplit-stack", "", ""},
-	{gcc14, "aarch64", "-O1 -mbranch-protection=standard", "", ""},
-	{gcc12, "aarch64", "-O1 -mbranch-protection=pac-ret+b-key", "", ""},
-	{gcc12, "amd64", "-O1 -mstackrealign -DSQLITE_USE_ALLOCA", "", ""},
-	{clang23, "amd64", "-Os", "", ""},
-	{clang23, "amd64", "-O2 -flto", "-fuse-ld=lld", ""},
-	{clang23, "amd64", "-O1 -fbasic-block-sections=all", "", ""},
-	{clang23, "amd64", "-O1 -fcf-protection=full -fpatchable-function-entry=16,8", "", ""},
-	{clang23, "amd64", "-O1 -mstackrealign -mavx2 -DSQLITE_USE_ALLOCA -fstack-clash-protection", "", kindDead},
-	{clang23, "amd64", "-O1 -fno-omit-frame-pointer -mretpoline -ffunction-sections", "-Wl,--gc-sections", ""},
-	{clang23, "amd64", "-O1 -g1 -fno-asynchronous-unwind-tables -fno-unwind-tables", "", ""},
-	{clang19, "amd64", "-O2 -fsplit-machine-functions", "", kindPGO},
-	{clang23, "aarch64", "-O1 -mbranch-protection=pac-ret+leaf+pc", "", kindDead},
-	{clang23, "aarch64", "-O1 -fsanitize=shadow-call-stack -ffixed-x18", "", kindDead},
-	{clang23, "aarch64", "-Oz -moutline", "", ""},
-	{clang23, "aarch64", "-O3 -march=armv9-a+sve2 -fstack-clash-protection", "", kindDead},
-	{clang23, "s390x", "-O1 -mbackchain", "", ""},
-	{clang14, "aarch64", "-O1 -mbranch-protection=standard", "", ""},
+	{gcc16, "amd64", "-O1", kindProgram},
+	{gcc16, "amd64", "-Os", kindProgram},
+	{gcc16, "amd64", "-O2 -flto", kindProgram},
+	{gcc16, "amd64", "-O2 -freorder-blocks-and-partition", kindPGO},
+	{gcc16, "amd64", "-O2 -fpatchable-function-entry=16,8", kindProgram},
+	{gcc16, "amd64", "-O2 -fcf-protection=full -mshstk", kindProgram},
+	{gcc16, "amd64", "-O1 -fsplit-stack", kindProgram},
+	{gcc16, "amd64", "-O2 -fno-omit-frame-pointer", kindProgram},
+	{gcc16, "amd64", "-O2 -g1 -fno-asynchronous-unwind-tables -fno-unwind-tables", kindProgram},
+	{gcc16, "amd64", "-O1 -g1 -gdwarf64 -fno-asynchronous-unwind-tables -fno-unwind-tables", kindProgram},
+	{gcc16, "amd64", "-O1 -fno-dwarf2-cfi-asm", kindProgram},
+	{gcc16, "amd64", "-Os -ffunction-sections -Wl,--gc-sections", kindProgram},
+	{gcc16, "amd64", "-O2 -mgeneral-regs-only", kindObject},
+	{gcc16, "amd64", "-O2 -fstack-clash-protection -fstack-protector-all", kindProgram},
+	{gcc16, "amd64", "-O2 -mstackrealign -DSQLITE_USE_ALLOCA", kindProgram},
+	{gcc16, "amd64", "-O3 -mavx512f -mprefer-vector-width=512 -mstackrealign -DSQLITE_USE_ALLOCA", kindDead},
+	{gcc16, "amd64", "-O1 -mapxf", kindDead},
+	{gcc16, "amd64", "-O1 -maccumulate-outgoing-args -mno-red-zone", kindProgram},
+	{gcc16, "amd64", "-O1 -mcmodel=large -fno-pie -no-pie", kindProgram},
+	{gcc16, "amd64", "-O1 -fzero-call-used-regs=all -mindirect-branch=thunk -mfunction-return=thunk", kindProgram},
+	{gcc16, "aarch64", "-O2 -mbranch-protection=standard", kindProgram},
+	{gcc16, "aarch64", "-O1 -mbranch-protection=pac-ret+leaf+b-key", kindProgram},
+	{gcc16, "aarch64", "-O1 -mbranch-protection=bti", kindProgram},
+	{gcc16, "aarch64", "-O1 -mbranch-protection=gcs", kindProgram},
+	{gcc16, "aarch64", "-O2 -fsanitize=shadow-call-stack -ffixed-x18", kindDead},
+	{gcc16, "aarch64", "-O1 -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer", kindProgram},
+	{gcc16, "aarch64", "-O1 -fstack-clash-protection -DSQLITE_USE_ALLOCA -fpatchable-function-entry=4,2", kindProgram},
+	{gcc16, "aarch64", "-O3 -march=armv9-a+sve2", kindDead},
+	{gcc16, "aarch64", "-O1 -mbig-endian", kindObject},
+	{gcc16, "aarch64", "-O1 -mgeneral-regs-only", kindObject},
+	{gcc16, "aarch64", "-O2 -flto", kindProgram},
+	{gcc16, "s390x", "-O2 -mbackchain", kindProgram},
+	{gcc16, "s390x", "-O1 -mpacked-stack", kindProgram},
+	{gcc16, "s390x", "-O1 -mpacked-stack -mbackchain -msoft-float", kindObject},
+	{gcc16, "s390x", "-O1 -fsplit-stack", kindProgram},
+	{gcc16, "s390x", "-O3 -march=z16", kindDead},
+	{gcc16, "s390x", "-O1 -fstack-clash-protection -DSQLITE_USE_ALLOCA -fno-omit-frame-pointer", kindProgram},
+	{gcc14, "amd64", "-O2 -flto", kindProgram},
+	{gcc14, "amd64", "-O1 -fsplit-stack", kindProgram},
+	{gcc14, "aarch64", "-O1 -mbranch-protection=standard", kindProgram},
+	{gcc12, "aarch64", "-O1 -mbranch-protection=pac-ret+b-key", kindProgram},
+	{gcc12, "amd64", "-O1 -mstackrealign -DSQLITE_USE_ALLOCA", kindProgram},
+	{clang23, "amd64", "-Os", kindProgram},
+	{clang23, "amd64", "-O2 -flto -fuse-ld=lld", kindProgram},
+	{clang23, "amd64", "-O1 -fbasic-block-sections=all", kindProgram},
+	{clang23, "amd64", "-O1 -fcf-protection=full -fpatchable-function-entry=16,8", kindProgram},
+	{clang23, "amd64", "-O1 -mstackrealign -mavx2 -DSQLITE_USE_ALLOCA -fstack-clash-protection", kindDead},
+	{clang23, "amd64", "-O1 -fno-omit-frame-pointer -mretpoline -ffunction-sections -Wl,--gc-sections", kindProgram},
+	{clang23, "amd64", "-O1 -g1 -fno-asynchronous-unwind-tables -fno-unwind-tables", kindProgram},
+	{clang19, "amd64", "-O2 -fsplit-machine-functions", kindPGO},
+	{clang23, "aarch64", "-O1 -mbranch-protection=pac-ret+leaf+pc", kindDead},
+	{clang23, "aarch64", "-O1 -fsanitize=shadow-call-stack -ffixed-x18", kindDead},
+	{clang23, "aarch64", "-Oz -moutline", kindProgram},
+	{clang23, "aarch64", "-O3 -march=armv9-a+sve2 -fstack-clash-protection", kindDead},
+	{clang23, "s390x", "-O1 -mbackchain", kindProgram},
+	{clang14, "aarch64", "-O1 -mbranch-protection=standard", kindProgram},
 }
 
-// matrix returns all cases, those first that say most for their time: all flags with programs that compile in a
-// second or some, and then the large programs.
+// matrix returns all cases: all flags with programs that compile in a few seconds, and then large programs.
 func matrix() []testCase {
-	var first, quick, large []testCase
-	abis := []string{"amd64", "aarch64", "s390x"}
-	compilers := []compiler{gcc16, clang23, gcc14, gcc12, clang19, clang14}
-	add := func(list *[]testCase, program, flags string) {
-		for _, abi := range abis {
-			for _, cc := range compilers {
-				*list = append(*list, testCase{cc: cc, abi: abi, program: program, flags: flags})
-			}
-		}
-	}
-	var later []testCase
+	var quick, large []testCase
 	for _, e := range extra {
-		of := func(program string) testCase {
-			return testCase{cc: e.cc, abi: e.abi, program: program, flags: e.flags, link: e.link, kind: e.kind}
+		of := func(program string) testCase { return testCase{e.cc, e.abi, program, e.flags, e.kind} }
+		if strings.Contains(e.flags, "-mgeneral-regs-only") { // the other programs have floating point numbers
+			quick = append(quick, of("zlib"))
+			continue
 		}
-		switch {
-		case strings.Contains(e.flags, "-mgeneral-regs-only"): // the other programs have floating point numbers
-			first = append(first, of("zlib"))
-		case strings.Contains(e.flags, "SQLITE"):
-			first, large = append(first, of("user")), append(large, of("sqlite"))
-		default:
-			first, quick, later = append(first, of("user")), append(quick, of("lua")), append(later, of("sqlite"))
+		quick, large = append(quick, of("user")), append(large, of("sqlite"))
+		if !strings.Contains(e.flags, "SQLITE") {
+			quick = append(quick, of("lua"))
 		}
 	}
 	for _, level := range []string{"-O2", "-O0", "-O3"} {
-		add(&first, "user", level)
-	}
-	add(&quick, "lua", "-O2")
-	add(&large, "sqlite", "-O0")
-	add(&large, "angelscript", "-O0")
-	add(&large, "sqlite", "-O2")
-	add(&large, "angelscript", "-O2")
-	add(&large, "sqlite", "-O3")
-	large = append(large, later...)
-	add(&large, "angelscript", "-O3")
-	add(&large, "lua", "-O0")
-	add(&large, "lua", "-O3")
-	out := first
-	for len(quick) > 0 {
-		n := min(6, len(quick))
-		out, quick = append(out, quick[:n]...), quick[n:]
-		if len(large) > 0 {
-			out, large = append(out, large[0]), large[1:]
+		for _, abi := range []string{"amd64", "aarch64", "s390x"} {
+			for _, cc := range []compiler{gcc16, clang23, gcc14, gcc12, clang19, clang14} {
+				of := func(program string) testCase { return testCase{cc, abi, program, level, kindProgram} }
+				quick = append(quick, of("user"), of("lua"))
+				large = append(large, of("sqlite"), of("angelscript"))
+			}
 		}
 	}
-	return append(out, large...)
+	return append(quick, large...)
 }

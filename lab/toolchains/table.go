@@ -3,45 +3,34 @@ package toolchains
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/report"
 )
 
-// A judged case is one with its result.
-type judged struct {
-	testCase
-	result
-}
-
-// line says in one line what became of a case.
-func (r *result) line(name string) string {
+func (r *result) String() string {
 	var parts []string
-	for _, v := range slices.Sorted(maps.Keys(r.Versions)) {
-		c := r.Versions[v]
-		parts = append(parts, fmt.Sprintf("%s %s", v, report.Share(c.Covered, c.Described)))
+	for _, name := range slices.Sorted(maps.Keys(r.conversions)) {
+		c := r.conversions[name]
+		parts = append(parts, fmt.Sprintf("%s %s", name, report.Share(c.covered, c.described)))
 	}
-	for _, o := range slices.Sorted(maps.Keys(r.Objects)) {
-		c := r.Objects[o]
-		parts = append(parts, fmt.Sprintf("%s %s", o, report.Share(c.Covered, c.Described)))
+	if r.peer != nil {
+		parts = append(parts, r.peer.String())
 	}
-	if p := r.Peer; p != nil {
-		parts = append(parts, p.String())
+	if r.noPeer != "" {
+		parts = append(parts, "its assembler: "+first(r.noPeer))
 	}
-	if r.NoPeer != "" {
-		parts = append(parts, "its assembler: "+first(r.NoPeer))
-	}
-	return fmt.Sprintf("%s: %.0f s; %s", name, r.Seconds, strings.Join(parts, "; "))
+	return fmt.Sprintf("%v: %s", r.testCase, strings.Join(parts, "; "))
 }
 
 func (p *peerResult) String() string {
-	if p.Unreadable != "" {
-		return fmt.Sprintf("peer V%d cannot be read: %s", p.Version, p.Unreadable)
+	if p.unreadable != "" {
+		return fmt.Sprintf("peer V%d cannot be read: %s", p.version, p.unreadable)
 	}
 	return fmt.Sprintf("peer V%d: %d bytes, %d equal, %d wrong in %d functions, %d missing in ours, %d only in ours",
-		p.Version, p.Covered, p.Equal, sum(p.Wrong), len(p.Wrong), sum(p.Missing), p.Ours)
+		p.version, p.covered, p.equal, sum(p.wrong), len(p.wrong), sum(p.missing), p.ours)
 }
 
 func sum(m map[string]uint64) (n uint64) {
@@ -51,7 +40,7 @@ func sum(m map[string]uint64) (n uint64) {
 	return n
 }
 
-// gaps lists what is left out, by reason.
+// gaps lists the bytes that are not covered, by reason.
 func gaps(m map[string]uint64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(m)) {
@@ -63,73 +52,31 @@ func gaps(m map[string]uint64) string {
 	return strings.Join(parts, ", ")
 }
 
-// markdown writes the tables.
-func (d *folders) markdown(path string, cases []judged, left int) error {
+// table returns the sums, and a line for each program or object in each version.
+func table(cases []*result, left int) string {
 	var s strings.Builder
 	wrong, bytes, rows, converted := 0, uint64(0), 0, 0
-	for _, c := range cases {
-		wrong += len(c.Failures)
-		for _, group := range []map[string]coverage{c.Versions, c.Objects} {
-			for _, v := range group {
-				bytes += v.Covered
-				rows += v.Rows
-				converted++
-			}
+	for _, r := range cases {
+		wrong += len(r.failures)
+		for _, c := range r.conversions {
+			bytes += c.covered
+			rows += c.rows
+			converted++
 		}
 	}
 	fmt.Fprintf(&s, "%d cases (%d not run), %d conversions, %s bytes of code covered, %s rows read back: %d wrong.\n\n",
 		len(cases), left, converted, report.Digits(bytes), report.Digits(uint64(rows)), wrong)
-	for _, program := range []string{"sqlite", "angelscript", "lua", "zlib", "user"} {
-		if !slices.ContainsFunc(cases, func(c judged) bool { return c.program == program }) {
-			continue
+	t := kit.NewTable(&s, "program", "compiler", "ABI", "flags", "version", ">described", ">covered", "not covered", "peer")
+	for _, r := range cases {
+		for _, name := range slices.Sorted(maps.Keys(r.conversions)) {
+			c, peer := r.conversions[name], ""
+			if r.peer != nil && name == fmt.Sprintf("V%d", r.peer.version) {
+				peer = r.peer.String()
+			}
+			flags := "`" + strings.TrimSpace(r.flags+" "+r.kind) + "`"
+			t.Row(r.program, r.cc.label, r.abi, flags, name, report.Digits(c.described),
+				report.Share(c.covered, c.described), gaps(c.gaps), peer)
 		}
-		n, err := d.lines(program)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&s, "%s (%s lines):\n\n", program, report.Digits(uint64(n)))
-		s.WriteString("| compiler | ABI | flags | described | V1 % | V2 % | V3 % | left out in V3 | peer: equal | wrong | missing in ours | only in ours |\n")
-		s.WriteString("| --- | --- | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |\n")
-		for _, c := range cases {
-			if c.program != program {
-				continue
-			}
-			if len(c.Versions) == 0 {
-				for _, o := range slices.Sorted(maps.Keys(c.Objects)) {
-					v := c.Objects[o]
-					fmt.Fprintf(&s, "| %s | %s | `%s` | %s | | | %s (%s) | %s | | | | |\n",
-						c.cc.label, c.abi, c.flags, report.Digits(v.Described), report.Share(v.Covered, v.Described), o, gaps(v.Gaps))
-				}
-				continue
-			}
-			var shares [3]string
-			for i := range shares {
-				if v, ok := c.Versions[fmt.Sprint("V", i+1)]; ok {
-					shares[i] = report.Share(v.Covered, v.Described)
-				} else {
-					shares[i] = "no such ABI"
-				}
-			}
-			newest := c.Versions["V3"]
-			peer := "| | | "
-			switch p := c.Peer; {
-			case p == nil && c.NoPeer != "":
-				peer = "the assembler fails | | | "
-			case p == nil:
-				peer = "none | | | "
-			case p.Unreadable != "":
-				peer = fmt.Sprintf("V%d, unreadable | | | ", p.Version)
-			default:
-				peer = fmt.Sprintf("V%d: %s | %s | %s | %s", p.Version, report.Digits(p.Equal), report.Digits(sum(p.Wrong)), report.Digits(sum(p.Missing)), report.Digits(p.Ours))
-			}
-			flags := c.flags
-			if c.kind == kindPGO {
-				flags += " (with a profile)"
-			}
-			fmt.Fprintf(&s, "| %s | %s | `%s` | %s | %s | %s | %s | %s | %s |\n", c.cc.label, c.abi, flags,
-				report.Digits(newest.Described), shares[0], shares[1], shares[2], gaps(newest.Gaps), peer)
-		}
-		s.WriteString("\n")
 	}
-	return os.WriteFile(path, []byte(s.String()), 0o666)
+	return s.String()
 }

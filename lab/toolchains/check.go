@@ -25,104 +25,88 @@ import (
 
 // A result is what became of a case. Sizes are in bytes of code.
 type result struct {
-	Tool     string // the hash of what judged it
-	Seconds  float64
-	ABI      string
-	Failures []string // what is wrong; there has to be nothing
-	Versions map[string]coverage
-	Objects  map[string]coverage // of V3, of the objects themselves
-	Ran      bool                // the converted programs were run
-	Peer     *peerResult
-	NoPeer   string // why the assembler made nothing
+	*testCase
+	failures    []string
+	conversions map[string]*conversion // by version, for objects after their names
+	peer        *peerResult
+	noPeer      string // why the assembler made nothing
 }
 
-// coverage is what is covered in one version.
-type coverage struct {
-	Functions, FDEs              int
-	FREs                         uint64
-	Described, Covered           uint64
-	Outermost, Without           uint64
-	Rows                         int // that were read back
-	Gaps                         map[string]uint64
-	Size                         uint64
-	DroppedDiscarded, Overlapped int
+// A conversion is one in one version.
+type conversion struct {
+	described, covered uint64
+	rows               int // that were read back
+	gaps               map[string]uint64
 }
 
 // A peerResult compares with the section that the assembler and the linker made.
 type peerResult struct {
-	Version    int
-	Covered    uint64            // by the peer, rightly or not
-	Equal      uint64            // both say the same
-	Wrong      map[string]uint64 // the peer contradicts the call frame information, by function
-	Missing    map[string]uint64 // the peer is right, and we say nothing or something else
-	Ours       uint64            // we are right, and the peer says nothing
-	Unreadable string            // why the peer's section cannot be compared
+	version    sframe.Version
+	covered    uint64            // by the peer, right or wrong
+	equal      uint64            // both say the same
+	wrong      map[string]uint64 // the peer contradicts the CFI, by function
+	missing    map[string]uint64 // the peer is right, and ours says nothing or something else
+	ours       uint64            // ours is right, and the peer says nothing
+	unreadable string            // why the peer's section cannot be compared
 }
 
-// judge converts what was built in all versions, and compares.
-func (d *folders) judge(c *testCase, b *built, tool string) (*result, error) {
+// check converts a built case to all versions, runs the results, and compares.
+func (d *directories) check(c *testCase, b *built) (*result, error) {
 	dir, err := os.MkdirTemp("", "toolchains-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	r := &result{Tool: tool, Seconds: b.Seconds, ABI: c.abi, Versions: make(map[string]coverage), Objects: make(map[string]coverage), NoPeer: b.PeerFailed}
-	fail := func(format string, args ...any) { r.Failures = append(r.Failures, fmt.Sprintf(format, args...)) }
-	if b.Program != "" {
-		output, err := []byte(nil), error(nil)
-		runs := c.kind != kindDead
-		if runs {
-			if output, err = d.run(c, b.Program); err != nil {
-				return nil, fmt.Errorf("the program does not run before it is converted: %w", err)
-			}
+	r := &result{testCase: c, conversions: make(map[string]*conversion), noPeer: b.peerFailed}
+	fail := func(format string, args ...any) { r.failures = append(r.failures, fmt.Sprintf(format, args...)) }
+	add := func(in, name string, v sframe.Version) (path string) {
+		path = filepath.Join(dir, name)
+		conv, err := one(in, path, v)
+		if errors.Is(err, errVersion) {
+			return ""
 		}
-		for _, v := range sframe.Versions() {
-			name := fmt.Sprintf("V%d", v)
-			out := filepath.Join(dir, name)
-			cov, err := one(b.Program, out, v)
-			if errors.Is(err, errVersion) {
-				continue
-			}
-			if err != nil {
-				fail("%s: %v", name, err)
-				continue
-			}
-			r.Versions[name] = *cov
-			if !runs {
-				continue
-			}
-			if got, err := d.run(c, out); err != nil || !bytes.Equal(got, output) {
-				fail("%s: the converted program prints %.200q, error %v; %.200q was expected", name, got, err, output)
-			}
-			r.Ran = true
+		if err != nil {
+			fail("%s: %v", name, err)
+			return ""
+		}
+		r.conversions[name] = conv
+		return path
+	}
+	var output []byte
+	if b.program != "" && c.kind != kindDead {
+		if output, err = d.run(c, b.program); err != nil {
+			return nil, fmt.Errorf("the program does not run before it is converted: %w", err)
 		}
 	}
-	for _, o := range b.Objects {
-		for _, v := range sframe.Versions() {
-			cov, err := one(o, filepath.Join(dir, filepath.Base(o)), v)
-			if errors.Is(err, errVersion) {
-				continue
-			}
-			if err != nil {
-				fail("%s, V%d: %v", filepath.Base(o), v, err)
-				continue
-			}
-			r.Objects[fmt.Sprintf("%s V%d", filepath.Base(o), v)] = *cov
+	for _, v := range sframe.Versions() {
+		for _, o := range b.objects {
+			add(o, fmt.Sprintf("%s V%d", filepath.Base(o), v), v)
+		}
+		if b.program == "" {
+			continue
+		}
+		name := fmt.Sprintf("V%d", v)
+		made := add(b.program, name, v)
+		if made == "" || c.kind == kindDead {
+			continue
+		}
+		if got, err := d.run(c, made); err != nil || !bytes.Equal(got, output) {
+			fail("%s: the converted program prints %.200q, error %v; the original %.200q", name, got, err, output)
 		}
 	}
-	if b.Peer != "" {
-		if r.Peer, err = compare(b.Peer, b.PeerBase, filepath.Join(dir, "peer"), b.PeerVersion); err != nil {
+	if b.peer != "" {
+		if r.peer, err = compare(b.peer, b.peerBase, filepath.Join(dir, "peer"), b.peerVersion); err != nil {
 			return nil, err
 		}
-		for name, n := range r.Peer.Missing {
-			fail("%d bytes of %s, of which the peer is right, are missing or different", n, name)
+		for name, n := range r.peer.missing {
+			fail("%d bytes of %s, where the peer is right, are missing or different", n, name)
 		}
 	}
 	return r, nil
 }
 
 // run runs a program in the suite of its compiler, and those of other machines by the qemu of sid.
-func (d *folders) run(c *testCase, program string) ([]byte, error) {
+func (d *directories) run(c *testCase, program string) ([]byte, error) {
 	suite, command := c.cc.suite, "./prog"
 	if c.abi != "amd64" {
 		suite, command = "sid", "qemu-"+c.abi+" -L /usr/"+triples[c.abi]+" ./prog"
@@ -161,7 +145,7 @@ func open(path string) (*elffile.File, []byte, error) {
 }
 
 // one converts a file in one version and looks at the result from all sides.
-func one(in, out string, v sframe.Version) (*coverage, error) {
+func one(in, out string, v sframe.Version) (*conversion, error) {
 	before, _, err := open(in)
 	if err != nil {
 		return nil, err
@@ -192,20 +176,17 @@ func one(in, out string, v sframe.Version) (*coverage, error) {
 	if err != nil {
 		return nil, err
 	}
-	cov := &coverage{
-		Functions: c.Functions, FDEs: c.FDEs, FREs: c.FREs, Described: c.Described, Covered: c.Covered, Outermost: c.Outermost,
-		Without: c.Uncovered.Bytes, Gaps: make(map[string]uint64), Size: c.Size,
-		DroppedDiscarded: c.Dropped.Discarded, Overlapped: c.Dropped.Overlapped,
-	}
+	cov := &conversion{described: c.Described, covered: c.Covered, gaps: make(map[string]uint64)}
 	for _, r := range c.Reasons {
-		cov.Gaps[r.Name] += r.Bytes
+		cov.gaps[r.Name] += r.Bytes
 	}
 	checked, err := files.Check(ctx, out, convert.Options{})
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("--check: %w", err)
 	case len(checked.Mismatches) > 0 || checked.Covered != c.Covered || sframe.Version(checked.Format) != v:
-		return nil, fmt.Errorf("--check: V%d, %d bytes covered of %d reported, mismatches %v", sframe.Version(checked.Format), checked.Covered, c.Covered, checked.Mismatches)
+		return nil, fmt.Errorf("--check: V%d, %d bytes covered of %d reported, mismatches %v",
+			checked.Format, checked.Covered, c.Covered, checked.Mismatches)
 	}
 	if err := image.Compare(before, after); err != nil {
 		return nil, fmt.Errorf("the rest of the file: %w", err)
@@ -235,20 +216,20 @@ func one(in, out string, v sframe.Version) (*coverage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read back on %s: %w", a.Name, err)
 	}
-	cov.Rows = back.Rows
+	cov.rows = back.Rows
 	return cov, nil
 }
 
 // compare holds the section that a toolchain made against ours of the same file, or of base, which is the same but for
 // that section.
 func compare(theirs, base, out string, v sframe.Version) (*peerResult, error) {
-	res := &peerResult{Version: int(v), Wrong: make(map[string]uint64), Missing: make(map[string]uint64)}
+	res := &peerResult{version: v, wrong: make(map[string]uint64), missing: make(map[string]uint64)}
 	f, peer, err := linked.Load(theirs)
 	if err != nil {
 		return nil, err
 	}
 	if peer.Version != v {
-		return nil, fmt.Errorf("the assembler wrote V%d; V%d was expected", peer.Version, v)
+		return nil, fmt.Errorf("the assembler wrote V%d instead of V%d", peer.Version, v)
 	}
 	table, err := cfi.Load(f, cfi.Auto, nil)
 	if err != nil {
@@ -256,13 +237,14 @@ func compare(theirs, base, out string, v sframe.Version) (*peerResult, error) {
 	}
 	check, err := verify.Check(table, peer, f, verify.Options{Keep: 1 << 17})
 	if err != nil {
-		res.Unreadable = err.Error()
+		res.unreadable = err.Error()
 		return res, nil
 	}
 	if check.Total != len(check.Mismatches) {
-		return nil, fmt.Errorf("the assembler's section contradicts the call frame information %d times, too often to list", check.Total)
+		return nil, fmt.Errorf("the assembler's section contradicts the CFI %d times, too often to list", check.Total)
 	}
-	if _, err := files.Convert(context.Background(), base, out, files.Options{Options: convert.Options{Version: v, Force: true}, NoSync: true}); err != nil {
+	opt := files.Options{Options: convert.Options{Version: v, Force: true}, NoSync: true}
+	if _, err := files.Convert(context.Background(), base, out, opt); err != nil {
 		return nil, fmt.Errorf("the peer's file: %w", err)
 	}
 	_, mine, err := linked.Load(out)
@@ -271,7 +253,7 @@ func compare(theirs, base, out string, v sframe.Version) (*peerResult, error) {
 	}
 	p, err := linked.Rows(peer)
 	if err != nil {
-		res.Unreadable = err.Error()
+		res.unreadable = err.Error()
 		return res, nil
 	}
 	o, err := linked.Rows(mine)
@@ -281,7 +263,7 @@ func compare(theirs, base, out string, v sframe.Version) (*peerResult, error) {
 	next := 0
 	linked.Walk(p, o, func(pc, end uint64, g, m *linked.Row) {
 		n := end - pc
-		res.Covered += n
+		res.covered += n
 		for next < len(check.Mismatches) && check.Mismatches[next].End <= pc {
 			next++
 		}
@@ -294,16 +276,16 @@ func compare(theirs, base, out string, v sframe.Version) (*peerResult, error) {
 		}
 		switch {
 		case m != nil && mine.ABI.SameRow(g.FRE.Row, m.FRE.Row):
-			res.Equal += n
+			res.equal += n
 		case contradicts:
-			res.Wrong[linked.Function(f, pc)] += n
+			res.wrong[linked.Function(f, pc)] += n
 		default:
-			res.Missing[linked.Function(f, pc)] += n
+			res.missing[linked.Function(f, pc)] += n
 		}
 	})
 	linked.Walk(o, p, func(pc, end uint64, _, g *linked.Row) {
 		if g == nil {
-			res.Ours += end - pc
+			res.ours += end - pc
 		}
 	})
 	return res, nil
