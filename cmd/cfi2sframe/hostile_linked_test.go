@@ -57,15 +57,15 @@ func TestHostileAgain(t *testing.T) {
 		{name: "a note in .sframe", change: func(p *elftest.Patcher) {
 			off, addr, _ := at(p)
 			p.Prog(stack(p), elf.PT_NOTE, off+8, addr+8, 16)
-		}, want: "(PT_NOTE) overlaps it"},
+		}, want: "(PT_NOTE) leads into it"},
 		{name: "a note over all of .sframe", change: func(p *elftest.Patcher) {
 			off, addr, size := at(p)
 			p.Prog(stack(p), elf.PT_NOTE, off, addr, size)
-		}, want: "(PT_NOTE) overlaps it"},
+		}, want: "(PT_NOTE) leads into it"},
 		{name: "a note over the whole segment", change: func(p *elftest.Patcher) {
 			h := p.LastLoad()
 			p.Prog(stack(p), elf.PT_NOTE, p.U64(h+elftest.PhOff), p.U64(h+elftest.PhVaddr), p.U64(h+elftest.PhFilesz))
-		}, want: "(PT_NOTE) overlaps it"},
+		}, want: "(PT_NOTE) leads into it"},
 		{name: "PT_GNU_RELRO over .sframe", change: func(p *elftest.Patcher) {
 			off, addr, size := at(p)
 			p.Prog(stack(p), elf.PT_GNU_RELRO, off, addr, size)
