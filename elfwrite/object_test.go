@@ -201,8 +201,8 @@ func TestObjectMiddle(t *testing.T) {
 		b := addObject(t, old, content(500), obj, Options{Force: true})
 		f := elftest.Parse(t, b)
 		got, err := f.ReadSection(&f.Sections[at])
-		if err != nil || !bytes.Equal(got, content(500)) {
-			t.Errorf(".sframe has %d bytes, error %v", len(got), err)
+		if err != nil || !bytes.Equal(got, content(500)) || f.Sections[at].Name != ".sframe" {
+			t.Errorf("%s has %d bytes, error %v", f.Sections[at].Name, len(got), err)
 		}
 		index, want := at+1, len(before.Sections)
 		if !relocated { // they come last then

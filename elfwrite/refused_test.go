@@ -157,7 +157,7 @@ func TestFixed(t *testing.T) {
 		want       string
 	}{
 		{"a program header", "alloca", func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, interp+24, interp+24, 8) },
-			fmt.Sprintf(".interp at file offset 0x238 cannot be moved: program header 7 (%v) leads into it", odd)},
+			fmt.Sprintf(".interp at file offset 0x238 cannot be moved: program header 7 (%v) overlaps it", odd)},
 		{"a section", "alloca", func(p *elftest.Patcher) { p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, interp+16, interp+16, 16) },
 			".interp at file offset 0x238 cannot be moved: section 13 () overlaps it"},
 		{"a dynamic entry", "alloca", func(p *elftest.Patcher) {
@@ -292,7 +292,7 @@ func TestOldRefused(t *testing.T) {
 	}{
 		{"no magic number", func(p *elftest.Patcher) { p.Put16(int(s.Off), 0x1234) }, "it starts with 34 12, and the magic number 0xdee2 was expected"},
 		{"a program header", func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, s.Off+8, s.Addr+8, 4) },
-			fmt.Sprintf("(%v) leads into it", odd)},
+			fmt.Sprintf("(%v) overlaps it", odd)},
 		{"a section", func(p *elftest.Patcher) {
 			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, s.Off+s.Size-1, s.Addr+s.Size-1, 1)
 		}, "section 14 () overlaps it"},

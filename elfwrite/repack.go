@@ -287,7 +287,7 @@ func (p *planner) checkHeaders(u *unit, moves bool) error {
 		case elf.PT_LOAD, elf.PT_PHDR, elf.PT_NULL, elf.ProgType(sframe.PTGNUSFrame):
 		default:
 			if h.Filesz > 0 && fileSpan(h).overlaps(u.span) && !(moves && !u.dynamic && u.contains(fileSpan(h))) {
-				return fmt.Errorf("program header %d (%v) leads into it", i, t)
+				return fmt.Errorf("program header %d (%v) overlaps it", i, t)
 			}
 		}
 	}

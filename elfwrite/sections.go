@@ -21,7 +21,7 @@ func (l *Layout) setSections(order []int, gone int, header func(section int) elf
 		if section < 0 || section >= len(f.Sections) {
 			section = gone
 			gone = 0
-		} else if uint64(s.Name) >= f.Sections[f.Shstrndx].Size {
+		} else if old := f.Sections[section].Section64.Name; s.Name == old && uint64(old) >= f.Sections[f.Shstrndx].Size {
 			s.Name = 0 // it must not become the name of a new section
 		}
 		if section > 0 {

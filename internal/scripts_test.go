@@ -21,7 +21,7 @@ func TestStages(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
 		want int
-	}{{nil, 7}, {[]string{"--all"}, 8}} {
+	}{{nil, 3}, {[]string{"--race"}, 3}, {[]string{"--all"}, 7}, {[]string{"--race", "--all"}, 8}} {
 		cmd := exec.Command("../scripts/test", tt.args...)
 		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "CC=gcc")
 		out, err := cmd.CombinedOutput()

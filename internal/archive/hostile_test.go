@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 
 	"cfi2sframe/internal/testkit/elftest"
@@ -139,7 +138,7 @@ func TestWriteErrors(t *testing.T) {
 		}
 	}
 	w, _ := writer(a)
-	if err := w.Add(1, closed, 5); !errors.Is(err, syscall.EBADF) {
+	if err := w.Add(1, closed, 5); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Add of a closed file: %v", err)
 	}
 	b, f := openArchive()
@@ -151,7 +150,7 @@ func TestWriteErrors(t *testing.T) {
 	if _, err := b.Contents(1).ReadAt(make([]byte, 1), 0); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Contents, the input is closed: %v", err)
 	}
-	if err := w.Add(1, strings.NewReader("other"), 5); !errors.Is(err, syscall.EBADF) {
+	if err := w.Add(1, strings.NewReader("other"), 5); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Add, the input is closed: %v", err)
 	}
 	w.n = 0
