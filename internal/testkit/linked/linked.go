@@ -1,15 +1,17 @@
-// Package linked judges an .sframe that a linker merged from those of objects: by the
-// CFI of the linked file, and by what converting the linked file gives.
+// Package linked compares an .sframe that a linker merged from those of objects with the CFI of the linked file, and with
+// the result of converting the linked file.
 package linked
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"debug/elf"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
@@ -87,35 +89,22 @@ func Rows(s *sframe.Section) ([]Row, error) {
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b Row) int {
-		if a.Begin < b.Begin {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b Row) int { return cmp.Compare(a.Begin, b.Begin) })
 	return out, nil
 }
 
-// Walk goes through the rows a, in parts of which each is within one row of b or in
-// none, which is nil. Both are sorted.
+// Walk divides the rows a into parts, each within one row of b or, if b is nil, within none. Both are sorted.
 func Walk(a, b []Row, fn func(begin, end uint64, a, b *Row)) {
 	for i := range a {
 		for pc := a[i].Begin; pc < a[i].End; {
 			end := a[i].End
-			j, found := slices.BinarySearchFunc(b, pc, func(r Row, pc uint64) int {
-				switch {
-				case r.End <= pc:
-					return -1
-				case r.Begin > pc:
-					return 1
-				}
-				return 0
-			})
+			j := sort.Search(len(b), func(j int) bool { return b[j].End > pc })
 			var other *Row
 			switch {
-			case found:
+			case j == len(b):
+			case b[j].Begin <= pc:
 				end, other = min(end, b[j].End), &b[j]
-			case j < len(b):
+			default:
 				end = min(end, b[j].Begin)
 			}
 			fn(pc, end, &a[i], other)
@@ -140,18 +129,17 @@ func Function(f *elffile.File, pc uint64) string {
 	return name
 }
 
-// A Result is the judgement of a linked file. Sizes are in bytes of code.
+// A Result is the comparison of a linked file. Sizes are in bytes of code.
 type Result struct {
 	Version sframe.Version
 	FDEs    int
 	verify.Result
-	Direct uint64 // that converting the linked file describes, PLT stubs without CFI included, padding not
-	// Wrong are the bytes in mismatches, and Missing those of Direct that the linker's
-	// section says nothing of, by function.
+	Direct uint64 // covered by converting the linked file: with PLT stubs that have no CFI, without padding
+	// Wrong are the bytes in mismatches, Missing those of Direct without a row in the linker's section, by function.
 	Wrong, Missing map[string]uint64
 }
 
-// Check judges the .sframe of a linked file.
+// Check compares the .sframe of a linked file.
 func Check(path string) (*Result, error) {
 	f, merged, err := Load(path)
 	if err != nil {
@@ -181,7 +169,8 @@ func Check(path string) (*Result, error) {
 	}
 	defer os.RemoveAll(dir)
 	direct := filepath.Join(dir, "direct")
-	if _, err := files.Convert(context.Background(), path, direct, files.Options{Options: convert.Options{Version: merged.Version, Force: true, NoPadding: true}}); err != nil {
+	opt := files.Options{Options: convert.Options{Version: merged.Version, Force: true, NoPadding: true}}
+	if _, err := files.Convert(context.Background(), path, direct, opt); err != nil {
 		return nil, fmt.Errorf("converting the linked file: %w", err)
 	}
 	_, want, err := Load(direct)

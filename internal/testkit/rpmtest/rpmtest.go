@@ -4,6 +4,9 @@ package rpmtest
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
+
+	"cfi2sframe/internal/testkit/elftest"
 )
 
 // A Tag is one of a header: numbers of 16, 32 or 64 bits, a string, strings, or bytes.
@@ -24,20 +27,11 @@ func Header(tags ...Tag) []byte {
 		align := 1
 		switch v := tag.Value.(type) {
 		case []uint16:
-			typ, count, align = 3, len(v), 2
-			for _, n := range v {
-				b = binary.BigEndian.AppendUint16(b, n)
-			}
+			typ, count, align, b = 3, len(v), 2, bigEndian(v)
 		case []uint32:
-			typ, count, align = 4, len(v), 4
-			for _, n := range v {
-				b = binary.BigEndian.AppendUint32(b, n)
-			}
+			typ, count, align, b = 4, len(v), 4, bigEndian(v)
 		case []uint64:
-			typ, count, align = 5, len(v), 8
-			for _, n := range v {
-				b = binary.BigEndian.AppendUint64(b, n)
-			}
+			typ, count, align, b = 5, len(v), 8, bigEndian(v)
 		case string:
 			typ, count, b = 6, 1, []byte(v+"\x00")
 		case []byte:
@@ -48,19 +42,16 @@ func Header(tags ...Tag) []byte {
 				b = append(b, s+"\x00"...)
 			}
 		}
-		for len(data)%align != 0 {
-			data = append(data, 0)
-		}
-		for _, n := range []int{int(tag.Number), typ, len(data), count} {
-			index = binary.BigEndian.AppendUint32(index, uint32(n))
-		}
+		data = elftest.Pad(data, align)
+		entry := bigEndian([]uint32{tag.Number, uint32(typ), uint32(len(data)), uint32(count)})
+		index = append(index, entry...)
 		data = append(data, b...)
 	}
-	out := []byte(HeaderMagic)
-	out = binary.BigEndian.AppendUint32(out, uint32(len(tags)))
-	out = binary.BigEndian.AppendUint32(out, uint32(len(data)))
-	return append(append(out, index...), data...)
+	sizes := bigEndian([]uint32{uint32(len(tags)), uint32(len(data))})
+	return slices.Concat([]byte(HeaderMagic), sizes, index, data)
 }
+
+func bigEndian(v any) []byte { return elftest.Append(nil, binary.BigEndian, v) }
 
 // Lead is the lead of a package.
 func Lead() []byte { return append([]byte("\xed\xab\xee\xdb\x03\x00"), make([]byte, 90)...) }
@@ -68,35 +59,26 @@ func Lead() []byte { return append([]byte("\xed\xab\xee\xdb\x03\x00"), make([]by
 // Package puts a package together, with the tags of its second header.
 func Package(payload []byte, tags ...Tag) []byte {
 	out := append(Lead(), Header(Tag{1000, []uint32{7}}, Tag{1004, "odd"})...)
-	for len(out)%8 != 0 {
-		out = append(out, 0)
-	}
-	return append(append(out, Header(tags...)...), payload...)
+	return slices.Concat(elftest.Pad(out, 8), Header(tags...), payload)
 }
 
 // Newc is a member of an archive.
 func Newc(name string, inode, mode, links int, contents string) []byte {
 	b := fmt.Appendf(nil, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\x00",
 		inode, mode, 0, 0, links, 0, len(contents), 8, 1, 0, 0, len(name)+1, 0, name)
-	return padded(append(padded(b), contents...))
+	return elftest.Pad(append(elftest.Pad(b, 4), contents...), 4)
 }
 
 // Stripped is a member that the header of the package describes.
 func Stripped(i int, contents string) []byte {
-	return padded(append(fmt.Appendf(nil, "07070X%08x\x00\x00", i), contents...))
+	return elftest.Pad(append(fmt.Appendf(nil, "07070X%08x\x00\x00", i), contents...), 4)
 }
 
 // Trailer ends an archive.
 func Trailer() []byte { return Newc("TRAILER!!!", 0, 0, 1, "") }
 
-func padded(b []byte) []byte {
-	for len(b)%4 != 0 {
-		b = append(b, 0)
-	}
-	return b
-}
-
-// Tags are those of a package with a file, a folder, a symbolic link, a file of two names and one that is not in it, a ghost.
+// Tags are those of a package with a file, a directory, a symbolic link, a file of two names, and a ghost, which the
+// archive does not have.
 func Tags() []Tag {
 	return []Tag{
 		{1117, []string{"one", "d", "link", "first", "second", "ghost"}},             // BASENAMES

@@ -1,26 +1,29 @@
 package generate
 
 import (
+	"fmt"
+
 	"cfi2sframe/lab/conformance/vector"
 )
 
-// Groups of sections that are to be refused, by what a reader that goes on does.
+// Groups of sections that are to be refused.
 const (
-	bounds    = "refuse-bounds"        // it reads what is not there
-	undefined = "refuse-undefined"     // it takes what is not defined for what it knows
-	contrary  = "refuse-contradiction" // it believes one of two things that contradict each other
+	bounds    = "refuse-bounds"        // parts are outside of the section
+	undefined = "refuse-undefined"     // values are not defined
+	contrary  = "refuse-contradiction" // two values contradict each other
 )
 
-// wrongForms are the formats and machines of sections that are to be refused: those of a linker, one for each byte order.
+// wrongForms are the formats and machines of sections that are to be refused: a machine for each byte order.
 var wrongForms = []form{
-	{"1", amd64}, {"1", aarch64BE}, {"2", amd64}, {"2", aarch64BE}, {"2e1", amd64}, {"2e1", s390x}, {"3", amd64}, {"3", s390x},
+	{"1", amd64}, {"1", aarch64BE}, {"2", amd64}, {"2", aarch64BE},
+	{"2e1", amd64}, {"2e1", s390x}, {"3", amd64}, {"3", s390x},
 }
 
-// refuse makes a vector of bytes that are to be refused, and of which no row may be given at these addresses.
+// refuse makes a vector of bytes that are to be refused, and that may give no row at the addresses pcs.
 func (m *maker) refuse(group, name, what, text string, addr uint64, data []byte, pcs ...uint64) {
 	v := vector.Vector{
-		Name: m.String() + "/" + group + "-" + name, Feature: group, Format: m.format, ABI: m.name, About: what, Text: text,
-		Address: vector.Hex(addr), Section: data, Refuse: &vector.Refuse{What: what},
+		Name: m.String() + "/" + group + "-" + name, Feature: group, Format: m.format, ABI: m.name,
+		About: what, Text: text, Address: vector.Hex(addr), Section: data, Refuse: &vector.Refuse{What: what},
 	}
 	for _, pc := range pcs {
 		v.Refuse.PCs = append(v.Refuse.PCs, vector.Hex(pc))
@@ -37,7 +40,7 @@ func wrong(f form) []vector.Vector {
 	return m.out
 }
 
-// whole returns a section with two functions, and what is to be changed in it.
+// whole returns a section with two functions.
 func (m *maker) whole() (*section, []byte, where) {
 	s := m.new(one(0x1000, 0x20, m.rows(0, 4)...), one(0x1040, 0x20, m.rows(0, 4, 8)...))
 	data, at := s.encode()
@@ -61,10 +64,13 @@ func (m *maker) wrongHeaders() {
 		return func(b []byte) []byte { return b[:n] }
 	}
 	const preamble, header = "SFrame Preamble", "SFrame Header"
-	patch(undefined, "magic", "the magic number is 0xdee3", preamble, func(b []byte) []byte { m.order.PutUint16(b, 0xdee3); return b })
-	patch(undefined, "magic-zero", "the magic number is 0", preamble, func(b []byte) []byte { m.order.PutUint16(b, 0); return b })
-	patch(contrary, "byte-order", "the magic number is in the other byte order than the ABI's", "SFrame Magic Number and Endianness",
-		func(b []byte) []byte { b[0], b[1] = b[1], b[0]; return b })
+	half := func(v uint16) func([]byte) []byte {
+		return func(b []byte) []byte { m.order.PutUint16(b, v); return b }
+	}
+	patch(undefined, "magic", "the magic number is 0xdee3", preamble, half(0xdee3))
+	patch(undefined, "magic-zero", "the magic number is 0", preamble, half(0))
+	patch(contrary, "byte-order", "the magic number is in the other byte order than the ABI's",
+		"SFrame Magic Number and Endianness", half(magic<<8&0xff00|magic>>8))
 	patch(undefined, "version-0", "version 0", "SFrame Version", set(2, 0))
 	patch(undefined, "version-4", "version 4", "SFrame Version", set(2, 4))
 	patch(undefined, "version-255", "version 255", "SFrame Version", set(2, 255))
@@ -79,12 +85,11 @@ func (m *maker) wrongHeaders() {
 		flags = flags[:1] // 0x4 is errata 1's, for which there are vectors of their own
 	}
 	for _, f := range flags {
-		patch(undefined, "flag-"+string("0123456789abcdef"[f>>4])+string("0123456789abcdef"[f&15]), "a flag that the version does not define", "SFrame Flags",
-			func(b []byte) []byte { b[3] |= f; return b })
+		patch(undefined, fmt.Sprintf("flag-%02x", f), "a flag that the version does not define", "SFrame Flags", set(3, m.flags()|f))
 	}
 	if m.version() == 3 {
-		patch(undefined, "flag-missing", "start addresses that do not count from their own fields, which V3 does not have", "binutils' include/sframe.h",
-			func(b []byte) []byte { b[3] &^= pcrel; return b })
+		patch(undefined, "flag-missing", "start addresses that do not count from their own fields, which V3 does not have",
+			"binutils' include/sframe.h", set(3, m.flags()&^pcrel))
 	}
 	abi := "SFrame ABI/arch Identifier"
 	patch(undefined, "abi-0", "ABI 0", abi, set(4, 0))
@@ -95,13 +100,11 @@ func (m *maker) wrongHeaders() {
 		m.refuse(undefined, "abi-s390x", "s390x, which V1 does not have", abi, s.addr, data, 0x1000, 0x1010)
 	}
 	if m.version() == 3 || m.name == "s390x" {
-		patch(contrary, "abi-order", "the ABI has the other byte order", abi, func(b []byte) []byte {
-			b[4] = amd64.id
-			if m.order == amd64.order {
-				b[4] = s390x.id
-			}
-			return b
-		})
+		other := amd64.id
+		if m.order == amd64.order {
+			other = s390x.id
+		}
+		patch(contrary, "abi-order", "the ABI has the other byte order", abi, set(4, other))
 	}
 	patch(bounds, "empty", "no bytes at all", preamble, cut(0))
 	patch(bounds, "preamble", "3 bytes of the preamble", preamble, cut(3))
@@ -119,86 +122,86 @@ func (m *maker) wrongHeaders() {
 	patch(contrary, "overlap", "rows where the functions are", header, word(24, 4))
 	patch(contrary, "fre-length-short", "fewer bytes of rows than the functions have", header, word(16, 1))
 	patch(contrary, "fres", "another number of rows than the functions have together", header, word(12, 4))
-	{
-		_, data, _ := m.whole()
-		patch(bounds, "end", "the section ends inside the last row", header, cut(len(data)-1))
-		patch(bounds, "in-fdes", "the section ends inside the functions", header, cut(40))
-	}
+	patch(bounds, "end", "the section ends inside the last row", header, func(b []byte) []byte { return b[:len(b)-1] })
+	patch(bounds, "in-fdes", "the section ends inside the functions", header, cut(40))
 }
 
-// offsets of fields of FDEs.
-func (m *maker) field(name string) int {
-	start := 4
+// A fields has the offsets of fields of the first FDE in a section.
+type fields struct{ offset, rows, info, kind, rep int }
+
+func (m *maker) fields(at where) fields {
 	if m.version() == 3 {
-		start = 8
+		attr := at.attrs[0]
+		return fields{at.fdes + 12, attr, attr + 2, attr + 3, attr + 4}
 	}
-	return map[string]int{"start": 0, "size": start, "offset": start + 4, "rows": start + 8, "info": start + 12, "rep": start + 13}[name]
+	return fields{offset: at.fdes + 8, rows: at.fdes + 12, info: at.fdes + 16, rep: at.fdes + 17}
 }
 
-// wrongFunctions has wrong FDEs; it is the first one that is.
+// wrongFunctions has sections whose first FDE is wrong.
 func (m *maker) wrongFunctions() {
 	const text, word = "SFrame FDE", "The SFrame FDE Info Word"
-	info, rep := 0, 0 // where they are
-	patch := func(group, name, what, text string, change func(b []byte, at where)) {
+	patch := func(group, name, what, text string, change func(b []byte, at fields)) {
 		s, data, at := m.whole()
-		info, rep = at.fdes+m.field("info"), at.fdes+m.field("rep")
-		if m.version() == 3 {
-			info, rep = at.attrs[0]+2, at.attrs[0]+4
-		}
-		change(data, at)
+		change(data, m.fields(at))
 		m.refuse(group, name, what, text, s.addr, data, 0x1000, 0x1010)
 	}
 	for _, n := range []byte{3, 15} {
-		patch(undefined, "row-type-"+map[byte]string{3: "3", 15: "15"}[n], "a width of start addresses that is not defined", "The SFrame FRE Types",
-			func(b []byte, _ where) { b[info] = b[info]&^15 | n })
+		patch(undefined, fmt.Sprint("row-type-", n), "a width of start addresses that is not defined", "The SFrame FRE Types",
+			func(b []byte, at fields) { b[at.info] = b[at.info]&^15 | n })
 	}
-	{ // The bytes would do for a start address of 8 bytes, and a row behind it.
-		first, second := one(0x1000, 0x20, m.rows(0)...), one(0x1040, 0x20, m.rows(0, 4, 8)...)
-		first.width, second.width = 4, 4
-		s := m.new(first, second)
-		data, at := s.encode()
-		i := at.fdes + m.field("info")
-		if m.version() == 3 {
-			i = at.attrs[0] + 2
-		}
-		data[i] = data[i]&^15 | 3
-		m.refuse(undefined, "row-type-3-inside", "a width of start addresses that is not defined, and enough bytes for 8", "The SFrame FRE Types", s.addr, data, 0x1000, 0x1010)
-	}
-	patch(undefined, "info-40", "a bit of the info word that is not used", word, func(b []byte, _ where) { b[info] |= 0x40 })
+	// The bytes would do for a start address of 8 bytes, and a row after it.
+	first, second := one(0x1000, 0x20, m.rows(0)...), one(0x1040, 0x20, m.rows(0, 4, 8)...)
+	first.width, second.width = 4, 4
+	s := m.new(first, second)
+	data, at := s.encode()
+	info := m.fields(at).info
+	data[info] = data[info]&^15 | 3
+	m.refuse(undefined, "row-type-3-inside", "a width of start addresses that is not defined, and enough bytes for 8",
+		"The SFrame FRE Types", s.addr, data, 0x1000, 0x1010)
+
+	const unused = "a bit of the info word that is not used"
+	patch(undefined, "info-40", unused, word, func(b []byte, at fields) { b[at.info] |= 0x40 })
 	if m.version() != 3 {
-		patch(undefined, "info-80", "a bit of the info word that is not used", word, func(b []byte, _ where) { b[info] |= 0x80 })
+		patch(undefined, "info-80", unused, word, func(b []byte, at fields) { b[at.info] |= 0x80 })
 	}
 	if m.version() != 1 {
-		patch(bounds, "block-0", "blocks of 0 bytes, by which pcs would be divided", "The SFrame FDE Types", func(b []byte, _ where) { b[info] |= 0x10; b[rep] = 0 })
+		patch(bounds, "block-0", "blocks of 0 bytes, by which pcs would be divided", "The SFrame FDE Types",
+			func(b []byte, at fields) { b[at.info] |= 0x10; b[at.rep] = 0 })
 	}
+	const many = "more rows than the section has bytes for"
 	if m.version() == 3 {
 		const text = "binutils' include/sframe.h"
-		patch(undefined, "type-2", "a type of functions that is not defined", text, func(b []byte, at where) { b[at.attrs[0]+3] = 2 })
-		patch(undefined, "type-31", "a type of functions that is not defined", text, func(b []byte, at where) { b[at.attrs[0]+3] = 31 })
-		patch(undefined, "type-20", "a bit beside the type of functions that is not used", text, func(b []byte, at where) { b[at.attrs[0]+3] = 0x20 })
-		patch(bounds, "rows", "more rows than the section has bytes for", text, func(b []byte, at where) { m.order.PutUint16(b[at.attrs[0]:], 0xffff) })
+		kind := func(v byte) func([]byte, fields) { return func(b []byte, at fields) { b[at.kind] = v } }
+		patch(undefined, "type-2", "a type of functions that is not defined", text, kind(2))
+		patch(undefined, "type-31", "a type of functions that is not defined", text, kind(31))
+		patch(undefined, "type-20", "a bit beside the type of functions that is not used", text, kind(0x20))
+		patch(bounds, "rows", many, text, func(b []byte, at fields) { m.order.PutUint16(b[at.rows:], 0xffff) })
 	} else {
-		patch(bounds, "rows", "more rows than the section has bytes for", text, func(b []byte, at where) { m.order.PutUint32(b[at.fdes+m.field("rows"):], 0x10000) })
-		patch(bounds, "rows-huge", "2^32-1 rows", text, func(b []byte, at where) { m.order.PutUint32(b[at.fdes+m.field("rows"):], 0xffffffff) })
+		rows := func(n uint32) func([]byte, fields) {
+			return func(b []byte, at fields) { m.order.PutUint32(b[at.rows:], n) }
+		}
+		patch(bounds, "rows", many, text, rows(0x10000))
+		patch(bounds, "rows-huge", "2^32-1 rows", text, rows(0xffffffff))
 	}
-	patch(bounds, "offset", "rows behind the end of the section", text, func(b []byte, at where) { m.order.PutUint32(b[at.fdes+m.field("offset"):], 0x10000) })
-	patch(bounds, "offset-huge", "rows at 2^32-2", text, func(b []byte, at where) { m.order.PutUint32(b[at.fdes+m.field("offset"):], 0xfffffffe) })
-	s, data, _ := m.whole()
-	m.refuse(bounds, "offset-end", "rows at the end of the section", text, s.addr, func() []byte {
-		_, b, at := m.whole()
-		m.order.PutUint32(b[at.fdes+m.field("offset"):], uint32(len(data)-at.fres))
-		return b
-	}(), 0x1000, 0x1010)
-	s = m.new(one(0x1080, 0x20, m.rows(0, 4)...), one(0x1040, 0x20, m.rows(0, 4)...), one(0x1000, 0x20, m.rows(0, 4)...))
+	offset := func(n uint32) func([]byte, fields) {
+		return func(b []byte, at fields) { m.order.PutUint32(b[at.offset:], n) }
+	}
+	patch(bounds, "offset", "rows behind the end of the section", text, offset(0x10000))
+	patch(bounds, "offset-huge", "rows at 2^32-2", text, offset(0xfffffffe))
+	_, data, at = m.whole()
+	patch(bounds, "offset-end", "rows at the end of the section", text, offset(uint32(len(data)-at.fres)))
+	rows := m.rows(0, 4)
+	s = m.new(one(0x1080, 0x20, rows...), one(0x1040, 0x20, rows...), one(0x1000, 0x20, rows...))
 	s.dontSort = true
 	data, _ = s.encode()
-	m.refuse(contrary, "unsorted", "functions that are not sorted, and the flag that says they are", "SFrame Flags", s.addr, data, 0x1000, 0x1010, 0x1080, 0x1090)
+	m.refuse(contrary, "unsorted", "functions that are not sorted, and the flag that says they are", "SFrame Flags",
+		s.addr, data, 0x1000, 0x1010, 0x1080, 0x1090)
 }
 
 // wrongRows has wrong rows.
 func (m *maker) wrongRows() {
 	const text, word = "SFrame FRE", "The SFrame FRE Info Word"
-	// add has a function of such rows, of which something is changed: info word says how.
+	// add has a section of a function, with a change.
 	add := func(group, name, what, text string, d function, change func(b []byte, at where), pcs ...uint64) {
 		s := m.new(d)
 		data, at := s.encode()
@@ -208,18 +211,21 @@ func (m *maker) wrongRows() {
 		m.refuse(group, name, what, text, s.addr, data, pcs...)
 	}
 	two := one(0x1000, 0x20, m.rows(0, 4)...)
-	info := func(set, clear byte) func([]byte, where) {
-		return func(b []byte, at where) { i := at.rows[0][1] + 1; b[i] = b[i]&^clear | set }
+	info := func(bits byte) func([]byte, where) {
+		return func(b []byte, at where) { b[at.rows[0][1]+1] |= bits }
 	}
-	add(undefined, "word-size", "data words of a size that is not defined", word, two, info(0x60, 0), 0x1004, 0x101f)
-	s, data, at := m.whole() // the rows of the second function are behind
+	add(undefined, "word-size", "data words of a size that is not defined", word, two, info(0x60), 0x1004, 0x101f)
+	s, data, at := m.whole() // the rows of the second function are after these
 	data[at.rows[0][1]+1] |= 0x60
-	m.refuse(undefined, "word-size-inside", "data words of a size that is not defined, and enough bytes for 8", word, s.addr, data, 0x1004, 0x101f)
-	add(bounds, "words", "a row whose 15 words go past the end of the section", word, two, info(0x1e, 0), 0x1004, 0x101f)
-	add(bounds, "words-4", "a row whose words of 4 bytes go past the end of the section", word, two, info(0x40, 0), 0x1004, 0x101f)
-	add(contrary, "start-beyond", "a row that begins behind the end of its function", text, one(0x1000, 0x20, m.rows(0, 0x30)...), nil, 0x1000, 0x101f)
-	add(contrary, "starts-equal", "two rows that begin at the same address", text, one(0x1000, 0x20, m.rows(0, 4, 4)...), nil, 0x1004, 0x101f)
-	add(contrary, "starts-descending", "a row that begins before the one in front of it", text, one(0x1000, 0x20, m.rows(0, 8, 4)...), nil, 0x1004, 0x1008, 0x101f)
+	m.refuse(undefined, "word-size-inside", "data words of a size that is not defined, and enough bytes for 8", word,
+		s.addr, data, 0x1004, 0x101f)
+	add(bounds, "words", "a row whose 15 words go past the end of the section", word, two, info(0x1e), 0x1004, 0x101f)
+	add(bounds, "words-4", "a row whose words of 4 bytes go past the end of the section", word, two, info(0x40), 0x1004, 0x101f)
+	rows := func(starts ...uint32) function { return one(0x1000, 0x20, m.rows(starts...)...) }
+	add(contrary, "start-beyond", "a row that begins behind the end of its function", text, rows(0, 0x30), nil, 0x1000, 0x101f)
+	add(contrary, "starts-equal", "two rows that begin at the same address", text, rows(0, 4, 4), nil, 0x1004, 0x101f)
+	add(contrary, "starts-descending", "a row that begins before the one in front of it", text, rows(0, 8, 4), nil,
+		0x1004, 0x1008, 0x101f)
 	if m.version() != 1 {
 		d := one(0x1000, 0x40, m.rows(0, 16)...)
 		d.mask, d.rep = true, 16
