@@ -51,7 +51,8 @@ func startReader(name, top, dir string) (*Reader, error) {
 		}, nil
 	case "walker":
 		out := filepath.Join(dir, "walker")
-		b, err := exec.Command("gcc", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-function", "-O1", "-I"+filepath.Join(top, "walker"), "-o", out,
+		b, err := exec.Command("gcc", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-function", "-O1",
+			"-I"+filepath.Join(top, "walker"), "-o", out,
 			filepath.Join(sources, "walker.c")).CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("compiling the walker: %w\n%s", err, b)
@@ -101,5 +102,6 @@ func libsframe(name, cc, api, sources, dir string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startAdapter(filepath.Join(root, "lib64/ld-linux-x86-64.so.2"), "--library-path", filepath.Join(root, "usr/lib/x86_64-linux-gnu"), out)
+	return startAdapter(filepath.Join(root, "lib64/ld-linux-x86-64.so.2"), "--library-path",
+		filepath.Join(root, "usr/lib/x86_64-linux-gnu"), out)
 }

@@ -123,11 +123,14 @@ func TestSchema(t *testing.T) {
 	good := `{"about":"x","vectors":[{"name":"2-amd64/x","feature":"cfa","format":"2","abi":"amd64","about":"x","address":"0x0","section":"00",` +
 		`"expect":[["0x0",{"cfa":["sp",8],"ra":["cfa",-8,"*"]}],["0x1",null],["0x2","?"],["0x3",{"outermost":true}],["0x4"]]}]}`
 	for _, change := range []struct{ old, new string }{
-		{"", ""}, {`"2-amd64/x"`, `3`}, {`"format":"2"`, `"format":"4"`}, {`"amd64",`, `"mips",`}, {`"00"`, `"0"`}, {`"00"`, `"0G"`}, {`"0x0"`, `"0"`},
-		{`["sp",8]`, `["sp"]`}, {`["sp",8]`, `["x",8]`}, {`["sp",8]`, `["sp",8,"!"]`}, {`"outermost":true`, `"outermost":false`}, {`"cfa":["sp",8],`, ``},
+		{"", ""}, {`"2-amd64/x"`, `3`}, {`"format":"2"`, `"format":"4"`}, {`"amd64",`, `"mips",`}, {`"00"`, `"0"`}, {`"00"`,
+			`"0G"`}, {`"0x0"`, `"0"`},
+		{`["sp",8]`, `["sp"]`}, {`["sp",8]`, `["x",8]`}, {`["sp",8]`, `["sp",8,"!"]`}, {`"outermost":true`,
+			`"outermost":false`}, {`"cfa":["sp",8],`, ``},
 		{`"cfa":`, `"cfb":`}, {`"expect":`, `"refuse":{"what":"x","pcs":[]},"expect":`}, {`"?"`, `"!"`}, {`,["0x4"]`, ``},
 	} {
-		if err := s.Validate(schema.Value(t, []byte(strings.Replace(good, change.old, change.new, 1)))); (err == nil) != (change.old == "") {
+		if err := s.Validate(schema.Value(t, []byte(strings.Replace(good, change.old, change.new,
+			1)))); (err == nil) != (change.old == "") {
 			t.Errorf("%s instead of %s: %v", change.new, change.old, err)
 		}
 	}
@@ -184,7 +187,8 @@ func jsonOf(t *testing.T, v any) string {
 func TestJudge(t *testing.T) {
 	vectors := []vector.Vector{{
 		Name: "2-amd64/x", Feature: "cfa", Format: "2", ABI: "amd64", Section: []byte{1},
-		Expect: vector.Expects{{From: 0x10, To: 0x20, Row: &vector.Row{CFA: &vector.Rule{Base: "sp", Offset: 8}}}, {From: 0x20, To: 0x21}},
+		Expect: vector.Expects{{From: 0x10, To: 0x20, Row: &vector.Row{CFA: &vector.Rule{Base: "sp", Offset: 8}}},
+			{From: 0x20, To: 0x21}},
 	}, {
 		Name: "2-amd64/y", Feature: "refuse-bounds", Format: "2", ABI: "amd64", Section: []byte{2}, Refuse: &vector.Refuse{What: "y", PCs: []vector.Hex{1}},
 	}}
@@ -195,16 +199,23 @@ func TestJudge(t *testing.T) {
 		known   []Known
 		want    []Status
 	}{
-		{"right", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}}, {Refused: "y"}}, nil, []Status{Right, Right}},
-		{"no row at all", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}}, {Answers: []*vector.Row{nil}}}, nil, []Status{Right, Right}},
-		{"last pc", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(9), nil, nil, nil}}, {Answers: []*vector.Row{right(8)}}}, nil, []Status{Wrong, Wrong}},
-		{"hole", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, right(8)}}, {Ended: "x"}}, nil, []Status{Wrong, Wrong}},
+		{"right", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}}, {Refused: "y"}}, nil,
+			[]Status{Right, Right}},
+		{"no row at all", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}},
+			{Answers: []*vector.Row{nil}}}, nil, []Status{Right, Right}},
+		{"last pc", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(9), nil, nil, nil}},
+			{Answers: []*vector.Row{right(8)}}}, nil, []Status{Wrong, Wrong}},
+		{"hole", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, right(8)}}, {Ended: "x"}},
+			nil, []Status{Wrong, Wrong}},
 		{"too few", []vector.Reply{{Answers: []*vector.Row{right(8)}}, {Refused: "y"}}, nil, []Status{Wrong, Right}},
 		{"refused", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, nil, []Status{Wrong, Right}},
-		{"known", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, []Known{{ID: "k", Readers: []string{"r"}, Vectors: []string{"2-amd64/{x,y}"}}}, []Status{Expected, Mended}},
-		{"except", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, []Known{{ID: "k", Readers: []string{"r"}, Vectors: []string{"2-amd64/*"}, Except: []string{"*/y"}}},
+		{"known", []vector.Reply{{Refused: "x"}, {Refused: "y"}},
+			[]Known{{ID: "k", Readers: []string{"r"}, Vectors: []string{"2-amd64/{x,y}"}}}, []Status{Expected, Mended}},
+		{"except", []vector.Reply{{Refused: "x"}, {Refused: "y"}},
+			[]Known{{ID: "k", Readers: []string{"r"}, Vectors: []string{"2-amd64/*"}, Except: []string{"*/y"}}},
 			[]Status{Expected, Right}},
-		{"another's", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, []Known{{ID: "k", Readers: []string{"s"}, Vectors: []string{"*/*"}}}, []Status{Wrong, Right}},
+		{"another's", []vector.Reply{{Refused: "x"}, {Refused: "y"}},
+			[]Known{{ID: "k", Readers: []string{"s"}, Vectors: []string{"*/*"}}}, []Status{Wrong, Right}},
 	} {
 		r := &Reader{
 			Hello: vector.Hello{Reader: "r", Formats: []string{"2"}, ABIs: []string{"amd64"}},
@@ -242,7 +253,8 @@ func TestAdapter(t *testing.T) {
 			t.Errorf("error %v; exit status 5 was expected", err)
 		}
 	}
-	if _, err := startAdapter("sh", "-c", "echo nothing; exec cat"); err == nil || !strings.Contains(err.Error(), "who it is") {
+	if _, err := startAdapter("sh", "-c", "echo nothing; exec cat"); err == nil || !strings.Contains(err.Error(),
+		"who it is") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -261,7 +273,8 @@ func TestCommand(t *testing.T) {
 	if err != nil || ok {
 		t.Fatalf("%t, error %v", ok, err)
 	}
-	for _, want := range []string{"none: 2-amd64/cfa-sp-1: wrong: refused: no\n", "| refuse-bounds | 23 |\n", "| flexible | - |\n", "| signed | - |\n"} {
+	for _, want := range []string{"none: 2-amd64/cfa-sp-1: wrong: refused: no\n", "| refuse-bounds | 23 |\n",
+		"| flexible | - |\n", "| signed | - |\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, out.String())
 		}

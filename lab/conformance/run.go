@@ -69,7 +69,8 @@ func loadKnown(file string) ([]Known, error) {
 
 // has reports whether the error is one of a reader and a vector.
 func (k *Known) has(reader, name string) bool {
-	return slices.Contains(k.Readers, reader) && slices.ContainsFunc(k.Vectors, is(name)) && !slices.ContainsFunc(k.Except, is(name))
+	return slices.Contains(k.Readers, reader) && slices.ContainsFunc(k.Vectors, is(name)) && !slices.ContainsFunc(k.Except,
+		is(name))
 }
 
 var patternSyntax = strings.NewReplacer("*", "[^/]*", "{", "(", "}", ")", ",", "|")

@@ -9,11 +9,12 @@ import (
 
 // features are the groups of vectors in the order of tables.
 var features = []string{
-	"cfa", "fp", "ra", "register-words", "row-starts", "pc-mask", "functions", "shared-rows", "padding", "unsorted", "addresses", "header", "fixed-offsets",
-	"signed", "outermost", "signal", "flexible", "programs", "gnu", "refuse-bounds", "refuse-undefined", "refuse-contradiction",
+	"cfa", "fp", "ra", "register-words", "row-starts", "pc-mask", "functions", "shared-rows", "padding", "unsorted",
+	"addresses", "header", "fixed-offsets", "signed", "outermost", "signal", "flexible", "programs", "gnu",
+	"refuse-bounds", "refuse-undefined", "refuse-contradiction",
 }
 
-// writeTable writes a table of features by readers: how many vectors of those that a reader claims to read it reads right.
+// writeTable writes a table of features by readers: how many of the vectors that a reader claims to read are right.
 func writeTable(w io.Writer, names []string, all [][]Result) {
 	columns := []string{"feature"}
 	for _, name := range names {

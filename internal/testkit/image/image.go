@@ -14,7 +14,8 @@ import (
 )
 
 // Compare returns an error unless
-//   - every allocated section of before is in after, with the same contents, and at the same address unless it may move;
+//   - every allocated section of before is in after, with the same contents, and at the same address unless it may
+//     move;
 //   - every byte that before loads after its headers is loaded by after at the same address;
 //   - the dynamic entries are the same, except those of moved sections;
 //   - sections that are not loaded are the same, and refer to the same sections;

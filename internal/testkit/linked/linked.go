@@ -1,5 +1,5 @@
-// Package linked compares an .sframe that a linker merged from those of objects with the CFI of the linked file, and with
-// the result of converting the linked file.
+// Package linked compares an .sframe that a linker merged from those of objects with the CFI of the linked file, and
+// with the result of converting the linked file.
 package linked
 
 import (

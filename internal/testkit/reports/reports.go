@@ -23,7 +23,8 @@ func Full() *report.Coverage {
 		Functions: 1, FDEs: 1, FREs: 2, Described: 30, Covered: 20, Topmost: 3, Outermost: 4, PLT: 5,
 		Reasons: []report.Reason{{Name: "drap", Text: "words", Functions: 1, Ranges: 1, Bytes: 10, Format3: 10, Loss: true}},
 		Gaps: []report.Gap{{
-			Function: "f()", Symbol: "_Z1fv", Offset: 1, Section: ".text", Begin: 1, End: 11, Source: "f.cc", Line: 7, Reason: "drap",
+			Function: "f()", Symbol: "_Z1fv", Offset: 1, Section: ".text", Begin: 1, End: 11,
+			Source: "f.cc", Line: 7, Reason: "drap",
 			Text: "words", Column: "CFA", Rule: "r10+0", Cause: "why", Format3: true, FDE: ".debug_frame+0x18",
 		}},
 		Omitted: 1,
@@ -32,18 +33,21 @@ func Full() *report.Coverage {
 			Sections: []report.UncoveredSection{{
 				Name: ".text", Begin: 4096, Size: 64, Bytes: 8, Ranges: []report.UncoveredRange{{Begin: 4100, End: 4108, Bytes: 8}},
 			}},
-			Functions: []report.UncoveredFunction{{Function: "g()", Symbol: "_Z1gv", Section: ".text", Begin: 4, Size: 8, Bytes: 8}},
+			Functions: []report.UncoveredFunction{{Function: "g()", Symbol: "_Z1gv", Section: ".text", Begin: 4, Size: 8,
+				Bytes: 8}},
 		},
 		Dropped:   report.Dropped{ZeroLength: 1, Discarded: 2, Overlapped: 3},
 		Malformed: report.Malformed{Count: 1, Errors: []string{".debug_frame+0x40: words"}},
-		MovedCode: 50, Unsigned: true, Notes: []string{"words"}, Warnings: []string{"words"}, Size: 100, EHFrame: 200, EHHdr: 12, Verified: true,
+		MovedCode: 50, Unsigned: true, Notes: []string{"words"}, Warnings: []string{"words"},
+		Size: 100, EHFrame: 200, EHHdr: 12, Verified: true,
 	}
 }
 
 // convertFile returns the coverage of a file.
 func convertFile(t *testing.T, path string, version sframe.Version, out string) (*report.Coverage, error) {
 	t.Helper()
-	res, err := files.Convert(context.Background(), path, filepath.Join(t.TempDir(), out), files.Options{Options: convert.Options{Version: version}})
+	res, err := files.Convert(context.Background(), path, filepath.Join(t.TempDir(), out),
+		files.Options{Options: convert.Options{Version: version}})
 	if err != nil {
 		return nil, err
 	}
@@ -98,18 +102,22 @@ func FullDiff() *report.Diff {
 		Changes: []report.Change{
 			{
 				Function: "operator<(a&, b&)", Kind: report.ChangeOffsets, Offset: 4, OldRow: "CFA sp+8", NewRow: "CFA sp+16",
-				Old: &report.DiffFunction{Begin: 0x1000, Size: 16, Rows: 3, Covered: 16}, New: &report.DiffFunction{Begin: 0x1010, Size: 18, Rows: 3, Covered: 18},
+				Old: &report.DiffFunction{Begin: 0x1000, Size: 16, Rows: 3, Covered: 16}, New: &report.DiffFunction{Begin: 0x1010,
+					Size: 18, Rows: 3, Covered: 18},
 			},
 			{
 				Kind: report.ChangeRows, NewRow: "no caller",
-				Old: &report.DiffFunction{Section: ".text.g", Begin: 4, Size: 8}, New: &report.DiffFunction{Section: ".text.g", Begin: 8, Size: 8, Rows: 1, Covered: 8},
+				Old: &report.DiffFunction{Section: ".text.g", Begin: 4, Size: 8}, New: &report.DiffFunction{Section: ".text.g",
+					Begin: 8, Size: 8, Rows: 1, Covered: 8},
 			},
 			{
 				Function: "h", Kind: report.ChangeRows, Offset: 1, OldRow: "CFA sp+8",
-				Old: &report.DiffFunction{Begin: 0x1020, Size: 8, Rows: 2, Covered: 8}, New: &report.DiffFunction{Begin: 0x1030, Size: 8, Rows: 1, Covered: 1},
+				Old: &report.DiffFunction{Begin: 0x1020, Size: 8, Rows: 2, Covered: 8}, New: &report.DiffFunction{Begin: 0x1030,
+					Size: 8, Rows: 1, Covered: 1},
 			},
 			{Function: "gone", Kind: report.ChangeOld, Old: &report.DiffFunction{Begin: 0x1040, Size: 4, Rows: 1, Covered: 4}},
-			{Function: "\x1b[2J", Kind: report.ChangeNew, New: &report.DiffFunction{Begin: 0x1050, Size: 4, Rows: 2, Covered: 4}},
+			{Function: "\x1b[2J", Kind: report.ChangeNew,
+				New: &report.DiffFunction{Begin: 0x1050, Size: 4, Rows: 2, Covered: 4}},
 		},
 		Omitted: 1001,
 	}

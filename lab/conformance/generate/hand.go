@@ -7,8 +7,8 @@ import (
 	"cfi2sframe/lab/conformance/vector"
 )
 
-// forms are the formats for the machines that they know. Of errata 1 of V2, which has s390x, other machines have
-// start addresses that count from their fields.
+// forms are the formats for the machines that they know. V2 has s390x since errata 1; other machines of errata 1 have
+// PC-relative start addresses.
 var forms = []form{
 	{"1", amd64}, {"1", aarch64}, {"1", aarch64BE},
 	{"2", amd64}, {"2", aarch64}, {"2", aarch64BE},
@@ -26,12 +26,12 @@ type maker struct {
 func (m *maker) add(feature, name, about, text string, s *section) {
 	data, _ := s.encode()
 	m.out = append(m.out, vector.Vector{
-		Name: m.String() + "/" + feature + "-" + name, Feature: feature, Format: s.format, ABI: s.name, About: about, Text: text,
-		Address: vector.Hex(s.addr), Section: data, Expect: s.expect(16),
+		Name: m.String() + "/" + feature + "-" + name, Feature: feature, Format: s.format, ABI: s.name,
+		About: about, Text: text, Address: vector.Hex(s.addr), Section: data, Expect: s.expect(16),
 	})
 }
 
-// none says of a vector that was just made that there are no rows at some more addresses.
+// none adds a range without rows to the last vector.
 func (m *maker) none(from, to uint64) {
 	v := &m.out[len(m.out)-1]
 	v.Expect = append(v.Expect, vector.Expect{From: vector.Hex(from), To: vector.Hex(to)})
@@ -43,10 +43,24 @@ func (m *maker) plain(start uint32, base byte, size int, word int64) row {
 	if base == fp {
 		name = "fp"
 	}
-	return row{start: start, base: base, size: size, words: []int64{word}, want: fmt.Sprintf("%s%+d", name, m.cfa(word))}
+	return fre(start, base, size, fmt.Sprintf("%s%+d", name, m.cfa(word)), word)
 }
 
-// rows returns rows that begin where is said, and that differ.
+// fre returns a row.
+func fre(start uint32, base byte, size int, want string, words ...int64) row {
+	return row{start: start, base: base, size: size, words: words, want: want}
+}
+
+// flex returns the row of a flexible FDE that begins with it.
+func flex(size int, want string, words ...int64) row { return fre(0, 0, size, want, words...) }
+
+// mangled returns a row with a signed return address.
+func mangled(r row) row {
+	r.mangled = true
+	return r
+}
+
+// rows returns different rows with the given starts.
 func (m *maker) rows(starts ...uint32) (rows []row) {
 	for i, start := range starts {
 		rows = append(rows, m.plain(start, sp, 1, int64(8*(i+1))))
@@ -54,7 +68,7 @@ func (m *maker) rows(starts ...uint32) (rows []row) {
 	return rows
 }
 
-// one returns a function with such rows.
+// one returns a function with start addresses of 1 byte.
 func one(start uint64, size uint32, rows ...row) function {
 	return function{start: start, size: size, width: 1, rows: rows}
 }
@@ -64,7 +78,7 @@ func hand(f form) []vector.Vector {
 	m := &maker{form: f}
 	m.slots()
 	m.words()
-	if m.name != "aarch64" { // where these are what they are on amd64
+	if m.name != "aarch64" { // the same as on amd64
 		m.starts()
 		m.blocks()
 		m.functions()
@@ -97,26 +111,31 @@ func (m *maker) starts() {
 	m.add("row-starts", "4-bytes", "start addresses of 4 bytes", text, m.new(four))
 	huge := one(0x10000, 0x90000000, m.rows(0, 0x7fffffff, 0x80000000, 0x8fffffff)...)
 	huge.width = 4
-	m.add("row-starts", "unsigned", "start addresses of 4 bytes over 2 GiB: they and sizes have no sign", text, m.new(huge))
+	m.add("row-starts", "unsigned", "start addresses of 4 bytes over 2 GiB: they and sizes have no sign", text,
+		m.new(huge))
 	for _, width := range []int{2, 4} {
 		d := one(0x1000, 0x20, m.rows(0, 4, 31)...)
 		d.width = width
-		m.add("row-starts", fmt.Sprintf("wide-%d", width), fmt.Sprintf("start addresses of %d bytes where 1 would do", width), text, m.new(d))
+		m.add("row-starts", fmt.Sprintf("wide-%d", width), fmt.Sprintf("start addresses of %d bytes where 1 would do", width),
+			text, m.new(d))
 	}
 	mixed := one(0x1200, 0x20, m.rows(0, 4)...)
 	mixed.width = 4
 	middle := one(0x1100, 0x20, m.rows(0, 4)...)
 	middle.width = 2
-	m.add("row-starts", "mixed", "each function has a width of its own", text, m.new(one(0x1000, 0x20, m.rows(0, 4)...), middle, mixed))
-	m.add("row-starts", "late", "no row holds before the first one begins", "SFrame FRE", m.new(one(0x1000, 0x20, m.rows(4, 8)...)))
-	m.add("row-starts", "last-byte", "the last row holds for the last byte only", "SFrame FRE", m.new(one(0x1000, 0x20, m.rows(0, 31)...)))
+	m.add("row-starts", "mixed", "each function has a width of its own", text,
+		m.new(one(0x1000, 0x20, m.rows(0, 4)...), middle, mixed))
+	m.add("row-starts", "late", "no row holds before the first one begins", "SFrame FRE",
+		m.new(one(0x1000, 0x20, m.rows(4, 8)...)))
+	m.add("row-starts", "last-byte", "the last row holds for the last byte only", "SFrame FRE",
+		m.new(one(0x1000, 0x20, m.rows(0, 31)...)))
 }
 
 // words has data words of each size, with the values at the ends.
 func (m *maker) words() {
 	const text = "The SFrame FRE Info Word"
 	large := []int64{8, 0x7fff, 0x8000, -0x8000, -0x8001, math.MaxInt32, math.MinInt32}
-	if m.name == "s390x" { // what is 32 bits as an offset
+	if m.name == "s390x" { // offsets of 32 bits
 		large = []int64{8, 0x7fff, 0x8000, -0x8000, -0x8001, (math.MaxInt32 - 160) / 8, math.MinInt32/8 - 20}
 	}
 	for _, tt := range []struct {
@@ -133,12 +152,14 @@ func (m *maker) words() {
 				rows = append(rows, m.plain(uint32(4*i), base, tt.size, v))
 			}
 			name := map[byte]string{sp: "sp", fp: "fp"}[base]
-			m.add("cfa", fmt.Sprintf("%s-%d", name, tt.size), fmt.Sprintf("the CFA is %s plus a signed word of %d bytes", name, tt.size), text,
+			m.add("cfa", fmt.Sprintf("%s-%d", name, tt.size),
+				fmt.Sprintf("the CFA is %s plus a signed word of %d bytes", name, tt.size), text,
 				m.new(one(0x1000, uint32(4*len(rows)), rows...)))
 		}
 	}
 	m.add("cfa", "mixed", "rows of a function have words of different sizes, and are not aligned", text,
-		m.new(one(0x1000, 0x20, m.plain(0, sp, 1, 8), m.plain(4, fp, 2, 300), m.plain(9, sp, 4, 100000), m.plain(11, fp, 1, 16), m.plain(31, sp, 2, -8))))
+		m.new(one(0x1000, 0x20, m.plain(0, sp, 1, 8), m.plain(4, fp, 2, 300), m.plain(9, sp, 4, 100000),
+			m.plain(11, fp, 1, 16), m.plain(31, sp, 2, -8))))
 }
 
 // ends are values at the ends of words of each size. They are even: on s390x odd ones are registers.
@@ -156,66 +177,73 @@ func (m *maker) slots() {
 		for i, v := range ends[size] {
 			start, cfa := uint32(4*i), m.plain(0, sp, size, 16).want
 			if !m.tracksRA {
-				fps = append(fps, row{start, sp, size, []int64{16, v}, false, fmt.Sprintf("%s fp=*(cfa%+d)", cfa, v)})
+				fps = append(fps, fre(start, sp, size, fmt.Sprintf("%s fp=*(cfa%+d)", cfa, v), 16, v))
 				continue
 			}
-			ras = append(ras, row{start, sp, size, []int64{16, v}, false, fmt.Sprintf("%s ra=*(cfa%+d)", cfa, v)})
-			both = append(both, row{start, sp, size, []int64{16, v, v - 2*min(1, v+math.MaxInt32)}, false, ""})
-			b := &both[len(both)-1]
-			if b.words[2] < -1<<(8*size-1) || b.words[2] > 1<<(8*size-1)-1 {
-				b.words[2] = -16
+			ras = append(ras, fre(start, sp, size, fmt.Sprintf("%s ra=*(cfa%+d)", cfa, v), 16, v))
+			second := v - 2
+			switch {
+			case v == math.MinInt32:
+				second = v + 2
+			case second < -1<<(8*size-1):
+				second = -16
 			}
-			b.want = fmt.Sprintf("%s ra=*(cfa%+d) fp=*(cfa%+d)", cfa, v, b.words[2])
+			both = append(both, fre(start, sp, size, fmt.Sprintf("%s ra=*(cfa%+d) fp=*(cfa%+d)", cfa, v, second), 16, v, second))
 			if m.name == "s390x" { // the word 0 for no RA
-				fps = append(fps, row{start, sp, size, []int64{16, 0, v}, false, fmt.Sprintf("%s fp=*(cfa%+d)", cfa, v)})
+				fps = append(fps, fre(start, sp, size, fmt.Sprintf("%s fp=*(cfa%+d)", cfa, v), 16, 0, v))
 			}
 		}
-		if len(ras) > 0 {
-			m.add("ra", fmt.Sprint("saved-", size), fmt.Sprintf("the second word, of %d bytes, is where RA is saved", size), text, m.new(one(0x1000, uint32(4*len(ras)), ras...)))
-			m.add("fp", fmt.Sprint("with-ra-", size), fmt.Sprintf("the third word, of %d bytes, is where FP is saved", size), text, m.new(one(0x1000, uint32(4*len(both)), both...)))
+		add := func(feature, name, about string, rows []row) {
+			if len(rows) > 0 {
+				s := m.new(one(0x1000, uint32(4*len(rows)), rows...))
+				m.add(feature, fmt.Sprint(name, size), fmt.Sprintf(about, size), text, s)
+			}
 		}
-		switch {
-		case !m.tracksRA:
-			m.add("fp", fmt.Sprint("saved-", size), fmt.Sprintf("the second word, of %d bytes, is where FP is saved: RA is not tracked", size), text, m.new(one(0x1000, uint32(4*len(fps)), fps...)))
-		case len(fps) > 0:
-			m.add("fp", fmt.Sprint("without-ra-", size), fmt.Sprintf("a word 0 in RA's place says that only FP, in the third word of %d bytes, is saved", size), text, m.new(one(0x1000, uint32(4*len(fps)), fps...)))
+		add("ra", "saved-", "the second word, of %d bytes, is where RA is saved", ras)
+		add("fp", "with-ra-", "the third word, of %d bytes, is where FP is saved", both)
+		if m.tracksRA {
+			add("fp", "without-ra-", "a word 0 in RA's place says that only FP, in the third word of %d bytes, is saved", fps)
+		} else {
+			add("fp", "saved-", "the second word, of %d bytes, is where FP is saved: RA is not tracked", fps)
 		}
 	}
 	if !m.tracksRA {
 		c := m.plain(0, sp, 1, 8).want
-		m.add("fp", "comes-and-goes", "FP is saved in some rows, the CFA's base changes between", text, m.new(one(0x1000, 0x40,
-			row{0, sp, 1, []int64{8}, false, c}, row{1, sp, 1, []int64{16, -16}, false, "sp+16 fp=*(cfa-16)"},
-			row{4, fp, 1, []int64{16, -16}, false, "fp+16 fp=*(cfa-16)"}, row{0x3f, sp, 1, []int64{8}, false, c})))
+		m.add("fp", "comes-and-goes", "FP is saved in some rows, the CFA's base changes between", text,
+			m.new(one(0x1000, 0x40,
+				fre(0, sp, 1, c, 8), fre(1, sp, 1, "sp+16 fp=*(cfa-16)", 16, -16),
+				fre(4, fp, 1, "fp+16 fp=*(cfa-16)", 16, -16), fre(0x3f, sp, 1, c, 8))))
 	} else {
 		w, bias := int64(4), m.cfa(4)
 		m.add("ra", "comes-and-goes", "RA and FP are saved in some rows only", text, m.new(one(0x1000, 0x40,
-			row{0, sp, 1, []int64{0}, false, fmt.Sprintf("sp%+d", m.cfa(0))},
-			row{4, sp, 1, []int64{w, -16}, false, fmt.Sprintf("sp%+d ra=*(cfa-16)", bias)},
-			row{8, sp, 1, []int64{w, -16, -24}, false, fmt.Sprintf("sp%+d ra=*(cfa-16) fp=*(cfa-24)", bias)},
-			row{12, fp, 1, []int64{w, -16, -24}, false, fmt.Sprintf("fp%+d ra=*(cfa-16) fp=*(cfa-24)", bias)},
-			row{0x3c, sp, 1, []int64{0}, false, fmt.Sprintf("sp%+d", m.cfa(0))})))
+			fre(0, sp, 1, fmt.Sprintf("sp%+d", m.cfa(0)), 0),
+			fre(4, sp, 1, fmt.Sprintf("sp%+d ra=*(cfa-16)", bias), w, -16),
+			fre(8, sp, 1, fmt.Sprintf("sp%+d ra=*(cfa-16) fp=*(cfa-24)", bias), w, -16, -24),
+			fre(12, fp, 1, fmt.Sprintf("fp%+d ra=*(cfa-16) fp=*(cfa-24)", bias), w, -16, -24),
+			fre(0x3c, sp, 1, fmt.Sprintf("sp%+d", m.cfa(0)), 0))))
 	}
 	if m.format == "2e1" && m.name == "s390x" {
 		m.add("register-words", "1-byte", "odd words are registers: twice the number, plus 1", text, m.new(one(0x1000, 0x20,
-			row{0, sp, 1, []int64{0, 35}, false, "sp+160 ra=r17+0"}, row{4, sp, 1, []int64{0, 35, 33}, false, "sp+160 ra=r17+0 fp=r16+0"},
-			row{8, sp, 1, []int64{0, 0, 33}, false, "sp+160 fp=r16+0"}, row{12, sp, 1, []int64{0, -48, 63}, false, "sp+160 ra=*(cfa-48) fp=r31+0"},
-			row{16, sp, 1, []int64{0, 1}, false, "sp+160 ra=r0+0"}, row{20, fp, 1, []int64{-20, 29, -72}, false, "fp+0 ra=r14+0 fp=*(cfa-72)"},
-			row{24, sp, 1, []int64{0, 127}, false, "sp+160 ra=r63+0"})))
+			fre(0, sp, 1, "sp+160 ra=r17+0", 0, 35), fre(4, sp, 1, "sp+160 ra=r17+0 fp=r16+0", 0, 35, 33),
+			fre(8, sp, 1, "sp+160 fp=r16+0", 0, 0, 33), fre(12, sp, 1, "sp+160 ra=*(cfa-48) fp=r31+0", 0, -48, 63),
+			fre(16, sp, 1, "sp+160 ra=r0+0", 0, 1), fre(20, fp, 1, "fp+0 ra=r14+0 fp=*(cfa-72)", -20, 29, -72),
+			fre(24, sp, 1, "sp+160 ra=r63+0", 0, 127))))
 		m.add("register-words", "2-bytes", "the same in words of 2 bytes", text, m.new(one(0x1000, 8,
-			row{0, sp, 2, []int64{200, 35, 33}, false, "sp+1760 ra=r17+0 fp=r16+0"}, row{4, sp, 2, []int64{200, 129}, false, "sp+1760 ra=r64+0"})))
+			fre(0, sp, 2, "sp+1760 ra=r17+0 fp=r16+0", 200, 35, 33), fre(4, sp, 2, "sp+1760 ra=r64+0", 200, 129))))
 		m.add("register-words", "4-bytes", "the same in words of 4 bytes", text, m.new(one(0x1000, 8,
-			row{0, sp, 4, []int64{100000, 35, 33}, false, "sp+800160 ra=r17+0 fp=r16+0"}, row{4, sp, 4, []int64{100000, -48}, false, "sp+800160 ra=*(cfa-48)"})))
+			fre(0, sp, 4, "sp+800160 ra=r17+0 fp=r16+0", 100000, 35, 33), fre(4, sp, 4, "sp+800160 ra=*(cfa-48)", 100000, -48))))
 	}
 }
 
-// blocks has functions of blocks that repeat.
+// blocks has functions of repeated blocks.
 func (m *maker) blocks() {
 	const text = "The SFrame FDE Types"
 	if m.version() == 1 {
-		// Only a row at 0 holds for all pcs whatever is done with the mask. What others hold for readers do not agree on.
+		// Readers do not agree on the mask, except for a row at 0.
 		d := one(0x1000, 0x40, m.rows(0)...)
 		d.mask = true
-		m.add("pc-mask", "one-row", "the pc masked by 0 is 0, and so a row at 0 holds for all of the function", text, m.new(d))
+		m.add("pc-mask", "one-row", "the pc masked by 0 is 0, and so a row at 0 holds for all of the function", text,
+			m.new(d))
 		return
 	}
 	block := func(start uint64, size uint32, rep byte, rows ...row) function {
@@ -227,10 +255,12 @@ func (m *maker) blocks() {
 	m.add("pc-mask", "32", "blocks of 32 bytes", text, m.new(block(0x1020, 0x60, 32, m.rows(0, 6, 31)...)))
 	m.add("pc-mask", "255", "the largest block", text, m.new(block(255*17, 2*255, 255, m.rows(0, 254)...)))
 	m.add("pc-mask", "part", "the last block is not whole", text, m.new(block(0x1000, 0x28, 16, m.rows(0, 4, 11)...)))
-	m.add("pc-mask", "late", "the first row does not begin with the block", text, m.new(block(0x1000, 0x20, 16, m.rows(4, 8)...)))
+	m.add("pc-mask", "late", "the first row does not begin with the block", text,
+		m.new(block(0x1000, 0x20, 16, m.rows(4, 8)...)))
 	m.add("pc-mask", "one", "one block", text, m.new(block(0x1000, 8, 8, m.rows(0, 4)...)))
 	m.add("pc-mask", "between", "a PLT between other functions: its first entry is one of these", text,
-		m.new(one(0x1000, 0x10, m.rows(0, 6)...), block(0x1010, 0x30, 16, m.rows(0, 11)...), one(0x1040, 0x20, m.rows(0, 1, 4)...)))
+		m.new(one(0x1000, 0x10, m.rows(0, 6)...), block(0x1010, 0x30, 16, m.rows(0, 11)...),
+			one(0x1040, 0x20, m.rows(0, 1, 4)...)))
 	wide := block(0x1000, 0x30, 16, m.rows(0, 11)...)
 	wide.width = 4
 	m.add("pc-mask", "wide", "start addresses of 4 bytes", text, m.new(wide))
@@ -243,7 +273,8 @@ func (m *maker) blocks() {
 func (m *maker) functions() {
 	const text = "SFrame FDE"
 	a, b, c := one(0x1000, 0x20, m.rows(0, 4)...), one(0x1040, 0x10, m.rows(0, 2, 8)...), one(0x1050, 1, m.rows(0)...)
-	m.add("functions", "holes", "three functions: between the first two is a hole, the last one has one byte", text, m.new(a, b, c))
+	m.add("functions", "holes", "three functions: between the first two is a hole, the last one has one byte", text,
+		m.new(a, b, c))
 	var many []function
 	for i := range 9 {
 		d := one(0x2000+uint64(i)*0x20, 0x1c, m.rows(0, uint32(i)+1)...)
@@ -252,11 +283,14 @@ func (m *maker) functions() {
 	}
 	// Functions of 0x1a, 0xd and 4 bytes, aligned to 16, the last one without padding.
 	joined := append(m.rows(0, 4, 0x16), m.plain(0x20, sp, 1, 8), m.plain(0x21, sp, 1, 16), m.plain(0x30, sp, 1, 8))
-	m.add("padding", "joined", "three functions and the padding between them in one FDE: the last row of each goes on to the next one",
+	m.add("padding", "joined",
+		"three functions and the padding between them in one FDE: the last row of each goes on to the next one",
 		text, m.new(one(0x1000, 0x34, joined...)))
 	m.add("functions", "many", "nine functions, with holes", text, m.new(many...))
-	m.add("functions", "empty-between", "a function of no bytes in a hole", text, m.new(a, function{start: 0x1030, width: 1}, b))
-	m.add("functions", "empty-before", "a function of no bytes, and another one at the same address", text, m.new(a, function{start: 0x1040, width: 1}, b))
+	m.add("functions", "empty-between", "a function of no bytes in a hole", text,
+		m.new(a, function{start: 0x1030, width: 1}, b))
+	m.add("functions", "empty-before", "a function of no bytes, and another one at the same address", text,
+		m.new(a, function{start: 0x1040, width: 1}, b))
 	after := m.new(a, b, function{start: 0x1040, width: 1}, c)
 	after.dontSort = true
 	m.add("functions", "empty-after", "the same in the other order, which is sorted, too", "SFrame Flags", after)
@@ -266,7 +300,8 @@ func (m *maker) functions() {
 	m.none(0, 0x10)
 	m.none(0x1000, 0x1010)
 	if m.version() != 3 {
-		m.add("functions", "no-rows", "a function without rows, between others", text, m.new(a, function{start: 0x1020, size: 0x10, width: 1}, b))
+		m.add("functions", "no-rows", "a function without rows, between others", text,
+			m.new(a, function{start: 0x1020, size: 0x10, width: 1}, b))
 	}
 	unsorted := m.new(b, c, a)
 	unsorted.dontSort, unsorted.flag = true, unsorted.flag&^sorted
@@ -323,7 +358,8 @@ func (m *maker) headers() {
 		for i := range n {
 			s.aux = append(s.aux, byte(0xa0+i))
 		}
-		m.add("header", fmt.Sprint("auxiliary-", n), fmt.Sprintf("an auxiliary header of %d bytes: what is not known is skipped", n), text, s)
+		m.add("header", fmt.Sprint("auxiliary-", n),
+			fmt.Sprintf("an auxiliary header of %d bytes: what is not known is skipped", n), text, s)
 	}
 	s := m.new(fs()...)
 	s.fdeGap = make([]byte, 8)
@@ -337,7 +373,8 @@ func (m *maker) headers() {
 	if m.version() != 3 {
 		s = m.new(fs()...)
 		s.flag |= framePointer
-		m.add("header", "frame-pointer", "the flag that every function keeps a frame pointer changes no row", "SFrame Flags", s)
+		m.add("header", "frame-pointer", "the flag that every function keeps a frame pointer changes no row", "SFrame Flags",
+			s)
 	}
 	if m.version() == 2 && m.format == "2e1" && m.name == "s390x" {
 		s = m.new(fs()...)
@@ -346,15 +383,17 @@ func (m *maker) headers() {
 	}
 	// What the header says of all rows.
 	if m.name == "amd64" {
-		s = m.new(one(0x1000, 0x20, row{0, sp, 1, []int64{16}, false, "sp+16 ra=*(cfa-16)"}, row{4, sp, 1, []int64{24, -24}, false, "sp+24 ra=*(cfa-16) fp=*(cfa-24)"}))
+		s = m.new(one(0x1000, 0x20, fre(0, sp, 1, "sp+16 ra=*(cfa-16)", 16),
+			fre(4, sp, 1, "sp+24 ra=*(cfa-16) fp=*(cfa-24)", 24, -24)))
 		s.fixedRA = -16
 		m.add("fixed-offsets", "ra", "the return address is 16 bytes from the CFA in every row", text, s)
-		s = m.new(one(0x1000, 0x20, row{0, sp, 1, []int64{16}, false, "sp+16 fp=*(cfa-16)"}, row{4, fp, 1, []int64{32}, false, "fp+32 fp=*(cfa-16)"}))
+		s = m.new(one(0x1000, 0x20, fre(0, sp, 1, "sp+16 fp=*(cfa-16)", 16), fre(4, fp, 1, "fp+32 fp=*(cfa-16)", 32)))
 		s.fixedFP = -16
 		m.add("fixed-offsets", "fp", "the frame pointer is saved 16 bytes from the CFA in every row", text, s)
 	} else {
 		cfa := fmt.Sprintf("sp%+d", m.cfa(4))
-		s = m.new(one(0x1000, 0x20, row{0, sp, 1, []int64{4}, false, cfa + " fp=*(cfa-16)"}, row{4, sp, 1, []int64{4, -8}, false, cfa + " ra=*(cfa-8) fp=*(cfa-16)"}))
+		s = m.new(one(0x1000, 0x20, fre(0, sp, 1, cfa+" fp=*(cfa-16)", 4),
+			fre(4, sp, 1, cfa+" ra=*(cfa-8) fp=*(cfa-16)", 4, -8)))
 		s.fixedFP = -16
 		m.add("fixed-offsets", "fp", "the frame pointer is saved 16 bytes from the CFA in every row", text, s)
 	}
@@ -365,27 +404,26 @@ func (m *maker) signed() {
 	text := "The SFrame FRE Info Word"
 	for _, key := range []string{"A", "B"} {
 		s := " signed=" + key
-		d := one(0x1000, 0x20, row{0, sp, 1, []int64{0}, false, "sp+0"}, row{4, sp, 1, []int64{0}, true, "sp+0" + s},
-			row{8, sp, 1, []int64{32, -24, -32}, true, "sp+32 ra=*(cfa-24) fp=*(cfa-32)" + s},
-			row{12, sp, 2, []int64{512, -24}, true, "sp+512 ra=*(cfa-24)" + s}, row{28, sp, 1, []int64{0}, false, "sp+0"})
+		d := one(0x1000, 0x20, fre(0, sp, 1, "sp+0", 0), mangled(fre(4, sp, 1, "sp+0"+s, 0)),
+			mangled(fre(8, sp, 1, "sp+32 ra=*(cfa-24) fp=*(cfa-32)"+s, 32, -24, -32)),
+			mangled(fre(12, sp, 2, "sp+512 ra=*(cfa-24)"+s, 512, -24)), fre(28, sp, 1, "sp+0", 0))
 		d.keyB = key == "B"
-		other := one(0x1020, 0x10, row{0, sp, 1, []int64{16, -8, -16}, true, "sp+16 ra=*(cfa-8) fp=*(cfa-16) signed=A"})
-		m.add("signed", "key-"+key, "the return address is signed with key "+key+" in some rows; one of the next function with key A", text, m.new(d, other))
+		other := one(0x1020, 0x10, mangled(fre(0, sp, 1, "sp+16 ra=*(cfa-8) fp=*(cfa-16) signed=A", 16, -8, -16)))
+		about := "the return address is signed with key " + key + " in some rows; one of the next function with key A"
+		m.add("signed", "key-"+key, about, text, m.new(d, other))
 	}
 }
 
 // errata2 has rows without data words, which V2 has from its second errata on.
 func (m *maker) errata2() {
 	if m.format == "2" {
-		return // one of V2 is enough for each machine: with errata 1 for all
+		return // one form of V2 is enough for each machine
 	}
 	keep := m.form
 	defer func() { m.form = keep }()
 	m.format = "2e2"
-	outermost := row{0, 0, 0, nil, false, "outermost"}
-	later := outermost
-	later.start = 8
-	s := m.new(one(0x1000, 0x20, outermost), one(0x1020, 0x20, append(m.rows(0, 4), later)...))
+	outermost := fre(0, 0, 0, "outermost")
+	s := m.new(one(0x1000, 0x20, outermost), one(0x1020, 0x20, append(m.rows(0, 4), fre(8, 0, 0, "outermost"))...))
 	s.flag = keep.flags()
 	m.add("outermost", "rows", "rows without data words: there is no caller", "binutils' include/sframe.h", s)
 }
@@ -393,10 +431,8 @@ func (m *maker) errata2() {
 // version3 has what only V3 has, but for flexible functions.
 func (m *maker) version3() {
 	const text = "binutils' include/sframe.h"
-	outermost := row{0, 0, 0, nil, false, "outermost"}
-	later := outermost
-	later.start = 8
-	a := one(0x1020, 0x20, append(m.rows(0, 4), later)...)
+	outermost := fre(0, 0, 0, "outermost")
+	a := one(0x1020, 0x20, append(m.rows(0, 4), fre(8, 0, 0, "outermost"))...)
 	m.add("outermost", "rows", "rows without data words: there is no caller", text, m.new(one(0x1000, 0x20, outermost), a))
 	m.add("outermost", "no-rows", "a function without rows: there is no caller in all of it", text,
 		m.new(one(0x1000, 0x20, m.rows(0, 4)...), one(0x1020, 0x20), one(0x1040, 0x20, m.rows(0, 4)...)))
@@ -405,7 +441,8 @@ func (m *maker) version3() {
 		d.rows[i].want += " signal"
 	}
 	d.signal = true
-	m.add("signal", "frame", "a signal frame, and a function that is none", text, m.new(d, one(0x1020, 0x20, m.rows(0, 4)...)))
+	m.add("signal", "frame", "a signal frame, and a function that is none", text,
+		m.new(d, one(0x1020, 0x20, m.rows(0, 4)...)))
 }
 
 // flexible has functions whose rows name any register.
@@ -433,67 +470,62 @@ func (m *maker) flexible() {
 	spCFA := control(m.sp, false)
 	base := "sp+120"
 	add("registers", "the CFA is any register plus an offset; SP and FP by their numbers",
-		row{0, 0, 1, []int64{spCFA, cfa(120)}, false, base}, row{0, 0, 1, []int64{control(m.fp, false), cfa(16)}, false, "fp+16"},
-		row{0, 0, 1, []int64{control(10, false), cfa(0)}, false, "r10+0"}, row{0, 0, 1, []int64{control(0, false), cfa(8)}, false, "r0+8"},
-		row{0, 0, 1, []int64{control(17, false), cfa(-16)}, false, "r17-16"}, row{0, 0, 1, []int64{control(30, false), cfa(64)}, false, "r30+64"})
+		flex(1, base, spCFA, cfa(120)), flex(1, "fp+16", control(m.fp, false), cfa(16)),
+		flex(1, "r10+0", control(10, false), cfa(0)), flex(1, "r0+8", control(0, false), cfa(8)),
+		flex(1, "r17-16", control(17, false), cfa(-16)), flex(1, "r30+64", control(30, false), cfa(64)))
 	add("memory", "the CFA is loaded from memory",
-		row{0, 0, 1, []int64{control(m.fp, true), cfa(-8)}, false, "*(fp-8)"}, row{0, 0, 1, []int64{control(m.sp, true), cfa(96)}, false, "*(sp+96)"},
-		row{0, 0, 1, []int64{control(10, true), cfa(0)}, false, "*(r10+0)"})
+		flex(1, "*(fp-8)", control(m.fp, true), cfa(-8)), flex(1, "*(sp+96)", control(m.sp, true), cfa(96)),
+		flex(1, "*(r10+0)", control(10, true), cfa(0)))
 	add("ra", "the return address is in memory at the CFA, in a register, or in memory at one",
-		row{0, 0, 1, []int64{spCFA, cfa(120), slot, -16}, false, base + " ra=*(cfa-16)"},
-		row{0, 0, 1, []int64{spCFA, cfa(120), control(5, false), 0}, false, base + " ra=r5+0"},
-		row{0, 0, 1, []int64{spCFA, cfa(120), control(12, true), 40}, false, base + " ra=*(r12+40)"},
-		row{0, 0, 1, []int64{spCFA, cfa(120), control(m.sp, true), 8}, false, base + " ra=*(sp+8)"},
-		row{0, 0, 1, []int64{spCFA, cfa(120), slot, 0}, false, base + " ra=*(cfa+0)"},
-		row{0, 0, 1, []int64{spCFA, cfa(120), control(3, false), -4}, false, base + " ra=r3-4"})
+		flex(1, base+" ra=*(cfa-16)", spCFA, cfa(120), slot, -16),
+		flex(1, base+" ra=r5+0", spCFA, cfa(120), control(5, false), 0),
+		flex(1, base+" ra=*(r12+40)", spCFA, cfa(120), control(12, true), 40),
+		flex(1, base+" ra=*(sp+8)", spCFA, cfa(120), control(m.sp, true), 8),
+		flex(1, base+" ra=*(cfa+0)", spCFA, cfa(120), slot, 0),
+		flex(1, base+" ra=r3-4", spCFA, cfa(120), control(3, false), -4))
 	add("fp", "the same of FP. A control word 0 for RA has no word behind it",
-		row{0, 0, 1, []int64{spCFA, cfa(120), 0, slot, -16}, false, base + " fp=*(cfa-16)"},
-		row{0, 0, 1, []int64{spCFA, cfa(120), 0, control(m.fp, true), 0}, false, base + " fp=*(fp+0)"},
-		row{0, 0, 1, []int64{spCFA, cfa(120), 0, control(4, false), 0}, false, base + " fp=r4+0"},
-		row{0, 0, 1, []int64{spCFA, cfa(120), 0, control(m.sp, true), 120}, false, base + " fp=*(sp+120)"},
-		row{0, 0, 1, []int64{spCFA, cfa(120), slot, -8, slot, -16}, false, base + " ra=*(cfa-8) fp=*(cfa-16)"},
-		row{0, 0, 1, []int64{spCFA, cfa(120), control(9, false), 0, control(0, true), 24}, false, base + " ra=r9+0 fp=*(r0+24)"})
+		flex(1, base+" fp=*(cfa-16)", spCFA, cfa(120), 0, slot, -16),
+		flex(1, base+" fp=*(fp+0)", spCFA, cfa(120), 0, control(m.fp, true), 0),
+		flex(1, base+" fp=r4+0", spCFA, cfa(120), 0, control(4, false), 0),
+		flex(1, base+" fp=*(sp+120)", spCFA, cfa(120), 0, control(m.sp, true), 120),
+		flex(1, base+" ra=*(cfa-8) fp=*(cfa-16)", spCFA, cfa(120), slot, -8, slot, -16),
+		flex(1, base+" ra=r9+0 fp=*(r0+24)", spCFA, cfa(120), control(9, false), 0, control(0, true), 24))
 	add("drap", "a function that realigns its stack",
-		row{0, 0, 1, []int64{spCFA, cfa(120)}, false, base}, row{0, 0, 1, []int64{control(10, false), cfa(0)}, false, "r10+0"},
-		row{0, 0, 1, []int64{control(10, false), cfa(0), 0, control(m.fp, true), 0}, false, "r10+0 fp=*(fp+0)"},
-		row{0, 0, 1, []int64{control(m.fp, true), cfa(-8), 0, control(m.fp, true), 0}, false, "*(fp-8) fp=*(fp+0)"})
+		flex(1, base, spCFA, cfa(120)), flex(1, "r10+0", control(10, false), cfa(0)),
+		flex(1, "r10+0 fp=*(fp+0)", control(10, false), cfa(0), 0, control(m.fp, true), 0),
+		flex(1, "*(fp-8) fp=*(fp+0)", control(m.fp, true), cfa(-8), 0, control(m.fp, true), 0))
 	add("2-bytes", "words of 2 bytes: control words have no sign, offsets have one",
-		row{0, 0, 2, []int64{spCFA, cfa(160 + 8*1000), slot, -32768, slot, 32767}, false, "sp+8160 ra=*(cfa-32768) fp=*(cfa+32767)"},
-		row{0, 0, 2, []int64{control(32, false), cfa(0)}, false, "r32+0"}, row{0, 0, 2, []int64{control(8191, true), cfa(-8)}, false, "*(r8191-8)"},
-		row{0, 0, 2, []int64{spCFA, cfa(120), control(4096, false), 0, control(33, true), -256}, false, base + " ra=r4096+0 fp=*(r33-256)"})
+		flex(2, "sp+8160 ra=*(cfa-32768) fp=*(cfa+32767)", spCFA, cfa(160+8*1000), slot, -32768, slot, 32767),
+		flex(2, "r32+0", control(32, false), cfa(0)), flex(2, "*(r8191-8)", control(8191, true), cfa(-8)),
+		flex(2, base+" ra=r4096+0 fp=*(r33-256)", spCFA, cfa(120), control(4096, false), 0, control(33, true), -256))
+	r31 := "*(r31+0)"
+	if m.sp == 31 {
+		r31 = "*(sp+0)"
+	}
 	add("1-byte", "words of 1 byte at their ends: control words have no sign, offsets have one",
-		row{0, 0, 1, []int64{spCFA, cfa(120), slot, -128, slot, 127}, false, base + " ra=*(cfa-128) fp=*(cfa+127)"},
-		row{0, 0, 1, []int64{control(31, true), cfa(0), 0, control(16, true), -1}, false, flexBase(m.machine, 31, "*(", "+0)") + " fp=*(r16-1)"})
+		flex(1, base+" ra=*(cfa-128) fp=*(cfa+127)", spCFA, cfa(120), slot, -128, slot, 127),
+		flex(1, r31+" fp=*(r16-1)", control(31, true), cfa(0), 0, control(16, true), -1))
 	add("4-bytes", "words of 4 bytes",
-		row{0, 0, 4, []int64{spCFA, cfa(1 << 20), slot, math.MinInt32, slot, math.MaxInt32}, false, "sp+1048576 ra=*(cfa-2147483648) fp=*(cfa+2147483647)"},
-		row{0, 0, 4, []int64{control(65535, false), cfa(-1 << 20)}, false, "r65535-1048576"})
-	outermost := []row{{0, 0, 1, []int64{spCFA, cfa(120)}, false, base}, {0, 0, 0, nil, false, "outermost"}}
-	add("outermost", "rows without data words in such a function", outermost...)
-	d := one(0x1000, 0x20, row{0, 0, 2, []int64{control(m.sp, true), cfa(160), control(m.sp, true), 168, control(m.sp, true), 120}, false, "*(sp+160) ra=*(sp+168) fp=*(sp+120) signal"})
+		flex(4, "sp+1048576 ra=*(cfa-2147483648) fp=*(cfa+2147483647)", spCFA, cfa(1<<20), slot, math.MinInt32, slot,
+			math.MaxInt32),
+		flex(4, "r65535-1048576", control(65535, false), cfa(-1<<20)))
+	add("outermost", "rows without data words in such a function",
+		flex(1, base, spCFA, cfa(120)), fre(0, 0, 0, "outermost"))
+	d := one(0x1000, 0x20, flex(2, "*(sp+160) ra=*(sp+168) fp=*(sp+120) signal", control(m.sp, true), cfa(160),
+		control(m.sp, true), 168, control(m.sp, true), 120))
 	d.flexible, d.signal = true, true
 	m.add("signal", "registers", "a signal frame that is found through memory", text, m.new(d))
 	if m.name == "aarch64" || m.name == "aarch64_be" {
-		d := one(0x1000, 0x20, row{0, 0, 1, []int64{control(10, false), 0, slot, -8}, true, "r10+0 ra=*(cfa-8) signed=B"}, row{4, 0, 1, []int64{spCFA, 0}, false, "sp+0"})
+		d := one(0x1000, 0x20, mangled(flex(1, "r10+0 ra=*(cfa-8) signed=B", control(10, false), 0, slot, -8)),
+			fre(4, 0, 1, "sp+0", spCFA, 0))
 		d.flexible, d.keyB = true, true
 		m.add("signed", "flexible", "a signed return address in such a function", text, m.new(d))
 	}
-	mask := one(0x1000, 0x40, row{0, 0, 1, []int64{spCFA, cfa(120)}, false, base}, row{11, 0, 1, []int64{control(10, false), cfa(8)}, false, "r10+8"})
+	mask := one(0x1000, 0x40, flex(1, base, spCFA, cfa(120)), fre(11, 0, 1, "r10+8", control(10, false), cfa(8)))
 	mask.flexible, mask.mask, mask.rep = true, true, 16
 	m.add("flexible", "pc-mask", "such rows in blocks", text, m.new(mask))
-	two := one(0x1000, 0x20, row{0, 0, 1, []int64{spCFA, cfa(120)}, false, base}, row{4, 0, 1, []int64{control(10, false), cfa(8)}, false, "r10+8"})
+	two := one(0x1000, 0x20, flex(1, base, spCFA, cfa(120)), fre(4, 0, 1, "r10+8", control(10, false), cfa(8)))
 	two.flexible = true
 	m.add("flexible", "shared", "two such functions have the same rows in the section", text,
 		m.new(two, function{start: 0x1040, size: 0x10, width: 1, share: true, flexible: true}))
-}
-
-// flexBase returns a rule with a register that may be SP or FP.
-func flexBase(m machine, reg int, before, after string) string {
-	name := fmt.Sprint("r", reg)
-	switch reg {
-	case m.sp:
-		name = "sp"
-	case m.fp:
-		name = "fp"
-	}
-	return before + name + after
 }

@@ -115,9 +115,12 @@ func TestEvaluate(t *testing.T) {
 		memory bool
 		want   string
 	}{
-		{"\x77\x08", false, "sp+8"}, {"\x77\xa0\x01\x06", false, "*(sp+160)"}, {"\x76\x78", true, "*(fp-8)"}, {"\x92\x23\x10", false, "r35+16"},
-		{"\x77\x00\x23\xc8\x01", false, "sp+200"}, {"\x77\x30\x40\x1c", false, "sp+32"}, {"\x77\x30\x08\x28\x22", false, "sp+88"},
-		{"", false, ""}, {"\x40", false, ""}, {"\x77\x08\x06\x06", false, ""}, {"\x77\x08\x06", true, ""}, {"\x77\x08\x94\x04", false, ""},
+		{"\x77\x08", false, "sp+8"}, {"\x77\xa0\x01\x06", false, "*(sp+160)"}, {"\x76\x78", true, "*(fp-8)"}, {"\x92\x23\x10",
+			false, "r35+16"},
+		{"\x77\x00\x23\xc8\x01", false, "sp+200"}, {"\x77\x30\x40\x1c", false, "sp+32"}, {"\x77\x30\x08\x28\x22", false,
+			"sp+88"},
+		{"", false, ""}, {"\x40", false, ""}, {"\x77\x08\x06\x06", false, ""}, {"\x77\x08\x06", true,
+			""}, {"\x77\x08\x94\x04", false, ""},
 	} {
 		r, ok := f.evaluate(known, []byte(tt.code), 0, tt.memory)
 		if ok != (tt.want != "") || ok && r.String() != tt.want {

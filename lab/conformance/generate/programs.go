@@ -30,8 +30,8 @@ var fixtures = []struct {
 	{form{"1", amd64}, "prologue remember bigframe plt"},
 	{form{"1", aarch64}, "prologue pac"},
 	{form{"1", aarch64BE}, "prologue"},
-	{form{"2", amd64}, "padding alloca bigframe cold drap1 fprules plt plt-ibt prologue racolumn remember repeat restored " +
-		"signal undefra"},
+	{form{"2", amd64}, "padding alloca bigframe cold drap1 fprules plt plt-ibt prologue racolumn remember repeat " +
+		"restored signal undefra"},
 	{form{"2", aarch64}, "bigframe expr fponly pac prologue racolumn"},
 	{form{"2", aarch64BE}, "pac"},
 	{form{"2e1", amd64}, "padding plt prologue"},
@@ -98,7 +98,8 @@ func programs(top string) (map[string][]vector.Vector, error) {
 				return nil, err
 			}
 			v := vector.Vector{
-				Name: x.String() + "/program-" + strings.TrimSuffix(name, ".so"), Feature: "programs", Format: x.format, ABI: x.name,
+				Name: x.String() + "/program-" + strings.TrimSuffix(name,
+					".so"), Feature: "programs", Format: x.format, ABI: x.name,
 				About: "what cfi2sframe makes of a program, and what its call frame information says", Source: path,
 				Address: vector.Hex(sec.Addr), Section: data,
 			}
@@ -292,8 +293,8 @@ var (
 	load = regexp.MustCompile(`^\[(cfa|r\d+)([+-]\d+)\]$`)
 )
 
-// evaluate returns the rule of an expression: a register or the CFA plus an offset, or the memory there. With memory, the
-// expression is the address of the value.
+// evaluate returns the rule of an expression: a register or the CFA plus an offset, or the memory there. With memory,
+// the expression is the address of the value.
 func (f form) evaluate(
 	known *readback.Reader, e []byte, pc uint64, memory bool, initial ...readback.Value,
 ) (*vector.Rule, bool) {
@@ -367,8 +368,8 @@ type Mistake struct {
 // linkedFile has the sections of GNU as and ld.
 const linkedFile = "lab/conformance/generate/testdata/gnu.json"
 
-// linked returns the vectors of sections of GNU as and ld. Where they contradict the CFI, nothing is expected of readers:
-// these are mistakes of the writer.
+// linked returns the vectors of sections of GNU as and ld. Where they contradict the CFI, nothing is expected of
+// readers: these are mistakes of the writer.
 func linked(top string) (vectors []vector.Vector, mistakes []Mistake, err error) {
 	b, err := os.ReadFile(filepath.Join(top, linkedFile))
 	if err != nil {

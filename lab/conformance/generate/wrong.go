@@ -85,7 +85,8 @@ func (m *maker) wrongHeaders() {
 		flags = flags[:1] // 0x4 is errata 1's, for which there are vectors of their own
 	}
 	for _, f := range flags {
-		patch(undefined, fmt.Sprintf("flag-%02x", f), "a flag that the version does not define", "SFrame Flags", set(3, m.flags()|f))
+		patch(undefined, fmt.Sprintf("flag-%02x", f), "a flag that the version does not define", "SFrame Flags",
+			set(3, m.flags()|f))
 	}
 	if m.version() == 3 {
 		patch(undefined, "flag-missing", "start addresses that do not count from their own fields, which V3 does not have",
@@ -220,19 +221,22 @@ func (m *maker) wrongRows() {
 	m.refuse(undefined, "word-size-inside", "data words of a size that is not defined, and enough bytes for 8", word,
 		s.addr, data, 0x1004, 0x101f)
 	add(bounds, "words", "a row whose 15 words go past the end of the section", word, two, info(0x1e), 0x1004, 0x101f)
-	add(bounds, "words-4", "a row whose words of 4 bytes go past the end of the section", word, two, info(0x40), 0x1004, 0x101f)
+	add(bounds, "words-4", "a row whose words of 4 bytes go past the end of the section", word, two, info(0x40), 0x1004,
+		0x101f)
 	rows := func(starts ...uint32) function { return one(0x1000, 0x20, m.rows(starts...)...) }
-	add(contrary, "start-beyond", "a row that begins behind the end of its function", text, rows(0, 0x30), nil, 0x1000, 0x101f)
+	add(contrary, "start-beyond", "a row that begins behind the end of its function", text, rows(0, 0x30), nil, 0x1000,
+		0x101f)
 	add(contrary, "starts-equal", "two rows that begin at the same address", text, rows(0, 4, 4), nil, 0x1004, 0x101f)
 	add(contrary, "starts-descending", "a row that begins before the one in front of it", text, rows(0, 8, 4), nil,
 		0x1004, 0x1008, 0x101f)
 	if m.version() != 1 {
 		d := one(0x1000, 0x40, m.rows(0, 16)...)
 		d.mask, d.rep = true, 16
-		add(contrary, "start-block", "a row that begins behind the end of its block", "The SFrame FDE Types", d, nil, 0x1000, 0x101f)
+		add(contrary, "start-block", "a row that begins behind the end of its block", "The SFrame FDE Types", d, nil, 0x1000,
+			0x101f)
 	}
 	if m.format == "1" || m.format == "2" {
-		r := row{0, sp, 1, []int64{16, -8, -16, -24}, false, "sp+16"}
+		r := fre(0, sp, 1, "sp+16", 16, -8, -16, -24)
 		add(undefined, "words-4-of-3", "four words, where three are defined", word, one(0x1000, 0x20, r), nil, 0x1000, 0x101f)
 	}
 	if m.version() != 3 {
