@@ -23,7 +23,6 @@ const (
 	survives verdict = "ok"      // the converted file works after the tool
 	neither  verdict = "neither" // the original does not work after the tool, nor does the converted file
 	fails    verdict = "FAIL"    // the original works after the tool, the converted file does not
-	known    verdict = "known"   // fails, and is listed as known
 	unfit    verdict = "none"    // the tool is not for the subject
 )
 
@@ -37,7 +36,8 @@ type result struct {
 }
 
 func (r *result) String() string {
-	line := fmt.Sprintf("%-8s%v, %v: original %s, converted %s", r.verdict, r.subject, r.tool, outcome(r.original), outcome(r.converted))
+	line := fmt.Sprintf("%-8s%v, %v: original %s, converted %s",
+		r.verdict, r.subject, r.tool, outcome(r.original), outcome(r.converted))
 	if r.note != "" {
 		line += "; " + r.note
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"cfi2sframe/lab/kit"
 )
 
 const preface = `# Tools that change linked files
@@ -16,7 +18,6 @@ change both the original and the converted file.
   every pc; no other allocated section is changed but in the way that the tool changes it in the original.
 * **neither**: the tool refuses or breaks the original, and the converted file, too.
 * **no**: the original survives the tool, and the converted file does not.
-* **known**: the same, and it is known why.
 * **refused**: cfi2sframe does not convert this file.
 * –: the tool is not for this file.
 
@@ -33,7 +34,18 @@ func (t *table) markdown() string {
 			tools = append([]*tool{t.tools[0]}, tools...)
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n", f.name)
-		b.WriteString(grid(t.cells(tools)))
+		head := []string{"subject"}
+		for _, tool := range tools {
+			head = append(head, tool.String())
+		}
+		lines := kit.NewTable(&b, head...)
+		for _, r := range t.rows {
+			cells := []any{r.subject}
+			for _, tool := range tools {
+				cells = append(cells, r.cell(tool))
+			}
+			lines.Row(cells...)
+		}
 	}
 	if notes := t.notes(); len(notes) > 0 {
 		b.WriteString("\n## Notes\n\n")
@@ -44,24 +56,7 @@ func (t *table) markdown() string {
 	return b.String()
 }
 
-// cells are the lines of a family's table, the first with the tools' names.
-func (t *table) cells(tools []*tool) [][]string {
-	head := []string{"subject"}
-	for _, tool := range tools {
-		head = append(head, tool.String())
-	}
-	lines := [][]string{head}
-	for _, r := range t.rows {
-		line := []string{r.subject.String()}
-		for _, tool := range tools {
-			line = append(line, r.cell(tool))
-		}
-		lines = append(lines, line)
-	}
-	return lines
-}
-
-var words = map[verdict]string{survives: "yes", neither: "neither", fails: "**no**", known: "known", unfit: "–"}
+var words = map[verdict]string{survives: "yes", neither: "neither", fails: "**no**", unfit: "–"}
 
 func (r *row) cell(t *tool) string {
 	if i := slices.IndexFunc(r.results, func(res *result) bool { return res.tool == t }); i >= 0 {
@@ -71,30 +66,6 @@ func (r *row) cell(t *tool) string {
 		return "refused"
 	}
 	return "missing"
-}
-
-// grid aligns the columns.
-func grid(lines [][]string) string {
-	width := make([]int, len(lines[0]))
-	for _, line := range lines {
-		for i, cell := range line {
-			width[i] = max(width[i], len([]rune(cell)))
-		}
-	}
-	var b strings.Builder
-	for n, line := range lines {
-		for i, cell := range line {
-			fmt.Fprintf(&b, "| %-*s ", width[i], cell)
-		}
-		b.WriteString("|\n")
-		for i := 0; n == 0 && i < len(line); i++ {
-			fmt.Fprintf(&b, "| %s ", strings.Repeat("-", width[i]))
-		}
-		if n == 0 {
-			b.WriteString("|\n")
-		}
-	}
-	return b.String()
 }
 
 // notes explain what is not a plain yes. Tools that say the same of a subject share

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"cfi2sframe/lab/kit"
 )
 
 // A choice is one value of an axis: a name, and the flags of the compiler.
@@ -145,58 +147,47 @@ type matrix struct {
 	objects sync.Map // functions that compile once, by the command
 }
 
-// runtimes tries all combinations, or few that have all pairs of choices, and returns whether all is well.
-func (w *workshop) runtimes(ctx context.Context, quick bool, jobs int) (bool, error) {
+// runtimes tries all combinations, or few that have all pairs of choices.
+func (w *workshop) runtimes(ctx context.Context, quick bool, jobs int) error {
 	m := &matrix{workshop: w}
 	all, tried := combinations(), make(map[combination]*trial)
+	var mu sync.Mutex
 	for todo := all; len(todo) > 0; {
 		if quick {
 			if todo = pairwise(all, tried); len(tried) == 0 {
 				todo = append(todo, formerFailures...)
 			}
 		}
-		results := make([]*trial, len(todo))
-		var next sync.Mutex
-		var wg sync.WaitGroup
-		started := 0
-		for range jobs {
-			wg.Go(func() {
-				for ctx.Err() == nil {
-					next.Lock()
-					i := started
-					started++
-					next.Unlock()
-					if i >= len(todo) {
-						return
-					}
-					results[i] = m.try(ctx, todo[i])
-					if results[i].verdict == fails {
-						fmt.Printf("%-8s%v: %s\n", fails, todo[i], results[i].why)
-					}
-				}
-			})
-		}
-		wg.Wait()
-		if err := ctx.Err(); err != nil {
-			return false, err
-		}
-		for i, c := range todo {
-			tried[c] = results[i]
+		err := kit.Each(jobs, todo, func(_ int, c combination) error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			t := m.try(ctx, c)
+			mu.Lock()
+			defer mu.Unlock()
+			tried[c] = t
+			if t.verdict == fails {
+				fmt.Printf("%-8s%v: %s\n", fails, c, t.why)
+			}
+			return nil
+		})
+		if err := cmp.Or(ctx.Err(), err); err != nil {
+			return err
 		}
 		if !quick {
 			break
 		}
 	}
-	return summarize(tried), nil
+	return summarize(tried)
 }
 
 // formerFailures are combinations of more than two choices that crashed once.
 var formerFailures = []combination{{0, 3, 2, 1, 0}}
 
 // summarize prints counts, and why combinations were not built.
-func summarize(tried map[combination]*trial) bool {
+func summarize(tried map[combination]*trial) error {
 	reasons := make(map[string]int)
-	ok := true
+	var err error
 	for axis, choices := range axes {
 		for i, choice := range choices {
 			count := make(map[verdict]int)
@@ -205,12 +196,13 @@ func summarize(tried map[combination]*trial) bool {
 					count[t.verdict]++
 				}
 			}
-			ok = ok && count[fails] == 0
 			fmt.Printf("%-22s %4d the same, %d fail, %d have no program\n",
 				choice.name+":", count[survives], count[fails], count[unfit])
 			if count[survives] == 0 {
 				fmt.Printf("%-8s%s: no program was compared\n", fails, choice.name)
-				ok = false
+			}
+			if count[fails] > 0 || count[survives] == 0 {
+				err = kit.ErrFound
 			}
 		}
 	}
@@ -222,7 +214,7 @@ func summarize(tried map[combination]*trial) bool {
 	for _, why := range slices.Sorted(maps.Keys(reasons)) {
 		fmt.Printf("no program: %d of %s\n", reasons[why], why)
 	}
-	return ok
+	return err
 }
 
 // errNoProgram is returned if there is nothing to convert.
