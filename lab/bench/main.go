@@ -1,4 +1,4 @@
-// Command bench measures cfi2sframe beside programs that do a part of its work: cp,
+// Package bench measures cfi2sframe beside programs that do a part of its work: cp,
 // objcopy --add-section, which translates nothing, and readelf
 // --debug-dump=frames-interp, which only executes the CFI. It is run by scripts/bench.
 // With --gnu it compares sections with those that GNU as and ld made.
@@ -9,7 +9,9 @@ package bench
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,27 +21,25 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/pflag"
+	"cfi2sframe/lab/kit"
 )
 
-// Main runs the subcommand.
-func Main() {
-	rounds := pflag.Int("rounds", 7, "how often each command is run")
-	tool := pflag.String("cfi2sframe", "", "the `PROGRAM` to measure")
-	gnu := pflag.Bool("gnu", false, "compare with the .sframe that GNU as and ld made of the files")
-	pflag.Parse()
-	if *tool == "" || *rounds < 1 {
-		fmt.Fprintln(os.Stderr, "usage: scripts/bench [--rounds N] [--gnu | FILE...]")
-		os.Exit(2)
+// Command returns the subcommand.
+func Command() *kit.Command {
+	c := kit.New("bench", "[FILE...]", 0, math.MaxInt)
+	rounds := c.Int("rounds", 7, "runs of each command")
+	tool := c.String("cfi2sframe", "", "the `PROGRAM` to measure")
+	gnu := c.Bool("gnu", false, "compare with the .sframe that GNU as and ld made of the files")
+	c.Run = func(files []string) error {
+		switch {
+		case *tool == "" || *rounds < 1:
+			return errors.New("bench needs --cfi2sframe PROGRAM and at least one round")
+		case *gnu:
+			return compare(*tool, *rounds, files)
+		}
+		return run(*tool, *rounds, files)
 	}
-	measure := run
-	if *gnu {
-		measure = compare
-	}
-	if err := measure(*tool, *rounds, pflag.Args()); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
+	return c
 }
 
 func run(tool string, rounds int, files []string) error {
