@@ -32,10 +32,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
@@ -280,39 +279,34 @@ type settings struct {
 	markdown string
 }
 
-// Main runs the subcommand.
-func Main() {
+// Command returns the subcommand.
+func Command() *kit.Command {
 	var o settings
-	pflag.IntVar(&o.samples, "samples", 100000, "take `N` of each program in each version")
-	pflag.BoolVar(&o.quick, "quick", false, "take 3,000 samples of two programs in version 3")
-	pflag.StringSliceVar(&o.only, "only", nil, "sample the programs with these `NAMES`; all if none is given")
-	pflag.IntSliceVar(&o.versions, "versions", []int{3, 2}, "sample the programs with these `VERSIONS` of SFrame")
-	pflag.StringVar(&o.clock, "clock", "timer", "where signals come from: timer, one for each thread, or itimer, setitimer(ITIMER_PROF)")
-	pflag.DurationVar(&o.period, "period", 100*time.Microsecond, "from one sample to the next")
-	pflag.StringVar(&o.markdown, "markdown", "", "write the table to `FILE`, too")
-	pflag.Parse()
-	if pflag.NArg() > 0 || o.clock != "timer" && o.clock != "itimer" {
-		fmt.Fprintln(os.Stderr, "usage: scripts/lab sample [flags]")
-		pflag.PrintDefaults()
-		os.Exit(2)
-	}
-	if o.quick {
-		o.samples, o.versions = 3000, []int{3}
-		if len(o.only) == 0 {
-			o.only = []string{"python3", "exceptions (C++)"}
+	c := kit.New("sample", "", 0, 0)
+	c.IntVar(&o.samples, "samples", 100000, "take `N` of each program in each version")
+	c.BoolVar(&o.quick, "quick", false, "take 3,000 samples of two programs in version 3")
+	c.StringSliceVar(&o.only, "only", nil, "sample the programs with these `NAMES`; all if there are none")
+	c.IntSliceVar(&o.versions, "versions", []int{3, 2}, "sample the programs with these `VERSIONS` of SFrame")
+	c.StringVar(&o.clock, "clock", "timer", "source of signals: timer (one for each thread) or itimer")
+	c.DurationVar(&o.period, "period", 100*time.Microsecond, "from one sample to the next")
+	c.StringVar(&o.markdown, "markdown", "", "write the table to `FILE`, too")
+	c.Run = func([]string) error {
+		if o.clock != "timer" && o.clock != "itimer" {
+			return fmt.Errorf("--clock %q is not timer or itimer", o.clock)
 		}
+		if o.quick {
+			o.samples, o.versions = 3000, []int{3}
+			if len(o.only) == 0 {
+				o.only = []string{"python3", "exceptions (C++)"}
+			}
+		}
+		bad, err := run(&o)
+		if err == nil && len(bad) > 0 {
+			err = errors.New(strings.Join(bad, "\n"))
+		}
+		return err
 	}
-	bad, err := run(&o)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "sample:", err)
-		os.Exit(2)
-	}
-	for _, b := range bad {
-		fmt.Fprintln(os.Stderr, "sample:", b)
-	}
-	if len(bad) > 0 {
-		os.Exit(1)
-	}
+	return c
 }
 
 // setUp makes the sampler, and a folder for each version.
