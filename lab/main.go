@@ -32,13 +32,12 @@ import (
 // commands are the subcommands.
 var commands = []*kit.Command{
 	conformance.Command(), corpus.Command(), debian.Command(), generate.Command(), manual.Command(), objects.Command(),
-	mutants.Command(), oldapi.Command(), readers.Command(), release.Command(), toolchains.Command(), survive.Command(), bench.Command(), sample.Command(), walker.Command(),
+	mutants.Command(), oldapi.Command(), readers.Command(), release.Command(), toolchains.Command(), survive.Command(), bench.Command(), sample.Command(), stepping.Command(), walker.Command(),
 }
 
 // others read their flags from os.Args.
 var others = map[string]func(){
 	"faults": faults.Main,
-	"step":   stepping.Main,
 }
 
 func main() {

@@ -3,7 +3,7 @@
 //
 // Usage: scripts/lab step [--steps N] [--other N] [--quick] [--all] [--only NAME] [--jobs N]
 //
-//	[--results FOLDER] [--from FOLDER,...] [--markdown FILE]
+//	[--markdown FILE]
 //
 // On amd64 (--steps, of all programs together) under ptrace: bash, Python, Perl, SQLite, git, gdb, GCC's cc1,
 // libcrypto, libgcrypt, gpg, x264, dav1d, ffmpeg, programs in C++, Go and Rust, and one that jumps, switches stacks and
@@ -13,8 +13,7 @@
 //
 // Every difference is somebody's: one of the .sframe is a failure. The others, where the CFI itself is wrong, are
 // summed up by function with --markdown: docs/truth.md is made by --steps 100000000, which takes some hours on a
-// machine that is a guest, and an hour or less otherwise. --results keeps the report on each program as JSON, and
-// --from makes the page of such reports again, without running anything.
+// machine that is a guest, and an hour or less otherwise.
 //
 // --quick makes a million steps of small programs, and 20,000 on each other ABI. Programs that are not installed are
 // listed; with --all they are failures. Needs go, gcc and g++.
@@ -22,38 +21,60 @@ package stepping
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"sort"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/spf13/pflag"
-
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/lab/step"
 )
 
 type options struct {
-	steps, other      uint64
-	quick, strict     bool
-	only              string
-	from              []string
-	results, markdown string
-	peers             string
-	jobs              int
+	steps, other  uint64
+	quick, strict bool
+	only          string
+	markdown      string
+	peers         string
+	jobs          int
 }
 
-// Main runs the subcommand.
-func Main() {
-	// Programs find nothing in the environment that changes what they do.
+// Command returns the subcommand.
+func Command() *kit.Command {
+	var opt options
+	c := kit.New("step", "", 0, 0)
+	c.Uint64Var(&opt.steps, "steps", 1e7, "make `N` steps on amd64, of all programs together")
+	c.Uint64Var(&opt.other, "other", 1e6, "make `N` steps on each other ABI, under QEMU; 0 for none")
+	c.BoolVar(&opt.quick, "quick", false, "a million steps on amd64 and 20,000 on each other ABI, of small programs")
+	c.BoolVar(&opt.strict, "all", false, "programs that are not installed are failures")
+	c.StringVar(&opt.only, "only", "", "only the subject of this `NAME`")
+	c.StringVar(&opt.markdown, "markdown", "", "write the functions whose CFI is wrong to `FILE`")
+	c.StringVar(&opt.peers, "peers", "/var/cache/cfi2sframe-peers", "`DIR` of the systems of scripts/peers")
+	c.IntVar(&opt.jobs, "jobs", 2, "programs at a time, each on a processor of its own")
+	c.Run = func([]string) error {
+		cleanEnvironment()
+		if opt.quick {
+			opt.steps, opt.other = 1e6, 20000
+		}
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		ok, err := run(ctx, opt)
+		if err == nil && !ok {
+			err = kit.ErrFound
+		}
+		return err
+	}
+	return c
+}
+
+// cleanEnvironment removes what changes programs.
+func cleanEnvironment() {
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
 		for _, prefix := range []string{"LD_PRELOAD", "LD_LIBRARY_PATH", "GIT_", "PYTHON", "PERL5"} {
@@ -63,82 +84,29 @@ func Main() {
 		}
 	}
 	os.Setenv("LC_ALL", "C")
-	var opt options
-	pflag.CommandLine.SortFlags = false
-	pflag.Uint64Var(&opt.steps, "steps", 1e7, "make `N` steps on amd64, of all programs together")
-	pflag.Uint64Var(&opt.other, "other", 1e6, "make `N` steps on each other ABI, under QEMU; 0 for none")
-	pflag.BoolVar(&opt.quick, "quick", false, "a million steps on amd64 and a few on the others, of small programs, for each change")
-	pflag.BoolVar(&opt.strict, "all", false, "programs that are not installed are failures")
-	pflag.StringVar(&opt.only, "only", "", "only the subject of this `NAME`")
-	pflag.StringVar(&opt.results, "results", "", "leave the report on each subject, as JSON, in `FOLDER`")
-	pflag.StringSliceVar(&opt.from, "from", nil, "run nothing, but take the reports from these `FOLDERS`")
-	pflag.StringVar(&opt.markdown, "markdown", "", "write the functions whose CFI is wrong to `FILE`")
-	pflag.StringVar(&opt.peers, "peers", "/var/cache/cfi2sframe-peers", "where scripts/peers has put its systems")
-	pflag.IntVar(&opt.jobs, "jobs", 2, "programs at a time, each on a processor of its own")
-	pflag.Parse()
-	if pflag.NArg() > 0 || opt.jobs < 1 {
-		fmt.Fprintln(os.Stderr, "usage: scripts/lab step [flags]")
-		pflag.PrintDefaults()
-		os.Exit(2)
-	}
-	if opt.quick {
-		opt.steps, opt.other = 1e6, 20000
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ok, err := run(ctx, opt)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "step:", err)
-	}
-	if !ok || err != nil {
-		os.Exit(1)
-	}
 }
 
 // A result is the report on a subject.
 type result struct {
-	Subject string  `json:"subject"`
-	Version string  `json:"version"` // of what was followed, as its package has it
-	ABI     string  `json:"abi"`
-	Seconds float64 `json:"seconds"`
-	Exit    int     `json:"exit_status"`
+	Subject string
+	Version string // of what was followed, as its package has it
+	ABI     string
+	Seconds float64
+	Exit    int `json:"exit_status"`
 	// Packages are those that files are of, with their versions.
-	Packages map[string]string `json:"packages"`
+	Packages map[string]string
 	*step.Report
 }
 
 func run(ctx context.Context, opt options) (bool, error) {
-	var results []*result
-	ok := true
-	if opt.from != nil {
-		var files []string
-		for _, dir := range opt.from {
-			list, err := filepath.Glob(filepath.Join(dir, "*.json"))
-			if err != nil || len(list) == 0 {
-				return false, errors.Join(err, fmt.Errorf("%s: no reports", dir))
-			}
-			files = append(files, list...)
-		}
-		for _, f := range files {
-			b, err := os.ReadFile(f)
-			if err != nil {
-				return false, err
-			}
-			r := new(result)
-			if err := json.Unmarshal(b, r); err != nil {
-				return false, fmt.Errorf("%s: %w", f, err)
-			}
-			results = append(results, r)
-		}
-	} else {
-		dir, err := os.MkdirTemp("", "step-")
-		if err != nil {
-			return false, err
-		}
-		defer os.RemoveAll(dir)
-		if results, ok, err = follow(ctx, opt, dir); err != nil {
-			return false, err
-		}
+	dir, err := os.MkdirTemp("", "step-")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(dir)
+	results, ok, err := follow(ctx, opt, dir)
+	if err != nil {
+		return false, err
 	}
 	sort.Slice(results, func(i, j int) bool {
 		a, b := results[i], results[j]
@@ -192,12 +160,6 @@ func follow(ctx context.Context, opt options, dir string) (results []*result, ok
 		ok = ok && good
 		if r != nil {
 			results = append(results, r)
-			if opt.results != "" {
-				if e := save(opt.results, r); e != nil {
-					fmt.Fprintln(os.Stderr, "step:", e)
-					ok = false
-				}
-			}
 		}
 	}
 	var list []subject
@@ -249,17 +211,6 @@ func follow(ctx context.Context, opt options, dir string) (results []*result, ok
 		w.others(ctx, opt, note)
 	}
 	return results, ok, ctx.Err()
-}
-
-func save(dir string, r *result) error {
-	b, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, r.ABI+"-"+r.Subject+".json"), b, 0o666)
 }
 
 // command returns a command that ends with ctx.
