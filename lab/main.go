@@ -3,7 +3,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,27 +30,18 @@ import (
 
 // commands are the subcommands.
 var commands = []*kit.Command{
-	conformance.Command(), corpus.Command(), debian.Command(), generate.Command(), manual.Command(), objects.Command(),
-	mutants.Command(), oldapi.Command(), readers.Command(), release.Command(), toolchains.Command(), survive.Command(), bench.Command(), sample.Command(), stepping.Command(), walker.Command(),
-}
-
-// others read their flags from os.Args.
-var others = map[string]func(){
-	"faults": faults.Main,
+	bench.Command(), conformance.Command(), corpus.Command(), debian.Command(), faults.Command(), generate.Command(),
+	manual.Command(), mutants.Command(), objects.Command(), oldapi.Command(), readers.Command(), release.Command(),
+	sample.Command(), stepping.Command(), survive.Command(), toolchains.Command(), walker.Command(),
 }
 
 func main() {
-	names := slices.Collect(maps.Keys(others))
+	var names []string
 	for _, c := range commands {
 		if len(os.Args) > 1 && os.Args[1] == c.Name() {
 			os.Exit(c.Main(os.Args[2:]))
 		}
 		names = append(names, c.Name())
-	}
-	if len(os.Args) > 1 && others[os.Args[1]] != nil {
-		os.Args = os.Args[1:]
-		others[os.Args[0]]()
-		return
 	}
 	scripts, _ := os.ReadDir("lab/sh") // which scripts/lab runs
 	for _, s := range scripts {

@@ -12,6 +12,7 @@ import (
 
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/lab/product"
 )
 
 // material makes the tool, and what the scenes are made of.
@@ -21,8 +22,8 @@ func material(t *testing.T) (tool, dir string) {
 		peer.Look(t, name)
 	}
 	dir = t.TempDir()
-	tool, err := build(dir)
-	if err != nil {
+	tool = dir + "/cfi2sframe"
+	if err := product.Build(tool); err != nil {
 		t.Fatal(err)
 	}
 	if err := makeMaterial(tool, dir); err != nil {

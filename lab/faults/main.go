@@ -1,6 +1,5 @@
-// Package faults has everything go wrong that can while cfi2sframe works on files, and looks whether each file is as
-// it was or as it is to be, whether nothing is left behind, and whether the exit status and what is
-// said are right.
+// Package faults has everything go wrong that can while cfi2sframe works on files. Each file must be unchanged or
+// complete, no temporary file may be left, and the exit status and the messages must be right.
 //
 // Usage: scripts/lab faults [--quick] [--only calls|kills|crash] [--cfi2sframe PROGRAM]
 //
@@ -22,8 +21,6 @@
 package faults
 
 import (
-	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,26 +28,24 @@ import (
 	"strings"
 	"time"
 
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/lab/product"
 )
 
-// Main runs the subcommand.
-func Main() {
-	quick := flag.Bool("quick", false, "fewer scenes, kills and moments, for a minute or two")
-	tool := flag.String("cfi2sframe", "", "the program; by default it is built")
-	only := flag.String("only", "", "calls, kills or crash: nothing but that part")
-	flag.Parse()
-	if flag.NArg() > 0 || *only != "" && *only != "calls" && *only != "kills" && *only != "crash" {
-		flag.Usage()
-		os.Exit(2)
+// Command returns the subcommand.
+func Command() *kit.Command {
+	c := kit.New("faults", "", 0, 0)
+	quick := c.Bool("quick", false, "fewer scenes, kills and moments, for a minute or two")
+	tool := c.String("cfi2sframe", "", "the `PROGRAM`; by default it is built")
+	only := c.String("only", "", "run one `PART` only: calls, kills or crash")
+	c.Run = func([]string) error {
+		if !slices.Contains([]string{"", "calls", "kills", "crash"}, *only) {
+			return fmt.Errorf("--only %q is not calls, kills or crash", *only)
+		}
+		return run(*tool, *only, *quick)
 	}
-	if err := run(*tool, *only, *quick); err != nil {
-		fmt.Fprintf(os.Stderr, "faults: %v\n", err)
-		os.Exit(1)
-	}
+	return c
 }
-
-var errFound = errors.New("something is wrong")
 
 func run(tool, only string, quick bool) error {
 	dir, err := os.MkdirTemp("", "faults-")
@@ -59,7 +54,8 @@ func run(tool, only string, quick bool) error {
 	}
 	defer os.RemoveAll(dir)
 	if tool == "" {
-		if tool, err = build(dir); err != nil {
+		tool = filepath.Join(dir, "cfi2sframe")
+		if err = product.Build(tool); err != nil {
 			return err
 		}
 	} else if tool, err = filepath.Abs(tool); err != nil {
@@ -83,15 +79,9 @@ func run(tool, only string, quick bool) error {
 		fmt.Printf("%s: %d runs and %d failures so far, %.0f s\n", part.name, n.runs, n.failures, time.Since(start).Seconds())
 	}
 	if n.failures > 0 {
-		return errFound
+		return kit.ErrFound
 	}
 	return nil
-}
-
-// build builds the tool without a C library, which makes system calls of its own when it starts.
-func build(dir string) (string, error) {
-	path := filepath.Join(dir, "cfi2sframe")
-	return path, product.Build(path)
 }
 
 // quickScenes are those of the quick mode.
@@ -122,7 +112,8 @@ func callFaults(tool, dir string, quick bool, n *counter) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%s: %d system calls failed; killed at %d, of which %d leave a second name\n", s.name, failed, moments, left)
+		fmt.Printf("%s: %d system calls failed; killed at %d; %d of the kills leave a second name\n",
+			s.name, failed, moments, left)
 	}
 	return nil
 }
