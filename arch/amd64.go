@@ -26,7 +26,8 @@ var amd64 = Arch{
 
 	EntryCFA: 8, // with the return address on top
 	FixedRA:  int64(sframe.AMD64Little.FixedRA()),
-	PLTCFA:   []byte{0x77, 8, 0x80, 0}, // rsp+8 (DW_OP_breg7), to which something is added that depends on rip (DW_OP_breg16)
+	// breg7 (rsp) 8; breg16 (rip) 0; lit15; and; lit of the byte; ge; lit3; shl; plus
+	PLTCFA: []byte{0x77, 8, 0x80, 0, 0x3f, 0x1a, pltByte, 0x2a, 0x33, 0x24, 0x22},
 
 	MaxPage:  4 << 10,
 	HashWord: 4,

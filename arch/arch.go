@@ -11,6 +11,7 @@
 package arch
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -26,6 +27,11 @@ const NoReg = ^uint64(0)
 // MinPage is the size in bytes of the smallest pages that loaders use, on every machine. Machines
 // with larger ones move code by multiples of these.
 const MinPage = 1 << 12
+
+// PLTEntry is the size in bytes of the entries of PLTs that PLTCFA describes.
+const PLTEntry = 16
+
+const pltByte = 0xff
 
 // An Arch is a machine, in one byte order or in both. Registers are DWARF numbers, and offsets and
 // sizes are in bytes. There is one for all who ask, which must not be changed.
@@ -52,7 +58,8 @@ type Arch struct {
 	// SavesSP says that SP may have save rules: they say where the caller's SP is
 	// saved, which is CallerSP by definition.
 	SavesSP bool
-	// PLTCFA begins the expression for the CFA that GNU ld writes for its PLTs, if it writes one.
+	// PLTCFA is the expression for the CFA that GNU ld writes for a whole PLT, if it writes one: EntryCFA from SP, and 8
+	// more from some byte of each entry on. pltByte stands for the operation with the number of that byte.
 	PLTCFA []byte
 
 	MaxPage  uint64 // the largest pages
@@ -136,6 +143,19 @@ func (a *Arch) PCRelType(size int) (uint32, bool) {
 		}
 	}
 	return 0, false
+}
+
+// PushAt returns from which byte on a PLT entry has 8 more bytes on the stack, and whether cfa is PLTCFA.
+func (a *Arch) PushAt(cfa []byte) (uint64, bool) {
+	i := bytes.IndexByte(a.PLTCFA, pltByte)
+	if i < 0 || len(cfa) != len(a.PLTCFA) {
+		return 0, false
+	}
+	if !bytes.Equal(cfa[:i], a.PLTCFA[:i]) || !bytes.Equal(cfa[i+1:], a.PLTCFA[i+1:]) {
+		return 0, false
+	}
+	at := cfa[i] - 0x30 // DW_OP_lit0
+	return uint64(at), 0 < at && at < PLTEntry
 }
 
 // Names returns the names of all machines, for a message: "amd64, aarch64 and s390x".

@@ -92,3 +92,36 @@ func TestPCRelType(t *testing.T) {
 		}
 	}
 }
+
+// TestPushAt recognises the expressions of GNU ld for PLTs with and without IBT, and no others.
+func TestPushAt(t *testing.T) {
+	with := func(at int, b byte) []byte {
+		code := []byte{0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22}
+		code[at] = b
+		return code
+	}
+	for _, tt := range []struct {
+		arch *Arch
+		code []byte
+		want uint64 // 0: none
+	}{
+		{&amd64, with(6, 0x3b), 11},
+		{&amd64, with(6, 0x39), 9},
+		{&amd64, with(6, 0x31), 1},
+		{&amd64, with(6, 0x3f), 15},
+		{&amd64, with(6, 0x30), 0},
+		{&amd64, with(6, 0x40), 0},
+		{&amd64, with(6, 0x2f), 0},
+		{&amd64, with(1, 16), 0},
+		{&amd64, with(10, 0x1c), 0},
+		{&amd64, with(6, 0x3b)[:10], 0},
+		{&amd64, append(with(6, 0x3b), 0x96), 0},
+		{&amd64, nil, 0},
+		{&aarch64, with(6, 0x3b), 0},
+		{&aarch64, nil, 0},
+	} {
+		if got, ok := tt.arch.PushAt(tt.code); ok != (tt.want > 0) || ok && got != tt.want {
+			t.Errorf("%s: % x: from byte %d on, %v; want %d", tt.arch.Name, tt.code, got, ok, tt.want)
+		}
+	}
+}

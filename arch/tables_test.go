@@ -30,7 +30,7 @@ func TestTables(t *testing.T) {
 		{62, "rax rdx rcx rbx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip", Arch{
 			Name: "amd64", Little: 3, SP: 7, FP: 6, RA: 16, PC: 16, RAState: NoReg, Probing: []string{"r11"},
 			EntryCFA: 8, FixedRA: -8, MaxPage: 0x1000, HashWord: 4,
-			PLTCFA:   []byte{0x77, 0x08, 0x80, 0x00}, // DW_OP_breg7 8, DW_OP_breg16 0
+			PLTCFA:   []byte{0x77, 0x08, 0x80, 0x00, 0x3f, 0x1a, 0xff, 0x2a, 0x33, 0x24, 0x22},
 			Fields:   fields(1, eight, 2, four4, 10, four, 11, Field{Size: 4, Signed: true}, 24, eight8),
 			Relative: []uint32{8, 37, 38},
 		}},

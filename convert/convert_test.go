@@ -498,19 +498,12 @@ func TestRegisterNumbers(t *testing.T) {
 	}
 }
 
-// varying is a function of that many bytes whose CFA depends on the pc, as in a PLT.
-func varying(directive string, size int) string {
-	return fmt.Sprintf(".balign 16\n.cfi_startproc\n%s\n.cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22\n"+
-		".skip %d, 0x90\n.cfi_endproc\n", directive, size)
-}
-
 // TestFormat3 says of gaps that format 3 covers them if it does so.
 func TestFormat3(t *testing.T) {
 	const (
 		neg      = ".cfi_escape 0x0f, 3, 0x77, 0, 0x1f\nnop\n" // CFA = -rsp, for which there is no form
 		computed = ".cfi_startproc\n" + neg + ".cfi_endproc\n"
 		register = ".cfi_startproc\n.cfi_def_cfa rbx, 16\nnop\n.cfi_endproc\n"
-		half     = translate.MaxVarying/2 + 16
 	)
 	// More gaps in format 3 than are listed, which are one in format 2.
 	const many = ".cfi_startproc\n.cfi_signal_frame\n.rept 65600\n" + neg + ".cfi_def_cfa rsp, 8\nnop\n.endr\n.cfi_endproc\n"
@@ -525,12 +518,6 @@ func TestFormat3(t *testing.T) {
 		{"behind more gaps than are listed", register + many + computed + register, map[string]uint64{"cfa-register": 1, "signal-frame": 0, "cfa-expression": 0},
 			"CFA based on a register other than SP and FP; --format 3 covers at least 1 of them\n"},
 	}
-	subjects = long.Pick(t, subjects, append(subjects, []subject{
-		{"beside much code whose CFA depends on the pc", varying("", half) + varying("", half) + register, map[string]uint64{"cfa-expression": 0, "cfa-register": 1},
-			"CFA based on a register other than SP and FP; --format 3 covers them\n"},
-		{"much code whose CFA depends on the pc, in format 3 only", varying("", half) + varying(".cfi_signal_frame", half) + register,
-			map[string]uint64{"signal-frame": 0, "cfa-register": 1}, ": signal frame\n"},
-	}...))
 	for _, tt := range subjects {
 		prog := link(t, tt.source)
 		_, c := run(t, prog, convert.Options{Version: sframe.V2, NoVerify: true, Workers: 1})
@@ -553,33 +540,6 @@ func TestFormat3(t *testing.T) {
 		}
 		if !strings.Contains(text.String(), tt.says) {
 			t.Errorf("%s: the report does not say %q:\n%s", tt.name, tt.says, text.String())
-		}
-	}
-}
-
-// TestWorkersVarying is TestWorkers for more code than a CFA that depends on the pc is evaluated
-// for. Which part of it is described must not depend on who comes first.
-func TestWorkersVarying(t *testing.T) {
-	long.Test(t)
-	const functions = 4 // of 0x60000 bytes, of which two are few enough
-	prog := link(t, strings.Repeat(varying("", 0x60000), functions))
-	var want []byte
-	for _, workers := range []int{1, 2, 3, 8} {
-		out, c := run(t, prog, convert.Options{Version: sframe.V2, Workers: workers})
-		if c.Described != functions*0x60000 || c.Covered != c.Described/2 {
-			t.Errorf("%d workers: %d of %d bytes are covered", workers, c.Covered, c.Described)
-		}
-		if len(c.Reasons) != 1 || c.Reasons[0].Format3 != 0 {
-			t.Errorf("%d workers: reasons %+v", workers, c.Reasons)
-		}
-		got, err := os.ReadFile(out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want == nil {
-			want = got
-		} else if !bytes.Equal(got, want) {
-			t.Errorf("%d workers: another file", workers)
 		}
 	}
 }

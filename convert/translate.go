@@ -10,7 +10,6 @@ import (
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
-	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/emit"
 	"cfi2sframe/padding"
@@ -144,18 +143,15 @@ func (s *single) translate(reach translate.Reach) (*translation, error) {
 	t := &translation{abi: abi, stubs: stubs}
 	topt := translate.Options{
 		Version: opt.Version, Outermost: opt.Outermost, Reach: reach, Stubs: stubs, Padding: s.padding(stubs),
-		Moves: s.f.Moves,
+		Moves: s.f.Moves, Budget: s.f.Budget(),
 	}
 	parts := s.table.Split(opt.workers(s.table, s.f.Size))
 	b, err := t.parallel(parts, enc, topt)
-	if err == nil && len(parts) > 1 && t.Bounded() { // the result must not depend on the parts
-		b, err = t.parallel([]*cfi.Table{s.table}, enc, topt)
-	}
 	if err != nil {
 		return nil, err
 	}
 	t.content = emit.Join(b)
-	return t, s.f.Budget().Spend(elffile.CostVarying, t.Work())
+	return t, nil
 }
 
 // parallel translates all parts of a table at the same time.
@@ -166,7 +162,6 @@ func (t *translation) parallel(parts []*cfi.Table, enc emit.Options, opt transla
 	var err error
 	for i := range parts {
 		part := opt
-		part.Part = len(parts) > 1
 		if opt.Padding != nil {
 			part.Padding, opt.Padding = opt.Padding[:parts[i].Len()], opt.Padding[parts[i].Len():]
 		}
@@ -217,22 +212,14 @@ func (s *single) format3(res *translate.Result) (*translate.Result, error) {
 	if s.opt.Version == sframe.Newest() || s.opt.Brief || len(res.Gaps) == 0 {
 		return nil, nil
 	}
-	opt := translate.Options{Version: sframe.Newest(), Moves: s.f.Moves}
-	if !res.Bounded() {
-		gaps := res.Gaps
-		part := s.table.Only(func(fn *cfi.Function) bool {
-			has := false
-			for len(gaps) > 0 && gaps[0].Function == fn {
-				has, gaps = true, gaps[1:]
-			}
-			return has
-		})
-		left, err := translate.Translate(part, opt, translate.Discard())
-		if err != nil || res.Varying+left.Varying <= translate.MaxVarying &&
-			res.Evaluated+left.Evaluated <= translate.MaxEvaluated {
-			return left, err
+	gaps := res.Gaps
+	part := s.table.Only(func(fn *cfi.Function) bool {
+		has := false
+		for len(gaps) > 0 && gaps[0].Function == fn {
+			has, gaps = true, gaps[1:]
 		}
-	}
-	// Which part is described depends on what comes before.
-	return translate.Translate(s.table, opt, translate.Discard())
+		return has
+	})
+	opt := translate.Options{Version: sframe.Newest(), Moves: s.f.Moves, Budget: s.f.Budget()}
+	return translate.Translate(part, opt, translate.Discard())
 }

@@ -44,7 +44,7 @@ var layers = map[string][]string{
 	"plt":                 {"arch", "cfi", "elffile"},
 	"report":              {"arch", "cfi", "elffile", "internal/compressed", "internal/dwline", "internal/page", "plt", "sframe", "translate"},
 	"sframe":              {},
-	"translate":           {"arch", "cfi", "plt", "sframe"},
+	"translate":           {"arch", "cfi", "elffile", "plt", "sframe"},
 	"verify":              {"cfi", "elffile", "sframe"},
 }
 

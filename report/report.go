@@ -193,7 +193,7 @@ func (c *Coverage) gaps(in *Input) {
 	gaps := res.Gaps[:take(&in.Room.gaps, len(res.Gaps))]
 	c.Omitted += len(res.Gaps) - len(gaps)
 	c.Gaps = make([]Gap, len(gaps))
-	words := translate.NewRuleWriter(in.ABI, in.Table.Order)
+	words := translate.NewRuleWriter(in.ABI)
 	var probing []string
 	if a := arch.OfABI(in.ABI); a != nil {
 		probing = a.Probing

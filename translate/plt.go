@@ -1,103 +1,66 @@
 package translate
 
 import (
+	"math"
 	"slices"
 
+	"cfi2sframe/arch"
+	"cfi2sframe/elffile"
 	"cfi2sframe/plt"
 	"cfi2sframe/sframe"
 )
 
-// MaxVarying bounds the code of a table, in bytes, for which a CFA that depends on pc is
-// evaluated. The PLT of the largest programs is a few hundred KiB.
-const MaxVarying = 1 << 20
+// maxPLT bounds the code in bytes that one row of a PLT describes. That of the largest programs has a few hundred KiB.
+const maxPLT = 1 << 20
 
-// maxSteps bounds the rows that come of it; a PLT has one for each 8 bytes of code.
-const maxSteps = 1 << 17
-
-// varying translates the current row, whose CFA depends on the pc: linkers
-// describe a whole PLT by one such row. The outcome is a step function of pc. It
-// becomes a PC-mask FDE where it repeats, and plain rows elsewhere. What depends on where the
-// code is loaded is a gap.
-func (x *translator) varying() {
+// plt translates the current row, which GNU ld wrote for a whole PLT: entries have 8 more bytes on the stack from byte
+// pushAt on. If the code can be moved by less than an entry, the row is a gap.
+func (x *translator) plt(pushAt uint64) error {
 	r := &x.row
-	begin, end := r.Begin, r.End
-	x.res.Varying += end - begin
-	if end-begin > MaxVarying-x.varied {
-		x.gap(begin, end, Gap{Reason: CFAExpression, Column: ColumnCFA, Rule: r.CFA})
-		return
+	size := r.End - r.Begin
+	gap := Gap{Column: ColumnCFA, Rule: r.CFA}
+	if x.opt.moves(r.Begin)%arch.PLTEntry != 0 {
+		gap.Reason = CFAAddress
+	} else if size > maxPLT {
+		gap.Reason = CFAExpression
 	}
-	x.varied += end - begin
-	steps := x.steps[:0]
-	var known [lines]line
-	for pc := begin; pc < end; pc++ {
-		row, g := x.rowAt(pc, &known)
-		if g.Reason == 0 && (len(steps) == 0 || steps[len(steps)-1].Row != row) {
-			if len(steps) == maxSteps {
-				g = Gap{Reason: CFAExpression, Column: ColumnCFA, Rule: r.CFA}
-			}
-			steps = append(steps, sframe.Ref{Start: uint32(pc - begin), Row: row})
+	if gap.Reason != 0 {
+		x.gap(r.Begin, r.End, gap)
+		return nil
+	}
+	if err := x.opt.Budget.Spend(elffile.CostVarying, size); err != nil {
+		return err
+	}
+	x.steps = x.steps[:0]
+	for off := uint64(0); off < size; {
+		cfa, next := int64(x.arch.EntryCFA), pushAt
+		at := (r.Begin + off) % arch.PLTEntry
+		if at >= pushAt {
+			cfa, next = cfa+8, arch.PLTEntry
 		}
+		e, g := x.form(value{base: ofReg, reg: x.arch.SP, off: cfa})
 		if g.Reason != 0 {
-			x.gap(begin, end, g)
-			return
+			x.gap(r.Begin, r.End, g)
+			return nil
 		}
+		x.steps = append(x.steps, sframe.Ref{Start: uint32(off), Row: x.number(e)})
+		off += next - at
 	}
-	x.steps = steps
-	x.spread(steps, begin, end)
+	x.spread(x.steps, r.Begin, r.End, arch.PLTEntry)
+	return nil
 }
 
-// lines is how many places rows are remembered by, by the lowest bits of the pc: those of a PLT repeat with
-// its entries, of 16 bytes as a rule.
-const lines = 64
-
-// A line is what a row is at all pcs with some lowest bits, if nothing else matters.
-type line struct {
-	row  uint32 // its number, plus 1; 0: it is not known
-	cost uint64 // bytes of expressions that were evaluated for it, which count for each pc all the same
-}
-
-// rowAt returns the number of what the row at hand is at pc, or the gap.
-func (x *translator) rowAt(pc uint64, known *[lines]line) (uint32, Gap) {
-	same, spent := &known[pc%lines], x.eval.spent
-	if same.row > 0 && spent+same.cost <= x.eval.limit {
-		x.eval.spent += same.cost
-		return same.row - 1, Gap{}
-	}
-	vague := x.vague()
-	cfa := x.cfa(pc, vague|^uint64(lines-1)) // as if all others were not certain
-	only := cfa.base != unknown && cfa.vague == 0
-	if !only {
-		x.eval.spent = spent
-		cfa = x.cfa(pc, vague)
-	}
-	e, g := x.form(cfa)
-	if cfa.vague != 0 {
-		g = Gap{Reason: CFAAddress, Column: ColumnCFA, Rule: x.row.CFA}
-	}
-	if g.Reason != 0 {
-		return 0, g
-	}
-	row := x.number(e)
-	if only {
-		*same = line{row + 1, x.eval.spent - spent}
-	}
-	return row, Gap{}
-}
-
-// spread adds the step function over [begin, end), as blocks where it repeats.
-func (x *translator) spread(steps []sframe.Ref, begin, end uint64) {
-	rep := uint64(0)
-	if x.layout.RepSize {
-		// Without it, readers do not agree on which rows hold.
-		rep = period(steps, begin, end, x.opt.moves(begin))
-	}
-	first := begin
-	if rep > 0 {
+// spread adds rows for [begin, end): as blocks of rep bytes if the version has them, otherwise one for each step. A rep of
+// 0 stands for steps that do not repeat.
+func (x *translator) spread(steps []sframe.Ref, begin, end, rep uint64) {
+	first := end // of the blocks
+	// In V1, which has no field for the size, readers do not agree on which rows hold.
+	if x.layout.RepSize && 0 < rep && rep <= math.MaxUint8 && x.opt.moves(begin)%rep == 0 {
 		// SFrame takes pc itself modulo the size of the block.
-		first += (rep - begin%rep) % rep
-	}
-	if rep == 0 || end-first < 2*rep {
-		first = end
+		first = begin + (rep-begin%rep)%rep
+		if first > end || end-first < 2*rep {
+			first = end
+		}
 	}
 	x.plain(steps, begin, first)
 	if first < end {
@@ -134,47 +97,6 @@ func (x *translator) masked(steps []sframe.Ref, begin, first, end, rep uint64) {
 	}
 	d.last = len(x.refs)
 	x.runs = append(x.runs, d)
-}
-
-// period returns the smallest number of bytes after which the step function
-// repeats over [begin, end), or 0. It is at most what a repetition size can say, and blocks of
-// that size stay blocks if the code is moved by multiples of moves.
-func period(steps []sframe.Ref, begin, end, moves uint64) uint64 {
-	if len(steps) < 2 {
-		return 0
-	}
-	size := uint32(end - begin)
-	for rep := uint32(2); rep <= 255 && rep < size; rep++ {
-		if moves%uint64(rep) == 0 && repeats(steps, size, rep) {
-			return uint64(rep)
-		}
-	}
-	return 0
-}
-
-// repeats reports whether the step function is equal to itself moved by rep.
-func repeats(steps []sframe.Ref, size, rep uint32) bool {
-	i, j := 0, 0 // the steps at pc and at pc + rep
-	for pc := uint32(0); pc < size-rep; {
-		for j+1 < len(steps) && steps[j+1].Start <= pc+rep {
-			j++
-		}
-		for i+1 < len(steps) && steps[i+1].Start <= pc {
-			i++
-		}
-		if steps[i].Row != steps[j].Row {
-			return false
-		}
-		next := size - rep
-		if i+1 < len(steps) {
-			next = min(next, steps[i+1].Start)
-		}
-		if j+1 < len(steps) {
-			next = min(next, steps[j+1].Start-rep)
-		}
-		pc = next
-	}
-	return true
 }
 
 // stubs translates PLT stubs that no CFI describes. Neighbours that are alike become
@@ -220,7 +142,11 @@ func (x *translator) likeStubs(stubs []plt.Stub) error {
 		}
 	}
 	x.open, x.runs, x.refs = false, x.runs[:0], x.refs[:0]
-	x.spread(steps, begin, end)
+	rep := uint64(0)
+	if len(stubs) > 1 && len(steps) > 1 {
+		rep = stubs[0].End - begin
+	}
+	x.spread(steps, begin, end, rep)
 	for _, r := range x.runs {
 		d := sframe.FDE{Start: r.begin, Size: uint32(r.end - r.begin), PCMask: r.rep > 0, RepSize: r.rep}
 		if _, err := x.sink.Add(d, x.refs[r.first:r.last]); err != nil {

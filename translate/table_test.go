@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
 	"cfi2sframe/plt"
 	"cfi2sframe/sframe"
 )
@@ -116,11 +116,6 @@ func (k *kept) String() string {
 // pltCFA sets the CFA to what GNU ld has for .plt: rsp + 8 + (((rip & 15) >= 11) << 3).
 var pltCFA = []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22}
 
-// modulo sets the CFA to rsp + 8 + ((rip % n >= 11) << 3).
-func modulo(n uint16) []byte {
-	return []byte{0x0f, 13, 0x77, 8, 0x80, 0, 0x0a, byte(n), byte(n >> 8), 0x1d, 0x3b, 0x2a, 0x33, 0x24, 0x22}
-}
-
 // TestFunctions says what functions become, by the rules of their instructions: rows, or gaps with a reason.
 func TestFunctions(t *testing.T) {
 	fixed := func(uint64) uint64 { return 0 }
@@ -168,17 +163,16 @@ func TestFunctions(t *testing.T) {
 		{"a PLT of a block and a half", Options{Moves: by16}, "", []described{{0x1000, 24, pltCFA}}, "0x1000+0x18: 0x0 sp+8 0xb sp+16 0x10 sp+8\n", nil},
 		{"a PLT that starts in a block", Options{Moves: by16}, "", []described{{0x1008, 56, pltCFA}},
 			"0x1008+0x8: 0x0 sp+8 0x3 sp+16\n0x1010+0x30 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
-		// The repetition size is an unsigned byte (specification, "The SFrame FDE").
-		{"blocks of 255 bytes", Options{Moves: fixed}, "", []described{{255 * 16, 510, modulo(255)}},
-			"0xff0+0x1fe rep 255: 0x0 sp+8 0xb sp+16\n", nil},
-		{"blocks of 256 bytes", Options{Moves: fixed}, "", []described{{0x1000, 0x200, modulo(256)}},
-			"0x1000+0x200: 0x0 sp+8 0xb sp+16 0x100 sp+8 0x10b sp+16\n", nil},
-		{"a PLT of 1 MiB", Options{Moves: by16}, "", []described{{0x100000, MaxVarying, pltCFA}}, "0x100000+0x100000 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
-		{"a PLT of 1 MiB and a byte", Options{Moves: by16}, "", []described{{0x100000, MaxVarying + 1, pltCFA}}, "", map[Reason]Sum{CFAExpression: {1, 1, MaxVarying + 1}}},
-		{"two of 1 MiB", Options{Moves: by16}, "", []described{{0x100000, MaxVarying, pltCFA}, {0x300000, 16, pltCFA}},
-			"0x100000+0x100000 rep 16: 0x0 sp+8 0xb sp+16\n", map[Reason]Sum{CFAExpression: {1, 1, 16}}},
-		{"another row at every pc", Options{Moves: fixed}, "", // rsp + 8 + (rip & 0xfffff)
-			[]described{{0x100000, maxSteps + 1, []byte{0x0f, 11, 0x77, 8, 0x80, 0, 0x0c, 0xff, 0xff, 0x0f, 0, 0x1a, 0x22}}}, "", map[Reason]Sum{CFAExpression: {1, 1, maxSteps + 1}}},
+		{"a PLT of one entry", Options{Moves: by16}, "", []described{{0x1000, 16, pltCFA}}, "0x1000+0x10: 0x0 sp+8 0xb sp+16\n", nil},
+		{"a PLT of 1 MiB", Options{Moves: by16}, "", []described{{0x100000, maxPLT, pltCFA}}, "0x100000+0x100000 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
+		{"a PLT of 1 MiB and a byte", Options{Moves: by16}, "", []described{{0x100000, maxPLT + 1, pltCFA}}, "", map[Reason]Sum{CFAExpression: {1, 1, maxPLT + 1}}},
+		{"a PLT at the end of memory", Options{Moves: by16}, "", []described{{1<<64 - 32, 31, pltCFA}},
+			"0xffffffffffffffe0+0x1f: 0x0 sp+8 0xb sp+16 0x10 sp+8 0x1b sp+16\n", nil},
+		{"a PLT with the return address undefined", Options{Moves: by16}, "", []described{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 16)}},
+			"", map[Reason]Sum{Outermost: {1, 1, 64}}},
+		{"a PLT with the frame pointer undefined", Options{Moves: by16}, "", []described{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 6)}},
+			"", map[Reason]Sum{FPUndefined: {1, 1, 64}}},
+		{"another CFA by the pc", Options{Moves: fixed}, "", []described{{0x1000, 4, []byte{0x0f, 2, 0x80, 0}}}, "", map[Reason]Sum{CFAExpression: {1, 1, 4}}},
 		{"the CFA is what is at an address by pc", Options{Moves: fixed}, "", []described{{0x1000, 4, []byte{0x0f, 3, 0x80, 0, 0x06}}}, "", map[Reason]Sum{CFAExpression: {1, 1, 4}}},
 	} {
 		if tt.opt.Version == 0 {
@@ -218,14 +212,14 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
-// TestPart ends at the first function that would be too much, where only a part of a table is given.
-func TestPart(t *testing.T) {
-	table := parse(t, "", described{0x100000, MaxVarying, pltCFA}, described{0x300000, 16, pltCFA}, described{0x400000, 16, nil})
-	for part, want := range map[bool]int{true: 1, false: 2} {
-		var sink kept
-		res, err := Translate(table, Options{Version: sframe.V2, Part: part, Moves: func(uint64) uint64 { return 16 }}, &sink)
-		if err != nil || !res.Bounded() || len(sink.fdes) != want || res.Varying != MaxVarying+16 {
-			t.Errorf("part %t: error %v, bounded %t, %d bytes that vary,\n%s%d FDEs were expected", part, err, res.Bounded(), res.Varying, &sink, want)
+// TestBudget has more code in PLTs than the size of the input justifies.
+func TestBudget(t *testing.T) {
+	var fns []described
+	for i := range uint64(5) {
+		fns = append(fns, described{(i + 1) << 24, maxPLT, pltCFA})
+		opt := Options{Version: sframe.V2, Moves: func(uint64) uint64 { return 16 }, Budget: elffile.NewBudget(0)}
+		if _, err := Translate(parse(t, "", fns...), opt, Discard()); errors.Is(err, elffile.ErrBudget) != (len(fns) == 5) {
+			t.Errorf("%d PLTs of 1 MiB: error %v", len(fns), err)
 		}
 	}
 }
@@ -294,15 +288,14 @@ func TestUnknownValues(t *testing.T) {
 		want   string
 	}{
 		{ColumnCFA, computed(0x77, 8, 0x06, 0x06), "exp DW_OP_breg7(rsp) 0x8 DW_OP_deref DW_OP_deref"},
-		{ColumnCFA, computed(0x40), "0x10"},
-		{ColumnCFA, computed(0x11, 0x7f), "0xffffffffffffffff"},
+		{ColumnCFA, computed(0x40), "exp DW_OP_lit16"},
 		{ColumnFP, computed(0x22), "exp DW_OP_plus"},
 		{ColumnFP, valComputed(0x06, 0x06), "exp DW_OP_deref DW_OP_deref"},
 		{ColumnCFA, computed(0x9e, 0xff, 0xff, 0xff, 0x7f), "exp 9e ff ff ff 7f"},
 		{ColumnCFA, computed(0x10, 0x80), "exp DW_OP_constu 10 80"},
 		{ColumnCFA, computed(append(slices.Clone(long), 0x06, 0x06)...), "exp " + strings.Repeat("96 ", maxPrinted-1) + "96 and 2 bytes more"},
 	} {
-		got := NewRuleWriter(sframe.AMD64Little, binary.LittleEndian).Rule(&Gap{Column: tt.column, Rule: tt.rule})
+		got := NewRuleWriter(sframe.AMD64Little).Rule(&Gap{Column: tt.column, Rule: tt.rule})
 		if got != tt.want {
 			t.Errorf("% x is %q, want %q", tt.rule.Expression, got, tt.want)
 		}
@@ -312,70 +305,6 @@ func TestUnknownValues(t *testing.T) {
 	}
 	if r := Malformed + 1; r.Name() != "reason-21" || r.String() != "Reason(21)" || Reason(0).Name() != "reason-0" {
 		t.Errorf("%s, %s, %s", r.Name(), r, Reason(0).Name())
-	}
-}
-
-// TestOperands reads constants of all sizes, and refuses what is not on the stack.
-func TestOperands(t *testing.T) {
-	for _, tt := range []struct {
-		code []byte
-		want value
-	}{
-		{[]byte{0x08, 0xff}, number(255)},
-		{[]byte{0x09, 0xff}, number(-1)},
-		{[]byte{0x0a, 0xfe, 0xff}, number(65534)},
-		{[]byte{0x0b, 0xfe, 0xff}, number(-2)},
-		{[]byte{0x0c, 0xfe, 0xff, 0xff, 0xff}, number(1<<32 - 2)},
-		{[]byte{0x0d, 0xfe, 0xff, 0xff, 0xff}, number(-2)},
-		{[]byte{0x0f, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, number(-2)},
-		{[]byte{0x10, 0xff, 0x7f}, number(16383)},
-		{[]byte{0x11, 0xff, 0x7f}, number(-1)},
-		{[]byte{0x11, 0xc0, 0x00}, number(64)},
-		{[]byte{0x10, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01}, number(-1 << 63)},
-		{[]byte{0x11, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, number(-1)},
-		{[]byte{0x11, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40}, number(-1 << 62)},
-		{[]byte{0x30}, number(0)},
-		{[]byte{0x4f}, number(31)},
-		{[]byte{0x35, 0x12, 0x1e}, number(25)},
-		{[]byte{0x09, 0xfb, 0x19}, number(5)},
-		{[]byte{0x35, 0x19}, number(5)},
-		{[]byte{0x35, 0x20}, number(-6)},
-		{[]byte{0x09, 0xf8, 0x33, 0x1b}, number(-2)}, // DW_OP_div is signed
-		{[]byte{0x09, 0xf8, 0x33, 0x1d}, number(2)},  // DW_OP_mod is not: 2^64-8 is 3n+2
-		{[]byte{0x09, 0xf8, 0x31, 0x26}, number(-4)},
-		{[]byte{0x09, 0xf8, 0x31, 0x25}, number(1<<63 - 4)},
-		{[]byte{0x31, 0x08, 63, 0x24}, number(-1 << 63)},
-		{[]byte{0x31, 0x08, 64, 0x24}, value{}},
-		{[]byte{0x31, 0x32, 0x29}, number(0)}, {[]byte{0x31, 0x31, 0x29}, number(1)}, // eq
-		{[]byte{0x31, 0x31, 0x2a}, number(1)}, {[]byte{0x31, 0x32, 0x2a}, number(0)}, // ge
-		{[]byte{0x31, 0x31, 0x2b}, number(0)}, {[]byte{0x32, 0x31, 0x2b}, number(1)}, // gt
-		{[]byte{0x31, 0x31, 0x2c}, number(1)}, {[]byte{0x32, 0x31, 0x2c}, number(0)}, // le
-		{[]byte{0x31, 0x31, 0x2d}, number(0)}, {[]byte{0x31, 0x32, 0x2d}, number(1)}, // lt
-		{[]byte{0x31, 0x31, 0x2e}, number(0)}, {[]byte{0x31, 0x32, 0x2e}, number(1)}, // ne
-		{[]byte{0x09, 0xff, 0x31, 0x2d}, number(1)}, // comparisons are signed
-		{[]byte{0x31, 0x15, 1}, value{}},            // pick, of a stack of one
-		{[]byte{0x12}, value{}},
-		{[]byte{0x31, 0x14}, value{}},
-		{[]byte{0x30, 0x23, 0x40}, number(64)},       // plus_uconst
-		{slices.Repeat([]byte{0x31}, 64), number(1)}, // libgcc has room for 64 values
-		{slices.Repeat([]byte{0x31}, 65), value{}},
-		{[]byte{0x77, 0, 0x06, 0x33, 0x22, 0x13, 0x35}, value{}}, // a value that is not known, and is dropped
-		{[]byte{0x70, 8}, value{base: ofReg, reg: 0, off: 8}},    // breg0
-		{[]byte{0x8f, 8}, value{base: ofReg, reg: 31, off: 8}},   // breg31
-		{[]byte{0x77, 0, 0x1f}, value{}},
-		{[]byte{0x77, 0, 0x77, 0, 0x1c}, value{}},
-		{[]byte{0x40, 0x06}, value{}}, // what is at a number
-		{[]byte{0x77, 0, 0x06, 0x33, 0x22}, value{}},
-		{[]byte{0x77, 0, 0x06, 0x30, 0x22}, value{base: ofReg, reg: 7, deref: true}},
-	} {
-		e := evaluator{order: binary.LittleEndian, pcReg: arch.NoReg}
-		if got := e.eval(tt.code); got != tt.want {
-			t.Errorf("% x: %+v, want %+v", tt.code, got, tt.want)
-		}
-	}
-	e := evaluator{order: binary.BigEndian, pcReg: arch.NoReg}
-	if got := e.eval([]byte{0x0c, 0, 0, 1, 2}); got != number(258) {
-		t.Errorf("big-endian: %+v", got)
 	}
 }
 

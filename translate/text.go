@@ -2,7 +2,6 @@ package translate
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"strings"
@@ -20,16 +19,15 @@ import (
 // operations.
 type RuleWriter struct {
 	arch *arch.Arch
-	eval evaluator
 }
 
 // NewRuleWriter returns a RuleWriter for an ABI.
-func NewRuleWriter(id sframe.ABI, o binary.ByteOrder) *RuleWriter {
+func NewRuleWriter(id sframe.ABI) *RuleWriter {
 	a := arch.OfABI(id)
 	if a == nil {
 		a = &arch.Arch{}
 	}
-	return &RuleWriter{arch: a, eval: evaluator{order: o, pcReg: arch.NoReg}}
+	return &RuleWriter{a}
 }
 
 // Rule returns the gap's rule in words, or "" if no rule is to blame.
@@ -55,8 +53,8 @@ func (w *RuleWriter) Rule(g *Gap) string {
 	}
 	var v value
 	if g.Column == ColumnCFA {
-		v = w.eval.eval(r.Expression)
-	} else if v = w.eval.eval(r.Expression, value{base: ofCFA}); r.Rule == frame.RuleExpression {
+		v = evaluate(r.Expression, value{}, arch.NoReg)
+	} else if v = evaluate(r.Expression, value{base: ofCFA}, arch.NoReg); r.Rule == frame.RuleExpression {
 		v = load(v)
 	}
 	if v.base == unknown {
@@ -93,12 +91,9 @@ func prettyPrint(out io.Writer, code []byte, name func(uint64) string) {
 
 func (w *RuleWriter) value(v value) string {
 	var s string
-	switch v.base {
-	case constant:
-		s = fmt.Sprintf("%#x", uint64(v.off))
-	case ofCFA:
+	if v.base == ofCFA {
 		s = fmt.Sprintf("c%+d", v.off)
-	default: // ofReg
+	} else {
 		s = fmt.Sprintf("%s%+d", w.arch.Register(v.reg), v.off)
 	}
 	if v.deref {

@@ -8,6 +8,7 @@ import (
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
+	"cfi2sframe/elffile"
 	"cfi2sframe/plt"
 	"cfi2sframe/sframe"
 )
@@ -23,9 +24,8 @@ type Options struct {
 	Reach Reach
 	// Stubs are PLT stubs that no CFI describes; see package plt.
 	Stubs []plt.Stub
-	// Part says that the table is a part of one: a Result that is Bounded is of no use, and need not be
-	// complete.
-	Part bool
+	// Budget bounds the work on PLTs. Nil has no bound.
+	Budget *elffile.Budget
 	// Padding is how many bytes of padding after each of the functions get its last row; see package padding. Nil
 	// stands for none.
 	Padding []uint8
@@ -152,16 +152,7 @@ type Result struct {
 	// Padding is padding after functions that SFrame describes and CFI does not.
 	Padding uint64
 	cuts    map[cfi.FDE]outcome // of FDEs of which others left pieces
-	// Varying is code whose CFA depends on the pc. If it is more than MaxVarying, which part of it
-	// is described depends on what is translated before, in the same table.
-	Varying uint64
-	// Evaluated is how many bytes of expressions were asked for. It is with MaxEvaluated as with Varying.
-	Evaluated uint64
 }
-
-// Bounded reports whether so much of a table is asked for that what comes last is left out: whether
-// that is so must not be decided for parts of it.
-func (r *Result) Bounded() bool { return r.Varying > MaxVarying || r.Evaluated > MaxEvaluated }
 
 // An outcome is what became of the function of an FDE.
 type outcome struct {
@@ -181,7 +172,6 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	}
 	x := &translator{
 		arch: a, opt: opt, codec: codec, layout: codec.Layout(), sink: sink, res: &Result{Functions: t.Len(), Sums: make(map[Reason]Sum)},
-		eval:  evaluator{order: t.Order, pcReg: a.PC, limit: MaxEvaluated},
 		known: make([]known, t.NumRules()), repeat: make([]repeatable, t.NumPrograms()),
 	}
 	mine := scratches.Get().(*scratch)
@@ -199,18 +189,12 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 		if err := x.function(t.At(i)); err != nil {
 			return nil, err
 		}
-		if x.res.Evaluated = x.eval.spent; opt.Part && x.res.Bounded() {
-			return x.res, nil
-		}
 	}
 	if err := x.stubs(opt.Stubs); err != nil {
 		return nil, err
 	}
 	return x.res, nil
 }
-
-// Work is a measure of what Varying and Evaluated have taken.
-func (r *Result) Work() uint64 { return min(r.Varying, MaxVarying) + min(r.Evaluated, MaxEvaluated)/16 }
 
 // Merge returns the Result for a table from those for its parts, in their order.
 func Merge(parts []*Result) *Result {
@@ -223,8 +207,6 @@ func Merge(parts []*Result) *Result {
 		sum.Topmost += p.Topmost
 		sum.Synthesised += p.Synthesised
 		sum.Padding += p.Padding
-		sum.Varying += p.Varying
-		sum.Evaluated += p.Evaluated
 		sum.Gaps = append(sum.Gaps, p.Gaps[:min(len(p.Gaps), maxGaps-len(sum.Gaps))]...)
 		for r, s := range p.Sums {
 			t := sum.Sums[r]
@@ -280,11 +262,10 @@ type translator struct {
 	layout *sframe.Layout
 	sink   Sink
 	res    *Result
-	eval   evaluator
 
-	fn   *cfi.Function // at hand
+	fn   *cfi.Function // the current one
 	pad  uint64        // bytes of padding after it
-	row  cfi.Row       // at hand
+	row  cfi.Row       // the current one
 	open bool          // the last run takes more rows
 	scratch
 
@@ -292,12 +273,10 @@ type translator struct {
 	lost   []Gap        // what rules become that have no form
 	top    []bool       // by the numbers of the sink's rows: registers other than SP and FP are needed
 	repeat []repeatable // by the numbers of programs
-	pcRead bool         // a rule of the function at hand depends on the pc
-
-	varied uint64 // code that varying has looked at, in all functions
+	pcRead bool         // a rule of the current function depends on the pc
 }
 
-// A scratch is what becomes of the function at hand, until all of its rows are known to be sound. One
+// A scratch is what becomes of the current function, until all of its rows are known to be sound. One
 // translator after the other uses it: an archive may have tens of thousands of members.
 type scratch struct {
 	runs  []run
@@ -339,7 +318,9 @@ func (x *translator) function(fn *cfi.Function) error {
 				return nil
 			}
 		}
-		x.translateRows()
+		if err := x.translateRows(); err != nil {
+			return err
+		}
 		if err := x.commit(); err != nil {
 			return err
 		}
@@ -351,8 +332,8 @@ func (x *translator) function(fn *cfi.Function) error {
 	return x.commit()
 }
 
-// translateRows translates the rows of the function at hand.
-func (x *translator) translateRows() {
+// translateRows translates the rows of the current function.
+func (x *translator) translateRows() error {
 	fn := x.fn
 	switch err := fn.Err(); {
 	case fn.NumRows() >= maxRows:
@@ -361,12 +342,15 @@ func (x *translator) translateRows() {
 		x.gap(fn.Begin, fn.End, Gap{Reason: Malformed, Err: err})
 	case fn.Program() < 0 || !x.simple(fn.Steps()):
 		for x.row = range fn.Rows() {
-			x.translate()
+			if err := x.translate(); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
-// simple translates the function at hand, which is not cut, if each of its rows is known to have a form
+// simple translates the current function, which is not cut, if each of its rows is known to have a form
 // that holds for any frame. Most functions are such ones.
 func (x *translator) simple(steps []cfi.Step) bool {
 	fn, refs := x.fn, x.refs
@@ -394,7 +378,7 @@ type repeatable struct {
 	above uint32 // another function that has its rows has more bytes than that
 }
 
-// repeatable returns what of the function at hand others may repeat.
+// repeatable returns what of the current function others may repeat.
 func (x *translator) repeatable() repeatable {
 	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.runs[0].topmost > 0 {
 		return repeatable{}
@@ -402,7 +386,7 @@ func (x *translator) repeatable() repeatable {
 	return repeatable{uint32(x.runs[0].handle) + 1, uint32(x.fn.MinSize() - 1)}
 }
 
-// again adds the function at hand with the rows that another one has.
+// again adds the current function with the rows that another one has.
 func (x *translator) again(handle int) {
 	fn := x.fn
 	x.res.Covered += fn.End - fn.Begin
@@ -411,7 +395,7 @@ func (x *translator) again(handle int) {
 	x.sink.Repeat(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin + x.pad), KeyB: fn.KeyB(), Signal: fn.Signal()}, handle)
 }
 
-// commit hands the function at hand over.
+// commit hands the current function over.
 func (x *translator) commit() error {
 	for i := range x.runs {
 		r := &x.runs[i]
@@ -503,7 +487,7 @@ func (x *translator) add(begin, end uint64, row uint32) {
 // A known is what rules become: a program has many rows, and few rules that differ.
 type known struct {
 	is kind
-	n  uint32 // the number of the sink's row, or an index of translator.lost
+	n  uint32 // the number of the sink's row, an index of translator.lost, or what arch.PushAt returns
 }
 
 type kind uint8
@@ -512,11 +496,11 @@ const (
 	unseen kind = iota
 	asRow
 	asGap
-	asVarying // it depends on the pc
+	asPLT // it depends on the pc
 )
 
-// translate translates the row at hand.
-func (x *translator) translate() {
+// translate translates the current row.
+func (x *translator) translate() error {
 	r, k := &x.row, &x.known[x.row.Number]
 	if k.is == unseen {
 		*k = x.first()
@@ -526,19 +510,22 @@ func (x *translator) translate() {
 		x.add(r.Begin, r.End, k.n)
 	case asGap:
 		x.gap(r.Begin, r.End, x.lost[k.n])
-	case asVarying:
+	case asPLT:
 		x.pcRead = true
-		x.varying()
+		return x.plt(uint64(k.n))
 	}
+	return nil
 }
 
-// first finds out what the rules of the row at hand become.
+// first finds out what the rules of the current row become.
 func (x *translator) first() known {
-	cfa := x.cfa(x.row.Begin, x.vague())
-	if x.eval.pcHit && x.row.RA.Rule != cfi.RuleUndefined {
-		return known{is: asVarying}
+	r := &x.row
+	if r.CFA.Rule == cfi.RuleExpression && r.RA.Rule != cfi.RuleUndefined {
+		if at, ok := x.arch.PushAt(r.CFA.Expression); ok {
+			return known{asPLT, uint32(at)}
+		}
 	}
-	e, g := x.form(cfa)
+	e, g := x.form(x.cfa())
 	if g.Reason != 0 {
 		x.lost = append(x.lost, g)
 		return known{asGap, uint32(len(x.lost) - 1)}
@@ -546,23 +533,13 @@ func (x *translator) first() known {
 	return known{asRow, x.number(e)}
 }
 
-// vague returns the bits of the pc that are not certain before the code runs.
-func (x *translator) vague() uint64 {
-	if x.row.CFA.Rule != cfi.RuleExpression {
-		return 0
-	}
-	return -x.opt.moves(x.row.Begin) // all bits from that one on; none if the code stays
-}
-
-// cfa returns the CFA of the row at hand at pc, of which some bits are vague.
-func (x *translator) cfa(pc, vague uint64) value {
-	x.eval.pcHit = false
+// cfa returns the CFA of the current row.
+func (x *translator) cfa() value {
 	switch rule := &x.row.CFA; rule.Rule {
 	case cfi.RuleCFA:
 		return value{base: ofReg, reg: rule.Reg, off: rule.Offset}
 	case cfi.RuleExpression:
-		x.eval.pc, x.eval.vague = pc, vague
-		return x.eval.eval(rule.Expression)
+		return evaluate(rule.Expression, value{}, x.arch.PC)
 	case cfi.RuleUndefined:
 		return value{base: undefined}
 	}
@@ -585,10 +562,7 @@ func (x *translator) register(rule *cfi.Rule, reg uint64, cfa value) value {
 	case cfi.RuleValOffset:
 		return value{base: ofCFA, off: rule.Offset}
 	case cfi.RuleExpression, cfi.RuleValExpression:
-		v = x.eval.eval(rule.Expression, value{base: ofCFA})
-		if x.eval.pcHit {
-			return value{}
-		}
+		v = evaluate(rule.Expression, value{base: ofCFA}, x.arch.PC)
 		if rule.Rule == cfi.RuleExpression {
 			v = load(v)
 		}
@@ -604,7 +578,7 @@ func (x *translator) register(rule *cfi.Rule, reg uint64, cfa value) value {
 	return v
 }
 
-// form finds the SFrame form of the row at hand, whose CFA is given, or the gap
+// form finds the SFrame form of the current row, whose CFA is given, or the gap
 // that it is.
 func (x *translator) form(cfa value) (e sframe.Row, g Gap) {
 	r := &x.row

@@ -161,7 +161,7 @@ func TestHostileBounds(t *testing.T) {
 		{name: "rows that are all different", make: manyRows, args: [][]string{toOut}},
 		{name: "a function cut in pieces", make: manyPieces, args: [][]string{toText}, want: "FDEs cut because they overlap another one"},
 		{name: "rows with a long expression", make: longExpressions, args: [][]string{toText}, want: "CFA given by an expression"},
-		{name: "a PLT with long expressions", make: longPLT, args: [][]string{toText}, want: "1,048,576 bytes in 1 range of 1 function: return address by another rule"},
+		{name: "a PLT with long expressions", make: longPLT, args: [][]string{toText}, want: "1,048,576 bytes in 1 range of 1 function: CFA given by an expression"},
 		{name: "120 sections .eh_frame of the same bytes", make: sameFrames, args: [][]string{toText}, status: 1,
 			want: "1048576 bytes of CFI, beside 12582912 of other sections"},
 		{name: "names of sections that are one", make: sameNames, args: [][]string{toJSON}, status: 1,

@@ -106,7 +106,8 @@ func zstdOf(t testing.TB, b []byte) []byte {
 
 // pltArchive has programs with a PLT of a megabyte, whose CFA depends on the pc.
 func pltArchive(t testing.TB) []byte {
-	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", longPLT(t)), 1000))
+	b := described(t, func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text, 1<<20, steady...) }).B
+	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", b), 1000))
 }
 
 // rowsArchive has programs with an .sframe whose FDEs share their rows.

@@ -743,18 +743,6 @@ func TestHostileSize(t *testing.T) {
 					p.Put64(h+elftest.ShAddr, uint64(0x100000+1000*i))
 				})
 			}},
-		{name: "a PLT of 100,000 bytes without a pattern, not in its place", want: "left out: 100,000 bytes in 1 range of 1 function: CFA depends on where the code is loaded",
-			change: spread(1<<30, func(f *elftest.Frames, text uint64) {
-				f.FDE(f.CIE(elftest.Sound...), text, 100_000, unruly...)
-			})},
-		{name: "a PLT of 100,000 bytes without a pattern", want: "100,000 bytes of code described by CFI, 100,000 covered", fixture: "undefra",
-			change: spread(1<<30, func(f *elftest.Frames, text uint64) {
-				f.FDE(f.CIE(elftest.Sound...), text, 100_000, unruly...)
-			})},
-		{name: "a PLT of a megabyte without a pattern", long: true, want: "CFA given by an expression", fixture: "undefra",
-			change: spread(1<<30, func(f *elftest.Frames, text uint64) {
-				f.FDE(f.CIE(elftest.Sound...), text, 1_000_000, unruly...)
-			})},
 		{name: "a PLT of a megabyte", long: true, want: "1,000,000 bytes of code described by CFI, 1,000,000 covered",
 			change: spread(1<<30, func(f *elftest.Frames, text uint64) {
 				f.FDE(f.CIE(elftest.Sound...), text, 1_000_000, steady...)

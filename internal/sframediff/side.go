@@ -93,7 +93,7 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 	if s.code, err = hashCode(f); err != nil {
 		return nil, err
 	}
-	opts := translate.Options{Version: section.Version, Outermost: format.Outermost, Moves: f.Moves}
+	opts := translate.Options{Version: section.Version, Outermost: format.Outermost, Moves: f.Moves, Budget: f.Budget()}
 	res, err := translate.Translate(table, opts, translate.Discard())
 	if err != nil {
 		return nil, err

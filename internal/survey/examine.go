@@ -1,7 +1,6 @@
 package survey
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"debug/elf"
@@ -228,11 +227,8 @@ func (x *examination) run() (status, error) {
 		if l, _ := v.Layout(); !slices.Contains(l.ABIs, abi) || !l.Objects && f.IsObject() {
 			continue // nothing is written in that version
 		}
-		opt := translate.Options{Version: v, Stubs: x.stubs, Reach: x.reach(v), Moves: f.Moves}
+		opt := translate.Options{Version: v, Stubs: x.stubs, Reach: x.reach(v), Moves: f.Moves, Budget: f.Budget()}
 		res, err := translate.Translate(x.table, opt, translate.Discard())
-		if err == nil {
-			err = f.Budget().Spend(elffile.CostVarying, res.Work())
-		}
 		if err != nil {
 			return damaged, err
 		}
@@ -313,7 +309,7 @@ func (x *examination) function(gaps []translate.Gap) {
 func patterns(f *elffile.File, t *cfi.Table) (drap, otherCFA bool) {
 	plts := pltSections(f)
 	a := arch.Of(t.Machine)
-	ofPLT := func(cfa []byte) bool { return len(a.PLTCFA) > 0 && bytes.HasPrefix(cfa, a.PLTCFA) }
+	ofPLT := func(cfa []byte) bool { _, ok := a.PushAt(cfa); return ok }
 	for fn := range t.Functions() {
 		if inSections(plts, fn.Begin) {
 			continue
