@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package linker is what a program needs to know that stands in front of a linker: what a linker's arguments say of its
-// output, which linker a compiler would have run, and where compilers look for one.
+// Package linker has what a program needs that runs in place of a linker: it reads a linker's arguments, finds the
+// linker that a compiler would have run, and makes the directory in which compilers find this program.
 package linker
 
 import (
@@ -11,12 +11,11 @@ import (
 	"strings"
 )
 
-// maxExpanded is how many response files are read at most, as one can name itself. The libraries of GNU have this
-// limit, too.
+// maxExpanded bounds the number of response files, because a file can name itself. GNU's libiberty has this limit.
 const maxExpanded = 2000
 
-// Expand returns the arguments with the contents of response files (@FILE) in their places. What cannot be read is
-// an argument like others.
+// Expand returns the arguments with response files (@FILE) replaced by their contents. If a file cannot be read, the
+// argument is unchanged.
 func Expand(args []string) []string {
 	var out []string
 	left := maxExpanded
@@ -26,7 +25,7 @@ func Expand(args []string) []string {
 		if name, ok := strings.CutPrefix(arg, "@"); ok && left > 0 {
 			if b, err := os.ReadFile(name); err == nil {
 				left--
-				words, _ := Split(string(b)) // a quote that is not closed ends with the file
+				words, _ := Split(string(b)) // an open quote ends with the file
 				args = append(words, args...)
 				continue
 			}
@@ -36,16 +35,15 @@ func Expand(args []string) []string {
 	return out
 }
 
-// errQuote is returned for a quotation without an end.
-var errQuote = errors.New("a quotation has no end")
+var errQuote = errors.New("a quote is not closed")
 
-// Split divides text into words as a shell does that expands nothing: they are separated by white space, and a
-// backslash and quotes take characters as they are. With an error there are words, too.
+// Split divides text into words as a shell does, with white space, quotes and backslashes, but without expansions. If a
+// quote is not closed, it returns the words and an error.
 func Split(text string) ([]string, error) {
 	var words []string
 	var word strings.Builder
-	in := false      // a word
-	quote := rune(0) // that is open
+	in := false      // inside a word
+	quote := rune(0) // the open quote, or 0
 	runes := []rune(text)
 	for i := 0; i < len(runes); i++ {
 		c := runes[i]
@@ -85,8 +83,8 @@ func Split(text string) ([]string, error) {
 	return words, nil
 }
 
-// OwnScript reports whether the arguments of a linker, or of a compiler that links, have a linker script: the layout of the
-// output is somebody's who may count on it, as kernels, their vDSO and boot loaders do.
+// OwnScript reports whether the arguments of a linker, or of a compiler that links, have a linker script. Kernels and
+// boot loaders depend on its layout.
 func OwnScript(args []string) bool {
 	for _, arg := range args {
 		for _, a := range strings.Split(strings.TrimPrefix(arg, "-Wl,"), ",") {
@@ -97,7 +95,7 @@ func OwnScript(args []string) bool {
 			switch {
 			case name == "-T", name == "-script":
 				return true
-			case strings.HasPrefix(a, "-T") && !slices.Contains([]string{"-Ttext", "-Tdata", "-Tbss", "-Ttext-segment", "-Trodata-segment", "-Tldata-segment"}, name):
+			case strings.HasPrefix(a, "-T") && !slices.Contains(addressFlags, name):
 				return true
 			}
 		}
@@ -105,12 +103,14 @@ func OwnScript(args []string) bool {
 	return false
 }
 
-// DefaultOutput is what linkers and compilers call their output without -o.
+// addressFlags begin with -T, but set the address of a section or segment.
+var addressFlags = []string{"-Ttext", "-Tdata", "-Tbss", "-Ttext-segment", "-Trodata-segment", "-Tldata-segment"}
+
+// DefaultOutput is the name of the output without -o.
 const DefaultOutput = "a.out"
 
-// Outputs returns the names that the output can have by the arguments of a linker, or of a compiler that links. There can
-// be more than one, as only the linker knows which arguments are values of others (-mllvm -opaque-pointers), and not
-// all read them in the same way: the output is the file that it makes.
+// Outputs returns the possible names of the output for the arguments of a linker, or of a compiler that links. There
+// can be several: only the linker knows which arguments are values of others (-mllvm -opaque-pointers).
 func Outputs(args []string) []string {
 	var out []string
 	for i, arg := range args {
@@ -123,7 +123,7 @@ func Outputs(args []string) []string {
 		if arg, value, joined = strings.Cut(arg, "="); !joined && i+1 < len(args) {
 			value = args[i+1]
 		}
-		// GNU ld takes parts of names.
+		// GNU ld accepts abbreviated flags.
 		if strings.HasPrefix("-output", arg) && len(arg) >= len("-o") && value != "" {
 			out = append(out, value)
 		}

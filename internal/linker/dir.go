@@ -14,13 +14,13 @@ import (
 	"unicode"
 )
 
-// crossed are targets whose linkers have names of their own in the folder, too.
-var crossed = []string{"x86_64-linux-gnu", "aarch64-linux-gnu", "s390x-linux-gnu"}
+// targets of cross compilers, whose linkers have these names as prefixes.
+var targets = []string{"x86_64-linux-gnu", "aarch64-linux-gnu", "s390x-linux-gnu"}
 
-// links are the names of all links in the folder.
+// links returns the names of all links in the directory.
 func links() []string {
 	all := append([]string{Compiler}, Names...)
-	for _, target := range crossed {
+	for _, target := range targets {
 		for _, name := range Names {
 			all = append(all, target+"-"+name)
 		}
@@ -28,9 +28,9 @@ func links() []string {
 	return all
 }
 
-// Dir returns a folder with links to the program exe by the names of linkers, for -B of a compiler. That is the one
-// that was installed with it, libexec/cfi2sframe or lib/cfi2sframe beside its bin; or else one below the user's folder
-// for what can be made again, which is made if it is not there. None has blanks, as CC="gcc -B$(...)" is divided there.
+// Dir returns a directory with links to the program exe by the names of linkers, for -B of a compiler. It is the
+// installed one, libexec/cfi2sframe or lib/cfi2sframe beside exe's bin. If there is none, Dir makes one in the user's
+// cache. Its path has no blanks, which would divide CC="gcc -B$(...)".
 func Dir(exe string) (string, error) {
 	for _, lib := range []string{"libexec", "lib"} {
 		dir := filepath.Join(filepath.Dir(exe), "..", lib, "cfi2sframe")
@@ -38,11 +38,11 @@ func Dir(exe string) (string, error) {
 			return dir, nil
 		}
 	}
-	// The path is the same each time, and another one for another program.
+	// The path depends on exe only.
 	name := fmt.Sprintf("linkers-%x", sha256.Sum256([]byte(exe)))[:len("linkers-")+16]
 	cache, err := os.UserCacheDir()
 	if home := os.Getenv("HOME"); err == nil && os.Getenv("XDG_CACHE_HOME") == "" {
-		_, err = os.Stat(home) // users without a home have one that is missing, such as /nonexistent
+		_, err = os.Stat(home) // may be missing, such as /nonexistent
 	}
 	if err == nil {
 		err = noBlank(cache)
@@ -53,7 +53,7 @@ func Dir(exe string) (string, error) {
 			return dir, nil
 		}
 	}
-	// Builds often have no home, or one that cannot be written to.
+	// Builds often have no writable home.
 	own := filepath.Join(os.TempDir(), "cfi2sframe-"+strconv.Itoa(os.Geteuid()))
 	ownErr := noBlank(own)
 	if ownErr == nil {
@@ -69,12 +69,12 @@ func Dir(exe string) (string, error) {
 // noBlank returns an error if a path has white space.
 func noBlank(path string) error {
 	if strings.ContainsFunc(path, unicode.IsSpace) {
-		return fmt.Errorf("%q has blanks, at which flags of compilers are divided", path)
+		return fmt.Errorf("%q has blanks, which divide flags of compilers", path)
 	}
 	return nil
 }
 
-// installed reports whether a folder has a link to exe for each linker.
+// installed reports whether a directory has a link to exe for each linker.
 func installed(dir, exe string) bool {
 	self, err := os.Stat(exe)
 	if err != nil {
@@ -89,7 +89,7 @@ func installed(dir, exe string) bool {
 	return true
 }
 
-// private makes a folder that nobody else can write to, in one where others can.
+// private makes a directory that only the user can write to, or checks an existing one.
 func private(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
 		return err
@@ -100,13 +100,12 @@ func private(dir string) error {
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || info.Mode().Perm()&0o022 != 0 || !ok || int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s: a folder that belongs to the user and nobody else can write to was expected", dir)
+		return fmt.Errorf("%s is not a directory that belongs to the user and only the user can write to", dir)
 	}
 	return nil
 }
 
-// fill makes the links of a folder lead to exe. Each is put in its place in one step, so that others can use the
-// folder, or do the same, at any time.
+// fill makes the links in a directory. Each is replaced atomically, so that other processes can use the directory.
 func fill(dir, exe string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -123,7 +122,7 @@ func fill(dir, exe string) error {
 	return nil
 }
 
-// relink makes path a symbolic link to exe, whatever file it was.
+// relink replaces path with a symbolic link to exe.
 func relink(exe, path string) error {
 	temp := path + "." + strconv.FormatUint(rand.Uint64(), 36)
 	if err := os.Symlink(exe, temp); err != nil {

@@ -14,45 +14,43 @@ import (
 	"cfi2sframe/internal/inode"
 )
 
-// Names are those that compilers look for in the folders of -B, and what -fuse-ld= leads to.
+// Names are the names by which compilers look for a linker in the directories of -B, including those for -fuse-ld=.
 var Names = []string{"ld", "ld.bfd", "ld.gold", "ld.lld", "ld.mold"}
 
-// Compiler is the name of the one in the folder for build tools that take the path of a compiler to link with, and
-// nothing else.
+// Compiler is the link for build tools that link only by the path of a compiler.
 const Compiler = "cc"
 
-// IsName reports whether a program of the given name is a linker, such as aarch64-linux-gnu-ld.bfd or ld.lld-14.
+// IsName reports whether a name is that of a linker, such as aarch64-linux-gnu-ld.bfd or ld.lld-14.
 func IsName(name string) bool {
 	base, _, _ := strings.Cut(name, ".")
 	return base == "ld" || strings.HasSuffix(base, "-ld")
 }
 
-// A Search is how the linker is looked for that a compiler would have run.
+// A Search finds the linker that a compiler would have run.
 type Search struct {
-	Args []string            // those of the linker, with response files expanded
-	Skip []string            // IDs of files that are not to be run, such as this program, or ID/NAME: not by that name
+	Args []string            // of the linker, with response files expanded
+	Skip []string            // IDs of files that must not be run, such as this program; ID/NAME for one name of a file
 	Env  func(string) string // the environment
 }
 
-// Find returns the path of the program of the given name, or of the given path unless that is not to be run. A linker
-// is looked for where gcc does (COMPILER_PATH, which gcc sets), where clang does (its own folder, and that of the GCC
-// whose libraries it takes), and on PATH, where one for the target comes before one for this machine; any other
-// program on PATH.
+// Find returns the path of the program of the given name or path. A path to this program stands for its last element.
+// Linkers are searched like in gcc (COMPILER_PATH, which gcc sets), like in clang (its directory, and that of the GCC
+// whose libraries it uses), and in PATH, for the target first; other programs only in PATH.
 func (s *Search) Find(name string) (string, error) {
 	if base := filepath.Base(name); base != name {
 		switch {
 		case s.runs(name):
 			return name, nil
 		case !s.skips(name):
-			return "", fmt.Errorf("%s: a program that can be run was expected", name)
+			return "", fmt.Errorf("%s: this is not an executable program", name)
 		case !IsName(base):
-			return "", fmt.Errorf("%s: this is cfi2sframe, which runs a linker; one was expected", name)
+			return "", fmt.Errorf("%s: this is cfi2sframe, not a linker", name)
 		}
 		name = base
 	}
 	var paths []string
 	if IsName(name) {
-		for _, dir := range s.folders() {
+		for _, dir := range s.dirs() {
 			paths = append(paths, join(dir, name))
 		}
 	}
@@ -65,14 +63,14 @@ func (s *Search) Find(name string) (string, error) {
 		return paths[i], nil
 	}
 	if IsName(name) {
-		return "", fmt.Errorf("%s: no linker of this name is in COMPILER_PATH and PATH, other than cfi2sframe itself; "+
+		return "", fmt.Errorf("%s: no linker of this name except cfi2sframe is in COMPILER_PATH or PATH; "+
 			"install it, or set CFI2SFRAME_LD to the path of a linker", name)
 	}
 	return "", fmt.Errorf("%s: no program of this name is in PATH", name)
 }
 
-// folders are those that are searched before PATH.
-func (s *Search) folders() []string {
+// dirs returns the directories that are searched before PATH.
+func (s *Search) dirs() []string {
 	dirs := filepath.SplitList(s.Env("COMPILER_PATH"))
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", os.Getppid()))
 	if err == nil && strings.Contains(filepath.Base(exe), "clang") {
@@ -84,7 +82,7 @@ func (s *Search) folders() []string {
 	return dirs
 }
 
-// names are what a program can be called on PATH.
+// names returns the possible names of a program in PATH.
 func (s *Search) names(name string) []string {
 	var names []string
 	if slices.Contains(Names, name) {
@@ -96,12 +94,12 @@ func (s *Search) names(name string) []string {
 	}
 	names = append(names, name)
 	if i := strings.LastIndex(name, "-ld"); i > 0 && native(name[:i]) {
-		names = append(names, name[i+1:]) // gcc -print-prog-name=ld finds the longer one in the folder
+		names = append(names, name[i+1:]) // gcc -print-prog-name=ld finds the longer name in our directory
 	}
 	return names
 }
 
-// libraries are the folders with the libraries of a GCC, such as /usr/lib/gcc-cross/aarch64-linux-gnu/12.
+// libraries returns the library directories of a GCC, such as /usr/lib/gcc-cross/aarch64-linux-gnu/12.
 func (s *Search) libraries() []string {
 	var dirs []string
 	for _, arg := range s.Args {
@@ -112,7 +110,7 @@ func (s *Search) libraries() []string {
 	return dirs
 }
 
-// triple returns the target of a GCC by the folder of its libraries, or "".
+// triple returns the target of a GCC by its library directory, or "".
 func triple(lib string) string {
 	target := filepath.Dir(filepath.Clean(lib))
 	if gcc := filepath.Base(filepath.Dir(target)); gcc != "gcc" && gcc != "gcc-cross" {
@@ -121,7 +119,7 @@ func triple(lib string) string {
 	return filepath.Base(target)
 }
 
-// triples are the targets that the compiler can have.
+// triples returns the possible targets of the compiler.
 func (s *Search) triples() []string {
 	var all []string
 	gcc := filepath.Base(s.Env("COLLECT_GCC")) // such as aarch64-linux-gnu-gcc-12
@@ -143,7 +141,7 @@ func native(triple string) bool {
 	return unix.Uname(&u) == nil && machine == unix.ByteSliceToString(u.Machine[:])
 }
 
-// join returns the path of a program in an element of PATH, of which an empty one is the current folder.
+// join returns the path of a program in an element of PATH; "" is the current directory.
 func join(dir, name string) string {
 	if dir == "" {
 		dir = "."
@@ -151,13 +149,13 @@ func join(dir, name string) string {
 	return strings.TrimSuffix(dir, "/") + "/" + name
 }
 
-// runs reports whether a path leads to a program that may be run.
+// runs reports whether a path is that of an executable program that is not skipped.
 func (s *Search) runs(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && unix.Access(path, unix.X_OK) == nil && !s.skips(path)
 }
 
-// skips reports whether a path leads to a program that is not to be run.
+// skips reports whether a path is that of a program in s.Skip.
 func (s *Search) skips(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil {
