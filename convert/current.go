@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 
 	"cfi2sframe/arch"
+	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -21,7 +22,7 @@ func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
 	var reach translate.Reach
 	sorted := old
 	if s.f.IsObject() {
-		at, _ := s.f.SFrame()
+		at, _ := elfwrite.FindSFrame(s.f)
 		if elf.SectionType(s.f.Sections[at.Section].Type) != s.objectType() {
 			return nil, nil
 		}

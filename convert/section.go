@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
 	"cfi2sframe/sframe"
 )
 
@@ -45,7 +46,7 @@ func FormatOf(s *sframe.Section) (Format, error) {
 
 // hasSFrame reports whether a file has an .sframe, or headers of one that contradict each other.
 func hasSFrame(f *elffile.File) bool {
-	at, err := f.SFrame()
+	at, err := elfwrite.FindSFrame(f)
 	return err != nil || at.Section > 0 || at.Segment >= 0
 }
 
@@ -55,7 +56,7 @@ func ReadSection(f *elffile.File) (*sframe.Section, error) {
 	if f.IsObject() {
 		return readObject(f)
 	}
-	at, err := f.SFrame()
+	at, err := elfwrite.FindSFrame(f)
 	switch {
 	case err != nil:
 		return nil, err
@@ -80,7 +81,7 @@ func ReadSection(f *elffile.File) (*sframe.Section, error) {
 // readObject decodes the .sframe of an object with its relocations applied. They count from each field, whatever the
 // flag says: what the flag means is up to the linker.
 func readObject(f *elffile.File) (*sframe.Section, error) {
-	at, err := f.SFrame()
+	at, err := elfwrite.FindSFrame(f)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +130,7 @@ func readResult(f *elffile.File, section []byte) (*sframe.Section, error) {
 // headers if there are any. In an old file by GNU ld, the section's type may be that of 2.44, and the segment may be
 // larger: ld sizes it before it removes rows.
 func loaded(f *elffile.File, old bool) (*elf.Prog64, error) {
-	at, err := f.SFrame()
+	at, err := elfwrite.FindSFrame(f)
 	if err != nil {
 		return nil, err
 	}

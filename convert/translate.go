@@ -91,7 +91,7 @@ func (s *single) planObject(b *emit.Section) (*elfwrite.Layout, []byte, error) {
 		return nil, nil, errors.New("relocatable objects are converted to format 2 or 3 only")
 	}
 	if b.NumFDEs() == 0 {
-		if at, err := s.f.SFrame(); err != nil {
+		if at, err := elfwrite.FindSFrame(s.f); err != nil {
 			return nil, nil, err
 		} else if at.Section > 0 && !s.opt.replaces() {
 			return nil, nil, elfwrite.ErrExists

@@ -124,7 +124,7 @@ func TestDecompressionRoom(t *testing.T) {
 func TestMaxContent(t *testing.T) {
 	for size, want := range map[uint64]string{
 		maxContent:     "does not decompress to the 134217728 bytes its header says",
-		maxContent + 1: "134217729 bytes when decompressed; at most 134217728 are accepted",
+		maxContent + 1: "134217729 bytes when decompressed are more than the limit of 134217728",
 	} {
 		f := &File{budget: NewBudget(1 << 40)}
 		_, err := f.decompress("section x", 0, elf.COMPRESS_ZLIB, nil, size)

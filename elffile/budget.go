@@ -7,39 +7,39 @@ import (
 	"sync/atomic"
 )
 
-// ErrBudget is what is behind the error of an input that would take too much work.
+// ErrBudget is the cause of the error of an input that would take too much work.
 var ErrBudget = errors.New("more work than its size justifies")
 
-// A Budget bounds the work on an input: an ELF file, an archive with its members, or a package with its files. The unit is a
-// nanosecond of processor time, about, on a machine of 2026. A nil Budget has no bound.
+// A Budget bounds the work on an input: an ELF file, an archive with its members, or a package with its files. The unit
+// is about a nanosecond of processor time on a machine of 2026. A nil Budget has no bound.
 //
-// Everything that can take much more than the size of the input suggests spends from it. So it does not matter how often an input
-// has that, or at which of its levels. What an input just has, byte for byte, costs less than it gets for its bytes.
+// All work that can be large for a small input spends from it. Work in proportion to the input's size costs less than
+// the budget has for its bytes.
 type Budget struct {
 	size     int64
 	left     atomic.Int64
 	exceeded atomic.Bool
 }
 
-// What an input gets: so much whatever it is, and more for each of its bytes. An input of 10 MB has 4.2 s. Linux's debug package
-// has 750 MB and unpacks to seven times as much, which costs 56 ns for each of its bytes.
+// The budget of any input, and for each of its bytes. An input of 10 MB has 4.2 s. Linux's debug package has 750 MB and
+// unpacks to seven times as much, which costs 56 ns for each of its bytes (2026-11).
 const (
 	anyInput = 1_200_000_000
 	perByte  = 300
 )
 
-// What work costs, measured in 2026-11.
+// Costs of work, measured in 2026-11.
 const (
-	CostUnpacked = 8       // a byte that comes out of a part of a package: of zeros, which xz has packed
-	CostSection  = 32      // a byte of a section, decompressed; 4 for time, the rest for memory
-	CostCFI      = 25      // a byte of call frame information, on its whole way, and
-	CostProgram  = 250     // a byte of instructions that no other function has
+	CostUnpacked = 8       // a byte unpacked from a package, measured with zeros and xz
+	CostSection  = 32      // a byte of a decompressed section; 4 for time, the rest for memory
+	CostCFI      = 25      // a byte of call frame information, from reading to verification
+	CostProgram  = 250     // a byte of instructions that only one function has
 	CostVarying  = 250     // a byte of code whose CFA depends on the pc, or of expressions
 	CostStub     = 250     // a byte of a PLT without CFI
-	CostRow      = 40      // a row of an .sframe that is compared
-	CostEntry    = 4_000   // of an archive or a package
-	CostHeaders  = 50_000  // an ELF file in one, and
-	CostFile     = 250_000 // if it is written; half of that is what the system takes
+	CostRow      = 40      // a row of a section that is compared
+	CostEntry    = 4_000   // an entry of an archive or a package
+	CostHeaders  = 50_000  // the headers of an ELF file in one
+	CostFile     = 250_000 // writing a file; half of it is the system's time
 )
 
 // NewBudget returns the budget of an input of the given size in bytes.
@@ -57,7 +57,7 @@ func (b *Budget) Size() uint64 {
 	return uint64(b.size)
 }
 
-// Spend takes n pieces of work from the budget. If there is not enough, it takes nothing, and returns an error.
+// Spend takes n times the cost from the budget. If not enough is left, it takes nothing and returns an error.
 func (b *Budget) Spend(cost int64, n uint64) error {
 	if b == nil {
 		return nil
@@ -72,7 +72,7 @@ func (b *Budget) Spend(cost int64, n uint64) error {
 	return b.Exceeded()
 }
 
-// Exceeded returns an error if there was not enough at any time. That does not depend on the order in which goroutines spend.
+// Exceeded returns an error if Spend returned one before. It does not depend on the order in which goroutines spend.
 func (b *Budget) Exceeded() error {
 	if !b.exceeded.Load() {
 		return nil

@@ -1,22 +1,15 @@
-// Package elffile reads the headers of 64-bit ELF files of either byte order, which may be damaged or hostile.
+// Package elffile reads the headers and contents of 64-bit ELF files of either byte order, which may be damaged or
+// hostile.
 //
-// It differs from debug/elf in what a rewriter needs: the headers stay as they
-// are in the file (indexes, raw offsets, the table positions), files without
-// section headers are welcome, every offset is checked against the file's size
-// before anything is allocated for it, and section contents are read only when
-// asked for. Types and constants are those of debug/elf.
+// It differs from debug/elf in what a rewriter needs. Headers are as in the file (indexes, offsets, positions of the
+// tables), and section headers are optional. Every offset is checked against the file's size before memory is
+// allocated for it. Contents are read only on request, so that damage in unused parts does no harm. The work on a file
+// is bounded by its size; see Budget. Types and constants are those of debug/elf.
 //
-// What is wrong with a file is an *Error, with its place and with what was expected there. Damage of
-// what nobody asks for is none: a section whose contents are not in the file can be told by its name. What
-// may be read of a file, and made of it, is bounded by its size; see Budget.
+// Relocatable objects have no addresses. New assigns addresses to sections of code and to .eh_frame (Section.Base), as
+// a linker would, and ReadRelocated writes them into contents.
 //
-// Relocatable objects have no addresses. So that everything can speak of addresses nevertheless, New gives
-// sections of code and of call frame information one each (Section.Base), as a linker would, and
-// ReadRelocated puts these into contents.
-//
-// A File is for one goroutine at a time, but for ReadAt, ReadInto and Contents.
-//
-// Not in here: 32-bit ELF (no SFrame ABI is 32-bit) and any interpretation of contents.
+// A File is for one goroutine at a time, except ReadAt, ReadInto and Contents.
 package elffile
 
 import (
@@ -30,6 +23,7 @@ import (
 	"io/fs"
 	"math"
 	"sort"
+	"strings"
 	"sync/atomic"
 
 	"github.com/klauspost/compress/zstd"
@@ -47,8 +41,8 @@ const (
 	DynSize     = 16
 )
 
-// Offsets in bytes of fields in these records, for those that change one in its place. The first field of a
-// relocation is the place that it is about, and that of a dynamic entry its tag.
+// Offsets in bytes of fields in these records. The first field of a relocation is its offset, and that of a dynamic
+// entry its tag.
 const (
 	SymShndx   = 6
 	SymValue   = 8
@@ -57,7 +51,7 @@ const (
 	DynValue   = 8
 )
 
-// Offsets of fields of the ELF header, for errors.
+// Offsets in bytes of fields of the ELF header, for errors.
 const (
 	offPhentsize = 0x36
 	offShentsize = 0x3a
@@ -65,34 +59,32 @@ const (
 	offShstrndx  = 0x3e
 )
 
-// Limits on what is read into memory at once. They exist so that a damaged or
-// hostile header cannot make the reader allocate without bound.
+// Limits, so that a damaged header cannot make the reader allocate without bound.
 const (
 	maxSections = 3 << 18   // section headers
 	maxNames    = 64 << 20  // bytes of a section name table
 	maxContent  = 128 << 20 // bytes of any other content, decompressed
 	maxProgs    = 1 << 17   // program headers
-	maxLoads    = 1 << 11   // segments; Linux loads files with 1170 program headers at most
+	maxLoads    = 1 << 11   // segments; Linux loads files with up to 1170 program headers
 )
 
-// meanName bounds the names of sections, in bytes for each section, beside twice the bytes of their
-// table: names of which one is the end of another may have the same bytes there. It keeps a few
-// kilobytes from being the names of a hundred thousand sections.
+// meanName bounds the mean length of section names in bytes, in addition to twice the size of their table: names may
+// share bytes there. Without it, a few kilobytes could be the names of 100,000 sections.
 const meanName = 64
 
-// maxSectionName is how long a section's name may be, in bytes. A longer one is taken for none.
+// maxSectionName is the size in bytes of the longest section name. A longer name is read as "".
 const maxSectionName = 4096
 
 // An Error says what is wrong with the file, and where.
 type Error struct {
 	Where string // the part of the file, such as "program header 3" or "section .eh_frame"
 	Off   uint64 // offset in bytes from the start of the file
-	Msg   string // what was found and what was expected
+	Msg   string
 
-	cause error // of the message, or nil
+	cause error
 }
 
-// What a file can be instead, about which there is nothing wrong.
+// Reasons why a sound file cannot be read.
 var (
 	ErrNotELF = errors.New("not an ELF file")
 	Err32Bit  = errors.New("32-bit ELF file")
@@ -102,7 +94,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s at file offset %#x: %s", e.Where, e.Off, e.Msg)
 }
 
-// Unwrap returns the error of the system, ErrNotELF or Err32Bit, if that is why there is one.
+// Unwrap returns the cause, such as an error of the system, ErrNotELF or Err32Bit, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
 func errorf(where string, off uint64, format string, args ...any) error {
@@ -115,7 +107,7 @@ func errorf(where string, off uint64, format string, args ...any) error {
 	return e
 }
 
-// A reader remembers the first error by which the system did not give what is in the file.
+// A reader remembers the first error of the system.
 type reader struct {
 	io.ReaderAt
 	size   int64
@@ -133,14 +125,11 @@ func (r *reader) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// A Section is a section header with its name resolved. The embedded header has a Name, too: where that
-// is in the section name table.
+// A Section is a section header with its name. Section64.Name is the offset of the name in the section name table.
 type Section struct {
 	elf.Section64
 	Name string
-	// Base is the address of the section: Addr, or in a relocatable object one that New
-	// chose for it, or 0 if nobody needs one.
-	Base uint64
+	Base uint64 // Addr, or in a relocatable object the address that New assigned, or 0
 }
 
 // Compressed reports whether the section has SHF_COMPRESSED set.
@@ -170,46 +159,38 @@ type File struct {
 	loads   []int // indexes of the PT_LOADs
 	sorted  bool  // by address, and none overlaps another
 
-	based []int // in an object, the sections that got a Base, which increase
+	based []int // indexes of the sections of an object that have a Base, in the order of addresses
 
 	// For relocations.
-	fields   map[uint32]arch.Field // by type, those of the machine
-	relas    map[*Section][]int    // by the section that they are about, the sections with them
-	places   map[int]*symbolPlaces // by symbol table
+	fields   map[uint32]arch.Field // by type
+	relas    map[*Section][]int    // indexes of the relocation sections of a section
+	places   map[int]*symbolPlaces // by index of the symbol table
 	placesOf uint64                // bytes of the symbol tables in places
 }
 
-// New reads the headers of the ELF file of the given size in r. Both tables of headers lie inside the
-// file then; whether that of which they speak does too, ReadSection and ReadAt say. R is read as
-// long as the File is used.
+// New reads the headers of the ELF file of the given size in r. Both header tables are inside the file then; the
+// contents need not be. The File reads from r as long as it is used.
 func New(r io.ReaderAt, size int64) (*File, error) { return NewIn(NewBudget(size), r, size) }
 
-// NewIn is New for a file that is an input with the given budget, or in one.
+// NewIn is New with the budget of the input that contains the file.
 func NewIn(budget *Budget, r io.ReaderAt, size int64) (*File, error) {
 	f := &File{Size: uint64(size), r: reader{ReaderAt: r, size: size}, budget: budget}
-	var raw [HeaderSize]byte
-	if size < HeaderSize {
-		n := min(int(max(size, 0)), 4)
-		if err := f.readAt(raw[:n], 0); err != nil {
-			return nil, errorf("ELF header", 0, "%v", err)
-		}
-		if !bytes.HasPrefix([]byte(elf.ELFMAG), raw[:n]) || n < 4 {
-			return nil, errorf("ELF header", 0, "%v (%d bytes; the magic 7f 45 4c 46 was expected)", ErrNotELF, size)
-		}
-		return nil, errorf("ELF header", 0, "file of %d bytes is truncated; at least %d were expected", size, HeaderSize)
-	}
-	if err := f.readAt(raw[:], 0); err != nil {
+	raw := make([]byte, min(max(size, 0), HeaderSize))
+	if err := f.readAt(raw, 0); err != nil {
 		return nil, errorf("ELF header", 0, "%v", err)
 	}
-	if string(raw[:4]) != elf.ELFMAG {
-		return nil, errorf("ELF header", 0, "%v (starts with % x; 7f 45 4c 46 was expected)", ErrNotELF, raw[:4])
+	if !bytes.HasPrefix(raw, []byte(elf.ELFMAG)) {
+		return nil, errorf("ELF header", 0, "%v: it starts with %q", ErrNotELF, raw[:min(len(raw), len(elf.ELFMAG))])
+	}
+	if len(raw) < HeaderSize {
+		return nil, errorf("ELF header", 0, "the file has %d bytes, less than an ELF header of %d", size, HeaderSize)
 	}
 	switch c := elf.Class(raw[elf.EI_CLASS]); c {
 	case elf.ELFCLASS64:
 	case elf.ELFCLASS32:
 		return nil, errorf("ELF header", elf.EI_CLASS, "%v; SFrame is defined for 64-bit ABIs only", Err32Bit)
 	default:
-		return nil, errorf("ELF header", elf.EI_CLASS, "class %d; ELFCLASS64 (2) was expected", c)
+		return nil, errorf("ELF header", elf.EI_CLASS, "the class is %d, not ELFCLASS64 (2)", c)
 	}
 	switch d := elf.Data(raw[elf.EI_DATA]); d {
 	case elf.ELFDATA2LSB:
@@ -217,12 +198,12 @@ func NewIn(budget *Budget, r io.ReaderAt, size int64) (*File, error) {
 	case elf.ELFDATA2MSB:
 		f.Order = binary.BigEndian
 	default:
-		return nil, errorf("ELF header", elf.EI_DATA, "data encoding %d; 1 (little-endian) or 2 (big-endian) was expected", d)
+		return nil, errorf("ELF header", elf.EI_DATA, "the data encoding is %d, not 1 (little-endian) or 2 (big-endian)", d)
 	}
 	if v := raw[elf.EI_VERSION]; v != byte(elf.EV_CURRENT) {
-		return nil, errorf("ELF header", elf.EI_VERSION, "version %d; 1 was expected", v)
+		return nil, errorf("ELF header", elf.EI_VERSION, "the version is %d, not 1", v)
 	}
-	if _, err := binary.Decode(raw[:], f.Order, &f.Header64); err != nil {
+	if _, err := binary.Decode(raw, f.Order, &f.Header64); err != nil {
 		return nil, errorf("ELF header", 0, "%v", err)
 	}
 	if err := f.readSectionHeaders(); err != nil {
@@ -266,16 +247,18 @@ func (f *File) readSectionHeaders() error {
 		return nil
 	}
 	if f.Shentsize != SectionSize {
-		return errorf("ELF header", offShentsize, "e_shentsize is %d; %d was expected", f.Shentsize, SectionSize)
+		return errorf("ELF header", offShentsize, "e_shentsize is %d, not %d", f.Shentsize, SectionSize)
 	}
 	num := uint64(f.Shnum)
 	shstrndx := uint64(f.Header64.Shstrndx)
 	if num == 0 || shstrndx == uint64(elf.SHN_XINDEX) {
 		// The real values are in the null section (ELF gABI, "ELF Header").
-		var s elf.Section64
-		if err := f.readRecord(f.Shoff, SectionSize, &s); err != nil {
+		var raw [SectionSize]byte
+		if err := f.readAt(raw[:], f.Shoff); err != nil {
 			return errorf(where, f.Shoff, "lies outside the file of %d bytes", f.Size)
 		}
+		var s elf.Section64
+		decodeSection(raw[:], f.Order, &s)
 		if num == 0 {
 			num = s.Size
 		}
@@ -287,7 +270,7 @@ func (f *File) readSectionHeaders() error {
 		}
 	}
 	if num > maxSections {
-		return errorf(where, f.Shoff, "%d section headers; at most %d are accepted", num, maxSections)
+		return errorf(where, f.Shoff, "%d section headers are more than the limit of %d", num, maxSections)
 	}
 	if !f.inFile(f.Shoff, num*SectionSize) {
 		return errorf(where, f.Shoff, "%d headers of %d bytes do not fit the file of %d bytes", num, SectionSize, f.Size)
@@ -309,19 +292,20 @@ func (f *File) readSectionHeaders() error {
 			f.indexes[s.Link] = i
 		}
 	}
-	// The first one is no section. Only the numbers that it may hold count.
+	// The null section is no section, but its header can hold these numbers.
 	first := &f.Sections[0]
 	first.Section64 = elf.Section64{Size: first.Size, Link: first.Link, Info: first.Info}
 	if shstrndx == 0 {
 		return nil
 	}
 	if shstrndx >= num {
-		return errorf("ELF header", offShstrndx, "section name table index %d; there are %d sections", shstrndx, num)
+		return errorf("ELF header", offShstrndx, "section name table index %d, but there are only %d sections", shstrndx, num)
 	}
 	f.Shstrndx = int(shstrndx)
 	tab := &f.Sections[shstrndx]
 	if !tab.HasBytes() || tab.Size > maxNames || !f.inFile(tab.Off, tab.Size) {
-		return errorf("section name table", tab.Off, "%d bytes, type %v: not inside the file of %d bytes, or over %d bytes",
+		return errorf("section name table", tab.Off,
+			"%d bytes of type %v are not inside the file of %d bytes, or more than the limit of %d",
 			tab.Size, elf.SectionType(tab.Type), f.Size, maxNames)
 	}
 	names := make([]byte, tab.Size)
@@ -329,9 +313,9 @@ func (f *File) readSectionHeaders() error {
 		return errorf("section name table", tab.Off, "%v", err)
 	}
 	all := string(names)
-	room := meanName*num + 2*tab.Size
-	// Names are parts of one string, so that a million of them cost no more
-	// than the table; an unterminated or outlying one is empty.
+	most := meanName*num + 2*tab.Size
+	left := most
+	// All names share the memory of one string. Names that are not terminated or outside the table are empty.
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if uint64(s.Section64.Name) < uint64(len(all)) {
@@ -340,11 +324,11 @@ func (f *File) readSectionHeaders() error {
 				s.Name = all[s.Section64.Name:][:end]
 			}
 		}
-		if uint64(len(s.Name)) > room {
-			return errorf("section name table", tab.Off, "its %d bytes are the names of %d sections many times over: more than %d bytes up to section %d",
-				tab.Size, num, meanName*num+2*tab.Size, i)
+		if uint64(len(s.Name)) > left {
+			return errorf("section name table", tab.Off, "the names of %d sections overlap in its %d bytes: "+
+				"they have more than %d bytes up to section %d", num, tab.Size, most, i)
 		}
-		room -= uint64(len(s.Name))
+		left -= uint64(len(s.Name))
 	}
 	return nil
 }
@@ -363,15 +347,6 @@ func decodeSection(b []byte, o binary.ByteOrder, s *elf.Section64) {
 	s.Entsize = o.Uint64(b[56:])
 }
 
-func (f *File) readRecord(off, size uint64, v any) error {
-	raw := make([]byte, size)
-	if err := f.readAt(raw, off); err != nil {
-		return err
-	}
-	_, err := binary.Decode(raw, f.Order, v)
-	return err
-}
-
 func (f *File) readProgramHeaders() error {
 	const where = "program header table"
 	num := uint64(f.Phnum)
@@ -382,13 +357,13 @@ func (f *File) readProgramHeaders() error {
 		return nil
 	}
 	if f.Phentsize != ProgSize {
-		return errorf("ELF header", offPhentsize, "e_phentsize is %d; %d was expected", f.Phentsize, ProgSize)
-	}
-	if f.inFile(f.Phoff, num*ProgSize) && num > maxProgs {
-		return errorf(where, f.Phoff, "%d program headers; at most %d are accepted", num, maxProgs)
+		return errorf("ELF header", offPhentsize, "e_phentsize is %d, not %d", f.Phentsize, ProgSize)
 	}
 	if !f.inFile(f.Phoff, num*ProgSize) {
 		return errorf(where, f.Phoff, "%d headers of %d bytes do not fit the file of %d bytes", num, ProgSize, f.Size)
+	}
+	if num > maxProgs {
+		return errorf(where, f.Phoff, "%d program headers are more than the limit of %d", num, maxProgs)
 	}
 	raw := make([]byte, num*ProgSize)
 	if err := f.readAt(raw, f.Phoff); err != nil {
@@ -400,23 +375,27 @@ func (f *File) readProgramHeaders() error {
 	}
 	f.sorted = true
 	for i, p := range f.Progs {
-		off := f.Phoff + uint64(i)*ProgSize
-		if elf.ProgType(p.Type) == elf.PT_LOAD {
-			f.loads = append(f.loads, i)
-		}
-		if len(f.loads) > maxLoads {
-			return errorf(fmt.Sprintf("program header %d", i), off, "more than %d segments (PT_LOAD)", maxLoads)
+		wrong := func(format string, args ...any) error {
+			return errorf(fmt.Sprintf("program header %d", i), f.Phoff+uint64(i)*ProgSize, format, args...)
 		}
 		if p.Memsz > math.MaxUint64-p.Vaddr {
-			return errorf(fmt.Sprintf("program header %d", i), off, "p_vaddr %#x + p_memsz %#x passes 2^64", p.Vaddr, p.Memsz)
+			return wrong("p_vaddr %#x + p_memsz %#x passes 2^64", p.Vaddr, p.Memsz)
 		}
-		if elf.ProgType(p.Type) == elf.PT_LOAD && p.Filesz > p.Memsz {
-			return errorf(fmt.Sprintf("program header %d", i), off, "p_filesz %#x is larger than p_memsz %#x", p.Filesz, p.Memsz)
+		if elf.ProgType(p.Type) != elf.PT_LOAD {
+			continue
 		}
-		if n := len(f.loads); n > 1 && f.loads[n-1] == i {
-			before := &f.Progs[f.loads[n-2]]
+		if p.Filesz > p.Memsz {
+			return wrong("p_filesz %#x is larger than p_memsz %#x", p.Filesz, p.Memsz)
+		}
+		n := len(f.loads)
+		if n == maxLoads {
+			return wrong("more than %d segments (PT_LOAD)", maxLoads)
+		}
+		if n > 0 {
+			before := &f.Progs[f.loads[n-1]]
 			f.sorted = f.sorted && before.Vaddr+before.Memsz <= p.Vaddr
 		}
+		f.loads = append(f.loads, i)
 	}
 	return nil
 }
@@ -431,7 +410,7 @@ func (f *File) Section(name string) *Section {
 	return nil
 }
 
-// Budget returns what the work on the file may take.
+// Budget returns the budget of the input that contains the file.
 func (f *File) Budget() *Budget {
 	if f == nil {
 		return nil
@@ -442,10 +421,8 @@ func (f *File) Budget() *Budget {
 // Contents returns the file's bytes.
 func (f *File) Contents() io.ReaderAt { return &f.r }
 
-// ReadError returns the first error by which the system did not give the file's contents, or nil.
-// A method that returns no error, or somebody who passed over one, may have taken for
-// damaged, or for not there, what could not be read: what was made of the file must not be
-// used then.
+// ReadError returns the first error of the system when the file was read, or nil. Results made of the file must not be
+// used then: unreadable parts may have been taken for missing or damaged ones.
 func (f *File) ReadError() error {
 	if f == nil {
 		return nil
@@ -457,13 +434,12 @@ func (f *File) ReadError() error {
 	cause := *err
 	var p *fs.PathError
 	if errors.As(cause, &p) {
-		cause = p.Err // who reports it names the file
+		cause = p.Err // callers add the name of the file
 	}
 	return fmt.Errorf("reading it: %w", cause)
 }
 
-// ReadSection returns the contents of s as they lie in the file, still
-// compressed if they are.
+// ReadSection returns the contents of s in the file. It does not decompress them.
 func (f *File) ReadSection(s *Section) ([]byte, error) {
 	where := "section " + s.Name
 	if !s.HasBytes() {
@@ -486,13 +462,13 @@ func (f *File) ReadAt(where string, off, n uint64) ([]byte, error) {
 		return nil, err
 	}
 	if n > maxContent {
-		return nil, errorf(where, off, "%d bytes; at most %d are accepted", n, maxContent)
+		return nil, errorf(where, off, "%d bytes are more than the limit of %d", n, maxContent)
 	}
 	b := make([]byte, n)
 	return b, f.ReadInto(where, b, off)
 }
 
-// ReadInto is ReadAt for memory that is there.
+// ReadInto reads len(b) bytes from the given file offset into b; where names them in errors.
 func (f *File) ReadInto(where string, b []byte, off uint64) error {
 	if err := f.readAt(b, off); err != nil {
 		return errorf(where, off, "%v", err)
@@ -500,8 +476,7 @@ func (f *File) ReadInto(where string, b []byte, off uint64) error {
 	return nil
 }
 
-// UncompressedSize returns the size in bytes of what ReadUncompressed returns for s, which the
-// section's header says, or that of its compression. It is not known yet whether that is true.
+// UncompressedSize returns the size in bytes that headers give for the result of ReadUncompressed. It may be wrong.
 func (f *File) UncompressedSize(s *Section) (uint64, error) {
 	if err := f.fits("section "+s.Name, s.Off, s.Size); err != nil {
 		return 0, err
@@ -513,8 +488,8 @@ func (f *File) UncompressedSize(s *Section) (uint64, error) {
 	return c.size, nil
 }
 
-// ReadUncompressed returns the contents of s, decompressed if it has
-// SHF_COMPRESSED (zlib or zstd) or is an old .zdebug_ section.
+// ReadUncompressed returns the contents of s, decompressed if it has SHF_COMPRESSED (zlib or zstd) or is an old
+// .zdebug_ section.
 func (f *File) ReadUncompressed(s *Section) ([]byte, error) {
 	c, err := f.compression(s)
 	if err != nil {
@@ -527,8 +502,8 @@ func (f *File) ReadUncompressed(s *Section) ([]byte, error) {
 	return f.decompress("section "+s.Name, s.Off, c.kind, b[c.header:], c.size)
 }
 
-// Sizes in bytes of what precedes compressed contents: a compression header (ELF gABI, "Section
-// Compression"), or in an old .zdebug_ section "ZLIB" and the size, big-endian.
+// Sizes in bytes of headers before compressed contents: a compression header (ELF gABI, "Section Compression"), or in
+// an old .zdebug_ section "ZLIB" and the size, big-endian.
 const (
 	chdrSize   = 24
 	zdebugSize = 12
@@ -537,7 +512,7 @@ const (
 // A compression says how the contents of a section are compressed.
 type compression struct {
 	kind   elf.CompressionType
-	header int    // size in bytes of what says so
+	header int    // size in bytes
 	size   uint64 // in bytes, when decompressed
 }
 
@@ -547,14 +522,15 @@ func (f *File) compression(s *Section) (*compression, error) {
 	switch {
 	case s.Compressed():
 		if s.Size < chdrSize {
-			return nil, errorf(where, s.Off, "compressed, but %d bytes are too few for a compression header of %d", s.Size, chdrSize)
+			return nil, errorf(where, s.Off, "compressed, but %d bytes are too few for a compression header of %d",
+				s.Size, chdrSize)
 		}
 		b, err := f.ReadAt(where, s.Off, chdrSize)
 		if err != nil {
 			return nil, err
 		}
 		return &compression{elf.CompressionType(f.Order.Uint32(b)), chdrSize, f.Order.Uint64(b[8:])}, nil
-	case len(s.Name) > 8 && s.Name[:8] == ".zdebug_":
+	case strings.HasPrefix(s.Name, ".zdebug_"):
 		b, err := f.ReadAt(where, s.Off, min(s.Size, zdebugSize))
 		if err != nil {
 			return nil, err
@@ -567,7 +543,7 @@ func (f *File) compression(s *Section) (*compression, error) {
 	return nil, nil
 }
 
-// Unpack returns what r decompresses of a part of the file, up to most bytes.
+// Unpack returns the contents of r, which decompresses a part of the file. More than most bytes are an error.
 func (f *File) Unpack(where string, off uint64, r io.Reader, most uint64) ([]byte, error) {
 	b, err := io.ReadAll(&spending{f.budget, io.LimitReader(r, int64(most)+1)})
 	switch {
@@ -588,15 +564,15 @@ type spending struct {
 func (r *spending) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	if spent := r.budget.Spend(CostSection, uint64(n)); spent != nil {
-		return 0, spent // without what was read, as a full buffer would hide the error
+		return 0, spent // a full buffer would hide the error
 	}
 	return n, err
 }
 
-// decompress returns the size bytes that b is when decompressed.
+// decompress decompresses b, which must give size bytes.
 func (f *File) decompress(where string, off uint64, kind elf.CompressionType, b []byte, size uint64) ([]byte, error) {
 	if size > maxContent {
-		return nil, errorf(where, off, "%d bytes when decompressed; at most %d are accepted", size, maxContent)
+		return nil, errorf(where, off, "%d bytes when decompressed are more than the limit of %d", size, maxContent)
 	}
 	if err := f.budget.Spend(CostSection, size); err != nil {
 		return nil, errorf(where, off, "%d bytes when decompressed: %v", size, err)
@@ -609,35 +585,34 @@ func (f *File) decompress(where string, off uint64, kind elf.CompressionType, b 
 	case elf.COMPRESS_ZSTD:
 		out, err = unzstd(b, size)
 	default:
-		return nil, errorf(where, off, "compression type %d; zlib (1) or zstd (2) was expected", kind)
+		return nil, errorf(where, off, "the compression type is %d, not zlib (1) or zstd (2)", kind)
+	}
+	if err == nil && uint64(len(out)) != size {
+		err = errors.New("the size is different")
 	}
 	if err != nil {
 		return nil, errorf(where, off, "does not decompress to the %d bytes its header says: %v", size, err)
 	}
-	if uint64(len(out)) != size {
-		return nil, errorf(where, off, "does not decompress to the %d bytes its header says", size)
-	}
 	return out, nil
 }
 
-// inflate returns what b is when decompressed, of which size bytes and one more are enough to
-// know that there are others.
+// inflate decompresses b by zlib, up to size bytes and one more, which shows that the size is wrong.
 func inflate(b []byte, size uint64) ([]byte, error) {
 	z, err := zlib.NewReader(bytes.NewReader(b))
 	if err != nil {
 		return nil, err
 	}
-	// Allocated at once: a buffer that grows takes four times as much.
+	// A buffer that grows would take four times as much memory.
 	var out bytes.Buffer
 	out.Grow(int(size) + 1 + bytes.MinRead)
 	_, err = io.Copy(&out, io.LimitReader(z, int64(size)+1))
 	return out.Bytes(), err
 }
 
-// unzstd is inflate for zstd. What a frame refers back to is in the result itself, so that no
-// frame can ask for a buffer.
+// unzstd is inflate for zstd. It needs no window: frames refer back to the result itself.
 func unzstd(b []byte, size uint64) ([]byte, error) {
-	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxContent), zstd.WithDecodeAllCapLimit(true))
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxContent),
+		zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		return nil, err
 	}
@@ -645,11 +620,11 @@ func unzstd(b []byte, size uint64) ([]byte, error) {
 	return z.DecodeAll(b, make([]byte, 0, size+1))
 }
 
-// FileOffset returns the offset in the file of the n bytes at address addr of the
-// initial image. It reports false where no single PT_LOAD holds them in the file.
+// FileOffset returns the file offset of the n bytes at an address. It reports false if no single PT_LOAD has them in
+// the file.
 func (f *File) FileOffset(addr, n uint64) (uint64, bool) {
 	loads := f.loads
-	if f.sorted && n > 0 { // only the last one that begins there or before can hold them
+	if f.sorted && n > 0 { // only the last one that begins at addr or before can have them
 		i := sort.Search(len(loads), func(i int) bool { return f.Progs[loads[i]].Vaddr > addr })
 		loads = loads[max(i-1, 0):i]
 	}

@@ -38,37 +38,37 @@ func TestRelocationErrors(t *testing.T) {
 		off    func(f *elffile.File) uint64
 		msg    string
 	}{
-		{"no symbols", link(0), section, shoff, "relocations refer to section 0 for their symbols, which is no symbol table"},
-		{"symbols in nothing", link(math.MaxUint32), section, shoff, "relocations refer to section 4294967295 for their symbols"},
-		{"symbols in themselves", link(elftest.ObjRela), section, shoff, "relocations refer to section 3 for their symbols"},
+		{"no symbols", link(0), section, shoff, "section 0, which relocations use for symbols, is not a symbol table"},
+		{"symbols in nothing", link(math.MaxUint32), section, shoff, "section 4294967295, which relocations use for symbols,"},
+		{"symbols in themselves", link(elftest.ObjRela), section, shoff, "section 3, which relocations use for symbols,"},
 		{"dynamic symbols", func(o *elftest.Object) { header(o, elftest.ObjSymtab).Type = uint32(elf.SHT_DYNSYM) }, section, shoff,
-			"relocations refer to section 4 for their symbols"},
+			"section 4, which relocations use for symbols,"},
 		{"symbols past the end", symtab(1<<20, 48), tab, at(1 << 20), "48 bytes do not fit the file"},
-		{"symbols of 2^63 bytes", symtab(64, 1<<63), tab, at(64), "9223372036854775808 bytes; at most"},
-		{"more symbols than the file has bytes", symtab(64, 1<<20), tab, at(64), "symbol tables overlap, having more than the"},
-		{"empty symbol table", func(o *elftest.Object) { o.Symbols = nil }, rela, entry(0), "relocation of .eh_frame+0x1e by symbol 1; there are 0"},
-		{"symbol table of half a symbol", func(o *elftest.Object) { o.Symbols = o.Symbols[:36] }, rela, entry(0), "relocation of .eh_frame+0x1e by symbol 1; there are 1"},
+		{"symbols of 2^63 bytes", symtab(64, 1<<63), tab, at(64), "9223372036854775808 bytes are more than the limit"},
+		{"more symbols than the file has bytes", symtab(64, 1<<20), tab, at(64), "symbol tables overlap: together they are larger than the"},
+		{"empty symbol table", func(o *elftest.Object) { o.Symbols = nil }, rela, entry(0), "relocation of .eh_frame+0x1e uses symbol 1; the table has 0"},
+		{"symbol table of half a symbol", func(o *elftest.Object) { o.Symbols = o.Symbols[:36] }, rela, entry(0), "relocation of .eh_frame+0x1e uses symbol 1; the table has 1"},
 		{"section indexes past the end", func(o *elftest.Object) {
 			i := o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, nil)
 			header(o, i).Link = elftest.ObjSymtab
 			o.At(i, 1<<50, 8)
 		}, "section .symtab_shndx", at(1 << 50), "8 bytes do not fit the file"},
 
-		{"behind the section", more(1000, 1, pc32, 0), rela, entry(1), "relocation of .eh_frame+0x3e8 does not fit the section's 42 bytes"},
-		{"at 2^64-2", more(math.MaxUint64-1, 1, pc32, 0), rela, entry(1), "relocation of .eh_frame+0xfffffffffffffffe does not fit the section's"},
-		{"over the end", more(size-3, 1, pc32, 0), rela, entry(1), "relocation of .eh_frame+0x27 does not fit the section's 42 bytes"},
-		{"unknown type", more(0, 1, 0x1234, 0), rela, entry(1), "relocation type 4660 of .eh_frame+0x0 is not known there"},
+		{"behind the section", more(1000, 1, pc32, 0), rela, entry(1), "relocation of .eh_frame+0x3e8 is outside its 42 bytes"},
+		{"at 2^64-2", more(math.MaxUint64-1, 1, pc32, 0), rela, entry(1), "relocation of .eh_frame+0xfffffffffffffffe is outside its"},
+		{"over the end", more(size-3, 1, pc32, 0), rela, entry(1), "relocation of .eh_frame+0x27 is outside its 42 bytes"},
+		{"unknown type", more(0, 1, 0x1234, 0), rela, entry(1), "relocation type 4660 of .eh_frame+0x0 is unknown"},
 		{"type 2^32-1", more(0, 1, math.MaxUint32, 0), rela, entry(1), "relocation type 4294967295 of .eh_frame+0x0"},
-		{"a symbol that is not there", more(0, math.MaxUint32, pc32, 0), rela, entry(1), "relocation of .eh_frame+0x0 by symbol 4294967295; there are 2"},
+		{"a symbol that is not there", more(0, math.MaxUint32, pc32, 0), rela, entry(1), "relocation of .eh_frame+0x0 uses symbol 4294967295; the table has 2"},
 		{"without addends", func(o *elftest.Object) { header(o, elftest.ObjRela).Type = uint32(elf.SHT_REL) }, rela, entry(0),
-			"relocations without addends (SHT_REL); SHT_RELA was expected"},
+			"relocations without addends (SHT_REL) are not supported"},
 		{"past the end", func(o *elftest.Object) { o.At(elftest.ObjRela, 1<<40, 24) }, rela, at(1 << 40), "24 bytes do not fit the file"},
-		{"of 2^64-1 bytes", func(o *elftest.Object) { o.At(elftest.ObjRela, 1, math.MaxUint64) }, rela, at(1), "relocations overlap, having more than the"},
+		{"of 2^64-1 bytes", func(o *elftest.Object) { o.At(elftest.ObjRela, 1, math.MaxUint64) }, rela, at(1), "relocation sections overlap: together they are larger than the"},
 		{"sections of relocations that overlap", func(o *elftest.Object) {
 			o.Sections[elftest.ObjRela].Data = bytes.Repeat(o.Sections[elftest.ObjRela].Data, 1000)
 			i := o.RelaOf(".rela.eh_frame", elftest.ObjFrame)
 			o.At(i, 64, 24_000)
-		}, rela, at(64), "relocations overlap, having more than the"},
+		}, rela, at(64), "relocation sections overlap: together they are larger than the"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := elftest.NewObject()
@@ -192,11 +192,11 @@ func TestReadDebug(t *testing.T) {
 	o.Rela(r, 23, 1, uint32(elf.R_X86_64_32), 0)
 	f = mustOpen(t, o.Bytes())
 	_, err = f.ReadDebug(f.Section(".debug_info"))
-	expect(t, err, "section .rela.debug_info", f.Section(".rela.debug_info").Off+3*elffile.RelaSize, "relocation of .debug_info+0x17 does not fit the section's 24 bytes")
+	expect(t, err, "section .rela.debug_info", f.Section(".rela.debug_info").Off+3*elffile.RelaSize, "relocation of .debug_info+0x17 is outside its 24 bytes")
 	o.Sections[r].Link = 0
 	f = mustOpen(t, o.Bytes())
 	_, err = f.ReadDebug(f.Section(".debug_info"))
-	expect(t, err, section, f.Shoff, "relocations refer to section 0 for their symbols")
+	expect(t, err, section, f.Shoff, "section 0, which relocations use for symbols,")
 }
 
 // TestObjectBases expects that code and .eh_frame have addresses that do not overlap, and others none.
@@ -275,7 +275,7 @@ func TestTooMuchCode(t *testing.T) {
 		change(o)
 		_, err := open(o.Bytes())
 		t.Log(name)
-		expect(t, err, section, binary.LittleEndian.Uint64(o.Bytes()[elftest.EhShoff:]), "sections of code and CFI of more than 2 GiB, up to section")
+		expect(t, err, section, binary.LittleEndian.Uint64(o.Bytes()[elftest.EhShoff:]), "code and CFI have more than 2 GiB, up to section")
 	}
 }
 
@@ -308,7 +308,7 @@ func TestSymbolErrors(t *testing.T) {
 		msg    string
 	}{
 		{"past the end", put(".symtab", elftest.ShOff, 1<<40), 1 << 40, "do not fit the file"},
-		{"larger than the file", put(".symtab", elftest.ShSize, 1<<40), 0, "symbol tables overlap, having more than the"},
+		{"larger than the file", put(".symtab", elftest.ShSize, 1<<40), 0, "symbol tables overlap: together they are larger than the"},
 	} {
 		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/drap2.so"))
 		tt.change(p)

@@ -85,16 +85,16 @@ func TestHeaderErrors(t *testing.T) {
 		off    uint64
 		msg    string
 	}{
-		{"empty", cut(0), ident, 0, "not an ELF file (0 bytes"},
-		{"half a magic", cut(3), ident, 0, "not an ELF file (3 bytes"},
-		{"magic only", cut(4), ident, 0, "file of 4 bytes is truncated; at least 64 were expected"},
-		{"header of 63 bytes", cut(63), ident, 0, "file of 63 bytes is truncated; at least 64 were expected"},
-		{"another short file", func(p *elftest.Patcher) { p.B = []byte("text") }, ident, 0, "not an ELF file (4 bytes"},
-		{"another file", put8(0, 'x'), ident, 0, "not an ELF file (starts with 78 45 4c 46; 7f 45 4c 46 was expected)"},
+		{"empty", cut(0), ident, 0, `not an ELF file: it starts with ""`},
+		{"half a magic", cut(3), ident, 0, `not an ELF file: it starts with "\x7fEL"`},
+		{"magic only", cut(4), ident, 0, "the file has 4 bytes, less than an ELF header of 64"},
+		{"header of 63 bytes", cut(63), ident, 0, "the file has 63 bytes, less than an ELF header of 64"},
+		{"another short file", func(p *elftest.Patcher) { p.B = []byte("text") }, ident, 0, `not an ELF file: it starts with "text"`},
+		{"another file", put8(0, 'x'), ident, 0, `not an ELF file: it starts with "xELF"`},
 		{"32 bits", put8(elf.EI_CLASS, 1), ident, 4, "32-bit ELF file"},
-		{"class 3", put8(elf.EI_CLASS, 3), ident, 4, "class 3; ELFCLASS64 (2) was expected"},
-		{"byte order 0", put8(elf.EI_DATA, 0), ident, 5, "data encoding 0; 1 (little-endian) or 2 (big-endian) was expected"},
-		{"version 2", put8(elf.EI_VERSION, 2), ident, 6, "version 2; 1 was expected"},
+		{"class 3", put8(elf.EI_CLASS, 3), ident, 4, "the class is 3, not ELFCLASS64 (2)"},
+		{"byte order 0", put8(elf.EI_DATA, 0), ident, 5, "the data encoding is 0, not 1 (little-endian) or 2 (big-endian)"},
+		{"version 2", put8(elf.EI_VERSION, 2), ident, 6, "the version is 2, not 1"},
 
 		{"e_shoff at the end", put64(elftest.EhShoff, 6048), section, 6048, "19 headers of 64 bytes do not fit the file of 6048 bytes"},
 		{"e_shoff 2^63", put64(elftest.EhShoff, 1<<63), section, 1 << 63, "19 headers of 64 bytes do not fit"},
@@ -102,22 +102,22 @@ func TestHeaderErrors(t *testing.T) {
 		{"e_shoff 2^64-1", put64(elftest.EhShoff, math.MaxUint64), section, math.MaxUint64, "19 headers of 64 bytes do not fit"},
 		{"e_shoff 0", put64(elftest.EhShoff, 0), ident, 0x3c, "e_shnum is 19 but e_shoff is 0"},
 		{"e_shnum 0xffff", put16(elftest.EhShnum, 0xffff), section, shdrs, "65535 headers of 64 bytes do not fit"},
-		{"e_shnum 0, and 2^40 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, 1<<40), section, shdrs, "1099511627776 section headers; at most"},
-		{"e_shnum 0, and 2^64-1 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, math.MaxUint64), section, shdrs, "18446744073709551615 section headers; at most"},
+		{"e_shnum 0, and 2^40 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, 1<<40), section, shdrs, "1099511627776 section headers are more than the limit"},
+		{"e_shnum 0, and 2^64-1 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, math.MaxUint64), section, shdrs, "18446744073709551615 section headers are more than the limit"},
 		{"e_shnum 0, and 2^19 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, 1<<19), section, shdrs, "524288 headers of 64 bytes do not fit"},
 		{"e_shnum 0, and no section 0", func(p *elftest.Patcher) {
 			p.Put16(elftest.EhShnum, 0)
 			p.Put64(elftest.EhShoff, 6048-63)
 		}, section, 6048 - 63, "lies outside the file of 6048 bytes"},
-		{"e_shentsize 0", put16(elftest.EhShentsize, 0), ident, 0x3a, "e_shentsize is 0; 64 was expected"},
-		{"e_shentsize 40", put16(elftest.EhShentsize, 40), ident, 0x3a, "e_shentsize is 40; 64 was expected"},
-		{"e_shstrndx 0xfeff", put16(elftest.EhShstrndx, 0xfeff), ident, 0x3e, "section name table index 65279; there are 19 sections"},
+		{"e_shentsize 0", put16(elftest.EhShentsize, 0), ident, 0x3a, "e_shentsize is 0, not 64"},
+		{"e_shentsize 40", put16(elftest.EhShentsize, 40), ident, 0x3a, "e_shentsize is 40, not 64"},
+		{"e_shstrndx 0xfeff", put16(elftest.EhShstrndx, 0xfeff), ident, 0x3e, "section name table index 65279, but there are only 19 sections"},
 		{"e_shstrndx 0xffff, and 2^32-1 in section 0", first(elftest.EhShstrndx, 0xffff, elftest.ShLink, math.MaxUint32), ident, 0x3e,
-			"section name table index 4294967295; there are 19 sections"},
-		{"e_shnum 1", put16(elftest.EhShnum, 1), ident, 0x3e, "section name table index 18; there are 1 sections"},
+			"section name table index 4294967295, but there are only 19 sections"},
+		{"e_shnum 1", put16(elftest.EhShnum, 1), ident, 0x3e, "section name table index 18, but there are only 1 sections"},
 		{"names of .bss kind", func(p *elftest.Patcher) { p.Put32(p.Section(".shstrtab")+elftest.ShType, uint32(elf.SHT_NOBITS)) },
-			name, names, "157 bytes, type SHT_NOBITS: not inside the file of 6048 bytes"},
-		{"names past the end", table(elftest.ShOff, 6048-156), name, 6048 - 156, "157 bytes, type SHT_STRTAB: not inside the file of 6048 bytes"},
+			name, names, "157 bytes of type SHT_NOBITS are not inside the file of 6048 bytes"},
+		{"names past the end", table(elftest.ShOff, 6048-156), name, 6048 - 156, "157 bytes of type SHT_STRTAB are not inside the file of 6048 bytes"},
 		{"names at 2^64-1", table(elftest.ShOff, math.MaxUint64), name, math.MaxUint64, "157 bytes"},
 		{"names of 2^63 bytes", table(elftest.ShSize, 1<<63), name, names, "9223372036854775808 bytes"},
 		{"a name of 4 KB for 600 sections", func(p *elftest.Patcher) {
@@ -128,15 +128,15 @@ func TestHeaderErrors(t *testing.T) {
 			p.Put64(h+elftest.ShOff, uint64(at))
 			p.Put64(h+elftest.ShSize, uint64(len(long)))
 			p.NewSections(600, func(_, h int) {})
-		}, name, 6048, "its 4001 bytes are the names of 619 sections many times over"},
+		}, name, 6048, "the names of 619 sections overlap in its 4001 bytes"},
 
 		{"e_phoff at the end", put64(elftest.EhPhoff, 6048), program, 6048, "9 headers of 56 bytes do not fit the file of 6048 bytes"},
 		{"e_phoff 2^64-1", put64(elftest.EhPhoff, math.MaxUint64), program, math.MaxUint64, "9 headers of 56 bytes do not fit"},
-		{"e_phentsize 32", put16(elftest.EhPhentsize, 32), ident, 0x36, "e_phentsize is 32; 56 was expected"},
+		{"e_phentsize 32", put16(elftest.EhPhentsize, 32), ident, 0x36, "e_phentsize is 32, not 56"},
 		{"e_phnum 0x7fff", put16(elftest.EhPhnum, 0x7fff), program, phdrs, "32767 headers of 56 bytes do not fit"},
 		{"e_phnum 0xffff, and 2^32-1 in section 0", first(elftest.EhPhnum, 0xffff, elftest.ShInfo, math.MaxUint32), program, phdrs,
 			"4294967295 headers of 56 bytes do not fit"},
-		{"200,000 program headers", func(p *elftest.Patcher) { p.ManyProgs(200_000, func(int, int) {}) }, program, 6048, "200009 program headers; at most 131072 are accepted"},
+		{"200,000 program headers", func(p *elftest.Patcher) { p.ManyProgs(200_000, func(int, int) {}) }, program, 6048, "200009 program headers are more than the limit of 131072"},
 		{"3,000 segments", func(p *elftest.Patcher) {
 			p.ManyProgs(3000, func(i, off int) { p.Prog(off, elf.PT_LOAD, 0x400, 0x100000+uint64(i)*4096, 16) })
 		}, "program header 2055", 6048 + 2055*elffile.ProgSize, "more than 2048 segments (PT_LOAD)"},
@@ -273,8 +273,8 @@ func TestContentErrors(t *testing.T) {
 		{"sh_size 2^64-1", sized(1, math.MaxUint64), 1, "18446744073709551615 bytes do not fit the file of"},
 		{"no bytes", func(p *elftest.Patcher) { p.Put32(p.Section(".comment")+elftest.ShType, uint32(elf.SHT_NOBITS)) }, 0, "has type SHT_NOBITS and no bytes in the file"},
 		{"compression header cut off", packed(make([]byte, 23)), 0, "compressed, but 23 bytes are too few for a compression header of 24"},
-		{"unknown compression", packed(elftest.Compressed(3, 1000, nil)), 0, "compression type 3; zlib (1) or zstd (2) was expected"},
-		{"zlib, 2^64-1 bytes claimed", packed(elftest.Compressed(elf.COMPRESS_ZLIB, math.MaxUint64, nil)), 0, "18446744073709551615 bytes when decompressed; at most"},
+		{"unknown compression", packed(elftest.Compressed(3, 1000, nil)), 0, "the compression type is 3, not zlib (1) or zstd (2)"},
+		{"zlib, 2^64-1 bytes claimed", packed(elftest.Compressed(elf.COMPRESS_ZLIB, math.MaxUint64, nil)), 0, "18446744073709551615 bytes when decompressed are more than the limit"},
 		{"zlib of nothing", packed(elftest.Compressed(elf.COMPRESS_ZLIB, 10, nil)), 0, "does not decompress to the 10 bytes its header says"},
 		{"zlib of more", packed(elftest.Compressed(elf.COMPRESS_ZLIB, 1000, elftest.Bomb(t, elf.COMPRESS_ZLIB))), 0, "does not decompress to the 1000 bytes its header says"},
 		{"zstd of more", packed(elftest.Compressed(elf.COMPRESS_ZSTD, 1000, elftest.Bomb(t, elf.COMPRESS_ZSTD))), 0, "does not decompress to the 1000 bytes its header says"},

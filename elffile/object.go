@@ -6,29 +6,24 @@ import (
 	"math"
 	"sort"
 
-	"cfi2sframe/sframe"
+	"cfi2sframe/arch"
 )
 
-// Relocatable objects have no addresses yet. New gives those sections that call frame
-// information is about an address each (Section.Base), as a linker would, so that
-// everything after it can speak of addresses; ReadRelocated puts these addresses
-// into contents.
+// Addresses in an object.
 const (
-	firstBase = 1 << 28               // no offset in a section of CFI, which are smaller, is taken for one
-	baseGap   = 256                   // between sections: nothing reaches from one into the next
-	minAlign  = 16                    // what code has by default on most machines
-	maxAlign  = 1 << 16               // the largest pages; more costs room, and means nothing before it is linked
-	lastBase  = firstBase + 1<<31 - 1 // distances fit 32 bits, as they have to when the object is linked
+	firstBase = 1 << 28               // above all offsets in sections of CFI
+	baseGap   = 256                   // between sections: code does not reach into the next one
+	minAlign  = 16                    // default alignment of code on most machines
+	maxAlign  = 1 << 16               // the largest pages
+	lastBase  = firstBase + 1<<31 - 1 // distances fit 32 bits, as in the linked file
 )
 
-// assignBases gives addresses to code, then to .eh_frame, and at last to .sframe: what
-// the others get does not depend on whether there is one.
+// assignBases gives addresses to code and then to .eh_frame.
 func (f *File) assignBases() error {
 	next := uint64(firstBase)
 	for _, wanted := range []func(*Section) bool{
 		func(s *Section) bool { return s.Flags&uint64(elf.SHF_EXECINSTR) != 0 },
 		func(s *Section) bool { return s.Name == ".eh_frame" },
-		func(s *Section) bool { return sframe.IsHeader(s.Name, s.Type) },
 	} {
 		for i := range f.Sections {
 			s := &f.Sections[i]
@@ -41,7 +36,8 @@ func (f *File) assignBases() error {
 			}
 			s.Base = (next + baseGap + align - 1) &^ (align - 1)
 			if s.Size > lastBase || s.Base > lastBase-s.Size {
-				return errorf("section header table", f.Shoff, "sections of code and CFI of more than 2 GiB, up to section %d (%s)", i, s.Name)
+				return errorf("section header table", f.Shoff, "code and CFI have more than 2 GiB, up to section %d (%s)",
+					i, s.Name)
 			}
 			next = s.Base + s.Size
 			f.based = append(f.based, i)
@@ -50,7 +46,7 @@ func (f *File) assignBases() error {
 	return nil
 }
 
-// SectionAt returns the index of the section of an object that an address is in, or 0.
+// SectionAt returns the index of the section of an object that holds an address, or 0.
 func (f *File) SectionAt(addr uint64) int {
 	i := sort.Search(len(f.based), func(i int) bool { return f.Sections[f.based[i]].Base > addr }) - 1
 	if i < 0 {
@@ -66,15 +62,13 @@ func (f *File) SectionAt(addr uint64) int {
 func (f *File) IsObject() bool { return elf.Type(f.Type) == elf.ET_REL }
 
 // ReadRelocated is ReadUncompressed with the relocations applied if the file is an object.
-func (f *File) ReadRelocated(s *Section) ([]byte, error) { return f.relocated(s, false) }
+func (f *File) ReadRelocated(s *Section) ([]byte, error) { return f.readRelocated(s, false) }
 
-// ReadDebug is ReadRelocated for debug information. It refers to addresses of code, and to other
-// sections of debug information by offsets in them. Relocations of types that are not known, such
-// as those by thread-local variables, are left out.
-func (f *File) ReadDebug(s *Section) ([]byte, error) { return f.relocated(s, true) }
+// ReadDebug is ReadRelocated for debug information, which refers to code by addresses and to other debug sections by
+// offsets. Relocations of unknown types, such as those for thread-local variables, are not applied.
+func (f *File) ReadDebug(s *Section) ([]byte, error) { return f.readRelocated(s, true) }
 
-// relocated is ReadRelocated, or with debug ReadDebug.
-func (f *File) relocated(s *Section, debug bool) ([]byte, error) {
+func (f *File) readRelocated(s *Section, debug bool) ([]byte, error) {
 	b, err := f.ReadUncompressed(s)
 	if err != nil || !f.IsObject() {
 		return b, err
@@ -90,7 +84,7 @@ func (f *File) relocated(s *Section, debug bool) ([]byte, error) {
 	return b, nil
 }
 
-// findRelocations notes which sections have relocations of which.
+// findRelocations fills f.relas.
 func (f *File) findRelocations() error {
 	if f.relas != nil {
 		return nil
@@ -103,7 +97,8 @@ func (f *File) findRelocations() error {
 			continue
 		}
 		if r.Size > f.Size || total > f.Size-r.Size {
-			return errorf("section "+r.Name, r.Off, "relocations overlap, having more than the %d bytes of the file", f.Size)
+			return errorf("section "+r.Name, r.Off,
+				"relocation sections overlap: together they are larger than the file of %d bytes", f.Size)
 		}
 		total += r.Size
 		f.relas[&f.Sections[r.Info]] = append(f.relas[&f.Sections[r.Info]], i)
@@ -111,13 +106,12 @@ func (f *File) findRelocations() error {
 	return nil
 }
 
-// applyRelocations applies the relocations in r to the contents b of s, of debug information or
-// not. It reads a part of them at a time.
+// applyRelocations applies the relocations in r to the contents b of s.
 func (f *File) applyRelocations(b []byte, s, r *Section, debug bool) error {
 	const chunk = 1 << 15 // relocations that are read at a time
 	where := "section " + r.Name
 	if elf.SectionType(r.Type) == elf.SHT_REL {
-		return errorf(where, r.Off, "relocations without addends (SHT_REL); SHT_RELA was expected")
+		return errorf(where, r.Off, "relocations without addends (SHT_REL) are not supported")
 	}
 	symbols, err := f.symbolPlaces(int(r.Link))
 	if err != nil {
@@ -139,27 +133,28 @@ func (f *File) applyRelocations(b []byte, s, r *Section, debug bool) error {
 	return nil
 }
 
-// symbolPlaces are where the symbols of a table are: their values, bases of sections
-// included, and their sections.
+// symbolPlaces has the addresses and the sections of a table's symbols.
 type symbolPlaces struct {
 	values   []uint64
 	sections []int32
 }
 
-// symbolPlaces returns the places of a symbol table's symbols.
+// symbolPlaces returns the places of the symbols in a table, which it reads once.
 func (f *File) symbolPlaces(table int) (*symbolPlaces, error) {
 	if table >= len(f.Sections) || elf.SectionType(f.Sections[table].Type) != elf.SHT_SYMTAB {
-		return nil, errorf("section header table", f.Shoff, "relocations refer to section %d for their symbols, which is no symbol table", table)
+		return nil, errorf("section header table", f.Shoff,
+			"section %d, which relocations use for symbols, is not a symbol table", table)
 	}
 	if p, ok := f.places[table]; ok {
 		return p, nil
 	}
 	s := &f.Sections[table]
 	if s.Size > maxContent {
-		return nil, errorf("section "+s.Name, s.Off, "%d bytes; at most %d are accepted", s.Size, maxContent)
+		return nil, errorf("section "+s.Name, s.Off, "%d bytes are more than the limit of %d", s.Size, maxContent)
 	}
 	if f.placesOf += s.Size; f.placesOf > f.Size {
-		return nil, errorf("section "+s.Name, s.Off, "symbol tables overlap, having more than the %d bytes of the file", f.Size)
+		return nil, errorf("section "+s.Name, s.Off,
+			"symbol tables overlap: together they are larger than the file of %d bytes", f.Size)
 	}
 	n := s.Size / SymSize
 	p := &symbolPlaces{values: make([]uint64, 0, n), sections: make([]int32, 0, n)}
@@ -176,9 +171,8 @@ func (f *File) symbolPlaces(table int) (*symbolPlaces, error) {
 	return p, nil
 }
 
-// target returns what a relocation of s by a symbol stands for: an address in a section
-// that has one, or an offset in s itself, by which the records of .debug_frame refer to
-// each other. All else is 0: it must not be taken for an address of some code.
+// target returns the value of a symbol plus addend for a relocation of s. It is an address in a section with a Base, or
+// an offset in s itself, by which records of .debug_frame refer to each other. All else is 0, which is not in any code.
 func (f *File) target(s *Section, value uint64, section int32, addend uint64) uint64 {
 	t := &f.Sections[section]
 	v := value + addend
@@ -192,40 +186,60 @@ func (f *File) target(s *Section, value uint64, section int32, addend uint64) ui
 func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces, debug bool) error {
 	off, info, addend := f.Order.Uint64(rela), f.Order.Uint64(rela[RelaInfo:]), f.Order.Uint64(rela[RelaAddend:])
 	sym, typ := info>>32, uint32(info)
-	if typ == 0 { // none, on every machine
+	if typ == 0 { // R_*_NONE on every machine
 		return nil
 	}
-	what, ok := f.fields[typ]
+	field, ok := f.fields[typ]
 	if !ok && debug {
 		return nil
 	}
 	if !ok {
-		return fmt.Errorf("relocation type %d of %s+%#x is not known there", typ, s.Name, off)
+		return fmt.Errorf("relocation type %d of %s+%#x is unknown", typ, s.Name, off)
 	}
-	if n := uint64(len(b)); off > n || uint64(what.Size) > n-off {
-		return fmt.Errorf("relocation of %s+%#x does not fit the section's %d bytes", s.Name, off, n)
+	if n := uint64(len(b)); off > n || uint64(field.Size) > n-off {
+		return fmt.Errorf("relocation of %s+%#x is outside its %d bytes", s.Name, off, n)
 	}
 	if sym >= uint64(len(symbols.values)) {
-		return fmt.Errorf("relocation of %s+%#x by symbol %d; there are %d", s.Name, off, sym, len(symbols.values))
+		return fmt.Errorf("relocation of %s+%#x uses symbol %d; the table has %d", s.Name, off, sym, len(symbols.values))
 	}
 	v := symbols.values[sym] + addend
 	if !debug {
 		v = f.target(s, symbols.values[sym], symbols.sections[sym], addend)
 	}
-	if what.PCRel {
+	if field.PCRel {
 		v -= s.Base + off
 	}
-	if what.Size == 4 {
+	if field.Size == 4 {
 		fits := v <= math.MaxUint32
-		if what.PCRel || what.Signed {
+		if field.PCRel || field.Signed {
 			fits = int64(v) == int64(int32(v))
 		}
 		if !fits {
-			return fmt.Errorf("relocation of %s+%#x by %#x does not fit 4 bytes", s.Name, off, v)
+			return fmt.Errorf("relocation of %s+%#x: %#x does not fit 4 bytes", s.Name, off, v)
 		}
 		f.Order.PutUint32(b[off:], uint32(v))
 	} else {
 		f.Order.PutUint64(b[off:], v)
 	}
 	return nil
+}
+
+// Moves returns the alignment of the distance by which linkers and loaders can move the code at an address: a power of
+// two, or 0 if the address is fixed. Linkers align the sections of an object, and loaders align files to pages.
+func (f *File) Moves(addr uint64) uint64 {
+	switch elf.Type(f.Type) {
+	case elf.ET_EXEC:
+		return 0
+	case elf.ET_REL:
+		if len(f.Sections) == 0 {
+			return 1
+		}
+		s := &f.Sections[f.SectionAt(addr)]
+		if a := s.Addralign; a == 0 || a&(a-1) != 0 {
+			return 1
+		}
+		// The base can be aligned to less. In a library, loaders align only to pages.
+		return min(s.Addralign, arch.MinPage, max(1, s.Base&-s.Base))
+	}
+	return arch.MinPage
 }

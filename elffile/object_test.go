@@ -232,17 +232,17 @@ func TestRelocationErrors(t *testing.T) {
 		nth  uint64 // the relocation that is wrong
 		msg  string
 	}{
-		{"unknown type", object{relas: []rela{{0, symText, abs64, 0}, {8, symText, uint32(elf.R_X86_64_GOTPCREL), 0}}}, 1, "relocation type 9 of .eh_frame+0x8 is not known there"},
+		{"unknown type", object{relas: []rela{{0, symText, abs64, 0}, {8, symText, uint32(elf.R_X86_64_GOTPCREL), 0}}}, 1, "relocation type 9 of .eh_frame+0x8 is unknown"},
 		{"type of another machine", object{relas: []rela{{0, symText, uint32(elf.R_AARCH64_ABS64), 0}}}, 0, "relocation type 257"},
-		{"behind the end", object{relas: []rela{{64, symText, abs64, 0}}}, 0, "relocation of .eh_frame+0x40 does not fit the section's 64 bytes"},
-		{"over the end, 8 bytes", object{relas: []rela{{57, symText, abs64, 0}}}, 0, "relocation of .eh_frame+0x39 does not fit"},
-		{"over the end, 4 bytes", object{relas: []rela{{61, symText, pc32, 0}}}, 0, "relocation of .eh_frame+0x3d does not fit"},
-		{"offset that overflows", object{relas: []rela{{1<<64 - 1, symText, pc32, 0}}}, 0, "relocation of .eh_frame+0xffffffffffffffff does not fit"},
-		{"symbol out of range", object{relas: []rela{{0, numSyms, abs64, 0}}}, 0, "by symbol 6; there are 6"},
-		{"largest symbol", object{relas: []rela{{0, 1<<32 - 1, abs64, 0}}}, 0, "by symbol 4294967295; there are 6"},
+		{"behind the end", object{relas: []rela{{64, symText, abs64, 0}}}, 0, "relocation of .eh_frame+0x40 is outside its 64 bytes"},
+		{"over the end, 8 bytes", object{relas: []rela{{57, symText, abs64, 0}}}, 0, "relocation of .eh_frame+0x39 is outside its"},
+		{"over the end, 4 bytes", object{relas: []rela{{61, symText, pc32, 0}}}, 0, "relocation of .eh_frame+0x3d is outside its"},
+		{"offset that overflows", object{relas: []rela{{1<<64 - 1, symText, pc32, 0}}}, 0, "relocation of .eh_frame+0xffffffffffffffff is outside its"},
+		{"symbol out of range", object{relas: []rela{{0, numSyms, abs64, 0}}}, 0, "uses symbol 6; the table has 6"},
+		{"largest symbol", object{relas: []rela{{0, 1<<32 - 1, abs64, 0}}}, 0, "uses symbol 4294967295; the table has 6"},
 		{"SHT_REL", object{typ: elf.SHT_REL, relas: []rela{{0, symText, abs64, 0}}}, 0, "relocations without addends (SHT_REL)"},
-		{"no symbol table", object{link: objText, relas: []rela{{0, symText, abs64, 0}}}, 0, "refer to section 1 for their symbols, which is no symbol table"},
-		{"symbol table beyond the sections", object{link: 1 << 20, relas: []rela{{0, symText, abs64, 0}}}, 0, "refer to section 1048576 for their symbols"},
+		{"no symbol table", object{link: objText, relas: []rela{{0, symText, abs64, 0}}}, 0, "section 1, which relocations use for symbols, is not a symbol table"},
+		{"symbol table beyond the sections", object{link: 1 << 20, relas: []rela{{0, symText, abs64, 0}}}, 0, "section 1048576, which relocations use for symbols"},
 	} {
 		tt.o.order, tt.o.machine, tt.o.frame = binary.LittleEndian, elf.EM_X86_64, make([]byte, 64)
 		f := tt.o.file(t)
@@ -273,7 +273,7 @@ func TestRelocationTables(t *testing.T) {
 	o.copies = 1000
 	o.relas = append(o.relas, make([]rela, 10000)...)
 	f = o.file(t)
-	if _, err := f.ReadRelocated(&f.Sections[objFrame]); err == nil || !strings.Contains(err.Error(), "relocations overlap") {
+	if _, err := f.ReadRelocated(&f.Sections[objFrame]); err == nil || !strings.Contains(err.Error(), "relocation sections overlap") {
 		t.Errorf("1001 tables: %v", err)
 	}
 }

@@ -6,16 +6,15 @@ import (
 	"encoding/binary"
 )
 
-// A Symbol is a symbol with the section that it is in. Its value is an address, in a
-// relocatable object too.
+// A Symbol is a symbol with its section. Its value is an address, also in a relocatable object.
 type Symbol struct {
 	elf.Sym64
-	Section int    // index of its section, or 0 if it is in none: undefined, absolute or common
-	Index   uint32 // its own, in the table
+	Section int    // index of its section, or 0 if it is undefined, absolute or common
+	Index   uint32 // in the table
 }
 
-// SymbolIndexes returns the index of the section with the section indexes of a symbol
-// table (SHT_SYMTAB_SHNDX), or 0 if there is none: most files have too few sections.
+// SymbolIndexes returns the index of the SHT_SYMTAB_SHNDX section of a symbol table, or 0. Only files with more than
+// 65,279 sections need one.
 func (f *File) SymbolIndexes(table int) int {
 	i := f.indexes[uint32(table)]
 	if f.Sections[i].Size/4 < f.Sections[table].Size/SymSize {
@@ -24,9 +23,7 @@ func (f *File) SymbolIndexes(table int) int {
 	return i
 }
 
-// Symbols calls fn for every symbol of the tables of type t (SHT_SYMTAB or
-// SHT_DYNSYM), with the section of the table. It reads a part of the table at a
-// time.
+// Symbols calls fn for every symbol of the tables of type t (SHT_SYMTAB or SHT_DYNSYM), with the table's section.
 func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym Symbol)) error {
 	var total uint64
 	for i := range f.Sections {
@@ -35,7 +32,8 @@ func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym Symbol)) e
 			continue
 		}
 		if s.Size > f.Size || total > f.Size-s.Size {
-			return errorf("section "+s.Name, s.Off, "symbol tables overlap, having more than the %d bytes of the file", f.Size)
+			return errorf("section "+s.Name, s.Off,
+				"symbol tables overlap: together they are larger than the file of %d bytes", f.Size)
 		}
 		total += s.Size
 		if err := f.symbols(i, fn); err != nil {
@@ -47,7 +45,7 @@ func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym Symbol)) e
 
 // symbols calls fn for every symbol of the table with the given section index.
 func (f *File) symbols(table int, fn func(table *Section, sym Symbol)) error {
-	const chunk = 1 << 11 // symbols that are read at a time: what is read stays in the processor's cache
+	const chunk = 1 << 11 // symbols that are read at a time; they fit the processor's cache
 	s := &f.Sections[table]
 	wide := f.SymbolIndexes(table)
 	num := s.Size / SymSize
@@ -79,7 +77,7 @@ func (f *File) symbols(table int, fn func(table *Section, sym Symbol)) error {
 // symbol decodes the symbol at the start of b, the j-th after first.
 func (f *File) symbol(b, indexes []byte, first, j uint32) Symbol {
 	s := Symbol{Index: first + j, Sym64: elf.Sym64{Info: b[4], Other: b[5]}}
-	if o := binary.LittleEndian; f.Order == o { // faster than to call the methods of an interface
+	if o := binary.LittleEndian; f.Order == o { // faster than calls through an interface
 		s.Name, s.Shndx, s.Value, s.Size = o.Uint32(b), o.Uint16(b[SymShndx:]), o.Uint64(b[SymValue:]), o.Uint64(b[16:])
 	} else {
 		o := f.Order
@@ -95,16 +93,15 @@ func (f *File) symbol(b, indexes []byte, first, j uint32) Symbol {
 		s.Section = 0
 	}
 	if s.Section > 0 && f.IsObject() {
-		s.Value += f.Sections[s.Section].Base // what it counts from is the section
+		s.Value += f.Sections[s.Section].Base // it is an offset in the section
 	}
 	return s
 }
 
-// maxName is the longest symbol name that is read, in bytes.
+// maxName is the size of the longest symbol name in bytes.
 const maxName = 64 << 10
 
-// SymbolName returns the name at the given offset of the string table that
-// belongs to a symbol table, or "".
+// SymbolName returns the name at an offset of the string table of a symbol table, or "".
 func (f *File) SymbolName(table *Section, name uint32) string {
 	if int(table.Link) >= len(f.Sections) {
 		return ""
@@ -113,8 +110,7 @@ func (f *File) SymbolName(table *Section, name uint32) string {
 	if uint64(name) >= s.Size || !s.HasBytes() {
 		return ""
 	}
-	const most = 256 // bytes that nearly all names fit, and are read first
-	for size := uint64(most); ; size *= 16 {
+	for size := uint64(256); ; size *= 16 { // most names fit 256 bytes
 		n := min(size, s.Size-uint64(name))
 		b, err := f.ReadAt("section "+s.Name, s.Off+uint64(name), n)
 		if err != nil {

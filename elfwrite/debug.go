@@ -61,11 +61,11 @@ func (p *debugPlanner) check() error {
 		return fmt.Errorf("it has %d sections and is to have %d segments; fewer were expected",
 			len(d.Sections), len(prog.Progs))
 	}
-	at, err := prog.SFrame()
+	at, err := FindSFrame(prog)
 	if err != nil {
 		return err
 	}
-	old, err := d.SFrame()
+	old, err := FindSFrame(d)
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func Unchanged(f *elffile.File) *Layout {
 // planObjectRemoval finds the layout of an object without .sframe and its relocations. Where these are not the last
 // sections, empty headers take their place, so that no index changes.
 func planObjectRemoval(f *elffile.File) (*Layout, error) {
-	if old, err := f.SFrame(); err != nil {
+	if old, err := FindSFrame(f); err != nil {
 		return nil, err
 	} else if old.Section == 0 {
 		return nil, ErrNone // whatever else may be odd about it
@@ -157,7 +157,7 @@ func (p *object) goes(i int) bool { return i > 0 && (i == p.section || i == p.re
 // findOld finds an .sframe that is there already, and its relocations.
 func (p *object) findOld() error {
 	f := p.f
-	old, err := f.SFrame()
+	old, err := FindSFrame(f)
 	i := old.Section
 	if i == 0 {
 		return err

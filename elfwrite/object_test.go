@@ -406,7 +406,7 @@ func TestObjectRefused(t *testing.T) {
 			f := elftest.Parse(t, tt.b)
 			l, err := plan(f)
 			want := tt.want
-			if at, failed := f.SFrame(); what == "remove" && failed == nil && at.Section == 0 {
+			if at, failed := FindSFrame(f); what == "remove" && failed == nil && at.Section == 0 {
 				want = ErrNone.Error() // whatever else is odd about it
 			}
 			if err == nil || l != nil || !strings.Contains(err.Error(), want) {

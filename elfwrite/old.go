@@ -21,7 +21,7 @@ type old struct {
 // findOld finds an .sframe that is there already, and the segment of an earlier run that can be laid out anew.
 func (p *planner) findOld() error {
 	f := p.f
-	at, err := f.SFrame()
+	at, err := FindSFrame(f)
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func TestRefusedFiles(t *testing.T) {
 			for _, typ := range []elf.ProgType{elf.PT_GNU_STACK, elf.PT_GNU_RELRO} {
 				p.Prog(p.Segment(typ, 0), elf.ProgType(sframe.PTGNUSFrame), 0x448, 0x448, 8)
 			}
-		}, "program headers 7 and 8 are both PT_GNU_SFRAME; one was expected"},
+		}, "program headers 7 and 8 are both PT_GNU_SFRAME, but a file may have only one"},
 		{"many program headers, bare", func(p *elftest.Patcher) {
 			p.ManyProgs(65500+23, func(_, off int) { p.Put32(off, uint32(odd)) })
 			bare(p)

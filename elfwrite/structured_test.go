@@ -142,7 +142,7 @@ func FuzzPlan(f *testing.F) {
 		if err := image.Contents(old, plain); err != nil {
 			t.Errorf("removed: %v", err)
 		}
-		if x, err := plain.SFrame(); err != nil || x.Section != 0 || x.Segment >= 0 {
+		if x, err := elfwrite.FindSFrame(plain); err != nil || x.Section != 0 || x.Segment >= 0 {
 			t.Errorf("removed, there is %+v (%v)", x, err)
 		}
 		if damage != 0 {

@@ -8,6 +8,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/readback"
 	"cfi2sframe/sframe"
@@ -39,7 +40,7 @@ func FuzzCheck(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		where, err := x.SFrame()
+		where, err := elfwrite.FindSFrame(x)
 		if err != nil || where.Segment < 0 {
 			t.Fatalf("the result has no .sframe (%v)", err)
 		}

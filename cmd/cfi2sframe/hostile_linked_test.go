@@ -134,11 +134,11 @@ func TestHostileAgain(t *testing.T) {
 		}, want: "are both .sframe, but a file may have only one"},
 		{name: "two PT_GNU_SFRAME", change: func(p *elftest.Patcher) {
 			copy(p.B[stack(p):], p.B[gnu(p):][:elffile.ProgSize])
-		}, want: "are both PT_GNU_SFRAME; one was expected"},
+		}, want: "are both PT_GNU_SFRAME, but a file may have only one"},
 		{name: "two PT_GNU_SFRAME, one elsewhere", change: func(p *elftest.Patcher) {
 			copy(p.B[stack(p):], p.B[gnu(p):][:elffile.ProgSize])
 			p.Put64(gnu(p)+elftest.PhOff, 64)
-		}, want: "are both PT_GNU_SFRAME; one was expected"},
+		}, want: "are both PT_GNU_SFRAME, but a file may have only one"},
 		{name: "PT_GNU_SFRAME elsewhere", change: func(p *elftest.Patcher) {
 			p.Put64(gnu(p)+elftest.PhOff, 0x100)
 			p.Put64(gnu(p)+elftest.PhVaddr, 0x100)
@@ -324,7 +324,7 @@ func TestHostileLayout(t *testing.T) {
 			p.ManyProgs(70_000, func(int, int) {})
 			bare(p)
 		}}, any: true},
-		{hostileCase: hostileCase{name: "200,000 PT_NULL", change: func(p *elftest.Patcher) { p.ManyProgs(200_000, func(int, int) {}) }, status: 1, want: "200009 program headers; at most 131072 are accepted"}},
+		{hostileCase: hostileCase{name: "200,000 PT_NULL", change: func(p *elftest.Patcher) { p.ManyProgs(200_000, func(int, int) {}) }, status: 1, want: "200009 program headers are more than the limit of 131072"}},
 		{hostileCase: hostileCase{name: "60,000 PT_LOAD", change: func(p *elftest.Patcher) {
 			p.ManyProgs(60_000, func(i, off int) {
 				p.Prog(off, elf.PT_LOAD, 0x400, 0x100000+uint64(i)*4096, 16)
@@ -385,9 +385,9 @@ func TestHostileLayout(t *testing.T) {
 		{hostileCase: hostileCase{name: "e_shnum 0, sh_size 2^64-1", change: func(p *elftest.Patcher) {
 			p.Put16(elftest.EhShnum, 0)
 			p.Put64(p.Header(0)+elftest.ShSize, math.MaxUint64)
-		}, status: 1, want: "18446744073709551615 section headers; at most"}},
+		}, status: 1, want: "18446744073709551615 section headers are more than the limit"}},
 		{hostileCase: hostileCase{name: "e_shnum 0, sh_size 0", change: func(p *elftest.Patcher) { p.Put16(elftest.EhShnum, 0) }}, any: true},
-		{hostileCase: hostileCase{name: "e_shnum 1", change: func(p *elftest.Patcher) { p.Put16(elftest.EhShnum, 1) }, status: 1, want: "section name table index 18; there are 1 sections"}},
+		{hostileCase: hostileCase{name: "e_shnum 1", change: func(p *elftest.Patcher) { p.Put16(elftest.EhShnum, 1) }, status: 1, want: "section name table index 18, but there are only 1 sections"}},
 		{hostileCase: hostileCase{name: "e_shnum 1 without names", change: func(p *elftest.Patcher) { p.Put16(elftest.EhShnum, 1); p.Put16(elftest.EhShstrndx, 0) }, status: 1, want: "the CFI describes no code of this file"}},
 		{hostileCase: hostileCase{name: "e_phnum 0xffff without sections", change: func(p *elftest.Patcher) { bare(p); p.Put16(elftest.EhPhnum, 0xffff) }, status: 1, want: "65535 headers"}},
 		{hostileCase: hostileCase{name: "600,000 sections", long: true, change: func(p *elftest.Patcher) {

@@ -106,13 +106,13 @@ func TestHostileObjects(t *testing.T) {
 		{name: "sh_addralign 2^63", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Addralign = 1 << 63 }, want: "64 covered"},
 		{name: "sh_addralign 3", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Addralign = 3 }, want: "64 covered"},
 		{name: "code past the end", make: func(o *elftest.Object) { o.At(elftest.ObjText, 1<<40, 64) }, status: 1, want: "section 1 (.text): 64 bytes at file offset 0x10000000000 do not fit"},
-		{name: "3 GiB of code in one section", make: func(o *elftest.Object) { o.At(elftest.ObjText, 64, 3<<30) }, status: 1, want: "sections of code and CFI of more than 2 GiB, up to section 1 (.text)"},
+		{name: "3 GiB of code in one section", make: func(o *elftest.Object) { o.At(elftest.ObjText, 64, 3<<30) }, status: 1, want: "code and CFI have more than 2 GiB, up to section 1 (.text)"},
 		{name: "20,000 sections of the same megabyte", make: func(o *elftest.Object) {
 			o.Sections[elftest.ObjText].Data = make([]byte, 1<<20)
 			for range 20_000 {
 				o.At(o.Add(".text", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, nil), 64, 1<<20)
 			}
-		}, status: 1, want: "sections of code and CFI of more than 2 GiB"},
+		}, status: 1, want: "code and CFI have more than 2 GiB"},
 		{name: "sections of code that overlap in the file", make: func(o *elftest.Object) {
 			i := o.Code(".text.same", 64)
 			o.At(i, 64, 64)

@@ -565,7 +565,7 @@ func TestHostileCompression(t *testing.T) {
 		{"zstd, 1 GiB claimed", elf.COMPRESS_ZSTD, 1 << 30, "1073741824 bytes of CFI, beside 168 of other sections; at most 12582912 are accepted"},
 		{"zstd, 8 MiB claimed", elf.COMPRESS_ZSTD, 8 << 20, "does not decompress to the 8388608 bytes its header says"},
 		{"zstd, 1000 bytes claimed", elf.COMPRESS_ZSTD, 1000, "does not decompress to the 1000 bytes its header says"},
-		{"unknown kind", 3, 1000, "compression type 3; zlib (1) or zstd (2) was expected"},
+		{"unknown kind", 3, 1000, "the compression type is 3, not zlib (1) or zstd (2)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			data := elftest.Compressed(tt.kind, tt.size, elftest.Bomb(t, tt.kind))

@@ -14,6 +14,7 @@ import (
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/readback"
@@ -137,7 +138,7 @@ func fuzzRefused(t *testing.T, file *generate.File, err error) {
 func section(t *testing.T, out []byte) (*elffile.File, *sframe.Section) {
 	t.Helper()
 	x := newFile(t, out)
-	where, err := x.SFrame()
+	where, err := elfwrite.FindSFrame(x)
 	if err != nil {
 		t.Fatal(err)
 	}

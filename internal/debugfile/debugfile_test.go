@@ -74,7 +74,7 @@ func TestNamed(t *testing.T) {
 		{"no section headers, the same build-id", bare.B, plain(t), ""},
 		{"an object", plain(t), elftest.NewObject().Bytes(), "it is a relocatable object; the debug file of a linked file was expected"},
 		{"another machine", plain(t), elftest.BigObject(elf.EM_S390, 0).Bytes(), "it is for machine EM_S390, BigEndian"},
-		{"nothing in it", plain(t), nil, "not an ELF file (0 bytes"},
+		{"nothing in it", plain(t), nil, `not an ELF file: it starts with ""`},
 		{"headers past the end", plain(t), plain(t)[:64], "section header table at file offset 0x12e0"},
 		{"notes past the end", plain(t), func() []byte {
 			p := elftest.Patch(t.Fatalf, plain(t))
