@@ -1,5 +1,5 @@
-// Package debugfile finds the file that the debug information of another one was split
-// off to, by build-id or .gnu_debuglink, and makes sure that both belong together.
+// Package debugfile finds the debug file of an ELF file by build-id or .gnu_debuglink, and checks that both belong
+// together.
 package debugfile
 
 import (
@@ -19,24 +19,22 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// Auto stands for the file that is found by build-id or .gnu_debuglink, if there is one.
+// Auto stands for the file found by build-id or .gnu_debuglink, if any.
 const Auto = "auto"
 
-// Root is where systems have their debug files (GDB manual, "Debugging Information in
-// Separate Files").
+// Root is the directory of debug files (GDB manual, "Debugging Information in Separate Files").
 var Root = "/usr/lib/debug"
 
-// A File is a debug file. A nil one stands for none.
+// A File is a debug file, or nil for none.
 type File struct {
 	r    *os.File
 	f    *elffile.File
 	path string
 }
 
-// Open opens the debug file of the ELF file f, which is at path. The name is that of the
-// file, Auto, or "" for none. It is an error if a named file does not belong to f; what
-// Auto finds and does not belong to f is passed over, and so is what the user must not read. A
-// file that cannot be read for another reason is an error: it may be the one.
+// Open opens the debug file of the ELF file f at path. The name is a path, Auto, or "" for none. If a named file does
+// not belong to f, that is an error. Auto skips such files, and files that the user must not read. If a file cannot be
+// read for another reason, that is an error: it may be the debug file.
 func Open(name, path string, f *elffile.File) (*File, error) {
 	if name == Auto {
 		d, _, err := Find(path, f)
@@ -46,7 +44,7 @@ func Open(name, path string, f *elffile.File) (*File, error) {
 		return nil, nil
 	}
 	if f.IsObject() { // addresses in both need not agree
-		return nil, fmt.Errorf("debug file %s: it is not used, as this is a relocatable object; "+
+		return nil, fmt.Errorf("debug file %s: relocatable objects cannot have one; "+
 			"convert the object before its debug information is split off", name)
 	}
 	m, err := marksOf(f)
@@ -60,8 +58,8 @@ func Open(name, path string, f *elffile.File) (*File, error) {
 	return d, nil
 }
 
-// Find is Open for Auto. If it finds no file, it also returns which ones it has passed over, and why.
-func Find(path string, f *elffile.File) (d *File, passedOver []error, err error) {
+// Find is Open for Auto. If it finds no file, it also returns the reasons why it skipped files.
+func Find(path string, f *elffile.File) (d *File, skipped []error, err error) {
 	if f.IsObject() {
 		return nil, nil, nil
 	}
@@ -69,7 +67,7 @@ func Find(path string, f *elffile.File) (d *File, passedOver []error, err error)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, name := range candidates(path, m.id, m.link) {
+	for _, name := range m.candidates(path) {
 		d, err := m.open(name)
 		if err == nil {
 			return d, nil, nil
@@ -79,26 +77,26 @@ func Find(path string, f *elffile.File) (d *File, passedOver []error, err error)
 			return nil, nil, err
 		}
 		if !slices.ContainsFunc(missing, func(no syscall.Errno) bool { return errors.Is(err, no) }) {
-			passedOver = append(passedOver, err)
+			skipped = append(skipped, err)
 		}
 	}
-	return nil, passedOver, nil
+	return nil, skipped, nil
 }
 
-// IsFound reports whether the file that info describes is the debug file that Auto stands for, of the ELF file at path.
+// IsFound reports whether info describes the file that Auto finds for the ELF file at path.
 func IsFound(info fs.FileInfo, path string) bool {
 	own, err := open(path)
+	defer own.Close()
 	if err != nil {
-		own.Close()
 		return false
 	}
-	defer own.Close()
 	m, err := marksOf(own.f)
-	if err != nil || own.f.IsObject() || !slices.ContainsFunc(candidates(path, m.id, m.link), func(name string) bool {
+	same := func(name string) bool {
 		other, err := os.Stat(name)
 		return err == nil && os.SameFile(info, other)
-	}) {
-		return false // before anything else is read
+	}
+	if err != nil || own.f.IsObject() || !slices.ContainsFunc(m.candidates(path), same) {
+		return false // before contents are read
 	}
 	d, _, err := Find(path, own.f)
 	if d == nil || err != nil {
@@ -109,12 +107,12 @@ func IsFound(info fs.FileInfo, path string) bool {
 	return err == nil && os.SameFile(info, other)
 }
 
-// marks are what a file has by which its debug file is known.
+// marks identify the debug file of f.
 type marks struct {
 	f    *elffile.File
-	id   []byte
-	link string
-	sum  uint32
+	id   []byte // build-id, or nil
+	link string // file name in .gnu_debuglink, or ""
+	sum  uint32 // checksum in .gnu_debuglink
 }
 
 func marksOf(f *elffile.File) (m marks, err error) {
@@ -126,11 +124,11 @@ func marksOf(f *elffile.File) (m marks, err error) {
 	return m, err
 }
 
-// open opens a debug file that belongs to the file.
+// open opens the debug file of the given name, and checks it.
 func (m *marks) open(name string) (*File, error) {
 	d, err := open(name)
 	if err == nil {
-		err = d.belongs(m.f, m.id, m.sum, m.link != "")
+		err = m.check(d.f)
 	}
 	if err != nil {
 		d.Close()
@@ -139,26 +137,26 @@ func (m *marks) open(name string) (*File, error) {
 	return d, nil
 }
 
-// missing are the errors of the system that say that there is no file at a path, and denied that there is none for this user.
+// Errors of the system for a path without a file, and for a file that the user must not read.
 var (
 	missing = []syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG}
 	denied  = []syscall.Errno{syscall.EACCES, syscall.EPERM, syscall.ENXIO}
 )
 
-// unreadable reports whether an error is one of the system, by which it did not give what is in
-// a file that there is.
+// unreadable reports whether an error means that the system cannot read an existing file.
 func unreadable(err error) bool {
 	var number syscall.Errno
-	return errors.As(err, &number) && !slices.Contains(missing, number) && !slices.Contains(denied, number) && !errors.Is(err, fs.ErrNotExist)
+	return errors.As(err, &number) && !slices.Contains(missing, number) && !slices.Contains(denied, number)
 }
 
-// candidates are the paths at which a debug file may be.
-func candidates(path string, id []byte, link string) []string {
+// candidates returns the possible paths of the debug file of the ELF file at path.
+func (m *marks) candidates(path string) []string {
 	var names []string
-	if len(id) > 1 {
-		s := hex.EncodeToString(id)
+	if len(m.id) > 1 {
+		s := hex.EncodeToString(m.id)
 		names = append(names, filepath.Join(Root, ".build-id", s[:2], s[2:]+".debug"))
 	}
+	link := m.link
 	if link == "" || filepath.Base(link) != link {
 		return names
 	}
@@ -173,7 +171,7 @@ func candidates(path string, id []byte, link string) []string {
 }
 
 func open(path string) (*File, error) {
-	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not make it wait
+	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // do not wait for a pipe
 	if err != nil {
 		var p *os.PathError
 		if errors.As(err, &p) {
@@ -184,7 +182,7 @@ func open(path string) (*File, error) {
 	d := &File{r: r, path: path}
 	info, err := r.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("a regular file was expected")
+		err = errors.New("it is not a regular file")
 	}
 	if err == nil {
 		d.f, err = elffile.New(r, info.Size())
@@ -199,7 +197,7 @@ func (d *File) Close() {
 	}
 }
 
-// File returns the ELF file, or nil.
+// File returns the ELF file, or nil for a nil File.
 func (d *File) File() *elffile.File {
 	if d == nil {
 		return nil
@@ -207,7 +205,7 @@ func (d *File) File() *elffile.File {
 	return d.f
 }
 
-// Path returns where the file is, or "".
+// Path returns the path of the file, or "" for a nil File.
 func (d *File) Path() string {
 	if d == nil {
 		return ""
@@ -215,51 +213,52 @@ func (d *File) Path() string {
 	return d.path
 }
 
-// maxSummed is the largest debug file, in bytes, of which a checksum is computed: files
-// with holes can be larger than anything that there is.
+// maxSummed is the size in bytes of the largest debug file for which a checksum is computed. Files with holes can be
+// much larger.
 const maxSummed = 4 << 30
 
-// belongs returns an error unless the debug file is that of f: by the build-ids, by the
-// checksum in .gnu_debuglink, or else by all sections of code.
-func (d *File) belongs(f *elffile.File, id []byte, sum uint32, linked bool) error {
-	if d.f.Machine != f.Machine || d.f.Order != f.Order {
-		return fmt.Errorf("it is for machine %v, %v", elf.Machine(d.f.Machine), d.f.Order)
+// check returns an error unless d is the debug file: by build-id, by the checksum in .gnu_debuglink, or if there is
+// neither, by the sections of code alone.
+func (m *marks) check(d *elffile.File) error {
+	if d.Machine != m.f.Machine || d.Order != m.f.Order {
+		return fmt.Errorf("it is for machine %v, %v", elf.Machine(d.Machine), d.Order)
 	}
-	if d.f.IsObject() {
-		return errors.New("it is a relocatable object; the debug file of a linked file was expected")
+	if d.IsObject() {
+		return errors.New("it is a relocatable object, not the debug file of a linked file")
 	}
-	if err := d.sameCode(f); err != nil {
+	if err := sameCode(m.f, d); err != nil {
 		return err
 	}
-	own, err := buildID(d.f)
+	id, err := buildID(d)
 	if err != nil {
 		return err
 	}
-	if len(id) > 0 && len(own) > 0 {
-		if !bytes.Equal(id, own) {
-			return fmt.Errorf("it is of another build: its build-id is %x, and %x was expected", own, id)
+	if len(m.id) > 0 && len(id) > 0 {
+		if !bytes.Equal(m.id, id) {
+			return fmt.Errorf("it is of another build: its build-id is %x, not %x", id, m.id)
 		}
 		return nil
 	}
-	if !linked {
+	if m.link == "" {
 		return nil
 	}
-	if d.f.Size > maxSummed {
-		return fmt.Errorf("it has %d bytes, and no build-id; to compute a checksum of more than %d is not accepted", d.f.Size, uint64(maxSummed))
+	if d.Size > maxSummed {
+		return fmt.Errorf("it has no build-id, and %d bytes are more than the limit for a checksum of %d",
+			d.Size, uint64(maxSummed))
 	}
 	h := crc32.NewIEEE()
-	if _, err := io.Copy(h, io.NewSectionReader(d.f.Contents(), 0, int64(d.f.Size))); err != nil {
+	if _, err := io.Copy(h, io.NewSectionReader(d.Contents(), 0, int64(d.Size))); err != nil {
 		return err
 	}
-	if h.Sum32() != sum {
-		return fmt.Errorf("its checksum is %#08x, and .gnu_debuglink says %#08x", h.Sum32(), sum)
+	if h.Sum32() != m.sum {
+		return fmt.Errorf("its checksum is %#08x, not %#08x as in .gnu_debuglink", h.Sum32(), m.sum)
 	}
 	return nil
 }
 
-// sameCode returns an error unless both files have the same sections of code at the same
-// addresses: what the debug file says of addresses has to hold.
-func (d *File) sameCode(f *elffile.File) error {
+// sameCode returns an error unless the file f and its debug file d have the same sections of code: addresses in d must
+// be valid for f.
+func sameCode(f, d *elffile.File) error {
 	code := func(f *elffile.File) []elf.Section64 {
 		var out []elf.Section64
 		for i := range f.Sections {
@@ -269,66 +268,60 @@ func (d *File) sameCode(f *elffile.File) error {
 		}
 		return out
 	}
-	a, b := code(f), code(d.f)
+	a, b := code(f), code(d)
 	if len(a) == 0 {
-		return nil // no section headers to compare with
+		return nil // without section headers
 	}
 	if len(a) != len(b) {
-		return fmt.Errorf("it has %d sections of code, and %d were expected", len(b), len(a))
+		return fmt.Errorf("it has %d sections of code, not %d", len(b), len(a))
 	}
 	for i := range a {
 		if a[i] != b[i] {
-			return fmt.Errorf("its code at %#x, %#x bytes, is not that of the file at %#x, %#x bytes", b[i].Addr, b[i].Size, a[i].Addr, a[i].Size)
+			return fmt.Errorf("its code at %#x, %#x bytes, is not that of the file at %#x, %#x bytes",
+				b[i].Addr, b[i].Size, a[i].Addr, a[i].Size)
 		}
 	}
 	return nil
 }
 
-// maxNotes bounds the bytes of the notes that are looked through. A build-id is in a
-// section of its own.
+// maxNotes bounds the size of all notes that are read, in bytes.
 const maxNotes = 1 << 20
 
-// noteBuildID is NT_GNU_BUILD_ID, the type of the note that holds the build-id.
+// noteBuildID is NT_GNU_BUILD_ID, the type of the note with the build-id.
 const noteBuildID = 3
 
 // buildID returns the build-id of f, or nil.
 func buildID(f *elffile.File) ([]byte, error) {
-	room := uint64(maxNotes)
+	left := uint64(maxNotes)
+	find := func(where string, off, size, align uint64) ([]byte, error) {
+		if size > left {
+			return nil, nil
+		}
+		left -= size
+		b, err := f.ReadAt(where, off, size)
+		return findBuildID(b, f, align), err
+	}
 	for i := range f.Sections {
-		s := &f.Sections[i]
-		if elf.SectionType(s.Type) != elf.SHT_NOTE || s.Size > room {
-			continue
-		}
-		room -= s.Size
-		b, err := f.ReadSection(s)
-		if err != nil {
-			return nil, err
-		}
-		if id := findBuildID(b, f, s.Addralign); id != nil {
-			return id, nil
+		if s := &f.Sections[i]; elf.SectionType(s.Type) == elf.SHT_NOTE {
+			if id, err := find("section "+s.Name, s.Off, s.Size, s.Addralign); id != nil || err != nil {
+				return id, err
+			}
 		}
 	}
 	if len(f.Sections) > 0 {
 		return nil, nil
 	}
 	for i := range f.Progs {
-		h := &f.Progs[i]
-		if elf.ProgType(h.Type) != elf.PT_NOTE || h.Filesz > room {
-			continue
-		}
-		room -= h.Filesz
-		b, err := f.ReadAt("PT_NOTE", h.Off, h.Filesz)
-		if err != nil {
-			return nil, err
-		}
-		if id := findBuildID(b, f, h.Align); id != nil {
-			return id, nil
+		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_NOTE {
+			if id, err := find("PT_NOTE", h.Off, h.Filesz, h.Align); id != nil || err != nil {
+				return id, err
+			}
 		}
 	}
 	return nil, nil
 }
 
-// findBuildID looks for the note among the notes in b (ELF gABI, "Note Section").
+// findBuildID returns the build-id in the notes b (ELF gABI, "Note Section"), or nil.
 func findBuildID(b []byte, f *elffile.File, align uint64) []byte {
 	if align != 8 {
 		align = 4
@@ -362,7 +355,7 @@ func debugLink(f *elffile.File) (string, uint32, error) {
 	end := bytes.IndexByte(b, 0)
 	at := (end + 4) &^ 3
 	if end <= 0 || at+4 > len(b) {
-		return "", 0, fmt.Errorf("section .gnu_debuglink at file offset %#x: a file name and a checksum behind it were expected", s.Off)
+		return "", 0, fmt.Errorf("section .gnu_debuglink at file offset %#x does not have a file name and a checksum", s.Off)
 	}
 	return string(b[:end]), f.Order.Uint32(b[at:]), nil
 }

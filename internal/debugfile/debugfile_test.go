@@ -64,15 +64,15 @@ func TestNamed(t *testing.T) {
 		want        string // error, or "" for none
 	}{
 		{"the same build-id", plain(t), plain(t), ""},
-		{"another build-id", plain(t), with(t, note("abcd"), nil), "it is of another build: its build-id is 61626364, and "},
+		{"another build-id", plain(t), with(t, note("abcd"), nil), "it is of another build: its build-id is 61626364, not "},
 		{"the same build-id, and a link with another checksum", with(t, nil, elftest.DebugLink("debug", []byte("x"))), plain(t), ""},
 		{"the right checksum", with(t, none, elftest.DebugLink("debug", with(t, none, nil))), with(t, none, nil), ""},
 		{"a wrong checksum", with(t, none, elftest.DebugLink("debug", []byte("x"))), with(t, none, nil), "its checksum is 0x"},
 		{"neither build-id nor link, the same code", with(t, none, nil), with(t, none, nil), ""},
 		{"code elsewhere", plain(t), moved(), "its code at "},
-		{"other code", plain(t), other, "it has 1 sections of code, and 3 were expected"},
+		{"other code", plain(t), other, "it has 1 sections of code, not 3"},
 		{"no section headers, the same build-id", bare.B, plain(t), ""},
-		{"an object", plain(t), elftest.NewObject().Bytes(), "it is a relocatable object; the debug file of a linked file was expected"},
+		{"an object", plain(t), elftest.NewObject().Bytes(), "it is a relocatable object, not the debug file of a linked file"},
 		{"another machine", plain(t), elftest.BigObject(elf.EM_S390, 0).Bytes(), "it is for machine EM_S390, BigEndian"},
 		{"nothing in it", plain(t), nil, `not an ELF file: it starts with ""`},
 		{"headers past the end", plain(t), plain(t)[:64], "section header table at file offset 0x12e0"},
@@ -109,7 +109,7 @@ func TestNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		at("fifo"): "a regular file was expected", at("folder"): "a regular file was expected", "/dev/zero": "a regular file was expected",
+		at("fifo"): "it is not a regular file", at("folder"): "it is not a regular file", "/dev/zero": "it is not a regular file",
 		at("loop"): "too many levels of symbolic links", at("none"): "no such file or directory",
 	} {
 		d, err := Open(name, "", elftest.Parse(t, plain(t)))
@@ -128,7 +128,7 @@ func TestHuge(t *testing.T) {
 	}{
 		{"build-id", plain(t), plain(t), ""},
 		{"checksum", with(t, none, elftest.DebugLink("debug", nil)), with(t, none, nil),
-			"it has 4398046511104 bytes, and no build-id; to compute a checksum of more than 4294967296 is not accepted"},
+			"it has no build-id, and 4398046511104 bytes are more than the limit for a checksum of 4294967296"},
 	} {
 		path := put(t, filepath.Join(t.TempDir(), "debug"), tt.debug)
 		if err := os.Truncate(path, 1<<42); err != nil {
@@ -197,7 +197,7 @@ func TestAuto(t *testing.T) {
 		t.Fatalf("%v, %v, %v", d, passedOver, err)
 	}
 	for i, place := range []string{places[0], places[1], places[3]} {
-		if why := passedOver[i].Error(); !strings.HasPrefix(why, "debug file "+place+": it is of another build: its build-id is 61626364, and ") {
+		if why := passedOver[i].Error(); !strings.HasPrefix(why, "debug file "+place+": it is of another build: its build-id is 61626364, not ") {
 			t.Errorf("%s: %s", place, why)
 		}
 	}
@@ -245,14 +245,14 @@ func TestNone(t *testing.T) {
 			t.Errorf("%q: %v, %v", name, d, err)
 		}
 	}
-	if d, err := Open("named", "", object); d != nil || err == nil || !strings.Contains(err.Error(), "debug file named: it is not used") {
+	if d, err := Open("named", "", object); d != nil || err == nil || !strings.Contains(err.Error(), "debug file named: relocatable objects cannot have one") {
 		t.Errorf("the file of an object: %v, %v", d, err)
 	}
 }
 
 // TestLink has sections .gnu_debuglink: a name, zeros up to a multiple of 4, and a checksum.
 func TestLink(t *testing.T) {
-	const want = "a file name and a checksum behind it were expected"
+	const want = "does not have a file name and a checksum"
 	for _, tt := range []struct {
 		name string
 		data []byte
@@ -283,7 +283,7 @@ func TestLink(t *testing.T) {
 // TestLinkElsewhere has links that are no names: they lead nowhere.
 func TestLinkElsewhere(t *testing.T) {
 	for _, link := range []string{"/dev/zero", "../debug", "a/b", ""} {
-		if got := candidates("/usr/bin/prog", nil, link); len(got) > 0 {
+		if got := (&marks{link: link}).candidates("/usr/bin/prog"); len(got) > 0 {
 			t.Errorf("%q leads to %v", link, got)
 		}
 	}
