@@ -265,7 +265,7 @@ func TestHostileObjects(t *testing.T) {
 			for range 60_000 {
 				o.At(o.RelaOf(".rela.eh_frame", elftest.ObjFrame), 0x100, n)
 			}
-		}, status: 1, want: "relocations overlap"},
+		}, status: 1, want: "relocation sections overlap"},
 		{name: "a million relocations of one field", long: true, make: func(o *elftest.Object) {
 			s := &o.Sections[elftest.ObjRela]
 			s.Data = bytes.Repeat(s.Data, 1_000_000)
@@ -279,7 +279,7 @@ func TestHostileObjects(t *testing.T) {
 				o.At(i, 64+64, at)
 				o.At(o.RelaOf(".rela.eh_frame", i), 64+64+48, n)
 			}
-		}, status: 1, want: "relocations overlap"},
+		}, status: 1, want: "relocation sections overlap"},
 		{name: "20,000 symbol tables of a megabyte", make: func(o *elftest.Object) {
 			at := uint64(len(o.Sections[elftest.ObjFrame].Data))
 			for range 40_000 {

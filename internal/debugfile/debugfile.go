@@ -86,10 +86,11 @@ func Find(path string, f *elffile.File) (d *File, skipped []error, err error) {
 // IsFound reports whether info describes the file that Auto finds for the ELF file at path.
 func IsFound(info fs.FileInfo, path string) bool {
 	own, err := open(path)
-	defer own.Close()
 	if err != nil {
+		own.Close()
 		return false
 	}
+	defer own.Close()
 	m, err := marksOf(own.f)
 	same := func(name string) bool {
 		other, err := os.Stat(name)
