@@ -16,6 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/internal/testkit/suite"
 )
@@ -53,6 +54,7 @@ func linkerDir(t testing.TB, tool string) string {
 // Besides the commands of TestScript, of which most are there, the scripts have $LINKERS, the folder for -B, and the condition
 // has:PROGRAM, which must be true where peers are required.
 func TestLinkerScript(t *testing.T) {
+	long.Test(t)
 	tool := buildTool(t)
 	dir := linkerDir(t, tool)
 	home, err := os.UserHomeDir()
@@ -106,6 +108,7 @@ func TestLinkerScript(t *testing.T) {
 // TestLinkers links programs with all compilers and linkers of the machine. What comes of it is what comes of it without
 // this program between them, and an .sframe that the call frame information agrees with.
 func TestLinkers(t *testing.T) {
+	long.Test(t)
 	for _, name := range []string{"gcc", "g++", "clang", "clang++", "readelf", "ld.bfd", "ld.gold", "ld.lld", "ld.mold"} {
 		peer.Look(t, name)
 	}

@@ -75,6 +75,7 @@ func repository(t *testing.T, dir string) {
 
 // TestVersion builds the program as its users do, and expects it to tell what it was built from.
 func TestVersion(t *testing.T) {
+	long.Test(t)
 	peer.Look(t, "git")
 	goTool := peer.Look(t, "go")
 	dir := t.TempDir()
