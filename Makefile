@@ -46,7 +46,7 @@ all:
 	mkdir -p build
 	rm -f build/cfi-step
 	[ "$$($(GO) env GOOS GOARCH | tr '\n' ' ')" != "linux amd64 " ] || CGO_ENABLED=0 $(GO) -C lab build -trimpath -o ../build/cfi-step ./cmd/cfi-step
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o build/cfi2sframe ./cmd/cfi2sframe
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-w -X main.version=$(VERSION)' -o build/cfi2sframe ./cmd/cfi2sframe
 	unset GOOS GOARCH; CGO_ENABLED=0 $(GO) build -o build/native ./cmd/cfi2sframe && \
 		$(GO) -C lab build -o ../build/lab . && build/lab manual build/native build
 

@@ -191,18 +191,14 @@ func (p *planner) sectionHeaders(at uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	headers := make([]elf.Section64, len(p.f.Sections))
-	for i := range headers {
-		headers[i] = p.movedSection(i)
-	}
 	gone := 0
 	if p.old != nil {
 		gone = p.old.section
 	}
-	p.setSections(p.order(headers), gone, func(i int) elf.Section64 {
+	p.setSections(p.order(), gone, func(i int) elf.Section64 {
 		switch {
 		case i >= 0:
-			return headers[i]
+			return p.movedSection(i)
 		case p.remove:
 			return elf.Section64{}
 		}
@@ -247,11 +243,11 @@ func (p *planner) namesBefore(names []byte) (uint64, bool) {
 // newSection stands for .sframe in the order of sections.
 const newSection = -1
 
-// order returns the sections in their new order, given their new headers. Those of notes and .interp are in the order
+// order returns the sections in their new order. Those of notes and .interp are in the order
 // of the file, which patchelf takes for granted. What dynamic entries locate keeps its place before the sections that
 // refer to it: where .dynsym comes late, strip and objcopy order the sections anew and leave its section indexes as
 // they were.
-func (p *planner) order(headers []elf.Section64) []int {
+func (p *planner) order() []int {
 	f := p.f
 	if len(f.Sections) >= int(elf.SHN_LORESERVE) {
 		return p.sameOrder()
@@ -273,7 +269,7 @@ func (p *planner) order(headers []elf.Section64) []int {
 			tail = append(tail, i)
 		}
 	}
-	byOffset := func(a, b int) int { return cmp.Compare(headers[a].Off, headers[b].Off) }
+	byOffset := func(a, b int) int { return cmp.Compare(p.movedSection(a).Off, p.movedSection(b).Off) }
 	slices.SortStableFunc(head, byOffset)
 	slices.SortStableFunc(tail, byOffset)
 	if !p.remove && p.last {
@@ -292,7 +288,7 @@ func (p *planner) order(headers []elf.Section64) []int {
 	for _, h := range slices.Backward(head) {
 		insert([]int{h}, func(i int) bool {
 			return i == newSection || i > last || f.Sections[i].Alloc() && f.Sections[i].HasBytes() &&
-				headers[i].Off > headers[h].Off
+				p.movedSection(i).Off > p.movedSection(h).Off
 		})
 	}
 	return out
