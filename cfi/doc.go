@@ -28,7 +28,7 @@
 // # Vocabulary
 //
 // The rule type and its kinds are those of github.com/go-delve/delve's
-// pkg/dwarf/frame, where they say what DWARF says; they have names here, too. That package's own
+// pkg/dwarf/frame, where they say what DWARF says; they also have names here. That package's own
 // reader is not used; as of v1.27.2 it
 //   - reads lengths and CIE ids as little-endian, so that a big-endian section
 //     yields no function and no error;

@@ -41,7 +41,7 @@ func ParseSource(name string) (Source, error) {
 }
 
 // machine holds the DWARF numbers of the registers whose rules are tracked. Where there is a
-// raState, opcodes 0x2c and 0x2d are about signed return addresses, too.
+// raState, opcodes 0x2c and 0x2d are also about signed return addresses.
 type machine struct{ sp, fp, raState uint64 }
 
 // signs reports whether the register is the one that says whether return addresses are signed.
@@ -190,7 +190,7 @@ var ErrNone = errors.New("no CFI")
 
 // Load reads the CFI of f. If f has no .debug_frame, that of the file debug counts, which
 // holds the debug information of f and may be nil. Malformed records are reported in the
-// Table; an error means that there is no CFI to be had from the asked source at all.
+// Table; an error means that the requested source has no CFI at all.
 func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	if arch.Of(elf.Machine(f.Machine)) == nil {
 		return nil, notDefined(f.Machine)
@@ -577,7 +577,7 @@ const maxParts = 1 << 20
 
 // fill returns the functions a, and those parts of the functions b that they do not
 // describe. Both are sorted and disjoint, and so is the result. Of a function in too many parts
-// the last ones are left out.
+// the last ones are dropped.
 func (t *Table) fill(a, b []Function) []Function {
 	out := make([]Function, 0, len(a)+len(b))
 	room, parts := maxParts, 0

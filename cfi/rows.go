@@ -43,13 +43,11 @@ func (fn *Function) Rows() iter.Seq[Row] {
 	}
 }
 
-// Steps returns the rows of a function that has a Program, for those who look at all of them as fast as
-// can be: the first one begins with the function. Those that begin after its end are there, too. They must not be
-// changed. A function whose instructions are malformed has none.
+// Steps returns the rows of a function that has a Program, including those that begin after its end. The first one
+// begins with the function. Callers must not change them. A function whose instructions are malformed has none.
 func (fn *Function) Steps() []Step { return fn.cie.sec.programs.of(fn) }
 
-// NumRows returns how many rows the function's instructions make; those that begin after its end are
-// counted, too.
+// NumRows returns the number of rows of the function's instructions, including those that begin after its end.
 func (fn *Function) NumRows() int { return len(fn.cie.sec.programs.of(fn)) }
 
 // Err returns what is wrong with the function's instructions, or nil: an *Error.

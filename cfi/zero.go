@@ -7,8 +7,8 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// Linkers write 0 for the start of an FDE whose code they left out. Where code begins at address
-// 0 (kernels, firmware), the FDE of the function there looks like that, too.
+// Linkers write 0 for the start of an FDE whose code they removed. Where code begins at address
+// 0 (kernels, firmware), the FDE of the function there looks the same.
 
 // atZero adds the function at address 0, if there is code, and drops the FDEs of discarded code
 // that look like its own. In .eh_frame, whose FDEs linkers drop with the code, it is the only

@@ -126,7 +126,7 @@ func packageError(r io.ReaderAt, size int64) error {
 	return [...]error{pack.Deb: errDeb, pack.RPM: errRPM, pack.Tar: errTar}[kind]
 }
 
-// debugOnly reports whether a linked file has headers of code, and of what is loaded no bytes but notes.
+// debugOnly reports whether a linked file has headers of code, but no loaded bytes except notes.
 func debugOnly(f *elffile.File) bool {
 	code := false
 	for i := range f.Sections {

@@ -110,7 +110,7 @@ type planner struct {
 	headTo        uint64 // new file offset of the head, if a page takes its place, or 0
 	frontEnd      uint64 // where the contents of that page end
 	grown         uint64 // end of the head in the new file, if it grows into bytes after it, or 0
-	tail          uint64 // offset in the old file of what is not loaded
+	tail          uint64 // offset in the old file of contents that are not loaded
 	newTail       uint64 // the same in the new file
 	units         []*unit
 	marks         []uint64 // file offsets that dynamic entries locate, where there are no section headers
@@ -487,7 +487,7 @@ func (p *planner) programHeaders(end uint64) {
 	}
 }
 
-// countMoved finds out how much code has another place in the file: all if a page is inserted, or else none.
+// countMoved counts the code whose file offset changes: all if a page is inserted, or else none.
 func (p *planner) countMoved() {
 	if p.front == 0 {
 		return

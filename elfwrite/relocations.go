@@ -64,7 +64,7 @@ var relocTags = []struct {
 	{dtAndroidREL, dtAndroidRELSZ, formAndroid}, {dtAndroidRELA, dtAndroidRELASZ, formAndroid},
 }
 
-// tables finds all relocations of what is loaded, once.
+// tables finds all relocations of loaded contents, once.
 func (s *scan) tables() ([]relocTable, error) {
 	tables, err := s.dynamicTables()
 	if err != nil {

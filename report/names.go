@@ -95,7 +95,7 @@ type namer struct {
 	demangled map[string]string
 	unread    int  // bytes of names that may still be read for a list
 	omitted   int  // names for which there was no room
-	tangled   bool // symbols cover so many gaps each that some were not looked at
+	tangled   bool // symbols cover too many gaps; some were not looked at
 }
 
 func newNamer(room *Room) *namer {

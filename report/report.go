@@ -35,7 +35,7 @@ type Coverage struct {
 	Described uint64    `json:"described"`            // code that CFI describes
 	Covered   uint64    `json:"covered"`              // code that SFrame describes
 	Topmost   uint64    `json:"topmost"`              // of that, by registers that are known in the topmost frame only
-	Outermost uint64    `json:"outermost"`            // code without a caller, where that is left out
+	Outermost uint64    `json:"outermost"`            // code without a caller, if it gets no row
 	PLT       uint64    `json:"plt"`                  // PLT stubs without CFI, synthesised from their instructions
 	Padding   uint64    `json:"padding,omitempty"`    // padding after functions, with their last rows
 	Reasons   []Reason  `json:"gaps_by_reason"`

@@ -8,6 +8,6 @@
 // The row that GNU ld writes for a PLT, with a CFA that depends on the pc, becomes
 // a PC-mask FDE.
 //
-// Not in here: how anything is encoded (package emit), and the check of what was
-// encoded (package verify, which shares no code with this one).
+// Not in here: the encoding (package emit), and the check of the result (package
+// verify, which shares no code with this one).
 package translate

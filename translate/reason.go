@@ -20,7 +20,7 @@ const (
 	FPRule               // FP has another rule that is no slot at an offset from the CFA
 	FPWithoutRA          // FP is saved and the return address is not
 	FPUndefined          // FP is lost
-	SPRule               // SP has a rule of its own, and it is not the CFA
+	SPRule               // SP has a rule, and its value is not the CFA
 	SignalFrame          // the function is a signal frame
 	OffsetRange          // an offset does not fit 32 bits, or the ABI's scale
 	TooFar               // the function is too far from the section for a start address of 32 bits

@@ -17,7 +17,7 @@ import (
 type Options struct {
 	Version sframe.Version
 	// Outermost writes a row without data words where the return address is
-	// undefined (errata 2); otherwise such code is left out.
+	// undefined (errata 2); otherwise such code gets no row.
 	Outermost bool
 	// Reach limits where functions may start, for versions whose start addresses
 	// are 32 bits wide. The zero value is no limit.
@@ -378,7 +378,7 @@ type repeatable struct {
 	above uint32 // another function that has its rows has more bytes than that
 }
 
-// repeatable returns what of the current function others may repeat.
+// repeatable returns the part of the current function that others may repeat.
 func (x *translator) repeatable() repeatable {
 	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.runs[0].topmost > 0 {
 		return repeatable{}
@@ -517,7 +517,7 @@ func (x *translator) translate() error {
 	return nil
 }
 
-// first finds out what the rules of the current row become.
+// first translates the rules of the current row.
 func (x *translator) first() known {
 	r := &x.row
 	if r.CFA.Rule == cfi.RuleExpression && r.RA.Rule != cfi.RuleUndefined {
@@ -628,7 +628,7 @@ func (x *translator) staysIn(reg uint64) bool {
 }
 
 // byRegister says a value relative to the CFA by the register that the CFA is relative
-// to: the CFA plus an offset, not loaded, has no form of its own.
+// to: the CFA plus an offset, not loaded, has no form.
 func byRegister(r, cfa sframe.Rule) sframe.Rule {
 	sum := int64(r.Offset) + int64(cfa.Offset)
 	if r.Base != sframe.CFA || r.Deref || cfa.Deref || !fits(sum) {

@@ -118,7 +118,7 @@ func printChecked(s *settings, w io.Writer, path string, c *convert.Checked) err
 	return out.Flush()
 }
 
-// checkedJSON writes the JSON form of what was found in a file.
+// checkedJSON writes the result of --check for a file as JSON.
 func checkedJSON(w io.Writer, path string, c *convert.Checked) error {
 	if c.Skipped != "" {
 		return report.WriteJSON(w, &report.Kept{Schema: report.Schema, File: path, Kept: string(c.Skipped), Why: c.Skipped.Text()})

@@ -65,7 +65,7 @@ const (
 type link struct {
 	name    string // of the linker, or linker.Compiler, that is to be run
 	given   string // the program to run instead, or ""
-	program string // the path of what is run
+	program string // its path
 	args    []string
 	outputs []*linkOutput
 	lenient bool // nothing is said of a file without room for program headers, either
@@ -137,7 +137,7 @@ func (l *link) run() int {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, linkingVar+"=") })
 	env = append(env, linkingVar+"="+meet(met, l.program, names))
 	argv := append([]string{l.program}, l.args...)
-	if within { // whoever runs this one converts
+	if within { // the outer cfi2sframe converts
 		return l.cannot(syscall.Exec(l.program, argv, env))
 	}
 	for _, name := range names {
@@ -211,7 +211,7 @@ func meet(met []string, program string, names []string) string {
 	return strings.Join(met, " ") + "\n" + absolute(names)
 }
 
-// absolute returns the paths of outputs, one in a line. A build can have outputs of the same name in several folders.
+// absolute returns the paths of outputs, one in a line. Outputs in several directories can have the same name.
 func absolute(names []string) string {
 	paths := slices.Clone(names)
 	for i, name := range paths {
@@ -254,7 +254,7 @@ func reports(flag string) bool {
 	return strings.HasPrefix(flag, "--report") || flag == "-v" || flag == "--verbose"
 }
 
-// catch has signals that would end this program end the linker, too, or the conversion.
+// catch passes signals that end cfi2sframe on to the linker, or ends the conversion.
 func (l *link) catch(cancel func()) {
 	c := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
@@ -412,7 +412,7 @@ func convertible(path string) bool {
 	return err == nil && (elf.Type(f.Type) == elf.ET_EXEC || elf.Type(f.Type) == elf.ET_DYN) && f.Section(incremental) == nil
 }
 
-// printLinkerDir prints the folder with links to this program by the names of linkers.
+// printLinkerDir prints the directory with links to cfi2sframe by the names of linkers.
 func printLinkerDir(stdout, stderr io.Writer) int {
 	exe, err := os.Executable()
 	if err == nil {

@@ -18,7 +18,7 @@ func runLinker(args []string, _, stderr io.Writer) (status int, ok bool) {
 	return exitUsage, true
 }
 
-// printLinkerDir says that there is no such folder.
+// printLinkerDir reports that there is no such directory.
 func printLinkerDir(_, stderr io.Writer) int {
 	fmt.Fprintf(stderr, "cfi2sframe: --print-linker-dir: the linker %s\n", linuxOnly)
 	return exitUsage

@@ -239,7 +239,7 @@ func (s *settings) define(flags *pflag.FlagSet) *given {
 	return g
 }
 
-// parse reads the command line. If it is within a command, that has to take the flags, too.
+// parse reads the command line. If it is within a command, that command must take the flags.
 func parse(within *mode, args []string, stdout io.Writer) (*settings, error) {
 	s := &settings{}
 	s.Starting = s.prepare
@@ -318,7 +318,7 @@ func (s *settings) settle(flags *pflag.FlagSet, g *given) error {
 	if !(s.MinCoverage >= 0 && s.MinCoverage <= 100) {
 		return fmt.Errorf("--min-coverage %v: a number from 0 to 100 was expected", s.MinCoverage)
 	}
-	if s.MinCoverage > 0 && s.MinCoverage <= 1 { // nobody wants 1 %, and 1 can be meant to be all
+	if s.MinCoverage > 0 && s.MinCoverage <= 1 { // 1 % is useless, and 1 may be meant as 100 %
 		meant := strconv.FormatFloat(100*s.MinCoverage, 'g', 6, 64)
 		return fmt.Errorf("--min-coverage %v is %v %%; was %s meant?", s.MinCoverage, s.MinCoverage, meant)
 	}

@@ -59,8 +59,8 @@ func (w *work) compared(s *survey.Survey) error {
 	return outfile.Plain(c.Write(w.report.out, w.settings.report))
 }
 
-// partFiles returns the files that are given, and those whose names end as JSON's do below folders that are. The report
-// of an earlier run can be there, too.
+// partFiles returns the given files, and all *.json below the given directories. The report of an earlier run may be among
+// them.
 func (w *work) partFiles(ctx context.Context) ([]string, error) {
 	said := w.reportDestination(w.stdout, w.stderr)
 	var out []string

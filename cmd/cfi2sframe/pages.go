@@ -17,10 +17,10 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// surveyIndex is the page of the survey in a folder that has pages about files, too.
+// surveyIndex is the page of the survey in a directory that also has pages about files.
 const surveyIndex = "index.html"
 
-// pages writes a page for each file of which something is lost to the folder of the report, and returns where these
+// pages writes a page for each file that loses rows to the directory of the report, and returns where these
 // are, by the names of files in the survey. A file that could not be converted has none, which is said.
 func (w *work) pages(ctx context.Context, s *survey.Survey) (map[string]string, error) {
 	files := s.Lossy()
@@ -60,7 +60,7 @@ func (w *work) pages(ctx context.Context, s *survey.Survey) (map[string]string, 
 // errPackage is why there are no pages about what is in packages: they are made of files on the disk.
 var errPackage = errors.New("what is in a package has none; unpack it for that")
 
-// coverage finds out what is left out of a file in the format that a survey speaks of.
+// coverage returns the gaps of a file in the format of the survey.
 func (w *work) coverage(ctx context.Context, path string) ([]*report.Coverage, error) {
 	var opt files.Options
 	opt.DryRun, opt.Workers, opt.Starting = true, w.Workers, w.Starting

@@ -207,7 +207,7 @@ func (w *work) onePackage(ctx context.Context, in string, last bool) error {
 	return nil
 }
 
-// withPackage returns a result whose files have the name of the package, too.
+// withPackage returns a result in which the names of files begin with that of the package.
 func withPackage(in string, res *convert.Result) *convert.Result {
 	for _, c := range res.Coverage {
 		c.File = in + "!" + c.File

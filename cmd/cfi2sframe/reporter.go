@@ -22,7 +22,7 @@ import (
 type reporter struct {
 	*settings
 	out   *bufio.Writer
-	to    io.Writer          // what is behind out
+	to    io.Writer          // where out leads
 	file  *outfile.File      // the same, if the report is a file of its own
 	pages []*report.Coverage // for the page that is written at the end
 	said  bool               // there is something in it
@@ -116,7 +116,7 @@ func (r *reporter) finish(line string) error {
 	return r.file.Finish(!r.NoSync)
 }
 
-// commit puts a report that is a file of its own in its place.
+// commit renames the file of the report to its final name.
 func (r *reporter) commit() error {
 	if r.file == nil || r.file.Stream() {
 		return nil

@@ -48,7 +48,7 @@ func (t *tally) skipped() int {
 	return n
 }
 
-// text says what became of all files, of which those that are not counted have the name of rest.
+// text returns what became of all files. Those that are not counted are called rest.
 func (t *tally) text(all int, rest string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d files: %d done, ", all, t.done)

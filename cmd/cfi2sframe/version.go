@@ -16,7 +16,7 @@ import (
 // The version goes before what Go makes of the repository's tags; commit and date count where Go does not know them.
 var version, commit, date string
 
-// commitDigits are as many as Go itself gives of a commit.
+// commitDigits is the number of digits of a commit, as in Go's own versions.
 const commitDigits = 12
 
 // An origin says what a program was made from. What is not known is "".
@@ -24,7 +24,7 @@ type origin struct {
 	version, commit, date string
 }
 
-// thisBuild finds out what this program was made from.
+// thisBuild returns what cfi2sframe was built from.
 func thisBuild() origin {
 	b := origin{version: version}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -69,7 +69,7 @@ func (b origin) print(w io.Writer) {
 	fmt.Fprintf(w, "%s\nBuilt with %s for %s/%s\n", b, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// String is the name of this program, and what of it this is.
+// String is the name and the version.
 func (b origin) String() string {
 	from := strings.Trim(b.commit+", "+b.date, ", ")
 	if from != "" {

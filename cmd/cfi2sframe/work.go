@@ -245,7 +245,7 @@ func (w *work) failed(in string, err error) {
 	w.complain(in, err)
 }
 
-// startBar shows a progress bar if there are many files and somebody who looks.
+// startBar shows a progress bar if there are many files and standard error is a terminal.
 func (w *work) startBar(n int) {
 	f, ok := w.stderr.(*os.File)
 	if !ok || n < 2 || w.quiet || !term.IsTerminal(int(f.Fd())) {

@@ -68,7 +68,7 @@ func (b *Bar) Clear() {
 	s.container.Shutdown()
 }
 
-// draw draws the bar in place of what is there.
+// draw replaces the bar on the terminal.
 func (b *Bar) draw() {
 	if b.done >= b.total {
 		b.Clear()

@@ -223,7 +223,7 @@ func (f *Form) lzmaReader(in *bufio.Reader, head []byte) (_ io.ReadCloser, err e
 	return io.NopCloser(z), err
 }
 
-// anyDictionary is the usual dictionary of xz, in bytes. A larger one has at most as many as the package: it takes some 20 times as
+// anyDictionary is the usual dictionary of xz, in bytes. A larger one has at most the size of the package: it takes about 20 times as
 // much memory, and may have been made for nothing.
 const anyDictionary = 8 << 20
 
@@ -244,7 +244,7 @@ func (f *Form) Writable() error {
 // errEncoder is the error of a stream that is not what was to be compressed.
 var errEncoder = errors.New("nothing was written, because what was compressed is read as something else")
 
-// Store compresses in this form what write writes. The file is empty, and Store uses up to so many workers at a time. The output of xz
+// Store compresses in this form what write writes, with up to the given number of workers. The file is empty. The output of xz
 // is read again, and compared.
 func (f *Form) Store(ctx context.Context, to *os.File, workers int, write func(io.Writer) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -29,7 +29,7 @@ const (
 	otherFiles    = 100 // that are open
 )
 
-// Full reports whether the batch has to be put in its place before another file is added.
+// Full reports whether the batch must be committed before another file is added.
 func (b *Batch) Full(opt Options) bool {
 	most := maxBatch
 	if limit := openFiles(); limit < otherFiles+maxBatch*filesPerJob {

@@ -16,7 +16,7 @@ import (
 // Some file systems (NFS, FUSE, FAT) and systems have no such files: there it has a temporary name from the start.
 //
 // To replace a file takes a second name for a moment, as a link cannot replace another. Only a process that is killed
-// in that moment leaves it behind. A later one does not remove it: the file may be the old one.
+// in that moment leaves it. A later one does not remove it: the file may be the old one.
 
 // prefix begins temporary names.
 const prefix = ".cfi2sframe-"

@@ -69,7 +69,7 @@ func Replace(p *Place) (*File, error) {
 	return o, nil
 }
 
-// find finds out what the output is.
+// find examines the output.
 func (o *File) find(out string) error {
 	if IsStdout(out) {
 		if closed(os.Stdout) {
@@ -113,7 +113,7 @@ func closed(f *os.File) bool {
 	return err == io.EOF
 }
 
-// create makes the file. One that replaces another can be read by nobody else until it gets the attributes of that.
+// create makes the file. A file that replaces another is private until it gets the attributes of that file.
 func (o *File) create(mode fs.FileMode) error {
 	if o.Replaces() {
 		mode = 0o600
@@ -210,7 +210,7 @@ func (o *File) date() error {
 	return nil
 }
 
-// Commit puts the output in its place.
+// Commit renames the output to its final name.
 func (o *File) Commit() error {
 	if o.Stream() {
 		return o.copyOut()

@@ -247,7 +247,7 @@ type finder struct {
 	found    []image
 }
 
-// A reference is what a descriptor says of a blob. Each is followed once, because indexes that name one another many times would
+// A reference is what a descriptor says of a blob. Each is followed once, because indexes that refer to each other many times would
 // have to be read as often as the product of that.
 type reference struct {
 	digest digest

@@ -140,7 +140,7 @@ type tarred struct {
 	names map[string]entry
 }
 
-// A seeker reads a file that is not compressed, of which much is skipped.
+// A seeker reads an uncompressed file, and skips much of it.
 type seeker struct {
 	s    *stream
 	file io.ReadSeeker

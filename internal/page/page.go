@@ -63,7 +63,7 @@ func (d *Data) Add(t Table, rows [][]string) Table {
 	return t
 }
 
-// A Reason why code is left out, to choose from.
+// A Reason is one for gaps, to choose from.
 type Reason struct{ Name, Text string }
 
 // A Table is what the part "table" shows.

@@ -105,7 +105,7 @@ type FileChanges struct {
 type FileChange struct {
 	File  string `json:"file"`
 	Was   string `json:"was,omitzero"`    // its name before, if that was another
-	Bytes uint64 `json:"bytes"`           // change of what is lost; of new files and those that are gone, what is lost
+	Bytes uint64 `json:"bytes"`           // change of the bytes lost; for new and removed files, the bytes lost
 	From  status `json:"from,omitzero"`   // its status before, if that was another: then all that CFI describes counts
 	To    status `json:"to,omitzero"`     // its status now, if that is another
 	Why   string `json:"reason,omitzero"` // of most of that

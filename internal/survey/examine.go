@@ -148,7 +148,7 @@ func (c *collector) examine(budget *elffile.Budget, r io.ReaderAt, name string, 
 	return found
 }
 
-// name finds out the names of functions that may be among the worst of all.
+// name names the functions that may be among the worst of all.
 func (c *collector) name(r io.ReaderAt, size int64, functions []lossyFunction) {
 	c.mu.Lock()
 	least := uint64(0)
@@ -165,7 +165,7 @@ func (c *collector) name(r io.ReaderAt, size int64, functions []lossyFunction) {
 	if len(named) == 0 {
 		return
 	}
-	f, err := elffile.New(io.NewSectionReader(r, 0, size), size) // with a budget of its own
+	f, err := elffile.New(io.NewSectionReader(r, 0, size), size) // with a separate budget
 	if err != nil {
 		return
 	}

@@ -38,7 +38,7 @@ type surveyPage struct {
 // A tile is a figure at the top.
 type tile struct{ Name, Value, Text string }
 
-// A section has one of the tables that are in the text, too.
+// A section has one of the tables of the text report.
 type section struct {
 	page.Table
 	Note string

@@ -96,7 +96,7 @@ func (m *merger) about(part int, err error) error {
 
 func (m *merger) name(part int) string { return report.Printable(m.names[part]) }
 
-// resolve finds out what all parts together are of.
+// resolve determines what all parts together cover.
 func (m *merger) resolve() error {
 	for part, h := range m.heads {
 		m.settings = m.heads[0].Settings

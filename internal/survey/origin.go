@@ -344,7 +344,7 @@ func (t *traces) strings(s *elffile.Section, fn func([]byte)) {
 const chunk = 1 << 18
 
 // read calls fn with what is in a section, a chunk at a time. Fn returns how much of it is done with: the rest comes
-// again, with more behind it.
+// again, with more after it.
 func (t *traces) read(s *elffile.Section, fn func(b []byte) (done int)) {
 	if !s.HasBytes() || s.Compressed() || s.Size > t.room || s.Off > t.file.Size-s.Size {
 		return
@@ -372,7 +372,7 @@ var needles = []struct {
 	text     string
 	pattern  *regexp.Regexp
 	language string
-	compiler string // and behind it what the pattern finds
+	compiler string // followed by the match of the pattern
 }{
 	// The paths of Rust's library in messages about panics: /usr/src/rustc-1.85.0/library/core/src/..., or with the
 	// commit in the place of the version where Rust's own build made it.

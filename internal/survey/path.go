@@ -31,7 +31,7 @@ func (p *Part) place(file string) string {
 	return filepath.Join(p.Real, strings.TrimPrefix(file, p.Name))
 }
 
-// newPaths finds out where paths lead to. They are sorted by name, without duplicates.
+// newPaths resolves paths. They are sorted by name, without duplicates.
 func newPaths(paths []string) ([]Part, error) {
 	var out []Part
 	for _, given := range paths {

@@ -30,7 +30,7 @@ func (t *table) write(w io.Writer) {
 	t.text(w)
 }
 
-// text writes the rows with the columns under one another.
+// text writes the rows with aligned columns.
 func (t *table) text(w io.Writer) {
 	head := make([]string, len(t.Head))
 	for i, c := range t.Head {

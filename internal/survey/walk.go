@@ -120,7 +120,7 @@ func (f *finder) walk(ctx context.Context, path int, p *Part) error {
 // opens reports whether a file or a directory is opened if it is a package.
 func (f *finder) opens(c *candidate) bool { return c.given || f.Packages }
 
-// examines finds out what a file is, and reports whether it is examined.
+// examines reports whether a file is examined, by its first bytes.
 func (f *finder) examines(c *candidate, skipped *Skipped) bool {
 	var h head
 	if c.err == nil && !c.pack {

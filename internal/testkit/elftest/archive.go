@@ -12,7 +12,7 @@ const ArMagic = "!<arch>\n"
 // ArMember returns a member of an archive, header and contents.
 func ArMember(name string, data []byte) []byte { return ArSized(name, fmt.Sprint(len(data)), data) }
 
-// ArSized is ArMember with a size of its own.
+// ArSized is ArMember with the given size in the header.
 func ArSized(name, size string, data []byte) []byte {
 	b := fmt.Appendf(nil, "%-16s%-12d%-6d%-6d%-8o%-10s`\n", name, 0, 0, 0, 0o644, size)
 	b = append(b, data...)

@@ -51,7 +51,7 @@ func File(t testing.TB, path string) string {
 	return path
 }
 
-// Root returns the folder of a Debian suite prepared by scripts/peers, and skips the
+// Root returns the directory of a Debian suite prepared by scripts/peers, and skips the
 // test without it.
 func Root(t testing.TB, name string) string {
 	t.Helper()
@@ -78,7 +78,7 @@ func Tool(t testing.TB, name, program string) func(args ...string) *exec.Cmd {
 }
 
 // Run runs a shell script inside a Debian suite, or with "" on this machine, in a
-// folder with the given files, and returns that folder. A suite needs root; the test
+// directory with the given files, and returns it. A suite needs root; the test
 // is skipped without it.
 func Run(t testing.TB, name, script string, files ...string) string {
 	t.Helper()
@@ -100,7 +100,7 @@ func Run(t testing.TB, name, script string, files ...string) string {
 	return dir
 }
 
-// Again runs another script in the folder that Run returned.
+// Again runs another script in the directory that Run returned.
 func Again(t testing.TB, name, dir, script string) {
 	t.Helper()
 	if err := suite.Script(name, dir, script); err != nil {

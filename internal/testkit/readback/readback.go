@@ -3,7 +3,7 @@
 //
 // It has nothing of package verify's but the question. Values are not numbers, but what they are made of, in
 // words such as [r7+8-16]: rules are equal if they come out as the same words. So they cannot be equal by chance,
-// and whoever reads a difference sees what it is.
+// and a printed difference explains itself.
 package readback
 
 import (

@@ -1,5 +1,5 @@
 // Package suite runs programs of the Debian suites that scripts/peers prepares, each
-// in a folder of its own. The suite "" is the machine itself.
+// in its own directory. The suite "" is the machine itself.
 package suite
 
 import (
@@ -13,7 +13,7 @@ import (
 // set where a run that compared with nothing must not count as a pass.
 const Require = "CFI2SFRAME_REQUIRE_PEERS"
 
-// Folder returns the folder of a suite.
+// Folder returns the directory of a suite.
 func Folder(name string) (string, error) {
 	root := os.Getenv("CFI2SFRAME_PEERS")
 	if root == "" {
@@ -52,7 +52,7 @@ func Program(suite, name string) ([]string, error) {
 	}, nil
 }
 
-// TempDir makes a folder that scripts of a suite can work in.
+// TempDir makes a directory that scripts of a suite can work in.
 func TempDir(suite string) (string, error) {
 	if suite == "" {
 		return os.MkdirTemp("", "cfi2sframe-")
@@ -67,7 +67,7 @@ func TempDir(suite string) (string, error) {
 	return os.MkdirTemp(filepath.Join(root, "tmp"), "cfi2sframe-")
 }
 
-// Script runs a shell script inside a suite, in a folder that TempDir made.
+// Script runs a shell script inside a suite, in a directory that TempDir made.
 func Script(suite, dir, script string) error {
 	cmd := exec.Command("sh", "-ec", "cd "+dir+"\n"+script)
 	if suite != "" {
