@@ -670,7 +670,7 @@ func TestHostileSize(t *testing.T) {
 			change: cfi(200_000, func(f *elftest.Frames, text uint64) {
 				f.FDE(f.CIE(elftest.Sound...), text, 200_000, append(expression(bytes.Repeat([]byte{0x96}, 64<<10)...), bytes.Repeat([]byte{0x41}, 200_000)...)...)
 			})},
-		{name: "50,000 rows with an expression of 200 bytes", want: "50,000 covered",
+		{name: "50,000 rows with an expression of 200 bytes", want: "50,000 bytes in 1 range of 1 function: CFA given by an expression",
 			change: cfi(50_000, func(f *elftest.Frames, text uint64) {
 				f.FDE(f.CIE(elftest.Sound...), text, 50_000, append(expression(append([]byte{0x77, 8}, bytes.Repeat([]byte{0x96}, 198)...)...), bytes.Repeat([]byte{0x41}, 50_000)...)...)
 			})},
