@@ -235,3 +235,29 @@ func FuzzAMD64(f *testing.F) {
 		}
 	})
 }
+
+// TestReserved has hint instructions that are no no-ops (0f 1f /1 to /7).
+func TestReserved(t *testing.T) {
+	for reg := range byte(8) {
+		if n, _ := padAMD64([]byte{0x0f, 0x1f, 0x40 | reg<<3, 0}); (n == 4) != (reg == 0) {
+			t.Errorf("0f 1f /%d has %d bytes of padding", reg, n)
+		}
+	}
+}
+
+// TestSearch8 finds a byte that search8 looks for wherever it is, whatever the others are.
+func TestSearch8(t *testing.T) {
+	const end = 200
+	for other := range byte(255) {
+		for at := range end - 8 {
+			b := make([]byte, end)
+			for i := range b {
+				b[i] = byte(end-i) ^ (other + 1)
+			}
+			b[at] = byte(end - at)
+			if !search8(b, 0, end-1, end, func(i int) bool { return b[i] == byte(end-i) }) {
+				t.Fatalf("the byte at %d is not found among others", at)
+			}
+		}
+	}
+}
