@@ -12,7 +12,6 @@ import (
 	"cfi2sframe/lab/conformance"
 	"cfi2sframe/lab/conformance/generate"
 	"cfi2sframe/lab/corpus"
-	"cfi2sframe/lab/debian"
 	"cfi2sframe/lab/faults"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/lab/manual"
@@ -30,7 +29,7 @@ import (
 
 // commands are the subcommands.
 var commands = []*kit.Command{
-	bench.Command(), conformance.Command(), corpus.Command(), debian.Command(), faults.Command(), generate.Command(),
+	bench.Command(), conformance.Command(), corpus.Command(), faults.Command(), generate.Command(),
 	manual.Command(), mutants.Command(), objects.Command(), oldapi.Command(), readers.Command(), release.Command(),
 	sample.Command(), stepping.Command(), survive.Command(), toolchains.Command(), walker.Command(),
 }

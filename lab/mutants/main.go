@@ -7,6 +7,7 @@ package mutants
 import (
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -138,13 +139,14 @@ func (c *config) stale(byPackage map[string][]mutant, why map[string]string) err
 			known[all[i].key()] = true
 		}
 	}
+	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(why)) {
 		pkg, _, _ := strings.Cut(key, "/")
 		if byPackage[pkg] != nil && !known[key] {
-			return fmt.Errorf("argued.txt has a change that cannot be made any more:\n%s", key)
+			errs = append(errs, fmt.Errorf("argued.txt has a change that cannot be made any more:\n%s", key))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // tryAll tries that number of mutants of a package, and returns those that no test noticed.
