@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -10,77 +9,55 @@ import (
 	"slices"
 	"time"
 
-	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/linked"
+	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
 
-// compare measures files that have an .sframe of GNU as and ld: its size, the size of ours,
-// and how long it takes to find the row for a pc in either.
-func compare(tool string, rounds int, files []string) error {
-	dir, err := os.MkdirTemp("", "bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	fmt.Println("| file | version | GNU | off | default | x GNU | no less than | FDEs: GNU, off, default | lookup in ns: GNU | off | default | x GNU, x off |")
-	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+// compare measures sections that GNU as and ld made beside those of cfi2sframe, one FDE per function ("off") and by
+// default: sizes, and times of lookups.
+func compare(tool, dir string, rounds int, files []string) error {
+	t := kit.NewTable(os.Stdout, "file", "version", "GNU", "off", "default", "x GNU", "FDEs: GNU, off, default",
+		"lookup in ns: GNU", "off", "default", "x GNU, x off")
 	for _, path := range files {
-		if err := compareFile(tool, dir, path, rounds); err != nil {
+		if err := compareFile(t, tool, filepath.Join(dir, "out"), path, rounds); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	return nil
 }
 
-// A sized is a section and its size in bytes.
-type sized struct {
-	*sframe.Section
-	size uint64
-}
-
-// load reads the .sframe of a file.
-func load(path string) (sized, error) {
-	f, s, err := linked.Load(path)
-	if err != nil {
-		return sized{}, err
-	}
-	return sized{s.Sorted(), size(f)}, nil
-}
-
-func size(f *elffile.File) uint64 { return f.Section(".sframe").Size }
-
-func compareFile(tool, dir, path string, rounds int) error {
-	gnu, err := load(path)
-	if err != nil {
-		return err
-	}
-	convert := func(share string) (sized, error) {
-		out := filepath.Join(dir, "out")
-		if b, err := exec.Command(tool, "-q", "--force", "--share", share, "--format", fmt.Sprint(uint8(gnu.Version)), path, "-o", out).CombinedOutput(); err != nil {
-			return sized{}, fmt.Errorf("%w\n%s", err, b)
+func compareFile(t kit.Table, tool, out, path string, rounds int) error {
+	var sections [3]*sframe.Section // of GNU, off, default
+	var sizes [3]uint64
+	load := func(i int, path string) error {
+		f, s, err := linked.Load(path)
+		if err != nil {
+			return err
 		}
-		return load(out)
+		sections[i], sizes[i] = s.Sorted(), f.Section(".sframe").Size
+		return nil
 	}
-	plain, err := convert("off")
-	if err != nil {
+	if err := load(0, path); err != nil {
 		return err
 	}
-	ours, err := convert("on")
-	if err != nil {
-		return err
+	version := fmt.Sprint(uint8(sections[0].Version))
+	for i, share := range []string{"off", "on"} {
+		cmd := exec.Command(tool, "-q", "--force", "--share", share, "--format", version, path, "-o", out)
+		if b, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w\n%s", err, b)
+		}
+		if err := load(i+1, out); err != nil {
+			return err
+		}
 	}
-	least, err := bound(plain.Section)
-	if err != nil {
-		return err
-	}
-	pcs, err := sample(gnu.Section, ours.Section)
+	pcs, err := sample(sections[0], sections[2])
 	if err != nil {
 		return err
 	}
 	var times [3][]time.Duration
 	for range rounds {
-		for i, s := range []*sframe.Section{gnu.Section, plain.Section, ours.Section} {
+		for i, s := range sections {
 			start := time.Now()
 			for _, pc := range pcs {
 				if _, _, err := s.Lookup(pc); err != nil {
@@ -95,39 +72,27 @@ func compareFile(tool, dir, path string, rounds int) error {
 		slices.Sort(times[i])
 		ns[i] = float64(times[i][rounds/2].Nanoseconds()) / float64(len(pcs))
 	}
-	part := func(size uint64) float64 { return float64(size) / float64(gnu.size) }
-	fmt.Printf("| %s | V%d | %d | %d | %d | %.3f | %.3f | %d, %d, %d | %.0f | %.0f | %.0f | %.2f, %.2f |\n", filepath.Base(path), gnu.Version, gnu.size, plain.size,
-		ours.size, part(ours.size), part(least), gnu.Len(), plain.Len(), ours.Len(), ns[0], ns[1], ns[2], ns[2]/ns[0], ns[2]/ns[1])
+	t.Row(filepath.Base(path), "V"+version, sizes[0], sizes[1], sizes[2], fmt.Sprintf("%.3f", float64(sizes[2])/float64(sizes[0])),
+		fmt.Sprintf("%d, %d, %d", sections[0].Len(), sections[1].Len(), sections[2].Len()),
+		fmt.Sprintf("%.0f", ns[0]), fmt.Sprintf("%.0f", ns[1]), fmt.Sprintf("%.0f", ns[2]),
+		fmt.Sprintf("%.2f, %.2f", ns[2]/ns[0], ns[2]/ns[1]))
 	return nil
 }
 
-// sample returns addresses of code that both sections describe, each as likely as any other.
+// sample returns random addresses of code that both sections describe.
 func sample(a, b *sframe.Section) ([]uint64, error) {
-	const n = 200_000
-	ends := make([]uint64, a.Len()) // of the FDEs, one after the other
-	var total uint64
-	for i, d := range a.FDEs() {
-		total += uint64(d.Size)
-		ends[i] = total
-	}
+	const number, tries = 200_000, 20_000_000
+	first, last := a.FDE(0), a.FDE(a.Len()-1)
+	begin, size := first.Start, last.End()-first.Start
 	r := rand.New(rand.NewPCG(1, 2))
-	pcs := make([]uint64, 0, n)
-	for tried := 0; len(pcs) < n; tried++ {
-		if tried == 10*n {
-			return nil, fmt.Errorf("of %d addresses %d are described by both", tried, len(pcs))
-		}
-		at := r.Uint64N(total)
-		i, _ := slices.BinarySearch(ends, at+1)
-		d := a.FDE(i)
-		pc := d.End() - (ends[i] - at)
-		_, inA, errA := a.Lookup(pc)
-		_, inB, errB := b.Lookup(pc)
-		if err := errors.Join(errA, errB); err != nil {
-			return nil, fmt.Errorf("at %#x: %w", pc, err)
-		}
-		if inA && inB {
-			pcs = append(pcs, pc)
+	var pcs []uint64
+	for range tries {
+		pc := begin + r.Uint64N(size)
+		if a.Find(pc) >= 0 && b.Find(pc) >= 0 {
+			if pcs = append(pcs, pc); len(pcs) == number {
+				return pcs, nil
+			}
 		}
 	}
-	return pcs, nil
+	return nil, fmt.Errorf("both sections describe %d of %d addresses", len(pcs), tries)
 }

@@ -1,10 +1,7 @@
-// Package bench measures cfi2sframe beside programs that do a part of its work: cp,
-// objcopy --add-section, which translates nothing, and readelf
-// --debug-dump=frames-interp, which only executes the CFI. It is run by scripts/bench.
-// With --gnu it compares sections with those that GNU as and ld made.
+// Package bench measures cfi2sframe beside programs that do a part of its work: cp, objcopy --add-section, which
+// translates nothing, and readelf --debug-dump=frames-interp, which only executes the CFI. scripts/bench runs it.
 //
-// All commands are run in turn, round after round, so that what else the machine does is
-// shared by all; the medians are printed, and their ratios.
+// All commands take turns, round after round, so that other load affects them equally; medians and ratios are printed.
 package bench
 
 import (
@@ -31,28 +28,28 @@ func Command() *kit.Command {
 	tool := c.String("cfi2sframe", "", "the `PROGRAM` to measure")
 	gnu := c.Bool("gnu", false, "compare with the .sframe that GNU as and ld made of the files")
 	c.Run = func(files []string) error {
-		switch {
-		case *tool == "" || *rounds < 1:
+		if *tool == "" || *rounds < 1 {
 			return errors.New("bench needs --cfi2sframe PROGRAM and at least one round")
-		case *gnu:
-			return compare(*tool, *rounds, files)
 		}
-		return run(*tool, *rounds, files)
+		dir, err := os.MkdirTemp("", "bench-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		if *gnu {
+			return compare(*tool, dir, *rounds, files)
+		}
+		return run(*tool, dir, *rounds, files)
 	}
 	return c
 }
 
-func run(tool string, rounds int, files []string) error {
-	dir, err := os.MkdirTemp("", "bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	fmt.Printf("%s, %d processors, medians of %d; times in ms, wall / CPU; memory is the peak in MiB\n\n", machine(), runtime.NumCPU(), rounds)
-	fmt.Println("| file | MB | functions | cp | objcopy | readelf | no verify | cfi2sframe | memory | x cp | objcopy + readelf |")
-	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+func run(tool, dir string, rounds int, files []string) error {
+	fmt.Printf("%d processors, medians of %d; times in ms, wall / CPU; memory is the peak in MiB\n\n", runtime.NumCPU(), rounds)
+	t := kit.NewTable(os.Stdout, "file", "MB", "functions", "cp", "objcopy", "readelf", "no verify", "cfi2sframe", "memory",
+		"x cp", "objcopy + readelf")
 	for _, f := range files {
-		if err := file(tool, dir, f, rounds); err != nil {
+		if err := file(t, tool, dir, f, rounds); err != nil {
 			return fmt.Errorf("%s: %w", f, err)
 		}
 	}
@@ -62,34 +59,17 @@ func run(tool string, rounds int, files []string) error {
 	return series(tool, dir, rounds)
 }
 
-// machine names the processor.
-func machine() string {
-	b, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return runtime.GOARCH
-	}
-	for line := range strings.SplitSeq(string(b), "\n") {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return runtime.GOARCH
-}
-
 // A usage is what a run of a command took.
 type usage struct {
 	wall, cpu time.Duration
 	memory    float64 // MiB
 }
 
-// measure runs the commands in turn, and returns the medians of each. An output of an earlier
-// run is removed first: to replace a large file takes time of its own.
-func measure(rounds int, out string, commands [][]string) ([]usage, error) {
-	return measureAfter(rounds, func() { _ = os.Remove(out) }, commands) // it may not be there
-}
+// String has wall and CPU time.
+func (u usage) String() string { return fmt.Sprintf("%.1f / %.1f", ms(u.wall), ms(u.cpu)) }
 
-// measureAfter is measure where something else is done before each run.
-func measureAfter(rounds int, before func(), commands [][]string) ([]usage, error) {
+// measure calls before and runs the commands in turn, and returns the medians of each.
+func measure(rounds int, before func(), commands [][]string) ([]usage, error) {
 	all := make([][]usage, len(commands))
 	for range rounds {
 		for i, c := range commands {
@@ -112,6 +92,9 @@ func measureAfter(rounds int, before func(), commands [][]string) ([]usage, erro
 	return medians, nil
 }
 
+// remove removes the output of an earlier run: replacing a large file takes time.
+func remove(out string) func() { return func() { _ = os.Remove(out) } } // it may not be there
+
 func median[T cmp.Ordered](runs []usage, of func(usage) T) T {
 	values := make([]T, len(runs))
 	for i, u := range runs {
@@ -125,31 +108,22 @@ func once(command []string) (usage, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	var errs strings.Builder
 	cmd.Stderr = &errs
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		return usage{}, err
-	}
-	defer null.Close()
-	cmd.Stdout = null
 	start := time.Now()
 	if err := cmd.Run(); err != nil {
-		return usage{}, fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, errs.String())
+		return usage{}, fmt.Errorf("%s: %w\n%s", cmd, err, errs.String())
 	}
-	u := usage{wall: time.Since(start), cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
-	if r, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		u.memory = float64(r.Maxrss) / 1024
-	}
-	return u, nil
+	wall, state := time.Since(start), cmd.ProcessState
+	return usage{wall, state.UserTime() + state.SystemTime(), float64(state.SysUsage().(*syscall.Rusage).Maxrss) / 1024}, nil
 }
 
-// file prints the line of one file.
-func file(tool, dir, path string, rounds int) error {
+// file writes the row of one file.
+func file(t kit.Table, tool, dir, path string, rounds int) error {
 	out := filepath.Join(dir, "out")
 	extra := filepath.Join(dir, "extra")
 	if err := os.WriteFile(extra, make([]byte, 1<<20), 0o666); err != nil {
 		return err
 	}
-	m, err := measure(rounds, out, [][]string{
+	m, err := measure(rounds, remove(out), [][]string{
 		{"cp", path, out},
 		{"objcopy", "--add-section", ".extra=" + extra, path, out},
 		{"readelf", "--debug-dump=frames-interp", path},
@@ -167,11 +141,10 @@ func file(tool, dir, path string, rounds int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("| %s | %.1f | %s ", filepath.Base(path), float64(info.Size())/1e6, n)
-	for _, u := range m {
-		fmt.Printf("| %v / %v ", ms(u.wall), ms(u.cpu))
-	}
-	fmt.Printf("| %.0f | %.2f | %.1f x as long |\n", m[4].memory, ratio(m[4].wall, m[0].wall), ratio(m[1].wall+m[2].wall, m[4].wall))
+	ours := m[4]
+	t.Row(filepath.Base(path), fmt.Sprintf("%.1f", float64(info.Size())/1e6), n, m[0], m[1], m[2], m[3], ours,
+		fmt.Sprintf("%.0f", ours.memory), fmt.Sprintf("%.2f", ratio(ours.wall, m[0].wall)),
+		fmt.Sprintf("%.1f x as long", ratio(m[1].wall+m[2].wall, ours.wall)))
 	return nil
 }
 
@@ -186,17 +159,14 @@ func functions(tool, path string) (string, error) {
 	return n, nil
 }
 
-func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond)) }
-
-// ms2 is ms for short times.
-func ms2(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond)) }
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
-// startRounds is how often what takes milliseconds is run.
+// startRounds are the runs of commands that take milliseconds.
 const startRounds = 300
 
-// start measures what a small file takes beside a Go program that does nothing.
+// start measures a small file beside a Go program that does nothing.
 func start(tool, dir string) error {
 	nothing, out, small := filepath.Join(dir, "nothing"), filepath.Join(dir, "out"), "/bin/ls"
 	if err := os.WriteFile(nothing+".go", []byte("package main\n\nfunc main() {}\n"), 0o666); err != nil {
@@ -205,9 +175,9 @@ func start(tool, dir string) error {
 	if b, err := exec.Command("go", "build", "-o", nothing, nothing+".go").CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, b)
 	}
-	// Outputs are kept: where many files were removed just before, ext4 takes long to make one.
+	// Outputs stay: after many files were removed, ext4 takes long to make one.
 	n := 0
-	m, err := measureAfter(startRounds, func() {
+	m, err := measure(startRounds, func() {
 		n++
 		_ = os.Rename(out, fmt.Sprint(out, n)) // it may not be there
 	}, [][]string{
@@ -218,46 +188,35 @@ func start(tool, dir string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n| medians of %d | wall / CPU | x nothing |\n| --- | --- | --- |\n", startRounds)
+	fmt.Println()
+	t := kit.NewTable(os.Stdout, fmt.Sprint("medians of ", startRounds), "wall / CPU", "x nothing")
 	for i, name := range []string{"a Go program that does nothing", "cfi2sframe --version", "cfi2sframe " + small} {
-		fmt.Printf("| %s | %s / %s | %.2f |\n", name, ms2(m[i].wall), ms2(m[i].cpu), ratio(m[i].wall, m[0].wall))
+		t.Row(name, fmt.Sprintf("%.2f / %.2f", ms(m[i].wall), ms(m[i].cpu)), fmt.Sprintf("%.2f", ratio(m[i].wall, m[0].wall)))
 	}
 	return nil
 }
 
-// series measures programs of 1 to 16 times the functions: the time that each takes should
-// be the same, but for the start of the program.
+// series measures programs of 1 to 16 times the functions: apart from the start, the time for each should be the same.
 func series(tool, dir string, rounds int) error {
-	const base = 50000
-	out := filepath.Join(dir, "out")
-	one := filepath.Join(dir, "one")
-	if err := synthetic(one, 1); err != nil {
-		return err
-	}
-	start, err := measure(rounds, out, [][]string{{tool, "-q", one, "-o", out}})
-	if err != nil {
-		return err
-	}
-	fmt.Printf("\n| functions | cfi2sframe | no verify | CPU per function in ns | without the start |\n| --- | --- | --- | --- | --- |\n")
-	fmt.Printf("| 1 | %v / %v | | | |\n", ms(start[0].wall), ms(start[0].cpu))
-	for _, times := range []int{1, 2, 4, 8, 16} {
-		path := filepath.Join(dir, fmt.Sprintf("series%d", times))
-		if err := synthetic(path, times*base); err != nil {
+	path, out := filepath.Join(dir, "series"), filepath.Join(dir, "out")
+	fmt.Println()
+	t := kit.NewTable(os.Stdout, "functions", "cfi2sframe", "no verify", "CPU per function in ns", "without the start")
+	var start time.Duration
+	for _, n := range []int64{1, 50_000, 100_000, 200_000, 400_000, 800_000} {
+		if err := synthetic(path, int(n)); err != nil {
 			return err
 		}
-		m, err := measure(rounds, out, [][]string{
+		m, err := measure(rounds, remove(out), [][]string{
 			{tool, "-q", path, "-o", out},
 			{tool, "-q", "--no-verify", path, "-o", out},
 		})
 		if err != nil {
 			return err
 		}
-		n := int64(times * base)
-		fmt.Printf("| %d | %v / %v | %v / %v | %d | %d |\n", n, ms(m[0].wall), ms(m[0].cpu), ms(m[1].wall), ms(m[1].cpu),
-			m[0].cpu.Nanoseconds()/n, (m[0].cpu-start[0].cpu).Nanoseconds()/n)
-		if err := os.Remove(path); err != nil {
-			return err
+		if n == 1 {
+			start = m[0].cpu
 		}
+		t.Row(n, m[0], m[1], m[0].cpu.Nanoseconds()/n, (m[0].cpu-start).Nanoseconds()/n)
 	}
 	return nil
 }
@@ -273,8 +232,6 @@ func synthetic(path string, n int) error {
 	if err := os.WriteFile(path+".s", []byte("\t.text\n"+s.String()), 0o666); err != nil {
 		return err
 	}
-	defer os.Remove(path + ".s")
-	defer os.Remove(path + ".o")
 	for _, c := range [][]string{{"as", "-o", path + ".o", path + ".s"}, {"ld", "-shared", "-o", path, path + ".o"}} {
 		if b, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", c[0], err, b)
