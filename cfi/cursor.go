@@ -9,7 +9,7 @@ import (
 type Error struct {
 	Section string // such as ".eh_frame"
 	Off     uint64 // offset in bytes from the start of the (decompressed) section
-	Msg     string // what was found and what was expected
+	Msg     string // what is wrong
 }
 
 func (e *Error) Error() string {
@@ -45,7 +45,7 @@ func (c *cursor) take(n uint64, what string) []byte {
 
 func (c *cursor) u8() byte {
 	if c.pos >= len(c.data) {
-		c.fail(c.pos, "record ends where an operand was expected")
+		c.fail(c.pos, "record ends before an operand")
 		return 0
 	}
 	b := c.data[c.pos]

@@ -98,7 +98,7 @@ func TestMalformed(t *testing.T) {
 		{"length 2^32-17", raw(0xef, 0xff, 0xff, 0xff, 0, 0, 0, 0), 0, "record of 4294967279 bytes, but the section has 4 left"},
 		{"length of 3 bytes", raw(1, 0, 0), 0, "operand of 4 bytes, but 3 bytes are left"},
 		{"record too short for an id", raw(2, 0, 0, 0, 0, 0), 4, "operand of 4 bytes, but 2 bytes are left"},
-		{"CIE of nothing", of(func(f *elftest.Frames) int { return f.Record(0, nil) }), 8, "record ends where an operand was expected"},
+		{"CIE of nothing", of(func(f *elftest.Frames) int { return f.Record(0, nil) }), 8, "record ends before an operand"},
 		{"CIE pointer before the section", func(f *elftest.Frames, _ uint64) { f.Record(0x7fffffff, make([]byte, 16)) }, 4,
 			"CIE pointer 0x7fffffff reaches before the start of the section"},
 		{"CIE pointer to the FDE itself", func(f *elftest.Frames, _ uint64) { f.Record(4, make([]byte, 16)) }, 0, "no CIE here, but an FDE says so"},
@@ -107,9 +107,9 @@ func TestMalformed(t *testing.T) {
 			cie := f.CIE(elftest.Sound...)
 			f.B[cie+8] = 2
 			f.FDE(cie, text+16, 16)
-		}, 8, "CIE version 2; 1, 3 or 4 was expected"},
+		}, 8, "unknown CIE version 2"},
 		{"CIE version 4 with addresses of 4 bytes", of(func(f *elftest.Frames) int { return f.Record(0, []byte{4, 0, 4, 0, 1, 0x78, 16}) }), 10,
-			"CIE with addresses of 4 and segments of 0 bytes; 8 and 0 were expected"},
+			"CIE with addresses of 4 and segments of 0 bytes; only 8 and 0 are supported"},
 		{"augmentation without end", of(func(f *elftest.Frames) int { return f.Record(0, []byte("\x01zRPLSBG")) }), 9, "augmentation string has no end"},
 		{"augmentation unknown", of(func(f *elftest.Frames) int { return f.CIEOf("armcc+", 1, nil, elftest.Sound) }), 9,
 			`augmentation "armcc+" is unknown and does not start with z`},

@@ -37,7 +37,7 @@ func ParseSource(name string) (Source, error) {
 	if i := slices.Index(sourceNames[:], name); i >= 0 {
 		return Source(i), nil
 	}
-	return 0, fmt.Errorf("unknown source %q; auto, eh_frame or debug_frame was expected", name)
+	return 0, fmt.Errorf("unknown source %q; use auto, eh_frame or debug_frame", name)
 }
 
 // machine holds the DWARF numbers of the registers whose rules are tracked. Where there is a
@@ -295,7 +295,7 @@ func Parse(m elf.Machine, order binary.ByteOrder, sections ...Section) (*Table, 
 	var secs []*section
 	for _, s := range sections {
 		if s.Source != EHFrame && s.Source != DebugFrame {
-			return nil, fmt.Errorf("a section with source %v; eh_frame or debug_frame was expected", s.Source)
+			return nil, fmt.Errorf("section with source %v; use EHFrame or DebugFrame", s.Source)
 		}
 		secs = append(secs, &section{
 			name: "." + s.Source.String(), source: s.Source, data: s.Data,
@@ -410,7 +410,7 @@ func (r *reader) fromHdr(f *elffile.File) (*section, error) {
 	}
 	c := cursor{data: b, sec: &section{name: where, addr: p.Vaddr, dataBase: p.Vaddr, order: f.Order, file: f}}
 	if v := c.u8(); v != 1 {
-		c.fail(0, "version %d of .eh_frame_hdr; 1 was expected", v)
+		c.fail(0, "unknown version %d of .eh_frame_hdr", v)
 	}
 	enc := c.u8()
 	c.take(2, "encodings")

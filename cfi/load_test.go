@@ -22,7 +22,7 @@ func TestSources(t *testing.T) {
 			t.Errorf("%s: %v, error %v", name, got, err)
 		}
 	}
-	if _, err := ParseSource(".eh_frame"); err == nil || err.Error() != `unknown source ".eh_frame"; auto, eh_frame or debug_frame was expected` {
+	if _, err := ParseSource(".eh_frame"); err == nil || err.Error() != `unknown source ".eh_frame"; use auto, eh_frame or debug_frame` {
 		t.Errorf("error %v", err)
 	}
 	if s := Source(7).String(); s != "Source(7)" {
@@ -38,8 +38,8 @@ func TestParseErrors(t *testing.T) {
 		want    string
 	}{
 		{elf.EM_RISCV, EHFrame, "machine EM_RISCV: SFrame is defined for "},
-		{elf.EM_X86_64, Auto, "a section with source auto; eh_frame or debug_frame was expected"},
-		{elf.EM_X86_64, Source(7), "a section with source Source(7); eh_frame or debug_frame was expected"},
+		{elf.EM_X86_64, Auto, "section with source auto; use EHFrame or DebugFrame"},
+		{elf.EM_X86_64, Source(7), "section with source Source(7); use EHFrame or DebugFrame"},
 	} {
 		if table, err := Parse(tt.machine, binary.LittleEndian, Section{Source: tt.source}); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%v, error %v, want %q", table, err, tt.want)
@@ -197,7 +197,7 @@ func TestLarge(t *testing.T) {
 	if table.Len() != 2 || table.At(0).Err() != nil {
 		t.Fatalf("%d functions, error %v", table.Len(), table.At(0).Err())
 	}
-	want := Error{".eh_frame", uint64(at), "FDE of 4294967296 bytes of code; less than 4 GiB were expected"}
+	want := Error{".eh_frame", uint64(at), "FDE of 4294967296 bytes of code; less than 4 GiB is supported"}
 	if e, ok := table.At(1).Err().(*Error); !ok || *e != want {
 		t.Errorf("error %v, want %v", table.At(1).Err(), &want)
 	}
@@ -229,13 +229,13 @@ func TestBadRecords(t *testing.T) {
 		{"without an id", []byte{2, 0, 0, 0, 1, 2}, 4, "operand of 4 bytes, but 2 bytes are left in the record"},
 		{"CIE pointer in front of the section", []byte{4, 0, 0, 0, 5, 0, 0, 0}, 4, "CIE pointer 0x5 reaches before the start of the section"},
 		{"CIE pointer to an FDE", cieAt(4), 18, "no CIE here, but an FDE says so"},
-		{"CIE version", fdeOf([]byte{2, 0, 1, 0x78, 16}), 8, "CIE version 2; 1, 3 or 4 was expected"},
-		{"no CIE version", fdeOf(nil), 8, "record ends where an operand was expected"},
+		{"CIE version", fdeOf([]byte{2, 0, 1, 0x78, 16}), 8, "unknown CIE version 2"},
+		{"no CIE version", fdeOf(nil), 8, "record ends before an operand"},
 		{"augmentation without end", fdeOf([]byte("\x01zR")), 9, "augmentation string has no end"},
 		{"long augmentation", fdeOf(slices.Concat([]byte{1}, bytes.Repeat([]byte{'z'}, 65), []byte{0})), 9, `augmentation "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz" of 65 bytes is unknown; at most 64 are accepted`},
-		{"addresses of 4 bytes", fdeOf([]byte{4, 0, 4, 0, 1, 0x78, 16}), 10, "CIE with addresses of 4 and segments of 0 bytes; 8 and 0 were expected"},
-		{"segments", fdeOf([]byte{4, 0, 8, 1, 1, 0x78, 16}), 10, "CIE with addresses of 8 and segments of 1 bytes; 8 and 0 were expected"},
-		{"no alignments", fdeOf([]byte{1, 0}), 10, "record ends where an operand was expected"},
+		{"addresses of 4 bytes", fdeOf([]byte{4, 0, 4, 0, 1, 0x78, 16}), 10, "CIE with addresses of 4 and segments of 0 bytes; only 8 and 0 are supported"},
+		{"segments", fdeOf([]byte{4, 0, 8, 1, 1, 0x78, 16}), 10, "CIE with addresses of 8 and segments of 1 bytes; only 8 and 0 are supported"},
+		{"no alignments", fdeOf([]byte{1, 0}), 10, "record ends before an operand"},
 		{"EH data cut off", fdeOf([]byte("\x01eh\x001234")), 12, "operand of 8 bytes, but 4 bytes are left in the record"},
 	} {
 		table := parse(t, &writer{target: amd64, b: tt.data})
@@ -351,9 +351,9 @@ func TestHeader(t *testing.T) {
 			{"pc-relative", words(0x1b, uint32(-(header + 4))), ""},
 			{"relative to itself", words(0x3b, uint32(-header)), ""},
 			{"absolute", words(0x03, frameAddr), ""},
-			{"version", append([]byte{2}, words(0x1b, 0)[1:]...), "PT_GNU_EH_FRAME+0x0: version 2 of .eh_frame_hdr; 1 was expected"},
+			{"version", append([]byte{2}, words(0x1b, 0)[1:]...), "PT_GNU_EH_FRAME+0x0: unknown version 2 of .eh_frame_hdr"},
 			{"cut off", []byte{1, 0x1b, 3}, "PT_GNU_EH_FRAME+0x2: encodings of 2 bytes, but 1 bytes are left in the record"},
-			{"omitted", words(0xff, 0), "PT_GNU_EH_FRAME+0x4: pointer is omitted (encoding 0xff) where one was expected"},
+			{"omitted", words(0xff, 0), "PT_GNU_EH_FRAME+0x4: required pointer is omitted (encoding 0xff)"},
 			{"elsewhere", words(0x03, 0x1234), "PT_GNU_EH_FRAME+0x0: leads to .eh_frame at address 0x1234, which no loaded segment holds"},
 			{"empty", nil, "no CFI: there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
 			{"ELF header", words(0x03, frameAddr-off), "no CFI: there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},

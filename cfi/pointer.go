@@ -57,7 +57,7 @@ func (c *cursor) rawPointer(enc byte) uint64 {
 // function-relative ones.
 func (c *cursor) pointer(enc byte, fn uint64) uint64 {
 	if enc == peOmit {
-		c.fail(c.pos, "pointer is omitted (encoding 0xff) where one was expected")
+		c.fail(c.pos, "required pointer is omitted (encoding 0xff)")
 		return 0
 	}
 	if enc&^peIndirect == peAligned {

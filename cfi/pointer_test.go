@@ -18,7 +18,7 @@ func TestBadPointers(t *testing.T) {
 		off  uint64
 		want string
 	}{
-		{"omitted", 0xff, make([]byte, 16), at, "pointer is omitted (encoding 0xff) where one was expected"},
+		{"omitted", 0xff, make([]byte, 16), at, "required pointer is omitted (encoding 0xff)"},
 		{"form 5", 0x05, make([]byte, 16), at, "pointer encoding 0x05 has an unknown form"},
 		{"form 0xf", 0x1f, make([]byte, 16), at, "pointer encoding 0x1f has an unknown form"},
 		{"base 6", 0x6b, make([]byte, 16), at, "pointer encoding 0x6b has an unknown base"},
@@ -27,7 +27,7 @@ func TestBadPointers(t *testing.T) {
 		{"no size", 0x1b, []byte{0, 0, 0, 0}, at + 4, "operand of 4 bytes, but 0 bytes are left in the record"},
 		{"aligned, cut off in the padding", 0x50, []byte{0}, at, "alignment of 7 bytes, but 1 bytes are left in the record"},
 		{"aligned, cut off", 0x50, make([]byte, 10), at + 7, "operand of 8 bytes, but 3 bytes are left in the record"},
-		{"number without end", 0x01, []byte{0x80}, at + 1, "record ends where an operand was expected"},
+		{"number without end", 0x01, []byte{0x80}, at + 1, "record ends before an operand"},
 		{"indirect, in no file", 0x80, []byte{0x34, 0x12, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, at + 8, "indirect pointer at address 0x1234, which is in no section that is known"},
 		{"indirect and aligned, in no file", 0xd0, make([]byte, 7+16), at + 7 + 8, "indirect pointer at address 0x0, which is in no section that is known"},
 	} {

@@ -204,13 +204,13 @@ func (p *parser) decodeCIE(off uint64) *cie {
 	body := c.pos
 	version := c.u8()
 	if c.err == nil && version != 1 && version != 3 && version != 4 {
-		c.fail(body, "CIE version %d; 1, 3 or 4 was expected", version)
+		c.fail(body, "unknown CIE version %d", version)
 	}
 	aug := string(c.augmentation())
 	if version == 4 {
 		at := c.pos
 		if size, seg := c.u8(), c.u8(); c.err == nil && (size != addrSize || seg != 0) {
-			c.fail(at, "CIE with addresses of %d and segments of %d bytes; %d and 0 were expected", size, seg, addrSize)
+			c.fail(at, "CIE with addresses of %d and segments of %d bytes; only %d and 0 are supported", size, seg, addrSize)
 		}
 	}
 	if aug == "eh" {
@@ -283,7 +283,7 @@ func (d *cie) augment(c *cursor, letters string) {
 		case 'R', 'P', 'L':
 			if !known {
 				if l == 'R' {
-					c.fail(c.pos, "pointer encoding (R) behind unknown augmentations in %.32q", "z"+letters)
+					c.fail(c.pos, "pointer encoding (R) after unknown augmentations in %.32q", "z"+letters)
 				}
 				continue
 			}

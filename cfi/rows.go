@@ -57,7 +57,7 @@ func (fn *Function) Err() error {
 		return &Error{e.Section, e.Off + uint64(fn.code), e.Msg}
 	}
 	if whole := fn.whole(); whole.end-whole.begin > math.MaxUint32 {
-		const msg = "FDE of %d bytes of code; less than 4 GiB were expected"
+		const msg = "FDE of %d bytes of code; less than 4 GiB is supported"
 		return &Error{fn.Section(), fn.Offset(), fmt.Sprintf(msg, whole.end-whole.begin)}
 	}
 	return nil

@@ -306,7 +306,7 @@ func TestAugmentations(t *testing.T) {
 		{aug: "SX", err: "augmentation \"SX\" is unknown"}, // X may have data
 		{aug: "RS", err: "augmentation \"RS\" is unknown"}, // R has
 		{aug: "ehS", err: "augmentation \"ehS\" is unknown"},
-		{aug: "zXR", data: []byte{2, 1, 0x0b}, err: "pointer encoding (R) behind unknown augmentations"},
+		{aug: "zXR", data: []byte{2, 1, 0x0b}, err: "pointer encoding (R) after unknown augmentations"},
 		{aug: "X", err: "augmentation \"X\" is unknown"},
 		{aug: "zR", data: []byte{100, 0x0b}, err: "augmentation data of 100 bytes"},
 	}

@@ -122,7 +122,7 @@ func (d *FDE) Ambiguous() bool {
 // An Error describes a malformed section.
 type Error struct {
 	Off uint64 // in bytes from the start of the section
-	Msg string // what was found and what was expected
+	Msg string // what is wrong
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s+%#x: %s", SectionName, e.Off, e.Msg) }
