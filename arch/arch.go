@@ -58,8 +58,8 @@ type Arch struct {
 	// SavesSP says that SP may have save rules: they say where the caller's SP is
 	// saved, which is CallerSP by definition.
 	SavesSP bool
-	// PLTCFA is the expression for the CFA that GNU ld writes for a whole PLT, if it writes one: EntryCFA from SP, and 8
-	// more from some byte of each entry on. pltByte stands for the operation with the number of that byte.
+	// PLTCFA is the expression for the CFA that GNU ld writes for a whole PLT, if it writes one: EntryCFA from SP, and
+	// 8 more from some byte of each entry on. pltByte stands for the operation with the number of that byte.
 	PLTCFA []byte
 
 	MaxPage  uint64 // the largest pages

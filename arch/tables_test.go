@@ -10,8 +10,9 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestTables compares what is known of each machine with the numbers of the documents: DWARF numbers of registers from the
-// supplements to the ABIs, types of relocations from those to ELF, pages and hash words as linkers and loaders have them.
+// TestTables compares what is known of each machine with the numbers of the documents: DWARF numbers of registers from
+// the supplements to the ABIs, types of relocations from those to ELF, pages and hash words as linkers and loaders have
+// them.
 func TestTables(t *testing.T) {
 	fields := func(pairs ...any) map[uint32]Field {
 		all := make(map[uint32]Field)
@@ -35,7 +36,8 @@ func TestTables(t *testing.T) {
 			Relative: []uint32{8, 37, 38},
 		}},
 		{183, "x0 x1 x2 x3 x4 x5 x6 x7 x8 x9 x10 x11 x12 x13 x14 x15 x16 x17 x18 x19 x20 x21 x22 x23 x24 x25 x26 x27 x28 x29 x30 sp", Arch{
-			Name: "aarch64", Little: 2, Big: 1, SP: 31, FP: 29, RA: 30, PC: 32, RAState: 34, Probing: []string{"x12", "x9"},
+			Name: "aarch64", Little: 2, Big: 1, SP: 31, FP: 29, RA: 30, PC: 32, RAState: 34,
+			Probing: []string{"x12", "x9"},
 			MaxPage: 0x10000, HashWord: 4, MappingSymbols: true,
 			Fields:   fields(257, eight, 258, four, 260, eight8, 261, four4),
 			Relative: []uint32{1027, 1032},

@@ -49,36 +49,58 @@ func TestErrorPlaces(t *testing.T) {
 		{"negate_ra_state", amd64, nil, []byte{0, 0x2d}, 1, "opcode 0x2d is not defined for this machine"},
 		{"negate_ra_state_with_pc", s390x, nil, []byte{0x2c}, 0, "opcode 0x2c is not defined for this machine"},
 		{"restore_state", amd64, nil, []byte{0x0a, 0x0b, 0x0b}, 2, "restore_state without a remember_state"},
-		{"remember_state", amd64, nil, bytes.Repeat([]byte{0x0a}, maxStates+1), maxStates, "remember_state nests deeper than 4096"},
-		{"advance past 2^64", amd64, nil, []byte{0x41, 0x1d, 255, 255, 255, 255, 255, 255, 255, 255}, 1, "location advances past 2^64"},
-		{"advance without operand", amd64, nil, []byte{0x41, 0x02}, 2, "operand of 1 bytes, but 0 bytes are left in the record"},
-		{"advance of two bytes without one", s390x, nil, []byte{0x03, 1}, 1, "operand of 2 bytes, but 1 bytes are left in the record"},
-		{"advance of eight bytes without one", amd64, nil, []byte{0x1d, 1, 2, 3, 4, 5, 6, 7}, 1, "operand of 8 bytes, but 7 bytes are left in the record"},
-		{"set_loc back", amd64, nil, []byte{0x44, 0x01, 3, 0x10, 0, 0, 0, 0, 0, 0}, 1, "set_loc goes back from 0x1004 to 0x1003"},
-		{"set_loc in front of the function", amd64, nil, []byte{0x01, 0xff, 0x0f, 0, 0, 0, 0, 0, 0}, 0, "set_loc goes back from 0x1000 to 0xfff"},
-		{"set_loc without operand", amd64, nil, []byte{0x01, 0, 0x10}, 1, "operand of 8 bytes, but 2 bytes are left in the record"},
+		{"remember_state", amd64, nil, bytes.Repeat([]byte{0x0a}, maxStates+1), maxStates,
+			"remember_state nests deeper than 4096"},
+		{"advance past 2^64", amd64, nil, []byte{0x41, 0x1d, 255, 255, 255, 255, 255, 255, 255, 255}, 1,
+			"location advances past 2^64"},
+		{"advance without operand", amd64, nil, []byte{0x41, 0x02}, 2,
+			"operand of 1 bytes, but 0 bytes are left in the record"},
+		{"advance of two bytes without one", s390x, nil, []byte{0x03, 1}, 1,
+			"operand of 2 bytes, but 1 bytes are left in the record"},
+		{"advance of eight bytes without one", amd64, nil, []byte{0x1d, 1, 2, 3, 4, 5, 6, 7}, 1,
+			"operand of 8 bytes, but 7 bytes are left in the record"},
+		{"set_loc back", amd64, nil, []byte{0x44, 0x01, 3, 0x10, 0, 0, 0, 0, 0, 0}, 1,
+			"set_loc goes back from 0x1004 to 0x1003"},
+		{"set_loc in front of the function", amd64, nil, []byte{0x01, 0xff, 0x0f, 0, 0, 0, 0, 0, 0}, 0,
+			"set_loc goes back from 0x1000 to 0xfff"},
+		{"set_loc without operand", amd64, nil, []byte{0x01, 0, 0x10}, 1,
+			"operand of 8 bytes, but 2 bytes are left in the record"},
 
 		{"def_cfa without register", amd64, nil, []byte{0x0c}, 1, "record ends before an operand"},
 		{"def_cfa without offset", amd64, nil, []byte{0x0c, 7}, 2, "record ends before an operand"},
-		{"def_cfa, large", amd64, nil, slices.Concat([]byte{0x0c, 7}, leb(maxOffset)), 0, "CFA offset 281474976710656 is too large"},
-		{"def_cfa_offset, large", amd64, nil, slices.Concat([]byte{0, 0x0e}, leb(maxOffset)), 1, "CFA offset 281474976710656 is too large"},
-		{"def_cfa_offset behind an expression, large", amd64, nil, slices.Concat([]byte{0x0f, 1, 0x30, 0x0e}, leb(maxOffset)), 3, "CFA offset 281474976710656 is too large"},
-		{"offset, large", amd64, nil, slices.Concat([]byte{0x86}, leb(maxOffset)), 1, "offset 281474976710656 is too large"},
-		{"offset, large when multiplied", amd64, nil, slices.Concat([]byte{0x86}, leb(maxOffset/8)), 1, "offset 35184372088832 times the data alignment -8 is too large"},
-		{"offset_extended_sf, large when multiplied", amd64, nil, slices.Concat([]byte{0x11, 6}, bytes.Repeat([]byte{0x80}, 8), []byte{0x40}), 2, "offset -4611686018427387904 times the data alignment -8 is too large"},
-		{"unsigned number, too long", amd64, nil, slices.Concat([]byte{0x0e}, long), 1, "unsigned LEB128 number longer than 64 bits"},
-		{"unsigned number of more than 64 bits", amd64, nil, slices.Concat([]byte{0x0e}, bytes.Repeat([]byte{0x80}, 9), []byte{2}), 1, "unsigned LEB128 number longer than 64 bits"},
+		{"def_cfa, large", amd64, nil, slices.Concat([]byte{0x0c, 7}, leb(maxOffset)), 0,
+			"CFA offset 281474976710656 is too large"},
+		{"def_cfa_offset, large", amd64, nil, slices.Concat([]byte{0, 0x0e}, leb(maxOffset)), 1,
+			"CFA offset 281474976710656 is too large"},
+		{"def_cfa_offset behind an expression, large", amd64, nil,
+			slices.Concat([]byte{0x0f, 1, 0x30, 0x0e}, leb(maxOffset)), 3, "CFA offset 281474976710656 is too large"},
+		{"offset, large", amd64, nil, slices.Concat([]byte{0x86}, leb(maxOffset)), 1,
+			"offset 281474976710656 is too large"},
+		{"offset, large when multiplied", amd64, nil, slices.Concat([]byte{0x86}, leb(maxOffset/8)), 1,
+			"offset 35184372088832 times the data alignment -8 is too large"},
+		{"offset_extended_sf, large when multiplied", amd64, nil,
+			slices.Concat([]byte{0x11, 6}, bytes.Repeat([]byte{0x80}, 8), []byte{0x40}), 2,
+			"offset -4611686018427387904 times the data alignment -8 is too large"},
+		{"unsigned number, too long", amd64, nil, slices.Concat([]byte{0x0e}, long), 1,
+			"unsigned LEB128 number longer than 64 bits"},
+		{"unsigned number of more than 64 bits", amd64, nil, slices.Concat([]byte{0x0e}, bytes.Repeat([]byte{0x80}, 9),
+			[]byte{2}), 1, "unsigned LEB128 number longer than 64 bits"},
 		{"unsigned number without end", amd64, nil, []byte{0x0e, 0x80}, 2, "record ends before an operand"},
-		{"signed number, too long", amd64, nil, slices.Concat([]byte{0x13}, long), 1, "signed LEB128 number longer than 64 bits"},
-		{"signed number of more than 64 bits", amd64, nil, slices.Concat([]byte{0x13}, bytes.Repeat([]byte{0x80}, 9), []byte{1}), 1, "signed LEB128 number longer than 64 bits"},
+		{"signed number, too long", amd64, nil, slices.Concat([]byte{0x13}, long), 1,
+			"signed LEB128 number longer than 64 bits"},
+		{"signed number of more than 64 bits", amd64, nil, slices.Concat([]byte{0x13}, bytes.Repeat([]byte{0x80}, 9),
+			[]byte{1}), 1, "signed LEB128 number longer than 64 bits"},
 		{"signed number without end", amd64, nil, []byte{0x13, 0x80}, 2, "record ends before an operand"},
 		{"expression without length", amd64, nil, []byte{0x0f}, 1, "record ends before an operand"},
-		{"expression cut off", amd64, nil, []byte{0x10, 6, 3, 0x76, 0}, 3, "expression of 3 bytes, but 2 bytes are left in the record"},
-		{"another register's expression cut off", amd64, nil, []byte{0x10, 3, 3, 0x76, 0}, 3, "expression of 3 bytes, but 2 bytes are left in the record"},
+		{"expression cut off", amd64, nil, []byte{0x10, 6, 3, 0x76, 0}, 3,
+			"expression of 3 bytes, but 2 bytes are left in the record"},
+		{"another register's expression cut off", amd64, nil, []byte{0x10, 3, 3, 0x76, 0}, 3,
+			"expression of 3 bytes, but 2 bytes are left in the record"},
 		{"another register's offset", amd64, nil, []byte{0x83}, 1, "record ends before an operand"},
 
 		{"advance in the CIE", amd64, []byte{0, 0x41}, nil, 1, "initial instructions of a CIE change the location"},
-		{"set_loc in the CIE", amd64, []byte{0x01, 0, 0x10, 0, 0, 0, 0, 0, 0}, nil, 0, "initial instructions of a CIE change the location"},
+		{"set_loc in the CIE", amd64, []byte{0x01, 0, 0x10, 0, 0, 0, 0, 0, 0}, nil, 0,
+			"initial instructions of a CIE change the location"},
 		{"unknown opcode in the CIE", s390x, []byte{0x3f}, nil, 0, "unknown opcode 0x3f"},
 	} {
 		for _, debug := range []bool{false, true} {
@@ -162,7 +184,8 @@ func TestSlowForms(t *testing.T) {
 		w := &writer{target: amd64}
 		cie := w.cie(plainCIE)
 		tail := []byte{0x41, 0, 0, 0, 0, 0, 0, 0, 0} // so that the short forms are remembered
-		for i, code := range [][]byte{tt.short, tt.long, slices.Concat(tt.short, tail), slices.Concat(tt.long, tail), slices.Concat(tt.short, []byte{0, 0}, tail)} {
+		for i, code := range [][]byte{tt.short, tt.long, slices.Concat(tt.short, tail), slices.Concat(tt.long, tail),
+			slices.Concat(tt.short, []byte{0, 0}, tail)} {
 			w.fde(cie, w.abs(textAddr+0x10*uint64(i), 0x10), []byte{0x07, 16}, code)
 		}
 		table := parse(t, w)
@@ -170,7 +193,8 @@ func TestSlowForms(t *testing.T) {
 		for fn := range table.Functions() {
 			row, ok := table.Lookup(fn.Begin)
 			if !ok || row.Number != first.Number || fn.NumRows() != 1 {
-				t.Errorf("% x, % x: function at %#x has %d rows, the first with rules %d, want %d (%v)", tt.short, tt.long, fn.Begin, fn.NumRows(), row.Number, first.Number, fn.Err())
+				t.Errorf("% x, % x: function at %#x has %d rows, the first with rules %d, want %d (%v)", tt.short,
+					tt.long, fn.Begin, fn.NumRows(), row.Number, first.Number, fn.Err())
 			}
 		}
 	}
@@ -215,7 +239,8 @@ func TestManyRules(t *testing.T) {
 	if table.NumRules() != maxRules || table.At(table.Len()-2).Err() == nil {
 		t.Errorf("%d rules, error %v", table.NumRules(), table.At(table.Len()-2).Err())
 	}
-	if e, ok := last.Err().(*Error); !ok || e.Msg != "more than 131072 different rules in one file" || e.Section != ".eh_frame" || e.Off != last.Offset()+24+5 {
+	if e, ok := last.Err().(*Error); !ok || e.Msg != "more than 131072 different rules in one file" ||
+		e.Section != ".eh_frame" || e.Off != last.Offset()+24+5 {
 		t.Errorf("error %v", last.Err())
 	}
 }
@@ -241,7 +266,8 @@ func TestFixedPrograms(t *testing.T) {
 		if e, ok := a.Err().(*Error); !ok || e.Msg != "set_loc goes back from 0x1100 to 0x10f8" {
 			t.Errorf("%v: the first function has error %v", tg.machine, a.Err())
 		}
-		if row, ok := table.Lookup(first + 16); !ok || row.Begin != first+16 || row.CFA.Offset != 16 || b.NumRows() != 2 || a.Program() == b.Program() {
+		if row, ok := table.Lookup(first + 16); !ok || row.Begin != first+16 || row.CFA.Offset != 16 ||
+			b.NumRows() != 2 || a.Program() == b.Program() {
 			t.Errorf("%v: the second function has a row %+v, error %v", tg.machine, row, b.Err())
 		}
 	}
@@ -264,7 +290,8 @@ func TestEndOfMemory(t *testing.T) {
 		for r := range fn.Rows() {
 			got = append(got, [3]uint64{r.Begin, r.End, uint64(r.CFA.Offset)})
 		}
-		if want := [][3]uint64{{far, far + 1, 8}, {far + 1, far + 0x80, 16}}; fn.Err() != nil || !slices.Equal(got, want) {
+		if want := [][3]uint64{{far, far + 1, 8}, {far + 1, far + 0x80, 16}}; fn.Err() != nil ||
+			!slices.Equal(got, want) {
 			t.Errorf("%d functions: rows %#x, error %v, want %#x", table.Len(), got, fn.Err(), want)
 		}
 	}
@@ -276,7 +303,8 @@ func TestSetLoc(t *testing.T) {
 	w := &writer{target: amd64}
 	// CFA 16 from the start on, by set_loc to that; 24 and then 32 from 4 on; 40 from 8 on.
 	w.fde(w.cie(plainCIE), w.abs(textAddr, 0x10), slices.Concat(
-		to(textAddr), []byte{0x0e, 16, 0x44, 0x0e, 24}, to(textAddr+4), []byte{0x0e, 32}, to(textAddr+8), []byte{0x0e, 40}))
+		to(textAddr), []byte{0x0e, 16, 0x44, 0x0e, 24}, to(textAddr+4), []byte{0x0e, 32}, to(textAddr+8),
+		[]byte{0x0e, 40}))
 	fn := parse(t, w).At(0)
 	var got [][2]uint64
 	for r := range fn.Rows() {

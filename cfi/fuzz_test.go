@@ -14,7 +14,8 @@ func FuzzLoad(f *testing.F) {
 		w.fde(w.cie(plainCIE), w.abs(textAddr, 0x80), []byte{0x41, 0x0e, 16, 0x0a, 0x86, 2, 0x42, 0x0b})
 		f.Add(w.b)
 		d := &writer{target: tg, debug: true, wide: true}
-		d.fde(d.cie([]byte{4, 0, 8, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}), d.abs(textAddr, 0x80), []byte{0x0f, 2, 0x77, 8, 0x02, 9, 0x0c, 7, 16})
+		d.fde(d.cie([]byte{4, 0, 8, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1}), d.abs(textAddr, 0x80),
+			[]byte{0x0f, 2, 0x77, 8, 0x02, 9, 0x0c, 7, 16})
 		f.Add(d.b)
 	}
 	files, err := filepath.Glob("../testdata/bin/*/*")
@@ -46,7 +47,8 @@ func FuzzLoad(f *testing.F) {
 					at := fn.Begin
 					for row := range fn.Rows() {
 						if row.Begin != at || row.End <= row.Begin || row.End > fn.End {
-							t.Fatalf("row %#x-%#x of function %#x-%#x; it was expected at %#x", row.Begin, row.End, fn.Begin, fn.End, at)
+							t.Fatalf("row %#x-%#x of function %#x-%#x; want it at %#x", row.Begin, row.End,
+								fn.Begin, fn.End, at)
 						}
 						at = row.End
 					}

@@ -383,7 +383,8 @@ func (r *reader) ehFrames(f *elffile.File) ([]*section, error) {
 		if err != nil {
 			return nil, err
 		}
-		secs = append(secs, &section{name: s.Name, source: EHFrame, data: b, addr: s.Base, textBase: text, dataBase: data})
+		secs = append(secs, &section{name: s.Name, source: EHFrame, data: b, addr: s.Base, textBase: text,
+			dataBase: data})
 	}
 	if len(secs) > 0 || f.Prog(elf.PT_GNU_EH_FRAME) == nil {
 		return secs, nil

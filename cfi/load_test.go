@@ -22,7 +22,8 @@ func TestSources(t *testing.T) {
 			t.Errorf("%s: %v, error %v", name, got, err)
 		}
 	}
-	if _, err := ParseSource(".eh_frame"); err == nil || err.Error() != `unknown source ".eh_frame"; use auto, eh_frame or debug_frame` {
+	if _, err := ParseSource(".eh_frame"); err == nil ||
+		err.Error() != `unknown source ".eh_frame"; use auto, eh_frame or debug_frame` {
 		t.Errorf("error %v", err)
 	}
 	if s := Source(7).String(); s != "Source(7)" {
@@ -41,7 +42,8 @@ func TestParseErrors(t *testing.T) {
 		{elf.EM_X86_64, Auto, "section with source auto; use EHFrame or DebugFrame"},
 		{elf.EM_X86_64, Source(7), "section with source Source(7); use EHFrame or DebugFrame"},
 	} {
-		if table, err := Parse(tt.machine, binary.LittleEndian, Section{Source: tt.source}); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+		if table, err := Parse(tt.machine, binary.LittleEndian, Section{Source: tt.source}); err == nil ||
+			!strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%v, error %v, want %q", table, err, tt.want)
 		} else if is := errors.Is(err, arch.ErrABI); is != (tt.machine == elf.EM_RISCV) {
 			t.Errorf("%v: is it that of a machine without an ABI: %t", err, is)
@@ -61,20 +63,24 @@ func TestBothSections(t *testing.T) {
 			first := eh.fde(eh.cie(plainCIE), eh.abs(0, 0x10), []byte{0x0e, 24}) // address 0 is one as any other
 			third := eh.fde(0, eh.abs(0x30, 0x10), []byte{0x0e, 24})
 			cie := debug.cie([]byte{4, 0, 8, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1})
-			second := debug.fde(cie, debug.abs(0x20, 0x40), []byte{0x48, 0x0e, 32, 0x58, 0x0e, 40}) // from 8 on, and from 32
-			table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: eh.b}, Section{Source: DebugFrame, Data: debug.b})
+			// from 8 on, and from 32
+			second := debug.fde(cie, debug.abs(0x20, 0x40), []byte{0x48, 0x0e, 32, 0x58, 0x0e, 40})
+			table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: eh.b},
+				Section{Source: DebugFrame, Data: debug.b})
 			if err != nil || table.NumErrors > 0 {
 				t.Fatalf("%v: errors %v %v", tg.machine, table.Errors, err)
 			}
 			var got []string
 			for fn := range table.Functions() {
 				for r := range fn.Rows() {
-					got = append(got, fmt.Sprintf("%s+%#x %#x-%#x %d", fn.Section(), fn.Offset(), r.Begin, r.End, r.CFA.Offset))
+					got = append(got, fmt.Sprintf("%s+%#x %#x-%#x %d", fn.Section(), fn.Offset(), r.Begin, r.End,
+						r.CFA.Offset))
 				}
 			}
 			want := []string{
 				fmt.Sprintf(".eh_frame+%#x 0x0-0x10 24", first),
-				fmt.Sprintf(".debug_frame+%#x 0x20-0x28 8", second), fmt.Sprintf(".debug_frame+%#x 0x28-0x30 32", second),
+				fmt.Sprintf(".debug_frame+%#x 0x20-0x28 8", second),
+				fmt.Sprintf(".debug_frame+%#x 0x28-0x30 32", second),
 				fmt.Sprintf(".eh_frame+%#x 0x30-0x40 24", third),
 				fmt.Sprintf(".debug_frame+%#x 0x40-0x60 40", second),
 			}
@@ -82,10 +88,12 @@ func TestBothSections(t *testing.T) {
 				t.Errorf("%v, 64-bit DWARF %t:\n got %q\nwant %q", tg.machine, wide, got, want)
 			}
 			// Pieces of one FDE have its identity, and nothing else has.
-			if a, b := table.Find(0x20), table.Find(0x50); a == b || a.FDE() != b.FDE() || a.Program() != -1 || b.Program() != -1 {
+			if a, b := table.Find(0x20), table.Find(0x50); a == b || a.FDE() != b.FDE() || a.Program() != -1 ||
+				b.Program() != -1 {
 				t.Errorf("%v: pieces %+v and %+v", tg.machine, a, b)
 			}
-			if a, b := table.Find(0), table.Find(0x30); a.FDE() == b.FDE() || a.FDE() == table.Find(0x20).FDE() || a.Program() != b.Program() {
+			if a, b := table.Find(0), table.Find(0x30); a.FDE() == b.FDE() || a.FDE() == table.Find(0x20).FDE() ||
+				a.Program() != b.Program() {
 				t.Errorf("%v: functions %+v and %+v", tg.machine, a, b)
 			}
 			info := []SourceInfo{{".eh_frame", uint64(len(eh.b)), 2}, {".debug_frame", uint64(len(debug.b)), 1}}
@@ -102,7 +110,8 @@ func tableAt(t *testing.T, starts ...uint64) *Table {
 	w := &writer{target: amd64}
 	cie := w.cie(plainCIE)
 	for _, s := range starts {
-		w.fde(cie, w.abs(s, 0x10), []byte{0x44, 0x0e, 16, 0x60, 0x0e, 24}) // from 4 on, and from 36, which is after its end
+		// from 4 on, and from 36, which is after its end
+		w.fde(cie, w.abs(s, 0x10), []byte{0x44, 0x0e, 16, 0x60, 0x0e, 24})
 	}
 	return parse(t, w)
 }
@@ -115,12 +124,15 @@ func TestFind(t *testing.T) {
 		begin uint64 // of the function, or 0
 		row   uint64
 	}{
-		{0, 0, 0}, {0xfff, 0, 0}, {0x1000, 0x1000, 0x1000}, {0x1003, 0x1000, 0x1000}, {0x1004, 0x1000, 0x1004}, {0x100f, 0x1000, 0x1004},
-		{0x1010, 0x1010, 0x1010}, {0x101f, 0x1010, 0x1014}, {0x1020, 0, 0}, {0x1fff, 0, 0}, {0x2000, 0x2000, 0x2000}, {0x200f, 0x2000, 0x2004}, {0x2010, 0, 0}, {math.MaxUint64, 0, 0},
+		{0, 0, 0}, {0xfff, 0, 0}, {0x1000, 0x1000, 0x1000}, {0x1003, 0x1000, 0x1000}, {0x1004, 0x1000, 0x1004},
+		{0x100f, 0x1000, 0x1004},
+		{0x1010, 0x1010, 0x1010}, {0x101f, 0x1010, 0x1014}, {0x1020, 0, 0}, {0x1fff, 0, 0}, {0x2000, 0x2000, 0x2000},
+		{0x200f, 0x2000, 0x2004}, {0x2010, 0, 0}, {math.MaxUint64, 0, 0},
 	} {
 		fn := table.Find(tt.pc)
 		row, ok := table.Lookup(tt.pc)
-		if (fn == nil) != (tt.begin == 0) || fn != nil && fn.Begin != tt.begin || ok != (tt.begin != 0) || row.Begin != tt.row {
+		if (fn == nil) != (tt.begin == 0) || fn != nil && fn.Begin != tt.begin || ok != (tt.begin != 0) ||
+			row.Begin != tt.row {
 			t.Errorf("%#x: function %+v, row %+v", tt.pc, fn, row)
 		}
 	}
@@ -147,7 +159,8 @@ func TestSplit(t *testing.T) {
 					got = append(got, fn.Begin)
 				}
 				most = max(most, p.Len())
-				if first := i == 0; first != (p.Dropped.ZeroLength == 5) || first != (len(p.Sources) == 1) || p.NumRules() != table.NumRules() || p.Machine != table.Machine || p.Order != table.Order {
+				if first := i == 0; first != (p.Dropped.ZeroLength == 5) || first != (len(p.Sources) == 1) ||
+					p.NumRules() != table.NumRules() || p.Machine != table.Machine || p.Order != table.Order {
 					t.Errorf("%d functions in %d parts: part %d is %+v", count, n, i, p)
 				}
 			}
@@ -161,7 +174,8 @@ func TestSplit(t *testing.T) {
 	}
 	table := tableAt(t, starts...)
 	odd := table.Only(func(fn *Function) bool { return fn.Begin&0x10 != 0 })
-	if odd.Len() != 5 || odd.At(0).Begin != 0x1010 || odd.At(4).Begin != 0x1090 || table.Len() != 10 || table.At(0).Begin != 0x1000 || len(odd.Sources) != 1 {
+	if odd.Len() != 5 || odd.At(0).Begin != 0x1010 || odd.At(4).Begin != 0x1090 || table.Len() != 10 ||
+		table.At(0).Begin != 0x1000 || len(odd.Sources) != 1 {
 		t.Errorf("%d functions of %d", odd.Len(), table.Len())
 	}
 	if none := table.Only(func(*Function) bool { return false }); none.Len() != 0 || none.Find(0x1000) != nil {
@@ -223,20 +237,26 @@ func TestBadRecords(t *testing.T) {
 		want string
 	}{
 		{"length cut off", []byte{1, 0, 0}, 0, "operand of 4 bytes, but 3 bytes are left in the record"},
-		{"64-bit length cut off", []byte{255, 255, 255, 255, 1, 0}, 4, "operand of 8 bytes, but 2 bytes are left in the record"},
+		{"64-bit length cut off", []byte{255, 255, 255, 255, 1, 0}, 4,
+			"operand of 8 bytes, but 2 bytes are left in the record"},
 		{"reserved length", []byte{0xf0, 255, 255, 255}, 0, "length 0xfffffff0 is reserved"},
 		{"longer than the section", []byte{9, 0, 0, 0, 0, 0, 0, 0}, 0, "record of 9 bytes, but the section has 4 left"},
 		{"without an id", []byte{2, 0, 0, 0, 1, 2}, 4, "operand of 4 bytes, but 2 bytes are left in the record"},
-		{"CIE pointer in front of the section", []byte{4, 0, 0, 0, 5, 0, 0, 0}, 4, "CIE pointer 0x5 reaches before the start of the section"},
+		{"CIE pointer in front of the section", []byte{4, 0, 0, 0, 5, 0, 0, 0}, 4,
+			"CIE pointer 0x5 reaches before the start of the section"},
 		{"CIE pointer to an FDE", cieAt(4), 18, "no CIE here, but an FDE says so"},
 		{"CIE version", fdeOf([]byte{2, 0, 1, 0x78, 16}), 8, "unknown CIE version 2"},
 		{"no CIE version", fdeOf(nil), 8, "record ends before an operand"},
 		{"augmentation without end", fdeOf([]byte("\x01zR")), 9, "augmentation string has no end"},
-		{"long augmentation", fdeOf(slices.Concat([]byte{1}, bytes.Repeat([]byte{'z'}, 65), []byte{0})), 9, `augmentation "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz" of 65 bytes is unknown; at most 64 are accepted`},
-		{"addresses of 4 bytes", fdeOf([]byte{4, 0, 4, 0, 1, 0x78, 16}), 10, "CIE with addresses of 4 and segments of 0 bytes; only 8 and 0 are supported"},
-		{"segments", fdeOf([]byte{4, 0, 8, 1, 1, 0x78, 16}), 10, "CIE with addresses of 8 and segments of 1 bytes; only 8 and 0 are supported"},
+		{"long augmentation", fdeOf(slices.Concat([]byte{1}, bytes.Repeat([]byte{'z'}, 65), []byte{0})), 9,
+			`augmentation "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz" of 65 bytes is unknown; at most 64 are accepted`},
+		{"addresses of 4 bytes", fdeOf([]byte{4, 0, 4, 0, 1, 0x78, 16}), 10,
+			"CIE with addresses of 4 and segments of 0 bytes; only 8 and 0 are supported"},
+		{"segments", fdeOf([]byte{4, 0, 8, 1, 1, 0x78, 16}), 10,
+			"CIE with addresses of 8 and segments of 1 bytes; only 8 and 0 are supported"},
 		{"no alignments", fdeOf([]byte{1, 0}), 10, "record ends before an operand"},
-		{"EH data cut off", fdeOf([]byte("\x01eh\x001234")), 12, "operand of 8 bytes, but 4 bytes are left in the record"},
+		{"EH data cut off", fdeOf([]byte("\x01eh\x001234")), 12,
+			"operand of 8 bytes, but 4 bytes are left in the record"},
 	} {
 		table := parse(t, &writer{target: amd64, b: tt.data})
 		want := Error{".eh_frame", tt.off, tt.want}
@@ -249,7 +269,8 @@ func TestBadRecords(t *testing.T) {
 	w := &writer{target: amd64, debug: true}
 	w.cie(plainCIE)
 	w.fde(1000, w.abs(textAddr, 0x10))
-	if table := parse(t, w); len(table.Errors) != 2 || *table.Errors[0] != (Error{".debug_frame", 1000, "no CIE here: past the end of the section"}) {
+	if table := parse(t, w); len(table.Errors) != 2 ||
+		*table.Errors[0] != (Error{".debug_frame", 1000, "no CIE here: past the end of the section"}) {
 		t.Errorf("errors %v", table.Errors)
 	}
 }
@@ -281,7 +302,8 @@ func TestOverlappingCIEs(t *testing.T) {
 	}
 	table := parse(t, w)
 	found := slices.ContainsFunc(table.Errors, func(e *Error) bool {
-		return e.Msg == fmt.Sprintf("CIEs overlap: those up to this one have more than the %d bytes of the section", len(w.b))
+		return e.Msg == fmt.Sprintf("CIEs overlap: those up to this one have more than the %d bytes of the section",
+			len(w.b))
 	})
 	if !found || table.Len() != 0 {
 		t.Errorf("%d functions, errors %v", table.Len(), table.Errors)
@@ -302,14 +324,16 @@ func TestLoadNothing(t *testing.T) {
 		{other, EHFrame, "there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
 		{other, DebugFrame, "there is no .debug_frame"},
 		{tinyELF(t, amd64, ".eh_frame", eh.b), DebugFrame, "there is no .debug_frame"},
-		{tinyELF(t, amd64, ".debug_frame", eh.b), EHFrame, "there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
+		{tinyELF(t, amd64, ".debug_frame", eh.b), EHFrame,
+			"there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
 	} {
 		if _, err := Load(tt.f, tt.src, nil); !errors.Is(err, ErrNone) || !strings.HasSuffix(err.Error(), tt.want) {
 			t.Errorf("%v: error %v, want %q", tt.src, err, tt.want)
 		}
 	}
 	other.Machine = uint16(elf.EM_386)
-	if _, err := Load(other, Auto, nil); err == nil || !strings.HasPrefix(err.Error(), "machine EM_386: SFrame is defined for ") {
+	if _, err := Load(other, Auto, nil); err == nil ||
+		!strings.HasPrefix(err.Error(), "machine EM_386: SFrame is defined for ") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -351,12 +375,16 @@ func TestHeader(t *testing.T) {
 			{"pc-relative", words(0x1b, uint32(-(header + 4))), ""},
 			{"relative to itself", words(0x3b, uint32(-header)), ""},
 			{"absolute", words(0x03, frameAddr), ""},
-			{"version", append([]byte{2}, words(0x1b, 0)[1:]...), "PT_GNU_EH_FRAME+0x0: unknown version 2 of .eh_frame_hdr"},
-			{"cut off", []byte{1, 0x1b, 3}, "PT_GNU_EH_FRAME+0x2: encodings of 2 bytes, but 1 bytes are left in the record"},
+			{"version", append([]byte{2}, words(0x1b, 0)[1:]...),
+				"PT_GNU_EH_FRAME+0x0: unknown version 2 of .eh_frame_hdr"},
+			{"cut off", []byte{1, 0x1b, 3},
+				"PT_GNU_EH_FRAME+0x2: encodings of 2 bytes, but 1 bytes are left in the record"},
 			{"omitted", words(0xff, 0), "PT_GNU_EH_FRAME+0x4: required pointer is omitted (encoding 0xff)"},
-			{"elsewhere", words(0x03, 0x1234), "PT_GNU_EH_FRAME+0x0: leads to .eh_frame at address 0x1234, which no loaded segment holds"},
+			{"elsewhere", words(0x03, 0x1234),
+				"PT_GNU_EH_FRAME+0x0: leads to .eh_frame at address 0x1234, which no loaded segment holds"},
 			{"empty", nil, "no CFI: there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
-			{"ELF header", words(0x03, frameAddr-off), "no CFI: there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
+			{"ELF header", words(0x03, frameAddr-off),
+				"no CFI: there is no .eh_frame, nor a PT_GNU_EH_FRAME that leads to one"},
 		} {
 			data := slices.Concat(w.b, tt.b)
 			f := tinyELF(t, tg, ".eh_frame", data)
@@ -364,14 +392,16 @@ func TestHeader(t *testing.T) {
 			p := &f.Progs[0]
 			p.Flags |= uint32(elf.PF_X)
 			p.Off, p.Vaddr, p.Filesz, p.Memsz = 0, p.Vaddr-off, p.Filesz+off, p.Memsz+off
-			f.Progs = append(f.Progs, elf.Prog64{Type: uint32(elf.PT_GNU_EH_FRAME), Off: off + uint64(header), Vaddr: frameAddr + uint64(header), Filesz: uint64(len(tt.b))})
+			f.Progs = append(f.Progs, elf.Prog64{Type: uint32(elf.PT_GNU_EH_FRAME), Off: off + uint64(header),
+				Vaddr: frameAddr + uint64(header), Filesz: uint64(len(tt.b))})
 			table, err := Load(f, EHFrame, nil)
 			switch {
 			case tt.want != "":
 				if err == nil || err.Error() != tt.want {
 					t.Errorf("%v, %s: error %v, want %q", tg.machine, tt.name, err, tt.want)
 				}
-			case err != nil || table.Len() != 1 || table.NumErrors != 0 || table.At(0).Begin != frameAddr || table.Sources[0].Size != uint64(header)-5:
+			case err != nil || table.Len() != 1 || table.NumErrors != 0 || table.At(0).Begin != frameAddr ||
+				table.Sources[0].Size != uint64(header)-5:
 				t.Errorf("%v, %s: %+v, error %v", tg.machine, tt.name, table, err)
 			}
 		}
@@ -399,11 +429,13 @@ func TestTooMuch(t *testing.T) {
 	if err := r.take(nil, "section x", 16, anyTotal); err != nil {
 		t.Error(err)
 	}
-	if err := r.take(nil, "section y", 17, 1); err == nil || err.Error() != "section y at file offset 0x11: 1 bytes of CFI, beside 12582912 of other sections; at most 12582912 are accepted in a file of this size" {
+	if err := r.take(nil, "section y", 17, 1); err == nil ||
+		err.Error() != "section y at file offset 0x11: 1 bytes of CFI, beside 12582912 of other sections; at most 12582912 are accepted in a file of this size" {
 		t.Errorf("error %v", err)
 	}
 	for _, tt := range []struct{ size, debug, want uint64 }{
-		{anyTotal + 1, 0, anyTotal + 1}, {1, anyTotal + 2, anyTotal + 2}, {maxTotal + 1, 0, maxTotal}, {1, maxTotal + 1, maxTotal},
+		{anyTotal + 1, 0, anyTotal + 1}, {1, anyTotal + 2, anyTotal + 2}, {maxTotal + 1, 0, maxTotal},
+		{1, maxTotal + 1, maxTotal},
 	} {
 		if got := newReader(&elffile.File{Size: tt.size}, &elffile.File{Size: tt.debug}).limit; got != tt.want {
 			t.Errorf("files of %d and %d bytes: %d bytes are read, want %d", tt.size, tt.debug, got, tt.want)

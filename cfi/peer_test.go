@@ -183,7 +183,8 @@ func TestReadelf(t *testing.T) {
 					break
 				}
 				w := want[j-1]
-				got := map[string]string{"CFA": word(rows.CFA), "ra": word(rows.RA), "rbp": word(rows.FP), "rsp": word(rows.SP)}
+				got := map[string]string{"CFA": word(rows.CFA), "ra": word(rows.RA), "rbp": word(rows.FP),
+					"rsp": word(rows.SP)}
 				// A register in the return address column is named ra.
 				if name := registers[rows.RAReg]; got[name] != "" && got[name] == got["ra"] {
 					delete(got, name)
@@ -228,7 +229,8 @@ END
 			t.Fatalf("%s: error %v, %d functions, errors %v", prefix, err, table.Len(), table.Errors)
 		}
 		if !table.At(0).Signal() || table.At(1).Signal() {
-			t.Errorf("%s: signal frames: %t, %t; the first one is marked", prefix, table.At(0).Signal(), table.At(1).Signal())
+			t.Errorf("%s: signal frames: %t, %t; the first one is marked", prefix, table.At(0).Signal(),
+				table.At(1).Signal())
 		}
 	}
 }
@@ -237,7 +239,8 @@ END
 // where the return address is, or nowhere else than it was.
 func TestUnwinder(t *testing.T) {
 	peer.Look(t, "gcc")
-	dir := peer.Run(t, "", "gcc -O1 -fno-omit-frame-pointer -no-pie -o prog unwind.c && ./prog >out", "../testdata/c/unwind.c")
+	dir := peer.Run(t, "", "gcc -O1 -fno-omit-frame-pointer -no-pie -o prog unwind.c && ./prog >out",
+		"../testdata/c/unwind.c")
 	out, err := os.ReadFile(filepath.Join(dir, "out"))
 	if err != nil {
 		t.Fatal(err)
@@ -304,12 +307,14 @@ func TestDelve(t *testing.T) {
 				if err != nil {
 					break // an opcode that it does not know
 				}
-				if rows.CFA.Rule == frame.RuleCFA && (ctx.CFA.Rule != frame.RuleCFA || ctx.CFA.Reg != rows.CFA.Reg || ctx.CFA.Offset != rows.CFA.Offset) {
+				if rows.CFA.Rule == frame.RuleCFA && (ctx.CFA.Rule != frame.RuleCFA || ctx.CFA.Reg != rows.CFA.Reg ||
+					ctx.CFA.Offset != rows.CFA.Offset) {
 					t.Errorf("%s at %#x: CFA %+v, delve has %+v", path, rows.Begin, rows.CFA, ctx.CFA)
 				}
 				for reg, mine := range map[uint64]cfi.Rule{6: rows.FP, 16: rows.RA} {
 					theirs, ok := ctx.Regs[reg]
-					if mine.Rule == frame.RuleOffset && (!ok || theirs.Rule != frame.RuleOffset || theirs.Offset != mine.Offset) {
+					if mine.Rule == frame.RuleOffset &&
+						(!ok || theirs.Rule != frame.RuleOffset || theirs.Offset != mine.Offset) {
 						t.Errorf("%s at %#x: register %d %+v, delve has %+v", path, rows.Begin, reg, mine, theirs)
 					}
 				}
@@ -321,14 +326,17 @@ func TestDelve(t *testing.T) {
 		}
 	}
 	if compared < 1000 {
-		t.Errorf("%d rows were compared; at least 1000 were expected", compared)
+		t.Errorf("%d rows were compared; want at least 1000", compared)
 	}
 }
 
 // hasRestore reports whether there may be a DW_CFA_restore in the instructions:
 // any byte that could be one.
 func hasRestore(code []byte) bool {
-	return slices.ContainsFunc(code, func(b byte) bool { return b&0xc0 == frame.DW_CFA_restore || b == frame.DW_CFA_restore_extended })
+	return slices.ContainsFunc(code, func(b byte) bool {
+		return b&0xc0 == frame.DW_CFA_restore ||
+			b == frame.DW_CFA_restore_extended
+	})
 }
 
 // TestWithoutSections finds .eh_frame through PT_GNU_EH_FRAME.
@@ -355,7 +363,8 @@ func TestWithoutSections(t *testing.T) {
 		for i := range got.Len() {
 			a, b := got.At(i), want.At(i)
 			if a.Begin != b.Begin || a.End != b.End || a.Offset() != b.Offset() {
-				t.Errorf("%s: function %d is %#x-%#x, with section headers %#x-%#x", path, i, a.Begin, a.End, b.Begin, b.End)
+				t.Errorf("%s: function %d is %#x-%#x, with section headers %#x-%#x", path, i, a.Begin, a.End,
+					b.Begin, b.End)
 				break
 			}
 		}
@@ -392,7 +401,8 @@ func TestSamePrograms(t *testing.T) {
 			}
 			compared++
 			if got, want := rows(fn), rows(first[n]); !slices.Equal(got, want) {
-				t.Errorf("%s: the functions at %#x and %#x have the same number, and rows %+v and %+v", path, first[n].Begin, fn.Begin, want, got)
+				t.Errorf("%s: the functions at %#x and %#x have the same number, and rows %+v and %+v", path,
+					first[n].Begin, fn.Begin, want, got)
 			}
 		}
 	}
@@ -423,7 +433,7 @@ func TestRelease(t *testing.T) {
 	before := said()
 	b = table.Release()
 	if uint64(len(b)) != table.Sources[0].Size {
-		t.Errorf("%d bytes are released; %d were expected", len(b), table.Sources[0].Size)
+		t.Errorf("%d bytes are released; want %d", len(b), table.Sources[0].Size)
 	}
 	for i := range b {
 		b[i] = 0xff

@@ -25,11 +25,14 @@ func TestBadPointers(t *testing.T) {
 		{"aligned, with a form", 0x5b, make([]byte, 16), at, "pointer encoding 0x5b has an unknown base"},
 		{"cut off", 0x1b, []byte{0, 0}, at, "operand of 4 bytes, but 2 bytes are left in the record"},
 		{"no size", 0x1b, []byte{0, 0, 0, 0}, at + 4, "operand of 4 bytes, but 0 bytes are left in the record"},
-		{"aligned, cut off in the padding", 0x50, []byte{0}, at, "alignment of 7 bytes, but 1 bytes are left in the record"},
+		{"aligned, cut off in the padding", 0x50, []byte{0}, at,
+			"alignment of 7 bytes, but 1 bytes are left in the record"},
 		{"aligned, cut off", 0x50, make([]byte, 10), at + 7, "operand of 8 bytes, but 3 bytes are left in the record"},
 		{"number without end", 0x01, []byte{0x80}, at + 1, "record ends before an operand"},
-		{"indirect, in no file", 0x80, []byte{0x34, 0x12, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, at + 8, "indirect pointer at address 0x1234, which is in no section that is known"},
-		{"indirect and aligned, in no file", 0xd0, make([]byte, 7+16), at + 7 + 8, "indirect pointer at address 0x0, which is in no section that is known"},
+		{"indirect, in no file", 0x80, []byte{0x34, 0x12, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, at + 8,
+			"indirect pointer at address 0x1234, which is in no section that is known"},
+		{"indirect and aligned, in no file", 0xd0, make([]byte, 7+16), at + 7 + 8,
+			"indirect pointer at address 0x0, which is in no section that is known"},
 	} {
 		w := &writer{target: amd64}
 		cie := w.cie([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, tt.enc}, plainCIE[5:10], []byte{0, 0, 0})
@@ -49,7 +52,8 @@ func TestBadPointers(t *testing.T) {
 	cie := w.cie([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, 0x80})
 	w.fde(cie, w.abs(0x1234, 0x10), []byte{0})
 	table, err := Load(tinyELF(t, s390x, ".eh_frame", w.b), EHFrame, nil)
-	if err != nil || len(table.Errors) != 1 || table.Errors[0].Msg != "indirect pointer at address 0x1234, which no loaded segment holds" {
+	if err != nil || len(table.Errors) != 1 ||
+		table.Errors[0].Msg != "indirect pointer at address 0x1234, which no loaded segment holds" {
 		t.Errorf("%v, error %v", table.Errors, err)
 	}
 }
@@ -58,7 +62,8 @@ func TestBadPointers(t *testing.T) {
 func TestBases(t *testing.T) {
 	const addr, text, got = 0x50000, 0x10000, 0x90000
 	for _, tg := range targets {
-		for enc, base := range map[byte]uint64{0x00: 0, 0x0b: 0, 0x1b: addr + 18 + 8, 0x14: addr + 18 + 8, 0x2b: text, 0x3b: got, 0x4b: 0} {
+		for enc, base := range map[byte]uint64{0x00: 0, 0x0b: 0, 0x1b: addr + 18 + 8, 0x14: addr + 18 + 8, 0x2b: text,
+			0x3b: got, 0x4b: 0} {
 			w := &writer{target: tg}
 			cie := w.cie([]byte("\x01zR\x00"), []byte{1, 0x78, 16, 1, enc, 0})
 			if len(w.b) != 18 {
@@ -66,12 +71,15 @@ func TestBases(t *testing.T) {
 			}
 			data := slices.Concat(w.abs(0x12345-base, 0x10), []byte{0})
 			if enc&0x0f == 0x0b {
-				data = slices.Concat(w.order.AppendUint32(w.order.AppendUint32(nil, uint32(0x12345-base)), 0x10), []byte{0})
+				data = slices.Concat(w.order.AppendUint32(w.order.AppendUint32(nil, uint32(0x12345-base)), 0x10),
+					[]byte{0})
 			}
 			w.fde(cie, data)
-			table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: w.b, Addr: addr, Text: text, GOT: got})
+			table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: w.b, Addr: addr, Text: text,
+				GOT: got})
 			if err != nil || table.Len() != 1 || table.At(0).Begin != 0x12345 || table.At(0).End != 0x12355 {
-				t.Errorf("%v, encoding %#02x: %d functions, errors %v %v", tg.machine, enc, table.Len(), table.Errors, err)
+				t.Errorf("%v, encoding %#02x: %d functions, errors %v %v", tg.machine, enc, table.Len(),
+					table.Errors, err)
 			}
 		}
 	}
@@ -89,7 +97,8 @@ func TestPersonality(t *testing.T) {
 		if enc == 0x01 || enc == 0x09 {
 			pointer[n-1] = 1
 		}
-		cie := w.cie([]byte("\x01zPLR\x00"), []byte{1, 0x78, 30, byte(1 + n + 2), enc}, pointer, []byte{0x1b, 0x00}, []byte{0x0c, 31, 0})
+		cie := w.cie([]byte("\x01zPLR\x00"), []byte{1, 0x78, 30, byte(1 + n + 2), enc}, pointer, []byte{0x1b, 0x00},
+			[]byte{0x0c, 31, 0})
 		w.fde(cie, w.abs(textAddr, 0x20), []byte{0})
 		table := parse(t, w)
 		if table.Len() != 1 || table.At(0).Begin != textAddr || table.At(0).End != textAddr+0x20 {
@@ -104,7 +113,8 @@ func TestPersonality(t *testing.T) {
 	w := &writer{target: amd64}
 	cie := w.cie([]byte("\x01zPR\x00"), []byte{1, 0x78, 30, 10, 0x07}, make([]byte, 9))
 	w.fde(cie, w.abs(textAddr, 0x20), []byte{0})
-	if table := parse(t, w); len(table.Errors) != 2 || table.Errors[0].Msg != "pointer encoding 0x07 has an unknown form" {
+	if table := parse(t, w); len(table.Errors) != 2 ||
+		table.Errors[0].Msg != "pointer encoding 0x07 has an unknown form" {
 		t.Errorf("errors %v", table.Errors)
 	}
 }
@@ -121,7 +131,8 @@ func TestByteOrders(t *testing.T) {
 		little := cursor{sec: &section{order: binary.LittleEndian, little: true}, data: data}
 		unsaid := cursor{sec: &section{order: binary.LittleEndian}, data: data}
 		big := cursor{sec: &section{order: binary.BigEndian}, data: data}
-		if a, b, c := little.uint(tt.size), unsaid.uint(tt.size), big.uint(tt.size); a != tt.little || b != tt.little || c != tt.big || big.pos != tt.size {
+		if a, b, c := little.uint(tt.size), unsaid.uint(tt.size), big.uint(tt.size); a != tt.little || b != tt.little ||
+			c != tt.big || big.pos != tt.size {
 			t.Errorf("%d bytes: %#x, %#x, %#x", tt.size, a, b, c)
 		}
 	}

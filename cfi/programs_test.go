@@ -41,7 +41,7 @@ func TestPrograms(t *testing.T) {
 		}
 		table, err := Load(tinyELF(t, tg, ".eh_frame", w.b), Auto, nil)
 		if err != nil || table.Len() != len(tests) {
-			t.Fatalf("%d functions, errors %v %v; %d were expected", table.Len(), table.Errors, err, len(tests))
+			t.Fatalf("%d functions, errors %v %v; want %d", table.Len(), table.Errors, err, len(tests))
 		}
 		if table.NumPrograms() != 6 {
 			t.Errorf("%v: %d programs, want 6", tg.machine, table.NumPrograms())

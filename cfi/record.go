@@ -210,7 +210,8 @@ func (p *parser) decodeCIE(off uint64) *cie {
 	if version == 4 {
 		at := c.pos
 		if size, seg := c.u8(), c.u8(); c.err == nil && (size != addrSize || seg != 0) {
-			c.fail(at, "CIE with addresses of %d and segments of %d bytes; only %d and 0 are supported", size, seg, addrSize)
+			c.fail(at, "CIE with addresses of %d and segments of %d bytes; only %d and 0 are supported", size,
+				seg, addrSize)
 		}
 	}
 	if aug == "eh" {
@@ -237,7 +238,8 @@ func (p *parser) decodeCIE(off uint64) *cie {
 	case strings.Trim(aug, withoutData) == "": // GNU as writes "S" in .debug_frame
 		d.augment(&c.cursor, aug)
 	default:
-		c.fail(body+1, "augmentation %.32q is unknown and does not start with z, so its data cannot be passed over", aug)
+		c.fail(body+1, "augmentation %.32q is unknown and does not start with z, so its data cannot be passed over",
+			aug)
 	}
 	if c.err == nil {
 		c.err = p.exec.runInitial(d, c.pos, c.end)

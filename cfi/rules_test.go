@@ -24,10 +24,14 @@ func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 	r := rand.New(rand.NewPCG(3, 4))
 	// Instructions that say the same in several ways, or something else in one field.
 	codes := [][]byte{
-		{0x0e, 16}, {0x0c, sp, 16}, {0x12, sp, 0x7e}, {0x13, 0x7e}, {0x0c, fp, 16}, {0x0d, fp}, {0x0e, 8}, {0x0e, 24}, {0x0e, 0x90, 0},
-		{0x80 | fp, 2}, {0x05, fp, 2}, {0x11, fp, 2}, {0x2f, fp, 2}, {0x80 | fp, 3}, {0x14, fp, 2}, {0x15, fp, 2}, {0x09, fp, 2}, {0x09, fp, 3}, {0x07, fp}, {0x08, fp}, {0xc0 | fp}, {0x06, fp},
-		{0x14, sp, 2}, {0x80 | sp, 2}, {0x08, sp}, {0x07, ra}, {0x80 | ra, 2}, {0x09, ra, 2}, {0xc0 | ra}, {0x0a, 0x07, ra, 0x0b},
-		{0x0f, 2, 0x77, 8}, {0x0f, 2, 0x77, 16}, {0x0f, 3, 0x77, 8, 0x96}, {0x0f, 0}, {0x10, fp, 2, 0x77, 8}, {0x16, fp, 2, 0x77, 8}, {0x10, fp, 0}, {0x16, sp, 2, 0x77, 8}, {0x16, ra, 2, 0x77, 8},
+		{0x0e, 16}, {0x0c, sp, 16}, {0x12, sp, 0x7e}, {0x13, 0x7e}, {0x0c, fp, 16}, {0x0d, fp}, {0x0e, 8}, {0x0e, 24},
+		{0x0e, 0x90, 0},
+		{0x80 | fp, 2}, {0x05, fp, 2}, {0x11, fp, 2}, {0x2f, fp, 2}, {0x80 | fp, 3}, {0x14, fp, 2}, {0x15, fp, 2},
+		{0x09, fp, 2}, {0x09, fp, 3}, {0x07, fp}, {0x08, fp}, {0xc0 | fp}, {0x06, fp},
+		{0x14, sp, 2}, {0x80 | sp, 2}, {0x08, sp}, {0x07, ra}, {0x80 | ra, 2}, {0x09, ra, 2}, {0xc0 | ra},
+		{0x0a, 0x07, ra, 0x0b},
+		{0x0f, 2, 0x77, 8}, {0x0f, 2, 0x77, 16}, {0x0f, 3, 0x77, 8, 0x96}, {0x0f, 0}, {0x10, fp, 2, 0x77, 8},
+		{0x16, fp, 2, 0x77, 8}, {0x10, fp, 0}, {0x16, sp, 2, 0x77, 8}, {0x16, ra, 2, 0x77, 8},
 	}
 	if tg.machine == elf.EM_AARCH64 {
 		codes = append(codes, []byte{0x2d}, []byte{0x2c}, []byte{0x07, 34}, []byte{0xc0 | 34})
@@ -60,14 +64,16 @@ func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 				}
 			}
 			i := r.IntN(len(cies))
-			w.fde(at[i], w.abs(start, 0x10), code, make([]byte, r.IntN(10))) // with padding, which those that are remembered have behind them
+			// with padding, which those that are remembered have behind them
+			w.fde(at[i], w.abs(start, 0x10), code, make([]byte, r.IntN(10)))
 			one := &writer{target: tg}
 			one.fde(one.cie(cies[i]), one.abs(start, 0x10), code)
 			alone = append(alone, parse(t, one))
 			start += 0x10
 		}
 	}
-	table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: eh.b, Addr: frameAddr}, Section{Source: DebugFrame, Data: debug.b})
+	table, err := Parse(tg.machine, tg.order, Section{Source: EHFrame, Data: eh.b, Addr: frameAddr},
+		Section{Source: DebugFrame, Data: debug.b})
 	if err != nil || table.NumErrors > 0 || table.Len() != len(alone) {
 		t.Fatalf("%v: %d functions, errors %v %v", tg.machine, table.Len(), table.Errors, err)
 	}

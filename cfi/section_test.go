@@ -63,8 +63,10 @@ func tinyELF(t testing.TB, tg target, name string, data []byte) *elffile.File {
 	}
 	sections := []elf.Section64{
 		{},
-		{Name: 1, Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR), Addr: textAddr, Size: textSize},
-		{Name: uint32(strings.Index(names, name)), Type: uint32(elf.SHT_PROGBITS), Flags: flags, Addr: frameAddr, Off: dataOff, Size: uint64(len(data))},
+		{Name: 1, Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR), Addr: textAddr,
+			Size: textSize},
+		{Name: uint32(strings.Index(names, name)), Type: uint32(elf.SHT_PROGBITS), Flags: flags, Addr: frameAddr,
+			Off: dataOff, Size: uint64(len(data))},
 		{Name: 7, Type: uint32(elf.SHT_STRTAB), Off: namesOff, Size: uint64(len(names))},
 	}
 	sections[1].Type = uint32(elf.SHT_NOBITS) // its contents do not matter
@@ -160,7 +162,7 @@ func loadRows(t *testing.T, tg target, name string, data []byte) ([]row, error) 
 		return nil, table.Errors[0]
 	}
 	if table.Len() != 1 {
-		t.Fatalf("%d functions; 1 was expected (dropped: %+v)", table.Len(), table.Dropped)
+		t.Fatalf("%d functions, want 1 (dropped: %+v)", table.Len(), table.Dropped)
 	}
 	fn := table.At(0)
 	var out []row
@@ -205,8 +207,10 @@ func TestRecords(t *testing.T) {
 						t.Fatalf("%d rows, want %d", len(rows), len(want))
 					}
 					for i, r := range rows {
-						if r.begin != want[i].begin || r.end != want[i].end || r.CFA.Offset != want[i].cfa || r.CFA.Reg != 7 || r.RA.Offset != -8 {
-							t.Errorf("%v %v wide=%t version %d row %d: %+v, want %+v", tg.machine, name, wide, version, i, r, want[i])
+						if r.begin != want[i].begin || r.end != want[i].end || r.CFA.Offset != want[i].cfa ||
+							r.CFA.Reg != 7 || r.RA.Offset != -8 {
+							t.Errorf("%v %v wide=%t version %d row %d: %+v, want %+v", tg.machine, name, wide, version,
+								i, r, want[i])
 						}
 					}
 				}
@@ -272,7 +276,8 @@ func TestPointerEncodings(t *testing.T) {
 				continue
 			}
 			if table.Len() != 1 || table.At(0).Begin != start || table.At(0).End != start+0x80 {
-				t.Errorf("%v, encoding %#02x: %d functions, errors %v; want %#x-%#x", tg.machine, enc, table.Len(), table.Errors, start, start+0x80)
+				t.Errorf("%v, encoding %#02x: %d functions, errors %v; want %#x-%#x", tg.machine, enc, table.Len(),
+					table.Errors, start, start+0x80)
 			}
 		}
 	}
@@ -331,7 +336,8 @@ func TestAugmentations(t *testing.T) {
 			t.Fatal(err)
 		}
 		if tt.err != "" {
-			if len(table.Errors) != 2 || !strings.Contains(table.Errors[0].Msg, tt.err) || !strings.Contains(table.Errors[1].Msg, "FDE of a CIE that cannot be used") {
+			if len(table.Errors) != 2 || !strings.Contains(table.Errors[0].Msg, tt.err) ||
+				!strings.Contains(table.Errors[1].Msg, "FDE of a CIE that cannot be used") {
 				t.Errorf("%q: errors %v, want %q and its FDE", tt.aug, table.Errors, tt.err)
 			}
 			continue
@@ -380,11 +386,13 @@ func TestInstructions(t *testing.T) {
 		{"def_cfa_expression", []byte{0x0f, 2, 0x77, 8}, with(func(r *Rules) {
 			r.CFA = Rule{Rule: frame.RuleExpression, Offset: 8, Expression: []byte{0x77, 8}}
 		})},
-		{"def_cfa_register after an expression", []byte{0x0e, 24, 0x0f, 2, 0x77, 8, 0x0d, 6}, with(func(r *Rules) { r.CFA = cfa(6, 24) })},
+		{"def_cfa_register after an expression", []byte{0x0e, 24, 0x0f, 2, 0x77, 8, 0x0d, 6},
+			with(func(r *Rules) { r.CFA = cfa(6, 24) })},
 		{"def_cfa_offset after an expression", []byte{0x0f, 2, 0x77, 8, 0x0e, 24}, with(func(r *Rules) {
 			r.CFA = Rule{Rule: frame.RuleExpression, Offset: 24, Expression: []byte{0x77, 8}}
 		})},
-		{"register, then another", []byte{0x09, 16, 2, 0x09, 16, 3}, with(func(r *Rules) { r.RA = Rule{Rule: frame.RuleRegister, Reg: 3} })},
+		{"register, then another", []byte{0x09, 16, 2, 0x09, 16, 3},
+			with(func(r *Rules) { r.RA = Rule{Rule: frame.RuleRegister, Reg: 3} })},
 		{"undefined", []byte{0x07, 16}, with(func(r *Rules) { r.RA = Rule{Rule: frame.RuleUndefined} })},
 		{"same_value", []byte{0x08, 6}, with(func(r *Rules) { r.FP = Rule{Rule: frame.RuleSameVal} })},
 		{"offset", []byte{0x86, 2}, with(func(r *Rules) { r.FP = offset(-16) })},
@@ -392,7 +400,8 @@ func TestInstructions(t *testing.T) {
 		{"offset_extended_sf", []byte{0x11, 6, 0x7f}, with(func(r *Rules) { r.FP = offset(8) })},
 		{"GNU_negative_offset_extended", []byte{0x2f, 6, 2}, with(func(r *Rules) { r.FP = offset(16) })},
 		{"val_offset", []byte{0x14, 7, 1}, with(func(r *Rules) { r.SP = Rule{Rule: frame.RuleValOffset, Offset: -8} })},
-		{"val_offset_sf", []byte{0x15, 7, 0x7f}, with(func(r *Rules) { r.SP = Rule{Rule: frame.RuleValOffset, Offset: 8} })},
+		{"val_offset_sf", []byte{0x15, 7, 0x7f},
+			with(func(r *Rules) { r.SP = Rule{Rule: frame.RuleValOffset, Offset: 8} })},
 		{"register", []byte{0x09, 16, 2}, with(func(r *Rules) { r.RA = Rule{Rule: frame.RuleRegister, Reg: 2} })},
 		{"expression", []byte{0x10, 6, 2, 0x76, 0}, with(func(r *Rules) {
 			r.FP = Rule{Rule: frame.RuleExpression, Expression: []byte{0x76, 0}}
@@ -403,7 +412,8 @@ func TestInstructions(t *testing.T) {
 		{"restore gives the CIE's rule", []byte{0x07, 16, 0xc0 | 16}, start},
 		{"restore_extended", []byte{0x86, 2, 0x06, 6}, start},
 		{"remember and restore, the CFA too", []byte{0x0a, 0x0c, 6, 32, 0x86, 2, 0x0b}, start},
-		{"nested remember_state", []byte{0x0a, 0x86, 2, 0x0a, 0x86, 3, 0x0b}, with(func(r *Rules) { r.FP = offset(-16) })},
+		{"nested remember_state", []byte{0x0a, 0x86, 2, 0x0a, 0x86, 3, 0x0b},
+			with(func(r *Rules) { r.FP = offset(-16) })},
 		{"GNU_args_size", []byte{0x2e, 16}, start},
 		{"other registers", []byte{0x83, 2, 0x07, 3, 0x09, 3, 4, 0x10, 3, 1, 0x30}, start},
 	}
@@ -445,7 +455,8 @@ func TestAdvance(t *testing.T) {
 			cie[2] = 4 // code alignment
 			w.fde(w.cie(cie), w.abs(textAddr, 0x80), []byte{0x0e, 16}, advance, []byte{0x0e, 24})
 			rows, err := loadRows(t, tg, ".eh_frame", w.b)
-			if err != nil || len(rows) != 2 || rows[0].end != textAddr+20 || rows[1].begin != textAddr+20 || rows[1].end != textAddr+0x80 {
+			if err != nil || len(rows) != 2 || rows[0].end != textAddr+20 || rows[1].begin != textAddr+20 ||
+				rows[1].end != textAddr+0x80 {
 				t.Errorf("%v %s: rows %+v, error %v", tg.machine, name, rows, err)
 			}
 		}
@@ -468,7 +479,8 @@ func TestReturnColumn(t *testing.T) {
 		{"FP, amd64", amd64, 6, []byte{0x86, 1}, Rules{RA: slot(-8), FP: slot(-8), SP: none}},
 		{"SP, amd64", amd64, 7, []byte{0x87, 1}, Rules{RA: slot(-8), FP: none, SP: slot(-8)}},
 		{"another than FP", amd64, 16, []byte{0x90, 1, 0x86, 2}, Rules{RA: slot(-8), FP: slot(-16), SP: none}},
-		{"FP, undefined", amd64, 6, []byte{0x07, 6}, Rules{RA: Rule{Rule: frame.RuleUndefined}, FP: Rule{Rule: frame.RuleUndefined}, SP: none}},
+		{"FP, undefined", amd64, 6, []byte{0x07, 6},
+			Rules{RA: Rule{Rule: frame.RuleUndefined}, FP: Rule{Rule: frame.RuleUndefined}, SP: none}},
 		{"FP, restored", amd64, 6, []byte{0x86, 1, 0xc6}, Rules{RA: none, FP: none, SP: none}},
 		{"FP, restored by restore_extended", amd64, 6, []byte{0x86, 1, 0x06, 6}, Rules{RA: none, FP: none, SP: none}},
 		{"FP, aarch64", aarch64BE, 29, []byte{0x9d, 1}, Rules{RA: slot(-8), FP: slot(-8), SP: none}},
@@ -507,14 +519,16 @@ func TestInitialInstructions(t *testing.T) {
 		{name: "restore", cie: []byte{0xc6}, fp: none},
 		{name: "restore_extended", cie: []byte{0x06, 6}, fp: none},
 		{name: "restore behind a rule", cie: []byte{0x86, 2, 0xc6}, fp: none},
-		{name: "restore, and a rule in the FDE that is restored", cie: []byte{0xc6}, fde: []byte{0x86, 2, 0xc6}, fp: none},
+		{name: "restore, and a rule in the FDE that is restored", cie: []byte{0xc6}, fde: []byte{0x86, 2, 0xc6},
+			fp: none},
 		{name: "restore in front of a rule", cie: []byte{0xc6, 0x86, 2}, fde: []byte{0x07, 6, 0xc6}, fp: slot(-16)},
 		{name: "restore of another register", cie: []byte{0x86, 2, 0xc3}, fp: slot(-16)},
 		{name: "remember_state and restore_state", cie: []byte{0x86, 2, 0x0a, 0x07, 6, 0x0b}, fp: slot(-16)},
 		{name: "restore of RA_SIGN_STATE", cie: []byte{0x2d, 0xc0 | 34}, fp: none},
 		// libgcc keeps no state from one program to the next.
 		{name: "restore_state", cie: []byte{0x0b}, err: "restore_state without a remember_state"},
-		{name: "restore_state in the FDE", cie: []byte{0x0a}, fde: []byte{0x0b}, err: "restore_state without a remember_state"},
+		{name: "restore_state in the FDE", cie: []byte{0x0a}, fde: []byte{0x0b},
+			err: "restore_state without a remember_state"},
 	} {
 		tg := amd64
 		if tt.name == "restore of RA_SIGN_STATE" {
@@ -563,7 +577,8 @@ func TestSigning(t *testing.T) {
 	}
 	w := &writer{target: amd64}
 	w.fde(w.cie(plainCIE), w.abs(textAddr, 0x80), []byte{0x2d})
-	if _, err := loadRows(t, amd64, ".eh_frame", w.b); err == nil || !strings.Contains(err.Error(), "not defined for this machine") {
+	if _, err := loadRows(t, amd64, ".eh_frame", w.b); err == nil ||
+		!strings.Contains(err.Error(), "not defined for this machine") {
 		t.Errorf("negate_ra_state on amd64: error %v", err)
 	}
 }
@@ -713,10 +728,12 @@ func TestFillParts(t *testing.T) {
 	}
 	const want = 1 + maxParts/(work+16)
 	if len(parts) != want || table.Dropped.Overlapped != 1000-want {
-		t.Fatalf("%d parts, and %d are dropped; %d and %d were expected", len(parts), table.Dropped.Overlapped, want, 1000-want)
+		t.Fatalf("%d parts, and %d are dropped; want %d and %d", len(parts), table.Dropped.Overlapped, want,
+			1000-want)
 	}
 	for i, fn := range parts {
-		if begin := 10*uint64(i) + 5; fn.Begin != begin || fn.End != begin+5 || fn.whole() != (span{0, 10_000}) || fn.Program() >= 0 {
+		if begin := 10*uint64(i) + 5; fn.Begin != begin || fn.End != begin+5 || fn.whole() != (span{0, 10_000}) ||
+			fn.Program() >= 0 {
 			t.Errorf("part %d is %d-%d of %v, with program %d", i, fn.Begin, fn.End, fn.whole(), fn.Program())
 		}
 	}

@@ -61,7 +61,8 @@ func same(table *cfi.Table, want []generate.Row) error {
 		for _, r := range rows {
 			for at := r.Begin; at < r.End; {
 				if next == len(want) || want[next].Begin != at {
-					return fmt.Errorf("the function %#x-%#x has a row at %#x, which was not expected there", fn.Begin, fn.End, at)
+					return fmt.Errorf("the function %#x-%#x has a row at %#x, which was not expected there", fn.Begin,
+						fn.End, at)
 				}
 				w := &want[next]
 				if w.End > r.End {
@@ -71,9 +72,10 @@ func same(table *cfi.Table, want []generate.Row) error {
 				case (w.Rules == nil) != (r.Rules == nil):
 					return fmt.Errorf("function at %#x: error %v; a broken one: %t", fn.Begin, fn.Err(), w.Rules == nil)
 				case w.Signal != fn.Signal() || w.KeyB != fn.KeyB():
-					return fmt.Errorf("function at %#x: signal frame %t, key B %t; %t and %t were expected", fn.Begin, fn.Signal(), fn.KeyB(), w.Signal, w.KeyB)
+					return fmt.Errorf("function at %#x: signal frame %t, key B %t; want %t and %t", fn.Begin,
+						fn.Signal(), fn.KeyB(), w.Signal, w.KeyB)
 				case r.Rules != nil && !equal(r.Rules, w.Rules):
-					return fmt.Errorf("at %#x: rules %+v; %+v was expected", at, *r.Rules, *w.Rules)
+					return fmt.Errorf("at %#x: rules %+v; want %+v", at, *r.Rules, *w.Rules)
 				}
 				at = w.End
 				next++
@@ -92,11 +94,13 @@ func equal(a, b *cfi.Rules) bool {
 	if x.Rule == cfi.RuleExpression {
 		x.Offset, y.Offset = 0, 0
 	}
-	return cfi.SameRule(&x, &y) && cfi.SameRule(&a.RA, &b.RA) && cfi.SameRule(&a.FP, &b.FP) && cfi.SameRule(&a.SP, &b.SP) &&
+	return cfi.SameRule(&x, &y) && cfi.SameRule(&a.RA, &b.RA) && cfi.SameRule(&a.FP, &b.FP) &&
+		cfi.SameRule(&a.SP, &b.SP) &&
 		a.RAReg == b.RAReg && a.Sign == b.Sign
 }
 
-// damaged changes some bytes of a file. What is read of it then is in order, and what is not has a reason that says where.
+// damaged changes some bytes of a file. What is read of it then is in order, and what is not has a reason that says
+// where.
 func damaged(t *testing.T, file *generate.File, damage uint64) {
 	b := generate.Damaged(file.Bytes, damage)
 	x, err := elffile.New(bytes.NewReader(b), int64(len(b)))

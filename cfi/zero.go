@@ -46,7 +46,8 @@ func hasHeader(f *elffile.File) bool {
 
 // same reports whether two FDEs of a section say the same of functions at the same address.
 func (fn *Function) same(g *Function) bool {
-	return fn.End == g.End && bytes.Equal(fn.instructions(), g.instructions()) && (fn.cie == g.cie || fn.cie.same(g.cie))
+	return fn.End == g.End && bytes.Equal(fn.instructions(), g.instructions()) &&
+		(fn.cie == g.cie || fn.cie.same(g.cie))
 }
 
 // same reports whether two CIEs of a section say the same.

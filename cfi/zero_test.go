@@ -43,9 +43,11 @@ func TestAtZero(t *testing.T) {
 		{".debug_frame, no symbol", debug + start, "", zero, "objcopy -N _start prog", -1, 1},
 		{".debug_frame, one is dropped", debug + start + dead, "", zero, "", -1, 2},
 		{".debug_frame, one of more code than there is", debug + start + large, "", zero, "", 12, 1},
-		{".debug_frame, only that of another function", debug + function("_start", 10, false) + dead, "", zero, "", -1, 1},
+		{".debug_frame, only that of another function", debug + function("_start", 10, false) + dead, "", zero,
+			"", -1, 1},
 		{"both, one is dropped", both + start + dead, "", zero, "", 12, 2}, // from .eh_frame
-		{".debug_frame, copies", debug + comdat + ".globl _start\n.set _start,copy\n", debug + comdat, zero + " --no-gc-sections", "", 8, 1},
+		{".debug_frame, copies", debug + comdat + ".globl _start\n.set _start,copy\n", debug + comdat,
+			zero + " --no-gc-sections", "", 8, 1},
 		{".debug_frame, code elsewhere, one is dropped", debug + start + dead, "", "-Ttext=0x401000", "", -1, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -57,7 +59,8 @@ func TestAtZero(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			dir = peer.Run(t, "sid", "as a.s -o a.o; as b.s -o b.o; ld --gc-sections -e _start "+tt.link+" a.o b.o -o prog; "+tt.after, files...)
+			dir = peer.Run(t, "sid", "as a.s -o a.o; as b.s -o b.o; ld --gc-sections -e _start "+tt.link+
+				" a.o b.o -o prog; "+tt.after, files...)
 			b, err := os.ReadFile(filepath.Join(dir, "prog"))
 			if err != nil {
 				t.Fatal(err)
@@ -77,7 +80,8 @@ func TestAtZero(t *testing.T) {
 				}
 			}
 			if at != tt.at || table.Dropped.Discarded != tt.discarded || len(table.Errors) > 0 {
-				t.Errorf("%d bytes at address 0, %d FDEs discarded, errors %v; %d and %d were expected", at, table.Dropped.Discarded, table.Errors, tt.at, tt.discarded)
+				t.Errorf("%d bytes at address 0, %d FDEs discarded, errors %v; want %d and %d", at,
+					table.Dropped.Discarded, table.Errors, tt.at, tt.discarded)
 			}
 		})
 	}

@@ -23,7 +23,8 @@ func withSections(t *testing.T, contents ...[]byte) *File {
 	headers := []elf.Section64{{}}
 	for _, b := range contents {
 		headers = append(headers, elf.Section64{
-			Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_COMPRESSED), Off: uint64(len(data)), Size: uint64(len(b)),
+			Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_COMPRESSED), Off: uint64(len(data)),
+			Size: uint64(len(b)),
 		})
 		data = append(data, b...)
 	}
@@ -109,13 +110,16 @@ func TestDecompressionRoom(t *testing.T) {
 		t.Fatalf("section 1: %d bytes, %v", len(got), err)
 	}
 	_, err := f.ReadUncompressed(&f.Sections[2])
-	if !errors.Is(err, ErrBudget) || !strings.Contains(err.Error(), "31457280 bytes when decompressed: more work than its size justifies") {
+	if !errors.Is(err, ErrBudget) || !strings.Contains(err.Error(),
+		"31457280 bytes when decompressed: more work than its size justifies") {
 		t.Errorf("section 2: %v", err)
 	}
-	if _, err := f.Unpack("part", 64, bytes.NewReader(make([]byte, size)), size); !errors.Is(err, ErrBudget) || !strings.Contains(err.Error(), "part at file offset 0x40: decompressing: ") {
+	if _, err := f.Unpack("part", 64, bytes.NewReader(make([]byte, size)), size); !errors.Is(err, ErrBudget) ||
+		!strings.Contains(err.Error(), "part at file offset 0x40: decompressing: ") {
 		t.Errorf("Unpack: %v", err)
 	}
-	if _, err := f.Unpack("part", 64, bytes.NewReader(make([]byte, 100)), 99); err == nil || !strings.Contains(err.Error(), "part at file offset 0x40: more than 99 bytes") {
+	if _, err := f.Unpack("part", 64, bytes.NewReader(make([]byte, 100)), 99); err == nil ||
+		!strings.Contains(err.Error(), "part at file offset 0x40: more than 99 bytes") {
 		t.Errorf("Unpack: %v", err)
 	}
 }
@@ -184,13 +188,15 @@ func TestFileOffset(t *testing.T) {
 		var progs []elf.Prog64
 		at, overlap := uint64(0), r.IntN(2) == 0
 		for i := range r.IntN(6) {
-			p := elf.Prog64{Type: uint32(elf.PT_LOAD), Off: r.Uint64N(900), Vaddr: at + r.Uint64N(3)*10, Filesz: r.Uint64N(60)}
+			p := elf.Prog64{Type: uint32(elf.PT_LOAD), Off: r.Uint64N(900), Vaddr: at + r.Uint64N(3)*10,
+				Filesz: r.Uint64N(60)}
 			p.Memsz = p.Filesz + r.Uint64N(2)*10
 			if overlap && i > 0 {
 				p.Vaddr = r.Uint64N(200)
 			}
 			at = p.Vaddr + p.Memsz
-			progs = append(progs, p, elf.Prog64{Type: uint32(elf.PT_NOTE), Vaddr: r.Uint64N(200), Filesz: 50, Memsz: 50})
+			progs = append(progs, p, elf.Prog64{Type: uint32(elf.PT_NOTE), Vaddr: r.Uint64N(200), Filesz: 50,
+				Memsz: 50})
 		}
 		f := withSegments(t, progs)
 		for range 50 {
@@ -199,12 +205,14 @@ func TestFileOffset(t *testing.T) {
 			var want uint64
 			holds := false
 			for _, p := range f.Progs {
-				if elf.ProgType(p.Type) == elf.PT_LOAD && !holds && addr >= p.Vaddr && addr+n <= p.Vaddr+p.Filesz && p.Off+addr-p.Vaddr+n <= f.Size {
+				if elf.ProgType(p.Type) == elf.PT_LOAD && !holds && addr >= p.Vaddr && addr+n <= p.Vaddr+p.Filesz &&
+					p.Off+addr-p.Vaddr+n <= f.Size {
 					want, holds = p.Off+addr-p.Vaddr, true
 				}
 			}
 			if ok != holds || off != want {
-				t.Fatalf("FileOffset(%d, %d) = %d, %t with %+v; %d, %t was expected", addr, n, off, ok, f.Progs, want, holds)
+				t.Fatalf("FileOffset(%d, %d) = %d, %t with %+v; want %d, %t", addr, n, off, ok, f.Progs,
+					want, holds)
 			}
 			if ok {
 				found++

@@ -198,7 +198,8 @@ func NewIn(budget *Budget, r io.ReaderAt, size int64) (*File, error) {
 	case elf.ELFDATA2MSB:
 		f.Order = binary.BigEndian
 	default:
-		return nil, errorf("ELF header", elf.EI_DATA, "the data encoding is %d, not 1 (little-endian) or 2 (big-endian)", d)
+		return nil, errorf("ELF header", elf.EI_DATA,
+			"the data encoding is %d, not 1 (little-endian) or 2 (big-endian)", d)
 	}
 	if v := raw[elf.EI_VERSION]; v != byte(elf.EV_CURRENT) {
 		return nil, errorf("ELF header", elf.EI_VERSION, "the version is %d, not 1", v)
@@ -273,7 +274,8 @@ func (f *File) readSectionHeaders() error {
 		return errorf(where, f.Shoff, "%d section headers are more than the limit of %d", num, maxSections)
 	}
 	if !f.inFile(f.Shoff, num*SectionSize) {
-		return errorf(where, f.Shoff, "%d headers of %d bytes do not fit the file of %d bytes", num, SectionSize, f.Size)
+		return errorf(where, f.Shoff, "%d headers of %d bytes do not fit the file of %d bytes", num,
+			SectionSize, f.Size)
 	}
 	const chunk = 1 << 12 // headers that are read at a time
 	raw := make([]byte, min(num, chunk)*SectionSize)
@@ -299,7 +301,8 @@ func (f *File) readSectionHeaders() error {
 		return nil
 	}
 	if shstrndx >= num {
-		return errorf("ELF header", offShstrndx, "section name table index %d, but there are only %d sections", shstrndx, num)
+		return errorf("ELF header", offShstrndx, "section name table index %d, but there are only %d sections",
+			shstrndx, num)
 	}
 	f.Shstrndx = int(shstrndx)
 	tab := &f.Sections[shstrndx]

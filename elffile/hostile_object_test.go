@@ -39,31 +39,44 @@ func TestRelocationErrors(t *testing.T) {
 		msg    string
 	}{
 		{"no symbols", link(0), section, shoff, "section 0, which relocations use for symbols, is not a symbol table"},
-		{"symbols in nothing", link(math.MaxUint32), section, shoff, "section 4294967295, which relocations use for symbols,"},
-		{"symbols in themselves", link(elftest.ObjRela), section, shoff, "section 3, which relocations use for symbols,"},
-		{"dynamic symbols", func(o *elftest.Object) { header(o, elftest.ObjSymtab).Type = uint32(elf.SHT_DYNSYM) }, section, shoff,
+		{"symbols in nothing", link(math.MaxUint32), section, shoff,
+			"section 4294967295, which relocations use for symbols,"},
+		{"symbols in themselves", link(elftest.ObjRela), section, shoff,
+			"section 3, which relocations use for symbols,"},
+		{"dynamic symbols", func(o *elftest.Object) { header(o, elftest.ObjSymtab).Type = uint32(elf.SHT_DYNSYM) },
+			section, shoff,
 			"section 4, which relocations use for symbols,"},
 		{"symbols past the end", symtab(1<<20, 48), tab, at(1 << 20), "48 bytes do not fit the file"},
 		{"symbols of 2^63 bytes", symtab(64, 1<<63), tab, at(64), "9223372036854775808 bytes are more than the limit"},
-		{"more symbols than the file has bytes", symtab(64, 1<<20), tab, at(64), "symbol tables overlap: together they are larger than the"},
-		{"empty symbol table", func(o *elftest.Object) { o.Symbols = nil }, rela, entry(0), "relocation of .eh_frame+0x1e uses symbol 1; the table has 0"},
-		{"symbol table of half a symbol", func(o *elftest.Object) { o.Symbols = o.Symbols[:36] }, rela, entry(0), "relocation of .eh_frame+0x1e uses symbol 1; the table has 1"},
+		{"more symbols than the file has bytes", symtab(64, 1<<20), tab, at(64),
+			"symbol tables overlap: together they are larger than the"},
+		{"empty symbol table", func(o *elftest.Object) { o.Symbols = nil }, rela, entry(0),
+			"relocation of .eh_frame+0x1e uses symbol 1; the table has 0"},
+		{"symbol table of half a symbol", func(o *elftest.Object) { o.Symbols = o.Symbols[:36] }, rela, entry(0),
+			"relocation of .eh_frame+0x1e uses symbol 1; the table has 1"},
 		{"section indexes past the end", func(o *elftest.Object) {
 			i := o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, nil)
 			header(o, i).Link = elftest.ObjSymtab
 			o.At(i, 1<<50, 8)
 		}, "section .symtab_shndx", at(1 << 50), "8 bytes do not fit the file"},
 
-		{"behind the section", more(1000, 1, pc32, 0), rela, entry(1), "relocation of .eh_frame+0x3e8 is outside its 42 bytes"},
-		{"at 2^64-2", more(math.MaxUint64-1, 1, pc32, 0), rela, entry(1), "relocation of .eh_frame+0xfffffffffffffffe is outside its"},
-		{"over the end", more(size-3, 1, pc32, 0), rela, entry(1), "relocation of .eh_frame+0x27 is outside its 42 bytes"},
+		{"behind the section", more(1000, 1, pc32, 0), rela, entry(1),
+			"relocation of .eh_frame+0x3e8 is outside its 42 bytes"},
+		{"at 2^64-2", more(math.MaxUint64-1, 1, pc32, 0), rela, entry(1),
+			"relocation of .eh_frame+0xfffffffffffffffe is outside its"},
+		{"over the end", more(size-3, 1, pc32, 0), rela, entry(1),
+			"relocation of .eh_frame+0x27 is outside its 42 bytes"},
 		{"unknown type", more(0, 1, 0x1234, 0), rela, entry(1), "relocation type 4660 of .eh_frame+0x0 is unknown"},
 		{"type 2^32-1", more(0, 1, math.MaxUint32, 0), rela, entry(1), "relocation type 4294967295 of .eh_frame+0x0"},
-		{"a symbol that is not there", more(0, math.MaxUint32, pc32, 0), rela, entry(1), "relocation of .eh_frame+0x0 uses symbol 4294967295; the table has 2"},
-		{"without addends", func(o *elftest.Object) { header(o, elftest.ObjRela).Type = uint32(elf.SHT_REL) }, rela, entry(0),
+		{"a symbol that is not there", more(0, math.MaxUint32, pc32, 0), rela, entry(1),
+			"relocation of .eh_frame+0x0 uses symbol 4294967295; the table has 2"},
+		{"without addends", func(o *elftest.Object) { header(o, elftest.ObjRela).Type = uint32(elf.SHT_REL) },
+			rela, entry(0),
 			"relocations without addends (SHT_REL) are not supported"},
-		{"past the end", func(o *elftest.Object) { o.At(elftest.ObjRela, 1<<40, 24) }, rela, at(1 << 40), "24 bytes do not fit the file"},
-		{"of 2^64-1 bytes", func(o *elftest.Object) { o.At(elftest.ObjRela, 1, math.MaxUint64) }, rela, at(1), "relocation sections overlap: together they are larger than the"},
+		{"past the end", func(o *elftest.Object) { o.At(elftest.ObjRela, 1<<40, 24) }, rela, at(1 << 40),
+			"24 bytes do not fit the file"},
+		{"of 2^64-1 bytes", func(o *elftest.Object) { o.At(elftest.ObjRela, 1, math.MaxUint64) }, rela, at(1),
+			"relocation sections overlap: together they are larger than the"},
 		{"sections of relocations that overlap", func(o *elftest.Object) {
 			o.Sections[elftest.ObjRela].Data = bytes.Repeat(o.Sections[elftest.ObjRela].Data, 1000)
 			i := o.RelaOf(".rela.eh_frame", elftest.ObjFrame)
@@ -115,7 +128,8 @@ func TestRelocated(t *testing.T) {
 	}{
 		{"nothing changed", func(*elftest.Object) {}, true, 0},
 		{"symbol value 16", symbol(func(sym []byte) { sym[8] = 16 }), true, 16},
-		{"symbol value 2^64-1", symbol(func(sym []byte) { binary.LittleEndian.PutUint64(sym[8:], math.MaxUint64) }), false, 0},
+		{"symbol value 2^64-1", symbol(func(sym []byte) { binary.LittleEndian.PutUint64(sym[8:], math.MaxUint64) }),
+			false, 0},
 		{"undefined", shndx(0), false, 0},
 		{"absolute", shndx(uint16(elf.SHN_ABS)), false, 0},
 		{"common", shndx(uint16(elf.SHN_COMMON)), false, 0},
@@ -124,9 +138,16 @@ func TestRelocated(t *testing.T) {
 		{"SHN_XINDEX with a table", indexed([]byte{0, 0, 0, 0, elftest.ObjText, 0, 0, 0}), true, 0},
 		{"SHN_XINDEX with a table that is too short", indexed([]byte{0, 0, 0, 0, elftest.ObjText, 0, 0}), false, 0},
 		{"SHN_XINDEX of 2^32-1", indexed(bytes.Repeat([]byte{0xff}, 8)), false, 0},
-		{"addend 2^63", func(o *elftest.Object) { binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:], 1<<63) }, false, 0},
-		{"addend 0x20", func(o *elftest.Object) { binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:], 0x20) }, true, 0x20},
-		{"type none besides", func(o *elftest.Object) { o.Rela(elftest.ObjRela, math.MaxUint64, math.MaxUint32, 0, 0) }, true, 0},
+		{"addend 2^63", func(o *elftest.Object) {
+			binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:],
+				1<<63)
+		}, false, 0},
+		{"addend 0x20", func(o *elftest.Object) {
+			binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:],
+				0x20)
+		}, true, 0x20},
+		{"type none besides", func(o *elftest.Object) { o.Rela(elftest.ObjRela, math.MaxUint64, math.MaxUint32, 0, 0) },
+			true, 0},
 		{"two symbol tables", func(o *elftest.Object) {
 			o.Sections[elftest.ObjRela].Link = uint32(o.Add(".symtab2", elf.SHT_SYMTAB, 0, bytes.Clone(o.Symbols)))
 		}, true, 0},
@@ -146,7 +167,7 @@ func TestRelocated(t *testing.T) {
 			want = uint32(-(s.Base + field))
 		}
 		if got := binary.LittleEndian.Uint32(b[field:]); got != want {
-			t.Errorf("%s: %#x; %#x was expected", tt.name, got, want)
+			t.Errorf("%s: %#x; want %#x", tt.name, got, want)
 		}
 	}
 }
@@ -164,7 +185,7 @@ func TestNoRelocations(t *testing.T) {
 		want := bytes.Clone(o.Sections[elftest.ObjFrame].Data)
 		f := mustOpen(t, o.Bytes())
 		if b, err := f.ReadRelocated(f.Section(".eh_frame")); err != nil || !bytes.Equal(b, want) {
-			t.Errorf("%s: %x, %v; %x was expected", name, b, err, want)
+			t.Errorf("%s: %x, %v; want %x", name, b, err, want)
 		}
 	}
 }
@@ -186,13 +207,16 @@ func TestReadDebug(t *testing.T) {
 		t.Fatal(err)
 	}
 	le := binary.LittleEndian
-	if code, off := le.Uint64(b), le.Uint32(b[8:]); code != f.Section(".text").Base+8 || off != 42 || !bytes.Equal(b[12:], bytes.Repeat([]byte{0xee}, 12)) {
-		t.Errorf("%x: code at %#x, offset %d; %#x and 42 were expected, and the rest as it was", b, code, off, f.Section(".text").Base+8)
+	if code, off := le.Uint64(b), le.Uint32(b[8:]); code != f.Section(".text").Base+8 || off != 42 ||
+		!bytes.Equal(b[12:], bytes.Repeat([]byte{0xee}, 12)) {
+		t.Errorf("%x: code at %#x, offset %d; want %#x and 42, and the rest as it was", b, code, off,
+			f.Section(".text").Base+8)
 	}
 	o.Rela(r, 23, 1, uint32(elf.R_X86_64_32), 0)
 	f = mustOpen(t, o.Bytes())
 	_, err = f.ReadDebug(f.Section(".debug_info"))
-	expect(t, err, "section .rela.debug_info", f.Section(".rela.debug_info").Off+3*elffile.RelaSize, "relocation of .debug_info+0x17 is outside its 24 bytes")
+	expect(t, err, "section .rela.debug_info", f.Section(".rela.debug_info").Off+3*elffile.RelaSize,
+		"relocation of .debug_info+0x17 is outside its 24 bytes")
 	o.Sections[r].Link = 0
 	f = mustOpen(t, o.Bytes())
 	_, err = f.ReadDebug(f.Section(".debug_info"))
@@ -218,7 +242,7 @@ func TestObjectBases(t *testing.T) {
 		}
 		for addr, want := range map[uint64]int{s.Base: i, s.Base + s.Size - 1: i, s.Base + s.Size: 0, s.Base - 1: 0} {
 			if got := f.SectionAt(addr); got != want {
-				t.Errorf("SectionAt(%#x) is %d; %d was expected", addr, got, want)
+				t.Errorf("SectionAt(%#x) is %d; want %d", addr, got, want)
 			}
 		}
 		if moves := f.Moves(s.Base); moves == 0 || s.Base%moves != 0 {
@@ -243,7 +267,7 @@ func TestObjectBases(t *testing.T) {
 		{1, 1},
 	} {
 		if got := f.Moves(tt.addr); got != tt.want {
-			t.Errorf("the code at %#x moves by multiples of %d; %d was expected", tt.addr, got, tt.want)
+			t.Errorf("the code at %#x moves by multiples of %d; want %d", tt.addr, got, tt.want)
 		}
 	}
 }
@@ -252,7 +276,7 @@ func TestObjectBases(t *testing.T) {
 func TestMoves(t *testing.T) {
 	for name, want := range map[string]uint64{"amd64/static": 0, "amd64/plt": 4096, "amd64/pltlib.so": 4096} {
 		if got := mustOpen(t, fixture(t, name)).Moves(0x1000); got != want {
-			t.Errorf("%s moves by multiples of %d; %d was expected", name, got, want)
+			t.Errorf("%s moves by multiples of %d; want %d", name, got, want)
 		}
 	}
 	p := elftest.Patch(t.Fatalf, elftest.NewObject().Bytes())
@@ -260,22 +284,27 @@ func TestMoves(t *testing.T) {
 	p.Put16(elftest.EhShnum, 0)
 	p.Put16(elftest.EhShstrndx, 0)
 	if got := mustOpen(t, p.B).Moves(0); got != 1 {
-		t.Errorf("an object without sections moves by multiples of %d; 1 was expected", got)
+		t.Errorf("an object without sections moves by multiples of %d; want 1", got)
 	}
 }
 
 // TestTooMuchCode has objects whose code has no room in 2 GiB, by their headers.
 func TestTooMuchCode(t *testing.T) {
 	for name, change := range map[string]func(*elftest.Object){
-		"3 GiB in one section":    func(o *elftest.Object) { o.At(elftest.ObjText, 64, 3<<30) },
-		"2^64-1 bytes":            func(o *elftest.Object) { o.At(elftest.ObjText, 64, math.MaxUint64) },
-		"half of 3 GiB, and half": func(o *elftest.Object) { o.At(elftest.ObjText, 64, 3<<29); o.At(o.Code(".text.more", 16), 64, 3<<29) },
+		"3 GiB in one section": func(o *elftest.Object) { o.At(elftest.ObjText, 64, 3<<30) },
+		"2^64-1 bytes":         func(o *elftest.Object) { o.At(elftest.ObjText, 64, math.MaxUint64) },
+		"half of 3 GiB, and half": func(o *elftest.Object) {
+			o.At(elftest.ObjText, 64,
+				3<<29)
+			o.At(o.Code(".text.more", 16), 64, 3<<29)
+		},
 	} {
 		o := elftest.NewObject()
 		change(o)
 		_, err := open(o.Bytes())
 		t.Log(name)
-		expect(t, err, section, binary.LittleEndian.Uint64(o.Bytes()[elftest.EhShoff:]), "code and CFI have more than 2 GiB, up to section")
+		expect(t, err, section, binary.LittleEndian.Uint64(o.Bytes()[elftest.EhShoff:]),
+			"code and CFI have more than 2 GiB, up to section")
 	}
 }
 
@@ -292,7 +321,7 @@ func TestSymbols(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := map[string]uint64{"": 0, "realign_rbx": 0x2e1, "realign_alloca": 0x288}; !maps.Equal(values, want) {
-		t.Errorf("%v; %v was expected", values, want)
+		t.Errorf("%v; want %v", values, want)
 	}
 }
 
@@ -308,7 +337,8 @@ func TestSymbolErrors(t *testing.T) {
 		msg    string
 	}{
 		{"past the end", put(".symtab", elftest.ShOff, 1<<40), 1 << 40, "do not fit the file"},
-		{"larger than the file", put(".symtab", elftest.ShSize, 1<<40), 0, "symbol tables overlap: together they are larger than the"},
+		{"larger than the file", put(".symtab", elftest.ShSize, 1<<40), 0,
+			"symbol tables overlap: together they are larger than the"},
 	} {
 		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/drap2.so"))
 		tt.change(p)
@@ -329,11 +359,18 @@ func TestSymbolErrors(t *testing.T) {
 		{"in the middle", func(*elftest.Patcher) {}, 3, "xt"},
 		{"at the end of the table", func(*elftest.Patcher) {}, 6, ""},
 		{"at 2^32-1", func(*elftest.Patcher) {}, math.MaxUint32, ""},
-		{"of 1,000 bytes", func(p *elftest.Patcher) { p.Contents(".strtab", append(bytes.Repeat([]byte("x"), 1000), 0)) }, 1, string(bytes.Repeat([]byte("x"), 999))},
-		{"of 2 MB", func(p *elftest.Patcher) { p.Contents(".strtab", append(bytes.Repeat([]byte("x"), 2<<20), 0)) }, 1, ""},
+		{"of 1,000 bytes", func(p *elftest.Patcher) {
+			p.Contents(".strtab",
+				append(bytes.Repeat([]byte("x"), 1000), 0))
+		}, 1, string(bytes.Repeat([]byte("x"), 999))},
+		{"of 2 MB", func(p *elftest.Patcher) { p.Contents(".strtab", append(bytes.Repeat([]byte("x"), 2<<20), 0)) }, 1,
+			""},
 		{"without end", func(p *elftest.Patcher) { p.Contents(".strtab", []byte("\x00text")) }, 1, ""},
 		{"in a table past the end", put(".strtab", elftest.ShOff, 1<<40), 1, ""},
-		{"in a table without bytes", func(p *elftest.Patcher) { p.Put32(p.Section(".strtab")+elftest.ShType, uint32(elf.SHT_NOBITS)) }, 1, ""},
+		{"in a table without bytes", func(p *elftest.Patcher) {
+			p.Put32(p.Section(".strtab")+elftest.ShType,
+				uint32(elf.SHT_NOBITS))
+		}, 1, ""},
 		{"in no table", func(p *elftest.Patcher) { p.Put32(p.Section(".symtab")+elftest.ShLink, 1<<31) }, 1, ""},
 	} {
 		p := elftest.Patch(t.Fatalf, fixture(t, "amd64/drap2.so"))
@@ -341,7 +378,7 @@ func TestSymbolErrors(t *testing.T) {
 		tt.change(p)
 		f := mustOpen(t, p.B)
 		if got := f.SymbolName(f.Section(".symtab"), tt.at); got != tt.want {
-			t.Errorf("name %s: %.20q; %.20q was expected", tt.name, got, tt.want)
+			t.Errorf("name %s: %.20q; want %.20q", tt.name, got, tt.want)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func expect(t *testing.T, err error, where string, off uint64, msg string) {
 	t.Helper()
 	var e *elffile.Error
 	if !errors.As(err, &e) || e.Where != where || e.Off != off || !strings.Contains(e.Msg, msg) {
-		t.Errorf("%v; %q at %#x: %q was expected", err, where, off, msg)
+		t.Errorf("%v; want %q at %#x: %q", err, where, off, msg)
 	}
 }
 
@@ -89,35 +89,50 @@ func TestHeaderErrors(t *testing.T) {
 		{"half a magic", cut(3), ident, 0, `not an ELF file: it starts with "\x7fEL"`},
 		{"magic only", cut(4), ident, 0, "the file has 4 bytes, less than an ELF header of 64"},
 		{"header of 63 bytes", cut(63), ident, 0, "the file has 63 bytes, less than an ELF header of 64"},
-		{"another short file", func(p *elftest.Patcher) { p.B = []byte("text") }, ident, 0, `not an ELF file: it starts with "text"`},
+		{"another short file", func(p *elftest.Patcher) { p.B = []byte("text") }, ident, 0,
+			`not an ELF file: it starts with "text"`},
 		{"another file", put8(0, 'x'), ident, 0, `not an ELF file: it starts with "xELF"`},
 		{"32 bits", put8(elf.EI_CLASS, 1), ident, 4, "32-bit ELF file"},
 		{"class 3", put8(elf.EI_CLASS, 3), ident, 4, "the class is 3, not ELFCLASS64 (2)"},
-		{"byte order 0", put8(elf.EI_DATA, 0), ident, 5, "the data encoding is 0, not 1 (little-endian) or 2 (big-endian)"},
+		{"byte order 0", put8(elf.EI_DATA, 0), ident, 5,
+			"the data encoding is 0, not 1 (little-endian) or 2 (big-endian)"},
 		{"version 2", put8(elf.EI_VERSION, 2), ident, 6, "the version is 2, not 1"},
 
-		{"e_shoff at the end", put64(elftest.EhShoff, 6048), section, 6048, "19 headers of 64 bytes do not fit the file of 6048 bytes"},
+		{"e_shoff at the end", put64(elftest.EhShoff, 6048), section, 6048,
+			"19 headers of 64 bytes do not fit the file of 6048 bytes"},
 		{"e_shoff 2^63", put64(elftest.EhShoff, 1<<63), section, 1 << 63, "19 headers of 64 bytes do not fit"},
-		{"e_shoff 2^64-64", put64(elftest.EhShoff, math.MaxUint64-63), section, math.MaxUint64 - 63, "19 headers of 64 bytes do not fit"},
-		{"e_shoff 2^64-1", put64(elftest.EhShoff, math.MaxUint64), section, math.MaxUint64, "19 headers of 64 bytes do not fit"},
+		{"e_shoff 2^64-64", put64(elftest.EhShoff, math.MaxUint64-63), section, math.MaxUint64 - 63,
+			"19 headers of 64 bytes do not fit"},
+		{"e_shoff 2^64-1", put64(elftest.EhShoff, math.MaxUint64), section, math.MaxUint64,
+			"19 headers of 64 bytes do not fit"},
 		{"e_shoff 0", put64(elftest.EhShoff, 0), ident, 0x3c, "e_shnum is 19 but e_shoff is 0"},
 		{"e_shnum 0xffff", put16(elftest.EhShnum, 0xffff), section, shdrs, "65535 headers of 64 bytes do not fit"},
-		{"e_shnum 0, and 2^40 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, 1<<40), section, shdrs, "1099511627776 section headers are more than the limit"},
-		{"e_shnum 0, and 2^64-1 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, math.MaxUint64), section, shdrs, "18446744073709551615 section headers are more than the limit"},
-		{"e_shnum 0, and 2^19 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, 1<<19), section, shdrs, "524288 headers of 64 bytes do not fit"},
+		{"e_shnum 0, and 2^40 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, 1<<40), section, shdrs,
+			"1099511627776 section headers are more than the limit"},
+		{"e_shnum 0, and 2^64-1 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, math.MaxUint64), section,
+			shdrs, "18446744073709551615 section headers are more than the limit"},
+		{"e_shnum 0, and 2^19 in section 0", first(elftest.EhShnum, 0, elftest.ShSize, 1<<19), section, shdrs,
+			"524288 headers of 64 bytes do not fit"},
 		{"e_shnum 0, and no section 0", func(p *elftest.Patcher) {
 			p.Put16(elftest.EhShnum, 0)
 			p.Put64(elftest.EhShoff, 6048-63)
 		}, section, 6048 - 63, "lies outside the file of 6048 bytes"},
 		{"e_shentsize 0", put16(elftest.EhShentsize, 0), ident, 0x3a, "e_shentsize is 0, not 64"},
 		{"e_shentsize 40", put16(elftest.EhShentsize, 40), ident, 0x3a, "e_shentsize is 40, not 64"},
-		{"e_shstrndx 0xfeff", put16(elftest.EhShstrndx, 0xfeff), ident, 0x3e, "section name table index 65279, but there are only 19 sections"},
-		{"e_shstrndx 0xffff, and 2^32-1 in section 0", first(elftest.EhShstrndx, 0xffff, elftest.ShLink, math.MaxUint32), ident, 0x3e,
+		{"e_shstrndx 0xfeff", put16(elftest.EhShstrndx, 0xfeff), ident, 0x3e,
+			"section name table index 65279, but there are only 19 sections"},
+		{"e_shstrndx 0xffff, and 2^32-1 in section 0", first(elftest.EhShstrndx, 0xffff, elftest.ShLink,
+			math.MaxUint32), ident, 0x3e,
 			"section name table index 4294967295, but there are only 19 sections"},
-		{"e_shnum 1", put16(elftest.EhShnum, 1), ident, 0x3e, "section name table index 18, but there are only 1 sections"},
-		{"names of .bss kind", func(p *elftest.Patcher) { p.Put32(p.Section(".shstrtab")+elftest.ShType, uint32(elf.SHT_NOBITS)) },
+		{"e_shnum 1", put16(elftest.EhShnum, 1), ident, 0x3e,
+			"section name table index 18, but there are only 1 sections"},
+		{"names of .bss kind", func(p *elftest.Patcher) {
+			p.Put32(p.Section(".shstrtab")+elftest.ShType,
+				uint32(elf.SHT_NOBITS))
+		},
 			name, names, "157 bytes of type SHT_NOBITS are not inside the file of 6048 bytes"},
-		{"names past the end", table(elftest.ShOff, 6048-156), name, 6048 - 156, "157 bytes of type SHT_STRTAB are not inside the file of 6048 bytes"},
+		{"names past the end", table(elftest.ShOff, 6048-156), name, 6048 - 156,
+			"157 bytes of type SHT_STRTAB are not inside the file of 6048 bytes"},
 		{"names at 2^64-1", table(elftest.ShOff, math.MaxUint64), name, math.MaxUint64, "157 bytes"},
 		{"names of 2^63 bytes", table(elftest.ShSize, 1<<63), name, names, "9223372036854775808 bytes"},
 		{"a name of 4 KB for 600 sections", func(p *elftest.Patcher) {
@@ -130,18 +145,24 @@ func TestHeaderErrors(t *testing.T) {
 			p.NewSections(600, func(_, h int) {})
 		}, name, 6048, "the names of 619 sections overlap in its 4001 bytes"},
 
-		{"e_phoff at the end", put64(elftest.EhPhoff, 6048), program, 6048, "9 headers of 56 bytes do not fit the file of 6048 bytes"},
-		{"e_phoff 2^64-1", put64(elftest.EhPhoff, math.MaxUint64), program, math.MaxUint64, "9 headers of 56 bytes do not fit"},
+		{"e_phoff at the end", put64(elftest.EhPhoff, 6048), program, 6048,
+			"9 headers of 56 bytes do not fit the file of 6048 bytes"},
+		{"e_phoff 2^64-1", put64(elftest.EhPhoff, math.MaxUint64), program, math.MaxUint64,
+			"9 headers of 56 bytes do not fit"},
 		{"e_phentsize 32", put16(elftest.EhPhentsize, 32), ident, 0x36, "e_phentsize is 32, not 56"},
 		{"e_phnum 0x7fff", put16(elftest.EhPhnum, 0x7fff), program, phdrs, "32767 headers of 56 bytes do not fit"},
-		{"e_phnum 0xffff, and 2^32-1 in section 0", first(elftest.EhPhnum, 0xffff, elftest.ShInfo, math.MaxUint32), program, phdrs,
+		{"e_phnum 0xffff, and 2^32-1 in section 0", first(elftest.EhPhnum, 0xffff, elftest.ShInfo, math.MaxUint32),
+			program, phdrs,
 			"4294967295 headers of 56 bytes do not fit"},
-		{"200,000 program headers", func(p *elftest.Patcher) { p.ManyProgs(200_000, func(int, int) {}) }, program, 6048, "200009 program headers are more than the limit of 131072"},
+		{"200,000 program headers", func(p *elftest.Patcher) { p.ManyProgs(200_000, func(int, int) {}) }, program, 6048,
+			"200009 program headers are more than the limit of 131072"},
 		{"3,000 segments", func(p *elftest.Patcher) {
 			p.ManyProgs(3000, func(i, off int) { p.Prog(off, elf.PT_LOAD, 0x400, 0x100000+uint64(i)*4096, 16) })
 		}, "program header 2055", 6048 + 2055*elffile.ProgSize, "more than 2048 segments (PT_LOAD)"},
-		{"p_filesz over p_memsz", load(0, elftest.PhMemsz, 0x10), "program header 2", phdrs + 2*elffile.ProgSize, "p_filesz 0x6b0 is larger than p_memsz 0x10"},
-		{"p_vaddr plus p_memsz past 2^64", load(1, elftest.PhMemsz, math.MaxUint64), "program header 3", phdrs + 3*elffile.ProgSize,
+		{"p_filesz over p_memsz", load(0, elftest.PhMemsz, 0x10), "program header 2", phdrs + 2*elffile.ProgSize,
+			"p_filesz 0x6b0 is larger than p_memsz 0x10"},
+		{"p_vaddr plus p_memsz past 2^64", load(1, elftest.PhMemsz, math.MaxUint64), "program header 3",
+			phdrs + 3*elffile.ProgSize,
 			"p_vaddr 0x1e80 + p_memsz 0xffffffffffffffff passes 2^64"},
 		{"p_vaddr 2^64-1", load(1, elftest.PhVaddr, math.MaxUint64), "program header 3", phdrs + 3*elffile.ProgSize,
 			"p_vaddr 0xffffffffffffffff + p_memsz 0x1a8 passes 2^64"},
@@ -173,7 +194,8 @@ func TestLargeNumbers(t *testing.T) {
 		p.Put16(tt.field, tt.mark)
 		f := mustOpen(t, p.B)
 		if len(f.Sections) != 19 || len(f.Progs) != 9 || f.Section(".text") == nil || f.Shstrndx != 18 {
-			t.Errorf("%s: %d sections, %d program headers, names in section %d; 19, 9 and 18 were expected", tt.name, len(f.Sections), len(f.Progs), f.Shstrndx)
+			t.Errorf("%s: %d sections, %d program headers, names in section %d; want 19, 9 and 18", tt.name,
+				len(f.Sections), len(f.Progs), f.Shstrndx)
 		}
 	}
 }
@@ -206,7 +228,8 @@ func TestNoSections(t *testing.T) {
 		p.Put16(elftest.EhShstrndx, 0)
 		f := mustOpen(t, p.B)
 		if len(f.Sections) != 0 || len(f.Progs) != 9 || f.Section(".text") != nil {
-			t.Errorf("%s: %d sections and %d program headers; 0 and 9 were expected", name, len(f.Sections), len(f.Progs))
+			t.Errorf("%s: %d sections and %d program headers; want 0 and 9", name, len(f.Sections),
+				len(f.Progs))
 		}
 	}
 }
@@ -271,14 +294,22 @@ func TestContentErrors(t *testing.T) {
 		{"sh_offset past the end", sized(1<<40, 1), 1 << 40, "1 bytes do not fit the file of"},
 		{"sh_offset 2^64-1", sized(math.MaxUint64, 2), math.MaxUint64, "2 bytes do not fit the file of"},
 		{"sh_size 2^64-1", sized(1, math.MaxUint64), 1, "18446744073709551615 bytes do not fit the file of"},
-		{"no bytes", func(p *elftest.Patcher) { p.Put32(p.Section(".comment")+elftest.ShType, uint32(elf.SHT_NOBITS)) }, 0, "has type SHT_NOBITS and no bytes in the file"},
-		{"compression header cut off", packed(make([]byte, 23)), 0, "compressed, but 23 bytes are too few for a compression header of 24"},
-		{"unknown compression", packed(elftest.Compressed(3, 1000, nil)), 0, "the compression type is 3, not zlib (1) or zstd (2)"},
-		{"zlib, 2^64-1 bytes claimed", packed(elftest.Compressed(elf.COMPRESS_ZLIB, math.MaxUint64, nil)), 0, "18446744073709551615 bytes when decompressed are more than the limit"},
-		{"zlib of nothing", packed(elftest.Compressed(elf.COMPRESS_ZLIB, 10, nil)), 0, "does not decompress to the 10 bytes its header says"},
-		{"zlib of more", packed(elftest.Compressed(elf.COMPRESS_ZLIB, 1000, elftest.Bomb(t, elf.COMPRESS_ZLIB))), 0, "does not decompress to the 1000 bytes its header says"},
-		{"zstd of more", packed(elftest.Compressed(elf.COMPRESS_ZSTD, 1000, elftest.Bomb(t, elf.COMPRESS_ZSTD))), 0, "does not decompress to the 1000 bytes its header says"},
-		{"zstd of nothing", packed(elftest.Compressed(elf.COMPRESS_ZSTD, 10, []byte("text"))), 0, "does not decompress to the 10 bytes its header says"},
+		{"no bytes", func(p *elftest.Patcher) { p.Put32(p.Section(".comment")+elftest.ShType, uint32(elf.SHT_NOBITS)) },
+			0, "has type SHT_NOBITS and no bytes in the file"},
+		{"compression header cut off", packed(make([]byte, 23)), 0,
+			"compressed, but 23 bytes are too few for a compression header of 24"},
+		{"unknown compression", packed(elftest.Compressed(3, 1000, nil)), 0,
+			"the compression type is 3, not zlib (1) or zstd (2)"},
+		{"zlib, 2^64-1 bytes claimed", packed(elftest.Compressed(elf.COMPRESS_ZLIB, math.MaxUint64, nil)), 0,
+			"18446744073709551615 bytes when decompressed are more than the limit"},
+		{"zlib of nothing", packed(elftest.Compressed(elf.COMPRESS_ZLIB, 10, nil)), 0,
+			"does not decompress to the 10 bytes its header says"},
+		{"zlib of more", packed(elftest.Compressed(elf.COMPRESS_ZLIB, 1000, elftest.Bomb(t, elf.COMPRESS_ZLIB))), 0,
+			"does not decompress to the 1000 bytes its header says"},
+		{"zstd of more", packed(elftest.Compressed(elf.COMPRESS_ZSTD, 1000, elftest.Bomb(t, elf.COMPRESS_ZSTD))), 0,
+			"does not decompress to the 1000 bytes its header says"},
+		{"zstd of nothing", packed(elftest.Compressed(elf.COMPRESS_ZSTD, 10, []byte("text"))), 0,
+			"does not decompress to the 10 bytes its header says"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := elftest.Patch(t.Fatalf, fixture(t, "amd64/plt"))
@@ -323,12 +354,12 @@ func TestOldCompression(t *testing.T) {
 		size, sizeErr := f.UncompressedSize(s)
 		b, err := f.ReadUncompressed(s)
 		if (sizeErr == nil) != (tt.size > 0) || sizeErr == nil && size != tt.size {
-			t.Errorf("%s: %d bytes, %v; %d were expected", tt.name, size, sizeErr, tt.size)
+			t.Errorf("%s: %d bytes, %v; want %d", tt.name, size, sizeErr, tt.size)
 		}
 		if tt.msg != "" {
 			expect(t, err, "section .zdebug_frame", s.Off, tt.msg)
 		} else if err != nil || string(b) != tt.want {
-			t.Errorf("%s: %q, %v; %q was expected", tt.name, b, err, tt.want)
+			t.Errorf("%s: %q, %v; want %q", tt.name, b, err, tt.want)
 		}
 	}
 }
@@ -374,7 +405,8 @@ func TestReadError(t *testing.T) {
 	r.from = 0
 	_, err = f.ReadSection(f.Section(".text"))
 	expect(t, err, "section .text", f.Section(".text").Off, "input/output error")
-	if err := f.ReadError(); err == nil || err.Error() != "reading it: input/output error" || !errors.Is(err, syscall.EIO) {
+	if err := f.ReadError(); err == nil || err.Error() != "reading it: input/output error" ||
+		!errors.Is(err, syscall.EIO) {
 		t.Errorf("ReadError: %v", err)
 	}
 	if err := (*elffile.File)(nil).ReadError(); err != nil {

@@ -36,7 +36,8 @@ func (f *File) assignBases() error {
 			}
 			s.Base = (next + baseGap + align - 1) &^ (align - 1)
 			if s.Size > lastBase || s.Base > lastBase-s.Size {
-				return errorf("section header table", f.Shoff, "code and CFI have more than 2 GiB, up to section %d (%s)",
+				return errorf("section header table", f.Shoff,
+					"code and CFI have more than 2 GiB, up to section %d (%s)",
 					i, s.Name)
 			}
 			next = s.Base + s.Size
@@ -93,7 +94,8 @@ func (f *File) findRelocations() error {
 	var total uint64
 	for i := range f.Sections {
 		r := &f.Sections[i]
-		if t := elf.SectionType(r.Type); t != elf.SHT_RELA && t != elf.SHT_REL || uint64(r.Info) >= uint64(len(f.Sections)) {
+		if t := elf.SectionType(r.Type); t != elf.SHT_RELA && t != elf.SHT_REL ||
+			uint64(r.Info) >= uint64(len(f.Sections)) {
 			continue
 		}
 		if r.Size > f.Size || total > f.Size-r.Size {
@@ -200,7 +202,8 @@ func (f *File) relocate(b []byte, s *Section, rela []byte, symbols *symbolPlaces
 		return fmt.Errorf("relocation of %s+%#x is outside its %d bytes", s.Name, off, n)
 	}
 	if sym >= uint64(len(symbols.values)) {
-		return fmt.Errorf("relocation of %s+%#x uses symbol %d; the table has %d", s.Name, off, sym, len(symbols.values))
+		return fmt.Errorf("relocation of %s+%#x uses symbol %d; the table has %d", s.Name, off, sym,
+			len(symbols.values))
 	}
 	v := symbols.values[sym] + addend
 	if !debug {

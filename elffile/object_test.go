@@ -61,7 +61,8 @@ func (o *object) file(t *testing.T) *File {
 		for b.Len()%8 != 0 {
 			b.WriteByte(0)
 		}
-		s := elf.Section64{Type: uint32(typ), Flags: uint64(flags), Off: uint64(b.Len()), Link: link, Info: info, Addralign: 8}
+		s := elf.Section64{Type: uint32(typ), Flags: uint64(flags), Off: uint64(b.Len()), Link: link, Info: info,
+			Addralign: 8}
 		write()
 		s.Size = uint64(b.Len()) - s.Off
 		sections = append(sections, s)
@@ -101,7 +102,8 @@ func (o *object) file(t *testing.T) *File {
 	}
 	names := "\x00.text\x00.data\x00.eh_frame\x00.symtab\x00.rela.eh_frame\x00"
 	add(elf.SHT_STRTAB, 0, 0, 0, func() { b.WriteString(names) })
-	for i, name := range []string{objText: ".text", objData: ".data", objFrame: ".eh_frame", objSymtab: ".symtab", objRela: ".rela.eh_frame"} {
+	for i, name := range []string{objText: ".text", objData: ".data", objFrame: ".eh_frame", objSymtab: ".symtab",
+		objRela: ".rela.eh_frame"} {
 		if name != "" {
 			sections[i].Name = uint32(strings.Index(names, "\x00"+name+"\x00") + 1)
 		}
@@ -135,9 +137,11 @@ func (o *object) file(t *testing.T) *File {
 // function at its end, from both sections that speak of code.
 func TestLargeText(t *testing.T) {
 	const size = 1<<31 - 1<<16
-	pc32, abs64, abs32, abs32s := uint32(elf.R_X86_64_PC32), uint32(elf.R_X86_64_64), uint32(elf.R_X86_64_32), uint32(elf.R_X86_64_32S)
+	pc32, abs64, abs32, abs32s := uint32(elf.R_X86_64_PC32), uint32(elf.R_X86_64_64), uint32(elf.R_X86_64_32),
+		uint32(elf.R_X86_64_32S)
 	o := object{order: binary.LittleEndian, machine: elf.EM_X86_64, frame: make([]byte, 64), text: size, relas: []rela{
-		{0, symText, pc32, 0}, {4, symText, pc32, size - 16}, {8, symText, abs64, size - 16}, {16, symText, abs32, size - 16},
+		{0, symText, pc32, 0}, {4, symText, pc32, size - 16}, {8, symText, abs64, size - 16},
+		{16, symText, abs32, size - 16},
 	}}
 	f := o.file(t)
 	text, eh := &f.Sections[objText], &f.Sections[objFrame]
@@ -152,13 +156,14 @@ func TestLargeText(t *testing.T) {
 		{uint64(binary.LittleEndian.Uint32(b[16:])), text.Base + size - 16},
 	} {
 		if v.got != v.want {
-			t.Errorf("address %#x; %#x was expected", v.got, v.want)
+			t.Errorf("address %#x; want %#x", v.got, v.want)
 		}
 	}
 	// An address that a field extends with its sign cannot be that large.
 	o.relas = []rela{{0, symText, abs32s, size - 16}}
 	f = o.file(t)
-	if _, err := f.ReadRelocated(&f.Sections[objFrame]); err == nil || !strings.Contains(err.Error(), "does not fit 4 bytes") {
+	if _, err := f.ReadRelocated(&f.Sections[objFrame]); err == nil ||
+		!strings.Contains(err.Error(), "does not fit 4 bytes") {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -172,10 +177,14 @@ func TestReadRelocated(t *testing.T) {
 		abs64, abs32, pc64, pc32 uint32
 		others                   []uint32 // 32 bits, absolute
 	}{
-		{elf.EM_X86_64, little, uint32(elf.R_X86_64_64), uint32(elf.R_X86_64_32), uint32(elf.R_X86_64_PC64), uint32(elf.R_X86_64_PC32), []uint32{uint32(elf.R_X86_64_32S)}},
-		{elf.EM_AARCH64, little, uint32(elf.R_AARCH64_ABS64), uint32(elf.R_AARCH64_ABS32), uint32(elf.R_AARCH64_PREL64), uint32(elf.R_AARCH64_PREL32), nil},
-		{elf.EM_AARCH64, big, uint32(elf.R_AARCH64_ABS64), uint32(elf.R_AARCH64_ABS32), uint32(elf.R_AARCH64_PREL64), uint32(elf.R_AARCH64_PREL32), nil},
-		{elf.EM_S390, big, uint32(elf.R_390_64), uint32(elf.R_390_32), uint32(elf.R_390_PC64), uint32(elf.R_390_PC32), nil},
+		{elf.EM_X86_64, little, uint32(elf.R_X86_64_64), uint32(elf.R_X86_64_32), uint32(elf.R_X86_64_PC64),
+			uint32(elf.R_X86_64_PC32), []uint32{uint32(elf.R_X86_64_32S)}},
+		{elf.EM_AARCH64, little, uint32(elf.R_AARCH64_ABS64), uint32(elf.R_AARCH64_ABS32), uint32(elf.R_AARCH64_PREL64),
+			uint32(elf.R_AARCH64_PREL32), nil},
+		{elf.EM_AARCH64, big, uint32(elf.R_AARCH64_ABS64), uint32(elf.R_AARCH64_ABS32), uint32(elf.R_AARCH64_PREL64),
+			uint32(elf.R_AARCH64_PREL32), nil},
+		{elf.EM_S390, big, uint32(elf.R_390_64), uint32(elf.R_390_32), uint32(elf.R_390_PC64),
+			uint32(elf.R_390_PC32), nil},
 	} {
 		frame := bytes.Repeat([]byte{0xcc}, 64)
 		o := &object{order: m.order, machine: m.machine, frame: frame, relas: []rela{
@@ -197,7 +206,8 @@ func TestReadRelocated(t *testing.T) {
 		f := o.file(t)
 		text, eh := f.Sections[objText].Base, f.Sections[objFrame].Base
 		if text == 0 || eh < text+64 || f.Sections[objData].Base != 0 {
-			t.Fatalf("%v: bases %#x of .text, %#x of .eh_frame, %#x of .data", m.machine, text, eh, f.Sections[objData].Base)
+			t.Fatalf("%v: bases %#x of .text, %#x of .eh_frame, %#x of .data", m.machine, text, eh,
+				f.Sections[objData].Base)
 		}
 		got, err := f.ReadRelocated(&f.Sections[objFrame])
 		if err != nil {
@@ -232,24 +242,34 @@ func TestRelocationErrors(t *testing.T) {
 		nth  uint64 // the relocation that is wrong
 		msg  string
 	}{
-		{"unknown type", object{relas: []rela{{0, symText, abs64, 0}, {8, symText, uint32(elf.R_X86_64_GOTPCREL), 0}}}, 1, "relocation type 9 of .eh_frame+0x8 is unknown"},
-		{"type of another machine", object{relas: []rela{{0, symText, uint32(elf.R_AARCH64_ABS64), 0}}}, 0, "relocation type 257"},
-		{"behind the end", object{relas: []rela{{64, symText, abs64, 0}}}, 0, "relocation of .eh_frame+0x40 is outside its 64 bytes"},
-		{"over the end, 8 bytes", object{relas: []rela{{57, symText, abs64, 0}}}, 0, "relocation of .eh_frame+0x39 is outside its"},
-		{"over the end, 4 bytes", object{relas: []rela{{61, symText, pc32, 0}}}, 0, "relocation of .eh_frame+0x3d is outside its"},
-		{"offset that overflows", object{relas: []rela{{1<<64 - 1, symText, pc32, 0}}}, 0, "relocation of .eh_frame+0xffffffffffffffff is outside its"},
+		{"unknown type", object{relas: []rela{{0, symText, abs64, 0}, {8, symText, uint32(elf.R_X86_64_GOTPCREL), 0}}},
+			1, "relocation type 9 of .eh_frame+0x8 is unknown"},
+		{"type of another machine", object{relas: []rela{{0, symText, uint32(elf.R_AARCH64_ABS64), 0}}}, 0,
+			"relocation type 257"},
+		{"behind the end", object{relas: []rela{{64, symText, abs64, 0}}}, 0,
+			"relocation of .eh_frame+0x40 is outside its 64 bytes"},
+		{"over the end, 8 bytes", object{relas: []rela{{57, symText, abs64, 0}}}, 0,
+			"relocation of .eh_frame+0x39 is outside its"},
+		{"over the end, 4 bytes", object{relas: []rela{{61, symText, pc32, 0}}}, 0,
+			"relocation of .eh_frame+0x3d is outside its"},
+		{"offset that overflows", object{relas: []rela{{1<<64 - 1, symText, pc32, 0}}}, 0,
+			"relocation of .eh_frame+0xffffffffffffffff is outside its"},
 		{"symbol out of range", object{relas: []rela{{0, numSyms, abs64, 0}}}, 0, "uses symbol 6; the table has 6"},
-		{"largest symbol", object{relas: []rela{{0, 1<<32 - 1, abs64, 0}}}, 0, "uses symbol 4294967295; the table has 6"},
-		{"SHT_REL", object{typ: elf.SHT_REL, relas: []rela{{0, symText, abs64, 0}}}, 0, "relocations without addends (SHT_REL)"},
-		{"no symbol table", object{link: objText, relas: []rela{{0, symText, abs64, 0}}}, 0, "section 1, which relocations use for symbols, is not a symbol table"},
-		{"symbol table beyond the sections", object{link: 1 << 20, relas: []rela{{0, symText, abs64, 0}}}, 0, "section 1048576, which relocations use for symbols"},
+		{"largest symbol", object{relas: []rela{{0, 1<<32 - 1, abs64, 0}}}, 0,
+			"uses symbol 4294967295; the table has 6"},
+		{"SHT_REL", object{typ: elf.SHT_REL, relas: []rela{{0, symText, abs64, 0}}}, 0,
+			"relocations without addends (SHT_REL)"},
+		{"no symbol table", object{link: objText, relas: []rela{{0, symText, abs64, 0}}}, 0,
+			"section 1, which relocations use for symbols, is not a symbol table"},
+		{"symbol table beyond the sections", object{link: 1 << 20, relas: []rela{{0, symText, abs64, 0}}}, 0,
+			"section 1048576, which relocations use for symbols"},
 	} {
 		tt.o.order, tt.o.machine, tt.o.frame = binary.LittleEndian, elf.EM_X86_64, make([]byte, 64)
 		f := tt.o.file(t)
 		_, err := f.ReadRelocated(&f.Sections[objFrame])
 		e, ok := err.(*Error)
 		if !ok || !strings.Contains(e.Msg, tt.msg) {
-			t.Errorf("%s: error %v; %q was expected", tt.name, err, tt.msg)
+			t.Errorf("%s: error %v; want %q", tt.name, err, tt.msg)
 			continue
 		}
 		want := f.Sections[objRela].Off + tt.nth*RelaSize
@@ -257,7 +277,7 @@ func TestRelocationErrors(t *testing.T) {
 			want = f.Shoff
 		}
 		if e.Off != want {
-			t.Errorf("%s: error at %#x; %#x was expected", tt.name, e.Off, want)
+			t.Errorf("%s: error at %#x; want %#x", tt.name, e.Off, want)
 		}
 	}
 }
@@ -265,7 +285,8 @@ func TestRelocationErrors(t *testing.T) {
 // TestRelocationTables expects several tables of relocations for a section to be applied,
 // but not the same bytes time and again.
 func TestRelocationTables(t *testing.T) {
-	o := object{order: binary.LittleEndian, machine: elf.EM_X86_64, frame: make([]byte, 64), relas: []rela{{0, symText, uint32(elf.R_X86_64_64), 0}}, copies: 1}
+	o := object{order: binary.LittleEndian, machine: elf.EM_X86_64, frame: make([]byte, 64),
+		relas: []rela{{0, symText, uint32(elf.R_X86_64_64), 0}}, copies: 1}
 	f := o.file(t)
 	if _, err := f.ReadRelocated(&f.Sections[objFrame]); err != nil {
 		t.Errorf("two tables: %v", err)
@@ -273,7 +294,8 @@ func TestRelocationTables(t *testing.T) {
 	o.copies = 1000
 	o.relas = append(o.relas, make([]rela, 10000)...)
 	f = o.file(t)
-	if _, err := f.ReadRelocated(&f.Sections[objFrame]); err == nil || !strings.Contains(err.Error(), "relocation sections overlap") {
+	if _, err := f.ReadRelocated(&f.Sections[objFrame]); err == nil ||
+		!strings.Contains(err.Error(), "relocation sections overlap") {
 		t.Errorf("1001 tables: %v", err)
 	}
 }

@@ -28,7 +28,8 @@ func FuzzStructured(f *testing.F) {
 		x, err := elffile.New(bytes.NewReader(b), int64(len(b)))
 		if err != nil {
 			var e *elffile.Error
-			if damage == 0 || !errors.As(err, &e) || e.Where == "" && !errors.Is(err, elffile.ErrNotELF) && !errors.Is(err, elffile.Err32Bit) {
+			if damage == 0 || !errors.As(err, &e) || e.Where == "" && !errors.Is(err, elffile.ErrNotELF) &&
+				!errors.Is(err, elffile.Err32Bit) {
 				t.Errorf("error %v", err)
 			}
 			return
@@ -60,7 +61,8 @@ func FuzzStructured(f *testing.F) {
 			p := &x.Progs[i]
 			off, ok := x.FileOffset(p.Vaddr, p.Filesz)
 			if ok && (off > x.Size || p.Filesz > x.Size-off) {
-				t.Errorf("address %#x, %d bytes, is said to be at file offset %#x of %d", p.Vaddr, p.Filesz, off, x.Size)
+				t.Errorf("address %#x, %d bytes, is said to be at file offset %#x of %d", p.Vaddr, p.Filesz,
+					off, x.Size)
 			}
 			if damage == 0 && elf.ProgType(p.Type) == elf.PT_LOAD && (!ok || off != p.Off) {
 				t.Errorf("the segment at file offset %#x is said to be at %#x (%t)", p.Off, off, ok)
@@ -69,7 +71,8 @@ func FuzzStructured(f *testing.F) {
 		for _, s := range []struct {
 			typ  elf.SectionType
 			read func() ([]elf.Symbol, error)
-		}{{elf.SHT_SYMTAB, func() ([]elf.Symbol, error) { return peer.Symbols() }}, {elf.SHT_DYNSYM, func() ([]elf.Symbol, error) { return peer.DynamicSymbols() }}} {
+		}{{elf.SHT_SYMTAB, func() ([]elf.Symbol, error) { return peer.Symbols() }},
+			{elf.SHT_DYNSYM, func() ([]elf.Symbol, error) { return peer.DynamicSymbols() }}} {
 			var names []string
 			var values []uint64
 			err := x.Symbols(s.typ, func(table *elffile.Section, sym elffile.Symbol) {
@@ -93,7 +96,7 @@ func FuzzStructured(f *testing.F) {
 			}
 			for i, w := range want {
 				if j := i + len(names) - len(want); names[j] != w.Name || values[j] != w.Value {
-					t.Errorf("symbol %d is %q at %#x; %q at %#x was expected", j, names[j], values[j], w.Name, w.Value)
+					t.Errorf("symbol %d is %q at %#x; want %q at %#x", j, names[j], values[j], w.Name, w.Value)
 				}
 			}
 		}
@@ -104,15 +107,18 @@ func FuzzStructured(f *testing.F) {
 func compare(t *testing.T, x *elffile.File, peer *elf.File) {
 	t.Helper()
 	if len(x.Progs) != len(peer.Progs) || len(x.Sections) != len(peer.Sections) {
-		t.Fatalf("%d program and %d section headers; %d and %d were expected", len(x.Progs), len(x.Sections), len(peer.Progs), len(peer.Sections))
+		t.Fatalf("%d program and %d section headers; want %d and %d", len(x.Progs), len(x.Sections),
+			len(peer.Progs), len(peer.Sections))
 	}
 	if elf.Machine(x.Machine) != peer.Machine || elf.Type(x.Type) != peer.Type || x.Entry != peer.Entry {
-		t.Errorf("machine %d, type %d, entry %#x; %d, %d and %#x were expected", x.Machine, x.Type, x.Entry, peer.Machine, peer.Type, peer.Entry)
+		t.Errorf("machine %d, type %d, entry %#x; want %d, %d and %#x", x.Machine, x.Type, x.Entry,
+			peer.Machine, peer.Type, peer.Entry)
 	}
 	for i, w := range peer.Progs {
 		p := &x.Progs[i]
-		if elf.ProgType(p.Type) != w.Type || p.Off != w.Off || p.Vaddr != w.Vaddr || p.Filesz != w.Filesz || p.Memsz != w.Memsz || elf.ProgFlag(p.Flags) != w.Flags || p.Align != w.Align {
-			t.Errorf("program header %d is %+v; %+v was expected", i, *p, w.ProgHeader)
+		if elf.ProgType(p.Type) != w.Type || p.Off != w.Off || p.Vaddr != w.Vaddr || p.Filesz != w.Filesz ||
+			p.Memsz != w.Memsz || elf.ProgFlag(p.Flags) != w.Flags || p.Align != w.Align {
+			t.Errorf("program header %d is %+v; want %+v", i, *p, w.ProgHeader)
 		}
 	}
 	for i, w := range peer.Sections {
@@ -120,9 +126,10 @@ func compare(t *testing.T, x *elffile.File, peer *elf.File) {
 		if i == 0 {
 			continue // its fields are those of the ELF header that have no room there
 		}
-		if s.Name != w.Name || elf.SectionType(s.Type) != w.Type || s.Off != w.Offset || s.Addr != w.Addr || s.Section64.Size != w.FileSize && !s.Compressed() ||
+		if s.Name != w.Name || elf.SectionType(s.Type) != w.Type || s.Off != w.Offset || s.Addr != w.Addr ||
+			s.Section64.Size != w.FileSize && !s.Compressed() ||
 			elf.SectionFlag(s.Flags) != w.Flags || s.Link != w.Link || s.Info != w.Info {
-			t.Errorf("section %d is %+v; %+v was expected", i, *s, w.SectionHeader)
+			t.Errorf("section %d is %+v; want %+v", i, *s, w.SectionHeader)
 		}
 	}
 }

@@ -25,8 +25,8 @@ import (
 //  3. Dynamic programming divides each chain at the least cost. A list that occurs n times costs 1/n of its size.
 //  4. The lists of the chosen pieces are counted instead of all possible ones, and step 3 is repeated.
 //
-// All but step 2 is done for blocks of blockUses functions at the same time. No chain crosses the end of a block, so the
-// result does not depend on the number of goroutines.
+// All but step 2 is done for blocks of blockUses functions at the same time. No chain crosses the end of a block, so
+// the result does not depend on the number of goroutines.
 //
 // The effects below are those on the sections of gdb, libcrypto and libLLVM-14 in November 2026.
 const (
@@ -142,9 +142,10 @@ func newBlocks(parts []*Builder) (blocks []block, limit uint32) {
 	return blocks, rowLimit(rows / max(bytes, 1))
 }
 
-// rowLimit returns how many rows a piece may have, if the function of an average byte of code has the given number. Readers
-// go through the rows of an FDE one by one. With twice as many rows, which costs as much time as fewer FDEs save, lookups
-// take as long as with an FDE for each function. These functions have 5 to 7 rows on aarch64, and 12 to 18 on amd64.
+// rowLimit returns how many rows a piece may have, if the function of an average byte of code has the given number.
+// Readers go through the rows of an FDE one by one. With twice as many rows, which costs as much time as fewer FDEs
+// save, lookups take as long as with an FDE for each function. These functions have 5 to 7 rows on aarch64, and 12 to
+// 18 on amd64.
 func rowLimit(rows float64) uint32 { return uint32(min(max(2*rows, minRows), maxRows)) }
 
 // each calls f for all numbers below n at the same time.

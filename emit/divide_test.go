@@ -28,13 +28,18 @@ func TestJoinFunctions(t *testing.T) {
 		fns  []function
 		want []string // start, size, and starts of rows of each FDE
 	}{
-		{"two functions", []function{{fde(0x1000, 10), frame}, {fde(0x100a, 10), frame}}, []string{"0x1000 20 [0 1 9 11 19]"}},
-		{"a leaf function has no row of its own", []function{{fde(0x1000, 10), frame}, {fde(0x100a, 5), frame[:1]}, {fde(0x100f, 10), frame}},
+		{"two functions", []function{{fde(0x1000, 10), frame}, {fde(0x100a, 10), frame}},
+			[]string{"0x1000 20 [0 1 9 11 19]"}},
+		{"a leaf function has no row of its own", []function{{fde(0x1000, 10), frame}, {fde(0x100a, 5), frame[:1]},
+			{fde(0x100f, 10), frame}},
 			[]string{"0x1000 25 [0 1 9 16 24]"}},
-		{"a byte between them", []function{{fde(0x1000, 10), frame[:2]}, {fde(0x100b, 10), frame}}, []string{"0x1000 10 [0 1]", "0x100b 10 [0 1 9]"}},
-		{"key B", []function{{fde(0x1000, 10), frame}, {with(fde(0x100a, 10), func(d *sframe.FDE) { d.KeyB = true }), frame[:2]}},
+		{"a byte between them", []function{{fde(0x1000, 10), frame[:2]}, {fde(0x100b, 10), frame}},
+			[]string{"0x1000 10 [0 1]", "0x100b 10 [0 1 9]"}},
+		{"key B", []function{{fde(0x1000, 10), frame}, {with(fde(0x100a, 10), func(d *sframe.FDE) { d.KeyB = true }),
+			frame[:2]}},
 			[]string{"0x1000 10 [0 1 9]", "0x100a 10 [0 1]"}},
-		{"signal frame", []function{{with(fde(0x1000, 10), func(d *sframe.FDE) { d.Signal = true }), frame}, {fde(0x100a, 10), frame[:2]}},
+		{"signal frame", []function{{with(fde(0x1000, 10), func(d *sframe.FDE) { d.Signal = true }), frame},
+			{fde(0x100a, 10), frame[:2]}},
 			[]string{"0x1000 10 [0 1 9]", "0x100a 10 [0 1]"}},
 		{"PC mask", []function{
 			{with(fde(0x1000, 32), func(d *sframe.FDE) { d.PCMask, d.RepSize = true, 16 }), frame},
@@ -42,7 +47,8 @@ func TestJoinFunctions(t *testing.T) {
 		}, []string{"0x1000 32 [0 1 9]", "0x1020 32 [0 1]"}},
 		{"flexible", []function{{fde(0x1000, 10), frame}, {fde(0x100a, 10), []sframe.FRE{r10(0)}}},
 			[]string{"0x1000 10 [0 1 9]", "0x100a 10 [0]"}},
-		{"rows that are too long to be compared", []function{{fde(0x1000, 10), []sframe.FRE{long}}, {fde(0x100a, 10), []sframe.FRE{long}}},
+		{"rows that are too long to be compared", []function{{fde(0x1000, 10), []sframe.FRE{long}},
+			{fde(0x100a, 10), []sframe.FRE{long}}},
 			[]string{"0x1000 20 [0 10]"}},
 		{"more than 4 GiB", []function{{fde(0x1000, math.MaxUint32), frame[:1]}, {fde(0x100000fff, 16), frame[:1]}},
 			[]string{"0x1000 4294967295 [0]", "0x100000fff 16 [0]"}},
@@ -80,7 +86,8 @@ func TestJoinFunctions(t *testing.T) {
 func TestJoinOnly(t *testing.T) {
 	var fns []function
 	for i := range uint64(40) {
-		fns = append(fns, function{sframe.FDE{Start: 0x1000 + 32*i, Size: 32}, []sframe.FRE{sp(0, 8), sp(1, 16), sp(20, 24), sp(31, 8)}})
+		fns = append(fns, function{sframe.FDE{Start: 0x1000 + 32*i, Size: 32},
+			[]sframe.FRE{sp(0, 8), sp(1, 16), sp(20, 24), sp(31, 8)}})
 	}
 	for _, version := range sframe.Versions() {
 		opt := joined(version)
@@ -115,7 +122,8 @@ func TestShareOnly(t *testing.T) {
 	fns = append(fns, function{sframe.FDE{Start: 0x800000, Size: 10}, fns[0].fres[:2]})
 	for _, version := range sframe.Versions() {
 		_, want := encodeAll(t, Options{Version: version, ABI: sframe.AMD64Little}, fns, 1)
-		if _, got := encodeAll(t, Options{Version: version, ABI: sframe.AMD64Little, Share: true}, fns, 1); !bytes.Equal(got, want) {
+		if _, got := encodeAll(t, Options{Version: version, ABI: sframe.AMD64Little, Share: true}, fns,
+			1); !bytes.Equal(got, want) {
 			t.Errorf("%v: %d bytes with Share, %d without", version, len(got), len(want))
 		}
 	}
@@ -215,7 +223,8 @@ func TestMaxRows(t *testing.T) {
 func TestManyFunctions(t *testing.T) {
 	var fns []function
 	for i := range uint64(3*blockUses + 5) {
-		fns = append(fns, function{sframe.FDE{Start: 16 * i, Size: 16}, []sframe.FRE{sp(0, 8), sp(4, int32(16+8*(i%3)))}})
+		fns = append(fns, function{sframe.FDE{Start: 16 * i, Size: 16},
+			[]sframe.FRE{sp(0, 8), sp(4, int32(16+8*(i%3)))}})
 	}
 	for _, parts := range []int{1, 7} {
 		section, data := encodeAll(t, joined(sframe.V2), fns, parts)
@@ -314,7 +323,8 @@ func TestChoose(t *testing.T) {
 		blocks[0].load(parts)
 		tr := newTrie(blocks, limit)
 		tr.price()
-		w := &wholeSearch{&blocks[0], map[string]uint64{}, uint64(b.layout.FDESize) * byteCost, uint32(b.layout.AttrSize), parts, limit}
+		w := &wholeSearch{&blocks[0], map[string]uint64{}, uint64(b.layout.FDESize) * byteCost,
+			uint32(b.layout.AttrSize), parts, limit}
 		chains := blocks[0].chains
 		for i := range chains[:len(chains)-1] {
 			for begin := chains[i].cluster; begin < chains[i+1].cluster; begin++ {
@@ -339,7 +349,8 @@ func TestChoose(t *testing.T) {
 				got, from = got+cost, next
 			}
 			if least := w.least(begin, end); got != least || from != end {
-				t.Errorf("seed %d, chain %d of %d clusters: cost %d, and %d is possible", seed, i, end-begin, got, least)
+				t.Errorf("seed %d, chain %d of %d clusters: cost %d, and %d is possible", seed, i, end-begin,
+					got, least)
 			}
 		}
 	}

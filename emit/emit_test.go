@@ -50,7 +50,8 @@ func TestBytes(t *testing.T) {
 	}
 	// The second function first: Encode sorts.
 	add(sframe.FDE{Start: 0x2020, Size: 0x40, PCMask: true, RepSize: 16}, sp(0, 8), sp(11, 16))
-	add(sframe.FDE{Start: 0x1000, Size: 0x200}, sp(0, 8), sp(1, 8), fp(4, 16, -16), sframe.FRE{Start: 0x1ff, Row: sframe.Row{Outermost: true}})
+	add(sframe.FDE{Start: 0x1000, Size: 0x200}, sp(0, 8), sp(1, 8), fp(4, 16, -16),
+		sframe.FRE{Start: 0x1ff, Row: sframe.Row{Outermost: true}})
 	section := join(b)
 	got, err := section.Encode(0x10000)
 	if err != nil {
@@ -311,7 +312,8 @@ func TestSplit(t *testing.T) {
 		{"few default rows", slices.Concat(long(0, 3), []sframe.FRE{r10(12)}), []bool{true}},
 		{"many default rows in front", slices.Concat(long(0, 60), []sframe.FRE{r10(240)}), []bool{false, true}},
 		{"many behind", slices.Concat([]sframe.FRE{r10(0)}, long(1, 60)), []bool{true, false}},
-		{"many on both sides", slices.Concat(long(0, 30), []sframe.FRE{r10(120)}, long(31, 60)), []bool{false, true, false}},
+		{"many on both sides", slices.Concat(long(0, 30), []sframe.FRE{r10(120)}, long(31, 60)),
+			[]bool{false, true, false}},
 		{"none flexible", long(0, 60), []bool{false}},
 	} {
 		b := v3(t)
@@ -368,7 +370,7 @@ func TestAlign(t *testing.T) {
 		_, plain := encodeAll(t, Options{Version: sframe.V2, ABI: sframe.AMD64Little}, fns, 1)
 		_, aligned := encodeAll(t, Options{Version: sframe.V2, ABI: sframe.AMD64Little, Align: 8}, fns, 1)
 		if want := (len(plain) + 7) / 8 * 8; len(aligned) != want {
-			t.Errorf("%d bytes with Align, %d without; %d were expected", len(aligned), len(plain), want)
+			t.Errorf("%d bytes with Align, %d without; want %d", len(aligned), len(plain), want)
 		}
 	}
 }

@@ -21,7 +21,8 @@ var abis = []sframe.ABI{sframe.AMD64Little, sframe.AArch64Little, sframe.S390XBi
 // rowOf makes a row that some versions have a form for.
 func rowOf(s *generate.Source, abi sframe.ABI, flexible bool) sframe.Row {
 	offset := func() int32 {
-		v := []int32{16, 8, 24, 32, 160, 1016, 1024, 127, 128, 32760, 1 << 16, 1 << 20, -8, -16, -24, -48, -4096, -1 << 20}
+		v := []int32{16, 8, 24, 32, 160, 1016, 1024, 127, 128, 32760, 1 << 16, 1 << 20, -8, -16, -24, -48,
+			-4096, -1 << 20}
 		return v[s.N(len(v))]
 	}
 	r := sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: 160 + 8*int32(s.N(20))}}
@@ -156,7 +157,8 @@ func FuzzSection(f *testing.F) {
 			t.Fatal(err)
 		}
 		if out.Len() != section.NumFDEs() || uint64(out.NumFREs) != section.NumFREs() {
-			t.Errorf("%d FDEs and %d FREs; %d and %d were announced", out.Len(), out.NumFREs, section.NumFDEs(), section.NumFREs())
+			t.Errorf("%d FDEs and %d FREs; %d and %d were announced", out.Len(), out.NumFREs, section.NumFDEs(),
+				section.NumFREs())
 		}
 		look(t, out, functions)
 	})
@@ -177,10 +179,10 @@ func look(t *testing.T, s *sframe.Section, functions []function) {
 			for _, pc := range []uint64{fn.d.Start + uint64(want.Start), fn.d.Start + end - 1} {
 				got, ok, err := s.Lookup(pc)
 				if err != nil || !ok || !s.ABI.SameRow(got.Row, want.Row) {
-					t.Fatalf("at %#x: %+v, %t, error %v; %+v was expected", pc, got, ok, err, want)
+					t.Fatalf("at %#x: %+v, %t, error %v; want %+v", pc, got, ok, err, want)
 				}
 				if d := s.FDE(s.Find(pc)); d.Signal != fn.d.Signal {
-					t.Fatalf("at %#x: signal frame %t; %t was expected", pc, d.Signal, fn.d.Signal)
+					t.Fatalf("at %#x: signal frame %t; want %t", pc, d.Signal, fn.d.Signal)
 				}
 			}
 		}

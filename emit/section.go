@@ -138,12 +138,14 @@ func (s *Section) EncodeObject() ([]byte, []Start, error) {
 	return data, starts, err
 }
 
-// encode returns the section, in buf if that is large enough. For each FDE, start returns the start address, whose field
-// is at the given offset.
-func (s *Section) encode(buf []byte, flags sframe.Flags, start func(d *sframe.FDE, off int) (uint64, error)) ([]byte, error) {
+// encode returns the section, in buf if that is large enough. For each FDE, start returns the start address, whose
+// field is at the given offset.
+func (s *Section) encode(buf []byte, flags sframe.Flags, start func(d *sframe.FDE, off int) (uint64, error)) ([]byte,
+	error) {
 	size := s.Size()
 	if size > math.MaxUint32 || s.num > math.MaxUint32 {
-		return nil, fmt.Errorf("%d FDEs and %d rows, %d bytes: more than the header can count", len(s.pieces), s.num, size)
+		return nil, fmt.Errorf("%d FDEs and %d rows, %d bytes: more than the header can count", len(s.pieces),
+			s.num, size)
 	}
 	fdeLen := len(s.pieces) * s.layout.FDESize
 	if uint64(cap(buf)) < size {

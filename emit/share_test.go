@@ -62,7 +62,8 @@ func said(t *testing.T, data []byte) []string {
 			t.Fatal(err)
 		}
 		for j, e := range fres {
-			x := stretch{d.Start + uint64(e.Start), d.End(), fmt.Sprintf("%+v %t %t %t %d", e.Row, d.KeyB, d.Signal, d.PCMask, d.RepSize)}
+			x := stretch{d.Start + uint64(e.Start), d.End(), fmt.Sprintf("%+v %t %t %t %d", e.Row, d.KeyB, d.Signal,
+				d.PCMask, d.RepSize)}
 			if j+1 < len(fres) {
 				x.end = d.Start + uint64(fres[j+1].Start)
 			}
@@ -115,7 +116,8 @@ func TestShare(t *testing.T) {
 		}
 		s, err := sframe.Decode(shared, 0)
 		if err != nil || s.NumFREs != 14 {
-			t.Errorf("%v: the header counts %d FREs, want those of all functions, 14 (error %v)", tt.version, s.NumFREs, err)
+			t.Errorf("%v: the header counts %d FREs, want those of all functions, 14 (error %v)", tt.version,
+				s.NumFREs, err)
 		}
 	}
 }
@@ -131,7 +133,8 @@ func TestJoin(t *testing.T) {
 				size := uint32(1) << (4 + r.IntN(16))
 				fn := function{fde: sframe.FDE{Start: uint64(i) << 20, Size: size}}
 				offsets := []int32{8, 16, 24, 200, 70000}
-				for at := uint32(0); at < size && len(fn.fres) < 12; at += 1 + r.Uint32N(3) + r.Uint32N(size/4)*r.Uint32N(2) {
+				for at := uint32(0); at < size &&
+					len(fn.fres) < 12; at += 1 + r.Uint32N(3) + r.Uint32N(size/4)*r.Uint32N(2) {
 					e := sp(at, offsets[r.IntN(2+r.IntN(4))])
 					if r.IntN(4) == 0 {
 						e = fp(at, 16, -16)

@@ -2,7 +2,8 @@ package emit
 
 import "math/bits"
 
-// A trie has a node for each list that occurs several times in the code. Each step from a node to the next is a cluster.
+// A trie has a node for each list that occurs several times in the code. Each step from a node to the next is a
+// cluster.
 type trie struct {
 	parent  []uint32 // of each node; 0 is the root
 	uses    []uint32 // of each node: how often the list occurs
@@ -12,8 +13,9 @@ type trie struct {
 	deepest []uint32 // of each cluster, by index: the node of the longest such list that begins with it
 }
 
-// newTrie returns the trie of all lists in the blocks. Round after round looks for lists of one cluster more, where those
-// without it occur several times and FDEs can have them. Lists are compared by hashes: an error makes a section larger, not wrong.
+// newTrie returns the trie of all lists in the blocks. Round after round looks for lists of one cluster more, where
+// those without it occur several times and FDEs can have them. Lists are compared by hashes: an error makes a section
+// larger, not wrong.
 func newTrie(blocks []block, limit uint32) *trie {
 	last := &blocks[len(blocks)-1]
 	clusters := blocks[0].clusters[:last.index+len(last.clusters)] // of all blocks
@@ -76,7 +78,8 @@ func newTrie(blocks []block, limit uint32) *trie {
 			}
 			t.deepest[p.cluster] = p.node
 			next := &clusters[p.cluster+uint32(depth)]
-			if p.rows += uint32(clusters[p.cluster+uint32(depth)-1].rows); next.start > 0 && p.rows+uint32(next.rows) <= limit {
+			if p.rows += uint32(clusters[p.cluster+uint32(depth)-1].rows); next.start > 0 &&
+				p.rows+uint32(next.rows) <= limit {
 				left = append(left, p)
 			}
 		}

@@ -29,7 +29,7 @@ func TestStages(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		if n := len(regexp.MustCompile(`(?m)^test: .+\nran go`).FindAll(out, -1)); n != tt.want {
-			t.Errorf("%q: %d stages are announced; %d were expected\n%s", tt.args, n, tt.want, out)
+			t.Errorf("%q: %d stages are announced; want %d\n%s", tt.args, n, tt.want, out)
 		}
 	}
 }

@@ -95,8 +95,8 @@ func leavesAMD64(b []byte) bool {
 // jumpsAMD64 looks for jumps to the start of the range only: long no-ops leave no other place for a label. Any bytes
 // may be an instruction. Back, it looks for short jumps only. The range is not in b.
 func jumpsAMD64(b []byte, pc uint64, to span) bool {
-	// Displacements count from their own end. As they are looked for at higher and higher addresses, what they have to be
-	// becomes less and less.
+	// Displacements count from their own end. As they are looked for at higher and higher addresses, what they have to
+	// be becomes less and less.
 	target := int(int64(to.begin - pc))
 	first, last := max(target-128, 1), min(target+127, len(b)-1)
 	if target > 0 {

@@ -82,7 +82,7 @@ func TestDecode(t *testing.T) {
 		}
 		x := finder{machine: machines[tt.m]}
 		if got := x.decode(b); got != tt.want {
-			t.Errorf("%v: %s is of kind %d; %d was expected", tt.m, tt.code, got, tt.want)
+			t.Errorf("%v: %s is of kind %d; want %d", tt.m, tt.code, got, tt.want)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func TestLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := machines[tt.m].leaves(b); got != tt.want {
-			t.Errorf("%v: %s leaves: %t; %t was expected", tt.m, tt.code, got, tt.want)
+			t.Errorf("%v: %s leaves: %t; want %t", tt.m, tt.code, got, tt.want)
 		}
 	}
 }
@@ -144,10 +144,12 @@ func TestLeaves(t *testing.T) {
 func jumpsTo(b []byte, pc, target uint64) bool {
 	for i := 1; i < len(b); i++ {
 		op := b[i-1]
-		if short := op&0xf0 == 0x70 || op == 0xeb || op >= 0xe0 && op <= 0xe3; short && pc+uint64(i)+1+uint64(int8(b[i])) == target {
+		if short := op&0xf0 == 0x70 || op == 0xeb || op >= 0xe0 && op <= 0xe3; short &&
+			pc+uint64(i)+1+uint64(int8(b[i])) == target {
 			return true
 		}
-		if long := op == 0xe8 || op == 0xe9 || i > 1 && b[i-2] == 0x0f && op&0xf0 == 0x80; long && i+4 <= len(b) && target > pc &&
+		if long := op == 0xe8 || op == 0xe9 || i > 1 && b[i-2] == 0x0f && op&0xf0 == 0x80; long && i+4 <= len(b) &&
+			target > pc &&
 			pc+uint64(i)+4+uint64(int32(binary.LittleEndian.Uint32(b[i:]))) == target {
 			return true
 		}
@@ -172,7 +174,7 @@ func TestJumps(t *testing.T) {
 					copy(b[at:], append(code, disp...))
 					got, want := jumpsAMD64(b, pc, span{target, target + 5}), jumpsTo(b, pc, target)
 					if got != want {
-						t.Fatalf("%d bytes, %s at %d to %#x: %t; %t was expected", size, op, at, target, got, want)
+						t.Fatalf("%d bytes, %s at %d to %#x: %t; want %t", size, op, at, target, got, want)
 					}
 				}
 			}
@@ -202,7 +204,8 @@ func TestJumps(t *testing.T) {
 		{elf.EM_S390, append(word(be, 0xc0e5ffff), 0xff, 0xfe), pc - 4},  // brasl
 	} {
 		m := machines[tt.m]
-		if !m.jumps(tt.code, pc, span{tt.to, tt.to + 2}) || m.jumps(tt.code, pc, span{tt.to + 2, tt.to + 8}) || m.jumps(tt.code, pc, span{tt.to - 2, tt.to}) {
+		if !m.jumps(tt.code, pc, span{tt.to, tt.to + 2}) || m.jumps(tt.code, pc, span{tt.to + 2, tt.to + 8}) ||
+			m.jumps(tt.code, pc, span{tt.to - 2, tt.to}) {
 			t.Errorf("%v: % x does not jump to %#x, or elsewhere", tt.m, tt.code, tt.to)
 		}
 	}
@@ -210,7 +213,8 @@ func TestJumps(t *testing.T) {
 
 // FuzzAMD64 compares no-ops with another decoder, and jumps with a plain loop.
 func FuzzAMD64(f *testing.F) {
-	for _, s := range []string{"90", "66662e0f1f8400000000000f1f4000", "0f1f440000660f1f440000", "cc0f1f00", "f390", "e900000000eb10"} {
+	for _, s := range []string{"90", "66662e0f1f8400000000000f1f4000", "0f1f440000660f1f440000", "cc0f1f00", "f390",
+		"e900000000eb10"} {
 		b, _ := hex.DecodeString(s)
 		f.Add(b, uint16(3))
 	}
@@ -230,7 +234,7 @@ func FuzzAMD64(f *testing.F) {
 		}
 		for _, target := range []uint64{0x10000 + uint64(len(b)) + uint64(distance), 0x10000 - uint64(distance)} {
 			if got, want := jumpsAMD64(b, 0x10000, span{target, target + 1}), jumpsTo(b, 0x10000, target); got != want {
-				t.Fatalf("% x to %#x: %t; %t was expected", b, target, got, want)
+				t.Fatalf("% x to %#x: %t; want %t", b, target, got, want)
 			}
 		}
 	})

@@ -54,7 +54,8 @@ func (s span) has(addr uint64) bool { return addr-s.begin < s.size() }
 
 // Find returns for each function of the table how many bytes of padding after it get its last row. Stubs are the PLT
 // stubs that no CFI describes. Referred reports whether anything refers to a range of addresses, end excluded. The
-// result does not depend on the number of workers. It is nil for objects, in which a linker may still add to the padding.
+// result does not depend on the number of workers. It is nil for objects, in which a linker may still add to the
+// padding.
 func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub, referred func(begin, end uint64) bool, workers int) []uint8 {
 	m, ok := machines[elf.Machine(f.Machine)]
 	if !ok || f.IsObject() || t.Len() == 0 {
@@ -151,7 +152,8 @@ func (x *finder) read(first, last int) {
 		if gap.begin == gap.end {
 			continue
 		}
-		before, after := span{gap.begin - min(gap.begin-x.table.At(i).Begin, reachBefore), gap.begin}, span{gap.end, gap.end}
+		before, after := span{gap.begin - min(gap.begin-x.table.At(i).Begin, reachBefore), gap.begin},
+			span{gap.end, gap.end}
 		if i+1 < len(x.sizes) && x.table.At(i+1).Begin == gap.end {
 			after.end += min(x.table.At(i+1).End-gap.end, reachAfter)
 		}
@@ -167,7 +169,8 @@ func (x *finder) read(first, last int) {
 		switch is := x.decode(rest[:gap.size()]); {
 		case is == traps:
 		case is == other,
-			x.differs(i) && (is == pieces || !x.leaves(code) || jump(gap) || is == two && jump(span{gap.begin + 1, gap.end})):
+			x.differs(i) && (is == pieces || !x.leaves(code) || jump(gap) || is == two &&
+				jump(span{gap.begin + 1, gap.end})):
 			x.sizes[i] = 0
 		}
 	}

@@ -93,7 +93,7 @@ func TestFind(t *testing.T) {
 				}
 			}
 			if size != expected {
-				t.Errorf("%s: %d bytes after %s at %#x; %d were expected", tt.name, size, name, fn.Begin, expected)
+				t.Errorf("%s: %d bytes after %s at %#x; want %d", tt.name, size, name, fn.Begin, expected)
 			}
 		}
 	}
@@ -102,8 +102,8 @@ func TestFind(t *testing.T) {
 // pads are the instructions of padding as objdump prints them.
 var pads = regexp.MustCompile(`^((data16|cs|xchg +%ax,%ax|nop[wl]?|int3|add +%al,\(%rax\)|\.byte 0x0|udf\s+#0|nopr?|jgnop|\.long 0x00000000|\.short 0x0000|\.\.\.)\b.*|\.inst\s+0x00000000.*|nopr?.*)$`)
 
-// TestPeer compares with what objdump shows between functions. All that is described has to be padding there, and nearly
-// all that is padding there has to be described.
+// TestPeer compares with what objdump shows between functions. All that is described has to be padding there, and
+// nearly all that is padding there has to be described.
 func TestPeer(t *testing.T) {
 	for _, tt := range []struct{ objdump, path string }{
 		{"objdump", "/usr/bin/ls"}, // whose last padding is at the end of the segment
@@ -146,7 +146,8 @@ func TestPeer(t *testing.T) {
 			}
 			for pc := fn.End; pc < fn.End+uint64(size); pc++ {
 				if is, ok := code[pc]; ok && !is {
-					t.Errorf("%s: %#x is described, after the function at %#x; objdump shows no padding", path, pc, fn.Begin)
+					t.Errorf("%s: %#x is described, after the function at %#x; objdump shows no padding", path,
+						pc, fn.Begin)
 				}
 			}
 			if i+1 < table.Len() {

@@ -48,7 +48,8 @@ func jumpsS390X(b []byte, pc uint64, to span) bool {
 	for i := 0; i+4 <= len(b); i += 2 {
 		var halfwords int64
 		switch op := b[i+1] & 0xf; {
-		case b[i] == 0xa7 && op >= 4 && op <= 7, b[i] == 0x84, b[i] == 0x85, b[i] == 0xec: // brc, bras, brct, brxh, brxle, crj
+		// brc, bras, brct, brxh, brxle, crj
+		case b[i] == 0xa7 && op >= 4 && op <= 7, b[i] == 0x84, b[i] == 0x85, b[i] == 0xec:
 			halfwords = int64(int16(binary.BigEndian.Uint16(b[i+2:])))
 		case (b[i] == 0xc0 && (op == 4 || op == 5) || b[i] == 0xcc && op == 6) && i+6 <= len(b): // brcl, brasl, brcth
 			halfwords = int64(int32(binary.BigEndian.Uint32(b[i+2:])))

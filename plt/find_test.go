@@ -66,7 +66,10 @@ func TestFind(t *testing.T) {
 		{"overlapping", again(8), 4},
 		{"not loaded", header(elftest.ShFlags, uint64(elf.SHF_EXECINSTR)), 0},
 		{"no code", header(elftest.ShFlags, uint64(elf.SHF_ALLOC)), 0},
-		{"without bytes", func(p *elftest.Patcher) { p.Put32(p.Section(".plt")+elftest.ShType, uint32(elf.SHT_NOBITS)) }, 0},
+		{"without bytes", func(p *elftest.Patcher) {
+			p.Put32(p.Section(".plt")+elftest.ShType,
+				uint32(elf.SHT_NOBITS))
+		}, 0},
 		{"at another place than what runs", func(p *elftest.Patcher) {
 			at := p.Append(bytes.Repeat([]byte{0x90}, 32))
 			header(elftest.ShOff, uint64(at))(p)
@@ -91,13 +94,14 @@ func TestFind(t *testing.T) {
 		p := withPLT(t)
 		tt.change(p)
 		if got := find(t, p.B); len(got) != tt.want {
-			t.Errorf("%s: %+v; %d stubs were expected", tt.name, got, tt.want)
+			t.Errorf("%s: %+v; want %d stubs", tt.name, got, tt.want)
 		}
 	}
 	stubs := find(t, withPLT(t).B)
 	for i, s := range stubs {
 		// A call arrives with the return address on top of the stack.
-		if begin := uint64(0x100000 + 8*i); s.Begin != begin || s.End != begin+8 || len(s.Steps) != 1 || s.Steps[0] != (plt.Step{CFA: 8}) {
+		if begin := uint64(0x100000 + 8*i); s.Begin != begin || s.End != begin+8 || len(s.Steps) != 1 ||
+			s.Steps[0] != (plt.Step{CFA: 8}) {
 			t.Errorf("stub %d: %+v", i, s)
 		}
 	}

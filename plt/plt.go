@@ -141,13 +141,17 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 	room := uint64(maxSection)
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if !sectionNames[s.Name] || !s.Alloc() || !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 || s.Size > room || len(seen) == maxSections {
+		if !sectionNames[s.Name] || !s.Alloc() || !s.HasBytes() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 ||
+			s.Size > room || len(seen) == maxSections {
 			continue
 		}
 		if off, ok := f.FileOffset(s.Addr, s.Size); !ok || off != s.Off {
 			continue // it is not what runs there
 		}
-		if slices.ContainsFunc(seen, func(t *elffile.Section) bool { return s.Addr < t.Addr+t.Size && t.Addr < s.Addr+s.Size }) {
+		if slices.ContainsFunc(seen, func(t *elffile.Section) bool {
+			return s.Addr < t.Addr+t.Size && t.Addr < s.Addr+
+				s.Size
+		}) {
 			continue // the same code
 		}
 		seen = append(seen, s)
@@ -247,7 +251,8 @@ func (w *walker) direct(b []byte, pc uint64, letters []byte, starts []int, cfa i
 	for i, letter := range letters {
 		t := w.token(letter)
 		if end := starts[i+1]; t.jumps {
-			w.jumps = append(w.jumps, jump{pc + uint64(end) + uint64(int64(int32(binary.LittleEndian.Uint32(b[end-4:])))), cfa})
+			w.jumps = append(w.jumps, jump{pc + uint64(end) +
+				uint64(int64(int32(binary.LittleEndian.Uint32(b[end-4:])))), cfa})
 		}
 		if w.ends(letter) {
 			cfa = w.entry // what is after it is jumped to from elsewhere

@@ -69,7 +69,8 @@ func TestSection(t *testing.T) {
 				{0x1000, 0x1020, []Step{{}, {Offset: 8, CFA: 16, RA: -8}}},
 				{0x1020, 0x1038, []Step{{}}},
 			}},
-		{"aarch64, TLS descriptors", aarch64(), "e20fbfa9 02010090 03010090 420040f9 63000091 40001fd6 1f2003d5 1f2003d5",
+		{"aarch64, TLS descriptors", aarch64(),
+			"e20fbfa9 02010090 03010090 420040f9 63000091 40001fd6 1f2003d5 1f2003d5",
 			[]Stub{{0x1000, 0x1020, []Step{{}, {Offset: 4, CFA: 16}}}}},
 		{"s390x, lld", s390x(),
 			"e310f0380024 c01000000965 d207f0301008 e31010100004 07f1 0700 0700 0700" +
@@ -100,7 +101,8 @@ func TestSection(t *testing.T) {
 		for i := range tt.want {
 			broken := slices.Clone(code)
 			broken[tt.want[i].Begin-addr] ^= 0xff
-			if got := stubs(tt.m, broken, addr, &cfi.Table{}); slices.ContainsFunc(got, func(s Stub) bool { return s.Begin == tt.want[i].Begin }) {
+			if got := stubs(tt.m, broken, addr, &cfi.Table{}); slices.ContainsFunc(got,
+				func(s Stub) bool { return s.Begin == tt.want[i].Begin }) {
 				t.Errorf("%s: stub %d is still recognised with another first byte", tt.name, i)
 			}
 		}
@@ -124,28 +126,44 @@ func TestBoundaries(t *testing.T) {
 		{"behind a push and a stub", amd64(), jump + "50 0f1f4000 666690 " + jump, nil, nil},
 		{"in front of a push", amd64(), jump + "50 0f1f4000 666690", nil, nil},
 		{"behind padding that is run", amd64(), "0f1f4000 0f1f4000 " + jump, nil, nil},
-		{"behind a function that ends in a jump, and padding", amd64(), jump + "0f1f4000 0f1f4000" + jump, []elftest.Range{{Begin: 0x1000, End: 0x1008}}, []Stub{{0x1010, 0x1018, one}}},
-		{"not aligned", amd64(), jump + "0f1f4000 " + jump + "0f1f4000", []elftest.Range{{Begin: 0x1000, End: 0x1008}}, nil},
-		{"behind a function that ends in a jump", amd64(), jump + jump, []elftest.Range{{Begin: 0x1000, End: 0x1008}}, []Stub{{0x1008, 0x1010, one}}},
-		{"behind a function that goes on", amd64(), "41530f1f440000 90 " + jump, []elftest.Range{{Begin: 0x1000, End: 0x1008}}, nil},
-		{"behind a function that is padding", amd64(), "0f1f4000 0f1f4000 " + jump, []elftest.Range{{Begin: 0x1000, End: 0x1008}}, nil},
-		{"behind a function with unknown instructions", amd64(), "50 5890 c3 90909090" + jump, []elftest.Range{{Begin: 0x1000, End: 0x1008}}, nil},
-		{"behind other code and a function that ends in a jump", amd64(), "50 0f1f4000 666690 " + jump + jump, []elftest.Range{{Begin: 0x1008, End: 0x1010}}, nil},
-		{"in front of a function in the middle of it", amd64(), jump, []elftest.Range{{Begin: 0x1004, End: 0x1008}}, nil},
+		{"behind a function that ends in a jump, and padding", amd64(), jump + "0f1f4000 0f1f4000" + jump,
+			[]elftest.Range{{Begin: 0x1000, End: 0x1008}}, []Stub{{0x1010, 0x1018, one}}},
+		{"not aligned", amd64(), jump + "0f1f4000 " + jump + "0f1f4000", []elftest.Range{{Begin: 0x1000, End: 0x1008}},
+			nil},
+		{"behind a function that ends in a jump", amd64(), jump + jump, []elftest.Range{{Begin: 0x1000, End: 0x1008}},
+			[]Stub{{0x1008, 0x1010, one}}},
+		{"behind a function that goes on", amd64(), "41530f1f440000 90 " + jump,
+			[]elftest.Range{{Begin: 0x1000, End: 0x1008}}, nil},
+		{"behind a function that is padding", amd64(), "0f1f4000 0f1f4000 " + jump,
+			[]elftest.Range{{Begin: 0x1000, End: 0x1008}}, nil},
+		{"behind a function with unknown instructions", amd64(), "50 5890 c3 90909090" + jump,
+			[]elftest.Range{{Begin: 0x1000, End: 0x1008}}, nil},
+		{"behind other code and a function that ends in a jump", amd64(), "50 0f1f4000 666690 " + jump + jump,
+			[]elftest.Range{{Begin: 0x1008, End: 0x1010}}, nil},
+		{"in front of a function in the middle of it", amd64(), jump, []elftest.Range{{Begin: 0x1004, End: 0x1008}},
+			nil},
 		{"jumped to with something pushed", amd64(), // the second one's entry jumps to the first one
-			jump + "0f1f4000 0f1f4000 " + "ff25d4230000 6800000000 e9e0ffffff", nil, []Stub{{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}}},
-		{"jumped to by a function with something pushed", amd64(), jump + "6800000000 e9eeffffff" + "0f1f4000 6690", []elftest.Range{{Begin: 0x1008, End: 0x1018}}, nil},
-		{"jumped to by a function with nothing pushed", amd64(), jump + "6800000000 ff2500000000 e9e8ffffff", []elftest.Range{{Begin: 0x1008, End: 0x1018}}, []Stub{{0x1000, 0x1008, one}}},
+			jump + "0f1f4000 0f1f4000 " + "ff25d4230000 6800000000 e9e0ffffff", nil,
+			[]Stub{{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}}},
+		{"jumped to by a function with something pushed", amd64(), jump + "6800000000 e9eeffffff" + "0f1f4000 6690",
+			[]elftest.Range{{Begin: 0x1008, End: 0x1018}}, nil},
+		{"jumped to by a function with nothing pushed", amd64(), jump + "6800000000 ff2500000000 e9e8ffffff",
+			[]elftest.Range{{Begin: 0x1008, End: 0x1018}}, []Stub{{0x1000, 0x1008, one}}},
 		{"jumped into", amd64(), // after endbr64, with something pushed
-			"f30f1efa ff25d4230000 0f1f440000 90 " + "ff25d4230000 6800000000 e9e4ffffff", nil, []Stub{{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}}},
+			"f30f1efa ff25d4230000 0f1f440000 90 " + "ff25d4230000 6800000000 e9e4ffffff", nil,
+			[]Stub{{0x1010, 0x1020, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}}},
 		{"jumped into with as much pushed", amd64(), // to the jump of the same entry
-			"ff25d4230000 6800000000 e9fbffffff" + jump, nil, []Stub{{0x1000, 0x1010, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}, {0x1010, 0x1018, one}}},
+			"ff25d4230000 6800000000 e9fbffffff" + jump, nil,
+			[]Stub{{0x1000, 0x1010, []Step{{CFA: 8}, {Offset: 11, CFA: 16}}}, {0x1010, 0x1018, one}}},
 		{"behind sub sp,sp,#16, aarch64", aarch64(), "ff4300d1 1f2003d5 10010090 110240f9 10020091 20021fd6", nil, nil},
 		{"behind nop, aarch64", aarch64(), "1f2003d5 1f2003d5 10010090 110240f9 10020091 20021fd6", nil, nil},
-		{"behind br, aarch64", aarch64(), "10010090 110240f9 20021fd6 1f2003d5 10010090 110240f9 10020091 20021fd6", nil, []Stub{{0x1000, 0x1010, []Step{{}}}, {0x1010, 0x1020, []Step{{}}}}},
-		{"behind lay %r15,-16(%r15), s390x", s390x(), "e3f0fff0ff71 0700 c01000001180 e31010000004 07f1 0000", nil, nil},
+		{"behind br, aarch64", aarch64(), "10010090 110240f9 20021fd6 1f2003d5 10010090 110240f9 10020091 20021fd6",
+			nil, []Stub{{0x1000, 0x1010, []Step{{}}}, {0x1010, 0x1020, []Step{{}}}}},
+		{"behind lay %r15,-16(%r15), s390x", s390x(), "e3f0fff0ff71 0700 c01000001180 e31010000004 07f1 0000",
+			nil, nil},
 		{"behind nopr, s390x", s390x(), "0700 0700 c01000001180 e31010000004 07f1 0000", nil, nil},
-		{"behind br, s390x", s390x(), "c01000001180 e31010000004 07f1 0000 c01000001180 e31010000004 07f1 0000", nil, []Stub{{0x1000, 0x1010, []Step{{CFA: 160}}}, {0x1010, 0x1020, []Step{{CFA: 160}}}}},
+		{"behind br, s390x", s390x(), "c01000001180 e31010000004 07f1 0000 c01000001180 e31010000004 07f1 0000", nil,
+			[]Stub{{0x1000, 0x1010, []Step{{CFA: 160}}}, {0x1010, 0x1020, []Step{{CFA: 160}}}}},
 	} {
 		code, err := hex.DecodeString(strings.ReplaceAll(tt.code, " ", ""))
 		if err != nil {

@@ -33,7 +33,8 @@ var abis = [...]abiInfo{
 	AArch64Big:    {name: "aarch64_be", order: binary.BigEndian, sp: 31, fp: 29, cfaScale: 1},
 	AArch64Little: {name: "aarch64", order: binary.LittleEndian, sp: 31, fp: 29, cfaScale: 1},
 	AMD64Little:   {name: "amd64", order: binary.LittleEndian, fixedRA: -8, sp: 7, fp: 6, cfaScale: 1},
-	S390XBig:      {name: "s390x", order: binary.BigEndian, sp: 15, fp: 11, cfaBias: 160, cfaScale: 8, padRA: true, regWords: true},
+	S390XBig: {name: "s390x", order: binary.BigEndian, sp: 15, fp: 11, cfaBias: 160, cfaScale: 8, padRA: true,
+		regWords: true},
 }
 
 // info returns what is known of the ABI, or an empty one.

@@ -82,14 +82,16 @@ func TestRows(t *testing.T) {
 		c := codec(t, tt.version, tt.abi)
 		got, ok := c.AppendRow([]byte("x"), &tt.row, tt.flexible)
 		if want := "x" + tt.want; string(got) != want || ok != (tt.want != no) {
-			t.Errorf("%v, %v: %+v, flexible %t: % x, %t; % x was expected", tt.version, tt.abi, tt.row, tt.flexible, got, ok, want)
+			t.Errorf("%v, %v: %+v, flexible %t: % x, %t; want % x", tt.version, tt.abi, tt.row, tt.flexible,
+				got, ok, want)
 		}
 		form := c.Default
 		if tt.flexible {
 			form = c.Flexible
 		}
 		if form(&tt.row) != ok {
-			t.Errorf("%v, %v: %+v, flexible %t: asked for the form: %t, encoded: %t", tt.version, tt.abi, tt.row, tt.flexible, !ok, ok)
+			t.Errorf("%v, %v: %+v, flexible %t: asked for the form: %t, encoded: %t", tt.version, tt.abi, tt.row,
+				tt.flexible, !ok, ok)
 		}
 		if !ok {
 			continue
@@ -97,7 +99,8 @@ func TestRows(t *testing.T) {
 		// More bytes after the row make no difference, fewer are an error.
 		row, size, wrong := c.row(append([]byte(tt.want), 1, 2, 3), tt.flexible)
 		if row != tt.row || size != len(tt.want) || size != RowSize(tt.want[0]) || wrong != "" {
-			t.Errorf("%v, %v: % x, flexible %t, is read as %+v, %d bytes, %s; %+v was expected", tt.version, tt.abi, tt.want, tt.flexible, row, size, wrong, tt.row)
+			t.Errorf("%v, %v: % x, flexible %t, is read as %+v, %d bytes, %s; want %+v", tt.version, tt.abi,
+				tt.want, tt.flexible, row, size, wrong, tt.row)
 		}
 		for n := range len(tt.want) {
 			if _, _, wrong := c.row([]byte(tt.want)[:n], tt.flexible); wrong == "" {
@@ -134,7 +137,8 @@ func TestNoRow(t *testing.T) {
 		want     string
 	}{
 		{V2, AMD64Little, false, "", "ends inside"},
-		{V2, AMD64Little, false, "\x63\x08\x00\x00\x00\x00\x00\x00\x00", "info word 0x63 has data words of size code 3"},
+		{V2, AMD64Little, false, "\x63\x08\x00\x00\x00\x00\x00\x00\x00",
+			"info word 0x63 has data words of size code 3"},
 		{V2, AMD64Little, false, "\x07\x08\xf0\x00", "3 data words of an FRE make no row"},
 		{V2, S390XBig, false, "\x43\x7f\xff\xff\xff", "1 data words"}, // times 8
 		{V2, S390XBig, false, "\x45\x00\x00\x00\x00\xff\xff\xff\xff", "2 data words"},
@@ -148,8 +152,10 @@ func TestNoRow(t *testing.T) {
 		{V3, AMD64Little, true, "\x0a\x39\x08\x02\xf8\x02", "5 data words"},
 	} {
 		c := codec(t, tt.version, tt.abi)
-		if row, size, wrong := c.row([]byte(tt.row), tt.flexible); !strings.Contains(wrong, tt.want) || size != 0 || row != (Row{}) && tt.row[0]&0xe != 0 && wrong == "" {
-			t.Errorf("%v, %v: % x is read as %+v, %d bytes, %q; %q was expected", tt.version, tt.abi, tt.row, row, size, wrong, tt.want)
+		if row, size, wrong := c.row([]byte(tt.row), tt.flexible); !strings.Contains(wrong, tt.want) || size != 0 ||
+			row != (Row{}) && tt.row[0]&0xe != 0 && wrong == "" {
+			t.Errorf("%v, %v: % x is read as %+v, %d bytes, %q; want %q", tt.version, tt.abi, tt.row, row, size,
+				wrong, tt.want)
 		}
 	}
 }
@@ -187,7 +193,8 @@ func section(t testing.TB, c *Codec, flags Flags, addr uint64, parts ...part) []
 		num += len(p.fres)
 	}
 	h := c.AppendHeader(nil, &Header{
-		Flags: flags, NumFDEs: uint32(len(parts)), NumFREs: uint32(num), FRELen: uint32(len(fres)), FREOff: uint32(len(fdes)),
+		Flags: flags, NumFDEs: uint32(len(parts)), NumFREs: uint32(num), FRELen: uint32(len(fres)),
+		FREOff: uint32(len(fdes)),
 	})
 	return slices.Concat(h, fdes, fres)
 }
@@ -196,7 +203,8 @@ func section(t testing.TB, c *Codec, flags Flags, addr uint64, parts ...part) []
 func TestSection(t *testing.T) {
 	parts := []part{
 		{FDE{Start: 0x1000, Size: 0x20}, []FRE{{0, Row{CFA: sp(8)}}, {1, Row{CFA: sp(16)}}}},
-		{FDE{Start: 0x2000, Size: 0x40, PCMask: true, RepSize: 16}, []FRE{{0, Row{CFA: sp(8)}}, {11, Row{CFA: sp(16)}}}},
+		{FDE{Start: 0x2000, Size: 0x40, PCMask: true, RepSize: 16},
+			[]FRE{{0, Row{CFA: sp(8)}}, {11, Row{CFA: sp(16)}}}},
 	}
 	for _, tt := range []struct {
 		version Version
@@ -212,14 +220,16 @@ func TestSection(t *testing.T) {
 			"\x00\x10\xff\xff\x20\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00" +
 			"\x00\x20\xff\xff\x40\x00\x00\x00\x06\x00\x00\x00\x02\x00\x00\x00\x10\x10\x00\x00" +
 			"\x00\x03\x08\x01\x03\x10" + "\x00\x03\x08\x0b\x03\x10"},
-		{V2, FDESorted | FDEFuncStartPCRel, 0x10000, "\xe2\xde\x02\x05\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00\x0c\x00\x00\x00\x00\x00\x00\x00\x28\x00\x00\x00" +
-			"\xe4\x0f\xff\xff\x20\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00" +
-			"\xd0\x1f\xff\xff\x40\x00\x00\x00\x06\x00\x00\x00\x02\x00\x00\x00\x10\x10\x00\x00" +
-			"\x00\x03\x08\x01\x03\x10" + "\x00\x03\x08\x0b\x03\x10"},
-		{V3, FDESorted | FDEFuncStartPCRel, 0x10000, "\xe2\xde\x03\x05\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00\x16\x00\x00\x00\x00\x00\x00\x00\x20\x00\x00\x00" +
-			"\xe4\x0f\xff\xff\xff\xff\xff\xff\x20\x00\x00\x00\x00\x00\x00\x00" +
-			"\xd4\x1f\xff\xff\xff\xff\xff\xff\x40\x00\x00\x00\x0b\x00\x00\x00" +
-			"\x02\x00\x00\x00\x00" + "\x00\x03\x08\x01\x03\x10" + "\x02\x00\x10\x00\x10" + "\x00\x03\x08\x0b\x03\x10"},
+		{V2, FDESorted | FDEFuncStartPCRel, 0x10000,
+			"\xe2\xde\x02\x05\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00\x0c\x00\x00\x00\x00\x00\x00\x00\x28\x00\x00\x00" +
+				"\xe4\x0f\xff\xff\x20\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00" +
+				"\xd0\x1f\xff\xff\x40\x00\x00\x00\x06\x00\x00\x00\x02\x00\x00\x00\x10\x10\x00\x00" +
+				"\x00\x03\x08\x01\x03\x10" + "\x00\x03\x08\x0b\x03\x10"},
+		{V3, FDESorted | FDEFuncStartPCRel, 0x10000,
+			"\xe2\xde\x03\x05\x03\x00\xf8\x00\x02\x00\x00\x00\x04\x00\x00\x00\x16\x00\x00\x00\x00\x00\x00\x00\x20\x00\x00\x00" +
+				"\xe4\x0f\xff\xff\xff\xff\xff\xff\x20\x00\x00\x00\x00\x00\x00\x00" +
+				"\xd4\x1f\xff\xff\xff\xff\xff\xff\x40\x00\x00\x00\x0b\x00\x00\x00" +
+				"\x02\x00\x00\x00\x00" + "\x00\x03\x08\x01\x03\x10" + "\x02\x00\x10\x00\x10" + "\x00\x03\x08\x0b\x03\x10"},
 	} {
 		c := codec(t, tt.version, AMD64Little)
 		parts := slices.Clone(parts)
@@ -235,7 +245,8 @@ func TestSection(t *testing.T) {
 			t.Errorf("%v, flags %#x: %v", tt.version, tt.flags, err)
 			continue
 		}
-		if s.Version != tt.version || s.Flags != tt.flags || s.ABI != AMD64Little || s.FixedRA != -8 || s.Codec().Version() != tt.version || s.Codec().ABI() != AMD64Little {
+		if s.Version != tt.version || s.Flags != tt.flags || s.ABI != AMD64Little || s.FixedRA != -8 ||
+			s.Codec().Version() != tt.version || s.Codec().ABI() != AMD64Little {
 			t.Errorf("header %+v", s.Header)
 		}
 		for i, d := range s.FDEs() {
@@ -257,24 +268,35 @@ func TestLookup(t *testing.T) {
 		flags Flags
 		pcs   map[uint64]string // the CFA; "" for no row
 	}{
-		{"plain", V2, []part{{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Start: 0x1010, Size: 8}, rows[1:]}}, FDESorted, map[uint64]string{
-			0xfff: "", 0x1000: "sp+8", 0x1003: "sp+8", 0x1004: "sp+16", 0x1007: "sp+16", 0x1008: "", 0x1010: "", 0x1013: "", 0x1014: "sp+16", 0x1018: "",
-		}},
-		{"in no order", V2, []part{{FDE{Start: 0x1010, Size: 8}, rows}, {FDE{Start: 0x1000, Size: 8}, rows}}, 0, map[uint64]string{
-			0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16", 0x1008: "", 0x1010: "sp+8", 0x1017: "sp+16", 0x1018: "",
-		}},
-		{"blocks", V2, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true, RepSize: 16}, rows}}, FDESorted, map[uint64]string{
-			0x1000: "sp+8", 0x1004: "sp+16", 0x100f: "sp+16", 0x1010: "sp+8", 0x1014: "sp+16", 0x1027: "sp+16", 0x1028: "",
-		}},
-		{"blocks of V1", V1, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true}, rows}}, FDESorted, map[uint64]string{0x1000: "", 0x1010: ""}},
-		{"blocks of V1 with one row", V1, []part{{FDE{Start: 0x1001, Size: 40, PCMask: true}, rows[:1]}}, FDESorted, map[uint64]string{
-			0x1000: "", 0x1001: "sp+8", 0x1028: "sp+8", 0x1029: "",
-		}},
-		{"blocks of V1 with one row behind 0", V1, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true}, rows[1:]}}, FDESorted, map[uint64]string{0x1000: "", 0x1004: ""}},
-		{"no bytes, before", V2, []part{{FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1000, Size: 8}, rows}}, FDESorted, map[uint64]string{0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16"}},
-		{"no bytes, behind", V2, []part{{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1008, Size: 1}, rows[:1]}},
+		{"plain", V2, []part{{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Start: 0x1010, Size: 8}, rows[1:]}}, FDESorted,
+			map[uint64]string{
+				0xfff: "", 0x1000: "sp+8", 0x1003: "sp+8", 0x1004: "sp+16", 0x1007: "sp+16", 0x1008: "", 0x1010: "",
+				0x1013: "", 0x1014: "sp+16", 0x1018: "",
+			}},
+		{"in no order", V2, []part{{FDE{Start: 0x1010, Size: 8}, rows}, {FDE{Start: 0x1000, Size: 8}, rows}}, 0,
+			map[uint64]string{
+				0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16", 0x1008: "", 0x1010: "sp+8", 0x1017: "sp+16", 0x1018: "",
+			}},
+		{"blocks", V2, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true, RepSize: 16}, rows}}, FDESorted,
+			map[uint64]string{
+				0x1000: "sp+8", 0x1004: "sp+16", 0x100f: "sp+16", 0x1010: "sp+8", 0x1014: "sp+16", 0x1027: "sp+16",
+				0x1028: "",
+			}},
+		{"blocks of V1", V1, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true}, rows}}, FDESorted,
+			map[uint64]string{0x1000: "", 0x1010: ""}},
+		{"blocks of V1 with one row", V1, []part{{FDE{Start: 0x1001, Size: 40, PCMask: true}, rows[:1]}}, FDESorted,
+			map[uint64]string{
+				0x1000: "", 0x1001: "sp+8", 0x1028: "sp+8", 0x1029: "",
+			}},
+		{"blocks of V1 with one row behind 0", V1, []part{{FDE{Start: 0x1000, Size: 40, PCMask: true}, rows[1:]}},
+			FDESorted, map[uint64]string{0x1000: "", 0x1004: ""}},
+		{"no bytes, before", V2, []part{{FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1000, Size: 8}, rows}}, FDESorted,
+			map[uint64]string{0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16"}},
+		{"no bytes, behind", V2, []part{{FDE{Start: 0x1000, Size: 8}, rows}, {FDE{Start: 0x1000}, nil},
+			{FDE{Start: 0x1000}, nil}, {FDE{Start: 0x1008, Size: 1}, rows[:1]}},
 			FDESorted, map[uint64]string{0xfff: "", 0x1000: "sp+8", 0x1007: "sp+16", 0x1008: "sp+8", 0x1009: ""}},
-		{"outermost", V3, []part{{FDE{Start: 0x1000, Size: 4}, nil}}, FDESorted | FDEFuncStartPCRel, map[uint64]string{0x1000: "outermost", 0x1003: "outermost", 0x1004: ""}},
+		{"outermost", V3, []part{{FDE{Start: 0x1000, Size: 4}, nil}}, FDESorted | FDEFuncStartPCRel,
+			map[uint64]string{0x1000: "outermost", 0x1003: "outermost", 0x1004: ""}},
 		{"none", V2, nil, FDESorted, map[uint64]string{0: "", math.MaxUint64: ""}},
 		{"no rows", V2, []part{{FDE{Start: 0x1000, Size: 4}, nil}}, FDESorted, map[uint64]string{0x1000: ""}},
 	} {
@@ -292,7 +314,7 @@ func TestLookup(t *testing.T) {
 				got = "outermost"
 			}
 			if got != want || err != nil {
-				t.Errorf("%s: at %#x the row is %q, error %v; %q was expected", tt.name, pc, got, err, want)
+				t.Errorf("%s: at %#x the row is %q, error %v; want %q", tt.name, pc, got, err, want)
 			}
 		}
 	}

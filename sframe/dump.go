@@ -61,7 +61,8 @@ func (s *Section) Dump(w io.Writer, where func(uint64) uint64) error {
 		}
 		if room -= len(refs); room < 0 {
 			out.Flush()
-			return fmt.Errorf("FDEs share rows: more than %d, up to FDE %d at %#x, are not printed", max(maxDumped, len(s.data)/2), i, d.Start)
+			return fmt.Errorf("FDEs share rows: more than %d, up to FDE %d at %#x, are not printed",
+				max(maxDumped, len(s.data)/2), i, d.Start)
 		}
 		fmt.Fprintf(out, "\n    func idx [%d]: pc = %#x, size = %d bytes", i, d.Start, d.Size)
 		attr := ""

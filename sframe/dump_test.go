@@ -91,7 +91,8 @@ func TestDump(t *testing.T) {
 	}
 	for name, data := range map[string][]byte{
 		"amd64v3": section(t, codec(t, V3, AMD64Little), FDESorted|FDEFuncStartPCRel, 0x8000,
-			part{FDE{Start: 0x1000, Size: 16}, every4(Row{CFA: sp(8)}, Row{CFA: fp(16), FP: slot(-16)}, Row{Outermost: true})},
+			part{FDE{Start: 0x1000, Size: 16}, every4(Row{CFA: sp(8)}, Row{CFA: fp(16), FP: slot(-16)},
+				Row{Outermost: true})},
 			part{FDE{Start: 0x1010, Size: 64, Signal: true, Flexible: true}, every4(
 				Row{CFA: deref(7, 160), RA: deref(7, 168), FP: deref(7, 120)},
 				Row{CFA: at(10, 0), FP: deref(6, 0)},
@@ -100,7 +101,8 @@ func TestDump(t *testing.T) {
 			)},
 			part{FDE{Start: 0x1050, Size: 64, PCMask: true, RepSize: 16}, every4(Row{CFA: sp(8)}, Row{CFA: sp(-16)})},
 			part{FDE{Start: 0x1090, Size: 16, Signal: true}, every4(Row{CFA: sp(8)})},
-			part{FDE{Start: 0x10a0, Size: 1 << 20}, []FRE{{0, Row{CFA: sp(8)}}, {255, Row{CFA: sp(16)}}, {0x12345, Row{CFA: sp(24)}}}},
+			part{FDE{Start: 0x10a0, Size: 1 << 20}, []FRE{{0, Row{CFA: sp(8)}}, {255, Row{CFA: sp(16)}},
+				{0x12345, Row{CFA: sp(24)}}}},
 		),
 		"aarch64v2": section(t, codec(t, V2, AArch64Little), FDESorted|FramePointer, 0x8000,
 			part{FDE{Start: 0x1000, Size: 16, KeyB: true}, every4(
@@ -127,7 +129,8 @@ func TestDump(t *testing.T) {
 			t.Errorf("%s: error %v,\n%swant\n%s", name, err, &out, printed[name])
 		}
 		out.Reset()
-		moved := strings.ReplaceAll(strings.ReplaceAll(printed[name], "0x1000", "0x7100"), "000000000000100", "000000000000710")
+		moved := strings.ReplaceAll(strings.ReplaceAll(printed[name], "0x1000", "0x7100"), "000000000000100",
+			"000000000000710")
 		if name == "aarch64v2" {
 			if err := s.Dump(&out, func(pc uint64) uint64 { return pc + 0x6100 }); err != nil || out.String() != moved {
 				t.Errorf("%s, moved: error %v,\n%swant\n%s", name, err, &out, moved)

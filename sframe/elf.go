@@ -38,7 +38,10 @@ func FromELF(f *elf.File) (*Section, error) {
 	if f.Type == elf.ET_REL {
 		return nil, errors.New("this is a relocatable object, in which functions have no addresses; link it first")
 	}
-	i, err := FindSection(len(f.Sections), func(i int) (string, uint32) { return f.Sections[i].Name, uint32(f.Sections[i].Type) })
+	i, err := FindSection(len(f.Sections), func(i int) (string, uint32) {
+		return f.Sections[i].Name,
+			uint32(f.Sections[i].Type)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -34,14 +34,17 @@ func image(t *testing.T, typ elf.Type, parts ...elfPart) *elf.File {
 		off, size := uint64(begin+len(data)), uint64(len(p.data))
 		data = append(data, p.data...)
 		if p.segment != 0 {
-			progs = append(progs, elf.Prog64{Type: uint32(p.segment), Off: off, Vaddr: p.addr, Filesz: size, Memsz: size})
+			progs = append(progs, elf.Prog64{Type: uint32(p.segment), Off: off, Vaddr: p.addr, Filesz: size,
+				Memsz: size})
 			continue
 		}
-		sections = append(sections, elf.Section64{Name: uint32(len(names)), Type: uint32(p.typ), Addr: p.addr, Off: off, Size: size})
+		sections = append(sections, elf.Section64{Name: uint32(len(names)), Type: uint32(p.typ), Addr: p.addr, Off: off,
+			Size: size})
 		names += p.name + "\x00"
 	}
 	if len(sections) > 1 {
-		sections = append(sections, elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: uint64(begin + len(data)), Size: uint64(len(names))})
+		sections = append(sections, elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: uint64(begin + len(data)),
+			Size: uint64(len(names))})
 		data = append(data, names...)
 		h.Shoff, h.Shnum, h.Shstrndx = 64, uint16(len(sections)), uint16(len(sections)-1)
 	} else {
@@ -65,7 +68,8 @@ func image(t *testing.T, typ elf.Type, parts ...elfPart) *elf.File {
 
 func TestFromELF(t *testing.T) {
 	const text = elf.SHT_PROGBITS
-	data := section(t, codec(t, V2, AMD64Little), FDESorted, 0x8000, part{FDE{Start: 0x1000, Size: 8}, []FRE{{0, Row{CFA: sp(8)}}}})
+	data := section(t, codec(t, V2, AMD64Little), FDESorted, 0x8000,
+		part{FDE{Start: 0x1000, Size: 8}, []FRE{{0, Row{CFA: sp(8)}}}})
 	for _, tt := range []struct {
 		name  string
 		typ   elf.Type
@@ -73,15 +77,21 @@ func TestFromELF(t *testing.T) {
 		want  string // an error; "" for none
 	}{
 		{"by type", elf.ET_DYN, []elfPart{{name: ".x", typ: SHTGNUSFrame, addr: 0x8000, data: data}}, ""},
-		{"by name", elf.ET_EXEC, []elfPart{{name: ".text", typ: text}, {name: ".sframe", typ: text, addr: 0x8000, data: data}}, ""},
-		{"by segment", elf.ET_DYN, []elfPart{{segment: elf.PT_LOAD}, {segment: PTGNUSFrame, addr: 0x8000, data: data}}, ""},
+		{"by name", elf.ET_EXEC, []elfPart{{name: ".text", typ: text},
+			{name: ".sframe", typ: text, addr: 0x8000, data: data}}, ""},
+		{"by segment", elf.ET_DYN, []elfPart{{segment: elf.PT_LOAD}, {segment: PTGNUSFrame, addr: 0x8000, data: data}},
+			""},
 		{"the section counts", elf.ET_DYN, []elfPart{
-			{segment: PTGNUSFrame, addr: 0x8000, data: []byte("no section")}, {name: ".sframe", typ: SHTGNUSFrame, addr: 0x8000, data: data},
+			{segment: PTGNUSFrame, addr: 0x8000, data: []byte("no section")},
+			{name: ".sframe", typ: SHTGNUSFrame, addr: 0x8000, data: data},
 		}, ""},
 		{"none", elf.ET_DYN, []elfPart{{name: ".text", typ: text}}, "there is no .sframe section, nor a PT_GNU_SFRAME"},
-		{"two", elf.ET_DYN, []elfPart{{name: ".sframe", typ: text, data: data}, {name: ".y", typ: SHTGNUSFrame, data: data}}, "sections 1 and 2 are both .sframe"},
-		{"without bytes", elf.ET_DYN, []elfPart{{name: ".sframe", typ: elf.SHT_NOBITS, data: data}}, "section 1 (.sframe) has no bytes in the file"},
-		{"malformed", elf.ET_DYN, []elfPart{{name: ".sframe", typ: SHTGNUSFrame, data: []byte("no section")}}, ".sframe+0x0: starts with 6e 6f"},
+		{"two", elf.ET_DYN, []elfPart{{name: ".sframe", typ: text, data: data},
+			{name: ".y", typ: SHTGNUSFrame, data: data}}, "sections 1 and 2 are both .sframe"},
+		{"without bytes", elf.ET_DYN, []elfPart{{name: ".sframe", typ: elf.SHT_NOBITS, data: data}},
+			"section 1 (.sframe) has no bytes in the file"},
+		{"malformed", elf.ET_DYN, []elfPart{{name: ".sframe", typ: SHTGNUSFrame, data: []byte("no section")}},
+			".sframe+0x0: starts with 6e 6f"},
 		{"object", elf.ET_REL, []elfPart{{name: ".sframe", typ: text, data: data}}, "link it first"},
 	} {
 		s, err := FromELF(image(t, tt.typ, tt.parts...))
@@ -116,6 +126,7 @@ func TestFromELFCut(t *testing.T) {
 // TestTypes has the numbers of the format document, "SFrame Section", and of the GNU toolchain's elf/common.h.
 func TestTypes(t *testing.T) {
 	if SHTGNUSFrame != 0x6ffffff4 || PTGNUSFrame != 0x6474e554 || SectionName != ".sframe" {
-		t.Errorf("SHT_GNU_SFRAME is %#x, PT_GNU_SFRAME %#x, and the section is called %s", SHTGNUSFrame, PTGNUSFrame, SectionName)
+		t.Errorf("SHT_GNU_SFRAME is %#x, PT_GNU_SFRAME %#x, and the section is called %s", SHTGNUSFrame, PTGNUSFrame,
+			SectionName)
 	}
 }

@@ -19,7 +19,8 @@ func converted(name string) *bytes.Reader {
 		log.Fatal(err)
 	}
 	var out bytes.Buffer
-	if _, err := convert.Convert(context.Background(), bytes.NewReader(prog), int64(len(prog)), &out, convert.Options{}); err != nil {
+	if _, err := convert.Convert(context.Background(), bytes.NewReader(prog), int64(len(prog)), &out,
+		convert.Options{}); err != nil {
 		log.Fatal(err)
 	}
 	return bytes.NewReader(out.Bytes())

@@ -14,7 +14,8 @@ func TestTypeFor(t *testing.T) {
 		last uint32
 		typ  FREType
 		size int
-	}{{0, Addr1, 1}, {0xff, Addr1, 1}, {0x100, Addr2, 2}, {0xffff, Addr2, 2}, {0x10000, Addr4, 4}, {math.MaxUint32, Addr4, 4}} {
+	}{{0, Addr1, 1}, {0xff, Addr1, 1}, {0x100, Addr2, 2}, {0xffff, Addr2, 2}, {0x10000, Addr4, 4},
+		{math.MaxUint32, Addr4, 4}} {
 		if got := TypeFor(tt.last); got != tt.typ || got.Size() != tt.size {
 			t.Errorf("%#x: type %d of %d bytes, want %d of %d", tt.last, got, got.Size(), tt.typ, tt.size)
 		}
@@ -38,7 +39,8 @@ func TestTypeFor(t *testing.T) {
 
 // TestIsSection looks at the magic number only.
 func TestIsSection(t *testing.T) {
-	for b, want := range map[string]bool{"": false, "\xe2": false, "\xe2\xde": true, "\xde\xe2": true, "\xe2\xde\xff": true, "\xe2\xe2": false, "\xde\xde": false} {
+	for b, want := range map[string]bool{"": false, "\xe2": false, "\xe2\xde": true, "\xde\xe2": true,
+		"\xe2\xde\xff": true, "\xe2\xe2": false, "\xde\xde": false} {
 		if IsSection([]byte(b)) != want {
 			t.Errorf("% x: %t", b, !want)
 		}
@@ -57,7 +59,8 @@ func TestFind(t *testing.T) {
 	}
 	sorted := s.Sorted()
 	for pc, want := range map[uint64]uint64{
-		0: 0, 0xfff: 0, 0x1000: 0x1000, 0x101f: 0x1000, 0x1020: 0, 0x2000: 0, 0x200f: 0, 0x2010: 0x2010, 0x2011: 0, 0x3000: 0x3000, 0x300f: 0x3000, 0x3010: 0,
+		0: 0, 0xfff: 0, 0x1000: 0x1000, 0x101f: 0x1000, 0x1020: 0, 0x2000: 0, 0x200f: 0, 0x2010: 0x2010, 0x2011: 0,
+		0x3000: 0x3000, 0x300f: 0x3000, 0x3010: 0,
 		math.MaxUint64: 0,
 	} {
 		for _, s := range []*Section{s, sorted} {
@@ -95,7 +98,8 @@ func TestNoFREs(t *testing.T) {
 		if tt.v == V3 {
 			flags |= FDEFuncStartPCRel
 		}
-		s, err := Decode(section(t, codec(t, tt.v, AMD64Little), flags, 0, part{FDE{Start: 0x1000, Size: 8, Flexible: tt.flexible}, nil}), 0)
+		s, err := Decode(section(t, codec(t, tt.v, AMD64Little), flags, 0,
+			part{FDE{Start: 0x1000, Size: 8, Flexible: tt.flexible}, nil}), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +151,8 @@ func TestRefs(t *testing.T) {
 		{"the bytes of a row of the last FDE", FDE{Size: 64, Flexible: true}, []FRE{{0, Row{CFA: at(1, 8)}}}},
 	} {
 		tt.fde.Start = 0x1000
-		s, err := Decode(section(t, codec(t, V3, AMD64Little), FDESorted|FDEFuncStartPCRel, 0, part{tt.fde, tt.fres}, last), 0)
+		s, err := Decode(section(t, codec(t, V3, AMD64Little), FDESorted|FDEFuncStartPCRel, 0,
+			part{tt.fde, tt.fres}, last), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +173,8 @@ func TestRefs(t *testing.T) {
 
 // TestRuleNames prints rules as people write them.
 func TestRuleNames(t *testing.T) {
-	for want, r := range map[string]Rule{"u": {}, "sp+8": sp(8), "fp-16": fp(-16), "*(c-16)": slot(-16), "r10+0": at(10, 0), "*(r6-8)": deref(6, -8)} {
+	for want, r := range map[string]Rule{"u": {}, "sp+8": sp(8), "fp-16": fp(-16), "*(c-16)": slot(-16),
+		"r10+0": at(10, 0), "*(r6-8)": deref(6, -8)} {
 		if r.String() != want {
 			t.Errorf("%#v is printed as %s, want %s", r, r, want)
 		}
@@ -194,7 +200,8 @@ func TestLayouts(t *testing.T) {
 	if Newest() != V3 {
 		t.Errorf("the newest version is %v", Newest())
 	}
-	for abi, want := range map[ABI][2]uint16{AArch64Big: {31, 29}, AArch64Little: {31, 29}, AMD64Little: {7, 6}, S390XBig: {15, 11}} {
+	for abi, want := range map[ABI][2]uint16{AArch64Big: {31, 29}, AArch64Little: {31, 29}, AMD64Little: {7, 6},
+		S390XBig: {15, 11}} {
 		if got := [2]uint16{abi.SP(), abi.FP()}; got != want {
 			t.Errorf("%v: registers %d, want %d", abi, got, want)
 		}

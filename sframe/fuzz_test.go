@@ -123,7 +123,7 @@ func lookup(t *testing.T, s *Section, pc uint64) {
 		}
 	}
 	if err != nil || ok != found || e != row {
-		t.Fatalf("Lookup(%#x) is %v, %t, error %v; %v, %t was expected", pc, e, ok, err, row, found)
+		t.Fatalf("Lookup(%#x) is %v, %t, error %v; want %v, %t", pc, e, ok, err, row, found)
 	}
 }
 
@@ -142,9 +142,11 @@ func TestMalformed(t *testing.T) {
 		{"nothing", 0, 0xe2, ""},
 		{"the first FDE starts behind the second", 29, 0x20, ".sframe+0x1c: FDEs are not sorted by start address"},
 		{"rows start at the same place", 71, 0, ".sframe+0x47: FRE starts at 0x0, not after the one before it"},
-		{"a row starts behind the function", 71, 0x10, ".sframe+0x47: FRE starts at 0x10 of a function or block of 0x10 bytes"},
+		{"a row starts behind the function", 71, 0x10,
+			".sframe+0x47: FRE starts at 0x10 of a function or block of 0x10 bytes"},
 		{"fewer rows than the header says", 40, 1, ".sframe+0xc: header says 4 FREs, but the FDEs have 3"},
-		{"more rows than there is room for", 40, 7, ".sframe+0x1c: 7 FREs at 0x0 of the FRE sub-section do not fit its 12 bytes"},
+		{"more rows than there is room for", 40, 7,
+			".sframe+0x1c: 7 FREs at 0x0 of the FRE sub-section do not fit its 12 bytes"},
 		{"as many rows as there is room for", 40, 6, ".sframe+0xc: header says 4 FREs, but the FDEs have 8"},
 		{"rows behind the end", 36, 13, ".sframe+0x1c: FREs at 0xd of the FRE sub-section do not fit its 12 bytes"},
 		{"rows of an unknown type", 44, 3, ".sframe+0x1c: FRE type is 3, not 0, 1 or 2"},
@@ -159,7 +161,7 @@ func TestMalformed(t *testing.T) {
 			_, err = s.FREs(i, nil)
 		}
 		if got := fmt.Sprint(err); tt.want == "" && err != nil || !strings.Contains(got, tt.want) {
-			t.Errorf("%s: error %v; %q was expected", tt.name, err, tt.want)
+			t.Errorf("%s: error %v; want %q", tt.name, err, tt.want)
 		}
 	}
 }

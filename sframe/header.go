@@ -76,7 +76,8 @@ func decodeHeader(data []byte) (h Header, c *Codec, err error) {
 		*v = order.Uint32(data[8+4*i:])
 	}
 	if l.PCRel && h.Flags&FDEFuncStartPCRel == 0 && h.NumFDEs > 0 {
-		return h, nil, errorf(3, "flag %#x is missing, without which %v has no meaning", uint8(FDEFuncStartPCRel), h.Version)
+		return h, nil, errorf(3, "flag %#x is missing, without which %v has no meaning", uint8(FDEFuncStartPCRel),
+			h.Version)
 	}
 	return h, c, nil
 }

@@ -30,8 +30,8 @@ func with(b []byte, off int, by string) []byte {
 	return b
 }
 
-// TestFields changes one field of a section at a time, by the offsets of the format document: the preamble has four bytes,
-// and the header 28; an FDE has 17 in V1, 20 in V2, and 16 with an attribute of 5 in V3.
+// TestFields changes one field of a section at a time, by the offsets of the format document: the preamble has four
+// bytes, and the header 28; an FDE has 17 in V1, 20 in V2, and 16 with an attribute of 5 in V3.
 func TestFields(t *testing.T) {
 	v1, v2, v3 := sound(t, V1, AMD64Little), sound(t, V2, AMD64Little), sound(t, V3, AMD64Little)
 	big := sound(t, V2, S390XBig)
@@ -50,8 +50,10 @@ func TestFields(t *testing.T) {
 		{"a preamble alone", v2[:4], 0, "4 bytes are too few for a header of 28"},
 		{"half a header", v2[:27], 0, "27 bytes are too few for a header of 28"},
 		{"other magic", with(v2, 0, "\xe2\xdd"), 0, "starts with e2 dd instead of the magic 0xdee2"},
-		{"magic of the other byte order", with(v2, 0, "\xde\xe2"), 0, "byte order is BigEndian, but that of ABI amd64 is LittleEndian"},
-		{"big-endian ABI in little-endian", with(v2, 4, "\x04"), 0, "byte order is LittleEndian, but that of ABI s390x is BigEndian"},
+		{"magic of the other byte order", with(v2, 0, "\xde\xe2"), 0,
+			"byte order is BigEndian, but that of ABI amd64 is LittleEndian"},
+		{"big-endian ABI in little-endian", with(v2, 4, "\x04"), 0,
+			"byte order is LittleEndian, but that of ABI s390x is BigEndian"},
 		{"version 0", with(v2, 2, "\x00"), 2, "version 0 is not known"},
 		{"version 4", with(v2, 2, "\x04"), 2, "version 4 is not known"},
 		{"V1 with errata 1's flag", with(v1, 3, "\x05"), 3, "flags 0x4 are not defined in SFRAME_VERSION_1"},
@@ -59,7 +61,8 @@ func TestFields(t *testing.T) {
 		{"V2 with frame pointers", with(v2, 3, "\x03"), 0, ""},
 		{"V2 with an unknown flag", with(v2, 3, "\x09"), 3, "flags 0x8 are not defined in SFRAME_VERSION_2"},
 		{"V3 with frame pointers", with(v3, 3, "\x07"), 3, "flags 0x2 are not defined in SFRAME_VERSION_3"},
-		{"V3 relative to the section", with(v3, 3, "\x01"), 3, "flag 0x4 is missing, without which SFRAME_VERSION_3 has no meaning"},
+		{"V3 relative to the section", with(v3, 3, "\x01"), 3,
+			"flag 0x4 is missing, without which SFRAME_VERSION_3 has no meaning"},
 		{"ABI 0", with(v2, 4, "\x00"), 4, "ABI 0 is not known in SFRAME_VERSION_2"},
 		{"ABI 5", with(v2, 4, "\x05"), 4, "ABI 5 is not known in SFRAME_VERSION_2"},
 		{"s390x in V1", with(v1, 4, "\x04"), 4, "ABI 4 is not known in SFRAME_VERSION_1"},
@@ -68,7 +71,8 @@ func TestFields(t *testing.T) {
 		{"FDEs beyond the end", with(v2, 8, "\x03"), 20, "3 FDEs at 0x1c do not fit the section of 54 bytes"},
 		{"an FRE more", with(v2, 12, "\x03"), 12, "header says 3 FREs, but the FDEs have 2"},
 		{"an FRE less", with(v2, 12, "\x01"), 12, "header says 1 FREs, but the FDEs have 2"},
-		{"FREs of a byte more", with(v2, 16, "\x07"), 24, "FREs at 0x30, 7 bytes, overlap the FDEs or do not fit the section of 54 bytes"},
+		{"FREs of a byte more", with(v2, 16, "\x07"), 24,
+			"FREs at 0x30, 7 bytes, overlap the FDEs or do not fit the section of 54 bytes"},
 		{"FDEs a byte on", with(v2, 20, "\x01"), 24, "FREs at 0x30, 6 bytes, overlap the FDEs"},
 		{"FDEs far on", with(v2, 20, "\xff\xff\xff\xff"), 20, "1 FDEs at 0x10000001b do not fit"},
 		{"FREs a byte back", with(v2, 24, "\x13"), 24, "FREs at 0x2f, 6 bytes, overlap the FDEs"},
@@ -76,10 +80,14 @@ func TestFields(t *testing.T) {
 		{"auxiliary header beyond the end", with(v2, 7, "\xff"), 20, "1 FDEs at 0x11b do not fit"},
 		{"bytes after the FREs", append(slices.Clone(v2), 1, 2, 3), 0, ""},
 
-		{"rows at the end of the sub-section", with(v2, fde+8, "\x06"), fde, "2 FREs at 0x6 of the FRE sub-section do not fit its 6 bytes"},
-		{"rows behind the sub-section", with(v2, fde+8, "\x07"), fde, "FREs at 0x7 of the FRE sub-section do not fit its 6 bytes"},
-		{"four rows", with(with(v2, 12, "\x04"), fde+12, "\x04"), fde, "4 FREs at 0x0 of the FRE sub-section do not fit its 6 bytes"},
-		{"an attribute at the end", with(v3, fde+12, "\x07"), fde, "FREs at 0x7 of the FRE sub-section do not fit its 11 bytes"},
+		{"rows at the end of the sub-section", with(v2, fde+8, "\x06"), fde,
+			"2 FREs at 0x6 of the FRE sub-section do not fit its 6 bytes"},
+		{"rows behind the sub-section", with(v2, fde+8, "\x07"), fde,
+			"FREs at 0x7 of the FRE sub-section do not fit its 6 bytes"},
+		{"four rows", with(with(v2, 12, "\x04"), fde+12, "\x04"), fde,
+			"4 FREs at 0x0 of the FRE sub-section do not fit its 6 bytes"},
+		{"an attribute at the end", with(v3, fde+12, "\x07"), fde,
+			"FREs at 0x7 of the FRE sub-section do not fit its 11 bytes"},
 		{"an attribute before the end", with(v3, fde+12, "\x06"), 28 + 16 + 6, "FDE type is 3"},
 		{"type 2", with(v3, attr3+3, "\x02"), attr3, "FDE type is 2, not 0 or 1"},
 		{"FRE type 3", with(v2, fde+16, "\x03"), fde, "FRE type is 3, not 0, 1 or 2"},
@@ -121,9 +129,12 @@ func TestRowBytes(t *testing.T) {
 		off  uint64
 		want string
 	}{
-		{"starts at the end of the function", with(v2, fres+3, "\x10"), 1, fres + 3, "FRE starts at 0x10 of a function or block of 0x10 bytes"},
-		{"starts where the one before does", with(v2, fres+3, "\x00"), 1, fres + 3, "FRE starts at 0x0, not after the one before it"},
-		{"starts at the end of a block", with(v2, 28+16, "\x10\x04"), 1, fres + 3, "FRE starts at 0x4 of a function or block of 0x4 bytes"},
+		{"starts at the end of the function", with(v2, fres+3, "\x10"), 1, fres + 3,
+			"FRE starts at 0x10 of a function or block of 0x10 bytes"},
+		{"starts where the one before does", with(v2, fres+3, "\x00"), 1, fres + 3,
+			"FRE starts at 0x0, not after the one before it"},
+		{"starts at the end of a block", with(v2, 28+16, "\x10\x04"), 1, fres + 3,
+			"FRE starts at 0x4 of a function or block of 0x4 bytes"},
 		{"words of size 3", with(v2, fres+4, "\x63"), 1, fres + 4, "FRE info word 0x63 has data words of size code 3"},
 		{"three words", with(v2, fres+1, "\x06"), 0, fres + 1, "3 data words of an FRE make no row"},
 		{"one byte too long", with(v2, fres+4, "\x05"), 1, fres + 4, "section ends inside an FRE"},

@@ -45,7 +45,8 @@ func Decode(data []byte, addr uint64) (*Section, error) {
 		return nil, errorf(20, "%d FDEs at %#x do not fit the section of %d bytes", h.NumFDEs, fdeOff, size)
 	}
 	if freOff < fdeEnd && h.NumFDEs > 0 || freOff+uint64(h.FRELen) > size {
-		return nil, errorf(24, "FREs at %#x, %d bytes, overlap the FDEs or do not fit the section of %d bytes", freOff, h.FRELen, size)
+		return nil, errorf(24, "FREs at %#x, %d bytes, overlap the FDEs or do not fit the section of %d bytes", freOff,
+			h.FRELen, size)
 	}
 	s := &Section{
 		Header: h, codec: c, data: data[:freOff+uint64(h.FRELen)], addr: addr, pcrel: h.Flags&FDEFuncStartPCRel != 0,

@@ -125,7 +125,8 @@ func FuzzStructured(f *testing.F) {
 				})
 				got, ok, err := out.Lookup(pc)
 				if err != nil || ok != want || ok && (got.Start != row.Start || !abi.SameRow(got.Row, row.Row)) {
-					t.Fatalf("%v: at %#x %+v, %t, error %v; %+v, %t was expected", c.Version(), pc, got, ok, err, row, want)
+					t.Fatalf("%v: at %#x %+v, %t, error %v; want %+v, %t", c.Version(), pc, got, ok, err,
+						row, want)
 				}
 			}
 		}

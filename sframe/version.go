@@ -44,12 +44,14 @@ var layouts = [...]Layout{
 		ABIs: []ABI{AArch64Big, AArch64Little, AMD64Little},
 	},
 	V2: {
-		HeaderSize: 28, FDESize: 20, StartSize: 4, MaxFREs: math.MaxUint32, Flags: FDESorted | FramePointer | FDEFuncStartPCRel,
+		HeaderSize: 28, FDESize: 20, StartSize: 4, MaxFREs: math.MaxUint32,
+		Flags:   FDESorted | FramePointer | FDEFuncStartPCRel,
 		ABIs:    []ABI{AArch64Big, AArch64Little, AMD64Little, S390XBig},
 		Errata2: true, RepSize: true, RegWords: true, Objects: true,
 	},
 	V3: {
-		HeaderSize: 28, FDESize: 16, AttrSize: 5, StartSize: 8, MaxFREs: math.MaxUint16, Flags: FDESorted | FDEFuncStartPCRel,
+		HeaderSize: 28, FDESize: 16, AttrSize: 5, StartSize: 8, MaxFREs: math.MaxUint16,
+		Flags: FDESorted | FDEFuncStartPCRel,
 		ABIs:  []ABI{AArch64Big, AArch64Little, AMD64Little, S390XBig},
 		PCRel: true, RepSize: true, Signal: true, Flexible: true, Outermost: true, Errata2: true, Objects: true,
 	},

@@ -62,48 +62,73 @@ func TestForm(t *testing.T) {
 		want    [2]any // in V2 and V3: a row or a gap
 	}{
 		{"at a call", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, none), both(row(sp(8)))},
-		{"with a frame pointer", elf.EM_X86_64, x86(cfaOf(6, 16), offset(-8), offset(-16), none), both(row(fp(16), sframe.Rule{}, slot(-16)))},
+		{"with a frame pointer", elf.EM_X86_64, x86(cfaOf(6, 16), offset(-8), offset(-16), none),
+			both(row(fp(16), sframe.Rule{}, slot(-16)))},
 		{"frame pointer unchanged", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), sameValue, none), both(row(sp(8)))},
 		{"SP said to be the CFA", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, valOffset(0)), both(row(sp(8)))},
-		{"on r10", elf.EM_X86_64, x86(cfaOf(10, 0), offset(-8), none, none), [2]any{gap(CFARegister, ColumnCFA), row(reg(10, 0))}},
+		{"on r10", elf.EM_X86_64, x86(cfaOf(10, 0), offset(-8), none, none),
+			[2]any{gap(CFARegister, ColumnCFA), row(reg(10, 0))}},
 		{"on the last register with room", elf.EM_X86_64, x86(cfaOf(1<<16-1, 0), offset(-8), none, none),
 			[2]any{gap(CFARegister, ColumnCFA), row(reg(1<<16-1, 0))}},
-		{"on a register without room", elf.EM_X86_64, x86(cfaOf(1<<16, 0), offset(-8), none, none), never(CFARegister, ColumnCFA)},
-		{"DRAP", elf.EM_X86_64, x86(computed(0x76, 0x78, 0x06), offset(-8), computed(0x76, 0), none), // *(rbp-8), *(rbp)
+		{"on a register without room", elf.EM_X86_64, x86(cfaOf(1<<16, 0), offset(-8), none, none),
+			never(CFARegister, ColumnCFA)},
+		// *(rbp-8), *(rbp)
+		{"DRAP", elf.EM_X86_64, x86(computed(0x76, 0x78, 0x06), offset(-8), computed(0x76, 0), none),
 			[2]any{gap(DRAP, ColumnCFA), row(deref(fp(-8)), sframe.Rule{}, deref(fp(0)))}},
-		{"loaded by SP", elf.EM_X86_64, x86(computed(0x77, 8, 0x06), offset(-8), none, none), [2]any{gap(CFAExpression, ColumnCFA), row(deref(sp(8)))}},
-		{"loaded twice", elf.EM_X86_64, x86(computed(0x77, 8, 0x06, 0x06), offset(-8), none, none), never(CFAExpression, ColumnCFA)},
-		{"a register plus a number, computed", elf.EM_X86_64, x86(computed(0x77, 8), offset(-8), none, none), both(row(sp(8)))},
+		{"loaded by SP", elf.EM_X86_64, x86(computed(0x77, 8, 0x06), offset(-8), none, none),
+			[2]any{gap(CFAExpression, ColumnCFA), row(deref(sp(8)))}},
+		{"loaded twice", elf.EM_X86_64, x86(computed(0x77, 8, 0x06, 0x06), offset(-8), none, none),
+			never(CFAExpression, ColumnCFA)},
+		{"a register plus a number, computed", elf.EM_X86_64, x86(computed(0x77, 8), offset(-8), none, none),
+			both(row(sp(8)))},
 		{"no CFA", elf.EM_X86_64, x86(undef, offset(-8), none, none), never(CFAMissing, ColumnCFA)},
-		{"CFA offset of 32 bits and one", elf.EM_X86_64, x86(cfaOf(7, 1<<31), offset(-8), none, none), never(OffsetRange, ColumnCFA)},
+		{"CFA offset of 32 bits and one", elf.EM_X86_64, x86(cfaOf(7, 1<<31), offset(-8), none, none),
+			never(OffsetRange, ColumnCFA)},
 		{"no caller", elf.EM_X86_64, x86(cfaOf(7, 8), undef, none, none), [2]any{gap(Outermost, ColumnRA), outermost}},
-		{"return address in rdi", elf.EM_X86_64, x86(cfaOf(7, 8), inRegister(5), none, none), [2]any{gap(RARegister, ColumnRA), row(sp(8), reg(5, 0))}},
-		{"return address at CFA-16", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-16), none, none), [2]any{gap(RAOffset, ColumnRA), row(sp(16), slot(-16))}},
-		{"return address a number from the CFA", elf.EM_X86_64, x86(cfaOf(7, 16), valOffset(-16), none, none), [2]any{gap(RARule, ColumnRA), row(sp(16), sp(0))}},
+		{"return address in rdi", elf.EM_X86_64, x86(cfaOf(7, 8), inRegister(5), none, none),
+			[2]any{gap(RARegister, ColumnRA), row(sp(8), reg(5, 0))}},
+		{"return address at CFA-16", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-16), none, none),
+			[2]any{gap(RAOffset, ColumnRA), row(sp(16), slot(-16))}},
+		{"return address a number from the CFA", elf.EM_X86_64, x86(cfaOf(7, 16), valOffset(-16), none, none),
+			[2]any{gap(RARule, ColumnRA), row(sp(16), sp(0))}},
 		{"return address without a rule", elf.EM_X86_64, x86(cfaOf(7, 8), none, none, none), never(RARule, ColumnRA)},
-		{"return address loaded twice", elf.EM_X86_64, x86(cfaOf(7, 8), computed(0x77, 0, 0x06), none, none), never(RARule, ColumnRA)},
-		{"frame pointer in rbx", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), inRegister(3), none), [2]any{gap(FPRegister, ColumnFP), row(sp(8), sframe.Rule{}, reg(3, 0))}},
-		{"frame pointer in a register without room", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), inRegister(1<<16), none), never(FPRegister, ColumnFP)},
+		{"return address loaded twice", elf.EM_X86_64, x86(cfaOf(7, 8), computed(0x77, 0, 0x06), none, none),
+			never(RARule, ColumnRA)},
+		{"frame pointer in rbx", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), inRegister(3), none),
+			[2]any{gap(FPRegister, ColumnFP), row(sp(8), sframe.Rule{}, reg(3, 0))}},
+		{"frame pointer in a register without room", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), inRegister(1<<16),
+			none), never(FPRegister, ColumnFP)},
 		{"frame pointer lost", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), undef, none), never(FPUndefined, ColumnFP)},
-		{"frame pointer a number from the CFA", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-8), valOffset(-24), none), [2]any{gap(FPRule, ColumnFP), row(sp(16), sframe.Rule{}, sp(-8))}},
-		{"frame pointer where the CFA's register was", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-8), valComputed(0x77, 24), none), [2]any{gap(FPRule, ColumnFP), row(sp(16), sframe.Rule{}, sp(24))}},
-		{"frame pointer loaded twice", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-8), computed(0x77, 24, 0x06), none), never(FPRule, ColumnFP)},
+		{"frame pointer a number from the CFA", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-8), valOffset(-24), none),
+			[2]any{gap(FPRule, ColumnFP), row(sp(16), sframe.Rule{}, sp(-8))}},
+		{"frame pointer where the CFA's register was", elf.EM_X86_64,
+			x86(cfaOf(7, 16), offset(-8), valComputed(0x77, 24), none),
+			[2]any{gap(FPRule, ColumnFP), row(sp(16), sframe.Rule{}, sp(24))}},
+		{"frame pointer loaded twice", elf.EM_X86_64, x86(cfaOf(7, 16), offset(-8), computed(0x77, 24, 0x06), none),
+			never(FPRule, ColumnFP)},
 		{"SP in r8", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, inRegister(8)), never(SPRule, ColumnSP)},
 		{"SP saved", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, offset(-16)), never(SPRule, ColumnSP)},
 
 		{"at a call, aarch64", elf.EM_AARCH64, arm(cfaOf(31, 0), none, none, cfi.Unsigned), both(row(sp(0)))},
-		{"frame record", elf.EM_AARCH64, arm(cfaOf(29, 32), offset(-24), offset(-32), cfi.Unsigned), both(row(fp(32), slot(-24), slot(-32)))},
-		{"return address only", elf.EM_AARCH64, arm(cfaOf(31, 16), offset(-16), none, cfi.Unsigned), both(row(sp(16), slot(-16)))},
+		{"frame record", elf.EM_AARCH64, arm(cfaOf(29, 32), offset(-24), offset(-32), cfi.Unsigned),
+			both(row(fp(32), slot(-24), slot(-32)))},
+		{"return address only", elf.EM_AARCH64, arm(cfaOf(31, 16), offset(-16), none, cfi.Unsigned),
+			both(row(sp(16), slot(-16)))},
 		{"frame pointer only, aarch64", elf.EM_AARCH64, arm(cfaOf(31, 16), none, offset(-16), cfi.Unsigned),
 			[2]any{gap(FPWithoutRA, ColumnFP), row(sp(16), sframe.Rule{}, slot(-16))}},
 		{"signed", elf.EM_AARCH64, arm(cfaOf(31, 16), none, none, cfi.Signed), both(signed)},
-		{"signed with the pc", elf.EM_AARCH64, arm(cfaOf(31, 16), none, none, cfi.SignedWithPC), never(RASigned, ColumnNone)},
-		{"return address in x17", elf.EM_AARCH64, arm(cfaOf(31, 0), inRegister(17), none, cfi.Unsigned), [2]any{gap(RARegister, ColumnRA), row(sp(0), reg(17, 0))}},
+		{"signed with the pc", elf.EM_AARCH64, arm(cfaOf(31, 16), none, none, cfi.SignedWithPC),
+			never(RASigned, ColumnNone)},
+		{"return address in x17", elf.EM_AARCH64, arm(cfaOf(31, 0), inRegister(17), none, cfi.Unsigned),
+			[2]any{gap(RARegister, ColumnRA), row(sp(0), reg(17, 0))}},
 
 		{"at a call, s390x", elf.EM_S390, z(cfaOf(15, 160), none, none, none), both(row(sp(160)))},
-		{"saved registers, s390x", elf.EM_S390, z(cfaOf(11, 328), offset(-48), offset(-72), offset(-40)), both(row(fp(328), slot(-48), slot(-72)))},
-		{"frame pointer only, s390x", elf.EM_S390, z(cfaOf(15, 320), none, offset(-72), none), both(row(sp(320), sframe.Rule{}, slot(-72)))},
-		{"return address in f0", elf.EM_S390, z(cfaOf(15, 160), inRegister(16), none, none), both(row(sp(160), reg(16, 0)))},
+		{"saved registers, s390x", elf.EM_S390, z(cfaOf(11, 328), offset(-48), offset(-72), offset(-40)),
+			both(row(fp(328), slot(-48), slot(-72)))},
+		{"frame pointer only, s390x", elf.EM_S390, z(cfaOf(15, 320), none, offset(-72), none),
+			both(row(sp(320), sframe.Rule{}, slot(-72)))},
+		{"return address in f0", elf.EM_S390, z(cfaOf(15, 160), inRegister(16), none, none),
+			both(row(sp(160), reg(16, 0)))},
 		{"CFA 4 from a multiple of 8", elf.EM_S390, z(cfaOf(15, 164), none, none, none), never(OffsetRange, ColumnCFA)},
 		{"SP is not CFA-160", elf.EM_S390, z(cfaOf(15, 160), none, none, valOffset(0)), never(SPRule, ColumnSP)},
 	} {
@@ -123,11 +148,12 @@ func TestForm(t *testing.T) {
 			switch want := tt.want[i].(type) {
 			case sframe.Row:
 				if g.Reason != 0 || row != want {
-					t.Errorf("%s, %v: %+v, gap %v; %+v was expected", tt.name, v, row, g.Reason, want)
+					t.Errorf("%s, %v: %+v, gap %v; want %+v", tt.name, v, row, g.Reason, want)
 				}
 			case Gap:
 				if g.Reason != want.Reason || g.Column != want.Column {
-					t.Errorf("%s, %v: %+v, gap %q of the %v; %q of the %v was expected", tt.name, v, row, g.Reason, g.Column, want.Reason, want.Column)
+					t.Errorf("%s, %v: %+v, gap %q of the %v; want %q of the %v", tt.name, v, row, g.Reason,
+						g.Column, want.Reason, want.Column)
 				}
 			}
 		}
@@ -187,18 +213,21 @@ func TestReachOf(t *testing.T) {
 		{sframe.Version(9), addr, false, 1, Reach{}},
 	} {
 		if got := ReachOf(tt.version, tt.addr, tt.pcrel, tt.fdes); got != tt.want {
-			t.Errorf("%v at %#x, pcrel %t, %d FDEs: %#x, want %#x", tt.version, tt.addr, tt.pcrel, tt.fdes, got, tt.want)
+			t.Errorf("%v at %#x, pcrel %t, %d FDEs: %#x, want %#x", tt.version, tt.addr, tt.pcrel, tt.fdes,
+				got, tt.want)
 		}
 	}
 }
 
-// overlaid returns the table of an FDE in .eh_frame that lies within another one in .debug_frame, and so leaves two pieces of it.
+// overlaid returns the table of an FDE in .eh_frame that lies within another one in .debug_frame, and so leaves two
+// pieces of it.
 func overlaid(t *testing.T, cie, fde, debugCIE, debugFDE []byte) *cfi.Table {
 	t.Helper()
 	first := record(0, cie...)
 	eh := slices.Concat(first, record(uint32(len(first)+4), fde...))
 	debug := slices.Concat(record(0xffffffff, debugCIE...), record(0, debugFDE...))
-	table, err := cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.EHFrame, Data: eh}, cfi.Section{Source: cfi.DebugFrame, Data: debug})
+	table, err := cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.EHFrame, Data: eh},
+		cfi.Section{Source: cfi.DebugFrame, Data: debug})
 	if err != nil || table.NumErrors > 0 || table.Len() != 3 {
 		t.Fatalf("%d functions, errors %v, %v", table.Len(), err, table.Errors)
 	}
@@ -221,14 +250,16 @@ func TestPieces(t *testing.T) {
 			parts = append(parts, res)
 		}
 		res := Merge(parts)
-		if want := (Sum{Functions: 1, Ranges: 2, Bytes: 0x100 - 0x20}); res.Functions != 2 || res.Sums[Outermost] != want || res.Covered != 0x20 {
-			t.Errorf("%d parts: %d functions, %d bytes covered, gaps %+v; 2, 32 and %+v were expected", n, res.Functions, res.Covered, res.Sums[Outermost], want)
+		if want := (Sum{Functions: 1, Ranges: 2, Bytes: 0x100 - 0x20}); res.Functions != 2 ||
+			res.Sums[Outermost] != want || res.Covered != 0x20 {
+			t.Errorf("%d parts: %d functions, %d bytes covered, gaps %+v; want 2, 32 and %+v", n,
+				res.Functions, res.Covered, res.Sums[Outermost], want)
 		}
 	}
 }
 
-// TestLossyPieces has a row that V2 has no form for, with the CFA in r10, in the first, the second, or both of two pieces
-// of an FDE that another one leaves. They count as one function, which is not whole.
+// TestLossyPieces has a row that V2 has no form for, with the CFA in r10, in the first, the second, or both of two
+// pieces of an FDE that another one leaves. They count as one function, which is not whole.
 func TestLossyPieces(t *testing.T) {
 	const advance = 0x40
 	rules := []byte{1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1} // CFA r7+8, r16 at CFA-8
@@ -242,8 +273,9 @@ func TestLossyPieces(t *testing.T) {
 		code := slices.Concat(bounds(0x1000, 0x40), rule(1), []byte{advance | 0x18}, rule(2))
 		table := overlaid(t, rules, bounds(0x1010, 0x10), rules, code)
 		res, err := Translate(table, Options{Version: sframe.V2}, Discard())
-		if n := res.Sums[CFARegister].Functions; err != nil || res.Functions != 2 || res.Whole != whole || n != 2-whole {
-			t.Errorf("%02b: %d functions, of them %d whole and %d with such rows, error %v; 2, %d and %d were expected",
+		if n := res.Sums[CFARegister].Functions; err != nil || res.Functions != 2 || res.Whole != whole ||
+			n != 2-whole {
+			t.Errorf("%02b: %d functions, of them %d whole and %d with such rows, error %v; want 2, %d and %d",
 				bits, res.Functions, res.Whole, n, err, whole, 2-whole)
 		}
 	}

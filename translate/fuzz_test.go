@@ -58,7 +58,8 @@ func FuzzTranslate(f *testing.F) {
 			source, layout = cfi.DebugFrame, generate.Layout{}
 		}
 		data, _ := c.Encode(layout)
-		table, err := cfi.Parse(m.Elf, m.Order, cfi.Section{Source: source, Data: data, Addr: layout.Addr, Text: layout.Text, GOT: layout.GOT})
+		table, err := cfi.Parse(m.Elf, m.Order, cfi.Section{Source: source, Data: data, Addr: layout.Addr,
+			Text: layout.Text, GOT: layout.GOT})
 		if err != nil || table.NumErrors > 0 {
 			t.Fatalf("error %v, %v", err, table.Errors)
 		}
@@ -90,8 +91,10 @@ func FuzzTranslate(f *testing.F) {
 			results = append(results, r)
 		}
 		sum := translate.Merge(results)
-		if sum.Covered != res.Covered || sum.Described != res.Described || len(sum.Gaps) != len(res.Gaps) || sum.Functions != res.Functions || sum.Whole != res.Whole {
-			t.Errorf("in parts: %d of %d bytes, %d gaps, %d of %d functions; %d of %d, %d, %d of %d were expected", sum.Covered, sum.Described, len(sum.Gaps),
+		if sum.Covered != res.Covered || sum.Described != res.Described || len(sum.Gaps) != len(res.Gaps) ||
+			sum.Functions != res.Functions || sum.Whole != res.Whole {
+			t.Errorf("in parts: %d of %d bytes, %d gaps, %d of %d functions; want %d of %d, %d, %d of %d",
+				sum.Covered, sum.Described, len(sum.Gaps),
 				sum.Whole, sum.Functions, res.Covered, res.Described, len(res.Gaps), res.Whole, res.Functions)
 		}
 		if !slices.Equal(joined.fdes, all.fdes) {
@@ -129,14 +132,16 @@ func add(t *testing.T, table *cfi.Table, res *translate.Result, s *sink, codec *
 		gaps += g.Size()
 		pieces = append(pieces, piece{g.Begin, g.End})
 		if g.Begin < g.Function.Begin || g.End > g.Function.End || g.Begin >= g.End || g.Reason.Name() == "" {
-			t.Errorf("gap %#x-%#x (%v) of the function %#x-%#x", g.Begin, g.End, g.Reason, g.Function.Begin, g.Function.End)
+			t.Errorf("gap %#x-%#x (%v) of the function %#x-%#x", g.Begin, g.End, g.Reason, g.Function.Begin,
+				g.Function.End)
 		}
 		if w := generate.At(rows, g.Begin); w == nil || w.Rules != nil && g.Reason == translate.Malformed {
 			t.Errorf("gap at %#x: %v, for %+v", g.Begin, g.Reason, w)
 		}
 	}
 	if res.Described != described || res.Covered != covered || covered+gaps != described {
-		t.Errorf("%d bytes are described and %d covered; functions have %d, FDEs %d, gaps %d", res.Described, res.Covered, described, covered, gaps)
+		t.Errorf("%d bytes are described and %d covered; functions have %d, FDEs %d, gaps %d", res.Described,
+			res.Covered, described, covered, gaps)
 	}
 	slices.SortFunc(pieces, func(a, b piece) int {
 		if a.begin < b.begin {

@@ -50,8 +50,8 @@ func (x *translator) plt(pushAt uint64) error {
 	return nil
 }
 
-// spread adds rows for [begin, end): as blocks of rep bytes if the version has them, otherwise one for each step. A rep of
-// 0 stands for steps that do not repeat.
+// spread adds rows for [begin, end): as blocks of rep bytes if the version has them, otherwise one for each step. A rep
+// of 0 stands for steps that do not repeat.
 func (x *translator) spread(steps []sframe.Ref, begin, end, rep uint64) {
 	first := end // of the blocks
 	// In V1, which has no field for the size, readers do not agree on which rows hold.

@@ -6,27 +6,28 @@ import "fmt"
 type Reason uint8
 
 const (
-	_             Reason = iota
-	DRAP                 // stack realignment: the CFA is loaded from the frame, or in the register that its address came from
-	CFARegister          // the CFA is based on a register other than SP and FP
-	CFAExpression        // the CFA is an expression that is no register plus an offset
-	CFAAddress           // the CFA depends on the address that the code is loaded at
-	CFAMissing           // the row has no CFA rule
-	RARegister           // the return address is in a register
-	RAOffset             // the return address is saved, but not where the ABI has it
-	RARule               // the return address has another rule
-	RASigned             // the return address is signed in a way that is not SP's
-	FPRegister           // FP is saved in a register
-	FPRule               // FP has another rule that is no slot at an offset from the CFA
-	FPWithoutRA          // FP is saved and the return address is not
-	FPUndefined          // FP is lost
-	SPRule               // SP has a rule, and its value is not the CFA
-	SignalFrame          // the function is a signal frame
-	OffsetRange          // an offset does not fit 32 bits, or the ABI's scale
-	TooFar               // the function is too far from the section for a start address of 32 bits
-	TooLarge             // the function has 4 GiB or more, or maxRows rows
-	Outermost            // the return address is undefined: there is no caller
-	Malformed            // the CFI is malformed
+	_ Reason = iota
+	// stack realignment: the CFA is loaded from the frame, or in the register that its address came from
+	DRAP
+	CFARegister   // the CFA is based on a register other than SP and FP
+	CFAExpression // the CFA is an expression that is no register plus an offset
+	CFAAddress    // the CFA depends on the address that the code is loaded at
+	CFAMissing    // the row has no CFA rule
+	RARegister    // the return address is in a register
+	RAOffset      // the return address is saved, but not where the ABI has it
+	RARule        // the return address has another rule
+	RASigned      // the return address is signed in a way that is not SP's
+	FPRegister    // FP is saved in a register
+	FPRule        // FP has another rule that is no slot at an offset from the CFA
+	FPWithoutRA   // FP is saved and the return address is not
+	FPUndefined   // FP is lost
+	SPRule        // SP has a rule, and its value is not the CFA
+	SignalFrame   // the function is a signal frame
+	OffsetRange   // an offset does not fit 32 bits, or the ABI's scale
+	TooFar        // the function is too far from the section for a start address of 32 bits
+	TooLarge      // the function has 4 GiB or more, or maxRows rows
+	Outermost     // the return address is undefined: there is no caller
+	Malformed     // the CFI is malformed
 )
 
 // names are stable: they appear in reports for programs.

@@ -41,9 +41,11 @@ func parse(t *testing.T, augmentation string, fns ...described) *cfi.Table {
 	if augmentation != "" {
 		length = []byte{0}
 	}
-	data := record(0, slices.Concat([]byte{1}, []byte(augmentation), []byte{0, 1, 0x78, 16}, length, []byte{0x0c, 7, 8, 0x90, 1})...)
+	data := record(0, slices.Concat([]byte{1}, []byte(augmentation), []byte{0, 1, 0x78, 16}, length,
+		[]byte{0x0c, 7, 8, 0x90, 1})...)
 	for _, fn := range fns {
-		data = append(data, record(uint32(len(data)+4), slices.Concat(bounds(fn.begin, fn.size), length, fn.code)...)...)
+		data = append(data, record(uint32(len(data)+4), slices.Concat(bounds(fn.begin, fn.size), length,
+			fn.code)...)...)
 	}
 	table, err := cfi.Parse(elf.EM_X86_64, binary.LittleEndian, cfi.Section{Source: cfi.EHFrame, Data: data})
 	if err != nil || table.Len() != len(fns) {
@@ -135,45 +137,67 @@ func TestFunctions(t *testing.T) {
 		want string // the FDEs
 		gaps map[Reason]Sum
 	}{
-		{"two that are the same", Options{}, "", []described{{0x1000, 8, push}, {0x1010, 16, push}, {0x1020, 1, push}, {0x1030, 2, push}},
+		{"two that are the same", Options{}, "", []described{{0x1000, 8, push}, {0x1010, 16, push}, {0x1020, 1, push},
+			{0x1030, 2, push}},
 			"0x1000+0x8: 0x0 sp+8 0x1 sp+16\n0x1010+0x10: 0x0 sp+8 0x1 sp+16\n0x1020+0x1: 0x0 sp+8\n0x1030+0x2: 0x0 sp+8 0x1 sp+16\n", nil},
 		{"a gap in the middle", Options{}, "", []described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x42, 0x0d, 7}}},
 			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{CFARegister: {1, 1, 2}}},
-		{"a register and DRAP", Options{}, "", []described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x0f, 3, 0x76, 0x78, 0x06, 0x41, 0x0c, 7, 8}}},
+		{"a register and DRAP", Options{}, "",
+			[]described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x0f, 3, 0x76, 0x78, 0x06, 0x41, 0x0c, 7, 8}}},
 			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{DRAP: {1, 2, 2}}},
-		{"gaps of the same rule are one", Options{}, "", []described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x83, 3, 0x41, 0x0c, 7, 8}}},
+		{"gaps of the same rule are one", Options{}, "",
+			[]described{{0x1000, 8, []byte{0x41, 0x0d, 10, 0x41, 0x83, 3, 0x41, 0x0c, 7, 8}}},
 			"0x1000+0x1: 0x0 sp+8\n0x1003+0x5: 0x0 sp+8\n", map[Reason]Sum{CFARegister: {1, 1, 2}}},
-		{"a signal frame in V2", Options{}, "zS", []described{{0x1000, 8, push}}, "", map[Reason]Sum{SignalFrame: {1, 1, 8}}},
-		{"a signal frame in V3", Options{Version: sframe.V3}, "zS", []described{{0x1000, 8, push}}, "0x1000+0x8 signal: 0x0 sp+8 0x1 sp+16\n", nil},
-		{"out of reach", Options{Reach: Reach{0x1008, 0x1107}}, "", []described{{0x1000, 8, nil}, {0x1008, 0x100, nil}, {0x1108, 4, nil}},
+		{"a signal frame in V2", Options{}, "zS", []described{{0x1000, 8, push}}, "",
+			map[Reason]Sum{SignalFrame: {1, 1, 8}}},
+		{"a signal frame in V3", Options{Version: sframe.V3}, "zS", []described{{0x1000, 8, push}},
+			"0x1000+0x8 signal: 0x0 sp+8 0x1 sp+16\n", nil},
+		{"out of reach", Options{Reach: Reach{0x1008, 0x1107}}, "", []described{{0x1000, 8, nil}, {0x1008, 0x100, nil},
+			{0x1108, 4, nil}},
 			"0x1008+0x100: 0x0 sp+8\n", map[Reason]Sum{TooFar: {2, 2, 12}}},
-		{"a byte out of reach at the start", Options{Reach: Reach{0x1001, 0x2000}}, "", []described{{0x1000, 8, nil}}, "", map[Reason]Sum{TooFar: {1, 1, 8}}},
-		{"a byte out of reach at the end", Options{Reach: Reach{0x1000, 0x1006}}, "", []described{{0x1000, 8, nil}}, "", map[Reason]Sum{TooFar: {1, 1, 8}}},
+		{"a byte out of reach at the start", Options{Reach: Reach{0x1001, 0x2000}}, "", []described{{0x1000, 8, nil}},
+			"", map[Reason]Sum{TooFar: {1, 1, 8}}},
+		{"a byte out of reach at the end", Options{Reach: Reach{0x1000, 0x1006}}, "", []described{{0x1000, 8, nil}}, "",
+			map[Reason]Sum{TooFar: {1, 1, 8}}},
 		{"of 4 GiB", Options{}, "", []described{{0x1000, 1 << 32, nil}}, "", map[Reason]Sum{TooLarge: {1, 1, 1 << 32}}},
-		{"of 4 GiB less a byte", Options{}, "", []described{{0x1000, 1<<32 - 1, nil}}, "0x1000+0xffffffff: 0x0 sp+8\n", nil},
+		{"of 4 GiB less a byte", Options{}, "", []described{{0x1000, 1<<32 - 1, nil}}, "0x1000+0xffffffff: 0x0 sp+8\n",
+			nil},
 		{"malformed", Options{}, "", []described{{0x1000, 8, []byte{0x3f}}}, "", map[Reason]Sum{Malformed: {1, 1, 8}}},
-		{"too many rows", Options{}, "", []described{{0x1000, maxRows + 7, every(maxRows - 1)}}, "", map[Reason]Sum{TooLarge: {1, 1, maxRows + 7}}},
+		{"too many rows", Options{}, "", []described{{0x1000, maxRows + 7, every(maxRows - 1)}}, "",
+			map[Reason]Sum{TooLarge: {1, 1, maxRows + 7}}},
 
-		{"a PLT that stays", Options{Moves: fixed}, "", []described{{0x1000, 64, pltCFA}}, "0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
-		{"a PLT that is moved by blocks", Options{Moves: by16}, "", []described{{0x1000, 64, pltCFA}}, "0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
+		{"a PLT that stays", Options{Moves: fixed}, "", []described{{0x1000, 64, pltCFA}},
+			"0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
+		{"a PLT that is moved by blocks", Options{Moves: by16}, "", []described{{0x1000, 64, pltCFA}},
+			"0x1000+0x40 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
 		{"a PLT in V1", Options{Version: sframe.V1, Moves: by16}, "", []described{{0x1000, 32, pltCFA}},
 			"0x1000+0x20: 0x0 sp+8 0xb sp+16 0x10 sp+8 0x1b sp+16\n", nil},
-		{"a PLT that is moved anywhere", Options{}, "", []described{{0x1000, 64, pltCFA}}, "", map[Reason]Sum{CFAAddress: {1, 1, 64}}},
-		{"a PLT that is moved by 8", Options{Moves: func(uint64) uint64 { return 8 }}, "", []described{{0x1000, 64, pltCFA}}, "", map[Reason]Sum{CFAAddress: {1, 1, 64}}},
-		{"a PLT of a block and a half", Options{Moves: by16}, "", []described{{0x1000, 24, pltCFA}}, "0x1000+0x18: 0x0 sp+8 0xb sp+16 0x10 sp+8\n", nil},
+		{"a PLT that is moved anywhere", Options{}, "", []described{{0x1000, 64, pltCFA}}, "",
+			map[Reason]Sum{CFAAddress: {1, 1, 64}}},
+		{"a PLT that is moved by 8", Options{Moves: func(uint64) uint64 { return 8 }}, "",
+			[]described{{0x1000, 64, pltCFA}}, "", map[Reason]Sum{CFAAddress: {1, 1, 64}}},
+		{"a PLT of a block and a half", Options{Moves: by16}, "", []described{{0x1000, 24, pltCFA}},
+			"0x1000+0x18: 0x0 sp+8 0xb sp+16 0x10 sp+8\n", nil},
 		{"a PLT that starts in a block", Options{Moves: by16}, "", []described{{0x1008, 56, pltCFA}},
 			"0x1008+0x8: 0x0 sp+8 0x3 sp+16\n0x1010+0x30 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
-		{"a PLT of one entry", Options{Moves: by16}, "", []described{{0x1000, 16, pltCFA}}, "0x1000+0x10: 0x0 sp+8 0xb sp+16\n", nil},
-		{"a PLT of 1 MiB", Options{Moves: by16}, "", []described{{0x100000, maxPLT, pltCFA}}, "0x100000+0x100000 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
-		{"a PLT of 1 MiB and a byte", Options{Moves: by16}, "", []described{{0x100000, maxPLT + 1, pltCFA}}, "", map[Reason]Sum{CFAExpression: {1, 1, maxPLT + 1}}},
+		{"a PLT of one entry", Options{Moves: by16}, "", []described{{0x1000, 16, pltCFA}},
+			"0x1000+0x10: 0x0 sp+8 0xb sp+16\n", nil},
+		{"a PLT of 1 MiB", Options{Moves: by16}, "", []described{{0x100000, maxPLT, pltCFA}},
+			"0x100000+0x100000 rep 16: 0x0 sp+8 0xb sp+16\n", nil},
+		{"a PLT of 1 MiB and a byte", Options{Moves: by16}, "", []described{{0x100000, maxPLT + 1, pltCFA}}, "",
+			map[Reason]Sum{CFAExpression: {1, 1, maxPLT + 1}}},
 		{"a PLT at the end of memory", Options{Moves: by16}, "", []described{{1<<64 - 32, 31, pltCFA}},
 			"0xffffffffffffffe0+0x1f: 0x0 sp+8 0xb sp+16 0x10 sp+8 0x1b sp+16\n", nil},
-		{"a PLT with the return address undefined", Options{Moves: by16}, "", []described{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 16)}},
+		{"a PLT with the return address undefined", Options{Moves: by16}, "",
+			[]described{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 16)}},
 			"", map[Reason]Sum{Outermost: {1, 1, 64}}},
-		{"a PLT with the frame pointer undefined", Options{Moves: by16}, "", []described{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 6)}},
+		{"a PLT with the frame pointer undefined", Options{Moves: by16}, "",
+			[]described{{0x1000, 64, append(pltCFA[:len(pltCFA):len(pltCFA)], 0x07, 6)}},
 			"", map[Reason]Sum{FPUndefined: {1, 1, 64}}},
-		{"another CFA by the pc", Options{Moves: fixed}, "", []described{{0x1000, 4, []byte{0x0f, 2, 0x80, 0}}}, "", map[Reason]Sum{CFAExpression: {1, 1, 4}}},
-		{"the CFA is what is at an address by pc", Options{Moves: fixed}, "", []described{{0x1000, 4, []byte{0x0f, 3, 0x80, 0, 0x06}}}, "", map[Reason]Sum{CFAExpression: {1, 1, 4}}},
+		{"another CFA by the pc", Options{Moves: fixed}, "", []described{{0x1000, 4, []byte{0x0f, 2, 0x80, 0}}}, "",
+			map[Reason]Sum{CFAExpression: {1, 1, 4}}},
+		{"the CFA is what is at an address by pc", Options{Moves: fixed}, "",
+			[]described{{0x1000, 4, []byte{0x0f, 3, 0x80, 0, 0x06}}}, "", map[Reason]Sum{CFAExpression: {1, 1, 4}}},
 	} {
 		if tt.opt.Version == 0 {
 			tt.opt.Version = sframe.V2
@@ -194,13 +218,16 @@ func TestFunctions(t *testing.T) {
 		if tt.gaps == nil {
 			tt.gaps = make(map[Reason]Sum)
 		}
-		if sink.String() != tt.want || !reflect.DeepEqual(res.Sums, tt.gaps) || res.Described != described || res.Covered != described-left {
-			t.Errorf("%s: %+v, %d bytes of %d covered\n%swant %+v\n%s", tt.name, res.Sums, res.Covered, res.Described, &sink, tt.gaps, tt.want)
+		if sink.String() != tt.want || !reflect.DeepEqual(res.Sums, tt.gaps) || res.Described != described ||
+			res.Covered != described-left {
+			t.Errorf("%s: %+v, %d bytes of %d covered\n%swant %+v\n%s", tt.name, res.Sums, res.Covered, res.Described,
+				&sink, tt.gaps, tt.want)
 		}
 		sum := make(map[Reason]uint64)
 		for _, g := range res.Gaps {
 			sum[g.Reason] += g.Size()
-			if g.Function == nil || g.Begin < g.Function.Begin || g.End > g.Function.End || (g.Reason == Malformed) != (g.Err != nil) {
+			if g.Function == nil || g.Begin < g.Function.Begin || g.End > g.Function.End ||
+				(g.Reason == Malformed) != (g.Err != nil) {
 				t.Errorf("%s: gap %+v", tt.name, g)
 			}
 		}
@@ -218,7 +245,8 @@ func TestBudget(t *testing.T) {
 	for i := range uint64(5) {
 		fns = append(fns, described{(i + 1) << 24, maxPLT, pltCFA})
 		opt := Options{Version: sframe.V2, Moves: func(uint64) uint64 { return 16 }, Budget: elffile.NewBudget(0)}
-		if _, err := Translate(parse(t, "", fns...), opt, Discard()); errors.Is(err, elffile.ErrBudget) != (len(fns) == 5) {
+		if _, err := Translate(parse(t, "", fns...), opt, Discard()); errors.Is(err,
+			elffile.ErrBudget) != (len(fns) == 5) {
 			t.Errorf("%d PLTs of 1 MiB: error %v", len(fns), err)
 		}
 	}
@@ -233,12 +261,14 @@ func TestRefused(t *testing.T) {
 			t.Errorf("the sink fails at its call %d: error %v, want %v", fail, err, want)
 		}
 	}
-	if _, err := Translate(table, Options{}, Discard()); err == nil || !strings.Contains(err.Error(), "SFRAME_VERSION_0") {
+	if _, err := Translate(table, Options{}, Discard()); err == nil ||
+		!strings.Contains(err.Error(), "SFRAME_VERSION_0") {
 		t.Errorf("version 0: error %v", err)
 	}
 	other := *table
 	other.Machine = elf.EM_RISCV
-	if _, err := Translate(&other, Options{Version: sframe.V2}, Discard()); err == nil || !strings.Contains(err.Error(), "EM_RISCV") {
+	if _, err := Translate(&other, Options{Version: sframe.V2}, Discard()); err == nil ||
+		!strings.Contains(err.Error(), "EM_RISCV") {
 		t.Errorf("RISC-V: error %v", err)
 	}
 }
@@ -258,16 +288,22 @@ func TestStubs(t *testing.T) {
 		bytes uint64
 	}{
 		{"one", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8))}, "0x1000+0x10: 0x0 sp+8\n", 16},
-		{"neighbours of the same frame", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x1010, 8, at(0, 8))}, "0x1000+0x18: 0x0 sp+8\n", 24},
-		{"a byte between", Reach{}, []plt.Stub{stub(0x1000, 15, at(0, 8)), stub(0x1010, 8, at(0, 8))}, "0x1000+0xf: 0x0 sp+8\n0x1010+0x8: 0x0 sp+8\n", 23},
-		{"other frames", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x1010, 16, at(0, 16))}, "0x1000+0x10: 0x0 sp+8\n0x1010+0x10: 0x0 sp+16\n", 32},
-		{"blocks", Reach{}, []plt.Stub{stub(0x1000, 16, pushed...), stub(0x1010, 16, pushed...), stub(0x1020, 16, pushed...)},
+		{"neighbours of the same frame", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x1010, 8, at(0, 8))},
+			"0x1000+0x18: 0x0 sp+8\n", 24},
+		{"a byte between", Reach{}, []plt.Stub{stub(0x1000, 15, at(0, 8)), stub(0x1010, 8, at(0, 8))},
+			"0x1000+0xf: 0x0 sp+8\n0x1010+0x8: 0x0 sp+8\n", 23},
+		{"other frames", Reach{}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x1010, 16, at(0, 16))},
+			"0x1000+0x10: 0x0 sp+8\n0x1010+0x10: 0x0 sp+16\n", 32},
+		{"blocks", Reach{}, []plt.Stub{stub(0x1000, 16, pushed...), stub(0x1010, 16, pushed...),
+			stub(0x1020, 16, pushed...)},
 			"0x1000+0x30 rep 16: 0x0 sp+8 0xb sp+16\n", 48},
 		{"blocks of two sizes", Reach{}, []plt.Stub{stub(0x1000, 16, pushed...), stub(0x1010, 24, pushed...)},
 			"0x1000+0x10: 0x0 sp+8 0xb sp+16\n0x1010+0x18: 0x0 sp+8 0xb sp+16\n", 40},
 		{"the last byte out of reach", Reach{0x1000, 0x100e}, []plt.Stub{stub(0x1000, 16, at(0, 8))}, "", 0},
-		{"all in reach", Reach{0x1000, 0x100f}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x2000, 16, at(0, 8))}, "0x1000+0x10: 0x0 sp+8\n", 16},
-		{"a return address that has no form", Reach{}, []plt.Stub{stub(0x1000, 16, plt.Step{CFA: 8, RA: -16}), stub(0x2000, 16, at(0, 8))}, "0x2000+0x10: 0x0 sp+8\n", 16},
+		{"all in reach", Reach{0x1000, 0x100f}, []plt.Stub{stub(0x1000, 16, at(0, 8)), stub(0x2000, 16, at(0, 8))},
+			"0x1000+0x10: 0x0 sp+8\n", 16},
+		{"a return address that has no form", Reach{}, []plt.Stub{stub(0x1000, 16, plt.Step{CFA: 8, RA: -16}),
+			stub(0x2000, 16, at(0, 8))}, "0x2000+0x10: 0x0 sp+8\n", 16},
 	} {
 		var sink kept
 		opt := Options{Version: sframe.V2, Reach: tt.reach, Stubs: tt.stubs, Moves: func(uint64) uint64 { return 16 }}
@@ -278,8 +314,8 @@ func TestStubs(t *testing.T) {
 	}
 }
 
-// TestUnknownValues prints expressions whose value is not known by their operations, as the DWARF standard names them, and
-// those that are too long or cut off by their bytes.
+// TestUnknownValues prints expressions whose value is not known by their operations, as the DWARF standard names them,
+// and those that are too long or cut off by their bytes.
 func TestUnknownValues(t *testing.T) {
 	long := slices.Repeat([]byte{0x96}, maxPrinted)
 	for _, tt := range []struct {
@@ -293,7 +329,8 @@ func TestUnknownValues(t *testing.T) {
 		{ColumnFP, valComputed(0x06, 0x06), "exp DW_OP_deref DW_OP_deref"},
 		{ColumnCFA, computed(0x9e, 0xff, 0xff, 0xff, 0x7f), "exp 9e ff ff ff 7f"},
 		{ColumnCFA, computed(0x10, 0x80), "exp DW_OP_constu 10 80"},
-		{ColumnCFA, computed(append(slices.Clone(long), 0x06, 0x06)...), "exp " + strings.Repeat("96 ", maxPrinted-1) + "96 and 2 bytes more"},
+		{ColumnCFA, computed(append(slices.Clone(long), 0x06, 0x06)...), "exp " + strings.Repeat("96 ", maxPrinted-1) +
+			"96 and 2 bytes more"},
 	} {
 		got := NewRuleWriter(sframe.AMD64Little).Rule(&Gap{Column: tt.column, Rule: tt.rule})
 		if got != tt.want {
@@ -308,8 +345,8 @@ func TestUnknownValues(t *testing.T) {
 	}
 }
 
-// TestTopmost has rules on other registers than SP and FP (V3 specification, "Flexible FDEs"): for the CFA, for the return
-// address, for the frame pointer, and for none.
+// TestTopmost has rules on other registers than SP and FP (V3 specification, "Flexible FDEs"): for the CFA, for the
+// return address, for the frame pointer, and for none.
 func TestTopmost(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -326,7 +363,8 @@ func TestTopmost(t *testing.T) {
 		table := parse(t, "", described{0x1000, 0x40, tt.code})
 		res, err := Translate(table, Options{Version: sframe.V3}, Discard())
 		if err != nil || res.Covered != 0x40 || res.Topmost != tt.want {
-			t.Errorf("%s: %d of %d bytes covered in the topmost frame only, error %v; %d of 64 was expected", tt.name, res.Topmost, res.Covered, err, tt.want)
+			t.Errorf("%s: %d of %d bytes covered in the topmost frame only, error %v; want %d of 64", tt.name,
+				res.Topmost, res.Covered, err, tt.want)
 		}
 	}
 }

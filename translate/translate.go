@@ -171,7 +171,8 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 		return nil, err
 	}
 	x := &translator{
-		arch: a, opt: opt, codec: codec, layout: codec.Layout(), sink: sink, res: &Result{Functions: t.Len(), Sums: make(map[Reason]Sum)},
+		arch: a, opt: opt, codec: codec, layout: codec.Layout(), sink: sink,
+		res:   &Result{Functions: t.Len(), Sums: make(map[Reason]Sum)},
 		known: make([]known, t.NumRules()), repeat: make([]repeatable, t.NumPrograms()),
 	}
 	mine := scratches.Get().(*scratch)
@@ -392,14 +393,16 @@ func (x *translator) again(handle int) {
 	x.res.Covered += fn.End - fn.Begin
 	x.res.Padding += x.pad
 	x.res.Whole++
-	x.sink.Repeat(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin + x.pad), KeyB: fn.KeyB(), Signal: fn.Signal()}, handle)
+	x.sink.Repeat(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin + x.pad), KeyB: fn.KeyB(),
+		Signal: fn.Signal()}, handle)
 }
 
 // commit hands the current function over.
 func (x *translator) commit() error {
 	for i := range x.runs {
 		r := &x.runs[i]
-		d := sframe.FDE{Start: r.begin, Size: uint32(r.end - r.begin + x.after(r)), PCMask: r.rep > 0, RepSize: r.rep, KeyB: x.fn.KeyB(), Signal: x.fn.Signal()}
+		d := sframe.FDE{Start: r.begin, Size: uint32(r.end - r.begin + x.after(r)), PCMask: r.rep > 0, RepSize: r.rep,
+			KeyB: x.fn.KeyB(), Signal: x.fn.Signal()}
 		var err error
 		if r.handle, err = x.sink.Add(d, x.refs[r.first:r.last]); err != nil {
 			return err
@@ -437,8 +440,8 @@ func (x *translator) commit() error {
 	return nil
 }
 
-// after returns how many bytes of padding get the last row of a run. That of a block holds for the blocks only, and one that
-// depends on the pc for its own.
+// after returns how many bytes of padding get the last row of a run. That of a block holds for the blocks only, and one
+// that depends on the pc for its own.
 func (x *translator) after(r *run) uint64 {
 	if r.end != x.fn.End || r.rep > 0 || x.pcRead {
 		return 0

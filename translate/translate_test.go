@@ -24,7 +24,8 @@ func TestEvaluate(t *testing.T) {
 		{"breg0 8", []byte{0x70, 8}, value{}, reg(0, 8)},
 		{"breg31 -8", []byte{0x8f, 0x78}, value{}, reg(31, -8)},
 		{"breg7 64", []byte{0x77, 0xc0, 0}, value{}, reg(7, 64)},
-		{"breg7 -2^63", []byte{0x77, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01}, value{}, reg(7, -1<<63)},
+		{"breg7 -2^63", []byte{0x77, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01}, value{},
+			reg(7, -1<<63)},
 		{"bregx 7 8", []byte{0x92, 7, 8}, value{}, reg(7, 8)},
 		{"breg7 0, plus_uconst 200", []byte{0x77, 0, 0x23, 0xc8, 1}, value{}, reg(7, 200)},
 		{"breg7 0, lit16, plus", []byte{0x77, 0, 0x40, 0x22}, value{}, reg(7, 16)},
@@ -72,8 +73,8 @@ func steps(pairs ...uint32) (out []sframe.Ref) {
 	return out
 }
 
-// TestBlocks has steps that become blocks, or not: it depends on their size, which is an unsigned byte (specification, "The
-// SFrame FDE"), and on where the code can be.
+// TestBlocks has steps that become blocks, or not: it depends on their size, which is an unsigned byte (specification,
+// "The SFrame FDE"), and on where the code can be.
 func TestBlocks(t *testing.T) {
 	for _, tt := range []struct {
 		rep, moves uint64
@@ -91,11 +92,13 @@ func TestBlocks(t *testing.T) {
 		{256, 0, sframe.V2, 0},
 	} {
 		layout, _ := tt.version.Layout()
-		x := translator{layout: &layout, top: make([]bool, 17), opt: Options{Moves: func(uint64) uint64 { return tt.moves }}}
+		x := translator{layout: &layout, top: make([]bool, 17),
+			opt: Options{Moves: func(uint64) uint64 { return tt.moves }}}
 		begin, size := tt.rep*100, uint32(tt.rep)
 		x.spread(steps(0, 8, 11, 16, size, 8, size+11, 16), begin, begin+2*tt.rep, tt.rep)
 		if len(x.runs) != 1 || x.runs[0].rep != tt.want {
-			t.Errorf("steps of %d bytes, moved by multiples of %d, %v: %+v, want blocks of %d", tt.rep, tt.moves, tt.version, x.runs, tt.want)
+			t.Errorf("steps of %d bytes, moved by multiples of %d, %v: %+v, want blocks of %d", tt.rep, tt.moves,
+				tt.version, x.runs, tt.want)
 		}
 	}
 }
@@ -118,7 +121,8 @@ func TestSpread(t *testing.T) {
 					fn = append(fn, steps(uint32(pc-begin), at(pc))...)
 				}
 			}
-			x := translator{layout: &sframe.Layout{RepSize: true}, top: make([]bool, 17), opt: Options{Moves: func(uint64) uint64 { return 16 }}}
+			x := translator{layout: &sframe.Layout{RepSize: true}, top: make([]bool, 17),
+				opt: Options{Moves: func(uint64) uint64 { return 16 }}}
 			x.spread(fn, begin, end, 16)
 			pc := begin
 			for _, r := range x.runs {

@@ -25,7 +25,8 @@ func init() {
 var scratchAArch64 = []string{"X2", "X3", "X16", "X17"}
 
 func decodeAArch64(b []byte, pc uint64) (effect, error) {
-	if len(b) >= 4 && (bytes.Equal(b[:4], []byte{0x5f, 0x24, 0x03, 0xd5}) || bytes.Equal(b[:4], []byte{0x9f, 0x21, 0x03, 0xd5})) {
+	if len(b) >= 4 && (bytes.Equal(b[:4], []byte{0x5f, 0x24, 0x03, 0xd5}) ||
+		bytes.Equal(b[:4], []byte{0x9f, 0x21, 0x03, 0xd5})) {
 		return effect{size: 4}, nil // bti c and autia1716: hints, which the decoder does not name
 	}
 	in, err := arm64asm.Decode(b)
@@ -44,7 +45,8 @@ func decodeAArch64(b []byte, pc uint64) (effect, error) {
 		}
 	case arm64asm.STP:
 		m, ok := in.Args[2].(arm64asm.MemImmediate)
-		if !ok || m.Mode != arm64asm.AddrPreIndex || m.Base != arm64asm.RegSP(arm64asm.SP) || in.String() != fmt.Sprintf("STP %v, %v, [SP,#-16]!", in.Args[0], in.Args[1]) {
+		if !ok || m.Mode != arm64asm.AddrPreIndex || m.Base != arm64asm.RegSP(arm64asm.SP) ||
+			in.String() != fmt.Sprintf("STP %v, %v, [SP,#-16]!", in.Args[0], in.Args[1]) {
 			return effect{}, fmt.Errorf("%v", in)
 		}
 		e.push = 16

@@ -38,11 +38,13 @@ func mismatchInCFI(res *Result) string {
 func TestAgreed(t *testing.T) {
 	const v2fde, size, info, rep = 20, 4, 16, 17 // of V2, and where these fields are
 	field := func(data []byte, fde, field int) []byte { return data[28+v2fde*fde+field:] }
-	pcCode := []byte{0x0f, 12, 0x77, 8, 0x80, 0, 0x0a, 0, 0x10, 0x1a, 0x30, 0x2e, 0x33, 0x24} // rsp+8, and (pc & 0x1000 ? 8 : 0) more
+	// rsp+8, and (pc & 0x1000 ? 8 : 0) more
+	pcCode := []byte{0x0f, 12, 0x77, 8, 0x80, 0, 0x0a, 0, 0x10, 0x1a, 0x30, 0x2e, 0x33, 0x24}
 	pcCode = append(pcCode, 0x22)
 	pcCode[1] = byte(len(pcCode) - 2)
 	two, three := []byte{0x41, 0x0e, 16}, []byte{0x41, 0x0e, 16, 0x43, 0x0e, 24} // from 1 on, and from 4
-	unchanged := []byte{0x41, 0x0e, 16, 0x43, 0x08, 6}                           // from 4 on, rbp is said to be unchanged
+	// from 4 on, rbp is said to be unchanged
+	unchanged := []byte{0x41, 0x0e, 16, 0x43, 0x08, 6}
 	one4, rest := spRows(0, 8, 1, 16), spRows(0, 24)
 	for _, tt := range []struct {
 		name    string
@@ -64,7 +66,8 @@ func TestAgreed(t *testing.T) {
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, one4}, {sframe.FDE{Start: 0x1010, Size: 3}, one4}}, nil, "", 11},
 		// The last FDE of the first function goes on after it. That of the third one has all of it.
 		{"the first one's FDE goes on", elf.ET_DYN,
-			[]function{{begin: 0x1000, end: 0x1008, code: three}, {begin: 0x1010, end: 0x1018, code: three}, {begin: 0x1020, end: 0x1028, code: three}},
+			[]function{{begin: 0x1000, end: 0x1008, code: three}, {begin: 0x1010, end: 0x1018, code: three},
+				{begin: 0x1020, end: 0x1028, code: three}},
 			[]fde{
 				{sframe.FDE{Start: 0x1000, Size: 4}, one4}, {sframe.FDE{Start: 0x1004, Size: 8}, rest},
 				{sframe.FDE{Start: 0x1020, Size: 8}, one4},
@@ -72,30 +75,37 @@ func TestAgreed(t *testing.T) {
 		{"blocks", elf.ET_DYN,
 			[]function{{begin: 0x1000, end: 0x1008, code: two}, {begin: 0x1010, end: 0x1018, code: two}},
 			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, one4}, {sframe.FDE{Start: 0x1010, Size: 8}, one4}},
-			func(data []byte) { field(data, 1, info)[0] |= 0x10; field(data, 1, rep)[0] = 4 }, "0x1014-0x1015: CFA differs", 15},
+			func(data []byte) { field(data, 1, info)[0] |= 0x10; field(data, 1, rep)[0] = 4 },
+			"0x1014-0x1015: CFA differs", 15},
 		// The last row says what the one before it does, once it is changed.
 		{"the last row is empty", elf.ET_DYN,
 			[]function{{begin: 0x1000, end: 0x1008, code: two}, {begin: 0x1010, end: 0x1016, code: two}},
-			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8, 1, 16, 6, 24)}, {sframe.FDE{Start: 0x1010, Size: 7}, spRows(0, 8, 1, 16, 6, 24)}},
+			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8, 1, 16, 6, 24)},
+				{sframe.FDE{Start: 0x1010, Size: 7}, spRows(0, 8, 1, 16, 6, 24)}},
 			func(data []byte) { field(data, 1, size)[0], data[len(data)-1] = 6, 16 }, "FRE starts at 0x6", 0},
 		{"overlapped by the next one", elf.ET_DYN,
-			[]function{{begin: 0x1000, end: 0x1008, code: three}, {begin: 0x1010, end: 0x1018, code: three}, {begin: 0x1018, end: 0x1020}},
+			[]function{{begin: 0x1000, end: 0x1008, code: three}, {begin: 0x1010, end: 0x1018, code: three},
+				{begin: 0x1018, end: 0x1020}},
 			[]fde{
 				{sframe.FDE{Start: 0x1000, Size: 4}, one4}, {sframe.FDE{Start: 0x1004, Size: 4}, rest},
 				{sframe.FDE{Start: 0x1010, Size: 4}, one4}, {sframe.FDE{Start: 0x1014, Size: 4}, rest},
 				{sframe.FDE{Start: 0x1015, Size: 11}, spRows(0, 8)},
 			}, nil, "FDE 4 at 0x1015 overlaps the one before it", 0},
 		{"pc, other instructions", elf.ET_EXEC,
-			[]function{{begin: 0x1000, end: 0x1008, code: pcCode}, {begin: 0x2000, end: 0x2008, code: append([]byte{0}, pcCode...)}},
-			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 16)}, {sframe.FDE{Start: 0x2000, Size: 8}, spRows(0, 16)}},
+			[]function{{begin: 0x1000, end: 0x1008, code: pcCode},
+				{begin: 0x2000, end: 0x2008, code: append([]byte{0}, pcCode...)}},
+			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 16)},
+				{sframe.FDE{Start: 0x2000, Size: 8}, spRows(0, 16)}},
 			nil, "0x2000-0x2008: CFA differs", 8},
 		{"pc, the same instructions", elf.ET_EXEC,
 			[]function{{begin: 0x1000, end: 0x1008, code: pcCode}, {begin: 0x2000, end: 0x2008, code: pcCode}},
-			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 16)}, {sframe.FDE{Start: 0x2000, Size: 8}, spRows(0, 16)}},
+			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 16)},
+				{sframe.FDE{Start: 0x2000, Size: 8}, spRows(0, 16)}},
 			nil, "0x2000-0x2008: CFA differs", 8},
 		{"wrong, and the same again", elf.ET_DYN,
 			[]function{{begin: 0x1000, end: 0x1008, code: two}, {begin: 0x1010, end: 0x1018, code: two}},
-			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8, 2, 16)}, {sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8, 2, 16)}},
+			[]fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8, 2, 16)},
+				{sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8, 2, 16)}},
 			nil, "0x1001-0x1002: CFA differs", 14},
 	} {
 		data := amd64.encoded(t, tt.fdes...)
@@ -127,7 +137,8 @@ func TestPartly(t *testing.T) {
 	f := bareFile(elf.ET_DYN)
 	f.Progs = []elf.Prog64{{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 0x1000, Filesz: 0x40}}
 	table := amd64.cfi(t, function{begin: 0x1010, end: 0x1020}, function{begin: 0x1028, end: 0x1030})
-	res, err := Check(table, amd64.section(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: 0x40}, spRows(0, 8)}), f, Options{Keep: 10})
+	res, err := Check(table, amd64.section(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: 0x40}, spRows(0, 8)}), f,
+		Options{Keep: 10})
 	var got []string
 	for _, m := range res.Mismatches {
 		got = append(got, m.String()[:13])
@@ -143,7 +154,8 @@ func TestLastBlock(t *testing.T) {
 	code := []byte{0x0f, 13, 0x77, 8, 0x80, 0, 0x08, 7, 0x1a, 0x36, 0x2a, 0x33, 0x24, 0x22}
 	code[1] = byte(len(code) - 2)
 	for _, size := range []uint32{12, 14, 15, 16} {
-		table := amd64.cfi(t, function{begin: 0x1000, end: 0x1000 + uint64(size), code: code}, function{begin: 0x1000 + uint64(size), end: 0x1020, code: []byte{0x0e, 64}})
+		table := amd64.cfi(t, function{begin: 0x1000, end: 0x1000 + uint64(size), code: code},
+			function{begin: 0x1000 + uint64(size), end: 0x1020, code: []byte{0x0e, 64}})
 		d := fde{sframe.FDE{Start: 0x1000, Size: size, PCMask: true, RepSize: 8}, spRows(0, 8, 6, 16)}
 		res, err := Check(table, amd64.section(t, sframe.V2, d), bareFile(elf.ET_DYN), Options{Keep: 10})
 		if err != nil || res.Total > 0 || res.Covered != uint64(size) {
@@ -157,7 +169,8 @@ func TestWraps(t *testing.T) {
 	f := bareFile(elf.ET_DYN)
 	f.Progs = []elf.Prog64{{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 0, Filesz: ^uint64(0)}}
 	s := amd64.section(t, sframe.V3, fde{sframe.FDE{Start: ^uint64(0) - 7, Size: 16}, spRows(0, 8)})
-	if res, err := Check(amd64.cfi(t), s, f, Options{}); err == nil || !strings.HasSuffix(err.Error(), "overlaps the one before it, or wraps around") {
+	if res, err := Check(amd64.cfi(t), s, f, Options{}); err == nil ||
+		!strings.HasSuffix(err.Error(), "overlaps the one before it, or wraps around") {
 		t.Errorf("%+v, error %v", res, err)
 	}
 }

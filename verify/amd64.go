@@ -106,7 +106,8 @@ func paddingAMD64(b []byte) int {
 		return 0
 	case in.Op == x86asm.NOP:
 		return in.Len
-	case in.Op == x86asm.XCHG && b[in.Len-1] == 0x90 && in.Args[0] == in.Args[1]: // with prefixes for the operand's size
+	// with prefixes for the operand's size
+	case in.Op == x86asm.XCHG && b[in.Len-1] == 0x90 && in.Args[0] == in.Args[1]:
 		return in.Len
 	}
 	return 0

@@ -37,7 +37,8 @@ func TestRules(t *testing.T) {
 	signed.Signed = true
 	last := sframe.Row{Outermost: true}
 	plain := map[sframe.ABI]sframe.Row{
-		amd64.abi: row(at(sframe.SP, 8), none, none), aarch64.abi: row(at(sframe.SP, 0), none, none), s390x.abi: row(at(sframe.SP, 160), none, none),
+		amd64.abi: row(at(sframe.SP, 8), none, none), aarch64.abi: row(at(sframe.SP, 0), none, none),
+		s390x.abi: row(at(sframe.SP, 160), none, none),
 	}
 	for _, tt := range []struct {
 		name string
@@ -52,82 +53,132 @@ func TestRules(t *testing.T) {
 		{"as a call arrives", s390x, function{}, sframe.FDE{}, nil, ""},
 
 		// CFA.
-		{"def_cfa r6+16", amd64, function{code: []byte{0x0c, 6, 16}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.FP, 16)}, ""},
-		{"def_cfa r6+16", amd64, function{code: []byte{0x0c, 6, 16}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.FP, 24)}, "CFA differs: SFrame has CFA fp+24"},
-		{"def_cfa r6+16", amd64, function{code: []byte{0x0c, 6, 16}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.SP, 16)}, "CFA differs: SFrame has CFA sp+16"},
-		{"def_cfa r10+0", amd64, function{code: []byte{0x0c, 10, 0}}, sframe.FDE{Flexible: true}, &sframe.Row{CFA: reg(10, 0)}, ""},
-		{"def_cfa r10+0", amd64, function{code: []byte{0x0c, 10, 0}}, sframe.FDE{Flexible: true}, &sframe.Row{CFA: reg(11, 0)}, "CFA differs"},
-		{"expression breg6-8 deref", amd64, function{code: []byte{0x0f, 3, 0x76, 0x78, 0x06}}, sframe.FDE{Flexible: true}, &sframe.Row{CFA: slot(sframe.FP, -8)}, ""},
-		{"expression breg6-8 deref", amd64, function{code: []byte{0x0f, 3, 0x76, 0x78, 0x06}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.FP, -8)}, "CFA differs"},
-		{"expression breg6-8 deref plus 8", amd64, function{code: []byte{0x0f, 5, 0x76, 0x78, 0x06, 0x23, 8}}, sframe.FDE{Flexible: true}, &sframe.Row{CFA: slot(sframe.FP, -8)}, "CFA differs"},
-		{"wrong expression", amd64, function{code: []byte{0x0f, 1, 0x06}}, sframe.FDE{}, nil, "CFA: expression 06: stack is empty"},
+		{"def_cfa r6+16", amd64, function{code: []byte{0x0c, 6, 16}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.FP, 16)},
+			""},
+		{"def_cfa r6+16", amd64, function{code: []byte{0x0c, 6, 16}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.FP, 24)},
+			"CFA differs: SFrame has CFA fp+24"},
+		{"def_cfa r6+16", amd64, function{code: []byte{0x0c, 6, 16}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.SP, 16)},
+			"CFA differs: SFrame has CFA sp+16"},
+		{"def_cfa r10+0", amd64, function{code: []byte{0x0c, 10, 0}}, sframe.FDE{Flexible: true},
+			&sframe.Row{CFA: reg(10, 0)}, ""},
+		{"def_cfa r10+0", amd64, function{code: []byte{0x0c, 10, 0}}, sframe.FDE{Flexible: true},
+			&sframe.Row{CFA: reg(11, 0)}, "CFA differs"},
+		{"expression breg6-8 deref", amd64, function{code: []byte{0x0f, 3, 0x76, 0x78, 0x06}},
+			sframe.FDE{Flexible: true}, &sframe.Row{CFA: slot(sframe.FP, -8)}, ""},
+		{"expression breg6-8 deref", amd64, function{code: []byte{0x0f, 3, 0x76, 0x78, 0x06}}, sframe.FDE{},
+			&sframe.Row{CFA: at(sframe.FP, -8)}, "CFA differs"},
+		{"expression breg6-8 deref plus 8", amd64, function{code: []byte{0x0f, 5, 0x76, 0x78, 0x06, 0x23, 8}},
+			sframe.FDE{Flexible: true}, &sframe.Row{CFA: slot(sframe.FP, -8)}, "CFA differs"},
+		{"wrong expression", amd64, function{code: []byte{0x0f, 1, 0x06}}, sframe.FDE{}, nil,
+			"CFA: expression 06: stack is empty"},
 		{"no CFA", amd64, function{bare: true}, sframe.FDE{}, nil, "CFI gives no CFA"},
 
 		// The return address.
 		{"offset", amd64, function{code: []byte{0x90, 2}}, sframe.FDE{}, nil, "return address differs"},
-		{"offset", aarch64, function{code: []byte{0x9e, 1}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.SP, 0), RA: slot(sframe.CFA, -8)}, ""},
+		{"offset", aarch64, function{code: []byte{0x9e, 1}}, sframe.FDE{},
+			&sframe.Row{CFA: at(sframe.SP, 0), RA: slot(sframe.CFA, -8)}, ""},
 		{"offset", aarch64, function{code: []byte{0x9e, 1}}, sframe.FDE{}, nil, "return address differs"},
-		{"val_offset", aarch64, function{code: []byte{0x14, 30, 1}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.SP, 0), RA: slot(sframe.CFA, -8)}, "return address differs"},
-		{"register 17", aarch64, function{code: []byte{0x09, 30, 17}}, sframe.FDE{Flexible: true}, &sframe.Row{CFA: at(sframe.SP, 0), RA: reg(17, 0)}, ""},
+		{"val_offset", aarch64, function{code: []byte{0x14, 30, 1}}, sframe.FDE{},
+			&sframe.Row{CFA: at(sframe.SP, 0), RA: slot(sframe.CFA, -8)}, "return address differs"},
+		{"register 17", aarch64, function{code: []byte{0x09, 30, 17}}, sframe.FDE{Flexible: true},
+			&sframe.Row{CFA: at(sframe.SP, 0), RA: reg(17, 0)}, ""},
 		{"register 17", aarch64, function{code: []byte{0x09, 30, 17}}, sframe.FDE{}, nil, "return address differs"},
 		{"same_value", aarch64, function{code: []byte{0x08, 30}}, sframe.FDE{}, nil, ""},
-		{"expression breg6+8", amd64, function{code: []byte{0x10, 16, 2, 0x76, 8}}, sframe.FDE{Flexible: true}, &sframe.Row{CFA: at(sframe.SP, 8), RA: slot(sframe.FP, 8)}, ""},
-		{"expression plus_uconst 8", amd64, function{code: []byte{0x10, 16, 2, 0x23, 8}}, sframe.FDE{Flexible: true}, &sframe.Row{CFA: at(sframe.SP, 8), RA: slot(sframe.CFA, 8)}, ""},
-		{"expression plus_uconst 8", amd64, function{code: []byte{0x10, 16, 2, 0x23, 8}}, sframe.FDE{}, nil, "return address differs"},
-		{"val_expression breg6+8", amd64, function{code: []byte{0x16, 16, 2, 0x76, 8}}, sframe.FDE{Flexible: true}, &sframe.Row{CFA: at(sframe.SP, 8), RA: at(sframe.FP, 8)}, ""},
-		{"val_expression lit8 minus", amd64, function{code: []byte{0x16, 16, 3, 0x38, 0x1c, 0x96}}, sframe.FDE{}, nil, "return address differs"},
-		{"wrong expression", amd64, function{code: []byte{0x10, 16, 1, 0x22}}, sframe.FDE{}, nil, "return address: expression 22: stack is empty"},
-		{"wrong val_expression", amd64, function{code: []byte{0x16, 16, 1, 0x22}}, sframe.FDE{}, nil, "return address: expression 22: stack is empty"},
-		{"in no place", amd64, function{bare: true, code: []byte{0x0c, 7, 8}}, sframe.FDE{}, nil, "return address: CFI says that it is in no place"},
-		{"same_value", amd64, function{code: []byte{0x08, 16}}, sframe.FDE{}, nil, "return address: CFI says that it is in no place"},
-		{"column SP", aarch64, function{column: 31}, sframe.FDE{}, nil, "return address: CFI says that it is in no place"},
-		{"column pc", aarch64, function{column: 32}, sframe.FDE{}, nil, "return address: CFI says that it is in no place"},
-		{"column 17", aarch64, function{column: 17}, sframe.FDE{Flexible: true}, &sframe.Row{CFA: at(sframe.SP, 0), RA: reg(17, 0)}, ""},
-		{"register 2", s390x, function{code: []byte{0x09, 14, 2}}, sframe.FDE{Flexible: true}, &sframe.Row{CFA: at(sframe.SP, 160), RA: reg(2, 0)}, ""},
+		{"expression breg6+8", amd64, function{code: []byte{0x10, 16, 2, 0x76, 8}}, sframe.FDE{Flexible: true},
+			&sframe.Row{CFA: at(sframe.SP, 8), RA: slot(sframe.FP, 8)}, ""},
+		{"expression plus_uconst 8", amd64, function{code: []byte{0x10, 16, 2, 0x23, 8}}, sframe.FDE{Flexible: true},
+			&sframe.Row{CFA: at(sframe.SP, 8), RA: slot(sframe.CFA, 8)}, ""},
+		{"expression plus_uconst 8", amd64, function{code: []byte{0x10, 16, 2, 0x23, 8}}, sframe.FDE{}, nil,
+			"return address differs"},
+		{"val_expression breg6+8", amd64, function{code: []byte{0x16, 16, 2, 0x76, 8}}, sframe.FDE{Flexible: true},
+			&sframe.Row{CFA: at(sframe.SP, 8), RA: at(sframe.FP, 8)}, ""},
+		{"val_expression lit8 minus", amd64, function{code: []byte{0x16, 16, 3, 0x38, 0x1c, 0x96}}, sframe.FDE{}, nil,
+			"return address differs"},
+		{"wrong expression", amd64, function{code: []byte{0x10, 16, 1, 0x22}}, sframe.FDE{}, nil,
+			"return address: expression 22: stack is empty"},
+		{"wrong val_expression", amd64, function{code: []byte{0x16, 16, 1, 0x22}}, sframe.FDE{}, nil,
+			"return address: expression 22: stack is empty"},
+		{"in no place", amd64, function{bare: true, code: []byte{0x0c, 7, 8}}, sframe.FDE{}, nil,
+			"return address: CFI says that it is in no place"},
+		{"same_value", amd64, function{code: []byte{0x08, 16}}, sframe.FDE{}, nil,
+			"return address: CFI says that it is in no place"},
+		{"column SP", aarch64, function{column: 31}, sframe.FDE{}, nil,
+			"return address: CFI says that it is in no place"},
+		{"column pc", aarch64, function{column: 32}, sframe.FDE{}, nil,
+			"return address: CFI says that it is in no place"},
+		{"column 17", aarch64, function{column: 17}, sframe.FDE{Flexible: true},
+			&sframe.Row{CFA: at(sframe.SP, 0), RA: reg(17, 0)}, ""},
+		{"register 2", s390x, function{code: []byte{0x09, 14, 2}}, sframe.FDE{Flexible: true},
+			&sframe.Row{CFA: at(sframe.SP, 160), RA: reg(2, 0)}, ""},
 
 		// The frame pointer.
-		{"FP at -16", amd64, function{code: []byte{0x86, 2}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.SP, 8), FP: slot(sframe.CFA, -16)}, ""},
+		{"FP at -16", amd64, function{code: []byte{0x86, 2}}, sframe.FDE{},
+			&sframe.Row{CFA: at(sframe.SP, 8), FP: slot(sframe.CFA, -16)}, ""},
 		{"FP at -16", amd64, function{code: []byte{0x86, 2}}, sframe.FDE{}, nil, "caller's frame pointer differs"},
-		{"FP at -16", amd64, function{code: []byte{0x86, 2}}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.SP, 8), FP: slot(sframe.CFA, -24)}, "caller's frame pointer differs"},
-		{"FP not saved", amd64, function{}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.SP, 8), FP: slot(sframe.CFA, -16)}, "caller's frame pointer differs"},
+		{"FP at -16", amd64, function{code: []byte{0x86, 2}}, sframe.FDE{},
+			&sframe.Row{CFA: at(sframe.SP, 8), FP: slot(sframe.CFA, -24)}, "caller's frame pointer differs"},
+		{"FP not saved", amd64, function{}, sframe.FDE{}, &sframe.Row{CFA: at(sframe.SP, 8), FP: slot(sframe.CFA, -16)},
+			"caller's frame pointer differs"},
 		{"FP same_value", amd64, function{code: []byte{0x08, 6}}, sframe.FDE{}, nil, ""},
-		{"FP in register 3", amd64, function{code: []byte{0x09, 6, 3}}, sframe.FDE{Flexible: true}, &sframe.Row{CFA: at(sframe.SP, 8), FP: reg(3, 0)}, ""},
-		{"FP at *(register 3 - 8)", amd64, function{code: []byte{0x10, 6, 2, 0x73, 0x78}}, sframe.FDE{Flexible: true}, &sframe.Row{CFA: at(sframe.SP, 8), FP: deref(reg(3, -8))}, ""},
-		{"FP undefined", amd64, function{code: []byte{0x07, 6}}, sframe.FDE{}, nil, "frame pointer: CFI leaves it undefined"},
-		{"FP, wrong expression", amd64, function{code: []byte{0x16, 6, 1, 0x22}}, sframe.FDE{}, nil, "frame pointer: expression 22: stack is empty"},
+		{"FP in register 3", amd64, function{code: []byte{0x09, 6, 3}}, sframe.FDE{Flexible: true},
+			&sframe.Row{CFA: at(sframe.SP, 8), FP: reg(3, 0)}, ""},
+		{"FP at *(register 3 - 8)", amd64, function{code: []byte{0x10, 6, 2, 0x73, 0x78}}, sframe.FDE{Flexible: true},
+			&sframe.Row{CFA: at(sframe.SP, 8), FP: deref(reg(3, -8))}, ""},
+		{"FP undefined", amd64, function{code: []byte{0x07, 6}}, sframe.FDE{}, nil,
+			"frame pointer: CFI leaves it undefined"},
+		{"FP, wrong expression", amd64, function{code: []byte{0x16, 6, 1, 0x22}}, sframe.FDE{}, nil,
+			"frame pointer: expression 22: stack is empty"},
 
 		// The stack pointer.
 		{"SP val_offset 0", amd64, function{code: []byte{0x14, 7, 0}}, sframe.FDE{}, nil, ""},
-		{"SP val_offset -8", amd64, function{code: []byte{0x14, 7, 1}}, sframe.FDE{}, nil, "caller's stack pointer differs"},
+		{"SP val_offset -8", amd64, function{code: []byte{0x14, 7, 1}}, sframe.FDE{}, nil,
+			"caller's stack pointer differs"},
 		{"SP same_value", amd64, function{code: []byte{0x08, 7}}, sframe.FDE{}, nil, "caller's stack pointer differs"},
 		{"SP saved", amd64, function{code: []byte{0x87, 2}}, sframe.FDE{}, nil, "caller's stack pointer differs"},
 		{"SP saved", s390x, function{code: []byte{0x8f, 5}}, sframe.FDE{}, nil, ""},
 		{"SP in a register", s390x, function{code: []byte{0x09, 15, 2}}, sframe.FDE{}, nil, ""},
 		{"SP same_value", s390x, function{code: []byte{0x08, 15}}, sframe.FDE{}, nil, ""},
 		{"SP val_offset -160", s390x, function{code: []byte{0x14, 15, 20}}, sframe.FDE{}, nil, ""},
-		{"SP val_offset -152", s390x, function{code: []byte{0x14, 15, 19}}, sframe.FDE{}, nil, "caller's stack pointer differs"},
-		{"SP undefined", amd64, function{code: []byte{0x07, 7}}, sframe.FDE{}, nil, "stack pointer: CFI leaves it undefined"},
-		{"SP undefined", s390x, function{code: []byte{0x07, 15}}, sframe.FDE{}, nil, "stack pointer: CFI leaves it undefined"},
-		{"SP, wrong expression", amd64, function{code: []byte{0x16, 7, 1, 0x22}}, sframe.FDE{}, nil, "stack pointer: expression 22: stack is empty"},
+		{"SP val_offset -152", s390x, function{code: []byte{0x14, 15, 19}}, sframe.FDE{}, nil,
+			"caller's stack pointer differs"},
+		{"SP undefined", amd64, function{code: []byte{0x07, 7}}, sframe.FDE{}, nil,
+			"stack pointer: CFI leaves it undefined"},
+		{"SP undefined", s390x, function{code: []byte{0x07, 15}}, sframe.FDE{}, nil,
+			"stack pointer: CFI leaves it undefined"},
+		{"SP, wrong expression", amd64, function{code: []byte{0x16, 7, 1, 0x22}}, sframe.FDE{}, nil,
+			"stack pointer: expression 22: stack is empty"},
 
 		// What is no rule.
-		{"signal in CFI", amd64, function{letters: "S"}, sframe.FDE{}, nil, "signal frame: false in SFrame, true in CFI"},
-		{"signal in SFrame", amd64, function{}, sframe.FDE{Signal: true}, nil, "signal frame: true in SFrame, false in CFI"},
+		{"signal in CFI", amd64, function{letters: "S"}, sframe.FDE{}, nil,
+			"signal frame: false in SFrame, true in CFI"},
+		{"signal in SFrame", amd64, function{}, sframe.FDE{Signal: true}, nil,
+			"signal frame: true in SFrame, false in CFI"},
 		{"signal in both", amd64, function{letters: "S"}, sframe.FDE{Signal: true}, nil, ""},
-		{"key B in CFI", aarch64, function{letters: "B"}, sframe.FDE{}, nil, "signing key B: false in SFrame, true in CFI"},
-		{"key B in SFrame", aarch64, function{}, sframe.FDE{KeyB: true}, nil, "signing key B: true in SFrame, false in CFI"},
+		{"key B in CFI", aarch64, function{letters: "B"}, sframe.FDE{}, nil,
+			"signing key B: false in SFrame, true in CFI"},
+		{"key B in SFrame", aarch64, function{}, sframe.FDE{KeyB: true}, nil,
+			"signing key B: true in SFrame, false in CFI"},
 		{"key B in both", aarch64, function{letters: "B"}, sframe.FDE{KeyB: true}, nil, ""},
-		{"outermost in CFI", amd64, function{code: []byte{0x07, 16}}, sframe.FDE{}, nil, "outermost frame: false in SFrame, true in CFI"},
-		{"outermost in SFrame", amd64, function{}, sframe.FDE{}, &last, "outermost frame: true in SFrame, false in CFI"},
+		{"outermost in CFI", amd64, function{code: []byte{0x07, 16}}, sframe.FDE{}, nil,
+			"outermost frame: false in SFrame, true in CFI"},
+		{"outermost in SFrame", amd64, function{}, sframe.FDE{}, &last,
+			"outermost frame: true in SFrame, false in CFI"},
 		{"outermost in both", amd64, function{code: []byte{0x07, 16}}, sframe.FDE{}, &last, ""},
-		{"signed in CFI", aarch64, function{code: []byte{0x2d}}, sframe.FDE{}, nil, "return address signed: false in SFrame, state 1 in CFI"},
-		{"signed in SFrame", aarch64, function{}, sframe.FDE{}, &signed, "return address signed: true in SFrame, state 0 in CFI"},
+		{"signed in CFI", aarch64, function{code: []byte{0x2d}}, sframe.FDE{}, nil,
+			"return address signed: false in SFrame, state 1 in CFI"},
+		{"signed in SFrame", aarch64, function{}, sframe.FDE{}, &signed,
+			"return address signed: true in SFrame, state 0 in CFI"},
 		{"signed in both", aarch64, function{code: []byte{0x2d}}, sframe.FDE{}, &signed, ""},
-		{"signed with pc in CFI", aarch64, function{code: []byte{0x2c}}, sframe.FDE{}, nil, "return address signed: false in SFrame, state 2 in CFI"},
-		{"signed with pc in CFI, signed in SFrame", aarch64, function{code: []byte{0x2c}}, sframe.FDE{}, &signed, "return address signed: true in SFrame, state 2 in CFI"},
-		{"nobody knows whether it is signed", aarch64, function{code: []byte{0x09, 34, 2}}, sframe.FDE{}, nil, "return address signed: false in SFrame, state 3 in CFI"},
-		{"malformed CFI", amd64, function{code: []byte{0x0b}}, sframe.FDE{}, nil, "SFrame describes a function whose CFI is malformed (.eh_frame+0x2d: restore_state without a remember_state)"},
-		{"malformed CFI, outermost in SFrame", amd64, function{code: []byte{0x0b}}, sframe.FDE{}, &last, "SFrame describes a function whose CFI is malformed"},
+		{"signed with pc in CFI", aarch64, function{code: []byte{0x2c}}, sframe.FDE{}, nil,
+			"return address signed: false in SFrame, state 2 in CFI"},
+		{"signed with pc in CFI, signed in SFrame", aarch64, function{code: []byte{0x2c}}, sframe.FDE{}, &signed,
+			"return address signed: true in SFrame, state 2 in CFI"},
+		{"nobody knows whether it is signed", aarch64, function{code: []byte{0x09, 34, 2}}, sframe.FDE{}, nil,
+			"return address signed: false in SFrame, state 3 in CFI"},
+		{"malformed CFI", amd64, function{code: []byte{0x0b}}, sframe.FDE{}, nil,
+			"SFrame describes a function whose CFI is malformed (.eh_frame+0x2d: restore_state without a remember_state)"},
+		{"malformed CFI, outermost in SFrame", amd64, function{code: []byte{0x0b}}, sframe.FDE{}, &last,
+			"SFrame describes a function whose CFI is malformed"},
 	} {
 		tt.fn.begin, tt.fn.end = 0x1000, 0x1010
 		tt.fde.Start, tt.fde.Size = 0x1000, 0x10
@@ -139,14 +190,16 @@ func TestRules(t *testing.T) {
 		if tt.want != "" {
 			want.Covered, want.Total = 0, 1
 		}
-		res, err := Check(tt.p.cfi(t, tt.fn), tt.p.section(t, sframe.V3, fde{tt.fde, one(r)}), bareFile(elf.ET_DYN), Options{Keep: 10})
+		res, err := Check(tt.p.cfi(t, tt.fn), tt.p.section(t, sframe.V3, fde{tt.fde, one(r)}), bareFile(elf.ET_DYN),
+			Options{Keep: 10})
 		if err != nil {
 			t.Errorf("%v, %s: %v", tt.p.machine, tt.name, err)
 			continue
 		}
 		found := res.Mismatches
 		res.Mismatches = nil
-		if !reflect.DeepEqual(*res, want) || len(found) != want.Total || len(found) > 0 && !strings.HasPrefix(found[0].String(), "0x1000-0x1010: "+tt.want) {
+		if !reflect.DeepEqual(*res, want) || len(found) != want.Total || len(found) > 0 &&
+			!strings.HasPrefix(found[0].String(), "0x1000-0x1010: "+tt.want) {
 			t.Errorf("%v, %s: %+v, mismatches %v, want %q", tt.p.machine, tt.name, res, found, tt.want)
 		}
 	}
@@ -164,10 +217,12 @@ func TestPlaces(t *testing.T) {
 		return sframe.FRE{Start: start, Row: sframe.Row{CFA: at(sframe.SP, offset)}}
 	}
 	wide := func(mask uint16) []byte { // 8 more where pc & mask is not 0
-		return []byte{0x0f, 14, 0x77, 8, 0x80, 0, 0x0a, byte(mask), byte(mask >> 8), 0x1a, 0x30, 0x2e, 0x33, 0x24, 0x22, 0x96}
+		return []byte{0x0f, 14, 0x77, 8, 0x80, 0, 0x0a, byte(mask), byte(mask >> 8), 0x1a, 0x30, 0x2e, 0x33, 0x24,
+			0x22, 0x96}
 	}
 	object := func(align uint64) *elffile.File {
-		b := image(t, elf.ET_REL, elf.EM_X86_64, amd64.order, []region{{name: ".text", code: make([]byte, 0x2000), apart: true}})
+		b := image(t, elf.ET_REL, elf.EM_X86_64, amd64.order,
+			[]region{{name: ".text", code: make([]byte, 0x2000), apart: true}})
 		at := int(amd64.order.Uint64(b[0x28:])) + 64 + 48 // e_shoff, and sh_addralign of section 1
 		amd64.order.PutUint64(b[at:], align)
 		return openImage(t, strings.NewReader(string(b)), len(b))
@@ -180,17 +235,23 @@ func TestPlaces(t *testing.T) {
 		want string
 	}{
 		{"16 bytes, moved by pages", bareFile(elf.ET_DYN), expression(15, 8), []sframe.FRE{sp(0, 8), sp(8, 16)}, ""},
-		{"16 bytes, rows that are not there", bareFile(elf.ET_DYN), expression(15, 8), []sframe.FRE{sp(0, 8), sp(9, 16)}, "CFA differs"},
+		{"16 bytes, rows that are not there", bareFile(elf.ET_DYN), expression(15, 8),
+			[]sframe.FRE{sp(0, 8), sp(9, 16)}, "CFA differs"},
 		{"16 bytes, fixed", bareFile(elf.ET_EXEC), expression(15, 8), []sframe.FRE{sp(0, 8), sp(8, 16)}, ""},
 		{"a page, moved by pages", bareFile(elf.ET_DYN), wide(0x800), []sframe.FRE{sp(0, 8)}, ""},
-		{"two pages, moved by pages", bareFile(elf.ET_DYN), wide(0x1000), []sframe.FRE{sp(0, 16)}, "CFI says something else if this code is at"},
+		{"two pages, moved by pages", bareFile(elf.ET_DYN), wide(0x1000), []sframe.FRE{sp(0, 16)},
+			"CFI says something else if this code is at"},
 		{"two pages, fixed", bareFile(elf.ET_EXEC), wide(0x1000), []sframe.FRE{sp(0, 16)}, ""},
 		{"16 bytes, an object's section of 16", object(16), expression(15, 8), []sframe.FRE{sp(0, 8), sp(8, 16)}, ""},
 		{"16 bytes, an object's section of 32", object(32), expression(15, 8), []sframe.FRE{sp(0, 8), sp(8, 16)}, ""},
-		{"16 bytes, an object's section of 8", object(8), expression(15, 8), []sframe.FRE{sp(0, 8), sp(8, 16)}, "CFI says something else if this code is at"},
-		{"16 bytes, an object's section of 1", object(1), expression(15, 8), []sframe.FRE{sp(0, 8), sp(8, 16)}, "CFI says something else if this code is at"},
-		{"two pages, an object's section of four", object(0x4000), wide(0x1000), []sframe.FRE{sp(0, 8)}, "CFI says something else if this code is at"},
-		{"16 bytes, an object without sections", bareFile(elf.ET_REL), expression(15, 8), []sframe.FRE{sp(0, 8), sp(8, 16)}, "CFI says something else if this code is at"},
+		{"16 bytes, an object's section of 8", object(8), expression(15, 8), []sframe.FRE{sp(0, 8), sp(8, 16)},
+			"CFI says something else if this code is at"},
+		{"16 bytes, an object's section of 1", object(1), expression(15, 8), []sframe.FRE{sp(0, 8), sp(8, 16)},
+			"CFI says something else if this code is at"},
+		{"two pages, an object's section of four", object(0x4000), wide(0x1000), []sframe.FRE{sp(0, 8)},
+			"CFI says something else if this code is at"},
+		{"16 bytes, an object without sections", bareFile(elf.ET_REL), expression(15, 8),
+			[]sframe.FRE{sp(0, 8), sp(8, 16)}, "CFI says something else if this code is at"},
 	} {
 		base := uint64(0x1000)
 		if len(tt.file.Sections) > 0 {
@@ -211,7 +272,8 @@ func TestPlaces(t *testing.T) {
 // TestGrid says by what code can be moved.
 func TestGrid(t *testing.T) {
 	object := fileOf(t, elf.ET_REL, elf.EM_X86_64, amd64.order,
-		region{name: ".text", code: make([]byte, 0x100), apart: true}, region{name: ".text.b", code: make([]byte, 0x100), apart: true})
+		region{name: ".text", code: make([]byte, 0x100), apart: true},
+		region{name: ".text.b", code: make([]byte, 0x100), apart: true})
 	for _, tt := range []struct {
 		kind   elf.Type
 		align  uint64
@@ -233,7 +295,8 @@ func TestGrid(t *testing.T) {
 		}
 		origin, unit := p.grid(pc)
 		if unit != tt.unit || origin != wantOrigin {
-			t.Errorf("%v, alignment %d: origin %#x, unit %#x, want %#x, %#x", tt.kind, tt.align, origin, unit, wantOrigin, tt.unit)
+			t.Errorf("%v, alignment %d: origin %#x, unit %#x, want %#x, %#x", tt.kind, tt.align, origin, unit,
+				wantOrigin, tt.unit)
 		}
 		if p.fixed() != (tt.kind == elf.ET_EXEC) {
 			t.Errorf("%v is fixed: %t", tt.kind, p.fixed())
@@ -264,7 +327,8 @@ func TestForeignMachine(t *testing.T) {
 			t.Errorf("%v, %v: %+v, error %v", p.machine, p.order, res, err)
 		}
 	}
-	if res, err := Check(amd64.cfi(t), section, bareFile(elf.ET_DYN), Options{}); err != nil || !reflect.DeepEqual(res, &Result{}) {
+	if res, err := Check(amd64.cfi(t), section, bareFile(elf.ET_DYN), Options{}); err != nil ||
+		!reflect.DeepEqual(res, &Result{}) {
 		t.Errorf("nothing at all: %+v, error %v", res, err)
 	}
 }
@@ -291,17 +355,20 @@ func TestLimits(t *testing.T) {
 		{"all mismatches", maxTotal / 2, []function{{begin: 0x1000, end: 0x1000 + maxTotal}}, false, maxTotal, ""},
 		{"one more", maxTotal/2 + 1, []function{{begin: 0x1000, end: 0x1000 + maxTotal + 2}}, true, maxTotal + 1, ""},
 		{"all rows for code without CFI", maxOrphans / 2, nil, false, 1, ""},
-		{"one more", maxOrphans/2 + 1, nil, false, 0, "more than 1048576 rows, up to that at 0x101000, are for code that CFI does not describe"},
-		{"all blocks", maxBlocks / 2, []function{{begin: 0x1000, end: 0x1000 + maxBlocks, code: []byte{0x0b}}}, true, maxTotal + 1, ""},
+		{"one more", maxOrphans/2 + 1, nil, false, 0,
+			"more than 1048576 rows, up to that at 0x101000, are for code that CFI does not describe"},
+		{"all blocks", maxBlocks / 2, []function{{begin: 0x1000, end: 0x1000 + maxBlocks, code: []byte{0x0b}}}, true,
+			maxTotal + 1, ""},
 	} {
-		res, err := Check(amd64.cfi(t, tt.fns...), amd64.section(t, sframe.V2, blocks(tt.blocks)), f, Options{Keep: 3, Workers: 2})
+		res, err := Check(amd64.cfi(t, tt.fns...), amd64.section(t, sframe.V2, blocks(tt.blocks)), f,
+			Options{Keep: 3, Workers: 2})
 		switch {
 		case tt.err != "":
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("%s: %+v, error %v, want %q", tt.name, res, err, tt.err)
 			}
 		case err != nil || res.Ended != tt.ended || res.Total != tt.total || len(res.Mismatches) != min(tt.total, 3):
-			t.Errorf("%s: %+v, error %v; ended %t, %d mismatches were expected", tt.name, res, err, tt.ended, tt.total)
+			t.Errorf("%s: %+v, error %v; want ended %t, %d mismatches", tt.name, res, err, tt.ended, tt.total)
 		}
 	}
 }
@@ -324,11 +391,14 @@ func TestManyBlocks(t *testing.T) {
 		if rows == maxBlocks-16 && (err != nil || n != 16) {
 			t.Errorf("%d rows are gone through, error %v", n, err)
 		}
-		if rows > maxBlocks-16 && (err == nil || !strings.Contains(err.Error(), "blocks of PC-mask FDEs have more than 4194304 rows, up to FDE 0 at 0x1000")) {
+		if rows > maxBlocks-16 && (err == nil ||
+			!strings.Contains(err.Error(),
+				"blocks of PC-mask FDEs have more than 4194304 rows, up to FDE 0 at 0x1000")) {
 			t.Errorf("%d rows are gone through, error %v", n, err)
 		}
 	}
-	res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1010, code: code}), amd64.section(t, sframe.V2, d), bareFile(elf.ET_DYN), Options{Keep: 1})
+	res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1010, code: code}), amd64.section(t, sframe.V2, d),
+		bareFile(elf.ET_DYN), Options{Keep: 1})
 	if err != nil || res.Total > 0 || res.Covered != 0x10 {
 		t.Errorf("%v: %+v, error %v", c.abi.machine, res, err)
 	}
@@ -336,8 +406,10 @@ func TestManyBlocks(t *testing.T) {
 
 // TestManyRows has FDEs that share their rows more often than is gone through.
 func TestManyRows(t *testing.T) {
-	d := fde{sframe.FDE{Start: 0x1000, Size: 0x10}, []sframe.FRE{{Row: sframe.Row{CFA: at(sframe.SP, 8)}}, {Start: 1, Row: sframe.Row{CFA: at(sframe.SP, 16)}}}}
-	for maxRows, want := range map[uint64]string{2: "", 1: "FDEs share more than 1 rows, up to FDE 0 at 0x1000, which are not gone through"} {
+	d := fde{sframe.FDE{Start: 0x1000, Size: 0x10}, []sframe.FRE{{Row: sframe.Row{CFA: at(sframe.SP, 8)}},
+		{Start: 1, Row: sframe.Row{CFA: at(sframe.SP, 16)}}}}
+	for maxRows, want := range map[uint64]string{2: "",
+		1: "FDEs share more than 1 rows, up to FDE 0 at 0x1000, which are not gone through"} {
 		s := segments{sec: amd64.section(t, sframe.V2, d), after: 1, limit: ^uint64(0), maxRows: maxRows}
 		s.reader = s.sec.NewReader()
 		err := s.load(0)
@@ -363,12 +435,18 @@ func TestBeyond(t *testing.T) {
 		fdes []fde
 		want string
 	}{
-		{"overlapping", loaded, []fde{{sframe.FDE{Start: 0x1000, Size: 0x11}, row}, {sframe.FDE{Start: 0x1010, Size: 0x10}, row}}, "FDE 1 at 0x1010 overlaps the one before it, or wraps around"},
-		{"side by side", loaded, []fde{{sframe.FDE{Start: 0x1000, Size: 0x10}, row}, {sframe.FDE{Start: 0x1010, Size: 0x10}, row}}, ""},
+		{"overlapping", loaded, []fde{{sframe.FDE{Start: 0x1000, Size: 0x11}, row},
+			{sframe.FDE{Start: 0x1010, Size: 0x10}, row}},
+			"FDE 1 at 0x1010 overlaps the one before it, or wraps around"},
+		{"side by side", loaded, []fde{{sframe.FDE{Start: 0x1000, Size: 0x10}, row},
+			{sframe.FDE{Start: 0x1010, Size: 0x10}, row}}, ""},
 		{"up to the end of code", loaded, []fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}}, ""},
-		{"a byte more", loaded, []fde{{sframe.FDE{Start: 0x1020, Size: 0x11}, row}}, "FDE 0 at 0x1020, 0x11 bytes, reaches beyond the code that CFI describes"},
-		{"data behind the code", code(elf.PF_R, elf.PT_LOAD), []fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}}, "reaches beyond"},
-		{"another segment behind the code", code(elf.PF_X, elf.PT_NOTE), []fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}}, "reaches beyond"},
+		{"a byte more", loaded, []fde{{sframe.FDE{Start: 0x1020, Size: 0x11}, row}},
+			"FDE 0 at 0x1020, 0x11 bytes, reaches beyond the code that CFI describes"},
+		{"data behind the code", code(elf.PF_R, elf.PT_LOAD), []fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}},
+			"reaches beyond"},
+		{"another segment behind the code", code(elf.PF_X, elf.PT_NOTE),
+			[]fde{{sframe.FDE{Start: 0x1020, Size: 0x10}, row}}, "reaches beyond"},
 	} {
 		_, err := Check(table, amd64.section(t, sframe.V2, tt.fdes...), tt.f, Options{})
 		if (err != nil) != (tt.want != "") || err != nil && !strings.Contains(err.Error(), tt.want) {
@@ -380,7 +458,8 @@ func TestBeyond(t *testing.T) {
 // TestAfterLastFunction has a malformed FDE after all code that CFI describes: the last FRE is after its end.
 func TestAfterLastFunction(t *testing.T) {
 	data := amd64.encode(t, sframe.V2,
-		fde{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8)}, fde{sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8, 6, 16)})
+		fde{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8)},
+		fde{sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8, 6, 16)})
 	data[28+20+4] = 6 // sfde_func_size of the second FDE
 	f := bareFile(elf.ET_DYN)
 	f.Progs = []elf.Prog64{{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 0x1000, Filesz: 0x100}}
@@ -399,7 +478,8 @@ func TestNoRows(t *testing.T) {
 	}
 	data[12] = 1 // sfh_num_fres
 	table := amd64.cfi(t,
-		function{begin: 0x1000, end: 0x1008}, function{begin: 0x1008, end: 0x1010}, function{begin: 0x1010, end: 0x1018})
+		function{begin: 0x1000, end: 0x1008}, function{begin: 0x1008, end: 0x1010},
+		function{begin: 0x1010, end: 0x1018})
 	res, err := Check(table, decodeSection(t, data), bareFile(elf.ET_DYN), Options{})
 	if err != nil || res.Total > 0 || res.Described != 24 || res.Covered != 8 {
 		t.Errorf("%+v, error %v", res, err)
@@ -419,19 +499,24 @@ func TestAmbiguous(t *testing.T) {
 
 // TestAllSteps has expressions whose steps are too many together.
 func TestAllSteps(t *testing.T) {
-	// rsp + 8, and a loop that counts down from 2000: const2u; 3: lit1; minus; dup; bra 3; drop; and the pc, which goes.
+	// rsp + 8, and a loop that counts down from 2000: const2u; 3: lit1; minus; dup; bra 3; drop; and the pc, which
+	// goes.
 	code := []byte{0x77, 8, 0x0a, 0xd0, 0x07, 0x31, 0x1c, 0x12, 0x28, 0xfa, 0xff, 0x13, 0x80, 0, 0x13}
 	code = append([]byte{0x0f, byte(len(code))}, code...)
-	for size, want := range map[uint64]string{0x10: "", 0x2000: "function at 0x1000: CFA: expressions take more than 33554432 steps, which are not run"} {
-		s := amd64.section(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: uint32(size)}, one(sframe.Row{CFA: at(sframe.SP, 8)})})
-		res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1000 + size, code: code}), s, bareFile(elf.ET_EXEC), Options{Keep: 1})
+	for size, want := range map[uint64]string{0x10: "",
+		0x2000: "function at 0x1000: CFA: expressions take more than 33554432 steps, which are not run"} {
+		s := amd64.section(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: uint32(size)},
+			one(sframe.Row{CFA: at(sframe.SP, 8)})})
+		res, err := Check(amd64.cfi(t, function{begin: 0x1000, end: 0x1000 + size, code: code}), s,
+			bareFile(elf.ET_EXEC), Options{Keep: 1})
 		if want == "" && (err != nil || res.Covered != size) || want != "" && (err == nil || err.Error() != want) {
 			t.Errorf("%#x bytes: %+v, error %v, want %q", size, res, err, want)
 		}
 	}
 
 	// As long as the code is at one place there are enough.
-	c := checker{abi: abis[amd64.abi], places: places{bareFile(elf.ET_DYN)}, vm: machine{order: amd64.order, pcReg: 16, steps: allSteps}}
+	c := checker{abi: abis[amd64.abi], places: places{bareFile(elf.ET_DYN)},
+		vm: machine{order: amd64.order, pcReg: 16, steps: allSteps}}
 	row, _ := amd64.cfi(t, function{begin: 0x1000, end: 0x1010, code: code}).Lookup(0x1000)
 	c.row = row
 	want, err := c.byCFI()
@@ -482,7 +567,8 @@ func TestSplit(t *testing.T) {
 		{"behind all functions", fns, whole(0x2000, 0x10), 2, "3:0-3 3:3-7"},
 		{"a large function, and nothing for the second", large, whole(0, 0), 3, "1:0-1 1:1-2 4:2-6"},
 		{"a large function", large, whole(0, 0), 2, "1:0-1 5:1-6"},
-		{"a large function, nothing for the second, and across the third's border", large, whole(0x1000, 0x600, 0, 1, 2, 3, 4, 5), 3, "6:0-1"},
+		{"a large function, nothing for the second, and across the third's border", large,
+			whole(0x1000, 0x600, 0, 1, 2, 3, 4, 5), 3, "6:0-1"},
 	} {
 		words := func(table *cfi.Table, s *sframe.Section) string {
 			var w []string
@@ -510,13 +596,16 @@ func TestWorkers(t *testing.T) {
 	for i := range uint64(40) {
 		begin := 0x1000 + 0x20*i
 		fns = append(fns, function{begin: begin, end: begin + 0x10, code: []byte{0x0e, byte(8 + 8*(i%3))}})
-		fdes = append(fdes, fde{sframe.FDE{Start: begin, Size: 0x10}, one(sframe.Row{CFA: at(sframe.SP, int32(8+8*(i%4)))})})
+		fdes = append(fdes, fde{sframe.FDE{Start: begin, Size: 0x10},
+			one(sframe.Row{CFA: at(sframe.SP, int32(8+8*(i%4)))})})
 	}
-	fdes = append(fdes, fde{sframe.FDE{Start: 0x1010, Size: 8}, one(sframe.Row{CFA: at(sframe.SP, 8)})}) // no CFI is for it
+	// no CFI is for it
+	fdes = append(fdes, fde{sframe.FDE{Start: 0x1010, Size: 8}, one(sframe.Row{CFA: at(sframe.SP, 8)})})
 	f := bareFile(elf.ET_DYN)
 	var first *Result
 	for workers := range 9 {
-		res, err := Check(amd64.cfi(t, fns...), amd64.section(t, sframe.V2, fdes...), f, Options{Keep: 20, Workers: workers})
+		res, err := Check(amd64.cfi(t, fns...), amd64.section(t, sframe.V2, fdes...), f,
+			Options{Keep: 20, Workers: workers})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -534,7 +623,8 @@ func TestWorkers(t *testing.T) {
 			right++
 		}
 	}
-	if first.Covered != uint64(0x10*right) || first.Total != 40-right+1 || len(first.Mismatches) != 20 || first.Described != 40*0x10 {
+	if first.Covered != uint64(0x10*right) || first.Total != 40-right+1 || len(first.Mismatches) != 20 ||
+		first.Described != 40*0x10 {
 		t.Errorf("%+v; %d functions are right", first, right)
 	}
 }

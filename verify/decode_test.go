@@ -159,7 +159,7 @@ func TestDecode(t *testing.T) {
 		}
 		for _, text := range machine.wrong {
 			if got, err := machine.decode(bytesOf(t, text), 0x1000); err == nil {
-				t.Errorf("%s: %+v; an error was expected", text, got)
+				t.Errorf("%s: %+v; want an error", text, got)
 			}
 		}
 	}
@@ -198,7 +198,7 @@ func TestDecodeS390X(t *testing.T) {
 			known[in.Op]++
 		}
 		if right != (err == nil) || right && got != want {
-			t.Fatalf("%x (%v): %+v, error %v; %+v was expected", b, in, got, err, want)
+			t.Fatalf("%x (%v): %+v, error %v; want %+v", b, in, got, err, want)
 		}
 	}
 	b := make([]byte, 10)
@@ -225,6 +225,6 @@ func TestDecodeS390X(t *testing.T) {
 		}
 	}
 	if len(known) != 12 {
-		t.Errorf("instructions that are known: %v; 12 kinds were expected", known)
+		t.Errorf("instructions that are known: %v; want 12 kinds", known)
 	}
 }

@@ -23,8 +23,10 @@ func TestDirect(t *testing.T) {
 	third := function{begin: 0x1030, end: 0x1038, code: []byte{0x41, 0x0e, 24, 0x41, 0x0e, 40, 0x41, 0x0e, 56}}
 	tail := fde{sframe.FDE{Start: 0x1030, Size: 8}, spRows(0, 8, 1, 24, 2, 40, 3, 56)}
 	const tailSize = 4 * 3
-	whole := []fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8, 1, 16)}, {sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8, 2, 16, 4, 8)}}
-	parts := []fde{whole[0], {sframe.FDE{Start: 0x1010, Size: 4}, spRows(0, 8, 2, 16)}, {sframe.FDE{Start: 0x1014, Size: 4}, spRows(0, 8)}}
+	whole := []fde{{sframe.FDE{Start: 0x1000, Size: 8}, spRows(0, 8, 1, 16)},
+		{sframe.FDE{Start: 0x1010, Size: 8}, spRows(0, 8, 2, 16, 4, 8)}}
+	parts := []fde{whole[0], {sframe.FDE{Start: 0x1010, Size: 4}, spRows(0, 8, 2, 16)},
+		{sframe.FDE{Start: 0x1014, Size: 4}, spRows(0, 8)}}
 	for _, tt := range []struct {
 		name    string
 		fdes    []fde
@@ -34,16 +36,23 @@ func TestDirect(t *testing.T) {
 	}{
 		{"right", whole, nil, "", 16},
 		{"right, in parts", parts, nil, "", 16},
-		{"right, with a row that says nothing new", append(whole[:1:1], fde{whole[1].FDE, spRows(0, 8, 2, 16, 4, 8, 5, 16)}), func(data []byte) { data[len(data)-tailSize-1] = 8 }, "", 16},
+		{"right, with a row that says nothing new",
+			append(whole[:1:1], fde{whole[1].FDE, spRows(0, 8, 2, 16, 4, 8, 5, 16)}),
+			func(data []byte) { data[len(data)-tailSize-1] = 8 }, "", 16},
 		{"moved", whole, func(data []byte) { field(data, 1, start)[0]++ }, "0x1012-0x1013: CFA differs", 13},
 		{"a hole", parts, func(data []byte) { field(data, 2, start)[0]++; field(data, 2, size)[0]-- }, "", 15},
 		{"blocks", whole, func(data []byte) { field(data, 1, info)[0] |= 0x10; field(data, 1, rep)[0] = 8 }, "", 16},
-		{"smaller blocks", whole, func(data []byte) { field(data, 1, info)[0] |= 0x10; field(data, 1, rep)[0] = 4 }, "FRE starts at 0x4 of a function or block of 0x4 bytes", 0},
+		{"smaller blocks", whole, func(data []byte) { field(data, 1, info)[0] |= 0x10; field(data, 1, rep)[0] = 4 },
+			"FRE starts at 0x4 of a function or block of 0x4 bytes", 0},
 		{"the second part is moved", parts, func(data []byte) { field(data, 2, start)[0]++ }, "", 15},
-		{"rows in no order", append(whole[:1:1], fde{whole[1].FDE, spRows(0, 8, 2, 16, 4, 8, 5, 16)}), func(data []byte) { data[len(data)-tailSize-1] = 8; data[len(data)-tailSize-3] = 4 }, "FRE starts at 0x4, not after the one before it", 0},
-		{"rows after the end", append(whole[:1:1], fde{sframe.FDE{Start: 0x1010, Size: 1}, spRows(0, 8, 2, 16)}, fde{sframe.FDE{Start: 0x1012, Size: 6}, spRows(0, 16, 2, 8)}), nil,
+		{"rows in no order", append(whole[:1:1], fde{whole[1].FDE, spRows(0, 8, 2, 16, 4, 8, 5, 16)}),
+			func(data []byte) { data[len(data)-tailSize-1] = 8; data[len(data)-tailSize-3] = 4 },
+			"FRE starts at 0x4, not after the one before it", 0},
+		{"rows after the end", append(whole[:1:1], fde{sframe.FDE{Start: 0x1010, Size: 1}, spRows(0, 8, 2, 16)},
+			fde{sframe.FDE{Start: 0x1012, Size: 6}, spRows(0, 16, 2, 8)}), nil,
 			"FRE starts at 0x2 of a function or block of 0x1 bytes", 0},
-		{"overlapped by the next one", append(parts[:3:3], fde{sframe.FDE{Start: 0x1016, Size: 4}, spRows(0, 8)}), nil, "FDE 3 at 0x1016 overlaps the one before it", 0},
+		{"overlapped by the next one", append(parts[:3:3], fde{sframe.FDE{Start: 0x1016, Size: 4}, spRows(0, 8)}), nil,
+			"FDE 3 at 0x1016 overlaps the one before it", 0},
 	} {
 		data := amd64.encode(t, sframe.V2, append(tt.fdes[:len(tt.fdes):len(tt.fdes)], tail)...)
 		if tt.change != nil {
@@ -93,8 +102,9 @@ func TestDirectRows(t *testing.T) {
 	f := bareFile(elf.ET_DYN)
 	f.Progs = []elf.Prog64{{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Filesz: 1 << 30}}
 	const want = "FDEs share more than"
-	if res, err := Check(amd64.cfi(t, fns...), decodeSection(t, data), f, Options{}); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%+v, error %v; %q was expected", res, err, want)
+	if res, err := Check(amd64.cfi(t, fns...), decodeSection(t, data), f, Options{}); err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("%+v, error %v; want %q", res, err, want)
 	}
 }
 
@@ -219,7 +229,8 @@ func lookUp(t *testing.T, table *cfi.Table, s *sframe.Section, end uint64) (cove
 		}
 		row, has := table.Lookup(pc)
 		d := s.FDE(s.Find(pc))
-		if !has || row.CFA.Offset != int64(e.CFA.Offset) || e.FP.Base != sframe.None || d.Signal != table.Find(pc).Signal() {
+		if !has || row.CFA.Offset != int64(e.CFA.Offset) || e.FP.Base != sframe.None ||
+			d.Signal != table.Find(pc).Signal() {
 			sound = false
 			continue
 		}

@@ -33,7 +33,8 @@ func FuzzCheck(f *testing.F) {
 		}
 		opt := convert.Options{Version: sframe.V1 + sframe.Version(kind%3), NoVerify: true}
 		var out bytes.Buffer
-		if _, err := convert.Convert(context.Background(), bytes.NewReader(file.Bytes), int64(len(file.Bytes)), &out, opt); err != nil {
+		if _, err := convert.Convert(context.Background(), bytes.NewReader(file.Bytes), int64(len(file.Bytes)), &out,
+			opt); err != nil {
 			return
 		}
 		x, err := elffile.New(bytes.NewReader(out.Bytes()), int64(out.Len()))

@@ -35,11 +35,13 @@ func image(t *testing.T, kind elf.Type, m elf.Machine, o order, regions []region
 	t.Helper()
 	const ehsize, phsize, shsize = 64, 56, 64
 	h := elf.Header64{
-		Type: uint16(kind), Machine: uint16(m), Version: 1, Phoff: ehsize, Ehsize: ehsize, Phentsize: phsize, Shentsize: shsize,
-		Shnum: uint16(len(regions) + 2), Shstrndx: uint16(len(regions) + 1),
+		Type: uint16(kind), Machine: uint16(m), Version: 1, Phoff: ehsize, Ehsize: ehsize, Phentsize: phsize,
+		Shentsize: shsize,
+		Shnum:     uint16(len(regions) + 2), Shstrndx: uint16(len(regions) + 1),
 	}
 	copy(h.Ident[:], elf.ELFMAG)
-	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_VERSION], h.Ident[elf.EI_DATA] = byte(elf.ELFCLASS64), 1, byte(elf.ELFDATA2LSB)
+	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_VERSION], h.Ident[elf.EI_DATA] = byte(elf.ELFCLASS64), 1,
+		byte(elf.ELFDATA2LSB)
 	if o.Uint16([]byte{0, 1}) == 1 {
 		h.Ident[elf.EI_DATA] = byte(elf.ELFDATA2MSB)
 	}
@@ -68,12 +70,14 @@ func image(t *testing.T, kind elf.Type, m elf.Machine, o order, regions []region
 		sections = append(sections, s)
 		if !r.apart {
 			loads = append(loads, elf.Prog64{
-				Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: s.Off, Vaddr: s.Addr, Filesz: s.Size, Memsz: s.Size,
+				Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: s.Off, Vaddr: s.Addr,
+				Filesz: s.Size, Memsz: s.Size,
 			})
 		}
 		contents = append(contents, r.code...)
 	}
-	sections = append(sections, elf.Section64{Name: 1, Type: uint32(elf.SHT_STRTAB), Off: first + uint64(len(contents)), Size: uint64(len(names))})
+	sections = append(sections, elf.Section64{Name: 1, Type: uint32(elf.SHT_STRTAB), Off: first + uint64(len(contents)),
+		Size: uint64(len(names))})
 	h.Shoff = first + uint64(len(contents)+len(names))
 	var b bytes.Buffer
 	for _, v := range []any{&h, loads, contents, names, sections} {
@@ -146,7 +150,8 @@ func (p platform) cfi(t *testing.T, fns ...function) *cfi.Table {
 		key := fmt.Sprint(fn.letters, fn.column, fn.bare)
 		cie, ok := cies[key]
 		if !ok {
-			cie = record(func(int) int { return 0 }, []byte("\x01z"+fn.letters+"\x00"), []byte{1, 0x78, fn.column, 0}, initial)
+			cie = record(func(int) int { return 0 }, []byte("\x01z"+fn.letters+"\x00"), []byte{1, 0x78, fn.column, 0},
+				initial)
 			cies[key] = cie
 		}
 		span := p.order.AppendUint64(p.order.AppendUint64(nil, fn.begin), fn.end-fn.begin)

@@ -54,29 +54,39 @@ func TestPadding(t *testing.T) {
 		{"one function", []fde{piece(0x1000, 0x100d, row(0, 8), row(1, 16))}, 0xd, 0, ""},
 		{"and its padding", []fde{piece(0x1000, 0x1010, row(0, 8), row(1, 16))}, 0xd, 3, ""},
 		{"a part of it", []fde{piece(0x1000, 0x100e, row(0, 8), row(1, 16))}, 0xd, 1, ""},
-		{"two functions", []fde{piece(0x1000, 0x1030, row(0, 8), row(1, 16), row(0x10, 8), row(0x11, 16))}, 0xd + 0x1c, 7, ""},
+		{"two functions", []fde{piece(0x1000, 0x1030, row(0, 8), row(1, 16), row(0x10, 8), row(0x11, 16))},
+			0xd + 0x1c, 7, ""},
 		{"from the middle of one", []fde{piece(0x1005, 0x1020, row(0, 16), row(11, 8), row(12, 16))}, 8 + 0x10, 3, ""},
-		{"in two pieces", []fde{piece(0x1000, 0x1005, row(0, 8), row(1, 16)), piece(0x1005, 0x1020, row(0, 16), row(11, 8), row(12, 16)),
+		{"in two pieces", []fde{piece(0x1000, 0x1005, row(0, 8), row(1, 16)),
+			piece(0x1005, 0x1020, row(0, 16), row(11, 8), row(12, 16)),
 			piece(0x1020, 0x1030, row(0, 16))}, 0xd + 0x1c, 7, ""},
-		{"from the padding on", []fde{piece(0x1000, 0x100d, row(0, 8), row(1, 16)), piece(0x100d, 0x1030, row(0, 16), row(3, 8), row(4, 16))}, 0xd + 0x1c, 7, ""},
+		{"from the padding on", []fde{piece(0x1000, 0x100d, row(0, 8), row(1, 16)),
+			piece(0x100d, 0x1030, row(0, 16), row(3, 8), row(4, 16))}, 0xd + 0x1c, 7, ""},
 		{"by an FDE of its own", []fde{piece(0x100d, 0x1010, row(0, 16))}, 0, 3, ""},
 		{"from its second byte", []fde{piece(0x100e, 0x1010, row(0, 16))}, 0, 2, ""},
 		{"63 bytes", []fde{piece(0x1040, 0x1090, row(0, 8))}, 0x11, 63, ""},
 		{"63 bytes and the next function", []fde{piece(0x1040, 0x1091, row(0, 8))}, 0x12, 63, ""},
 		{"traps", []fde{piece(0x10d1, 0x10e0, row(0, 8), row(1, 16))}, 0xb, 4, ""},
 		{"to the end of the section", []fde{piece(0x10e0, 0x1200, row(0, 8), row(1, 16))}, 0x11c, 4, ""},
-		{"many", []fde{piece(0x1000, 0x103e, row(0, 8), row(1, 16), row(0x10, 8), row(0x11, 16), row(0x30, 8), row(0x31, 16)),
-			piece(0x1040, 0x1091, row(0, 8)), piece(0x10d1, 0x1200, row(0, 8), row(1, 16), row(15, 8), row(16, 16))}, 0xd + 0x1c + 0xe + 0x12 + 0xb + 0x11c, 7 + 63 + 8, ""},
+		{"many", []fde{piece(0x1000, 0x103e, row(0, 8), row(1, 16), row(0x10, 8), row(0x11, 16), row(0x30, 8),
+			row(0x31, 16)),
+			piece(0x1040, 0x1091, row(0, 8)), piece(0x10d1, 0x1200, row(0, 8), row(1, 16), row(15, 8), row(16, 16))},
+			0xd + 0x1c + 0xe + 0x12 + 0xb + 0x11c, 7 + 63 + 8, ""},
 
-		{"with the next function's row", []fde{piece(0x1000, 0x1010, row(0, 8), row(1, 16), row(0xd, 8))}, 0xd, 0, "CFA differs"},
-		{"with another one from the middle", []fde{piece(0x1000, 0x1010, row(0, 8), row(1, 16), row(0xe, 8))}, 0xd, 1, "CFA differs"},
+		{"with the next function's row", []fde{piece(0x1000, 0x1010, row(0, 8), row(1, 16), row(0xd, 8))}, 0xd, 0,
+			"CFA differs"},
+		{"with another one from the middle", []fde{piece(0x1000, 0x1010, row(0, 8), row(1, 16), row(0xe, 8))}, 0xd, 1,
+			"CFA differs"},
 		{"by an FDE with another one", []fde{piece(0x100d, 0x1010, row(0, 8))}, 0, 0, "CFA differs"},
 		{"code", []fde{piece(0x1030, 0x1040, row(0, 8), row(1, 16))}, 0xe, 0, "describes code that CFI does not"},
-		{"what code begins with", []fde{piece(0x1030, 0x103f, row(0, 8), row(1, 16))}, 0xe, 0, "describes code that CFI does not"},
+		{"what code begins with", []fde{piece(0x1030, 0x103f, row(0, 8), row(1, 16))}, 0xe, 0,
+			"describes code that CFI does not"},
 		{"64 bytes", []fde{piece(0x1090, 0x10d1, row(0, 8))}, 1, 0, "describes code that CFI does not"},
 		{"one of 64 bytes", []fde{piece(0x1090, 0x1092, row(0, 8))}, 1, 0, "describes code that CFI does not"},
-		{"wrong in the next function", []fde{piece(0x1000, 0x1030, row(0, 8), row(1, 16), row(0x10, 8), row(0x12, 16))}, 0xd + 0x1b, 7, "CFA differs"},
-		{"without the next function's first row", []fde{piece(0x1000, 0x1030, row(0, 8), row(1, 16))}, 0xd + 0x1b, 7, "CFA differs"},
+		{"wrong in the next function", []fde{piece(0x1000, 0x1030, row(0, 8), row(1, 16), row(0x10, 8), row(0x12, 16))},
+			0xd + 0x1b, 7, "CFA differs"},
+		{"without the next function's first row", []fde{piece(0x1000, 0x1030, row(0, 8), row(1, 16))}, 0xd + 0x1b, 7,
+			"CFA differs"},
 	} {
 		for workers := range 4 {
 			table := amd64.cfi(t, fns...)
@@ -90,8 +100,9 @@ func TestPadding(t *testing.T) {
 			for _, m := range res.Mismatches {
 				wrong += m.String() + "; "
 			}
-			if res.Covered != tt.covered || res.Padding != tt.padding || (tt.wrong == "") != (res.Total == 0) || !strings.Contains(wrong, tt.wrong) {
-				t.Errorf("%s, %d workers: %d bytes and %d of padding, %s; %d, %d and %q were expected",
+			if res.Covered != tt.covered || res.Padding != tt.padding || (tt.wrong == "") != (res.Total == 0) ||
+				!strings.Contains(wrong, tt.wrong) {
+				t.Errorf("%s, %d workers: %d bytes and %d of padding, %s; want %d, %d and %q",
 					tt.name, workers, res.Covered, res.Padding, wrong, tt.covered, tt.padding, tt.wrong)
 			}
 		}
@@ -105,20 +116,25 @@ func TestPaddingCode(t *testing.T) {
 		code string
 		want int
 	}{
-		{amd64, "90", 1}, {amd64, "6690", 2}, {amd64, "0f1f00", 3}, {amd64, "662e0f1f840000000000", 10}, {amd64, "6666666666662e0f1f840000000000", 15},
-		{amd64, "cc", 1}, {amd64, "00", 1}, {amd64, "0f1f", 0}, {amd64, "f390", 0}, {amd64, "f30f1efa", 0}, {amd64, "4190", 0}, {amd64, "87c0", 0},
+		{amd64, "90", 1}, {amd64, "6690", 2}, {amd64, "0f1f00", 3}, {amd64, "662e0f1f840000000000", 10},
+		{amd64, "6666666666662e0f1f840000000000", 15},
+		{amd64, "cc", 1}, {amd64, "00", 1}, {amd64, "0f1f", 0}, {amd64, "f390", 0}, {amd64, "f30f1efa", 0},
+		{amd64, "4190", 0}, {amd64, "87c0", 0},
 		{amd64, "c3", 0}, {amd64, "0f0b", 0}, {amd64, "cd03", 0},
-		{aarch64, "1f2003d5", 4}, {aarch64, "00000000", 4}, {aarch64, "0000", 2}, {aarch64, "01000000", 0}, {aarch64, "3f2003d5", 0}, {aarch64, "5f2403d5", 0},
+		{aarch64, "1f2003d5", 4}, {aarch64, "00000000", 4}, {aarch64, "0000", 2}, {aarch64, "01000000", 0},
+		{aarch64, "3f2003d5", 0}, {aarch64, "5f2403d5", 0},
 		{aarch64, "1f20", 0}, {aarch64, "c0035fd6", 0},
-		{s390x, "0707", 2}, {s390x, "47000000", 4}, {s390x, "c00400000000", 6}, {s390x, "a7040000", 4}, {s390x, "0000", 2}, {s390x, "00", 1},
-		{s390x, "0001", 0}, {s390x, "07fe", 0}, {s390x, "07e0", 0}, {s390x, "c004", 0}, {s390x, "c0f400000000", 0}, {s390x, "a7050000", 0},
+		{s390x, "0707", 2}, {s390x, "47000000", 4}, {s390x, "c00400000000", 6}, {s390x, "a7040000", 4},
+		{s390x, "0000", 2}, {s390x, "00", 1},
+		{s390x, "0001", 0}, {s390x, "07fe", 0}, {s390x, "07e0", 0}, {s390x, "c004", 0}, {s390x, "c0f400000000", 0},
+		{s390x, "a7050000", 0},
 	} {
 		b, err := hex.DecodeString(tt.code)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := abis[tt.p.abi].padding(b); got != tt.want {
-			t.Errorf("%v: %d bytes of %s; %d were expected", tt.p.machine, got, tt.code, tt.want)
+			t.Errorf("%v: %d bytes of %s; want %d", tt.p.machine, got, tt.code, tt.want)
 		}
 	}
 }

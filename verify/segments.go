@@ -66,7 +66,8 @@ func (s *segments) load(index int) error {
 			return fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", index, start)
 		}
 		if s.last = end; end > s.limit {
-			return fmt.Errorf("FDE %d at %#x, %#x bytes, reaches beyond the code that CFI describes", index, start, s.fde.Size)
+			return fmt.Errorf("FDE %d at %#x, %#x bytes, reaches beyond the code that CFI describes", index, start,
+				s.fde.Size)
 		}
 		if err != nil {
 			return err

@@ -54,7 +54,8 @@ func findPLTs(f *elffile.File) ([]plt, error) {
 		}
 		// What runs there is in a segment.
 		off, ok := f.FileOffset(s.Addr, s.Size)
-		if !ok || off != s.Off || slices.ContainsFunc(plts, func(p plt) bool { return s.Addr < p.end && p.begin < s.Addr+s.Size }) {
+		if !ok || off != s.Off || slices.ContainsFunc(plts,
+			func(p plt) bool { return s.Addr < p.end && p.begin < s.Addr+s.Size }) {
 			continue
 		}
 		b, err := f.ReadSection(s)
@@ -391,7 +392,8 @@ func (c *checker) followed(begin, end uint64, at depth) {
 		want.fp = c.vm.reg(c.abi.fp)
 		want.sp = want.cfa + uint64(c.abi.caller)
 		if got != want || e.Outermost || e.Signed || o.special {
-			c.res.mismatch(lo, hi, "PLT stub: %s: SFrame has CFA %v, RA %v, FP %v", want.differs(got), e.CFA, e.RA, e.FP)
+			c.res.mismatch(lo, hi, "PLT stub: %s: SFrame has CFA %v, RA %v, FP %v", want.differs(got), e.CFA,
+				e.RA, e.FP)
 			continue
 		}
 		c.res.Stubs += hi - lo

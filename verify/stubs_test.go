@@ -55,49 +55,65 @@ func TestFollower(t *testing.T) {
 			"ff3500000000 ff2500000000 0f1f4000" + // push x(%rip); jmp *x(%rip); nopl 0(%rax)
 				"ff2500000000 6800000000 e9e0ffffff" + // jmp *x(%rip); push $0; jmp 0x1000
 				"ff2500000000 6801000000 e9d0ffffff", nil,
-			[]string{"0x1000-0x100c behind 8", "0x100c-0x1010 padding", "0x1010-0x1016", "0x1016-0x1020", "0x1020-0x1026", "0x1026-0x1030"}},
+			[]string{"0x1000-0x100c behind 8", "0x100c-0x1010 padding", "0x1010-0x1016", "0x1016-0x1020",
+				"0x1020-0x1026", "0x1026-0x1030"}},
 		{"a jump into an instruction, amd64", amd64,
 			"f30f1efa 41bb05000000 eb04 66906690" + // endbr64; mov $5,%r11d; jmp 0x1010; xchg %ax,%ax twice
 				"f30f1efa 68 00000000 e9e7ffffff", nil, // endbr64; push $0; jmp 0x1005, inside of the mov
 			[]string{"0x1000-0x100c a stub jumps into it, to 0x1005", "0x100c-0x1010 padding", "0x1010-0x101e"}},
 		{"lld, aarch64", aarch64,
-			"f07bbfa9 10000090 110640f9 10220091 20021fd6 1f2003d5 1f2003d5 1f2003d5" + // stp x16,x30,[sp,#-16]!; adrp; ldr; add; br x17; nop thrice
+			// stp x16,x30,[sp,#-16]!; adrp; ldr; add; br x17; nop thrice
+			"f07bbfa9 10000090 110640f9 10220091 20021fd6 1f2003d5 1f2003d5 1f2003d5" +
 				"10000090 110640f9 10220091 20021fd6", nil,
 			[]string{"0x1000-0x1014", "0x1014-0x1020 padding", "0x1020-0x1030"}},
 		{"GNU ld, s390x", s390x,
-			"e310f0380024 c01000000000 d207f0301008 e31010100004 07f1 0700 0700 0700" + // stg; larl; mvc; lg; br %r1; nopr thrice
-				"c01000000000 e31010000004 07f1 0d10 e310100c0014 c0f4ffffffe5 00000018", nil, // larl; lg; br %r1; basr; lgf; jg 0x1000; .long
+			// stg; larl; mvc; lg; br %r1; nopr thrice
+			"e310f0380024 c01000000000 d207f0301008 e31010100004 07f1 0700 0700 0700" +
+				// larl; lg; br %r1; basr; lgf; jg 0x1000; .long
+				"c01000000000 e31010000004 07f1 0d10 e310100c0014 c0f4ffffffe5 00000018", nil,
 			[]string{"0x1000-0x101a", "0x101a-0x1020 padding", "0x1020-0x102e", "0x102e-0x1040"}},
-		{"jg into an instruction, s390x", s390x, "c01000000000 07f1 c0f4fffffffd 00000018", nil, // larl; br %r1; jg 0x1002
+		// larl; br %r1; jg 0x1002
+		{"jg into an instruction, s390x", s390x, "c01000000000 07f1 c0f4fffffffd 00000018", nil,
 			[]string{"0x1000-0x1008 a stub jumps into it, to 0x1002", "0x1008-0x1012"}},
 
 		{"padding at the start is run", amd64, "6690" + slots, nil, []string{"0x1000-0x1008"}},
-		{"traps are not run into", amd64, slots + "cccc" + slots, nil, []string{"0x1000-0x1006", "0x1006-0x1008 padding", "0x1008-0x100e"}},
+		{"traps are not run into", amd64, slots + "cccc" + slots, nil,
+			[]string{"0x1000-0x1006", "0x1006-0x1008 padding", "0x1008-0x100e"}},
 		{"a trap at the start ends a stub", amd64, "cc" + slots, nil, []string{"0x1000-0x1001", "0x1001-0x1007"}},
 		{"no jump", amd64, slots + "6a01", nil, []string{"0x1000-0x1006", "0x1006-0x1008 it does not end in a jump"}},
-		{"another instruction", amd64, slots + "4883ec08" + slots, nil, []string{"0x1000-0x1006", "0x1006-0x1010 SUB RSP, 0x8 at 0x1006, which is not part of a PLT stub"}},
+		{"another instruction", amd64, slots + "4883ec08" + slots, nil,
+			[]string{"0x1000-0x1006", "0x1006-0x1010 SUB RSP, 0x8 at 0x1006, which is not part of a PLT stub"}},
 
-		{"CFI first", amd64, jump + jump, []function{{begin: 0x1000, end: 0x1008}}, []string{"0x1000-0x1006 CFI", "0x1006-0x1008 CFI", "0x1008-0x100e", "0x100e-0x1010 padding"}},
+		{"CFI first", amd64, jump + jump, []function{{begin: 0x1000, end: 0x1008}},
+			[]string{"0x1000-0x1006 CFI", "0x1006-0x1008 CFI", "0x1008-0x100e", "0x100e-0x1010 padding"}},
 		{"CFI in the middle", amd64, jump + jump + jump, []function{{begin: 0x1008, end: 0x1010}},
-			[]string{"0x1000-0x1006", "0x1006-0x1008 padding", "0x1008-0x100e CFI", "0x100e-0x1010 CFI", "0x1010-0x1016", "0x1016-0x1018 padding"}},
+			[]string{"0x1000-0x1006", "0x1006-0x1008 padding", "0x1008-0x100e CFI", "0x100e-0x1010 CFI",
+				"0x1010-0x1016", "0x1016-0x1018 padding"}},
 		{"CFI that goes on", amd64, "6a01" + jump, []function{{begin: 0x1000, end: 0x1002}},
 			[]string{"0x1000-0x1002 CFI", "0x1002-0x100a the code before it may run into it"}},
-		{"CFI from in front of the PLT to behind it", amd64, jump, []function{{begin: 0xff0, end: 0x1010}}, []string{"0x1000-0x1006 CFI", "0x1006-0x1008 CFI"}},
-		{"CFI up to the PLT and from its end on", amd64, jump, []function{{begin: 0xff0, end: 0x1000}, {begin: 0x1008, end: 0x1010}}, []string{"0x1000-0x1006", "0x1006-0x1008 padding"}},
+		{"CFI from in front of the PLT to behind it", amd64, jump, []function{{begin: 0xff0, end: 0x1010}},
+			[]string{"0x1000-0x1006 CFI", "0x1006-0x1008 CFI"}},
+		{"CFI up to the PLT and from its end on", amd64, jump,
+			[]function{{begin: 0xff0, end: 0x1000}, {begin: 0x1008, end: 0x1010}},
+			[]string{"0x1000-0x1006", "0x1006-0x1008 padding"}},
 		{"padding in front of CFI that goes on is run by nothing", amd64, slots + "9090" + "6a01" + jump,
-			[]function{{begin: 0x1008, end: 0x100a}}, []string{"0x1000-0x1006", "0x1006-0x1008 padding", "0x1008-0x100a CFI", "0x100a-0x1012 the code before it may run into it"}},
+			[]function{{begin: 0x1008, end: 0x100a}}, []string{"0x1000-0x1006", "0x1006-0x1008 padding",
+				"0x1008-0x100a CFI", "0x100a-0x1012 the code before it may run into it"}},
 		{"padding at the start of CFI is run", amd64, slots + "9090" + jump,
-			[]function{{begin: 0x1006, end: 0x1008}}, []string{"0x1000-0x1006", "0x1006-0x1008 CFI", "0x1008-0x1010 the code before it may run into it"}},
+			[]function{{begin: 0x1006, end: 0x1008}}, []string{"0x1000-0x1006", "0x1006-0x1008 CFI",
+				"0x1008-0x1010 the code before it may run into it"}},
 
 		// jmp *x(%rip) at 0x1008, which 0x1000 and 0x100e jump to with 8 and 0 bytes pushed.
 		{"different things pushed", amd64, "6a01 eb04 90909090" + slots + "ebf8", nil,
-			[]string{"0x1000-0x1004", "0x1004-0x1008 padding", "0x1008-0x100e stubs jump to it with different things pushed", "0x100e-0x1010"}},
+			[]string{"0x1000-0x1004", "0x1004-0x1008 padding",
+				"0x1008-0x100e stubs jump to it with different things pushed", "0x100e-0x1010"}},
 		{"the same pushed", amd64, "6a01 eb04 90909090" + slots + "6a02ebf6", nil,
 			[]string{"0x1000-0x1004", "0x1004-0x1008 padding", "0x1008-0x100e behind 8", "0x100e-0x1012"}},
 		{"a jump to padding", amd64, "6a01 eb02 90909090" + slots, nil,
 			[]string{"0x1000-0x1004", "0x1004-0x1008 a stub jumps into it, to 0x1006", "0x1008-0x100e"}},
 		// push $1; jmp *x(%rip). The other stub jumps to the jmp, with as much pushed.
-		{"a jump to where as much is pushed", amd64, "6a01" + slots + "6a02ebf6", nil, []string{"0x1000-0x1008", "0x1008-0x100c"}},
+		{"a jump to where as much is pushed", amd64, "6a01" + slots + "6a02ebf6", nil,
+			[]string{"0x1000-0x1008", "0x1008-0x100c"}},
 		{"a jump to where less is pushed", amd64, "6690" + slots + "6a02ebf6", nil,
 			[]string{"0x1000-0x1008 a stub jumps into it, to 0x1002", "0x1008-0x100c"}},
 		{"a jump to where more is pushed", amd64, "6a01" + slots + "ebf8", nil,
@@ -108,17 +124,21 @@ func TestFollower(t *testing.T) {
 		// 0x100a jumps to 0x1000 with 8 pushed, so that 16 are at 0x1002; 0x100e comes there with 16.
 		{"jumps to both", amd64, "6a01" + slots + "6690 6a02 ebf2 6a02 6a03 ebee", nil,
 			[]string{"0x1000-0x1008 behind 8", "0x1008-0x100a padding", "0x100a-0x100e", "0x100e-0x1014"}},
-		{"a jump to itself", amd64, "6a01 ebfc", nil, []string{"0x1000-0x1004 stubs jump to it with different things pushed"}},
+		{"a jump to itself", amd64, "6a01 ebfc", nil,
+			[]string{"0x1000-0x1004 stubs jump to it with different things pushed"}},
 		{"a jump to itself with nothing pushed", amd64, "ebfe", nil, []string{"0x1000-0x1002"}},
 		// push $1; jmp 0x1004; push $2; jmp 0x1008; jmp *x(%rip): 16 bytes are pushed in front of the last one.
 		{"a jump behind a jump", amd64, "6a01 eb00 6a02 eb00" + slots, nil,
-			[]string{"0x1000-0x1004", "0x1004-0x1008 behind 8", "0x1008-0x100e stubs jump to it with different things pushed"}},
+			[]string{"0x1000-0x1004", "0x1004-0x1008 behind 8",
+				"0x1008-0x100e stubs jump to it with different things pushed"}},
 		// 0x1000 jumps to 0x1006 with 8 pushed, 0x1004 with nothing, and from there it goes to 0x1008.
 		{"a jump behind different things pushed", amd64, "6a01 eb02 eb00 eb00" + slots, nil,
-			[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs jump to it with different things pushed", "0x1008-0x100e stubs jump to it with different things pushed"}},
+			[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs jump to it with different things pushed",
+				"0x1008-0x100e stubs jump to it with different things pushed"}},
 		// The same from back to front, by a stub that pushes nothing.
 		{"a jump behind jumps", amd64, slots + "ebf8 6690 ebfa 6690 6a03 ebf8", nil,
-			[]string{"0x1000-0x1006 stubs jump to it with different things pushed", "0x1006-0x1008 stubs jump to it with different things pushed",
+			[]string{"0x1000-0x1006 stubs jump to it with different things pushed",
+				"0x1006-0x1008 stubs jump to it with different things pushed",
 				"0x1008-0x100a padding", "0x100a-0x100c behind 8", "0x100c-0x100e padding", "0x100e-0x1012"}},
 		{"a jump by CFI", amd64, slots + "9090 6a01 ebf4" + "90909090", []function{{begin: 0x1008, end: 0x100c}},
 			[]string{"0x1000-0x1006 behind 8", "0x1006-0x1008 padding", "0x1008-0x100c CFI", "0x100c-0x1010 padding"}},
@@ -148,7 +168,8 @@ func TestJumpsAcross(t *testing.T) {
 	code := func(text string) []byte { return bytesOf(t, text) }
 	one := plt{0x1000, 0x1006, code("ff2500000000")}
 	two := plt{0x1010, 0x1014, code("6a01 ebec")} // push $1; jmp 0x1000
-	if got, want := follow(t, amd64, nil, one, two), []string{"0x1000-0x1006 behind 8", "0x1010-0x1014"}; !slices.Equal(got, want) {
+	if got, want := follow(t, amd64, nil, one, two),
+		[]string{"0x1000-0x1006 behind 8", "0x1010-0x1014"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -232,18 +253,24 @@ func TestFindPLTs(t *testing.T) {
 		want    []uint64
 	}{
 		{"all names, by address", []region{
-			{name: ".iplt", addr: 0x4000, code: code}, {name: ".plt.sec", addr: 0x3000, code: code}, {name: ".plt.got", addr: 0x2000, code: code}, {name: ".plt", addr: 0x1000, code: code},
+			{name: ".iplt", addr: 0x4000, code: code}, {name: ".plt.sec", addr: 0x3000, code: code},
+			{name: ".plt.got", addr: 0x2000, code: code}, {name: ".plt", addr: 0x1000, code: code},
 		}, []uint64{0x1000, 0x2000, 0x3000, 0x4000}},
-		{"other names", []region{{name: ".text", addr: 0x1000, code: code}, {name: ".plt.x", addr: 0x2000, code: code}}, nil},
+		{"other names", []region{{name: ".text", addr: 0x1000, code: code}, {name: ".plt.x", addr: 0x2000, code: code}},
+			nil},
 		{"data", []region{{name: ".plt", addr: 0x1000, code: code, flags: elf.SHF_ALLOC | elf.SHF_WRITE}}, nil},
 		{"not in the file", []region{{name: ".plt", addr: 0x1000, code: code, typ: elf.SHT_NOBITS}}, nil},
 		{"empty", []region{{name: ".plt", addr: 0x1000}}, nil},
 		{"not loaded", []region{{name: ".plt", addr: 0x1000, code: code, apart: true}}, nil},
-		{"loaded from elsewhere", []region{{name: ".text", addr: 0x1000, code: code}, {name: ".plt", addr: 0x1000, code: code, apart: true}}, nil},
-		{"overlapping", []region{{name: ".plt", addr: 0x1008, code: code}, {name: ".iplt", addr: 0x1000, code: code}, {name: ".plt.got", addr: 0x1017, code: code}}, []uint64{0x1008}},
-		{"side by side", []region{{name: ".plt", addr: 0x1010, code: code}, {name: ".iplt", addr: 0x1000, code: code}, {name: ".plt.got", addr: 0x1020, code: code}}, []uint64{0x1000, 0x1010, 0x1020}},
+		{"loaded from elsewhere", []region{{name: ".text", addr: 0x1000, code: code},
+			{name: ".plt", addr: 0x1000, code: code, apart: true}}, nil},
+		{"overlapping", []region{{name: ".plt", addr: 0x1008, code: code}, {name: ".iplt", addr: 0x1000, code: code},
+			{name: ".plt.got", addr: 0x1017, code: code}}, []uint64{0x1008}},
+		{"side by side", []region{{name: ".plt", addr: 0x1010, code: code}, {name: ".iplt", addr: 0x1000, code: code},
+			{name: ".plt.got", addr: 0x1020, code: code}}, []uint64{0x1000, 0x1010, 0x1020}},
 		{"too large", []region{{name: ".plt", addr: 0x1000, code: bytes.Repeat([]byte{0xcc}, maxPLT+1)}}, nil},
-		{"too large together", []region{{name: ".plt", addr: 0x1000, code: bytes.Repeat([]byte{0xcc}, maxPLT)}, {name: ".iplt", addr: 0x8000000, code: code}}, []uint64{0x1000}},
+		{"too large together", []region{{name: ".plt", addr: 0x1000, code: bytes.Repeat([]byte{0xcc}, maxPLT)},
+			{name: ".iplt", addr: 0x8000000, code: code}}, []uint64{0x1000}},
 	} {
 		if got := find(tt.regions...); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: PLTs at %#x, want %#x", tt.name, got, tt.want)
@@ -275,7 +302,8 @@ func (b broken) ReadAt(p []byte, off int64) (int, error) {
 
 // TestUnreadable has stubs in a section that cannot be read.
 func TestUnreadable(t *testing.T) {
-	b := image(t, elf.ET_DYN, elf.EM_X86_64, amd64.order, []region{{name: ".plt", addr: 0x1000, code: bytesOf(t, "ffe0")}})
+	b := image(t, elf.ET_DYN, elf.EM_X86_64, amd64.order,
+		[]region{{name: ".plt", addr: 0x1000, code: bytesOf(t, "ffe0")}})
 	off := int64(bytes.Index(b, bytesOf(t, "ffe0")))
 	f := openImage(t, broken{bytes.NewReader(b), off, off + 2}, len(b))
 	s := amd64.section(t, sframe.V2, fde{sframe.FDE{Start: 0x1000, Size: 2}, one(sframe.Row{CFA: at(sframe.SP, 8)})})
@@ -314,30 +342,43 @@ func TestStubRows(t *testing.T) {
 	}{
 		{"amd64", amd64, sframe.V2, "6a01 ffe0", sframe.FDE{}, rows(2, sp(8), sp(16)), 4, ""},
 		{"amd64, padding", amd64, sframe.V2, "ffe0 9090", sframe.FDE{}, rows(0, sp(8)), 4, ""},
-		{"amd64, CFA", amd64, sframe.V2, "6a01 ffe0", sframe.FDE{}, rows(0, sp(8)), 2, "0x1002-0x1004: PLT stub: CFA differs: SFrame has CFA sp+8"},
-		{"amd64, row inside an instruction", amd64, sframe.V2, "6a01 ffe0", sframe.FDE{}, rows(1, sp(8), sp(16)), 3, "0x1001-0x1002: PLT stub: CFA differs"},
-		{"amd64, FP", amd64, sframe.V2, "ffe0", sframe.FDE{}, rows(0, fp), 0, "0x1000-0x1002: PLT stub: caller's frame pointer differs"},
-		{"amd64, outermost", amd64, sframe.V2, "ffe0", sframe.FDE{}, rows(0, sframe.Row{Outermost: true}), 0, "0x1000-0x1002: PLT stub: "},
-		{"amd64, signal", amd64, sframe.V3, "ffe0", sframe.FDE{Signal: true}, rows(0, sp(8)), 0, "0x1000-0x1002: PLT stub: "},
-		{"amd64, other code", amd64, sframe.V2, "ffe0 5d", sframe.FDE{}, rows(0, sp(8)), 2, "0x1002-0x1003: SFrame describes code that CFI does not: POP RBP at 0x1002"},
+		{"amd64, CFA", amd64, sframe.V2, "6a01 ffe0", sframe.FDE{}, rows(0, sp(8)), 2,
+			"0x1002-0x1004: PLT stub: CFA differs: SFrame has CFA sp+8"},
+		{"amd64, row inside an instruction", amd64, sframe.V2, "6a01 ffe0", sframe.FDE{}, rows(1, sp(8), sp(16)), 3,
+			"0x1001-0x1002: PLT stub: CFA differs"},
+		{"amd64, FP", amd64, sframe.V2, "ffe0", sframe.FDE{}, rows(0, fp), 0,
+			"0x1000-0x1002: PLT stub: caller's frame pointer differs"},
+		{"amd64, outermost", amd64, sframe.V2, "ffe0", sframe.FDE{}, rows(0, sframe.Row{Outermost: true}), 0,
+			"0x1000-0x1002: PLT stub: "},
+		{"amd64, signal", amd64, sframe.V3, "ffe0", sframe.FDE{Signal: true}, rows(0, sp(8)), 0,
+			"0x1000-0x1002: PLT stub: "},
+		{"amd64, other code", amd64, sframe.V2, "ffe0 5d", sframe.FDE{}, rows(0, sp(8)), 2,
+			"0x1002-0x1003: SFrame describes code that CFI does not: POP RBP at 0x1002"},
 		{"aarch64", aarch64, sframe.V2, "f07bbfa9 20021fd6", sframe.FDE{}, rows(4, sp(0), saved), 8, ""},
-		{"aarch64, still in x30", aarch64, sframe.V2, "f07bbfa9 20021fd6", sframe.FDE{}, rows(4, sp(0), sp(16)), 4, "0x1004-0x1008: PLT stub: return address differs"},
-		{"aarch64, saved elsewhere", aarch64, sframe.V2, "f07bbfa9 20021fd6", sframe.FDE{}, rows(4, sp(0), elsewhere), 4, "0x1004-0x1008: PLT stub: return address differs"},
-		{"aarch64, in x17", aarch64, sframe.V3, "20021fd6", sframe.FDE{Flexible: true}, rows(0, x17), 0, "0x1000-0x1004: PLT stub: return address differs"},
-		{"aarch64, key B", aarch64, sframe.V2, "20021fd6", sframe.FDE{KeyB: true}, rows(0, sp(0)), 0, "0x1000-0x1004: PLT stub: "},
-		{"aarch64, signed", aarch64, sframe.V2, "20021fd6", sframe.FDE{}, rows(0, signed), 0, "0x1000-0x1004: PLT stub: "},
+		{"aarch64, still in x30", aarch64, sframe.V2, "f07bbfa9 20021fd6", sframe.FDE{}, rows(4, sp(0), sp(16)), 4,
+			"0x1004-0x1008: PLT stub: return address differs"},
+		{"aarch64, saved elsewhere", aarch64, sframe.V2, "f07bbfa9 20021fd6", sframe.FDE{}, rows(4, sp(0), elsewhere),
+			4, "0x1004-0x1008: PLT stub: return address differs"},
+		{"aarch64, in x17", aarch64, sframe.V3, "20021fd6", sframe.FDE{Flexible: true}, rows(0, x17), 0,
+			"0x1000-0x1004: PLT stub: return address differs"},
+		{"aarch64, key B", aarch64, sframe.V2, "20021fd6", sframe.FDE{KeyB: true}, rows(0, sp(0)), 0,
+			"0x1000-0x1004: PLT stub: "},
+		{"aarch64, signed", aarch64, sframe.V2, "20021fd6", sframe.FDE{}, rows(0, signed), 0,
+			"0x1000-0x1004: PLT stub: "},
 		{"s390x", s390x, sframe.V2, "c01000000000 07f1", sframe.FDE{}, rows(0, sp(160)), 8, ""},
-		{"s390x, CFA", s390x, sframe.V2, "c01000000000 07f1", sframe.FDE{}, rows(0, sp(168)), 0, "PLT stub: CFA differs"},
+		{"s390x, CFA", s390x, sframe.V2, "c01000000000 07f1", sframe.FDE{}, rows(0, sp(168)), 0,
+			"PLT stub: CFA differs"},
 	} {
 		code := bytesOf(t, tt.code)
 		f := fileOf(t, elf.ET_DYN, tt.p.machine, tt.p.order, region{name: ".plt", addr: 0x1000, code: code})
 		tt.fde.Start, tt.fde.Size = 0x1000, uint32(len(code))
 		res, err := Check(tt.p.cfi(t), tt.p.section(t, tt.v, fde{tt.fde, tt.rows}), f, Options{Keep: 10})
 		if err != nil || res.Stubs != tt.stubs {
-			t.Errorf("%s: %+v, error %v; %d bytes right were expected", tt.name, res, err, tt.stubs)
+			t.Errorf("%s: %+v, error %v; want %d bytes right", tt.name, res, err, tt.stubs)
 			continue
 		}
-		if tt.wrong == "" && res.Total != 0 || tt.wrong != "" && (res.Total == 0 || !strings.Contains(res.Mismatches[0].String(), tt.wrong)) {
+		if tt.wrong == "" && res.Total != 0 || tt.wrong != "" &&
+			(res.Total == 0 || !strings.Contains(res.Mismatches[0].String(), tt.wrong)) {
 			t.Errorf("%s: mismatches %v, want %q", tt.name, res.Mismatches, tt.wrong)
 		}
 	}

@@ -95,8 +95,8 @@ type Options struct {
 
 // Check compares the section with the CFI over every pc that either describes.
 // Code that CFI does not describe is read from f: it has to be padding after a function, with the last row of that,
-// or PLT stubs, in a section for these, and the instructions are followed. An error means that the section cannot be read to its
-// end.
+// or PLT stubs, in a section for these, and the instructions are followed. An error means that the section cannot be
+// read to its end.
 func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Result, error) {
 	a, ok := abis[s.ABI]
 	if big := t.Order == binary.BigEndian; !ok || a.machine != t.Machine || a.big != big {
@@ -104,7 +104,8 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	}
 	res := &Result{keep: opt.Keep}
 	if s.FixedRA != a.fixedRA || s.FixedFP != 0 {
-		res.mismatch(0, 0, "fixed offsets of RA and FP are %d and %d, but the ABI has %d and 0", s.FixedRA, s.FixedFP, a.fixedRA)
+		res.mismatch(0, 0, "fixed offsets of RA and FP are %d and %d, but the ABI has %d and 0", s.FixedRA, s.FixedFP,
+			a.fixedRA)
 	}
 	if s.Flags&sframe.FDESorted == 0 {
 		res.mismatch(0, 0, "FDEs are not marked as sorted")
@@ -283,7 +284,8 @@ func (c *checker) blocks(d *sframe.FDE) bool {
 	}
 	rep := uint64(d.RepSize)
 	if _, unit := c.grid(d.Start); unit%rep != 0 {
-		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose blocks of %d bytes are others where the code is moved by %d", rep, unit)
+		c.res.mismatch(d.Start, d.End(),
+			"PC-mask FDE whose blocks of %d bytes are others where the code is moved by %d", rep, unit)
 		return false
 	}
 	return true
@@ -379,9 +381,11 @@ const maxOrphans = 1 << 20
 // orphan keeps the part of the current segment up to end, which no CFI describes, for stubs.
 func (c *checker) orphan(end uint64) error {
 	if len(c.orphans) == maxOrphans {
-		return fmt.Errorf("more than %d rows, up to that at %#x, are for code that CFI does not describe", maxOrphans, c.segs.begin)
+		return fmt.Errorf("more than %d rows, up to that at %#x, are for code that CFI does not describe", maxOrphans,
+			c.segs.begin)
 	}
-	c.orphans = append(c.orphans, orphan{c.segs.begin, end, c.segs.reader.Rows[c.segs.row], c.segs.fde.KeyB || c.segs.fde.Signal})
+	c.orphans = append(c.orphans, orphan{c.segs.begin, end, c.segs.reader.Rows[c.segs.row], c.segs.fde.KeyB ||
+		c.segs.fde.Signal})
 	return nil
 }
 
@@ -393,7 +397,8 @@ func (c *checker) compareRow(sum *uint64) (described uint64, err error) {
 		end := min(s.end, r.End)
 		size := end - s.begin
 		described += size
-		same := r.Rules != nil && c.agreed[r.Number] == s.row+1 && s.fde.Signal == c.fn.Signal() && s.fde.KeyB == c.fn.KeyB()
+		same := r.Rules != nil && c.agreed[r.Number] == s.row+1 && s.fde.Signal == c.fn.Signal() &&
+			s.fde.KeyB == c.fn.KeyB()
 		if !same {
 			if same, err = c.compare(s.begin, end); err != nil {
 				return 0, err
@@ -412,7 +417,8 @@ func (c *checker) compareRow(sum *uint64) (described uint64, err error) {
 	return described, nil
 }
 
-// compare compares the current CFI row with the current segment over [begin, end), and reports whether they agree. An error means that it would take too long.
+// compare compares the current CFI row with the current segment over [begin, end), and reports whether they agree. An
+// error means that it would take too long.
 func (c *checker) compare(begin, end uint64) (bool, error) {
 	e, r := &c.segs.reader.Rows[c.segs.row], &c.row
 	fail := func(format string, args ...any) (bool, error) {
@@ -455,7 +461,8 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 			return false, fmt.Errorf("function at %#x: %w", c.fn.Begin, err)
 		}
 		if !same {
-			return fail("CFI says something else if this code is at %#x: SFrame has CFA %v, RA %v, FP %v", at, e.CFA, e.RA, e.FP)
+			return fail("CFI says something else if this code is at %#x: SFrame has CFA %v, RA %v, FP %v", at, e.CFA,
+				e.RA, e.FP)
 		}
 	}
 	if !c.vm.pcRead {
@@ -464,15 +471,15 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 	return true, nil
 }
 
-// A row of CFI that depends on pc is compared at several addresses that the code can be loaded at: at least one for each
-// pc, and about allPlaces in total. Linkers write one row for a PLT.
+// A row of CFI that depends on pc is compared at several addresses that the code can be loaded at: at least one for
+// each pc, and about allPlaces in total. Linkers write one row for a PLT.
 const (
 	maxPlaces = 64 // for each pc
 	allPlaces = 1 << 9
 )
 
-// anywhere reports whether the current CFI row gives the same frame at pc wherever the code is loaded: want. If not, at is an
-// address where it differs. The error is errSteps.
+// anywhere reports whether the current CFI row gives the same frame at pc wherever the code is loaded: want. If not, at
+// is an address where it differs. The error is errSteps.
 func (c *checker) anywhere(pc uint64, want frameState) (at uint64, same bool, err error) {
 	if c.fixed() {
 		return 0, true, nil

@@ -124,7 +124,8 @@ func everyBit(t *testing.T, path string, opt translate.Options, share bool) {
 	t.Helper()
 	in, data, res := encode(t, path, opt, share)
 	good, err := check(in, data)
-	if err != nil || good.Total > 0 || good.Covered != res.Covered || good.Described != res.Described || good.Stubs != res.Synthesised || good.Padding != res.Padding {
+	if err != nil || good.Total > 0 || good.Covered != res.Covered || good.Described != res.Described ||
+		good.Stubs != res.Synthesised || good.Padding != res.Padding {
 		t.Fatalf("%s: %+v, error %v; %+v was translated", path, good, err, res)
 	}
 	step := long.Pick(t, 23, 1)
@@ -136,9 +137,11 @@ func everyBit(t *testing.T, path string, opt translate.Options, share bool) {
 			}
 			flipped[i] = data[i] ^ 1<<bit
 			bad, err := check(in, flipped)
-			seen := err != nil || bad.Total > 0 || bad.Covered != good.Covered || bad.Stubs != good.Stubs || bad.Padding != good.Padding
+			seen := err != nil || bad.Total > 0 || bad.Covered != good.Covered || bad.Stubs != good.Stubs ||
+				bad.Padding != good.Padding
 			if !seen && !same(t, data, flipped) {
-				t.Errorf("%s, %v, shared %t: byte %#x, bit %d of the section: the difference is not seen", path, opt.Version, share, i, bit)
+				t.Errorf("%s, %v, shared %t: byte %#x, bit %d of the section: the difference is not seen", path,
+					opt.Version, share, i, bit)
 			}
 		}
 		flipped[i] = data[i]
@@ -222,7 +225,7 @@ func TestRepeated(t *testing.T) {
 	data[12] -= byte(fewer) // the header counts the rows
 	res, err := check(in, data)
 	if err != nil || res.Total == 0 {
-		t.Errorf("%+v, error %v; mismatches were expected", res, err)
+		t.Errorf("%+v, error %v; want mismatches", res, err)
 	}
 }
 
@@ -245,7 +248,7 @@ func TestRepeatedLarger(t *testing.T) {
 	data[12] -= byte(fewer)
 	res, err := check(in, data)
 	if err != nil || res.Total == 0 {
-		t.Errorf("%+v, error %v; mismatches were expected", res, err)
+		t.Errorf("%+v, error %v; want mismatches", res, err)
 	}
 }
 
@@ -261,7 +264,7 @@ func TestReturnColumn(t *testing.T) {
 	copy(b[list:], a[list:])
 	res, err := check(in, data)
 	if err != nil || res.Total != 3 {
-		t.Errorf("%+v, error %v; 3 mismatches were expected", res, err)
+		t.Errorf("%+v, error %v; want 3 mismatches", res, err)
 	}
 }
 
@@ -290,7 +293,8 @@ func TestPointerColumn(t *testing.T) {
 			t.Fatal(err)
 		}
 		fn := in.table.At(tt.function)
-		if _, err := build.Add(sframe.FDE{Start: fn.Begin, Size: 4, Flexible: tt.fre.RA.Base != sframe.None}, build.Refs([]sframe.FRE{tt.fre})); err != nil {
+		if _, err := build.Add(sframe.FDE{Start: fn.Begin, Size: 4, Flexible: tt.fre.RA.Base != sframe.None},
+			build.Refs([]sframe.FRE{tt.fre})); err != nil {
 			t.Fatal(err)
 		}
 		data, err := emit.Join([]*emit.Builder{build}).Encode(addr)
@@ -299,7 +303,8 @@ func TestPointerColumn(t *testing.T) {
 		}
 		res, err := check(in, data)
 		if err != nil || len(res.Mismatches) != 1 || !strings.Contains(res.Mismatches[0].What, tt.want) {
-			t.Errorf("%s, function %d: %+v, error %v; a mismatch with %q was expected", tt.fixture, tt.function, res, err, tt.want)
+			t.Errorf("%s, function %d: %+v, error %v; want a mismatch with %q", tt.fixture, tt.function, res,
+				err, tt.want)
 		}
 	}
 }
@@ -321,10 +326,12 @@ func TestRepeatedBeyond(t *testing.T) {
 	}
 	var fres []sframe.FRE
 	for i, start := range []uint32{0, 1, 6} {
-		fres = append(fres, sframe.FRE{Start: start, Row: sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: int32(8 * (i + 1))}}})
+		fres = append(fres, sframe.FRE{Start: start,
+			Row: sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: int32(8 * (i + 1))}}})
 	}
 	for fn := range table.Functions() {
-		if _, err := build.Add(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin)}, build.Refs(fres)); err != nil {
+		if _, err := build.Add(sframe.FDE{Start: fn.Begin, Size: uint32(fn.End - fn.Begin)},
+			build.Refs(fres)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -393,7 +400,7 @@ func TestRepeatedParts(t *testing.T) {
 		}
 		res, err := check(in, data)
 		if err != nil || res.Total > 0 || res.Covered != tt.covered {
-			t.Errorf("%s: %+v, error %v; %d bytes were expected to be covered", tt.name, res, err, tt.covered)
+			t.Errorf("%s: %+v, error %v; want %d bytes covered", tt.name, res, err, tt.covered)
 		}
 	}
 }
@@ -409,7 +416,8 @@ func TestMaskedFront(t *testing.T) {
 	}
 	slot := sframe.Rule{Base: sframe.CFA, Offset: -16, Deref: true}
 	fres := []sframe.FRE{{Row: sframe.Row{CFA: sframe.Rule{Base: sframe.FP, Offset: 16}, FP: slot}}}
-	if _, err := build.Add(sframe.FDE{Start: begin, Size: size, PCMask: true, RepSize: rep}, build.Refs(fres)); err != nil {
+	if _, err := build.Add(sframe.FDE{Start: begin, Size: size, PCMask: true, RepSize: rep},
+		build.Refs(fres)); err != nil {
 		t.Fatal(err)
 	}
 	data, err := emit.Join([]*emit.Builder{build}).Encode(addr)
@@ -421,7 +429,7 @@ func TestMaskedFront(t *testing.T) {
 		data[start] = at
 		res, err := check(in, data)
 		if err != nil || res.Total > 0 || res.Covered != want {
-			t.Errorf("row from %d on: %+v, error %v; %d bytes were expected to be covered", at, res, err, want)
+			t.Errorf("row from %d on: %+v, error %v; want %d bytes covered", at, res, err, want)
 		}
 		s, err := sframe.Decode(data, addr)
 		if err != nil {
@@ -450,13 +458,15 @@ func TestMaskedMoved(t *testing.T) {
 		return sframe.FRE{Start: start, Row: sframe.Row{CFA: sframe.Rule{Base: sframe.FP, Offset: offset}, FP: slot}}
 	}
 	in, _, _ := encode(t, "../testdata/bin/amd64/plt", translate.Options{Version: sframe.V2}, false)
-	for rep, want := range map[uint8]string{24: "blocks of 24 bytes are others where the code is moved by 4096", 8: ""} {
+	for rep, want := range map[uint8]string{24: "blocks of 24 bytes are others where the code is moved by 4096",
+		8: ""} {
 		build, err := emit.NewBuilder(emit.Options{Version: sframe.V2, ABI: sframe.AMD64Little})
 		if err != nil {
 			t.Fatal(err)
 		}
 		fres := []sframe.FRE{row(0, 16), row(4, 24)}
-		if _, err := build.Add(sframe.FDE{Start: begin, Size: size, PCMask: true, RepSize: rep}, build.Refs(fres)); err != nil {
+		if _, err := build.Add(sframe.FDE{Start: begin, Size: size, PCMask: true, RepSize: rep},
+			build.Refs(fres)); err != nil {
 			t.Fatal(err)
 		}
 		data, err := emit.Join([]*emit.Builder{build}).Encode(addr)
@@ -469,7 +479,7 @@ func TestMaskedMoved(t *testing.T) {
 			t.Errorf("blocks of %d bytes: %+v, error %v", rep, res, err)
 		}
 		if want != "" && (res.Total != 1 || !strings.Contains(res.Mismatches[0].What, want)) {
-			t.Errorf("blocks of %d bytes: %+v; a mismatch with %q was expected", rep, res, want)
+			t.Errorf("blocks of %d bytes: %+v; want a mismatch with %q", rep, res, want)
 		}
 	}
 }
@@ -499,7 +509,7 @@ func TestForeign(t *testing.T) {
 	_, data, _ := encode(t, "../testdata/bin/amd64/cold", translate.Options{Version: sframe.V2}, false)
 	res, err := check(in, data)
 	if err != nil || res.Total == 0 {
-		t.Errorf("%+v, error %v; mismatches were expected", res, err)
+		t.Errorf("%+v, error %v; want mismatches", res, err)
 	}
 }
 
@@ -511,7 +521,8 @@ func TestLookup(t *testing.T) {
 				if abi == "s390x" && version == sframe.V1 {
 					continue
 				}
-				in, data, _ := encode(t, path, translate.Options{Version: version, Outermost: version == sframe.V2}, true)
+				in, data, _ := encode(t, path, translate.Options{Version: version, Outermost: version == sframe.V2},
+					true)
 				s, err := sframe.Decode(data, addr)
 				if err != nil {
 					t.Fatal(err)
@@ -533,7 +544,8 @@ func TestLookup(t *testing.T) {
 						})
 						got, ok, err := s.Lookup(pc)
 						if err != nil || ok != found || ok && (got != rows[j].FRE) {
-							t.Fatalf("%s, %v: at %#x %+v, %t, error %v; %t was expected", path, version, pc, got, ok, err, found)
+							t.Fatalf("%s, %v: at %#x %+v, %t, error %v; want %t", path, version, pc, got, ok,
+								err, found)
 						}
 					}
 				}

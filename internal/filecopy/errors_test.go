@@ -91,7 +91,7 @@ func TestCopyErrors(t *testing.T) {
 		{"nobody waits for memory", Range(ctx, dst, 0, bytes.NewReader(make([]byte, 4)), 0, 4), context.Canceled},
 	} {
 		if !errors.Is(tt.err, tt.want) && (tt.want != syscall.EBADF || !errors.Is(tt.err, os.ErrClosed)) { // without holes it is the latter
-			t.Errorf("%s: %v; %v was expected", tt.name, tt.err, tt.want)
+			t.Errorf("%s: %v; want %v", tt.name, tt.err, tt.want)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func TestNoHoles(t *testing.T) {
 		t.Error(err)
 	}
 	if b, err := os.ReadFile(dst.Name()); err != nil || !bytes.Equal(b, want) {
-		t.Errorf("%q, %v; %q was expected", b, err, want)
+		t.Errorf("%q, %v; want %q", b, err, want)
 	}
 }
 

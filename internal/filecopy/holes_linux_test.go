@@ -79,7 +79,7 @@ func TestHoles(t *testing.T) {
 				want = nil
 			}
 			if got, err := os.ReadFile(dst.Name()); err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%s, %s: %d bytes, which are not the %d that were expected, error %v", tt.name, way, len(got), len(want), err)
+				t.Errorf("%s; want %s: %d bytes, which are not the %d that, error %v", tt.name, way, len(got), len(want), err)
 			}
 			if n := used(t, dst); (way == "file" || way == "section") && n > 1<<20 {
 				t.Errorf("%s, %s: it takes %d bytes, and the source %d", tt.name, way, n, used(t, src))

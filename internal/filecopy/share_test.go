@@ -84,7 +84,7 @@ func TestShare(t *testing.T) {
 		}
 		grown := used() - before
 		if shared := grown < tt.n/2; shared != tt.shared {
-			t.Errorf("%s: %d bytes are taken for %d, shared %t was expected", tt.name, grown, tt.n, tt.shared)
+			t.Errorf("%s: %d bytes are taken for %d; want shared %t", tt.name, grown, tt.n, tt.shared)
 		}
 		got, err := os.ReadFile(dst.Name())
 		if err != nil {

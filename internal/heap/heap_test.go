@@ -35,7 +35,7 @@ func TestLimit(t *testing.T) {
 		{13 << 20, 20 << 20, (352 + 24 + 8) << 20},
 	} {
 		if Raise(step.cfi, step.size); get() != step.want {
-			t.Errorf("for %d bytes of CFI in %d the limit is %d; %d was expected", step.cfi, step.size, get(), step.want)
+			t.Errorf("for %d bytes of CFI in %d the limit is %d; want %d", step.cfi, step.size, get(), step.want)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func TestPrepare(t *testing.T) {
 			huge = sync.Once{}
 			Prepare(test.cfi, test.cfi)
 			if got := debug.SetGCPercent(test.gogc); got != test.want {
-				t.Errorf("GC percent is %d; %d was expected", got, test.want)
+				t.Errorf("GC percent is %d; want %d", got, test.want)
 			}
 		})
 	}
@@ -38,7 +38,7 @@ func TestPrepareArchive(t *testing.T) {
 		old := debug.SetGCPercent(tt.gogc)
 		PrepareArchive(tt.size)
 		if got := debug.SetGCPercent(old); got != tt.want {
-			t.Errorf("%d bytes, GOGC=%d: GC percent is %d; %d was expected", tt.size, tt.gogc, got, tt.want)
+			t.Errorf("%d bytes, GOGC=%d: GC percent is %d; want %d", tt.size, tt.gogc, got, tt.want)
 		}
 	}
 }

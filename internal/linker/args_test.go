@@ -16,8 +16,10 @@ import (
 // TestSplit expects what a shell makes of the same text.
 func TestSplit(t *testing.T) {
 	for _, text := range []string{
-		"", "  ", "a", " a  b\tc\nd\re ", `a\ b c`, `'a b' c`, `"a b" c`, `a'b c'd`, `a"b"'c'`, `''`, `a "" b`, `"a'b" 'c"d'`,
-		`"a\"b"`, `"a\\b"`, `"a\b"`, `'a\b'`, `'a\' b`, `a\\b`, `\"a`, `\'a b`, `"\$x\` + "`" + `y"`, "a\\\nb", "\"a\\\nb\"", "'a\\\nb'",
+		"", "  ", "a", " a  b\tc\nd\re ", `a\ b c`, `'a b' c`, `"a b" c`, `a'b c'd`, `a"b"'c'`, `''`, `a "" b`,
+		`"a'b" 'c"d'`,
+		`"a\"b"`, `"a\\b"`, `"a\b"`, `'a\b'`, `'a\' b`, `a\\b`, `\"a`, `\'a b`, `"\$x\` + "`" + `y"`, "a\\\nb",
+		"\"a\\\nb\"", "'a\\\nb'",
 		"ä\\ ö 'ü ß'", "--format 3 --min-coverage '99.5'", `-o "my prog"`,
 	} {
 		got, err := Split(text)
@@ -25,7 +27,8 @@ func TestSplit(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 		// Of white space that a shell does not know as such, nothing is expected of it.
-		out, err := exec.Command("sh", "-c", `set -f; for w in `+strings.ReplaceAll(strings.ReplaceAll(text, "\r", " "), "\n", nl(text))+`
+		out, err := exec.Command("sh", "-c", `set -f; for w in `+strings.ReplaceAll(strings.ReplaceAll(text, "\r", " "),
+			"\n", nl(text))+`
 			do printf '%s\0' "$w"; done`).Output()
 		if err != nil {
 			t.Fatalf("%q: %v", text, err)
@@ -127,7 +130,8 @@ func TestOutputsOfLinkers(t *testing.T) {
 			t.Fatalf("as: %v\n%s", err, out)
 		}
 		for i, args := range []string{
-			"", "-o x", "-ox", "--output x", "--output=x", "-output=x", "-omagic", "-o x -o y", "--outp=x", "--outpu x", "-r -o x", "-o -x",
+			"", "-o x", "-ox", "--output x", "--output=x", "-output=x", "-omagic", "-o x -o y", "--outp=x", "--outpu x",
+			"-r -o x", "-o -x",
 		} {
 			work := filepath.Join(dir, string(rune('a'+i)))
 			if err := os.Mkdir(work, 0o777); err != nil {
@@ -145,7 +149,7 @@ func TestOutputsOfLinkers(t *testing.T) {
 			}
 			found++
 			if got := Outputs(fields); !slices.Contains(got, made[0].Name()) {
-				t.Errorf("%s %s makes %s; %q were expected", name, args, made[0].Name(), got)
+				t.Errorf("%s %s makes %s; want %q", name, args, made[0].Name(), got)
 			}
 		}
 	}

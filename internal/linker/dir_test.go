@@ -18,7 +18,7 @@ func checkLinks(t *testing.T, dir, exe string) {
 		t.Fatal(err)
 	}
 	if len(entries) != len(links()) {
-		t.Errorf("%d files in %s; %d were expected", len(entries), dir, len(links()))
+		t.Errorf("%d files in %s; want %d", len(entries), dir, len(links()))
 	}
 	for _, name := range links() {
 		if to, err := os.Readlink(filepath.Join(dir, name)); to != exe {
@@ -101,7 +101,7 @@ func TestInstalled(t *testing.T) {
 			}
 		}
 		if got, err := Dir(exe); got != want || err != nil {
-			t.Errorf("got %s, %v; %s was expected", got, err, want)
+			t.Errorf("got %s, %v; want %s", got, err, want)
 		}
 		blank := filepath.Join(t.TempDir(), "a b")
 		if err := os.Rename(prefix, blank); err != nil {

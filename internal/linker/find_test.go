@@ -99,7 +99,8 @@ func TestFind(t *testing.T) {
 		{me, "", a, "", "", ""},
 	} {
 		env := map[string]string{"COMPILER_PATH": test.compiler, "PATH": test.path, "COLLECT_GCC": test.gcc}
-		s := &Search{Args: []string{"-o", "x", test.arg}, Skip: []string{"0:0", idOf(t, me)}, Env: func(k string) string { return env[k] }}
+		s := &Search{Args: []string{"-o", "x", test.arg}, Skip: []string{"0:0", idOf(t, me)},
+			Env: func(k string) string { return env[k] }}
 		got, err := s.Find(test.name)
 		if got != test.want || (err == nil) != (test.want != "") {
 			t.Errorf("%+v:\ngot %s, %v", test, got, err)
@@ -110,11 +111,12 @@ func TestFind(t *testing.T) {
 	}
 	// A file that is not to be run by one name can be by another.
 	for name, want := range map[string]string{"ld": a + "/ld", "ld.bfd": b + "/ld.bfd"} {
-		s := &Search{Skip: []string{idOf(t, b+"/ld") + "/ld", idOf(t, b+"/ld.bfd") + "/gcc"}, Env: func(k string) string {
-			return map[string]string{"PATH": b + ":" + a}[k]
-		}}
+		s := &Search{Skip: []string{idOf(t, b+"/ld") + "/ld", idOf(t, b+"/ld.bfd") + "/gcc"},
+			Env: func(k string) string {
+				return map[string]string{"PATH": b + ":" + a}[k]
+			}}
 		if got, err := s.Find(name); got != want || err != nil {
-			t.Errorf("got %s, %v; %s was expected", got, err, want)
+			t.Errorf("got %s, %v; want %s", got, err, want)
 		}
 	}
 	// An empty element of PATH is the current folder.
@@ -155,7 +157,8 @@ func TestNative(t *testing.T) {
 func TestIsName(t *testing.T) {
 	for name, want := range map[string]bool{
 		"ld": true, "ld.bfd": true, "ld.lld-14": true, "aarch64-linux-gnu-ld": true, "aarch64-linux-gnu-ld.gold": true,
-		"cfi2sframe": false, "gcc": false, "ldd": false, "gold": false, "build": false, "old": false, "ld-linux.so.2": false, "": false,
+		"cfi2sframe": false, "gcc": false, "ldd": false, "gold": false, "build": false, "old": false,
+		"ld-linux.so.2": false, "": false,
 	} {
 		if IsName(name) != want {
 			t.Errorf("%q: %t", name, !want)

@@ -84,12 +84,12 @@ func (r *Reader) Compare(pc uint64, f *Fact, e *Found) error {
 	case f.Rules == nil:
 		return fail("what describes that code is malformed")
 	case e.Signal != f.Signal || e.KeyB != f.KeyB:
-		return fail("signal frame %t, key B %t; %t and %t were expected", e.Signal, e.KeyB, f.Signal, f.KeyB)
+		return fail("signal frame %t, key B %t; want %t and %t", e.Signal, e.KeyB, f.Signal, f.KeyB)
 	}
 	rules := f.Rules
 	if lost := rules.RA.Rule == cfi.RuleUndefined; lost || e.Outermost {
 		if lost != e.Outermost {
-			return fail("outermost frame %t; %t was expected", e.Outermost, lost)
+			return fail("outermost frame %t; want %t", e.Outermost, lost)
 		}
 		return nil
 	}
@@ -101,7 +101,7 @@ func (r *Reader) Compare(pc uint64, f *Fact, e *Found) error {
 		return fail("the row says something, where %v", err)
 	}
 	if got := r.SFrame(&e.Row); got != want {
-		return fail("the frame is %v; %v was expected", got, want)
+		return fail("the frame is %v; want %v", got, want)
 	}
 	return nil
 }
