@@ -28,7 +28,6 @@ const (
 // A program is a line number program with what its header says.
 type program struct {
 	*reader
-	u          *unit
 	minLength  uint64
 	lineBase   int64
 	lineRange  uint64
@@ -41,6 +40,7 @@ type program struct {
 	now, last row  // the current row, and the one before it
 	open      bool // last belongs to the same sequence
 	next      int  // index of the first address that is not before last
+	discarded bool // the linker discarded the code of this sequence: it begins at 0
 }
 
 // A row is one of the line table.
@@ -55,32 +55,32 @@ type pathEntry struct {
 	dir  uint64
 }
 
-// What is counted for an address with a line, and for an entry of a table, in bytes. An entry need not have any in the
-// file, and takes 40 in memory.
+// Bytes that are counted for an address with a line, and for an entry of a table: an entry takes 40 in memory, and may
+// take none in the file.
 const (
 	perLine  = 16
 	perEntry = 40
 )
 
-// lines reads the unit's line table.
-func (u *unit) lines() {
-	s := u.section("line")
+// lines reads the line table of a unit.
+func (x *finder) lines(u unit) {
+	s := x.section("line")
 	if s == nil {
 		return // it is in another file
 	}
-	p := program{reader: u.at(s, u.attrs[attrStmtList].n), u: u, paths: make(map[uint64]string)}
+	p := program{reader: x.at(s, u.lines.n), paths: make(map[uint64]string)}
 	p.end = p.length("line table")
 	if p.version = int(p.uint(2)); p.version < 2 || p.version > 5 {
 		return
 	}
-	for p.header(); p.more(); {
+	for p.header(u.dir); p.more(); {
 		p.step()
 	}
 }
 
-// header reads the rest of the header, and goes to the first instruction.
-func (p *program) header() {
-	p.addrSize = p.u.addrSize
+// header reads the rest of the header, and goes to the first instruction. Up to version 4, compDir is the first of the
+// directories.
+func (p *program) header(compDir value) {
 	if p.version == 5 {
 		p.addrSize = int(p.u8())
 		p.u8() // size of segments
@@ -111,6 +111,7 @@ func (p *program) header() {
 		p.dirs, p.files = p.table(), p.table()
 	} else {
 		p.dirs, p.files = p.oldTable(false), p.oldTable(true)
+		p.dirs[0].name = compDir
 	}
 	p.skip(p.end - p.off)
 	p.end = end
@@ -118,7 +119,7 @@ func (p *program) header() {
 }
 
 // reset begins a sequence.
-func (p *program) reset() { p.now, p.open = row{file: 1, line: 1}, false }
+func (p *program) reset() { p.now, p.open, p.discarded = row{file: 1, line: 1}, false, false }
 
 // step executes an instruction.
 func (p *program) step() {
@@ -165,6 +166,7 @@ func (p *program) extended() {
 	switch op := p.u8(); {
 	case op == lneSetAddress && n > 1 && n <= 9:
 		p.now.addr = p.uint(int(n - 1))
+		p.discarded = p.now.addr == 0
 		return
 	case op == lneSetAddress:
 		p.fail("address of %d bytes", n-1)
@@ -178,7 +180,7 @@ func (p *program) extended() {
 // emit adds a row to the table. The one before it ends here.
 func (p *program) emit() {
 	if p.open && p.last.addr < p.now.addr {
-		for ; p.next < len(p.addrs) && p.addrs[p.next] < p.now.addr; p.next++ {
+		for ; p.next < len(p.addrs) && p.addrs[p.next] < p.now.addr && !p.discarded; p.next++ {
 			p.spend(perLine)
 			file := p.path(p.last.file)
 			if p.err != nil {
@@ -199,16 +201,24 @@ func (p *program) path(file uint64) string {
 	path, ok := p.paths[file]
 	if !ok && file < uint64(len(p.files)) {
 		f := p.files[file]
-		if name := p.u.text(f.name); name != "" {
-			dir := p.u.text(p.u.attrs[attrCompDir])
-			if f.dir < uint64(len(p.dirs)) {
-				dir = join(dir, p.u.text(p.dirs[f.dir].name))
+		if name := p.text(f.name); name != "" {
+			path = p.dir(0)
+			if f.dir > 0 {
+				path = join(path, p.dir(f.dir))
 			}
-			path = join(dir, name)
+			path = join(path, name)
 		}
 		p.paths[file] = path
 	}
 	return path
+}
+
+// dir returns a directory, or "" if the table does not have it. The first is that of the compilation.
+func (p *program) dir(n uint64) string {
+	if n < uint64(len(p.dirs)) {
+		return p.text(p.dirs[n].name)
+	}
+	return ""
 }
 
 // oldTable reads the directories or files of a header up to version 4. They count from 1.

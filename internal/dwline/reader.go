@@ -2,29 +2,18 @@ package dwline
 
 import "encoding/binary"
 
-// An encoding is what the sizes of values depend on.
-type encoding struct {
-	version  int
-	addrSize int  // in bytes
-	wide     bool // 64-bit DWARF
-}
-
-// offsetSize returns the size of an offset in a section, in bytes.
-func (e *encoding) offsetSize() int {
-	if e.wide {
-		return 8
-	}
-	return 4
-}
-
 // A reader reads a part of a section.
 type reader struct {
 	*finder
-	encoding
 	s   *section
 	off uint64 // in the section, of buf[0]
 	end uint64 // of what may be read
 	buf []byte
+
+	// Sizes of values depend on these.
+	version  int
+	addrSize int  // in bytes
+	wide     bool // 64-bit DWARF
 }
 
 const (
@@ -114,7 +103,12 @@ func (r *reader) uint(n int) uint64 {
 }
 
 // offset returns an offset in a section.
-func (r *reader) offset() uint64 { return r.uint(r.offsetSize()) }
+func (r *reader) offset() uint64 {
+	if r.wide {
+		return r.uint(8)
+	}
+	return r.uint(4)
+}
 
 // length reads the length before a unit, which also tells 64-bit DWARF, and returns the unit's end.
 func (r *reader) length(what string) uint64 {
@@ -150,8 +144,8 @@ func (r *reader) leb(signed bool) uint64 {
 	return 0
 }
 
-// text returns a string that ends in a zero.
-func (r *reader) text() string {
+// cstring returns a string that ends in a zero.
+func (r *reader) cstring() string {
 	var b []byte
 	for r.more() {
 		c := r.u8()
@@ -173,25 +167,11 @@ const (
 	formAddr          form = 0x01
 	formString        form = 0x08
 	formStrp          form = 0x0e
+	formRefAddr       form = 0x10
 	formIndirect      form = 0x16
-	formStrx          form = 0x1a
-	formAddrx         form = 0x1b
 	formLineStrp      form = 0x1f
 	formImplicitConst form = 0x21
-	formRnglistx      form = 0x23
-	formStrx1         form = 0x25
-	formStrx2         form = 0x26
-	formStrx3         form = 0x27
-	formStrx4         form = 0x28
-	formAddrx1        form = 0x29
-	formAddrx4        form = 0x2c
-	formGNUAddrIndex  form = 0x1f01
 )
-
-// isIndex reports whether the value is an index of an address.
-func (f form) isIndex() bool {
-	return f == formAddrx || f >= formAddrx1 && f <= formAddrx4 || f == formGNUAddrIndex
-}
 
 // A value is that of an attribute.
 type value struct {
@@ -204,38 +184,34 @@ type value struct {
 func (r *reader) value(f form) value {
 	v := value{form: f}
 	switch f {
-	case 0x0b, 0x0c, 0x11, formStrx1, formAddrx1: // data1, flag, ref1
+	case formImplicitConst, 0x19: // flag_present; neither has bytes
+	case 0x0b, 0x0c, 0x11, 0x25, 0x29: // data1, flag, ref1, strx1, addrx1
 		v.n = r.uint(1)
-	case 0x05, 0x12, formStrx2, 0x2a: // data2, ref2, addrx2
+	case 0x05, 0x12, 0x26, 0x2a: // data2, ref2, strx2, addrx2
 		v.n = r.uint(2)
-	case formStrx3, 0x2b: // addrx3
+	case 0x27, 0x2b: // strx3, addrx3
 		v.n = r.uint(3)
-	case 0x06, 0x13, 0x1c, formStrx4, formAddrx4: // data4, ref4, ref_sup4
+	case 0x06, 0x13, 0x1c, 0x28, 0x2c: // data4, ref4, ref_sup4, strx4, addrx4
 		v.n = r.uint(4)
 	case 0x07, 0x14, 0x20, 0x24: // data8, ref8, ref_sig8, ref_sup8
 		v.n = r.uint(8)
-	case formAddr:
-		v.n = r.uint(r.addrSize)
-	case formStrp, 0x17, 0x1d, formLineStrp, 0x1f20, 0x1f21: // sec_offset, strp_sup, GNU_ref_alt, GNU_strp_alt
+	case 0x1e: // data16
+		r.skip(16)
+	case formStrp, formLineStrp, 0x17, 0x1d, 0x1f20, 0x1f21: // sec_offset, strp_sup, GNU_ref_alt, GNU_strp_alt
 		v.n = r.offset()
-	case 0x10: // ref_addr
+	case formRefAddr:
 		if r.version < 3 {
 			v.n = r.uint(r.addrSize)
 		} else {
 			v.n = r.offset()
 		}
-	case 0x0f, 0x15, 0x22, 0x1f02, // udata, ref_udata, loclistx, GNU_str_index
-		formStrx, formAddrx, formRnglistx, formGNUAddrIndex:
+	case formAddr:
+		v.n = r.uint(r.addrSize)
+	case 0x0d, 0x0f, 0x15, 0x1a, 0x1b, 0x22, 0x23, // sdata, udata, ref_udata, strx, addrx, loclistx, rnglistx
+		0x1f01, 0x1f02: // GNU_addr_index, GNU_str_index
 		v.n = r.uleb()
-	case 0x0d: // sdata
-		v.n = r.leb(true)
-	case formImplicitConst: // the abbreviation has the value
-	case 0x19: // flag_present
-		v.n = 1
 	case formString:
-		v.inline = r.text()
-	case 0x1e: // data16
-		r.skip(16)
+		v.inline = r.cstring()
 	case 0x0a: // block1
 		r.skip(r.uint(1))
 	case 0x03: // block2

@@ -73,11 +73,19 @@ func (e encoder) typed(typ, code byte, rest ...[]byte) []byte {
 	return e.sized(e.u16(5), []byte{typ, 8}, e.offset(0), id, []byte{code}, slices.Concat(rest...))
 }
 
-// lines returns a line table of version 5 (section 6.2.4): code from 0x1000 to 0x1800 is line 1 of the first file of tables.
-func (e encoder) lines(tables []byte) []byte {
-	program := slices.Concat([]byte{0, 9, 2}, e.u64(0x1000), []byte{1, 0, 9, 2}, e.u64(0x1800), []byte{0, 1, 1})
+// lines returns a line table of a version (section 6.2.4): code from 0x1000 to 0x1800 is line 1 of the first file, and
+// discarded code from 0 to 0x2000 is line 2.
+func (e encoder) lines(version uint16, tables []byte) []byte {
+	program := slices.Concat(
+		[]byte{0, 9, 2}, e.u64(0x1000), []byte{1, 0, 9, 2}, e.u64(0x1800), []byte{0, 1, 1},
+		[]byte{0, 9, 2}, e.u64(0), []byte{3, 1, 1, 2}, uleb(0x2000), []byte{0, 1, 1},
+	)
 	rest := slices.Concat([]byte{1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1}, tables)
-	return e.sized(e.u16(5), []byte{8, 0}, e.offset(uint64(len(rest))), rest, program)
+	sizes := []byte{8, 0}
+	if version < 5 {
+		sizes = nil
+	}
+	return e.sized(e.u16(version), sizes, e.offset(uint64(len(rest))), rest, program)
 }
 
 // abbreviations returns a table with one abbreviation of a compilation unit: pairs of an attribute and its form.
@@ -93,8 +101,7 @@ func tagged(tag uint64, specs ...uint64) []byte {
 
 // Attributes and forms of DWARF 5, sections 7.5.4 and 7.5.6.
 const (
-	atStmtList, atLowPC, atHighPC, atCompDir, atRanges   = 0x10, 0x11, 0x12, 0x1b, 0x55
-	atStrOffsetsBase, atAddrBase, atRnglistsBase, atName = 0x72, 0x73, 0x74, 0x03
+	atName, atStmtList, atCompDir = 0x03, 0x10, 0x1b
 
 	fmAddr, fmData1, fmData2, fmData4, fmData8, fmData16           = 0x01, 0x0b, 0x05, 0x06, 0x07, 0x1e
 	fmBlock1, fmBlock2, fmBlock4, fmBlock, fmExprloc               = 0x0a, 0x03, 0x04, 0x09, 0x18
@@ -106,13 +113,15 @@ const (
 	fmRefSup4, fmRefSup8, fmRefSig8, fmLoclistx, fmSecOffset       = 0x1c, 0x24, 0x20, 0x22, 0x17
 	fmRnglistx, fmImplicitConst, fmGNUAddrIndex, fmGNUStrIndex     = 0x23, 0x21, 0x1f01, 0x1f02
 	fmGNURefAlt, fmGNUStrpAlt                                      = 0x1f20, 0x1f21
-	rleEnd, rleBasex, rleStartxEndx, rleStartxLength, rleOffsets   = 0, 1, 2, 3, 4
-	rleBase, rleStartEnd, rleStartLength                           = 5, 6, 7
 	typeUnit, skeletonUnit, splitUnit, splitTypeUnit, compileUnit5 = 2, 4, 5, 6, 1
 )
 
-// relative are the tables of directories and files for the path d/f, from where the unit was compiled.
-var relative = []byte{1, 1, fmString, 1, 'd', 0, 2, 1, fmString, 2, fmData1, 2, 'f', 0, 0, 'f', 0, 0}
+// relative are the tables of directories and files of version 5 for the path d/f, and oldTables those of version 4 for
+// the same path from where the unit was compiled.
+var (
+	relative  = []byte{1, 1, fmString, 1, 'd', 0, 2, 1, fmString, 2, fmData1, 2, 'f', 0, 0, 'f', 0, 0}
+	oldTables = []byte("d\x00\x00f\x00\x01\x00\x00\x00")
+)
 
 // at is an address that the line tables have.
 const at = 0x1234
@@ -158,17 +167,16 @@ func check(t *testing.T, tests func(e encoder) []unitTest) {
 func TestForms(t *testing.T) {
 	check(t, func(e encoder) []unitTest {
 		var tests []unitTest
-		// found expects the lines of a unit with a line table, and whatever the attributes say.
-		add := func(name string, version uint16, specs []uint64, more map[string][]byte, want, err string, attrs ...[]byte) {
-			s := map[string][]byte{
-				"abbrev": abbreviations(append(specs, atStmtList, fmSecOffset)...), "line": e.lines(relative),
-				"info": e.unit(version, append(attrs, e.offset(0))...),
-			}
-			maps.Copy(s, more)
-			tests = append(tests, unitTest{name, s, want, err})
+		// The line table is at an offset that is not read if an attribute before it has the wrong size.
+		const at = 0x21
+		add := func(name string, version uint16, specs []uint64, attrs ...[]byte) *unitTest {
+			tests = append(tests, unitTest{name, map[string][]byte{
+				"abbrev": abbreviations(append(specs, atStmtList, fmSecOffset)...),
+				"line":   append(make([]byte, at), e.lines(5, relative)...),
+				"info":   e.unit(version, append(attrs, e.offset(at))...),
+			}, "d/f", ""})
+			return &tests[len(tests)-1]
 		}
-		low, size, high := e.u64(0x1000), e.u32(0x800), e.u64(0x1800)
-		place := []uint64{atLowPC, fmAddr, atHighPC, fmData4}
 		// What is passed over comes before a place: if its size is wrong, the place is.
 		for _, p := range []struct {
 			form  uint64
@@ -185,144 +193,43 @@ func TestForms(t *testing.T) {
 			{fmGNUStrIndex, uleb(300)}, {fmGNURefAlt, e.offset(1)}, {fmGNUStrpAlt, e.offset(1)}, {fmIndirect, append(uleb(fmData2), e.u16(1)...)},
 			{fmIndirect, append(uleb(fmGNUStrpAlt), e.offset(1)...)},
 		} {
-			add(fmt.Sprintf("form %#x", p.form), 5, append([]uint64{atName, p.form}, place...), nil, "d/f", "", p.value, low, size)
+			add(fmt.Sprintf("form %#x", p.form), 5, []uint64{atName, p.form}, p.value)
 		}
-		add("a reference in version 2", 2, append([]uint64{atName, fmRefAddr}, place...), nil, "d/f", "", e.u64(1), low, size)
-		add("a reference in version 3", 3, append([]uint64{atName, fmRefAddr}, place...), nil, "d/f", "", e.offset(1), low, size)
-		add("a constant of the abbreviation", 5, append([]uint64{atName, fmImplicitConst, 5}, place...), nil, "d/f", "", low, size)
-		add("an indirect constant", 5, []uint64{atName, fmIndirect}, nil, "", "form 0x21 of an indirect value", uleb(fmImplicitConst))
-		// The end is an address, or a size.
-		add("an end", 4, []uint64{atLowPC, fmAddr, atHighPC, fmAddr}, nil, "d/f", "", low, high)
-		add("an end before", 4, []uint64{atLowPC, fmAddr, atHighPC, fmAddr}, nil, "", "", low, e.u64(at))
-		add("a signed size", 4, []uint64{atLowPC, fmAddr, atHighPC, fmSdata}, nil, "d/f", "", low, []byte{0x80, 0x10})
-		add("a negative size", 4, []uint64{atLowPC, fmAddr, atHighPC, fmSdata}, nil, "", "", low, []byte{0xff, 0x7d}) // -129
-		add("a size of the abbreviation", 5, []uint64{atLowPC, fmAddr, atHighPC, fmImplicitConst, 0x800}, nil, "d/f", "", low)
-		add("a size that ends before", 4, []uint64{atLowPC, fmAddr, atHighPC, fmUdata}, nil, "", "", low, uleb(at-0x1000))
-		// Addresses by their indexes (section 7.27): the list begins after a header of 8 bytes.
-		addrs := map[string][]byte{"addr": slices.Concat(make([]byte, 8), e.u64(0x7777), low, high)}
-		for form, one := range map[uint64][]byte{
-			fmAddrx: {1}, fmAddrx1: {1}, fmAddrx2: e.u16(1), fmAddrx3: e.u24(1), fmAddrx4: e.u32(1), fmGNUAddrIndex: {1},
-		} {
-			specs := []uint64{atAddrBase, fmSecOffset, atLowPC, form, atHighPC, fmAddrx}
-			add(fmt.Sprintf("address of form %#x", form), 5, specs, addrs, "d/f", "", e.offset(8), one, []byte{2})
-			add(fmt.Sprintf("address of form %#x, and no addresses", form), 5, specs, nil, "", ".debug_info+0x0: a section that is referred to is missing",
-				e.offset(8), one, []byte{2})
+		add("a reference in version 2", 2, []uint64{atName, fmRefAddr}, e.u64(1))
+		add("a reference in version 3", 3, []uint64{atName, fmRefAddr}, e.offset(1))
+		add("a constant of the abbreviation", 5, []uint64{atName, fmImplicitConst, 5})
+		tt := add("an indirect constant", 5, []uint64{atName, fmIndirect}, uleb(fmImplicitConst))
+		tt.want, tt.err = "", "form 0x21 of an indirect value"
+
+		// Where the unit was compiled.
+		dir := func(name string, form uint64, value []byte, want, err string, strs map[string][]byte) {
+			tt := add(name, 5, []uint64{atCompDir, form}, value)
+			tt.want, tt.err = want, err
+			tt.sections["line"] = append(make([]byte, at), e.lines(4, oldTables)...)
+			maps.Copy(tt.sections, strs)
 		}
-		specs := []uint64{atAddrBase, fmSecOffset, atLowPC, fmAddrx, atHighPC, fmAddrx}
-		add("an end outside", 5, specs, addrs, "", ".debug_addr+0x8: entry 7 lies outside", e.offset(8), []byte{1}, []byte{7})
-		add("an end after the last one", 5, specs, addrs, "", "8 bytes where 0 are left", e.offset(8), []byte{1}, []byte{3})
-		add("addresses outside", 5, specs, addrs, "", ".debug_addr+0x1000: entry 1 lies outside", e.offset(0x1000), []byte{1}, []byte{2})
-		// Where the unit was compiled (section 7.26): offsets of strings come after a header of 8 or 16 bytes.
-		strs := map[string][]byte{
-			"str": []byte("other\x00/comp\x00"), "line_str": []byte("/comp\x00"),
-			"str_offsets": slices.Concat(make([]byte, 16), e.offset(0), e.offset(6)),
+		strs := map[string][]byte{"str": []byte("other\x00/comp\x00"), "line_str": []byte("/comp\x00")}
+		for form, v := range map[uint64][]byte{fmString: []byte("/comp\x00"), fmStrp: e.offset(6), fmLineStrp: e.offset(0)} {
+			dir(fmt.Sprintf("directory of form %#x", form), form, v, "/comp/d/f", "", strs)
 		}
-		for form, v := range map[uint64][]byte{
-			fmString: []byte("/comp\x00"), fmStrp: e.offset(6), fmLineStrp: e.offset(0), fmStrx: {1}, fmStrx1: {1}, fmStrx2: e.u16(1), fmStrx3: e.u24(1), fmStrx4: e.u32(1),
-		} {
-			add(fmt.Sprintf("folder of form %#x", form), 5, append([]uint64{atStrOffsetsBase, fmSecOffset, atCompDir, form}, place...), strs, "/comp/d/f", "",
-				e.offset(16), v, low, size)
-		}
-		folder := func(form uint64) []uint64 { return append([]uint64{atCompDir, form}, place...) }
-		add("a folder in another file", 5, folder(fmStrpSup), strs, "d/f", "", e.offset(6), low, size)
-		add("a folder without strings", 5, folder(fmStrp), nil, "d/f", "", e.offset(6), low, size)
-		add("a folder past the strings", 5, folder(fmStrp), strs, "", "and the section has 12 bytes", e.offset(100), low, size)
-		add("a folder without an end", 5, folder(fmStrp), map[string][]byte{"str": []byte("/comp")}, "", ".debug_str+0x5: text without an end", e.offset(0), low, size)
-		add("a folder by an index, and no offsets", 5, folder(fmStrx), nil, "", "a section that is referred to is missing", []byte{1}, low, size)
+		dir("a directory in another file", fmStrpSup, e.offset(6), "d/f", "", strs)
+		dir("a directory by an index", fmStrx, []byte{1}, "d/f", "", strs)
+		dir("a directory without strings", fmStrp, e.offset(6), "d/f", "", nil)
+		dir("a directory past the strings", fmStrp, e.offset(100), "", "and the section has 12 bytes", strs)
+		dir("a directory without an end", fmStrp, e.offset(0), "", ".debug_str+0x5: text without an end",
+			map[string][]byte{"str": []byte("/comp")})
 		return tests
 	})
 }
 
-// TestRanges has units whose code is a list of ranges.
-func TestRanges(t *testing.T) {
-	check(t, func(e encoder) []unitTest {
-		var tests []unitTest
-		pair := func(a, b uint64) []byte { return append(e.u64(a), e.u64(b)...) }
-		// Up to version 4: pairs of offsets from a base, which the highest address changes (DWARF 4, section 2.17.3).
-		old := func(name string, low uint64, list []byte, want, err string) {
-			s := map[string][]byte{
-				"abbrev": abbreviations(atLowPC, fmAddr, atRanges, fmSecOffset, atStmtList, fmSecOffset), "line": e.lines(relative),
-				"info": e.unit(4, e.u64(low), e.offset(16), e.offset(0)),
-			}
-			if list != nil {
-				s["ranges"] = append(pair(at, at+1), list...) // what is before the list is another one
-			}
-			tests = append(tests, unitTest{"version 4, " + name, s, want, err})
-		}
-		end := pair(0, 0)
-		old("from 0", 0, slices.Concat(pair(8, 16), pair(at, at+1), end), "d/f", "")
-		old("from the start", 0x1000, slices.Concat(pair(0x234, 0x235), end), "d/f", "")
-		old("beside", 0x1000, slices.Concat(pair(0x235, 0x240), pair(0x230, 0x234), end), "", "")
-		old("from another base", 0x5000, slices.Concat(pair(^uint64(0), 0x1200), pair(0x34, 0x35), end), "d/f", "")
-		old("from the last base", 0x1200, slices.Concat(pair(^uint64(0), 0x1000), pair(0x34, 0x35), end), "", "")
-		old("after the end", 0, slices.Concat(end, pair(at, at+1)), "", "")
-		old("in another file", 0, nil, "", "")
-		old("without an end", 0, pair(8, 16), "", ".debug_ranges+0x20: 8 bytes where 0 are left")
-
-		// From version 5 on: entries of several kinds (section 2.17.3), of which one is asked for.
-		entry := func(kind byte, operands ...[]byte) []byte { return append([]byte{kind}, slices.Concat(operands...)...) }
-		addrs := slices.Concat(make([]byte, 8), e.u64(0x1200), e.u64(at), e.u64(at+1))
-		for _, tt := range []struct {
-			name string
-			list []byte
-			want string
-			err  string
-		}{
-			{"offsets", entry(rleOffsets, uleb(0x234), uleb(0x235)), "d/f", ""},
-			{"offsets beside", entry(rleOffsets, uleb(0x235), uleb(0x240)), "", ""},
-			{"a base", slices.Concat(entry(rleBase, e.u64(0x1200)), entry(rleOffsets, uleb(0x34), uleb(0x35))), "d/f", ""},
-			{"another base", slices.Concat(entry(rleBase, e.u64(0x1200)), entry(rleOffsets, uleb(0x234), uleb(0x235))), "", ""},
-			{"a base by its index", slices.Concat(entry(rleBasex, uleb(0)), entry(rleOffsets, uleb(0x34), uleb(0x35))), "d/f", ""},
-			{"start and end", entry(rleStartEnd, e.u64(at), e.u64(at+1)), "d/f", ""},
-			{"start and end beside", entry(rleStartEnd, e.u64(at+1), e.u64(at+2)), "", ""},
-			{"start and length", entry(rleStartLength, e.u64(at-1), uleb(2)), "d/f", ""},
-			{"start and length beside", entry(rleStartLength, e.u64(at-1), uleb(1)), "", ""},
-			{"start and end by their indexes", entry(rleStartxEndx, uleb(1), uleb(2)), "d/f", ""},
-			{"start by its index", entry(rleStartxLength, uleb(0), uleb(0x35)), "d/f", ""},
-			{"start by its index beside", entry(rleStartxLength, uleb(0), uleb(0x34)), "", ""},
-			{"an index outside", entry(rleStartxLength, uleb(9), uleb(1)), "", ".debug_addr+0x8: entry 9 lies outside"},
-			{"an unknown kind", entry(8), "", "range list entry 0x8 is not known"},
-			{"an index without an end", entry(rleBasex, bytes.Repeat([]byte{0x80}, 11)), "", "LEB128 number longer than 64 bits"},
-		} {
-			list := append(slices.Clone(tt.list), rleEnd)
-			list = slices.Concat(list, entry(rleStartEnd, e.u64(at), e.u64(at+1))) // after the end
-			first := uint64(16)                                                    // byte of the table of offsets, which has another list and this one
-			offsets := slices.Concat(e.offset(0), e.offset(uint64(2*len(e.offset(0)))))
-			lists := slices.Concat(make([]byte, first), offsets, list)
-			for form, value := range map[uint64][]byte{
-				fmRnglistx: {1}, fmSecOffset: e.offset(first + uint64(len(offsets))),
-			} {
-				tests = append(tests, unitTest{fmt.Sprintf("version 5, %s, by form %#x", tt.name, form), map[string][]byte{
-					"abbrev": abbreviations(atAddrBase, fmSecOffset, atRnglistsBase, fmSecOffset, atLowPC, fmAddr, atRanges, form, atStmtList, fmSecOffset),
-					"info":   e.unit(5, e.offset(8), e.offset(first), e.u64(0x1000), value, e.offset(0)),
-					"line":   e.lines(relative), "addr": addrs, "rnglists": lists,
-				}, tt.want, tt.err})
-			}
-		}
-		rnglistx := func(name string, index uint64, lists []byte, err string) {
-			s := map[string][]byte{
-				"abbrev": abbreviations(atRanges, fmRnglistx, atStmtList, fmSecOffset), "info": e.unit(5, uleb(index), e.offset(0)), "line": e.lines(relative),
-			}
-			if lists != nil {
-				s["rnglists"] = lists
-			}
-			tests = append(tests, unitTest{"version 5, " + name, s, "", err})
-		}
-		rnglistx("no lists", 0, nil, "")
-		rnglistx("a list outside", 99, make([]byte, 16), ".debug_rnglists+0x0: entry 99 lies outside")
-		return tests
-	})
-}
-
-// TestUnits has units of kinds that have no lines of their own, and units behind them.
+// TestUnits has units of kinds that have no lines, and units after them.
 func TestUnits(t *testing.T) {
 	check(t, func(e encoder) []unitTest {
 		var tests []unitTest
-		attrs := slices.Concat(e.u64(0x1000), e.u32(0x800), e.offset(0))
-		specs := []uint64{atLowPC, fmAddr, atHighPC, fmData4, atStmtList, fmSecOffset}
-		abbrev := abbreviations(specs...)
+		attrs := e.offset(0)
+		abbrev := abbreviations(atStmtList, fmSecOffset)
 		add := func(name, want, err string, abbrev []byte, info ...[]byte) {
-			s := map[string][]byte{"info": slices.Concat(info...), "line": e.lines(relative)}
+			s := map[string][]byte{"info": slices.Concat(info...), "line": e.lines(5, relative)}
 			if abbrev != nil {
 				s["abbrev"] = abbrev
 			}
@@ -333,19 +240,19 @@ func TestUnits(t *testing.T) {
 		add("a split unit", "", "", abbrev, e.typed(splitUnit, 1, attrs))
 		add("a split type unit", "", "", abbrev, e.typed(splitTypeUnit, 1, attrs))
 		add("a skeleton", "d/f", "", abbrev, e.typed(skeletonUnit, 1, attrs))
-		add("a skeleton with the tag of one", "d/f", "", tagged(0x4a, specs...), e.typed(skeletonUnit, 1, attrs))
-		add("a partial unit", "", "", tagged(0x3c, specs...), e.typed(3, 1, attrs))
+		add("a skeleton with the tag of one", "d/f", "", tagged(0x4a, atStmtList, fmSecOffset), e.typed(skeletonUnit, 1, attrs))
+		add("a partial unit", "", "", tagged(0x3c, atStmtList, fmSecOffset), e.typed(3, 1, attrs))
 		add("no entry", "", "", abbrev, e.typed(compileUnit5, 0, attrs))
-		add("no code", "", "", abbreviations(atStmtList, fmSecOffset), e.typed(compileUnit5, 1, e.offset(0)))
-		add("no line table", "", "", abbreviations(atLowPC, fmAddr, atHighPC, fmData4), e.typed(compileUnit5, 1, attrs[:12]))
+		add("no line table", "", "", abbreviations(atName, fmData4), e.typed(compileUnit5, 1, e.u32(0)))
 		add("version 1", "", "", abbrev, e.unit(1, attrs))
 		add("version 6", "", "", abbrev, e.unit(6, attrs))
 		add("versions that are not known", "d/f", "", abbrev, e.unit(1, attrs), e.unit(6, attrs), e.unit(4, attrs))
-		other := e.unit(4, e.u64(0x9000), e.u32(0x800), e.offset(0))
+		other := e.unit(6, make([]byte, 100))
 		add("the last of many", "d/f", "", abbrev, bytes.Repeat(other, 300), e.unit(4, attrs))
-		add("behind a large one", "d/f", "", abbrev, e.unit(4, e.u64(0x9000), e.u32(0x800), e.offset(0), make([]byte, 10_000)), e.unit(4, attrs))
-		second := slices.Concat(abbrev[:len(abbrev)-1], uleb(2), abbrev[1:])
-		add("two abbreviations", "d/f", "", second, other, e.typed(compileUnit5, 2, attrs))
+		add("after a large one", "d/f", "", abbrev, e.unit(6, make([]byte, 10_000)), e.unit(4, attrs))
+		first := tagged(0x3c, atName, fmImplicitConst, 300)
+		second := slices.Concat(first[:len(first)-1], uleb(2), abbrev[1:])
+		add("two abbreviations", "d/f", "", second, e.typed(compileUnit5, 2, attrs))
 		add("an abbreviation that is not there", "", "there is no abbreviation 2", abbrev, e.typed(compileUnit5, 2, attrs))
 		add("no abbreviations", "", ".debug_info+0x0: there is no .debug_abbrev", nil, e.typed(compileUnit5, 1, attrs))
 		add("a code without an end", "", "LEB128 number longer than 64 bits", abbrev, e.typed(compileUnit5, 0x80, bytes.Repeat([]byte{0x80}, 10)))
@@ -353,8 +260,12 @@ func TestUnits(t *testing.T) {
 			append([]byte{1, 0x11, 0, atName, fmImplicitConst}, bytes.Repeat([]byte{0x80}, 12)...), e.typed(compileUnit5, 1, attrs))
 		add("a length that is reserved", "", ".debug_info+0x4: length 0xfffffff0 is reserved", abbrev, e.u32(0xfffffff0), make([]byte, 100))
 		tests = append(tests,
+			unitTest{"relative to the directory of the compilation", map[string][]byte{
+				"info": e.unit(4, attrs), "abbrev": abbrev,
+				"line": e.lines(5, []byte{1, 1, fmString, 2, '/', 'c', 0, 'd', 0, 2, 1, fmString, 2, fmData1, 2, 'f', 0, 0, 'f', 0, 1}),
+			}, "/c/d/f", ""},
 			unitTest{"lines in another file", map[string][]byte{"info": e.unit(4, attrs), "abbrev": abbrev}, "", ""},
-			unitTest{"lines and nothing else", map[string][]byte{"line": e.lines(relative), "abbrev": abbrev}, "", dwline.ErrNone.Error()},
+			unitTest{"lines and nothing else", map[string][]byte{"line": e.lines(5, relative), "abbrev": abbrev}, "", dwline.ErrNone.Error()},
 		)
 		// Tables of files can have more than names (section 6.2.4.1), by any form.
 		const md5, vendor = 5, 0x2001
@@ -362,10 +273,10 @@ func TestUnits(t *testing.T) {
 			[]byte{4, md5, fmData16, 2, fmUdata}, uleb(vendor), []byte{fmBlock, 1, fmStrp, 2},
 			slices.Repeat(slices.Concat(make([]byte, 16), []byte{1, 2, 0xff, 0xff}, e.offset(3)), 2))
 		tests = append(tests, unitTest{"checksums and names elsewhere", map[string][]byte{
-			"info": e.unit(4, attrs), "abbrev": abbrev, "line": e.lines(rich), "line_str": []byte("/none\x00/src\x00"), "str": []byte("no\x00f.c\x00"),
+			"info": e.unit(4, attrs), "abbrev": abbrev, "line": e.lines(5, rich), "line_str": []byte("/none\x00/src\x00"), "str": []byte("no\x00f.c\x00"),
 		}, "/src/f.c", ""})
 		tests = append(tests, unitTest{"names elsewhere that are not there", map[string][]byte{
-			"info": e.unit(4, attrs), "abbrev": abbrev, "line": e.lines(rich), "line_str": []byte("/none\x00/src\x00"), "str": []byte("no\x00"),
+			"info": e.unit(4, attrs), "abbrev": abbrev, "line": e.lines(5, rich), "line_str": []byte("/none\x00/src\x00"), "str": []byte("no\x00"),
 		}, "", ".debug_str+0x3: text without an end"})
 		return tests
 	})
@@ -412,10 +323,9 @@ func (f *failing) ReadAt(b []byte, off int64) (int, error) {
 // TestReadErrors says which section could not be read, be it at its start or later.
 func TestReadErrors(t *testing.T) {
 	e := encoder{order: binary.LittleEndian}
-	place := slices.Concat(e.u32(0x800), e.offset(0))
 	b := image(t, e.order, map[string][]byte{
-		"abbrev": abbreviations(atLowPC, fmAddr, atHighPC, fmData4, atStmtList, fmSecOffset), "line": e.lines(relative),
-		"info": slices.Concat(bytes.Repeat(e.unit(4, e.u64(0x9000), place), 1000), e.unit(4, e.u64(0x1000), place)),
+		"abbrev": abbreviations(atStmtList, fmSecOffset), "line": e.lines(5, relative),
+		"info": slices.Concat(bytes.Repeat(e.unit(6, make([]byte, 12)), 1000), e.unit(4, e.offset(0))),
 	})
 	for _, tt := range []struct {
 		section string
