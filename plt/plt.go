@@ -1,14 +1,11 @@
-// Package plt finds PLT stubs that no CFI describes, and says from their
-// instructions where their frames are.
+// Package plt finds PLT stubs without CFI, and derives their frames from their instructions.
 //
-// GNU ld writes CFI for its PLT on amd64 and s390x; lld and mold do not, nor does
-// anyone on aarch64. The stubs are a handful of instruction sequences. A stub is
-// recognised as a whole, instruction by instruction, in a section of nothing else. One
-// with anything that is not recognised is left alone: it might run into a stub, or jump
-// there, with something pushed.
+// GNU ld writes CFI for its PLT on amd64 and s390x. lld and mold do not, and on aarch64 no linker does. Stubs are one of
+// a few instruction sequences. A stub is recognised as a whole, instruction by instruction. If a section contains any
+// other instruction, none of its stubs is described: that code might run or jump into a stub with other pushed data.
 //
-// What is described: .plt, .plt.got, .plt.sec and .iplt of GNU ld, lld and mold, with
-// and without IBT, BTI and PAC, and TLS descriptor stubs on aarch64.
+// In: .plt, .plt.got, .plt.sec and .iplt of GNU ld, lld and mold, with and without IBT, BTI and PAC, and TLS descriptor
+// stubs on aarch64. Out: stubs that CFI describes, which package translate handles.
 package plt
 
 import (
@@ -26,14 +23,14 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// A Step is where the frame is from some instruction of a stub on.
+// A Step says where the frame is from an instruction of a stub on.
 type Step struct {
 	Offset uint32 // in bytes from the start of the stub
 	CFA    int32  // in bytes from SP
-	RA     int32  // where the return address is saved, in bytes from the CFA; 0: where it was at the call
+	RA     int32  // offset of the saved return address from the CFA, in bytes; 0: where the call put it
 }
 
-// A Stub is a piece of code with known frames.
+// A Stub is a PLT stub.
 type Stub struct {
 	Begin, End uint64 // addresses, End excluded
 	Steps      []Step // the first one at offset 0
@@ -44,8 +41,8 @@ type machine struct {
 	align  uint64 // stubs start at multiples of it
 	tokens []token
 	stubs  []form
-	entry  int32 // the CFA from SP where a call arrives
-	// Letters of instructions that control does not go on after, and of those that do nothing.
+	entry  int32 // the CFA from SP at the first instruction
+	// Letters of jumps, after which control does not continue, and of no-ops.
 	leaving, padding string
 }
 
@@ -54,29 +51,29 @@ type token struct {
 	letter byte
 	code   pattern
 	push   int32 // bytes by which it lowers SP
-	ra     int32 // where it saves the return address, from the CFA, or 0
-	jumps  bool  // to where its last 4 bytes say, from its end on, little-endian
+	ra     int32 // offset from the CFA at which it saves the return address, or 0
+	jumps  bool  // a direct jump: its last 4 bytes are the distance from its end, little-endian
 }
 
-// A form is a sequence of tokens that makes a stub.
+// A form is a kind of stub.
 type form struct {
-	seq    *regexp.Regexp // of their letters
-	pushed int32          // bytes below the CFA of the call that SP is at the start
+	seq    *regexp.Regexp // of the letters of its tokens
+	pushed int32          // bytes on the stack at its start, in addition to those of a call
 }
 
 func stub(seq string) form { return form{seq: regexp.MustCompile("^(?:" + seq + ")")} }
 
-// lazy is a stub that is jumped to with a word more on the stack.
+// lazy returns the form of a stub that other stubs jump to after pushing data.
 func lazy(seq string, pushed int32) form {
 	f := stub(seq)
 	f.pushed = pushed
 	return f
 }
 
-// A pattern is machine code in which some bits may be anything.
+// A pattern is machine code. Bits outside the mask may have any value.
 type pattern struct{ value, mask []byte }
 
-// code parses a pattern of hexadecimal digits, of which ? is any.
+// code parses a pattern of hexadecimal digits; ? stands for any digit.
 func code(s string) pattern {
 	s = strings.ReplaceAll(s, " ", "")
 	value, err := hex.DecodeString(strings.ReplaceAll(s, "?", "0"))
@@ -114,8 +111,7 @@ func (p pattern) match(b []byte) bool {
 	return true
 }
 
-// machines are those whose stubs are known: the file of each puts it there. They are made when they are
-// asked for: one is, as a rule.
+// machines are the supported machines. Each machine's file adds one. They are built on demand, as a run needs one.
 var machines = make(map[elf.Machine]func() *machine)
 
 var sectionNames = map[string]bool{".plt": true, ".plt.got": true, ".plt.sec": true, ".iplt": true}
@@ -123,8 +119,7 @@ var sectionNames = map[string]bool{".plt": true, ".plt.got": true, ".plt.sec": t
 // IsSection reports whether sections of the given name have PLT stubs.
 func IsSection(name string) bool { return sectionNames[name] }
 
-// maxSection bounds the PLT sections that are read, in bytes of all together. Those of the largest
-// programs have a few hundred KiB.
+// maxSection bounds the sum of the sizes of PLT sections in bytes. The largest programs have a few hundred KiB.
 const maxSection = 2 << 20
 
 // maxSections bounds their number. Linkers write four at most.
@@ -146,13 +141,11 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 			continue
 		}
 		if off, ok := f.FileOffset(s.Addr, s.Size); !ok || off != s.Off {
-			continue // it is not what runs there
+			continue // a segment loads something else to this address
 		}
-		if slices.ContainsFunc(seen, func(t *elffile.Section) bool {
-			return s.Addr < t.Addr+t.Size && t.Addr < s.Addr+
-				s.Size
-		}) {
-			continue // the same code
+		overlaps := func(t *elffile.Section) bool { return s.Addr < t.Addr+t.Size && t.Addr < s.Addr+s.Size }
+		if slices.ContainsFunc(seen, overlaps) {
+			continue
 		}
 		seen = append(seen, s)
 		room -= s.Size
@@ -171,27 +164,27 @@ func Find(f *elffile.File, t *cfi.Table) ([]Stub, error) {
 // A walker finds the stubs of sections.
 type walker struct {
 	*machine
-	found []found
+	found []candidate
 	jumps []jump
 }
 
-// A found is a piece of code that looks like a stub.
-type found struct {
+// A candidate is code that looks like a stub.
+type candidate struct {
 	Stub
-	lazy  bool // the start of a PLT, which entries jump to
-	entry bool // one does
-	wrong bool // one jumps into it with something else pushed
+	lazy  bool // the start of a PLT, to which entries jump
+	entry bool // an entry jumps to its start
+	wrong bool // a jump into it arrives with another CFA
 }
 
-// A jump is a direct one.
+// A jump is a direct jump.
 type jump struct {
 	to  uint64
-	cfa int32 // from SP, where it arrives
+	cfa int32 // from SP, at the target
 }
 
-// section finds the stubs in b, the contents of a section that lies at addr. All of it has to be
-// stubs, padding, and code that CFI describes and that consists of the same instructions: after
-// others it is unknown what is pushed, and even where instructions begin.
+// section finds the stubs in b, the contents of a section at addr. The section may contain stubs, padding, and code that
+// CFI describes and that consists of the same instructions. After other instructions neither the pushed data nor the
+// start of the next instruction is known.
 func (w *walker) section(b []byte, addr uint64, t *cfi.Table) {
 	found, jumps := len(w.found), len(w.jumps)
 	for off := 0; off < len(b); {
@@ -211,8 +204,8 @@ func (w *walker) section(b []byte, addr uint64, t *cfi.Table) {
 	}
 }
 
-// stubs finds the stubs in b, which lies at pc, and reports whether there is nothing else but padding
-// after a jump: after each stub, and with jumped at the start.
+// stubs finds the stubs in b, which lies at pc. It reports whether b contains only stubs and padding. Padding is allowed
+// after stubs, and at the start if jumped is set.
 func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 	letters, starts := w.tokenize(b)
 	for i := 0; i < len(letters); {
@@ -221,7 +214,7 @@ func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 		switch {
 		case n > 0 && begin%w.align == 0:
 			s := Stub{Begin: begin, End: pc + uint64(starts[i+n]), Steps: w.steps(f, letters[i:i+n], starts[i:])}
-			w.found = append(w.found, found{Stub: s, lazy: f.pushed != 0})
+			w.found = append(w.found, candidate{Stub: s, lazy: f.pushed != 0})
 			w.direct(b, pc, letters[i:i+n], starts[i:], w.entry+f.pushed)
 			i += n
 		case w.pads(letters[i]) && (i > 0 || jumped):
@@ -233,8 +226,8 @@ func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 	return true
 }
 
-// function reads code that CFI describes, which lies at pc, and reports whether all of it is known
-// instructions, and the last one but for padding a jump.
+// function reads code at pc that CFI describes. It reports whether all instructions are known, and the last one before
+// padding is a jump.
 func (w *walker) function(b []byte, pc uint64) bool {
 	letters, starts := w.tokenize(b)
 	w.direct(b, pc, letters, starts, w.entry)
@@ -245,17 +238,16 @@ func (w *walker) function(b []byte, pc uint64) bool {
 	return n > 0 && w.ends(letters[n-1]) && !slices.Contains(letters, 0)
 }
 
-// direct notes the direct jumps among the tokens of b, which lies at pc. At the first one the CFA is
-// cfa from SP.
+// direct notes the direct jumps among the tokens of b, which lies at pc. At the first token the CFA is at SP+cfa.
 func (w *walker) direct(b []byte, pc uint64, letters []byte, starts []int, cfa int32) {
 	for i, letter := range letters {
 		t := w.token(letter)
 		if end := starts[i+1]; t.jumps {
-			w.jumps = append(w.jumps, jump{pc + uint64(end) +
-				uint64(int64(int32(binary.LittleEndian.Uint32(b[end-4:])))), cfa})
+			distance := int32(binary.LittleEndian.Uint32(b[end-4:]))
+			w.jumps = append(w.jumps, jump{pc + uint64(end) + uint64(int64(distance)), cfa})
 		}
 		if w.ends(letter) {
-			cfa = w.entry // what is after it is jumped to from elsewhere
+			cfa = w.entry // the next instruction is the target of a call
 		} else {
 			cfa += t.push
 		}
@@ -268,11 +260,10 @@ func (s *Stub) cfa(offset uint32) int32 {
 	return s.Steps[i-1].CFA
 }
 
-// sound returns those of the stubs that were found of which it is certain where their frames are:
-// others jump only to where as much is pushed, and the start of a lazy PLT is one only if an
-// entry jumps to it.
+// sound returns the stubs whose frames are certain: all jumps into them arrive with the expected CFA, and an entry jumps
+// to the start of a lazy PLT.
 func (w *walker) sound() []Stub {
-	slices.SortFunc(w.found, func(a, b found) int { return cmp.Compare(a.Begin, b.Begin) })
+	slices.SortFunc(w.found, func(a, b candidate) int { return cmp.Compare(a.Begin, b.Begin) })
 	for _, j := range w.jumps {
 		i := sort.Search(len(w.found), func(i int) bool { return w.found[i].End > j.to })
 		if i < len(w.found) && w.found[i].Begin <= j.to {
@@ -290,8 +281,8 @@ func (w *walker) sound() []Stub {
 	return out
 }
 
-// tokenize cuts code into tokens. Their letters, and a start more than there are letters, are
-// returned. What is no token is a letter 0 and the last one.
+// tokenize divides code into tokens. It returns their letters, and their starts followed by the end of the last token.
+// The letter 0 stands for unknown code, and is the last one.
 func (m *machine) tokenize(b []byte) (letters []byte, starts []int) {
 	for off := 0; off < len(b); {
 		starts = append(starts, off)
@@ -305,10 +296,10 @@ func (m *machine) tokenize(b []byte) (letters []byte, starts []int) {
 	return letters, append(starts, len(b))
 }
 
-// ends reports whether control does not go on after the letter's instruction.
+// ends reports whether the letter's instruction always jumps.
 func (m *machine) ends(letter byte) bool { return strings.IndexByte(m.leaving, letter) >= 0 }
 
-// pads reports whether the letter is that of padding.
+// pads reports whether the letter's instruction is padding.
 func (m *machine) pads(letter byte) bool { return strings.IndexByte(m.padding, letter) >= 0 }
 
 // match returns the number of tokens of the stub at the start, and its form.
@@ -321,7 +312,7 @@ func (m *machine) match(letters []byte) (int, *form) {
 	return 0, nil
 }
 
-// token returns an instruction of the given letter. All of them do the same.
+// token returns an instruction with the given letter. All such instructions have the same effect.
 func (m *machine) token(letter byte) token {
 	if i := slices.IndexFunc(m.tokens, func(t token) bool { return t.letter == letter }); i >= 0 {
 		return m.tokens[i]
@@ -346,7 +337,7 @@ func (m *machine) steps(f *form, letters []byte, starts []int) []Step {
 		steps = append(steps, now)
 	}
 	if last := len(steps) - 1; last > 0 && int(steps[last].Offset) == starts[len(letters)]-starts[0] {
-		steps = steps[:last] // nothing is after it
+		steps = steps[:last] // no code follows
 	}
 	return steps
 }

@@ -42,13 +42,13 @@ func plus(v value, n int64) value {
 	return v
 }
 
-// maxExpression is the longest expression in bytes that is evaluated. Those of compilers and linkers have a dozen. Many
-// rows can share a long one.
+// maxExpression is the longest expression in bytes that is evaluated. Compilers and linkers write a dozen bytes; in hostile
+// files many rows share a long one.
 const maxExpression = 256
 
 // evaluate returns the value of an expression that starts with v (DWARF 5, section 6.4.2: the CFA for register rules,
-// nothing for the CFA's rule). It knows registers, numbers added to them, and one load. All else, and register pc, is
-// unknown.
+// nothing for the CFA's rule). It supports registers, sums with constants, and one load. Other expressions, and those with
+// register pc, are unknown.
 func evaluate(code []byte, v value, pc uint64) value {
 	if len(code) > maxExpression {
 		return value{}
@@ -80,10 +80,10 @@ func evaluate(code []byte, v value, pc uint64) value {
 	return v
 }
 
-// An expression is the rest of an expression.
+// An expression reads the operations of an expression.
 type expression struct {
-	code []byte
-	bad  bool // an operand is cut off or too large
+	code []byte // the rest
+	bad  bool   // an operand is truncated or too large
 }
 
 // opcode reads a byte.

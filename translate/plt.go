@@ -10,11 +10,11 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// maxPLT bounds the code in bytes that one row of a PLT describes. That of the largest programs has a few hundred KiB.
+// maxPLT bounds the PLT in bytes that one row describes. The largest programs have a few hundred KiB.
 const maxPLT = 1 << 20
 
-// plt translates the current row, which GNU ld wrote for a whole PLT: entries have 8 more bytes on the stack from byte
-// pushAt on. If the code can be moved by less than an entry, the row is a gap.
+// plt translates the current row, which GNU ld wrote for a whole PLT: each entry has 8 more bytes on the stack from its
+// byte pushAt on. The row is a gap if the code can move to an address that is not a multiple of the entry size.
 func (x *translator) plt(pushAt uint64) error {
 	r := &x.row
 	size := r.End - r.Begin
@@ -50,13 +50,13 @@ func (x *translator) plt(pushAt uint64) error {
 	return nil
 }
 
-// spread adds rows for [begin, end): as blocks of rep bytes if the version has them, otherwise one for each step. A rep
-// of 0 stands for steps that do not repeat.
+// spread adds rows for [begin, end): as PC-mask blocks of rep bytes if the version supports them, otherwise a row for each
+// step. A rep of 0 means that the steps do not repeat.
 func (x *translator) spread(steps []sframe.Ref, begin, end, rep uint64) {
-	first := end // of the blocks
-	// In V1, which has no field for the size, readers do not agree on which rows hold.
+	first := end // start of the blocks
+	// V1 has no field for the block size, and its readers disagree about such FDEs.
 	if x.layout.RepSize && 0 < rep && rep <= math.MaxUint8 && x.opt.moves(begin)%rep == 0 {
-		// SFrame takes pc itself modulo the size of the block.
+		// Blocks start at multiples of rep: SFrame uses pc modulo the block size.
 		first = begin + (rep-begin%rep)%rep
 		if first > end || end-first < 2*rep {
 			first = end
@@ -99,8 +99,7 @@ func (x *translator) masked(steps []sframe.Ref, begin, first, end, rep uint64) {
 	x.runs = append(x.runs, d)
 }
 
-// stubs translates PLT stubs that no CFI describes. Neighbours that are alike become
-// one FDE.
+// stubs translates PLT stubs without CFI. Equal neighbours become one FDE.
 func (x *translator) stubs(stubs []plt.Stub) error {
 	for len(stubs) > 0 {
 		n := 1
@@ -115,8 +114,8 @@ func (x *translator) stubs(stubs []plt.Stub) error {
 	return nil
 }
 
-// alike reports whether b follows a and its frames are where a's are. The size
-// matters only where they change.
+// alike reports whether b directly follows a and has the same frames. Sizes must be equal if the frame changes within the
+// stub.
 func alike(a, b *plt.Stub) bool {
 	return a.End == b.Begin && slices.Equal(a.Steps, b.Steps) && (len(a.Steps) == 1 || a.End-a.Begin == b.End-b.Begin)
 }
@@ -134,7 +133,7 @@ func (x *translator) likeStubs(stubs []plt.Stub) error {
 				e.RA = sframe.Rule{Base: sframe.CFA, Offset: st.RA, Deref: true}
 			}
 			if !x.codec.Default(&e) {
-				return nil // a stub that has no form is not described
+				return nil // a stub without an SFrame form is not described
 			}
 			if row := x.number(e); len(steps) == 0 || steps[len(steps)-1].Row != row {
 				steps = append(steps, sframe.Ref{Start: uint32(stubs[i].Begin-begin) + st.Offset, Row: row})

@@ -7,18 +7,18 @@ type Reason uint8
 
 const (
 	_ Reason = iota
-	// stack realignment: the CFA is loaded from the frame, or in the register that its address came from
+	// stack realignment: the CFA is loaded from the frame, or is in the register that the frame's copy came from
 	DRAP
 	CFARegister   // the CFA is based on a register other than SP and FP
 	CFAExpression // the CFA is an expression that is no register plus an offset
 	CFAAddress    // the CFA depends on the address that the code is loaded at
 	CFAMissing    // the row has no CFA rule
 	RARegister    // the return address is in a register
-	RAOffset      // the return address is saved, but not where the ABI has it
+	RAOffset      // the return address is saved, but not where the ABI requires
 	RARule        // the return address has another rule
 	RASigned      // the return address is signed in a way that is not SP's
 	FPRegister    // FP is saved in a register
-	FPRule        // FP has another rule that is no slot at an offset from the CFA
+	FPRule        // FP is not saved at an offset from the CFA
 	FPWithoutRA   // FP is saved and the return address is not
 	FPUndefined   // FP is lost
 	SPRule        // SP has a rule, and its value is not the CFA
@@ -30,7 +30,7 @@ const (
 	Malformed     // the CFI is malformed
 )
 
-// names are stable: they appear in reports for programs.
+// Names are stable: JSON reports contain them.
 var reasons = [...]struct{ name, text string }{
 	DRAP:          {"drap", "stack realignment (DRAP)"},
 	CFARegister:   {"cfa-register", "CFA based on a register other than SP and FP"},
@@ -69,8 +69,7 @@ func (r Reason) String() string {
 	return fmt.Sprintf("Reason(%d)", uint8(r))
 }
 
-// Loss reports whether a stack trace loses something by the gap. It does not
-// where there is no caller to find.
+// Loss reports whether a stack trace loses frames by the gap. Outermost code has no caller to find.
 func (r Reason) Loss() bool { return r != Outermost }
 
 // Reasons returns all reasons, in the order in which reports list them.

@@ -13,10 +13,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A RuleWriter puts rules into words, in the notation of readelf
-// --debug-dump=frames-interp, with the ABI's register names: r10+0, c-8, u. An
-// expression appears as the value it comes down to, such as *(rbp-8), or as its
-// operations.
+// A RuleWriter formats rules in the notation of readelf --debug-dump=frames-interp, with the ABI's register names: r10+0,
+// c-8, u. An expression is printed as its value, such as *(rbp-8), if it is simple, otherwise as its operations.
 type RuleWriter struct {
 	arch *arch.Arch
 }
@@ -30,7 +28,7 @@ func NewRuleWriter(id sframe.ABI) *RuleWriter {
 	return &RuleWriter{a}
 }
 
-// Rule returns the gap's rule in words, or "" if no rule is to blame.
+// Rule formats the gap's rule. It returns "" if no rule is the reason.
 func (w *RuleWriter) Rule(g *Gap) string {
 	r := &g.Rule
 	switch {
@@ -69,9 +67,8 @@ func (w *RuleWriter) Rule(g *Gap) string {
 // maxPrinted is the longest expression in bytes that is printed in full.
 const maxPrinted = 64
 
-// prettyPrint is op.PrettyPrint for expressions that may be cut off, on which it
-// panics, and for those with a block, for which it allocates as many bytes as the
-// block claims to have before it looks whether they are there.
+// prettyPrint is op.PrettyPrint for damaged expressions. op.PrettyPrint panics on truncated ones, and allocates the claimed
+// size of a block before it checks it.
 func prettyPrint(out io.Writer, code []byte, name func(uint64) string) {
 	if len(code) > maxPrinted {
 		fmt.Fprintf(out, "% x and %d bytes more", code[:maxPrinted], len(code)-maxPrinted)

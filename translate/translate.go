@@ -29,8 +29,8 @@ type Options struct {
 	// Padding is how many bytes of padding after each of the functions get its last row; see package padding. Nil
 	// stands for none.
 	Padding []uint8
-	// Moves returns by multiples of how many bytes the code at an address may be moved before it
-	// runs: a power of two, or 0 for code that stays where it is. Nil stands for any address.
+	// Moves returns the alignment in bytes that a linker or loader preserves when it moves the code at an address: a
+	// power of two, or 0 if it does not move it. Nil stands for an alignment of 1.
 	Moves func(pc uint64) uint64
 }
 
@@ -45,10 +45,9 @@ func (o *Options) moves(pc uint64) uint64 {
 // A Reach is a range of addresses, Last included.
 type Reach struct{ First, Last uint64 }
 
-// ReachOf returns from where to where start addresses have room in a section of version v at
-// addr, and no limit where they have 64 bits. With pcrel, or if the version has it so, each one
-// counts from its own field: then the section has fdes functions at most, or their number is
-// not known and 1 stands for the best case.
+// ReachOf returns the addresses that start addresses can express in a section of version v at addr. There is no limit if
+// they have 64 bits. With pcrel, or in a version that requires it, they count from their own fields, and the range shrinks
+// with the number of FDEs. If that is not yet known, 1 stands for the best case.
 func ReachOf(v sframe.Version, addr uint64, pcrel bool, fdes int) Reach {
 	l, ok := v.Layout()
 	if !ok || l.StartSize == 8 {
@@ -63,7 +62,7 @@ func ReachOf(v sframe.Version, addr uint64, pcrel bool, fdes int) Reach {
 	return Reach{First: last - min(last, below), Last: first + min(math.MaxUint64-first, above)}
 }
 
-// Has reports whether functions can start at all addresses from first to last.
+// Has reports whether all addresses from first to last are in the range.
 func (r Reach) Has(first, last uint64) bool {
 	return r == Reach{} || r.First <= first && last <= r.Last
 }
@@ -72,14 +71,14 @@ func (r Reach) Has(first, last uint64) bool {
 type Sink interface {
 	// Row returns a number for the row. Equal rows have the same one, and numbers count from 0.
 	Row(sframe.Row) uint32
-	// Add adds a function with the rows of the given numbers. What it returns is for Repeat.
+	// Add adds a function with the rows of the given numbers. It returns a number for Repeat.
 	Add(sframe.FDE, []sframe.Ref) (int, error)
-	// Repeat adds a function with the rows of the one for which Add returned n. D differs from
-	// that call's in Start and Size only, and is no PC-mask FDE.
+	// Repeat adds a function with the rows of the one for which Add returned n. D differs from that function's FDE only
+	// in Start and Size, and is not a PC-mask FDE.
 	Repeat(d sframe.FDE, n int)
 }
 
-// Discard returns a Sink for a translation of which only the Result matters.
+// Discard returns a Sink that drops the rows, for callers that need only the Result.
 func Discard() Sink { return make(discard) }
 
 type discard map[sframe.Row]uint32
@@ -116,7 +115,7 @@ type Gap struct {
 	Function   *cfi.Function
 	Begin, End uint64 // addresses, End excluded
 	Reason     Reason
-	Column     Column   // whose rule is the reason; ColumnNone if no rule is
+	Column     Column   // the column of the rule that is the reason, or ColumnNone
 	Rule       cfi.Rule // that rule
 	Err        error    // for Malformed
 }
@@ -124,11 +123,10 @@ type Gap struct {
 // Size returns the number of bytes in the gap.
 func (g *Gap) Size() uint64 { return g.End - g.Begin }
 
-// maxRows bounds what is kept of one function. The largest real ones have a few
-// thousand rows.
+// maxRows bounds the rows of a function. The largest real functions have a few thousand.
 const maxRows = 1 << 19
 
-// maxGaps bounds the gaps that are kept; the others are summed up only.
+// maxGaps bounds Result.Gaps. Further gaps are only counted.
 const maxGaps = 1 << 16
 
 // A Sum counts the gaps of one reason.
@@ -138,26 +136,26 @@ type Sum struct {
 	Bytes     uint64
 }
 
-// A Result says what became of the CFI. Sizes are in bytes of code.
+// A Result counts what was translated. Sizes are in bytes of code.
 type Result struct {
-	Functions int    // CFI functions; pieces that others leave of one FDE are one, here and below
-	Whole     int    // of those, without a gap by which a stack trace loses something
-	Described uint64 // code they describe
-	Covered   uint64 // code that SFrame describes
-	Topmost   uint64 // of that, by rules on other registers than SP and FP, which hold in the topmost frame only
-	Gaps      []Gap  // by address, the first maxGaps; adjacent rows with the same rule are one gap
+	Functions int    // functions with CFI; the parts of an FDE that overlaps others count as one function
+	Whole     int    // functions without a gap, except gaps that lose nothing (see Reason.Loss)
+	Described uint64 // code that CFI describes
+	Covered   uint64 // code that CFI and SFrame describe
+	Topmost   uint64 // the part of Covered with rules for registers other than SP and FP, which hold in the topmost frame
+	Gaps      []Gap  // the first maxGaps, by address; adjacent rows with the same rule are one gap
 	Sums      map[Reason]Sum
-	// Synthesised is code that SFrame describes and CFI does not: PLT stubs.
+	// Synthesised is the size of PLT stubs without CFI that SFrame describes.
 	Synthesised uint64
-	// Padding is padding after functions that SFrame describes and CFI does not.
+	// Padding is the size of the padding that SFrame describes.
 	Padding uint64
-	cuts    map[cfi.FDE]outcome // of FDEs of which others left pieces
+	cuts    map[cfi.FDE]outcome // of FDEs that overlap others
 }
 
-// An outcome is what became of the function of an FDE.
+// An outcome is the result for one FDE.
 type outcome struct {
-	lossy   bool   // a stack trace loses something by a gap
-	reasons uint64 // of its gaps, by bits
+	lossy   bool   // it has a gap by which a stack trace loses frames
+	reasons uint64 // a bit for each Reason of its gaps
 }
 
 // Translate translates the table's functions, in their order, into sink.
@@ -178,7 +176,7 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	mine := scratches.Get().(*scratch)
 	x.scratch = *mine
 	defer func() {
-		clear(x.gaps[:cap(x.gaps)]) // they refer to the functions
+		clear(x.gaps[:cap(x.gaps)]) // they hold references to the functions
 		*mine = x.scratch
 		scratches.Put(mine)
 	}()
@@ -197,7 +195,7 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 	return x.res, nil
 }
 
-// Merge returns the Result for a table from those for its parts, in their order.
+// Merge returns the Result for a table, from the Results for its parts in order.
 func Merge(parts []*Result) *Result {
 	sum := parts[0]
 	for _, p := range parts[1:] {
@@ -223,8 +221,7 @@ func Merge(parts []*Result) *Result {
 	return sum
 }
 
-// piece notes what became of a piece that others left of an FDE, which was counted as if there
-// were no other piece.
+// piece adds the outcome of a part of an FDE. If the FDE has several parts, it corrects the counts.
 func (r *Result) piece(fde cfi.FDE, o outcome) {
 	if r.cuts == nil {
 		r.cuts = make(map[cfi.FDE]outcome)
@@ -236,7 +233,7 @@ func (r *Result) piece(fde cfi.FDE, o outcome) {
 	r.cuts[fde] = o
 }
 
-// uncount takes back what was counted twice, for two pieces of an FDE.
+// uncount removes what was counted twice, for two parts of an FDE.
 func (r *Result) uncount(a, b outcome) {
 	r.Functions--
 	if !a.lossy || !b.lossy {
@@ -250,7 +247,7 @@ func (r *Result) uncount(a, b outcome) {
 	}
 }
 
-// join makes o the outcome of two pieces of an FDE.
+// join makes o the outcome of two parts of an FDE.
 func (o *outcome) join(p outcome) {
 	o.lossy = o.lossy || p.lossy
 	o.reasons |= p.reasons
@@ -267,18 +264,18 @@ type translator struct {
 	fn   *cfi.Function // the current one
 	pad  uint64        // bytes of padding after it
 	row  cfi.Row       // the current one
-	open bool          // the last run takes more rows
+	open bool          // rows can be added to the last run
 	scratch
 
-	known  []known      // by the numbers of rules
-	lost   []Gap        // what rules become that have no form
-	top    []bool       // by the numbers of the sink's rows: registers other than SP and FP are needed
-	repeat []repeatable // by the numbers of programs
+	known  []known      // by the number of the rules
+	lost   []Gap        // for rules without a form
+	top    []bool       // by the number of the sink's row: it needs registers other than SP and FP
+	repeat []repeatable // by the number of the program
 	pcRead bool         // a rule of the current function depends on the pc
 }
 
-// A scratch is what becomes of the current function, until all of its rows are known to be sound. One
-// translator after the other uses it: an archive may have tens of thousands of members.
+// A scratch is memory for the translation of one function. Translators reuse it, as an archive may have tens of thousands
+// of members.
 type scratch struct {
 	runs  []run
 	refs  []sframe.Ref
@@ -291,10 +288,10 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 // A run is an FDE in the making.
 type run struct {
 	begin, end  uint64
-	first, last int // its rows in refs
+	first, last int // range of its rows in refs
 	rep         uint8
-	topmost     uint64 // bytes for which registers other than SP and FP are needed
-	handle      int    // that the sink returned for it
+	topmost     uint64 // bytes whose rows need registers other than SP and FP
+	handle      int    // the number that the sink returned
 }
 
 func (x *translator) function(fn *cfi.Function) error {
@@ -307,7 +304,7 @@ func (x *translator) function(fn *cfi.Function) error {
 	switch {
 	case fn.Signal() && !x.layout.Signal:
 		x.gap(fn.Begin, fn.End, Gap{Reason: SignalFrame})
-	case !x.opt.Reach.Has(fn.Begin, fn.End-1): // parts of it may start anywhere
+	case !x.opt.Reach.Has(fn.Begin, fn.End-1): // an FDE may start at any of its rows
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooFar})
 	case fn.End-fn.Begin > math.MaxUint32:
 		x.gap(fn.Begin, fn.End, Gap{Reason: TooLarge})
@@ -351,8 +348,8 @@ func (x *translator) translateRows() error {
 	return nil
 }
 
-// simple translates the current function, which is not cut, if each of its rows is known to have a form
-// that holds for any frame. Most functions are such ones.
+// simple translates the current function if the forms of all its rows are known, and hold in any frame. Most functions
+// are simple. The function must have a Program.
 func (x *translator) simple(steps []cfi.Step) bool {
 	fn, refs := x.fn, x.refs
 	size := fn.End - fn.Begin
@@ -372,14 +369,13 @@ func (x *translator) simple(steps []cfi.Step) bool {
 	return true
 }
 
-// A repeatable is a function that became one FDE, without anything that has to be counted
-// or that depends on the pc.
+// A repeatable says how to repeat a function: it became one FDE without gaps, and no row depends on the pc.
 type repeatable struct {
-	run   uint32 // what the sink returned for it, plus 1; 0: none has its rows for certain
-	above uint32 // another function that has its rows has more bytes than that
+	run   uint32 // the number that the sink returned for it, plus 1; 0: the function cannot be repeated
+	above uint32 // functions with the same program and more bytes than this have the same rows
 }
 
-// repeatable returns the part of the current function that others may repeat.
+// repeatable returns how to repeat the current function.
 func (x *translator) repeatable() repeatable {
 	if len(x.runs) != 1 || len(x.gaps) > 0 || x.pcRead || x.runs[0].topmost > 0 {
 		return repeatable{}
@@ -387,7 +383,7 @@ func (x *translator) repeatable() repeatable {
 	return repeatable{uint32(x.runs[0].handle) + 1, uint32(x.fn.MinSize() - 1)}
 }
 
-// again adds the current function with the rows that another one has.
+// again adds the current function with the rows of an earlier one.
 func (x *translator) again(handle int) {
 	fn := x.fn
 	x.res.Covered += fn.End - fn.Begin
@@ -397,7 +393,7 @@ func (x *translator) again(handle int) {
 		Signal: fn.Signal()}, handle)
 }
 
-// commit hands the current function over.
+// commit passes the runs and gaps of the current function to the sink and the result.
 func (x *translator) commit() error {
 	for i := range x.runs {
 		r := &x.runs[i]
@@ -414,8 +410,7 @@ func (x *translator) commit() error {
 	drap := slices.ContainsFunc(x.gaps, func(g Gap) bool { return g.Reason == DRAP })
 	var o outcome
 	for _, g := range x.gaps {
-		// The register that a DRAP function keeps its argument pointer in is
-		// the CFA's base at its start and end.
+		// At its start and end, the CFA of a DRAP function is based on the register that holds its argument pointer.
 		if drap && g.Reason == CFARegister {
 			g.Reason = DRAP
 		}
@@ -440,8 +435,8 @@ func (x *translator) commit() error {
 	return nil
 }
 
-// after returns how many bytes of padding get the last row of a run. That of a block holds for the blocks only, and one
-// that depends on the pc for its own.
+// after returns how many bytes of padding get the last row of a run. Rows of PC-mask blocks, and rows that depend on the
+// pc, do not apply to padding.
 func (x *translator) after(r *run) uint64 {
 	if r.end != x.fn.End || r.rep > 0 || x.pcRead {
 		return 0
@@ -463,7 +458,7 @@ func (x *translator) gap(begin, end uint64, g Gap) {
 	x.gaps = append(x.gaps, g)
 }
 
-// number returns the number that the sink has for a row.
+// number returns the sink's number for a row.
 func (x *translator) number(r sframe.Row) uint32 {
 	n := x.sink.Row(r)
 	for len(x.top) <= int(n) {
@@ -487,10 +482,10 @@ func (x *translator) add(begin, end uint64, row uint32) {
 	r.end, r.last = end, len(x.refs)
 }
 
-// A known is what rules become: a program has many rows, and few rules that differ.
+// A known is the translation of rules. A file has many rows, but few distinct rules.
 type known struct {
 	is kind
-	n  uint32 // the number of the sink's row, an index of translator.lost, or what arch.PushAt returns
+	n  uint32 // the number of the sink's row, an index of translator.lost, or the result of arch.PushAt
 }
 
 type kind uint8
@@ -499,7 +494,7 @@ const (
 	unseen kind = iota
 	asRow
 	asGap
-	asPLT // it depends on the pc
+	asPLT // the CFA depends on the pc
 )
 
 // translate translates the current row.
@@ -549,8 +544,7 @@ func (x *translator) cfa() value {
 	return value{}
 }
 
-// register returns what a rule says of register reg, in terms of the CFA where
-// that is the same.
+// register returns the value that a rule gives register reg, relative to the CFA if possible.
 func (x *translator) register(rule *cfi.Rule, reg uint64, cfa value) value {
 	var v value
 	switch rule.Rule {
@@ -574,15 +568,14 @@ func (x *translator) register(rule *cfi.Rule, reg uint64, cfa value) value {
 	case v == cfa && v.base == ofReg:
 		return value{base: ofCFA}
 	case v.base == ofReg && v.reg == reg && !v.deref && v.off == 0:
-		return v // unchanged, which needs no rule
+		return v // unchanged: needs no rule
 	case v.base == ofReg && cfa.base == ofReg && v.reg == cfa.reg && !cfa.deref:
 		v.base, v.reg, v.off = ofCFA, 0, v.off-cfa.off
 	}
 	return v
 }
 
-// form finds the SFrame form of the current row, whose CFA is given, or the gap
-// that it is.
+// form returns the SFrame row for the current row with the given CFA, or a gap.
 func (x *translator) form(cfa value) (e sframe.Row, g Gap) {
 	r := &x.row
 	if r.RA.Rule == cfi.RuleUndefined {
@@ -600,7 +593,7 @@ func (x *translator) form(cfa value) (e sframe.Row, g Gap) {
 		ra = value{}
 	}
 	fp := x.register(&r.FP, x.arch.FP, cfa)
-	// Each rule on its own has to have a form, and then the row as a whole.
+	// First each rule must have a form, then the whole row.
 	var reason Reason
 	if e.CFA, reason = x.cfaRule(cfa); reason != 0 {
 		return e, Gap{Reason: reason, Column: ColumnCFA, Rule: r.CFA}
@@ -625,13 +618,13 @@ func (x *translator) form(cfa value) (e sframe.Row, g Gap) {
 	return e, x.whyNot(e)
 }
 
-// staysIn reports whether a return address that has no rule can be in the register.
+// staysIn reports whether a return address without a rule can be in the register.
 func (x *translator) staysIn(reg uint64) bool {
 	return x.arch.FixedRA == 0 && reg != x.arch.SP && reg != x.arch.PC
 }
 
-// byRegister says a value relative to the CFA by the register that the CFA is relative
-// to: the CFA plus an offset, not loaded, has no form.
+// byRegister rewrites a value relative to the CFA as one relative to the CFA's register, as CFA plus offset, without a
+// load, has no form.
 func byRegister(r, cfa sframe.Rule) sframe.Rule {
 	sum := int64(r.Offset) + int64(cfa.Offset)
 	if r.Base != sframe.CFA || r.Deref || cfa.Deref || !fits(sum) {
@@ -642,7 +635,7 @@ func byRegister(r, cfa sframe.Rule) sframe.Rule {
 
 func fits(off int64) bool { return off == int64(int32(off)) }
 
-// spImplied reports whether the caller's SP is what SFrame implies.
+// spImplied reports whether the caller's SP has the value that SFrame implies.
 func (x *translator) spImplied(cfa value) bool {
 	r := &x.row.SP
 	switch r.Rule {
@@ -660,9 +653,8 @@ func (x *translator) spImplied(cfa value) bool {
 	return v == value{base: ofCFA, off: x.arch.CallerSP}
 }
 
-// rule returns the SFrame rule for a value that is relative to the CFA or to a register, or the
-// reason why its numbers have no room: register and computed are those for a register's number,
-// where the value is that register's, and where it is not.
+// rule returns the SFrame rule for a value relative to the CFA or a register. It returns a reason if a number does not fit:
+// register or computed for the register number, without or with a load.
 func (x *translator) rule(v value, register, computed Reason) (sframe.Rule, Reason) {
 	r := sframe.Rule{Offset: int32(v.off), Deref: v.deref}
 	switch {
@@ -722,13 +714,12 @@ func (x *translator) fpRule(v value) (sframe.Rule, Reason) {
 	return x.rule(v, FPRegister, FPRule)
 }
 
-// whyNot names the rule for which the row has no form in this version, although
-// each of its rules can be written down.
+// whyNot returns the gap for a row that has no form in this version, although each of its rules has one. It blames the
+// first rule without which the rest of the row would have a form.
 func (x *translator) whyNot(e sframe.Row) Gap {
 	r := &x.row
 	gap := func(reason Reason, c Column, rule cfi.Rule) Gap { return Gap{Reason: reason, Column: c, Rule: rule} }
 	isReg := func(v sframe.Rule) bool { return v.Base != sframe.CFA && !v.Deref && v.Offset == 0 }
-	// The first rule without which the rest of the row would have a form.
 	ra, fp := e.RA, e.FP
 	e.RA, e.FP = sframe.Rule{}, sframe.Rule{}
 	if !x.codec.Default(&e) {
