@@ -16,8 +16,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s+%#x: %s", e.Section, e.Off, e.Msg)
 }
 
-// A cursor reads from a part of a section. The first error sticks; reads after
-// it return zeros and do not move.
+// A cursor reads from a part of a section. After the first error all reads return zeros.
 type cursor struct {
 	sec  *section
 	data []byte // sec.data up to the end of the part
@@ -80,7 +79,7 @@ func (s *section) uint32(b []byte) uint32 {
 	return s.order.Uint32(b)
 }
 
-// maxLEB is the length in bytes of the longest LEB128 number of 64 bits.
+// maxLEB is the length in bytes of the longest LEB128 encoding of 64 bits.
 const maxLEB = 10
 
 func (c *cursor) uleb() uint64 {

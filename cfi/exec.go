@@ -21,14 +21,13 @@ const (
 	operandMask = 0x3f
 )
 
-// maxStates is how deep remember_state may nest. Compilers nest two or three deep.
+// maxStates bounds the nesting of remember_state. Compilers nest two or three deep.
 const maxStates = 4096
 
-// maxOffset bounds factored offsets, so that no sum of them wraps.
+// maxOffset bounds factored offsets, so that sums of them cannot overflow.
 const maxOffset = 1 << 48
 
-// A Step is a row as instructions make it: it holds from Off bytes on after the address that they begin
-// with, up to the next one's.
+// A Step is the start of a row: Off bytes after the start of the FDE. It ends where the next one starts.
 type Step struct {
 	Off    uint32
 	Number uint32 // of the rules
@@ -56,8 +55,8 @@ type executor struct {
 	initial bool    // the program is that of a CIE
 }
 
-// run executes the instructions of a function and returns its rows, which the next call overwrites. The offset of an
-// error counts from their start.
+// run executes the instructions of a function and returns its rows, which are valid until the next call. The offset of
+// an error counts from the start of the instructions.
 func (x *executor) run(fn *Function) ([]Step, *Error) {
 	x.begin(fn.cie, fn.code, fn.limit, &fn.cie.initial)
 	x.start, x.steps, x.fixed = fn.Begin, x.steps[:0], false
@@ -70,8 +69,7 @@ func (x *executor) run(fn *Function) ([]Step, *Error) {
 	return x.steps, nil
 }
 
-// runInitial executes the instructions of a CIE from pos to end. Its functions begin with the rules that
-// these lead to.
+// runInitial executes the instructions of a CIE from pos to end. They set the initial rules of its functions.
 func (x *executor) runInitial(d *cie, pos, end int) *Error {
 	start := noState
 	start.raReg = d.raReg
@@ -83,15 +81,14 @@ func (x *executor) runInitial(d *cie, pos, end int) *Error {
 	return x.err
 }
 
-// begin prepares for instructions from code to limit.
+// begin prepares to execute the instructions from code to limit.
 func (x *executor) begin(d *cie, code, limit uint32, s *state) {
 	x.cursor = cursor{sec: d.sec, data: d.sec.data[:limit], pos: int(code)}
 	x.at = x.pos
 	x.cie, x.loc, x.now, x.stack = d, 0, *s, x.stack[:0]
 }
 
-// row ends the current row where the next one begins. Rows that say what the one before them
-// does are a part of it.
+// row ends the current row at next. It merges the row with the one before if they have the same rules.
 func (x *executor) row(next uint64) {
 	if x.loc <= math.MaxUint32 {
 		n, number := len(x.steps), x.number()
@@ -208,8 +205,8 @@ func (x *executor) execute() {
 	}
 }
 
-// advance adds a factored delta to the location. Where the function is does not matter, nor whether rows
-// after its end are after that of the address space: other functions with the same instructions may be elsewhere.
+// advance adds a factored delta to the location. It does not check the end of the function or of the address space:
+// functions elsewhere may have the same instructions.
 func (x *executor) advance(delta uint64) {
 	hi, d := bits.Mul64(delta, x.cie.codeAlign)
 	next, carry := bits.Add64(x.loc, d, 0)
@@ -224,7 +221,7 @@ func (x *executor) advance(delta uint64) {
 	}
 }
 
-// setLoc goes to an address. Whether that can be read, or goes back, depends on the function.
+// setLoc sets the location to an address. Errors depend on the start of the function.
 func (x *executor) setLoc() {
 	x.fixed = true
 	next := x.pointer(x.cie.fdeEnc, x.start)
@@ -261,7 +258,7 @@ func (x *executor) recall() {
 	x.stack = x.stack[:n-1]
 }
 
-// negateRAState changes whether the return address is signed in the given way.
+// negateRAState switches the return address between unsigned and signed in the given way.
 func (x *executor) negateRAState(to Sign) {
 	switch now := x.now.sign; {
 	case x.sec.mach.raState == arch.NoReg:
@@ -304,10 +301,10 @@ func (x *executor) expression() uint32 {
 	return x.numbering.expression(x.take(x.uleb(), "expression"))
 }
 
-// cfa returns the CFA rule that an instruction changes a part of. DWARF asks for one of a register and an
-// offset (DWARF 5, section 6.4.2.2), but libgcrypt's assembly and GCC's SVE code change parts of an
-// expression, and all unwinders read that in one way: a new register stands with the offset that was last
-// in force, and a new offset has no effect until a register comes.
+// cfa returns the CFA rule for an instruction that changes a part of it. DWARF requires a rule with a register and an
+// offset (DWARF 5, section 6.4.2.2). libgcrypt's assembly and GCC's SVE code change parts of an expression, which all
+// unwinders read in the same way: a new register has the last offset, and a new offset has no effect until there is a
+// register.
 func (x *executor) cfa() *rule {
 	if x.now.cfa.kind == RuleUndefined {
 		x.fail(x.at, "part of a CFA rule is changed, but there is none")
@@ -328,13 +325,13 @@ func (x *executor) setCFAOffset(offset int64) {
 	x.cfa().offset = offset
 }
 
-// set gives a register a rule.
+// set sets the rule of a register.
 func (x *executor) set(reg uint64, r rule) {
 	x.assign(reg, &state{ra: r, fp: r, sp: r, sign: SignUnknown})
 }
 
-// restore gives a register the rule it had after the CIE's instructions, and in these none. No
-// unwinder looks at the rules that it had before in the same CIE.
+// restore sets the rule of a register to that after the CIE's instructions. In a CIE, it removes the rule, as in all
+// unwinders.
 func (x *executor) restore(reg uint64) {
 	if x.initial {
 		x.assign(reg, &noState)
@@ -343,9 +340,8 @@ func (x *executor) restore(reg uint64) {
 	}
 }
 
-// assign changes all of RA, FP, SP and the sign that a register stands for to those of s. The CIE's return
-// address column can be any register, also FP or SP: unwinders look for the return address
-// where they find that register.
+// assign copies the rules that belong to a register from s: those of RA, FP and SP, and the sign. The CIE's return
+// address column can be any register, FP and SP included; unwinders look for the return address there.
 func (x *executor) assign(reg uint64, s *state) {
 	if reg == x.cie.raReg {
 		x.now.ra = s.ra
@@ -360,7 +356,7 @@ func (x *executor) assign(reg uint64, s *state) {
 	}
 }
 
-// tracks reports whether rows have a rule for the register, or say something of it.
+// tracks reports whether rows depend on the rule of the register.
 func (d *cie) tracks(reg uint64) bool {
 	m := &d.sec.mach
 	return reg == d.raReg || reg == m.fp || reg == m.sp || m.signs(reg)

@@ -40,8 +40,8 @@ func ParseSource(name string) (Source, error) {
 	return 0, fmt.Errorf("unknown source %q; use auto, eh_frame or debug_frame", name)
 }
 
-// machine holds the DWARF numbers of the registers whose rules are tracked. Where there is a
-// raState, opcodes 0x2c and 0x2d are also about signed return addresses.
+// machine holds the DWARF numbers of the registers whose rules are tracked. On a machine with raState, opcodes 0x2c and 0x2d
+// change how the return address is signed.
 type machine struct{ sp, fp, raState uint64 }
 
 // signs reports whether the register is the one that says whether return addresses are signed.
@@ -56,34 +56,33 @@ type section struct {
 	textBase uint64 // of DW_EH_PE_textrel
 	dataBase uint64 // of DW_EH_PE_datarel
 	order    binary.ByteOrder
-	little   bool // order is little-endian, if that is known
+	little   bool // order is binary.LittleEndian
 	mach     machine
-	file     *elffile.File // nil if it is not known
-	open     bool          // the end is not known: the first zero length ends it
+	file     *elffile.File // nil for Parse
+	open     bool          // the size is unknown: the first zero length ends it
 	programs *programs
-	whole    map[uint32]span // what FDEs describe of which others describe a part, by their offsets
+	whole    map[uint32]span // the ranges of FDEs that overlap others, by the offset of the FDE
 }
 
 // A Function is a range of code and the FDE that describes it.
 type Function struct {
-	// Begin and End are the addresses described, End excluded. They lie inside
-	// the FDE's own range and are narrower where FDEs overlap.
+	// Begin and End are the addresses described, End excluded. If FDEs overlap, the range is a part of the FDE's range.
 	Begin, End uint64
 
 	off     uint32 // of the FDE in its section
 	code    uint32 // offset of the instructions
 	limit   uint32 // offset of their end
-	program uint32 // the number of what they do; with the bit cut if Begin or End are not the FDE's own
+	program uint32 // the number of the program; with the bit cut if the range is a part of the FDE's range
 	cie     *cie
 }
 
-// cut marks functions that are narrower than the FDE; its range is in section.whole.
+// cut marks functions whose FDE has a larger range, which is in section.whole.
 const cut = 1 << 31
 
 // number returns the number of the function's program.
 func (fn *Function) number() uint32 { return fn.program &^ cut }
 
-// whole returns the range that the FDE describes. Its program starts where that begins.
+// whole returns the range of the FDE, at whose start the program starts.
 func (fn *Function) whole() span {
 	if fn.program&cut != 0 {
 		return fn.cie.sec.whole[fn.off]
@@ -91,7 +90,7 @@ func (fn *Function) whole() span {
 	return span{fn.Begin, fn.End}
 }
 
-// narrow makes the function a part of what its FDE describes.
+// narrow sets the function's range to a part of the FDE's range.
 func (fn *Function) narrow(begin, end uint64) {
 	if fn.program&cut == 0 {
 		s := fn.cie.sec
@@ -111,11 +110,10 @@ func (fn *Function) Signal() bool { return fn.cie.signal }
 // AArch64 only).
 func (fn *Function) KeyB() bool { return fn.cie.keyB }
 
-// Program returns a number below Table.NumPrograms, or -1 for a function that was cut because it
-// overlaps another one. Functions with the same CIE and the same bytes of instructions have the
-// same number; in large programs most functions share it with another one. They have the same
-// rows, as far from their starts, if they are large enough (MinSize), but for expressions
-// that read the pc.
+// Program returns a number below Table.NumPrograms, or -1 if the function is a part of an FDE that overlaps others.
+// Functions with the same CIE and the same bytes of instructions have the same number. In large programs most functions
+// share it. Functions of at least MinSize bytes with the same number have the same rows relative to their starts, except
+// for expressions that read the pc.
 func (fn *Function) Program() int {
 	if fn.program&cut != 0 {
 		return -1
@@ -123,18 +121,16 @@ func (fn *Function) Program() int {
 	return int(fn.program)
 }
 
-// An FDE is the identity of an FDE, for comparing.
+// An FDE identifies an FDE. It can be compared.
 type FDE struct {
 	sec *section
 	off uint32
 }
 
-// FDE returns the FDE that describes the function. Of an FDE that others leave several pieces of,
-// each is a function.
+// FDE returns the FDE that describes the function. Several functions have the same FDE if it overlaps others.
 func (fn *Function) FDE() FDE { return FDE{fn.cie.sec, fn.off} }
 
-// Section returns the name of the section the FDE is in, and Offset where it is
-// in there, in bytes.
+// Section returns the name of the FDE's section.
 func (fn *Function) Section() string { return fn.cie.sec.name }
 
 // Offset returns the offset in bytes of the FDE in its section.
@@ -143,11 +139,11 @@ func (fn *Function) Offset() uint64 { return uint64(fn.off) }
 // Dropped counts FDEs that describe no code of this file.
 type Dropped struct {
 	ZeroLength int // FDEs of no bytes
-	// Discarded counts FDEs of code the linker discarded: start -1, -2, or otherwise not in executable
-	// code, or 0 for one that is not there.
+	// Discarded counts FDEs of code that the linker discarded: they start outside of executable code, at -1 or -2, or at
+	// 0 if no function is there.
 	Discarded int
-	// Overlapped counts FDEs of .eh_frame or of .debug_frame cut or dropped for another one of the
-	// same section, and parts of FDEs of the latter that are too many.
+	// Overlapped counts FDEs that were cut or dropped because another one of the same source describes the code, and
+	// parts of .debug_frame FDEs beyond maxParts.
 	Overlapped int
 }
 
@@ -170,7 +166,7 @@ type Table struct {
 
 	functions []Function // sorted by Begin, without overlaps
 	programs  *programs
-	sections  []*section // that Load has read
+	sections  []*section // for Release
 }
 
 const maxErrors = 1000
@@ -182,15 +178,14 @@ func (t *Table) report(e *Error) {
 	}
 }
 
-// full reports whether no more errors are kept, so that none needs words.
+// full reports whether further errors are only counted.
 func (t *Table) full() bool { return len(t.Errors) >= maxErrors }
 
 // ErrNone is returned for files without CFI.
 var ErrNone = errors.New("no CFI")
 
-// Load reads the CFI of f. If f has no .debug_frame, that of the file debug counts, which
-// holds the debug information of f and may be nil. Malformed records are reported in the
-// Table; an error means that the requested source has no CFI at all.
+// Load reads the CFI of f. If f has no .debug_frame, that of its debug file is used, which may be nil. Malformed records are
+// reported in the Table. It is an error if the requested source has no CFI.
 func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	if arch.Of(elf.Machine(f.Machine)) == nil {
 		return nil, notDefined(f.Machine)
@@ -231,8 +226,7 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	return t, nil
 }
 
-// Release returns the memory that Load has read the largest section into, to be used for something else: what
-// the Table says does not depend on it. It is nil if Load has read none, or the second time.
+// Release returns the memory of the largest section for reuse. The Table no longer needs it. The second call returns nil.
 func (t *Table) Release() []byte {
 	var largest []byte
 	for _, s := range t.sections {
@@ -278,15 +272,14 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File) {
 // A Section is call frame information in memory.
 type Section struct {
 	Source Source // EHFrame or DebugFrame: the form of its records
-	Data   []byte // with relocations applied; it must not be changed as long as the Table is in use
-	Addr   uint64 // of Data[0], from which pc-relative pointers count
-	Text   uint64 // from which DW_EH_PE_textrel counts
-	GOT    uint64 // from which DW_EH_PE_datarel counts
+	Data   []byte // with relocations applied; must not change while the Table is in use
+	Addr   uint64 // of Data[0]; the base of pc-relative pointers
+	Text   uint64 // the base of DW_EH_PE_textrel
+	GOT    uint64 // the base of DW_EH_PE_datarel
 }
 
-// Parse reads call frame information for a machine, without the file that it is of: which addresses are
-// executable, and pointers that are indirect, are not known then. Malformed records are reported in
-// the Table.
+// Parse reads call frame information without a file. Any address counts as executable, and indirect pointers are errors.
+// Malformed records are reported in the Table.
 func Parse(m elf.Machine, order binary.ByteOrder, sections ...Section) (*Table, error) {
 	if arch.Of(m) == nil {
 		return nil, notDefined(m)
@@ -306,7 +299,7 @@ func Parse(m elf.Machine, order binary.ByteOrder, sections ...Section) (*Table, 
 	return t, nil
 }
 
-// A notDefined is the error of a machine that SFrame has no ABI for.
+// A notDefined is the error for a machine without an SFrame ABI.
 type notDefined elf.Machine
 
 func (m notDefined) Error() string {
@@ -315,10 +308,9 @@ func (m notDefined) Error() string {
 
 func (m notDefined) Unwrap() error { return arch.ErrABI }
 
-// What is read of the CFI of a file at most, in bytes. The tables that are made of it take fifty times
-// as much if every record is as small as it can be. So it may not have more bytes than the file,
-// as where it is compressed by far more than compilers write that can be, or where several headers
-// name the same bytes; small files do not matter.
+// The limits of the CFI of a file in bytes: its size, at least anyTotal and at most maxTotal. CFI is larger than its file
+// only if it is compressed unusually well, or several headers name the same bytes. Tables need up to fifty times as many
+// bytes as the CFI.
 const (
 	maxTotal = 128 << 20
 	anyTotal = 12 << 20
@@ -326,8 +318,8 @@ const (
 
 // A reader reads the CFI sections of a file and of its debug file.
 type reader struct {
-	limit uint64 // bytes of all sections
-	read  uint64 // of these, those that were read
+	limit uint64 // of the bytes of all sections
+	read  uint64 // bytes so far
 }
 
 func newReader(f, debug *elffile.File) *reader {
@@ -338,7 +330,7 @@ func newReader(f, debug *elffile.File) *reader {
 	return &reader{limit: min(max(size, anyTotal), maxTotal)}
 }
 
-// take returns an error if n bytes more are too many for the table, or the work on them for the input that f is in.
+// take adds n bytes. It returns an error if they exceed the limit, or the work on them exceeds the budget of f.
 func (r *reader) take(f *elffile.File, where string, off, n uint64) error {
 	if n > r.limit-r.read {
 		return fmt.Errorf("%s at file offset %#x: %d bytes of CFI, beside %d of other sections; "+
@@ -424,7 +416,7 @@ func (r *reader) fromHdr(f *elffile.File) (*section, error) {
 		p := &f.Progs[i]
 		if elf.ProgType(p.Type) == elf.PT_LOAD && addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {
 			off, n := p.Off+(addr-p.Vaddr), p.Filesz-(addr-p.Vaddr)
-			if off == 0 { // the ELF header, to which mold lets it lead where there is no .eh_frame
+			if off == 0 { // mold: without .eh_frame the pointer leads to the ELF header
 				return nil, nil
 			}
 			if err := r.take(f, ".eh_frame", off, n); err != nil {
@@ -459,9 +451,8 @@ func (r *reader) debugFrames(f *elffile.File) ([]*section, error) {
 // A span is a range of addresses, end excluded.
 type span struct{ begin, end uint64 }
 
-// maxPadding is how far apart two executable sections may be to count as one
-// range: linkers align them to at most this in practice, and an FDE may cover
-// neighbouring ones.
+// maxPadding is the largest distance in bytes of two executable sections that count as one range, as an FDE may describe
+// neighbouring sections. Linkers rarely align them to more.
 const maxPadding = 64
 
 // executable returns the ranges of executable code, sorted.
@@ -503,9 +494,8 @@ func find(code []span, addr uint64) (span, bool) {
 	return span{}, false
 }
 
-// Split returns n parts of the table, or fewer, each with a run of its functions that takes
-// about as long to go through as that of another. What else is in the table is in the first
-// part only.
+// Split divides the functions of the table into n parts that need about the same work. All other data of the table is in
+// the first part only.
 func (t *Table) Split(n int) []*Table {
 	n = max(n, 1)
 	total, done, begin := 0, 0, 0
@@ -527,13 +517,12 @@ func (t *Table) Split(n int) []*Table {
 	return parts
 }
 
-// Part returns the functions with the indexes from first to last, the latter excluded. What else is in the table is not
-// in the part.
+// Part returns a table of the functions from index first to before last, without other data.
 func (t *Table) Part(first, last int) *Table {
 	return &Table{Machine: t.Machine, Order: t.Order, programs: t.programs, functions: t.functions[first:last:last]}
 }
 
-// Only returns the table with those functions that keep reports true for.
+// Only returns the table with the functions for which keep returns true.
 func (t *Table) Only(keep func(*Function) bool) *Table {
 	part := *t
 	part.functions = nil
@@ -545,15 +534,15 @@ func (t *Table) Only(keep func(*Function) bool) *Table {
 	return &part
 }
 
-// work is a measure of how long it takes to execute the function's instructions.
+// work estimates the time to execute the function's instructions.
 func (fn *Function) work() int { return 16 + int(fn.limit-fn.code) }
 
-// disjoint sorts the functions of one source and cuts overlaps: the one that
-// begins first, or stands first in the section, keeps the code.
+// disjoint sorts the functions of one source and removes overlaps: the function that begins first, or comes first in the
+// section, keeps the code.
 func (t *Table) disjoint(fns []Function) []Function {
 	slices.SortStableFunc(fns, func(a, b Function) int { return cmp.Compare(a.Begin, b.Begin) })
 	var end uint64
-	sound := 0 // the first ones, which do not overlap, as a rule all
+	sound := 0 // number of functions before the first overlap
 	for ; sound < len(fns) && fns[sound].Begin >= end; sound++ {
 		end = fns[sound].End
 	}
@@ -572,13 +561,11 @@ func (t *Table) disjoint(fns []Function) []Function {
 	return out
 }
 
-// maxParts bounds the parts of functions that are cut in pieces, by the instructions, in bytes, that the
-// second and every other part has: each has those of the whole function.
+// maxParts bounds the work on the second and further parts of functions: each part executes all instructions.
 const maxParts = 1 << 20
 
-// fill returns the functions a, and those parts of the functions b that they do not
-// describe. Both are sorted and disjoint, and so is the result. Of a function in too many parts
-// the last ones are dropped.
+// fill returns the functions a, and the parts of the functions b that a does not describe. Both are sorted and disjoint, as
+// is the result. Parts beyond maxParts are dropped.
 func (t *Table) fill(a, b []Function) []Function {
 	out := make([]Function, 0, len(a)+len(b))
 	room, parts := maxParts, 0
@@ -617,7 +604,7 @@ func (t *Table) fill(a, b []Function) []Function {
 	return append(out, a...)
 }
 
-// Size returns how many bytes of CFI a file has, without reading them. For compressed sections it is a guess.
+// Size returns the number of bytes of CFI in a file, without reading it. For compressed sections it is an estimate.
 func Size(f *elffile.File) uint64 {
 	if len(f.Sections) == 0 {
 		return f.Size

@@ -1,7 +1,6 @@
 package cfi
 
-// Pointer encodings (LSB Core, "DWARF Exception Header Encoding"). The low four
-// bits are the form, the next three what the value is relative to.
+// Pointer encodings (LSB Core, "DWARF Exception Header Encoding"). The low four bits are the form, the next three the base.
 const (
 	peAbsptr  = 0x00
 	peULEB128 = 0x01
@@ -30,8 +29,7 @@ const (
 // addrSize is the size in bytes of an address; all machines here are 64-bit.
 const addrSize = 8
 
-// rawPointer reads a value in the form of the encoding, not yet relative to
-// anything.
+// rawPointer reads a value in the form of the encoding, without adding the base.
 func (c *cursor) rawPointer(enc byte) uint64 {
 	switch enc & peFormMask {
 	case peAbsptr, peUdata8, peSigned, peSdata8:
@@ -53,8 +51,7 @@ func (c *cursor) rawPointer(enc byte) uint64 {
 	return 0
 }
 
-// pointer reads an encoded pointer; fn is the start of the function for the
-// function-relative ones.
+// pointer reads an encoded pointer. Function-relative pointers count from fn.
 func (c *cursor) pointer(enc byte, fn uint64) uint64 {
 	if enc == peOmit {
 		c.fail(c.pos, "required pointer is omitted (encoding 0xff)")
@@ -87,8 +84,7 @@ func (c *cursor) pointer(enc byte, fn uint64) uint64 {
 	return c.indirect(enc, v)
 }
 
-// indirect follows v where the encoding says that it is the address of the
-// pointer; the file's initial image is what is read.
+// indirect returns the pointer at address v if the encoding is indirect. It reads the file, not running memory.
 func (c *cursor) indirect(enc byte, v uint64) uint64 {
 	if enc&peIndirect == 0 || c.err != nil {
 		return v
@@ -106,7 +102,7 @@ func (c *cursor) indirect(enc byte, v uint64) uint64 {
 	return 0
 }
 
-// skipPointer passes over an encoded pointer whose value is not needed.
+// skipPointer skips an encoded pointer.
 func (c *cursor) skipPointer(enc byte) {
 	switch {
 	case enc == peOmit:

@@ -5,7 +5,7 @@ import (
 	"hash/maphash"
 )
 
-// The programs of a table are its functions' instructions, executed: each that differs once.
+// The programs of a table are its distinct sequences of instructions, executed.
 type programs struct {
 	all   []program
 	made  int               // number of steps of all
@@ -13,7 +13,7 @@ type programs struct {
 	rules []Rules           // by number
 }
 
-// A program is what functions with the same instructions execute.
+// A program is the result of instructions that functions share.
 type program struct {
 	steps       []Step
 	cie         *cie
@@ -28,22 +28,22 @@ func newExecutor() *executor {
 	}
 }
 
-// maxChunk is for how many steps memory is allocated at a time at most.
+// maxChunk is the largest number of steps for which memory is allocated at once.
 const maxChunk = 1 << 13
 
 // batch is the number of functions that addPrograms looks up together.
 const batch = 16
 
-// addPrograms gives functions, at most batch, the numbers of their programs; see Function.Program.
+// addPrograms numbers the programs of functions, at most batch; see Function.Program.
 func (x *executor) addPrograms(fns []Function) {
 	for 4*(len(x.all)+len(fns)) > 3*len(x.slots) {
 		x.grow(2 * len(x.slots))
 	}
-	// The hash table is larger than the processor's caches. Here it waits for all slots together, and not
-	// for one after the other: that saves 4 of 30 ms (libLLVM-14, 2026-11-23).
+	// The hash table exceeds the processor's caches. Reading all slots first overlaps the cache misses, which saves 4
+	// of 30 ms (libLLVM-14, 2026-11-23).
 	var hashes [batch]uint32
 	for i := range fns {
-		// The same code is another program of another CIE.
+		// The same code with another CIE is another program.
 		hashes[i] = uint32(maphash.Bytes(x.seed, fns[i].instructions())) ^ fns[i].cie.number*0x9e3779b1
 		x.touched |= x.slots[hashes[i]&uint32(len(x.slots)-1)].number
 	}
@@ -60,7 +60,7 @@ func (x *executor) addPrograms(fns []Function) {
 	}
 }
 
-// addProgram runs the instructions of a function.
+// addProgram executes the instructions of a function.
 func (x *executor) addProgram(fn *Function) {
 	fn.program = uint32(len(x.all))
 	steps, err := x.run(fn)
@@ -77,7 +77,7 @@ type slot struct {
 	number uint32 // plus 1; 0 for none
 }
 
-// slot returns where the number of the function's program is, or belongs. Without a function that is a free slot.
+// slot returns the slot of the function's program, or a free slot for it. Without a function it returns a free slot.
 func (x *executor) slot(hash uint32, fn *Function) *slot {
 	for i := hash; ; i++ {
 		s := &x.slots[i&uint32(len(x.slots)-1)]
@@ -87,7 +87,7 @@ func (x *executor) slot(hash uint32, fn *Function) *slot {
 	}
 }
 
-// is reports whether the program is that of the function.
+// is reports whether the function has this program.
 func (p *program) is(fn *Function) bool {
 	return p.cie == fn.cie && bytes.Equal(fn.cie.sec.data[p.code:p.limit], fn.instructions())
 }
@@ -103,7 +103,7 @@ func (x *executor) grow(n int) {
 	}
 }
 
-// keep returns a copy of steps. It allocates memory for many of them at a time.
+// keep returns a copy of steps, from memory that is allocated in chunks.
 func (x *executor) keep(steps []Step) []Step {
 	if cap(x.chunk)-len(x.chunk) < len(steps) {
 		x.chunk = make([]Step, 0, max(len(steps), min(2*cap(x.chunk), maxChunk), 16))
@@ -113,7 +113,7 @@ func (x *executor) keep(steps []Step) []Step {
 	return x.chunk[n:len(x.chunk):len(x.chunk)]
 }
 
-// work is a measure of how long it takes to do anything with all of them.
+// work estimates the time that a pass over all programs takes.
 func (p *programs) work() uint64 {
 	var sum int
 	for i := range p.all {
@@ -125,5 +125,5 @@ func (p *programs) work() uint64 {
 // of returns the steps of a function's program.
 func (p *programs) of(fn *Function) []Step { return p.all[fn.number()].steps }
 
-// instructions returns the instructions, with the padding after them.
+// instructions returns the instructions, with their padding.
 func (fn *Function) instructions() []byte { return fn.cie.sec.data[fn.code:fn.limit] }

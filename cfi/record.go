@@ -12,7 +12,7 @@ import (
 // cie is a decoded Common Information Entry (DWARF 5, section 6.4.1).
 type cie struct {
 	sec       *section
-	number    uint32 // by the order in which they were asked for
+	number    uint32 // in order of use
 	codeAlign uint64
 	dataAlign int64
 	raReg     uint64
@@ -30,22 +30,22 @@ type parser struct {
 	table *Table
 	exec  *executor
 	code  []span
-	cies  map[uint64]*cie // by offset; damaged ones are there too, with err
+	cies  map[uint64]*cie // by offset; damaged ones have err
 	fns   []Function
-	// At address 0, if there is code; see atZero.
+	// Functions at address 0, if code is there; see atZero.
 	zeros      []Function
-	otherZeros int // FDEs of more bytes than there are
+	otherZeros int // FDEs at address 0 that are larger than the code there
 	fdes       int
-	executed   int  // functions that have programs
-	room       int  // bytes that CIEs may still have
-	bad        *cie // stands for all CIEs that cannot be used after those whose errors are kept
+	executed   int  // functions whose programs were executed
+	room       int  // bytes of CIEs that may still be decoded
+	bad        *cie // stands for further damaged CIEs when the list of errors is full
 }
 
-// A record is the frame that CIEs and FDEs share. Its cursor is after the CIE id or CIE pointer.
+// A record is a CIE or an FDE. Its cursor is after the CIE id or CIE pointer.
 type record struct {
 	cursor
 	off  int    // of the length field
-	end  int    // offset of the end; 0 if it is not known
+	end  int    // offset of the end; 0 if unknown
 	cie  uint64 // the CIE's offset, for an FDE
 	kind recordKind
 }
@@ -81,8 +81,8 @@ func (r *record) decode(s *section, off int) {
 		return
 	}
 	r.data = s.data[:r.end]
-	// In .eh_frame the id is 4 bytes also in records with a 64-bit length (LSB
-	// Core, "The .eh_frame section"), and is a distance, not an offset.
+	// In .eh_frame the CIE pointer is a distance, of 4 bytes even with a 64-bit length (LSB Core, "The .eh_frame
+	// section").
 	if s.source == EHFrame {
 		switch distance := r.uint(4); {
 		case r.err != nil:
@@ -108,7 +108,7 @@ func (r *record) decode(s *section, off int) {
 // minFDE is the smallest length field of an FDE: a CIE pointer, and addresses of two bytes.
 const minFDE = 4 + 2 + 2
 
-// reserve allocates memory for as many functions as there can be FDEs.
+// reserve allocates memory for all functions.
 func (p *parser) reserve() {
 	n := 0
 	for data := p.sec.data; len(data) >= 4; {
@@ -122,7 +122,7 @@ func (p *parser) reserve() {
 		data = data[4+length:]
 	}
 	p.fns = make([]Function, 0, n)
-	// In large files, less than half of the functions have a program that is new.
+	// In large files, fewer than half of the functions have a new program.
 	p.exec.all = slices.Grow(p.exec.all, n/2)
 	p.exec.grow(max(1<<bits.Len(uint(n/2)), len(p.exec.slots)))
 }
@@ -135,7 +135,7 @@ func (p *parser) parse() {
 		r.decode(p.sec, off)
 		switch {
 		case r.err != nil:
-		case r.kind == recordFDE: // CIEs are read when an FDE asks for them: hostile files have millions
+		case r.kind == recordFDE: // CIEs are decoded on demand, as hostile files have millions
 			p.fdes++
 			p.fde(&r)
 		case r.kind == recordZero && p.sec.open:
@@ -145,7 +145,7 @@ func (p *parser) parse() {
 			p.table.report(r.err)
 		}
 		if r.end == 0 {
-			break // nothing says where the next record is
+			break // the next record cannot be found
 		}
 		off = r.end
 	}
@@ -176,11 +176,11 @@ func (p *parser) cie(off uint64) *cie {
 	return c
 }
 
-// minCIE is for how many bytes a CIE counts at least, when those of all are summed up.
+// minCIE is the least number of bytes that a CIE counts for in parser.room.
 const minCIE = 16
 
-// decodeCIE decodes the CIE at off. Where CIEs begin inside of others, the bytes of all of them
-// can be many more than those of the section; that many are not decoded.
+// decodeCIE decodes the CIE at off. It refuses further CIEs when they have more bytes than the section, because they
+// overlap.
 func (p *parser) decodeCIE(off uint64) *cie {
 	s := p.sec
 	if p.room < 0 {
@@ -248,8 +248,7 @@ func (p *parser) decodeCIE(off uint64) *cie {
 	return d
 }
 
-// maxAugmentation is the longest augmentation string in bytes that is looked at. Compilers write six
-// letters at most.
+// maxAugmentation is the longest supported augmentation string in bytes. Compilers write at most six letters.
 const maxAugmentation = 64
 
 // augmentation reads the NUL-terminated augmentation string.
@@ -269,19 +268,19 @@ func (c *cursor) augmentation() []byte {
 	return rest[:n]
 }
 
-// withoutData are the letters that describe no data, and mean the same without z.
+// withoutData are the letters without data, which are also valid without z.
 const withoutData = "SBG"
 
 // augment decodes the augmentation data that the letters after z describe.
 func (d *cie) augment(c *cursor, letters string) {
-	known := true // so far, so that the place of the next letter's data is
+	known := true // all letters so far, so that the data of the next letter can be found
 	for i := range len(letters) {
 		switch l := letters[i]; l {
 		case 'S':
 			d.signal = true
 		case 'B':
 			d.keyB = true
-		case 'G': // memory-tagged stack frame: of no concern to a stack trace
+		case 'G': // memory-tagged stack frame: irrelevant for stack traces
 		case 'R', 'P', 'L':
 			if !known {
 				if l == 'R' {

@@ -7,17 +7,17 @@ import (
 	"sort"
 )
 
-// A Row says how to find the caller's frame at the addresses from Begin to End.
+// A Row says how to find the caller's frame at addresses from Begin to before End.
 type Row struct {
 	Begin, End uint64 // addresses, End excluded
-	// Number is that of the Rules: rows of a Table with the same number say the same, unless an
-	// expression reads the pc. It is below Table.NumRules.
+	// Number is the number of the Rules, below Table.NumRules. Rows of a Table with the same number have the same
+	// meaning, unless an expression reads the pc.
 	Number uint32
 	*Rules // which must not be changed
 }
 
-// Rows yields the function's rows, by address. They tile its range, and none says what the one before
-// it does. A function whose instructions are malformed has none, and Err says why.
+// Rows yields the function's rows by address, without holes. Neighbours differ. A function with malformed instructions
+// has no rows; see Err.
 func (fn *Function) Rows() iter.Seq[Row] {
 	return func(yield func(Row) bool) {
 		x := fn.cie.sec.programs
@@ -43,14 +43,14 @@ func (fn *Function) Rows() iter.Seq[Row] {
 	}
 }
 
-// Steps returns the rows of a function that has a Program, including those that begin after its end. The first one
-// begins with the function. Callers must not change them. A function whose instructions are malformed has none.
+// Steps returns the rows of a function that has a Program, including rows that begin after its end. The first row
+// begins with the function. Callers must not change them. A function with malformed instructions has none.
 func (fn *Function) Steps() []Step { return fn.cie.sec.programs.of(fn) }
 
 // NumRows returns the number of rows of the function's instructions, including those that begin after its end.
 func (fn *Function) NumRows() int { return len(fn.cie.sec.programs.of(fn)) }
 
-// Err returns what is wrong with the function's instructions, or nil: an *Error.
+// Err returns the error of malformed instructions, an *Error, or nil.
 func (fn *Function) Err() error {
 	e := fn.cie.sec.programs.errs[fn.number()]
 	if e != nil {
@@ -63,9 +63,8 @@ func (fn *Function) Err() error {
 	return nil
 }
 
-// MinSize returns the size in bytes from which on another function with the same Program has the same
-// rows, as far from its start: only the last row ends where the function does. It is 0 if no other
-// function has the same rows.
+// MinSize returns the smallest size in bytes of another function with the same Program that has the same rows relative
+// to its start. Only the last row then depends on the size. It is 0 if no other function has the same rows.
 func (fn *Function) MinSize() uint64 {
 	steps := fn.cie.sec.programs.of(fn)
 	if len(steps) == 0 {
@@ -100,7 +99,7 @@ func (t *Table) Find(pc uint64) *Function {
 	return &t.functions[i]
 }
 
-// Lookup returns the row that holds for pc, and whether there is one.
+// Lookup returns the row for pc, and whether one exists.
 func (t *Table) Lookup(pc uint64) (Row, bool) {
 	if fn := t.Find(pc); fn != nil {
 		for row := range fn.Rows() {
@@ -112,15 +111,14 @@ func (t *Table) Lookup(pc uint64) (Row, bool) {
 	return Row{}, false
 }
 
-// NumRules returns how many different rules the rows of the file have.
+// NumRules returns the number of distinct rules in the file.
 func (t *Table) NumRules() int { return len(t.programs.rules) }
 
 // Rules returns the rules with the given number, which must not be changed.
 func (t *Table) Rules(n uint32) *Rules { return &t.programs.rules[n] }
 
-// NumPrograms returns how many different instructions the functions of the file execute; see
-// Function.Program.
+// NumPrograms returns the number of distinct programs in the file; see Function.Program.
 func (t *Table) NumPrograms() int { return len(t.programs.all) }
 
-// NumSteps returns how many rows these make: the sum of the Steps of all different programs of the file.
+// NumSteps returns the number of Steps of all distinct programs in the file.
 func (t *Table) NumSteps() int { return t.programs.made }

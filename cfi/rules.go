@@ -6,8 +6,8 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 )
 
-// A Rule says how to find the value of a register, or of the CFA, in the caller. Its kind is in the
-// field Rule, the numbers it needs in Reg, Offset and Expression:
+// A Rule says how to find the caller's value of a register, or the CFA. Its kind is in the field Rule; its operands are
+// in Reg, Offset and Expression:
 //
 //	kind                 of the CFA                  of a register
 //	RuleArchitectural                                none was given
@@ -20,9 +20,9 @@ import (
 //	RuleExpression       the value of Expression     in memory at the value of Expression
 //	RuleValExpression                                the value of Expression
 //
-// (DWARF 5, section 6.4.1.) Registers are DWARF numbers, offsets are in bytes. Expressions must not be
-// changed. What it means that a register has no rule is the
-// ABI's to say: callee-saved registers keep their value, and SP is derived from the CFA.
+// (DWARF 5, section 6.4.1.) Registers are DWARF numbers, offsets are in bytes. Expressions must not be changed. The ABI
+// defines the value of a register without a rule: callee-saved registers keep their value, and SP is derived from the
+// CFA.
 type Rule = frame.DWRule
 
 // The kinds of rules.
@@ -38,7 +38,7 @@ const (
 	RuleCFA           = frame.RuleCFA
 )
 
-// SameRule reports whether a and b say the same.
+// SameRule reports whether two rules are equal.
 func SameRule(a, b *Rule) bool {
 	return a.Rule == b.Rule && a.Offset == b.Offset && a.Reg == b.Reg && bytes.Equal(a.Expression, b.Expression)
 }
@@ -61,14 +61,14 @@ type Rules struct {
 	Sign       Sign
 }
 
-// A state is Rules in a form that can be compared.
+// A state is Rules in a comparable form.
 type state struct {
 	cfa, ra, fp, sp rule
 	raReg           uint64
 	sign            Sign
 }
 
-// A rule is a Rule in a form that can be compared.
+// A rule is a Rule in a comparable form.
 type rule struct {
 	kind       frame.Rule
 	expression uint32 // its number; 0: none
@@ -76,14 +76,14 @@ type rule struct {
 	offset     int64
 }
 
-// noState is that before the first instruction of a CIE, but for the return address column.
+// noState is the state before the instructions of a CIE, except for raReg.
 var noState = state{
 	ra: rule{kind: RuleArchitectural},
 	fp: rule{kind: RuleArchitectural},
 	sp: rule{kind: RuleArchitectural},
 }
 
-// A numbering numbers states: a program has many rows, and few that differ.
+// A numbering numbers states. A file has many rows, but few distinct states.
 type numbering struct {
 	rules       []Rules // by number
 	states      []state // the same
@@ -93,7 +93,7 @@ type numbering struct {
 	ofBytes     map[string]uint32    // numbers of expressions
 }
 
-// maxRules bounds how many different rules there may be. Large programs have a thousand.
+// maxRules bounds the distinct rules of a file. Large programs have a thousand.
 const maxRules = 1 << 17
 
 const (
@@ -105,7 +105,7 @@ func newNumbering() numbering {
 	return numbering{numbers: make(map[state]uint32), expressions: make([][]byte, 1), ofBytes: make(map[string]uint32)}
 }
 
-// number returns the number of a state, and whether it has one: there may be too many.
+// number returns the number of a state. It returns false if there are too many states.
 func (a *numbering) number(s *state) (uint32, bool) {
 	h := uint64(s.cfa.offset) ^ s.cfa.reg<<12 ^ uint64(s.fp.offset)<<20 ^ uint64(s.fp.kind)<<32 ^
 		uint64(s.ra.offset)<<36 ^ uint64(s.ra.kind)<<48
