@@ -1,13 +1,10 @@
-// Package arch holds what is fixed for each machine that SFrame is defined for: by its ABI, by the
-// ELF and DWARF supplements to that, and by what assemblers and linkers make of them. Each machine
-// has a file with one value, which all other packages ask.
+// Package arch holds the facts about each machine that SFrame is defined for: from its ABI, from its ELF and DWARF
+// supplements, and from the conventions of assemblers and linkers. Each machine has a file with one value.
 //
-// What the SFrame format itself fixes for an ABI comes from package sframe. Not in here: instructions
-// of PLT stubs (package plt), and what package verify knows of machines, which keeps numbers of its
-// own so that a mistake here cannot hide there.
+// Not in this package: what the SFrame format defines for an ABI (package sframe), the instructions of PLT stubs
+// (package plt), and the numbers that package verify uses, which are separate so that a mistake here cannot hide there.
 //
-// A new machine takes its ABI in sframe/sframe.go, a file here and its place among all of them in this one, a file
-// for its stubs in plt, one in verify, and a line in the README.
+// docs/architecture.md lists the files to change for a new machine.
 package arch
 
 import (
@@ -24,66 +21,63 @@ import (
 // NoReg stands for a register that a machine does not have.
 const NoReg = ^uint64(0)
 
-// MinPage is the size in bytes of the smallest pages that loaders use, on every machine. Machines
-// with larger ones move code by multiples of these.
+// MinPage is the smallest page size in bytes of all machines. Loaders move code by multiples of it.
 const MinPage = 1 << 12
 
-// PLTEntry is the size in bytes of the entries of PLTs that PLTCFA describes.
+// PLTEntry is the size in bytes of the PLT entries that PLTCFA describes.
 const PLTEntry = 16
 
 const pltByte = 0xff
 
-// An Arch is a machine, in one byte order or in both. Registers are DWARF numbers, and offsets and
-// sizes are in bytes. There is one for all who ask, which must not be changed.
+// An Arch is a machine. Registers are DWARF numbers; offsets and sizes are in bytes. Values are shared and must not be
+// changed.
 type Arch struct {
 	Machine elf.Machine
 	Name    string // without the byte order: amd64, aarch64, s390x
-	// The SFrame ABIs of the byte orders; 0 for one that has none.
+	// The SFrame ABIs of the byte orders, or 0.
 	Little, Big sframe.ABI
 
 	SP, FP uint64
 	RA     uint64 // the register that a call leaves the return address in; on amd64 a column that stands for its slot
 	PC     uint64 // the register that reads as pc in expressions, or NoReg
-	// RAState is the pseudo-register that says whether the return address is signed, or NoReg where
-	// it never is.
+	// RAState is the pseudo-register that says whether the return address is signed, or NoReg.
 	RAState   uint64
 	Registers []string // names, by number
-	// Probing are the names of the registers that compilers keep the frame in while they probe the stack
-	// page by page: GCC's and LLVM's.
+	// Probing are the names of the registers that hold the CFA while GCC's and LLVM's code probes the stack page by
+	// page.
 	Probing []string
 
 	EntryCFA int32 // the CFA from SP where a call arrives
 	FixedRA  int64 // where the return address is always saved, from the CFA; 0: it is not always
 	CallerSP int64 // the caller's SP, from the CFA
-	// SavesSP says that SP may have save rules: they say where the caller's SP is
-	// saved, which is CallerSP by definition.
+	// SavesSP says that CFI may have rules for saved SPs. Their value is CallerSP by definition.
 	SavesSP bool
-	// PLTCFA is the expression for the CFA that GNU ld writes for a whole PLT, if it writes one: EntryCFA from SP, and
-	// 8 more from some byte of each entry on. pltByte stands for the operation with the number of that byte.
+	// PLTCFA is the expression for the CFA that GNU ld writes for a whole PLT, or nil: EntryCFA from SP, and 8 more
+	// from a byte of each entry on. pltByte stands for the operation that pushes the number of that byte.
 	PLTCFA []byte
 
 	MaxPage  uint64 // the largest pages
 	HashWord int    // a word of DT_HASH
-	// MappingSymbols says that assemblers mark code and data by symbols $x and $d.
+	// MappingSymbols says that assemblers mark code and data with symbols $x and $d.
 	MappingSymbols bool
-	// Fields are the relocations of objects in sections that the linker does not load as code, by type.
+	// Fields are the relocation types of objects in sections that are not code.
 	Fields map[uint32]Field
-	// Relative are the types of dynamic relocations without a symbol whose addend is an address of
-	// the file: R_*_RELATIVE, which comes first, and R_*_IRELATIVE.
+	// Relative are the types of dynamic relocations without a symbol whose addend is an address in the file:
+	// R_*_RELATIVE first, then R_*_IRELATIVE.
 	Relative []uint32
 }
 
-// A Field is what a relocation fills in.
+// A Field is the field of a relocation.
 type Field struct {
 	Size   int  // in bytes: 4 or 8
 	PCRel  bool // counts from the field's own address
 	Signed bool // absolute, but extended with its sign
 }
 
-// all are the machines, in the order in which they are named.
+// all are the machines, in the order of messages.
 var all = [...]*Arch{&amd64, &aarch64, &s390x}
 
-// Of returns what is known of a machine, or nil if SFrame is not defined for it.
+// Of returns the Arch of a machine, or nil if SFrame is not defined for it.
 func Of(m elf.Machine) *Arch {
 	for _, a := range all {
 		if a.Machine == m {
@@ -93,7 +87,7 @@ func Of(m elf.Machine) *Arch {
 	return nil
 }
 
-// OfABI returns the machine of an SFrame ABI, or nil for an unknown one.
+// OfABI returns the Arch of an SFrame ABI, or nil.
 func OfABI(abi sframe.ABI) *Arch {
 	for _, a := range all {
 		if abi != 0 && (a.Little == abi || a.Big == abi) {
@@ -103,11 +97,10 @@ func OfABI(abi sframe.ABI) *Arch {
 	return nil
 }
 
-// ErrABI is the error of a machine, or a byte order of it, that SFrame is not defined for.
+// ErrABI is the error for a machine and byte order without an SFrame ABI.
 var ErrABI = errors.New("no SFrame ABI that is supported")
 
-// Find returns what is known of a machine, and its SFrame ABI in the given byte order. It is an
-// error if there is none.
+// Find returns the Arch of a machine, and its SFrame ABI in the given byte order.
 func Find(m elf.Machine, o binary.ByteOrder) (*Arch, sframe.ABI, error) {
 	if a := Of(m); a != nil && a.ABI(o) != 0 {
 		return a, a.ABI(o), nil
@@ -134,8 +127,7 @@ func (a *Arch) Register(n uint64) string {
 	return fmt.Sprintf("r%d", n)
 }
 
-// PCRelType returns the relocation type of a field of size bytes, 4 or 8, that counts from
-// its own address, and whether the machine has one.
+// PCRelType returns the relocation type of a pc-relative field of 4 or 8 bytes, and whether the machine has one.
 func (a *Arch) PCRelType(size int) (uint32, bool) {
 	for t, f := range a.Fields {
 		if f == (Field{Size: size, PCRel: true}) {
@@ -145,7 +137,7 @@ func (a *Arch) PCRelType(size int) (uint32, bool) {
 	return 0, false
 }
 
-// PushAt returns from which byte on a PLT entry has 8 more bytes on the stack, and whether cfa is PLTCFA.
+// PushAt reports whether cfa is PLTCFA, and returns the byte of an entry from which on the stack has 8 more bytes.
 func (a *Arch) PushAt(cfa []byte) (uint64, bool) {
 	i := bytes.IndexByte(a.PLTCFA, pltByte)
 	if i < 0 || len(cfa) != len(a.PLTCFA) {

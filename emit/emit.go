@@ -33,8 +33,7 @@ type Options struct {
 	// PCRel makes start addresses of FDEs count from their own field (flag 0x4, errata 1) instead of
 	// from the start of the section.
 	PCRel bool
-	// Align makes the size of the section a multiple of it, with zeros after the last row. 0 stands
-	// for 1.
+	// Align makes the size of the section a multiple of it, with zeros after the last row. 0 means 1.
 	Align uint64
 	// Join divides code into FDEs without regard to functions: an FDE may describe several functions
 	// that follow each other, or a part of one. Otherwise each function gets one FDE, as far as the
@@ -73,7 +72,7 @@ type run struct {
 	clusters uint32     // their number, with Options.Join
 }
 
-// classOf returns a number that is the same for FDEs that differ in Start and Size only.
+// classOf returns a number that is equal for FDEs that differ only in Start and Size.
 func classOf(d *sframe.FDE) uint16 {
 	c := uint16(d.RepSize)
 	for i, is := range [...]bool{d.PCMask, d.KeyB, d.Signal, d.Flexible} {
@@ -105,16 +104,16 @@ func NewBuilder(opt Options) (*Builder, error) {
 	return &Builder{opt: opt, codec: c, layout: l, numbers: make(map[sframe.Row]uint32)}, nil
 }
 
-// Grow reserves memory for n more functions. About added of them, with the given number of rows in
-// all, come by Add, the others by Repeat.
+// Grow reserves memory for n more functions: about added calls of Add, with rows rows in all. The others are calls of
+// Repeat.
 func (b *Builder) Grow(n, added, rows int) {
 	b.uses = slices.Grow(b.uses, n)
 	b.runs = slices.Grow(b.runs, added)
 	b.rows = slices.Grow(b.rows, rows)
 }
 
-// Row returns the number of a row, for Add. Equal rows have the same number. A row that has no form in
-// the version is an error of Add.
+// Row returns the number of a row, for Add. Equal rows have the same number. Add returns an error for rows without a
+// form in the version.
 func (b *Builder) Row(r sframe.Row) uint32 {
 	n, ok := b.numbers[r]
 	if !ok {
@@ -188,8 +187,8 @@ func (b *Builder) addRun(d *sframe.FDE, first, end int, flexible bool) {
 	b.runs = append(b.runs, r)
 }
 
-// Repeat adds a function of d.Size bytes at d.Start. All else is equal to that of the call of Add that returned
-// n. All rows begin in the function. It is not a PC-mask FDE.
+// Repeat adds a function of d.Size bytes at d.Start, otherwise equal to the function for which Add returned n. All its
+// rows begin inside of it. It is not a PC-mask FDE.
 func (b *Builder) Repeat(d sframe.FDE, n int) {
 	for i := n; ; i++ {
 		r := &b.runs[i]

@@ -26,7 +26,7 @@ type lists struct {
 	size  uint64            // in the section, in bytes
 }
 
-// seed is that of the hashes in lists.index. The bytes of the section do not depend on it.
+// seed is the seed of the hashes in lists.index. The section does not depend on it.
 var seed = maphash.MakeSeed()
 
 // newLists returns an empty collection.
@@ -40,8 +40,8 @@ func newLists(share bool) lists {
 // bytes returns the bytes of a list.
 func (l *lists) bytes(e *list) []byte { return l.data[e.off:][:e.size] }
 
-// add adds the list whose bytes are those of data from off on, and returns its index. If lists are shared and
-// an equal one exists, add removes these bytes and returns the index of the equal one.
+// add adds the list in data from off on and returns its index. If lists are shared and an equal one exists, add removes
+// the bytes and returns the index of that one.
 func (l *lists) add(off int, what sframe.List) uint32 {
 	e := list{List: what, off: uint32(off), size: uint32(len(l.data) - off)}
 	if l.index != nil {
@@ -72,8 +72,8 @@ func (l *lists) join(m *lists) []uint32 {
 	return to
 }
 
-// sharePrefixes finds for each list another one that begins with it. Where the number of FREs is not a
-// part of the list (V1 and V2), both can have the same bytes.
+// sharePrefixes finds for each list another one that begins with it. In V1 and V2, whose lists do not contain the
+// number of FREs, both can use the same bytes.
 func (l *lists) sharePrefixes() {
 	type key struct {
 		first uint64 // the type and the first bytes, which decide nearly all comparisons

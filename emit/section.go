@@ -19,8 +19,8 @@ type Section struct {
 	num    uint64 // of FREs, counted for each FDE
 }
 
-// Join returns the section of the functions of all parts, which must have the same Options and must not
-// be used any more. The work on the parts is done at the same time.
+// Join returns the section of the functions of all parts, which must have the same Options and are not usable
+// afterwards. It works on the parts in parallel.
 func Join(parts []*Builder) *Section {
 	b := parts[0]
 	s := &Section{opt: b.opt, codec: b.codec, layout: b.layout}
@@ -39,7 +39,7 @@ func Join(parts []*Builder) *Section {
 	return s
 }
 
-// single makes an FDE of each use, in the order in which they were added. Each one has a list.
+// single makes an FDE with its own list for each use, in the order of their addition.
 func single(parts []*Builder) (pieces []piece, l lists) {
 	n := 0
 	for _, b := range parts {
@@ -123,8 +123,8 @@ type Start struct {
 	Addr uint64 // of the function
 }
 
-// EncodeObject returns the section for a relocatable object, as GNU as writes it: not sorted, and with start addresses
-// of zero. It also returns what belongs there, in the order of the FDEs, which linkers rely on.
+// EncodeObject returns the section for a relocatable object, as GNU as writes it: not sorted, with start addresses of
+// zero. It also returns the start addresses, in the order of the FDEs, which linkers rely on.
 func (s *Section) EncodeObject() ([]byte, []Start, error) {
 	var flags sframe.Flags
 	if s.opt.PCRel || s.layout.PCRel {

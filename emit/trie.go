@@ -13,9 +13,8 @@ type trie struct {
 	deepest []uint32 // of each cluster, by index: the node of the longest such list that begins with it
 }
 
-// newTrie returns the trie of all lists in the blocks. Round after round looks for lists of one cluster more, where
-// those without it occur several times and FDEs can have them. Lists are compared by hashes: an error makes a section
-// larger, not wrong.
+// newTrie returns the trie of all lists in the blocks. Each round extends the lists that occur several times by one
+// cluster. Lists are compared by hashes: a collision makes a section larger, not wrong.
 func newTrie(blocks []block, limit uint32) *trie {
 	last := &blocks[len(blocks)-1]
 	clusters := blocks[0].clusters[:last.index+len(last.clusters)] // of all blocks
@@ -25,7 +24,7 @@ func newTrie(blocks []block, limit uint32) *trie {
 		deepest: make([]uint32, len(clusters)),
 	}
 
-	// A place is a cluster with which a list begins, and the node of the list.
+	// A place is the first cluster of a list, and the list's node.
 	type place struct{ cluster, node, rows uint32 }
 	places := make([]place, 0, len(clusters))
 	for _, b := range blocks {
@@ -88,7 +87,7 @@ func newTrie(blocks []block, limit uint32) *trie {
 	return t
 }
 
-// price sets prices: each of the FDEs that have a list pays a share.
+// price sets prices: the cost of a list is divided among the FDEs that use it.
 func (t *trie) price() {
 	if t.path == nil {
 		size := 0
@@ -106,8 +105,7 @@ func (t *trie) price() {
 	}
 }
 
-// costs returns the cost of a byte of the lists that begin with a cluster, by their number of clusters, as far as they
-// occur several times.
+// costs returns the costs of a byte of the shared lists that begin with a cluster, by their number of clusters.
 func (t *trie) costs(cluster int) []uint32 {
 	if t.deepest == nil { // lists are not shared
 		return nil

@@ -47,7 +47,7 @@ func prefixAMD64(b byte) bool {
 	return false
 }
 
-// modRM returns the size in bytes of ModR/M and what belongs to it at the start of b, or 0 if b is too short to tell.
+// modRM returns the size in bytes of ModR/M, SIB and displacement at the start of b, or 0 if b is too short.
 func modRM(b []byte) int {
 	mod, rm, n := b[0]>>6, b[0]&7, 1
 	if mod == 3 {
@@ -92,11 +92,10 @@ func leavesAMD64(b []byte) bool {
 	return false
 }
 
-// jumpsAMD64 looks for jumps to the start of the range only: long no-ops leave no other place for a label. Any bytes
-// may be an instruction. Back, it looks for short jumps only. The range is not in b.
+// jumpsAMD64 finds jumps to the start of the range only: long no-ops leave no other place for a label. Any bytes may be
+// an instruction. For jumps backwards, it finds short ones only.
 func jumpsAMD64(b []byte, pc uint64, to span) bool {
-	// Displacements count from their own end. As they are looked for at higher and higher addresses, what they have to
-	// be becomes less and less.
+	// Displacements count from their own end, so the wanted value decreases with each address.
 	target := int(int64(to.begin - pc))
 	first, last := max(target-128, 1), min(target+127, len(b)-1)
 	if target > 0 {
@@ -131,8 +130,8 @@ func jumpsAMD64(b []byte, pc uint64, to span) bool {
 	return search8(b, at, last, target-4, isNear)
 }
 
-// search8 reports whether is holds for an index from at to last. It asks only where the byte is the lowest of end minus
-// the index, which gets neither below 0 nor below another multiple of 256.
+// search8 reports whether is holds for an index from at to last. It calls is only if the byte equals the low byte of
+// end-index, which must not pass 0 or a multiple of 256.
 func search8(b []byte, at, last, end int, is func(at int) bool) bool {
 	const ones = 0x0101010101010101
 	want := uint64(byte(end-at))*ones - 0x0706050403020100 // of 8 bytes, none of which gets less than 0

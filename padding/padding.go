@@ -1,14 +1,14 @@
 // Package padding finds what assemblers and linkers put between functions so that these begin at multiples of
 // their alignment: no-ops, traps and zeros.
 //
-// CFI does not describe padding. But if a function ends with a call that does not return (abort), the return
-// address lies in the padding after it. Readers that look up return addresses as they are find nothing there. So
-// padding gets the last row of the function before it.
+// CFI does not describe padding. But if a function ends with a call that does not return (abort), the return address
+// lies in the padding after it. Readers that look up the return address itself need a row there, so padding gets the
+// last row of the function before it.
 //
-// Padding is recognised instruction by instruction, up to the next function. Code without CFI between them is
-// never described, whatever it begins with. If a symbol, a relocation or anything else refers to the padding, it may
-// be code, and is not described. No-ops may run, into the next function. If the rows before and after them differ,
-// nothing may run into them, or jump to them from nearby.
+// Padding is recognised instruction by instruction, up to the next function. Other code without CFI is never described.
+// Padding to which a symbol, a relocation or anything else refers may be code, and is not described. No-ops run into
+// the next function. If the rows before and after them differ, they must be unreachable: no code runs into them, or
+// jumps to them from nearby.
 package padding
 
 import (
@@ -22,25 +22,25 @@ import (
 	"cfi2sframe/plt"
 )
 
-// Limit is the size of padding in bytes from which on it is not described. Functions are rarely aligned to more.
+// Limit is the size in bytes from which on padding is not described. Functions are rarely aligned to more.
 const Limit = 64
 
-// A machine knows the instructions of a machine.
+// A machine describes the instructions of a machine.
 type machine struct {
-	// pad returns the size in bytes of the no-op, the trap or the zeros at the start of b, and whether control goes
-	// on after it. The size of all else is 0.
+	// pad returns the size in bytes of the no-op, trap or zeros at the start of b, and whether control continues after
+	// it. For other code the size is 0.
 	pad func(b []byte) (size int, runs bool)
-	// long is how many bytes all no-ops but one have at least if an assembler chooses them.
+	// long is the size in bytes that all no-ops but one have at least in padding by assemblers.
 	long int
 	// leaves reports whether the instruction at the end of b leaves the function: a jump, a call that may not
 	// return, or a trap.
 	leaves func(b []byte) bool
 	// jumps reports whether an instruction in b, which lies at pc, may jump to the range, which does not overlap b. The
-	// first one and the last one may be incomplete.
+	// first and the last instruction may be incomplete.
 	jumps func(b []byte, pc uint64, to span) bool
 }
 
-// machines are all that are known: the file of each puts it there.
+// machines are the supported machines. Each machine's file adds one.
 var machines = make(map[elf.Machine]machine)
 
 // A span is a range of addresses, end excluded.
@@ -53,9 +53,8 @@ func (s span) size() uint64 { return s.end - s.begin }
 func (s span) has(addr uint64) bool { return addr-s.begin < s.size() }
 
 // Find returns for each function of the table how many bytes of padding after it get its last row. Stubs are the PLT
-// stubs that no CFI describes. Referred reports whether anything refers to a range of addresses, end excluded. The
-// result does not depend on the number of workers. It is nil for objects, in which a linker may still add to the
-// padding.
+// stubs without CFI. Referred reports whether anything refers to a range of addresses, end excluded. The result does
+// not depend on the number of workers. It is nil for objects, as linkers may add to their padding.
 func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub, referred func(begin, end uint64) bool, workers int) []uint8 {
 	m, ok := machines[elf.Machine(f.Machine)]
 	if !ok || f.IsObject() || t.Len() == 0 {
@@ -72,8 +71,8 @@ func Find(f *elffile.File, t *cfi.Table, stubs []plt.Stub, referred func(begin, 
 	return x.sizes
 }
 
-// code returns the ranges that hold code, by address: those of sections, without PLTs, or of segments if there are
-// no section headers.
+// code returns the address ranges of code, sorted: those of sections except PLTs, or of segments without section
+// headers.
 func code(f *elffile.File) []span {
 	var all []span
 	for i := range f.Sections {
@@ -106,7 +105,7 @@ type finder struct {
 	sizes    []uint8 // by functions: of what may be padding after it
 }
 
-// gaps notes what lies between the functions, if it is small enough.
+// gaps sets sizes to the distances between functions that are small enough.
 func (x *finder) gaps(code []span, stubs []plt.Stub) {
 	for i := range x.sizes {
 		fn := x.table.At(i)
@@ -136,15 +135,14 @@ func (x *finder) gap(i int) span {
 	return span{end, end + uint64(x.sizes[i])}
 }
 
-// Jumps to padding are looked for in this many bytes of the code before and after it. Before, that is all of nearly any
-// function.
+// The sizes in bytes of the code before and after padding that is searched for jumps to it. Nearly all functions are
+// smaller than reachBefore.
 const (
 	reachBefore = windowSize / 2
 	reachAfter  = 128
 )
 
-// read reads the code around the gaps of the functions from first to last, the latter excluded, and removes gaps that
-// are not padding.
+// read reads the code around the gaps of functions first to before last, and removes gaps that are not padding.
 func (x *finder) read(first, last int) {
 	w := window{file: x.file}
 	for i := first; i < last; i++ {
@@ -176,7 +174,7 @@ func (x *finder) read(first, last int) {
 	}
 }
 
-// differs reports whether the padding after function i leads to code with another row than the function's last one.
+// differs reports whether the row after the padding of function i may differ from the function's last row.
 func (x *finder) differs(i int) bool {
 	if i+1 == len(x.sizes) {
 		return true
@@ -192,7 +190,7 @@ func (x *finder) differs(i int) bool {
 	return len(steps) == 0 || len(after) == 0 || steps[len(steps)-1].Number != after[0].Number
 }
 
-// A kind is what a gap consists of.
+// A kind is the contents of a gap.
 type kind uint8
 
 const (
@@ -203,7 +201,7 @@ const (
 	pieces             // other no-ops, among which there may be labels
 )
 
-// decode returns what b consists of.
+// decode returns the kind of b.
 func (x *finder) decode(b []byte) kind {
 	is, short := traps, 0
 	if len(b) == 0 {
@@ -239,10 +237,10 @@ type window struct {
 	b, buffer []byte
 }
 
-// windowSize is the size in bytes of a part of the code that is read at a time. It stays in the processor's cache.
+// windowSize is the size in bytes of the code that is read at once. It fits the processor's cache.
 const windowSize = 128 << 10
 
-// at returns the n bytes at an address, or nil if the file does not have them. They are few.
+// at returns n bytes at an address, or nil if the file does not contain them.
 func (w *window) at(addr, n uint64) []byte {
 	if off := addr - w.addr; off <= uint64(len(w.b)) && n <= uint64(len(w.b))-off {
 		return w.b[off:][:n]

@@ -42,8 +42,8 @@ func leavesS390X(b []byte) bool {
 	return len(b) >= 2 && at(2) == 0 && at(1) == 0 // no instruction
 }
 
-// jumpsS390X takes any halfwords for an instruction. Displacements count halfwords from its start and are in its
-// second halfword, or its second and third one.
+// jumpsS390X takes any halfword for an instruction. Displacements count halfwords from the instruction's start, and are
+// in its second halfword, or its second and third.
 func jumpsS390X(b []byte, pc uint64, to span) bool {
 	for i := 0; i+4 <= len(b); i += 2 {
 		var halfwords int64
