@@ -21,14 +21,14 @@ type abiInfo struct {
 	order   Order
 	fixedRA int8   // offset in bytes of the RA slot from the CFA; 0: RA is tracked row by row
 	sp, fp  uint16 // DWARF register numbers, which flexible FDEs use
-	// A data word of the CFA's offset is (offset - cfaBias) / cfaScale (section "s390x").
+	// The data word of a CFA offset is (offset - cfaBias) / cfaScale (section "s390x").
 	cfaBias, cfaScale int32
-	// Data words are CFA, RA, FP. padRA says that an FP without an RA has a word 0
-	// in RA's place, and regWords that words may be register numbers.
+	// Data words are CFA, RA, FP. padRA says that an FP without an RA has a word 0 in RA's place. regWords says that
+	// words may be register numbers.
 	padRA, regWords bool
 }
 
-// abis is all that the format has to say of each ABI.
+// abis lists what the format defines for each ABI.
 var abis = [...]abiInfo{
 	AArch64Big:    {name: "aarch64_be", order: binary.BigEndian, sp: 31, fp: 29, cfaScale: 1},
 	AArch64Little: {name: "aarch64", order: binary.LittleEndian, sp: 31, fp: 29, cfaScale: 1},
@@ -37,7 +37,7 @@ var abis = [...]abiInfo{
 		regWords: true},
 }
 
-// info returns what is known of the ABI, or an empty one.
+// info returns the abiInfo of the ABI, or an empty one.
 func (a ABI) info() *abiInfo {
 	if int(a) < len(abis) {
 		return &abis[a]
@@ -61,9 +61,8 @@ type Order interface {
 // Order returns the byte order of the ABI, or nil for an unknown ABI.
 func (a ABI) Order() Order { return a.info().order }
 
-// FixedRA returns the offset in bytes from the CFA at which every function's
-// return address is saved, for the header's field of that name. Zero means that
-// rows track it.
+// FixedRA returns the offset in bytes from the CFA of every saved return address, for the header field of that name.
+// Zero means that rows say where it is.
 func (a ABI) FixedRA() int8 { return a.info().fixedRA }
 
 // SP returns the DWARF number of the stack pointer, as flexible FDEs name it.
@@ -72,11 +71,10 @@ func (a ABI) SP() uint16 { return a.info().sp }
 // FP returns the DWARF number of the frame pointer, as flexible FDEs name it.
 func (a ABI) FP() uint16 { return a.info().fp }
 
-// SameRow reports whether rows of FDEs of any type say the same: an FDE of the flexible type names
-// SP and FP by their numbers.
+// SameRow reports whether two rows are equivalent, in FDEs of any type: flexible FDEs name SP and FP by their numbers.
 func (a ABI) SameRow(x, y Row) bool { return a.Normal(x) == a.Normal(y) }
 
-// Normal returns a row with SP and FP named by their numbers: rows that are normal and say the same are equal.
+// Normal returns the row with SP and FP named by their numbers. Equivalent normal rows are equal.
 func (a ABI) Normal(r Row) Row {
 	for _, rule := range []*Rule{&r.CFA, &r.RA, &r.FP} {
 		switch rule.Base {

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// A Codec writes and reads the records of one version for one ABI. It is never changed, and may be
-// used by several goroutines.
+// A Codec encodes and decodes the records of one version for one ABI. It is immutable, and safe for concurrent use.
 type Codec struct {
 	version Version
 	abi     ABI
@@ -17,7 +16,7 @@ type Codec struct {
 	little  bool // order is little-endian
 }
 
-// NewCodec returns a Codec, or an error if the version does not know the ABI.
+// NewCodec returns a Codec, or an error if the version does not support the ABI.
 func NewCodec(v Version, a ABI) (*Codec, error) {
 	l := v.layout()
 	if l.HeaderSize == 0 {
@@ -39,7 +38,7 @@ func (c *Codec) ABI() ABI { return c.abi }
 // Layout returns the version's layout, which must not be changed.
 func (c *Codec) Layout() *Layout { return c.layout }
 
-// uint32 returns the integer that b begins with.
+// uint32 returns the integer at the start of b.
 func (c *Codec) uint32(b []byte) uint32 {
 	if c.little { // faster than to call the method of an interface
 		return binary.LittleEndian.Uint32(b)
@@ -55,7 +54,7 @@ func (c *Codec) appendUint32(out []byte, v uint32) []byte {
 	return c.order.AppendUint32(out, v)
 }
 
-// putUint32 is appendUint32 for memory that is there.
+// putUint32 stores an integer in existing memory.
 func (c *Codec) putUint32(b []byte, v uint32) {
 	if c.little {
 		binary.LittleEndian.PutUint32(b, v)
@@ -64,7 +63,7 @@ func (c *Codec) putUint32(b []byte, v uint32) {
 	c.order.PutUint32(b, v)
 }
 
-// unsigned returns the integer of size 1, 2 or 4 bytes that b begins with.
+// unsigned returns the integer of 1, 2 or 4 bytes at the start of b.
 func (c *Codec) unsigned(b []byte, size int) uint32 {
 	switch size {
 	case 1:

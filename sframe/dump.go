@@ -9,13 +9,12 @@ import (
 	"strconv"
 )
 
-// maxDumped is how many rows are printed of any section, and half as many as a section has bytes of
-// one that is larger. FDEs that share rows could ask for any number.
+// maxDumped bounds the printed rows of a section, together with half the section's size in bytes: FDEs that share rows
+// could have any number.
 const maxDumped = 1 << 22
 
-// Dump prints the section the way binutils' objdump --sframe does. Where gives the address to be
-// printed for that of an FDE; nil stands for the same. An error says where it ends before the section
-// does.
+// Dump prints the section as binutils' objdump --sframe does. Where returns the address to print for that of an FDE;
+// nil prints the FDE's address. An error says where the output ends early.
 func (s *Section) Dump(w io.Writer, where func(uint64) uint64) error {
 	out := bufio.NewWriter(w)
 	flags := "NONE"
@@ -130,8 +129,7 @@ func pad(b []byte, n int) []byte {
 	return b
 }
 
-// appendRule appends a rule. What is relative to the CFA looks the same with and
-// without a load.
+// appendRule appends a rule. Rules relative to the CFA look the same with and without a load.
 func (s *Section) appendRule(b []byte, d *FDE, r Rule) []byte {
 	name := baseNames[r.Base]
 	switch r.Base {

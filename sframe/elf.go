@@ -10,13 +10,12 @@ import (
 // ErrNone is returned for files without an SFrame section.
 var ErrNone = errors.New("there is no .sframe section, nor a PT_GNU_SFRAME")
 
-// IsHeader reports whether a section header with the given name and type (sh_type) is that of an SFrame
-// section: by its type, or by the name, as older tools give it the type SHT_PROGBITS.
+// IsHeader reports whether a section header with the given name and type (sh_type) is that of an SFrame section: by the
+// type, or by the name, as older tools use the type SHT_PROGBITS.
 func IsHeader(name string, typ uint32) bool { return typ == SHTGNUSFrame || name == SectionName }
 
-// FindSection returns the index of the SFrame section among n section headers, of which header gives
-// the name and the type (sh_type), or 0: the one with the type, or in files of older tools the one
-// with the name. Several are an error.
+// FindSection returns the index of the SFrame section among n section headers, or 0. Header returns the name and type
+// (sh_type) of a header. The type decides, and otherwise the name. Several such sections are an error.
 func FindSection(n int, header func(int) (name string, typ uint32)) (int, error) {
 	found := 0
 	for i := 1; i < n; i++ { // the first one is none
@@ -31,9 +30,9 @@ func FindSection(n int, header func(int) (name string, typ uint32)) (int, error)
 	return found, nil
 }
 
-// FromELF returns the section of a linked ELF file: by its section header, or through PT_GNU_SFRAME
-// where there are no section headers. Addresses are those of the file. A file without a section
-// gives ErrNone; a malformed section an *Error.
+// FromELF returns the section of a linked ELF file: by its section header, or by PT_GNU_SFRAME if there are no section
+// headers. Addresses are those of the file. It returns ErrNone for a file without a section, and an *Error for a
+// malformed section.
 func FromELF(f *elf.File) (*Section, error) {
 	if f.Type == elf.ET_REL {
 		return nil, errors.New("this is a relocatable object, in which functions have no addresses; link it first")

@@ -13,7 +13,7 @@ const (
 // Size returns the width in bytes.
 func (t FREType) Size() int { return 1 << t }
 
-// TypeFor returns the narrowest type for FREs of which the last one starts at the given offset.
+// TypeFor returns the narrowest type for FREs, the last of which starts at the given offset.
 func TypeFor(last uint32) FREType {
 	switch {
 	case last < 1<<8:
@@ -39,15 +39,15 @@ const (
 	fdeTypeFlexible = 1
 )
 
-// A List is where the FREs of an FDE are.
+// A List says where the FREs of an FDE are.
 type List struct {
 	Off  uint32 // in the FRE sub-section, in bytes; in V3 of the attribute before them
 	Num  uint32 // of FREs
 	Type FREType
 }
 
-// AppendFDE appends a function descriptor, in V3 its index entry. The start is what the field says:
-// the address less that of the section or of the field.
+// AppendFDE appends a function descriptor, in V3 its index entry. Start is the value of the field: an address relative
+// to the section or to the field.
 func (c *Codec) AppendFDE(out []byte, d *FDE, start uint64, l *List) []byte {
 	n, size := len(out), c.layout.FDESize
 	if cap(out)-n < size {
@@ -74,8 +74,7 @@ func (c *Codec) AppendFDE(out []byte, d *FDE, start uint64, l *List) []byte {
 	return out
 }
 
-// AppendAttr appends the attribute of an FDE, which stands before its FREs. Versions without
-// attributes append nothing.
+// AppendAttr appends the attribute of an FDE, which precedes its FREs in V3. In other versions it appends nothing.
 func (c *Codec) AppendAttr(out []byte, d *FDE, l *List) []byte {
 	if c.layout.AttrSize == 0 {
 		return out
@@ -103,7 +102,7 @@ func (d *FDE) info(l *List) byte {
 	return info
 }
 
-// start returns the start address of the FDE at off, as an address.
+// start returns the start address of the FDE at off.
 func (s *Section) start(off int) uint64 {
 	c, b := s.codec, s.data[off:]
 	start := s.addr
@@ -118,7 +117,7 @@ func (s *Section) start(off int) uint64 {
 	return start
 }
 
-// fde reads the FDE at off. What it returns is sound if checkFDE has found it so.
+// fde decodes the FDE at off, which checkFDE must have checked.
 func (s *Section) fde(off int) (d FDE, l List) {
 	c, b := s.codec, s.data[off+s.codec.layout.StartSize:]
 	d.Start, d.Size, l.Off = s.start(off), c.uint32(b), c.uint32(b[4:])
@@ -140,8 +139,7 @@ func (s *Section) fde(off int) (d FDE, l List) {
 	return d, l
 }
 
-// checkFDE returns an error if the FDE at off contradicts itself or the section, and how many FREs
-// it has.
+// checkFDE returns the number of FREs of the FDE at off, or an error if it contradicts itself or the section.
 func (s *Section) checkFDE(off int) (uint32, error) {
 	c := s.codec
 	b := s.data[off+c.layout.StartSize:]
@@ -179,7 +177,7 @@ func (s *Section) checkFDE(off int) (uint32, error) {
 	if info&fdeInfoPCMask != 0 && rep == 0 && c.layout.RepSize {
 		return 0, errorf(at, "PC-mask FDE has repetition size 0")
 	}
-	// An FRE takes a start address and an info byte at least.
+	// An FRE has at least a start address and an info byte.
 	if uint64(num)*uint64(typ.Size()+1) > left-uint64(first)-attr {
 		return 0, errorf(off, "%d FREs at %#x of the FRE sub-section do not fit its %d bytes", num, first, left)
 	}

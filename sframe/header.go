@@ -2,8 +2,8 @@ package sframe
 
 import "encoding/binary"
 
-// A Header is the header of a section (section "SFrame Header"). Its offsets count from its end,
-// the auxiliary header included.
+// A Header is the header of a section (section "SFrame Header"). Its offsets count from its end, after the auxiliary
+// header.
 type Header struct {
 	Version Version
 	Flags   Flags
@@ -18,8 +18,7 @@ type Header struct {
 	FREOff  uint32 // where the FRE sub-section begins
 }
 
-// AppendHeader appends the header of a section of the Codec's version and ABI to out. It sets those
-// fields of h, and the fixed offsets, which the ABI gives.
+// AppendHeader appends the header of a section to out. The Codec determines the version, the ABI and the fixed offsets.
 func (c *Codec) AppendHeader(out []byte, h *Header) []byte {
 	h.Version, h.ABI, h.FixedRA = c.version, c.abi, c.info.fixedRA
 	out = c.order.AppendUint16(out, Magic)
@@ -30,7 +29,7 @@ func (c *Codec) AppendHeader(out []byte, h *Header) []byte {
 	return out
 }
 
-// magicOrder returns the byte order that a section's magic number is in, or nil.
+// magicOrder returns the byte order of a section's magic number, or nil.
 func magicOrder(b []byte) Order {
 	switch {
 	case len(b) < 2:
@@ -42,10 +41,10 @@ func magicOrder(b []byte) Order {
 	return nil
 }
 
-// IsSection reports whether the bytes begin as a section, of either byte order.
+// IsSection reports whether b begins with the magic number, in either byte order.
 func IsSection(b []byte) bool { return magicOrder(b) != nil }
 
-// decodeHeader reads the header that data begins with, and returns the Codec for the rest.
+// decodeHeader decodes the header of data, and returns the Codec for the rest.
 func decodeHeader(data []byte) (h Header, c *Codec, err error) {
 	if len(data) < 4 {
 		return h, nil, errorf(0, "%d bytes are too few for an SFrame preamble of 4", len(data))

@@ -2,8 +2,7 @@ package sframe
 
 import "encoding/binary"
 
-// A Reader reads the FREs of many FDEs, and numbers the rows that differ: but for where they start,
-// those of a section are few.
+// A Reader reads the FREs of many FDEs, and numbers the distinct rows. A section has few of them.
 type Reader struct {
 	Rows []Row // by number
 
@@ -12,14 +11,14 @@ type Reader struct {
 	recent  [1 << recentBits]recentRow
 }
 
-// A Ref is an FRE whose row is given by its number.
+// A Ref is an FRE that refers to its row by number.
 type Ref struct {
 	Start uint32 // as in FRE
 	Row   uint32 // index of Reader.Rows
 }
 
-// A recentRow is a row of up to maxRecent bytes. They are the lower bytes of key, and the highest one is the type of
-// the FDE plus 1.
+// A recentRow is a row of up to maxRecent bytes: the lower bytes of key. The highest byte of key is the type of the FDE
+// plus 1.
 type recentRow struct {
 	key    uint64
 	number uint32
@@ -49,7 +48,7 @@ func (r *Reader) Refs(i int, buf []Ref) (FDE, []Ref, error) {
 	}
 	next, data := uint32(0), w.s.data[w.off:]
 	for range l.Num {
-		// Most rows are small, and were read before.
+		// Most rows are small and already known.
 		var key uint64
 		var found *recentRow
 		if len(data) >= width+8 {
@@ -87,7 +86,7 @@ func (r *Reader) Refs(i int, buf []Ref) (FDE, []Ref, error) {
 	return d, buf, nil
 }
 
-// number returns the number of the row that b begins with, or what is wrong with it.
+// number returns the number of the row at the start of b, or its error.
 func (r *Reader) number(b []byte, d *FDE) (uint32, string) {
 	numbers := r.numbers[0]
 	if d.Flexible {

@@ -13,22 +13,22 @@ const (
 	freInfoMangledRA = 1 << 7 // return address is signed
 )
 
-// Bits of the control word that comes before each offset word in flexible FDEs. A
-// control word of zero means that there is no rule, and no offset word follows.
+// Bits of the control word before each offset word in flexible FDEs. A control word of zero means that the rule is
+// missing, and has no offset word.
 const (
 	controlReg      = 1 << 0 // the register in the bits from controlRegShift on is the base, not the CFA
 	controlDeref    = 1 << 1 // the value is in memory there
 	controlRegShift = 3
 )
 
-// RowSize returns the size in bytes of a row with the given FRE info word: of that and of the
-// data words, without the start address.
+// RowSize returns the size in bytes of a row with the given FRE info word, including the word, without the start
+// address.
 func RowSize(info byte) int {
 	return 1 + int(info>>freInfoCount&0xf)<<(info>>freInfoSize&3)
 }
 
-// MaxRowSize is the size in bytes of the largest row, without its start address: the info word, and
-// the control and offset words of three rules.
+// MaxRowSize is the size in bytes of the largest row, without its start address: the info word, and the control and
+// offset words of three rules.
 const MaxRowSize = 1 + 6*4
 
 // AppendStart appends the start address of an FRE.
@@ -36,11 +36,11 @@ func (c *Codec) AppendStart(out []byte, start uint32, t FREType) []byte {
 	return c.appendUnsigned(out, start, t.Size())
 }
 
-// Start returns the start address of the FRE that b begins with.
+// Start returns the start address of the FRE at the start of b.
 func (c *Codec) Start(b []byte, t FREType) uint32 { return c.unsigned(b, t.Size()) }
 
-// AppendRow appends a row as FDEs of the given type hold it, without its start address: the FRE info
-// word and the smallest data words that hold it. It reports whether the row has that form.
+// AppendRow appends a row for FDEs of the given type, without its start address: the FRE info word and the smallest
+// data words. It reports whether the row has that form.
 func (c *Codec) AppendRow(out []byte, r *Row, flexible bool) ([]byte, bool) {
 	var w words
 	ok := false
@@ -79,7 +79,7 @@ func (c *Codec) Flexible(r *Row) bool {
 	return w.flexible(c, r)
 }
 
-// words are the data words of a row that is written.
+// words are the data words of a row to encode.
 type words struct {
 	sp       bool // the CFA's base is SP, not FP (default FDEs)
 	count    int
@@ -92,7 +92,7 @@ func (w *words) add(v int32) {
 	w.count++
 }
 
-// logSize returns the binary logarithm of the size in bytes that all words fit.
+// logSize returns the binary logarithm of the smallest size in bytes that holds all words.
 func (w *words) logSize() int {
 	size := 0
 	for i, v := range w.word[:w.count] {
@@ -112,8 +112,8 @@ func (w *words) logSize() int {
 	return size
 }
 
-// encodeCFA returns the data word for an offset of the CFA from its base, and
-// whether there is one (section "s390x": the offset is adjusted and scaled).
+// encodeCFA returns the data word for the offset of the CFA from its base, and whether there is one (section "s390x":
+// the offset is adjusted and scaled).
 func (i *abiInfo) encodeCFA(offset int32) (int32, bool) {
 	v := int64(offset) - int64(i.cfaBias)
 	if v%int64(i.cfaScale) != 0 {
@@ -123,14 +123,14 @@ func (i *abiInfo) encodeCFA(offset int32) (int32, bool) {
 	return int32(v), v == int64(int32(v))
 }
 
-// decodeCFA is the inverse. It reports whether the offset fits.
+// decodeCFA is the inverse of encodeCFA. It reports whether the offset fits.
 func (i *abiInfo) decodeCFA(word int32) (int32, bool) {
 	v := int64(word)*int64(i.cfaScale) + int64(i.cfaBias)
 	return int32(v), v == int64(int32(v))
 }
 
-// regular makes the words of a row in a default FDE: CFA [RA] [FP], RA where the ABI tracks it. It
-// reports whether the row has that form.
+// regular sets the words of a row in a default FDE: CFA [RA] [FP], RA if the ABI tracks it. It reports whether the row
+// has that form.
 func (w *words) regular(c *Codec, r *Row) bool {
 	if r.Outermost {
 		return true
@@ -160,7 +160,7 @@ func (w *words) slot(c *Codec, r Rule) bool {
 	regWords := c.info.regWords && c.layout.RegWords
 	switch {
 	case r.Base == CFA && r.Deref:
-		// Where odd words are register numbers, offsets have to be even.
+		// If odd words are register numbers, offsets must be even.
 		if regWords && r.Offset&1 != 0 {
 			return false
 		}
@@ -173,7 +173,7 @@ func (w *words) slot(c *Codec, r Rule) bool {
 	return true
 }
 
-// slot is the inverse: it returns the rule that the next word stands for.
+// slot is the inverse of words.slot: it returns the rule of the next word.
 func (w *readWords) slot() Rule {
 	v := w.signed()
 	switch {
@@ -193,8 +193,7 @@ func (w *readWords) regular(base Base, r *Row) {
 	w.cfa(w.signed(), r)
 	r.CFA.Base = base
 	if w.codec.info.fixedRA == 0 {
-		// SFRAME_FRE_RA_OFFSET_INVALID: as of binutils 2.47 a word of 0 stands for
-		// no rule on every ABI.
+		// SFRAME_FRE_RA_OFFSET_INVALID: since binutils 2.47 a word of 0 means no rule on every ABI.
 		if r.RA = w.slot(); r.RA == (Rule{Base: CFA, Deref: true}) {
 			r.RA = Rule{}
 		}
@@ -209,8 +208,8 @@ func (w *readWords) cfa(word int32, r *Row) {
 	w.bad = w.bad || !fits
 }
 
-// flexible makes the words of a row in a flexible FDE: CFA [RA [FP]], each a control word and an
-// offset word. It reports whether the row has that form.
+// flexible sets the words of a row in a flexible FDE: CFA [RA [FP]], each a control word and an offset word. It reports
+// whether the row has that form.
 func (w *words) flexible(c *Codec, r *Row) bool {
 	if !c.layout.Flexible {
 		return false
@@ -257,7 +256,7 @@ func (w *words) rule(c *Codec, r Rule, offset int32) bool {
 	return true
 }
 
-// rule is the inverse: it returns the rule that the next words stand for.
+// rule is the inverse of words.rule: it returns the rule of the next words.
 func (w *readWords) rule() Rule {
 	c := w.unsigned()
 	if w.none || c == 0 {
@@ -286,7 +285,7 @@ func (w *readWords) flexible(r *Row) {
 	r.FP = w.rule()
 }
 
-// readWords are the data words of a row that is read, which are taken one by one.
+// readWords are the data words of a row to decode, in order.
 type readWords struct {
 	codec *Codec
 	b     []byte
@@ -296,7 +295,7 @@ type readWords struct {
 	bad   bool // they make no row
 }
 
-// unsigned returns the next word as it is.
+// unsigned returns the next word zero-extended.
 func (w *readWords) unsigned() uint32 {
 	if w.left == 0 {
 		w.none = true
@@ -314,8 +313,8 @@ func (w *readWords) signed() int32 {
 	return int32(w.unsigned()<<shift) >> shift
 }
 
-// row reads the row that b begins with, in an FDE of the given type. It returns its size in bytes,
-// and in words what is wrong, or "".
+// row decodes the row at the start of b, in an FDE of the given type. It returns its size in bytes, and what is wrong,
+// or "".
 func (c *Codec) row(b []byte, flexible bool) (r Row, size int, wrong string) {
 	if len(b) == 0 {
 		return r, 0, "section ends inside an FRE"

@@ -8,8 +8,8 @@ import (
 	"sort"
 )
 
-// A Section is a section that was found sound, but for its FREs: those are checked when they are
-// asked for. Its FDEs stay encoded. It is never changed, and may be used by several goroutines.
+// A Section is a checked section, except for its FREs, which are checked when they are read. It is immutable, and safe
+// for concurrent use.
 type Section struct {
 	Header
 
@@ -18,16 +18,15 @@ type Section struct {
 	addr       uint64 // of the section
 	pcrel      bool   // start addresses count from their own field
 	fdes, fres int    // where the FDEs and the FREs begin in data
-	// Indexes of the FDEs in the section: in the order that FDE gives them, and by address; nil for
-	// the order that they are in.
+	// Indexes of the FDEs in the section: in the order of FDE, and by address. Nil means the order of the section.
 	order, sorted []uint32
 	starts        []uint64 // where the code of the FDEs begins, by address
 }
 
-// Decode reads the section in data, which lies at address addr, and checks everything but the
-// FREs. The Section refers to data. Errors are of type *Error.
+// Decode decodes the section in data at address addr, and checks everything except the FREs. The Section refers to
+// data. Errors are of type *Error.
 //
-// The sections of relocatable objects say nothing of addresses before their relocations are applied.
+// In relocatable objects, relocations must be applied first.
 func Decode(data []byte, addr uint64) (*Section, error) {
 	h, c, err := decodeHeader(data)
 	if err != nil {
@@ -94,13 +93,13 @@ func (s *Section) check() error {
 	return nil
 }
 
-// empty reports whether the FDE at a place in the section is one of no bytes.
+// empty reports whether the FDE at a place in the section describes no bytes.
 func (s *Section) empty(i int) bool {
 	return s.codec.uint32(s.data[s.fdes+i*s.codec.layout.FDESize+s.codec.layout.StartSize:]) == 0
 }
 
-// hidden reports whether an FDE has one of no bytes after it that begins where it does: a search for the last
-// one that begins there would not find it.
+// hidden reports whether an empty FDE with the same start follows an FDE, so that a search for the last FDE with this
+// start would not find it.
 func (s *Section) hidden() bool {
 	for i := 1; i < len(s.starts); i++ {
 		if s.starts[i] == s.starts[i-1] && s.empty(i) && !s.empty(i-1) {
@@ -119,7 +118,7 @@ func (s *Section) Size() uint64 { return uint64(len(s.data)) }
 // Len returns the number of FDEs.
 func (s *Section) Len() int { return int(s.NumFDEs) }
 
-// entry returns where the i-th FDE is in the section.
+// entry returns the place of the i-th FDE in the section.
 func (s *Section) entry(i int) int {
 	if s.order != nil {
 		i = int(s.order[i])
@@ -144,8 +143,8 @@ func (s *Section) FDEs() iter.Seq2[int, FDE] {
 	}
 }
 
-// Sorted returns the section with its FDEs in the order of their start addresses, as a linker
-// leaves them. In relocatable objects they are in any.
+// Sorted returns the section with its FDEs sorted by start address, as after linking. In relocatable objects they have
+// any order.
 func (s *Section) Sorted() *Section {
 	t := *s
 	t.Flags |= FDESorted
@@ -155,7 +154,7 @@ func (s *Section) Sorted() *Section {
 	return &t
 }
 
-// Range returns where the code of the i-th FDE begins, and its size in bytes.
+// Range returns the start address of the i-th FDE, and its size in bytes.
 func (s *Section) Range(i int) (start uint64, size uint32) {
 	off := s.entry(i)
 	size = s.codec.uint32(s.data[off+s.codec.layout.StartSize:])
@@ -165,7 +164,7 @@ func (s *Section) Range(i int) (start uint64, size uint32) {
 	return s.starts[i], size
 }
 
-// A walk goes through the FREs of an FDE.
+// A walk iterates over the FREs of an FDE.
 type walk struct {
 	s     *Section
 	off   int // of the next FRE in the section
@@ -175,7 +174,7 @@ type walk struct {
 	limit uint32
 }
 
-// walk begins to go through the FREs of an FDE.
+// walk starts an iteration over the FREs of an FDE.
 func (s *Section) walk(d *FDE, l *List) walk {
 	limit := d.Size
 	if d.RepSize > 0 {
@@ -186,7 +185,7 @@ func (s *Section) walk(d *FDE, l *List) walk {
 	}
 }
 
-// outermost reports whether all of the FDE is code without a caller, which V3 says by no FREs.
+// outermost reports whether the whole FDE is code without a caller: in V3, an FDE without FREs.
 func (s *Section) outermost(d *FDE, l *List) bool {
 	return l.Num == 0 && s.codec.layout.Outermost && !d.Flexible
 }
@@ -213,7 +212,7 @@ func (w *walk) fre() (start uint32, row []byte, err error) {
 	return start, row, nil
 }
 
-// wrong returns the error of a row of which Codec.row says what is wrong.
+// wrong returns the error for a row, given the message of Codec.row.
 func (w *walk) wrong(row []byte, what string) error {
 	return errorf(len(w.s.data)-len(row), "%s", what)
 }
@@ -238,8 +237,8 @@ func (s *Section) FREs(i int, buf []FRE) ([]FRE, error) {
 	return buf, nil
 }
 
-// Find returns the index of the FDE that describes pc, or -1: of those that begin at pc or before
-// it, the last one, if pc is in it.
+// Find returns the index of the FDE that describes pc, or -1: the last FDE that begins at or before pc, if it contains
+// pc.
 func (s *Section) Find(pc uint64) int {
 	i := s.last(pc)
 	if i < 0 {
@@ -251,7 +250,7 @@ func (s *Section) Find(pc uint64) int {
 	return i
 }
 
-// last returns the index of the last FDE, by address, that begins at pc or before it, or -1.
+// last returns the index of the last FDE, by address, that begins at or before pc, or -1.
 func (s *Section) last(pc uint64) int {
 	i := sort.Search(len(s.starts), func(i int) bool { return s.starts[i] > pc }) - 1
 	if i >= 0 && s.sorted != nil {
@@ -260,10 +259,9 @@ func (s *Section) last(pc uint64) int {
 	return i
 }
 
-// Lookup returns the row that holds for pc, and whether there is one, as a stack tracer finds
-// it: by a binary search for the FDE, and by going through its rows, of which only the one that
-// is found is decoded. Rows of V1's PC-mask FDEs hold for nothing that readers agree on, and there is
-// none, but for a single row at 0. Errors are of type *Error.
+// Lookup returns the row for pc, and whether one exists, as a stack tracer finds it: a binary search for the FDE, then
+// a walk through its rows. Readers disagree about PC-mask FDEs of V1, so these have rows only if they have a single row
+// at 0. Errors are of type *Error.
 func (s *Section) Lookup(pc uint64) (e FRE, ok bool, err error) {
 	i := s.last(pc)
 	if i < 0 {

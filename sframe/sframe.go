@@ -1,20 +1,20 @@
-// Package sframe is the SFrame format: what a section says, the versions and ABIs of the format,
-// and its bytes, in both directions. It depends on the standard library only.
+// Package sframe is the SFrame format: the contents of sections, the versions and ABIs of the format, encoding and
+// decoding. It depends on the standard library only.
 //
-// An SFrame section describes functions. A function descriptor entry (FDE) names a range of code,
-// and has a list of frame row entries (FREs), each holding from its start address to the next
-// one's. A row says how to find the canonical frame address (CFA), and from it the return address
-// (RA) and the caller's frame pointer (FP). The caller's stack pointer is implied by the CFA.
+// An SFrame section describes functions. A function descriptor entry (FDE) names a range of code, and has a list of
+// frame row entries (FREs). Each FRE holds from its start address to the next FRE's. A row says how to find the
+// canonical frame address (CFA), and from it the return address (RA) and the caller's frame pointer (FP). The CFA
+// implies the caller's stack pointer.
 //
-// FromELF and Decode give a Section, in which Lookup finds the row for a pc. A Codec writes and
-// reads the parts of a section one by one: header, FDEs and rows. What a version can say is in its
-// Layout, and what it cannot say of a row Codec.Default and Codec.Flexible tell.
+// FromELF and Decode return a Section, in which Lookup finds the row for a pc. A Codec encodes and decodes the parts of
+// a section: header, FDEs and rows. Layout says what a version can express; Codec.Default and Codec.Flexible, whether
+// it can express a row.
 //
-// Names of sections in the comments below are those of "The SFrame format", version 2 errata 1;
-// for version 3 they are those of binutils' include/sframe.h.
+// Names of sections in the comments below are those of "The SFrame format", version 2 errata 1; for version 3, those of
+// binutils' include/sframe.h.
 //
-// Not in here: which functions share their rows (package emit), which rows there are (package
-// translate), and whether they are right (package verify).
+// Not in this package: which functions share rows (package emit), which rows they have (package translate), and whether
+// they are correct (package verify).
 package sframe
 
 import "fmt"
@@ -41,7 +41,7 @@ const (
 	FDEFuncStartPCRel Flags = 1 << 2 // start addresses count from their own field (errata 1)
 )
 
-// A Base is what a rule's offset counts from.
+// A Base is the value from which a rule's offset counts.
 type Base uint8
 
 const (
@@ -77,17 +77,17 @@ func (r Rule) String() string {
 	return s
 }
 
-// A Row says how to find the frame of the caller. Rows that are equal say the same.
+// A Row says how to find the caller's frame.
 type Row struct {
 	CFA, RA, FP Rule
 	Signed      bool // the return address is signed (AArch64)
 	Outermost   bool // there is no caller: no rule is meaningful (errata 2)
 }
 
-// An FRE is a frame row entry: a row, and where it begins.
+// An FRE is a frame row entry: a row and its start.
 type FRE struct {
-	// Start is the first pc the row holds for, in bytes from the FDE's start,
-	// or from the start of each repetition for a PC-mask FDE.
+	// Start is the first pc of the row, in bytes from the FDE's start, or from the start of each repetition for a
+	// PC-mask FDE.
 	Start uint32
 	Row
 }
@@ -96,9 +96,8 @@ type FRE struct {
 type FDE struct {
 	Start uint64 // address of the first byte
 	Size  uint32 // in bytes
-	// PCMask is the PC type: the FREs are looked up by pc modulo RepSize, the size
-	// in bytes of a repeated block. V1 has no RepSize; it is zero there, and for
-	// other FDEs.
+	// PCMask is the PC type: FREs are looked up by pc modulo RepSize, the size in bytes of a repeated block. RepSize is
+	// zero in V1 and for other FDEs.
 	PCMask  bool
 	RepSize uint8
 	KeyB    bool // return addresses are signed with key B (AArch64)
@@ -110,11 +109,9 @@ type FDE struct {
 // End returns the address after the last byte.
 func (d *FDE) End() uint64 { return d.Start + uint64(d.Size) }
 
-// Ambiguous reports whether readers disagree on what code the rows hold for, if there are several.
-// That is so of a PC-mask FDE without a repetition size (V1): some readers look at pc modulo the
-// size of the function, others at the distance of pc from its start. It is also so of one that
-// starts inside a block: some look at pc modulo the repetition size, others at its distance from
-// the start.
+// Ambiguous reports whether readers disagree about the code of the rows, if there are several. Without a repetition
+// size (V1), some readers use pc modulo the size of the function, others the distance from its start. If a PC-mask FDE
+// starts inside a block, some use pc modulo the repetition size, others the distance from the start.
 func (d *FDE) Ambiguous() bool {
 	return d.PCMask && (d.RepSize == 0 || d.Start%uint64(d.RepSize) != 0)
 }

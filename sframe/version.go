@@ -16,8 +16,7 @@ const (
 
 func (v Version) String() string { return fmt.Sprintf("SFRAME_VERSION_%d", uint8(v)) }
 
-// A Layout says how a version's records are laid out and what they can say.
-// Sizes are in bytes.
+// A Layout describes the records of a version and what they can express. Sizes are in bytes.
 type Layout struct {
 	HeaderSize int // without the auxiliary header
 	FDESize    int // of a function descriptor; in V3 of its index entry
@@ -37,7 +36,7 @@ type Layout struct {
 	Objects   bool // linkers merge the sections of relocatable objects
 }
 
-// layouts is all that differs between versions.
+// layouts lists all differences between versions.
 var layouts = [...]Layout{
 	V1: {
 		HeaderSize: 28, FDESize: 17, StartSize: 4, MaxFREs: math.MaxUint32, Flags: FDESorted | FramePointer,
@@ -57,7 +56,7 @@ var layouts = [...]Layout{
 	},
 }
 
-// Versions returns all versions, the oldest first.
+// Versions returns all versions, oldest first.
 func Versions() []Version {
 	var all []Version
 	for v := range layouts {

@@ -12,8 +12,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// DWARF for the Arm 64-bit Architecture: the numbers of its registers. A call leaves the return address
-// in x30. Instructions are little-endian in both byte orders.
+// DWARF for the Arm 64-bit Architecture: register numbers. A call leaves the return address in x30. Instructions are
+// little-endian in both byte orders.
 func init() {
 	a := abi{machine: elf.EM_AARCH64, sp: 31, fp: 29, ra: 30, pc: 32, decode: decodeAArch64, padding: paddingAArch64}
 	abis[sframe.AArch64Little] = a
@@ -21,7 +21,7 @@ func init() {
 	abis[sframe.AArch64Big] = a
 }
 
-// scratchAArch64 are the registers that stubs write to.
+// scratchAArch64 are the registers that stubs may write.
 var scratchAArch64 = []string{"X2", "X3", "X16", "X17"}
 
 func decodeAArch64(b []byte, pc uint64) (effect, error) {
@@ -34,7 +34,7 @@ func decodeAArch64(b []byte, pc uint64) (effect, error) {
 		return effect{}, err
 	}
 	e := effect{size: 4}
-	// Nothing here writes SP, x29 or x30 but stp. Other hints than nop sign the latter, for example.
+	// Of these, only stp writes SP, x29 or x30. Hints other than nop may sign x30.
 	switch in.Op {
 	case arm64asm.NOP:
 		e.pad = true
@@ -61,7 +61,7 @@ func decodeAArch64(b []byte, pc uint64) (effect, error) {
 	return e, nil
 }
 
-// paddingAArch64 knows nop, udf #0, and zeros.
+// paddingAArch64 accepts nop, udf #0, and zeros.
 func paddingAArch64(b []byte) int {
 	if b[0] == 0 && (len(b) < 4 || bytes.Equal(b[:4], make([]byte, 4))) {
 		return min(len(b), 4)

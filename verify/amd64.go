@@ -11,8 +11,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// System V ABI for AMD64: the DWARF numbers of its registers, and that a call leaves the return address
-// on top of the stack.
+// System V ABI for AMD64: register numbers. A call leaves the return address on top of the stack.
 func init() {
 	abis[sframe.AMD64Little] = abi{
 		machine: elf.EM_X86_64, sp: 7, fp: 6, ra: noReg, pc: 16,
@@ -27,8 +26,8 @@ func decodeAMD64(b []byte, pc uint64) (effect, error) {
 	return anyAMD64(b, pc)
 }
 
-// frequentAMD64 is anyAMD64 for the instructions that make up most of PLTs, and reports whether
-// it is one of them. A PLT of some MB would take seconds.
+// frequentAMD64 decodes the most frequent instructions of PLTs, and reports whether it did. With the general decoder
+// alone, a PLT of some MB would take seconds.
 func frequentAMD64(b []byte, pc uint64) (effect, bool) {
 	if len(b) < 6 {
 		return effect{}, false
@@ -51,7 +50,7 @@ func frequentAMD64(b []byte, pc uint64) (effect, bool) {
 	return effect{}, false
 }
 
-// anyAMD64 asks the decoder.
+// anyAMD64 decodes any instruction with a general decoder.
 func anyAMD64(b []byte, pc uint64) (effect, error) {
 	if bytes.HasPrefix(b, []byte{0xf3, 0x0f, 0x1e, 0xfa}) { // endbr64, which the decoder does not know
 		return effect{size: 4}, nil
@@ -95,7 +94,7 @@ func anyAMD64(b []byte, pc uint64) (effect, error) {
 	return e, nil
 }
 
-// paddingAMD64 knows nop in all its forms, int3, and zeros. A part of an instruction is none.
+// paddingAMD64 accepts all forms of nop, int3, and zeros. A truncated instruction is not padding.
 func paddingAMD64(b []byte) int {
 	if b[0] == 0 || b[0] == 0xcc {
 		return 1
@@ -106,7 +105,7 @@ func paddingAMD64(b []byte) int {
 		return 0
 	case in.Op == x86asm.NOP:
 		return in.Len
-	// with prefixes for the operand's size
+	// with prefixes for the operand size
 	case in.Op == x86asm.XCHG && b[in.Len-1] == 0x90 && in.Args[0] == in.Args[1]:
 		return in.Len
 	}

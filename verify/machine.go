@@ -8,8 +8,7 @@ import (
 	"github.com/go-delve/delve/pkg/dwarf/op"
 )
 
-// A machine has arbitrary register values and memory contents, always the same
-// ones, and runs DWARF expressions on them.
+// A machine has arbitrary but fixed register values and memory contents. It evaluates DWARF expressions.
 type machine struct {
 	order  binary.ByteOrder
 	pcReg  uint64
@@ -33,21 +32,21 @@ func (m *machine) reg(n uint64) uint64 { return mix(n) }
 // load returns the 8 bytes of memory at addr.
 func (m *machine) load(addr uint64) uint64 { return mix(bits.ReverseBytes64(addr) ^ memory) }
 
-// memory makes contents of memory others than the values of registers, also at small addresses.
+// memory makes the contents of memory differ from register values, also at small addresses.
 const memory = 0x2545f4914f6cdd1d
 
-// maxSteps bounds an expression's run, which may loop, and allSteps those of all expressions, which
-// may be run at many pcs. Each run counts for some steps more.
+// maxSteps bounds the operations of an expression, which may loop. allSteps bounds those of all expressions, which are
+// evaluated at many pcs. Each evaluation counts for some more steps.
 const (
 	maxSteps = 10000
 	allSteps = 1 << 25
 	perRun   = 2
 )
 
-// errSteps is the error of an expression after allSteps.
+// errSteps is the error of expressions beyond allSteps.
 var errSteps = fmt.Errorf("expressions take more than %d steps, which are not run", allSteps)
 
-// run runs an expression with the given values on its stack.
+// run evaluates an expression with the given values on its stack.
 func (m *machine) run(code []byte, initial ...uint64) (result uint64, err error) {
 	x := interpreter{machine: m, code: code}
 	x.machine.stack = append(m.stack[:0], initial...)
@@ -69,7 +68,7 @@ func (m *machine) run(code []byte, initial ...uint64) (result uint64, err error)
 	return x.pop(), x.err
 }
 
-// printed returns the begin of an expression in hexadecimal.
+// printed returns the start of an expression in hexadecimal.
 func printed(code []byte) string {
 	const most = 64
 	if len(code) <= most {

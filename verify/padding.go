@@ -11,13 +11,13 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// maxPadding is the size in bytes from which on what lies between functions is no padding.
+// maxPadding is the size in bytes from which on code between functions is not padding.
 const maxPadding = 64
 
-// A codeRange is a section of code that has no PLT stubs, or a segment if there are no section headers.
+// A codeRange is a section of code without PLT stubs, or a segment if there are no section headers.
 type codeRange struct{ begin, end uint64 }
 
-// codeRanges returns them by address. There are none in objects, in which padding is not final.
+// codeRanges returns the ranges by address. It returns none for objects, whose padding is not final.
 func codeRanges(f *elffile.File) []codeRange {
 	var all []codeRange
 	for i := range f.Sections {
@@ -37,8 +37,8 @@ func codeRanges(f *elffile.File) []codeRange {
 	return all
 }
 
-// paddingAfter returns where the padding after a function ends: at the next one, or at the end of the section. It
-// reports whether nothing else lies there.
+// paddingAfter returns the end of the padding after a function: the next function, or the end of the section. It
+// reports whether only padding is there.
 func (c *checker) paddingAfter(fn *cfi.Function, next uint64) (end uint64, ok bool) {
 	if fn.End > c.code.end || fn.End <= c.code.begin {
 		i := sort.Search(len(c.ranges), func(i int) bool { return c.ranges[i].end >= fn.End })
@@ -52,7 +52,7 @@ func (c *checker) paddingAfter(fn *cfi.Function, next uint64) (end uint64, ok bo
 	return end, size > 0 && size < maxPadding && !fn.Signal() && fn.Program() >= 0 && c.isPadding(fn.End, size)
 }
 
-// isPadding reports whether the n bytes at an address are instructions that do nothing, or trap, or zeros.
+// isPadding reports whether the n bytes at an address are no-ops, traps, or zeros.
 func (c *checker) isPadding(addr, n uint64) bool {
 	if off := addr - c.textAt; off > uint64(len(c.text)) || n > uint64(len(c.text))-off {
 		if !c.read(addr, min(window, c.code.end-addr)) && !c.read(addr, n) {
@@ -74,10 +74,10 @@ func (c *checker) isPadding(addr, n uint64) bool {
 	return true
 }
 
-// window is the size in bytes of the code that is read at once. What is copied stays in the cache.
+// window is the size in bytes of the code that is read at once. It fits the processor's cache.
 const window = 64 << 10
 
-// read reads up to window bytes of code, and reports whether the file has them.
+// read reads up to window bytes of code, and reports whether the file contains them.
 func (c *checker) read(addr, size uint64) bool {
 	off, ok := c.file.FileOffset(addr, size)
 	if !ok {

@@ -7,18 +7,17 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// smallestPage is the size in bytes of the pages that a loader may choose an address by.
+// smallestPage is the smallest page size in bytes of loaders.
 const smallestPage = 0x1000
 
-// places knows where the code of a file can be when it runs.
+// places describes the addresses at which the code of a file can run.
 type places struct{ file *elffile.File }
 
-// fixed reports whether code is where the file says.
+// fixed reports whether code runs at its address in the file.
 func (p places) fixed() bool { return elf.Type(p.file.Type) == elf.ET_EXEC }
 
-// grid returns an address that the file has for the start of what is moved together with pc, and
-// what addresses for it are multiples of: the alignment of an object's section, or a page. It is 0 if
-// nothing is moved.
+// grid returns the address in the file of the start of what moves together with pc, and the alignment of its runtime
+// addresses: that of an object's section, or a page. The alignment is 0 if nothing moves.
 func (p places) grid(pc uint64) (origin, unit uint64) {
 	switch {
 	case p.fixed():
@@ -35,8 +34,8 @@ func (p places) grid(pc uint64) (origin, unit uint64) {
 	return s.Base, min(s.Addralign, smallestPage) // it may become a part of a library
 }
 
-// elsewhere returns where pc can be, for any number n; with others it is mostly somewhere else. The
-// addresses differ in few bits and in many, low and high ones.
+// elsewhere returns a possible runtime address of pc for any number n, for most n another one. The addresses differ in
+// few bits and in many, low and high ones.
 func (p places) elsewhere(pc, n uint64) uint64 {
 	origin, unit := p.grid(pc)
 	h := mix(n)

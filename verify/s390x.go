@@ -9,8 +9,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// zSeries ELF ABI supplement: the DWARF numbers of its registers, and the register save area of 160 bytes
-// that a caller has on top of its stack. A call leaves the return address in r14.
+// zSeries ELF ABI supplement: register numbers, and the register save area of 160 bytes on top of a caller's stack. A
+// call leaves the return address in r14.
 func init() {
 	abis[sframe.S390XBig] = abi{
 		machine: elf.EM_S390, big: true, sp: 15, fp: 11, ra: 14, pc: noReg,
@@ -18,8 +18,8 @@ func init() {
 	}
 }
 
-// decodeS390X knows the instructions of stubs (z/Architecture Principles of Operation, appendix B). There is a
-// package with all that there are; its table is made when the program starts.
+// decodeS390X decodes the instructions of stubs (z/Architecture Principles of Operation, appendix B). The package with
+// all instructions is not used, as it builds its table at program start.
 func decodeS390X(b []byte, pc uint64) (effect, error) {
 	if bytes.HasPrefix(b, []byte{0, 0}) { // no instruction
 		return effect{size: 2, pad: true, ends: true}, nil
@@ -72,11 +72,10 @@ func decodeS390X(b []byte, pc uint64) (effect, error) {
 	return e, nil
 }
 
-// scratch reports whether stubs may write a register: not where the caller's frame is, nor the return
-// address.
+// scratch reports whether stubs may write a register: those that do not hold the frame or the return address.
 func scratch(reg byte) bool { return reg <= 1 }
 
-// paddingS390X knows branches on no condition (BCR, BC, BRC, BRCL with mask 0), and zeros.
+// paddingS390X accepts branches that are never taken (BCR, BC, BRC, BRCL with mask 0), and zeros.
 func paddingS390X(b []byte) int {
 	if zeros := b[:min(len(b), 2)]; bytes.Count(zeros, []byte{0}) == len(zeros) {
 		return len(zeros)

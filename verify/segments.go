@@ -6,9 +6,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// segments goes through the code that a section describes, in address order: the
-// pc ranges over which one row holds. The blocks of a PC-mask FDE are segments
-// one by one.
+// segments iterates over the described code in address order, by the pc ranges for which one row holds. Blocks of a
+// PC-mask FDE are separate segments.
 type segments struct {
 	sec        *sframe.Section
 	more       bool   // there is a current segment; the rest of it is:
@@ -31,8 +30,8 @@ type segments struct {
 	maxRows uint64                 // that are decoded
 }
 
-// What is gone through at most: FDEs may share rows, and have as many blocks as they like. Of rows there
-// may be one more for each byte of the section and of the CFI.
+// Bounds on the iteration: FDEs may share rows, and have any number of blocks. In addition, one row is allowed for each
+// byte of the section and of the CFI.
 const (
 	anyRows   = 1 << 22
 	maxBlocks = 1 << 22
@@ -56,7 +55,7 @@ func (s *segments) skip(pc uint64) error {
 	return s.load(s.index + 1) // the last block is a part of one
 }
 
-// load goes to the first segment of the FDE with the given index, or of one after it.
+// load moves to the first segment of the FDE with the given index, or of a later one.
 func (s *segments) load(index int) error {
 	for ; index < s.after; index++ {
 		var err error
@@ -79,7 +78,7 @@ func (s *segments) load(index int) error {
 		if len(s.refs) == 0 {
 			continue
 		}
-		// A single row from the start on holds for all of the FDE, whatever blocks it has.
+		// A single row at the start holds for the whole FDE, whatever its blocks.
 		s.repeats = s.fde.PCMask && (len(s.refs) > 1 || s.refs[0].Start > 0)
 		if s.fde.PCMask && (s.fde.RepSize == 0 || s.repeats) && !s.masked(&s.fde) {
 			continue

@@ -19,16 +19,16 @@ type orphan struct {
 	special    bool // says more than where the frame is
 }
 
-// A depth is what a stub has done to the stack before an instruction.
+// A depth is the state of the stack before an instruction of a stub.
 type depth struct {
 	pushed uint64 // bytes by which SP is lower than where the call arrived
 	ra     uint64 // where the return address was saved, in bytes below that; 0: not saved
 }
 
-// pltNames are the sections that linkers put PLT stubs in.
+// pltNames are the names of sections with PLT stubs.
 var pltNames = []string{".plt", ".plt.got", ".plt.sec", ".iplt"}
 
-// Limits on what is followed.
+// Bounds on the code that is followed.
 const (
 	maxPLT     = 16 << 20 // bytes of all sections
 	maxPLTs    = 64       // sections; linkers write four at most
@@ -52,7 +52,7 @@ func findPLTs(f *elffile.File) ([]plt, error) {
 		if !slices.Contains(pltNames, s.Name) || !code || s.Size == 0 || s.Size > room || len(plts) == maxPLTs {
 			continue
 		}
-		// What runs there is in a segment.
+		// A segment must load the same bytes to this address.
 		off, ok := f.FileOffset(s.Addr, s.Size)
 		if !ok || off != s.Off || slices.ContainsFunc(plts,
 			func(p plt) bool { return s.Addr < p.end && p.begin < s.Addr+s.Size }) {
@@ -69,15 +69,14 @@ func findPLTs(f *elffile.File) ([]plt, error) {
 	return plts, nil
 }
 
-// A stub is a piece of code in a PLT: instructions that a call arrives at the first of, and that
-// control leaves by the last one only.
+// A stub is code in a PLT: a call arrives at its first instruction, and only its last instruction leaves it.
 type stub struct {
 	begin, end uint64
 	code       []instruction // empty for padding after a jump, which nothing runs
 	wrong      string        // why it is none, or ""
 }
 
-// An effect is what an instruction does.
+// An effect is the effect of an instruction.
 type effect struct {
 	size   uint64
 	push   uint64 // bytes by which SP goes down
@@ -87,7 +86,7 @@ type effect struct {
 	target uint64 // of a direct jump, or 0
 }
 
-// An instruction of a stub.
+// An instruction is an instruction of a stub.
 type instruction struct {
 	begin, end uint64
 	at         depth  // before it
@@ -95,8 +94,8 @@ type instruction struct {
 	after      depth  // where it jumps to
 }
 
-// A follower goes through the code of PLTs from boundaries on that nothing runs into: the start of
-// a section, and what is after a jump.
+// A follower follows the code of PLTs from places into which no code runs: the start of a section, and the address
+// after a jump.
 type follower struct {
 	decode  func(b []byte, pc uint64) (effect, error)
 	table   *cfi.Table
@@ -104,13 +103,13 @@ type follower struct {
 	code    []instruction
 }
 
-// A target is a place that stubs jump to.
+// A target is the target of a jump from a stub.
 type target struct {
 	at        depth // there
 	differing bool  // from other places with something else pushed
 }
 
-// newFollower returns a follower that knows where the stubs of all PLTs jump to.
+// newFollower returns a follower that has collected the jumps of the stubs of all PLTs.
 func newFollower(decode func([]byte, uint64) (effect, error), table *cfi.Table, plts []plt) *follower {
 	w := &follower{decode: decode, table: table, targets: make(map[uint64]target)}
 	for i := range plts {
@@ -120,7 +119,7 @@ func newFollower(decode func([]byte, uint64) (effect, error), table *cfi.Table, 
 	return w
 }
 
-// all calls yield for all of a PLT, piece by piece, and says which ones CFI describes.
+// all calls yield for each part of a PLT, and says which parts CFI describes.
 func (w *follower) all(p *plt, yield func(s *stub, described bool)) {
 	open := false // something may run into the code at pc
 	i := sort.Search(w.table.Len(), func(i int) bool { return w.table.At(i).End > p.begin })
@@ -138,7 +137,7 @@ func (w *follower) all(p *plt, yield func(s *stub, described bool)) {
 		if open && !described {
 			yield(&stub{begin: pc, end: end, wrong: "the code before it may run into it"}, false)
 		} else {
-			// Padding at the start of a section or of a function is run.
+			// Padding at the start of a section or of a function is executed.
 			entry := described || pc == p.begin
 			open = !w.stubs(p, pc, end, entry, func(s *stub) { yield(s, described) })
 		}
@@ -146,8 +145,8 @@ func (w *follower) all(p *plt, yield func(s *stub, described bool)) {
 	}
 }
 
-// stubs calls yield for the stubs from pc to end, and reports whether nothing runs out of there.
-// With entry, a call may arrive at pc; otherwise it is after a jump.
+// stubs calls yield for the stubs from pc to end, and reports whether no code runs beyond end. With entry, a call may
+// arrive at pc; otherwise a jump precedes it.
 func (w *follower) stubs(p *plt, pc, end uint64, entry bool, yield func(*stub)) bool {
 	for ; pc < end; entry = false {
 		if !entry {
@@ -167,7 +166,7 @@ func (w *follower) stubs(p *plt, pc, end uint64, entry bool, yield func(*stub)) 
 	return true
 }
 
-// padding returns where the padding at pc ends.
+// padding returns the end of the padding at pc.
 func (w *follower) padding(p *plt, pc, end uint64) uint64 {
 	for pc < end {
 		e, err := w.decode(p.code[pc-p.begin:end-p.begin], pc)
@@ -179,8 +178,8 @@ func (w *follower) padding(p *plt, pc, end uint64) uint64 {
 	return pc
 }
 
-// stub returns the stub at pc; if it is none, all up to end is wrong. Its code is there until the
-// next one is asked for.
+// stub returns the stub at pc. If there is none, all code up to end is wrong. Its instructions are valid until the next
+// call.
 func (w *follower) stub(p *plt, pc, end uint64) stub {
 	s := stub{begin: pc, end: end}
 	var now depth
@@ -211,7 +210,7 @@ func (w *follower) stub(p *plt, pc, end uint64) stub {
 	return s
 }
 
-// jumps notes where a stub jumps to.
+// jumps records the jumps of a stub.
 func (w *follower) jumps(s *stub) {
 	for _, in := range s.code {
 		if in.target == 0 || len(w.targets) > maxTargets {
@@ -224,8 +223,8 @@ func (w *follower) jumps(s *stub) {
 	}
 }
 
-// chains marks what stubs jump to that are jumped to themselves with something pushed: what is pushed there
-// in all is not known, as each stub was followed as if a call arrived at it. No linker writes such stubs.
+// chains marks the targets of stubs that are themselves targets of jumps with pushed data. The sum is unknown, as each
+// stub was followed from a call. No linker writes such stubs.
 func (w *follower) chains(plts []plt) {
 	var left []uint64
 	for pc, t := range w.targets {
@@ -251,8 +250,8 @@ func (w *follower) chains(plts []plt) {
 	}
 }
 
-// from returns what is pushed where a stub begins: nothing by a call, and at the start of a PLT
-// what its entries push, which jump there. It says what is wrong if a jump contradicts that.
+// from returns the size of the data on the stack at the start of a stub: nothing after a call, and at the start of a
+// PLT what its entries push before they jump there. It returns an error message if a jump contradicts that.
 func (w *follower) from(s *stub) (from uint64, wrong string) {
 	if len(w.targets) > maxTargets {
 		return 0, fmt.Sprintf("stubs jump to more than %d places", maxTargets)
@@ -280,7 +279,7 @@ func (w *follower) from(s *stub) (from uint64, wrong string) {
 	return from, ""
 }
 
-// at returns what the stub itself has pushed at pc, and whether an instruction begins there.
+// at returns the size of the data that the stub has pushed at pc, and whether an instruction begins there.
 func (s *stub) at(pc uint64) (depth, bool) {
 	i := slices.IndexFunc(s.code, func(in instruction) bool { return in.begin == pc })
 	if i < 0 {
@@ -289,9 +288,8 @@ func (s *stub) at(pc uint64) (depth, bool) {
 	return s.code[i].at, true
 }
 
-// stubs follows the instructions of the orphans, which have to be those of PLT
-// stubs: a call arrives, something is pushed, and control goes on by a jump. All of a PLT is
-// followed, so that nothing else runs into them.
+// stubs follows the instructions of orphans, which must be PLT stubs: a call arrives, the stub may push data, and
+// control leaves by a jump. It follows the whole PLT, so that no other code runs into them.
 func (c *checker) stubs(t *cfi.Table, f *elffile.File) error {
 	if len(c.orphans) == 0 {
 		return nil
@@ -315,7 +313,7 @@ func (c *checker) stubs(t *cfi.Table, f *elffile.File) error {
 	return nil
 }
 
-// outside reports the orphans from begin to end, where no PLT is.
+// outside reports the orphans from begin to end, outside of PLTs.
 func (c *checker) outside(f *elffile.File, begin, end uint64) {
 	why := "it is in no section of PLT stubs"
 	if len(f.Sections) == 0 {
@@ -324,7 +322,7 @@ func (c *checker) outside(f *elffile.File, begin, end uint64) {
 	c.wrong(begin, end, why)
 }
 
-// wrong reports the orphans from begin to end. Neighbours are one.
+// wrong reports the orphans from begin to end. Neighbours count as one mismatch.
 func (c *checker) wrong(begin, end uint64, why string) {
 	var lo, hi uint64
 	report := func() {
@@ -342,14 +340,14 @@ func (c *checker) wrong(begin, end uint64, why string) {
 	report()
 }
 
-// between returns the orphans that lie in part from begin to end. They are in address order.
+// between returns the orphans that overlap the range from begin to end. Orphans are in address order.
 func (c *checker) between(begin, end uint64) []orphan {
 	first := sort.Search(len(c.orphans), func(i int) bool { return c.orphans[i].end > begin })
 	last := first + sort.Search(len(c.orphans)-first, func(i int) bool { return c.orphans[first+i].begin >= end })
 	return c.orphans[first:last]
 }
 
-// stub compares the rows for a stub.
+// stub checks the rows of a stub.
 func (c *checker) stub(w *follower, s *stub) {
 	if len(c.between(s.begin, s.end)) == 0 {
 		return
@@ -370,7 +368,7 @@ func (c *checker) stub(w *follower, s *stub) {
 	}
 }
 
-// followed compares the rows for an instruction with the depth of the stack there.
+// followed checks the rows of an instruction against the depth of the stack.
 func (c *checker) followed(begin, end uint64, at depth) {
 	orphans := c.between(begin, end)
 	for i := range orphans {

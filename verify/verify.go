@@ -1,11 +1,9 @@
 // Package verify checks an SFrame section against the CFI it was made from.
 //
-// The check is numeric: the machine's registers are given arbitrary values and
-// its memory arbitrary contents, and the rules of both sides are evaluated on
-// them, as two unwinders would. At every pc that SFrame describes, the CFA and
-// the caller's pc, frame pointer and stack pointer have to come out equal. Rules
-// that mean the same agree however they are written, and rules that differ agree
-// by chance once in 2^64.
+// The check is numeric. Registers get arbitrary values and memory gets arbitrary contents, and the rules of both sides
+// are evaluated as two unwinders would. At every pc that SFrame describes, the CFA and the caller's pc, frame pointer
+// and stack pointer must be equal. Equivalent rules agree in any notation. Rules that differ agree by chance once in
+// 2^64.
 //
 // This package shares neither code nor register numbers with packages translate, plt and padding, so that a
 // mistake there cannot hide here. Rows come from package cfi. So does the fact that functions with the same Program
@@ -36,7 +34,7 @@ func (m Mismatch) String() string {
 	return fmt.Sprintf("%#x-%#x: %s", m.Begin, m.End, m.What)
 }
 
-// A Result says how the two sides compare. Sizes are in bytes of code.
+// A Result is the result of a comparison. Sizes are in bytes of code.
 type Result struct {
 	Described  uint64 // by CFI
 	Covered    uint64 // by CFI and SFrame, which agree
@@ -63,28 +61,25 @@ func (r *Result) mismatch(begin, end uint64, format string, args ...any) {
 	}
 }
 
-// An abi holds what this check knows of an ABI: DWARF register numbers, and what
-// the format document fixes.
+// An abi holds the facts of an ABI for this check: DWARF register numbers, and what the format document fixes.
 type abi struct {
 	machine        elf.Machine
 	big            bool // byte order
 	sp, fp, ra, pc uint64
 	fixedRA        int8  // bytes from the CFA; 0 if rows say where RA is
 	caller         int64 // the caller's SP, in bytes from the CFA
-	// spSaved says that a rule for SP tells where it is saved, and that its value is
-	// that of caller all the same.
+	// spSaved says that a rule for SP says where it is saved. Its value is caller all the same.
 	spSaved bool
 	entry   uint64 // the CFA where a call arrives, in bytes from SP
-	// decode says what the instruction of a PLT stub at the start of b does. Any other one is an error.
+	// decode decodes the instruction of a PLT stub at the start of b. Other instructions are errors.
 	decode func(b []byte, pc uint64) (effect, error)
-	// padding returns the size in bytes of what pads code at the start of b: a no-op, a trap, or zeros. It is 0 for
-	// all else.
+	// padding returns the size in bytes of the no-op, trap or zeros at the start of b, or 0.
 	padding func(b []byte) int
 }
 
 const noReg = ^uint64(0)
 
-// abis are all that are known: the file of each puts it there.
+// abis are the supported ABIs. Each machine's file adds its own.
 var abis = make(map[sframe.ABI]abi)
 
 // Options say how to check.
@@ -93,10 +88,9 @@ type Options struct {
 	Workers int // that share the work; 0 stands for one
 }
 
-// Check compares the section with the CFI over every pc that either describes.
-// Code that CFI does not describe is read from f: it has to be padding after a function, with the last row of that,
-// or PLT stubs, in a section for these, and the instructions are followed. An error means that the section cannot be
-// read to its end.
+// Check compares the section with the CFI at every pc that either describes. Code without CFI is read from f: it must
+// be padding after a function, with the function's last row, or PLT stubs, whose instructions are followed. An error
+// means that the section cannot be read to its end.
 func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Result, error) {
 	a, ok := abis[s.ABI]
 	if big := t.Order == binary.BigEndian; !ok || a.machine != t.Machine || a.big != big {
@@ -164,7 +158,7 @@ func Check(t *cfi.Table, s *sframe.Section, f *elffile.File, opt Options) (*Resu
 	return res, nil
 }
 
-// add adds what was found in another part of the code.
+// add adds the result for another part of the code.
 func (r *Result) add(p *Result) {
 	r.Described += p.Described
 	r.Covered += p.Covered
@@ -174,7 +168,7 @@ func (r *Result) add(p *Result) {
 	r.Mismatches = append(r.Mismatches, p.Mismatches[:min(len(p.Mismatches), r.keep-len(r.Mismatches))]...)
 }
 
-// split divides both sides at the same addresses: where a function and an FDE begin.
+// split divides both sides at addresses at which a function and an FDE begin.
 func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 	var parts []checker
 	first, index := 0, 0 // of the part
@@ -204,8 +198,7 @@ func split(t *cfi.Table, s *sframe.Section, n int) []checker {
 	return parts
 }
 
-// codeEnd returns where the last code ends. An FDE that reaches beyond is wrong as a
-// whole, and is not gone through block by block.
+// codeEnd returns the end of the last code. An FDE that reaches beyond is a mismatch as a whole.
 func codeEnd(t *cfi.Table, f *elffile.File) uint64 {
 	var end uint64
 	if n := t.Len(); n > 0 {
@@ -219,7 +212,7 @@ func codeEnd(t *cfi.Table, f *elffile.File) uint64 {
 	return end
 }
 
-// A checker sweeps both sides in address order.
+// A checker compares both sides in address order.
 type checker struct {
 	abi   abi
 	res   *Result
@@ -230,7 +223,7 @@ type checker struct {
 	vm    machine
 	places
 
-	// By the numbers of rules: the number of the section's row that was last found to say the same, plus 1, if no rule
+	// By the number of CFI rules: the number of the section's row that last agreed with them, plus 1, if no rule
 	// depends on the pc.
 	agreed  []uint32
 	orphans []orphan
@@ -262,7 +255,7 @@ func (c *checker) run() error {
 	return c.orphansTo(math.MaxUint64)
 }
 
-// orphansTo goes through the code up to an address, which no CFI describes.
+// orphansTo checks the code without CFI up to an address.
 func (c *checker) orphansTo(pc uint64) error {
 	for c.segs.more && c.segs.begin < pc {
 		end := min(c.segs.end, pc)
@@ -276,7 +269,7 @@ func (c *checker) orphansTo(pc uint64) error {
 	return nil
 }
 
-// blocks reports whether it is certain which code the rows of a PC-mask FDE hold for.
+// blocks reports whether the code of each row of a PC-mask FDE is certain.
 func (c *checker) blocks(d *sframe.FDE) bool {
 	if d.Ambiguous() {
 		c.res.mismatch(d.Start, d.End(), "PC-mask FDE whose rows hold for other code in some readers than in others")
@@ -291,7 +284,7 @@ func (c *checker) blocks(d *sframe.FDE) bool {
 	return true
 }
 
-// function compares the rows of a function, and the last one in the padding up to the next function.
+// function compares the rows of a function, and its last row in the padding after it.
 func (c *checker) function(fn *cfi.Function, next uint64) error {
 	c.fn, c.row = fn, cfi.Row{Begin: fn.Begin, End: fn.End} // without rules
 	c.res.Described += fn.End - fn.Begin
@@ -331,7 +324,7 @@ func (c *checker) function(fn *cfi.Function, next uint64) error {
 	return err
 }
 
-// skipAgreed goes through the current function as long as its rows are known to agree with the section's, and returns
+// skipAgreed advances through the current function while its rows are known to agree with the section's, and returns
 // the address where it stops. At the end of the function, its last row is the current one.
 func (c *checker) skipAgreed() (at uint64, err error) {
 	fn, s := c.fn, &c.segs
@@ -375,10 +368,10 @@ func (c *checker) skipAgreed() (at uint64, err error) {
 	return at, err
 }
 
-// maxOrphans bounds the rows for code that no CFI describes.
+// maxOrphans bounds the rows for code without CFI.
 const maxOrphans = 1 << 20
 
-// orphan keeps the part of the current segment up to end, which no CFI describes, for stubs.
+// orphan records the current segment up to end, which has no CFI, for stubs.
 func (c *checker) orphan(end uint64) error {
 	if len(c.orphans) == maxOrphans {
 		return fmt.Errorf("more than %d rows, up to that at %#x, are for code that CFI does not describe", maxOrphans,
@@ -390,7 +383,7 @@ func (c *checker) orphan(end uint64) error {
 }
 
 // compareRow compares the current CFI row with the segments in it. It adds the bytes for which they agree to sum, and
-// returns how many the segments describe.
+// returns the number of bytes that the segments describe.
 func (c *checker) compareRow(sum *uint64) (described uint64, err error) {
 	s, r := &c.segs, &c.row
 	for s.more && s.begin < r.End {
@@ -417,8 +410,8 @@ func (c *checker) compareRow(sum *uint64) (described uint64, err error) {
 	return described, nil
 }
 
-// compare compares the current CFI row with the current segment over [begin, end), and reports whether they agree. An
-// error means that it would take too long.
+// compare compares the current CFI row with the current segment over [begin, end), and reports whether they agree. It
+// returns an error if that takes too long.
 func (c *checker) compare(begin, end uint64) (bool, error) {
 	e, r := &c.segs.reader.Rows[c.segs.row], &c.row
 	fail := func(format string, args ...any) (bool, error) {
@@ -471,15 +464,15 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 	return true, nil
 }
 
-// A row of CFI that depends on pc is compared at several addresses that the code can be loaded at: at least one for
-// each pc, and about allPlaces in total. Linkers write one row for a PLT.
+// A CFI row that depends on the pc is compared at several load addresses: at least one for each pc, and about allPlaces
+// in total. Linkers write one such row for a PLT.
 const (
 	maxPlaces = 64 // for each pc
 	allPlaces = 1 << 9
 )
 
-// anywhere reports whether the current CFI row gives the same frame at pc wherever the code is loaded: want. If not, at
-// is an address where it differs. The error is errSteps.
+// anywhere reports whether the current CFI row gives the frame want at pc for every load address. If not, at is an
+// address where it differs. The error is errSteps.
 func (c *checker) anywhere(pc uint64, want frameState) (at uint64, same bool, err error) {
 	if c.fixed() {
 		return 0, true, nil
@@ -514,7 +507,7 @@ func (w frameState) differs(g frameState) string {
 	return "caller's stack pointer differs"
 }
 
-// byCFI takes a step by the current CFI row.
+// byCFI takes a step up the stack by the current CFI row.
 func (c *checker) byCFI() (f frameState, err error) {
 	r := &c.row
 	switch r.CFA.Rule {
@@ -531,8 +524,8 @@ func (c *checker) byCFI() (f frameState, err error) {
 		return f, fmt.Errorf("return address: %w", err)
 	}
 	if r.RA.Rule == cfi.RuleArchitectural || r.RA.Rule == cfi.RuleSameVal {
-		// A column without a rule keeps its value. That is no place for a return address if
-		// calls never leave one there, or if it is the stack pointer or the pc itself.
+		// A column without a rule keeps its value. It cannot hold the return address if calls leave none there, or if
+		// it is the stack pointer or the pc.
 		if col := r.RAReg; c.abi.fixedRA != 0 || col == c.abi.sp || col == c.abi.pc {
 			return f, fmt.Errorf("return address: CFI says that it is in no place")
 		}
@@ -548,7 +541,7 @@ func (c *checker) byCFI() (f frameState, err error) {
 	return f, nil
 }
 
-// implied reports whether the caller's SP follows from the CFA under such a rule for it.
+// implied reports whether the CFA implies the caller's SP under such a rule.
 func (c *checker) implied(rule *cfi.Rule) bool {
 	switch rule.Rule {
 	case cfi.RuleArchitectural:
@@ -579,7 +572,7 @@ func (c *checker) value(rule *cfi.Rule, cfa, same uint64) (uint64, error) {
 	return 0, fmt.Errorf("CFI leaves it undefined")
 }
 
-// bySFrame takes a step by a row of the section.
+// bySFrame takes a step up the stack by a row of the section.
 func (c *checker) bySFrame(e *sframe.Row) (f frameState) {
 	f.cfa = c.rule(e.CFA, 0)
 	switch {
