@@ -25,12 +25,7 @@ func Top() (string, error) {
 }
 
 // Build builds cfi2sframe, without the C library, into a file or an existing directory.
-func Build(path string, flags ...string) error { return build(".", "./cmd/cfi2sframe", path, flags) }
-
-// BuildStepper does that for cfi-step.
-func BuildStepper(path string) error { return build("lab", "./cmd/cfi-step", path, nil) }
-
-func build(module, pkg, path string, flags []string) error {
+func Build(path string, flags ...string) error {
 	top, err := Top()
 	if err != nil {
 		return err
@@ -38,8 +33,8 @@ func build(module, pkg, path string, flags []string) error {
 	if path, err = filepath.Abs(path); err != nil {
 		return err
 	}
-	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", path, pkg)...)
-	cmd.Dir, cmd.Env = filepath.Join(top, module), append(os.Environ(), "CGO_ENABLED=0")
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", path, "./cmd/cfi2sframe")...)
+	cmd.Dir, cmd.Env = top, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
 	}

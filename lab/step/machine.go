@@ -3,9 +3,9 @@ package step
 import (
 	"debug/elf"
 	"encoding/binary"
+	"strings"
 
 	"cfi2sframe/arch"
-	"cfi2sframe/elffile"
 )
 
 // A class is what an instruction may do to the stack of frames.
@@ -15,55 +15,59 @@ const (
 	plain    class = iota
 	call           // leaves a return address
 	ret            // takes its target from where calls leave it
-	indirect       // goes to an address that is in a register or in memory
-	kernel         // asks the kernel for something
+	indirect       // goes to an address in a register or in memory
+	kernel         // a system call
 	trap           // a breakpoint
 )
 
-// An insn is what there is to know of an instruction.
+// An insn is what the stack of frames needs to know of an instruction.
 type insn struct {
 	class class
 	size  uint8
-	loads bool // the stack pointer gets another value, and not by counting from the one that it has
+	loads bool // the stack pointer gets a value that is not computed from its last one
 }
 
-// A machine is what is fixed for a machine here.
+// A machine is an ABI, and its instructions.
 type machine struct {
 	*arch.Arch
-	order      binary.ByteOrder
-	sp, fp, ra uint16
-	pc         uint64 // as expressions name it
-	fixedRA    int64
-	caller     int64 // of the caller's stack pointer from the CFA
-	linked     bool  // calls leave the return address in a register
-	classify   func(code []byte) insn
+	order    binary.ByteOrder
+	classify func(code []byte) insn
 }
 
-func (m *machine) name(reg uint16) string { return m.Register(uint64(reg)) }
+// linked reports whether calls leave the return address in a register.
+func (m *machine) linked() bool { return m.FixedRA == 0 }
+
+func (m *machine) fullName() string {
+	if m.Little != 0 && m.Big != 0 && m.order == binary.BigEndian {
+		return m.Name + "_be"
+	}
+	return m.Name
+}
 
 // classifiers know the instructions of the machines, by name.
-var classifiers = map[string]func([]byte) insn{"amd64": classifyAMD64, "aarch64": classifyAArch64, "s390x": classifyS390X}
+var classifiers = map[string]func([]byte) insn{
+	"amd64": classifyAMD64, "aarch64": classifyAArch64, "s390x": classifyS390X,
+}
 
-func machineOf(f *elffile.File) (*machine, error) {
-	a, _, err := arch.Find(elf.Machine(f.Machine), f.Order)
+func newMachine(m elf.Machine, order binary.ByteOrder) (*machine, error) {
+	a, _, err := arch.Find(m, order)
 	if err != nil {
 		return nil, err
 	}
-	return &machine{
-		Arch: a, order: f.Order, sp: uint16(a.SP), fp: uint16(a.FP), ra: uint16(a.RA), pc: a.PC,
-		fixedRA: a.FixedRA, caller: a.CallerSP, linked: a.FixedRA == 0, classify: classifiers[a.Name],
-	}, nil
+	return &machine{a, order, classifiers[a.Name]}, nil
 }
 
-// classifyAMD64 looks at an instruction (AMD64 Architecture Programmer's Manual, volume 3). Its size is given
-// for calls and system calls only.
+const legacyPrefixes = "\x66\x67\xf2\xf3\x2e\x36\x3e\x26\x64\x65"
+
+// classifyAMD64 decodes an instruction (AMD64 Architecture Programmer's Manual, volume 3). It returns the size of calls
+// and system calls only.
 func classifyAMD64(b []byte) insn {
 	var rex byte
 	n := 0
 prefixes:
 	for n < len(b)-3 {
 		switch c := b[n]; {
-		case c == 0x66 || c == 0x67 || c == 0xf2 || c == 0xf3 || c == 0x2e || c == 0x36 || c == 0x3e || c == 0x26 || c == 0x64 || c == 0x65:
+		case strings.IndexByte(legacyPrefixes, c) >= 0:
 			rex = 0
 		case c&0xf0 == 0x40:
 			rex = c
@@ -107,9 +111,7 @@ prefixes:
 		if field == 4 && rex&rexR == 0 {
 			return insn{loads: true}
 		}
-	case 0x94: // xchg with rax
-		return insn{loads: rex&rexB == 0}
-	case 0x5c: // pop
+	case 0x94, 0x5c: // xchg with rax, pop
 		return insn{loads: rex&rexB == 0}
 	case 0xc9: // leave
 		return insn{loads: true}
@@ -117,7 +119,7 @@ prefixes:
 	return insn{}
 }
 
-// operandSize returns how many bytes follow a ModRM byte for an operand.
+// operandSize returns the bytes that follow a ModRM byte for an operand.
 func operandSize(modrm, sib byte) int {
 	switch mod, rm := modrm>>6, modrm&7; {
 	case mod == 3:
@@ -135,8 +137,8 @@ func operandSize(modrm, sib byte) int {
 	}
 }
 
-// classifyAArch64 looks at an instruction (Arm Architecture Reference Manual, C4.1). Instructions are little-endian
-// in either byte order of data.
+// classifyAArch64 decodes an instruction (Arm Architecture Reference Manual, C4.1). Instructions are little-endian in
+// both byte orders of data.
 func classifyAArch64(b []byte) insn {
 	if len(b) < 4 {
 		return insn{}
@@ -157,7 +159,7 @@ func classifyAArch64(b []byte) insn {
 	return insn{size: 4}
 }
 
-// classifyS390X looks at an instruction (z/Architecture Principles of Operation, chapter 7).
+// classifyS390X decodes an instruction (z/Architecture Principles of Operation, chapter 7).
 func classifyS390X(b []byte) insn {
 	if len(b) < 6 {
 		return insn{}
@@ -165,7 +167,8 @@ func classifyS390X(b []byte) insn {
 	size := uint8([]int{2, 4, 4, 6}[b[0]>>6])
 	reg := b[1] >> 4
 	switch op := b[0]; {
-	case (op == 0xc0 || op == 0xa7) && b[1]&15 == 5 && reg == 14, op == 0x0d && reg == 14 && b[1]&15 != 0: // brasl, bras, basr
+	case (op == 0xc0 || op == 0xa7) && b[1]&15 == 5 && reg == 14, // brasl, bras
+		op == 0x0d && reg == 14 && b[1]&15 != 0: // basr
 		return insn{class: call, size: size}
 	case op == 0x07 && reg != 0 && b[1]&15 == 14: // b*r %r14
 		return insn{class: ret, size: size}

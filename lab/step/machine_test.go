@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestClassify knows instructions by their bytes, as objdump prints them.
+// TestClassify decodes instructions, with objdump's text.
 func TestClassify(t *testing.T) {
 	for _, c := range []struct {
 		machine, code, text string
@@ -77,7 +77,7 @@ func TestClassify(t *testing.T) {
 		}
 		code = append(code, make([]byte, 16-len(code))...)
 		if got := classifiers[c.machine](code); got != c.want {
-			t.Errorf("%s %s: %+v, expected %+v", c.machine, c.text, got, c.want)
+			t.Errorf("%s %s: %+v, want %+v", c.machine, c.text, got, c.want)
 		}
 	}
 }

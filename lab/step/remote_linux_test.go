@@ -20,21 +20,21 @@ func TestRemote(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	r, status, err := Remote(ctx, prog, []string{peer.Look(t, "qemu-aarch64-static"), prog}, Options{CPU: -1, Made: []sframe.Version{sframe.V2, sframe.V3}})
+	r, status, err := Remote(ctx, []string{peer.Look(t, "qemu-aarch64-static"), prog}, Options{Made: []sframe.Version{sframe.V2, sframe.V3}})
 	if err != nil || status != 0 {
 		t.Fatalf("exit status %d, %v", status, err)
 	}
 	// From after the call on, which has left its own return address in x30, up to where the right one is loaded.
 	want := []string{"CFI liar +8..+12 RA: CFA sp+16, RA x30; the return address is elsewhere; 2 2"}
 	if got := found(r); !slices.Equal(got, want) {
-		t.Errorf("found %q, expected %q", got, want)
+		t.Errorf("found %q, want %q", got, want)
 	}
 	// 6 of _start, 5 of honest, two times 2 of leaf, 5 of liar.
-	if r.Steps != 20 || r.Outermost != 6 || r.Right != 12 || r.Calls != 4 || r.Returns != 4 || r.Machine != "aarch64" {
-		t.Errorf("%d steps, %d outermost, %d right, %d calls, %d returns on %s", r.Steps, r.Outermost, r.Right, r.Calls, r.Returns, r.Machine)
+	if r.Steps != 20 || r.Outermost != 6 || r.Sides[0].Right != 12 || r.Calls != 4 || r.Returns != 4 || r.Machine != "aarch64" {
+		t.Errorf("%d steps, %d outermost, %d right, %d calls, %d returns on %s", r.Steps, r.Outermost, r.Sides[0].Right, r.Calls, r.Returns, r.Machine)
 	}
-	for _, s := range r.Sections[1:] {
-		if s.Faults != 0 || s.Right+s.Repeats+s.Gaps != 14 {
+	for _, s := range r.Sides[sframe.V2:] {
+		if s.Wrong != 0 || s.Right+s.Repeats+s.Gaps != 14 {
 			t.Errorf("%+v", s)
 		}
 	}

@@ -11,120 +11,98 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// NumRegs is how many registers are kept: of each machine those that rules can name.
-const NumRegs = 34
+// numRegs is the number of registers that are read: rules name no others.
+const numRegs = 34
 
-// Regs are the registers of a thread, by DWARF number, before it executes the instruction at PC.
-type Regs struct {
-	R  [NumRegs]uint64
-	PC uint64
+// registers are those of a thread, by DWARF number, before it executes the instruction at pc.
+type registers struct {
+	r  [numRegs]uint64
+	pc uint64
 }
-
-// firstFloat is the number of the first register that is not for integers, on a machine with 16 of them.
-const firstFloat = 16
 
 // A kind says how a rule finds its value.
 type kind uint8
 
 const (
-	kept      kind = iota // in the register itself, or for RA where the ABI has it
-	undefined             // lost; of RA: there is no caller
-	fromReg               // register + off
-	fromCFA               // CFA + off
-	expr                  // an expression of DWARF, with the CFA on its stack
-	cfaExpr               // one for the CFA itself
+	unchanged  kind = iota // in the register itself
+	undefined              // lost
+	register               // register + off
+	fromCFA                // CFA + off
+	expression             // a DWARF expression
 )
 
-// A rule is a rule of either side. If deref is set, the value is in memory there.
+// A rule is a rule of CFI or SFrame. If deref is set, the value is in memory there.
 type rule struct {
 	kind  kind
 	deref bool
-	reg   uint16
+	reg   uint64
 	off   int64
-	expr  string
+	code  string // of the expression
 }
 
-// An answer is what one side says at a pc.
+// An answer is what CFI or SFrame says at a pc.
 type answer struct {
 	cfa, ra, fp rule
-	sp          rule // of the caller, if it does not follow from the CFA
-	outermost   bool // there is no caller
+	sp          rule // the caller's, if it does not follow from the CFA
+	outermost   bool // the code has no caller
 	signed      bool // the return address has a signature in its upper bits
 }
 
-// ofCFI returns a rule of call frame information.
-func ofCFI(r *cfi.Rule) rule {
+func ruleOfCFI(r *cfi.Rule) rule {
 	switch r.Rule {
-	case cfi.RuleCFA: // of the CFA only
-		return rule{kind: fromReg, reg: uint16(r.Reg), off: r.Offset}
-	case cfi.RuleOffset:
-		return rule{kind: fromCFA, off: r.Offset, deref: true}
-	case cfi.RuleValOffset:
-		return rule{kind: fromCFA, off: r.Offset}
+	case cfi.RuleCFA:
+		return rule{kind: register, reg: r.Reg, off: r.Offset}
+	case cfi.RuleOffset, cfi.RuleValOffset:
+		return rule{kind: fromCFA, off: r.Offset, deref: r.Rule == cfi.RuleOffset}
 	case cfi.RuleRegister:
-		return rule{kind: fromReg, reg: uint16(r.Reg)}
-	case cfi.RuleExpression:
-		return rule{kind: expr, expr: string(r.Expression), deref: true}
-	case cfi.RuleValExpression:
-		return rule{kind: expr, expr: string(r.Expression)}
+		return rule{kind: register, reg: r.Reg}
+	case cfi.RuleExpression, cfi.RuleValExpression:
+		return rule{kind: expression, code: string(r.Expression), deref: r.Rule == cfi.RuleExpression}
 	case cfi.RuleUndefined:
 		return rule{kind: undefined}
 	}
 	return rule{} // RuleArchitectural, RuleSameVal
 }
 
-// cfaRule returns the rule for the CFA, whose expression gives the value itself.
-func cfaRule(r *cfi.Rule) rule {
-	v := ofCFI(r)
-	if v.kind == expr {
-		v.kind, v.deref = cfaExpr, false
+func (m *machine) answerOfCFI(r *cfi.Rules) answer {
+	a := answer{cfa: ruleOfCFI(&r.CFA), ra: ruleOfCFI(&r.RA), fp: ruleOfCFI(&r.FP), signed: r.Sign != cfi.Unsigned}
+	a.cfa.deref = false // the CFA is the value of its expression
+	if a.ra.kind == undefined {
+		return answer{outermost: true}
 	}
-	return v
-}
-
-// answerCFI returns what the rules of a row of call frame information say.
-func (m *machine) answerCFI(r *cfi.Rules) answer {
-	a := answer{cfa: cfaRule(&r.CFA), ra: ofCFI(&r.RA), fp: ofCFI(&r.FP)}
-	a.outermost = a.ra.kind == undefined
-	a.signed = r.Sign != cfi.Unsigned
-	if a.sp = ofCFI(&r.SP); a.sp == (rule{kind: fromCFA, off: m.CallerSP}) {
+	if a.sp = ruleOfCFI(&r.SP); a.sp == (rule{kind: fromCFA, off: m.CallerSP}) {
 		a.sp = rule{}
 	}
-	if a.ra.kind == kept && m.fixedRA == 0 { // in the column's own register
-		a.ra = rule{kind: fromReg, reg: uint16(r.RAReg)}
+	if a.ra.kind == unchanged && m.linked() {
+		a.ra = rule{kind: register, reg: r.RAReg}
 	}
 	return a
 }
 
-// ofSFrame returns a rule of SFrame.
-func (m *machine) ofSFrame(r sframe.Rule) rule {
-	v := rule{kind: fromReg, off: int64(r.Offset), deref: r.Deref}
+func (m *machine) ruleOfSFrame(r sframe.Rule) rule {
+	v := rule{kind: register, reg: uint64(r.Reg), off: int64(r.Offset), deref: r.Deref}
 	switch r.Base {
 	case sframe.None:
 		return rule{}
 	case sframe.CFA:
 		v.kind = fromCFA
 	case sframe.SP:
-		v.reg = m.sp
+		v.reg = m.SP
 	case sframe.FP:
-		v.reg = m.fp
-	case sframe.Register:
-		v.reg = r.Reg
+		v.reg = m.FP
 	}
 	return v
 }
 
-// answerSFrame returns what a row of SFrame says.
-func (m *machine) answerSFrame(r *sframe.Row) answer {
+func (m *machine) answerOfSFrame(r *sframe.Row) answer {
 	if r.Outermost {
 		return answer{outermost: true}
 	}
-	a := answer{cfa: m.ofSFrame(r.CFA), ra: m.ofSFrame(r.RA), fp: m.ofSFrame(r.FP), signed: r.Signed}
-	if a.ra.kind == kept {
-		if m.fixedRA != 0 {
-			a.ra = rule{kind: fromCFA, off: m.fixedRA, deref: true}
-		} else {
-			a.ra = rule{kind: fromReg, reg: m.ra}
+	a := answer{cfa: m.ruleOfSFrame(r.CFA), ra: m.ruleOfSFrame(r.RA), fp: m.ruleOfSFrame(r.FP), signed: r.Signed}
+	if a.ra.kind == unchanged {
+		a.ra = rule{kind: fromCFA, off: m.FixedRA, deref: true}
+		if m.linked() {
+			a.ra = rule{kind: register, reg: m.RA}
 		}
 	}
 	return a
@@ -133,15 +111,13 @@ func (m *machine) answerSFrame(r *sframe.Row) answer {
 func (m *machine) text(r rule) string {
 	base := ""
 	switch r.kind {
-	case kept:
-		return "kept"
 	case undefined:
 		return "undefined"
-	case fromReg:
-		base = m.name(r.reg)
+	case register:
+		base = m.Register(r.reg)
 	case fromCFA:
 		base = "c"
-	case expr, cfaExpr:
+	case expression:
 		base = "expression"
 	}
 	if r.off != 0 {
@@ -158,117 +134,97 @@ func (m *machine) describe(a *answer) string {
 		return "no caller"
 	}
 	s := "CFA " + m.text(a.cfa)
-	if a.ra != (rule{kind: fromCFA, off: m.fixedRA, deref: true}) {
+	if a.ra != (rule{kind: fromCFA, off: m.FixedRA, deref: true}) {
 		s += ", RA " + m.text(a.ra)
 	}
-	if a.sp.kind != kept {
-		s += ", " + m.name(m.sp) + " " + m.text(a.sp)
+	if a.sp.kind != unchanged {
+		s += ", " + m.Register(m.SP) + " " + m.text(a.sp)
 	}
-	if a.fp.kind != kept {
-		s += ", " + m.name(m.fp) + " " + m.text(a.fp)
+	if a.fp.kind != unchanged {
+		s += ", " + m.Register(m.FP) + " " + m.text(a.fp)
 	}
 	return s
 }
 
-// A caller is a frame as one side gives it, or as it is. Its CFA is that which belongs to the caller's stack pointer.
+// A caller is a frame as CFI or SFrame give it, or the true one. Its CFA is that of the caller's stack pointer.
 type caller struct{ cfa, ra, fp uint64 }
 
-// Memory is that of a program.
-type Memory interface {
-	// Read fills b from the address.
-	Read(addr uint64, b []byte) error
-	// Words returns the words at two addresses.
-	Words(a, b uint64) (x, y uint64, err error)
+// memory is that of a program.
+type memory interface {
+	// read fills b from the address.
+	read(addr uint64, b []byte) error
 }
 
-// evaluate follows an answer. It reports false if that is not possible, as memory is not there.
-func (w *Walk) evaluate(a *answer, r *Regs) (caller, bool) {
-	c, ok := w.rules(a, r)
-	if ok && a.sp.kind != kept {
-		c.cfa, ok = w.value(a.sp, r, c.cfa)
-		c.cfa -= uint64(w.m.caller)
-	}
-	return c, ok
+// word returns a word of the program's memory.
+func (w *walk) word(addr uint64) (uint64, bool) {
+	err := w.mem.read(addr, w.buf[:])
+	return w.m.order.Uint64(w.buf[:]), err == nil
 }
 
-func (w *Walk) rules(a *answer, r *Regs) (c caller, ok bool) {
-	if c.cfa, ok = w.value(a.cfa, r, 0); !ok {
+// evaluate returns the caller that an answer leads to. It reports false if memory or a register is not available.
+func (w *walk) evaluate(a *answer, r *registers) (c caller, ok bool) {
+	if c.cfa, ok = w.value(a.cfa, r, nil); !ok {
 		return c, false
 	}
-	// Both others are in memory nearly always, and one system call costs less than two.
-	if a.ra.kind == fromCFA && a.ra.deref {
-		at := c.cfa + uint64(a.ra.off)
-		switch {
-		case a.fp.kind == kept:
-			x, _, err := w.mem.Words(at, at)
-			c.ra, c.fp = x, r.R[w.m.fp]
-			return c, err == nil
-		case a.fp.kind == fromCFA && a.fp.deref:
-			var err error
-			c.ra, c.fp, err = w.mem.Words(at, c.cfa+uint64(a.fp.off))
-			return c, err == nil
-		}
-	}
-	if c.ra, ok = w.value(a.ra, r, c.cfa); !ok {
+	cfa := c.cfa
+	if c.ra, ok = w.value(a.ra, r, &cfa); !ok {
 		return c, false
 	}
 	if a.signed {
 		c.ra &= 1<<48 - 1
 	}
 	switch a.fp.kind {
-	case kept:
-		c.fp = r.R[w.m.fp]
-	case undefined:
-		// Nothing is said, and so nothing is wrong.
+	case unchanged:
+		c.fp = r.r[w.m.FP]
+	case undefined: // says nothing, and so nothing wrong
 		c.fp = w.th.truth().fp
 	default:
-		c.fp, ok = w.value(a.fp, r, c.cfa)
+		c.fp, ok = w.value(a.fp, r, &cfa)
+	}
+	if ok && a.sp.kind != unchanged {
+		c.cfa, ok = w.value(a.sp, r, &cfa)
+		c.cfa -= uint64(w.m.CallerSP)
 	}
 	return c, ok
 }
 
-// value returns the value of a rule.
-func (w *Walk) value(v rule, r *Regs, cfa uint64) (uint64, bool) {
+// firstFloat is the first floating-point register of s390x.
+const firstFloat = 16
+
+// value returns the value of a rule. The CFA is nil for the rule of the CFA.
+func (w *walk) value(v rule, r *registers, cfa *uint64) (uint64, bool) {
 	var at uint64
 	switch v.kind {
-	case fromReg:
-		if int(v.reg) >= NumRegs {
+	case register:
+		if v.reg >= numRegs || w.floats != nil && v.reg >= firstFloat && !w.floats(r) {
 			return 0, false
 		}
-		if w.more != nil && v.reg >= firstFloat && w.m.fixedRA == 0 && w.m.sp < firstFloat && !w.more(r) {
-			return 0, false
-		}
-		at = r.R[v.reg] + uint64(v.off)
+		at = r.r[v.reg] + uint64(v.off)
 	case fromCFA:
-		at = cfa + uint64(v.off)
-	case expr, cfaExpr:
-		begin := &cfa
-		if v.kind == cfaExpr {
-			begin = nil
-		}
+		at = *cfa + uint64(v.off)
+	case expression:
 		var ok bool
-		if at, ok = w.expression(v.expr, begin, r); !ok {
+		if at, ok = w.expression(v.code, cfa, r); !ok {
 			return 0, false
 		}
 	default:
 		return 0, false
 	}
-	if !v.deref {
-		return at, true
+	if v.deref {
+		return w.word(at)
 	}
-	x, _, err := w.mem.Words(at, at)
-	return x, err == nil
+	return at, true
 }
 
-// expression evaluates a DWARF expression (DWARF 5, section 2.5). If it is not for the CFA, the CFA is on its stack.
-func (w *Walk) expression(code string, cfa *uint64, r *Regs) (uint64, bool) {
+// expression evaluates a DWARF expression (DWARF 5, section 2.5), with the CFA on its stack if there is one.
+func (w *walk) expression(code string, cfa *uint64, r *registers) (uint64, bool) {
 	var regs []*op.DwarfRegister
-	for _, v := range r.R {
+	for _, v := range r.r {
 		regs = append(regs, op.DwarfRegisterFromUint64(v))
 	}
 	d := op.NewDwarfRegisters(0, regs, w.m.order, 0, 0, 0, 0)
-	if w.m.pc != arch.NoReg {
-		d.AddReg(w.m.pc, op.DwarfRegisterFromUint64(r.PC))
+	if w.m.PC != arch.NoReg {
+		d.AddReg(w.m.PC, op.DwarfRegisterFromUint64(r.pc))
 	}
 	program := []byte(code)
 	if cfa != nil {
@@ -276,9 +232,12 @@ func (w *Walk) expression(code string, cfa *uint64, r *Regs) (uint64, bool) {
 		program = append([]byte{byte(op.DW_OP_call_frame_cfa)}, program...)
 	}
 	v, _, err := op.ExecuteStackProgram(*d, program, 8, func(b []byte, addr uint64) (int, error) {
-		x, _, err := w.mem.Words(addr, addr)
+		x, ok := w.word(addr)
+		if !ok {
+			return 0, fmt.Errorf("no memory at %#x", addr)
+		}
 		binary.LittleEndian.PutUint64(b, x) // Delve reads words in this order on all machines
-		return len(b), err
+		return len(b), nil
 	})
 	return uint64(v), err == nil
 }

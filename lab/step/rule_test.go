@@ -5,33 +5,35 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
-
-	"cfi2sframe/elffile"
 )
 
-// words is memory of which some words are known.
+// words is memory with some words.
 type words map[uint64]uint64
 
-func (m words) Read(uint64, []byte) error { return errors.New("not there") }
-
-func (m words) Words(a, b uint64) (uint64, uint64, error) {
-	x, ok := m[a]
-	y, ok2 := m[b]
-	if !ok || !ok2 {
-		return 0, 0, errors.New("not there")
+func (m words) read(addr uint64, b []byte) error {
+	x, ok := m[addr]
+	if !ok {
+		return errors.New("no such word")
 	}
-	return x, y, nil
+	binary.LittleEndian.PutUint64(b, x)
+	return nil
+}
+
+// testWalk returns a walk of amd64 with this memory.
+func testWalk(t *testing.T, mem words) *walk {
+	t.Helper()
+	m, err := newMachine(elf.EM_X86_64, binary.LittleEndian)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newWalk(t.Context(), m, mem, Options{})
 }
 
 // TestExpression evaluates expressions whose values follow from DWARF 5, section 2.5.
 func TestExpression(t *testing.T) {
-	m, err := machineOf(&elffile.File{Header64: elf.Header64{Machine: uint16(elf.EM_X86_64)}, Order: binary.LittleEndian})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &Walk{m: m, mem: words{0x1010: 77}}
-	r := &Regs{PC: 0x2b}
-	r.R[7], r.R[6] = 0x1000, 5
+	w := testWalk(t, words{0x1010: 77})
+	r := &registers{pc: 0x2b}
+	r.r[7], r.r[6] = 0x1000, 5
 	cfa := uint64(0x2000)
 	for _, c := range []struct {
 		name string
@@ -61,25 +63,21 @@ func TestExpression(t *testing.T) {
 	} {
 		got, ok := w.expression(string(c.code), c.cfa, r)
 		if ok == c.bad || ok && got != c.want {
-			t.Errorf("%s: %#x, %v; expected %#x", c.name, got, ok, c.want)
+			t.Errorf("%s: %#x, %v; want %#x", c.name, got, ok, c.want)
 		}
 	}
 }
 
-// TestCallerSP expects the stack pointer of the caller to be what the rule for it says, if there is one, as in longjmp.
+// TestCallerSP evaluates a rule for the stack pointer, as longjmp has.
 func TestCallerSP(t *testing.T) {
-	m, err := machineOf(&elffile.File{Header64: elf.Header64{Machine: uint16(elf.EM_X86_64)}, Order: binary.LittleEndian})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &Walk{m: m, mem: words{0x1000: 77}}
-	r := &Regs{}
-	r.R[7], r.R[6] = 0x1000, 0x5000
-	a := answer{cfa: rule{kind: fromReg, reg: 7, off: 8}, ra: rule{kind: fromCFA, off: -8, deref: true}}
+	w := testWalk(t, words{0x1000: 77})
+	r := &registers{}
+	r.r[7], r.r[6] = 0x1000, 0x5000
+	a := answer{cfa: rule{kind: register, reg: 7, off: 8}, ra: rule{kind: fromCFA, off: -8, deref: true}}
 	if c, ok := w.evaluate(&a, r); !ok || c != (caller{0x1008, 77, 0x5000}) {
 		t.Errorf("%#x, %v", c, ok)
 	}
-	a.sp = rule{kind: fromReg, reg: 6}
+	a.sp = rule{kind: register, reg: 6}
 	if c, ok := w.evaluate(&a, r); !ok || c != (caller{0x5000, 77, 0x5000}) {
 		t.Errorf("with a rule for the stack pointer: %#x, %v", c, ok)
 	}

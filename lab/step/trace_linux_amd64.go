@@ -1,11 +1,13 @@
 package step
 
 import (
+	"context"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -14,71 +16,72 @@ import (
 
 // A process is one under ptrace.
 type process struct {
+	*walk
 	pid     int
 	threads map[int]*tracee
 }
 
 type tracee struct {
-	*Thread
-	at  Regs // before the instruction that it executes now
-	sig int  // that was delivered with it, or 0
-	raw unix.PtraceRegs
+	*thread
+	at  registers // before the instruction that it executes now
+	sig int       // that was delivered with it, or 0
 }
 
-// DWARF numbers of what system calls have their number and arguments in (System V ABI for AMD64, figure 3.36 and A.2.1).
+// DWARF numbers of registers of system calls: the number and arguments (System V ABI for AMD64, figure 3.36 and A.2.1).
 const (
 	rax = 0
 	rdx = 1
 	rdi = 5
 )
 
-// Trace runs a program and follows it until it ends, or has made the steps that were asked for: then it is killed.
-// With the report comes the program's exit status, or 128 and the number of the signal that has ended it. After an
-// error, the report is nil if the program could not be started.
-func Trace(cmd *exec.Cmd, opt Options) (*Report, int, error) {
-	unpin, err := pin(opt.CPU)
+// Trace runs a program and follows it until it ends, or has made the steps that opt allows: then it is killed. With the
+// report comes the program's exit status, or 128 and the number of the signal that has ended it. After an error, the
+// report is nil if the program did not start.
+func Trace(ctx context.Context, cmd *exec.Cmd, opt Options) (*Report, int, error) {
+	m, err := newMachine(elf.EM_X86_64, binary.LittleEndian)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer unpin()
+	runtime.LockOSThread() // ptrace is of a thread
+	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	if err := cmd.Start(); err != nil {
 		return nil, 0, err
 	}
+	pid := cmd.Process.Pid
 	defer cmd.Process.Release()
-	p := &process{pid: cmd.Process.Pid, threads: make(map[int]*tracee)}
-	w := newWalk(opt)
-	w.mem = newMemory(p.pid, 0, binary.LittleEndian)
-	w.remap = func() ([]mapping, error) { return readMaps(p.pid) }
-	status, err := p.run(w)
-	return w.finish(), status, err
+	p := &process{walk: newWalk(ctx, m, &procMemory{pid: pid}, opt), pid: pid, threads: make(map[int]*tracee)}
+	p.maps = func() ([]mapping, error) { return readMaps(pid, "x") }
+	status, err := p.run()
+	return p.finish(), status, err
 }
 
 // run makes the steps.
-func (p *process) run(w *Walk) (int, error) {
+func (p *process) run() (int, error) {
 	var ws unix.WaitStatus
-	if _, err := wait(p.pid, &ws); err != nil {
-		return 0, fmt.Errorf("wait4: %w", err)
+	_, err := wait(p.pid, &ws)
+	if err == nil && !ws.Stopped() {
+		err = fmt.Errorf("the program ended before its first instruction (status %#x)", uint32(ws))
 	}
-	if !ws.Stopped() {
-		return 0, fmt.Errorf("the program ended before its first instruction (status %#x)", uint32(ws))
+	if err != nil {
+		return 0, err
 	}
-	err := unix.PtraceSetOptions(p.pid, unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_EXITKILL)
-	if err == nil && w.opt.From != "" {
-		err = toEntry(p.pid, w.opt.From)
+	err = unix.PtraceSetOptions(p.pid, unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_EXITKILL)
+	if err == nil && p.opt.Entry {
+		err = toEntry(p.pid)
 	}
 	if err == nil {
-		err = p.begin(w, p.pid)
+		err = p.begin(p.pid)
 	}
 	status, killed := 0, false
 	for len(p.threads) > 0 || err != nil {
-		if !killed && (err != nil || w.enough()) {
+		if !killed && (err != nil || p.enough()) {
 			killed = true
 			unix.Kill(p.pid, unix.SIGKILL)
 		}
 		pid, e := wait(-1, &ws)
 		if e != nil {
-			return status, errors.Join(err, fmt.Errorf("wait4: %w", e))
+			return status, errors.Join(err, e)
 		}
 		if !ws.Stopped() {
 			if pid == p.pid && !killed {
@@ -88,7 +91,7 @@ func (p *process) run(w *Walk) (int, error) {
 				}
 			}
 			if t := p.threads[pid]; t != nil {
-				w.end(t.Thread)
+				t.stack.owner = nil
 				delete(p.threads, pid)
 			}
 			if pid == p.pid {
@@ -99,91 +102,85 @@ func (p *process) run(w *Walk) (int, error) {
 		if killed {
 			continue
 		}
-		e = p.stopped(w, pid, ws)
-		if e == unix.ESRCH { // it was killed meanwhile
-			continue
+		if e = p.stopped(pid, ws); e != unix.ESRCH { // killed meanwhile
+			err = e
 		}
-		err = e
 	}
 	return status, err
 }
 
-// wait waits for a thread, in a way that Go's scheduler takes no part in.
+// wait waits for a child of this thread, or one of its threads. A raw system call keeps Go's scheduler out of it.
 func wait(pid int, ws *unix.WaitStatus) (int, error) {
 	for {
-		n, _, e := unix.RawSyscall6(unix.SYS_WAIT4, uintptr(pid), uintptr(unsafe.Pointer(ws)), unix.WALL, 0, 0, 0)
+		const options = unix.WALL | unix.WNOTHREAD
+		n, _, e := unix.RawSyscall6(unix.SYS_WAIT4, uintptr(pid), uintptr(unsafe.Pointer(ws)), options, 0, 0, 0)
 		if e == 0 {
 			return int(n), nil
 		}
 		if e != unix.EINTR {
-			return 0, e
+			return 0, fmt.Errorf("wait4: %w", e)
 		}
 	}
 }
 
-// ptrace makes a request whose argument is a number.
-func ptrace(request, pid int, data int) error {
-	if _, _, e := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(pid), 0, uintptr(data), 0, 0); e != 0 {
+// ptrace makes a request.
+func ptrace(request, pid int, data uintptr) error {
+	if _, _, e := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(pid), 0, data, 0, 0); e != 0 {
 		return e
 	}
 	return nil
 }
 
-// read reads the registers.
+// read reads the registers (System V ABI for AMD64, figure 3.36).
 func (t *tracee) read(pid int) error {
-	r := &t.raw
-	if _, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETREGS, uintptr(pid), 0, uintptr(unsafe.Pointer(r)), 0, 0); e != 0 {
-		return e
-	}
-	// System V ABI for AMD64, figure 3.36.
-	d := &t.at.R
-	d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7] = r.Rax, r.Rdx, r.Rcx, r.Rbx, r.Rsi, r.Rdi, r.Rbp, r.Rsp
-	d[8], d[9], d[10], d[11], d[12], d[13], d[14], d[15] = r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15
-	t.at.PC = r.Rip
-	return nil
+	var r unix.PtraceRegs
+	err := ptrace(unix.PTRACE_GETREGS, pid, uintptr(unsafe.Pointer(&r)))
+	copy(t.at.r[:], []uint64{
+		r.Rax, r.Rdx, r.Rcx, r.Rbx, r.Rsi, r.Rdi, r.Rbp, r.Rsp, r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15,
+	})
+	t.at.pc = r.Rip
+	return err
 }
 
 // begin starts with a new image.
-func (p *process) begin(w *Walk, pid int) error {
-	for _, t := range p.threads {
-		w.end(t.Thread)
-	}
+func (p *process) begin(pid int) error {
 	clear(p.threads)
-	w.stacks = nil
-	maps, err := w.remap()
-	if err != nil {
+	p.stacks = nil
+	if err := p.mapped(); err != nil {
 		return err
 	}
-	if w.mapped(maps); w.m == nil {
-		return errors.New("the program is no 64-bit ELF file of a machine that SFrame is for")
+	if err := p.thread(pid); err != nil {
+		return err
 	}
-	return p.thread(w, pid)
+	if s := p.threads[pid].last; s.module == nil || s.module.file == nil {
+		return errors.New("not a 64-bit ELF file for amd64")
+	}
+	return nil
 }
 
 // thread starts with a new thread.
-func (p *process) thread(w *Walk, pid int) error {
+func (p *process) thread(pid int) error {
 	t := &tracee{}
 	if err := t.read(pid); err != nil {
 		return err
 	}
-	t.Thread = w.start(&t.at, true)
+	t.thread = p.start(&t.at)
 	p.threads[pid] = t
-	w.Threads++
-	w.Step(t.Thread, &t.at)
+	p.step(t.thread, &t.at)
 	return ptrace(unix.PTRACE_SINGLESTEP, pid, 0)
 }
 
 // stopped looks at a thread that has stopped, and lets it go on.
-func (p *process) stopped(w *Walk, pid int, ws unix.WaitStatus) error {
+func (p *process) stopped(pid int, ws unix.WaitStatus) error {
 	t := p.threads[pid]
 	sig := int(ws.StopSignal())
 	switch event := int(ws) >> 16; {
 	case event == unix.PTRACE_EVENT_EXEC:
-		return p.begin(w, pid)
+		return p.begin(pid)
 	case event != 0:
 		return ptrace(unix.PTRACE_SINGLESTEP, pid, 0)
 	case t == nil:
-		return p.thread(w, pid)
+		return p.thread(pid)
 	case sig != int(unix.SIGTRAP) || t.last != nil && t.last.class >= kernel && !stepped(pid):
 		return t.deliver(pid, sig)
 	}
@@ -192,142 +189,100 @@ func (p *process) stopped(w *Walk, pid int, ws unix.WaitStatus) error {
 		return err
 	}
 	if t.sig != 0 {
-		t.handler(w, &from)
+		p.handler(t, &from)
 		t.sig = 0
 	}
 	if t.last != nil && t.last.class == kernel {
-		switch n := from.R[rax]; {
+		switch n := from.r[rax]; {
 		case n == unix.SYS_MUNMAP || n == unix.SYS_MREMAP,
-			(n == unix.SYS_MMAP || n == unix.SYS_MPROTECT) && from.R[rdx]&unix.PROT_EXEC != 0:
-			w.stale = true
+			(n == unix.SYS_MMAP || n == unix.SYS_MPROTECT) && from.r[rdx]&unix.PROT_EXEC != 0:
+			p.stale = true
 		}
 	}
-	w.Step(t.Thread, &t.at)
+	p.step(t.thread, &t.at)
 	return ptrace(unix.PTRACE_SINGLESTEP, pid, 0)
 }
 
-// siginfo is how the kernel fills a siginfo_t of SIGTRAP.
+// siginfo is a siginfo_t, as the kernel fills it for SIGTRAP.
 type siginfo struct {
 	signo, errno, code int32
 	_                  [116]byte
 }
 
-func getSiginfo(pid int) (siginfo, error) {
-	var s siginfo
-	if _, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GETSIGINFO, uintptr(pid), 0, uintptr(unsafe.Pointer(&s)), 0, 0); e != 0 {
-		return s, e
-	}
-	return s, nil
+func readSiginfo(pid int) (s siginfo, err error) {
+	err = ptrace(unix.PTRACE_GETSIGINFO, pid, uintptr(unsafe.Pointer(&s)))
+	return s, err
 }
 
 // stepped reports whether a SIGTRAP is that of a step (TRAP_BRKPT after a system call, or TRAP_TRACE), and not one that
 // the program wants.
 func stepped(pid int) bool {
-	s, err := getSiginfo(pid)
+	s, err := readSiginfo(pid)
 	return err == nil && (s.code == 1 || s.code == 2)
 }
 
 // deliver gives a thread its signal.
 func (t *tracee) deliver(pid, sig int) error {
-	if _, err := getSiginfo(pid); err != nil {
-		sig = 0 // it was stopped by one that it has got already
+	if _, err := readSiginfo(pid); err != nil {
+		sig = 0 // the thread was stopped by a signal that it has
 	}
 	t.sig = sig
-	return ptrace(unix.PTRACE_SINGLESTEP, pid, sig)
+	return ptrace(unix.PTRACE_SINGLESTEP, pid, uintptr(sig))
 }
 
 // handler notes that a signal handler begins, if one does. The kernel has put a struct rt_sigframe on the stack.
-func (t *tracee) handler(w *Walk, from *Regs) {
+func (p *process) handler(t *tracee, from *registers) {
 	const (
 		rbpAt = 128
 		rspAt = 168
 		ripAt = 176
 	)
-	sp := t.at.R[w.m.sp]
-	if t.at.R[rdi] != uint64(t.sig) || sp == from.R[w.m.sp] {
+	sp, before := t.at.r[p.m.SP], from.r[p.m.SP]
+	if t.at.r[rdi] != uint64(t.sig) || sp == before {
 		return
 	}
-	rsp, rip, err := w.mem.Words(sp+rspAt, sp+ripAt)
+	rbp, _ := p.word(sp + rbpAt)
+	rsp, _ := p.word(sp + rspAt)
 	// A system call that is made again begins with its instruction, of 2 bytes.
-	if err != nil || rsp != from.R[w.m.sp] || rip != from.PC && rip+2 != from.PC {
-		return
-	}
-	rbp, _, err := w.mem.Words(sp+rbpAt, sp)
-	if err == nil {
-		w.signal(t.Thread, &t.at, caller{rsp, rip, rbp})
+	if rip, ok := p.word(sp + ripAt); ok && rsp == before && (rip == from.pc || rip+2 == from.pc) {
+		p.signal(t.thread, &t.at, caller{rsp, rip, rbp})
 	}
 }
 
-// toEntry lets a program run to the entry point of a file: either the kernel or the loader has it in memory by then.
-func toEntry(pid int, file string) error {
-	f, err := elf.Open(file)
-	if err != nil {
-		return err
+// toEntry lets the program run to its entry point.
+func toEntry(pid int) error {
+	const atEntry = 9 // AT_ENTRY
+	entry := uintptr(auxv(pid, atEntry))
+	var old [1]byte
+	if _, err := unix.PtracePeekText(pid, entry, old[:]); err != nil {
+		return fmt.Errorf("entry point %#x: %w", entry, err)
 	}
-	f.Close()
-	var entry uint64
-	for entry == 0 {
-		// At the end of a system call that was to map it, or of execve.
-		err := eachMap(pid, func(m mapping, perms string) {
-			if m.path != file || perms[2] != 'x' {
-				return
-			}
-			for _, p := range f.Progs {
-				if p.Type == elf.PT_LOAD && m.off < p.Off+p.Filesz && m.off+(m.hi-m.lo) > p.Off && f.Entry-p.Vaddr < p.Memsz {
-					entry = m.lo - m.off + p.Off + f.Entry - p.Vaddr
-				}
-			}
-		})
-		if err != nil {
+	if _, err := unix.PtracePokeText(pid, entry, []byte{0xcc}); err != nil {
+		return fmt.Errorf("entry point %#x: %w", entry, err)
+	}
+	var ws unix.WaitStatus
+	for sig := 0; ; sig = int(ws.StopSignal()) {
+		if err := ptrace(unix.PTRACE_CONT, pid, uintptr(sig)); err != nil {
 			return err
 		}
-		if entry == 0 {
-			if err := until(pid, unix.PTRACE_SYSCALL); err != nil {
-				return fmt.Errorf("%s: the program does not load it: %w", file, err)
-			}
+		if _, err := wait(pid, &ws); err != nil {
+			return err
 		}
-	}
-	var old [1]byte
-	if _, err := unix.PtracePeekText(pid, uintptr(entry), old[:]); err != nil {
-		return fmt.Errorf("entry point %#x: %w", entry, err)
-	}
-	if _, err := unix.PtracePokeText(pid, uintptr(entry), []byte{0xcc}); err != nil {
-		return fmt.Errorf("entry point %#x: %w", entry, err)
-	}
-	if err := until(pid, unix.PTRACE_CONT); err != nil {
-		return err
+		if !ws.Stopped() {
+			return errors.New("the program ended before its entry point")
+		}
+		if ws.StopSignal() == unix.SIGTRAP {
+			break
+		}
 	}
 	var r unix.PtraceRegs
 	if err := unix.PtraceGetRegs(pid, &r); err != nil {
 		return err
 	}
-	if r.Rip != entry+1 {
-		return fmt.Errorf("the program stopped at %#x, before its entry point", r.Rip)
-	}
-	r.Rip = entry
+	r.Rip = uint64(entry)
 	if err := unix.PtraceSetRegs(pid, &r); err != nil {
 		return err
 	}
-	_, err = unix.PtracePokeText(pid, uintptr(entry), old[:])
+	_, err := unix.PtracePokeText(pid, entry, old[:])
 	return err
-}
-
-// until lets a program run until its next SIGTRAP. It gets other signals.
-func until(pid, request int) error {
-	for sig := 0; ; {
-		if err := ptrace(request, pid, sig); err != nil {
-			return err
-		}
-		var ws unix.WaitStatus
-		if _, err := wait(pid, &ws); err != nil {
-			return err
-		}
-		if !ws.Stopped() {
-			return errors.New("it ended before")
-		}
-		if ws.StopSignal() == unix.SIGTRAP {
-			return nil
-		}
-		sig = int(ws.StopSignal())
-	}
 }

@@ -32,29 +32,27 @@ func lies(t *testing.T, n int) string {
 
 func trace(t *testing.T, opt Options, args ...string) *Report {
 	t.Helper()
-	opt.CPU = -1
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stderr = os.Stderr
-	r, status, err := Trace(cmd, opt)
+	r, status, err := Trace(t.Context(), cmd, opt)
 	if err != nil || status != 0 {
 		t.Fatalf("%v: exit status %d, %v", args, status, err)
 	}
 	return r
 }
 
-// found returns what a report has of functions, as text.
+// found returns the findings as text.
 func found(r *Report) []string {
 	var s []string
-	for _, f := range r.Functions {
-		for _, p := range f.Places {
-			s = append(s, fmt.Sprintf("%s %s +%d..+%d %s: %s; %s; %d %d", f.Side, f.Name, p.Offset, p.Offset+p.Last-p.Begin, p.What, p.Says, p.Truth, p.Steps, p.Confirmed))
-		}
+	for _, f := range r.Findings {
+		s = append(s, fmt.Sprintf("%s %s +%d..+%d %s: %s; %s; %d %d",
+			f.Side, f.Function, f.Offset, f.Offset+f.Last-f.Begin, f.Wrong, f.Says, f.Truth, f.Steps, f.Confirmed))
 	}
 	return s
 }
 
-// TestLies expects each lie of a program to be found at its instructions, no other one, and none in the same program with CFI that is
-// right. The steps are those that one counts in the source.
+// TestLies finds each lie of a program at its instructions, and none in the same program with CFI that is right. The
+// numbers of steps are counted in the source.
 func TestLies(t *testing.T) {
 	made := Options{Made: []sframe.Version{sframe.V2, sframe.V3}}
 	r := trace(t, made, lies(t, 1))
@@ -65,22 +63,22 @@ func TestLies(t *testing.T) {
 		"CFI epilogue +5..+5 address: CFA rbp+16, rbp *(c-16); the CFA is rsp+8; 1 1",
 	}
 	if got := found(r); !slices.Equal(got, want) {
-		t.Errorf("found\n%s\nexpected\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	// 8 of _start, two times 10 of honest, 5 of liar, 5 of keeper, 4 of epilogue.
-	if r.Steps != 42 || r.Outermost != 8 || r.Right != 42-8-6 || r.Wrong() != 6 || r.Calls != 5 || r.Returns != 5 || r.Unknown != 0 || r.Silent != 0 {
-		t.Errorf("%d steps, %d outermost, %d right, %d wrong, %d calls, %d returns, %d unknown, %d silent",
-			r.Steps, r.Outermost, r.Right, r.Wrong(), r.Calls, r.Returns, r.Unknown, r.Silent)
+	if r.Steps != 42 || r.Outermost != 8 || r.Calls != 5 || r.Returns != 5 || r.Unknown != 0 || r.Silent != 0 {
+		t.Errorf("%d steps, %d outermost, %d calls, %d returns, %d unknown, %d silent",
+			r.Steps, r.Outermost, r.Calls, r.Returns, r.Unknown, r.Silent)
 	}
-	for _, s := range r.Sections[1:] {
-		if s.Right != 28 || s.Repeats != 6 || s.Faults != 0 || s.Gaps != 0 {
-			t.Errorf("V%d: %+v", s.Version, s)
-		}
+	section := Side{Right: 28, Repeats: 6}
+	if r.Sides != [sides]Side{{Right: 28, Wrong: 6}, {}, section, section} {
+		t.Errorf("%+v", r.Sides)
 	}
 
 	r = trace(t, made, lies(t, 0))
-	if got := found(r); got != nil || r.Right != 34 || r.Sections[1].Right != 34 || r.Sections[2].Right != 34 || r.Sections[0].Right != 0 {
-		t.Errorf("found in CFI that is right: %v; %d right; %+v", got, r.Right, r.Sections)
+	section = Side{Right: 34}
+	if got := found(r); got != nil || r.Sides != [sides]Side{section, {}, section, section} {
+		t.Errorf("found in CFI that is right: %v; %+v", got, r.Sides)
 	}
 }
 
@@ -99,8 +97,8 @@ func TestFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := trace(t, Options{}, prog)
-	if r.Faults() != 0 || r.Sections[1].Right != 34 {
-		t.Errorf("before the change: %+v", r.Sections)
+	if r.Faults() != 0 || r.Sides[sframe.V2].Right != 34 {
+		t.Errorf("before the change: %+v", r.Sides)
 	}
 	// From +1 on, the CFA of honest is SP (bit 0) + 16.
 	row := []byte{1, 1 | 1<<1, 16}
@@ -112,18 +110,18 @@ func TestFault(t *testing.T) {
 	}
 	r = trace(t, Options{}, prog)
 	want := []string{"SFrame V2 honest +1..+10 CFA, RA: CFA rsp+24; the CFA is rsp+16; 16 16"}
-	if got := found(r); !slices.Equal(got, want) || r.Faults() != 16 || r.Wrong() != 0 {
-		t.Errorf("found %q, expected %q; %d faults, %d wrong", got, want, r.Faults(), r.Wrong())
+	if got := found(r); !slices.Equal(got, want) || r.Faults() != 16 || r.Sides[0].Wrong != 0 {
+		t.Errorf("found %q, want %q; %d faults, %d wrong", got, want, r.Faults(), r.Sides[0].Wrong)
 	}
 }
 
 // TestJumps follows longjmp, signal handlers, faults, other stacks and threads: the CFI of a compiler is right there, too.
 func TestJumps(t *testing.T) {
 	prog := build(t, "gcc", "-O2", "-pthread", "../stepping/testdata/jumps.c")
-	r := trace(t, Options{From: prog}, prog, "1")
-	for _, f := range r.Functions {
+	r := trace(t, Options{Entry: true}, prog, "1")
+	for _, f := range r.Findings {
 		if f.File == prog || f.Side != "CFI" {
-			t.Errorf("%s %s", f.Name, f.Side)
+			t.Errorf("%+v", f)
 		}
 	}
 	// In the source: 5 + 3 + 5 + 3 signals, 4 threads and the first one, 10 + 3 + 3 jumps, of which three lead to the other stack.
@@ -138,25 +136,24 @@ func TestJumps(t *testing.T) {
 // TestExceptions follows an unwinder to the handlers.
 func TestExceptions(t *testing.T) {
 	prog := build(t, "g++", "-O2", "../stepping/testdata/throws.cc")
-	r := trace(t, Options{From: prog, Steps: 300000, Made: []sframe.Version{sframe.V3}}, prog, "1000000")
+	r := trace(t, Options{Entry: true, Steps: 300000, Made: []sframe.Version{sframe.V3}}, prog, "1000000")
 	if r.Steps != 300000 || r.Jumps < 10 || r.Faults() != 0 {
 		t.Errorf("%d steps, %d jumps, %d faults", r.Steps, r.Jumps, r.Faults())
 	}
-	for _, f := range r.Functions {
+	for _, f := range r.Findings {
 		if f.File == prog || strings.Contains(f.File, "libstdc++") {
-			t.Errorf("%s of %s: %+v", f.Name, f.File, f.Places)
+			t.Errorf("%+v", f)
 		}
 	}
 }
 
 // TestNotAProgram expects errors that say what is wrong.
 func TestNotAProgram(t *testing.T) {
-	if _, _, err := Trace(exec.Command("/nowhere"), Options{CPU: -1}); err == nil {
-		t.Error("a program that is not there was followed")
+	if _, _, err := Trace(t.Context(), exec.Command("/nowhere"), Options{}); err == nil {
+		t.Error("a missing program was followed")
 	}
-	prog := lies(t, 0)
-	_, _, err := Trace(exec.Command(prog), Options{CPU: -1, From: "/bin/sh"})
-	if err == nil || !strings.Contains(err.Error(), "does not load it") {
-		t.Errorf("entry point of another program: %v", err)
+	other := build(t, "gcc", "-m32", "-nostdlib", "-static", "-Wl,-e,0", "-x", "c", "/dev/null")
+	if _, _, err := Trace(t.Context(), exec.Command(other), Options{}); err == nil || !strings.Contains(err.Error(), "64-bit") {
+		t.Errorf("a 32-bit program: %v", err)
 	}
 }

@@ -1,79 +1,81 @@
-// Package stepping runs well-known programs one instruction at a time, and compares at each step what their .sframe
-// says with what the processor does.
+// Package stepping runs programs one instruction at a time, and compares their .sframe and call frame information with
+// what the processor does (lab/step).
 //
-// Usage: scripts/lab step [--steps N] [--other N] [--quick] [--all] [--only NAME] [--jobs N]
+// On amd64 these are bash, Python, Perl, SQLite, git, gdb, GCC's cc1, libcrypto, libgcrypt, and programs in C++, Go and
+// Rust; one jumps, switches stacks and gets signals. Copies of them, of their libraries and of ld.so are converted and
+// run. Programs for other ABIs run under QEMU.
 //
-//	[--markdown FILE]
-//
-// On amd64 (--steps, of all programs together) under ptrace: bash, Python, Perl, SQLite, git, gdb, GCC's cc1,
-// libcrypto, libgcrypt, gpg, x264, dav1d, ffmpeg, programs in C++, Go and Rust, and one that jumps, switches stacks and
-// gets signals. Copies of them, of their libraries and of ld.so are converted in a temporary folder, and run from
-// there. On other ABIs (--other, on each) under QEMU, which scripts/peers installs, with the cross compilers of this
-// machine.
-//
-// Every difference is somebody's: one of the .sframe is a failure. The others, where the CFI itself is wrong, are
-// summed up by function with --markdown: docs/truth.md is made by --steps 100000000, which takes some hours on a
-// machine that is a guest, and an hour or less otherwise.
-//
-// --quick makes a million steps of small programs, and 20,000 on each other ABI. Programs that are not installed are
-// listed; with --all they are failures. Needs go, gcc and g++.
+// A wrong answer of .sframe is a failure, unless it repeats the call frame information. With --verbose each program's
+// wrong answers are listed: docs/truth.md has them. With $CFI2SFRAME_REQUIRE_PEERS a missing program is a failure.
 package stepping
 
 import (
 	"context"
 	"fmt"
-	"math"
+	"maps"
 	"os"
-	"os/exec"
 	"os/signal"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"cfi2sframe/internal/testkit/suite"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/lab/step"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
 )
 
-type options struct {
-	steps, other  uint64
-	quick, strict bool
-	only          string
-	markdown      string
-	peers         string
-	jobs          int
-}
+// emulated is how many times fewer steps programs make under QEMU, where a step takes longer.
+const emulated = 20
 
 // Command returns the subcommand.
 func Command() *kit.Command {
-	var opt options
 	c := kit.New("step", "", 0, 0)
-	c.Uint64Var(&opt.steps, "steps", 1e7, "make `N` steps on amd64, of all programs together")
-	c.Uint64Var(&opt.other, "other", 1e6, "make `N` steps on each other ABI, under QEMU; 0 for none")
-	c.BoolVar(&opt.quick, "quick", false, "a million steps on amd64 and 20,000 on each other ABI, of small programs")
-	c.BoolVar(&opt.strict, "all", false, "programs that are not installed are failures")
-	c.StringVar(&opt.only, "only", "", "only the subject of this `NAME`")
-	c.StringVar(&opt.markdown, "markdown", "", "write the functions whose CFI is wrong to `FILE`")
-	c.StringVar(&opt.peers, "peers", "/var/cache/cfi2sframe-peers", "`DIR` of the systems of scripts/peers")
-	c.IntVar(&opt.jobs, "jobs", 2, "programs at a time, each on a processor of its own")
+	steps := c.Uint64("steps", 1e6, "follow `N` instructions of each program, and N/20 under QEMU")
+	quick := c.Bool("quick", false, "follow 250,000 instructions of small programs")
+	only := c.StringSlice("only", nil, "the programs or ABIs of these `NAMES`")
+	verbose := c.BoolP("verbose", "v", false, "list the wrong answers of each program")
+	jobs := c.Int("jobs", 2, "programs at a time, each on one processor")
 	c.Run = func([]string) error {
-		cleanEnvironment()
-		if opt.quick {
-			opt.steps, opt.other = 1e6, 20000
-		}
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		ok, err := run(ctx, opt)
-		if err == nil && !ok {
-			err = kit.ErrFound
+		cleanEnvironment()
+		w, err := newWorkshop()
+		if err != nil {
+			return err
 		}
-		return err
+		defer os.RemoveAll(w.dir)
+		if *quick {
+			*steps = 250_000
+		}
+		list := slices.DeleteFunc(slices.Clone(programs), func(p program) bool {
+			named := len(*only) == 0 || slices.Contains(*only, p.name) || slices.Contains(*only, p.abi)
+			return !named || *quick && !p.quick
+		})
+		t := &totals{verbose: *verbose, byABI: make(map[string]*step.Report)}
+		_ = kit.Each(*jobs, list, func(cpu int, p program) error {
+			if ctx.Err() == nil {
+				start := time.Now()
+				r, err := w.follow(ctx, &p, *steps, cpu)
+				t.add(&p, r, err, time.Since(start))
+			}
+			return nil
+		})
+		t.print()
+		if t.failed {
+			return kit.ErrFound
+		}
+		return ctx.Err()
 	}
 	return c
 }
 
-// cleanEnvironment removes what changes programs.
+// cleanEnvironment removes variables that change programs.
 func cleanEnvironment() {
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
@@ -86,137 +88,69 @@ func cleanEnvironment() {
 	os.Setenv("LC_ALL", "C")
 }
 
-// A result is the report on a subject.
-type result struct {
-	Subject string
-	Version string // of what was followed, as its package has it
-	ABI     string
-	Seconds float64
-	Exit    int `json:"exit_status"`
-	// Packages are those that files are of, with their versions.
-	Packages map[string]string
-	*step.Report
+// pin keeps this thread, and the processes that it starts, on a processor: a program and its follower run by turns, and
+// waking another processor takes longer.
+func pin(cpu int) {
+	var set unix.CPUSet
+	set.Set(cpu)
+	_ = unix.SchedSetaffinity(0, &set) // a processor that is not available costs time only
 }
 
-func run(ctx context.Context, opt options) (bool, error) {
-	dir, err := os.MkdirTemp("", "step-")
-	if err != nil {
-		return false, err
-	}
-	defer os.RemoveAll(dir)
-	results, ok, err := follow(ctx, opt, dir)
-	if err != nil {
-		return false, err
-	}
-	sort.Slice(results, func(i, j int) bool {
-		a, b := results[i], results[j]
-		return a.ABI < b.ABI || a.ABI == b.ABI && a.Subject < b.Subject
-	})
-	if !summary(os.Stdout, results) {
-		ok = false
-	}
-	if opt.markdown != "" {
-		if err := markdown(opt.markdown, results); err != nil {
-			return false, err
-		}
-	}
-	return ok, nil
-}
-
-// A pool is what is left of the steps that all programs make together.
-type pool struct {
+// totals are the results of all programs.
+type totals struct {
 	sync.Mutex
-	left, weight float64
+	verbose, failed bool
+	byABI           map[string]*step.Report
 }
 
-// take returns the share of a subject. What one does not use is for those after it.
-func (p *pool) take(weight float64) uint64 {
-	p.Lock()
-	defer p.Unlock()
-	n := math.Ceil(p.left * weight / p.weight)
-	p.left -= n
-	p.weight -= weight
-	return uint64(max(n, 0))
-}
-
-func (p *pool) give(n uint64) {
-	p.Lock()
-	p.left += float64(n)
-	p.Unlock()
-}
-
-// follow follows all subjects.
-func follow(ctx context.Context, opt options, dir string) (results []*result, ok bool, err error) {
-	w, err := newWorkshop(dir, !opt.quick)
-	if err != nil {
-		return nil, false, err
+// add prints and counts the result of a program.
+func (t *totals) add(p *program, r *step.Report, err error, took time.Duration) {
+	t.Lock()
+	defer t.Unlock()
+	status := "ok  "
+	switch {
+	case err == errMissing:
+		fmt.Printf("none  %s %s: not installed\n", p.abi, p.name)
+		t.failed = t.failed || os.Getenv(suite.Require) != ""
+		return
+	case err != nil:
+		fmt.Printf("FAIL  %s %s: %v\n", p.abi, p.name, err)
+		t.failed = true
+		return
+	case r.Faults() > 0:
+		status, t.failed = "FAIL", true
 	}
-	ok = true
-	var mu sync.Mutex
-	note := func(r *result, line string, good bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Println(line)
-		ok = ok && good
-		if r != nil {
-			results = append(results, r)
+	fmt.Printf("%s  %s %s: %s steps, CFI wrong in %s, SFrame by itself in %s; %.0f s\n", status, p.abi, p.name,
+		report.Digits(r.Steps), report.Digits(r.Sides[0].Wrong), report.Digits(r.Faults()), took.Seconds())
+	if t.verbose || r.Faults() > 0 {
+		_ = r.Text(os.Stdout, -1)
+	}
+	sum := t.byABI[p.abi]
+	if sum == nil {
+		sum = new(step.Report)
+		t.byABI[p.abi] = sum
+	}
+	sum.Steps += r.Steps
+	sum.Silent += r.Silent
+	for i, s := range r.Sides {
+		sum.Sides[i].Right += s.Right
+		sum.Sides[i].Wrong += s.Wrong
+		sum.Sides[i].Repeats += s.Repeats
+		sum.Sides[i].Gaps += s.Gaps
+	}
+}
+
+// print prints the sums for each ABI.
+func (t *totals) print() {
+	table := kit.NewTable(os.Stdout, "ABI", ">steps", ">CFI right", ">CFI wrong", ">no CFI",
+		">V2 right", ">V2 wrong", ">V3 right", ">V3 wrong")
+	for _, abi := range slices.Sorted(maps.Keys(t.byABI)) {
+		r := t.byABI[abi]
+		cells := []any{abi}
+		cfi, v2, v3 := r.Sides[0], r.Sides[sframe.V2], r.Sides[sframe.V3]
+		for _, n := range []uint64{r.Steps, cfi.Right, cfi.Wrong, r.Silent, v2.Right, v2.Wrong, v3.Right, v3.Wrong} {
+			cells = append(cells, report.Digits(n))
 		}
+		table.Row(cells...)
 	}
-	var list []subject
-	p := pool{left: float64(opt.steps)}
-	for _, s := range subjects {
-		if opt.only != "" && s.name != opt.only || opt.quick && !s.quick {
-			continue
-		}
-		list = append(list, s)
-		p.weight += s.weight
-	}
-	queue := make(chan subject)
-	var wg sync.WaitGroup
-	for cpu := range opt.jobs {
-		wg.Go(func() {
-			for s := range queue {
-				steps := p.take(s.weight)
-				if steps == 0 {
-					continue
-				}
-				start := time.Now()
-				r, err := w.amd64(ctx, s, steps, cpu)
-				switch {
-				case err == errMissing:
-					p.give(steps)
-					note(nil, fmt.Sprintf("none  %s: not installed", s.name), !opt.strict)
-				case err != nil:
-					p.give(steps)
-					note(nil, fmt.Sprintf("FAIL  %s: %v", s.name, err), false)
-				default:
-					if r.Steps < steps {
-						p.give(steps - r.Steps)
-					}
-					r.Seconds = time.Since(start).Seconds()
-					note(r, line(r), r.Faults() == 0)
-				}
-			}
-		})
-	}
-	for _, s := range list {
-		queue <- s
-	}
-	close(queue)
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
-		return results, false, err
-	}
-	if opt.other > 0 {
-		w.others(ctx, opt, note)
-	}
-	return results, ok, ctx.Err()
-}
-
-// command returns a command that ends with ctx.
-func command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 10 * time.Second
-	return cmd
 }

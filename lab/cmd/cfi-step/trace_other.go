@@ -3,11 +3,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 
 	"cfi2sframe/lab/step"
 )
 
-func trace([]string, step.Options) (*step.Report, int, error) {
-	return nil, 0, errors.New("programs can be followed on Linux on amd64 only")
+func trace(context.Context, []string, step.Options) (*step.Report, int, error) {
+	return nil, 0, errors.New("cfi-step needs Linux on amd64")
 }

@@ -12,6 +12,11 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#ifdef __aarch64__
+/* libgcc's: atomic operations without loops, which do not end when each instruction is a step of QEMU's. */
+_Bool __aarch64_have_lse_atomics = 1;
+#endif
+
 static jmp_buf plain;
 static sigjmp_buf masked;
 static volatile int handled, switched, *volatile nowhere = (int *)8;

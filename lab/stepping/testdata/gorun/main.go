@@ -1,5 +1,4 @@
-// Command gorun keeps Go's runtime busy, as many times as its argument says: goroutines whose stacks grow, channels, panics,
-// garbage.
+// Command gorun keeps Go's runtime busy, N times: goroutines whose stacks grow, channels, panics, garbage.
 package main
 
 import (
