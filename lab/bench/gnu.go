@@ -72,7 +72,8 @@ func compareFile(t kit.Table, tool, out, path string, rounds int) error {
 		slices.Sort(times[i])
 		ns[i] = float64(times[i][rounds/2].Nanoseconds()) / float64(len(pcs))
 	}
-	t.Row(filepath.Base(path), "V"+version, sizes[0], sizes[1], sizes[2], fmt.Sprintf("%.3f", float64(sizes[2])/float64(sizes[0])),
+	t.Row(filepath.Base(path), "V"+version, sizes[0], sizes[1], sizes[2],
+		fmt.Sprintf("%.3f", float64(sizes[2])/float64(sizes[0])),
 		fmt.Sprintf("%d, %d, %d", sections[0].Len(), sections[1].Len(), sections[2].Len()),
 		fmt.Sprintf("%.0f", ns[0]), fmt.Sprintf("%.0f", ns[1]), fmt.Sprintf("%.0f", ns[2]),
 		fmt.Sprintf("%.2f, %.2f", ns[2]/ns[0], ns[2]/ns[1]))

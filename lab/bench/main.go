@@ -45,9 +45,10 @@ func Command() *kit.Command {
 }
 
 func run(tool, dir string, rounds int, files []string) error {
-	fmt.Printf("%d processors, medians of %d; times in ms, wall / CPU; memory is the peak in MiB\n\n", runtime.NumCPU(), rounds)
-	t := kit.NewTable(os.Stdout, "file", "MB", "functions", "cp", "objcopy", "readelf", "no verify", "cfi2sframe", "memory",
-		"x cp", "objcopy + readelf")
+	fmt.Printf("%d processors, medians of %d; times in ms, wall / CPU; memory is the peak in MiB\n\n",
+		runtime.NumCPU(), rounds)
+	t := kit.NewTable(os.Stdout, "file", "MB", "functions", "cp", "objcopy", "readelf", "no verify",
+		"cfi2sframe", "memory", "x cp", "objcopy + readelf")
 	for _, f := range files {
 		if err := file(t, tool, dir, f, rounds); err != nil {
 			return fmt.Errorf("%s: %w", f, err)
@@ -113,7 +114,8 @@ func once(command []string) (usage, error) {
 		return usage{}, fmt.Errorf("%s: %w\n%s", cmd, err, errs.String())
 	}
 	wall, state := time.Since(start), cmd.ProcessState
-	return usage{wall, state.UserTime() + state.SystemTime(), float64(state.SysUsage().(*syscall.Rusage).Maxrss) / 1024}, nil
+	memory := float64(state.SysUsage().(*syscall.Rusage).Maxrss) / 1024
+	return usage{wall, state.UserTime() + state.SystemTime(), memory}, nil
 }
 
 // file writes the row of one file.
@@ -191,7 +193,8 @@ func start(tool, dir string) error {
 	fmt.Println()
 	t := kit.NewTable(os.Stdout, fmt.Sprint("medians of ", startRounds), "wall / CPU", "x nothing")
 	for i, name := range []string{"a Go program that does nothing", "cfi2sframe --version", "cfi2sframe " + small} {
-		t.Row(name, fmt.Sprintf("%.2f / %.2f", ms(m[i].wall), ms(m[i].cpu)), fmt.Sprintf("%.2f", ratio(m[i].wall, m[0].wall)))
+		u := m[i]
+		t.Row(name, fmt.Sprintf("%.2f / %.2f", ms(u.wall), ms(u.cpu)), fmt.Sprintf("%.2f", ratio(u.wall, m[0].wall)))
 	}
 	return nil
 }
@@ -221,15 +224,27 @@ func series(tool, dir string, rounds int) error {
 	return nil
 }
 
-// synthetic assembles and links a library of n functions, each with a frame of its own size.
+// synthetic assembles and links a library of n functions with frames of different sizes.
 func synthetic(path string, n int) error {
-	var s strings.Builder
+	const function = `
+	.cfi_startproc
+	push %%rbp
+	.cfi_def_cfa_offset 16
+	.cfi_offset 6, -16
+	mov %%rsp, %%rbp
+	.cfi_def_cfa_register 6
+	sub $%d, %%rsp
+	.skip %d, 0x90
+	leave
+	.cfi_def_cfa 7, 8
+	ret
+	.cfi_endproc
+`
+	var b strings.Builder
 	for i := range n {
-		fmt.Fprintf(&s, "\t.cfi_startproc\n\tpush %%rbp\n\t.cfi_def_cfa_offset 16\n\t.cfi_offset 6, -16\n"+
-			"\tmov %%rsp, %%rbp\n\t.cfi_def_cfa_register 6\n\tsub $%d, %%rsp\n\t.skip %d, 0x90\n\tleave\n\t.cfi_def_cfa 7, 8\n\tret\n\t.cfi_endproc\n",
-			16*(i%7), 3+i%300)
+		fmt.Fprintf(&b, function, 16*(i%7), 3+i%300)
 	}
-	if err := os.WriteFile(path+".s", []byte("\t.text\n"+s.String()), 0o666); err != nil {
+	if err := os.WriteFile(path+".s", []byte(b.String()), 0o666); err != nil {
 		return err
 	}
 	for _, c := range [][]string{{"as", "-o", path + ".o", path + ".s"}, {"ld", "-shared", "-o", path, path + ".o"}} {

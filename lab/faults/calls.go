@@ -10,35 +10,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is done to a system call. Each is done to every call that it can be done to, one in a run.
+// A fault is an action at each system call that it fits, one in a run.
 type fault struct {
-	name  string
-	deed  deed
-	calls []string // nil: all
-	only  func(*call) bool
-	// harmless: the tool copes with it, and the result is the same.
+	name   string
+	action action
+	calls  []string // nil: all
+	only   func(*call) bool
+	// harmless: the result is the same.
 	harmless bool
 }
 
 var faults = []fault{
-	{name: "EIO", deed: deed{fail: unix.EIO}},
-	{name: "ENOSPC", deed: deed{fail: unix.ENOSPC}, calls: []string{
-		"openat", "write", "pwrite64", "copy_file_range", "ftruncate", "fsync", "close", "linkat", "renameat2", "fsetxattr",
+	{name: "EIO", action: action{fail: unix.EIO}},
+	{name: "ENOSPC", action: action{fail: unix.ENOSPC}, calls: []string{
+		"openat", "write", "pwrite64", "copy_file_range", "ftruncate", "fsync", "close", "linkat", "renameat2",
+		"fsetxattr",
 	}},
-	{name: "EPERM", deed: deed{fail: unix.EPERM}, calls: []string{
-		"openat", "linkat", "renameat2", "renameat", "unlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "lgetxattr", "llistxattr",
+	{name: "EPERM", action: action{fail: unix.EPERM}, calls: []string{
+		"openat", "linkat", "renameat2", "renameat", "unlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr",
+		"lgetxattr", "llistxattr",
 	}},
-	{name: "EMFILE", deed: deed{fail: unix.EMFILE}, calls: []string{"openat", "fcntl"}},
-	{name: "EINTR", deed: deed{fail: unix.EINTR}, harmless: true, calls: []string{
-		"openat", "read", "pread64", "write", "pwrite64", "copy_file_range", "ftruncate", "fsync", "close",
-		"fstat", "newfstatat", "lseek", "linkat", "renameat2", "unlinkat", "readlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "lgetxattr", "llistxattr",
-	}, only: func(c *call) bool { return c.name != "lseek" || holes(c) }}, // to set a position asks no file system
-	{name: "half of the bytes", deed: deed{short: true}, harmless: true, calls: []string{"read", "pread64", "write", "pwrite64"}},
-	{name: "end of file", deed: deed{empty: true}, calls: []string{"pread64"}},
-	{name: "no files without names", deed: deed{fail: unix.EOPNOTSUPP}, harmless: true, calls: []string{"openat"}, only: unnamed},
-	{name: "no exchange", deed: deed{fail: unix.EINVAL}, harmless: true, calls: []string{"renameat2"}},
-	{name: "no holes", deed: deed{fail: unix.EINVAL}, harmless: true, calls: []string{"lseek"}, only: holes},
-	{name: "no copying in the kernel", deed: deed{fail: unix.EXDEV}, harmless: true, calls: []string{"copy_file_range"}},
+	{name: "EMFILE", action: action{fail: unix.EMFILE}, calls: []string{"openat", "fcntl"}},
+	{name: "EINTR", action: action{fail: unix.EINTR}, harmless: true, calls: []string{"openat", "read", "pread64",
+		"write", "pwrite64", "copy_file_range", "ftruncate", "fsync", "close", "fstat", "newfstatat", "lseek", "linkat",
+		"renameat2", "unlinkat", "readlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "lgetxattr", "llistxattr",
+	}, only: func(c *call) bool { return c.name != "lseek" || holes(c) }}, // setting a position asks no file system
+	{name: "half of the bytes", action: action{short: true}, harmless: true,
+		calls: []string{"read", "pread64", "write", "pwrite64"}},
+	{name: "end of file", action: action{empty: true}, calls: []string{"pread64"}},
+	{
+		name:     "no files without names",
+		action:   action{fail: unix.EOPNOTSUPP},
+		harmless: true,
+		calls:    []string{"openat"},
+		only:     unnamed,
+	},
+	{name: "no exchange", action: action{fail: unix.EINVAL}, harmless: true, calls: []string{"renameat2"}},
+	{name: "no holes", action: action{fail: unix.EINVAL}, harmless: true, calls: []string{"lseek"}, only: holes},
+	{
+		name:     "no copying in the kernel",
+		action:   action{fail: unix.EXDEV},
+		harmless: true,
+		calls:    []string{"copy_file_range"},
+	},
 }
 
 // unnamed reports whether a call opens a file without a name.
@@ -47,122 +61,124 @@ func unnamed(c *call) bool { return c.args[2]&unix.O_TMPFILE == unix.O_TMPFILE }
 // holes reports whether a call looks for holes.
 func holes(c *call) bool { return c.args[2] == unix.SEEK_DATA || c.args[2] == unix.SEEK_HOLE }
 
-// fits reports whether a fault can be done to a call.
+// fits reports whether a fault can happen at a call.
 func (f *fault) fits(c *call) bool {
 	return (f.calls == nil || slices.Contains(f.calls, c.name)) && (f.only == nil || f.only(c))
 }
 
-// A counter tells how far things are.
-type counter struct {
-	runs, failures int
-	tell           func(error)
-}
-
-// fail counts a failure.
-func (n *counter) fail(err error) {
-	n.failures++
-	n.tell(err)
-}
-
-// each has every system call of the scene fail once, in the given way.
-func (s *scene) each(tool, dir string, f *fault, n *counter) error {
-	for nth := 0; ; nth++ {
-		left, hit := nth, ""
-		out, now, err := s.run(tool, dir, func(c *call) deed {
-			if !f.fits(c) {
-				return deed{}
+// calls lets each system call fail, and kills cfi2sframe at each.
+func (h *harness) calls() error {
+	list := scenarios
+	if h.quick {
+		list = []*scenario{named(scenarios, "existing output"), named(scenarios, "report file")}
+	}
+	if err := h.prepare(list); err != nil {
+		return err
+	}
+	for _, s := range list {
+		runs := h.runs
+		for i := range faults {
+			if err := h.failEach(s, &faults[i]); err != nil {
+				return err
 			}
-			if left--; left != -1 {
-				return deed{}
-			}
-			hit = c.String()
-			return f.deed
-		}, ignore)
+		}
+		failed := h.runs - runs
+		moments, left, err := h.killEach(s)
 		if err != nil {
 			return err
 		}
-		if hit == "" {
-			return nil
+		fmt.Printf(
+			"%s: %d system calls failed; killed at %d; %d of the kills leave a second name\n",
+			s.name,
+			failed,
+			moments,
+			left,
+		)
+	}
+	return nil
+}
+
+// at runs cfi2sframe with an action at the nth call that fits, and returns that call as text, or "" if there is none.
+func (h *harness) at(s *scenario, nth int, fits func(*call) bool, a action, after func(*call)) (
+	hit string, out *outcome, now map[string]string, err error,
+) {
+	out, now, err = h.run(s, func(c *call) action {
+		if !fits(c) {
+			return action{}
 		}
-		n.runs++
+		if nth--; nth != -1 {
+			return action{}
+		}
+		hit = c.String()
+		return a
+	}, after)
+	return hit, out, now, err
+}
+
+// failEach lets each system call of the scenario fail once.
+func (h *harness) failEach(s *scenario, f *fault) error {
+	for nth := 0; ; nth++ {
+		hit, out, now, err := h.at(s, nth, f.fits, f.action, nil)
+		if err != nil || hit == "" {
+			return err
+		}
+		h.runs++
 		if err := s.judge(f, out, now); err != nil {
-			n.fail(&finding{s.name, fmt.Sprintf("%s at %s (call %d)", f.name, hit, nth), err.Error()})
+			h.fail(s, fmt.Sprintf("%s at %s (call %d)", f.name, hit, nth), err)
 		}
 	}
 }
 
-// judge looks at what a run with a fault has done.
-func (s *scene) judge(f *fault, out *outcome, now map[string]string) error {
-	allowed := nothing
-	if out.status.Exited() && strings.Contains(out.stderr, prefix) {
-		// What could not be removed has to be named, and then it is no secret.
-		allowed = func(name string) bool { return strings.HasPrefix(name, prefix) && strings.Contains(out.stderr, name) }
-	}
-	if err := s.whole(now, allowed); err != nil {
+// judge returns an error if a run with a fault did something wrong.
+func (s *scenario) judge(f *fault, out *outcome, now map[string]string) error {
+	left, err := s.whole(now)
+	if err != nil {
 		return err
+	}
+	for _, name := range left { // a message must name it
+		if !out.status.Exited() || !strings.Contains(out.stderr, name) {
+			return fmt.Errorf("%s is left", name)
+		}
 	}
 	if err := s.honest(out, now); err != nil {
 		return err
 	}
 	if f.harmless && (out.status.ExitStatus() != 0 || !maps.Equal(now, s.after)) {
-		return fmt.Errorf("status %d, and stderr %q", out.status.ExitStatus(), out.stderr)
+		return fmt.Errorf("status %d, stderr %q", out.status.ExitStatus(), out.stderr)
 	}
 	return nil
 }
 
-// prefix begins the temporary names.
-const prefix = ".cfi2sframe-"
-
-// window follows the calls of a run, and knows when a file has a second name.
-type window struct{ open bool }
-
-// after looks at a call that was made.
-func (w *window) after(c *call) {
-	if c.ret < 0 {
-		return
-	}
-	switch {
-	case c.name == "linkat" && strings.HasPrefix(c.text(3), prefix), c.name == "openat" && strings.HasPrefix(c.text(1), prefix):
-		w.open = true
-	case c.name == "unlinkat" && strings.HasPrefix(c.text(1), prefix), strings.HasPrefix(c.name, "renameat") && strings.HasPrefix(c.text(1), prefix) && c.args[4]&unix.RENAME_EXCHANGE == 0:
-		w.open = false
-	}
-}
-
-// eachKill kills the tool at every system call of the scene that has to do with files. It returns how
-// many of these moments are such that a second name is left.
-func (s *scene) eachKill(tool, dir string, n *counter) (moments, left int, err error) {
+// killEach kills cfi2sframe at each system call on files. It returns how many of these moments leave a second name.
+func (h *harness) killEach(s *scenario) (moments, left int, err error) {
+	all := func(*call) bool { return true }
 	for nth := 0; ; nth++ {
-		todo, hit := nth, ""
-		w := &window{}
-		out, now, err := s.run(tool, dir, func(c *call) deed {
-			if todo--; todo != -1 {
-				return deed{}
+		second := false // a file has a second name
+		hit, out, now, err := h.at(s, nth, all, action{kill: true}, func(c *call) {
+			temporary := func(arg int) bool { return strings.HasPrefix(c.text(arg), prefix) }
+			switch {
+			case c.ret < 0:
+			case c.name == "linkat" && temporary(3), c.name == "openat" && temporary(1):
+				second = true
+			case c.name == "unlinkat" && temporary(1),
+				strings.HasPrefix(c.name, "renameat") && temporary(1) && c.args[4]&unix.RENAME_EXCHANGE == 0:
+				second = false
 			}
-			hit = c.String()
-			return deed{kill: true}
-		}, w.after)
+		})
 		if err != nil {
 			return 0, 0, err
 		}
 		if hit == "" {
 			return nth, left, nil
 		}
-		n.runs++
-		second := 0
-		allowed := func(name string) bool {
-			ok := strings.HasPrefix(name, prefix) && w.open
-			if ok {
-				second++
-			}
-			return ok
-		}
+		h.runs++
 		if out.status.Signal() != syscall.SIGKILL {
-			return 0, 0, fmt.Errorf("%s: it ended with %v, and not by the signal", s.name, out.status)
+			return 0, 0, fmt.Errorf("%s: status %v after SIGKILL", s.name, out.status)
 		}
-		if err := s.whole(now, allowed); err != nil {
-			n.fail(&finding{s.name, fmt.Sprintf("killed before %s (call %d)", hit, nth), err.Error()})
+		names, err := s.allWhole(now, second)
+		if err != nil {
+			h.fail(s, fmt.Sprintf("killed before %s (call %d)", hit, nth), err)
 		}
-		left += second
+		left += names
 	}
 }

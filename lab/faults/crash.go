@@ -7,28 +7,25 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// A power failure is a copy of a disk at a moment. The disk is a file in a file system whose files can
-// share blocks, so that a copy of it is made in one step, and costs nothing; what is mounted from a
-// copy is what would be there after the failure, when the journal has been replayed. Copies are
-// made while the tool runs, after each system call that changes something, and after its end.
+// A power failure is a copy of a disk. The disk is a file in a file system whose files can share blocks, so a copy
+// takes one step; mounting it replays the journal, as after the failure. Copies are made after each system call that
+// changes something, and after the end of the run.
 //
-// What the kernel has not written yet is not in them, and it may write names long before contents. As
-// that would take up to half a minute, another file is synced before each second copy, which makes
-// the journal write all that it has.
+// The kernel may write names long before contents, but waits up to half a minute. Another file is synced before each
+// copy, which makes the journal write all that it has.
 
-// A disk is a file system that is tried.
+// A disk is a kind of file system.
 type disk struct {
 	kind   string
 	mkfs   string
 	size   int64
 	mount  string // options for a copy
-	breaks bool   // without a sync, a file is broken after the failure
+	breaks bool   // without a sync, the failure breaks a file
 }
 
 var disks = []disk{
@@ -38,50 +35,35 @@ var disks = []disk{
 	{"btrfs", "mkfs.btrfs -q", 256 << 20, "loop", false},
 }
 
-// crashScenes are what is done when the power fails.
-var crashScenes = []*scene{
-	{name: "in place", make: "cp mlarge p; chmod 750 p", args: "-q --in-place p"},
-	{name: "existing output", make: "echo old >out; chmod 640 out", args: "-q mlarge -o out"},
-	{name: "three files, two names of one", make: "cp mlarge p; ln p q; cp mgaps r; cp marchive s", args: "-q --in-place p q r s"},
-	{name: "report file", make: "cp mgaps p; echo old >report", args: "--report html --report-file report --in-place p"},
-}
-
-// A laboratory is where disks are tried.
-type laboratory struct {
-	tool, dir string
-	base      string // a file system whose files can share blocks
-	quick     bool
-	n         *counter
-}
-
-// crashFaults has the power fail.
-func crashFaults(tool, dir string, quick bool, n *counter) (err error) {
+// crash lets the power fail.
+func (h *harness) crash() (err error) {
 	if os.Geteuid() != 0 {
-		return errors.New("root is needed, to mount file systems")
+		return errors.New("mounting file systems requires root")
 	}
-	l := &laboratory{tool: tool, dir: dir, base: filepath.Join(dir, "base"), quick: quick, n: n}
-	if err := makeScenes(tool, dir, crashScenes); err != nil {
+	list := largeScenarios[:4]
+	if h.quick {
+		list = list[:1]
+	}
+	if err := h.prepare(list); err != nil {
 		return err
 	}
-	script := "truncate -s 8G base.img && mkfs.xfs -q -m reflink=1 base.img && mkdir -p base disk copy && mount -o loop base.img base"
-	if err := shell(dir, script); err != nil {
+	if err := shell(h.dir, `truncate -s 8G base.img && mkfs.xfs -q -m reflink=1 base.img
+		mkdir -p base disk copy && mount -o loop base.img base`); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, shell(dir, "umount base && rm base.img")) }()
-	for _, d := range disks {
-		if quick && !d.breaks {
+	defer func() { err = errors.Join(err, shell(h.dir, "umount base && rm base.img")) }()
+	for i := range disks {
+		d := &disks[i]
+		if h.quick && !d.breaks {
 			continue
 		}
-		for _, s := range crashScenes {
-			if quick && s != crashScenes[0] {
-				continue
-			}
-			if err := l.safe(&d, s); err != nil {
+		for _, s := range list {
+			if err := h.safe(d, s); err != nil {
 				return fmt.Errorf("%s, %s: %w", d.kind, s.name, err)
 			}
 		}
 		if d.breaks {
-			if err := l.unsafe(&d, crashScenes[0]); err != nil {
+			if err := h.unsafe(d, list[0]); err != nil {
 				return fmt.Errorf("%s, --no-sync: %w", d.kind, err)
 			}
 		}
@@ -93,121 +75,102 @@ func crashFaults(tool, dir string, quick bool, n *counter) (err error) {
 type moment struct {
 	path string
 	when string
-	over bool // the tool had ended, and said that all is well
+	over bool // the run had ended
 }
 
-// safe has the power fail on a disk, and expects every file to be whole.
-func (l *laboratory) safe(d *disk, s *scene) error {
-	checked, names := 0, 0
-	for _, journal := range []bool{true, false} {
-		if !journal && l.quick {
-			continue
-		}
-		moments, err := l.moments(d, s, "", journal)
+// safe expects all files to be whole after power failures.
+func (h *harness) safe(d *disk, s *scenario) error {
+	moments, err := h.moments(d, s)
+	if err != nil {
+		return err
+	}
+	names := 0
+	for _, m := range moments {
+		now, err := h.look(d, m)
 		if err != nil {
 			return err
 		}
-		for _, m := range moments {
-			left := 0
-			now, err := l.look(d, m)
-			if err != nil {
-				return err
+		left, err := s.allWhole(now, !m.over)
+		for _, name := range s.targets() {
+			if err == nil && m.over && now[name] != s.after[name] {
+				err = fmt.Errorf("%s is not complete after the run", name)
 			}
-			err = s.whole(now, func(name string) bool {
-				ok := strings.HasPrefix(name, prefix) && !m.over
-				if ok {
-					left = 1
-				}
-				return ok
-			})
-			for _, name := range s.targets() {
-				if err == nil && m.over && now[name] != s.after[name] {
-					err = fmt.Errorf("%s is not what the tool had made of it", name)
-				}
-			}
-			if err != nil {
-				l.n.fail(&finding{s.name + " on " + d.kind, "power failure " + m.when, err.Error()})
-			}
-			checked, names = checked+1, names+left
 		}
+		if err != nil {
+			h.fail(s, "power failure on "+d.kind+" "+m.when, err)
+		}
+		names += min(left, 1)
 	}
-	l.n.runs += checked
-	fmt.Printf("%s, %s: %d power failures; after %d of them, between linkat and unlinkat, there is a second name\n", d.kind, s.name, checked, names)
+	h.runs += len(moments)
+	fmt.Printf("%s, %s: %d power failures; after %d of them, between linkat and unlinkat, a second name is left\n",
+		d.kind, s.name, len(moments), names)
 	return nil
 }
 
-// unsafe does the same without a sync, and expects a file to be broken: otherwise safe says nothing.
-func (l *laboratory) unsafe(d *disk, s *scene) error {
-	moments, err := l.moments(d, s, "--no-sync", true)
+// unsafe expects a broken file without a sync: otherwise safe proves nothing.
+func (h *harness) unsafe(d *disk, s *scenario) error {
+	moments, err := h.moments(d, s, "--no-sync")
 	if err != nil {
 		return err
 	}
 	broken := ""
 	for _, m := range moments {
-		now, err := l.look(d, m)
+		now, err := h.look(d, m)
 		if err != nil {
 			return err
 		}
-		if err := s.whole(now, func(name string) bool { return strings.HasPrefix(name, prefix) }); err != nil && broken == "" {
+		if _, err := s.whole(now); err != nil && broken == "" {
 			broken = m.when + ": " + err.Error()
 		}
 	}
-	l.n.runs += len(moments)
+	h.runs += len(moments)
 	if broken == "" {
-		l.n.fail(&finding{s.name + " on " + d.kind, "--no-sync", "no file is broken by a power failure; the check does not see anything"})
+		h.fail(s, "--no-sync on "+d.kind, errors.New("no power failure breaks a file; the check is blind"))
 		return nil
 	}
-	fmt.Printf("%s, %s, --no-sync, as a check of the check: power failure %s\n", d.kind, s.name, broken)
+	fmt.Printf("%s, %s, --no-sync, to check the check: power failure %s\n", d.kind, s.name, broken)
 	return nil
 }
 
-// moments runs the tool on a new disk, and returns copies of that. With journal, another file is
-// synced before each.
-func (l *laboratory) moments(d *disk, s *scene, flag string, journal bool) (all []*moment, err error) {
-	image, mounted := filepath.Join(l.base, "disk.img"), filepath.Join(l.dir, "disk")
-	script := fmt.Sprintf("rm -f '%[1]s'; truncate -s %[2]d '%[1]s' && %[3]s '%[1]s' && mount -o loop '%[1]s' disk && cp -a '%[4]s' disk/work && sync -f disk", image, d.size, d.mkfs, s.template)
-	if err := shell(l.dir, script); err != nil {
+// moments runs cfi2sframe on a new disk, and returns copies of the disk.
+func (h *harness) moments(d *disk, s *scenario, flags ...string) (all []*moment, err error) {
+	image, mounted := filepath.Join(h.dir, "base/disk.img"), filepath.Join(h.dir, "disk")
+	script := fmt.Sprintf("rm -f '%[1]s'; truncate -s %[2]d '%[1]s' && %[3]s '%[1]s' && mount -o loop '%[1]s' disk && "+
+		"cp -a '%[4]s' disk/work && sync -f disk", image, d.size, d.mkfs, s.template)
+	if err := shell(h.dir, script); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, shell(l.dir, "umount disk")) }()
+	defer func() { err = errors.Join(err, shell(h.dir, "umount disk")) }()
 	var failed error
 	take := func(when string, over bool) {
-		if journal && failed == nil {
+		m := &moment{filepath.Join(h.dir, fmt.Sprintf("base/copy%d.img", len(all))), when, over}
+		if failed == nil {
 			failed = syncOther(filepath.Join(mounted, "other"))
 		}
-		m := &moment{filepath.Join(l.base, fmt.Sprintf("copy%d.img", len(all))), when, over}
 		if failed == nil {
 			failed = clone(m.path, image)
 		}
 		all = append(all, m)
 	}
-	p := s.program(l.tool, filepath.Join(mounted, "work"))
-	if flag != "" {
-		p.args = append([]string{flag}, p.args...)
-	}
-	out, err := p.run(pass, func(c *call) {
+	out, err := h.trace(s, filepath.Join(mounted, "work"), nil, func(c *call) {
 		if c.ret >= 0 && slices.Contains(changing, c.name) {
 			take("after "+c.String(), false)
 		}
-	})
+	}, flags...)
 	if err = errors.Join(err, failed); err != nil {
 		return nil, err
 	}
 	if out.status.ExitStatus() != 0 {
 		return nil, fmt.Errorf("status %v\n%s", out.status, out.stderr)
 	}
-	seconds := []int{0, 1, 5, 6}
-	if l.quick || journal {
-		seconds = []int{0, 1}
-	}
-	for _, wait := range seconds {
+	for wait := range 2 {
 		time.Sleep(time.Duration(wait) * time.Second)
 		take(fmt.Sprintf("%d s later", wait), true)
 	}
 	return all, failed
 }
 
-// syncOther writes to a file, and waits until that is on the disk.
+// syncOther appends to a file, and syncs it.
 func syncOther(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
 	if err != nil {
@@ -220,7 +183,7 @@ func syncOther(path string) error {
 	return f.Sync()
 }
 
-// clone makes a copy of a file in one step.
+// clone makes a copy that shares the blocks.
 func clone(to, from string) error {
 	src, err := os.Open(from)
 	if err != nil {
@@ -235,15 +198,15 @@ func clone(to, from string) error {
 	return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd()))
 }
 
-// look mounts a copy, which replays its journal, and returns what is there. The copy is removed.
-func (l *laboratory) look(d *disk, m *moment) (now map[string]string, err error) {
+// look mounts a copy, which replays its journal, and returns the state of the files. It removes the copy.
+func (h *harness) look(d *disk, m *moment) (now map[string]string, err error) {
 	defer os.Remove(m.path)
 	if d.kind == "btrfs" { // it takes copies for the same disk
-		_ = exec.Command("btrfs", "device", "scan", "--forget").Run() // there may be none to be forgotten
+		_ = exec.Command("btrfs", "device", "scan", "--forget").Run() // it fails if there is none to forget
 	}
-	if err := shell(l.dir, fmt.Sprintf("mount -o %s '%s' copy", d.mount, m.path)); err != nil {
+	if err := shell(h.dir, fmt.Sprintf("mount -o %s '%s' copy", d.mount, m.path)); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, shell(l.dir, "umount copy")) }()
-	return snapshot(filepath.Join(l.dir, "copy", "work"))
+	defer func() { err = errors.Join(err, shell(h.dir, "umount copy")) }()
+	return snapshot(filepath.Join(h.dir, "copy", "work"))
 }

@@ -12,48 +12,43 @@ import (
 
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
-	"cfi2sframe/lab/product"
 )
 
-// material makes the tool, and what the scenes are made of.
-func material(t *testing.T) (tool, dir string) {
+// prepared returns a harness whose failures are errors of the test.
+func prepared(t *testing.T) *harness {
 	t.Helper()
-	for _, name := range []string{"as", "cp", "setfattr"} {
+	for _, name := range []string{"as", "ar", "cp", "setfattr"} {
 		peer.Look(t, name)
 	}
-	dir = t.TempDir()
-	tool = dir + "/cfi2sframe"
-	if err := product.Build(tool); err != nil {
+	h, err := newHarness(t.TempDir())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := makeMaterial(tool, dir); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := (&program{path: "/bin/true", dir: dir}).run(pass, ignore); err != nil { // not every machine lets programs be traced
+	h.tell = func(s string) { t.Error(s) }
+	if _, err := h.trace(&scenario{args: "--version"}, h.dir, nil, nil); err != nil { // machines may forbid tracing
 		peer.Missing(t, err.Error())
 	}
-	return tool, dir
+	return h
 }
 
-// TestSystemCalls has every system call on files of a run fail once, and kills the tool at each.
+// TestSystemCalls lets each system call on files of a run fail once, and kills cfi2sframe at each.
 // scripts/lab faults does that for all modes.
 func TestSystemCalls(t *testing.T) {
 	long.Test(t)
-	tool, dir := material(t)
-	s := sceneOf("report file")
-	if err := makeScenes(tool, dir, []*scene{s}); err != nil {
+	h := prepared(t)
+	s := named(scenarios, "report file")
+	if err := h.prepare([]*scenario{s}); err != nil {
 		t.Fatal(err)
 	}
-	n := &counter{tell: func(err error) { t.Error(err) }}
 	for i := range faults {
 		if f := &faults[i]; f.name == "EIO" || f.name == "end of file" || strings.HasPrefix(f.name, "no ") {
-			if err := s.each(tool, dir, f, n); err != nil {
+			if err := h.failEach(s, f); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	failed := n.runs
-	moments, left, err := s.eachKill(tool, dir, n)
+	failed := h.runs
+	moments, left, err := h.killEach(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,39 +57,38 @@ func TestSystemCalls(t *testing.T) {
 	}
 }
 
-// TestSyncOrder looks at the order of what is done: a file is on the disk before it replaces another,
-// and its folder is afterwards. A new one need not be.
+// TestSyncOrder checks the order of system calls: a file is synced before it replaces another one, and its directory
+// afterwards. A new file need not be.
 func TestSyncOrder(t *testing.T) {
-	tool, dir := material(t)
-	for _, tt := range []struct {
-		scene *scene
-		want  []string
-	}{
-		{sceneOf("in place"), []string{"fsync", "linkat", "renameat2", "unlinkat", "fsync"}},
-		{sceneOf("existing output"), []string{"fsync", "linkat", "renameat2", "unlinkat", "fsync"}},
-		{sceneOf("in place, no sync"), []string{"linkat", "renameat2", "unlinkat"}},
-		{sceneOf("new output"), []string{"linkat"}},
-		{sceneOf("three files, two names of one"), []string{
+	h := prepared(t)
+	for name, want := range map[string][]string{
+		"in place":          {"fsync", "linkat", "renameat2", "unlinkat", "fsync"},
+		"existing output":   {"fsync", "linkat", "renameat2", "unlinkat", "fsync"},
+		"in place, no sync": {"linkat", "renameat2", "unlinkat"},
+		"new output":        {"linkat"},
+		"three files, two names of one": {
 			"fsync", "fsync", "fsync", // all files first
-			"linkat", "renameat2", "unlinkat", "linkat", "renameat2", "unlinkat", "linkat", "renameat2", "unlinkat", "linkat", "renameat2", "unlinkat",
-			"fsync", // of the folder, once
-		}},
+			"linkat", "renameat2", "unlinkat", "linkat", "renameat2", "unlinkat",
+			"linkat", "renameat2", "unlinkat", "linkat", "renameat2", "unlinkat",
+			"fsync", // of the directory, once
+		},
 	} {
-		if err := makeScenes(tool, dir, []*scene{tt.scene}); err != nil {
+		s := named(scenarios, name)
+		if err := h.prepare([]*scenario{s}); err != nil {
 			t.Fatal(err)
 		}
 		var got []string
-		if _, _, err := tt.scene.run(tool, dir, pass, func(c *call) {
+		if _, _, err := h.run(s, nil, func(c *call) {
 			if slices.Contains([]string{"fsync", "linkat", "renameat", "renameat2", "unlinkat", "syncfs"}, c.name) {
 				got = append(got, c.name)
 			}
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %v; %v was expected", tt.scene.name, got, tt.want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
 		}
-		if err := os.RemoveAll(tt.scene.template); err != nil {
+		if err := os.RemoveAll(s.template); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,26 +98,25 @@ func TestSyncOrder(t *testing.T) {
 func TestKillsUnderNohup(t *testing.T) {
 	signal.Ignore(syscall.SIGHUP)
 	defer signal.Reset(syscall.SIGHUP)
-	tool, dir := material(t)
-	s := killScenes[slices.IndexFunc(killScenes, func(s *scene) bool { return s.endless })]
-	if err := makeScenes(tool, dir, []*scene{s}); err != nil {
+	h := prepared(t)
+	s := named(largeScenarios, "pipe")
+	if err := h.prepare([]*scenario{s}); err != nil {
 		t.Fatal(err)
 	}
 	way := slices.IndexFunc(signals, func(w killSignals) bool { return slices.Contains(w.signals, syscall.SIGHUP) })
-	n := &counter{tell: func(err error) { t.Error(err) }}
-	for range 5 { // the first signals can come before the tool catches any
-		if _, _, err := s.kill(tool, dir, way, 200*time.Millisecond, n); err != nil {
+	for range 5 { // the first signals may arrive before cfi2sframe catches any
+		if _, _, err := h.kill(s, &signals[way], 200*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestJudge gives the judge runs that it has to condemn.
+// TestJudge checks runs with and without mistakes.
 func TestJudge(t *testing.T) {
-	s := &scene{
+	s := &scenario{
 		before: map[string]string{"p": "old", "report": "old", "m": "same"},
 		after:  map[string]string{"p": "new", "report": "new", "m": "same"},
-		said:   [2]string{"all", ""},
+		stdout: "all",
 	}
 	old, done := maps.Clone(s.before), maps.Clone(s.after)
 	with := func(m map[string]string, name, what string) map[string]string {
@@ -144,7 +137,8 @@ func TestJudge(t *testing.T) {
 	}{
 		{"all is done", exit(0), "all", "", done, true, true},
 		{"nothing is done", exit(1), "", "cfi2sframe: p: no", old, false, true},
-		{"the report failed", exit(1), "", "cfi2sframe: files that are in their places nevertheless: 1", with(done, "report", "old"), false, true},
+		{"the report failed", exit(1), "",
+			"cfi2sframe: files that are in their places nevertheless: 1", with(done, "report", "old"), false, true},
 		{"nothing is done, and nothing said", exit(0), "all", "", old, false, false},
 		{"half is done", exit(0), "all", "", with(done, "p", "old"), false, false},
 		{"the report is not the same", exit(0), "al", "", done, false, false},
@@ -155,21 +149,26 @@ func TestJudge(t *testing.T) {
 		{"a panic", exit(2), "", "panic", old, false, false},
 		{"a signal", syscall.WaitStatus(11), "", "", old, false, false},
 		{"something is left", exit(1), "", "cfi2sframe: p: no", with(old, prefix+"1", "new"), false, false},
-		{"something is left, and named", exit(1), "", "cfi2sframe: p: no; " + prefix + "1 is left behind", with(old, prefix+"1", "new"), false, true},
+		{"something is left, and named", exit(1), "",
+			"cfi2sframe: p: no; " + prefix + "1 is left behind", with(old, prefix+"1", "new"), false, true},
 		{"a broken file", exit(1), "", "cfi2sframe: p: no", with(old, "p", "half"), false, false},
 		{"a broken input", exit(0), "all", "", with(done, "m", "half"), false, false},
 		{"a file is gone", exit(1), "", "cfi2sframe: p: no", with(old, "p", ""), false, false},
 	} {
-		err := s.judge(&fault{harmless: tt.harmless}, &outcome{status: tt.status, stdout: tt.stdout, stderr: tt.stderr}, tt.now)
+		err := s.judge(
+			&fault{harmless: tt.harmless},
+			&outcome{status: tt.status, stdout: tt.stdout, stderr: tt.stderr},
+			tt.now,
+		)
 		if (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
 }
 
-// TestJudgeInterrupted gives the judge runs of two files that got a signal.
-func TestJudgeInterrupted(t *testing.T) {
-	s := &scene{before: map[string]string{"p": "old", "q": "old"}, after: map[string]string{"p": "new", "q": "new"}}
+// TestHonest checks runs of two files that got a signal.
+func TestHonest(t *testing.T) {
+	s := &scenario{before: map[string]string{"p": "old", "q": "old"}, after: map[string]string{"p": "new", "q": "new"}}
 	half := map[string]string{"p": "new", "q": "old"}
 	const said = "cfi2sframe: q: interrupted, nothing written"
 	for _, tt := range []struct {
@@ -181,7 +180,8 @@ func TestJudgeInterrupted(t *testing.T) {
 		ok      bool
 	}{
 		{"half is done", 130, said, []syscall.Signal{syscall.SIGINT}, half, true},
-		{"nothing is done", 130, "cfi2sframe: p: interrupted, nothing written\n" + said, []syscall.Signal{syscall.SIGINT}, s.before, true},
+		{"nothing is done", 130, "cfi2sframe: p: interrupted, nothing written\n" + said,
+			[]syscall.Signal{syscall.SIGINT}, s.before, true},
 		{"by the second signal", 129, said, []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP}, half, true},
 		{"it failed before", 1, "cfi2sframe: q: no", []syscall.Signal{syscall.SIGINT}, half, true},
 		{"no signal came", 130, said, nil, half, false},
@@ -189,9 +189,13 @@ func TestJudgeInterrupted(t *testing.T) {
 		{"another status", 3, said, []syscall.Signal{syscall.SIGINT}, half, false},
 		{"all is done", 130, said, []syscall.Signal{syscall.SIGINT}, s.after, false},
 		{"not a word of it", 130, "cfi2sframe: q: no", []syscall.Signal{syscall.SIGINT}, half, false},
-		{"another file is named", 130, "cfi2sframe: p: interrupted, nothing written", []syscall.Signal{syscall.SIGINT}, half, false},
+		{"another file is named", 130, "cfi2sframe: p: interrupted, nothing written",
+			[]syscall.Signal{syscall.SIGINT}, half, false},
 	} {
-		err := s.honest(&outcome{status: syscall.WaitStatus(tt.status << 8), stderr: tt.stderr, signals: tt.signals}, tt.now)
+		err := s.honest(
+			&outcome{status: syscall.WaitStatus(tt.status << 8), stderr: tt.stderr, signals: tt.signals},
+			tt.now,
+		)
 		if (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
 		}

@@ -8,30 +8,37 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 )
 
-// killScenes are those of which runs are killed at moments that nobody chooses. The tool is alone
-// then: no tracer slows it down.
-var killScenes = []*scene{
-	{name: "in place", make: "cp mlarge p", args: "-q --in-place p"},
-	{name: "existing output", make: "cp mlarge out", args: "-q mlarge -o out"},
+// largeScenarios have files that take some time. The first ones are those of power failures.
+var largeScenarios = []*scenario{
+	{name: "in place", make: "cp mlarge p; chmod 750 p", args: "-q --in-place p"},
+	{name: "existing output", make: "echo old >out; chmod 640 out", args: "-q mlarge -o out"},
+	{
+		name: "three files, two names of one",
+		make: "cp mlarge p; ln p q; cp mgaps r; cp marchive s",
+		args: "-q --in-place p q r s",
+	},
+	{
+		name: "report file",
+		make: "cp mgaps p; echo old >report",
+		args: "--report html --report-file report --in-place p",
+	},
 	{name: "new output", args: "-q mlarge -o out"},
-	{name: "three files", make: "cp mlarge p; cp mprog q; cp mgaps r", args: "--in-place p q r"},
 	{name: "archive", make: "cp marchive p", args: "-q --in-place p"},
 	{name: "pipe", make: "mkfifo mpipe", args: "-q mprog -o mpipe", endless: true},
 }
 
-// killSignals are a way to end a run.
+// killSignals end a run.
 type killSignals struct {
 	name    string
 	signals []syscall.Signal
-	clean   bool // the tool can remove what is left
+	clean   bool // cfi2sframe can remove temporary names
 }
 
-// signals are the ways to end a run. With a second one it must not wait for what the first one began.
+// signals are the ways to end a run. A second signal must not wait for what the first one began.
 var signals = []killSignals{
 	{"SIGKILL", []syscall.Signal{syscall.SIGKILL}, false},
 	{"SIGINT", []syscall.Signal{syscall.SIGINT}, true},
@@ -40,121 +47,117 @@ var signals = []killSignals{
 	{"SIGPIPE", []syscall.Signal{syscall.SIGPIPE}, true},
 }
 
-// kills ends runs at random moments, so many for each scene and way, and returns how many of those by
-// SIGKILL left a second name.
-func kills(tool, dir string, each int, n *counter) (killed, left int, err error) {
-	if err := makeScenes(tool, dir, killScenes); err != nil {
-		return 0, 0, err
+// maxLeft is how many of a thousand kills may leave a second name: those between two system calls.
+const maxLeft = 20
+
+// kills ends runs at random times. Nothing traces them, and so they run at full speed.
+func (h *harness) kills() error {
+	each := 60
+	if h.quick {
+		each = 12
 	}
-	for _, s := range killScenes {
-		took, err := s.time(tool, dir)
+	if err := h.prepare(largeScenarios); err != nil {
+		return err
+	}
+	killed, left := 0, 0
+	for _, s := range largeScenarios {
+		took, err := h.time(s)
 		if err != nil {
-			return 0, 0, fmt.Errorf("%s: %w", s.name, err)
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		for k := range signals {
-			for i := range each {
-				if i%3 > 0 && signals[k].clean { // there are many of these
-					continue
-				}
-				k, l, err := s.kill(tool, dir, k, took, n)
+		for i := range signals {
+			n := each
+			if signals[i].clean { // most of them are
+				n /= 3
+			}
+			for range n {
+				k, l, err := h.kill(s, &signals[i], took)
 				if err != nil {
-					return 0, 0, fmt.Errorf("%s: %w", s.name, err)
+					return fmt.Errorf("%s: %w", s.name, err)
 				}
 				killed, left = killed+k, left+l
 			}
 		}
 	}
-	return killed, left, nil
+	fmt.Printf("%d runs killed at random times; %d left a second name\n", killed, left)
+	if left*1000 > killed*maxLeft+2000 {
+		h.failures++
+		h.tell(fmt.Sprintf("%d of %d kills left a second name, more than %d of a thousand", left, killed, maxLeft))
+	}
+	return nil
 }
 
-// time finds out how long the tool takes for the scene.
-func (s *scene) time(tool, dir string) (time.Duration, error) {
+// time measures a run of the scenario.
+func (h *harness) time(s *scenario) (time.Duration, error) {
 	if s.endless {
 		return 20 * time.Millisecond, nil
 	}
 	var took time.Duration
 	for range 3 {
-		place, err := s.copy(dir)
+		dir, err := h.copy(s)
 		if err != nil {
 			return 0, err
 		}
-		defer os.RemoveAll(place)
+		defer os.RemoveAll(dir)
 		start := time.Now()
-		cmd, stderr := s.command(tool, place)
-		if err := cmd.Run(); err != nil {
-			return 0, fmt.Errorf("%w\n%s", err, stderr)
+		if out, err := h.command(s, dir).CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("%w\n%s", err, out)
 		}
 		took = max(took, time.Since(start))
 	}
 	return took, nil
 }
 
-// command makes the command of the scene, and where it says what is wrong.
-func (s *scene) command(tool, place string) (*exec.Cmd, *bytes.Buffer) {
-	var stderr bytes.Buffer
-	cmd := exec.Command(tool, strings.Fields(s.args)...)
-	cmd.Args[0] = "cfi2sframe"
-	cmd.Dir, cmd.Stderr = place, &stderr
-	cmd.Env = append(os.Environ(), "TMPDIR="+place)
-	return cmd, &stderr
-}
-
-// kill ends one run. It returns whether that was by the signal, and how many second names are left.
-func (s *scene) kill(tool, dir string, way int, took time.Duration, n *counter) (killed, left int, err error) {
-	place, err := s.copy(dir)
+// kill ends a run. It returns 1 if SIGKILL did that, and how many second names are left.
+func (h *harness) kill(s *scenario, how *killSignals, took time.Duration) (killed, left int, err error) {
+	dir, err := h.copy(s)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer os.RemoveAll(place)
-	cmd, stderr := s.command(tool, place)
-	how := &signals[way]
+	defer os.RemoveAll(dir)
+	var stderr bytes.Buffer
+	cmd := h.command(s, dir)
+	cmd.Stderr = &stderr
 	for _, sig := range how.signals {
-		if signal.Ignored(sig) { // as by nohup; the tool inherits that, but not that this program catches it
+		if signal.Ignored(sig) { // as by nohup; children inherit that, unless the signal is caught here
 			signal.Notify(make(chan os.Signal, 1), sig)
 		}
 	}
 	if err := cmd.Start(); err != nil {
 		return 0, 0, err
 	}
-	delay := time.Duration(rand.Int64N(int64(took + took/10)))
+	delay := rand.N(took + took/10)
 	time.Sleep(delay)
 	for _, sig := range how.signals {
 		_ = cmd.Process.Signal(sig) // it may have ended
-		time.Sleep(time.Duration(rand.Int64N(int64(time.Millisecond))))
+		time.Sleep(rand.N(time.Millisecond))
 	}
-	err = s.await(cmd, how.signals)
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	if err := s.await(cmd, how.signals); err != nil && !errors.As(err, &exit) {
 		return 0, 0, err
 	}
-	n.runs++
+	h.runs++
 	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if status.Signaled() && status.Signal() == syscall.SIGKILL {
 		killed = 1
 	}
-	now, err := snapshot(place)
+	now, err := snapshot(dir)
 	if err != nil {
 		return 0, 0, err
 	}
-	err = s.whole(now, func(name string) bool {
-		ok := strings.HasPrefix(name, prefix) && !how.clean
-		if ok {
-			left++
-		}
-		return ok
-	})
+	left, err = s.allWhole(now, !how.clean)
 	if err == nil && status.Exited() {
 		err = s.honest(&outcome{status: status, stderr: stderr.String(), signals: how.signals}, now)
 	}
 	if err != nil {
-		n.fail(&finding{s.name, fmt.Sprintf("%s after %v: %v", how.name, delay, status), err.Error()})
+		h.fail(s, fmt.Sprintf("%s after %v: %v", how.name, delay, status), err)
 	}
 	return killed, left, nil
 }
 
-// await waits for the end of a run that got signals. Two that come at once may be one to it, and a
-// run that waits for a pipe waits for the second one, or for ever.
-func (s *scene) await(cmd *exec.Cmd, got []syscall.Signal) error {
+// await waits for the end of a run that got signals. Two signals at once may arrive as one, so the second one is sent
+// again; an endless run is killed.
+func (s *scenario) await(cmd *exec.Cmd, sent []syscall.Signal) error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for range 100 {
@@ -163,13 +166,13 @@ func (s *scene) await(cmd *exec.Cmd, got []syscall.Signal) error {
 			return err
 		case <-time.After(50 * time.Millisecond):
 			switch {
-			case len(got) > 1:
-				_ = cmd.Process.Signal(got[1])
+			case len(sent) > 1:
+				_ = cmd.Process.Signal(sent[1])
 			case s.endless:
 				_ = cmd.Process.Kill()
 			}
 		}
 	}
 	_ = cmd.Process.Kill()
-	return fmt.Errorf("it does not end; it was killed: %v", <-ended)
+	return fmt.Errorf("it did not end within 5 s and was killed: %v", <-ended)
 }

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -16,64 +15,50 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// files are the system calls that have to do with files, by their numbers. The others are those of
-// the Go runtime (memory, threads, signals, time), which stand and fall with it: futex, mmap and
-// its like, clone, epoll, signals, sched and clock calls, getrandom, exit.
-var files = map[uint64]string{
-	unix.SYS_OPENAT: "openat", unix.SYS_OPEN: "open", unix.SYS_CLOSE: "close", unix.SYS_FCNTL: "fcntl", unix.SYS_DUP: "dup",
-	unix.SYS_READ: "read", unix.SYS_PREAD64: "pread64", unix.SYS_WRITE: "write", unix.SYS_PWRITE64: "pwrite64", unix.SYS_LSEEK: "lseek",
-	unix.SYS_COPY_FILE_RANGE: "copy_file_range", unix.SYS_SENDFILE: "sendfile", unix.SYS_SPLICE: "splice", unix.SYS_IOCTL: "ioctl",
-	unix.SYS_STAT: "stat", unix.SYS_LSTAT: "lstat", unix.SYS_FSTAT: "fstat", unix.SYS_NEWFSTATAT: "newfstatat", unix.SYS_STATX: "statx",
-	unix.SYS_STATFS: "statfs", unix.SYS_FSTATFS: "fstatfs", unix.SYS_READLINK: "readlink", unix.SYS_READLINKAT: "readlinkat", unix.SYS_GETDENTS64: "getdents64",
-	unix.SYS_ACCESS: "access", unix.SYS_FACCESSAT: "faccessat", unix.SYS_FACCESSAT2: "faccessat2",
-	unix.SYS_FTRUNCATE: "ftruncate", unix.SYS_FALLOCATE: "fallocate", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync",
-	unix.SYS_SYNC_FILE_RANGE: "sync_file_range", unix.SYS_SYNCFS: "syncfs",
-	unix.SYS_LINKAT: "linkat", unix.SYS_LINK: "link", unix.SYS_UNLINKAT: "unlinkat", unix.SYS_UNLINK: "unlink", unix.SYS_MKDIRAT: "mkdirat",
-	unix.SYS_RENAME: "rename", unix.SYS_RENAMEAT: "renameat", unix.SYS_RENAMEAT2: "renameat2", unix.SYS_SYMLINKAT: "symlinkat",
-	unix.SYS_FCHMOD: "fchmod", unix.SYS_FCHMODAT: "fchmodat", unix.SYS_FCHOWN: "fchown", unix.SYS_FCHOWNAT: "fchownat",
-	unix.SYS_LLISTXATTR: "llistxattr", unix.SYS_LGETXATTR: "lgetxattr", unix.SYS_FGETXATTR: "fgetxattr",
+// fileCalls are the system calls on files. The others are those of the Go runtime, which ends if they fail: futex,
+// mmap, clone, epoll, signals, clocks, getrandom, exit.
+var fileCalls = map[uint64]string{
+	unix.SYS_OPENAT: "openat", unix.SYS_OPEN: "open", unix.SYS_CLOSE: "close", unix.SYS_FCNTL: "fcntl",
+	unix.SYS_DUP: "dup", unix.SYS_READ: "read", unix.SYS_PREAD64: "pread64", unix.SYS_WRITE: "write",
+	unix.SYS_PWRITE64: "pwrite64", unix.SYS_LSEEK: "lseek", unix.SYS_COPY_FILE_RANGE: "copy_file_range",
+	unix.SYS_SENDFILE: "sendfile", unix.SYS_SPLICE: "splice", unix.SYS_IOCTL: "ioctl", unix.SYS_STAT: "stat",
+	unix.SYS_LSTAT: "lstat", unix.SYS_FSTAT: "fstat", unix.SYS_NEWFSTATAT: "newfstatat", unix.SYS_STATX: "statx",
+	unix.SYS_STATFS: "statfs", unix.SYS_FSTATFS: "fstatfs", unix.SYS_READLINK: "readlink",
+	unix.SYS_READLINKAT: "readlinkat", unix.SYS_GETDENTS64: "getdents64", unix.SYS_ACCESS: "access",
+	unix.SYS_FACCESSAT: "faccessat", unix.SYS_FACCESSAT2: "faccessat2", unix.SYS_FTRUNCATE: "ftruncate",
+	unix.SYS_FALLOCATE: "fallocate", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync",
+	unix.SYS_SYNC_FILE_RANGE: "sync_file_range", unix.SYS_SYNCFS: "syncfs", unix.SYS_LINKAT: "linkat",
+	unix.SYS_LINK: "link", unix.SYS_UNLINKAT: "unlinkat", unix.SYS_UNLINK: "unlink", unix.SYS_MKDIRAT: "mkdirat",
+	unix.SYS_RENAME: "rename", unix.SYS_RENAMEAT: "renameat", unix.SYS_RENAMEAT2: "renameat2",
+	unix.SYS_SYMLINKAT: "symlinkat", unix.SYS_FCHMOD: "fchmod", unix.SYS_FCHMODAT: "fchmodat",
+	unix.SYS_FCHOWN: "fchown", unix.SYS_FCHOWNAT: "fchownat", unix.SYS_LLISTXATTR: "llistxattr",
+	unix.SYS_LGETXATTR: "lgetxattr", unix.SYS_FGETXATTR: "fgetxattr",
 	unix.SYS_FSETXATTR: "fsetxattr", unix.SYS_FREMOVEXATTR: "fremovexattr", unix.SYS_UTIMENSAT: "utimensat",
 }
 
-// changing are those that change a file system.
+// changing are the system calls that change a file system.
 var changing = []string{
-	"write", "pwrite64", "copy_file_range", "ioctl", "ftruncate", "fallocate", "fsync", "linkat", "link", "unlinkat", "unlink",
-	"rename", "renameat", "renameat2", "fchmod", "fchmodat", "fchown", "fchownat", "fsetxattr", "fremovexattr", "mkdirat",
+	"write", "pwrite64", "copy_file_range", "ioctl", "ftruncate", "fallocate", "fsync", "linkat", "link", "unlinkat",
+	"unlink", "rename", "renameat", "renameat2", "fchmod", "fchmodat", "fchown", "fchownat", "fsetxattr",
+	"fremovexattr", "mkdirat",
 }
 
-// A call is a system call that a program is about to make, or has made.
+// A call is a system call before or after the kernel has done it.
 type call struct {
 	name string
 	args [6]uint64
-	pid  int
-	ret  int64 // of one that was made
+	tid  int
+	ret  int64 // after it
 }
 
 // text returns the string that an argument points to.
 func (c *call) text(arg int) string {
 	b := make([]byte, 256)
-	n, err := unix.ProcessVMReadv(c.pid, []unix.Iovec{iovec(b)}, []unix.RemoteIovec{{Base: uintptr(c.args[arg]), Len: len(b)}}, 0)
-	if err != nil {
-		// The page after it may not be there.
-		n = 0
-		for n < len(b) {
-			if k, err := unix.ProcessVMReadv(c.pid, []unix.Iovec{iovec(b[n : n+1])}, []unix.RemoteIovec{{Base: uintptr(c.args[arg]) + uintptr(n), Len: 1}}, 0); err != nil || k == 0 || b[n] == 0 {
-				break
-			}
-			n++
-		}
-	}
+	n, _ := syscall.PtracePeekData(c.tid, uintptr(c.args[arg]), b) // less at the end of the memory there
 	s, _, _ := bytes.Cut(b[:n], []byte{0})
 	return string(s)
 }
 
-func iovec(b []byte) unix.Iovec {
-	v := unix.Iovec{Base: &b[0]}
-	v.SetLen(len(b))
-	return v
-}
-
-// String is for messages.
 func (c *call) String() string {
 	s := c.name
 	switch c.name {
@@ -85,53 +70,50 @@ func (c *call) String() string {
 	return s
 }
 
-// A deed is what is done to a program at a system call.
-type deed struct {
-	fail  syscall.Errno // it is not made, and fails
-	short bool          // it is made for half of the bytes
-	empty bool          // it is made for no bytes
-	kill  bool
+// An action is done at a system call.
+type action struct {
+	fail  syscall.Errno // skip it, and return this error
+	short bool          // do it for half of the bytes
+	empty bool          // do it for no bytes
+	kill  bool          // kill the program before it
 }
 
-// A program is what is run, and how.
-type program struct {
-	path  string
-	args  []string
-	dir   string
-	stdin string // a file, or "" for none
-}
-
-// An outcome is how a program ended.
+// An outcome is the end of a run.
 type outcome struct {
 	status         syscall.WaitStatus
 	stdout, stderr string
-	signals        []syscall.Signal // that it got
+	signals        []syscall.Signal // sent to it
 }
 
-// tooLong is how long a program may take.
-const tooLong = 60 * time.Second
+// timeout is the limit for a run.
+const timeout = 60 * time.Second
 
-// run runs a program, and asks what to do before each of its system calls that have to do with files,
-// and tells of each afterwards.
-func (p *program) run(before func(*call) deed, after func(*call)) (*outcome, error) {
-	runtime.LockOSThread() // ptrace knows its tracer by the thread
+// trace runs cfi2sframe in a directory. It asks before which action to take at each system call on files, and calls
+// after with each of these calls after it was done. Both may be nil.
+func (h *harness) trace(
+	s *scenario,
+	dir string,
+	before func(*call) action,
+	after func(*call),
+	flags ...string,
+) (*outcome, error) {
+	runtime.LockOSThread() // the tracer is a thread
 	defer runtime.UnlockOSThread()
-	stdout, err := os.CreateTemp("", "stdout")
-	if err != nil {
-		return nil, err
+	cmd := h.command(s, dir, flags...)
+	cmd.Env = append(cmd.Env, "GOMAXPROCS=1")
+	var files [2]*os.File
+	for i := range files {
+		f, err := os.CreateTemp("", "faults-")
+		if err != nil {
+			return nil, err
+		}
+		defer os.Remove(f.Name())
+		defer f.Close()
+		files[i] = f
 	}
-	defer remove(stdout)
-	stderr, err := os.CreateTemp("", "stderr")
-	if err != nil {
-		return nil, err
-	}
-	defer remove(stderr)
-	cmd := exec.Command(p.path, p.args...)
-	cmd.Args[0] = "cfi2sframe"
-	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, stdout, stderr
-	cmd.Env = p.environment()
-	if p.stdin != "" {
-		in, err := os.Open(p.stdin)
+	cmd.Stdout, cmd.Stderr = files[0], files[1]
+	if s.stdin != "" {
+		in, err := os.Open(filepath.Join(dir, s.stdin))
 		if err != nil {
 			return nil, err
 		}
@@ -143,52 +125,40 @@ func (p *program) run(before func(*call) deed, after func(*call)) (*outcome, err
 		return nil, fmt.Errorf("it cannot be traced: %w", err)
 	}
 	pid := cmd.Process.Pid
-	late := time.AfterFunc(tooLong, func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	late := time.AfterFunc(timeout, func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
 	defer late.Stop()
-	t := &tracer{pid: pid, before: before, after: after, made: make(map[int]*call), known: make(map[int]bool)}
+	t := &tracer{
+		pid: pid, before: before, after: after,
+		current: make(map[int]*call), failed: make(map[int]syscall.Errno), known: make(map[int]bool),
+	}
 	status, err := t.follow()
 	if err != nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		return nil, err
 	}
-	out, err1 := os.ReadFile(stdout.Name())
-	errs, err2 := os.ReadFile(stderr.Name())
+	out, err1 := os.ReadFile(files[0].Name())
+	errs, err2 := os.ReadFile(files[1].Name())
 	return &outcome{status: status, stdout: string(out), stderr: string(errs)}, errors.Join(err1, err2)
-}
-
-func remove(f *os.File) {
-	f.Close()
-	os.Remove(f.Name())
-}
-
-// environment makes runs alike.
-func (p *program) environment() []string {
-	env := slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GO") || strings.HasPrefix(s, "TMPDIR=") })
-	return append(env, "GOMAXPROCS=1", "TMPDIR="+p.dir, "LC_ALL=C")
 }
 
 // A tracer follows all threads of a program.
 type tracer struct {
-	pid    int
-	before func(*call) deed
-	after  func(*call)
-	made   map[int]*call // by thread, that it is in
-	failed map[int]syscall.Errno
-	known  map[int]bool // threads that have begun
-	killed bool
+	pid     int
+	before  func(*call) action
+	after   func(*call)
+	current map[int]*call // by thread
+	failed  map[int]syscall.Errno
+	known   map[int]bool // threads that have begun
+	killed  bool
 }
 
-const (
-	allChildren  = unix.WALL
-	traceOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_EXITKILL
-)
+const traceOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_EXITKILL
 
 // follow lets the program run to its end.
 func (t *tracer) follow() (syscall.WaitStatus, error) {
 	var status syscall.WaitStatus
-	t.failed = make(map[int]syscall.Errno)
 	for started := false; ; {
-		tid, err := syscall.Wait4(-t.pid, &status, allChildren, nil)
+		tid, err := syscall.Wait4(-t.pid, &status, unix.WALL, nil)
 		if err == syscall.EINTR {
 			continue
 		}
@@ -228,7 +198,7 @@ func (t *tracer) follow() (syscall.WaitStatus, error) {
 	}
 }
 
-// A syscallInfo is what the kernel says of a stop (struct ptrace_syscall_info).
+// A syscallInfo is the struct ptrace_syscall_info of the kernel.
 type syscallInfo struct {
 	op    uint8
 	_     [3]uint8
@@ -243,78 +213,81 @@ type syscallInfo struct {
 // stop is called at the begin and at the end of a system call.
 func (t *tracer) stop(tid int) error {
 	var info syscallInfo
-	if _, _, errno := syscall.Syscall6(syscall.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(tid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0); errno != 0 {
+	_, _, errno := syscall.Syscall6(syscall.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(tid), unsafe.Sizeof(info),
+		uintptr(unsafe.Pointer(&info)), 0, 0)
+	if errno != 0 {
 		return errno
 	}
 	if info.op == unix.PTRACE_SYSCALL_INFO_ENTRY {
-		name, ok := files[info.first]
-		if !ok || t.killed {
+		c := &call{name: fileCalls[info.first], args: info.args, tid: tid}
+		if c.name == "" || t.killed || t.internal(c) {
 			return nil
 		}
-		c := &call{name: name, args: info.args, pid: t.pid}
-		if t.internal(c) {
+		t.current[tid] = c
+		if t.before == nil {
 			return nil
 		}
-		t.made[tid] = c
-		return t.do(tid, c, t.before(c))
+		return t.act(tid, t.before(c))
 	}
-	c := t.made[tid]
-	delete(t.made, tid)
+	c := t.current[tid]
+	delete(t.current, tid)
 	if c == nil || t.killed {
 		return nil
 	}
 	c.ret = int64(info.first)
 	if errno := t.failed[tid]; errno != 0 {
 		delete(t.failed, tid)
-		var regs syscall.PtraceRegs
-		if err := syscall.PtraceGetRegs(tid, &regs); err != nil {
-			return err
-		}
 		c.ret = -int64(errno)
-		regs.Rax = uint64(c.ret)
-		if err := syscall.PtraceSetRegs(tid, &regs); err != nil {
+		if err := change(tid, func(regs *syscall.PtraceRegs) { regs.Rax = uint64(c.ret) }); err != nil {
 			return err
 		}
 	}
-	t.after(c)
+	if t.after != nil {
+		t.after(c)
+	}
 	return nil
 }
 
-// do does something to a call that is about to be made.
-func (t *tracer) do(tid int, c *call, d deed) error {
-	if d.kill {
-		t.killed = true
-		return syscall.Kill(t.pid, syscall.SIGKILL)
-	}
-	if d.fail == 0 && !d.short && !d.empty {
-		return nil
-	}
+// change changes the registers of a thread.
+func change(tid int, fn func(*syscall.PtraceRegs)) error {
 	var regs syscall.PtraceRegs
 	if err := syscall.PtraceGetRegs(tid, &regs); err != nil {
 		return err
 	}
-	switch {
-	case d.short:
-		regs.Rdx = max(1, regs.Rdx/2)
-	case d.empty:
-		regs.Rdx = 0
-	default:
-		regs.Orig_rax = ^uint64(0) // none
-		t.failed[tid] = d.fail
-	}
+	fn(&regs)
 	return syscall.PtraceSetRegs(tid, &regs)
 }
 
-// internal reports whether a call is the Go runtime's own: it makes sure that the first three
-// files are open, or ends, and threads wake each other through what is no file.
-func (t *tracer) internal(c *call) bool {
-	if c.name == "fcntl" && c.args[0] < 3 && c.args[1] == unix.F_GETFD {
-		return true
+// act takes an action before a system call.
+func (t *tracer) act(tid int, a action) error {
+	switch {
+	case a.kill:
+		t.killed = true
+		return syscall.Kill(t.pid, syscall.SIGKILL)
+	case a.short:
+		return change(tid, func(regs *syscall.PtraceRegs) { regs.Rdx = max(1, regs.Rdx/2) })
+	case a.empty:
+		return change(tid, func(regs *syscall.PtraceRegs) { regs.Rdx = 0 })
+	case a.fail != 0:
+		t.failed[tid] = a.fail
+		return change(tid, func(regs *syscall.PtraceRegs) { regs.Orig_rax = ^uint64(0) }) // no system call
 	}
+	return nil
+}
+
+// internal reports whether a call is of the Go runtime: it opens the first three files if they are closed, and its
+// threads wake each other through anonymous inodes.
+func (t *tracer) internal(c *call) bool {
 	switch c.name {
-	case "read", "write", "close", "fcntl":
-		to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", t.pid, c.args[0]))
-		return err == nil && strings.HasPrefix(to, "anon_inode:")
+	case "fcntl":
+		return c.args[0] < 3 && c.args[1] == unix.F_GETFD || t.anonymous(c.args[0])
+	case "read", "write", "close":
+		return t.anonymous(c.args[0])
 	}
 	return false
+}
+
+func (t *tracer) anonymous(fd uint64) bool {
+	to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", t.pid, fd))
+	return err == nil && strings.HasPrefix(to, "anon_inode:")
 }

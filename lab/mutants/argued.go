@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// argued reads the list of mutants that cannot be noticed: paragraphs, each of a line with the file and the function,
-// a line with the source line as it is after the change, and the argument, these two indented. It returns the arguments by
-// the keys of mutants.
+// argued reads the list of mutants that cannot be noticed: paragraphs, each of a line with the file and the function, a
+// line with the source line as it is after the change, and the argument, these two indented. It returns the arguments
+// by the keys of mutants.
 func argued(text string) (map[string]string, error) {
 	all := make(map[string]string)
 	for block := range strings.SplitSeq(text, "\n\n") {
@@ -21,11 +21,11 @@ func argued(text string) (map[string]string, error) {
 			continue
 		}
 		if len(lines) < 3 || !strings.HasPrefix(lines[1], "\t") || !strings.HasPrefix(lines[2], "\t") {
-			return nil, fmt.Errorf("%q: expected a line with file and function, and indented the changed line and the argument", lines[0])
+			return nil, fmt.Errorf("%q: the changed line and the argument must follow, indented", lines[0])
 		}
 		key := lines[0] + "\n" + strings.TrimPrefix(lines[1], "\t")
 		if _, ok := all[key]; ok {
-			return nil, fmt.Errorf("%q is there twice", key)
+			return nil, fmt.Errorf("%q occurs twice", key)
 		}
 		var words []string
 		for _, line := range lines[2:] {

@@ -1,7 +1,7 @@
 // Package mutants breaks one rule of the product at a time, and reports which changes no test notices.
 //
-// A change is made in a copy of a file, which go test takes instead of the file (-overlay). The tests of the changed package
-// are run first, then those of package convert.
+// A change is made in a copy of a file, which go test takes instead of the file (-overlay). The tests of the changed
+// package are run first, then those of package convert.
 package mutants
 
 import (
@@ -122,7 +122,8 @@ func (c *config) run(out io.Writer) error {
 		fmt.Fprintln(out, "not noticed:", m)
 	}
 	if part := 100 * float64(all.noticed) / float64(max(all.noticed+all.missed, 1)); part < c.least {
-		return fmt.Errorf("%.1f %% were noticed, less than %g %%: a test is missing, or an argument in argued.txt", part, c.least)
+		return fmt.Errorf("%.1f %% were noticed, less than %g %%: a test is missing, or an argument in argued.txt",
+			part, c.least)
 	}
 	return nil
 }
@@ -150,7 +151,9 @@ func (c *config) stale(byPackage map[string][]mutant, why map[string]string) err
 }
 
 // tryAll tries that number of mutants of a package, and returns those that no test noticed.
-func (c *config) tryAll(pkg string, all []mutant, number int, why map[string]string) (n count, missedOnes []string, err error) {
+func (c *config) tryAll(pkg string, all []mutant, number int, why map[string]string) (
+	n count, missedOnes []string, err error,
+) {
 	if o, text := c.test(pkg, ""); o != missed {
 		return n, nil, fmt.Errorf("the tests of %s fail without any change:\n%s", pkg, text)
 	}

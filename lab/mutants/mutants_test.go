@@ -116,7 +116,7 @@ func TestSites(t *testing.T) {
 		"Wide: func Wide(i int) bool { return widths[i] == 8 || i != 0 }",
 	} {
 		if !slices.Contains(got, want) {
-			t.Errorf("%q is missing of\n%s", want, strings.Join(got, "\n"))
+			t.Errorf("%q is missing in\n%s", want, strings.Join(got, "\n"))
 		}
 	}
 	again := slices.Clone(all)
@@ -146,14 +146,14 @@ func TestRun(t *testing.T) {
 		"not noticed: a/a.go:26 First: return 0, nil":        true, // has no test
 	} {
 		if strings.Contains(out.String(), want) != is {
-			t.Errorf("%q: expected %v in\n%s", want, is, &out)
+			t.Errorf("%q: want %v in\n%s", want, is, &out)
 		}
 	}
 	for arguments, want := range map[string]string{
-		"a/a.go Clamp\n\tif false && (n > 10) {\n\tNot looked at.\n": "a test notices what argued.txt says cannot be noticed: a/a.go:11",
-		"a/a.go Clamp\n\tif n >= 99 {\n\tIt is gone.\n":              "cannot be made any more:\na/a.go Clamp\nif n >= 99 {",
-		"a/a.go Clamp\n\tif n >= 10 {\n":                             "expected a line with file and function",
-		"a/a.go Clamp\n\tx\n\ty\n\na/a.go Clamp\n\tx\n\ty\n":         "is there twice",
+		"a/a.go Clamp\n\tif false && (n > 10) {\n\tNo.\n":    "a test notices what argued.txt says cannot be noticed: a/a.go:11",
+		"a/a.go Clamp\n\tif n >= 99 {\n\tIt is gone.\n":      "cannot be made any more:\na/a.go Clamp\nif n >= 99 {",
+		"a/a.go Clamp\n\tif n >= 10 {\n":                     "the changed line and the argument must follow",
+		"a/a.go Clamp\n\tx\n\ty\n\na/a.go Clamp\n\tx\n\ty\n": "occurs twice",
 	} {
 		c.arguments = arguments
 		if err := c.run(&out); err == nil || !strings.Contains(err.Error(), want) {

@@ -114,7 +114,8 @@ func (g *finder) textOf(n ast.Node) string { return string(g.text[g.at(n.Pos()):
 // add adds the mutant that has other text between two places.
 func (g *finder) add(from, to token.Pos, with string) {
 	m := mutant{
-		file: g.name, fn: g.fn, line: g.fset.Position(from).Line, text: g.text, from: g.at(from), to: g.at(to), with: with,
+		file: g.name, fn: g.fn, line: g.fset.Position(from).Line, text: g.text,
+		from: g.at(from), to: g.at(to), with: with,
 	}
 	line := m.source()[bytes.LastIndexByte(g.text[:m.from], '\n')+1:]
 	line, _, _ = bytes.Cut(line, []byte("\n"))

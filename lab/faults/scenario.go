@@ -1,0 +1,279 @@
+package faults
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"cfi2sframe/lab/product"
+)
+
+// A scenario is a directory with files, and a command line.
+type scenario struct {
+	name  string
+	make  string // a shell script that makes the files from those of makeMaterial
+	args  string
+	stdin string
+	// endless: cfi2sframe waits until it is ended, and changes nothing.
+	endless bool
+
+	before, after  map[string]string // states of files, by name
+	stdout, stderr string
+	template       string // a directory with the files
+}
+
+// scenarios are all modes that write files. Names of files that are only read begin with "m".
+var scenarios = []*scenario{
+	{name: "new output", args: "-q mprog -o out"},
+	{
+		name: "existing output",
+		make: "echo old >out; chmod 640 out; setfattr -n user.kept -v 1 out || true",
+		args: "mprog -o out",
+	},
+	{name: "in place", make: "cp -p mprog p; chmod 4750 p; setfattr -n user.kept -v 1 p || true", args: "--in-place p"},
+	{name: "in place, no sync", make: "cp mprog p", args: "-q --no-sync --in-place p"},
+	{name: "force", make: "cp mdone p", args: "-q --force --format 3 --in-place p"},
+	{name: "remove", make: "cp mdone p", args: "-q --remove --in-place p"},
+	{name: "object", make: "cp mobject p", args: "-q --in-place p"},
+	{name: "object, removed", make: "cp mobject.done p", args: "-q --remove --in-place p"},
+	{name: "archive", make: "cp marchive p", args: "--in-place p"},
+	{
+		name: "report file",
+		make: "echo old >report; cp mprog p",
+		args: "--report json --report-file report --in-place p",
+	},
+	{name: "new report file and output", args: "--report html --report-file report mgaps -o out"},
+	{name: "report on stdout", make: "cp mgaps p", args: "--report json --in-place p"},
+	{
+		name: "three files, two names of one",
+		make: "cp mprog p; ln p q; cp mgaps r; cp mobject s",
+		args: "--in-place p q r s",
+	},
+	{name: "standard input", args: "-q - -o out", stdin: "mprog"},
+	{name: "debug file", make: "cp mgaps p; cp mgaps mdebug", args: "-v --debug-file mdebug --in-place p"},
+}
+
+// named returns the scenario with that name.
+func named(list []*scenario, name string) *scenario {
+	return list[slices.IndexFunc(list, func(s *scenario) bool { return s.name == name })]
+}
+
+// makeMaterial makes the files that scenarios begin with.
+func (h *harness) makeMaterial() error {
+	top, err := product.Top()
+	if err != nil {
+		return err
+	}
+	return shell(h.dir, fmt.Sprintf(`
+		mkdir material && cd material
+		cp %[1]s/testdata/bin/amd64/plt mprog
+		cp %[1]s/testdata/bin/amd64/drap1 mgaps
+		chmod 755 mprog mgaps
+		{ cat mprog; yes | head -c 3145728; } >mlarge && chmod 755 mlarge
+		printf 'f: .cfi_startproc\npush %%%%rbx\n.cfi_def_cfa_offset 16\npop %%%%rbx\n.cfi_def_cfa_offset 8\nret\n.cfi_endproc\n' |
+			as --64 -o mobject
+		cp mobject one.o && cp mobject two.o && echo no object >text
+		ar rcD marchive one.o text two.o
+		rm one.o two.o text
+		'%[2]s' -q mprog -o mdone
+		'%[2]s' -q mobject -o mobject.done`, top, h.tool))
+}
+
+// prepare makes the directories of scenarios, and runs cfi2sframe in each without a fault.
+func (h *harness) prepare(list []*scenario) error {
+	for i, s := range list {
+		s.template = filepath.Join(h.dir, fmt.Sprintf("scenario%d-%d", len(list), i))
+		if err := shell(h.dir, "cp -a material '"+s.template+"' && cd '"+s.template+"'\n"+s.make); err != nil {
+			return err
+		}
+		var err error
+		if s.before, err = snapshot(s.template); err != nil {
+			return err
+		}
+		if s.endless {
+			s.after = s.before
+			continue
+		}
+		out, after, err := h.run(s, nil, nil)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		if !out.status.Exited() || out.status.ExitStatus() != 0 || maps.Equal(s.before, after) {
+			return fmt.Errorf("%s: status %v, or no file has changed\n%s", s.name, out.status, out.stderr)
+		}
+		s.after, s.stdout, s.stderr = after, out.stdout, out.stderr
+	}
+	return nil
+}
+
+// shell runs a shell script in a directory.
+func shell(dir, script string) error {
+	cmd := exec.Command("sh", "-ec", script)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", script, err, out)
+	}
+	return nil
+}
+
+// snapshot returns the state of each file in a directory: mode, owner, an extended attribute, and contents.
+func snapshot(dir string) (map[string]string, error) {
+	all := make(map[string]string)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return nil, err
+		}
+		if !info.Mode().IsRegular() {
+			all[e.Name()] = info.Mode().String()
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		value := make([]byte, 16)
+		n, _ := syscall.Getxattr(path, "user.kept", value) // -1 if it has none
+		all[e.Name()] = fmt.Sprintf("%v %d:%d %q %d bytes %x",
+			info.Mode(), st.Uid, st.Gid, value[:max(n, 0)], len(b), sha256.Sum256(b))
+	}
+	return all, nil
+}
+
+// run runs cfi2sframe in a copy of the scenario's directory, and returns the state of the files.
+func (h *harness) run(s *scenario, before func(*call) action, after func(*call)) (*outcome, map[string]string, error) {
+	dir, err := h.copy(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer os.RemoveAll(dir)
+	out, err := h.trace(s, dir, before, after)
+	if err != nil {
+		return nil, nil, err
+	}
+	now, err := snapshot(dir)
+	return out, now, err
+}
+
+// copy makes a copy of the scenario's directory.
+func (h *harness) copy(s *scenario) (string, error) {
+	dir, err := os.MkdirTemp(h.dir, "run")
+	if err != nil {
+		return "", err
+	}
+	return dir, shell(h.dir, "cp -a '"+s.template+"/.' '"+dir+"'")
+}
+
+// command returns the command of the scenario. Its environment makes runs alike.
+func (h *harness) command(s *scenario, dir string, flags ...string) *exec.Cmd {
+	cmd := exec.Command(h.tool, append(flags, strings.Fields(s.args)...)...)
+	cmd.Args[0] = "cfi2sframe"
+	cmd.Dir = dir
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "GO") })
+	cmd.Env = append(env, "TMPDIR="+dir, "LC_ALL=C")
+	return cmd
+}
+
+// targets are the names of the files that cfi2sframe writes.
+func (s *scenario) targets() []string {
+	return slices.DeleteFunc(
+		slices.Sorted(maps.Keys(s.after)),
+		func(name string) bool { return s.before[name] == s.after[name] },
+	)
+}
+
+// prefix begins the temporary names.
+const prefix = ".cfi2sframe-"
+
+// whole returns an error unless each file is unchanged or complete. It returns temporary names that are left.
+func (s *scenario) whole(now map[string]string) (left []string, err error) {
+	for name, state := range now {
+		old, existed := s.before[name]
+		done, expected := s.after[name]
+		switch {
+		case existed && state == old || expected && state == done:
+		case strings.HasPrefix(name, prefix):
+			left = append(left, name)
+		case !existed && !expected:
+			return nil, fmt.Errorf("%s is left", name)
+		default:
+			return nil, fmt.Errorf(
+				"%s is neither unchanged nor complete: %s; before %q, complete %q",
+				name,
+				state,
+				old,
+				done,
+			)
+		}
+	}
+	for name := range s.before {
+		if _, ok := now[name]; !ok {
+			return nil, fmt.Errorf("%s is missing", name)
+		}
+	}
+	return left, nil
+}
+
+// allWhole is whole without temporary names that are left, unless these are allowed.
+func (s *scenario) allWhole(now map[string]string, allowed bool) (left int, err error) {
+	names, err := s.whole(now)
+	if err == nil && len(names) > 0 && !allowed {
+		err = fmt.Errorf("%s is left", names[0])
+	}
+	return len(names), err
+}
+
+// honest returns an error unless the exit status and the messages agree with the files. The report file may only be
+// complete if all files are. The status of a run that got signals may name one of them.
+func (s *scenario) honest(out *outcome, now map[string]string) error {
+	if !out.status.Exited() {
+		return fmt.Errorf("it ended by %v", out.status.Signal())
+	}
+	status := out.status.ExitStatus()
+	targets := s.targets()
+	missing := slices.DeleteFunc(slices.Clone(targets), func(name string) bool { return now[name] == s.after[name] })
+	all, none := len(missing) == 0, len(missing) == len(targets)
+	said := func(text string) bool { return strings.Contains(out.stderr, text) }
+	var problem string
+	switch {
+	case status == 0 && !all:
+		problem = "although not all files are complete"
+	case status == 0 && s.stdout+s.stderr != "" && (s.stdout != out.stdout || s.stderr != out.stderr):
+		problem = "with other output than without the fault"
+	case status == 0:
+		return nil
+	case status != 1 && !slices.Contains(out.signals, syscall.Signal(status-128)):
+		problem = "without that signal"
+	case status != 1 && !said("interrupted"):
+		problem = "without a message about the interruption"
+	case all && len(targets) > 0 && !said("in its place") && !said("in their places") && !said("is left behind"):
+		problem = "although all files are complete"
+	case !said("cfi2sframe: "):
+		problem = "without a message"
+	case all || none:
+		return nil
+	case s.after["report"] != "" && now["report"] == s.after["report"]:
+		problem = "with a complete report, but not all files are complete"
+	}
+	for _, name := range missing {
+		if problem == "" && name != "report" && !said("cfi2sframe: "+name+": ") {
+			problem = "without a message about " + name
+		}
+	}
+	if problem == "" {
+		return nil
+	}
+	return fmt.Errorf("status %d %s; stdout %q, stderr %q", status, problem, out.stdout, out.stderr)
+}
