@@ -12,17 +12,9 @@ import (
 
 // Code tells which bytes of a file's code something refers to.
 type Code struct {
-	first, size uint64 // first is a multiple of codePage
-	// Most references are to functions, which begin at multiples of codeAlign: aligned has a bit for each of these. The
-	// pages have a bit for each byte, if there are references to others.
-	aligned []uint64
-	pages   []*[codePage / 64]uint64
+	first, size uint64
+	referred    []uint64 // a bit for each byte
 }
-
-const (
-	codeAlign = 16
-	codePage  = 4096
-)
 
 // errCode is the error for code that has no common range of addresses.
 var errCode = errors.New("the sections with code are too far from each other")
@@ -62,21 +54,13 @@ func newCode(f *elffile.File) (Code, error) {
 	if end-first > 2*f.Size+between {
 		return Code{}, errCode
 	}
-	first &^= codePage - 1
-	pages := (end - first + codePage - 1) / codePage
-	return Code{
-		first, end - first, make([]uint64, pages*codePage/codeAlign/64), make([]*[codePage / 64]uint64, pages),
-	}, nil
+	return Code{first, end - first, make([]uint64, (end-first)/64+1)}, nil
 }
 
 // Referred reports whether something refers to one of the addresses from begin to end, the latter excluded.
 func (c *Code) Referred(begin, end uint64) bool {
 	for at := max(begin, c.first); at < end && at-c.first < c.size; at++ {
-		off := at - c.first
-		if page := c.pages[off/codePage]; page != nil && page[off%codePage/64]>>(off%64)&1 != 0 {
-			return true
-		}
-		if off%codeAlign == 0 && c.aligned[off/codeAlign/64]>>(off/codeAlign%64)&1 != 0 {
+		if off := at - c.first; c.referred[off/64]>>(off%64)&1 != 0 {
 			return true
 		}
 	}
@@ -87,15 +71,7 @@ func (c *Code) Referred(begin, end uint64) bool {
 func (c *Code) mark(first, last uint64) {
 	for at := max(first, c.first); at <= last && at-c.first < c.size; at++ {
 		off := at - c.first
-		if off%codeAlign == 0 {
-			c.aligned[off/codeAlign/64] |= 1 << (off / codeAlign % 64)
-			continue
-		}
-		page := &c.pages[off/codePage]
-		if *page == nil {
-			*page = new([codePage / 64]uint64)
-		}
-		(*page)[off%codePage/64] |= 1 << (off % 64)
+		c.referred[off/64] |= 1 << (off % 64)
 	}
 }
 

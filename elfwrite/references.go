@@ -157,10 +157,9 @@ type scan struct {
 	// The values of the symbols of SHT_DYNSYM, and of SHT_SYMTAB if relocations were emitted; noValue for those that
 	// are no addresses in the file.
 	dynsyms, symbols []uint64
-	nearby           []byte // the bytes from address nearAt on, as far as they were read
+	nearby           []byte // the bytes from file offset nearAt on, as far as they were read
 	nearAt           uint64
-	read             uint64 // bytes, in all
-	names            int    // of symbols that were read
+	names            int // of symbols that were read
 }
 
 // noValue is the value of a symbol that is no address in the file.
