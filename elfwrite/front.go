@@ -38,7 +38,6 @@ func (p *planner) insertFront() error {
 	}
 	table := uint64(elffile.HeaderSize + (len(p.progs)+newHeaders)*elffile.ProgSize)
 	p.phoff = elffile.HeaderSize
-	own := len(p.units)
 	// The page needs a program header if the head does not follow it in the file.
 	if space := p.headSpace(); table+elffile.ProgSize <= space &&
 		p.notesToFront(span{table + elffile.ProgSize, space}) == nil {
@@ -46,7 +45,7 @@ func (p *planner) insertFront() error {
 		p.tail = p.alignedTail()
 		return nil
 	}
-	p.forget(own)
+	p.forget()
 	if table > p.page {
 		return fmt.Errorf("%d bytes of headers do not fit a page", table)
 	}

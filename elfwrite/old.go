@@ -103,6 +103,7 @@ func (p *planner) findSegment() {
 			if err != nil || u.end > fileSpan(h).end || len(units) == maxUnits {
 				return // another's segment
 			}
+			u.returned = true
 			units = append(units, u)
 			at, found = u.end, true
 		}

@@ -265,18 +265,11 @@ func checkOrder(f *elffile.File) error {
 
 // checkSections refuses sections that are not in the file.
 func checkSections(f *elffile.File) error {
-	var symbols uint64
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if s.HasBytes() && (s.Off > f.Size || s.Size > f.Size-s.Off) {
 			return fmt.Errorf("section %d (%s): %d bytes at file offset %#x do not fit the file of %d bytes",
 				i, s.Name, s.Size, s.Off, f.Size)
-		}
-		if t := elf.SectionType(s.Type); t == elf.SHT_SYMTAB || t == elf.SHT_DYNSYM {
-			if symbols += s.Size; symbols > f.Size {
-				return fmt.Errorf("section %d (%s): symbol tables overlap, having more than the %d bytes of the file",
-					i, s.Name, f.Size)
-			}
 		}
 	}
 	return nil
@@ -305,12 +298,12 @@ func (p *planner) place() error {
 		return err
 	}
 	p.dropSegments()
-	if own := len(p.units); !p.remove {
+	if !p.remove {
 		if err := p.extendTable(); err != nil {
 			return err
 		}
-	} else if own > 0 && len(p.f.Sections) > 0 && p.repack(span{}, math.MaxUint64) != nil {
-		p.forget(own) // what an earlier run moved does not fit where linkers have it
+	} else if len(p.units) > 0 && len(p.f.Sections) > 0 && p.repack(span{}, math.MaxUint64) != nil {
+		p.forget() // what an earlier run moved does not fit where linkers have it
 	}
 	end, err := p.segment()
 	if err != nil {

@@ -81,12 +81,6 @@ func TestRefusedFiles(t *testing.T) {
 			copy(p.B[second:], b)
 		}, "program header 3: segment at 0x0 overlaps the one before it, or is out of order"},
 		{"section outside", func(p *elftest.Patcher) { p.Put64(p.Section(".strtab")+elftest.ShOff, 1<<63) }, "section 11 (.strtab): 75 bytes at file offset 0x8000000000000000 do not fit"},
-		{"symbol tables overlap", func(p *elftest.Patcher) {
-			h := p.Section(".strtab")
-			p.Put32(h+elftest.ShType, uint32(elf.SHT_SYMTAB))
-			p.Put64(h+elftest.ShOff, 0)
-			p.Put64(h+elftest.ShSize, uint64(len(p.B)))
-		}, "section 11 (.strtab): symbol tables overlap"},
 		{"table after what is loaded", func(p *elftest.Patcher) { p.ManyProgs(1, func(_, off int) { p.Put32(off, uint32(odd)) }) },
 			"it is not before 0x1000, where what is loaded ends"},
 		{"section across the end", func(p *elftest.Patcher) { p.Put64(p.Section(".symtab")+elftest.ShOff, 0xff8) },

@@ -156,7 +156,7 @@ func (f relocForm) size() uint64 {
 	return elffile.RelaSize
 }
 
-// scanCost is what a byte costs that is read for relocations.
+// scanCost is what a byte of relocations or symbols costs of the budget.
 const scanCost = 1
 
 // table marks what the relocations of a table refer to.

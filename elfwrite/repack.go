@@ -12,20 +12,21 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A unit is a part of the head of the file that moves as a whole: a section, or the sections of a PT_NOTE.
+// A unit is a part of the file that moves as a whole: a section, or the sections of a PT_NOTE.
 type unit struct {
-	span           // in the old file
-	addr    uint64 // in the old image
-	align   uint64
-	section int    // index of its first section, or -1
-	dynamic bool   // a dynamic entry leads here; .interp and notes otherwise
-	entry   uint64 // the index of that entry
-	strings bool   // it is DT_STRTAB
-	notes   bool   // that a PT_NOTE leads to
-	buildID bool
-	inHead  bool   // stays in the segment of the program headers
-	off     uint64 // in the new file
-	newAddr uint64
+	span            // in the old file
+	addr     uint64 // in the old image
+	align    uint64
+	section  int    // index of its first section, or -1
+	returned bool   // an earlier run moved it to a segment that is laid out anew
+	dynamic  bool   // a dynamic entry leads here; .interp and notes otherwise
+	entry    uint64 // the index of that entry
+	strings  bool   // it is DT_STRTAB
+	notes    bool   // that a PT_NOTE leads to
+	buildID  bool
+	inHead   bool   // is in the segment of the program headers
+	off      uint64 // in the new file
+	newAddr  uint64
 
 	distances []uint64 // file offsets of contents of notes that count from themselves
 }
@@ -62,22 +63,45 @@ type packing struct {
 	zeros  span
 }
 
-// repack frees bytes after the program header table by moving what is there. What stays in the head may also have its
-// place in the bytes tail after the segment, which grows by that. At most the given number of bytes go to the new
-// segment.
+// repack frees bytes after the program header table by moving what is there. What stays in the head may also go to the
+// bytes tail after the segment, which then grows. At most the given number of bytes go to the new segment.
 func (p *planner) repack(tail span, most uint64) error {
 	before, after := p.table()
-	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("%w for %d more program headers: %s",
-			ErrNoRoom, len(p.progs)+newHeaders-len(p.f.Progs), fmt.Sprintf(format, args...))
+	best := packing{moved: math.MaxUint64}
+	err := p.search(&best, before, after, tail)
+	if best.moved < math.MaxUint64 {
+		err = nil
+		if best.moved > most {
+			err = fmt.Errorf("%d bytes would have to move", best.moved)
+		}
 	}
+	if err != nil {
+		return fmt.Errorf("%w for %d more program headers: %w", ErrNoRoom, len(p.progs)+newHeaders-len(p.f.Progs), err)
+	}
+	p.units = p.units[:best.units]
+	p.pack(&best)
+	if p.remove && best.moved > 0 { // lld may have left space for a program header
+		later := best
+		later.spaces = slices.Clone(best.spaces)
+		later.spaces[0].begin += (best.spaces[0].end - p.headEnd(after.end)) &^ (tableAlign - 1)
+		if moved, ok := p.pack(&later); !ok || moved > 0 {
+			p.pack(&best)
+		}
+	}
+	p.zeros = append(p.zeros, best.zeros)
+	if end := p.headEnd(after.end); end > fileSpan(&p.f.Progs[p.head]).end {
+		p.grown = end
+	}
+	return nil
+}
+
+// search finds the best packing of the first units after the program header table, and adds these to the units. It
+// returns why there cannot be more of them.
+func (p *planner) search(best *packing, before, after, tail span) error {
 	if p.head < 0 {
-		return refuse("no loaded segment holds the table")
+		return errors.New("no loaded segment holds the table")
 	}
 	head := &p.f.Progs[p.head]
-	var err error
-	own := len(p.units) // of an earlier segment
-	best := packing{moved: math.MaxUint64}
 	for at := before.end; best.moved > smallHole; {
 		next := min(p.next(at), fileSpan(head).end)
 		whole := next == fileSpan(head).end // the segment could be free up to its end
@@ -86,49 +110,24 @@ func (p *planner) repack(tail span, most uint64) error {
 			limit = max(next, tail.end)
 		}
 		free := p.free(span{at, next})
-		if (at > before.end || limit > next) && limit >= after.end && free && (whole || !p.belongsAfter(next, own)) {
-			p.choose(&best, packing{units: len(p.units), spaces: []span{{after.end, limit}, tail},
-				zeros: span{before.end, next}}, own)
+		if (at > before.end || limit > next) && limit >= after.end && free && (whole || !p.belongsAfter(next)) {
+			p.choose(best, packing{units: len(p.units), spaces: []span{{after.end, limit}, tail},
+				zeros: span{before.end, next}})
 		}
-		if whole {
-			err = refuse("the segment ends at file offset %#x", next)
-			break
+		switch {
+		case whole:
+			return fmt.Errorf("the segment ends at file offset %#x", next)
+		case !free:
+			return p.unknown(at)
+		case len(p.units) == maxUnits:
+			return fmt.Errorf("more than %d sections would have to move", maxUnits)
 		}
-		if !free {
-			err = refuse("%v", p.unknown(at))
-			break
-		}
-		if len(p.units) == maxUnits {
-			err = refuse("more than %d sections would have to move", maxUnits)
-			break
-		}
-		u, failed := p.unit(next, head)
-		if failed != nil {
-			err = refuse("%v", failed)
-			break
+		u, err := p.unit(next, head)
+		if err != nil {
+			return err
 		}
 		p.units = append(p.units, u)
 		at = u.end
-	}
-	if best.moved == math.MaxUint64 {
-		return err
-	}
-	if best.moved > most {
-		return refuse("%d bytes would have to move", best.moved)
-	}
-	p.units = p.units[:best.units]
-	p.pack(&best, own)
-	if p.remove && best.moved > 0 { // lld may have left space for a program header
-		later := best
-		later.spaces = slices.Clone(best.spaces)
-		later.spaces[0].begin += (best.spaces[0].end - p.headEnd(after.end)) &^ (tableAlign - 1)
-		if moved, ok := p.pack(&later, own); !ok || moved > 0 {
-			p.pack(&best, own)
-		}
-	}
-	p.zeros = append(p.zeros, best.zeros)
-	if end := p.headEnd(after.end); end > fileSpan(head).end {
-		p.grown = end
 	}
 	return nil
 }
@@ -141,26 +140,25 @@ func (p *planner) unknown(off uint64) error {
 	return fmt.Errorf("there are bytes at file offset %#x that belong to no section", off)
 }
 
-// belongsAfter reports whether one of the first units, when it returns to the head, belongs after the section at a file
-// offset there. Headers of sections that dynamic entries locate keep their order.
-func (p *planner) belongsAfter(off uint64, own int) bool {
+// belongsAfter reports whether a unit that returns to the head belongs after the section at a file offset there.
+// Headers of sections that dynamic entries locate keep their order.
+func (p *planner) belongsAfter(off uint64) bool {
 	i := p.headerAt(off)
-	return p.remove && slices.ContainsFunc(p.units[:own], func(u *unit) bool { return u.dynamic && u.section > i })
+	returns := func(u *unit) bool { return u.returned && u.dynamic && u.section > i }
+	return p.remove && slices.ContainsFunc(p.units, returns)
 }
 
 // linkerOrder returns the units as linkers order them: by their headers. Only .interp and notes have other headers in
 // the new segment; they come first.
-func (p *planner) linkerOrder(own int) []*unit {
+func (p *planner) linkerOrder() []*unit {
 	rank := func(u *unit) int {
-		if u.dynamic || !slices.Contains(p.units[:own], u) {
-			return u.section
+		if u.returned && !u.dynamic {
+			return -1
 		}
-		return -1
+		return u.section
 	}
-	return slices.SortedStableFunc(slices.Values(p.units), func(a, b *unit) int {
-		return cmp.Compare(rank(a),
-			rank(b))
-	})
+	byRank := func(a, b *unit) int { return cmp.Compare(rank(a), rank(b)) }
+	return slices.SortedStableFunc(slices.Values(p.units), byRank)
 }
 
 // maxChoices is how many units are tried both ways, in the head and in the new segment: .interp, and nine sections that
@@ -169,16 +167,15 @@ const maxChoices = 10
 
 // choose finds the units that go to the new segment, with the fewest bytes, and makes that the best way if it is
 // better.
-func (p *planner) choose(best *packing, way packing, own int) {
+func (p *planner) choose(best *packing, way packing) {
 	choices := 0
-	for _, u := range p.units[own:] {
-		if !u.notes && !p.remove && choices < maxChoices {
+	for _, u := range p.units {
+		if !u.returned && !u.notes && !p.remove && choices < maxChoices {
 			choices++
 		}
 	}
 	for way.mask = range uint(1) << choices {
-		moved, ok := p.pack(&way, own)
-		if ok && moved < best.moved {
+		if moved, ok := p.pack(&way); ok && moved < best.moved {
 			*best = way
 			best.moved = moved
 		}
@@ -309,11 +306,11 @@ func (p *planner) isInterp(s span) bool {
 // pack puts the units into the spaces, in their order: all when .sframe is removed, or else all but those of an earlier
 // segment and those that the mask names. It returns how many bytes go to the new segment because of that, and reports
 // whether the rest is where it has to be.
-func (p *planner) pack(way *packing, own int) (moved uint64, ok bool) {
+func (p *planner) pack(way *packing) (moved uint64, ok bool) {
 	head, spaces := &p.f.Progs[p.head], slices.Clone(way.spaces)
 	ok = true
 	if p.remove {
-		for _, u := range p.linkerOrder(own) {
+		for _, u := range p.linkerOrder() {
 			ok = u.put(head, spaces) && ok
 		}
 		// Linkers leave no bytes between them and the next section but for its alignment. If there are, that has moved
@@ -326,11 +323,12 @@ func (p *planner) pack(way *packing, own int) (moved uint64, ok bool) {
 		}
 		return moved, ok
 	}
-	for _, u := range p.units[:own] {
-		u.inHead = false
-	}
 	mask := way.mask
-	for _, u := range p.units[own:] {
+	for _, u := range p.units {
+		u.inHead = false
+		if u.returned {
+			continue
+		}
 		moves := !u.notes && mask&1 != 0
 		if !u.notes {
 			mask >>= 1
@@ -339,7 +337,6 @@ func (p *planner) pack(way *packing, own int) (moved uint64, ok bool) {
 			ok = u.put(head, spaces) && ok
 			continue
 		}
-		u.inHead = false
 		if moved += u.size(); !u.dynamic || u.strings {
 			moved += headPrice
 		}

@@ -29,7 +29,6 @@ func (p *planner) extendTable() error {
 		}
 		p.progs = slices.Delete(p.progs, i, i+1)
 	}
-	own := len(p.units)
 	all := p.progs
 	var first error
 	for _, most := range []uint64{cheapMove, math.MaxUint64} {
@@ -46,7 +45,7 @@ func (p *planner) extendTable() error {
 				if err == nil {
 					return nil
 				}
-				p.forget(own)
+				p.forget()
 				first = cmp.Or(first, err)
 			}
 		}
@@ -61,9 +60,9 @@ func (p *planner) extendTable() error {
 	return nil
 }
 
-// forget forgets the units from the n-th one on, and where the others were put.
-func (p *planner) forget(n int) {
-	p.units = p.units[:n]
+// forget forgets the units of the head, and where the others were put.
+func (p *planner) forget() {
+	p.units = slices.DeleteFunc(p.units, func(u *unit) bool { return !u.returned })
 	for _, u := range p.units {
 		u.inHead = false
 	}

@@ -12,23 +12,16 @@ import (
 	"cfi2sframe/internal/filecopy"
 )
 
-// A Target is what a new file is written to: an *os.File, or memory. What is written at an offset after its end makes
-// it so much longer; the bytes between are zero.
-type Target interface {
-	io.WriterAt
-	Truncate(size int64) error
-}
-
-// CopyHead copies the first part of the new file, as a rule all that is loaded. It does not depend on the size of
+// CopyHead copies the first part of the new file, usually all that is loaded. It does not depend on the size of
 // .sframe. It ends when ctx does.
-func (l *Layout) CopyHead(ctx context.Context, dst Target, src io.ReaderAt) error {
+func (l *Layout) CopyHead(ctx context.Context, dst filecopy.Target, src io.ReaderAt) error {
 	return copyRange(ctx, dst, src, l.copies[0])
 }
 
 // Write writes the new file to dst, from the old file src and the section's contents, which are Size bytes for address
 // Addr. Nothing is in dst yet, or what CopyHead of the layout head, which may be nil, has copied. It ends when ctx
 // does.
-func (l *Layout) Write(ctx context.Context, dst Target, src io.ReaderAt, section []byte, head *Layout) error {
+func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt, section []byte, head *Layout) error {
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
 	}
@@ -70,17 +63,17 @@ func (l *Layout) Write(ctx context.Context, dst Target, src io.ReaderAt, section
 }
 
 // copyRange copies a range to where nothing was written yet.
-func copyRange(ctx context.Context, dst Target, src io.ReaderAt, c extent) error {
+func copyRange(ctx context.Context, dst filecopy.Target, src io.ReaderAt, c extent) error {
 	return filecopy.Range(ctx, dst, int64(c.to), src, int64(c.from), int64(c.n))
 }
 
-func writeAt(dst Target, b []byte, off uint64) error {
+func writeAt(dst filecopy.Target, b []byte, off uint64) error {
 	_, err := dst.WriteAt(b, int64(off))
 	return err
 }
 
 // headers writes the ELF header and both header tables.
-func (l *Layout) headers(dst Target) error {
+func (l *Layout) headers(dst filecopy.Target) error {
 	h := l.f.Header64
 	h.Phoff = l.phoff
 	h.Phnum = uint16(len(l.progs))
@@ -97,22 +90,13 @@ func (l *Layout) headers(dst Target) error {
 	return writeTable(dst, l.f.Order, h.Shoff, l.sections)
 }
 
-// writeTable writes headers of one kind, some at a time.
-func writeTable[T any](dst Target, order binary.ByteOrder, off uint64, table []T) error {
-	const chunk = 1 << 12 // headers
-	var b []byte
-	for len(table) > 0 {
-		n := min(len(table), chunk)
-		var err error
-		if b, err = binary.Append(b[:0], order, table[:n]); err != nil {
-			return err
-		}
-		if err := writeAt(dst, b, off); err != nil {
-			return err
-		}
-		off, table = off+uint64(len(b)), table[n:]
+// writeTable writes headers of one kind.
+func writeTable[T any](dst filecopy.Target, order binary.ByteOrder, off uint64, table []T) error {
+	b, err := binary.Append(nil, order, table)
+	if err != nil {
+		return err
 	}
-	return nil
+	return writeAt(dst, b, off)
 }
 
 // overflow puts numbers that do not fit the ELF header into the first section header (ELF gABI, "ELF Header").
@@ -132,14 +116,10 @@ func (l *Layout) overflow(h *elf.Header64) {
 
 // symbols renumbers the sections of symbols, and moves those whose section moved. Indexes that do not fit a symbol
 // (SHN_XINDEX) never change.
-func (l *Layout) symbols(dst Target) error {
-	same := len(l.values) == 0
-	for i, n := range l.index {
-		same = same && uint32(i) == n
-	}
+func (l *Layout) symbols(dst filecopy.Target) error {
 	for i := range l.f.Sections {
 		t := elf.SectionType(l.f.Sections[i].Type)
-		if same || t != elf.SHT_SYMTAB && t != elf.SHT_DYNSYM {
+		if len(l.sections) == 0 || t != elf.SHT_SYMTAB && t != elf.SHT_DYNSYM {
 			continue
 		}
 		if err := l.symbolTable(dst, i); err != nil {
@@ -150,18 +130,21 @@ func (l *Layout) symbols(dst Target) error {
 }
 
 // symbolTable does that for the table with the given section index.
-func (l *Layout) symbolTable(dst Target, table int) error {
+func (l *Layout) symbolTable(dst filecopy.Target, table int) error {
 	const chunk = 1 << 15 // symbols
 	s := &l.f.Sections[table]
-	to := l.sections[l.index[table]].Off
+	if err := l.f.Budget().Spend(scanCost, s.Size); err != nil { // tables may overlap
+		return err
+	}
 	num := s.Size / elffile.SymSize
 	for first := uint64(0); first < num; first += chunk {
-		b, err := l.f.ReadAt("section "+s.Name, s.Off+first*elffile.SymSize, min(num-first, chunk)*elffile.SymSize)
+		at := first * elffile.SymSize
+		b, err := l.f.ReadAt("section "+s.Name, s.Off+at, min(num-first, chunk)*elffile.SymSize)
 		if err != nil {
 			return err
 		}
 		if l.renumber(b) {
-			if err := writeAt(dst, b, to+first*elffile.SymSize); err != nil {
+			if err := writeAt(dst, b, l.sections[l.index[table]].Off+at); err != nil {
 				return err
 			}
 		}
