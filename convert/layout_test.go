@@ -263,7 +263,7 @@ func TestHighAddresses(t *testing.T) {
 		{"0xffffffffffff0000", ""},
 		{"0xffffffffffffc000", ""},
 		{"0xffffffffffffd000", ""},
-		{"0xffffffffffffe000", "leaves no room for one more"}, // what follows .text has the last page
+		{"0xffffffffffffe000", "no addresses are left"}, // what follows .text has the last page
 	} {
 		dir := t.TempDir()
 		source := filepath.Join(dir, "many.s")

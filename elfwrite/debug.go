@@ -48,18 +48,17 @@ func (p *debugPlanner) check() error {
 	d, prog := p.f, p.prog
 	switch {
 	case d.IsObject() || prog.IsObject():
-		return errors.New("a relocatable object: what a linker made was expected")
+		return errors.New("relocatable objects are not supported")
 	case d.Machine != prog.Machine || d.Order != prog.Order || d.Type != prog.Type:
-		return fmt.Errorf("it is for machine %v, %v, ELF type %v; that of the program, %v, %v, %v, was expected",
+		return fmt.Errorf("it is for machine %v, %v, ELF type %v, and the program for %v, %v, %v",
 			elf.Machine(d.Machine), d.Order, elf.Type(d.Type),
 			elf.Machine(prog.Machine), prog.Order, elf.Type(prog.Type))
 	case len(prog.Sections) == 0:
-		return errors.New("the program has no section headers, with which those of the debug file could agree")
+		return errors.New("the program has no section headers")
 	case len(d.Sections) == 0 || d.Shstrndx == 0:
 		return errors.New("it has no section headers with names")
 	case len(d.Sections)+1 > int(elf.SHN_LORESERVE) || len(prog.Progs) > maxDebugSegments:
-		return fmt.Errorf("it has %d sections and is to have %d segments; fewer were expected",
-			len(d.Sections), len(prog.Progs))
+		return fmt.Errorf("%d sections and %d segments are too many", len(d.Sections), len(prog.Progs))
 	}
 	at, err := FindSFrame(prog)
 	if err != nil {
@@ -73,11 +72,11 @@ func (p *debugPlanner) check() error {
 	var sum uint64
 	for i := range d.Sections {
 		if s := &d.Sections[i]; s.HasBytes() {
-			if sum += s.Size; s.Off > d.Size || s.Size > d.Size-s.Off || sum > d.Size {
-				return fmt.Errorf("section %d (%s): %d bytes at file offset %#x do not fit the file of %d bytes "+
-					"with the others", i, s.Name, s.Size, s.Off, d.Size)
-			}
+			sum += s.Size
 		}
+	}
+	if err := checkSections(d); err != nil || sum > d.Size {
+		return cmp.Or(err, errors.New("its sections overlap"))
 	}
 	return nil
 }

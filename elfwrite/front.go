@@ -23,18 +23,18 @@ const lowestAddr = 64 << 10
 // there, because there is code in it or sections do not end with it, everything moves up by a page.
 func (p *planner) insertFront() error {
 	if p.head < 0 || p.f.Progs[p.head].Off != 0 {
-		return errors.New("no segment begins with the ELF header, so that a page in front would be loaded")
+		return errors.New("no segment begins with the ELF header, which would load a page before it")
 	}
 	head := &p.f.Progs[p.head]
 	lower := func(h elf.Prog64) bool { return elf.ProgType(h.Type) == elf.PT_LOAD && h.Vaddr < head.Vaddr }
 	if slices.ContainsFunc(p.f.Progs, lower) {
-		return errors.New("the segment with the ELF header is not the lowest one, so that a page in front has no place")
+		return errors.New("a page cannot go before the segment with the ELF header, which is not the lowest one")
 	}
 	if head.Vaddr < lowestAddr+p.page || head.Vaddr%p.page != 0 {
-		return fmt.Errorf("there is no room for a page in front of address %#x", head.Vaddr)
+		return fmt.Errorf("no page is free before address %#x", head.Vaddr)
 	}
 	if p.loadAddrs == physical {
-		return errors.New("what is in front of the load addresses, which are not those at run time, is not known")
+		return errors.New("load addresses are not those at run time, and what is before them is not known")
 	}
 	table := uint64(elffile.HeaderSize + (len(p.progs)+newHeaders)*elffile.ProgSize)
 	p.phoff = elffile.HeaderSize
@@ -103,7 +103,7 @@ func (p *planner) notesToFront(space span) error {
 	spaces := []span{space}
 	for _, u := range p.units {
 		if !u.put(&head, spaces) && u.buildID {
-			return errors.New("the build-id has no room in a page in front")
+			return errors.New("the build-id does not fit a page before the program")
 		}
 	}
 	return nil

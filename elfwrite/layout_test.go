@@ -48,7 +48,7 @@ func TestResize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Resize(math.MaxUint64 - 0x1000); err == nil || !strings.Contains(err.Error(), "leaves no room for one more") {
+	if _, err := l.Resize(math.MaxUint64 - 0x1000); err == nil || !strings.Contains(err.Error(), "no addresses are left") {
 		t.Errorf("a size that the address space does not have: %v", err)
 	}
 }
@@ -121,7 +121,7 @@ func TestLoadAddresses(t *testing.T) {
 	high := patched(t, "undefra", func(p *elftest.Patcher) {
 		p.Put64(p.Segment(elf.PT_LOAD, 1)+elftest.PhVaddr+8, math.MaxUint64-0x2000)
 	})
-	refused(t, "at the end", high, 1000, fmt.Sprintf("program header 3: load address %#x leaves no room behind it for one more segment", uint64(math.MaxUint64-0x2000)))
+	refused(t, "at the end", high, 1000, fmt.Sprintf("program header 3: no load addresses are left after %#x for one more segment", uint64(math.MaxUint64-0x2000)))
 }
 
 // static is a static program whose head has no code, and cannot give way: .rela.plt is at its start.
@@ -441,21 +441,21 @@ func TestFrontRefused(t *testing.T) {
 			for _, field := range []int{elftest.PhFilesz, elftest.PhMemsz} {
 				p.Put64(h+field, p.U64(h+field)-0x40)
 			}
-		}, "no segment begins with the ELF header, so that a page in front would be loaded"},
+		}, "no segment begins with the ELF header, which would load a page before it"},
 		{"a segment is lower", func(p *elftest.Patcher) {
 			h := p.Segment(elf.PT_GNU_STACK, 0)
 			p.Prog(h, elf.PT_LOAD, 0, 0x100000, 0)
 			p.Put64(h+elftest.PhMemsz, 0x1000)
-		}, "the segment with the ELF header is not the lowest one, so that a page in front has no place"},
+		}, "a page cannot go before the segment with the ELF header, which is not the lowest one"},
 		{"load addresses", func(p *elftest.Patcher) { p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhVaddr+8, 0x100000) },
-			"what is in front of the load addresses, which are not those at run time, is not known"},
+			"load addresses are not those at run time, and what is before them is not known"},
 	} {
 		b := patched(t, "static", tt.change)
 		refused(t, tt.name, b, 1000, ".rela.plt at file offset 0x1b8 cannot be moved")
 		refused(t, tt.name, b, 1000, "; and "+tt.want)
 	}
 	large := static(t, "--build-id=0x"+strings.Repeat("ab", 4096))
-	refused(t, "a build-id of more than a page", large, 1000, "; and the build-id has no room in a page in front")
+	refused(t, "a build-id of more than a page", large, 1000, "; and the build-id does not fit a page before the program")
 }
 
 // TestWriteErrors has each write of each kind of layout fail once, and expects to be told.

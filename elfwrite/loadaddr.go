@@ -55,7 +55,7 @@ func (p *planner) placeLoad(size uint64) error {
 			continue
 		}
 		if h.Paddr > math.MaxUint64-h.Memsz-2*p.page-size {
-			return fmt.Errorf("program header %d: load address %#x leaves no room behind it for one more segment",
+			return fmt.Errorf("program header %d: no load addresses are left after %#x for one more segment",
 				i, h.Paddr)
 		}
 		others = append(others, span{h.Paddr, h.Paddr + h.Memsz})

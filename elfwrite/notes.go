@@ -119,7 +119,7 @@ func (p *planner) noteUnit(u *unit) error {
 			continue
 		}
 		if elf.SectionType(s.Type) != elf.SHT_NOTE {
-			return fmt.Errorf("%s is in its PT_NOTE, too, and is of type %v", s.Name, elf.SectionType(s.Type))
+			return fmt.Errorf("its PT_NOTE includes %s of type %v", s.Name, elf.SectionType(s.Type))
 		}
 		if isIdentifier(s.Name) {
 			return fmt.Errorf("code can refer to a section %s by the symbols of its start and end that linkers make",
@@ -153,7 +153,7 @@ func (p *planner) headerNotesIn(u *unit, s span, align uint64) error {
 			continue
 		}
 		if n.end-n.contents != crashpadSize {
-			return fmt.Errorf("the note by %v in it has %d bytes; %d were expected",
+			return fmt.Errorf("the note by %v in it has %d bytes, not %d",
 				n.noteKind, n.end-n.contents, crashpadSize)
 		}
 		u.distances = append(u.distances, n.contents)

@@ -1,7 +1,6 @@
 package elfwrite
 
 import (
-	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -14,7 +13,7 @@ import (
 
 const relaName = ".rela" + sframe.SectionName
 
-// An Object says what a relocatable object needs beside the contents of .sframe.
+// An Object is what a relocatable object needs beside the contents of .sframe.
 type Object struct {
 	Type      elf.SectionType // of .sframe
 	StartSize int             // of a start address, in bytes
@@ -42,11 +41,11 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout,
 	if err != nil {
 		return nil, err
 	}
-	names, name, err := p.names(relaName, false, p.goes)
+	names, name, err := p.names(relaName, false, p.isOld)
 	if err != nil {
 		return nil, err
 	}
-	end, known := p.contentEnds(elffile.HeaderSize, p.goes)
+	end, known := p.contentEnds(elffile.HeaderSize, p.isOld)
 	p.off = alignUp(end, sectionAlign)
 	relaOff := alignUp(p.off+size, tableAlign)
 	p.copies = []extent{{0, 0, end}}
@@ -79,7 +78,7 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout,
 	return p.Layout, nil
 }
 
-// Unchanged returns the layout that a relocatable object has already.
+// Unchanged returns the present layout of a relocatable object.
 func Unchanged(f *elffile.File) *Layout {
 	return &Layout{
 		f: f, phoff: f.Phoff, progs: f.Progs, shoff: f.Shoff, shstrndx: uint32(f.Shstrndx),
@@ -93,34 +92,34 @@ func planObjectRemoval(f *elffile.File) (*Layout, error) {
 	if old, err := FindSFrame(f); err != nil {
 		return nil, err
 	} else if old.Section == 0 {
-		return nil, ErrNone // whatever else may be odd about it
+		return nil, ErrNone // however odd the rest of the file is
 	}
 	p, err := newObject(f, 0)
 	if err != nil {
 		return nil, err
 	}
 	for i := range f.Sections {
-		if p.goes(i) {
-			if err := p.release(i); err != nil {
+		if p.isOld(i) {
+			if err := p.checkUnused(i); err != nil {
 				return nil, err
 			}
 		}
 	}
-	names, _, err := p.names(relaName, true, p.goes)
+	names, _, err := p.names(relaName, true, p.isOld)
 	if err != nil {
 		return nil, err
 	}
 	order := p.oldOrder()
-	for p.goes(order[len(order)-1]) {
+	for p.isOld(order[len(order)-1]) {
 		order = order[:len(order)-1]
 	}
 	p.setSections(order, 0, func(i int) elf.Section64 {
-		if p.goes(i) {
+		if p.isOld(i) {
 			return elf.Section64{}
 		}
 		return f.Sections[i].Section64
 	})
-	end, known := p.contentEnds(elffile.HeaderSize, p.goes)
+	end, known := p.contentEnds(elffile.HeaderSize, p.isOld)
 	p.copies = []extent{{0, 0, end}}
 	p.setHeaders(p.setNames(names, end), known)
 	return p.Layout, nil
@@ -151,8 +150,8 @@ func newObject(f *elffile.File, size uint64) (*object, error) {
 	return p, p.findOld()
 }
 
-// goes reports whether a section of the old file is .sframe or has its relocations.
-func (p *object) goes(i int) bool { return i > 0 && (i == p.section || i == p.rela) }
+// isOld reports whether a section is the old .sframe or has its relocations.
+func (p *object) isOld(i int) bool { return i > 0 && (i == p.section || i == p.rela) }
 
 // findOld finds an .sframe that is there already, and its relocations.
 func (p *object) findOld() error {
@@ -165,11 +164,11 @@ func (p *object) findOld() error {
 	s := &f.Sections[i]
 	t := elf.SectionType(s.Type)
 	if s.Name != sframe.SectionName || s.Type != sframe.SHTGNUSFrame && t != elf.SHT_PROGBITS {
-		return fmt.Errorf("section %d is %q of type %v; .sframe of type SHT_PROGBITS or %#x was expected",
+		return fmt.Errorf("section %d is %q of type %v, not .sframe of type SHT_PROGBITS or %#x",
 			i, s.Name, t, sframe.SHTGNUSFrame)
 	}
 	if s.Flags&^uint64(elf.SHF_WRITE) != uint64(elf.SHF_ALLOC) || i == f.Shstrndx {
-		return fmt.Errorf("section %d (%s) has the flags %v and cannot be replaced; %v alone was expected",
+		return fmt.Errorf("section %d (%s) cannot be replaced: its flags are %v, not %v",
 			i, s.Name, elf.SectionFlag(s.Flags), elf.SHF_ALLOC)
 	}
 	p.section = i
@@ -180,88 +179,72 @@ func (p *object) findOld() error {
 		}
 		if p.rela > 0 || elf.SectionType(s.Type) != elf.SHT_RELA || s.Flags&^uint64(elf.SHF_INFO_LINK) != 0 ||
 			i == f.Shstrndx {
-			return fmt.Errorf("section %d (%s) has relocations of .sframe; one section of type SHT_RELA was expected",
-				i, s.Name)
+			return fmt.Errorf("section %d (%s) has relocations of .sframe; only one section may, of type SHT_RELA", i, s.Name)
 		}
 		p.rela = i
 	}
 	return nil
 }
 
-// release makes sure that nothing refers to a section that is to be removed. Its own symbol, which ld -r and objcopy
-// write for each section, becomes an empty one if nothing refers to that either.
-func (p *object) release(gone int) error {
+// checkUnused returns an error if something refers to a section that is to be removed. Its own symbol, which ld -r and
+// objcopy write for each section, becomes an empty one if nothing refers to that either.
+func (p *object) checkUnused(section int) error {
 	f := p.f
-	refuse := func(format string, args ...any) error {
-		return fmt.Errorf(format+", which can therefore not be removed", args...)
+	inUse := func(what string) error {
+		return fmt.Errorf("section %d (%s) cannot be removed: %s", section, f.Sections[section].Name, what)
 	}
-	name := f.Sections[gone].Name
 	for i := range f.Sections {
-		if s := &f.Sections[i]; !p.goes(i) && int(s.Link) == gone {
-			return refuse("section %d (%s) refers to section %d (%s)", i, s.Name, gone, name)
+		if s := &f.Sections[i]; !p.isOld(i) && int(s.Link) == section {
+			return inUse(fmt.Sprintf("section %d (%s) refers to it", i, s.Name))
 		}
 	}
-	own, others := false, false
 	var table *elffile.Section
-	var symbol uint32
+	var symbols []elffile.Symbol
 	err := f.Symbols(elf.SHT_SYMTAB, func(t *elffile.Section, s elffile.Symbol) {
-		switch {
-		case s.Section != gone:
-		case s.Info == uint8(elf.STB_LOCAL)<<4|uint8(elf.STT_SECTION) && !own:
-			own, table, symbol = true, t, s.Index
-		default:
-			others = true
+		if s.Section == section && len(symbols) < 2 {
+			table, symbols = t, append(symbols, s)
 		}
 	})
-	if err != nil {
+	if err != nil || len(symbols) == 0 {
 		return err
 	}
-	if others {
-		return refuse("a symbol refers to section %d (%s)", gone, name)
+	symbol := symbols[0].Index
+	if len(symbols) > 1 || symbols[0].Info != uint8(elf.STB_LOCAL)<<4|uint8(elf.STT_SECTION) {
+		return inUse("a symbol refers to it")
 	}
-	if !own {
-		return nil
-	}
-	link := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Section64 == table.Section64 })
-	var total uint64
+	symtab := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Section64 == table.Section64 })
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if int(s.Link) != link || p.goes(i) {
+		if int(s.Link) != symtab || p.isOld(i) {
 			continue
 		}
-		if total += s.Size; s.HasBytes() && total > f.Size {
-			return fmt.Errorf("section %d (%s): what refers to symbols overlaps, having more than "+
-				"the %d bytes of the file", i, s.Name, f.Size)
-		}
-		if used, err := p.refers(s, symbol); used || err != nil {
-			return cmp.Or(err, refuse("section %d (%s) refers to symbol %d, that of %s",
-				i, s.Name, symbol, sframe.SectionName))
+		if used, err := p.refers(s, symbol); err != nil {
+			return err
+		} else if used {
+			return inUse(fmt.Sprintf("section %d (%s) refers to its symbol %d", i, s.Name, symbol))
 		}
 	}
 	p.patches = append(p.patches, patch{table.Off + uint64(symbol)*elffile.SymSize, make([]byte, elffile.SymSize)})
-	if wide := f.SymbolIndexes(link); wide > 0 {
+	if wide := f.SymbolIndexes(symtab); wide > 0 {
 		p.patches = append(p.patches, patch{f.Sections[wide].Off + 4*uint64(symbol), make([]byte, 4)})
 	}
 	return nil
 }
 
-// refers reports whether a section, of those that refer to symbols, does so to the one with an index.
+// refers reports whether a section that refers to symbols does so to the one with an index.
 func (p *object) refers(s *elffile.Section, symbol uint32) (bool, error) {
-	var size uint64
-	switch elf.SectionType(s.Type) {
-	case elf.SHT_GROUP: // which has the name of the symbol
-		return s.Info == symbol, nil
-	case elf.SHT_REL:
-		size = elffile.RelaAddend
-	case elf.SHT_RELA:
-		size = elffile.RelaSize
-	default:
-		return false, nil
+	sizes := map[elf.SectionType]int{elf.SHT_REL: relSize, elf.SHT_RELA: elffile.RelaSize}
+	size := sizes[elf.SectionType(s.Type)]
+	if size == 0 { // a group has the name of the symbol
+		return elf.SectionType(s.Type) == elf.SHT_GROUP && s.Info == symbol, nil
+	}
+	if err := p.f.Budget().Spend(scanCost, s.Size); err != nil { // sections may overlap
+		return false, err
 	}
 	b, err := p.f.ReadSection(s)
-	for ; uint64(len(b)) >= size; b = b[size:] {
+	for ; len(b) >= size; b = b[size:] {
 		if p.f.Order.Uint64(b[elffile.RelaInfo:])>>32 == uint64(symbol) {
-			return true, err
+			return true, nil
 		}
 	}
 	return false, err
@@ -277,7 +260,7 @@ func (p *object) relocations(o *Object) ([]byte, int, error) {
 	}
 	typ, ok := a.PCRelType(o.StartSize)
 	if !ok {
-		return nil, 0, fmt.Errorf("machine %v has no relocation of %d bytes that is known", m, o.StartSize)
+		return nil, 0, fmt.Errorf("machine %v has no known relocation of %d bytes", m, o.StartSize)
 	}
 	symtab, anchors, err := p.anchors()
 	if err != nil {

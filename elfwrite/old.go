@@ -61,7 +61,7 @@ func (p *planner) checkOld() error {
 		return err
 	}
 	if len(b) < 2 || binary.LittleEndian.Uint16(b) != sframe.Magic && binary.BigEndian.Uint16(b) != sframe.Magic {
-		return fmt.Errorf("it starts with % x, and the magic number %#x was expected", b, sframe.Magic)
+		return fmt.Errorf("it starts with % x, not with the magic number %#x", b, sframe.Magic)
 	}
 	if f.Entry-o.addr < o.end-o.begin {
 		return fmt.Errorf("the entry point is %#x", f.Entry)

@@ -186,7 +186,7 @@ func (p *planner) check() error {
 	switch t := elf.Type(f.Type); t {
 	case elf.ET_EXEC, elf.ET_DYN:
 	default:
-		return fmt.Errorf("ELF type %v: an executable or a shared library was expected", t)
+		return fmt.Errorf("ELF type %v is neither an executable nor a shared library", t)
 	}
 	a := arch.Of(elf.Machine(f.Machine))
 	if a == nil {
@@ -258,7 +258,7 @@ func checkOrder(f *elffile.File) error {
 		end = h.Vaddr + h.Memsz
 	}
 	if end == 0 {
-		return errors.New("no loaded segment (PT_LOAD): a linked program was expected")
+		return errors.New("it has no loaded segment (PT_LOAD)")
 	}
 	return nil
 }
@@ -358,20 +358,20 @@ func (p *planner) alignedTail() uint64 {
 // checkEnd refuses what lies across the place where the new segment goes.
 func (p *planner) checkEnd() error {
 	if table, _ := p.table(); table.end > p.loadEnd {
-		return fmt.Errorf("program header table at file offset %#x: it is not before %#x, where what is loaded ends",
+		return fmt.Errorf("program header table at file offset %#x: it is not before %#x, where loaded bytes end",
 			table.begin, p.loadEnd)
 	}
 	across := func(s span) bool { return s.begin < p.loadEnd && p.loadEnd < s.end }
 	for i := range p.f.Sections {
 		if s := &p.f.Sections[i]; s.HasBytes() && !p.isOld(i) && across(sectionSpan(s)) {
 			return fmt.Errorf("section %d (%s) at file offset %#x, %d bytes, lies across %#x, "+
-				"where what is loaded ends", i, s.Name, s.Off, s.Size, p.loadEnd)
+				"where loaded bytes end", i, s.Name, s.Off, s.Size, p.loadEnd)
 		}
 	}
 	for i := range p.f.Progs {
 		if h := &p.f.Progs[i]; h.Type != sframe.PTGNUSFrame && across(fileSpan(h)) {
 			return fmt.Errorf("program header %d at file offset %#x, %d bytes, lies across %#x, "+
-				"where what is loaded ends", i, h.Off, h.Filesz, p.loadEnd)
+				"where loaded bytes end", i, h.Off, h.Filesz, p.loadEnd)
 		}
 	}
 	return nil
@@ -408,7 +408,7 @@ func (p *planner) hasMoved() bool {
 }
 
 func (p *planner) noAddresses() error {
-	return fmt.Errorf("segments end at address %#x, which leaves no room for one more", p.addrEnd)
+	return fmt.Errorf("no addresses are left after %#x for one more segment", p.addrEnd)
 }
 
 // moveUnits puts the units that move at a file offset and an address, and returns where they end in the file.

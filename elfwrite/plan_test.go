@@ -374,7 +374,7 @@ func TestRefused(t *testing.T) {
 		{"address space used up", func(t *testing.T, b []byte) []byte {
 			setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Memsz = 1<<64 - 4096 - p.Vaddr + 1 })
 			return b
-		}, "leaves no room"},
+		}, "no addresses are left"},
 		{"no section headers", func(t *testing.T, b []byte) []byte {
 			copy(b[40:48], make([]byte, 8)) // e_shoff
 			copy(b[60:64], make([]byte, 4)) // e_shnum, e_shstrndx
@@ -456,7 +456,7 @@ func TestFront(t *testing.T) {
 		want   string
 	}{
 		{"any address", func(b []byte) { binary.LittleEndian.PutUint16(b[16:], uint16(elf.ET_DYN)) }, ".rela.plt at file offset 0x1b8 cannot be moved"},
-		{"low address", func(b []byte) { setProg(t, b, 0, func(p *elf.Prog64) { p.Vaddr = 0x10000 }) }, "no room for a page in front of address 0x10000"},
+		{"low address", func(b []byte) { setProg(t, b, 0, func(p *elf.Prog64) { p.Vaddr = 0x10000 }) }, "no page is free before address 0x10000"},
 	} {
 		b := bytes.Clone(old)
 		tt.change(b)

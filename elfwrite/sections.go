@@ -71,8 +71,8 @@ func (l *Layout) setHeaders(off, known uint64) {
 }
 
 // names returns the section name table with a name at its end, unless it is there, and the offset of the name. With
-// remove, it is the table without that end, if only sections that go use it.
-func (l *Layout) names(name string, remove bool, goes func(section int) bool) ([]byte, uint32, error) {
+// remove, it is the table without that end, if only removed sections use it.
+func (l *Layout) names(name string, remove bool, removed func(section int) bool) ([]byte, uint32, error) {
 	names, err := l.f.ReadSection(&l.f.Sections[l.f.Shstrndx])
 	if err != nil {
 		return nil, 0, err
@@ -93,7 +93,7 @@ func (l *Layout) names(name string, remove bool, goes func(section int) bool) ([
 	}
 	for i := range l.f.Sections {
 		s := &l.f.Sections[i]
-		if !goes(i) && (uint64(s.Section64.Name) >= uint64(n) || s.Link == uint32(l.f.Shstrndx)) {
+		if !removed(i) && (uint64(s.Section64.Name) >= uint64(n) || s.Link == uint32(l.f.Shstrndx)) {
 			return names, 0, nil // a symbol may use it
 		}
 	}
@@ -102,7 +102,7 @@ func (l *Layout) names(name string, remove bool, goes func(section int) bool) ([
 
 // contentEnds returns where the contents of the sections that stay end, but for the section names, and where everything
 // ends that headers tell of. Neither is before from.
-func (l *Layout) contentEnds(from uint64, goes func(section int) bool) (end, known uint64) {
+func (l *Layout) contentEnds(from uint64, removed func(section int) bool) (end, known uint64) {
 	f := l.f
 	end, known = from, max(from, headersOf(f).end)
 	for i := range f.Sections {
@@ -111,7 +111,7 @@ func (l *Layout) contentEnds(from uint64, goes func(section int) bool) (end, kno
 			continue
 		}
 		known = max(known, sectionSpan(s).end)
-		if (i != f.Shstrndx || s.Alloc()) && !goes(i) {
+		if (i != f.Shstrndx || s.Alloc()) && !removed(i) {
 			end = max(end, sectionSpan(s).end)
 		}
 	}

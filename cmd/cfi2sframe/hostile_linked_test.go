@@ -265,9 +265,9 @@ func TestHostileLayout(t *testing.T) {
 		any bool // the exit status does not matter
 	}{
 		// The page in front of a static executable.
-		{hostileCase: hostileCase{name: "front: p_vaddr 0", fixture: "static", change: field(elf.PT_LOAD, 0, elftest.PhVaddr, 0), status: 1, want: "there is no room for a page in front of address 0x0"}},
-		{hostileCase: hostileCase{name: "front: p_vaddr of a page", fixture: "static", change: field(elf.PT_LOAD, 0, elftest.PhVaddr, 4096), status: 1, want: "there is no room for a page in front of address 0x1000"}},
-		{hostileCase: hostileCase{name: "front: p_vaddr not aligned", fixture: "static", change: field(elf.PT_LOAD, 0, elftest.PhVaddr, 0x400008), status: 1, want: "there is no room for a page in front of address 0x400008"}},
+		{hostileCase: hostileCase{name: "front: p_vaddr 0", fixture: "static", change: field(elf.PT_LOAD, 0, elftest.PhVaddr, 0), status: 1, want: "no page is free before address 0x0"}},
+		{hostileCase: hostileCase{name: "front: p_vaddr of a page", fixture: "static", change: field(elf.PT_LOAD, 0, elftest.PhVaddr, 4096), status: 1, want: "no page is free before address 0x1000"}},
+		{hostileCase: hostileCase{name: "front: p_vaddr not aligned", fixture: "static", change: field(elf.PT_LOAD, 0, elftest.PhVaddr, 0x400008), status: 1, want: "no page is free before address 0x400008"}},
 		{hostileCase: hostileCase{name: "front: p_align 3", fixture: "static", change: field(elf.PT_LOAD, 0, elftest.PhAlign, 3)}},
 		{hostileCase: hostileCase{name: "front: p_align 2^63", fixture: "static", change: field(elf.PT_LOAD, 0, elftest.PhAlign, 1<<63)}},
 		{hostileCase: hostileCase{name: "front: p_align 0", fixture: "static", change: field(elf.PT_LOAD, 0, elftest.PhAlign, 0)}},
@@ -367,11 +367,11 @@ func TestHostileLayout(t *testing.T) {
 		{hostileCase: hostileCase{name: "a section across the end of what is loaded", change: func(p *elftest.Patcher) {
 			h := p.Segment(elf.PT_LOAD, 1)
 			p.SectionIn(elf.SHT_PROGBITS, 0, p.U64(h+elftest.PhOff)+p.U64(h+elftest.PhFilesz)-8, 0, 16)
-		}, status: 1, want: "bytes, lies across 0x1028, where what is loaded ends"}},
+		}, status: 1, want: "bytes, lies across 0x1028, where loaded bytes end"}},
 		{hostileCase: hostileCase{name: "a note across the end of what is loaded", change: func(p *elftest.Patcher) {
 			h := p.Segment(elf.PT_LOAD, 1)
 			p.Prog(stack(p), elf.PT_NOTE, p.U64(h+elftest.PhOff)+p.U64(h+elftest.PhFilesz)-8, 0, 16)
-		}, status: 1, want: "bytes, lies across 0x1028, where what is loaded ends"}},
+		}, status: 1, want: "bytes, lies across 0x1028, where loaded bytes end"}},
 		{hostileCase: hostileCase{name: "section headers in .text", change: func(p *elftest.Patcher) {
 			p.Code(64 * 20)
 			text := p.U64(p.Section(".text") + elftest.ShOff)

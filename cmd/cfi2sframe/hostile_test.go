@@ -358,7 +358,7 @@ func TestHostileHeaders(t *testing.T) {
 		{name: "PT_LOAD out of order", change: segment(elf.PT_LOAD, 0, elftest.PhVaddr, 0x100000), status: 1,
 			want: "program header 3: segment at 0x1e80 overlaps the one before it, or is out of order"},
 		{name: "p_memsz up to 2^64", change: segment(elf.PT_LOAD, 1, elftest.PhMemsz, math.MaxUint64-0x1e80), status: 1,
-			want: "segments end at address 0xffffffffffffffff, which leaves no room for one more"},
+			want: "no addresses are left after 0xffffffffffffffff for one more segment"},
 		{name: "p_memsz 2^63", change: segment(elf.PT_LOAD, 1, elftest.PhMemsz, 1<<63),
 			want: "left out: 171 bytes in 5 ranges of 5 functions: more than 2 GiB from the section"},
 		{name: "p_memsz 2^62", change: segment(elf.PT_LOAD, 1, elftest.PhMemsz, 1<<62),
@@ -380,10 +380,10 @@ func TestHostileHeaders(t *testing.T) {
 		{name: "PT_NOTE over the whole file", change: func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.PT_NOTE, 0)+elftest.PhOff, 0)
 			p.Put64(p.Segment(elf.PT_NOTE, 0)+elftest.PhFilesz, uint64(len(p.B)))
-		}, status: 1, want: "program header 5 at file offset 0x0, 6048 bytes, lies across 0x1028, where what is loaded ends"},
+		}, status: 1, want: "program header 5 at file offset 0x0, 6048 bytes, lies across 0x1028, where loaded bytes end"},
 		{name: "PT_NOTE to the end of the file", change: func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.PT_NOTE, 0)+elftest.PhFilesz, uint64(len(p.B))-0x254)
-		}, status: 1, want: "program header 5 at file offset 0x254, 5452 bytes, lies across 0x1028, where what is loaded ends"},
+		}, status: 1, want: "program header 5 at file offset 0x254, 5452 bytes, lies across 0x1028, where loaded bytes end"},
 		{name: "PT_PHDR huge", change: segment(elf.PT_PHDR, 0, elftest.PhFilesz, math.MaxUint64), status: 1,
 			want: "program header 0: 18446744073709551615 bytes at file offset 0x40 do not fit"},
 	}
