@@ -153,12 +153,12 @@ func TestHostileObjects(t *testing.T) {
 		{name: ".sframe there without bytes, replaced", make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_NOBITS, elf.SHF_ALLOC, make([]byte, 32)) }, args: []string{"--force"}, status: 1, want: `section 7 is ".sframe" of type SHT_NOBITS`},
 		{name: ".sframe that is code, replaced", make: func(o *elftest.Object) {
 			o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, make([]byte, 32))
-		}, args: []string{"--force"}, status: 1, want: "section 7 (.sframe) has the flags SHF_ALLOC+SHF_EXECINSTR and cannot be replaced"},
+		}, args: []string{"--force"}, status: 1, want: "section 7 (.sframe) cannot be replaced: its flags are SHF_ALLOC+SHF_EXECINSTR"},
 		{name: ".sframe that the CFI describes, replaced", make: func(o *elftest.Object) {
 			o.Code(".sframe", 32)
 		}, args: []string{"--force"}, status: 1, want: "sframe"},
-		{name: ".sframe not loaded", make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, 0, make([]byte, 32)) }, args: []string{"--force"}, status: 1, want: "section 7 (.sframe) has the flags 0x0 and cannot be replaced"},
-		{name: ".sframe not loaded, removed", make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, 0, make([]byte, 32)) }, args: []string{"--remove"}, status: 1, want: "section 7 (.sframe) has the flags 0x0 and cannot be replaced"},
+		{name: ".sframe not loaded", make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, 0, make([]byte, 32)) }, args: []string{"--force"}, status: 1, want: "section 7 (.sframe) cannot be replaced: its flags are 0x0"},
+		{name: ".sframe not loaded, removed", make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, 0, make([]byte, 32)) }, args: []string{"--remove"}, status: 1, want: "section 7 (.sframe) cannot be replaced: its flags are 0x0"},
 		{name: ".sframe there, and nothing that could be in it", make: func(o *elftest.Object) {
 			s := &o.Sections[elftest.ObjFrame]
 			s.Data = bytes.ReplaceAll(s.Data, elftest.Sound, []byte{0x0c, 2, 8, 0x90, 1}) // CFA rcx+8
@@ -206,7 +206,7 @@ func TestHostileObjects(t *testing.T) {
 		{name: ".sframe that a symbol is in, removed", make: func(o *elftest.Object) {
 			i := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
 			o.Symbol(elf.STB_LOCAL, elf.STT_OBJECT, uint16(i), 0)
-		}, args: []string{"--remove"}, status: 1, want: "a symbol refers to section 7 (.sframe)"},
+		}, args: []string{"--remove"}, status: 1, want: "section 7 (.sframe) cannot be removed: a symbol refers to it"},
 		{name: ".sframe that its own symbol is in, removed", make: func(o *elftest.Object) {
 			i := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
 			o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(i), 0)
