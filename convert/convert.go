@@ -25,12 +25,11 @@ import (
 // ErrNoCode is returned for files whose CFI describes no code.
 var ErrNoCode = errors.New("the CFI describes no code of this file, so there is nothing to write")
 
-// ErrWrong is returned if the finished result does not pass the check against the CFI: a defect of cfi2sframe, not of
-// its input.
-var ErrWrong = errors.New("nothing was written, because the result is wrong")
+// ErrWrong is returned if the result does not pass the check against the CFI: a defect of cfi2sframe, not of its input.
+var ErrWrong = errors.New("nothing was written: the result is wrong")
 
-// ErrCoverage is returned, with a Result, for a file of which too little code is covered.
-var ErrCoverage = errors.New("nothing was written, because too little code is covered")
+// ErrCoverage is returned, with a Result, if less code than Options.MinCoverage is covered.
+var ErrCoverage = errors.New("nothing was written")
 
 // A Result says what became of a file.
 type Result struct {
@@ -132,8 +131,7 @@ func (c *conversion) enough() error {
 		return nil
 	}
 	if got := report.Sum("", c.res.Coverage).Percent(); got < c.opt.MinCoverage {
-		return fmt.Errorf("%w: %s, and %s were expected",
-			ErrCoverage, report.Percentage(got), report.Percentage(c.opt.MinCoverage))
+		return fmt.Errorf("%w: coverage %s is below %v %%", ErrCoverage, report.Percentage(got), c.opt.MinCoverage)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ type Options struct {
 	PCRel     bool           // start addresses count from their own field (errata 1)
 	Outermost bool           // rows for code without a caller (errata 2)
 	Force     bool           // replace an old .sframe
-	Update    bool           // replace an old .sframe, unless it is right, complete and of the asked format
+	Update    bool           // replace an old .sframe, unless it is up to date
 	// SkipUnsupported says that an unsupported file is no error, but unchanged: see Kept.
 	SkipUnsupported bool
 	// Require says that Check skips only what is neither a program nor a shared library, unless SkipUnsupported is set.

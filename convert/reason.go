@@ -42,7 +42,7 @@ const (
 
 // Errors of files that are unchanged.
 var (
-	errCurrent   = errors.New("its .sframe is right, complete and of this format")
+	errCurrent   = errors.New("its .sframe is up to date")
 	errNoRows    = errors.New("nothing of its CFI has a form in SFrame")
 	errDebugOnly = errors.New("debug information that was split off, without the code that it is about")
 	errDeb       = errors.New("this is a Debian package; use 'cfi2sframe pkg', or unpack it")
@@ -81,7 +81,7 @@ var refusals = []struct {
 	{errDeb, Package, opening, fails, "package, tar archive or container image"},
 	{errRPM, Package, opening, fails, "package, tar archive or container image"},
 	{errTar, Package, opening, fails, "package, tar archive or container image"},
-	{errCurrent, Current, reading, keeps, ".sframe right and complete already"},
+	{errCurrent, Current, reading, keeps, ".sframe up to date"},
 	{errNoRows, NoRows, reading, keeps, "CFI that has no form in SFrame"}, // ld takes an empty section for damaged
 	{cfi.ErrNone, NoCFI, reading, keepsObject, "no CFI"},
 	{ErrNoCode, NoCode, reading, keepsObject, "CFI that describes no code"},

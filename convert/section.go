@@ -118,7 +118,7 @@ func readResult(f *elffile.File, section []byte) (*sframe.Section, error) {
 		return nil, err
 	}
 	if h.Filesz != uint64(len(section)) {
-		return nil, fmt.Errorf("PT_GNU_SFRAME has %d bytes; %d were expected", h.Filesz, len(section))
+		return nil, fmt.Errorf("PT_GNU_SFRAME has %d bytes instead of %d", h.Filesz, len(section))
 	}
 	if err := f.ReadInto(sframe.SectionName, section, h.Off); err != nil {
 		return nil, err

@@ -234,7 +234,7 @@ func TestBatchAdd(t *testing.T) {
 			t.Errorf("%s: error is %v, result %v; %v was expected", j.In, j.Err, j.Result, want)
 		}
 	}
-	if c := b.Jobs[2].Result.Coverage[0]; c.Percent() >= 90 || !strings.Contains(b.Jobs[2].Err.Error(), "15.09 %, and 90.00 % were expected") {
+	if c := b.Jobs[2].Result.Coverage[0]; c.Percent() >= 90 || !strings.Contains(b.Jobs[2].Err.Error(), "coverage 15.09 % is below 90 %") {
 		t.Errorf("%v %% are covered, and the error is %v", c.Percent(), b.Jobs[2].Err)
 	}
 	b.Reset()

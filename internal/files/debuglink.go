@@ -41,8 +41,7 @@ func (j *Job) updateDebug(ctx context.Context) (err error) {
 	case prog.IsObject() && j.opt.DebugLinkUpdate == debugfile.Auto && prog.Section(".gnu_debuglink") == nil:
 		return nil
 	case prog.IsObject():
-		return errors.New("its debug file cannot be updated: it is a relocatable object, " +
-			"and a program or a shared library was expected; " +
+		return errors.New("its debug file cannot be updated, as it is a relocatable object; " +
 			"convert it before its debug information is split off")
 	}
 	var d *debugfile.File
@@ -76,16 +75,15 @@ func (u *debugUpdate) write(ctx context.Context, j *Job, prog *elffile.File) (su
 		return 0, err
 	}
 	if own, err := j.input.Stat(); err == nil && os.SameFile(own, u.input.Info) {
-		return 0, errors.New("it is the program itself; " +
-			"the file that its debug information was split off to was expected")
+		return 0, errors.New("it is the program; name the file that its debug information was split off to")
 	}
 	f, err := elffile.New(u.input.File, u.input.Info.Size())
 	if err != nil {
 		return 0, err
 	}
 	if hasCode(f) {
-		return 0, errors.New("it has code of its own, as a copy of the program has; " +
-			"what debug information was split off to, by objcopy --only-keep-debug or eu-strip, was expected")
+		return 0, errors.New("it has code, like a copy of the program; " +
+			"name the file that objcopy --only-keep-debug or eu-strip has split off")
 	}
 	layout, err := elfwrite.PlanDebug(f, prog)
 	if err != nil {

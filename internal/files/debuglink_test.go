@@ -144,9 +144,9 @@ func TestDebugLinkErrors(t *testing.T) {
 	before := tree(t, at("."))
 	for _, tt := range []struct{ in, debug, want string }{
 		{"prog", "other.debug", "debug file " + at("other.debug") + ": "},
-		{"prog", "full.debug", "debug file " + at("full.debug") + ": it has code of its own"},
+		{"prog", "full.debug", "debug file " + at("full.debug") + ": it has code, like a copy"},
 		{"prog", "less.debug", "debug file " + at("less.debug") + ": it has no section .note.ABI-tag"},
-		{"prog", "hard.debug", "debug file " + at("hard.debug") + ": it is the program itself"},
+		{"prog", "hard.debug", "debug file " + at("hard.debug") + ": it is the program;"},
 		{"prog", "text", "debug file " + at("text") + ": "},
 		{"prog", "missing", "debug file " + at("missing") + ": no such file or directory"},
 		{"prog.o", "o.debug", "it is a relocatable object"},
@@ -231,7 +231,7 @@ func TestOutputsRefused(t *testing.T) {
 	}
 	withStdin(t, terminal, func() {
 		if _, err := files.Convert(t.Context(), files.Stdin, filepath.Join(dir, "out"), files.Options{}); err == nil ||
-			err.Error() != "standard input is a terminal; a file, or a pipe from another program, was expected" {
+			err.Error() != "standard input is a terminal; redirect a file or a pipe" {
 			t.Errorf("a terminal: %v", err)
 		}
 	})

@@ -129,7 +129,7 @@ func TestStdinRefused(t *testing.T) {
 		{"text", piped(t, []byte("text")), "ELF"},
 		{"much text", piped(t, bytes.Repeat([]byte("text"), 1<<20)), "ELF"},
 		{"a part of a file", piped(t, read(t, filepath.Join(fixtures, "amd64/plt"))[:100]), "headers of 64 bytes do not fit the file of 100 bytes"},
-		{"a folder", folder, "directory: a file or a pipe was expected"},
+		{"a folder", folder, "standard input is a directory; redirect a file or a pipe"},
 		{"an empty file", closed, "ELF"},
 	} {
 		out := filepath.Join(t.TempDir(), "out")
@@ -181,7 +181,7 @@ func TestFileRefused(t *testing.T) {
 		{"a debug file that is missing", prog, out, files.Options{Options: convert.Options{DebugFile: filepath.Join(dir, "debug")}}, "no such file"},
 		{"a debug file of something else", prog, out, files.Options{Options: convert.Options{DebugFile: filepath.Join(fixtures, "s390x/plt")}}, "debug"},
 		{"too little covered", filepath.Join(fixtures, "amd64/drap1"), out, files.Options{Options: convert.Options{MinCoverage: 15.2}},
-			"nothing was written, because too little code is covered: 15.09 %, and 15.20 % were expected"},
+			"nothing was written: coverage 15.09 % is below 15.2 %"},
 	} {
 		before := tree(t, dir)
 		res, err := files.Convert(t.Context(), tt.in, tt.out, tt.opt)

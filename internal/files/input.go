@@ -3,7 +3,6 @@ package files
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -94,9 +93,9 @@ func (in *Input) openStdin(ctx context.Context, all bool) error {
 	}
 	switch m := info.Mode(); {
 	case term.IsTerminal(int(stdin.Fd())):
-		return errors.New("standard input is a terminal; a file, or a pipe from another program, was expected")
+		return errors.New("standard input is a terminal; redirect a file or a pipe")
 	case m.IsDir():
-		return fmt.Errorf("%v: a file or a pipe was expected", outfile.Kind(m))
+		return errors.New("standard input is a directory; redirect a file or a pipe")
 	case m.IsRegular():
 		at, err := stdin.Seek(0, io.SeekCurrent)
 		if err != nil {
