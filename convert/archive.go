@@ -13,50 +13,53 @@ import (
 )
 
 // archive converts an archive member by member. Members without CFI, and those that are not ELF files, are unchanged.
-// Any other error of a member is one of the archive. The output is made when the first member changes.
-func (c *conversion) archive() error {
+// Any other error of a member is one of the archive. The output is made when the first member changes. If the file is
+// no archive that can be converted, archive returns the reason.
+func (c *conversion) archive() (*Kept, error) {
 	a, err := archive.Open(c.src, c.size)
 	if err = cmp.Or(packageError(c.src, c.size), err); err != nil {
-		kept, err := c.opt.kept(nil, err)
-		if kept != nil {
-			c.keep(*kept)
-		}
-		return err
+		return c.opt.kept(nil, err)
 	}
 	c.opt.starting(Work{Size: uint64(c.size), Archive: true})
 	if err := c.opt.Budget.Spend(elffile.CostEntry, uint64(len(a.Members))); err != nil {
-		return fmt.Errorf("archive of %d members: %w", len(a.Members), err)
+		return nil, fmt.Errorf("archive of %d members: %w", len(a.Members), err)
 	}
 	w := &archiveWriter{archive: a}
 	stays, changes := NoCFI, false
 	for i := range a.Members {
 		if err := c.ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
 		m := &a.Members[i]
 		var kept *Kept
-		if m.Special() {
-			err = w.keep(i)
-		} else if kept, err = c.member(w, i); err == nil && kept != nil {
+		if !m.Special() {
+			kept, err = c.member(w, i)
+			changes = changes || kept == nil
+		}
+		if kept != nil {
 			kept.Member = m.Name
 			c.res.Kept = append(c.res.Kept, *kept)
 			if kept.Reason == Current {
 				stays = Current
 			}
-			err = w.keep(i)
+		}
+		if err == nil && (kept != nil || m.Special()) && w.out != nil {
+			err = w.out.Keep(i)
 		}
 		switch {
 		case w.failed != nil:
-			return outfile.Plain(w.failed)
+			return nil, outfile.Plain(w.failed)
 		case err != nil:
-			return fmt.Errorf("member %s: %w", m.Name, outfile.Plain(err))
+			return nil, fmt.Errorf("member %s: %w", m.Name, outfile.Plain(err))
 		}
-		changes = changes || kept == nil && !m.Special()
 	}
 	if !changes {
 		c.res.Stays = stays
 	}
-	return w.close()
+	if w.out == nil {
+		return nil, nil
+	}
+	return nil, w.out.Close()
 }
 
 // member converts one member, and adds it to w. If it is unchanged, member returns the reason.
@@ -101,14 +104,6 @@ type archiveWriter struct {
 	failed  error           // of making the output
 }
 
-// keep writes an unchanged member.
-func (w *archiveWriter) keep(i int) error {
-	if w.out == nil {
-		return nil
-	}
-	return w.out.Keep(i)
-}
-
 // add writes a member that is new. Before the first one, it makes the output with the members before that.
 func (w *archiveWriter) add(c *conversion, i int, t Target) error {
 	size, err := sizeOf(t)
@@ -138,12 +133,4 @@ func (w *archiveWriter) start(c *conversion, n int) error {
 		}
 	}
 	return nil
-}
-
-// close ends the archive.
-func (w *archiveWriter) close() error {
-	if w.out == nil {
-		return nil
-	}
-	return w.out.Close()
 }

@@ -75,7 +75,7 @@ func withoutSFrame(r io.ReaderAt, size int64, opt Options) Reason {
 func compared(f *elffile.File, opt Options) (c *Checked, err error) {
 	defer func() {
 		if failed := f.ReadError(); failed != nil {
-			c, err = nil, outfile.Plain(failed)
+			c, err = nil, failed
 		}
 	}()
 	s, err := ReadSection(f)
@@ -116,8 +116,8 @@ func compared(f *elffile.File, opt Options) (c *Checked, err error) {
 			Begin: m.Begin, End: m.End, Function: n.Function, Offset: n.Offset, What: m.What,
 		})
 	}
-	if failed := debug.File().ReadError(); failed != nil {
-		return nil, fmt.Errorf("debug file %s: %w", debug.Path(), outfile.Plain(failed))
+	if err := debug.ReadError(); err != nil {
+		return nil, err
 	}
 	if res.Ended {
 		return c, fmt.Errorf("more than %d mismatches, of which the first %d are listed; "+
@@ -167,7 +167,7 @@ func decode(r io.ReaderAt, size int64) (s *sframe.Section, where func(uint64) ui
 	}
 	s, err = ReadSection(f)
 	if failed := f.ReadError(); failed != nil {
-		return nil, nil, outfile.Plain(failed)
+		return nil, nil, failed
 	}
 	if err == nil && f.IsObject() {
 		where = func(addr uint64) uint64 { return addr - f.Sections[f.SectionAt(addr)].Base }

@@ -71,13 +71,7 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 // written; until then input and options are only read. On an error, and if the file is unchanged (Result.Stays), the
 // target may have a part of a result.
 func Into(ctx context.Context, r io.ReaderAt, size int64, create func() (Target, error), opt Options) (*Result, error) {
-	scratch := func() (Target, error) {
-		f, err := outfile.Scratch()
-		if err != nil {
-			return nil, err
-		}
-		return f, nil
-	}
+	scratch := func() (Target, error) { return outfile.Scratch() }
 	return convert(ctx, r, size, create, scratch, opt)
 }
 
@@ -91,20 +85,21 @@ func convert(
 		ctx: ctx, opt: opt, src: filecopy.Sized(r, size), size: size, create: create, scratch: scratch, res: &Result{},
 	}
 	is, err := archive.Is(c.src)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, outfile.Plain(err)
-	case is:
-		c.res.Archive = true
-		err = c.archive()
-	default:
-		var kept *Kept
-		if kept, err = c.elf(c.src, size, c.create); kept != nil {
-			c.keep(*kept)
-		}
+	}
+	var kept *Kept
+	if c.res.Archive = is; is {
+		kept, err = c.archive()
+	} else {
+		kept, err = c.elf(c.src, size, c.create)
 	}
 	if err := cmp.Or(err, ctx.Err()); err != nil {
 		return nil, err
+	}
+	if kept != nil {
+		c.res.Kept = append(c.res.Kept, *kept)
+		c.res.Stays = kept.Reason
 	}
 	return c.res, c.enough()
 }
@@ -117,12 +112,6 @@ type conversion struct {
 	size            int64
 	create, scratch func() (Target, error) // make the output, and what a member of an archive is written to
 	res             *Result
-}
-
-// keep notes that the whole file is unchanged.
-func (c *conversion) keep(k Kept) {
-	c.res.Kept = append(c.res.Kept, k)
-	c.res.Stays = k.Reason
 }
 
 // enough returns ErrCoverage if too little is covered.
@@ -154,24 +143,20 @@ func (c *conversion) elf(src io.ReaderAt, size int64, create func() (Target, err
 		cov, err = s.add()
 	}
 	if failed := f.ReadError(); failed != nil {
-		// What could not be read may have been taken for something else.
-		return nil, outfile.Plain(failed)
+		return nil, failed // unreadable parts may have been taken for missing ones
 	}
 	kept, err := c.opt.kept(f, err)
 	if err != nil {
 		return nil, err
 	}
+	unsigned := kept == nil && signature > 0
+	c.res.Unsigned = c.res.Unsigned || unsigned
 	if cov != nil {
-		c.res.Coverage = append(c.res.Coverage, cov)
-	}
-	switch {
-	case kept != nil && cov != nil:
-		cov.Kept = string(kept.Reason)
-	case kept == nil && signature > 0:
-		c.res.Unsigned = true
-		if cov != nil {
-			cov.Unsigned = true
+		cov.Unsigned = unsigned
+		if kept != nil {
+			cov.Kept = string(kept.Reason)
 		}
+		c.res.Coverage = append(c.res.Coverage, cov)
 	}
 	return kept, nil
 }

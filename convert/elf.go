@@ -53,8 +53,8 @@ func (s *single) add() (cov *report.Coverage, err error) {
 	}
 	defer debug.Close()
 	defer func() {
-		if failed := debug.File().ReadError(); failed != nil {
-			cov, err = nil, fmt.Errorf("debug file %s: %w", debug.Path(), outfile.Plain(failed))
+		if failed := debug.ReadError(); failed != nil {
+			cov, err = nil, failed
 		}
 	}()
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -243,7 +243,7 @@ func reread(dst Target, section []byte, table *cfi.Table, want *translate.Result
 	if err != nil {
 		return fmt.Errorf("%s: %w", unsound, err)
 	}
-	return cmp.Or(compare(f, d, table, want, workers), outfile.Plain(f.ReadError()))
+	return cmp.Or(compare(f, d, table, want, workers), f.ReadError())
 }
 
 // reopen reads the headers of a file that was just written.

@@ -77,7 +77,7 @@ func TestReread(t *testing.T) {
 			p.Put64(h+elftest.PhFilesz, n)
 			p.Put64(h+elftest.PhMemsz, n)
 			p.Put64(s+elftest.ShSize, n)
-		}, "bytes; ", false},
+		}, "bytes instead of ", false},
 		{"no magic number", func(p *elftest.Patcher) { p.Put16(off(p), 0) }, unsound, false},
 		{"a row", func(p *elftest.Patcher) { p.B[off(p)+header+4*fde+2] += 8 },
 			ErrWrong.Error() + ": 1 mismatches between SFrame and CFI, the first at 0x438-0x440", true},

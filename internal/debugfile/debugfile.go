@@ -87,25 +87,16 @@ func Find(path string, f *elffile.File) (d *File, skipped []error, err error) {
 func IsFound(info fs.FileInfo, path string) bool {
 	own, err := open(path)
 	if err != nil {
-		own.Close()
 		return false
 	}
 	defer own.Close()
-	m, err := marksOf(own.f)
-	same := func(name string) bool {
-		other, err := os.Stat(name)
-		return err == nil && os.SameFile(info, other)
-	}
-	if err != nil || own.f.IsObject() || !slices.ContainsFunc(m.candidates(path), same) {
-		return false // before contents are read
-	}
 	d, _, err := Find(path, own.f)
 	if d == nil || err != nil {
 		return false
 	}
 	defer d.Close()
-	other, err := d.r.Stat()
-	return err == nil && os.SameFile(info, other)
+	found, err := d.r.Stat()
+	return err == nil && os.SameFile(info, found)
 }
 
 // marks identify the debug file of f.
@@ -128,10 +119,10 @@ func marksOf(f *elffile.File) (m marks, err error) {
 // open opens the debug file of the given name, and checks it.
 func (m *marks) open(name string) (*File, error) {
 	d, err := open(name)
-	if err == nil {
-		err = m.check(d.f)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err := m.check(d.f); err != nil {
 		d.Close()
 		return nil, err
 	}
@@ -188,7 +179,11 @@ func open(path string) (*File, error) {
 	if err == nil {
 		d.f, err = elffile.New(r, info.Size())
 	}
-	return d, err
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	return d, nil
 }
 
 // Close closes the file.
@@ -204,6 +199,14 @@ func (d *File) File() *elffile.File {
 		return nil
 	}
 	return d.f
+}
+
+// ReadError returns the error of reading the file, as elffile.File.ReadError does.
+func (d *File) ReadError() error {
+	if err := d.File().ReadError(); err != nil {
+		return fmt.Errorf("debug file %s: %w", d.path, err)
+	}
+	return nil
 }
 
 // Path returns the path of the file, or "" for a nil File.
@@ -260,16 +263,9 @@ func (m *marks) check(d *elffile.File) error {
 // sameCode returns an error unless the file f and its debug file d have the same sections of code: addresses in d must
 // be valid for f.
 func sameCode(f, d *elffile.File) error {
-	code := func(f *elffile.File) []elf.Section64 {
-		var out []elf.Section64
-		for i := range f.Sections {
-			if s := &f.Sections[i]; s.Alloc() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 {
-				out = append(out, elf.Section64{Addr: s.Addr, Size: s.Size})
-			}
-		}
-		return out
-	}
-	a, b := code(f), code(d)
+	notCode := func(s elffile.Section) bool { return !s.Alloc() || s.Flags&uint64(elf.SHF_EXECINSTR) == 0 }
+	a := slices.DeleteFunc(slices.Clone(f.Sections), notCode)
+	b := slices.DeleteFunc(slices.Clone(d.Sections), notCode)
 	if len(a) == 0 {
 		return nil // without section headers
 	}
@@ -277,7 +273,7 @@ func sameCode(f, d *elffile.File) error {
 		return fmt.Errorf("it has %d sections of code, not %d", len(b), len(a))
 	}
 	for i := range a {
-		if a[i] != b[i] {
+		if a[i].Addr != b[i].Addr || a[i].Size != b[i].Size {
 			return fmt.Errorf("its code at %#x, %#x bytes, is not that of the file at %#x, %#x bytes",
 				b[i].Addr, b[i].Size, a[i].Addr, a[i].Size)
 		}

@@ -58,7 +58,7 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 	}
 	defer func() {
 		if failed := f.ReadError(); failed != nil {
-			s, err = nil, outfile.Plain(failed)
+			s, err = nil, failed
 		}
 	}()
 	section, err := convert.ReadSection(f)
@@ -113,10 +113,7 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 			fn.Section, fn.Begin = in.Name, fn.begin-in.Base
 		}
 	}
-	if failed := debug.File().ReadError(); failed != nil {
-		return nil, fmt.Errorf("debug file %s: %w", debug.Path(), outfile.Plain(failed))
-	}
-	return s, nil
+	return s, debug.ReadError()
 }
 
 // paddingOf returns the sizes of the padding after the functions of a file, as padding.Find does, or nil.
