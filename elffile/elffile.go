@@ -138,6 +138,11 @@ func (s *Section) Compressed() bool { return s.Flags&uint64(elf.SHF_COMPRESSED) 
 // Alloc reports whether the section occupies memory when the program runs.
 func (s *Section) Alloc() bool { return s.Flags&uint64(elf.SHF_ALLOC) != 0 }
 
+// IsCode reports whether the section has bytes of code, which are in memory when the program runs.
+func (s *Section) IsCode() bool {
+	return s.Alloc() && s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0
+}
+
 // HasBytes reports whether the section occupies space in the file.
 func (s *Section) HasBytes() bool {
 	t := elf.SectionType(s.Type)

@@ -38,7 +38,7 @@ var layers = map[string][]string{
 	"internal/page":       {},
 	"internal/repack":     {"convert", "elffile", "elfwrite", "internal/archive", "internal/compressed", "internal/filecopy", "internal/outfile", "internal/rpm", "report"},
 	"internal/rpm":        {},
-	"internal/sframediff": {"arch", "cfi", "convert", "elffile", "elfwrite", "internal/debugfile", "internal/outfile", "padding", "report", "sframe", "translate"},
+	"internal/sframediff": {"arch", "cfi", "convert", "elffile", "elfwrite", "internal/debugfile", "padding", "report", "sframe", "translate"},
 	"internal/survey":     {"arch", "cfi", "elffile", "elfwrite", "internal/archive", "internal/filecopy", "internal/inode", "internal/outfile", "internal/pack", "internal/page", "plt", "report", "sframe", "translate"},
 	"padding":             {"cfi", "elffile", "plt"},
 	"plt":                 {"arch", "cfi", "elffile"},

@@ -4,7 +4,6 @@ package report
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"cfi2sframe/arch"
@@ -198,14 +197,20 @@ func (c *Coverage) gaps(in *Input) {
 	if a := arch.OfABI(in.ABI); a != nil {
 		probing = a.Probing
 	}
-	left, known := gapsLeft(in.Format3)
-	leftSet := newRangeSet(left)
+	var left []translate.Gap // by format 3
+	var listed uint64
+	if in.Format3 != nil {
+		left, listed = in.Format3.Gaps, in.Format3.ListedTo()
+	}
 	for i := range gaps {
 		g := &gaps[i]
+		for len(left) > 0 && left[0].End <= g.Begin {
+			left = left[1:]
+		}
 		c.Gaps[i] = Gap{
 			Offset: g.Begin - g.Function.Begin, Begin: g.Begin, End: g.End,
 			Reason: g.Reason.Name(), Text: g.Reason.String(), Column: g.Column.String(), Rule: words.Rule(g),
-			Format3: g.End <= known && leftSet.bytesIn(g.Begin, g.End) == 0,
+			Format3: g.End <= listed && (len(left) == 0 || left[0].Begin >= g.End),
 			FDE:     fmt.Sprintf("%s+%#x", g.Function.Section(), g.Function.Offset()),
 		}
 		if g.Err != nil {
@@ -216,7 +221,7 @@ func (c *Coverage) gaps(in *Input) {
 			c.Reasons[j].Format3 += g.Size()
 		}
 	}
-	c.atLeast = len(res.Gaps) > 0 && (c.Omitted > 0 || res.Gaps[len(res.Gaps)-1].End > known)
+	c.atLeast = len(res.Gaps) > 0 && (c.Omitted > 0 || res.Gaps[len(res.Gaps)-1].End > listed)
 	if !in.Brief {
 		files := symbolFiles(in.File, in.Debug)
 		names := newNamer(in.Room)
@@ -239,24 +244,6 @@ func (c *Coverage) gaps(in *Input) {
 	// Functions that realign the stack come first: another version of the format would cover them.
 	rank := map[string]int{translate.DRAP.Name(): -1}
 	slices.SortStableFunc(c.Gaps, func(a, b Gap) int { return rank[a.Reason] - rank[b.Reason] })
-}
-
-// gapsLeft returns the gaps of a translation and the address up to which it lists them.
-func gapsLeft(res *translate.Result) (gaps []Range, known uint64) {
-	if res == nil {
-		return nil, 0
-	}
-	ranges := 0
-	for _, s := range res.Sums {
-		ranges += s.Ranges
-	}
-	for i := range res.Gaps {
-		gaps = append(gaps, Range{res.Gaps[i].Begin, res.Gaps[i].End})
-	}
-	if ranges == len(gaps) {
-		return gaps, math.MaxUint64
-	}
-	return gaps, gaps[len(gaps)-1].End
 }
 
 // reasons lists the sums, in the order of translate.Reasons.

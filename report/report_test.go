@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"math"
 	"os"
 	"strings"
 	"testing"
@@ -134,28 +133,6 @@ func TestNumbers(t *testing.T) {
 	}{{0, 0, "100.00 %"}, {1, 1, "100.00 %"}, {999999, 1000000, "99.99 %"}, {1, 4, "25.00 %"}} {
 		if got := Share(tt.part, tt.whole); got != tt.want {
 			t.Errorf("Share(%d, %d) = %s, want %s", tt.part, tt.whole, got, tt.want)
-		}
-	}
-}
-
-// TestGapsLeft says up to where it is known what another format leaves out.
-func TestGapsLeft(t *testing.T) {
-	gaps := []translate.Gap{{Begin: 0x10, End: 0x14}, {Begin: 0x20, End: 0x28}}
-	sums := func(a, b int) map[translate.Reason]translate.Sum {
-		return map[translate.Reason]translate.Sum{translate.DRAP: {Ranges: a}, translate.SPRule: {Ranges: b}}
-	}
-	for _, tt := range []struct {
-		res   *translate.Result
-		known uint64
-		left  string
-	}{
-		{nil, 0, "[]"},
-		{&translate.Result{}, math.MaxUint64, "[]"},
-		{&translate.Result{Gaps: gaps, Sums: sums(1, 1)}, math.MaxUint64, "[{16 20} {32 40}]"},
-		{&translate.Result{Gaps: gaps, Sums: sums(1, 2)}, 0x28, "[{16 20} {32 40}]"},
-	} {
-		if left, known := gapsLeft(tt.res); known != tt.known || fmt.Sprint(left) != tt.left {
-			t.Errorf("%v, known up to %#x; %s up to %#x were expected", left, known, tt.left, tt.known)
 		}
 	}
 }

@@ -181,7 +181,7 @@ func codeSections(f *elffile.File) []UncoveredSection {
 	var out []UncoveredSection
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if s.Alloc() && s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 && s.Base <= ^uint64(0)-s.Size {
+		if s.IsCode() && s.Base <= ^uint64(0)-s.Size {
 			out = append(out, UncoveredSection{Name: s.Name, Begin: s.Base, Size: s.Size})
 		}
 	}

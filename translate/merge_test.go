@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -62,6 +63,26 @@ func TestMerge(t *testing.T) {
 			if got := Merge(parts); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s in %d parts: %+v, want %+v", path, n, got, want)
 			}
+		}
+	}
+}
+
+// TestListedTo says up to where all gaps are known.
+func TestListedTo(t *testing.T) {
+	gaps := []Gap{{Begin: 0x10, End: 0x14}, {Begin: 0x20, End: 0x28}}
+	sums := func(a, b int) map[Reason]Sum {
+		return map[Reason]Sum{DRAP: {Ranges: a}, SPRule: {Ranges: b}}
+	}
+	for _, tt := range []struct {
+		res  Result
+		want uint64
+	}{
+		{Result{}, math.MaxUint64},
+		{Result{Gaps: gaps, Sums: sums(1, 1)}, math.MaxUint64},
+		{Result{Gaps: gaps, Sums: sums(1, 2)}, 0x28},
+	} {
+		if got := tt.res.ListedTo(); got != tt.want {
+			t.Errorf("%+v: %#x, want %#x", tt.res, got, tt.want)
 		}
 	}
 }

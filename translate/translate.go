@@ -152,6 +152,18 @@ type Result struct {
 	cuts    map[cfi.FDE]outcome // of FDEs that overlap others
 }
 
+// ListedTo returns the address up to which Gaps has all gaps.
+func (r *Result) ListedTo() uint64 {
+	ranges := 0
+	for _, s := range r.Sums {
+		ranges += s.Ranges
+	}
+	if n := len(r.Gaps); n < ranges {
+		return r.Gaps[n-1].End
+	}
+	return math.MaxUint64
+}
+
 // An outcome is the result for one FDE.
 type outcome struct {
 	lossy   bool   // it has a gap by which a stack trace loses frames

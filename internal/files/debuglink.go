@@ -3,7 +3,6 @@ package files
 import (
 	"bytes"
 	"context"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -81,7 +80,7 @@ func (u *debugUpdate) write(ctx context.Context, j *Job, prog *elffile.File) (su
 	if err != nil {
 		return 0, err
 	}
-	if hasCode(f) {
+	if slices.ContainsFunc(f.Sections, func(s elffile.Section) bool { return s.IsCode() && s.Size > 0 }) {
 		return 0, errors.New("it has code, like a copy of the program; " +
 			"name the file that objcopy --only-keep-debug or eu-strip has split off")
 	}
@@ -123,13 +122,6 @@ func (j *Job) read() (*elffile.File, error) {
 		return nil, outfile.Plain(err)
 	}
 	return elffile.New(src, info.Size())
-}
-
-// hasCode reports whether a file has bytes of code.
-func hasCode(f *elffile.File) bool {
-	return slices.ContainsFunc(f.Sections, func(s elffile.Section) bool {
-		return s.Alloc() && s.HasBytes() && s.Size > 0 && s.Flags&uint64(elf.SHF_EXECINSTR) != 0
-	})
 }
 
 // setChecksum puts the checksum of the debug file into the result, if the result has one.

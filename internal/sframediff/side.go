@@ -14,7 +14,6 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/debugfile"
-	"cfi2sframe/internal/outfile"
 	"cfi2sframe/padding"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -98,7 +97,8 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 	if err != nil {
 		return nil, err
 	}
-	if err := s.addFunctions(table, section.Sorted(), paddingOf(f, table), newGaps(res)); err != nil {
+	missing := &gaps{res.Gaps, res.ListedTo()}
+	if err := s.addFunctions(table, section.Sorted(), paddingOf(f, table), missing); err != nil {
 		return nil, err
 	}
 	ranges := make([]report.Range, len(s.functions))
@@ -138,16 +138,14 @@ func hashCode(f *elffile.File) (sum [sha256.Size]byte, err error) {
 			begin = 0
 		}
 		fmt.Fprintln(h, begin, size)
-		n, err := io.Copy(h, io.NewSectionReader(f.Contents(), int64(min(off, math.MaxInt64)), int64(size)))
-		if err == nil && uint64(n) < size {
-			err = fmt.Errorf("%s: %d bytes at file offset %#x do not fit the file of %d bytes", name, size, off, f.Size)
-		}
-		return outfile.Plain(err)
+		b, err := f.ReadAt(name, off, size)
+		h.Write(b)
+		return err
 	}
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if err == nil && s.Alloc() && s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 {
-			err = add(s.Name, s.Addr, s.Off, s.Size)
+		if err == nil && s.IsCode() {
+			err = add("section "+s.Name, s.Addr, s.Off, s.Size)
 		}
 	}
 	for i := range f.Progs {
@@ -166,18 +164,21 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 	next, stop := iter.Pull(spans(section, &err))
 	defer stop()
 	rest, more := next()
-	// before returns the next span that begins before an address, cut off there.
-	before := func(end uint64) (span, bool) {
-		got := rest
-		switch {
-		case !more || rest.begin >= end:
-			return span{}, false
-		case rest.end > end:
-			got.end, rest.begin = end, end
-		default:
-			rest, more = next()
+	// before passes the next spans that begin before an address, up to there.
+	before := func(end uint64) iter.Seq[span] {
+		return func(yield func(span) bool) {
+			for more && rest.begin < end {
+				part := rest
+				if part.end = min(rest.end, end); part.end < rest.end {
+					rest.begin = end
+				} else {
+					rest, more = next()
+				}
+				if !yield(part) {
+					return
+				}
+			}
 		}
-		return got, true
 	}
 	for i := range table.Len() + 1 {
 		begin := uint64(math.MaxUint64)
@@ -186,28 +187,28 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 		}
 		if i > 0 && padding != nil {
 			end := min(begin, table.At(i-1).End+uint64(padding[i-1]))
-			for got, ok := before(end); ok; got, ok = before(end) {
-				s.Padding += got.end - got.begin
+			for part := range before(end) {
+				s.Padding += part.end - part.begin
 			}
 		}
-		for got, ok := before(begin); ok; got, ok = before(begin) {
-			if n := len(s.functions); n == 0 || s.functions[n-1].cfi || s.functions[n-1].end != got.begin {
-				s.functions = append(s.functions, function{begin: got.begin})
+		for part := range before(begin) {
+			if n := len(s.functions); n == 0 || s.functions[n-1].cfi || s.functions[n-1].end != part.begin {
+				s.functions = append(s.functions, function{begin: part.begin})
 			}
 			f := &s.functions[len(s.functions)-1]
-			f.add(got)
-			f.end = got.end
-			s.Beside += got.end - got.begin
+			f.add(part)
+			f.end = part.end
+			s.Beside += part.end - part.begin
 		}
 		if i == table.Len() {
 			break
 		}
 		f := function{begin: begin, end: table.At(i).End, cfi: true}
 		at := begin
-		for got, ok := before(f.end); ok; got, ok = before(f.end) {
-			gaps.addTo(&f, at, got.begin)
-			f.add(got)
-			at = got.end
+		for part := range before(f.end) {
+			gaps.addTo(&f, at, part.begin)
+			f.add(part)
+			at = part.end
 		}
 		gaps.addTo(&f, at, f.end)
 		s.Described += f.end - f.begin
@@ -233,20 +234,8 @@ func (f *function) add(s span) {
 
 // gaps are those of a translation that were not passed yet.
 type gaps struct {
-	list  []translate.Gap
-	known uint64 // end of the code whose gaps are listed
-}
-
-// newGaps returns the gaps of a translation, which may not list all.
-func newGaps(res *translate.Result) *gaps {
-	n := 0
-	for _, s := range res.Sums {
-		n += s.Ranges
-	}
-	if n > len(res.Gaps) {
-		return &gaps{res.Gaps, res.Gaps[len(res.Gaps)-1].End}
-	}
-	return &gaps{res.Gaps, math.MaxUint64}
+	list     []translate.Gap
+	listedTo uint64 // end of the code whose gaps are listed
 }
 
 // addTo adds code without rows to a function.
@@ -268,7 +257,7 @@ func (g *gaps) addTo(f *function, begin, end uint64) {
 			part, reason = min(end, g.list[0].End), g.list[0].Reason.Name()
 		case len(g.list) > 0:
 			part = min(end, g.list[0].Begin)
-		case begin >= g.known:
+		case begin >= g.listedTo:
 			reason = notKnown
 		}
 		f.gaps[reason] += part - begin
