@@ -50,46 +50,38 @@ var (
 	errTar       = errors.New("this is a tar archive or a container image; unpack it")
 )
 
-// A stage is when an error of a file is found.
-type stage uint8
+// A condition says when an error leaves a file unchanged. The conversion fails otherwise.
+type condition uint8
 
 const (
-	opening stage = iota // while the file is opened as what it should be
-	reading              // later; then it is an ELF file
+	opening condition = iota // it is found when the file is opened, and Options.SkipUnsupported is set
+	reading                  // it is found later, and Options.SkipUnsupported is set
+	objects                  // as reading, or the file is an object
+	always                   // it is found later
 )
 
-// An effect is what an error does without Options.SkipUnsupported. With it, all errors below leave the file unchanged.
-type effect uint8
-
-const (
-	fails       effect = iota // the conversion fails
-	keepsObject               // objects are unchanged
-	keeps                     // the file is unchanged
-)
-
-// refusals has the reason for each error by which a file may be unchanged, and says in a few words what the reason is.
+// refusals has the reason for each error by which a file may be unchanged, and the reason in a few words.
 var refusals = []struct {
 	err    error
 	reason Reason
-	stage  stage
-	effect effect
+	when   condition
 	text   string
 }{
-	{elffile.ErrNotELF, NotELF, opening, fails, "not an ELF file"},
-	{elffile.Err32Bit, Class32, opening, fails, "32-bit file"},
-	{archive.ErrKind, ArchiveKind, opening, fails, "thin archive, or one of the BSD kind"},
-	{errDeb, Package, opening, fails, "package, tar archive or container image"},
-	{errRPM, Package, opening, fails, "package, tar archive or container image"},
-	{errTar, Package, opening, fails, "package, tar archive or container image"},
-	{errCurrent, Current, reading, keeps, ".sframe up to date"},
-	{errNoRows, NoRows, reading, keeps, "CFI that has no form in SFrame"}, // ld takes an empty section for damaged
-	{cfi.ErrNone, NoCFI, reading, keepsObject, "no CFI"},
-	{ErrNoCode, NoCode, reading, keepsObject, "CFI that describes no code"},
-	{elfwrite.ErrNone, NoSFrame, reading, keepsObject, "no .sframe"},
-	{arch.ErrABI, Machine, reading, fails, "machine without an SFrame ABI"},
-	{elfwrite.ErrNoRoom, NoRoom, reading, fails, "no room for more program headers"},
-	{errDebugOnly, DebugOnly, reading, fails, "debug information without its program"},
-	{nil, NotLinked, reading, fails, "neither a program nor a shared library"},
+	{elffile.ErrNotELF, NotELF, opening, "not an ELF file"},
+	{elffile.Err32Bit, Class32, opening, "32-bit file"},
+	{archive.ErrKind, ArchiveKind, opening, "thin archive, or one of the BSD kind"},
+	{errDeb, Package, opening, "package, tar archive or container image"},
+	{errRPM, Package, opening, "package, tar archive or container image"},
+	{errTar, Package, opening, "package, tar archive or container image"},
+	{errCurrent, Current, always, ".sframe up to date"},
+	{errNoRows, NoRows, always, "CFI that has no form in SFrame"}, // ld takes an empty section for damaged
+	{cfi.ErrNone, NoCFI, objects, "no CFI"},
+	{ErrNoCode, NoCode, objects, "CFI that describes no code"},
+	{elfwrite.ErrNone, NoSFrame, objects, "no .sframe"},
+	{arch.ErrABI, Machine, reading, "machine without an SFrame ABI"},
+	{elfwrite.ErrNoRoom, NoRoom, reading, "no room for more program headers"},
+	{errDebugOnly, DebugOnly, reading, "debug information without its program"},
+	{nil, NotLinked, reading, "neither a program nor a shared library"},
 }
 
 // Text says what the reason is, in a few words.
@@ -104,13 +96,11 @@ func (r Reason) Text() string {
 
 // kept returns why a file is unchanged, if err does that, and err otherwise. F is nil if the file could not be opened.
 func (o *Options) kept(f *elffile.File, err error) (*Kept, error) {
-	at := reading
-	if f == nil {
-		at = opening
-	}
 	for _, r := range refusals {
-		if err != nil && errors.Is(err, r.err) && r.stage == at &&
-			(o.SkipUnsupported || r.effect == keeps || r.effect == keepsObject && f.IsObject()) {
+		if err == nil || !errors.Is(err, r.err) || (f == nil) != (r.when == opening) {
+			continue
+		}
+		if o.SkipUnsupported || r.when == always || r.when == objects && f.IsObject() {
 			return &Kept{Reason: r.reason, Why: err}, nil
 		}
 	}

@@ -50,16 +50,15 @@ func hasSFrame(f *elffile.File) bool {
 	return err != nil || at.Section > 0 || at.Segment >= 0
 }
 
-// ReadSection decodes the .sframe of a file, which another tool may have written: by the section headers, or by
-// PT_GNU_SFRAME if there are none. If the file has none, the error is sframe.ErrNone.
+// ReadSection decodes the .sframe of a file, which another tool may have written. It is found by the section headers, or
+// by PT_GNU_SFRAME in a file without. If the file has none, the error is sframe.ErrNone.
 func ReadSection(f *elffile.File) (*sframe.Section, error) {
-	if f.IsObject() {
-		return readObject(f)
-	}
 	at, err := elfwrite.FindSFrame(f)
 	switch {
 	case err != nil:
 		return nil, err
+	case at.Section > 0 && f.IsObject():
+		return readObject(f, &f.Sections[at.Section])
 	case at.Section > 0:
 		s := &f.Sections[at.Section]
 		b, err := f.ReadSection(s)
@@ -67,7 +66,7 @@ func ReadSection(f *elffile.File) (*sframe.Section, error) {
 			return nil, err
 		}
 		return sframe.Decode(b, s.Addr)
-	case at.Segment >= 0:
+	case at.Segment >= 0 && !f.IsObject():
 		h := &f.Progs[at.Segment]
 		b, err := f.ReadAt("PT_GNU_SFRAME", h.Off, h.Filesz)
 		if err != nil {
@@ -80,15 +79,7 @@ func ReadSection(f *elffile.File) (*sframe.Section, error) {
 
 // readObject decodes the .sframe of an object with its relocations applied. They count from each field, whatever the
 // flag says: what the flag means is up to the linker.
-func readObject(f *elffile.File) (*sframe.Section, error) {
-	at, err := elfwrite.FindSFrame(f)
-	if err != nil {
-		return nil, err
-	}
-	if at.Section == 0 {
-		return nil, sframe.ErrNone
-	}
-	s := &f.Sections[at.Section]
+func readObject(f *elffile.File, s *elffile.Section) (*sframe.Section, error) {
 	b, err := f.ReadRelocated(s)
 	if err != nil {
 		return nil, err
@@ -111,7 +102,7 @@ func readObject(f *elffile.File) (*sframe.Section, error) {
 // read into section, which has the expected size.
 func readResult(f *elffile.File, section []byte) (*sframe.Section, error) {
 	if f.IsObject() {
-		return readObject(f)
+		return ReadSection(f)
 	}
 	h, err := loaded(f, false)
 	if err != nil {

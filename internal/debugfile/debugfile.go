@@ -103,8 +103,7 @@ func IsFound(info fs.FileInfo, path string) bool {
 type marks struct {
 	f    *elffile.File
 	id   []byte // build-id, or nil
-	link string // file name in .gnu_debuglink, or ""
-	sum  uint32 // checksum in .gnu_debuglink
+	link Link
 }
 
 func marksOf(f *elffile.File) (m marks, err error) {
@@ -112,7 +111,7 @@ func marksOf(f *elffile.File) (m marks, err error) {
 	if m.id, err = buildID(f); err != nil {
 		return m, err
 	}
-	m.link, m.sum, err = debugLink(f)
+	m.link, err = LinkOf(f)
 	return m, err
 }
 
@@ -148,7 +147,7 @@ func (m *marks) candidates(path string) []string {
 		s := hex.EncodeToString(m.id)
 		names = append(names, filepath.Join(Root, ".build-id", s[:2], s[2:]+".debug"))
 	}
-	link := m.link
+	link := m.link.Name
 	if link == "" || filepath.Base(link) != link {
 		return names
 	}
@@ -243,7 +242,7 @@ func (m *marks) check(d *elffile.File) error {
 		}
 		return nil
 	}
-	if m.link == "" {
+	if m.link.Name == "" {
 		return nil
 	}
 	if d.Size > maxSummed {
@@ -254,8 +253,8 @@ func (m *marks) check(d *elffile.File) error {
 	if _, err := io.Copy(h, io.NewSectionReader(d.Contents(), 0, int64(d.Size))); err != nil {
 		return err
 	}
-	if h.Sum32() != m.sum {
-		return fmt.Errorf("its checksum is %#08x, not %#08x as in .gnu_debuglink", h.Sum32(), m.sum)
+	if h.Sum32() != m.link.Sum {
+		return fmt.Errorf("its checksum is %#08x, not %#08x as in .gnu_debuglink", h.Sum32(), m.link.Sum)
 	}
 	return nil
 }
@@ -339,20 +338,27 @@ func findBuildID(b []byte, f *elffile.File, align uint64) []byte {
 	return nil
 }
 
-// debugLink returns the file name and the checksum in .gnu_debuglink, or "".
-func debugLink(f *elffile.File) (string, uint32, error) {
+// A Link is what .gnu_debuglink says of the debug file.
+type Link struct {
+	Name      string // or "" without the section
+	Sum       uint32 // checksum
+	SumOffset uint64 // in the file that has the section
+}
+
+// LinkOf returns the link in .gnu_debuglink.
+func LinkOf(f *elffile.File) (Link, error) {
 	s := f.Section(".gnu_debuglink")
 	if s == nil || !s.HasBytes() {
-		return "", 0, nil
+		return Link{}, nil
 	}
 	b, err := f.ReadSection(s)
 	if err != nil {
-		return "", 0, err
+		return Link{}, err
 	}
 	end := bytes.IndexByte(b, 0)
 	at := (end + 4) &^ 3
 	if end <= 0 || at+4 > len(b) {
-		return "", 0, fmt.Errorf("section .gnu_debuglink at file offset %#x does not have a file name and a checksum", s.Off)
+		return Link{}, fmt.Errorf("section .gnu_debuglink at file offset %#x has no file name and checksum", s.Off)
 	}
-	return string(b[:end]), f.Order.Uint32(b[at:]), nil
+	return Link{string(b[:end]), f.Order.Uint32(b[at:]), s.Off + uint64(at)}, nil
 }

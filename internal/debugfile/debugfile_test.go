@@ -1,6 +1,7 @@
 package debugfile
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/hex"
 	"errors"
@@ -252,7 +253,7 @@ func TestNone(t *testing.T) {
 
 // TestLink has sections .gnu_debuglink: a name, zeros up to a multiple of 4, and a checksum.
 func TestLink(t *testing.T) {
-	const want = "does not have a file name and a checksum"
+	const want = "has no file name and checksum"
 	for _, tt := range []struct {
 		name string
 		data []byte
@@ -268,9 +269,13 @@ func TestLink(t *testing.T) {
 		{"with half a checksum", []byte("debug\x00\x00\x00\x44\x33"), "", 0, want},
 		{"empty", none, "", 0, want},
 	} {
-		link, sum, err := debugLink(elftest.Parse(t, with(t, nil, tt.data)))
-		if link != tt.link || sum != tt.sum || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
-			t.Errorf("%s: %q, %#x, %v; %q, %#x, %q was expected", tt.name, link, sum, err, tt.link, tt.sum, tt.err)
+		data := with(t, nil, tt.data)
+		link, err := LinkOf(elftest.Parse(t, data))
+		if link.Name != tt.link || link.Sum != tt.sum || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s: %+v, %v; want %q, %#x, %q", tt.name, link, err, tt.link, tt.sum, tt.err)
+		}
+		if err == nil && !bytes.Equal(data[link.SumOffset:][:4], tt.data[len(tt.data)-4:]) {
+			t.Errorf("%s: the checksum is not at %#x", tt.name, link.SumOffset)
 		}
 	}
 	p := elftest.Patch(t.Fatalf, with(t, nil, elftest.DebugLink("debug", nil)))
@@ -283,7 +288,7 @@ func TestLink(t *testing.T) {
 // TestLinkElsewhere has links that are no names: they lead nowhere.
 func TestLinkElsewhere(t *testing.T) {
 	for _, link := range []string{"/dev/zero", "../debug", "a/b", ""} {
-		if got := (&marks{link: link}).candidates("/usr/bin/prog"); len(got) > 0 {
+		if got := (&marks{link: Link{Name: link}}).candidates("/usr/bin/prog"); len(got) > 0 {
 			t.Errorf("%q leads to %v", link, got)
 		}
 	}

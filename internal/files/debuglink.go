@@ -1,7 +1,6 @@
 package files
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -126,17 +125,9 @@ func (j *Job) read() (*elffile.File, error) {
 
 // setChecksum puts the checksum of the debug file into the result, if the result has one.
 func (j *Job) setChecksum(ctx context.Context, prog *elffile.File, sum uint32) error {
-	s := prog.Section(".gnu_debuglink")
-	if s == nil || !s.HasBytes() {
-		return nil
-	}
-	b, err := prog.ReadSection(s)
-	if err != nil {
+	link, err := debugfile.LinkOf(prog)
+	if err != nil || link.Name == "" || link.Sum == sum {
 		return err
-	}
-	at := (bytes.IndexByte(b, 0) + 4) &^ 3 // debugfile has found the name
-	if at+4 > len(b) || prog.Order.Uint32(b[at:]) == sum {
-		return nil
 	}
 	if j.output == nil { // nothing else of the file changes
 		if err := j.copyInput(ctx); err != nil {
@@ -144,8 +135,9 @@ func (j *Job) setChecksum(ctx context.Context, prog *elffile.File, sum uint32) e
 		}
 		j.Result.Stays = ""
 	}
-	prog.Order.PutUint32(b[at:], sum)
-	_, err = j.output.WriteAt(b[at:at+4], int64(s.Off)+int64(at))
+	b := make([]byte, 4)
+	prog.Order.PutUint32(b, sum)
+	_, err = j.output.WriteAt(b, int64(link.SumOffset))
 	return outfile.Plain(err)
 }
 
