@@ -2,7 +2,6 @@ package survive
 
 import (
 	"bytes"
-	"context"
 	"debug/elf"
 	"encoding/binary"
 	"os"
@@ -15,30 +14,36 @@ import (
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
 
-// TestChecks expects damage of all kinds to be found.
+// TestChecks damages a converted file in many ways.
 func TestChecks(t *testing.T) {
 	peer.Look(t, "gcc")
-	w, err := newWorkshop(t.TempDir(), "")
+	s := &subject{arch: "amd64", name: "library", file: "libsubject.so", script: "CC=gcc\n" + library}
+	err := s.build()
+	defer os.RemoveAll(s.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &subject{name: "library", arch: amd64, file: "libsubject.so", build: library("gcc")}
-	if err := w.prepare(s); err != nil {
-		t.Fatal(err)
-	}
 	good := filepath.Join(t.TempDir(), "converted")
-	if _, err := files.Convert(context.Background(), s.path, good, files.Options{Options: convert.Options{Version: sframe.V2}}); err != nil {
+	if _, err := files.Convert(t.Context(), s.path(), good, files.Options{Options: convert.Options{Version: sframe.V2}}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(good)
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := load(t, s.path)
+	f, err := linked.Open(s.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := cfi.Load(f, cfi.Auto, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 
 	for _, tt := range []struct {
 		name, want string
@@ -71,30 +76,12 @@ func TestChecks(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			damaged := bytes.Clone(b)
 			tt.damage(elftest.Parse(t, b), damaged)
-			f := elftest.Parse(t, damaged)
-			s, err := placed(f)
-			if err == nil {
-				_, err = verified(f, s, table)
-			}
+			_, err := checked(elftest.Parse(t, damaged), table)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
 		})
 	}
-}
-
-func load(t *testing.T, path string) *cfi.Table {
-	t.Helper()
-	f, done, err := open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer done()
-	table, err := cfi.Load(f, cfi.Auto, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
 }
 
 // header returns the file offset of a section header.
@@ -117,35 +104,35 @@ func program(f *elffile.File, typ elf.ProgType) (off uint64) {
 	return off
 }
 
-// TestCompare expects a change to be allowed only if the original gets it, too.
+// TestCompare allows a change only if the original gets it, too.
 func TestCompare(t *testing.T) {
-	old := map[string]content{".text": {size: 1, text: "a"}, ".dynamic": {text: "NEEDED 1\n", list: true}}
-	rpath := map[string]content{".text": {size: 1, text: "a"}, ".dynamic": {text: "RUNPATH 2\nNEEDED 1\n", list: true}}
-	other := map[string]content{".text": {size: 1, text: "a"}, ".dynamic": {text: "RUNPATH 3\nNEEDED 1\n", list: true}}
-	broken := map[string]content{".text": {size: 1, text: "b"}, ".dynamic": old[".dynamic"]}
-	less := map[string]content{".text": old[".text"]}
+	old := map[string]string{".text": "a", ".dynamic": "NEEDED 1"}
+	rpath := map[string]string{".text": "a", ".dynamic": "RUNPATH 2"}
+	other := map[string]string{".text": "a", ".dynamic": "RUNPATH 3"}
+	broken := map[string]string{".text": "b", ".dynamic": "NEEDED 1"}
+	less := map[string]string{".text": "a"}
+	more := map[string]string{".text": "a", ".dynamic": "NEEDED 1", ".new": "c"}
 	for _, tt := range []struct {
 		name                string
-		original, converted map[string]content
+		original, converted map[string]string
 		want                string
 	}{
 		{"none", old, old, ""},
 		{"the same", rpath, rpath, ""},
 		{"only the original", rpath, old, ""},
-		{"another", rpath, other, "section .dynamic does not become what that of the original does: RUNPATH 3, expected RUNPATH 2"},
-		{"contents", old, broken, "section .text is changed"},
-		{"a section less", old, less, "section .dynamic is changed"},
+		{"another", rpath, other, "section .dynamic becomes another than in the original"},
+		{"contents", old, broken, "section .text is changed, but not in the original"},
+		{"a section less", old, less, "section .dynamic is changed, but not in the original"},
+		{"a section more", old, more, "section .new is changed, but not in the original"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			err := compare(change{old, tt.original}, change{old, tt.converted})
-			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-				t.Errorf("error %v, want %q", err, tt.want)
-			}
-		})
+		err := compare(change{old, tt.original}, change{old, tt.converted})
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || err.Error() != tt.want) {
+			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
+		}
 	}
 }
 
-// TestSymbols expects symbols in terms of sections, whatever their indexes.
+// TestSymbols prints symbols with sections, whatever their indexes.
 func TestSymbols(t *testing.T) {
 	f := &elffile.File{Order: binary.LittleEndian, Sections: make([]elffile.Section, 2)}
 	f.Sections[1].Name, f.Sections[1].Addr = ".data", 0x1000

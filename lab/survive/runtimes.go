@@ -67,7 +67,7 @@ func (c combination) String() string {
 	return strings.Join(names, ", ")
 }
 
-// combinations are all of them.
+// combinations returns all of them.
 func combinations() []combination {
 	all := []combination{{}}
 	for axis, choices := range axes {
@@ -83,155 +83,96 @@ func combinations() []combination {
 	return all
 }
 
-// A pair is two choices of two axes.
-type pair struct{ axis1, choice1, axis2, choice2 int }
-
-func (c combination) pairs() (all []pair) {
-	for i := range c {
-		for j := range i {
-			all = append(all, pair{j, c[j], i, c[i]})
+// pairwise returns combinations with each pair of choices of two axes, and one that has failed once.
+func pairwise() []combination {
+	list := []combination{{0, 3, 2, 1, 0}}
+	for i := range axes[0] {
+		for j := range axes[4] {
+			list = append(list, combination{i, (i + j) % 4, (i + 2*j) % 3, (i/4 + j) % 3, j})
 		}
 	}
-	return all
+	return list
 }
 
-// maxTries is how many combinations with a pair are tried of those that cannot be built.
-const maxTries = 4
-
-// pairwise returns few combinations, none of them in tried, for all pairs that no program has yet. A pair of combinations
-// that cannot be built is given up after some tries.
-func pairwise(all []combination, tried map[combination]*trial) (some []combination) {
-	covered, tries := make(map[pair]bool), make(map[pair]int)
-	for c, t := range tried {
-		for _, p := range c.pairs() {
-			tries[p]++
-			covered[p] = covered[p] || t.verdict != unfit || tries[p] >= maxTries
-		}
-	}
-	chosen := make(map[combination]bool)
-	for {
-		var best combination
-		most := 0
-		for _, c := range all {
-			n := 0
-			for _, p := range c.pairs() {
-				if !covered[p] {
-					n++
-				}
-			}
-			if n > most && tried[c] == nil && !chosen[c] {
-				best, most = c, n
-			}
-		}
-		if most == 0 {
-			return some
-		}
-		chosen[best] = true
-		some = append(some, best)
-		for _, p := range best.pairs() {
-			covered[p] = true
-		}
-	}
-}
-
-// A trial is what came of a combination: survives, fails, or unfit if there is no program that runs, and why.
-type trial struct {
-	verdict verdict
-	why     string
-}
-
-// A matrix is the programs with runtimes of compilers, all linked in many ways. Each has to do the same when it is
+// A matrix runs programs with the runtimes of compilers, linked in many ways. Each has to do the same when it is
 // converted, and when the section is removed again.
 type matrix struct {
-	*workshop
-	objects sync.Map // functions that compile once, by the command
+	dir, cfi2sframe string
+	objects         sync.Map // functions that compile once, by the command
+
+	mu      sync.Mutex
+	counts  map[string]*row // what came of the choices
+	reasons map[string]bool // why there is no program; printed once each
 }
 
-// runtimes tries all combinations, or few that have all pairs of choices.
-func (w *workshop) runtimes(ctx context.Context, quick bool, jobs int) error {
-	m := &matrix{workshop: w}
-	all, tried := combinations(), make(map[combination]*trial)
-	var mu sync.Mutex
-	for todo := all; len(todo) > 0; {
-		if quick {
-			if todo = pairwise(all, tried); len(tried) == 0 {
-				todo = append(todo, formerFailures...)
-			}
-		}
-		err := kit.Each(jobs, todo, func(_ int, c combination) error {
-			if ctx.Err() != nil {
-				return nil
-			}
-			t := m.try(ctx, c)
-			mu.Lock()
-			defer mu.Unlock()
-			tried[c] = t
-			if t.verdict == fails {
-				fmt.Printf("%-8s%v: %s\n", fails, c, t.why)
-			}
-			return nil
-		})
-		if err := cmp.Or(ctx.Err(), err); err != nil {
-			return err
-		}
-		if !quick {
-			break
-		}
+// run tries all combinations, or few with all pairs of choices.
+func (m *matrix) run(ctx context.Context, quick bool, jobs int) error {
+	if err := copySources(m.dir); err != nil {
+		return err
 	}
-	return summarize(tried)
-}
-
-// formerFailures are combinations of more than two choices that crashed once.
-var formerFailures = []combination{{0, 3, 2, 1, 0}}
-
-// summarize prints counts, and why combinations were not built.
-func summarize(tried map[combination]*trial) error {
-	reasons := make(map[string]int)
+	m.counts, m.reasons = make(map[string]*row), make(map[string]bool)
+	list := combinations()
+	if quick {
+		list = pairwise()
+	}
+	_ = kit.Each(jobs, list, func(_ int, c combination) error {
+		// What cannot be linked in one way is tried as PIE: its other pairs count.
+		if m.try(ctx, c) == neither && quick && c[4] != 0 {
+			c[4] = 0
+			m.try(ctx, c)
+		}
+		return nil
+	})
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	var err error
-	for axis, choices := range axes {
-		for i, choice := range choices {
-			count := make(map[verdict]int)
-			for c, t := range tried {
-				if c[axis] == i {
-					count[t.verdict]++
-				}
-			}
-			fmt.Printf("%-22s %4d the same, %d fail, %d have no program\n",
-				choice.name+":", count[survives], count[fails], count[unfit])
-			if count[survives] == 0 {
-				fmt.Printf("%-8s%s: no program was compared\n", fails, choice.name)
-			}
-			if count[fails] > 0 || count[survives] == 0 {
+	table := kit.NewTable(os.Stdout, "choice", ">the same", ">no program", ">fail")
+	for _, choices := range axes {
+		for _, c := range choices {
+			n := m.counts[c.name]
+			table.Row(c.name, n.survive, n.neither, n.fail)
+			if n.fail > 0 || n.survive == 0 {
 				err = kit.ErrFound
 			}
 		}
 	}
-	for c, t := range tried {
-		if t.verdict == unfit {
-			reasons[c.choice(0).name+", "+c.choice(4).name+": "+t.why]++
-		}
-	}
-	for _, why := range slices.Sorted(maps.Keys(reasons)) {
-		fmt.Printf("no program: %d of %s\n", reasons[why], why)
-	}
 	return err
+}
+
+// try compares the program of a combination, and counts and prints the verdict: neither if there is no program.
+func (m *matrix) try(ctx context.Context, c combination) verdict {
+	if ctx.Err() != nil {
+		return survives
+	}
+	err := m.compare(ctx, c)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v := survives
+	if errors.Is(err, errNoProgram) {
+		v = neither
+		if why := fmt.Sprintf("%s, %s: %v", c.choice(0).name, c.choice(4).name, err); !m.reasons[why] {
+			m.reasons[why] = true
+			fmt.Println("none   ", why)
+		}
+	} else if err != nil {
+		v = fails
+		fmt.Printf("%-8s%v: %v\n", v, c, err)
+	}
+	for axis := range c {
+		name := c.choice(axis).name
+		if m.counts[name] == nil {
+			m.counts[name] = new(row)
+		}
+		m.counts[name].count(v)
+	}
+	return v
 }
 
 // errNoProgram is returned if there is nothing to convert.
 var errNoProgram = errors.New("no program")
 
-// try builds a program, runs it, converts it, and removes the section.
-func (m *matrix) try(ctx context.Context, c combination) *trial {
-	err := m.compare(ctx, c)
-	switch {
-	case err == nil:
-		return &trial{verdict: survives}
-	case errors.Is(err, errNoProgram):
-		return &trial{unfit, strings.TrimPrefix(err.Error(), errNoProgram.Error()+": ")}
-	}
-	return &trial{fails, err.Error()}
-}
-
+// compare builds a program, runs it, converts it, and removes the section.
 func (m *matrix) compare(ctx context.Context, c combination) error {
 	dir, err := os.MkdirTemp(m.dir, "runtime-")
 	if err != nil {
@@ -243,20 +184,18 @@ func (m *matrix) compare(ctx context.Context, c combination) error {
 		return err
 	}
 	prog := filepath.Join(dir, "prog")
-	link := []string{object, object + ".notes.o", "-o", prog, "-pthread"}
+	var flags []string
 	for axis := range c {
-		link = append(link, strings.Fields(c.choice(axis).flags)...)
+		flags = append(flags, strings.Fields(c.choice(axis).flags)...)
 	}
-	// The first axis names the compiler.
-	compiler := strings.Fields(c.choice(0).flags)[0]
-	link = slices.DeleteFunc(link, func(word string) bool { return word == compiler })
+	link := append(flags, object, object+".notes.o", "-o", prog, "-pthread") // the first flag names the compiler
 	var exit *exec.ExitError
-	out, err := command(dir, append([]string{compiler}, link...))
+	out, err := command(dir, os.Environ(), link...)
 	switch {
 	case errors.As(err, &exit) && exit.Exited():
-		return fmt.Errorf("%w: %s", errNoProgram, reason(out, err))
+		return fmt.Errorf("%w: %s", errNoProgram, reason(out))
 	case err != nil:
-		return fmt.Errorf("%s: %w", compiler, err)
+		return err
 	}
 	before, err := observe(ctx, dir)
 	if err != nil {
@@ -264,11 +203,11 @@ func (m *matrix) compare(ctx context.Context, c combination) error {
 	}
 	for _, step := range []struct {
 		name string
-		flag []string
-	}{{"converted", nil}, {"with the section removed", []string{"--remove"}}} {
-		out, err := command(dir, append(append([]string{m.cfi2sframe, "-q"}, step.flag...), "--in-place", prog))
-		if err != nil {
-			return fmt.Errorf("cfi2sframe %s: %w", strings.Join(step.flag, " "), withOutput(err, out))
+		args []string
+	}{{"converted", []string{"-q"}}, {"with the section removed", []string{"-q", "--remove"}}} {
+		args := append([]string{m.cfi2sframe}, step.args...)
+		if _, err := command(dir, os.Environ(), append(args, "--in-place", prog)...); err != nil {
+			return fmt.Errorf("cfi2sframe %s: %w", strings.Join(step.args, " "), err)
 		}
 		after, err := observe(ctx, dir)
 		if err != nil {
@@ -288,20 +227,17 @@ func (m *matrix) compile(c combination) (string, error) {
 		pic = "-fno-pie"
 	}
 	once, _ := m.objects.LoadOrStore(c.choice(0).flags+pic, sync.OnceValues(func() (string, error) {
-		object := m.path(strings.ReplaceAll(c.choice(0).name, " ", "-") + pic + ".o")
-		return object, m.shell("gcc -O2 -g " + pic + " -c -o " + object + ".notes.o notes.c\n" +
-			c.choice(0).flags + " -O2 -g " + pic + " -c -o " + object + " runtimes.c")
+		object := filepath.Join(m.dir, strings.ReplaceAll(c.choice(0).name, " ", "-")+pic+".o")
+		return object, shell("", m.dir, "gcc -O2 -g "+pic+" -c -o "+object+".notes.o notes.c\n"+
+			c.choice(0).flags+" -O2 -g "+pic+" -c -o "+object+" runtimes.c")
 	}))
 	return once.(func() (string, error))()
 }
 
-// An observation is what can be seen of a run: how it ends, what it prints, and what it leaves in files, by names.
+// An observation is the status and the output of a run, and the files that it writes, by name.
 type observation map[string]string
 
-// maxTime bounds a run.
-const maxTime = time.Minute
-
-// observe runs dir/prog. Addresses do not change from run to run, as some are in files.
+// observe runs dir/prog, at the same addresses each time: some are in files.
 func observe(ctx context.Context, dir string) (observation, error) {
 	out := filepath.Join(dir, "out")
 	if err := os.RemoveAll(out); err != nil {
@@ -310,7 +246,7 @@ func observe(ctx context.Context, dir string) (observation, error) {
 	if err := os.Mkdir(out, 0o777); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, maxTime)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "setarch", "--addr-no-randomize", filepath.Join(dir, "prog"))
 	cmd.Dir = out
@@ -353,7 +289,7 @@ func observe(ctx context.Context, dir string) (observation, error) {
 	return o, err
 }
 
-// variable is what sanitizers print that is another one in each run.
+// variable matches what sanitizers print differently in each run.
 var variable = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -362,8 +298,8 @@ var variable = []struct {
 	{regexp.MustCompile(`([^+])0x[0-9a-f]+`), "${1}ADDRESS"}, // what follows + counts from the start of a file
 }
 
-// xrayRecords returns the kinds and functions of the records in a log of XRay in its basic mode: times, processors and
-// threads are others each time.
+// xrayRecords returns the kinds and functions of the records in a log of XRay's basic mode: times, processors and
+// threads differ each time.
 func xrayRecords(b []byte) []byte {
 	const header, record = 32, 32
 	var out bytes.Buffer
@@ -392,7 +328,7 @@ func profile(b []byte) []byte {
 	return b
 }
 
-// difference says what is different in another run, or "".
+// difference describes the first difference of another run, or returns "".
 func (o observation) difference(other observation) string {
 	for _, name := range slices.Sorted(maps.Keys(o)) {
 		now, ok := other[name]
@@ -414,15 +350,15 @@ func (o observation) difference(other observation) string {
 	return ""
 }
 
-// places are what differs between messages of linkers that are about the same.
+// places differ between messages of linkers that are about the same.
 var places = regexp.MustCompile(`\S*/|0x[0-9a-f]+`)
 
-// reason is why a linker makes no program: the first line that is neither a warning nor the compiler's.
-func reason(out string, err error) string {
+// reason returns why a linker makes no program: the first line that is neither a warning nor the compiler's.
+func reason(out string) string {
 	for line := range strings.Lines(out) {
 		if !strings.Contains(line, "warning: ") && !strings.Contains(line, "in function") {
 			return places.ReplaceAllString(firstLine(line), "")
 		}
 	}
-	return err.Error()
+	return firstLine(out)
 }

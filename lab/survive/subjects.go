@@ -3,149 +3,169 @@ package survive
 import (
 	"debug/elf"
 	"embed"
-	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 
-	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/suite"
 )
 
 //go:embed testdata
 var sources embed.FS
 
-// sourceFolder is where the debug information says that the sources are.
-const sourceFolder = "/build/subject"
+// sourceDir is where the debug information says that the sources are.
+const sourceDir = "/build/subject"
 
-// An arch is an architecture. Programs of one other than the machine's are built and
-// run by programs of sid.
-type arch struct {
-	name   string // as Go calls it
-	triple string // "" for the machine's
-	qemu   string
-}
-
-var (
-	amd64 = &arch{name: "amd64"}
-	arm64 = &arch{"arm64", "aarch64-linux-gnu", "qemu-aarch64"}
-	s390x = &arch{"s390x", "s390x-linux-gnu", "qemu-s390x"}
-)
-
-// A subject is a file to convert and to have changed by the tools.
+// A subject is a file to convert, and to change by the tools.
 type subject struct {
-	name  string
-	arch  *arch
-	quick bool
-	file  string // the name that it has to have
-	build func(*subject, *workshop) error
-	// runs are commands that show that it works, run in the file's folder.
-	runs [][]string
+	arch, name string // arch as Go calls it
+	suite      string // that builds it
+	script     string // builds file in a directory with the sources
+	file       string
+	runs       []string // show that it works, in the file's directory: $S is that of the script, $QEMU runs programs
+	quick      bool
 
-	path        string // of the original
+	dir         string // of the script
 	interpreter string // another path of its interpreter, or ""
 }
 
-func (s *subject) String() string { return s.arch.name + " " + s.name }
+func (s *subject) String() string { return s.arch + " " + s.name }
 
-func (s *subject) hasInterpreter() bool { return s.interpreter != "" }
+func (s *subject) path() string { return filepath.Join(s.dir, s.file) }
 
-// linksLibraries reports whether the loader looks for libraries of the file, which a
-// static PIE looks like.
-func (s *subject) linksLibraries() bool {
-	return s.hasInterpreter() || strings.Contains(s.file, ".so")
-}
+// triples name the cross compilers of sid, and its directories.
+var triples = map[string]string{"arm64": "aarch64-linux-gnu", "s390x": "s390x-linux-gnu"}
 
-// subjects are all there are, those that others need first.
+// triple returns "" for this machine.
+func (s *subject) triple() string { return triples[s.arch] }
+
+const (
+	library    = "$CC $CFLAGS -DLIBRARY -shared -fPIC -o libsubject.so subject.c\n$CC -o load load.c\n"
+	loadable   = "$QEMU $S/load ./libsubject.so"
+	musl       = "REALGCC=gcc-16 musl-"
+	systemLibs = "/usr/lib/x86_64-linux-gnu/"
+)
+
+// gcc returns a script that compiles the C program.
+func gcc(flags string) string { return "gcc -B. $CFLAGS " + flags + " -o prog subject.c" }
+
+func goBuild(flags string) string { return "go build -trimpath -o prog " + flags + "/main.go" }
+
+// subjects returns all subjects. Those that take long come first.
 func subjects() []*subject {
-	var all []*subject
-	add := func(a *arch, name, file string, build func(*subject, *workshop) error) *subject {
-		s := &subject{name: name, arch: a, file: file, build: build}
-		all = append(all, s)
-		return s
+	all := []*subject{
+		{name: "PIE", script: gcc("-pie -fPIE"), quick: true},
+		{name: "ET_EXEC", script: gcc("-no-pie"), quick: true},
+		{name: "static", script: gcc("-static -no-pie"), quick: true},
+		{name: "static by lld", script: gcc("-static -no-pie -fuse-ld=lld")},
+		{name: "static by mold", script: gcc("-static -no-pie -fuse-ld=mold")},
+		{name: "static-PIE", script: gcc("-static-pie -fPIE")},
+		// A program is linked with each result.
+		{name: "shared library", file: "libsubject.so", quick: true,
+			script: "CC='gcc -Wl,-z,now'\n" + library + "gcc -O2 -fno-pie -c linked.c",
+			runs:   []string{loadable, "gcc -no-pie -o linked $S/linked.o ./libsubject.so && ./linked"}},
+		// libgcc_eh calls glibc.
+		{name: "musl static", suite: "sid", script: musl + gcc("-DNO_UNWINDER -static -no-pie")},
+		{name: "musl static-PIE", suite: "sid", script: musl + gcc("-DNO_UNWINDER -static-pie -fPIE")},
+		{name: "libc.so.6", script: "cp " + systemLibs + "libc.so.6 .\ngcc -o used subject.c", file: "libc.so.6",
+			runs: []string{"./libc.so.6", "env LD_LIBRARY_PATH=. $S/used"}},
+		// The kernel finds the loader from the directory that the program is run in.
+		{name: "ld.so", file: "ld.so",
+			script: "cp " + systemLibs + "ld-linux-x86-64.so.2 ld.so\ngcc -o used subject.c\n" +
+				"gcc -Wl,-dynamic-linker=./ld.so -o loaded subject.c",
+			runs: []string{"./ld.so --version", "./ld.so --list $S/used", "./ld.so $S/used", "$S/loaded"}},
+		// .gnu.hash is larger than what a tool adds to .dynamic and .dynstr.
+		{name: "ET_EXEC by gold with exports",
+			script: "seq 500 | sed 's/.*/int exported&;/' >exports.c\n" +
+				gcc("-no-pie -fuse-ld=gold -rdynamic exports.c")},
+		{name: "PIE with its own note", script: gcc("-pie -fPIE note.s")},
+		{name: "ET_EXEC with its own note", script: gcc("-no-pie note.s")},
+		{name: "Go", script: "CGO_ENABLED=0 " + goBuild("go")},
+		{name: "Go PIE", script: "CGO_ENABLED=0 " + goBuild("-buildmode=pie go")},
+		{name: "Go and C", script: goBuild("cgo")},
+		{name: "Rust", script: "rustc -g -O --remap-path-prefix $PWD=" + sourceDir + " -o prog subject.rs"},
+		// On s390x this needs a C compiler.
+		{arch: "arm64", name: "Go PIE", script: "CGO_ENABLED=0 GOARCH=arm64 " + goBuild("-buildmode=pie go")},
 	}
-	add(amd64, "PIE", "prog", cc("gcc -pie -fPIE")).quick = true
-	add(amd64, "ET_EXEC", "prog", cc("gcc -no-pie")).quick = true
-	add(amd64, "static", "prog", cc("gcc -static -no-pie")).quick = true
-	add(amd64, "static by lld", "prog", cc("gcc -static -no-pie -B{lld}"))
-	add(amd64, "static by mold", "prog", cc("gcc -static -no-pie -B{mold}"))
-	add(amd64, "static-PIE", "prog", cc("gcc -static-pie -fPIE"))
-	add(amd64, "shared library", "libsubject.so", library("gcc -Wl,-z,now")).quick = true
-	add(amd64, "musl static", "prog", musl("-static -no-pie"))
-	add(amd64, "musl static-PIE", "prog", musl("-static-pie -fPIE"))
-	add(amd64, "libc.so.6", "libc.so.6", libc)
-	add(amd64, "ld.so", "ld.so", ldso)
-	add(amd64, "PIE by lld", "prog", cc("gcc -pie -fPIE -B{lld}"))
-	add(amd64, "ET_EXEC by lld", "prog", cc("gcc -no-pie -B{lld}"))
-	add(amd64, "PIE by mold", "prog", cc("gcc -pie -fPIE -B{mold}"))
-	add(amd64, "ET_EXEC by mold", "prog", cc("gcc -no-pie -B{mold}"))
-	add(amd64, "PIE by gold", "prog", cc("gcc -pie -fPIE -fuse-ld=gold"))
-	add(amd64, "ET_EXEC by gold", "prog", cc("gcc -no-pie -fuse-ld=gold"))
-	add(amd64, "ET_EXEC by gold with exports", "prog", cc(exports+"gcc -no-pie -fuse-ld=gold -rdynamic exports.c"))
-	add(amd64, "PIE with its own note", "prog", cc("gcc -pie -fPIE note.s"))
-	add(amd64, "ET_EXEC with its own note", "prog", cc("gcc -no-pie note.s"))
-	add(amd64, "Go", "prog", goBuild("go", "exe", "0"))
-	add(amd64, "Go PIE", "prog", goBuild("go", "pie", "0"))
-	add(amd64, "Go and C", "prog", goBuild("cgo", "exe", "1"))
-	add(amd64, "Rust", "prog", rust)
-	for _, a := range []*arch{arm64, s390x} {
-		gcc := a.triple + "-gcc-16"
-		add(a, "PIE", "prog", cross(gcc+" -pie -fPIE")).quick = a == arm64
-		add(a, "ET_EXEC", "prog", cross(gcc+" -no-pie"))
-		add(a, "static", "prog", cross(gcc+" -static -no-pie"))
-		add(a, "static-PIE", "prog", cross(gcc+" -static-pie -fPIE"))
-		add(a, "shared library", "libsubject.so", crossLibrary(gcc))
-		add(a, "Go", "prog", goBuild("go", "exe", "0"))
+	for _, linker := range []string{"lld", "mold", "gold"} {
+		all = append(all, &subject{name: "PIE by " + linker, script: gcc("-pie -fPIE -fuse-ld=" + linker)},
+			&subject{name: "ET_EXEC by " + linker, script: gcc("-no-pie -fuse-ld=" + linker)})
 	}
-	add(arm64, "Go PIE", "prog", goBuild("go", "pie", "0")) // others need a C compiler for that
+	for _, arch := range []string{"arm64", "s390x"} {
+		triple := triples[arch]
+		cross := func(name, flags string) *subject {
+			script := triple + "-" + strings.Replace(gcc(flags), "gcc", "gcc-16", 1)
+			return &subject{arch: arch, name: name, suite: "sid", script: script}
+		}
+		pie := cross("PIE", "-pie -fPIE")
+		pie.quick = arch == "arm64"
+		all = append(all, pie, cross("ET_EXEC", "-no-pie"),
+			cross("static", "-static -no-pie"), cross("static-PIE", "-static-pie -fPIE"),
+			&subject{arch: arch, name: "shared library", suite: "sid", script: "CC=" + triple + "-gcc-16\n" + library,
+				file: "libsubject.so", runs: []string{loadable}},
+			&subject{arch: arch, name: "Go", script: "CGO_ENABLED=0 GOARCH=" + arch + " " + goBuild("go")})
+	}
+	for _, s := range all {
+		if s.arch == "" {
+			s.arch = "amd64"
+		}
+		if s.file == "" {
+			s.file, s.runs = "prog", []string{"$QEMU ./prog"}
+		}
+	}
 	return all
 }
 
-// A workshop is where subjects are built. Its folder has the sources, and what is
-// needed to build and to run.
-type workshop struct {
-	dir        string
-	cfi2sframe string
-}
-
-func newWorkshop(dir, cfi2sframe string) (*workshop, error) {
-	return &workshop{dir, cfi2sframe}, os.CopyFS(dir, sources)
-}
-
-func (w *workshop) path(elem ...string) string {
-	return filepath.Join(append([]string{w.dir}, elem...)...)
-}
-
-// source is the folder of the sources.
-func (w *workshop) source() string { return w.path("testdata") }
-
-// prepare builds a subject, and finds out what is to be known of it.
-func (w *workshop) prepare(s *subject) error {
-	folder := w.path(s.arch.name, strings.ReplaceAll(s.name, " ", "-"))
-	if err := os.MkdirAll(folder, 0o777); err != nil {
-		return err
+// shell runs a script with the machine's environment, or inside a suite.
+func shell(in, dir, script string) error {
+	if in != "" {
+		return suite.Script(in, dir, script)
 	}
-	s.path = filepath.Join(folder, s.file)
-	s.runs = [][]string{{"./" + s.file}}
-	if err := s.build(s, w); err != nil {
-		return err
+	cmd := exec.Command("sh", "-ec", script)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", script, err, out)
 	}
-	if err := w.interpreter(s); err != nil {
-		return err
-	}
-	return s.underQEMU()
+	return nil
 }
 
-// interpreter makes another path of the interpreter that the subject names.
-func (w *workshop) interpreter(s *subject) error {
-	f, done, err := open(s.path)
+// copySources copies the sources to a directory.
+func copySources(dir string) error {
+	testdata, err := fs.Sub(sources, "testdata")
 	if err != nil {
 		return err
 	}
-	defer done()
+	return os.CopyFS(dir, testdata)
+}
+
+// build builds the subject in a new directory.
+func (s *subject) build() error {
+	var err error
+	if s.dir, err = suite.TempDir(s.suite); err != nil {
+		return err
+	}
+	if err := copySources(s.dir); err != nil {
+		return err
+	}
+	// Not the machine's mold (1.10): patchelf moves the .bss of what that writes, also in the original.
+	if mold, err := suite.Program("sid", "mold"); err == nil && s.suite == "" {
+		script := "#!/bin/sh\nexec " + strings.Join(mold, " ") + ` "$@"` + "\n"
+		if err := os.WriteFile(filepath.Join(s.dir, "ld.mold"), []byte(script), 0o777); err != nil {
+			return err
+		}
+	}
+	cflags := "CFLAGS=\"-g -O2 -ffile-prefix-map=$PWD=" + sourceDir + "\"\n"
+	if err := shell(s.suite, s.dir, cflags+s.script); err != nil {
+		return err
+	}
+	f, err := linked.Open(s.path())
+	if err != nil {
+		return err
+	}
 	h := f.Prog(elf.PT_INTERP)
 	if h == nil {
 		return nil
@@ -154,234 +174,35 @@ func (w *workshop) interpreter(s *subject) error {
 	if err != nil {
 		return err
 	}
-	old := strings.TrimRight(string(b), "\x00")
-	prefix, err := s.arch.prefix()
+	root, err := s.root()
 	if err != nil {
 		return err
 	}
-	// Longer than any loader's own path, so that it has to be moved.
-	s.interpreter = w.path(s.arch.name, "the-same-loader-by-another-name", filepath.Base(old))
-	if err := os.MkdirAll(filepath.Dir(s.interpreter), 0o777); err != nil {
-		return err
-	}
-	err = os.Symlink(filepath.Join(prefix, old), s.interpreter)
-	if errors.Is(err, os.ErrExist) {
-		return nil
-	}
-	return err
+	// Longer than the path of any loader, so that a tool has to move it.
+	s.interpreter = filepath.Join(s.dir, "the-same-loader-by-another-name")
+	return os.Symlink(filepath.Join(root, strings.TrimRight(string(b), "\x00")), s.interpreter)
 }
 
-// prefix is the folder of the architecture's C library.
-func (a *arch) prefix() (string, error) {
-	if a.triple == "" {
+// root returns the directory of the subject's C library.
+func (s *subject) root() (string, error) {
+	if s.triple() == "" {
 		return "/", nil
 	}
-	root, err := suite.Folder("sid")
-	return filepath.Join(root, "usr", a.triple), err
+	sid, err := suite.Folder("sid")
+	return filepath.Join(sid, "usr", s.triple()), err
 }
 
-// underQEMU has the subject's commands run by qemu if it is not of this machine.
-func (s *subject) underQEMU() error {
-	if s.arch.triple == "" {
-		return nil
+// environment returns the variables of the subject's runs.
+func (s *subject) environment() ([]string, error) {
+	env := append(os.Environ(), "LC_ALL=C", "S="+s.dir, "QEMU=")
+	if s.triple() == "" {
+		return env, nil
 	}
-	qemu, err := suite.Program("sid", s.arch.qemu)
+	machine, _, _ := strings.Cut(s.triple(), "-")
+	qemu, err := suite.Program("sid", "qemu-"+machine)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	prefix, err := s.arch.prefix()
-	if err != nil {
-		return err
-	}
-	for i, r := range s.runs {
-		s.runs[i] = append(append(qemu[:len(qemu):len(qemu)], "-L", prefix), r...)
-	}
-	return nil
-}
-
-func open(path string) (*elffile.File, func(), error) {
-	r, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	info, err := r.Stat()
-	if err != nil {
-		r.Close()
-		return nil, nil, err
-	}
-	f, err := elffile.New(r, info.Size())
-	if err != nil {
-		r.Close()
-		return nil, nil, err
-	}
-	return f, func() { r.Close() }, nil
-}
-
-const cflags = " -g -O2 -ffile-prefix-map=$PWD=" + sourceFolder + " "
-
-// cc compiles the C program on this machine. {lld} and {mold} are folders in which
-// that linker is called ld.
-func cc(compiler string) func(*subject, *workshop) error {
-	return func(s *subject, w *workshop) error {
-		for _, linker := range []string{"lld", "mold"} {
-			if !strings.Contains(compiler, "{"+linker+"}") {
-				continue
-			}
-			if err := w.linker(linker); err != nil {
-				return err
-			}
-			compiler = strings.ReplaceAll(compiler, "{"+linker+"}", w.path(linker))
-		}
-		return w.shell(compiler + cflags + "-o " + s.path + " subject.c")
-	}
-}
-
-// exports makes a source file of many symbols, with which .gnu.hash gets larger than
-// what a tool adds to .dynamic and .dynstr.
-const exports = "seq 500 | sed 's/.*/int exported&;/' >exports.c\n"
-
-// linker makes a folder in which a linker of sid is called ld.
-func (w *workshop) linker(name string) error {
-	program := map[string]string{"lld": "ld.lld-23", "mold": "mold"}[name]
-	words, err := suite.Program("sid", program)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(w.path(name), 0o777); err != nil {
-		return err
-	}
-	script := "#!/bin/sh\nexec " + strings.Join(words, " ") + " \"$@\"\n"
-	return writeProgram(w.path(name, "ld"), []byte(script))
-}
-
-// library compiles the C library on this machine, and the program that loads it. Each
-// result of a tool is linked with, too.
-func library(compiler string) func(*subject, *workshop) error {
-	return func(s *subject, w *workshop) error {
-		loader, object := s.path+".load", s.path+".linked.o"
-		link := compiler + " -no-pie -o linked " + object + " ./" + s.file + " && ./linked"
-		s.runs = [][]string{{loader, "./" + s.file}, {"sh", "-c", link}}
-		return w.shell(libraryScript(compiler, s.path, loader) + "\n" +
-			compiler + " -O2 -fno-pie -c -o " + object + " linked.c")
-	}
-}
-
-func libraryScript(compiler, file, loader string) string {
-	return compiler + cflags + "-DLIBRARY -shared -fPIC -o " + file + " subject.c\n" +
-		compiler + " -o " + loader + " load.c"
-}
-
-// shell runs a script in the folder of the sources.
-func (w *workshop) shell(script string) error { return suite.Script("", w.source(), script) }
-
-// cross compiles the C program in sid.
-func cross(compiler string) func(*subject, *workshop) error {
-	return func(s *subject, w *workshop) error {
-		return w.inSid(compiler+cflags+"-o prog subject.c", map[string]string{"prog": s.path})
-	}
-}
-
-func crossLibrary(compiler string) func(*subject, *workshop) error {
-	return func(s *subject, w *workshop) error {
-		loader := s.path + ".load"
-		s.runs = [][]string{{loader, "./" + s.file}}
-		return w.inSid(libraryScript(compiler, "library", "load"), map[string]string{"library": s.path, "load": loader})
-	}
-}
-
-func musl(flags string) func(*subject, *workshop) error {
-	return cross("REALGCC=gcc-16 musl-gcc -DNO_UNWINDER " + flags) // libgcc_eh calls glibc
-}
-
-// inSid runs a script in sid, in a folder with the sources, and takes files from there.
-func (w *workshop) inSid(script string, take map[string]string) error {
-	dir, err := suite.TempDir("sid")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	if err := os.CopyFS(dir, os.DirFS(w.source())); err != nil {
-		return err
-	}
-	if err := suite.Script("sid", dir, script); err != nil {
-		return err
-	}
-	for from, to := range take {
-		if err := copyFile(filepath.Join(dir, from), to); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func copyFile(from, to string) error {
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return writeProgram(to, b)
-}
-
-// writeProgram writes a file that is to be run. A process that is forked meanwhile would have
-// it open for writing for a moment, and a program that is open for writing cannot be run.
-func writeProgram(path string, b []byte) error {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	return os.WriteFile(path, b, 0o777)
-}
-
-// goBuild compiles one of the Go programs for the subject's architecture.
-func goBuild(folder, mode, cgo string) func(*subject, *workshop) error {
-	return func(s *subject, w *workshop) error {
-		cmd := exec.Command("go", "build", "-trimpath", "-buildmode="+mode, "-o", s.path, "main.go")
-		cmd.Dir = filepath.Join(w.source(), folder)
-		cmd.Env = append(os.Environ(), "GOARCH="+s.arch.name, "CGO_ENABLED="+cgo)
-		return check(cmd)
-	}
-}
-
-func rust(s *subject, w *workshop) error {
-	cmd := exec.Command("rustc", "-g", "-O", "--remap-path-prefix", w.source()+"="+sourceFolder, "-o", s.path, "subject.rs")
-	cmd.Dir = w.source()
-	return check(cmd)
-}
-
-func check(cmd *exec.Cmd) error {
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
-	}
-	return nil
-}
-
-const libraryFolder = "/usr/lib/x86_64-linux-gnu"
-
-// libc is the machine's C library, which runs as a program, too.
-func libc(s *subject, w *workshop) error {
-	program, err := w.program(s)
-	if err != nil {
-		return err
-	}
-	s.runs = append(s.runs, []string{"env", "LD_LIBRARY_PATH=.", program})
-	return copyFile(filepath.Join(libraryFolder, "libc.so.6"), s.path)
-}
-
-// ldso is the machine's loader, which is run by hand and by the kernel.
-func ldso(s *subject, w *workshop) error {
-	program, err := w.program(s)
-	if err != nil {
-		return err
-	}
-	// The kernel takes the path from the folder that the program is run in.
-	loaded := program + ".loaded"
-	if err := w.shell("gcc -Wl,-dynamic-linker=./" + s.file + " -o " + loaded + " subject.c"); err != nil {
-		return err
-	}
-	s.runs = [][]string{{"./ld.so", "--version"}, {"./ld.so", "--list", program}, {"./ld.so", program}, {loaded}}
-	return copyFile(filepath.Join(libraryFolder, "ld-linux-x86-64.so.2"), s.path)
-}
-
-// program compiles the C program to be run with a subject.
-func (w *workshop) program(s *subject) (string, error) {
-	program := s.path + ".prog"
-	return program, w.shell("gcc -o " + program + " subject.c")
+	root, err := s.root()
+	return append(env, "QEMU="+strings.Join(append(qemu, "-L", root), " ")), err
 }
