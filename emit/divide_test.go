@@ -319,9 +319,9 @@ func TestChoose(t *testing.T) {
 		}
 		parts := []*Builder{b}
 		blocks, _ := newBlocks(parts)
-		const limit = 12
+		limit := []int{12, 4}[seed/2%2]
 		blocks[0].load(parts)
-		tr := newTrie(blocks, limit)
+		tr := newTrie(blocks, uint32(limit))
 		tr.price()
 		w := &wholeSearch{&blocks[0], map[string]uint64{}, uint64(b.layout.FDESize) * byteCost,
 			uint32(b.layout.AttrSize), parts, limit}
@@ -334,7 +334,7 @@ func TestChoose(t *testing.T) {
 				}
 			}
 		}
-		d := divider{layout: b.layout, limit: limit}
+		d := divider{layout: b.layout, limit: uint32(limit)}
 		for i := range chains[:len(chains)-1] {
 			begin, end := chains[i].cluster, chains[i+1].cluster
 			if end-begin > 18 {

@@ -118,6 +118,8 @@ func TestLeaves(t *testing.T) {
 		{elf.EM_AARCH64, "20023fd6", true},      // blr x17
 		{elf.EM_AARCH64, "ff0b5fd6", true},      // retaa
 		{elf.EM_AARCH64, "207d20d4", true},      // brk
+		{elf.EM_AARCH64, "34120000", true},      // udf #0x1234
+		{elf.EM_AARCH64, "00000100", false},     // reserved
 		{elf.EM_AARCH64, "00000054", false},     // b.eq
 		{elf.EM_AARCH64, "010000d4", false},     // svc
 		{elf.EM_AARCH64, "0000", false},         // a part

@@ -62,6 +62,9 @@ func TestSection(t *testing.T) {
 				{0x1000, 0x1020, []Step{{}, {Offset: 4, CFA: 16, RA: -8}}},
 				{0x1020, 0x1030, []Step{{}}}, {0x1030, 0x1040, []Step{{}}},
 			}},
+		{"aarch64, padding of traps", aarch64(),
+			"10010090 110240f9 20021fd6 200020d4 e0ff3fd4" + "10010090 110640f9 10220091 20021fd6",
+			[]Stub{{0x1000, 0x1014, []Step{{}}}, {0x1014, 0x1024, []Step{{}}}}},
 		{"aarch64, BTI and PAC", aarch64(),
 			"5f2403d5 f07bbfa9 100000f0 11fe47f9 10e23f91 20021fd6 1f2003d5 1f2003d5" +
 				"5f2403d5 10010090 110240f9 10020091 9f2103d5 20021fd6",

@@ -152,6 +152,7 @@ func TestMalformed(t *testing.T) {
 		{"rows of an unknown type", 44, 3, ".sframe+0x1c: FRE type is 3, not 0, 1 or 2"},
 		{"unknown bits", 44, 0x40, ".sframe+0x1c: info word 0x40 of an FDE has undefined bits set"},
 		{"blocks of no bytes", 44, 0x10, ".sframe+0x1c: PC-mask FDE has repetition size 0"},
+		{"a row that takes the place of the last one", 75, 0x43, ".sframe+0x50: section ends inside an FRE"},
 		{"words of 8 bytes", 72, 0x63, ".sframe+0x48: FRE info word 0x63 has data words of size code 3"},
 	} {
 		data := []byte(section)

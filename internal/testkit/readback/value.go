@@ -29,15 +29,15 @@ func (v Value) String() string {
 	return fmt.Sprintf("%s%+d", v.Base, int64(v.N))
 }
 
-// made returns what an operator makes of values that it cannot be worked out for.
-func made(name string, args ...Value) Value { return Value{Base: fmt.Sprint(name, args)} }
+// combined returns the result of an operator on values that are not all known.
+func combined(name string, args ...Value) Value { return Value{Base: fmt.Sprint(name, args)} }
 
-// maxSteps bounds how many operations of an expression are done.
+// maxSteps bounds the operations of an expression.
 const maxSteps = 4096
 
-// Evaluate does what an expression says, as far as it can be known.
+// Evaluate evaluates an expression as far as its values are known.
 func (r *Reader) Evaluate(code []byte, pc uint64, initial ...Value) (Value, error) {
-	x := stack{order: r.order, code: code, values: initial, pc: pc, pcReg: r.pc}
+	x := stack{Reader: r, code: code, values: initial, at: pc}
 	for n := 0; x.pos < len(code); n++ {
 		if n == maxSteps {
 			return Value{}, fmt.Errorf("an expression takes more than %d steps", maxSteps)
@@ -49,14 +49,13 @@ func (r *Reader) Evaluate(code []byte, pc uint64, initial ...Value) (Value, erro
 	return x.pop(), x.err
 }
 
-// A stack is an expression that is being worked out.
+// A stack evaluates an expression.
 type stack struct {
-	order  binary.ByteOrder
+	*Reader
 	code   []byte
 	pos    int
 	values []Value
-	pc     uint64
-	pcReg  uint64
+	at     uint64 // the pc
 	err    error
 }
 
@@ -82,25 +81,20 @@ func (x *stack) pop() Value {
 }
 
 // number reads a number of 1, 2, 4 or 8 bytes.
-func (x *stack) number(size int, signed bool) uint64 {
+func (x *stack) number(size int, signed bool) (v uint64) {
 	if len(x.code)-x.pos < size {
 		x.err = fmt.Errorf("an expression is cut off")
 		x.pos = len(x.code)
 		return 0
 	}
-	b := x.code[x.pos : x.pos+size]
-	x.pos += size
-	var v uint64
-	switch size {
-	case 1:
-		v = uint64(b[0])
-	case 2:
-		v = uint64(x.order.Uint16(b))
-	case 4:
-		v = uint64(x.order.Uint32(b))
-	default:
-		v = x.order.Uint64(b)
+	for i := range size {
+		if b := uint64(x.code[x.pos+i]); x.order == binary.ByteOrder(binary.BigEndian) {
+			v = v<<8 | b
+		} else {
+			v |= b << (8 * i)
+		}
 	}
+	x.pos += size
 	if shift := 64 - 8*size; signed {
 		return uint64(int64(v<<shift) >> shift)
 	}
@@ -125,13 +119,13 @@ func (x *stack) leb(signed bool) (v uint64) {
 
 func (x *stack) reg(n uint64) {
 	v := register(n)
-	if n == x.pcReg {
-		v = number(x.pc)
+	if n == x.pc {
+		v = number(x.at)
 	}
 	x.push(v.add(int64(x.leb(true))))
 }
 
-// jump goes on elsewhere if a value is not zero.
+// jump jumps if a value is not zero.
 func (x *stack) jump(v Value) {
 	to := x.pos + 2 + int(int16(x.number(2, false)))
 	switch {
@@ -145,22 +139,8 @@ func (x *stack) jump(v Value) {
 	}
 }
 
-// constants are the operations that push a number of some bytes.
-var constants = map[op.Opcode]struct {
-	size   int
-	signed bool
-}{
-	op.DW_OP_const1u: {1, false}, op.DW_OP_const1s: {1, true}, op.DW_OP_const2u: {2, false}, op.DW_OP_const2s: {2, true},
-	op.DW_OP_const4u: {4, false}, op.DW_OP_const4s: {4, true}, op.DW_OP_const8u: {8, false}, op.DW_OP_const8s: {8, true},
-	op.DW_OP_addr: {8, false},
-}
-
 func (x *stack) step() {
 	code := op.Opcode(x.number(1, false))
-	if c, ok := constants[code]; ok {
-		x.push(number(x.number(c.size, c.signed)))
-		return
-	}
 	switch {
 	case code >= op.DW_OP_lit0 && code <= op.DW_OP_lit31:
 		x.push(number(uint64(code - op.DW_OP_lit0)))
@@ -168,9 +148,15 @@ func (x *stack) step() {
 	case code >= op.DW_OP_breg0 && code <= op.DW_OP_breg31:
 		x.reg(uint64(code - op.DW_OP_breg0))
 		return
+	case code >= op.DW_OP_const1u && code <= op.DW_OP_const8s: // 1u, 1s, 2u, 2s, 4u ...
+		n := int(code - op.DW_OP_const1u)
+		x.push(number(x.number(1<<(n/2), n%2 != 0)))
+		return
 	}
 	switch code {
 	case op.DW_OP_nop:
+	case op.DW_OP_addr:
+		x.push(number(x.number(8, false)))
 	case op.DW_OP_bregx:
 		x.reg(x.leb(false))
 	case op.DW_OP_constu:
@@ -187,111 +173,94 @@ func (x *stack) step() {
 		x.pop()
 	case op.DW_OP_swap:
 		a, b := x.pop(), x.pop()
-		x.push(a)
-		x.push(b)
+		x.values = append(x.values, a, b)
 	case op.DW_OP_rot:
 		a, b, c := x.pop(), x.pop(), x.pop()
-		x.push(a)
-		x.push(c)
-		x.push(b)
+		x.values = append(x.values, a, c, b)
 	case op.DW_OP_deref:
 		x.push(x.pop().load())
 	case op.DW_OP_deref_size:
 		if n := x.number(1, false); n != 8 {
-			x.push(made(fmt.Sprint("load", n), x.pop()))
+			x.push(combined(fmt.Sprint("load", n), x.pop()))
 			return
 		}
 		x.push(x.pop().load())
 	case op.DW_OP_plus_uconst:
 		x.push(x.pop().add(int64(x.leb(false))))
-	case op.DW_OP_abs, op.DW_OP_neg, op.DW_OP_not:
-		x.unary(code, x.pop())
 	case op.DW_OP_skip:
 		x.jump(number(1))
 	case op.DW_OP_bra:
 		x.jump(x.pop())
 	default:
-		b, a := x.pop(), x.pop()
-		x.binary(code, a, b)
+		x.operator(code)
 	}
 }
 
-func (x *stack) unary(code op.Opcode, v Value) {
-	switch {
-	case v.Base != "":
-		x.push(made(fmt.Sprintf("op%#x", code), v))
-	case code == op.DW_OP_not:
-		x.push(number(^v.N))
-	case code == op.DW_OP_neg || int64(v.N) < 0:
-		x.push(number(-v.N))
-	default:
-		x.push(v)
+func truth(t bool) uint64 {
+	if t {
+		return 1
 	}
+	return 0
 }
 
-func (x *stack) binary(code op.Opcode, a, b Value) {
+// unary and binaryOperators work on known values.
+var unary = map[op.Opcode]func(uint64) uint64{
+	op.DW_OP_abs: func(a uint64) uint64 {
+		if int64(a) < 0 {
+			return -a
+		}
+		return a
+	},
+	op.DW_OP_neg: func(a uint64) uint64 { return -a },
+	op.DW_OP_not: func(a uint64) uint64 { return ^a },
+}
+
+var binaryOperators = map[op.Opcode]func(a, b uint64) uint64{
+	op.DW_OP_minus: func(a, b uint64) uint64 { return a - b },
+	op.DW_OP_and:   func(a, b uint64) uint64 { return a & b },
+	op.DW_OP_or:    func(a, b uint64) uint64 { return a | b },
+	op.DW_OP_xor:   func(a, b uint64) uint64 { return a ^ b },
+	op.DW_OP_mul:   func(a, b uint64) uint64 { return a * b },
+	op.DW_OP_div:   func(a, b uint64) uint64 { return uint64(int64(a) / int64(b)) },
+	op.DW_OP_mod:   func(a, b uint64) uint64 { return a % b },
+	op.DW_OP_shl:   func(a, b uint64) uint64 { return a << b },
+	op.DW_OP_shr:   func(a, b uint64) uint64 { return a >> b },
+	op.DW_OP_shra:  func(a, b uint64) uint64 { return uint64(int64(a) >> min(b, 63)) },
+	op.DW_OP_eq:    func(a, b uint64) uint64 { return truth(a == b) },
+	op.DW_OP_ne:    func(a, b uint64) uint64 { return truth(a != b) },
+	op.DW_OP_ge:    func(a, b uint64) uint64 { return truth(int64(a) >= int64(b)) },
+	op.DW_OP_gt:    func(a, b uint64) uint64 { return truth(int64(a) > int64(b)) },
+	op.DW_OP_le:    func(a, b uint64) uint64 { return truth(int64(a) <= int64(b)) },
+	op.DW_OP_lt:    func(a, b uint64) uint64 { return truth(int64(a) < int64(b)) },
+}
+
+func (x *stack) operator(code op.Opcode) {
+	name := fmt.Sprintf("op%#x", code)
+	b := x.pop()
+	if fn := unary[code]; fn != nil {
+		if b.Base != "" {
+			x.push(combined(name, b))
+		} else {
+			x.push(number(fn(b.N)))
+		}
+		return
+	}
+	a := x.pop()
+	fn := binaryOperators[code]
 	switch {
 	case code == op.DW_OP_plus && b.Base == "":
 		x.push(a.add(int64(b.N)))
-		return
 	case code == op.DW_OP_plus && a.Base == "":
 		x.push(b.add(int64(a.N)))
-		return
 	case code == op.DW_OP_minus && b.Base == "":
 		x.push(a.add(-int64(b.N)))
-		return
 	case a.Base != "" || b.Base != "":
-		x.push(made(fmt.Sprintf("op%#x", code), a, b))
-		return
-	}
-	truth := func(t bool) uint64 {
-		if t {
-			return 1
-		}
-		return 0
-	}
-	s, t := int64(a.N), int64(b.N)
-	var v uint64
-	switch code {
-	case op.DW_OP_minus:
-		v = a.N - b.N
-	case op.DW_OP_and:
-		v = a.N & b.N
-	case op.DW_OP_or:
-		v = a.N | b.N
-	case op.DW_OP_xor:
-		v = a.N ^ b.N
-	case op.DW_OP_mul:
-		v = a.N * b.N
-	case op.DW_OP_div, op.DW_OP_mod:
-		switch {
-		case t == 0:
-			x.err = fmt.Errorf("an expression divides by zero")
-		case code == op.DW_OP_div:
-			v = uint64(s / t)
-		default:
-			v = a.N % b.N
-		}
-	case op.DW_OP_shl:
-		v = a.N << b.N
-	case op.DW_OP_shr:
-		v = a.N >> b.N
-	case op.DW_OP_shra:
-		v = uint64(s >> min(b.N, 63))
-	case op.DW_OP_eq:
-		v = truth(s == t)
-	case op.DW_OP_ne:
-		v = truth(s != t)
-	case op.DW_OP_ge:
-		v = truth(s >= t)
-	case op.DW_OP_gt:
-		v = truth(s > t)
-	case op.DW_OP_le:
-		v = truth(s <= t)
-	case op.DW_OP_lt:
-		v = truth(s < t)
-	default:
+		x.push(combined(name, a, b))
+	case fn == nil:
 		x.err = fmt.Errorf("%#x is no operation of an expression", uint8(code))
+	case b.N == 0 && (code == op.DW_OP_div || code == op.DW_OP_mod):
+		x.err = fmt.Errorf("an expression divides by zero")
+	default:
+		x.push(number(fn(a.N, b.N)))
 	}
-	x.push(number(v))
 }
