@@ -185,22 +185,22 @@ func notesFrom(f *elffile.File, header uint64) ([]string, error) {
 // A move is a section's old and new address.
 type move struct{ from, to uint64 }
 
+// sections compares all sections but .sframe and the section names, and returns the moves of loaded ones.
 func sections(before, after *elffile.File) ([]move, error) {
 	var moved []move
 	counterpart := pairs(before, after)
 	for i := range before.Sections {
-		s := &before.Sections[i]
-		if !s.Alloc() || isSFrame(s) {
+		s, t := &before.Sections[i], counterpart[i]
+		loaded := s.Alloc()
+		if isSFrame(s) || !loaded && (i == 0 || i == before.Shstrndx) {
 			continue
 		}
-		t := counterpart[i]
 		if t == nil {
 			return nil, fmt.Errorf("section %s is gone", s.Name)
 		}
-		// In an interpreter, .bss becomes a part of the file, and the last section
-		// grows to the end of its page.
-		filled := elf.SectionType(s.Type) == elf.SHT_NOBITS && elf.SectionType(t.Type) == elf.SHT_PROGBITS
-		grown := t.Size > s.Size && s.Flags&uint64(elf.SHF_WRITE) != 0 && (t.Addr+t.Size)%4096 == 0
+		// In an interpreter, .bss becomes a part of the file, and the last section grows to the end of its page.
+		filled := loaded && elf.SectionType(s.Type) == elf.SHT_NOBITS && elf.SectionType(t.Type) == elf.SHT_PROGBITS
+		grown := loaded && t.Size > s.Size && s.Flags&uint64(elf.SHF_WRITE) != 0 && (t.Addr+t.Size)%4096 == 0
 		if filled || grown {
 			b, err := after.ReadSection(t)
 			if err != nil {
@@ -214,42 +214,50 @@ func sections(before, after *elffile.File) ([]move, error) {
 			}
 		}
 		if !filled && s.Type != t.Type || !grown && s.Size != t.Size || s.Entsize != t.Entsize ||
-			s.Flags != t.Flags || s.Addralign != t.Addralign {
+			s.Flags != t.Flags || s.Addralign != t.Addralign || link(before, s) != link(after, t) {
 			return nil, fmt.Errorf("section %s has another header", s.Name)
 		}
-		if a := validAlign(s); s.Addr%a == 0 && t.Addr%a != 0 {
-			return nil, fmt.Errorf("section %s is not aligned to %d", s.Name, t.Addralign)
+		old, now, align := s.Addr, t.Addr, validAlign(s)
+		if !loaded {
+			old, now, align = s.Off, t.Off, min(align, 4096)
 		}
-		if s.Addr != t.Addr {
+		if old%align == 0 && now%align != 0 {
+			return nil, fmt.Errorf("section %s is at %#x, not aligned to %d", s.Name, now, t.Addralign)
+		}
+		if loaded && s.Addr != t.Addr {
 			moved = append(moved, move{s.Addr, t.Addr})
-		}
-		if link(before, s) != link(after, t) {
-			return nil, fmt.Errorf("section %s is linked to %q instead of %q", s.Name, link(after, t), link(before, s))
 		}
 		if !s.HasBytes() {
 			continue
 		}
-		off, ok := after.FileOffset(t.Addr, t.Size)
-		if t.Size > 0 && (!ok || off != t.Off) {
-			return nil, fmt.Errorf("section %s is not loaded where its header says", s.Name)
+		if loaded && t.Size > 0 {
+			if off, ok := after.FileOffset(t.Addr, t.Size); !ok || off != t.Off {
+				return nil, fmt.Errorf("section %s is not loaded where its header says", s.Name)
+			}
 		}
-		switch typ := elf.SectionType(s.Type); {
-		case typ == elf.SHT_DYNAMIC || isDynamic(before, s): // compared by entry
-		case typ == elf.SHT_DYNSYM || typ == elf.SHT_SYMTAB:
-			if err := symbols(before, after, s, t); err != nil {
-				return nil, err
-			}
-		case s.Name == ".note.crashpad.info" && s.Size >= 8:
-			if err := distance(before, after, s, t); err != nil {
-				return nil, fmt.Errorf("section %s: %w", s.Name, err)
-			}
-		default:
-			if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
-				return nil, fmt.Errorf("section %s: %w", s.Name, err)
-			}
+		if err := contents(before, after, s, t); err != nil {
+			return nil, fmt.Errorf("section %s: %w", s.Name, err)
 		}
 	}
-	return moved, others(before, after, counterpart)
+	return moved, nil
+}
+
+// contents compares the contents of a section, apart from section indexes.
+func contents(before, after *elffile.File, s, t *elffile.Section) error {
+	switch typ := elf.SectionType(s.Type); {
+	case typ == elf.SHT_DYNAMIC, isDynamic(before, s), typ == elf.SHT_SYMTAB_SHNDX:
+		return nil // dynamic compares entries
+	case typ == elf.SHT_DYNSYM, typ == elf.SHT_SYMTAB:
+		return symbols(before, after, s, t)
+	case s.Name == ".note.crashpad.info" && s.Size >= 8:
+		return distance(before, after, s, t)
+	case typ == elf.SHT_RELA && !s.Alloc():
+		x, y := int(s.Info), int(t.Info)
+		if x < len(before.Sections) && (y >= len(after.Sections) || before.Sections[x].Name != after.Sections[y].Name) {
+			return fmt.Errorf("it is about another section")
+		}
+	}
+	return same(before, after, s.Off, t.Off, s.Size)
 }
 
 // distance compares notes that end with how far from there something is.
@@ -286,48 +294,6 @@ func isDynamic(f *elffile.File, s *elffile.Section) bool {
 }
 
 func isSFrame(s *elffile.Section) bool { return s.Type == sframe.SHTGNUSFrame || s.Name == ".sframe" }
-
-// others compares the sections that are not loaded: debug information, symbols, relocations.
-func others(before, after *elffile.File, counterpart []*elffile.Section) error {
-	for i := range before.Sections {
-		s := &before.Sections[i]
-		if s.Alloc() || i == 0 || i == before.Shstrndx || isSFrame(s) {
-			continue
-		}
-		t := counterpart[i]
-		if t == nil {
-			return fmt.Errorf("section %s is gone", s.Name)
-		}
-		if s.Type != t.Type || s.Size != t.Size || s.Flags != t.Flags || s.Addralign != t.Addralign ||
-			link(before, s) != link(after, t) {
-			return fmt.Errorf("section %s has another header", s.Name)
-		}
-		if a := min(validAlign(s), 4096); s.Off%a == 0 && t.Off%a != 0 {
-			return fmt.Errorf("section %s is at file offset %#x, not aligned to %d", s.Name, t.Off, t.Addralign)
-		}
-		switch elf.SectionType(s.Type) {
-		case elf.SHT_SYMTAB, elf.SHT_DYNSYM:
-			if err := symbols(before, after, s, t); err != nil {
-				return err
-			}
-			continue
-		case elf.SHT_RELA:
-			x, y := int(s.Info), int(t.Info)
-			if x < len(before.Sections) && (y >= len(after.Sections) || before.Sections[x].Name != after.Sections[y].Name) {
-				return fmt.Errorf("section %s is about another section", s.Name)
-			}
-		case elf.SHT_SYMTAB_SHNDX, elf.SHT_NOBITS:
-			continue
-		}
-		if isDynamic(before, s) || !s.HasBytes() {
-			continue
-		}
-		if err := same(before, after, s.Off, t.Off, s.Size); err != nil {
-			return fmt.Errorf("section %s: %w", s.Name, err)
-		}
-	}
-	return nil
-}
 
 // pairs returns for each section of before its counterpart in after: sections of one name
 // keep their order.
@@ -413,16 +379,16 @@ func symbols(before, after *elffile.File, s, t *elffile.Section) error {
 				continue
 			}
 			if q >= len(after.Sections) || from.Name != after.Sections[q].Name {
-				return fmt.Errorf("symbol %d of %s is in another section", i, s.Name)
+				return fmt.Errorf("symbol %d is in another section", i)
 			}
 			if a.Value-from.Addr <= from.Size { // inside the section, or at its end
 				a.Value += after.Sections[q].Addr - from.Addr
 			}
 		} else if p != q {
-			return fmt.Errorf("symbol %d of %s has another section index", i, s.Name)
+			return fmt.Errorf("symbol %d has another section index", i)
 		}
 		if a.Shndx = b.Shndx; a != b {
-			return fmt.Errorf("symbol %d of %s is not the same", i, s.Name)
+			return fmt.Errorf("symbol %d is not the same", i)
 		}
 	}
 	return nil
