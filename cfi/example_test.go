@@ -36,23 +36,17 @@ func ExampleLoad() {
 		}
 		fmt.Printf("function at %#x, %d bytes\n", fn.Begin, fn.End-fn.Begin)
 		for row := range fn.Rows() {
-			if row.CFA.Rule == cfi.RuleCFA {
-				fmt.Printf("  from %#x: CFA is register %d %+d\n", row.Begin, row.CFA.Reg, row.CFA.Offset)
-			}
+			fmt.Printf("  from %#x: %v\n", row.Begin, row.Rules)
 		}
-	}
-	if row, ok := table.Lookup(0x445); ok && row.FP.Rule == cfi.RuleOffset {
-		fmt.Printf("at 0x445 the caller's frame pointer is in memory at CFA %+d\n", row.FP.Offset)
 	}
 	// Output:
 	// function at 0x438, 8 bytes
-	//   from 0x438: CFA is register 7 +8
+	//   from 0x438: CFA r7+8, RA c-8, FP none, SP none
 	// function at 0x440, 45 bytes
-	//   from 0x440: CFA is register 7 +8
-	//   from 0x445: CFA is register 7 +16
-	//   from 0x448: CFA is register 6 +16
-	//   from 0x46c: CFA is register 7 +8
-	// at 0x445 the caller's frame pointer is in memory at CFA -16
+	//   from 0x440: CFA r7+8, RA c-8, FP none, SP none
+	//   from 0x445: CFA r7+16, RA c-8, FP c-16, SP none
+	//   from 0x448: CFA r6+16, RA c-8, FP c-16, SP none
+	//   from 0x46c: CFA r7+8, RA c-8, FP c-16, SP none
 }
 
 // Call frame information in memory: a .debug_frame section with a CIE and an FDE.

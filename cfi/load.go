@@ -40,8 +40,8 @@ func ParseSource(name string) (Source, error) {
 	return 0, fmt.Errorf("unknown source %q; use auto, eh_frame or debug_frame", name)
 }
 
-// machine holds the DWARF numbers of the registers whose rules are tracked. On a machine with raState, opcodes 0x2c and 0x2d
-// change how the return address is signed.
+// machine holds the DWARF numbers of the registers whose rules are tracked. On a machine with raState, opcodes 0x2c and
+// 0x2d change how the return address is signed.
 type machine struct{ sp, fp, raState uint64 }
 
 // signs reports whether the register is the one that says whether return addresses are signed.
@@ -112,8 +112,8 @@ func (fn *Function) KeyB() bool { return fn.cie.keyB }
 
 // Program returns a number below Table.NumPrograms, or -1 if the function is a part of an FDE that overlaps others.
 // Functions with the same CIE and the same bytes of instructions have the same number. In large programs most functions
-// share it. Functions of at least MinSize bytes with the same number have the same rows relative to their starts, except
-// for expressions that read the pc.
+// share it. Functions of at least MinSize bytes with the same number have the same rows relative to their starts,
+// except for expressions that read the pc.
 func (fn *Function) Program() int {
 	if fn.program&cut != 0 {
 		return -1
@@ -139,8 +139,8 @@ func (fn *Function) Offset() uint64 { return uint64(fn.off) }
 // Dropped counts FDEs that describe no code of this file.
 type Dropped struct {
 	ZeroLength int // FDEs of no bytes
-	// Discarded counts FDEs of code that the linker discarded: they start outside of executable code, at -1 or -2, or at
-	// 0 if no function is there.
+	// Discarded counts FDEs of code that the linker discarded: they start outside of executable code, at -1 or -2, or
+	// at 0 if no function is there.
 	Discarded int
 	// Overlapped counts FDEs that were cut or dropped because another one of the same source describes the code, and
 	// parts of .debug_frame FDEs beyond maxParts.
@@ -184,8 +184,8 @@ func (t *Table) full() bool { return len(t.Errors) >= maxErrors }
 // ErrNone is returned for files without CFI.
 var ErrNone = errors.New("no CFI")
 
-// Load reads the CFI of f. If f has no .debug_frame, that of its debug file is used, which may be nil. Malformed records are
-// reported in the Table. It is an error if the requested source has no CFI.
+// Load reads the CFI of f. If f has no .debug_frame, that of its debug file is used, which may be nil. Malformed
+// records are reported in the Table. It is an error if the requested source has no CFI.
 func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	if arch.Of(elf.Machine(f.Machine)) == nil {
 		return nil, notDefined(f.Machine)
@@ -226,7 +226,8 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 	return t, nil
 }
 
-// Release returns the memory of the largest section for reuse. The Table no longer needs it. The second call returns nil.
+// Release returns the memory of the largest section for reuse. The Table no longer needs it. The second call returns
+// nil.
 func (t *Table) Release() []byte {
 	var largest []byte
 	for _, s := range t.sections {
@@ -278,8 +279,8 @@ type Section struct {
 	GOT    uint64 // the base of DW_EH_PE_datarel
 }
 
-// Parse reads call frame information without a file. Any address counts as executable, and indirect pointers are errors.
-// Malformed records are reported in the Table.
+// Parse reads call frame information without a file. Any address counts as executable, and indirect pointers are
+// errors. Malformed records are reported in the Table.
 func Parse(m elf.Machine, order binary.ByteOrder, sections ...Section) (*Table, error) {
 	if arch.Of(m) == nil {
 		return nil, notDefined(m)
@@ -308,9 +309,9 @@ func (m notDefined) Error() string {
 
 func (m notDefined) Unwrap() error { return arch.ErrABI }
 
-// The limits of the CFI of a file in bytes: its size, at least anyTotal and at most maxTotal. CFI is larger than its file
-// only if it is compressed unusually well, or several headers name the same bytes. Tables need up to fifty times as many
-// bytes as the CFI.
+// The limits of the CFI of a file in bytes: its size, at least anyTotal and at most maxTotal. CFI is larger than its
+// file only if it is compressed unusually well, or several headers name the same bytes. Tables need up to fifty times
+// as many bytes as the CFI.
 const (
 	maxTotal = 128 << 20
 	anyTotal = 12 << 20
@@ -451,8 +452,8 @@ func (r *reader) debugFrames(f *elffile.File) ([]*section, error) {
 // A span is a range of addresses, end excluded.
 type span struct{ begin, end uint64 }
 
-// maxPadding is the largest distance in bytes of two executable sections that count as one range, as an FDE may describe
-// neighbouring sections. Linkers rarely align them to more.
+// maxPadding is the largest distance in bytes of two executable sections that count as one range, as an FDE may
+// describe neighbouring sections. Linkers rarely align them to more.
 const maxPadding = 64
 
 // executable returns the ranges of executable code, sorted.
@@ -494,8 +495,8 @@ func find(code []span, addr uint64) (span, bool) {
 	return span{}, false
 }
 
-// Split divides the functions of the table into n parts that need about the same work. All other data of the table is in
-// the first part only.
+// Split divides the functions of the table into n parts that need about the same work. All other data of the table is
+// in the first part only.
 func (t *Table) Split(n int) []*Table {
 	n = max(n, 1)
 	total, done, begin := 0, 0, 0
@@ -537,8 +538,8 @@ func (t *Table) Only(keep func(*Function) bool) *Table {
 // work estimates the time to execute the function's instructions.
 func (fn *Function) work() int { return 16 + int(fn.limit-fn.code) }
 
-// disjoint sorts the functions of one source and removes overlaps: the function that begins first, or comes first in the
-// section, keeps the code.
+// disjoint sorts the functions of one source and removes overlaps: the function that begins first, or comes first in
+// the section, keeps the code.
 func (t *Table) disjoint(fns []Function) []Function {
 	slices.SortStableFunc(fns, func(a, b Function) int { return cmp.Compare(a.Begin, b.Begin) })
 	var end uint64
@@ -564,8 +565,8 @@ func (t *Table) disjoint(fns []Function) []Function {
 // maxParts bounds the work on the second and further parts of functions: each part executes all instructions.
 const maxParts = 1 << 20
 
-// fill returns the functions a, and the parts of the functions b that a does not describe. Both are sorted and disjoint, as
-// is the result. Parts beyond maxParts are dropped.
+// fill returns the functions a, and the parts of the functions b that a does not describe. Both are sorted and
+// disjoint, as is the result. Parts beyond maxParts are dropped.
 func (t *Table) fill(a, b []Function) []Function {
 	out := make([]Function, 0, len(a)+len(b))
 	room, parts := maxParts, 0

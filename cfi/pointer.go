@@ -1,6 +1,7 @@
 package cfi
 
-// Pointer encodings (LSB Core, "DWARF Exception Header Encoding"). The low four bits are the form, the next three the base.
+// Pointer encodings (LSB Core, "DWARF Exception Header Encoding"). The low four bits are the form, the next three the
+// base.
 const (
 	peAbsptr  = 0x00
 	peULEB128 = 0x01

@@ -2,6 +2,7 @@ package cfi
 
 import (
 	"bytes"
+	"fmt"
 
 	"github.com/go-delve/delve/pkg/dwarf/frame"
 )
@@ -23,7 +24,29 @@ import (
 // (DWARF 5, section 6.4.1.) Registers are DWARF numbers, offsets are in bytes. Expressions must not be changed. The ABI
 // defines the value of a register without a rule: callee-saved registers keep their value, and SP is derived from the
 // CFA.
-type Rule = frame.DWRule
+type Rule frame.DWRule
+
+// String returns the rule in the notation of readelf --debug-dump=frames-interp: r7+16, c-8 (saved at CFA-8), v-8
+// (CFA-8), u (undefined), s (same value). A register without a rule is "none".
+func (r Rule) String() string {
+	switch r.Rule {
+	case RuleUndefined:
+		return "u"
+	case RuleSameVal:
+		return "s"
+	case RuleArchitectural:
+		return "none"
+	case RuleCFA:
+		return fmt.Sprintf("r%d%+d", r.Reg, r.Offset)
+	case RuleRegister:
+		return fmt.Sprintf("r%d", r.Reg)
+	case RuleOffset:
+		return fmt.Sprintf("c%+d", r.Offset)
+	case RuleValOffset:
+		return fmt.Sprintf("v%+d", r.Offset)
+	}
+	return fmt.Sprintf("exp % x", r.Expression)
+}
 
 // The kinds of rules.
 const (
@@ -59,6 +82,15 @@ type Rules struct {
 	RA, FP, SP Rule
 	RAReg      uint64 // DWARF number of the return address column, which RA is the rule of
 	Sign       Sign
+}
+
+// String returns the rules in the notation of Rule, such as "CFA r7+16, RA c-8, FP c-16, SP none".
+func (r *Rules) String() string {
+	s := fmt.Sprintf("CFA %v, RA %v, FP %v, SP %v", r.CFA, r.RA, r.FP, r.SP)
+	if r.Sign != Unsigned {
+		s += ", signed"
+	}
+	return s
 }
 
 // A state is Rules in a comparable form.

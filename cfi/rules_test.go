@@ -85,11 +85,11 @@ func testNumbering(t *testing.T, tg target, sp, fp, ra byte) {
 		last := ""
 		var got, want []string
 		for row := range alone[i].At(0).Rows() {
-			want = append(want, fmt.Sprintf("%#x-%#x %+v", row.Begin, row.End, *row.Rules))
+			want = append(want, fmt.Sprintf("%#x-%#x %#v", row.Begin, row.End, *row.Rules))
 		}
 		for row := range fn.Rows() {
 			rows++
-			w := fmt.Sprintf("%+v", *row.Rules)
+			w := fmt.Sprintf("%#v", *row.Rules)
 			got = append(got, fmt.Sprintf("%#x-%#x %s", row.Begin, row.End, w))
 			if n, ok := numbers[w]; ok && n != row.Number {
 				t.Fatalf("%s has numbers %d and %d", w, n, row.Number)

@@ -238,7 +238,7 @@ func TestManyFunctions(t *testing.T) {
 		for i := range fns {
 			at := fns[i].fde.Start
 			for _, e := range fns[i].fres {
-				if got, ok, err := s.Lookup(at + uint64(e.Start)); err != nil || !ok || got.Row != e.Row {
+				if got, ok, err := s.Lookup(at + uint64(e.Start)); err != nil || !ok || got.Row != s.Complete(e.Row) {
 					t.Fatalf("at %#x+%d: %+v, %t, error %v", at, e.Start, got.Row, ok, err)
 				}
 			}

@@ -178,11 +178,11 @@ func look(t *testing.T, s *sframe.Section, functions []function) {
 			}
 			for _, pc := range []uint64{fn.d.Start + uint64(want.Start), fn.d.Start + end - 1} {
 				got, ok, err := s.Lookup(pc)
-				if err != nil || !ok || !s.ABI.SameRow(got.Row, want.Row) {
+				if err != nil || !ok || !s.ABI.SameRow(got.Row, s.Complete(want.Row)) {
 					t.Fatalf("at %#x: %+v, %t, error %v; want %+v", pc, got, ok, err, want)
 				}
-				if d := s.FDE(s.Find(pc)); d.Signal != fn.d.Signal {
-					t.Fatalf("at %#x: signal frame %t; want %t", pc, d.Signal, fn.d.Signal)
+				if got.FDE.Signal != fn.d.Signal {
+					t.Fatalf("at %#x: signal frame %t; want %t", pc, got.FDE.Signal, fn.d.Signal)
 				}
 			}
 		}

@@ -16,6 +16,7 @@ import (
 // one way, and verify shares nothing with translate. What is below internal/testkit may
 // import whatever it tests, and nothing imports that but tests.
 var layers = map[string][]string{
+	".":                   {},
 	"arch":                {"sframe"},
 	"cfi":                 {"arch", "elffile"},
 	"cmd/cfi2sframe":      {"cfi", "convert", "elffile", "elfwrite", "internal/bar", "internal/debugfile", "internal/files", "internal/heap", "internal/inode", "internal/linker", "internal/outfile", "internal/repack", "internal/sframediff", "internal/survey", "report", "sframe"},

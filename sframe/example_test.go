@@ -45,16 +45,46 @@ func ExampleFromELF() {
 			fmt.Printf("%#x: no row\n", pc)
 			continue
 		}
-		fmt.Printf("%#x: CFA %v, caller's frame pointer %v\n", pc, row.CFA, row.FP)
+		fmt.Printf("%#x: %v\n", pc, row)
 	}
 	// Output:
-	// 0x440: CFA sp+8, caller's frame pointer u
-	// 0x445: CFA sp+16, caller's frame pointer *(c-16)
-	// 0x451: CFA fp+16, caller's frame pointer *(c-16)
+	// 0x440: CFA sp+8, RA *(c-8), FP u
+	// 0x445: CFA sp+16, RA *(c-8), FP *(c-16)
+	// 0x451: CFA fp+16, RA *(c-8), FP *(c-16)
 	// 0x10: no row
 }
 
-// All that a section says.
+// In a running process, addresses of position-independent code differ from those in the file by the load bias: the
+// start of the file's first mapping in /proc/PID/maps, less the address of the first PT_LOAD.
+func ExampleSection_Lookup() {
+	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := sframe.FromELF(f)
+	if err != nil {
+		log.Fatal(err)
+	}
+	const firstMapping, pc = 0x555555554000, 0x555555554451
+	var first uint64
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD {
+			first = p.Vaddr &^ 0xfff // mappings begin at pages
+			break
+		}
+	}
+	bias := firstMapping - first
+	m, ok, err := s.Lookup(pc - bias)
+	if err != nil || !ok {
+		log.Fatal("no row: ", err)
+	}
+	fmt.Printf("%#x: FDE from %#x on, row from %#x on: %v\n", pc, m.FDE.Start+bias, m.FDE.Start+bias+
+		uint64(m.Start), m.Row)
+	// Output:
+	// 0x555555554451: FDE from 0x555555554438 on, row from 0x555555554448 on: CFA fp+16, RA *(c-8), FP *(c-16)
+}
+
+// All FDEs of a section, with their rows.
 func ExampleSection_FDEs() {
 	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
 	if err != nil {

@@ -122,7 +122,7 @@ func lookup(t *testing.T, s *Section, pc uint64) {
 			row, found = f, true
 		}
 	}
-	if err != nil || ok != found || e != row {
+	if err != nil || ok != found || ok && (e.FDE != d || e.Start != row.Start || e.Row != s.Complete(row.Row)) {
 		t.Fatalf("Lookup(%#x) is %v, %t, error %v; want %v, %t", pc, e, ok, err, row, found)
 	}
 }

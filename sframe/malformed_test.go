@@ -161,7 +161,7 @@ func TestRowBytes(t *testing.T) {
 		if err := s.Dump(&out, nil); err == nil || !strings.Contains(out.String(), "Num FREs: 2") {
 			t.Errorf("%s: Dump prints %q, error %v", tt.name, &out, err)
 		}
-		if e, ok, err := s.Lookup(0x100f); err == nil || ok || e != (FRE{}) {
+		if e, ok, err := s.Lookup(0x100f); err == nil || ok || e != (Match{}) {
 			t.Errorf("%s: Lookup gives %+v, %t, %v", tt.name, e, ok, err)
 		}
 	}

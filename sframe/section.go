@@ -259,17 +259,24 @@ func (s *Section) last(pc uint64) int {
 	return i
 }
 
+// A Match is the result of Lookup: an FDE, and the row in it.
+type Match struct {
+	FDE   FDE
+	Start uint32 // of the row, in bytes from the FDE's start, or from that of each repetition
+	Row
+}
+
 // Lookup returns the row for pc, and whether one exists, as a stack tracer finds it: a binary search for the FDE, then
 // a walk through its rows. Readers disagree about PC-mask FDEs of V1, so these have rows only if they have a single row
-// at 0. Errors are of type *Error.
-func (s *Section) Lookup(pc uint64) (e FRE, ok bool, err error) {
+// at 0. A rule that the section fixes for all functions (RA on amd64) is in the row. Errors are of type *Error.
+func (s *Section) Lookup(pc uint64) (m Match, ok bool, err error) {
 	i := s.last(pc)
 	if i < 0 {
-		return e, false, nil
+		return m, false, nil
 	}
 	d, l := s.fde(s.entry(i))
 	if pc-d.Start >= uint64(d.Size) {
-		return e, false, nil
+		return m, false, nil
 	}
 	at := uint32(pc - d.Start)
 	switch {
@@ -278,30 +285,46 @@ func (s *Section) Lookup(pc uint64) (e FRE, ok bool, err error) {
 	case d.PCMask && l.Num == 1:
 		at = 0 // of all that a mask of 0 leaves
 	case d.PCMask:
-		return e, false, nil
+		return m, false, nil
 	}
+	m.FDE = d
 	if s.outermost(&d, &l) {
-		return FRE{Row: Row{Outermost: true}}, true, nil
+		m.Row.Outermost = true
+		return m, true, nil
 	}
 	var found []byte // the row, and what follows it
 	w := s.walk(&d, &l)
 	for w.left > 0 {
 		start, row, err := w.fre()
 		if err != nil {
-			return FRE{}, false, err
+			return Match{}, false, err
 		}
 		if start > at {
 			break
 		}
-		found, e.Start = row, start
+		found, m.Start = row, start
 	}
 	if found == nil {
-		return FRE{}, false, nil
+		return Match{}, false, nil
 	}
 	row, _, what := s.codec.row(found, d.Flexible)
 	if what != "" {
-		return FRE{}, false, w.wrong(found, what)
+		return Match{}, false, w.wrong(found, what)
 	}
-	e.Row = row
-	return e, true, nil
+	m.Row = s.Complete(row)
+	return m, true, nil
+}
+
+// Complete returns a row of FREs or a Reader with the rules that the section fixes for all functions.
+func (s *Section) Complete(r Row) Row {
+	if r.Outermost {
+		return r
+	}
+	if r.RA.Base == None && s.FixedRA != 0 {
+		r.RA = Rule{Base: CFA, Offset: int32(s.FixedRA), Deref: true}
+	}
+	if r.FP.Base == None && s.FixedFP != 0 {
+		r.FP = Rule{Base: CFA, Offset: int32(s.FixedFP), Deref: true}
+	}
+	return r
 }

@@ -84,6 +84,18 @@ type Row struct {
 	Outermost   bool // there is no caller: no rule is meaningful (errata 2)
 }
 
+// String returns the row's rules, such as "CFA sp+16, RA *(c-8), FP *(c-16)". A missing rule is "u".
+func (r Row) String() string {
+	if r.Outermost {
+		return "outermost"
+	}
+	s := fmt.Sprintf("CFA %v, RA %v, FP %v", r.CFA, r.RA, r.FP)
+	if r.Signed {
+		s += ", signed"
+	}
+	return s
+}
+
 // An FRE is a frame row entry: a row and its start.
 type FRE struct {
 	// Start is the first pc of the row, in bytes from the FDE's start, or from the start of each repetition for a

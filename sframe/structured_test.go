@@ -124,7 +124,8 @@ func FuzzStructured(f *testing.F) {
 					}
 				})
 				got, ok, err := out.Lookup(pc)
-				if err != nil || ok != want || ok && (got.Start != row.Start || !abi.SameRow(got.Row, row.Row)) {
+				if err != nil || ok != want || ok &&
+					(got.Start != row.Start || !abi.SameRow(got.Row, out.Complete(row.Row))) {
 					t.Fatalf("%v: at %#x %+v, %t, error %v; want %+v, %t", c.Version(), pc, got, ok, err,
 						row, want)
 				}

@@ -6,10 +6,10 @@ import (
 	"io"
 	"strings"
 
-	"github.com/go-delve/delve/pkg/dwarf/frame"
 	"github.com/go-delve/delve/pkg/dwarf/op"
 
 	"cfi2sframe/arch"
+	"cfi2sframe/cfi"
 	"cfi2sframe/sframe"
 )
 
@@ -34,25 +34,17 @@ func (w *RuleWriter) Rule(g *Gap) string {
 	switch {
 	case g.Column == ColumnNone:
 		return ""
-	case r.Rule == frame.RuleUndefined:
-		return "u"
-	case r.Rule == frame.RuleSameVal:
-		return "s"
-	case r.Rule == frame.RuleArchitectural:
-		return "none"
-	case r.Rule == frame.RuleCFA:
+	case r.Rule == cfi.RuleCFA:
 		return w.value(value{base: ofReg, reg: r.Reg, off: r.Offset})
-	case r.Rule == frame.RuleRegister:
+	case r.Rule == cfi.RuleRegister:
 		return w.arch.Register(r.Reg)
-	case r.Rule == frame.RuleOffset:
-		return fmt.Sprintf("c%+d", r.Offset)
-	case r.Rule == frame.RuleValOffset:
-		return fmt.Sprintf("v%+d", r.Offset)
+	case r.Rule != cfi.RuleExpression && r.Rule != cfi.RuleValExpression:
+		return r.String()
 	}
 	var v value
 	if g.Column == ColumnCFA {
 		v = evaluate(r.Expression, value{}, arch.NoReg)
-	} else if v = evaluate(r.Expression, value{base: ofCFA}, arch.NoReg); r.Rule == frame.RuleExpression {
+	} else if v = evaluate(r.Expression, value{base: ofCFA}, arch.NoReg); r.Rule == cfi.RuleExpression {
 		v = load(v)
 	}
 	if v.base == unknown {

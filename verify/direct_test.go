@@ -228,9 +228,8 @@ func lookUp(t *testing.T, table *cfi.Table, s *sframe.Section, end uint64) (cove
 			continue
 		}
 		row, has := table.Lookup(pc)
-		d := s.FDE(s.Find(pc))
 		if !has || row.CFA.Offset != int64(e.CFA.Offset) || e.FP.Base != sframe.None ||
-			d.Signal != table.Find(pc).Signal() {
+			e.FDE.Signal != table.Find(pc).Signal() {
 			sound = false
 			continue
 		}

@@ -543,7 +543,7 @@ func TestLookup(t *testing.T) {
 							return 0
 						})
 						got, ok, err := s.Lookup(pc)
-						if err != nil || ok != found || ok && (got != rows[j].FRE) {
+						if err != nil || ok != found || ok && got.Row != s.Complete(rows[j].FRE.Row) {
 							t.Fatalf("%s, %v: at %#x %+v, %t, error %v; want %t", path, version, pc, got, ok,
 								err, found)
 						}

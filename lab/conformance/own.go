@@ -21,29 +21,18 @@ func Own(q *vector.Question) vector.Reply {
 	}
 	reply := vector.Reply{Answers: make([]*vector.Row, len(q.PCs))}
 	for i, pc := range q.PCs {
-		fre, ok, err := s.Lookup(uint64(pc))
+		m, ok, err := s.Lookup(uint64(pc))
 		if err != nil {
 			return vector.Reply{Refused: err.Error()}
 		}
 		if !ok {
 			continue
 		}
-		j := s.Find(uint64(pc))
-		if j < 0 {
-			return vector.Reply{Refused: fmt.Sprintf("%#x has a row and no FDE", uint64(pc))}
-		}
-		d := s.FDE(j)
-		row := &vector.Row{Signal: d.Signal, Outermost: fre.Outermost}
-		if !fre.Outermost {
-			row.CFA, row.RA, row.FP = rule(s.ABI, fre.CFA), rule(s.ABI, fre.RA), rule(s.ABI, fre.FP)
-			if row.RA == nil && s.FixedRA != 0 {
-				row.RA = &vector.Rule{Base: "cfa", Offset: int64(s.FixedRA), Deref: true}
-			}
-			if row.FP == nil && s.FixedFP != 0 {
-				row.FP = &vector.Rule{Base: "cfa", Offset: int64(s.FixedFP), Deref: true}
-			}
-			if fre.Signed {
-				row.Signed = map[bool]string{false: "A", true: "B"}[d.KeyB]
+		row := &vector.Row{Signal: m.FDE.Signal, Outermost: m.Outermost}
+		if !m.Outermost {
+			row.CFA, row.RA, row.FP = rule(s.ABI, m.CFA), rule(s.ABI, m.RA), rule(s.ABI, m.FP)
+			if m.Signed {
+				row.Signed = map[bool]string{false: "A", true: "B"}[m.FDE.KeyB]
 			}
 		}
 		reply.Answers[i] = row

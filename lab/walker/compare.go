@@ -72,24 +72,14 @@ type row struct {
 
 // lookup returns what package sframe finds.
 func lookup(s *sframe.Section, pc uint64) row {
-	fre, ok, err := s.Lookup(pc)
+	m, ok, err := s.Lookup(pc)
 	switch {
 	case err != nil:
 		return row{how: sfwBadSection}
 	case !ok:
 		return row{how: sfwNoRow}
 	}
-	if !fre.Outermost {
-		// What the header says is for rows without a rule. The ABI's own offset the walker leaves to steps.
-		if fre.RA.Base == sframe.None && s.FixedRA != s.ABI.FixedRA() {
-			fre.RA = sframe.Rule{Base: sframe.CFA, Offset: int32(s.FixedRA), Deref: true}
-		}
-		if fre.FP.Base == sframe.None && s.FixedFP != 0 {
-			fre.FP = sframe.Rule{Base: sframe.CFA, Offset: int32(s.FixedFP), Deref: true}
-		}
-	}
-	d := s.FDE(s.Find(pc))
-	return row{sfwOK, fre, d.KeyB, d.Signal}
+	return row{sfwOK, sframe.FRE{Start: m.Start, Row: m.Row}, m.FDE.KeyB, m.FDE.Signal}
 }
 
 // compare asks the walker for rows and steps at all pcs, and returns an error if they are not what package sframe
@@ -112,8 +102,13 @@ func (w *walker) compare(s *section, pcs []uint64) error {
 	for _, pc := range pcs {
 		got := w.row()
 		if wrong == nil && w.err == nil {
-			if want := lookup(sec, pc); got != want {
-				return fmt.Errorf("%s: pc %#x: the walker finds %+v; %+v was expected", s.name, pc, got, want)
+			found := got
+			if found.how == sfwOK { // the walker adds fixed rules when it takes the step
+				found.Row = sec.Complete(got.Row)
+			}
+			if want := lookup(sec, pc); found != want {
+				return fmt.Errorf("%s: pc %#x: the walker finds how %d, %v; want how %d, %v",
+					s.name, pc, found.how, found, want.how, want)
 			}
 		}
 		if opened != sfwOK {

@@ -166,7 +166,7 @@ func TestEmpty(t *testing.T) {
 		w := run(t, program)
 		// Package sframe, which orders all of them once, finds the one with code.
 		err := w.compare(s, []uint64{start, start + 3, start + 4, start + 15, start + 16, start - 1})
-		hidden := err != nil && strings.Contains(err.Error(), fmt.Sprintf("the walker finds {how:%d", sfwNoRow))
+		hidden := err != nil && strings.Contains(err.Error(), fmt.Sprintf("the walker finds how %d", sfwNoRow))
 		if hidden != test.hidden || (err != nil) != hidden {
 			t.Errorf("%s: hidden %v; %v was expected: %v", s.name, hidden, test.hidden, err)
 		}

@@ -69,8 +69,7 @@ func (r *Reader) Row(pc uint64, f *Fact) (bool, error) {
 	if err != nil || !ok {
 		return false, err
 	}
-	d := r.s.FDE(r.s.Find(pc))
-	return true, r.Compare(pc, f, &Found{e.Row, d.Signal, d.KeyB})
+	return true, r.Compare(pc, f, &Found{e.Row, e.FDE.Signal, e.FDE.KeyB})
 }
 
 // Compare compares what a reader finds at a pc with what is known of it.
