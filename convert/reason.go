@@ -94,6 +94,16 @@ func (r Reason) Text() string {
 	return ""
 }
 
+// ReasonOf returns the reason that an error is, or "".
+func ReasonOf(err error) Reason {
+	for _, r := range refusals {
+		if err != nil && errors.Is(err, r.err) {
+			return r.reason
+		}
+	}
+	return ""
+}
+
 // kept returns why a file is unchanged, if err does that, and err otherwise. F is nil if the file could not be opened.
 func (o *Options) kept(f *elffile.File, err error) (*Kept, error) {
 	for _, r := range refusals {

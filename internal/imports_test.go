@@ -40,7 +40,7 @@ var layers = map[string][]string{
 	"internal/repack":     {"convert", "elffile", "elfwrite", "internal/archive", "internal/compressed", "internal/filecopy", "internal/outfile", "internal/rpm", "report"},
 	"internal/rpm":        {},
 	"internal/sframediff": {"arch", "cfi", "convert", "elffile", "elfwrite", "internal/debugfile", "padding", "report", "sframe", "translate"},
-	"internal/survey":     {"arch", "cfi", "elffile", "elfwrite", "internal/archive", "internal/filecopy", "internal/inode", "internal/outfile", "internal/pack", "internal/page", "plt", "report", "sframe", "translate"},
+	"internal/survey":     {"arch", "cfi", "convert", "elffile", "internal/archive", "internal/filecopy", "internal/inode", "internal/outfile", "internal/pack", "internal/page", "plt", "report", "sframe", "translate"},
 	"padding":             {"cfi", "elffile", "plt"},
 	"plt":                 {"arch", "cfi", "elffile"},
 	"report":              {"arch", "cfi", "elffile", "internal/compressed", "internal/dwline", "internal/page", "plt", "sframe", "translate"},

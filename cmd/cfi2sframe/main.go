@@ -228,7 +228,7 @@ func (s *settings) define(flags *pflag.FlagSet) *given {
 	flags.BoolVar(&s.survey, "survey", false, "sum up what could be translated in all ELF files below each PATH; write nothing else")
 	flags.BoolVar(&s.objects, "objects", false, "also survey relocatable objects and archives")
 	flags.BoolVar(&s.packages, "packages", false, "also survey packages and images below each PATH: .deb, .rpm, tar files, OCI image layouts, output of docker save; a PATH that is one is always opened")
-	g.shard = flags.String("shard", "", "survey part I of N of all files below the PATHs, as `I/N`; parts have about the same size, and --merge joins them")
+	g.shard = flags.String("shard", "", "survey part I of N of all files below the PATHs, as `I/N`; --merge joins the parts")
 	flags.BoolVar(&s.merge, "merge", false, "make one survey of the surveys in JSON that each PART has, a file or a directory with *.json")
 	flags.StringVar(&s.against, "against", "", "report gains and losses since the survey in JSON that `FILE` has, instead of the sums")
 	flags.BoolVar(&s.partial, "partial", false, "merge although shards are missing; the report lists the existing ones")

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"cfi2sframe/convert"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -103,12 +104,12 @@ type FileChanges struct {
 
 // A FileChange is a file that is another one than before, or that was not there, or is no longer.
 type FileChange struct {
-	File  string `json:"file"`
-	Was   string `json:"was,omitzero"`    // its name before, if that was another
-	Bytes uint64 `json:"bytes"`           // change of the bytes lost; for new and removed files, the bytes lost
-	From  status `json:"from,omitzero"`   // its status before, if that was another: then all that CFI describes counts
-	To    status `json:"to,omitzero"`     // its status now, if that is another
-	Why   string `json:"reason,omitzero"` // of most of that
+	File  string         `json:"file"`
+	Was   string         `json:"was,omitzero"`    // its name before, if that was another
+	Bytes uint64         `json:"bytes"`           // change of the bytes lost; for new and removed files, the bytes lost
+	From  convert.Reason `json:"from,omitzero"`   // its convert.Reason before, if that was another: then all that CFI describes counts
+	To    convert.Reason `json:"to,omitzero"`     // its convert.Reason now, if that is another
+	Why   string         `json:"reason,omitzero"` // of most of that
 }
 
 // Against compares the survey with an earlier one in a JSON file. That can be of another version of cfi2sframe, if its

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/convert"
 	"cfi2sframe/translate"
 )
 
@@ -15,7 +16,7 @@ import (
 func surveyOfLosses(tool string, settings Settings, files map[string]gapsOf) *Survey {
 	var records []Record
 	for name, gaps := range files {
-		r := Record{File: name, ABI: "amd64", Status: noCFI, WithoutCFI: 1000}
+		r := Record{File: name, ABI: "amd64", Status: convert.NoCFI, WithoutCFI: 1000}
 		if gaps != nil {
 			r = Record{File: name, ABI: "amd64", Functions: 10, Described: 1000}
 			lost := uint64(0)
@@ -168,11 +169,11 @@ func TestAgainstErrors(t *testing.T) {
 		t.Errorf("other settings: %v", err)
 	}
 	for _, tt := range []struct{ old, new, want string }{
-		{`"schema": 2`, `"schema": 1`, "schema 1 instead of 2"},
-		{`"total": {"files":11`, `"total": {"files":12`, "damaged: 11 files, and a total of 12"},
-		{`"total": {"files":11,"with_cfi":9,"functions":90`, `"total": {"files":11,"with_cfi":9,"functions":-90`, `invalid number -90 in "functions"`},
-		{"\"files\": [\n    {\"file\":\"pool/a\"", "\"files\": [\n    {\"file\":\"\"", "damaged: a file without a name"},
-		{`"files": [`, `"files": {`, `offset `},
+		{`"schema":3`, `"schema":2`, "schema 2; this version of cfi2sframe reads schema 3"},
+		{`"total":{"files":11`, `"total":{"files":12`, "damaged: 11 files, and a total of 12"},
+		{`"total":{"files":11,"with_cfi":9,"functions":90`, `"total":{"files":11,"with_cfi":9,"functions":-90`, `cannot unmarshal number -90`},
+		{"\n{\"file\":\"pool/a\"", "\n{\"file\":\"\"", `damaged: file "" has a number out of range`},
+		{"\n{", "\n[", `offset `},
 	} {
 		b := bytes.Replace(whole, []byte(tt.old), []byte(tt.new), 1)
 		if bytes.Equal(b, whole) {

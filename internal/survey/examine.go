@@ -9,13 +9,12 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"syscall"
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
-	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/plt"
 	"cfi2sframe/report"
@@ -106,57 +105,58 @@ func (c *collector) archive(
 
 // examine translates the CFI of an ELF file.
 func (c *collector) examine(budget *elffile.Budget, r io.ReaderAt, name string, size int64) findings {
-	h, err := peek(r)
-	switch {
-	case err != nil:
-		return newFindings(refused(name, unreadable, err))
-	case h.narrow:
-		return newFindings(refused(name, class32, nil))
-	}
 	f, err := elffile.NewIn(budget, r, size)
 	if err != nil {
-		why := damaged
+		status := statusOf(err)
 		if system := (*fs.PathError)(nil); errors.As(err, &system) {
-			why = unreadable
+			status = unreadable
 		}
-		return newFindings(refused(name, why, err))
+		return newFindings(refused(name, status, err))
 	}
 	n := cfi.Size(f)
 	if c.Starting != nil {
 		c.Starting(n, f.Size)
 	}
-	defer c.budget.take(n)()
-	x := examination{file: f, record: Record{File: name}}
-	x.functions.cmp = func(a, b *lossyFunction) int { return byLoss(&a.BadFunction, &b.BadFunction) }
-	why, err := x.run()
+	n = min(n, maxCFI)
+	if err := c.memory.Acquire(context.Background(), int64(n)); err != nil { // which does not happen
+		return newFindings(refused(name, unreadable, err))
+	}
+	defer c.memory.Release(int64(n))
+	x := examination{file: f, record: Record{File: name}, functions: worst[BadFunction]{cmp: byLoss}}
+	err = x.run()
 	x.record.Languages, x.record.Compilers = originOf(f)
 	if failed := f.ReadError(); failed != nil {
-		why, err = unreadable, failed
-		x.record.Languages, x.record.Compilers = nil, nil
+		out := refused(name, unreadable, failed)
+		out.ABI, out.WithoutCFI = x.record.ABI, x.record.WithoutCFI
+		return newFindings(out)
 	}
-	if why != "" {
-		out := refused(name, why, err)
+	if err != nil {
+		out := refused(name, statusOf(err), err)
 		out.ABI, out.WithoutCFI = x.record.ABI, x.record.WithoutCFI
 		out.Languages, out.Compilers = x.record.Languages, x.record.Compilers
 		return newFindings(out)
 	}
-	found := newFindings(x.record)
 	c.name(r, size, x.functions.list)
-	for _, fn := range x.functions.list {
-		found.functions.add(fn.BadFunction)
+	return findings{records: []Record{x.record}, functions: x.functions}
+}
+
+// statusOf returns the status of a file by an error.
+func statusOf(err error) convert.Reason {
+	if reason := convert.ReasonOf(err); slices.Contains(statuses, reason) {
+		return reason
 	}
-	return found
+	return damaged
 }
 
 // name names the functions that may be among the worst of all.
-func (c *collector) name(r io.ReaderAt, size int64, functions []lossyFunction) {
+func (c *collector) name(r io.ReaderAt, size int64, functions []BadFunction) {
 	c.mu.Lock()
 	least := uint64(0)
 	if all := c.functions.list; len(all) == maxWorst {
 		least = all[maxWorst-1].Lost
 	}
 	c.mu.Unlock()
-	var named []*lossyFunction
+	var named []*BadFunction
 	for i := range functions {
 		if functions[i].Lost >= least {
 			named = append(named, &functions[i])
@@ -169,7 +169,7 @@ func (c *collector) name(r io.ReaderAt, size int64, functions []lossyFunction) {
 	if err != nil {
 		return
 	}
-	slices.SortFunc(named, func(a, b *lossyFunction) int { return cmp.Compare(a.at, b.at) })
+	slices.SortFunc(named, func(a, b *BadFunction) int { return cmp.Compare(a.gap.Begin, b.gap.Begin) })
 	gaps := make([]translate.Gap, len(named))
 	for i, fn := range named {
 		gaps[i] = fn.gap
@@ -183,78 +183,51 @@ func (c *collector) name(r io.ReaderAt, size int64, functions []lossyFunction) {
 // An examination is the work on one ELF file.
 type examination struct {
 	file      *elffile.File
-	table     *cfi.Table
-	stubs     []plt.Stub
 	record    Record
-	functions worst[lossyFunction]
+	functions worst[BadFunction]
 }
 
-// A lossyFunction has the first gap that loses something, by which its name is found.
-type lossyFunction struct {
-	BadFunction
-	gap translate.Gap
-}
-
-// run fills in the record, or says why the file is refused.
-func (x *examination) run() (status, error) {
+// run fills in the record. An error says why there is nothing to translate.
+func (x *examination) run() error {
 	f := x.file
 	_, abi, err := arch.Find(elf.Machine(f.Machine), f.Order)
 	if err != nil {
-		return machine, err
+		return err
 	}
 	x.record.ABI = abi.String()
-	x.table, err = cfi.Load(f, cfi.Auto, nil)
+	table, err := cfi.Load(f, cfi.Auto, nil)
 	none := errors.Is(err, cfi.ErrNone)
 	if none {
-		x.table = &cfi.Table{Machine: elf.Machine(f.Machine), Order: f.Order}
+		table = &cfi.Table{Machine: elf.Machine(f.Machine), Order: f.Order}
 	} else if err != nil {
-		return damaged, err
+		return err
 	}
-	if x.stubs, err = plt.Find(f, x.table); err != nil {
-		return damaged, err
+	stubs, errStubs := plt.Find(f, table)
+	if errStubs != nil {
+		return errStubs
 	}
-	x.record.WithoutCFI = report.BytesWithoutCFI(f, x.table, x.stubs)
+	x.record.WithoutCFI = report.BytesWithoutCFI(f, table, stubs)
 	switch {
 	case none:
-		return noCFI, nil
-	case x.table.Len() == 0 && len(x.table.Errors) > 0:
-		return damaged, x.table.Errors[0]
-	case x.table.Len() == 0:
-		return noCode, nil
+		return err
+	case table.Len() == 0 && len(table.Errors) > 0:
+		return table.Errors[0]
+	case table.Len() == 0:
+		return convert.ErrNoCode
 	}
-	x.record.DRAP, x.record.OtherCFA = patterns(f, x.table)
+	x.record.DRAP, x.record.OtherCFA = patterns(table)
 	for _, v := range Formats {
 		if l, _ := v.Layout(); !slices.Contains(l.ABIs, abi) || !l.Objects && f.IsObject() {
 			continue // nothing is written in that version
 		}
-		opt := translate.Options{Version: v, Stubs: x.stubs, Reach: x.reach(v), Moves: f.Moves, Budget: f.Budget()}
-		res, err := translate.Translate(x.table, opt, translate.Discard())
+		opt := translate.Options{Version: v, Stubs: stubs, Moves: f.Moves, Budget: f.Budget()}
+		res, err := translate.Translate(table, opt, translate.Discard())
 		if err != nil {
-			return damaged, err
+			return err
 		}
 		x.add(v, res)
 	}
-	return "", nil
-}
-
-// reach returns which code a section of version v would reach. If all of it, or if the file has no space for a
-// section, it is unbounded.
-func (x *examination) reach(v sframe.Version) translate.Reach {
-	const near = 1 << 30 // bytes; larger than any file, so that the section is nearer than that
-	var end uint64
-	for i := range x.file.Progs {
-		if h := &x.file.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD {
-			end = max(end, h.Vaddr+h.Memsz)
-		}
-	}
-	if x.file.IsObject() || end-x.table.At(0).Begin < near {
-		return translate.Reach{}
-	}
-	l, err := elfwrite.Plan(x.file, 0, elfwrite.Options{Force: true})
-	if err != nil {
-		return translate.Reach{}
-	}
-	return translate.ReachOf(v, l.Addr, false, 1)
+	return nil
 }
 
 // add adds what became of the CFI in a version.
@@ -296,28 +269,26 @@ func (x *examination) function(gaps []translate.Gap) {
 	g := &gaps[first]
 	// The function itself refers to the whole table, which must not stay in memory.
 	begin, end := g.Function.Begin, g.Function.End
-	fn := lossyFunction{gap: translate.Gap{Function: &cfi.Function{Begin: begin, End: end}, Begin: g.Begin, End: g.End}}
-	fn.File, fn.Begin, fn.Size, fn.at = x.record.File, begin, end-begin, g.Begin
+	fn := BadFunction{
+		File: x.record.File, Begin: begin, Size: end - begin,
+		gap: translate.Gap{Function: &cfi.Function{Begin: begin, End: end}, Begin: g.Begin, End: g.End},
+	}
 	if fn.Lost, fn.Reason = lost(sums, losses); fn.Lost > 0 {
 		x.functions.add(fn)
 	}
 }
 
-// patterns reports whether a CFA is an expression, and whether a CFA is based on another register than SP and FP.
-// PLTs do not count: on some machines GNU ld writes an expression for every PLT. Without section headers that
-// identifies them.
-func patterns(f *elffile.File, t *cfi.Table) (drap, otherCFA bool) {
-	plts := pltSections(f)
+// patterns reports whether a CFA is an expression, other than those of GNU ld for PLTs, and whether a CFA is based on
+// another register than SP and FP.
+func patterns(t *cfi.Table) (drap, otherCFA bool) {
 	a := arch.Of(t.Machine)
-	ofPLT := func(cfa []byte) bool { _, ok := a.PushAt(cfa); return ok }
 	for fn := range t.Functions() {
-		if inSections(plts, fn.Begin) {
-			continue
-		}
 		for row := range fn.Rows() {
 			switch rule := &row.CFA; rule.Rule {
 			case cfi.RuleExpression:
-				drap = drap || len(f.Sections) > 0 || !ofPLT(rule.Expression)
+				if _, ofPLT := a.PushAt(rule.Expression); !ofPLT {
+					drap = true
+				}
 			case cfi.RuleCFA:
 				otherCFA = otherCFA || rule.Reg != a.SP && rule.Reg != a.FP
 			}
@@ -327,24 +298,4 @@ func patterns(f *elffile.File, t *cfi.Table) (drap, otherCFA bool) {
 		}
 	}
 	return drap, otherCFA
-}
-
-func pltSections(f *elffile.File) []*elffile.Section {
-	var out []*elffile.Section
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		if s.Base > 0 && (strings.HasPrefix(s.Name, ".plt") || strings.HasPrefix(s.Name, ".iplt")) {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-func inSections(sections []*elffile.Section, addr uint64) bool {
-	for _, s := range sections {
-		if addr >= s.Base && addr-s.Base < s.Size {
-			return true
-		}
-	}
-	return false
 }

@@ -93,56 +93,6 @@ func (s *Survey) page(links map[string]string) *surveyPage {
 	return p
 }
 
-// heading says what was surveyed.
-func (s *Survey) heading() string {
-	var names []string
-	for i := range s.Paths {
-		names = append(names, s.Paths[i].Name)
-	}
-	return namesOf(names)
-}
-
-// namesOf names the first of some paths.
-func namesOf(paths []string) string {
-	const shown = 3
-	var names []string
-	for _, p := range paths[:min(len(paths), shown)] {
-		names = append(names, report.Printable(p))
-	}
-	text := strings.Join(names, ", ")
-	if n := len(paths) - shown; n > 0 {
-		text += " and " + countOf(n, "other path")
-	}
-	return text
-}
-
-// maxGroups is how many groups of shards are named.
-const maxGroups = 10
-
-// Only says of which shards the survey is, if others are missing, and is "" otherwise.
-func (s *Survey) Only() string {
-	var out []string
-	for i, g := range s.Shards {
-		if i == maxGroups {
-			out = append(out, countOf(len(s.Shards)-i, "other group")+" of shards")
-			break
-		}
-		var names []string
-		for _, j := range g.Paths {
-			names = append(names, s.Paths[j].Name)
-		}
-		of := s.heading()
-		if g.Paths != nil {
-			of = namesOf(names)
-		}
-		out = append(out, fmt.Sprintf("%s of %d of %s", ranges(g.Have), g.Of, of))
-	}
-	if len(out) == 0 {
-		return ""
-	}
-	return "Only " + strings.Join(out, ", and ") + "."
-}
-
 func (s *Survey) tiles() []tile {
 	t := &s.Total
 	lost := t.lost()
@@ -189,7 +139,7 @@ func (r *Record) cells() []string {
 			remarks = append(remarks, "non-SP/FP CFA")
 		}
 	} else {
-		remarks = append(remarks, refusals[refusalIndex(r.Status)].Text)
+		remarks = append(remarks, statusText(r.Status))
 		if r.Error != "" {
 			remarks = append(remarks, report.Printable(r.Error))
 		}
@@ -257,12 +207,13 @@ func (s *Survey) Lossy() []Lossy {
 	at := make(map[string]int)
 	files := s.lossy()
 	for _, f := range files[:min(len(files), maxFiles)] {
-		disk := f.record.disk()
-		i, ok := at[disk]
+		path := f.record.path
+		i, ok := at[path]
 		if !ok {
 			i = len(out)
-			at[disk] = i
-			out = append(out, Lossy{Path: disk, Package: strings.HasPrefix(f.File[len(disk):], "!")})
+			at[path] = i
+			inner := f.File[len(f.record.disk()):]
+			out = append(out, Lossy{Path: path, Package: strings.HasPrefix(inner, "!")})
 		}
 		out[i].Names = append(out[i].Names, f.File)
 	}

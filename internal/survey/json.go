@@ -2,86 +2,108 @@ package survey
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"reflect"
+	"slices"
+
+	"cfi2sframe/internal/outfile"
+	"cfi2sframe/report"
 )
 
-// JSON writes the survey as a JSON object, which survey.schema.json describes. The fields that a merge has to know
-// first come first. Lists have a line for each element.
+// JSON writes a line about all files, and a line for each file, as survey.schema.json describes.
 func (s *Survey) JSON(w io.Writer) error {
-	o := object{out: bufio.NewWriter(w)}
-	o.field("schema", Schema)
-	o.field("tool", s.Tool)
-	if s.Objects {
-		o.field("objects", true)
+	out := bufio.NewWriter(w)
+	e := json.NewEncoder(out)
+	err := e.Encode(s)
+	for _, r := range s.Files {
+		err = cmp.Or(err, e.Encode(r))
 	}
-	if s.Packages {
-		o.field("packages", true)
-	}
-	list(&o, "shards", s.Shards)
-	list(&o, "paths", s.Paths)
-	list(&o, "abis", s.ABIs)
-	list(&o, "languages", s.Languages)
-	list(&o, "compilers", s.Compilers)
-	o.field("total", s.Total)
-	list(&o, "worst_files_by_bytes", s.WorstBytes)
-	list(&o, "worst_files_by_share", s.WorstShare)
-	list(&o, "worst_functions", s.WorstFunctions)
-	list(&o, "errors", s.Errors)
-	if s.ErrorsOmitted > 0 {
-		o.field("errors_omitted", s.ErrorsOmitted)
-	}
-	list(&o, "files", s.Files)
-	return o.end()
+	return cmp.Or(err, out.Flush())
 }
 
-// An object is JSON that is being written.
-type object struct {
-	out  *bufio.Writer
-	some bool // it has a field
-	err  error
-}
-
-// key writes what precedes the value of a field.
-func (o *object) key(name string) {
-	sep := ",\n"
-	if !o.some {
-		sep = "{\n"
+// read reads a survey from its JSON form: all of it, or if head is set, only the first line.
+func read(name string, head bool) (*Survey, error) {
+	f, _, err := outfile.OpenRegular(name)
+	if err != nil {
+		return nil, err
 	}
-	o.some = true
-	o.out.WriteString(sep + `  "` + name + `": `)
-}
-
-func (o *object) value(v any) {
-	b, err := json.Marshal(v)
-	if err != nil && o.err == nil {
-		o.err = err
+	defer f.Close()
+	s := new(Survey)
+	d := json.NewDecoder(f)
+	err = d.Decode(s)
+	if err == nil && s.Schema != Schema {
+		return nil, fmt.Errorf("schema %d; this version of cfi2sframe reads schema %d", s.Schema, Schema)
 	}
-	o.out.Write(b)
-}
-
-func (o *object) field(name string, v any) {
-	o.key(name)
-	o.value(v)
-}
-
-// list writes an array, or nothing if it is empty.
-func list[T any](o *object, name string, values []T) {
-	if len(values) == 0 {
-		return
+	for err == nil && !head {
+		r := new(Record)
+		if err = d.Decode(r); err == nil {
+			s.Files = append(s.Files, r)
+		}
 	}
-	o.key(name)
-	sep := "[\n    "
-	for i := range values {
-		o.out.WriteString(sep)
-		o.value(&values[i])
-		sep = ",\n    "
+	if err == nil || err == io.EOF && s.Schema > 0 {
+		return s, s.checkIndexes()
 	}
-	o.out.WriteString("\n  ]")
+	return nil, fmt.Errorf("not a survey in JSON: offset %d: %w", d.InputOffset(), err)
 }
 
-func (o *object) end() error {
-	o.out.WriteString("\n}\n")
-	return errors.Join(o.err, o.out.Flush())
+// checkIndexes returns an error if an index or a length is out of range.
+func (s *Survey) checkIndexes() error {
+	isPath := func(i int) bool { return i >= 0 && i < len(s.Paths) }
+	for _, p := range s.Shards {
+		good := p.Index > 0 && p.Index <= p.Of && p.Of <= maxShards
+		for path := range p.Skipped {
+			good = good && isPath(path)
+		}
+		for _, path := range p.Paths {
+			good = good && isPath(path)
+		}
+		if !good {
+			return errors.New("damaged: a shard has a number out of range")
+		}
+	}
+	for _, r := range s.Files {
+		if !isPath(r.Path) || r.Disk < 0 || r.Disk >= len(r.File) {
+			return fmt.Errorf("damaged: file %q has a number out of range", r.File)
+		}
+	}
+	for _, f := range s.WorstFunctions {
+		if !isPath(f.Path) || f.Disk < 0 || f.Disk >= len(f.File) {
+			return fmt.Errorf("damaged: a function of file %q has a number out of range", f.File)
+		}
+	}
+	return nil
+}
+
+// check returns an error if the survey cannot be one of this version.
+func (s *Survey) check() error {
+	var sums Sums
+	for _, r := range s.Files {
+		unknown := ""
+		if r.Status != "" && !slices.Contains(statuses, r.Status) {
+			unknown = string(r.Status)
+		}
+		for _, f := range r.Formats {
+			if !slices.Contains(Formats, f.Format) {
+				unknown = fmt.Sprint("format ", uint8(f.Format))
+			}
+		}
+		for _, g := range r.Gaps {
+			if reasons[g.Reason] == 0 {
+				unknown = g.Reason
+			}
+		}
+		if unknown != "" {
+			return fmt.Errorf("damaged: %s: unknown %.40q", report.Printable(r.File), unknown)
+		}
+		sums.add(r)
+	}
+	sums.Skipped = skippedBelow(s.Paths)
+	if !reflect.DeepEqual(sums, s.Total) {
+		return errors.New("damaged: the total is not the sum of the files")
+	}
+	return nil
 }

@@ -104,6 +104,9 @@ func (p *puzzle) join(parts []string) *Survey {
 		p.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
 		n := 1 + p.IntN(len(parts))
 		s, err := Merge(p.Context(), parts[:n], MergeOptions{Partial: true, Jobs: 1 + p.IntN(3)}, nil)
+		if err != nil && strings.Contains(err.Error(), ", which has missing shards") {
+			continue
+		}
 		if err != nil {
 			p.Fatal(err)
 		}
@@ -242,8 +245,7 @@ func TestPackagePartitions(t *testing.T) {
 	}
 }
 
-// TestOverlap merges some shards of a folder and all of one in there: what is of both counts once, also by another name, and the
-// inner one stays complete.
+// TestOverlap merges parts of a directory and of one in there: what is of both counts once, also by another name.
 func TestOverlap(t *testing.T) {
 	dir := t.TempDir()
 	b, err := os.ReadFile(fixtures + "amd64/drap1")
@@ -257,43 +259,21 @@ func TestOverlap(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &puzzle{t, rand.New(rand.NewPCG(1, 1)), t.TempDir(), 0}
-	merge := func(parts ...string) *Survey {
-		t.Helper()
-		s, err := Merge(t.Context(), parts, MergeOptions{Partial: true}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
 	var shards []string
-	has := make([]map[string]bool, 3)
-	for i := range has {
-		s := run(t, Options{Shard: Shard{i + 1, 3}}, dir)
-		has[i] = make(map[string]bool)
-		for _, l := range s.Files {
-			has[i][l.File] = true
-		}
-		shards = append(shards, p.part(s))
+	for i := range 3 {
+		shards = append(shards, p.part(run(t, Options{Shard: Shard{i + 1, 3}}, dir)))
 	}
 	for _, inner := range []string{"in", "link"} {
 		in := p.part(run(t, Options{}, dir+"/"+inner))
-		some := merge(shards[0], in)
-		want := len(has[0]) + 1 // in/hard is a, which may be in another shard
-		for _, name := range []string{"c", "d", "e", "f"} {
-			if !has[0][dir+"/in/"+name] {
-				want++
-			}
+		_, err := Merge(t.Context(), []string{shards[0], in}, MergeOptions{Partial: true}, nil)
+		if want := fmt.Sprintf("%s/%s lies in %s, which has missing shards; add them, or merge the two apart", dir, inner, dir); err == nil || err.Error() != want {
+			t.Errorf("error is %v, want %s", err, want)
 		}
-		paths := some.Paths
-		if some.Total.Files != uint64(want) || len(some.Files) != want || !paths[0].Partial || paths[1].Partial || len(some.WorstFunctions) != want {
-			t.Errorf("%s: %d files, %d functions, %+v; %d were expected", inner, some.Total.Files, len(some.WorstFunctions), paths, want)
+		s, err := Merge(t.Context(), append(shards, in), MergeOptions{}, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		name := p.part(some)
-		for what, parts := range map[string][]string{"itself": {name}, "a shard": {name, shards[0]}, "what is in it": {in, name}, "all of that": {in, name, shards[0], name}} {
-			differ(t, inner+", and again with "+what, forms(t, merge(parts...)), forms(t, some))
-		}
-		more := p.part(merge(name, shards[2]))
-		differ(t, inner, forms(t, merge(shards[1], more)), forms(t, run(t, Options{}, dir, dir+"/"+inner)))
+		differ(t, inner, forms(t, s), forms(t, run(t, Options{}, dir, dir+"/"+inner)))
 	}
 	// The same file with other contents, by whatever name.
 	before := p.part(run(t, Options{}, dir+"/in"))
@@ -324,58 +304,6 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// TestOtherNames merges some shards of a folder with parts that have all of it by other names. A part has nothing of a path that lies in
-// another one, or leads to the same place.
-func TestOtherNames(t *testing.T) {
-	dir := t.TempDir()
-	b, err := os.ReadFile(fixtures + "amd64/drap1")
-	err = errors.Join(err, os.Mkdir(dir+"/in", 0o777), os.Symlink(".", dir+"/name1"), os.Symlink(".", dir+"/name2"), os.Symlink("in", dir+"/name3"))
-	for _, name := range []string{"a", "b", "in/c", "in/d", "in/text"} {
-		if name == "in/text" {
-			b = b[4:]
-		}
-		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), b, 0o666))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, wholes := range [][][]string{
-		{{"name1", "in"}}, {{"name1", "name2"}}, {{"name1", "name2", "name3", "in"}},
-		{{"in"}, {"name1", "in"}}, {{"in"}, {"name3"}, {"name2"}}, {{"name1"}, {"name2"}}, {{"name1", "in"}, {"name2", "name3"}},
-	} {
-		p := &puzzle{t, rand.New(rand.NewPCG(1, 3)), t.TempDir(), 0}
-		merge := func(parts ...string) *Survey {
-			t.Helper()
-			s, err := Merge(t.Context(), parts, MergeOptions{Partial: true}, nil)
-			if err != nil {
-				t.Fatalf("%q: %v", wholes, err)
-			}
-			return s
-		}
-		paths := []string{dir}
-		var parts []string
-		for _, whole := range wholes {
-			var these []string
-			for _, name := range whole {
-				these = append(these, dir+"/"+name)
-			}
-			paths = append(paths, these...)
-			parts = append(parts, p.part(run(t, Options{}, these...)))
-		}
-		want := run(t, Options{}, paths...)
-		shards := []string{p.part(run(t, Options{Shard: Shard{1, 2}}, dir)), p.part(run(t, Options{Shard: Shard{2, 2}}, dir))}
-		for i, shard := range shards {
-			some := merge(append(parts, shard)...)
-			if some.Total.Files != 4 || len(some.WorstFunctions) != 4 {
-				t.Errorf("%q: %d files, %d functions with shard %d; 4 were expected", wholes, some.Total.Files, len(some.WorstFunctions), i+1)
-			}
-			name := p.part(some)
-			differ(t, fmt.Sprint(wholes, " again"), forms(t, merge(append(parts, name, shard)...)), forms(t, some))
-			differ(t, fmt.Sprint(wholes, " with the other shard"), forms(t, merge(name, shards[1-i])), forms(t, want))
-		}
-	}
-}
-
 // TestPartialMerges merges some of the parts of surveys of paths that lie in one another: the result does not depend on the order.
 func TestPartialMerges(t *testing.T) {
 	t.Parallel()
@@ -396,6 +324,9 @@ func TestPartialMerges(t *testing.T) {
 		var want map[string][]byte
 		for range 3 {
 			s, err := Merge(t.Context(), parts, MergeOptions{Partial: true}, nil)
+			if err != nil && strings.Contains(err.Error(), ", which has missing shards") {
+				break
+			}
 			if err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}

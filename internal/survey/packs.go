@@ -30,14 +30,14 @@ func (c *collector) pack(ctx context.Context, name string) findings {
 	files, err := pack.Each(ctx, name, o.visit)
 	o.wg.Wait()
 	if err = cmp.Or(err, o.wrong); err != nil {
-		why := damaged
+		status := damaged
 		var file *fs.PathError // that of the package
 		var system syscall.Errno
 		// A missing part of the package is damage.
 		if errors.As(err, &file) || errors.As(err, &system) && system != syscall.ENOENT {
-			why = unreadable
+			status = unreadable
 		}
-		return findings{records: []Record{refused(name, why, err)}}
+		return newFindings(refused(name, status, err))
 	}
 	all := newFindings()
 	for _, file := range files {
@@ -55,7 +55,7 @@ func (c *collector) pack(ctx context.Context, name string) findings {
 	return all
 }
 
-// visit examines a member of the package, concurrently with the next if a slot is free. It has no name yet.
+// visit examines a member of the package, concurrently with the next if there is a free worker. It has no name yet.
 func (o *opened) visit(m *pack.Member) error {
 	h, err := peek(bytes.NewReader(m.Head))
 	if err != nil {
@@ -74,21 +74,18 @@ func (o *opened) visit(m *pack.Member) error {
 	if err != nil {
 		return err
 	}
-	work := func() {
+	o.wg.Add(1)
+	work := func() error {
+		defer o.wg.Done()
 		defer contents.Close()
 		if h.archive {
 			o.keep(m, o.archive(o.ctx, m.Budget, contents, "", contents.Size()))
 		} else {
 			o.keep(m, o.examine(m.Budget, contents, "", contents.Size()))
 		}
+		return nil
 	}
-	select {
-	case o.slots <- struct{}{}:
-		o.wg.Go(func() {
-			work()
-			<-o.slots
-		})
-	default:
+	if !o.group.TryGo(work) {
 		work()
 	}
 	return nil

@@ -3,7 +3,6 @@ package survey
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,11 +10,28 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// newPath returns a Part for a path that leads to real.
+// newPaths resolves paths. They are sorted by name, without duplicates.
+func newPaths(paths []string) ([]Part, error) {
+	var out []Part
+	for _, path := range paths {
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, outfile.Plain(err))
+		}
+		name := filepath.Clean(path)
+		if strings.Contains(path, "..") { // link/.. is not the directory of link
+			name = real
+		}
+		out = append(out, newPath(name, real))
+	}
+	slices.SortFunc(out, func(a, b Part) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(out, func(a, b Part) bool { return a.Name == b.Name }), nil
+}
+
 func newPath(name, real string) Part {
-	p := Part{Name: name, RawName: raw(name)}
+	p := Part{Name: valid(name), path: name, real: real}
 	if real != name {
-		p.Real, p.RawReal = real, raw(real)
+		p.Real = valid(real)
 	}
 	return p
 }
@@ -29,33 +45,6 @@ func (p *Part) place(file string) string {
 		return file
 	}
 	return filepath.Join(p.Real, strings.TrimPrefix(file, p.Name))
-}
-
-// newPaths resolves paths. They are sorted by name, without duplicates.
-func newPaths(paths []string) ([]Part, error) {
-	var out []Part
-	for _, given := range paths {
-		real, err := filepath.EvalSymlinks(given)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", given, outfile.Plain(err))
-		}
-		name := filepath.Clean(given)
-		if !sameFile(name, given) { // link/.. is not what it is lexically
-			name = real
-		}
-		out = append(out, newPath(name, real))
-	}
-	slices.SortFunc(out, func(a, b Part) int { return cmp.Compare(a.Name, b.Name) })
-	return slices.CompactFunc(out, func(a, b Part) bool { return a.Name == b.Name }), nil
-}
-
-func sameFile(a, b string) bool {
-	if a == b {
-		return true
-	}
-	x, errX := os.Stat(a)
-	y, errY := os.Stat(b)
-	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 // enclosing returns a function that lists the paths that a path lies in, the outermost last. real is where paths lead
@@ -82,14 +71,6 @@ func enclosing(real []string) func(i int) []int {
 func parent(name string) (string, bool) {
 	dir := filepath.Dir(name)
 	return dir, dir != name && filepath.Base(name) != ".."
-}
-
-// depth sorts places: what a place lies in has less.
-func depth(real string) int {
-	if real == "." {
-		return 0
-	}
-	return len(real)
 }
 
 // reals returns where paths lead to.

@@ -2,42 +2,36 @@ package survey
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"cfi2sframe/convert"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/translate"
 )
 
-// A status says why a file has no CFI to translate, and is "" otherwise. It appears in reports.
-type status string
-
+// What convert fails for, a survey counts.
 const (
-	noCFI      status = "no-cfi"     // neither .eh_frame nor .debug_frame
-	noCode     status = "no-code"    // the CFI describes no code of the file
-	class32    status = "32-bit"     // a 32-bit file
-	machine    status = "machine"    // another machine or byte order
-	damaged    status = "damaged"    // the file or its CFI is malformed
-	unreadable status = "unreadable" // the system does not return its contents
+	damaged    convert.Reason = "damaged"    // the file or its CFI is malformed
+	unreadable convert.Reason = "unreadable" // the system does not return its contents
 )
 
 // withCFI is what tables say instead of an empty status.
 const withCFI = "cfi"
 
-// refusals are all statuses, in the order of reports.
-var refusals = []Refused{
-	{Reason: noCFI, Text: "no CFI: neither .eh_frame nor .debug_frame"},
-	{Reason: noCode, Text: "CFI that describes no code of the file"},
-	{Reason: class32, Text: "32-bit file"},
-	{Reason: machine, Text: "machine without an SFrame ABI"},
-	{Reason: damaged, Text: "damaged file or CFI, or one that is too large"},
-	{Reason: unreadable, Text: "file or folder that cannot be read"},
-}
+// statuses are the reasons why a file has no CFI to translate, in the order of reports.
+var statuses = []convert.Reason{convert.NoCFI, convert.NoCode, convert.Class32, convert.Machine, damaged, unreadable}
 
-// refusalIndex returns the index of a status in refusals, or -1.
-func refusalIndex(s status) int {
-	return slices.IndexFunc(refusals, func(r Refused) bool { return r.Reason == s })
+func statusText(status convert.Reason) string {
+	switch status {
+	case damaged:
+		return "damaged file or CFI, or one that is too large"
+	case unreadable:
+		return "file or directory that cannot be read"
+	}
+	return status.Text()
 }
 
 // reasons are the reasons for gaps, and losses those by which a stack trace loses something, by name.
@@ -52,24 +46,25 @@ func init() {
 	}
 }
 
-// A Record is what a survey says of a file. All sums follow from the records. Its JSON form is an element of "files".
+// A Record is what a survey says of a file. All sums follow from the records. Its JSON form is a line of a survey.
 type Record struct {
-	File       string   `json:"file"`
-	RawFile    []byte   `json:"file_raw,omitempty"` // the name, if it is not UTF-8
-	Disk       int      `json:"disk,omitzero"`      // length of the name of the archive or package that it is in
-	Path       int      `json:"path,omitzero"`      // index
-	ABI        string   `json:"abi,omitzero"`
-	Languages  []string `json:"languages,omitempty"` // sorted
-	Compilers  []string `json:"compilers,omitempty"` // sorted
-	Status     status   `json:"status,omitzero"`
-	Error      string   `json:"error,omitzero"` // of damaged and unreadable files
-	DRAP       bool     `json:"drap,omitzero"`
-	OtherCFA   bool     `json:"non_sp_fp_cfa,omitzero"`
-	Functions  uint64   `json:"functions,omitzero"`
-	Described  uint64   `json:"described,omitzero"`
-	WithoutCFI uint64   `json:"without_cfi,omitzero"`
-	Formats    []Format `json:"formats,omitempty"` // without functions and described, which are the file's
-	Gaps       []Gap    `json:"gaps,omitempty"`    // without text, files and loss
+	File       string         `json:"file"`
+	Disk       int            `json:"disk,omitzero"` // length of the name of the archive or package that it is in
+	Path       int            `json:"path,omitzero"` // index
+	ABI        string         `json:"abi,omitzero"`
+	Languages  []string       `json:"languages,omitempty"` // sorted
+	Compilers  []string       `json:"compilers,omitempty"` // sorted
+	Status     convert.Reason `json:"status,omitzero"`     // why it has no CFI to translate, one of statuses
+	Error      string         `json:"error,omitzero"`      // of damaged and unreadable files
+	DRAP       bool           `json:"drap,omitzero"`
+	OtherCFA   bool           `json:"non_sp_fp_cfa,omitzero"`
+	Functions  uint64         `json:"functions,omitzero"`
+	Described  uint64         `json:"described,omitzero"`
+	WithoutCFI uint64         `json:"without_cfi,omitzero"`
+	Formats    []Format       `json:"formats,omitempty"` // without functions and described, which are the file's
+	Gaps       []Gap          `json:"gaps,omitempty"`    // without text, files and loss
+
+	path string // of the file on the disk, unless the survey was read
 }
 
 // disk returns the name of the file on the disk.
@@ -85,6 +80,11 @@ func diskName(file string, disk int) string {
 // language and compiler name all that the file tells.
 func (r *Record) language() string { return originName(r.Languages) }
 func (r *Record) compiler() string { return originName(r.Compilers) }
+
+// unknown is the language or compiler of files that do not tell.
+const unknown = "unknown"
+
+func originName(list []string) string { return cmp.Or(strings.Join(list, " + "), unknown) }
 
 // lost returns how much code of the file a stack trace loses, and the reason of most of it.
 func (r *Record) lost() (uint64, string) { return lost(r.Gaps, losses) }
@@ -104,39 +104,35 @@ func lost(gaps []Gap, losses map[string]bool) (bytes uint64, reason string) {
 	return bytes, reason
 }
 
-// refused returns the record of a refused file.
-func refused(file string, why status, err error) Record {
-	r := Record{File: file, Status: why}
-	if why == damaged || why == unreadable {
+// refused returns the record of a file without CFI to translate.
+func refused(file string, status convert.Reason, err error) Record {
+	r := Record{File: file, Status: status}
+	if status == damaged || status == unreadable {
 		r.Error = valid(outfile.Plain(err).Error())
 	}
 	return r
 }
 
-// valid makes a text UTF-8, so that it is the same in all forms.
-func valid(text string) string { return strings.ToValidUTF8(text, string(utf8.RuneError)) }
-
-// raw returns the bytes of a name that is not UTF-8.
-func raw(name string) []byte {
-	if utf8.ValidString(name) {
-		return nil
+// valid makes a text UTF-8: other bytes become \xNN.
+func valid(text string) string {
+	var b strings.Builder
+	for !utf8.ValidString(text) {
+		for i, r := range text {
+			if _, n := utf8.DecodeRuneInString(text[i:]); r == utf8.RuneError && n == 1 {
+				fmt.Fprintf(&b, `%s\x%02x`, text[:i], text[i])
+				text = text[i+1:]
+				break
+			}
+		}
 	}
-	return []byte(name)
-}
-
-// unraw returns a name from both of its forms.
-func unraw(name string, raw []byte) string {
-	if raw != nil {
-		return string(raw)
-	}
-	return name
+	return b.String() + text
 }
 
 // A BadFunction is one of the worst functions.
 type BadFunction struct {
 	File     string `json:"file"`
-	RawFile  []byte `json:"file_raw,omitempty"` // as in Record
 	Disk     int    `json:"disk,omitzero"`      // as in Record
+	Path     int    `json:"path,omitzero"`      // as in Record
 	Function string `json:"function,omitempty"` // as the source has it
 	Symbol   string `json:"symbol,omitempty"`   // the mangled name, if it is another
 	Section  string `json:"section,omitempty"`  // in a relocatable object, what Begin counts from
@@ -145,17 +141,16 @@ type BadFunction struct {
 	Lost     uint64 `json:"lost"`
 	Reason   string `json:"reason"` // of most of that
 
-	path  int    // index
-	place string // where the name of the file on the disk leads to
-	seq   int    // index of the record among those of the file on the disk
-	at    uint64 // address of the first loss
+	place string        // where the name of the file on the disk leads to
+	seq   int           // index of the record among those of the file on the disk
+	gap   translate.Gap // the first one that loses something: its place has the name of the function
 }
 
 // byLoss sorts functions by loss. Ties are sorted by place: names depend on which of the paths are given.
 func byLoss(a, b *BadFunction) int {
 	return cmp.Or(
 		cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.place, b.place),
-		cmp.Compare(a.seq, b.seq), cmp.Compare(a.at, b.at),
+		cmp.Compare(a.seq, b.seq), cmp.Compare(a.gap.Begin, b.gap.Begin),
 	)
 }
 

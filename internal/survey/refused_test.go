@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/elftest"
 )
 
@@ -33,7 +34,7 @@ func TestRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		edit    func(p *elftest.Patcher)
-		status  status
+		status  convert.Reason
 		message string // in the error
 	}{
 		{"sound", func(*elftest.Patcher) {}, "", ""},
@@ -56,7 +57,7 @@ func TestRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := run(t, Options{}, path)
-		want := map[status]uint64{}
+		want := map[convert.Reason]uint64{}
 		if tt.status != "" {
 			want[tt.status] = 1
 		}
@@ -95,18 +96,19 @@ func TestReadErrors(t *testing.T) {
 	b := sound(t)
 	p := elftest.Patch(t.Fatalf, b)
 	for name, at := range map[string]int64{
-		"the identification": 0, "the CFI": int64(p.U64(p.Section(".eh_frame") + elftest.ShOff)),
+		"the CFI": int64(p.U64(p.Section(".eh_frame") + elftest.ShOff)),
 	} {
 		got := newCollector(nil, Options{}).examine(nil, failing{bytes.NewReader(b), at, errDisk}, "x", int64(len(b)))
 		if r := got.records[0]; r.Status != unreadable || !strings.Contains(r.Error, errDisk.Error()) || len(got.functions.list) > 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	headers := int64(p.U64(elftest.EhShoff))
 	system := &fs.PathError{Op: "read", Path: "x", Err: syscall.EIO}
-	got := newCollector(nil, Options{}).examine(nil, failing{bytes.NewReader(b), headers, system}, "x", int64(len(b)))
-	if r := got.records[0]; r.Status != unreadable || r.Error != syscall.EIO.Error() {
-		t.Errorf("the section headers: %+v", r)
+	for name, at := range map[string]int64{"the identification": 0, "the section headers": int64(p.U64(elftest.EhShoff))} {
+		got := newCollector(nil, Options{}).examine(nil, failing{bytes.NewReader(b), at, system}, "x", int64(len(b)))
+		if r := got.records[0]; r.Status != unreadable || r.Error != syscall.EIO.Error() {
+			t.Errorf("%s: %+v", name, r)
+		}
 	}
 	// Files that are removed after they were found, and directories that cannot be read.
 	c := newCollector(nil, Options{})

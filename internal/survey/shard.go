@@ -1,25 +1,23 @@
 package survey
 
 import (
-	"cmp"
-	"container/heap"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"hash"
-	"math/bits"
+	"hash/fnv"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
+
+	"cfi2sframe/report"
 )
 
 // A Shard is one of several parts of a survey, which machines can make at the same time. The zero value is all of it.
 type Shard struct {
-	Index int // from 1
-	Of    int
+	Index int `json:"shard"` // from 1
+	Of    int `json:"of"`
 }
 
 // maxShards is the largest number of shards.
@@ -39,135 +37,141 @@ func ParseShard(s string) (Shard, error) {
 // whole reports whether the shard is everything.
 func (s Shard) whole() bool { return s.Of <= 1 }
 
-// Shards are what a survey has of the shards that some paths were divided into together.
-type Shards struct {
-	Paths   []int    `json:"paths,omitempty"` // indexes, if not all
-	Of      int      `json:"of"`
-	Divided Division `json:"divided"`
-	Have    []int    `json:"have"`  // numbers of the shards
-	Parts   []Piece  `json:"parts"` // one for each of them
+// has reports whether a file belongs to the shard. Only its name decides, so that a file is in one shard even if other
+// files are added or removed while machines work.
+func (s Shard) has(name string) bool {
+	h := fnv.New64a()
+	io.WriteString(h, name)
+	return s.whole() || h.Sum64()%uint64(s.Of) == uint64(s.Index-1)
 }
 
-// A Piece is what a merge has to know of a shard.
+// A Piece is a shard of some paths that have missing shards.
 type Piece struct {
-	Shard   int           `json:"shard"`
-	Digest  string        `json:"digest"` // of its records
-	Skipped []PathSkipped `json:"skipped,omitempty"`
+	Shard
+	Paths   []int           `json:"paths"`   // indexes
+	Digest  string          `json:"digest"`  // of its files
+	Skipped map[int]Skipped `json:"skipped"` // for each path that does not lie in another one of Paths
 
-	part int // that it was read from
+	part int // of a merge
 }
 
-// PathSkipped says what a shard has not examined below a path.
-type PathSkipped struct {
-	Path int `json:"path,omitzero"` // index
-	Skipped
-}
-
-// A Division identifies the files that were divided into shards. Shards of different divisions do not add up: a file
-// can be in none of them, or in two.
-type Division struct {
-	Files  uint64 `json:"files,omitzero"` // with unreadable files
-	Digest string `json:"digest"`         // of everything that the division depends on
-}
-
-// digest returns the first half of a hash.
-func digest(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)[:h.Size()/2]) }
-
-// division returns that of files, which are in the order of pick.
-func division(all []candidate) Division {
-	const file, unreadable, directory = 0, 1, 2 // the directory is an image
-	h := sha256.New()
-	var b []byte
-	for i := range all {
-		f := &all[i]
-		kind := byte(file)
-		switch {
-		case f.err != nil:
-			kind = unreadable
-		case f.pack:
-			kind = directory
-		}
-		b = binary.AppendUvarint(b[:0], uint64(len(f.name)))
-		b = append(b, f.name...)
-		b = binary.AppendUvarint(b, f.size)
-		b = binary.AppendUvarint(b, uint64(f.path))
-		b = append(b, kind)
-		h.Write(b)
-	}
-	return Division{uint64(len(all)), digest(h)}
-}
-
-// pick returns the files of a shard, and the division of all. Files are taken by size, the largest first, and each
-// goes to the shard that has least. Unreadable files go to the first shard.
-func (s Shard) pick(all []candidate) ([]candidate, Division) {
-	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.name, b.name))
-	})
-	shards := make(loads, s.Of)
-	for i := range shards {
-		shards[i].index = i + 1
-	}
-	var own []candidate
-	for i := range all {
-		f := &all[i]
-		to := 1
-		if f.err == nil {
-			least := &shards[0]
-			to = least.index
-			if sum, carry := bits.Add64(least.size, f.size, 0); carry == 0 { // holes can make any size
-				least.size = sum
-			}
-			heap.Fix(shards, 0)
-		}
-		if to == s.Index {
-			own = append(own, *f)
-		}
-	}
-	return own, division(all)
-}
-
-// loads are a heap of shards: the first has least.
-type loads []struct {
-	index int
-	size  uint64
-}
-
-func (l loads) Len() int { return len(l) }
-func (l loads) Less(i, j int) bool {
-	return l[i].size < l[j].size || l[i].size == l[j].size && l[i].index < l[j].index
-}
-func (l loads) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
-func (l loads) Push(any)      {}
-func (l loads) Pop() any      { return nil }
-
-// shard returns what the survey is, as a shard.
-func (s *Survey) shard(shard Shard, divided Division) Shards {
+// piece returns what the survey is, as a shard.
+func (s *Survey) piece(shard Shard) Piece {
+	p := Piece{Shard: shard, Skipped: make(map[int]Skipped)}
 	h := sha256.New()
 	e := json.NewEncoder(h)
 	for _, r := range s.Files {
 		e.Encode(r)
 	}
-	p := Piece{Shard: shard.Index, Digest: digest(h)}
+	p.Digest = hex.EncodeToString(h.Sum(nil)[:h.Size()/2])
+	around := enclosing(reals(s.Paths))
 	for i := range s.Paths {
-		if skipped := s.Paths[i].Skipped; skipped != (Skipped{}) {
-			p.Skipped = append(p.Skipped, PathSkipped{i, skipped})
+		p.Paths = append(p.Paths, i)
+		if len(around(i)) == 0 {
+			p.Skipped[i] = s.Paths[i].Skipped
 		}
 	}
-	return Shards{Of: shard.Of, Divided: divided, Have: []int{shard.Index}, Parts: []Piece{p}}
+	return p
 }
 
-// check returns an error if the shards of a survey of some paths cannot be.
-func (s *Shards) check(paths int) error {
-	bad := s.Of < 2 || s.Of > maxShards || len(s.Parts) == 0
-	bad = bad || slices.ContainsFunc(s.Paths, func(i int) bool { return i < 0 || i >= paths })
-	for _, p := range s.Parts {
-		bad = bad || p.Shard < 1 || p.Shard > s.Of
-		for _, s := range p.Skipped {
-			bad = bad || s.Path < 0 || s.Path >= paths
+// group returns the first pieces, as many as are shards of the same survey.
+func group(pieces []Piece) []Piece {
+	n := 1
+	for n < len(pieces) && pieces[n].Of == pieces[0].Of && slices.Equal(pieces[n].Paths, pieces[0].Paths) {
+		n++
+	}
+	return pieces[:n]
+}
+
+// numbers returns the numbers of the shards.
+func numbers(pieces []Piece) []int {
+	var out []int
+	for i := range pieces {
+		out = append(out, pieces[i].Index)
+	}
+	return out
+}
+
+// Only says of which shards the survey is, if others are missing, and is "" otherwise.
+func (s *Survey) Only() string {
+	var groups []string
+	for rest := s.Shards; len(rest) > 0; {
+		g := group(rest)
+		rest = rest[len(g):]
+		groups = append(groups, ranges(numbers(g), g[0].Of)+" of "+pathNames(s.Paths, g[0].Paths))
+	}
+	if len(groups) == 0 {
+		return ""
+	}
+	return "Only " + enumerate(groups, 10, "path") + "."
+}
+
+// missing says which shards are missing in a group.
+func missing(g []Piece, paths []Part) string {
+	have := numbers(g)
+	var none []int
+	for i := 1; i <= g[0].Of; i++ {
+		if len(have) > 0 && have[0] == i {
+			have = have[1:]
+		} else {
+			none = append(none, i)
 		}
 	}
-	if bad {
-		return errors.New("damaged shards: a number is out of range")
+	return ranges(none, g[0].Of) + " of " + pathNames(paths, g[0].Paths)
+}
+
+// ranges names shards.
+func ranges(list []int, of int) string {
+	var out []string
+	for i := 0; i < len(list); {
+		end := i + 1
+		for end < len(list) && list[end] == list[end-1]+1 {
+			end++
+		}
+		if end-i < 3 { // two are not a range
+			end = i + 1
+			out = append(out, strconv.Itoa(list[i]))
+		} else {
+			out = append(out, fmt.Sprintf("%d to %d", list[i], list[end-1]))
+		}
+		i = end
 	}
-	return nil
+	what := "shards "
+	if len(list) == 1 {
+		what = "shard "
+	}
+	return fmt.Sprintf("%s%s of %d", what, enumerate(out, 20, "range"), of)
+}
+
+// heading says what was surveyed.
+func (s *Survey) heading() string {
+	all := make([]int, len(s.Paths))
+	for i := range all {
+		all[i] = i
+	}
+	return pathNames(s.Paths, all)
+}
+
+// pathNames names the first of some paths.
+func pathNames(paths []Part, indexes []int) string {
+	var names []string
+	for _, i := range indexes {
+		names = append(names, report.Printable(paths[i].Name))
+	}
+	return enumerate(names, 3, "path")
+}
+
+// enumerate names the first of some things, and counts the others.
+func enumerate(names []string, most int, what string) string {
+	last := ""
+	if n := len(names) - most; n > 0 {
+		names, last = names[:most], countOf(n, "other "+what)
+	} else if len(names) > 1 {
+		names, last = names[:len(names)-1], names[len(names)-1]
+	}
+	text := strings.Join(names, ", ")
+	if last != "" {
+		text += " and " + last
+	}
+	return text
 }

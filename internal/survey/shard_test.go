@@ -11,82 +11,115 @@ import (
 	"testing"
 )
 
-// TestShards has each file in the shard that the rule says: by size, the largest first and then by name, each to the first of
-// those that have least.
-func TestShards(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 4))
-	dir := t.TempDir()
-	elf := []byte("\x7fELF\x01") // of 32 bits, which is refused, and counted
-	type file struct {
-		name string
-		size int
-		elf  bool
+// runIn surveys paths as they are from a folder.
+func runIn(t testing.TB, dir string, opt Options, paths ...string) *Survey {
+	t.Helper()
+	from, err := os.Getwd()
+	if err == nil {
+		err = os.Chdir(dir)
 	}
-	var files []file
-	for i := range 200 {
-		f := file{filepath.Join(dir, fmt.Sprintf("%c%d", 'a'+r.IntN(26), i)), r.IntN(30), i%3 > 0}
-		b := make([]byte, f.size)
-		if f.elf {
-			b = append(slices.Clone(elf), b...)
-		}
-		f.size = len(b)
-		files = append(files, f)
-		if err := os.WriteFile(f.name, b, 0o666); err != nil {
-			t.Fatal(err)
-		}
+	if err != nil {
+		t.Fatal(err)
 	}
-	slices.SortFunc(files, func(a, b file) int {
-		if a.size != b.size {
-			return b.size - a.size
-		}
-		return strings.Compare(a.name, b.name)
-	})
-	for _, n := range []int{1, 2, 3, 7, 199, 300} {
-		sums, names, others := make([]int, n), make([][]string, n), make([]int, n)
-		for _, f := range files {
-			to := slices.Index(sums, slices.Min(sums))
-			sums[to] += f.size
-			if f.elf {
-				names[to] = append(names[to], f.name)
-			} else {
-				others[to]++
-			}
-		}
-		if n < 8 && slices.Max(sums)-slices.Min(sums) > 30 {
-			t.Fatalf("%d shards have sizes %v", n, sums)
-		}
-		for i := range n {
-			s := run(t, Options{Shard: Shard{i + 1, n}}, dir)
-			var got []string
-			for _, l := range s.Files {
-				got = append(got, l.File)
-			}
-			slices.Sort(names[i])
-			if !slices.Equal(got, names[i]) || s.Total.Skipped.Other != uint64(others[i]) {
-				t.Errorf("shard %d of %d: %q, and %d others; %q, %d were expected", i+1, n, got, s.Total.Skipped.Other, names[i], others[i])
-			}
-		}
+	s, err := Run(t.Context(), paths, opt, nil)
+	if err := errors.Join(err, os.Chdir(from)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// plant makes a tree of six files in a folder.
+func plant(t testing.TB, dir string) {
+	t.Helper()
+	b, err := os.ReadFile(fixtures + "amd64/drap1")
+	err = errors.Join(err, os.MkdirAll(dir+"/tree/sub", 0o777), os.MkdirAll(dir+"/tree/image/blobs", 0o777), os.Symlink("tree", dir+"/link"))
+	for name, b := range map[string][]byte{
+		"prog": b, "sub/prog": b, "sub/short": b[:64], "text": []byte("text"), "image/oci-layout": []byte("{}"), "image/blobs/0": []byte("blob"),
+	} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "tree", name), b, 0o666))
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
-// TestShardErrors has what cannot be read in the first shard. A shard whose sum has no 64 bits stays as it was:
-// only holes make such sizes.
-func TestShardErrors(t *testing.T) {
-	all := []candidate{
-		{name: "huge1", size: 1<<64 - 1}, {name: "huge2", size: 1<<64 - 1}, {name: "huge3", size: 1<<64 - 1}, {name: "small", size: 1},
-		{name: "closed", err: errors.New("closed")}, {name: "shut", err: errors.New("shut")},
+// TestDividedElsewhere merges shards of the same tree at two places, to which a symbolic link of the same name leads.
+func TestDividedElsewhere(t *testing.T) {
+	dirs := [2]string{t.TempDir(), t.TempDir()}
+	for _, dir := range dirs {
+		plant(t, dir)
 	}
-	for i, want := range []string{"closed huge1 huge3 shut small", "huge2"} {
-		var got []string
-		own, _ := Shard{i + 1, 2}.pick(slices.Clone(all))
-		for _, c := range own {
-			got = append(got, c.name)
+	if err := errors.Join(os.Remove(dirs[1]+"/link"), os.Symlink(dirs[0]+"/tree", dirs[1]+"/link")); err != nil {
+		t.Fatal(err)
+	}
+	p := &puzzle{t, rand.New(rand.NewPCG(1, 5)), t.TempDir(), 0}
+	var parts []string
+	for i := range 5 {
+		parts = append(parts, p.part(runIn(t, dirs[i%2], Options{Shard: Shard{i + 1, 5}}, "link")))
+	}
+	want := runIn(t, dirs[1], Options{}, "link") // an absolute name is before the other one
+	differ(t, "by two links", forms(t, p.join(parts)), forms(t, want))
+}
+
+// TestShards divides files by their names: each is in one shard, whatever other files there are.
+func TestShards(t *testing.T) {
+	const n = 7
+	of := make(map[string]int)
+	sizes := make([]int, n)
+	for i := range 7000 {
+		name := fmt.Sprintf("dir%d/file%d", i%10, i)
+		for index := range n {
+			if (Shard{index + 1, n}).has(name) {
+				if of[name] > 0 {
+					t.Errorf("%s is in shards %d and %d", name, of[name], index+1)
+				}
+				of[name] = index + 1
+				sizes[index]++
+			}
 		}
-		slices.Sort(got)
-		if strings.Join(got, " ") != want {
-			t.Errorf("shard %d: %q; %q was expected", i+1, got, want)
+		if of[name] == 0 || !(Shard{}).has(name) || !(Shard{1, 1}).has(name) {
+			t.Errorf("%s is in no shard", name)
 		}
 	}
+	if least, most := slices.Min(sizes), slices.Max(sizes); least < 900 || most > 1100 {
+		t.Errorf("shards have %d files", sizes)
+	}
+}
+
+// TestChangingTree adds, removes and renames files while shards are made: the others count once.
+func TestChangingTree(t *testing.T) {
+	dir := t.TempDir()
+	plant(t, dir)
+	b, err := os.ReadFile(fixtures + "amd64/drap1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &puzzle{t, rand.New(rand.NewPCG(1, 4)), t.TempDir(), 0}
+	const n = 5
+	var parts []string
+	for i := range n {
+		parts = append(parts, p.part(runIn(t, dir, Options{Shard: Shard{i + 1, n}}, "tree")))
+		at := func(name string) string { return fmt.Sprintf("%s/tree/%s%d", dir, name, i) }
+		if err := errors.Join(os.WriteFile(at("old"), b, 0o666), os.WriteFile(at("gone"), b, 0o666), os.Rename(at("old"), at("new")), os.Remove(at("gone"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := p.join(parts)
+	var names []string
+	for _, r := range s.Files {
+		if !strings.Contains(r.File, "tree/new") {
+			names = append(names, r.File)
+		}
+	}
+	if want := []string{"tree/prog", "tree/sub/prog", "tree/sub/short"}; !slices.Equal(names, want) {
+		t.Errorf("files %q, want %q", names, want)
+	}
+	empty := t.TempDir()
+	parts = nil
+	for i := range n {
+		parts = append(parts, p.part(runIn(t, empty, Options{Shard: Shard{i + 1, n}}, ".")))
+	}
+	differ(t, "an empty directory", forms(t, p.join(parts)), forms(t, runIn(t, empty, Options{}, ".")))
 }
 
 func TestParseShard(t *testing.T) {

@@ -2,19 +2,21 @@ package survey
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
+	"cfi2sframe/convert"
 	"cfi2sframe/sframe"
 )
 
 // A Part sums up some of the files: those of a path, of an ABI, a language or a compiler.
 type Part struct {
 	Name    string `json:"name"`
-	RawName []byte `json:"name_raw,omitempty"` // the name, if it is not UTF-8
 	Real    string `json:"leads_to,omitempty"` // of a path, if it is another because of symbolic links
-	RawReal []byte `json:"leads_to_raw,omitempty"`
-	Partial bool   `json:"partial,omitempty"` // of a path with missing shards
+	Partial bool   `json:"partial,omitempty"`  // of a path with missing shards
 	Sums
+
+	path, real string // both names as they are, unless the survey was read
 }
 
 // Sums are about a number of files. All sizes are in bytes of code. Lists have no empty elements.
@@ -28,7 +30,7 @@ type Sums struct {
 	WithoutCFI uint64    `json:"without_cfi,omitzero"`   // code that no CFI describes, padding included
 	Formats    []Format  `json:"formats,omitempty"`      // by version
 	Gaps       []Gap     `json:"gaps,omitempty"`         // in format 2, in the order of translate.Reasons
-	Refused    []Refused `json:"refused,omitempty"`      // in the order of refusals
+	Refused    []Refused `json:"refused,omitempty"`      // in the order of statuses
 	Skipped    Skipped   `json:"skipped,omitzero"`
 }
 
@@ -56,9 +58,9 @@ type Gap struct {
 
 // Refused counts the files of one status.
 type Refused struct {
-	Reason status `json:"reason"`
-	Text   string `json:"text"`
-	Files  uint64 `json:"files,omitzero"`
+	Reason convert.Reason `json:"reason"`
+	Text   string         `json:"text"`
+	Files  uint64         `json:"files,omitzero"`
 }
 
 // Skipped counts files that were not examined.
@@ -66,6 +68,11 @@ type Skipped struct {
 	Objects  uint64 `json:"objects,omitzero"`  // relocatable objects and archives, without --objects
 	Archives uint64 `json:"archives,omitzero"` // archives among them
 	Other    uint64 `json:"other,omitzero"`    // not ELF
+}
+
+// String says how many files were not examined.
+func (s Skipped) String() string {
+	return fmt.Sprintf("objects and archives: %d, archives: %d, not ELF: %d", s.Objects, s.Archives, s.Other)
 }
 
 func (s *Skipped) add(t Skipped) {
@@ -79,8 +86,8 @@ func (s *Sums) add(r *Record) {
 	s.Files++
 	s.WithoutCFI += r.WithoutCFI
 	if r.Status != "" {
-		index := func(r Refused) int { return refusalIndex(r.Reason) }
-		element(&s.Refused, refusals[refusalIndex(r.Status)], index).Files++
+		index := func(r Refused) int { return slices.Index(statuses, r.Reason) }
+		element(&s.Refused, Refused{Reason: r.Status, Text: statusText(r.Status)}, index).Files++
 		return
 	}
 	s.WithCFI++

@@ -5,8 +5,8 @@
 // headers, and how far its code is from the new section, play no part.
 //
 // Each file becomes a Record of a few hundred bytes, and everything in a report is a sum of records, except the worst
-// functions. The JSON form has all records, so that Merge can add up those of several surveys in the same way. CFI is
-// in memory only while its file is examined, and budget bounds how much of it at a time.
+// functions. The JSON form has a line for each record, so that Merge can add up those of several surveys in the same
+// way. CFI is in memory only while its file is examined, and maxCFI bounds how much of it at a time.
 package survey
 
 import (
@@ -15,20 +15,36 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"cfi2sframe/convert"
 	"cfi2sframe/sframe"
 )
 
 // Schema is the version of the JSON form, which survey.schema.json describes. It changes when a field changes its
 // meaning or is removed; new fields may come without that.
-const Schema = 2
+const Schema = 3
 
 // Settings say what counts. Only surveys with the same settings can be merged.
 type Settings struct {
-	Objects  bool // relocatable objects and archives
-	Packages bool // packages below a path, not only those that are a path
+	Objects  bool `json:"objects,omitzero"`  // relocatable objects and archives
+	Packages bool `json:"packages,omitzero"` // packages below a path, not only those that are a path
+}
+
+// String says which flags the settings come from.
+func (s Settings) String() string {
+	switch {
+	case s.Objects && s.Packages:
+		return "with --objects and --packages"
+	case s.Objects:
+		return "with --objects"
+	case s.Packages:
+		return "with --packages"
+	}
+	return "without --objects and --packages"
 }
 
 // Options say what to survey.
@@ -48,27 +64,28 @@ var Formats = sframe.Versions()
 // detailed is the version whose gaps are listed.
 const detailed = sframe.V2
 
-// A Survey sums up many files. It does not depend on Options.Jobs.
+// A Survey sums up many files. It does not depend on Options.Jobs. Its JSON form is the first line of a survey.
 type Survey struct {
-	Tool string
+	Schema int    `json:"schema"`
+	Tool   string `json:"tool"`
 	Settings
-	Shards []Shards // of paths with missing shards
-	Paths  []Part   // by name
-	ABIs   []Part   // by name
+	Shards []Piece `json:"shards,omitempty"` // of paths with missing shards
+	Paths  []Part  `json:"paths,omitempty"`  // by name
+	ABIs   []Part  `json:"abis,omitempty"`   // by name
 	// Each file is in one of these: several languages have a name together.
-	Languages []Part
-	Compilers []Part
-	Total     Sums
+	Languages []Part `json:"languages,omitempty"`
+	Compilers []Part `json:"compilers,omitempty"`
+	Total     Sums   `json:"total"`
 
 	// The worst in format 2, by what a stack trace loses.
-	WorstBytes     []BadFile
-	WorstShare     []BadFile
-	WorstFunctions []BadFunction
+	WorstBytes     []BadFile     `json:"worst_files_by_bytes,omitempty"`
+	WorstShare     []BadFile     `json:"worst_files_by_share,omitempty"`
+	WorstFunctions []BadFunction `json:"worst_functions,omitempty"`
 
-	Errors        []FileError // the first ones
-	ErrorsOmitted int
+	Errors        []FileError `json:"errors,omitempty"` // the first ones
+	ErrorsOmitted int         `json:"errors_omitted,omitzero"`
 
-	Files []*Record // by their names on the disk
+	Files []*Record `json:"-"` // by their names on the disk
 }
 
 // A BadFile is one of the worst files.
@@ -82,11 +99,11 @@ type BadFile struct {
 	record *Record
 }
 
-// A FileError says why a file was refused.
+// A FileError says what is wrong with a file.
 type FileError struct {
-	File   string `json:"file"`
-	Reason status `json:"reason"`
-	Error  string `json:"error"`
+	File   string         `json:"file"`
+	Reason convert.Reason `json:"reason"`
+	Error  string         `json:"error"`
 }
 
 // Run surveys the ELF files that the paths are, or that are below them. A file counts once, for the outermost path
@@ -98,11 +115,11 @@ func Run(ctx context.Context, paths []string, opt Options, progress func(done, t
 		return nil, err
 	}
 	c := newCollector(parts, opt)
-	files, divided, err := walk(ctx, parts, opt)
+	files, err := walk(ctx, parts, opt)
 	if err != nil {
 		return nil, err
 	}
-	err = each(ctx, c.slots, len(files), func(i int) error {
+	err = each(ctx, c.group, len(files), func(i int) error {
 		c.add(&files[i], c.file(ctx, &files[i]))
 		return nil
 	}, progress)
@@ -111,59 +128,51 @@ func Run(ctx context.Context, paths []string, opt Options, progress func(done, t
 	}
 	s := c.finish()
 	if !opt.Shard.whole() {
-		s.Shards = []Shards{s.shard(opt.Shard, divided)}
+		s.Shards = []Piece{s.piece(opt.Shard)}
 	}
 	return s, nil
 }
 
-// newSlots returns a channel that bounds how many goroutines work at a time: each sends before it works.
-func newSlots(jobs int) chan struct{} {
+// newGroup returns a group that works on that many files at a time.
+func newGroup(jobs int) *errgroup.Group {
 	if jobs <= 0 {
 		jobs = runtime.GOMAXPROCS(0)
 	}
-	return make(chan struct{}, jobs)
+	g := new(errgroup.Group)
+	g.SetLimit(jobs)
+	return g
 }
 
-// each calls work with 0 to n-1, concurrently, and progress after each. Of several errors it returns that with the
-// lowest number; after an error it starts nothing more.
+// each calls work with 0 to n-1, concurrently, and progress after each. Of several errors it returns the first one.
 func each(
-	ctx context.Context, slots chan struct{}, n int, work func(i int) error, progress func(done, total int),
+	ctx context.Context, g *errgroup.Group, n int, work func(i int) error, progress func(done, total int),
 ) error {
 	var mu sync.Mutex
-	var wg sync.WaitGroup
-	done, errs := 0, make(map[int]error)
-	failed := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(errs) > 0
-	}
-	for i := 0; i < n && ctx.Err() == nil && !failed(); i++ {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			err := work(i)
+	done, errs := 0, make([]error, n)
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		g.Go(func() error {
+			errs[i] = work(i)
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil {
-				errs[i] = err
-			}
 			if done++; progress != nil {
 				progress(done, n)
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	for _, i := range slices.Sorted(maps.Keys(errs)) {
-		return errs[i]
-	}
-	return ctx.Err()
+	g.Wait()
+	return cmp.Or(cmp.Or(errs...), ctx.Err())
 }
+
+// maxCFI is how much CFI is in memory at a time, in bytes. Its tables take about three times as much. A file with
+// more is examined alone.
+const maxCFI = 48 << 20
 
 // A collector makes a Survey of files that are examined concurrently.
 type collector struct {
 	Options
-	budget *budget
-	slots  chan struct{}
+	group  *errgroup.Group
+	memory *semaphore.Weighted // for CFI, in bytes
 
 	mu        sync.Mutex
 	survey    *Survey
@@ -172,30 +181,32 @@ type collector struct {
 
 func newCollector(paths []Part, opt Options) *collector {
 	return &collector{
-		Options: opt, budget: newBudget(maxCFI), slots: newSlots(opt.Jobs), functions: worst[BadFunction]{cmp: byLoss},
-		survey: &Survey{Tool: valid(opt.Tool), Settings: opt.Settings, Paths: paths},
+		Options: opt, group: newGroup(opt.Jobs), memory: semaphore.NewWeighted(maxCFI),
+		functions: worst[BadFunction]{cmp: byLoss},
+		survey:    &Survey{Schema: Schema, Tool: valid(opt.Tool), Settings: opt.Settings, Paths: paths},
 	}
 }
 
-// add adds what was found in a file on the disk.
+// add adds what was found in a file on the disk. Names become UTF-8.
 func (c *collector) add(f *candidate, found findings) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	path := &c.survey.Paths[f.path]
 	path.Skipped.add(found.skipped)
+	disk := valid(f.name)
+	length := func(file string) int {
+		if file == f.name {
+			return 0
+		}
+		return len(disk)
+	}
 	for i := range found.records {
 		r := &found.records[i]
-		r.Path, r.RawFile = f.path, raw(r.File)
-		if r.File != f.name {
-			r.Disk = len(f.name)
-		}
+		r.Path, r.path, r.Disk, r.File = f.path, f.name, length(r.File), valid(r.File)
 		c.survey.Files = append(c.survey.Files, r)
 	}
 	for _, fn := range found.functions.list {
-		fn.place, fn.RawFile = path.place(f.name), raw(fn.File)
-		if fn.File != f.name {
-			fn.Disk = len(f.name)
-		}
+		fn.Path, fn.Disk, fn.File, fn.place = f.path, length(fn.File), valid(fn.File), path.place(disk)
 		c.functions.add(fn)
 	}
 }
@@ -263,45 +274,4 @@ func (p partsByName) list() []Part {
 		out = append(out, *p[name])
 	}
 	return out
-}
-
-// unknown is the language or compiler of files that do not tell.
-const unknown = "unknown"
-
-// originName names languages or compilers together.
-func originName(list []string) string { return cmp.Or(strings.Join(list, " + "), unknown) }
-
-// maxCFI is how much CFI is in memory at a time, in bytes. Its tables take about three times as much. A file with
-// more is examined alone.
-const maxCFI = 48 << 20
-
-// A budget bounds a sum.
-type budget struct {
-	mu   sync.Mutex
-	cond *sync.Cond
-	max  uint64
-	free uint64
-}
-
-func newBudget(most uint64) *budget {
-	b := &budget{max: most, free: most}
-	b.cond = sync.NewCond(&b.mu)
-	return b
-}
-
-// take waits for n bytes, and returns a function that releases them.
-func (b *budget) take(n uint64) (release func()) {
-	n = min(n, b.max)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for b.free < n {
-		b.cond.Wait()
-	}
-	b.free -= n
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.free += n
-		b.cond.Broadcast()
-	}
 }

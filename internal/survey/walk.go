@@ -21,8 +21,7 @@ import (
 // A candidate is a file that may be examined.
 type candidate struct {
 	name    string
-	path    int // index of the path that led to it
-	size    uint64
+	path    int  // index of the path that led to it
 	given   bool // it is that path
 	archive bool
 	pack    bool  // a package; this can be a directory
@@ -38,9 +37,10 @@ type finder struct {
 // walk finds the ELF files that the paths are, or that are below them, sorted by name, and counts others in the
 // paths. Symbolic links are followed only if they are a path. A file with several names below a path counts once, for
 // the first of them. Unreadable files and directories are candidates with an error.
-func walk(ctx context.Context, paths []Part, opt Options) ([]candidate, Division, error) {
-	real := reals(paths)
-	for i := range real {
+func walk(ctx context.Context, paths []Part, opt Options) ([]candidate, error) {
+	real := make([]string, len(paths))
+	for i := range paths {
+		real[i] = paths[i].real
 		if abs, err := filepath.Abs(real[i]); err == nil {
 			real[i] = abs
 		}
@@ -48,51 +48,41 @@ func walk(ctx context.Context, paths []Part, opt Options) ([]candidate, Division
 	around := enclosing(real)
 	f := &finder{Options: opt}
 	for i := range paths {
+		paths[i].Partial = !opt.Shard.whole()
 		if len(around(i)) > 0 {
 			continue
 		}
-		if err := f.walk(ctx, i, &paths[i]); err != nil {
-			return nil, Division{}, err
-		}
-	}
-	var divided Division
-	if !opt.Shard.whole() {
-		f.files, divided = opt.Shard.pick(f.files)
-		for i := range paths {
-			paths[i].Partial = true
+		if err := f.walk(ctx, i, paths[i].path, paths[i].real); err != nil {
+			return nil, err
 		}
 	}
 	slices.SortFunc(f.files, func(a, b candidate) int { return cmp.Compare(a.name, b.name) })
 	var out []candidate
 	for _, c := range f.files {
 		if ctx.Err() != nil {
-			return nil, Division{}, ctx.Err()
+			return nil, ctx.Err()
 		}
-		if f.examines(&c, &paths[c.path].Skipped) {
+		// Directories that cannot be listed are in all shards: on other machines their files may be readable.
+		if (c.err != nil || opt.Shard.has(c.name)) && f.examines(&c, &paths[c.path].Skipped) {
 			out = append(out, c)
 		}
 	}
-	return out, divided, nil
+	return out, nil
 }
 
-// walk adds the files below a path.
-func (f *finder) walk(ctx context.Context, path int, p *Part) error {
+// walk adds the files below a path, which leads to real.
+func (f *finder) walk(ctx context.Context, path int, name, real string) error {
 	seen := make(map[inode.ID]int) // indexes in f.files
-	real := p.leadsTo()
-	return filepath.WalkDir(real, func(name string, d fs.DirEntry, err error) error {
+	return filepath.WalkDir(real, func(at string, d fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		rel, _ := filepath.Rel(real, name) // name begins with it
-		c := candidate{name: filepath.Join(p.Name, rel), path: path, given: rel == ".", err: err}
+		rel, _ := filepath.Rel(real, at) // at begins with it
+		c := candidate{name: filepath.Join(name, rel), path: path, given: rel == ".", err: err}
 		switch {
 		case err != nil:
-		case d.IsDir() && f.opens(&c) && pack.IsDir(name):
+		case d.IsDir() && f.opens(&c) && pack.IsDir(at):
 			c.pack = true
-			var size int64
-			if size, c.err = pack.DirSize(name); c.err == nil {
-				c.size = uint64(size)
-			}
 			f.files = append(f.files, c)
 			return filepath.SkipDir
 		case !d.Type().IsRegular():
@@ -102,7 +92,6 @@ func (f *finder) walk(ctx context.Context, path int, p *Part) error {
 			if info, c.err = d.Info(); c.err != nil {
 				break
 			}
-			c.size = uint64(info.Size())
 			id, known := inode.Of(info)
 			if i, ok := seen[id]; known && ok {
 				f.files[i].name = min(f.files[i].name, c.name)
@@ -142,7 +131,7 @@ func (f *finder) examines(c *candidate, skipped *Skipped) bool {
 }
 
 // A head is what the first bytes of a file say.
-type head struct{ elf, archive, object, narrow bool }
+type head struct{ elf, archive, object bool }
 
 // skipped counts the file if it is not examined. Archives are unless objects are not.
 func (h *head) skipped(objects bool) Skipped {
@@ -193,6 +182,5 @@ func peek(r io.ReaderAt) (head, error) {
 	return head{
 		elf:    true,
 		object: elf.Type(order.Uint16(b[elf.EI_NIDENT:])) == elf.ET_REL,
-		narrow: elf.Class(b[elf.EI_CLASS]) == elf.ELFCLASS32,
 	}, nil
 }

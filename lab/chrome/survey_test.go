@@ -1,9 +1,11 @@
 package chrome_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -73,12 +75,14 @@ func surveyOf(t *testing.T, n int) *survey.Survey {
 	for _, o := range []object{total, paths[1]} {
 		o["refused"] = []object{{"reason": "damaged", "text": "damaged file or CFI, or one that is too large", "files": 1}}
 	}
-	b, err := json.Marshal(object{"schema": survey.Schema, "tool": "test", "paths": paths, "total": total, "files": files})
-	if err != nil {
-		t.Fatal(err)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	err := e.Encode(object{"schema": survey.Schema, "tool": "test", "paths": paths, "total": total})
+	for _, f := range files {
+		err = errors.Join(err, e.Encode(f))
 	}
 	name := filepath.Join(t.TempDir(), "survey.json")
-	if err := os.WriteFile(name, b, 0o666); err != nil {
+	if err := errors.Join(err, os.WriteFile(name, b.Bytes(), 0o666)); err != nil {
 		t.Fatal(err)
 	}
 	s, err := survey.Merge(t.Context(), []string{name}, survey.MergeOptions{Tool: "test"}, nil)
