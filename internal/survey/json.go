@@ -34,13 +34,18 @@ func read(name string, head bool) (*Survey, error) {
 	defer f.Close()
 	s := new(Survey)
 	d := json.NewDecoder(f)
-	err = d.Decode(s)
+	if head {
+		err = d.Decode(&s.Head)
+	} else {
+		err = d.Decode(s)
+	}
 	if err == nil && s.Schema != Schema {
 		return nil, fmt.Errorf("schema %d; this version of cfi2sframe reads schema %d", s.Schema, Schema)
 	}
 	for err == nil && !head {
 		r := new(Record)
 		if err = d.Decode(r); err == nil {
+			r.Formats, r.Gaps = slices.Clone(r.Formats), slices.Clone(r.Gaps) // without space for more
 			s.Files = append(s.Files, r)
 		}
 	}
@@ -91,9 +96,12 @@ func (s *Survey) check() error {
 				unknown = fmt.Sprint("format ", uint8(f.Format))
 			}
 		}
-		for _, g := range r.Gaps {
-			if reasons[g.Reason] == 0 {
+		for i := range r.Gaps {
+			g := &r.Gaps[i]
+			if reason := reasons[g.Reason]; reason == 0 {
 				unknown = g.Reason
+			} else {
+				g.Reason = reason.Name() // in memory once
 			}
 		}
 		if unknown != "" {

@@ -30,12 +30,13 @@ type MergeOptions struct {
 func Merge(ctx context.Context, names []string, opt MergeOptions, progress func(done, total int)) (*Survey, error) {
 	m := &merger{MergeOptions: opt, functions: worst[BadFunction]{cmp: byLoss}}
 	m.names = slices.Compact(slices.Sorted(slices.Values(names)))
-	heads := make([]*Survey, len(m.names))
+	heads := make([]*Head, len(m.names))
 	g := newGroup(opt.Jobs)
 	err := each(ctx, g, len(m.names), func(part int) error {
-		h, err := read(m.names[part], true)
+		s, err := read(m.names[part], true)
 		if err == nil {
-			heads[part] = &Survey{Tool: h.Tool, Settings: h.Settings, Shards: h.Shards, Paths: h.Paths}
+			h := s.Head
+			heads[part] = &h
 			for i, p := range h.Paths {
 				h.Paths[i].Sums = Sums{Skipped: p.Skipped}
 			}
@@ -95,8 +96,8 @@ func (m *merger) about(part int, err error) error {
 func (m *merger) name(part int) string { return report.Printable(m.names[part]) }
 
 // resolve determines what all parts together cover.
-func (m *merger) resolve(heads []*Survey) error {
-	m.survey = Survey{Schema: Schema, Tool: valid(m.Tool), Settings: heads[0].Settings}
+func (m *merger) resolve(heads []*Head) error {
+	m.survey.Head = Head{Schema: Schema, Tool: valid(m.Tool), Settings: heads[0].Settings}
 	for part, h := range heads {
 		switch {
 		case h.Tool != m.survey.Tool:
@@ -130,7 +131,7 @@ func (m *merger) resolve(heads []*Survey) error {
 }
 
 // unite collects the paths of all parts, by name.
-func (m *merger) unite(heads []*Survey) {
+func (m *merger) unite(heads []*Head) {
 	reals := make(map[string]string)
 	for _, h := range heads {
 		for _, p := range h.Paths {
