@@ -1,4 +1,4 @@
-package chrome_test
+package chrome
 
 import (
 	"bytes"
@@ -23,12 +23,11 @@ import (
 
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/reports"
-	"cfi2sframe/lab/chrome"
 	"cfi2sframe/report"
 )
 
 // openTab opens a page about the files.
-func openTab(t *testing.T, browser context.Context, files ...*report.Coverage) *chrome.Tab {
+func openTab(t *testing.T, browser context.Context, files ...*report.Coverage) *Tab {
 	t.Helper()
 	var b bytes.Buffer
 	if err := report.HTML(&b, files); err != nil {
@@ -38,12 +37,12 @@ func openTab(t *testing.T, browser context.Context, files ...*report.Coverage) *
 	if err := os.WriteFile(path, b.Bytes(), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	return chrome.Open(t, browser, path)
+	return Open(t, browser, path)
 }
 
 // TestReport uses pages of reports as people do, in Chromium.
 func TestReport(t *testing.T) {
-	browser := chrome.Start(t)
+	browser := Start(t)
 	for _, tt := range []struct {
 		name string
 		test func(*testing.T, context.Context)
@@ -61,9 +60,9 @@ func TestReport(t *testing.T) {
 }
 
 // choose selects a reason, or "" for all.
-func choose(b *chrome.Tab, reason string) {
+func choose(b *Tab, reason string) {
 	b.Helper()
-	chrome.Eval[any](b, fmt.Sprintf(`{ const s = document.querySelector("#gaps select"); s.value = %q; s.dispatchEvent(new Event("change")); s.value }`, reason))
+	Eval[any](b, fmt.Sprintf(`{ const s = document.querySelector("#gaps select"); s.value = %q; s.dispatchEvent(new Event("change")); s.value }`, reason))
 }
 
 // A modelGap is a gap as the table has it: its cells, and what columns are sorted by.
@@ -193,7 +192,7 @@ func testSort(t *testing.T, browser context.Context) {
 				return compare(&x, &y)
 			})
 			check(fmt.Sprintf("column %d %s", column, direction), want)
-			sorted := chrome.Eval[[]string](b, `[...document.querySelectorAll("#gaps th[aria-sort]")].map(th => th.getAttribute("aria-sort"))`)
+			sorted := Eval[[]string](b, `[...document.querySelectorAll("#gaps th[aria-sort]")].map(th => th.getAttribute("aria-sort"))`)
 			for i, s := range sorted {
 				if (s == direction) != (i == column) || i != column && s != "none" {
 					t.Errorf("column %d %s: aria-sort %q", column, direction, sorted)
@@ -251,7 +250,7 @@ func testMap(t *testing.T, browser context.Context) {
 		{Name: ".fini", Begin: 0x1800, Size: 0x10},
 	}
 	b := openTab(t, browser, c)
-	piece := func() string { return chrome.Eval[string](b, `document.querySelector(".piece").value`) }
+	piece := func() string { return Eval[string](b, `document.querySelector(".piece").value`) }
 	want := []string{
 		"0x1100-0x1200: 256 bytes, stack pointer lost", "0x1200-0x1280: 128 bytes, code without CFI",
 		"0x1400-0x1500: 256 bytes, stack realignment", "0x1600-0x1800: 256 of 512 bytes, code without CFI",
@@ -266,15 +265,15 @@ func testMap(t *testing.T, browser context.Context) {
 		}
 	}
 	// In the middle of the first gap, in pixels of the strip.
-	at := chrome.Eval[[]float64](b, `(r => [r.left + r.width * 0x180 / 0x800, r.top + r.height / 2])(document.querySelector(".lane.all").getBoundingClientRect())`)
+	at := Eval[[]float64](b, `(r => [r.left + r.width * 0x180 / 0x800, r.top + r.height / 2])(document.querySelector(".lane.all").getBoundingClientRect())`)
 	b.Do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, at[0], at[1]))
 	if piece() != want[0] {
 		t.Errorf("mouse: %q", piece())
 	}
-	if n := chrome.Eval[int](b, `document.querySelectorAll(".strip").length`); n != 1 {
+	if n := Eval[int](b, `document.querySelectorAll(".strip").length`); n != 1 {
 		t.Errorf("%d strips can be focused; a section that is all covered has nothing to move to", n)
 	}
-	if n := chrome.Eval[int](b, `document.querySelectorAll(".only .lane").length`); n != 2 {
+	if n := Eval[int](b, `document.querySelectorAll(".only .lane").length`); n != 2 {
 		t.Errorf("%d lanes for 2 reasons", n)
 	}
 }
@@ -299,7 +298,7 @@ func testFiles(t *testing.T, browser context.Context) {
 	open := `[...document.querySelectorAll("main > section > details")].filter(d => d.open).map(d => d.querySelector("h3").textContent).join()`
 	// The browser tells the page of a new fragment when it gets to it.
 	if _, err := chromedp.Run(b.Ctx, chromedp.Poll[bool](open+` === "file1"`, chromedp.WithPollingTimeout(10*time.Second))); err != nil {
-		t.Errorf("open after the click: %q (%v)", chrome.Eval[string](b, open), err)
+		t.Errorf("open after the click: %q (%v)", Eval[string](b, open), err)
 	}
 }
 
@@ -309,7 +308,7 @@ func testHostile(t *testing.T, browser context.Context) {
 		b := openTab(t, browser, files...)
 		b.Search("gaps", "x")
 		b.Search("gaps", "")
-		if chrome.Eval[bool](b, `"evil" in window || document.images.length > 0 || document.scripts.length !== 2`) {
+		if Eval[bool](b, `"evil" in window || document.images.length > 0 || document.scripts.length !== 2`) {
 			t.Error("markup of a name came to life")
 		}
 		rows := b.Rows("gaps")
@@ -331,7 +330,7 @@ func testLarge(t *testing.T, browser context.Context) {
 	if got := b.Count("gaps"); got != "50,000 of 50,000 gaps shown" {
 		t.Error(got)
 	}
-	if nodes := chrome.Eval[int](b, `document.querySelectorAll("*").length`); nodes > 10000 {
+	if nodes := Eval[int](b, `document.querySelectorAll("*").length`); nodes > 10000 {
 		t.Errorf("%d elements", nodes)
 	}
 	b.Do(chromedp.Click(chromedp.CSS("#gaps th[data-column='2'] button")))
@@ -361,7 +360,7 @@ func testSchemes(t *testing.T, browser context.Context) {
 	d, _ := modelFile("prog", 20)
 	for _, files := range [][]*report.Coverage{{c}, {c, d}} {
 		b := openTab(t, browser, files...)
-		chrome.Eval[any](b, `document.querySelectorAll("details").forEach(d => { d.open = true })`)
+		Eval[any](b, `document.querySelectorAll("details").forEach(d => { d.open = true })`)
 		b.Widths()
 		bright := map[string]float64{}
 		for _, scheme := range []string{"light", "dark"} {
@@ -372,7 +371,7 @@ func testSchemes(t *testing.T, browser context.Context) {
 			contrasts(b, scheme)
 			for _, width := range []int64{1200, 375, 320} {
 				b.Resize(width)
-				if got := chrome.Eval[int64](b, `document.documentElement.scrollWidth`); got > width {
+				if got := Eval[int64](b, `document.documentElement.scrollWidth`); got > width {
 					t.Errorf("%s: the page has a width of %d at %d", scheme, got, width)
 				}
 			}
@@ -385,7 +384,7 @@ func testSchemes(t *testing.T, browser context.Context) {
 }
 
 // brightness returns how bright the page is on average, from 0 to 1, on a picture of it.
-func brightness(b *chrome.Tab) float64 {
+func brightness(b *Tab) float64 {
 	b.Helper()
 	shot, err := chromedp.Run(b.Ctx, chromedp.CaptureScreenshot())
 	if err != nil {
@@ -408,10 +407,10 @@ func brightness(b *chrome.Tab) float64 {
 
 // contrasts checks the colours of text and of graphics against what they stand on, by the measure
 // and limits of WCAG 2.2 (1.4.3 and 1.4.11).
-func contrasts(b *chrome.Tab, scheme string) {
+func contrasts(b *Tab, scheme string) {
 	b.Helper()
 	colours := make(map[string][3]float64)
-	text := chrome.Eval[string](b, `JSON.stringify(Object.fromEntries([...document.styleSheets[0].cssRules].flatMap(r => r.selectorText === ":root" ? [...r.style].filter(n => n.startsWith("--")) : [])
+	text := Eval[string](b, `JSON.stringify(Object.fromEntries([...document.styleSheets[0].cssRules].flatMap(r => r.selectorText === ":root" ? [...r.style].filter(n => n.startsWith("--")) : [])
 		.map(n => [n.slice(2), getComputedStyle(document.documentElement).getPropertyValue(n).trim()])))`)
 	var hex map[string]string
 	if err := json.Unmarshal([]byte(text), &hex); err != nil || len(hex) < 15 {

@@ -1,4 +1,4 @@
-package chrome_test
+package chrome
 
 import (
 	"bytes"
@@ -20,7 +20,6 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"cfi2sframe/internal/survey"
-	"cfi2sframe/lab/chrome"
 	"cfi2sframe/lab/product"
 	"cfi2sframe/translate"
 )
@@ -111,7 +110,7 @@ func writeSurvey(t *testing.T, s *survey.Survey, links map[string]string) string
 
 // TestSurvey uses the page of a survey in Chromium.
 func TestSurvey(t *testing.T) {
-	browser := chrome.Start(t)
+	browser := Start(t)
 	t.Run("rows", func(t *testing.T) { testFilesTable(t, browser) })
 	t.Run("parts", func(t *testing.T) { testOtherTables(t, browser) })
 }
@@ -119,8 +118,8 @@ func TestSurvey(t *testing.T) {
 // testFilesTable sorts and filters the table of files.
 func testFilesTable(t *testing.T, browser context.Context) {
 	const n = 250
-	b := chrome.Open(t, browser, writeSurvey(t, surveyOf(t, n), map[string]string{"/usr/bin/a-long-name-of-a-program-1": "one.html#file-2"}))
-	if chrome.Eval[bool](b, `"evil" in window || document.images.length > 0`) {
+	b := Open(t, browser, writeSurvey(t, surveyOf(t, n), map[string]string{"/usr/bin/a-long-name-of-a-program-1": "one.html#file-2"}))
+	if Eval[bool](b, `"evil" in window || document.images.length > 0`) {
 		t.Error("markup of a name came to life")
 	}
 	type file struct{ k, lost uint64 }
@@ -145,7 +144,7 @@ func testFilesTable(t *testing.T, browser context.Context) {
 	if got := b.Rows("files")[0]; got[5] != fmt.Sprint(want[0].lost) {
 		t.Errorf("first row %q: the worst was expected, which loses %d bytes", got, want[0].lost)
 	}
-	if got := chrome.Eval[string](b, `document.querySelector("#files th[aria-sort=descending]").textContent`); got != "Lost" {
+	if got := Eval[string](b, `document.querySelector("#files th[aria-sort=descending]").textContent`); got != "Lost" {
 		t.Errorf("the table says that it is sorted by %q", got)
 	}
 	b.Search("files", "program-")
@@ -154,14 +153,14 @@ func testFilesTable(t *testing.T, browser context.Context) {
 	button := chromedp.CSS("#files th[data-column='9'] button")
 	b.Do(chromedp.Focus(button), chromedp.KeyEvent(kb.Enter))
 	check("descending", n, n-1, 0)
-	chrome.Eval[any](b, `{ const s = document.querySelector("#files select"); s.value = "drap"; s.dispatchEvent(new Event("change")); s.value }`)
+	Eval[any](b, `{ const s = document.querySelector("#files select"); s.value = "drap"; s.dispatchEvent(new Event("change")); s.value }`)
 	check("drap", 83, 247, 1)
 	b.Search("files", "program-24")
 	check("drap and 24", 3, 247, 241)
-	if got := chrome.Eval[[]string](b, `[...document.querySelectorAll("#files tbody a")].map(a => a.getAttribute("href"))`); len(got) != 0 {
+	if got := Eval[[]string](b, `[...document.querySelectorAll("#files tbody a")].map(a => a.getAttribute("href"))`); len(got) != 0 {
 		t.Errorf("links %q of files without a page", got)
 	}
-	chrome.Eval[any](b, `{ const s = document.querySelector("#files select"); s.value = ""; s.dispatchEvent(new Event("change")); s.value }`)
+	Eval[any](b, `{ const s = document.querySelector("#files select"); s.value = ""; s.dispatchEvent(new Event("change")); s.value }`)
 	b.Search("files", "STACK realignment program-1")
 	check("words", 39, 199, 1) // 1, 10 to 19 and 100 to 199, every third
 	b.Search("files", "damaged")
@@ -182,9 +181,9 @@ func testOtherTables(t *testing.T, browser context.Context) {
 		t.Fatal(err)
 	}
 	path := writeSurvey(t, s, nil)
-	b := chrome.Open(t, browser, path)
+	b := Open(t, browser, path)
 	b.Widths()
-	table := chrome.Eval[string](b, `[...document.querySelectorAll(".table")].find(t => t.querySelector("caption").textContent === "Left out in format 2: all").id`)
+	table := Eval[string](b, `[...document.querySelectorAll(".table")].find(t => t.querySelector("caption").textContent === "Left out in format 2: all").id`)
 	column := chromedp.CSS("#" + table + " th[data-column='4'] button")
 	for _, sign := range []int{1, -1} {
 		b.Do(chromedp.Click(column))
@@ -212,7 +211,7 @@ func testOtherTables(t *testing.T, browser context.Context) {
 
 // TestSurveyLink follows a link of a survey to the page of a file.
 func TestSurveyLink(t *testing.T) {
-	browser := chrome.Start(t)
+	browser := Start(t)
 	dir, name := t.TempDir(), "<b>&%41#x"
 	b, err := os.ReadFile("../../testdata/bin/amd64/rareg.so")
 	if err != nil {
@@ -229,7 +228,7 @@ func TestSurveyLink(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	tab := chrome.Open(t, browser, filepath.Join(dir, "pages/index.html"))
+	tab := Open(t, browser, filepath.Join(dir, "pages/index.html"))
 	tab.Search("files", "x")
 	tab.Do(chromedp.Click(chromedp.CSS("#files tbody a")))
 	tab.Await(`document.title.startsWith("SFrame coverage of ") && document.title.endsWith("<b>&%41#x")`)

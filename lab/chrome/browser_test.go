@@ -1,4 +1,4 @@
-// Package chrome lets tests use pages as people do, in Chromium.
+// Package chrome tests pages in Chromium.
 package chrome
 
 import (
