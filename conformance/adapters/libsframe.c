@@ -78,27 +78,29 @@ close_section (void)
   sframe_decoder_free (&ctx);
 }
 
-/* The info words of the function that a pc is in: the library gives rows without.  */
+/* The info words of the function that a pc is in: the library gives rows without. Pcs ascend mostly.  */
 static void
 function (int64_t pc, unsigned char *info, unsigned char *info2)
 {
-  uint32_t num, size;
+  static uint32_t at;
+  uint32_t num, size, count = sframe_decoder_get_num_fidx (ctx);
   uint8_t rep;
-  for (uint32_t i = 0; i < sframe_decoder_get_num_fidx (ctx); i++)
+  for (uint32_t i = 0; i < count; i++, at++)
     {
+      at %= count;
       int64_t start = 0;
       *info2 = 0;
 #if API == 3
       if (sframe_decoder_get_version (ctx) == 3)
 	{
-	  if (sframe_decoder_get_funcdesc_v3 (ctx, i, &num, &size, &start, info, info2, &rep))
+	  if (sframe_decoder_get_funcdesc_v3 (ctx, at, &num, &size, &start, info, info2, &rep))
 	    continue;
 	}
       else
 #endif
 	{
 	  int32_t start32;
-	  if (sframe_decoder_get_funcdesc_v2 (ctx, i, &num, &size, &start32, info, &rep))
+	  if (sframe_decoder_get_funcdesc_v2 (ctx, at, &num, &size, &start32, info, &rep))
 	    continue;
 	  start = start32;
 	}
@@ -106,7 +108,7 @@ function (int64_t pc, unsigned char *info, unsigned char *info2)
       if (sframe_decoder_get_flags (ctx) & 4)
 	{
 	  int err = 0;
-	  start += sframe_decoder_get_offsetof_fde_start_addr (ctx, i, &err);
+	  start += sframe_decoder_get_offsetof_fde_start_addr (ctx, at, &err);
 	}
 #endif
       if (pc >= start && pc - start < size)

@@ -2,7 +2,7 @@
    JSON on standard output.
 
    An adapter defines hello, which is its first line, and answer, which is called for each question. The section's bytes
-   end where memory ends: what reads behind them ends by a signal. Each question is answered by a process of its own, so that
+   end where memory ends: a read after them ends by a signal. Each question is answered by a process of its own, so that
    one that ends costs no more than that.  */
 
 #ifndef PROTOCOL_H
@@ -134,7 +134,7 @@ static void
 reply (char *line)
 {
   static unsigned char *area;
-  static const size_t room = 1 << 20;
+  static const size_t room = 64 << 20;
   if (!area)
     {
       area = mmap (NULL, room + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -148,7 +148,7 @@ reply (char *line)
   char *hex = value (line, "section") + 1;
   q.size = strcspn (hex, "\"") / 2;
   if (q.size > room)
-    fail ("a section of more than 1 MiB");
+    fail ("a section of more than 64 MiB");
   unsigned char *bytes = area + room - q.size;
   for (size_t i = 0; i < q.size; i++)
     {
@@ -217,7 +217,7 @@ main (void)
 	{
 	  char *text = NULL;
 	  size_t length = 0;
-	  alarm (5);
+	  alarm (15);
 	  out = open_memstream (&text, &length);
 	  reply (line);
 	  fclose (out);

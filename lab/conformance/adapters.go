@@ -13,8 +13,8 @@ import (
 // readerNames are those of all readers, in the order of tables.
 var readerNames = []string{"own", "libsframe-2.44", "libsframe-2.47", "glibc", "llvm-readobj", "walker"}
 
-// startReader starts a reader by its name. The top is that of the repository; what is compiled goes to a directory.
-func startReader(name, top, dir string) (*Reader, error) {
+// StartReader starts a reader by its name. The top is that of the repository; what is compiled goes to a directory.
+func StartReader(name, top, dir string) (*Reader, error) {
 	sources := filepath.Join(top, "conformance/adapters")
 	switch name {
 	case "own":

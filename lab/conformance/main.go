@@ -59,7 +59,7 @@ func split(words []string) (commands [][]string) {
 // start returns the reader of a command.
 func start(words []string, dir string) (*Reader, error) {
 	if len(words) == 1 && slices.Contains(readerNames, words[0]) {
-		return startReader(words[0], ".", dir)
+		return StartReader(words[0], ".", dir)
 	}
 	return startAdapter(words[0], words[1:]...)
 }

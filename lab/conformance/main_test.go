@@ -58,7 +58,7 @@ func TestOwn(t *testing.T) {
 			t.Errorf("%s is a known error of our own reader", k.ID)
 		}
 	}
-	r, err := startReader("own", top, t.TempDir())
+	r, err := StartReader("own", top, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestReaders(t *testing.T) {
 	t.Run("each", func(t *testing.T) {
 		for i, name := range readerNames {
 			dir := t.TempDir()
-			r, err := startReader(name, top, dir)
+			r, err := StartReader(name, top, dir)
 			if err != nil {
 				peer.Missing(t, err.Error())
 			}

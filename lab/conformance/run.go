@@ -132,7 +132,7 @@ func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error)
 		case reply.Ended != "":
 			what = "ended by a signal: " + reply.Ended
 		case claimed:
-			what = judge(v, q, &reply, r.Hello.Cannot)
+			what = Judge(v, q, &reply, r.Hello.Cannot)
 		default:
 			what = unclaimed(v, q, &reply, r.Hello.Cannot)
 		}
@@ -157,8 +157,8 @@ func askAll(r *Reader, vectors []vector.Vector, known []Known) ([]Result, error)
 	return out, nil
 }
 
-// judge returns what is wrong with a reply, or "".
-func judge(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []string) string {
+// Judge returns what is wrong with a reply, or "".
+func Judge(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []string) string {
 	if r.Refused != "" {
 		if v.Refuse != nil {
 			return ""
@@ -185,7 +185,7 @@ func judge(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []strin
 	return ""
 }
 
-// unclaimed is judge for a vector that the reader does not claim to read: it has to refuse it, or to read it right.
+// unclaimed is Judge for a vector that the reader does not claim to read: it has to refuse it, or to read it right.
 func unclaimed(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []string) string {
 	if r.Refused != "" {
 		return ""
@@ -193,7 +193,7 @@ func unclaimed(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []s
 	if !slices.ContainsFunc(r.Answers, func(a *vector.Row) bool { return a != nil }) {
 		return "" // no row is given
 	}
-	return judge(v, q, r, cannot)
+	return Judge(v, q, r, cannot)
 }
 
 // without returns an answer without what the reader has no words for.

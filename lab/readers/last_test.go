@@ -2,20 +2,22 @@ package readers
 
 import (
 	"debug/elf"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/lab/conformance"
+	"cfi2sframe/lab/conformance/generate"
+	"cfi2sframe/lab/conformance/vector"
 )
 
-// lastCall returns the address of the last instruction of a function, which has to be a call as objdump prints it, and
-// that after it, to which the call would return.
+// lastCall returns the address of the last instruction of a function, which has to be a call, and the return address.
 func lastCall(t *testing.T, objdump, path, name string) (call, ret uint64) {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -43,7 +45,7 @@ func lastCall(t *testing.T, objdump, path, name string) (call, ret uint64) {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	m := regexp.MustCompile(`^ *([0-9a-f]+):\s+(call|bl|brasl)\s`).FindStringSubmatch(lines[len(lines)-1])
 	if m == nil {
-		t.Fatalf("%s ends with %q; a call was expected", name, lines[len(lines)-1])
+		t.Fatalf("%s ends with %q, want a call", name, lines[len(lines)-1])
 	}
 	if call, err = strconv.ParseUint(m[1], 16, 64); err != nil {
 		t.Fatal(err)
@@ -54,6 +56,11 @@ func lastCall(t *testing.T, objdump, path, name string) (call, ret uint64) {
 // TestLastCall looks up return addresses, as they are, of calls that do not return and end their functions. Padding
 // after the function has the row of the call.
 func TestLastCall(t *testing.T) {
+	libs := libraries(t)
+	own, err := conformance.StartReader("own", top, "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	const flags = "-O2 -fstack-protector-all -fasynchronous-unwind-tables -shared -fPIC"
 	for _, tt := range []struct{ compiler, flags, binutils, functions string }{
 		{"gcc", flags + " -x c last.h", "", "last_abort last_stack_chk_fail"},
@@ -89,47 +96,33 @@ func TestLastCall(t *testing.T) {
 				}
 				for _, f := range formats {
 					for _, f.opt.NoPadding = range []bool{false, true} {
-						s, err := convertFile(path, dir, f.opt)
+						v, err := generate.FromFile(path, f.vectors, f.opt)
 						if err != nil {
 							t.Fatal(err)
 						}
-						t.Run(fmt.Sprintf("%s, %s, NoPadding %t", name, f.name, f.opt.NoPadding), func(t *testing.T) {
-							testLastCall(t, s, call, ret)
-							if f.takes(s.section.ABI) {
-								testLastCallLibsframe(t, s, f.lib, call, ret)
+						answers := []conformance.Reader{*own}
+						if slices.Contains(strings.Fields(f.abis), v.ABI) {
+							answers = append(answers, *libs[f.library])
+						}
+						for _, r := range answers {
+							pcs := []vector.Hex{vector.Hex(call), vector.Hex(ret)}
+							q := vector.Question{ABI: v.ABI, Address: v.Address, PCs: pcs, Section: v.Section}
+							reply, err := r.Ask(&q)
+							if err != nil || len(reply.Answers) != 2 || reply.Answers[0] == nil {
+								t.Fatalf("%s, %s: error %v, %+v", name, f.name, err, reply)
 							}
-						})
+							row, after := reply.Answers[0], reply.Answers[1]
+							if f.opt.NoPadding {
+								row = nil
+							}
+							if !vector.Same(row, after) {
+								t.Errorf("%s, %s, NoPadding %t, %s: at the return address %#x %v, want %v",
+									name, f.name, f.opt.NoPadding, r.Hello.Reader, ret, after, row)
+							}
+						}
 					}
 				}
 			}
 		})
-	}
-}
-
-// testLastCall asks package sframe.
-func testLastCall(t *testing.T, s *subject, call, ret uint64) {
-	want, ok, err := s.section.Lookup(call)
-	if err != nil || !ok {
-		t.Fatalf("no row at the call (%#x), error %v", call, err)
-	}
-	got, ok, err := s.section.Lookup(ret)
-	if err != nil || ok == s.opt.NoPadding || ok && got.Row != want.Row {
-		t.Errorf("at the return address %#x: row %t, %+v, error %v; at the call %+v", ret, ok, got.Row, err, want.Row)
-	}
-}
-
-// testLastCallLibsframe asks sframe_find_fre.
-func testLastCallLibsframe(t *testing.T, s *subject, lib string, call, ret uint64) {
-	var at [2]answer
-	offsets := []int64{int64(call - s.addr), int64(ret - s.addr)}
-	_, err := find(librariesForTest(t), lib).ask(s.bytes, offsets, func(i int, a *answer) error {
-		at[i] = *a
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if at[0].Flags&found == 0 || (at[1].Flags&found == 0) != s.opt.NoPadding || !s.opt.NoPadding && at[0] != at[1] {
-		t.Errorf("libsframe %s at the call: %+v; at the return address %#x: %+v", lib, at[0], ret, at[1])
 	}
 }

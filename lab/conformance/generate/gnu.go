@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/suite"
 	"cfi2sframe/lab/conformance/vector"
 )
@@ -46,25 +48,25 @@ func assemble(top string) ([]byte, error) {
 			if err := suite.Script(w.suite, dir, script); err != nil {
 				return nil, err
 			}
-			f, err := elf.Open(filepath.Join(dir, "out"))
+			f, err := linked.Open(filepath.Join(dir, "out"))
 			if err != nil {
 				return nil, err
 			}
-			l := Linked{Writer: w.version, Source: source, ABI: w.abi, Machine: f.Machine, Stubs: stubs(f)}
-			for section, to := range map[string]struct {
-				addr *vector.Hex
-				data *vector.Bytes
-			}{".sframe": {&l.Address, &l.Section}, ".eh_frame": {&l.EHAddr, &l.EHFrame}} {
-				s := f.Section(section)
-				if s == nil {
-					return nil, fmt.Errorf("%s: as and ld %s have made no %s", source, w.version, section)
+			sections := make(map[string]*elffile.Section)
+			data := make(map[string][]byte)
+			for _, name := range []string{".sframe", ".eh_frame"} {
+				if sections[name] = f.Section(name); sections[name] == nil {
+					return nil, fmt.Errorf("%s: as and ld %s have made no %s", source, w.version, name)
 				}
-				*to.addr = vector.Hex(s.Addr)
-				if *to.data, err = s.Data(); err != nil {
+				if data[name], err = f.ReadSection(sections[name]); err != nil {
 					return nil, err
 				}
 			}
-			f.Close()
+			l := Linked{
+				Writer: w.version, Source: source, ABI: w.abi, Machine: elf.Machine(f.Machine), Stubs: stubs(f),
+				Address: vector.Hex(sections[".sframe"].Addr), Section: data[".sframe"],
+				EHAddr: vector.Hex(sections[".eh_frame"].Addr), EHFrame: data[".eh_frame"],
+			}
 			all = append(all, l)
 		}
 	}

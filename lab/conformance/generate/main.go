@@ -56,7 +56,7 @@ func run(top, dir string) error {
 	for name, vectors := range made {
 		add(name, "Sections that cfi2sframe makes, of format "+strings.TrimPrefix(name, "program-v"), vectors)
 	}
-	gnus, mistakes, err := linked(top)
+	gnus, mistakes, err := gnuVectors(top)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/testkit/readback"
 	"cfi2sframe/lab/conformance"
 	"cfi2sframe/lab/conformance/vector"
@@ -45,21 +46,20 @@ var fixtures = []struct {
 	{form{"3", s390x}, "offsets plt prologue stackclash"},
 }
 
-// padding is how many bytes of it follow functions of testdata/bin/amd64/padding, as nm and objdump print them. What
+// fixturePadding is how many bytes of padding follow functions of testdata/bin/amd64/padding, as nm and objdump print them. What
 // follows others may be code.
-var padding = map[string]uint64{
+var fixturePadding = map[string]uint64{
 	"same": 15, "back": 13, "call": 10, "jump": 12, "method": 10, "zeros": 10, "int3": 10, "most": 63, "last": 10,
 }
 
 // pads returns the padding by where it begins.
-func pads(f *elf.File) (map[uint64]uint64, error) {
-	symbols, err := f.Symbols()
+func pads(f *elffile.File) (map[uint64]uint64, error) {
 	out := make(map[uint64]uint64)
-	for _, s := range symbols {
-		if size := padding[s.Name]; size > 0 {
+	err := f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
+		if size := fixturePadding[f.SymbolName(table, s.Name)]; size > 0 {
 			out[s.Value+s.Size] = size
 		}
-	}
+	})
 	return out, err
 }
 
@@ -69,39 +69,18 @@ func programs(top string) (map[string][]vector.Vector, error) {
 	for _, x := range fixtures {
 		for _, name := range strings.Fields(x.names) {
 			path := filepath.Join("testdata/bin", x.name, name)
-			b, err := os.ReadFile(filepath.Join(top, path))
-			if err != nil {
-				return nil, err
-			}
 			opt := convert.Options{
-				Version: sframe.Version(x.version()), PCRel: x.format == "2e1" && x.name != "s390x", Outermost: x.format == "2e2",
-				NoPadding: name != "padding",
+				Version: sframe.Version(x.version()), PCRel: x.format == "2e1" && x.name != "s390x",
+				Outermost: x.format == "2e2", NoPadding: name != "padding",
 			}
-			var result bytes.Buffer
-			if _, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &result, opt); err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
-			}
-			f, err := elf.NewFile(bytes.NewReader(result.Bytes()))
+			f, err := converted(filepath.Join(top, path), opt)
 			if err != nil {
 				return nil, err
 			}
-			sec, frames, source := f.Section(".sframe"), f.Section(".eh_frame"), cfi.EHFrame
-			if frames.Size == 0 {
-				frames, source = f.Section(".debug_frame"), cfi.DebugFrame
-			}
-			data, err := sec.Data()
+			about := "what cfi2sframe makes of a program, and what its call frame information says"
+			v, err := x.vector("programs", "program-"+strings.TrimSuffix(name, ".so"), about, path, f)
 			if err != nil {
 				return nil, err
-			}
-			eh, err := frames.Data()
-			if err != nil {
-				return nil, err
-			}
-			v := vector.Vector{
-				Name: x.String() + "/program-" + strings.TrimSuffix(name,
-					".so"), Feature: "programs", Format: x.format, ABI: x.name,
-				About: "what cfi2sframe makes of a program, and what its call frame information says", Source: path,
-				Address: vector.Hex(sec.Addr), Section: data,
 			}
 			var padded map[uint64]uint64
 			if name == "padding" {
@@ -111,17 +90,42 @@ func programs(top string) (map[string][]vector.Vector, error) {
 					return nil, err
 				}
 			}
-			section := cfi.Section{Source: source, Data: eh, Addr: frames.Addr}
-			if v.Expect, err = x.fromCFI(f.Machine, section, stubs(f), padded); err != nil {
+			if v.Expect, err = x.fromCFI(f, padded); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
 			if len(v.Expect) == 0 {
 				return nil, fmt.Errorf("%s: its call frame information says nothing", path)
 			}
-			out["program-v"+x.format] = append(out["program-v"+x.format], v)
+			out["program-v"+x.format] = append(out["program-v"+x.format], *v)
 		}
 	}
 	return out, nil
+}
+
+// converted returns the result of converting a file.
+func converted(path string, opt convert.Options) (*elffile.File, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var result bytes.Buffer
+	if _, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &result, opt); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return elffile.New(bytes.NewReader(result.Bytes()), int64(result.Len()))
+}
+
+// vector returns a vector of the section of a file, without answers.
+func (f form) vector(feature, name, about, source string, from *elffile.File) (*vector.Vector, error) {
+	s := from.Section(sframe.SectionName)
+	if s == nil {
+		return nil, fmt.Errorf("%s: no %s", source, sframe.SectionName)
+	}
+	data, err := from.ReadSection(s)
+	return &vector.Vector{
+		Name: f.String() + "/" + name, Feature: feature, Format: f.format, ABI: f.name,
+		About: about, Source: source, Address: vector.Hex(s.Addr), Section: data,
+	}, err
 }
 
 // A span is a range of addresses.
@@ -131,22 +135,27 @@ type span struct {
 }
 
 // stubs returns the sections of PLT stubs: SFrame describes more of them than CFI.
-func stubs(f *elf.File) (out []span) {
+func stubs(f *elffile.File) (out []span) {
 	for _, s := range f.Sections {
-		if strings.Contains(s.Name, "plt") && s.Flags&elf.SHF_EXECINSTR != 0 {
+		if strings.Contains(s.Name, "plt") && elf.SectionFlag(s.Flags)&elf.SHF_EXECINSTR != 0 {
 			out = append(out, span{vector.Hex(s.Addr), vector.Hex(s.Addr + s.Size)})
 		}
 	}
 	return out
 }
 
-// fromCFI returns the answers for every pc by CFI, as far as the form can have them. Padding has the row before it.
-func (f form) fromCFI(m elf.Machine, s cfi.Section, plts []span, padded map[uint64]uint64) (vector.Expects, error) {
-	table, err := cfi.Parse(m, f.order, s)
+// fromCFI is answers for a file.
+func (f form) fromCFI(file *elffile.File, padded map[uint64]uint64) (vector.Expects, error) {
+	table, err := cfi.Load(file, cfi.Auto, nil)
 	if err != nil {
 		return nil, err
 	}
-	known, err := readback.New(m, f.order, nil)
+	return f.answers(table, stubs(file), padded)
+}
+
+// answers returns the answers for every pc by CFI, as far as the form can have them. Padding has the row before it.
+func (f form) answers(table *cfi.Table, plts []span, padded map[uint64]uint64) (vector.Expects, error) {
+	known, err := readback.New(table.Machine, f.order, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -368,9 +377,9 @@ type Mistake struct {
 // linkedFile has the sections of GNU as and ld.
 const linkedFile = "lab/conformance/generate/testdata/gnu.json"
 
-// linked returns the vectors of sections of GNU as and ld. Where they contradict the CFI, nothing is expected of
+// gnuVectors returns the vectors of sections of GNU as and ld. Where they contradict the CFI, nothing is expected of
 // readers: these are mistakes of the writer.
-func linked(top string) (vectors []vector.Vector, mistakes []Mistake, err error) {
+func gnuVectors(top string) (vectors []vector.Vector, mistakes []Mistake, err error) {
 	b, err := os.ReadFile(filepath.Join(top, linkedFile))
 	if err != nil {
 		return nil, nil, err
@@ -389,8 +398,13 @@ func linked(top string) (vectors []vector.Vector, mistakes []Mistake, err error)
 			Source:  l.Source,
 			Address: l.Address, Section: l.Section,
 		}
-		frames := cfi.Section{Source: cfi.EHFrame, Data: l.EHFrame, Addr: uint64(l.EHAddr)}
-		expect, err := f.fromCFI(l.Machine, frames, l.Stubs, nil)
+		table, err := cfi.Parse(l.Machine, f.order, cfi.Section{
+			Source: cfi.EHFrame, Data: l.EHFrame, Addr: uint64(l.EHAddr),
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		expect, err := f.answers(table, l.Stubs, nil)
 		if err != nil {
 			return nil, nil, err
 		}
