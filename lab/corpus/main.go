@@ -3,6 +3,7 @@
 package corpus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,13 +27,11 @@ import (
 // Command returns the subcommand.
 func Command() *kit.Command {
 	c := kit.New("corpus", "DIR...", 1, math.MaxInt)
-	list := c.Bool("list", false, "list the files that were refused")
-	jobs := c.Int("jobs", 2, "files converted at a time")
 	format := c.Int("format", int(sframe.V2), "SFrame version")
 	start := c.Bool("start", false, "start the originals and the results, and compare")
-	root := c.String("root", "/", "the files belong to the system in `FOLDER`; each DIR is a path inside it")
+	root := c.String("root", "/", "the files belong to the system in `DIR`; each argument is a path inside it")
 	c.Run = func(dirs []string) error {
-		return run(*root, dirs, *start, *jobs, *list, convert.Options{Version: sframe.Version(*format)})
+		return run(*root, dirs, *start, convert.Options{Version: sframe.Version(*format)})
 	}
 	return c
 }
@@ -41,12 +40,11 @@ func Command() *kit.Command {
 type totals struct {
 	mu               sync.Mutex
 	converted, wrong int
-	refused          map[string][]string // by reason
-	starter          *starter            // or nil
+	refused          map[string]int // by reason
+	starter          *starter       // or nil
 }
 
-func run(root string, dirs []string, start bool, jobs int, list bool, opt convert.Options) error {
-	t := &totals{refused: make(map[string][]string)}
+func run(root string, dirs []string, start bool, opt convert.Options) error {
 	root, err := filepath.EvalSymlinks(root)
 	if err != nil {
 		return err
@@ -54,39 +52,46 @@ func run(root string, dirs []string, start bool, jobs int, list bool, opt conver
 	for i, dir := range dirs {
 		if root != "/" {
 			dir = filepath.Join(root, dir)
-		} else if dir, err = filepath.Abs(dir); err != nil {
-			return err
 		}
 		if dirs[i], err = filepath.EvalSymlinks(dir); err != nil {
 			return err
-		}
-		if !strings.HasPrefix(dirs[i]+"/", strings.TrimSuffix(root, "/")+"/") {
-			return fmt.Errorf("%s is not below %s", dirs[i], root)
 		}
 	}
 	found, err := kit.ELFFiles(dirs...)
 	if err != nil {
 		return err
 	}
+	t := &totals{refused: make(map[string]int)}
 	temp := os.TempDir()
 	if start {
 		if t.starter, err = newStarter(root); err != nil {
 			return err
 		}
 		defer t.starter.close()
-		temp = t.starter.places.dir
+		temp = t.starter.dir
 	}
-	err = kit.Each(jobs, found, func(_ int, path string) error {
+	err = kit.Each(2, found, func(_ int, path string) error {
 		dir, err := os.MkdirTemp(temp, "file-")
 		if err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir)
+		if path, err = filepath.Abs(path); err != nil {
+			return err
+		}
 		t.file(path, dir, opt)
 		return nil
 	})
-	t.print(list)
-	if err == nil && t.wrong > 0 || start && t.starter.differ > 0 {
+	refused := 0
+	for _, n := range t.refused {
+		refused += n
+	}
+	fmt.Printf("%d files: %d converted, %d refused, %d wrong\n", len(found), t.converted, refused, t.wrong)
+	printCounts(t.refused)
+	if start {
+		t.starter.print()
+	}
+	if err == nil && (t.wrong > 0 || start && t.starter.differ > 0) {
 		err = kit.ErrFound
 	}
 	return err
@@ -110,8 +115,7 @@ func (t *totals) file(path, dir string, opt convert.Options) {
 	defer t.mu.Unlock()
 	switch {
 	case refused:
-		reason := generalize(err.Error())
-		t.refused[reason] = append(t.refused[reason], path)
+		t.refused[generalize(err.Error())]++
 	case err != nil:
 		t.wrong++
 		fmt.Printf("WRONG %s: %v\n", path, err)
@@ -136,25 +140,14 @@ func same(before, after string) error {
 var numbers = regexp.MustCompile(`0x[0-9a-f]+|[0-9]+`)
 
 // generalize makes one reason of messages that differ in numbers only.
-func generalize(s string) string { return numbers.ReplaceAllString(s, "N") }
+func generalize(s string) string {
+	return numbers.ReplaceAllString(s[strings.LastIndex(strings.TrimSpace(s), "\n")+1:], "N")
+}
 
-func (t *totals) print(list bool) {
-	counts := make(map[string]int)
-	refused := 0
-	for reason, list := range t.refused {
-		counts[reason] = len(list)
-		refused += len(list)
-	}
-	fmt.Printf("%d files: %d converted, %d refused, %d wrong\n", t.converted+refused+t.wrong, t.converted, refused, t.wrong)
-	printCounts(counts)
-	if list {
-		for _, reason := range slices.Sorted(maps.Keys(t.refused)) {
-			for _, file := range slices.Sorted(slices.Values(t.refused[reason])) {
-				fmt.Printf("refused %s: %s\n", file, reason)
-			}
-		}
-	}
-	if t.starter != nil {
-		t.starter.print()
+func printCounts(counts map[string]int) {
+	for _, k := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	}) {
+		fmt.Printf("  %6d: %s\n", counts[k], k)
 	}
 }

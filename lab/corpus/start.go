@@ -1,106 +1,266 @@
 package corpus
 
 import (
+	"bytes"
 	"cmp"
+	"context"
 	"debug/elf"
+	"embed"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
+
+// timeout is how long one start may take. Loaders under an emulator on a busy machine take some seconds.
+const timeout = 60 * time.Second
+
+//go:embed c
+var sources embed.FS
+
+// A system runs files of one machine.
+type system struct {
+	name     string   // as printed
+	root     string   // what it sees as /
+	emulator []string // before the file, or nil
+	helpers  string   // directory inside the root with preload.so and load
+}
 
 // A way is how a file is started.
 type way string
 
 const (
-	// program: its loader has to come to the constructors, of which the first, that of
-	// a preloaded library, ends the process. Nothing of the program itself runs.
+	// program: the loader comes to the constructor of a preloaded library, the first of all, which ends the process. No
+	// code of the program itself runs.
 	program way = "program"
-	// static: executables without a loader make the same system calls; see trace.
-	static way = "static program"
 	// library: dlopen.
 	library way = "library"
-	// interpreter: ld.so, which is given a program to load.
+	// interpreter: ld.so, as a command, loads a program.
 	interpreter way = "interpreter"
 )
 
-// An outcome is what became of one start.
+// An outcome is the result of one start.
 type outcome struct {
-	mark string // what shows that it started, or ""
+	mark string // the sign that it started, or ""
 	why  string // otherwise, why it did not
 }
 
-func (o outcome) String() string {
-	if o.mark != "" {
-		return o.mark
+// start starts a file, which lies inside the root.
+func (s *system) start(w way, path string, libraryDirs []string) outcome {
+	dir, inside, load := filepath.Dir(path), within(s.root, path), filepath.Join(s.helpers, "load")
+	env := []string{"LD_BIND_NOW=1", "LD_LIBRARY_PATH=" + strings.Join(libraryDirs, ":")}
+	switch w {
+	case program:
+		return s.run(dir, append(env, "LD_PRELOAD="+filepath.Join(s.helpers, "preload.so")), inside)
+	case interpreter:
+		return s.run(dir, nil, inside, load)
+	default:
+		return s.run(dir, env, load, inside)
 	}
-	return "not started: " + o.why
 }
 
-// starter starts originals and results, and counts. Nothing is run in the place where
-// it was found: copies without special modes or capabilities are.
+// run runs a command with the given environment, and looks for the mark. Constructors of libraries do run: they cannot
+// write to files, and what they start is killed with them.
+func (s *system) run(dir string, env []string, args ...string) outcome {
+	argv := []string{"/usr/bin/prlimit", "--core=0", "--fsize=0", "--cpu=60", "/usr/bin/env", "-i"}
+	if s.emulator == nil {
+		argv = append(argv, env...)
+	} else {
+		argv = append(argv, s.emulator...)
+		for _, e := range env {
+			argv = append(argv, "-E", e) // not for the emulator itself
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], append(argv[1:], args...)...)
+	cmd.Dir = within(s.root, dir)
+	cmd.Env = []string{}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if s.root != "/" {
+		cmd.SysProcAttr.Chroot = s.root
+	}
+	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel = kill
+	cmd.WaitDelay = time.Second // for processes that left the group
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if cmd.Process != nil {
+		kill()
+	}
+	if ctx.Err() != nil {
+		return outcome{why: "timeout"}
+	}
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
+		for line := range strings.Lines(out.String()) {
+			if mark, ok := strings.CutPrefix(line, "cfi2sframe: "); ok {
+				return outcome{mark: strings.TrimSpace(mark)}
+			}
+		}
+		err = errors.New("exit status 0")
+	}
+	said := out.Bytes()
+	return outcome{why: fmt.Sprintf("%v, %.120q", err, generalize(string(said[max(0, len(said)-2000):])))}
+}
+
+// within returns a path as a process in a root sees it.
+func within(root, path string) string {
+	return filepath.Join("/", strings.TrimPrefix(path, strings.TrimSuffix(root, "/")))
+}
+
+// A starter starts originals and results, and counts. It runs copies, which have no special modes or capabilities.
 type starter struct {
-	places *places
+	root    string // an absolute path without symbolic links
+	dir     string // temporary directory inside it
+	systems map[elf.Machine][]*system
+	notes   []string // systems that do not run
+
 	mu     sync.Mutex
 	counts map[string]*count // by system and way
 	skips  map[string]int    // by reason
 	differ int
 }
 
-type count struct {
-	before, after, differ int
-	failed                map[string]int // not started before, by reason
-}
+type count struct{ before, after, differ int }
+
+// machines are the names of machines in compilers and emulators.
+var machines = map[elf.Machine]string{elf.EM_X86_64: "x86_64", elf.EM_AARCH64: "aarch64", elf.EM_S390: "s390x"}
+
+const native = elf.EM_X86_64
 
 func newStarter(root string) (*starter, error) {
-	p, err := newPlaces(root)
+	temp := os.TempDir()
+	if root != "/" {
+		temp = filepath.Join(root, "tmp")
+	}
+	dir, err := os.MkdirTemp(temp, "corpus-")
 	if err != nil {
 		return nil, err
 	}
-	return &starter{places: p, counts: make(map[string]*count), skips: make(map[string]int)}, nil
+	s := &starter{
+		root: root, dir: dir,
+		systems: make(map[elf.Machine][]*system), counts: make(map[string]*count), skips: make(map[string]int),
+	}
+	for m, name := range machines {
+		s.systems[m] = s.prepare(m, name)
+	}
+	// Programs may run with another user's rights.
+	return s, os.Chmod(dir, 0o755)
 }
 
-func (s *starter) close() { s.places.close() }
+func (s *starter) close() { os.RemoveAll(s.dir) }
 
-// check starts the file and what became of it in all ways that there are, in a
-// scratch folder inside the root.
-func (s *starter) check(original, result, scratch string) error {
-	k, err := kindOf(original)
-	if err != nil {
-		s.skip(err.Error())
+// prepare returns the systems that run files of a machine.
+func (s *starter) prepare(m elf.Machine, name string) (systems []*system) {
+	helpers := filepath.Join(s.dir, name)
+	if err := s.compile(m, name, helpers); err != nil {
+		s.notes = append(s.notes, err.Error())
 		return nil
 	}
-	if len(k.ways) == 0 {
-		s.skip(k.none)
+	for _, e := range s.emulators(m, name) {
+		e.root, e.helpers = s.root, within(s.root, helpers)
+		if o := e.run(s.dir, nil, filepath.Join(e.helpers, "load")); o.mark == "" {
+			s.notes = append(s.notes, fmt.Sprintf("%s does not run: %s", e.name, o.why))
+			continue
+		}
+		systems = append(systems, e)
+	}
+	return systems
+}
+
+// emulators returns systems with qemu-user. qemu before version 9 can pretend that pages are larger; a static one of the
+// host runs inside any root.
+func (s *starter) emulators(m elf.Machine, name string) []*system {
+	if m == native {
+		return []*system{{name: name}}
+	}
+	libraries := "/usr/" + name + "-linux-gnu"
+	list := []*system{{name: name, emulator: []string{"/usr/bin/qemu-" + name, "-L", libraries}}}
+	if m != elf.EM_AARCH64 {
+		return list // aarch64 alone has pages of several sizes
+	}
+	copied := filepath.Join(s.dir, "qemu-aarch64-static")
+	found, err := exec.LookPath("qemu-aarch64-static")
+	if err == nil {
+		err = copyFile(found, copied)
+	}
+	if err != nil {
+		s.notes = append(s.notes, "64 KiB pages: "+err.Error())
+		return list
+	}
+	large := []string{within(s.root, copied), "-p", "65536", "-L", libraries}
+	return append(list, &system{name: name + ", 64 KiB pages", emulator: large})
+}
+
+// compile makes preload.so and load.
+func (s *starter) compile(m elf.Machine, name, dir string) error {
+	if err := os.CopyFS(dir, sources); err != nil {
+		return err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	cc, root := "cc", "/"
+	if m != native {
+		root = s.root
+		found, _ := filepath.Glob(filepath.Join(root, "usr/bin", name+"-linux-gnu-gcc-[0-9]*"))
+		if len(found) == 0 {
+			return fmt.Errorf("no compiler for %s", name)
+		}
+		cc = within(root, found[0])
+	}
+	for _, args := range []string{
+		"-O1 -shared -fPIC -nostdlib -fno-stack-protector -Wl,-z,initfirst -o preload.so c/preload.c",
+		"-O1 -o load c/load.c -ldl",
+	} {
+		cmd := exec.Command(cc, strings.Fields(args)...)
+		cmd.Dir = within(root, dir)
+		if root != "/" {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+			cmd.Env = []string{"PATH=/usr/bin:/bin"}
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s for %s: %w: %.300q", cc, name, err, out)
+		}
+	}
+	return nil
+}
+
+// check starts a file and its result in all ways, in a temporary directory inside the root.
+func (s *starter) check(original, result, temp string) error {
+	f, err := elf.Open(original)
+	if err != nil {
+		s.skip("debug/elf cannot read it: " + generalize(err.Error()))
 		return nil
 	}
-	systems, err := s.places.systems(k.machine)
-	if err != nil {
-		s.skip(err.Error())
+	defer f.Close()
+	ways := waysOf(f, filepath.Base(original))
+	if len(ways) == 0 {
+		s.skip("a static program, or an object")
+		return nil
+	}
+	if len(s.systems[f.Machine]) == 0 {
+		s.skip(fmt.Sprintf("no system runs files for %v", f.Machine))
 		return nil
 	}
 	name := filepath.Base(original)
-	before, after := filepath.Join(scratch, "before", name), filepath.Join(scratch, "after", name)
-	if err := copyFile(original, before); err != nil {
+	before, after := filepath.Join(temp, "before", name), filepath.Join(temp, "after", name)
+	if err := cmp.Or(copyFile(original, before), copyFile(result, after)); err != nil {
 		return err
 	}
-	if err := copyFile(result, after); err != nil {
-		return err
-	}
-	dirs := k.libraryDirs(s.places.inside(filepath.Dir(original)))
-	for _, sys := range systems {
-		for _, w := range k.ways {
-			if w == static && sys.emulator != nil {
-				s.skip("static program for " + sys.name)
-				continue
-			}
-			b, a := sys.start(w, before, dirs), sys.start(w, after, dirs)
-			s.count(original, sys.name+" "+string(w), b, a)
+	dirs := libraryDirs(f, within(s.root, filepath.Dir(original)))
+	for _, sys := range s.systems[f.Machine] {
+		for _, w := range ways {
+			s.count(original, sys.name+" "+string(w), sys.start(w, before, dirs), sys.start(w, after, dirs))
 		}
 	}
 	return nil
@@ -117,108 +277,64 @@ func (s *starter) count(file, what string, before, after outcome) {
 	defer s.mu.Unlock()
 	c := s.counts[what]
 	if c == nil {
-		c = &count{failed: make(map[string]int)}
+		c = new(count)
 		s.counts[what] = c
-	}
-	if before.mark == "" {
-		c.failed[before.why]++
-	} else {
-		c.before++
 	}
 	if after.mark != "" {
 		c.after++
 	}
-	if before.mark != "" && before.mark != after.mark {
+	if before.mark == "" {
+		s.skips[what+": "+before.why]++
+		return
+	}
+	c.before++
+	if before.mark != after.mark {
 		c.differ++
 		s.differ++
-		fmt.Printf("WRONG %s: as a %s: original %.400q, converted %.400q\n", file, what, before, after)
+		fmt.Printf("WRONG %s: as a %s: original %q, converted %q %s\n", file, what, before.mark, after.mark, after.why)
 	}
 }
 
 func (s *starter) print() {
 	for _, what := range slices.Sorted(maps.Keys(s.counts)) {
 		c := s.counts[what]
-		failed := 0
-		for _, n := range c.failed {
-			failed += n
-		}
-		fmt.Printf("started as %s: %d before, %d after, %d differences; %d did not start before\n", what, c.before, c.after, c.differ, failed)
-		printCounts(c.failed)
+		fmt.Printf("started as %s: %d before, %d after, %d differences\n", what, c.before, c.after, c.differ)
 	}
-	n := 0
-	for _, k := range s.skips {
-		n += k
-	}
-	fmt.Printf("not tried to start: %d\n", n)
+	fmt.Println("not started:")
 	printCounts(s.skips)
-	for _, note := range s.places.notes {
+	for _, note := range s.notes {
 		fmt.Println("note:", note)
 	}
 }
 
-func printCounts(counts map[string]int) {
-	keys := slices.Sorted(maps.Keys(counts))
-	slices.SortStableFunc(keys, func(a, b string) int { return cmp.Compare(counts[b], counts[a]) })
-	for _, k := range keys {
-		fmt.Printf("  %6d: %s\n", counts[k], k)
-	}
-}
-
-// kind is what the headers of a file say about starting it.
-type kind struct {
-	machine elf.Machine
-	ways    []way
-	none    string   // why there is no way
-	paths   []string // where it looks for libraries itself
-}
-
-func kindOf(path string) (*kind, error) {
-	f, err := elf.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("debug/elf cannot read it: %s", generalize(err.Error()))
-	}
-	defer f.Close()
-	k := &kind{machine: f.Machine}
-	if f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN {
-		k.none = fmt.Sprint(f.Type)
-		return k, nil
-	}
-	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
-		values, err := f.DynString(tag)
-		if err != nil {
-			continue // without a dynamic section
-		}
-		for _, v := range values {
-			k.paths = append(k.paths, strings.Split(v, ":")...)
-		}
-	}
+// waysOf returns the ways to start a file.
+func waysOf(f *elf.File, name string) (ways []way) {
 	loaded := slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 	flags, _ := f.DynValue(elf.DT_FLAGS_1)
 	pie := len(flags) > 0 && elf.DynFlag1(flags[0])&elf.DF_1_PIE != 0
 	soname, _ := f.DynString(elf.DT_SONAME)
-	switch {
-	case loaded:
-		k.ways = append(k.ways, program)
-	case f.Type == elf.ET_EXEC || pie:
-		k.ways = append(k.ways, static)
-	case f.Entry != 0 && strings.HasPrefix(filepath.Base(path), "ld"):
-		k.ways = append(k.ways, interpreter)
+	if loaded {
+		ways = append(ways, program)
+	} else if f.Type == elf.ET_DYN && !pie && f.Entry != 0 && strings.HasPrefix(name, "ld") {
+		ways = append(ways, interpreter)
 	}
 	// libc.so.6 is a library with a loader, and ld.so one without.
 	if f.Type == elf.ET_DYN && !pie && (!loaded || len(soname) > 0) {
-		k.ways = append(k.ways, library)
+		ways = append(ways, library)
 	}
-	return k, nil
+	return ways
 }
 
-// libraryDirs returns where the file's libraries are, for a copy of it in another
-// folder. Plugins rely on the program that loads them to know the folder they are in.
-func (k *kind) libraryDirs(origin string) []string {
-	var dirs []string
-	for _, p := range k.paths {
-		p = strings.NewReplacer("$ORIGIN", origin, "${ORIGIN}", origin).Replace(p)
-		if filepath.IsAbs(p) {
-			dirs = append(dirs, filepath.Clean(p))
+// libraryDirs returns the directories of a file's libraries, for a copy of it in another directory. Plugins rely on the
+// program that loads them to know their directory.
+func libraryDirs(f *elf.File, origin string) (dirs []string) {
+	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
+		values, _ := f.DynString(tag)
+		for _, p := range strings.Split(strings.Join(values, ":"), ":") {
+			p = strings.NewReplacer("$ORIGIN", origin, "${ORIGIN}", origin).Replace(p)
+			if filepath.IsAbs(p) {
+				dirs = append(dirs, filepath.Clean(p))
+			}
 		}
 	}
 	return append(dirs, origin)
@@ -226,8 +342,7 @@ func (k *kind) libraryDirs(origin string) []string {
 
 // copyFile makes a copy that can be run.
 func copyFile(from, to string) error {
-	// A process that another goroutine forks in between would have the copy open for
-	// writing, and until it has closed it, nobody can run it.
+	// Another goroutine may fork a process that has the copy open for writing. Until that closes it, it cannot run.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	src, err := os.Open(from)
@@ -244,13 +359,4 @@ func copyFile(from, to string) error {
 	}
 	_, err = io.Copy(dst, src)
 	return cmp.Or(err, dst.Close())
-}
-
-// because shortens what a failed start printed to a reason: the last line.
-func because(output, status string) string {
-	output = strings.TrimSpace(output)
-	if output == "" {
-		return status
-	}
-	return fmt.Sprintf("%s, %s", status, generalize(fmt.Sprintf("%.120q", output[strings.LastIndex(output, "\n")+1:])))
 }
