@@ -2,12 +2,13 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
-	"fmt"
+	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"cfi2sframe/internal/testkit/elftest"
@@ -25,7 +26,7 @@ func llvm(words []string, q *vector.Question, file string) vector.Reply {
 		return vector.Reply{Refused: err.Error()}
 	}
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(words[0], append(words[1:len(words):len(words)], "--sframe", file)...)
+	cmd := exec.Command(words[0], append(words[1:len(words):len(words)], "--sframe", "--elf-output-style=JSON", "--pretty-print", file)...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	said := strings.TrimSpace(stderr.String())
@@ -35,13 +36,13 @@ func llvm(words []string, q *vector.Question, file string) vector.Reply {
 	if err != nil {
 		return vector.Reply{Refused: err.Error()}
 	}
-	functions, err := parse(q.ABI, stdout.String())
+	section, err := parse(stdout.Bytes())
 	if err != nil {
 		return vector.Reply{Refused: err.Error()}
 	}
 	reply := vector.Reply{Answers: make([]*vector.Row, len(q.PCs))}
 	for i, pc := range q.PCs {
-		reply.Answers[i] = lookup(functions, uint64(pc))
+		reply.Answers[i] = section.lookup(q.ABI, uint64(pc))
 	}
 	return reply
 }
@@ -63,135 +64,97 @@ func object(q *vector.Question) []byte {
 	return o.Bytes()
 }
 
-// A function is what was printed of one.
-type function struct {
-	start, size, rep uint64
-	mask             bool
-	rows             []row
-}
-
-type row struct {
-	start uint64
-	row   vector.Row
-}
-
-var field = regexp.MustCompile(`^ *([A-Za-z0-9 ()]+?): (.*?)(?: \(0x[0-9A-F]+\))?$`)
-
-// parse reads what was printed.
-func parse(abi, text string) ([]function, error) {
-	var out []function
-	var fixedRA, fixedFP int64
-	key := "A"
-	inRow := false
-	for _, line := range strings.Split(text, "\n") {
-		trimmed := strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(trimmed, "FuncDescEntry ["):
-			out, inRow, key = append(out, function{}), false, "A"
-		case trimmed == "Frame Row Entry {":
-			f := &out[len(out)-1]
-			f.rows, inRow = append(f.rows, row{}), true
-			r := &f.rows[len(f.rows)-1].row
-			if fixedRA != 0 {
-				r.RA = &vector.Rule{Base: "cfa", Offset: fixedRA, Deref: true}
-			}
-			if fixedFP != 0 {
-				r.FP = &vector.Rule{Base: "cfa", Offset: fixedFP, Deref: true}
-			}
-		}
-		m := field.FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
-		name, value := strings.TrimSuffix(m[1], " (unused)"), m[2]
-		n, numeric := strconv.ParseInt(value, 0, 64)
-		if u, err := strconv.ParseUint(value, 0, 64); err == nil {
-			n, numeric = int64(u), nil
-		}
-		number := func() int64 {
-			if numeric != nil {
-				panic(fmt.Sprintf("%q: a number was expected", line))
-			}
-			return n
-		}
-		if len(out) == 0 {
-			switch name {
-			case "CFA fixed FP offset":
-				fixedFP = number()
-			case "CFA fixed RA offset":
-				fixedRA = number()
-			}
-			continue
-		}
-		f := &out[len(out)-1]
-		if !inRow {
-			switch name {
-			case "PC":
-				f.start = uint64(number())
-			case "Size":
-				f.size = uint64(number())
-			case "FDE Type":
-				f.mask = value == "PCMask"
-			case "PAuth Key":
-				key = value
-			case "Repetitive block size":
-				f.rep = uint64(number())
-			}
-			continue
-		}
-		r := &f.rows[len(f.rows)-1]
-		slot := &vector.Rule{Base: "cfa", Deref: true}
-		switch name {
-		case "Start Address":
-			r.start = uint64(number())
-		case "Return Address Signed":
-			if value == "Yes" {
-				r.row.Signed = key
-			}
-		case "Base Register":
-			if r.row.CFA == nil {
-				r.row.CFA = &vector.Rule{}
-			}
-			r.row.CFA.Base = strings.ToLower(value)
-		case "CFA Offset":
-			r.row.CFA.Offset = number()
-		case "RA Offset":
-			slot.Offset = number()
-			r.row.RA = slot
-			if slot.Offset == 0 && abi == "s390x" {
-				r.row.RA = nil // SFRAME_FRE_RA_OFFSET_INVALID
-			}
-		case "FP Offset":
-			slot.Offset = number()
-			r.row.FP = slot
-		case "RA Register":
-			r.row.RA = &vector.Rule{Base: "r" + value}
-		case "FP Register":
-			r.row.FP = &vector.Rule{Base: "r" + value}
-		}
+// An llvmSection is what llvm-readobj prints of a section. Its "unused" offset of FP is used.
+type llvmSection struct {
+	Header struct {
+		FixedFP int64 `json:"CFA fixed FP offset (unused)"`
+		FixedRA int64 `json:"CFA fixed RA offset"`
 	}
-	return out, nil
+	Functions []map[string]llvmFunction `json:"Function Index"` // each has one element
+}
+
+type llvmFunction struct {
+	PC, Size uint64
+	Info     struct {
+		Type llvmName `json:"FDE Type"`
+		Key  llvmName `json:"PAuth Key"`
+	}
+	Block uint64 `json:"Repetitive block size"`
+	Rows  []struct {
+		Row llvmRow `json:"Frame Row Entry"`
+	} `json:"FREs"`
+}
+
+type llvmName struct{ Name string }
+
+type llvmRow struct {
+	Start  uint64   `json:"Start Address"`
+	Signed bool     `json:"Return Address Signed"`
+	Base   llvmName `json:"Base Register"`
+	CFA    int64    `json:"CFA Offset"`
+	RA     *int64   `json:"RA Offset"`
+	FP     *int64   `json:"FP Offset"`
+}
+
+// padding2 has no comma before it, and the comma after it on the next line.
+var padding2 = regexp.MustCompile(`Padding2: 0x[0-9A-F]+\n`)
+
+// parse reads the section from what was printed.
+func parse(text []byte) (*llvmSection, error) {
+	var printed []map[string]json.RawMessage
+	if err := json.Unmarshal(padding2.ReplaceAll(text, nil), &printed); err != nil {
+		return nil, err
+	}
+	if len(printed) != 1 || printed[0]["SFrame section '.sframe'"] == nil {
+		return nil, errors.New("no section is printed")
+	}
+	s := new(llvmSection)
+	return s, json.Unmarshal(printed[0]["SFrame section '.sframe'"], s)
 }
 
 // lookup returns the row for a pc.
-func lookup(functions []function, pc uint64) (found *vector.Row) {
-	for i := range functions {
-		f := &functions[i]
-		if pc < f.start || pc-f.start >= f.size {
-			continue
-		}
-		at := pc
-		if f.mask {
-			if f.rep == 0 {
-				return nil
+func (s *llvmSection) lookup(abi string, pc uint64) (found *vector.Row) {
+	for _, named := range s.Functions {
+		for _, f := range named {
+			if pc < f.PC || pc-f.PC >= f.Size {
+				continue
 			}
-			at = pc % f.rep
-		}
-		for j := range f.rows {
-			if f.rows[j].start <= at {
-				found = &f.rows[j].row
+			at := pc
+			if f.Info.Type.Name == "PCMask" {
+				if f.Block == 0 {
+					return nil
+				}
+				at = pc % f.Block
+			}
+			for i := range f.Rows {
+				if r := &f.Rows[i].Row; r.Start <= at {
+					found = s.row(abi, &f, r)
+				}
 			}
 		}
 	}
 	return found
+}
+
+// row returns the answer of a row.
+func (s *llvmSection) row(abi string, f *llvmFunction, r *llvmRow) *vector.Row {
+	slot := func(offset *int64, fixed int64) *vector.Rule {
+		if offset != nil {
+			fixed = *offset
+		} else if fixed == 0 {
+			return nil
+		}
+		return &vector.Rule{Base: "cfa", Offset: fixed, Deref: true}
+	}
+	row := &vector.Row{
+		CFA: &vector.Rule{Base: strings.ToLower(r.Base.Name), Offset: r.CFA},
+		RA:  slot(r.RA, s.Header.FixedRA), FP: slot(r.FP, s.Header.FixedFP),
+	}
+	if abi == "s390x" && r.RA != nil && *r.RA == 0 {
+		row.RA = nil // SFRAME_FRE_RA_OFFSET_INVALID
+	}
+	if r.Signed {
+		row.Signed = cmp.Or(f.Info.Key.Name, "A")
+	}
+	return row
 }
