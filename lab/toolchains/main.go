@@ -168,7 +168,7 @@ func (c *testCase) try(sources string) ([]any, error) {
 			out := path + ".converted"
 			r, err := convertTo(v, path, out)
 			if err != nil {
-				return nil, fmt.Errorf("V%d: %w", v, err)
+				return nil, fmt.Errorf("version %d: %w", v, err)
 			}
 			if r == nil {
 				continue
@@ -178,7 +178,7 @@ func (c *testCase) try(sources string) ([]any, error) {
 				continue
 			}
 			if after, err := c.output(out); err != nil || !bytes.Equal(before, after) {
-				return nil, fmt.Errorf("V%d: the converted program prints %.200q, error %v; the original %.200q",
+				return nil, fmt.Errorf("version %d: the converted program prints %.200q, error %v; the original %.200q",
 					v, after, err, before)
 			}
 		}
