@@ -202,7 +202,7 @@ func (w *work) onePackage(ctx context.Context, in string, last bool) error {
 		return err
 	}
 	if place := output.Replaced(); place != nil && !w.NoSync {
-		return outfile.SyncFolders([]*outfile.Place{place})[place]
+		return outfile.SyncDirectories([]*outfile.Place{place})[place]
 	}
 	return nil
 }

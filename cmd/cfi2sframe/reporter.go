@@ -124,7 +124,7 @@ func (r *reporter) commit() error {
 	if err := r.file.Commit(); err != nil || r.NoSync || r.file.Replaced() == nil {
 		return err
 	}
-	return outfile.SyncFolders([]*outfile.Place{r.file.Replaced()})[r.file.Replaced()]
+	return outfile.SyncDirectories([]*outfile.Place{r.file.Replaced()})[r.file.Replaced()]
 }
 
 // add says what became of a file. Errors show when it is flushed.

@@ -163,7 +163,7 @@ func (b *Batch) Commit(ctx context.Context) {
 			places = append(places, p)
 		}
 	}
-	for p, err := range outfile.SyncFolders(places) {
+	for p, err := range outfile.SyncDirectories(places) {
 		jobs[p].Err = err
 	}
 }

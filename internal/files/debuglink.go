@@ -171,7 +171,7 @@ func (u *debugUpdate) commit() error {
 	}
 	err := u.output.Commit()
 	if err == nil && !u.noSync {
-		err = outfile.SyncFolders([]*outfile.Place{u.input.place})[u.input.place]
+		err = outfile.SyncDirectories([]*outfile.Place{u.input.place})[u.input.place]
 	}
 	return u.wrap(err)
 }

@@ -174,8 +174,8 @@ func TestFileRefused(t *testing.T) {
 		opt           files.Options
 		want          string
 	}{
-		{"a folder", dir, out, files.Options{}, "directory: a regular file was expected"},
-		{"a pipe without a writer", fifo, out, files.Options{}, "a regular file was expected"},
+		{"a folder", dir, out, files.Options{}, "it is a directory, not a regular file"},
+		{"a pipe without a writer", fifo, out, files.Options{}, "not a regular file"},
 		{"missing", filepath.Join(dir, "missing"), out, files.Options{}, "no such file"},
 		{"a folder as the output", prog, dir, files.Options{}, "directory"},
 		{"a debug file that is missing", prog, out, files.Options{Options: convert.Options{DebugFile: filepath.Join(dir, "debug")}}, "no such file"},

@@ -48,7 +48,7 @@ func (o *File) likeOld() error {
 		err = cmp.Or(failed, error(syscall.EPERM))
 	}
 	if err != nil {
-		return o.notGiven("mode", fmt.Sprintf(" (%v)", mode), err)
+		return o.attributeError("mode", fmt.Sprintf(" (%v)", mode), err)
 	}
 	return nil
 }
@@ -69,13 +69,13 @@ func (o *File) changeOwner(want fs.FileInfo) error {
 		what, value, uid = "group", fmt.Sprintf(" (%d)", gid), -1
 	}
 	if err := o.Chown(uid, gid); err != nil {
-		return o.notGiven(what, value, err)
+		return o.attributeError(what, value, err)
 	}
 	return nil
 }
 
-// notGiven says which attribute the result cannot have.
-func (o *File) notGiven(what, value string, err error) error {
+// attributeError is the error for an attribute that the result cannot have.
+func (o *File) attributeError(what, value string, err error) error {
 	if o.input {
 		return fmt.Errorf("its %s%s cannot be given to the result: %w", what, value, Plain(err))
 	}

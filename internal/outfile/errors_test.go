@@ -35,8 +35,8 @@ func TestOutputErrors(t *testing.T) {
 	}
 	long := at(strings.Repeat("x", 300))
 	for out, want := range map[string]string{
-		dir:                 "output " + dir + " is a directory; a regular file, a pipe or a character device was expected",
-		at("s"):             "output " + at("s") + " is a socket; a regular file, a pipe or a character device was expected",
+		dir:                 "output " + dir + " is a directory, not a regular file, a pipe or a character device",
+		at("s"):             "output " + at("s") + " is a socket, not a regular file, a pipe or a character device",
 		at("file") + "/out": "output " + at("file") + "/out: not a directory",
 		at("none/out"):      "cannot write to " + at("none") + ": no such file or directory",
 		at("loop"):          "output " + at("loop") + ": too many levels of symbolic links",
@@ -197,7 +197,7 @@ func TestNotGiven(t *testing.T) {
 		true:  "its owner (user 7) cannot be given to the result: operation not permitted",
 		false: "the owner of the output (user 7) cannot be given to the result: operation not permitted",
 	} {
-		err := (&File{input: input}).notGiven("owner", " (user 7)", unix.EPERM)
+		err := (&File{input: input}).attributeError("owner", " (user 7)", unix.EPERM)
 		if err.Error() != want || !errors.Is(err, unix.EPERM) {
 			t.Errorf("%v; %q was expected", err, want)
 		}
@@ -260,12 +260,12 @@ func TestSyncErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	if failed := SyncFolders([]*Place{p}); len(failed) > 0 {
+	if failed := SyncDirectories([]*Place{p}); len(failed) > 0 {
 		t.Errorf("%v", failed)
 	}
 	p.real = filepath.Join(path, "none", "file")
-	const want = "it is in its place, but what becomes of it if the power fails is not known: "
-	if failed := SyncFolders([]*Place{p}); failed[p] == nil || !strings.HasPrefix(failed[p].Error(), want) {
+	const want = "it is in its place, but a power failure may lose it: "
+	if failed := SyncDirectories([]*Place{p}); failed[p] == nil || !strings.HasPrefix(failed[p].Error(), want) {
 		t.Errorf("%v; %q was expected", failed[p], want)
 	}
 	p.Close()
@@ -372,7 +372,7 @@ func TestNoName(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := descriptorPath(f) // a link to the name that the file had, and " (deleted)": proc(5)
-	want := "output " + out + " has no name of its own, or was replaced while it was opened"
+	want := "output " + out + " has no name, or was replaced while it was opened"
 	if o, err := Open(out, 0o666); err == nil || err.Error() != want {
 		t.Errorf("no name: %+v, %v", o, err)
 	}

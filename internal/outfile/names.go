@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// An unfinished file has no name, so that nothing is left of it however the process ends. It gets a name in its place.
-// Some file systems (NFS, FUSE, FAT) and systems have no such files: there it has a temporary name from the start.
+// An unfinished file has no name, so that nothing is left of it however the process ends. Some file systems (NFS, FUSE,
+// FAT) and systems have no such files: there it has a temporary name from the start.
 //
 // To replace a file takes a second name for a moment, as a link cannot replace another. Only a process that is killed
 // in that moment leaves it. A later one does not remove it: the file may be the old one.

@@ -130,7 +130,7 @@ func TestOtherReplace(t *testing.T) {
 		if err := finish(t, o); err != nil {
 			t.Fatal(err)
 		}
-		if failed := SyncFolders([]*Place{o.Replaced()}); len(failed) > 0 {
+		if failed := SyncDirectories([]*Place{o.Replaced()}); len(failed) > 0 {
 			t.Error(failed)
 		}
 		o.Close()

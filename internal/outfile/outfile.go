@@ -1,4 +1,4 @@
-// Package outfile writes files whole: first without a name, and into their place when they are complete.
+// Package outfile writes files whole: a file has no name before it is complete.
 //
 // A file that replaces another has its attributes, is on the disk before, and replaces no third file that has come
 // there meanwhile.
@@ -25,27 +25,27 @@ var stdoutNames = []string{"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 // IsStdout reports whether the output of that name is standard output.
 func IsStdout(out string) bool { return out == Stdout || slices.Contains(stdoutNames, out) }
 
-// A File is an output. Commit puts what is written to it in its place.
+// A File is an output. Commit gives it its name.
 type File struct {
 	*os.File
 	temp   string      // the path of its temporary name, or ""
 	place  *Place      // nil for a stream
 	lent   bool        // the caller closes the place
 	input  bool        // it replaces the input
-	source *os.File    // the input, if ReplacesInput found out
+	source *os.File    // the input, if the output replaces it and is not of Replace
 	dates  fs.FileInfo // has the dates of the result, or nil
 	pipe   string      // a named pipe, which Commit opens, as that waits for a reader
 	stream *os.File    // a pipe, a device or standard output
 }
 
-// Open prepares an output: a file, new or existing, a pipe, a character device, or Stdout. It is not changed before
-// Commit. A new file gets the permissions, less the umask or as a default ACL of the directory wants it. An existing
-// file keeps its attributes.
+// Open prepares an output: a file, new or existing, a pipe, a character device, or Stdout. It does not change before
+// Commit. A new file gets the permissions, less the umask, or those of a default ACL of the directory. An existing file
+// keeps its attributes.
 func Open(out string, perm fs.FileMode) (*File, error) {
 	o := &File{}
 	err := o.find(out)
 	if err == nil && o.stream != nil && term.IsTerminal(int(o.stream.Fd())) {
-		err = errors.New("the output is a terminal; a file, or a pipe to another program, was expected")
+		err = errors.New("the output is a terminal; name a file, or pipe it to another program")
 	}
 	if err == nil && o.Stream() {
 		o.File, err = Scratch()
@@ -86,14 +86,14 @@ func (o *File) find(out string) error {
 	case err != nil:
 	case info.Mode().IsRegular():
 		if o.place, err = existingPlace(out); errors.Is(err, errMoved) || errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("output %s has no name of its own, or was replaced while it was opened", out)
+			return fmt.Errorf("output %s has no name, or was replaced while it was opened", out)
 		}
 	case info.Mode()&fs.ModeNamedPipe != 0:
 		o.pipe = out
 	case info.Mode()&fs.ModeCharDevice != 0:
 		o.stream, err = os.OpenFile(out, os.O_WRONLY, 0)
 	default:
-		return fmt.Errorf("output %s is a %s; a regular file, a pipe or a character device was expected", out, Kind(info.Mode()))
+		return fmt.Errorf("output %s is a %s, not a regular file, a pipe or a character device", out, Kind(info.Mode()))
 	}
 	if err != nil {
 		return fmt.Errorf("output %s: %w", out, Plain(err))
@@ -174,11 +174,11 @@ func (o *File) ReplacesInput(src *os.File) (bool, error) {
 	return o.input, err
 }
 
-// KeepDates has Finish give the result the dates of access and modification in info. Streams have no dates.
+// KeepDates makes Finish set the dates of access and modification to those in info. Streams have no dates.
 func (o *File) KeepDates(info fs.FileInfo) { o.dates = info }
 
-// Finish gives the file its attributes, and makes sure that everything written to it has arrived. With sync, a file
-// that replaces another is on the disk afterwards: file systems may write the new name before the contents.
+// Finish sets the attributes of the file, and reports all errors of writing. With sync, a file that replaces another is
+// on the disk afterwards: file systems may write the new name before the contents.
 func (o *File) Finish(sync bool) error {
 	if o.Stream() {
 		return nil
@@ -251,7 +251,7 @@ func (o *File) appear() error {
 	switch {
 	case o.temp == "":
 	case err == nil:
-		err = p.remove(o.temp, nil)
+		err = removeName(o.temp, nil)
 	default: // perhaps the file system has no links
 		if _, err = os.Lstat(p.real); err == nil {
 			err = fs.ErrExist
@@ -262,12 +262,12 @@ func (o *File) appear() error {
 		}
 	}
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("output %s is there now, and was not when the work began", p.path)
+		return fmt.Errorf("output %s was created meanwhile", p.path)
 	}
 	return err
 }
 
-// replace puts the file in the place of the old one.
+// replace replaces the old file.
 func (o *File) replace() error {
 	p := o.place
 	if err := p.check(); err != nil {
@@ -292,14 +292,14 @@ func (o *File) replace() error {
 	return err
 }
 
-// Close gives up what is not in its place.
+// Close removes the file unless Commit gave it its name.
 func (o *File) Close() {
 	if o.File != nil {
 		o.File.Close() // first, as Windows removes no open file
 	}
 	if o.temp != "" {
 		names.Lock()
-		_ = os.Remove(o.temp) // it is gone if the file is in its place; another error would say nothing new
+		_ = os.Remove(o.temp) // it is gone after Commit; other errors are known
 		o.forget()
 		names.Unlock()
 	}

@@ -186,7 +186,7 @@ func TestTaken(t *testing.T) {
 		old, other, fresh := filepath.Join(dir, "old"), filepath.Join(dir, "other"), filepath.Join(dir, "fresh")
 		put(t, old, "old")
 		put(t, other, "other")
-		for _, tt := range []struct{ path, err string }{{old, "there is another file now"}, {fresh, "is there now, and was not"}} {
+		for _, tt := range []struct{ path, err string }{{old, "the file was replaced or removed"}, {fresh, "was created meanwhile"}} {
 			o, err := Open(tt.path, 0o666)
 			if err != nil {
 				t.Fatal(err)
@@ -306,7 +306,7 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"a": "directory: a regular file", "a/": "directory: a regular file", "a/..": "directory: a regular file", "nothing": "no such file", "b/far": "no such file",
+		"a": "it is a directory, not a regular file", "a/": "it is a directory, not a regular file", "a/..": "it is a directory, not a regular file", "nothing": "no such file", "b/far": "no such file",
 	} {
 		if _, _, _, err := OpenInput(dir + "/" + name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", name, err, want)
@@ -399,7 +399,7 @@ func TestOverlay(t *testing.T) {
 	if err := o.Commit(); err != nil {
 		t.Error(err)
 	}
-	if errs := SyncFolders([]*Place{p}); len(errs) > 0 {
+	if errs := SyncDirectories([]*Place{p}); len(errs) > 0 {
 		t.Error(errs)
 	}
 	expect(t, merged, map[string]string{"file": "new"})

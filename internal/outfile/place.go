@@ -13,16 +13,16 @@ import (
 	"cfi2sframe/internal/inode"
 )
 
-// A Place is where a file is or will be. The file that is there is open, so that no other file gets its inode number.
+// A Place is where a file is or will be. The old file is open, so that no other file gets its inode number.
 type Place struct {
-	path string      // as messages have it
+	path string      // in messages
 	real string      // without symbolic links
 	old  *os.File    // the file that is there, or nil
 	info fs.FileInfo // of old
 }
 
-// errMoved is the error of a place with another file than before.
-var errMoved = errors.New("there is another file now, or none, than when the work began; nothing was written")
+// errMoved is the error of a place that has another file than before, or none.
+var errMoved = errors.New("the file was replaced or removed meanwhile; nothing was written")
 
 // newPlace returns the place of a file that does not exist.
 func newPlace(path string) (*Place, error) {
@@ -36,7 +36,7 @@ func newPlace(path string) (*Place, error) {
 	return &Place{path: path, real: filepath.Join(dir, filepath.Base(path))}, nil
 }
 
-// existingPlace returns the place of a file that is to be replaced, and perhaps cannot be read.
+// existingPlace returns the place of a file to replace, which perhaps cannot be read.
 func existingPlace(path string) (*Place, error) {
 	old, err := os.OpenFile(path, holdFlags, 0)
 	if err != nil {
@@ -77,7 +77,7 @@ func OpenInput(path string) (*Place, *os.File, fs.FileInfo, error) {
 	return p, src, info, nil
 }
 
-// OpenRegular opens a regular file, and describes it. Other files are an error, and are not waited for.
+// OpenRegular opens a regular file, and describes it. Others are an error; it does not wait for the writer of a pipe.
 func OpenRegular(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -85,7 +85,7 @@ func OpenRegular(path string) (*os.File, fs.FileInfo, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%v: a regular file was expected", Kind(info.Mode()))
+		err = fmt.Errorf("it is a %v, not a regular file", Kind(info.Mode()))
 	}
 	if err != nil {
 		f.Close()
@@ -133,9 +133,9 @@ func (p *Place) check() error {
 	return err
 }
 
-// swap puts the file of a temporary name in the place of the old one. Both are exchanged in one step: if a third file
-// has come there since check, it goes back. Where that cannot be done, such a file is lost.
-// The temporary name is gone afterwards, or the error says why not.
+// swap replaces the old file by that of a temporary name. It exchanges both in one step: a third file that has come there
+// since check goes back. Where the system cannot exchange files, such a file is lost. The temporary name is gone
+// afterwards, or the error says why not.
 func (p *Place) swap(temp string, exchanges bool) error {
 	if !exchanges || exchange(temp, p.real) != nil {
 		err := p.check()
@@ -143,23 +143,23 @@ func (p *Place) swap(temp string, exchanges bool) error {
 			err = os.Rename(temp, p.real)
 		}
 		if err != nil {
-			return p.remove(temp, err)
+			return removeName(temp, err)
 		}
 		return nil
 	}
 	now, err := os.Lstat(temp)
 	if err == nil && os.SameFile(now, p.info) {
-		return p.remove(temp, nil)
+		return removeName(temp, nil)
 	}
 	err = cmp.Or(err, errMoved)
 	if failed := exchange(temp, p.real); failed != nil {
-		return fmt.Errorf("%w; what was there is %s now: %w", Plain(err), temp, failed)
+		return fmt.Errorf("%w; the file that was there is %s now: %w", Plain(err), temp, failed)
 	}
-	return p.remove(temp, err)
+	return removeName(temp, err)
 }
 
-// remove removes a temporary name after the given error, or after success.
-func (p *Place) remove(temp string, err error) error {
+// removeName removes a temporary name after the given error, or after success.
+func removeName(temp string, err error) error {
 	failed := os.Remove(temp)
 	switch name := filepath.Base(temp); {
 	case failed == nil:
@@ -171,8 +171,8 @@ func (p *Place) remove(temp string, err error) error {
 	}
 }
 
-// Relink makes the name of a place another one (hard link) of the file with the ID and path, if it is not yet. At the
-// place must be what OpenInput opened.
+// Relink makes the name of a place a hard link to the file with the ID and path, if it is not yet. The place is one of
+// OpenInput.
 func Relink(path string, id inode.ID, p *Place) error {
 	from, _, info, err := OpenInput(path)
 	if err != nil {
@@ -196,32 +196,31 @@ func Relink(path string, id inode.ID, p *Place) error {
 		return Plain(err)
 	}
 	if now, err := os.Lstat(temp); err != nil || !os.SameFile(now, info) {
-		return p.remove(temp, cmp.Or(err, errMoved))
+		return removeName(temp, cmp.Or(err, errMoved))
 	}
 	return Plain(p.swap(temp, exchanges))
 }
 
-// SyncFolders makes sure that the names of files in their places are on the disk. It syncs each directory once, and
-// returns the errors.
-func SyncFolders(places []*Place) map[*Place]error {
+// SyncDirectories writes the names of files to the disk. It syncs each directory once, and returns the errors.
+func SyncDirectories(places []*Place) map[*Place]error {
 	failed := make(map[*Place]error)
 	dirs := make(map[string]error)
 	for _, p := range places {
 		dir := p.dir()
 		err, done := dirs[dir]
 		if !done {
-			err = syncFolder(dir)
+			err = syncDirectory(dir)
 			dirs[dir] = err
 		}
 		if err != nil {
-			failed[p] = fmt.Errorf("it is in its place, but what becomes of it if the power fails is not known: %w", Plain(err))
+			failed[p] = fmt.Errorf("it is in its place, but a power failure may lose it: %w", Plain(err))
 		}
 	}
 	return failed
 }
 
-// syncFolder writes a directory to the disk, where the system can do that.
-func syncFolder(path string) error {
+// syncDirectory writes a directory to the disk, where the system can do that.
+func syncDirectory(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}

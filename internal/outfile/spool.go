@@ -16,7 +16,7 @@ type Spool struct {
 // smallSpool is the size up to which contents are in memory, in bytes.
 const smallSpool = 1 << 20
 
-// NewSpool reads size bytes. Zeros take no room on the disk, as large files of them are easily made.
+// NewSpool reads size bytes. Zeros take no space on the disk, because a small package can have many.
 func NewSpool(r io.Reader, size int64) (*Spool, error) {
 	b := make([]byte, max(min(size, smallSpool), 0))
 	if err := readFull(r, b); err != nil {
@@ -91,7 +91,7 @@ func (s *Spool) Reader() io.Reader {
 	return io.NewSectionReader(s, 0, s.size)
 }
 
-// Close gives the bytes up. The Spool may be nil.
+// Close frees the bytes. The Spool may be nil.
 func (s *Spool) Close() {
 	if s != nil && s.file != nil {
 		s.file.Close()

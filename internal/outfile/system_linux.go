@@ -140,7 +140,7 @@ func (o *File) copyExtended() error {
 			err = retry(func() error { return unix.Fremovexattr(to, aclName) })
 		}
 		if err != nil {
-			return fmt.Errorf("the ACL that the result has from its folder cannot be removed: %w", err)
+			return fmt.Errorf("the ACL that the result has from its directory cannot be removed: %w", err)
 		}
 	}
 	for _, name := range names {
@@ -155,7 +155,7 @@ func (o *File) copyExtended() error {
 			err = retry(func() error { return unix.Fsetxattr(to, name, []byte(value), 0) })
 		}
 		if err != nil {
-			return o.notGiven("extended attribute "+name, "", err)
+			return o.attributeError("extended attribute "+name, "", err)
 		}
 	}
 	return nil

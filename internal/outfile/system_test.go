@@ -158,8 +158,8 @@ func TestOpenRegular(t *testing.T) {
 		f.Close()
 	}
 	for name, want := range map[string]string{
-		"pipe": "pipe: a regular file was expected",
-		".":    "directory: a regular file was expected",
+		"pipe": "it is a pipe, not a regular file",
+		".":    "it is a directory, not a regular file",
 		"none": "open " + at("none") + ": no such file or directory",
 	} {
 		if f, _, err := OpenRegular(at(name)); err == nil || err.Error() != want {
@@ -179,7 +179,7 @@ func TestTerminal(t *testing.T) {
 	} else {
 		f.Close()
 	}
-	const want = "the output is a terminal; a file, or a pipe to another program, was expected"
+	const want = "the output is a terminal; name a file, or pipe it to another program"
 	if _, err := Open(path, 0o666); err == nil || err.Error() != want {
 		t.Errorf("%v; %q was expected", err, want)
 	}
@@ -305,7 +305,7 @@ func TestTooManyFiles(t *testing.T) {
 	}
 	defer p.Close()
 	withDescriptors(t, 0, func() {
-		if failed := SyncFolders([]*Place{p}); !errors.Is(failed[p], unix.EMFILE) {
+		if failed := SyncDirectories([]*Place{p}); !errors.Is(failed[p], unix.EMFILE) {
 			t.Errorf("syncing: %v; %v was expected", failed[p], unix.EMFILE)
 		}
 		if _, err := Replace(p); err == nil || err.Error() != "cannot write to "+dir+": too many open files" {
@@ -353,7 +353,7 @@ func TestStranger(t *testing.T) {
 			if err := o.Commit(); err != nil {
 				t.Error(err)
 			}
-			if failed := SyncFolders([]*Place{o.Replaced()}); len(failed) > 0 {
+			if failed := SyncDirectories([]*Place{o.Replaced()}); len(failed) > 0 {
 				t.Errorf("mode %o: %v", mode, failed[o.Replaced()])
 			}
 		})
