@@ -37,7 +37,7 @@ var layers = map[string][]string{
 	"internal/outfile":    {"internal/inode"},
 	"internal/pack":       {"elffile", "internal/archive", "internal/compressed", "internal/filecopy", "internal/outfile", "internal/rpm"},
 	"internal/page":       {},
-	"internal/repack":     {"convert", "elffile", "elfwrite", "internal/archive", "internal/compressed", "internal/filecopy", "internal/outfile", "internal/rpm", "report"},
+	"internal/repack":     {"convert", "elffile", "elfwrite", "internal/archive", "internal/compressed", "internal/filecopy", "internal/outfile", "internal/pack", "internal/rpm", "report"},
 	"internal/rpm":        {},
 	"internal/sframediff": {"arch", "cfi", "convert", "elffile", "elfwrite", "internal/debugfile", "padding", "report", "sframe", "translate"},
 	"internal/survey":     {"arch", "cfi", "convert", "elffile", "internal/archive", "internal/filecopy", "internal/inode", "internal/outfile", "internal/pack", "internal/page", "plt", "report", "sframe", "translate"},

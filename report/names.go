@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bufio"
 	"bytes"
 	"debug/elf"
 	"sort"
@@ -55,7 +54,7 @@ func miniDebug(f *elffile.File) (*elffile.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := compressed.NewXZ(bufio.NewReader(bytes.NewReader(b)))
+	r, err := compressed.NewXZ(bytes.NewReader(b))
 	if err != nil {
 		return nil, err
 	}

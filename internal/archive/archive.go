@@ -19,8 +19,9 @@ import (
 	"cfi2sframe/internal/filecopy"
 )
 
+// Magic begins an archive.
 const (
-	magic     = "!<arch>\n"
+	Magic     = "!<arch>\n"
 	thinMagic = "!<thin>\n"
 
 	headerSize = 60
@@ -30,7 +31,7 @@ const (
 
 // Is reports whether the file begins as an archive.
 func Is(r io.ReaderAt) (bool, error) {
-	b := make([]byte, len(magic))
+	b := make([]byte, len(Magic))
 	n, err := r.ReadAt(b, 0)
 	if n < len(b) {
 		if err == io.EOF {
@@ -38,7 +39,7 @@ func Is(r io.ReaderAt) (bool, error) {
 		}
 		return false, err
 	}
-	return string(b) == magic || string(b) == thinMagic, nil
+	return string(b) == Magic || string(b) == thinMagic, nil
 }
 
 // A Member is a file in an archive.
@@ -93,7 +94,7 @@ const (
 // Open reads the members' headers of an archive of the given size.
 func Open(r io.ReaderAt, size int64) (*Archive, error) {
 	a := &Archive{r: r, size: size}
-	head := make([]byte, len(magic))
+	head := make([]byte, len(Magic))
 	if _, err := r.ReadAt(head, 0); err != nil {
 		return nil, errorf(0, "%w", err)
 	}
@@ -101,7 +102,7 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 		return nil, &Error{0, kindError("a thin archive, whose members are files of their own; convert those")}
 	}
 	o := opener{Archive: a}
-	for off := int64(len(magic)); off < size; {
+	for off := int64(len(Magic)); off < size; {
 		m, err := o.member(off)
 		if err != nil {
 			return nil, err
@@ -274,8 +275,8 @@ type Writer struct {
 
 // NewWriter begins an archive in dst, which is empty. What is copied ends when ctx does.
 func (a *Archive) NewWriter(ctx context.Context, dst filecopy.Target) (*Writer, error) {
-	_, err := dst.WriteAt([]byte(magic), 0)
-	return &Writer{ctx: ctx, a: a, dst: dst, off: int64(len(magic))}, err
+	_, err := dst.WriteAt([]byte(Magic), 0)
+	return &Writer{ctx: ctx, a: a, dst: dst, off: int64(len(Magic))}, err
 }
 
 // Keep adds member i unchanged.

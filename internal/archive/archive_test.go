@@ -109,13 +109,13 @@ const (
 // TestRewrite changes the sizes of members, odd ones among them.
 func TestRewrite(t *testing.T) {
 	build := func(first, second, third string) string {
-		head := int64(len(magic)) + headerSize + int64(len(index(0, 0, 0))+1) + headerSize + int64(len(table)+len(table)&1)
+		head := int64(len(Magic)) + headerSize + int64(len(index(0, 0, 0))+1) + headerSize + int64(len(table)+len(table)&1)
 		off := []int64{head}
 		for _, s := range []string{first, second} {
 			off = append(off, off[len(off)-1]+headerSize+int64(len(s)+len(s)&1))
 		}
 		// Symbols of the second, the first and the third member.
-		return magic + member("/", index(uint32(off[1]), uint32(off[0]), uint32(off[2]))) + member("//", table) +
+		return Magic + member("/", index(uint32(off[1]), uint32(off[0]), uint32(off[2]))) + member("//", table) +
 			member("/0", first) + member("short.o/", second) + member("/27", third)
 	}
 	before := build("odd", "even", "the end")
@@ -149,8 +149,8 @@ func TestRewrite(t *testing.T) {
 // TestIndex64 changes the sizes of members after a 64-bit index.
 func TestIndex64(t *testing.T) {
 	build := func(first, second string) string {
-		head := uint64(len(magic) + headerSize + len(index64(0, 0)))
-		return magic + member("/SYM64/", index64(head, head+headerSize+uint64(len(first)))) + member("a.o/", first) + member("b.o/", second)
+		head := uint64(len(Magic) + headerSize + len(index64(0, 0)))
+		return Magic + member("/SYM64/", index64(head, head+headerSize+uint64(len(first)))) + member("a.o/", first) + member("b.o/", second)
 	}
 	before := build("xx", "yy")
 	a, err := Open(file(t, before), int64(len(before)))
@@ -172,28 +172,28 @@ func TestMalformed(t *testing.T) {
 		msg           string
 	}{
 		{"thin", thinMagic + header("a.o/", 4), 0, "thin archive"},
-		{"truncated header", magic + member("a.o/", "ab") + header("b.o/", 2)[:59], 8 + 60 + 2, "59 bytes are left, where a member's header of 60 was expected"},
-		{"truncated contents", magic + header("a.o/", 4) + "abc", 8, `size "4" does not fit the archive of 71 bytes`},
-		{"huge size", magic + header("a.o/", "9999999999") + "abc", 8, `size "9999999999" does not fit`},
-		{"no size", magic + header("a.o/", ""), 8, `size "" does not fit`},
-		{"size in words", magic + header("a.o/", "four") + "abcd", 8, `size "four" does not fit`},
-		{"negative size", magic + header("a.o/", "-4") + "abcd", 8, `size "-4" does not fit`},
-		{"size with a sign", magic + header("a.o/", "+4") + "abcd", 8, `size "+4" does not fit`},
-		{"no end of header", magic + strings.Replace(header("a.o/", 2), "`\n", "``", 1) + "ab", 8, "ends in 60 60, where 60 0a was expected"},
-		{"odd size without padding", magic + header("a.o/", 1) + "a" + member("b.o/", "bb"), 8 + 60 + 2, "no member's header"},
-		{"BSD names", magic + member("#1/20", strings.Repeat("n", 20)), 8, "BSD kind"},
-		{"BSD index", magic + member("__.SYMDEF", "abcd"), 8, "BSD kind"},
-		{"long name without a table", magic + member("/0", "ab"), 8, `"/0" does not lead into the table of names of 0 bytes`},
-		{"long name beyond the table", magic + long + member("/24", "ab"), 8 + int64(len(long)), `"/24" does not lead into the table of names of 23 bytes`},
-		{"long name without a number", magic + long + member("/x", "ab"), 8 + int64(len(long)), `"/x" does not lead`},
-		{"long name before the table", magic + member("/0", "ab") + long, 8, `"/0" does not lead`},
-		{"index too small", magic + member("/", "ab") + member("a.o/", "ab"), 8 + 60, "symbol index of 2 bytes"},
-		{"index with too many entries", magic + member("/", "\x00\x00\x00\x02\x00\x00\x00\x48") + member("a.o/", "ab"), 8 + 60, "2 entries does not fit its 8 bytes"},
-		{"index with 2^32-1 entries", magic + member("/", "\xff\xff\xff\xffabcd"), 8 + 60, "4294967295 entries does not fit"},
-		{"index that leads nowhere", magic + member("/", index(1)) + member("a.o/", "ab"), 8 + 60, "entry 0 of the symbol index is 0x1, where no member begins"},
-		{"index that leads behind the end", magic + member("/", index(8, 1<<31)) + member("a.o/", "ab"), 8 + 60, "entry 1 of the symbol index is 0x80000000"},
-		{"64-bit index that leads far away", magic + member("/SYM64/", index64(1<<63)) + member("a.o/", "ab"), 8 + 60, "entry 0 of the symbol index is 0x8000000000000000"},
-		{"64-bit index with too many entries", magic + member("/SYM64/", "\xff\xff\xff\xff\xff\xff\xff\xffabcdefgh"), 8 + 60, "18446744073709551615 entries does not fit"},
+		{"truncated header", Magic + member("a.o/", "ab") + header("b.o/", 2)[:59], 8 + 60 + 2, "59 bytes are left, where a member's header of 60 was expected"},
+		{"truncated contents", Magic + header("a.o/", 4) + "abc", 8, `size "4" does not fit the archive of 71 bytes`},
+		{"huge size", Magic + header("a.o/", "9999999999") + "abc", 8, `size "9999999999" does not fit`},
+		{"no size", Magic + header("a.o/", ""), 8, `size "" does not fit`},
+		{"size in words", Magic + header("a.o/", "four") + "abcd", 8, `size "four" does not fit`},
+		{"negative size", Magic + header("a.o/", "-4") + "abcd", 8, `size "-4" does not fit`},
+		{"size with a sign", Magic + header("a.o/", "+4") + "abcd", 8, `size "+4" does not fit`},
+		{"no end of header", Magic + strings.Replace(header("a.o/", 2), "`\n", "``", 1) + "ab", 8, "ends in 60 60, where 60 0a was expected"},
+		{"odd size without padding", Magic + header("a.o/", 1) + "a" + member("b.o/", "bb"), 8 + 60 + 2, "no member's header"},
+		{"BSD names", Magic + member("#1/20", strings.Repeat("n", 20)), 8, "BSD kind"},
+		{"BSD index", Magic + member("__.SYMDEF", "abcd"), 8, "BSD kind"},
+		{"long name without a table", Magic + member("/0", "ab"), 8, `"/0" does not lead into the table of names of 0 bytes`},
+		{"long name beyond the table", Magic + long + member("/24", "ab"), 8 + int64(len(long)), `"/24" does not lead into the table of names of 23 bytes`},
+		{"long name without a number", Magic + long + member("/x", "ab"), 8 + int64(len(long)), `"/x" does not lead`},
+		{"long name before the table", Magic + member("/0", "ab") + long, 8, `"/0" does not lead`},
+		{"index too small", Magic + member("/", "ab") + member("a.o/", "ab"), 8 + 60, "symbol index of 2 bytes"},
+		{"index with too many entries", Magic + member("/", "\x00\x00\x00\x02\x00\x00\x00\x48") + member("a.o/", "ab"), 8 + 60, "2 entries does not fit its 8 bytes"},
+		{"index with 2^32-1 entries", Magic + member("/", "\xff\xff\xff\xffabcd"), 8 + 60, "4294967295 entries does not fit"},
+		{"index that leads nowhere", Magic + member("/", index(1)) + member("a.o/", "ab"), 8 + 60, "entry 0 of the symbol index is 0x1, where no member begins"},
+		{"index that leads behind the end", Magic + member("/", index(8, 1<<31)) + member("a.o/", "ab"), 8 + 60, "entry 1 of the symbol index is 0x80000000"},
+		{"64-bit index that leads far away", Magic + member("/SYM64/", index64(1<<63)) + member("a.o/", "ab"), 8 + 60, "entry 0 of the symbol index is 0x8000000000000000"},
+		{"64-bit index with too many entries", Magic + member("/SYM64/", "\xff\xff\xff\xff\xff\xff\xff\xffabcdefgh"), 8 + 60, "18446744073709551615 entries does not fit"},
 	} {
 		a, err := Open(file(t, tt.archive), int64(len(tt.archive)))
 		if err == nil {
@@ -213,11 +213,11 @@ func TestMalformed(t *testing.T) {
 // TestNoIndex has archives that are fine without a symbol index, or with an empty one.
 func TestNoIndex(t *testing.T) {
 	for _, s := range []string{
-		magic,
-		magic + member("a.o/", "abc"),
-		magic + member("/", "") + member("a.o/", "abc"),
-		magic + member("/", "\x00\x00\x00\x00") + member("a.o/", "abc"),
-		magic + member("a.o", "without a slash") + member("", "no name"),
+		Magic,
+		Magic + member("a.o/", "abc"),
+		Magic + member("/", "") + member("a.o/", "abc"),
+		Magic + member("/", "\x00\x00\x00\x00") + member("a.o/", "abc"),
+		Magic + member("a.o", "without a slash") + member("", "no name"),
 	} {
 		a, err := Open(file(t, s), int64(len(s)))
 		if err != nil {
@@ -229,7 +229,7 @@ func TestNoIndex(t *testing.T) {
 		}
 	}
 	// The last member may lack its padding.
-	s := magic + member("a.o/", "abc")
+	s := Magic + member("a.o/", "abc")
 	a, err := Open(file(t, s[:len(s)-1]), int64(len(s)-1))
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestNoIndex(t *testing.T) {
 
 // TestTooLarge expects members to be refused that have no room in ten digits.
 func TestTooLarge(t *testing.T) {
-	s := magic + member("a.o/", "abcd")
+	s := Magic + member("a.o/", "abcd")
 	a, err := Open(file(t, s), int64(len(s)))
 	if err != nil {
 		t.Fatal(err)
@@ -266,7 +266,7 @@ func (broken) ReadAt([]byte, int64) (int, error) { return 0, syscall.EIO }
 
 func TestIs(t *testing.T) {
 	for s, want := range map[string]bool{
-		magic: true, thinMagic + "x": true, magic[:7]: false, "": false, "\x7fELF....": false, "!<arch>\r": false,
+		Magic: true, thinMagic + "x": true, Magic[:7]: false, "": false, "\x7fELF....": false, "!<arch>\r": false,
 	} {
 		if got, err := Is(strings.NewReader(s)); got != want || err != nil {
 			t.Errorf("Is(%q) is %t, error %v", s, got, err)
@@ -280,10 +280,10 @@ func TestIs(t *testing.T) {
 // FuzzOpen reads arbitrary bytes as an archive. What can be read can be written again,
 // with the same names and contents, and comes out the same when it is done twice.
 func FuzzOpen(f *testing.F) {
-	f.Add([]byte(magic))
-	f.Add([]byte(magic + member("/", index(82)) + member("a.o/", "abcd")))
-	f.Add([]byte(magic + member("/SYM64/", index64(88)) + member("a.o/", "abc") + member("b.o/", "")))
-	f.Add([]byte(magic + member("//", table) + member("/0", "abc") + member("/27", "abcdef")))
+	f.Add([]byte(Magic))
+	f.Add([]byte(Magic + member("/", index(82)) + member("a.o/", "abcd")))
+	f.Add([]byte(Magic + member("/SYM64/", index64(88)) + member("a.o/", "abc") + member("b.o/", "")))
+	f.Add([]byte(Magic + member("//", table) + member("/0", "abc") + member("/27", "abcdef")))
 	f.Add([]byte(thinMagic + header("a.o/", 4)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 1<<16 {

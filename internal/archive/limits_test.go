@@ -10,7 +10,7 @@ import (
 
 // TestKind tells a thin archive from one that is malformed.
 func TestKind(t *testing.T) {
-	for contents, want := range map[string]bool{thinMagic: true, magic + "x": false} {
+	for contents, want := range map[string]bool{thinMagic: true, Magic + "x": false} {
 		_, err := Open(strings.NewReader(contents), int64(len(contents)))
 		if err == nil || errors.Is(err, ErrKind) != want {
 			t.Errorf("%q: error %v is one of the kind: %t, want %t", contents, err, errors.Is(err, ErrKind), want)
@@ -22,7 +22,7 @@ func TestKind(t *testing.T) {
 func TestManyMembers(t *testing.T) {
 	one := member("a/", "")
 	for n, want := range map[int]string{maxMembers: "<nil>", maxMembers + 1: fmt.Sprintf("archive at offset %#x: more than 524288 members", 8+60*maxMembers)} {
-		all := magic + strings.Repeat(one, n)
+		all := Magic + strings.Repeat(one, n)
 		a, err := Open(strings.NewReader(all), int64(len(all)))
 		if fmt.Sprint(err) != want || err == nil && len(a.Members) != n {
 			t.Errorf("%d members: error %v, want %s", n, err, want)
@@ -45,7 +45,7 @@ func (c counted) ReadAt(b []byte, off int64) (int, error) {
 func TestContents(t *testing.T) {
 	for size, reads := range map[int]int{smallMember: 1, smallMember + 2: 3} {
 		contents := strings.Repeat("0123456789abcdef", size/16+1)[:size]
-		all := magic + member("a/", contents)
+		all := Magic + member("a/", contents)
 		n := 0
 		a, err := Open(counted{strings.NewReader(all), &n}, int64(len(all)))
 		if err != nil {

@@ -47,7 +47,7 @@ func FuzzStructured(f *testing.F) {
 		wide := []int{4, 8, 0}[s.N(3)]
 		build := func(contents func(i int) string) string {
 			var parts [][]byte
-			offset := len(magic)
+			offset := len(Magic)
 			add := func(b []byte) { parts, offset = append(parts, b), offset+len(b) }
 			var index []byte
 			if wide > 0 { // of the right size; filled in below

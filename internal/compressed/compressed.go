@@ -13,7 +13,6 @@ import (
 	"cmp"
 	"compress/bzip2"
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -21,7 +20,6 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -111,7 +109,7 @@ func Open(ctx context.Context, budget *elffile.Budget, r io.Reader) (*Reader, er
 	}
 	f := z.Form
 	f.Kind = Of(head)
-	if z.out, err = f.reader(z.in, head); err == io.EOF {
+	if z.out, err = f.reader(z.in, head, budget); err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
@@ -153,7 +151,7 @@ func (f *Form) failed(err error) error {
 }
 
 // reader returns what decompresses in, which begins with head, and fills in the form.
-func (f *Form) reader(in *bufio.Reader, head []byte) (io.ReadCloser, error) {
+func (f *Form) reader(in *bufio.Reader, head []byte, budget *elffile.Budget) (io.ReadCloser, error) {
 	switch f.Kind {
 	case Gzip:
 		const tried, fastest = 8, 4 // RFC 1952: where the level is, and the value of the lowest one
@@ -167,12 +165,7 @@ func (f *Form) reader(in *bufio.Reader, head []byte) (io.ReadCloser, error) {
 		}
 		return z, nil
 	case XZ:
-		var err error
-		if f.xz, err = xzHead(head); err != nil {
-			return nil, err
-		}
-		z, err := NewXZ(in)
-		return io.NopCloser(z), err
+		return f.xzReader(in, head, budget)
 	case Zstd:
 		return f.zstdReader(in, head)
 	case Bzip2:
@@ -195,7 +188,7 @@ func (f *Form) zstdReader(in *bufio.Reader, head []byte) (io.ReadCloser, error) 
 		window = h.FrameContentSize
 	}
 	if window > maxDictionary {
-		return nil, fmt.Errorf("a window of %d bytes; at most %d are supported", window, maxDictionary)
+		return nil, tooLarge("window", window)
 	}
 	f.window, f.checksum, f.skippable = 1<<20, h.HasCheckSum, h.Skippable
 	for uint64(f.window) < window {
@@ -209,6 +202,11 @@ func (f *Form) zstdReader(in *bufio.Reader, head []byte) (io.ReadCloser, error) 
 	return z.IOReadCloser(), nil
 }
 
+// tooLarge is the error of a stream that asks for too much memory.
+func tooLarge(what string, size uint64) error {
+	return fmt.Errorf("a %s of %d bytes; at most %d are supported", what, size, maxDictionary)
+}
+
 // lzmaReader is reader for lzma.
 func (f *Form) lzmaReader(in *bufio.Reader, head []byte) (_ io.ReadCloser, err error) {
 	if f.properties, err = lzma.PropertiesForCode(head[0]); err != nil {
@@ -216,7 +214,7 @@ func (f *Form) lzmaReader(in *bufio.Reader, head []byte) (_ io.ReadCloser, err e
 	}
 	size := binary.LittleEndian.Uint32(head[1:])
 	if size > maxDictionary {
-		return nil, fmt.Errorf("a dictionary of %d bytes; at most %d are supported", size, maxDictionary)
+		return nil, tooLarge("dictionary", uint64(size))
 	}
 	f.capacity = max(int(size), lzma.MinDictCap)
 	z, err := lzma.ReaderConfig{DictCap: f.capacity}.NewReader(in)
@@ -241,52 +239,33 @@ func (f *Form) Writable() error {
 	return nil
 }
 
-// errEncoder is the error of a stream that is not what was to be compressed.
-var errEncoder = errors.New("nothing was written, because what was compressed is read as something else")
+// errEncoder is the error of an xz stream that is not what was to be compressed.
+var errEncoder = errors.New("xz: reading back what was compressed gives other bytes; nothing was written")
 
-// Store compresses in this form what write writes, with up to the given number of workers. The file is empty. The output of xz
-// is read again, and compared.
-func (f *Form) Store(ctx context.Context, to *os.File, workers int, write func(io.Writer) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	z, err := f.writer(ctx, cancel, to, workers)
-	if err != nil {
+// Store compresses parts in this form, with up to the given number of workers, to an empty file. zstd begins a block with each part.
+// The output of xz is read back and compared.
+func (f *Form) Store(ctx context.Context, to *os.File, workers int, parts ...io.Reader) error {
+	if err := f.Writable(); err != nil {
 		return err
 	}
-	sum, w := sha256.New(), io.Writer(z)
 	if f.Kind == XZ {
-		w = io.MultiWriter(z, sum)
+		return f.storeXZ(ctx, to, workers, io.MultiReader(parts...))
 	}
-	err = write(w)
-	if err != nil && !errors.Is(err, syscall.EPIPE) {
-		cancel(err)
-	}
-	if closed := z.Close(); closed != nil && (err == nil || errors.Is(err, syscall.EPIPE)) { // xz says why it ended
-		err = closed
-	}
-	if err = cmp.Or(context.Cause(ctx), err); err != nil || f.Kind != XZ {
+	w, err := f.writer(Output{to})
+	if err != nil {
 		return err
 	}
-	r, err := Open(ctx, nil, io.NewSectionReader(to, 0, 1<<62))
-	again := sha256.New()
-	if err == nil {
-		_, err = io.Copy(again, r)
+	for _, part := range parts {
+		if _, err := io.Copy(w, part); err != nil {
+			w.Close()
+			return err
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", errEncoder, err)
-	}
-	if r.Form.Kind != XZ || !bytes.Equal(again.Sum(nil), sum.Sum(nil)) {
-		return errEncoder
-	}
-	return nil
+	return w.Close()
 }
 
-// writer returns what compresses to a file, until ctx ends.
-func (f *Form) writer(ctx context.Context, cancel context.CancelCauseFunc, to *os.File, workers int) (io.WriteCloser, error) {
-	if err := f.Writable(); err != nil {
-		return nil, err
-	}
-	w := output{file: to}
+// writer returns a writer that compresses to w, of all kinds but xz.
+func (f *Form) writer(w io.WriteCloser) (io.WriteCloser, error) {
 	switch f.Kind {
 	case Gzip:
 		z, err := gzip.NewWriterLevel(w, f.level)
@@ -294,8 +273,6 @@ func (f *Form) writer(ctx context.Context, cancel context.CancelCauseFunc, to *o
 			z.Header = f.gzip
 		}
 		return z, err
-	case XZ:
-		return f.xzWriter(ctx, cancel, to, workers)
 	case Zstd:
 		window := f.window // a power of two
 		for window > anyDictionary && window > f.dictionary(window) {
@@ -309,11 +286,11 @@ func (f *Form) writer(ctx context.Context, cancel context.CancelCauseFunc, to *o
 	return w, nil
 }
 
-// An output is a file without a name. Errors say where it is.
-type output struct{ file *os.File }
+// Output writes to a file without a name. Errors say where it is.
+type Output struct{ File *os.File }
 
-func (o output) Write(p []byte) (int, error) {
-	n, err := o.file.Write(p)
+func (o Output) Write(p []byte) (int, error) {
+	n, err := o.File.Write(p)
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		err = fmt.Errorf("cannot write to %s: %w", os.TempDir(), path.Err)
@@ -322,4 +299,4 @@ func (o output) Write(p []byte) (int, error) {
 }
 
 // Close leaves the file open.
-func (output) Close() error { return nil }
+func (Output) Close() error { return nil }

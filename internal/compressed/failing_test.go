@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"cfi2sframe/elffile"
 )
 
 // TestHeads has beginnings that the formats forbid, or that end early.
@@ -19,7 +21,7 @@ func TestHeads(t *testing.T) {
 	}{
 		{"\x1f\x8b\x08", "gzip: unexpected EOF"},
 		{"\x1f\x8b\x07\x00\x00\x00\x00\x00\x00\x03", "gzip: "}, // RFC 1952, 2.3.1: 8 is the only method
-		{"\xfd7zXZ\x00\x00\x04", "xz: unexpected EOF"},
+		{"\xfd7zXZ\x00\x00\x04", "xz: data is truncated or corrupt"},
 		{"BZh91AY&SY", "bzip2: unexpected EOF"},
 		{"\x28\xb5\x2f\xfd", "zstd: unexpected EOF"},
 		{"\x28\xb5\x2f\xfd\x08\x00", "zstd: "},                                                 // RFC 8878, 3.1.1.1.1: a bit that is reserved
@@ -105,18 +107,37 @@ func xzOf(chunks []byte) []byte {
 	return append(b, chunks...)
 }
 
-// TestChunks has blocks of nothing but chunks that reset the state, which are much work for few bytes.
+// TestChunks has a block of nothing but chunks that reset the state, which are much work for few bytes: they exceed the budget.
 func TestChunks(t *testing.T) {
 	first, one := "\xe0\x00\x00\x00\x05\x5d"+strings.Repeat("\x00", 6), "\xa0\x00\x00\x00\x05"+strings.Repeat("\x00", 6)
-	two := by(t, contents(50_000), "xz", "-0", "--block-size=20000")
-	for name, b := range map[string][]byte{
-		"first": nil, "second": two, "with zeros": append(bytes.Clone(two), make([]byte, 8)...),
-		"without a checksum": by(t, contents(9999), "xz", "-C", "none"), "with SHA-256": by(t, contents(9999), "xz", "-C", "sha256"),
-	} {
-		b = append(b, xzOf([]byte(first+strings.Repeat(one, 200_000)))...)
-		got, _, err := readAll(b)
-		if err == nil || !strings.HasPrefix(err.Error(), "xz: more than ") || len(got) > 100_000 {
-			t.Errorf("%s: %d bytes, %v; a bound on chunks was expected", name, len(got), err)
+	b := xzOf([]byte(first + strings.Repeat(one, 200_000)))
+	budget := elffile.NewBudget(0)
+	_ = budget.Spend(1, 1_100_000_000)
+	r, err := Open(t.Context(), budget, bytes.NewReader(b))
+	if err == nil {
+		_, err = io.Copy(io.Discard, r)
+	}
+	if !errors.Is(err, elffile.ErrBudget) {
+		t.Errorf("%v; %v was expected", err, elffile.ErrBudget)
+	}
+}
+
+// TestSource has a source that fails: its error is that of the compression, by every kind.
+func TestSource(t *testing.T) {
+	failing := errors.New("no disk")
+	path := os.Getenv("PATH")
+	for name, p := range programs {
+		t.Setenv("PATH", path)
+		_, form, err := readAll(by(t, contents(3000), p.pack[0], p.pack[1:]...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{path, ""} {
+			t.Setenv("PATH", path)
+			err = form.Store(t.Context(), scratch(t), 2, io.MultiReader(bytes.NewReader(contents(3000)), iotest.ErrReader(failing)))
+			if p.kind != Bzip2 && !errors.Is(err, failing) {
+				t.Errorf("%s: %v; %v was expected", name, err, failing)
+			}
 		}
 	}
 }
@@ -125,7 +146,7 @@ func TestChunks(t *testing.T) {
 func TestFilters(t *testing.T) {
 	b := contents(9999)
 	for _, args := range []string{"--x86 --lzma2", "--delta --lzma2"} {
-		if _, _, err := readAll(by(t, b, "xz", strings.Fields(args)...)); err == nil || !strings.Contains(err.Error(), "xz: a block with filters beside LZMA2") {
+		if _, _, err := readAll(by(t, b, "xz", strings.Fields(args)...)); err == nil || !strings.Contains(err.Error(), "xz: a block has filters beside LZMA2") {
 			t.Errorf("%s: %v", args, err)
 		}
 	}

@@ -50,7 +50,7 @@ func TestErrors(t *testing.T) {
 		{"no package", []byte("text"), "no package: a .deb, .rpm, a tar or a compressed one, or an image was expected"},
 		{"no file", nil, "no package"},
 		{"a package without data", elftest.Ar(elftest.ArMember("debian-binary", []byte("2.0\n"))), "at offset 0x48: no member data.tar"},
-		{"a package of another version", elftest.Ar(elftest.ArMember("debian-binary", []byte("3.0\n"))), `at offset 0x44, in or after debian-binary: version "3.0\n" of the format; 2.0 was expected`},
+		{"a package of another version", elftest.Ar(elftest.ArMember("debian-binary", []byte("3.0\n"))), `at offset 0x44, in or after debian-binary: unsupported version "3.0\n" of the format; 2.0 is supported`},
 		{"a package cut off", debOf("data.tar", plain)[:2000], `archive at offset 0x84: member of size "3584" does not fit the archive of 2000 bytes`},
 		{"a package of something else", debOf("data.tar.lz", []byte("LZIP\x01 and so on")), "data.tar.lz: at offset 0x"},
 		{"a wrong checksum", header, "at offset 0x800, in or after usr/bin/a: archive/tar: invalid tar header"},
@@ -277,14 +277,11 @@ func TestVisitor(t *testing.T) {
 	if _, err := Each(t.Context(), write(t, name+".rpm", rpmtest.Package(append(rpmtest.Newc("./a", 1, 0o100644, 2, ""), rpmtest.Trailer()...))), func(*Member) error { return own }); err != own {
 		t.Errorf("an empty file of two names: %v; the error of the visitor was expected", err)
 	}
-	// What it adds to an error of the package is not said, as that has its place already.
+	// The error of the package has its place already.
 	short := write(t, name+".cut", tarOf(t, regular("a", strings.Repeat("a", 5000)))[:2000])
 	_, err = Each(t.Context(), short, func(m *Member) error {
 		_, err := m.Load()
-		if !errors.Is(err, io.ErrUnexpectedEOF) || err.Error() != "unexpected EOF" {
-			t.Errorf("the visitor has %v", err)
-		}
-		return fmt.Errorf("mine: %w", err)
+		return err
 	})
 	if !errors.Is(err, io.ErrUnexpectedEOF) || err.Error() != "at offset 0x7d0, in or after a: unexpected EOF" {
 		t.Errorf("a file that is cut off: %v", err)
@@ -313,11 +310,11 @@ func TestImageErrors(t *testing.T) {
 	}{
 		{"no index", func(l layout) { delete(l, indexFile) }, "manifest.json"},
 		{"an index that is no JSON", func(l layout) { l[indexFile] = []byte("[1") }, "index.json: unexpected end of JSON input"},
-		{"an index of nothing", func(l layout) { l[indexFile] = []byte("{}") }, "no image: none of the manifests is that of one"},
+		{"an index of nothing", func(l layout) { l[indexFile] = []byte("{}") }, "no manifest is that of an image"},
 		{"a digest that leads out", func(l layout) {
 			l[indexFile] = []byte(`{"manifests": [{"digest": "sha256:../../../../etc/passwd"}]}`)
 		}, `digest "sha256:../../../../etc/passwd": not a sum of 32 bytes in hexadecimal digits`},
-		{"a manifest that is not there", func(l layout) { delete(l, blobs(l, "diff_ids")[0]); delete(l, blobs(l, `"config":`)[0]) }, "is not there; the manifest of this image was expected"},
+		{"a manifest that is not there", func(l layout) { delete(l, blobs(l, "diff_ids")[0]); delete(l, blobs(l, `"config":`)[0]) }, " is missing"},
 		{"a manifest that is no JSON", func(l layout) {
 			l[indexFile] = encoded(t, object{"manifests": []object{l.blob(ociType+"manifest.v1+json", []byte("{"))}})
 		}, strings.Replace("blobs/"+digestOf([]byte("{")), ":", "/", 1) + ": unexpected end of JSON input"},
@@ -329,35 +326,22 @@ func TestImageErrors(t *testing.T) {
 			l[indexFile] = encoded(t, object{"manifests": []object{l.blob(ociType+"manifest.v1+json", b)}})
 		}, `: digest "sha256:../x": not a sum of 32 bytes in hexadecimal digits`},
 		{"a manifest that is too large", func(l layout) {
-			m := l.blob(ociType+"manifest.v1+json", append(bytes.Repeat([]byte(" "), maxSmall), "{}"...))
+			m := l.blob(ociType+"manifest.v1+json", append(bytes.Repeat([]byte(" "), maxText), "{}"...))
 			l[indexFile] = encoded(t, object{"manifests": []object{m}})
-		}, "4194304 "},
-		{"too many images", func(l layout) {
-			var all []object
-			for i := range maxImages + 1 {
-				all = append(all, object{"mediaType": ociType + "manifest.v1+json", "digest": fmt.Sprintf("sha256:%064x", i)})
-			}
-			l[indexFile] = encoded(t, object{"manifests": all})
-		}, "index.json: more than 1000 images"},
+		}, "; descriptions of images may have 4194304"},
 		{"a list of Docker's that is none", func(l layout) { delete(l, indexFile); l[dockerFile] = []byte("{}") }, "manifest.json: json: cannot unmarshal object"},
 		{"a manifest of another digest", func(l layout) {
 			name := blobs(l, `"config":`)[0]
 			l[name] = append(l[name], ' ')
 		}, "the digest is sha256:"},
 		{"a layer that is not there", func(l layout) { delete(l, strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1)) }, strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1) + ": "},
-		{"too many layers", func(l layout) {
-			name := blobs(l, `"config":`)[0]
-			b := bytes.Replace(l[name], []byte(`"layers":[`), []byte(`"layers":[`+strings.Repeat(`{"digest":"x"},`, 998)), 1)
-			m := l.blob(ociType+"manifest.v1+json", b)
-			l[indexFile] = encoded(t, object{"manifests": []object{m}})
-		}, "an image of 1001 layers; at most 1000 are accepted"},
 		{"a layer of another digest", func(l layout) {
 			l[strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1)] = layers[1]
-		}, "the digest is " + digestOf(layers[1]) + "; " + digestOf(layers[2]) + " was expected"},
+		}, "the digest is " + digestOf(layers[1]) + ", not " + digestOf(layers[2])},
 		{"a layer that goes on", func(l layout) {
 			name := strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1)
 			l[name] = append(bytes.Clone(l[name]), 0)
-		}, "; " + digestOf(layers[2]) + " was expected"},
+		}, ", not " + digestOf(layers[2])},
 		{"a layer that does not unpack", func(l layout) {
 			b := []byte("\x1f\x8b and so on")
 			m := bytes.Replace(l[blobs(l, `"config":`)[0]], []byte(digestOf(layers[2])), []byte(l.blob("", b)["digest"].(string)), 1)
@@ -434,7 +418,7 @@ func TestNested(t *testing.T) {
 		l := make(layout)
 		nested(l, l.image(t, "amd64", tarOf(t, regular("a", "a"))), maxDepth, times)
 		same(t, l.folder(t), map[string]string{"a": "a"})
-		for depth, want := range map[int]string{maxDepth: "no image: none of the manifests is that of one", maxDepth + 1: ": more than 8 indexes in each other"} {
+		for depth, want := range map[int]string{maxDepth: "no manifest is that of an image", maxDepth + 1: ": more than 8 indexes in each other"} {
 			l = make(layout)
 			nested(l, l.blob(ociType+"manifest.v1+json", []byte("{}")), depth, times)
 			if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), want) {

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,29 +22,15 @@ const (
 	blobDir    = "blobs/"
 )
 
-// Bounds on images.
+// Bounds on images; the budget bounds their number and that of their layers.
 const (
-	maxImages = 1000
-	maxLayers = 1000 // of an image; container engines know 127
-	maxDepth  = 8    // of indexes in indexes
+	maxDepth = 8       // of indexes in indexes
+	maxText  = 4 << 20 // bytes of a description
 )
 
-// A store is where the parts of images are.
+// A store has the parts of images by their names.
 type store interface {
-	real(name string) string // the name of the same file, if it has several
-	description(name string) ([]byte, error)
-	layers(names []string, fn func(name string, in io.Reader) error) error
-}
-
-// A described store takes descriptions from a budget: many images may share a large one.
-type described struct {
-	store
-	budget *elffile.Budget
-}
-
-func (d *described) description(name string) ([]byte, error) {
-	b, err := d.store.description(name)
-	return b, cmp.Or(err, d.budget.Spend(costText, uint64(len(b))))
+	open(name string) (r io.ReadCloser, size int64, err error)
 }
 
 // An image is a list of layers.
@@ -65,28 +51,20 @@ type layer struct {
 
 // image reads the images in a store. Each layer is read once.
 func (r *reader) image(in store) ([]File, error) {
-	images, err := find(&described{in, r.budget})
+	images, err := r.find(in)
 	if err != nil {
 		return nil, err
-	}
-	wanted := make(map[string]layer)
-	var names []string
-	for _, p := range images {
-		for _, l := range p.layers {
-			if _, ok := wanted[l.file]; !ok {
-				names = append(names, l.file)
-			}
-			wanted[l.file] = l
-		}
 	}
 	layers := make(map[string][]entry)
-	err = in.layers(names, func(name string, raw io.Reader) error {
-		entries, err := r.verified(wanted[name], raw)
-		layers[name] = entries
-		return err
-	})
-	if err != nil {
-		return nil, err
+	for i := range images {
+		for _, l := range images[i].layers {
+			if _, ok := layers[l.file]; ok {
+				continue
+			}
+			if layers[l.file], err = r.layer(in, l); err != nil {
+				return nil, err
+			}
+		}
 	}
 	var out []File
 	for i, label := range labels(images) {
@@ -118,8 +96,13 @@ func (r *reader) image(in store) ([]File, error) {
 	return out, nil
 }
 
-// verified reads a layer, and compares its digest.
-func (r *reader) verified(l layer, raw io.Reader) ([]entry, error) {
+// layer reads a layer, and compares its digest.
+func (r *reader) layer(in store, l layer) ([]entry, error) {
+	raw, _, err := in.open(l.file)
+	if err != nil {
+		return nil, err
+	}
+	defer raw.Close()
 	if l.digest == "" {
 		return r.part(l.file, raw)
 	}
@@ -127,43 +110,30 @@ func (r *reader) verified(l layer, raw io.Reader) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	packed := io.Reader(raw)
 	if !l.unpacked {
-		raw = &summed{raw, sum}
+		packed = io.TeeReader(raw, sum)
 	}
-	s, err := r.unpack(l.file, raw)
+	s, err := r.unpack(l.file, packed)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	in := io.Reader(s)
+	plain := io.Reader(s)
 	if l.unpacked {
-		in = &summed{s, sum}
+		plain = io.TeeReader(s, sum)
 	}
-	entries, err := r.list(s, in)
+	entries, err := r.list(s, plain)
 	if err != nil {
 		return nil, err
 	}
-	if !l.unpacked { // decompressors may leave something
-		if _, err := io.Copy(io.Discard, raw); err != nil {
-			return nil, s.error("", err)
-		}
+	if _, err := io.Copy(io.Discard, packed); err != nil { // decompressors may leave something
+		return nil, s.error("", err)
 	}
 	if err := l.digest.compare(sum); err != nil {
 		return nil, s.error("", err)
 	}
 	return entries, nil
-}
-
-// A summed reader sums up what is read.
-type summed struct {
-	io.Reader
-	sum hash.Hash
-}
-
-func (s *summed) Read(b []byte) (int, error) {
-	n, err := s.Reader.Read(b)
-	s.sum.Write(b[:n])
-	return n, err
 }
 
 // labels returns the prefix of the names of the files of each image: nothing for a single image; the platform; or, if images have the
@@ -191,58 +161,39 @@ func labels(images []image) []string {
 }
 
 // find returns the images in a store. There is at least one that can be read.
-func find(in store) ([]image, error) {
-	var all []image
-	index, err := in.description(indexFile)
+func (r *reader) find(in store) ([]image, error) {
+	f := finder{in: in, budget: r.budget, followed: make(map[reference]bool)}
+	var index ociIndex
+	err := f.parse(indexFile, &index)
 	if err == nil {
-		f := finder{in: in, followed: make(map[reference]bool)}
-		if err = f.index(indexFile, index, "", 0); err == nil {
-			all = f.found
-		}
+		err = f.index(indexFile, &index, "", 0)
 	} else if missing(err) {
-		all, err = docker(in)
+		err = f.docker()
 	}
 	if err != nil {
 		return nil, err
 	}
 	seen := make(map[string]bool)
-	all = slices.DeleteFunc(all, func(p image) bool {
+	all := slices.DeleteFunc(f.found, func(p image) bool {
 		was := seen[p.id]
 		seen[p.id] = true
 		return was
 	})
-	for i := range all {
-		if all[i].err == nil {
-			return all, nil
-		}
-	}
-	if len(all) > 0 {
+	switch {
+	case slices.ContainsFunc(all, func(p image) bool { return p.err == nil }):
+		return all, nil
+	case len(all) > 0:
 		return nil, all[0].err
 	}
-	return nil, errors.New("no image: none of the manifests is that of one")
-}
-
-// few returns an error if an image has too many layers.
-func few(name string, layers int) error {
-	if layers > maxLayers {
-		return fmt.Errorf("%s: an image of %d layers; at most %d are accepted", name, layers, maxLayers)
-	}
-	return nil
+	return nil, errors.New("no manifest is that of an image")
 }
 
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-// parse reads a description.
-func parse(name string, b []byte, to any) error {
-	if err := json.Unmarshal(b, to); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
-}
-
-// A finder follows the index of an image layout.
+// A finder finds the images in a store.
 type finder struct {
 	in       store
+	budget   *elffile.Budget
 	followed map[reference]bool
 	found    []image
 }
@@ -254,45 +205,74 @@ type reference struct {
 	index  bool
 }
 
+// read reads a description. It takes from the budget, because many images may share a large one.
+func (f *finder) read(name string) ([]byte, error) {
+	r, size, err := f.in.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if size > maxText {
+		return nil, fmt.Errorf("%s has %d bytes; descriptions of images may have %d", name, size, maxText)
+	}
+	if err := f.budget.Spend(costText, uint64(size)); err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(r, maxText))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, early(err))
+	}
+	return b, nil
+}
+
+// parse reads a description into a value.
+func (f *finder) parse(name string, to any) error {
+	b, err := f.read(name)
+	if err != nil {
+		return err
+	}
+	return decode(name, b, to)
+}
+
+func decode(name string, b []byte, to any) error {
+	if err := json.Unmarshal(b, to); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
 // blob returns where a blob is.
 func blob(d digest) (string, error) {
 	algorithm, sum, _, err := d.split()
 	return blobDir + algorithm + "/" + sum, err
 }
 
-// blob returns the name and the contents of the blob of a descriptor, whose digest is compared.
-func (f *finder) blob(d *descriptor) (string, []byte, error) {
+// blob reads the blob of a descriptor into a value, and returns its name. The digest is compared.
+func (f *finder) blob(d *descriptor, to any) (string, error) {
 	name, err := blob(d.Digest)
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
-	b, err := f.in.description(name)
+	b, err := f.read(name)
 	if err != nil {
-		return name, b, err
+		return name, err
 	}
 	_, _, h, _ := d.Digest.split()
 	h.Write(b)
 	if err := d.Digest.compare(h); err != nil {
-		return name, b, fmt.Errorf("%s: %w", name, err)
+		return name, fmt.Errorf("%s: %w", name, err)
 	}
-	return name, b, nil
+	return name, decode(name, b, to)
 }
 
 // index adds the images of an index; ref is what the one around it calls it.
-func (f *finder) index(name string, b []byte, ref string, depth int) error {
-	var index ociIndex
-	if err := parse(name, b, &index); err != nil {
-		return err
-	}
+func (f *finder) index(name string, index *ociIndex, ref string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%s: more than %d indexes in each other", name, maxDepth)
 	}
 	for i := range index.Manifests {
 		if err := f.manifest(&index.Manifests[i], ref, depth); err != nil {
 			return err
-		}
-		if len(f.found) > maxImages {
-			return fmt.Errorf("%s: more than %d images", name, maxImages)
 		}
 	}
 	return nil
@@ -310,41 +290,35 @@ func (f *finder) manifest(d *descriptor, ref string, depth int) error {
 		return nil
 	}
 	f.followed[to] = true
-	name, b, err := f.blob(d)
-	if missing(err) {
-		p.err = fmt.Errorf("%s is not there; the manifest of this image was expected", name)
+	var m struct { // an index, or the manifest of an image
+		ociIndex
+		ociManifest
+	}
+	name, err := f.blob(d, &m)
+	switch {
+	case missing(err):
+		p.err = fmt.Errorf("the manifest %s is missing", name)
 		f.found = append(f.found, p)
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
-	}
-	if to.index {
-		return f.index(name, b, ref, depth+1)
-	}
-	var m ociManifest
-	if err := parse(name, b, &m); err != nil {
-		return err
-	}
-	if m.Config.MediaType != typeConfig && m.Config.MediaType != typeDockerConfig {
+	case to.index:
+		return f.index(name, &m.ociIndex, ref, depth+1)
+	case m.Config.MediaType != typeConfig && m.Config.MediaType != typeDockerConfig:
 		return nil // an artifact of another kind
 	}
 	if p.platform == "" {
-		if file, b, err := f.blob(&m.Config); err == nil {
-			var c ociConfig
-			_ = parse(file, b, &c) // it has no more than a label to give
+		var c ociConfig
+		if _, err := f.blob(&m.Config, &c); err == nil { // which is only for a label
 			p.platform = c.platform.String()
 		}
-	}
-	if err := few(name, len(m.Layers)); err != nil {
-		return err
 	}
 	for _, l := range m.Layers {
 		file, err := blob(l.Digest)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		p.layers = append(p.layers, layer{file: f.in.real(file), digest: l.Digest})
+		p.layers = append(p.layers, layer{file: file, digest: l.Digest})
 	}
 	f.found = append(f.found, p)
 	return nil
@@ -357,43 +331,23 @@ type saved struct {
 	Layers   []string
 }
 
-func isDocker(b []byte) bool {
+// docker adds the images that "docker save" has written.
+func (f *finder) docker() error {
 	var images []saved
-	return json.Unmarshal(b, &images) == nil && len(images) > 0 && images[0].Config != ""
-}
-
-// docker returns the images that "docker save" has written.
-func docker(in store) ([]image, error) {
-	b, err := in.description(dockerFile)
-	if err != nil {
-		return nil, err
+	if err := f.parse(dockerFile, &images); err != nil {
+		return err
 	}
-	var images []saved
-	if err := parse(dockerFile, b, &images); err != nil {
-		return nil, err
-	}
-	if len(images) > maxImages {
-		return nil, fmt.Errorf("%s: more than %d images", dockerFile, maxImages)
-	}
-	var out []image
 	for _, saved := range images {
-		b, err := in.description(saved.Config)
-		if err != nil {
-			return nil, err
-		}
-		if err := few(dockerFile, len(saved.Layers)); err != nil {
-			return nil, err
-		}
 		var c ociConfig
-		if err := parse(saved.Config, b, &c); err != nil {
-			return nil, err
+		if err := f.parse(saved.Config, &c); err != nil {
+			return err
 		}
 		p := image{id: saved.Config, platform: c.platform.String()}
 		if len(saved.RepoTags) > 0 {
 			p.ref = saved.RepoTags[0]
 		}
 		for i, name := range saved.Layers {
-			l := layer{file: in.real(name), unpacked: true}
+			l := layer{file: name, unpacked: true}
 			if diffs := c.RootFS.DiffIDs; len(diffs) == len(saved.Layers) {
 				if _, _, _, err := diffs[i].split(); err == nil {
 					l.digest = diffs[i]
@@ -401,45 +355,63 @@ func docker(in store) ([]image, error) {
 			}
 			p.layers = append(p.layers, l)
 		}
-		out = append(out, p)
+		f.found = append(f.found, p)
 	}
-	return out, nil
+	return nil
 }
 
 // A layoutDir is a directory with an image layout.
 type layoutDir string
 
-func (f layoutDir) real(name string) string { return name }
-
-func (f layoutDir) description(name string) ([]byte, error) {
-	r, size, err := open(filepath.Join(string(f), filepath.FromSlash(name)))
+func (d layoutDir) open(name string) (io.ReadCloser, int64, error) {
+	f, size, err := open(filepath.Join(string(d), filepath.FromSlash(name)))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, early(err))
+		return nil, 0, fmt.Errorf("%s: %w", name, early(err))
 	}
-	defer r.Close()
-	if size > maxSmall {
-		return nil, fmt.Errorf("%s has %d bytes; at most %d are accepted of what describes an image", name, size, maxSmall)
-	}
-	b, err := io.ReadAll(io.LimitReader(r, maxSmall))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, early(err))
-	}
-	return b, nil
+	return f, size, nil
 }
 
-func (f layoutDir) layers(names []string, fn func(name string, in io.Reader) error) error {
-	for _, name := range names {
-		r, _, err := open(filepath.Join(string(f), filepath.FromSlash(name)))
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, early(err))
-		}
-		err = fn(name, r)
-		r.Close()
-		if err != nil {
-			return err
+// A layoutTar is a tar with images.
+type layoutTar struct {
+	io.ReaderAt
+	entries map[string]entry
+}
+
+func newLayoutTar(r io.ReaderAt, entries []entry) *layoutTar {
+	t := &layoutTar{r, make(map[string]entry, len(entries))}
+	for _, e := range entries {
+		t.entries[e.name] = e
+	}
+	return t
+}
+
+// open follows links: in older archives, layers that are the same are links.
+func (t *layoutTar) open(name string) (io.ReadCloser, int64, error) {
+	at := Clean(name)
+	for range maxLinks {
+		e, ok := t.entries[at]
+		switch {
+		case ok && e.typ == isLink:
+			at = e.link
+		case ok && e.typ == isSymlink:
+			at = Clean(path.Join(path.Dir(at), e.link))
+		case ok && e.typ == isFile:
+			return io.NopCloser(io.NewSectionReader(t, e.off, e.size)), e.size, nil
+		default:
+			return nil, 0, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
 		}
 	}
-	return nil
+	return nil, 0, fmt.Errorf("%s leads through more than %d links", name, maxLinks)
+}
+
+// isImage reports whether a tar has images.
+func (t *layoutTar) isImage() bool {
+	if _, ok := t.entries[layoutFile]; ok {
+		return true
+	}
+	var images []saved
+	f := &finder{in: t}
+	return f.parse(dockerFile, &images) == nil && len(images) > 0 && images[0].Config != ""
 }
 
 // DirSize returns the size of all files in an image layout.

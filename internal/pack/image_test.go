@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -222,7 +221,7 @@ func TestImages(t *testing.T) {
 	l.index(t, inner, one, artifact)
 	want := map[string]string{
 		"linux/amd64!a": "base", "linux/amd64!b": "base", "linux/arm64/v8!a": "arm",
-		"linux/s390x": "blobs/" + strings.Replace(digestOf([]byte("?")), ":", "/", 1) + " is not there; the manifest of this image was expected",
+		"linux/s390x": "the manifest blobs/" + strings.Replace(digestOf([]byte("?")), ":", "/", 1) + " is missing",
 	}
 	for form, name := range l.forms(t) {
 		t.Run("platforms "+form, func(t *testing.T) { same(t, name, want) })
@@ -278,7 +277,7 @@ func TestDocker(t *testing.T) {
 	same(t, name+".gz", map[string]string{"b": "top"})
 	name = write(t, filepath.Join(dir, "wrong.tar"), tarOf(t, append(files, regular("c3.json", config(base, base)),
 		regular("manifest.json", manifest(object{"Config": "c3.json", "Layers": two["Layers"]})))...))
-	if _, err := contents(name); err == nil || !strings.Contains(err.Error(), "l3/layer.tar: ") || !strings.Contains(err.Error(), "the digest is "+digestOf(top)+"; "+digestOf(base)+" was expected") {
+	if _, err := contents(name); err == nil || !strings.Contains(err.Error(), "l3/layer.tar: ") || !strings.Contains(err.Error(), "the digest is "+digestOf(top)+", not "+digestOf(base)) {
 		t.Errorf("a layer of another digest: %v", err)
 	}
 	// A link of the other kind.
@@ -291,14 +290,11 @@ func TestDocker(t *testing.T) {
 		want    string
 	}{
 		{"no configuration", []tarMember{regular("manifest.json", manifest(object{"Config": "c9.json"}))}, "c9.json: file does not exist"},
-		{"a configuration that is none", []tarMember{regular("c9.json", "text"), regular("manifest.json", manifest(object{"Config": "c9.json"}))}, "c9.json is no JSON"},
+		{"a configuration that is none", []tarMember{regular("c9.json", "text"), regular("manifest.json", manifest(object{"Config": "c9.json"}))}, "c9.json: invalid character"},
 		{"a damaged configuration", []tarMember{regular("c9.json", config(base)[:50]), regular("manifest.json", manifest(object{"Config": "c9.json", "Layers": one["Layers"]}))},
 			"c9.json: unexpected end of JSON input"},
 		{"links in a circle", []tarMember{linked(tar.TypeSymlink, "l5", "l5"), regular("manifest.json", manifest(object{"Config": "c1.json", "Layers": []string{"l5"}}))},
-			"l5: file does not exist"},
-		{"too many layers", []tarMember{regular("manifest.json", manifest(object{"Config": "c1.json", "Layers": make([]string, 1001)}))},
-			"manifest.json: an image of 1001 layers; at most 1000 are accepted"},
-		{"too many images", []tarMember{regular("manifest.json", manifest(slices.Repeat([]object{one}, 1001)...))}, "manifest.json: more than 1000 images"},
+			"l5 leads through more than 255 links"},
 	} {
 		name := write(t, filepath.Join(dir, "wrong.tar"), tarOf(t, append(files, tt.members...)...))
 		if _, err := contents(name); err == nil || !strings.Contains(err.Error(), tt.want) {

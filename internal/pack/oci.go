@@ -78,7 +78,7 @@ func (d digest) split() (algorithm, sum string, h hash.Hash, err error) {
 func (d digest) compare(h hash.Hash) error {
 	algorithm, sum, _, err := d.split()
 	if have := hex.EncodeToString(h.Sum(nil)); err == nil && have != sum {
-		err = fmt.Errorf("the digest is %s:%s; %s was expected", algorithm, have, d)
+		err = fmt.Errorf("the digest is %s:%s, not %s", algorithm, have, d)
 	}
 	return err
 }

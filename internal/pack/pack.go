@@ -16,6 +16,7 @@
 package pack
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -27,6 +28,7 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/filecopy"
+	"cfi2sframe/internal/outfile"
 )
 
 // A Member is a regular file in a package while it is visited.
@@ -34,15 +36,31 @@ type Member struct {
 	Index int    // in the order in which they come
 	Name  string // that the package has for it; Files has the one that counts
 	Size  int64
-	Head  []byte // its first bytes, up to headSize
+	Head  []byte // its first bytes, up to HeadSize
 
 	Budget *elffile.Budget // of the package
 
-	rest io.Reader // what follows
+	sparse   bool // it is stored without its holes
+	stream   *stream
+	contents io.Reader // after the first bytes
 }
 
-// headSize is enough to recognize ELF files and archives.
-const headSize = 64
+// Load reads the member. The visitor has to return its error, and to close what it gets.
+func (m *Member) Load() (*outfile.Spool, error) {
+	if m.sparse { // reading the stream does not spend for holes
+		if err := m.Budget.Spend(elffile.CostUnpacked, uint64(m.Size)); err != nil {
+			return nil, m.stream.error(m.Name, err)
+		}
+	}
+	s, err := outfile.NewSpool(io.MultiReader(bytes.NewReader(m.Head), m.contents), m.Size)
+	if err != nil {
+		return nil, m.stream.error(m.Name, err)
+	}
+	return s, nil
+}
+
+// HeadSize is enough to recognize ELF files and archives.
+const HeadSize = 64
 
 // A File is a member that the unpacked package has.
 type File struct {
@@ -134,38 +152,17 @@ func Each(ctx context.Context, name string, visit func(*Member) error) ([]File, 
 }
 
 // member shows a file to the visitor, and returns its index.
-func (r *reader) member(name string, size int64, s *stream, contents io.Reader) (int, error) {
-	if name == "" {
+func (r *reader) member(m *Member, s *stream, contents io.Reader) (int, error) {
+	if m.Name == "" {
 		return 0, s.error("", errors.New("a file without a name"))
 	}
-	contents = &spending{contents, s}
-	m := &Member{Index: r.members, Name: name, Size: size, Budget: r.budget, rest: contents}
+	m.Index, m.Budget, m.stream, m.contents = r.members, r.budget, s, contents
 	r.members++
-	m.Head = make([]byte, min(size, headSize))
+	m.Head = make([]byte, min(m.Size, HeadSize))
 	if _, err := io.ReadFull(contents, m.Head); err != nil {
-		return 0, s.error(name, err)
+		return 0, s.error(m.Name, err)
 	}
-	err := r.visit(m)
-	var failed *readError
-	if errors.As(err, &failed) {
-		return 0, s.error(name, failed.err)
-	}
-	return m.Index, err
-}
-
-// A spending reader takes the holes of sparse files from the budget, because the stream does not have them.
-type spending struct {
-	io.Reader
-	s *stream
-}
-
-func (r *spending) Read(b []byte) (int, error) {
-	begin := r.s.Off
-	n, err := r.Reader.Read(b)
-	if spent := r.s.r.budget.Spend(elffile.CostUnpacked, uint64(max(0, int64(n)-(r.s.Off-begin)))); spent != nil {
-		return 0, spent // without what was read, as a full buffer would hide the error
-	}
-	return n, err
+	return m.Index, r.visit(m)
 }
 
 // count bounds what is kept of the members.
@@ -188,5 +185,5 @@ func early(err error) error {
 	return err
 }
 
-// clean returns a member's name from the root, or "" for the root.
-func clean(name string) string { return path.Clean("/" + name)[1:] }
+// Clean returns a member's name from the root, or "" for the root.
+func Clean(name string) string { return path.Clean("/" + name)[1:] }

@@ -2,11 +2,11 @@ package pack
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 
 	"cfi2sframe/internal/rpm"
@@ -14,25 +14,19 @@ import (
 
 // rpm reads an RPM package: headers, and the files in a cpio archive that is compressed.
 func (r *reader) rpm(f io.ReaderAt, size int64) ([]File, error) {
-	_, h, err := rpm.Headers(f, size)
+	p, err := rpm.Open(f, size)
 	if err != nil {
 		return nil, rpmError(err)
 	}
-	format, err := h.Text(rpm.TagPayloadFormat)
-	want, wrong := h.Text(rpm.TagPayloadSHA256)
-	by, unknown := h.Numbers(rpm.TagPayloadAlgo)
-	if err = errors.Join(err, wrong, unknown); err != nil {
+	h := p.Main
+	want, err := h.Text(rpm.TagPayloadSHA256)
+	by, unknown := h.Number(rpm.TagPayloadAlgo, rpm.SHA256) // version 6 does not say by what
+	if err = cmp.Or(err, unknown); err != nil {
 		return nil, rpmError(err)
 	}
-	if format != "" && format != "cpio" {
-		return nil, &Error{Off: h.End(), Err: fmt.Errorf("a payload of format %.32q; cpio was expected", format)}
-	}
 	payload := io.Reader(io.NewSectionReader(f, h.End(), size-h.End()))
-	var sum hash.Hash
-	if want != "" && (len(by) == 0 || by[0] == rpm.SHA256) { // version 6 does not say by what
-		sum = sha256.New()
-		payload = &summed{payload, sum}
-	}
+	sum := sha256.New()
+	payload = io.TeeReader(payload, sum)
 	s, err := r.unpack("payload", payload)
 	if err != nil {
 		return nil, err
@@ -42,13 +36,11 @@ func (r *reader) rpm(f io.ReaderAt, size int64) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sum != nil {
-		if _, err := io.Copy(io.Discard, payload); err != nil {
-			return nil, s.error("", err)
-		}
-		if have := hex.EncodeToString(sum.Sum(nil)); have != want {
-			return nil, s.error("", fmt.Errorf("the SHA-256 is %s; %.64s was expected", have, want))
-		}
+	if _, err := io.Copy(io.Discard, payload); err != nil {
+		return nil, s.error("", err)
+	}
+	if have := hex.EncodeToString(sum.Sum(nil)); want != "" && by == rpm.SHA256 && have != want {
+		return nil, s.error("", fmt.Errorf("the package is damaged: its SHA-256 is %s, not %.64s", have, want))
 	}
 	return out, nil
 }
@@ -62,26 +54,32 @@ func rpmError(err error) error {
 	return err
 }
 
+// other is a name of a file that has several, without its contents.
+type other struct {
+	entry int // its index
+	inode [3]uint64
+}
+
 // cpio reads the payload of a package that has this header.
 func (r *reader) cpio(s *stream, h *rpm.Header) ([]File, error) {
 	a := rpm.NewArchive(s, h, nil)
 	var entries []entry
-	var order [][3]uint64                  // of files with several names
-	groups := make(map[[3]uint64][]string) // their names without contents so far
-	have := make(map[[3]uint64]int)        // their members
+	members := make(map[[3]uint64]int) // of files, by what several names have in common
+	var names []other
+	var err error
 	for {
-		m, err := a.Next()
+		var m *rpm.Member
+		m, err = a.Next()
 		if err != nil {
 			return nil, s.error("", err)
 		}
 		if m.Last {
 			break
 		}
-		name := clean(m.Name)
 		if err := r.count(m.Name, ""); err != nil {
 			return nil, s.error("", err)
 		}
-		e := entry{name: name, typ: isOther, member: -1}
+		e := entry{name: Clean(m.Name), typ: isOther}
 		switch m.Mode & rpm.ModeType {
 		case rpm.ModeFolder:
 			e.typ = isDir
@@ -90,42 +88,31 @@ func (r *reader) cpio(s *stream, h *rpm.Header) ([]File, error) {
 		case rpm.ModeFile:
 			e.typ = isFile
 			if m.Links > 1 && m.Size == 0 {
-				if i, ok := have[m.Inode]; ok {
-					e.member = i
-					break
-				}
-				if groups[m.Inode] == nil {
-					order = append(order, m.Inode)
-				}
-				groups[m.Inode] = append(groups[m.Inode], name)
-				continue
+				names = append(names, other{len(entries), m.Inode})
+				break
 			}
-			if e.member, err = r.member(name, m.Size, s, a); err != nil {
+			if e.member, err = r.member(&Member{Name: e.name, Size: m.Size}, s, a); err != nil {
 				return nil, err
 			}
-			if m.Links > 1 {
-				have[m.Inode] = e.member
-			}
+			members[m.Inode] = e.member
 		}
 		entries = append(entries, e)
 		if _, err := io.Copy(io.Discard, a); err != nil {
-			return nil, s.error(name, err)
+			return nil, s.error(e.name, err)
+		}
+	}
+	for _, n := range names {
+		e := &entries[n.entry]
+		var ok bool
+		if e.member, ok = members[n.inode]; !ok { // the file is empty
+			if e.member, err = r.member(&Member{Name: e.name}, s, bytes.NewReader(nil)); err != nil {
+				return nil, err
+			}
+			members[n.inode] = e.member
 		}
 	}
 	if err := s.drain(s); err != nil {
 		return nil, err
-	}
-	for _, inode := range order {
-		i, ok := have[inode]
-		if !ok { // it is empty
-			var err error
-			if i, err = r.member(groups[inode][0], 0, s, bytes.NewReader(nil)); err != nil {
-				return nil, err
-			}
-		}
-		for _, name := range groups[inode] {
-			entries = append(entries, entry{name: name, member: i})
-		}
 	}
 	return files(entries)
 }

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"cfi2sframe/convert"
-	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/testkit/peer"
 	"cfi2sframe/sframe"
 )
@@ -334,7 +333,7 @@ func TestMembers(t *testing.T) {
 	for _, name := range []string{"_gpgorigin", "_gpgbuilder"} {
 		put(t, folder+"/"+name, []byte("signature"), 0o644)
 		run(t, "sh", "-c", `cd "$1" && cp x.deb signed.deb && ar q signed.deb "$2"`, "sh", folder, name)
-		refused(t, read(t, folder+"/signed.deb"), name+": it is signed, and its signature would be void")
+		refused(t, read(t, folder+"/signed.deb"), name+": the package is signed, and its signature would become invalid")
 	}
 	put(t, folder+"/data.tar.gz", []byte("second"), 0o644)
 	run(t, "sh", "-c", `cd "$1" && cp x.deb two.deb && ar q two.deb data.tar.gz`, "sh", folder)
@@ -384,16 +383,20 @@ func edited(t testing.TB, b, contents []byte) []byte {
 	return out.Bytes()
 }
 
-// edit writes an archive whose files have other contents.
+// edit writes an archive whose files have other contents, or the same if they are nil.
 func edit(out io.Writer, b, contents []byte) error {
-	return (&packer{ctx: context.Background()}).copyTar(out, bytes.NewReader(b), func(e *tarEntry, r io.Reader) (*change, error) {
-		old, err := outfile.NewSpool(r, e.Size)
-		if err != nil {
-			return nil, err
+	u := &unpacked{literal(b), nil}
+	c := &changes{of: u}
+	err := (&packer{ctx: context.Background()}).entries(u, c, func(e *tarEntry) error {
+		if contents == nil || !e.regular() {
+			return nil
 		}
-		now, err := outfile.NewSpool(bytes.NewReader(contents), int64(len(contents)))
-		return &change{old: old, now: now}, err
-	}, nil)
+		return e.replace(c, literal(contents))
+	})
+	if err == nil {
+		_, err = io.Copy(out, io.MultiReader(c.readers(context.Background(), int64(len(b)))...))
+	}
+	return err
 }
 
 // TestSizes has sizes in each way in which they are written, and puts others in their places.

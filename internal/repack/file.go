@@ -3,19 +3,20 @@ package repack
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"strings"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/archive"
+	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/pack"
 )
 
 // Reasons why a file of a package is unchanged, beside those of package convert.
@@ -44,204 +45,127 @@ var texts = map[convert.Reason]string{
 // Text returns a short description of a reason.
 func Text(r convert.Reason) string { return cmp.Or(texts[r], r.Text()) }
 
-// headSize is how many bytes of each file are read first.
-const headSize = elffile.HeaderSize
-
-// A packer is the work on a package.
-type packer struct {
-	ctx     context.Context
-	src     io.ReaderAt
-	size    int64
-	opt     Options
-	budget  *elffile.Budget
-	res     Result
-	probing bool // the first change is an error
-	// writable is an error if the part that is read cannot be written in the same form.
-	writable error
-	scratch  []*os.File
-}
-
-// errChanges ends the search for a file that changes.
-var errChanges = errors.New("a file changes")
-
-// changes reports whether a file changes. If none does, nothing has to be compressed, which takes most of the time.
-func (p *packer) changes(convert func(io.Writer) error) (bool, error) {
-	p.probing = true
-	err := convert(io.Discard)
-	p.probing = false
-	if errors.Is(err, errChanges) {
-		p.res = Result{}
-		return true, nil
-	}
-	return false, err
-}
-
-// close closes all temporary files.
-func (p *packer) close() {
-	for _, f := range p.scratch {
-		f.Close()
-	}
-}
-
-// temporary makes a file without a name.
-func (p *packer) temporary() (*os.File, error) {
-	f, err := outfile.Scratch()
-	if err == nil {
-		p.scratch = append(p.scratch, f)
-	}
-	return f, err
-}
-
 // A candidate is a regular file of a package.
 type candidate struct {
-	name   string
-	size   int64
-	stays  convert.Reason // why an ELF file is unchanged, or ""
-	reason string         // the same in words for this file, or ""
+	name     string
+	contents *io.SectionReader
+	stays    convert.Reason // why an ELF file is unchanged, or ""
+	reason   string         // the same in words for this file, or ""
 }
 
-// A change has the contents of a file: the new ones, if they change, and those of the old ones that were read, all if they change.
-type change struct {
-	old, now *outfile.Spool
-	file     *os.File // that has the new ones
-}
-
-// close frees the contents.
-func (e *change) close() {
-	e.old.Close()
-	if e.file != nil {
-		e.file.Close()
-	}
-}
-
-// edit reads a file, and converts it.
-func (p *packer) edit(c candidate, r io.Reader) (*change, error) {
-	begin, err := outfile.NewSpool(r, min(c.size, headSize))
-	if err != nil {
-		return nil, err
-	}
-	head := make([]byte, begin.Size())
-	if _, err := io.ReadFull(begin.Reader(), head); err != nil {
-		return nil, err
-	}
+// file converts a file, which begins with head, and returns its new contents, or nil if it does not change.
+func (p *packer) file(c candidate, head []byte) (*io.SectionReader, error) {
 	isELF := bytes.HasPrefix(head, []byte(elf.ELFMAG))
-	if !isELF && (!bytes.HasPrefix(head, []byte(arMagic)) || bytes.HasPrefix(head, []byte(arMagic+debVersion))) { // the latter is a package
+	isDeb, _ := pack.IsDeb(bytes.NewReader(head)) // memory gives no errors
+	isLibrary := bytes.HasPrefix(head, []byte(archive.Magic)) && !isDeb
+	if !isELF && !isLibrary {
 		p.res.Others++
-		return &change{old: begin}, nil
+		return nil, nil
 	}
 	if err := p.budget.Spend(elffile.CostHeaders, 1); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.name, err)
 	}
-	if !isELF && !p.opt.Objects {
+	if isLibrary && !p.opt.Objects {
 		c.stays = Library
+	}
+	if c.stays == "" {
+		c.stays = p.kind(c)
 	}
 	if c.stays != "" {
 		p.keep(c, cmp.Or(c.reason, texts[c.stays]))
-		return &change{old: begin}, nil
+		return nil, nil
 	}
-	all, err := outfile.NewSpool(io.MultiReader(begin.Reader(), r), c.size)
-	if err != nil {
-		return nil, err
-	}
-	e := &change{old: all}
-	if err := p.convert(c, e); err != nil {
-		e.close()
-		return nil, err
-	}
-	return e, nil
+	return p.converted(c)
 }
 
 // keep records that a file is unchanged.
 func (p *packer) keep(c candidate, why string) {
+	size := c.contents.Size()
 	kept := convert.Kept{Reason: c.stays, Why: errors.New(why)}
 	p.res.Files = append(p.res.Files, File{
-		Name: c.name, Before: c.size, After: c.size, Result: &convert.Result{Kept: []convert.Kept{kept}, Stays: c.stays},
+		Name: c.name, Before: size, After: size, Result: &convert.Result{Kept: []convert.Kept{kept}, Stays: c.stays},
 	})
 }
 
-// convert converts a file.
-func (p *packer) convert(c candidate, e *change) error {
-	if c.stays = p.kind(c.name, e.old); c.stays != "" {
-		p.keep(c, texts[c.stays])
-		return nil
-	}
+// converted is file for one that may change.
+func (p *packer) converted(c candidate) (*io.SectionReader, error) {
 	err := p.budget.Spend(elffile.CostFile, 1)
+	if err == nil {
+		err = p.current.Truncate(0)
+	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.name, err)
+		return nil, fmt.Errorf("%s: %w", c.name, err)
 	}
-	if e.file, err = outfile.Scratch(); err != nil {
-		return err
-	}
+	size := c.contents.Size()
 	opt := p.opt.Options
 	opt.Budget = p.budget
-	res, err := convert.Into(p.ctx, e.old, c.size, func() (convert.Target, error) { return e.file, nil }, opt)
+	res, err := convert.Into(p.ctx, c.contents, size, func() (convert.Target, error) { return p.current, nil }, opt)
 	if res != nil {
 		for _, cov := range res.Coverage {
 			cov.File = c.name + cov.File // of a member of a library that has its name
 		}
 	}
-	file := File{Name: c.name, Result: res, Before: c.size, After: c.size}
+	file := File{Name: c.name, Result: res, Before: size, After: size}
 	switch {
 	case p.ctx.Err() != nil:
-		return p.ctx.Err()
+		return nil, p.ctx.Err()
 	case errors.Is(err, convert.ErrCoverage):
 		p.res.Files = append(p.res.Files, file)
-		return fmt.Errorf("%s: %w", c.name, err)
+		return nil, fmt.Errorf("%s: %w", c.name, err)
 	case errors.Is(err, elffile.ErrBudget):
-		return fmt.Errorf("%s: %w", c.name, err)
+		return nil, fmt.Errorf("%s: %w", c.name, err)
 	case errors.Is(err, elfwrite.ErrExists):
 		c.stays = Present
-		p.keep(c, "it has an .sframe already; --update or --force replaces it")
-		return nil
+		p.keep(c, "it has "+texts[Present])
+		return nil, nil
 	case err != nil:
 		c.stays = Defective
 		p.keep(c, err.Error())
 		p.res.Files[len(p.res.Files)-1].Failed = err
-		return nil
+		return nil, nil
 	}
 	p.res.Files = append(p.res.Files, file)
 	if res.Stays != "" {
-		return nil
+		return nil, nil
 	}
 	if p.opt.DryRun {
-		return p.writable
+		return c.contents, nil
 	}
-	same, err := e.compare()
-	if same || err != nil {
-		return err
+	now, err := p.store(c)
+	if now != nil {
+		p.res.Files[len(p.res.Files)-1].After = now.Size()
 	}
-	p.res.Files[len(p.res.Files)-1].After = e.now.Size()
-	if p.probing {
-		return cmp.Or(p.writable, errChanges)
-	}
-	return nil
+	return now, err
 }
 
-// compare sets the new contents, unless they equal the old ones.
-func (e *change) compare() (same bool, err error) {
-	now, err := outfile.SpoolOf(e.file)
+// store stores the new contents of a file, unless they equal the old ones.
+func (p *packer) store(c candidate) (*io.SectionReader, error) {
+	info, err := p.current.Stat()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	if now.Size() == e.old.Size() {
-		same, err = outfile.Equal(now.Reader(), e.old.Reader())
+	size := info.Size()
+	if size == c.contents.Size() {
+		same, err := outfile.Equal(io.NewSectionReader(p.current, 0, size), io.NewSectionReader(c.contents, 0, size))
+		if same || err != nil {
+			return nil, err
+		}
 	}
-	if !same {
-		e.now = now
-	}
-	return same, err
+	begin := p.end
+	p.end += size
+	return io.NewSectionReader(p.contents, begin, size), filecopy.Range(p.ctx, p.contents, begin, p.current, 0, size)
 }
 
 // kind returns why files of its kind are unchanged, or "".
-func (p *packer) kind(name string, contents *outfile.Spool) convert.Reason {
-	f, err := elffile.NewIn(p.budget, contents, contents.Size())
+func (p *packer) kind(c candidate) convert.Reason {
+	f, err := elffile.NewIn(p.budget, c.contents, c.contents.Size())
 	if err != nil { // converting it says why
 		return ""
 	}
 	switch {
 	case !f.IsObject():
 		return ""
-	case f.Section(".modinfo") != nil || f.Section(".gnu.linkonce.this_module") != nil || strings.HasSuffix(path.Base(name), ".ko"):
+	case f.Section(".modinfo") != nil || f.Section(".gnu.linkonce.this_module") != nil || strings.HasSuffix(path.Base(c.name), ".ko"):
 		return Module
 	case !p.opt.Objects:
 		return Object

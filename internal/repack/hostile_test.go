@@ -16,12 +16,13 @@ import (
 	"strings"
 	"testing"
 
+	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/rpm"
 )
 
 // made makes a package by hand, of members by their names and contents.
 func made(members ...string) []byte {
-	b := []byte(arMagic)
+	b := []byte(archive.Magic)
 	for i := 0; i < len(members); i += 2 {
 		b = fmt.Appendf(b, "%-16s%-12d%-6d%-6d%-8o%-10d`\n", members[i], 0, 0, 0, 0o100644, len(members[i+1]))
 		b = append(b, members[i+1]...)
@@ -120,54 +121,35 @@ func TestHostile(t *testing.T) {
 		in   []byte
 		want string
 	}{
-		"nothing":          {nil, "no package; one of Debian (.deb) or of RPM was expected"},
-		"text":             {[]byte("This is no package.\n"), "no package; one of Debian (.deb) or of RPM was expected"},
-		"static library":   {made("a.o/", "x"), "an archive whose first member is not debian-binary is no package; one of"},
-		"no members":       {[]byte(arMagic), "an archive whose first member is not debian-binary is no package; one of"},
-		"no control":       {made("debian-binary", "2.0\n", "data.tar", file), "an archive without control.tar is no package; one of"},
-		"no data":          {made("debian-binary", "2.0\n", "control.tar", empty), "an archive without data.tar is no package; one of"},
-		"order":            {made("debian-binary", "2.0\n", "data.tar", file, "control.tar", empty), "control.tar is member 3, and data.tar member 2; the former must be the second, and before the latter"},
-		"version":          {made("debian-binary", "0.9\n", "control.tar", empty, "data.tar", file), `deb package at offset 0x44: format "0.9\n"; only 2.0 is supported`},
-		"compression":      {made("debian-binary", "2.0\n", "control.tar", empty, "data.tar.rar", file), "data.tar.rar has an unknown compression; .gz"},
-		"other compressor": {made("debian-binary", "2.0\n", "control.tar", empty, "data.tar.xz", file), "its compression is none, and not xz as the package says"},
+		"nothing":          {nil, ErrKind.Error()},
+		"text":             {[]byte("This is no package.\n"), ErrKind.Error()},
+		"static library":   {made("a.o/", "x"), ErrKind.Error()},
+		"no members":       {[]byte(archive.Magic), ErrKind.Error()},
+		"no control":       {made("debian-binary", "2.0\n", "data.tar", file), "the package has no member control.tar"},
+		"no data":          {made("debian-binary", "2.0\n", "control.tar", empty), "no member data.tar"},
+		"version":          {made("debian-binary", "0.9\n", "control.tar", empty, "data.tar", file), `at offset 0x44, in or after debian-binary: unsupported version "0.9\n" of the format; 2.0 is supported`},
 		"two data":         {made("debian-binary", "2.0\n", "control.tar", empty, "data.tar", file, "data.tar.gz", ""), "a second data.tar; remove one"},
 		"two controls":     {made("debian-binary", "2.0\n", "control.tar", empty, "control.tar", empty, "data.tar", file), "a second control.tar; remove one"},
 		"member too large": {bytes.Replace(made("debian-binary", "2.0\n"), []byte("4         `"), []byte("400       `"), 1), "archive at offset 0x8: member of size \"400\" does not fit"},
 		"member's size":    {bytes.Replace(made("debian-binary", "2.0\n"), []byte("4         `"), []byte("-4        `"), 1), "archive at offset 0x8: member of size \"-4\""},
-		"many members":     {made(slices.Repeat([]string{"x", ""}, maxArMembers+1)...), "more than 1000 members"},
 		"wrong md5sums": {made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", md5Of(nil)+"  usr/bin/plt\n"), "data.tar", file),
-			"md5sums has d41d8cd98f00b204e9800998ecf8427e for usr/bin/plt; " + md5Of([]byte(program)) + " was expected"},
-		"two md5sums": {made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", "", "./md5sums", ""), "data.tar", file), "a second md5sums"},
+			"md5sums has d41d8cd98f00b204e9800998ecf8427e for usr/bin/plt, but the sum of the file is " + md5Of([]byte(program))},
 
-		"no archive":        {pkg("This is no archive."), "tar archive at offset 0x13: it ends early"},
-		"no end":            {pkg(file[:len(file)-2*tarBlock]), "it ends early"},
-		"rest":              {pkg(file + "rest"), "data after the end of the archive, where only zeros may be"},
-		"long rest":         {pkg(file + strings.Repeat("\x00", maxTail+2*tarBlock)), "more than 1048576 bytes after the end of the archive"},
+		"no archive":        {pkg("This is no archive."), "data.tar: tar archive at offset 0x13: unexpected EOF"},
 		"size of nothing":   {pkg(with(file, tarSize.at, "77777777777")), "tar archive at offset"},
-		"size of all":       {pkg(with(file, tarSize.at, "\x80\x00\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff")), "it ends early"},
+		"size of all":       {pkg(with(file, tarSize.at, "\x80\x00\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff")), "unexpected EOF"},
 		"negative size":     {pkg(with(file, tarSize.at, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")), "invalid tar header"},
 		"size in words":     {pkg(with(file, tarSize.at, "many bytes ")), "invalid tar header"},
 		"sum":               {pkg("x" + file[1:]), "invalid tar header"},
-		"link with size":    {pkg(with(file, 156, "1")), `an entry of type '1' with contents of 6048 bytes, which only files may have`},
-		"folder with size":  {pkg(with(file, 156, "5")), `an entry of type '5' with contents`},
 		"extended too long": {pkg(with(with(file, 156, "x"), tarSize.at, "00077777777")), "tar archive at offset 0x"},
 		"records":           {pkg(with(file, 156, "x")), "invalid tar header"},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) { refused(t, test.in, test.want) })
 	}
-	for key, value := range map[string]string{"path": "usr/bin/x", "size": "5", "GNU.sparse.major": "1"} {
-		record := fmt.Sprintf(" %s=%s\n", key, value)
-		record = fmt.Sprint(len(record)+2) + record
-		global := with(with(tarOf(t, "x", record)[:2*tarBlock], 156, "g"), 0, "pax")
-		refused(t, pkg(global+file), strings.TrimSuffix(key, ".major")+" in a global header")
-	}
 	for _, record := range []string{"9 size=-5\n", "10 size=-5\n", "0 x=y\n", "99 x=y\n", "4 x\n"} {
 		x := with(with(tarOf(t, "x", record)[:2*tarBlock], 156, "x"), 0, "pax")
 		refused(t, pkg(x+file), "invalid tar header")
 	}
-	// Headers of headers, and no end.
-	x := with(with(tarOf(t, "x", "8 aa=bb\n")[:2*tarBlock], 156, "x"), 0, "pax")
-	refused(t, pkg(strings.Repeat(x, maxHeaders/len(x)+1)+file), "headers of more than 2097152 bytes")
 }
 
 // TestSigned leaves files that are signed.
@@ -242,7 +224,6 @@ func TestSums(t *testing.T) {
 			md5Of([]byte(script)) + "  a\n", 1},
 		"file by file":     {[]tarMember{a, regular("a", script)}, "", md5Of([]byte(script)) + "  a\n", md5Of([]byte(script)) + "  a\n", 1},
 		"asterisk":         {[]tarMember{a}, "", was + " *a\n", done + " *a\n", 1},
-		"no second space":  {[]tarMember{a}, "", was + " a\n", done + " a\n", 1},
 		"space in front":   {[]tarMember{regular(" a", string(program))}, "", was + "   a\n", done + "   a\n", 1},
 		"conffile":         {[]tarMember{a, regular("c d", string(program))}, "/c d \nremove-on-upgrade /a\n", was + "  a\n", was + "  a\n", 0},
 		"odd conffiles":    {[]tarMember{a}, "\na\n \nflag\n", was + "  a\n", done + "  a\n", 1},
@@ -305,7 +286,6 @@ func TestSumLists(t *testing.T) {
 	for i, name := range lists {
 		control := tarOf(t, name+"s", strings.Repeat("0", []int{32, 40, 64, 128}[i])+"  a\n")
 		refused(t, made("debian-binary", "2.0\n", "control.tar", control, "data.tar", tarOf(t, "a", program)), name+"s has 0")
-		refused(t, made("debian-binary", "2.0\n", "control.tar", tarOf(t, name+"s", "", name+"s", ""), "data.tar", tarOf(t)), "a second "+name+"s; remove one")
 	}
 }
 
@@ -313,28 +293,19 @@ func TestSumLists(t *testing.T) {
 func TestSumForms(t *testing.T) {
 	program := string(read(t, fixtures+"/plt"))
 	sum := md5Of([]byte(program))
-	const odd = "a\\b\nc\r"
 	for name, lines := range map[string]string{
-		"escaped":           `\` + sum + `  a\\b\nc\r` + "\n",
-		"escaped, asterisk": `\` + sum + ` *a\\b\nc\r` + "\n",
-		"escaped, BSD":      `\MD5 (a\\b\nc\r) = ` + sum + "\n",
-		"escaped, no need":  `\` + sum + "  a\n",
-		"CRLF":              sum + "  a\r\n" + sum + "  s\r\n",
-		"BSD":               "MD5 (a) = " + sum + "\n",
-		"OpenSSL":           "MD5(a)= " + strings.ToUpper(sum) + "\r\n",
-		"tab":               sum + "\ta\n",
-		"one space":         sum + " a\n" + sum + " s\n",
-		"space before":      " \t" + sum + "  a\n",
-		"comment":           "# comment\n\n" + sum + "  a",
+		"CRLF":    sum + "  a\r\n" + sum + "  s\r\n",
+		"capital": strings.ToUpper(sum) + " *a\n",
+		"comment": "# comment\n\n" + sum + "  a",
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
-			data := tarOf(t, "a", program, "s", program, odd, program)
+			data := tarOf(t, "a", program, "s", program)
 			out, res := repacked(t, made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", lines), "data.tar", data), Options{})
 			if res.Same {
 				t.Fatal("nothing has changed")
 			}
 			to := t.TempDir()
-			for _, f := range []string{"a", "s", odd} {
+			for _, f := range []string{"a", "s"} {
 				put(t, filepath.Join(to, f), []byte(program), 0o755)
 			}
 			put(t, to+"/sums", []byte(lines), 0o644)
@@ -346,8 +317,8 @@ func TestSumForms(t *testing.T) {
 		})
 	}
 	for name, line := range map[string]string{
-		"no name": sum + "  ", "no sum": "a", "short sum": sum[1:] + "  a", "unknown escape": `\` + sum + `  a\q`, "escape cut off": `\` + sum + `  a\`,
-		"another sum": "SHA1 (a) = " + sum + "00000000",
+		"no name": sum + "  ", "no sum": "a", "short sum": sum[1:] + "  a", "one space": sum + " a", "tab": sum + "\ta",
+		"escaped": `\` + sum + `  a\\b`, "BSD": "MD5 (a) = " + sum,
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			lines := sum + "  s\n" + line + "\n"
@@ -502,8 +473,7 @@ func FuzzTar(f *testing.F) {
 	f.Add([]byte(tarOf(f, "a", "text", strings.Repeat("long/", 40)+"x", "")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var out bytes.Buffer
-		err := (&packer{ctx: context.Background()}).copyTar(&out, bytes.NewReader(b), func(*tarEntry, io.Reader) (*change, error) { return &change{}, nil }, nil)
-		if err == nil && !bytes.Equal(out.Bytes(), b) {
+		if err := edit(&out, b, nil); err == nil && !bytes.Equal(out.Bytes(), b) {
 			t.Error("it is not what it was")
 		}
 	})

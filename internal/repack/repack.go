@@ -1,32 +1,36 @@
-// Package repack converts the ELF files in a package of Debian (.deb) or RPM. All else is unchanged, byte for byte: the order, names,
-// owners, modes, dates and attributes of files, links, scripts, and the compression of the parts. The sizes and sums of changed files
-// are updated. The same package gives the same bytes each time. If nothing changes, the package is copied.
+// Package repack converts the ELF files in a Debian or RPM package. All else is unchanged, byte for byte: the order, names, owners,
+// modes, dates and attributes of files, links, scripts, and the compression of the parts. The sizes and sums of changed files are
+// updated. The same package gives the same bytes each time. If nothing changes, the package is copied.
 //
-// Signed packages are refused: their signatures would be void. Contents are in memory, one ELF file at a time, and in files without
-// names.
+// Signed packages are refused: their signatures would become invalid. Parts are unpacked to files without names, as are the new files.
+// Archives are copied in ranges: a writer that makes headers from what a reader understood would write them in another way.
 //
-// Not in here: reading packages for other purposes (internal/pack), and where the result goes.
+// Not in here: reading packages for surveys (internal/pack), and where the result goes.
 package repack
 
 import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"runtime"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/compressed"
 	"cfi2sframe/internal/filecopy"
-	"cfi2sframe/internal/rpm"
+	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/pack"
 	"cfi2sframe/report"
 )
 
 // ErrKind is the error of unsupported files.
-var ErrKind = errors.New("no package; one of Debian (.deb) or of RPM was expected")
+var ErrKind = errors.New("neither a Debian package (.deb) nor an RPM package")
 
 // ErrSigned is the error of signed packages.
-var ErrSigned = errors.New("it is signed, and its signature would be void; convert it before it is signed")
+var ErrSigned = errors.New("the package is signed, and its signature would become invalid; convert it before it is signed")
 
 // Options say how to convert.
 type Options struct {
@@ -61,31 +65,31 @@ type Result struct {
 	Same          bool // nothing changed
 }
 
+// A packer is the work on a package.
+type packer struct {
+	ctx     context.Context
+	src     io.ReaderAt
+	size    int64
+	opt     Options
+	budget  *elffile.Budget
+	res     Result
+	scratch []*os.File
+	// Of the files that change: their new contents, where the next goes, and a file for the current one.
+	contents *os.File
+	end      int64
+	current  *os.File
+}
+
 // Convert converts the package of the given size in r, and writes the result to w, or a part of it on an error. With
 // convert.ErrCoverage it also returns a Result.
 func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Options) (*Result, error) {
-	r = filecopy.Sized(r, size)
-	head := make([]byte, max(len(arMagic), len(rpm.Magic)))
-	n, err := r.ReadAt(head, 0)
-	if err != nil && err != io.EOF {
-		return nil, err
-	}
-	head = head[:n]
-	p := &packer{ctx: ctx, src: r, size: size, opt: opt, budget: elffile.NewBudget(size)}
+	p := &packer{ctx: ctx, src: filecopy.Sized(r, size), size: size, opt: opt, budget: elffile.NewBudget(size)}
+	defer p.close()
 	if p.opt.Room == nil {
 		p.opt.Room = report.NewRoom()
 	}
 	p.opt.SkipUnsupported = true
-	var parts []part
-	switch {
-	case bytes.HasPrefix(head, []byte(arMagic)):
-		parts, err = p.deb()
-	case bytes.HasPrefix(head, []byte(rpm.Magic)):
-		parts, err = p.rpm()
-	default:
-		err = ErrKind
-	}
-	defer p.close()
+	out, err := p.convert()
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -95,29 +99,52 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 		}
 		return nil, err
 	}
-	if parts == nil {
-		p.res.Same = true
-		parts = []part{{from: r, size: size}}
-	}
 	p.res.Read = size
-	for _, part := range parts {
-		p.res.Written += part.size
-		if err := part.copyTo(ctx, w); err != nil {
-			return nil, err
-		}
+	if opt.DryRun {
+		return &p.res, nil
+	}
+	p.res.Same = !out.changed
+	if p.res.Written, err = io.Copy(w, io.MultiReader(out.readers(ctx, size)...)); err != nil {
+		return nil, err
 	}
 	return &p.res, nil
 }
 
-// A part is a piece of the result: bytes, or a range of a file.
-type part struct {
-	bytes     []byte
-	from      io.ReaderAt
-	off, size int64
+// convert returns what changes in the package.
+func (p *packer) convert() (*changes, error) {
+	kind, err := pack.KindOf(p.src, p.size)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range []**os.File{&p.contents, &p.current} {
+		if *f, err = p.temporary(); err != nil {
+			return nil, err
+		}
+	}
+	switch kind {
+	case pack.Deb:
+		return p.deb()
+	case pack.RPM:
+		return p.rpm()
+	}
+	return nil, ErrKind
 }
 
-// literal returns the part that has these bytes.
-func literal(b []byte) part { return part{bytes: b, size: int64(len(b))} }
+// close closes all temporary files.
+func (p *packer) close() {
+	for _, f := range p.scratch {
+		f.Close()
+	}
+}
+
+// temporary makes a file without a name.
+func (p *packer) temporary() (*os.File, error) {
+	f, err := outfile.Scratch()
+	if err == nil {
+		p.scratch = append(p.scratch, f)
+	}
+	return f, err
+}
 
 // A contextReader ends with a context.
 type contextReader struct {
@@ -125,21 +152,102 @@ type contextReader struct {
 	io.Reader
 }
 
-func (r contextReader) Read(p []byte) (int, error) {
+func (r *contextReader) Read(b []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
-	return r.Reader.Read(p)
+	return r.Reader.Read(b)
 }
 
-func (p part) copyTo(ctx context.Context, w io.Writer) error {
-	var r io.Reader = bytes.NewReader(p.bytes)
-	if p.from != nil {
-		r = io.NewSectionReader(p.from, p.off, p.size)
-	}
-	n, err := io.Copy(w, contextReader{ctx, r})
-	if err == nil && n != p.size {
-		err = io.ErrUnexpectedEOF
-	}
-	return err
+// A part of the package, unpacked.
+type unpacked struct {
+	*io.SectionReader
+	form *compressed.Form
 }
+
+// unpack unpacks a range of the package.
+func (p *packer) unpack(off, size int64) (*unpacked, error) {
+	z, err := compressed.Open(p.ctx, p.budget, io.NewSectionReader(p.src, off, size))
+	if err != nil {
+		return nil, err
+	}
+	defer z.Close()
+	z.Form.Size = p.size
+	f, err := p.temporary()
+	if err != nil {
+		return nil, err
+	}
+	n, err := io.Copy(compressed.Output{File: f}, z)
+	if err != nil {
+		return nil, fmt.Errorf("at offset %#x of what it unpacks to: %w", n, err)
+	}
+	return &unpacked{io.NewSectionReader(f, 0, n), z.Form}, nil
+}
+
+// packed compresses parts as a part was compressed.
+func (p *packer) packed(u *unpacked, parts ...io.Reader) (*io.SectionReader, error) {
+	f, err := p.temporary()
+	if err != nil {
+		return nil, err
+	}
+	if err := u.form.Store(p.ctx, f, p.opt.workers(), parts...); err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return io.NewSectionReader(f, 0, info.Size()), nil
+}
+
+// changes are the ranges of a file that others replace, in order.
+type changes struct {
+	of      io.ReaderAt
+	at      int64
+	parts   []*io.SectionReader // up to offset at
+	changed bool
+	starts  []int // the numbers of the parts with which contents of files begin
+}
+
+// replace replaces a range, after those before.
+func (c *changes) replace(off, size int64, by ...*io.SectionReader) {
+	c.parts = append(append(c.parts, io.NewSectionReader(c.of, c.at, off-c.at)), by...)
+	c.at = off + size
+	c.changed = c.changed || len(by) > 0
+}
+
+// contents says that the contents of a file begin at an offset, for a block of zstd.
+func (c *changes) contents(off int64) {
+	c.replace(off, 0)
+	c.starts = append(c.starts, len(c.parts))
+}
+
+// readers read the file, which had the given size, until the context ends. After the first reader, each begins with a file.
+func (c *changes) readers(ctx context.Context, size int64) []io.Reader {
+	var all, now []io.Reader
+	group := func() io.Reader { return &contextReader{ctx, io.MultiReader(now...)} }
+	for i, part := range append(c.parts, io.NewSectionReader(c.of, c.at, size-c.at)) {
+		if len(c.starts) > 0 && c.starts[0] == i {
+			all, now, c.starts = append(all, group()), nil, c.starts[1:]
+		}
+		now = append(now, part)
+	}
+	return append(all, group())
+}
+
+// size returns the new size of the file, which had the given one.
+func (c *changes) size(size int64) int64 {
+	size -= c.at
+	for _, part := range c.parts {
+		size += part.Size()
+	}
+	return size
+}
+
+// literal returns a part that has these bytes.
+func literal(b []byte) *io.SectionReader {
+	return io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b)))
+}
+
+// all returns a reader of all bytes of a part.
+func all(r *io.SectionReader) io.Reader { return io.NewSectionReader(r, 0, r.Size()) }

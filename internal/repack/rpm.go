@@ -2,13 +2,11 @@ package repack
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/md5"
 	"crypto/sha1"
 	"crypto/sha256"
 	"crypto/sha3"
 	"crypto/sha512"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
@@ -17,7 +15,7 @@ import (
 	"strings"
 
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/compressed"
+	"cfi2sframe/internal/pack"
 	"cfi2sframe/internal/rpm"
 )
 
@@ -38,9 +36,7 @@ func newSHA3x512() hash.Hash { return sha3.New512() }
 // An rpmPackage is the work on a package. Sizes and sums of files have a fixed size in the headers, whose layout does not change.
 type rpmPackage struct {
 	*packer
-	sig, main *rpm.Header
-	payload   int64 // where it begins
-	kind      compressed.Kind
+	*rpm.Package
 
 	files   *rpm.Files
 	names   []string         // of files, without / at the begin
@@ -49,157 +45,159 @@ type rpmPackage struct {
 	sum     func() hash.Hash // of files
 }
 
-// rpm converts a package of RPM. It returns the parts of the result, or nil if nothing changes.
-func (p *packer) rpm() ([]part, error) {
+// rpm converts an RPM package. It returns what changes in it.
+func (p *packer) rpm() (*changes, error) {
 	m := &rpmPackage{packer: p}
-	if err := m.headers(); err != nil {
+	var err error
+	if m.Package, err = rpm.Open(p.src, p.size); err != nil {
 		return nil, err
 	}
-	if err := m.intact(); err != nil {
+	for _, check := range []func() error{m.unsigned, m.intact, m.describe} {
+		if err := check(); err != nil {
+			return nil, err
+		}
+	}
+	begin := m.Main.End()
+	old, err := p.unpack(begin, p.size-begin)
+	if err != nil {
+		return nil, rpm.Errorf(begin, "payload: %w", err)
+	}
+	payload := &changes{of: old}
+	if err := m.convert(old, payload); err != nil {
 		return nil, err
 	}
-	if err := m.describe(); err != nil {
-		return nil, err
+	out := &changes{of: p.src}
+	if !payload.changed {
+		return out, nil
 	}
-	if p.opt.DryRun {
-		return []part{}, m.convert(io.Discard)
+	if err := old.form.Writable(); err != nil || p.opt.DryRun {
+		return out, err
 	}
-	if changes, err := p.changes(m.convert); !changes {
-		return nil, err
-	}
-	r, err := m.open()
+	plain, size := plainSums(), payload.size(old.Size())
+	now, err := p.packed(old, io.TeeReader(payload.readers(p.ctx, old.Size())[0], plain.writer()))
 	if err != nil {
 		return nil, err
 	}
-	r.Close()
-	plain := newSums()
-	payload, err := p.store(r.Form, func(w io.Writer) error { return m.convert(io.MultiWriter(w, plain)) })
-	if err != nil {
+	if err := m.update(now, size, plain); err != nil {
 		return nil, err
 	}
-	packed := newSums()
-	if err := payload.copyTo(p.ctx, packed); err != nil {
-		return nil, err
-	}
-	if err := m.sums(payload, packed, plain); err != nil {
-		return nil, err
-	}
-	begin := make([]byte, rpm.LeadSize)
-	if _, err := p.src.ReadAt(begin, 0); err != nil {
-		return nil, err
-	}
-	padding := make([]byte, m.main.Off-m.sig.End())
-	return []part{literal(begin), literal(m.sig.Raw), literal(padding), literal(m.main.Raw), *payload}, nil
+	out.replace(m.Sig.Off, int64(len(m.Sig.Raw)), literal(m.Sig.Raw))
+	out.replace(m.Main.Off, p.size-m.Main.Off, literal(m.Main.Raw), now)
+	return out, nil
 }
 
-// headers reads the lead and the headers.
-func (m *rpmPackage) headers() error {
-	lead := make([]byte, rpm.LeadSize)
-	if n, err := m.src.ReadAt(lead, 0); n < len(lead) {
-		if err == io.EOF {
-			return rpm.Errorf(0, "it ends early; a lead of %d bytes was expected", rpm.LeadSize)
-		}
-		return rpm.Errorf(0, "%w", err)
-	}
-	if major, kind := lead[4], binary.BigEndian.Uint16(lead[6:]); major < 3 || kind > 1 {
-		return rpm.Errorf(4, "format %d and type %d; 3 or later, and 0 or 1, were expected", major, kind)
-	}
-	var err error
-	if m.sig, m.main, err = rpm.Headers(m.src, m.size); err != nil {
-		return err
-	}
-	m.payload = m.main.End()
-	for _, h := range []*rpm.Header{m.sig, m.main} {
-		seen := make(map[uint32]bool)
-		for _, tag := range h.Tags() {
-			if seen[tag] { // programs differ in which one they take
-				return rpm.Errorf(h.Off, "tag %d twice; one was expected", tag)
-			}
-			seen[tag] = true
-			if name, ok := signedBy[tag]; ok && h == m.sig {
-				return rpm.Errorf(h.Off, "signature %s (tag %d): %w", name, tag, ErrSigned)
-			}
+// unsigned returns an error if the package is signed.
+func (m *rpmPackage) unsigned() error {
+	for _, tag := range m.Sig.Tags() {
+		if name, ok := signedBy[tag]; ok {
+			return rpm.Errorf(m.Sig.Off, "signature %s (tag %d): %w", name, tag, ErrSigned)
 		}
 	}
-	if m.main.Has(rpm.TagFileSignatures) {
-		return rpm.Errorf(m.main.Off, "signatures of files (tag %d): %w", rpm.TagFileSignatures, ErrSigned)
-	}
-	format, err := m.main.Text(rpm.TagPayloadFormat)
-	if err != nil {
-		return err
-	}
-	if format != "" && format != "cpio" {
-		return rpm.Errorf(m.main.Off, "tag %d, %.32q; cpio was expected", rpm.TagPayloadFormat, format)
-	}
-	compressor, err := m.main.Text(rpm.TagCompressor)
-	if err != nil {
-		return err
-	}
-	m.kind = cmp.Or(compressed.Kind(compressor), compressed.Gzip)
-	head := make([]byte, compressed.HeadSize)
-	n, err := m.src.ReadAt(head, m.payload)
-	if err != nil && err != io.EOF {
-		return err
-	}
-	if compressed.Of(head[:n]) == compressed.None { // whatever the tag says
-		m.kind = compressed.None
+	if m.Main.Has(rpm.TagFileSignatures) {
+		return rpm.Errorf(m.Main.Off, "signatures of files (tag %d): %w", rpm.TagFileSignatures, ErrSigned)
 	}
 	return nil
+}
+
+// A sum is the sum that a tag of a header has.
+type sum struct {
+	hash.Hash
+	tag uint32
+}
+
+type sums []sum
+
+func payloadSums() sums {
+	return sums{{sha256.New(), rpm.TagPayloadSHA256}, {sha512.New(), rpm.TagPayloadSHA512}, {sha3.New256(), rpm.TagPayloadSHA3}}
+}
+
+func plainSums() sums {
+	return sums{{sha256.New(), rpm.TagPlainSHA256}, {sha512.New(), rpm.TagPlainSHA512}, {sha3.New256(), rpm.TagPlainSHA3}}
+}
+
+// headerSums are those of the main header.
+func headerSums() sums {
+	return sums{{sha1.New(), rpm.SigSHA1}, {sha256.New(), rpm.SigSHA256}, {sha3.New256(), rpm.SigSHA3}}
+}
+
+// writer returns a writer that sums up what is written.
+func (s sums) writer() io.Writer {
+	var all []io.Writer
+	for _, sum := range s {
+		all = append(all, sum)
+	}
+	return io.MultiWriter(all...)
+}
+
+// check compares the sums with those in a header.
+func (s sums) check(h *rpm.Header) error {
+	for _, sum := range s {
+		have, err := h.Text(sum.tag)
+		if err != nil {
+			return err
+		}
+		if want := hexSum(sum); have != "" && !strings.EqualFold(have, want) {
+			return damaged(h, sum.tag, have, want)
+		}
+	}
+	return nil
+}
+
+// set puts the sums into a header, where it has others.
+func (s sums) set(h *rpm.Header) error {
+	for _, sum := range s {
+		if err := h.SetText(sum.tag, hexSum(sum)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// damaged is the error of a sum that is wrong.
+func damaged(h *rpm.Header, tag uint32, have, want string) error {
+	return rpm.Errorf(h.Off, "the package is damaged: its sum is %s, but tag %d has %.128q", want, tag, have)
 }
 
 // intact returns an error if a sum of the header or of the payload is wrong: new sums would hide that.
 func (m *rpmPackage) intact() error {
-	algo, err := m.main.Numbers(rpm.TagPayloadAlgo)
+	packed := payloadSums()
+	header, both, err := m.sums(io.NewSectionReader(m.src, m.Main.End(), m.size-m.Main.End()), packed.writer())
 	if err != nil {
 		return err
 	}
-	if len(algo) > 0 && algo[0] != rpm.SHA256 {
-		return rpm.Errorf(m.main.Off, "tag %d, sums of kind %d; SHA-256 was expected", rpm.TagPayloadAlgo, algo[0])
-	}
-	one, two, three, both, packed := sha1.New(), sha256.New(), sha3.New256(), md5.New(), newSums()
-	_, _ = io.MultiWriter(one, two, three, both).Write(m.main.Raw) // sums have no errors
-	payload := part{from: m.src, off: m.payload, size: m.size - m.payload}
-	if err := payload.copyTo(m.ctx, io.MultiWriter(packed, both)); err != nil {
+	if err := header.check(m.Sig); err != nil {
 		return err
 	}
-	for _, sum := range []struct {
-		in  *rpm.Header
-		tag uint32
-		of  hash.Hash
-	}{
-		{m.sig, rpm.SigSHA1, one}, {m.sig, rpm.SigSHA256, two}, {m.sig, rpm.SigSHA3, three},
-		{m.main, rpm.TagPayloadSHA256, packed.sha256}, {m.main, rpm.TagPayloadSHA512, packed.sha512}, {m.main, rpm.TagPayloadSHA3, packed.sha3},
-	} {
-		have, err := sum.in.Texts(sum.tag)
-		if err != nil {
-			return err
-		}
-		if want := hexSum(sum.of); len(have) > 0 && !strings.EqualFold(string(have[0]), want) {
-			return rpm.Errorf(sum.in.Off, "sum %.128q (tag %d); %s was expected, as the package is: it is damaged", have[0], sum.tag, want)
-		}
+	if err := packed.check(m.Main); err != nil {
+		return err
 	}
 	have, err := m.md5()
-	if err != nil {
-		return err
+	if err == nil && have != nil && !bytes.Equal(have, both) {
+		err = damaged(m.Sig, rpm.SigMD5, fmt.Sprintf("%x", have), fmt.Sprintf("%x", both))
 	}
-	if want := both.Sum(nil); have != nil && !bytes.Equal(have, want) {
-		return rpm.Errorf(m.sig.Off, "sum %x (tag %d); %x was expected, as the package is: it is damaged", have, rpm.SigMD5, want)
-	}
-	return nil
+	return err
+}
+
+// sums returns the sums of the main header, and the MD5 of it and of the payload, which is also written to w.
+func (m *rpmPackage) sums(payload *io.SectionReader, w io.Writer) (header sums, both []byte, err error) {
+	header, sum := headerSums(), md5.New()
+	_, _ = io.MultiWriter(header.writer(), sum).Write(m.Main.Raw) // sums give no errors
+	_, err = io.Copy(io.MultiWriter(sum, w), &contextReader{m.ctx, all(payload)})
+	return header, sum.Sum(nil), err
 }
 
 // md5 returns where the sum of header and payload is, or nil.
 func (m *rpmPackage) md5() ([]byte, error) {
-	b, err := m.sig.Bytes(rpm.SigMD5)
+	b, err := m.Sig.Bytes(rpm.SigMD5)
 	if b != nil && len(b) != md5.Size {
-		err = rpm.Errorf(m.sig.Off, "tag %d of %d bytes; a sum of %d was expected", rpm.SigMD5, len(b), md5.Size)
+		err = rpm.Errorf(m.Sig.Off, "tag %d has %d bytes, not %d", rpm.SigMD5, len(b), md5.Size)
 	}
 	return b, err
 }
 
 // describe reads the descriptions of files in the header.
 func (m *rpmPackage) describe() error {
-	h := m.main
+	h := m.Main
 	var err error
 	if m.files, err = h.Files(); err != nil {
 		return err
@@ -208,173 +206,115 @@ func (m *rpmPackage) describe() error {
 		return err
 	}
 	if len(m.digests) != len(m.files.Names) {
-		return rpm.Errorf(h.Off, "tag %d has %d sums; one for each of %d files was expected", rpm.TagFileDigests, len(m.digests), len(m.files.Names))
+		return rpm.Errorf(h.Off, "tag %d has %d sums for %d files", rpm.TagFileDigests, len(m.digests), len(m.files.Names))
 	}
 	m.index = make(map[string]int)
 	for i, name := range m.files.Names {
-		name = clean(name)
+		name = pack.Clean(name)
 		m.names = append(m.names, name)
 		m.index[name] = i
 	}
-	algo, err := h.Numbers(rpm.TagDigestAlgo)
+	number, err := h.Number(rpm.TagDigestAlgo, 1)
 	if err != nil {
 		return err
 	}
-	number := uint64(1)
-	if len(algo) > 0 {
-		number = algo[0]
-	}
 	if m.sum = digests[number]; m.sum == nil {
-		return rpm.Errorf(h.Off, "tag %d, sums of kind %d; a known one (MD5, SHA-1, SHA-2 or SHA-3) was expected", rpm.TagDigestAlgo, number)
+		return rpm.Errorf(h.Off, "tag %d: unsupported kind %d of sums; MD5, SHA-1, SHA-2 and SHA-3 are supported", rpm.TagDigestAlgo, number)
 	}
 	return nil
 }
 
-// open returns the payload, decompressed.
-func (m *rpmPackage) open() (*compressed.Reader, error) {
-	r, err := m.unpack(m.payload, m.size-m.payload, m.kind)
-	if err != nil {
-		return nil, rpm.Errorf(m.payload, "payload: %w", err)
-	}
-	return r, nil
-}
-
-// wrong returns an error at an offset of the payload.
-func (m *rpmPackage) wrong(off int64, format string, args ...any) error {
-	return &rpm.Error{Off: m.payload, Payload: off, Err: fmt.Errorf(format, args...)}
-}
-
-// convert writes the payload with the files converted, and writes their sizes and sums into the header.
-func (m *rpmPackage) convert(w io.Writer) error {
-	in, err := m.open()
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	a := rpm.NewArchive(in, m.main, m.files)
+// convert converts the files of the payload, and writes their sizes and sums into the header.
+func (m *rpmPackage) convert(old *unpacked, out *changes) error {
+	a := rpm.NewArchive(io.NewSectionReader(old, 0, old.Size()), m.Main, m.files)
 	for {
 		if err := m.ctx.Err(); err != nil {
 			return err
 		}
 		e, err := a.Next()
-		if err != nil {
+		if err != nil || e.Last {
 			return err
-		}
-		if e.Last {
-			if _, err := w.Write(e.Raw); err != nil {
-				return err
-			}
-			at := in.Off
-			if err := copyTail(w, in); err != nil {
-				return m.wrong(at, "%w", err)
-			}
-			return nil
 		}
 		if err := m.budget.Spend(elffile.CostEntry, 1); err != nil {
 			return m.wrong(e.Off, "%w", err)
 		}
-		if err := m.member(w, a, e); err != nil {
+		if err := m.member(e, old, out); err != nil {
 			return err
 		}
 	}
 }
 
-// member writes a file of the payload, converted.
-func (m *rpmPackage) member(w io.Writer, a *rpm.Archive, e *rpm.Member) error {
-	file, head := e.File, e.Raw
-	if file < 0 {
+// wrong returns an error at an offset of the payload.
+func (m *rpmPackage) wrong(off int64, format string, args ...any) error {
+	return &rpm.Error{Off: m.Main.End(), Payload: off, Err: fmt.Errorf(format, args...)}
+}
+
+// member converts a file of the payload.
+func (m *rpmPackage) member(e *rpm.Member, old *unpacked, out *changes) error {
+	i := e.File
+	if i < 0 {
 		var ok bool
-		if file, ok = m.index[clean(e.Name)]; !ok {
-			return m.wrong(e.Off, "a file %.100q that the header of the package does not have", e.Name)
+		if i, ok = m.index[pack.Clean(e.Name)]; !ok {
+			return m.wrong(e.Off, "the header of the package does not have the file %.100q", e.Name)
 		}
 	}
-	changed := &change{}
-	var err error
-	if m.files.Modes[file]&rpm.ModeType == rpm.ModeFile {
-		switch {
-		case e.Size > 0:
-			changed, err = m.replace(file, e.Size, a)
-		case m.files.Sizes[file] == 0: // and not another name of one with contents
+	if m.files.Modes[i]&rpm.ModeType != rpm.ModeFile {
+		return nil
+	}
+	if e.Size == 0 {
+		if m.files.Sizes[i] == 0 { // and not another name of a file with contents
 			m.res.Others++
 		}
-		if err != nil {
-			return err
-		}
+		return nil
 	}
-	defer changed.close()
-	first := changed.old
-	if changed.now != nil {
-		first = changed.now
-		head, err = e.Resized(first.Reader(), first.Size())
+	c := candidate{name: m.names[i], contents: io.NewSectionReader(old, e.Off+int64(len(e.Raw)), e.Size)}
+	if slices.ContainsFunc(m.files.Linked(i), func(i int) bool { return m.files.Flags[i]&rpm.FlagConfig != 0 }) {
+		c.stays = Conffile
 	}
+	head := make([]byte, min(e.Size, pack.HeadSize))
+	if _, err := c.contents.ReadAt(head, 0); err != nil {
+		return m.wrong(e.Off, "%w", err)
+	}
+	now, err := m.file(c, head)
+	if now == nil || err != nil {
+		return err
+	}
+	if err := m.describeAnew(i, c.contents, now); err != nil {
+		return err
+	}
+	raw, err := e.Resized(now.Size())
 	if err != nil {
 		return m.wrong(e.Off, "%w", err)
 	}
-	if _, err := io.Copy(w, io.MultiReader(bytes.NewReader(head), first.Reader(), a)); err != nil {
-		return err
-	}
-	padding, err := a.Padding()
-	if changed.now != nil {
-		padding = make([]byte, -changed.now.Size()&3)
-	}
-	if err == nil {
-		_, err = w.Write(padding)
-	}
-	return err
+	out.replace(e.Off, int64(len(e.Raw))+e.Size+-e.Size&3, literal(raw), now, literal(make([]byte, -now.Size()&3)))
+	return nil
 }
 
-// replace returns the change of a file, whose header it updates.
-func (m *rpmPackage) replace(file int, size int64, r io.Reader) (*change, error) {
-	c := candidate{name: m.names[file], size: size}
-	if slices.ContainsFunc(m.files.Linked(file), func(i int) bool { return m.files.Flags[i]&rpm.FlagConfig != 0 }) {
-		c.stays = Conffile
-	}
-	changed, err := m.edit(c, r)
-	if err != nil || changed.now == nil {
-		return changed, err
-	}
-	if err := m.update(file, changed); err != nil {
-		changed.close()
-		return nil, err
-	}
-	return changed, nil
-}
-
-// hexSum returns a sum in hexadecimal digits.
-func hexSum(h hash.Hash) string { return fmt.Sprintf("%x", h.Sum(nil)) }
-
-// update writes the size and the sum of a file that changed into the header, for all its names.
-func (m *rpmPackage) update(file int, changed *change) error {
-	old, err := sumOf(m.sum, changed.old)
+// describeAnew writes the size and the sum of a file that changed into the header, for all its names.
+func (m *rpmPackage) describeAnew(file int, old, now *io.SectionReader) error {
+	was, err := sumOf(m.sum, old)
 	if err != nil {
 		return err
 	}
-	sum, err := sumOf(m.sum, changed.now)
+	sum, err := sumOf(m.sum, now)
 	if err != nil {
 		return err
 	}
-	before, after := changed.old.Size(), changed.now.Size()
-	if have := string(m.digests[file]); !strings.EqualFold(have, old) {
-		return rpm.Errorf(m.main.Off, "tag %d has %s for %s; %s was expected, as the file is", rpm.TagFileDigests, have, m.names[file], old)
-	}
-	names := m.files.Linked(file)
-	for _, i := range names {
-		if i != file && (m.files.Sizes[i] != m.files.Sizes[file] || !strings.EqualFold(string(m.digests[i]), old)) {
-			return rpm.Errorf(m.main.Off, "%s is another name of %s, and has another size or sum", m.names[i], m.names[file])
+	for _, i := range m.files.Linked(file) {
+		if have := string(m.digests[i]); !strings.EqualFold(have, was) {
+			return rpm.Errorf(m.Main.Off, "tag %d has %s for %s, but the sum of the file is %s", rpm.TagFileDigests, have, m.names[i], was)
 		}
-	}
-	for _, i := range names {
+		copy(m.digests[i], sum)
 		for _, tag := range []uint32{rpm.TagFileSizes, rpm.TagLongFileSizes} {
-			if err := m.main.SetNumber(tag, i, uint64(after)); err != nil {
+			if err := m.Main.SetNumber(tag, i, uint64(now.Size())); err != nil {
 				return err
 			}
 		}
-		copy(m.digests[i], sum)
 	}
 	for _, tag := range []uint32{rpm.TagSize, rpm.TagLongSize} {
-		all, err := m.main.Numbers(tag)
-		if err == nil && len(all) > 0 {
-			err = m.main.SetNumber(tag, 0, all[0]+uint64(after-before))
+		all, err := m.Main.Number(tag, 0)
+		if err == nil {
+			err = m.Main.SetNumber(tag, 0, all+uint64(now.Size()-old.Size()))
 		}
 		if err != nil {
 			return err
@@ -383,48 +323,26 @@ func (m *rpmPackage) update(file int, changed *change) error {
 	return nil
 }
 
-// payloadSums are the sums of a payload.
-type payloadSums struct {
-	sha256, sha512, sha3 hash.Hash
-	size                 int64 // bytes
-}
-
-func newSums() *payloadSums {
-	return &payloadSums{sha256: sha256.New(), sha512: sha512.New(), sha3: sha3.New256()}
-}
-
-func (s *payloadSums) Write(p []byte) (int, error) {
-	s.size += int64(len(p))
-	return io.MultiWriter(s.sha256, s.sha512, s.sha3).Write(p)
-}
-
-// sums writes the sums and sizes of the payload into the main header, and then those of this header, and of both, into the other one.
-func (m *rpmPackage) sums(payload *part, packed, plain *payloadSums) error {
-	h, size := m.main, plain.size
-	err := errors.Join(
-		h.SetText(rpm.TagPayloadSHA256, hexSum(packed.sha256)), h.SetText(rpm.TagPlainSHA256, hexSum(plain.sha256)),
-		h.SetText(rpm.TagPayloadSHA512, hexSum(packed.sha512)), h.SetText(rpm.TagPlainSHA512, hexSum(plain.sha512)),
-		h.SetText(rpm.TagPayloadSHA3, hexSum(packed.sha3)), h.SetText(rpm.TagPlainSHA3, hexSum(plain.sha3)),
-		h.SetNumber(rpm.TagPayloadSize, 0, uint64(payload.size)), h.SetNumber(rpm.TagPayloadPlain, 0, uint64(size)), h.SetNumber(rpm.TagPlainSize, 0, uint64(size)),
-	)
+// update writes the sums and sizes of the payload into the main header, and then those of this header, and of both, into the other one.
+// The payload has the given size before it is compressed.
+func (m *rpmPackage) update(payload *io.SectionReader, size int64, plain sums) error {
+	packed := payloadSums()
+	if _, err := io.Copy(packed.writer(), &contextReader{m.ctx, all(payload)}); err != nil {
+		return err
+	}
+	main, sig := m.Main, m.Sig
+	n, total := uint64(size), uint64(int64(len(main.Raw))+payload.Size())
+	err := errors.Join(packed.set(main), plain.set(main), main.SetNumber(rpm.TagPayloadSize, 0, uint64(payload.Size())),
+		main.SetNumber(rpm.TagPayloadPlain, 0, n), main.SetNumber(rpm.TagPlainSize, 0, n))
 	if err != nil {
 		return err
 	}
-	one, two, three := sha1.New(), sha256.New(), sha3.New256()
-	both := md5.New()
-	_, _ = io.MultiWriter(one, two, three, both).Write(h.Raw) // sums have no errors
-	if err := payload.copyTo(m.ctx, both); err != nil {
-		return err
-	}
-	s, total := m.sig, uint64(int64(len(h.Raw))+payload.size)
-	err = errors.Join(
-		s.SetText(rpm.SigSHA1, hexSum(one)), s.SetText(rpm.SigSHA256, hexSum(two)), s.SetText(rpm.SigSHA3, hexSum(three)),
-		s.SetNumber(rpm.SigSize, 0, total), s.SetNumber(rpm.SigLongSize, 0, total), s.SetNumber(rpm.SigPlainSize, 0, uint64(size)), s.SetNumber(rpm.SigLongPlainSize, 0, uint64(size)),
-	)
+	header, both, err := m.sums(payload, io.Discard)
 	if err != nil {
 		return err
 	}
 	sum, err := m.md5()
-	copy(sum, both.Sum(nil)) // if there is one
-	return err
+	copy(sum, both) // if there is one
+	return errors.Join(err, header.set(sig), sig.SetNumber(rpm.SigSize, 0, total), sig.SetNumber(rpm.SigLongSize, 0, total),
+		sig.SetNumber(rpm.SigPlainSize, 0, n), sig.SetNumber(rpm.SigLongPlainSize, 0, n))
 }

@@ -179,7 +179,7 @@ func TestRPMDamaged(t *testing.T) {
 				binary.BigEndian.PutUint32(b[i:], 20000+tag)
 			}
 			b[at] ^= 1
-			refused(t, b, "as the package is: it is damaged")
+			refused(t, b, "the package is damaged: its sum is ")
 		}
 	}
 }
@@ -193,13 +193,13 @@ func TestRPMSigned(t *testing.T) {
 		b := read(t, "testdata/none.rpm")
 		at := bytes.Index(b[:1000], binary.BigEndian.AppendUint32(nil, reserved))
 		binary.BigEndian.PutUint32(b[at:], tag)
-		refused(t, b, fmt.Sprintf("signature %s (tag %d): it is signed, and its signature would be void; convert it before it is signed", name, tag))
+		refused(t, b, fmt.Sprintf("signature %s (tag %d): the package is signed, and its signature would become invalid; convert it before it is signed", name, tag))
 	}
 	b := read(t, "testdata/none.rpm")
 	_, main, _ := headersOf(b)
 	at := bytes.Index(main, binary.BigEndian.AppendUint32(nil, 1007)) // the builder's name, which nobody needs
 	binary.BigEndian.PutUint32(main[at:], 5090)
-	refused(t, b, "signatures of files (tag 5090): it is signed")
+	refused(t, b, "signatures of files (tag 5090): the package is signed")
 }
 
 // TestRPMConfig has a program with two names, each of which is that of a configuration file: it stays, by the other name, too.
@@ -248,15 +248,14 @@ func TestRPMWrong(t *testing.T) {
 		want string
 	}{
 		{change(1116, "\x00\x00\x00\x77"), "tag 1116 has 119 for file"},
-		{change(1118, "/other/"), "a file"},
-		{change(1124, "drpm"), "tag 1124, \"drpm\"; cpio was expected"},
-		{change(5011, "\x00\x00\x00\x63"), "tag 5011, sums of kind 99; a known one"},
-		{entry(1035, 12, 3), "tag 1035 has 3 sums; one for each of"},
+		{change(1118, "/other/"), "the header of the package does not have the file "},
+		{change(1124, "drpm"), "tag 1124: unsupported payload format \"drpm\"; cpio is supported"},
+		{change(5011, "\x00\x00\x00\x63"), "tag 5011: unsupported kind 99 of sums; MD5, "},
+		{entry(1035, 12, 3), "tag 1035 has 3 sums for "},
 		{entry(1028, 12, 3), "tag 1028 has 3 values; one for each of"},
 		{entry(1028, 4, 6), "tag 1028, of type 6 with "},
 		{entry(1028, 8, 1<<30), " values at 0x40000000; at most 4194304 of a type of [3 4 5] within "},
 		{entry(1117, 4, 4), "tag 1117, of type 4 with "},
-		{entry(1117, 0, 1116), "tag 1116 twice"},
 	} {
 		refused(t, test.in, test.want)
 	}
@@ -266,7 +265,7 @@ func TestRPMWrong(t *testing.T) {
 	files, _ := extracted(t, payload, "")
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(files["./usr/bin/plt-suid"])))
 	copy(main[bytes.LastIndex(main, []byte(sum)):], strings.Repeat("0", 64))
-	if err := tried(t, b); err == nil || !strings.Contains(err.Error(), sum+" was expected, as the file is") && !strings.Contains(err.Error(), "has another size or sum") {
+	if err := tried(t, b); err == nil || !strings.Contains(err.Error(), "but the sum of the file is "+sum) {
 		t.Errorf("a wrong sum: %v", err)
 	}
 }
@@ -275,13 +274,7 @@ func TestRPMWrong(t *testing.T) {
 func TestStripped(t *testing.T) {
 	in := unsummed(t)
 	_, main, payload := headersOf(in)
-	m := &rpmPackage{packer: &packer{ctx: t.Context(), src: bytes.NewReader(in), size: int64(len(in))}}
-	if err := m.headers(); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.describe(); err != nil {
-		t.Fatal(err)
-	}
+	m := described(t, in)
 	// The same payload with other headers.
 	var stripped []byte
 	for b := payload; ; {
@@ -327,9 +320,6 @@ func TestRPMTail(t *testing.T) {
 	if res.Same || !bytes.HasSuffix(out, zeros) {
 		t.Error("the zeros after the end are not what they were")
 	}
-	refused(t, slices.Concat(in, make([]byte, 1<<20+1)), "bytes after the end of the archive")
-	_, _, payload := headersOf(in)
-	refused(t, append(in, "more"...), fmt.Sprintf("payload at offset %#x, decompressed: data after the end of the archive, where only zeros may be", len(payload)))
 }
 
 // TestBzip2 refuses a package of bzip2 if a file changes, also with DryRun.

@@ -30,7 +30,6 @@ const (
 	fieldMajor    = 7
 	fieldMinor    = 8
 	fieldNameSize = 11
-	fieldSum      = 12
 	fields        = 13
 )
 
@@ -197,36 +196,18 @@ func (a *Archive) named(m *Member) (err error) {
 	return nil
 }
 
-// Resized returns the member's header with other contents, which are size bytes of r.
-func (m *Member) Resized(r io.Reader, size int64) ([]byte, error) {
+// Resized returns the member's header with another size of its contents.
+func (m *Member) Resized(size int64) ([]byte, error) {
 	if m.File >= 0 {
 		return m.Raw, nil
 	}
+	if bytes.HasPrefix(m.Raw, []byte(magicSums)) {
+		return nil, fmt.Errorf("%s has a sum of bytes in the payload, which is not supported; build the package anew without it", m.Name)
+	}
 	if size > 1<<32-1 {
-		return nil, fmt.Errorf("%d bytes of a file; %d hexadecimal digits were expected to be enough", size, digits)
+		return nil, fmt.Errorf("the payload cannot express a size of %d bytes", size)
 	}
 	raw := bytes.Clone(m.Raw)
-	style := "%08x"
-	if bytes.ContainsAny(raw[:memberSize], "ABCDEF") {
-		style = "%08X"
-	}
-	copy(field(raw, fieldSize), fmt.Sprintf(style, size))
-	if bytes.HasPrefix(raw, []byte(magicSums)) {
-		var sum uint32
-		b := make([]byte, 64<<10)
-		for {
-			n, err := r.Read(b)
-			for _, c := range b[:n] {
-				sum += uint32(c)
-			}
-			if err == io.EOF {
-				break
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
-		copy(field(raw, fieldSum), fmt.Sprintf(style, sum))
-	}
+	copy(field(raw, fieldSize), fmt.Sprintf("%08x", size))
 	return raw, nil
 }

@@ -74,16 +74,27 @@ type Header struct {
 // An entry says where the values of a tag are.
 type entry struct{ typ, off, count uint32 }
 
-// Headers reads the headers of a package of the given size: the one with sums and signatures, and the one with everything else,
-// at whose end the payload begins.
-func Headers(r io.ReaderAt, size int64) (sig, main *Header, err error) {
-	if sig, err = readHeader(r, LeadSize, size); err != nil {
-		return nil, nil, err
+// A Package is an open package.
+type Package struct {
+	Sig  *Header // sums and signatures
+	Main *Header // everything else; the payload begins at its end
+}
+
+// Open reads the headers of a package of the given size.
+func Open(r io.ReaderAt, size int64) (*Package, error) {
+	sig, err := readHeader(r, LeadSize, size)
+	if err != nil {
+		return nil, err
 	}
-	if main, err = readHeader(r, (sig.End()+7)&^7, size); err != nil { // the first one is padded
-		return nil, nil, err
+	main, err := readHeader(r, (sig.End()+7)&^7, size) // the first one is padded
+	if err != nil {
+		return nil, err
 	}
-	return sig, main, nil
+	format, err := main.Text(TagPayloadFormat)
+	if err == nil && format != "" && format != "cpio" {
+		err = Errorf(main.Off, "tag %d: unsupported payload format %.32q; cpio is supported", TagPayloadFormat, format)
+	}
+	return &Package{sig, main}, err
 }
 
 // readHeader reads the header at an offset.
@@ -192,6 +203,15 @@ func (h *Header) Numbers(tag uint32) ([]uint64, error) {
 		all = append(all, n)
 	}
 	return all, nil
+}
+
+// Number returns the first number of a tag, or another one without the tag.
+func (h *Header) Number(tag uint32, without uint64) (uint64, error) {
+	all, err := h.Numbers(tag)
+	if len(all) == 0 {
+		return without, err
+	}
+	return all[0], err
 }
 
 // SetNumber replaces a number of a tag, if there is such a tag.

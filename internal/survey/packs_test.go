@@ -378,7 +378,7 @@ func TestPlatforms(t *testing.T) {
 	if want := []string{"linux/amd64!prog", "linux/arm64/v8"}; !slices.Equal(order, want) {
 		t.Fatalf("%q; %q were expected", order, want)
 	}
-	if want := ",unreadable,blobs/sha256/" + absent + " is not there; the manifest of this image was expected,"; !strings.HasPrefix(got["linux/arm64/v8"], want) {
+	if want := ",unreadable,the manifest blobs/sha256/" + absent + " is missing,"; !strings.HasPrefix(got["linux/arm64/v8"], want) {
 		t.Errorf("%s; %s was expected", got["linux/arm64/v8"], want)
 	}
 	if !strings.HasPrefix(got["linux/amd64!prog"], "amd64,cfi,,") {
