@@ -16,17 +16,9 @@ import (
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
-
-func read(t *testing.T, path string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 // output runs a command and returns what it prints on standard output.
 func output(t *testing.T, cmd *exec.Cmd) string {
@@ -88,13 +80,13 @@ func TestArchive(t *testing.T) {
 	}
 	for _, name := range []string{"odd", long + ".o", "hand.o", "data.o", "a-file-that-is-no-object-at-all"} {
 		got := output(t, ar("p", out, name))
-		want := string(read(t, filepath.Join(dir, name)))
+		want := string(testfile.Read(t, filepath.Join(dir, name)))
 		if strings.HasSuffix(name, ".o") && name != "data.o" {
 			alone, err := tryRun(t, filepath.Join(dir, name), opt)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want = string(read(t, alone))
+			want = string(testfile.Read(t, alone))
 		}
 		if got != want {
 			t.Errorf("member %s is not what comes of converting it alone", name)
@@ -113,7 +105,7 @@ func TestArchive(t *testing.T) {
 		}
 	}
 	peer.Again(t, "sid", dir, "ar rcs byar.a "+long+".o hand.o")
-	if !bytes.Equal(read(t, short), read(t, byAr)) {
+	if !bytes.Equal(testfile.Read(t, short), testfile.Read(t, byAr)) {
 		t.Error("ar rcs of converted objects makes another archive than converting the archive")
 	}
 
@@ -138,14 +130,14 @@ func TestArchive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(read(t, out), read(t, again)) {
+	if !bytes.Equal(testfile.Read(t, out), testfile.Read(t, again)) {
 		t.Error("a second conversion, with --force, gives something else")
 	}
 	removed, err := tryRun(t, out, convert.Options{Remove: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(read(t, removed), read(t, in)) {
+	if !bytes.Equal(testfile.Read(t, removed), testfile.Read(t, in)) {
 		t.Error("removing .sframe does not give the original back")
 	}
 }
@@ -169,7 +161,7 @@ func TestPartlyConverted(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Only the members of V2 would be left out.
-	if err := os.WriteFile(filepath.Join(dir, "new.a"), read(t, out), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "new.a"), testfile.Read(t, out), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	peer.Again(t, "sid", dir, "ld -shared --whole-archive new.a -o new.so")

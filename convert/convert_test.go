@@ -22,6 +22,7 @@ import (
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/long"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -144,7 +145,7 @@ func TestGolden(t *testing.T) {
 			if v.opt.PCRel {
 				path = errataGolden(t, path, got)
 			} else if *update {
-				write(t, path, got)
+				testfile.Write(t, path, got)
 			}
 			b, err := os.ReadFile(path)
 			if err != nil {
@@ -186,7 +187,7 @@ func errataGolden(t *testing.T, path, got string) string {
 		if b, err := os.ReadFile(plain); err == nil && withErrata(t, string(b)) == got {
 			_ = os.Remove(path) // which need not be there
 		} else {
-			write(t, path, got)
+			testfile.Write(t, path, got)
 		}
 	}
 	if _, err := os.Stat(path); err != nil {
@@ -198,21 +199,11 @@ func errataGolden(t *testing.T, path, got string) string {
 // converted is what becomes of a fixture.
 func converted(t *testing.T, name string, opt convert.Options) []byte {
 	t.Helper()
-	b, _, err := inMemory(read(t, filepath.Join(fixtures, "amd64", name)), opt)
+	b, _, err := inMemory(testfile.Read(t, filepath.Join(fixtures, "amd64", name)), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestByteOrder expects the same of the two byte orders of aarch64, whose fixtures

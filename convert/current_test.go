@@ -12,6 +12,7 @@ import (
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -25,7 +26,7 @@ var forms = []convert.Options{
 func TestCurrent(t *testing.T) {
 	for _, abi := range []string{"amd64", "aarch64", "aarch64_be", "s390x"} {
 		for _, name := range fixtureNames(t, abi) {
-			b := read(t, filepath.Join(fixtures, abi, name))
+			b := testfile.Read(t, filepath.Join(fixtures, abi, name))
 			results := make(map[int][]byte) // by the index of the form
 			for i, opt := range forms {
 				if out, _, err := inMemory(b, opt); err == nil { // V1 knows no s390x
@@ -92,7 +93,7 @@ func TestPlaceholder(t *testing.T) {
 	for name, flags := range map[string]string{"in the file": "readonly", "loaded": "alloc,readonly"} {
 		path := filepath.Join(dir, "placeholder")
 		output(t, exec.Command(peer.Look(t, "objcopy"), "--add-section", ".sframe=/dev/null", "--set-section-flags", ".sframe="+flags, in, path))
-		got, res, err := inMemory(read(t, path), convert.Options{Update: true})
+		got, res, err := inMemory(testfile.Read(t, path), convert.Options{Update: true})
 		if err != nil || res.Stays != "" {
 			t.Fatalf("%s: stays %q, error %v", name, res.Stays, err)
 		}
@@ -133,7 +134,7 @@ func TestIncompleteIsReplaced(t *testing.T) {
 func TestOtherRowsAreReplaced(t *testing.T) {
 	dir := t.TempDir()
 	for name, rules := range map[string]string{"plain": "", "outermost": ".cfi_undefined rip"} {
-		write(t, filepath.Join(dir, name+".s"), ".globl "+name+"\n.type "+name+", @function\n"+name+":\n.cfi_startproc\n"+rules+"\n.skip 64, 0x90\nret\n.cfi_endproc\n.size "+name+", .-"+name+"\n")
+		testfile.Write(t, filepath.Join(dir, name+".s"), ".globl "+name+"\n.type "+name+", @function\n"+name+":\n.cfi_startproc\n"+rules+"\n.skip 64, 0x90\nret\n.cfi_endproc\n.size "+name+", .-"+name+"\n")
 	}
 	dir = peer.Run(t, "trixie", "as plain.s -o plain.o; as outermost.s -o outermost.o", filepath.Join(dir, "plain.s"), filepath.Join(dir, "outermost.s"))
 	object, lib := filepath.Join(dir, "outermost.o"), filepath.Join(dir, "lib.so")
@@ -150,7 +151,7 @@ func TestOtherRowsAreReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	res, err := files.Convert(t.Context(), lib, lib, files.Options{Options: convert.Options{Update: true}})
-	if err != nil || res.Stays != "" || !bytes.Equal(read(t, lib), read(t, plain)) {
+	if err != nil || res.Stays != "" || !bytes.Equal(testfile.Read(t, lib), testfile.Read(t, plain)) {
 		t.Errorf("stays %q, error %v", res.Stays, err)
 	}
 }
@@ -163,7 +164,7 @@ func TestCurrentObjects(t *testing.T) {
 	opt := files.Options{Options: convert.Options{Version: sframe.V3, Update: true}}
 	peer.Again(t, "sid", dir, "ar rcs lib.a empty.o two.o hand.o")
 	for _, name := range []string{"two.o", "lib.a"} {
-		plain := read(t, path(name))
+		plain := testfile.Read(t, path(name))
 		for _, stays := range []convert.Reason{"", convert.Current} {
 			before, err := os.Stat(path(name))
 			if err != nil {
@@ -184,7 +185,7 @@ func TestCurrentObjects(t *testing.T) {
 			t.Errorf("%s: stays %q, error %v", name, res.Stays, err)
 		}
 		want, _, err := inMemory(plain, other.Options)
-		if err != nil || !bytes.Equal(read(t, path(name)), want) {
+		if err != nil || !bytes.Equal(testfile.Read(t, path(name)), want) {
 			t.Errorf("%s: not what becomes of the plain file; error %v", name, err)
 		}
 	}
@@ -197,7 +198,7 @@ func TestCurrentObjects(t *testing.T) {
 		t.Errorf("%+v, error %v", res, err)
 	}
 	// What has nothing to be described is not touched either.
-	before := read(t, path("empty.o"))
+	before := testfile.Read(t, path("empty.o"))
 	info, err := os.Stat(path("empty.o"))
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +206,7 @@ func TestCurrentObjects(t *testing.T) {
 	if res, err := files.Convert(t.Context(), path("empty.o"), path("empty.o"), files.Options{}); err != nil || res.Stays != convert.NoCFI {
 		t.Errorf("%+v, error %v", res, err)
 	}
-	if now, err := os.Stat(path("empty.o")); err != nil || !os.SameFile(info, now) || !bytes.Equal(before, read(t, path("empty.o"))) {
+	if now, err := os.Stat(path("empty.o")); err != nil || !os.SameFile(info, now) || !bytes.Equal(before, testfile.Read(t, path("empty.o"))) {
 		t.Errorf("an object without CFI was written anew; error %v", err)
 	}
 }
@@ -215,7 +216,7 @@ func TestCurrentObjects(t *testing.T) {
 func TestCurrentOfOthers(t *testing.T) {
 	dir := peer.Run(t, "sid", "g++-16 -O2 -fPIC -Wa,--gsframe -c two.cc; ld -shared two.o -o lib.so", "../testdata/cxx/parts.h", "../testdata/cxx/two.cc")
 	path := filepath.Join(dir, "lib.so")
-	_, s := sectionOf(t, read(t, path), ".sframe")
+	_, s := sectionOf(t, testfile.Read(t, path), ".sframe")
 	if s.Type != elf.SectionType(sframe.SHTGNUSFrame) {
 		t.Errorf("the section's type is %v", s.Type)
 	}
@@ -233,7 +234,7 @@ func TestCurrentOfOthers(t *testing.T) {
 
 // TestSkipped has files that SFrame has nothing for: an error, or not.
 func TestSkipped(t *testing.T) {
-	plain := read(t, filepath.Join(fixtures, "amd64", "plt"))
+	plain := testfile.Read(t, filepath.Join(fixtures, "amd64", "plt"))
 	with := func(f func(b []byte)) []byte {
 		b := bytes.Clone(plain)
 		f(b)
@@ -249,24 +250,24 @@ func TestSkipped(t *testing.T) {
 	noCode := with(func(b []byte) { clear(b[frames.Offset : frames.Offset+frames.Size]) })
 	// Its debug file has a .debug_frame, which would do as CFI.
 	source, own := filepath.Join(dir, "own.c"), filepath.Join(dir, "own")
-	write(t, source, "int main(void) { return 0; }\n")
+	testfile.Write(t, source, "int main(void) { return 0; }\n")
 	output(t, exec.Command(peer.Look(t, "gcc"), "-g", "-fno-asynchronous-unwind-tables", "-o", own, source))
 	output(t, exec.Command(peer.Look(t, "objcopy"), "--only-keep-debug", own, own+".debug"))
-	sectionOf(t, read(t, own+".debug"), ".debug_frame")
+	sectionOf(t, testfile.Read(t, own+".debug"), ".debug_frame")
 	for _, test := range []struct {
 		name string
 		data []byte
 		want convert.Reason
 	}{
-		{"debug information with CFI", read(t, own+".debug"), convert.DebugOnly},
+		{"debug information with CFI", testfile.Read(t, own+".debug"), convert.DebugOnly},
 		{"an empty .eh_frame", noCode, convert.NoCode},
 		{"script", []byte("#!/bin/sh\n"), convert.NotELF},
 		{"linker script", []byte("/* GNU ld script */ GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( ld-linux-x86-64.so.2 ) )\n"), convert.NotELF},
 		{"nothing", nil, convert.NotELF},
 		{"32 bits", with(func(b []byte) { b[elf.EI_CLASS] = byte(elf.ELFCLASS32) }), convert.Class32},
 		{"RISC-V", with(func(b []byte) { b[18] = byte(elf.EM_RISCV) }), convert.Machine},
-		{"debug information", read(t, debug), convert.DebugOnly},
-		{"no CFI", read(t, without), convert.NoCFI},
+		{"debug information", testfile.Read(t, debug), convert.DebugOnly},
+		{"no CFI", testfile.Read(t, without), convert.NoCFI},
 		{"thin archive", []byte("!<thin>\n"), convert.ArchiveKind},
 	} {
 		if _, _, err := inMemory(test.data, convert.Options{}); err == nil {
@@ -289,7 +290,7 @@ func TestSkipped(t *testing.T) {
 			if err != nil || res.Stays != test.want {
 				t.Errorf("%s to %s: %+v, error %v", test.name, filepath.Base(to), res, err)
 			}
-			if got := read(t, to); !bytes.Equal(got, test.data) {
+			if got := testfile.Read(t, to); !bytes.Equal(got, test.data) {
 				t.Errorf("%s: %d bytes, which are not those of the input", test.name, len(got))
 			}
 		}

@@ -22,6 +22,7 @@ import (
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
@@ -42,7 +43,7 @@ func printed(t *testing.T, b []byte) string {
 // goldenDump is what objdump prints of a converted fixture, and TestObjdump compares.
 func goldenDump(t *testing.T, name string) string {
 	t.Helper()
-	text := string(read(t, filepath.Join(goldens, name+".txt")))
+	text := string(testfile.Read(t, filepath.Join(goldens, name+".txt")))
 	at := strings.Index(text, "  Header :")
 	if at < 0 {
 		t.Fatalf("no header in %s", text)
@@ -82,7 +83,7 @@ func sectionOf(t *testing.T, b []byte, name string) ([]byte, *elf.Section) {
 func TestDump(t *testing.T) {
 	pc := regexp.MustCompile(`(pc = 0x|(?m)^    )([0-9a-f]{3,16})\b`)
 	for _, name := range []string{"amd64/prologue", "amd64/drap1", "amd64/plt", "aarch64/pac", "s390x/prologue"} {
-		b, _, err := inMemory(read(t, filepath.Join(fixtures, name)), convert.Options{})
+		b, _, err := inMemory(testfile.Read(t, filepath.Join(fixtures, name)), convert.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +153,7 @@ func (w *limited) Write(b []byte) (int, error) {
 // TestNoSFrame expects errors of files without an .sframe, or with one that is none, and of writers that
 // take no more.
 func TestNoSFrame(t *testing.T) {
-	prog := read(t, filepath.Join(fixtures, "amd64/prologue"))
+	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/prologue"))
 	with := converted(t, "prologue", convert.Options{})
 	section, s := sectionOf(t, with, ".sframe")
 	damaged := func(change func(p *elftest.Patcher)) []byte {
@@ -292,7 +293,7 @@ func (f *once) ReadAt(b []byte, off int64) (int, error) {
 // TestReadErrors has each read of a file fail once, in all that is done with files in memory. Nothing is
 // written then, and the error is that of the system, not what could be made of half a file.
 func TestReadErrors(t *testing.T) {
-	prog, object := read(t, filepath.Join(fixtures, "amd64/drap1")), elftest.NewObject()
+	prog, object := testfile.Read(t, filepath.Join(fixtures, "amd64/drap1")), elftest.NewObject()
 	with := converted(t, "drap1", convert.Options{})
 	objectWith, _, err := inMemory(object.Bytes(), convert.Options{})
 	if err != nil {
@@ -362,7 +363,7 @@ func TestReadErrors(t *testing.T) {
 
 // TestStarting expects to be told of each file, and of the members of an archive, with their sizes.
 func TestStarting(t *testing.T) {
-	prog, object := read(t, filepath.Join(fixtures, "amd64/drap1")), elftest.NewObject().Bytes()
+	prog, object := testfile.Read(t, filepath.Join(fixtures, "amd64/drap1")), elftest.NewObject().Bytes()
 	library := ar(prog, []byte("odd"), object)
 	in := filepath.Join(t.TempDir(), "lib.a")
 	if err := os.WriteFile(in, library, 0o666); err != nil {
@@ -409,14 +410,14 @@ func TestKept(t *testing.T) {
 			t.Errorf("%+v: %d bytes are written, of %d", opt, len(got), len(want))
 		}
 	}
-	none := elftest.Patch(t.Fatalf, read(t, filepath.Join(fixtures, "amd64/prologue")))
+	none := elftest.Patch(t.Fatalf, testfile.Read(t, filepath.Join(fixtures, "amd64/prologue")))
 	none.Contents(".eh_frame", make([]byte, 4)) // its end
 	if got, res, err := inMemory(none.B, convert.Options{}); !errors.Is(err, convert.ErrNoCode) || res != nil || len(got) > 0 {
 		t.Errorf("a program whose CFI describes nothing: %+v, error %v", res, err)
 	}
 	var frames elftest.Frames
 	frames.FDE(frames.CIEOf("B?", 1, nil, elftest.Sound), 0x438, 8)
-	unusable := elftest.Patch(t.Fatalf, read(t, filepath.Join(fixtures, "amd64/prologue")))
+	unusable := elftest.Patch(t.Fatalf, testfile.Read(t, filepath.Join(fixtures, "amd64/prologue")))
 	unusable.Contents(".eh_frame", append(frames.B, 0, 0, 0, 0))
 	if got, res, err := inMemory(unusable.B, convert.Options{}); err == nil || !strings.Contains(err.Error(), "no CFI that can be used: ") || res != nil || len(got) > 0 {
 		t.Errorf("a program whose CFI nobody knows: %+v, error %v", res, err)
@@ -470,7 +471,7 @@ func TestObjectWithoutRows(t *testing.T) {
 // where nobody wants it.
 func TestDryRun(t *testing.T) {
 	for name, b := range map[string][]byte{
-		"program": read(t, filepath.Join(fixtures, "amd64/drap1")), "object": elftest.NewObject().Bytes(), "object without rows": inexpressible(func(*elftest.Object) {}),
+		"program": testfile.Read(t, filepath.Join(fixtures, "amd64/drap1")), "object": elftest.NewObject().Bytes(), "object without rows": inexpressible(func(*elftest.Object) {}),
 	} {
 		for _, opt := range []convert.Options{{}, {NoVerify: true}} {
 			out, want, err := inMemory(b, opt)
@@ -505,7 +506,7 @@ func TestShare(t *testing.T) {
 		t.Errorf("error is %v, want %s", err, want)
 	}
 	// In big-endian output functions are joined, but lists are shared on request only.
-	b := read(t, filepath.Join(fixtures, "s390x/prologue"))
+	b := testfile.Read(t, filepath.Join(fixtures, "s390x/prologue"))
 	auto, _, err := inMemory(b, convert.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -546,8 +547,8 @@ func TestManyMismatches(t *testing.T) {
 		return out
 	}
 	one, other := program("16"), program("24")
-	section, _ := sectionOf(t, read(t, one), ".sframe")
-	b := read(t, other)
+	section, _ := sectionOf(t, testfile.Read(t, one), ".sframe")
+	b := testfile.Read(t, other)
 	_, sec := sectionOf(t, b, ".sframe")
 	if len(section) != int(sec.Size) {
 		t.Fatalf("the sections have %d and %d bytes", len(section), sec.Size)
@@ -590,7 +591,7 @@ func TestFormatOf(t *testing.T) {
 	}
 	none := filepath.Join(fixtures, "amd64/prologue")
 	object := filepath.Join(t.TempDir(), "object")
-	write(t, object, string(elftest.NewObject().Bytes()))
+	testfile.Write(t, object, string(elftest.NewObject().Bytes()))
 	for _, path := range []string{none, object} {
 		if _, err := formatOf(t, path); err != sframe.ErrNone {
 			t.Errorf("%s: %v; %v was expected", path, err, sframe.ErrNone)
@@ -606,7 +607,7 @@ func TestFormatOf(t *testing.T) {
 	_, sec := sectionOf(t, b, ".sframe")
 	b[int(sec.Offset)+28+20*int(b[sec.Offset+8])+1] = 0x63
 	damaged := filepath.Join(t.TempDir(), "damaged")
-	write(t, damaged, string(b))
+	testfile.Write(t, damaged, string(b))
 	if _, err := formatOf(t, damaged); err == nil || errors.Is(err, sframe.ErrNone) {
 		t.Errorf("a damaged row: %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -150,7 +151,7 @@ SECTIONS {
 			dir = peer.Run(t, "sid", "as zeros.s -o zeros.o; ld -T script zeros.o -o prog", source, script)
 			in := filepath.Join(dir, "prog")
 			if tt.absent {
-				b, f := contents(t, in), open(t, in)
+				b, f := testfile.Read(t, in), open(t, in)
 				for i := range f.Progs {
 					clear(b[f.Phoff+uint64(i)*elffile.ProgSize+24:][:8]) // p_paddr
 				}
@@ -172,7 +173,7 @@ SECTIONS {
 				}
 				// In blocks of 512 bytes: a file of gigabytes is not what this is about.
 				peer.Again(t, "sid", dir, "ulimit -f 65536; for f in prog prog.sframe; do "+objcopy+" -O binary $f $f.bin; done")
-				before, after := contents(t, filepath.Join(dir, "prog.bin")), contents(t, filepath.Join(dir, "prog.sframe.bin"))
+				before, after := testfile.Read(t, filepath.Join(dir, "prog.bin")), testfile.Read(t, filepath.Join(dir, "prog.sframe.bin"))
 				if !bytes.HasPrefix(after, before) {
 					t.Errorf("%s: the first %d of %d bytes are not those of the original", objcopy, len(before), len(after))
 				}
@@ -353,7 +354,7 @@ func TestCodeStays(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if head := contents(t, out)[:4096]; !bytes.Contains(head, note) || !noteAt(after, uint64(bytes.Index(head, note)), s.Size) {
+				if head := testfile.Read(t, out)[:4096]; !bytes.Contains(head, note) || !noteAt(after, uint64(bytes.Index(head, note)), s.Size) {
 					t.Error("there is no build-id in the first page")
 				}
 			}
@@ -362,7 +363,7 @@ func TestCodeStays(t *testing.T) {
 				strip = cross + "-linux-gnu-"
 			}
 			again, _ := run(t, out, convert.Options{Force: true})
-			if !bytes.Equal(contents(t, again), contents(t, out)) {
+			if !bytes.Equal(testfile.Read(t, again), testfile.Read(t, out)) {
 				t.Error("another file the second time")
 			}
 			plain := filepath.Join(t.TempDir(), "plain")
@@ -373,7 +374,7 @@ func TestCodeStays(t *testing.T) {
 				t.Errorf("without .sframe again: %v", err)
 			}
 			// What is not loaded may be some bytes further on, or not.
-			if again, _ := run(t, plain, convert.Options{}); !tt.moved && !bytes.Equal(contents(t, again), contents(t, out)) {
+			if again, _ := run(t, plain, convert.Options{}); !tt.moved && !bytes.Equal(testfile.Read(t, again), testfile.Read(t, out)) {
 				t.Error("another file after .sframe was removed")
 			}
 			replace(t, out, filepath.Join(dir, "converted"))
@@ -404,7 +405,7 @@ func TestLargeObject(t *testing.T) {
 	}
 	path := filepath.Join(peer.Run(t, "sid", "as many.s -o many.o", source), "many.o")
 	f := open(t, path)
-	b := contents(t, path)
+	b := testfile.Read(t, path)
 	text := slices.IndexFunc(f.Sections, func(s elffile.Section) bool { return s.Name == ".text" })
 	// .text becomes a hole after all else, and the second function its end.
 	header := b[f.Shoff+uint64(text)*elffile.SectionSize:]

@@ -15,6 +15,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -44,7 +45,7 @@ func TestConvert(t *testing.T) {
 	inputs := make(map[string][]byte)
 	for _, abi := range []string{"amd64", "aarch64", "aarch64_be", "s390x"} {
 		for _, name := range fixtureNames(t, abi) {
-			inputs[filepath.Join(abi, name)] = read(t, filepath.Join(fixtures, abi, name))
+			inputs[filepath.Join(abi, name)] = testfile.Read(t, filepath.Join(fixtures, abi, name))
 		}
 	}
 	inputs["archive"] = ar(inputs["amd64/prologue"], []byte("odd"), inputs["amd64/drap1"], inputs["s390x/"+fixtureNames(t, "s390x")[0]])
@@ -62,7 +63,7 @@ func TestConvert(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if !bytes.Equal(got, read(t, out)) {
+			if !bytes.Equal(got, testfile.Read(t, out)) {
 				t.Errorf("%s, version %d: %d bytes, which are not those of the file", name, opt.Version, len(got))
 			}
 			for i, c := range want.Coverage {
@@ -100,8 +101,8 @@ func TestConvertObject(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, res, err := inMemory(read(t, path), convert.Options{})
-		if err != nil || !bytes.Equal(got, read(t, out)) || len(res.Kept) != len(want.Kept) {
+		got, res, err := inMemory(testfile.Read(t, path), convert.Options{})
+		if err != nil || !bytes.Equal(got, testfile.Read(t, out)) || len(res.Kept) != len(want.Kept) {
 			t.Errorf("object %s: %d bytes, kept %v, error %v", name, len(got), res.Kept, err)
 		}
 	}
@@ -130,8 +131,8 @@ func (f failing) ReadAt(b []byte, off int64) (int, error) {
 
 // TestConvertNothing expects nothing to be written where there is an error.
 func TestConvertNothing(t *testing.T) {
-	prog := read(t, filepath.Join(fixtures, "amd64/prologue"))
-	gaps := read(t, filepath.Join(fixtures, "amd64/drap1"))
+	prog := testfile.Read(t, filepath.Join(fixtures, "amd64/prologue"))
+	gaps := testfile.Read(t, filepath.Join(fixtures, "amd64/drap1"))
 	twice, _, err := inMemory(prog, convert.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/image"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -81,7 +82,7 @@ func TestOwnNotes(t *testing.T) {
 			}
 			replace(t, out, in)
 			peer.Again(t, "sid", dir, "./prog >after")
-			before, after := contents(t, filepath.Join(dir, "before")), contents(t, filepath.Join(dir, "after"))
+			before, after := testfile.Read(t, filepath.Join(dir, "before")), testfile.Read(t, filepath.Join(dir, "after"))
 			if !bytes.Equal(before, after) {
 				t.Errorf("printed\n%s\nexpected\n%s", after, before)
 			}
@@ -89,19 +90,10 @@ func TestOwnNotes(t *testing.T) {
 	}
 }
 
-func contents(t *testing.T, path string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 // replace puts a file in the place of another one.
 func replace(t *testing.T, from, to string) {
 	t.Helper()
-	if err := os.WriteFile(to, contents(t, from), 0o777); err != nil {
+	if err := os.WriteFile(to, testfile.Read(t, from), 0o777); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // signed appends a signature as Linux's scripts/sign-file does: the signature, struct module_signature
@@ -24,7 +25,7 @@ func signed(b []byte, signature int, length uint32) []byte {
 
 // TestSignature converts files with a signature at their end: it goes if the file changes.
 func TestSignature(t *testing.T) {
-	object, prog := elftest.NewObject().Bytes(), read(t, filepath.Join(fixtures, "amd64/prologue"))
+	object, prog := elftest.NewObject().Bytes(), testfile.Read(t, filepath.Join(fixtures, "amd64/prologue"))
 	for name, b := range map[string][]byte{"object": object, "program": prog} {
 		want, res, err := inMemory(b, convert.Options{})
 		if err != nil || res.Unsigned || res.Coverage[0].Unsigned {

@@ -17,6 +17,7 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/generate"
 	"cfi2sframe/internal/testkit/image"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -156,14 +157,14 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	if err := compareOutput(data, first, nil); err != nil {
 		t.Errorf("converted: %v", err)
 	}
-	want := mustRead(t, first)
+	want := testfile.Read(t, first)
 	if before, err := elffile.New(bytes.NewReader(data), int64(len(data))); err == nil && !before.IsObject() && image.Contents(before, before) != nil {
 		return // its headers contradict each other
 	}
 	again, err := next(first, force)
 	if err != nil {
 		t.Errorf("converted again: %v", err)
-	} else if !bytes.Equal(mustRead(t, again), want) {
+	} else if !bytes.Equal(testfile.Read(t, again), want) {
 		t.Error("converted again: another file")
 	}
 	without, err := next(first, remove)
@@ -177,18 +178,9 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 	last, err := next(without, opt)
 	if err != nil {
 		t.Errorf("converted after it was removed: %v", err)
-	} else if !bytes.Equal(mustRead(t, last), want) {
+	} else if !bytes.Equal(testfile.Read(t, last), want) {
 		t.Error("converted after it was removed: another file")
 	}
-}
-
-func mustRead(t *testing.T, path string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // patchBytes makes the changes that FuzzConvert explains.

@@ -434,7 +434,7 @@ func TestHostileHeaders(t *testing.T) {
 		hostileCase{name: "no sections, .eh_frame_hdr version 2", change: all(bare, hdr(0, 2)), status: 1,
 			want: "PT_GNU_EH_FRAME+0x0: unknown version 2 of .eh_frame_hdr"},
 		hostileCase{name: "no sections, .eh_frame_hdr without a pointer", change: all(bare, hdr(1, 0xff)), status: 1,
-			want: "PT_GNU_EH_FRAME+0x4: pointer is omitted"},
+			want: "PT_GNU_EH_FRAME+0x4: required pointer is omitted"},
 		hostileCase{name: "no sections, .eh_frame_hdr with an odd encoding", change: all(bare, hdr(1, 0x0e)), status: 1,
 			want: "PT_GNU_EH_FRAME+0x4: pointer encoding 0x0e has an unknown form"},
 		hostileCase{name: "no sections, .eh_frame_hdr with an indirect pointer", change: all(bare, hdr(1, 0x9b)), status: 1,

@@ -15,12 +15,13 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // converted is what becomes of a fixture.
 func converted(t *testing.T, name string, opt convert.Options) []byte {
 	t.Helper()
-	b, _, err := inMemory(read(t, filepath.Join(fixtures, "amd64", name)), opt)
+	b, _, err := inMemory(testfile.Read(t, filepath.Join(fixtures, "amd64", name)), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func TestBatchFull(t *testing.T) {
 // TestBatchNames replaces a file by several of its names: hard links, and a symbolic one. It is
 // converted once, and those that are not to be replaced are counted.
 func TestBatchNames(t *testing.T) {
-	old, want := read(t, filepath.Join(fixtures, "amd64/plt")), converted(t, "plt", convert.Options{})
+	old, want := testfile.Read(t, filepath.Join(fixtures, "amd64/plt")), converted(t, "plt", convert.Options{})
 	for _, sync := range []bool{true, false} {
 		for _, together := range []bool{true, false} {
 			dir := t.TempDir()
@@ -165,7 +166,7 @@ func TestBatchOther(t *testing.T) {
 	batch.AddInPlace(t.Context(), a, files.Options{})
 	batch.AddInPlace(t.Context(), b, files.Options{})
 	batch.Finish(t.Context())
-	changed := append(read(t, a), 1)
+	changed := append(testfile.Read(t, a), 1)
 	if err := os.WriteFile(a, changed, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +277,7 @@ func TestBatchInterrupted(t *testing.T) {
 		}
 		b.Reset()
 		cancel()
-		expectFile(t, step, a, read(t, filepath.Join(fixtures, "amd64/plt")))
+		expectFile(t, step, a, testfile.Read(t, filepath.Join(fixtures, "amd64/plt")))
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 			t.Errorf("%s: %d files are there, error %v", step, len(left), err)
 		}

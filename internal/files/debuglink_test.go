@@ -17,6 +17,7 @@ import (
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 
 	"golang.org/x/sys/unix"
@@ -37,7 +38,7 @@ func split(t *testing.T, commands string) (at func(name string) string, sh func(
 			t.Fatalf("%s: %v\n%s", command, err, out)
 		}
 	}
-	write(t, filepath.Join(dir, "prog.c"), "int twice(int n) { return n * 2; }\nint main(int argc, char **argv) { return twice(argc + 20) > 40 ? 0 : 1; }\n")
+	testfile.Write(t, filepath.Join(dir, "prog.c"), "int twice(int n) { return n * 2; }\nint main(int argc, char **argv) { return twice(argc + 20) > 40 ? 0 : 1; }\n")
 	sh(commands)
 	return func(name string) string { return filepath.Join(dir, name) }, sh
 }
@@ -73,7 +74,7 @@ func together(t *testing.T, prog, debug string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := crc32.ChecksumIEEE(read(t, debug)); p.ByteOrder.Uint32(link[len(link)-4:]) != want {
+	if want := crc32.ChecksumIEEE(testfile.Read(t, debug)); p.ByteOrder.Uint32(link[len(link)-4:]) != want {
 		t.Errorf("the checksum of the debug file is %x; %x was expected", link[len(link)-4:], want)
 	}
 }
@@ -82,7 +83,7 @@ func together(t *testing.T, prog, debug string) {
 func TestDebugLink(t *testing.T) {
 	at, _ := split(t, "gcc -g -O1 -o prog prog.c\n"+splitOff)
 	prog, debug := at("prog"), at("prog.debug")
-	before := read(t, debug)
+	before := testfile.Read(t, debug)
 	then := time.Unix(1_000_000_000, 0)
 	if err := os.Chtimes(debug, then, then); err != nil {
 		t.Fatal(err)
@@ -103,13 +104,13 @@ func TestDebugLink(t *testing.T) {
 	if info, err := os.Stat(debug); err != nil || !info.ModTime().Equal(then) {
 		t.Errorf("%v, %v; its date of before was expected", info, err)
 	}
-	right, converted := read(t, debug), read(t, prog)
+	right, converted := testfile.Read(t, debug), testfile.Read(t, prog)
 	if bytes.Equal(right, before) {
 		t.Error("the debug file is as it was")
 	}
 	// Once more there is nothing to do.
 	opt.Force = true
-	if res := inPlace(opt); res.DebugFile != "" || !bytes.Equal(read(t, debug), right) || !bytes.Equal(read(t, prog), converted) {
+	if res := inPlace(opt); res.DebugFile != "" || !bytes.Equal(testfile.Read(t, debug), right) || !bytes.Equal(testfile.Read(t, prog), converted) {
 		t.Errorf("once more it is another one, of %q", res.DebugFile)
 	}
 	// The program stays, and the debug file of before gets its headers.
@@ -117,7 +118,7 @@ func TestDebugLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	opt = files.Options{Options: convert.Options{Update: true}, DebugLinkUpdate: debug}
-	if res := inPlace(opt); res.DebugFile != debug || res.Stays != convert.Current || !bytes.Equal(read(t, debug), right) {
+	if res := inPlace(opt); res.DebugFile != debug || res.Stays != convert.Current || !bytes.Equal(testfile.Read(t, debug), right) {
 		t.Errorf("it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
 	}
 	// A checksum alone is wrong, as when the power failed between both.
@@ -127,7 +128,7 @@ func TestDebugLink(t *testing.T) {
 	if err := os.WriteFile(prog, wrong, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if res := inPlace(opt); res.DebugFile != "" || res.Stays != "" || !bytes.Equal(read(t, prog), converted) {
+	if res := inPlace(opt); res.DebugFile != "" || res.Stays != "" || !bytes.Equal(testfile.Read(t, prog), converted) {
 		t.Errorf("a checksum: it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
 	}
 	if res := inPlace(files.Options{Options: convert.Options{Remove: true}, DebugLinkUpdate: debug}); res.DebugFile != debug {
@@ -213,7 +214,7 @@ func TestOutputsRefused(t *testing.T) {
 	none := filepath.Join(dir, "none")
 	t.Setenv("TMPDIR", none)
 	const noFolder = ": no such file or directory"
-	withStdin(t, piped(t, read(t, in)), func() {
+	withStdin(t, piped(t, testfile.Read(t, in)), func() {
 		if _, err := files.Convert(t.Context(), files.Stdin, filepath.Join(dir, "out"), files.Options{}); err == nil || err.Error() != "cannot write to "+none+noFolder {
 			t.Errorf("a pipe without a folder to copy it to: %v", err)
 		}
@@ -250,7 +251,7 @@ func TestOutputsRefused(t *testing.T) {
 func TestBatchKeptNames(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	write(t, at("text"), "This is no ELF file.")
+	testfile.Write(t, at("text"), "This is no ELF file.")
 	copyFixture(t, at("prog"))
 	for _, name := range []string{"text", "prog"} {
 		if err := os.Link(at(name), at(name+"2")); err != nil {
@@ -274,7 +275,7 @@ func TestBatchKeptNames(t *testing.T) {
 	for _, name := range []string{"prog", "prog2"} {
 		batch.AddInPlace(t.Context(), at(name), files.Options{Options: convert.Options{Version: sframe.V3}})
 	}
-	write(t, at("new"), "another one")
+	testfile.Write(t, at("new"), "another one")
 	if err := os.Rename(at("new"), at("prog")); err != nil {
 		t.Fatal(err)
 	}
@@ -316,9 +317,9 @@ func TestMountPoint(t *testing.T) {
 		if err == nil || err.Error() != tt.err {
 			t.Errorf("%s: %v; %q was expected", tt.mounted, err, tt.err)
 		}
-		expectFile(t, tt.mounted, at("prog"), read(t, at("before/prog")))
+		expectFile(t, tt.mounted, at("prog"), testfile.Read(t, at("before/prog")))
 		if tt.mounted == "prog.debug" {
-			expectFile(t, tt.mounted, at("prog.debug"), read(t, at("before/prog.debug")))
+			expectFile(t, tt.mounted, at("prog.debug"), testfile.Read(t, at("before/prog.debug")))
 		}
 	}
 	if _, err := files.Convert(t.Context(), at("prog"), at("prog"), files.Options{DebugLinkUpdate: at("prog.debug")}); err != nil {

@@ -16,6 +16,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
@@ -62,7 +63,7 @@ func piped(t *testing.T, b []byte) *os.File {
 
 // TestStdin converts standard input: a file, a file from some offset on, and what comes through a pipe.
 func TestStdin(t *testing.T) {
-	old := read(t, filepath.Join(fixtures, "amd64/plt"))
+	old := testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))
 	want := converted(t, "plt", convert.Options{})
 	library := elftest.Ar(elftest.ArMember("a.o/", old), elftest.ArMember("odd/", []byte("text")))
 	wantLibrary, _, err := inMemory(library, convert.Options{})
@@ -128,7 +129,7 @@ func TestStdinRefused(t *testing.T) {
 		{"nothing", piped(t, nil), "ELF"},
 		{"text", piped(t, []byte("text")), "ELF"},
 		{"much text", piped(t, bytes.Repeat([]byte("text"), 1<<20)), "ELF"},
-		{"a part of a file", piped(t, read(t, filepath.Join(fixtures, "amd64/plt"))[:100]), "headers of 64 bytes do not fit the file of 100 bytes"},
+		{"a part of a file", piped(t, testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))[:100]), "headers of 64 bytes do not fit the file of 100 bytes"},
 		{"a folder", folder, "standard input is a directory; redirect a file or a pipe"},
 		{"an empty file", closed, "ELF"},
 	} {
@@ -240,13 +241,13 @@ func TestFileInPlace(t *testing.T) {
 func TestUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
-	write(t, in, "This is no ELF file.")
+	testfile.Write(t, in, "This is no ELF file.")
 	opt := files.Options{Options: convert.Options{SkipUnsupported: true}, DebugLinkUpdate: "auto"}
 	res, err := files.Convert(t.Context(), in, out, opt)
 	if err != nil || res.Stays != convert.NotELF {
 		t.Errorf("%+v, error %v", res, err)
 	}
-	expectFile(t, "a copy", out, read(t, in))
+	expectFile(t, "a copy", out, testfile.Read(t, in))
 	if _, err := files.Convert(t.Context(), in, filepath.Join(dir, "none", "out"), opt); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a directory for the copy: %v", err)
 	}

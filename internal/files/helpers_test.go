@@ -4,29 +4,12 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
-	"os"
 	"testing"
 
 	"cfi2sframe/convert"
 )
 
 const fixtures = "../../testdata/bin"
-
-func read(t *testing.T, path string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // inMemory converts a file in memory.
 func inMemory(b []byte, opt convert.Options) ([]byte, *convert.Result, error) {

@@ -18,20 +18,11 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/sframe"
 )
 
 const fixtures = "../../testdata/bin/amd64"
-
-// read returns the contents of a file.
-func read(t testing.TB, path string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 // put writes a file, and the folders that it is in.
 func put(t testing.TB, path string, b []byte, mode os.FileMode) {
@@ -92,7 +83,7 @@ func tree(t testing.TB) (dir string, programs []string) {
 	t.Helper()
 	dir = t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	plt, lib := read(t, fixtures+"/plt"), read(t, fixtures+"/pltlib.so")
+	plt, lib := testfile.Read(t, fixtures+"/plt"), testfile.Read(t, fixtures+"/pltlib.so")
 	put(t, at("usr/bin/plt"), plt, 0o755)
 	put(t, at("usr/bin/suid"), plt, 0o4755)
 	put(t, at("usr/bin/script"), []byte("#!/bin/sh\n"), 0o755)
@@ -123,7 +114,7 @@ func deb(t testing.TB, dir, compressor string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.deb")
 	run(t, "dpkg-deb", "--root-owner-group", "-Z"+compressor, "-b", dir, path)
-	return read(t, path)
+	return testfile.Read(t, path)
 }
 
 // A tarFile is a file of an archive, as archive/tar reads it.
@@ -216,7 +207,7 @@ func TestDeb(t *testing.T) {
 			run(t, "dpkg-deb", "-R", at("after.deb"), at("after"))
 			run(t, "sh", "-c", `cd "$1" && md5sum --quiet -c DEBIAN/md5sums`, "sh", at("after"))
 			for _, name := range []string{"conffiles", "postinst", "triggers", "control"} {
-				if !bytes.Equal(read(t, at("after/DEBIAN/"+name)), read(t, dir+"/DEBIAN/"+name)) {
+				if !bytes.Equal(testfile.Read(t, at("after/DEBIAN/"+name)), testfile.Read(t, dir+"/DEBIAN/"+name)) {
 					t.Errorf("%s is not what it was", name)
 				}
 			}
@@ -225,7 +216,7 @@ func TestDeb(t *testing.T) {
 				t.Errorf("the control archive has %d bytes; %d were expected", len(is), len(was))
 			}
 			for _, f := range untar(t, is) {
-				if f.Name == "./md5sums" && bytes.Equal(f.contents, read(t, dir+"/DEBIAN/md5sums")) {
+				if f.Name == "./md5sums" && bytes.Equal(f.contents, testfile.Read(t, dir+"/DEBIAN/md5sums")) {
 					t.Error("md5sums is what it was")
 				}
 			}
@@ -268,7 +259,7 @@ func object(t testing.TB) []byte {
 	dir := t.TempDir()
 	put(t, dir+"/a.s", []byte(".text\nf: .cfi_startproc\n push %rbx\n.cfi_adjust_cfa_offset 8\n pop %rbx\n.cfi_adjust_cfa_offset -8\n ret\n.cfi_endproc\n"), 0o644)
 	run(t, "as", "--64", dir+"/a.s", "-o", dir+"/a.o")
-	return read(t, dir+"/a.o")
+	return testfile.Read(t, dir+"/a.o")
 }
 
 // TestObjects converts objects, but no modules of the kernel.
@@ -303,7 +294,7 @@ func TestUnchanged(t *testing.T) {
 // TestCoverage has a program of which too little is covered.
 func TestCoverage(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir+"/usr/bin/drap", read(t, fixtures+"/drap1"), 0o755)
+	put(t, dir+"/usr/bin/drap", testfile.Read(t, fixtures+"/drap1"), 0o755)
 	put(t, dir+"/DEBIAN/control", []byte("Package: x\nVersion: 1\nArchitecture: amd64\nMaintainer: x <x@x>\nDescription: x\n"), 0o644)
 	b := deb(t, dir, "none")
 	var out bytes.Buffer
@@ -322,7 +313,7 @@ func TestMembers(t *testing.T) {
 	put(t, folder+"/_extra", []byte("odd"), 0o644)
 	put(t, folder+"/last", []byte("also odd!"), 0o644)
 	run(t, "sh", "-c", `cd "$1" && ar q x.deb _extra last`, "sh", folder)
-	out, _ := repacked(t, read(t, folder+"/x.deb"), Options{})
+	out, _ := repacked(t, testfile.Read(t, folder+"/x.deb"), Options{})
 	put(t, folder+"/y.deb", out, 0o644)
 	if got := string(run(t, "ar", "t", folder+"/y.deb")); got != "debian-binary\ncontrol.tar.gz\ndata.tar.gz\n_extra\nlast\n" {
 		t.Errorf("members %q", got)
@@ -333,11 +324,11 @@ func TestMembers(t *testing.T) {
 	for _, name := range []string{"_gpgorigin", "_gpgbuilder"} {
 		put(t, folder+"/"+name, []byte("signature"), 0o644)
 		run(t, "sh", "-c", `cd "$1" && cp x.deb signed.deb && ar q signed.deb "$2"`, "sh", folder, name)
-		refused(t, read(t, folder+"/signed.deb"), name+": the package is signed, and its signature would become invalid")
+		refused(t, testfile.Read(t, folder+"/signed.deb"), name+": the package is signed, and its signature would become invalid")
 	}
 	put(t, folder+"/data.tar.gz", []byte("second"), 0o644)
 	run(t, "sh", "-c", `cd "$1" && cp x.deb two.deb && ar q two.deb data.tar.gz`, "sh", folder)
-	refused(t, read(t, folder+"/two.deb"), "a second data.tar; remove one")
+	refused(t, testfile.Read(t, folder+"/two.deb"), "a second data.tar; remove one")
 }
 
 // refused expects an error that has the words, and nothing to be written.
@@ -352,7 +343,7 @@ func refused(t testing.TB, b []byte, words string) {
 
 // TestDates keeps dates that are no whole seconds, and other records of extended headers.
 func TestDates(t *testing.T) {
-	program := read(t, fixtures+"/plt")
+	program := testfile.Read(t, fixtures+"/plt")
 	for _, records := range []map[string]string{
 		nil, {"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"},
 	} {

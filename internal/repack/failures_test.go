@@ -19,6 +19,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/rpm"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 var errDevice = errors.New("the device has failed")
@@ -50,14 +51,14 @@ func (w cancelling) Write(p []byte) (int, error) {
 // packages returns one of each kind, not compressed and compressed, in which something is to be converted.
 func packages(t testing.TB) map[string][]byte {
 	t.Helper()
-	program := read(t, fixtures+"/plt")
+	program := testfile.Read(t, fixtures+"/plt")
 	sums := md5Of(program) + "  usr/bin/plt\n"
 	return map[string][]byte{
 		"deb": plain(t),
 		"deb, gzip": made("debian-binary", "2.0\n", "control.tar.gz", string(compressedBy(t, "gzip", "-n", []byte(tarOf(t, "md5sums", sums)))),
 			"data.tar.gz", string(compressedBy(t, "gzip", "-n", []byte(tarOf(t, "usr/bin/plt", string(program))))), "_extra", "odd"),
-		"rpm":       read(t, "testdata/none.rpm"),
-		"rpm, gzip": read(t, "testdata/gzip.rpm"),
+		"rpm":       testfile.Read(t, "testdata/none.rpm"),
+		"rpm, gzip": testfile.Read(t, "testdata/gzip.rpm"),
 	}
 }
 
@@ -181,7 +182,7 @@ func TestDryRun(t *testing.T) {
 
 // TestRPMCoverage has a program of which too little is covered, in the place of others that are larger.
 func TestRPMCoverage(t *testing.T) {
-	program, little := read(t, fixtures+"/plt"), read(t, fixtures+"/drap1")
+	program, little := testfile.Read(t, fixtures+"/plt"), testfile.Read(t, fixtures+"/drap1")
 	b := unsummed(t)
 	little = append(little, make([]byte, len(program)-len(little))...)
 	b = bytes.ReplaceAll(b, program, little)
@@ -199,7 +200,7 @@ func TestRPMCoverage(t *testing.T) {
 
 // TestStarting is told how large each file and its call frame information are, as debug/elf has it.
 func TestStarting(t *testing.T) {
-	program := read(t, fixtures+"/plt")
+	program := testfile.Read(t, fixtures+"/plt")
 	f, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {
 		t.Fatal(err)
@@ -214,7 +215,7 @@ func TestStarting(t *testing.T) {
 
 // TestText has words for each of the reasons that docs/packages.md names.
 func TestText(t *testing.T) {
-	docs := string(read(t, "../../docs/packages.md"))
+	docs := string(testfile.Read(t, "../../docs/packages.md"))
 	for reason := range texts {
 		if Text(reason) == "" || !strings.Contains(docs, "`"+string(reason)+"`") {
 			t.Errorf("%q: %q", reason, Text(reason))
@@ -229,7 +230,7 @@ func TestText(t *testing.T) {
 
 // TestLongLinks has hard links to names that take a header of their own, in both forms: md5sums has them, too.
 func TestLongLinks(t *testing.T) {
-	program := read(t, fixtures+"/plt")
+	program := testfile.Read(t, fixtures+"/plt")
 	was, done := md5Of(program), md5Of(converted(t, program))
 	for _, format := range []tar.Format{tar.FormatGNU, tar.FormatPAX} {
 		file, link := regular(long, string(program)), linked(tar.TypeLink, "b", long)
@@ -291,7 +292,7 @@ func TestNumbers(t *testing.T) {
 
 // TestDamagedParts has parts of packages that end early, are not compressed as they say, or whose stream has another sum.
 func TestDamagedParts(t *testing.T) {
-	program := string(read(t, fixtures+"/plt"))
+	program := string(testfile.Read(t, fixtures+"/plt"))
 	file, empty := tarOf(t, "usr/bin/plt", program), tarOf(t)
 	pkg := func(control, data string) []byte {
 		return made("debian-binary", "2.0\n", "control.tar", control, "data.tar", data)
@@ -339,7 +340,7 @@ func TestRPMHeaders(t *testing.T) {
 		copy(b[at:], value)
 		return b
 	}
-	whole := read(t, "testdata/none.rpm")
+	whole := testfile.Read(t, "testdata/none.rpm")
 	// tagged returns where the value of a tag begins.
 	tagged := func(b []byte, tag uint32) int {
 		_, main, payload := headersOf(b)

@@ -18,6 +18,7 @@ import (
 
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/rpm"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // made makes a package by hand, of members by their names and contents.
@@ -80,7 +81,7 @@ func tarWith(t testing.TB, members ...tarMember) string {
 // plain is a package that is not compressed.
 func plain(t testing.TB) []byte {
 	t.Helper()
-	program := string(read(t, fixtures+"/plt"))
+	program := string(testfile.Read(t, fixtures+"/plt"))
 	sums := md5Of([]byte(program)) + "  usr/bin/plt\n"
 	return made("debian-binary", "2.0\n", "control.tar", tarOf(t, "./md5sums", sums), "data.tar", tarOf(t, "./usr/bin/plt", program))
 }
@@ -105,7 +106,7 @@ func tried(t testing.TB, b []byte) error {
 // TestHostile has packages that are not what they say.
 func TestHostile(t *testing.T) {
 	empty := tarOf(t)
-	program := string(read(t, fixtures+"/plt"))
+	program := string(testfile.Read(t, fixtures+"/plt"))
 	file := tarOf(t, "usr/bin/plt", program)
 	// with returns an archive whose first header has another field, and the sum of that.
 	with := func(archive string, at int, field string) string {
@@ -154,7 +155,7 @@ func TestHostile(t *testing.T) {
 
 // TestSigned leaves files that are signed.
 func TestSigned(t *testing.T) {
-	program := read(t, fixtures+"/plt")
+	program := testfile.Read(t, fixtures+"/plt")
 	var data bytes.Buffer
 	w := tar.NewWriter(&data)
 	for name, records := range map[string]map[string]string{"signed": {"SCHILY.xattr.security.ima": "\x03\x02"}, "plain": nil} {
@@ -176,7 +177,7 @@ func TestSigned(t *testing.T) {
 // TestSparse leaves files that are stored without their holes, in each way in which GNU tar does that.
 func TestSparse(t *testing.T) {
 	dir := t.TempDir()
-	program := read(t, fixtures+"/plt")
+	program := testfile.Read(t, fixtures+"/plt")
 	f, err := os.Create(dir + "/prog")
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +207,7 @@ func TestSparse(t *testing.T) {
 // TestSums has lists of sums and of configuration files that are odd, and names that come twice. What of md5sums is right before
 // is right after.
 func TestSums(t *testing.T) {
-	program := read(t, fixtures+"/plt")
+	program := testfile.Read(t, fixtures+"/plt")
 	done, script := md5Of(converted(t, program)), "#!/bin/sh\n"
 	was := md5Of(program)
 	a := regular("./a", string(program))
@@ -257,7 +258,7 @@ func TestSums(t *testing.T) {
 // TestSumLists has a list of each kind of sum, of which one does not name what changes, and looks at them by the programs that make such
 // lists.
 func TestSumLists(t *testing.T) {
-	program := string(read(t, fixtures+"/plt"))
+	program := string(testfile.Read(t, fixtures+"/plt"))
 	dir := t.TempDir()
 	put(t, dir+"/a", []byte(program), 0o755)
 	put(t, dir+"/s", []byte("#!/bin/sh\n"), 0o755)
@@ -279,7 +280,7 @@ func TestSumLists(t *testing.T) {
 		for _, name := range lists {
 			run(t, "sh", "-c", "cd "+to+"/files && "+name+" --strict --quiet -c DEBIAN/"+name+"s")
 		}
-		if bytes.Equal(read(t, to+"/files/a"), []byte(program)) {
+		if bytes.Equal(testfile.Read(t, to+"/files/a"), []byte(program)) {
 			t.Error("nothing has changed")
 		}
 	}
@@ -291,7 +292,7 @@ func TestSumLists(t *testing.T) {
 
 // TestSumForms has the lines that "md5sum -c" accepts, which says so before and after, and lines that it does not.
 func TestSumForms(t *testing.T) {
-	program := string(read(t, fixtures+"/plt"))
+	program := string(testfile.Read(t, fixtures+"/plt"))
 	sum := md5Of([]byte(program))
 	for name, lines := range map[string]string{
 		"CRLF":    sum + "  a\r\n" + sum + "  s\r\n",
@@ -330,7 +331,7 @@ func TestSumForms(t *testing.T) {
 
 // TestConffileLink has a configuration file that is another name of a program, and the other way round.
 func TestConffileLink(t *testing.T) {
-	program := string(read(t, fixtures+"/plt"))
+	program := string(testfile.Read(t, fixtures+"/plt"))
 	pkg := func(conffile string) []byte {
 		return made("debian-binary", "2.0\n", "control.tar", tarOf(t, "conffiles", conffile), "data.tar",
 			tarWith(t, regular("a", program), linked(tar.TypeLink, "b", "a"), linked(tar.TypeLink, "c", "b")))
@@ -356,7 +357,7 @@ func TestTruncated(t *testing.T) {
 	files := []string{"testdata/gzip.rpm", "testdata/xz.rpm", "testdata/zstd.rpm", "testdata/bzip2.rpm"}
 	all := [][]byte{plain(t)}
 	for _, f := range files {
-		all = append(all, read(t, f))
+		all = append(all, testfile.Read(t, f))
 	}
 	for i, b := range all {
 		step := max(1, len(b)/40)
@@ -371,7 +372,7 @@ func TestTruncated(t *testing.T) {
 // TestFlipped changes bytes: of the parts with sums that is said.
 func TestFlipped(t *testing.T) {
 	for _, name := range []string{"testdata/gzip.rpm", "testdata/xz.rpm", "testdata/zstd.rpm", "testdata/bzip2.rpm", "testdata/none.rpm"} {
-		b := read(t, name)
+		b := testfile.Read(t, name)
 		for i := 0; i < len(b); i += 1 + len(b)/60 {
 			c := slices.Clone(b)
 			c[i] ^= 0x41
@@ -388,7 +389,7 @@ func TestFlipped(t *testing.T) {
 
 // TestBombs has packages that say little, and would take much memory.
 func TestBombs(t *testing.T) {
-	program := string(read(t, fixtures+"/plt"))
+	program := string(testfile.Read(t, fixtures+"/plt"))
 	file := []byte(tarOf(t, "usr/bin/plt", program))
 	copy(tarSize.of(file), "17777777777") // 2 GiB - 1, of which there are some KiB
 	putSum(file[:tarBlock])
@@ -398,7 +399,7 @@ func TestBombs(t *testing.T) {
 	sums := []byte(tarOf(t, "md5sums", ""))
 	copy(tarSize.of(sums), "07777777777")
 	putSum(sums[:tarBlock])
-	header := read(t, "testdata/none.rpm")
+	header := testfile.Read(t, "testdata/none.rpm")
 	binary.BigEndian.PutUint32(header[rpm.LeadSize+12:], 0xfffffff)
 	dictionary := compressedBy(t, "xz", "--lzma2=dict=1536MiB", file)
 	for name, b := range map[string][]byte{
@@ -441,7 +442,7 @@ func TestCancelled(t *testing.T) {
 func FuzzConvert(f *testing.F) {
 	f.Add(plain(f))
 	for _, name := range []string{"gzip", "xz", "zstd", "bzip2", "none"} {
-		f.Add(read(f, "testdata/"+name+".rpm"))
+		f.Add(testfile.Read(f, "testdata/"+name+".rpm"))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var out bytes.Buffer

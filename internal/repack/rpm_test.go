@@ -16,6 +16,7 @@ import (
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 )
 
 // The packages in testdata were made by rpmbuild 4.20 from sample.spec there, with "fixtures" as the folder of the fixtures for
@@ -76,7 +77,7 @@ func extracted(t testing.TB, payload []byte, program string) (files map[string]s
 func TestRPM(t *testing.T) {
 	for name, program := range map[string]string{"none": "", "gzip": "gzip", "xz": "xz", "zstd": "zstd"} {
 		t.Run(name, func(t *testing.T) {
-			in := read(t, "testdata/"+name+".rpm")
+			in := testfile.Read(t, "testdata/"+name+".rpm")
 			out, res := repacked(t, in, Options{})
 			_, wasMain, wasPayload := headersOf(in)
 			sig, main, payload := headersOf(out)
@@ -150,7 +151,7 @@ func unsummed(t testing.TB) []byte {
 // unsummedOf is the same for a package of the given compression.
 func unsummedOf(t testing.TB, compressor string) []byte {
 	t.Helper()
-	b := read(t, "testdata/"+compressor+".rpm")
+	b := testfile.Read(t, "testdata/"+compressor+".rpm")
 	sig, main, _ := headersOf(b)
 	for _, h := range []struct {
 		b    []byte
@@ -167,7 +168,7 @@ func unsummedOf(t testing.TB, compressor string) []byte {
 
 // TestRPMDamaged changes the header, and the payload: one of the sums says so, whichever there are.
 func TestRPMDamaged(t *testing.T) {
-	whole := read(t, "testdata/none.rpm")
+	whole := testfile.Read(t, "testdata/none.rpm")
 	_, main, payload := headersOf(whole)
 	begin := len(whole) - len(main) - len(payload)
 	// Without the tags of some sums, the others are still there: of the header in the first two, of both in the third.
@@ -190,12 +191,12 @@ func TestRPMSigned(t *testing.T) {
 	for tag, name := range map[uint32]string{
 		267: "DSA", 268: "RSA", 274: "FILESIGNATURES", 276: "VERITYSIGNATURES", 278: "OPENPGP", 1002: "PGP", 1005: "GPG", 1006: "PGP5",
 	} {
-		b := read(t, "testdata/none.rpm")
+		b := testfile.Read(t, "testdata/none.rpm")
 		at := bytes.Index(b[:1000], binary.BigEndian.AppendUint32(nil, reserved))
 		binary.BigEndian.PutUint32(b[at:], tag)
 		refused(t, b, fmt.Sprintf("signature %s (tag %d): the package is signed, and its signature would become invalid; convert it before it is signed", name, tag))
 	}
-	b := read(t, "testdata/none.rpm")
+	b := testfile.Read(t, "testdata/none.rpm")
 	_, main, _ := headersOf(b)
 	at := bytes.Index(main, binary.BigEndian.AppendUint32(nil, 1007)) // the builder's name, which nobody needs
 	binary.BigEndian.PutUint32(main[at:], 5090)
@@ -324,7 +325,7 @@ func TestRPMTail(t *testing.T) {
 
 // TestBzip2 refuses a package of bzip2 if a file changes, also with DryRun.
 func TestBzip2(t *testing.T) {
-	b := read(t, "testdata/bzip2.rpm")
+	b := testfile.Read(t, "testdata/bzip2.rpm")
 	const want = "it is compressed by bzip2, which is only read; build the package anew with another compression, such as xz"
 	refused(t, b, want)
 	if _, err := Convert(t.Context(), bytes.NewReader(b), int64(len(b)), io.Discard, Options{Options: convert.Options{DryRun: true}}); err == nil || err.Error() != want {
@@ -335,7 +336,7 @@ func TestBzip2(t *testing.T) {
 // TestRPMTool has rpm itself look at the results, where there is one.
 func TestRPMTool(t *testing.T) {
 	for _, name := range []string{"none", "gzip", "xz", "zstd"} {
-		out, _ := repacked(t, read(t, "testdata/"+name+".rpm"), Options{})
+		out, _ := repacked(t, testfile.Read(t, "testdata/"+name+".rpm"), Options{})
 		dir := t.TempDir()
 		put(t, dir+"/x.rpm", out, 0o644)
 		if got := string(run(t, "rpm", "-K", "--nosignature", dir+"/x.rpm")); !strings.HasSuffix(got, ": digests OK\n") {

@@ -14,38 +14,23 @@ import (
 	"cfi2sframe/internal/sframediff"
 	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/report"
 )
 
 const fixtures = "../../testdata/bin"
 
-func read(t *testing.T, path string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func write(t *testing.T, path string, b []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, b, 0o666); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // run converts a file.
 func run(t *testing.T, path string, opt convert.Options) (string, *report.Coverage) {
 	t.Helper()
-	b := read(t, path)
+	b := testfile.Read(t, path)
 	var out bytes.Buffer
 	res, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, opt)
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
 	to := filepath.Join(t.TempDir(), "out")
-	write(t, to, out.Bytes())
+	testfile.Write(t, to, out.Bytes())
 	return to, res.Coverage[0]
 }
 

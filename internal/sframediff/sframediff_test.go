@@ -16,6 +16,7 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/sframediff"
 	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/testfile"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
@@ -125,7 +126,7 @@ func TestDiffFormats(t *testing.T) {
 		}
 		bare := filepath.Join(t.TempDir(), "bare")
 		if !strings.HasPrefix(name, "s390x") {
-			write(t, bare, withoutSections(t, read(t, three)))
+			testfile.Write(t, bare, withoutSections(t, testfile.Read(t, three)))
 			if d := diff(t, bare, bare); !d.Same || d.Functions.Same == 0 {
 				t.Errorf("%s without section headers is not what it is: %+v", name, d)
 			}
@@ -181,13 +182,13 @@ func TestDiffWords(t *testing.T) {
 	}
 	// The key that signs return addresses is bit 5 of an FDE's info, which is byte 16 of 20 in V2.
 	pac, _ := run(t, filepath.Join(fixtures, "aarch64/pac"), convert.Options{})
-	b := read(t, pac)
+	b := testfile.Read(t, pac)
 	sec := sectionOf(t, b, ".sframe")
 	for at := 28; at < 28+20*int(b[sec.Offset+8]); at += 20 {
 		b[sec.Offset+uint64(at)+16] ^= 1 << 5
 	}
 	other := filepath.Join(t.TempDir(), "other")
-	write(t, other, b)
+	testfile.Write(t, other, b)
 	d := diff(t, pac, other)
 	if n := d.Functions; n.Rows == 0 || n.Rows != d.Old.Functions || n != (report.DiffFunctions{Rows: n.Rows}) {
 		t.Errorf("%+v; %d functions with other rows were expected", n, d.Old.Functions)
@@ -224,7 +225,7 @@ func TestDiffObjects(t *testing.T) {
 // TestDiffNotWritten compares a section with one that has a function less, although there are rows for it.
 func TestDiffNotWritten(t *testing.T) {
 	full, _ := run(t, filepath.Join(fixtures, "amd64/prologue"), convert.Options{Share: convert.ShareOff})
-	b := read(t, full)
+	b := testfile.Read(t, full)
 	sec := sectionOf(t, b, ".sframe")
 	p := elftest.Patch(t.Fatalf, b)
 	last := int64(sec.Offset) + 28 + 20*int64(b[sec.Offset+8]-1) // the last FDE of V2; its size is at 4, its number of rows at 12
@@ -232,7 +233,7 @@ func TestDiffNotWritten(t *testing.T) {
 	p.Put32(int(last)+12, 0)
 	p.Put32(int(sec.Offset)+12, uint32(b[sec.Offset+12])-uint32(b[last+12])) // the number of rows in the header
 	less := filepath.Join(t.TempDir(), "less")
-	write(t, less, p.B)
+	testfile.Write(t, less, p.B)
 	for _, files := range [][2]string{{full, less}, {less, full}} {
 		d := diff(t, files[0], files[1])
 		if len(d.Gaps) != 1 || d.Gaps[0].Reason != "not-written" || d.Gaps[0].Old+d.Gaps[0].New != size || d.Functions.Rows != 1 {
@@ -270,20 +271,20 @@ func TestDiffManyGaps(t *testing.T) {
 func TestDiffErrors(t *testing.T) {
 	dir := t.TempDir()
 	good, _ := run(t, filepath.Join(fixtures, "amd64/prologue"), convert.Options{Share: convert.ShareOff})
-	sec := sectionOf(t, read(t, good), ".sframe")
+	sec := sectionOf(t, testfile.Read(t, good), ".sframe")
 	damaged := func(name string, at int, bytes ...byte) string {
 		t.Helper()
-		b := read(t, good)
+		b := testfile.Read(t, good)
 		copy(b[int(sec.Offset)+at:], bytes)
 		path := filepath.Join(dir, name)
-		write(t, path, b)
+		testfile.Write(t, path, b)
 		return path
 	}
 	text := filepath.Join(dir, "text")
-	write(t, text, []byte("This is no ELF file."))
+	testfile.Write(t, text, []byte("This is no ELF file."))
 	// Bits 5 and 6 of a row's info, which comes after its start, say how large its words are; 3 is no size.
-	wrongRow := damaged("row", 28+20*int(read(t, good)[sec.Offset+8])+1, 0x63)
-	start := read(t, good)[sec.Offset+28 : sec.Offset+32]
+	wrongRow := damaged("row", 28+20*int(testfile.Read(t, good)[sec.Offset+8])+1, 0x63)
+	start := testfile.Read(t, good)[sec.Offset+28 : sec.Offset+32]
 	for path, want := range map[string]string{
 		filepath.Join(dir, "missing"): "no such file or directory",
 		text:                          "",
@@ -335,7 +336,7 @@ func TestDiffPadding(t *testing.T) {
 func TestDiffReadErrors(t *testing.T) {
 	for _, name := range []string{"amd64/prologue", "amd64/plt"} {
 		path, _ := run(t, filepath.Join(fixtures, name), convert.Options{})
-		b := read(t, path)
+		b := testfile.Read(t, path)
 		for n, done := 0, false; !done; n++ {
 			r := &failing{ReaderAt: bytes.NewReader(b), left: n}
 			s, err := sframediff.Load(path, r, int64(len(b)), convert.Options{})

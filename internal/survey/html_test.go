@@ -2,8 +2,6 @@ package survey
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -39,23 +37,6 @@ func model(n int) *Survey {
 	return surveyOf(Options{}, "/usr/bin", records...)
 }
 
-// write writes the page to a file.
-func write(t *testing.T, s *Survey, links map[string]string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "page.html")
-	f, err := os.Create(path)
-	if err == nil {
-		err = s.HTML(f, links)
-	}
-	if err == nil {
-		err = f.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // TestRow expects each figure of a file below the name that the table has for it.
 func TestRow(t *testing.T) {
 	r := Record{
@@ -81,14 +62,14 @@ func TestRow(t *testing.T) {
 // TestWithoutScript expects the rows in the markup: the first ones of a large table, in its order.
 func TestWithoutScript(t *testing.T) {
 	s := model(1200)
-	b, err := os.ReadFile(write(t, s, map[string]string{s.byLoss()[0].File: "a page.html#file-1"}))
-	if err != nil {
+	var b strings.Builder
+	if err := s.HTML(&b, map[string]string{s.byLoss()[0].File: "a page.html#file-1"}); err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(string(b), `<div class="table" id="files"`)
+	_, text, _ := strings.Cut(b.String(), `<div class="table" id="files"`)
 	text, _, _ = strings.Cut(text, "</table>")
 	rows := regexp.MustCompile(`(?s)<tr><th scope="row" class="file">(.*?)</th>(.*?)</tr>`).FindAllStringSubmatch(text, -1)
-	if len(rows) != 1000 || !strings.Contains(string(b), "And 201 rows more.") {
+	if len(rows) != 1000 || !strings.Contains(b.String(), "And 201 rows more.") {
 		t.Fatalf("%d rows", len(rows))
 	}
 	if want := `<a href="a%20page.html#file-1">` + s.WorstBytes[0].File + "</a>"; rows[0][1] != want {
