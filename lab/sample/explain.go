@@ -1,17 +1,30 @@
 package sample
 
 import (
-	"bytes"
-	"debug/elf"
+	"cmp"
 	"fmt"
-	"os"
+	"maps"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
+
+// Why a walk ends: enum sfw_how.
+const (
+	zero       = 5
+	noRegister = 10
+)
+
+var ends = [...]string{
+	4: "outermost", zero: "return address 0", "no section", "no row", "bad section", "unreadable memory",
+	noRegister: "an unknown register", "a caller's frame that is not above", "too many frames",
+}
 
 // A binary is a file that was converted, or why it was not.
 type binary struct {
@@ -21,56 +34,34 @@ type binary struct {
 	file     *elffile.File
 	table    *cfi.Table
 	section  *sframe.Section
-	symbols  []elf.Symbol
 }
 
-// load reads what an explanation needs.
-func (b *binary) load(converted string) error {
-	original, err := os.ReadFile(b.path)
-	if err != nil {
-		return err
-	}
-	if b.file, err = elffile.New(bytes.NewReader(original), int64(len(original))); err != nil {
+// load reads the files that an explanation needs.
+func (b *binary) load(converted string) (err error) {
+	if b.file, err = linked.Open(b.path); err != nil {
 		return err
 	}
 	if b.table, err = cfi.Load(b.file, cfi.Auto, nil); err != nil {
 		return err
 	}
-	e, err := elf.Open(converted)
-	if err != nil {
-		return err
-	}
-	defer e.Close()
-	if b.section, err = sframe.FromELF(e); err != nil {
-		return err
-	}
-	symbols, _ := e.Symbols() // a file may have none
-	dynamic, _ := e.DynamicSymbols()
-	b.symbols = append(symbols, dynamic...)
-	return nil
+	_, b.section, err = linked.Load(converted)
+	return err
 }
 
-// name returns the function that an address is in.
-func (b *binary) name(addr uint64) string {
-	best := ""
-	var start uint64
-	for _, s := range b.symbols {
-		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Value <= addr && addr < s.Value+max(s.Size, 1) && s.Value >= start {
-			best, start = s.Name, s.Value
-		}
+// function names the function that an address is in.
+func (b *binary) function(addr uint64) string {
+	code := report.Range{Begin: addr, End: addr + 1}
+	if fn := b.table.Find(addr); fn != nil {
+		code = report.Range{Begin: fn.Begin, End: fn.End}
 	}
-	if best == "" && b.table != nil {
-		if f := b.table.Find(addr); f != nil {
-			return fmt.Sprintf("function at %#x", f.Begin)
-		}
+	at := report.Locate(b.file, nil, []report.Range{code})[0]
+	if at.Offset > 0 {
+		return fmt.Sprintf("%s+%#x", at.Function, at.Offset)
 	}
-	if best == "" {
-		return fmt.Sprintf("%#x", addr)
-	}
-	return best
+	return at.Function
 }
 
-// why says what there is, or is not, at a pc where a chain ended: of a caller, that of its call.
+// why describes a pc where a chain ended: of a caller, the pc of its call.
 func (b *binary) why(end int, pc uint64) string {
 	for _, at := range []uint64{pc - 1, pc} {
 		row, ok, err := b.section.Lookup(at)
@@ -82,14 +73,14 @@ func (b *binary) why(end int, pc uint64) string {
 		case ok && row.Outermost:
 			return "code without a caller"
 		case ok && end == noRegister:
-			return fmt.Sprintf("CFA %v, RA %v, FP %v: by a register that only topmost frames have", row.CFA, row.RA, row.FP)
+			return fmt.Sprintf("CFA %v, RA %v, FP %v: a register of topmost frames only", row.CFA, row.RA, row.FP)
 		case ok:
 			continue
 		case !described:
 			return "no call frame information"
 		}
-		for i := range b.coverage.Gaps {
-			if g := &b.coverage.Gaps[i]; g.Begin <= at && at < g.End {
+		for _, g := range b.coverage.Gaps {
+			if g.Begin <= at && at < g.End {
 				return "gap: " + g.Text
 			}
 		}
@@ -98,5 +89,53 @@ func (b *binary) why(end int, pc uint64) string {
 	return ends[end]
 }
 
-// short returns the last part of a path.
-func short(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+// kinds describe tallies.
+var kinds = map[string]string{
+	"behind": "ends first", "ahead": "goes on where _Unwind_Backtrace ends", "differ": "DIFFERS", "no-root": "both end",
+	"lost": "_Unwind_Backtrace does not find the interrupted code", "crashed": "_Unwind_Backtrace crashes",
+}
+
+// most is the number of explanations of a result.
+const most = 15
+
+// explain describes the samples that do not reach the start, or differ, with their number.
+func explain(s *subject, files map[string]*binary, r *result) []string {
+	reasons := make(map[string]uint64)
+	for _, t := range r.tallies {
+		path := cmp.Or(t.file, s.command[0])
+		b := files[path]
+		if real, err := filepath.EvalSymlinks(path); b == nil && err == nil {
+			b = files[real]
+		}
+		what := kinds[t.kind]
+		switch name := filepath.Base(path); {
+		case strings.HasPrefix(path, "linux-vdso"):
+			what += " in the kernel's vDSO, which has no section"
+		case t.file == "?":
+			what += " in code of no file"
+		case b == nil:
+			what += " in " + path
+		case b.err != nil:
+			what += fmt.Sprintf(" in %s, which cannot be converted (%v)", name, b.err)
+		default:
+			what += fmt.Sprintf(" in %s, %s: %s", name, b.function(t.offset-1), b.why(t.end, t.offset))
+		}
+		if t.kind == "no-root" && t.ours != 0 {
+			what += "; the caller that both find is in no file"
+		}
+		if t.kind == "differ" {
+			what += fmt.Sprintf("; %#x, and %#x there", t.ours, t.theirs)
+		}
+		reasons[what] += t.count
+	}
+	var lines []string
+	for _, what := range slices.SortedFunc(maps.Keys(reasons), func(a, b string) int {
+		return cmp.Or(cmp.Compare(reasons[b], reasons[a]), cmp.Compare(a, b))
+	}) {
+		lines = append(lines, fmt.Sprintf("%d: %s", reasons[what], what))
+	}
+	if len(lines) > most {
+		lines = append(lines[:most], fmt.Sprintf("%d others", len(lines)-most))
+	}
+	return lines
+}

@@ -8,21 +8,22 @@ import (
 	"strings"
 )
 
-// A subject is a program that is sampled, and keeps itself busy until it is ended.
+// A subject is a program that is busy until it is ended.
 type subject struct {
 	name    string
-	c       bool     // it and its libraries are C and C++: every sample has to reach the start
-	static  bool     // the sampler is in it
-	zero    bool     // its stacks begin with a return address of 0, as goroutines' do
-	build   []string // a command, if it has to be made; OUT stands for the program, SRC for the sources, SAMPLE for the sampler's
+	c       bool   // it and its libraries are C and C++: every sample has to reach the start
+	static  bool   // the sampler is in it
+	zero    bool   // its stacks begin with a return address of 0, as those of goroutines do
+	build   string // a command: OUT stands for the program, SRC for the sources, SAMPLE for the static sampler
 	env     []string
-	command []string // OUT and REPO stand for paths
+	command []string // REPO stands for a path; of subjects that are built, the program
 }
 
-// subjects are all that are sampled. Each uses the processor for as long as it is let, or is run again.
+// subjects use the processor until they are ended, or are run again.
 var subjects = []subject{
 	{name: "bash", c: true, command: []string{"/bin/bash", "-c", `
-		f() { local i s= x; for ((i = 0; i < 200; i++)); do s+=$i; [[ $s =~ 1(.)3 ]] && s=${s//1/2}; done; printf -v x "%s %d" "$s" $((i * 7)); }
+		f() { local i s= x; for ((i = 0; i < 200; i++)); do s+=$i; [[ $s =~ 1(.)3 ]] && s=${s//1/2}; done
+			printf -v x "%s %d" "$s" $((i * 7)); }
 		declare -A a
 		while :; do f; for k in a b c d; do a[$k]=$RANDOM; done; case ${a[b]} in 1*) eval 'b=${a[c]}' ;; esac; done`}},
 	{name: "python3", c: true, command: []string{"/usr/bin/python3", "-c", `
@@ -49,43 +50,48 @@ work()`}},
 		}`}},
 	{name: "sqlite3", c: true, command: []string{"/usr/bin/sqlite3", ":memory:", `
 		create table t (a integer primary key, b text, c real); create index i on t (b);
-		with recursive n(x) as (select 1 union all select x + 1 from n where x < 20000) insert into t select x, hex(randomblob(4)), x * 1.5 from n;
+		with recursive n(x) as (select 1 union all select x + 1 from n where x < 20000)
+		insert into t select x, hex(randomblob(4)), x * 1.5 from n;
 		with recursive n(x) as (select 1 union all select x + 1 from n where x < 1000000)
-		select sum((select count(*) || max(c) from t where b between hex(randomblob(1)) and 'F' and a < 500 + x % 50)) from n;`}},
+		select sum((select count(*) || max(c) from t
+			where b between hex(randomblob(1)) and 'F' and a < 500 + x % 50)) from n;`}},
 	{name: "gdb", c: true, command: []string{"/usr/bin/gdb", "-nx", "-batch", "-ex", "file /bin/bash", "-ex",
-		`python exec("while True:\n gdb.execute('info functions read', to_string=True)\n gdb.parse_and_eval('1 + 2 * 3')\n gdb.execute('disassemble 0x40000,0x40100', to_string=True) if 0 else gdb.execute('info line *0x40000', to_string=True)")`}},
-	{name: "git", c: true, command: []string{"/usr/bin/git", "-c", "safe.directory=*", "-C", "REPO", "--no-pager", "log", "-p", "--stat", "-M"}},
-	{name: "exceptions (C++)", c: true, build: []string{"g++", "-O2", "SRC/throw.cc", "-o", "OUT"}, command: []string{"OUT"}},
-	{name: "static (C++)", c: true, static: true,
-		build: []string{"g++", "-O2", "-static", "-DNO_THROW", "SRC/throw.cc", "SAMPLE", "-o", "OUT"}, command: []string{"OUT"}},
-	{name: "threads (C)", c: true, build: []string{"gcc", "-O2", "-pthread", "SRC/threads.c", "-lm", "-o", "OUT"}, command: []string{"OUT"}},
-	{name: "Rust", build: []string{"rustc", "-O", "-C", "debuginfo=0", "SRC/work.rs", "-o", "OUT"}, command: []string{"OUT"}},
-	{name: "Go with cgo", zero: true, build: []string{"go", "build", "-ldflags=-linkmode=external", "-o", "OUT", "SRC/main.go"},
-		env: []string{"SAMPLE_ONSTACK=1"}, command: []string{"OUT"}},
+		`python exec("while True:\n gdb.execute('info functions read', to_string=True)\n` +
+			` gdb.parse_and_eval('1 + 2 * 3')\n gdb.execute('info line *0x40000', to_string=True)")`}},
+	{name: "git", c: true,
+		command: []string{"/usr/bin/git", "-c", "safe.directory=*", "-C", "REPO", "--no-pager", "log", "-p", "-M"}},
+	{name: "exceptions (C++)", c: true, build: "g++ -O2 SRC/throw.cc -o OUT"},
+	{name: "static (C++)", c: true, static: true, build: "g++ -O2 -static -DNO_THROW SRC/throw.cc SAMPLE -o OUT"},
+	{name: "threads (C)", c: true, build: "gcc -O2 -pthread SRC/threads.c -lm -o OUT"},
+	{name: "Rust", build: "rustc -O -C debuginfo=0 SRC/work.rs -o OUT"},
+	{name: "Go with cgo", zero: true, build: "go build -ldflags=-linkmode=external -o OUT SRC/gowork/main.go",
+		env: []string{"SAMPLE_ONSTACK=1"}},
 }
 
-// prepare builds the subject in dir, and replaces the names in its command.
-func (s *subject) prepare(dir, src, repo, sampler string) error {
-	out := filepath.Join(dir, strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-			return r
-		}
-		return '-'
-	}, s.name))
-	replace := strings.NewReplacer("OUT", out, "SRC", src, "REPO", repo, "SAMPLE", sampler)
-	for i := range s.command {
-		s.command[i] = replace.Replace(s.command[i])
+// prepare builds the subject, and replaces the names in its command.
+func (s *subject) prepare(l *lab) error {
+	repo, err := os.Getwd()
+	if err != nil {
+		return err
 	}
-	if s.build == nil {
+	out := filepath.Join(l.dir, strings.Map(func(r rune) rune {
+		if strings.ContainsRune("(+) ", r) {
+			return '-'
+		}
+		return r
+	}, s.name))
+	names := strings.NewReplacer("OUT", out, "SRC", l.sources(), "REPO", repo, "SAMPLE", l.staticSampler())
+	if s.build == "" {
+		for i, w := range s.command {
+			s.command[i] = names.Replace(w)
+		}
 		_, err := os.Stat(s.command[0])
 		return err
 	}
-	args := make([]string, len(s.build))
-	for i, a := range s.build {
-		args[i] = replace.Replace(a)
-	}
+	s.command = []string{out}
+	args := strings.Fields(names.Replace(s.build))
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir = src
+	cmd.Dir = l.sources()
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GO111MODULE=off")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w\n%s", args, err, b)
