@@ -63,7 +63,7 @@ install:
 	install -m 644 build/_cfi2sframe "$(DESTDIR)$(ZSHDIR)/_cfi2sframe"
 	install -m 644 build/cfi2sframe.fish "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
 	install -m 644 README.md LICENSE docs/*.md "$(DESTDIR)$(DOCDIR)"
-	if build/native --help | grep -q -e --print-linker-dir; then \
+	if build/native ld --help | grep -q -e --print-dir; then \
 		umask 022; mkdir -p "$(DESTDIR)$(LINKDIR)" && cd "$(DESTDIR)$(LINKDIR)" || exit 1; \
 		to='$(BINDIR)'; [ "$(BINDIR) $(LIBEXECDIR)" != "$(PREFIX)/bin $(PREFIX)/libexec" ] || to=../../bin; \
 		for name in $(LINKS); do \

@@ -20,8 +20,8 @@ require (
 	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/mikelolasagasti/xz v1.0.1 // indirect
 	github.com/ulikunitz/xz v0.5.17 // indirect
+	github.com/vbauerster/mpb/v8 v8.9.3 // indirect
 	golang.org/x/arch v0.32.0 // indirect
-	golang.org/x/term v0.47.0 // indirect
 	golang.org/x/text v0.40.0 // indirect
 )
 

@@ -3,7 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
+
+	"github.com/spf13/cobra"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
@@ -11,43 +12,74 @@ import (
 	"cfi2sframe/report"
 )
 
-// Exit statuses of --diff, which are those of diff(1).
-const (
-	exitSame      = 0
-	exitDifferent = 1
-	exitTrouble   = 2 // as of wrong usage
-)
+// diffSettings are the flags of diff.
+type diffSettings struct {
+	convert.Options
+	reporting
+}
 
-// diff prints the differences between the .sframe of two files.
-func diff(ctx context.Context, s *settings, stdout, stderr io.Writer) int {
+const diffLong = `Prints the differences between the .sframe of two files, by function: the same
+program in two formats, or before and after a change of its source or of the
+compiler. If the code differs, functions are matched by name.`
+
+const diffExample = `  cfi2sframe diff old.so new.so
+  cfi2sframe diff --report json old.so new.so | jq '.changes[].function'
+`
+
+// diffCommand returns the verb diff.
+func (c *call) diffCommand() *cobra.Command {
+	s := &diffSettings{}
+	cmd := newCommand("diff OLD NEW", "print differences by function")
+	cmd.Long, cmd.Example = diffLong, diffExample
+	cfiFlags(cmd, &s.Options)
+	s.define(cmd, "report: none, text or json", fileForms)
+	s.defineVerbose(cmd, "list all functions, not only the first ten")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkInputs(args); err != nil {
+			return err
+		}
+		if len(args) != 2 {
+			return errors.New("diff requires two files, OLD and NEW")
+		}
+		if err := s.reporting.check(); err != nil {
+			return err
+		}
+		c.status = c.diff(s, args)
+		return nil
+	}
+	return cmd
+}
+
+// diff prints the differences between two files, and returns the exit status.
+func (c *call) diff(s *diffSettings, paths []string) int {
 	var sides [2]*sframediff.Side
-	for i, path := range s.files {
+	for i, path := range paths {
 		var err error
-		sides[i], err = loadSide(ctx, path, s.Options.Options)
-		if errors.Is(err, context.Canceled) || ctx.Err() != nil {
-			return interrupted(ctx, stderr, s.files, "not compared")
+		sides[i], err = loadSide(c.ctx, path, s.Options)
+		if errors.Is(err, context.Canceled) || c.ctx.Err() != nil {
+			return interrupted(c.ctx, c.stderr, paths, "not compared")
 		}
 		if err != nil {
-			complain(stderr, path, err)
+			complain(c.stderr, path, explain(path, err, false))
 			return exitTrouble
 		}
 	}
 	d := sframediff.Compare(sides[0], sides[1])
 	var err error
 	switch {
-	case s.report == "json":
-		err = report.WriteJSON(stdout, d)
-	case s.report == "text" && s.verbose:
-		err = d.Text(stdout, -1)
-	case s.report == "text":
-		err = d.Text(stdout, shortList)
+	case s.form == "json":
+		err = report.WriteJSON(c.out, d)
+	case s.form == "text" && s.verbose:
+		err = d.Text(c.out, -1)
+	case s.form == "text":
+		err = d.Text(c.out, shortList)
 	}
 	switch {
 	case err != nil:
-		complain(stderr, "report", err)
+		complain(c.stderr, "report", err)
 		return exitTrouble
 	case d.Same:
-		return exitSame
+		return exitDone
 	}
 	return exitDifferent
 }

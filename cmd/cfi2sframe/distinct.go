@@ -14,68 +14,74 @@ import (
 
 // A destination is a file that is written to.
 type destination struct {
-	name string // as messages have it
-	path string // or "" for one that is open
+	name string // in messages
+	path string // or "" for an open file
 	info fs.FileInfo
 }
 
-// distinct returns an error if the report would get into a file that is read, or into the output,
-// by whatever name: one of them would be lost.
-func (s *settings) distinct(stdout, stderr io.Writer) error {
-	if debug := s.DebugLinkUpdate; debug != "" && debug != debugfile.Auto && s.output != "" {
-		d := &destination{path: debug}
-		d.info, _ = os.Stat(debug)
-		if d.is(s.output) {
-			return fmt.Errorf("--debug-link-update %s is also the output; another file was expected", debug)
+// A use is another use of a file that may be the destination.
+type use struct{ what, path string }
+
+// uses returns the same use of several files.
+func uses(what string, paths ...string) []use {
+	var out []use
+	for _, path := range paths {
+		out = append(out, use{what, path})
+	}
+	return out
+}
+
+// distinct returns an error if the destination, which may be nil, has another use.
+func (d *destination) distinct(others []use) error {
+	for _, u := range others {
+		if u.path != "" && d.is(u.path) {
+			return fmt.Errorf("%s is also %s; use another file", d.name, u.what)
 		}
-	}
-	if s.report == "none" || s.check || s.dump || s.diff {
-		return nil
-	}
-	d := s.reportDestination(stdout, stderr)
-	if d == nil {
-		return nil
-	}
-	if s.output != "" && !outfile.IsStdout(s.output) && d.is(s.output) {
-		return fmt.Errorf("%s is also the output; another file was expected", d.name)
-	}
-	for _, in := range s.files {
-		same := d.is(in)
-		if in == files.Stdin && !s.sumsUp() {
-			info, err := os.Stdin.Stat()
-			same = err == nil && d.isFile(info)
-		}
-		if same {
-			return fmt.Errorf("%s is also an input; another file was expected", d.name)
-		}
-	}
-	for _, debug := range []string{s.DebugFile, s.DebugLinkUpdate} {
-		found := func(in string) bool { return debugfile.IsFound(d.info, in) }
-		if debug != "" && debug != debugfile.Auto && d.is(debug) || debug == debugfile.Auto && d.info != nil && slices.ContainsFunc(s.files, found) {
-			return fmt.Errorf("%s is also the debug file; another file was expected", d.name)
-		}
-	}
-	if s.against != "" && d.is(s.against) {
-		return fmt.Errorf("%s is also the file of --against; another file was expected", d.name)
-	}
-	if s.like != "" && d.is(s.like) {
-		return fmt.Errorf("%s is also the file of --for; another file was expected", d.name)
 	}
 	return nil
 }
 
-// reportDestination returns where the report goes to, if that can be a file.
-func (s *settings) reportDestination(stdout, stderr io.Writer) *destination {
-	if s.reportFile != "" && !outfile.IsStdout(s.reportFile) {
-		d := &destination{name: "--report-file " + s.reportFile, path: s.reportFile}
-		d.info, _ = os.Stat(s.reportFile) // there may be none
-		return d
+// distinct returns an error if the report, or the debug file, is also another file of the conversion. One of them would
+// be lost.
+func (s *conversion) distinct(stdout, stderr io.Writer) error {
+	debug := s.DebugLinkUpdate
+	if debug != "" && debug != debugfile.Auto {
+		if err := destinationOf("--debug-link-update", debug).distinct(uses("the output", s.output)); err != nil {
+			return err
+		}
 	}
-	w, name := stderr, "standard error"
-	if s.reportOnStdout() || s.sumsUp() {
-		w, name = stdout, "standard output"
+	d := s.destination(s.stream(stdout, stderr))
+	var others []use
+	if !outfile.IsStdout(s.output) {
+		others = uses("the output", s.output)
 	}
-	f, ok := w.(*os.File)
+	for _, in := range s.files {
+		if in == files.Stdin {
+			in = "/dev/stdin"
+		}
+		others = append(others, use{"an input", in})
+	}
+	for _, debug := range []string{s.DebugFile, debug} {
+		found := func(in string) bool { return d != nil && d.info != nil && debugfile.IsFound(d.info, in) }
+		switch {
+		case debug != debugfile.Auto:
+			others = append(others, use{"the debug file", debug})
+		case slices.ContainsFunc(s.files, found):
+			return fmt.Errorf("%s is also the debug file; use another file", d.name)
+		}
+	}
+	return d.distinct(append(others, use{"the file of --for", s.like}))
+}
+
+// destination returns where the report goes, or nil if that is no file. Without --report-file it goes to a stream.
+func (r *reporting) destination(stream io.Writer, name string) *destination {
+	if r.form == "none" {
+		return nil
+	}
+	if r.file != "" && !outfile.IsStdout(r.file) {
+		return destinationOf("--report-file", r.file)
+	}
+	f, ok := stream.(*os.File)
 	if !ok {
 		return nil
 	}
@@ -83,12 +89,20 @@ func (s *settings) reportDestination(stdout, stderr io.Writer) *destination {
 	if err != nil {
 		return nil
 	}
-	return &destination{name: name + ", where the report goes,", info: info}
+	return &destination{name: name + ", the destination of the report,", info: info}
 }
 
-// is reports whether a path leads to the same file, which may not be there yet. A device is no
-// file in that sense.
+// destinationOf returns the destination that a flag names.
+func destinationOf(flag, path string) *destination {
+	info, _ := os.Stat(path) // it may not exist
+	return &destination{name: flag + " " + path, path: path, info: info}
+}
+
+// is reports whether a path leads to the destination, which may not exist yet. Devices are never the same.
 func (d *destination) is(path string) bool {
+	if d == nil {
+		return false
+	}
 	info, err := os.Stat(path)
 	if err == nil || d.info != nil || d.path == "" {
 		return err == nil && d.isFile(info)
@@ -98,7 +112,7 @@ func (d *destination) is(path string) bool {
 	return errA == nil && errB == nil && a == b
 }
 
-// isFile reports whether the file that info describes is the same.
+// isFile reports whether the destination is the file of info.
 func (d *destination) isFile(info fs.FileInfo) bool {
-	return d.info != nil && info.Mode()&fs.ModeDevice == 0 && os.SameFile(info, d.info)
+	return d != nil && d.info != nil && info.Mode()&fs.ModeDevice == 0 && os.SameFile(info, d.info)
 }

@@ -54,13 +54,13 @@ func says(t *testing.T, status int, want string, stdout io.Writer, args ...strin
 // TestFolderUsage has flags that --report-dir does not go with, and others that exclude each other.
 func TestFolderUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"--report-dir d --dry-run prog":                "--report-dir is for --survey",
-		"--report-dir d --survey --report-file r prog": "--report-dir and --report-file exclude each other",
-		"--report-dir d --survey --report json prog":   "--report-dir is for pages, and excludes --report json",
-		"--format 1 --pcrel --dry-run prog":            "--pcrel and --outermost are for format 2",
-		"-r --dump prog":                               "--recursive is not for --dump",
+		"--report-dir d --dry-run prog":                "--report-dir is for survey",
+		"--report-dir d --survey --report-file r prog": "--report-dir and --report-file cannot be combined",
+		"--report-dir d --survey --report json prog":   "--report-dir and --report json cannot be combined",
+		"--format 1 --pcrel --dry-run prog":            "--pcrel and --outermost require format 2",
+		"-r --dump prog":                               "--recursive is not for dump",
 		"-r prog -o out":                               "-r and -o cannot be combined",
-		"--skip-status --in-place prog":                "--skip-status is for --skip-unsupported",
+		"--skip-status --in-place prog":                "--skip-status requires --skip-unsupported",
 	} {
 		says(t, exitUsage, "cfi2sframe: "+want, io.Discard, strings.Fields(args)...)
 	}
@@ -123,8 +123,8 @@ func TestSurveyFolder(t *testing.T) {
 		os.WriteFile(at("taken/index.html"), []byte("This is no page."), 0o666), os.WriteFile(at("files/gaps"), manyGaps(t, 3), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	says(t, exitError, "cfi2sframe: report: cannot make the folder "+at("file/pages")+": not a directory\n", io.Discard, "--survey", "--report-dir", at("file/pages"), at("files"))
-	says(t, exitError, "cfi2sframe: report: "+at("taken/index.html")+" is there already, and is no page; another folder was expected\n", io.Discard,
+	says(t, exitError, "cfi2sframe: survey: cannot make the directory "+at("file/pages")+": not a directory\n", io.Discard, "--survey", "--report-dir", at("file/pages"), at("files"))
+	says(t, exitError, "cfi2sframe: survey: "+at("taken/index.html")+" exists and is not a page; use another directory\n", io.Discard,
 		"--survey", "--report-dir", at("taken"), at("files"))
 	says(t, exitDone, "", io.Discard, "--survey", "--report-dir", at("pages"), at("files"))
 	pages, err := filepath.Glob(at("pages/*gaps*.html"))
@@ -143,17 +143,17 @@ func TestSurveyFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stderr bytes.Buffer
-	w := &work{settings: &settings{reportDir: at("more")}, stdout: io.Discard, stderr: &stderr}
+	w := &summing{console: console{stdout: io.Discard, stderr: &stderr}}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := w.pages(ended, s); err != context.Canceled {
+	if _, err := w.pages(ended, s, at("more")); err != context.Canceled {
 		t.Errorf("after the end: %v", err)
 	}
 	if err := os.Remove(at("files/gaps")); err != nil {
 		t.Fatal(err)
 	}
 	want := "cfi2sframe: " + at("files/gaps") + ": no page: no such file or directory\n"
-	if links, err := w.pages(t.Context(), s); err != nil || len(links) > 0 || stderr.String() != want {
+	if links, err := w.pages(t.Context(), s, at("more")); err != nil || len(links) > 0 || stderr.String() != want {
 		t.Errorf("%v, %v, %q; %q was expected", links, err, stderr.String(), want)
 	}
 }
@@ -193,7 +193,7 @@ func TestMounted(t *testing.T) {
 		!strings.Contains(string(text), "2 files: 1 done, 1 failed") {
 		t.Errorf("%v, said %q, and the report is\n%s", err, said, text)
 	}
-	says(t, exitDone, "cfi2sframe: "+at("tree/mounted")+": another file system, and so left out\n", io.Discard, "-r", "--in-place", "--report", "none", at("tree"))
+	says(t, exitDone, "cfi2sframe: "+at("tree/mounted")+": is on another file system; skipped\n", io.Discard, "-r", "--in-place", "--report", "none", at("tree"))
 	for name, converted := range map[string]bool{"busy": false, "free": true, "tree/prog": true, "tree/mounted/prog": false} {
 		if _, err := decodeOutput(at(name)); (err == nil) != converted {
 			t.Errorf("%s: converted is expected to be %t, error %v", name, converted, err)

@@ -116,7 +116,7 @@ func TestHostileOutputs(t *testing.T) {
 		}
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
-	try("no such folder", at("none/out"), 1, "no such file or directory")
+	try("no such directory", at("none/out"), 1, "none does not exist")
 	try("a folder", dir, 1, "is a directory")
 	try("below a file", filepath.Join(in, "out"), 1, "not a directory")
 	try("an empty name", "", 2, "no output file")

@@ -3,23 +3,21 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 )
 
-const linuxOnly = "runs on Linux only; elsewhere convert what was linked in a step of its own"
+var errLinuxOnly = errors.New("ld runs on Linux only; elsewhere convert linked files in another step")
 
-// runLinker refuses a command line that asks for a link.
+// runLinker refuses a command line of cfi2sframe ld.
 func runLinker(args []string, _, stderr io.Writer) (status int, ok bool) {
-	if len(args) < 2 || args[1] != linkCommand {
+	if len(args) < 2 || args[1] != "ld" {
 		return 0, false
 	}
-	fmt.Fprintf(stderr, "cfi2sframe: ld: it %s\n", linuxOnly)
+	fmt.Fprintf(stderr, "cfi2sframe: %v\n", errLinuxOnly)
 	return exitUsage, true
 }
 
-// printLinkerDir reports that there is no such directory.
-func printLinkerDir(_, stderr io.Writer) int {
-	fmt.Fprintf(stderr, "cfi2sframe: --print-linker-dir: the linker %s\n", linuxOnly)
-	return exitUsage
-}
+// linkersDir returns an error.
+func linkersDir() (string, error) { return "", errLinuxOnly }

@@ -10,96 +10,133 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/survey"
 	"cfi2sframe/report"
 )
 
-// sumsUp reports whether there is one report on all files, which says nothing of any conversion.
-func (s *settings) sumsUp() bool { return s.survey || s.merge }
-
-// completeMerge is complete for what is about the parts of surveys.
-func (s *settings) completeMerge() error {
-	if s.against != "" && s.report != "none" && !slices.Contains(survey.ComparisonForms, s.report) {
-		return fmt.Errorf("--report %s is not for --against; %s was expected", s.report, strings.Join(survey.ComparisonForms, " or "))
-	}
-	return nil
+// mergeSettings are the flags of merge.
+type mergeSettings struct {
+	sum
+	against string
+	partial bool
 }
 
-// merged makes one survey of several.
-func (w *work) merged(ctx context.Context) int {
-	parts, err := w.partFiles(ctx)
-	if err != nil {
-		return w.summedUp(ctx, "merge", err)
+const mergeLong = `Makes one survey of its parts. PART is a survey in JSON, or a directory with
+*.json. The result is the same as of one survey of everything.`
+
+const mergeExample = `  cfi2sframe merge --report html --report-file all.html [1-8].json
+                                            the survey that these are parts of
+  cfi2sframe merge new.json --against old.json
+                                            gains and losses since then
+`
+
+// mergeCommand returns the verb merge.
+func (c *call) mergeCommand() *cobra.Command {
+	s := &mergeSettings{}
+	cmd := newCommand("merge PART...", "combine parts of a survey")
+	cmd.Long, cmd.Example = mergeLong, mergeExample
+	f := cmd.Flags()
+	f.StringVar(&s.against, "against", "", "report gains and losses since the survey in JSON in `FILE`, instead of the sums")
+	f.BoolVar(&s.partial, "partial", false, "merge although shards are missing; the report lists the existing ones")
+	s.define(cmd, "parts at a time, up to the number of processors; 0: as many as processors")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return errors.New("no input file")
+		}
+		if err := s.reporting.check(); err != nil {
+			return err
+		}
+		if s.against != "" && s.form != "none" && !slices.Contains(survey.ComparisonForms, s.form) {
+			return fmt.Errorf("--against and --report %s cannot be combined; use %s", s.form,
+				list(survey.ComparisonForms, "or"))
+		}
+		to := s.destination(c.stdout, "standard output")
+		inputs := append(uses("an input", args...), uses("the file of --against", s.against)...)
+		if err := to.distinct(inputs); err != nil {
+			return err
+		}
+		w := &summing{console: c.console(s.quiet), sum: &s.sum, what: "merge"}
+		c.status = w.merge(c.ctx, s, args, to)
+		return nil
 	}
-	if !w.openReport() {
-		return exitError
+	return cmd
+}
+
+// merge makes one survey of several, and returns the exit status.
+func (w *summing) merge(ctx context.Context, s *mergeSettings, paths []string, to *destination) int {
+	parts, err := partFiles(ctx, paths, to)
+	if err == nil {
+		err = w.open()
+	}
+	if err != nil {
+		return w.finish(ctx, err)
 	}
 	defer w.report.close()
-	s, err := survey.Merge(ctx, parts, survey.MergeOptions{Tool: thisBuild().String(), Partial: w.partial, Jobs: w.jobs}, w.progress)
+	opt := survey.MergeOptions{Tool: thisBuild().String(), Partial: s.partial, Jobs: s.jobs}
+	whole, err := survey.Merge(ctx, parts, opt, w.progress)
 	w.clearBar()
-	if err == nil && w.against == "" && w.settings.report != "none" {
-		err = w.writeSurvey(s)
+	if err == nil && s.form == "csv" && whole.Only() != "" { // this form has no place for it
+		complain(w.stderr, w.what, errors.New(whole.Only()))
 	}
-	if err == nil && w.settings.report == "csv" && s.Only() != "" { // which the form has no place for
-		w.complain("merge", errors.New(s.Only()))
+	switch {
+	case err != nil:
+	case s.against != "":
+		err = w.compare(whole, s.against)
+	case s.form != "none":
+		err = w.write(whole)
 	}
-	if err == nil && w.against != "" {
-		err = w.compared(s)
-	}
-	return w.summedUp(ctx, "merge", err)
+	return w.finish(ctx, err)
 }
 
-// compared says what is different from an earlier survey.
-func (w *work) compared(s *survey.Survey) error {
-	c, err := s.Against(w.against)
-	if err != nil || w.settings.report == "none" {
+// compare reports the differences from an earlier survey.
+func (w *summing) compare(s *survey.Survey, earlier string) error {
+	c, err := s.Against(earlier)
+	if err != nil || w.form == "none" {
 		return err
 	}
-	return outfile.Plain(c.Write(w.report.out, w.settings.report))
+	return outfile.Plain(c.Write(w.report.out, w.form))
 }
 
-// partFiles returns the given files, and all *.json below the given directories. The report of an earlier run may be among
-// them.
-func (w *work) partFiles(ctx context.Context) ([]string, error) {
-	said := w.reportDestination(w.stdout, w.stderr)
+// partFiles returns the files among paths, and all *.json below directories, except the report of this run.
+func partFiles(ctx context.Context, paths []string, to *destination) ([]string, error) {
 	var out []string
-	for _, given := range w.files {
-		info, err := os.Stat(given)
-		if err != nil || !info.IsDir() { // what is wrong is said when it is opened
-			out = append(out, given)
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil || !info.IsDir() { // errors are reported when it is opened
+			out = append(out, path)
 			continue
 		}
 		n := len(out)
-		err = filepath.WalkDir(given+string(filepath.Separator), func(name string, d fs.DirEntry, err error) error {
-			switch {
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case err != nil:
-				return named(name, err)
-			case d.IsDir() || !strings.HasSuffix(name, ".json"):
-				return nil
-			}
-			info, err := os.Stat(name) // build systems have symbolic links for what others made
-			if err != nil {
+		err = filepath.WalkDir(path+string(filepath.Separator), func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(name, ".json") {
 				return named(name, err)
 			}
-			if info.Mode().IsRegular() && (said == nil || !said.isFile(info)) {
+			info, err := os.Stat(name) // build systems have symbolic links to files of other steps
+			if err == nil && info.Mode().IsRegular() && !to.isFile(info) {
 				out = append(out, name)
 			}
-			return nil
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return named(name, err)
 		})
 		if err != nil {
 			return nil, err
 		}
 		if len(out) == n {
-			return nil, fmt.Errorf("%s: no *.json is in this folder; parts of a survey were expected", given)
+			return nil, fmt.Errorf("%s: the directory has no *.json, the parts of a survey", path)
 		}
 	}
 	return out, nil
 }
 
-// named returns an error with the name of what it is about, once.
+// named returns an error with the name of its file, or nil.
 func named(name string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return fmt.Errorf("%s: %w", report.Printable(name), outfile.Plain(err))
 }

@@ -20,9 +20,9 @@ import (
 // surveyIndex is the page of the survey in a directory that also has pages about files.
 const surveyIndex = "index.html"
 
-// pages writes a page for each file that loses rows to the directory of the report, and returns where these
-// are, by the names of files in the survey. A file that could not be converted has none, which is said.
-func (w *work) pages(ctx context.Context, s *survey.Survey) (map[string]string, error) {
+// pages writes a page to a directory for each file that loses rows, and returns the pages by the names of files in the
+// survey. A file that cannot be converted has none.
+func (w *summing) pages(ctx context.Context, s *survey.Survey, dir string) (map[string]string, error) {
 	files := s.Lossy()
 	w.startBar(len(files))
 	defer w.clearBar()
@@ -32,66 +32,63 @@ func (w *work) pages(ctx context.Context, s *survey.Survey) (map[string]string, 
 		var coverage []*report.Coverage
 		err := errPackage
 		if !f.Package {
-			coverage, err = w.coverage(ctx, f.Path)
+			coverage, err = fileCoverage(ctx, f.Path)
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		if err != nil {
 			w.clearBar()
-			w.complain(f.Path, fmt.Errorf("no page: %w", err))
+			complain(w.stderr, f.Path, fmt.Errorf("no page: %w", err))
 			continue
 		}
 		name := pageName(f.Path, taken)
-		if err := w.page(filepath.Join(w.reportDir, name), coverage); err != nil {
+		if err := writePage(filepath.Join(dir, name), coverage); err != nil {
 			return nil, fmt.Errorf("page of %s: %w", f.Path, err)
 		}
 		fragments := report.Fragments(coverage)
 		for _, n := range f.Names {
 			links[n] = name + fragments[n]
 		}
-		if w.bar != nil {
-			w.bar.Set(i + 1)
-		}
+		w.setBar(i + 1)
 	}
 	return links, nil
 }
 
-// errPackage is why there are no pages about what is in packages: they are made of files on the disk.
-var errPackage = errors.New("what is in a package has none; unpack it for that")
+var errPackage = errors.New("pages are made of files on the disk; unpack the package")
 
-// coverage returns the gaps of a file in the format of the survey.
-func (w *work) coverage(ctx context.Context, path string) ([]*report.Coverage, error) {
-	var opt files.Options
-	opt.DryRun, opt.Workers, opt.Starting = true, w.Workers, w.Starting
+// fileCoverage returns the gaps of a file in the format of the survey.
+func fileCoverage(ctx context.Context, path string) ([]*report.Coverage, error) {
+	opt := newConversion().Options
+	opt.DryRun = true
 	opt.Version, opt.Force, opt.Room = sframe.V2, true, report.NewRoom()
 	res, err := files.Convert(ctx, path, "", opt)
 	if err != nil {
 		return nil, err
 	}
 	if len(res.Coverage) == 0 {
-		return nil, errors.New("it has no CFI any more")
+		return nil, errors.New("its CFI was removed after the survey")
 	}
 	return res.Coverage, nil
 }
 
-// notPage returns an error if there is a file at a path that is no page: it may be one of those that the survey is about.
+// notPage returns an error if the file at a path is not a page, and may be one of the surveyed files.
 func notPage(path string) error {
 	f, _, err := outfile.OpenRegular(path)
 	if err != nil {
-		return nil // there is none, or what is wrong is said when it is written
+		return nil // it does not exist, or the error is reported when it is written
 	}
 	defer f.Close()
 	const begin = "<!doctype html>"
 	head := make([]byte, len(begin))
 	if n, err := io.ReadFull(f, head); (err == nil || n > 0) && !strings.EqualFold(string(head[:n]), begin) {
-		return fmt.Errorf("%s is there already, and is no page; another folder was expected", path)
+		return fmt.Errorf("%s exists and is not a page; use another directory", path)
 	}
 	return nil
 }
 
-// page writes a page about a file, or the members of an archive.
-func (w *work) page(path string, coverage []*report.Coverage) error {
+// writePage writes a page about a file, or the members of an archive.
+func writePage(path string, coverage []*report.Coverage) error {
 	if err := notPage(path); err != nil {
 		return err
 	}
@@ -105,7 +102,7 @@ func (w *work) page(path string, coverage []*report.Coverage) error {
 		err = out.Flush()
 	}
 	if err == nil {
-		err = f.Finish(false) // it can be made again
+		err = f.Finish(false) // pages can be made again
 	}
 	if err == nil {
 		err = f.Commit()
@@ -113,11 +110,11 @@ func (w *work) page(path string, coverage []*report.Coverage) error {
 	return outfile.Plain(err)
 }
 
-// maxPageName is how much of a path is in the name of a page, in bytes. File systems have names of 255 at most.
+// maxPageName is how many bytes of a path are in the name of a page. Names have at most 255 bytes in file systems.
 const maxPageName = 200
 
-// pageName returns a name for the page about a file, from its path: of characters that need no quoting anywhere. It
-// is not among those that are taken, and is then.
+// pageName makes the name of a page from the path of its file, with characters that need no quoting, and adds it to the
+// names that are taken.
 func pageName(path string, taken map[string]bool) string {
 	plain := func(r rune) rune {
 		switch {
@@ -126,11 +123,11 @@ func pageName(path string, taken map[string]bool) string {
 		}
 		return '-'
 	}
-	stem := strings.Map(plain, filepath.Clean(path))
-	stem = cmp.Or(strings.TrimLeft(stem[max(0, len(stem)-maxPageName):], "-."), "file")
-	name := stem + ".html"
-	for i := 2; taken[strings.ToLower(name)]; i++ { // some file systems do not tell case
-		name = fmt.Sprintf("%s-%d.html", stem, i)
+	base := strings.Map(plain, filepath.Clean(path))
+	base = cmp.Or(strings.TrimLeft(base[max(0, len(base)-maxPageName):], "-."), "file")
+	name := base + ".html"
+	for i := 2; taken[strings.ToLower(name)]; i++ { // some file systems ignore case
+		name = fmt.Sprintf("%s-%d.html", base, i)
 	}
 	taken[strings.ToLower(name)] = true
 	return name

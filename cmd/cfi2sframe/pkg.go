@@ -8,13 +8,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
@@ -24,126 +21,93 @@ import (
 	"cfi2sframe/report"
 )
 
-// packageCommand is the word for what is done with packages.
-const packageCommand = "pkg"
+// packageSettings are the flags of pkg.
+type packageSettings struct {
+	*conversion
+	objects bool
+}
 
-const packageHead = `Usage: cfi2sframe pkg [flags] IN -o OUT
-       cfi2sframe pkg [flags] --in-place PKG...
-       cfi2sframe pkg [flags] --dry-run PKG...
+const packageLong = `Converts the programs and shared libraries in Debian packages (.deb) and RPM
+packages, and leaves the rest of a package unchanged. The checksums by which
+dpkg and rpm verify files are those of the new files. The same package gives the
+same bytes each time.
 
-Converts the programs and shared libraries in Debian packages (.deb) and in those of RPM,
-and leaves the rest of a package unchanged. The checksums by which dpkg and rpm verify files
-are those of the new files. The same package gives the same bytes each time.
+Signed packages are refused, as their signatures would become invalid.
+Unsupported files, files that cannot be converted, kernel modules, configuration
+files and signed files are unchanged, and are counted. So are files that have an
+.sframe, without --update or --force. If nothing changes, OUT is IN, byte for
+byte.`
 
-Signed packages are refused, as their signatures would become invalid. Unsupported files,
-files that cannot be converted, kernel modules, configuration files and signed files are
-unchanged, and are counted. So are files that have an .sframe, without --update or --force.
-If nothing changes, OUT is IN, byte for byte.
-
-Flags:
-`
-
-const packageTail = `
-Exit status: 0 done; 1 error, nothing written; 2 wrong usage; 3 nothing written because of
---min-coverage; 129, 130 or 143 interrupted by SIGHUP, SIGINT or SIGTERM.
-
-Examples:
-  cfi2sframe pkg bash_5.2.37-2_amd64.deb -o new/bash_5.2.37-2_amd64.deb
+const packageExample = `  cfi2sframe pkg bash_5.2.37-2_amd64.deb -o new/bash_5.2.37-2_amd64.deb
   cfi2sframe pkg -q --in-place *.deb
 `
 
-// packageUsage says what flags do for packages, if it is not the same.
-var packageUsage = map[string]string{
-	"in-place":     "replace each PKG by its result",
-	"update":       "like --force, but leave a file unchanged if its section is up to date",
-	"verbose":      "list all gaps in the text report, and the unchanged files",
-	"jobs":         "threads, up to the number of processors; 0: as many as processors",
-	"min-coverage": "write nothing if less than `PERCENT` of the code of one of the files is covered",
-	"report":       "form of the report on each file: none, text (on stderr) or json (on stdout)",
-	"objects":      "also convert relocatable objects and static libraries, but not kernel modules",
-}
-
-// parsePackages reads the command line after the word for packages.
-func parsePackages(args []string, stdout io.Writer) (*settings, error) {
-	s := &settings{}
-	s.Starting = s.prepare
-	all, flags := newFlags(), newFlags()
-	g := s.define(all)
-	m := commandMode(packageCommand)
-	all.VisitAll(func(f *pflag.Flag) {
-		if m.heeds(f.Name) || f.Name == "help" {
-			f.Usage = cmp.Or(packageUsage[f.Name], f.Usage)
-			flags.AddFlag(f)
+// packageCommand returns the verb pkg.
+func (c *call) packageCommand() *cobra.Command {
+	s := &packageSettings{conversion: newConversion()}
+	cmd := newCommand("pkg IN -o OUT\npkg --in-place PKG...", "convert a .deb or .rpm")
+	cmd.Long, cmd.Example = packageLong, packageExample
+	s.outputFlags(cmd, "replace each PKG by its result")
+	s.formatFlags(cmd)
+	cmd.Flags().BoolVar(&s.objects, "objects", false,
+		"also convert relocatable objects and static libraries, but not kernel modules")
+	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
+	s.defineFile(cmd)
+	s.defineVerbose(cmd, "list all gaps in the text report, and the unchanged files")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := s.complete(cmd, args); err != nil {
+			return err
 		}
-	})
-	if err := flags.Parse(args); err != nil {
-		return nil, usageError(err)
+		if slices.Contains(args, files.Stdin) {
+			return errors.New("pkg cannot read standard input (-); use a file")
+		}
+		if err := s.distinct(c.stdout, c.stderr); err != nil {
+			return err
+		}
+		w := &packageWork{work{console: c.console(s.quiet), conversion: s.conversion}, s.objects}
+		c.status = w.run(c.ctx)
+		return nil
 	}
-	if *g.help {
-		fmt.Fprint(stdout, packageHead, flags.FlagUsages(), packageTail)
-		return nil, errDone
-	}
-	s.files = flags.Args()
-	if err := s.settle(flags, g); err != nil {
-		return nil, err
-	}
-	return s, s.complete(m)
+	return cmd
 }
 
-// runPackages is the whole program for packages.
-func runPackages(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	out := &output{Writer: stdout}
-	s, err := parsePackages(args, out)
-	if err == nil {
-		err = s.distinct(stdout, stderr)
-	}
-	if err != nil {
-		return out.ended(err, stderr, "cfi2sframe pkg --help")
-	}
-	w := &work{settings: s, stdout: stdout, stderr: stderr}
-	return w.repackaged(ctx)
+// A packageWork converts packages, one after the other.
+type packageWork struct {
+	work
+	objects bool
 }
 
-// repackaged converts packages, one after the other.
-func (w *work) repackaged(ctx context.Context) int {
-	signal.Ignore(syscall.SIGPIPE) // see run
-	if !w.openReport() {
+// run converts the packages of the command line, and returns the exit status.
+func (w *packageWork) run(ctx context.Context) int {
+	if w.begin() != nil {
 		return exitError
 	}
 	defer w.report.close()
 	w.startBar(len(w.files))
 	for i, in := range w.files {
-		if ctx.Err() != nil {
-			w.failed(in, context.Canceled)
-			continue
+		err := ctx.Err()
+		if err == nil {
+			w.describeBar(in)
+			err = w.one(ctx, in, i == len(w.files)-1)
 		}
-		if w.bar != nil {
-			w.bar.Describe(report.Printable(filepath.Base(in)))
-		}
-		err := w.onePackage(ctx, in, i == len(w.files)-1)
 		if err != nil {
 			w.clearBar()
 			w.failed(in, err)
-			if errors.Is(err, convert.ErrCoverage) {
-				w.short++
-			} else {
-				w.errors++
-			}
 		}
-		if w.bar != nil {
-			w.bar.Add(1)
+		switch {
+		case err == nil, w.interrupted:
+		case errors.Is(err, convert.ErrCoverage):
+			w.short++
+		default:
+			w.errors++
 		}
+		w.setBar(i + 1)
 	}
-	w.clearBar()
-	if err := w.endReport(""); err != nil {
-		w.complain("report", err)
-		return exitError
-	}
-	return w.status(ctx)
+	return w.end(ctx, "")
 }
 
-// onePackage converts a package, says what became of its files, and puts it in its place.
-func (w *work) onePackage(ctx context.Context, in string, last bool) error {
+// one converts a package, reports on its files, and replaces it.
+func (w *packageWork) one(ctx context.Context, in string, last bool) error {
 	open := files.OpenInPlace
 	if !w.inPlace {
 		open = func(name string) (*files.Input, error) { return files.Open(ctx, name) }
@@ -183,7 +147,7 @@ func (w *work) onePackage(ctx context.Context, in string, last bool) error {
 		}
 		return outfile.Plain(err)
 	}
-	if err := w.sayPackage(in, res, last); err != nil {
+	if err := w.say(in, res, last); err != nil {
 		return fmt.Errorf("report: %w; nothing written", err)
 	}
 	if output == nil || w.inPlace && res.Same {
@@ -207,7 +171,7 @@ func (w *work) onePackage(ctx context.Context, in string, last bool) error {
 	return nil
 }
 
-// withPackage returns a result in which the names of files begin with that of the package.
+// withPackage adds the name of a package to the names of files in a result.
 func withPackage(in string, res *convert.Result) *convert.Result {
 	for _, c := range res.Coverage {
 		c.File = in + "!" + c.File
@@ -215,26 +179,25 @@ func withPackage(in string, res *convert.Result) *convert.Result {
 	return res
 }
 
-// sayPackage writes the report on a package, and makes sure that it arrives. With the last one comes the end of a report that is
-// a file of its own.
-func (w *work) sayPackage(in string, res *repack.Result, last bool) error {
+// say writes the report on a package, and makes sure that it arrives. The last one ends a report in a file.
+func (w *packageWork) say(in string, res *repack.Result, last bool) error {
 	w.clearBar()
 	for _, f := range res.Files {
 		name := in + "!" + f.Name
 		if f.Failed != nil {
-			w.complain(name, fmt.Errorf("%w; it stays as it is", f.Failed))
+			complain(w.stderr, name, fmt.Errorf("%w; the file is unchanged", f.Failed))
 		}
-		if w.settings.report == "text" && f.Result.Stays != "" && !w.verbose { // which the summary counts
+		if w.form == "text" && f.Result.Stays != "" && !w.verbose { // the summary counts it
 			continue
 		}
-		if err := w.report.add(name, &files.Result{Result: withPackage(in, f.Result)}); err != nil {
+		if err := w.add(name, &files.Result{Result: withPackage(in, f.Result)}); err != nil {
 			return err
 		}
 	}
 	w.report.said = true
 	sum := w.sumOf(in, res)
 	var err error
-	switch w.settings.report {
+	switch w.form {
 	case "text":
 		_, err = io.WriteString(w.report.out, packageText(sum))
 	case "json":
@@ -249,9 +212,12 @@ func (w *work) sayPackage(in string, res *repack.Result, last bool) error {
 	return w.report.flush()
 }
 
-// sumOf sums up what became of the files of a package.
-func (w *work) sumOf(in string, res *repack.Result) *report.Package {
-	p := &report.Package{Schema: report.Schema, Package: in, Output: w.output, Files: len(res.Files), Others: res.Others, Kept: make(map[string]int)}
+// sumOf sums up the files of a package.
+func (w *packageWork) sumOf(in string, res *repack.Result) *report.Package {
+	p := &report.Package{
+		Schema: report.Schema, Package: in, Output: w.output, Files: len(res.Files), Others: res.Others,
+		Kept: make(map[string]int),
+	}
 	if w.inPlace && !res.Same {
 		p.Output = in
 	}
@@ -268,22 +234,24 @@ func (w *work) sumOf(in string, res *repack.Result) *report.Package {
 	return p
 }
 
-// packageText says the same in words.
+// packageText returns the sum as text.
 func packageText(p *report.Package) string {
 	var b strings.Builder
 	kept := p.Files - p.Converted
-	fmt.Fprintf(&b, "%s: ELF files: %d (%d converted, %d kept as they are), other files: %d\n", report.Printable(p.Package), p.Files, p.Converted, kept, p.Others)
+	fmt.Fprintf(&b, "%s: ELF files: %d (%d converted, %d kept as they are), other files: %d\n",
+		report.Printable(p.Package), p.Files, p.Converted, kept, p.Others)
 	most := func(x, y string) int { return cmp.Or(cmp.Compare(p.Kept[y], p.Kept[x]), cmp.Compare(x, y)) }
 	for _, why := range slices.SortedFunc(maps.Keys(p.Kept), most) {
 		fmt.Fprintf(&b, "  kept as they are: %d (%s)\n", p.Kept[why], repack.Text(convert.Reason(why)))
 	}
 	if p.After > 0 {
-		fmt.Fprintf(&b, "  bytes of ELF files: %s; of the package: %s\n", change(p.FilesBefore, p.FilesAfter), change(p.Before, p.After))
+		fmt.Fprintf(&b, "  bytes of ELF files: %s; of the package: %s\n",
+			change(p.FilesBefore, p.FilesAfter), change(p.Before, p.After))
 	}
 	return b.String()
 }
 
-// change says how a number changes.
+// change returns how a number changes, as text.
 func change(before, after uint64) string {
 	if before == after {
 		return report.Digits(before)

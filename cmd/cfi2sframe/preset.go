@@ -18,14 +18,14 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A preset is what the reader of that name wants.
+// A preset is the format that a reader reads.
 type preset struct {
 	name string
 	convert.Format
 	share bool // it reads shared FRE lists in either byte order
 }
 
-// presets are all that --for knows by name. README.md has for each format who reads it, and why.
+// presets are the readers that --for knows by name. README.md explains them.
 var presets = []preset{
 	// glibc 2.42 and later, built with --enable-sframe: V2 only. It looks for the outermost frame where there is no
 	// row, and gives up at a row without words.
@@ -64,30 +64,39 @@ func presetNames() string {
 	return strings.Join(names, ", ")
 }
 
-// findPreset returns the preset that is given with --for: one of the table, or what a file has. What is
-// no preset's name is a file if there is one, or if it has a slash.
-func findPreset(given string) (preset, error) {
+// presetWords returns all names.
+func presetWords() []string {
+	var words []string
 	for _, p := range presets {
-		if p.name == given {
+		words = append(words, p.name)
+	}
+	return words
+}
+
+// findPreset returns the preset for the value of --for: one of the table, or the format of a file. A value that is no
+// name of a preset is a file if it exists or has a slash.
+func findPreset(reader string) (preset, error) {
+	for _, p := range presets {
+		if p.name == reader {
 			return p, nil
 		}
 	}
-	if _, err := os.Stat(given); err != nil && !strings.Contains(given, "/") {
-		return preset{}, fmt.Errorf("--for %s: %s or a file was expected", shown(given), presetNames())
+	if _, err := os.Stat(reader); err != nil && !strings.Contains(reader, "/") {
+		return preset{}, fmt.Errorf("--for %q is not known; use %s or a file", reader, presetNames())
 	}
-	f, err := formatOf(given)
+	f, err := formatOf(reader)
 	if errors.Is(err, sframe.ErrNone) {
-		err = withoutSFrame(given)
+		err = withoutSFrame(reader)
 	}
 	if err != nil {
-		return preset{}, fmt.Errorf("--for %s: %w", given, err)
+		return preset{}, fmt.Errorf("--for %s: %w", reader, err)
 	}
-	return preset{given, f, false}, nil
+	return preset{reader, f, false}, nil
 }
 
-// formatOf returns the format of the .sframe that a file has, or sframe.ErrNone.
+// formatOf returns the format of the .sframe of a file, or sframe.ErrNone.
 func formatOf(path string) (convert.Format, error) {
-	in, err := files.Open(context.Background(), path) // which is no pipe, and is not waited for
+	in, err := files.Open(context.Background(), path) // does not wait: it is no pipe
 	if err != nil {
 		return convert.Format{}, err
 	}
@@ -106,7 +115,7 @@ func formatOf(path string) (convert.Format, error) {
 	return convert.FormatOf(s)
 }
 
-// apply sets the flags that a preset stands for. One that is given says the same, or it is an error.
+// apply sets the flags that a preset stands for, and refuses flags that contradict it.
 func (p *preset) apply(flags *pflag.FlagSet) error {
 	l, _ := p.Version.Layout()
 	for _, f := range []struct {
@@ -119,7 +128,8 @@ func (p *preset) apply(flags *pflag.FlagSet) error {
 	} {
 		flag := flags.Lookup(f.name)
 		if got := flag.Value.String(); flag.Changed && got != f.value {
-			return fmt.Errorf("--for %s and --%s=%s exclude each other: that reader wants --%s=%s", p.name, f.name, got, f.name, f.value)
+			return fmt.Errorf("--for %s and --%s=%s cannot be combined; this reader requires --%s=%s",
+				p.name, f.name, got, f.name, f.value)
 		}
 		if !f.set {
 			continue
@@ -134,17 +144,17 @@ func (p *preset) apply(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// release is what libc.so.6 and ld.so of glibc say of themselves.
+// release is the version in libc.so.6 and ld.so of glibc.
 const release = `(?:GNU C Library|ld\.so) \([^)]*\) [a-z]+ release version ([0-9]+)\.([0-9]+)`
 
-// Of a file that may be glibc's, so much is looked at.
+// maxRelease is how many bytes of a file are searched for it.
 const maxRelease = 16 << 20
 
 // The first release of glibc that can be built to read .sframe.
 const glibcMajor, glibcMinor = 2, 42
 
-// withoutSFrame says why a file without .sframe does not tell what is to be written. glibc has one if it was built to
-// read those of others: --enable-sframe does both.
+// withoutSFrame says why a file without .sframe does not tell the format to write. glibc has an .sframe if it was built
+// with --enable-sframe, and then reads those of other files.
 func withoutSFrame(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -157,13 +167,14 @@ func withoutSFrame(path string) error {
 	}
 	m := regexp.MustCompile(release).FindSubmatch(b)
 	if m == nil {
-		return fmt.Errorf("it has no .sframe, which would tell the format; a file that has one was expected, or %s", presetNames())
+		return fmt.Errorf("it has no .sframe that shows the format; use a file with one, or %s", presetNames())
 	}
-	major, _ := strconv.Atoi(string(m[1])) // which are digits
+	major, _ := strconv.Atoi(string(m[1])) // digits
 	minor, _ := strconv.Atoi(string(m[2]))
 	if major < glibcMajor || major == glibcMajor && minor < glibcMinor {
-		return fmt.Errorf("this is glibc %d.%d, which does not read .sframe; %d.%d and later do if they are built with --enable-sframe, and --for glibc is for these",
+		return fmt.Errorf("glibc %d.%d does not read .sframe; --for glibc is for %d.%d and later, built with --enable-sframe",
 			major, minor, glibcMajor, glibcMinor)
 	}
-	return fmt.Errorf("this is glibc %d.%d without .sframe, so it was not built with --enable-sframe and does not read any; --for glibc is for one that was", major, minor)
+	return fmt.Errorf("glibc %d.%d was built without --enable-sframe and does not read .sframe; --for glibc is for builds with it",
+		major, minor)
 }

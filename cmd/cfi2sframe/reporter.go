@@ -6,64 +6,55 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
-	"slices"
 
-	"cfi2sframe/convert"
-	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/report"
 )
 
-// A reporter writes the report. What is said of files is written down, and known to have arrived,
-// before they are put in their places. Where the report is a file of its own, that goes to its
-// place last, and what turns out not to be so is taken back.
+// A reporter writes the report. It has arrived before the files are replaced that it is about. A report in a file of its
+// own is replaced last, and is corrected if a file could not be replaced.
 type reporter struct {
-	*settings
 	out   *bufio.Writer
 	to    io.Writer          // where out leads
-	file  *outfile.File      // the same, if the report is a file of its own
-	pages []*report.Coverage // for the page that is written at the end
-	said  bool               // there is something in it
+	file  *outfile.File      // the same for --report-file, or nil
+	html  bool               // it is a page of all files, which is written at the end
+	pages []*report.Coverage // of this page
+	sync  bool               // wait until the file is on the disk
+	said  bool               // it is not empty
 	ended bool               // its end is written
 
-	// Where what was said since mark begins: in the file, and in pages.
+	// Positions of the last mark.
 	from   int64
 	first  int
-	before bool // there was something in it
+	before bool // it was not empty
 }
 
-// openReport prepares the report, or says why it cannot.
-func (w *work) openReport() bool {
-	r := &reporter{settings: w.settings, to: w.stderr}
-	if w.reportOnStdout() || w.sumsUp() {
-		r.to = w.stdout
-	}
-	if w.reportFile != "" {
-		var err error
-		if r.file, err = outfile.Open(w.reportFile, 0o666); err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				err = fmt.Errorf("%w; make the directory first", err)
-			}
-			w.complain("report", err)
-			return false
+// openReport opens the report, which goes to a stream without --report-file.
+func openReport(r *reporting, stream io.Writer, noSync bool) (*reporter, error) {
+	out := &reporter{to: stream, sync: !noSync}
+	if r.file != "" {
+		file, err := outfile.Open(r.file, 0o666)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w; make the directory first", err)
 		}
-		r.to = r.file
+		if err != nil {
+			return nil, err
+		}
+		out.file, out.to = file, file
 	}
-	r.out = bufio.NewWriter(r.to)
-	w.report = r
-	return true
+	out.out = bufio.NewWriter(out.to)
+	return out, nil
 }
 
-// close gives the report up, if it is not in its place.
+// close discards a report that was not committed.
 func (r *reporter) close() {
 	if r.file != nil {
 		r.file.Close()
 	}
 }
 
-// flush writes down what was said so far, and makes sure that it arrives.
+// flush makes sure that everything so far has arrived.
 func (r *reporter) flush() error {
 	err := r.out.Flush()
 	if f, ok := r.to.(*os.File); ok && err == nil {
@@ -72,7 +63,7 @@ func (r *reporter) flush() error {
 	return outfile.Plain(err)
 }
 
-// mark notes where rewind goes back to. Everything is flushed.
+// mark notes the position for rewind. Everything is flushed.
 func (r *reporter) mark() error {
 	r.first, r.before = len(r.pages), r.said
 	if r.file == nil {
@@ -83,7 +74,7 @@ func (r *reporter) mark() error {
 	return outfile.Plain(err)
 }
 
-// rewind takes back what was said since mark, if that is possible, and reports whether it is.
+// rewind removes everything after the mark, and reports whether that is possible.
 func (r *reporter) rewind() (bool, error) {
 	if r.file == nil || r.file.Stream() {
 		return false, nil
@@ -96,10 +87,10 @@ func (r *reporter) rewind() (bool, error) {
 	return true, outfile.Plain(err)
 }
 
-// finish ends the report with a line, and makes it ready for its place.
+// finish ends the report with some lines. Then it only needs its name.
 func (r *reporter) finish(line string) error {
 	r.ended = true
-	if r.report == "html" && !r.sumsUp() {
+	if r.html {
 		if err := report.HTML(r.out, r.pages); err != nil {
 			return outfile.Plain(err)
 		}
@@ -113,7 +104,7 @@ func (r *reporter) finish(line string) error {
 	if r.file.Stream() { // which may fail
 		return r.file.Commit()
 	}
-	return r.file.Finish(!r.NoSync)
+	return r.file.Finish(r.sync)
 }
 
 // commit renames the file of the report to its final name.
@@ -121,123 +112,8 @@ func (r *reporter) commit() error {
 	if r.file == nil || r.file.Stream() {
 		return nil
 	}
-	if err := r.file.Commit(); err != nil || r.NoSync || r.file.Replaced() == nil {
+	if err := r.file.Commit(); err != nil || !r.sync || r.file.Replaced() == nil {
 		return err
 	}
 	return outfile.SyncDirectories([]*outfile.Place{r.file.Replaced()})[r.file.Replaced()]
-}
-
-// add says what became of a file. Errors show when it is flushed.
-func (r *reporter) add(in string, res *files.Result) error {
-	r.said = true
-	switch r.report {
-	case "json":
-		return outfile.Plain(r.json(in, res))
-	case "html":
-		r.pages = append(r.pages, res.Coverage...)
-	case "text":
-		return outfile.Plain(r.text(in, res))
-	}
-	return nil
-}
-
-// removed reports whether .sframe was removed from a file, or from members of an archive.
-func (r *reporter) removed(res *files.Result) bool { return r.Remove && res.Stays == "" }
-
-// json says in JSON what became of a file.
-func (r *reporter) json(in string, res *files.Result) error {
-	if r.removed(res) {
-		gone := report.Removed{Schema: report.Schema, File: in, Output: r.output, Removed: true, Unsigned: res.Unsigned}
-		if r.inPlace {
-			gone.Output = in
-		}
-		if err := report.WriteJSON(r.out, gone); err != nil {
-			return err
-		}
-	}
-	for _, c := range res.Coverage {
-		if err := c.JSON(r.out); err != nil {
-			return err
-		}
-	}
-	for _, k := range res.Kept {
-		if k.Reason == convert.Current || k.Reason == convert.NoRows { // which the coverage says
-			continue
-		}
-		name := in
-		if k.Member != "" {
-			name = fmt.Sprintf("%s(%s)", in, k.Member)
-		}
-		kept := report.Kept{Schema: report.Schema, File: name, Kept: string(k.Reason), Why: k.Why.Error()}
-		if err := report.WriteJSON(r.out, kept); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// shortList is how many gaps the text report lists without -v.
-const shortList = 10
-
-// text says in text what became of a file. Of an archive's members it is said one by one with
-// -v only.
-func (r *reporter) text(in string, res *files.Result) error {
-	if res.Stays != "" && len(r.files) > 1 && !r.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 { // which the last lines count
-		return nil
-	}
-	coverage, gaps := res.Coverage, shortList
-	if r.verbose {
-		gaps = -1
-	}
-	if res.Archive && !r.verbose && len(coverage) > 0 {
-		coverage = []*report.Coverage{report.Sum(in, coverage)}
-	}
-	for _, c := range coverage {
-		if err := c.Text(r.out, gaps); err != nil {
-			return err
-		}
-	}
-	name := report.Printable(in)
-	if r.removed(res) {
-		fmt.Fprintf(r.out, "%s: .sframe is removed\n", name)
-	}
-	if res.Unsigned {
-		fmt.Fprintf(r.out, "%s: the module signature is removed; sign it again\n", name)
-	}
-	if res.Archive {
-		r.kept(name, res.Kept)
-	} else {
-		for _, k := range res.Kept {
-			fmt.Fprintf(r.out, "%s: kept as it is: %s\n", name, printable(k.Why.Error()))
-		}
-	}
-	if res.DebugFile != "" {
-		fmt.Fprintf(r.out, "%s: debug file %s has the new headers\n", name, report.Printable(res.DebugFile))
-	}
-	for _, why := range res.PassedOver {
-		fmt.Fprintf(r.out, "%s: not updated: %s\n", name, printable(why.Error()))
-	}
-	if res.Links > 0 {
-		fmt.Fprintf(r.out, "%s: other names of the file (hard links) that keep the old contents: %d\n", name, res.Links)
-	}
-	return nil
-}
-
-// kept says which members of an archive stayed as they were: how many for which reason, or each
-// with -v.
-func (r *reporter) kept(name string, members []convert.Kept) {
-	reasons := make(map[string]int)
-	for _, k := range members {
-		why := printable(k.Why.Error())
-		reasons[why]++
-		if r.verbose {
-			fmt.Fprintf(r.out, "%s(%s): kept as it is: %s\n", name, printable(k.Member), why)
-		}
-	}
-	if r.verbose {
-		return
-	}
-	for _, why := range slices.Sorted(maps.Keys(reasons)) {
-		fmt.Fprintf(r.out, "  members kept as they are: %d (%s)\n", reasons[why], why)
-	}
 }

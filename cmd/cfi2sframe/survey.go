@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
-	"golang.org/x/term"
+	"github.com/spf13/cobra"
+	"github.com/vbauerster/mpb/v8/cwriter"
 
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
@@ -14,72 +18,171 @@ import (
 	"cfi2sframe/report"
 )
 
-// surveyed sums up the files below the given paths.
-func (w *work) surveyed(ctx context.Context) int {
-	if w.reportDir != "" {
-		if err := os.MkdirAll(w.reportDir, 0o777); err != nil {
-			w.complain("report", fmt.Errorf("cannot make the folder %s: %w", w.reportDir, outfile.Plain(err)))
-			return exitError
+// A sum has the settings of the verbs with one report on all files: survey and merge.
+type sum struct {
+	reporting
+	noSync bool
+	jobs   int
+}
+
+// define defines the flags of both verbs.
+func (s *sum) define(cmd *cobra.Command, jobs string) {
+	forms := append([]string{"none"}, survey.Forms...)
+	s.reporting.define(cmd, "report: none, text, json, csv or html", forms)
+	s.defineFile(cmd)
+	jobsFlag(cmd, &s.jobs, jobs)
+	noSyncFlag(cmd, &s.noSync)
+}
+
+// surveySettings are the flags of survey.
+type surveySettings struct {
+	sum
+	survey.Settings
+	reportDir string
+	shard     survey.Shard
+}
+
+const surveyLong = `Sums up what could be translated in all ELF files below each PATH, and writes
+nothing else.`
+
+const surveyExample = `  cfi2sframe survey /usr/bin /usr/lib       coverage of all files there
+  cfi2sframe survey --report-dir pages /usr/bin
+                                            the same as pages with links
+  cfi2sframe survey --packages pool image.tar
+                                            coverage of all files in packages
+  cfi2sframe survey --shard 3/8 --report json --report-file 3.json /usr
+                                            one of eight parts of a survey
+`
+
+// surveyCommand returns the verb survey.
+func (c *call) surveyCommand() *cobra.Command {
+	s := &surveySettings{}
+	cmd := newCommand("survey PATH...", "sum up the coverage of all files of a tree")
+	cmd.Long, cmd.Example = surveyLong, surveyExample
+	f := cmd.Flags()
+	f.BoolVar(&s.Objects, "objects", false, "also survey relocatable objects and archives")
+	f.BoolVar(&s.Packages, "packages", false, "also survey packages and images below each PATH: .deb, .rpm, tar files, "+
+		"OCI image layouts, output of docker save; a PATH that is one is always opened")
+	shard := &value{kind: "I/N", set: func(text string) (err error) {
+		if s.shard, err = survey.ParseShard(text); err != nil {
+			err = errors.New(strings.TrimPrefix(err.Error(), strconv.Quote(text)+" ")) // pflag names the value
 		}
-		if err := notPage(w.reportFile); err != nil {
-			w.complain("report", err)
-			return exitError
+		return err
+	}}
+	f.Var(shard, "shard", "survey part I of N of all files below the PATHs; parts have about the same size, and merge "+
+		"joins them")
+	s.define(cmd, "files at a time, up to the number of processors; 0: as many as processors")
+	f.StringVar(&s.reportDir, "report-dir", "", "write a page to `DIR`/index.html, and pages next to it for files that "+
+		"lose something")
+	f.BoolP("recursive", "r", false, "has no effect")
+	f.Lookup("recursive").Hidden = true // PATHs were always searched; scripts may have -r
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return errors.New("no input file")
+		}
+		if err := s.directReport(f.Changed("report")); err != nil {
+			return err
+		}
+		if err := s.reporting.check(); err != nil {
+			return err
+		}
+		if err := s.destination(c.stdout, "standard output").distinct(uses("an input", args...)); err != nil {
+			return err
+		}
+		w := &summing{console: c.console(s.quiet), sum: &s.sum, what: "survey"}
+		c.status = w.survey(c.ctx, s, args)
+		return nil
+	}
+	return cmd
+}
+
+// directReport sends the report to the directory for pages.
+func (s *surveySettings) directReport(formChosen bool) error {
+	switch {
+	case s.reportDir == "":
+		return nil
+	case s.file != "":
+		return errors.New("--report-dir and --report-file cannot be combined")
+	case formChosen && s.form != "html":
+		return fmt.Errorf("--report-dir and --report %s cannot be combined", s.form)
+	}
+	s.form, s.file = "html", filepath.Join(s.reportDir, surveyIndex)
+	return nil
+}
+
+// A summing is the work of a verb with one report on all files.
+type summing struct {
+	console
+	*sum
+	what   string // the verb
+	report *reporter
+}
+
+// survey sums up the files below paths, and returns the exit status.
+func (w *summing) survey(ctx context.Context, s *surveySettings, paths []string) int {
+	if s.reportDir != "" {
+		if err := os.MkdirAll(s.reportDir, 0o777); err != nil {
+			return w.finish(ctx, fmt.Errorf("cannot make the directory %s: %w", s.reportDir, outfile.Plain(err)))
+		}
+		if err := notPage(s.file); err != nil {
+			return w.finish(ctx, err)
 		}
 	}
-	if !w.openReport() {
-		return exitError
+	if err := w.open(); err != nil {
+		return w.finish(ctx, err)
 	}
 	defer w.report.close()
-	opt := survey.Options{
-		Settings: survey.Settings{Objects: w.objects, Packages: w.packages},
-		Tool:     thisBuild().String(), Shard: w.shard, Jobs: w.jobs, Starting: heap.Raise,
-	}
-	s, err := survey.Run(ctx, w.files, opt, w.progress)
+	opt := survey.Options{Settings: s.Settings, Tool: thisBuild().String(), Shard: s.shard, Jobs: s.jobs, Starting: heap.Raise}
+	result, err := survey.Run(ctx, paths, opt, w.progress)
 	w.clearBar()
 	switch {
-	case err != nil || w.settings.report == "none":
-	case w.reportDir != "":
+	case err != nil || s.form == "none":
+	case s.reportDir != "":
 		var links map[string]string
-		if links, err = w.pages(ctx, s); err == nil {
-			err = outfile.Plain(s.HTML(w.report.out, links))
+		if links, err = w.pages(ctx, result, s.reportDir); err == nil {
+			err = outfile.Plain(result.HTML(w.report.out, links))
 		}
 	default:
-		err = w.writeSurvey(s)
+		err = w.write(result)
 	}
-	return w.summedUp(ctx, "survey", err)
+	return w.finish(ctx, err)
 }
 
-// writeSurvey writes the report. Names of files in it do nothing to a terminal.
-func (w *work) writeSurvey(s *survey.Survey) error {
-	if f, ok := w.report.to.(*os.File); ok && w.settings.report == "csv" && term.IsTerminal(int(f.Fd())) {
+// open opens the report.
+func (w *summing) open() (err error) {
+	w.report, err = openReport(&w.reporting, w.stdout, w.noSync)
+	return err
+}
+
+// write writes the report. File names in it cannot control a terminal.
+func (w *summing) write(s *survey.Survey) error {
+	if f, ok := w.report.to.(*os.File); ok && w.form == "csv" && cwriter.IsTerminal(int(f.Fd())) {
 		return outfile.Plain(s.CSV(w.report.out, report.Printable))
 	}
-	return outfile.Plain(s.Write(w.report.out, w.settings.report))
+	return outfile.Plain(s.Write(w.report.out, w.form))
 }
 
-// progress shows how much of a survey is done.
-func (w *work) progress(done, total int) {
+// progress shows how much is done.
+func (w *summing) progress(done, total int) {
 	if w.bar == nil {
 		w.startBar(total)
 	}
-	if w.bar != nil {
-		w.bar.Set(done)
-	}
+	w.setBar(done)
 }
 
-// summedUp ends a report that sums up files, of which err is what went wrong, and returns the exit status.
-func (w *work) summedUp(ctx context.Context, what string, err error) int {
+// finish ends the report if there was no error, and returns the exit status.
+func (w *summing) finish(ctx context.Context, err error) int {
 	if errors.Is(err, context.Canceled) {
-		return interrupted(ctx, w.stderr, []string{what}, "nothing written")
+		return interrupted(ctx, w.stderr, []string{w.what}, "nothing written")
 	}
 	if err == nil {
-		err = outfile.Plain(w.report.finish(""))
+		err = w.report.finish("")
 	}
 	if err == nil {
 		err = outfile.Plain(w.report.commit())
 	}
 	if err != nil {
-		w.complain(what, err)
+		complain(w.stderr, w.what, err)
 		return exitError
 	}
 	return exitDone

@@ -11,10 +11,10 @@ import (
 	"cfi2sframe/internal/files"
 )
 
-// A tally counts files that are done.
+// A tally counts finished files.
 type tally struct {
-	done int                    // that changed
-	stay map[convert.Reason]int // that did not
+	done int                    // changed files
+	stay map[convert.Reason]int // unchanged files
 }
 
 // add counts a file.
@@ -26,7 +26,7 @@ func (t *tally) add(j *files.Job) {
 	t.stays(j.Result.Stays)
 }
 
-// stays counts a file that does not change.
+// stays counts an unchanged file.
 func (t *tally) stays(why convert.Reason) {
 	if t.stay == nil {
 		t.stay = make(map[convert.Reason]int)
@@ -37,7 +37,7 @@ func (t *tally) stays(why convert.Reason) {
 // clone returns a copy.
 func (t *tally) clone() tally { return tally{t.done, maps.Clone(t.stay)} }
 
-// skipped returns how many files there was nothing for.
+// skipped returns how many files are unchanged, except up-to-date ones.
 func (t *tally) skipped() int {
 	n := 0
 	for why, files := range t.stay {
@@ -48,7 +48,7 @@ func (t *tally) skipped() int {
 	return n
 }
 
-// text returns what became of all files. Those that are not counted are called rest.
+// text sums up all files. Files that are not counted are called rest.
 func (t *tally) text(all int, rest string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d files: %d done, ", all, t.done)
@@ -61,7 +61,7 @@ func (t *tally) text(all int, rest string) string {
 	return b.String()
 }
 
-// reasons says how many files stay for which reason, most first.
+// reasons counts unchanged files for each reason, the most frequent first.
 func (t *tally) reasons(what string) string {
 	var b strings.Builder
 	most := func(x, y convert.Reason) int { return cmp.Or(cmp.Compare(t.stay[y], t.stay[x]), cmp.Compare(x, y)) }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,37 +11,29 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// walk puts the regular files below directories in the place of these, in the order of their names. Symbolic links in there are
-// not followed: what they lead to is converted where it is. Nor is it looked into what is mounted there, such as /proc in a
-// system's root. Errors are printed, and counted.
-func (s *settings) walk(ctx context.Context, stdout, stderr io.Writer) (failed int) {
-	if !s.recursive || s.survey {
-		return 0
-	}
-	var said *destination // the report, which may be in there, or nil
-	if s.report != "none" {
-		said = s.reportDestination(stdout, stderr)
-	}
-	var found []string
+// walk returns paths with directories replaced by their regular files, in the order of their names, and the number of
+// errors, which it prints. It does not follow symbolic links, enter other file systems such as /proc, or return the
+// report of this run.
+func (c *call) walk(paths []string, to *destination, quiet bool) (found []string, failed int) {
 	fail := func(name string, err error) {
-		complain(stderr, name, outfile.Plain(err))
+		complain(c.stderr, name, outfile.Plain(err))
 		failed++
 	}
-	for _, given := range s.files {
-		info, err := os.Stat(given)
-		if given == files.Stdin || err != nil || !info.IsDir() { // what is wrong is said when it is opened
-			found = append(found, given)
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if path == files.Stdin || err != nil || !info.IsDir() { // errors are reported when it is opened
+			found = append(found, path)
 			continue
 		}
-		// With the separator the directory that a symbolic link leads to is meant.
-		err = filepath.WalkDir(given+string(filepath.Separator), func(name string, d fs.DirEntry, err error) error {
+		// With the separator, a symbolic link means its directory.
+		err = filepath.WalkDir(path+string(filepath.Separator), func(name string, d fs.DirEntry, err error) error {
 			switch {
-			case ctx.Err() != nil:
-				return ctx.Err()
+			case c.ctx.Err() != nil:
+				return c.ctx.Err()
 			case err != nil:
 				fail(name, err)
 			case d.Type().IsRegular():
-				if info, err := d.Info(); err == nil && said != nil && said.isFile(info) {
+				if info, err := d.Info(); err == nil && to.isFile(info) {
 					return nil
 				}
 				if name == files.Stdin {
@@ -52,21 +42,17 @@ func (s *settings) walk(ctx context.Context, stdout, stderr io.Writer) (failed i
 				found = append(found, name)
 			case d.IsDir():
 				if here, err := d.Info(); err == nil && !inode.SameDevice(here, info) {
-					if !s.quiet {
-						complain(stderr, name, errors.New("another file system, and so left out"))
+					if !quiet {
+						complain(c.stderr, name, errors.New("is on another file system; skipped"))
 					}
 					return fs.SkipDir
 				}
 			}
 			return nil
 		})
-		switch {
-		case errors.Is(err, context.Canceled):
-			found = append(found, given) // so that it is named
-		case err != nil:
-			fail(given, err)
+		if err != nil { // the context has ended
+			found = append(found, path)
 		}
 	}
-	s.files = found
-	return failed
+	return found, failed
 }

@@ -13,18 +13,18 @@ import (
 //
 //	go build -ldflags '-X main.version=1.2 -X main.commit=0123456789ab -X main.date=2026-11-22T10:00:00Z' ./cmd/cfi2sframe
 //
-// The version goes before what Go makes of the repository's tags; commit and date count where Go does not know them.
+// The version overrides Go's, made from the repository's tags; commit and date are used if Go does not know them.
 var version, commit, date string
 
 // commitDigits is the number of digits of a commit, as in Go's own versions.
 const commitDigits = 12
 
-// An origin says what a program was made from. What is not known is "".
+// An origin is the source that cfi2sframe was built from; "" is unknown.
 type origin struct {
 	version, commit, date string
 }
 
-// thisBuild returns what cfi2sframe was built from.
+// thisBuild returns the origin of this process.
 func thisBuild() origin {
 	b := origin{version: version}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -34,8 +34,8 @@ func thisBuild() origin {
 	return b
 }
 
-// of fills in what Go has noted. Of a program that another module builds as a part of it, that is the version
-// which the module asks for, and what is noted of a repository is about the other one.
+// of adds what Go has noted. If another module was built that contains cfi2sframe, that is the version in its go.mod,
+// and the noted commit is that of the other module.
 func (b *origin) of(info *debug.BuildInfo) {
 	for _, m := range info.Deps {
 		if strings.HasPrefix(info.Path, m.Path+"/") {
@@ -64,7 +64,7 @@ func (b *origin) of(info *debug.BuildInfo) {
 	}
 }
 
-// print prints what --version does.
+// print prints the output of the verb version.
 func (b origin) print(w io.Writer) {
 	fmt.Fprintf(w, "%s\nBuilt with %s for %s/%s\n", b, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

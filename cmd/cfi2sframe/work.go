@@ -12,31 +12,43 @@ import (
 	"slices"
 	"syscall"
 
-	"golang.org/x/term"
+	"github.com/vbauerster/mpb/v8/cwriter"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/bar"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/outfile"
 	"cfi2sframe/report"
 )
 
-// work is what becomes of the files to be converted.
+// A work converts the files of a command line.
 type work struct {
-	*settings
-	stdout, stderr io.Writer
-	batch          files.Batch
-	bar            *bar.Bar // or nil
-	report         *reporter
-	told           map[*files.Job]bool // whose errors are printed
-	tally          tally               // of the files that are done
-	errors, short  int                 // files that failed, and those with too little coverage
-	interrupted    bool                // one of them was
+	console
+	*conversion
+	batch         files.Batch
+	report        *reporter
+	printed       map[*files.Job]bool // jobs whose errors are printed
+	tally         tally               // of finished files
+	errors, short int                 // files that failed, and files with too little coverage
+	interrupted   bool
 }
 
+// begin opens the report.
+func (w *work) begin() (err error) {
+	signal.Ignore(syscall.SIGPIPE) // if the reader of a report ends, that is an error like others
+	stream, _ := w.stream(w.stdout, w.stderr)
+	if w.report, err = openReport(&w.reporting, stream, w.NoSync); err != nil {
+		complain(w.stderr, "report", err)
+		return err
+	}
+	w.report.html = w.form == "html"
+	return nil
+}
+
+// run converts files, and returns the exit status.
 func (w *work) run(ctx context.Context) int {
-	signal.Ignore(syscall.SIGPIPE) // a report whose reader has gone is an error like others, not the end
-	if !w.openReport() {
+	if w.begin() != nil {
 		return exitError
 	}
 	defer w.report.close()
@@ -50,7 +62,13 @@ func (w *work) run(ctx context.Context) int {
 			w.failed(in, context.Canceled)
 			continue
 		}
-		w.add(ctx, in)
+		w.describeBar(in)
+		if w.inPlace {
+			w.batch.AddInPlace(ctx, in, w.Options)
+		} else {
+			w.batch.Add(ctx, in, w.output, w.Options)
+		}
+		w.setBar(i + 1)
 		last := i == len(w.files)-1 || ctx.Err() != nil
 		if !last && !w.batch.Full(w.Options) {
 			continue
@@ -60,16 +78,29 @@ func (w *work) run(ctx context.Context) int {
 			return exitError
 		}
 	}
+	return w.end(ctx, w.summary(&w.tally))
+}
+
+// end ends the report with some lines, and returns the exit status.
+func (w *work) end(ctx context.Context, lines string) int {
 	w.clearBar()
-	if err := w.endReport(w.summary(&w.tally)); err != nil {
-		w.complain("report", err)
+	r := w.report
+	var err error
+	if !r.ended && (r.file != nil || !w.interrupted) {
+		err = r.finish(lines)
+	}
+	if err == nil && (r.said || w.errors == 0) { // otherwise it would report nothing
+		err = r.commit()
+	}
+	if err != nil {
+		complain(w.stderr, "report", err)
 		w.stopped(0)
 		return exitError
 	}
 	return w.status(ctx)
 }
 
-// status returns the exit status for what became of the files.
+// status returns the exit status.
 func (w *work) status(ctx context.Context) int {
 	switch {
 	case w.interrupted:
@@ -84,37 +115,22 @@ func (w *work) status(ctx context.Context) int {
 	return exitDone
 }
 
-// stopped says what became of the files that nothing else is said of, where there is no report.
+// stopped counts files that no other message names, after the report has failed.
 func (w *work) stopped(left int) {
 	if n := w.tally.done; n > 0 && !w.DryRun {
-		fmt.Fprintf(w.stderr, "cfi2sframe: files that are in their places nevertheless: %d\n", n)
+		fmt.Fprintf(w.stderr, "cfi2sframe: files that are replaced nevertheless: %d\n", n)
 	}
 	if left > 0 {
 		fmt.Fprintf(w.stderr, "cfi2sframe: files that were not converted: %d\n", left)
 	}
 }
 
-// add converts a file.
-func (w *work) add(ctx context.Context, in string) {
-	if w.bar != nil {
-		w.bar.Describe(report.Printable(filepath.Base(in)))
-	}
-	if w.inPlace {
-		w.batch.AddInPlace(ctx, in, w.Options)
-	} else {
-		w.batch.Add(ctx, in, w.output, w.Options)
-	}
-	if w.bar != nil {
-		w.bar.Add(1)
-	}
-}
-
-// put puts what is converted in its place, after its report: a file whose report fails stays as
-// it is. An error is that of the report, after which there is no more to be done.
+// put reports on the files of the batch, and then replaces them: if the report fails, nothing is written. It returns the
+// error of the report, which ends the run.
 func (w *work) put(ctx context.Context, last bool) error {
 	defer w.batch.Reset()
 	w.clearBar()
-	w.told = make(map[*files.Job]bool)
+	w.printed = make(map[*files.Job]bool)
 	w.batch.Finish(ctx)
 	broken := w.say(last)
 	named := false
@@ -125,17 +141,17 @@ func (w *work) put(ctx context.Context, last bool) error {
 		}
 	}
 	w.batch.Commit(ctx)
-	wrong := false // the report says of a file that it is done
+	wrong := false // the report has a file that then failed
 	for _, j := range w.batch.Jobs {
-		wrong = w.tell(j) || wrong
+		wrong = w.printError(j) || wrong
 	}
 	switch {
 	case broken == nil && wrong:
 		if broken = w.sayAgain(last); broken != nil {
-			w.complain("report", broken)
+			complain(w.stderr, "report", broken)
 		}
 	case broken != nil && !named:
-		w.complain("report", broken)
+		complain(w.stderr, "report", broken)
 	}
 	for _, j := range w.batch.Jobs {
 		switch {
@@ -150,8 +166,7 @@ func (w *work) put(ctx context.Context, last bool) error {
 	return broken
 }
 
-// say writes the report on the files of the batch, and prints the errors of those that have some
-// already, in their order.
+// say reports on the files of the batch, and prints their errors so far, in their order.
 func (w *work) say(last bool) error {
 	broken := w.report.mark()
 	keep := func(err error) {
@@ -166,27 +181,25 @@ func (w *work) say(last bool) error {
 			ready.add(j)
 		}
 		if j.Result != nil && (j.Err == nil || short) {
-			keep(w.report.add(j.In, j.Result))
+			keep(w.add(j.In, j.Result))
 		}
-		if j.Err != nil && !w.told[j] {
+		if j.Err != nil && !w.printed[j] {
 			keep(w.report.flush())
 			if short {
 				w.worst(j.Result.Coverage)
 			}
-			w.tell(j)
+			w.printError(j)
 		}
 	}
-	// Where the end can be taken back, or has everything in it, it comes before the files go to
-	// their places.
-	if last && (w.report.file != nil || w.settings.report == "html") {
+	// If the end of the report can be removed again, or is all of it, it is written before the files are replaced.
+	if last && (w.report.file != nil || w.form == "html") {
 		keep(w.report.finish(w.summary(&ready)))
 	}
 	keep(w.report.flush())
 	return broken
 }
 
-// sayAgain is say after some of the files failed on the last step, where what was said can be
-// taken back.
+// sayAgain corrects the report after some of the files could not be replaced, if it is a file.
 func (w *work) sayAgain(last bool) error {
 	if again, err := w.report.rewind(); err != nil || !again {
 		return err
@@ -194,19 +207,19 @@ func (w *work) sayAgain(last bool) error {
 	return w.say(last)
 }
 
-// tell prints the error of a file, once, and reports whether it did.
-func (w *work) tell(j *files.Job) bool {
-	if j.Err == nil || w.told[j] {
+// printError prints the error of a file once, and reports whether it did.
+func (w *work) printError(j *files.Job) bool {
+	if j.Err == nil || w.printed[j] {
 		return false
 	}
-	w.told[j] = true
+	w.printed[j] = true
 	w.failed(j.In, j.Err)
 	return true
 }
 
-// summary returns the last lines of a text report on many files, of which those of the tally are going to be done.
+// summary returns the last lines of a text report on many files.
 func (w *work) summary(t *tally) string {
-	if w.settings.report != "text" || len(w.files) < 2 {
+	if w.form != "text" || len(w.files) < 2 {
 		return ""
 	}
 	rest := "failed"
@@ -216,23 +229,6 @@ func (w *work) summary(t *tally) string {
 	return t.text(len(w.files), rest)
 }
 
-// endReport ends the report with a line, and puts it in its place.
-func (w *work) endReport(line string) error {
-	r := w.report
-	if !r.ended && (r.file != nil || !w.interrupted) {
-		if err := r.finish(line); err != nil {
-			return err
-		}
-	}
-	if !r.said && w.errors > 0 { // a report on nothing
-		return nil
-	}
-	return r.commit()
-}
-
-// complain prints an error.
-func (w *work) complain(about string, err error) { complain(w.stderr, about, err) }
-
 // failed prints the error of a file.
 func (w *work) failed(in string, err error) {
 	switch {
@@ -241,30 +237,60 @@ func (w *work) failed(in string, err error) {
 		err = errors.New("interrupted, nothing written")
 	case errors.Is(err, elfwrite.ErrExists):
 		err = fmt.Errorf("%w; --update or --force replaces it", err)
+	case !errors.Is(err, convert.ErrCoverage) && in != files.Stdin:
+		better := explain(in, err, w.hasTree)
+		if better == err && w.output != "" && !outfile.IsStdout(w.output) {
+			better = explainOutput(in, w.output, err)
+		}
+		err = better
 	}
-	w.complain(in, err)
+	complain(w.stderr, in, err)
+}
+
+// A console is where a verb prints.
+type console struct {
+	stdout, stderr io.Writer
+	noBar          bool
+	bar            *bar.Bar // or nil
+}
+
+func (c *call) console(quiet bool) console {
+	return console{stdout: c.stdout, stderr: c.stderr, noBar: quiet}
 }
 
 // startBar shows a progress bar if there are many files and standard error is a terminal.
-func (w *work) startBar(n int) {
-	f, ok := w.stderr.(*os.File)
-	if !ok || n < 2 || w.quiet || !term.IsTerminal(int(f.Fd())) {
+func (c *console) startBar(n int) {
+	f, ok := c.stderr.(*os.File)
+	if !ok || n < 2 || c.noBar || !cwriter.IsTerminal(int(f.Fd())) {
 		return
 	}
 	var screen io.Writer = f
-	if columns, lines, err := term.GetSize(int(f.Fd())); err != nil || columns == 0 || lines == 0 {
-		screen = struct{ io.Writer }{f} // which does not tell its size, and gets a bar of the usual one
+	if columns, lines, err := cwriter.GetSize(int(f.Fd())); err != nil || columns == 0 || lines == 0 {
+		screen = struct{ io.Writer }{f} // its size is unknown; the bar gets the usual width
 	}
-	w.bar = bar.New(screen, n)
+	c.bar = bar.New(screen, n)
 }
 
-func (w *work) clearBar() {
-	if w.bar != nil {
-		w.bar.Clear()
+// describeBar labels the bar with the current file.
+func (c *console) describeBar(path string) {
+	if c.bar != nil {
+		c.bar.Describe(report.Printable(filepath.Base(path)))
 	}
 }
 
-// worst prints the largest gaps of a file that has too many, whatever is reported otherwise.
+func (c *console) setBar(done int) {
+	if c.bar != nil {
+		c.bar.Set(done)
+	}
+}
+
+func (c *console) clearBar() {
+	if c.bar != nil {
+		c.bar.Clear()
+	}
+}
+
+// worst prints the largest gaps of a file with too little coverage, also without a report.
 func (w *work) worst(coverage []*report.Coverage) {
 	type gap struct {
 		file string

@@ -138,7 +138,7 @@ func TestJudge(t *testing.T) {
 		{"all is done", exit(0), "all", "", done, true, true},
 		{"nothing is done", exit(1), "", "cfi2sframe: p: no", old, false, true},
 		{"the report failed", exit(1), "",
-			"cfi2sframe: files that are in their places nevertheless: 1", with(done, "report", "old"), false, true},
+			"cfi2sframe: files that are replaced nevertheless: 1", with(done, "report", "old"), false, true},
 		{"nothing is done, and nothing said", exit(0), "all", "", old, false, false},
 		{"half is done", exit(0), "all", "", with(done, "p", "old"), false, false},
 		{"the report is not the same", exit(0), "al", "", done, false, false},

@@ -1,11 +1,10 @@
-// Command manual writes the manual page of cfi2sframe and its completions for bash, zsh and fish, from what the
-// program itself says with --help. That is made from its flags, so that none is missing here, and nothing of it
-// has to be in the program.
+// Command manual writes the manual page of cfi2sframe, from what it prints with --help, and the completions that it
+// prints for bash, zsh and fish.
 //
 // Usage: manual PROGRAM DIR
 //
-// PROGRAM is a cfi2sframe that runs on this machine. In DIR there are cfi2sframe.1, cfi2sframe.bash, _cfi2sframe (zsh)
-// and cfi2sframe.fish afterwards. The page has the date that SOURCE_DATE_EPOCH says (in seconds), or else today's.
+// PROGRAM is a cfi2sframe that runs on this machine. The files in DIR are cfi2sframe.1, cfi2sframe.bash, _cfi2sframe
+// (zsh) and cfi2sframe.fish. The page has the date of SOURCE_DATE_EPOCH (in seconds), or today's.
 package manual
 
 import (
@@ -14,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,51 +20,24 @@ import (
 	"cfi2sframe/lab/kit"
 )
 
-// A flag is one of the program.
-type flag struct {
-	Name    string
-	Short   string // or ""
-	Value   string // what stands for its value, or ""
-	Usage   string
-	Default string // or ""
+// A help is what --help prints for a command, in its parts.
+type help struct {
+	usage    []string // its forms
+	text     []string // paragraphs
+	groups   []group  // of flags
+	verbs    []string // of the main command
+	statuses []entry
+	examples []entry
 }
 
-// A page is what --help prints, in its parts.
-type page struct {
-	Synopsis    []string
-	Description []string // paragraphs
-	Flags       []flag
-	Exit        string
-	Examples    [][2]string // a command line, and what it does
+// A group is flags under a heading.
+type group struct {
+	title string
+	flags []entry
 }
 
-// words are the values of flags that take some and no others, or besides files.
-var words = map[string][]string{
-	"debug-file": {"auto"}, "debug-link-update": {"auto"},
-	"for": {"glibc", "linux", "binutils-2.40", "binutils-2.41", "binutils-2.42", "binutils-2.43", "binutils-2.44", "binutils-2.45",
-		"binutils-2.46", "binutils-2.47", "java-profiler"},
-	"format":  {"1", "2", "3"},
-	"report":  {"none", "text", "json", "html", "csv"},
-	"share":   {"on", "off", "auto"},
-	"padding": {"on", "off"},
-	"source":  {"auto", "eh_frame", "debug_frame"},
-}
-
-// fileValues and numbers are how the usage names values that are files, and numbers.
-var (
-	fileValues = []string{"FILE", "DIR", "FOLDER", "PATH"}
-	numbers    = []string{"int", "float", "PERCENT", "I/N"}
-)
-
-// files reports whether the value may be a file. That of --for can be one as well.
-func (f *flag) files() bool { return slices.Contains(fileValues, f.Value) || f.Name == "for" }
-
-// brief is what the flag does, in a few words.
-func (f *flag) brief() string {
-	s, _, _ := strings.Cut(f.Usage, ": ")
-	s, _, _ = strings.Cut(s, "; ")
-	return s
-}
+// An entry is a flag, an exit status or an example, and what it does.
+type entry struct{ name, text string }
 
 // Command returns the subcommand.
 func Command() *kit.Command {
@@ -75,15 +46,45 @@ func Command() *kit.Command {
 	return c
 }
 
+// completions are the names of completion files, by their shells.
+var completions = map[string]string{"bash": "cfi2sframe.bash", "zsh": "_cfi2sframe", "fish": "cfi2sframe.fish"}
+
 // write writes all files.
 func write(program, dir string) error {
-	help, err := exec.Command(program, "--help").Output()
-	if err != nil {
-		return fmt.Errorf("%s --help: %w", program, err)
+	printed := func(args ...string) (string, error) {
+		out, err := exec.Command(program, args...).Output()
+		if err != nil {
+			err = fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
+		}
+		return string(out), err
 	}
-	p, err := parse(string(help))
+	for shell, name := range completions {
+		script, err := printed("completion", shell)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o644); err != nil {
+			return err
+		}
+	}
+	text, err := printed("--help")
 	if err != nil {
 		return err
+	}
+	root, err := parse(text)
+	if err != nil {
+		return err
+	}
+	var verbs []*help
+	for _, v := range root.verbs {
+		if text, err = printed("help", v); err != nil {
+			return err
+		}
+		h, err := parse(text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", v, err)
+		}
+		verbs = append(verbs, h)
 	}
 	date := time.Now()
 	if epoch := os.Getenv("SOURCE_DATE_EPOCH"); epoch != "" {
@@ -93,83 +94,95 @@ func write(program, dir string) error {
 		}
 		date = time.Unix(seconds, 0)
 	}
-	for name, text := range map[string]string{
-		"cfi2sframe.1": p.man(date.UTC()), "cfi2sframe.bash": p.bash(), "_cfi2sframe": p.zsh(), "cfi2sframe.fish": p.fish(),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return os.WriteFile(filepath.Join(dir, "cfi2sframe.1"), []byte(root.man(verbs, date.UTC())), 0o644)
 }
 
 var (
-	flagLine = regexp.MustCompile(`^ +(?:-(\w), )?--([\w-]+)(?: (\S+))?  +(.*)$`)
-	preset   = regexp.MustCompile(` \(default "?([^"]*?)"?\)$`)
+	flagLine = regexp.MustCompile(`^ +((?:-\w, )?--[\w-]+(?: \S+)?)(?:  +(.*))?$`)
+	title    = regexp.MustCompile(`^(\w[\w ]*):$`)
 )
 
-// parse takes the help apart.
-func parse(help string) (*page, error) {
-	head, rest, ok1 := strings.Cut(help, "\n\nFlags:\n")
-	flags, rest, ok2 := strings.Cut(rest, "\n\nExit status: ")
-	exit, examples, ok3 := strings.Cut(rest, "\n\nExamples:\n")
-	if !ok1 || !ok2 || !ok3 {
-		return nil, fmt.Errorf("the help has other parts than Flags, Exit status and Examples")
-	}
-	paragraphs := strings.Split(head, "\n\n")
-	p := &page{Description: paragraphs[1:], Exit: strings.Join(strings.Fields(exit), " ")}
-	for _, line := range strings.Split(paragraphs[0], "\n") {
-		p.Synopsis = append(p.Synopsis, strings.TrimSpace(strings.TrimPrefix(line, "Usage:")))
-	}
-	for _, line := range strings.Split(flags, "\n") {
-		m := flagLine.FindStringSubmatch(line)
-		if m == nil {
-			return nil, fmt.Errorf("not the line of a flag: %q", line)
+// parse divides a help into its parts. They begin with a line such as "Output:".
+func parse(text string) (*help, error) {
+	h := &help{}
+	for _, block := range strings.Split(strings.TrimRight(text, "\n"), "\n\n") {
+		lines := strings.Split(block, "\n")
+		heading := title.FindStringSubmatch(lines[0])
+		var err error
+		switch {
+		case strings.HasPrefix(block, "Usage:"):
+			for _, line := range lines {
+				h.usage = append(h.usage, strings.TrimSpace(strings.TrimPrefix(line, "Usage:")))
+			}
+		case heading == nil || heading[1] == "Environment":
+			h.text = append(h.text, block)
+		case heading[1] == "Verbs":
+			err = h.parseVerbs(lines[1:])
+		case heading[1] == "Exit status":
+			h.statuses = entries(lines[1:], 7)
+		case heading[1] == "Examples":
+			h.examples = entries(lines[1:], 10)
+		default:
+			g := group{title: heading[1]}
+			g.flags, err = flags(lines[1:])
+			h.groups = append(h.groups, g)
 		}
-		f := flag{Short: m[1], Name: m[2], Value: m[3], Usage: m[4]}
-		if d := preset.FindStringSubmatch(f.Usage); d != nil {
-			f.Default, f.Usage = d[1], strings.TrimSuffix(f.Usage, d[0])
-		}
-		if err := f.check(); err != nil {
+		if err != nil {
 			return nil, err
 		}
-		p.Flags = append(p.Flags, f)
 	}
-	return p, p.examples(examples)
+	if h.usage == nil || h.statuses == nil {
+		return nil, fmt.Errorf("the help has no usage or no exit status")
+	}
+	return h, nil
 }
 
-// between finds two words that stand for those between them, too.
-var between = regexp.MustCompile(`([\w.-]+) to ([\w.-]+)`)
-
-// check returns an error if it is not known what values a flag takes, or if its usage does not have those.
-func (f *flag) check() error {
-	if f.Value != "" && words[f.Name] == nil && !f.files() && !slices.Contains(numbers, f.Value) {
-		return fmt.Errorf("--%s %s: it is not known which values this takes; words in lab/manual/main.go says that", f.Name, f.Value)
-	}
-	for _, w := range words[f.Name] {
-		if m := between.FindStringSubmatch(f.Usage); m != nil && m[1] < w && w < m[2] {
-			continue
+// parseVerbs reads the list of verbs, the last line of which has several.
+func (h *help) parseVerbs(lines []string) error {
+	for _, line := range lines {
+		forms := []string{line}
+		if strings.Contains(line, ", help") {
+			forms = strings.Split(line, ",")
 		}
-		if !regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(w) + `($|[^\w.-]|\.$)`).MatchString(f.Usage) {
-			return fmt.Errorf("--%s: its usage does not name %s", f.Name, w)
+		for _, f := range forms {
+			name := strings.Fields(f)
+			if len(name) == 0 {
+				return fmt.Errorf("not the line of a verb: %q", line)
+			}
+			h.verbs = append(h.verbs, name[0])
 		}
 	}
 	return nil
 }
 
-// examples takes the examples apart. What one does is in its line, or in the next one.
-func (p *page) examples(text string) error {
-	for _, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
-		if does, ok := strings.CutPrefix(line, strings.Repeat(" ", 10)); ok && len(p.Examples) > 0 {
-			last := &p.Examples[len(p.Examples)-1]
-			last[1] = strings.TrimSpace(last[1] + " " + strings.TrimSpace(does))
+// flags reads a group of flags. Lines that are not the first of a flag go on with its text.
+func flags(lines []string) ([]entry, error) {
+	var all []entry
+	for _, line := range lines {
+		m := flagLine.FindStringSubmatch(line)
+		switch {
+		case m != nil:
+			all = append(all, entry{m[1], m[2]})
+		case len(all) > 0 && strings.HasPrefix(line, "        "):
+			all[len(all)-1].text += " " + strings.TrimSpace(line)
+		default:
+			return nil, fmt.Errorf("not the line of a flag: %q", line)
+		}
+	}
+	return all, nil
+}
+
+// entries reads a list of names and texts. A line with this many blanks first goes on with the text.
+func entries(lines []string, blanks int) []entry {
+	var all []entry
+	for _, line := range lines {
+		if text, ok := strings.CutPrefix(line, strings.Repeat(" ", blanks)); ok && len(all) > 0 {
+			last := &all[len(all)-1]
+			last.text = strings.TrimSpace(last.text + " " + strings.TrimSpace(text))
 			continue
 		}
-		command, does, _ := strings.Cut(strings.TrimSpace(line), "  ")
-		if !strings.HasPrefix(command, "cfi2sframe ") {
-			return fmt.Errorf("not an example: %q", line)
-		}
-		p.Examples = append(p.Examples, [2]string{command, strings.TrimSpace(does)})
+		name, text, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		all = append(all, entry{name, strings.TrimSpace(text)})
 	}
-	return nil
+	return all
 }

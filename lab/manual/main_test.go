@@ -37,36 +37,34 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// help returns the help, and what it was taken apart to.
-func help(t *testing.T) (string, *page) {
+// printed returns what cfi2sframe prints.
+func printed(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(made.program, "--help").Output()
+	out, err := exec.Command(made.program, args...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := parse(string(out))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out), p
+	return string(out)
 }
 
-// names returns all flags as they are typed, counted by another way than parse does: each line with two
-// leading dashes has one.
-func names(t *testing.T) []string {
+// names returns the flags of a command as they are typed, found in another way than by parse.
+func names(t *testing.T, command ...string) []string {
 	t.Helper()
-	text, _ := help(t)
-	_, text, _ = strings.Cut(text, "\nFlags:\n")
-	text, _, _ = strings.Cut(text, "\n\n")
+	text := printed(t, append(command, "--help")...)
+	_, text, _ = strings.Cut(text, "\nOutput:\n")
+	text, _, _ = strings.Cut(text, "\nExit status:")
 	var all []string
 	for _, line := range strings.Split(text, "\n") {
 		fields := strings.Fields(line)
+		if len(fields) == 0 || !strings.HasPrefix(fields[0], "-") {
+			continue
+		}
 		if short, ok := strings.CutSuffix(fields[0], ","); ok {
 			all, fields = append(all, short), fields[1:]
 		}
 		all = append(all, fields[0])
 	}
-	if len(all) < 25 {
+	if len(all) < 20 {
 		t.Fatalf("only these flags: %q", all)
 	}
 	slices.Sort(all)
@@ -84,8 +82,9 @@ func TestPage(t *testing.T) {
 	if err != nil || complaints.Len() > 0 {
 		t.Errorf("man: %v %s", err, complaints.String())
 	}
-	for _, want := range append(names(t),
-		"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES", "SEE ALSO", "objdump(1)", "elf(5)") {
+	wants := append(names(t), names(t, "pkg")...)
+	for _, want := range append(wants, "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "VERBS", "EXIT STATUS", "ENVIRONMENT",
+		"FILES", "EXAMPLES", "SEE ALSO", "objdump(1)", "elf(5)", "check FILE...", "--shard I/N", "--print-dir") {
 		if !strings.Contains(string(text), "   "+want) && !strings.Contains(string(text), "\n"+want+"\n") && !strings.Contains(string(text), ", "+want) {
 			t.Errorf("the page does not have %s", want)
 		}
@@ -95,46 +94,19 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestWords expects the program to take each value that is known, and no other.
-func TestWords(t *testing.T) {
-	_, p := help(t)
-	const file = "../../testdata/bin/amd64/prologue"
-	for i := range p.Flags {
-		f := &p.Flags[i]
-		if words[f.Name] == nil {
-			continue
-		}
-		for _, word := range append(slices.Clone(words[f.Name]), "nonsense") {
-			args := []string{"--dry-run", "--" + f.Name + "=" + word, file}
-			switch {
-			case word == "csv":
-				args = []string{"--survey", "--report=csv", filepath.Dir(file)}
-			case f.Name == "debug-link-update":
-				args[0] = "--output=" + filepath.Join(t.TempDir(), "out")
-			}
-			out, err := exec.Command(made.program, args...).CombinedOutput()
-			refused := strings.Contains(string(out), "Try 'cfi2sframe --help'")
-			if bad := word == "nonsense"; refused != bad && (!bad || !f.files()) {
-				t.Errorf("%q: refused is %v, %v\n%s", args, refused, err, out)
-			}
-		}
-	}
-}
-
-// TestUnknown expects the program to be looked at again when a flag is new.
-func TestUnknown(t *testing.T) {
-	text, _ := help(t)
+// TestParse has help that is not understood.
+func TestParse(t *testing.T) {
+	text := printed(t, "--help")
 	for _, c := range []struct{ from, to, want string }{
-		{"  --pcrel  ", "  --pcrel colour  ", "--pcrel colour: it is not known which values this takes"},
-		{"auto, eh_frame or", "auto, section or", "--source: its usage does not name eh_frame"},
-		{"\nExamples:\n", "\n", "other parts"},
-		{"\n  cfi2sframe --check prog", "\n  prog", "not an example"},
+		{"      --pcrel  ", "pcrel  ", "not the line of a flag"},
+		{"\nExit status:\n", "\nExit:\n", "not the line of a flag"},
+		{"Usage:", "Use:", "no usage"},
 	} {
 		if !strings.Contains(text, c.from) {
 			t.Fatalf("the help has no %q", c.from)
 		}
 		if _, err := parse(strings.Replace(text, c.from, c.to, 1)); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q for %q: %v; %q was expected", c.to, c.from, err, c.want)
+			t.Errorf("%q for %q: %v; want %q", c.to, c.from, err, c.want)
 		}
 	}
 }
@@ -145,30 +117,30 @@ type completion struct {
 	want []string
 }
 
-// completions are what all shells have to know. In the folder there are "a file", prog and sub/.
-func completions(t *testing.T) []completion {
+// shellCases are what all shells must know. The directory has "a file", prog and sub/.
+func shellCases() []completion {
 	files := []string{"a file", "prog", "sub"}
 	return []completion{
 		{"cfi2sframe --format ", []string{"1", "2", "3"}},
 		{"cfi2sframe --format=", []string{"1", "2", "3"}},
-		{"cfi2sframe -q --report ", []string{"csv", "html", "json", "none", "text"}},
-		{"cfi2sframe --report=h", []string{"html"}},
-		{"cfi2sframe --source ", []string{"auto", "debug_frame", "eh_frame"}},
+		{"cfi2sframe check --report ", []string{"json", "none", "text"}},
+		{"cfi2sframe survey --report=h", []string{"html"}},
 		{"cfi2sframe --share=", []string{"auto", "off", "on"}},
-		{"cfi2sframe --min", []string{"--min-coverage"}},
-		{"cfi2sframe ", []string{"a file", "ld", "pkg", "prog", "sub"}},
+		{"cfi2sframe check --min", []string{"--min-coverage"}},
+		{"cfi2sframe ", []string{"check", "completion", "diff", "dump", "help", "ld", "merge", "pkg", "remove", "survey", "version"}},
 		{"cfi2sframe l", []string{"ld"}},
+		{"cfi2sframe help d", []string{"diff", "dump"}},
+		{"cfi2sframe completion ", []string{"bash", "fish", "zsh"}},
 		{"cfi2sframe -o ", files},
 		{"cfi2sframe --output=p", []string{"prog"}},
-		{"cfi2sframe --pcrel pro", []string{"prog"}},
-		{"cfi2sframe --debug-file ", []string{"a file", "auto", "prog", "sub"}},
-		{"cfi2sframe -", names(t)},
-		{"cfi2sframe -- ", files},
+		{"cfi2sframe check pro", []string{"prog"}},
+		{"cfi2sframe --debug-file a", []string{"auto"}},
+		{"cfi2sframe --debug-file p", []string{"prog"}},
 	}
 }
 
-// folder returns the folder that the completions are about.
-func folder(t *testing.T) string {
+// directory returns the directory for completions.
+func directory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"a file", "prog"} {
@@ -185,10 +157,14 @@ func folder(t *testing.T) string {
 // compare runs a shell for each completion, and compares what it offers.
 func compare(t *testing.T, strip func(line, offer string) string, shell func(line string) *exec.Cmd) {
 	t.Helper()
-	dir := folder(t)
-	for _, c := range completions(t) {
+	dir := directory(t)
+	for _, c := range shellCases() {
 		cmd := shell(c.line)
 		cmd.Dir = dir
+		if cmd.Env == nil {
+			cmd.Env = os.Environ()
+		}
+		cmd.Env = append(cmd.Env, "PATH="+made.dir+":"+os.Getenv("PATH"))
 		out, err := cmd.Output()
 		if err != nil {
 			t.Errorf("%q: %v", c.line, err)
@@ -202,7 +178,7 @@ func compare(t *testing.T, strip func(line, offer string) string, shell func(lin
 		}
 		slices.Sort(got)
 		if got = slices.Compact(got); !slices.Equal(got, c.want) {
-			t.Errorf("%q: %q; %q was expected", c.line, got, c.want)
+			t.Errorf("%q: %q; want %q", c.line, got, c.want)
 		}
 	}
 }
@@ -223,37 +199,27 @@ COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 set -- $(complete -p cfi2sframe)
 while [ "$1" != -F ]; do shift; done
 "$2" cfi2sframe "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
-printf '%s\n' "${COMPREPLY[@]}"
+if [ -n "${COMPREPLY[*]}" ]; then
+	printf '%s\n' "${COMPREPLY[@]}"
+else # as readline does for complete -o default
+	compgen -f -- "${COMP_WORDS[COMP_CWORD]#*=}"
+fi
 `
 
-// TestBash has bash complete without bash-completion, with = dividing words and not, and with it.
+// TestBash has bash complete with bash-completion, with = dividing words and not.
 func TestBash(t *testing.T) {
-	plain := func(_, offer string) string { return offer }
+	plain := func(_, offer string) string {
+		offer, _, _ = strings.Cut(offer, "  ") // a description follows
+		return strings.TrimSuffix(strings.TrimSpace(offer), "=")
+	}
 	bash := peer.Tool(t, "", "bash")
+	system := peer.File(t, "/usr/share/bash-completion/bash_completion")
 	script := filepath.Join(made.dir, "cfi2sframe.bash")
 	for _, whole := range []string{"", "whole"} {
 		compare(t, plain, func(line string) *exec.Cmd {
-			return bash("--norc", "-c", "set -u; . "+script+bashProgram, "bash", line, whole)
+			return bash("--norc", "-c", ". "+system+"; . "+script+bashProgram, "bash", line, whole)
 		})
 	}
-	// It is found by its name, in the folder that the package has for that.
-	system := peer.File(t, "/usr/share/bash-completion/bash_completion")
-	dir := filepath.Join(t.TempDir(), "bash-completion", "completions")
-	b, err := os.ReadFile(script)
-	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "cfi2sframe"), b, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	compare(t, plain, func(line string) *exec.Cmd {
-		cmd := bash("--norc", "-c", ". "+system+"; _completion_loader cfi2sframe; "+bashProgram, "bash", line, "")
-		cmd.Env = append(cmd.Env, "XDG_DATA_DIRS="+filepath.Dir(filepath.Dir(dir)))
-		return cmd
-	})
 }
 
 // TestFish has fish complete.

@@ -2,105 +2,112 @@ package manual
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
 
-// environment are variables that the program and its libraries look at.
-var environment = [][2]string{
-	{"GOMEMLIMIT", "memory that garbage may take the program to, such as 200MiB, instead of what fits the file at hand"},
-	{"GOGC", "how much garbage there may be for what is in use, in percent; see the documentation of Go's package runtime"},
-	{"TMPDIR", "where there is room for what comes through a pipe, and goes into one; /tmp by default"},
-}
-
-// linkerVariables are those of "cfi2sframe ld".
-var linkerVariables = [][2]string{
+// environment are variables of cfi2sframe and its libraries.
+var environment = []entry{
 	{"CFI2SFRAME_FLAGS", "flags for what \"cfi2sframe ld\" converts, divided by blanks"},
-	{"CFI2SFRAME_LD", "the linker that it runs, by its path or name, if not the one that it finds"},
-	{"XDG_CACHE_HOME", "where --print-linker-dir makes its folder if none was installed; ~/.cache by default"},
+	{"CFI2SFRAME_LD", "path or name of the linker that \"cfi2sframe ld\" runs"},
+	{"XDG_CACHE_HOME", "where \"cfi2sframe ld --print-dir\" makes its directory if none was installed; ~/.cache by default"},
+	{"GOMEMLIMIT", "memory that garbage may use, such as 200MiB, instead of a limit that fits the file"},
+	{"GOGC", "garbage as a percentage of used memory; see the documentation of Go's package runtime"},
+	{"TMPDIR", "directory for copies of pipes; /tmp by default"},
 }
 
 // seeAlso are other pages.
 var seeAlso = []string{"as(1)", "ld(1)", "objcopy(1)", "objdump(1)", "perf(1)", "readelf(1)", "elf(5)"}
 
+// A pageWriter writes roff.
+type pageWriter struct{ strings.Builder }
+
+func (p *pageWriter) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+
 // man returns the manual page of the given date.
-func (p *page) man(date time.Time) string {
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line(`.\" Made by lab/manual from the program's flags.`)
-	line(`.TH CFI2SFRAME 1 %s cfi2sframe "User Commands"`, date.Format(time.DateOnly))
-	line(".SH NAME")
-	line(`cfi2sframe \- adds SFrame sections to ELF files`)
-	line(".SH SYNOPSIS")
-	for i, s := range p.Synopsis {
-		if i > 0 {
-			line(".br")
-		}
-		name, rest, _ := strings.Cut(s, " ")
-		line(`.B %s`, roff(name))
-		line("%s", roff(rest))
-	}
-	line(".SH DESCRIPTION")
-	for i, s := range p.Description {
-		if i > 0 {
-			line(".PP")
-		}
-		line("%s", filled(s))
-	}
-	line(".SH OPTIONS")
-	for _, f := range p.Flags {
-		name := `\fB\-\-` + roff(f.Name) + `\fR`
-		if f.Short != "" {
-			name = `\fB\-` + f.Short + `\fR, ` + name
-		}
-		if f.Value != "" {
-			name += ` \fI` + roff(f.Value) + `\fR`
-		}
-		usage := sentence(f.Usage)
-		if f.Default != "" && f.Default != "0" {
-			usage += " The default is " + f.Default + "."
-		}
-		line(".TP\n%s\n%s", name, filled(usage))
-	}
-	line(".SH EXIT STATUS")
-	for _, s := range strings.Split(strings.TrimSuffix(p.Exit, "."), "; ") {
-		if status, what, _ := strings.Cut(s, " "); status[0] >= '0' && status[0] <= '9' && !strings.HasSuffix(status, ",") {
-			line(".TP\n.B %s\n%s", status, filled(sentence(what)))
-		} else {
-			line(".PP\n%s", filled(sentence(s)))
+func (h *help) man(verbs []*help, date time.Time) string {
+	p := &pageWriter{}
+	p.line(`.\" Made by lab/manual from --help.`)
+	p.line(`.TH CFI2SFRAME 1 %s cfi2sframe "User Commands"`, date.Format(time.DateOnly))
+	p.line(".SH NAME\ncfi2sframe \\- adds SFrame sections to ELF files\n.SH SYNOPSIS")
+	for i, v := range append([]*help{h}, verbs...) {
+		for j, form := range v.usage {
+			if i+j > 0 {
+				p.line(".br")
+			}
+			name, rest, _ := strings.Cut(form, " ")
+			p.line(".B %s\n%s", name, roff(rest))
 		}
 	}
-	line(".SH ENVIRONMENT")
-	variables := environment
-	if strings.Contains(strings.Join(p.Synopsis, "\n"), "cfi2sframe ld ") {
-		variables = append(variables[:len(variables):len(variables)], linkerVariables...)
+	p.line(".SH DESCRIPTION")
+	p.paragraphs(h.text)
+	p.line(".SH OPTIONS")
+	for _, g := range h.groups {
+		p.line(".SS %s", g.title)
+		p.entries(g.flags)
 	}
-	for _, v := range variables {
-		line(".TP\n.B %s\n%s", v[0], filled(sentence(v[1])))
+	p.line(".SH VERBS")
+	examples := h.examples
+	for _, v := range verbs {
+		p.line(".SS %s", roff(strings.TrimPrefix(v.usage[0], "cfi2sframe ")))
+		p.paragraphs(v.text)
+		for _, g := range v.groups {
+			p.entries(slices.DeleteFunc(g.flags, func(e entry) bool { return e.name == "-h, --help" }))
+		}
+		examples = append(examples, v.examples...)
 	}
-	line(".SH FILES\n.TP\n.I /usr/lib/debug\n%s", filled("Where --debug-file auto looks for debug information that was split off."))
-	line(".SH EXAMPLES")
-	for _, e := range p.Examples {
-		line(".TP\n.B %s\n%s", roff(e[0]), filled(sentence(e[1])))
-	}
-	line(".SH SEE ALSO")
+	p.line(".SH EXIT STATUS")
+	p.entries(h.statuses)
+	p.line(".SH ENVIRONMENT")
+	p.entries(environment)
+	p.line(".SH FILES\n.TP\n.I /usr/lib/debug")
+	p.line("%s", filled("Where --debug-file auto looks for debug information that was split off."))
+	p.line(".SH EXAMPLES")
+	p.entries(examples)
+	p.line(".SH SEE ALSO")
 	for i, s := range seeAlso {
 		name, section, _ := strings.Cut(s, "(")
 		end := ","
 		if i == len(seeAlso)-1 {
 			end = ""
 		}
-		line(".BR %s (%s%s", name, section, end)
+		p.line(".BR %s (%s%s", name, section, end)
 	}
-	return b.String()
+	return p.String()
 }
 
-// roff is text as the formatter has to see it.
+// paragraphs writes text. Lines that begin with blanks stay lines.
+func (p *pageWriter) paragraphs(text []string) {
+	for i, s := range text {
+		if i > 0 {
+			p.line(".PP")
+		}
+		if strings.HasPrefix(s, "  ") || strings.Contains(s, "\n  ") {
+			p.line(".nf\n%s\n.fi", roff(s))
+		} else {
+			p.line("%s", filled(s))
+		}
+	}
+}
+
+// entries writes names and their texts.
+func (p *pageWriter) entries(all []entry) {
+	for _, e := range all {
+		if e.text == "" { // an example that needs no words
+			p.line(".PP\n.B %s", roff(e.name))
+			continue
+		}
+		p.line(".TP\n.B %s\n%s", roff(e.name), filled(sentence(e.text)))
+	}
+}
+
+// roff escapes text for the formatter.
 func roff(s string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`).Replace(s)
 }
 
-// filled is text in lines that are not too long, none of which is a request.
+// filled divides text into short lines, none of which is a request.
 func filled(s string) string {
 	var lines []string
 	line := ""
@@ -119,12 +126,9 @@ func filled(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// sentence makes one of words without a point.
+// sentence adds a capital letter and a full stop.
 func sentence(s string) string {
-	if s == "" {
-		return s
-	}
-	if len(s) > 1 && s[1] >= 'a' { // no name such as TMPDIR
+	if len(s) > 1 && s[1] >= 'a' { // not a name such as TMPDIR
 		s = strings.ToUpper(s[:1]) + s[1:]
 	}
 	return strings.TrimSuffix(s, ".") + "."

@@ -127,11 +127,11 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	program := filepath.Join(dir, "usr/bin/cfi2sframe")
-	help, err := exec.Command(program, "--help").Output()
+	help, err := exec.Command(program, "ld", "--help").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Contains(help, []byte("--print-linker-dir")) {
+	if bytes.Contains(help, []byte("--print-dir")) {
 		own, err := os.Stat(program)
 		if err != nil {
 			t.Fatal(err)

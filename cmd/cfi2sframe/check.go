@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
+	"cfi2sframe/report"
+	"cfi2sframe/sframe"
+)
+
+// checkSettings are the flags of check.
+type checkSettings struct {
+	convert.Options
+	reporting
+	recursive  bool
+	skipStatus bool
+}
+
+const checkLong = `Compares the .sframe of each FILE with its call frame information at every pc,
+also if another tool wrote it, and prints each mismatch with both rows. With
+--debug-file, it also reads call frame information from a debug file.`
+
+const checkExample = `  cfi2sframe check prog                     compare an .sframe with the CFI
+  cfi2sframe check --report json --min-coverage 99.5 prog
+                                            as JSON; fail if less is covered
+  cfi2sframe check -r --require DIR         all programs and libraries have a
+                                            correct section
+`
+
+// checkCommand returns the verb check.
+func (c *call) checkCommand() *cobra.Command {
+	s := &checkSettings{}
+	cmd := newCommand("check FILE...", "compare .sframe with the CFI")
+	cmd.Long, cmd.Example = checkLong, checkExample
+	cfiFlags(cmd, &s.Options)
+	treeFlags(cmd, &s.Options, &s.recursive, &s.skipStatus)
+	s.define(cmd, "report on each file: none, text or json", fileForms)
+	s.defineVerbose(cmd, "also list skipped files")
+	coverageFlag(cmd, &s.MinCoverage, "exit with 3 if less than PERCENT of the code that CFI describes is covered")
+	cmd.Flags().BoolVar(&s.Require, "require", false, "fail if a program or library has no section; skip other files")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkInputs(args); err != nil {
+			return err
+		}
+		if err := s.reporting.check(); err != nil {
+			return err
+		}
+		if err := checkTree(&s.Options, s.skipStatus); err != nil {
+			return err
+		}
+		unread := 0
+		if s.recursive {
+			args, unread = c.walk(args, s.destination(c.stdout, "standard output"), s.quiet)
+		}
+		c.status = c.check(s, args, unread > 0)
+		return nil
+	}
+	return cmd
+}
+
+// check compares the .sframe of each file with the CFI, prints the mismatches, and returns the exit status.
+func (c *call) check(s *checkSettings, paths []string, failed bool) int {
+	different, short := false, false
+	var t tally
+	for i, path := range paths {
+		var checked *convert.Checked
+		err := c.ctx.Err()
+		if err == nil {
+			checked, err = files.Check(c.ctx, path, s.Options)
+		}
+		if errors.Is(err, context.Canceled) {
+			return interrupted(c.ctx, c.stderr, paths[i:], "not checked")
+		}
+		if checked != nil {
+			different = different || len(checked.Mismatches) > 0
+			if printed := printChecked(s, c.out, path, checked, len(paths) == 1); err == nil {
+				err = printed
+			}
+		}
+		switch {
+		case err != nil:
+			complain(c.stderr, path, explain(path, err, true))
+			failed = true
+		case checked.Skipped != "":
+			t.stays(checked.Skipped)
+		case checked.Percent() < s.MinCoverage:
+			complain(c.stderr, path, fmt.Errorf("coverage %s is below %s",
+				report.Percentage(checked.Percent()), report.Percentage(s.MinCoverage)))
+			short = true
+		}
+	}
+	n := t.skipped()
+	if s.Require && n == len(paths) {
+		fmt.Fprintln(c.stderr, "cfi2sframe: --require: no program or shared library was found")
+		failed = true
+	}
+	if n > 0 && s.form == "text" && len(paths) > 1 {
+		fmt.Fprintf(c.out, "%d files: %d skipped\n%s", len(paths), n, t.reasons("skipped"))
+	}
+	switch {
+	case failed && c.byFlag: // --check had no status of its own for errors
+		return exitError
+	case failed:
+		return exitTrouble
+	case different:
+		return exitDifferent
+	case short:
+		return exitCoverage
+	case n > 0 && s.skipStatus:
+		return exitSkipped
+	}
+	return exitDone
+}
+
+// printChecked prints the mismatches of a file, and a summary if there is a report.
+func printChecked(s *checkSettings, w io.Writer, path string, c *convert.Checked, only bool) error {
+	out := bufio.NewWriter(w)
+	text := s.form == "text"
+	switch {
+	case s.form == "json":
+		if err := checkedJSON(out, path, c); err != nil {
+			return err
+		}
+	case c.Skipped != "" && text && (s.verbose || only):
+		fmt.Fprintf(out, "%s: skipped: %s\n", report.Printable(path), c.Skipped.Text())
+	case c.Skipped == "":
+		checkedText(out, report.Printable(path), c, text)
+	}
+	return out.Flush()
+}
+
+// checkedJSON prints the result for a file as JSON.
+func checkedJSON(w io.Writer, path string, c *convert.Checked) error {
+	if c.Skipped != "" {
+		return report.WriteJSON(w, &report.Kept{Schema: report.Schema, File: path, Kept: string(c.Skipped), Why: c.Skipped.Text()})
+	}
+	c.File = path
+	return report.WriteJSON(w, &c.Check)
+}
+
+// checkedText prints the mismatches of a file, and the summary.
+func checkedText(w io.Writer, path string, c *convert.Checked, summary bool) {
+	for _, m := range c.Mismatches {
+		place := ""
+		if m.Function != "" {
+			place = fmt.Sprintf(" %s+%#x", printable(m.Function), m.Offset)
+		}
+		fmt.Fprintf(w, "%s: %#x-%#x%s: %s\n", path, m.Begin, m.End, place, m.What)
+	}
+	if !summary {
+		return
+	}
+	fmt.Fprintf(w, "%s: %s, %v, %d FDEs, %d FREs: ", path, c.ABI, sframe.Version(c.Format), c.FDEs, c.FREs)
+	fmt.Fprintf(w, "%d of %d bytes of code described by CFI have the same in SFrame (%s)",
+		c.Covered, c.Described, report.Percentage(100*float64(c.Covered)/float64(max(c.Described, 1))))
+	if c.PLT > 0 {
+		fmt.Fprintf(w, ", and %d bytes of PLT stubs without CFI are right", c.PLT)
+	}
+	if c.Padding > 0 {
+		fmt.Fprintf(w, ", %d bytes of padding after functions have their last rows", c.Padding)
+	}
+	if !c.Sorted {
+		fmt.Fprint(w, "; the FDEs are not sorted")
+	}
+	fmt.Fprintf(w, "; mismatches: %d\n", len(c.Mismatches))
+}

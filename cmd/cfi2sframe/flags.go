@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"cfi2sframe/cfi"
+	"cfi2sframe/convert"
+)
+
+// A value is the value of a flag that is checked when it is set.
+type value struct {
+	kind string // stands for it in help
+	text string
+	set  func(string) error
+}
+
+func (v *value) String() string { return v.text }
+func (v *value) Type() string   { return v.kind }
+
+func (v *value) Set(s string) error {
+	err := v.set(s)
+	if err == nil {
+		v.text = s
+	}
+	return err
+}
+
+// wordFlag defines a flag whose value is one of some words.
+func wordFlag(cmd *cobra.Command, name, kind, preset string, words []string, usage string, set func(string)) {
+	v := &value{kind: kind, text: preset}
+	v.set = func(s string) error {
+		if !slices.Contains(words, s) {
+			return fmt.Errorf("is not known; use %s", list(words, "or"))
+		}
+		set(s)
+		return nil
+	}
+	set(preset)
+	cmd.Flags().Var(v, name, usage)
+	complete(cmd, name, cobra.ShellCompDirectiveNoFileComp, words)
+}
+
+// complete offers words as values of a flag.
+func complete(cmd *cobra.Command, flag string, others cobra.ShellCompDirective, words []string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, others)); err != nil {
+		panic(err) // there is no such flag
+	}
+}
+
+// jobsFlag defines --jobs. More jobs than processors would only take memory.
+func jobsFlag(cmd *cobra.Command, n *int, usage string) {
+	v := &value{kind: "N", text: "0"}
+	v.set = func(s string) error {
+		jobs, err := strconv.Atoi(s)
+		if err != nil || jobs < 0 {
+			return errors.New("is not a number, 0 or more")
+		}
+		*n = min(jobs, runtime.GOMAXPROCS(0))
+		return nil
+	}
+	cmd.Flags().VarP(v, "jobs", "j", usage)
+}
+
+// coverageFlag defines --min-coverage.
+func coverageFlag(cmd *cobra.Command, percent *float64, usage string) {
+	v := &value{kind: "PERCENT", text: "0"}
+	v.set = func(s string) error {
+		p, err := strconv.ParseFloat(s, 64)
+		switch {
+		case err != nil || !(p >= 0 && p <= 100):
+			return errors.New("is not a number from 0 to 100")
+		case p > 0 && p <= 1: // 1 % is useless, and 1 may mean 100 %
+			return fmt.Errorf("is %v %%; did you mean %s?", p, strconv.FormatFloat(100*p, 'g', 6, 64))
+		}
+		*percent = p
+		return nil
+	}
+	cmd.Flags().Var(v, "min-coverage", usage)
+}
+
+// cfiFlags defines where the CFI comes from.
+func cfiFlags(cmd *cobra.Command, o *convert.Options) {
+	wordFlag(cmd, "source", "SECTION", "auto", []string{"auto", "eh_frame", "debug_frame"},
+		"where the CFI comes from: auto, eh_frame or debug_frame", func(s string) { o.Source, _ = cfi.ParseSource(s) })
+	cmd.Flags().StringVar(&o.DebugFile, "debug-file", "",
+		"also read .debug_frame and names from `FILE`; auto: find it by build-id or .gnu_debuglink")
+	complete(cmd, "debug-file", cobra.ShellCompDirectiveDefault, []string{"auto"})
+}
+
+// A reporting is how a verb reports.
+type reporting struct {
+	form    string
+	file    string
+	quiet   bool
+	verbose bool
+}
+
+// Forms of reports on each file. Surveys have others.
+var fileForms = []string{"none", "text", "json"}
+
+// define defines the flags of all verbs that report.
+func (r *reporting) define(cmd *cobra.Command, usage string, forms []string) {
+	wordFlag(cmd, "report", "FORM", "text", forms, usage, func(s string) { r.form = s })
+	cmd.Flags().BoolVarP(&r.quiet, "quiet", "q", false,
+		"print only errors; --report-file and reports other than text are written")
+}
+
+// defineFile defines --report-file.
+func (r *reporting) defineFile(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&r.file, "report-file", "", "write the report to `FILE`")
+}
+
+// defineVerbose defines --verbose.
+func (r *reporting) defineVerbose(cmd *cobra.Command, usage string) {
+	cmd.Flags().BoolVarP(&r.verbose, "verbose", "v", false, usage)
+}
+
+// check refuses flags that cannot be combined.
+func (r *reporting) check() error {
+	switch {
+	case r.quiet && r.verbose:
+		return errors.New("-q and -v cannot be combined")
+	case r.file != "" && r.form == "none":
+		return errors.New("--report-file and --report none cannot be combined")
+	case r.quiet && r.form == "text" && r.file == "":
+		r.form = "none"
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// helpWidth is the number of columns of all help.
+const helpWidth = 80
+
+// groups are the headings of flags in --help. Other flags are advanced.
+var groups = []struct{ title, flags string }{
+	{"Output", "output in-place recursive dry-run preserve-dates update force skip-unsupported objects packages"},
+	{"Format", "for format pcrel outermost share padding"},
+	{"Reporting", "report report-file report-dir against partial min-coverage require skip-status quiet verbose"},
+	{"Advanced", ""},
+}
+
+// common are the flags that -h lists.
+const common = "output in-place recursive update for format report require objects packages report-dir shard against " +
+	"print-dir"
+
+// groupOf returns the index of the group of a flag.
+func groupOf(f *pflag.Flag) int {
+	for i := range groups {
+		if slices.Contains(strings.Fields(groups[i].flags), f.Name) {
+			return i
+		}
+	}
+	return len(groups) - 1
+}
+
+// printHelp prints the help of a command, or the most important of it.
+func (c *call) printHelp(cmd *cobra.Command, full bool) {
+	name := ""
+	if cmd.Name() != "cfi2sframe" {
+		name = "cfi2sframe "
+	}
+	for i, form := range strings.Split(cmd.Use, "\n") {
+		fmt.Fprintf(c.out, "%-6s %s%s\n", []string{"Usage:", ""}[min(i, 1)], name, form)
+	}
+	if full && cmd.Long != "" {
+		fmt.Fprintf(c.out, "\n%s\n", cmd.Long)
+	} else {
+		fmt.Fprintf(c.out, "\n%s.\n", strings.ToUpper(cmd.Short[:1])+cmd.Short[1:])
+	}
+	if name == "" {
+		fmt.Fprintln(c.out, "\nVerbs:")
+		n := len(c.verbs) - 3 // the last three need no words
+		for _, v := range c.verbs[:n] {
+			form, _, _ := strings.Cut(v.Use, "\n")
+			fmt.Fprintf(c.out, "  %-18s %s\n", form, v.Short)
+		}
+		fmt.Fprintf(c.out, "  %s, %s, %s\n", c.verbs[n].Use, c.verbs[n+1].Use, c.verbs[n+2].Use)
+	}
+	if full {
+		c.printFlags(cmd)
+		fmt.Fprint(c.out, exitStatuses)
+		if cmd.Example != "" {
+			fmt.Fprintf(c.out, "\nExamples:\n%s", cmd.Example)
+		}
+		return
+	}
+	few := pflag.NewFlagSet("", pflag.ContinueOnError)
+	few.SortFlags = false
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if slices.Contains(strings.Fields(common), f.Name) {
+			short := *f
+			short.Usage = brief(f.Usage)
+			few.AddFlag(&short)
+		}
+	})
+	fmt.Fprintf(c.out, "\nFlags:\n%s      --help lists all flags\n", few.FlagUsages())
+}
+
+// brief returns the beginning of a usage, up to its details.
+func brief(usage string) string {
+	for _, end := range []string{": ", "; ", ", ", " ("} {
+		usage, _, _ = strings.Cut(usage, end)
+	}
+	return usage
+}
+
+// printFlags prints all flags of a command in groups.
+func (c *call) printFlags(cmd *cobra.Command) {
+	sets := make([]*pflag.FlagSet, len(groups))
+	for i := range sets {
+		sets[i] = pflag.NewFlagSet("", pflag.ContinueOnError)
+		sets[i].SortFlags = false
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { sets[groupOf(f)].AddFlag(f) })
+	for i, g := range groups {
+		if sets[i].HasFlags() {
+			fmt.Fprintf(c.out, "\n%s:\n%s", g.title, sets[i].FlagUsagesWrapped(helpWidth))
+		}
+	}
+}
+
+// helpCommand returns the verb help.
+func (c *call) helpCommand() *cobra.Command {
+	cmd := newCommand("help [VERB]", "print all help of cfi2sframe or of a verb")
+	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var names []string
+		for _, v := range c.verbs {
+			names = append(names, v.Name())
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		about := cmd.Root()
+		switch {
+		case len(args) > 1:
+			return errors.New("help takes one verb")
+		case len(args) == 1:
+			if about = c.verb(args[0]); about == nil {
+				return cmp.Or(c.unknownVerb(args[0]), fmt.Errorf("unknown verb: %q", args[0]))
+			}
+		}
+		c.printHelp(about, true)
+		return nil
+	}
+	return cmd
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"cfi2sframe/convert"
+	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/outfile"
+	"cfi2sframe/report"
+)
+
+// add reports on a file. Some errors appear only when the report is flushed.
+func (w *work) add(in string, res *files.Result) error {
+	r := w.report
+	r.said = true
+	switch w.form {
+	case "json":
+		return outfile.Plain(w.json(in, res))
+	case "html":
+		r.pages = append(r.pages, res.Coverage...)
+	case "text":
+		return outfile.Plain(w.text(in, res))
+	}
+	return nil
+}
+
+// removed reports whether .sframe was removed from a file, or from members of an archive.
+func (w *work) removed(res *files.Result) bool { return w.Remove && res.Stays == "" }
+
+// json reports on a file in JSON.
+func (w *work) json(in string, res *files.Result) error {
+	if w.removed(res) {
+		gone := report.Removed{Schema: report.Schema, File: in, Output: w.output, Removed: true, Unsigned: res.Unsigned}
+		if w.inPlace {
+			gone.Output = in
+		}
+		if err := report.WriteJSON(w.report.out, gone); err != nil {
+			return err
+		}
+	}
+	for _, c := range res.Coverage {
+		if err := c.JSON(w.report.out); err != nil {
+			return err
+		}
+	}
+	for _, k := range res.Kept {
+		if k.Reason == convert.Current || k.Reason == convert.NoRows { // the coverage has these
+			continue
+		}
+		name := in
+		if k.Member != "" {
+			name = fmt.Sprintf("%s(%s)", in, k.Member)
+		}
+		kept := report.Kept{Schema: report.Schema, File: name, Kept: string(k.Reason), Why: k.Why.Error()}
+		if err := report.WriteJSON(w.report.out, kept); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shortList is how many gaps the text report lists without -v.
+const shortList = 10
+
+// text reports on a file in text. Members of an archive are listed with -v only.
+func (w *work) text(in string, res *files.Result) error {
+	if res.Stays != "" && len(w.files) > 1 && !w.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 { // the last lines count it
+		return nil
+	}
+	coverage, gaps := res.Coverage, shortList
+	if w.verbose {
+		gaps = -1
+	}
+	if res.Archive && !w.verbose && len(coverage) > 0 {
+		coverage = []*report.Coverage{report.Sum(in, coverage)}
+	}
+	for _, c := range coverage {
+		if err := c.Text(w.report.out, gaps); err != nil {
+			return err
+		}
+	}
+	name := report.Printable(in)
+	if w.removed(res) {
+		fmt.Fprintf(w.report.out, "%s: .sframe is removed\n", name)
+	}
+	if res.Unsigned {
+		fmt.Fprintf(w.report.out, "%s: the module signature is removed; sign it again\n", name)
+	}
+	if res.Archive {
+		w.kept(name, res.Kept)
+	} else {
+		for _, k := range res.Kept {
+			fmt.Fprintf(w.report.out, "%s: kept as it is: %s\n", name, printable(k.Why.Error()))
+		}
+	}
+	if res.DebugFile != "" {
+		fmt.Fprintf(w.report.out, "%s: debug file %s has the new headers\n", name, report.Printable(res.DebugFile))
+	}
+	for _, why := range res.PassedOver {
+		fmt.Fprintf(w.report.out, "%s: not updated: %s\n", name, printable(why.Error()))
+	}
+	if res.Links > 0 {
+		fmt.Fprintf(w.report.out, "%s: other names of the file (hard links) that keep the old contents: %d\n", name, res.Links)
+	}
+	return nil
+}
+
+// kept reports unchanged members of an archive: how many for which reason, or each with -v.
+func (w *work) kept(name string, members []convert.Kept) {
+	reasons := make(map[string]int)
+	for _, k := range members {
+		why := printable(k.Why.Error())
+		reasons[why]++
+		if w.verbose {
+			fmt.Fprintf(w.report.out, "%s(%s): kept as it is: %s\n", name, printable(k.Member), why)
+		}
+	}
+	if w.verbose {
+		return
+	}
+	for _, why := range slices.Sorted(maps.Keys(reasons)) {
+		fmt.Fprintf(w.report.out, "  members kept as they are: %d (%s)\n", reasons[why], why)
+	}
+}

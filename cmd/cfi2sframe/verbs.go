@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// A call is one run of cfi2sframe.
+type call struct {
+	ctx    context.Context
+	stdout io.Writer
+	out    *output // stdout, with errors that name it
+	stderr io.Writer
+	byFlag bool // the verb was written as a flag
+	verbs  []*cobra.Command
+	status int
+}
+
+// newCall prepares a run.
+func newCall(ctx context.Context, stdout, stderr io.Writer) *call {
+	c := &call{ctx: ctx, stdout: stdout, out: &output{Writer: stdout}, stderr: stderr}
+	c.verbs = []*cobra.Command{
+		c.checkCommand(), c.dumpCommand(), c.diffCommand(), c.surveyCommand(), c.mergeCommand(),
+		c.removeCommand(newConversion()), c.packageCommand(), c.linkCommand(), c.versionCommand(), c.helpCommand(),
+		c.completionCommand(),
+	}
+	return c
+}
+
+// run runs cfi2sframe and returns its exit status.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c := newCall(ctx, stdout, stderr)
+	command := c.root()
+	args, err := c.verbOfFlag(args)
+	if err == nil {
+		command, err = c.execute(command, args)
+	}
+	switch {
+	case err != nil:
+		fmt.Fprintf(stderr, "cfi2sframe: %s\nTry '%s --help'.\n", printable(err.Error()), command.CommandPath())
+		return exitUsage
+	case c.status == exitDone && c.out.err != nil:
+		fmt.Fprintf(stderr, "cfi2sframe: %s\n", printable(c.out.err.Error()))
+		return exitError
+	}
+	return c.status
+}
+
+// root returns the command that converts files.
+func (c *call) root() *cobra.Command {
+	root := c.convertCommand(newConversion())
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetOut(c.out)
+	root.SetErr(c.stderr)
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) { c.printHelp(cmd, slices.Contains(args, "--help")) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return c.flagError(root, cmd, err) })
+	return root
+}
+
+// execute runs a command line, and returns the command it was for. The root has the verbs only if the first argument is
+// one: cobra would also find them later.
+func (c *call) execute(root *cobra.Command, args []string) (*cobra.Command, error) {
+	if len(args) > 0 {
+		if c.verb(args[0]) != nil || strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+			root.SetHelpCommand(c.verb("help"))
+			root.AddCommand(c.verbs...)
+		} else if err := c.unknownVerb(args[0]); err != nil {
+			return root, err
+		}
+	}
+	root.SetArgs(args)
+	return root.ExecuteC()
+}
+
+// verb returns the verb of the given name, or nil.
+func (c *call) verb(name string) *cobra.Command {
+	if i := slices.IndexFunc(c.verbs, func(v *cobra.Command) bool { return v.Name() == name }); i >= 0 {
+		return c.verbs[i]
+	}
+	return nil
+}
+
+// unknownVerb returns an error if an argument is similar to a verb, and no file.
+func (c *call) unknownVerb(arg string) error {
+	var names []string
+	for _, v := range c.verbs {
+		names = append(names, v.Name())
+	}
+	like := similar(arg, names)
+	if _, err := os.Stat(arg); like == "" || err == nil || strings.HasPrefix(arg, "-") {
+		return nil
+	}
+	return fmt.Errorf("unknown verb: %s; did you mean %s?", arg, like)
+}
+
+// newCommand returns a command. Each line of usage is one of its forms.
+func newCommand(usage, short string) *cobra.Command {
+	cmd := &cobra.Command{Use: usage, Short: short, Args: cobra.ArbitraryArgs}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().BoolP("help", "h", false, "print all help; -h prints less")
+	return cmd
+}
+
+// flagVerbs are verbs that can also be written as flags.
+var flagVerbs = map[string][]string{
+	"--check": {"check"}, "--dump": {"dump"}, "--diff": {"diff"}, "--survey": {"survey"}, "--merge": {"merge"},
+	"--remove": {"remove"}, "--print-linker-dir": {"ld", "--print-dir"},
+}
+
+// verbOfFlag moves a verb that is written as a flag to its place.
+func (c *call) verbOfFlag(args []string) ([]string, error) {
+	if len(args) > 0 && c.verb(args[0]) != nil {
+		return args, nil
+	}
+	end := slices.Index(args, "--")
+	if end < 0 {
+		end = len(args)
+	}
+	var flag string
+	var rest []string
+	for _, arg := range args[:end] {
+		switch {
+		case flagVerbs[arg] == nil:
+			rest = append(rest, arg)
+		case flag != "" && flag != arg:
+			return nil, fmt.Errorf("%s and %s cannot be combined", flag, arg)
+		default:
+			flag = arg
+		}
+	}
+	c.byFlag = flag != ""
+	return slices.Concat(flagVerbs[flag], rest, args[end:]), nil
+}
+
+// flagError rewords an error of pflag.
+func (c *call) flagError(root, cmd *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	var unknown *pflag.NotExistError
+	var without *pflag.ValueRequiredError
+	var syntax *pflag.InvalidSyntaxError
+	switch {
+	case errors.As(err, &invalid):
+		f := invalid.GetFlag()
+		cause := errors.Unwrap(invalid)
+		if f.Value.Type() == "bool" {
+			cause = errors.New("is neither true nor false")
+		}
+		return fmt.Errorf("--%s %q %w", f.Name, invalid.GetValue(), cause)
+	case errors.As(err, &without):
+		f := without.GetFlag()
+		kind, _ := pflag.UnquoteUsage(f)
+		return fmt.Errorf("--%s requires a value: %s", f.Name, kind)
+	case errors.As(err, &unknown):
+		return c.unknownFlag(root, cmd, unknown)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("%s is not a flag; use -- before a file of this name", syntax.GetSpecifiedFlag())
+	}
+	return err
+}
+
+// unknownFlag says which verbs have a flag, or which flag has a similar name.
+func (c *call) unknownFlag(root, cmd *cobra.Command, err *pflag.NotExistError) error {
+	name := err.GetSpecifiedName()
+	find := func(cmd *cobra.Command) *pflag.Flag {
+		if err.GetSpecifiedShortnames() != "" {
+			return cmd.Flags().ShorthandLookup(name)
+		}
+		return cmd.Flags().Lookup(name)
+	}
+	if f := find(root); f != nil {
+		return fmt.Errorf("--%s is not for %s", f.Name, cmd.Name())
+	}
+	var verbs []string
+	full := name
+	for _, v := range c.verbs {
+		if f := find(v); f != nil {
+			verbs = append(verbs, v.Name())
+			full = f.Name
+		}
+	}
+	if verbs != nil {
+		return fmt.Errorf("--%s is for %s", full, list(verbs, "and"))
+	}
+	if err.GetSpecifiedShortnames() != "" {
+		return fmt.Errorf("unknown flag: -%s", name)
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if like := similar(name, names); like != "" {
+		return fmt.Errorf("unknown flag: --%s; did you mean --%s?", name, like)
+	}
+	return fmt.Errorf("unknown flag: --%s", name)
+}
+
+// maxDistance is how many letters of a similar name may be added, removed or replaced, but only about a third of them.
+const maxDistance = 2
+
+// similar returns the name that is most similar to another, or "".
+func similar(to string, names []string) string {
+	best, least := "", min(maxDistance, (len(to)+1)/3)+1
+	for _, name := range names {
+		if d := distance(to, name); d < least {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// distance returns how many letters must be added, removed or replaced to make a into b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// list joins words as a sentence has them.
+func list(words []string, last string) string {
+	n := len(words) - 1
+	if n < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:n], ", ") + " " + last + " " + words[n]
+}
+
+// versionCommand returns the verb version.
+func (c *call) versionCommand() *cobra.Command {
+	cmd := newCommand("version", "print the version and its origin")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("version takes no argument, but %q is one", args[0])
+		}
+		thisBuild().print(c.out)
+		return nil
+	}
+	return cmd
+}
+
+// completionCommand returns the verb completion.
+func (c *call) completionCommand() *cobra.Command {
+	cmd := newCommand("completion SHELL", "print completions for bash, zsh or fish")
+	cmd.ValidArgs = []string{"bash", "fish", "zsh"}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch strings.Join(args, " ") {
+		case "bash":
+			return cmd.Root().GenBashCompletionV2(c.out, true)
+		case "fish":
+			return cmd.Root().GenFishCompletion(c.out, true)
+		case "zsh":
+			return cmd.Root().GenZshCompletion(c.out)
+		}
+		return errors.New("completion requires one of bash, fish and zsh")
+	}
+	return cmd
+}

@@ -1,0 +1,162 @@
+//go:build linux && !portable
+
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// TestWrongUsage has command lines that are refused before any file is opened.
+func TestWrongUsage(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for args, want := range map[string]string{
+		"--survey --format 3 .":               "--format is not for survey",
+		"survey --force .":                    "--force is not for survey",
+		"survey -p .":                         "--preserve-dates is not for survey",
+		"survey -v .":                         "--verbose is not for survey",
+		"remove --min-coverage 99 f -o out":   "--min-coverage is not for remove",
+		"remove --report html f -o out":       `--report "html" is not known; use none, text or json`,
+		"dump --report html f":                "--report is not for dump",
+		"dump -q f":                           "--quiet is not for dump",
+		"dump -o out f":                       "--output is not for dump",
+		"--check --for linux f":               "--for is not for check",
+		"check --report csv f":                `--report "csv" is not known; use none, text or json`,
+		"diff --min-coverage 99 a b":          "--min-coverage is not for diff",
+		"diff a":                              "diff requires two files, OLD and NEW",
+		"merge --jobs 1 --objects a":          "--objects is for survey and pkg",
+		"--shard 1/2 f -o out":                "--shard is for survey",
+		"--report csv f -o out":               `--report "csv" is not known; use none, text, json or html`,
+		"--check --dump f":                    "--check and --dump cannot be combined",
+		"--remove f --survey":                 "--remove and --survey cannot be combined",
+		"--print-linker-dir --format 3":       "--print-dir takes no argument",
+		"--print-linker-dir f":                "--print-dir takes no argument",
+		"ld":                                  "ld requires a program, or -- and the arguments of ld",
+		"--dry-run f -o out":                  "-o, --in-place and --dry-run cannot be combined",
+		"pkg --remove f -o out":               "unknown flag: --remove",
+		"pkg - -o out":                        "pkg cannot read standard input (-); use a file",
+		"-q -v f -o out":                      "-q and -v cannot be combined",
+		"pkg -q -v f -o out":                  "-q and -v cannot be combined",
+		"--min-coverage 0.99 f -o out":        `--min-coverage "0.99" is 0.99 %; did you mean 99?`,
+		"--min-coverage 0.9999 f -o out":      `--min-coverage "0.9999" is 0.9999 %; did you mean 99.99?`,
+		"--min-coverage 1 f -o out":           `--min-coverage "1" is 1 %; did you mean 100?`,
+		"chekc f":                             "unknown verb: chekc; did you mean check?",
+		"surve f -o out":                      "unknown verb: surve; did you mean survey?",
+		"help chec":                           "unknown verb: chec; did you mean check?",
+		"help nothing":                        `unknown verb: "nothing"`,
+		"help a b":                            "help takes one verb",
+		"--formt 3 f -o out":                  "unknown flag: --formt; did you mean --format?",
+		"check --min-coverge 99 f":            "unknown flag: --min-coverge; did you mean --min-coverage?",
+		"--frobnicate f -o out":               "unknown flag: --frobnicate",
+		"-x f -o out":                         "unknown flag: -x",
+		"--version extra":                     `version takes no argument, but "extra" is one`,
+		"version extra":                       `version takes no argument, but "extra" is one`,
+		"completion csh":                      "completion requires one of bash, fish and zsh",
+		"-q check -o out --check":             "--output is not for check",
+		"survey --shard 3/2 .":                `--shard "3/2" is not I/N with whole numbers, 1 <= I <= N <= 1048576`,
+		"merge --against old --report html a": "--against and --report html cannot be combined; use text or json",
+	} {
+		said := says(t, exitUsage, "cfi2sframe: "+want+"\nTry 'cfi2sframe ", io.Discard, strings.Fields(args)...)
+		if !strings.HasPrefix(said, "cfi2sframe: "+want) {
+			t.Errorf("%s: %q", args, said)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("there are files now: %v, %v", entries, err)
+	}
+}
+
+// TestVerbIsFirst expects a file with the name of a verb to be a file, unless it is the first argument.
+func TestVerbIsFirst(t *testing.T) {
+	dir := t.TempDir()
+	copyTo(t, filepath.Join(dir, "check"))
+	t.Chdir(dir)
+	says(t, exitDone, "", io.Discard, "-q", "check", "-o", "out")
+	says(t, exitDone, "", io.Discard, "./check", "-o", "out2")
+	says(t, exitDone, "", io.Discard, "-q", "--in-place", "--", "check")
+	var stdout bytes.Buffer
+	says(t, exitDone, "", &stdout, "check", "check")
+	if !strings.HasPrefix(stdout.String(), "check: amd64, ") {
+		t.Errorf("check printed %q", stdout.String())
+	}
+}
+
+// TestHelp expects -h to fit a terminal, --help to have all flags, and both to have no types of Go.
+func TestHelp(t *testing.T) {
+	c := newCall(t.Context(), io.Discard, io.Discard)
+	for _, v := range append(c.verbs, c.root()) {
+		verb := strings.Fields(strings.TrimPrefix(v.Name(), "cfi2sframe"))
+		var short, long, same bytes.Buffer
+		says(t, exitDone, "", &short, append(verb, "-h")...)
+		says(t, exitDone, "", &long, append(verb, "--help")...)
+		if says(t, exitDone, "", &same, append([]string{"help"}, verb...)...); same.String() != long.String() {
+			t.Errorf("help %s is not that of --help:\n%s", verb, same.String())
+		}
+		if n := strings.Count(short.String(), "\n"); n > 25 {
+			t.Errorf("%s -h has %d lines", verb, n)
+		}
+		for line := range strings.Lines(short.String() + long.String()) {
+			if len(line) > helpWidth+1 || regexp.MustCompile(`-[a-z]+ (int|string|strings|float|float64|bool|value)\b`).MatchString(line) {
+				t.Errorf("%s: %s", verb, line)
+			}
+		}
+		v.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden && !strings.Contains(long.String(), "--"+f.Name) {
+				t.Errorf("%s --help does not have --%s", verb, f.Name)
+			}
+		})
+	}
+}
+
+// TestStatusOfCheck compares the exit statuses of check, which tells errors from mismatches, and of --check.
+func TestStatusOfCheck(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	says(t, exitTrouble, missing+": no such file", io.Discard, "check", missing)
+	says(t, exitError, missing+": no such file", io.Discard, "--check", missing)
+	says(t, exitTrouble, `"": no such file`, io.Discard, "check", "")
+}
+
+// TestCheckReport has --check say in JSON what it finds, and fail if too little is covered.
+func TestCheckReport(t *testing.T) {
+	dir := t.TempDir()
+	drap, plain := filepath.Join(dir, "drap"), filepath.Join(dir, "plain")
+	for in, out := range map[string]string{"drap1": drap, "undefra": plain} {
+		says(t, exitDone, "", io.Discard, "-q", filepath.Join(fixtures, in), "-o", out)
+	}
+	var out bytes.Buffer
+	says(t, exitDone, "", &out, "--check", "--report", "json", drap)
+	for _, want := range []string{`"file": "` + drap + `"`, `"format": 2`, `"described": 53`, `"covered": 8`, `"outermost": 0`, `"mismatches": []`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s is missing in %s", want, out.String())
+		}
+	}
+	out.Reset()
+	says(t, exitCoverage, "cfi2sframe: "+drap+": coverage 15.09 % is below 15.10 %\n", &out, "--check", "--min-coverage", "15.1", drap)
+	if !strings.Contains(out.String(), "mismatches: 0\n") {
+		t.Errorf("said %q", out.String())
+	}
+	says(t, exitDone, "", io.Discard, "--check", "--min-coverage", "15", drap)
+	// Code without a caller is not lost: it is as much as when the file was made.
+	out.Reset()
+	says(t, exitDone, "", &out, "--check", "--report", "json", plain)
+	for _, want := range []string{`"covered": 26`, `"outermost": 58`} { // as in report.txtar
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s is missing in %s", want, out.String())
+		}
+	}
+	// An error, or a mismatch, weighs more.
+	says(t, exitError, "no such file", io.Discard, "--check", "--min-coverage", "100", drap, filepath.Join(dir, "missing"))
+	out.Reset()
+	says(t, exitDone, "", &out, "--check", "--report", "json", "--skip-unsupported", "verbs_test.go")
+	if !strings.Contains(out.String(), `"kept": "not-elf"`) {
+		t.Error(out.String())
+	}
+}
