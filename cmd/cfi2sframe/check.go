@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,22 +24,10 @@ type checkSettings struct {
 	skipStatus bool
 }
 
-const checkLong = `Compares the .sframe of each FILE with its call frame information at every pc,
-also if another tool wrote it, and prints each mismatch with both rows. With
---debug-file, it also reads call frame information from a debug file.`
-
-const checkExample = `  cfi2sframe check prog                     compare an .sframe with the CFI
-  cfi2sframe check --report json --min-coverage 99.5 prog
-                                            as JSON; fail if less is covered
-  cfi2sframe check -r --require DIR         all programs and libraries have a
-                                            correct section
-`
-
 // checkCommand returns the verb check.
 func (c *call) checkCommand() *cobra.Command {
 	s := &checkSettings{}
 	cmd := newCommand("check FILE...", "compare .sframe with the CFI")
-	cmd.Long, cmd.Example = checkLong, checkExample
 	cfiFlags(cmd, &s.Options)
 	treeFlags(cmd, &s.Options, &s.recursive, &s.skipStatus)
 	s.define(cmd, "report on each file: none, text or json", fileForms)
@@ -46,13 +35,8 @@ func (c *call) checkCommand() *cobra.Command {
 	coverageFlag(cmd, &s.MinCoverage, "exit with 3 if less than PERCENT of the code that CFI describes is covered")
 	cmd.Flags().BoolVar(&s.Require, "require", false, "fail if a program or library has no section; skip other files")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkInputs(args); err != nil {
-			return err
-		}
-		if err := s.reporting.check(); err != nil {
-			return err
-		}
-		if err := checkTree(&s.Options, s.skipStatus); err != nil {
+		err := refuse(rule{s.skipStatus && !s.SkipUnsupported, "--skip-status requires --skip-unsupported"})
+		if err := cmp.Or(checkInputs(args), s.reporting.check(), err); err != nil {
 			return err
 		}
 		unread := 0

@@ -34,6 +34,7 @@ type conversion struct {
 // newConversion returns settings without any flags.
 func newConversion() *conversion {
 	s := &conversion{}
+	s.Version = sframe.V2
 	s.Starting = func(w convert.Work) { // makes the heap ready for a file
 		if w.Archive {
 			heap.PrepareArchive(w.Size)
@@ -44,38 +45,10 @@ func newConversion() *conversion {
 	return s
 }
 
-const convertLong = `Adds an .sframe section to ELF programs, shared libraries, relocatable objects
-and archives of them, made from their DWARF call frame information (.eh_frame,
-.debug_frame). Every result is compared with that information before it
-replaces or becomes a file. IN may be - for standard input.
-
-Only the first argument can be a verb. A file with the name of a verb is
-written as ./check.`
-
-const convertExample = `  cfi2sframe prog -o prog.sframe            convert a program
-  cfi2sframe --in-place lib/*.so            replace libraries
-  cfi2sframe -r --update --skip-unsupported --in-place DIR
-                                            convert all files below DIR; leave
-                                            up-to-date files unchanged
-  cfi2sframe --for linux prog -o out        write the format of this reader
-  cfi2sframe --format 3 foo.o -o foo.o      convert an object, for GNU ld
-  cfi2sframe --debug-file auto prog -o out  use files below /usr/lib/debug
-  cfi2sframe --debug-link-update auto --in-place prog
-                                            also update its split debug file
-  cfi2sframe -v --dry-run prog              list every gap
-  cfi2sframe --report html --report-file r.html --dry-run bin/*
-                                            the same as a page
-  cfi2sframe --min-coverage 99.5 prog -o out
-                                            fail if less is covered
-  cfi2sframe check prog                     compare an .sframe with the CFI
-  cfi2sframe diff old.so new.so             differences between two .sframe
-`
-
 // convertCommand returns the command without a verb.
 func (c *call) convertCommand(s *conversion) *cobra.Command {
 	cmd := newCommand("cfi2sframe IN -o OUT\ncfi2sframe --in-place FILE...",
 		"add .sframe sections to ELF files, made from their call frame information")
-	cmd.Long, cmd.Example = convertLong, convertExample
 	s.outputFlags(cmd, "replace each FILE by its result")
 	s.hasTree = true
 	treeFlags(cmd, &s.Options.Options, &s.recursive, &s.skipStatus)
@@ -134,7 +107,7 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 		func(word string) { s.Version = sframe.Version(word[0] - '0') })
 	f.StringVar(&s.like, "for", "",
 		"write what `READER` reads: "+presetNames()+"; or the format of the .sframe in a file of this name")
-	complete(cmd, "for", cobra.ShellCompDirectiveDefault, presetWords())
+	offer(cmd, "for", cobra.ShellCompDirectiveDefault, presetWords())
 	f.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	f.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
 	wordFlag(cmd, "share", "WHEN", "auto", []string{"auto", "on", "off"}, "let one FDE describe several functions or a "+
@@ -172,7 +145,7 @@ func noSyncFlag(cmd *cobra.Command, noSync *bool) {
 func (s *conversion) debugLinkFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.DebugLinkUpdate, "debug-link-update", "", "also give `FILE`, the debug file, the headers of "+
 		"the result, so that both match; auto: find it by build-id or .gnu_debuglink")
-	complete(cmd, "debug-link-update", cobra.ShellCompDirectiveDefault, []string{"auto"})
+	offer(cmd, "debug-link-update", cobra.ShellCompDirectiveDefault, []string{"auto"})
 }
 
 // treeFlags defines what becomes of directories and unsupported files.
@@ -185,29 +158,60 @@ func treeFlags(cmd *cobra.Command, o *convert.Options, recursive, skipStatus *bo
 	f.BoolVar(skipStatus, "skip-status", false, "exit with 4 if --skip-unsupported has skipped a file")
 }
 
-// checkTree refuses flags of treeFlags that cannot be combined.
-func checkTree(o *convert.Options, skipStatus bool) error {
-	if skipStatus && !o.SkipUnsupported {
-		return errors.New("--skip-status requires --skip-unsupported")
+// A rule refuses a combination of flags.
+type rule struct {
+	broken  bool
+	message string
+}
+
+// refuse returns the message of the first broken rule as an error.
+func refuse(rules ...rule) error {
+	for _, r := range rules {
+		if r.broken {
+			return errors.New(r.message)
+		}
 	}
 	return nil
 }
 
-// complete checks flags that depend on each other.
+// complete refuses flags that cannot be combined, and applies --for.
 func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 	s.files = args
 	if err := s.applyPreset(cmd.Flags()); err != nil {
 		return err
 	}
-	if len(args) == 0 {
-		return errors.New("no input file")
+	layout, _ := s.Version.Layout()
+	one := len(args) < 2
+	places := 0
+	for _, on := range []bool{s.output != "", s.inPlace, s.DryRun} {
+		if on {
+			places++
+		}
 	}
-	layout, known := s.Version.Layout()
-	if known && (s.PCRel && layout.Flags&sframe.FDEFuncStartPCRel == 0 || s.Outermost && !layout.Errata2) {
-		return errors.New("--pcrel and --outermost require format 2; format 3 always has both")
-	}
-	if s.Force && s.Update {
-		return errors.New("--force and --update cannot be combined")
+	pipes := count(args, files.Stdin)
+	update := s.DebugLinkUpdate != ""
+	err := refuse(
+		rule{len(args) == 0, "no input file"},
+		rule{s.PCRel && layout.Flags&sframe.FDEFuncStartPCRel == 0 || s.Outermost && !layout.Errata2,
+			"--pcrel and --outermost require format 2; format 3 always has both"},
+		rule{s.Force && s.Update, "--force and --update cannot be combined"},
+		rule{s.skipStatus && !s.SkipUnsupported, "--skip-status requires --skip-unsupported"},
+		rule{places > 1, "-o, --in-place and --dry-run cannot be combined"},
+		rule{s.recursive && s.output != "", "-r and -o cannot be combined"},
+		rule{!one && !s.inPlace && !s.DryRun, fmt.Sprintf("%d input files; use --in-place for more than one", len(args))},
+		rule{places == 0, "no output file; use -o OUT or --in-place"},
+		rule{outfile.IsStdout(s.output) && s.onStdout(),
+			fmt.Sprintf("the result and --report %s cannot be combined on standard output", s.form)},
+		rule{update && s.DryRun, "--debug-link-update requires -o or --in-place"},
+		rule{update && outfile.IsStdout(s.output),
+			"--debug-link-update cannot be combined with standard output: both files are replaced together"},
+		rule{update && !one && s.DebugLinkUpdate != debugfile.Auto,
+			fmt.Sprintf("%d input files with one debug file; use --debug-link-update auto", len(args))},
+		rule{pipes > 0 && s.inPlace, "--in-place cannot replace standard input (-)"},
+		rule{pipes > 1, "standard input (-) may be given only once"},
+	)
+	if err != nil {
+		return err
 	}
 	if s.form == "html" { // which is written after the last file
 		s.Room = report.NewRoom()
@@ -216,64 +220,6 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	s.Brief = s.form == "none" && s.MinCoverage == 0
-	if err := checkTree(&s.Options.Options, s.skipStatus); err != nil {
-		return err
-	}
-	if err := s.checkOutput(); err != nil {
-		return err
-	}
-	if err := s.checkDebugLink(); err != nil {
-		return err
-	}
-	return s.checkStdin()
-}
-
-// checkOutput refuses outputs that contradict each other or the inputs.
-func (s *conversion) checkOutput() error {
-	places := 0
-	for _, on := range []bool{s.output != "", s.inPlace, s.DryRun} {
-		if on {
-			places++
-		}
-	}
-	switch {
-	case places > 1:
-		return errors.New("-o, --in-place and --dry-run cannot be combined")
-	case s.recursive && s.output != "":
-		return errors.New("-r and -o cannot be combined")
-	case len(s.files) > 1 && !s.inPlace && !s.DryRun:
-		return fmt.Errorf("%d input files; use --in-place for more than one", len(s.files))
-	case places == 0:
-		return errors.New("no output file; use -o OUT or --in-place")
-	case outfile.IsStdout(s.output) && s.onStdout():
-		return fmt.Errorf("the result and --report %s cannot be combined on standard output", s.form)
-	}
-	return nil
-}
-
-// checkDebugLink refuses --debug-link-update if there is not one debug file for each result.
-func (s *conversion) checkDebugLink() error {
-	switch {
-	case s.DebugLinkUpdate == "":
-		return nil
-	case s.DryRun:
-		return errors.New("--debug-link-update requires -o or --in-place")
-	case outfile.IsStdout(s.output):
-		return errors.New("--debug-link-update cannot be combined with standard output: both files are replaced together")
-	case len(s.files) > 1 && s.DebugLinkUpdate != debugfile.Auto:
-		return fmt.Errorf("%d input files with one debug file; use --debug-link-update auto", len(s.files))
-	}
-	return nil
-}
-
-// checkStdin refuses standard input where a file is replaced, and more than once.
-func (s *conversion) checkStdin() error {
-	switch n := count(s.files, files.Stdin); {
-	case n > 0 && s.inPlace:
-		return errors.New("--in-place cannot replace standard input (-)")
-	case n > 1:
-		return errors.New("standard input (-) may be given only once")
-	}
 	return nil
 }
 

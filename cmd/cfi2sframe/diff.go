@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -18,30 +19,16 @@ type diffSettings struct {
 	reporting
 }
 
-const diffLong = `Prints the differences between the .sframe of two files, by function: the same
-program in two formats, or before and after a change of its source or of the
-compiler. If the code differs, functions are matched by name.`
-
-const diffExample = `  cfi2sframe diff old.so new.so
-  cfi2sframe diff --report json old.so new.so | jq '.changes[].function'
-`
-
 // diffCommand returns the verb diff.
 func (c *call) diffCommand() *cobra.Command {
 	s := &diffSettings{}
 	cmd := newCommand("diff OLD NEW", "print differences by function")
-	cmd.Long, cmd.Example = diffLong, diffExample
 	cfiFlags(cmd, &s.Options)
 	s.define(cmd, "report: none, text or json", fileForms)
 	s.defineVerbose(cmd, "list all functions, not only the first ten")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkInputs(args); err != nil {
-			return err
-		}
-		if len(args) != 2 {
-			return errors.New("diff requires two files, OLD and NEW")
-		}
-		if err := s.reporting.check(); err != nil {
+		err := refuse(rule{len(args) != 2, "diff requires two files, OLD and NEW"})
+		if err := cmp.Or(checkInputs(args), err, s.reporting.check()); err != nil {
 			return err
 		}
 		c.status = c.diff(s, args)

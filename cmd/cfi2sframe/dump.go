@@ -30,13 +30,10 @@ func (c *call) dumpCommand() *cobra.Command {
 
 // checkInputs refuses a list of input files that is empty or has standard input more than once.
 func checkInputs(paths []string) error {
-	switch {
-	case len(paths) == 0:
-		return errors.New("no input file")
-	case count(paths, files.Stdin) > 1:
-		return errors.New("standard input (-) may be given only once")
-	}
-	return nil
+	return refuse(
+		rule{len(paths) == 0, "no input file"},
+		rule{count(paths, files.Stdin) > 1, "standard input (-) may be given only once"},
+	)
 }
 
 // dump prints the .sframe of each file, and returns the exit status.

@@ -43,11 +43,11 @@ func wordFlag(cmd *cobra.Command, name, kind, preset string, words []string, usa
 	}
 	set(preset)
 	cmd.Flags().Var(v, name, usage)
-	complete(cmd, name, cobra.ShellCompDirectiveNoFileComp, words)
+	offer(cmd, name, cobra.ShellCompDirectiveNoFileComp, words)
 }
 
-// complete offers words as values of a flag.
-func complete(cmd *cobra.Command, flag string, others cobra.ShellCompDirective, words []string) {
+// offer lets shells complete words as values of a flag.
+func offer(cmd *cobra.Command, flag string, others cobra.ShellCompDirective, words []string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, others)); err != nil {
 		panic(err) // there is no such flag
 	}
@@ -90,7 +90,7 @@ func cfiFlags(cmd *cobra.Command, o *convert.Options) {
 		"where the CFI comes from: auto, eh_frame or debug_frame", func(s string) { o.Source, _ = cfi.ParseSource(s) })
 	cmd.Flags().StringVar(&o.DebugFile, "debug-file", "",
 		"also read .debug_frame and names from `FILE`; auto: find it by build-id or .gnu_debuglink")
-	complete(cmd, "debug-file", cobra.ShellCompDirectiveDefault, []string{"auto"})
+	offer(cmd, "debug-file", cobra.ShellCompDirectiveDefault, []string{"auto"})
 }
 
 // A reporting is how a verb reports.
@@ -123,13 +123,12 @@ func (r *reporting) defineVerbose(cmd *cobra.Command, usage string) {
 
 // check refuses flags that cannot be combined.
 func (r *reporting) check() error {
-	switch {
-	case r.quiet && r.verbose:
-		return errors.New("-q and -v cannot be combined")
-	case r.file != "" && r.form == "none":
-		return errors.New("--report-file and --report none cannot be combined")
-	case r.quiet && r.form == "text" && r.file == "":
+	err := refuse(
+		rule{r.quiet && r.verbose, "-q and -v cannot be combined"},
+		rule{r.file != "" && r.form == "none", "--report-file and --report none cannot be combined"},
+	)
+	if r.quiet && r.form == "text" && r.file == "" {
 		r.form = "none"
 	}
-	return nil
+	return err
 }

@@ -46,7 +46,7 @@ func (c *call) printHelp(cmd *cobra.Command, full bool) {
 		fmt.Fprintf(c.out, "%-6s %s%s\n", []string{"Usage:", ""}[min(i, 1)], name, form)
 	}
 	if full && cmd.Long != "" {
-		fmt.Fprintf(c.out, "\n%s\n", cmd.Long)
+		fmt.Fprintf(c.out, "\n%s", cmd.Long)
 	} else {
 		fmt.Fprintf(c.out, "\n%s.\n", strings.ToUpper(cmd.Short[:1])+cmd.Short[1:])
 	}

@@ -70,7 +70,9 @@ func catchSignals(cancel func(error)) {
 		s := <-signals
 		outfile.Abandon()
 		signal.Reset(s)
-		raise(s)
+		if self, err := os.FindProcess(os.Getpid()); err != nil || self.Signal(s) != nil { // not on Windows
+			os.Exit(exitError)
+		}
 	}()
 }
 

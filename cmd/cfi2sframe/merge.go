@@ -24,20 +24,10 @@ type mergeSettings struct {
 	partial bool
 }
 
-const mergeLong = `Makes one survey of its parts. PART is a survey in JSON, or a directory with
-*.json. The result is the same as of one survey of everything.`
-
-const mergeExample = `  cfi2sframe merge --report html --report-file all.html [1-8].json
-                                            the survey that these are parts of
-  cfi2sframe merge new.json --against old.json
-                                            gains and losses since then
-`
-
 // mergeCommand returns the verb merge.
 func (c *call) mergeCommand() *cobra.Command {
 	s := &mergeSettings{}
 	cmd := newCommand("merge PART...", "combine parts of a survey")
-	cmd.Long, cmd.Example = mergeLong, mergeExample
 	f := cmd.Flags()
 	f.StringVar(&s.against, "against", "", "report gains and losses since the survey in JSON in `FILE`, instead of the sums")
 	f.BoolVar(&s.partial, "partial", false, "merge although shards are missing; the report lists the existing ones")

@@ -27,26 +27,10 @@ type packageSettings struct {
 	objects bool
 }
 
-const packageLong = `Converts the programs and shared libraries in Debian packages (.deb) and RPM
-packages, and leaves the rest of a package unchanged. The checksums by which
-dpkg and rpm verify files are those of the new files. The same package gives the
-same bytes each time.
-
-Signed packages are refused, as their signatures would become invalid.
-Unsupported files, files that cannot be converted, kernel modules, configuration
-files and signed files are unchanged, and are counted. So are files that have an
-.sframe, without --update or --force. If nothing changes, OUT is IN, byte for
-byte.`
-
-const packageExample = `  cfi2sframe pkg bash_5.2.37-2_amd64.deb -o new/bash_5.2.37-2_amd64.deb
-  cfi2sframe pkg -q --in-place *.deb
-`
-
 // packageCommand returns the verb pkg.
 func (c *call) packageCommand() *cobra.Command {
 	s := &packageSettings{conversion: newConversion()}
 	cmd := newCommand("pkg IN -o OUT\npkg --in-place PKG...", "convert a .deb or .rpm")
-	cmd.Long, cmd.Example = packageLong, packageExample
 	s.outputFlags(cmd, "replace each PKG by its result")
 	s.formatFlags(cmd)
 	cmd.Flags().BoolVar(&s.objects, "objects", false,

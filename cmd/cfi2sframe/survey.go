@@ -42,23 +42,10 @@ type surveySettings struct {
 	shard     survey.Shard
 }
 
-const surveyLong = `Sums up what could be translated in all ELF files below each PATH, and writes
-nothing else.`
-
-const surveyExample = `  cfi2sframe survey /usr/bin /usr/lib       coverage of all files there
-  cfi2sframe survey --report-dir pages /usr/bin
-                                            the same as pages with links
-  cfi2sframe survey --packages pool image.tar
-                                            coverage of all files in packages
-  cfi2sframe survey --shard 3/8 --report json --report-file 3.json /usr
-                                            one of eight parts of a survey
-`
-
 // surveyCommand returns the verb survey.
 func (c *call) surveyCommand() *cobra.Command {
 	s := &surveySettings{}
 	cmd := newCommand("survey PATH...", "sum up the coverage of all files of a tree")
-	cmd.Long, cmd.Example = surveyLong, surveyExample
 	f := cmd.Flags()
 	f.BoolVar(&s.Objects, "objects", false, "also survey relocatable objects and archives")
 	f.BoolVar(&s.Packages, "packages", false, "also survey packages and images below each PATH: .deb, .rpm, tar files, "+

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -102,9 +103,14 @@ func (c *call) unknownVerb(arg string) error {
 	return fmt.Errorf("unknown verb: %s; did you mean %s?", arg, like)
 }
 
-// newCommand returns a command. Each line of usage is one of its forms.
+//go:embed help/*.txt
+var helpFiles embed.FS
+
+// newCommand returns a command. Each line of usage is one of its forms. Most have more help in a file.
 func newCommand(usage, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: usage, Short: short, Args: cobra.ArbitraryArgs}
+	text, _ := helpFiles.ReadFile("help/" + cmd.Name() + ".txt")
+	cmd.Long, cmd.Example, _ = strings.Cut(string(text), "\nExamples:\n")
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolP("help", "h", false, "print all help; -h prints less")
 	return cmd
@@ -201,39 +207,16 @@ func (c *call) unknownFlag(root, cmd *cobra.Command, err *pflag.NotExistError) e
 	return fmt.Errorf("unknown flag: --%s", name)
 }
 
-// maxDistance is how many letters of a similar name may be added, removed or replaced, but only about a third of them.
-const maxDistance = 2
-
-// similar returns the name that is most similar to another, or "".
+// similar returns the name that is most similar to another, or "". Up to two letters may differ, but only a third of all.
 func similar(to string, names []string) string {
-	best, least := "", min(maxDistance, (len(to)+1)/3)+1
+	all := &cobra.Command{SuggestionsMinimumDistance: min(2, (len(to)+1)/3)}
 	for _, name := range names {
-		if d := distance(to, name); d < least {
-			best, least = name, d
-		}
+		all.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
 	}
-	return best
-}
-
-// distance returns how many letters must be added, removed or replaced to make a into b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	if like := all.SuggestionsFor(to); len(to) > 2 && len(like) > 0 {
+		return like[0]
 	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return ""
 }
 
 // list joins words as a sentence has them.
