@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -46,10 +45,6 @@ type link struct {
 	lenient bool // no error for files without room for program headers
 	stdout  io.Writer
 	stderr  io.Writer
-
-	mu     sync.Mutex
-	child  *os.Process    // while it runs
-	signal syscall.Signal // the last one, or 0
 }
 
 // A linkOutput is a possible output.
@@ -112,9 +107,13 @@ func (l *link) run() int {
 		before, _ := os.Stat(name) // there may be none
 		l.outputs = append(l.outputs, &linkOutput{name, before})
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	l.catch(cancel)
-	state, err := l.execute(argv, env)
+	signals := make(chan os.Signal, 1)
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		if !signal.Ignored(sig) {
+			signal.Notify(signals, sig)
+		}
+	}
+	state, last, err := execute(l.program, argv, env, signals)
 	switch {
 	case err != nil:
 		return l.cannot(err)
@@ -122,11 +121,13 @@ func (l *link) run() int {
 		return die(state.Signal())
 	case state.ExitStatus() != 0:
 		return state.ExitStatus()
-	}
-	if own {
+	case own:
 		return exitDone
+	case last != 0:
+		l.discard()
+		return die(last)
 	}
-	return l.convert(ctx, s)
+	return l.convert(s, signals)
 }
 
 // find finds the program.
@@ -230,64 +231,33 @@ func (l *link) settings(names []string) (*conversion, error) {
 	return s, s.distinct(l.stdout, l.stderr)
 }
 
-// catch passes signals to the linker while it runs, and then ends the conversion.
-func (l *link) catch(cancel func()) {
-	c := make(chan os.Signal, 1)
-	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		if !signal.Ignored(s) {
-			signal.Notify(c, s)
-		}
-	}
-	go func() {
-		for s := range c {
-			l.mu.Lock()
-			first := l.signal == 0
-			l.signal = s.(syscall.Signal)
-			child := l.child
-			l.mu.Unlock()
-			cancel()
-			switch {
-			case child != nil:
-				_ = child.Signal(s) // it may have ended
-			case !first:
-				outfile.Abandon()
-				l.discard()
-				die(s.(syscall.Signal))
-			}
-		}
-	}()
-}
-
-// caught returns the last signal, or 0.
-func (l *link) caught() syscall.Signal {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.signal
-}
-
-// execute runs the program and waits for it.
-func (l *link) execute(argv, env []string) (state syscall.WaitStatus, err error) {
-	l.mu.Lock()
+// execute runs a program and waits for it. It passes signals to the program, and returns the last one, or 0.
+func execute(program string, argv, env []string, signals <-chan os.Signal) (syscall.WaitStatus, syscall.Signal, error) {
 	files := []*os.File{os.Stdin, os.Stdout, os.Stderr}
-	p, err := os.StartProcess(l.program, argv, &os.ProcAttr{Env: env, Files: files})
-	if err == nil {
-		l.child = p
-		if l.signal != 0 {
-			_ = p.Signal(l.signal)
+	p, err := os.StartProcess(program, argv, &os.ProcAttr{Env: env, Files: files})
+	if err != nil {
+		return 0, 0, err
+	}
+	var state *os.ProcessState
+	done := make(chan error)
+	go func() {
+		var err error
+		state, err = p.Wait()
+		done <- err
+	}()
+	var last syscall.Signal
+	for {
+		select {
+		case s := <-signals:
+			last = s.(syscall.Signal)
+			_ = p.Signal(s) // it may have ended
+		case err := <-done:
+			if err != nil {
+				return 0, last, err
+			}
+			return state.Sys().(syscall.WaitStatus), last, nil
 		}
 	}
-	l.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	ended, err := p.Wait()
-	l.mu.Lock()
-	l.child = nil
-	l.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	return ended.Sys().(syscall.WaitStatus), nil
 }
 
 // die ends cfi2sframe by the signal that ended the linker, without the handlers of Go's runtime, which would report a
@@ -302,18 +272,26 @@ func die(s syscall.Signal) int {
 	return 128 + int(s)     // as shells do
 }
 
-// convert converts the outputs.
-func (l *link) convert(ctx context.Context, s *conversion) int {
+// convert converts the outputs. After a signal, it removes them and ends the process.
+func (l *link) convert(s *conversion, signals <-chan os.Signal) int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go func() {
+		cancel(signalError((<-signals).(syscall.Signal)))
+		second := <-signals
+		outfile.Abandon()
+		l.discard()
+		die(second.(syscall.Signal))
+	}()
 	status := exitDone
 	for _, o := range l.outputs {
-		if !o.made() || !convertible(o.path) {
-			continue
+		if o.made() && convertible(o.path) {
+			status = cmp.Or(status, l.convertOne(ctx, s, o))
 		}
-		status = cmp.Or(status, l.convertOne(ctx, s, o))
 	}
-	if sig := l.caught(); sig != 0 {
+	var sig signalError
+	if errors.As(context.Cause(ctx), &sig) {
 		l.discard()
-		return die(sig)
+		return die(syscall.Signal(sig))
 	}
 	return status
 }
