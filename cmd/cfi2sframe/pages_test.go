@@ -141,7 +141,7 @@ func TestPagesReplaceNothing(t *testing.T) {
 		}
 		for range 2 { // once more over the pages that were written
 			var out bytes.Buffer
-			if status := run(t.Context(), []string{"--survey", "--report-dir", ".", "a"}, &out, &out); status != exitError || !strings.Contains(out.String(), other+" is there already, and is no page") {
+			if status := run(t.Context(), []string{"--survey", "--report-dir", ".", "a"}, &out, &out); status != exitError || !strings.Contains(out.String(), other+" exists and is not a page") {
 				t.Errorf("%s: status %d: %s", other, status, &out)
 			}
 			if now, err := os.ReadFile(other); err != nil || !bytes.Equal(now, b) {

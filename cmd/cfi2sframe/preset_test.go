@@ -272,9 +272,9 @@ func TestPresetLookups(t *testing.T) {
 func TestPresetOfLibrary(t *testing.T) {
 	dir := t.TempDir()
 	for _, tt := range []struct{ suite, want string }{
-		{"", "this is glibc 2.36, which does not read .sframe; 2.42 and later do if they are built with --enable-sframe"},
-		{"trixie", "this is glibc 2.41, which does not read .sframe"},
-		{"sid", "without .sframe, so it was not built with --enable-sframe and does not read any; --for glibc is for one that was"},
+		{"", "glibc 2.36 does not read .sframe; --for glibc is for 2.42 and later, built with --enable-sframe"},
+		{"trixie", "glibc 2.41 does not read .sframe"},
+		{"sid", "was built without --enable-sframe and does not read .sframe; --for glibc is for builds with it"},
 	} {
 		root := "/"
 		if tt.suite != "" {
