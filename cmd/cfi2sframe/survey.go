@@ -56,8 +56,7 @@ func (c *call) surveyCommand() *cobra.Command {
 		}
 		return err
 	}}
-	f.Var(shard, "shard", "survey part I of N of all files below the PATHs; parts have about the same size, and merge "+
-		"joins them")
+	f.Var(shard, "shard", "survey part I of N of all files below the PATHs; merge joins the parts")
 	s.define(cmd, "files at a time, up to the number of processors; 0: as many as processors")
 	f.StringVar(&s.reportDir, "report-dir", "", "write a page to `DIR`/index.html, and pages next to it for files that "+
 		"lose something")
