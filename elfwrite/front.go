@@ -92,7 +92,7 @@ func (p *planner) notesToFront(space span) error {
 	before, _ := p.table()
 	for at := before.end; len(p.units) < maxUnits; {
 		u, err := p.unit(p.next(at), &p.f.Progs[p.head])
-		if err != nil || u.dynamic {
+		if err != nil || u.located != nil {
 			break // and so it stays
 		}
 		p.units = append(p.units, u)

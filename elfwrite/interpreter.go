@@ -30,18 +30,10 @@ func isInterpreter(f *elffile.File) (bool, error) {
 	if elf.Type(f.Type) != elf.ET_DYN || f.Entry == 0 || f.Prog(elf.PT_INTERP) != nil || f.Prog(elf.PT_DYNAMIC) == nil {
 		return false, nil
 	}
-	alone := true
-	err := dynamicEntries(f, func(_ uint64, tag elf.DynTag, value uint64) {
-		switch tag {
-		case elf.DT_NEEDED:
-			alone = false
-		case elf.DT_FLAGS_1:
-			if elf.DynFlag1(value)&elf.DF_1_PIE != 0 {
-				alone = false // static-pie
-			}
-		}
-	})
-	return alone && err == nil, err
+	values, err := dynamicValues(f)
+	_, needs := values[elf.DT_NEEDED]
+	staticPIE := elf.DynFlag1(values[elf.DT_FLAGS_1])&elf.DF_1_PIE != 0
+	return err == nil && !needs && !staticPIE, err
 }
 
 // interpreter is segment for an interpreter.

@@ -1,6 +1,7 @@
 package elfwrite
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -85,29 +86,21 @@ func (p *planner) notes(s span, align uint64) ([]note, bool) {
 // there is more in them than notes that only headers find.
 func (p *planner) noteUnit(u *unit) error {
 	found := false
-	for rounds, grew := 0, true; grew; rounds++ {
-		if rounds == maxUnits {
-			return fmt.Errorf("more than %d segments overlap there", maxUnits)
+	for _, h := range p.byOffset(elf.PT_NOTE, elf.PT_GNU_PROPERTY) {
+		t := elf.ProgType(h.Type)
+		if !fileSpan(h).overlaps(u.span) {
+			continue
 		}
-		grew = false
-		for i := range p.progs {
-			h := &p.progs[i]
-			t := elf.ProgType(h.Type)
-			if t != elf.PT_NOTE && t != elf.PT_GNU_PROPERTY || !fileSpan(h).overlaps(u.span) {
-				continue
-			}
-			if h.Off < u.begin {
-				return fmt.Errorf("%v at file offset %#x is about more, which has been passed over", t, h.Off)
-			}
-			found = true
-			u.notes = u.notes || t == elf.PT_NOTE
-			u.align = max(u.align, min(validAlign(h.Align), maxNoteAlign))
-			grew = grew || fileSpan(h).end > u.end
-			u.end = max(u.end, fileSpan(h).end)
+		if h.Off < u.begin {
+			return fmt.Errorf("%v at file offset %#x begins before it", t, h.Off)
 		}
+		found = true
+		u.notes = u.notes || t == elf.PT_NOTE
+		u.align = max(u.align, min(validAlign(h.Align), maxNoteAlign))
+		u.end = max(u.end, fileSpan(h).end)
 	}
 	if !found {
-		return errors.New("no PT_NOTE leads to it, and so it is not known what does")
+		return errors.New("no PT_NOTE leads to it, and so it is unknown what does")
 	}
 	if len(p.f.Sections) == 0 {
 		return p.headerNotesIn(u, u.span, u.align)
@@ -174,6 +167,18 @@ func (p *planner) distances() error {
 		}
 	}
 	return nil
+}
+
+// byOffset returns the program headers of some types in the order of the file.
+func (p *planner) byOffset(types ...elf.ProgType) []*elf.Prog64 {
+	var all []*elf.Prog64
+	for i := range p.progs {
+		if h := &p.progs[i]; slices.Contains(types, elf.ProgType(h.Type)) {
+			all = append(all, h)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *elf.Prog64) int { return cmp.Compare(a.Off, b.Off) })
+	return all
 }
 
 // isIdentifier reports whether a section's name is one that linkers make __start_ and __stop_ symbols for.

@@ -171,9 +171,9 @@ func TestFixed(t *testing.T) {
 		},
 			".interp at file offset 0x238 cannot be moved: code finds it by its address"},
 		{"no PT_NOTE", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Prog(h, elf.PT_GNU_STACK, 0, 0, 0) }),
-			"no PT_NOTE leads to it, and so it is not known what does"},
+			"no PT_NOTE leads to it, and so it is unknown what does"},
 		{"a PT_NOTE that begins before", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Put64(h+elftest.PhOff, id-8) }),
-			"PT_NOTE at file offset 0x1c0 is about more, which has been passed over"},
+			"PT_NOTE at file offset 0x1c0 begins before it"},
 		{"a PT_NOTE with more", "rareg.so", note(func(p *elftest.Patcher, h, s int) { setSize(p, h, 0x50) }),
 			"its PT_NOTE includes .gnu.hash of type SHT_GNU_HASH"},
 		{"a name for symbols", "rareg.so", note(func(p *elftest.Patcher, h, s int) {

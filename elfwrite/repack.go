@@ -17,12 +17,10 @@ type unit struct {
 	span            // in the old file
 	addr     uint64 // in the old image
 	align    uint64
-	section  int    // index of its first section, or -1
-	returned bool   // an earlier run moved it to a segment that is laid out anew
-	dynamic  bool   // a dynamic entry leads here; .interp and notes otherwise
-	entry    uint64 // the index of that entry
-	strings  bool   // it is DT_STRTAB
-	notes    bool   // that a PT_NOTE leads to
+	section  int     // index of its first section, or -1
+	returned bool    // an earlier run moved it to a segment that is laid out anew
+	located  *dynTag // leads here; nil for .interp and notes
+	notes    bool    // that a PT_NOTE leads to
 	buildID  bool
 	inHead   bool   // is in the segment of the program headers
 	off      uint64 // in the new file
@@ -144,7 +142,7 @@ func (p *planner) unknown(off uint64) error {
 // Headers of sections that dynamic entries locate keep their order.
 func (p *planner) belongsAfter(off uint64) bool {
 	i := p.headerAt(off)
-	returns := func(u *unit) bool { return u.returned && u.dynamic && u.section > i }
+	returns := func(u *unit) bool { return u.returned && u.located != nil && u.section > i }
 	return p.remove && slices.ContainsFunc(p.units, returns)
 }
 
@@ -152,7 +150,7 @@ func (p *planner) belongsAfter(off uint64) bool {
 // the new segment; they come first.
 func (p *planner) linkerOrder() []*unit {
 	rank := func(u *unit) int {
-		if u.returned && !u.dynamic {
+		if u.returned && u.located == nil {
 			return -1
 		}
 		return u.section
@@ -248,16 +246,17 @@ func (p *planner) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64) error
 			return err
 		}
 	default:
-		for _, t := range p.tags {
+		for i := range p.tags {
+			t := &p.tags[i]
 			if t.value != s.Addr {
 				continue
 			}
-			if !t.movable || t.size != 0 && t.size != s.Size {
+			if !t.movable() || t.size != 0 && t.size != s.Size {
 				return errNotFound
 			}
-			u.dynamic, u.entry, u.strings = true, t.entry, t.strings
+			u.located = t
 		}
-		if !u.dynamic {
+		if u.located == nil {
 			return errNotFound
 		}
 	}
@@ -274,7 +273,7 @@ var errNotFound = errors.New("code finds it by its address, not by a header or a
 // them.
 func (p *planner) checkHeaders(u *unit, moves bool) error {
 	for _, t := range p.tags {
-		if t.value-u.addr < u.size() && !(u.dynamic && t.entry == u.entry) {
+		if t.value-u.addr < u.size() && !(u.located != nil && t.entry == u.located.entry) {
 			return fmt.Errorf("dynamic entry %d leads into it", t.entry)
 		}
 	}
@@ -283,7 +282,7 @@ func (p *planner) checkHeaders(u *unit, moves bool) error {
 		switch t := elf.ProgType(h.Type); t {
 		case elf.PT_LOAD, elf.PT_PHDR, elf.PT_NULL, elf.ProgType(sframe.PTGNUSFrame):
 		default:
-			if h.Filesz > 0 && fileSpan(h).overlaps(u.span) && !(moves && !u.dynamic && u.contains(fileSpan(h))) {
+			if h.Filesz > 0 && fileSpan(h).overlaps(u.span) && !(moves && u.located == nil && u.contains(fileSpan(h))) {
 				return fmt.Errorf("program header %d (%v) overlaps it", i, t)
 			}
 		}
@@ -337,7 +336,7 @@ func (p *planner) pack(way *packing) (moved uint64, ok bool) {
 			ok = u.put(head, spaces) && ok
 			continue
 		}
-		if moved += u.size(); !u.dynamic || u.strings {
+		if moved += u.size(); u.located == nil || u.located.tag == elf.DT_STRTAB {
 			moved += headPrice
 		}
 	}
@@ -362,11 +361,16 @@ func (u *unit) put(head *elf.Prog64, spaces []span) bool {
 
 // A dynTag is a dynamic entry whose value is an address.
 type dynTag struct {
-	entry   uint64 // index in the dynamic table
-	value   uint64
-	movable bool
-	strings bool
-	size    uint64 // that another entry gives the section there, or 0
+	entry uint64 // index in the dynamic table
+	tag   elf.DynTag
+	value uint64
+	size  uint64 // that another entry gives the section there, or 0
+}
+
+// movable reports whether the entry locates a section that may move.
+func (t *dynTag) movable() bool {
+	_, ok := movable[t.tag]
+	return ok
 }
 
 // movable maps the dynamic tags that locate sections to the tags of their sizes. Nothing else leads to these sections.
@@ -428,7 +432,7 @@ func dynamicValues(f *elffile.File) (map[elf.DynTag]uint64, error) {
 	return values, err
 }
 
-// dynamicTags returns the entries that are addresses: those with movable set locate sections that may move.
+// dynamicTags returns the entries that are addresses.
 func dynamicTags(f *elffile.File) ([]dynTag, error) {
 	sizes, err := dynamicValues(f)
 	if err != nil {
@@ -436,9 +440,8 @@ func dynamicTags(f *elffile.File) ([]dynTag, error) {
 	}
 	var tags []dynTag
 	err = dynamicEntries(f, func(i uint64, tag elf.DynTag, value uint64) {
-		size, moves := movable[tag]
-		if moves || slices.Contains(fixedTags, tag) {
-			tags = append(tags, dynTag{i, value, moves, tag == elf.DT_STRTAB, sizes[size]})
+		if size, ok := movable[tag]; ok || slices.Contains(fixedTags, tag) {
+			tags = append(tags, dynTag{i, tag, value, sizes[size]})
 		}
 	})
 	return tags, err
@@ -448,11 +451,11 @@ func dynamicTags(f *elffile.File) ([]dynTag, error) {
 func (p *planner) dynamic() {
 	h := p.f.Prog(elf.PT_DYNAMIC)
 	for _, u := range p.units {
-		if !u.dynamic {
+		if u.located == nil {
 			continue
 		}
 		value := make([]byte, 8)
 		p.f.Order.PutUint64(value, u.newAddr)
-		p.patches = append(p.patches, patch{p.newOff(h.Off) + u.entry*elffile.DynSize + elffile.DynValue, value})
+		p.patches = append(p.patches, patch{p.newOff(h.Off) + u.located.entry*elffile.DynSize + elffile.DynValue, value})
 	}
 }

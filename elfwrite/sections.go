@@ -261,7 +261,7 @@ func (p *planner) order() []int {
 		}
 		switch u := p.unitAt(sectionSpan(s)); {
 		case p.isOld(i):
-		case u == nil || !s.HasBytes() || u.dynamic:
+		case u == nil || !s.HasBytes() || u.located != nil:
 			out = append(out, i)
 		case u.inHead:
 			head = append(head, i)
@@ -298,14 +298,13 @@ func (p *planner) order() []int {
 // SHN_LORESERVE on in another place.
 func (p *planner) sameOrder() []int {
 	out := p.oldOrder()
-	if p.old != nil {
-		out[p.old.section] = newSection
-	} else {
-		out = append(out, newSection)
+	switch {
+	case p.old == nil:
+		return append(out, newSection)
+	case p.remove && p.old.section == len(out)-1:
+		return out[:p.old.section]
 	}
-	if p.remove && out[len(out)-1] == newSection {
-		return out[:len(out)-1]
-	}
+	out[p.old.section] = newSection
 	return out
 }
 

@@ -147,17 +147,9 @@ func (p *planner) afterHead() span {
 // mergeNotes makes one PT_NOTE of those that lie one after the other and say the same together, and reports whether
 // there were such.
 func (p *planner) mergeNotes() bool {
-	var notes []int // the PT_NOTEs in the order of the file
-	for i := range p.progs {
-		if elf.ProgType(p.progs[i].Type) == elf.PT_NOTE {
-			notes = append(notes, i)
-		}
-	}
-	slices.SortStableFunc(notes, func(i, j int) int { return cmp.Compare(p.progs[i].Off, p.progs[j].Off) })
 	n := len(p.progs)
 	var last *elf.Prog64
-	for _, i := range notes {
-		h := &p.progs[i]
+	for _, h := range p.byOffset(elf.PT_NOTE) {
 		if last == nil || !p.adjacentNotes(last, h) {
 			last = h
 			continue
