@@ -64,7 +64,7 @@ func (s *scan) countSymbols(tags map[elf.DynTag]uint64) (uint64, error) {
 	}
 	addr, ok := tags[elf.DT_GNU_HASH]
 	if !ok {
-		return 0, errors.New("there are symbols, but no hash table that tells how many")
+		return 0, errors.New("no hash table tells the number of symbols")
 	}
 	var header [3]uint64 // the numbers of buckets, of symbols without hash, and of words of the filter
 	for i := range header {

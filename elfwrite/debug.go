@@ -33,7 +33,7 @@ func PlanDebug(d, prog *elffile.File) (l *Layout, err error) {
 	return p.Layout, nil
 }
 
-// A debugPlanner is the work of PlanDebug.
+// A debugPlanner makes the layout of a debug file.
 type debugPlanner struct {
 	*Layout
 	prog   *elffile.File
@@ -43,7 +43,7 @@ type debugPlanner struct {
 	gone   int         // that of an .sframe in the debug file, or 0
 }
 
-// check refuses files that do not belong together, or have no section headers to speak of.
+// check refuses files that do not belong together, or have no section headers.
 func (p *debugPlanner) check() error {
 	d, prog := p.f, p.prog
 	switch {
@@ -201,7 +201,7 @@ func (p *debugPlanner) contents(names []byte) {
 	p.shoff = alignUp(at, tableAlign)
 }
 
-// segments fits the program headers to what is in the debug file: notes, as a rule. objcopy clears the sizes of the
+// segments fits the program headers to the contents of the debug file, usually notes. objcopy clears the sizes of the
 // others, and eu-strip does not.
 func (p *debugPlanner) segments() {
 	bare := slices.ContainsFunc(p.f.Progs, func(h elf.Prog64) bool {

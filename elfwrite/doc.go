@@ -15,9 +15,9 @@
 //     the other sections after the table again;
 //   - unused bytes after the segment that holds the table, which grows by them;
 //   - adjacent PT_NOTEs, which are merged. This comes before many bytes have to move;
-//   - a PT_NOTE that repeats PT_GNU_PROPERTY. Loaders and kernels go by the latter;
+//   - a PT_NOTE that repeats PT_GNU_PROPERTY. Loaders and kernels read the latter;
 //   - in an executable with fixed addresses, a page before everything: static ones have .rela.plt after the table,
-//     which cannot move. See insertFront.
+//     which cannot move. See insertPage.
 //
 // The new segment is read-only, last in address order, and begins with .sframe. Its bytes go right after those of the
 // last PT_LOAD in the file. What is not loaded moves up by a multiple of its alignment. Bytes after everything that
@@ -30,8 +30,8 @@
 //   - .interp, by PT_INTERP;
 //   - .gnu.hash, .hash, .dynsym, .dynstr, .gnu.version*, .rela.dyn and .relr.dyn, by the dynamic entry with their
 //     address;
-//   - notes, by PT_NOTE and PT_GNU_PROPERTY, all in one of these together, if they are of kinds whose readers go by
-//     headers (headerNotes). Code may have the address of others. They stay in the segment with the ELF header:
+//   - notes, by PT_NOTE and PT_GNU_PROPERTY, all in one of these together, if their readers find them by headers
+//     (headerNotes). Code may have the address of others. They stay in the segment with the ELF header:
 //     runtimes look for them in memory at __ehdr_start + p_offset, as compiler-rt's profile writer does. The build-id
 //     stays in the first page, where debuggers and kernels look for it in core files.
 //
@@ -40,8 +40,7 @@
 // emitted. Nor do notes whose section has an identifier for a name, for which linkers define __start_ and __stop_
 // symbols. In stripped files, an address in code cannot be detected.
 //
-// Without section headers, bytes between those that program headers lead to may be anything: nothing that is loaded
-// counts as unused.
+// Without section headers, no loaded bytes count as unused: they may be anything.
 //
 // # Again, and back
 //

@@ -12,16 +12,13 @@ import (
 // lowestAddr is the lowest address that kernels map for programs (vm.mmap_min_addr).
 const lowestAddr = 64 << 10
 
-// insertFront inserts a page before everything, for the ELF header and the program headers alone. The old ones stay
-// where they were, unchanged, as __ehdr_start is there: code that goes from there to the program headers and by their
-// file offsets to the notes (compiler-rt's profile writer), or takes the first PT_LOAD's address from its own
-// (Chromium's base/debug), finds what it did. Addresses below the program are free in an executable with fixed ones.
-// The notes after the program headers move with them, as far as that is possible: the build-id has to be in the first
-// page of the file.
+// insertPage inserts a page before everything, for the ELF header and the program headers alone. Addresses below an
+// executable with fixed ones are free. The old headers stay, as code may look for notes from __ehdr_start on
+// (compiler-rt's profile writer). The notes after the program headers move to the page if they can.
 //
-// In the file, that page takes the place of the head, which goes after what else is loaded. Where the head cannot go
-// there, because there is code in it or sections do not end with it, everything moves up by a page.
-func (p *planner) insertFront() error {
+// In the file, that page takes the place of the head, which goes after other loaded bytes. If the head has code or
+// sections do not end with it, everything moves up by a page instead.
+func (p *planner) insertPage() error {
 	if p.head < 0 || p.f.Progs[p.head].Off != 0 {
 		return errors.New("no segment begins with the ELF header, which would load a page before it")
 	}
@@ -40,8 +37,8 @@ func (p *planner) insertFront() error {
 	p.phoff = elffile.HeaderSize
 	// The page needs a program header if the head does not follow it in the file.
 	if space := p.headSpace(); table+elffile.ProgSize <= space &&
-		p.notesToFront(span{table + elffile.ProgSize, space}) == nil {
-		p.headTo, p.frontEnd = alignUp(p.loadEnd, p.page), p.headEnd(table+elffile.ProgSize)
+		p.notesToPage(span{table + elffile.ProgSize, space}) == nil {
+		p.headOff, p.pageEnd = alignUp(p.loadEnd, p.page), p.headEnd(table+elffile.ProgSize)
 		p.tail = p.alignedTail()
 		return nil
 	}
@@ -49,13 +46,12 @@ func (p *planner) insertFront() error {
 	if table > p.page {
 		return fmt.Errorf("%d bytes of headers do not fit a page", table)
 	}
-	p.front = p.page
-	return p.notesToFront(span{table, p.page})
+	p.shift = p.page
+	return p.notesToPage(span{table, p.page})
 }
 
 // headSpace returns how many bytes at the start of the file, a page at most, are free if the segment with the ELF
-// header gets another place in it, or 0 if it cannot. It cannot if there is code in it: profilers know that by its
-// place.
+// header moves in the file, or 0 if it cannot. One with code cannot: profilers know code by its file offset.
 func (p *planner) headSpace() uint64 {
 	head := &p.f.Progs[p.head]
 	end := fileSpan(head).end
@@ -87,13 +83,13 @@ func (p *planner) headSpace() uint64 {
 	return space
 }
 
-// notesToFront moves the notes after the program headers to a part of the page in front.
-func (p *planner) notesToFront(space span) error {
+// notesToPage moves the notes after the program headers to a part of the page before them.
+func (p *planner) notesToPage(space span) error {
 	before, _ := p.table()
 	for at := before.end; len(p.units) < maxUnits; {
 		u, err := p.unit(p.next(at), &p.f.Progs[p.head])
 		if err != nil || u.located != nil {
-			break // and so it stays
+			break
 		}
 		p.units = append(p.units, u)
 		at = u.end
@@ -109,34 +105,33 @@ func (p *planner) notesToFront(space span) error {
 	return nil
 }
 
-// addFront makes the program headers begin with the page in front. Alignments that the shift by that page would break
-// become the page size.
-func (p *planner) addFront() {
-	if p.front == 0 && p.headTo == 0 {
+// addPage adds the page to the program headers. Alignments that the shift would break become the page size.
+func (p *planner) addPage() {
+	if p.shift == 0 && p.headOff == 0 {
 		return
 	}
 	addr := p.f.Progs[p.head].Vaddr - p.page
 	first := slices.IndexFunc(p.progs, func(h elf.Prog64) bool {
-		return elf.ProgType(h.Type) == elf.PT_LOAD && h.Off == p.front+p.headTo
+		return elf.ProgType(h.Type) == elf.PT_LOAD && h.Off == p.shift+p.headOff
 	})
 	for i := range p.progs {
 		h := &p.progs[i]
 		switch t := elf.ProgType(h.Type); {
-		case t == elf.PT_LOAD && (p.front > 0 || i == first):
+		case t == elf.PT_LOAD && (p.shift > 0 || i == first):
 			h.Align = min(h.Align, p.page)
 		case t == elf.PT_PHDR:
 			h.Off, h.Vaddr, h.Paddr = p.phoff, addr+p.phoff, p.loadAddr(addr+p.phoff)
 		}
 	}
 	h := &p.progs[first]
-	if p.front > 0 {
+	if p.shift > 0 {
 		h.Off, h.Vaddr, h.Paddr = 0, addr, p.loadAddr(addr)
-		h.Filesz, h.Memsz = h.Filesz+p.front, h.Memsz+p.front
+		h.Filesz, h.Memsz = h.Filesz+p.shift, h.Memsz+p.shift
 		return
 	}
 	page := elf.Prog64{
 		Type: h.Type, Flags: h.Flags, Vaddr: addr, Paddr: p.loadAddr(addr),
-		Filesz: p.frontEnd, Memsz: p.frontEnd, Align: p.page,
+		Filesz: p.pageEnd, Memsz: p.pageEnd, Align: p.page,
 	}
 	p.progs = slices.Insert(p.progs, first, page)
 }

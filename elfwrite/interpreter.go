@@ -15,8 +15,8 @@ import (
 // maxFilled is the largest .bss in bytes that becomes a part of the file. That of ld.so has a few hundred.
 const maxFilled = 1 << 20
 
-// SizeMultiple returns what the size of f's .sframe has to be a multiple of, in bytes: that of an interpreter begins
-// where it is aligned, and ends with a page.
+// SizeMultiple returns what must divide the size of f's .sframe, in bytes: that of an interpreter is aligned and ends a
+// page.
 func SizeMultiple(f *elffile.File) (uint64, error) {
 	is, err := isInterpreter(f)
 	if err != nil || !is {

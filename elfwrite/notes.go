@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// A noteKind is what tells one kind of notes from others (ELF gABI, "Note Section").
+// A noteKind identifies a kind of notes (ELF gABI, "Note Section").
 type noteKind struct {
 	name string // of who defines the type
 	typ  uint32
@@ -20,9 +20,8 @@ func (k noteKind) String() string { return fmt.Sprintf("%.20q of type %#x", k.na
 // gnuBuildID is NT_GNU_BUILD_ID.
 var gnuBuildID = noteKind{"GNU", 3}
 
-// headerNotes are the kinds of notes that are found through program or section headers only, and so wherever they are;
-// who looks for them is said after each. A note of another kind may be there for the program itself, whose code has its
-// address.
+// headerNotes are the kinds of notes whose readers, named after each, find them by program or section headers only.
+// Code may have the address of other notes.
 var headerNotes = []noteKind{
 	gnuBuildID,          // debuggers, tracers, kernels
 	{"GNU", 1},          // the ABI: loaders
@@ -40,8 +39,8 @@ var crashpad = noteKind{"Crashpad", 0x4f464e49}
 
 const crashpadSize = 8
 
-// maxNoteAlign is the largest alignment of a PT_NOTE in bytes that it keeps where it moves. Notes are aligned to 4 or 8
-// bytes, whatever their segment claims.
+// maxNoteAlign is the largest alignment in bytes of a PT_NOTE that moves. Notes are aligned to 4 or 8 bytes, whatever
+// their segment claims.
 const maxNoteAlign = 16
 
 // A note is where a note of some kind is in the file, and where its contents are.
@@ -124,7 +123,7 @@ func (p *planner) noteUnit(u *unit) error {
 		parts = append(parts, sectionSpan(s))
 	}
 	if !p.unused(u.span, parts...) {
-		return errors.New("there are bytes in its PT_NOTE that belong to no section")
+		return errors.New("bytes in its PT_NOTE belong to no section")
 	}
 	return nil
 }
@@ -134,12 +133,12 @@ func (p *planner) noteUnit(u *unit) error {
 func (p *planner) headerNotesIn(u *unit, s span, align uint64) error {
 	all, ok := p.notes(s, align)
 	if !ok {
-		return errors.New("there is something else than notes in it")
+		return errors.New("it holds more than notes")
 	}
 	for _, n := range all {
 		if !slices.Contains(headerNotes, n.noteKind) {
-			return fmt.Errorf("the note by %v in it may be read by the program itself; there is room if mold links "+
-				"with --spare-program-headers=2, or if the section is not of type SHT_NOTE", n.noteKind)
+			return fmt.Errorf("the program may read the note by %v in it; link it by mold --spare-program-headers=2, "+
+				"or give the section another type than SHT_NOTE", n.noteKind)
 		}
 		u.buildID = u.buildID || n.noteKind == gnuBuildID
 		if n.noteKind != crashpad {

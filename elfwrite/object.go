@@ -125,7 +125,7 @@ func planObjectRemoval(f *elffile.File) (*Layout, error) {
 	return p.Layout, nil
 }
 
-// object is the work of PlanObject.
+// An object makes the layout of a relocatable object.
 type object struct {
 	*Layout
 	section, rela int // indexes of .sframe and of its relocations, or 0
@@ -179,7 +179,8 @@ func (p *object) findOld() error {
 		}
 		if p.rela > 0 || elf.SectionType(s.Type) != elf.SHT_RELA || s.Flags&^uint64(elf.SHF_INFO_LINK) != 0 ||
 			i == f.Shstrndx {
-			return fmt.Errorf("section %d (%s) has relocations of .sframe; only one section may, of type SHT_RELA", i, s.Name)
+			return fmt.Errorf("section %d (%s) has relocations of .sframe; only one section may, of type SHT_RELA",
+				i, s.Name)
 		}
 		p.rela = i
 	}

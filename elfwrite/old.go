@@ -113,8 +113,7 @@ func (p *planner) findSegment() {
 	}
 }
 
-// ownTail returns where what is not loaded begins after the segment of an earlier run, without the padding that it
-// added.
+// ownTail returns where bytes that are not loaded begin after the segment of an earlier run, without its padding.
 func (p *planner) ownTail() uint64 {
 	end := fileSpan(&p.f.Progs[p.own]).end
 	tail := p.loadEnd + alignUp(end-p.loadEnd, p.tailAlign(end))

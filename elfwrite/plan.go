@@ -19,7 +19,7 @@ const sectionAlign = 8
 // tableAlign is the alignment of headers and relocations in the file, in bytes.
 const tableAlign = 8
 
-// firstPage is where the build-id note has to be: core dumps have that much of each mapping, and kernels read it there.
+// firstPage is the part of the file that must have the build-id: kernels and core dumps look no further.
 const firstPage = 4096
 
 // ErrExists is returned for a file that has an .sframe section already.
@@ -28,7 +28,7 @@ var ErrExists = errors.New("the file has an .sframe section already")
 // ErrNoRoom is returned for a file whose program header table cannot grow.
 var ErrNoRoom = errors.New("no room")
 
-// ErrNone is returned for a file without an .sframe section that is to lose it.
+// ErrNone is returned by PlanRemoval for a file without an .sframe section.
 var ErrNone = errors.New("the file has no .sframe section")
 
 // Options change what Plan accepts.
@@ -41,9 +41,9 @@ type Layout struct {
 	Addr uint64 // of .sframe, when the program runs unrelocated
 	Size uint64 // of .sframe, in bytes
 
-	// MovedCode is how many bytes of code have another place in the file than before.
+	// MovedCode is how many bytes of code change their file offset.
 	MovedCode uint64
-	// StaleHeaders tells that a page was inserted before the headers, and that __ehdr_start leads to the old ones.
+	// StaleHeaders reports whether a page was inserted before the headers, so that __ehdr_start leads to the old ones.
 	StaleHeaders bool
 
 	f        *elffile.File
@@ -53,7 +53,7 @@ type Layout struct {
 	progs    []elf.Prog64
 	sections []elf.Section64   // in their new order
 	index    []uint32          // from old section indexes to new ones
-	values   map[uint32]uint64 // what is added to addresses in a section that moved, by its old index
+	values   map[uint32]uint64 // added to addresses in a section that moved, by its old index
 	shoff    uint64            // of the section header table
 	shstrndx uint32
 	off      uint64 // of .sframe in the file
@@ -93,7 +93,7 @@ func fileSpan(p *elf.Prog64) span { return span{p.Off, p.Off + p.Filesz} }
 
 func sectionSpan(s *elffile.Section) span { return span{s.Off, s.Off + s.Size} }
 
-// planner is the work of Plan.
+// A planner makes the layout of a linked file.
 type planner struct {
 	*Layout
 	remove        bool // there will be no .sframe
@@ -106,14 +106,14 @@ type planner struct {
 	head          int    // index of the PT_LOAD that holds the program header table, or -1
 	old           *old   // the .sframe to replace or to remove, or nil
 	own           int    // index of the PT_LOAD that an earlier run added, which is laid out anew, or -1
-	front         uint64 // bytes that are inserted at the start of the file
-	headTo        uint64 // new file offset of the head, if a page takes its place, or 0
-	frontEnd      uint64 // where the contents of that page end
+	shift         uint64 // bytes that are inserted at the start of the file
+	headOff       uint64 // new file offset of the head, if a page takes its place, or 0
+	pageEnd       uint64 // where the contents of that page end
 	grown         uint64 // end of the head in the new file, if it grows into bytes after it, or 0
 	tail          uint64 // offset in the old file of contents that are not loaded
 	newTail       uint64 // the same in the new file
 	units         []*unit
-	marks         []uint64 // file offsets that dynamic entries locate, where there are no section headers
+	marks         []uint64 // file offsets that dynamic entries locate, in files without section headers
 	begin         uint64   // of the new segment in the file
 	start         uint64   // its address
 	startLoad     uint64   // its load address
@@ -142,8 +142,8 @@ func (l *Layout) Resize(size uint64) (*Layout, error) {
 	return p.plan()
 }
 
-// PlanRemoval finds the layout of f without its .sframe, and without the segments that it has to itself. Write then
-// takes an empty section. A file that has none gives ErrNone.
+// PlanRemoval finds the layout of f without its .sframe and without segments that hold nothing else. Write then takes
+// an empty section.
 func PlanRemoval(f *elffile.File) (*Layout, error) {
 	if f.IsObject() {
 		return planObjectRemoval(f)
@@ -172,15 +172,14 @@ func (p *planner) plan() (l *Layout, err error) {
 	return p.Layout, nil
 }
 
-// readWhole is for plans of f. It makes sure that nothing that the layout l, or the error, depends on could not be
-// read.
+// readWhole makes the error of reading f that of the plan: parts that cannot be read may have been taken for damaged.
 func readWhole(f *elffile.File, l **Layout, err *error) {
 	if failed := f.ReadError(); failed != nil {
 		*l, *err = nil, failed
 	}
 }
 
-// check refuses files that no layout below is meant for.
+// check refuses unsupported files.
 func (p *planner) check() error {
 	f := p.f
 	switch t := elf.Type(f.Type); t {
@@ -194,10 +193,10 @@ func (p *planner) check() error {
 	}
 	p.page = a.MaxPage
 	if len(f.Progs)+newHeaders+1 >= math.MaxUint16 && len(f.Sections) == 0 {
-		return fmt.Errorf("%d program headers: there is no section header to hold the number of two more", len(f.Progs))
+		return fmt.Errorf("%d program headers: no section header can hold the number of two more", len(f.Progs))
 	}
 	if len(f.Sections) > 0 && f.Shstrndx == 0 {
-		return errors.New("there are sections, but no section name table (e_shstrndx is 0)")
+		return errors.New("the sections have no name table (e_shstrndx is 0)")
 	}
 	table := span{f.Phoff, f.Phoff + uint64(len(f.Progs))*elffile.ProgSize}
 	for i := range f.Progs {
@@ -315,11 +314,11 @@ func (p *planner) place() error {
 	p.programHeaders(end)
 	p.dynamic()
 	p.countMoved()
-	p.StaleHeaders = p.front > 0 || p.headTo > 0
+	p.StaleHeaders = p.shift > 0 || p.headOff > 0
 	return p.distances()
 }
 
-// bounds finds where the PT_LOADs that stay end, and where what is not loaded begins.
+// bounds finds where the PT_LOADs that stay end, and where bytes that are not loaded begin.
 func (p *planner) bounds() {
 	var last uint64 // address of the segment that ends last in the file
 	for i := range p.f.Progs {
@@ -333,7 +332,7 @@ func (p *planner) bounds() {
 		p.addrEnd = max(p.addrEnd, h.Vaddr+h.Memsz)
 	}
 	switch {
-	case p.head >= 0 && last == p.f.Progs[p.head].Vaddr+p.page: // an earlier run inserted a page before it
+	case p.head >= 0 && last == p.f.Progs[p.head].Vaddr+p.page: // an earlier run inserted a page before the head
 		p.tail = p.alignedTail()
 	case p.own >= 0:
 		p.tail = p.ownTail()
@@ -342,8 +341,8 @@ func (p *planner) bounds() {
 	}
 }
 
-// alignedTail returns where what is not loaded begins, without padding before it. After a page was inserted, something
-// else is loaded last than before, and the padding of both places would stay.
+// alignedTail returns where bytes that are not loaded begin, without padding before them. Where a page was inserted,
+// another segment is the last one than before, and the padding of both places would stay.
 func (p *planner) alignedTail() uint64 {
 	from := p.loadEnd
 	if p.own >= 0 {
@@ -355,7 +354,7 @@ func (p *planner) alignedTail() uint64 {
 	return from
 }
 
-// checkEnd refuses what lies across the place where the new segment goes.
+// checkEnd refuses a file with something across the place of the new segment.
 func (p *planner) checkEnd() error {
 	if table, _ := p.table(); table.end > p.loadEnd {
 		return fmt.Errorf("program header table at file offset %#x: it is not before %#x, where loaded bytes end",
@@ -385,9 +384,9 @@ func (p *planner) segment() (uint64, error) {
 	if p.isInterpreter {
 		return p.interpreter()
 	}
-	p.begin = p.loadEnd + p.front
-	if p.headTo > 0 {
-		p.begin = p.headTo + fileSpan(&p.f.Progs[p.head]).end
+	p.begin = p.loadEnd + p.shift
+	if p.headOff > 0 {
+		p.begin = p.headOff + fileSpan(&p.f.Progs[p.head]).end
 	}
 	if p.remove && !p.hasMoved() { // there is no segment
 		return p.begin, nil
@@ -451,10 +450,10 @@ func (p *planner) programHeaders(end uint64) {
 		case h.Filesz > 0:
 			h.Off = p.newOff(h.Off)
 		case h.Memsz > 0:
-			h.Off += p.front
+			h.Off += p.shift
 		}
 	}
-	p.addFront()
+	p.addPage()
 	if end > p.begin {
 		p.progs = slices.Insert(p.progs, p.lastLoad()+1, elf.Prog64{
 			Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R),
@@ -482,7 +481,7 @@ func (p *planner) programHeaders(end uint64) {
 
 // countMoved counts the code whose file offset changes: all if a page is inserted, or else none.
 func (p *planner) countMoved() {
-	if p.front == 0 {
+	if p.shift == 0 {
 		return
 	}
 	for _, s := range codeOf(p.f) {

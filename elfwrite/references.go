@@ -229,7 +229,7 @@ func (s *scan) value(sym *elffile.Symbol) uint64 {
 // harmless reports whether no code uses a symbol: assemblers for AArch64 tell data from code by some, and glibc's start
 // files have one for the ABI note.
 func (s *scan) harmless(table *elffile.Section, sym *elffile.Symbol) bool {
-	const most = 1 << 16 // names; there is one or two
+	const most = 1 << 16 // names; one or two in practice
 	if s.names++; elf.SymBind(sym.Info>>4) != elf.STB_LOCAL || s.names > most {
 		return false
 	}

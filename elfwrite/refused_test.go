@@ -65,7 +65,7 @@ func TestRefusedFiles(t *testing.T) {
 		want   string
 	}{
 		{"machine", func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }, "machine EM_386 is not supported"},
-		{"no names", func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) }, "no section name table (e_shstrndx is 0)"},
+		{"no names", func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) }, "the sections have no name table (e_shstrndx is 0)"},
 		{"PT_PHDR elsewhere", func(p *elftest.Patcher) { p.Put64(p.Segment(elf.PT_PHDR, 0)+elftest.PhOff, 0x80) },
 			"program header 0: PT_PHDR at file offset 0x80, but the program headers are at 0x40"},
 		{"nothing loaded", func(p *elftest.Patcher) {
@@ -108,7 +108,7 @@ func TestRefusedFiles(t *testing.T) {
 		{"many program headers, bare", func(p *elftest.Patcher) {
 			p.ManyProgs(65500+23, func(_, off int) { p.Put32(off, uint32(odd)) })
 			bare(p)
-		}, "65532 program headers: there is no section header to hold the number of two more"},
+		}, "65532 program headers: no section header can hold the number of two more"},
 		{"no room after the table's segment", func(p *elftest.Patcher) {
 			// The segment ends with the table, and the next byte is somebody's.
 			h := p.Segment(elf.PT_LOAD, 0)
@@ -165,7 +165,7 @@ func TestFixed(t *testing.T) {
 			p.Put64(off+8, 0x278)
 		}, ".gnu.hash at file offset 0x278 cannot be moved: code finds it by its address, not by a header or a dynamic entry"},
 		{"no section", "alloca", func(p *elftest.Patcher) { p.Put64(p.Section(".interp")+elftest.ShSize, 0) },
-			"there are bytes at file offset 0x238 that belong to no section"},
+			"bytes at file offset 0x238 belong to no section"},
 		{"writable", "alloca", func(p *elftest.Patcher) {
 			p.Put64(p.Section(".interp")+elftest.ShFlags, uint64(elf.SHF_ALLOC|elf.SHF_WRITE))
 		},
@@ -181,21 +181,21 @@ func TestFixed(t *testing.T) {
 			copy(p.B[names+int(p.U32(s)):], "_note_gnu_build_id")
 		}), "code can refer to a section _note_gnu_build_id by the symbols of its start and end that linkers make"},
 		{"sections overlap", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.SectionIn(elf.SHT_NOTE, elf.SHF_ALLOC, id+12, id+12, 12) }),
-			"there is something else than notes in it"},
+			"it holds more than notes"},
 		{"bytes after it", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.B[id+0x25] = 1; setSize(p, h, 0x28) }),
-			"there are bytes in its PT_NOTE that belong to no section"},
+			"bytes in its PT_NOTE belong to no section"},
 		{"bytes in between", "rareg.so", note(func(p *elftest.Patcher, h, s int) {
 			p.Put32(p.Section(".gnu.hash")+elftest.ShType, uint32(elf.SHT_NOTE))
 			p.B[id+0x25] = 1
 			setSize(p, h, 0x50)
-		}), "there is something else than notes in it"},
-		{"a name without an end", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Put32(id, 0xffff) }), "there is something else than notes in it"},
+		}), "it holds more than notes"},
+		{"a name without an end", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Put32(id, 0xffff) }), "it holds more than notes"},
 		{"half a note after it", "rareg.so", note(func(p *elftest.Patcher, h, s int) {
 			p.Put64(s+elftest.ShSize, 0x28)
 			setSize(p, h, 0x28)
-		}), "there is something else than notes in it"},
+		}), "it holds more than notes"},
 		{"another's note", "rareg.so", note(func(p *elftest.Patcher, h, s int) { copy(p.B[id+12:], "App") }),
-			`the note by "App" of type 0x3 in it may be read by the program itself`},
+			`the program may read the note by "App" of type 0x3 in it`},
 		{"a note of Crashpad's with fewer bytes", "rareg.so", crashpadNote(4), `the note by "Crashpad" of type 0x4f464e49 in it has 4 bytes, not 8`},
 	} {
 		refused(t, tt.name, patched(t, tt.file, tt.change), 1000, tt.want)

@@ -73,7 +73,8 @@ func (s *scan) tables() ([]relocTable, error) {
 			return nil, err
 		}
 		t := relocTable{sectionSpan(&s.f.Sections[i]), form}
-		if ok && !slices.ContainsFunc(located, func(d relocTable) bool { return d.form == form && d.contains(t.span) }) {
+		known := func(d relocTable) bool { return d.form == form && d.contains(t.span) }
+		if ok && !slices.ContainsFunc(located, known) {
 			tables = append(tables, t)
 		}
 	}

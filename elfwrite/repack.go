@@ -20,7 +20,7 @@ type unit struct {
 	section  int     // index of its first section, or -1
 	returned bool    // an earlier run moved it to a segment that is laid out anew
 	located  *dynTag // leads here; nil for .interp and notes
-	notes    bool    // that a PT_NOTE leads to
+	notes    bool    // a PT_NOTE leads to it
 	buildID  bool
 	inHead   bool   // is in the segment of the program headers
 	off      uint64 // in the new file
@@ -31,7 +31,7 @@ type unit struct {
 
 func (u *unit) size() uint64 { return u.end - u.begin }
 
-// maxUnits is how many units may move at most. It takes one or two in practice.
+// maxUnits is how many units may move. One or two do in practice.
 const maxUnits = 64
 
 // unitAt returns the unit that a part of the old file lies in, or nil.
@@ -43,13 +43,13 @@ func (p *planner) unitAt(s span) *unit {
 	return p.units[i]
 }
 
-// smallHole is how many bytes may move to the new segment without a search for fewer. The space that they leave has to
-// be smaller than .dynamic: patchelf --set-rpath puts that there although it is not writable.
+// smallHole is how many bytes may move to the new segment without a search for fewer. They must be fewer than .dynamic
+// has: patchelf --set-rpath moves that to unused space although it is not writable.
 const smallHole = 384
 
-// headPrice is how many bytes more of others move in favour of .dynstr and .interp. In executables, patchelf
-// --set-rpath takes the space of all sections up to .dynstr, or if that is elsewhere, space in the head for .dynamic.
-// The place of .interp cannot be restored: linkers have it first, or after the build-id.
+// headPrice is how many bytes more of others move to spare .dynstr and .interp. patchelf --set-rpath uses the space of
+// all sections up to .dynstr, or space in the head if that is elsewhere, for .dynamic. The place of .interp cannot be
+// restored: linkers have it first, or after the build-id.
 const headPrice = 4 << 10
 
 // A packing is a way to free bytes after the program headers.
@@ -61,8 +61,8 @@ type packing struct {
 	zeros  span
 }
 
-// repack frees bytes after the program header table by moving what is there. What stays in the head may also go to the
-// bytes tail after the segment, which then grows. At most the given number of bytes go to the new segment.
+// repack frees bytes after the program header table by moving the units there, in the head and to the bytes tail after
+// it, by which it grows. At most the given number of bytes go to the new segment.
 func (p *planner) repack(tail span, most uint64) error {
 	before, after := p.table()
 	best := packing{moved: math.MaxUint64}
@@ -135,7 +135,7 @@ func (p *planner) unknown(off uint64) error {
 	if len(p.f.Sections) == 0 {
 		return fmt.Errorf("without section headers it is not known what may move at file offset %#x", off)
 	}
-	return fmt.Errorf("there are bytes at file offset %#x that belong to no section", off)
+	return fmt.Errorf("bytes at file offset %#x belong to no section", off)
 }
 
 // belongsAfter reports whether a unit that returns to the head belongs after the section at a file offset there.
@@ -302,9 +302,9 @@ func (p *planner) isInterp(s span) bool {
 	return h != nil && fileSpan(h) == s
 }
 
-// pack puts the units into the spaces, in their order: all when .sframe is removed, or else all but those of an earlier
-// segment and those that the mask names. It returns how many bytes go to the new segment because of that, and reports
-// whether the rest is where it has to be.
+// pack puts the units into the spaces, in their order: all if .sframe is removed, or else all but those of an earlier
+// segment and those that the mask names. It returns how many bytes go to the new segment for that, and reports whether
+// the others fit.
 func (p *planner) pack(way *packing) (moved uint64, ok bool) {
 	head, spaces := &p.f.Progs[p.head], slices.Clone(way.spaces)
 	ok = true
@@ -312,8 +312,7 @@ func (p *planner) pack(way *packing) (moved uint64, ok bool) {
 		for _, u := range p.linkerOrder() {
 			ok = u.put(head, spaces) && ok
 		}
-		// Linkers leave no bytes between them and the next section but for its alignment. If there are, that has moved
-		// as well.
+		// Linkers leave no bytes before the next section but for its alignment. If some are left, it has moved as well.
 		end := head.Vaddr + (spaces[0].begin - head.Off)
 		if i := p.headerAt(spaces[0].end); i >= 0 {
 			if s := &p.f.Sections[i]; alignUp(end, validAlign(s.Addralign)) != s.Addr {
@@ -456,6 +455,7 @@ func (p *planner) dynamic() {
 		}
 		value := make([]byte, 8)
 		p.f.Order.PutUint64(value, u.newAddr)
-		p.patches = append(p.patches, patch{p.newOff(h.Off) + u.located.entry*elffile.DynSize + elffile.DynValue, value})
+		off := p.newOff(h.Off) + u.located.entry*elffile.DynSize + elffile.DynValue
+		p.patches = append(p.patches, patch{off, value})
 	}
 }

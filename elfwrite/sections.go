@@ -21,7 +21,7 @@ func (l *Layout) setSections(order []int, gone int, header func(section int) elf
 		if section < 0 || section >= len(f.Sections) {
 			section = gone
 			gone = 0
-		} else if old := f.Sections[section].Section64.Name; s.Name == old && uint64(old) >= f.Sections[f.Shstrndx].Size {
+		} else if s.Name == f.Sections[section].Section64.Name && uint64(s.Name) >= f.Sections[f.Shstrndx].Size {
 			s.Name = 0 // it must not become the name of a new section
 		}
 		if section > 0 {
@@ -60,8 +60,8 @@ func (l *Layout) setNames(names []byte, off uint64) uint64 {
 	return off + s.Size
 }
 
-// setHeaders puts the section headers after an offset of the new file, and what follows all that headers tell of in the
-// old one after them.
+// setHeaders puts the section headers after an offset of the new file, and the bytes of the old one from known on,
+// which belong to nothing, after them.
 func (l *Layout) setHeaders(off, known uint64) {
 	if len(l.sections) > 0 {
 		l.shoff = alignUp(off, tableAlign)
@@ -100,8 +100,8 @@ func (l *Layout) names(name string, remove bool, removed func(section int) bool)
 	return names[:n], 0, nil
 }
 
-// contentEnds returns where the contents of the sections that stay end, but for the section names, and where everything
-// ends that headers tell of. Neither is before from.
+// contentEnds returns where the sections that stay end, except for the section names, and where everything known from
+// headers ends. Neither is before from.
 func (l *Layout) contentEnds(from uint64, removed func(section int) bool) (end, known uint64) {
 	f := l.f
 	end, known = from, max(from, headersOf(f).end)
@@ -123,17 +123,17 @@ func (l *Layout) contentEnds(from uint64, removed func(section int) bool) (end, 
 	return end, known
 }
 
-// files lays out what follows the new segment, which ends at an offset of the new file: what is not loaded, the section
-// names and headers, and bytes that no header tells of.
+// files lays out the rest of the file after the new segment, which ends at an offset of the new file: sections that are
+// not loaded, the section names and headers, and bytes that belong to nothing.
 func (p *planner) files(end uint64) error {
 	f := p.f
 	p.newTail = end + (p.tail-end)%p.tailAlign(p.tail)
 	cut, known := p.contentEnds(p.tail, p.isOld)
-	if p.headTo > 0 {
+	if p.headOff > 0 {
 		end := fileSpan(&f.Progs[p.head]).end
-		p.copies = append(p.copies, extent{end, end, p.loadEnd - end}, extent{0, p.headTo, end})
+		p.copies = append(p.copies, extent{end, end, p.loadEnd - end}, extent{0, p.headOff, end})
 	} else {
-		p.copies = append(p.copies, extent{0, p.front, p.loadEnd})
+		p.copies = append(p.copies, extent{0, p.shift, p.loadEnd})
 	}
 	p.copies = append(p.copies, extent{p.tail, p.newTail, cut - p.tail})
 	unused := []span{headersOf(f)} // if they are loaded
@@ -178,10 +178,10 @@ func (p *planner) newOff(off uint64) uint64 {
 	switch {
 	case off >= p.tail:
 		return off - p.tail + p.newTail
-	case p.headTo > 0 && off < fileSpan(&p.f.Progs[p.head]).end:
-		return off + p.headTo
+	case p.headOff > 0 && off < fileSpan(&p.f.Progs[p.head]).end:
+		return off + p.headOff
 	}
-	return off + p.front
+	return off + p.shift
 }
 
 // sectionHeaders makes the section headers, with the section names at an offset of the new file, and returns where the
@@ -222,7 +222,7 @@ func (p *planner) movedSection(i int) elf.Section64 {
 	case old.HasBytes() || !old.Alloc():
 		s.Off = p.newOff(s.Off)
 	default:
-		s.Off += p.front // .bss keeps its nominal offset
+		s.Off += p.shift // .bss keeps its nominal offset
 	}
 	p.fill(i, &s)
 	return s
@@ -243,10 +243,9 @@ func (p *planner) namesBefore(names []byte) (uint64, bool) {
 // newSection stands for .sframe in the order of sections.
 const newSection = -1
 
-// order returns the sections in their new order. Those of notes and .interp are in the order
-// of the file, which patchelf takes for granted. What dynamic entries locate keeps its place before the sections that
-// refer to it: where .dynsym comes late, strip and objcopy order the sections anew and leave its section indexes as
-// they were.
+// order returns the sections in their new order. Notes and .interp are in the order of the file, as patchelf expects.
+// Others keep their places: if .dynsym comes late, strip and objcopy reorder the sections, but not the section indexes
+// in it.
 func (p *planner) order() []int {
 	f := p.f
 	if len(f.Sections) >= int(elf.SHN_LORESERVE) {

@@ -14,9 +14,8 @@ import (
 // newHeaders is how many program headers are added: PT_LOAD and PT_GNU_SFRAME.
 const newHeaders = 2
 
-// cheapMove is how many bytes move so that every PT_NOTE stays; they leave as many unused. Where it takes more, as in
-// static PIEs whose only section of more than some bytes has relocations, PT_NOTEs become one instead: in 6 of 421
-// files of Debian 12 and unstable (2026-11-23).
+// cheapMove is how many bytes may move so that every PT_NOTE stays. If more would have to, as in static PIEs whose only
+// large section has relocations, PT_NOTEs become one: in 6 of 421 files of Debian 12 and unstable (2026-11-23).
 const cheapMove = 16 << 10
 
 // extendTable finds space for the new program headers in their table: p.progs loses what they replace, and p.units gets
@@ -54,7 +53,7 @@ func (p *planner) extendTable() error {
 	if elf.Type(p.f.Type) != elf.ET_EXEC {
 		return first
 	}
-	if err := p.insertFront(); err != nil {
+	if err := p.insertPage(); err != nil {
 		return fmt.Errorf("%w; and %w", first, err)
 	}
 	return nil
@@ -68,8 +67,8 @@ func (p *planner) forget() {
 	}
 }
 
-// dropDuplicate drops a PT_NOTE that repeats PT_GNU_PROPERTY, by which loaders and kernels go. It reports whether there
-// was one.
+// dropDuplicate drops a PT_NOTE that repeats PT_GNU_PROPERTY, which loaders and kernels read. It reports whether it
+// found one.
 func (p *planner) dropDuplicate() bool {
 	property := p.f.Prog(elf.PT_GNU_PROPERTY)
 	n := len(p.progs)
@@ -89,7 +88,7 @@ func (p *planner) table() (before, after span) {
 	return span{begin, begin + uint64(len(p.f.Progs))*elffile.ProgSize}, span{begin, begin + uint64(n)*elffile.ProgSize}
 }
 
-// fits reports whether the table fits where it is: without growing, or into unused bytes that belong to nothing.
+// fits reports whether the table fits without moving anything: it does not grow, or unused bytes follow.
 func (p *planner) fits() bool {
 	before, after := p.table()
 	if after.end <= before.end {
@@ -120,8 +119,7 @@ func (p *planner) free(s span) bool {
 	return p.unused(s)
 }
 
-// afterHead returns the bytes of the file after the segment that holds the table, up to the next ones that belong to
-// something. The segment can grow by them.
+// afterHead returns the unused bytes of the file by which the segment that holds the table can grow.
 func (p *planner) afterHead() span {
 	if p.head < 0 {
 		return span{}
@@ -144,8 +142,7 @@ func (p *planner) afterHead() span {
 	return s
 }
 
-// mergeNotes makes one PT_NOTE of those that lie one after the other and say the same together, and reports whether
-// there were such.
+// mergeNotes makes one PT_NOTE of adjacent ones that have the same notes together, and reports whether it found some.
 func (p *planner) mergeNotes() bool {
 	n := len(p.progs)
 	var last *elf.Prog64
@@ -180,9 +177,8 @@ func (p *planner) adjacentNotes(a, b *elf.Prog64) bool {
 	return true
 }
 
-// unused reports whether the bytes of the file, but for the given parts, are there, and are zero, or the X that
-// patchelf leaves where it moved a section away, or old section headers, which are written anew elsewhere, as the old
-// .sframe is.
+// unused reports whether the bytes of the file, except for some parts, are padding: zeros, the X that patchelf leaves
+// after moving a section, the old section headers or the old .sframe.
 func (p *planner) unused(s span, but ...span) bool {
 	if s.begin >= s.end {
 		return true
@@ -203,8 +199,8 @@ func (p *planner) unused(s span, but ...span) bool {
 	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 && c != 'X' })
 }
 
-// next returns the file offset of the first thing at or after off, but for the old .sframe: a section, a segment, what
-// a dynamic entry leads to in a file without section headers, or the end of the segment that holds the table.
+// next returns the file offset of the first section or segment at or after off, or of the end of the segment that holds
+// the table. Without section headers, addresses in dynamic entries count as well. The old .sframe does not.
 func (p *planner) next(off uint64) uint64 {
 	n := p.f.Size
 	if p.head >= 0 && fileSpan(&p.f.Progs[p.head]).end > off {

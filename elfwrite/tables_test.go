@@ -181,7 +181,7 @@ func TestBareSymbolErrors(t *testing.T) {
 		want   string
 	}{
 		{"no hash table", func(p *elftest.Patcher) { p.Put64(dynamicEntry(p, elf.DT_GNU_HASH), uint64(elf.DT_DEBUG)) },
-			"there are symbols, but no hash table that tells how many"},
+			"no hash table tells the number of symbols"},
 		{"a hash table elsewhere", set(elf.DT_GNU_HASH, 1<<40), "hash table at address 0x10000000000: word 0 is not in the file"},
 		{"an old one elsewhere", func(p *elftest.Patcher) {
 			off := dynamicEntry(p, elf.DT_DEBUG)
