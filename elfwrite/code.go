@@ -108,17 +108,6 @@ func (r *references) ofCode(f *elffile.File) (*Code, error) {
 			c.mark(addr, addr)
 		}
 	}
-	pointers := func(name string, off, size uint64) error {
-		const most = 16 << 20
-		if size > most {
-			return fmt.Errorf("%s has %d bytes; at most %d are accepted", name, size, most)
-		}
-		b, err := f.ReadAt(name, off, size)
-		for ; len(b) >= wordSize; b = b[wordSize:] {
-			c.mark(f.Order.Uint64(b), f.Order.Uint64(b))
-		}
-		return err
-	}
 	for tag, size := range arrays {
 		addr, n := tags[tag], tags[size]
 		if n == 0 {
@@ -128,19 +117,32 @@ func (r *references) ofCode(f *elffile.File) (*Code, error) {
 		if !ok {
 			return nil, fmt.Errorf("%v leads to %d bytes at address %#x, which no loaded segment holds", tag, n, addr)
 		}
-		if err := pointers(tag.String(), off, n); err != nil {
+		if err := c.markPointers(f, tag.String(), off, n); err != nil {
 			return nil, err
 		}
 	}
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if s.HasBytes() && slices.Contains(pointerSections, s.Name) {
-			if err := pointers("section "+s.Name, s.Off, s.Size); err != nil {
+			if err := c.markPointers(f, "section "+s.Name, s.Off, s.Size); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return c, nil
+}
+
+// markPointers notes references to the addresses in a part of the file.
+func (c *Code) markPointers(f *elffile.File, name string, off, size uint64) error {
+	const most = 16 << 20
+	if size > most {
+		return fmt.Errorf("%s has %d bytes; at most %d are accepted", name, size, most)
+	}
+	b, err := f.ReadAt(name, off, size)
+	for ; len(b) >= wordSize; b = b[wordSize:] {
+		c.mark(f.Order.Uint64(b), f.Order.Uint64(b))
+	}
+	return err
 }
 
 // arrays are the dynamic tags of arrays of addresses, and of their sizes.

@@ -18,6 +18,22 @@ const newHeaders = 2
 // large section has relocations, PT_NOTEs become one: in 6 of 421 files of Debian 12 and unstable (2026-11-23).
 const cheapMove = 16 << 10
 
+// attempts are ways to find space for the new program headers, the best first.
+var attempts = []struct {
+	reduce func(*planner) bool // makes fewer PT_NOTEs, and reports whether it did; or nil
+	grow   bool                // the segment that holds the table may grow
+	most   uint64              // bytes that may move
+}{
+	{nil, false, cheapMove},
+	{nil, true, cheapMove},
+	{(*planner).mergeNotes, false, cheapMove},
+	{(*planner).mergeNotes, true, cheapMove},
+	{(*planner).dropDuplicate, false, cheapMove},
+	{(*planner).dropDuplicate, true, cheapMove},
+	{nil, false, math.MaxUint64},
+	{nil, true, math.MaxUint64},
+}
+
 // extendTable finds space for the new program headers in their table: p.progs loses what they replace, and p.units gets
 // what moves.
 func (p *planner) extendTable() error {
@@ -30,24 +46,24 @@ func (p *planner) extendTable() error {
 	}
 	all := p.progs
 	var first error
-	for _, most := range []uint64{cheapMove, math.MaxUint64} {
-		for _, removeNote := range []func() bool{func() bool { return true }, p.mergeNotes, p.dropDuplicate} {
-			p.progs = slices.Clone(all)
-			if !removeNote() {
-				continue
-			}
-			if p.fits() {
-				return nil
-			}
-			for _, tail := range []span{{}, p.afterHead()} {
-				err := p.repack(tail, most)
-				if err == nil {
-					return nil
-				}
-				p.forget()
-				first = cmp.Or(first, err)
-			}
+	for _, a := range attempts {
+		p.progs = slices.Clone(all)
+		if a.reduce != nil && !a.reduce(p) {
+			continue
 		}
+		if p.fits() {
+			return nil
+		}
+		var tail span
+		if a.grow {
+			tail = p.afterHead()
+		}
+		err := p.repack(tail, a.most)
+		if err == nil {
+			return nil
+		}
+		p.forget()
+		first = cmp.Or(first, err)
 	}
 	p.progs = all
 	if elf.Type(p.f.Type) != elf.ET_EXEC {
