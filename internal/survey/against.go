@@ -1,8 +1,9 @@
 package survey
 
 import (
+	"bufio"
 	"cmp"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io"
 	"path"
@@ -12,21 +13,17 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/report"
-	"cfi2sframe/sframe"
 )
 
 // ComparisonSchema is the version of the JSON form of a Comparison, which against.schema.json describes. It changes
 // as Schema does.
-const ComparisonSchema = 1
+const ComparisonSchema = 2
 
 // A Comparison says what is gained and lost from one survey to a later one. Sizes are in bytes of code.
 type Comparison struct {
-	Schema  int            `json:"schema"`
-	Old     Side           `json:"old"`
-	New     Side           `json:"new"`
-	Formats []FormatChange `json:"formats,omitempty"`
-	Gaps    []GapChange    `json:"gaps,omitempty"` // in format 2, by reason
-	ABIs    []ABIChange    `json:"abis,omitempty"`
+	Schema int  `json:"schema"`
+	Old    Side `json:"old"`
+	New    Side `json:"new"`
 
 	// Files of packages are the same ones in another version of the package.
 	Same     uint64      `json:"same"` // files of which as much is lost as before
@@ -38,61 +35,10 @@ type Comparison struct {
 
 // A Side is one of the surveys.
 type Side struct {
-	Tool       string `json:"tool"`
-	Only       string `json:"only,omitzero"` // in words, which shards it is of, if not all
-	Files      uint64 `json:"files"`
-	WithCFI    uint64 `json:"with_cfi"`
-	Functions  uint64 `json:"functions"`
-	Described  uint64 `json:"described"`
-	Lost       uint64 `json:"lost"` // in gaps of format 2 by which a stack trace loses something
-	WithoutCFI uint64 `json:"without_cfi"`
-}
-
-// A FormatChange is about one version of SFrame.
-type FormatChange struct {
-	Format sframe.Version `json:"format"`
-	Old    Coverage       `json:"old"`
-	New    Coverage       `json:"new"`
-}
-
-// Coverage is what a stack trace loses nothing of.
-type Coverage struct {
-	Functions uint64 `json:"functions"`
-	Whole     uint64 `json:"functions_covered"`
-	Described uint64 `json:"described"`
-	Covered   uint64 `json:"covered"` // with code without a caller
-}
-
-// A GapChange is about one reason.
-type GapChange struct {
-	Reason string `json:"reason"`
-	Text   string `json:"text"`
-	Loss   bool   `json:"loss"`
-	Old    Amount `json:"old"`
-	New    Amount `json:"new"`
-}
-
-// An Amount are gaps.
-type Amount struct {
-	Files     uint64 `json:"files"`
-	Functions uint64 `json:"functions"`
-	Ranges    uint64 `json:"ranges"`
-	Bytes     uint64 `json:"bytes"`
-}
-
-// An ABIChange is about the files of one ABI.
-type ABIChange struct {
-	ABI string    `json:"abi"`
-	Old ABIAmount `json:"old"`
-	New ABIAmount `json:"new"`
-}
-
-// An ABIAmount are the files of an ABI.
-type ABIAmount struct {
-	Files     uint64 `json:"files"`
-	WithCFI   uint64 `json:"with_cfi"`
-	Described uint64 `json:"described"`
-	Lost      uint64 `json:"lost"`
+	Tool  string `json:"tool"`
+	Only  string `json:"only,omitzero"` // in words, which shards it is of, if not all
+	Total Sums   `json:"total"`
+	ABIs  []Part `json:"abis,omitempty"`
 }
 
 // FileChanges are files to which the same has happened.
@@ -102,13 +48,13 @@ type FileChanges struct {
 	Worst []FileChange `json:"worst,omitempty"` // by bytes, the first ones
 }
 
-// A FileChange is a file that is another one than before, or that was not there, or is no longer.
+// A FileChange is a file that has changed, appeared or gone.
 type FileChange struct {
 	File  string         `json:"file"`
 	Was   string         `json:"was,omitzero"`    // its name before, if that was another
 	Bytes uint64         `json:"bytes"`           // change of the bytes lost; for new and removed files, the bytes lost
-	From  convert.Reason `json:"from,omitzero"`   // its convert.Reason before, if that was another: then all that CFI describes counts
-	To    convert.Reason `json:"to,omitzero"`     // its convert.Reason now, if that is another
+	From  convert.Reason `json:"from,omitzero"`   // its status before, if that was another: then all that CFI describes counts
+	To    convert.Reason `json:"to,omitzero"`     // its status now, if that is another
 	Why   string         `json:"reason,omitzero"` // of most of that
 }
 
@@ -122,8 +68,6 @@ func (s *Survey) Against(name string) (*Comparison, error) {
 		err = fmt.Errorf("made %s, but what is compared with it is made %s", old.Settings, s.Settings)
 	case uint64(len(old.Files)) != old.Total.Files:
 		err = fmt.Errorf("damaged: %d files, and a total of %d", len(old.Files), old.Total.Files)
-	case slices.ContainsFunc(old.Files, func(r *Record) bool { return r.File == "" }):
-		err = errors.New("damaged: a file without a name")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", report.Printable(name), outfile.Plain(err))
@@ -131,11 +75,8 @@ func (s *Survey) Against(name string) (*Comparison, error) {
 	return compare(old, s), nil
 }
 
-// side sums up a survey.
-func (s *Survey) side() Side {
-	t := &s.Total
-	return Side{s.Tool, s.Only(), t.Files, t.WithCFI, t.Functions, t.Described, t.lost(), t.WithoutCFI}
-}
+// side returns what a comparison says of a survey.
+func (s *Survey) side() Side { return Side{s.Tool, s.Only(), s.Total, s.ABIs} }
 
 // losses returns which reasons lose something. Those of another version can be unknown here.
 func (s *Survey) losses() map[string]bool {
@@ -171,9 +112,7 @@ func identity(r *Record) string {
 // compare compares two surveys.
 func compare(old, now *Survey) *Comparison {
 	c := &Comparison{Schema: ComparisonSchema, Old: old.side(), New: now.side()}
-	c.totals(old, now)
 	oldLosses, losses := old.losses(), now.losses()
-	better, worse, appeared, gone := newChanges(), newChanges(), newChanges(), newChanges()
 	was, is := old.Files, now.Files
 	// Files of the same name belong together, and of the others those of the same identity, in the order of their
 	// names.
@@ -183,9 +122,9 @@ func compare(old, now *Survey) *Comparison {
 		for _, p := range pairs {
 			switch f, by := change(p[0], p[1], oldLosses, losses); {
 			case by < 0:
-				better.add(f)
+				c.Better.add(f)
 			case by > 0:
-				worse.add(f)
+				c.Worse.add(f)
 			default:
 				c.Same++
 			}
@@ -193,14 +132,23 @@ func compare(old, now *Survey) *Comparison {
 	}
 	for _, r := range is {
 		n, reason := lost(r.Gaps, losses)
-		appeared.add(FileChange{File: valid(r.File), Bytes: n, To: r.Status, Why: reason})
+		c.Appeared.add(FileChange{File: r.File, Bytes: n, To: r.Status, Why: reason})
 	}
 	for _, r := range was {
 		n, reason := lost(r.Gaps, oldLosses)
-		gone.add(FileChange{File: valid(r.File), Bytes: n, From: r.Status, Why: reason})
+		c.Gone.add(FileChange{File: r.File, Bytes: n, From: r.Status, Why: reason})
 	}
-	c.Better, c.Worse, c.Appeared, c.Gone = better.all(), worse.all(), appeared.all(), gone.all()
 	return c
+}
+
+func (c *FileChanges) add(f FileChange) {
+	c.Files++
+	c.Bytes += f.Bytes
+	list := worst[FileChange]{list: c.Worst, cmp: func(a, b *FileChange) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.File, b.File), cmp.Compare(a.Was, b.Was))
+	}}
+	list.add(f)
+	c.Worst = list.list
 }
 
 // pair finds the files that have the same key in both lists, and returns the others as well.
@@ -231,9 +179,9 @@ func pair(was, is []*Record, key func(r *Record) string) (pairs [][2]*Record, le
 func change(was, is *Record, oldLosses, losses map[string]bool) (FileChange, int) {
 	before, _ := lost(was.Gaps, oldLosses)
 	after, _ := lost(is.Gaps, losses)
-	f := FileChange{File: valid(is.File), Bytes: max(before, after) - min(before, after)}
+	f := FileChange{File: is.File, Bytes: max(before, after) - min(before, after)}
 	if was.File != is.File {
-		f.Was = valid(was.File)
+		f.Was = was.File
 	}
 	by := cmp.Compare(after, before)
 	switch {
@@ -268,94 +216,163 @@ func without(gaps, others []Gap, losses map[string]bool) []Gap {
 	return out
 }
 
-// changes are files to which the same has happened.
-type changes struct {
-	FileChanges
-	worst[FileChange]
-}
+// ComparisonForms are the names of the forms that a Comparison has.
+var ComparisonForms = []string{"text", "json"}
 
-func newChanges() *changes {
-	return &changes{worst: worst[FileChange]{cmp: func(a, b *FileChange) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.File, b.File), cmp.Compare(a.Was, b.Was))
-	}}}
-}
-
-func (c *changes) add(f FileChange) {
-	c.Files++
-	c.Bytes += f.Bytes
-	c.worst.add(f)
-}
-
-func (c *changes) all() FileChanges {
-	c.Worst = c.list
-	return c.FileChanges
-}
-
-// totals compares the sums.
-func (c *Comparison) totals(old, now *Survey) {
-	a, b := &old.Total, &now.Total
-	versions := slices.Clone(Formats)
-	for _, f := range a.Formats {
-		versions = append(versions, f.Format)
+// Write writes the comparison in the form of the given name: for people, or as against.schema.json describes.
+func (c *Comparison) Write(w io.Writer, form string) error {
+	if form == "text" {
+		return c.Text(w)
 	}
-	slices.Sort(versions)
-	for _, v := range slices.Compact(versions) {
-		c.Formats = append(c.Formats, FormatChange{v, coverageOf(a.format(v)), coverageOf(b.format(v))})
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(c)
+}
+
+// Text writes the comparison for people.
+func (c *Comparison) Text(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	old, now := &c.Old, &c.New
+	fmt.Fprintf(out, "Comparison: %s ELF files, %s of them with CFI; before %s, %s of them with CFI\n",
+		count(now.Total.Files), count(now.Total.WithCFI), count(old.Total.Files), count(old.Total.WithCFI))
+	if old.Only != "" {
+		fmt.Fprintf(out, "Before: %s\n", old.Only)
+	}
+	if now.Only != "" {
+		fmt.Fprintf(out, "Now: %s\n", now.Only)
+	}
+	if old.Tool != now.Tool {
+		fmt.Fprintf(out, "Before by %s, now by %s: figures of other versions may have another meaning.\n",
+			report.Printable(old.Tool), report.Printable(now.Tool))
+	}
+	for _, t := range c.tables() {
+		if len(t.Rows) > 0 {
+			t.write(out)
+		}
+	}
+	return out.Flush() // which has the first error
+}
+
+// tables returns the comparison for people.
+func (c *Comparison) tables() []table {
+	old, now := &c.Old.Total, &c.New.Total
+	all := table{Title: "All files", Head: columnsOf("", "#before", "#now", "#change")}
+	all.add(changeRow("functions that CFI describes", old.Functions, now.Functions)...)
+	all.add(changeRow("bytes that CFI describes", old.Described, now.Described)...)
+	all.add(changeRow("of which format 2 loses", old.lost(), now.lost())...)
+	all.add(changeRow("bytes without CFI", old.WithoutCFI, now.WithoutCFI)...)
+
+	formats := table{
+		Title: "Coverage by format", Note: "Of what CFI describes, that of which a stack trace loses nothing.",
+		Head: columnsOf("", "#functions before", "#now", "#", "#bytes before", "#now", "#"),
+	}
+	for _, v := range Formats {
+		a, b := old.format(v), now.format(v)
+		formats.add(fmt.Sprintf("V%d", v),
+			shareOf(a.Whole, a.Functions), shareOf(b.Whole, b.Functions), signed(a.Whole, b.Whole),
+			a.share(), b.share(), signed(a.Covered+a.Outermost, b.Covered+b.Outermost))
+	}
+
+	gaps := table{
+		Title: "Left out in format 2, by reason",
+		Head: columnsOf("reason", "#files before", "#now", "#change", "#functions before", "#now", "#change",
+			"#bytes before", "#now", "#change", ""),
 	}
 	reason := func(g Gap) string { return g.Reason }
-	for _, r := range keys(b.Gaps, a.Gaps, reason) {
-		was, is := find(a.Gaps, r, reason), find(b.Gaps, r, reason)
+	for _, p := range both(now.Gaps, old.Gaps, reason) {
+		is, was := p[0], p[1]
 		g := cmp.Or(is, was)
-		c.Gaps = append(c.Gaps, GapChange{r, g.Text, g.Loss, amount(was), amount(is)})
+		row := changeRow(g.Reason, was.Files, is.Files, was.Functions, is.Functions, was.Bytes, is.Bytes)
+		gaps.add(append(row, report.Printable(g.Text))...)
+	}
+
+	abis := table{
+		Title: "By ABI",
+		Head: columnsOf("", "#files before", "#now", "#change", "#described before", "#now", "#change",
+			"#lost before", "#now", "#change"),
 	}
 	name := func(p Part) string { return p.Name }
-	for _, abi := range keys(old.ABIs, now.ABIs, name) {
-		was, is := find(old.ABIs, abi, name), find(now.ABIs, abi, name)
-		c.ABIs = append(c.ABIs, ABIChange{abi, abiAmount(was), abiAmount(is)})
+	for _, p := range both(c.Old.ABIs, c.New.ABIs, name) {
+		was, is := &p[0], &p[1]
+		abi := cmp.Or(is.Name, was.Name)
+		abis.add(changeRow(abi, was.Files, is.Files, was.Described, is.Described, was.lost(), is.lost())...)
 	}
-	slices.SortFunc(c.ABIs, func(a, b ABIChange) int { return cmp.Compare(a.ABI, b.ABI) })
+	slices.SortFunc(abis.Rows, slices.Compare)
+
+	files := table{
+		Title: "Files",
+		Note:  "Bytes are those that format 2 loses more or less; of files that are new or gone, those that it loses of them.",
+		Head:  columnsOf("", "#files", "#bytes"),
+	}
+	files.add("as before", count(c.Same), "0")
+	files.add("better", count(c.Better.Files), count(c.Better.Bytes))
+	files.add("worse", count(c.Worse.Files), count(c.Worse.Bytes))
+	files.add("new", count(c.Appeared.Files), count(c.Appeared.Bytes))
+	files.add("gone", count(c.Gone.Files), count(c.Gone.Bytes))
+	return []table{
+		all, formats, gaps, abis, files,
+		c.Better.table("Files that are better"), c.Worse.table("Files that are worse"),
+		c.Appeared.table("New files"), c.Gone.table("Files that are gone"),
+	}
 }
 
-func coverageOf(f Format) Coverage {
-	return Coverage{f.Functions, f.Whole, f.Described, f.Covered + f.Outermost}
-}
-
-func amount(g Gap) Amount { return Amount{g.Files, g.Functions, g.Ranges, g.Bytes} }
-
-func abiAmount(p Part) ABIAmount { return ABIAmount{p.Files, p.WithCFI, p.Described, p.lost()} }
-
-// keys returns the keys of both lists, each once: first those of a.
-func keys[T any](a, b []T, key func(T) string) []string {
-	var out []string
-	for _, v := range slices.Concat(a, b) {
-		if !slices.Contains(out, key(v)) {
-			out = append(out, key(v))
+// both returns the elements of two lists with the same key, in the order of a and then of b.
+func both[T any](a, b []T, key func(T) string) (out [][2]T) {
+	find := func(list []T, k string) int { return slices.IndexFunc(list, func(v T) bool { return key(v) == k }) }
+	for _, v := range a {
+		p := [2]T{v}
+		if i := find(b, key(v)); i >= 0 {
+			p[1] = b[i]
+		}
+		out = append(out, p)
+	}
+	for _, v := range b {
+		if find(a, key(v)) < 0 {
+			out = append(out, [2]T{1: v})
 		}
 	}
 	return out
 }
 
-// find returns the element with a key, or the zero value.
-func find[T any](list []T, k string, key func(T) string) T {
-	var zero T
-	for _, v := range list {
-		if key(v) == k {
-			return v
-		}
+// table returns the first of the files.
+func (c *FileChanges) table(title string) table {
+	t := table{Title: title, Head: columnsOf("#bytes", "reason", "file", "")}
+	if n := c.Files - uint64(len(c.Worst)); n > 0 {
+		t.Note = fmt.Sprintf("Those with most bytes; there are %s more.", count(n))
 	}
-	return zero
+	for _, f := range c.Worst {
+		var remarks []string
+		switch {
+		case f.From != "" && f.To != "":
+			remarks = append(remarks, string(f.From+" before, "+f.To+" now"))
+		case f.From+f.To != "":
+			remarks = append(remarks, string(f.From+f.To))
+		}
+		if f.Was != "" {
+			remarks = append(remarks, "was "+f.Was)
+		}
+		t.add(count(f.Bytes), report.Printable(f.Why), report.Printable(f.File),
+			report.Printable(strings.Join(remarks, "; ")))
+	}
+	return t
 }
 
-// ComparisonForms are the names of the forms that a Comparison has.
-var ComparisonForms = []string{"text", "json"}
-
-// Write writes the comparison in the form of the given name.
-func (c *Comparison) Write(w io.Writer, form string) error {
-	switch form {
-	case "text":
-		return c.Text(w)
-	case "json":
-		return c.JSON(w)
+// changeRow returns a row with what was, what is, and what came or went, for each two numbers.
+func changeRow(name string, numbers ...uint64) []string {
+	row := []string{report.Printable(name)}
+	for i := 0; i < len(numbers); i += 2 {
+		row = append(row, count(numbers[i]), count(numbers[i+1]), signed(numbers[i], numbers[i+1]))
 	}
-	return fmt.Errorf("form %q is not known; one of %s was expected", form, strings.Join(ComparisonForms, ", "))
+	return row
+}
+
+// signed returns a difference.
+func signed(old, now uint64) string {
+	switch {
+	case now > old:
+		return "+" + count(now-old)
+	case now < old:
+		return "-" + count(old-now)
+	}
+	return "0"
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -103,24 +104,8 @@ func TestAgainst(t *testing.T) {
 	if c.Same != 3 { // c, none, and that for arm64
 		t.Errorf("%d files are the same", c.Same)
 	}
-	if got, want := fmt.Sprint(c.Old), "{cfi2sframe 1  11 9 90 9000 234 2000}"; got != want {
-		t.Errorf("old: %s; %s was expected", got, want)
-	}
-	if got, want := fmt.Sprint(c.New), "{cfi2sframe 2  11 9 90 9000 206 2000}"; got != want {
-		t.Errorf("new: %s; %s was expected", got, want)
-	}
-	want := "[{drap stack realignment (DRAP) true {8 8 16 213} {8 8 16 145}} " +
-		"{cfa-register CFA based on a register other than SP and FP true {1 1 2 20} {2 2 4 60}} " +
-		"{sp-rule stack pointer is not the CFA true {1 1 2 1} {1 1 2 1}} " +
-		"{outermost outermost frame (undefined return address) false {1 1 2 500} {1 1 2 1}}]"
-	if got := fmt.Sprint(c.Gaps); got != want {
-		t.Errorf("gaps: %s\n%s was expected", got, want)
-	}
-	if got, want := fmt.Sprint(c.Formats[1]), "{SFRAME_VERSION_2 {90 81 9000 8266} {90 81 9000 8793}}"; got != want || len(c.Formats) != 3 {
-		t.Errorf("format 2 of %d: %s; %s was expected", len(c.Formats), got, want)
-	}
-	if got, want := fmt.Sprint(c.ABIs), "[{amd64 {11 9 9000 234} {11 9 9000 206}}]"; got != want {
-		t.Errorf("ABIs: %s; %s was expected", got, want)
+	if c.Old.Tool != "cfi2sframe 1" || c.New.Tool != "cfi2sframe 2" || c.Old.Total.lost() != 234 || c.New.Total.lost() != 206 {
+		t.Errorf("old: %+v\nnew: %+v", c.Old, c.New)
 	}
 	var text bytes.Buffer
 	if err := c.Write(&text, "text"); err != nil {
@@ -130,7 +115,9 @@ func TestAgainst(t *testing.T) {
 		"Comparison: 11 ELF files, 9 of them with CFI; before 11, 9 of them with CFI\n",
 		"Before by cfi2sframe 1, now by cfi2sframe 2: figures of other versions may have another meaning.\n",
 		"\n  of which format 2 loses          234    206     -28\n",
-		"\n  better         3  1,060\n",
+		"\n  better         3  1,060\n", "\n  V2           90.00 %  90.00 %  0       91.84 %  97.70 %  +527\n",
+		"\n  amd64            11   11       0             9,000  9,000       0          234  206     -28\n",
+		"\n  cfa-register             1    2      +1                 1    2      +1            20   60     +40  CFA based on ",
 		"\n  1,000                pool/broken ", "  cfi before, no-cfi now\n",
 		"  was " + was + "\n",
 	} {
@@ -138,16 +125,13 @@ func TestAgainst(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, &text)
 		}
 	}
-	if err := c.Write(&text, "html"); err == nil {
-		t.Error("a page of a comparison is no error")
-	}
 }
 
 // TestAgainstSame has nothing to say of the same survey, and nothing but new files where there were none.
 func TestAgainstSame(t *testing.T) {
 	s := run(t, Options{}, fixtures)
 	c, err := s.Against(saved(t, s))
-	if err != nil || c.Same != s.Total.Files || c.Better.Files+c.Worse.Files+c.Appeared.Files+c.Gone.Files > 0 || c.Old != c.New {
+	if err != nil || c.Same != s.Total.Files || c.Better.Files+c.Worse.Files+c.Appeared.Files+c.Gone.Files > 0 || !reflect.DeepEqual(c.Old, c.New) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	c, err = s.Against(saved(t, run(t, Options{Shard: Shard{2, 2}}, t.TempDir())))

@@ -2,6 +2,7 @@ package survey
 
 import (
 	"bytes"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -15,8 +16,8 @@ import (
 	"cfi2sframe/internal/testkit/elftest"
 )
 
-// TestCompilerOf has lines of .comment as they are in files of distributions and of upstream builds.
-func TestCompilerOf(t *testing.T) {
+// TestComments has lines of .comment as they are in files of distributions and of upstream builds.
+func TestComments(t *testing.T) {
 	for text, want := range map[string][2]string{
 		"GCC: (Debian 14.2.0-19) 14.2.0":                                            {"gcc 14", ""},
 		"GCC: (GNU) 8.5.0 20210514 (Red Hat 8.5.0-28)":                              {"gcc 8", ""},
@@ -34,8 +35,17 @@ func TestCompilerOf(t *testing.T) {
 		"mold 2.37.1 (compatible with GNU ld)":                                                          {},
 		"":                                                                                              {},
 	} {
-		if name, language := compilerOf(text); name != want[0] || language != want[1] {
-			t.Errorf("%q: compiler %q, language %q; %q and %q were expected", text, name, language, want[0], want[1])
+		tr := newTraces(elftest.Parse(t, sound(t)))
+		for _, c := range clues {
+			if c.section == ".comment" {
+				tr.find([]byte(text), c)
+				tr.find([]byte("mold 2.37.1\x00"+text+"\x00"), c)
+			}
+		}
+		name := strings.Join(slices.Collect(maps.Keys(tr.compilers)), " + ")
+		language := strings.Join(slices.Collect(maps.Keys(tr.languages)), " + ")
+		if name != want[0] || language != want[1] {
+			t.Errorf("%q: compiler %q, language %q, want %q and %q", text, name, language, want[0], want[1])
 		}
 	}
 }
@@ -303,7 +313,7 @@ func TestOriginOfDamage(t *testing.T) {
 	}
 	f := elftest.Parse(t, fixture)
 	names := *f.Section(".dynsym")
-	tr := traces{file: f, room: f.Size, languages: make(map[string]bool), compilers: make(map[string]bool)}
+	tr := newTraces(f)
 	read := 0
 	for range 1000 {
 		tr.strings(&f.Sections[names.Link], func(b []byte) { read += len(b) })

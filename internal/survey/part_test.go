@@ -212,7 +212,7 @@ func TestLaterFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Old.Tool != "cfi2sframe 99" || c.Same != 3 || c.Old.Lost != c.New.Lost {
+	if c.Old.Tool != "cfi2sframe 99" || c.Same != 3 || c.Old.Total.lost() != c.New.Total.lost() {
 		t.Errorf("%+v", c)
 	}
 	var text bytes.Buffer

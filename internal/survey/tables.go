@@ -21,6 +21,9 @@ type table struct {
 	TextOnly bool // the page has the same in another form
 }
 
+// add adds a row.
+func (t *table) add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
 // A column is text or numbers.
 type column struct {
 	Name   string

@@ -29,26 +29,22 @@ func strict(v any) {
 	}
 }
 
-// strictSchema compiles a schema of package survey, so that it refuses fields that it does not describe. With def, it is
-// that of this definition.
-func strictSchema(t *testing.T, name, def string) *jsonschema.Schema {
+// strictSchema returns a schema of package survey, which refuses fields that it does not describe.
+func strictSchema(t *testing.T, name string) map[string]any {
 	t.Helper()
 	b, err := os.ReadFile("../../internal/survey/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc := schema.Value(t, b)
-	defs := doc.(map[string]any)["$defs"].(map[string]any)
+	doc := schema.Value(t, b).(map[string]any)
+	defs := doc["$defs"].(map[string]any)
 	sums, ok := defs["sums"]
 	delete(defs, "sums") // a part of a survey has a name besides
 	strict(doc)
 	if ok {
 		defs["sums"] = sums
 	}
-	if def != "" {
-		return schema.Compile(t, map[string]any{"$ref": "#/$defs/" + def, "$defs": defs})
-	}
-	return schema.Compile(t, doc)
+	return doc
 }
 
 // validate expects the first line of a survey and its files to be what schemas say.
@@ -68,8 +64,9 @@ func validate(t *testing.T, survey []byte, head, entry *jsonschema.Schema) {
 // TestSchemaSurvey surveys the fixtures and damaged files, and nothing, and compares surveys in which files appear, are gone,
 // get better and worse.
 func TestSchemaSurvey(t *testing.T) {
-	head, entry := strictSchema(t, "survey.schema.json", ""), strictSchema(t, "survey.schema.json", "entry")
-	comparison := strictSchema(t, "against.schema.json", "")
+	survey := strictSchema(t, "survey.schema.json")
+	head, comparison := schema.Compile(t, survey), schema.Compile(t, strictSchema(t, "against.schema.json"), survey)
+	entry := schema.Compile(t, map[string]any{"$ref": "survey.schema.json#/$defs/entry"}, survey)
 	fixtures := "../../testdata/bin/"
 	drap, err := os.ReadFile(fixtures + "amd64/drap1")
 	if err != nil {
