@@ -34,6 +34,7 @@ func TestDecode(t *testing.T) {
 		{elf.EM_X86_64, "66662e0f1f8400000000000f1f4000", filled},   // 11 and 4, as GNU as fills 15 bytes
 		{elf.EM_X86_64, "662e0f1f8400000000000f1f440000", filled},   // 10 and 5, as LLVM does
 		{elf.EM_X86_64, "0f1f80000000000f1f840000000000", filled},   // 7 and 8, older GNU as
+		{elf.EM_X86_64, "0f1f80000000000f1f8000000000", filled},     // 7 and 7
 		{elf.EM_X86_64, "90662e0f1f840000000000", two},              // .align 2
 		{elf.EM_X86_64, "9090", pieces},                             // by hand
 		{elf.EM_X86_64, "669090", pieces},                           // the same

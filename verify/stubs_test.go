@@ -172,6 +172,13 @@ func TestJumpsAcross(t *testing.T) {
 		[]string{"0x1000-0x1006 behind 8", "0x1010-0x1014"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+	// 0x1000 jumps to 0x1006 with 8 pushed, 0x1004 with nothing: the second PLT begins there, and jumps to 0x1008.
+	one, two = plt{0x1000, 0x1006, code("6a01 eb02 eb00")}, plt{0x1006, 0x100e, code("eb00 ff2500000000")}
+	if got, want := follow(t, amd64, nil, one, two),
+		[]string{"0x1000-0x1004", "0x1004-0x1006", "0x1006-0x1008 stubs jump to it with different things pushed",
+			"0x1008-0x100e stubs jump to it with different things pushed"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 // TestDepths looks at what stubs have pushed in front of each instruction, and where the return address is
