@@ -46,8 +46,8 @@ func run(top, dir string) error {
 	for _, f := range forms {
 		add("hand-v"+f.format, "Sections made by hand, of format "+f.format, hand(f))
 	}
-	for _, f := range wrongForms {
-		add("refuse-v"+f.format, "Sections of format "+f.format+" that are to be refused", wrong(f))
+	for _, f := range refuseForms {
+		add("refuse-v"+f.format, "Sections of format "+f.format+" that are to be refused", refuse(f))
 	}
 	made, err := programs(top)
 	if err != nil {
