@@ -13,7 +13,7 @@ import (
 // readerNames are those of all readers, in the order of tables.
 var readerNames = []string{"own", "libsframe-2.44", "libsframe-2.47", "glibc", "llvm-readobj", "walker"}
 
-// StartReader starts a reader by its name. The top is that of the repository; what is compiled goes to a directory.
+// StartReader starts a reader by its name. The top is that of the repository; dir is for compiled programs.
 func StartReader(name, top, dir string) (*Reader, error) {
 	sources := filepath.Join(top, "conformance/adapters")
 	switch name {
@@ -29,7 +29,7 @@ func StartReader(name, top, dir string) (*Reader, error) {
 	case "glibc":
 		glibc := glibcSources()
 		if _, err := os.Stat(filepath.Join(glibc, "sframe-read.c")); err != nil {
-			return nil, fmt.Errorf("%s has no sources of glibc's reader; scripts/conformance --prepare gets them", glibc)
+			return nil, fmt.Errorf("%s: no sources of glibc's reader; use scripts/conformance --prepare", glibc)
 		}
 		out := filepath.Join(dir, "glibc")
 		// What the rest of glibc defines, and headers that it has by other ways.
@@ -59,10 +59,10 @@ func StartReader(name, top, dir string) (*Reader, error) {
 		}
 		return startAdapter(out)
 	}
-	return nil, fmt.Errorf("reader %q; one of %q was expected", name, readerNames)
+	return nil, fmt.Errorf("unknown reader %q; use one of %q", name, readerNames)
 }
 
-// glibcSources returns the folder with the sources of glibc's reader.
+// glibcSources returns the directory with the sources of glibc's reader.
 func glibcSources() string {
 	if dir := os.Getenv("CFI2SFRAME_GLIBC"); dir != "" {
 		return dir

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 
 	"cfi2sframe/internal/testkit/elftest"
@@ -26,7 +27,8 @@ func llvm(words []string, q *vector.Question, file string) vector.Reply {
 		return vector.Reply{Refused: err.Error()}
 	}
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(words[0], append(words[1:len(words):len(words)], "--sframe", "--elf-output-style=JSON", "--pretty-print", file)...)
+	args := append(slices.Clone(words[1:]), "--sframe", "--elf-output-style=JSON", "--pretty-print", file)
+	cmd := exec.Command(words[0], args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	said := strings.TrimSpace(stderr.String())

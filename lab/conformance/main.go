@@ -1,5 +1,5 @@
-// Package conformance asks readers of SFrame about the vectors of the directory conformance, and prints which answers are
-// right. See conformance/README.md.
+// Package conformance asks readers of SFrame about the vectors of the directory conformance, and prints which answers
+// are right. See conformance/README.md.
 package conformance
 
 import (
@@ -98,8 +98,8 @@ func conformance(w io.Writer, dir, knownFile string, commands [][]string, markdo
 		for _, res := range results {
 			switch {
 			case res.Status == Mended:
-				fmt.Fprintf(w, "%s: %s: right, but %s of the known errors says that it is not: remove it from the list\n", name,
-					res.Vector.Name, res.Known.ID)
+				fmt.Fprintf(w, "%s: %s: right, but %s of known.json says that it is wrong: remove it there\n",
+					name, res.Vector.Name, res.Known.ID)
 			case res.Failed() || verbose && res.Status == Expected:
 				fmt.Fprintf(w, "%s: %s: %v: %s\n", name, res.Vector.Name, res.Status, res.What)
 			case verbose:
@@ -119,8 +119,7 @@ func conformance(w io.Writer, dir, knownFile string, commands [][]string, markdo
 			n[res.Status]++
 		}
 		fmt.Fprintf(w, "%s: %d vectors right, %d wrong, %d wrong as known, %d right that were known as wrong, "+
-			"%d of other formats refused\n",
-			name, n[Right], n[Wrong], n[Expected], n[Mended], n[Other])
+			"%d of other formats refused\n", name, n[Right], n[Wrong], n[Expected], n[Mended], n[Other])
 	}
 	if markdown {
 		fmt.Fprintln(w)

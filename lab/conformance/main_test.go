@@ -254,7 +254,7 @@ func TestAdapter(t *testing.T) {
 		}
 	}
 	if _, err := startAdapter("sh", "-c", "echo nothing; exec cat"); err == nil || !strings.Contains(err.Error(),
-		"who it is") {
+		"does not name a reader") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 // ownHello says what our own reader claims: everything.
 var ownHello = vector.Hello{
-	Reader: "cfi2sframe", Formats: []string{"1", "2", "2e1", "2e2", "3"}, ABIs: []string{"amd64", "aarch64", "aarch64_be",
-		"s390x"},
+	Reader: "cfi2sframe", Formats: []string{"1", "2", "2e1", "2e2", "3"},
+	ABIs: []string{"amd64", "aarch64", "aarch64_be", "s390x"},
 }
 
 // Own answers a question by package sframe.

@@ -36,7 +36,7 @@ func (s Status) String() string {
 type Result struct {
 	Vector *vector.Vector
 	Status Status
-	What   string // what was expected and given
+	What   string // what is wrong
 	Known  *Known
 }
 
@@ -48,7 +48,7 @@ type Known struct {
 	ID      string   `json:"id"`
 	Readers []string `json:"readers"`
 	What    string   `json:"what"`
-	Vectors []string `json:"vectors"`          // names, in which * stands for any characters but /, and {a,b} for either
+	Vectors []string `json:"vectors"`          // names; * stands for any characters but /, {a,b} for either
 	Except  []string `json:"except,omitempty"` // of them
 	// Sometimes is an error that depends on what memory outside of a section holds: it may come out right.
 	Sometimes bool `json:"sometimes,omitempty"`
@@ -69,8 +69,8 @@ func loadKnown(file string) ([]Known, error) {
 
 // has reports whether the error is one of a reader and a vector.
 func (k *Known) has(reader, name string) bool {
-	return slices.Contains(k.Readers, reader) && slices.ContainsFunc(k.Vectors, is(name)) && !slices.ContainsFunc(k.Except,
-		is(name))
+	return slices.Contains(k.Readers, reader) && slices.ContainsFunc(k.Vectors, is(name)) &&
+		!slices.ContainsFunc(k.Except, is(name))
 }
 
 var patternSyntax = strings.NewReplacer("*", "[^/]*", "{", "(", "}", ")", ",", "|")
@@ -171,7 +171,7 @@ func Judge(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []strin
 	if v.Refuse != nil {
 		for i, a := range r.Answers {
 			if a != nil {
-				return fmt.Sprintf("at %#x: %v; to be refused was expected: %s", uint64(q.PCs[i]), a, v.Refuse.What)
+				return fmt.Sprintf("at %#x: %v; the section is to be refused: %s", uint64(q.PCs[i]), a, v.Refuse.What)
 			}
 		}
 		return ""
@@ -179,7 +179,7 @@ func Judge(v *vector.Vector, q *vector.Question, r *vector.Reply, cannot []strin
 	for i, a := range r.Answers {
 		want := v.Expect[i/3].Row
 		if !vector.Same(without(a, cannot), without(want, cannot)) {
-			return fmt.Sprintf("at %#x: %v; %v was expected", uint64(q.PCs[i]), a, want)
+			return fmt.Sprintf("at %#x: %v, want %v", uint64(q.PCs[i]), a, want)
 		}
 	}
 	return ""
@@ -256,7 +256,7 @@ func (a *adapter) start() (hello vector.Hello, err error) {
 		return hello, err
 	}
 	if err := a.line(&hello); err != nil {
-		return hello, fmt.Errorf("%s: its first line was expected to say who it is: %w", a.name, err)
+		return hello, fmt.Errorf("%s: its first line does not name a reader: %w", a.name, err)
 	}
 	return hello, nil
 }

@@ -1,5 +1,5 @@
-// Package corpus converts every ELF file below some directories and expects that nothing changes that a program sees. On
-// demand it also starts the originals and the results.
+// Package corpus converts every ELF file below some directories and expects that nothing changes that a program sees.
+// With --start it also starts the originals and the results.
 package corpus
 
 import (

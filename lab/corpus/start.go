@@ -38,8 +38,8 @@ type system struct {
 type way string
 
 const (
-	// program: the loader comes to the constructor of a preloaded library, the first of all, which ends the process. No
-	// code of the program itself runs.
+	// program: the loader calls the constructor of a preloaded library first, which ends the process. No code of the
+	// program itself runs.
 	program way = "program"
 	// library: dlopen.
 	library way = "library"
@@ -177,16 +177,16 @@ func (s *starter) prepare(m elf.Machine, name string) (systems []*system) {
 	return systems
 }
 
-// emulators returns systems with qemu-user. qemu before version 9 can pretend that pages are larger; a static one of the
-// host runs inside any root.
+// emulators returns systems with qemu-user. qemu before version 9 can pretend that pages are larger. A static one of
+// the host runs inside any root.
 func (s *starter) emulators(m elf.Machine, name string) []*system {
 	if m == native {
 		return []*system{{name: name}}
 	}
 	libraries := "/usr/" + name + "-linux-gnu"
 	list := []*system{{name: name, emulator: []string{"/usr/bin/qemu-" + name, "-L", libraries}}}
-	if m != elf.EM_AARCH64 {
-		return list // aarch64 alone has pages of several sizes
+	if m != elf.EM_AARCH64 { // the only one with pages of several sizes
+		return list
 	}
 	copied := filepath.Join(s.dir, "qemu-aarch64-static")
 	found, err := exec.LookPath("qemu-aarch64-static")

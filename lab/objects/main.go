@@ -25,7 +25,8 @@ func check(path string, format int, allow []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("V%d: %d of %d bytes covered, %d FDEs, %d mismatches\n", r.Version, r.Covered, r.Described, r.FDEs, r.Total)
+	fmt.Printf("V%d: %d of %d bytes covered, %d FDEs, %d mismatches\n",
+		r.Version, r.Covered, r.Described, r.FDEs, r.Total)
 	if int(r.Version) != format {
 		return fmt.Errorf("the linker wrote V%d, of objects of V%d", r.Version, format)
 	}

@@ -1,6 +1,5 @@
-// Package oldapi lets a Bazel that speaks version 2.0 of the remote execution API talk to a server that wants 2.1 or
-// later: it passes everything on, and says in the server's name that 2.0 will do. The servers still know the fields
-// that 2.0 has, so that nothing else needs to be translated.
+// Package oldapi lets a Bazel with version 2.0 of the remote execution API use a server that requires 2.1 or later. It
+// changes the oldest version that the server names to 2.0, and nothing else: the servers still know the fields of 2.0.
 // LISTEN and SERVER are addresses such as localhost:8990.
 package oldapi
 
@@ -56,18 +55,18 @@ func accept(r *http.Response) error {
 	return err
 }
 
-// lower changes a message of the type ServerCapabilities, with the five bytes of gRPC before it (whether it is compressed,
-// and its size): field 4, low_api_version, is a SemVer whose fields 1 and 2 are the major and the minor number.
+// lower changes a message of the type ServerCapabilities. The five bytes of gRPC before it have its compression and
+// its size. Field 4, low_api_version, is a SemVer; its fields 1 and 2 are the major and the minor number.
 func lower(b []byte) ([]byte, error) {
 	if len(b) < 5 || b[0] != 0 || uint64(binary.BigEndian.Uint32(b[1:]))+5 != uint64(len(b)) {
-		return nil, fmt.Errorf("capabilities % x: one message that is not compressed was expected", b)
+		return nil, fmt.Errorf("capabilities % x: not one uncompressed message", b)
 	}
 	for at := 5; at < len(b); {
 		key, n := binary.Uvarint(b[at:])
 		size, m := binary.Uvarint(b[at+max(n, 0):])
 		start := at + n + m
 		if n <= 0 || m <= 0 || key&7 != 2 && key&7 != 0 {
-			return nil, fmt.Errorf("capabilities % x: numbers and fields with a length were expected", b)
+			return nil, fmt.Errorf("capabilities % x: a field is neither a number nor has a length", b)
 		}
 		if key&7 == 0 { // a number, which size is
 			at = start
@@ -82,5 +81,5 @@ func lower(b []byte) ([]byte, error) {
 		}
 		at = start + int(size)
 	}
-	return nil, fmt.Errorf("capabilities % x: 2.x was expected as the oldest version", b)
+	return nil, fmt.Errorf("capabilities % x: the oldest version is not 2.x", b)
 }

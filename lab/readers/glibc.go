@@ -87,8 +87,8 @@ type program struct {
 	scenes  int    // that it has
 }
 
-// In a process without libgcc_s.so.1, backtrace() looks for it by dlopen each time, with SFrame as well, and so must not
-// be called in signal handlers that interrupt anything. Programs that are interrupted have one that finds nothing.
+// If libgcc_s.so.1 is missing, backtrace() tries dlopen each time, which a signal handler must not do. So programs that
+// are interrupted have one that finds nothing.
 const (
 	noLibgcc     = "none"
 	emptyLibgcc  = "there"

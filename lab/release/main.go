@@ -26,7 +26,8 @@ func write(w io.Writer, version, program string) error {
 	if err != nil {
 		return err
 	}
-	return cyclonedx.NewBOMEncoder(w, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(describe(version, info), cyclonedx.SpecVersion1_6)
+	encoder := cyclonedx.NewBOMEncoder(w, cyclonedx.BOMFileFormatJSON).SetPretty(true)
+	return encoder.EncodeVersion(describe(version, info), cyclonedx.SpecVersion1_6)
 }
 
 // describe returns what a program of a version is made of: its modules, and the standard library.
@@ -38,7 +39,8 @@ func describe(version string, info *debug.BuildInfo) *cyclonedx.BOM {
 		}
 	}
 	main := cyclonedx.Component{
-		Type: cyclonedx.ComponentTypeApplication, Name: info.Main.Path, Version: version, BOMRef: info.Main.Path + "@" + version,
+		Type: cyclonedx.ComponentTypeApplication, Name: info.Main.Path, Version: version,
+		BOMRef:   info.Main.Path + "@" + version,
 		Licenses: &cyclonedx.Licenses{{License: &cyclonedx.License{ID: "BSD-3-Clause"}}}, Properties: &properties,
 	}
 	var parts []cyclonedx.Component

@@ -1,5 +1,5 @@
-// Package toolchains compiles programs by compilers of several versions with the flags that change stack frames, converts
-// the results, and checks them.
+// Package toolchains compiles programs by compilers of several versions with the flags that change stack frames,
+// converts the results, and checks them.
 package toolchains
 
 import (
@@ -125,13 +125,13 @@ func run(sources []string, only *regexp.Regexp) error {
 	return errors.Join(errs...)
 }
 
-// script compiles all C files of a directory. The C library of aarch64 has a header for the other byte order only.
+// script compiles all C files of a directory. The C library of aarch64 lacks a header for the other byte order.
 const script = `
 mkdir -p gnu; : >gnu/stubs-lp64_be.h
 for f in *.c; do %[1]s %[2]s -I. -c $f -o ${f%%.c}.o; done
 `
 
-// try compiles a program, converts it to all versions, and returns the size of its code and the shares that are covered.
+// try compiles a program, converts it to all versions, and returns the size of its code and the covered shares.
 func (c *testCase) try(sources string) ([]any, error) {
 	dir, err := suite.TempDir(c.suite)
 	if err != nil {

@@ -1,8 +1,11 @@
 package generate
 
 import (
+	"bytes"
+	_ "embed"
 	"fmt"
 	"math"
+	"strings"
 
 	"cfi2sframe/lab/conformance/vector"
 )
@@ -29,12 +32,6 @@ func (m *maker) add(feature, name, about, text string, s *section) {
 		Name: m.String() + "/" + feature + "-" + name, Feature: feature, Format: s.format, ABI: s.name,
 		About: about, Text: text, Address: vector.Hex(s.addr), Section: data, Expect: s.expect(16),
 	})
-}
-
-// none adds a range without rows to the last vector.
-func (m *maker) none(from, to uint64) {
-	v := &m.out[len(m.out)-1]
-	v.Expect = append(v.Expect, vector.Expect{From: vector.Hex(from), To: vector.Hex(to)})
 }
 
 // plain returns a row with the CFA at the base and a word's offset, and what that means.
@@ -79,11 +76,8 @@ func hand(f form) []vector.Vector {
 	m.slots()
 	m.words()
 	if m.name != "aarch64" { // the same as on amd64
-		m.starts()
-		m.blocks()
-		m.functions()
-		m.places()
-		m.headers()
+		m.plainRows()
+		m.fixed()
 	}
 	if m.name == "aarch64" || m.name == "aarch64_be" {
 		m.signed()
@@ -98,37 +92,60 @@ func hand(f form) []vector.Vector {
 	return m.out
 }
 
-// starts has start addresses of rows of each width.
-func (m *maker) starts() {
-	const text = "The SFrame FRE Types"
-	m.add("row-starts", "1-byte", "start addresses of 1 byte, up to 255", text,
-		m.new(one(0x1000, 0x100, m.rows(0, 1, 127, 128, 255)...)))
-	two := one(0x1000, 0x10000, m.rows(0, 1, 255, 256, 0x7fff, 0x8000, 0xffff)...)
-	two.width = 2
-	m.add("row-starts", "2-bytes", "start addresses of 2 bytes, up to 65535", text, m.new(two))
-	four := one(0x1000000, 0x1000010, m.rows(0, 255, 256, 0xffff, 0x10000, 0x1000000)...)
-	four.width = 4
-	m.add("row-starts", "4-bytes", "start addresses of 4 bytes", text, m.new(four))
-	huge := one(0x10000, 0x90000000, m.rows(0, 0x7fffffff, 0x80000000, 0x8fffffff)...)
-	huge.width = 4
-	m.add("row-starts", "unsigned", "start addresses of 4 bytes over 2 GiB: they and sizes have no sign", text,
-		m.new(huge))
-	for _, width := range []int{2, 4} {
-		d := one(0x1000, 0x20, m.rows(0, 4, 31)...)
-		d.width = width
-		m.add("row-starts", fmt.Sprintf("wide-%d", width), fmt.Sprintf("start addresses of %d bytes where 1 would do", width),
-			text, m.new(d))
+//go:embed hand.txt
+var handText string
+
+// plainRows has the sections of the text.
+func (m *maker) plainRows() {
+	for line := range strings.Lines(handText) {
+		cells := cellsOf(line)
+		if len(cells) < 6 || strings.HasPrefix(line, "#") || !m.is(cells[1]) {
+			continue
+		}
+		feature, name, _ := strings.Cut(cells[0], " ")
+		s := m.new(m.parse(cells[3])...)
+		s.dontSort = true
+		for _, option := range strings.Fields(cells[2]) {
+			s.option(option)
+		}
+		m.add(feature, name, cells[4], cells[5], s)
+		if v := &m.out[len(m.out)-1]; len(v.Expect) == 0 {
+			for _, at := range []vector.Hex{0, vector.Hex(s.addr)} {
+				v.Expect = append(v.Expect, vector.Expect{From: at, To: at + 16})
+			}
+		}
 	}
-	mixed := one(0x1200, 0x20, m.rows(0, 4)...)
-	mixed.width = 4
-	middle := one(0x1100, 0x20, m.rows(0, 4)...)
-	middle.width = 2
-	m.add("row-starts", "mixed", "each function has a width of its own", text,
-		m.new(one(0x1000, 0x20, m.rows(0, 4)...), middle, mixed))
-	m.add("row-starts", "late", "no row holds before the first one begins", "SFrame FRE",
-		m.new(one(0x1000, 0x20, m.rows(4, 8)...)))
-	m.add("row-starts", "last-byte", "the last row holds for the last byte only", "SFrame FRE",
-		m.new(one(0x1000, 0x20, m.rows(0, 31)...)))
+}
+
+// option changes a section.
+func (s *section) option(option string) {
+	key, value, _ := strings.Cut(option, "=")
+	var n int64
+	if value != "" {
+		n = number(value)
+	}
+	switch key {
+	case "addr":
+		s.addr = uint64(n)
+	case "flags":
+		s.flag |= byte(n)
+	case "unsorted":
+		s.flag &^= sorted
+	case "reverse":
+		s.reverse = true
+	case "aux":
+		for i := range n {
+			s.aux = append(s.aux, byte(0xa0+i))
+		}
+	case "before":
+		s.fdeGap = make([]byte, n)
+	case "between":
+		s.freGap = bytes.Repeat([]byte{0xff}, int(n))
+	case "after":
+		s.tail = bytes.Repeat([]byte{0xff}, int(n))
+	default:
+		panic(fmt.Sprintf("option %q", option))
+	}
 }
 
 // words has data words of each size, with the values at the ends.
@@ -188,7 +205,8 @@ func (m *maker) slots() {
 			case second < -1<<(8*size-1):
 				second = -16
 			}
-			both = append(both, fre(start, sp, size, fmt.Sprintf("%s ra=*(cfa%+d) fp=*(cfa%+d)", cfa, v, second), 16, v, second))
+			want := fmt.Sprintf("%s ra=*(cfa%+d) fp=*(cfa%+d)", cfa, v, second)
+			both = append(both, fre(start, sp, size, want, 16, v, second))
 			if m.name == "s390x" { // the word 0 for no RA
 				fps = append(fps, fre(start, sp, size, fmt.Sprintf("%s fp=*(cfa%+d)", cfa, v), 16, 0, v))
 			}
@@ -202,7 +220,8 @@ func (m *maker) slots() {
 		add("ra", "saved-", "the second word, of %d bytes, is where RA is saved", ras)
 		add("fp", "with-ra-", "the third word, of %d bytes, is where FP is saved", both)
 		if m.tracksRA {
-			add("fp", "without-ra-", "a word 0 in RA's place says that only FP, in the third word of %d bytes, is saved", fps)
+			const about = "a word 0 in RA's place says that only FP, in the third word of %d bytes, is saved"
+			add("fp", "without-ra-", about, fps)
 		} else {
 			add("fp", "saved-", "the second word, of %d bytes, is where FP is saved: RA is not tracked", fps)
 		}
@@ -223,7 +242,8 @@ func (m *maker) slots() {
 			fre(0x3c, sp, 1, fmt.Sprintf("sp%+d", m.cfa(0)), 0))))
 	}
 	if m.format == "2e1" && m.name == "s390x" {
-		m.add("register-words", "1-byte", "odd words are registers: twice the number, plus 1", text, m.new(one(0x1000, 0x20,
+		const odd = "odd words are registers: twice the number, plus 1"
+		m.add("register-words", "1-byte", odd, text, m.new(one(0x1000, 0x20,
 			fre(0, sp, 1, "sp+160 ra=r17+0", 0, 35), fre(4, sp, 1, "sp+160 ra=r17+0 fp=r16+0", 0, 35, 33),
 			fre(8, sp, 1, "sp+160 fp=r16+0", 0, 0, 33), fre(12, sp, 1, "sp+160 ra=*(cfa-48) fp=r31+0", 0, -48, 63),
 			fre(16, sp, 1, "sp+160 ra=r0+0", 0, 1), fre(20, fp, 1, "fp+0 ra=r14+0 fp=*(cfa-72)", -20, 29, -72),
@@ -231,157 +251,15 @@ func (m *maker) slots() {
 		m.add("register-words", "2-bytes", "the same in words of 2 bytes", text, m.new(one(0x1000, 8,
 			fre(0, sp, 2, "sp+1760 ra=r17+0 fp=r16+0", 200, 35, 33), fre(4, sp, 2, "sp+1760 ra=r64+0", 200, 129))))
 		m.add("register-words", "4-bytes", "the same in words of 4 bytes", text, m.new(one(0x1000, 8,
-			fre(0, sp, 4, "sp+800160 ra=r17+0 fp=r16+0", 100000, 35, 33), fre(4, sp, 4, "sp+800160 ra=*(cfa-48)", 100000, -48))))
+			fre(0, sp, 4, "sp+800160 ra=r17+0 fp=r16+0", 100000, 35, 33),
+			fre(4, sp, 4, "sp+800160 ra=*(cfa-48)", 100000, -48))))
 	}
 }
 
-// blocks has functions of repeated blocks.
-func (m *maker) blocks() {
-	const text = "The SFrame FDE Types"
-	if m.version() == 1 {
-		// Readers do not agree on the mask, except for a row at 0.
-		d := one(0x1000, 0x40, m.rows(0)...)
-		d.mask = true
-		m.add("pc-mask", "one-row", "the pc masked by 0 is 0, and so a row at 0 holds for all of the function", text,
-			m.new(d))
-		return
-	}
-	block := func(start uint64, size uint32, rep byte, rows ...row) function {
-		d := one(start, size, rows...)
-		d.mask, d.rep = true, rep
-		return d
-	}
-	m.add("pc-mask", "16", "a PLT: blocks of 16 bytes of two rows", text, m.new(block(0x1000, 0x40, 16, m.rows(0, 11)...)))
-	m.add("pc-mask", "32", "blocks of 32 bytes", text, m.new(block(0x1020, 0x60, 32, m.rows(0, 6, 31)...)))
-	m.add("pc-mask", "255", "the largest block", text, m.new(block(255*17, 2*255, 255, m.rows(0, 254)...)))
-	m.add("pc-mask", "part", "the last block is not whole", text, m.new(block(0x1000, 0x28, 16, m.rows(0, 4, 11)...)))
-	m.add("pc-mask", "late", "the first row does not begin with the block", text,
-		m.new(block(0x1000, 0x20, 16, m.rows(4, 8)...)))
-	m.add("pc-mask", "one", "one block", text, m.new(block(0x1000, 8, 8, m.rows(0, 4)...)))
-	m.add("pc-mask", "between", "a PLT between other functions: its first entry is one of these", text,
-		m.new(one(0x1000, 0x10, m.rows(0, 6)...), block(0x1010, 0x30, 16, m.rows(0, 11)...),
-			one(0x1040, 0x20, m.rows(0, 1, 4)...)))
-	wide := block(0x1000, 0x30, 16, m.rows(0, 11)...)
-	wide.width = 4
-	m.add("pc-mask", "wide", "start addresses of 4 bytes", text, m.new(wide))
-	ignored := one(0x1000, 0x40, m.rows(0, 11)...)
-	ignored.rep = 16
-	m.add("pc-mask", "not", "a function that is not of blocks: the size of blocks means nothing", text, m.new(ignored))
-}
-
-// functions has several of them.
-func (m *maker) functions() {
-	const text = "SFrame FDE"
-	a, b, c := one(0x1000, 0x20, m.rows(0, 4)...), one(0x1040, 0x10, m.rows(0, 2, 8)...), one(0x1050, 1, m.rows(0)...)
-	m.add("functions", "holes", "three functions: between the first two is a hole, the last one has one byte", text,
-		m.new(a, b, c))
-	var many []function
-	for i := range 9 {
-		d := one(0x2000+uint64(i)*0x20, 0x1c, m.rows(0, uint32(i)+1)...)
-		d.rows[1].words, d.rows[1].want = []int64{int64(i)}, m.plain(0, sp, 1, int64(i)).want
-		many = append(many, d)
-	}
-	// Functions of 0x1a, 0xd and 4 bytes, aligned to 16, the last one without padding.
-	joined := append(m.rows(0, 4, 0x16), m.plain(0x20, sp, 1, 8), m.plain(0x21, sp, 1, 16), m.plain(0x30, sp, 1, 8))
-	m.add("padding", "joined",
-		"three functions and the padding between them in one FDE: the last row of each goes on to the next one",
-		text, m.new(one(0x1000, 0x34, joined...)))
-	m.add("functions", "many", "nine functions, with holes", text, m.new(many...))
-	m.add("functions", "empty-between", "a function of no bytes in a hole", text,
-		m.new(a, function{start: 0x1030, width: 1}, b))
-	m.add("functions", "empty-before", "a function of no bytes, and another one at the same address", text,
-		m.new(a, function{start: 0x1040, width: 1}, b))
-	after := m.new(a, b, function{start: 0x1040, width: 1}, c)
-	after.dontSort = true
-	m.add("functions", "empty-after", "the same in the other order, which is sorted, too", "SFrame Flags", after)
-	none := m.new()
-	none.addr = 0x1000
-	m.add("functions", "none", "no function: the header alone", text, none)
-	m.none(0, 0x10)
-	m.none(0x1000, 0x1010)
-	if m.version() != 3 {
-		m.add("functions", "no-rows", "a function without rows, between others", text,
-			m.new(a, function{start: 0x1020, size: 0x10, width: 1}, b))
-	}
-	unsorted := m.new(b, c, a)
-	unsorted.dontSort, unsorted.flag = true, unsorted.flag&^sorted
-	m.add("unsorted", "order", "functions in any order, and the flag says nothing of one", "SFrame Flags", unsorted)
-	asif := m.new(a, b, c)
-	asif.flag &^= sorted
-	m.add("unsorted", "sorted", "sorted functions, and no flag that says so", "SFrame Flags", asif)
-	shared := m.new(a, function{start: 0x1040, size: 0x10, width: 1, share: true}, c)
-	m.add("shared-rows", "two", "two functions have the same rows in the section", text, shared)
-	reverse := m.new(a, b, c)
-	reverse.reverse = true
-	m.add("shared-rows", "reverse", "rows of the last function come first", text, reverse)
-	if m.version() == 2 {
-		d := a
-		d.padding = 0xffff
-		m.add("functions", "padding", "bytes that are not used are not looked at", text, m.new(d, b))
-	}
-}
-
-// places has functions at various addresses.
-func (m *maker) places() {
-	const text = "SFrame FDE"
-	at := func(name, about string, addr uint64, starts ...uint64) {
-		var fs []function
-		for i, start := range starts {
-			fs = append(fs, one(start, 0x20, m.rows(0, uint32(i)+1)...))
-		}
-		s := m.new(fs...)
-		s.addr = addr
-		m.add("addresses", name, about, text, s)
-	}
-	at("before", "functions before the section: their distances are negative", 0x8000, 0x1000, 0x7fe0)
-	at("behind", "functions behind the section", 0x400, 0x1000, 0x2000)
-	at("around", "functions on both sides of the section", 0x1800, 0x1000, 0x2000)
-	at("zero", "a function at address 0", 0x8000, 0, 0x20)
-	at("top", "a function that ends at the last address", 0xffffffffffff0000, 0xffffffffffffffe0)
-	at("kernel", "addresses in the upper half", 0xffffffff81800000, 0xffffffff81000000, 0xffffffff82000000)
-	at("high", "addresses over 4 GiB", 0x7f1234568000, 0x7f1234560000, 0x7f1234570000)
-	at("2gib", "the largest distances of 32 bits", 0x100000000, 0x100000000-0x80000000+0x100, 0x100000000+0x7fffff00)
-	if m.version() == 3 {
-		at("far", "distances over 4 GiB, in both directions", 0x7f0000000000, 0x7f0000000000-5<<30, 0x7f0000000000+5<<30)
-		at("farthest", "distances of most of the address space", 0x400000, 0x1000, 0x7fffffffe000)
-	}
-}
-
-// headers has what only the header says.
-func (m *maker) headers() {
+// fixed has the fixed offsets of the header.
+func (m *maker) fixed() {
 	const text = "SFrame Header"
-	fs := func() []function {
-		return []function{one(0x1000, 0x20, m.rows(0, 4)...), one(0x1040, 0x10, m.rows(0, 2)...)}
-	}
-	for _, n := range []int{4, 3, 255} {
-		s := m.new(fs()...)
-		for i := range n {
-			s.aux = append(s.aux, byte(0xa0+i))
-		}
-		m.add("header", fmt.Sprint("auxiliary-", n),
-			fmt.Sprintf("an auxiliary header of %d bytes: what is not known is skipped", n), text, s)
-	}
-	s := m.new(fs()...)
-	s.fdeGap = make([]byte, 8)
-	m.add("header", "gap-before", "8 bytes between the header and the functions", text, s)
-	s = m.new(fs()...)
-	s.freGap = []byte{0xff, 0xff, 0xff, 0xff}
-	m.add("header", "gap-between", "4 bytes between the functions and the rows", text, s)
-	s = m.new(fs()...)
-	s.tail = []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-	m.add("header", "gap-after", "7 bytes after the rows", text, s)
-	if m.version() != 3 {
-		s = m.new(fs()...)
-		s.flag |= framePointer
-		m.add("header", "frame-pointer", "the flag that every function keeps a frame pointer changes no row", "SFrame Flags",
-			s)
-	}
-	if m.version() == 2 && m.format == "2e1" && m.name == "s390x" {
-		s = m.new(fs()...)
-		s.flag |= pcrel
-		m.add("header", "pc-relative", "start addresses count from their own fields", "SFrame Flags", s)
-	}
-	// What the header says of all rows.
+	var s *section
 	if m.name == "amd64" {
 		s = m.new(one(0x1000, 0x20, fre(0, sp, 1, "sp+16 ra=*(cfa-16)", 16),
 			fre(4, sp, 1, "sp+24 ra=*(cfa-16) fp=*(cfa-24)", 24, -24)))
@@ -433,7 +311,8 @@ func (m *maker) version3() {
 	const text = "binutils' include/sframe.h"
 	outermost := fre(0, 0, 0, "outermost")
 	a := one(0x1020, 0x20, append(m.rows(0, 4), fre(8, 0, 0, "outermost"))...)
-	m.add("outermost", "rows", "rows without data words: there is no caller", text, m.new(one(0x1000, 0x20, outermost), a))
+	m.add("outermost", "rows", "rows without data words: there is no caller", text,
+		m.new(one(0x1000, 0x20, outermost), a))
 	m.add("outermost", "no-rows", "a function without rows: there is no caller in all of it", text,
 		m.new(one(0x1000, 0x20, m.rows(0, 4)...), one(0x1020, 0x20), one(0x1040, 0x20, m.rows(0, 4)...)))
 	d := one(0x1000, 0x20, m.rows(0, 4)...)
@@ -447,7 +326,8 @@ func (m *maker) version3() {
 
 // flexible has functions whose rows name any register.
 func (m *maker) flexible() {
-	const text = "Case for Representing Flexible Topmost Frames in SFrame, Possible Solution; binutils' include/sframe.h"
+	const text = "Case for Representing Flexible Topmost Frames in SFrame, Possible Solution; " +
+		"binutils' include/sframe.h"
 	// control returns the word that says how to read the one after it.
 	control := func(reg int, deref bool) int64 {
 		c := int64(reg)<<3 | 1

@@ -46,8 +46,8 @@ var fixtures = []struct {
 	{form{"3", s390x}, "offsets plt prologue stackclash"},
 }
 
-// fixturePadding is how many bytes of padding follow functions of testdata/bin/amd64/padding, as nm and objdump print them. What
-// follows others may be code.
+// fixturePadding is how many bytes of padding follow functions of testdata/bin/amd64/padding, as nm and objdump print
+// them. Other functions may be followed by code.
 var fixturePadding = map[string]uint64{
 	"same": 15, "back": 13, "call": 10, "jump": 12, "method": 10, "zeros": 10, "int3": 10, "most": 63, "last": 10,
 }
@@ -344,7 +344,8 @@ func (f form) has(r *vector.Row) bool {
 		return r.RA.String() == "*(cfa-8)" && slot(r.FP)
 	case "s390x":
 		word := func(rule *vector.Rule) bool {
-			return rule == nil || slot(rule) && rule.Offset%2 == 0 || rule.Base != "cfa" && !rule.Deref && rule.Offset == 0
+			register := func() bool { return rule.Base != "cfa" && !rule.Deref && rule.Offset == 0 }
+			return rule == nil || slot(rule) && rule.Offset%2 == 0 || register()
 		}
 		return word(r.RA) && word(r.FP) && r.RA.String() != "*(cfa+0)"
 	}
@@ -394,9 +395,9 @@ func gnuVectors(top string) (vectors []vector.Vector, mistakes []Mistake, err er
 		v := vector.Vector{
 			Name:    fmt.Sprintf("%v/gnu-%s-%s", f, l.Writer, strings.TrimSuffix(filepath.Base(l.Source), ".s")),
 			Feature: "gnu", Format: f.format, ABI: l.ABI,
-			About:   "what as and ld of binutils " + l.Writer + " make of a source, and what its call frame information says",
-			Source:  l.Source,
-			Address: l.Address, Section: l.Section,
+			About: "what as and ld of binutils " + l.Writer +
+				" make of a source, and what its call frame information says",
+			Source: l.Source, Address: l.Address, Section: l.Section,
 		}
 		table, err := cfi.Parse(l.Machine, f.order, cfi.Section{
 			Source: cfi.EHFrame, Data: l.EHFrame, Addr: uint64(l.EHAddr),
@@ -417,7 +418,8 @@ func gnuVectors(top string) (vectors []vector.Vector, mistakes []Mistake, err er
 				case "none":
 					continue // a missing row is no mistake
 				}
-				mistakes = append(mistakes, Mistake{l.Writer, l.Source, part.From, part.To, part.said, part.Row.String()})
+				m := Mistake{l.Writer, l.Source, part.From, part.To, part.said, part.Row.String()}
+				mistakes = append(mistakes, m)
 			}
 		}
 		if len(v.Expect) > 0 {

@@ -3,8 +3,6 @@ package generate
 import (
 	_ "embed"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
 	"cfi2sframe/lab/conformance/vector"
@@ -37,15 +35,17 @@ func refuse(f form) (out []vector.Vector) {
 				pcs = append(pcs, vector.Hex(number(w)))
 			}
 		default:
-			cells := strings.Split(line, "|")
-			for i := range cells {
-				cells[i] = strings.TrimSpace(cells[i])
-			}
+			cells := cellsOf(line)
 			name, changes, what, text := "refuse-"+cells[0], strings.Fields(cells[2]), cells[3], cells[4]
 			if !f.is(cells[1]) {
 				continue
 			}
-			s := m.section(functions)
+			from, plain := f, functions
+			if rest, ok := strings.CutPrefix(functions, "s390x "); ok {
+				from.machine, plain = s390x, rest
+			}
+			s := from.new(m.parse(plain)...)
+			s.dontSort = true
 			feature := strings.Join(strings.SplitN(name, "-", 3)[:2], "-")
 			out = append(out, vector.Vector{
 				Name: f.String() + "/" + name, Feature: feature, Format: f.format, ABI: f.name, About: what, Text: text,
@@ -56,71 +56,6 @@ func refuse(f form) (out []vector.Vector) {
 	return out
 }
 
-// is reports whether a form is in a list, by its format, its machine or both.
-func (f form) is(list string) bool {
-	return list == "*" || slices.ContainsFunc(strings.Fields(list), func(w string) bool {
-		return w == f.format || w == f.name || w == f.String()
-	})
-}
-
-func number(s string) int64 {
-	n, err := strconv.ParseInt(s, 0, 64)
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
-
-// section returns the section with the functions of a line.
-func (m *maker) section(text string) *section {
-	f := m.form
-	if rest, ok := strings.CutPrefix(text, "s390x "); ok {
-		f.machine, text = s390x, rest
-	}
-	s := f.new()
-	s.dontSort = true
-	for part := range strings.SplitSeq(text, "; ") {
-		head, starts, _ := strings.Cut(part, ":")
-		options := strings.Fields(head)
-		d := function{start: uint64(number(options[0])), size: 0x20, width: 1}
-		for i, start := range strings.Fields(starts) {
-			r := m.plain(uint32(number(start)), sp, 1, int64(8*(i+1)))
-			d.rows = append(d.rows, r)
-		}
-		for _, option := range options[1:] {
-			key, value, _ := strings.Cut(option, "=")
-			switch key {
-			case "size":
-				d.size = uint32(number(value))
-			case "width":
-				d.width = int(number(value))
-			case "block":
-				d.mask, d.rep = true, byte(number(value))
-			case "flexible":
-				d.flexible = true
-			case "words":
-				d.rows = []row{{base: sp, size: 1}}
-				if d.flexible {
-					d.rows[0].base = 0
-				}
-				for word := range strings.SplitSeq(value, ",") {
-					n := int64(m.sp)<<3 | 1
-					if offset, ok := strings.CutPrefix(word, "sp"); !ok {
-						n = number(word)
-					} else if offset != "" {
-						n += number(offset)
-					}
-					d.rows[0].words = append(d.rows[0].words, n)
-				}
-			default:
-				panic(fmt.Sprintf("option %q", option))
-			}
-		}
-		s.functions = append(s.functions, d)
-	}
-	return s
-}
-
 // A field is a place in a section.
 type field struct{ at, size int }
 
@@ -128,8 +63,8 @@ type field struct{ at, size int }
 func (s *section) change(changes []string) []byte {
 	b, at := s.encode()
 	fields := map[string]field{
-		"magic": {0, 2}, "version": {2, 1}, "flags": {3, 1}, "abi": {4, 1}, "aux": {7, 1}, "fdes": {8, 4}, "fres": {12, 4},
-		"frelen": {16, 4}, "fdeoff": {20, 4}, "freoff": {24, 4},
+		"magic": {0, 2}, "version": {2, 1}, "flags": {3, 1}, "abi": {4, 1}, "aux": {7, 1},
+		"fdes": {8, 4}, "fres": {12, 4}, "frelen": {16, 4}, "fdeoff": {20, 4}, "freoff": {24, 4},
 		"offset": {at.fdes + 8, 4}, "rows": {at.fdes + 12, 4}, "info": {at.fdes + 16, 1},
 	}
 	if attr := at.attrs[0]; s.version() == 3 {

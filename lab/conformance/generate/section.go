@@ -16,9 +16,8 @@ import (
 const (
 	magic = 0xdee2
 
-	sorted       = 0x1 // flags
-	framePointer = 0x2
-	pcrel        = 0x4
+	sorted = 0x1 // flags
+	pcrel  = 0x4
 )
 
 // A machine is an ABI.

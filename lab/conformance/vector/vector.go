@@ -81,7 +81,7 @@ func (e *Expects) UnmarshalJSON(b []byte) error {
 	for i, x := range all {
 		last := i == len(all)-1
 		if len(x) != 2 && !last || len(x) != 1 && last {
-			return fmt.Errorf("%s; [address, row] was expected, and [address] at the end", x)
+			return fmt.Errorf("%s: use [address, row], and [address] at the end", x)
 		}
 		var at Hex
 		if err := json.Unmarshal(x[0], &at); err != nil {
