@@ -12,7 +12,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// What the walker says: enum sfw_how.
+// The walker's answers: enum sfw_how.
 const (
 	sfwOK = iota
 	sfwSFrame
@@ -82,8 +82,8 @@ func lookup(s *sframe.Section, pc uint64) row {
 	return row{sfwOK, sframe.FRE{Start: m.Start, Row: m.Row}, m.FDE.KeyB, m.FDE.Signal}
 }
 
-// compare asks the walker for rows and steps at all pcs, and returns an error if they are not what package sframe
-// finds, and what that row leads to. After an error the walker is of no use any more.
+// compare asks the walker for rows and steps at all pcs, and returns an error if package sframe finds another row, or
+// the row leads elsewhere. After an error the walker must not be used again.
 func (w *walker) compare(s *section, pcs []uint64) error {
 	sec, wrong := sframe.Decode(s.data, s.addr)
 	if wrong == nil && (sec.FixedRA != 0) != (sec.ABI.FixedRA() != 0) {
@@ -97,7 +97,7 @@ func (w *walker) compare(s *section, pcs []uint64) error {
 	go w.ask(s, pcs, asked)
 	opened, checked := int(w.number(1)), int(w.number(1))
 	if w.err == nil && checked != want {
-		return fmt.Errorf("%s: the walker says %d of the section; expected %d (%v)", s.name, checked, want, wrong)
+		return fmt.Errorf("%s: the walker says %d of the section, want %d (%v)", s.name, checked, want, wrong)
 	}
 	for _, pc := range pcs {
 		got := w.row()
@@ -116,8 +116,10 @@ func (w *walker) compare(s *section, pcs []uint64) error {
 		}
 		for _, topmost := range []bool{true, false} {
 			taken := w.step()
-			if want := evaluate(sframe.ABI(s.data[4]), &got, pc, topmost); w.err == nil && taken != want && !trampoline(&got, sframe.ABI(s.data[4]), taken.pc) {
-				return fmt.Errorf("%s: pc %#x: by %+v, topmost %v, the walker steps to %+v; %+v was expected",
+			abi := sframe.ABI(s.data[4])
+			want := evaluate(abi, &got, pc, topmost)
+			if w.err == nil && taken != want && !trampoline(&got, abi, taken.pc) {
+				return fmt.Errorf("%s: pc %#x: by %+v, topmost %v, the walker steps to %+v, want %+v",
 					s.name, pc, got, topmost, taken, want)
 			}
 		}
@@ -129,7 +131,7 @@ func (w *walker) compare(s *section, pcs []uint64) error {
 	return nil
 }
 
-// ask sends a question, while the answer is read. Of errors the answer tells.
+// ask sends a question, while the answer is read. The answer shows errors.
 func (w *walker) ask(s *section, pcs []uint64, done chan<- struct{}) {
 	defer close(done)
 	le := binary.LittleEndian
@@ -143,7 +145,7 @@ func (w *walker) ask(s *section, pcs []uint64, done chan<- struct{}) {
 	_ = w.in.Flush()
 }
 
-// number reads one of so many bytes.
+// number reads a number of the given size in bytes.
 func (w *walker) number(size int) uint64 {
 	var b [8]byte
 	if w.err == nil {

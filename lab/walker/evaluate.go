@@ -7,13 +7,13 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A step is what one leads to.
+// A step is the frame that it leads to.
 type step struct {
 	how         int
 	interrupted bool
 	valid       uint32
 	pc, floor   uint64
-	sp, fp      uint64 // as they were if they are not valid
+	sp, fp      uint64 // unchanged if not valid
 }
 
 // mix scatters its argument over 64 bits (the finalizer of splitmix64).
@@ -24,7 +24,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// load returns what memory holds, and whether it can be read.
+// load returns a word of memory, and whether it is readable.
 func load(addr uint64) (uint64, bool) {
 	switch v := mix(addr); v % 16 {
 	case 0:
@@ -41,7 +41,7 @@ type frame struct {
 	step
 	abi     sframe.ABI
 	regs    [32]uint64
-	why     int    // a value could not be had
+	why     int    // the first reason why a value is not available
 	cfa, ra uint64 // where the step leads
 }
 
@@ -56,7 +56,6 @@ func link(a sframe.ABI) int {
 	return -1
 }
 
-// fail keeps the first reason.
 func (f *frame) fail(why int) {
 	if f.why == sfwOK {
 		f.why = why
@@ -96,8 +95,8 @@ func (f *frame) value(r sframe.Rule) uint64 {
 	return v
 }
 
-// evaluate takes the step that c/query.c takes: from registers and memory of arbitrary values, as the topmost frame with
-// all registers, or as a caller with SP and FP. At some pcs the frame pointer may be used.
+// evaluate takes the step that c/query.c takes: from registers and memory with arbitrary values, as the topmost frame
+// with all registers, or as a caller with SP and FP. At some pcs the walker may use the frame pointer.
 func evaluate(abi sframe.ABI, r *row, pc uint64, topmost bool) step {
 	f := frame{abi: abi}
 	for i := range f.regs {
@@ -175,7 +174,8 @@ func (f frame) byFramePointer() step {
 	if f.abi == sframe.S390XBig || at < f.floor || at > math.MaxUint64-16 {
 		return f.step
 	}
-	to := step{how: sfwFramePointer, sp: f.step.sp, fp: f.load(at), pc: f.load(at + 8), floor: at + 16, valid: 1 << f.abi.FP()}
+	to := step{how: sfwFramePointer, sp: f.step.sp, fp: f.load(at), pc: f.load(at + 8), floor: at + 16}
+	to.valid = 1 << f.abi.FP()
 	if f.abi == sframe.AMD64Little {
 		to.sp = at + 16
 		to.valid |= 1 << f.abi.SP()
@@ -188,8 +188,8 @@ func (f frame) byFramePointer() step {
 	return to
 }
 
-// trampoline reports whether there is no row for pc, or that of a signal frame, and memory, which is arbitrary, has the two
-// bytes there that s390x handlers return to. The walker then looks for the registers that the kernel saved.
+// trampoline reports whether pc has no row, or that of a signal frame, and memory, which is arbitrary, has the two bytes
+// there that s390x handlers return to. The walker then looks for the registers that the kernel saved.
 func trampoline(r *row, abi sframe.ABI, pc uint64) bool {
 	if abi != sframe.S390XBig || r.how == sfwOK && !r.signal {
 		return false

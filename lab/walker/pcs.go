@@ -6,14 +6,14 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// Bounds on what is looked at of a PC-mask FDE, and on random pcs.
+// Bounds on the blocks of a PC-mask FDE, and on random pcs.
 const (
 	maxBlocks = 16
 	someAny   = 64
 )
 
-// pcs returns where rows and functions of a section begin and end, the pcs beside these, some in holes, and random ones.
-// Of a section that cannot be read there are random ones.
+// pcs returns the borders of rows and functions of a section, the pcs beside these, some in holes, and random ones. A
+// section that cannot be read has random ones.
 func pcs(s *section, rnd *rand.Rand) []uint64 {
 	var out []uint64
 	for range 8 {
