@@ -100,10 +100,7 @@ func (m *machine) answerOfSFrame(r *sframe.Row) answer {
 	}
 	a := answer{cfa: m.ruleOfSFrame(r.CFA), ra: m.ruleOfSFrame(r.RA), fp: m.ruleOfSFrame(r.FP), signed: r.Signed}
 	if a.ra.kind == unchanged {
-		a.ra = rule{kind: fromCFA, off: m.FixedRA, deref: true}
-		if m.linked() {
-			a.ra = rule{kind: register, reg: m.RA}
-		}
+		a.ra = rule{kind: register, reg: m.RA}
 	}
 	return a
 }

@@ -3,7 +3,7 @@ package stepping
 // A program runs for longer than it is followed.
 type program struct {
 	abi, name string
-	source    string   // a file of testdata to compile, or the name of an installed program
+	source    string   // a file of testdata to compile, a command of Go's, or the name of an installed program
 	args      []string // {T} stands for testdata, {R} for the repository
 	env       []string
 	flags     []string // of the compiler
@@ -46,7 +46,7 @@ var programs = []program{
 	{abi: "amd64", name: "libgcrypt", source: "gcrypt.c", flags: []string{"-l:libgcrypt.so.20"},
 		args: []string{"2000", forever}},
 	// Without preemption by signals, whose handlers change where they return to.
-	{abi: "amd64", name: "go", source: "gorun/main.go", args: []string{forever},
+	{abi: "amd64", name: "gofmt", source: "cmd/gofmt", args: []string{"-l", "{R}"},
 		env: []string{"GODEBUG=asyncpreemptoff=1"}},
 	{abi: "amd64", name: "rust", source: "rustrun.rs", args: []string{forever}},
 	// Under QEMU they are static: the loader would take most of the steps.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/testkit/suite"
@@ -56,7 +57,6 @@ func command(name string, args ...string) error {
 var compilers = map[string][]string{
 	".c":  {"gcc", "-O2", "-pthread"},
 	".cc": {"g++", "-O2"},
-	".go": {"go", "build", "-ldflags=-compressdwarf=false"},
 	".rs": {"rustc", "-O"},
 }
 
@@ -67,7 +67,9 @@ func (w *workshop) build(p *program) (string, error) {
 	args := append([]string{"-o", out, filepath.Join(w.testdata, p.source)}, p.flags...)
 	switch {
 	case p.abi == "aarch64_be":
-		return out, w.clang(p, out)
+		return out, command("clang", append([]string{"--target=aarch64_be-linux-gnu", "-O2", "-fuse-ld=lld"}, args...)...)
+	case strings.HasPrefix(p.source, "cmd/"):
+		return out, command("go", "build", "-ldflags=-compressdwarf=false", "-o", out, p.source)
 	case compile && p.abi != "amd64":
 		return out, command(p.abi+"-linux-gnu-"+compiler[0], append(compiler[1:], args...)...)
 	case compile:
@@ -84,27 +86,6 @@ func (w *workshop) build(p *program) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// clang compiles a program with the clang of sid.
-func (w *workshop) clang(p *program, out string) error {
-	if _, err := suite.Program("sid", "clang-23"); err != nil {
-		return errMissing
-	}
-	dir, err := suite.TempDir("sid")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	if err := os.CopyFS(dir, os.DirFS(w.testdata)); err != nil {
-		return err
-	}
-	script := fmt.Sprintf("clang-23 --target=%s-linux-gnu -O2 -fuse-ld=lld %s -o prog %s",
-		p.abi, strings.Join(p.flags, " "), p.source)
-	if err := suite.Script("sid", dir, script); err != nil {
-		return err
-	}
-	return command("cp", filepath.Join(dir, "prog"), out)
-}
-
 // convert converts a file into a directory, once.
 func (w *workshop) convert(ctx context.Context, from, to string) error {
 	w.mu.Lock()
@@ -118,7 +99,7 @@ func (w *workshop) convert(ctx context.Context, from, to string) error {
 	}
 	opt := files.Options{Options: convert.Options{Version: sframe.V3, Force: true}, NoSync: true}
 	_, err := files.Convert(ctx, from, to, opt)
-	if errors.Is(err, convert.ErrNoCode) {
+	if errors.Is(err, convert.ErrNoCode) || errors.Is(err, cfi.ErrNone) {
 		return command("cp", from, to)
 	}
 	return err
