@@ -443,7 +443,8 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 		}
 		got := c.bySFrame(e)
 		if got != want {
-			c.res.mismatch(pc, end, "%s: SFrame has CFA %v, RA %v, FP %v", want.differs(got), e.CFA, e.RA, e.FP)
+			c.res.mismatch(pc, end, "%s: SFrame has CFA %v, RA %v, FP %v; CFI has %v", want.differs(got), e.CFA, e.RA,
+				e.FP, r.Rules)
 			return false, nil
 		}
 		if !c.vm.pcRead {
@@ -454,8 +455,8 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 			return false, fmt.Errorf("function at %#x: %w", c.fn.Begin, err)
 		}
 		if !same {
-			return fail("CFI says something else if this code is at %#x: SFrame has CFA %v, RA %v, FP %v", at, e.CFA,
-				e.RA, e.FP)
+			return fail("CFI says something else if this code is at %#x: SFrame has CFA %v, RA %v, FP %v; CFI has %v", at,
+				e.CFA, e.RA, e.FP, r.Rules)
 		}
 	}
 	if !c.vm.pcRead {
