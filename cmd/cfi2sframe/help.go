@@ -52,12 +52,12 @@ func (c *call) printHelp(cmd *cobra.Command, full bool) {
 	}
 	if name == "" {
 		fmt.Fprintln(c.out, "\nVerbs:")
-		n := len(c.verbs) - 3 // the last three need no words
-		for _, v := range c.verbs[:n] {
+		n := len(c.verbs()) - 3 // the last three need no words
+		for _, v := range c.verbs()[:n] {
 			form, _, _ := strings.Cut(v.Use, "\n")
 			fmt.Fprintf(c.out, "  %-18s %s\n", form, v.Short)
 		}
-		fmt.Fprintf(c.out, "  %s, %s, %s\n", c.verbs[n].Use, c.verbs[n+1].Use, c.verbs[n+2].Use)
+		fmt.Fprintf(c.out, "  %s, %s, %s\n", c.made[n].Use, c.made[n+1].Use, c.made[n+2].Use)
 	}
 	if full {
 		c.printFlags(cmd)
@@ -105,13 +105,7 @@ func (c *call) printFlags(cmd *cobra.Command) {
 // helpCommand returns the verb help.
 func (c *call) helpCommand() *cobra.Command {
 	cmd := newCommand("help [VERB]", "print all help of cfi2sframe or of a verb")
-	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		var names []string
-		for _, v := range c.verbs {
-			names = append(names, v.Name())
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
+	cmd.ValidArgs = strings.Fields(verbNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		about := cmd.Root()
 		switch {
@@ -119,7 +113,7 @@ func (c *call) helpCommand() *cobra.Command {
 			return errors.New("help takes one verb")
 		case len(args) == 1:
 			if about = c.verb(args[0]); about == nil {
-				return cmp.Or(c.unknownVerb(args[0]), fmt.Errorf("unknown verb: %q", args[0]))
+				return cmp.Or(unknownVerb(args[0]), fmt.Errorf("unknown verb: %q", args[0]))
 			}
 		}
 		c.printHelp(about, true)

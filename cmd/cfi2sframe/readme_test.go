@@ -68,7 +68,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCall(t.Context(), io.Discard, io.Discard)
-	for _, cmd := range append(c.verbs, c.root()) {
+	for _, cmd := range append(c.verbs(), c.root()) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden && !bytes.Contains(readme, []byte("--"+f.Name)) {
 				t.Errorf("README.md does not have --%s of %s", f.Name, cmd.Name())

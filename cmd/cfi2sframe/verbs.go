@@ -20,20 +20,34 @@ type call struct {
 	stdout io.Writer
 	out    *output // stdout, with errors that name it
 	stderr io.Writer
-	byFlag bool // the verb was written as a flag
-	verbs  []*cobra.Command
+	byFlag bool             // the verb was written as a flag
+	made   []*cobra.Command // the verbs, or nil
 	status int
+}
+
+// verbNames are the names of all verbs, in the order of help.
+const verbNames = "check dump diff survey merge remove pkg ld version help completion"
+
+// isVerb reports whether a command line has a verb.
+func isVerb(args []string) bool {
+	return len(args) > 0 && slices.Contains(strings.Fields(verbNames), args[0])
+}
+
+// verbs returns the commands of all verbs. They are made when they are needed: it takes time.
+func (c *call) verbs() []*cobra.Command {
+	if c.made == nil {
+		c.made = []*cobra.Command{
+			c.checkCommand(), c.dumpCommand(), c.diffCommand(), c.surveyCommand(), c.mergeCommand(),
+			c.removeCommand(newConversion()), c.packageCommand(), c.linkCommand(), c.versionCommand(), c.helpCommand(),
+			c.completionCommand(),
+		}
+	}
+	return c.made
 }
 
 // newCall prepares a run.
 func newCall(ctx context.Context, stdout, stderr io.Writer) *call {
-	c := &call{ctx: ctx, stdout: stdout, out: &output{Writer: stdout}, stderr: stderr}
-	c.verbs = []*cobra.Command{
-		c.checkCommand(), c.dumpCommand(), c.diffCommand(), c.surveyCommand(), c.mergeCommand(),
-		c.removeCommand(newConversion()), c.packageCommand(), c.linkCommand(), c.versionCommand(), c.helpCommand(),
-		c.completionCommand(),
-	}
-	return c
+	return &call{ctx: ctx, stdout: stdout, out: &output{Writer: stdout}, stderr: stderr}
 }
 
 // run runs cfi2sframe and returns its exit status.
@@ -71,10 +85,10 @@ func (c *call) root() *cobra.Command {
 // one: cobra would also find them later.
 func (c *call) execute(root *cobra.Command, args []string) (*cobra.Command, error) {
 	if len(args) > 0 {
-		if c.verb(args[0]) != nil || strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		if isVerb(args) || strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 			root.SetHelpCommand(c.verb("help"))
-			root.AddCommand(c.verbs...)
-		} else if err := c.unknownVerb(args[0]); err != nil {
+			root.AddCommand(c.verbs()...)
+		} else if err := unknownVerb(args[0]); err != nil {
 			return root, err
 		}
 	}
@@ -84,19 +98,15 @@ func (c *call) execute(root *cobra.Command, args []string) (*cobra.Command, erro
 
 // verb returns the verb of the given name, or nil.
 func (c *call) verb(name string) *cobra.Command {
-	if i := slices.IndexFunc(c.verbs, func(v *cobra.Command) bool { return v.Name() == name }); i >= 0 {
-		return c.verbs[i]
+	if i := slices.IndexFunc(c.verbs(), func(v *cobra.Command) bool { return v.Name() == name }); i >= 0 {
+		return c.verbs()[i]
 	}
 	return nil
 }
 
 // unknownVerb returns an error if an argument is similar to a verb, and no file.
-func (c *call) unknownVerb(arg string) error {
-	var names []string
-	for _, v := range c.verbs {
-		names = append(names, v.Name())
-	}
-	like := similar(arg, names)
+func unknownVerb(arg string) error {
+	like := similar(arg, strings.Fields(verbNames))
 	if _, err := os.Stat(arg); like == "" || err == nil || strings.HasPrefix(arg, "-") {
 		return nil
 	}
@@ -124,7 +134,7 @@ var flagVerbs = map[string][]string{
 
 // verbOfFlag moves a verb that is written as a flag to its place.
 func (c *call) verbOfFlag(args []string) ([]string, error) {
-	if len(args) > 0 && c.verb(args[0]) != nil {
+	if isVerb(args) {
 		return args, nil
 	}
 	end := slices.Index(args, "--")
@@ -187,7 +197,7 @@ func (c *call) unknownFlag(root, cmd *cobra.Command, err *pflag.NotExistError) e
 	}
 	var verbs []string
 	full := name
-	for _, v := range c.verbs {
+	for _, v := range c.verbs() {
 		if f := find(v); f != nil {
 			verbs = append(verbs, v.Name())
 			full = f.Name

@@ -92,7 +92,12 @@ func TestVerbIsFirst(t *testing.T) {
 // TestHelp expects -h to fit a terminal, --help to have all flags, and both to have no types of Go.
 func TestHelp(t *testing.T) {
 	c := newCall(t.Context(), io.Discard, io.Discard)
-	for _, v := range append(c.verbs, c.root()) {
+	for i, v := range c.verbs() {
+		if v.Name() != strings.Fields(verbNames)[i] {
+			t.Errorf("verb %d is %s", i, v.Name())
+		}
+	}
+	for _, v := range append(c.verbs(), c.root()) {
 		verb := strings.Fields(strings.TrimPrefix(v.Name(), "cfi2sframe"))
 		var short, long, same bytes.Buffer
 		says(t, exitDone, "", &short, append(verb, "-h")...)
