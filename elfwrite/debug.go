@@ -113,13 +113,13 @@ func (p *debugPlanner) match() error {
 		p.order = append(p.order, list[0])
 		named[s.Name] = list[1:]
 	}
-	for name, list := range named {
-		if len(list) > 0 {
-			return fmt.Errorf("section %s at %#x is not in the program", name, p.f.Sections[list[0]].Addr)
-		}
-	}
 	for i := 1; i < len(p.f.Sections); i++ {
-		if s := &p.f.Sections[i]; !s.Alloc() && i != p.gone {
+		s := &p.f.Sections[i]
+		switch _, ok := p.inProg[i]; {
+		case ok || i == p.gone:
+		case s.Alloc():
+			return fmt.Errorf("section %s at %#x is not in the program", s.Name, s.Addr)
+		default:
 			p.order = append(p.order, i)
 		}
 	}
