@@ -62,7 +62,11 @@ install:
 	install -m 644 build/cfi2sframe.bash "$(DESTDIR)$(BASHDIR)/cfi2sframe"
 	install -m 644 build/_cfi2sframe "$(DESTDIR)$(ZSHDIR)/_cfi2sframe"
 	install -m 644 build/cfi2sframe.fish "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
-	install -m 644 README.md LICENSE docs/*.md "$(DESTDIR)$(DOCDIR)"
+	umask 022; cd "$(DESTDIR)$(DOCDIR)" && mkdir -p docs walker conformance && ln -sfn ../../cfi2sframe integrations
+	install -m 644 README.md CHANGELOG.md CONTRIBUTING.md LICENSE "$(DESTDIR)$(DOCDIR)"
+	install -m 644 docs/*.md "$(DESTDIR)$(DOCDIR)/docs"
+	install -m 644 walker/* "$(DESTDIR)$(DOCDIR)/walker"
+	install -m 644 conformance/README.md "$(DESTDIR)$(DOCDIR)/conformance"
 	if build/native ld --help | grep -q -e --print-dir; then \
 		umask 022; mkdir -p "$(DESTDIR)$(LINKDIR)" && cd "$(DESTDIR)$(LINKDIR)" || exit 1; \
 		to='$(BINDIR)'; [ "$(BINDIR) $(LIBEXECDIR)" != "$(PREFIX)/bin $(PREFIX)/libexec" ] || to=../../bin; \

@@ -155,9 +155,9 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestReasons names each reason once, for programs and for people. The README has all names.
+// TestReasons names each reason once, for programs and for people. docs/reasons.md has all names.
 func TestReasons(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
+	readme, err := os.ReadFile("../docs/reasons.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestReasons(t *testing.T) {
 			seen[s] = r
 		}
 		if name := "`" + r.Name() + "`"; !bytes.Contains(readme, []byte(name)) {
-			t.Errorf("README.md does not have %s", name)
+			t.Errorf("docs/reasons.md does not have %s", name)
 		}
 	}
 	if n := len(Reasons()); n != int(Malformed) {

@@ -25,7 +25,7 @@ type preset struct {
 	share bool // it reads shared FRE lists in either byte order
 }
 
-// presets are the readers that --for knows by name. README.md explains them.
+// presets are the readers that --for knows by name. docs/readers.md explains them.
 var presets = []preset{
 	// glibc 2.42 and later, built with --enable-sframe: V2 only. It looks for the outermost frame where there is no
 	// row, and gives up at a row without words.

@@ -19,16 +19,16 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestPresetsReadme holds the presets against README.md's table of readers: each is in a row at least, and all readers in
+// TestPresetsReadme holds the presets against docs/readers.md's table of readers: each is in a row at least, and all readers in
 // whose row it is read what it writes.
 func TestPresetsReadme(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+	readme, err := os.ReadFile("../../docs/readers.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, table, ok := strings.Cut(string(readme), "| reader | V1 | V2 | V2 with `--pcrel` | V3 | `--for` |\n| --- |")
 	if !ok {
-		t.Fatal("README.md has no table of readers")
+		t.Fatal("docs/readers.md has no table of readers")
 	}
 	table, _, _ = strings.Cut(table, "\n\n")
 	column := func(p preset) int {
@@ -51,19 +51,19 @@ func TestPresetsReadme(t *testing.T) {
 		for _, name := range namesIn(t, cells[6]) {
 			i := slices.IndexFunc(presets, func(p preset) bool { return p.name == name })
 			if i < 0 {
-				t.Errorf("README.md has --for %s, which is none", name)
+				t.Errorf("docs/readers.md has --for %s, which is none", name)
 				continue
 			}
 			rows[name]++
 			p := presets[i]
 			if cell := strings.TrimSpace(cells[column(p)]); !strings.HasPrefix(cell, "yes") {
-				t.Errorf("--for %s writes %+v, and of%s README.md says %q", name, p.Format, cells[1], cell)
+				t.Errorf("--for %s writes %+v, and of%s docs/readers.md says %q", name, p.Format, cells[1], cell)
 			}
 		}
 	}
 	for _, p := range presets {
 		if rows[p.name] == 0 {
-			t.Errorf("README.md's table of readers does not have --for %s", p.name)
+			t.Errorf("docs/readers.md's table of readers does not have --for %s", p.name)
 		}
 		if p.Outermost {
 			t.Errorf("--for %s writes rows without words, of which the table says nothing", p.name)
@@ -200,7 +200,7 @@ int main(int argc, char **argv) {
 `
 
 // TestPresetLookups finds with libsframe 2.47 every row that objdump 2.47 prints of what is written for it; and not those of
-// what is written for 2.44, which README.md says.
+// what is written for 2.44, which docs/readers.md says.
 func TestPresetLookups(t *testing.T) {
 	objdump := peer.Tool(t, "sid", "objdump")
 	ls := peer.File(t, "/bin/ls")

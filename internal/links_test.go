@@ -1,0 +1,55 @@
+package internal_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestLinks follows the relative links of the documents that are installed.
+func TestLinks(t *testing.T) {
+	files := []string{"../README.md", "../CONTRIBUTING.md", "../walker/README.md", "../conformance/README.md"}
+	docs, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	links := regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
+	checked := 0
+	for _, file := range append(files, docs...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range links.FindAllSubmatch(text, -1) {
+			path, heading := file, string(m[2])
+			if len(m[1]) > 0 {
+				path = filepath.Join(filepath.Dir(file), string(m[1]))
+			}
+			checked++
+			target, err := os.ReadFile(path)
+			if _, e := os.Stat(path); e != nil {
+				t.Errorf("%s: %s does not exist", file, m[1])
+			} else if heading != "" && (err != nil || !hasHeading(string(target), heading[1:])) {
+				t.Errorf("%s: %s has no heading %s", file, path, heading)
+			}
+		}
+	}
+	if checked < 20 {
+		t.Errorf("%d links", checked)
+	}
+}
+
+// hasHeading reports whether a document has a heading with the given anchor.
+func hasHeading(text, anchor string) bool {
+	drop := regexp.MustCompile("[^a-z0-9 _-]")
+	for line := range strings.Lines(text) {
+		if title := strings.TrimSpace(strings.TrimLeft(line, "#")); strings.HasPrefix(line, "#") {
+			if strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(title), ""), " ", "-") == anchor {
+				return true
+			}
+		}
+	}
+	return false
+}
