@@ -19,14 +19,14 @@ import (
 	"cfi2sframe/verify"
 )
 
-// A Checked is the comparison of an .sframe with the CFI of its file. The file has no name in it.
-type Checked struct {
+// A Comparison is that of an .sframe with the CFI of its file. It does not name the file.
+type Comparison struct {
 	report.Check
-	Skipped Reason // why nothing is compared, if Options.SkipUnsupported or Require is set; or ""
+	Skipped Reason // why nothing was compared (with Options.SkipUnsupported or Require), or ""
 }
 
 // Percent returns how much of the described code is covered, as for a conversion.
-func (c *Checked) Percent() float64 {
+func (c *Comparison) Percent() float64 {
 	return (&report.Coverage{Described: c.Described, Covered: c.Covered, Outermost: c.Outermost}).Percent()
 }
 
@@ -34,16 +34,16 @@ func (c *Checked) Percent() float64 {
 const maxMismatches = 1 << 16
 
 // Check compares the .sframe of the ELF file of the given size in r with the CFI of the file. Mismatches are no error,
-// unless there are too many; then there is a Checked with the first of them. Of the options, Source, DebugFile, Path,
-// SkipUnsupported and Require count.
-func Check(r io.ReaderAt, size int64, opt Options) (*Checked, error) {
+// unless they are too many. Then the Comparison has the first of them. Check uses the options Source, DebugFile, Path,
+// SkipUnsupported and Require.
+func Check(r io.ReaderAt, size int64, opt Options) (*Comparison, error) {
 	all := opt.SkipUnsupported
 	opt.SkipUnsupported = all || opt.Require
 	f, err := OpenELF(r, size)
 	if err == nil && opt.Require && elf.Type(f.Type) != elf.ET_EXEC && elf.Type(f.Type) != elf.ET_DYN {
-		return &Checked{Skipped: NotLinked}, nil
+		return &Comparison{Skipped: NotLinked}, nil
 	}
-	var c *Checked
+	var c *Comparison
 	var why Reason
 	if err != nil {
 		if kept, _ := opt.kept(nil, err); kept != nil {
@@ -56,7 +56,7 @@ func Check(r io.ReaderAt, size int64, opt Options) (*Checked, error) {
 		}
 	}
 	if why != "" && (all || why == NotELF || why == Package || why == DebugOnly) {
-		return &Checked{Skipped: why}, nil
+		return &Comparison{Skipped: why}, nil
 	}
 	return c, err
 }
@@ -72,7 +72,7 @@ func withoutSFrame(r io.ReaderAt, size int64, opt Options) Reason {
 }
 
 // compared is Check for a file whose headers are read.
-func compared(f *elffile.File, opt Options) (c *Checked, err error) {
+func compared(f *elffile.File, opt Options) (c *Comparison, err error) {
 	defer func() {
 		if failed := f.ReadError(); failed != nil {
 			c, err = nil, failed
@@ -99,7 +99,7 @@ func compared(f *elffile.File, opt Options) (c *Checked, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c = &Checked{Check: report.Check{
+	c = &Comparison{Check: report.Check{
 		Schema: report.Schema, ABI: s.ABI.String(), Format: int(s.Version),
 		FDEs: s.Len(), FREs: uint64(s.NumFREs), Sorted: sorted,
 		Described: res.Described, Covered: res.Covered, Outermost: res.Outermost, PLT: res.Stubs, Padding: res.Padding,
@@ -120,12 +120,11 @@ func compared(f *elffile.File, opt Options) (c *Checked, err error) {
 		return nil, err
 	}
 	if res.Ended {
-		return c, fmt.Errorf("more than %d mismatches, of which the first %d are listed; "+
-			"the rest of the code is not compared",
+		return c, fmt.Errorf("more than %d mismatches; the first %d are listed, and the rest of the code is not compared",
 			res.Total-1, len(res.Mismatches))
 	}
 	if res.Total > len(res.Mismatches) {
-		return c, fmt.Errorf("%d mismatches, of which the first %d are listed", res.Total, len(res.Mismatches))
+		return c, fmt.Errorf("%d mismatches; the first %d are listed", res.Total, len(res.Mismatches))
 	}
 	return c, nil
 }
@@ -146,8 +145,8 @@ func Dump(w io.Writer, r io.ReaderAt, size int64) error {
 // maxBare is how large a bare section may be, in bytes.
 const maxBare = 1 << 30
 
-// decode decodes the .sframe of an ELF file, or a file that is nothing else. Of an object, where says
-// how far an address is from the start of its section.
+// decode decodes the .sframe of an ELF file, or a bare section. For an object, where returns the distance of an address
+// from the start of its section.
 func decode(r io.ReaderAt, size int64) (s *sframe.Section, where func(uint64) uint64, err error) {
 	r = filecopy.Sized(r, size)
 	magic := make([]byte, 2)

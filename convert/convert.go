@@ -4,8 +4,8 @@
 // CFI. The input is a linked file, a relocatable object, or an archive of these. Check compares an .sframe, which
 // another tool may have written, with the CFI of its file. Dump prints it.
 //
-// The single steps are in packages cfi, translate, emit, elfwrite and verify, which can be used alone. Not in here:
-// opening and replacing files, memory limits and signals.
+// The single steps are in packages cfi, translate, emit, elfwrite and verify, which can be used alone. This package does
+// not open or replace files, limit memory, or handle signals.
 package convert
 
 import (
@@ -33,22 +33,22 @@ var ErrCoverage = errors.New("nothing was written")
 
 // A Result says what became of a file.
 type Result struct {
-	// Coverage is about the file, or about those members of an archive that have an .sframe now. It is empty if .sframe
-	// was removed. The file has no name in it.
+	// Coverage is that of the file, or of the members of an archive that have an .sframe now, without file names. It is
+	// empty if .sframe was removed.
 	Coverage []*report.Coverage
 	Archive  bool
 	// Kept are the members of the archive that are unchanged, or the file itself.
 	Kept []Kept
-	// Stays is why the file is unchanged, or "" if it is not. Of an archive it is Current if that is the reason for one
-	// of its members, and NoCFI otherwise.
+	// Stays is why the file is unchanged, or "" if it has changed. For an archive it is Current if one of the members is
+	// up to date, and otherwise NoCFI.
 	Stays Reason
 	// Unsigned says that the signature of a kernel module was removed, because the file has changed.
 	Unsigned bool
 }
 
-// Convert converts the file of the given size in r, and writes the result to w when it is complete and, unless opt says
-// otherwise, checked against the CFI at every pc. Until then it is in memory. On an error, or when ctx ends, nothing is
-// written, unless the error is one of w. With ErrCoverage there is a Result.
+// Convert converts the file of the given size in r, and writes the complete result to w. Until then the result is in
+// memory. Unless opt.NoVerify is set, it is checked against the CFI at every pc. On an error, or when ctx ends, nothing
+// is written, unless w returns the error. With ErrCoverage there is a Result.
 func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Options) (*Result, error) {
 	out := &memory{}
 	create := func() (Target, error) { return out, nil }
@@ -67,9 +67,9 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 	return res, nil
 }
 
-// Into is Convert for a target that is not in memory. Create makes it, an empty file, before the first bytes are
-// written; until then input and options are only read. On an error, and if the file is unchanged (Result.Stays), the
-// target may have a part of a result.
+// Into is Convert for a target that is not in memory. Function create makes it, an empty file, before the first write.
+// Until then the input is only read. On an error, and if the file is unchanged (Result.Stays), the target may have a part
+// of a result.
 func Into(ctx context.Context, r io.ReaderAt, size int64, create func() (Target, error), opt Options) (*Result, error) {
 	scratch := func() (Target, error) { return outfile.Scratch() }
 	return convert(ctx, r, size, create, scratch, opt)
@@ -80,7 +80,7 @@ func convert(
 	ctx context.Context, r io.ReaderAt, size int64, create, scratch func() (Target, error), opt Options,
 ) (*Result, error) {
 	opt.complete(size)
-	opt.Room.Grow(size)
+	opt.Limits.Grow(size)
 	c := &conversion{
 		ctx: ctx, opt: opt, src: filecopy.Sized(r, size), size: size, create: create, scratch: scratch, res: &Result{},
 	}

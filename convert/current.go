@@ -12,11 +12,11 @@ import (
 	"cfi2sframe/verify"
 )
 
-// current returns errCurrent and the report if the old .sframe need not be replaced: it is where readers look for it,
-// of the asked format, right at every pc, and as complete as a new one. Otherwise it returns nil.
+// current returns errCurrent and the report if the old .sframe is up to date: readers find it, it has the requested
+// format, it is right at every pc, and covers as much code as a new one. Otherwise it returns nil.
 func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
 	old, err := ReadSection(s.f)
-	if err != nil || !s.asked(old) {
+	if err != nil || !s.hasFormat(old) {
 		return nil, nil
 	}
 	var reach translate.Reach
@@ -51,8 +51,8 @@ func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
 	return cov, errCurrent
 }
 
-// asked reports whether the old .sframe has the asked format.
-func (s *single) asked(old *sframe.Section) bool {
+// hasFormat reports whether the old .sframe has the requested format.
+func (s *single) hasFormat(old *sframe.Section) bool {
 	_, abi, err := arch.Find(elf.Machine(s.f.Machine), s.f.Order)
 	if err != nil || old.ABI != abi || old.Version != s.opt.Version {
 		return false

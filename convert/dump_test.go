@@ -555,7 +555,7 @@ func TestManyMismatches(t *testing.T) {
 	}
 	copy(b[sec.Offset:], section)
 	c, err := convert.Check(bytes.NewReader(b), int64(len(b)), convert.Options{})
-	if err == nil || !strings.Contains(err.Error(), "mismatches, of which the first ") {
+	if err == nil || !strings.Contains(err.Error(), "mismatches; the first ") {
 		t.Fatalf("%v", err)
 	}
 	if c == nil || len(c.Mismatches) == 0 || len(c.Mismatches) >= many {
@@ -644,7 +644,7 @@ func TestBudget(t *testing.T) {
 func TestRefusedOptions(t *testing.T) {
 	object, with := elftest.NewObject().Bytes(), converted(t, "prologue", convert.Options{})
 	missing := filepath.Join(t.TempDir(), "missing")
-	check := func(b []byte, opt convert.Options) (*convert.Checked, error) {
+	check := func(b []byte, opt convert.Options) (*convert.Comparison, error) {
 		return convert.Check(bytes.NewReader(b), int64(len(b)), opt)
 	}
 	if c, err := check(object, convert.Options{Require: true}); err != nil || c.Skipped != convert.NotLinked {

@@ -228,8 +228,8 @@ func (s *single) remove() error {
 	return nil
 }
 
-// unsound is what is wrong with a result that cannot be read: as a rule its section headers contradict each other.
-const unsound = "nothing was written, because there is no sound layout for this file"
+// unsound begins errors of results that cannot be read. As a rule the section headers contradict each other.
+const unsound = "nothing was written: this file has no sound layout"
 
 // reread decodes the section from the new file, compares it with the CFI, and expects rows for as much code as was
 // translated. The section is read into the memory in which it was encoded: new memory would have to be mapped page by
@@ -297,9 +297,9 @@ func compare(f *elffile.File, d *sframe.Section, table *cfi.Table, want *transla
 func (s *single) describe(t *translation, debug *debugfile.File) (*report.Coverage, error) {
 	in := report.Input{
 		File: s.f, Debug: debug.File(), Table: s.table, ABI: t.abi, Result: t.Result, Stubs: t.stubs,
-		Brief: s.opt.Brief, Room: s.opt.Room,
+		Brief: s.opt.Brief, Limits: s.opt.Limits,
 	}
-	if !s.opt.Room.Full() { // it is said of gaps that are listed
+	if !s.opt.Limits.Full() { // reports say it of listed gaps only
 		var err error
 		if in.Format3, err = s.format3(t.Result); err != nil {
 			return nil, err

@@ -21,14 +21,14 @@ type Options struct {
 	Outermost bool           // rows for code without a caller (errata 2)
 	Force     bool           // replace an old .sframe
 	Update    bool           // replace an old .sframe, unless it is up to date
-	// SkipUnsupported says that an unsupported file is no error, but unchanged: see Kept.
+	// SkipUnsupported leaves unsupported files unchanged, which is no error: see Kept.
 	SkipUnsupported bool
-	// Require says that Check skips only what is neither a program nor a shared library, unless SkipUnsupported is set.
+	// Require makes Check skip only files that are neither programs nor shared libraries, unless SkipUnsupported is set.
 	Require bool
 	Remove  bool // remove .sframe instead
 	DryRun  bool // translate and check, but write nothing
-	// MinCoverage is how many percent of the code that CFI describes have to be covered. Code without a caller counts
-	// as covered.
+	// MinCoverage is the least coverage, in percent of the code that CFI describes. Code without a caller counts as
+	// covered.
 	MinCoverage float64
 	NoVerify    bool  // do not check the result
 	NoPadding   bool  // do not describe the padding between functions
@@ -37,27 +37,27 @@ type Options struct {
 	// Workers bounds the threads. 0 stands for the number of processors, and fewer for small files. The result does not
 	// depend on it.
 	Workers int
-	// DebugFile is where .debug_frame and names are if not in the file: a path; "auto" for the one that
-	// .note.gnu.build-id or .gnu_debuglink leads to, if there is one; or "" for none.
+	// DebugFile has the .debug_frame and the names that are not in the file. It is a path; "auto" for the file that
+	// .note.gnu.build-id or .gnu_debuglink leads to, if any; or "" for none.
 	DebugFile string
 	Path      string // of the file, which "auto" needs; or ""
 	// Starting, if not nil, is called before work on a file, and on each member of an archive, begins: a program can
 	// prepare its heap for large ones.
 	Starting func(Work)
-	// Room bounds the reports on several files together; nil stands for one for each file.
-	Room *report.Room
+	// Limits bound the reports on several files together; nil stands for limits for each file.
+	Limits *report.Limits
 	// Budget is that of the input that contains the file; nil stands for one of the file.
 	Budget *elffile.Budget
 }
 
-// Work is what is about to be worked on. Sizes are in bytes.
+// Work is a file, or a member of an archive, that is converted next. Sizes are in bytes.
 type Work struct {
 	Size    uint64 // of the file, or of the member of an archive
 	CFI     uint64 // of its CFI in the file; 0 for an archive
 	Archive bool   // an archive, whose members follow
 }
 
-// starting tells what is about to be worked on.
+// starting calls o.Starting, if it is set.
 func (o *Options) starting(w Work) {
 	if o.Starting != nil {
 		o.Starting(w)
@@ -69,8 +69,8 @@ func (o *Options) complete(size int64) {
 	if o.Version == 0 {
 		o.Version = sframe.V2
 	}
-	if o.Room == nil {
-		o.Room = report.NewRoom()
+	if o.Limits == nil {
+		o.Limits = report.NewLimits()
 	}
 	if o.Budget == nil {
 		o.Budget = elffile.NewBudget(size)

@@ -44,7 +44,7 @@ const (
 var (
 	errCurrent   = errors.New("its .sframe is up to date")
 	errNoRows    = errors.New("nothing of its CFI has a form in SFrame")
-	errDebugOnly = errors.New("debug information that was split off, without the code that it is about")
+	errDebugOnly = errors.New("it has debug information, but no code")
 	errDeb       = errors.New("this is a Debian package; use 'cfi2sframe pkg', or unpack it")
 	errRPM       = errors.New("this is an RPM package; use 'cfi2sframe pkg', or unpack it")
 	errTar       = errors.New("this is a tar archive or a container image; unpack it")
@@ -80,7 +80,7 @@ var refusals = []struct {
 	{elfwrite.ErrNone, NoSFrame, objects, "no .sframe"},
 	{arch.ErrABI, Machine, reading, "machine without an SFrame ABI"},
 	{elfwrite.ErrNoRoom, NoRoom, reading, "no room for more program headers"},
-	{errDebugOnly, DebugOnly, reading, "debug information without its program"},
+	{errDebugOnly, DebugOnly, reading, "debug information without code"},
 	{nil, NotLinked, reading, "neither a program nor a shared library"},
 }
 
@@ -104,7 +104,7 @@ func ReasonOf(err error) Reason {
 	return ""
 }
 
-// kept returns why a file is unchanged, if err does that, and err otherwise. F is nil if the file could not be opened.
+// kept returns why a file is unchanged, if err is such a reason, or err. f is nil if the file could not be opened.
 func (o *Options) kept(f *elffile.File, err error) (*Kept, error) {
 	for _, r := range refusals {
 		if err == nil || !errors.Is(err, r.err) || (f == nil) != (r.when == opening) {

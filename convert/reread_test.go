@@ -51,7 +51,7 @@ func TestReread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const unsound = "nothing was written, because there is no sound layout for this file: "
+	const unsound = "nothing was written: this file has no sound layout: "
 	gnu := func(p *elftest.Patcher) int { return p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0) }
 	off := func(p *elftest.Patcher) int { return int(p.U64(gnu(p) + elftest.PhOff)) }
 	const header, fde = 28, 20 // bytes, of V2

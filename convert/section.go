@@ -10,7 +10,7 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Format is what can be chosen about the form of a section.
+// A Format has the properties of a section that options choose.
 type Format struct {
 	Version   sframe.Version
 	PCRel     bool // start addresses count from their own field

@@ -18,7 +18,7 @@ import (
 	"cfi2sframe/translate"
 )
 
-// A translation is what became of the CFI of a file.
+// A translation has the rows of a file, and the section with them.
 type translation struct {
 	*translate.Result
 	content *emit.Section

@@ -63,26 +63,25 @@ func TestCodeSections(t *testing.T) {
 	}
 }
 
-// TestRoom expects that names, gaps and errors are left out when there is no room for them, and are
-// counted.
-func TestRoom(t *testing.T) {
-	room := &Room{gaps: 3, names: 20}
-	if a, b, c := take(&room.gaps, 2), take(&room.gaps, 2), take(&room.gaps, 2); a != 2 || b != 1 || c != 0 {
+// TestLimits expects that names, gaps and errors beyond the limits are not listed, but counted.
+func TestLimits(t *testing.T) {
+	limits := &Limits{gaps: 3, names: 20}
+	if a, b, c := take(&limits.gaps, 2), take(&limits.gaps, 2), take(&limits.gaps, 2); a != 2 || b != 1 || c != 0 {
 		t.Errorf("gaps: %d, %d, %d", a, b, c)
 	}
-	room.Grow(bytesPerGap)
-	if n := take(&room.gaps, 2); n != 1 {
+	limits.Grow(bytesPerGap)
+	if n := take(&limits.gaps, 2); n != 1 {
 		t.Errorf("%d gaps more for %d bytes", n, bytesPerGap)
 	}
-	room.names = 20
-	n := newNamer(room)
+	limits.names = 20
+	n := newNamer(limits)
 	for i, want := range []string{"f(int)", "f(int)", "", ""} { // 12 bytes each
 		if name, mangled := n.names("_Z1fi"); name != want || (mangled == "") != (want == "") {
 			t.Errorf("%d: %q, %q", i, name, mangled)
 		}
 	}
 	if name, _ := n.names(""); name != "" || n.omitted != 2 {
-		t.Errorf("%q for no name, %d are left out", name, n.omitted)
+		t.Errorf("%q for no name, %d are not listed", name, n.omitted)
 	}
 	if got := n.notes(); len(got) != 1 || got[0] != "names of 2 functions, because all names together are too long" {
 		t.Errorf("%q", got)

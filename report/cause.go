@@ -8,7 +8,7 @@ import (
 	"cfi2sframe/translate"
 )
 
-// causes say by reason why compilers or people make such code.
+// causes says for each reason why programs have such code.
 var causes = map[string]string{
 	translate.DRAP.Name():          "the function realigns the stack for variables of 32 bytes and more (AVX), or for -mstackrealign, and finds its frame through memory or another register",
 	translate.CFARegister.Name():   "code that changes the stack pointer while another register holds the frame: hand-written assembly, or stack probing",
@@ -32,7 +32,7 @@ var causes = map[string]string{
 	translate.Malformed.Name():     "the call frame information is damaged; the message says where",
 }
 
-// cause says why there is such code. Functions probe the stack with the frame in one of the given registers.
+// cause returns why programs have such code. Functions that probe the stack have the frame in one of the registers.
 func (g *Gap) cause(probing []string) string {
 	inProbing := func(reg string) bool { return strings.HasPrefix(g.Rule, reg+"+") }
 	switch ext := path.Ext(g.Source); {

@@ -1,6 +1,6 @@
 package report
 
-// A Check is what the comparison of an .sframe with the CFI finds.
+// A Check is the result of comparing an .sframe with the CFI.
 type Check struct {
 	Schema     int        `json:"schema"`
 	File       string     `json:"file"`
@@ -17,7 +17,7 @@ type Check struct {
 	Mismatches []Mismatch `json:"mismatches"`
 }
 
-// A Mismatch is a range of code for which both sides differ.
+// A Mismatch is a range of code for which the rows differ.
 type Mismatch struct {
 	Begin    uint64 `json:"begin"`
 	End      uint64 `json:"end"`

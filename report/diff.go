@@ -10,7 +10,7 @@ import (
 // DiffSchema is the version of the JSON form of a Diff, which diff.schema.json describes.
 const DiffSchema = 1
 
-// A Diff says what is different between the .sframe of two files. All sizes are in bytes.
+// A Diff has the differences between the .sframe sections of two files. All sizes are in bytes.
 type Diff struct {
 	Schema    int           `json:"schema"`
 	Same      bool          `json:"same"` // nothing is different
@@ -20,7 +20,7 @@ type Diff struct {
 	Functions DiffFunctions `json:"functions"`
 	Gaps      []DiffGap     `json:"gaps_by_reason"`
 	Changes   []Change      `json:"changes"`
-	Omitted   int           `json:"changes_omitted"` // changes that are not listed, because they are too many
+	Omitted   int           `json:"changes_omitted"` // further changes, which are not listed
 }
 
 // A DiffSide is one of the two.

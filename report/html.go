@@ -30,8 +30,8 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 	})
 })
 
-// HTML writes one page about the files that needs no other file: the result for each, gaps by reason, a map of the
-// code, and a table of all gaps that can be sorted and filtered. Names come from files that may be hostile.
+// HTML writes one page about the files, without references to other files: the result for each, gaps by reason, a map of
+// the code, and a table of all gaps that can be sorted and filtered. Names come from files that may be hostile.
 func HTML(w io.Writer, files []*Coverage) error {
 	out := bufio.NewWriter(w)
 	if err := pageTemplate().Execute(out, newPage(files)); err != nil {
@@ -53,7 +53,7 @@ func Fragments(files []*Coverage) map[string]string {
 // partID returns the ID of the part about the file with an index.
 func partID(i int) string { return "file-" + strconv.Itoa(i+1) }
 
-// A pageOf is what the template shows.
+// A pageOf has the data of the template.
 type pageOf struct {
 	page.Frame
 	Several bool // or none

@@ -17,7 +17,7 @@ type strip struct {
 	UncoveredSection
 	gaps    []*Gap // that are listed
 	LeftOut uint64 // their bytes
-	Marks   []mark // gaps come last, and of these the rarest reason: they are drawn over the others
+	Marks   []mark // gaps come last, the rarest reason at the end: they are drawn over the others
 	Lanes   []lane // one for every reason that has gaps in the section
 }
 

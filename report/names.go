@@ -89,16 +89,16 @@ func isFunction(s elffile.Symbol) bool {
 
 // A namer reads and demangles the names of symbols.
 type namer struct {
-	room      *Room
+	limits    *Limits
 	texts     map[place]string
 	demangled map[string]string
 	unread    int  // bytes of names that may still be read for a list
-	omitted   int  // names for which there was no room
+	omitted   int  // names that the limits do not allow
 	tangled   bool // symbols cover too many gaps; some were not looked at
 }
 
-func newNamer(room *Room) *namer {
-	return &namer{room: room, texts: make(map[place]string), demangled: make(map[string]string)}
+func newNamer(limits *Limits) *namer {
+	return &namer{limits: limits, texts: make(map[place]string), demangled: make(map[string]string)}
 }
 
 // read returns the name of a symbol, or "" if there is none or too much was read before.
@@ -118,9 +118,9 @@ func (n *namer) read(p place) string {
 }
 
 // names returns a symbol's name as the source has it. For C++ and Rust it also returns the mangled name, otherwise "".
-// It returns "" twice if there is no room left.
+// It returns "" twice if the limits do not allow the name.
 func (n *namer) names(symbol string) (name, mangled string) {
-	if n.room.names <= 0 && symbol != "" {
+	if n.limits.names <= 0 && symbol != "" {
 		n.omitted++
 		return "", ""
 	}
@@ -131,7 +131,7 @@ func (n *namer) names(symbol string) (name, mangled string) {
 		}
 		n.demangled[symbol] = name
 	}
-	n.room.names -= len(symbol) + len(name)
+	n.limits.names -= len(symbol) + len(name)
 	if name == symbol {
 		return name, ""
 	}
@@ -270,7 +270,7 @@ func Locate(f, debug *elffile.File, ranges []Range) []Location {
 		gaps[i] = translate.Gap{Function: &cfi.Function{Begin: r.Begin, End: r.End}, Begin: r.Begin, End: r.End}
 	}
 	out := make([]Location, len(ranges))
-	names, code := newNamer(NewRoom()), codeSections(f)
+	names, code := newNamer(NewLimits()), codeSections(f)
 	for i, n := range functionNames(symbolFiles(f, debug), gaps, names) {
 		if out[i].Function, _ = names.names(n.name); out[i].Function == "" {
 			out[i] = inCode(code, ranges[i].Begin)
@@ -301,7 +301,7 @@ type Place struct {
 // Places finds the functions that gaps, by address, are in, as the list of gaps names them.
 func Places(f *elffile.File, gaps []translate.Gap) []Place {
 	out := make([]Place, len(gaps))
-	names := newNamer(NewRoom())
+	names := newNamer(NewLimits())
 	for i, n := range functionNames(symbolFiles(f, nil), gaps, names) {
 		p := &out[i]
 		p.Function, p.Symbol = names.names(n.name)

@@ -151,7 +151,7 @@ func TestNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := New(Input{File: f, Table: table, ABI: sframe.AMD64Little, Result: res})
+		c := New(Input{File: f, Table: table, ABI: sframe.AMD64Little, Result: res, Limits: NewLimits()})
 		found := false
 		for _, g := range c.Gaps {
 			if g.Begin == tt.file.gap {
@@ -201,7 +201,7 @@ func TestMiniDebugDamaged(t *testing.T) {
 	}
 }
 
-// TestNamesBounded reads no more names than there is room for.
+// TestNamesBounded reads no more names than the limits allow.
 func TestNamesBounded(t *testing.T) {
 	f := elftest.Parse(t, fixture(t, "drap2.so"))
 	var places []place
@@ -210,7 +210,7 @@ func TestNamesBounded(t *testing.T) {
 			places = append(places, p)
 		}
 	})
-	n := newNamer(NewRoom())
+	n := newNamer(NewLimits())
 	n.unread = len("leaf") + len("realign_rbx")
 	var got []string
 	for _, i := range []int{0, 1, 2, 1, 0} { // leaf, realign_rbx and realign_alloca, as readelf says
@@ -219,7 +219,7 @@ func TestNamesBounded(t *testing.T) {
 	if s := strings.Join(got, " "); s != "leaf realign_rbx  realign_rbx leaf" || n.omitted != 1 {
 		t.Errorf("names %s, %d are left out", s, n.omitted)
 	}
-	n = newNamer(NewRoom())
+	n = newNamer(NewLimits())
 	n.tangled = true
 	if got := n.notes(); len(got) != 1 || !strings.Contains(got[0], "because symbols overlap too much") {
 		t.Errorf("%q is noted", got)

@@ -22,7 +22,7 @@ const Schema = 1
 type Coverage struct {
 	Schema    int       `json:"schema"`
 	File      string    `json:"file"`
-	Kept      string    `json:"kept,omitempty"`   // why it stayed as it was, or ""
+	Kept      string    `json:"kept,omitempty"`   // why the file is unchanged, or ""
 	Output    string    `json:"output,omitempty"` // "" if nothing was written
 	ABI       string    `json:"abi"`
 	Format    int       `json:"format"`
@@ -39,14 +39,14 @@ type Coverage struct {
 	Padding   uint64    `json:"padding,omitempty"`    // padding after functions, with their last rows
 	Reasons   []Reason  `json:"gaps_by_reason"`
 	Gaps      []Gap     `json:"gaps"`
-	Omitted   int       `json:"gaps_omitted"` // gaps that are not listed, because they are too many
+	Omitted   int       `json:"gaps_omitted"` // further gaps, which are not listed
 	Uncovered Uncovered `json:"without_cfi"`
 	Dropped   Dropped   `json:"dropped"`
 	Malformed Malformed `json:"malformed"`
 	MovedCode uint64    `json:"moved_code"` // code that has another place in the output than in the file
 	Unsigned  bool      `json:"signature_removed,omitempty"`
-	Warnings  []string  `json:"warnings,omitempty"` // about what becomes of the output
-	Notes     []string  `json:"notes,omitempty"`    // what else the report does not have, and why
+	Warnings  []string  `json:"warnings,omitempty"` // about the output
+	Notes     []string  `json:"notes,omitempty"`    // what the report lacks, and why
 	Size      uint64    `json:"sframe_size"`
 	EHFrame   uint64    `json:"eh_frame_size"`
 	EHHdr     uint64    `json:"eh_frame_hdr_size"`
@@ -55,7 +55,7 @@ type Coverage struct {
 	atLeast bool // format 3 may cover more than Reason.Format3 says
 }
 
-// A Kept is an unchanged file or member of an archive without a Coverage.
+// A Kept is an unchanged file, or member of an archive, that has no Coverage.
 type Kept struct {
 	Schema int    `json:"schema"`
 	File   string `json:"file"`
@@ -102,7 +102,7 @@ type Reason struct {
 	Ranges    int    `json:"ranges"`
 	Bytes     uint64 `json:"bytes"`
 	Format3   uint64 `json:"format3_bytes"` // that format 3 covers, of listed gaps
-	Loss      bool   `json:"loss"`          // false where there is nothing that a stack trace could find
+	Loss      bool   `json:"loss"`          // false if a stack trace loses nothing
 }
 
 // A Gap is a range of code that CFI describes and SFrame does not.
@@ -119,7 +119,7 @@ type Gap struct {
 	Text     string `json:"text"`
 	Column   string `json:"column,omitempty"` // CFA, RA, FP or SP
 	Rule     string `json:"rule,omitempty"`   // in readelf's notation
-	Cause    string `json:"cause"`            // what makes code so
+	Cause    string `json:"cause"`            // why programs have such code
 	Format3  bool   `json:"format3"`          // format 3 covers it
 	FDE      string `json:"fde"`              // where the CFI is
 
@@ -150,18 +150,13 @@ type Input struct {
 	Format3 *translate.Result
 	Stubs   []plt.Stub
 	// Brief omits names, source lines, and code without CFI, which take longer.
-	Brief bool
-	// Room bounds all reports of a run, or is nil if this is the only one.
-	Room *Room
+	Brief  bool
+	Limits *Limits // of all reports of a run
 }
 
 // New sums up a translation.
 func New(in Input) *Coverage {
 	f, t, res := in.File, in.Table, in.Result
-	if in.Room == nil {
-		in.Room = NewRoom()
-		in.Room.Grow(int64(f.Size))
-	}
 	c := &Coverage{
 		Schema: Schema, ABI: in.ABI.String(), Functions: res.Functions, Described: res.Described, Covered: res.Covered,
 		Topmost: res.Topmost, PLT: res.Synthesised, Padding: res.Padding,
@@ -169,7 +164,7 @@ func New(in Input) *Coverage {
 		Uncovered: Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}},
 	}
 	c.Malformed.Count = t.NumErrors
-	for _, e := range t.Errors[:take(&in.Room.errs, len(t.Errors))] {
+	for _, e := range t.Errors[:take(&in.Limits.errs, len(t.Errors))] {
 		c.Malformed.Errors = append(c.Malformed.Errors, e.Error())
 	}
 	for _, s := range t.Sources {
@@ -189,7 +184,7 @@ func New(in Input) *Coverage {
 // gaps lists the gaps and the code without CFI.
 func (c *Coverage) gaps(in *Input) {
 	res := in.Result
-	gaps := res.Gaps[:take(&in.Room.gaps, len(res.Gaps))]
+	gaps := res.Gaps[:take(&in.Limits.gaps, len(res.Gaps))]
 	c.Omitted += len(res.Gaps) - len(gaps)
 	c.Gaps = make([]Gap, len(gaps))
 	words := translate.NewRuleWriter(in.ABI)
@@ -224,7 +219,7 @@ func (c *Coverage) gaps(in *Input) {
 	c.atLeast = len(res.Gaps) > 0 && (c.Omitted > 0 || res.Gaps[len(res.Gaps)-1].End > listed)
 	if !in.Brief {
 		files := symbolFiles(in.File, in.Debug)
-		names := newNamer(in.Room)
+		names := newNamer(in.Limits)
 		for i, n := range functionNames(files, gaps, names) {
 			g := &c.Gaps[i]
 			g.Function, g.Symbol = names.names(n.name)

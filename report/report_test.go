@@ -42,7 +42,7 @@ func coverageOf(t *testing.T, f *elffile.File, v sframe.Version) *Coverage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Input{File: f, Table: table, ABI: sframe.AMD64Little, Result: res})
+	return New(Input{File: f, Table: table, ABI: sframe.AMD64Little, Result: res, Limits: NewLimits()})
 }
 
 // TestGaps expects the functions of the fixtures that are known to have gaps,

@@ -6,7 +6,7 @@ import (
 )
 
 // Sum returns the coverage of several files, such as the members of an archive, as that of one file with the given
-// name. It has the sums of their gaps by reason, but lists no gaps.
+// name. It has the sums of the gaps by reason, but no list of gaps.
 func Sum(file string, files []*Coverage) *Coverage {
 	sum := &Coverage{
 		Schema: Schema, File: file, Verified: true, Sources: []Source{}, Reasons: []Reason{}, Gaps: []Gap{},

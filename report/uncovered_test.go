@@ -55,10 +55,10 @@ func TestUncoveredPlaces(t *testing.T) {
 	}
 	report := func(f *elffile.File) Uncovered {
 		return findUncovered(f, []*elffile.File{f}, elftest.Described(t, elftest.Range{Begin: 0x288, End: 0x2e1}), []plt.Stub{{Begin: 0x2e1, End: 0x2e5}},
-			newNamer(NewRoom()))
+			newNamer(NewLimits()))
 	}
 	u := findUncovered(f, []*elffile.File{f}, elftest.Described(t, elftest.Range{Begin: f.Sections[cold].Base + 8, End: f.Sections[cold].Base + 20}),
-		nil, newNamer(NewRoom()))
+		nil, newNamer(NewLimits()))
 	want := "[{.text 0 64 64 [{0 64 64}] 268435712} {.text.cold 0 32 20 [{0 8 8} {20 32 12}] 268436032}]"
 	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 84 {
 		t.Errorf("in an object %s, %d bytes; %s was expected", got, u.Bytes, want)
@@ -97,7 +97,7 @@ func TestUncoveredBounded(t *testing.T) {
 	}
 	symbols[n-1].size = 2
 	f := withSymbols(t, p.B, symbols)
-	u := findUncovered(f, []*elffile.File{f}, elftest.Described(t), nil, newNamer(NewRoom()))
+	u := findUncovered(f, []*elffile.File{f}, elftest.Described(t), nil, newNamer(NewLimits()))
 	if len(u.Functions) != maxUncovered || u.Omitted != 3 {
 		t.Fatalf("%d functions, and %d more; %d and 3 were expected", len(u.Functions), u.Omitted, maxUncovered)
 	}

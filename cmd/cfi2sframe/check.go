@@ -54,7 +54,7 @@ func (c *call) check(s *checkSettings, paths []string, failed bool) int {
 	different, short := false, false
 	var t tally
 	for i, path := range paths {
-		var checked *convert.Checked
+		var checked *convert.Comparison
 		err := c.ctx.Err()
 		if err == nil {
 			checked, err = files.Check(c.ctx, path, s.Options)
@@ -104,7 +104,7 @@ func (c *call) check(s *checkSettings, paths []string, failed bool) int {
 }
 
 // printChecked prints the mismatches of a file, and a summary if there is a report.
-func printChecked(s *checkSettings, w io.Writer, path string, c *convert.Checked, only bool) error {
+func printChecked(s *checkSettings, w io.Writer, path string, c *convert.Comparison, only bool) error {
 	out := bufio.NewWriter(w)
 	text := s.form == "text"
 	switch {
@@ -121,7 +121,7 @@ func printChecked(s *checkSettings, w io.Writer, path string, c *convert.Checked
 }
 
 // checkedJSON prints the result for a file as JSON.
-func checkedJSON(w io.Writer, path string, c *convert.Checked) error {
+func checkedJSON(w io.Writer, path string, c *convert.Comparison) error {
 	if c.Skipped != "" {
 		return report.WriteJSON(w, &report.Kept{Schema: report.Schema, File: path, Kept: string(c.Skipped), Why: c.Skipped.Text()})
 	}
@@ -130,7 +130,7 @@ func checkedJSON(w io.Writer, path string, c *convert.Checked) error {
 }
 
 // checkedText prints the mismatches of a file, and the summary.
-func checkedText(w io.Writer, path string, c *convert.Checked, summary bool) {
+func checkedText(w io.Writer, path string, c *convert.Comparison, summary bool) {
 	for _, m := range c.Mismatches {
 		place := ""
 		if m.Function != "" {

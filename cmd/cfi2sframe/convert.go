@@ -214,7 +214,7 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if s.form == "html" { // which is written after the last file
-		s.Room = report.NewRoom()
+		s.Limits = report.NewLimits()
 	}
 	if err := s.reporting.check(); err != nil {
 		return err

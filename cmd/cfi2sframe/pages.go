@@ -61,7 +61,7 @@ var errPackage = errors.New("pages are made of files on the disk; unpack the pac
 func fileCoverage(ctx context.Context, path string) ([]*report.Coverage, error) {
 	opt := newConversion().Options
 	opt.DryRun = true
-	opt.Version, opt.Force, opt.Room = sframe.V2, true, report.NewRoom()
+	opt.Version, opt.Force, opt.Limits = sframe.V2, true, report.NewLimits()
 	res, err := files.Convert(ctx, path, "", opt)
 	if err != nil {
 		return nil, err

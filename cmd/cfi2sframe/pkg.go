@@ -103,7 +103,7 @@ func (w *packageWork) one(ctx context.Context, in string, last bool) error {
 	defer p.Close()
 	heap.Raise(0, uint64(p.Info.Size()))
 	opt := repack.Options{Options: w.Options.Options, Objects: w.objects}
-	opt.Room = report.NewRoom()
+	opt.Limits = report.NewLimits()
 	to := bufio.NewWriterSize(io.Discard, 1<<20)
 	var output *outfile.File
 	if !w.DryRun {

@@ -11,17 +11,17 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// A Batch is files that are converted, and then put in their places together. If several names of one file (hard or
-// symbolic links) are to be replaced, it is converted once, and all get the result.
+// A Batch converts files, and then replaces the old ones together. If several names of one file (hard or symbolic links)
+// are to be replaced, the file is converted once, and all names get the result.
 type Batch struct {
-	Jobs []*Job // that were added since the last Reset
+	Jobs []*Job // since the last Reset
 
-	named map[inode.ID]map[outfile.Entry]bool // the names of files with several that are to be replaced
-	known map[inode.ID]*Job                   // files that were or are to be replaced, by the ID before or now
-	bytes int64
+	named map[inode.ID]map[outfile.Entry]bool // the names to be replaced of files with several names
+	known map[inode.ID]*Job                   // jobs that replace files, by the ID of the old or the new file
+	bytes int64                               // size of the results
 }
 
-// Bounds of a batch. Results take space on the disk until they are in their places.
+// Bounds of a batch. Until the old files are replaced, results take additional space on the disk.
 const (
 	maxBatch      = 64
 	maxBatchBytes = 512 << 20
@@ -39,7 +39,7 @@ func (b *Batch) Full(opt Options) bool {
 	return alone && len(b.Jobs) > 0 || len(b.Jobs) >= most || b.bytes >= maxBatchBytes
 }
 
-// Expect tells which files are going to be replaced, so that their other names are known.
+// Expect notes which files are to be replaced, so that their other names are known.
 func (b *Batch) Expect(paths []string) {
 	b.named = make(map[inode.ID]map[outfile.Entry]bool)
 	for _, path := range paths {
@@ -70,7 +70,7 @@ func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
 	}
 }
 
-// AddInPlace converts the file that a path leads to, and which is to be replaced.
+// AddInPlace converts the file that a path leads to, in order to replace it.
 func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
 	j := b.job(path, path, opt)
 	if j.Err = ctx.Err(); j.Err != nil {
@@ -123,7 +123,7 @@ func (b *Batch) convert(ctx context.Context, j *Job) {
 	}
 }
 
-// Finish makes the results ready for their places, all at the same time, unless ctx has ended.
+// Finish makes the results ready to replace files, all at the same time, unless ctx has ended.
 func (b *Batch) Finish(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, j := range b.Jobs {
@@ -141,7 +141,7 @@ func (b *Batch) Finish(ctx context.Context) {
 	wg.Wait()
 }
 
-// Commit puts the results in their places, one after the other, until ctx ends.
+// Commit replaces the old files by the results, one after the other, until ctx ends.
 func (b *Batch) Commit(ctx context.Context) {
 	var places []*outfile.Place
 	jobs := make(map[*outfile.Place]*Job)
@@ -179,7 +179,7 @@ func (j *Job) place() *outfile.Place {
 	return nil
 }
 
-// remember notes what became of a file, for its names that come later.
+// remember notes the result for other names of the file that come later.
 func (b *Batch) remember(j *Job) {
 	if j.input == nil || j.input.place == nil {
 		return
@@ -200,7 +200,7 @@ func (b *Batch) remember(j *Job) {
 	b.known[j.id] = j
 }
 
-// relink makes the name of a job another one of the result, if it is not yet.
+// relink makes the name of a job another name of the result, if it is not one yet.
 func (b *Batch) relink(j *Job) error {
 	if j.same.id == (inode.ID{}) {
 		if j.same.Err != nil {
@@ -220,7 +220,7 @@ func (b *Batch) relink(j *Job) error {
 	return nil
 }
 
-// Reset gives up what is not in its place, and empties the batch.
+// Reset discards results that were not committed, and empties the batch.
 func (b *Batch) Reset() {
 	for _, j := range b.Jobs {
 		j.close()

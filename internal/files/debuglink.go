@@ -17,11 +17,11 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// A debugUpdate is a debug file with the headers of a result, which is not in its place yet.
+// A debugUpdate is a debug file with the headers of a result. It has not replaced the old one yet.
 type debugUpdate struct {
 	path   string
 	input  *Input
-	output *outfile.File // nil if the file is up to date
+	output *outfile.File
 	noSync bool
 }
 
@@ -57,17 +57,15 @@ func (j *Job) updateDebug(ctx context.Context) (err error) {
 	if err == nil {
 		err = j.setChecksum(ctx, prog, sum)
 	}
-	if err != nil {
+	if err != nil || u.output == nil {
 		u.close()
 		return u.wrap(err)
 	}
-	if j.debug = u; u.output != nil {
-		j.Result.DebugFile = u.path
-	}
+	j.debug, j.Result.DebugFile = u, u.path
 	return nil
 }
 
-// write writes the new debug file, and returns its checksum as .gnu_debuglink has it.
+// write writes the new debug file, unless it is up to date, and returns its checksum for .gnu_debuglink.
 func (u *debugUpdate) write(ctx context.Context, j *Job, prog *elffile.File) (sum uint32, err error) {
 	if u.input, err = OpenInPlace(u.path); err != nil {
 		return 0, err
@@ -123,7 +121,7 @@ func (j *Job) read() (*elffile.File, error) {
 	return elffile.New(src, info.Size())
 }
 
-// setChecksum puts the checksum of the debug file into the result, if the result has one.
+// setChecksum sets the checksum of the debug file in the result, if the result has .gnu_debuglink.
 func (j *Job) setChecksum(ctx context.Context, prog *elffile.File, sum uint32) error {
 	link, err := debugfile.LinkOf(prog)
 	if err != nil || link.Name == "" || link.Sum == sum {
@@ -141,7 +139,7 @@ func (j *Job) setChecksum(ctx context.Context, prog *elffile.File, sum uint32) e
 	return outfile.Plain(err)
 }
 
-// compare returns the checksum of the new debug file, and reports whether it is what the old one was.
+// compare returns the checksum of the new debug file, and reports whether it equals the old one.
 func (u *debugUpdate) compare() (sum uint32, same bool, err error) {
 	info, err := u.output.Stat()
 	if err != nil {
@@ -156,17 +154,17 @@ func (u *debugUpdate) compare() (sum uint32, same bool, err error) {
 	return h.Sum32(), same, err
 }
 
-// finish makes the debug file ready for its place.
+// finish makes the debug file ready to replace the old one.
 func (u *debugUpdate) finish() error {
-	if u == nil || u.output == nil {
+	if u == nil {
 		return nil
 	}
 	return u.wrap(u.output.Finish(!u.noSync))
 }
 
-// commit puts the debug file in its place.
+// commit replaces the old debug file.
 func (u *debugUpdate) commit() error {
-	if u == nil || u.output == nil {
+	if u == nil {
 		return nil
 	}
 	err := u.output.Commit()
@@ -183,7 +181,7 @@ func (u *debugUpdate) wrap(err error) error {
 	return fmt.Errorf("debug file %s: %w", u.path, err)
 }
 
-// close gives up what is not in its place.
+// close discards a debug file that was not committed.
 func (u *debugUpdate) close() {
 	if u == nil {
 		return

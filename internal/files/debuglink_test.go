@@ -301,7 +301,7 @@ func TestMountPoint(t *testing.T) {
 	at, sh := split(t, "gcc -g -O1 -o prog prog.c\n"+splitOff+"mkdir before; cp prog prog.debug before")
 	for _, tt := range []struct{ mounted, err string }{
 		{"prog.debug", "debug file " + at("prog.debug") + ": device or resource busy"},
-		{"prog", "device or resource busy; its debug file " + at("prog.debug") + " is changed already: the same command again makes them agree"},
+		{"prog", "device or resource busy; its debug file " + at("prog.debug") + " is changed already; run the same command again"},
 	} {
 		if err := unix.Mount(at(tt.mounted), at(tt.mounted), "", unix.MS_BIND, ""); err != nil {
 			peer.Missing(t, "a file cannot be mounted: "+err.Error())

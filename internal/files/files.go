@@ -1,8 +1,8 @@
 // Package files converts files by their names, one or many. Results replace files as a whole or not at all, with all
 // attributes.
 //
-// In a Batch many files are converted and then put in their places together: to wait for the disk once for many takes
-// little longer than for one. Until then results are files without names, and nothing is left if the process ends.
+// A Batch converts many files, and then replaces them together: to wait for the disk once for many files takes little
+// longer than for one. Until then results are files without names, and nothing is left if the process ends.
 package files
 
 import (
@@ -22,7 +22,7 @@ type Options struct {
 	convert.Options
 	// DebugLinkUpdate is the debug file, as in DebugFile, that gets the headers of the result.
 	DebugLinkUpdate string
-	NoSync          bool // do not wait until what replaces a file is on the disk
+	NoSync          bool // skip fsync; a power failure may lose the file
 	KeepDates       bool // the result gets the dates of access and modification of the input
 }
 
@@ -31,9 +31,9 @@ type Result struct {
 	*convert.Result
 	// DebugFile is the debug file that got the headers of the result, or "".
 	DebugFile string
-	// PassedOver says of files that could have been the debug file, but are not, why they did not get the headers.
+	// PassedOver says why files that could be the debug file did not get the headers.
 	PassedOver []error
-	// Links is how many other names of the file (hard links) keep the old contents.
+	// Links is the number of other names (hard links) with the old contents.
 	Links int
 }
 
@@ -61,7 +61,7 @@ type Job struct {
 	In string
 	// Result is nil after an error, and for another name of a file that was converted before, unless that is unchanged.
 	Result *Result
-	// Err is why the result is not, or not for certain, in its place. With convert.ErrCoverage there is a Result.
+	// Err is why the output does not have the result, or not for certain. With convert.ErrCoverage there is a Result.
 	Err error
 
 	opt    Options
@@ -70,11 +70,11 @@ type Job struct {
 	output *outfile.File // or nil
 	debug  *debugUpdate  // or nil
 
-	same *Job     // of a file of which this is another name, or nil
+	same *Job     // the job of the same file by another name, or nil
 	id   inode.ID // of the result that has replaced the file, or zero
 }
 
-// convert makes the result, which is right and complete then but for its place.
+// convert makes the result.
 func (j *Job) convert(ctx context.Context) error {
 	j.opt.Path = j.In
 	res, err := convert.Into(ctx, j.input.File, j.input.Info.Size(), j.create, j.opt.Options)
@@ -138,7 +138,7 @@ func (j *Job) create() (convert.Target, error) {
 	return j.output.File, nil
 }
 
-// copyInput makes the output what the input is.
+// copyInput makes the output a copy of the input.
 func (j *Job) copyInput(ctx context.Context) error {
 	dst, err := j.create()
 	if err != nil {
@@ -147,7 +147,7 @@ func (j *Job) copyInput(ctx context.Context) error {
 	return outfile.Plain(filecopy.Range(ctx, dst, 0, j.input.File, 0, j.input.Info.Size()))
 }
 
-// discard gives up the output, if there is one.
+// discard closes the output, if there is one.
 func (j *Job) discard() {
 	if j.output != nil {
 		j.output.Close()
@@ -155,7 +155,7 @@ func (j *Job) discard() {
 	}
 }
 
-// finish makes the result ready for its place: it has its attributes, and if it replaces a file, it is on the disk.
+// finish makes the result ready to replace a file: it has the attributes, and is on the disk.
 func (j *Job) finish() error {
 	if err := j.debug.finish(); err != nil || j.output == nil {
 		return err
@@ -166,9 +166,8 @@ func (j *Job) finish() error {
 	return j.output.Finish(!j.opt.NoSync)
 }
 
-// commit puts the result in its place. If it replaces the input, that has to be there, and to be what it was. A debug
-// file goes first: with .sframe in it too early it serves the old program, unless that goes by the checksum; without
-// it, it does not serve the new one.
+// commit replaces the old file by the result. An input that is replaced must be unchanged. A debug file goes first: one
+// with the headers of .sframe serves the old program also, but one without does not serve the new program.
 func (j *Job) commit() error {
 	if j.output == nil {
 		return j.debug.commit()
@@ -181,13 +180,13 @@ func (j *Job) commit() error {
 	}
 	err := j.output.Commit()
 	if err != nil && j.Result.DebugFile != "" {
-		err = fmt.Errorf("%w; its debug file %s is changed already: the same command again makes them agree",
+		err = fmt.Errorf("%w; its debug file %s is changed already; run the same command again",
 			err, j.Result.DebugFile)
 	}
 	return err
 }
 
-// close gives up what is not in its place.
+// close discards results that were not committed.
 func (j *Job) close() {
 	j.debug.close()
 	j.discard()
@@ -197,7 +196,7 @@ func (j *Job) close() {
 }
 
 // Check is convert.Check for a file by its name.
-func Check(ctx context.Context, path string, opt convert.Options) (*convert.Checked, error) {
+func Check(ctx context.Context, path string, opt convert.Options) (*convert.Comparison, error) {
 	in, err := Open(ctx, path)
 	if err != nil {
 		return nil, err

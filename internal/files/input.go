@@ -18,7 +18,7 @@ import (
 // Stdin is the name of standard input.
 const Stdin = "-"
 
-// An Input is a file that is open for reading.
+// An Input is a file open for reading.
 type Input struct {
 	*os.File
 	Info    fs.FileInfo
@@ -31,7 +31,7 @@ type Input struct {
 // not read to its end.
 func Open(ctx context.Context, name string) (*Input, error) { return open(ctx, name, false) }
 
-// open is Open; all says whether standard input is read to its end, whatever it is.
+// open is Open; with all, standard input is always read to its end.
 func open(ctx context.Context, name string, all bool) (*Input, error) {
 	in := &Input{name: name}
 	var err error
@@ -66,8 +66,8 @@ func (in *Input) Close() {
 	}
 }
 
-// Unchanged returns an error if the input is not what it was when it was opened. Its parts are read at different times,
-// and would not belong together.
+// Unchanged returns an error if the input has changed since it was opened. Its parts are read at different times, and
+// would not belong together.
 func (in *Input) Unchanged() error {
 	now, err := in.Stat()
 	if err == nil && (now.Size() != in.Info.Size() || !now.ModTime().Equal(in.Info.ModTime())) {
@@ -76,7 +76,7 @@ func (in *Input) Unchanged() error {
 	return outfile.Plain(err)
 }
 
-// Output opens the output for what the input becomes: the file of that name, or the input's place.
+// Output opens the output: the file of that name, or the file that replaces the input.
 func (in *Input) Output(name string, perm fs.FileMode) (*outfile.File, error) {
 	if in.place != nil {
 		return outfile.Replace(in.place)

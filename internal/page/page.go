@@ -30,7 +30,7 @@ func Template(text string, funcs template.FuncMap) *template.Template {
 	return template.Must(template.Must(template.New("page").Funcs(funcs).Parse(parts)).Parse(text))
 }
 
-// A Frame is what every page begins and ends with: the parts "top" and "end".
+// A Frame has the data of the parts "top" and "end", which every page begins and ends with.
 type Frame struct {
 	Title  string
 	Policy string // that allows only the inlined style and script
@@ -47,7 +47,7 @@ func NewFrame(title string) Frame {
 	}
 }
 
-// Data is what the script works on. Cells are strings: numbers of 64 bits would lose digits.
+// Data is the input of the script. Cells are strings: numbers of 64 bits would lose digits.
 type Data struct {
 	Reasons map[string]string     `json:"reasons"` // texts, by name
 	Tables  map[string][][]string `json:"tables"`  // rows of cells, by the table's ID

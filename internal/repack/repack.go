@@ -85,8 +85,8 @@ type packer struct {
 func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Options) (*Result, error) {
 	p := &packer{ctx: ctx, src: filecopy.Sized(r, size), size: size, opt: opt, budget: elffile.NewBudget(size)}
 	defer p.close()
-	if p.opt.Room == nil {
-		p.opt.Room = report.NewRoom()
+	if p.opt.Limits == nil {
+		p.opt.Limits = report.NewLimits()
 	}
 	p.opt.SkipUnsupported = true
 	out, err := p.convert()

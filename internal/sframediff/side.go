@@ -232,7 +232,7 @@ func (f *function) add(s span) {
 	}
 }
 
-// gaps are those of a translation that were not passed yet.
+// gaps has the gaps of a translation that come after the current address.
 type gaps struct {
 	list     []translate.Gap
 	listedTo uint64 // end of the code whose gaps are listed
