@@ -23,20 +23,14 @@ type Batch struct {
 
 // Bounds of a batch. Until the old files are replaced, results take additional space on the disk.
 const (
-	maxBatch      = 64
+	maxBatch      = 32 // a job has up to four open files
 	maxBatchBytes = 512 << 20
-	filesPerJob   = 4   // that are open
-	otherFiles    = 100 // that are open
 )
 
 // Full reports whether the batch must be committed before another file is added.
 func (b *Batch) Full(opt Options) bool {
-	most := maxBatch
-	if limit := openFiles(); limit < otherFiles+maxBatch*filesPerJob {
-		most = max(1, (limit-otherFiles)/filesPerJob)
-	}
 	alone := opt.NoSync || opt.DryRun || opt.DebugLinkUpdate != ""
-	return alone && len(b.Jobs) > 0 || len(b.Jobs) >= most || b.bytes >= maxBatchBytes
+	return alone && len(b.Jobs) > 0 || len(b.Jobs) >= maxBatch || b.bytes >= maxBatchBytes
 }
 
 // Expect notes which files are to be replaced, so that their other names are known.
@@ -130,11 +124,7 @@ func (b *Batch) Finish(ctx context.Context) {
 		if j.Err == nil {
 			j.Err = ctx.Err()
 		}
-		switch {
-		case j.Err != nil || j.same != nil:
-		case len(b.Jobs) == 1:
-			j.Err = j.finish()
-		default:
+		if j.Err == nil && j.same == nil {
 			wg.Go(func() { j.Err = j.finish() })
 		}
 	}
