@@ -27,7 +27,7 @@ var layers = map[string][]string{
 	"internal/archive":    {"internal/filecopy"},
 	"internal/bar":        {},
 	"internal/compressed": {"elffile"},
-	"internal/debugfile":  {"elffile"},
+	"internal/debugfile":  {"elffile", "internal/outfile"},
 	"internal/dwline":     {"elffile"},
 	"internal/filecopy":   {},
 	"internal/files":      {"convert", "elffile", "elfwrite", "internal/archive", "internal/debugfile", "internal/filecopy", "internal/inode", "internal/outfile", "sframe"},

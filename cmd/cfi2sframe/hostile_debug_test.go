@@ -39,9 +39,9 @@ func TestHostileDebugFiles(t *testing.T) {
 		want   string
 	}{
 		{name: "the file itself", data: plain, debug: file(plain)},
-		{name: "a fifo", data: plain, debug: func(path string) error { return syscall.Mkfifo(path, 0o600) }, status: 1, want: "it is not a regular file"},
-		{name: "a directory", data: plain, debug: func(path string) error { return os.Mkdir(path, 0o700) }, status: 1, want: "it is not a regular file"},
-		{name: "/dev/zero", data: plain, arg: "/dev/zero", status: 1, want: "debug file /dev/zero: it is not a regular file"},
+		{name: "a fifo", data: plain, debug: func(path string) error { return syscall.Mkfifo(path, 0o600) }, status: 1, want: "regular file"},
+		{name: "a directory", data: plain, debug: func(path string) error { return os.Mkdir(path, 0o700) }, status: 1, want: "regular file"},
+		{name: "/dev/zero", data: plain, arg: "/dev/zero", status: 1, want: "debug file /dev/zero: "},
 		{name: "nothing", data: plain, debug: func(string) error { return nil }, status: 1, want: "no such file or directory"},
 		{name: "empty", data: plain, debug: file(nil), status: 1, want: "not an ELF file"},
 		{name: "an archive", data: plain, debug: file(elftest.Ar(elftest.ArMember("a/", plain))), status: 1, want: "not an ELF file"},

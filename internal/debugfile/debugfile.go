@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/outfile"
 )
 
 // Auto stands for the file found by build-id or .gnu_debuglink, if any.
@@ -162,27 +163,16 @@ func (m *marks) candidates(path string) []string {
 }
 
 func open(path string) (*File, error) {
-	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // do not wait for a pipe
+	r, info, err := outfile.OpenRegular(path)
 	if err != nil {
-		var p *os.PathError
-		if errors.As(err, &p) {
-			err = p.Err
-		}
-		return nil, err
+		return nil, outfile.Plain(err)
 	}
-	d := &File{r: r, path: path}
-	info, err := r.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is not a regular file")
-	}
-	if err == nil {
-		d.f, err = elffile.New(r, info.Size())
-	}
+	f, err := elffile.New(r, info.Size())
 	if err != nil {
 		r.Close()
 		return nil, err
 	}
-	return d, nil
+	return &File{r, f, path}, nil
 }
 
 // Close closes the file.
@@ -286,32 +276,35 @@ const maxNotes = 1 << 20
 // noteBuildID is NT_GNU_BUILD_ID, the type of the note with the build-id.
 const noteBuildID = 3
 
-// buildID returns the build-id of f, or nil.
+// buildID returns the build-id of f, or nil. Program headers count if there are no section headers.
 func buildID(f *elffile.File) ([]byte, error) {
-	left := uint64(maxNotes)
-	find := func(where string, off, size, align uint64) ([]byte, error) {
-		if size > left {
-			return nil, nil
-		}
-		left -= size
-		b, err := f.ReadAt(where, off, size)
-		return findBuildID(b, f, align), err
+	type notes struct {
+		where            string
+		off, size, align uint64
 	}
+	var all []notes
 	for i := range f.Sections {
 		if s := &f.Sections[i]; elf.SectionType(s.Type) == elf.SHT_NOTE {
-			if id, err := find("section "+s.Name, s.Off, s.Size, s.Addralign); id != nil || err != nil {
-				return id, err
-			}
+			all = append(all, notes{"section " + s.Name, s.Off, s.Size, s.Addralign})
 		}
 	}
-	if len(f.Sections) > 0 {
-		return nil, nil
-	}
 	for i := range f.Progs {
-		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_NOTE {
-			if id, err := find("PT_NOTE", h.Off, h.Filesz, h.Align); id != nil || err != nil {
-				return id, err
-			}
+		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_NOTE && len(f.Sections) == 0 {
+			all = append(all, notes{"PT_NOTE", h.Off, h.Filesz, h.Align})
+		}
+	}
+	left := uint64(maxNotes)
+	for _, n := range all {
+		if n.size > left {
+			continue
+		}
+		left -= n.size
+		b, err := f.ReadAt(n.where, n.off, n.size)
+		if err != nil {
+			return nil, err
+		}
+		if id := findBuildID(b, f, n.align); id != nil {
+			return id, nil
 		}
 	}
 	return nil, nil

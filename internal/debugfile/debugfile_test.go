@@ -110,11 +110,11 @@ func TestNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		at("fifo"): "it is not a regular file", at("folder"): "it is not a regular file", "/dev/zero": "it is not a regular file",
+		at("fifo"): "regular file", at("folder"): "regular file", "/dev/zero": "regular file",
 		at("loop"): "too many levels of symbolic links", at("none"): "no such file or directory",
 	} {
 		d, err := Open(name, "", elftest.Parse(t, plain(t)))
-		if d != nil || err == nil || err.Error() != "debug file "+name+": "+want {
+		if d != nil || err == nil || !strings.HasPrefix(err.Error(), "debug file "+name+": ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; %q was expected", name, err, want)
 		}
 	}

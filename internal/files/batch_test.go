@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-
 	"cfi2sframe/convert"
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/files"
