@@ -120,7 +120,7 @@ func compared(f *elffile.File, opt Options) (c *Comparison, err error) {
 		return nil, err
 	}
 	if res.Ended {
-		return c, fmt.Errorf("more than %d mismatches; the first %d are listed, and the rest of the code is not compared",
+		return c, fmt.Errorf("more than %d mismatches; the first %d are listed, the rest of the code is not compared",
 			res.Total-1, len(res.Mismatches))
 	}
 	if res.Total > len(res.Mismatches) {

@@ -4,8 +4,8 @@
 // CFI. The input is a linked file, a relocatable object, or an archive of these. Check compares an .sframe, which
 // another tool may have written, with the CFI of its file. Dump prints it.
 //
-// The single steps are in packages cfi, translate, emit, elfwrite and verify, which can be used alone. This package does
-// not open or replace files, limit memory, or handle signals.
+// The single steps are in packages cfi, translate, emit, elfwrite and verify, which can be used alone. This package
+// does not open or replace files, limit memory, or handle signals.
 package convert
 
 import (
@@ -39,8 +39,8 @@ type Result struct {
 	Archive  bool
 	// Kept are the members of the archive that are unchanged, or the file itself.
 	Kept []Kept
-	// Stays is why the file is unchanged, or "" if it has changed. For an archive it is Current if one of the members is
-	// up to date, and otherwise NoCFI.
+	// Stays is why the file is unchanged, or "" if it has changed. For an archive it is Current if one of the members
+	// is up to date, and otherwise NoCFI.
 	Stays Reason
 	// Unsigned says that the signature of a kernel module was removed, because the file has changed.
 	Unsigned bool
@@ -68,8 +68,8 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 }
 
 // Into is Convert for a target that is not in memory. Function create makes it, an empty file, before the first write.
-// Until then the input is only read. On an error, and if the file is unchanged (Result.Stays), the target may have a part
-// of a result.
+// Until then the input is only read. On an error, and if the file is unchanged (Result.Stays), the target may have a
+// part of a result.
 func Into(ctx context.Context, r io.ReaderAt, size int64, create func() (Target, error), opt Options) (*Result, error) {
 	scratch := func() (Target, error) { return outfile.Scratch() }
 	return convert(ctx, r, size, create, scratch, opt)

@@ -223,7 +223,8 @@ func (s *single) remove() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", unsound, err)
 	}
-	if at, err := elfwrite.FindSFrame(f); err != nil || at.Section > 0 || f.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil {
+	at, err := elfwrite.FindSFrame(f)
+	if err != nil || at.Section > 0 || f.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil {
 		return fmt.Errorf("%w: .sframe is still there", ErrWrong)
 	}
 	return nil

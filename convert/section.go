@@ -50,8 +50,8 @@ func hasSFrame(f *elffile.File) bool {
 	return err != nil || at.Section > 0 || at.Segment >= 0
 }
 
-// ReadSection decodes the .sframe of a file, which another tool may have written. It is found by the section headers, or
-// by PT_GNU_SFRAME in a file without. If the file has none, the error is sframe.ErrNone.
+// ReadSection decodes the .sframe of a file, which another tool may have written. It is found by the section headers,
+// or by PT_GNU_SFRAME in a file without. If the file has none, the error is sframe.ErrNone.
 func ReadSection(f *elffile.File) (*sframe.Section, error) {
 	at, err := elfwrite.FindSFrame(f)
 	switch {

@@ -30,8 +30,8 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 	})
 })
 
-// HTML writes one page about the files, without references to other files: the result for each, gaps by reason, a map of
-// the code, and a table of all gaps that can be sorted and filtered. Names come from files that may be hostile.
+// HTML writes one page about the files, without references to other files: the result for each, gaps by reason, a map
+// of the code, and a table of all gaps that can be sorted and filtered. Names come from files that may be hostile.
 func HTML(w io.Writer, files []*Coverage) error {
 	out := bufio.NewWriter(w)
 	if err := pageTemplate().Execute(out, newPage(files)); err != nil {

@@ -100,28 +100,29 @@ func TestCause(t *testing.T) {
 	probing := []string{"r11"}
 	const assembly, probes = "hand-written assembly (", "the function probes a large stack frame"
 	for _, tt := range []struct {
-		gap  Gap
-		want string // it begins with that
+		reason translate.Reason
+		gap    Gap
+		want   string // it begins with that
 	}{
-		{Gap{Reason: "sp-rule"}, "the caller's stack pointer is set apart"},
-		{Gap{Reason: "sp-rule", Source: "/src/x.S"}, assembly + "x.S)"},
-		{Gap{Reason: "sp-rule", Source: "x.s"}, assembly + "x.s)"},
-		{Gap{Reason: "sp-rule", Source: "/src/x.asm"}, assembly + "x.asm)"},
-		{Gap{Reason: "sp-rule", Source: "x.c"}, "the caller's stack pointer is set apart"},
-		{Gap{Reason: "signal-frame", Source: "x.S"}, "a signal handler returns here"},
-		{Gap{Reason: "outermost", Source: "x.S"}, "the program or a thread starts here"},
-		{Gap{Reason: "cfa-register", Rule: "r11+8", Offset: 4}, probes},
-		{Gap{Reason: "cfa-register", Rule: "r11+8", Offset: 0}, "code that changes the stack pointer"},
-		{Gap{Reason: "cfa-register", Rule: "r1+8", Offset: 4}, "code that changes the stack pointer"},
-		{Gap{Reason: "cfa-register", Rule: "r11+8", Offset: 4, Source: "x.S"}, assembly},
-		{Gap{Reason: "ra-register", Rule: "r11+8", Offset: 4}, "the return address is taken off the stack"},
+		{translate.SPRule, Gap{}, "the caller's stack pointer is set apart"},
+		{translate.SPRule, Gap{Source: "/src/x.S"}, assembly + "x.S)"},
+		{translate.SPRule, Gap{Source: "x.s"}, assembly + "x.s)"},
+		{translate.SPRule, Gap{Source: "/src/x.asm"}, assembly + "x.asm)"},
+		{translate.SPRule, Gap{Source: "x.c"}, "the caller's stack pointer is set apart"},
+		{translate.SignalFrame, Gap{Source: "x.S"}, "a signal handler returns here"},
+		{translate.Outermost, Gap{Source: "x.S"}, "the program or a thread starts here"},
+		{translate.CFARegister, Gap{Rule: "r11+8", Offset: 4}, probes},
+		{translate.CFARegister, Gap{Rule: "r11+8", Offset: 0}, "code that changes the stack pointer"},
+		{translate.CFARegister, Gap{Rule: "r1+8", Offset: 4}, "code that changes the stack pointer"},
+		{translate.CFARegister, Gap{Rule: "r11+8", Offset: 4, Source: "x.S"}, assembly},
+		{translate.RARegister, Gap{Rule: "r11+8", Offset: 4}, "the return address is taken off the stack"},
 	} {
-		if got := tt.gap.cause(probing); !strings.HasPrefix(got, tt.want) {
-			t.Errorf("%+v: %q; %q was expected", tt.gap, got, tt.want)
+		if got := tt.gap.cause(tt.reason, probing); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%v, %+v: %q; want %q", tt.reason, tt.gap, got, tt.want)
 		}
 	}
 	for _, r := range translate.Reasons() {
-		if (&Gap{Reason: r.Name()}).cause(nil) == "" {
+		if (&Gap{}).cause(r, nil) == "" {
 			t.Errorf("nothing is said of what makes code %s", r.Name())
 		}
 	}

@@ -231,7 +231,7 @@ func (c *Coverage) gaps(in *Input) {
 	}
 	for i := range c.Gaps {
 		g := &c.Gaps[i]
-		g.Cause = g.cause(probing)
+		g.Cause = g.cause(gaps[i].Reason, probing)
 		g.Section, g.base = sectionOf(in.File, g.Begin)
 		g.Begin -= g.base
 		g.End -= g.base

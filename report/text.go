@@ -34,7 +34,8 @@ func (c *Coverage) Text(w io.Writer, gaps int) error {
 	}
 	p.f("\n")
 	if c.MovedCode > 0 {
-		p.f("  %s of code %s another place in the file than before: let perf forget the old file (perf buildid-cache --remove FILE)\n",
+		p.f("  %s of code %s another place in the file than before: "+
+			"let perf forget the old file (perf buildid-cache --remove FILE)\n",
 			bytesOf(c.MovedCode), one(c.MovedCode, "has", "have"))
 	}
 	for _, warning := range c.Warnings {

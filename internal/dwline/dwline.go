@@ -2,9 +2,9 @@
 // It reads the first entry of each unit in .debug_info, and its line table. It does not read functions, split units
 // (.dwo files) and supplementary files (dwz).
 //
-// The standard library's debug/dwarf is for sound files. It holds all sections in memory, allocates what headers demand,
-// and reads again what units share: a damaged file of some kilobytes takes gigabytes, or hours. Here all that is read is
-// counted.
+// The standard library's debug/dwarf is for sound files. It holds all sections in memory, allocates what headers
+// demand, and reads again what units share: a damaged file of some kilobytes takes gigabytes, or hours. Here all that
+// is read is counted.
 package dwline
 
 import (

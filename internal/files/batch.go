@@ -11,8 +11,8 @@ import (
 	"cfi2sframe/internal/outfile"
 )
 
-// A Batch converts files, and then replaces the old ones together. If several names of one file (hard or symbolic links)
-// are to be replaced, the file is converted once, and all names get the result.
+// A Batch converts files, and then replaces the old ones together. If several names of one file (hard or symbolic
+// links) are to be replaced, the file is converted once, and all names get the result.
 type Batch struct {
 	Jobs []*Job // since the last Reset
 
