@@ -160,19 +160,17 @@ func (n *namer) mapping(p place) bool {
 	return kind == "$x" || kind == "$d"
 }
 
-// A relation says where a symbol is relative to a gap and its FDE.
-type relation int
+// A relation says where a symbol is relative to a gap and its FDE. It has the ranks of a label and of a function there:
+// how well they name the function that the gap is in.
+type relation struct{ label, function int }
 
 // The FDE of a signal trampoline begins before its symbol, as unwinders look up the pc before a return address.
-const (
-	afterStart relation = iota // after the FDE's start
-	atGap                      // where the gap begins; with a size the symbol would be around
-	atStart                    // where the FDE begins
-	around                     // it encloses the gap's first byte
+var (
+	afterStart = relation{1, 3} // after the FDE's start
+	atGap      = relation{2, 6} // where the gap begins; with a size the symbol would be around
+	atStart    = relation{4, 7} // where the FDE begins
+	around     = relation{5, 8} // it encloses the gap's first byte
 )
-
-// ranks say how well a label and a function name the function that a gap is in.
-var ranks = [...][2]int{afterStart: {1, 3}, atGap: {2, 6}, atStart: {4, 7}, around: {5, 8}}
 
 // A candidate is the best symbol so far that names a function.
 type candidate struct {
@@ -211,9 +209,9 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) []
 	functionSymbols(files, func(p place, s elffile.Symbol) {
 		offer := func(c *candidate, where relation, start uint64) {
 			steps--
-			rank := ranks[where][0]
+			rank := where.label
 			if isFunction(s) {
-				rank = ranks[where][1]
+				rank = where.function
 			}
 			if c.better(rank, start, s.Size) && (isFunction(s) || !names.mapping(p)) {
 				*c = candidate{p, rank, start, s.Size}
@@ -222,20 +220,20 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) []
 		// Gaps that begin in it, or with a symbol without a size where it does.
 		i := sort.Search(len(gaps), func(i int) bool { return gaps[i].Begin >= s.Value })
 		for ; i < len(gaps) && gaps[i].Begin-s.Value < max(s.Size, 1) && steps > 0; i++ {
+			where := atGap
 			if s.Size > 0 {
-				offer(&byGap[i], around, s.Value)
-			} else {
-				offer(&byGap[i], atGap, s.Value)
+				where = around
 			}
+			offer(&byGap[i], where, s.Value)
 		}
 		// FDEs that it begins in.
 		i = sort.Search(len(fdes), func(i int) bool { return fdes[i].End > s.Value })
 		for ; i < len(fdes) && fdes[i].Begin <= s.Value && steps > 0; i++ {
+			where := afterStart
 			if s.Value == fdes[i].Begin {
-				offer(&byFDE[i], atStart, fdes[i].Begin)
-			} else {
-				offer(&byFDE[i], afterStart, fdes[i].Begin)
+				where = atStart
 			}
+			offer(&byFDE[i], where, fdes[i].Begin)
 		}
 	})
 	out := make([]funcName, len(gaps))

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 
 	"cfi2sframe/elffile"
 )
@@ -103,12 +102,6 @@ func (x *finder) text(v value) string {
 		return ""
 	}
 	return x.at(s, v.n).cstring()
-}
-
-// first returns the index of the first address that is not before addr.
-func (x *finder) first(addr uint64) int {
-	i, _ := slices.BinarySearch(x.addrs, addr)
-	return i
 }
 
 // join returns the path of a name in a directory.

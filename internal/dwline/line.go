@@ -1,6 +1,9 @@
 package dwline
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Opcodes of line number programs (DWARF 5, section 7.22).
 const (
@@ -82,8 +85,7 @@ func (x *finder) lines(u unit) {
 // directories.
 func (p *program) header(compDir value) {
 	if p.version == 5 {
-		p.addrSize = int(p.u8())
-		p.u8() // size of segments
+		p.skip(2) // sizes of addresses and segments
 	}
 	size := p.offset()
 	if size > p.end-p.off {
@@ -191,7 +193,7 @@ func (p *program) emit() {
 			}
 		}
 	} else if !p.open || p.now.addr < p.last.addr {
-		p.next = p.first(p.now.addr)
+		p.next, _ = slices.BinarySearch(p.addrs, p.now.addr)
 	}
 	p.last, p.open = p.now, true
 }
