@@ -158,7 +158,7 @@ func plainName(name string) string { return variant().ReplaceAllString(name, "")
 func (f *function) hash(seed maphash.Seed) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
-	maphash.WriteComparable(&h, f.end-f.begin)
+	maphash.WriteComparable(&h, f.Size)
 	for _, r := range f.rows {
 		maphash.WriteComparable(&h, r)
 	}

@@ -34,13 +34,12 @@ type Side struct {
 
 // A function is one that CFI describes, or code without CFI that has rows.
 type function struct {
-	report.DiffFunction
-	begin, end uint64 // addresses
-	cfi        bool
-	name       string
-	rows       []row
-	gaps       map[string]uint64 // bytes without a row, by reason
-	partner    *function         // in the other file, or nil
+	report.DiffFunction // Begin is an address until Load has the names
+	cfi                 bool
+	name                string
+	rows                []row
+	gaps                map[string]uint64 // bytes without a row, by reason
+	partner             *function         // in the other file, or nil
 }
 
 // A row holds from an offset in its function on. Rows that say the same have the same words; "" stands for no row.
@@ -103,14 +102,14 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 	}
 	ranges := make([]report.Range, len(s.functions))
 	for i, fn := range s.functions {
-		ranges[i] = report.Range{Begin: fn.begin, End: fn.end}
+		ranges[i] = report.Range{Begin: fn.Begin, End: fn.Begin + fn.Size}
 	}
 	for i, l := range report.Locate(f, debug.File(), ranges) {
 		fn := &s.functions[i]
-		fn.name, fn.Begin, fn.Size = l.Function, fn.begin, fn.end-fn.begin
+		fn.name = l.Function
 		if s.object {
-			in := &f.Sections[f.SectionAt(fn.begin)]
-			fn.Section, fn.Begin = in.Name, fn.begin-in.Base
+			in := &f.Sections[f.SectionAt(fn.Begin)]
+			fn.Section, fn.Begin = in.Name, fn.Begin-in.Base
 		}
 	}
 	return s, debug.ReadError()
@@ -192,26 +191,28 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 			}
 		}
 		for part := range before(begin) {
-			if n := len(s.functions); n == 0 || s.functions[n-1].cfi || s.functions[n-1].end != part.begin {
-				s.functions = append(s.functions, function{begin: part.begin})
+			n := len(s.functions)
+			if n == 0 || s.functions[n-1].cfi || s.functions[n-1].Begin+s.functions[n-1].Size != part.begin {
+				s.functions = append(s.functions, function{})
+				s.functions[n].Begin = part.begin
 			}
 			f := &s.functions[len(s.functions)-1]
 			f.add(part)
-			f.end = part.end
+			f.Size = part.end - f.Begin
 			s.Beside += part.end - part.begin
 		}
 		if i == table.Len() {
 			break
 		}
-		f := function{begin: begin, end: table.At(i).End, cfi: true}
-		at := begin
-		for part := range before(f.end) {
+		f, at, end := function{cfi: true}, begin, table.At(i).End
+		f.Begin, f.Size = begin, end-begin
+		for part := range before(end) {
 			gaps.addTo(&f, at, part.begin)
 			f.add(part)
 			at = part.end
 		}
-		gaps.addTo(&f, at, f.end)
-		s.Described += f.end - f.begin
+		gaps.addTo(&f, at, end)
+		s.Described += f.Size
 		s.Covered += f.Covered
 		s.functions = append(s.functions, f)
 	}
@@ -226,7 +227,7 @@ func (f *function) add(s span) {
 	if n := len(f.rows); n > 0 && f.rows[n-1].words == s.words {
 		return
 	}
-	f.rows = append(f.rows, row{s.begin - f.begin, s.words})
+	f.rows = append(f.rows, row{s.begin - f.Begin, s.words})
 	if s.words != "" {
 		f.Rows++
 	}
