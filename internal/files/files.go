@@ -166,8 +166,9 @@ func (j *Job) finish() error {
 	return j.output.Finish(!j.opt.NoSync)
 }
 
-// commit replaces the old file by the result. An input that is replaced must be unchanged. A debug file goes first: one
-// with the headers of .sframe serves the old program also, but one without does not serve the new program.
+// commit replaces the old file by the result. An input that is replaced must be unchanged. The debug file goes first:
+// with the headers of .sframe it serves the old program, unless that goes by the checksum, but without them not the new
+// one.
 func (j *Job) commit() error {
 	if j.output == nil {
 		return j.debug.commit()
