@@ -31,7 +31,7 @@ var ErrWrong = errors.New("nothing was written: the result is wrong")
 // ErrCoverage is returned, with a Result, if less code than Options.MinCoverage is covered.
 var ErrCoverage = errors.New("nothing was written")
 
-// A Result says what became of a file.
+// A Result describes a conversion.
 type Result struct {
 	// Coverage is that of the file, or of the members of an archive that have an .sframe now, without file names. It is
 	// empty if .sframe was removed.
@@ -110,7 +110,7 @@ type conversion struct {
 	opt             Options
 	src             io.ReaderAt
 	size            int64
-	create, scratch func() (Target, error) // make the output, and what a member of an archive is written to
+	create, scratch func() (Target, error) // make the output, and the output of a member of an archive
 	res             *Result
 }
 

@@ -21,8 +21,8 @@ var forms = []convert.Options{
 	{Version: sframe.V1}, {Version: sframe.V2}, {Version: sframe.V2, PCRel: true}, {Version: sframe.V2, Outermost: true}, {Version: sframe.V3},
 }
 
-// TestCurrent updates fixtures of all ABIs from each format to each: what is of the asked one stays, and of everything else
-// becomes what becomes of the file without .sframe.
+// TestCurrent updates fixtures of all ABIs from each format to each: what is of the asked one stays, and of everything
+// else becomes what becomes of the file without .sframe.
 func TestCurrent(t *testing.T) {
 	for _, abi := range []string{"amd64", "aarch64", "aarch64_be", "s390x"} {
 		for _, name := range fixtureNames(t, abi) {
@@ -105,8 +105,8 @@ func TestPlaceholder(t *testing.T) {
 	}
 }
 
-// TestIncompleteIsReplaced links a static program of objects of which one has no .sframe. GNU ld merges the others, and that
-// is right, but does not describe all code.
+// TestIncompleteIsReplaced links a static program of objects of which one has no .sframe. GNU ld merges the others, and
+// that is right, but does not describe all code.
 func TestIncompleteIsReplaced(t *testing.T) {
 	dir := peer.Run(t, "sid", "g++-16 -O2 -fPIC -c two.cc; as hand_amd64.s -o hand.o",
 		"../testdata/cxx/parts.h", "../testdata/cxx/two.cc", "../testdata/cxx/hand_amd64.s")
@@ -129,8 +129,8 @@ func TestIncompleteIsReplaced(t *testing.T) {
 	}
 }
 
-// TestOtherRowsAreReplaced has a section with as many bytes of code as ours would have, but of other functions: there are
-// rows for code without a caller, which was not asked for, and none for a function of the same size.
+// TestOtherRowsAreReplaced has a section with as many bytes of code as ours would have, but of other functions: there
+// are rows for code without a caller, which was not asked for, and none for a function of the same size.
 func TestOtherRowsAreReplaced(t *testing.T) {
 	dir := t.TempDir()
 	for name, rules := range map[string]string{"plain": "", "outermost": ".cfi_undefined rip"} {
@@ -211,8 +211,8 @@ func TestCurrentObjects(t *testing.T) {
 	}
 }
 
-// TestCurrentOfOthers updates a library whose .sframe GNU as and ld have made. It stays if it is right and says as much as
-// ours: they do not describe padding. Neither is there any afterwards unless it is asked for.
+// TestCurrentOfOthers updates a library whose .sframe GNU as and ld have made. It stays if it is right and says as much
+// as ours: they do not describe padding. Neither is there any afterwards unless it is asked for.
 func TestCurrentOfOthers(t *testing.T) {
 	dir := peer.Run(t, "sid", "g++-16 -O2 -fPIC -Wa,--gsframe -c two.cc; ld -shared two.o -o lib.so", "../testdata/cxx/parts.h", "../testdata/cxx/two.cc")
 	path := filepath.Join(dir, "lib.so")

@@ -38,7 +38,7 @@ type single struct {
 	dst      Target           // nil if nothing is written yet
 	planErr  error
 	planned  sync.WaitGroup
-	copyHead func() error // waits for the copy of what comes before the section
+	copyHead func() error // waits for the copy of the bytes before the section
 }
 
 // add adds an .sframe. With an error there may be coverage to report.
@@ -156,8 +156,8 @@ func (s *single) write(t *translation, cov *report.Coverage) error {
 // CPU time for 250 files of up to 400 kB (November 2026).
 const smallFile = 1 << 20
 
-// begin plans the layout, makes the output and copies what does not depend on the size of .sframe, of a large file at
-// the same time as other work.
+// begin plans the layout, makes the output and copies the bytes before .sframe. For a large file it does so at the same
+// time as other work.
 func (s *single) begin(ctx context.Context) {
 	if s.f.IsObject() {
 		return

@@ -84,7 +84,7 @@ var refusals = []struct {
 	{nil, NotLinked, reading, "neither a program nor a shared library"},
 }
 
-// Text says what the reason is, in a few words.
+// Text returns the reason in a few words.
 func (r Reason) Text() string {
 	for _, refusal := range refusals {
 		if refusal.reason == r {

@@ -101,7 +101,8 @@ func TestReread(t *testing.T) {
 	}
 }
 
-// TestTargets has targets that cannot be made, or that take nothing: whoever made them is told why, and there is no result.
+// TestTargets has targets that cannot be made, or that take nothing: whoever made them is told why, and there is no
+// result.
 func TestTargets(t *testing.T) {
 	errNone := errors.New("no room for it")
 	prog, err := os.ReadFile("../testdata/bin/amd64/prologue")

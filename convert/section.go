@@ -77,8 +77,8 @@ func ReadSection(f *elffile.File) (*sframe.Section, error) {
 	return nil, sframe.ErrNone
 }
 
-// readObject decodes the .sframe of an object with its relocations applied. They count from each field, whatever the
-// flag says: what the flag means is up to the linker.
+// readObject decodes the .sframe of an object with its relocations applied. They count from each field, even
+// without the flag, which only the linker needs.
 func readObject(f *elffile.File, s *elffile.Section) (*sframe.Section, error) {
 	b, err := f.ReadRelocated(s)
 	if err != nil {

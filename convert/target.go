@@ -9,7 +9,7 @@ import (
 	"cfi2sframe/internal/filecopy"
 )
 
-// A Target is what a result is written to, and read back from to be checked: an *os.File, or memory.
+// A Target receives a result, which is read back to be checked. It is an *os.File, or memory.
 type Target interface {
 	filecopy.Target
 	io.ReaderAt

@@ -201,13 +201,13 @@ func (s *single) padding(stubs []plt.Stub) []uint8 {
 	if s.layout != nil {
 		references = s.layout.Code
 	}
-	if code, err := references(); err == nil { // otherwise it is not known what refers to the padding
+	if code, err := references(); err == nil { // otherwise references to the padding are not known
 		s.pads = padding.Find(s.f, s.table, stubs, code.Referred, s.opt.workers(s.table, s.f.Size))
 	}
 	return s.pads
 }
 
-// format3 returns what format 3 would make of the functions that have gaps, or nil if nothing is reported of that.
+// format3 returns the translation of the functions with gaps to format 3, or nil if reports do not need it.
 func (s *single) format3(res *translate.Result) (*translate.Result, error) {
 	if s.opt.Version == sframe.Newest() || s.opt.Brief || len(res.Gaps) == 0 {
 		return nil, nil

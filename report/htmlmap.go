@@ -94,7 +94,7 @@ func (s *strip) draw() {
 	for reason, gaps := range byReason {
 		s.Lanes = append(s.Lanes, s.lane(reason, gaps))
 	}
-	// What is large must not hide what is small.
+	// Large marks must not hide small ones.
 	slices.SortFunc(s.Lanes, func(a, b lane) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Reason, b.Reason))
 	})
@@ -141,7 +141,7 @@ func (s *strip) mark(r UncoveredRange, class, what string, least float64) mark {
 	}
 }
 
-// Label says in words what a strip shows.
+// Label describes a strip in words.
 func (s *strip) Label() string {
 	return fmt.Sprintf("%s: %s, of which %s are left out and %s have no CFI",
 		Printable(s.Name), bytesOf(s.Size), Digits(s.LeftOut), Digits(s.Bytes))

@@ -9,7 +9,7 @@ import (
 	"io"
 )
 
-// JSON Schemas (2020-12) with the unit and meaning of every field: of what Coverage.JSON writes, and of a Diff.
+// JSON Schemas (2020-12) of Coverage.JSON and of a Diff, with the unit and meaning of every field.
 var (
 	//go:embed report.schema.json
 	JSONSchema string

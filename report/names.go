@@ -138,7 +138,7 @@ func (n *namer) names(symbol string) (name, mangled string) {
 	return name, symbol
 }
 
-// notes returns what has no name, for Coverage.Notes.
+// notes returns which names are missing, for Coverage.Notes.
 func (n *namer) notes() []string {
 	var out []string
 	if n.omitted > 0 {

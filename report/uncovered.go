@@ -84,7 +84,7 @@ func (s *rangeSet) bytesIn(begin, end uint64) uint64 {
 	return upTo(end) - upTo(begin)
 }
 
-// findUncovered returns what no CFI describes. PLT stubs that were recognised count as described.
+// findUncovered returns the code without CFI. PLT stubs that were recognised count as described.
 func findUncovered(f *elffile.File, files []*elffile.File, t *cfi.Table, stubs []plt.Stub, names *namer) Uncovered {
 	u, free := uncoveredSections(f, t, stubs)
 	u.functions(f, files, free, names)

@@ -331,7 +331,7 @@ func findBuildID(b []byte, f *elffile.File, align uint64) []byte {
 	return nil
 }
 
-// A Link is what .gnu_debuglink says of the debug file.
+// A Link has the contents of .gnu_debuglink.
 type Link struct {
 	Name      string // or "" without the section
 	Sum       uint32 // checksum

@@ -48,7 +48,7 @@ type finder struct {
 	err      error // the first one; after it, reads return zeros
 }
 
-// failAt notes what is wrong at an offset of a section.
+// failAt notes an error at an offset of a section.
 func (x *finder) failAt(s *section, off uint64, format string, args ...any) {
 	if x.err == nil {
 		x.err = fmt.Errorf("%s+%#x: %s", s.name, off, fmt.Sprintf(format, args...))

@@ -28,7 +28,7 @@ const (
 	lnctDirectoryIndex = 2
 )
 
-// A program is a line number program with what its header says.
+// A program is a line number program with its header.
 type program struct {
 	*reader
 	minLength  uint64

@@ -7,7 +7,7 @@ type reader struct {
 	*finder
 	s   *section
 	off uint64 // in the section, of buf[0]
-	end uint64 // of what may be read
+	end uint64 // of the part
 	buf []byte
 
 	// Sizes of values depend on these.

@@ -26,7 +26,7 @@ type Options struct {
 	KeepDates       bool // the result gets the dates of access and modification of the input
 }
 
-// A Result says what became of a file.
+// A Result describes the conversion of a file.
 type Result struct {
 	*convert.Result
 	// DebugFile is the debug file that got the headers of the result, or "".
@@ -99,7 +99,7 @@ func (j *Job) convert(ctx context.Context) error {
 	return nil
 }
 
-// complete does what follows a conversion.
+// complete finishes a conversion: with the input as output if that is unchanged, and with the debug file.
 func (j *Job) complete(ctx context.Context) error {
 	if j.Result.Stays != "" {
 		j.discard()

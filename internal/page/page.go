@@ -66,7 +66,7 @@ func (d *Data) Add(t Table, rows [][]string) Table {
 // A Reason is one for gaps, to choose from.
 type Reason struct{ Name, Text string }
 
-// A Table is what the part "table" shows.
+// A Table is the data of the part "table".
 type Table struct {
 	ID, Caption string
 	Noun        string // what its rows are

@@ -145,7 +145,7 @@ func matchNames(a, b *Side) {
 	}
 }
 
-// variant matches what compilers append to the names of functions that they have changed for their callers.
+// variant matches suffixes that compilers append to the names of functions that they have changed for their callers.
 var variant = sync.OnceValue(func() *regexp.Regexp {
 	const suffix = `\.(constprop|isra|lto_priv|llvm)\.[0-9]+`
 	return regexp.MustCompile(suffix + `| \[clone ` + suffix + `\]`)
