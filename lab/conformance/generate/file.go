@@ -46,16 +46,16 @@ func FromFile(path, format string, opt convert.Options) (*vector.Vector, error) 
 	if err != nil {
 		return nil, err
 	}
-	// That this is padding is checked elsewhere. If it is unknown what refers to the code, no padding is described.
+	// Tests of package padding check that this is padding. Without knowing the references to code, cfi2sframe describes none.
 	padded := make(map[uint64]uint64)
 	if code, err := elfwrite.CodeOf(file); err == nil && !opt.NoPadding {
 		for i, n := range padding.Find(file, table, found, code.Referred, 1) {
 			padded[table.At(i).End] = uint64(n)
 		}
 	}
-	plts := stubs(file)
+	excluded := stubs(file)
 	for _, s := range found {
-		plts = append(plts, span{vector.Hex(s.Begin), vector.Hex(s.End)})
+		excluded = append(excluded, span{vector.Hex(s.Begin), vector.Hex(s.End)})
 	}
 	section, err := sframe.Decode(v.Section, uint64(v.Address))
 	if err != nil {
@@ -63,20 +63,20 @@ func FromFile(path, format string, opt convert.Options) (*vector.Vector, error) 
 	}
 	for _, d := range section.FDEs() {
 		if d.PCMask {
-			plts = append(plts, span{vector.Hex(d.Start), vector.Hex(d.End())})
+			excluded = append(excluded, span{vector.Hex(d.Start), vector.Hex(d.End())})
 		}
 	}
-	for i := range plts {
-		plts[i].Begin--
-		plts[i].End++
+	for i := range excluded {
+		excluded[i].Begin--
+		excluded[i].End++
 	}
-	if v.Expect, err = f.answers(table, plts, padded); err != nil {
+	if v.Expect, err = f.answers(table, excluded, padded); err != nil {
 		return nil, err
 	}
 	v.Expect = slices.DeleteFunc(v.Expect, func(e vector.Expect) bool {
 		distance := int64(e.From - v.Address)
 		far := f.version() < 3 && distance != int64(int32(distance))
-		return far || overlaps(plts, uint64(e.From), uint64(e.To))
+		return far || overlaps(excluded, uint64(e.From), uint64(e.To))
 	})
 	return v, nil
 }
