@@ -124,14 +124,14 @@ func (c *collector) examine(budget *elffile.Budget, r io.ReaderAt, name string, 
 	defer c.memory.Release(int64(n))
 	x := examination{file: f, record: Record{File: name}, functions: worst[BadFunction]{cmp: byLoss}}
 	err = x.run()
+	status := statusOf(err)
 	x.record.Languages, x.record.Compilers = originOf(f)
 	if failed := f.ReadError(); failed != nil {
-		out := refused(name, unreadable, failed)
-		out.ABI, out.WithoutCFI = x.record.ABI, x.record.WithoutCFI
-		return newFindings(out)
+		err, status = failed, unreadable
+		x.record.Languages, x.record.Compilers = nil, nil
 	}
 	if err != nil {
-		out := refused(name, statusOf(err), err)
+		out := refused(name, status, err)
 		out.ABI, out.WithoutCFI = x.record.ABI, x.record.WithoutCFI
 		out.Languages, out.Compilers = x.record.Languages, x.record.Compilers
 		return newFindings(out)

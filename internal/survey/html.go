@@ -81,7 +81,7 @@ func (s *Survey) page(links map[string]string) *surveyPage {
 		rows = append(rows, append(r.cells(), links[r.File]))
 	}
 	p.Files = p.Data.Add(page.Table{
-		ID: "files", Caption: "What there is to say of each file, in format 2", Noun: "files",
+		ID: "files", Caption: "Each file, in format 2", Noun: "files",
 		Columns: fileColumns, Reasons: reasons, Falling: "Lost",
 	}, rows)
 	p.Bars = s.bars()
@@ -166,28 +166,20 @@ func (s *Survey) bars() []page.Bar {
 
 // section returns a table for the page.
 func (t *table) section(id string, d *page.Data) section {
+	kinds := map[string]string{"function": "name", "file": "file"}
+	if len(t.Head) > 0 && t.Head[len(t.Head)-1].Name == "function" {
+		kinds["reason"] = "reason"
+	}
 	out := page.Table{ID: id, Caption: t.Title, Noun: "rows", Short: true}
-	reasons := translate.Reasons()
 	for i, c := range t.Head {
-		to := page.Column{Name: c.Name, Kind: "text"}
+		to := page.Column{Name: c.Name, Kind: cmp.Or(kinds[c.Name], "text")}
 		switch {
-		case c.Number && c.Name == "":
-			to = page.Column{Name: "share", Kind: "number"}
 		case c.Number:
-			to.Kind = "number"
+			to = page.Column{Name: cmp.Or(c.Name, "share"), Kind: "number"}
 		case c.Name == "" && i == 0:
 			to = page.Column{Name: "part", Kind: "part"}
 		case c.Name == "": // of a reason's name
 			to.Name = "meaning"
-		case c.Name == "function":
-			to.Kind = "name"
-		case c.Name == "file":
-			to.Kind = "file"
-		case c.Name == "reason" && len(t.Rows) > 0 && t.Head[len(t.Head)-1].Name != "":
-			isReason := func(r translate.Reason) bool { return r.Name() == t.Rows[0][i] }
-			if slices.ContainsFunc(reasons, isReason) {
-				to.Kind = "reason"
-			}
 		}
 		out.Columns = append(out.Columns, to)
 	}

@@ -74,7 +74,7 @@ func (s *Survey) piece(shard Shard) Piece {
 	return p
 }
 
-// group returns the first pieces, as many as are shards of the same survey.
+// group returns those of the first pieces that are shards of the same survey.
 func group(pieces []Piece) []Piece {
 	n := 1
 	for n < len(pieces) && pieces[n].Of == pieces[0].Of && slices.Equal(pieces[n].Paths, pieces[0].Paths) {

@@ -8,6 +8,22 @@ import (
 	"unicode/utf8"
 )
 
+// Forms are the names of the forms that Write knows.
+var Forms = []string{"text", "json", "csv", "html"}
+
+// Write writes the survey in the form of the given name.
+func (s *Survey) Write(w io.Writer, form string) error {
+	switch form {
+	case "json":
+		return s.JSON(w)
+	case "csv":
+		return s.CSV(w, nil)
+	case "html":
+		return s.HTML(w, nil)
+	}
+	return s.Text(w)
+}
+
 // Text writes the survey for people.
 func (s *Survey) Text(w io.Writer) error {
 	out := bufio.NewWriter(w)
