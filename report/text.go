@@ -200,6 +200,16 @@ func Printable(name string) string {
 	return name
 }
 
+// PrintableMessage replaces characters of a message that could control a terminal. Names of sections can be anything.
+func PrintableMessage(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+}
+
 // A printer keeps the first error.
 type printer struct {
 	w   io.Writer

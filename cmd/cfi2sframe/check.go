@@ -134,7 +134,7 @@ func checkedText(w io.Writer, path string, c *convert.Comparison, summary bool) 
 	for _, m := range c.Mismatches {
 		place := ""
 		if m.Function != "" {
-			place = fmt.Sprintf(" %s+%#x", printable(m.Function), m.Offset)
+			place = fmt.Sprintf(" %s+%#x", report.PrintableMessage(m.Function), m.Offset)
 		}
 		fmt.Fprintf(w, "%s: %#x-%#x%s: %s\n", path, m.Begin, m.End, place, m.What)
 	}

@@ -26,6 +26,7 @@ import (
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/linker"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/report"
 )
 
 // The environment.
@@ -89,12 +90,12 @@ func (l *link) run() int {
 	if !within {
 		var err error
 		if s, err = l.settings(names); err != nil {
-			fmt.Fprintf(l.stderr, "cfi2sframe: %s: %s\nTry 'cfi2sframe ld --help'.\n", flagsVar, printable(err.Error()))
+			fmt.Fprintf(l.stderr, "cfi2sframe: %s: %s\nTry 'cfi2sframe ld --help'.\n", flagsVar, report.PrintableMessage(err.Error()))
 			return exitUsage
 		}
 	}
 	if err := l.find(&linker.Search{Args: args, Skip: seen, Env: os.Getenv}); err != nil {
-		fmt.Fprintf(l.stderr, "cfi2sframe: %s\n", printable(err.Error()))
+		fmt.Fprintf(l.stderr, "cfi2sframe: %s\n", report.PrintableMessage(err.Error()))
 		return exitError
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, linkingVar+"=") })

@@ -9,9 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
-	"unicode"
 
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
@@ -107,17 +105,7 @@ func complain(w io.Writer, about string, err error) {
 	if about == "" {
 		about = `""`
 	}
-	fmt.Fprintf(w, "cfi2sframe: %s: %s\n", report.Printable(about), printable(err.Error()))
-}
-
-// printable replaces characters of a message that a terminal may interpret. Names of sections can be anything.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, s)
+	fmt.Fprintf(w, "cfi2sframe: %s: %s\n", report.Printable(about), report.PrintableMessage(err.Error()))
 }
 
 // An output is standard output with errors that name it.

@@ -92,14 +92,14 @@ func (w *work) text(in string, res *files.Result) error {
 		w.kept(name, res.Kept)
 	} else {
 		for _, k := range res.Kept {
-			fmt.Fprintf(w.report.out, "%s: kept as it is: %s\n", name, printable(k.Why.Error()))
+			fmt.Fprintf(w.report.out, "%s: kept as it is: %s\n", name, report.PrintableMessage(k.Why.Error()))
 		}
 	}
 	if res.DebugFile != "" {
 		fmt.Fprintf(w.report.out, "%s: debug file %s has the new headers\n", name, report.Printable(res.DebugFile))
 	}
 	for _, why := range res.PassedOver {
-		fmt.Fprintf(w.report.out, "%s: not updated: %s\n", name, printable(why.Error()))
+		fmt.Fprintf(w.report.out, "%s: not updated: %s\n", name, report.PrintableMessage(why.Error()))
 	}
 	if res.Links > 0 {
 		fmt.Fprintf(w.report.out, "%s: other names of the file (hard links) that keep the old contents: %d\n", name, res.Links)
@@ -111,10 +111,10 @@ func (w *work) text(in string, res *files.Result) error {
 func (w *work) kept(name string, members []convert.Kept) {
 	reasons := make(map[string]int)
 	for _, k := range members {
-		why := printable(k.Why.Error())
+		why := report.PrintableMessage(k.Why.Error())
 		reasons[why]++
 		if w.verbose {
-			fmt.Fprintf(w.report.out, "%s(%s): kept as it is: %s\n", name, printable(k.Member), why)
+			fmt.Fprintf(w.report.out, "%s(%s): kept as it is: %s\n", name, report.PrintableMessage(k.Member), why)
 		}
 	}
 	if w.verbose {

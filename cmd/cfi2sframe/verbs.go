@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"cfi2sframe/report"
 )
 
 // A call is one run of cfi2sframe.
@@ -60,10 +62,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	switch {
 	case err != nil:
-		fmt.Fprintf(stderr, "cfi2sframe: %s\nTry '%s --help'.\n", printable(err.Error()), command.CommandPath())
+		fmt.Fprintf(stderr, "cfi2sframe: %s\nTry '%s --help'.\n", report.PrintableMessage(err.Error()), command.CommandPath())
 		return exitUsage
 	case c.status == exitDone && c.out.err != nil:
-		fmt.Fprintf(stderr, "cfi2sframe: %s\n", printable(c.out.err.Error()))
+		fmt.Fprintf(stderr, "cfi2sframe: %s\n", report.PrintableMessage(c.out.err.Error()))
 		return exitError
 	}
 	return c.status
