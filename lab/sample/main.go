@@ -22,7 +22,9 @@ import (
 	"time"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/elffile"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/testkit/linked"
 	"cfi2sframe/lab/kit"
 	"cfi2sframe/sframe"
 )
@@ -33,7 +35,7 @@ const longest = 15 * time.Minute
 // A lab is where programs are sampled.
 type lab struct {
 	dir   string
-	files map[sframe.Version]map[string]*binary // by the paths of the originals
+	files map[sframe.Version]map[string]*elffile.File // originals, by path; nil if not converted
 }
 
 func (l *lab) sampler() string               { return filepath.Join(l.dir, "sample.so") }
@@ -64,10 +66,10 @@ func Command() *kit.Command {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		l := &lab{dir, make(map[sframe.Version]map[string]*binary)}
+		l := &lab{dir, make(map[sframe.Version]map[string]*elffile.File)}
 		for _, v := range *versions {
 			version := sframe.Version(v)
-			l.files[version] = make(map[string]*binary)
+			l.files[version] = make(map[string]*elffile.File)
 			for _, sub := range []string{"upper", "work", "root"} {
 				if err := os.MkdirAll(filepath.Join(l.base(version), sub), 0o755); err != nil {
 					return err
@@ -177,32 +179,36 @@ func (l *lab) whole(s *subject, v sframe.Version, files []string, samples int) (
 			}
 		}
 		r, err := l.sample(s, v, samples)
-		if err != nil || !slices.ContainsFunc(r.files, func(f string) bool { return l.files[v][f] == nil }) {
-			return r, err
+		if err != nil {
+			return nil, err
 		}
-		files = r.files
+		files = slices.DeleteFunc(r.files, func(f string) bool { _, ok := l.files[v][f]; return ok })
+		if len(files) == 0 {
+			return r, nil
+		}
 	}
 }
 
 // convert adds a converted file to those of a version, once.
 func (l *lab) convert(v sframe.Version, path string) error {
-	if l.files[v][path] != nil {
+	if _, ok := l.files[v][path]; ok {
 		return nil
 	}
-	b := &binary{path: path}
-	l.files[v][path] = b
 	out := filepath.Join(l.upper(v), path)
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
 	}
 	opt := files.Options{Options: convert.Options{Version: v, Force: true}, NoSync: true}
-	res, err := files.Convert(context.Background(), path, out, opt)
+	f, err := linked.Open(path)
 	if err != nil {
-		b.err = err
-		return nil
+		return err
 	}
-	b.coverage = res.Coverage[0]
-	return b.load(out)
+	if _, err := files.Convert(context.Background(), path, out, opt); err != nil {
+		fmt.Fprintf(os.Stderr, "lab sample: %s: %v\n", path, err)
+		f = nil
+	}
+	l.files[v][path] = f
+	return nil
 }
 
 // inside mounts the converted files over the system's, in the mount namespace, and runs a command there.

@@ -15,12 +15,14 @@ import (
 // TestRemote is TestLies for another machine, under QEMU.
 func TestRemote(t *testing.T) {
 	prog := filepath.Join(t.TempDir(), "prog")
-	if b, err := exec.Command(peer.Look(t, "aarch64-linux-gnu-gcc"), "-nostdlib", "-static", "-o", prog, "testdata/lies_aarch64.s").CombinedOutput(); err != nil {
+	gcc := exec.Command(peer.Look(t, "aarch64-linux-gnu-gcc"), "-nostdlib", "-static", "-o", prog, "testdata/lies_aarch64.s")
+	if b, err := gcc.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, b)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	r, status, err := Remote(ctx, []string{peer.Look(t, "qemu-aarch64-static"), prog}, Options{Made: []sframe.Version{sframe.V2, sframe.V3}})
+	opt := Options{Made: []sframe.Version{sframe.V2, sframe.V3}}
+	r, status, err := Remote(ctx, []string{peer.Look(t, "qemu-aarch64-static"), prog}, opt)
 	if err != nil || status != 0 {
 		t.Fatalf("exit status %d, %v", status, err)
 	}
@@ -30,8 +32,10 @@ func TestRemote(t *testing.T) {
 		t.Errorf("found %q, want %q", got, want)
 	}
 	// 6 of _start, 5 of honest, two times 2 of leaf, 5 of liar.
-	if r.Steps != 20 || r.Outermost != 6 || r.Sides[0].Right != 12 || r.Calls != 4 || r.Returns != 4 || r.Machine != "aarch64" {
-		t.Errorf("%d steps, %d outermost, %d right, %d calls, %d returns on %s", r.Steps, r.Outermost, r.Sides[0].Right, r.Calls, r.Returns, r.Machine)
+	right := r.Sides[0].Right
+	if r.Steps != 20 || r.Outermost != 6 || right != 12 || r.Calls != 4 || r.Returns != 4 || r.Machine != "aarch64" {
+		t.Errorf("%d steps, %d outermost, %d right, %d calls, %d returns on %s",
+			r.Steps, r.Outermost, right, r.Calls, r.Returns, r.Machine)
 	}
 	for _, s := range r.Sides[sframe.V2:] {
 		if s.Wrong != 0 || s.Right+s.Repeats+s.Gaps != 14 {

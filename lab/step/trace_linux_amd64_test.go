@@ -2,7 +2,6 @@ package step
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -90,7 +89,8 @@ func TestFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if _, err := convert.Convert(context.Background(), bytes.NewReader(in), int64(len(in)), &out, convert.Options{}); err != nil {
+	_, err = convert.Convert(t.Context(), bytes.NewReader(in), int64(len(in)), &out, convert.Options{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(prog, out.Bytes(), 0o755); err != nil {
@@ -115,7 +115,7 @@ func TestFault(t *testing.T) {
 	}
 }
 
-// TestJumps follows longjmp, signal handlers, faults, other stacks and threads: the CFI of a compiler is right there, too.
+// TestJumps follows longjmp, signal handlers, faults, other stacks and threads, where a compiler's CFI is right.
 func TestJumps(t *testing.T) {
 	prog := build(t, "gcc", "-O2", "-pthread", "../stepping/testdata/jumps.c")
 	r := trace(t, Options{Entry: true}, prog, "1")
@@ -124,9 +124,10 @@ func TestJumps(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	// In the source: 5 + 3 + 5 + 3 signals, 4 threads and the first one, 10 + 3 + 3 jumps, of which three lead to the other stack.
+	// In the source: 5 + 3 + 5 + 3 signals, 4 threads and the first one, 10 + 3 + 3 jumps. Three lead to the other stack.
 	if r.Signals != 16 || r.Threads != 5 || r.Jumps < 13 || r.Target == 0 || r.Switches < 11+6 {
-		t.Errorf("%d signals, %d threads, %d jumps, %d steps that say where, %d switches", r.Signals, r.Threads, r.Jumps, r.Target, r.Switches)
+		t.Errorf("%d signals, %d threads, %d jumps, %d steps that say where, %d switches",
+			r.Signals, r.Threads, r.Jumps, r.Target, r.Switches)
 	}
 	if lost := r.Unknown; lost*100 > r.Steps {
 		t.Errorf("nothing is known of %d of %d steps", lost, r.Steps)
@@ -153,7 +154,8 @@ func TestNotAProgram(t *testing.T) {
 		t.Error("a missing program was followed")
 	}
 	other := build(t, "gcc", "-m32", "-nostdlib", "-static", "-Wl,-e,0", "-x", "c", "/dev/null")
-	if _, _, err := Trace(t.Context(), exec.Command(other), Options{}); err == nil || !strings.Contains(err.Error(), "64-bit") {
+	_, _, err := Trace(t.Context(), exec.Command(other), Options{})
+	if err == nil || !strings.Contains(err.Error(), "64-bit") {
 		t.Errorf("a 32-bit program: %v", err)
 	}
 }

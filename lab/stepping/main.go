@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -44,7 +43,6 @@ func Command() *kit.Command {
 	c.Run = func([]string) error {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		cleanEnvironment()
 		w, err := newWorkshop()
 		if err != nil {
 			return err
@@ -73,19 +71,6 @@ func Command() *kit.Command {
 		return ctx.Err()
 	}
 	return c
-}
-
-// cleanEnvironment removes variables that change programs.
-func cleanEnvironment() {
-	for _, e := range os.Environ() {
-		name, _, _ := strings.Cut(e, "=")
-		for _, prefix := range []string{"LD_PRELOAD", "LD_LIBRARY_PATH", "GIT_", "PYTHON", "PERL5"} {
-			if strings.HasPrefix(name, prefix) {
-				os.Unsetenv(name)
-			}
-		}
-	}
-	os.Setenv("LC_ALL", "C")
 }
 
 // pin keeps this thread, and the processes that it starts, on a processor: a program and its follower run by turns, and

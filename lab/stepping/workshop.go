@@ -67,7 +67,7 @@ func (w *workshop) build(p *program) (string, error) {
 	args := append([]string{"-o", out, filepath.Join(w.testdata, p.source)}, p.flags...)
 	switch {
 	case p.abi == "aarch64_be":
-		return out, command("clang", append([]string{"--target=aarch64_be-linux-gnu", "-O2", "-fuse-ld=lld"}, args...)...)
+		return out, command("clang", append(args, "--target=aarch64_be-linux-gnu", "-O2", "-fuse-ld=lld")...)
 	case strings.HasPrefix(p.source, "cmd/"):
 		return out, command("go", "build", "-ldflags=-compressdwarf=false", "-o", out, p.source)
 	case compile && p.abi != "amd64":
@@ -175,7 +175,8 @@ func (w *workshop) follow(ctx context.Context, p *program, steps uint64, cpu int
 			return nil, err
 		}
 		cmd := exec.Command(bin, args...)
-		cmd.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Join(w.dir, "lib")), p.env...)
+		env := []string{"PATH=/usr/bin:/bin", "HOME=" + w.dir, "LC_ALL=C"}
+		cmd.Env = append(append(env, "LD_LIBRARY_PATH="+filepath.Join(w.dir, "lib")), p.env...)
 		cmd.Dir, cmd.Stderr = w.dir, os.Stderr
 		r, status, err = step.Trace(ctx, cmd, opt)
 	} else {

@@ -29,7 +29,8 @@ func TestChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := filepath.Join(t.TempDir(), "converted")
-	if _, err := files.Convert(t.Context(), s.path(), good, files.Options{Options: convert.Options{Version: sframe.V2}}); err != nil {
+	opt := files.Options{Options: convert.Options{Version: sframe.V2}}
+	if _, err := files.Convert(t.Context(), s.path(), good, opt); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(good)

@@ -310,20 +310,12 @@ func xrayRecords(b []byte) []byte {
 	return out.Bytes()
 }
 
-// profile returns a profile of clang with the addresses of a static PIE counted from the first one: the kernel loads a
-// larger file somewhere else.
+// profile returns a profile of clang without addresses: the kernel loads a larger static PIE somewhere else.
 func profile(b []byte) []byte {
-	const lowest, highest = 0x7ff0_0000_0000, 0x8000_0000_0000
-	var first uint64
 	for i := 0; i+8 <= len(b); i += 8 {
-		word := binary.LittleEndian.Uint64(b[i:])
-		if word < lowest || word >= highest {
-			continue
+		if word := binary.LittleEndian.Uint64(b[i:]); word >= 0x7ff0_0000_0000 && word < 0x8000_0000_0000 {
+			clear(b[i : i+8])
 		}
-		if first == 0 {
-			first = word
-		}
-		binary.LittleEndian.PutUint64(b[i:], word-first)
 	}
 	return b
 }

@@ -188,8 +188,8 @@ func (f frame) byFramePointer() step {
 	return to
 }
 
-// trampoline reports whether pc has no row, or that of a signal frame, and memory, which is arbitrary, has the two bytes
-// there that s390x handlers return to. The walker then looks for the registers that the kernel saved.
+// trampoline reports whether pc has no row, or that of a signal frame, and memory, which is arbitrary, has the two
+// bytes there that s390x handlers return to. The walker then looks for the registers that the kernel saved.
 func trampoline(r *row, abi sframe.ABI, pc uint64) bool {
 	if abi != sframe.S390XBig || r.how == sfwOK && !r.signal {
 		return false

@@ -16,7 +16,8 @@ import (
 // lies builds a program whose CFI is wrong if n is 1.
 func lies(t *testing.T, n string) string {
 	out := filepath.Join(t.TempDir(), "prog")
-	cmd := exec.Command(peer.Look(t, "gcc"), "-nostdlib", "-static", "-Wa,--defsym,LIES="+n, "-o", out, "../../step/testdata/lies_amd64.s")
+	const source = "../../step/testdata/lies_amd64.s"
+	cmd := exec.Command(peer.Look(t, "gcc"), "-nostdlib", "-static", "-Wa,--defsym,LIES="+n, "-o", out, source)
 	if b, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, b)
 	}
@@ -34,10 +35,12 @@ func TestRun(t *testing.T) {
 		not    string
 	}{
 		{"lies", []string{bad}, 1, []string{
-			"42 steps", "right in 28, wrong in 6", "liar of " + bad + ", CFI:", "3 steps: wrong CFA, RA; it says CFA rsp+8; the CFA is rsp+32",
+			"42 steps", "right in 28, wrong in 6", "liar of " + bad + ", CFI:",
+			"3 steps: wrong CFA, RA; it says CFA rsp+8; the CFA is rsp+32",
 			"keeper of", "epilogue of", "exit status: 0"}, "honest of"},
 		{"no lies", []string{good}, 0, []string{"right in 34, wrong in 0", "exit status: 0"}, " of " + good},
-		{"both formats", []string{"--made", "2,3", bad}, 1, []string{"SFrame V2: right in 28, repeats the CFI's errors in 6, wrong by itself in 0", "SFrame V3: right in 28"}, "SFrame V1"},
+		{"both formats", []string{"--made", "2,3", bad}, 1, []string{
+			"SFrame V2: right in 28, repeats the CFI's errors in 6, wrong by itself in 0", "SFrame V3: right in 28"}, "SFrame V1"},
 		{"some steps", []string{"--steps", "10", bad}, 0, []string{"10 steps on amd64"}, "liar"},
 		{"few functions", []string{"--functions", "1", bad}, 1, []string{"liar of", "..."}, "keeper"},
 		{"the program's status", []string{"/bin/sh", "-c", "exit 7"}, 0, []string{"exit status: 7"}, "%!"},
