@@ -1,5 +1,5 @@
-// Package archive reads ar archives of the GNU kind, and writes them again with other contents for some members. The order, names and
-// attributes of the members are unchanged. In the symbol index the offsets of the members are updated.
+// Package archive reads ar archives of the GNU kind, and writes them again with other contents for some members. The
+// order, names and attributes of the members are unchanged. In the symbol index the offsets of the members are updated.
 //
 // Not in here: thin archives, whose members are separate files, and the BSD kind.
 package archive
@@ -74,12 +74,6 @@ func (e *Error) Unwrap() error { return e.Err }
 // ErrKind is the error of an archive of an unsupported kind.
 var ErrKind = errors.New("unsupported kind of archive")
 
-// A kindError is an ErrKind that says more.
-type kindError string
-
-func (k kindError) Error() string   { return string(k) }
-func (kindError) Is(err error) bool { return err == ErrKind }
-
 func errorf(off int64, format string, args ...any) error {
 	return &Error{off, fmt.Errorf(format, args...)}
 }
@@ -99,7 +93,7 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 		return nil, errorf(0, "%w", err)
 	}
 	if string(head) == thinMagic {
-		return nil, &Error{0, kindError("a thin archive, whose members are files of their own; convert those")}
+		return nil, errorf(0, "%w: a thin archive, whose members are separate files; convert those", ErrKind)
 	}
 	o := opener{Archive: a}
 	for off := int64(len(Magic)); off < size; {
@@ -128,7 +122,7 @@ type opener struct {
 // header reads the header at off.
 func (o *opener) header(off int64) ([]byte, error) {
 	if o.size-off < headerSize {
-		return nil, errorf(off, "%d bytes are left, where a member's header of %d was expected", o.size-off, headerSize)
+		return nil, errorf(off, "%d bytes are left, fewer than the %d of a member's header", o.size-off, headerSize)
 	}
 	if off < o.at || off+headerSize > o.at+int64(len(o.window)) {
 		o.window, o.at = make([]byte, min(4096, o.size-off)), off
@@ -146,7 +140,7 @@ func (o *opener) member(off int64) (Member, error) {
 		return Member{}, err
 	}
 	if string(h[58:]) != "`\n" {
-		return Member{}, errorf(off, "no member's header: it ends in % x, where 60 0a was expected", h[58:])
+		return Member{}, errorf(off, "no member's header: it ends in % x, not 60 0a", h[58:])
 	}
 	digits := strings.TrimRight(string(h[sizeField:][:sizeDigits]), " ")
 	n, err := strconv.ParseUint(digits, 10, 63)
@@ -164,7 +158,7 @@ func (o *opener) member(off int64) (Member, error) {
 		m.Name = name
 		err = o.readNames(&m)
 	case strings.HasPrefix(name, "#1/") || strings.HasPrefix(name, "__.SYMDEF"):
-		return Member{}, &Error{off, kindError("an archive of the BSD kind; only the GNU kind is supported")}
+		return Member{}, errorf(off, "%w: BSD; only the GNU kind is supported", ErrKind)
 	case strings.HasPrefix(name, "/"):
 		m.Name, err = o.longName(off, name)
 	default:
@@ -176,7 +170,7 @@ func (o *opener) member(off int64) (Member, error) {
 // readNames reads the table of long names.
 func (o *opener) readNames(m *Member) error {
 	if o.names {
-		return errorf(m.Off-headerSize, "a second table of names (//); one was expected")
+		return errorf(m.Off-headerSize, "a second table of names (//)")
 	}
 	o.names = true
 	b, err := o.contents(m)
@@ -200,7 +194,7 @@ func (o *opener) longName(off int64, name string) (string, error) {
 
 func (a *Archive) contents(m *Member) ([]byte, error) {
 	if m.Size > maxSpecial {
-		return nil, errorf(m.Off, "%s of %d bytes; at most %d are accepted", m.Name, m.Size, maxSpecial)
+		return nil, errorf(m.Off, "%s of %d bytes; at most %d are supported", m.Name, m.Size, maxSpecial)
 	}
 	b := make([]byte, m.Size)
 	if _, err := a.r.ReadAt(b, m.Off); err != nil {
@@ -219,25 +213,11 @@ func (a *Archive) Contents(i int) *io.SectionReader {
 	if m.Size > smallMember {
 		return r
 	}
-	return io.NewSectionReader(&small{r: r, size: m.Size}, 0, m.Size)
-}
-
-// small reads all of a small member at the first read.
-type small struct {
-	r    io.ReaderAt
-	size int64
-	b    []byte
-}
-
-func (s *small) ReadAt(b []byte, off int64) (int, error) {
-	if s.b == nil {
-		all := make([]byte, s.size)
-		if _, err := s.r.ReadAt(all, 0); err != nil && err != io.EOF {
-			return 0, err
-		}
-		s.b = all
+	b := make([]byte, m.Size)
+	if n, _ := r.ReadAt(b, 0); n < len(b) { // reading says why
+		return r
 	}
-	return bytes.NewReader(s.b).ReadAt(b, off)
+	return io.NewSectionReader(bytes.NewReader(b), 0, m.Size)
 }
 
 // Header returns the header of member i with another size.
@@ -249,7 +229,7 @@ func (a *Archive) Header(i int, size int64) ([]byte, error) {
 	}
 	digits := fmt.Sprintf("%-*d", sizeDigits, size)
 	if len(digits) > sizeDigits {
-		return nil, fmt.Errorf("%s: %d bytes have no room in an archive", m.Name, size)
+		return nil, fmt.Errorf("%s: an archive cannot express a size of %d bytes", m.Name, size)
 	}
 	copy(header[sizeField:], digits)
 	return header, nil
@@ -269,11 +249,9 @@ type Writer struct {
 	dst filecopy.Target
 	off int64   // where the next member goes
 	at  []int64 // where the headers of the members are that were added
-	// The range that is to be copied, when a changed member follows.
-	from, n int64
 }
 
-// NewWriter begins an archive in dst, which is empty. What is copied ends when ctx does.
+// NewWriter begins an archive in dst, which is empty. Copying ends when ctx does.
 func (a *Archive) NewWriter(ctx context.Context, dst filecopy.Target) (*Writer, error) {
 	_, err := dst.WriteAt([]byte(Magic), 0)
 	return &Writer{ctx: ctx, a: a, dst: dst, off: int64(len(Magic))}, err
@@ -282,29 +260,12 @@ func (a *Archive) NewWriter(ctx context.Context, dst filecopy.Target) (*Writer, 
 // Keep adds member i unchanged.
 func (w *Writer) Keep(i int) error {
 	begin, end := w.a.Range(i)
-	if begin != w.from+w.n {
-		if err := w.flush(); err != nil {
-			return err
-		}
-		w.from = begin
-	}
 	w.at = append(w.at, w.off)
-	w.off, w.n = w.off+end-begin, w.n+end-begin
-	if w.off&1 == 0 {
-		return nil
-	}
-	// The last one, which is not aligned.
-	if err := w.flush(); err != nil {
+	if err := filecopy.Range(w.ctx, w.dst, w.off, w.a.r, begin, end-begin); err != nil {
 		return err
 	}
+	w.off += end - begin
 	return w.align()
-}
-
-// flush copies what is kept.
-func (w *Writer) flush() error {
-	from, n := w.from, w.n
-	w.from, w.n = from+n, 0
-	return filecopy.Range(w.ctx, w.dst, w.off-n, w.a.r, from, n)
 }
 
 // align makes the next member begin at an even offset.
@@ -319,9 +280,6 @@ func (w *Writer) align() error {
 
 // Add adds member i with other contents, which are size bytes of r.
 func (w *Writer) Add(i int, r io.ReaderAt, size int64) error {
-	if err := w.flush(); err != nil {
-		return err
-	}
 	header, err := w.a.Header(i, size)
 	if err != nil {
 		return err
@@ -340,9 +298,6 @@ func (w *Writer) Add(i int, r io.ReaderAt, size int64) error {
 
 // Close ends the archive, and updates the symbol index.
 func (w *Writer) Close() error {
-	if err := w.flush(); err != nil {
-		return err
-	}
 	for i := range w.a.Members {
 		if m := &w.a.Members[i]; m.index > 0 {
 			b, err := w.a.contents(m)

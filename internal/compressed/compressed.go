@@ -1,8 +1,8 @@
-// Package compressed reads the parts of packages, compressed by gzip, xz, zstd, bzip2 or lzma, and writes all but bzip2 in the form
-// of another stream: with the same checksums and dictionary or window.
+// Package compressed reads the parts of packages, compressed by gzip, xz, zstd, bzip2 or lzma, and writes all but bzip2
+// in the form of another stream: with the same checksums and dictionary or window.
 //
-// The output depends on what is compressed, and not on the number of workers, the machine or the day; for xz it also depends on the
-// program xz.
+// The output depends on what is compressed, and not on the number of workers, the machine or the day; for xz it also
+// depends on the program xz.
 //
 // Reading takes bounded memory, whatever a stream asks for. What comes out is taken from a budget.
 package compressed
@@ -50,10 +50,10 @@ const bufferSize = 64 << 10
 // HeadSize is how many bytes Of needs.
 const HeadSize = lzma.HeaderLen
 
-// Of returns the kind of a stream that begins with head. The magic numbers are from RFC 1952, "The .xz File Format", RFC 8878
-// (a frame, or one of 16 kinds of frames to be skipped), and the source of bzip2 (a digit, and the magic number of a block or of the
-// end). lzma has none: its usual properties tell it, a dictionary that is a multiple of 64 KiB, and a size that is unknown or less
-// than 2^48.
+// Of returns the kind of a stream that begins with head. The magic numbers are from RFC 1952, "The .xz File Format",
+// RFC 8878 (a frame, or one of 16 kinds of frames to be skipped), and the source of bzip2 (a digit, and the magic
+// number of a block or of the end). lzma has none: its usual properties tell it, a dictionary that is a multiple of 64
+// KiB, and a size that is unknown or less than 2^48.
 func Of(head []byte) Kind {
 	begins := func(magic string) bool { return bytes.HasPrefix(head, []byte(magic)) }
 	switch {
@@ -88,7 +88,8 @@ type Form struct {
 	capacity   int // of the dictionary of lzma
 }
 
-// A Reader decompresses a part of a package. It names the kind in errors, and expects nothing after the end of the stream.
+// A Reader decompresses a part of a package. It names the kind in errors, and expects nothing after the end of the
+// stream.
 type Reader struct {
 	Form *Form
 	Off  int64 // bytes read
@@ -99,8 +100,8 @@ type Reader struct {
 	out    io.ReadCloser // or nil if it could not be opened
 }
 
-// Open returns what decompresses r, until ctx ends or the budget is exceeded. At the end of what it returns r is at its end. On an error
-// the Reader has the form alone.
+// Open returns what decompresses r, until ctx ends or the budget is exceeded. At the end of what it returns r is at its
+// end. On an error the Reader has the form alone.
 func Open(ctx context.Context, budget *elffile.Budget, r io.Reader) (*Reader, error) {
 	z := &Reader{Form: &Form{Kind: None}, ctx: ctx, budget: budget, in: bufio.NewReaderSize(r, bufferSize)}
 	head, err := z.in.Peek(xzHeader + xzMaxBlock)
@@ -221,8 +222,8 @@ func (f *Form) lzmaReader(in *bufio.Reader, head []byte) (_ io.ReadCloser, err e
 	return io.NopCloser(z), err
 }
 
-// anyDictionary is the usual dictionary of xz, in bytes. A larger one has at most the size of the package: it takes about 20 times as
-// much memory, and may have been made for nothing.
+// anyDictionary is the usual dictionary of xz, in bytes. A larger one has at most the size of the package: it takes
+// about 20 times as much memory, and may have been made for nothing.
 const anyDictionary = 8 << 20
 
 // dictionary returns how many bytes of n a dictionary gets for compressing.
@@ -232,9 +233,9 @@ func (f *Form) dictionary(n int) int { return int(min(int64(n), max(anyDictionar
 func (f *Form) Writable() error {
 	switch {
 	case f.Kind == Bzip2:
-		return errors.New("it is compressed by bzip2, which is only read; build the package anew with another compression, such as xz")
+		return errors.New("bzip2 is only read; build the package anew with another compression, such as xz")
 	case f.skippable:
-		return errors.New("zstd: it begins with a frame to be skipped, which is only read")
+		return errors.New("zstd streams that begin with a skippable frame are only read; build the package anew")
 	}
 	return nil
 }
@@ -242,8 +243,8 @@ func (f *Form) Writable() error {
 // errEncoder is the error of an xz stream that is not what was to be compressed.
 var errEncoder = errors.New("xz: reading back what was compressed gives other bytes; nothing was written")
 
-// Store compresses parts in this form, with up to the given number of workers, to an empty file. zstd begins a block with each part.
-// The output of xz is read back and compared.
+// Store compresses parts in this form, with up to the given number of workers, to an empty file. zstd begins a block
+// with each part. The output of xz is read back and compared.
 func (f *Form) Store(ctx context.Context, to *os.File, workers int, parts ...io.Reader) error {
 	if err := f.Writable(); err != nil {
 		return err
@@ -281,7 +282,8 @@ func (f *Form) writer(w io.WriteCloser) (io.WriteCloser, error) {
 		return zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(window),
 			zstd.WithEncoderCRC(f.checksum), zstd.WithEncoderConcurrency(1))
 	case LZMA:
-		return lzma.WriterConfig{Properties: &f.properties, DictCap: f.dictionary(f.capacity), EOSMarker: true}.NewWriter(w)
+		config := lzma.WriterConfig{Properties: &f.properties, DictCap: f.dictionary(f.capacity), EOSMarker: true}
+		return config.NewWriter(w)
 	}
 	return w, nil
 }

@@ -124,7 +124,7 @@ func TestPrograms(t *testing.T) {
 					t.Fatalf("%d bytes: %d bytes, %v", size, len(got), err)
 				}
 				if p.kind == Bzip2 {
-					if err := store(t, nil, b, form, 1); err == nil || !strings.Contains(err.Error(), "bzip2, which is only read; build the package anew") {
+					if err := store(t, nil, b, form, 1); err == nil || !strings.Contains(err.Error(), "bzip2 is only read; build the package anew") {
 						t.Errorf("%v", err)
 					}
 					continue
@@ -233,7 +233,8 @@ func TestManyBlocks(t *testing.T) {
 	}
 }
 
-// TestDamaged changes and cuts off what programs write. None of it is read as something else, where there is a checksum.
+// TestDamaged changes and cuts off what programs write. None of it is read as something else, where there is a
+// checksum.
 func TestDamaged(t *testing.T) {
 	b := contents(3000)
 	for name, p := range programs {

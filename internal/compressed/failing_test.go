@@ -107,7 +107,8 @@ func xzOf(chunks []byte) []byte {
 	return append(b, chunks...)
 }
 
-// TestChunks has a block of nothing but chunks that reset the state, which are much work for few bytes: they exceed the budget.
+// TestChunks has a block of nothing but chunks that reset the state, which are much work for few bytes: they exceed the
+// budget.
 func TestChunks(t *testing.T) {
 	first, one := "\xe0\x00\x00\x00\x05\x5d"+strings.Repeat("\x00", 6), "\xa0\x00\x00\x00\x05"+strings.Repeat("\x00", 6)
 	b := xzOf([]byte(first + strings.Repeat(one, 200_000)))

@@ -22,7 +22,8 @@ import (
 	"cfi2sframe/elffile"
 )
 
-// Two libraries: mikelolasagasti/xz reads only, and ulikunitz/xz reads each block with the dictionary that it asks for, up to 4 GiB.
+// Two libraries: mikelolasagasti/xz reads only, and ulikunitz/xz reads each block with the dictionary that it asks for,
+// up to 4 GiB.
 
 // NewXZ returns a reader that decompresses all streams of an xz file.
 func NewXZ(in io.Reader) (*unxz.Reader, error) { return unxz.NewReader(in, maxDictionary) }
@@ -98,7 +99,8 @@ func (f *Form) storeXZ(ctx context.Context, to *os.File, workers int, r io.Reade
 		err = f.runXZ(ctx, path, to, workers, dictionary, r)
 	} else {
 		var z *xz.Writer
-		config := xz.WriterConfig{DictCap: dictionary, CheckSum: byte(f.xz.check), NoCheckSum: f.xz.check == unxz.CheckNone}
+		check := f.xz.check
+		config := xz.WriterConfig{DictCap: dictionary, CheckSum: byte(check), NoCheckSum: check == unxz.CheckNone}
 		if z, err = config.NewWriter(Output{to}); err == nil {
 			_, err = io.Copy(z, r)
 			err = cmp.Or(err, z.Close())
@@ -128,11 +130,12 @@ var xzChecks = map[unxz.CheckID]string{
 	unxz.CheckNone: "none", unxz.CheckCRC32: "crc32", unxz.CheckCRC64: "crc64", unxz.CheckSHA256: "sha256",
 }
 
-// xzThreads is the least number of threads: the output of one differs from that of several, which does not depend on their number.
+// xzThreads is the least number of threads: the output of one differs from that of several, which does not depend on
+// their number.
 const xzThreads = 2
 
-// The threads of xz may take anyThreads bytes of memory, and perPackage more for each byte of the package. Each takes perThread
-// times as much as its dictionary (130 MB for the usual one).
+// The threads of xz may take anyThreads bytes of memory, and perPackage more for each byte of the package. Each takes
+// perThread times as much as its dictionary (130 MB for the usual one).
 const (
 	anyThreads   = 256 << 20
 	perPackage   = 8
@@ -188,8 +191,8 @@ func (r *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// xz is stuck if it neither reads nor writes for this time, and perHeld more for each byte that it may hold. xz -6 takes 0.3 µs for
-// a byte, emulated 4 µs (2026-11).
+// xz is stuck if it neither reads nor writes for this time, and perHeld more for each byte that it may hold. xz -6
+// takes 0.3 µs for a byte, emulated 4 µs (2026-11).
 var (
 	patience = 20 * time.Second
 	perHeld  = 8 * time.Microsecond
@@ -198,10 +201,11 @@ var (
 // blockSize is the size of the blocks that the threads of xz fill, in dictionaries (xz(1), --block-size).
 const blockSize = 3
 
-// watch cancels when xz is stuck, which holds at most the given bytes. It counts ticks, because the time in which this process is
-// stopped does not count.
+// watch cancels when xz is stuck, which holds at most the given bytes. It counts ticks, because the time in which this
+// process is stopped does not count.
 func watch(
-	ctx context.Context, cancel context.CancelCauseFunc, in *counted, out *os.File, patience, perHeld time.Duration, held int64, path string,
+	ctx context.Context, cancel context.CancelCauseFunc, in *counted, out *os.File,
+	patience, perHeld time.Duration, held int64, path string,
 ) {
 	const tick = time.Second / 4
 	var before int64
@@ -220,7 +224,8 @@ func watch(
 			before, waited = now, 0
 		}
 		if waited > patience+time.Duration(min(read, held))*perHeld {
-			cancel(fmt.Errorf("%s neither reads nor writes for %v; replace it, or remove it from PATH", path, waited.Round(time.Second)))
+			waited = waited.Round(time.Second)
+			cancel(fmt.Errorf("%s neither reads nor writes for %v; replace it, or remove it from PATH", path, waited))
 		}
 	}
 }

@@ -71,15 +71,6 @@ func zero(b []byte) bool {
 	return len(b) == 0 || b[0] == 0 && bytes.Equal(b[1:], b[:len(b)-1])
 }
 
-// SpoolOf returns the contents of a file without a name. Closing the file closes the Spool.
-func SpoolOf(f *os.File) (*Spool, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return &Spool{f, info.Size(), nil}, nil
-}
-
 // Size returns how many bytes there are.
 func (s *Spool) Size() int64 { return s.size }
 

@@ -62,28 +62,3 @@ func TestSpool(t *testing.T) {
 		t.Errorf("streams with an error are equal: %v, %v", same, err)
 	}
 }
-
-// TestSpoolOf has the contents of a file.
-func TestSpoolOf(t *testing.T) {
-	f, err := Scratch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteString("contents"); err != nil {
-		t.Fatal(err)
-	}
-	s, err := SpoolOf(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b, err := io.ReadAll(s.Reader()); err != nil || string(b) != "contents" {
-		t.Errorf("%q, %v", b, err)
-	}
-	s.Close() // the file stays open
-	if err := f.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := SpoolOf(f); err == nil {
-		t.Error("a file that is closed gives no error")
-	}
-}

@@ -136,8 +136,8 @@ func (r *reader) layer(in store, l layer) ([]entry, error) {
 	return entries, nil
 }
 
-// labels returns the prefix of the names of the files of each image: nothing for a single image; the platform; or, if images have the
-// same platform, also their names.
+// labels returns the prefix of the names of the files of each image: nothing for a single image; the platform; or, if
+// images have the same platform, also their names.
 func labels(images []image) []string {
 	out := make([]string, len(images))
 	if len(images) == 1 && images[0].err == nil {
@@ -198,8 +198,8 @@ type finder struct {
 	found    []image
 }
 
-// A reference is what a descriptor says of a blob. Each is followed once, because indexes that refer to each other many times would
-// have to be read as often as the product of that.
+// A reference is what a descriptor says of a blob. Each is followed once, because indexes that refer to each other many
+// times would have to be read as often as the product of that.
 type reference struct {
 	digest digest
 	index  bool

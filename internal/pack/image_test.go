@@ -250,8 +250,8 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestDocker has what "docker save" wrote before it wrote image layouts: a folder for each layer, where one that is there already
-// is a link.
+// TestDocker has what "docker save" wrote before it wrote image layouts: a folder for each layer, where one that is
+// there already is a link.
 func TestDocker(t *testing.T) {
 	base, top := tarOf(t, regular("a", "base"), regular("b", "base")), tarOf(t, regular("b", "top"), regular(".wh.a", ""))
 	config := func(layers ...[]byte) string {

@@ -125,6 +125,9 @@ const blockSize = 512 // of tar
 
 // isTar reports whether a block is the header of an entry of a tar, or of more headers of one.
 func isTar(b []byte) bool {
+	if len(b) < blockSize {
+		return false
+	}
 	_, err := tar.NewReader(bytes.NewReader(b)).Next()
-	return len(b) == blockSize && (err == nil || errors.Is(err, tar.ErrInsecurePath) || errors.Is(err, io.ErrUnexpectedEOF))
+	return err == nil || errors.Is(err, tar.ErrInsecurePath) || errors.Is(err, io.ErrUnexpectedEOF)
 }

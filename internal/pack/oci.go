@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// The parts of the OCI image format that are read: "OCI Image Format Specification" 1.1, image-index.md, manifest.md, config.md and
-// descriptor.md.
+// The parts of the OCI image format that are read: "OCI Image Format Specification" 1.1, image-index.md, manifest.md,
+// config.md and descriptor.md.
 
 type ociIndex struct{ Manifests []descriptor }
 

@@ -1,18 +1,18 @@
-// Package pack reads the files in packages and images one after the other, without unpacking them to the disk: Debian packages, RPM
-// packages, tar archives, OCI image layouts (a directory, or a tar of one) and the output of "docker save". The first bytes of a file
-// say what it is, not its name.
+// Package pack reads the files in packages and images one after the other, without unpacking them to the disk: Debian
+// packages, RPM packages, tar archives, OCI image layouts (a directory, or a tar of one) and the output of "docker
+// save". The first bytes of a file say what it is, not its name.
 //
-// The files of an image are those that a container sees: layers replace and remove what is in the layers below. They are known only at
-// the end. So the visitor gets all files, and afterwards the list of those that count.
+// The files of an image are those that a container sees: layers replace and remove what is in the layers below. They
+// are known only at the end. So the visitor gets all files, and afterwards the list of those that count.
 //
-// Nothing that a package says of sizes is believed: memory is taken for what has come, and what a package unpacks to is bounded by its
-// size.
+// Nothing that a package says of sizes is believed: memory is taken for what has come, and what a package unpacks to is
+// bounded by its size.
 //
-// Not in here: packages in packages; ar archives, which are for the visitor (internal/archive); delta RPMs; the verification of
-// signatures. Symbolic links and devices are no files.
+// Not in here: packages in packages; ar archives, which are for the visitor (internal/archive); delta RPMs; the
+// verification of signatures. Symbolic links and devices are no files.
 //
-// Libraries for RPM allocate what a header asks for, index by what it says, and bring OpenPGP along. go-containerregistry, which
-// flattens images, writes them as a tar again for that, and needs a hundred modules.
+// Libraries for RPM allocate what a header asks for, index by what it says, and bring OpenPGP along.
+// go-containerregistry, which flattens images, writes them as a tar again for that, and needs a hundred modules.
 package pack
 
 import (
@@ -117,8 +117,9 @@ type reader struct {
 	budget  *elffile.Budget
 }
 
-// Each reads the package with the given name, a file or the directory of an image layout, and calls visit for every regular file in it.
-// It returns the files that the unpacked package has. An error of visit ends it, and is returned unchanged.
+// Each reads the package with the given name, a file or the directory of an image layout, and calls visit for every
+// regular file in it. It returns the files that the unpacked package has. An error of visit ends it, and is returned
+// unchanged.
 func Each(ctx context.Context, name string, visit func(*Member) error) ([]File, error) {
 	r := &reader{ctx: ctx, visit: visit}
 	if IsDir(name) {
@@ -148,7 +149,7 @@ func Each(ctx context.Context, name string, visit func(*Member) error) ([]File, 
 	case Tar:
 		return r.tarFile(f, size)
 	}
-	return nil, errors.New("no package: a .deb, .rpm, a tar or a compressed one, or an image was expected")
+	return nil, errors.New("neither a package (.deb, .rpm or a tar) nor an image")
 }
 
 // member shows a file to the visitor, and returns its index.

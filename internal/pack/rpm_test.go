@@ -157,9 +157,9 @@ func TestRPMErrors(t *testing.T) {
 	}{
 		{"a wrong checksum of gzip", rpmtest.Package(sums, tags...), fmt.Sprintf("payload: at offset %#x of what it unpacks to: gzip: invalid checksum", len(ok))},
 		{"no gzip behind its magic", rpmtest.Package([]byte("\x1f\x8b and so on"), tags...), "payload: at offset 0x0 of what it unpacks to: gzip: "},
-		{"only a lead", rpmtest.Lead(), "at offset 0x60: unexpected EOF; a header was expected"},
+		{"only a lead", rpmtest.Lead(), "at offset 0x60: unexpected EOF in a header"},
 		{"a delta", rpmtest.Package(ok, with(rpm.TagPayloadFormat, "drpm")...), `unsupported payload format "drpm"; cpio is supported`},
-		{"a format of another type", rpmtest.Package(ok, with(rpm.TagPayloadFormat, []uint32{1})...), "at offset 0x98: tag 1124, of type 4 "},
+		{"a format of another type", rpmtest.Package(ok, with(rpm.TagPayloadFormat, []uint32{1})...), "at offset 0x98: tag 1124 has type 4, "},
 		{"another digest", rpmtest.Package(ok, append(with(rpm.TagPayloadSHA256, []string{strings.Repeat("0", 64)}), rpmtest.Tag{Number: rpm.TagPayloadAlgo, Value: []uint32{rpm.SHA256}})...), "the package is damaged: its SHA-256 is "},
 		{"another digest in version 6", rpmtest.Package(ok, with(rpm.TagPayloadSHA256, strings.Repeat("0", 64))...), "the package is damaged: its SHA-256 is "},
 		{"a list that is shorter", rpmtest.Package(ok, with(rpm.TagFileModes, []uint16{1})...), "at offset 0x98: tag 1030 has 1 values"},

@@ -32,8 +32,8 @@ const (
 	emptied // opaque
 )
 
-// steps makes a list of them, and of files the names without links, folders and the rest: a model of what they do, which knows
-// nothing of how packages are written. Names are those of two folders, so that much is replaced.
+// steps makes a list of them, and of files the names without links, folders and the rest: a model of what they do,
+// which knows nothing of how packages are written. Names are those of two folders, so that much is replaced.
 func steps(s *generate.Source, n int, layer bool, there map[string]string) []step {
 	var out []step
 	folders := []string{"", "usr/", "usr/lib/"}
@@ -103,8 +103,8 @@ func (p *step) tarMember(s *generate.Source) tarMember {
 	return regular(p.name+opaque, "")
 }
 
-// FuzzStructured makes a package of the bytes: files with contents, names that come again, links, folders and devices, in a
-// tar, a .deb, an .rpm or the layers of an image, and compressed or not. What is read is what a simple model says.
+// FuzzStructured makes a package of the bytes: files with contents, names that come again, links, folders and devices,
+// in a tar, a .deb, an .rpm or the layers of an image, and compressed or not. What is read is what a simple model says.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(80) {
 		f.Add(generate.Seeded(seed, 200+20*int(seed)))

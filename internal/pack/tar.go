@@ -102,7 +102,7 @@ func (r *reader) entry(s *stream, h *tar.Header, t *tar.Reader) (*entry, error) 
 	case tar.TypeXGlobalHeader, 'V': // comments; the name of a volume
 		return nil, nil
 	default:
-		return nil, s.error(e.name, fmt.Errorf("a member of type %q; a file, a directory, a link or a device was expected", h.Typeflag))
+		return nil, s.error(e.name, fmt.Errorf("unsupported type %q of a member", h.Typeflag))
 	}
 	return e, nil
 }

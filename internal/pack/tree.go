@@ -20,7 +20,7 @@ func files(entries []entry) ([]File, error) {
 		case isLink:
 			m, ok := names[e.link]
 			if !ok {
-				return nil, fmt.Errorf("the hard link %s leads to %s; a member before it was expected", e.name, e.link)
+				return nil, fmt.Errorf("the hard link %s leads to %s, which is not before it", e.name, e.link)
 			}
 			names[e.name] = m
 		default:
@@ -76,8 +76,8 @@ type tree struct {
 
 func newTree(budget *elffile.Budget) *tree { return &tree{newDir(), budget} }
 
-// dir returns the directory with the given name, through symbolic links, or nil. If create is true, it is made where it is missing, and
-// never nil.
+// dir returns the directory with the given name, through symbolic links, or nil. If create is true, it is made where it
+// is missing, and never nil.
 func (t *tree) dir(name string, create bool) (*node, error) {
 	at := []*node{t.root} // the way here
 	todo := strings.Split(name, "/")
@@ -164,10 +164,10 @@ func (t *tree) add(entries []entry) error {
 				return err
 			}
 			if from == nil || from.children[base] == nil {
-				return fmt.Errorf("the hard link %s leads to %s; a file in this layer or below was expected", e.name, e.link)
+				return fmt.Errorf("the hard link %s leads to %s, which is in no layer so far", e.name, e.link)
 			}
 			if n = from.children[base]; n.typ == isDir {
-				return fmt.Errorf("the hard link %s leads to the directory %s; a file was expected", e.name, e.link)
+				return fmt.Errorf("the hard link %s leads to %s, a directory", e.name, e.link)
 			}
 		}
 		in.children[base] = n

@@ -16,7 +16,8 @@ import (
 // signature begins the names of debsigs' and dpkg-sig's signatures.
 const signature = "_gpg"
 
-// The costs of a byte of a list in the budget (elffile.Budget): sums are in memory three times, and each configuration file is in a map.
+// The costs of a byte of a list in the budget (elffile.Budget): sums are in memory three times, and each configuration
+// file is in a map.
 const (
 	costSums      = 128
 	costConffiles = 1000

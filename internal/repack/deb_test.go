@@ -143,7 +143,8 @@ func untar(t testing.TB, b []byte) []tarFile {
 	}
 }
 
-// sameButContents expects two archives to have the same files, those that are named with a new section, and returns what changed.
+// sameButContents expects two archives to have the same files, those that are named with a new section, and returns
+// what changed.
 func sameButContents(t *testing.T, before, after []byte) (changed []string) {
 	t.Helper()
 	was, is := untar(t, before), untar(t, after)
@@ -324,7 +325,7 @@ func TestMembers(t *testing.T) {
 	for _, name := range []string{"_gpgorigin", "_gpgbuilder"} {
 		put(t, folder+"/"+name, []byte("signature"), 0o644)
 		run(t, "sh", "-c", `cd "$1" && cp x.deb signed.deb && ar q signed.deb "$2"`, "sh", folder, name)
-		refused(t, testfile.Read(t, folder+"/signed.deb"), name+": the package is signed, and its signature would become invalid")
+		refused(t, testfile.Read(t, folder+"/signed.deb"), name+": a signature would become invalid")
 	}
 	put(t, folder+"/data.tar.gz", []byte("second"), 0o644)
 	run(t, "sh", "-c", `cd "$1" && cp x.deb two.deb && ar q two.deb data.tar.gz`, "sh", folder)

@@ -62,7 +62,8 @@ func packages(t testing.TB) map[string][]byte {
 	}
 }
 
-// TestReadFails has packages that cannot be read: at each place, and at each time. The error is that of the device, not one of the package.
+// TestReadFails has packages that cannot be read: at each place, and at each time. The error is that of the device, not
+// one of the package.
 func TestReadFails(t *testing.T) {
 	for name, b := range packages(t) {
 		for at := 0; at < len(b); at += 1 + len(b)/100 {
@@ -93,8 +94,8 @@ func TestReadFails(t *testing.T) {
 	}
 }
 
-// TestEndsAnywhere ends the context at each time at which the package is read, before a file is converted, and when the first byte is
-// written.
+// TestEndsAnywhere ends the context at each time at which the package is read, before a file is converted, and when the
+// first byte is written.
 func TestEndsAnywhere(t *testing.T) {
 	for name, b := range packages(t) {
 		for at, done := 1, false; !done; at++ {
@@ -290,7 +291,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestDamagedParts has parts of packages that end early, are not compressed as they say, or whose stream has another sum.
+// TestDamagedParts has parts of packages that end early, are not compressed as they say, or whose stream has another
+// sum.
 func TestDamagedParts(t *testing.T) {
 	program := string(testfile.Read(t, fixtures+"/plt"))
 	file, empty := tarOf(t, "usr/bin/plt", program), tarOf(t)
@@ -350,14 +352,14 @@ func TestRPMHeaders(t *testing.T) {
 		in   []byte
 		want string
 	}{
-		"payload format":   {entry(in, mainAt, 1124, 4, typeBin), fmt.Sprintf("RPM package at offset %#x: tag 1124, of type 7 with ", mainAt)},
-		"digests":          {entry(in, mainAt, 1035, 4, typeBin), "tag 1035, of type 7 with "},
-		"digest algorithm": {entry(in, mainAt, 5011, 4, typeBin), "tag 5011, of type 7 with "},
-		"type of SHA-1":    {entry(whole, sigAt, 269, 4, typeInt32), fmt.Sprintf("RPM package at offset %#x: tag 269, of type 4 with ", sigAt)},
+		"payload format":   {entry(in, mainAt, 1124, 4, typeBin), fmt.Sprintf("RPM package at offset %#x: tag 1124 has type 7, and ", mainAt)},
+		"digests":          {entry(in, mainAt, 1035, 4, typeBin), "tag 1035 has type 7, and "},
+		"digest algorithm": {entry(in, mainAt, 5011, 4, typeBin), "tag 5011 has type 7, and "},
+		"type of SHA-1":    {entry(whole, sigAt, 269, 4, typeInt32), fmt.Sprintf("RPM package at offset %#x: tag 269 has type 4, and ", sigAt)},
 		"short MD5":        {entry(whole, sigAt, 1004, 12, 15), "tag 1004 has 15 bytes, not 16"},
-		"type of MD5":      {entry(whole, sigAt, 1004, 4, typeInt32), "tag 1004, of type 4 with "},
-		"plain sum":        {changed(in, tagged(in, 5097), "\x00"), "tag 5097; a string of 64 bytes was expected"},
-		"size of all":      {changed(in, tagged(in, 1009), "\xff\xff\xff\xff"), "tag 1009 has 1 values of 4 bytes; room for "},
+		"type of MD5":      {entry(whole, sigAt, 1004, 4, typeInt32), "tag 1004 has type 4, and "},
+		"plain sum":        {changed(in, tagged(in, 5097), "\x00"), "tag 5097 cannot hold a string of 64 bytes"},
+		"size of all":      {changed(in, tagged(in, 1009), "\xff\xff\xff\xff"), "tag 1009 has 1 values of 4 bytes, and cannot hold "},
 		"magic number":     {changed(in, len(in)-len(payload), "x"), fmt.Sprintf("RPM package at offset %#x: payload at offset 0x0, decompressed: ", len(in)-len(payload))},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) { refused(t, test.in, test.want) })

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"strings"
 
 	"cfi2sframe/convert"
@@ -25,7 +24,7 @@ const (
 	Module    convert.Reason = "kernel-module" // the kernel's loader depends on its layout, and it may be signed
 	Object    convert.Reason = "object"        // a relocatable object
 	Library   convert.Reason = "library"       // a static library
-	Conffile  convert.Reason = "conffile"      // a configuration file: package managers compare it with the installed one
+	Conffile  convert.Reason = "conffile"      // package managers compare it with the installed one
 	Signed    convert.Reason = "signed"        // its contents are signed
 	Sparse    convert.Reason = "sparse"        // it is stored without its holes
 	Defective convert.Reason = "failed"        // it cannot be converted
@@ -165,7 +164,7 @@ func (p *packer) kind(c candidate) convert.Reason {
 	switch {
 	case !f.IsObject():
 		return ""
-	case f.Section(".modinfo") != nil || f.Section(".gnu.linkonce.this_module") != nil || strings.HasSuffix(path.Base(c.name), ".ko"):
+	case strings.HasSuffix(c.name, ".ko"), f.Section(".modinfo") != nil, f.Section(".gnu.linkonce.this_module") != nil:
 		return Module
 	case !p.opt.Objects:
 		return Object

@@ -204,8 +204,8 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// TestSums has lists of sums and of configuration files that are odd, and names that come twice. What of md5sums is right before
-// is right after.
+// TestSums has lists of sums and of configuration files that are odd, and names that come twice. What of md5sums is
+// right before is right after.
 func TestSums(t *testing.T) {
 	program := testfile.Read(t, fixtures+"/plt")
 	done, script := md5Of(converted(t, program)), "#!/bin/sh\n"
@@ -255,8 +255,8 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// TestSumLists has a list of each kind of sum, of which one does not name what changes, and looks at them by the programs that make such
-// lists.
+// TestSumLists has a list of each kind of sum, of which one does not name what changes, and looks at them by the
+// programs that make such lists.
 func TestSumLists(t *testing.T) {
 	program := string(testfile.Read(t, fixtures+"/plt"))
 	dir := t.TempDir()

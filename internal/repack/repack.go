@@ -1,9 +1,11 @@
-// Package repack converts the ELF files in a Debian or RPM package. All else is unchanged, byte for byte: the order, names, owners,
-// modes, dates and attributes of files, links, scripts, and the compression of the parts. The sizes and sums of changed files are
-// updated. The same package gives the same bytes each time. If nothing changes, the package is copied.
+// Package repack converts the ELF files in a Debian or RPM package. All else is unchanged, byte for byte: the order,
+// names, owners, modes, dates and attributes of files, links, scripts, and the compression of the parts. The sizes and
+// sums of changed files are updated. The same package gives the same bytes each time. If nothing changes, the package
+// is copied.
 //
-// Signed packages are refused: their signatures would become invalid. Parts are unpacked to files without names, as are the new files.
-// Archives are copied in ranges: a writer that makes headers from what a reader understood would write them in another way.
+// Signed packages are refused: their signatures would become invalid. Parts are unpacked to files without names, as are
+// the new files. Archives are copied in ranges: a writer that makes headers from what a reader understood would write
+// them in another way.
 //
 // Not in here: reading packages for surveys (internal/pack), and where the result goes.
 package repack
@@ -30,7 +32,7 @@ import (
 var ErrKind = errors.New("neither a Debian package (.deb) nor an RPM package")
 
 // ErrSigned is the error of signed packages.
-var ErrSigned = errors.New("the package is signed, and its signature would become invalid; convert it before it is signed")
+var ErrSigned = errors.New("a signature would become invalid; convert the package before it is signed")
 
 // Options say how to convert.
 type Options struct {
@@ -222,7 +224,8 @@ func (c *changes) contents(off int64) {
 	c.starts = append(c.starts, len(c.parts))
 }
 
-// readers read the file, which had the given size, until the context ends. After the first reader, each begins with a file.
+// readers read the file, which had the given size, until the context ends. After the first reader, each begins with a
+// file.
 func (c *changes) readers(ctx context.Context, size int64) []io.Reader {
 	var all, now []io.Reader
 	group := func() io.Reader { return &contextReader{ctx, io.MultiReader(now...)} }

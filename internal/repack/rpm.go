@@ -21,19 +21,19 @@ import (
 
 // signedBy are the tags of signatures.
 var signedBy = map[uint32]string{
-	rpm.SigDSA: "DSA", rpm.SigRSA: "RSA", rpm.SigOpenPGP: "OPENPGP", rpm.SigPGP: "PGP", rpm.SigGPG: "GPG", rpm.SigPGP5: "PGP5",
+	rpm.SigDSA: "DSA", rpm.SigRSA: "RSA", rpm.SigOpenPGP: "OPENPGP", rpm.SigPGP: "PGP", rpm.SigGPG: "GPG",
+	rpm.SigPGP5:           "PGP5",
 	rpm.SigFileSignatures: "FILESIGNATURES", rpm.SigVeritySignatures: "VERITYSIGNATURES",
 }
 
 // digests are the sums of files, by their numbers in OpenPGP.
 var digests = map[uint64]func() hash.Hash{
-	1: md5.New, 2: sha1.New, 8: sha256.New, 9: sha512.New384, 10: sha512.New, 11: sha256.New224, 12: newSHA3, 14: newSHA3x512,
+	1: md5.New, 2: sha1.New, 8: sha256.New, 9: sha512.New384, 10: sha512.New, 11: sha256.New224,
+	12: func() hash.Hash { return sha3.New256() }, 14: func() hash.Hash { return sha3.New512() },
 }
 
-func newSHA3() hash.Hash     { return sha3.New256() }
-func newSHA3x512() hash.Hash { return sha3.New512() }
-
-// An rpmPackage is the work on a package. Sizes and sums of files have a fixed size in the headers, whose layout does not change.
+// An rpmPackage is the work on a package. Sizes and sums of files have a fixed size in the headers, whose layout does
+// not change.
 type rpmPackage struct {
 	*packer
 	*rpm.Package
@@ -107,12 +107,16 @@ type sum struct {
 
 type sums []sum
 
+func newSums(sha2, sha2Long, sha3Tag uint32) sums {
+	return sums{{sha256.New(), sha2}, {sha512.New(), sha2Long}, {sha3.New256(), sha3Tag}}
+}
+
 func payloadSums() sums {
-	return sums{{sha256.New(), rpm.TagPayloadSHA256}, {sha512.New(), rpm.TagPayloadSHA512}, {sha3.New256(), rpm.TagPayloadSHA3}}
+	return newSums(rpm.TagPayloadSHA256, rpm.TagPayloadSHA512, rpm.TagPayloadSHA3)
 }
 
 func plainSums() sums {
-	return sums{{sha256.New(), rpm.TagPlainSHA256}, {sha512.New(), rpm.TagPlainSHA512}, {sha3.New256(), rpm.TagPlainSHA3}}
+	return newSums(rpm.TagPlainSHA256, rpm.TagPlainSHA512, rpm.TagPlainSHA3)
 }
 
 // headerSums are those of the main header.
@@ -205,8 +209,8 @@ func (m *rpmPackage) describe() error {
 	if m.digests, err = h.Texts(rpm.TagFileDigests); err != nil {
 		return err
 	}
-	if len(m.digests) != len(m.files.Names) {
-		return rpm.Errorf(h.Off, "tag %d has %d sums for %d files", rpm.TagFileDigests, len(m.digests), len(m.files.Names))
+	if n := len(m.files.Names); n != len(m.digests) {
+		return rpm.Errorf(h.Off, "tag %d has %d sums for %d files", rpm.TagFileDigests, len(m.digests), n)
 	}
 	m.index = make(map[string]int)
 	for i, name := range m.files.Names {
@@ -219,7 +223,7 @@ func (m *rpmPackage) describe() error {
 		return err
 	}
 	if m.sum = digests[number]; m.sum == nil {
-		return rpm.Errorf(h.Off, "tag %d: unsupported kind %d of sums; MD5, SHA-1, SHA-2 and SHA-3 are supported", rpm.TagDigestAlgo, number)
+		return rpm.Errorf(h.Off, "tag %d: unsupported kind %d of sums", rpm.TagDigestAlgo, number)
 	}
 	return nil
 }
@@ -302,7 +306,8 @@ func (m *rpmPackage) describeAnew(file int, old, now *io.SectionReader) error {
 	}
 	for _, i := range m.files.Linked(file) {
 		if have := string(m.digests[i]); !strings.EqualFold(have, was) {
-			return rpm.Errorf(m.Main.Off, "tag %d has %s for %s, but the sum of the file is %s", rpm.TagFileDigests, have, m.names[i], was)
+			return rpm.Errorf(m.Main.Off, "tag %d has %s for %s, but the sum of the file is %s",
+				rpm.TagFileDigests, have, m.names[i], was)
 		}
 		copy(m.digests[i], sum)
 		for _, tag := range []uint32{rpm.TagFileSizes, rpm.TagLongFileSizes} {
@@ -323,8 +328,8 @@ func (m *rpmPackage) describeAnew(file int, old, now *io.SectionReader) error {
 	return nil
 }
 
-// update writes the sums and sizes of the payload into the main header, and then those of this header, and of both, into the other one.
-// The payload has the given size before it is compressed.
+// update writes the sums and sizes of the payload into the main header, and then those of this header, and of both,
+// into the other one. The payload has the given size before it is compressed.
 func (m *rpmPackage) update(payload *io.SectionReader, size int64, plain sums) error {
 	packed := payloadSums()
 	if _, err := io.Copy(packed.writer(), &contextReader{m.ctx, all(payload)}); err != nil {
@@ -343,6 +348,7 @@ func (m *rpmPackage) update(payload *io.SectionReader, size int64, plain sums) e
 	}
 	sum, err := m.md5()
 	copy(sum, both) // if there is one
-	return errors.Join(err, header.set(sig), sig.SetNumber(rpm.SigSize, 0, total), sig.SetNumber(rpm.SigLongSize, 0, total),
+	return errors.Join(err, header.set(sig),
+		sig.SetNumber(rpm.SigSize, 0, total), sig.SetNumber(rpm.SigLongSize, 0, total),
 		sig.SetNumber(rpm.SigPlainSize, 0, n), sig.SetNumber(rpm.SigLongPlainSize, 0, n))
 }

@@ -19,8 +19,9 @@ import (
 	"cfi2sframe/internal/testkit/testfile"
 )
 
-// The packages in testdata were made by rpmbuild 4.20 from sample.spec there, with "fixtures" as the folder of the fixtures for
-// amd64 at that time and _binary_payload as their names say. scripts/lab repack makes others, and has rpm look at the results.
+// The packages in testdata were made by rpmbuild 4.20 from sample.spec there, with "fixtures" as the folder of the
+// fixtures for amd64 at that time and _binary_payload as their names say. scripts/lab repack makes others, and has rpm
+// look at the results.
 
 // The places of values in a header, by hand: tag, type, offset and count of each entry, and the contents after them.
 func contentsOf(t testing.TB, b []byte, tag uint32) []byte {
@@ -194,16 +195,17 @@ func TestRPMSigned(t *testing.T) {
 		b := testfile.Read(t, "testdata/none.rpm")
 		at := bytes.Index(b[:1000], binary.BigEndian.AppendUint32(nil, reserved))
 		binary.BigEndian.PutUint32(b[at:], tag)
-		refused(t, b, fmt.Sprintf("signature %s (tag %d): the package is signed, and its signature would become invalid; convert it before it is signed", name, tag))
+		refused(t, b, fmt.Sprintf("signature %s (tag %d): a signature would become invalid; convert the package before it is signed", name, tag))
 	}
 	b := testfile.Read(t, "testdata/none.rpm")
 	_, main, _ := headersOf(b)
 	at := bytes.Index(main, binary.BigEndian.AppendUint32(nil, 1007)) // the builder's name, which nobody needs
 	binary.BigEndian.PutUint32(main[at:], 5090)
-	refused(t, b, "signatures of files (tag 5090): the package is signed")
+	refused(t, b, "signatures of files (tag 5090): a signature would")
 }
 
-// TestRPMConfig has a program with two names, each of which is that of a configuration file: it stays, by the other name, too.
+// TestRPMConfig has a program with two names, each of which is that of a configuration file: it stays, by the other
+// name, too.
 func TestRPMConfig(t *testing.T) {
 	for _, name := range []string{"plt", "plt-hard"} {
 		b := unsummed(t)
@@ -251,12 +253,12 @@ func TestRPMWrong(t *testing.T) {
 		{change(1116, "\x00\x00\x00\x77"), "tag 1116 has 119 for file"},
 		{change(1118, "/other/"), "the header of the package does not have the file "},
 		{change(1124, "drpm"), "tag 1124: unsupported payload format \"drpm\"; cpio is supported"},
-		{change(5011, "\x00\x00\x00\x63"), "tag 5011: unsupported kind 99 of sums; MD5, "},
+		{change(5011, "\x00\x00\x00\x63"), "tag 5011: unsupported kind 99 of sums"},
 		{entry(1035, 12, 3), "tag 1035 has 3 sums for "},
-		{entry(1028, 12, 3), "tag 1028 has 3 values; one for each of"},
-		{entry(1028, 4, 6), "tag 1028, of type 6 with "},
-		{entry(1028, 8, 1<<30), " values at 0x40000000; at most 4194304 of a type of [3 4 5] within "},
-		{entry(1117, 4, 4), "tag 1117, of type 4 with "},
+		{entry(1028, 12, 3), "tag 1028 has 3 values for "},
+		{entry(1028, 4, 6), "tag 1028 has type 6, and "},
+		{entry(1028, 8, 1<<30), " values at 0x40000000; up to 4194304 of types [3 4 5] within "},
+		{entry(1117, 4, 4), "tag 1117 has type 4, and "},
 	} {
 		refused(t, test.in, test.want)
 	}
@@ -326,7 +328,7 @@ func TestRPMTail(t *testing.T) {
 // TestBzip2 refuses a package of bzip2 if a file changes, also with DryRun.
 func TestBzip2(t *testing.T) {
 	b := testfile.Read(t, "testdata/bzip2.rpm")
-	const want = "it is compressed by bzip2, which is only read; build the package anew with another compression, such as xz"
+	const want = "bzip2 is only read; build the package anew with another compression, such as xz"
 	refused(t, b, want)
 	if _, err := Convert(t.Context(), bytes.NewReader(b), int64(len(b)), io.Discard, Options{Options: convert.Options{DryRun: true}}); err == nil || err.Error() != want {
 		t.Errorf("DryRun: %v", err)

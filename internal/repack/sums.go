@@ -16,7 +16,9 @@ import (
 )
 
 // sumFiles are the lists of sums that a Debian package can have. dpkg reads only md5sums.
-var sumFiles = map[string]func() hash.Hash{"md5sums": md5.New, "sha1sums": sha1.New, "sha256sums": sha256.New, "sha512sums": sha512.New}
+var sumFiles = map[string]func() hash.Hash{
+	"md5sums": md5.New, "sha1sums": sha1.New, "sha256sums": sha256.New, "sha512sums": sha512.New,
+}
 
 // A sumList is one of them.
 type sumList struct {
@@ -60,7 +62,8 @@ func (d *debPackage) renew(e *tarEntry, out *changes) error {
 		}
 		m := sumLine.FindStringSubmatch(line)
 		if m == nil || len(m[1]) != 2*l.sum().Size() {
-			return fmt.Errorf("%s, line %d: %.100q is not a sum, two spaces and a path; correct or remove it", l.name, number, line)
+			return fmt.Errorf("%s, line %d: %.100q is not a sum, two spaces and a path; correct or remove it",
+				l.name, number, line)
 		}
 		name := pack.Clean(m[2])
 		sums, changed := d.changed[name]

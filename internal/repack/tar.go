@@ -72,7 +72,8 @@ func (p *packer) entries(u *unpacked, out *changes, fn func(*tarEntry) error) er
 		if err != nil {
 			return fmt.Errorf("tar archive at offset %#x: %w", off, err)
 		}
-		e := &tarEntry{Header: h, name: pack.Clean(h.Name), link: pack.Clean(h.Linkname), off: off, contents: io.NewSectionReader(u, off, h.Size)}
+		contents := io.NewSectionReader(u, off, h.Size)
+		e := &tarEntry{Header: h, name: pack.Clean(h.Name), link: pack.Clean(h.Linkname), off: off, contents: contents}
 		if e.regular() {
 			if !pack.Sparse(e.Header) && h.Size > u.Size()-off {
 				return fmt.Errorf("tar archive at offset %#x: %s: %w", off, e.name, io.ErrUnexpectedEOF)
@@ -95,7 +96,8 @@ func (p *packer) entries(u *unpacked, out *changes, fn func(*tarEntry) error) er
 // replace replaces the contents of an entry.
 func (e *tarEntry) replace(c *changes, now *io.SectionReader) error {
 	if _, ok := e.PAXRecords["size"]; ok {
-		return fmt.Errorf("%s has its size in an extended header, which is not supported; build the package anew without it", e.name)
+		return fmt.Errorf("%s has its size in an extended header, which is not supported; build the package anew",
+			e.name)
 	}
 	head := make([]byte, tarBlock)
 	if _, err := c.of.ReadAt(head, e.off-tarBlock); err != nil {
@@ -114,8 +116,8 @@ func (e *tarEntry) replace(c *changes, now *io.SectionReader) error {
 // padding returns how many bytes follow a file of the given size.
 func padding(size int64) int64 { return -size & (tarBlock - 1) }
 
-// putNumber writes a number in the style of the one that it replaces: octal digits, or GNU's bytes after one with the first bit set.
-// It reports whether the number fits.
+// putNumber writes a number in the style of the one that it replaces: octal digits, or GNU's bytes after one with the
+// first bit set. It reports whether the number fits.
 func putNumber(b []byte, n int64) bool {
 	if b[0]&0x80 != 0 {
 		clear(b)

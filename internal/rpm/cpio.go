@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// A member of a payload begins with a magic number and numbers of 8 hexadecimal digits each, and is aligned to 4 bytes. Where a file
-// of the package is too large for such a number, members have the file's number and nothing else.
+// A member of a payload begins with a magic number and numbers of 8 hexadecimal digits each, and is aligned to 4 bytes.
+// Where a file of the package is too large for such a number, members have the file's number and nothing else.
 const (
 	magicNew      = "070701"
 	magicSums     = "070702" // with sums of bytes
@@ -63,8 +63,8 @@ type Archive struct {
 	left  int64 // of the contents of a member
 }
 
-// NewArchive returns the archive in the payload that follows a header. If the files are nil, they are read from the header for the first
-// member that has only a number. Errors of in are returned as those of the payload.
+// NewArchive returns the archive in the payload that follows a header. If the files are nil, they are read from the
+// header for the first member that has only a number. Errors of in are returned as those of the payload.
 func NewArchive(in io.Reader, h *Header, files *Files) *Archive {
 	return &Archive{in: in, head: h, files: files}
 }
@@ -125,7 +125,7 @@ func (a *Archive) Next() (*Member, error) {
 	case magicNew, magicSums:
 		err = a.named(m)
 	default:
-		err = a.errorf(m.Off, "no member of a cpio archive: it begins with %q, where %q, %q or %q was expected", magic, magicNew, magicSums, magicStripped)
+		err = a.errorf(m.Off, "no member of a cpio archive: it begins with %q", magic)
 	}
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (a *Archive) stripped(m *Member) (err error) {
 	i := int(n)
 	size := f.stored(i)
 	if size > maxSize {
-		return a.errorf(m.Off, "file %d has %d bytes; %d were expected at most", i, size, int64(maxSize))
+		return a.errorf(m.Off, "file %d has %d bytes; at most %d are supported", i, size, int64(maxSize))
 	}
 	m.File, m.Name, m.Mode, m.Size = i, f.Names[i], f.Modes[i], int64(size)
 	m.Links, m.Inode = len(f.Linked(i)), [3]uint64{f.devices[i], 0, f.inodes[i]}
@@ -171,12 +171,12 @@ func (a *Archive) named(m *Member) (err error) {
 	var f [fields]uint64
 	for i := range f {
 		if f[i], err = strconv.ParseUint(string(field(m.Raw, i)), 16, 32); err != nil {
-			return a.errorf(m.Off, "field %d of a member is %q; %d hexadecimal digits were expected", i, field(m.Raw, i), digits)
+			return a.errorf(m.Off, "field %d of a member is %q, not %d hexadecimal digits", i, field(m.Raw, i), digits)
 		}
 	}
 	size := f[fieldNameSize]
 	if size == 0 || size > maxName {
-		return a.errorf(m.Off, "a name of %d bytes; 1 to %d were expected", size, maxName)
+		return a.errorf(m.Off, "a name of %d bytes; 1 to %d are supported", size, maxName)
 	}
 	if m.Raw, err = a.more(m.Raw, int(size)); err != nil {
 		return err
@@ -202,7 +202,7 @@ func (m *Member) Resized(size int64) ([]byte, error) {
 		return m.Raw, nil
 	}
 	if bytes.HasPrefix(m.Raw, []byte(magicSums)) {
-		return nil, fmt.Errorf("%s has a sum of bytes in the payload, which is not supported; build the package anew without it", m.Name)
+		return nil, fmt.Errorf("%s has a sum of bytes, which is not supported; build the package anew", m.Name)
 	}
 	if size > 1<<32-1 {
 		return nil, fmt.Errorf("the payload cannot express a size of %d bytes", size)

@@ -27,27 +27,28 @@ func (h *Header) Files() (*Files, error) {
 		sizes = TagLongFileSizes
 	}
 	f := &Files{Names: make([]string, len(base)), linked: make(map[[2]uint64][]int)}
-	var folders []uint64
+	var dirIndexes []uint64
 	for _, list := range []struct {
 		tag uint32
 		to  *[]uint64
 	}{
-		{TagDirIndexes, &folders}, {sizes, &f.Sizes}, {TagFileModes, &f.Modes}, {TagFileFlags, &f.Flags},
+		{TagDirIndexes, &dirIndexes}, {sizes, &f.Sizes}, {TagFileModes, &f.Modes}, {TagFileFlags, &f.Flags},
 		{TagFileDevices, &f.devices}, {TagFileInodes, &f.inodes},
 	} {
 		if *list.to, err = h.Numbers(list.tag); err != nil {
 			return nil, err
 		}
 		if n := len(*list.to); n != len(base) {
-			return nil, Errorf(h.Off, "tag %d has %d values; one for each of %d files was expected", list.tag, n, len(base))
+			return nil, Errorf(h.Off, "tag %d has %d values for %d files", list.tag, n, len(base))
 		}
 	}
 	room := maxNames
 	for i := range base {
-		if folders[i] >= uint64(len(dirs)) {
-			return nil, Errorf(h.Off, "tag %d has %d for file %d; the number of one of %d folders was expected", TagDirIndexes, folders[i], i, len(dirs))
+		if dirIndexes[i] >= uint64(len(dirs)) {
+			return nil, Errorf(h.Off, "tag %d has %d for file %d, but there are %d directories",
+				TagDirIndexes, dirIndexes[i], i, len(dirs))
 		}
-		dir := dirs[folders[i]]
+		dir := dirs[dirIndexes[i]]
 		if room -= len(dir) + len(base[i]); room < 0 {
 			return nil, Errorf(h.Off, "names of files with more than %d bytes in all", maxNames)
 		}
@@ -74,8 +75,8 @@ func (f *Files) Linked(i int) []int {
 	return []int{i}
 }
 
-// stored returns how many bytes of a file are in the payload, where its member has no size. Of several names the last one
-// comes with the contents; a symbolic link has what it leads to.
+// stored returns how many bytes of a file are in the payload, where its member has no size. Of several names the last
+// one comes with the contents; a symbolic link has what it leads to.
 func (f *Files) stored(i int) uint64 {
 	switch f.Modes[i] & ModeType {
 	case ModeFile:

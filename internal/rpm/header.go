@@ -1,8 +1,8 @@
-// Package rpm reads RPM packages: their headers, the files that these describe, and the payload in a form of cpio. A number or a string
-// of a header can be replaced by one of the same size.
+// Package rpm reads RPM packages: their headers, the files that these describe, and the payload in a form of cpio. A
+// number or a string of a header can be replaced by one of the same size.
 //
-// The facts are from "RPM V4 Package format" and "RPM tags" of rpm's manual, rpmtag.h and rpmfiles.h; from cpio(5), "New ASCII
-// Format"; and from header.c, rpmfi.c and cpio.c of rpm.
+// The facts are from "RPM V4 Package format" and "RPM tags" of rpm's manual, rpmtag.h and rpmfiles.h; from cpio(5),
+// "New ASCII Format"; and from header.c, rpmfi.c and cpio.c of rpm.
 //
 // A header is held in memory, if rpm accepts its size. No other size in a package is believed.
 //
@@ -104,12 +104,12 @@ func readHeader(r io.ReaderAt, off, size int64) (*Header, error) {
 		return nil, err
 	}
 	if !bytes.HasPrefix(intro, []byte(headerMagic)) {
-		return nil, Errorf(off, "no header: it begins with % x, where % x was expected", intro[:len(headerMagic)], headerMagic)
+		return nil, Errorf(off, "no header: it begins with % x, not % x", intro[:len(headerMagic)], headerMagic)
 	}
 	count, length := int64(binary.BigEndian.Uint32(intro[8:])), int64(binary.BigEndian.Uint32(intro[12:]))
 	if count > maxTags || length > maxData || count*entrySize+length > size-off-introSize {
-		return nil, Errorf(off, "a header of %d tags and %d bytes does not fit the %d bytes that are left; %d and %d were expected at most",
-			count, length, size-off, maxTags, maxData)
+		const format = "a header of %d tags and %d bytes does not fit: %d bytes are left; %d and %d are supported"
+		return nil, Errorf(off, format, count, length, size-off, maxTags, maxData)
 	}
 	h := &Header{Off: off, Raw: make([]byte, introSize+count*entrySize+length), tags: make(map[uint32]entry, count)}
 	if err := readAt(r, h.Raw, off); err != nil {
@@ -129,7 +129,7 @@ func readHeader(r io.ReaderAt, off, size int64) (*Header, error) {
 func readAt(r io.ReaderAt, b []byte, off int64) error {
 	_, err := io.ReadFull(io.NewSectionReader(r, off, int64(len(b))), b)
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return Errorf(off, "%w; a header was expected", io.ErrUnexpectedEOF)
+		return Errorf(off, "%w in a header", io.ErrUnexpectedEOF)
 	}
 	if err != nil {
 		return Errorf(off, "%w", err)
@@ -155,7 +155,8 @@ func (h *Header) Has(tag uint32) bool {
 	return ok
 }
 
-// find returns the entry of a tag, which must have one of some types, and all bytes from the first value on, or nil without the tag.
+// find returns the entry of a tag, which must have one of some types, and all bytes from the first value on, or nil
+// without the tag.
 func (h *Header) find(tag uint32, types ...uint32) (entry, []byte, error) {
 	e, ok := h.tags[tag]
 	if !ok {
@@ -170,7 +171,7 @@ func (h *Header) find(tag uint32, types ...uint32) (entry, []byte, error) {
 // wrong is the error of a tag with unexpected values.
 func (h *Header) wrong(tag uint32, types ...uint32) error {
 	e := h.tags[tag]
-	return Errorf(h.Off, "tag %d, of type %d with %d values at %#x; at most %d of a type of %d within %d bytes were expected",
+	return Errorf(h.Off, "tag %d has type %d, and %d values at %#x; up to %d of types %d within %d bytes are supported",
 		tag, e.typ, e.count, e.off, maxValues, types, len(h.data))
 }
 
@@ -221,7 +222,8 @@ func (h *Header) SetNumber(tag uint32, i int, n uint64) error {
 		return err
 	}
 	if (i+1)*width > len(b) || n>>(8*width-1)>>1 != 0 {
-		return Errorf(h.Off, "tag %d has %d values of %d bytes; room for %d as number %d of it was expected", tag, len(b)/width, width, n, i)
+		return Errorf(h.Off, "tag %d has %d values of %d bytes, and cannot hold %d as value %d",
+			tag, len(b)/width, width, n, i)
 	}
 	for b = b[i*width:][:width]; width > 0; n >>= 8 {
 		width--
@@ -230,7 +232,8 @@ func (h *Header) SetNumber(tag uint32, i int, n uint64) error {
 	return nil
 }
 
-// Texts returns where the strings of a tag are, or nil without the tag. They may be replaced by others of the same length.
+// Texts returns where the strings of a tag are, or nil without the tag. They may be replaced by others of the same
+// length.
 func (h *Header) Texts(tag uint32) ([][]byte, error) {
 	types := []uint32{typeString, typeStrings}
 	e, b, err := h.find(tag, types...)
@@ -267,7 +270,7 @@ func (h *Header) SetText(tag uint32, s string) error {
 		return err
 	}
 	if len(all) == 0 || len(all[0]) != len(s) {
-		return Errorf(h.Off, "tag %d; a string of %d bytes was expected", tag, len(s))
+		return Errorf(h.Off, "tag %d cannot hold a string of %d bytes", tag, len(s))
 	}
 	copy(all[0], s)
 	return nil

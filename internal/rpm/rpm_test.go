@@ -46,7 +46,8 @@ func expect(t *testing.T, name string, err error, off, payload int64, want strin
 	}
 }
 
-// mainOff is where the second header of rpmtest's packages is: after the lead, and a header of two tags with a number and "odd", padded.
+// mainOff is where the second header of rpmtest's packages is: after the lead, and a header of two tags with a number
+// and "odd", padded.
 const mainOff = 96 + 16 + 2*16 + 8
 
 // The values of values, by their types, and others of the same size.
@@ -117,14 +118,14 @@ func TestSet(t *testing.T) {
 		t.Errorf("%v, %q; %q was expected", err, h.Raw, rpmtest.Header(want...))
 	}
 	for name, err := range map[string]error{
-		"tag 1 has 2 values of 2 bytes; room for 65536 as number 0 of it was expected":      h.SetNumber(1, 0, 1<<16),
-		"tag 2 has 3 values of 4 bytes; room for 4294967296 as number 0 of it was expected": h.SetNumber(2, 0, 1<<32),
-		"tag 2 has 3 values of 4 bytes; room for 1 as number 3 of it was expected":          h.SetNumber(2, 3, 1),
-		"tag 7 has 0 values of 4 bytes; room for 1 as number 0 of it was expected":          h.SetNumber(7, 0, 1),
-		"tag 4, of type 6 with 1 values at":                                                 h.SetNumber(4, 0, 1),
-		"tag 1, of type 3 with 2 values at":                                                 h.SetText(1, "x"),
-		"tag 4; a string of 5 bytes":                                                        h.SetText(4, "texts"),
-		"tag 8; a string of 0 bytes":                                                        h.SetText(8, ""),
+		"tag 1 has 2 values of 2 bytes, and cannot hold 65536 as value 0":      h.SetNumber(1, 0, 1<<16),
+		"tag 2 has 3 values of 4 bytes, and cannot hold 4294967296 as value 0": h.SetNumber(2, 0, 1<<32),
+		"tag 2 has 3 values of 4 bytes, and cannot hold 1 as value 3":          h.SetNumber(2, 3, 1),
+		"tag 7 has 0 values of 4 bytes, and cannot hold 1 as value 0":          h.SetNumber(7, 0, 1),
+		"tag 4 has type 6, and 1 values at":                                    h.SetNumber(4, 0, 1),
+		"tag 1 has type 3, and 2 values at":                                    h.SetText(1, "x"),
+		"tag 4 cannot hold a string of 5 bytes":                                h.SetText(4, "texts"),
+		"tag 8 cannot hold a string of 0 bytes":                                h.SetText(8, ""),
 	} {
 		expect(t, name, err, mainOff, -1, name)
 	}
@@ -149,13 +150,13 @@ func TestHeaders(t *testing.T) {
 		off  int64
 		want string
 	}{
-		{"only a lead", []byte(lead), 96, "RPM package at offset 0x60: unexpected EOF; a header was expected"},
-		{"half of one", sized(0, 0, 0)[:104], 96, "unexpected EOF; a header was expected"},
-		{"no header", []byte(lead + strings.Repeat("\x00", 16)), 96, "no header: it begins with 00 00 00 00 00 00 00 00, where 8e ad e8 01 00 00 00 00 was expected"},
-		{"4 GiB", sized(1, 1<<32-1, 0), 96, "a header of 1 tags and 4294967295 bytes does not fit the 16 bytes that are left"},
-		{"a byte more", sized(1, 4, 19), 96, "a header of 1 tags and 4 bytes does not fit the 35 bytes that are left"},
+		{"only a lead", []byte(lead), 96, "RPM package at offset 0x60: unexpected EOF in a header"},
+		{"half of one", sized(0, 0, 0)[:104], 96, "unexpected EOF in a header"},
+		{"no header", []byte(lead + strings.Repeat("\x00", 16)), 96, "no header: it begins with 00 00 00 00 00 00 00 00, not 8e ad e8 01 00 00 00 00"},
+		{"4 GiB", sized(1, 1<<32-1, 0), 96, "a header of 1 tags and 4294967295 bytes does not fit: 16 bytes are left"},
+		{"a byte more", sized(1, 4, 19), 96, "a header of 1 tags and 4 bytes does not fit: 35 bytes are left"},
 		{"many tags", sized(1<<16, 0, 1<<20), 96, "a header of 65536 tags and 0 bytes does not fit"},
-		{"no second one", sized(1, 4, 20), 136, "unexpected EOF; a header was expected"},
+		{"no second one", sized(1, 4, 20), 136, "unexpected EOF in a header"},
 	} {
 		_, _, err := headers(tt.b)
 		expect(t, tt.name, err, tt.off, -1, tt.want)
@@ -200,7 +201,7 @@ func TestOutOfBounds(t *testing.T) {
 		{0, 0, 1}, {1, 0, 1}, {2, 0, 1}, {6, 0, 1}, {7, 0, 1}, {3, 0, 9}, {3, 15, 1}, {4, 13, 1}, {4, 17, 0}, {5, 9, 1}, {4, 1<<32 - 1, 1}, {5, 0, 1<<32 - 1}, {5, 0, 1 << 29},
 	} {
 		_, err := at(e[0], e[1], e[2]).Numbers(1)
-		expect(t, fmt.Sprint(e), err, 112, -1, fmt.Sprintf("tag 1, of type %d with %d values at %#x; at most 4194304 of a type of [3 4 5] within %d bytes were expected", e[0], e[2], e[1], data))
+		expect(t, fmt.Sprint(e), err, 112, -1, fmt.Sprintf("tag 1 has type %d, and %d values at %#x; up to 4194304 of types [3 4 5] within %d bytes are supported", e[0], e[2], e[1], data))
 	}
 	for _, e := range [][3]uint32{{6, 0, 1}, {6, 15, 1}, {8, 15, 1}, {8, 16, 0}} {
 		if all, err := at(e[0], e[1], e[2]).Texts(1); err != nil || len(all) != int(e[2]) {
@@ -209,13 +210,13 @@ func TestOutOfBounds(t *testing.T) {
 	}
 	for _, e := range [][3]uint32{{6, 0, 0}, {6, 0, 2}, {8, 0, 2}, {8, 0, 17}, {8, 16, 1}, {8, 17, 0}, {8, 0, 1<<32 - 1}, {9, 0, 1}} {
 		_, err := at(e[0], e[1], e[2]).Texts(1)
-		expect(t, fmt.Sprint(e), err, 112, -1, "of a type of [6 8] within 16 bytes were expected")
+		expect(t, fmt.Sprint(e), err, 112, -1, "of types [6 8] within 16 bytes are supported")
 		_, err = at(e[0], e[1], e[2]).Text(1)
-		expect(t, fmt.Sprint(e), err, 112, -1, "of a type of [6 8] within 16 bytes were expected")
+		expect(t, fmt.Sprint(e), err, 112, -1, "of types [6 8] within 16 bytes are supported")
 	}
 	for _, e := range [][3]uint32{{6, 0, 1}, {7, 0, 17}, {7, 16, 1}, {7, 17, 0}} {
 		_, err := at(e[0], e[1], e[2]).Bytes(1)
-		expect(t, fmt.Sprint(e), err, 112, -1, "of a type of [7] within 16 bytes were expected")
+		expect(t, fmt.Sprint(e), err, 112, -1, "of types [7] within 16 bytes are supported")
 	}
 	if b, err := at(7, 2, 14).Bytes(1); err != nil || string(b) != "23456789abcde\x00" {
 		t.Errorf("%q, %v", b, err)
@@ -255,12 +256,12 @@ func TestFiles(t *testing.T) {
 		tags []rpmtest.Tag
 		want string
 	}{
-		{rpmtest.With(TagFileModes, []uint16{1}), "tag 1030 has 1 values; one for each of 6 files was expected"},
-		{rpmtest.Tags()[1:], "tag 1116 has 6 values; one for each of 0 files was expected"},
-		{rpmtest.With(TagDirIndexes, []uint32{0, 1, 2, 0, 0, 0}), "tag 1116 has 2 for file 2; the number of one of 2 folders was expected"},
-		{rpmtest.With(TagFileModes, "text"), "tag 1030, of type 6 with 1 values"},
-		{rpmtest.With(TagBaseNames, []uint32{1}), "tag 1117, of type 4 with 1 values"},
-		{rpmtest.With(TagDirNames, []uint32{1}), "tag 1118, of type 4 with 1 values"},
+		{rpmtest.With(TagFileModes, []uint16{1}), "tag 1030 has 1 values for 6 files"},
+		{rpmtest.Tags()[1:], "tag 1116 has 6 values for 0 files"},
+		{rpmtest.With(TagDirIndexes, []uint32{0, 1, 2, 0, 0, 0}), "tag 1116 has 2 for file 2, but there are 2 directories"},
+		{rpmtest.With(TagFileModes, "text"), "tag 1030 has type 6, and 1 values"},
+		{rpmtest.With(TagBaseNames, []uint32{1}), "tag 1117 has type 4, and 1 values"},
+		{rpmtest.With(TagDirNames, []uint32{1}), "tag 1118 has type 4, and 1 values"},
 	} {
 		_, err := headerOf(t, tt.tags...).Files()
 		expect(t, tt.want, err, mainOff, -1, tt.want)
@@ -401,7 +402,7 @@ func TestResized(t *testing.T) {
 	}{
 		{named, 13, named[:54] + "0000000d" + named[62:112]},
 		{named, 1 << 32, "the payload cannot express a size of 4294967296 bytes"},
-		{"070702" + named[6:], 13, "a has a sum of bytes in the payload, which is not supported; build the package anew without it"},
+		{"070702" + named[6:], 13, "a has a sum of bytes, which is not supported; build the package anew"},
 		{string(rpmtest.Stripped(0, "One")), 1 << 40, string(rpmtest.Stripped(0, ""))},
 	} {
 		m, err := NewArchive(strings.NewReader(tt.before), headerOf(t, rpmtest.Tags()...), nil).Next()
@@ -429,20 +430,20 @@ func TestArchiveErrors(t *testing.T) {
 		want    string
 	}{
 		{"nothing", "", rpmtest.Tags(), 0, "payload at offset 0x0, decompressed: unexpected EOF"},
-		{"no cpio", "text that is none", rpmtest.Tags(), 0, `no member of a cpio archive: it begins with "text t", where "070701", "070702" or "07070X" was expected`},
+		{"no cpio", "text that is none", rpmtest.Tags(), 0, `no member of a cpio archive: it begins with "text t"`},
 		{"no end", string(ok[:0x60]), rpmtest.Tags(), 0x60, "payload at offset 0x60, decompressed: unexpected EOF"},
 		{"a number that is no member's", string(rpmtest.Stripped(6, "")), rpmtest.Tags(), 0, `member "00000006" of a package with 6 files`},
 		{"a number that is none", "07070X0000000g\x00\x00", rpmtest.Tags(), 0, `member "0000000g" of a package with 6 files`},
 		{"a number without padding", "07070X00000000\x00", rpmtest.Tags(), 15, "unexpected EOF"},
-		{"a size of 2^63", string(ok), rpmtest.With(TagLongFileSizes, []uint64{1 << 63, 0, 0, 0, 0, 0}), 0, "file 0 has 9223372036854775808 bytes; 4611686018427387904 were expected at most"},
+		{"a size of 2^63", string(ok), rpmtest.With(TagLongFileSizes, []uint64{1 << 63, 0, 0, 0, 0, 0}), 0, "file 0 has 9223372036854775808 bytes; at most 4611686018427387904 are supported"},
 		{"a size of 2^62", string(ok), rpmtest.With(TagLongFileSizes, []uint64{1 << 62, 0, 0, 0, 0, 0}), int64(len(ok)), "unexpected EOF"},
-		{"a name of 4 GiB", "070701" + strings.Repeat("ffffffff", 13), rpmtest.Tags(), 0, "a name of 4294967295 bytes; 1 to 4096 were expected"},
-		{"a name of nothing", "070701" + strings.Repeat("00000000", 13), rpmtest.Tags(), 0, "a name of 0 bytes; 1 to 4096 were expected"},
-		{"a name of 4097 bytes", string(rpmtest.Newc(strings.Repeat("n", 4096), 1, 0o100644, 1, "")), rpmtest.Tags(), 0, "a name of 4097 bytes; 1 to 4096 were expected"},
+		{"a name of 4 GiB", "070701" + strings.Repeat("ffffffff", 13), rpmtest.Tags(), 0, "a name of 4294967295 bytes; 1 to 4096 are supported"},
+		{"a name of nothing", "070701" + strings.Repeat("00000000", 13), rpmtest.Tags(), 0, "a name of 0 bytes; 1 to 4096 are supported"},
+		{"a name of 4097 bytes", string(rpmtest.Newc(strings.Repeat("n", 4096), 1, 0o100644, 1, "")), rpmtest.Tags(), 0, "a name of 4097 bytes; 1 to 4096 are supported"},
 		{"half a name", string(rpmtest.Newc("name", 1, 0o100644, 1, "")[:112]), rpmtest.Tags(), 112, "unexpected EOF"},
 		{"a name without padding", string(rpmtest.Newc("na", 1, 0o100644, 1, "")[:114]), rpmtest.Tags(), 114, "unexpected EOF"},
 		{"half a header", string(rpmtest.Newc("name", 1, 0o100644, 1, "")[:100]), rpmtest.Tags(), 100, "unexpected EOF"},
-		{"a number with a sign", "070701+0000000" + strings.Repeat("0", 96), rpmtest.Tags(), 0, `field 0 of a member is "+0000000"; 8 hexadecimal digits were expected`},
+		{"a number with a sign", "070701+0000000" + strings.Repeat("0", 96), rpmtest.Tags(), 0, `field 0 of a member is "+0000000", not 8 hexadecimal digits`},
 		{"half of the contents", string(rpmtest.Newc("./a", 1, 0o100755, 1, strings.Repeat("x", 100))[:150]), rpmtest.Tags(), 150, "unexpected EOF"},
 		{"more than half of the contents", string(rpmtest.Newc("./a", 1, 0o100755, 1, strings.Repeat("x", 100))[:200]), rpmtest.Tags(), 200, "unexpected EOF"},
 		{"contents without padding", string(rpmtest.Newc("./a", 1, 0o100755, 1, "x")[:117]), rpmtest.Tags(), 117, "unexpected EOF"},
