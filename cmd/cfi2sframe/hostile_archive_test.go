@@ -33,9 +33,9 @@ func TestHostileArchives(t *testing.T) {
 		{name: "nothing wrong", data: elftest.Ar(one), want: "64 covered"},
 		{name: "nothing wrong, removed", data: elftest.Ar(one, text), args: []string{"--remove"}, want: "members kept as they are: 1 (the file has no .sframe section)"},
 		{name: "magic only", data: elftest.Ar()},
-		{name: "thin", data: []byte("!<thin>\n"), status: 1, want: "archive at offset 0x0: a thin archive"},
+		{name: "thin", data: []byte("!<thin>\n"), status: 1, want: "archive at offset 0x0: unsupported kind of archive: a thin archive"},
 		{name: "BSD names", data: elftest.Ar(elftest.ArMember("#1/20", make([]byte, 40))), status: 1, want: "archive at offset 0x8: unsupported kind of archive: BSD"},
-		{name: "header cut off", data: append(elftest.Ar(one), "name"...), status: 1, want: "4 bytes are left, where a member's header of 60 was expected"},
+		{name: "header cut off", data: append(elftest.Ar(one), "name"...), status: 1, want: "4 bytes are left, fewer than the 60 of a member's header"},
 
 		{name: "size past the end", data: elftest.Ar(elftest.ArSized("a/", "5", []byte("text"))), status: 1, want: `member of size "5" does not fit the archive of 72 bytes`},
 		{name: "size with zeros before it", data: elftest.Ar(elftest.ArSized("a/", "0000000004", []byte("text")), one), want: "64 covered"},

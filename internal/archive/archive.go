@@ -62,7 +62,7 @@ type Archive struct {
 	size int64
 }
 
-// An Error is what is wrong with an archive, and where.
+// An Error is an error with its place in an archive.
 type Error struct {
 	Off int64 // in bytes
 	Err error
@@ -315,7 +315,7 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// moved returns the new offset of the header that was at the given one.
+// moved returns the new offset of the header at an old one.
 func (w *Writer) moved(old uint64) (int64, bool) {
 	i := sort.Search(len(w.a.Members), func(i int) bool { return uint64(w.a.Members[i].Off-headerSize) >= old })
 	if i == len(w.at) || uint64(w.a.Members[i].Off-headerSize) != old {

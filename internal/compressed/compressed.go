@@ -1,10 +1,9 @@
 // Package compressed reads the parts of packages, compressed by gzip, xz, zstd, bzip2 or lzma, and writes all but bzip2
 // in the form of another stream: with the same checksums and dictionary or window.
 //
-// The output depends on what is compressed, and not on the number of workers, the machine or the day; for xz it also
-// depends on the program xz.
+// The output depends on the input only, for xz also on the program xz. The number of workers does not change it.
 //
-// Reading takes bounded memory, whatever a stream asks for. What comes out is taken from a budget.
+// Reading takes bounded memory, whatever a stream asks for. Unpacked bytes spend from a budget.
 package compressed
 
 import (
@@ -75,7 +74,7 @@ func Of(head []byte) Kind {
 // A Form is how a stream was made.
 type Form struct {
 	Kind Kind
-	// Size is the size of the package in bytes: compressing a large one may take more memory.
+	// Size is the size of the package in bytes: compressing a large package may take more memory.
 	Size int64
 
 	gzip       gzip.Header
@@ -100,8 +99,8 @@ type Reader struct {
 	out    io.ReadCloser // or nil if it could not be opened
 }
 
-// Open returns what decompresses r, until ctx ends or the budget is exceeded. At the end of what it returns r is at its
-// end. On an error the Reader has the form alone.
+// Open returns a reader that decompresses r, until ctx ends or the budget is exceeded. At its end, r is at its end. On
+// an error the Reader has the form alone.
 func Open(ctx context.Context, budget *elffile.Budget, r io.Reader) (*Reader, error) {
 	z := &Reader{Form: &Form{Kind: None}, ctx: ctx, budget: budget, in: bufio.NewReaderSize(r, bufferSize)}
 	head, err := z.in.Peek(xzHeader + xzMaxBlock)
@@ -240,7 +239,7 @@ func (f *Form) Writable() error {
 	return nil
 }
 
-// errEncoder is the error of an xz stream that is not what was to be compressed.
+// errEncoder is the error of an xz stream that unpacks to something else.
 var errEncoder = errors.New("xz: reading back what was compressed gives other bytes; nothing was written")
 
 // Store compresses parts in this form, with up to the given number of workers, to an empty file. zstd begins a block

@@ -55,7 +55,7 @@ func (f *Form) xzReader(in *bufio.Reader, head []byte, budget *elffile.Budget) (
 	return io.NopCloser(z), err
 }
 
-// A charged reader takes the cost of what is read from a budget.
+// A charged reader spends costXZ from a budget for each byte.
 type charged struct {
 	io.Reader
 	budget *elffile.Budget

@@ -46,7 +46,7 @@ type image struct {
 type layer struct {
 	file     string
 	digest   digest // or ""
-	unpacked bool   // the digest is that of what it unpacks to
+	unpacked bool   // the digest is that of the unpacked layer
 }
 
 // image reads the images in a store. Each layer is read once.
@@ -198,7 +198,7 @@ type finder struct {
 	found    []image
 }
 
-// A reference is what a descriptor says of a blob. Each is followed once, because indexes that refer to each other many
+// A reference is a blob and how it is read. Each is followed once, because indexes that refer to each other many
 // times would have to be read as often as the product of that.
 type reference struct {
 	digest digest

@@ -1,18 +1,18 @@
-// Package pack reads the files in packages and images one after the other, without unpacking them to the disk: Debian
-// packages, RPM packages, tar archives, OCI image layouts (a directory, or a tar of one) and the output of "docker
-// save". The first bytes of a file say what it is, not its name.
+// Package pack reads the files in packages and images one after the other: Debian packages, RPM packages, tar
+// archives, OCI image layouts (a directory, or a tar of one) and the output of "docker save". The first bytes of a
+// file say what it is, not its name.
 //
 // The files of an image are those that a container sees: layers replace and remove what is in the layers below. They
 // are known only at the end. So the visitor gets all files, and afterwards the list of those that count.
 //
-// Nothing that a package says of sizes is believed: memory is taken for what has come, and what a package unpacks to is
-// bounded by its size.
+// Sizes in a package are not trusted: memory is allocated for bytes that were read, and the budget bounds the
+// unpacked size. A compressed tar with an image is unpacked to a file without a name.
 //
 // Not in here: packages in packages; ar archives, which are for the visitor (internal/archive); delta RPMs; the
 // verification of signatures. Symbolic links and devices are no files.
 //
-// Libraries for RPM allocate what a header asks for, index by what it says, and bring OpenPGP along.
-// go-containerregistry, which flattens images, writes them as a tar again for that, and needs a hundred modules.
+// Libraries for RPM allocate and index by sizes in headers, and need OpenPGP. go-containerregistry, which flattens
+// images, writes them as a tar again for that, and needs a hundred modules.
 package pack
 
 import (
@@ -73,7 +73,7 @@ type File struct {
 type Error struct {
 	Part   string // of the package, such as data.tar.xz; or "" for the file itself
 	Off    int64  // in the part, unpacked, in bytes
-	Packed bool   // the part is compressed, so that there is no such offset in the file
+	Packed bool   // the part is compressed: the file has no such offset
 	Member string // that was read last, or ""
 	Err    error
 }
@@ -166,7 +166,7 @@ func (r *reader) member(m *Member, s *stream, contents io.Reader) (int, error) {
 	return m.Index, r.visit(m)
 }
 
-// count bounds what is kept of the members.
+// count bounds the memory for members.
 func (r *reader) count(name, link string) error {
 	if len(name) > maxName || len(link) > maxName {
 		return fmt.Errorf("a name of %d bytes; at most %d are accepted", max(len(name), len(link)), maxName)

@@ -81,7 +81,7 @@ func (r *reader) cpio(s *stream, h *rpm.Header) ([]File, error) {
 		}
 		e := entry{name: Clean(m.Name), typ: isOther}
 		switch m.Mode & rpm.ModeType {
-		case rpm.ModeFolder:
+		case rpm.ModeDir:
 			e.typ = isDir
 		case rpm.ModeLink:
 			e.typ = isSymlink

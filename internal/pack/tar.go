@@ -18,7 +18,7 @@ type entry struct {
 	name   string
 	typ    entryType
 	member int    // the index of a file
-	link   string // what a link leads to, as it is written
+	link   string // the target of a link, as it is written
 	off    int64  // of the contents of a file in the tar, in bytes
 	size   int64  // of a file
 }

@@ -68,7 +68,7 @@ const (
 // maxLinks is how many symbolic links are followed for a name, as by programs that unpack images.
 const maxLinks = 255
 
-// A tree is what a container sees. Names of some bytes can lead through links to thousands of directories.
+// A tree has the files that a container sees. A short name can lead through links to thousands of directories.
 type tree struct {
 	root   *node
 	budget *elffile.Budget

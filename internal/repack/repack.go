@@ -224,8 +224,8 @@ func (c *changes) contents(off int64) {
 	c.starts = append(c.starts, len(c.parts))
 }
 
-// readers read the file, which had the given size, until the context ends. After the first reader, each begins with a
-// file.
+// readers read the new file until the context ends; the old one has the given size. After the first reader, each begins
+// with a file.
 func (c *changes) readers(ctx context.Context, size int64) []io.Reader {
 	var all, now []io.Reader
 	group := func() io.Reader { return &contextReader{ctx, io.MultiReader(now...)} }
@@ -238,7 +238,7 @@ func (c *changes) readers(ctx context.Context, size int64) []io.Reader {
 	return append(all, group())
 }
 
-// size returns the new size of the file, which had the given one.
+// size returns the new size of a file of the given size.
 func (c *changes) size(size int64) int64 {
 	size -= c.at
 	for _, part := range c.parts {

@@ -124,7 +124,7 @@ func headerSums() sums {
 	return sums{{sha1.New(), rpm.SigSHA1}, {sha256.New(), rpm.SigSHA256}, {sha3.New256(), rpm.SigSHA3}}
 }
 
-// writer returns a writer that sums up what is written.
+// writer returns a writer that adds to all sums.
 func (s sums) writer() io.Writer {
 	var all []io.Writer
 	for _, sum := range s {

@@ -35,10 +35,10 @@ const (
 
 // The types of files in their modes.
 const (
-	ModeType   = 0o170000
-	ModeFile   = 0o100000
-	ModeLink   = 0o120000
-	ModeFolder = 0o040000
+	ModeType = 0o170000
+	ModeFile = 0o100000
+	ModeLink = 0o120000
+	ModeDir  = 0o040000
 )
 
 // A Member of a payload.

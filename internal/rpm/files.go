@@ -42,15 +42,15 @@ func (h *Header) Files() (*Files, error) {
 			return nil, Errorf(h.Off, "tag %d has %d values for %d files", list.tag, n, len(base))
 		}
 	}
-	room := maxNames
+	left := maxNames
 	for i := range base {
 		if dirIndexes[i] >= uint64(len(dirs)) {
 			return nil, Errorf(h.Off, "tag %d has %d for file %d, but there are %d directories",
 				TagDirIndexes, dirIndexes[i], i, len(dirs))
 		}
 		dir := dirs[dirIndexes[i]]
-		if room -= len(dir) + len(base[i]); room < 0 {
-			return nil, Errorf(h.Off, "names of files with more than %d bytes in all", maxNames)
+		if left -= len(dir) + len(base[i]); left < 0 {
+			return nil, Errorf(h.Off, "names of files with more than %d bytes in total", maxNames)
 		}
 		f.Names[i] = string(dir) + string(base[i])
 		if f.isLinked(i) {
@@ -76,7 +76,7 @@ func (f *Files) Linked(i int) []int {
 }
 
 // stored returns how many bytes of a file are in the payload, where its member has no size. Of several names the last
-// one comes with the contents; a symbolic link has what it leads to.
+// one comes with the contents; those of a symbolic link are its target.
 func (f *Files) stored(i int) uint64 {
 	switch f.Modes[i] & ModeType {
 	case ModeFile:

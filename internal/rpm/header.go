@@ -25,7 +25,7 @@ const (
 
 const (
 	headerMagic = "\x8e\xad\xe8\x01\x00\x00\x00\x00"
-	introSize   = 16 // the magic number, how many entries there are, and how many bytes of values
+	introSize   = 16 // the magic number, the number of entries, and the size of the values
 	entrySize   = 16 // tag, type, offset, count
 	maxTags     = 0xffff
 	maxData     = 0x0fffffff
@@ -149,7 +149,7 @@ func (h *Header) Tags() []uint32 {
 	return all
 }
 
-// Has reports whether there is a tag.
+// Has reports whether the header has a tag.
 func (h *Header) Has(tag uint32) bool {
 	_, ok := h.tags[tag]
 	return ok
@@ -215,7 +215,7 @@ func (h *Header) Number(tag uint32, without uint64) (uint64, error) {
 	return all[0], err
 }
 
-// SetNumber replaces a number of a tag, if there is such a tag.
+// SetNumber replaces a number of a tag, if the header has it.
 func (h *Header) SetNumber(tag uint32, i int, n uint64) error {
 	b, width, err := h.numbers(tag)
 	if b == nil {
@@ -263,7 +263,7 @@ func (h *Header) Text(tag uint32) (string, error) {
 	return string(all[0]), nil
 }
 
-// SetText replaces the first string of a tag by one of the same length, if there is such a tag.
+// SetText replaces the first string of a tag by one of the same length, if the header has the tag.
 func (h *Header) SetText(tag uint32, s string) error {
 	all, err := h.Texts(tag)
 	if all == nil {

@@ -273,7 +273,7 @@ func TestFiles(t *testing.T) {
 	}
 	maxNames--
 	_, err = headerOf(t, rpmtest.Tags()...).Files()
-	expect(t, "longer names", err, mainOff, -1, "names of files with more than 73 bytes in all")
+	expect(t, "longer names", err, mainOff, -1, "names of files with more than 73 bytes in total")
 }
 
 // TestRPM compares with what rpm says of packages, as rpmbuild made them.

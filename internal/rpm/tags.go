@@ -20,7 +20,7 @@ const (
 	SigPlainSize        = 1007 // of the payload before it is compressed
 )
 
-// Tags of the header that describes the package. What is "plain" is of the payload before it is compressed.
+// Tags of the header that describes the package. "Plain" is the payload before it is compressed.
 const (
 	TagSize           = 1009 // of all files
 	TagFileSizes      = 1028
