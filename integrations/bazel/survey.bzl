@@ -26,8 +26,8 @@ def _sframe_survey_impl(ctx):
         fail("%s: srcs has no files" % ctx.label)
     tool = ctx.toolchains[TOOLCHAIN_TYPE].sframe.tool
 
-    # By their names, so that a file more or less leaves all others in their shards. --shard would
-    # divide them more evenly, but by their sizes, which only those know who have all files.
+    # By their names, as --shard does, so that adding a file leaves all others in their shards. Each action has only
+    # the files of its shard.
     shards = {}
     for file in ctx.files.srcs:
         shards.setdefault(hash(file.short_path) % ctx.attr.shards, []).append(file)
