@@ -391,7 +391,7 @@ func sameNames(t testing.TB) []byte {
 	off := p.Append(append(all, 0))
 	p.Put64(names+elftest.ShOff, uint64(off))
 	p.Put64(names+elftest.ShSize, uint64(len(all)+1))
-	p.ManySections(140_000, func(i, h int) {
+	p.NewSections(140_000, func(i, h int) {
 		p.CopySection(h, ".text")
 		p.Put32(h, uint32(len(old)+i%200))
 		p.Put32(h+elftest.ShType, uint32(elf.SHT_PROGBITS))
@@ -408,7 +408,7 @@ func manyPLTs(t testing.TB) []byte {
 	h := p.Section(".plt")
 	off, addr := p.U64(h+elftest.ShOff), p.U64(h+elftest.ShAddr)
 	p.Put64(h+elftest.ShSize, 8)
-	p.ManySections(130_000, func(i, h int) {
+	p.NewSections(130_000, func(i, h int) {
 		p.CopySection(h, ".plt")
 		p.Put64(h+elftest.ShOff, off+8*uint64(i))
 		p.Put64(h+elftest.ShAddr, addr+8*uint64(i))

@@ -164,7 +164,12 @@ func (p *Patcher) NewSections(n int, fill func(i, header int)) {
 	for i := range n {
 		fill(i, table+old+i*elffile.SectionSize)
 	}
-	p.Put16(EhShnum, uint16(old/elffile.SectionSize+n))
+	n += old / elffile.SectionSize
+	if n >= int(elf.SHN_LORESERVE) {
+		p.Put64(p.Header(0)+ShSize, uint64(n))
+		n = 0
+	}
+	p.Put16(EhShnum, uint16(n))
 }
 
 // CopySection makes the header at off that of the named section.
@@ -250,16 +255,6 @@ func (f *Frames) Gaps(text uint64, n int) {
 	f.FDE(f.CIE(Sound...), text, uint64(2*n), bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, n)...)
 }
 
-// ManySections gives the file more section headers than its own header can count.
-func (p *Patcher) ManySections(n int, fill func(i, header int)) {
-	old := int(p.U16(EhShnum))
-	p.NewSections(n, fill)
-	if old+n >= int(elf.SHN_LORESERVE) {
-		p.Put16(EhShnum, 0)
-		p.Put64(p.Header(0)+ShSize, uint64(old+n))
-	}
-}
-
 // Note returns a note.
 func Note(nameSize, descSize, typ uint32, name string, desc []byte) []byte {
 	return slices.Concat(Append(nil, binary.LittleEndian, []uint32{nameSize, descSize, typ}), []byte(name), desc)
@@ -286,7 +281,8 @@ func (p *Patcher) LastLoad() int {
 // loaded at an address.
 func (p *Patcher) Prog(off int, typ elf.ProgType, at, addr, size uint64) {
 	p.put(off, &elf.Prog64{
-		Type: uint32(typ), Flags: uint32(elf.PF_R), Off: at, Vaddr: addr, Paddr: addr, Filesz: size, Memsz: size, Align: 4,
+		Type: uint32(typ), Flags: uint32(elf.PF_R), Off: at, Vaddr: addr, Paddr: addr,
+		Filesz: size, Memsz: size, Align: 4,
 	})
 }
 

@@ -261,7 +261,8 @@ func (b *builder) linked() {
 	for i, r := range text {
 		b.pad(textDiff, r.Begin)
 		f.Text = append(f.Text, textNames[i])
-		code := b.add(textNames[i], elf.SHT_PROGBITS, alloc|elf.SHF_EXECINSTR, 16, textDiff, make([]byte, r.End-r.Begin))
+		code := b.add(textNames[i], elf.SHT_PROGBITS, alloc|elf.SHF_EXECINSTR, 16, textDiff,
+			make([]byte, r.End-r.Begin))
 		textSections = append(textSections, code)
 	}
 	textEnd := uint64(len(b.b))
@@ -291,7 +292,8 @@ func (b *builder) linked() {
 		dyn(elf.DT_NULL, 0)
 		i := b.add(".dynamic", elf.SHT_DYNAMIC, alloc|elf.SHF_WRITE, 8, dataDiff, b.write(b.dynamic))
 		b.sections[i].Entsize = elffile.DynSize
-		b.sections[i].Link = uint32(slices.IndexFunc(b.sections, func(x elftest.Section) bool { return x.Name == ".dynstr" }))
+		isNames := func(x elftest.Section) bool { return x.Name == ".dynstr" }
+		b.sections[i].Link = uint32(slices.IndexFunc(b.sections, isNames))
 		keep(elf.PT_DYNAMIC, elf.PF_R|elf.PF_W, i)
 	}
 	b.pad(dataDiff, slot)
@@ -351,7 +353,8 @@ func (b *builder) linked() {
 				fde := &c.FDEs[j]
 				for k, r := range text {
 					if fde.Start >= r.Begin && fde.Start < r.End {
-						b.symbol(fmt.Sprintf("f%d_%d", i, j), elf.STT_FUNC, elf.STB_LOCAL, textSections[k], fde.Start, fde.Size)
+						name := fmt.Sprintf("f%d_%d", i, j)
+						b.symbol(name, elf.STT_FUNC, elf.STB_LOCAL, textSections[k], fde.Start, fde.Size)
 					}
 				}
 			}

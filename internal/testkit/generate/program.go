@@ -60,7 +60,8 @@ func (e *encoder) instructions(list []Instruction, d *CIE, fn uint64) {
 			e.b = uleb(uleb(e.b, in.Reg), uint64(in.N))
 		case frame.DW_CFA_def_cfa_sf, frame.DW_CFA_offset_extended_sf, frame.DW_CFA_val_offset_sf:
 			e.b = sleb(uleb(e.b, in.Reg), in.N)
-		case frame.DW_CFA_def_cfa_register, frame.DW_CFA_undefined, frame.DW_CFA_same_value, frame.DW_CFA_restore_extended:
+		case frame.DW_CFA_def_cfa_register, frame.DW_CFA_undefined, frame.DW_CFA_same_value,
+			frame.DW_CFA_restore_extended:
 			e.b = uleb(e.b, in.Reg)
 		case frame.DW_CFA_def_cfa_offset, frame.DW_CFA_GNU_args_size:
 			e.b = uleb(e.b, uint64(in.N))
@@ -241,7 +242,8 @@ func (c *CFI) initial(s *Source, d *CIE) {
 	m := c.Machine
 	d.Initial = []Instruction{{Op: frame.DW_CFA_def_cfa, Reg: m.SP, N: m.Entry}}
 	if m.FixedRA != 0 && m.FixedRA%d.Data == 0 {
-		d.Initial = append(d.Initial, Instruction{Op: frame.DW_CFA_offset_extended_sf, Reg: d.RA, N: m.FixedRA / d.Data})
+		saved := Instruction{Op: frame.DW_CFA_offset_extended_sf, Reg: d.RA, N: m.FixedRA / d.Data}
+		d.Initial = append(d.Initial, saved)
 	}
 	g := program{s: s, m: m, d: d, initial: &state{regs: make(map[uint64]cfi.Rule)}}
 	g.now = state{regs: make(map[uint64]cfi.Rule), cfa: cfi.Rule{Rule: cfi.RuleCFA}}

@@ -192,7 +192,8 @@ func (r *Result) compare(f *elffile.File, merged, want *sframe.Section) error {
 	}
 	Walk(ours, theirs, func(begin, end uint64, a, b *Row) {
 		r.Direct += end - begin
-		wrong := slices.ContainsFunc(r.Mismatches, func(m verify.Mismatch) bool { return m.Begin < end && m.End > begin })
+		overlaps := func(m verify.Mismatch) bool { return m.Begin < end && m.End > begin }
+		wrong := slices.ContainsFunc(r.Mismatches, overlaps)
 		if !wrong && (b == nil || !merged.ABI.SameRow(a.FRE.Row, b.FRE.Row)) {
 			r.Missing[Function(f, begin)] += end - begin
 		}

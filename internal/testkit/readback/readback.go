@@ -1,9 +1,8 @@
 // Package readback compares an .sframe with the call frame information that it was made from, as a stack
 // tracer would read it: pc by pc, by sframe.Lookup or another reader.
 //
-// It has nothing of package verify's but the question. Values are not numbers, but what they are made of, in
-// words such as [r7+8-16]: rules are equal if they come out as the same words. So they cannot be equal by chance,
-// and a printed difference explains itself.
+// It shares no code with package verify. Values are not numbers but words such as [r7+8-16]: rules are equal if their
+// words are. So they cannot be equal by chance, and a printed difference explains itself.
 package readback
 
 import (
@@ -15,8 +14,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A Machine is what the ABI documents say, by DWARF register numbers. It is stated here once more, so that a mistake in
-// package arch cannot hide.
+// A Machine has facts of ABI documents, by DWARF register numbers. They are repeated here to find mistakes in package
+// arch.
 type Machine struct {
 	SP, FP  uint64
 	ra, pc  uint64 // ra is where rows without a rule have it; none where it always is in memory

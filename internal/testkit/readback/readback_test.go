@@ -33,11 +33,12 @@ func TestCFI(t *testing.T) {
 			Frame{"r7+8", "[r7+0]+0", "r6+0", "r7+8"}},
 		{"frame pointer", amd64, cfi.Rules{CFA: cfa(6, 16), RA: offset(-8), FP: offset(-16), SP: arch, RAReg: 16}, 0,
 			Frame{"r6+16", "[r6+8]+0", "[r6+0]+0", "r6+16"}},
-		{"before the push of a stub", amd64, cfi.Rules{CFA: stub, RA: offset(-8), FP: arch, SP: arch, RAReg: 16}, 0x102a,
-			Frame{"r7+8", "[r7+0]+0", "r6+0", "r7+8"}},
+		{"before the push of a stub", amd64, cfi.Rules{CFA: stub, RA: offset(-8), FP: arch, SP: arch, RAReg: 16},
+			0x102a, Frame{"r7+8", "[r7+0]+0", "r6+0", "r7+8"}},
 		{"after it", amd64, cfi.Rules{CFA: stub, RA: offset(-8), FP: arch, SP: arch, RAReg: 16}, 0x102b,
 			Frame{"r7+16", "[r7+8]+0", "r6+0", "r7+16"}},
-		{"realigned", amd64, cfi.Rules{CFA: deref, RA: offset(-8), FP: expr(byte(op.DW_OP_breg6), 0), SP: arch, RAReg: 16}, 0,
+		{"realigned", amd64, cfi.Rules{CFA: deref, RA: offset(-8), FP: expr(byte(op.DW_OP_breg6), 0), SP: arch, RAReg: 16},
+			0,
 			Frame{"[r6-8]+0", "[[r6-8]-8]+0", "[r6+0]+0", "[r6-8]+0"}},
 		{"stack pointer", amd64, cfi.Rules{CFA: cfa(7, 8), RA: offset(-8), FP: arch,
 			SP: cfi.Rule{Rule: cfi.RuleValOffset, Offset: 64}, RAReg: 16}, 0,
@@ -48,7 +49,7 @@ func TestCFI(t *testing.T) {
 	} {
 		got, err := tt.abi.CFI(&tt.rules, tt.pc)
 		if err != nil || got != tt.want {
-			t.Errorf("%s: %+v, error %v; %+v was expected", tt.name, got, err, tt.want)
+			t.Errorf("%s: %+v, error %v; want %+v", tt.name, got, err, tt.want)
 		}
 	}
 	lost := cfi.Rules{CFA: cfa(7, 8), RA: offset(-8), FP: cfi.Rule{Rule: cfi.RuleUndefined}, SP: arch, RAReg: 16}

@@ -2,7 +2,6 @@
 package reports
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -21,7 +20,9 @@ func Full() *report.Coverage {
 		Schema: report.Schema, File: "prog", Kept: "current", Output: "out", ABI: "amd64", Format: 2,
 		Sources: []report.Source{{Name: ".debug_frame", Size: 9, FDEs: 1}}, DebugFile: "prog.debug",
 		Functions: 1, FDEs: 1, FREs: 2, Described: 30, Covered: 20, Topmost: 3, Outermost: 4, PLT: 5,
-		Reasons: []report.Reason{{Name: "drap", Text: "words", Functions: 1, Ranges: 1, Bytes: 10, Format3: 10, Loss: true}},
+		Reasons: []report.Reason{
+			{Name: "drap", Text: "words", Functions: 1, Ranges: 1, Bytes: 10, Format3: 10, Loss: true},
+		},
 		Gaps: []report.Gap{{
 			Function: "f()", Symbol: "_Z1fv", Offset: 1, Section: ".text", Begin: 1, End: 11,
 			Source: "f.cc", Line: 7, Reason: "drap",
@@ -43,17 +44,6 @@ func Full() *report.Coverage {
 	}
 }
 
-// convertFile returns the coverage of a file.
-func convertFile(t *testing.T, path string, version sframe.Version, out string) (*report.Coverage, error) {
-	t.Helper()
-	res, err := files.Convert(context.Background(), path, filepath.Join(t.TempDir(), out),
-		files.Options{Options: convert.Options{Version: version}})
-	if err != nil {
-		return nil, err
-	}
-	return res.Coverage[0], nil
-}
-
 // Fixtures returns the coverage of all test programs in all formats, by name. top is the top directory.
 func Fixtures(t *testing.T, top string) map[string]*report.Coverage {
 	t.Helper()
@@ -69,13 +59,14 @@ func Fixtures(t *testing.T, top string) map[string]*report.Coverage {
 			if v == sframe.V1 && abi == "s390x" { // which format 1 does not know
 				continue
 			}
-			c, err := convertFile(t, path, v, file)
+			opt := files.Options{Options: convert.Options{Version: v}}
+			res, err := files.Convert(t.Context(), path, filepath.Join(t.TempDir(), file), opt)
 			switch {
 			case errors.Is(err, convert.ErrNoCode):
 			case err != nil:
 				t.Fatalf("%s: %v", path, err)
 			default:
-				all[fmt.Sprintf("%s/%s V%d", abi, file, v)] = c
+				all[fmt.Sprintf("%s/%s V%d", abi, file, v)] = res.Coverage[0]
 			}
 		}
 	}
@@ -102,18 +93,18 @@ func FullDiff() *report.Diff {
 		Changes: []report.Change{
 			{
 				Function: "operator<(a&, b&)", Kind: report.ChangeOffsets, Offset: 4, OldRow: "CFA sp+8", NewRow: "CFA sp+16",
-				Old: &report.DiffFunction{Begin: 0x1000, Size: 16, Rows: 3, Covered: 16}, New: &report.DiffFunction{Begin: 0x1010,
-					Size: 18, Rows: 3, Covered: 18},
+				Old: &report.DiffFunction{Begin: 0x1000, Size: 16, Rows: 3, Covered: 16},
+				New: &report.DiffFunction{Begin: 0x1010, Size: 18, Rows: 3, Covered: 18},
 			},
 			{
 				Kind: report.ChangeRows, NewRow: "no caller",
-				Old: &report.DiffFunction{Section: ".text.g", Begin: 4, Size: 8}, New: &report.DiffFunction{Section: ".text.g",
-					Begin: 8, Size: 8, Rows: 1, Covered: 8},
+				Old: &report.DiffFunction{Section: ".text.g", Begin: 4, Size: 8},
+				New: &report.DiffFunction{Section: ".text.g", Begin: 8, Size: 8, Rows: 1, Covered: 8},
 			},
 			{
 				Function: "h", Kind: report.ChangeRows, Offset: 1, OldRow: "CFA sp+8",
-				Old: &report.DiffFunction{Begin: 0x1020, Size: 8, Rows: 2, Covered: 8}, New: &report.DiffFunction{Begin: 0x1030,
-					Size: 8, Rows: 1, Covered: 1},
+				Old: &report.DiffFunction{Begin: 0x1020, Size: 8, Rows: 2, Covered: 8},
+				New: &report.DiffFunction{Begin: 0x1030, Size: 8, Rows: 1, Covered: 1},
 			},
 			{Function: "gone", Kind: report.ChangeOld, Old: &report.DiffFunction{Begin: 0x1040, Size: 4, Rows: 1, Covered: 4}},
 			{Function: "\x1b[2J", Kind: report.ChangeNew,
