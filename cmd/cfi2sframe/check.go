@@ -89,7 +89,7 @@ func (c *call) check(s *checkSettings, paths []string, failed bool) int {
 		fmt.Fprintf(c.out, "%d files: %d skipped\n%s", len(paths), n, t.reasons("skipped"))
 	}
 	switch {
-	case failed && c.byFlag: // --check had no status of its own for errors
+	case failed && c.byFlag: // --check has the same status for both
 		return exitError
 	case failed:
 		return exitTrouble
@@ -123,7 +123,8 @@ func printChecked(s *checkSettings, w io.Writer, path string, c *convert.Compari
 // checkedJSON prints the result for a file as JSON.
 func checkedJSON(w io.Writer, path string, c *convert.Comparison) error {
 	if c.Skipped != "" {
-		return report.WriteJSON(w, &report.Kept{Schema: report.Schema, File: path, Kept: string(c.Skipped), Why: c.Skipped.Text()})
+		skipped := report.Kept{Schema: report.Schema, File: path, Kept: string(c.Skipped), Why: c.Skipped.Text()}
+		return report.WriteJSON(w, &skipped)
 	}
 	c.File = path
 	return report.WriteJSON(w, &c.Check)

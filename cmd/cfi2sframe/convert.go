@@ -55,7 +55,8 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 	s.formatFlags(cmd)
 	cfiFlags(cmd, &s.Options.Options)
 	s.debugLinkFlag(cmd)
-	s.define(cmd, "report on each file: none, text (on stderr), json or html (on stdout)", append(slices.Clip(fileForms), "html"))
+	s.define(cmd, "report on each file: none, text (on stderr), json or html (on stdout)",
+		append(slices.Clip(fileForms), "html"))
 	s.defineFile(cmd)
 	s.defineVerbose(cmd, "list all gaps with their causes in the text report, not only the first ten")
 	version := cmd.Flags().Bool("version", false, "print the version and its origin")
@@ -110,9 +111,10 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 	offer(cmd, "for", cobra.ShellCompDirectiveDefault, presetWords())
 	f.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	f.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
-	wordFlag(cmd, "share", "WHEN", "auto", []string{"auto", "on", "off"}, "let one FDE describe several functions or a "+
-		"part of one, and share identical row lists: on, off (one FDE and one list for each function) or auto, which shares "+
-		"lists in little-endian output only; always off in objects",
+	wordFlag(cmd, "share", "WHEN", "auto", []string{"auto", "on", "off"},
+		"let one FDE describe several functions or a part of one, and share identical row lists: on, off (one FDE and "+
+			"one list for each function) or auto, which shares lists in little-endian output only; always off in "+
+			"objects",
 		func(word string) { s.Share, _ = convert.ParseShare(word) })
 	wordFlag(cmd, "padding", "WHEN", "on", []string{"on", "off"}, "describe the padding after functions by their last "+
 		"rows, for readers that look up return addresses after calls that do not return: on or off; never in objects",
@@ -121,8 +123,8 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 	f.BoolVar(&s.Update, "update", false, "replace .sframe if it is not up to date; otherwise leave the file unchanged")
 	f.BoolVar(&s.NoVerify, "no-verify", false, "do not compare the result with the CFI; for measuring only")
 	coverageFlag(cmd, &s.MinCoverage, "write nothing if less than PERCENT of the code that CFI describes is covered")
-	jobsFlag(cmd, &s.Workers, "threads for each file, up to the number of processors; 0: as many as processors, but "+
-		"fewer for small files")
+	jobsFlag(cmd, &s.Workers, "threads for each file, up to the number of processors; 0: one for each, but fewer for "+
+		"small files")
 }
 
 // outputFlags defines where results go.
@@ -143,8 +145,9 @@ func noSyncFlag(cmd *cobra.Command, noSync *bool) {
 
 // debugLinkFlag defines --debug-link-update.
 func (s *conversion) debugLinkFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.DebugLinkUpdate, "debug-link-update", "", "also give `FILE`, the debug file, the headers of "+
-		"the result, so that both match; auto: find it by build-id or .gnu_debuglink")
+	cmd.Flags().StringVar(&s.DebugLinkUpdate, "debug-link-update", "",
+		"also give `FILE`, the debug file, the headers of the result, so that both match; auto: find it by build-id "+
+			"or .gnu_debuglink")
 	offer(cmd, "debug-link-update", cobra.ShellCompDirectiveDefault, []string{"auto"})
 }
 
@@ -198,7 +201,8 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 		rule{s.skipStatus && !s.SkipUnsupported, "--skip-status requires --skip-unsupported"},
 		rule{places > 1, "-o, --in-place and --dry-run cannot be combined"},
 		rule{s.recursive && s.output != "", "-r and -o cannot be combined"},
-		rule{!one && !s.inPlace && !s.DryRun, fmt.Sprintf("%d input files; use --in-place for more than one", len(args))},
+		rule{!one && !s.inPlace && !s.DryRun,
+			fmt.Sprintf("%d input files; use --in-place for more than one", len(args))},
 		rule{places == 0, "no output file; use -o OUT or --in-place"},
 		rule{outfile.IsStdout(s.output) && s.onStdout(),
 			fmt.Sprintf("the result and --report %s cannot be combined on standard output", s.form)},

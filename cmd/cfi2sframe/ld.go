@@ -364,7 +364,10 @@ func convertible(path string) bool {
 	}
 	defer file.Close()
 	f, err := elffile.New(file, info.Size())
-	return err == nil && (elf.Type(f.Type) == elf.ET_EXEC || elf.Type(f.Type) == elf.ET_DYN) && f.Section(incremental) == nil
+	if err != nil || f.Section(incremental) != nil {
+		return false
+	}
+	return elf.Type(f.Type) == elf.ET_EXEC || elf.Type(f.Type) == elf.ET_DYN
 }
 
 // linkersDir returns the directory with links to cfi2sframe by the names of linkers.

@@ -11,7 +11,8 @@ import (
 func (c *call) linkCommand() *cobra.Command {
 	cmd := newCommand("ld PROGRAM ARG...\nld -- ARG...\nld --print-dir", "link, then convert")
 	cmd.DisableFlagParsing = true
-	cmd.Flags().Bool("print-dir", false, "print the directory with linkers that convert their output, for the -B of compilers")
+	cmd.Flags().Bool("print-dir", false,
+		"print the directory with linkers that convert their output, for the -B of compilers")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0:

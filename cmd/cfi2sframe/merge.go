@@ -29,9 +29,10 @@ func (c *call) mergeCommand() *cobra.Command {
 	s := &mergeSettings{}
 	cmd := newCommand("merge PART...", "combine parts of a survey")
 	f := cmd.Flags()
-	f.StringVar(&s.against, "against", "", "report gains and losses since the survey in JSON in `FILE`, instead of the sums")
+	f.StringVar(&s.against, "against", "",
+		"report gains and losses since the survey in JSON in `FILE`, instead of the sums")
 	f.BoolVar(&s.partial, "partial", false, "merge although shards are missing; the report lists the existing ones")
-	s.define(cmd, "parts at a time, up to the number of processors; 0: as many as processors")
+	s.define(cmd, "parts at a time, up to the number of processors; 0: one for each")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return errors.New("no input file")

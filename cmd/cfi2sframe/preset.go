@@ -172,9 +172,9 @@ func withoutSFrame(path string) error {
 	major, _ := strconv.Atoi(string(m[1])) // digits
 	minor, _ := strconv.Atoi(string(m[2]))
 	if major < glibcMajor || major == glibcMajor && minor < glibcMinor {
-		return fmt.Errorf("glibc %d.%d does not read .sframe; --for glibc is for %d.%d and later, built with --enable-sframe",
-			major, minor, glibcMajor, glibcMinor)
+		return fmt.Errorf("glibc %d.%d does not read .sframe; --for glibc is for %d.%d and later, built with "+
+			"--enable-sframe", major, minor, glibcMajor, glibcMinor)
 	}
-	return fmt.Errorf("glibc %d.%d was built without --enable-sframe and does not read .sframe; --for glibc is for builds with it",
-		major, minor)
+	return fmt.Errorf("glibc %d.%d was built without --enable-sframe and does not read .sframe; --for glibc is for "+
+		"builds with it", major, minor)
 }

@@ -12,8 +12,8 @@ import (
 	"cfi2sframe/report"
 )
 
-// A reporter writes the report. It has arrived before the files are replaced that it is about. A report in a file of its
-// own is replaced last, and is corrected if a file could not be replaced.
+// A reporter writes the report. It has arrived before its files are replaced. The file of --report-file is replaced
+// last, and corrected if another file could not be replaced.
 type reporter struct {
 	out   *bufio.Writer
 	to    io.Writer          // where out leads

@@ -66,8 +66,8 @@ const shortList = 10
 
 // text reports on a file in text. Members of an archive are listed with -v only.
 func (w *work) text(in string, res *files.Result) error {
-	if res.Stays != "" && len(w.files) > 1 && !w.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 { // the last lines count it
-		return nil
+	if res.Stays != "" && len(w.files) > 1 && !w.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 {
+		return nil // the last lines count it
 	}
 	coverage, gaps := res.Coverage, shortList
 	if w.verbose {
@@ -102,7 +102,8 @@ func (w *work) text(in string, res *files.Result) error {
 		fmt.Fprintf(w.report.out, "%s: not updated: %s\n", name, report.PrintableMessage(why.Error()))
 	}
 	if res.Links > 0 {
-		fmt.Fprintf(w.report.out, "%s: other names of the file (hard links) that keep the old contents: %d\n", name, res.Links)
+		fmt.Fprintf(w.report.out, "%s: other names of the file (hard links) that keep the old contents: %d\n",
+			name, res.Links)
 	}
 	return nil
 }

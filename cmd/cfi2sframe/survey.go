@@ -48,8 +48,9 @@ func (c *call) surveyCommand() *cobra.Command {
 	cmd := newCommand("survey PATH...", "sum up the coverage of all files of a tree")
 	f := cmd.Flags()
 	f.BoolVar(&s.Objects, "objects", false, "also survey relocatable objects and archives")
-	f.BoolVar(&s.Packages, "packages", false, "also survey packages and images below each PATH: .deb, .rpm, tar files, "+
-		"OCI image layouts, output of docker save; a PATH that is one is always opened")
+	f.BoolVar(&s.Packages, "packages", false,
+		"also survey packages and images below each PATH: .deb, .rpm, tar files, OCI image layouts, output of docker "+
+			"save; a PATH that is one is always opened")
 	shard := &value{kind: "I/N", set: func(text string) (err error) {
 		if s.shard, err = survey.ParseShard(text); err != nil {
 			err = errors.New(strings.TrimPrefix(err.Error(), strconv.Quote(text)+" ")) // pflag names the value
@@ -57,9 +58,9 @@ func (c *call) surveyCommand() *cobra.Command {
 		return err
 	}}
 	f.Var(shard, "shard", "survey part I of N of all files below the PATHs; merge joins the parts")
-	s.define(cmd, "files at a time, up to the number of processors; 0: as many as processors")
-	f.StringVar(&s.reportDir, "report-dir", "", "write a page to `DIR`/index.html, and pages next to it for files that "+
-		"lose something")
+	s.define(cmd, "files at a time, up to the number of processors; 0: one for each")
+	f.StringVar(&s.reportDir, "report-dir", "",
+		"write a page to `DIR`/index.html, and pages next to it for files that lose something")
 	f.BoolP("recursive", "r", false, "has no effect")
 	f.Lookup("recursive").Hidden = true // PATHs were always searched; scripts may have -r
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -118,7 +119,9 @@ func (w *summing) survey(ctx context.Context, s *surveySettings, paths []string)
 		return w.finish(ctx, err)
 	}
 	defer w.report.close()
-	opt := survey.Options{Settings: s.Settings, Tool: thisBuild().String(), Shard: s.shard, Jobs: s.jobs, Starting: heap.Raise}
+	opt := survey.Options{
+		Settings: s.Settings, Tool: thisBuild().String(), Shard: s.shard, Jobs: s.jobs, Starting: heap.Raise,
+	}
 	result, err := survey.Run(ctx, paths, opt, w.progress)
 	w.clearBar()
 	switch {

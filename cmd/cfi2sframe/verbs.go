@@ -219,7 +219,7 @@ func (c *call) unknownFlag(root, cmd *cobra.Command, err *pflag.NotExistError) e
 	return fmt.Errorf("unknown flag: --%s", name)
 }
 
-// similar returns the name that is most similar to another, or "". Up to two letters may differ, but only a third of all.
+// similar returns the name that is most similar to another, or "". At most two letters, and a third of all, may differ.
 func similar(to string, names []string) string {
 	all := &cobra.Command{SuggestionsMinimumDistance: min(2, (len(to)+1)/3)}
 	for _, name := range names {

@@ -11,7 +11,7 @@ import (
 
 // What a release is built with, as in
 //
-//	go build -ldflags '-X main.version=1.2 -X main.commit=0123456789ab -X main.date=2026-11-22T10:00:00Z' ./cmd/cfi2sframe
+//	go build -ldflags '-X main.version=1.2 -X main.commit=0123456789ab -X main.date=2026-11-22' ./cmd/cfi2sframe
 //
 // The version overrides Go's, made from the repository's tags; commit and date are used if Go does not know them.
 var version, commit, date string

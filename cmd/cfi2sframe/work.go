@@ -125,8 +125,8 @@ func (w *work) stopped(left int) {
 	}
 }
 
-// put reports on the files of the batch, and then replaces them: if the report fails, nothing is written. It returns the
-// error of the report, which ends the run.
+// put reports on the files of the batch, and then replaces them; if the report fails, nothing is written. It returns
+// the error of the report, which ends the run.
 func (w *work) put(ctx context.Context, last bool) error {
 	defer w.batch.Reset()
 	w.clearBar()
