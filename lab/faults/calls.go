@@ -38,21 +38,12 @@ var faults = []fault{
 	{name: "half of the bytes", action: action{short: true}, harmless: true,
 		calls: []string{"read", "pread64", "write", "pwrite64"}},
 	{name: "end of file", action: action{empty: true}, calls: []string{"pread64"}},
-	{
-		name:     "no files without names",
-		action:   action{fail: unix.EOPNOTSUPP},
-		harmless: true,
-		calls:    []string{"openat"},
-		only:     unnamed,
-	},
+	{name: "no files without names", action: action{fail: unix.EOPNOTSUPP}, harmless: true, calls: []string{"openat"},
+		only: unnamed},
 	{name: "no exchange", action: action{fail: unix.EINVAL}, harmless: true, calls: []string{"renameat2"}},
 	{name: "no holes", action: action{fail: unix.EINVAL}, harmless: true, calls: []string{"lseek"}, only: holes},
-	{
-		name:     "no copying in the kernel",
-		action:   action{fail: unix.EXDEV},
-		harmless: true,
-		calls:    []string{"copy_file_range"},
-	},
+	{name: "no copying in the kernel", action: action{fail: unix.EXDEV}, harmless: true,
+		calls: []string{"copy_file_range"}},
 }
 
 // unnamed reports whether a call opens a file without a name.

@@ -16,16 +16,10 @@ import (
 var largeScenarios = []*scenario{
 	{name: "in place", make: "cp mlarge p; chmod 750 p", args: "-q --in-place p"},
 	{name: "existing output", make: "echo old >out; chmod 640 out", args: "-q mlarge -o out"},
-	{
-		name: "three files, two names of one",
-		make: "cp mlarge p; ln p q; cp mgaps r; cp marchive s",
-		args: "-q --in-place p q r s",
-	},
-	{
-		name: "report file",
-		make: "cp mgaps p; echo old >report",
-		args: "--report html --report-file report --in-place p",
-	},
+	{name: "three files, two names of one", make: "cp mlarge p; ln p q; cp mgaps r; cp marchive s",
+		args: "-q --in-place p q r s"},
+	{name: "report file", make: "cp mgaps p; echo old >report",
+		args: "--report html --report-file report --in-place p"},
 	{name: "new output", args: "-q mlarge -o out"},
 	{name: "archive", make: "cp marchive p", args: "-q --in-place p"},
 	{name: "pipe", make: "mkfifo mpipe", args: "-q mprog -o mpipe", endless: true},

@@ -31,11 +31,8 @@ type scenario struct {
 // scenarios are all modes that write files. Names of files that are only read begin with "m".
 var scenarios = []*scenario{
 	{name: "new output", args: "-q mprog -o out"},
-	{
-		name: "existing output",
-		make: "echo old >out; chmod 640 out; setfattr -n user.kept -v 1 out || true",
-		args: "mprog -o out",
-	},
+	{name: "existing output", make: "echo old >out; chmod 640 out; setfattr -n user.kept -v 1 out || true",
+		args: "mprog -o out"},
 	{name: "in place", make: "cp -p mprog p; chmod 4750 p; setfattr -n user.kept -v 1 p || true", args: "--in-place p"},
 	{name: "in place, no sync", make: "cp mprog p", args: "-q --no-sync --in-place p"},
 	{name: "force", make: "cp mdone p", args: "-q --force --format 3 --in-place p"},
@@ -43,18 +40,12 @@ var scenarios = []*scenario{
 	{name: "object", make: "cp mobject p", args: "-q --in-place p"},
 	{name: "object, removed", make: "cp mobject.done p", args: "-q --remove --in-place p"},
 	{name: "archive", make: "cp marchive p", args: "--in-place p"},
-	{
-		name: "report file",
-		make: "echo old >report; cp mprog p",
-		args: "--report json --report-file report --in-place p",
-	},
+	{name: "report file", make: "echo old >report; cp mprog p",
+		args: "--report json --report-file report --in-place p"},
 	{name: "new report file and output", args: "--report html --report-file report mgaps -o out"},
 	{name: "report on stdout", make: "cp mgaps p", args: "--report json --in-place p"},
-	{
-		name: "three files, two names of one",
-		make: "cp mprog p; ln p q; cp mgaps r; cp mobject s",
-		args: "--in-place p q r s",
-	},
+	{name: "three files, two names of one", make: "cp mprog p; ln p q; cp mgaps r; cp mobject s",
+		args: "--in-place p q r s"},
 	{name: "standard input", args: "-q - -o out", stdin: "mprog"},
 	{name: "debug file", make: "cp mgaps p; cp mgaps mdebug", args: "-v --debug-file mdebug --in-place p"},
 }

@@ -90,13 +90,9 @@ const timeout = 60 * time.Second
 
 // trace runs cfi2sframe in a directory. It asks before which action to take at each system call on files, and calls
 // after with each of these calls after it was done. Both may be nil.
-func (h *harness) trace(
-	s *scenario,
-	dir string,
-	before func(*call) action,
-	after func(*call),
-	flags ...string,
-) (*outcome, error) {
+func (h *harness) trace(s *scenario, dir string, before func(*call) action, after func(*call), flags ...string) (
+	*outcome, error,
+) {
 	runtime.LockOSThread() // the tracer is a thread
 	defer runtime.UnlockOSThread()
 	cmd := h.command(s, dir, flags...)
