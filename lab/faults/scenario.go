@@ -67,8 +67,8 @@ func (h *harness) makeMaterial() error {
 		cp %[1]s/testdata/bin/amd64/drap1 mgaps
 		chmod 755 mprog mgaps
 		{ cat mprog; yes | head -c 3145728; } >mlarge && chmod 755 mlarge
-		printf 'f: .cfi_startproc\npush %%%%rbx\n.cfi_def_cfa_offset 16\npop %%%%rbx\n.cfi_def_cfa_offset 8\nret\n.cfi_endproc\n' |
-			as --64 -o mobject
+		printf 'f: .cfi_startproc\npush %%%%rbx\n.cfi_def_cfa_offset 16
+			pop %%%%rbx\n.cfi_def_cfa_offset 8\nret\n.cfi_endproc\n' | as --64 -o mobject
 		cp mobject one.o && cp mobject two.o && echo no object >text
 		ar rcD marchive one.o text two.o
 		rm one.o two.o text
