@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"io"
@@ -87,79 +86,42 @@ type DiffFunction struct {
 	Covered uint64 `json:"covered"`
 }
 
+// Starts says from where the start addresses of FDEs count.
+func (s *DiffSide) Starts() string {
+	if s.PCRel {
+		return "from their own fields"
+	}
+	return "from the section"
+}
+
 // Text writes the difference for people, with the given number of changes at most; a negative number stands for all.
 func (d *Diff) Text(w io.Writer, changes int) error {
-	out := bufio.NewWriter(w)
-	p := &printer{w: out}
-	a, b, n := &d.Old, &d.New, &d.Functions
-	p.f("old: %s\nnew: %s\n", Printable(a.File), Printable(b.File))
-	if d.Same {
-		p.f("  no difference: %s with the same rows\n", plural(n.Same, "function"))
-		return out.Flush()
-	}
-	words := func(what, old, new string) {
-		if old != new {
-			p.f("  %s: %s, now %s\n", what, old, new)
-		}
-	}
-	numbers := func(what string, old, new uint64) {
-		if old != new {
-			sign, by := "+", new-old
-			if new < old {
-				sign, by = "-", old-new
-			}
-			p.f("  %s: %s, now %s (%s%s)\n", what, Digits(old), Digits(new), sign, Digits(by))
-		}
-	}
-	words("ABI", a.ABI, b.ABI)
-	words("format", fmt.Sprintf("V%d", a.Format), fmt.Sprintf("V%d", b.Format))
-	from := map[bool]string{true: "from their own fields", false: "from the section"}
-	words("start addresses", from[a.PCRel], from[b.PCRel])
-	yes := map[bool]string{true: "yes", false: "no"}
-	words("FDEs in the order of addresses", yes[a.Sorted], yes[b.Sorted])
-	numbers("bytes of .sframe", a.Size, b.Size)
-	numbers("FDEs", uint64(a.FDEs), uint64(b.FDEs))
-	numbers("rows", a.FREs, b.FREs)
-	numbers("functions described by CFI", uint64(a.Functions), uint64(b.Functions))
-	numbers("bytes of code described by CFI", a.Described, b.Described)
-	numbers("bytes of that covered", a.Covered, b.Covered)
-	words("coverage", Share(a.Covered, a.Described), Share(b.Covered, b.Described))
-	numbers("bytes of code without CFI covered", a.Beside, b.Beside)
-	numbers("bytes of padding covered", a.Padding, b.Padding)
-	for _, g := range d.Gaps {
-		if g.Gained > 0 || g.Lost > 0 {
-			p.f("  left out: %s, now %s (gained %s, lost %s): %s\n",
-				bytesOf(g.Old), Digits(g.New), Digits(g.Gained), Digits(g.Lost), g.Text)
-		}
-	}
-	by := "matched by names"
-	if d.SameCode {
-		by = "the code is the same"
-	}
-	p.f("  functions (%s): %s with the same rows", by, Digits(uint64(n.Same)))
-	for _, c := range []struct {
-		n    int
-		what string
-	}{
-		{n.Offsets, "with the same rows at other offsets"}, {n.Rows, "with other rows"},
-		{n.OnlyOld, "in the old file only"}, {n.OnlyNew, "in the new file only"},
-	} {
-		if c.n > 0 {
-			p.f(", %s %s", Digits(uint64(c.n)), c.what)
-		}
-	}
-	p.f("\n")
 	listed := first(d.Changes, changes)
-	for i := range listed {
-		p.f("    %v\n", &listed[i])
+	return writeText(w, "diff", &struct {
+		*Diff
+		Listed []Change
+		More   int
+	}{d, listed, len(d.Changes) - len(listed)})
+}
+
+// changed returns a line of the text report about something that both files have.
+func changed(what, old, new string) string {
+	if old == new {
+		return ""
 	}
-	if n := len(d.Changes) - len(listed); n > 0 {
-		p.f("  and %s more (-v lists them)\n", plural(n, "function"))
+	return fmt.Sprintf("  %s: %s, now %s\n", what, old, new)
+}
+
+// counted returns the same for a number.
+func counted(what string, old, new uint64) string {
+	if old == new {
+		return ""
 	}
-	if d.Omitted > 0 {
-		p.f("  %s %s not listed\n", plural(d.Omitted, "function"), one(d.Omitted, "is", "are"))
+	by := "+" + Digits(new-old)
+	if new < old {
+		by = "-" + Digits(old-new)
 	}
-	return out.Flush() // which has the first error
+	return changed(what, Digits(old), Digits(new)+" ("+by+")")
 }
 
 // String returns the change as the text report has it.

@@ -19,15 +19,7 @@ var pageText string
 
 // pageTemplate is parsed when it is needed, which is rare.
 var pageTemplate = sync.OnceValue(func() *template.Template {
-	return page.Template(pageText, template.FuncMap{
-		"add":       func(a, b uint64) uint64 { return a + b },
-		"bytes":     bytesOf,
-		"digits":    Digits,
-		"percent":   Share,
-		"plural":    plural,
-		"printable": Printable,
-		"uint":      func(n int) uint64 { return uint64(n) },
-	})
+	return page.Template(pageText, functions)
 })
 
 // HTML writes one page about the files, without references to other files: the result for each, gaps by reason, a map
@@ -140,15 +132,12 @@ func bars(c *Coverage) []page.Bar {
 	var out []page.Bar
 	for _, r := range reasons {
 		most := reasons[0].Bytes
-		b := page.Bar{
+		out = append(out, page.Bar{
 			Name: r.Name, Text: r.Text, Loss: r.Loss,
 			Stays: page.Part(r.Bytes-r.Format3, most), Striped: page.Part(r.Format3, most), Size: bytesOf(r.Bytes),
-			Of: fmt.Sprintf("in %s of %s", plural(r.Ranges, "gap"), plural(r.Functions, "function")),
-		}
-		if r.Format3 > 0 {
-			b.Share = c.format3Share(&r)
-		}
-		out = append(out, b)
+			Of:    fmt.Sprintf("in %s of %s", plural(r.Ranges, "gap"), plural(r.Functions, "function")),
+			Share: c.format3Share(&r),
+		})
 	}
 	return out
 }
@@ -215,7 +204,7 @@ func (g *Gap) row(file string) []string {
 // row returns the cells of functionColumns, and the symbol.
 func (f *UncoveredFunction) row(file string) []string {
 	return []string{
-		file, Printable(f.Function), rangeOf(f.Section, f.Begin, f.Begin+f.Size), decimal(f.Size), decimal(f.Bytes),
+		file, Printable(f.Function), f.Place(), decimal(f.Size), decimal(f.Bytes),
 		Printable(f.Symbol),
 	}
 }
