@@ -6,6 +6,7 @@
 package page
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -27,7 +28,8 @@ const policy = "default-src 'none'; style-src 'sha256-01JrJBr86RtTaDMubjLPNcyxZ9
 
 // Template returns the template of a page and of the parts.
 func Template(text string, funcs template.FuncMap) *template.Template {
-	return template.Must(template.Must(template.New("page").Funcs(funcs).Parse(parts)).Parse(text))
+	t := template.New("page").Funcs(template.FuncMap{"grouped": Grouped}).Funcs(funcs)
+	return template.Must(template.Must(t.Parse(parts)).Parse(text))
 }
 
 // A Frame has the data of the parts "top" and "end", which every page begins and ends with.
@@ -97,59 +99,22 @@ func Columns(namesAndKinds ...string) []Column {
 // maxStatic is how many rows there are for a reader without JavaScript.
 const maxStatic = 1000
 
-// A cell is one of those rows.
-type cell struct {
-	Kind, Text string
-	Head       bool   // it is the subject of the row
-	Reason     string // its name
-	Link       string
-	Title      string
-}
+// Static returns the rows for a reader without JavaScript, which the template shows as the script does.
+func (t Table) Static() [][]string { return t.rows[:min(len(t.rows), maxStatic)] }
 
-// Static returns the rows for a reader without JavaScript, as the script shows them.
-func (t Table) Static() [][]cell {
-	out := make([][]cell, min(len(t.rows), maxStatic))
-	for i := range out {
-		row := t.rows[i]
-		for j, c := range t.Columns {
-			if j >= t.First {
-				out[i] = append(out[i], t.cell(c.Kind, row[j], row[len(t.Columns):]))
-			}
-		}
-	}
-	return out
-}
-
-// cell returns a cell. extra are the row's cells after its columns.
-func (t *Table) cell(kind, text string, extra []string) cell {
-	c := cell{Kind: kind, Text: text}
-	switch kind {
-	case "number":
-		c.Text = Grouped(text)
-	case "reason":
-		c.Reason = text
-		if long, ok := t.data.Reasons[text]; ok {
-			c.Text = long
-		}
-	case "name", "file", "part":
-		c.Head = true
-	}
-	if len(extra) > 0 && kind == "name" {
-		c.Title = extra[0]
-	}
-	if len(extra) > 0 && kind == "file" {
-		c.Link = extra[0]
-	}
-	return c
-}
-
-// NotStatic counts the other rows.
-func (t Table) NotStatic() string {
-	if len(t.rows) <= maxStatic {
+// Extra returns the row's cell after its columns, or "".
+func (t Table) Extra(row []string) string {
+	if len(row) == len(t.Columns) {
 		return ""
 	}
-	return Grouped(fmt.Sprint(len(t.rows) - maxStatic))
+	return row[len(t.Columns)]
 }
+
+// ReasonText returns the words for a reason's name, or the name.
+func (t Table) ReasonText(name string) string { return cmp.Or(t.data.Reasons[name], name) }
+
+// NotStatic counts the other rows.
+func (t Table) NotStatic() int { return max(len(t.rows)-maxStatic, 0) }
 
 // A Bar is a reason in the part "bars", with the lengths of its bar in percent.
 type Bar struct {
