@@ -61,7 +61,7 @@ type FileChange struct {
 // Against compares the survey with an earlier one in a JSON file. That can be of another version of cfi2sframe, if its
 // schema is the same.
 func (s *Survey) Against(name string) (*Comparison, error) {
-	old, err := read(name, false)
+	old, err := read(name)
 	switch {
 	case err != nil:
 	case old.Settings != s.Settings:
@@ -144,11 +144,9 @@ func compare(old, now *Survey) *Comparison {
 func (c *FileChanges) add(f FileChange) {
 	c.Files++
 	c.Bytes += f.Bytes
-	list := worst[FileChange]{list: c.Worst, cmp: func(a, b *FileChange) int {
+	addWorst(&c.Worst, f, func(a, b FileChange) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.File, b.File), cmp.Compare(a.Was, b.Was))
-	}}
-	list.add(f)
-	c.Worst = list.list
+	})
 }
 
 // pair finds the files that have the same key in both lists, and returns the others as well.
@@ -256,16 +254,14 @@ func (c *Comparison) Text(w io.Writer) error {
 // tables returns the comparison for people.
 func (c *Comparison) tables() []table {
 	old, now := &c.Old.Total, &c.New.Total
-	all := table{Title: "All files", Head: columnsOf("", "#before", "#now", "#change")}
+	all := newTable("All files", "", "part", "#before", "#now", "#change")
 	all.add(changeRow("functions that CFI describes", old.Functions, now.Functions)...)
 	all.add(changeRow("bytes that CFI describes", old.Described, now.Described)...)
 	all.add(changeRow("of which format 2 loses", old.lost(), now.lost())...)
 	all.add(changeRow("bytes without CFI", old.WithoutCFI, now.WithoutCFI)...)
 
-	formats := table{
-		Title: "Coverage by format", Note: "Of what CFI describes, that of which a stack trace loses nothing.",
-		Head: columnsOf("", "#functions before", "#now", "#", "#bytes before", "#now", "#"),
-	}
+	formats := newTable("Coverage by format", "Of what CFI describes, that of which a stack trace loses nothing.",
+		"part", "#functions before", "#now", "#", "#bytes before", "#now", "#")
 	for _, v := range Formats {
 		a, b := old.format(v), now.format(v)
 		formats.add(fmt.Sprintf("V%d", v),
@@ -273,47 +269,42 @@ func (c *Comparison) tables() []table {
 			a.share(), b.share(), signed(a.Covered+a.Outermost, b.Covered+b.Outermost))
 	}
 
-	gaps := table{
-		Title: "Left out in format 2, by reason",
-		Head: columnsOf("reason", "#files before", "#now", "#change", "#functions before", "#now", "#change",
-			"#bytes before", "#now", "#change", ""),
-	}
-	reason := func(g Gap) string { return g.Reason }
-	for _, p := range both(now.Gaps, old.Gaps, reason) {
+	gaps := newTable("Left out in format 2, by reason", "",
+		"reason", "#files before", "#now", "#change", "#functions before", "#now", "#change",
+		"#bytes before", "#now", "#change", "meaning")
+	for _, p := range both(now.Gaps, old.Gaps, func(g Gap) string { return g.Reason }) {
 		is, was := p[0], p[1]
 		g := cmp.Or(is, was)
 		row := changeRow(g.Reason, was.Files, is.Files, was.Functions, is.Functions, was.Bytes, is.Bytes)
-		gaps.add(append(row, report.Printable(g.Text))...)
+		gaps.add(append(row, g.Text)...)
 	}
 
-	abis := table{
-		Title: "By ABI",
-		Head: columnsOf("", "#files before", "#now", "#change", "#described before", "#now", "#change",
-			"#lost before", "#now", "#change"),
-	}
-	name := func(p Part) string { return p.Name }
-	for _, p := range both(c.Old.ABIs, c.New.ABIs, name) {
+	abis := newTable("By ABI", "",
+		"part", "#files before", "#now", "#change", "#described before", "#now", "#change",
+		"#lost before", "#now", "#change")
+	for _, p := range both(c.Old.ABIs, c.New.ABIs, func(p Part) string { return p.Name }) {
 		was, is := &p[0], &p[1]
 		abi := cmp.Or(is.Name, was.Name)
 		abis.add(changeRow(abi, was.Files, is.Files, was.Described, is.Described, was.lost(), is.lost())...)
 	}
 	slices.SortFunc(abis.Rows, slices.Compare)
 
-	files := table{
-		Title: "Files",
-		Note:  "Bytes are those that format 2 loses more or less; of files that are new or gone, those that it loses of them.",
-		Head:  columnsOf("", "#files", "#bytes"),
-	}
+	files := newTable("Files",
+		"Bytes are those that format 2 loses more or less; of files that are new or gone, those that it loses of them.",
+		"part", "#files", "#bytes")
 	files.add("as before", count(c.Same), "0")
-	files.add("better", count(c.Better.Files), count(c.Better.Bytes))
-	files.add("worse", count(c.Worse.Files), count(c.Worse.Bytes))
-	files.add("new", count(c.Appeared.Files), count(c.Appeared.Bytes))
-	files.add("gone", count(c.Gone.Files), count(c.Gone.Bytes))
-	return []table{
-		all, formats, gaps, abis, files,
-		c.Better.table("Files that are better"), c.Worse.table("Files that are worse"),
-		c.Appeared.table("New files"), c.Gone.table("Files that are gone"),
+	out := []table{all, formats, gaps, abis, files}
+	for _, f := range []struct {
+		name, title string
+		*FileChanges
+	}{
+		{"better", "Files that are better", &c.Better}, {"worse", "Files that are worse", &c.Worse},
+		{"new", "New files", &c.Appeared}, {"gone", "Files that are gone", &c.Gone},
+	} {
+		out[4].add(f.name, count(f.Files), count(f.Bytes))
+		out = append(out, f.table(f.title))
 	}
+	return out
 }
 
 // both returns the elements of two lists with the same key, in the order of a and then of b.
@@ -336,7 +327,7 @@ func both[T any](a, b []T, key func(T) string) (out [][2]T) {
 
 // table returns the first of the files.
 func (c *FileChanges) table(title string) table {
-	t := table{Title: title, Head: columnsOf("#bytes", "reason", "file", "")}
+	t := newTable(title, "", "#bytes", "reason", "file", "")
 	if n := c.Files - uint64(len(c.Worst)); n > 0 {
 		t.Note = fmt.Sprintf("Those with most bytes; there are %s more.", count(n))
 	}
@@ -351,15 +342,14 @@ func (c *FileChanges) table(title string) table {
 		if f.Was != "" {
 			remarks = append(remarks, "was "+f.Was)
 		}
-		t.add(count(f.Bytes), report.Printable(f.Why), report.Printable(f.File),
-			report.Printable(strings.Join(remarks, "; ")))
+		t.add(count(f.Bytes), f.Why, f.File, strings.Join(remarks, "; "))
 	}
 	return t
 }
 
 // changeRow returns a row with what was, what is, and what came or went, for each two numbers.
 func changeRow(name string, numbers ...uint64) []string {
-	row := []string{report.Printable(name)}
+	row := []string{name}
 	for i := 0; i < len(numbers); i += 2 {
 		row = append(row, count(numbers[i]), count(numbers[i+1]), signed(numbers[i], numbers[i+1]))
 	}

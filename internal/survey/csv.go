@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
-	"slices"
 
 	"cfi2sframe/translate"
 )
@@ -15,17 +14,18 @@ import (
 // terminals need other names than programs.
 func (s *Survey) CSV(w io.Writer, shown func(string) string) error {
 	out := csv.NewWriter(w)
-	if err := out.Write(columns()); err != nil {
+	names, _ := new(Record).columns("")
+	if err := out.Write(names); err != nil {
 		return err
 	}
 	for _, r := range s.Files {
-		row := s.row(r)
-		for i := range row {
+		_, cells := r.columns(s.Paths[r.Path].Name)
+		for i := range cells {
 			if shown != nil {
-				row[i] = shown(row[i])
+				cells[i] = shown(cells[i])
 			}
 		}
-		if err := out.Write(row); err != nil {
+		if err := out.Write(cells); err != nil {
 			return err
 		}
 	}
@@ -33,65 +33,44 @@ func (s *Survey) CSV(w io.Writer, shown func(string) string) error {
 	return out.Error()
 }
 
-func columns() []string {
-	out := []string{
-		"path", "file", "abi", "status", "error", "drap", "non_sp_fp_cfa",
-		"functions", "described", "without_cfi", "lost",
+// columns returns the names of the columns, and what they say of a file below a path.
+func (r *Record) columns(path string) (names, cells []string) {
+	text := func(name, cell string) { names, cells = append(names, name), append(cells, cell) }
+	number := func(name string, applies bool, n uint64) {
+		if applies {
+			text(name, decimal(n))
+		} else {
+			text(name, "")
+		}
 	}
+	text("path", path)
+	text("file", r.File)
+	text("abi", r.ABI)
+	text("status", cmp.Or(string(r.Status), withCFI))
+	text("error", r.Error)
+	var sums Sums
+	sums.add(r)
+	translated := r.Status == ""
+	number("drap", translated, sums.DRAP)
+	number("non_sp_fp_cfa", translated, sums.OtherCFA)
+	number("functions", translated, sums.Functions)
+	number("described", translated, sums.Described)
+	number("without_cfi", true, sums.WithoutCFI)
+	number("lost", translated, sums.lost())
 	for _, v := range Formats {
-		for _, name := range []string{"functions_covered", "covered", "outermost", "topmost"} {
-			out = append(out, fmt.Sprintf("v%d_%s", v, name))
-		}
-	}
-	for _, r := range translate.Reasons() {
-		for _, name := range []string{"functions", "ranges", "bytes"} {
-			out = append(out, r.Name()+"_"+name)
-		}
-	}
-	return append(out, "languages", "compilers")
-}
-
-// row returns the cells of a file.
-func (s *Survey) row(r *Record) []string {
-	out := []string{s.Paths[r.Path].Name, r.File, r.ABI, cmp.Or(string(r.Status), withCFI), r.Error}
-	add := func(numbers ...uint64) {
-		for _, n := range numbers {
-			out = append(out, decimal(n))
-		}
-	}
-	skip := func(n int) { out = append(out, make([]string, n)...) }
-	if r.Status != "" {
-		skip(4)
-		add(r.WithoutCFI)
-		skip(len(columns()) - len(out) - 2)
-		return append(out, r.language(), r.compiler())
-	}
-	lost, _ := r.lost()
-	out = append(out, flag(r.DRAP), flag(r.OtherCFA))
-	add(r.Functions, r.Described, r.WithoutCFI, lost)
-	for _, v := range Formats {
-		i := slices.IndexFunc(r.Formats, func(f Format) bool { return f.Format == v })
-		if i < 0 {
-			skip(4)
-			continue
-		}
-		f := &r.Formats[i]
-		add(f.Whole, f.Covered, f.Outermost, f.Topmost)
+		f, prefix := sums.format(v), fmt.Sprintf("v%d_", v)
+		number(prefix+"functions_covered", f.Functions > 0, f.Whole)
+		number(prefix+"covered", f.Functions > 0, f.Covered)
+		number(prefix+"outermost", f.Functions > 0, f.Outermost)
+		number(prefix+"topmost", f.Functions > 0, f.Topmost)
 	}
 	for _, reason := range translate.Reasons() {
-		var g Gap
-		if i := slices.IndexFunc(r.Gaps, func(g Gap) bool { return g.Reason == reason.Name() }); i >= 0 {
-			g = r.Gaps[i]
-		}
-		add(g.Functions, g.Ranges, g.Bytes)
+		g := gapOf(&sums.Gaps, reason.Name())
+		number(g.Reason+"_functions", translated, g.Functions)
+		number(g.Reason+"_ranges", translated, g.Ranges)
+		number(g.Reason+"_bytes", translated, g.Bytes)
 	}
-	return append(out, r.language(), r.compiler())
-}
-
-// flag returns a number, so that it can be summed up.
-func flag(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
+	text("languages", r.language())
+	text("compilers", r.compiler())
+	return names, cells
 }

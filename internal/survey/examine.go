@@ -7,15 +7,14 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
-	"syscall"
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/archive"
+	"cfi2sframe/internal/outfile"
 	"cfi2sframe/plt"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
@@ -25,20 +24,16 @@ import (
 // findings are what a file has: a record, or if it is an archive or a package, several.
 type findings struct {
 	records   []Record
-	functions worst[BadFunction]
+	functions []BadFunction
 	skipped   Skipped // in a package
-}
-
-func newFindings(records ...Record) findings {
-	return findings{records: records, functions: worst[BadFunction]{cmp: byLoss}}
 }
 
 // add adds the findings of a member, whose names are relative to name.
 func (f *findings) add(name string, member findings) {
-	for _, fn := range member.functions.list {
+	for _, fn := range member.functions {
 		fn.File = name + fn.File
 		fn.seq += len(f.records)
-		f.functions.add(fn)
+		addFunction(&f.functions, fn)
 	}
 	for _, r := range member.records {
 		r.File = name + r.File
@@ -51,20 +46,15 @@ func (f *findings) add(name string, member findings) {
 func (c *collector) file(ctx context.Context, f *candidate) findings {
 	switch {
 	case f.err != nil:
-		return newFindings(refused(f.name, unreadable, f.err))
+		return refused(f.name, unreadable, f.err)
 	case f.pack:
 		return c.pack(ctx, f.name)
 	}
-	// Another file may have replaced it, such as a FIFO: opening it must not block.
-	r, err := os.OpenFile(f.name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	r, info, err := outfile.OpenRegular(f.name) // another file may have replaced it
 	if err != nil {
-		return newFindings(refused(f.name, unreadable, err))
+		return refused(f.name, unreadable, err)
 	}
 	defer r.Close()
-	info, err := r.Stat()
-	if err != nil {
-		return newFindings(refused(f.name, unreadable, err))
-	}
 	budget := elffile.NewBudget(info.Size())
 	if f.archive {
 		return c.archive(ctx, budget, r, f.name, info.Size())
@@ -81,9 +71,9 @@ func (c *collector) archive(
 		err = budget.Spend(elffile.CostEntry, uint64(len(a.Members)))
 	}
 	if err != nil {
-		return newFindings(refused(name, damaged, err))
+		return refused(name, damaged, err)
 	}
-	all := newFindings()
+	var all findings
 	for i := range a.Members {
 		m := &a.Members[i]
 		if ctx.Err() != nil {
@@ -95,7 +85,7 @@ func (c *collector) archive(
 		}
 		member := name + "(" + m.Name + ")"
 		if err := budget.Spend(elffile.CostHeaders, 1); err != nil {
-			all.records = append(all.records, refused(member, damaged, err))
+			all.add("", refused(member, damaged, err))
 			break
 		}
 		all.add("", c.examine(budget, contents, member, m.Size))
@@ -107,43 +97,39 @@ func (c *collector) archive(
 func (c *collector) examine(budget *elffile.Budget, r io.ReaderAt, name string, size int64) findings {
 	f, err := elffile.NewIn(budget, r, size)
 	if err != nil {
-		status := statusOf(err)
-		if system := (*fs.PathError)(nil); errors.As(err, &system) {
-			status = unreadable
-		}
-		return newFindings(refused(name, status, err))
+		return refused(name, statusOf(err), err)
 	}
 	n := cfi.Size(f)
 	if c.Starting != nil {
 		c.Starting(n, f.Size)
 	}
 	n = min(n, maxCFI)
-	if err := c.memory.Acquire(context.Background(), int64(n)); err != nil { // which does not happen
-		return newFindings(refused(name, unreadable, err))
-	}
+	c.memory.Acquire(context.Background(), int64(n)) // its only error would be that of the context
 	defer c.memory.Release(int64(n))
-	x := examination{file: f, record: Record{File: name}, functions: worst[BadFunction]{cmp: byLoss}}
+	x := examination{file: f, record: Record{File: name}}
 	err = x.run()
 	status := statusOf(err)
-	x.record.Languages, x.record.Compilers = originOf(f)
+	languages, compilers := originOf(f)
 	if failed := f.ReadError(); failed != nil {
-		err, status = failed, unreadable
-		x.record.Languages, x.record.Compilers = nil, nil
+		err, status, languages, compilers = failed, unreadable, nil, nil
 	}
+	out := findings{records: []Record{x.record}, functions: x.functions}
 	if err != nil {
-		out := refused(name, status, err)
-		out.ABI, out.WithoutCFI = x.record.ABI, x.record.WithoutCFI
-		out.Languages, out.Compilers = x.record.Languages, x.record.Compilers
-		return newFindings(out)
+		out = refused(name, status, err)
+		out.records[0].ABI, out.records[0].WithoutCFI = x.record.ABI, x.record.WithoutCFI
 	}
-	c.name(r, size, x.functions.list)
-	return findings{records: []Record{x.record}, functions: x.functions}
+	out.records[0].Languages, out.records[0].Compilers = languages, compilers
+	c.name(r, size, out.functions)
+	return out
 }
 
 // statusOf returns the status of a file by an error.
 func statusOf(err error) convert.Reason {
 	if reason := convert.ReasonOf(err); slices.Contains(statuses, reason) {
 		return reason
+	}
+	if system := (*fs.PathError)(nil); errors.As(err, &system) {
+		return unreadable
 	}
 	return damaged
 }
@@ -152,7 +138,7 @@ func statusOf(err error) convert.Reason {
 func (c *collector) name(r io.ReaderAt, size int64, functions []BadFunction) {
 	c.mu.Lock()
 	least := uint64(0)
-	if all := c.functions.list; len(all) == maxWorst {
+	if all := c.survey.WorstFunctions; len(all) == maxWorst {
 		least = all[maxWorst-1].Lost
 	}
 	c.mu.Unlock()
@@ -184,7 +170,7 @@ func (c *collector) name(r io.ReaderAt, size int64, functions []BadFunction) {
 type examination struct {
 	file      *elffile.File
 	record    Record
-	functions worst[BadFunction]
+	functions []BadFunction
 }
 
 // run fills in the record. An error says why there is nothing to translate.
@@ -274,7 +260,7 @@ func (x *examination) function(gaps []translate.Gap) {
 		gap: translate.Gap{Function: &cfi.Function{Begin: begin, End: end}, Begin: g.Begin, End: g.End},
 	}
 	if fn.Lost, fn.Reason = lost(sums, losses); fn.Lost > 0 {
-		x.functions.add(fn)
+		addFunction(&x.functions, fn)
 	}
 }
 

@@ -5,9 +5,9 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
+	"html/template"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"cfi2sframe/internal/page"
@@ -27,16 +27,16 @@ type surveyPage struct {
 	page.Frame
 	Heading   string
 	Only      string // shards, if not all
-	Tiles     []tile
+	Total     *Sums
+	Lost      uint64
+	NotLost   uint64
+	Lossy     int // files
 	Files     page.Table
 	NotListed string // files
 	Linked    bool
 	Bars      []page.Bar
 	Tables    []section
 }
-
-// A tile is a figure at the top.
-type tile struct{ Name, Value, Text string }
 
 // A section has one of the tables of the text report.
 type section struct {
@@ -53,15 +53,21 @@ var fileColumns = page.Columns(
 // pages about them are, as URLs.
 func (s *Survey) HTML(w io.Writer, links map[string]string) error {
 	out := bufio.NewWriter(w)
-	if err := page.Template(pageText, nil).Execute(out, s.page(links)); err != nil {
+	funcs := template.FuncMap{
+		"count": count[uint64], "bytes": countOf[uint64], "files": countOf[int], "share": report.Share,
+	}
+	if err := page.Template(pageText, funcs).Execute(out, s.page(links)); err != nil {
 		return err
 	}
 	return out.Flush()
 }
 
 func (s *Survey) page(links map[string]string) *surveyPage {
-	p := &surveyPage{Frame: page.NewFrame(s.title()), Heading: s.heading(), Only: s.Only(), Linked: len(links) > 0}
-	p.Tiles = s.tiles()
+	lost := s.Total.lost()
+	p := &surveyPage{
+		Frame: page.NewFrame(s.title()), Heading: s.heading(), Only: s.Only(), Linked: len(links) > 0, Bars: s.bars(),
+		Total: &s.Total, Lost: lost, NotLost: s.Total.Described - lost, Lossy: len(s.lossy()),
+	}
 	var reasons []page.Reason
 	for _, r := range translate.Reasons() {
 		p.Data.Reasons[r.Name()] = r.String()
@@ -84,24 +90,15 @@ func (s *Survey) page(links map[string]string) *surveyPage {
 		ID: "files", Caption: "Each file, in format 2", Noun: "files",
 		Columns: fileColumns, Reasons: reasons, Falling: "Lost",
 	}, rows)
-	p.Bars = s.bars()
 	for i, t := range s.tables() {
 		if !t.TextOnly {
-			p.Tables = append(p.Tables, t.section("table-"+strconv.Itoa(i+1), &p.Data))
+			to := page.Table{
+				ID: fmt.Sprint("table-", i+1), Caption: t.Title, Noun: "rows", Columns: t.Head, Short: true,
+			}
+			p.Tables = append(p.Tables, section{p.Data.Add(to, t.Rows), t.Note})
 		}
 	}
 	return p
-}
-
-func (s *Survey) tiles() []tile {
-	t := &s.Total
-	lost := t.lost()
-	return []tile{
-		{"Files", count(t.Files), fmt.Sprintf("ELF files; %s of them have CFI", count(t.WithCFI))},
-		{"Without loss", report.Share(t.Described-lost, t.Described), "of " + countOf(t.Described, "byte") + " that CFI describes"},
-		{"Lost", countOf(lost, "byte"), "in " + countOf(len(s.lossy()), "file")},
-		{"Without CFI", countOf(t.WithoutCFI, "byte"), "of code, padding included"},
-	}
 }
 
 // byLoss returns the files, those that lose most first.
@@ -162,28 +159,6 @@ func (s *Survey) bars() []page.Bar {
 		})
 	}
 	return out
-}
-
-// section returns a table for the page.
-func (t *table) section(id string, d *page.Data) section {
-	kinds := map[string]string{"function": "name", "file": "file"}
-	if len(t.Head) > 0 && t.Head[len(t.Head)-1].Name == "function" {
-		kinds["reason"] = "reason"
-	}
-	out := page.Table{ID: id, Caption: t.Title, Noun: "rows", Short: true}
-	for i, c := range t.Head {
-		to := page.Column{Name: c.Name, Kind: cmp.Or(kinds[c.Name], "text")}
-		switch {
-		case c.Number:
-			to = page.Column{Name: cmp.Or(c.Name, "share"), Kind: "number"}
-		case c.Name == "" && i == 0:
-			to = page.Column{Name: "part", Kind: "part"}
-		case c.Name == "": // of a reason's name
-			to.Name = "meaning"
-		}
-		out.Columns = append(out.Columns, to)
-	}
-	return section{d.Add(out, t.Rows), t.Note}
 }
 
 // A Lossy file loses something.

@@ -16,9 +16,10 @@ func surveyOf(opt Options, path string, records ...Record) *Survey {
 	for _, r := range records {
 		disk, _, _ := strings.Cut(r.File, "!")
 		disk, _, _ = strings.Cut(disk, "(")
-		c.add(&candidate{name: disk}, newFindings(r))
+		c.add(&candidate{name: disk}, findings{records: []Record{r}})
 	}
-	return c.finish()
+	c.survey.sum()
+	return c.survey
 }
 
 // model returns a survey of n files, of which a third loses nothing, and of one that is refused.

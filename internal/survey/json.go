@@ -25,8 +25,8 @@ func (s *Survey) JSON(w io.Writer) error {
 	return cmp.Or(err, out.Flush())
 }
 
-// read reads a survey from its JSON form: all of it, or if head is set, only the first line.
-func read(name string, head bool) (*Survey, error) {
+// read reads a survey from its JSON form.
+func read(name string) (*Survey, error) {
 	f, _, err := outfile.OpenRegular(name)
 	if err != nil {
 		return nil, err
@@ -34,22 +34,23 @@ func read(name string, head bool) (*Survey, error) {
 	defer f.Close()
 	s := new(Survey)
 	d := json.NewDecoder(f)
-	if head {
-		err = d.Decode(&s.Head)
-	} else {
-		err = d.Decode(s)
-	}
+	err = d.Decode(s)
 	if err == nil && s.Schema != Schema {
 		return nil, fmt.Errorf("schema %d; this version of cfi2sframe reads schema %d", s.Schema, Schema)
 	}
-	for err == nil && !head {
+	for err == nil {
 		r := new(Record)
 		if err = d.Decode(r); err == nil {
 			r.Formats, r.Gaps = slices.Clone(r.Formats), slices.Clone(r.Gaps) // without space for more
+			for i := range r.Gaps {
+				if reason := reasons[r.Gaps[i].Reason]; reason != 0 {
+					r.Gaps[i].Reason = reason.Name() // in memory once
+				}
+			}
 			s.Files = append(s.Files, r)
 		}
 	}
-	if err == nil || err == io.EOF && s.Schema > 0 {
+	if err == io.EOF && s.Schema > 0 {
 		return s, s.checkIndexes()
 	}
 	return nil, fmt.Errorf("not a survey in JSON: offset %d: %w", d.InputOffset(), err)
@@ -96,12 +97,9 @@ func (s *Survey) check() error {
 				unknown = fmt.Sprint("format ", uint8(f.Format))
 			}
 		}
-		for i := range r.Gaps {
-			g := &r.Gaps[i]
-			if reason := reasons[g.Reason]; reason == 0 {
+		for _, g := range r.Gaps {
+			if reasons[g.Reason] == 0 {
 				unknown = g.Reason
-			} else {
-				g.Reason = reason.Name() // in memory once
 			}
 		}
 		if unknown != "" {

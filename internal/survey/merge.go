@@ -8,7 +8,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"sync"
 
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/report"
@@ -25,29 +24,20 @@ type MergeOptions struct {
 // adds them up as Run does. So the result is that of one survey, whatever the parts and their order are. progress may be
 // nil; it is called as by Run. An error means that a file is not a part of this version, that parts contradict each
 // other, that shards are missing, or that ctx ended.
-//
-// The first lines are read before all else: they say which paths a path lies in, and so which files count.
 func Merge(ctx context.Context, names []string, opt MergeOptions, progress func(done, total int)) (*Survey, error) {
-	m := &merger{MergeOptions: opt, functions: worst[BadFunction]{cmp: byLoss}}
-	m.names = slices.Compact(slices.Sorted(slices.Values(names)))
-	heads := make([]*Head, len(m.names))
-	g := newGroup(opt.Jobs)
-	err := each(ctx, g, len(m.names), func(part int) error {
-		s, err := read(m.names[part], true)
-		if err == nil {
-			h := s.Head
-			heads[part] = &h
-			for i, p := range h.Paths {
-				h.Paths[i].Sums = Sums{Skipped: p.Skipped}
-			}
-		}
+	m := &merger{MergeOptions: opt, names: slices.Compact(slices.Sorted(slices.Values(names)))}
+	parts := make([]*Survey, len(m.names))
+	err := each(ctx, newGroup(opt.Jobs), len(m.names), func(part int) (err error) {
+		parts[part], err = read(m.names[part])
 		return m.about(part, err)
-	}, nil)
+	}, progress)
 	if err == nil {
-		err = m.resolve(heads)
+		err = m.resolve(parts)
 	}
-	if err == nil {
-		err = each(ctx, g, len(m.names), func(part int) error { return m.about(part, m.add(part)) }, progress)
+	for part, s := range parts {
+		if err == nil {
+			err = m.about(part, m.add(part, s))
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -62,10 +52,7 @@ type merger struct {
 	survey Survey
 	paths  []mergedPath
 	index  map[string]int // of paths, by name
-
-	mu        sync.Mutex
-	files     []mergedFile
-	functions worst[BadFunction]
+	files  []mergedFile
 }
 
 // A mergedPath says what parts have of a path.
@@ -96,9 +83,9 @@ func (m *merger) about(part int, err error) error {
 func (m *merger) name(part int) string { return report.Printable(m.names[part]) }
 
 // resolve determines what all parts together cover.
-func (m *merger) resolve(heads []*Head) error {
-	m.survey.Head = Head{Schema: Schema, Tool: valid(m.Tool), Settings: heads[0].Settings}
-	for part, h := range heads {
+func (m *merger) resolve(parts []*Survey) error {
+	m.survey.Head = Head{Schema: Schema, Tool: valid(m.Tool), Settings: parts[0].Settings}
+	for part, h := range parts {
 		switch {
 		case h.Tool != m.survey.Tool:
 			return m.about(part, fmt.Errorf("made by %.200q; only parts of %.200q can be merged", h.Tool, m.survey.Tool))
@@ -106,9 +93,9 @@ func (m *merger) resolve(heads []*Head) error {
 			return m.about(part, fmt.Errorf("made %s, but %s is made %s", h.Settings, m.name(0), m.survey.Settings))
 		}
 	}
-	m.unite(heads)
+	m.unite(parts)
 	var pieces []Piece
-	for part, h := range heads {
+	for part, h := range parts {
 		around := enclosing(reals(h.Paths))
 		for i, p := range h.Paths {
 			if len(around(i)) > 0 || p.Partial {
@@ -131,9 +118,9 @@ func (m *merger) resolve(heads []*Head) error {
 }
 
 // unite collects the paths of all parts, by name.
-func (m *merger) unite(heads []*Head) {
+func (m *merger) unite(parts []*Survey) {
 	reals := make(map[string]string)
-	for _, h := range heads {
+	for _, h := range parts {
 		for _, p := range h.Paths {
 			if before, ok := reals[p.Name]; !ok || p.leadsTo() < before {
 				reals[p.Name] = p.leadsTo()
@@ -261,16 +248,10 @@ func (m *merger) cover() error {
 }
 
 // add adds the files of a part.
-func (m *merger) add(part int) error {
-	s, err := read(m.names[part], false)
-	if err == nil {
-		err = s.check()
-	}
-	if err != nil {
+func (m *merger) add(part int, s *Survey) error {
+	if err := s.check(); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for i := 0; i < len(s.Files); {
 		r, end := s.Files[i], i+1
 		for r.Disk > 0 && end < len(s.Files) && s.Files[end].Disk == r.Disk && s.Files[end].disk() == r.disk() {
@@ -289,7 +270,7 @@ func (m *merger) add(part int) error {
 		f.place, f.seq = m.survey.Paths[f.Path].place(disk), of[disk]
 		of[disk]++
 		if !m.paths[f.Path].covered {
-			m.functions.add(f)
+			addFunction(&m.survey.WorstFunctions, f)
 		}
 	}
 	return nil
@@ -312,7 +293,6 @@ func (m *merger) finish() (*Survey, error) {
 		m.survey.Files = append(m.survey.Files, records...)
 		m.files = m.files[n:]
 	}
-	m.survey.WorstFunctions = m.functions.list
 	m.survey.sum()
 	return &m.survey, nil
 }

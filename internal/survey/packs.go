@@ -37,15 +37,15 @@ func (c *collector) pack(ctx context.Context, name string) findings {
 		if errors.As(err, &file) || errors.As(err, &system) && system != syscall.ENOENT {
 			status = unreadable
 		}
-		return newFindings(refused(name, status, err))
+		return refused(name, status, err)
 	}
-	all := newFindings()
+	var all findings
 	for _, file := range files {
 		inner := name + "!" + file.Name
 		found, ok := o.found[file.Member]
 		switch {
 		case file.Err != nil:
-			all.records = append(all.records, refused(inner, unreadable, file.Err))
+			all.add("", refused(inner, unreadable, file.Err))
 		case ok:
 			all.add(inner, found)
 		default:

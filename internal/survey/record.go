@@ -104,28 +104,28 @@ func lost(gaps []Gap, losses map[string]bool) (bytes uint64, reason string) {
 	return bytes, reason
 }
 
-// refused returns the record of a file without CFI to translate.
-func refused(file string, status convert.Reason, err error) Record {
+// refused returns the findings of a file without CFI to translate.
+func refused(file string, status convert.Reason, err error) findings {
 	r := Record{File: file, Status: status}
 	if status == damaged || status == unreadable {
 		r.Error = valid(outfile.Plain(err).Error())
 	}
-	return r
+	return findings{records: []Record{r}}
 }
 
 // valid makes a text UTF-8: other bytes become \xNN.
 func valid(text string) string {
 	var b strings.Builder
-	for !utf8.ValidString(text) {
-		for i, r := range text {
-			if _, n := utf8.DecodeRuneInString(text[i:]); r == utf8.RuneError && n == 1 {
-				fmt.Fprintf(&b, `%s\x%02x`, text[:i], text[i])
-				text = text[i+1:]
-				break
-			}
+	for len(text) > 0 {
+		r, n := utf8.DecodeRuneInString(text)
+		if r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, `\x%02x`, text[0])
+		} else {
+			b.WriteString(text[:n])
 		}
+		text = text[n:]
 	}
-	return b.String() + text
+	return b.String()
 }
 
 // A BadFunction is one of the worst functions.
@@ -146,30 +146,28 @@ type BadFunction struct {
 	gap   translate.Gap // the first one that loses something: its place has the name of the function
 }
 
-// byLoss sorts functions by loss. Ties are sorted by place: names depend on which of the paths are given.
-func byLoss(a, b *BadFunction) int {
-	return cmp.Or(
-		cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.place, b.place),
-		cmp.Compare(a.seq, b.seq), cmp.Compare(a.gap.Begin, b.gap.Begin),
-	)
-}
-
-// worst keeps the first values in an order, without duplicates. The result does not depend on the order of additions.
-type worst[T any] struct {
-	cmp  func(a, b *T) int
-	list []T
+// addFunction adds a function to the worst ones. Ties are sorted by place: names depend on the given paths.
+func addFunction(list *[]BadFunction, fn BadFunction) {
+	addWorst(list, fn, func(a, b BadFunction) int {
+		return cmp.Or(
+			cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.place, b.place),
+			cmp.Compare(a.seq, b.seq), cmp.Compare(a.gap.Begin, b.gap.Begin),
+		)
+	})
 }
 
 // maxWorst is how many of the worst are listed.
 const maxWorst = 20
 
-func (w *worst[T]) add(v T) {
-	i, same := slices.BinarySearchFunc(w.list, v, func(a, b T) int { return w.cmp(&a, &b) })
+// addWorst adds a value to the first ones in an order, without duplicates. The result does not depend on the order of
+// additions.
+func addWorst[T any](list *[]T, v T, compare func(a, b T) int) {
+	i, same := slices.BinarySearchFunc(*list, v, compare)
 	if i == maxWorst || same {
 		return
 	}
-	if len(w.list) == maxWorst {
-		w.list = w.list[:maxWorst-1]
+	if len(*list) == maxWorst {
+		*list = (*list)[:maxWorst-1]
 	}
-	w.list = slices.Insert(w.list, i, v)
+	*list = slices.Insert(*list, i, v)
 }

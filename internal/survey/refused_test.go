@@ -99,7 +99,7 @@ func TestReadErrors(t *testing.T) {
 		"the CFI": int64(p.U64(p.Section(".eh_frame") + elftest.ShOff)),
 	} {
 		got := newCollector(nil, Options{}).examine(nil, failing{bytes.NewReader(b), at, errDisk}, "x", int64(len(b)))
-		if r := got.records[0]; r.Status != unreadable || !strings.Contains(r.Error, errDisk.Error()) || len(got.functions.list) > 0 {
+		if r := got.records[0]; r.Status != unreadable || !strings.Contains(r.Error, errDisk.Error()) || len(got.functions) > 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}

@@ -123,9 +123,14 @@ func gapOf(list *[]Gap, reason string) *Gap {
 	return element(list, Gap{Reason: reason}, func(g Gap) int { return int(reasons[g.Reason]) })
 }
 
+// partOf returns the element of a list that has a name.
+func partOf(list *[]Part, name string) *Part {
+	return element(list, Part{Name: name}, func(p Part) string { return p.Name })
+}
+
 // element returns the element of a sorted list that has the same key as v. If there is none, v is inserted.
-func element[T any](list *[]T, v T, key func(T) int) *T {
-	i, ok := slices.BinarySearchFunc(*list, key(v), func(e T, k int) int { return cmp.Compare(key(e), k) })
+func element[T any, K cmp.Ordered](list *[]T, v T, key func(T) K) *T {
+	i, ok := slices.BinarySearchFunc(*list, key(v), func(e T, k K) int { return cmp.Compare(key(e), k) })
 	if !ok {
 		*list = slices.Insert(*list, i, v)
 	}

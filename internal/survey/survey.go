@@ -12,7 +12,6 @@ package survey
 import (
 	"cmp"
 	"context"
-	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -131,7 +130,8 @@ func Run(ctx context.Context, paths []string, opt Options, progress func(done, t
 	if err != nil {
 		return nil, err
 	}
-	s := c.finish()
+	s := c.survey
+	s.sum()
 	if !opt.Shard.whole() {
 		s.Shards = []Piece{s.piece(opt.Shard)}
 	}
@@ -179,16 +179,14 @@ type collector struct {
 	group  *errgroup.Group
 	memory *semaphore.Weighted // for CFI, in bytes
 
-	mu        sync.Mutex
-	survey    *Survey
-	functions worst[BadFunction]
+	mu     sync.Mutex
+	survey *Survey
 }
 
 func newCollector(paths []Part, opt Options) *collector {
 	return &collector{
 		Options: opt, group: newGroup(opt.Jobs), memory: semaphore.NewWeighted(maxCFI),
-		functions: worst[BadFunction]{cmp: byLoss},
-		survey:    &Survey{Head: Head{Schema: Schema, Tool: valid(opt.Tool), Settings: opt.Settings, Paths: paths}},
+		survey: &Survey{Head: Head{Schema: Schema, Tool: valid(opt.Tool), Settings: opt.Settings, Paths: paths}},
 	}
 }
 
@@ -210,30 +208,23 @@ func (c *collector) add(f *candidate, found findings) {
 		r.Path, r.path, r.Disk, r.File = f.path, f.name, length(r.File), valid(r.File)
 		c.survey.Files = append(c.survey.Files, r)
 	}
-	for _, fn := range found.functions.list {
+	for _, fn := range found.functions {
 		fn.Path, fn.Disk, fn.File, fn.place = f.path, length(fn.File), valid(fn.File), path.place(disk)
-		c.functions.add(fn)
+		addFunction(&c.survey.WorstFunctions, fn)
 	}
-}
-
-func (c *collector) finish() *Survey {
-	c.survey.WorstFunctions = c.functions.list
-	c.survey.sum()
-	return c.survey
 }
 
 // sum sorts the records and adds them up. The records of an archive are in its order before.
 func (s *Survey) sum() {
 	slices.SortStableFunc(s.Files, func(a, b *Record) int { return cmp.Compare(a.disk(), b.disk()) })
 	s.Total.Skipped = skippedBelow(s.Paths)
-	abis, languages, compilers := make(partsByName), make(partsByName), make(partsByName)
 	for _, r := range s.Files {
 		s.Total.add(r)
 		s.Paths[r.Path].add(r)
-		languages.add(r.language(), r)
-		compilers.add(r.compiler(), r)
+		partOf(&s.Languages, r.language()).add(r)
+		partOf(&s.Compilers, r.compiler()).add(r)
 		if r.ABI != "" {
-			abis.add(r.ABI, r)
+			partOf(&s.ABIs, r.ABI).add(r)
 		}
 		if r.Error != "" && len(s.Errors) < maxWorst {
 			s.Errors = append(s.Errors, FileError{r.File, r.Status, r.Error})
@@ -241,7 +232,6 @@ func (s *Survey) sum() {
 			s.ErrorsOmitted++
 		}
 	}
-	s.ABIs, s.Languages, s.Compilers = abis.list(), languages.list(), compilers.list()
 	lossy := s.lossy()
 	s.WorstBytes = lossy[:min(len(lossy), maxWorst)]
 	lossy = slices.Clone(lossy)
@@ -259,24 +249,5 @@ func (s *Survey) lossy() []BadFile {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b BadFile) int { return cmp.Compare(b.Lost, a.Lost) })
-	return out
-}
-
-// partsByName are sums by name.
-type partsByName map[string]*Part
-
-func (p partsByName) add(name string, r *Record) {
-	if p[name] == nil {
-		p[name] = &Part{Name: name}
-	}
-	p[name].add(r)
-}
-
-// list returns the parts by name.
-func (p partsByName) list() []Part {
-	var out []Part
-	for _, name := range slices.Sorted(maps.Keys(p)) {
-		out = append(out, *p[name])
-	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"cfi2sframe/internal/page"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
@@ -15,29 +16,33 @@ import (
 type table struct {
 	Title string
 	Note  string
-	Head  []column
+	Head  []page.Column
 	Rows  [][]string
 
 	TextOnly bool // the page has the same in another form
 }
 
-// add adds a row.
-func (t *table) add(cells ...string) { t.Rows = append(t.Rows, cells) }
-
-// A column is text or numbers.
-type column struct {
-	Name   string
-	Number bool
+// newTable returns a table without rows. Columns that begin with # are of numbers.
+func newTable(title, note string, columns ...string) table {
+	t := table{Title: title, Note: note}
+	kinds := map[string]string{"part": "part", "function": "name", "file": "file"}
+	for _, c := range columns {
+		name, number := strings.CutPrefix(c, "#")
+		kind := cmp.Or(kinds[name], "text")
+		if number {
+			kind = "number"
+		}
+		t.Head = append(t.Head, page.Column{Name: name, Kind: kind})
+	}
+	return t
 }
 
-// columnsOf makes columns of names; those that begin with # are of numbers.
-func columnsOf(names ...string) []column {
-	var out []column
-	for _, n := range names {
-		name, number := strings.CutPrefix(n, "#")
-		out = append(out, column{name, number})
+// add adds a row. No cell can control a terminal.
+func (t *table) add(cells ...string) {
+	for i := range cells {
+		cells[i] = report.Printable(cells[i])
 	}
-	return out
+	t.Rows = append(t.Rows, cells)
 }
 
 // title says in one line what was surveyed.
@@ -52,22 +57,19 @@ func (s *Survey) tables() []table {
 	for _, p := range parts {
 		out = append(out, gaps(&p))
 	}
-	out = append(out, origins("Languages", s.Languages), origins("Compilers", s.Compilers))
-	out = append(out, notTranslated(parts))
-	for _, i := range []int{0, 1, len(out) - 1} {
-		out[i].Note = strings.TrimSpace(out[i].Note + " " + s.paths())
+	out = append(out, origins("Languages", s.Languages), origins("Compilers", s.Compilers), notTranslated(parts))
+	if n := len(s.Paths) - maxPaths; n > 0 {
+		note := fmt.Sprintf("Of %s the %d with most files have rows; there are %s more, which the JSON form has.",
+			countOf(len(s.Paths), "path"), maxPaths, count(n))
+		for _, i := range []int{0, 1, len(out) - 1} {
+			out[i].Note = strings.TrimSpace(out[i].Note + " " + note)
+		}
 	}
 	out = append(out,
 		badFiles("Worst files by bytes", s.WorstBytes), badFiles("Worst files by share", s.WorstShare),
 		badFunctions(s.WorstFunctions), s.errors(),
 	)
-	var full []table
-	for _, t := range out {
-		if len(t.Rows) > 0 {
-			full = append(full, t)
-		}
-	}
-	return full
+	return slices.DeleteFunc(out, func(t table) bool { return len(t.Rows) == 0 })
 }
 
 // maxPaths is how many paths have rows of their own.
@@ -89,54 +91,36 @@ func (s *Survey) rows() []Part {
 	return append(out, Part{Name: "all", Sums: s.Total})
 }
 
-// paths says that there are more paths than those with rows.
-func (s *Survey) paths() string {
-	n := len(s.Paths) - maxPaths
-	if n <= 0 {
-		return ""
-	}
-	return fmt.Sprintf("Of %s the %d with most files have rows; there are %s more, which the JSON form has.",
-		countOf(len(s.Paths), "path"), maxPaths, count(n))
-}
-
 func occurrence(parts []Part) table {
-	t := table{
-		Title: "Occurrence",
-		Note:  "Non-SP/FP CFA: one based on another register. DRAP: one that is an expression. PLTs do not count.",
-		Head:  columnsOf("", "#ELF files", "#with CFI", "#non-SP/FP CFA", "#", "#DRAP", "#"),
-	}
-	for i := range parts {
-		p := &parts[i]
-		part := func(n uint64) []string {
-			return []string{fmt.Sprintf("%s/%s", count(n), count(p.Files)), report.Share(n, p.Files)}
-		}
-		row := []string{report.Printable(p.Name), count(p.Files), count(p.WithCFI)}
+	t := newTable("Occurrence",
+		"Non-SP/FP CFA: one based on another register. DRAP: one that is an expression. PLTs do not count.",
+		"part", "#ELF files", "#with CFI", "#non-SP/FP CFA", "#share", "#DRAP", "#share")
+	for _, p := range parts {
+		of := func(n uint64) string { return count(n) + "/" + count(p.Files) }
 		if p.Files > 0 {
-			t.Rows = append(t.Rows, append(append(row, part(p.OtherCFA)...), part(p.DRAP)...))
+			t.add(p.Name, count(p.Files), count(p.WithCFI),
+				of(p.OtherCFA), report.Share(p.OtherCFA, p.Files), of(p.DRAP), report.Share(p.DRAP, p.Files))
 		}
 	}
 	return t
 }
 
 func coverage(parts []Part) table {
-	t := table{
-		Title: "Coverage",
-		Note:  "What CFI describes, and of how much of that a stack trace loses nothing. V1 is not for s390x, nor for objects.",
-		Head:  columnsOf("", "#functions", "#bytes"),
-	}
+	columns := []string{"part", "#functions", "#bytes"}
 	for _, v := range Formats {
-		t.Head = append(t.Head, columnsOf(fmt.Sprintf("#V%d functions", v), fmt.Sprintf("#V%d bytes", v))...)
+		columns = append(columns, fmt.Sprintf("#V%d functions", v), fmt.Sprintf("#V%d bytes", v))
 	}
-	t.Head = append(t.Head, columnsOf("#bytes without CFI")...)
-	for i := range parts {
-		p := &parts[i]
-		row := []string{report.Printable(p.Name), count(p.Functions), count(p.Described)}
+	t := newTable("Coverage",
+		"What CFI describes, and of how much of that a stack trace loses nothing. V1 is not for s390x, nor for objects.",
+		append(columns, "#bytes without CFI")...)
+	for _, p := range parts {
+		row := []string{p.Name, count(p.Functions), count(p.Described)}
 		for _, v := range Formats {
 			f := p.format(v)
 			row = append(row, shareOf(f.Whole, f.Functions), f.share())
 		}
 		if p.Files > 0 {
-			t.Rows = append(t.Rows, append(row, count(p.WithoutCFI)))
+			t.add(append(row, count(p.WithoutCFI))...)
 		}
 	}
 	return t
@@ -147,109 +131,88 @@ const maxOrigins = 30
 
 // origins has the languages or the compilers, those of most files first.
 func origins(title string, parts []Part) table {
-	t := table{
-		Title: title,
-		Note:  "As far as files tell by what compilers and libraries leave in them. C leaves nothing: it is what others are not.",
-		Head:  columnsOf("", "#ELF files", "#with CFI", "#functions", "#bytes", "#V2 bytes", "#V3 bytes", "#bytes without CFI"),
-	}
+	note := "As far as files tell by what compilers and libraries leave in them. " +
+		"C leaves nothing: it is what others are not."
 	if title == "Compilers" {
-		t.Note = "As far as files tell: .comment is gone where it was stripped. Start files have one of their own, mostly of GCC."
+		note = "As far as files tell: .comment is gone where it was stripped. " +
+			"Start files have one of their own, mostly of GCC."
 	}
 	if len(parts) == 1 && parts[0].Name == unknown {
-		return t
+		return table{}
 	}
 	parts = slices.Clone(parts)
 	slices.SortStableFunc(parts, func(a, b Part) int { return cmp.Compare(b.Files, a.Files) })
 	if n := len(parts) - maxOrigins; n > 0 {
 		parts = parts[:maxOrigins]
-		t.Note += fmt.Sprintf(" The JSON form has %s more.", count(n))
+		note += fmt.Sprintf(" The JSON form has %s more.", count(n))
 	}
-	for i := range parts {
-		p := &parts[i]
-		row := []string{report.Printable(p.Name), count(p.Files), count(p.WithCFI), count(p.Functions), count(p.Described)}
+	t := newTable(title, note,
+		"part", "#ELF files", "#with CFI", "#functions", "#bytes", "#V2 bytes", "#V3 bytes", "#bytes without CFI")
+	for _, p := range parts {
 		v2, v3 := p.format(sframe.V2), p.format(sframe.V3)
-		row = append(row, v2.share(), v3.share())
-		t.Rows = append(t.Rows, append(row, count(p.WithoutCFI)))
+		t.add(p.Name, count(p.Files), count(p.WithCFI), count(p.Functions), count(p.Described),
+			v2.share(), v3.share(), count(p.WithoutCFI))
 	}
 	return t
 }
 
 func gaps(p *Part) table {
-	t := table{
-		Title: "Left out in format 2: " + report.Printable(p.Name),
-		Head:  columnsOf("reason", "#files", "#functions", "#ranges", "#bytes", ""),
-	}
+	t := newTable("Left out in format 2: "+report.Printable(p.Name), "",
+		"reason", "#files", "#functions", "#ranges", "#bytes", "meaning")
 	for _, g := range p.Gaps {
 		if g.Ranges > 0 {
-			t.Rows = append(t.Rows, []string{
-				g.Reason, count(g.Files), count(g.Functions), count(g.Ranges), count(g.Bytes), g.Text,
-			})
+			t.add(g.Reason, count(g.Files), count(g.Functions), count(g.Ranges), count(g.Bytes), g.Text)
 		}
 	}
 	return t
 }
 
 func notTranslated(parts []Part) table {
-	t := table{Title: "Files without CFI to be translated", Head: columnsOf("", "#files", "reason")}
-	for i := range parts {
-		p := &parts[i]
+	t := newTable("Files without CFI to be translated", "", "part", "#files", "reason")
+	for _, p := range parts {
 		for _, r := range p.Refused {
-			if r.Files > 0 {
-				t.Rows = append(t.Rows, []string{report.Printable(p.Name), count(r.Files), r.Text})
-			}
+			t.add(p.Name, count(r.Files), r.Text)
 		}
-		for _, s := range []struct {
-			n    uint64
-			what string
-		}{
-			{p.Skipped.Objects, "relocatable object or archive, not asked for"},
-			{p.Skipped.Other, "not ELF"},
-		} {
-			if s.n > 0 {
-				t.Rows = append(t.Rows, []string{report.Printable(p.Name), count(s.n), "not examined: " + s.what})
-			}
+		if n := p.Skipped.Objects; n > 0 {
+			t.add(p.Name, count(n), "not examined: relocatable object or archive, not asked for")
+		}
+		if n := p.Skipped.Other; n > 0 {
+			t.add(p.Name, count(n), "not examined: not ELF")
 		}
 	}
 	return t
 }
 
 func badFiles(title string, files []BadFile) table {
-	t := table{
-		Title: title,
-		Note:  "Lost is code of which a stack trace loses something in format 2; the reason is that of most of it.",
-		Head:  columnsOf("#lost bytes", "#of", "#", "reason", "file"),
-
-		TextOnly: true,
-	}
+	t := newTable(title,
+		"Lost is code of which a stack trace loses something in format 2; the reason is that of most of it.",
+		"#lost bytes", "#of", "#share", "reason", "file")
+	t.TextOnly = true
 	for _, f := range files {
-		t.Rows = append(t.Rows, []string{
-			count(f.Lost), count(f.Described), report.Share(f.Lost, f.Described), f.Reason, report.Printable(f.File),
-		})
+		t.add(count(f.Lost), count(f.Described), report.Share(f.Lost, f.Described), f.Reason, f.File)
 	}
 	return t
 }
 
 func badFunctions(functions []BadFunction) table {
-	t := table{Title: "Worst functions", Head: columnsOf("#lost bytes", "#of", "reason", "file", "function")}
+	t := newTable("Worst functions", "", "#lost bytes", "#of", "reason", "file", "function")
+	t.Head[2].Kind = "reason"
 	for _, f := range functions {
 		name := f.Function
-		if name == "" {
+		if name == "" && f.Section != "" {
+			name = fmt.Sprintf("at %s+%#x", f.Section, f.Begin)
+		} else if name == "" {
 			name = fmt.Sprintf("at %#x", f.Begin)
-			if f.Section != "" {
-				name = fmt.Sprintf("at %s+%#x", f.Section, f.Begin)
-			}
 		}
-		t.Rows = append(t.Rows, []string{
-			count(f.Lost), count(f.Size), f.Reason, report.Printable(f.File), short(report.Printable(name)),
-		})
+		t.add(count(f.Lost), count(f.Size), f.Reason, f.File, short(report.Printable(name)))
 	}
 	return t
 }
 
 func (s *Survey) errors() table {
-	t := table{Title: "Files that are damaged or cannot be read", Head: columnsOf("file", "error")}
+	t := newTable("Files that are damaged or cannot be read", "", "file", "error")
 	for _, e := range s.Errors {
-		t.Rows = append(t.Rows, []string{report.Printable(e.File), report.Printable(e.Error)})
+		t.add(e.File, e.Error)
 	}
 	if s.ErrorsOmitted > 0 {
 		t.Note = fmt.Sprintf("The first of %s; the CSV form has all.", count(len(s.Errors)+s.ErrorsOmitted))
@@ -257,8 +220,7 @@ func (s *Survey) errors() table {
 	return t
 }
 
-// maxName is how much of a function's name a table shows, in characters: C++ has names of
-// thousands.
+// maxName is how much of a function's name a table shows, in characters: C++ has names of thousands.
 const maxName = 120
 
 func short(name string) string {
@@ -270,10 +232,7 @@ func short(name string) string {
 
 // share returns how much code loses nothing.
 func (f *Format) share() string {
-	if f.Functions == 0 {
-		return "-"
-	}
-	return report.Share(f.Covered+f.Outermost, f.Described)
+	return shareOf(f.Covered+f.Outermost, f.Described)
 }
 
 // shareOf returns a share of what can be nothing.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -37,20 +38,17 @@ func (s *Survey) Text(w io.Writer) error {
 	return out.Flush() // which has the first error
 }
 
-// write writes the table below its title.
+// write writes the table below its title, with aligned columns. Columns of obvious contents have no names.
 func (t *table) write(w io.Writer) {
 	fmt.Fprintf(w, "\n%s\n", t.Title)
 	if t.Note != "" {
 		fmt.Fprintf(w, "  %s\n", t.Note)
 	}
-	t.text(w)
-}
-
-// text writes the rows with aligned columns.
-func (t *table) text(w io.Writer) {
 	head := make([]string, len(t.Head))
 	for i, c := range t.Head {
-		head[i] = c.Name
+		if !slices.Contains([]string{"part", "share", "meaning"}, c.Name) {
+			head[i] = c.Name
+		}
 	}
 	rows := append([][]string{head}, t.Rows...)
 	widths := make([]int, len(head))
@@ -60,16 +58,15 @@ func (t *table) text(w io.Writer) {
 		}
 	}
 	for _, r := range rows {
-		var b strings.Builder
+		line := ""
 		for i, cell := range r {
 			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			b.WriteString("  ")
-			if t.Head[i].Number {
-				b.WriteString(pad + cell)
+			if t.Head[i].Kind == "number" {
+				line += "  " + pad + cell
 			} else {
-				b.WriteString(cell + pad)
+				line += "  " + cell + pad
 			}
 		}
-		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+		fmt.Fprintln(w, strings.TrimRight(line, " "))
 	}
 }

@@ -7,14 +7,13 @@ import (
 	"encoding/binary"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/inode"
+	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/pack"
 )
 
@@ -147,16 +146,11 @@ func (h *head) skipped(objects bool) Skipped {
 }
 
 func peekFile(name string) (head, error) {
-	// Another file may have replaced it, such as a FIFO: opening it must not block.
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, info, err := outfile.OpenRegular(name) // another file may have replaced it
 	if err != nil {
 		return head{}, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return head{}, err
-	}
 	return peek(filecopy.Sized(f, info.Size()))
 }
 
