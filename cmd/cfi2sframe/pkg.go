@@ -168,8 +168,8 @@ func (w *packageWork) say(in string, res *repack.Result, last bool) error {
 	w.clearBar()
 	for _, f := range res.Files {
 		name := in + "!" + f.Name
-		if f.Failed != nil {
-			complain(w.stderr, name, fmt.Errorf("%w; the file is unchanged", f.Failed))
+		if f.Result.Stays == repack.Defective {
+			complain(w.stderr, name, fmt.Errorf("%w; the file is unchanged", f.Result.Kept[0].Why))
 		}
 		if w.form == "text" && f.Result.Stays != "" && !w.verbose { // the summary counts it
 			continue

@@ -41,7 +41,7 @@ type debPackage struct {
 
 // deb converts a Debian package. It returns what changes in it.
 func (p *packer) deb() (*changes, error) {
-	parts, err := pack.OpenDeb(p.src, p.size)
+	parts, err := pack.OpenDeb(p.src, p.src.Size())
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (p *packer) deb() (*changes, error) {
 	control, data := &parts.Members[parts.Control], &parts.Members[parts.Data]
 	oldControl, err := p.unpack(control.Off, control.Size)
 	if err == nil {
-		err = p.entries(oldControl, &changes{}, d.control)
+		err = p.entries(oldControl.SectionReader, d.control)
 	}
 	if err != nil {
 		return nil, within(control, err)
@@ -67,18 +67,18 @@ func (p *packer) deb() (*changes, error) {
 	if err != nil {
 		return nil, within(data, err)
 	}
-	newData := &changes{of: oldData}
-	if err := p.entries(oldData, newData, func(e *tarEntry) error { return d.data(e, newData) }); err != nil {
+	newData := &changes{of: oldData.SectionReader}
+	if err := p.entries(newData.of, func(e *tarEntry) error { return d.data(e, newData) }); err != nil {
 		return nil, within(data, err)
 	}
-	if !newData.changed {
+	if !newData.changed() {
 		return out, nil
 	}
 	if err := oldData.form.Writable(); err != nil || p.opt.DryRun {
 		return out, err
 	}
-	newControl := &changes{of: oldControl}
-	if err := p.entries(oldControl, newControl, func(e *tarEntry) error { return d.renew(e, newControl) }); err != nil {
+	newControl := &changes{of: oldControl.SectionReader}
+	if err := p.entries(newControl.of, func(e *tarEntry) error { return d.renew(e, newControl) }); err != nil {
 		return nil, within(control, err)
 	}
 	if err := d.member(out, parts, parts.Control, oldControl, newControl); err != nil {
@@ -89,10 +89,11 @@ func (p *packer) deb() (*changes, error) {
 
 // member replaces a member of the package if its contents change.
 func (d *debPackage) member(out *changes, parts *pack.Debian, i int, was *unpacked, now *changes) error {
-	if !now.changed {
+	if !now.changed() {
 		return nil
 	}
-	packed, err := d.packed(was, now.readers(d.ctx, was.Size())...)
+	r, _ := now.reader(d.ctx)
+	packed, err := d.packed(was, r)
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (d *debPackage) data(e *tarEntry, out *changes) error {
 	case pack.Sparse(e.Header):
 		c.stays = Sparse
 	case e.signed() != "":
-		c.stays, c.reason = Signed, "its contents are signed, by "+e.signed()
+		c.stays, c.why = Signed, errors.New("its contents are signed, by "+e.signed())
 	}
 	delete(d.changed, e.name)
 	now, err := d.file(c, e.head)
@@ -162,10 +163,7 @@ func (d *debPackage) data(e *tarEntry, out *changes) error {
 	}
 	sums := make([]fileSums, len(d.lists))
 	for i, l := range d.lists {
-		if sums[i].old, err = sumOf(l.sum, e.contents); err == nil {
-			sums[i].now, err = sumOf(l.sum, now)
-		}
-		if err != nil {
+		if sums[i], err = sumsOf(l.sum, e.contents, now); err != nil {
 			return err
 		}
 	}

@@ -377,16 +377,16 @@ func edited(t testing.TB, b, contents []byte) []byte {
 
 // edit writes an archive whose files have other contents, or the same if they are nil.
 func edit(out io.Writer, b, contents []byte) error {
-	u := &unpacked{literal(b), nil}
-	c := &changes{of: u}
-	err := (&packer{ctx: context.Background()}).entries(u, c, func(e *tarEntry) error {
+	c := &changes{of: literal(b)}
+	err := (&packer{ctx: context.Background()}).entries(c.of, func(e *tarEntry) error {
 		if contents == nil || !e.regular() {
 			return nil
 		}
 		return e.replace(c, literal(contents))
 	})
 	if err == nil {
-		_, err = io.Copy(out, io.MultiReader(c.readers(context.Background(), int64(len(b)))...))
+		now, _ := c.reader(context.Background())
+		_, err = io.Copy(out, now)
 	}
 	return err
 }
@@ -400,7 +400,7 @@ func TestSizes(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := b.Bytes()[:tarBlock]
-		copy(tarSize.of(h), size)
+		copy(sizeField(h), size)
 		putSum(h)
 		return h
 	}
@@ -413,7 +413,7 @@ func TestSizes(t *testing.T) {
 	} {
 		in := slices.Concat(header(size), append([]byte("words"), make([]byte, tarBlock-5)...), make([]byte, 2*tarBlock))
 		out := edited(t, in, bytes.Repeat([]byte("x"), 1000))
-		if got := string(tarSize.of(out)); got != want {
+		if got := string(sizeField(out)); got != want {
 			t.Errorf("size %q becomes %q; %q was expected", size, got, want)
 		}
 		if all := untar(t, out); len(all) != 1 || len(all[0].contents) != 1000 {

@@ -150,7 +150,7 @@ func described(t testing.TB, b []byte) *rpmPackage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &rpmPackage{packer: &packer{ctx: t.Context(), src: bytes.NewReader(b), size: int64(len(b))}, Package: headers}
+	m := &rpmPackage{packer: &packer{ctx: t.Context(), src: literal(b)}, Package: headers}
 	if err := m.describe(); err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestLongLinks(t *testing.T) {
 func TestTarLimits(t *testing.T) {
 	file := tarOf(t, "a", strings.Repeat("x", tarBlock))
 	large := []byte(file[:tarBlock])
-	copy(tarSize.of(large), "\x80\x00\x00\x00\x00\x00\x00\x20\x00\x00\x00\x00")
+	copy(sizeField(large), "\x80\x00\x00\x00\x00\x00\x00\x20\x00\x00\x00\x00")
 	putSum(large)
 	for _, test := range []struct{ in, want string }{
 		{string(large), "tar archive at offset 0x200: a: unexpected EOF"},
@@ -263,7 +263,7 @@ func TestTarLimits(t *testing.T) {
 // TestNumbers has numbers that are too large for their fields, and a checksum in the form of GNU's large numbers.
 func TestNumbers(t *testing.T) {
 	file := []byte(tarOf(t, "a", "text"))
-	raw := tarSize.of(bytes.Clone(file[:tarBlock]))
+	raw := sizeField(bytes.Clone(file[:tarBlock]))
 	if !putNumber(raw, 1<<33-1) || string(raw[:11]) != "77777777777" {
 		t.Errorf("%q", raw)
 	}
@@ -272,21 +272,21 @@ func TestNumbers(t *testing.T) {
 	}
 	e := &tarEntry{Header: &tar.Header{Size: 4}, name: "a", off: tarBlock}
 	large := io.NewSectionReader(bytes.NewReader(nil), 0, 1<<33)
-	if err := e.replace(&changes{of: bytes.NewReader(file)}, large); err == nil || err.Error() != "the header of a cannot express a size of 8589934592 bytes" {
+	if err := e.replace(&changes{of: literal(file)}, large); err == nil || err.Error() != "the header of a cannot express a size of 8589934592 bytes" {
 		t.Errorf("%v", err)
 	}
 	// The sum takes the place of the spaces that are counted for it.
 	number := func(b []byte) uint64 {
-		n, err := strconv.ParseUint(strings.Trim(string(tarChecksum.of(b)), " \x00"), 8, 64)
+		n, err := strconv.ParseUint(strings.Trim(string(sumField(b)), " \x00"), 8, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
 	sum := number(file)
-	copy(tarChecksum.of(file), binary.BigEndian.AppendUint64(nil, sum|1<<63))
+	copy(sumField(file), binary.BigEndian.AppendUint64(nil, sum|1<<63))
 	putSum(file[:tarBlock])
-	if got := binary.BigEndian.Uint64(tarChecksum.of(file)); got != sum|1<<63 {
+	if got := binary.BigEndian.Uint64(sumField(file)); got != sum|1<<63 {
 		t.Errorf("checksum %#x; %#x was expected", got, sum|1<<63)
 	}
 }

@@ -49,7 +49,7 @@ type candidate struct {
 	name     string
 	contents *io.SectionReader
 	stays    convert.Reason // why an ELF file is unchanged, or ""
-	reason   string         // the same in words for this file, or ""
+	why      error          // the same in words for this file, or nil
 }
 
 // file converts a file, which begins with head, and returns its new contents, or nil if it does not change.
@@ -71,63 +71,54 @@ func (p *packer) file(c candidate, head []byte) (*io.SectionReader, error) {
 		c.stays = p.kind(c)
 	}
 	if c.stays != "" {
-		p.keep(c, cmp.Or(c.reason, texts[c.stays]))
+		p.keep(c, c.stays, cmp.Or(c.why, errors.New(texts[c.stays])))
 		return nil, nil
 	}
 	return p.converted(c)
 }
 
 // keep records that a file is unchanged.
-func (p *packer) keep(c candidate, why string) {
+func (p *packer) keep(c candidate, reason convert.Reason, why error) {
+	p.record(c, &convert.Result{Kept: []convert.Kept{{Reason: reason, Why: why}}, Stays: reason})
+}
+
+// record adds the result of a file.
+func (p *packer) record(c candidate, res *convert.Result) {
 	size := c.contents.Size()
-	kept := convert.Kept{Reason: c.stays, Why: errors.New(why)}
-	p.res.Files = append(p.res.Files, File{
-		Name: c.name, Before: size, After: size, Result: &convert.Result{Kept: []convert.Kept{kept}, Stays: c.stays},
-	})
+	p.res.Files = append(p.res.Files, File{Name: c.name, Result: res, Before: size, After: size})
 }
 
 // converted is file for one that may change.
 func (p *packer) converted(c candidate) (*io.SectionReader, error) {
-	err := p.budget.Spend(elffile.CostFile, 1)
-	if err == nil {
-		err = p.current.Truncate(0)
-	}
-	if err != nil {
+	if err := cmp.Or(p.budget.Spend(elffile.CostFile, 1), p.current.Truncate(0)); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.name, err)
 	}
-	size := c.contents.Size()
 	opt := p.opt.Options
 	opt.Budget = p.budget
-	res, err := convert.Into(p.ctx, c.contents, size, func() (convert.Target, error) { return p.current, nil }, opt)
+	target := func() (convert.Target, error) { return p.current, nil }
+	res, err := convert.Into(p.ctx, c.contents, c.contents.Size(), target, opt)
 	if res != nil {
 		for _, cov := range res.Coverage {
 			cov.File = c.name + cov.File // of a member of a library that has its name
 		}
 	}
-	file := File{Name: c.name, Result: res, Before: size, After: size}
 	switch {
 	case p.ctx.Err() != nil:
 		return nil, p.ctx.Err()
-	case errors.Is(err, convert.ErrCoverage):
-		p.res.Files = append(p.res.Files, file)
-		return nil, fmt.Errorf("%s: %w", c.name, err)
-	case errors.Is(err, elffile.ErrBudget):
-		return nil, fmt.Errorf("%s: %w", c.name, err)
 	case errors.Is(err, elfwrite.ErrExists):
-		c.stays = Present
-		p.keep(c, "it has "+texts[Present])
+		p.keep(c, Present, errors.New("it has "+texts[Present]))
 		return nil, nil
+	case err != nil && !errors.Is(err, convert.ErrCoverage) && !errors.Is(err, elffile.ErrBudget):
+		p.keep(c, Defective, err)
+		return nil, nil
+	}
+	p.record(c, res)
+	switch {
 	case err != nil:
-		c.stays = Defective
-		p.keep(c, err.Error())
-		p.res.Files[len(p.res.Files)-1].Failed = err
+		return nil, fmt.Errorf("%s: %w", c.name, err)
+	case res.Stays != "":
 		return nil, nil
-	}
-	p.res.Files = append(p.res.Files, file)
-	if res.Stays != "" {
-		return nil, nil
-	}
-	if p.opt.DryRun {
+	case p.opt.DryRun:
 		return c.contents, nil
 	}
 	now, err := p.store(c)

@@ -12,6 +12,7 @@ package repack
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,20 +42,10 @@ type Options struct {
 	Objects bool
 }
 
-// workers returns how many threads compress at a time.
-func (o *Options) workers() int {
-	if o.Workers > 0 {
-		return o.Workers
-	}
-	return runtime.GOMAXPROCS(0)
-}
-
 // A File is an ELF file or a static library of a package.
 type File struct {
-	Name   string // its path in the package, without a leading /
-	Result *convert.Result
-	// Failed is why it could not be converted, and is unchanged, or nil.
-	Failed        error
+	Name          string // its path in the package, without a leading /
+	Result        *convert.Result
 	Before, After int64 // bytes
 }
 
@@ -70,8 +61,7 @@ type Result struct {
 // A packer is the work on a package.
 type packer struct {
 	ctx     context.Context
-	src     io.ReaderAt
-	size    int64
+	src     *io.SectionReader
 	opt     Options
 	budget  *elffile.Budget
 	res     Result
@@ -85,17 +75,15 @@ type packer struct {
 // Convert converts the package of the given size in r, and writes the result to w, or a part of it on an error. With
 // convert.ErrCoverage it also returns a Result.
 func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Options) (*Result, error) {
-	p := &packer{ctx: ctx, src: filecopy.Sized(r, size), size: size, opt: opt, budget: elffile.NewBudget(size)}
+	src := io.NewSectionReader(filecopy.Sized(r, size), 0, size)
+	p := &packer{ctx: ctx, src: src, opt: opt, budget: elffile.NewBudget(size)}
 	defer p.close()
 	if p.opt.Limits == nil {
 		p.opt.Limits = report.NewLimits()
 	}
 	p.opt.SkipUnsupported = true
 	out, err := p.convert()
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
+	if err = cmp.Or(err, ctx.Err()); err != nil {
 		if errors.Is(err, convert.ErrCoverage) {
 			return &p.res, err
 		}
@@ -105,8 +93,9 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 	if opt.DryRun {
 		return &p.res, nil
 	}
-	p.res.Same = !out.changed
-	if p.res.Written, err = io.Copy(w, io.MultiReader(out.readers(ctx, size)...)); err != nil {
+	p.res.Same = !out.changed()
+	now, _ := out.reader(ctx)
+	if p.res.Written, err = io.Copy(w, now); err != nil {
 		return nil, err
 	}
 	return &p.res, nil
@@ -114,7 +103,7 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 
 // convert returns what changes in the package.
 func (p *packer) convert() (*changes, error) {
-	kind, err := pack.KindOf(p.src, p.size)
+	kind, err := pack.KindOf(p.src, p.src.Size())
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +163,7 @@ func (p *packer) unpack(off, size int64) (*unpacked, error) {
 		return nil, err
 	}
 	defer z.Close()
-	z.Form.Size = p.size
+	z.Form.Size = p.src.Size()
 	f, err := p.temporary()
 	if err != nil {
 		return nil, err
@@ -186,13 +175,13 @@ func (p *packer) unpack(off, size int64) (*unpacked, error) {
 	return &unpacked{io.NewSectionReader(f, 0, n), z.Form}, nil
 }
 
-// packed compresses parts as a part was compressed.
-func (p *packer) packed(u *unpacked, parts ...io.Reader) (*io.SectionReader, error) {
+// packed compresses new contents of a part as it was compressed.
+func (p *packer) packed(u *unpacked, now io.Reader) (*io.SectionReader, error) {
 	f, err := p.temporary()
 	if err != nil {
 		return nil, err
 	}
-	if err := u.form.Store(p.ctx, f, p.opt.workers(), parts...); err != nil {
+	if err := u.form.Store(p.ctx, f, cmp.Or(p.opt.Workers, runtime.GOMAXPROCS(0)), now); err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
@@ -202,49 +191,30 @@ func (p *packer) packed(u *unpacked, parts ...io.Reader) (*io.SectionReader, err
 	return io.NewSectionReader(f, 0, info.Size()), nil
 }
 
-// changes are the ranges of a file that others replace, in order.
+// changes are the ranges of an input that others replace, in order.
 type changes struct {
-	of      io.ReaderAt
-	at      int64
-	parts   []*io.SectionReader // up to offset at
-	changed bool
-	starts  []int // the numbers of the parts with which contents of files begin
+	of    *io.SectionReader
+	at    int64
+	parts []*io.SectionReader // up to offset at
 }
 
 // replace replaces a range, after those before.
 func (c *changes) replace(off, size int64, by ...*io.SectionReader) {
 	c.parts = append(append(c.parts, io.NewSectionReader(c.of, c.at, off-c.at)), by...)
 	c.at = off + size
-	c.changed = c.changed || len(by) > 0
 }
 
-// contents says that the contents of a file begin at an offset, for a block of zstd.
-func (c *changes) contents(off int64) {
-	c.replace(off, 0)
-	c.starts = append(c.starts, len(c.parts))
-}
+func (c *changes) changed() bool { return len(c.parts) > 0 }
 
-// readers read the new file until the context ends; the old one has the given size. After the first reader, each begins
-// with a file.
-func (c *changes) readers(ctx context.Context, size int64) []io.Reader {
-	var all, now []io.Reader
-	group := func() io.Reader { return &contextReader{ctx, io.MultiReader(now...)} }
-	for i, part := range append(c.parts, io.NewSectionReader(c.of, c.at, size-c.at)) {
-		if len(c.starts) > 0 && c.starts[0] == i {
-			all, now, c.starts = append(all, group()), nil, c.starts[1:]
-		}
-		now = append(now, part)
-	}
-	return append(all, group())
-}
-
-// size returns the new size of a file of the given size.
-func (c *changes) size(size int64) int64 {
-	size -= c.at
-	for _, part := range c.parts {
+// reader reads the result until the context ends. It also returns the size of the result.
+func (c *changes) reader(ctx context.Context) (io.Reader, int64) {
+	var readers []io.Reader
+	var size int64
+	for _, part := range append(c.parts, io.NewSectionReader(c.of, c.at, c.of.Size()-c.at)) {
+		readers = append(readers, part)
 		size += part.Size()
 	}
-	return size
+	return &contextReader{ctx, io.MultiReader(readers...)}, size
 }
 
 // literal returns a part that has these bytes.

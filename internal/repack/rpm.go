@@ -2,6 +2,7 @@ package repack
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/md5"
 	"crypto/sha1"
 	"crypto/sha256"
@@ -49,7 +50,7 @@ type rpmPackage struct {
 func (p *packer) rpm() (*changes, error) {
 	m := &rpmPackage{packer: p}
 	var err error
-	if m.Package, err = rpm.Open(p.src, p.size); err != nil {
+	if m.Package, err = rpm.Open(p.src, p.src.Size()); err != nil {
 		return nil, err
 	}
 	for _, check := range []func() error{m.unsigned, m.intact, m.describe} {
@@ -58,23 +59,24 @@ func (p *packer) rpm() (*changes, error) {
 		}
 	}
 	begin := m.Main.End()
-	old, err := p.unpack(begin, p.size-begin)
+	old, err := p.unpack(begin, p.src.Size()-begin)
 	if err != nil {
 		return nil, rpm.Errorf(begin, "payload: %w", err)
 	}
-	payload := &changes{of: old}
+	payload := &changes{of: old.SectionReader}
 	if err := m.convert(old, payload); err != nil {
 		return nil, err
 	}
 	out := &changes{of: p.src}
-	if !payload.changed {
+	if !payload.changed() {
 		return out, nil
 	}
 	if err := old.form.Writable(); err != nil || p.opt.DryRun {
 		return out, err
 	}
-	plain, size := plainSums(), payload.size(old.Size())
-	now, err := p.packed(old, io.TeeReader(payload.readers(p.ctx, old.Size())[0], plain.writer()))
+	plain := plainSums()
+	r, size := payload.reader(p.ctx)
+	now, err := p.packed(old, io.TeeReader(r, plain.writer()))
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +84,7 @@ func (p *packer) rpm() (*changes, error) {
 		return nil, err
 	}
 	out.replace(m.Sig.Off, int64(len(m.Sig.Raw)), literal(m.Sig.Raw))
-	out.replace(m.Main.Off, p.size-m.Main.Off, literal(m.Main.Raw), now)
+	out.replace(m.Main.Off, p.src.Size()-m.Main.Off, literal(m.Main.Raw), now)
 	return out, nil
 }
 
@@ -107,16 +109,16 @@ type sum struct {
 
 type sums []sum
 
-func newSums(sha2, sha2Long, sha3Tag uint32) sums {
-	return sums{{sha256.New(), sha2}, {sha512.New(), sha2Long}, {sha3.New256(), sha3Tag}}
-}
-
+// payloadSums are those of the payload, compressed.
 func payloadSums() sums {
-	return newSums(rpm.TagPayloadSHA256, rpm.TagPayloadSHA512, rpm.TagPayloadSHA3)
+	return sums{
+		{sha256.New(), rpm.TagPayloadSHA256}, {sha512.New(), rpm.TagPayloadSHA512}, {sha3.New256(), rpm.TagPayloadSHA3},
+	}
 }
 
+// plainSums are those of the payload before it is compressed.
 func plainSums() sums {
-	return newSums(rpm.TagPlainSHA256, rpm.TagPlainSHA512, rpm.TagPlainSHA3)
+	return sums{{sha256.New(), rpm.TagPlainSHA256}, {sha512.New(), rpm.TagPlainSHA512}, {sha3.New256(), rpm.TagPlainSHA3}}
 }
 
 // headerSums are those of the main header.
@@ -165,14 +167,12 @@ func damaged(h *rpm.Header, tag uint32, have, want string) error {
 // intact returns an error if a sum of the header or of the payload is wrong: new sums would hide that.
 func (m *rpmPackage) intact() error {
 	packed := payloadSums()
-	header, both, err := m.sums(io.NewSectionReader(m.src, m.Main.End(), m.size-m.Main.End()), packed.writer())
+	payload := io.NewSectionReader(m.src, m.Main.End(), m.src.Size()-m.Main.End())
+	header, both, err := m.sums(payload, packed.writer())
 	if err != nil {
 		return err
 	}
-	if err := header.check(m.Sig); err != nil {
-		return err
-	}
-	if err := packed.check(m.Main); err != nil {
+	if err := cmp.Or(header.check(m.Sig), packed.check(m.Main)); err != nil {
 		return err
 	}
 	have, err := m.md5()
@@ -296,20 +296,16 @@ func (m *rpmPackage) member(e *rpm.Member, old *unpacked, out *changes) error {
 
 // describeAnew writes the size and the sum of a file that changed into the header, for all its names.
 func (m *rpmPackage) describeAnew(file int, old, now *io.SectionReader) error {
-	was, err := sumOf(m.sum, old)
-	if err != nil {
-		return err
-	}
-	sum, err := sumOf(m.sum, now)
+	sums, err := sumsOf(m.sum, old, now)
 	if err != nil {
 		return err
 	}
 	for _, i := range m.files.Linked(file) {
-		if have := string(m.digests[i]); !strings.EqualFold(have, was) {
+		if have := string(m.digests[i]); !strings.EqualFold(have, sums.old) {
 			return rpm.Errorf(m.Main.Off, "tag %d has %s for %s, but the sum of the file is %s",
-				rpm.TagFileDigests, have, m.names[i], was)
+				rpm.TagFileDigests, have, m.names[i], sums.old)
 		}
-		copy(m.digests[i], sum)
+		copy(m.digests[i], sums.now)
 		for _, tag := range []uint32{rpm.TagFileSizes, rpm.TagLongFileSizes} {
 			if err := m.Main.SetNumber(tag, i, uint64(now.Size())); err != nil {
 				return err

@@ -31,11 +31,14 @@ type sumList struct {
 // fileSums are those of a file, as digits.
 type fileSums struct{ old, now string }
 
-// sumOf returns the sum of a file as md5sum and others print it.
-func sumOf(sum func() hash.Hash, contents *io.SectionReader) (string, error) {
-	h := sum()
-	_, err := io.Copy(h, all(contents))
-	return hexSum(h), err
+// sumsOf returns the sums of a file as md5sum and others print them.
+func sumsOf(sum func() hash.Hash, old, now *io.SectionReader) (fileSums, error) {
+	before, after := sum(), sum()
+	_, err := io.Copy(before, all(old))
+	if err == nil {
+		_, err = io.Copy(after, all(now))
+	}
+	return fileSums{hexSum(before), hexSum(after)}, err
 }
 
 // hexSum returns a sum in hexadecimal digits.
@@ -51,7 +54,6 @@ func (d *debPackage) renew(e *tarEntry, out *changes) error {
 		return nil
 	}
 	l := d.lists[i]
-	out.contents(l.off)
 	off, number := l.off, 0
 	for line := range strings.Lines(l.lines) {
 		begin := off

@@ -3,6 +3,7 @@ package repack
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -15,16 +16,9 @@ import (
 
 const tarBlock = 512
 
-// A field of a header is its place.
-type field struct{ at, end int }
-
-func (f field) of(block []byte) []byte { return block[f.at:f.end] }
-
-// The fields of a header that change, from tar(5).
-var (
-	tarSize     = field{124, 136}
-	tarChecksum = field{148, 156}
-)
+// sizeField and sumField return the fields of a header that change (tar(5)).
+func sizeField(header []byte) []byte { return header[124:136] }
+func sumField(header []byte) []byte  { return header[148:156] }
 
 // A tarEntry is an entry of an archive.
 type tarEntry struct {
@@ -57,25 +51,19 @@ func (e *tarEntry) signed() string {
 	return ""
 }
 
-// entries calls fn for each entry of an archive, which may replace it in out.
-func (p *packer) entries(u *unpacked, out *changes, fn func(*tarEntry) error) error {
-	in := io.NewSectionReader(u, 0, u.Size())
+// entries calls fn for each entry of an archive.
+func (p *packer) entries(archive *io.SectionReader, fn func(*tarEntry) error) error {
+	in := io.NewSectionReader(archive, 0, archive.Size())
 	t := tar.NewReader(in)
 	for h, err := range pack.TarHeaders(t) {
 		off, _ := in.Seek(0, io.SeekCurrent) // a SectionReader gives no errors
-		if err == nil {
-			err = p.budget.Spend(elffile.CostEntry, 1)
-		}
-		if err == nil {
-			err = p.ctx.Err()
-		}
-		if err != nil {
+		if err = cmp.Or(err, p.budget.Spend(elffile.CostEntry, 1), p.ctx.Err()); err != nil {
 			return fmt.Errorf("tar archive at offset %#x: %w", off, err)
 		}
-		contents := io.NewSectionReader(u, off, h.Size)
+		contents := io.NewSectionReader(archive, off, h.Size)
 		e := &tarEntry{Header: h, name: pack.Clean(h.Name), link: pack.Clean(h.Linkname), off: off, contents: contents}
 		if e.regular() {
-			if !pack.Sparse(e.Header) && h.Size > u.Size()-off {
+			if !pack.Sparse(e.Header) && h.Size > archive.Size()-off {
 				return fmt.Errorf("tar archive at offset %#x: %s: %w", off, e.name, io.ErrUnexpectedEOF)
 			}
 			e.head = make([]byte, min(h.Size, pack.HeadSize))
@@ -85,9 +73,6 @@ func (p *packer) entries(u *unpacked, out *changes, fn func(*tarEntry) error) er
 		}
 		if err := fn(e); err != nil {
 			return err
-		}
-		if out.at < off {
-			out.contents(off)
 		}
 	}
 	return nil
@@ -103,12 +88,11 @@ func (e *tarEntry) replace(c *changes, now *io.SectionReader) error {
 	if _, err := c.of.ReadAt(head, e.off-tarBlock); err != nil {
 		return err
 	}
-	if !putNumber(tarSize.of(head), now.Size()) {
+	if !putNumber(sizeField(head), now.Size()) {
 		return fmt.Errorf("the header of %s cannot express a size of %d bytes", e.name, now.Size())
 	}
 	putSum(head)
 	c.replace(e.off-tarBlock, tarBlock, literal(head))
-	c.contents(e.off)
 	c.replace(e.off, e.Size+padding(e.Size), now, literal(make([]byte, padding(now.Size()))))
 	return nil
 }
@@ -143,11 +127,13 @@ func putNumber(b []byte, n int64) bool {
 
 // putSum writes the sum of a header, which has six digits at most.
 func putSum(h []byte) {
-	sum := int64((tarChecksum.end - tarChecksum.at) * ' ')
-	for i, b := range h {
-		if i < tarChecksum.at || i >= tarChecksum.end {
-			sum += int64(b)
-		}
+	var sum int64
+	for _, b := range h {
+		sum += int64(b)
 	}
-	putNumber(tarChecksum.of(h), sum)
+	field := sumField(h)
+	for _, b := range field { // counts as spaces
+		sum += ' ' - int64(b)
+	}
+	putNumber(field, sum)
 }
