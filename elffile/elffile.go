@@ -264,7 +264,9 @@ func (f *File) readSectionHeaders() error {
 			return errorf(where, f.Shoff, "lies outside the file of %d bytes", f.Size)
 		}
 		var s elf.Section64
-		decodeSection(raw[:], f.Order, &s)
+		if _, err := binary.Decode(raw[:], f.Order, &s); err != nil {
+			return errorf(where, f.Shoff, "%v", err)
+		}
 		if num == 0 {
 			num = s.Size
 		}
@@ -282,22 +284,21 @@ func (f *File) readSectionHeaders() error {
 		return errorf(where, f.Shoff, "%d headers of %d bytes do not fit the file of %d bytes", num,
 			SectionSize, f.Size)
 	}
-	const chunk = 1 << 12 // headers that are read at a time
-	raw := make([]byte, min(num, chunk)*SectionSize)
-	f.Sections = make([]Section, num)
+	f.Sections = make([]Section, 0, num)
 	f.indexes = make(map[uint32]int)
-	for i := range f.Sections {
-		if i%chunk == 0 {
-			part := raw[:min(num-uint64(i), chunk)*SectionSize]
-			if err := f.readAt(part, f.Shoff+uint64(i)*SectionSize); err != nil {
-				return errorf(where, f.Shoff, "%v", err)
+	err := f.ReadTable(where, f.Shoff, num*SectionSize, SectionSize, func(b []byte, _ uint64) error {
+		headers := make([]elf.Section64, len(b)/SectionSize)
+		_, err := binary.Decode(b, f.Order, headers)
+		for _, h := range headers {
+			if elf.SectionType(h.Type) == elf.SHT_SYMTAB_SHNDX {
+				f.indexes[h.Link] = len(f.Sections)
 			}
+			f.Sections = append(f.Sections, Section{Section64: h})
 		}
-		s := &f.Sections[i]
-		decodeSection(raw[i%chunk*SectionSize:], f.Order, &s.Section64)
-		if elf.SectionType(s.Type) == elf.SHT_SYMTAB_SHNDX {
-			f.indexes[s.Link] = i
-		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	// The null section is no section, but its header can hold these numbers.
 	first := &f.Sections[0]
@@ -339,20 +340,6 @@ func (f *File) readSectionHeaders() error {
 		left -= uint64(len(s.Name))
 	}
 	return nil
-}
-
-func decodeSection(b []byte, o binary.ByteOrder, s *elf.Section64) {
-	_ = b[SectionSize-1]
-	s.Name = o.Uint32(b[0:])
-	s.Type = o.Uint32(b[4:])
-	s.Flags = o.Uint64(b[8:])
-	s.Addr = o.Uint64(b[16:])
-	s.Off = o.Uint64(b[24:])
-	s.Size = o.Uint64(b[32:])
-	s.Link = o.Uint32(b[40:])
-	s.Info = o.Uint32(b[44:])
-	s.Addralign = o.Uint64(b[48:])
-	s.Entsize = o.Uint64(b[56:])
 }
 
 func (f *File) readProgramHeaders() error {
@@ -481,6 +468,38 @@ func (f *File) ReadInto(where string, b []byte, off uint64) error {
 	if err := f.readAt(b, off); err != nil {
 		return errorf(where, off, "%v", err)
 	}
+	return nil
+}
+
+// ReadTable calls fn for parts of the n bytes at a file offset, with their offsets. A part has whole records of the
+// given size, and is overwritten after the call; where names the table in errors.
+func (f *File) ReadTable(where string, off, n, size uint64, fn func(b []byte, off uint64) error) error {
+	const records = 1 << 11 // that are read at a time: they fit the processor's cache
+	n -= n % size
+	if err := f.fits(where, off, n); err != nil {
+		return err
+	}
+	b := make([]byte, min(n, records*size))
+	for end := off + n; off < end; off += uint64(len(b)) {
+		b = b[:min(uint64(len(b)), end-off)]
+		if err := f.ReadInto(where, b, off); err != nil {
+			return err
+		}
+		if err := fn(b, off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addSize adds the size of a table in s to the total of its kind. Tables that are together larger than the file
+// overlap, and reading all would take too long.
+func (f *File) addSize(total *uint64, s *Section, kind string) error {
+	if s.Size > f.Size || *total > f.Size-s.Size {
+		return errorf("section "+s.Name, s.Off,
+			"%s overlap: together they are larger than the file of %d bytes", kind, f.Size)
+	}
+	*total += s.Size
 	return nil
 }
 

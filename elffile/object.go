@@ -4,6 +4,8 @@ import (
 	"debug/elf"
 	"fmt"
 	"math"
+	"math/bits"
+	"slices"
 	"sort"
 
 	"cfi2sframe/arch"
@@ -18,6 +20,17 @@ const (
 	lastBase  = firstBase + 1<<31 - 1 // distances fit 32 bits, as in the linked file
 )
 
+// AlignUp returns the lowest multiple of a power of two that is not below v.
+func AlignUp(v, align uint64) uint64 { return (v + align - 1) &^ (align - 1) }
+
+// ValidAlign returns an alignment of a header, or 1 if that is no power of two.
+func ValidAlign(align uint64) uint64 {
+	if bits.OnesCount64(align) != 1 {
+		return 1
+	}
+	return align
+}
+
 // assignBases gives addresses to code and then to .eh_frame.
 func (f *File) assignBases() error {
 	next := uint64(firstBase)
@@ -30,11 +43,11 @@ func (f *File) assignBases() error {
 			if !s.Alloc() || !s.HasBytes() || s.Base != 0 || !wanted(s) {
 				continue
 			}
-			align := max(s.Addralign, minAlign)
-			if align > maxAlign || align&(align-1) != 0 {
+			align := max(ValidAlign(s.Addralign), minAlign)
+			if align > maxAlign {
 				align = minAlign
 			}
-			s.Base = (next + baseGap + align - 1) &^ (align - 1)
+			s.Base = AlignUp(next+baseGap, align)
 			if s.Size > lastBase || s.Base > lastBase-s.Size {
 				return errorf("section header table", f.Shoff,
 					"code and CFI have more than 2 GiB, up to section %d (%s)",
@@ -98,11 +111,9 @@ func (f *File) findRelocations() error {
 			uint64(r.Info) >= uint64(len(f.Sections)) {
 			continue
 		}
-		if r.Size > f.Size || total > f.Size-r.Size {
-			return errorf("section "+r.Name, r.Off,
-				"relocation sections overlap: together they are larger than the file of %d bytes", f.Size)
+		if err := f.addSize(&total, r, "relocation sections"); err != nil {
+			return err
 		}
-		total += r.Size
 		f.relas[&f.Sections[r.Info]] = append(f.relas[&f.Sections[r.Info]], i)
 	}
 	return nil
@@ -110,7 +121,6 @@ func (f *File) findRelocations() error {
 
 // applyRelocations applies the relocations in r to the contents b of s.
 func (f *File) applyRelocations(b []byte, s, r *Section, debug bool) error {
-	const chunk = 1 << 15 // relocations that are read at a time
 	where := "section " + r.Name
 	if elf.SectionType(r.Type) == elf.SHT_REL {
 		return errorf(where, r.Off, "relocations without addends (SHT_REL) are not supported")
@@ -119,20 +129,15 @@ func (f *File) applyRelocations(b []byte, s, r *Section, debug bool) error {
 	if err != nil {
 		return err
 	}
-	num := r.Size / RelaSize
-	for first := uint64(0); first < num; first += chunk {
-		n := min(num-first, chunk)
-		rela, err := f.ReadAt(where, r.Off+first*RelaSize, n*RelaSize)
-		if err != nil {
-			return err
-		}
-		for i := range n {
-			if err := f.relocate(b, s, rela[i*RelaSize:], symbols, debug); err != nil {
-				return errorf(where, r.Off+(first+i)*RelaSize, "%v", err)
+	return f.ReadTable(where, r.Off, r.Size, RelaSize, func(table []byte, off uint64) error {
+		for rela := range slices.Chunk(table, RelaSize) {
+			if err := f.relocate(b, s, rela, symbols, debug); err != nil {
+				return errorf(where, off, "%v", err)
 			}
+			off += RelaSize
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // symbolPlaces has the addresses and the sections of a table's symbols.
@@ -154,9 +159,8 @@ func (f *File) symbolPlaces(table int) (*symbolPlaces, error) {
 	if s.Size > maxContent {
 		return nil, errorf("section "+s.Name, s.Off, "%d bytes are more than the limit of %d", s.Size, maxContent)
 	}
-	if f.placesOf += s.Size; f.placesOf > f.Size {
-		return nil, errorf("section "+s.Name, s.Off,
-			"symbol tables overlap: together they are larger than the file of %d bytes", f.Size)
+	if err := f.addSize(&f.placesOf, s, "symbol tables"); err != nil {
+		return nil, err
 	}
 	n := s.Size / SymSize
 	p := &symbolPlaces{values: make([]uint64, 0, n), sections: make([]int32, 0, n)}
@@ -238,11 +242,8 @@ func (f *File) Moves(addr uint64) uint64 {
 			return 1
 		}
 		s := &f.Sections[f.SectionAt(addr)]
-		if a := s.Addralign; a == 0 || a&(a-1) != 0 {
-			return 1
-		}
 		// The base can be aligned to less. In a library, loaders align only to pages.
-		return min(s.Addralign, arch.MinPage, max(1, s.Base&-s.Base))
+		return min(ValidAlign(s.Addralign), arch.MinPage, max(1, s.Base&-s.Base))
 	}
 	return arch.MinPage
 }

@@ -3,7 +3,6 @@ package elffile
 import (
 	"bytes"
 	"debug/elf"
-	"encoding/binary"
 )
 
 // A Symbol is a symbol with its section. Its value is an address, also in a relocatable object.
@@ -31,11 +30,9 @@ func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym Symbol)) e
 		if elf.SectionType(s.Type) != t {
 			continue
 		}
-		if s.Size > f.Size || total > f.Size-s.Size {
-			return errorf("section "+s.Name, s.Off,
-				"symbol tables overlap: together they are larger than the file of %d bytes", f.Size)
+		if err := f.addSize(&total, s, "symbol tables"); err != nil {
+			return err
 		}
-		total += s.Size
 		if err := f.symbols(i, fn); err != nil {
 			return err
 		}
@@ -45,49 +42,43 @@ func (f *File) Symbols(t elf.SectionType, fn func(table *Section, sym Symbol)) e
 
 // symbols calls fn for every symbol of the table with the given section index.
 func (f *File) symbols(table int, fn func(table *Section, sym Symbol)) error {
-	const chunk = 1 << 11 // symbols that are read at a time; they fit the processor's cache
 	s := &f.Sections[table]
 	wide := f.SymbolIndexes(table)
-	num := s.Size / SymSize
-	if err := f.fits("section "+s.Name, s.Off, num*SymSize); err != nil {
-		return err
-	}
-	b := make([]byte, min(num, chunk)*SymSize)
-	for first := uint64(0); first < num; first += chunk {
-		n := min(num-first, chunk)
-		b = b[:n*SymSize]
-		if err := f.ReadInto("section "+s.Name, b, s.Off+first*SymSize); err != nil {
-			return err
-		}
+	index := uint32(0)
+	return f.ReadTable("section "+s.Name, s.Off, s.Size, SymSize, func(b []byte, _ uint64) error {
 		var indexes []byte
 		if wide > 0 {
 			var err error
 			w := &f.Sections[wide]
-			if indexes, err = f.ReadAt("section "+w.Name, w.Off+4*first, 4*n); err != nil {
+			indexes, err = f.ReadAt("section "+w.Name, w.Off+4*uint64(index), uint64(len(b)/SymSize*4))
+			if err != nil {
 				return err
 			}
 		}
-		for j := range n {
-			fn(s, f.symbol(b[j*SymSize:], indexes, uint32(first), uint32(j)))
+		for i := range len(b) / SymSize {
+			var wideIndex uint32
+			if indexes != nil {
+				wideIndex = f.Order.Uint32(indexes[4*i:])
+			}
+			fn(s, f.symbol(b[i*SymSize:], index, wideIndex))
+			index++
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// symbol decodes the symbol at the start of b, the j-th after first.
-func (f *File) symbol(b, indexes []byte, first, j uint32) Symbol {
-	s := Symbol{Index: first + j, Sym64: elf.Sym64{Info: b[4], Other: b[5]}}
-	if o := binary.LittleEndian; f.Order == o { // faster than calls through an interface
-		s.Name, s.Shndx, s.Value, s.Size = o.Uint32(b), o.Uint16(b[SymShndx:]), o.Uint64(b[SymValue:]), o.Uint64(b[16:])
-	} else {
-		o := f.Order
-		s.Name, s.Shndx, s.Value, s.Size = o.Uint32(b), o.Uint16(b[SymShndx:]), o.Uint64(b[SymValue:]), o.Uint64(b[16:])
-	}
+// symbol decodes the symbol at the start of b, which has an index; section is its section index if that does not fit.
+func (f *File) symbol(b []byte, index, section uint32) Symbol {
+	o := f.Order
+	s := Symbol{Index: index, Sym64: elf.Sym64{
+		Name: o.Uint32(b), Info: b[4], Other: b[5], Shndx: o.Uint16(b[SymShndx:]),
+		Value: o.Uint64(b[SymValue:]), Size: o.Uint64(b[16:]),
+	}}
 	switch index := elf.SectionIndex(s.Shndx); {
 	case index < elf.SHN_LORESERVE:
 		s.Section = int(s.Shndx)
-	case index == elf.SHN_XINDEX && indexes != nil:
-		s.Section = int(f.Order.Uint32(indexes[4*j:]))
+	case index == elf.SHN_XINDEX:
+		s.Section = int(section)
 	}
 	if s.Section >= len(f.Sections) {
 		s.Section = 0

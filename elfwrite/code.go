@@ -28,7 +28,7 @@ func codeOf(f *elffile.File) []span {
 		}
 	}
 	for i := range f.Sections {
-		if s := &f.Sections[i]; s.Alloc() && s.HasBytes() && s.Flags&uint64(elf.SHF_EXECINSTR) != 0 {
+		if s := &f.Sections[i]; s.IsCode() {
 			add(s.Addr, s.Size)
 		}
 	}

@@ -180,7 +180,7 @@ func (p *debugPlanner) contents(names []byte) {
 	loaded := at // where the contents of loaded sections end
 	for _, i := range list {
 		s, to := &f.Sections[i], &p.sections[p.index[i]]
-		at = alignUp(at, min(validAlign(s.Addralign), firstPage))
+		at = elffile.AlignUp(at, min(elffile.ValidAlign(s.Addralign), firstPage))
 		to.Off = at
 		if i == f.Shstrndx {
 			p.setNames(names, at)
@@ -198,7 +198,7 @@ func (p *debugPlanner) contents(names []byte) {
 		}
 	}
 	p.off = loaded
-	p.shoff = alignUp(at, tableAlign)
+	p.shoff = elffile.AlignUp(at, tableAlign)
 }
 
 // segments fits the program headers to the contents of the debug file, usually notes. objcopy clears the sizes of the

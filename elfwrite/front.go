@@ -38,7 +38,7 @@ func (p *planner) insertPage() error {
 	// The page needs a program header if the head does not follow it in the file.
 	if space := p.headSpace(); table+elffile.ProgSize <= space &&
 		p.notesToPage(span{table + elffile.ProgSize, space}) == nil {
-		p.headOff, p.pageEnd = alignUp(p.loadEnd, p.page), p.headEnd(table+elffile.ProgSize)
+		p.headOff, p.pageEnd = elffile.AlignUp(p.loadEnd, p.page), p.headEnd(table+elffile.ProgSize)
 		p.tail = p.alignedTail()
 		return nil
 	}

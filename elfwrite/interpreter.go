@@ -48,20 +48,20 @@ func (p *planner) interpreter() (uint64, error) {
 				"at most %d are accepted", n, maxFilled)
 		}
 		p.bss = p.lastSection(h)
-		p.addrEnd = alignUp(p.addrEnd, p.page)
+		p.addrEnd = elffile.AlignUp(p.addrEnd, p.page)
 		h.Filesz, h.Memsz = p.addrEnd-h.Vaddr, p.addrEnd-h.Vaddr
 		p.filled = *h
 	}
 	// What moved comes first, at the start of a page.
 	before := fileSpan(h).end
-	p.begin = alignUp(before, p.page)
-	base := alignUp(p.addrEnd, p.page)
+	p.begin = elffile.AlignUp(before, p.page)
+	base := elffile.AlignUp(p.addrEnd, p.page)
 	end := p.moveUnits(p.begin, base)
 	if p.remove && end == p.begin { // no segment is left, and what comes next needs no page
 		p.begin, p.off, p.Addr = before, before, p.addrEnd
 		return before, nil
 	}
-	end = alignUp(end+p.Size, p.page)
+	end = elffile.AlignUp(end+p.Size, p.page)
 	p.last, p.off = true, end-p.Size
 	p.Addr = base + (p.off - p.begin)
 	if p.off%sectionAlign != 0 {

@@ -64,7 +64,7 @@ func (p *planner) placeLoad(size uint64) error {
 		}
 	}
 	slices.SortFunc(others, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
-	after := func(end uint64) uint64 { return alignUp(end, p.page) + p.start%p.page }
+	after := func(end uint64) uint64 { return elffile.AlignUp(end, p.page) + p.start%p.page }
 	p.startLoad = after(end)
 	for _, s := range others {
 		if s.overlaps(span{p.startLoad, p.startLoad + size}) {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"cfi2sframe/elffile"
 )
 
 // A noteKind identifies a kind of notes (ELF gABI, "Note Section").
@@ -67,7 +69,7 @@ func (p *planner) notes(s span, align uint64) ([]note, bool) {
 			return nil, false
 		}
 		name := uint64(p.f.Order.Uint32(b[at:]))
-		contents := alignUp(at+head+name, align)
+		contents := elffile.AlignUp(at+head+name, align)
 		end := contents + uint64(p.f.Order.Uint32(b[at+4:]))
 		if end > size {
 			return nil, false
@@ -76,7 +78,7 @@ func (p *planner) notes(s span, align uint64) ([]note, bool) {
 			noteKind{strings.TrimRight(string(b[at+head:at+head+name]), "\x00"), p.f.Order.Uint32(b[at+8:])},
 			span{s.begin + at, s.begin + end}, s.begin + contents,
 		})
-		at = alignUp(end, align)
+		at = elffile.AlignUp(end, align)
 	}
 	return all, true
 }
@@ -95,7 +97,7 @@ func (p *planner) noteUnit(u *unit) error {
 		}
 		found = true
 		u.notes = u.notes || t == elf.PT_NOTE
-		u.align = max(u.align, min(validAlign(h.Align), maxNoteAlign))
+		u.align = max(u.align, min(elffile.ValidAlign(h.Align), maxNoteAlign))
 		u.end = max(u.end, fileSpan(h).end)
 	}
 	if !found {

@@ -46,8 +46,8 @@ func PlanObject(f *elffile.File, size uint64, o Object, opt Options) (l *Layout,
 		return nil, err
 	}
 	end, known := p.contentEnds(elffile.HeaderSize, p.isOld)
-	p.off = alignUp(end, sectionAlign)
-	relaOff := alignUp(p.off+size, tableAlign)
+	p.off = elffile.AlignUp(end, sectionAlign)
+	relaOff := elffile.AlignUp(p.off+size, tableAlign)
 	p.copies = []extent{{0, 0, end}}
 	p.patches = append(p.patches, patch{relaOff, rela})
 	order := p.oldOrder()
@@ -287,16 +287,17 @@ func (p *object) relocations(o *Object) ([]byte, int, error) {
 	return rela, symtab, nil
 }
 
+// symtabOf returns the index of the first SHT_SYMTAB, or -1.
+func symtabOf(f *elffile.File) int {
+	isSymtab := func(s elffile.Section) bool { return elf.SectionType(s.Type) == elf.SHT_SYMTAB }
+	return slices.IndexFunc(f.Sections, isSymtab)
+}
+
 // anchors returns for each section a symbol by which relocations can refer to it, and the index of the symbol table. It
 // has to be local, if possible the section's: the linker may take another object's function for a global one.
 func (p *object) anchors() (int, map[int]elffile.Symbol, error) {
 	f := p.f
-	symtab := 0
-	for i := range f.Sections {
-		if elf.SectionType(f.Sections[i].Type) == elf.SHT_SYMTAB && symtab == 0 {
-			symtab = i
-		}
-	}
+	symtab := max(symtabOf(f), 0)
 	anchors := make(map[int]elffile.Symbol)
 	err := f.Symbols(elf.SHT_SYMTAB, func(table *elffile.Section, s elffile.Symbol) {
 		if table != &f.Sections[symtab] || s.Section == 0 || elf.SymBind(s.Info>>4) != elf.STB_LOCAL {

@@ -73,20 +73,15 @@ func (p *planner) checkOld() error {
 // in it but .sframe and what can move. It is laid out anew, so that converting twice gives what converting once gives.
 func (p *planner) findSegment() {
 	f := p.f
-	last, loads := -1, 0
+	loads := loadsOf(f.Progs)
+	last := loads[len(loads)-1]
 	var end uint64
-	for i := range f.Progs {
-		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_LOAD {
-			if last >= 0 {
-				end = max(end, fileSpan(&f.Progs[last]).end)
-			}
-			last, loads = i, loads+1
-		}
+	for _, i := range loads[:len(loads)-1] {
+		end = max(end, fileSpan(&f.Progs[i]).end)
 	}
 	h := &f.Progs[last]
-	if loads < 2 || last == p.head || elf.ProgFlag(h.Flags) != elf.PF_R || h.Filesz != h.Memsz || h.Filesz == 0 ||
-		h.Off < end ||
-		p.next(end) < h.Off {
+	if len(loads) < 2 || last == p.head || elf.ProgFlag(h.Flags) != elf.PF_R || h.Filesz != h.Memsz ||
+		h.Filesz == 0 || h.Off < end || p.next(end) < h.Off {
 		return
 	}
 	var units []*unit
@@ -116,7 +111,7 @@ func (p *planner) findSegment() {
 // ownTail returns where bytes that are not loaded begin after the segment of an earlier run, without its padding.
 func (p *planner) ownTail() uint64 {
 	end := fileSpan(&p.f.Progs[p.own]).end
-	tail := p.loadEnd + alignUp(end-p.loadEnd, p.tailAlign(end))
+	tail := p.loadEnd + elffile.AlignUp(end-p.loadEnd, p.tailAlign(end))
 	if p.next(end) < tail {
 		return end
 	}

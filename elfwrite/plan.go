@@ -79,16 +79,6 @@ func (s span) overlaps(t span) bool { return s.begin < t.end && t.begin < s.end 
 
 func (s span) contains(t span) bool { return s.begin <= t.begin && t.end <= s.end }
 
-func alignUp(v, align uint64) uint64 { return (v + align - 1) &^ (align - 1) }
-
-// validAlign returns the alignment as a power of two that is at least 1.
-func validAlign(a uint64) uint64 {
-	if a == 0 || a&(a-1) != 0 {
-		return 1
-	}
-	return a
-}
-
 func fileSpan(p *elf.Prog64) span { return span{p.Off, p.Off + p.Filesz} }
 
 func sectionSpan(s *elffile.Section) span { return span{s.Off, s.Off + s.Size} }
@@ -198,7 +188,7 @@ func (p *planner) check() error {
 	if len(f.Sections) > 0 && f.Shstrndx == 0 {
 		return errors.New("the sections have no name table (e_shstrndx is 0)")
 	}
-	table := span{f.Phoff, f.Phoff + uint64(len(f.Progs))*elffile.ProgSize}
+	table, _ := p.table()
 	for i := range f.Progs {
 		h := &f.Progs[i]
 		if h.Filesz > 0 && (h.Off > f.Size || h.Filesz > f.Size-h.Off) {
@@ -238,12 +228,7 @@ func (p *planner) check() error {
 // checkOrder refuses segments that overlap or are not in the order of their addresses. Those of kernels need no order:
 // processors have data at other addresses.
 func checkOrder(f *elffile.File) error {
-	var loads []int
-	for i := range f.Progs {
-		if elf.ProgType(f.Progs[i].Type) == elf.PT_LOAD {
-			loads = append(loads, i)
-		}
-	}
+	loads := loadsOf(f.Progs)
 	if elf.Type(f.Type) == elf.ET_EXEC && f.Prog(elf.PT_INTERP) == nil {
 		slices.SortStableFunc(loads, func(i, j int) int { return cmp.Compare(f.Progs[i].Vaddr, f.Progs[j].Vaddr) })
 	}
@@ -260,6 +245,17 @@ func checkOrder(f *elffile.File) error {
 		return errors.New("it has no loaded segment (PT_LOAD)")
 	}
 	return nil
+}
+
+// loadsOf returns the indexes of the PT_LOADs.
+func loadsOf(progs []elf.Prog64) []int {
+	var loads []int
+	for i := range progs {
+		if elf.ProgType(progs[i].Type) == elf.PT_LOAD {
+			loads = append(loads, i)
+		}
+	}
+	return loads
 }
 
 // checkSections refuses sections that are not in the file.
@@ -313,7 +309,11 @@ func (p *planner) place() error {
 	}
 	p.programHeaders(end)
 	p.dynamic()
-	p.countMoved()
+	if p.shift > 0 {
+		for _, s := range codeOf(p.f) {
+			p.MovedCode += s.end - s.begin
+		}
+	}
 	p.StaleHeaders = p.shift > 0 || p.headOff > 0
 	return p.distances()
 }
@@ -391,8 +391,8 @@ func (p *planner) segment() (uint64, error) {
 	if p.remove && !p.hasMoved() { // there is no segment
 		return p.begin, nil
 	}
-	p.begin = alignUp(p.begin, sectionAlign)
-	p.start = alignUp(p.addrEnd, p.page) + p.begin%p.page
+	p.begin = elffile.AlignUp(p.begin, sectionAlign)
+	p.start = elffile.AlignUp(p.addrEnd, p.page) + p.begin%p.page
 	p.off, p.Addr = p.begin, p.start
 	end := p.moveUnits(p.off+p.Size, p.Addr+p.Size)
 	if end < p.begin || end-p.begin > math.MaxUint64-p.start {
@@ -417,7 +417,7 @@ func (p *planner) moveUnits(off, addr uint64) uint64 {
 		if u.inHead {
 			continue
 		}
-		u.newAddr = alignUp(addr+(end-off), u.align)
+		u.newAddr = elffile.AlignUp(addr+(end-off), u.align)
 		u.off = off + (u.newAddr - addr)
 		end = u.off + u.size()
 	}
@@ -426,13 +426,8 @@ func (p *planner) moveUnits(off, addr uint64) uint64 {
 
 // lastLoad returns the index of the last PT_LOAD that stays. The one of an earlier run is never the only one.
 func (p *planner) lastLoad() int {
-	last := 0
-	for i := range p.progs {
-		if elf.ProgType(p.progs[i].Type) == elf.PT_LOAD {
-			last = i
-		}
-	}
-	return last
+	loads := loadsOf(p.progs)
+	return loads[len(loads)-1]
 }
 
 // programHeaders writes the new table.
@@ -476,15 +471,5 @@ func (p *planner) programHeaders(end uint64) {
 	if n := len(p.f.Progs) - len(p.progs); n > 0 {
 		end := p.phoff + uint64(len(p.f.Progs))*elffile.ProgSize
 		p.zeros = append(p.zeros, span{end - uint64(n)*elffile.ProgSize, end})
-	}
-}
-
-// countMoved counts the code whose file offset changes: all if a page is inserted, or else none.
-func (p *planner) countMoved() {
-	if p.shift == 0 {
-		return
-	}
-	for _, s := range codeOf(p.f) {
-		p.MovedCode += s.end - s.begin
 	}
 }

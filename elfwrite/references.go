@@ -21,9 +21,8 @@ type references struct {
 	hit  []bool   // something refers to an address from this cut to the next one
 	err  error    // of the scan
 
-	first, size uint64 // of all parts together
-	code        Code   // the references to it
-	codeErr     error  // if there can be none
+	code    Code  // the references to it
+	codeErr error // if there can be none
 }
 
 // to returns an error if something may refer to the addresses.
@@ -55,16 +54,6 @@ func (r *references) mark(first, last uint64) {
 	for i := max(r.at(first), 0); i < len(r.cuts) && r.cuts[i] <= last; i++ {
 		r.hit[i] = true
 	}
-}
-
-// has reports whether an address is between the first part and the last one, or in code.
-func (r *references) has(addr uint64) bool {
-	return addr-r.first < r.size || addr-r.code.first < r.code.size
-}
-
-// near is has for an address that may be the end of the last part, or of the code.
-func (r *references) near(addr uint64) bool {
-	return addr-r.first <= r.size || addr-r.code.first <= r.code.size
 }
 
 // refersTo returns an error if something may refer to the addresses of the old file, which is scanned once.
@@ -116,9 +105,6 @@ func (r *references) cut(parts []span) {
 	slices.Sort(r.cuts)
 	r.cuts = slices.Compact(r.cuts)
 	r.hit = make([]bool, len(r.cuts))
-	if n := len(r.cuts); n > 0 {
-		r.first, r.size = r.cuts[0], r.cuts[n-1]-r.cuts[0]
-	}
 }
 
 // newReferences finds the references to the parts of f, and to its code.
@@ -193,7 +179,7 @@ func (s *scan) symbolTables(t elf.SectionType, needed bool) ([]uint64, error) {
 		if needed && table == first {
 			values = append(values, v)
 		}
-		if v == noValue || !s.near(v) || elf.SymType(sym.Info&0xf) == elf.STT_SECTION {
+		if v == noValue || elf.SymType(sym.Info&0xf) == elf.STT_SECTION {
 			return
 		}
 		// What is at the end of a section is not in the next one.
@@ -201,8 +187,8 @@ func (s *scan) symbolTables(t elf.SectionType, needed bool) ([]uint64, error) {
 			v--
 		}
 		s.code.mark(v, v)
-		if v-s.first < s.size && !s.hit[s.at(v)] && !s.harmless(table, &sym) {
-			s.mark(v, v)
+		if i := s.at(v); i >= 0 && i+1 < len(s.cuts) && !s.hit[i] && !s.harmless(table, &sym) {
+			s.hit[i] = true
 		}
 	})
 	return values, err

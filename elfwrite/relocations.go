@@ -101,8 +101,7 @@ func (s *scan) sectionForm(i int) (relocForm, bool, error) {
 	if int(r.Info) >= len(f.Sections) || !f.Sections[r.Info].Alloc() {
 		return 0, false, nil
 	}
-	isSymtab := func(s elffile.Section) bool { return elf.SectionType(s.Type) == elf.SHT_SYMTAB }
-	symtab := slices.IndexFunc(f.Sections, isSymtab)
+	symtab := symtabOf(f)
 	if form != formRELA || symtab < 0 || int(r.Link) != symtab {
 		return 0, false, fmt.Errorf("section %d (%s) has relocations of type %v with symbols in section %d, "+
 			"which are not SHT_RELA with those in section %d", i, r.Name, t, r.Link, symtab)
@@ -163,21 +162,15 @@ const scanCost = 1
 // table marks what the relocations of a table refer to.
 func (s *scan) table(t *relocTable) error {
 	size := t.form.size()
-	const entries = 1 << 11 // that are read at a time: they stay in the processor's cache
 	if err := s.f.Budget().Spend(scanCost, t.end-t.begin); err != nil {
 		return err
 	}
-	b := make([]byte, min(size*entries, t.end-t.begin))
 	var base uint64 // of the next bits of DT_RELR
-	for at := t.begin; at < t.end; at += uint64(len(b)) {
-		b = b[:min(uint64(len(b)), t.end-at)]
-		if err := s.f.ReadInto("relocations", b, at); err != nil {
-			return err
-		}
-		for e := b; uint64(len(e)) >= size; e = e[size:] {
+	return s.f.ReadTable("relocations", t.begin, t.end-t.begin, size, func(b []byte, _ uint64) error {
+		for entry := range slices.Chunk(b, int(size)) {
 			var words [elffile.RelaSize / wordSize]uint64 // a place, its info word, and an addend
 			for i := range size / wordSize {
-				words[i] = s.f.Order.Uint64(e[i*wordSize:])
+				words[i] = s.f.Order.Uint64(entry[i*wordSize:])
 			}
 			var err error
 			switch place, info, addend := words[0], words[1], words[2]; t.form {
@@ -194,16 +187,14 @@ func (s *scan) table(t *relocTable) error {
 				return fmt.Errorf("relocations at file offset %#x: %w", t.begin, err)
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // one marks the place and the target of a dynamic relocation.
 func (s *scan) one(place, info, addend uint64) {
-	if s.has(place) {
-		s.mark(place, place)
-	}
-	if target, ok := s.target(s.dynsyms, info, addend); ok && s.has(target) {
+	s.mark(place, place)
+	if target, ok := s.target(s.dynsyms, info, addend); ok {
 		s.mark(target, target)
 	}
 }

@@ -226,7 +226,7 @@ func (p *planner) unit(off uint64, load *elf.Prog64) (*unit, error) {
 	if !ok {
 		return nil, p.unknown(off)
 	}
-	u := &unit{span: sectionSpan(&s), addr: s.Addr, align: validAlign(s.Addralign), section: p.headerAt(off)}
+	u := &unit{span: sectionSpan(&s), addr: s.Addr, align: elffile.ValidAlign(s.Addralign), section: p.headerAt(off)}
 	if err := p.checkUnit(u, &s, load); err != nil {
 		return nil, fmt.Errorf("%s at file offset %#x cannot be moved: %w", s.Name, off, err)
 	}
@@ -315,7 +315,7 @@ func (p *planner) pack(way *packing) (moved uint64, ok bool) {
 		// Linkers leave no bytes before the next section but for its alignment. If some are left, it has moved as well.
 		end := head.Vaddr + (spaces[0].begin - head.Off)
 		if i := p.headerAt(spaces[0].end); i >= 0 {
-			if s := &p.f.Sections[i]; alignUp(end, validAlign(s.Addralign)) != s.Addr {
+			if s := &p.f.Sections[i]; elffile.AlignUp(end, elffile.ValidAlign(s.Addralign)) != s.Addr {
 				moved = smallHole + 1
 			}
 		}
@@ -347,7 +347,7 @@ func (p *planner) pack(way *packing) (moved uint64, ok bool) {
 func (u *unit) put(head *elf.Prog64, spaces []span) bool {
 	u.inHead = false
 	for i := range spaces {
-		addr := alignUp(head.Vaddr+(spaces[i].begin-head.Off), u.align)
+		addr := elffile.AlignUp(head.Vaddr+(spaces[i].begin-head.Off), u.align)
 		off := head.Off + (addr - head.Vaddr)
 		if end := off + u.size(); end <= spaces[i].end {
 			u.inHead, u.off, u.newAddr = true, off, addr

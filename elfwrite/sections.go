@@ -64,7 +64,7 @@ func (l *Layout) setNames(names []byte, off uint64) uint64 {
 // which belong to nothing, after them.
 func (l *Layout) setHeaders(off, known uint64) {
 	if len(l.sections) > 0 {
-		l.shoff = alignUp(off, tableAlign)
+		l.shoff = elffile.AlignUp(off, tableAlign)
 		off = l.shoff + uint64(len(l.sections))*elffile.SectionSize
 	}
 	l.copies = append(l.copies, extent{known, off, l.f.Size - known})
@@ -167,7 +167,7 @@ func (p *planner) tailAlign(from uint64) uint64 {
 	align := uint64(sectionAlign)
 	for i := range p.f.Sections {
 		if s := &p.f.Sections[i]; s.HasBytes() && s.Off >= from {
-			align = max(align, min(validAlign(s.Addralign), p.page))
+			align = max(align, min(elffile.ValidAlign(s.Addralign), p.page))
 		}
 	}
 	return align

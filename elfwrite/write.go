@@ -118,35 +118,22 @@ func (l *Layout) overflow(h *elf.Header64) {
 // (SHN_XINDEX) never change.
 func (l *Layout) symbols(dst filecopy.Target) error {
 	for i := range l.f.Sections {
-		t := elf.SectionType(l.f.Sections[i].Type)
+		s := &l.f.Sections[i]
+		t := elf.SectionType(s.Type)
 		if len(l.sections) == 0 || t != elf.SHT_SYMTAB && t != elf.SHT_DYNSYM {
 			continue
 		}
-		if err := l.symbolTable(dst, i); err != nil {
+		if err := l.f.Budget().Spend(scanCost, s.Size); err != nil { // tables may overlap
 			return err
 		}
-	}
-	return nil
-}
-
-// symbolTable does that for the table with the given section index.
-func (l *Layout) symbolTable(dst filecopy.Target, table int) error {
-	const chunk = 1 << 15 // symbols
-	s := &l.f.Sections[table]
-	if err := l.f.Budget().Spend(scanCost, s.Size); err != nil { // tables may overlap
-		return err
-	}
-	num := s.Size / elffile.SymSize
-	for first := uint64(0); first < num; first += chunk {
-		at := first * elffile.SymSize
-		b, err := l.f.ReadAt("section "+s.Name, s.Off+at, min(num-first, chunk)*elffile.SymSize)
+		err := l.f.ReadTable("section "+s.Name, s.Off, s.Size, elffile.SymSize, func(b []byte, off uint64) error {
+			if !l.renumber(b) {
+				return nil
+			}
+			return writeAt(dst, b, l.sections[l.index[i]].Off+(off-s.Off))
+		})
 		if err != nil {
 			return err
-		}
-		if l.renumber(b) {
-			if err := writeAt(dst, b, l.sections[l.index[table]].Off+at); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
