@@ -264,11 +264,7 @@ func (c *console) startBar(n int) {
 	if !ok || n < 2 || c.noBar || !cwriter.IsTerminal(int(f.Fd())) {
 		return
 	}
-	var screen io.Writer = f
-	if columns, lines, err := cwriter.GetSize(int(f.Fd())); err != nil || columns == 0 || lines == 0 {
-		screen = struct{ io.Writer }{f} // its size is unknown; the bar gets the usual width
-	}
-	c.bar = bar.New(screen, n)
+	c.bar = bar.New(f, n)
 }
 
 // describeBar labels the bar with the current file.

@@ -3,42 +3,32 @@
 package bar
 
 import (
+	"fmt"
 	"io"
-	"sync/atomic"
+	"strings"
 	"time"
 
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
+	"github.com/mattn/go-runewidth"
+	"github.com/vbauerster/mpb/v8/cwriter"
 )
 
 // A Bar is one line of a terminal. It is for one goroutine at a time.
 type Bar struct {
-	w           io.Writer
+	w           *cwriter.Writer
 	total, done int
-	label       atomic.Value // a string, read while the bar is drawn
+	label       string
 	start       time.Time
-	shown       *shown // or nil
-}
-
-// shown is a bar that is on the terminal.
-type shown struct {
-	container *mpb.Progress
-	bar       *mpb.Bar
-	refresh   chan any      // draws the bar again
-	drawn     chan struct{} // gets something each time that the bar is drawn
-	ended     chan any      // gets something when the terminal cannot be written to
+	drawn       bool
 }
 
 // New returns a bar for total things to be done, which is not drawn yet. Errors of the terminal are not reported.
 func New(w io.Writer, total int) *Bar {
-	b := &Bar{w: w, total: total, start: time.Now()}
-	b.label.Store("")
-	return b
+	return &Bar{w: cwriter.New(w), total: total, start: time.Now()}
 }
 
 // Describe changes the label.
 func (b *Bar) Describe(label string) {
-	b.label.Store(label)
+	b.label = label
 	b.draw()
 }
 
@@ -48,24 +38,12 @@ func (b *Bar) Set(done int) {
 	b.draw()
 }
 
-// Add says how much more is done.
-func (b *Bar) Add(n int) { b.Set(b.done + n) }
-
-// removal is how often a bar is drawn until it has gone: twice as it ended, and once without it.
-const removal = 3
-
 // Clear removes the bar until it is drawn again.
 func (b *Bar) Clear() {
-	s := b.shown
-	if s == nil {
-		return
+	if b.drawn {
+		b.drawn = false
+		b.flush(0)
 	}
-	b.shown = nil
-	s.bar.Abort(true)
-	for range removal {
-		s.draw()
-	}
-	s.container.Shutdown()
 }
 
 // draw replaces the bar on the terminal.
@@ -74,54 +52,38 @@ func (b *Bar) draw() {
 		b.Clear()
 		return
 	}
-	if b.shown == nil {
-		b.shown = b.show()
-	}
-	b.shown.bar.SetCurrent(int64(b.done))
-	if b.shown.draw() {
-		b.shown.wait()
+	b.drawn = true
+	fmt.Fprintln(b.w, b.line())
+	b.flush(1)
+}
+
+// flush writes to the terminal. The next time this replaces the given number of lines.
+func (b *Bar) flush(lines int) {
+	if b.w.Flush(lines) != nil {
+		b.w.Reset()
 	}
 }
 
-// show makes a bar that is not drawn yet.
-func (b *Bar) show() *shown {
-	s := &shown{refresh: make(chan any), drawn: make(chan struct{}, removal), ended: make(chan any, 1)}
-	s.container = mpb.New(mpb.WithOutput(b.w), mpb.WithManualRefresh(s.refresh), mpb.WithShutdownNotifier(s.ended))
-	s.bar = s.container.New(int64(b.total), mpb.BarStyle().Lbound("|").Filler("█").Tip("█").Padding(" ").Rbound("|"),
-		mpb.PrependDecorators(
-			decor.Any(func(decor.Statistics) string {
-				s.drawn <- struct{}{}
-				return b.label.Load().(string)
-			}),
-			decor.NewPercentage("%d", decor.WC{W: len(" 100%")}),
-		),
-		mpb.AppendDecorators(
-			decor.CountersNoUnit("(%d/%d)"),
-			decor.Name(" ["),
-			decor.NewElapsed(decor.ET_STYLE_GO, b.start),
-			decor.Name(":"),
-			decor.NewAverageETA(decor.ET_STYLE_GO, b.start, nil),
-			decor.Name("]"),
-		))
-	return s
-}
+// usualColumns is the width of a terminal of unknown size.
+const usualColumns = 80
 
-// draw asks for the bar to be drawn, and reports whether that can be done.
-func (s *shown) draw() bool {
-	select {
-	case s.refresh <- time.Now():
-		return true
-	case e := <-s.ended:
-		s.ended <- e // for the next time
-		return false
+// line returns the bar, as wide as the terminal.
+func (b *Bar) line() string {
+	columns, _, err := b.w.GetTermSize()
+	if err != nil || columns <= 0 {
+		columns = usualColumns
 	}
-}
-
-// wait waits until the bar was drawn: the labels of small files would not be seen otherwise.
-func (s *shown) wait() {
-	select {
-	case <-s.drawn:
-	case e := <-s.ended:
-		s.ended <- e
+	elapsed := time.Since(b.start)
+	var left time.Duration
+	if b.done > 0 {
+		left = elapsed / time.Duration(b.done) * time.Duration(b.total-b.done)
 	}
+	before := fmt.Sprintf("%s%4.0f%%", b.label, 100*float64(b.done)/float64(b.total))
+	after := fmt.Sprintf("(%d/%d) [%v:%v]", b.done, b.total, elapsed.Truncate(time.Second), left.Truncate(time.Second))
+	width := columns - runewidth.StringWidth(before) - len(" || ") - len(after)
+	if width < 0 {
+		return runewidth.Truncate(before+" "+after, columns, "…")
+	}
+	full := (width*b.done + b.total/2) / b.total
+	return before + " |" + strings.Repeat("█", full) + strings.Repeat(" ", width-full) + "| " + after
 }

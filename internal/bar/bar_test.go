@@ -100,7 +100,7 @@ func TestScreen(t *testing.T) {
 	s.expect("")
 	b.Describe("first name")
 	s.expect(line("first name   0%", 0, 3, "(0/3) [0s:0s]"))
-	b.Add(1)
+	b.Set(1)
 	s.expect(line("first name  33%", 1, 3, "(1/3) [0s:0s]"))
 	b.Describe("日本") // each is two columns wide
 	s.expect(line("日本  33%", 1, 3, "(1/3) [0s:0s]"))
@@ -116,7 +116,7 @@ func TestScreen(t *testing.T) {
 	}
 	b.Describe("next")
 	s.expect("a report\n" + line("next  67%", 2, 3, "(2/3) [0s:0s]"))
-	b.Add(1)
+	b.Set(3)
 	if got := s.now(); got != "a report" {
 		t.Errorf("the screen shows %q when all is done", got)
 	}
