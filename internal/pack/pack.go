@@ -23,10 +23,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"strings"
 
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/compressed"
 	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/outfile"
 )
@@ -45,18 +47,26 @@ type Member struct {
 	contents io.Reader // after the first bytes
 }
 
-// Load reads the member. The visitor has to return its error, and to close what it gets.
-func (m *Member) Load() (*outfile.Spool, error) {
+// Load copies the member to a file without a name. The visitor has to return its error, and to close the file.
+func (m *Member) Load() (*os.File, error) {
 	if m.sparse { // reading the stream does not spend for holes
 		if err := m.Budget.Spend(elffile.CostUnpacked, uint64(m.Size)); err != nil {
 			return nil, m.stream.error(m.Name, err)
 		}
 	}
-	s, err := outfile.NewSpool(io.MultiReader(bytes.NewReader(m.Head), m.contents), m.Size)
+	f, err := outfile.Scratch()
 	if err != nil {
 		return nil, m.stream.error(m.Name, err)
 	}
-	return s, nil
+	_, err = io.CopyN(compressed.Output{File: f}, io.MultiReader(bytes.NewReader(m.Head), m.contents), m.Size)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		f.Close()
+		return nil, m.stream.error(m.Name, err)
+	}
+	return f, nil
 }
 
 // HeadSize is enough to recognize ELF files and archives.

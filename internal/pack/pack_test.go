@@ -30,7 +30,7 @@ func contents(name string) (map[string]string, error) {
 		if err != nil {
 			return err
 		}
-		b, err := io.ReadAll(io.NewSectionReader(c, 0, c.Size()))
+		b, err := io.ReadAll(io.NewSectionReader(c, 0, m.Size))
 		members = append(members, string(b))
 		if err == nil && !bytes.HasPrefix(b, m.Head) {
 			err = fmt.Errorf("%s begins with %q, not with %q", m.Name, b[:min(len(b), HeadSize)], m.Head)

@@ -93,7 +93,7 @@ func TestLargeRPM(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		b := make([]byte, c.Size())
+		b := make([]byte, m.Size)
 		if _, err = c.ReadAt(b, 0); err == io.EOF { // of an empty file
 			err = nil
 		}

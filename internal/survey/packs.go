@@ -79,9 +79,9 @@ func (o *opened) visit(m *pack.Member) error {
 		defer o.wg.Done()
 		defer contents.Close()
 		if h.archive {
-			o.keep(m, o.archive(o.ctx, m.Budget, contents, "", contents.Size()))
+			o.keep(m, o.archive(o.ctx, m.Budget, contents, "", m.Size))
 		} else {
-			o.keep(m, o.examine(m.Budget, contents, "", contents.Size()))
+			o.keep(m, o.examine(m.Budget, contents, "", m.Size))
 		}
 		return nil
 	}
