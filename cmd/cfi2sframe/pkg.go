@@ -150,7 +150,7 @@ func (w *packageWork) one(ctx context.Context, in string, last bool) error {
 		return err
 	}
 	if place := output.Replaced(); place != nil && !w.NoSync {
-		return outfile.SyncDirectories([]*outfile.Place{place})[place]
+		return place.SyncDirectory()
 	}
 	return nil
 }

@@ -115,5 +115,5 @@ func (r *reporter) commit() error {
 	if err := r.file.Commit(); err != nil || !r.sync || r.file.Replaced() == nil {
 		return err
 	}
-	return outfile.SyncDirectories([]*outfile.Place{r.file.Replaced()})[r.file.Replaced()]
+	return r.file.Replaced().SyncDirectory()
 }

@@ -133,8 +133,6 @@ func (b *Batch) Finish(ctx context.Context) {
 
 // Commit replaces the old files by the results, one after the other, until ctx ends.
 func (b *Batch) Commit(ctx context.Context) {
-	var places []*outfile.Place
-	jobs := make(map[*outfile.Place]*Job)
 	for _, j := range b.Jobs {
 		if j.Err == nil {
 			j.Err = ctx.Err()
@@ -148,13 +146,19 @@ func (b *Batch) Commit(ctx context.Context) {
 		case j.Err == nil:
 			j.Err = b.relink(j)
 		}
-		if p := j.place(); p != nil && j.Err == nil && !j.opt.NoSync {
-			jobs[p] = j
-			places = append(places, p)
-		}
 	}
-	for p, err := range outfile.SyncDirectories(places) {
-		jobs[p].Err = err
+	synced := make(map[string]error) // directories
+	for _, j := range b.Jobs {
+		p := j.place()
+		if p == nil || j.Err != nil || j.opt.NoSync {
+			continue
+		}
+		err, done := synced[p.Dir()]
+		if !done {
+			err = p.SyncDirectory()
+			synced[p.Dir()] = err
+		}
+		j.Err = err
 	}
 }
 

@@ -169,7 +169,7 @@ func (u *debugUpdate) commit() error {
 	}
 	err := u.output.Commit()
 	if err == nil && !u.noSync {
-		err = outfile.SyncDirectories([]*outfile.Place{u.input.place})[u.input.place]
+		err = u.input.place.SyncDirectory()
 	}
 	return u.wrap(err)
 }

@@ -260,13 +260,13 @@ func TestSyncErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	if failed := SyncDirectories([]*Place{p}); len(failed) > 0 {
-		t.Errorf("%v", failed)
+	if err := p.SyncDirectory(); err != nil {
+		t.Error(err)
 	}
 	p.real = filepath.Join(path, "none", "file")
 	const want = "it is in its place, but a power failure may lose it: "
-	if failed := SyncDirectories([]*Place{p}); failed[p] == nil || !strings.HasPrefix(failed[p].Error(), want) {
-		t.Errorf("%v; %q was expected", failed[p], want)
+	if err := p.SyncDirectory(); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v; %q was expected", err, want)
 	}
 	p.Close()
 }

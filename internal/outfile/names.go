@@ -2,7 +2,6 @@ package outfile
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -16,7 +15,7 @@ import (
 // FAT) and systems have no such files: there it has a temporary name from the start.
 //
 // To replace a file takes a second name for a moment, as a link cannot replace another. Only a process that is killed
-// in that moment leaves it. A later one does not remove it: the file may be the old one.
+// in that moment leaves it.
 
 // prefix begins temporary names.
 const prefix = ".cfi2sframe-"
@@ -73,12 +72,11 @@ func Scratch() (f *os.File, err error) {
 		return err
 	})
 	if err == nil && runtime.GOOS != "windows" {
-		if err = os.Remove(path); err != nil {
-			err = errors.Join(err, os.Remove(path), f.Close())
-		}
+		err = os.Remove(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot write to %s: %w", dir, Plain(err))
+		f.Close()
+		return nil, cannotWrite(dir, err)
 	}
 	return f, nil
 }

@@ -88,7 +88,7 @@ func TestOtherNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, second, "of somebody else", 0o600)
-	if err := finish(t, o); err == nil || !strings.Contains(err.Error(), "is there now") {
+	if err := finish(t, o); err == nil || !strings.Contains(err.Error(), "was created meanwhile") {
 		t.Errorf("error is %v", err)
 	}
 	o.Close()
@@ -130,8 +130,8 @@ func TestOtherReplace(t *testing.T) {
 		if err := finish(t, o); err != nil {
 			t.Fatal(err)
 		}
-		if failed := SyncDirectories([]*Place{o.Replaced()}); len(failed) > 0 {
-			t.Error(failed)
+		if err := o.Replaced().SyncDirectory(); err != nil {
+			t.Error(err)
 		}
 		o.Close()
 		want := 0o751 | fs.ModeSetgid

@@ -118,7 +118,7 @@ func (o *File) create(mode fs.FileMode) error {
 	if o.Replaces() {
 		mode = 0o600
 	}
-	dir := o.place.dir()
+	dir := o.place.Dir()
 	if o.File = nameless(dir, mode); o.File != nil {
 		return nil
 	}
@@ -245,20 +245,15 @@ func (o *File) copyOut() error {
 }
 
 // appear gives a new file its name.
-func (o *File) appear() error {
+func (o *File) appear() (err error) {
 	p := o.place
-	err := link(o.current(), p.real)
-	switch {
-	case o.temp == "":
-	case err == nil:
-		err = removeName(o.temp, nil)
-	default: // perhaps the file system has no links
-		if _, err = os.Lstat(p.real); err == nil {
-			err = fs.ErrExist
-		} else if errors.Is(err, fs.ErrNotExist) {
-			if err = o.release(); err == nil {
-				err = os.Rename(o.temp, p.real)
-			}
+	if o.temp == "" {
+		err = link(o.current(), p.real)
+	} else if _, err = os.Lstat(p.real); err == nil {
+		err = fs.ErrExist
+	} else if errors.Is(err, fs.ErrNotExist) {
+		if err = o.release(); err == nil {
+			err = os.Rename(o.temp, p.real)
 		}
 	}
 	if errors.Is(err, fs.ErrExist) {
@@ -269,25 +264,21 @@ func (o *File) appear() error {
 
 // replace replaces the old file.
 func (o *File) replace() error {
-	p := o.place
-	if err := p.check(); err != nil {
-		return err
-	}
 	if err := o.likeOld(); err != nil { // again: the old file's attributes may have changed
 		return err
 	}
-	exchanges := p.exchanges()
 	temp := o.temp
 	if temp == "" {
 		var err error
-		if temp, err = tryNames(p.dir(), func(path string) error { return link(o.current(), path) }); err != nil {
+		temp, err = tryNames(o.place.Dir(), func(path string) error { return link(o.current(), path) })
+		if err != nil {
 			return err
 		}
 	}
 	if err := o.release(); err != nil {
 		return err
 	}
-	err := p.swap(temp, exchanges)
+	err := o.place.rename(temp)
 	o.forget()
 	return err
 }

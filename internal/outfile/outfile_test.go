@@ -3,11 +3,9 @@
 package outfile
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -15,7 +13,6 @@ import (
 	"time"
 
 	"cfi2sframe/internal/inode"
-	"cfi2sframe/internal/testkit/peer"
 )
 
 // TestPipe opens an output that is a pipe without a reader.
@@ -207,7 +204,7 @@ func TestTaken(t *testing.T) {
 	})
 }
 
-// TestLastMoment has another file come to the place after the last look at it and before the exchange. It is not lost.
+// TestLastMoment has another file come to the place before the result, or none. It is not lost.
 func TestLastMoment(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "in")
@@ -222,19 +219,17 @@ func TestLastMoment(t *testing.T) {
 		t.Fatal(err)
 	}
 	temp := filepath.Join(dir, "temp")
-	for _, exchanges := range []bool{true, false} {
-		put(t, temp, "ours")
-		if err := p.swap(temp, exchanges); err != errMoved {
-			t.Errorf("exchange %t: error %v", exchanges, err)
-		}
-		expect(t, dir, map[string]string{"in": "other"})
+	put(t, temp, "ours")
+	if err := p.rename(temp); err != errMoved {
+		t.Errorf("error %v", err)
 	}
+	expect(t, dir, map[string]string{"in": "other"})
 	// The place is empty.
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	put(t, temp, "ours")
-	if err := p.swap(temp, true); err != errMoved {
+	if err := p.rename(temp); err != errMoved {
 		t.Errorf("error %v", err)
 	}
 	expect(t, dir, map[string]string{})
@@ -357,51 +352,4 @@ func TestRelink(t *testing.T) {
 	if errA != nil || !os.SameFile(a, info) {
 		t.Errorf("it is another file, error %v", errA)
 	}
-}
-
-// TestOverlay replaces files of a lower layer, which are not copied for that. It needs root.
-func TestOverlay(t *testing.T) {
-	if os.Geteuid() != 0 {
-		peer.Missing(t, "root is missing, to mount an overlay")
-	}
-	dir := t.TempDir()
-	for _, d := range []string{"lower", "upper", "work", "merged"} {
-		if err := os.Mkdir(filepath.Join(dir, d), 0o777); err != nil {
-			t.Fatal(err)
-		}
-	}
-	old := bytes.Repeat([]byte{1}, 1<<20)
-	put(t, filepath.Join(dir, "lower", "file"), string(old))
-	merged := filepath.Join(dir, "merged")
-	options := fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", dir)
-	if err := syscall.Mount("overlay", merged, "overlay", 0, options); err != nil {
-		peer.Missing(t, "an overlay cannot be mounted: "+err.Error())
-	}
-	t.Cleanup(func() {
-		if out, err := exec.Command("umount", merged).CombinedOutput(); err != nil {
-			t.Errorf("umount: %v %s", err, out)
-		}
-	})
-	p, _, _, err := OpenInput(filepath.Join(merged, "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	o, err := Replace(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer o.Close()
-	write(t, o, "new")
-	if p.exchanges() {
-		t.Error("an overlay is not recognised")
-	}
-	if err := o.Commit(); err != nil {
-		t.Error(err)
-	}
-	if errs := SyncDirectories([]*Place{p}); len(errs) > 0 {
-		t.Error(errs)
-	}
-	expect(t, merged, map[string]string{"file": "new"})
-	expect(t, filepath.Join(dir, "lower"), map[string]string{"file": string(old)})
 }

@@ -122,7 +122,8 @@ func (p *Place) Close() {
 	}
 }
 
-func (p *Place) dir() string { return filepath.Dir(p.real) }
+// Dir returns the directory of the file.
+func (p *Place) Dir() string { return filepath.Dir(p.real) }
 
 // check returns an error unless the old file is still there.
 func (p *Place) check() error {
@@ -133,42 +134,24 @@ func (p *Place) check() error {
 	return err
 }
 
-// swap replaces the old file by that of a temporary name. It exchanges both in one step: a third file that has come there
-// since check goes back. Where the system cannot exchange files, such a file is lost. The temporary name is gone
-// afterwards, or the error says why not.
-func (p *Place) swap(temp string, exchanges bool) error {
-	if !exchanges || exchange(temp, p.real) != nil {
-		err := p.check()
-		if err == nil {
-			err = os.Rename(temp, p.real)
-		}
-		if err != nil {
-			return removeName(temp, err)
-		}
+// rename replaces the old file by that of a temporary name, which is gone afterwards, or the error says why not.
+func (p *Place) rename(temp string) error {
+	err := p.check()
+	if err == nil {
+		err = os.Rename(temp, p.real)
+	}
+	if err == nil {
 		return nil
 	}
-	now, err := os.Lstat(temp)
-	if err == nil && os.SameFile(now, p.info) {
-		return removeName(temp, nil)
-	}
-	err = cmp.Or(err, errMoved)
-	if failed := exchange(temp, p.real); failed != nil {
-		return fmt.Errorf("%w; the file that was there is %s now: %w", Plain(err), temp, failed)
-	}
-	return removeName(temp, err)
+	return removeAfter(err, temp)
 }
 
-// removeName removes a temporary name after the given error, or after success.
-func removeName(temp string, err error) error {
-	failed := os.Remove(temp)
-	switch name := filepath.Base(temp); {
-	case failed == nil:
-		return err
-	case err == nil:
-		return fmt.Errorf("it is in its place, but %s is left behind: %w", name, Plain(failed))
-	default:
-		return fmt.Errorf("%w; %s is left behind: %w", Plain(err), name, Plain(failed))
+// removeAfter removes a temporary name after an error.
+func removeAfter(err error, temp string) error {
+	if failed := os.Remove(temp); failed != nil {
+		return fmt.Errorf("%w; %s is left behind: %w", Plain(err), filepath.Base(temp), Plain(failed))
 	}
+	return err
 }
 
 // Relink makes the name of a place a hard link to the file with the ID and path, if it is not yet. The place is one of
@@ -187,53 +170,31 @@ func Relink(path string, id inode.ID, p *Place) error {
 	}
 	names.Lock()
 	defer names.Unlock()
-	if err := p.check(); err != nil {
-		return err
-	}
-	exchanges := p.exchanges()
-	temp, err := tryNames(p.dir(), func(temp string) error { return link(from.real, temp) })
+	temp, err := tryNames(p.Dir(), func(temp string) error { return link(from.real, temp) })
 	if err != nil {
 		return Plain(err)
 	}
 	if now, err := os.Lstat(temp); err != nil || !os.SameFile(now, info) {
-		return removeName(temp, cmp.Or(err, errMoved))
+		return removeAfter(cmp.Or(err, errMoved), temp)
 	}
-	return Plain(p.swap(temp, exchanges))
+	return Plain(p.rename(temp))
 }
 
-// SyncDirectories writes the names of files to the disk. It syncs each directory once, and returns the errors.
-func SyncDirectories(places []*Place) map[*Place]error {
-	failed := make(map[*Place]error)
-	dirs := make(map[string]error)
-	for _, p := range places {
-		dir := p.dir()
-		err, done := dirs[dir]
-		if !done {
-			err = syncDirectory(dir)
-			dirs[dir] = err
-		}
-		if err != nil {
-			failed[p] = fmt.Errorf("it is in its place, but a power failure may lose it: %w", Plain(err))
-		}
-	}
-	return failed
-}
-
-// syncDirectory writes a directory to the disk, where the system can do that.
-func syncDirectory(path string) error {
+// SyncDirectory writes the name of the file to the disk, where the system can do that.
+func (p *Place) SyncDirectory() error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}
-	d, err := os.Open(path)
-	if errors.Is(err, fs.ErrPermission) { // it may be written to, but not read
-		return syncAll()
+	d, err := os.Open(p.Dir())
+	if errors.Is(err, fs.ErrPermission) { // without the name on the disk, the old file comes back
+		return nil
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = d.Sync()
+		d.Close()
 	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
-		return err
+	if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("it is in its place, but a power failure may lose it: %w", Plain(err))
 	}
 	return nil
 }

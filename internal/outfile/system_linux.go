@@ -51,19 +51,6 @@ func link(from, to string) error {
 // release closes files that could not be renamed otherwise.
 func (o *File) release() error { return nil }
 
-// exchange exchanges the names of two files.
-func exchange(a, b string) error {
-	return retry(func() error { return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE) })
-}
-
-// exchanges reports whether swap exchanges files. An overlay (containers) would copy the old file for that, only to
-// remove it: --in-place takes 0.62 s of wall time then for libLLVM-14.so.1 of a lower layer, and 0.43 s without
-// (2026-11-23).
-func (p *Place) exchanges() bool {
-	var st unix.Statfs_t
-	return unix.Statfs(p.dir(), &st) != nil || st.Type != unix.OVERLAYFS_SUPER_MAGIC
-}
-
 // retry calls a function until no signal interrupts it.
 func retry(f func() error) error {
 	for {
@@ -71,12 +58,6 @@ func retry(f func() error) error {
 			return err
 		}
 	}
-}
-
-// syncAll writes all file systems to the disk.
-func syncAll() error {
-	unix.Sync()
-	return nil
 }
 
 // StartSync makes the system begin to write a file to the disk. Converting 76 libraries of 232 MB in place takes 1.37 s

@@ -4,7 +4,6 @@ package outfile
 
 import (
 	"cmp"
-	"errors"
 	"io/fs"
 	"os"
 	"runtime"
@@ -21,13 +20,7 @@ func nameless(string, fs.FileMode) *os.File { return nil }
 
 func descriptorPath(*os.File) string { return "" }
 
-// link gives a file another name. On Windows the other one could not be removed as long as the file is open.
-func link(from, to string) error {
-	if runtime.GOOS == "windows" {
-		return errors.ErrUnsupported
-	}
-	return os.Link(from, to)
-}
+func link(from, to string) error { return os.Link(from, to) }
 
 // release closes the files on Windows, which renames no open file, and replaces none.
 func (o *File) release() error {
@@ -41,12 +34,6 @@ func (o *File) release() error {
 	}
 	return cmp.Or(err, o.date()) // closing may have changed the date
 }
-
-func exchange(string, string) error { return errors.ErrUnsupported }
-
-func (p *Place) exchanges() bool { return false }
-
-func syncAll() error { return fs.ErrPermission }
 
 // StartSync makes Linux begin to write a file to the disk.
 func (o *File) StartSync() {}

@@ -305,8 +305,8 @@ func TestTooManyFiles(t *testing.T) {
 	}
 	defer p.Close()
 	withDescriptors(t, 0, func() {
-		if failed := SyncDirectories([]*Place{p}); !errors.Is(failed[p], unix.EMFILE) {
-			t.Errorf("syncing: %v; %v was expected", failed[p], unix.EMFILE)
+		if err := p.SyncDirectory(); !errors.Is(err, unix.EMFILE) {
+			t.Errorf("syncing: %v; %v was expected", err, unix.EMFILE)
 		}
 		if _, err := Replace(p); err == nil || err.Error() != "cannot write to "+dir+": too many open files" {
 			t.Errorf("replacing: %v", err)
@@ -353,8 +353,8 @@ func TestStranger(t *testing.T) {
 			if err := o.Commit(); err != nil {
 				t.Error(err)
 			}
-			if failed := SyncDirectories([]*Place{o.Replaced()}); len(failed) > 0 {
-				t.Errorf("mode %o: %v", mode, failed[o.Replaced()])
+			if err := o.Replaced().SyncDirectory(); err != nil {
+				t.Errorf("mode %o: %v", mode, err)
 			}
 		})
 		expect(t, dir, map[string]string{"old": "new"})

@@ -23,24 +23,23 @@ type fault struct {
 var faults = []fault{
 	{name: "EIO", action: action{fail: unix.EIO}},
 	{name: "ENOSPC", action: action{fail: unix.ENOSPC}, calls: []string{
-		"openat", "write", "pwrite64", "copy_file_range", "ftruncate", "fsync", "close", "linkat", "renameat2",
+		"openat", "write", "pwrite64", "copy_file_range", "ftruncate", "fsync", "close", "linkat", "renameat",
 		"fsetxattr",
 	}},
 	{name: "EPERM", action: action{fail: unix.EPERM}, calls: []string{
-		"openat", "linkat", "renameat2", "renameat", "unlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr",
+		"openat", "linkat", "renameat", "unlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr",
 		"lgetxattr", "llistxattr",
 	}},
 	{name: "EMFILE", action: action{fail: unix.EMFILE}, calls: []string{"openat", "fcntl"}},
 	{name: "EINTR", action: action{fail: unix.EINTR}, harmless: true, calls: []string{"openat", "read", "pread64",
 		"write", "pwrite64", "copy_file_range", "ftruncate", "fsync", "close", "fstat", "newfstatat", "lseek", "linkat",
-		"renameat2", "unlinkat", "readlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "lgetxattr", "llistxattr",
+		"renameat", "unlinkat", "readlinkat", "fchmod", "fchown", "fsetxattr", "fgetxattr", "lgetxattr", "llistxattr",
 	}, only: func(c *call) bool { return c.name != "lseek" || holes(c) }}, // setting a position asks no file system
 	{name: "half of the bytes", action: action{short: true}, harmless: true,
 		calls: []string{"read", "pread64", "write", "pwrite64"}},
 	{name: "end of file", action: action{empty: true}, calls: []string{"pread64"}},
 	{name: "no files without names", action: action{fail: unix.EOPNOTSUPP}, harmless: true, calls: []string{"openat"},
 		only: unnamed},
-	{name: "no exchange", action: action{fail: unix.EINVAL}, harmless: true, calls: []string{"renameat2"}},
 	{name: "no holes", action: action{fail: unix.EINVAL}, harmless: true, calls: []string{"lseek"}, only: holes},
 	{name: "no copying in the kernel", action: action{fail: unix.EXDEV}, harmless: true,
 		calls: []string{"copy_file_range"}},
@@ -151,8 +150,7 @@ func (h *harness) killEach(s *scenario) (moments, left int, err error) {
 			case c.ret < 0:
 			case c.name == "linkat" && temporary(3), c.name == "openat" && temporary(1):
 				second = true
-			case c.name == "unlinkat" && temporary(1),
-				strings.HasPrefix(c.name, "renameat") && temporary(1) && c.args[4]&unix.RENAME_EXCHANGE == 0:
+			case c.name == "unlinkat" && temporary(1), c.name == "renameat" && temporary(1):
 				second = false
 			}
 		})
