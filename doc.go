@@ -4,7 +4,7 @@
 //
 //   - sframe finds the row for a pc in an .sframe section, and encodes and decodes sections
 //   - cfi returns the rows of .eh_frame and .debug_frame
-//   - convert converts and checks files in memory
+//   - convert converts and checks files
 //   - elffile reads ELF files that may be damaged
 //
 // docs/architecture.md describes the other packages.

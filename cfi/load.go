@@ -166,7 +166,6 @@ type Table struct {
 
 	functions []Function // sorted by Begin, without overlaps
 	programs  *programs
-	sections  []*section // for Release
 }
 
 const maxErrors = 1000
@@ -219,25 +218,10 @@ func Load(f *elffile.File, src Source, debug *elffile.File) (*Table, error) {
 		}[src])
 	}
 	t.parse(secs, f, debug)
-	t.sections = secs
 	if err := f.Budget().Spend(elffile.CostProgram, t.programs.work()); err != nil {
 		return nil, fmt.Errorf("CFI with %d different functions: %w", t.NumPrograms(), err)
 	}
 	return t, nil
-}
-
-// Release returns the memory of the largest section for reuse. The Table no longer needs it. The second call returns
-// nil.
-func (t *Table) Release() []byte {
-	var largest []byte
-	for _, s := range t.sections {
-		if len(s.data) > len(largest) {
-			largest = s.data
-		}
-		s.data = nil
-	}
-	t.sections = nil
-	return largest
 }
 
 // parse reads the sections, which are those of f.

@@ -18,7 +18,6 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
-	"cfi2sframe/internal/testkit/elftest"
 	"cfi2sframe/internal/testkit/peer"
 )
 
@@ -408,43 +407,5 @@ func TestSamePrograms(t *testing.T) {
 	}
 	if compared < 100 {
 		t.Errorf("%d functions were compared", compared)
-	}
-}
-
-// TestRelease uses the memory of the sections for something else, and expects that the table says what it said.
-func TestRelease(t *testing.T) {
-	const path = "/lib64/ld-linux-x86-64.so.2" // has expressions
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Skip(err)
-	}
-	table, err := cfi.Load(elftest.Parse(t, b), cfi.Auto, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	said := func() (rows []string) {
-		for fn := range table.Functions() {
-			for row := range fn.Rows() {
-				rows = append(rows, fmt.Sprintf("%#x %#x %d %+v", row.Begin, row.End, row.Number, *row.Rules))
-			}
-		}
-		return rows
-	}
-	before := said()
-	b = table.Release()
-	if uint64(len(b)) != table.Sources[0].Size {
-		t.Errorf("%d bytes are released; want %d", len(b), table.Sources[0].Size)
-	}
-	for i := range b {
-		b[i] = 0xff
-	}
-	if after := said(); !slices.Equal(before, after) {
-		t.Error("the table says something else")
-	}
-	if !strings.Contains(strings.Join(before, ""), "exp 77") { // DW_OP_breg7
-		t.Errorf("%s has no expressions by the stack pointer", path)
-	}
-	if again := table.Release(); again != nil {
-		t.Errorf("%d bytes are released again", len(again))
 	}
 }

@@ -1,11 +1,11 @@
 package convert
 
 import (
-	"bytes"
 	"cmp"
 	"debug/elf"
 	"fmt"
 	"io"
+	"os"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/archive"
@@ -24,113 +24,107 @@ func (c *conversion) archive() (*Kept, error) {
 	if err := c.opt.Budget.Spend(elffile.CostEntry, uint64(len(a.Members))); err != nil {
 		return nil, fmt.Errorf("archive of %d members: %w", len(a.Members), err)
 	}
-	w := &archiveWriter{archive: a}
+	var out *archive.Writer // from the first member on that changes
 	stays, changes := NoCFI, false
 	for i := range a.Members {
 		if err := c.ctx.Err(); err != nil {
 			return nil, err
 		}
 		m := &a.Members[i]
-		var kept *Kept
+		var changed *os.File
 		if !m.Special() {
-			kept, err = c.member(w, i)
-			changes = changes || kept == nil
-		}
-		if kept != nil {
-			kept.Member = m.Name
-			c.res.Kept = append(c.res.Kept, *kept)
-			if kept.Reason == Current {
-				stays = Current
+			var kept *Kept
+			if kept, changed, err = c.member(m, a.Contents(i)); err != nil {
+				return nil, fmt.Errorf("member %s: %w", m.Name, outfile.Plain(err))
+			}
+			if kept == nil {
+				changes = true
+			} else {
+				c.res.Kept = append(c.res.Kept, *kept)
+				if kept.Reason == Current {
+					stays = Current
+				}
 			}
 		}
-		if err == nil && (kept != nil || m.Special()) && w.out != nil {
-			err = w.out.Keep(i)
+		if changed != nil && out == nil {
+			if out, err = c.startArchive(a, i); err != nil {
+				changed.Close()
+				return nil, outfile.Plain(err)
+			}
 		}
-		switch {
-		case w.failed != nil:
-			return nil, outfile.Plain(w.failed)
-		case err != nil:
+		if out == nil {
+			continue
+		}
+		if err := addMember(out, i, changed); err != nil {
 			return nil, fmt.Errorf("member %s: %w", m.Name, outfile.Plain(err))
 		}
 	}
 	if !changes {
 		c.res.Stays = stays
 	}
-	if w.out == nil {
+	if out == nil {
 		return nil, nil
 	}
-	return nil, w.out.Close()
+	return nil, out.Close()
 }
 
-// member converts one member, and adds it to w. If it is unchanged, member returns the reason.
-func (c *conversion) member(w *archiveWriter, i int) (*Kept, error) {
-	m, contents := &w.archive.Members[i], w.archive.Contents(i)
+// member converts one member to a temporary file. If it is unchanged, member returns the reason.
+func (c *conversion) member(m *archive.Member, contents *io.SectionReader) (kept *Kept, dst *os.File, err error) {
 	magic := make([]byte, len(elf.ELFMAG))
 	if n, err := contents.ReadAt(magic, 0); err != nil && err != io.EOF {
-		return nil, err
-	} else if !bytes.Equal(magic[:n], []byte(elf.ELFMAG)) {
-		return &Kept{Reason: NotELF, Why: elffile.ErrNotELF}, nil
+		return nil, nil, err
+	} else if string(magic[:n]) != elf.ELFMAG {
+		return &Kept{Member: m.Name, Reason: NotELF, Why: elffile.ErrNotELF}, nil, nil
 	}
 	if err := c.opt.Budget.Spend(elffile.CostHeaders, 1); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var dst Target
-	defer func() {
-		if f, ok := dst.(io.Closer); ok {
-			f.Close()
-		}
-	}()
 	n := len(c.res.Coverage)
-	kept, err := c.elf(contents, m.Size, func() (Target, error) {
+	kept, err = c.elf(contents, m.Size, func() (*os.File, error) {
 		err := c.opt.Budget.Spend(elffile.CostFile, 1)
 		if err == nil {
-			dst, err = c.scratch()
+			dst, err = outfile.Scratch()
 		}
 		return dst, err
 	})
 	for _, cov := range c.res.Coverage[n:] {
 		cov.File = "(" + m.Name + ")"
 	}
-	if kept != nil || err != nil || dst == nil {
-		return kept, err
+	if dst != nil && (kept != nil || err != nil) {
+		dst.Close()
+		dst = nil
 	}
-	return nil, w.add(c, i, dst)
+	if kept != nil {
+		kept.Member = m.Name
+	}
+	return kept, dst, err
 }
 
-// An archiveWriter writes an archive from the first member on that changes.
-type archiveWriter struct {
-	archive *archive.Archive
-	out     *archive.Writer // or nil
-	failed  error           // of making the output
+// startArchive makes the output with the first n members, which are unchanged.
+func (c *conversion) startArchive(a *archive.Archive, n int) (*archive.Writer, error) {
+	if err := c.ctx.Err(); err != nil {
+		return nil, err
+	}
+	dst, err := c.create()
+	if err != nil {
+		return nil, err
+	}
+	w, err := a.NewWriter(c.ctx, dst)
+	for i := 0; i < n && err == nil; i++ {
+		err = w.Keep(i)
+	}
+	return w, err
 }
 
-// add writes a member that is new. Before the first one, it makes the output with the members before that.
-func (w *archiveWriter) add(c *conversion, i int, t Target) error {
-	size, err := sizeOf(t)
+// addMember adds member i to an archive: with new contents, which it closes, or unchanged if changed is nil.
+func addMember(w *archive.Writer, i int, changed *os.File) error {
+	if changed == nil {
+		return w.Keep(i)
+	}
+	defer changed.Close()
+	info, err := changed.Stat()
 	if err != nil {
 		return err
 	}
-	if w.out == nil {
-		if w.failed = w.start(c, i); w.failed != nil {
-			return w.failed
-		}
-	}
-	return w.out.Add(i, t, size)
-}
-
-// start makes the output with the first n members.
-func (w *archiveWriter) start(c *conversion, n int) error {
-	dst, err := c.open(c.create)
-	if err != nil {
-		return err
-	}
-	if w.out, err = w.archive.NewWriter(c.ctx, dst); err != nil {
-		return err
-	}
-	for i := range n {
-		if err := w.out.Keep(i); err != nil {
-			return err
-		}
-	}
-	return nil
+	return w.Add(i, changed, info.Size())
 }

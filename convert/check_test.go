@@ -12,8 +12,7 @@ import (
 	"cfi2sframe/translate"
 )
 
-// TestCheckReadsTheFile changes a row in a file that was written, and checks it with memory that
-// holds the section as it was before.
+// TestCheckReadsTheFile changes a row in a file that was written, and checks it.
 func TestCheckReadsTheFile(t *testing.T) {
 	in, err := os.Open("../testdata/bin/amd64/prologue")
 	if err != nil {
@@ -29,7 +28,7 @@ func TestCheckReadsTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	create := func() (Target, error) { return out, nil }
+	create := func() (*os.File, error) { return out, nil }
 	if _, err := Into(context.Background(), in, info.Size(), create, Options{Version: sframe.V2}); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +49,7 @@ func TestCheckReadsTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := reread(out, section, table, want, 1); err != nil {
+	if err := reread(out, s.Size, table, want, 1); err != nil {
 		t.Fatal(err)
 	}
 	d, err := sframe.Decode(section, s.Addr)
@@ -61,7 +60,7 @@ func TestCheckReadsTheFile(t *testing.T) {
 	if _, err := out.WriteAt([]byte{section[cfa] + 8}, int64(s.Off)+int64(cfa)); err != nil {
 		t.Fatal(err)
 	}
-	if err := reread(out, section, table, want, 1); !errors.Is(err, ErrWrong) {
+	if err := reread(out, s.Size, table, want, 1); !errors.Is(err, ErrWrong) {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"os"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/archive"
@@ -46,18 +48,21 @@ type Result struct {
 	Unsigned bool
 }
 
-// Convert converts the file of the given size in r, and writes the complete result to w. Until then the result is in
-// memory. Unless opt.NoVerify is set, it is checked against the CFI at every pc. On an error, or when ctx ends, nothing
-// is written, unless w returns the error. With ErrCoverage there is a Result.
+// Convert converts the file of the given size in r, and writes the complete result to w. Until then the result is in a
+// temporary file. Unless opt.NoVerify is set, it is checked against the CFI at every pc. On an error, or when ctx ends,
+// nothing is written, unless w returns the error. With ErrCoverage there is a Result.
 func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Options) (*Result, error) {
-	out := &memory{}
-	create := func() (Target, error) { return out, nil }
-	scratch := func() (Target, error) { return &memory{}, nil }
-	res, err := convert(ctx, r, size, create, scratch, opt)
+	out, err := outfile.Scratch()
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	r = struct{ io.ReaderAt }{r} // to copy from a file would move its position
+	res, err := Into(ctx, r, size, func() (*os.File, error) { return out, nil }, opt)
 	if err != nil || opt.DryRun {
 		return res, err
 	}
-	result := io.NewSectionReader(out, 0, int64(len(out.b)))
+	result := io.Reader(io.NewSectionReader(out, 0, math.MaxInt64))
 	if res.Stays != "" {
 		result = io.NewSectionReader(filecopy.Sized(r, size), 0, size)
 	}
@@ -67,23 +72,12 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 	return res, nil
 }
 
-// Into is Convert for a target that is not in memory. Function create makes it, an empty file, before the first write.
-// Until then the input is only read. On an error, and if the file is unchanged (Result.Stays), the target may have a
-// part of a result.
-func Into(ctx context.Context, r io.ReaderAt, size int64, create func() (Target, error), opt Options) (*Result, error) {
-	scratch := func() (Target, error) { return outfile.Scratch() }
-	return convert(ctx, r, size, create, scratch, opt)
-}
-
-// convert is Into with a function that makes targets for members of archives.
-func convert(
-	ctx context.Context, r io.ReaderAt, size int64, create, scratch func() (Target, error), opt Options,
-) (*Result, error) {
+// Into is Convert into a file. Function create makes it, empty, before the first write. Until then the input is only
+// read. On an error, and if the file is unchanged (Result.Stays), the file may have a part of a result.
+func Into(ctx context.Context, r io.ReaderAt, size int64, create func() (*os.File, error), opt Options) (*Result, error) {
 	opt.complete(size)
 	opt.Limits.Grow(size)
-	c := &conversion{
-		ctx: ctx, opt: opt, src: filecopy.Sized(r, size), size: size, create: create, scratch: scratch, res: &Result{},
-	}
+	c := &conversion{ctx: ctx, opt: opt, src: filecopy.Sized(r, size), size: size, create: create, res: &Result{}}
 	is, err := archive.Is(c.src)
 	if err != nil {
 		return nil, outfile.Plain(err)
@@ -106,12 +100,12 @@ func convert(
 
 // A conversion is the work on one file.
 type conversion struct {
-	ctx             context.Context
-	opt             Options
-	src             io.ReaderAt
-	size            int64
-	create, scratch func() (Target, error) // make the output, and the output of a member of an archive
-	res             *Result
+	ctx    context.Context
+	opt    Options
+	src    io.ReaderAt
+	size   int64
+	create func() (*os.File, error) // makes the output
+	res    *Result
 }
 
 // enough returns ErrCoverage if too little is covered.
@@ -126,7 +120,7 @@ func (c *conversion) enough() error {
 }
 
 // elf converts the ELF file src to the file that create makes. If it is unchanged, elf returns the reason.
-func (c *conversion) elf(src io.ReaderAt, size int64, create func() (Target, error)) (*Kept, error) {
+func (c *conversion) elf(src io.ReaderAt, size int64, create func() (*os.File, error)) (*Kept, error) {
 	signature, err := signatureSize(src, size)
 	if err != nil {
 		return nil, err

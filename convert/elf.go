@@ -2,14 +2,11 @@ package convert
 
 import (
 	"cmp"
-	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
+	"os"
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
@@ -27,18 +24,11 @@ type single struct {
 	*conversion
 	f      *elffile.File
 	src    io.ReaderAt
-	create func() (Target, error)
+	create func() (*os.File, error)
 	table  *cfi.Table
 	padded bool
-	pads   []uint8 // sizes of the padding after functions, if padded is set
-	spare  []byte  // memory for the section
-
-	// The output, which begin prepares. An object has neither a layout nor an output yet.
-	layout   *elfwrite.Layout // with an empty section
-	dst      Target           // nil if nothing is written yet
-	planErr  error
-	planned  sync.WaitGroup
-	copyHead func() error // waits for the copy of the bytes before the section
+	pads   []uint8          // sizes of the padding after functions, if padded is set
+	layout *elfwrite.Layout // of a linked file with an empty section, or nil
 }
 
 // add adds an .sframe. With an error there may be coverage to report.
@@ -57,17 +47,7 @@ func (s *single) add() (cov *report.Coverage, err error) {
 			cov, err = nil, failed
 		}
 	}()
-	ctx, cancel := context.WithCancel(s.ctx)
-	defer func() {
-		cancel()
-		_ = s.wait()
-	}()
-	update := s.opt.Update && hasSFrame(f)
-	if !update {
-		s.begin(ctx)
-	}
 	s.opt.starting(Work{Size: f.Size, CFI: cfi.Size(f)})
-	// If the CFI and the layout both have an error, that of the CFI is returned.
 	if s.table, err = cfi.Load(f, s.opt.Source, debug.File()); err != nil {
 		if errors.Is(err, cfi.ErrNone) && f.IsObject() && s.opt.DebugFile != "" {
 			err = fmt.Errorf("%w; debug files of relocatable objects are not used: "+
@@ -81,15 +61,15 @@ func (s *single) add() (cov *report.Coverage, err error) {
 		}
 		return nil, ErrNoCode
 	}
-	s.spare = s.table.Release()
-	if update {
+	if s.opt.Update && hasSFrame(f) {
 		if cov, err := s.current(debug); cov != nil || err != nil {
 			return cov, err
 		}
-		s.begin(ctx)
 	}
-	if s.planned.Wait(); s.planErr != nil {
-		return nil, s.planErr
+	if !f.IsObject() {
+		if s.layout, err = elfwrite.Plan(f, 0, elfwrite.Options{Force: s.opt.replaces()}); err != nil {
+			return nil, err
+		}
 	}
 	t, err := s.fit()
 	if err != nil {
@@ -132,78 +112,28 @@ func (s *single) write(t *translation, cov *report.Coverage) error {
 		cov.Verified = err == nil
 		return err
 	}
-	if err := s.wait(); err != nil {
-		return outfile.Plain(err)
-	}
-	if s.dst == nil { // of an object
-		var err error
-		if s.dst, err = s.open(s.create); err != nil {
-			return err
-		}
-	}
-	if err := t.layout.Write(s.ctx, s.dst, s.src, t.section, s.layout); err != nil {
-		return outfile.Plain(err)
+	dst, err := s.output(t.layout, t.section)
+	if err != nil {
+		return err
 	}
 	if s.opt.NoVerify || len(t.section) == 0 {
 		return nil
 	}
-	err := reread(s.dst, t.section, s.table, t.Result, s.opt.workers(s.table, s.f.Size))
+	err = reread(dst, t.layout.Size, s.table, t.Result, s.opt.workers(s.table, s.f.Size))
 	cov.Verified = err == nil
 	return err
 }
 
-// smallFile is a size in bytes. Smaller files take longer if they are copied at the same time as other work: 13 % more
-// CPU time for 250 files of up to 400 kB (November 2026).
-const smallFile = 1 << 20
-
-// begin plans the layout, makes the output and copies the bytes before .sframe. For a large file it does so at the same
-// time as other work.
-func (s *single) begin(ctx context.Context) {
-	if s.f.IsObject() {
-		return
-	}
-	plan := func() {
-		s.layout, s.planErr = elfwrite.Plan(s.f, 0, elfwrite.Options{Force: s.opt.replaces()})
-		if s.planErr == nil && !s.opt.DryRun {
-			s.dst, s.planErr = s.open(s.create)
-		}
-	}
-	copyHead := func() error {
-		if s.planErr != nil || s.dst == nil {
-			return nil
-		}
-		return s.layout.CopyHead(ctx, s.dst, s.src)
-	}
-	if s.f.Size < smallFile {
-		plan()
-		err := copyHead()
-		s.copyHead = func() error { return err }
-		return
-	}
-	var g errgroup.Group
-	s.planned.Add(1)
-	g.Go(func() error {
-		plan()
-		s.planned.Done()
-		return copyHead()
-	})
-	s.copyHead = g.Wait
-}
-
-// wait waits for the end of the copy that begin has started.
-func (s *single) wait() error {
-	if s.copyHead == nil {
-		return nil
-	}
-	return s.copyHead()
-}
-
-// open makes a target, unless the context has ended.
-func (c *conversion) open(create func() (Target, error)) (Target, error) {
-	if err := c.ctx.Err(); err != nil {
+// output makes the output, and writes the new file to it.
+func (s *single) output(layout *elfwrite.Layout, section []byte) (*os.File, error) {
+	if err := s.ctx.Err(); err != nil {
 		return nil, err
 	}
-	return create()
+	dst, err := s.create()
+	if err != nil {
+		return nil, err
+	}
+	return dst, outfile.Plain(layout.Write(s.ctx, dst, s.src, section))
 }
 
 // remove removes .sframe.
@@ -212,12 +142,9 @@ func (s *single) remove() error {
 	if err != nil || s.opt.DryRun {
 		return err
 	}
-	dst, err := s.open(s.create)
+	dst, err := s.output(layout, nil)
 	if err != nil {
 		return err
-	}
-	if err := layout.Write(s.ctx, dst, s.src, nil, nil); err != nil {
-		return outfile.Plain(err)
 	}
 	f, err := reopen(dst)
 	if err != nil {
@@ -233,15 +160,14 @@ func (s *single) remove() error {
 // unsound begins errors of results that cannot be read. As a rule the section headers contradict each other.
 const unsound = "nothing was written: this file has no sound layout"
 
-// reread decodes the section from the new file, compares it with the CFI, and expects rows for as much code as was
-// translated. The section is read into the memory in which it was encoded: new memory would have to be mapped page by
-// page.
-func reread(dst Target, section []byte, table *cfi.Table, want *translate.Result, workers int) error {
+// reread decodes the section of the given size from the new file, compares it with the CFI, and expects rows for as
+// much code as was translated.
+func reread(dst *os.File, size uint64, table *cfi.Table, want *translate.Result, workers int) error {
 	f, err := reopen(dst)
 	if err != nil {
 		return fmt.Errorf("%s: %w", unsound, err)
 	}
-	d, err := readResult(f, section)
+	d, err := readResult(f, size)
 	if err != nil {
 		return fmt.Errorf("%s: %w", unsound, err)
 	}
@@ -249,12 +175,12 @@ func reread(dst Target, section []byte, table *cfi.Table, want *translate.Result
 }
 
 // reopen reads the headers of a file that was just written.
-func reopen(dst Target) (*elffile.File, error) {
-	size, err := sizeOf(dst)
+func reopen(dst *os.File) (*elffile.File, error) {
+	info, err := dst.Stat()
 	if err != nil {
 		return nil, err
 	}
-	return elffile.New(dst, size)
+	return elffile.New(dst, info.Size())
 }
 
 // dryCheck is reread for a result that is not written.
@@ -263,7 +189,7 @@ func (s *single) dryCheck(t *translation) error {
 	if s.f.IsObject() { // whose sections are all near the first
 		var err error
 		addr = s.table.At(0).Begin
-		if section, err = t.content.EncodeInto(s.spare, addr); err != nil {
+		if section, err = t.content.Encode(addr); err != nil {
 			return err
 		}
 	}

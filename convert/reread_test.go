@@ -5,7 +5,7 @@ import (
 	"context"
 	"debug/elf"
 	"errors"
-	"math"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,14 +18,18 @@ import (
 	"cfi2sframe/translate"
 )
 
-// held returns a file in memory with the given contents.
-func held(t *testing.T, b []byte) *memory {
+// created returns a file with the given contents.
+func created(t *testing.T, b []byte) *os.File {
 	t.Helper()
-	m := &memory{}
-	if _, err := m.WriteAt(b, 0); err != nil {
+	f, err := os.Create(filepath.Join(t.TempDir(), "created"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	return m
+	t.Cleanup(func() { f.Close() })
+	if _, err := f.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 // TestReread changes a result after it was written. Whatever is wrong with it, it does not pass: its layout,
@@ -88,7 +92,7 @@ func TestReread(t *testing.T) {
 		p := elftest.Patch(t.Fatalf, out.Bytes())
 		size := p.U64(p.Section(".sframe") + elftest.ShSize)
 		tt.change(p)
-		err := reread(held(t, p.B), make([]byte, size), table, want, 1)
+		err := reread(created(t, p.B), size, table, want, 1)
 		if tt.want == "" {
 			if err != nil {
 				t.Errorf("%s: %v", tt.name, err)
@@ -120,64 +124,52 @@ func TestTargets(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	closed := func() (Target, error) {
+	closed := func() (*os.File, error) {
 		f, err := os.Open(path) // for reading
-		if err != nil {
-			return nil, err
+		if err == nil {
+			t.Cleanup(func() { f.Close() })
 		}
-		t.Cleanup(func() { f.Close() })
-		return f, nil
+		return f, err
 	}
-	none := func() (Target, error) { return nil, errNone }
-	memories := func() (Target, error) { return &memory{}, nil }
+	none := func() (*os.File, error) { return nil, errNone }
+	file := func() (*os.File, error) { return created(t, nil), nil }
+	archive := elftest.Ar(elftest.ArMember("a.o/", object), elftest.ArMember("b.o/", without.Bytes()))
 	for _, tt := range []struct {
-		name    string
-		b       []byte
-		remove  bool
-		scratch bool // it takes that, too
+		name   string
+		b      []byte
+		remove bool
 	}{
-		{"program", prog, false, false},
-		{"removal", with.Bytes(), true, false},
-		{"object", object, false, false},
-		{"archive", elftest.Ar(elftest.ArMember("a.o/", object), elftest.ArMember("b.o/", without.Bytes())), false, true},
+		{"program", prog, false},
+		{"removal", with.Bytes(), true},
+		{"object", object, false},
+		{"archive", archive, false},
 	} {
 		saved := bytes.Clone(tt.b)
-		try := func(create, scratch func() (Target, error)) error {
-			_, err := convert(t.Context(), bytes.NewReader(tt.b), int64(len(tt.b)), create, scratch, Options{Remove: tt.remove})
+		try := func(create func() (*os.File, error)) error {
+			_, err := Into(t.Context(), bytes.NewReader(tt.b), int64(len(tt.b)), create, Options{Remove: tt.remove})
 			return err
 		}
-		if err := try(none, memories); !errors.Is(err, errNone) {
+		if err := try(none); !errors.Is(err, errNone) {
 			t.Errorf("%s: the output cannot be made, and the error is %v", tt.name, err)
 		}
-		if err := try(closed, memories); !errors.Is(err, os.ErrInvalid) && (err == nil || !strings.Contains(err.Error(), "bad file descriptor")) {
+		if err := try(closed); !errors.Is(err, os.ErrInvalid) && (err == nil || !strings.Contains(err.Error(), "bad file descriptor")) {
 			t.Errorf("%s: nothing can be written, and the error is %v", tt.name, err)
 		}
-		if tt.scratch {
-			if err := try(memories, none); !errors.Is(err, errNone) || !strings.HasPrefix(err.Error(), "member a.o: ") {
-				t.Errorf("%s: there is no room for members, and the error is %v", tt.name, err)
-			}
-			if err := try(memories, closed); err == nil || !strings.HasPrefix(err.Error(), "member a.o: ") {
-				t.Errorf("%s: nothing can be written of members, and the error is %v", tt.name, err)
-			}
-		}
-		if err := try(memories, memories); err != nil || !bytes.Equal(tt.b, saved) {
+		if err := try(file); err != nil || !bytes.Equal(tt.b, saved) {
 			t.Errorf("%s: error %v, or the input was changed", tt.name, err)
 		}
 	}
-}
-
-// TestMemoryEnd writes where no file can have bytes.
-func TestMemoryEnd(t *testing.T) {
-	m := held(t, []byte("contents"))
-	if n, err := m.WriteAt([]byte{1, 2}, math.MaxInt64-1); n != 0 || err == nil || err.Error() != "offset 0x7ffffffffffffffe is too large" {
-		t.Errorf("%d bytes written, error %v", n, err)
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
+	_, err = Into(t.Context(), bytes.NewReader(archive), int64(len(archive)), file, Options{})
+	if err == nil || !strings.HasPrefix(err.Error(), "member a.o: ") {
+		t.Errorf("members cannot be written, and the error is %v", err)
 	}
-	if size, err := sizeOf(m); err != nil || size != 8 {
-		t.Errorf("it has %d bytes, error %v", size, err)
+	if _, err := Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), io.Discard, Options{}); err == nil {
+		t.Error("no error without a directory for temporary files")
 	}
 }
 
-// TestInterruptedArchive ends the context before the second member, and at the start.
+// TestInterruptedArchive ends the context in the first member, and at the start.
 func TestInterruptedArchive(t *testing.T) {
 	odd := elftest.Ar(elftest.ArMember("odd/", []byte("text")), elftest.ArMember("even/", []byte("text")))
 	ended, cancel := context.WithCancel(t.Context())
@@ -187,22 +179,17 @@ func TestInterruptedArchive(t *testing.T) {
 	}
 	object := elftest.NewObject().Bytes()
 	library := elftest.Ar(elftest.ArMember("a.o/", object), elftest.ArMember("b.o/", object))
-	for _, members := range []int{0, 1} {
-		ctx, cancel := context.WithCancel(t.Context())
-		if members == 0 {
+	members := 0
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	opt := Options{Starting: func(w Work) {
+		if !w.Archive {
+			members++
 			cancel()
 		}
-		seen := 0
-		create := func() (Target, error) { return &memory{}, nil }
-		scratch := func() (Target, error) {
-			seen++
-			cancel()
-			return &memory{}, nil
-		}
-		_, err := convert(ctx, bytes.NewReader(library), int64(len(library)), create, scratch, Options{})
-		if !errors.Is(err, context.Canceled) || seen != members {
-			t.Errorf("%d members, and the error is %v", seen, err)
-		}
-		cancel()
+	}}
+	_, err := Into(ctx, bytes.NewReader(library), int64(len(library)), nil, opt)
+	if !errors.Is(err, context.Canceled) || members != 1 {
+		t.Errorf("%d members, and the error is %v", members, err)
 	}
 }

@@ -98,9 +98,8 @@ func readObject(f *elffile.File, s *elffile.Section) (*sframe.Section, error) {
 	return d, err
 }
 
-// readResult decodes the .sframe of a new file as a stack tracer finds it: by PT_GNU_SFRAME, in loaded memory. It is
-// read into section, which has the expected size.
-func readResult(f *elffile.File, section []byte) (*sframe.Section, error) {
+// readResult decodes the .sframe of a new file as a stack tracer finds it: by PT_GNU_SFRAME, in loaded memory.
+func readResult(f *elffile.File, size uint64) (*sframe.Section, error) {
 	if f.IsObject() {
 		return ReadSection(f)
 	}
@@ -108,13 +107,14 @@ func readResult(f *elffile.File, section []byte) (*sframe.Section, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.Filesz != uint64(len(section)) {
-		return nil, fmt.Errorf("PT_GNU_SFRAME has %d bytes instead of %d", h.Filesz, len(section))
+	if h.Filesz != size {
+		return nil, fmt.Errorf("PT_GNU_SFRAME has %d bytes instead of %d", h.Filesz, size)
 	}
-	if err := f.ReadInto(sframe.SectionName, section, h.Off); err != nil {
+	b, err := f.ReadAt(sframe.SectionName, h.Off, h.Filesz)
+	if err != nil {
 		return nil, err
 	}
-	return sframe.Decode(section, h.Vaddr)
+	return sframe.Decode(b, h.Vaddr)
 }
 
 // loaded returns the PT_GNU_SFRAME of a linked file. It has to lie in loaded memory, and to agree with the section

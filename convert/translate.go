@@ -81,7 +81,7 @@ func (s *single) plan(b *emit.Section) (*elfwrite.Layout, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	section, err := b.EncodeInto(s.spare, layout.Addr)
+	section, err := b.Encode(layout.Addr)
 	return layout, section, err
 }
 

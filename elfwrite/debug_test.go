@@ -154,7 +154,7 @@ func debugOf(t *testing.T, debug, prog []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return writeAfter(t, l, nil, debug, nil)
+	return write(t, l, debug, nil)
 }
 
 // TestDebug gives a debug file the headers of its program: when that gets an .sframe, one of another size, and none again. What

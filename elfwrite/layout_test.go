@@ -469,39 +469,30 @@ func TestWriteErrors(t *testing.T) {
 		old     []byte
 		section []byte
 		plan    func(*elffile.File) (*Layout, error)
-		head    bool // a part was copied for another size
 	}{
-		{"add", plain, content(1000), func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }, false},
-		{"add after another head", plain, content(1000), func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }, true},
-		{"add in front", front, content(1000), func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }, false},
-		{"remove", with, nil, PlanRemoval, false},
+		{"add", plain, content(1000), func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }},
+		{"add in front", front, content(1000), func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }},
+		{"remove", with, nil, PlanRemoval},
 		{"object", relocatable, content(60), func(f *elffile.File) (*Layout, error) {
 			return PlanObject(f, 60, Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{{28, f.Sections[elftest.ObjText].Base}}}, Options{})
-		}, false},
+		}},
 	} {
 		l, err := tt.plan(elftest.Parse(t, tt.old))
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
-		var head *Layout
-		if tt.head {
-			head = &Layout{copies: []extent{{0, 0, 100}}}
-		}
 		saved := bytes.Clone(tt.old)
 		want := buffer{left: 1 << 20}
-		if tt.head { // nothing of what was copied for another size must be left
-			want.b = bytes.Repeat([]byte{0xff}, 1<<17)
-		}
-		if err := l.Write(t.Context(), &want, bytes.NewReader(tt.old), tt.section, head); err != nil {
+		if err := l.Write(t.Context(), &want, bytes.NewReader(tt.old), tt.section); err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
 		writes := 1<<20 - want.left
 		for n := range writes {
-			if err := l.Write(t.Context(), &buffer{left: n}, bytes.NewReader(tt.old), tt.section, head); err != errFull {
+			if err := l.Write(t.Context(), &buffer{left: n}, bytes.NewReader(tt.old), tt.section); err != errFull {
 				t.Errorf("%s: write %d of %d fails, and the error is %v", tt.name, n, writes, err)
 			}
 		}
-		if again := (buffer{left: writes}); l.Write(t.Context(), &again, bytes.NewReader(tt.old), tt.section, head) != nil || !bytes.Equal(again.b, want.b) {
+		if again := (buffer{left: writes}); l.Write(t.Context(), &again, bytes.NewReader(tt.old), tt.section) != nil || !bytes.Equal(again.b, want.b) {
 			t.Errorf("%s: another file after errors", tt.name)
 		}
 		if !bytes.Equal(want.b, written(t, l, tt.old, tt.section)) {
@@ -511,7 +502,7 @@ func TestWriteErrors(t *testing.T) {
 			t.Errorf("%s: %d writes; or the input was changed", tt.name, writes)
 		}
 		dst := buffer{left: writes}
-		if err := l.Write(t.Context(), &dst, bytes.NewReader(tt.old), content(7), nil); err == nil || len(dst.b) > 0 ||
+		if err := l.Write(t.Context(), &dst, bytes.NewReader(tt.old), content(7)); err == nil || len(dst.b) > 0 ||
 			err.Error() != fmt.Sprintf(".sframe has 7 bytes, but the layout is for %d", len(tt.section)) {
 			t.Errorf("%s: a section of another size: %v, %d bytes written", tt.name, err, len(dst.b))
 		}
@@ -528,7 +519,7 @@ func TestSourceErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		src := &failing{bytes.NewReader(old), n}
-		err = l.Write(t.Context(), &buffer{left: 1 << 20}, src, content(5000), nil)
+		err = l.Write(t.Context(), &buffer{left: 1 << 20}, src, content(5000))
 		if src.left >= 0 {
 			if err != nil || n < 3 {
 				t.Errorf("%d reads, error %v", n, err)

@@ -44,7 +44,7 @@ func (f *buffer) Truncate(size int64) error {
 func written(t *testing.T, l *Layout, old, section []byte) []byte {
 	t.Helper()
 	dst := buffer{left: 1 << 20}
-	if err := l.Write(t.Context(), &dst, bytes.NewReader(old), section, nil); err != nil {
+	if err := l.Write(t.Context(), &dst, bytes.NewReader(old), section); err != nil {
 		t.Fatal(err)
 	}
 	return dst.b
@@ -495,7 +495,7 @@ func TestBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Write(t.Context(), &buffer{left: 100}, bytes.NewReader(b), nil, nil); !errors.Is(err, elffile.ErrBudget) {
+	if err := l.Write(t.Context(), &buffer{left: 100}, bytes.NewReader(b), nil); !errors.Is(err, elffile.ErrBudget) {
 		t.Errorf("symbols: error is %v", err)
 	}
 }

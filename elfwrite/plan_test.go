@@ -6,7 +6,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,25 +62,8 @@ func add(t *testing.T, old, section []byte, opt Options) []byte {
 	return b
 }
 
-// write writes the new file and returns it. For an .sframe the same has to come out when the
-// head is copied by a layout that does not know its size.
+// write writes the new file and returns it.
 func write(t *testing.T, l *Layout, old, section []byte) []byte {
-	t.Helper()
-	b := writeAfter(t, l, nil, old, section)
-	if section != nil {
-		head, err := Plan(elftest.Parse(t, old), 0, Options{Force: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := writeAfter(t, l, head, old, section); !bytes.Equal(got, b) {
-			t.Error("the file is not the same after CopyHead")
-		}
-	}
-	return b
-}
-
-// writeAfter writes the new file after CopyHead of the layout head, which may be nil.
-func writeAfter(t *testing.T, l, head *Layout, old, section []byte) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
@@ -98,12 +80,7 @@ func writeAfter(t *testing.T, l, head *Layout, old, section []byte) []byte {
 		t.Fatal(err)
 	}
 	defer dst.Close()
-	if head != nil {
-		if err := head.CopyHead(t.Context(), dst, src); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := l.Write(t.Context(), dst, src, section, head); err != nil {
+	if err := l.Write(t.Context(), dst, src, section); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(out)
@@ -120,21 +97,16 @@ func TestInterruptedCopy(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	l := &Layout{copies: []extent{{0, 0, size}}}
-	for name, run := range map[string]func(*os.File, io.ReaderAt) error{
-		"CopyHead": func(dst *os.File, src io.ReaderAt) error { return l.CopyHead(ctx, dst, src) },
-		"Write":    func(dst *os.File, src io.ReaderAt) error { return l.Write(ctx, dst, src, nil, nil) },
-	} {
-		dst, err := os.Create(filepath.Join(t.TempDir(), "out"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer dst.Close()
-		if err := run(dst, bytes.NewReader(make([]byte, size))); err != context.Canceled {
-			t.Errorf("%s: error is %v", name, err)
-		}
-		if info, err := dst.Stat(); err != nil || info.Size() >= size {
-			t.Errorf("%s: %d of %d bytes were copied, error %v", name, info.Size(), size, err)
-		}
+	dst, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dst.Close()
+	if err := l.Write(ctx, dst, bytes.NewReader(make([]byte, size)), nil); err != context.Canceled {
+		t.Errorf("error is %v", err)
+	}
+	if info, err := dst.Stat(); err != nil || info.Size() >= size {
+		t.Errorf("%d of %d bytes were copied, error %v", info.Size(), size, err)
 	}
 }
 
@@ -147,7 +119,7 @@ func TestUnchanged(t *testing.T) {
 	if !f.IsObject() || len(f.Progs) == 0 {
 		t.Fatalf("type %d, %d program headers", f.Type, len(f.Progs))
 	}
-	if !bytes.Equal(writeAfter(t, Unchanged(f), nil, old, nil), old) {
+	if !bytes.Equal(write(t, Unchanged(f), old, nil), old) {
 		t.Error("it was changed")
 	}
 }

@@ -31,15 +31,10 @@ func (m *memory) Truncate(size int64) error {
 }
 
 // write returns the new file of a layout.
-func write(t *testing.T, l *elfwrite.Layout, old, section []byte, head *elfwrite.Layout) []byte {
+func write(t *testing.T, l *elfwrite.Layout, old, section []byte) []byte {
 	t.Helper()
 	var dst memory
-	if head != nil {
-		if err := head.CopyHead(context.Background(), &dst, bytes.NewReader(old)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := l.Write(context.Background(), &dst, bytes.NewReader(old), section, head); err != nil {
+	if err := l.Write(context.Background(), &dst, bytes.NewReader(old), section); err != nil {
 		t.Fatal(err)
 	}
 	return dst.b
@@ -96,14 +91,14 @@ func FuzzPlan(f *testing.F) {
 		if damage != 0 {
 			compare = image.Contents // segments whose alignment makes no sense stay as they are
 		}
-		first := write(t, l, b, section, nil)
+		first := write(t, l, b, section)
 		if err := placed(t, first, l, section); err != nil {
 			t.Error(err)
 		}
 		if err := compare(old, parse(t, first)); err != nil {
 			t.Errorf("added: %v", err)
 		}
-		// The head can be copied before the size is known.
+		// The layout can be planned before the size is known.
 		guess, err := elfwrite.Plan(old, uint64(other)&^7, elfwrite.Options{})
 		if err != nil {
 			t.Fatalf("%d bytes have no room, and %d had: %v", other, len(section), err)
@@ -112,7 +107,7 @@ func FuzzPlan(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again := write(t, resized, b, section, guess); !bytes.Equal(again, first) {
+		if again := write(t, resized, b, section); !bytes.Equal(again, first) {
 			t.Error("resized, it is another file")
 		}
 		// Replaced by one of another size and back.
@@ -122,7 +117,7 @@ func FuzzPlan(f *testing.F) {
 		if err != nil {
 			t.Fatalf("replaced: %v", err)
 		}
-		second := write(t, l2, first, larger, nil)
+		second := write(t, l2, first, larger)
 		if err := compare(old, parse(t, second)); err != nil {
 			t.Errorf("replaced: %v", err)
 		}
@@ -130,14 +125,14 @@ func FuzzPlan(f *testing.F) {
 		if err != nil {
 			t.Fatalf("replaced again: %v", err)
 		}
-		if third := write(t, l3, second, section, nil); !bytes.Equal(third, first) {
+		if third := write(t, l3, second, section); !bytes.Equal(third, first) {
 			t.Error("replaced by one of another size and back, it is another file")
 		}
 		l4, err := elfwrite.PlanRemoval(parse(t, second))
 		if err != nil {
 			t.Fatalf("removed: %v", err)
 		}
-		removed := write(t, l4, second, nil, nil)
+		removed := write(t, l4, second, nil)
 		plain := parse(t, removed)
 		if err := image.Contents(old, plain); err != nil {
 			t.Errorf("removed: %v", err)
@@ -152,7 +147,7 @@ func FuzzPlan(f *testing.F) {
 		if err != nil {
 			t.Fatalf("added after it was removed: %v", err)
 		}
-		if again := write(t, l5, removed, section, nil); !bytes.Equal(again, first) {
+		if again := write(t, l5, removed, section); !bytes.Equal(again, first) {
 			t.Errorf("added after it was removed, it is another file, of %d bytes; it had %d", len(again), len(first))
 		}
 	})
@@ -201,7 +196,7 @@ func FuzzDebug(f *testing.F) {
 		if err != nil {
 			return
 		}
-		prog := parse(t, write(t, l, file.Bytes, section, nil))
+		prog := parse(t, write(t, l, file.Bytes, section))
 		d, err := elffile.New(bytes.NewReader(debug), int64(len(debug)))
 		if err != nil {
 			return
@@ -213,7 +208,7 @@ func FuzzDebug(f *testing.F) {
 			}
 			return
 		}
-		out := write(t, plan, debug, nil, nil)
+		out := write(t, plan, debug, nil)
 		if damage != 0 {
 			return
 		}
@@ -264,7 +259,7 @@ func FuzzDebug(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again := write(t, twice, out, nil, nil); !bytes.Equal(again, out) {
+		if again := write(t, twice, out, nil); !bytes.Equal(again, out) {
 			t.Error("a second time, it is another file")
 		}
 		back, err := elfwrite.PlanDebug(after, parse(t, file.Bytes))
@@ -275,7 +270,7 @@ func FuzzDebug(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if x, y := write(t, back, out, nil, nil), write(t, was, debug, nil, nil); len(x) != len(y) {
+		if x, y := write(t, back, out, nil), write(t, was, debug, nil); len(x) != len(y) {
 			t.Errorf("with the old program's headers it has %d bytes, and %d without the way round", len(x), len(y))
 		}
 	})

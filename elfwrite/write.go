@@ -12,29 +12,14 @@ import (
 	"cfi2sframe/internal/filecopy"
 )
 
-// CopyHead copies the first part of the new file, usually all that is loaded. It does not depend on the size of
-// .sframe. It ends when ctx does.
-func (l *Layout) CopyHead(ctx context.Context, dst filecopy.Target, src io.ReaderAt) error {
-	return copyRange(ctx, dst, src, l.copies[0])
-}
-
-// Write writes the new file to dst, from the old file src and the section's contents, which are Size bytes for address
-// Addr. Nothing is in dst yet, or what CopyHead of the layout head, which may be nil, has copied. It ends when ctx
-// does.
-func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt, section []byte, head *Layout) error {
+// Write writes the new file to dst, which is empty, from the old file src and the section's contents, which are Size
+// bytes for address Addr. It ends when ctx does.
+func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt, section []byte) error {
 	if uint64(len(section)) != l.Size {
 		return fmt.Errorf(".sframe has %d bytes, but the layout is for %d", len(section), l.Size)
 	}
-	copies := l.copies
-	if head != nil && head.copies[0] == copies[0] {
-		copies = copies[1:]
-	} else if head != nil {
-		if err := dst.Truncate(0); err != nil {
-			return err
-		}
-	}
-	for _, c := range copies {
-		if err := copyRange(ctx, dst, src, c); err != nil {
+	for _, c := range l.copies {
+		if err := filecopy.Range(ctx, dst, int64(c.to), src, int64(c.from), int64(c.n)); err != nil {
 			return err
 		}
 	}
@@ -60,11 +45,6 @@ func (l *Layout) Write(ctx context.Context, dst filecopy.Target, src io.ReaderAt
 		return err
 	}
 	return l.headers(dst)
-}
-
-// copyRange copies a range to where nothing was written yet.
-func copyRange(ctx context.Context, dst filecopy.Target, src io.ReaderAt, c extent) error {
-	return filecopy.Range(ctx, dst, int64(c.to), src, int64(c.from), int64(c.n))
 }
 
 func writeAt(dst filecopy.Target, b []byte, off uint64) error {

@@ -374,24 +374,3 @@ func TestAlign(t *testing.T) {
 		}
 	}
 }
-
-// TestEncodeInto encodes into memory that has something in it.
-func TestEncodeInto(t *testing.T) {
-	for _, v := range sframe.Versions() {
-		fns := []function{
-			{sframe.FDE{Start: 0x1000, Size: 16}, []sframe.FRE{sp(0, 8), sp(1, 16)}},
-			{sframe.FDE{Start: 0x1010, Size: 16}, []sframe.FRE{sp(0, 8), sp(4, 400)}},
-		}
-		s, want := encodeAll(t, Options{Version: v, ABI: sframe.AMD64Little, Align: 64}, fns, 1)
-		for _, size := range []int{0, len(want) - 1, len(want), len(want) + 100} {
-			buf := bytes.Repeat([]byte{0xa5}, size)
-			got, err := s.EncodeInto(buf, 0x100000)
-			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%v, %d bytes: % x, error %v, want % x", v, size, got, err, want)
-			}
-			if there := size > 0 && &got[0] == &buf[0]; there != (size >= len(want)) {
-				t.Errorf("%v: of %d bytes that are there some are used: %t", v, size, there)
-			}
-		}
-	}
-}

@@ -92,10 +92,7 @@ func (e *RangeError) Error() string {
 
 // Encode returns the section for the given address, Size bytes. If a start address does not fit 32 bits, the error is
 // a *RangeError.
-func (s *Section) Encode(addr uint64) ([]byte, error) { return s.EncodeInto(nil, addr) }
-
-// EncodeInto is Encode into buf if its capacity suffices. The contents of buf are lost.
-func (s *Section) EncodeInto(buf []byte, addr uint64) ([]byte, error) {
+func (s *Section) Encode(addr uint64) ([]byte, error) {
 	flags, pcrel := sframe.FDESorted, s.opt.PCRel || s.layout.PCRel
 	if pcrel {
 		flags |= sframe.FDEFuncStartPCRel
@@ -104,7 +101,7 @@ func (s *Section) EncodeInto(buf []byte, addr uint64) ([]byte, error) {
 	if !slices.IsSortedFunc(s.pieces, byStart) { // without Options.Join
 		s.pieces = slices.SortedStableFunc(slices.Values(s.pieces), byStart)
 	}
-	return s.encode(buf, flags, func(d *sframe.FDE, off int) (uint64, error) {
+	return s.encode(flags, func(d *sframe.FDE, off int) (uint64, error) {
 		from := addr
 		if pcrel {
 			from += uint64(off)
@@ -131,26 +128,22 @@ func (s *Section) EncodeObject() ([]byte, []Start, error) {
 		flags = sframe.FDEFuncStartPCRel
 	}
 	starts := make([]Start, 0, len(s.pieces))
-	data, err := s.encode(nil, flags, func(d *sframe.FDE, off int) (uint64, error) {
+	data, err := s.encode(flags, func(d *sframe.FDE, off int) (uint64, error) {
 		starts = append(starts, Start{uint64(off), d.Start})
 		return 0, nil
 	})
 	return data, starts, err
 }
 
-// encode returns the section, in buf if that is large enough. For each FDE, start returns the start address, whose
-// field is at the given offset.
-func (s *Section) encode(buf []byte, flags sframe.Flags, start func(d *sframe.FDE, off int) (uint64, error)) ([]byte,
-	error) {
+// encode returns the section. For each FDE, start returns the start address, whose field is at the given offset.
+func (s *Section) encode(flags sframe.Flags, start func(d *sframe.FDE, off int) (uint64, error)) ([]byte, error) {
 	size := s.Size()
 	if size > math.MaxUint32 || s.num > math.MaxUint32 {
 		return nil, fmt.Errorf("%d FDEs and %d rows, %d bytes: more than the header can count", len(s.pieces),
 			s.num, size)
 	}
 	fdeLen := len(s.pieces) * s.layout.FDESize
-	if uint64(cap(buf)) < size {
-		buf = make([]byte, size)
-	}
+	buf := make([]byte, size)
 	out := s.codec.AppendHeader(buf[:0], &sframe.Header{
 		Flags: flags, NumFDEs: uint32(len(s.pieces)), NumFREs: uint32(s.num),
 		FRELen: uint32(size) - uint32(s.layout.HeaderSize) - uint32(fdeLen), FREOff: uint32(fdeLen),
@@ -163,7 +156,6 @@ func (s *Section) encode(buf []byte, flags sframe.Flags, start func(d *sframe.FD
 		}
 		out = s.codec.AppendFDE(out, &p.fde, v, &s.lists.all[p.list].List)
 	}
-	out = s.lists.append(out)
-	clear(buf[len(out):size])
-	return buf[:size], nil
+	s.lists.append(out)
+	return buf, nil
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
@@ -123,7 +124,7 @@ func (j *Job) complete(ctx context.Context) error {
 }
 
 // create opens the output.
-func (j *Job) create() (convert.Target, error) {
+func (j *Job) create() (*os.File, error) {
 	perm := j.input.Info.Mode().Perm()
 	if j.input.spooled {
 		perm = 0o666

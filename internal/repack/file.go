@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"cfi2sframe/convert"
@@ -95,7 +96,7 @@ func (p *packer) converted(c candidate) (*io.SectionReader, error) {
 	}
 	opt := p.opt.Options
 	opt.Budget = p.budget
-	target := func() (convert.Target, error) { return p.current, nil }
+	target := func() (*os.File, error) { return p.current, nil }
 	res, err := convert.Into(p.ctx, c.contents, c.contents.Size(), target, opt)
 	if res != nil {
 		for _, cov := range res.Coverage {
