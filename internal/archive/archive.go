@@ -113,10 +113,8 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 // opener is the work of Open.
 type opener struct {
 	*Archive
-	long   string // the table of long names
-	names  bool   // it was there
-	window []byte // of the file, read ahead: headers of small members are close together
-	at     int64  // where it begins
+	long  string // the table of long names
+	names bool   // it was there
 }
 
 // header reads the header at off.
@@ -124,13 +122,11 @@ func (o *opener) header(off int64) ([]byte, error) {
 	if o.size-off < headerSize {
 		return nil, errorf(off, "%d bytes are left, fewer than the %d of a member's header", o.size-off, headerSize)
 	}
-	if off < o.at || off+headerSize > o.at+int64(len(o.window)) {
-		o.window, o.at = make([]byte, min(4096, o.size-off)), off
-		if _, err := o.r.ReadAt(o.window, off); err != nil {
-			return nil, errorf(off, "%w", err)
-		}
+	h := make([]byte, headerSize)
+	if _, err := o.r.ReadAt(h, off); err != nil {
+		return nil, errorf(off, "%w", err)
 	}
-	return o.window[off-o.at:][:headerSize], nil
+	return h, nil
 }
 
 // member reads the header at off, and the table of long names.
@@ -203,21 +199,9 @@ func (a *Archive) contents(m *Member) ([]byte, error) {
 	return b, nil
 }
 
-// smallMember is the size in bytes up to which a member is read at once: there may be many.
-const smallMember = 64 << 10
-
 // Contents returns a reader of a member's contents.
 func (a *Archive) Contents(i int) *io.SectionReader {
-	m := &a.Members[i]
-	r := io.NewSectionReader(a.r, m.Off, m.Size)
-	if m.Size > smallMember {
-		return r
-	}
-	b := make([]byte, m.Size)
-	if n, _ := r.ReadAt(b, 0); n < len(b) { // reading says why
-		return r
-	}
-	return io.NewSectionReader(bytes.NewReader(b), 0, m.Size)
+	return io.NewSectionReader(a.r, a.Members[i].Off, a.Members[i].Size)
 }
 
 // Header returns the header of member i with another size.

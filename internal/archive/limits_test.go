@@ -3,7 +3,6 @@ package archive
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 )
@@ -26,41 +25,6 @@ func TestManyMembers(t *testing.T) {
 		a, err := Open(strings.NewReader(all), int64(len(all)))
 		if fmt.Sprint(err) != want || err == nil && len(a.Members) != n {
 			t.Errorf("%d members: error %v, want %s", n, err, want)
-		}
-	}
-}
-
-// counted counts how often something is read.
-type counted struct {
-	io.ReaderAt
-	n *int
-}
-
-func (c counted) ReadAt(b []byte, off int64) (int, error) {
-	*c.n++
-	return c.ReaderAt.ReadAt(b, off)
-}
-
-// TestContents reads small members at once, and of larger ones what is asked for.
-func TestContents(t *testing.T) {
-	for size, reads := range map[int]int{smallMember: 1, smallMember + 2: 3} {
-		contents := strings.Repeat("0123456789abcdef", size/16+1)[:size]
-		all := Magic + member("a/", contents)
-		n := 0
-		a, err := Open(counted{strings.NewReader(all), &n}, int64(len(all)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		n = 0
-		r := a.Contents(0)
-		var b [16]byte
-		for i := range 3 {
-			if _, err := r.ReadAt(b[:], int64(1000*i)); err != nil || string(b[:]) != contents[1000*i:1000*i+16] {
-				t.Errorf("%d bytes: at %d is %q, error %v", size, 1000*i, b, err)
-			}
-		}
-		if got, err := io.ReadAll(r); n < reads || (reads == 1) != (n == 1) || err != nil || string(got) != contents {
-			t.Errorf("%d bytes: read %d times, error %v, want %d", size, n, err, reads)
 		}
 	}
 }
