@@ -58,8 +58,10 @@ func (m *Member) Special() bool { return m.index > 0 || m.Name == "//" }
 type Archive struct {
 	Members []Member
 
-	r    io.ReaderAt
-	size int64
+	r     io.ReaderAt
+	size  int64
+	long  string // the table of long names
+	names bool   // long was read
 }
 
 // An Error is an error with its place in an archive.
@@ -95,9 +97,8 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 	if string(head) == thinMagic {
 		return nil, errorf(0, "%w: a thin archive, whose members are separate files; convert those", ErrKind)
 	}
-	o := opener{Archive: a}
 	for off := int64(len(Magic)); off < size; {
-		m, err := o.member(off)
+		m, err := a.member(off)
 		if err != nil {
 			return nil, err
 		}
@@ -110,38 +111,22 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 	return a, nil
 }
 
-// opener is the work of Open.
-type opener struct {
-	*Archive
-	long  string // the table of long names
-	names bool   // it was there
-}
-
-// header reads the header at off.
-func (o *opener) header(off int64) ([]byte, error) {
-	if o.size-off < headerSize {
-		return nil, errorf(off, "%d bytes are left, fewer than the %d of a member's header", o.size-off, headerSize)
+// member reads the header at off, and the table of long names.
+func (a *Archive) member(off int64) (Member, error) {
+	if a.size-off < headerSize {
+		return Member{}, errorf(off, "%d bytes are left, fewer than the %d of a member's header", a.size-off, headerSize)
 	}
 	h := make([]byte, headerSize)
-	if _, err := o.r.ReadAt(h, off); err != nil {
-		return nil, errorf(off, "%w", err)
-	}
-	return h, nil
-}
-
-// member reads the header at off, and the table of long names.
-func (o *opener) member(off int64) (Member, error) {
-	h, err := o.header(off)
-	if err != nil {
-		return Member{}, err
+	if _, err := a.r.ReadAt(h, off); err != nil {
+		return Member{}, errorf(off, "%w", err)
 	}
 	if string(h[58:]) != "`\n" {
 		return Member{}, errorf(off, "no member's header: it ends in % x, not 60 0a", h[58:])
 	}
 	digits := strings.TrimRight(string(h[sizeField:][:sizeDigits]), " ")
 	n, err := strconv.ParseUint(digits, 10, 63)
-	if err != nil || int64(n) > o.size-off-headerSize {
-		return Member{}, errorf(off, "member of size %q does not fit the archive of %d bytes", digits, o.size)
+	if err != nil || int64(n) > a.size-off-headerSize {
+		return Member{}, errorf(off, "member of size %q does not fit the archive of %d bytes", digits, a.size)
 	}
 	m := Member{Off: off + headerSize, Size: int64(n)}
 	name := strings.TrimRight(string(h[:16]), " ")
@@ -152,35 +137,31 @@ func (o *opener) member(off int64) (Member, error) {
 		m.Name, m.index = name, 8
 	case name == "//":
 		m.Name = name
-		err = o.readNames(&m)
+		if a.names {
+			return Member{}, errorf(off, "a second table of names (//)")
+		}
+		b, err := a.contents(&m)
+		if err != nil {
+			return Member{}, err
+		}
+		a.long, a.names = string(b), true
 	case strings.HasPrefix(name, "#1/") || strings.HasPrefix(name, "__.SYMDEF"):
 		return Member{}, errorf(off, "%w: BSD; only the GNU kind is supported", ErrKind)
 	case strings.HasPrefix(name, "/"):
-		m.Name, err = o.longName(off, name)
+		m.Name, err = a.longName(off, name)
 	default:
 		m.Name = strings.TrimSuffix(name, "/")
 	}
 	return m, err
 }
 
-// readNames reads the table of long names.
-func (o *opener) readNames(m *Member) error {
-	if o.names {
-		return errorf(m.Off-headerSize, "a second table of names (//)")
-	}
-	o.names = true
-	b, err := o.contents(m)
-	o.long = string(b)
-	return err
-}
-
 // longName returns the name in the table that a header's name leads to.
-func (o *opener) longName(off int64, name string) (string, error) {
+func (a *Archive) longName(off int64, name string) (string, error) {
 	at, err := strconv.ParseUint(name[1:], 10, 63)
-	if err != nil || at >= uint64(len(o.long)) {
-		return "", errorf(off, "member's name %q does not lead into the table of names of %d bytes", name, len(o.long))
+	if err != nil || at >= uint64(len(a.long)) {
+		return "", errorf(off, "member's name %q does not lead into the table of names of %d bytes", name, len(a.long))
 	}
-	rest := o.long[at:]
+	rest := a.long[at:]
 	n := strings.Index(rest[:min(len(rest), maxName)], "/\n")
 	if n < 0 {
 		return "", errorf(off, "member's name %q in the table of names has no end within %d bytes", name, maxName)
