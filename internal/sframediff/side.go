@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"fmt"
 	"io"
-	"iter"
 	"math"
 
 	"cfi2sframe/arch"
@@ -159,25 +158,21 @@ func hashCode(f *elffile.File) (sum [sha256.Size]byte, err error) {
 
 // addFunctions adds the functions of the table, and code without CFI that has rows.
 func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding []uint8, gaps *gaps) error {
-	var err error
-	next, stop := iter.Pull(spans(section, &err))
-	defer stop()
-	rest, more := next()
-	// before passes the next spans that begin before an address, up to there.
-	before := func(end uint64) iter.Seq[span] {
-		return func(yield func(span) bool) {
-			for more && rest.begin < end {
-				part := rest
-				if part.end = min(rest.end, end); part.end < rest.end {
-					rest.begin = end
-				} else {
-					rest, more = next()
-				}
-				if !yield(part) {
-					return
-				}
+	rest, err := spans(section)
+	if err != nil {
+		return err
+	}
+	// before removes the spans before an address from rest, and returns them.
+	before := func(end uint64) (parts []span) {
+		for len(rest) > 0 && rest[0].begin < end {
+			part := rest[0]
+			part.end = min(part.end, end)
+			if rest[0].begin = part.end; rest[0].begin == rest[0].end {
+				rest = rest[1:]
 			}
+			parts = append(parts, part)
 		}
+		return parts
 	}
 	for i := range table.Len() + 1 {
 		begin := uint64(math.MaxUint64)
@@ -186,11 +181,11 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 		}
 		if i > 0 && padding != nil {
 			end := min(begin, table.At(i-1).End+uint64(padding[i-1]))
-			for part := range before(end) {
+			for _, part := range before(end) {
 				s.Padding += part.end - part.begin
 			}
 		}
-		for part := range before(begin) {
+		for _, part := range before(begin) {
 			n := len(s.functions)
 			if n == 0 || s.functions[n-1].cfi || s.functions[n-1].Begin+s.functions[n-1].Size != part.begin {
 				s.functions = append(s.functions, function{})
@@ -206,7 +201,7 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 		}
 		f, at, end := function{cfi: true}, begin, table.At(i).End
 		f.Begin, f.Size = begin, end-begin
-		for part := range before(end) {
+		for _, part := range before(end) {
 			gaps.addTo(&f, at, part.begin)
 			f.add(part)
 			at = part.end
@@ -216,7 +211,7 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 		s.Covered += f.Covered
 		s.functions = append(s.functions, f)
 	}
-	return err
+	return nil
 }
 
 // add adds the row of a span.
@@ -272,59 +267,55 @@ type span struct {
 	words      string
 }
 
-// spans returns the spans of a section by address, one after the other for the blocks of PC-mask FDEs. It sets err if
-// it ends early.
-func spans(section *sframe.Section, err *error) iter.Seq[span] {
+// spans returns the spans of a section by address, one after the other for the blocks of PC-mask FDEs.
+func spans(section *sframe.Section) ([]span, error) {
 	type key struct {
 		row          uint32
 		signal, keyB bool
 	}
 	words := make(map[key]string)
 	reader := section.NewReader()
-	return func(yield func(span) bool) {
-		var refs []sframe.Ref
-		var last, rows uint64
-		most := maxSharedRows + section.Size()/2
-		for i, d := range section.FDEs() {
-			if d.Start < last || d.Start > math.MaxUint64-uint64(d.Size) {
-				*err = fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", i, d.Start)
-				return
+	var all []span
+	var refs []sframe.Ref
+	var last, rows uint64
+	most := maxSharedRows + section.Size()/2
+	for i, d := range section.FDEs() {
+		if d.Start < last || d.Start > math.MaxUint64-uint64(d.Size) {
+			return nil, fmt.Errorf("FDE %d at %#x overlaps the one before it, or wraps around", i, d.Start)
+		}
+		last = d.End()
+		var err error
+		if _, refs, err = reader.Refs(i, refs[:0]); err != nil {
+			return nil, err
+		}
+		step := uint64(d.Size)
+		if d.PCMask && (len(refs) > 1 || len(refs) == 1 && refs[0].Start > 0) {
+			if step = uint64(d.RepSize); step == 0 {
+				continue // in V1; readers do not agree on the code that such rows are for
 			}
-			last = d.End()
-			if _, refs, *err = reader.Refs(i, refs[:0]); *err != nil {
-				return
+		}
+		for block := d.Start; block < last; block += step {
+			if rows += uint64(len(refs)) + 1; rows > most {
+				return nil, fmt.Errorf("FDEs of .sframe share rows: more than %d, up to FDE %d at %#x, are not compared",
+					most, i, d.Start)
 			}
-			step := uint64(d.Size)
-			if d.PCMask && (len(refs) > 1 || len(refs) == 1 && refs[0].Start > 0) {
-				if step = uint64(d.RepSize); step == 0 {
-					continue // in V1; readers do not agree on the code that such rows are for
+			for j, ref := range refs {
+				begin, end := block+uint64(ref.Start), min(block+step, last)
+				if j+1 < len(refs) {
+					end = min(end, block+uint64(refs[j+1].Start))
 				}
-			}
-			for block := d.Start; block < last; block += step {
-				if rows += uint64(len(refs)) + 1; rows > most {
-					*err = fmt.Errorf("FDEs of .sframe share rows: more than %d, up to FDE %d at %#x, are not compared",
-						most, i, d.Start)
-					return
+				if begin >= end {
+					continue
 				}
-				for j, ref := range refs {
-					begin, end := block+uint64(ref.Start), min(block+step, last)
-					if j+1 < len(refs) {
-						end = min(end, block+uint64(refs[j+1].Start))
-					}
-					if begin >= end {
-						continue
-					}
-					k := key{ref.Row, d.Signal, d.KeyB}
-					if words[k] == "" {
-						words[k] = wordsOf(section.ABI, reader.Rows[ref.Row], d.Signal, d.KeyB)
-					}
-					if !yield(span{begin, end, words[k]}) {
-						return
-					}
+				k := key{ref.Row, d.Signal, d.KeyB}
+				if words[k] == "" {
+					words[k] = wordsOf(section.ABI, reader.Rows[ref.Row], d.Signal, d.KeyB)
 				}
+				all = append(all, span{begin, end, words[k]})
 			}
 		}
 	}
+	return all, nil
 }
 
 // wordsOf returns a row in words, which are the same for rows that say the same.
