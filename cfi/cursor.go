@@ -1,7 +1,6 @@
 package cfi
 
 import (
-	"encoding/binary"
 	"fmt"
 )
 
@@ -62,21 +61,13 @@ func (c *cursor) uint(size int) uint64 {
 	c.pos += size
 	switch {
 	case size == 4:
-		return uint64(c.sec.uint32(b))
+		return uint64(c.sec.order.Uint32(b))
 	case size == 1:
 		return uint64(b[0])
 	case size == 2:
 		return uint64(c.sec.order.Uint16(b))
 	}
 	return c.sec.order.Uint64(b)
-}
-
-// uint32 returns the integer that b begins with.
-func (s *section) uint32(b []byte) uint32 {
-	if s.little { // faster than to call the method of an interface
-		return binary.LittleEndian.Uint32(b)
-	}
-	return s.order.Uint32(b)
 }
 
 // maxLEB is the length in bytes of the longest LEB128 encoding of 64 bits.

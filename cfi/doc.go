@@ -27,19 +27,10 @@
 //
 // # Vocabulary
 //
-// The rule type and its kinds are those of github.com/go-delve/delve's
-// pkg/dwarf/frame, where they say what DWARF says; they also have names here. That package's own
-// reader is not used; as of v1.27.2 it
-//   - reads lengths and CIE ids as little-endian, so that a big-endian section
-//     yields no function and no error;
-//   - knows neither AArch64's negate_ra_state nor GNU_negative_offset_extended;
-//   - takes DW_CFA_restore to mean "undefined" instead of the CIE's rule, and
-//     does not factor val_offset;
-//   - rejects a whole section for one unknown augmentation, has no 64-bit
-//     DWARF, and panics on truncated records and unbalanced restore_state;
-//   - executes a function from its start for each row.
+// The rule type and its kinds are those of github.com/go-delve/delve's pkg/dwarf/frame, where they say what DWARF says.
+// That package's reader (v1.27.2) is not used: it assumes little-endian sections, rejects a whole section for one
+// unknown augmentation, panics on truncated records, and executes a function from its start for each row.
 //
-// A register that has no rule has RuleArchitectural here: what that means is
-// the ABI's to say (callee-saved registers keep their value, and SP is derived
-// from the CFA), and it is not the same as an explicit RuleUndefined.
+// A register without a rule has RuleArchitectural, which is not RuleUndefined: the ABI defines its value
+// (callee-saved registers keep it, and SP is derived from the CFA).
 package cfi

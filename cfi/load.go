@@ -56,7 +56,6 @@ type section struct {
 	textBase uint64 // of DW_EH_PE_textrel
 	dataBase uint64 // of DW_EH_PE_datarel
 	order    binary.ByteOrder
-	little   bool // order is binary.LittleEndian
 	mach     machine
 	file     *elffile.File // nil for Parse
 	open     bool          // the size is unknown: the first zero length ends it
@@ -236,7 +235,7 @@ func (t *Table) parse(secs []*section, f, debug *elffile.File) {
 	t.programs = x.programs
 	var parts [DebugFrame + 1][]Function
 	for _, s := range secs {
-		s.order, s.little, s.mach, s.file, s.programs = t.Order, t.Order == binary.LittleEndian, mach, f, t.programs
+		s.order, s.mach, s.file, s.programs = t.Order, mach, f, t.programs
 		p := parser{sec: s, table: t, exec: x, code: code, cies: make(map[uint64]*cie), room: len(s.data)}
 		p.parse()
 		p.atZero([]*elffile.File{f, debug})
@@ -341,30 +340,40 @@ func (r *reader) section(f *elffile.File, s *elffile.Section) ([]byte, error) {
 	return f.ReadRelocated(s)
 }
 
-// ehFrames finds .eh_frame.
-func (r *reader) ehFrames(f *elffile.File) ([]*section, error) {
-	var text, data uint64
-	if s := f.Section(".text"); s != nil {
-		text = s.Base
-	}
-	if s := f.Section(".got"); s != nil {
-		data = s.Base
-	}
+// sections returns the sections with any of the given names.
+func (r *reader) sections(f *elffile.File, src Source, names ...string) ([]*section, error) {
 	var secs []*section
 	for i := range f.Sections {
 		s := &f.Sections[i]
-		if s.Name != ".eh_frame" || !s.HasBytes() {
+		if !slices.Contains(names, s.Name) || !s.HasBytes() {
 			continue
 		}
 		b, err := r.section(f, s)
 		if err != nil {
 			return nil, err
 		}
-		secs = append(secs, &section{name: s.Name, source: EHFrame, data: b, addr: s.Base, textBase: text,
-			dataBase: data})
+		sec := &section{name: s.Name, source: src, data: b}
+		if src == EHFrame {
+			sec.addr, sec.textBase, sec.dataBase = s.Base, base(f, ".text"), base(f, ".got")
+		}
+		secs = append(secs, sec)
 	}
-	if len(secs) > 0 || f.Prog(elf.PT_GNU_EH_FRAME) == nil {
-		return secs, nil
+	return secs, nil
+}
+
+// base returns the address of a section, or 0.
+func base(f *elffile.File, name string) uint64 {
+	if s := f.Section(name); s != nil {
+		return s.Base
+	}
+	return 0
+}
+
+// ehFrames finds .eh_frame.
+func (r *reader) ehFrames(f *elffile.File) ([]*section, error) {
+	secs, err := r.sections(f, EHFrame, ".eh_frame")
+	if err != nil || len(secs) > 0 || f.Prog(elf.PT_GNU_EH_FRAME) == nil {
+		return secs, err
 	}
 	s, err := r.fromHdr(f)
 	if s == nil || err != nil {
@@ -418,19 +427,7 @@ func (r *reader) fromHdr(f *elffile.File) (*section, error) {
 }
 
 func (r *reader) debugFrames(f *elffile.File) ([]*section, error) {
-	var secs []*section
-	for i := range f.Sections {
-		s := &f.Sections[i]
-		if s.Name != ".debug_frame" && s.Name != ".zdebug_frame" || !s.HasBytes() {
-			continue
-		}
-		b, err := r.section(f, s)
-		if err != nil {
-			return nil, err
-		}
-		secs = append(secs, &section{name: s.Name, source: DebugFrame, data: b})
-	}
-	return secs, nil
+	return r.sections(f, DebugFrame, ".debug_frame", ".zdebug_frame")
 }
 
 // A span is a range of addresses, end excluded.

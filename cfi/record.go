@@ -112,7 +112,7 @@ const minFDE = 4 + 2 + 2
 func (p *parser) reserve() {
 	n := 0
 	for data := p.sec.data; len(data) >= 4; {
-		length := int(p.sec.uint32(data))
+		length := int(p.sec.order.Uint32(data))
 		if length == 0 || length > len(data)-4 {
 			break
 		}

@@ -187,20 +187,24 @@ type jump struct {
 // start of the next instruction is known.
 func (w *walker) section(b []byte, addr uint64, t *cfi.Table) {
 	found, jumps := len(w.found), len(w.jumps)
-	for off := 0; off < len(b); {
-		pc := addr + uint64(off)
-		end := described(t, pc)
-		function := end > pc
-		if !function {
-			end = next(t, pc)
+	i := sort.Search(t.Len(), func(i int) bool { return t.At(i).End > addr })
+	for pc, last := addr, addr+uint64(len(b)); pc < last; {
+		end, function := last, false
+		if i < t.Len() {
+			fn := t.At(i)
+			if function = fn.Begin <= pc; function {
+				end = min(end, fn.End)
+				i++
+			} else {
+				end = min(end, fn.Begin)
+			}
 		}
-		n := int(min(end-pc, uint64(len(b)-off)))
-		code := b[off : off+n]
-		if function && !w.function(code, pc) || !function && !w.stubs(code, pc, off > 0) {
+		code := b[pc-addr : end-addr]
+		if function && !w.function(code, pc) || !function && !w.stubs(code, pc, pc > addr) {
 			w.found, w.jumps = w.found[:found], w.jumps[:jumps]
 			return
 		}
-		off += n
+		pc = end
 	}
 }
 
@@ -340,21 +344,4 @@ func (m *machine) steps(f *form, letters []byte, starts []int) []Step {
 		steps = steps[:last] // no code follows
 	}
 	return steps
-}
-
-// described returns the end of the function that describes pc, or 0.
-func described(t *cfi.Table, pc uint64) uint64 {
-	if fn := t.Find(pc); fn != nil {
-		return fn.End
-	}
-	return 0
-}
-
-// next returns where the first function after pc begins.
-func next(t *cfi.Table, pc uint64) uint64 {
-	i := sort.Search(t.Len(), func(i int) bool { return t.At(i).Begin > pc })
-	if i < t.Len() {
-		return t.At(i).Begin
-	}
-	return ^uint64(0)
 }

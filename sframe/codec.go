@@ -1,7 +1,6 @@
 package sframe
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 )
@@ -13,7 +12,6 @@ type Codec struct {
 	layout  *Layout
 	info    *abiInfo
 	order   Order
-	little  bool // order is little-endian
 }
 
 // NewCodec returns a Codec, or an error if the version does not support the ABI.
@@ -26,7 +24,7 @@ func NewCodec(v Version, a ABI) (*Codec, error) {
 		return nil, fmt.Errorf("%v does not know the ABI %v", v, a)
 	}
 	i := a.info()
-	return &Codec{v, a, l, i, i.order, i.order == binary.LittleEndian}, nil
+	return &Codec{v, a, l, i, i.order}, nil
 }
 
 // Version returns the version.
@@ -38,31 +36,6 @@ func (c *Codec) ABI() ABI { return c.abi }
 // Layout returns the version's layout, which must not be changed.
 func (c *Codec) Layout() *Layout { return c.layout }
 
-// uint32 returns the integer at the start of b.
-func (c *Codec) uint32(b []byte) uint32 {
-	if c.little { // faster than to call the method of an interface
-		return binary.LittleEndian.Uint32(b)
-	}
-	return c.order.Uint32(b)
-}
-
-// appendUint32 is the inverse.
-func (c *Codec) appendUint32(out []byte, v uint32) []byte {
-	if c.little {
-		return binary.LittleEndian.AppendUint32(out, v)
-	}
-	return c.order.AppendUint32(out, v)
-}
-
-// putUint32 stores an integer in existing memory.
-func (c *Codec) putUint32(b []byte, v uint32) {
-	if c.little {
-		binary.LittleEndian.PutUint32(b, v)
-		return
-	}
-	c.order.PutUint32(b, v)
-}
-
 // unsigned returns the integer of 1, 2 or 4 bytes at the start of b.
 func (c *Codec) unsigned(b []byte, size int) uint32 {
 	switch size {
@@ -71,7 +44,7 @@ func (c *Codec) unsigned(b []byte, size int) uint32 {
 	case 2:
 		return uint32(c.order.Uint16(b))
 	}
-	return c.uint32(b)
+	return c.order.Uint32(b)
 }
 
 // appendUnsigned is the inverse.
@@ -82,5 +55,5 @@ func (c *Codec) appendUnsigned(out []byte, v uint32, size int) []byte {
 	case 2:
 		return c.order.AppendUint16(out, uint16(v))
 	}
-	return c.appendUint32(out, v)
+	return c.order.AppendUint32(out, v)
 }

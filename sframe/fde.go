@@ -49,27 +49,20 @@ type List struct {
 // AppendFDE appends a function descriptor, in V3 its index entry. Start is the value of the field: an address relative
 // to the section or to the field.
 func (c *Codec) AppendFDE(out []byte, d *FDE, start uint64, l *List) []byte {
-	n, size := len(out), c.layout.FDESize
-	if cap(out)-n < size {
-		out = append(out, make([]byte, size)...)
-	}
-	out = out[:n+size]
-	b := out[n:]
 	if c.layout.StartSize == 8 {
-		c.order.PutUint64(b, start)
+		out = c.order.AppendUint64(out, start)
 	} else {
-		c.putUint32(b, uint32(start))
+		out = c.order.AppendUint32(out, uint32(start))
 	}
-	b = b[c.layout.StartSize:]
-	c.putUint32(b, d.Size)
-	c.putUint32(b[4:], l.Off)
+	out = c.order.AppendUint32(out, d.Size)
+	out = c.order.AppendUint32(out, l.Off)
 	if c.layout.AttrSize > 0 {
 		return out
 	}
-	c.putUint32(b[8:], l.Num)
-	b[12] = d.info(l)
+	out = c.order.AppendUint32(out, l.Num)
+	out = append(out, d.info(l))
 	if c.layout.RepSize {
-		b[13], b[14], b[15] = d.RepSize, 0, 0
+		out = append(out, d.RepSize, 0, 0)
 	}
 	return out
 }
@@ -109,7 +102,7 @@ func (s *Section) start(off int) uint64 {
 	if c.layout.StartSize == 8 {
 		start += c.order.Uint64(b)
 	} else {
-		start += uint64(int64(int32(c.uint32(b))))
+		start += uint64(int64(int32(c.order.Uint32(b))))
 	}
 	if s.pcrel {
 		start += uint64(off)
@@ -117,16 +110,16 @@ func (s *Section) start(off int) uint64 {
 	return start
 }
 
-// fde decodes the FDE at off, which checkFDE must have checked.
+// fde decodes the FDE at off. Its attribute must be inside the section.
 func (s *Section) fde(off int) (d FDE, l List) {
 	c, b := s.codec, s.data[off+s.codec.layout.StartSize:]
-	d.Start, d.Size, l.Off = s.start(off), c.uint32(b), c.uint32(b[4:])
+	d.Start, d.Size, l.Off = s.start(off), c.order.Uint32(b), c.order.Uint32(b[4:])
 	info, rep := byte(0), byte(0)
 	if c.layout.AttrSize > 0 {
 		a := s.data[s.fres+int(l.Off):]
 		l.Num, info, d.Flexible, rep = uint32(c.order.Uint16(a)), a[2], a[3] == fdeTypeFlexible, a[4]
 	} else {
-		l.Num, info = c.uint32(b[8:]), b[12]
+		l.Num, info = c.order.Uint32(b[8:]), b[12]
 		if c.layout.RepSize {
 			rep = b[13]
 		}
@@ -142,44 +135,36 @@ func (s *Section) fde(off int) (d FDE, l List) {
 // checkFDE returns the number of FREs of the FDE at off, or an error if it contradicts itself or the section.
 func (s *Section) checkFDE(off int) (uint32, error) {
 	c := s.codec
-	b := s.data[off+c.layout.StartSize:]
-	first, at := c.uint32(b[4:]), off
+	at, infoAt := off, off+c.layout.StartSize+12
+	first := c.order.Uint32(s.data[off+c.layout.StartSize+4:])
 	left, attr := uint64(len(s.data)-s.fres), uint64(c.layout.AttrSize)
 	if uint64(first) > left || left-uint64(first) < attr {
 		return 0, errorf(off, "FREs at %#x of the FRE sub-section do not fit its %d bytes", first, left)
 	}
-	var num uint32
-	var info, rep byte
 	if attr > 0 {
 		at = s.fres + int(first)
-		a := s.data[at:]
-		if t := a[3]; t != fdeTypeDefault && t != fdeTypeFlexible {
+		infoAt = at + 2
+		if t := s.data[at+3]; t != fdeTypeDefault && t != fdeTypeFlexible {
 			return 0, errorf(at, "FDE type is %d, not 0 or 1", t)
 		}
-		num, info, rep = uint32(c.order.Uint16(a)), a[2], a[4]
-	} else {
-		num, info = c.uint32(b[8:]), b[12]
-		if c.layout.RepSize {
-			rep = b[13]
-		}
 	}
+	d, l := s.fde(off)
 	known := byte(fdeInfoFREType | fdeInfoPCMask | fdeInfoKeyB)
 	if c.layout.Signal {
 		known |= fdeInfoSignal
 	}
-	if info&^known != 0 {
+	if info := s.data[infoAt]; info&^known != 0 {
 		return 0, errorf(at, "info word %#02x of an FDE has undefined bits set", info)
 	}
-	typ := FREType(info & fdeInfoFREType)
-	if typ > Addr4 {
-		return 0, errorf(at, "FRE type is %d, not 0, 1 or 2", typ)
+	if l.Type > Addr4 {
+		return 0, errorf(at, "FRE type is %d, not 0, 1 or 2", l.Type)
 	}
-	if info&fdeInfoPCMask != 0 && rep == 0 && c.layout.RepSize {
+	if d.PCMask && d.RepSize == 0 && c.layout.RepSize {
 		return 0, errorf(at, "PC-mask FDE has repetition size 0")
 	}
 	// An FRE has at least a start address and an info byte.
-	if uint64(num)*uint64(typ.Size()+1) > left-uint64(first)-attr {
-		return 0, errorf(off, "%d FREs at %#x of the FRE sub-section do not fit its %d bytes", num, first, left)
+	if uint64(l.Num)*uint64(l.Type.Size()+1) > left-uint64(first)-attr {
+		return 0, errorf(off, "%d FREs at %#x of the FRE sub-section do not fit its %d bytes", l.Num, first, left)
 	}
-	return num, nil
+	return l.Num, nil
 }

@@ -95,7 +95,7 @@ func (s *Section) check() error {
 
 // empty reports whether the FDE at a place in the section describes no bytes.
 func (s *Section) empty(i int) bool {
-	return s.codec.uint32(s.data[s.fdes+i*s.codec.layout.FDESize+s.codec.layout.StartSize:]) == 0
+	return s.codec.order.Uint32(s.data[s.fdes+i*s.codec.layout.FDESize+s.codec.layout.StartSize:]) == 0
 }
 
 // hidden reports whether an empty FDE with the same start follows an FDE, so that a search for the last FDE with this
@@ -156,12 +156,8 @@ func (s *Section) Sorted() *Section {
 
 // Range returns the start address of the i-th FDE, and its size in bytes.
 func (s *Section) Range(i int) (start uint64, size uint32) {
-	off := s.entry(i)
-	size = s.codec.uint32(s.data[off+s.codec.layout.StartSize:])
-	if s.sorted != nil {
-		return s.start(off), size
-	}
-	return s.starts[i], size
+	d := s.FDE(i)
+	return d.Start, d.Size
 }
 
 // A walk iterates over the FREs of an FDE.

@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"sync"
 
 	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
@@ -185,13 +184,6 @@ func Translate(t *cfi.Table, opt Options, sink Sink) (*Result, error) {
 		res:   &Result{Functions: t.Len(), Sums: make(map[Reason]Sum)},
 		known: make([]known, t.NumRules()), repeat: make([]repeatable, t.NumPrograms()),
 	}
-	mine := scratches.Get().(*scratch)
-	x.scratch = *mine
-	defer func() {
-		clear(x.gaps[:cap(x.gaps)]) // they hold references to the functions
-		*mine = x.scratch
-		scratches.Put(mine)
-	}()
 	for i := range t.Len() {
 		x.pad = 0
 		if opt.Padding != nil {
@@ -273,11 +265,14 @@ type translator struct {
 	sink   Sink
 	res    *Result
 
-	fn   *cfi.Function // the current one
-	pad  uint64        // bytes of padding after it
-	row  cfi.Row       // the current one
-	open bool          // rows can be added to the last run
-	scratch
+	fn    *cfi.Function // the current one
+	pad   uint64        // bytes of padding after it
+	row   cfi.Row       // the current one
+	open  bool          // rows can be added to the last run
+	runs  []run
+	refs  []sframe.Ref
+	gaps  []Gap
+	steps []sframe.Ref
 
 	known  []known      // by the number of the rules
 	lost   []Gap        // for rules without a form
@@ -285,17 +280,6 @@ type translator struct {
 	repeat []repeatable // by the number of the program
 	pcRead bool         // a rule of the current function depends on the pc
 }
-
-// A scratch is memory for the translation of one function. Translators reuse it, as an archive may have tens of thousands
-// of members.
-type scratch struct {
-	runs  []run
-	refs  []sframe.Ref
-	gaps  []Gap
-	steps []sframe.Ref
-}
-
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // A run is an FDE in the making.
 type run struct {

@@ -259,9 +259,6 @@ func (w *follower) from(s *stub) (from uint64, wrong string) {
 	if s.wrong != "" {
 		return 0, s.wrong
 	}
-	if len(w.targets) == 0 {
-		return 0, ""
-	}
 	if t, ok := w.targets[s.begin]; ok && len(s.code) > 0 {
 		if t.differing || t.at.ra != 0 {
 			return 0, "stubs jump to it with different things pushed"
