@@ -1,12 +1,12 @@
 package survey
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -53,8 +53,8 @@ type FileChange struct {
 	File  string         `json:"file"`
 	Was   string         `json:"was,omitzero"`    // its name before, if that was another
 	Bytes uint64         `json:"bytes"`           // change of the bytes lost; for new and removed files, the bytes lost
-	From  convert.Reason `json:"from,omitzero"`   // its status before, if that was another: then all that CFI describes counts
-	To    convert.Reason `json:"to,omitzero"`     // its status now, if that is another
+	From  convert.Reason `json:"from,omitzero"`   // its status before, if that has changed: then all described bytes count
+	To    convert.Reason `json:"to,omitzero"`     // its status now, if that has changed
 	Why   string         `json:"reason,omitzero"` // of most of that
 }
 
@@ -87,23 +87,18 @@ func (s *Survey) losses() map[string]bool {
 	return out
 }
 
+// packageNames are name_VERSION_arch.deb and name-VERSION-RELEASE.arch.rpm, with groups for name and arch.
+var packageNames = []*regexp.Regexp{
+	regexp.MustCompile(`(?s)^(?:.*/)?([^/_]*)_[^/_]*_([^/_]*)\.deb$`),
+	regexp.MustCompile(`(?s)^(?:.*/)?([^/]*)-[^/-]*-[^/-]*\.([^/.]*)\.rpm$`),
+}
+
 // identity is equal for a file of a package and the same file in other versions of the package, wherever they are.
-// Packages are name_VERSION_arch.deb and name-VERSION-RELEASE.arch.rpm.
 func identity(r *Record) string {
 	pkg, member, ok := strings.Cut(r.File, "!")
-	if !ok {
-		return r.File
-	}
-	base := path.Base(pkg)
-	if name, ok := strings.CutSuffix(base, ".deb"); ok {
-		if p := strings.Split(name, "_"); len(p) == 3 {
-			return strings.Join([]string{"deb", p[0], p[2], member}, "\x00")
-		}
-	}
-	if name, ok := strings.CutSuffix(base, ".rpm"); ok {
-		dot := strings.LastIndexByte(name, '.')
-		if p := strings.Split(name[:max(dot, 0)], "-"); len(p) > 2 {
-			return strings.Join([]string{"rpm", strings.Join(p[:len(p)-2], "-"), name[dot+1:], member}, "\x00")
+	for _, name := range packageNames {
+		if m := name.FindStringSubmatch(pkg); ok && m != nil {
+			return strings.Join([]string{path.Ext(pkg), m[1], m[2], member}, "\x00")
 		}
 	}
 	return r.File
@@ -114,8 +109,7 @@ func compare(old, now *Survey) *Comparison {
 	c := &Comparison{Schema: ComparisonSchema, Old: old.side(), New: now.side()}
 	oldLosses, losses := old.losses(), now.losses()
 	was, is := old.Files, now.Files
-	// Files of the same name belong together, and of the others those of the same identity, in the order of their
-	// names.
+	// Files of the same name belong together, and of the others those of the same identity, in the order of names.
 	for _, key := range []func(r *Record) string{func(r *Record) string { return r.File }, identity} {
 		var pairs [][2]*Record
 		pairs, was, is = pair(was, is, key)
@@ -155,21 +149,17 @@ func pair(was, is []*Record, key func(r *Record) string) (pairs [][2]*Record, le
 	for _, r := range was {
 		before[key(r)] = append(before[key(r)], r)
 	}
+	paired := make(map[*Record]bool)
 	for _, r := range is {
 		k := key(r)
 		if list := before[k]; len(list) > 0 {
 			pairs = append(pairs, [2]*Record{list[0], r})
-			before[k] = list[1:]
+			paired[list[0]], before[k] = true, list[1:]
 		} else {
 			right = append(right, r)
 		}
 	}
-	for _, r := range was {
-		if list := before[key(r)]; len(list) > 0 && list[0] == r {
-			left = append(left, r)
-			before[key(r)] = list[1:]
-		}
-	}
+	left = slices.DeleteFunc(slices.Clone(was), func(r *Record) bool { return paired[r] })
 	return pairs, left, right
 }
 
@@ -229,26 +219,20 @@ func (c *Comparison) Write(w io.Writer, form string) error {
 
 // Text writes the comparison for people.
 func (c *Comparison) Text(w io.Writer) error {
-	out := bufio.NewWriter(w)
 	old, now := &c.Old, &c.New
-	fmt.Fprintf(out, "Comparison: %s ELF files, %s of them with CFI; before %s, %s of them with CFI\n",
-		count(now.Total.Files), count(now.Total.WithCFI), count(old.Total.Files), count(old.Total.WithCFI))
+	lines := []string{fmt.Sprintf("Comparison: %s ELF files, %s of them with CFI; before %s, %s of them with CFI",
+		count(now.Total.Files), count(now.Total.WithCFI), count(old.Total.Files), count(old.Total.WithCFI))}
 	if old.Only != "" {
-		fmt.Fprintf(out, "Before: %s\n", old.Only)
+		lines = append(lines, "Before: "+old.Only)
 	}
 	if now.Only != "" {
-		fmt.Fprintf(out, "Now: %s\n", now.Only)
+		lines = append(lines, "Now: "+now.Only)
 	}
 	if old.Tool != now.Tool {
-		fmt.Fprintf(out, "Before by %s, now by %s: figures of other versions may have another meaning.\n",
-			report.Printable(old.Tool), report.Printable(now.Tool))
+		lines = append(lines, fmt.Sprintf("Before by %s, now by %s: figures of other versions may have another meaning.",
+			report.Printable(old.Tool), report.Printable(now.Tool)))
 	}
-	for _, t := range c.tables() {
-		if len(t.Rows) > 0 {
-			t.write(out)
-		}
-	}
-	return out.Flush() // which has the first error
+	return writeText(w, lines, c.tables())
 }
 
 // tables returns the comparison for people.
@@ -309,17 +293,16 @@ func (c *Comparison) tables() []table {
 
 // both returns the elements of two lists with the same key, in the order of a and then of b.
 func both[T any](a, b []T, key func(T) string) (out [][2]T) {
-	find := func(list []T, k string) int { return slices.IndexFunc(list, func(v T) bool { return key(v) == k }) }
-	for _, v := range a {
-		p := [2]T{v}
-		if i := find(b, key(v)); i >= 0 {
-			p[1] = b[i]
-		}
-		out = append(out, p)
-	}
-	for _, v := range b {
-		if find(a, key(v)) < 0 {
-			out = append(out, [2]T{1: v})
+	at := make(map[string]int) // indexes in out
+	for side, list := range [][]T{a, b} {
+		for _, v := range list {
+			i, ok := at[key(v)]
+			if !ok {
+				i = len(out)
+				at[key(v)] = i
+				out = append(out, [2]T{})
+			}
+			out[i][side] = v
 		}
 	}
 	return out

@@ -125,11 +125,11 @@ func (c *collector) examine(budget *elffile.Budget, r io.ReaderAt, name string, 
 
 // statusOf returns the status of a file by an error.
 func statusOf(err error) convert.Reason {
-	if reason := convert.ReasonOf(err); slices.Contains(statuses, reason) {
-		return reason
-	}
 	if system := (*fs.PathError)(nil); errors.As(err, &system) {
 		return unreadable
+	}
+	if reason := convert.ReasonOf(err); slices.Contains(statuses, reason) {
+		return reason
 	}
 	return damaged
 }

@@ -21,9 +21,9 @@ type MergeOptions struct {
 }
 
 // Merge makes one survey of several in JSON files, the parts. It takes the records of all parts, each file once, and
-// adds them up as Run does. So the result is that of one survey, whatever the parts and their order are. progress may be
-// nil; it is called as by Run. An error means that a file is not a part of this version, that parts contradict each
-// other, that shards are missing, or that ctx ended.
+// adds them up as Run does: the result does not depend on the parts and their order. progress is called as by Run.
+// An error means that a file is not a part of this version, that parts contradict each other, that shards are missing,
+// or that ctx ended.
 func Merge(ctx context.Context, names []string, opt MergeOptions, progress func(done, total int)) (*Survey, error) {
 	m := &merger{MergeOptions: opt, names: slices.Compact(slices.Sorted(slices.Values(names)))}
 	parts := make([]*Survey, len(m.names))
@@ -173,10 +173,7 @@ func (m *merger) uniteShards(pieces []Piece) error {
 				b.Index, b.Of, pathNames(m.survey.Paths, b.Paths), m.name(a.part)))
 		}
 	}
-	pieces = slices.CompactFunc(pieces, same)
-	for len(pieces) > 0 {
-		g := group(pieces)
-		pieces = pieces[len(g):]
+	for _, g := range groups(slices.CompactFunc(pieces, same)) {
 		if len(g) < g[0].Of {
 			m.survey.Shards = append(m.survey.Shards, g...)
 			continue
@@ -213,12 +210,10 @@ func (m *merger) cover() error {
 			m.survey.Paths[i].Skipped = Skipped{}
 		}
 	}
-	pieces := m.survey.Shards
+	incomplete := groups(m.survey.Shards)
 	m.survey.Shards = nil
 	var gaps []string
-	for len(pieces) > 0 {
-		g := group(pieces)
-		pieces = pieces[len(g):]
+	for _, g := range incomplete {
 		needed := false
 		for path, s := range sumSkipped(g) {
 			if p := &m.paths[path]; !p.complete && !p.covered {

@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"bufio"
 	"bytes"
 	"debug/elf"
 	"io"
@@ -105,12 +106,15 @@ func (t *traces) clues() {
 		if len(some) == 0 || name == ".rodata" && t.languages["Go"] {
 			continue
 		}
-		t.read(s, func(b []byte) int {
+		r := t.reader(s)
+		for err := error(nil); err == nil; {
+			var b []byte
+			b, err = r.Peek(chunk)
 			for _, c := range some {
 				t.find(b, c)
 			}
-			return max(0, len(b)-maxClue) // what begins there comes again
-		})
+			r.Discard(max(0, len(b)-maxClue)) // what begins there comes again
+		}
 	}
 	if t.languages["Go"] {
 		t.compilers["go"] = true
@@ -122,16 +126,13 @@ func (t *traces) find(b []byte, c clue) {
 		if c.language != "" {
 			t.languages[c.language] = true
 		}
-		version := ""
-		if len(m) > 1 {
-			version = string(m[1])
-		}
-		t.compilers[strings.TrimSpace(c.compiler+" "+version)] = true
+		version := bytes.Join(m[1:], nil) // if the pattern has a group for it
+		t.compilers[strings.TrimSpace(c.compiler+" "+string(version))] = true
 	}
 }
 
-// marks are how names in symbol tables begin that compilers of a language make, or whose libraries
-// they call. Libraries are there as well: names of those that a file needs are among those of its symbols.
+// marks are how names in symbol tables begin that compilers of a language make, or whose libraries they call. The
+// tables also name the libraries that a file needs.
 var marks = byFirst([]mark{
 	{"libgnat-", "Ada"}, {"libgnarl-", "Ada"}, {"__gnat_", "Ada"},
 	{"__gxx_personality_", "C++"}, {"libstdc++.so", "C++"}, {"libc++.so", "C++"},
@@ -239,52 +240,31 @@ func (t *traces) sourceFiles() {
 	})
 }
 
-// strings calls fn for each string in a section that ends with a NUL, except empty ones. One that is
-// longer than a chunk comes in pieces.
+// strings calls fn for each string in a section that ends with a NUL, except empty ones. One that is longer than a
+// chunk comes in pieces.
 func (t *traces) strings(s *elffile.Section, fn func([]byte)) {
-	t.read(s, func(b []byte) int {
-		done := 0
-		for {
-			i := bytes.IndexByte(b[done:], 0)
-			if i < 0 {
-				break
-			}
-			if i > 0 {
-				fn(b[done : done+i])
-			}
-			done += i + 1
+	r := t.reader(s)
+	for {
+		b, err := r.ReadSlice(0)
+		if err != nil && err != bufio.ErrBufferFull {
+			return
 		}
-		if done == 0 && len(b) == chunk {
+		if b = bytes.TrimSuffix(b, []byte{0}); len(b) > 0 {
 			fn(b)
-			return len(b)
 		}
-		return done
-	})
+	}
 }
 
 // chunk is how much is read at a time, in bytes.
 const chunk = 1 << 18
 
-// read calls fn with the contents of a section, a chunk at a time. fn returns how many bytes are done: the rest comes
-// again, with more after it.
-func (t *traces) read(s *elffile.Section, fn func(b []byte) (done int)) {
-	if !s.HasBytes() || s.Compressed() || s.Size > t.unread || s.Off > t.file.Size-s.Size {
-		return
+// reader returns a reader of the contents of a section, or of nothing.
+func (t *traces) reader(s *elffile.Section) *bufio.Reader {
+	size := s.Size
+	if !s.HasBytes() || s.Compressed() || size > t.unread || s.Off > t.file.Size-size {
+		size = 0
 	}
-	t.unread -= s.Size
-	buf := make([]byte, min(s.Size, chunk))
-	rest := 0
-	for off := uint64(0); off < s.Size; {
-		n := min(len(buf)-rest, int(s.Size-off))
-		m, err := t.file.Contents().ReadAt(buf[rest:rest+n], int64(s.Off+off))
-		if err != nil && err != io.EOF || m < n {
-			return
-		}
-		off += uint64(n)
-		b := buf[:rest+n]
-		rest = copy(buf, b[fn(b):])
-		if rest == len(buf) {
-			rest = 0 // fn has no use for it
-		}
-	}
+	t.unread -= size
+	r := io.NewSectionReader(t.file.Contents(), int64(s.Off), int64(size))
+	return bufio.NewReaderSize(r, int(min(size+1, chunk)))
 }

@@ -74,13 +74,15 @@ func (s *Survey) piece(shard Shard) Piece {
 	return p
 }
 
-// group returns those of the first pieces that are shards of the same survey.
-func group(pieces []Piece) []Piece {
-	n := 1
-	for n < len(pieces) && pieces[n].Of == pieces[0].Of && slices.Equal(pieces[n].Paths, pieces[0].Paths) {
-		n++
+// groups divides sorted pieces by the survey that they are shards of.
+func groups(pieces []Piece) (out [][]Piece) {
+	for i, p := range pieces {
+		if i == 0 || p.Of != pieces[i-1].Of || !slices.Equal(p.Paths, pieces[i-1].Paths) {
+			out = append(out, nil)
+		}
+		out[len(out)-1] = append(out[len(out)-1], p)
 	}
-	return pieces[:n]
+	return out
 }
 
 // numbers returns the numbers of the shards.
@@ -94,16 +96,14 @@ func numbers(pieces []Piece) []int {
 
 // Only says of which shards the survey is, if others are missing, and is "" otherwise.
 func (s *Survey) Only() string {
-	var groups []string
-	for rest := s.Shards; len(rest) > 0; {
-		g := group(rest)
-		rest = rest[len(g):]
-		groups = append(groups, ranges(numbers(g), g[0].Of)+" of "+pathNames(s.Paths, g[0].Paths))
+	var only []string
+	for _, g := range groups(s.Shards) {
+		only = append(only, ranges(numbers(g), g[0].Of)+" of "+pathNames(s.Paths, g[0].Paths))
 	}
-	if len(groups) == 0 {
+	if len(only) == 0 {
 		return ""
 	}
-	return "Only " + enumerate(groups, 10, "path") + "."
+	return "Only " + enumerate(only, 10, "path") + "."
 }
 
 // missing says which shards are missing in a group.

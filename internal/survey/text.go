@@ -27,13 +27,21 @@ func (s *Survey) Write(w io.Writer, form string) error {
 
 // Text writes the survey for people.
 func (s *Survey) Text(w io.Writer) error {
+	return writeText(w, []string{s.title(), s.Only()}, s.tables())
+}
+
+// writeText writes those lines and tables that are not empty.
+func writeText(w io.Writer, lines []string, tables []table) error {
 	out := bufio.NewWriter(w)
-	fmt.Fprintln(out, s.title())
-	if only := s.Only(); only != "" {
-		fmt.Fprintln(out, only)
+	for _, line := range lines {
+		if line != "" {
+			fmt.Fprintln(out, line)
+		}
 	}
-	for _, t := range s.tables() {
-		t.write(out)
+	for _, t := range tables {
+		if len(t.Rows) > 0 {
+			t.write(out)
+		}
 	}
 	return out.Flush() // which has the first error
 }
