@@ -180,10 +180,28 @@ func (a *Archive) contents(m *Member) ([]byte, error) {
 	return b, nil
 }
 
+// smallMember is the size in bytes up to which a member is read at once: without that, libc.a takes 8 % more CPU time
+// (2026-11-23).
+const smallMember = 64 << 10
+
 // Contents returns a reader of a member's contents.
 func (a *Archive) Contents(i int) *io.SectionReader {
-	return io.NewSectionReader(a.r, a.Members[i].Off, a.Members[i].Size)
+	m := &a.Members[i]
+	r := io.NewSectionReader(a.r, m.Off, m.Size)
+	if m.Size > smallMember {
+		return r
+	}
+	b := make([]byte, m.Size)
+	if n, err := r.ReadAt(b, 0); n < len(b) {
+		return io.NewSectionReader(failed{err}, 0, m.Size)
+	}
+	return io.NewSectionReader(bytes.NewReader(b), 0, m.Size)
 }
+
+// failed is a member that cannot be read.
+type failed struct{ err error }
+
+func (f failed) ReadAt([]byte, int64) (int, error) { return 0, f.err }
 
 // Header returns the header of member i with another size.
 func (a *Archive) Header(i int, size int64) ([]byte, error) {
