@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 )
@@ -94,6 +93,9 @@ func (s *DiffSide) Starts() string {
 	return "from the section"
 }
 
+// Place returns the function's address.
+func (f *DiffFunction) Place() string { return fmt.Sprintf("%s%#x", inSection(f.Section), f.Begin) }
+
 // Text writes the difference for people, with the given number of changes at most; a negative number stands for all.
 func (d *Diff) Text(w io.Writer, changes int) error {
 	listed := first(d.Changes, changes)
@@ -122,21 +124,4 @@ func counted(what string, old, new uint64) string {
 		by = "-" + Digits(old-new)
 	}
 	return changed(what, Digits(old), Digits(new)+" ("+by+")")
-}
-
-// String returns the change as the text report has it.
-func (c *Change) String() string {
-	f := cmp.Or(c.New, c.Old)
-	s := fmt.Sprintf("%s at %s%#x: ", cmp.Or(Printable(c.Function), "function"), inSection(f.Section), f.Begin)
-	rows := plural(f.Rows, "row")
-	switch c.Kind {
-	case ChangeOld:
-		return s + "in the old file only, " + rows
-	case ChangeNew:
-		return s + "in the new file only, " + rows
-	case ChangeOffsets:
-		return s + fmt.Sprintf("the same %s at other offsets, from +%#x on", rows, c.Offset)
-	}
-	now, was := cmp.Or(c.NewRow, "nothing"), cmp.Or(c.OldRow, "nothing")
-	return s + fmt.Sprintf("%s, was %d; at +%#x %s, was %s", rows, c.Old.Rows, c.Offset, now, was)
 }

@@ -87,12 +87,19 @@ func (s *strip) draw() {
 	for _, r := range s.Ranges {
 		s.Marks = append(s.Marks, s.mark(r, "without", "code without CFI", 0))
 	}
-	byReason := make(map[string][]*Gap)
+	ranges, texts := make(map[string][]Range), make(map[string]string)
 	for _, g := range s.gaps {
-		byReason[g.Reason] = append(byReason[g.Reason], g)
+		ranges[g.Reason] = append(ranges[g.Reason], Range{g.Begin, g.End})
+		texts[g.Reason] = g.Text
 	}
-	for reason, gaps := range byReason {
-		s.Lanes = append(s.Lanes, s.lane(reason, gaps))
+	for reason, text := range texts {
+		l := lane{Reason: reason, Text: text}
+		slices.SortFunc(ranges[reason], byBegin)
+		for _, r := range summarize(ranges[reason], s.Begin, s.Size) {
+			l.Marks = append(l.Marks, s.mark(r, "gap r-"+reason, text, minGapHeight))
+			l.Bytes += r.Bytes
+		}
+		s.Lanes = append(s.Lanes, l)
 	}
 	// Large marks must not hide small ones.
 	slices.SortFunc(s.Lanes, func(a, b lane) int {
@@ -101,21 +108,6 @@ func (s *strip) draw() {
 	for i := range s.Lanes {
 		s.Marks = append(s.Marks, s.Lanes[i].Marks...)
 	}
-}
-
-// lane returns the lane of the gaps of one reason.
-func (s *strip) lane(reason string, gaps []*Gap) lane {
-	l := lane{Reason: reason, Text: gaps[0].Text}
-	ranges := make([]Range, len(gaps))
-	for i, g := range gaps {
-		ranges[i] = Range{g.Begin, g.End}
-	}
-	slices.SortFunc(ranges, byBegin)
-	for _, r := range summarize(ranges, s.Begin, s.Size) {
-		l.Marks = append(l.Marks, s.mark(r, "gap r-"+reason, l.Text, minGapHeight))
-		l.Bytes += r.Bytes
-	}
-	return l
 }
 
 // minGapHeight is the least height of a gap. Readers must see the smallest gap, but not the smallest padding.
@@ -127,17 +119,16 @@ func (s *strip) mark(r UncoveredRange, class, what string, least float64) mark {
 	if s.Begin == 0 {
 		section = s.Name
 	}
-	title := fmt.Sprintf("%s: %s, %s", rangeOf(section, r.Begin, r.End), bytesOf(r.Bytes), what)
-	size := r.End - r.Begin
+	size, amount := r.End-r.Begin, bytesOf(r.Bytes)
 	if r.Bytes < size {
-		title = fmt.Sprintf("%s: %s of %s, %s", rangeOf(section, r.Begin, r.End), Digits(r.Bytes), bytesOf(size), what)
+		amount = Digits(r.Bytes) + " of " + bytesOf(size)
 	}
 	height := max(r.Bytes, uint64(least*float64(size)))
 	return mark{
 		Class: class,
 		X:     page.Part(r.Begin-s.Begin, s.Size), Width: page.Part(size, s.Size),
 		Y: page.Part(size-height, size), Height: page.Part(height, size),
-		Title: title,
+		Title: fmt.Sprintf("%s: %s, %s", rangeOf(section, r.Begin, r.End), amount, what),
 	}
 }
 

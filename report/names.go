@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"sort"
 	"strings"
@@ -179,10 +180,9 @@ type candidate struct {
 	start, size uint64
 }
 
-// better reports whether a symbol that begins at start names the function better: by its rank, then if it begins later,
-// then if it is larger.
-func (c *candidate) better(rank int, start, size uint64) bool {
-	return rank > c.rank || rank == c.rank && (start > c.start || start == c.start && size > c.size)
+// compare compares symbols by how well they name the function: by rank, then the one that begins later, then by size.
+func (c *candidate) compare(d *candidate) int {
+	return cmp.Or(cmp.Compare(c.rank, d.rank), cmp.Compare(c.start, d.start), cmp.Compare(c.size, d.size))
 }
 
 // A funcName is the name of a function and where it begins.
@@ -194,13 +194,15 @@ type funcName struct {
 // functionNames finds the symbol of each gap's function. The gaps are sorted by address. Without a symbol the name is
 // "" and the start that of the FDE.
 func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) []funcName {
-	byGap := make([]candidate, len(gaps))       // symbols around a gap's start
-	byFDE := make([]candidate, 0, len(gaps))    // symbols at the start of an FDE, or after that
-	fdes := make([]*cfi.Function, 0, len(gaps)) // of byFDE
-	fdeOf := make([]int, len(gaps))
+	type fde struct {
+		*cfi.Function
+		best candidate // at its start, or after that
+	}
+	byGap := make([]candidate, len(gaps)) // around a gap's start
+	fdes, fdeOf := make([]fde, 0, len(gaps)), make([]int, len(gaps))
 	for i := range gaps {
 		if fn := gaps[i].Function; i == 0 || fn != gaps[i-1].Function {
-			fdes, byFDE = append(fdes, fn), append(byFDE, candidate{})
+			fdes = append(fdes, fde{Function: fn})
 		}
 		fdeOf[i] = len(fdes) - 1
 	}
@@ -213,8 +215,9 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) []
 			if isFunction(s) {
 				rank = where.function
 			}
-			if c.better(rank, start, s.Size) && (isFunction(s) || !names.mapping(p)) {
-				*c = candidate{p, rank, start, s.Size}
+			d := candidate{p, rank, start, s.Size}
+			if d.compare(c) > 0 && (isFunction(s) || !names.mapping(p)) {
+				*c = d
 			}
 		}
 		// Gaps that begin in it, or with a symbol without a size where it does.
@@ -233,13 +236,13 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) []
 			if s.Value == fdes[i].Begin {
 				where = atStart
 			}
-			offer(&byFDE[i], where, fdes[i].Begin)
+			offer(&fdes[i].best, where, fdes[i].Begin)
 		}
 	})
 	out := make([]funcName, len(gaps))
 	for i := range gaps {
 		best := byGap[i]
-		if c := byFDE[fdeOf[i]]; c.rank >= best.rank {
+		if c := fdes[fdeOf[i]].best; c.rank >= best.rank {
 			best = c
 		}
 		if best.rank == 0 {

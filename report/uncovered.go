@@ -89,7 +89,13 @@ func findUncovered(f *elffile.File, files []*elffile.File, t *cfi.Table, stubs [
 	u, free := uncoveredSections(f, t, stubs)
 	u.functions(f, files, free, names)
 	for i := range u.Sections {
-		u.Sections[i].fromStart(f)
+		if s := &u.Sections[i]; f.IsObject() { // where addresses count from the section's start
+			for j := range s.Ranges {
+				s.Ranges[j].Begin -= s.Begin
+				s.Ranges[j].End -= s.Begin
+			}
+			s.base, s.Begin = s.Begin, 0
+		}
 	}
 	return u
 }
@@ -123,18 +129,6 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (Uncover
 		u.Sections = append(u.Sections, s)
 	}
 	return u, free
-}
-
-// fromStart makes the addresses in an object count from the section's start.
-func (s *UncoveredSection) fromStart(f *elffile.File) {
-	if !f.IsObject() {
-		return
-	}
-	for i := range s.Ranges {
-		s.Ranges[i].Begin -= s.Begin
-		s.Ranges[i].End -= s.Begin
-	}
-	s.base, s.Begin = s.Begin, 0
 }
 
 // summarize returns up to maxRanges ranges for sorted and disjoint ones in the size bytes at begin. If they are more,

@@ -31,8 +31,8 @@ func Find(f *elffile.File, addrs []uint64, report func(i int, file string, line 
 		return ErrNone
 	}
 	for r := x.at(info, 0); r.more(); {
-		if u := r.unit(); u.lines.form != 0 {
-			x.lines(u)
+		if table, dir := r.unit(); table.form != 0 {
+			x.lines(table.n, dir)
 		}
 	}
 	return x.err
@@ -86,22 +86,13 @@ func (x *finder) section(name string) *section {
 
 // text returns a value that is a string, or "" if that is in another file or found by an index.
 func (x *finder) text(v value) string {
-	name := ""
-	switch v.form {
-	case formString:
-		return v.inline
-	case formStrp:
-		name = "str"
-	case formLineStrp:
-		name = "line_str"
-	default:
-		return ""
+	names := map[form]string{formStrp: "str", formLineStrp: "line_str"}
+	if name := names[v.form]; name != "" {
+		if s := x.section(name); s != nil {
+			return x.at(s, v.n).cstring()
+		}
 	}
-	s := x.section(name)
-	if s == nil {
-		return ""
-	}
-	return x.at(s, v.n).cstring()
+	return v.inline
 }
 
 // join returns the path of a name in a directory.

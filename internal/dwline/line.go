@@ -65,18 +65,18 @@ const (
 	perEntry = 40
 )
 
-// lines reads the line table of a unit.
-func (x *finder) lines(u unit) {
+// lines reads the line table at an offset, of a unit that was compiled in a directory.
+func (x *finder) lines(off uint64, compDir value) {
 	s := x.section("line")
 	if s == nil {
 		return // it is in another file
 	}
-	p := program{reader: x.at(s, u.lines.n), paths: make(map[uint64]string)}
+	p := program{reader: x.at(s, off), paths: make(map[uint64]string)}
 	p.end = p.length("line table")
 	if p.version = int(p.uint(2)); p.version < 2 || p.version > 5 {
 		return
 	}
-	for p.header(u.dir); p.more(); {
+	for p.header(compDir); p.more(); {
 		p.step()
 	}
 }

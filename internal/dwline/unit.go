@@ -14,27 +14,21 @@ const (
 	unitSplitType = 0x06
 )
 
-// A unit has attributes of the first entry of a compilation unit in .debug_info.
-type unit struct {
-	lines, dir value // DW_AT_stmt_list and DW_AT_comp_dir
-}
-
-// unit reads the first entry of the next unit, and goes to the end of the unit. Units of unknown versions, and those
-// that are not compilation units, have no attributes.
-func (r *reader) unit() unit {
-	var u unit
+// unit reads the first entry of the next unit, and goes to the end of the unit. It returns DW_AT_stmt_list and
+// DW_AT_comp_dir. Units of unknown versions, and those that are not compilation units, have no attributes.
+func (r *reader) unit() (lines, dir value) {
 	r.end = r.length("unit")
 	r.version = int(r.uint(2))
 	if r.version >= 2 && r.version <= 5 {
-		u = r.firstEntry()
+		lines, dir = r.firstEntry()
 	}
 	r.skip(r.end - r.off)
 	r.end = r.s.size
-	return u
+	return lines, dir
 }
 
 // firstEntry reads the unit header after the version, and the entry.
-func (r *reader) firstEntry() unit {
+func (r *reader) firstEntry() (lines, dir value) {
 	var kind byte
 	var table uint64
 	if r.version == 5 {
@@ -46,18 +40,17 @@ func (r *reader) firstEntry() unit {
 	}
 	switch kind {
 	case unitType, unitSplit, unitSplitType:
-		return unit{}
+		return lines, dir
 	case unitSkeleton:
 		r.skip(8)
 	}
 	code := r.uleb()
 	if code == 0 || r.err != nil {
-		return unit{}
+		return lines, dir
 	}
 	abbrev := r.section("abbrev")
 	if abbrev == nil {
 		r.failAt(r.s, 0, "there is no .debug_abbrev")
-		return unit{}
 	}
 	for specs := r.at(abbrev, table); r.err == nil; {
 		c := specs.uleb()
@@ -66,16 +59,25 @@ func (r *reader) firstEntry() unit {
 		}
 		tag := specs.uleb()
 		specs.u8() // whether the entry has children
-		if c == code && (tag == tagCompileUnit || tag == tagSkeletonUnit) {
-			return r.attributes(specs)
-		} else if c == code {
+		if c == code && tag != tagCompileUnit && tag != tagSkeletonUnit {
 			break
 		}
-		for more := true; more; {
-			_, _, more = specs.spec()
+		for attr, f, ok := specs.spec(); ok; attr, f, ok = specs.spec() {
+			if c != code {
+				continue
+			}
+			switch v := r.value(f); attr {
+			case attrStmtList:
+				lines = v
+			case attrCompDir:
+				dir = v
+			}
+		}
+		if c == code {
+			break
 		}
 	}
-	return unit{}
+	return lines, dir
 }
 
 // spec reads an attribute's number and its form, and reports whether there is one.
@@ -85,21 +87,4 @@ func (r *reader) spec() (attr uint64, f form, ok bool) {
 		r.leb(true) // the value
 	}
 	return attr, f, r.err == nil && (attr != 0 || f != 0)
-}
-
-// attributes reads the attributes of an entry.
-func (r *reader) attributes(specs *reader) unit {
-	var u unit
-	for {
-		attr, f, ok := specs.spec()
-		if !ok {
-			return u
-		}
-		switch v := r.value(f); attr {
-		case attrStmtList:
-			u.lines = v
-		case attrCompDir:
-			u.dir = v
-		}
-	}
 }
