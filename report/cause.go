@@ -20,9 +20,8 @@ var causes = map[translate.Reason]string{
 		"linked: hand-written call frame information",
 	translate.CFAMissing: "the call frame information is incomplete",
 	translate.RARegister: "the return address is taken off the stack for a while, as vfork and unwinders do",
-	translate.RAOffset: "the return address is kept apart from the frame, as " +
-		"in context switches and stack splitting",
-	translate.RARule: "the return address is elsewhere, as in context switches and trampolines",
+	translate.RAOffset:   "the return address is kept apart from the frame, as in context switches and stack splitting",
+	translate.RARule:     "the return address is elsewhere, as in context switches and trampolines",
 	translate.RASigned: "the return address is signed with more than the stack pointer " +
 		"(-mbranch-protection=pac-ret+pc)",
 	translate.FPRegister: "a leaf function keeps the caller's frame pointer in another register",
@@ -30,8 +29,7 @@ var causes = map[translate.Reason]string{
 		"in functions that realign the stack, or is computed",
 	translate.FPWithoutRA: "a leaf function, or one that does not return, saves the frame pointer alone",
 	translate.FPUndefined: "the function does not return to its caller, or uses the frame pointer for something else",
-	translate.SPRule: "the caller's stack pointer is set apart from the frame: " +
-		"context switches, longjmp, Go on s390x",
+	translate.SPRule:      "the caller's stack pointer is set apart from the frame: context switches, longjmp, Go on s390x",
 	translate.SignalFrame: "a signal handler returns here; the kernel has pushed the frame",
 	translate.OffsetRange: "a frame of more than 2 GiB, or one that is not aligned as the ABI asks for",
 	translate.TooFar:      "the program is larger than 2 GiB, for which there is --format 3",

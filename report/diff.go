@@ -85,14 +85,6 @@ type DiffFunction struct {
 	Covered uint64 `json:"covered"`
 }
 
-// Starts says from where the start addresses of FDEs count.
-func (s *DiffSide) Starts() string {
-	if s.PCRel {
-		return "from their own fields"
-	}
-	return "from the section"
-}
-
 // Place returns the function's address.
 func (f *DiffFunction) Place() string { return fmt.Sprintf("%s%#x", inSection(f.Section), f.Begin) }
 

@@ -37,37 +37,28 @@ func (c *Coverage) JSON(w io.Writer) error {
 		return err
 	}
 	out := bufio.NewWriter(w)
-	for _, l := range []struct {
-		name, indent string
-		n            int
-		at           func(int) any
-	}{
-		{"gaps", "  ", len(c.Gaps), func(i int) any { return &c.Gaps[i] }},
-		{"sections", "    ", len(c.Uncovered.Sections), func(i int) any { return &c.Uncovered.Sections[i] }},
-		{"functions", "    ", len(c.Uncovered.Functions), func(i int) any { return &c.Uncovered.Functions[i] }},
-	} {
-		// A string would have its quotes escaped.
-		before, after, _ := bytes.Cut(rest, []byte(`"`+l.name+`": null`))
-		out.Write(before)
-		fmt.Fprintf(out, "%q: [", l.name)
-		for i := range l.n {
-			b, err := json.MarshalIndent(l.at(i), l.indent+"  ", "  ")
-			if err != nil {
-				return err
-			}
-			if i > 0 {
-				out.WriteByte(',')
-			}
-			out.WriteString("\n" + l.indent + "  ")
-			out.Write(b)
-		}
-		if l.n > 0 {
-			out.WriteString("\n" + l.indent)
-		}
-		out.WriteByte(']')
-		rest = after
-	}
+	rest = writeList(out, rest, "gaps", c.Gaps)
+	rest = writeList(out, rest, "sections", c.Uncovered.Sections)
+	rest = writeList(out, rest, "functions", c.Uncovered.Functions)
 	out.Write(rest)
 	out.WriteByte('\n')
 	return out.Flush() // which has the first error
+}
+
+// writeList writes JSON up to an empty list of the given name, with the elements of a list, and returns what follows.
+func writeList[T any](out *bufio.Writer, frame []byte, name string, list []T) []byte {
+	before, after, _ := bytes.Cut(frame, []byte(`"`+name+`": null`)) // a string would have its quotes escaped
+	indent := string(before[bytes.LastIndexByte(before, '\n'):])
+	fmt.Fprintf(out, "%s%q: [", before, name)
+	separator := ""
+	for i := range list {
+		b, _ := json.MarshalIndent(&list[i], indent[1:]+"  ", "  ") // strings and numbers, which cannot fail
+		fmt.Fprintf(out, "%s%s  %s", separator, indent, b)
+		separator = ","
+	}
+	if len(list) > 0 {
+		out.WriteString(indent)
+	}
+	out.WriteByte(']')
+	return after
 }

@@ -1,10 +1,8 @@
 package report
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/dwline"
@@ -34,18 +32,11 @@ func (c *Coverage) sourceLines(in *Input) {
 	}
 }
 
-// findLines fills in the source lines of gaps.
+// findLines fills in the source lines of gaps, which are sorted by address.
 func findLines(f *elffile.File, gaps []Gap) error {
-	sorted := make([]*Gap, len(gaps))
-	for i := range gaps {
-		sorted[i] = &gaps[i]
-	}
-	slices.SortFunc(sorted, func(a, b *Gap) int { return cmp.Compare(a.Begin, b.Begin) })
 	addrs := make([]uint64, len(gaps))
-	for i, g := range sorted {
-		addrs[i] = g.Begin
+	for i := range gaps {
+		addrs[i] = gaps[i].Begin
 	}
-	return dwline.Find(f, addrs, func(i int, file string, line int) {
-		sorted[i].Source, sorted[i].Line = file, line
-	})
+	return dwline.Find(f, addrs, func(i int, file string, line int) { gaps[i].Source, gaps[i].Line = file, line })
 }

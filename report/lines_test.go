@@ -66,9 +66,9 @@ func TestSourceLines(t *testing.T) {
 		{"no debug information", plain, nil, []Gap{{Begin: 0x290}}, "0", ""},
 		{"not even in the debug file", plain, plain, []Gap{{Begin: 0x290}}, "0", ""},
 		{"no gaps", damaged, damaged, nil, "", ""},
-		{"in the file", lines, nil, []Gap{{Begin: 0x300}, {Begin: last}, {Begin: 0x285}, {Begin: 0x284}}, "7 0 7 0", ""},
+		{"in the file", lines, nil, []Gap{{Begin: 0x284}, {Begin: 0x285}, {Begin: 0x300}, {Begin: last}}, "0 7 7 0", ""},
 		{"in the file, before the debug file", lines, damaged, []Gap{{Begin: 0x290}}, "7", ""},
-		{"in the debug file", plain, lines, []Gap{{Begin: last - 1}, {Begin: 0x290}}, "7 7", ""},
+		{"in the debug file", plain, lines, []Gap{{Begin: 0x290}, {Begin: last - 1}}, "7 7", ""},
 		{"damaged", damaged, lines, []Gap{{Begin: 0x290}}, "0", "source lines: .debug_info+0x4: unit of 255 bytes, and 0 are left"},
 		{"a damaged debug file", plain, damaged, []Gap{{Begin: 0x290}}, "0", "source lines: .debug_info+0x4: unit of 255 bytes, and 0 are left"},
 		{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"debug/elf"
+	"slices"
 	"sort"
 	"strings"
 
@@ -34,14 +35,11 @@ type place struct {
 // symbolFiles returns the files whose symbols name functions: the file, the file in its .gnu_debugdata, and its debug
 // file if it is not nil.
 func symbolFiles(f, debug *elffile.File) []*elffile.File {
-	files := []*elffile.File{f}
-	if mini, err := miniDebug(f); err == nil && mini != nil {
-		files = append(files, mini) // a damaged one costs names, not the report
+	mini, err := miniDebug(f)
+	if err != nil {
+		mini = nil // which costs names, not the report
 	}
-	if debug != nil {
-		files = append(files, debug)
-	}
-	return files
+	return slices.DeleteFunc([]*elffile.File{f, mini, debug}, func(f *elffile.File) bool { return f == nil })
 }
 
 // miniDebug returns the ELF file in .gnu_debugdata, which has the symbols that are not
@@ -161,8 +159,7 @@ func (n *namer) mapping(p place) bool {
 	return kind == "$x" || kind == "$d"
 }
 
-// A relation says where a symbol is relative to a gap and its FDE. It has the ranks of a label and of a function there:
-// how well they name the function that the gap is in.
+// A relation says where a symbol is relative to a gap and its FDE, by the ranks of a label and of a function there.
 type relation struct{ label, function int }
 
 // The FDE of a signal trampoline begins before its symbol, as unwinders look up the pc before a return address.
@@ -222,18 +219,17 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) []
 		}
 		// Gaps that begin in it, or with a symbol without a size where it does.
 		i := sort.Search(len(gaps), func(i int) bool { return gaps[i].Begin >= s.Value })
+		where := around
+		if s.Size == 0 {
+			where = atGap
+		}
 		for ; i < len(gaps) && gaps[i].Begin-s.Value < max(s.Size, 1) && steps > 0; i++ {
-			where := atGap
-			if s.Size > 0 {
-				where = around
-			}
 			offer(&byGap[i], where, s.Value)
 		}
 		// FDEs that it begins in.
 		i = sort.Search(len(fdes), func(i int) bool { return fdes[i].End > s.Value })
 		for ; i < len(fdes) && fdes[i].Begin <= s.Value && steps > 0; i++ {
-			where := afterStart
-			if s.Value == fdes[i].Begin {
+			if where = afterStart; s.Value == fdes[i].Begin {
 				where = atStart
 			}
 			offer(&fdes[i].best, where, fdes[i].Begin)

@@ -232,7 +232,8 @@ func (c *Coverage) gaps(in *Input) {
 	for i := range c.Gaps {
 		g := &c.Gaps[i]
 		g.Cause = g.cause(gaps[i].Reason, probing)
-		g.Section, g.base = sectionOf(in.File, g.Begin)
+		section, begin := sectionRelative(in.File, g.Begin)
+		g.Section, g.base = section, g.Begin-begin
 		g.Begin -= g.base
 		g.End -= g.base
 	}

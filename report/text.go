@@ -22,6 +22,7 @@ var functions = template.FuncMap{
 	"add":       func(a, b uint64) uint64 { return a + b },
 	"bytes":     bytesOf,
 	"changed":   changed,
+	"choose":    func(b bool, yes, no string) string { return map[bool]string{true: yes, false: no}[b] },
 	"counted":   counted,
 	"digits":    Digits,
 	"format3":   (*Coverage).format3Share,
@@ -30,7 +31,6 @@ var functions = template.FuncMap{
 	"plural":    plural,
 	"printable": Printable,
 	"uint":      func(n int) uint64 { return uint64(n) },
-	"yes":       func(b bool) string { return map[bool]string{true: "yes", false: "no"}[b] },
 }
 
 // writeText writes what one of the text templates makes of the data.

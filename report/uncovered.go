@@ -248,17 +248,11 @@ func (u *Uncovered) functions(f *elffile.File, files []*elffile.File, free []Ran
 	u.Omitted = len(all) - len(u.Functions)
 }
 
-// sectionOf returns the section of an address of a relocatable object, and its base: reports count from there, as the
-// object has no addresses. For other files these are "" and 0.
-func sectionOf(f *elffile.File, addr uint64) (name string, base uint64) {
-	if i := f.SectionAt(addr); i > 0 {
-		return f.Sections[i].Name, f.Sections[i].Base
-	}
-	return "", 0
-}
-
-// sectionRelative returns the section of an address of a relocatable object, and the address from there.
+// sectionRelative returns the section of an address of a relocatable object, and the address from there: the object has
+// no other ones. For other files these are "" and the address.
 func sectionRelative(f *elffile.File, addr uint64) (string, uint64) {
-	section, base := sectionOf(f, addr)
-	return section, addr - base
+	if i := f.SectionAt(addr); i > 0 {
+		return f.Sections[i].Name, addr - f.Sections[i].Base
+	}
+	return "", addr
 }
