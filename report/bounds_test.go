@@ -69,9 +69,9 @@ func TestLimits(t *testing.T) {
 	if a, b, c := take(&limits.gaps, 2), take(&limits.gaps, 2), take(&limits.gaps, 2); a != 2 || b != 1 || c != 0 {
 		t.Errorf("gaps: %d, %d, %d", a, b, c)
 	}
-	limits.Grow(bytesPerGap)
+	limits.Grow(128)
 	if n := take(&limits.gaps, 2); n != 1 {
-		t.Errorf("%d gaps more for %d bytes", n, bytesPerGap)
+		t.Errorf("%d gaps more for 128 bytes", n)
 	}
 	limits.names = 20
 	n := newNamer(limits)

@@ -51,6 +51,7 @@ type pageOf struct {
 	Several bool // or none
 	Sum     pageFile
 	Files   []pageFile
+	Shown   []pageFile // those that have a part
 
 	FileTable, Gaps, Functions page.Table
 
@@ -99,6 +100,7 @@ func newPage(files []*Coverage) *pageOf {
 		p.Title += " of " + Printable(files[0].File)
 		p.Sum = p.Files[0]
 	}
+	p.Shown = p.Files[:min(len(files), maxListed)]
 	p.tables(files)
 	return p
 }
@@ -118,12 +120,6 @@ func newPageFile(c *Coverage, id string) pageFile {
 
 // maxListed bounds the sections in the table of a file, and the files with a part: people look at a page.
 const maxListed = 1000
-
-// Shown returns the files that have a part.
-func (p *pageOf) Shown() []pageFile { return p.Files[:min(len(p.Files), maxListed)] }
-
-// NotShown counts the other ones.
-func (p *pageOf) NotShown() int { return len(p.Files) - len(p.Shown()) }
 
 // bars returns the bars of the reasons, with the longest first.
 func bars(c *Coverage) []page.Bar {

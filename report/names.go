@@ -182,10 +182,10 @@ func (c *candidate) compare(d *candidate) int {
 	return cmp.Or(cmp.Compare(c.rank, d.rank), cmp.Compare(c.start, d.start), cmp.Compare(c.size, d.size))
 }
 
-// A funcName is the name of a function and where it begins.
+// A funcName is the name of a function, as namer.names returns it, and where it begins.
 type funcName struct {
-	name  string
-	start uint64
+	name, symbol string
+	start        uint64
 }
 
 // functionNames finds the symbol of each gap's function. The gaps are sorted by address. Without a symbol the name is
@@ -244,7 +244,8 @@ func functionNames(files []*elffile.File, gaps []translate.Gap, names *namer) []
 		if best.rank == 0 {
 			best.start = gaps[i].Function.Begin
 		}
-		out[i] = funcName{names.read(best.place), best.start}
+		out[i].start = best.start
+		out[i].name, out[i].symbol = names.names(names.read(best.place))
 	}
 	names.tangled = names.tangled || steps <= 0
 	return out
@@ -267,13 +268,11 @@ func Locate(f, debug *elffile.File, ranges []Range) []Location {
 		gaps[i] = translate.Gap{Function: &cfi.Function{Begin: r.Begin, End: r.End}, Begin: r.Begin, End: r.End}
 	}
 	out := make([]Location, len(ranges))
-	names, code := newNamer(NewLimits()), codeSections(f)
-	for i, n := range functionNames(symbolFiles(f, debug), gaps, names) {
-		if out[i].Function, _ = names.names(n.name); out[i].Function == "" {
+	code := codeSections(f)
+	for i, n := range functionNames(symbolFiles(f, debug), gaps, newNamer(NewLimits())) {
+		if out[i] = (Location{n.name, ranges[i].Begin - n.start}); n.name == "" {
 			out[i] = inCode(code, ranges[i].Begin)
-			continue
 		}
-		out[i].Offset = ranges[i].Begin - n.start
 	}
 	return out
 }
@@ -298,11 +297,9 @@ type Place struct {
 // Places finds the functions that gaps, by address, are in, as the list of gaps names them.
 func Places(f *elffile.File, gaps []translate.Gap) []Place {
 	out := make([]Place, len(gaps))
-	names := newNamer(NewLimits())
-	for i, n := range functionNames(symbolFiles(f, nil), gaps, names) {
-		p := &out[i]
-		p.Function, p.Symbol = names.names(n.name)
-		p.Section, p.Begin = sectionRelative(f, n.start)
+	for i, n := range functionNames(symbolFiles(f, nil), gaps, newNamer(NewLimits())) {
+		section, begin := sectionRelative(f, n.start)
+		out[i] = Place{n.name, n.symbol, section, begin}
 	}
 	return out
 }

@@ -160,8 +160,7 @@ func New(in Input) *Coverage {
 	c := &Coverage{
 		Schema: Schema, ABI: in.ABI.String(), Functions: res.Functions, Described: res.Described, Covered: res.Covered,
 		Topmost: res.Topmost, PLT: res.Synthesised, Padding: res.Padding,
-		Dropped: Dropped(t.Dropped), Sources: []Source{},
-		Uncovered: Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}},
+		Dropped: Dropped(t.Dropped), Sources: []Source{}, Uncovered: noneUncovered(),
 	}
 	c.Malformed.Count = t.NumErrors
 	for _, e := range t.Errors[:take(&in.Limits.errs, len(t.Errors))] {
@@ -222,8 +221,7 @@ func (c *Coverage) gaps(in *Input) {
 		names := newNamer(in.Limits)
 		for i, n := range functionNames(files, gaps, names) {
 			g := &c.Gaps[i]
-			g.Function, g.Symbol = names.names(n.name)
-			g.Offset = g.Begin - n.start
+			g.Function, g.Symbol, g.Offset = n.name, n.symbol, g.Begin-n.start
 		}
 		c.sourceLines(in)
 		c.Uncovered = findUncovered(in.File, files, in.Table, in.Stubs, names)

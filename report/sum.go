@@ -10,7 +10,7 @@ import (
 func Sum(file string, files []*Coverage) *Coverage {
 	sum := &Coverage{
 		Schema: Schema, File: file, Verified: true, Sources: []Source{}, Reasons: []Reason{}, Gaps: []Gap{},
-		Uncovered: Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}},
+		Uncovered: noneUncovered(),
 	}
 	reasons, sections, sources := make(map[string]int), make(map[string]int), make(map[string]int)
 	for _, c := range files {
@@ -36,16 +36,8 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Dropped.Overlapped += c.Dropped.Overlapped
 		sum.Malformed.Count += c.Malformed.Count
 		sum.Malformed.Errors = append(sum.Malformed.Errors, c.Malformed.Errors...)
-		for _, w := range c.Warnings {
-			if !slices.Contains(sum.Warnings, w) {
-				sum.Warnings = append(sum.Warnings, w)
-			}
-		}
-		for _, n := range c.Notes {
-			if !slices.Contains(sum.Notes, n) && len(sum.Notes) < maxNotes {
-				sum.Notes = append(sum.Notes, n)
-			}
-		}
+		sum.Warnings = union(sum.Warnings, c.Warnings)
+		sum.Notes = first(union(sum.Notes, c.Notes), maxNotes)
 		sum.Uncovered.Bytes += c.Uncovered.Bytes
 		for _, s := range c.Uncovered.Sections {
 			s.Name, s.Ranges = sectionGroup(s.Name), []UncoveredRange{} // several sections have no common place
@@ -74,6 +66,16 @@ func Sum(file string, files []*Coverage) *Coverage {
 
 // maxNotes bounds the notes that a sum has of its files.
 const maxNotes = 10
+
+// union appends the texts that a list does not have.
+func union(list, texts []string) []string {
+	for _, t := range texts {
+		if !slices.Contains(list, t) {
+			list = append(list, t)
+		}
+	}
+	return list
+}
 
 // merge appends an item to a list, or calls add for the item that has its name. index has the places of names.
 func merge[T any](list []T, index map[string]int, name string, item T, add func(to *T)) []T {

@@ -30,6 +30,7 @@ var functions = template.FuncMap{
 	"percent":   Share,
 	"plural":    plural,
 	"printable": Printable,
+	"sub":       func(a, b int) int { return a - b },
 	"uint":      func(n int) uint64 { return uint64(n) },
 }
 

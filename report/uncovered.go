@@ -20,6 +20,11 @@ type Uncovered struct {
 	Omitted   int                 `json:"functions_omitted"`
 }
 
+// noneUncovered has empty lists, which JSON needs.
+func noneUncovered() Uncovered {
+	return Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}}
+}
+
 // An UncoveredSection is an executable section, or in a file without section headers an
 // executable segment.
 type UncoveredSection struct {
@@ -116,7 +121,7 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (Uncover
 		described = append(described, Range{s.Begin, s.End})
 	}
 	slices.SortFunc(described, byBegin)
-	u := Uncovered{Sections: []UncoveredSection{}, Functions: []UncoveredFunction{}}
+	u := noneUncovered()
 	var free []Range
 	for _, s := range codeSections(f) {
 		own := subtract(Range{s.Begin, s.Begin + s.Size}, described)
