@@ -131,9 +131,3 @@ func (s *strip) mark(r UncoveredRange, class, what string, least float64) mark {
 		Title: fmt.Sprintf("%s: %s, %s", rangeOf(section, r.Begin, r.End), amount, what),
 	}
 }
-
-// Label describes a strip in words.
-func (s *strip) Label() string {
-	return fmt.Sprintf("%s: %s, of which %s are left out and %s have no CFI",
-		Printable(s.Name), bytesOf(s.Size), Digits(s.LeftOut), Digits(s.Bytes))
-}

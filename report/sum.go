@@ -40,25 +40,22 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Notes = first(union(sum.Notes, c.Notes), maxNotes)
 		sum.Uncovered.Bytes += c.Uncovered.Bytes
 		for _, s := range c.Uncovered.Sections {
-			s.Name, s.Ranges = sectionGroup(s.Name), []UncoveredRange{} // several sections have no common place
-			sum.Uncovered.Sections = merge(sum.Uncovered.Sections, sections, s.Name, s, func(to *UncoveredSection) {
-				to.Size += s.Size
-				to.Bytes += s.Bytes
-			})
+			group := UncoveredSection{Name: sectionGroup(s.Name), Ranges: []UncoveredRange{}} // without a common place
+			to := find(&sum.Uncovered.Sections, sections, group.Name, group)
+			to.Size += s.Size
+			to.Bytes += s.Bytes
 		}
 		for _, s := range c.Sources {
-			sum.Sources = merge(sum.Sources, sources, s.Name, s, func(to *Source) {
-				to.Size += s.Size
-				to.FDEs += s.FDEs
-			})
+			to := find(&sum.Sources, sources, s.Name, Source{Name: s.Name})
+			to.Size += s.Size
+			to.FDEs += s.FDEs
 		}
 		for _, r := range c.Reasons {
-			sum.Reasons = merge(sum.Reasons, reasons, r.Name, r, func(to *Reason) {
-				to.Functions += r.Functions
-				to.Ranges += r.Ranges
-				to.Bytes += r.Bytes
-				to.Format3 += r.Format3
-			})
+			to := find(&sum.Reasons, reasons, r.Name, Reason{Name: r.Name, Text: r.Text, Loss: r.Loss})
+			to.Functions += r.Functions
+			to.Ranges += r.Ranges
+			to.Bytes += r.Bytes
+			to.Format3 += r.Format3
 		}
 	}
 	return sum
@@ -77,15 +74,15 @@ func union(list, texts []string) []string {
 	return list
 }
 
-// merge appends an item to a list, or calls add for the item that has its name. index has the places of names.
-func merge[T any](list []T, index map[string]int, name string, item T, add func(to *T)) []T {
+// find returns the element of a list that has a name, and adds a new one if there is none. index has the places of names.
+func find[T any](list *[]T, index map[string]int, name string, empty T) *T {
 	i, ok := index[name]
 	if !ok {
-		index[name] = len(list)
-		return append(list, item)
+		i = len(*list)
+		index[name] = i
+		*list = append(*list, empty)
 	}
-	add(&list[i])
-	return list
+	return &(*list)[i]
 }
 
 // sectionGroup returns the name of a section up to its second dot: .text.main is a part of .text.

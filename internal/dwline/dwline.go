@@ -9,7 +9,6 @@ package dwline
 
 import (
 	"errors"
-	"fmt"
 	"path"
 
 	"cfi2sframe/elffile"
@@ -46,13 +45,6 @@ type finder struct {
 	work     uint64 // left
 	sections map[string]*section
 	err      error // the first one; after it, reads return zeros
-}
-
-// failAt notes an error at an offset of a section.
-func (x *finder) failAt(s *section, off uint64, format string, args ...any) {
-	if x.err == nil {
-		x.err = fmt.Errorf("%s+%#x: %s", s.name, off, fmt.Sprintf(format, args...))
-	}
 }
 
 // A section is one of debug information.

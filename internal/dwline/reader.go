@@ -1,6 +1,9 @@
 package dwline
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"fmt"
+)
 
 // A reader reads a part of a section.
 type reader struct {
@@ -35,8 +38,11 @@ func (x *finder) at(s *section, off uint64) *reader {
 	return r
 }
 
+// fail notes the first error, with its place.
 func (r *reader) fail(format string, args ...any) {
-	r.failAt(r.s, r.off, format, args...)
+	if r.err == nil {
+		r.err = fmt.Errorf("%s+%#x: %s", r.s.name, r.off, fmt.Sprintf(format, args...))
+	}
 }
 
 // spend counts n bytes as read.

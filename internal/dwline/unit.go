@@ -50,7 +50,7 @@ func (r *reader) firstEntry() (lines, dir value) {
 	}
 	abbrev := r.section("abbrev")
 	if abbrev == nil {
-		r.failAt(r.s, 0, "there is no .debug_abbrev")
+		r.at(r.s, 0).fail("there is no .debug_abbrev")
 	}
 	for specs := r.at(abbrev, table); r.err == nil; {
 		c := specs.uleb()

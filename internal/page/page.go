@@ -28,25 +28,24 @@ const policy = "default-src 'none'; style-src 'sha256-01JrJBr86RtTaDMubjLPNcyxZ9
 
 // Template returns the template of a page and of the parts.
 func Template(text string, funcs template.FuncMap) *template.Template {
-	t := template.New("page").Funcs(template.FuncMap{"grouped": Grouped}).Funcs(funcs)
+	t := template.New("page").Funcs(funcs).Funcs(template.FuncMap{
+		"grouped": Grouped,
+		"policy":  func() string { return policy },
+		"script":  func() template.JS { return template.JS(script) },
+		"style":   func() template.CSS { return template.CSS(style) },
+	})
 	return template.Must(template.Must(t.Parse(parts)).Parse(text))
 }
 
 // A Frame has the data of the parts "top" and "end", which every page begins and ends with.
 type Frame struct {
-	Title  string
-	Policy string // that allows only the inlined style and script
-	Style  template.CSS
-	Script template.JS
-	Data   Data
+	Title string
+	Data  Data
 }
 
 // NewFrame returns the frame of a page without tables.
 func NewFrame(title string) Frame {
-	return Frame{
-		Title: title, Policy: policy, Style: template.CSS(style), Script: template.JS(script),
-		Data: Data{Reasons: map[string]string{}, Tables: map[string][][]string{}},
-	}
+	return Frame{title, Data{Reasons: map[string]string{}, Tables: map[string][][]string{}}}
 }
 
 // Data is the input of the script. Cells are strings: numbers of 64 bits would lose digits.
