@@ -107,8 +107,8 @@ func (d *destination) is(path string) bool {
 	if err == nil || d.info != nil || d.path == "" {
 		return err == nil && d.isFile(info)
 	}
-	a, errA := outfile.EntryOf(d.path)
-	b, errB := outfile.EntryOf(path)
+	a, errA := outfile.RealPath(d.path)
+	b, errB := outfile.RealPath(path)
 	return errA == nil && errB == nil && a == b
 }
 

@@ -16,9 +16,9 @@ import (
 type Batch struct {
 	Jobs []*Job // since the last Reset
 
-	named map[inode.ID]map[outfile.Entry]bool // the names to be replaced of files with several names
-	known map[inode.ID]*Job                   // jobs that replace files, by the ID of the old or the new file
-	bytes int64                               // size of the results
+	named map[inode.ID]map[string]bool // the names to be replaced of files with several names
+	known map[inode.ID]*Job            // jobs that replace files, by the ID of the old or the new file
+	bytes int64                        // size of the results
 }
 
 // Bounds of a batch. Until the old files are replaced, results take additional space on the disk.
@@ -35,21 +35,21 @@ func (b *Batch) Full(opt Options) bool {
 
 // Expect notes which files are to be replaced, so that their other names are known.
 func (b *Batch) Expect(paths []string) {
-	b.named = make(map[inode.ID]map[outfile.Entry]bool)
+	b.named = make(map[inode.ID]map[string]bool)
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil || inode.Links(info) < 2 { // an error is reported when the file is opened
 			continue
 		}
-		entry, err := outfile.EntryOf(path)
+		real, err := outfile.RealPath(path)
 		id, ok := inode.Of(info)
 		if err != nil || !ok {
 			continue
 		}
 		if b.named[id] == nil {
-			b.named[id] = make(map[outfile.Entry]bool)
+			b.named[id] = make(map[string]bool)
 		}
-		b.named[id][entry] = true
+		b.named[id][real] = true
 	}
 }
 

@@ -278,17 +278,17 @@ func TestPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want, err := EntryOf(filepath.Join(dir, "a/file"))
+	want, err := RealPath(filepath.Join(dir, "a/file"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"folder/file", "a/soft", "b/there", "b/absolute", "b/../a/./file", "a//file"} {
-		if got, err := EntryOf(dir + "/" + name); err != nil || got != want {
+		if got, err := RealPath(dir + "/" + name); err != nil || got != want {
 			t.Errorf("%s is %v, error %v; %v was expected", name, got, err, want)
 		}
 	}
-	a, errA := EntryOf(dir + "/a/new")
-	b, errB := EntryOf(dir + "/folder/new")
+	a, errA := RealPath(dir + "/a/new")
+	b, errB := RealPath(dir + "/folder/new")
 	if errA != nil || errB != nil || a != b || a == want {
 		t.Errorf("%v and %v, errors %v and %v", a, b, errA, errB)
 	}
@@ -296,7 +296,7 @@ func TestPlaces(t *testing.T) {
 		"a/loop": "too many levels of symbolic links", "nothing": "a symbolic link to nothing", "missing/file": "no such file",
 		"a/file/new": "not a directory", "b/far": "a symbolic link to nothing",
 	} {
-		if _, err := EntryOf(dir + "/" + name); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := RealPath(dir + "/" + name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", name, err, want)
 		}
 	}

@@ -43,24 +43,28 @@ func existingPlace(path string) (*Place, error) {
 		return nil, err
 	}
 	p, err := placeOf(path, old)
-	if err == nil {
-		err = p.check()
-	}
 	if err != nil {
-		old.Close()
+		return nil, err
+	}
+	if err := p.check(); err != nil {
+		p.Close()
 		return nil, err
 	}
 	return p, nil
 }
 
-// placeOf returns the place of a file that is open.
+// placeOf returns the place of a file that is open. After an error it is closed.
 func placeOf(path string, old *os.File) (*Place, error) {
 	info, err := old.Stat()
+	real := ""
+	if err == nil {
+		real, err = filepath.EvalSymlinks(path)
+	}
 	if err != nil {
+		old.Close()
 		return nil, err
 	}
-	real, err := filepath.EvalSymlinks(path)
-	return &Place{path, real, old, info}, err
+	return &Place{path, real, old, info}, nil
 }
 
 // OpenInput opens a regular file for reading, at its place. The caller closes the place, which closes the file.
@@ -70,11 +74,7 @@ func OpenInput(path string) (*Place, *os.File, fs.FileInfo, error) {
 		return nil, nil, nil, Plain(err)
 	}
 	p, err := placeOf(path, src)
-	if err != nil {
-		src.Close()
-		return nil, nil, nil, Plain(err)
-	}
-	return p, src, info, nil
+	return p, src, info, Plain(err)
 }
 
 // OpenRegular opens a regular file, and describes it. Others are an error; it does not wait for the writer of a pipe.
@@ -94,13 +94,10 @@ func OpenRegular(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// An Entry is the same for all paths that lead to the same place.
-type Entry string
-
-// EntryOf returns the entry that a path leads to, whether a file is there or not.
-func EntryOf(path string) (Entry, error) {
-	_, err := os.Stat(path)
+// RealPath returns an absolute path without symbolic links, whether a file is there or not.
+func RealPath(path string) (string, error) {
 	real := path
+	_, err := os.Stat(path)
 	if err == nil {
 		real, err = filepath.EvalSymlinks(path)
 	} else if errors.Is(err, fs.ErrNotExist) {
@@ -112,7 +109,7 @@ func EntryOf(path string) (Entry, error) {
 	if err == nil {
 		real, err = filepath.Abs(real)
 	}
-	return Entry(real), Plain(err)
+	return real, Plain(err)
 }
 
 // Close closes the file.
