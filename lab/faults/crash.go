@@ -24,15 +24,17 @@ type disk struct {
 	kind   string
 	mkfs   string
 	size   int64
-	mount  string // options for a copy
+	run    string // mount options of the run
+	mount  string // those of a copy
 	breaks bool   // without a sync, the failure breaks a file
 }
 
 var disks = []disk{
-	{"ext4", "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0", 64 << 20, "loop", true},
-	{"xfs", "mkfs.xfs -q", 320 << 20, "loop,nouuid", true},
+	// Without the option, ext4 writes the contents of a file before it replaces another.
+	{"ext4", "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0", 64 << 20, "loop,noauto_da_alloc", "loop", true},
+	{"xfs", "mkfs.xfs -q", 320 << 20, "loop", "loop,nouuid", true},
 	// Its log of synced files has none of other files, and the rest comes too late to wait for it.
-	{"btrfs", "mkfs.btrfs -q", 256 << 20, "loop", false},
+	{"btrfs", "mkfs.btrfs -q", 256 << 20, "loop", "loop", false},
 }
 
 // crash lets the power fail.
@@ -102,7 +104,7 @@ func (h *harness) safe(d *disk, s *scenario) error {
 		names += min(left, 1)
 	}
 	h.runs += len(moments)
-	fmt.Printf("%s, %s: %d power failures; after %d of them, between linkat and unlinkat, a second name is left\n",
+	fmt.Printf("%s, %s: %d power failures; after %d of them, between linkat and renameat, a second name is left\n",
 		d.kind, s.name, len(moments), names)
 	return nil
 }
@@ -135,8 +137,8 @@ func (h *harness) unsafe(d *disk, s *scenario) error {
 // moments runs cfi2sframe on a new disk, and returns copies of the disk.
 func (h *harness) moments(d *disk, s *scenario, flags ...string) (all []*moment, err error) {
 	image, mounted := filepath.Join(h.dir, "base/disk.img"), filepath.Join(h.dir, "disk")
-	script := fmt.Sprintf("rm -f '%[1]s'; truncate -s %[2]d '%[1]s' && %[3]s '%[1]s' && mount -o loop '%[1]s' disk && "+
-		"cp -a '%[4]s' disk/work && sync -f disk", image, d.size, d.mkfs, s.template)
+	script := fmt.Sprintf("rm -f '%[1]s'; truncate -s %[2]d '%[1]s' && %[3]s '%[1]s' && mount -o %[5]s '%[1]s' disk && "+
+		"cp -a '%[4]s' disk/work && sync -f disk", image, d.size, d.mkfs, s.template, d.run)
 	if err := shell(h.dir, script); err != nil {
 		return nil, err
 	}

@@ -249,7 +249,7 @@ func (s *scenario) honest(out *outcome, now map[string]string) error {
 		problem = "without that signal"
 	case status != 1 && !said("interrupted"):
 		problem = "without a message about the interruption"
-	case all && len(targets) > 0 && !said("in its place") && !said("in their places") && !said("is left behind"):
+	case all && len(targets) > 0 && !said("in its place") && !said("replaced nevertheless") && !said("is left behind"):
 		problem = "although all files are complete"
 	case !said("cfi2sframe: "):
 		problem = "without a message"
