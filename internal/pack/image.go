@@ -28,10 +28,8 @@ const (
 	maxText  = 4 << 20 // bytes of a description
 )
 
-// A store has the parts of images by their names.
-type store interface {
-	open(name string) (r io.ReadCloser, size int64, err error)
-}
+// A store opens a part of images by its name.
+type store func(name string) (r io.ReadCloser, size int64, err error)
 
 // An image is a list of layers.
 type image struct {
@@ -56,16 +54,6 @@ func (r *reader) image(in store) ([]File, error) {
 		return nil, err
 	}
 	layers := make(map[string][]entry)
-	for i := range images {
-		for _, l := range images[i].layers {
-			if _, ok := layers[l.file]; ok {
-				continue
-			}
-			if layers[l.file], err = r.layer(in, l); err != nil {
-				return nil, err
-			}
-		}
-	}
 	var out []File
 	for i, label := range labels(images) {
 		p := &images[i]
@@ -73,12 +61,19 @@ func (r *reader) image(in store) ([]File, error) {
 			out = append(out, File{label, -1, p.err})
 			continue
 		}
-		t := newTree(r.budget)
+		t := &tree{newDir(), r.budget}
 		for _, l := range p.layers {
 			if err := r.ctx.Err(); err != nil { // many images may have large layers in common
 				return nil, err
 			}
-			if err := cmp.Or(r.budget.Spend(costNode, uint64(len(layers[l.file]))), t.add(layers[l.file])); err != nil {
+			entries, ok := layers[l.file]
+			if !ok {
+				if entries, err = r.layer(in, l); err != nil {
+					return nil, err
+				}
+				layers[l.file] = entries
+			}
+			if err := cmp.Or(r.budget.Spend(costNode, uint64(len(entries))), t.add(entries)); err != nil {
 				return nil, fmt.Errorf("%s: %w", l.file, err)
 			}
 		}
@@ -98,7 +93,7 @@ func (r *reader) image(in store) ([]File, error) {
 
 // layer reads a layer, and compares its digest.
 func (r *reader) layer(in store, l layer) ([]entry, error) {
-	raw, _, err := in.open(l.file)
+	raw, _, err := in(l.file)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +101,7 @@ func (r *reader) layer(in store, l layer) ([]entry, error) {
 	if l.digest == "" {
 		return r.part(l.file, raw)
 	}
-	_, _, sum, err := l.digest.split()
+	sum, err := l.digest.hash()
 	if err != nil {
 		return nil, err
 	}
@@ -162,28 +157,21 @@ func labels(images []image) []string {
 
 // find returns the images in a store. There is at least one that can be read.
 func (r *reader) find(in store) ([]image, error) {
-	f := finder{in: in, budget: r.budget, followed: make(map[reference]bool)}
-	var index ociIndex
-	err := f.parse(indexFile, &index)
+	f := finder{in: in, budget: r.budget, seen: make(map[string]bool)}
+	var index ociManifest
+	err := f.parse(indexFile, "", &index)
 	if err == nil {
-		err = f.index(indexFile, &index, "", 0)
+		err = f.index(indexFile, index.Manifests, "", 0)
 	} else if missing(err) {
 		err = f.docker()
 	}
-	if err != nil {
-		return nil, err
-	}
-	seen := make(map[string]bool)
-	all := slices.DeleteFunc(f.found, func(p image) bool {
-		was := seen[p.id]
-		seen[p.id] = true
-		return was
-	})
 	switch {
-	case slices.ContainsFunc(all, func(p image) bool { return p.err == nil }):
-		return all, nil
-	case len(all) > 0:
-		return nil, all[0].err
+	case err != nil:
+		return nil, err
+	case slices.ContainsFunc(f.found, func(p image) bool { return p.err == nil }):
+		return f.found, nil
+	case len(f.found) > 0:
+		return nil, f.found[0].err
 	}
 	return nil, errors.New("no manifest is that of an image")
 }
@@ -192,86 +180,63 @@ func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // A finder finds the images in a store.
 type finder struct {
-	in       store
-	budget   *elffile.Budget
-	followed map[reference]bool
-	found    []image
+	in     store
+	budget *elffile.Budget
+	// What was seen is not read again: indexes that refer to each other many times would have to be read as often as
+	// the product of that.
+	seen  map[string]bool
+	found []image
 }
 
-// A reference is a blob and how it is read. Each is followed once, because indexes that refer to each other many
-// times would have to be read as often as the product of that.
-type reference struct {
-	digest digest
-	index  bool
+// isNew reports whether an image or an index is seen for the first time.
+func (f *finder) isNew(id string) bool {
+	was := f.seen[id]
+	f.seen[id] = true
+	return !was
 }
 
-// read reads a description. It takes from the budget, because many images may share a large one.
-func (f *finder) read(name string) ([]byte, error) {
-	r, size, err := f.in.open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	if size > maxText {
-		return nil, fmt.Errorf("%s has %d bytes; descriptions of images may have %d", name, size, maxText)
-	}
-	if err := f.budget.Spend(costText, uint64(size)); err != nil {
-		return nil, err
-	}
-	b, err := io.ReadAll(io.LimitReader(r, maxText))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, early(err))
-	}
-	return b, nil
-}
-
-// parse reads a description into a value.
-func (f *finder) parse(name string, to any) error {
-	b, err := f.read(name)
+// parse reads a description into a value, and compares its digest unless that is "". It takes from the budget, because
+// many images may share a large description.
+func (f *finder) parse(name string, d digest, to any) error {
+	r, size, err := f.in(name)
 	if err != nil {
 		return err
 	}
-	return decode(name, b, to)
-}
-
-func decode(name string, b []byte, to any) error {
-	if err := json.Unmarshal(b, to); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	defer r.Close()
+	if size > maxText {
+		return fmt.Errorf("%s has %d bytes; descriptions of images may have %d", name, size, maxText)
+	}
+	if err := f.budget.Spend(costText, uint64(size)); err != nil {
+		return err
+	}
+	b, err := io.ReadAll(io.LimitReader(r, maxText))
+	if err == nil && d != "" {
+		err = d.check(b)
+	}
+	if err == nil {
+		err = json.Unmarshal(b, to)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, early(err))
 	}
 	return nil
 }
 
-// blob returns where a blob is.
-func blob(d digest) (string, error) {
-	algorithm, sum, _, err := d.split()
-	return blobDir + algorithm + "/" + sum, err
-}
-
-// blob reads the blob of a descriptor into a value, and returns its name. The digest is compared.
-func (f *finder) blob(d *descriptor, to any) (string, error) {
-	name, err := blob(d.Digest)
-	if err != nil {
-		return "", err
+// blob reads a blob into a value.
+func (f *finder) blob(d digest, to any) error {
+	if _, err := d.hash(); err != nil {
+		return err
 	}
-	b, err := f.read(name)
-	if err != nil {
-		return name, err
-	}
-	_, _, h, _ := d.Digest.split()
-	h.Write(b)
-	if err := d.Digest.compare(h); err != nil {
-		return name, fmt.Errorf("%s: %w", name, err)
-	}
-	return name, decode(name, b, to)
+	return f.parse(d.file(), d, to)
 }
 
 // index adds the images of an index; ref is what the one around it calls it.
-func (f *finder) index(name string, index *ociIndex, ref string, depth int) error {
+func (f *finder) index(name string, manifests []descriptor, ref string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%s: more than %d indexes in each other", name, maxDepth)
 	}
-	for i := range index.Manifests {
-		if err := f.manifest(&index.Manifests[i], ref, depth); err != nil {
+	for i := range manifests {
+		if err := f.manifest(&manifests[i], ref, depth); err != nil {
 			return err
 		}
 	}
@@ -282,19 +247,15 @@ func (f *finder) index(name string, index *ociIndex, ref string, depth int) erro
 func (f *finder) manifest(d *descriptor, ref string, depth int) error {
 	ref = cmp.Or(d.Annotations["io.containerd.image.name"], d.Annotations["org.opencontainers.image.ref.name"], ref)
 	p := image{id: string(d.Digest), ref: ref, platform: d.Platform.String()}
-	if p.platform == "unknown/unknown" {
-		return nil // what BuildKit says of how an image was made
-	}
-	to := reference{d.Digest, d.MediaType == typeIndex || d.MediaType == typeDockerList}
-	if f.followed[to] {
+	if p.platform == "unknown/unknown" { // what BuildKit says of how an image was made
 		return nil
 	}
-	f.followed[to] = true
-	var m struct { // an index, or the manifest of an image
-		ociIndex
-		ociManifest
+	if !f.isNew(p.id) {
+		return nil
 	}
-	name, err := f.blob(d, &m)
+	name := d.Digest.file()
+	var m ociManifest
+	err := f.blob(d.Digest, &m)
 	switch {
 	case missing(err):
 		p.err = fmt.Errorf("the manifest %s is missing", name)
@@ -302,23 +263,22 @@ func (f *finder) manifest(d *descriptor, ref string, depth int) error {
 		return nil
 	case err != nil:
 		return err
-	case to.index:
-		return f.index(name, &m.ociIndex, ref, depth+1)
+	case d.MediaType == typeIndex, d.MediaType == typeDockerList:
+		return f.index(name, m.Manifests, ref, depth+1)
 	case m.Config.MediaType != typeConfig && m.Config.MediaType != typeDockerConfig:
 		return nil // an artifact of another kind
 	}
 	if p.platform == "" {
 		var c ociConfig
-		if _, err := f.blob(&m.Config, &c); err == nil { // which is only for a label
+		if err := f.blob(m.Config.Digest, &c); err == nil { // which is only for a label
 			p.platform = c.platform.String()
 		}
 	}
 	for _, l := range m.Layers {
-		file, err := blob(l.Digest)
-		if err != nil {
+		if _, err := l.Digest.hash(); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		p.layers = append(p.layers, layer{file: file, digest: l.Digest})
+		p.layers = append(p.layers, layer{file: l.Digest.file(), digest: l.Digest})
 	}
 	f.found = append(f.found, p)
 	return nil
@@ -334,12 +294,15 @@ type saved struct {
 // docker adds the images that "docker save" has written.
 func (f *finder) docker() error {
 	var images []saved
-	if err := f.parse(dockerFile, &images); err != nil {
+	if err := f.parse(dockerFile, "", &images); err != nil {
 		return err
 	}
 	for _, saved := range images {
+		if !f.isNew(saved.Config) {
+			continue
+		}
 		var c ociConfig
-		if err := f.parse(saved.Config, &c); err != nil {
+		if err := f.parse(saved.Config, "", &c); err != nil {
 			return err
 		}
 		p := image{id: saved.Config, platform: c.platform.String()}
@@ -349,7 +312,7 @@ func (f *finder) docker() error {
 		for i, name := range saved.Layers {
 			l := layer{file: name, unpacked: true}
 			if diffs := c.RootFS.DiffIDs; len(diffs) == len(saved.Layers) {
-				if _, _, _, err := diffs[i].split(); err == nil {
+				if _, err := diffs[i].hash(); err == nil {
 					l.digest = diffs[i]
 				}
 			}
@@ -377,14 +340,6 @@ type layoutTar struct {
 	entries map[string]entry
 }
 
-func newLayoutTar(r io.ReaderAt, entries []entry) *layoutTar {
-	t := &layoutTar{r, make(map[string]entry, len(entries))}
-	for _, e := range entries {
-		t.entries[e.name] = e
-	}
-	return t
-}
-
 // open follows links: in older archives, layers that are the same are links.
 func (t *layoutTar) open(name string) (io.ReadCloser, int64, error) {
 	at := Clean(name)
@@ -404,24 +359,21 @@ func (t *layoutTar) open(name string) (io.ReadCloser, int64, error) {
 	return nil, 0, fmt.Errorf("%s leads through more than %d links", name, maxLinks)
 }
 
-// isImage reports whether a tar has images.
-func (t *layoutTar) isImage() bool {
-	if _, ok := t.entries[layoutFile]; ok {
-		return true
-	}
+// isSaved reports whether a tar is what "docker save" writes, and not of a program with a file of that name.
+func (t *layoutTar) isSaved() bool {
 	var images []saved
-	f := &finder{in: t}
-	return f.parse(dockerFile, &images) == nil && len(images) > 0 && images[0].Config != ""
+	f := &finder{in: t.open}
+	return f.parse(dockerFile, "", &images) == nil && len(images) > 0 && images[0].Config != ""
 }
 
-// DirSize returns the size of all files in an image layout.
-func DirSize(name string) (int64, error) {
+// size returns the size of all files.
+func (d layoutDir) size() (int64, error) {
 	var size int64
-	err := filepath.WalkDir(name, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
+	err := filepath.WalkDir(string(d), func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
 			return err
 		}
-		info, err := d.Info()
+		info, err := e.Info()
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
 		}

@@ -6,15 +6,14 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"cfi2sframe/internal/archive"
 	"cfi2sframe/internal/compressed"
 	"cfi2sframe/internal/filecopy"
+	"cfi2sframe/internal/outfile"
 	"cfi2sframe/internal/rpm"
 )
 
@@ -51,18 +50,10 @@ func IsDir(name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// open opens a regular file. It does not wait for others, such as a FIFO.
+// open opens a regular file, and returns its size.
 func open(name string) (*os.File, int64, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, info, err := outfile.OpenRegular(name)
 	if err != nil {
-		return nil, 0, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
-	}
-	if err != nil {
-		f.Close()
 		return nil, 0, err
 	}
 	return f, info.Size(), nil
@@ -87,35 +78,31 @@ func IsDeb(r io.ReaderAt) (bool, error) {
 // KindOf returns the kind of a file. A file that cannot be decompressed far enough is None.
 func KindOf(r io.ReaderAt, size int64) (Kind, error) {
 	r = filecopy.Sized(r, size)
-	head := make([]byte, blockSize)
-	n, err := r.ReadAt(head, 0)
+	block := make([]byte, blockSize)
+	n, err := r.ReadAt(block, 0)
 	if err != nil && err != io.EOF {
 		return None, err
 	}
-	head = head[:n]
-	is, _ := archive.Is(bytes.NewReader(head)) // memory gives no errors
-	switch {
-	case is:
-		if deb, _ := IsDeb(bytes.NewReader(head)); !deb {
+	head := block[:n]
+	if is, _ := archive.Is(bytes.NewReader(head)); is { // memory gives no errors
+		if deb, _ := IsDeb(bytes.NewReader(head)); deb {
+			return Deb, nil
+		}
+		return None, nil
+	}
+	if bytes.HasPrefix(head, []byte(rpm.Magic)) {
+		return RPM, nil
+	}
+	if compressed.Of(head) != compressed.None {
+		in, err := compressed.Open(context.Background(), nil, io.NewSectionReader(r, 0, 1<<62))
+		if err != nil {
 			return None, nil
 		}
-		return Deb, nil
-	case bytes.HasPrefix(head, []byte(rpm.Magic)):
-		return RPM, nil
-	case compressed.Of(head) == compressed.None:
-		if isTar(head) {
-			return Tar, nil
-		}
-		return None, nil
+		defer in.Close()
+		n, _ = io.ReadFull(in, block)
+		head = block[:n]
 	}
-	s := &reader{ctx: context.Background()}
-	in, err := s.unpack("", io.NewSectionReader(r, 0, 1<<62))
-	if err != nil {
-		return None, nil
-	}
-	defer in.Close()
-	head = make([]byte, blockSize)
-	if _, err := io.ReadFull(in, head); err == nil && isTar(head) {
+	if isTar(head) {
 		return Tar, nil
 	}
 	return None, nil

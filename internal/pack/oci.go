@@ -12,11 +12,11 @@ import (
 // The parts of the OCI image format that are read: "OCI Image Format Specification" 1.1, image-index.md, manifest.md,
 // config.md and descriptor.md.
 
-type ociIndex struct{ Manifests []descriptor }
-
+// An ociManifest is an index, which has manifests, or the manifest of an image.
 type ociManifest struct {
-	Config descriptor
-	Layers []descriptor
+	Manifests []descriptor
+	Config    descriptor
+	Layers    []descriptor
 }
 
 type ociConfig struct {
@@ -55,30 +55,40 @@ func (p platform) String() string {
 // A digest is an algorithm, a colon, and a sum in hexadecimal digits.
 type digest string
 
-// split returns the parts of the digest, and what sums up by it.
-func (d digest) split() (algorithm, sum string, h hash.Hash, err error) {
-	algorithm, sum, _ = strings.Cut(string(d), ":")
-	switch algorithm {
-	case "sha256":
-		h = sha256.New()
-	case "sha384":
-		h = sha512.New384()
-	case "sha512":
-		h = sha512.New()
-	default:
-		return "", "", nil, fmt.Errorf("digest %q: unsupported algorithm", d)
+var hashes = map[string]func() hash.Hash{"sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New}
+
+// hash returns what sums up by the digest's algorithm.
+func (d digest) hash() (hash.Hash, error) {
+	algorithm, sum, _ := strings.Cut(string(d), ":")
+	newHash, ok := hashes[algorithm]
+	if !ok {
+		return nil, fmt.Errorf("digest %q: unsupported algorithm", d)
 	}
+	h := newHash()
 	if b, err := hex.DecodeString(sum); err != nil || len(b) != h.Size() || strings.ToLower(sum) != sum {
-		return "", "", nil, fmt.Errorf("digest %q: not a sum of %d bytes in hexadecimal digits", d, h.Size())
+		return nil, fmt.Errorf("digest %q: not a sum of %d bytes in hexadecimal digits", d, h.Size())
 	}
-	return algorithm, sum, h, nil
+	return h, nil
 }
+
+// file returns where the blob is.
+func (d digest) file() string { return blobDir + strings.Replace(string(d), ":", "/", 1) }
 
 // compare returns an error if the digest is not that of what h has summed up.
 func (d digest) compare(h hash.Hash) error {
-	algorithm, sum, _, err := d.split()
-	if have := hex.EncodeToString(h.Sum(nil)); err == nil && have != sum {
-		err = fmt.Errorf("the digest is %s:%s, not %s", algorithm, have, d)
+	algorithm, sum, _ := strings.Cut(string(d), ":")
+	if have := hex.EncodeToString(h.Sum(nil)); have != sum {
+		return fmt.Errorf("the digest is %s:%s, not %s", algorithm, have, d)
 	}
-	return err
+	return nil
+}
+
+// check is compare for bytes.
+func (d digest) check(b []byte) error {
+	h, err := d.hash()
+	if err != nil {
+		return err
+	}
+	h.Write(b)
+	return d.compare(h)
 }

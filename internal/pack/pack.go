@@ -9,10 +9,8 @@
 // unpacked size. A compressed tar with an image is unpacked to a file without a name.
 //
 // Not in here: packages in packages; ar archives, which are for the visitor (internal/archive); delta RPMs; the
-// verification of signatures. Symbolic links and devices are no files.
-//
-// Libraries for RPM allocate and index by sizes in headers, and need OpenPGP. go-containerregistry, which flattens
-// images, writes them as a tar again for that, and needs a hundred modules.
+// verification of signatures. Symbolic links and devices are no files. Libraries for RPM trust sizes in headers, and
+// those for images need a hundred modules.
 package pack
 
 import (
@@ -25,7 +23,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strings"
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/compressed"
@@ -89,18 +86,17 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	var b strings.Builder
+	place := fmt.Sprintf("at offset %#x", e.Off)
 	if e.Part != "" {
-		b.WriteString(e.Part + ": ")
+		place = e.Part + ": " + place
 	}
-	fmt.Fprintf(&b, "at offset %#x", e.Off)
 	if e.Packed {
-		b.WriteString(" of what it unpacks to")
+		place += " of what it unpacks to"
 	}
 	if e.Member != "" {
-		fmt.Fprintf(&b, ", in or after %s", e.Member)
+		place += ", in or after " + e.Member
 	}
-	return fmt.Sprintf("%s: %v", b.String(), e.Err)
+	return fmt.Sprintf("%s: %v", place, e.Err)
 }
 
 func (e *Error) Unwrap() error { return e.Err }
@@ -133,12 +129,13 @@ type reader struct {
 func Each(ctx context.Context, name string, visit func(*Member) error) ([]File, error) {
 	r := &reader{ctx: ctx, visit: visit}
 	if IsDir(name) {
-		size, err := DirSize(name)
+		dir := layoutDir(name)
+		size, err := dir.size()
 		if err != nil {
 			return nil, err
 		}
 		r.budget = newBudget(size)
-		return r.image(layoutDir(name))
+		return r.image(dir.open)
 	}
 	file, size, err := open(name)
 	if err != nil {

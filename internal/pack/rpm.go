@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"cfi2sframe/internal/rpm"
 )
@@ -24,9 +26,8 @@ func (r *reader) rpm(f io.ReaderAt, size int64) ([]File, error) {
 	if err = cmp.Or(err, unknown); err != nil {
 		return nil, rpmError(err)
 	}
-	payload := io.Reader(io.NewSectionReader(f, h.End(), size-h.End()))
 	sum := sha256.New()
-	payload = io.TeeReader(payload, sum)
+	payload := io.TeeReader(io.NewSectionReader(f, h.End(), size-h.End()), sum)
 	s, err := r.unpack("payload", payload)
 	if err != nil {
 		return nil, err
@@ -54,22 +55,14 @@ func rpmError(err error) error {
 	return err
 }
 
-// other is a name of a file that has several, without its contents.
-type other struct {
-	entry int // its index
-	inode [3]uint64
-}
-
 // cpio reads the payload of a package that has this header.
 func (r *reader) cpio(s *stream, h *rpm.Header) ([]File, error) {
 	a := rpm.NewArchive(s, h, nil)
 	var entries []entry
 	members := make(map[[3]uint64]int) // of files, by what several names have in common
-	var names []other
-	var err error
+	empty := make(map[int][3]uint64)   // names without contents of files that have several names, by index in entries
 	for {
-		var m *rpm.Member
-		m, err = a.Next()
+		m, err := a.Next()
 		if err != nil {
 			return nil, s.error("", err)
 		}
@@ -88,7 +81,7 @@ func (r *reader) cpio(s *stream, h *rpm.Header) ([]File, error) {
 		case rpm.ModeFile:
 			e.typ = isFile
 			if m.Links > 1 && m.Size == 0 {
-				names = append(names, other{len(entries), m.Inode})
+				empty[len(entries)] = m.Inode
 				break
 			}
 			if e.member, err = r.member(&Member{Name: e.name, Size: m.Size}, s, a); err != nil {
@@ -101,15 +94,16 @@ func (r *reader) cpio(s *stream, h *rpm.Header) ([]File, error) {
 			return nil, s.error(e.name, err)
 		}
 	}
-	for _, n := range names {
-		e := &entries[n.entry]
-		var ok bool
-		if e.member, ok = members[n.inode]; !ok { // the file is empty
-			if e.member, err = r.member(&Member{Name: e.name}, s, bytes.NewReader(nil)); err != nil {
+	for _, i := range slices.Sorted(maps.Keys(empty)) {
+		member, ok := members[empty[i]]
+		if !ok { // the file is empty
+			var err error
+			if member, err = r.member(&Member{Name: entries[i].name}, s, bytes.NewReader(nil)); err != nil {
 				return nil, err
 			}
-			members[n.inode] = e.member
+			members[empty[i]] = member
 		}
+		entries[i].member = member
 	}
 	if err := s.drain(s); err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 
 	"cfi2sframe/internal/compressed"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/rpm"
 )
 
 // An entry is an entry of a tar, without contents.
@@ -33,6 +34,49 @@ const (
 	isOther // a device, for example
 )
 
+// A stream is a part of a package, decompressed.
+type stream struct {
+	*compressed.Reader
+	r    *reader
+	part string
+}
+
+// unpack opens a part of the package.
+func (r *reader) unpack(part string, in io.Reader) (*stream, error) {
+	z, err := compressed.Open(r.ctx, r.budget, in)
+	s := &stream{z, r, part}
+	if err != nil {
+		return nil, s.error("", err)
+	}
+	return s, nil
+}
+
+// drain reads the rest of in, which reads the stream: checksums are at the end.
+func (s *stream) drain(in io.Reader) error {
+	_, err := io.CopyBuffer(io.Discard, struct{ io.Reader }{in}, make([]byte, 1<<16))
+	if err != nil {
+		return s.error("", err)
+	}
+	return nil
+}
+
+// error returns an error with its place. Member may be "".
+func (s *stream) error(member string, err error) error {
+	off := s.Off
+	var in *rpm.Error
+	if errors.As(err, &in) {
+		if in.Payload < 0 {
+			return rpmError(in)
+		}
+		off, err = in.Payload, in.Err
+	}
+	var known *Error
+	if errors.As(err, &known) || s.r.ctx.Err() != nil {
+		return err
+	}
+	return &Error{Part: s.part, Off: off, Packed: s.Form.Kind != compressed.None, Member: member, Err: early(err)}
+}
+
 // tarFile reads a tar, and if it has an image, its layers.
 func (r *reader) tarFile(f io.ReaderAt, size int64) ([]File, error) {
 	s, err := r.unpack("", io.NewSectionReader(f, 0, size))
@@ -44,8 +88,12 @@ func (r *reader) tarFile(f io.ReaderAt, size int64) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := newLayoutTar(f, entries)
-	if t.entries[layoutFile].name == "" && t.entries[dockerFile].name == "" {
+	t := &layoutTar{f, make(map[string]entry, len(entries))}
+	for _, e := range entries {
+		t.entries[e.name] = e
+	}
+	_, isLayout := t.entries[layoutFile]
+	if _, mayBeSaved := t.entries[dockerFile]; !isLayout && !mayBeSaved {
 		return files(entries)
 	}
 	if s.Form.Kind != compressed.None {
@@ -56,8 +104,8 @@ func (r *reader) tarFile(f io.ReaderAt, size int64) ([]File, error) {
 		defer plain.Close()
 		t.ReaderAt = plain
 	}
-	if t.isImage() {
-		return r.image(t)
+	if isLayout || t.isSaved() {
+		return r.image(t.open)
 	}
 	return files(entries)
 }

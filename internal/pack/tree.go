@@ -47,15 +47,13 @@ func first(names map[string]int) []File {
 	return out
 }
 
-// A node is a file, a directory or a link in an image.
+// A node is an entry of an image.
 type node struct {
-	typ      entryType
-	member   int
-	link     string           // of a symbolic link
+	entry
 	children map[string]*node // of a directory
 }
 
-func newDir() *node { return &node{typ: isDir, children: make(map[string]*node)} }
+func newDir() *node { return &node{entry{typ: isDir}, make(map[string]*node)} }
 
 // How layers say that something below is gone (OCI image layer specification, "Whiteouts"). Other names with the first
 // prefix twice are what AUFS needs for itself.
@@ -74,18 +72,17 @@ type tree struct {
 	budget *elffile.Budget
 }
 
-func newTree(budget *elffile.Budget) *tree { return &tree{newDir(), budget} }
-
 // dir returns the directory with the given name, through symbolic links, or nil. If create is true, it is made where it
 // is missing, and never nil.
 func (t *tree) dir(name string, create bool) (*node, error) {
 	at := []*node{t.root} // the way here
 	todo := strings.Split(name, "/")
-	links := 0
+	links, steps := 0, 1
 	for len(todo) > 0 {
-		if err := t.budget.Spend(costStep, 1); err != nil {
+		if err := t.budget.Spend(costStep, uint64(steps)); err != nil {
 			return nil, fmt.Errorf("directories on the way to %.100s: %w", name, err)
 		}
+		steps = 1
 		part := todo[0]
 		todo = todo[1:]
 		here := at[len(at)-1]
@@ -105,9 +102,7 @@ func (t *tree) dir(name string, create bool) (*node, error) {
 				at = at[:1]
 			}
 			parts := strings.Split(next.link, "/")
-			if err := t.budget.Spend(costStep, uint64(len(parts)+len(todo))); err != nil {
-				return nil, fmt.Errorf("directories on the way to %.100s: %w", name, err)
-			}
+			steps += len(parts) + len(todo)
 			todo = append(parts, todo...)
 			continue
 		}
@@ -150,7 +145,7 @@ func (t *tree) add(entries []entry) error {
 		if err != nil {
 			return err
 		}
-		n := &node{typ: e.typ, member: e.member, link: e.link}
+		n := &node{entry: e}
 		switch e.typ {
 		case isDir:
 			if old := in.children[base]; old != nil && old.typ == isDir {

@@ -4,10 +4,7 @@
 // is copied.
 //
 // Signed packages are refused: their signatures would become invalid. Parts are unpacked to files without names, as are
-// the new files. Archives are copied in ranges: a writer that makes headers from what a reader understood would write
-// them in another way.
-//
-// Not in here: reading packages for surveys (internal/pack), and where the result goes.
+// the new files. Archives are copied in ranges: a writer would make other headers.
 package repack
 
 import (
