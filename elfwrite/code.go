@@ -1,6 +1,7 @@
 package elfwrite
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -91,11 +92,8 @@ func CodeOf(f *elffile.File) (*Code, error) {
 
 // ofCode adds references of the start and the end of the program to those to code.
 func (r *references) ofCode(f *elffile.File) (*Code, error) {
-	if r.err != nil {
-		return nil, r.err
-	}
-	if r.codeErr != nil {
-		return nil, r.codeErr
+	if err := cmp.Or(r.err, r.codeErr); err != nil {
+		return nil, err
 	}
 	c := &r.code
 	c.mark(f.Entry, f.Entry)

@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -115,7 +116,7 @@ func (p *planner) noteUnit(u *unit) error {
 		if elf.SectionType(s.Type) != elf.SHT_NOTE {
 			return fmt.Errorf("its PT_NOTE includes %s of type %v", s.Name, elf.SectionType(s.Type))
 		}
-		if isIdentifier(s.Name) {
+		if identifier.MatchString(s.Name) {
 			return fmt.Errorf("code can refer to a section %s by the symbols of its start and end that linkers make",
 				s.Name)
 		}
@@ -182,13 +183,5 @@ func (p *planner) byOffset(types ...elf.ProgType) []*elf.Prog64 {
 	return all
 }
 
-// isIdentifier reports whether a section's name is one that linkers make __start_ and __stop_ symbols for.
-func isIdentifier(name string) bool {
-	for i, c := range name {
-		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-		if !letter && (i == 0 || c < '0' || c > '9') {
-			return false
-		}
-	}
-	return name != ""
-}
+// identifier matches names of sections that linkers make __start_ and __stop_ symbols for.
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)

@@ -10,6 +10,35 @@ import (
 	"cfi2sframe/sframe"
 )
 
+// An SFrame says which headers of a file are those of .sframe, whichever tool wrote it.
+type SFrame struct {
+	Section int // index of the section, or 0
+	Segment int // index of the PT_GNU_SFRAME with bytes in the file, or -1
+}
+
+// FindSFrame finds the headers of a file's .sframe. They may contradict each other, and files without section headers
+// have a segment only. Two sections or two segments are an error.
+func FindSFrame(f *elffile.File) (SFrame, error) {
+	segment := -1
+	for i := range f.Progs {
+		h := &f.Progs[i]
+		if h.Type != sframe.PTGNUSFrame || h.Filesz == 0 {
+			continue
+		}
+		if segment >= 0 {
+			return SFrame{}, fmt.Errorf("program header table at file offset %#x: program headers %d and %d are both "+
+				"PT_GNU_SFRAME, but a file may have only one", f.Phoff, segment, i)
+		}
+		segment = i
+	}
+	header := func(i int) (string, uint32) { return f.Sections[i].Name, f.Sections[i].Type }
+	section, err := sframe.FindSection(len(f.Sections), header)
+	if err != nil {
+		return SFrame{}, fmt.Errorf("section header table at file offset %#x: %w", f.Shoff, err)
+	}
+	return SFrame{section, segment}, nil
+}
+
 // An old is an .sframe that is in the file already.
 type old struct {
 	section int // its index, or 0 in a file without section headers
@@ -18,7 +47,7 @@ type old struct {
 	addr    uint64
 }
 
-// findOld finds an .sframe that is there already, and the segment of an earlier run that can be laid out anew.
+// findOld finds an .sframe that is there already.
 func (p *planner) findOld() error {
 	f := p.f
 	at, err := FindSFrame(f)
@@ -36,7 +65,6 @@ func (p *planner) findOld() error {
 		h := &f.Progs[o.segment]
 		o.span, o.addr = fileSpan(h), h.Vaddr
 	default: // a PT_GNU_SFRAME without its section is a leftover
-		p.findSegment()
 		return nil
 	}
 	if p.old = o; !p.opt.Force {
@@ -46,7 +74,6 @@ func (p *planner) findOld() error {
 		return fmt.Errorf(".sframe at file offset %#x, %d bytes, cannot be replaced or removed: %w",
 			o.begin, o.end-o.begin, err)
 	}
-	p.findSegment()
 	return nil
 }
 

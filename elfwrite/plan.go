@@ -151,6 +151,7 @@ func (p *planner) plan() (l *Layout, err error) {
 	if err := p.findOld(); err != nil {
 		return nil, err
 	}
+	p.findSegment()
 	if p.remove && p.old == nil {
 		return nil, ErrNone
 	}

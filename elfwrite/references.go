@@ -76,7 +76,7 @@ func (p *planner) parts() []span {
 	}
 	located := make(map[uint64]bool)
 	for _, t := range p.tags {
-		located[t.value] = t.movable() || located[t.value]
+		located[t.value] = t.movable || located[t.value]
 	}
 	for i := range f.Sections {
 		s := &f.Sections[i]

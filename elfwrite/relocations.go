@@ -101,8 +101,7 @@ func (s *scan) sectionForm(i int) (relocForm, bool, error) {
 	if int(r.Info) >= len(f.Sections) || !f.Sections[r.Info].Alloc() {
 		return 0, false, nil
 	}
-	symtab := symtabOf(f)
-	if form != formRELA || symtab < 0 || int(r.Link) != symtab {
+	if symtab := symtabOf(f); form != formRELA || symtab < 0 || int(r.Link) != symtab {
 		return 0, false, fmt.Errorf("section %d (%s) has relocations of type %v with symbols in section %d, "+
 			"which are not SHT_RELA with those in section %d", i, r.Name, t, r.Link, symtab)
 	}
@@ -175,9 +174,11 @@ func (s *scan) table(t *relocTable) error {
 			var err error
 			switch place, info, addend := words[0], words[1], words[2]; t.form {
 			case formRELA:
-				s.one(place, info, addend)
+				s.one(s.dynsyms, place, info, addend, 0)
 			case formEmitted:
-				s.emittedOne(place, info, addend)
+				if uint32(info) != 0 { // R_*_NONE
+					s.one(s.symbols, place, info, addend, bias)
+				}
 			case formREL:
 				err = s.inPlace(place, info)
 			case formRELR:
@@ -191,11 +192,11 @@ func (s *scan) table(t *relocTable) error {
 	})
 }
 
-// one marks the place and the target of a dynamic relocation.
-func (s *scan) one(place, info, addend uint64) {
+// one marks the place and the target of a relocation, by the values of symbols. The target is known but for bias bytes.
+func (s *scan) one(values []uint64, place, info, addend, bias uint64) {
 	s.mark(place, place)
-	if target, ok := s.target(s.dynsyms, info, addend); ok {
-		s.mark(target, target)
+	if target, ok := s.target(values, info, addend); ok {
+		s.mark(target-min(target, bias), target+min(math.MaxUint64-target, bias))
 	}
 }
 
@@ -215,24 +216,13 @@ func (s *scan) target(values []uint64, info, addend uint64) (uint64, bool) {
 // field, and the instruction from its end or start.
 const bias = 8
 
-// emittedOne marks the place and the target of a relocation that a linker applied.
-func (s *scan) emittedOne(place, info, addend uint64) {
-	if uint32(info) == 0 { // R_*_NONE
-		return
-	}
-	s.mark(place, place)
-	if target, ok := s.target(s.symbols, info, addend); ok {
-		s.mark(target-min(target, bias), target+min(math.MaxUint64-target, bias))
-	}
-}
-
 // inPlace marks the place and the target of a relocation whose addend is in its place.
 func (s *scan) inPlace(place, info uint64) error {
 	b := s.loaded(place, wordSize)
 	if b == nil {
 		return fmt.Errorf("the place %#x of one is not in the file, or they are in no order", place)
 	}
-	s.one(place, info, s.f.Order.Uint64(b))
+	s.one(s.dynsyms, place, info, s.f.Order.Uint64(b), 0)
 	return nil
 }
 

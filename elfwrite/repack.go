@@ -251,7 +251,7 @@ func (p *planner) checkUnit(u *unit, s *elffile.Section, load *elf.Prog64) error
 			if t.value != s.Addr {
 				continue
 			}
-			if !t.movable() || t.size != 0 && t.size != s.Size {
+			if !t.movable || t.size != 0 && t.size != s.Size {
 				return errNotFound
 			}
 			u.located = t
@@ -360,16 +360,11 @@ func (u *unit) put(head *elf.Prog64, spaces []span) bool {
 
 // A dynTag is a dynamic entry whose value is an address.
 type dynTag struct {
-	entry uint64 // index in the dynamic table
-	tag   elf.DynTag
-	value uint64
-	size  uint64 // that another entry gives the section there, or 0
-}
-
-// movable reports whether the entry locates a section that may move.
-func (t *dynTag) movable() bool {
-	_, ok := movable[t.tag]
-	return ok
+	entry   uint64 // index in the dynamic table
+	tag     elf.DynTag
+	value   uint64
+	movable bool   // it locates a section that may move
+	size    uint64 // that another entry gives the section there, or 0
 }
 
 // movable maps the dynamic tags that locate sections to the tags of their sizes. Nothing else leads to these sections.
@@ -440,7 +435,7 @@ func dynamicTags(f *elffile.File) ([]dynTag, error) {
 	var tags []dynTag
 	err = dynamicEntries(f, func(i uint64, tag elf.DynTag, value uint64) {
 		if size, ok := movable[tag]; ok || slices.Contains(fixedTags, tag) {
-			tags = append(tags, dynTag{i, tag, value, sizes[size]})
+			tags = append(tags, dynTag{i, tag, value, ok, sizes[size]})
 		}
 	})
 	return tags, err
