@@ -142,7 +142,7 @@ func TestSurveyFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stderr bytes.Buffer
-	w := &summing{console: console{stdout: io.Discard, stderr: &stderr}}
+	w := &sumWork{console: console{stdout: io.Discard, stderr: &stderr}}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := w.pages(ended, s, at("more")); err != context.Canceled {
@@ -302,17 +302,16 @@ func TestOrigin(t *testing.T) {
 		info debug.BuildInfo
 		want string
 	}{
-		{"a clone", debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: settings("false")}, "cfi2sframe  (" + strings.Repeat("0123456789", 4)[:commitDigits] + ", 2026-01-02T03:04:05Z)\n"},
+		{"a clone", debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: settings("false")}, "cfi2sframe  (" + strings.Repeat("0123456789", 4)[:commitDigits] + ", 2026-01-02T03:04:05Z)"},
 		{"a clone with changes", debug.BuildInfo{Main: debug.Module{Version: "v1.2.3+dirty"}, Settings: settings("true")},
-			"cfi2sframe v1.2.3+dirty (" + strings.Repeat("0123456789", 4)[:commitDigits] + "-dirty, 2026-01-02T03:04:05Z)\n"},
+			"cfi2sframe v1.2.3+dirty (" + strings.Repeat("0123456789", 4)[:commitDigits] + "-dirty, 2026-01-02T03:04:05Z)"},
 		{"a part of another module", debug.BuildInfo{Path: "cfi2sframe/cmd/cfi2sframe", Main: debug.Module{Version: "v9.9.9"},
-			Deps: []*debug.Module{{Path: "other", Version: "v7.7.7"}, {Path: "cfi2sframe", Version: "v1.2.4"}}, Settings: settings("true")}, "cfi2sframe v1.2.4\n"},
+			Deps: []*debug.Module{{Path: "other", Version: "v7.7.7"}, {Path: "cfi2sframe", Version: "v1.2.4"}}, Settings: settings("true")}, "cfi2sframe v1.2.4"},
 	} {
 		var b origin
 		b.of(&tt.info)
-		var out bytes.Buffer
-		if b.print(&out); !strings.HasPrefix(out.String(), tt.want) {
-			t.Errorf("%s: %q; %q was expected", tt.name, out.String(), tt.want)
+		if b.String() != tt.want {
+			t.Errorf("%s: %q; %q was expected", tt.name, b, tt.want)
 		}
 	}
 }

@@ -14,27 +14,18 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A fileKind is a kind of files that are not ELF files.
-type fileKind struct {
-	magic string
-	name  string
-}
-
-var fileKinds = []fileKind{
-	{"#!", "a script"},
-	{"MZ", "a PE file"},
-	{"\xfe\xed\xfa\xce", "a Mach-O file"},
-	{"\xfe\xed\xfa\xcf", "a Mach-O file"},
-	{"\xce\xfa\xed\xfe", "a Mach-O file"},
-	{"\xcf\xfa\xed\xfe", "a Mach-O file"},
-	{"\xca\xfe\xba\xbe", "a Mach-O or Java class file"},
-	{"\x1f\x8b", "a gzip file"},
-}
-
-// packageKinds are kinds of packages.
-var packageKinds = []fileKind{
-	{"!<arch>\ndebian-binary", "a Debian package"},
-	{"\xed\xab\xee\xdb", "an RPM package"},
+// fileKinds are errors for files that are not ELF files, by their first bytes.
+var fileKinds = []struct{ magic, message string }{
+	{"!<arch>\ndebian-binary", "is a Debian package; use 'cfi2sframe pkg'"},
+	{"\xed\xab\xee\xdb", "is an RPM package; use 'cfi2sframe pkg'"},
+	{"#!", "is a script, not an ELF file"},
+	{"MZ", "is a PE file, not an ELF file"},
+	{"\xfe\xed\xfa\xce", "is a Mach-O file, not an ELF file"},
+	{"\xfe\xed\xfa\xcf", "is a Mach-O file, not an ELF file"},
+	{"\xce\xfa\xed\xfe", "is a Mach-O file, not an ELF file"},
+	{"\xcf\xfa\xed\xfe", "is a Mach-O file, not an ELF file"},
+	{"\xca\xfe\xba\xbe", "is a Mach-O or Java class file, not an ELF file"},
+	{"\x1f\x8b", "is a gzip file, not an ELF file"},
 }
 
 // explain returns a better error for an input, if its kind is the reason. Recursive says that the verb has -r.
@@ -62,14 +53,9 @@ func explain(path string, err error, recursive bool) error {
 	if n == 0 {
 		return errors.New("is empty")
 	}
-	for _, k := range packageKinds {
-		if bytes.HasPrefix(head[:n], []byte(k.magic)) {
-			return fmt.Errorf("is %s; use 'cfi2sframe pkg'", k.name)
-		}
-	}
 	for _, k := range fileKinds {
 		if bytes.HasPrefix(head[:n], []byte(k.magic)) {
-			return fmt.Errorf("is %s, not an ELF file", k.name)
+			return errors.New(k.message)
 		}
 	}
 	return err

@@ -50,12 +50,6 @@ func main() {
 // cfi2sframe even if it waits for a pipe, and leaves no temporary files.
 func interruptible() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	catchSignals(cancel)
-	return ctx
-}
-
-// catchSignals calls cancel with the first signal, and ends the process after the second.
-func catchSignals(cancel func(error)) {
 	signals := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		if !signal.Ignored(s) { // as by nohup
@@ -72,6 +66,7 @@ func catchSignals(cancel func(error)) {
 			os.Exit(exitError)
 		}
 	}()
+	return ctx
 }
 
 // A signalError is the signal that ended a context.

@@ -17,16 +17,16 @@ import (
 	"cfi2sframe/report"
 )
 
-// mergeSettings are the flags of merge.
-type mergeSettings struct {
-	sum
+// A mergeWork has the flags of merge, and does its work.
+type mergeWork struct {
+	sumWork
 	against string
 	partial bool
 }
 
 // mergeCommand returns the verb merge.
 func (c *call) mergeCommand() *cobra.Command {
-	s := &mergeSettings{}
+	s := &mergeWork{}
 	cmd := newCommand("merge PART...", "combine parts of a survey")
 	f := cmd.Flags()
 	f.StringVar(&s.against, "against", "",
@@ -49,46 +49,46 @@ func (c *call) mergeCommand() *cobra.Command {
 		if err := to.distinct(inputs); err != nil {
 			return err
 		}
-		w := &summing{console: c.console(s.quiet), sum: &s.sum, what: "merge"}
-		c.status = w.merge(c.ctx, s, args, to)
+		s.console, s.what = c.console(s.quiet), "merge"
+		c.status = s.run(c.ctx, args, to)
 		return nil
 	}
 	return cmd
 }
 
-// merge makes one survey of several, and returns the exit status.
-func (w *summing) merge(ctx context.Context, s *mergeSettings, paths []string, to *destination) int {
+// run makes one survey of several, and returns the exit status.
+func (s *mergeWork) run(ctx context.Context, paths []string, to *destination) int {
 	parts, err := partFiles(ctx, paths, to)
 	if err == nil {
-		err = w.open()
+		err = s.open()
 	}
 	if err != nil {
-		return w.finish(ctx, err)
+		return s.finish(ctx, err)
 	}
-	defer w.report.close()
+	defer s.report.close()
 	opt := survey.MergeOptions{Tool: thisBuild().String(), Partial: s.partial, Jobs: s.jobs}
-	whole, err := survey.Merge(ctx, parts, opt, w.progress)
-	w.clearBar()
+	whole, err := survey.Merge(ctx, parts, opt, s.progress)
+	s.bar.Clear()
 	if err == nil && s.form == "csv" && whole.Only() != "" { // this form has no place for it
-		complain(w.stderr, w.what, errors.New(whole.Only()))
+		complain(s.stderr, s.what, errors.New(whole.Only()))
 	}
 	switch {
 	case err != nil:
 	case s.against != "":
-		err = w.compare(whole, s.against)
+		err = s.compare(whole)
 	case s.form != "none":
-		err = w.write(whole)
+		err = s.write(whole)
 	}
-	return w.finish(ctx, err)
+	return s.finish(ctx, err)
 }
 
 // compare reports the differences from an earlier survey.
-func (w *summing) compare(s *survey.Survey, earlier string) error {
-	c, err := s.Against(earlier)
-	if err != nil || w.form == "none" {
+func (s *mergeWork) compare(whole *survey.Survey) error {
+	c, err := whole.Against(s.against)
+	if err != nil || s.form == "none" {
 		return err
 	}
-	return outfile.Plain(c.Write(w.report.out, w.form))
+	return outfile.Plain(c.Write(s.report.out, s.form))
 }
 
 // partFiles returns the files among paths, and all *.json below directories, except the report of this run.

@@ -22,10 +22,10 @@ const surveyIndex = "index.html"
 
 // pages writes a page to a directory for each file that loses rows, and returns the pages by the names of files in the
 // survey. A file that cannot be converted has none.
-func (w *summing) pages(ctx context.Context, s *survey.Survey, dir string) (map[string]string, error) {
+func (w *sumWork) pages(ctx context.Context, s *survey.Survey, dir string) (map[string]string, error) {
 	files := s.Lossy()
 	w.startBar(len(files))
-	defer w.clearBar()
+	defer w.bar.Clear()
 	links := make(map[string]string)
 	taken := map[string]bool{surveyIndex: true}
 	for i, f := range files {
@@ -38,7 +38,7 @@ func (w *summing) pages(ctx context.Context, s *survey.Survey, dir string) (map[
 			return nil, ctx.Err()
 		}
 		if err != nil {
-			w.clearBar()
+			w.bar.Clear()
 			complain(w.stderr, f.Path, fmt.Errorf("no page: %w", err))
 			continue
 		}
@@ -50,7 +50,7 @@ func (w *summing) pages(ctx context.Context, s *survey.Survey, dir string) (map[
 		for _, n := range f.Names {
 			links[n] = name + fragments[n]
 		}
-		w.setBar(i + 1)
+		w.bar.Set(i + 1)
 	}
 	return links, nil
 }

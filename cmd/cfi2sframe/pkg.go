@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -71,11 +72,11 @@ func (w *packageWork) run(ctx context.Context) int {
 	for i, in := range w.files {
 		err := ctx.Err()
 		if err == nil {
-			w.describeBar(in)
+			w.bar.Describe(report.Printable(filepath.Base(in)))
 			err = w.one(ctx, in, i == len(w.files)-1)
 		}
 		if err != nil {
-			w.clearBar()
+			w.bar.Clear()
 			w.failed(in, err)
 		}
 		switch {
@@ -85,7 +86,7 @@ func (w *packageWork) run(ctx context.Context) int {
 		default:
 			w.errors++
 		}
-		w.setBar(i + 1)
+		w.bar.Set(i + 1)
 	}
 	return w.end(ctx, "")
 }
@@ -125,7 +126,7 @@ func (w *packageWork) one(ctx context.Context, in string, last bool) error {
 	}
 	if err != nil {
 		if errors.Is(err, convert.ErrCoverage) {
-			w.clearBar()
+			w.bar.Clear()
 			w.report.said = true
 			w.worst(withPackage(in, res.Files[len(res.Files)-1].Result).Coverage)
 		}
@@ -165,7 +166,7 @@ func withPackage(in string, res *convert.Result) *convert.Result {
 
 // say writes the report on a package, and makes sure that it arrives. The last one ends a report in a file.
 func (w *packageWork) say(in string, res *repack.Result, last bool) error {
-	w.clearBar()
+	w.bar.Clear()
 	for _, f := range res.Files {
 		name := in + "!" + f.Name
 		if f.Result.Stays == repack.Defective {

@@ -49,20 +49,7 @@ var presets = []preset{
 }
 
 // presetNames lists them, releases of binutils by the first and the last.
-func presetNames() string {
-	var names []string
-	for i, p := range presets {
-		kind, _, release := strings.Cut(p.name, "-2.")
-		first := i == 0 || !strings.HasPrefix(presets[i-1].name, kind+"-2.")
-		switch last := i+1 == len(presets) || !strings.HasPrefix(presets[i+1].name, kind+"-2."); {
-		case !release || first:
-			names = append(names, p.name)
-		case last:
-			names[len(names)-1] += " to " + p.name
-		}
-	}
-	return strings.Join(names, ", ")
-}
+const presetNames = "glibc, linux, binutils-2.40 to binutils-2.47, java-profiler"
 
 // presetWords returns all names.
 func presetWords() []string {
@@ -82,7 +69,7 @@ func findPreset(reader string) (preset, error) {
 		}
 	}
 	if _, err := os.Stat(reader); err != nil && !strings.Contains(reader, "/") {
-		return preset{}, fmt.Errorf("--for %q is not known; use %s or a file", reader, presetNames())
+		return preset{}, fmt.Errorf("--for %q is not known; use %s or a file", reader, presetNames)
 	}
 	f, err := formatOf(reader)
 	if errors.Is(err, sframe.ErrNone) {
@@ -167,7 +154,7 @@ func withoutSFrame(path string) error {
 	}
 	m := regexp.MustCompile(release).FindSubmatch(b)
 	if m == nil {
-		return fmt.Errorf("it has no .sframe that shows the format; use a file with one, or %s", presetNames())
+		return fmt.Errorf("it has no .sframe that shows the format; use a file with one, or %s", presetNames)
 	}
 	major, _ := strconv.Atoi(string(m[1])) // digits
 	minor, _ := strconv.Atoi(string(m[2]))

@@ -18,15 +18,18 @@ import (
 	"cfi2sframe/report"
 )
 
-// A sum has the settings of the verbs with one report on all files: survey and merge.
-type sum struct {
+// A sumWork is the common part of the verbs with one report on all files: survey and merge.
+type sumWork struct {
+	console
 	reporting
 	noSync bool
 	jobs   int
+	what   string // the verb
+	report *reporter
 }
 
 // define defines the flags of both verbs.
-func (s *sum) define(cmd *cobra.Command, jobs string) {
+func (s *sumWork) define(cmd *cobra.Command, jobs string) {
 	forms := append([]string{"none"}, survey.Forms...)
 	s.reporting.define(cmd, "report: none, text, json, csv or html", forms)
 	s.defineFile(cmd)
@@ -34,9 +37,9 @@ func (s *sum) define(cmd *cobra.Command, jobs string) {
 	noSyncFlag(cmd, &s.noSync)
 }
 
-// surveySettings are the flags of survey.
-type surveySettings struct {
-	sum
+// A surveyWork has the flags of survey, and does its work.
+type surveyWork struct {
+	sumWork
 	survey.Settings
 	reportDir string
 	shard     survey.Shard
@@ -44,7 +47,7 @@ type surveySettings struct {
 
 // surveyCommand returns the verb survey.
 func (c *call) surveyCommand() *cobra.Command {
-	s := &surveySettings{}
+	s := &surveyWork{}
 	cmd := newCommand("survey PATH...", "sum up the coverage of all files of a tree")
 	f := cmd.Flags()
 	f.BoolVar(&s.Objects, "objects", false, "also survey relocatable objects and archives")
@@ -76,15 +79,15 @@ func (c *call) surveyCommand() *cobra.Command {
 		if err := s.destination(c.stdout, "standard output").distinct(uses("an input", args...)); err != nil {
 			return err
 		}
-		w := &summing{console: c.console(s.quiet), sum: &s.sum, what: "survey"}
-		c.status = w.survey(c.ctx, s, args)
+		s.console, s.what = c.console(s.quiet), "survey"
+		c.status = s.run(c.ctx, args)
 		return nil
 	}
 	return cmd
 }
 
 // directReport sends the report to the directory for pages.
-func (s *surveySettings) directReport(formChosen bool) error {
+func (s *surveyWork) directReport(formChosen bool) error {
 	switch {
 	case s.reportDir == "":
 		return nil
@@ -97,54 +100,46 @@ func (s *surveySettings) directReport(formChosen bool) error {
 	return nil
 }
 
-// A summing is the work of a verb with one report on all files.
-type summing struct {
-	console
-	*sum
-	what   string // the verb
-	report *reporter
-}
-
-// survey sums up the files below paths, and returns the exit status.
-func (w *summing) survey(ctx context.Context, s *surveySettings, paths []string) int {
+// run sums up the files below paths, and returns the exit status.
+func (s *surveyWork) run(ctx context.Context, paths []string) int {
 	if s.reportDir != "" {
 		if err := os.MkdirAll(s.reportDir, 0o777); err != nil {
-			return w.finish(ctx, fmt.Errorf("cannot make the directory %s: %w", s.reportDir, outfile.Plain(err)))
+			return s.finish(ctx, fmt.Errorf("cannot make the directory %s: %w", s.reportDir, outfile.Plain(err)))
 		}
 		if err := notPage(s.file); err != nil {
-			return w.finish(ctx, err)
+			return s.finish(ctx, err)
 		}
 	}
-	if err := w.open(); err != nil {
-		return w.finish(ctx, err)
+	if err := s.open(); err != nil {
+		return s.finish(ctx, err)
 	}
-	defer w.report.close()
+	defer s.report.close()
 	opt := survey.Options{
 		Settings: s.Settings, Tool: thisBuild().String(), Shard: s.shard, Jobs: s.jobs, Starting: heap.Raise,
 	}
-	result, err := survey.Run(ctx, paths, opt, w.progress)
-	w.clearBar()
+	result, err := survey.Run(ctx, paths, opt, s.progress)
+	s.bar.Clear()
 	switch {
 	case err != nil || s.form == "none":
 	case s.reportDir != "":
 		var links map[string]string
-		if links, err = w.pages(ctx, result, s.reportDir); err == nil {
-			err = outfile.Plain(result.HTML(w.report.out, links))
+		if links, err = s.pages(ctx, result, s.reportDir); err == nil {
+			err = outfile.Plain(result.HTML(s.report.out, links))
 		}
 	default:
-		err = w.write(result)
+		err = s.write(result)
 	}
-	return w.finish(ctx, err)
+	return s.finish(ctx, err)
 }
 
 // open opens the report.
-func (w *summing) open() (err error) {
+func (w *sumWork) open() (err error) {
 	w.report, err = openReport(&w.reporting, w.stdout, w.noSync)
 	return err
 }
 
 // write writes the report. File names in it cannot control a terminal.
-func (w *summing) write(s *survey.Survey) error {
+func (w *sumWork) write(s *survey.Survey) error {
 	if f, ok := w.report.to.(*os.File); ok && w.form == "csv" && cwriter.IsTerminal(int(f.Fd())) {
 		return outfile.Plain(s.CSV(w.report.out, report.Printable))
 	}
@@ -152,15 +147,15 @@ func (w *summing) write(s *survey.Survey) error {
 }
 
 // progress shows how much is done.
-func (w *summing) progress(done, total int) {
+func (w *sumWork) progress(done, total int) {
 	if w.bar == nil {
 		w.startBar(total)
 	}
-	w.setBar(done)
+	w.bar.Set(done)
 }
 
 // finish ends the report if there was no error, and returns the exit status.
-func (w *summing) finish(ctx context.Context, err error) int {
+func (w *sumWork) finish(ctx context.Context, err error) int {
 	if errors.Is(err, context.Canceled) {
 		return interrupted(ctx, w.stderr, []string{w.what}, "nothing written")
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -247,7 +248,7 @@ func (c *call) versionCommand() *cobra.Command {
 		if len(args) > 0 {
 			return fmt.Errorf("version takes no argument, but %q is one", args[0])
 		}
-		thisBuild().print(c.out)
+		fmt.Fprintf(c.out, "%s\nBuilt with %s for %s/%s\n", thisBuild(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return nil
 	}
 	return cmd

@@ -2,9 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
-	"io"
-	"runtime"
 	"runtime/debug"
 	"strings"
 )
@@ -46,7 +43,6 @@ func (b *origin) of(info *debug.BuildInfo) {
 	if info.Main.Version != "(devel)" {
 		b.version = cmp.Or(b.version, info.Main.Version)
 	}
-	changed := ""
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -54,19 +50,11 @@ func (b *origin) of(info *debug.BuildInfo) {
 		case "vcs.time":
 			b.date = s.Value
 		case "vcs.modified":
-			if s.Value == "true" {
-				changed = "-dirty"
+			if s.Value == "true" && b.commit != "" { // the commit is first
+				b.commit += "-dirty"
 			}
 		}
 	}
-	if b.commit != "" {
-		b.commit += changed
-	}
-}
-
-// print prints the output of the verb version.
-func (b origin) print(w io.Writer) {
-	fmt.Fprintf(w, "%s\nBuilt with %s for %s/%s\n", b, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // String is the name and the version.

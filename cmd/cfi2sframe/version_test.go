@@ -201,7 +201,7 @@ func TestInstalled(t *testing.T) {
 func TestBuildInfo(t *testing.T) {
 	var b origin
 	b.of(&debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: []debug.BuildSetting{
-		{Key: "vcs.modified", Value: "true"}, {Key: "vcs.revision", Value: "r7"},
+		{Key: "vcs.revision", Value: "r7"}, {Key: "vcs.modified", Value: "true"},
 	}})
 	if want := (origin{commit: "r7-dirty"}); b != want {
 		t.Errorf("%+v; %+v was expected", b, want)

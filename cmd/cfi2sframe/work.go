@@ -62,13 +62,13 @@ func (w *work) run(ctx context.Context) int {
 			w.failed(in, context.Canceled)
 			continue
 		}
-		w.describeBar(in)
+		w.bar.Describe(report.Printable(filepath.Base(in)))
 		if w.inPlace {
 			w.batch.AddInPlace(ctx, in, w.Options)
 		} else {
 			w.batch.Add(ctx, in, w.output, w.Options)
 		}
-		w.setBar(i + 1)
+		w.bar.Set(i + 1)
 		last := i == len(w.files)-1 || ctx.Err() != nil
 		if !last && !w.batch.Full(w.Options) {
 			continue
@@ -83,7 +83,7 @@ func (w *work) run(ctx context.Context) int {
 
 // end ends the report with some lines, and returns the exit status.
 func (w *work) end(ctx context.Context, lines string) int {
-	w.clearBar()
+	w.bar.Clear()
 	r := w.report
 	var err error
 	if !r.ended && (r.file != nil || !w.interrupted) {
@@ -129,7 +129,7 @@ func (w *work) stopped(left int) {
 // the error of the report, which ends the run.
 func (w *work) put(ctx context.Context, last bool) error {
 	defer w.batch.Reset()
-	w.clearBar()
+	w.bar.Clear()
 	w.printed = make(map[*files.Job]bool)
 	w.batch.Finish(ctx)
 	broken := w.say(last)
@@ -265,25 +265,6 @@ func (c *console) startBar(n int) {
 		return
 	}
 	c.bar = bar.New(f, n)
-}
-
-// describeBar labels the bar with the current file.
-func (c *console) describeBar(path string) {
-	if c.bar != nil {
-		c.bar.Describe(report.Printable(filepath.Base(path)))
-	}
-}
-
-func (c *console) setBar(done int) {
-	if c.bar != nil {
-		c.bar.Set(done)
-	}
-}
-
-func (c *console) clearBar() {
-	if c.bar != nil {
-		c.bar.Clear()
-	}
 }
 
 // worst prints the largest gaps of a file with too little coverage, also without a report.

@@ -12,7 +12,7 @@ import (
 	"github.com/vbauerster/mpb/v8/cwriter"
 )
 
-// A Bar is one line of a terminal. It is for one goroutine at a time.
+// A Bar is one line of a terminal, or nothing if it is nil. It is for one goroutine at a time.
 type Bar struct {
 	w           *cwriter.Writer
 	total, done int
@@ -28,19 +28,23 @@ func New(w io.Writer, total int) *Bar {
 
 // Describe changes the label.
 func (b *Bar) Describe(label string) {
-	b.label = label
-	b.draw()
+	if b != nil {
+		b.label = label
+		b.draw()
+	}
 }
 
 // Set says how much is done. When all is, the bar disappears.
 func (b *Bar) Set(done int) {
-	b.done = done
-	b.draw()
+	if b != nil {
+		b.done = done
+		b.draw()
+	}
 }
 
 // Clear removes the bar until it is drawn again.
 func (b *Bar) Clear() {
-	if b.drawn {
+	if b != nil && b.drawn {
 		b.drawn = false
 		b.flush(0)
 	}
