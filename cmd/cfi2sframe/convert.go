@@ -14,6 +14,7 @@ import (
 	"cfi2sframe/internal/files"
 	"cfi2sframe/internal/heap"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/repack"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
@@ -27,8 +28,9 @@ type conversion struct {
 	inPlace    bool
 	recursive  bool
 	skipStatus bool
-	like       string // the value of --for
-	hasTree    bool   // the verb has --recursive
+	like       string         // the value of --for
+	hasTree    bool           // the verb has --recursive
+	packed     *repack.Result // of the current package
 }
 
 // newConversion returns settings without any flags.

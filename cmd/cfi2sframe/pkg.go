@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
+	"os"
 	"slices"
 	"strings"
 
@@ -49,124 +49,56 @@ func (c *call) packageCommand() *cobra.Command {
 		if err := s.distinct(c.stdout, c.stderr); err != nil {
 			return err
 		}
-		w := &packageWork{work{console: c.console(s.quiet), conversion: s.conversion}, s.objects}
+		s.Into = s.into
+		w := &work{console: c.console(s.quiet), conversion: s.conversion}
 		c.status = w.run(c.ctx)
 		return nil
 	}
 	return cmd
 }
 
-// A packageWork converts packages, one after the other.
-type packageWork struct {
-	work
-	objects bool
-}
-
-// run converts the packages of the command line, and returns the exit status.
-func (w *packageWork) run(ctx context.Context) int {
-	if w.begin() != nil {
-		return exitError
-	}
-	defer w.report.close()
-	w.startBar(len(w.files))
-	for i, in := range w.files {
-		err := ctx.Err()
-		if err == nil {
-			w.bar.Describe(report.Printable(filepath.Base(in)))
-			err = w.one(ctx, in, i == len(w.files)-1)
-		}
-		if err != nil {
-			w.bar.Clear()
-			w.failed(in, err)
-		}
-		switch {
-		case err == nil, w.interrupted:
-		case errors.Is(err, convert.ErrCoverage):
-			w.short++
-		default:
-			w.errors++
-		}
-		w.bar.Set(i + 1)
-	}
-	return w.end(ctx, "")
-}
-
-// one converts a package, reports on its files, and replaces it.
-func (w *packageWork) one(ctx context.Context, in string, last bool) error {
-	open := files.OpenInPlace
-	if !w.inPlace {
-		open = func(name string) (*files.Input, error) { return files.Open(ctx, name) }
-	}
-	p, err := open(in)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	heap.Raise(0, uint64(p.Info.Size()))
-	opt := repack.Options{Options: w.Options.Options, Objects: w.objects}
-	opt.Limits = report.NewLimits()
+// into converts a package, like convert.Into.
+func (s *packageSettings) into(
+	ctx context.Context, r io.ReaderAt, size int64, create func() (*os.File, error), opt convert.Options,
+) (*convert.Result, error) {
+	heap.Raise(0, uint64(size))
+	opt.Limits, opt.Path = report.NewLimits(), ""
 	to := bufio.NewWriterSize(io.Discard, 1<<20)
-	var output *outfile.File
-	if !w.DryRun {
-		if output, err = p.Output(w.output, p.Info.Mode().Perm()); err != nil {
-			return err
-		}
-		defer output.Close()
-		if _, err := output.ReplacesInput(p.File); err != nil {
-			return err
+	if !opt.DryRun {
+		output, err := create()
+		if err != nil {
+			return nil, err
 		}
 		to.Reset(output)
 	}
-	res, err := repack.Convert(ctx, p.File, p.Info.Size(), to, opt)
+	var err error
+	s.packed, err = repack.Convert(ctx, r, size, to, repack.Options{Options: opt, Objects: s.objects})
 	if err == nil {
 		err = to.Flush()
 	}
-	if err == nil {
-		err = p.Unchanged()
+	switch err = outfile.Plain(err); {
+	case errors.Is(err, convert.ErrCoverage):
+		short := s.packed.Files[len(s.packed.Files)-1].Result
+		inPackage("", short)
+		return short, err
+	case err != nil:
+		return nil, err
+	case s.inPlace && s.packed.Same:
+		return &convert.Result{Stays: convert.Current}, nil
 	}
-	if err != nil {
-		if errors.Is(err, convert.ErrCoverage) {
-			w.bar.Clear()
-			w.report.said = true
-			w.worst(withPackage(in, res.Files[len(res.Files)-1].Result).Coverage)
-		}
-		return outfile.Plain(err)
-	}
-	if err := w.say(in, res, last); err != nil {
-		return fmt.Errorf("report: %w; nothing written", err)
-	}
-	if output == nil || w.inPlace && res.Same {
-		return nil
-	}
-	if w.KeepDates {
-		output.KeepDates(p.Info)
-	}
-	if err := output.Finish(!w.NoSync); err != nil {
-		return err
-	}
-	if err := cmp.Or(ctx.Err(), p.Unchanged()); err != nil {
-		return err
-	}
-	if err := output.Commit(); err != nil {
-		return err
-	}
-	if place := output.Replaced(); place != nil && !w.NoSync {
-		return place.SyncDirectory()
-	}
-	return nil
+	return &convert.Result{}, nil
 }
 
-// withPackage adds the name of a package to the names of files in a result.
-func withPackage(in string, res *convert.Result) *convert.Result {
+// inPackage adds the name of a package to the names of files in a result.
+func inPackage(name string, res *convert.Result) {
 	for _, c := range res.Coverage {
-		c.File = in + "!" + c.File
+		c.File = name + "!" + c.File
 	}
-	return res
 }
 
-// say writes the report on a package, and makes sure that it arrives. The last one ends a report in a file.
-func (w *packageWork) say(in string, res *repack.Result, last bool) error {
-	w.bar.Clear()
+// addPackage reports on the current package.
+func (w *work) addPackage(in string) error {
+	res := w.packed
 	for _, f := range res.Files {
 		name := in + "!" + f.Name
 		if f.Result.Stays == repack.Defective {
@@ -175,7 +107,8 @@ func (w *packageWork) say(in string, res *repack.Result, last bool) error {
 		if w.form == "text" && f.Result.Stays != "" && !w.verbose { // the summary counts it
 			continue
 		}
-		if err := w.add(name, &files.Result{Result: withPackage(in, f.Result)}); err != nil {
+		inPackage(in, f.Result)
+		if err := w.add(name, &files.Result{Result: f.Result}); err != nil {
 			return err
 		}
 	}
@@ -188,17 +121,11 @@ func (w *packageWork) say(in string, res *repack.Result, last bool) error {
 	case "json":
 		err = report.WriteJSON(w.report.out, sum)
 	}
-	if err != nil {
-		return outfile.Plain(err)
-	}
-	if last && w.report.file != nil {
-		return w.report.finish("")
-	}
-	return w.report.flush()
+	return outfile.Plain(err)
 }
 
 // sumOf sums up the files of a package.
-func (w *packageWork) sumOf(in string, res *repack.Result) *report.Package {
+func (w *work) sumOf(in string, res *repack.Result) *report.Package {
 	p := &report.Package{
 		Schema: report.Schema, Package: in, Output: w.output, Files: len(res.Files), Others: res.Others,
 		Kept: make(map[string]int),

@@ -63,6 +63,9 @@ func (w *work) run(ctx context.Context) int {
 			continue
 		}
 		w.bar.Describe(report.Printable(filepath.Base(in)))
+		if w.Into != nil { // names of the same package are not linked
+			w.batch = files.Batch{}
+		}
 		if w.inPlace {
 			w.batch.AddInPlace(ctx, in, w.Options)
 		} else {
@@ -180,8 +183,14 @@ func (w *work) say(last bool) error {
 		if j.Err == nil {
 			ready.add(j)
 		}
-		if j.Result != nil && (j.Err == nil || short) {
+		switch {
+		case j.Result == nil || j.Err != nil && !short:
+		case w.Into == nil:
 			keep(w.add(j.In, j.Result))
+		case short:
+			w.report.said = true
+		default:
+			keep(w.addPackage(j.In))
 		}
 		if j.Err != nil && !w.printed[j] {
 			keep(w.report.flush())
@@ -219,7 +228,7 @@ func (w *work) printError(j *files.Job) bool {
 
 // summary returns the last lines of a text report on many files.
 func (w *work) summary(t *tally) string {
-	if w.form != "text" || len(w.files) < 2 {
+	if w.form != "text" || len(w.files) < 2 || w.Into != nil {
 		return ""
 	}
 	rest := "failed"

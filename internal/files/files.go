@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"cfi2sframe/convert"
@@ -25,6 +26,10 @@ type Options struct {
 	DebugLinkUpdate string
 	NoSync          bool // skip fsync; a power failure may lose the file
 	KeepDates       bool // the result gets the dates of access and modification of the input
+	// Into converts a file instead of convert.Into, if it is not nil.
+	Into func(
+		context.Context, io.ReaderAt, int64, func() (*os.File, error), convert.Options,
+	) (*convert.Result, error)
 }
 
 // A Result describes the conversion of a file.
@@ -78,7 +83,11 @@ type Job struct {
 // convert makes the result.
 func (j *Job) convert(ctx context.Context) error {
 	j.opt.Path = j.In
-	res, err := convert.Into(ctx, j.input.File, j.input.Info.Size(), j.create, j.opt.Options)
+	into := j.opt.Into
+	if into == nil {
+		into = convert.Into
+	}
+	res, err := into(ctx, j.input.File, j.input.Info.Size(), j.create, j.opt.Options)
 	if res == nil {
 		return err
 	}
