@@ -106,21 +106,21 @@ func (c *collector) examine(budget *elffile.Budget, r io.ReaderAt, name string, 
 	n = min(n, maxCFI)
 	c.memory.Acquire(context.Background(), int64(n)) // its only error would be that of the context
 	defer c.memory.Release(int64(n))
-	x := examination{file: f, record: Record{File: name}}
-	err = x.run()
+	found := findings{records: []Record{{File: name}}}
+	record := &found.records[0]
+	err = found.translate(f)
 	status := statusOf(err)
 	languages, compilers := originOf(f)
 	if failed := f.ReadError(); failed != nil {
 		err, status, languages, compilers = failed, unreadable, nil, nil
 	}
-	out := findings{records: []Record{x.record}, functions: x.functions}
 	if err != nil {
-		out = refused(name, status, err)
-		out.records[0].ABI, out.records[0].WithoutCFI = x.record.ABI, x.record.WithoutCFI
+		found = refused(name, status, err)
+		found.records[0].ABI, found.records[0].WithoutCFI = record.ABI, record.WithoutCFI
 	}
-	out.records[0].Languages, out.records[0].Compilers = languages, compilers
-	c.name(r, size, out.functions)
-	return out
+	found.records[0].Languages, found.records[0].Compilers = languages, compilers
+	c.name(r, size, found.functions)
+	return found
 }
 
 // statusOf returns the status of a file by an error.
@@ -166,21 +166,14 @@ func (c *collector) name(r io.ReaderAt, size int64, functions []BadFunction) {
 	}
 }
 
-// An examination is the work on one ELF file.
-type examination struct {
-	file      *elffile.File
-	record    Record
-	functions []BadFunction
-}
-
-// run fills in the record. An error says why there is nothing to translate.
-func (x *examination) run() error {
-	f := x.file
+// translate fills in the record of an ELF file. An error says why there is nothing to translate.
+func (x *findings) translate(f *elffile.File) error {
+	record := &x.records[0]
 	_, abi, err := arch.Find(elf.Machine(f.Machine), f.Order)
 	if err != nil {
 		return err
 	}
-	x.record.ABI = abi.String()
+	record.ABI = abi.String()
 	table, err := cfi.Load(f, cfi.Auto, nil)
 	none := errors.Is(err, cfi.ErrNone)
 	if none {
@@ -192,7 +185,7 @@ func (x *examination) run() error {
 	if errStubs != nil {
 		return errStubs
 	}
-	x.record.WithoutCFI = report.BytesWithoutCFI(f, table, stubs)
+	record.WithoutCFI = report.BytesWithoutCFI(f, table, stubs)
 	switch {
 	case none:
 		return err
@@ -201,7 +194,7 @@ func (x *examination) run() error {
 	case table.Len() == 0:
 		return convert.ErrNoCode
 	}
-	x.record.DRAP, x.record.OtherCFA = patterns(table)
+	record.DRAP, record.OtherCFA = patterns(table)
 	for _, v := range Formats {
 		if l, _ := v.Layout(); !slices.Contains(l.ABIs, abi) || !l.Objects && f.IsObject() {
 			continue // nothing is written in that version
@@ -211,25 +204,26 @@ func (x *examination) run() error {
 		if err != nil {
 			return err
 		}
-		x.add(v, res)
+		x.addVersion(v, res)
 	}
 	return nil
 }
 
-// add adds what became of the CFI in a version.
-func (x *examination) add(v sframe.Version, res *translate.Result) {
-	x.record.Formats = append(x.record.Formats, Format{
+// addVersion adds what became of the CFI in a version.
+func (x *findings) addVersion(v sframe.Version, res *translate.Result) {
+	record := &x.records[0]
+	record.Formats = append(record.Formats, Format{
 		Format: v, Whole: uint64(res.Whole), Covered: res.Covered,
 		Outermost: res.Sums[translate.Outermost].Bytes, Topmost: res.Topmost,
 	})
 	if v != detailed {
 		return
 	}
-	x.record.Functions, x.record.Described = uint64(res.Functions), res.Described
+	record.Functions, record.Described = uint64(res.Functions), res.Described
 	for _, r := range translate.Reasons() {
 		if s, ok := res.Sums[r]; ok {
 			g := Gap{Reason: r.Name(), Functions: uint64(s.Functions), Ranges: uint64(s.Ranges), Bytes: s.Bytes}
-			x.record.Gaps = append(x.record.Gaps, g)
+			record.Gaps = append(record.Gaps, g)
 		}
 	}
 	for first := 0; first < len(res.Gaps); {
@@ -243,7 +237,7 @@ func (x *examination) add(v sframe.Version, res *translate.Result) {
 }
 
 // function adds the function of some gaps to the worst ones, if they lose something.
-func (x *examination) function(gaps []translate.Gap) {
+func (x *findings) function(gaps []translate.Gap) {
 	first := slices.IndexFunc(gaps, func(g translate.Gap) bool { return g.Reason.Loss() })
 	if first < 0 {
 		return
@@ -256,7 +250,7 @@ func (x *examination) function(gaps []translate.Gap) {
 	// The function itself refers to the whole table, which must not stay in memory.
 	begin, end := g.Function.Begin, g.Function.End
 	fn := BadFunction{
-		File: x.record.File, Begin: begin, Size: end - begin,
+		File: x.records[0].File, Begin: begin, Size: end - begin,
 		gap: translate.Gap{Function: &cfi.Function{Begin: begin, End: end}, Begin: g.Begin, End: g.End},
 	}
 	if fn.Lost, fn.Reason = lost(sums, losses); fn.Lost > 0 {

@@ -84,7 +84,7 @@ func (m *merger) name(part int) string { return report.Printable(m.names[part]) 
 
 // resolve determines what all parts together cover.
 func (m *merger) resolve(parts []*Survey) error {
-	m.survey.Head = Head{Schema: Schema, Tool: valid(m.Tool), Settings: parts[0].Settings}
+	m.survey = Survey{Schema: Schema, Tool: valid(m.Tool), Settings: parts[0].Settings}
 	for part, h := range parts {
 		switch {
 		case h.Tool != m.survey.Tool:

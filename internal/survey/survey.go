@@ -63,19 +63,14 @@ var Formats = sframe.Versions()
 // detailed is the version whose gaps are listed.
 const detailed = sframe.V2
 
-// A Head says which files a survey is of.
-type Head struct {
+// A Survey sums up many files. It does not depend on Options.Jobs. Its JSON form is the first line of a survey.
+type Survey struct {
 	Schema int    `json:"schema"`
 	Tool   string `json:"tool"`
 	Settings
 	Shards []Piece `json:"shards,omitempty"` // of paths with missing shards
 	Paths  []Part  `json:"paths,omitempty"`  // by name
-}
-
-// A Survey sums up many files. It does not depend on Options.Jobs. Its JSON form is the first line of a survey.
-type Survey struct {
-	Head
-	ABIs []Part `json:"abis,omitempty"` // by name
+	ABIs   []Part  `json:"abis,omitempty"`   // by name
 	// Each file is in one of these: several languages have a name together.
 	Languages []Part `json:"languages,omitempty"`
 	Compilers []Part `json:"compilers,omitempty"`
@@ -186,7 +181,7 @@ type collector struct {
 func newCollector(paths []Part, opt Options) *collector {
 	return &collector{
 		Options: opt, group: newGroup(opt.Jobs), memory: semaphore.NewWeighted(maxCFI),
-		survey: &Survey{Head: Head{Schema: Schema, Tool: valid(opt.Tool), Settings: opt.Settings, Paths: paths}},
+		survey: &Survey{Schema: Schema, Tool: valid(opt.Tool), Settings: opt.Settings, Paths: paths},
 	}
 }
 
