@@ -59,7 +59,7 @@ func TestArchive(t *testing.T) {
 		kept = append(kept, k.Member)
 	}
 	if len(res.Coverage) != 2 || strings.Join(kept, " ") != "odd data.o a-file-that-is-no-object-at-all" {
-		t.Errorf("%d members were converted, and %v kept; 2 and the others were expected", len(res.Coverage), kept)
+		t.Errorf("%d members were converted, and %v kept; want 2 and the others", len(res.Coverage), kept)
 	}
 
 	attributes := func(path string) string {
@@ -123,7 +123,8 @@ func TestArchive(t *testing.T) {
 		t.Error("the object that was not converted is described; so the above says nothing")
 	}
 
-	if _, err := tryRun(t, out, opt); !errors.Is(err, elfwrite.ErrExists) || !strings.Contains(err.Error(), "member "+long+".o: ") {
+	if _, err := tryRun(t, out, opt); !errors.Is(err, elfwrite.ErrExists) ||
+		!strings.Contains(err.Error(), "member "+long+".o: ") {
 		t.Errorf("a second conversion says %v", err)
 	}
 	again, err := tryRun(t, out, convert.Options{Version: sframe.V3, Force: true})
@@ -148,12 +149,14 @@ func TestPartlyConverted(t *testing.T) {
 	dir := peer.Run(t, "sid", "g++-16 -O2 -fPIC -c two.cc; as hand_amd64.s -o hand.o",
 		"../testdata/cxx/parts.h", "../testdata/cxx/two.cc", "../testdata/cxx/hand_amd64.s")
 	path := filepath.Join(dir, "two.o")
-	if _, err := files.Convert(context.Background(), path, path, files.Options{Options: convert.Options{Version: sframe.V2}}); err != nil {
+	if _, err := files.Convert(context.Background(), path, path,
+		files.Options{Options: convert.Options{Version: sframe.V2}}); err != nil {
 		t.Fatal(err)
 	}
 	peer.Again(t, "sid", dir, "ar rcs lib.a hand.o two.o")
 	lib := filepath.Join(dir, "lib.a")
-	if _, err := tryRun(t, lib, convert.Options{Version: sframe.V3}); !errors.Is(err, elfwrite.ErrExists) || !strings.Contains(err.Error(), "member two.o: ") {
+	if _, err := tryRun(t, lib, convert.Options{Version: sframe.V3}); !errors.Is(err, elfwrite.ErrExists) ||
+		!strings.Contains(err.Error(), "member two.o: ") {
 		t.Errorf("the conversion says %v", err)
 	}
 	out, err := tryRun(t, lib, convert.Options{Version: sframe.V3, Force: true})
@@ -165,7 +168,8 @@ func TestPartlyConverted(t *testing.T) {
 		t.Fatal(err)
 	}
 	peer.Again(t, "sid", dir, "ld -shared --whole-archive new.a -o new.so")
-	if r, err := linked.Check(filepath.Join(dir, "new.so")); err != nil || r.Covered+r.Wrong[".plt.got"] != r.Described {
+	if r, err := linked.Check(filepath.Join(dir, "new.so")); err != nil ||
+		r.Covered+r.Wrong[".plt.got"] != r.Described {
 		t.Errorf("%+v (%v)", r, err)
 	}
 }
@@ -188,7 +192,8 @@ func TestRustLibrary(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Skipf("rustc: %v\n%s", err, out)
 	}
-	res, err := files.Convert(context.Background(), lib, lib, files.Options{Options: convert.Options{Version: sframe.V3}})
+	res, err := files.Convert(context.Background(), lib, lib,
+		files.Options{Options: convert.Options{Version: sframe.V3}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +203,8 @@ func TestRustLibrary(t *testing.T) {
 		}
 	}
 	obj := filepath.Join(dir, "main.o")
-	if _, err := files.Convert(context.Background(), obj, obj, files.Options{Options: convert.Options{Version: sframe.V3}}); err != nil {
+	if _, err := files.Convert(context.Background(), obj, obj,
+		files.Options{Options: convert.Options{Version: sframe.V3}}); err != nil {
 		t.Fatal(err)
 	}
 	peer.Again(t, "sid", dir, "gcc-16 main.o libwords.a -lm -o prog; ./prog 2>log")
@@ -216,5 +222,6 @@ func TestRustLibrary(t *testing.T) {
 			t.Errorf("%d bytes of %s are missing in the merged .sframe", n, name)
 		}
 	}
-	t.Logf("%d members converted, %d kept; linked, %d FDEs for %d of %d bytes", len(res.Coverage), len(res.Kept), r.FDEs, r.Covered, r.Described)
+	t.Logf("%d members converted, %d kept; linked, %d FDEs for %d of %d bytes", len(res.Coverage), len(res.Kept),
+		r.FDEs, r.Covered, r.Described)
 }

@@ -93,11 +93,13 @@ func BenchmarkStages(b *testing.B) {
 			return err
 		}},
 		{"file", func() error {
-			_, err := files.Convert(b.Context(), path, out, files.Options{Options: convert.Options{Brief: true, Workers: 1, Starting: prepare}})
+			_, err := files.Convert(b.Context(), path, out,
+				files.Options{Options: convert.Options{Brief: true, Workers: 1, Starting: prepare}})
 			return err
 		}},
 		{"file, all workers", func() error {
-			_, err := files.Convert(b.Context(), path, out, files.Options{Options: convert.Options{Brief: true, Starting: prepare}})
+			_, err := files.Convert(b.Context(), path, out,
+				files.Options{Options: convert.Options{Brief: true, Starting: prepare}})
 			return err
 		}},
 	} {

@@ -74,7 +74,8 @@ func Convert(ctx context.Context, r io.ReaderAt, size int64, w io.Writer, opt Op
 
 // Into is Convert into a file. Function create makes it, empty, before the first write. Until then the input is only
 // read. On an error, and if the file is unchanged (Result.Stays), the file may have a part of a result.
-func Into(ctx context.Context, r io.ReaderAt, size int64, create func() (*os.File, error), opt Options) (*Result, error) {
+func Into(ctx context.Context, r io.ReaderAt, size int64, create func() (*os.File, error),
+	opt Options) (*Result, error) {
 	opt.complete(size)
 	opt.Limits.Grow(size)
 	c := &conversion{ctx: ctx, opt: opt, src: filecopy.Sized(r, size), size: size, create: create, res: &Result{}}

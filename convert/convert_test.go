@@ -112,7 +112,8 @@ func golden(t *testing.T, out string, c *report.Coverage) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "described %d covered %d\n", c.Described, c.Covered)
 	for _, g := range c.Gaps {
-		fmt.Fprintf(&b, "gap %#x-%#x %s+%#x: %s %s %s\n", g.Begin, g.End, g.Function, g.Offset, g.Reason, g.Column, g.Rule)
+		fmt.Fprintf(&b, "gap %#x-%#x %s+%#x: %s %s %s\n", g.Begin, g.End, g.Function, g.Offset, g.Reason,
+			g.Column, g.Rule)
 	}
 	return b.String() + dump(t, out)
 }
@@ -280,9 +281,11 @@ func TestObjdump(t *testing.T) {
 			{Version: v2}, {Version: v2, PCRel: true}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3},
 		}},
 		{"trixie", "aarch64-linux-gnu-", "aarch64", []convert.Options{{Version: v2}}},
-		{"sid", "aarch64-linux-gnu-", "aarch64", []convert.Options{{Version: v2}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3}}},
+		{"sid", "aarch64-linux-gnu-", "aarch64",
+			[]convert.Options{{Version: v2}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3}}},
 		{"sid", "aarch64-linux-gnu-", "aarch64_be", []convert.Options{{Version: v2}, {Version: v3}}},
-		{"sid", "s390x-linux-gnu-", "s390x", []convert.Options{{Version: v2}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3}}},
+		{"sid", "s390x-linux-gnu-", "s390x",
+			[]convert.Options{{Version: v2}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3}}},
 	} {
 		t.Run(v.suite+" "+v.abi, func(t *testing.T) {
 			if v.suite == "" {
@@ -307,7 +310,8 @@ func TestObjdump(t *testing.T) {
 						mine = asV1(mine)
 					}
 					if !ok || strings.TrimRight(theirs, "\n") != strings.TrimRight(mine, "\n") {
-						t.Errorf("%s, %+v: objdump prints something else:\n%s", path, opt, firstDifference(mine, theirs))
+						t.Errorf("%s, %+v: objdump prints something else:\n%s", path, opt,
+							firstDifference(mine, theirs))
 					}
 					b, err = readelf("--sframe=.sframe", out).CombinedOutput()
 					if err != nil || bytes.Contains(bytes.ToLower(b), []byte("warning")) {
@@ -316,7 +320,7 @@ func TestObjdump(t *testing.T) {
 				}
 			}
 			if compared < 5 {
-				t.Errorf("%d files were compared; at least 5 were expected", compared)
+				t.Errorf("%d files were compared; want at least 5", compared)
 			}
 		})
 	}
@@ -379,7 +383,8 @@ func subjects(t *testing.T, abi string) []string {
 func link(t *testing.T, source string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, cmd := range [][]string{{"as", "--64", "-", "-o", "prog.o"}, {"ld", "-m", "elf_x86_64", "prog.o", "-o", "prog"}} {
+	for _, cmd := range [][]string{{"as", "--64", "-", "-o", "prog.o"},
+		{"ld", "-m", "elf_x86_64", "prog.o", "-o", "prog"}} {
 		c := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...)
 		c.Dir, c.Stdin = dir, strings.NewReader(".globl _start\n_start:\n"+source)
 		if out, err := c.CombinedOutput(); err != nil {
@@ -402,14 +407,17 @@ func TestAlike(t *testing.T) {
 		source                      string
 		described, covered, topmost uint64
 	}{
-		{"an expression with the offset and register of the row before", function(".cfi_def_cfa rax, 8", "nop", ".cfi_escape 0x0f, 2, 0x77, 8"), 2, 2, 1},
+		{"an expression with the offset and register of the row before",
+			function(".cfi_def_cfa rax, 8", "nop", ".cfi_escape 0x0f, 2, 0x77, 8"), 2, 2, 1},
 		{"functions with a gap at the end", gap + gap + gap, 9, 6, 0},
 		{"functions with rows for topmost frames", strings.Repeat(function("nop", ".cfi_def_cfa r10, 8"), 3), 6, 6, 3},
-		{"the return address in another column", function("nop", push) + function(".cfi_return_column rbx", "nop", push), 4, 2, 0},
+		{"the return address in another column", function("nop", push) + function(".cfi_return_column rbx", "nop",
+			push), 4, 2, 0},
 	} {
 		_, c := run(t, link(t, tt.source), convert.Options{Version: sframe.V3})
 		if c.Described != tt.described || c.Covered != tt.covered || c.Topmost != tt.topmost {
-			t.Errorf("%s: %d of %d bytes are covered, %d in topmost frames; %d of %d, %d were expected", tt.name, c.Covered, c.Described, c.Topmost, tt.covered, tt.described, tt.topmost)
+			t.Errorf("%s: %d of %d bytes are covered, %d in topmost frames; want %d of %d, %d", tt.name,
+				c.Covered, c.Described, c.Topmost, tt.covered, tt.described, tt.topmost)
 		}
 	}
 }
@@ -443,7 +451,7 @@ func TestCutFunctions(t *testing.T) {
 				functions += r.Functions
 			}
 			if c.Covered != tt.covered || c.Functions != tt.total || functions != tt.functions {
-				t.Errorf("%s, %d workers: %d bytes covered, %d functions, %d with a gap; %d, %d and %d were expected",
+				t.Errorf("%s, %d workers: %d bytes covered, %d functions, %d with a gap; want %d, %d and %d",
 					tt.name, workers, c.Covered, c.Functions, functions, tt.covered, tt.total, tt.functions)
 			}
 		}
@@ -461,7 +469,8 @@ func TestCutFunctions(t *testing.T) {
 				parts = append(parts, res)
 			}
 			if res := translate.Merge(parts); res.Whole != tt.whole || res.Functions != tt.total {
-				t.Errorf("%s, %d parts: %d of %d functions are whole; %d of %d were expected", tt.name, n, res.Whole, res.Functions, tt.whole, tt.total)
+				t.Errorf("%s, %d parts: %d of %d functions are whole; want %d of %d", tt.name, n, res.Whole,
+					res.Functions, tt.whole, tt.total)
 			}
 		}
 	}
@@ -475,15 +484,20 @@ func TestRegisterNumbers(t *testing.T) {
 		{"CFA", ".cfi_escape 0x0c, " + number + ", 8", "cfa-register", "CFA", "r70000+8"},
 		{"CFA in memory", ".cfi_escape 0x0f, 6, 0x92, " + number + ", 8, 6", "cfa-expression", "CFA", "*(r70000+8)"},
 		{"return address", ".cfi_escape 0x09, 16, " + number, "ra-register", "RA", "r70000"},
-		{"return address in memory", ".cfi_escape 0x10, 16, 5, 0x92, " + number + ", 8", "ra-rule", "RA", "*(r70000+8)"},
+		{"return address in memory", ".cfi_escape 0x10, 16, 5, 0x92, " + number + ", 8", "ra-rule", "RA",
+			"*(r70000+8)"},
 		{"frame pointer", ".cfi_escape 0x09, 6, " + number, "fp-register", "FP", "r70000"},
 		{"frame pointer in memory", ".cfi_escape 0x10, 6, 5, 0x92, " + number + ", 8", "fp-rule", "FP", "*(r70000+8)"},
-		{"an offset beside it", ".cfi_escape 0x12, " + number + ", 0x80, 0x80, 0x80, 0x80, 0x60", "offset-range", "CFA", "r70000+68719476736"},
+		{"an offset beside it", ".cfi_escape 0x12, " + number + ", 0x80, 0x80, 0x80, 0x80, 0x60", "offset-range", "CFA",
+			"r70000+68719476736"},
 	} {
 		for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
-			_, c := run(t, link(t, ".cfi_startproc\nnop\n"+tt.cfi+"\nnop\n.cfi_endproc\n"), convert.Options{Version: version})
-			if len(c.Gaps) != 1 || c.Gaps[0].Reason != tt.reason || c.Gaps[0].Column != tt.column || c.Gaps[0].Rule != tt.rule || c.Gaps[0].Format3 {
-				t.Errorf("%s, V%d: gaps %+v; %s (%s %s) was expected", tt.name, version, c.Gaps, tt.reason, tt.column, tt.rule)
+			_, c := run(t, link(t, ".cfi_startproc\nnop\n"+tt.cfi+"\nnop\n.cfi_endproc\n"),
+				convert.Options{Version: version})
+			if len(c.Gaps) != 1 || c.Gaps[0].Reason != tt.reason || c.Gaps[0].Column != tt.column ||
+				c.Gaps[0].Rule != tt.rule || c.Gaps[0].Format3 {
+				t.Errorf("%s, V%d: gaps %+v; want %s (%s %s)", tt.name, version, c.Gaps, tt.reason,
+					tt.column, tt.rule)
 			}
 		}
 	}
@@ -506,7 +520,8 @@ func TestFormat3(t *testing.T) {
 	subjects := []subject{
 		{"few gaps", register + computed, map[string]uint64{"cfa-register": 1, "cfa-expression": 0},
 			"CFA based on a register other than SP and FP; --format 3 covers them\n"},
-		{"behind more gaps than are listed", register + many + computed + register, map[string]uint64{"cfa-register": 1, "signal-frame": 0, "cfa-expression": 0},
+		{"behind more gaps than are listed", register + many + computed + register,
+			map[string]uint64{"cfa-register": 1, "signal-frame": 0, "cfa-expression": 0},
 			"CFA based on a register other than SP and FP; --format 3 covers at least 1 of them\n"},
 	}
 	for _, tt := range subjects {
@@ -521,7 +536,10 @@ func TestFormat3(t *testing.T) {
 			t.Errorf("%s: format 3 covers %v, want %v", tt.name, got, tt.want)
 		}
 		for _, g := range c.Gaps {
-			if i := slices.IndexFunc(v3.Gaps, func(h report.Gap) bool { return h.Begin < g.End && g.Begin < h.End }); g.Format3 && i >= 0 {
+			if i := slices.IndexFunc(v3.Gaps, func(h report.Gap) bool {
+				return h.Begin < g.End &&
+					g.Begin < h.End
+			}); g.Format3 && i >= 0 {
 				t.Errorf("%s: format 3 is said to cover %v, and has a gap %v", tt.name, &g, &v3.Gaps[i])
 			}
 		}
@@ -559,7 +577,8 @@ func TestWorkers(t *testing.T) {
 						want, first = got, c
 					}
 					if !bytes.Equal(got, want) || !reflect.DeepEqual(c, first) {
-						t.Errorf("%s, share %v: %d workers make another file, or report %+v instead of %+v", in, share, workers, c, first)
+						t.Errorf("%s, share %v: %d workers make another file, or report %+v instead of %+v", in, share,
+							workers, c, first)
 					}
 				}
 			}

@@ -18,7 +18,8 @@ import (
 
 // forms are all formats that can be asked for.
 var forms = []convert.Options{
-	{Version: sframe.V1}, {Version: sframe.V2}, {Version: sframe.V2, PCRel: true}, {Version: sframe.V2, Outermost: true}, {Version: sframe.V3},
+	{Version: sframe.V1}, {Version: sframe.V2}, {Version: sframe.V2, PCRel: true},
+	{Version: sframe.V2, Outermost: true}, {Version: sframe.V3},
 }
 
 // TestCurrent updates fixtures of all ABIs from each format to each: what is of the asked one stays, and of everything
@@ -34,7 +35,7 @@ func TestCurrent(t *testing.T) {
 				}
 			}
 			if len(results) < len(forms)-1 {
-				t.Fatalf("%s/%s: %d formats; %d were expected", abi, name, len(results), len(forms)-1)
+				t.Fatalf("%s/%s: %d formats; want %d", abi, name, len(results), len(forms)-1)
 			}
 			for from, old := range results {
 				for to, want := range results {
@@ -42,11 +43,14 @@ func TestCurrent(t *testing.T) {
 					opt.Update = true
 					got, res, err := inMemory(old, opt)
 					if err != nil || !bytes.Equal(got, want) && from != to {
-						t.Fatalf("%s/%s from %v to %v: %d bytes; %d others were expected; error %v", abi, name, from, to, len(got), len(want), err)
+						t.Fatalf("%s/%s from %v to %v: %d bytes; want %d others; error %v", abi, name, from,
+							to, len(got), len(want), err)
 					}
 					same := bytes.Equal(old, want)
-					if (res.Stays == convert.Current) != same || same && (len(res.Kept) != 1 || !res.Coverage[0].Verified) {
-						t.Errorf("%s/%s from %v to %v: stays %q, kept %v; the files are the same: %t", abi, name, from, to, res.Stays, res.Kept, same)
+					if (res.Stays == convert.Current) != same || same &&
+						(len(res.Kept) != 1 || !res.Coverage[0].Verified) {
+						t.Errorf("%s/%s from %v to %v: stays %q, kept %v; the files are the same: %t", abi, name, from,
+							to, res.Stays, res.Kept, same)
 					}
 				}
 			}
@@ -74,13 +78,15 @@ func TestWrongIsReplaced(t *testing.T) {
 					t.Errorf("byte %d: the result is not what becomes of the file otherwise", i)
 				}
 			default:
-				if c, err := convert.Check(bytes.NewReader(got), int64(len(got)), convert.Options{}); err != nil || len(c.Mismatches) > 0 || c.Covered != res.Coverage[0].Covered {
+				if c, err := convert.Check(bytes.NewReader(got), int64(len(got)), convert.Options{}); err != nil ||
+					len(c.Mismatches) > 0 || c.Covered != res.Coverage[0].Covered {
 					t.Errorf("byte %d: what stays is wrong: %+v, error %v", i, c, err)
 				}
 			}
 		}
 		if refused != 2 || replaced < len(data)/2 {
-			t.Errorf("V%d: of %d changes %d lead to a new section, and %d to an error; 2 were expected", opt.Version, len(data), replaced, refused)
+			t.Errorf("V%d: of %d changes %d lead to a new section, and %d to an error; want 2", opt.Version,
+				len(data), replaced, refused)
 		}
 	}
 }
@@ -92,7 +98,8 @@ func TestPlaceholder(t *testing.T) {
 	want := converted(t, "plt", convert.Options{})
 	for name, flags := range map[string]string{"in the file": "readonly", "loaded": "alloc,readonly"} {
 		path := filepath.Join(dir, "placeholder")
-		output(t, exec.Command(peer.Look(t, "objcopy"), "--add-section", ".sframe=/dev/null", "--set-section-flags", ".sframe="+flags, in, path))
+		output(t, exec.Command(peer.Look(t, "objcopy"), "--add-section", ".sframe=/dev/null", "--set-section-flags",
+			".sframe="+flags, in, path))
 		got, res, err := inMemory(testfile.Read(t, path), convert.Options{Update: true})
 		if err != nil || res.Stays != "" {
 			t.Fatalf("%s: stays %q, error %v", name, res.Stays, err)
@@ -100,7 +107,7 @@ func TestPlaceholder(t *testing.T) {
 		gotSection, _ := sectionOf(t, got, ".sframe")
 		wantSection, _ := sectionOf(t, want, ".sframe")
 		if len(gotSection) != len(wantSection) {
-			t.Errorf("%s: .sframe has %d bytes; %d were expected", name, len(gotSection), len(wantSection))
+			t.Errorf("%s: .sframe has %d bytes; want %d", name, len(gotSection), len(wantSection))
 		}
 	}
 }
@@ -118,13 +125,13 @@ func TestIncompleteIsReplaced(t *testing.T) {
 	peer.Again(t, "sid", dir, "ld -shared two.o hand.o -o prog")
 	before, err := linked.Check(prog)
 	if err != nil || before.Covered == 0 || before.Covered == before.Described {
-		t.Fatalf("%+v (%v); some code without .sframe was expected", before, err)
+		t.Fatalf("%+v (%v); want some code without .sframe", before, err)
 	}
 	opt.Update = true
 	for _, stays := range []convert.Reason{"", convert.Current} {
 		res, err := files.Convert(t.Context(), prog, prog, opt)
 		if err != nil || res.Stays != stays || res.Coverage[0].Covered != res.Coverage[0].Described {
-			t.Fatalf("stays %q, and %q was expected; covered: %+v; error %v", res.Stays, stays, res.Coverage[0], err)
+			t.Fatalf("stays %q; want and %q; covered: %+v; error %v", res.Stays, stays, res.Coverage[0], err)
 		}
 	}
 }
@@ -134,11 +141,14 @@ func TestIncompleteIsReplaced(t *testing.T) {
 func TestOtherRowsAreReplaced(t *testing.T) {
 	dir := t.TempDir()
 	for name, rules := range map[string]string{"plain": "", "outermost": ".cfi_undefined rip"} {
-		testfile.Write(t, filepath.Join(dir, name+".s"), ".globl "+name+"\n.type "+name+", @function\n"+name+":\n.cfi_startproc\n"+rules+"\n.skip 64, 0x90\nret\n.cfi_endproc\n.size "+name+", .-"+name+"\n")
+		testfile.Write(t, filepath.Join(dir, name+".s"), ".globl "+name+"\n.type "+name+", @function\n"+name+
+			":\n.cfi_startproc\n"+rules+"\n.skip 64, 0x90\nret\n.cfi_endproc\n.size "+name+", .-"+name+"\n")
 	}
-	dir = peer.Run(t, "trixie", "as plain.s -o plain.o; as outermost.s -o outermost.o", filepath.Join(dir, "plain.s"), filepath.Join(dir, "outermost.s"))
+	dir = peer.Run(t, "trixie", "as plain.s -o plain.o; as outermost.s -o outermost.o", filepath.Join(dir, "plain.s"),
+		filepath.Join(dir, "outermost.s"))
 	object, lib := filepath.Join(dir, "outermost.o"), filepath.Join(dir, "lib.so")
-	if _, err := files.Convert(t.Context(), object, object, files.Options{Options: convert.Options{Outermost: true}}); err != nil {
+	if _, err := files.Convert(t.Context(), object, object,
+		files.Options{Options: convert.Options{Outermost: true}}); err != nil {
 		t.Fatal(err)
 	}
 	peer.Again(t, "trixie", dir, "ld -shared plain.o outermost.o -o lib.so")
@@ -172,9 +182,10 @@ func TestCurrentObjects(t *testing.T) {
 			}
 			res, err := files.Convert(t.Context(), path(name), path(name), opt)
 			if err != nil || res.Stays != stays {
-				t.Fatalf("%s: stays %q, and %q was expected; error %v", name, res.Stays, stays, err)
+				t.Fatalf("%s: stays %q; want and %q; error %v", name, res.Stays, stays, err)
 			}
-			if after, err := os.Stat(path(name)); err != nil || os.SameFile(before, after) != (stays == convert.Current) {
+			if after, err := os.Stat(path(name)); err != nil ||
+				os.SameFile(before, after) != (stays == convert.Current) {
 				t.Errorf("%s: it is the same file: %t, error %v", name, os.SameFile(before, after), err)
 			}
 		}
@@ -194,7 +205,8 @@ func TestCurrentObjects(t *testing.T) {
 	other := opt
 	other.Version = sframe.V2
 	res, err := files.Convert(t.Context(), path("some.a"), path("some.a"), other)
-	if err != nil || res.Stays != "" || len(res.Kept) != 2 || res.Kept[1] != (convert.Kept{Member: "two.o", Reason: convert.Current, Why: res.Kept[1].Why}) {
+	if err != nil || res.Stays != "" || len(res.Kept) != 2 ||
+		res.Kept[1] != (convert.Kept{Member: "two.o", Reason: convert.Current, Why: res.Kept[1].Why}) {
 		t.Errorf("%+v, error %v", res, err)
 	}
 	// What has nothing to be described is not touched either.
@@ -203,10 +215,12 @@ func TestCurrentObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res, err := files.Convert(t.Context(), path("empty.o"), path("empty.o"), files.Options{}); err != nil || res.Stays != convert.NoCFI {
+	if res, err := files.Convert(t.Context(), path("empty.o"), path("empty.o"), files.Options{}); err != nil ||
+		res.Stays != convert.NoCFI {
 		t.Errorf("%+v, error %v", res, err)
 	}
-	if now, err := os.Stat(path("empty.o")); err != nil || !os.SameFile(info, now) || !bytes.Equal(before, testfile.Read(t, path("empty.o"))) {
+	if now, err := os.Stat(path("empty.o")); err != nil || !os.SameFile(info, now) ||
+		!bytes.Equal(before, testfile.Read(t, path("empty.o"))) {
 		t.Errorf("an object without CFI was written anew; error %v", err)
 	}
 }
@@ -214,7 +228,8 @@ func TestCurrentObjects(t *testing.T) {
 // TestCurrentOfOthers updates a library whose .sframe GNU as and ld have made. It stays if it is right and says as much
 // as ours: they do not describe padding. Neither is there any afterwards unless it is asked for.
 func TestCurrentOfOthers(t *testing.T) {
-	dir := peer.Run(t, "sid", "g++-16 -O2 -fPIC -Wa,--gsframe -c two.cc; ld -shared two.o -o lib.so", "../testdata/cxx/parts.h", "../testdata/cxx/two.cc")
+	dir := peer.Run(t, "sid", "g++-16 -O2 -fPIC -Wa,--gsframe -c two.cc; ld -shared two.o -o lib.so",
+		"../testdata/cxx/parts.h", "../testdata/cxx/two.cc")
 	path := filepath.Join(dir, "lib.so")
 	_, s := sectionOf(t, testfile.Read(t, path), ".sframe")
 	if s.Type != elf.SectionType(sframe.SHTGNUSFrame) {
@@ -242,9 +257,11 @@ func TestSkipped(t *testing.T) {
 	}
 	dir := t.TempDir()
 	debug := filepath.Join(dir, "plt.debug")
-	output(t, exec.Command(peer.Look(t, "objcopy"), "--only-keep-debug", filepath.Join(fixtures, "amd64", "plt"), debug))
+	output(t, exec.Command(peer.Look(t, "objcopy"), "--only-keep-debug", filepath.Join(fixtures, "amd64", "plt"),
+		debug))
 	without := filepath.Join(dir, "without")
-	output(t, exec.Command(peer.Look(t, "objcopy"), "-R", ".eh_frame", "-R", ".eh_frame_hdr", filepath.Join(fixtures, "amd64", "plt"), without))
+	output(t, exec.Command(peer.Look(t, "objcopy"), "-R", ".eh_frame", "-R", ".eh_frame_hdr",
+		filepath.Join(fixtures, "amd64", "plt"), without))
 	// Only the terminator is left of what .eh_frame has.
 	_, frames := sectionOf(t, plain, ".eh_frame")
 	noCode := with(func(b []byte) { clear(b[frames.Offset : frames.Offset+frames.Size]) })
@@ -274,7 +291,8 @@ func TestSkipped(t *testing.T) {
 			t.Errorf("%s: no error", test.name)
 		}
 		got, res, err := inMemory(test.data, convert.Options{SkipUnsupported: true})
-		if err != nil || res.Stays != test.want || !bytes.Equal(got, test.data) || res.Kept[0].Reason != test.want || test.want.Text() == "" {
+		if err != nil || res.Stays != test.want || !bytes.Equal(got, test.data) || res.Kept[0].Reason != test.want ||
+			test.want.Text() == "" {
 			t.Errorf("%s: %+v, error %v", test.name, res, err)
 		}
 		path, out := filepath.Join(dir, "file"), filepath.Join(dir, "out")
@@ -286,7 +304,8 @@ func TestSkipped(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, to := range []string{path, out} {
-			res, err := files.Convert(t.Context(), path, to, files.Options{Options: convert.Options{SkipUnsupported: true}})
+			res, err := files.Convert(t.Context(), path, to,
+				files.Options{Options: convert.Options{SkipUnsupported: true}})
 			if err != nil || res.Stays != test.want {
 				t.Errorf("%s to %s: %+v, error %v", test.name, filepath.Base(to), res, err)
 			}
@@ -297,8 +316,10 @@ func TestSkipped(t *testing.T) {
 		if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
 			t.Errorf("%s: written anew; error %v", test.name, err)
 		}
-		c, err := convert.Check(bytes.NewReader(test.data), int64(len(test.data)), convert.Options{SkipUnsupported: true})
-		if want := test.want; err != nil || c.Skipped != want && (want != convert.ArchiveKind || c.Skipped != convert.NotELF) {
+		c, err := convert.Check(bytes.NewReader(test.data), int64(len(test.data)),
+			convert.Options{SkipUnsupported: true})
+		if want := test.want; err != nil || c.Skipped != want &&
+			(want != convert.ArchiveKind || c.Skipped != convert.NotELF) {
 			t.Errorf("%s: the check says %+v, error %v", test.name, c, err)
 		}
 	}
@@ -307,7 +328,8 @@ func TestSkipped(t *testing.T) {
 	if _, res, err := inMemory(damaged, convert.Options{SkipUnsupported: true}); err == nil {
 		t.Errorf("damaged: %+v", res)
 	}
-	if c, err := convert.Check(bytes.NewReader(plain), int64(len(plain)), convert.Options{SkipUnsupported: true}); err == nil {
+	if c, err := convert.Check(bytes.NewReader(plain), int64(len(plain)),
+		convert.Options{SkipUnsupported: true}); err == nil {
 		t.Errorf("not converted: %+v", c)
 	}
 	// Members of an archive that are of other machines.
@@ -315,7 +337,8 @@ func TestSkipped(t *testing.T) {
 	if _, _, err := inMemory(odd, convert.Options{}); err == nil {
 		t.Error("archive: no error")
 	}
-	if _, res, err := inMemory(odd, convert.Options{SkipUnsupported: true}); err != nil || len(res.Coverage) != 1 || len(res.Kept) != 1 || res.Kept[0].Reason != convert.Machine {
+	if _, res, err := inMemory(odd, convert.Options{SkipUnsupported: true}); err != nil || len(res.Coverage) != 1 ||
+		len(res.Kept) != 1 || res.Kept[0].Reason != convert.Machine {
 		t.Errorf("archive: %+v, error %v", res, err)
 	}
 }

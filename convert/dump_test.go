@@ -173,26 +173,33 @@ func TestNoSFrame(t *testing.T) {
 		{"an object without", elftest.NewObject().Bytes(), "there is no .sframe section"},
 		{"a part of the section", section[:20], ".sframe+0x0: 20 bytes are too few for a header of 28"},
 		{"no magic number", damaged(func(p *elftest.Patcher) { p.Put16(int(s.Offset), 0) }), "magic"},
-		{"outside the file", damaged(func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShOff, 1<<40) }), "0x10000000000"},
+		{"outside the file", damaged(func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShOff, 1<<40) }),
+			"0x10000000000"},
 		{"outside the file, without sections", withoutSections(t, damaged(func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0)+elftest.PhOff, 1<<40)
 		})), "PT_GNU_SFRAME"},
-		{"two of them", damaged(func(p *elftest.Patcher) { p.Put32(p.Section(".strtab")+elftest.ShType, sframe.SHTGNUSFrame) }), "are both .sframe, but a file may have only one"},
+		{"two of them", damaged(func(p *elftest.Patcher) {
+			p.Put32(p.Section(".strtab")+elftest.ShType,
+				sframe.SHTGNUSFrame)
+		}), "are both .sframe, but a file may have only one"},
 	} {
 		var text bytes.Buffer
-		if err := convert.Dump(&text, bytes.NewReader(tt.b), int64(len(tt.b))); err == nil || !strings.Contains(err.Error(), tt.want) || text.Len() > 0 {
-			t.Errorf("%s: %q printed, error %v; %q was expected", tt.name, text.String(), err, tt.want)
+		if err := convert.Dump(&text, bytes.NewReader(tt.b), int64(len(tt.b))); err == nil ||
+			!strings.Contains(err.Error(), tt.want) || text.Len() > 0 {
+			t.Errorf("%s: %q printed, error %v; want %q", tt.name, text.String(), err, tt.want)
 		}
 		if tt.name == "a part of the section" {
 			continue // which only Dump takes
 		}
-		if c, err := convert.Check(bytes.NewReader(tt.b), int64(len(tt.b)), convert.Options{}); err == nil || c != nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: checked, it is %+v, error %v; %q was expected", tt.name, c, err, tt.want)
+		if c, err := convert.Check(bytes.NewReader(tt.b), int64(len(tt.b)), convert.Options{}); err == nil ||
+			c != nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: checked, it is %+v, error %v; want %q", tt.name, c, err, tt.want)
 		}
 	}
 	all := len(printed(t, with))
 	for n := 0; n < all; n += max(1, all/20) {
-		if err := convert.Dump(&limited{n}, bytes.NewReader(with), int64(len(with))); !errors.Is(err, io.ErrShortWrite) {
+		if err := convert.Dump(&limited{n}, bytes.NewReader(with), int64(len(with))); !errors.Is(err,
+			io.ErrShortWrite) {
 			t.Errorf("a writer that takes %d of %d bytes: %v", n, all, err)
 		}
 	}
@@ -246,10 +253,13 @@ func TestCheckMismatches(t *testing.T) {
 			t.Fatalf("%s: %+v, error %v", tt.name, c, err)
 		}
 		m := c.Mismatches[0]
-		if m.Begin != tt.begin || m.End != tt.end || m.Function != names[tt.start] || m.Offset != tt.begin-tt.start || !strings.Contains(m.What, "CFA differs") {
-			t.Errorf("%s: %+v; %#x-%#x, %s+%#x was expected", tt.name, m, tt.begin, tt.end, names[tt.start], tt.begin-tt.start)
+		if m.Begin != tt.begin || m.End != tt.end || m.Function != names[tt.start] || m.Offset != tt.begin-tt.start ||
+			!strings.Contains(m.What, "CFA differs") {
+			t.Errorf("%s: %+v; want %#x-%#x, %s+%#x", tt.name, m, tt.begin, tt.end, names[tt.start],
+				tt.begin-tt.start)
 		}
-		if c.Described != 107 || c.Covered != 107-(tt.end-tt.begin) || c.FDEs != 4 || c.FREs != 19 || !c.Sorted || c.Format != 2 || c.ABI != "amd64" {
+		if c.Described != 107 || c.Covered != 107-(tt.end-tt.begin) || c.FDEs != 4 || c.FREs != 19 || !c.Sorted ||
+			c.Format != 2 || c.ABI != "amd64" {
 			t.Errorf("%s: %+v", tt.name, c)
 		}
 		// By a file's name it is the same.
@@ -257,7 +267,8 @@ func TestCheckMismatches(t *testing.T) {
 		if err := os.WriteFile(path, p.B, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if d, err := files.Check(t.Context(), path, convert.Options{}); err != nil || len(d.Mismatches) != 1 || d.Mismatches[0] != m {
+		if d, err := files.Check(t.Context(), path, convert.Options{}); err != nil || len(d.Mismatches) != 1 ||
+			d.Mismatches[0] != m {
 			t.Errorf("%s, by its name: %+v, error %v", tt.name, d, err)
 		}
 	}
@@ -268,10 +279,12 @@ func TestCheckMismatches(t *testing.T) {
 	p.B[int(s.Offset)+rows+2] += 8
 	p.B[int(s.Offset)+3] &^= byte(sframe.FDESorted)
 	c, err := convert.Check(bytes.NewReader(p.B), int64(len(p.B)), convert.Options{})
-	if err != nil || len(c.Mismatches) != 2 || c.Mismatches[0].Begin != 0x438 || c.Mismatches[1].Begin != 0x445 || c.Sorted {
+	if err != nil || len(c.Mismatches) != 2 || c.Mismatches[0].Begin != 0x438 || c.Mismatches[1].Begin != 0x445 ||
+		c.Sorted {
 		t.Errorf("two rows: %+v, error %v", c, err)
 	}
-	if c, err := files.Check(t.Context(), filepath.Join(fixtures, "amd64/prologue"), convert.Options{}); err == nil || c != nil {
+	if c, err := files.Check(t.Context(), filepath.Join(fixtures, "amd64/prologue"), convert.Options{}); err == nil ||
+		c != nil {
 		t.Errorf("without .sframe: %+v, error %v", c, err)
 	}
 }
@@ -351,7 +364,8 @@ func TestReadErrors(t *testing.T) {
 					break
 				}
 				if err == nil || !strings.Contains(err.Error(), want) || done {
-					t.Errorf("%s: read %d fails with %v, and the error is %v; there is a result: %t", tt.name, n, failure, err, done)
+					t.Errorf("%s: read %d fails with %v, and the error is %v; there is a result: %t", tt.name, n,
+						failure, err, done)
 				}
 			}
 			if n < 2 || !bytes.Equal(tt.b, saved) {
@@ -383,7 +397,7 @@ func TestStarting(t *testing.T) {
 		{Size: uint64(len(object)), CFI: cfi(object)},
 	}
 	if fmt.Sprint(told) != fmt.Sprint(want) {
-		t.Errorf("told of %+v; %+v was expected", told, want)
+		t.Errorf("told of %+v; want %+v", told, want)
 	}
 	for i, name := range []string{"0.o", "2.o"} {
 		if c := res.Coverage[i]; c.File != in+"("+name+")" || c.Output != "" || !c.Verified {
@@ -391,7 +405,7 @@ func TestStarting(t *testing.T) {
 		}
 	}
 	if got := report.Sum(in, res.Coverage).Described; got != 53+64 {
-		t.Errorf("%d bytes are described in all; 117 were expected", got)
+		t.Errorf("%d bytes are described in all; want 117", got)
 	}
 }
 
@@ -403,7 +417,8 @@ func TestKept(t *testing.T) {
 	object := without.Bytes()
 	for _, opt := range []convert.Options{{}, {DryRun: true}, {Remove: true}, {Remove: true, DryRun: true}} {
 		got, res, err := inMemory(object, opt)
-		if err != nil || len(res.Kept) != 1 || res.Kept[0].Member != "" || res.Kept[0].Why.Error() == "" || len(res.Coverage) > 0 {
+		if err != nil || len(res.Kept) != 1 || res.Kept[0].Member != "" || res.Kept[0].Why.Error() == "" ||
+			len(res.Coverage) > 0 {
 			t.Errorf("%+v: %+v, error %v", opt, res, err)
 		}
 		if want := object; opt.DryRun != (len(got) == 0) || !opt.DryRun && !bytes.Equal(got, want) {
@@ -412,14 +427,16 @@ func TestKept(t *testing.T) {
 	}
 	none := elftest.Patch(t.Fatalf, testfile.Read(t, filepath.Join(fixtures, "amd64/prologue")))
 	none.Contents(".eh_frame", make([]byte, 4)) // its end
-	if got, res, err := inMemory(none.B, convert.Options{}); !errors.Is(err, convert.ErrNoCode) || res != nil || len(got) > 0 {
+	if got, res, err := inMemory(none.B, convert.Options{}); !errors.Is(err, convert.ErrNoCode) || res != nil ||
+		len(got) > 0 {
 		t.Errorf("a program whose CFI describes nothing: %+v, error %v", res, err)
 	}
 	var frames elftest.Frames
 	frames.FDE(frames.CIEOf("B?", 1, nil, elftest.Sound), 0x438, 8)
 	unusable := elftest.Patch(t.Fatalf, testfile.Read(t, filepath.Join(fixtures, "amd64/prologue")))
 	unusable.Contents(".eh_frame", append(frames.B, 0, 0, 0, 0))
-	if got, res, err := inMemory(unusable.B, convert.Options{}); err == nil || !strings.Contains(err.Error(), "no CFI that can be used: ") || res != nil || len(got) > 0 {
+	if got, res, err := inMemory(unusable.B, convert.Options{}); err == nil ||
+		!strings.Contains(err.Error(), "no CFI that can be used: ") || res != nil || len(got) > 0 {
 		t.Errorf("a program whose CFI nobody knows: %+v, error %v", res, err)
 	}
 }
@@ -442,13 +459,15 @@ func inexpressible(sections func(*elftest.Object)) []byte {
 func TestObjectWithoutRows(t *testing.T) {
 	b := inexpressible(func(*elftest.Object) {})
 	got, res, err := inMemory(b, convert.Options{})
-	if err != nil || !bytes.Equal(got, b) || len(res.Coverage) != 1 || res.Coverage[0].Described != 64 || res.Coverage[0].Covered != 0 {
+	if err != nil || !bytes.Equal(got, b) || len(res.Coverage) != 1 || res.Coverage[0].Described != 64 ||
+		res.Coverage[0].Covered != 0 {
 		t.Errorf("%d of %d bytes, %+v, error %v", len(got), len(b), res, err)
 	}
 	old := inexpressible(func(o *elftest.Object) {
 		o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, []byte{0xe2, 0xde, 2, 0})
 	})
-	if got, res, err := inMemory(old, convert.Options{}); !errors.Is(err, elfwrite.ErrExists) || res != nil || len(got) > 0 {
+	if got, res, err := inMemory(old, convert.Options{}); !errors.Is(err, elfwrite.ErrExists) || res != nil ||
+		len(got) > 0 {
 		t.Errorf("with an .sframe: %+v, error %v", res, err)
 	}
 	got, _, err = inMemory(old, convert.Options{Force: true})
@@ -460,7 +479,8 @@ func TestObjectWithoutRows(t *testing.T) {
 		t.Errorf("its .sframe is still there, error %v", err)
 	}
 	for _, dry := range []bool{false, true} {
-		if got, res, err := inMemory(elftest.NewObject().Bytes(), convert.Options{Version: sframe.V1, DryRun: dry}); err == nil || res != nil || len(got) > 0 ||
+		if got, res, err := inMemory(elftest.NewObject().Bytes(),
+			convert.Options{Version: sframe.V1, DryRun: dry}); err == nil || res != nil || len(got) > 0 ||
 			err.Error() != "relocatable objects are converted to format 2 or 3 only" {
 			t.Errorf("to V1: %+v, error %v", res, err)
 		}
@@ -471,7 +491,8 @@ func TestObjectWithoutRows(t *testing.T) {
 // where nobody wants it.
 func TestDryRun(t *testing.T) {
 	for name, b := range map[string][]byte{
-		"program": testfile.Read(t, filepath.Join(fixtures, "amd64/drap1")), "object": elftest.NewObject().Bytes(), "object without rows": inexpressible(func(*elftest.Object) {}),
+		"program": testfile.Read(t, filepath.Join(fixtures, "amd64/drap1")), "object": elftest.NewObject().Bytes(),
+		"object without rows": inexpressible(func(*elftest.Object) {}),
 	} {
 		for _, opt := range []convert.Options{{}, {NoVerify: true}} {
 			out, want, err := inMemory(b, opt)
@@ -484,8 +505,9 @@ func TestDryRun(t *testing.T) {
 				t.Fatalf("%s: %d bytes, error %v", name, len(out), err)
 			}
 			g, w := got.Coverage[0], want.Coverage[0]
-			if g.Covered != w.Covered || g.Described != w.Described || g.FDEs != w.FDEs || g.FREs != w.FREs || g.Size != w.Size || len(g.Gaps) != len(w.Gaps) {
-				t.Errorf("%s: %+v; %+v was expected", name, g, w)
+			if g.Covered != w.Covered || g.Described != w.Described || g.FDEs != w.FDEs || g.FREs != w.FREs ||
+				g.Size != w.Size || len(g.Gaps) != len(w.Gaps) {
+				t.Errorf("%s: %+v; want %+v", name, g, w)
 			}
 			if g.Verified != (!opt.NoVerify && g.FDEs > 0) {
 				t.Errorf("%s: verified is %t", name, g.Verified)
@@ -543,7 +565,8 @@ func TestManyMismatches(t *testing.T) {
 	const many = 70000 // more than are kept
 	program := func(size string) string {
 		t.Helper()
-		out, _ := run(t, link(t, strings.Repeat(".cfi_startproc\nnop\n.cfi_def_cfa_offset "+size+"\nnop\n.cfi_endproc\n", many)), convert.Options{Share: convert.ShareOff})
+		out, _ := run(t, link(t, strings.Repeat(".cfi_startproc\nnop\n.cfi_def_cfa_offset "+size+
+			"\nnop\n.cfi_endproc\n", many)), convert.Options{Share: convert.ShareOff})
 		return out
 	}
 	one, other := program("16"), program("24")
@@ -580,13 +603,16 @@ func TestFormatOf(t *testing.T) {
 	}{
 		{"amd64/prologue", convert.Options{Version: sframe.V1}, convert.Format{Version: sframe.V1}},
 		{"amd64/prologue", convert.Options{Version: sframe.V2}, convert.Format{Version: sframe.V2}},
-		{"amd64/prologue", convert.Options{Version: sframe.V2, PCRel: true}, convert.Format{Version: sframe.V2, PCRel: true}},
-		{"amd64/undefra", convert.Options{Version: sframe.V2, Outermost: true}, convert.Format{Version: sframe.V2, Outermost: true}},
-		{"amd64/prologue", convert.Options{Version: sframe.V3}, convert.Format{Version: sframe.V3, PCRel: true, Outermost: true}},
+		{"amd64/prologue", convert.Options{Version: sframe.V2, PCRel: true},
+			convert.Format{Version: sframe.V2, PCRel: true}},
+		{"amd64/undefra", convert.Options{Version: sframe.V2, Outermost: true},
+			convert.Format{Version: sframe.V2, Outermost: true}},
+		{"amd64/prologue", convert.Options{Version: sframe.V3}, convert.Format{Version: sframe.V3, PCRel: true,
+			Outermost: true}},
 	} {
 		out, _ := run(t, filepath.Join(fixtures, tt.name), tt.opt)
 		if got, err := formatOf(t, out); err != nil || got != tt.want {
-			t.Errorf("%s with %+v: %+v, %v; %+v was expected", tt.name, tt.opt, got, err, tt.want)
+			t.Errorf("%s with %+v: %+v, %v; want %+v", tt.name, tt.opt, got, err, tt.want)
 		}
 	}
 	none := filepath.Join(fixtures, "amd64/prologue")
@@ -594,12 +620,13 @@ func TestFormatOf(t *testing.T) {
 	testfile.Write(t, object, string(elftest.NewObject().Bytes()))
 	for _, path := range []string{none, object} {
 		if _, err := formatOf(t, path); err != sframe.ErrNone {
-			t.Errorf("%s: %v; %v was expected", path, err, sframe.ErrNone)
+			t.Errorf("%s: %v; want %v", path, err, sframe.ErrNone)
 		}
 	}
 	// An object without an .sframe, of which it is not known that it needs none: V1 has no objects.
 	b := elftest.NewObject().Bytes()
-	if c, err := convert.Check(bytes.NewReader(b), int64(len(b)), convert.Options{Version: sframe.V1, SkipUnsupported: true}); err == nil || !errors.Is(err, sframe.ErrNone) {
+	if c, err := convert.Check(bytes.NewReader(b), int64(len(b)),
+		convert.Options{Version: sframe.V1, SkipUnsupported: true}); err == nil || !errors.Is(err, sframe.ErrNone) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	// Bits 5 and 6 of a row's info, which comes after its start, say how large its words are; 3 is no size.
@@ -650,7 +677,8 @@ func TestRefusedOptions(t *testing.T) {
 	if c, err := check(object, convert.Options{Require: true}); err != nil || c.Skipped != convert.NotLinked {
 		t.Errorf("an object: %+v, error %v", c, err)
 	}
-	for name, opt := range map[string]convert.Options{"no .debug_frame": {Source: cfi.DebugFrame}, "no debug file": {DebugFile: missing}} {
+	for name, opt := range map[string]convert.Options{"no .debug_frame": {Source: cfi.DebugFrame},
+		"no debug file": {DebugFile: missing}} {
 		if c, err := check(with, opt); c != nil || err == nil {
 			t.Errorf("%s: %+v is checked", name, c)
 		}
@@ -666,7 +694,8 @@ func TestMisplaced(t *testing.T) {
 	with := converted(t, "prologue", convert.Options{})
 	p := elftest.Patch(t.Fatalf, with)
 	p.Put32(p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0), uint32(elf.PT_NULL))
-	if got, res, err := inMemory(p.B, convert.Options{Update: true}); err != nil || res.Stays != "" || !bytes.Equal(got, with) {
+	if got, res, err := inMemory(p.B, convert.Options{Update: true}); err != nil || res.Stays != "" ||
+		!bytes.Equal(got, with) {
 		t.Errorf("without PT_GNU_SFRAME: %+v, error %v", res, err)
 	}
 	object, _, err := inMemory(elftest.NewObject().Bytes(), convert.Options{})
@@ -675,7 +704,8 @@ func TestMisplaced(t *testing.T) {
 	}
 	p = elftest.Patch(t.Fatalf, object)
 	p.Put32(p.Section(".sframe")+elftest.ShType, sframe.SHTGNUSFrame)
-	if got, res, err := inMemory(p.B, convert.Options{Update: true}); err != nil || res.Stays != "" || !bytes.Equal(got, object) {
+	if got, res, err := inMemory(p.B, convert.Options{Update: true}); err != nil || res.Stays != "" ||
+		!bytes.Equal(got, object) {
 		t.Errorf("with the type of later linkers: %+v, error %v", res, err)
 	}
 }

@@ -24,7 +24,8 @@ func ExampleConvert() {
 		log.Fatal(err)
 	}
 	for _, c := range res.Coverage {
-		fmt.Printf("%d of %d bytes of code covered, %d functions, verified: %v\n", c.Covered, c.Described, c.Functions, c.Verified)
+		fmt.Printf("%d of %d bytes of code covered, %d functions, verified: %v\n", c.Covered, c.Described, c.Functions,
+			c.Verified)
 	}
 	f, err := elf.NewFile(bytes.NewReader(out.Bytes()))
 	if err != nil {
@@ -44,7 +45,8 @@ func ExampleConvert_gaps() {
 	}
 	for _, version := range []sframe.Version{sframe.V2, sframe.V3} {
 		var out bytes.Buffer
-		res, err := convert.Convert(context.Background(), bytes.NewReader(prog), int64(len(prog)), &out, convert.Options{Version: version})
+		res, err := convert.Convert(context.Background(), bytes.NewReader(prog), int64(len(prog)), &out,
+			convert.Options{Version: version})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -69,14 +71,16 @@ func ExampleCheck() {
 		log.Fatal(err)
 	}
 	var out bytes.Buffer
-	if _, err := convert.Convert(context.Background(), bytes.NewReader(prog), int64(len(prog)), &out, convert.Options{}); err != nil {
+	if _, err := convert.Convert(context.Background(), bytes.NewReader(prog), int64(len(prog)), &out,
+		convert.Options{}); err != nil {
 		log.Fatal(err)
 	}
 	c, err := convert.Check(bytes.NewReader(out.Bytes()), int64(out.Len()), convert.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%v, %v, %d FDEs: %d of %d bytes of code agree\n", c.ABI, sframe.Version(c.Format), c.FDEs, c.Covered, c.Described)
+	fmt.Printf("%v, %v, %d FDEs: %d of %d bytes of code agree\n", c.ABI, sframe.Version(c.Format), c.FDEs, c.Covered,
+		c.Described)
 	for _, m := range c.Mismatches {
 		fmt.Println(m.Function, m.What)
 	}

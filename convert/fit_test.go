@@ -77,16 +77,19 @@ SECTIONS {
 	in := filepath.Join(dir, "far")
 	out, c := run(t, in, convert.Options{Force: true})
 	if c.Described != 2*size || c.Covered != 2*size || !c.Verified {
-		t.Errorf("%d of %d bytes are covered, verified %t; %d were expected", c.Covered, c.Described, c.Verified, 2*size)
+		t.Errorf("%d of %d bytes are covered, verified %t; want %d", c.Covered, c.Described,
+			c.Verified, 2*size)
 	}
 	if at := open(t, out).Section(sframe.SectionName).Addr; at < 0x90000000 {
 		t.Errorf("the section is at %#x", at)
 	}
 	// From the old place no code is in reach.
-	if _, err := tryRun(t, filepath.Join(dir, "farther"), convert.Options{Force: true}); err == nil || !strings.Contains(err.Error(), "is more than 2 GiB away from all code") {
+	if _, err := tryRun(t, filepath.Join(dir, "farther"), convert.Options{Force: true}); err == nil ||
+		!strings.Contains(err.Error(), "is more than 2 GiB away from all code") {
 		t.Errorf("too far from all code: %v", err)
 	}
-	if _, err := tryRun(t, filepath.Join(dir, "farther"), convert.Options{Force: true, Version: sframe.V3}); err != nil {
+	if _, err := tryRun(t, filepath.Join(dir, "farther"),
+		convert.Options{Force: true, Version: sframe.V3}); err != nil {
 		t.Errorf("in format 3: %v", err)
 	}
 }

@@ -66,7 +66,8 @@ func TestBareZeros(t *testing.T) {
 		{"ET_EXEC", "ld.lld-23 --eh-frame-hdr --build-id=none", ""},
 		{"ET_EXEC, GNU ld", "ld --eh-frame-hdr --build-id=none", ""},
 		{"ET_EXEC, one segment", "ld.lld-23 --eh-frame-hdr --build-id=none -z noseparate-code --no-rosegment", ""},
-		{"PIE", "ld.lld-23 --eh-frame-hdr --build-id=none -pie --no-dynamic-linker", "without section headers it is not known what may move"},
+		{"PIE", "ld.lld-23 --eh-frame-hdr --build-id=none -pie --no-dynamic-linker",
+			"without section headers it is not known what may move"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -74,14 +75,16 @@ func TestBareZeros(t *testing.T) {
 			if err := os.WriteFile(source, []byte(zeros), 0o666); err != nil {
 				t.Fatal(err)
 			}
-			dir = peer.Run(t, "sid", "as zeros.s -o zeros.o; "+tt.link+" zeros.o -o prog; llvm-objcopy-23 --strip-sections prog; ./prog", source)
+			dir = peer.Run(t, "sid", "as zeros.s -o zeros.o; "+tt.link+
+				" zeros.o -o prog; llvm-objcopy-23 --strip-sections prog; ./prog", source)
 			in := filepath.Join(dir, "prog")
 			if n := len(open(t, in).Sections); n > 0 {
 				t.Fatalf("%d section headers", n)
 			}
 			if tt.refused != "" {
-				if _, err := tryRun(t, in, convert.Options{Version: sframe.V2}); err == nil || !strings.Contains(err.Error(), tt.refused) {
-					t.Fatalf("error is %v; %q was expected", err, tt.refused)
+				if _, err := tryRun(t, in, convert.Options{Version: sframe.V2}); err == nil ||
+					!strings.Contains(err.Error(), tt.refused) {
+					t.Fatalf("error is %v; want %q", err, tt.refused)
 				}
 				return
 			}
@@ -172,13 +175,18 @@ SECTIONS {
 					continue // it takes them for addresses, at which the segments overlap
 				}
 				// In blocks of 512 bytes: a file of gigabytes is not what this is about.
-				peer.Again(t, "sid", dir, "ulimit -f 65536; for f in prog prog.sframe; do "+objcopy+" -O binary $f $f.bin; done")
-				before, after := testfile.Read(t, filepath.Join(dir, "prog.bin")), testfile.Read(t, filepath.Join(dir, "prog.sframe.bin"))
+				peer.Again(t, "sid", dir, "ulimit -f 65536; for f in prog prog.sframe; do "+objcopy+
+					" -O binary $f $f.bin; done")
+				before, after := testfile.Read(t, filepath.Join(dir, "prog.bin")),
+					testfile.Read(t, filepath.Join(dir, "prog.sframe.bin"))
 				if !bytes.HasPrefix(after, before) {
-					t.Errorf("%s: the first %d of %d bytes are not those of the original", objcopy, len(before), len(after))
+					t.Errorf("%s: the first %d of %d bytes are not those of the original", objcopy, len(before),
+						len(after))
 				}
-				if most := len(before) + tt.gap + int(c.Size); len(after) > most || len(after) < len(before)+int(c.Size) {
-					t.Errorf("%s: %d bytes become %d; between %d and %d were expected", objcopy, len(before), len(after), len(before)+int(c.Size), most)
+				if most := len(before) + tt.gap + int(c.Size); len(after) > most ||
+					len(after) < len(before)+int(c.Size) {
+					t.Errorf("%s: %d bytes become %d; want between %d and %d", objcopy, len(before),
+						len(after), len(before)+int(c.Size), most)
 				}
 			}
 		})
@@ -217,7 +225,8 @@ func TestReach(t *testing.T) {
 		}
 		prog := filepath.Join(peer.Run(t, "sid", "as many.s -o many.o; ld many.o -o prog", source), "prog")
 		in := open(t, prog)
-		for _, opt := range []convert.Options{{Version: sframe.V1}, {Version: sframe.V2}, {Version: sframe.V3}, {Version: sframe.V2, PCRel: true}} {
+		for _, opt := range []convert.Options{{Version: sframe.V1}, {Version: sframe.V2}, {Version: sframe.V3},
+			{Version: sframe.V2, PCRel: true}} {
 			out, c := run(t, prog, opt)
 			at := open(t, out).Section(".sframe").Addr
 			// From the start of the section, or from the field of each function, which come
@@ -234,12 +243,13 @@ func TestReach(t *testing.T) {
 			}
 			if opt.PCRel {
 				if c.Covered < least || c.Covered > want || !c.Verified {
-					t.Errorf(".bss of %#x, PCRel: %d bytes are covered; between %d and %d were expected", bss, c.Covered, least, want)
+					t.Errorf(".bss of %#x, PCRel: %d bytes are covered; want between %d and %d", bss,
+						c.Covered, least, want)
 				}
 				continue
 			}
 			if c.Covered != want {
-				t.Errorf(".bss of %#x, %v: %d bytes are covered; %d were expected", bss, opt.Version, c.Covered, want)
+				t.Errorf(".bss of %#x, %v: %d bytes are covered; want %d", bss, opt.Version, c.Covered, want)
 			}
 		}
 	}
@@ -265,13 +275,14 @@ func TestHighAddresses(t *testing.T) {
 		}
 		dir = peer.Run(t, "sid", "as many.s -o many.o; ld -Ttext="+tt.text+" many.o -o prog", source)
 		in := filepath.Join(dir, "prog")
-		for _, opt := range []convert.Options{{Version: sframe.V1}, {Version: sframe.V2}, {Version: sframe.V2, PCRel: true}, {Version: sframe.V3}} {
+		for _, opt := range []convert.Options{{Version: sframe.V1}, {Version: sframe.V2},
+			{Version: sframe.V2, PCRel: true}, {Version: sframe.V3}} {
 			dry := opt
 			dry.DryRun = true
 			if tt.refused != "" {
 				for _, o := range []convert.Options{opt, dry} {
 					if _, err := tryRun(t, in, o); err == nil || !strings.Contains(err.Error(), tt.refused) {
-						t.Errorf("%s, %v: error is %v; %q was expected", tt.text, o.Version, err, tt.refused)
+						t.Errorf("%s, %v: error is %v; want %q", tt.text, o.Version, err, tt.refused)
 					}
 				}
 				continue
@@ -325,7 +336,8 @@ func TestCodeStays(t *testing.T) {
 		{"s390x, separate code", "s390x" + cros + "-Wl,-z,separate-code", "qemu-s390x", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := peer.Run(t, "sid", tt.build+" 2>log || { cat log; exit 1; }; "+tt.run+" ./prog", "../testdata/c/user.c")
+			dir := peer.Run(t, "sid", tt.build+" 2>log || { cat log; exit 1; }; "+tt.run+" ./prog",
+				"../testdata/c/user.c")
 			in := filepath.Join(dir, "prog")
 			out, c := run(t, in, convert.Options{})
 			before, after := open(t, in), open(t, out)
@@ -347,14 +359,15 @@ func TestCodeStays(t *testing.T) {
 				}
 			}
 			if c.MovedCode != moved || (moved > 0) != tt.moved {
-				t.Errorf("%d bytes of code have another place in the file, and %d are said to; that there are some was expected: %t", moved, c.MovedCode, tt.moved)
+				t.Errorf("%d bytes of code have another place in the file, and %d are said to; want that there are some: %t", moved, c.MovedCode, tt.moved)
 			}
 			if s := before.Section(".note.gnu.build-id"); s != nil && s.Size > 0 {
 				note, err := before.ReadSection(s)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if head := testfile.Read(t, out)[:4096]; !bytes.Contains(head, note) || !noteAt(after, uint64(bytes.Index(head, note)), s.Size) {
+				if head := testfile.Read(t, out)[:4096]; !bytes.Contains(head, note) ||
+					!noteAt(after, uint64(bytes.Index(head, note)), s.Size) {
 					t.Error("there is no build-id in the first page")
 				}
 			}
@@ -367,14 +380,16 @@ func TestCodeStays(t *testing.T) {
 				t.Error("another file the second time")
 			}
 			plain := filepath.Join(t.TempDir(), "plain")
-			if _, err := files.Convert(t.Context(), out, plain, files.Options{Options: convert.Options{Remove: true}}); err != nil {
+			if _, err := files.Convert(t.Context(), out, plain,
+				files.Options{Options: convert.Options{Remove: true}}); err != nil {
 				t.Fatal(err)
 			}
 			if err := image.Contents(before, open(t, plain)); err != nil {
 				t.Errorf("without .sframe again: %v", err)
 			}
 			// What is not loaded may be some bytes further on, or not.
-			if again, _ := run(t, plain, convert.Options{}); !tt.moved && !bytes.Equal(testfile.Read(t, again), testfile.Read(t, out)) {
+			if again, _ := run(t, plain, convert.Options{}); !tt.moved &&
+				!bytes.Equal(testfile.Read(t, again), testfile.Read(t, out)) {
 				t.Error("another file after .sframe was removed")
 			}
 			replace(t, out, filepath.Join(dir, "converted"))
@@ -424,7 +439,8 @@ func TestLargeObject(t *testing.T) {
 	if err := os.Truncate(path, int64(off+size)); err != nil {
 		t.Fatal(err)
 	}
-	for _, opt := range []convert.Options{{Version: sframe.V2}, {Version: sframe.V2, PCRel: true}, {Version: sframe.V3}} {
+	for _, opt := range []convert.Options{{Version: sframe.V2}, {Version: sframe.V2, PCRel: true},
+		{Version: sframe.V3}} {
 		opt.DryRun = true
 		res, err := files.Convert(t.Context(), path, "", files.Options{Options: opt})
 		if err != nil {

@@ -36,8 +36,10 @@ func TestLinkers(t *testing.T) {
 		{"amd64 mold", clang + "-fuse-ld=/usr/bin/mold", ""},
 		{"amd64 mold, not PIE", clang + "-fuse-ld=/usr/bin/mold -no-pie", ""},
 		{"aarch64 GNU", a64, "qemu-aarch64 -L /usr/aarch64-linux-gnu"},
-		{"aarch64 GNU, BTI and PAC", a64 + "-mbranch-protection=standard -Wl,-z,force-bti,-z,pac-plt", "qemu-aarch64 -L /usr/aarch64-linux-gnu"},
-		{"aarch64 GNU, stack clash protection", a64 + "-fstack-clash-protection", "qemu-aarch64 -L /usr/aarch64-linux-gnu"},
+		{"aarch64 GNU, BTI and PAC", a64 + "-mbranch-protection=standard -Wl,-z,force-bti,-z,pac-plt",
+			"qemu-aarch64 -L /usr/aarch64-linux-gnu"},
+		{"aarch64 GNU, stack clash protection", a64 + "-fstack-clash-protection",
+			"qemu-aarch64 -L /usr/aarch64-linux-gnu"},
 		{"aarch64 lld", lld + a64 + "-B$PWD/b -fuse-ld=lld", "qemu-aarch64 -L /usr/aarch64-linux-gnu"},
 		{"aarch64 mold", a64 + "-fuse-ld=mold", "qemu-aarch64 -L /usr/aarch64-linux-gnu"},
 		{"s390x GNU", s390, "qemu-s390x -L /usr/s390x-linux-gnu"},
@@ -46,7 +48,8 @@ func TestLinkers(t *testing.T) {
 		{"s390x mold", s390 + "-fuse-ld=mold", "qemu-s390x -L /usr/s390x-linux-gnu"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := peer.Run(t, "sid", tt.build+" 2>log || { cat log; exit 1; }; "+tt.run+" ./prog", "../testdata/c/user.c")
+			dir := peer.Run(t, "sid", tt.build+" 2>log || { cat log; exit 1; }; "+tt.run+" ./prog",
+				"../testdata/c/user.c")
 			prog := filepath.Join(dir, "prog")
 			for _, version := range []sframe.Version{sframe.V1, sframe.V2, sframe.V3} {
 				if version == sframe.V1 && strings.HasPrefix(tt.name, "s390x") {

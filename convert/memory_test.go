@@ -48,7 +48,8 @@ func TestConvert(t *testing.T) {
 			inputs[filepath.Join(abi, name)] = testfile.Read(t, filepath.Join(fixtures, abi, name))
 		}
 	}
-	inputs["archive"] = ar(inputs["amd64/prologue"], []byte("odd"), inputs["amd64/drap1"], inputs["s390x/"+fixtureNames(t, "s390x")[0]])
+	inputs["archive"] = ar(inputs["amd64/prologue"], []byte("odd"), inputs["amd64/drap1"],
+		inputs["s390x/"+fixtureNames(t, "s390x")[0]])
 	for name, b := range inputs {
 		for _, opt := range []convert.Options{{}, {Version: sframe.V3}} {
 			in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
@@ -153,7 +154,8 @@ func TestConvertNothing(t *testing.T) {
 		{name: "a part of a file", b: prog[:len(prog)/2]},
 		{name: "an .sframe is there", b: twice, want: elfwrite.ErrExists},
 		{name: "a member of an archive has one", b: ar(prog, twice), want: elfwrite.ErrExists},
-		{name: "too little is covered", b: gaps, opt: convert.Options{MinCoverage: 50}, want: convert.ErrCoverage, result: true},
+		{name: "too little is covered", b: gaps, opt: convert.Options{MinCoverage: 50}, want: convert.ErrCoverage,
+			result: true},
 		{name: "interrupted", ctx: ended, b: prog, want: context.Canceled},
 		{name: "unreadable", b: prog, from: int64(len(prog) - 100), want: syscall.EIO},
 		{name: "nothing to remove", b: prog, opt: convert.Options{Remove: true}, want: elfwrite.ErrNone},
@@ -170,11 +172,13 @@ func TestConvertNothing(t *testing.T) {
 			t.Errorf("%s: result %v, error %v", tt.name, res, err)
 		}
 	}
-	res, err := convert.Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), silent{t}, convert.Options{DryRun: true})
+	res, err := convert.Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), silent{t},
+		convert.Options{DryRun: true})
 	if err != nil || !res.Coverage[0].Verified {
 		t.Errorf("dry run: %v", err)
 	}
-	if _, err := convert.Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), broken{}, convert.Options{}); !errors.Is(err, io.ErrClosedPipe) {
+	if _, err := convert.Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), broken{},
+		convert.Options{}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("a writer that fails: %v", err)
 	}
 }

@@ -57,7 +57,8 @@ func TestMoved(t *testing.T) {
 		path := assembled(t, ".globl _start\n_start:\n"+tt.source)
 		if tt.link != nil {
 			prog := filepath.Join(t.TempDir(), "prog")
-			if out, err := exec.Command(peer.Look(t, "ld"), append(tt.link, path, "-o", prog)...).CombinedOutput(); err != nil {
+			if out, err := exec.Command(peer.Look(t, "ld"),
+				append(tt.link, path, "-o", prog)...).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			path = prog
@@ -67,12 +68,14 @@ func TestMoved(t *testing.T) {
 				continue
 			}
 			_, c := run(t, path, convert.Options{Version: version, DryRun: tt.link == nil && !tt.certain})
-			if tt.certain && (c.Covered != 96 || len(c.Gaps) > 0) || !tt.certain && (c.Covered > 0 || len(c.Gaps) != 1 || c.Gaps[0].Reason != "cfa-address") {
+			if tt.certain && (c.Covered != 96 || len(c.Gaps) > 0) || !tt.certain &&
+				(c.Covered > 0 || len(c.Gaps) != 1 || c.Gaps[0].Reason != "cfa-address") {
 				t.Errorf("%s, %v: %d bytes covered, gaps %+v", tt.name, version, c.Covered, c.Gaps)
 			}
 		}
 		// As if no code was ever moved.
-		res := described(t, open(t, path), translate.Options{Version: sframe.V2, Moves: func(uint64) uint64 { return 0 }})
+		res := described(t, open(t, path),
+			translate.Options{Version: sframe.V2, Moves: func(uint64) uint64 { return 0 }})
 		if tt.certain && (res.Total > 0 || res.Covered != 96) || !tt.certain && res.Total == 0 {
 			t.Errorf("%s: the check finds %+v", tt.name, res)
 		}
@@ -118,7 +121,8 @@ func TestMovedObject(t *testing.T) {
 	}{{"trixie", sframe.V2}, {"sid", sframe.V3}} {
 		ld := peer.Tool(t, tt.suite, "ld.bfd")
 		// The other function has rows that are merged anyway.
-		in := assembled(t, ".globl _start\n_start:\n.cfi_startproc\nnop\n.cfi_endproc\n.section .text.plt,\"ax\"\n"+plt(16))
+		in := assembled(t, ".globl _start\n_start:\n.cfi_startproc\nnop\n.cfi_endproc\n.section .text.plt,\"ax\"\n"+
+			plt(16))
 		object, res := run(t, in, convert.Options{Version: tt.version})
 		for _, at := range []int{0x401000, 0x401010, 0x401020, 0x401030} {
 			dir := t.TempDir()

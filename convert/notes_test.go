@@ -37,7 +37,8 @@ func TestOwnNotes(t *testing.T) {
 		name, build string
 		refused     string // "" if there is a way
 	}{
-		{"unknown, PIE", gcc + own + program, `.note.gnu.build-id at file offset 0x350 cannot be moved: the program may read the note by "App" of type 0x1`},
+		{"unknown, PIE", gcc + own + program,
+			`.note.gnu.build-id at file offset 0x350 cannot be moved: the program may read the note by "App" of type 0x1`},
 		{"unknown, ET_EXEC", gcc + own + "-no-pie " + program, ""},
 		{"unknown, static", gcc + own + "-static " + program, ""},
 		{"unknown, static, lld", gcc + own + "-static " + lld + program, ""},
@@ -54,9 +55,12 @@ func TestOwnNotes(t *testing.T) {
 		{"package, pointer to it, PIE", gcc + pack + "-DREACH=DATA " + program, "refers"},
 		{"package, pointer to it, library", gcc + pack + "-DREACH=DATA " + library, "refers"},
 		{"package, symbol, library", gcc + pack + "-DREACH=SYMBOL " + library, "refers"},
-		{"package, relocations that were kept, library", gcc + pack + "-DREACH=CODE -Wl,--emit-relocs " + library, "refers"},
-		{"package, relative relocations, packed", gcc + pack + "-DREACH=DATA -Wl,-z,pack-relative-relocs " + library, "refers"},
-		{"package, section with symbols of its start", gcc + "-DKIND=PACKAGE -DREACH=START -DSECTION=package_note -s " + library, "symbols of its start"},
+		{"package, relocations that were kept, library", gcc + pack + "-DREACH=CODE -Wl,--emit-relocs " + library,
+			"refers"},
+		{"package, relative relocations, packed", gcc + pack + "-DREACH=DATA -Wl,-z,pack-relative-relocs " + library,
+			"refers"},
+		{"package, section with symbols of its start", gcc + "-DKIND=PACKAGE -DREACH=START -DSECTION=package_note -s " +
+			library, "symbols of its start"},
 		{"package, nothing refers to it", gcc + pack + "-DREACH=NONE " + library, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -64,13 +68,15 @@ func TestOwnNotes(t *testing.T) {
 			if strings.HasSuffix(build, library) {
 				file, build = "libnote.so", build+"; gcc-16 -DMAIN note.c ./libnote.so -o prog"
 			}
-			dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; { "+build+"; } 2>log || { cat log; exit 1; }; ./prog >before", "../testdata/c/note.c")
+			dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; { "+build+
+				"; } 2>log || { cat log; exit 1; }; ./prog >before", "../testdata/c/note.c")
 			in := filepath.Join(dir, file)
 			out := filepath.Join(t.TempDir(), file)
-			_, err := files.Convert(context.Background(), in, out, files.Options{Options: convert.Options{Version: sframe.V2}})
+			_, err := files.Convert(context.Background(), in, out,
+				files.Options{Options: convert.Options{Version: sframe.V2}})
 			if tt.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.refused) {
-					t.Fatalf("error is %v; %q was expected", err, tt.refused)
+					t.Fatalf("error is %v; want %q", err, tt.refused)
 				}
 				return
 			}
@@ -82,7 +88,8 @@ func TestOwnNotes(t *testing.T) {
 			}
 			replace(t, out, in)
 			peer.Again(t, "sid", dir, "./prog >after")
-			before, after := testfile.Read(t, filepath.Join(dir, "before")), testfile.Read(t, filepath.Join(dir, "after"))
+			before, after := testfile.Read(t, filepath.Join(dir, "before")),
+				testfile.Read(t, filepath.Join(dir, "after"))
 			if !bytes.Equal(before, after) {
 				t.Errorf("printed\n%s\nexpected\n%s", after, before)
 			}
@@ -108,7 +115,8 @@ func TestCrashpadNote(t *testing.T) {
 		{"static, lld", "-static -Blld"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; gcc-16 -O2 crashpad.c "+tt.flags+" -o prog; ./prog >before; grep -q . before", "../testdata/c/crashpad.c")
+			dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; gcc-16 -O2 crashpad.c "+tt.flags+
+				" -o prog; ./prog >before; grep -q . before", "../testdata/c/crashpad.c")
 			in := filepath.Join(dir, "prog")
 			out, _ := run(t, in, convert.Options{})
 			if err := image.Compare(open(t, in), open(t, out)); err != nil {
@@ -127,7 +135,8 @@ func TestCrashpadNote(t *testing.T) {
 // and nothing else moves, although it had been tried.
 func TestMergedNotes(t *testing.T) {
 	dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; gcc-16 -O2 note.c -DKIND=OWN -DREACH=CODE -DSECTION=.note.version "+
-		"-DPOINTER -Wl,-z,notext -Blld -Wl,-dynamic-linker=/lib64//ld-linux-x86-64.so.2 -o prog; ./prog >before", "../testdata/c/note.c")
+		"-DPOINTER -Wl,-z,notext -Blld -Wl,-dynamic-linker=/lib64//ld-linux-x86-64.so.2 -o prog; ./prog >before",
+		"../testdata/c/note.c")
 	in := filepath.Join(dir, "prog")
 	out, _ := run(t, in, convert.Options{})
 	before, after := open(t, in), open(t, out)
@@ -143,7 +152,7 @@ func TestMergedNotes(t *testing.T) {
 		return n
 	}
 	if a, b := count(before), count(after); a != 3 || b != 1 {
-		t.Errorf("%d PT_NOTEs become %d; 3 and 1 were expected", a, b)
+		t.Errorf("%d PT_NOTEs become %d; want 3 and 1", a, b)
 	}
 	for i := range before.Sections {
 		if s := &before.Sections[i]; s.Alloc() && after.Section(s.Name).Addr != s.Addr {
@@ -167,12 +176,15 @@ func TestNotesFromHeader(t *testing.T) {
 		"-static -Blld",
 	} {
 		t.Run(flags, func(t *testing.T) {
-			dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; gcc-16 -O2 header.c "+flags+" -o prog; ./prog >before; grep -q GNU before", "../testdata/c/header.c")
+			dir := peer.Run(t, "sid", "mkdir lld; ln -s /usr/bin/ld.lld-23 lld/ld; gcc-16 -O2 header.c "+flags+
+				" -o prog; ./prog >before; grep -q GNU before", "../testdata/c/header.c")
 			in := filepath.Join(dir, "prog")
 			out, cov := run(t, in, convert.Options{})
 			front := open(t, in).Prog(elf.PT_LOAD).Vaddr != open(t, out).Prog(elf.PT_LOAD).Vaddr
-			if stale := slices.ContainsFunc(cov.Warnings, func(n string) bool { return strings.Contains(n, "__ehdr_start") }); stale != front {
-				t.Errorf("the report says that the header at __ehdr_start is an old one: %t; %t was expected", stale, front)
+			if stale := slices.ContainsFunc(cov.Warnings,
+				func(n string) bool { return strings.Contains(n, "__ehdr_start") }); stale != front {
+				t.Errorf("the report says that the header at __ehdr_start is an old one: %t; want %t",
+					stale, front)
 			}
 			if err := image.Compare(open(t, in), open(t, out)); err != nil {
 				t.Error(err)

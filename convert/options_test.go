@@ -28,10 +28,10 @@ func TestSmallFiles(t *testing.T) {
 			t.Skipf("%s has %d functions", name, table.Len())
 		}
 		if got := (&Options{}).workers(table, f.Size); got != want {
-			t.Errorf("%s: %d workers for %d functions; %d were expected", name, got, table.Len(), want)
+			t.Errorf("%s: %d workers for %d functions; want %d", name, got, table.Len(), want)
 		}
 		if got := (&Options{Workers: 3}).workers(table, f.Size); got != 3 {
-			t.Errorf("%s: %d workers; 3 were expected", name, got)
+			t.Errorf("%s: %d workers; want 3", name, got)
 		}
 	}
 }

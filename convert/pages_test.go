@@ -45,7 +45,8 @@ func TestLargePages(t *testing.T) {
 			start := func(sframe int) {
 				t.Helper()
 				for _, page := range []int{4096, 16384, 65536} {
-					peer.Again(t, "sid", dir, fmt.Sprintf("./%s -p %d -L /usr/aarch64-linux-gnu ./prog %d %d%s", filepath.Base(qemu), page, page, sframe, args))
+					peer.Again(t, "sid", dir, fmt.Sprintf("./%s -p %d -L /usr/aarch64-linux-gnu ./prog %d %d%s",
+						filepath.Base(qemu), page, page, sframe, args))
 				}
 			}
 			start(0)

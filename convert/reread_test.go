@@ -40,7 +40,8 @@ func TestReread(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if _, err := Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), &out, Options{Share: ShareOff}); err != nil {
+	if _, err := Convert(t.Context(), bytes.NewReader(prog), int64(len(prog)), &out,
+		Options{Share: ShareOff}); err != nil {
 		t.Fatal(err)
 	}
 	f, err := elffile.New(bytes.NewReader(prog), int64(len(prog)))
@@ -67,14 +68,27 @@ func TestReread(t *testing.T) {
 	}{
 		{"nothing", func(*elftest.Patcher) {}, "", false},
 		{"no ELF file", func(p *elftest.Patcher) { p.B[0] = 0 }, unsound, false},
-		{"no PT_GNU_SFRAME", func(p *elftest.Patcher) { p.Put32(gnu(p), uint32(elf.PT_NULL)) }, unsound + "there is no PT_GNU_SFRAME", false},
-		{"two of them", func(p *elftest.Patcher) { copy(p.B[p.Segment(elf.PT_GNU_STACK, 0):], p.B[gnu(p):][:elffile.ProgSize]) }, unsound, false},
-		{"not loaded", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhVaddr, 1<<40) }, unsound + "PT_GNU_SFRAME does not lie in a loaded segment", false},
-		{"loaded from elsewhere", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhOff, 0x100) }, unsound + "PT_GNU_SFRAME does not lie in a loaded segment", false},
-		{"more in memory", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhMemsz, p.U64(gnu(p)+elftest.PhMemsz)-1) }, unsound + "PT_GNU_SFRAME does not lie", false},
-		{"a section of another type", func(p *elftest.Patcher) { p.Put32(p.Section(".sframe")+elftest.ShType, uint32(elf.SHT_PROGBITS)) },
+		{"no PT_GNU_SFRAME", func(p *elftest.Patcher) { p.Put32(gnu(p), uint32(elf.PT_NULL)) },
+			unsound + "there is no PT_GNU_SFRAME", false},
+		{"two of them", func(p *elftest.Patcher) {
+			copy(p.B[p.Segment(elf.PT_GNU_STACK, 0):],
+				p.B[gnu(p):][:elffile.ProgSize])
+		}, unsound, false},
+		{"not loaded", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhVaddr, 1<<40) },
+			unsound + "PT_GNU_SFRAME does not lie in a loaded segment", false},
+		{"loaded from elsewhere", func(p *elftest.Patcher) { p.Put64(gnu(p)+elftest.PhOff, 0x100) },
+			unsound + "PT_GNU_SFRAME does not lie in a loaded segment", false},
+		{"more in memory", func(p *elftest.Patcher) {
+			p.Put64(gnu(p)+elftest.PhMemsz,
+				p.U64(gnu(p)+elftest.PhMemsz)-1)
+		}, unsound + "PT_GNU_SFRAME does not lie", false},
+		{"a section of another type", func(p *elftest.Patcher) {
+			p.Put32(p.Section(".sframe")+elftest.ShType,
+				uint32(elf.SHT_PROGBITS))
+		},
 			unsound + "section .sframe is not what PT_GNU_SFRAME says", false},
-		{"a section elsewhere", func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShAddr, 0) }, unsound + "section .sframe is not what PT_GNU_SFRAME says", false},
+		{"a section elsewhere", func(p *elftest.Patcher) { p.Put64(p.Section(".sframe")+elftest.ShAddr, 0) },
+			unsound + "section .sframe is not what PT_GNU_SFRAME says", false},
 		{"another size", func(p *elftest.Patcher) {
 			h, s := gnu(p), p.Section(".sframe")
 			n := p.U64(s+elftest.ShSize) - 1
@@ -152,7 +166,8 @@ func TestTargets(t *testing.T) {
 		if err := try(none); !errors.Is(err, errNone) {
 			t.Errorf("%s: the output cannot be made, and the error is %v", tt.name, err)
 		}
-		if err := try(closed); !errors.Is(err, os.ErrInvalid) && (err == nil || !strings.Contains(err.Error(), "bad file descriptor")) {
+		if err := try(closed); !errors.Is(err, os.ErrInvalid) &&
+			(err == nil || !strings.Contains(err.Error(), "bad file descriptor")) {
 			t.Errorf("%s: nothing can be written, and the error is %v", tt.name, err)
 		}
 		if err := try(file); err != nil || !bytes.Equal(tt.b, saved) {
@@ -174,7 +189,8 @@ func TestInterruptedArchive(t *testing.T) {
 	odd := elftest.Ar(elftest.ArMember("odd/", []byte("text")), elftest.ArMember("even/", []byte("text")))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if res, err := Into(ended, bytes.NewReader(odd), int64(len(odd)), nil, Options{DryRun: true}); !errors.Is(err, context.Canceled) {
+	if res, err := Into(ended, bytes.NewReader(odd), int64(len(odd)), nil, Options{DryRun: true}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("without a member to convert: %+v, error %v", res, err)
 	}
 	object := elftest.NewObject().Bytes()

@@ -33,7 +33,7 @@ func TestSignature(t *testing.T) {
 		}
 		got, res, err := inMemory(signed(b, 700, 700), convert.Options{})
 		if err != nil || !bytes.Equal(got, want) || !res.Unsigned || !res.Coverage[0].Unsigned {
-			t.Errorf("%s: %d bytes, %d were expected; error %v", name, len(got), len(want), err)
+			t.Errorf("%s: %d bytes; want %d; error %v", name, len(got), len(want), err)
 		}
 		plain, _, err := inMemory(want, convert.Options{Remove: true})
 		if err != nil {
@@ -41,7 +41,7 @@ func TestSignature(t *testing.T) {
 		}
 		got, res, err = inMemory(signed(want, 1, 1), convert.Options{Remove: true})
 		if err != nil || !bytes.Equal(got, plain) || !res.Unsigned {
-			t.Errorf("%s, removed: %d bytes, %d were expected; error %v", name, len(got), len(plain), err)
+			t.Errorf("%s; want removed: %d bytes, %d; error %v", name, len(got), len(plain), err)
 		}
 		// What does not change keeps it.
 		current := signed(want, 3, 3)
@@ -49,12 +49,14 @@ func TestSignature(t *testing.T) {
 		if err != nil || !bytes.Equal(got, current) || res.Unsigned || res.Coverage[0].Unsigned {
 			t.Errorf("%s, current: %d bytes, error %v", name, len(got), err)
 		}
-		if _, res, err = inMemory(signed(b, 700, 700), convert.Options{Remove: true}); name == "program" && !errors.Is(err, elfwrite.ErrNone) ||
+		if _, res, err = inMemory(signed(b, 700, 700), convert.Options{Remove: true}); name == "program" &&
+			!errors.Is(err, elfwrite.ErrNone) ||
 			name == "object" && (err != nil || res.Unsigned) {
 			t.Errorf("%s, nothing to remove: %v", name, err)
 		}
 		// One that is longer than the file is none that Linux accepts.
-		if _, _, err := inMemory(signed(b, 700, 1<<30), convert.Options{}); err == nil || !strings.Contains(err.Error(), "module signature") {
+		if _, _, err := inMemory(signed(b, 700, 1<<30), convert.Options{}); err == nil ||
+			!strings.Contains(err.Error(), "module signature") {
 			t.Errorf("%s: a signature of 2^30 bytes: %v", name, err)
 		}
 	}

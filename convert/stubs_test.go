@@ -34,27 +34,37 @@ func TestStubs(t *testing.T) {
 		{"behind padding", ".nops 2\n.nops 6\n" + jump, 8, 8, 0, ""},
 		{"behind a push", "push %rax\n.nops 7\n" + jump, 8, 8, 0, "CFA differs"},
 		{"behind a push and a stub", jump + "push %rax\n.nops 7\n" + jump, 16, 8, 0, "CFA differs"},
-		{"behind other code", "sub $8,%rsp\n.nops 4\n" + jump, 8, 8, 0, "SUB RSP, 0x8 at 0x401000, which is not part of a PLT stub"},
+		{"behind other code", "sub $8,%rsp\n.nops 4\n" + jump, 8, 8, 0,
+			"SUB RSP, 0x8 at 0x401000, which is not part of a PLT stub"},
 		{"behind a return", "ret\n.nops 7\n" + jump, 8, 8, 0, "RET at 0x401000, which is not part of a PLT stub"},
 		{"behind a function that ends in a jump", fde + jump + end + jump, 8, 8, 8, ""},
-		{"behind a function that goes on", fde + "push %r11\n.nops 6\n" + end + jump, 8, 8, 0, "the code before it may run into it"},
+		{"behind a function that goes on", fde + "push %r11\n.nops 6\n" + end + jump, 8, 8, 0,
+			"the code before it may run into it"},
 		{"behind a function of padding", fde + ".nops 8\n" + end + jump, 8, 8, 0, "the code before it may run into it"},
-		{"behind a function with other code", fde + "sub $8,%rsp\nadd $8,%rsp\n" + end + jump, 8, 8, 0, "the code before it may run into it"},
-		{"behind other code and a function that ends in a jump", "sub $8,%rsp\n.nops 4\n" + fde + jump + end + jump, 16, 8, 0, ""},
+		{"behind a function with other code", fde + "sub $8,%rsp\nadd $8,%rsp\n" + end + jump, 8, 8, 0,
+			"the code before it may run into it"},
+		{"behind other code and a function that ends in a jump", "sub $8,%rsp\n.nops 4\n" + fde + jump + end + jump, 16,
+			8, 0, ""},
 		{"running into a function", ".nops 8\n" + fde + jump + end, 0, 8, 0, "does not end in a jump"},
 		{"padding only", ".nops 16\n", 0, 16, 0, "does not end in a jump"},
 		{"padding behind a stub", jump + ".nops 6\n.nops 2\n", 8, 8, 16, ""},
-		{"padding that is jumped to", "jmp *_start(%rip)\n0: nop\nnop\npush $1\njmp 0b\n.nops 1\n", 6, 2, 0, "a stub jumps into it"},
-		{"jumped to with something pushed", "1: " + jump + ".nops 6\n.nops 2\njmp *_start(%rip)\npush $128\n" + back, 0, 8, 16, "CFA differs"},
-		{"jumped to by a function with something pushed", "1: " + jump + fde + "push $128\n" + back + end, 0, 8, 0, "CFA differs"},
-		{"jumped to with different things pushed", "1: " + jump + ".nops 8\njmp *_start(%rip)\npush $128\n" + back + ".nops 8\njmp 1b\n", 0, 8, 0, "different things pushed"},
-		{"jumped into with something pushed", "endbr64\n1: jmp *_start(%rip)\n.nops 6\njmp *_start(%rip)\npush $128\n" + back, 0, 10, 16, "a stub jumps into it, to 0x401004"},
+		{"padding that is jumped to", "jmp *_start(%rip)\n0: nop\nnop\npush $1\njmp 0b\n.nops 1\n", 6, 2, 0,
+			"a stub jumps into it"},
+		{"jumped to with something pushed", "1: " + jump + ".nops 6\n.nops 2\njmp *_start(%rip)\npush $128\n" + back, 0,
+			8, 16, "CFA differs"},
+		{"jumped to by a function with something pushed", "1: " + jump + fde + "push $128\n" + back + end, 0, 8, 0,
+			"CFA differs"},
+		{"jumped to with different things pushed", "1: " + jump + ".nops 8\njmp *_start(%rip)\npush $128\n" + back +
+			".nops 8\njmp 1b\n", 0, 8, 0, "different things pushed"},
+		{"jumped into with something pushed", "endbr64\n1: jmp *_start(%rip)\n.nops 6\njmp *_start(%rip)\npush $128\n" +
+			back, 0, 10, 16, "a stub jumps into it, to 0x401004"},
 		{"too long", ".rept 256\nnop\n.endr\n" + jump, 256, 8, 0, "no jump in 256 bytes"},
 	} {
 		prog := link(t, ".cfi_startproc\nnop\n.cfi_endproc\n.section .plt,\"ax\"\n.balign 16\n"+tt.plt)
 		f := open(t, prog)
 		plt := f.Section(".plt")
-		if got := checkRow(t, f, plt.Addr+tt.begin, tt.size); got != tt.want && (tt.want == "" || !strings.Contains(got, tt.want)) {
+		if got := checkRow(t, f, plt.Addr+tt.begin, tt.size); got != tt.want &&
+			(tt.want == "" || !strings.Contains(got, tt.want)) {
 			t.Errorf("%s: the check says %q, want %q", tt.name, got, tt.want)
 		}
 		if _, c := run(t, prog, convert.Options{Version: sframe.V2}); c.PLT != tt.synthesised {
@@ -63,7 +73,8 @@ func TestStubs(t *testing.T) {
 	}
 
 	// The same elsewhere.
-	prog := link(t, ".cfi_startproc\nnop\n.cfi_endproc\n.section .text.other,\"ax\"\n.balign 16\n.globl other\nother: "+jump)
+	prog := link(t, ".cfi_startproc\nnop\n.cfi_endproc\n.section .text.other,\"ax\"\n.balign 16\n.globl other\nother: "+
+		jump)
 	f := open(t, prog)
 	other := f.Section(".text").Addr + 16
 	if got := checkRow(t, f, other, 8); !strings.Contains(got, "in no section of PLT stubs") {

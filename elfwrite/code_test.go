@@ -19,11 +19,13 @@ func TestCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range [][2]uint64{
-		{0, 7}, {0xff0, 0x1008}, {0x1020, 0x1020}, {0x1033, 0x1033}, {0x2ffe, 0x3001}, {0x3022, 0x3040}, {math.MaxUint64, math.MaxUint64},
+		{0, 7}, {0xff0, 0x1008}, {0x1020, 0x1020}, {0x1033, 0x1033}, {0x2ffe, 0x3001}, {0x3022, 0x3040},
+		{math.MaxUint64, math.MaxUint64},
 	} {
 		c.mark(r[0], r[1])
 	}
-	marked := map[uint64]bool{0x1020: true, 0x1033: true, 0x2ffe: true, 0x2fff: true, 0x3000: true, 0x3001: true, 0x3022: true}
+	marked := map[uint64]bool{0x1020: true, 0x1033: true, 0x2ffe: true, 0x2fff: true, 0x3000: true, 0x3001: true,
+		0x3022: true}
 	for pc := uint64(0x1010); pc < 0x3023; pc++ {
 		if got := c.Referred(pc, pc+1); got != marked[pc] {
 			t.Errorf("%#x: referred is %t", pc, got)

@@ -76,13 +76,15 @@ func loaded(t *testing.T, b []byte) []string {
 	var all []string
 	for _, s := range f.Sections {
 		if s.Flags&elf.SHF_ALLOC != 0 {
-			all = append(all, fmt.Sprintf("%s at %#x, %d bytes, flags %v, align %d, of %d", s.Name, s.Addr, s.Size, s.Flags&^elf.SHF_INFO_LINK, s.Addralign, s.Entsize))
+			all = append(all, fmt.Sprintf("%s at %#x, %d bytes, flags %v, align %d, of %d", s.Name, s.Addr, s.Size,
+				s.Flags&^elf.SHF_INFO_LINK, s.Addralign, s.Entsize))
 		}
 	}
 	return all
 }
 
-// others returns what is in sections that are not loaded, by their names, and the symbols with the names of their sections.
+// others returns what is in sections that are not loaded, by their names, and the symbols with the names of their
+// sections.
 func others(t *testing.T, b []byte) map[string]string {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(b))
@@ -92,7 +94,8 @@ func others(t *testing.T, b []byte) map[string]string {
 	all := make(map[string]string)
 	for _, s := range f.Sections {
 		switch {
-		case s.Flags&elf.SHF_ALLOC != 0 && s.Type != elf.SHT_NOTE || s.Type == elf.SHT_NULL || s.Type == elf.SHT_SYMTAB || s.Type == elf.SHT_STRTAB || s.Type == elf.SHT_NOBITS:
+		case s.Flags&elf.SHF_ALLOC != 0 && s.Type != elf.SHT_NOTE || s.Type == elf.SHT_NULL ||
+			s.Type == elf.SHT_SYMTAB || s.Type == elf.SHT_STRTAB || s.Type == elf.SHT_NOBITS:
 			continue
 		}
 		data, err := io.ReadAll(s.Open())
@@ -157,8 +160,8 @@ func debugOf(t *testing.T, debug, prog []byte) []byte {
 	return write(t, l, debug, nil)
 }
 
-// TestDebug gives a debug file the headers of its program: when that gets an .sframe, one of another size, and none again. What
-// objcopy makes of the program with all of its debug information has the same sections.
+// TestDebug gives a debug file the headers of its program: when that gets an .sframe, one of another size, and none
+// again. What objcopy makes of the program with all of its debug information has the same sections.
 func TestDebug(t *testing.T) {
 	for _, by := range []string{byObjcopy, byEu} {
 		whole, prog, debug := split(t, by)
@@ -190,11 +193,13 @@ func TestDebug(t *testing.T) {
 			}
 			for i := range f.Progs {
 				got, want := f.Progs[i], of.Progs[i]
-				if got.Type != want.Type || got.Vaddr != want.Vaddr || got.Memsz != want.Memsz || got.Flags != want.Flags || got.Align != want.Align {
+				if got.Type != want.Type || got.Vaddr != want.Vaddr || got.Memsz != want.Memsz ||
+					got.Flags != want.Flags || got.Align != want.Align {
 					t.Errorf("%s: segment %d is %+v, want %+v", name, i, got, want)
 				}
 				if elf.ProgType(got.Type) != elf.PT_NOTE {
-					if by == byObjcopy && got.Filesz != 0 && got.Off != 0 && elf.ProgType(got.Type) != elf.PT_PHDR && got.Type != uint32(elf.PT_GNU_PROPERTY) {
+					if by == byObjcopy && got.Filesz != 0 && got.Off != 0 && elf.ProgType(got.Type) != elf.PT_PHDR &&
+						got.Type != uint32(elf.PT_GNU_PROPERTY) {
 						t.Errorf("%s: segment %d says that it has bytes: %+v", name, i, got)
 					}
 					continue
@@ -213,7 +218,8 @@ func TestDebug(t *testing.T) {
 			}
 			for i, s := range f.Sections {
 				if s.HasBytes() && s.Addralign > 1 && s.Off%min(s.Addralign, 4096) != 0 {
-					t.Errorf("%s: section %d (%s) is at %#x, want a multiple of %d", name, i, s.Name, s.Off, s.Addralign)
+					t.Errorf("%s: section %d (%s) is at %#x, want a multiple of %d", name, i, s.Name, s.Off,
+						s.Addralign)
 				}
 			}
 			sections := 0
@@ -249,15 +255,27 @@ func TestDebugRefused(t *testing.T) {
 	}{
 		{"an object", object, prog, "relocatable objects are not supported"},
 		{"a program that is an object", debug, object, "relocatable objects are not supported"},
-		{"another machine", patched(debug, func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_AARCH64)) }), prog, "it is for machine EM_AARCH64"},
-		{"another type", patched(debug, func(p *elftest.Patcher) { p.Put16(16, uint16(elf.ET_EXEC)) }), prog, "it is for machine EM_X86_64, LittleEndian, ELF type ET_EXEC, and the program for EM_X86_64, LittleEndian, ET_DYN"},
+		{"another machine", patched(debug, func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_AARCH64)) }), prog,
+			"it is for machine EM_AARCH64"},
+		{"another type", patched(debug, func(p *elftest.Patcher) { p.Put16(16, uint16(elf.ET_EXEC)) }), prog,
+			"it is for machine EM_X86_64, LittleEndian, ELF type ET_EXEC, and the program for EM_X86_64, LittleEndian, ET_DYN"},
 		{"a program without headers", debug, patched(prog, none), "the program has no section headers"},
 		{"without headers", patched(debug, none), prog, "it has no section headers with names"},
-		{"without names", patched(debug, func(p *elftest.Patcher) { p.Put16(62, 0) }), prog, "it has no section headers with names"},
-		{"another size", patched(debug, func(p *elftest.Patcher) { p.Put64(p.Section(".text")+32, p.U64(p.Section(".text")+32)+1) }), prog, "section .text has "},
-		{"one section less", patched(debug, func(p *elftest.Patcher) { h := p.Section(".init"); p.Put64(h+8, p.U64(h+8)&^uint64(elf.SHF_ALLOC)) }), prog, "it has no section .init, which the program has at 0x"},
-		{"one section more", patched(debug, func(p *elftest.Patcher) { h := p.Section(".comment"); p.Put64(h+8, uint64(elf.SHF_ALLOC)) }), prog, "section .comment at 0x0 is not in the program"},
-		{"contents beyond the end", patched(debug, func(p *elftest.Patcher) { p.Put64(p.Section(".debug_info")+32, uint64(len(debug))) }), prog, "do not fit the file of"},
+		{"without names", patched(debug, func(p *elftest.Patcher) { p.Put16(62, 0) }), prog,
+			"it has no section headers with names"},
+		{"another size", patched(debug, func(p *elftest.Patcher) {
+			p.Put64(p.Section(".text")+32,
+				p.U64(p.Section(".text")+32)+1)
+		}), prog, "section .text has "},
+		{"one section less", patched(debug,
+			func(p *elftest.Patcher) { h := p.Section(".init"); p.Put64(h+8, p.U64(h+8)&^uint64(elf.SHF_ALLOC)) }),
+			prog, "it has no section .init, which the program has at 0x"},
+		{"one section more", patched(debug,
+			func(p *elftest.Patcher) { h := p.Section(".comment"); p.Put64(h+8, uint64(elf.SHF_ALLOC)) }), prog,
+			"section .comment at 0x0 is not in the program"},
+		{"contents beyond the end", patched(debug,
+			func(p *elftest.Patcher) { p.Put64(p.Section(".debug_info")+32, uint64(len(debug))) }), prog,
+			"do not fit the file of"},
 		{"contents that are there twice", patched(debug, func(p *elftest.Patcher) {
 			for _, name := range []string{".debug_info", ".debug_str", ".debug_line", ".debug_abbrev"} {
 				p.Put64(p.Section(name)+24, 0)

@@ -24,14 +24,18 @@ func TestFindSFrame(t *testing.T) {
 		want     SFrame
 		err      string
 	}{
-		{name: "none", sections: []elffile.Section{{}, section(".text", elf.SHT_PROGBITS)}, progs: []elf.Prog64{load}, want: SFrame{0, -1}},
-		{name: "binutils 2.45", sections: []elffile.Section{{}, section(".text", elf.SHT_PROGBITS), section(".sframe", typed)}, progs: []elf.Prog64{load, gnu}, want: SFrame{2, 1}},
-		{name: "binutils 2.44", sections: []elffile.Section{{}, section(".sframe", elf.SHT_PROGBITS)}, progs: []elf.Prog64{gnu}, want: SFrame{1, 0}},
+		{name: "none", sections: []elffile.Section{{}, section(".text", elf.SHT_PROGBITS)}, progs: []elf.Prog64{load},
+			want: SFrame{0, -1}},
+		{name: "binutils 2.45", sections: []elffile.Section{{}, section(".text", elf.SHT_PROGBITS),
+			section(".sframe", typed)}, progs: []elf.Prog64{load, gnu}, want: SFrame{2, 1}},
+		{name: "binutils 2.44", sections: []elffile.Section{{}, section(".sframe", elf.SHT_PROGBITS)},
+			progs: []elf.Prog64{gnu}, want: SFrame{1, 0}},
 		{name: "an object", sections: []elffile.Section{{}, section(".sframe", typed)}, want: SFrame{1, -1}},
 		{name: "another name", sections: []elffile.Section{{}, section(".frames", typed)}, want: SFrame{1, -1}},
 		{name: "no section headers", progs: []elf.Prog64{load, gnu}, want: SFrame{0, 1}},
 		{name: "an empty segment", progs: []elf.Prog64{{Type: sframe.PTGNUSFrame}, gnu}, want: SFrame{0, 1}},
-		{name: "two sections", sections: []elffile.Section{{}, section(".sframe", typed), section(".sframe", elf.SHT_PROGBITS)}, err: "sections 1 and 2 are both"},
+		{name: "two sections", sections: []elffile.Section{{}, section(".sframe", typed),
+			section(".sframe", elf.SHT_PROGBITS)}, err: "sections 1 and 2 are both"},
 		{name: "two segments", progs: []elf.Prog64{gnu, gnu}, err: "program headers 0 and 1 are both"},
 	} {
 		f := &elffile.File{Sections: tt.sections, Progs: tt.progs}

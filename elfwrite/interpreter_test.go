@@ -56,7 +56,8 @@ func TestInterpreter(t *testing.T) {
 				}
 				fileEnd, memEnd = max(fileEnd, p.Vaddr+p.Filesz), max(memEnd, p.Vaddr+p.Memsz)
 				if p.Filesz != p.Memsz {
-					t.Errorf("%s: PT_LOAD at %#x has %#x bytes in the file and %#x in memory", name, p.Vaddr, p.Filesz, p.Memsz)
+					t.Errorf("%s: PT_LOAD at %#x has %#x bytes in the file and %#x in memory", name, p.Vaddr,
+						p.Filesz, p.Memsz)
 				}
 				if i == last {
 					continue
@@ -70,12 +71,14 @@ func TestInterpreter(t *testing.T) {
 						ends = ends || s.HasBytes() && s.Alloc() && s.Addr+s.Size == p.Vaddr+p.Filesz
 					}
 					if !ends || (p.Vaddr+p.Filesz)%4096 != 0 {
-						t.Errorf("%s: segment at %#x ends at %#x, which is not the end of a section and a page", name, p.Vaddr, p.Vaddr+p.Filesz)
+						t.Errorf("%s: segment at %#x ends at %#x, which is not the end of a section and a page", name,
+							p.Vaddr, p.Vaddr+p.Filesz)
 					}
 				}
 			}
 			if fileEnd != memEnd || fileEnd%4096 != 0 {
-				t.Errorf("%s: segments end at %#x in the file and %#x in memory; a page boundary was expected", name, fileEnd, memEnd)
+				t.Errorf("%s: segments end at %#x in the file and %#x in memory; want a page boundary", name,
+					fileEnd, memEnd)
 			}
 			end := uint64(0)
 			for i := range after.Sections {
@@ -84,13 +87,15 @@ func TestInterpreter(t *testing.T) {
 				}
 			}
 			if s := after.Section(".sframe"); end != fileEnd || s.Addr+s.Size != end {
-				t.Errorf("%s: sections end at %#x, the last segment at %#x; strip would cut that off", name, end, fileEnd)
+				t.Errorf("%s: sections end at %#x, the last segment at %#x; strip would cut that off", name,
+					end, fileEnd)
 			}
 		}
 	}
 	// It does not matter what was there before.
 	first := add(t, made, content(4096), Options{})
-	if again := add(t, first, content(64), Options{Force: true}); !bytes.Equal(again, add(t, made, content(64), Options{})) {
+	if again := add(t, first, content(64), Options{Force: true}); !bytes.Equal(again,
+		add(t, made, content(64), Options{})) {
 		t.Error("a replaced .sframe gives another file than a new one")
 	}
 	for _, name := range []string{"prologue", "undefra", "rareg.so"} {

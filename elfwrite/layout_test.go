@@ -39,7 +39,7 @@ func TestResize(t *testing.T) {
 			}
 			got.refs, want.refs = nil, nil // which somebody may not have asked for
 			if got.Size != size || !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: resized to %d bytes it is %+v; %+v was expected", name, size, got, want)
+				t.Errorf("%s: resized to %d bytes it is %+v; want %+v", name, size, got, want)
 			}
 		}
 	})
@@ -48,7 +48,8 @@ func TestResize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Resize(math.MaxUint64 - 0x1000); err == nil || !strings.Contains(err.Error(), "no addresses are left") {
+	if _, err := l.Resize(math.MaxUint64 - 0x1000); err == nil ||
+		!strings.Contains(err.Error(), "no addresses are left") {
 		t.Errorf("a size that the address space does not have: %v", err)
 	}
 }
@@ -74,7 +75,8 @@ func TestLoadAddresses(t *testing.T) {
 		{"a .bss elsewhere", load{data, 0}, []span{{data + 0x1000_0000, data + 0x1000_0100}}, data + 0x1000},
 		{"a .bss there", load{data, 0}, []span{{data + 0x1200, data + 0x7001}}, data + 0x8000},
 		{"one .bss behind the other", load{data, 0x1800}, []span{{data + 0x2000, data + 0x4001}}, data + 0x5000},
-		{"one .bss before the other", load{data, 0}, []span{{data + 0x5000, data + 0x6000}, {data + 0x1200, data + 0x4801}}, data + 0x6000},
+		{"one .bss before the other", load{data, 0},
+			[]span{{data + 0x5000, data + 0x6000}, {data + 0x1200, data + 0x4801}}, data + 0x6000},
 	} {
 		b := patched(t, "undefra", func(p *elftest.Patcher) {
 			p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhVaddr+8, first)
@@ -94,13 +96,14 @@ func TestLoadAddresses(t *testing.T) {
 		f := elftest.Parse(t, out)
 		h := f.Progs[lastLoad(t, out)]
 		if want := tt.want + h.Vaddr%0x1000; h.Paddr != want {
-			t.Errorf("%s: load address %#x; %#x was expected", tt.name, h.Paddr, want)
+			t.Errorf("%s: load address %#x; want %#x", tt.name, h.Paddr, want)
 		}
 		if g := f.Prog(elf.ProgType(sframe.PTGNUSFrame)); g.Paddr-h.Paddr != g.Vaddr-h.Vaddr {
 			t.Errorf("%s: PT_GNU_SFRAME %+v, segment %+v", tt.name, g, h)
 		}
 		// What moved within the first segment keeps its distance from that.
-		if g := f.Prog(elf.PT_INTERP); g.Vaddr-vaddr < 0x1000 && g.Paddr != first+(g.Vaddr-vaddr) || g.Vaddr == vaddr+0x238 {
+		if g := f.Prog(elf.PT_INTERP); g.Vaddr-vaddr < 0x1000 && g.Paddr != first+(g.Vaddr-vaddr) ||
+			g.Vaddr == vaddr+0x238 {
 			t.Errorf("%s: PT_INTERP %+v", tt.name, g)
 		}
 		if err := image.Compare(elftest.Parse(t, b), f); err != nil {
@@ -121,7 +124,9 @@ func TestLoadAddresses(t *testing.T) {
 	high := patched(t, "undefra", func(p *elftest.Patcher) {
 		p.Put64(p.Segment(elf.PT_LOAD, 1)+elftest.PhVaddr+8, math.MaxUint64-0x2000)
 	})
-	refused(t, "at the end", high, 1000, fmt.Sprintf("program header 3: no load addresses are left after %#x for one more segment", uint64(math.MaxUint64-0x2000)))
+	refused(t, "at the end", high, 1000,
+		fmt.Sprintf("program header 3: no load addresses are left after %#x for one more segment",
+			uint64(math.MaxUint64-0x2000)))
 }
 
 // static is a static program whose head has no code, and cannot give way: .rela.plt is at its start.
@@ -131,7 +136,8 @@ func static(t *testing.T, flags ...string) []byte {
 	obj, prog := filepath.Join(dir, "static.o"), filepath.Join(dir, "static")
 	for _, cmd := range [][]string{
 		{"as", "--64", "../testdata/asm/amd64/static.s", "-o", obj},
-		append([]string{"ld", "-m", "elf_x86_64", "-static", "--build-id", "--eh-frame-hdr", "-z", "separate-code", obj, "-o", prog}, flags...),
+		append([]string{"ld", "-m", "elf_x86_64", "-static", "--build-id", "--eh-frame-hdr", "-z", "separate-code", obj,
+			"-o", prog}, flags...),
 	} {
 		if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd, err, out)
@@ -144,8 +150,8 @@ func static(t *testing.T, flags ...string) []byte {
 	return b
 }
 
-// TestNotesStay has programs with hash tables of several sizes after a note that has to stay. The difference of its file
-// offset and its address has to be that of the ELF header.
+// TestNotesStay has programs with hash tables of several sizes after a note that has to stay. The difference of its
+// file offset and its address has to be that of the ELF header.
 func TestNotesStay(t *testing.T) {
 	dir := t.TempDir()
 	source := filepath.Join(dir, "a.s")
@@ -157,7 +163,8 @@ func TestNotesStay(t *testing.T) {
 		obj, prog := filepath.Join(dir, "a.o"), filepath.Join(dir, "a")
 		for _, cmd := range [][]string{
 			{"as", "--64", "--defsym", fmt.Sprint("N=", n), source, "-o", obj},
-			{"ld.lld", "-m", "elf_x86_64", "-pie", "--build-id=none", "--hash-style=gnu", "-E", "-dynamic-linker", "/lib64/ld-linux-x86-64.so.2", obj, "-o", prog,
+			{"ld.lld", "-m", "elf_x86_64", "-pie", "--build-id=none", "--hash-style=gnu", "-E", "-dynamic-linker",
+				"/lib64/ld-linux-x86-64.so.2", obj, "-o", prog,
 				"-z", "max-page-size=0x10000"},
 		} {
 			if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
@@ -195,7 +202,8 @@ func TestPropertyMoves(t *testing.T) {
 	}
 	for _, cmd := range [][]string{
 		{"as", "--64", source, "-o", obj},
-		{"ld", "-m", "elf_x86_64", "-pie", "--build-id", "-dynamic-linker", "/lib64/ld-linux-x86-64.so.2", obj, "-o", prog},
+		{"ld", "-m", "elf_x86_64", "-pie", "--build-id", "-dynamic-linker", "/lib64/ld-linux-x86-64.so.2", obj,
+			"-o", prog},
 	} {
 		if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd, err, out)
@@ -209,8 +217,10 @@ func TestPropertyMoves(t *testing.T) {
 	if err := image.Compare(before, after); err != nil {
 		t.Error(err)
 	}
-	property, stays := after.Prog(elf.PT_GNU_PROPERTY), after.Section(".note.own").Addr == before.Section(".note.own").Addr
-	if a, b := notes(before), notes(after); a != 2 || b != 1 || property.Vaddr == before.Prog(elf.PT_GNU_PROPERTY).Vaddr || !stays {
+	property, stays := after.Prog(elf.PT_GNU_PROPERTY),
+		after.Section(".note.own").Addr == before.Section(".note.own").Addr
+	if a, b := notes(before), notes(after); a != 2 || b != 1 ||
+		property.Vaddr == before.Prog(elf.PT_GNU_PROPERTY).Vaddr || !stays {
 		t.Errorf("%d PT_NOTEs become %d, PT_GNU_PROPERTY is %+v, and .note.own stays: %t", a, b, property, stays)
 	}
 }
@@ -228,7 +238,8 @@ func TestFewBytesMove(t *testing.T) {
 	if err := os.WriteFile(source, []byte(text.String()), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	for _, cmd := range [][]string{{"as", "--64", source, "-o", obj}, {"ld", "-m", "elf_x86_64", "-shared", "--build-id", "--hash-style=gnu", obj, "-o", lib}} {
+	for _, cmd := range [][]string{{"as", "--64", source, "-o", obj},
+		{"ld", "-m", "elf_x86_64", "-shared", "--build-id", "--hash-style=gnu", obj, "-o", lib}} {
 		if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd, err, out)
 		}
@@ -274,7 +285,8 @@ func TestHeadMoves(t *testing.T) {
 	}
 	// The page in front has the headers and the build-id, and is loaded where they are looked for.
 	page := after.Progs[0]
-	if page.Off != 0 || page.Vaddr != head.Vaddr-0x1000 || page.Filesz > 0x1000 || page.Filesz != page.Memsz || page.Flags != head.Flags || page.Align != 0x1000 {
+	if page.Off != 0 || page.Vaddr != head.Vaddr-0x1000 || page.Filesz > 0x1000 || page.Filesz != page.Memsz ||
+		page.Flags != head.Flags || page.Align != 0x1000 {
 		t.Errorf("the first PT_LOAD is %+v", page)
 	}
 	buildID(t, "static", after)
@@ -287,7 +299,7 @@ func TestHeadMoves(t *testing.T) {
 	// The head is in the next page after what was loaded.
 	moved := after.Progs[1]
 	if want := (end + 0xfff) &^ 0xfff; moved.Vaddr != head.Vaddr || moved.Off != want || moved.Filesz != head.Filesz {
-		t.Errorf("the head is %+v; file offset %#x was expected", moved, want)
+		t.Errorf("the head is %+v; want file offset %#x", moved, want)
 	}
 	if !bytes.Equal(b[moved.Off:][:elffile.HeaderSize], old[:elffile.HeaderSize]) {
 		t.Error("there is no copy of the ELF header where it was loaded")
@@ -313,10 +325,19 @@ func TestHeadMoves(t *testing.T) {
 
 	// It cannot go where sections do not end with it, or something lies in it. Everything moves up.
 	for name, change := range map[string]func(*elftest.Patcher){
-		"a section goes on":  func(p *elftest.Patcher) { p.SectionIn(elf.SHT_PROGBITS, 0, head.Filesz-8, 0, 16) },
-		"a segment goes on":  func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, head.Filesz-8, 0, 16) },
-		"a segment is in it": func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), elf.PT_LOAD, 0x100, 0x7000000, 8) },
-		"there is a .bss":    func(p *elftest.Patcher) { p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhMemsz, head.Memsz+1) },
+		"a section goes on": func(p *elftest.Patcher) { p.SectionIn(elf.SHT_PROGBITS, 0, head.Filesz-8, 0, 16) },
+		"a segment goes on": func(p *elftest.Patcher) {
+			p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd,
+				head.Filesz-8, 0, 16)
+		},
+		"a segment is in it": func(p *elftest.Patcher) {
+			p.Prog(p.Segment(elf.PT_GNU_STACK, 0), elf.PT_LOAD, 0x100,
+				0x7000000, 8)
+		},
+		"there is a .bss": func(p *elftest.Patcher) {
+			p.Put64(p.Segment(elf.PT_LOAD, 0)+elftest.PhMemsz,
+				head.Memsz+1)
+		},
 	} {
 		p := elftest.Patch(t.Fatalf, old)
 		change(p)
@@ -352,12 +373,15 @@ func TestHeadMoves(t *testing.T) {
 func TestSectionBehindHeaders(t *testing.T) {
 	dir := t.TempDir()
 	source, obj, lib := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.o"), filepath.Join(dir, "a.so")
-	for _, size := range []int{40, elffile.ProgSize, 400} { // lld leaves room for one: less than it takes, as much, and more
-		text := fmt.Sprintf(".globl f\nf: ret\n.section .sframe,\"a\",@%#x\n.balign 8\n.short %#x\n.fill %d, 1, 0x5a\n", sframe.SHTGNUSFrame, sframe.Magic, size-2)
+	// lld leaves room for one: less than it takes, as much, and more
+	for _, size := range []int{40, elffile.ProgSize, 400} {
+		text := fmt.Sprintf(".globl f\nf: ret\n.section .sframe,\"a\",@%#x\n.balign 8\n.short %#x\n.fill %d, 1, 0x5a\n",
+			sframe.SHTGNUSFrame, sframe.Magic, size-2)
 		if err := os.WriteFile(source, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		for _, cmd := range [][]string{{"as", "--64", source, "-o", obj}, {"ld.lld", "-m", "elf_x86_64", "-shared", "--build-id=none", obj, "-o", lib}} {
+		for _, cmd := range [][]string{{"as", "--64", source, "-o", obj},
+			{"ld.lld", "-m", "elf_x86_64", "-shared", "--build-id=none", obj, "-o", lib}} {
 			if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
 				t.Fatalf("%v: %v\n%s", cmd, err, out)
 			}
@@ -369,7 +393,7 @@ func TestSectionBehindHeaders(t *testing.T) {
 		before := elftest.Parse(t, old)
 		at := before.Section(".sframe")
 		if end := before.Phoff + uint64(len(before.Progs)+1)*elffile.ProgSize; at.Off > end || at.Size != uint64(size) {
-			t.Fatalf(".sframe has %d bytes at file offset %#x; %d at %#x were expected", at.Size, at.Off, size, end)
+			t.Fatalf(".sframe has %d bytes at file offset %#x; want %d at %#x", at.Size, at.Off, size, end)
 		}
 		plain := remove(t, old)
 		for _, n := range []int{40, 1000} {
@@ -413,14 +437,16 @@ func TestFrontAgain(t *testing.T) {
 			f := elftest.Parse(t, first)
 			section, next := f.Section(".sframe"), f.Section(".symtab")
 			between := first[section.Off+section.Size : next.Off]
-			if kept := len(between) >= int(c.gap) && bytes.Equal(between[len(between)-int(c.gap):], p.B[end-c.gap:end]); c.kept && !kept || !c.kept && len(between) > 7 {
+			if kept := len(between) >= int(c.gap) && bytes.Equal(between[len(between)-int(c.gap):],
+				p.B[end-c.gap:end]); c.kept && !kept || !c.kept && len(between) > 7 {
 				t.Errorf("%+v: between .sframe and what is not loaded there are the bytes % x", c, between)
 			}
 			if again := add(t, first, content(size), Options{Force: true}); !bytes.Equal(again, first) {
 				t.Errorf("%+v, %d bytes: another file the second time", c, size)
 			}
 			if again := add(t, remove(t, first), content(size), Options{}); !c.kept && !bytes.Equal(again, first) {
-				t.Errorf("%+v, %d bytes: another file after it was removed, of %d bytes; it had %d", c, size, len(again), len(first))
+				t.Errorf("%+v, %d bytes: another file after it was removed, of %d bytes; it had %d", c, size,
+					len(again), len(first))
 			}
 		}
 	}
@@ -455,7 +481,8 @@ func TestFrontRefused(t *testing.T) {
 		refused(t, tt.name, b, 1000, "; and "+tt.want)
 	}
 	large := static(t, "--build-id=0x"+strings.Repeat("ab", 4096))
-	refused(t, "a build-id of more than a page", large, 1000, "; and the build-id does not fit a page before the program")
+	refused(t, "a build-id of more than a page", large, 1000,
+		"; and the build-id does not fit a page before the program")
 }
 
 // TestWriteErrors has each write of each kind of layout fail once, and expects to be told.
@@ -471,10 +498,12 @@ func TestWriteErrors(t *testing.T) {
 		plan    func(*elffile.File) (*Layout, error)
 	}{
 		{"add", plain, content(1000), func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }},
-		{"add in front", front, content(1000), func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }},
+		{"add in front", front, content(1000),
+			func(f *elffile.File) (*Layout, error) { return Plan(f, 1000, Options{}) }},
 		{"remove", with, nil, PlanRemoval},
 		{"object", relocatable, content(60), func(f *elffile.File) (*Layout, error) {
-			return PlanObject(f, 60, Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{{28, f.Sections[elftest.ObjText].Base}}}, Options{})
+			return PlanObject(f, 60, Object{Type: elf.SHT_PROGBITS, StartSize: 4,
+				Starts: []Start{{28, f.Sections[elftest.ObjText].Base}}}, Options{})
 		}},
 	} {
 		l, err := tt.plan(elftest.Parse(t, tt.old))
@@ -492,7 +521,8 @@ func TestWriteErrors(t *testing.T) {
 				t.Errorf("%s: write %d of %d fails, and the error is %v", tt.name, n, writes, err)
 			}
 		}
-		if again := (buffer{left: writes}); l.Write(t.Context(), &again, bytes.NewReader(tt.old), tt.section) != nil || !bytes.Equal(again.b, want.b) {
+		if again := (buffer{left: writes}); l.Write(t.Context(), &again, bytes.NewReader(tt.old), tt.section) != nil ||
+			!bytes.Equal(again.b, want.b) {
 			t.Errorf("%s: another file after errors", tt.name)
 		}
 		if !bytes.Equal(want.b, written(t, l, tt.old, tt.section)) {
@@ -560,8 +590,9 @@ func TestRenumber(t *testing.T) {
 	} {
 		b := elftest.Symbol(1, tt.before.value, 2, uint16(tt.before.shndx))
 		changed := l.renumber(b)
-		if want := elftest.Symbol(1, tt.after.value, 2, uint16(tt.after.shndx)); !bytes.Equal(b, want) || changed != tt.changed {
-			t.Errorf("%s: % x, changed is %t; % x, %t was expected", tt.name, b, changed, want, tt.changed)
+		if want := elftest.Symbol(1, tt.after.value, 2, uint16(tt.after.shndx)); !bytes.Equal(b, want) ||
+			changed != tt.changed {
+			t.Errorf("%s: % x, changed is %t; want % x, %t", tt.name, b, changed, want, tt.changed)
 		}
 	}
 }
@@ -584,7 +615,8 @@ func TestRemovedSymbol(t *testing.T) {
 	}
 	// Replaced, it moves with it.
 	g := elftest.Parse(t, add(t, b, content(100000), Options{Force: true}))
-	if s := last(g); s.Section == 0 || g.Sections[s.Section].Name != ".sframe" || s.Value != g.Sections[s.Section].Addr {
+	if s := last(g); s.Section == 0 || g.Sections[s.Section].Name != ".sframe" ||
+		s.Value != g.Sections[s.Section].Addr {
 		t.Errorf("replaced, it is %+v", s)
 	}
 }

@@ -87,7 +87,8 @@ func TestObject(t *testing.T) {
 	old := o.Bytes()
 	section := content(60)
 	sym := uint32(len(o.Symbols)/elffile.SymSize - 1) // that of .text.cold is the last one
-	want := append(rela(binary.LittleEndian, 28, 1, uint32(elf.R_X86_64_PC32), 48), rela(binary.LittleEndian, 48, sym, uint32(elf.R_X86_64_PC32), 4)...)
+	want := append(rela(binary.LittleEndian, 28, 1, uint32(elf.R_X86_64_PC32), 48),
+		rela(binary.LittleEndian, 48, sym, uint32(elf.R_X86_64_PC32), 4)...)
 	obj := Object{Type: elf.SHT_PROGBITS, StartSize: 4, Starts: []Start{
 		start(t, old, elftest.ObjText, 48, 28), start(t, old, cold, 4, 48),
 	}}
@@ -105,16 +106,20 @@ func TestObject(t *testing.T) {
 		t.Fatalf("%d sections become %d", n, len(f.Sections))
 	}
 	s, r := f.Sections[n], f.Sections[n+1]
-	if got, err := s.Data(); err != nil || !bytes.Equal(got, section) || s.Name != ".sframe" || s.Type != elf.SHT_PROGBITS || s.Flags != elf.SHF_ALLOC || s.Addralign != 8 || s.Offset%8 != 0 {
+	if got, err := s.Data(); err != nil || !bytes.Equal(got, section) || s.Name != ".sframe" ||
+		s.Type != elf.SHT_PROGBITS || s.Flags != elf.SHF_ALLOC || s.Addralign != 8 || s.Offset%8 != 0 {
 		t.Errorf("section %d is %+v, error %v", n, s.SectionHeader, err)
 	}
-	if got, err := r.Data(); err != nil || !bytes.Equal(got, want) || r.Name != ".rela.sframe" || r.Type != elf.SHT_RELA || r.Flags != elf.SHF_INFO_LINK ||
-		r.Info != uint32(n) || r.Link != elftest.ObjSymtab || r.Entsize != 24 || r.Offset%8 != 0 || r.Offset < s.Offset+s.Size {
-		t.Errorf("section %d is %+v, error %v; its contents are\n% x\nexpected\n% x", n+1, r.SectionHeader, err, got, want)
+	if got, err := r.Data(); err != nil || !bytes.Equal(got, want) || r.Name != ".rela.sframe" ||
+		r.Type != elf.SHT_RELA || r.Flags != elf.SHF_INFO_LINK ||
+		r.Info != uint32(n) || r.Link != elftest.ObjSymtab || r.Entsize != 24 || r.Offset%8 != 0 ||
+		r.Offset < s.Offset+s.Size {
+		t.Errorf("section %d is %+v, error %v; its contents are\n% x\nexpected\n% x", n+1, r.SectionHeader, err,
+			got, want)
 	}
 	last := before.Sections[cold]
 	if s.Offset != last.Off+last.Size {
-		t.Errorf(".sframe is at %#x; %#x was expected, where the rest ends", s.Offset, last.Off+last.Size)
+		t.Errorf(".sframe is at %#x; want %#x, where the rest ends", s.Offset, last.Off+last.Size)
 	}
 	if !bytes.HasSuffix(b, o.Tail) {
 		t.Error("what was at the end is not there any more")
@@ -130,9 +135,11 @@ func TestObject(t *testing.T) {
 	if !bytes.Equal(addObject(t, b, larger, obj, Options{Force: true}), direct) {
 		t.Error("a replaced .sframe gives another file than a new one")
 	}
-	want = append(rela(binary.LittleEndian, 28, 1, uint32(elf.R_X86_64_PC64), 48), rela(binary.LittleEndian, 48, sym, uint32(elf.R_X86_64_PC64), 4)...)
+	want = append(rela(binary.LittleEndian, 28, 1, uint32(elf.R_X86_64_PC64), 48),
+		rela(binary.LittleEndian, 48, sym, uint32(elf.R_X86_64_PC64), 4)...)
 	g := elftest.Parse(t, direct)
-	if got, err := g.ReadSection(&g.Sections[n+1]); err != nil || !bytes.Equal(got, want) || g.Sections[n].Type != sframe.SHTGNUSFrame {
+	if got, err := g.ReadSection(&g.Sections[n+1]); err != nil || !bytes.Equal(got, want) ||
+		g.Sections[n].Type != sframe.SHTGNUSFrame {
 		t.Errorf("relocations of 8 bytes are\n% x\nexpected\n% x; error %v", got, want, err)
 	}
 }
@@ -184,14 +191,15 @@ func TestObjectMiddle(t *testing.T) {
 		o, at := withSFrame(relocated)
 		old := o.Bytes()
 		before, after := elftest.Parse(t, old), elftest.Parse(t, withoutSFrame(t, old))
-		if len(after.Sections) != len(before.Sections) || after.Section(".sframe") != nil || after.Section(".rela.sframe") != nil {
+		if len(after.Sections) != len(before.Sections) || after.Section(".sframe") != nil ||
+			after.Section(".rela.sframe") != nil {
 			t.Errorf("%d sections become %d", len(before.Sections), len(after.Sections))
 		}
 		for i := range before.Sections {
 			s, n := &before.Sections[i], &after.Sections[i]
 			if i == at || relocated && i == at+1 {
 				if n.Section64 != (elf.Section64{}) {
-					t.Errorf("section %d was %s, and is %+v; an empty header was expected", i, s.Name, n.Section64)
+					t.Errorf("section %d was %s, and is %+v; want an empty header", i, s.Name, n.Section64)
 				}
 				continue
 			}
@@ -252,7 +260,8 @@ func TestObjectNames(t *testing.T) {
 		stays  bool
 	}{
 		{"last", func(o *elftest.Object) {}, false},
-		{"symbols have theirs there", func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Link = elftest.ObjNames }, true},
+		{"symbols have theirs there", func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Link = elftest.ObjNames },
+			true},
 		{"not last", func(o *elftest.Object) { o.Add(".last", elf.SHT_PROGBITS, 0, nil) }, true},
 	} {
 		o := elftest.NewObject()
@@ -274,9 +283,10 @@ func TestObjectNames(t *testing.T) {
 		}
 		b := withoutSFrame(t, p.B)
 		if stays := bytes.Contains(b, []byte(".rela.sframe")); stays != tt.stays {
-			t.Errorf("%s: the name stays: %t; the opposite was expected", tt.name, stays)
+			t.Errorf("%s: the name stays: %t; want the opposite", tt.name, stays)
 		}
-		if g := elftest.Parse(t, b); g.Section(".text") == nil || g.Section(".symtab") == nil || g.Section(".sframe") != nil {
+		if g := elftest.Parse(t, b); g.Section(".text") == nil || g.Section(".symtab") == nil ||
+			g.Section(".sframe") != nil {
 			t.Errorf("%s: names are lost", tt.name)
 		}
 	}
@@ -294,7 +304,8 @@ func TestObjectAnchors(t *testing.T) {
 		want   string // the error, or ""
 	}{
 		{"a function", func(o *elftest.Object) { o.Symbol(elf.STB_LOCAL, elf.STT_FUNC, other, 4) }, 2, 8 - 4, ""},
-		{"a function after the address", func(o *elftest.Object) { o.Symbol(elf.STB_LOCAL, elf.STT_FUNC, other, 12) }, 2, ^uint64(3), ""},
+		{"a function after the address", func(o *elftest.Object) { o.Symbol(elf.STB_LOCAL, elf.STT_FUNC, other, 12) },
+			2, ^uint64(3), ""},
 		{"the first of two", func(o *elftest.Object) {
 			o.Symbol(elf.STB_LOCAL, elf.STT_NOTYPE, other, 1)
 			o.Symbol(elf.STB_LOCAL, elf.STT_FUNC, other, 2)
@@ -325,7 +336,7 @@ func TestObjectAnchors(t *testing.T) {
 		f := elftest.Parse(t, addObject(t, old, content(40), obj, Options{}))
 		want := rela(binary.LittleEndian, 28, tt.sym, uint32(elf.R_X86_64_PC32), tt.addend)
 		if got, err := f.ReadSection(f.Section(".rela.sframe")); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s: relocation % x, error %v; % x was expected", tt.name, got, err, want)
+			t.Errorf("%s: relocation % x, error %v; want % x", tt.name, got, err, want)
 		}
 	}
 }
@@ -339,7 +350,7 @@ func TestObjectBig(t *testing.T) {
 		f := elftest.Parse(t, addObject(t, old, content(40), obj, Options{}))
 		want := rela(binary.BigEndian, 28, 1, typ, 16)
 		if got, err := f.ReadSection(f.Section(".rela.sframe")); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%v: relocation % x, error %v; % x was expected", m, got, err, want)
+			t.Errorf("%v: relocation % x, error %v; want % x", m, got, err, want)
 		}
 	}
 }
@@ -367,33 +378,56 @@ func TestObjectRefused(t *testing.T) {
 		obj  Object
 		want string
 	}{
-		{name: "no sections", b: plain(func(p *elftest.Patcher) { p.Put64(elftest.EhShoff, 0); p.Put16(elftest.EhShnum, 0) }), want: "without section headers or names"},
-		{name: "no names", b: plain(func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) }), want: "without section headers or names"},
+		{name: "no sections", b: plain(func(p *elftest.Patcher) {
+			p.Put64(elftest.EhShoff, 0)
+			p.Put16(elftest.EhShnum,
+				0)
+		}), want: "without section headers or names"},
+		{name: "no names", b: plain(func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) }),
+			want: "without section headers or names"},
 		{name: "program headers", b: plain(func(p *elftest.Patcher) {
 			p.Put64(elftest.EhPhoff, elffile.HeaderSize)
 			p.Put16(elftest.EhPhentsize, elffile.ProgSize)
 			p.Put16(elftest.EhPhnum, 1)
 		}), want: "relocatable object with 1 program headers"},
-		{name: "outside the file", b: plain(func(p *elftest.Patcher) { p.Put64(p.Header(elftest.ObjText)+elftest.ShSize, 1<<20) }), want: "section 1 (.text): 1048576 bytes at file offset"},
-		{name: "over the ELF header", b: plain(func(p *elftest.Patcher) { p.Put64(p.Header(elftest.ObjText)+elftest.ShOff, 32) }), want: "section 1 (.text) at file offset 0x20 overlaps the ELF header"},
+		{name: "outside the file", b: plain(func(p *elftest.Patcher) {
+			p.Put64(p.Header(elftest.ObjText)+elftest.ShSize,
+				1<<20)
+		}), want: "section 1 (.text): 1048576 bytes at file offset"},
+		{name: "over the ELF header", b: plain(func(p *elftest.Patcher) {
+			p.Put64(p.Header(elftest.ObjText)+
+				elftest.ShOff, 32)
+		}), want: "section 1 (.text) at file offset 0x20 overlaps the ELF header"},
 		{name: "two of them", b: section(func(p *elftest.Patcher, h int) {
 			p.Put32(p.Header(elftest.ObjStrtab)+elftest.ShType, sframe.SHTGNUSFrame)
 		}), want: "are both .sframe"},
-		{name: "the type without the name", b: plain(func(p *elftest.Patcher) { p.Put32(p.Header(elftest.ObjStrtab)+elftest.ShType, sframe.SHTGNUSFrame) }),
+		{name: "the type without the name",
+			b: plain(func(p *elftest.Patcher) {
+				p.Put32(p.Header(elftest.ObjStrtab)+elftest.ShType,
+					sframe.SHTGNUSFrame)
+			}),
 			want: `section 5 is ".strtab" of type`},
-		{name: "the name without the type", b: section(func(p *elftest.Patcher, h int) { p.Put32(h+elftest.ShType, uint32(elf.SHT_NOTE)) }),
+		{name: "the name without the type",
+			b:    section(func(p *elftest.Patcher, h int) { p.Put32(h+elftest.ShType, uint32(elf.SHT_NOTE)) }),
 			want: `section 7 is ".sframe" of type SHT_NOTE, not .sframe of type SHT_PROGBITS or 0x6ffffff4`},
-		{name: "code", b: section(func(p *elftest.Patcher, h int) { p.Put64(h+elftest.ShFlags, uint64(elf.SHF_ALLOC|elf.SHF_EXECINSTR)) }),
+		{name: "code", b: section(func(p *elftest.Patcher,
+			h int) {
+			p.Put64(h+elftest.ShFlags, uint64(elf.SHF_ALLOC|elf.SHF_EXECINSTR))
+		}),
 			want: "section 7 (.sframe) cannot be replaced: its flags are SHF_ALLOC+SHF_EXECINSTR, not SHF_ALLOC"},
-		{name: "relocations twice", b: second(".rela.again", elf.SHT_RELA), want: "section 10 (.rela.again) has relocations of .sframe; only one section may, of type SHT_RELA"},
+		{name: "relocations twice", b: second(".rela.again", elf.SHT_RELA),
+			want: "section 10 (.rela.again) has relocations of .sframe; only one section may, of type SHT_RELA"},
 		{name: "relocations without addends", b: func() []byte {
 			o, s := withSFrame(false)
 			o.Sections[o.RelaOf(".rel.sframe", s)].Type = uint32(elf.SHT_REL)
 			return o.Bytes()
 		}(), want: "section 9 (.rel.sframe) has relocations of .sframe"},
-		{name: "machine", b: plain(func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }), want: "machine EM_386 is not supported"},
-		{name: "size of start addresses", b: plain(func(*elftest.Patcher) {}), obj: Object{StartSize: 2}, want: "machine EM_X86_64 has no known relocation of 2 bytes"},
-		{name: "a function that is nowhere", b: plain(func(*elftest.Patcher) {}), obj: Object{StartSize: 4, Starts: []Start{{Addr: 0x123}}}, want: "function at 0x123 is in no section"},
+		{name: "machine", b: plain(func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }),
+			want: "machine EM_386 is not supported"},
+		{name: "size of start addresses", b: plain(func(*elftest.Patcher) {}), obj: Object{StartSize: 2},
+			want: "machine EM_X86_64 has no known relocation of 2 bytes"},
+		{name: "a function that is nowhere", b: plain(func(*elftest.Patcher) {}),
+			obj: Object{StartSize: 4, Starts: []Start{{Addr: 0x123}}}, want: "function at 0x123 is in no section"},
 	} {
 		if tt.obj.StartSize == 0 {
 			tt.obj.StartSize = 4
@@ -450,7 +484,8 @@ func TestObjectInUse(t *testing.T) {
 			o.Sections[r].Type, o.Sections[r].Entsize = uint32(elf.SHT_REL), 16
 			for _, sym := range []uint64{1, 1, sym} {
 				o.Sections[r].Data = binary.LittleEndian.AppendUint64(o.Sections[r].Data, 0)
-				o.Sections[r].Data = binary.LittleEndian.AppendUint64(o.Sections[r].Data, sym<<32|uint64(elf.R_X86_64_PC32))
+				o.Sections[r].Data = binary.LittleEndian.AppendUint64(o.Sections[r].Data,
+					sym<<32|uint64(elf.R_X86_64_PC32))
 			}
 		}, "section 7 (.sframe) cannot be removed: section 10 (.rel.text) refers to its symbol 2"},
 		{"a group", func(o *elftest.Object, s int) {
@@ -461,7 +496,8 @@ func TestObjectInUse(t *testing.T) {
 	} {
 		o, s := withSFrame(true)
 		tt.change(o, s)
-		if l, err := PlanRemoval(elftest.Parse(t, o.Bytes())); err == nil || l != nil || !strings.Contains(err.Error(), tt.want) {
+		if l, err := PlanRemoval(elftest.Parse(t, o.Bytes())); err == nil || l != nil ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error is %v, want %q", tt.name, err, tt.want)
 		}
 	}
@@ -500,8 +536,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestObjectOwnSymbol removes an .sframe that has a symbol, as ld -r gives each section one. It becomes an empty one, and
-// the others keep their indexes.
+// TestObjectOwnSymbol removes an .sframe that has a symbol, as ld -r gives each section one. It becomes an empty one,
+// and the others keep their indexes.
 func TestObjectOwnSymbol(t *testing.T) {
 	for _, wide := range []bool{false, true} {
 		o, s := withSFrame(true)

@@ -200,7 +200,8 @@ func buildID(t *testing.T, path string, f *elffile.File) {
 	}
 	for i := range f.Progs {
 		p := &f.Progs[i]
-		if elf.ProgType(p.Type) == elf.PT_NOTE && p.Off <= s.Off && s.Off+s.Size <= p.Off+p.Filesz && s.Addr-p.Vaddr == s.Off-p.Off {
+		if elf.ProgType(p.Type) == elf.PT_NOTE && p.Off <= s.Off && s.Off+s.Size <= p.Off+p.Filesz &&
+			s.Addr-p.Vaddr == s.Off-p.Off {
 			return
 		}
 	}
@@ -214,7 +215,8 @@ func inOrder(f *elffile.File) bool {
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		switch elf.SectionType(s.Type) {
-		case elf.SHT_GNU_HASH, elf.SHT_HASH, elf.SHT_DYNSYM, elf.SHT_STRTAB, elf.SHT_GNU_VERSYM, elf.SHT_GNU_VERNEED, elf.SHT_GNU_VERDEF, elf.SHT_RELA:
+		case elf.SHT_GNU_HASH, elf.SHT_HASH, elf.SHT_DYNSYM, elf.SHT_STRTAB, elf.SHT_GNU_VERSYM, elf.SHT_GNU_VERNEED,
+			elf.SHT_GNU_VERDEF, elf.SHT_RELA:
 			continue
 		}
 		if s.Alloc() && s.HasBytes() {
@@ -233,7 +235,8 @@ func inOrder(f *elffile.File) bool {
 func order(t *testing.T, path string, before, f *elffile.File) {
 	t.Helper()
 	ahead := func(f *elffile.File, s *elffile.Section) bool {
-		return s.Link > 0 && &f.Sections[s.Link] != s && s.Link > uint32(slices.IndexFunc(f.Sections, func(t elffile.Section) bool { return t.Name == s.Name }))
+		return s.Link > 0 && &f.Sections[s.Link] != s &&
+			s.Link > uint32(slices.IndexFunc(f.Sections, func(t elffile.Section) bool { return t.Name == s.Name }))
 	}
 	if !inOrder(f) {
 		t.Errorf("%s: section headers are out of order", path)
@@ -353,7 +356,8 @@ func TestRefused(t *testing.T) {
 			return b
 		}, "without section headers it is not known what may move"},
 		{"no dynamic tags", func(t *testing.T, b []byte) []byte {
-			setProg(t, b, progIndex(t, elftest.Parse(t, b), elf.PT_DYNAMIC), func(p *elf.Prog64) { p.Type = uint32(elf.PT_NULL) })
+			setProg(t, b, progIndex(t, elftest.Parse(t, b), elf.PT_DYNAMIC),
+				func(p *elf.Prog64) { p.Type = uint32(elf.PT_NULL) })
 			setProg(t, b, progIndex(t, elftest.Parse(t, b), elf.PT_NULL), func(p *elf.Prog64) { p.Type = 0x6fffffff })
 			return b
 		}, "cannot be moved"},
@@ -414,12 +418,14 @@ func TestFront(t *testing.T) {
 		t.Error(err)
 	}
 	load, first := after.Progs[0], before.Progs[0]
-	if load.Off != 0 || load.Vaddr != first.Vaddr-4096 || load.Filesz != first.Filesz+4096 || after.Phoff != elffile.HeaderSize {
+	if load.Off != 0 || load.Vaddr != first.Vaddr-4096 || load.Filesz != first.Filesz+4096 ||
+		after.Phoff != elffile.HeaderSize {
 		t.Errorf("first PT_LOAD %+v, program headers at %#x", load, after.Phoff)
 	}
 	// What may be found through __ehdr_start is still there.
 	off, ok := after.FileOffset(first.Vaddr, elffile.HeaderSize)
-	if b, err := after.ReadAt("old header", off, elffile.HeaderSize); !ok || err != nil || !bytes.Equal(b, old[:elffile.HeaderSize]) {
+	if b, err := after.ReadAt("old header", off, elffile.HeaderSize); !ok || err != nil ||
+		!bytes.Equal(b, old[:elffile.HeaderSize]) {
 		t.Errorf("at %#x is not the old ELF header; error %v", first.Vaddr, err)
 	}
 	for _, tt := range []struct {
@@ -427,8 +433,10 @@ func TestFront(t *testing.T) {
 		change func(b []byte)
 		want   string
 	}{
-		{"any address", func(b []byte) { binary.LittleEndian.PutUint16(b[16:], uint16(elf.ET_DYN)) }, ".rela.plt at file offset 0x1b8 cannot be moved"},
-		{"low address", func(b []byte) { setProg(t, b, 0, func(p *elf.Prog64) { p.Vaddr = 0x10000 }) }, "no page is free before address 0x10000"},
+		{"any address", func(b []byte) { binary.LittleEndian.PutUint16(b[16:], uint16(elf.ET_DYN)) },
+			".rela.plt at file offset 0x1b8 cannot be moved"},
+		{"low address", func(b []byte) { setProg(t, b, 0, func(p *elf.Prog64) { p.Vaddr = 0x10000 }) },
+			"no page is free before address 0x10000"},
 	} {
 		b := bytes.Clone(old)
 		tt.change(b)
@@ -486,7 +494,8 @@ func TestAgain(t *testing.T) {
 			if err := image.Contents(elftest.Parse(t, old), f); err != nil {
 				t.Errorf("%s without .sframe: %v", name, err)
 			}
-			if f.Section(".sframe") != nil || f.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil || bytes.Contains(without, []byte(".sframe")) {
+			if f.Section(".sframe") != nil || f.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil ||
+				bytes.Contains(without, []byte(".sframe")) {
 				t.Errorf("%s: .sframe is still there", name)
 			}
 			// Segments that .sframe had to itself are gone.
@@ -511,18 +520,22 @@ func TestRestored(t *testing.T) {
 		"../testdata/bin/amd64/far.so", // whose headers have another order
 	}
 	allFixtures(t, func(name string, old []byte) {
-		if got := remove(t, add(t, old, content(1000), Options{})); bytes.Equal(got, old) == slices.Contains(changed, name) {
-			t.Errorf("%s: %d bytes become %d; the same bytes were expected: %t", name, len(old), len(got), !slices.Contains(changed, name))
+		if got := remove(t, add(t, old, content(1000), Options{})); bytes.Equal(got, old) == slices.Contains(changed,
+			name) {
+			t.Errorf("%s: %d bytes become %d; want the same bytes: %t", name, len(old), len(got),
+				!slices.Contains(changed, name))
 		}
 	})
 	// lld has the section names before other sections, and where a segment is empty, room for a program header.
 	dir := t.TempDir()
 	source, obj, lib := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.o"), filepath.Join(dir, "a.so")
 	for _, data := range []string{".data\n.quad 1\n", ""} {
-		if err := os.WriteFile(source, []byte(".globl f, g, h\nf: g: h: .cfi_startproc\nret\n.cfi_endproc\n"+data), 0o666); err != nil {
+		if err := os.WriteFile(source, []byte(".globl f, g, h\nf: g: h: .cfi_startproc\nret\n.cfi_endproc\n"+data),
+			0o666); err != nil {
 			t.Fatal(err)
 		}
-		for _, cmd := range [][]string{{"as", "--64", source, "-o", obj}, {"ld.lld", "-m", "elf_x86_64", "-shared", "--eh-frame-hdr", obj, "-o", lib}} {
+		for _, cmd := range [][]string{{"as", "--64", source, "-o", obj},
+			{"ld.lld", "-m", "elf_x86_64", "-shared", "--eh-frame-hdr", obj, "-o", lib}} {
 			if out, err := exec.Command(peer.Look(t, cmd[0]), cmd[1:]...).CombinedOutput(); err != nil {
 				t.Fatalf("%v: %v\n%s", cmd, err, out)
 			}
@@ -614,8 +627,10 @@ func TestLinkersSection(t *testing.T) {
 		}
 	}
 	without := elftest.Parse(t, remove(t, old))
-	if without.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil || len(without.Progs) != len(f.Progs)-1 || len(without.Sections) != len(f.Sections)-1 {
-		t.Errorf("%d program headers and %d sections are left of %d and %d", len(without.Progs), len(without.Sections), len(f.Progs), len(f.Sections))
+	if without.Prog(elf.ProgType(sframe.PTGNUSFrame)) != nil || len(without.Progs) != len(f.Progs)-1 ||
+		len(without.Sections) != len(f.Sections)-1 {
+		t.Errorf("%d program headers and %d sections are left of %d and %d", len(without.Progs), len(without.Sections),
+			len(f.Progs), len(f.Sections))
 	}
 }
 
@@ -632,7 +647,8 @@ func TestBare(t *testing.T) {
 		order.PutUint32(b[60:], 0) // e_shnum, e_shstrndx
 		l, err := Plan(elftest.Parse(t, b), 100, Options{})
 		if err != nil {
-			if !strings.Contains(err.Error(), "without section headers it is not known what may move") && !strings.Contains(err.Error(), "the segment ends") {
+			if !strings.Contains(err.Error(), "without section headers it is not known what may move") &&
+				!strings.Contains(err.Error(), "the segment ends") {
 				t.Errorf("%s: %v", name, err)
 			}
 			return
@@ -681,7 +697,8 @@ func TestManySections(t *testing.T) {
 	}
 	b := bytes.Clone(old)
 	indexes := uint64(len(b))
-	sections = append(sections, elf.Section64{Type: uint32(elf.SHT_SYMTAB_SHNDX), Link: uint32(symtab), Off: indexes, Size: 4 * num, Entsize: 4, Addralign: 4})
+	sections = append(sections, elf.Section64{Type: uint32(elf.SHT_SYMTAB_SHNDX), Link: uint32(symtab), Off: indexes,
+		Size: 4 * num, Entsize: 4, Addralign: 4})
 	b = append(b, make([]byte, 4*num)...)
 	b = append(b, make([]byte, -len(b)&7)...)
 	// The last symbol is in the last section but one, and the name table's index does not
@@ -707,12 +724,15 @@ func TestManySections(t *testing.T) {
 		t.Error(err)
 	}
 	last := 0
-	if err := after.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s.Section }); err != nil || last != many-2 {
+	if err := after.Symbols(elf.SHT_SYMTAB,
+		func(_ *elffile.Section, s elffile.Symbol) { last = s.Section }); err != nil || last != many-2 {
 		t.Errorf("the last symbol is in section %d, want %d (error %v)", last, many-2, err)
 	}
 	// Sections after one that is removed move down, and symbols with them.
 	without := elftest.Parse(t, remove(t, out))
-	if err := without.Symbols(elf.SHT_SYMTAB, func(_ *elffile.Section, s elffile.Symbol) { last = s.Section }); err != nil || last != many-2 || len(without.Sections) != many {
+	if err := without.Symbols(elf.SHT_SYMTAB,
+		func(_ *elffile.Section, s elffile.Symbol) { last = s.Section }); err != nil || last != many-2 ||
+		len(without.Sections) != many {
 		t.Errorf("the last symbol is in section %d of %d, want %d (error %v)", last, len(without.Sections), many-2, err)
 	}
 }

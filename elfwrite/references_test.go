@@ -57,7 +57,8 @@ func TestSymbolInSection(t *testing.T) {
 				setSymbol(t, b, tt.value, tt.section, tt.typ)
 				l, err := Plan(elftest.Parse(t, b), 100, Options{})
 				if err != nil {
-					if !tt.stays || !strings.Contains(err.Error(), s.Name+" at file offset") && !strings.Contains(err.Error(), "refers to it") {
+					if !tt.stays || !strings.Contains(err.Error(), s.Name+" at file offset") &&
+						!strings.Contains(err.Error(), "refers to it") {
 						t.Errorf("%s, %s, %s: %v", name, s.Name, tt.what, err)
 					}
 					continue
@@ -67,7 +68,7 @@ func TestSymbolInSection(t *testing.T) {
 					t.Errorf("%s, %s, %s: %v", name, s.Name, tt.what, err)
 				}
 				if stays := f.Section(s.Name).Addr == s.Addr; stays != tt.stays {
-					t.Errorf("%s, %s, %s: it stays: %t; the opposite was expected", name, s.Name, tt.what, stays)
+					t.Errorf("%s, %s, %s: it stays: %t; want the opposite", name, s.Name, tt.what, stays)
 				}
 			}
 		}
@@ -252,7 +253,7 @@ func TestUnknownRelocations(t *testing.T) {
 	}
 	want := fmt.Sprintf("it is not known what refers to it: DT_JMPREL leads to %d bytes", 1<<40)
 	if _, err := Plan(elftest.Parse(t, b), 100, Options{}); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("error is %v; %q was expected", err, want)
+		t.Errorf("error is %v; want %q", err, want)
 	}
 }
 
@@ -285,7 +286,8 @@ func TestBareSymbols(t *testing.T) {
 		}
 		tried++
 		machine := arch.Of(elf.Machine(f.Machine))
-		full, bare := scan{references: &references{}, f: f, arch: machine}, scan{references: &references{}, arch: machine}
+		full, bare := scan{references: &references{}, f: f, arch: machine},
+			scan{references: &references{}, arch: machine}
 		if err := full.allSymbols(); err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +296,8 @@ func TestBareSymbols(t *testing.T) {
 		clear(b[60:64]) // e_shnum, e_shstrndx
 		bare.f = elftest.Parse(t, b)
 		if err := bare.allSymbols(); err != nil || !slices.Equal(bare.dynsyms, full.dynsyms) {
-			t.Errorf("%s: %d symbols, error %v:\n%#x\nexpected %d:\n%#x", name, len(bare.dynsyms), err, bare.dynsyms, len(full.dynsyms), full.dynsyms)
+			t.Errorf("%s: %d symbols, error %v:\n%#x\nexpected %d:\n%#x", name, len(bare.dynsyms), err, bare.dynsyms,
+				len(full.dynsyms), full.dynsyms)
 		}
 	}
 	if tried < 20 {
@@ -343,8 +346,8 @@ func TestManyRelocations(t *testing.T) {
 	}
 }
 
-// TestRelocationTarget has relocations of amd64 by symbols that there are, that are undefined, and that there are not, and by
-// none (ELF psABI for amd64, "Relocation Types": R_X86_64_64 is 1, R_X86_64_RELATIVE 8).
+// TestRelocationTarget has relocations of amd64 by symbols that there are, that are undefined, and that there are not,
+// and by none (ELF psABI for amd64, "Relocation Types": R_X86_64_64 is 1, R_X86_64_RELATIVE 8).
 func TestRelocationTarget(t *testing.T) {
 	s := scan{arch: arch.Of(elf.EM_X86_64)}
 	values := []uint64{noValue, 0x1000, noValue}
@@ -361,7 +364,7 @@ func TestRelocationTarget(t *testing.T) {
 	} {
 		got, ok := s.target(values, tt.symbol<<32|tt.typ, tt.addend)
 		if got != tt.want || ok != tt.ok {
-			t.Errorf("symbol %d, type %d: %#x, %t; %#x, %t was expected", tt.symbol, tt.typ, got, ok, tt.want, tt.ok)
+			t.Errorf("symbol %d, type %d: %#x, %t; want %#x, %t", tt.symbol, tt.typ, got, ok, tt.want, tt.ok)
 		}
 	}
 }

@@ -65,7 +65,8 @@ func TestRefusedFiles(t *testing.T) {
 		want   string
 	}{
 		{"machine", func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }, "machine EM_386 is not supported"},
-		{"no names", func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) }, "the sections have no name table (e_shstrndx is 0)"},
+		{"no names", func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, 0) },
+			"the sections have no name table (e_shstrndx is 0)"},
 		{"PT_PHDR elsewhere", func(p *elftest.Patcher) { p.Put64(p.Segment(elf.PT_PHDR, 0)+elftest.PhOff, 0x80) },
 			"program header 0: PT_PHDR at file offset 0x80, but the program headers are at 0x40"},
 		{"nothing loaded", func(p *elftest.Patcher) {
@@ -80,12 +81,19 @@ func TestRefusedFiles(t *testing.T) {
 			copy(p.B[first:], p.B[second:][:elffile.ProgSize])
 			copy(p.B[second:], b)
 		}, "program header 3: segment at 0x0 overlaps the one before it, or is out of order"},
-		{"section outside", func(p *elftest.Patcher) { p.Put64(p.Section(".strtab")+elftest.ShOff, 1<<63) }, "section 11 (.strtab): 75 bytes at file offset 0x8000000000000000 do not fit"},
-		{"table after what is loaded", func(p *elftest.Patcher) { p.ManyProgs(1, func(_, off int) { p.Put32(off, uint32(odd)) }) },
+		{"section outside", func(p *elftest.Patcher) { p.Put64(p.Section(".strtab")+elftest.ShOff, 1<<63) },
+			"section 11 (.strtab): 75 bytes at file offset 0x8000000000000000 do not fit"},
+		{"table after what is loaded", func(p *elftest.Patcher) {
+			p.ManyProgs(1,
+				func(_, off int) { p.Put32(off, uint32(odd)) })
+		},
 			"it is not before 0x1000, where loaded bytes end"},
 		{"section across the end", func(p *elftest.Patcher) { p.Put64(p.Section(".symtab")+elftest.ShOff, 0xff8) },
 			"section 10 (.symtab) at file offset 0xff8, 240 bytes, lies across 0x1000, where loaded bytes end"},
-		{"segment across the end", func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, 0xff8, 0, 0x10) },
+		{"segment across the end", func(p *elftest.Patcher) {
+			p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, 0xff8,
+				0, 0x10)
+		},
 			"program header 7 at file offset 0xff8, 16 bytes, lies across 0x1000, where loaded bytes end"},
 		{"dynamic entries", func(p *elftest.Patcher) {
 			off := p.Append(make([]byte, 1<<20+16))
@@ -150,9 +158,15 @@ func TestFixed(t *testing.T) {
 		change     func(*elftest.Patcher)
 		want       string
 	}{
-		{"a program header", "alloca", func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, interp+24, interp+24, 8) },
+		{"a program header", "alloca", func(p *elftest.Patcher) {
+			p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, interp+24,
+				interp+24, 8)
+		},
 			fmt.Sprintf(".interp at file offset 0x238 cannot be moved: program header 7 (%v) overlaps it", odd)},
-		{"a section", "alloca", func(p *elftest.Patcher) { p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, interp+16, interp+16, 16) },
+		{"a section", "alloca", func(p *elftest.Patcher) {
+			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, interp+16,
+				interp+16, 16)
+		},
 			".interp at file offset 0x238 cannot be moved: section 13 () overlaps it"},
 		{"a dynamic entry", "alloca", func(p *elftest.Patcher) {
 			off := dynamicEntry(p, elf.DT_DEBUG)
@@ -172,7 +186,8 @@ func TestFixed(t *testing.T) {
 			".interp at file offset 0x238 cannot be moved: code finds it by its address"},
 		{"no PT_NOTE", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Prog(h, elf.PT_GNU_STACK, 0, 0, 0) }),
 			"no PT_NOTE leads to it, and so it is unknown what does"},
-		{"a PT_NOTE that begins before", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Put64(h+elftest.PhOff, id-8) }),
+		{"a PT_NOTE that begins before", "rareg.so",
+			note(func(p *elftest.Patcher, h, s int) { p.Put64(h+elftest.PhOff, id-8) }),
 			"PT_NOTE at file offset 0x1c0 begins before it"},
 		{"a PT_NOTE with more", "rareg.so", note(func(p *elftest.Patcher, h, s int) { setSize(p, h, 0x50) }),
 			"its PT_NOTE includes .gnu.hash of type SHT_GNU_HASH"},
@@ -180,23 +195,30 @@ func TestFixed(t *testing.T) {
 			names := int(p.U64(p.Section(".shstrtab") + elftest.ShOff))
 			copy(p.B[names+int(p.U32(s)):], "_note_gnu_build_id")
 		}), "code can refer to a section _note_gnu_build_id by the symbols of its start and end that linkers make"},
-		{"sections overlap", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.SectionIn(elf.SHT_NOTE, elf.SHF_ALLOC, id+12, id+12, 12) }),
+		{"sections overlap", "rareg.so",
+			note(func(p *elftest.Patcher, h, s int) { p.SectionIn(elf.SHT_NOTE, elf.SHF_ALLOC, id+12, id+12, 12) }),
 			"it holds more than notes"},
-		{"bytes after it", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.B[id+0x25] = 1; setSize(p, h, 0x28) }),
+		{"bytes after it", "rareg.so", note(func(p *elftest.Patcher, h,
+			s int) {
+			p.B[id+0x25] = 1
+			setSize(p, h, 0x28)
+		}),
 			"bytes in its PT_NOTE belong to no section"},
 		{"bytes in between", "rareg.so", note(func(p *elftest.Patcher, h, s int) {
 			p.Put32(p.Section(".gnu.hash")+elftest.ShType, uint32(elf.SHT_NOTE))
 			p.B[id+0x25] = 1
 			setSize(p, h, 0x50)
 		}), "it holds more than notes"},
-		{"a name without an end", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Put32(id, 0xffff) }), "it holds more than notes"},
+		{"a name without an end", "rareg.so", note(func(p *elftest.Patcher, h, s int) { p.Put32(id, 0xffff) }),
+			"it holds more than notes"},
 		{"half a note after it", "rareg.so", note(func(p *elftest.Patcher, h, s int) {
 			p.Put64(s+elftest.ShSize, 0x28)
 			setSize(p, h, 0x28)
 		}), "it holds more than notes"},
 		{"another's note", "rareg.so", note(func(p *elftest.Patcher, h, s int) { copy(p.B[id+12:], "App") }),
 			`the program may read the note by "App" of type 0x3 in it`},
-		{"a note of Crashpad's with fewer bytes", "rareg.so", crashpadNote(4), `the note by "Crashpad" of type 0x4f464e49 in it has 4 bytes, not 8`},
+		{"a note of Crashpad's with fewer bytes", "rareg.so", crashpadNote(4),
+			`the note by "Crashpad" of type 0x4f464e49 in it has 4 bytes, not 8`},
 	} {
 		refused(t, tt.name, patched(t, tt.file, tt.change), 1000, tt.want)
 	}
@@ -210,15 +232,18 @@ func TestFixedTags(t *testing.T) {
 		tlsdescPLT, tlsdescGOT               = 0x6ffffef6, 0x6ffffef7
 	)
 	for _, tag := range []elf.DynTag{
-		elf.DT_PLTGOT, elf.DT_INIT, elf.DT_FINI, elf.DT_REL, elf.DT_JMPREL, elf.DT_INIT_ARRAY, elf.DT_FINI_ARRAY, elf.DT_PREINIT_ARRAY,
-		elf.DT_SYMTAB_SHNDX, elf.DT_GNU_CONFLICT, elf.DT_GNU_LIBLIST, elf.DT_CONFIG, elf.DT_DEPAUDIT, elf.DT_AUDIT, elf.DT_MOVETAB,
+		elf.DT_PLTGOT, elf.DT_INIT, elf.DT_FINI, elf.DT_REL, elf.DT_JMPREL, elf.DT_INIT_ARRAY, elf.DT_FINI_ARRAY,
+		elf.DT_PREINIT_ARRAY,
+		elf.DT_SYMTAB_SHNDX, elf.DT_GNU_CONFLICT, elf.DT_GNU_LIBLIST, elf.DT_CONFIG, elf.DT_DEPAUDIT, elf.DT_AUDIT,
+		elf.DT_MOVETAB,
 		elf.DT_SYMINFO, tlsdescPLT, tlsdescGOT, androidREL, androidRELA, androidRELR,
 	} {
 		entry := func(p *elftest.Patcher, off int) {
 			p.Put64(off, uint64(tag))
 			p.Put64(off+8, 0x23c)
 		}
-		refused(t, tag.String(), patched(t, "alloca", func(p *elftest.Patcher) { entry(p, dynamicEntry(p, elf.DT_DEBUG)) }), 1000,
+		refused(t, tag.String(), patched(t, "alloca",
+			func(p *elftest.Patcher) { entry(p, dynamicEntry(p, elf.DT_DEBUG)) }), 1000,
 			".interp at file offset 0x238 cannot be moved: dynamic entry 5 leads into it")
 		ended := patched(t, "alloca", func(p *elftest.Patcher) {
 			off := dynamicEntry(p, elf.DT_NULL) + elffile.DynSize
@@ -284,8 +309,12 @@ func TestOldRefused(t *testing.T) {
 		change func(*elftest.Patcher)
 		want   string
 	}{
-		{"no magic number", func(p *elftest.Patcher) { p.Put16(int(s.Off), 0x1234) }, "it starts with 34 12, not with the magic number 0xdee2"},
-		{"a program header", func(p *elftest.Patcher) { p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, s.Off+8, s.Addr+8, 4) },
+		{"no magic number", func(p *elftest.Patcher) { p.Put16(int(s.Off), 0x1234) },
+			"it starts with 34 12, not with the magic number 0xdee2"},
+		{"a program header", func(p *elftest.Patcher) {
+			p.Prog(p.Segment(elf.PT_GNU_STACK, 0), odd, s.Off+8,
+				s.Addr+8, 4)
+		},
 			fmt.Sprintf("(%v) overlaps it", odd)},
 		{"a section", func(p *elftest.Patcher) {
 			p.SectionIn(elf.SHT_PROGBITS, elf.SHF_ALLOC, s.Off+s.Size-1, s.Addr+s.Size-1, 1)
@@ -295,14 +324,16 @@ func TestOldRefused(t *testing.T) {
 			p.Put64(off, uint64(elf.DT_INIT))
 			p.Put64(off+8, s.Addr+s.Size-1)
 		}, "dynamic entry 5 leads into it"},
-		{"the entry point", func(p *elftest.Patcher) { p.Put64(elftest.EhEntry, s.Addr) }, fmt.Sprintf("the entry point is %#x", s.Addr)},
+		{"the entry point", func(p *elftest.Patcher) { p.Put64(elftest.EhEntry, s.Addr) },
+			fmt.Sprintf("the entry point is %#x", s.Addr)},
 	} {
 		p := elftest.Patch(t.Fatalf, converted)
 		tt.change(p)
 		where := fmt.Sprintf(".sframe at file offset %#x, 1000 bytes, cannot be replaced or removed: ", s.Off)
 		refused(t, tt.name, p.B, 500, where)
 		refused(t, tt.name, p.B, 500, tt.want)
-		if l, err := PlanRemoval(elftest.Parse(t, p.B)); err == nil || l != nil || !strings.Contains(err.Error(), tt.want) {
+		if l, err := PlanRemoval(elftest.Parse(t, p.B)); err == nil || l != nil ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s, removed: error is %v, want %q", tt.name, err, tt.want)
 		}
 	}
@@ -313,7 +344,8 @@ func TestOldRefused(t *testing.T) {
 func TestOldWithoutBytes(t *testing.T) {
 	plain := read(t, "alloca")
 	want := elftest.Parse(t, add(t, plain, content(1000), Options{}))
-	for name, typ := range map[string]elf.SectionType{"no bytes": elf.SectionType(sframe.SHTGNUSFrame), "not in the file": elf.SHT_NOBITS} {
+	for name, typ := range map[string]elf.SectionType{"no bytes": elf.SectionType(sframe.SHTGNUSFrame),
+		"not in the file": elf.SHT_NOBITS} {
 		p := elftest.Patch(t.Fatalf, plain)
 		p.AddSection(".sframe", uint64(elf.SHF_ALLOC), nil)
 		h := p.Section(".sframe")
@@ -329,7 +361,8 @@ func TestOldWithoutBytes(t *testing.T) {
 				n++
 			}
 		}
-		if s := f.Section(".sframe"); n != 1 || s.Addr != want.Section(".sframe").Addr || s.Off != want.Section(".sframe").Off || s.Type != sframe.SHTGNUSFrame {
+		if s := f.Section(".sframe"); n != 1 || s.Addr != want.Section(".sframe").Addr ||
+			s.Off != want.Section(".sframe").Off || s.Type != sframe.SHTGNUSFrame {
 			t.Errorf("%s: %d sections .sframe, %+v", name, n, s)
 		}
 		if err := image.Compare(elftest.Parse(t, plain), f); err != nil {
@@ -346,8 +379,10 @@ func TestInterpreterRefused(t *testing.T) {
 	b = interpreter(t)
 	at := elftest.Parse(t, b).Progs[lastLoad(t, b)].Vaddr
 	setProg(t, b, lastLoad(t, b), func(p *elf.Prog64) { p.Off, p.Filesz = 0x100, 8 })
-	refused(t, "segments in another order in the file", b, 1000, fmt.Sprintf("interpreter whose last segment, at %#x, is not the last one in the file", at))
-	refused(t, "another size", interpreter(t), 1001, "interpreter: an .sframe of 1001 bytes, no multiple of 8, cannot end a page")
+	refused(t, "segments in another order in the file", b, 1000,
+		fmt.Sprintf("interpreter whose last segment, at %#x, is not the last one in the file", at))
+	refused(t, "another size", interpreter(t), 1001,
+		"interpreter: an .sframe of 1001 bytes, no multiple of 8, cannot end a page")
 }
 
 // TestSizeMultiple expects sizes that are no multiple of anything but in interpreters.
@@ -366,13 +401,14 @@ func TestSizeMultiple(t *testing.T) {
 		{"a static program", read(t, "static"), 1},
 	} {
 		if got, err := SizeMultiple(elftest.Parse(t, tt.b)); err != nil || got != tt.want {
-			t.Errorf("%s: a multiple of %d, error %v; %d was expected", tt.name, got, err, tt.want)
+			t.Errorf("%s: a multiple of %d, error %v; want %d", tt.name, got, err, tt.want)
 		}
 	}
 	large := elftest.Patch(t.Fatalf, interpreter(t))
 	large.Put64(large.Segment(elf.PT_DYNAMIC, 0)+elftest.PhFilesz, 1<<21)
 	large.Append(make([]byte, 1<<21))
-	if got, err := SizeMultiple(elftest.Parse(t, large.B)); err == nil || !strings.Contains(err.Error(), "at most 1048576 are accepted") {
+	if got, err := SizeMultiple(elftest.Parse(t, large.B)); err == nil ||
+		!strings.Contains(err.Error(), "at most 1048576 are accepted") {
 		t.Errorf("with many dynamic entries: %d, error %v", got, err)
 	}
 }
@@ -387,7 +423,8 @@ func TestInterpreterAlone(t *testing.T) {
 	out := add(t, b, content(0x1018), Options{})
 	f := elftest.Parse(t, out)
 	h, s := f.Progs[lastLoad(t, out)], f.Section(".sframe")
-	if h.Off != s.Off || h.Vaddr != s.Addr || h.Filesz != 0x1018 || h.Memsz != 0x1018 || (h.Off+h.Filesz)%4096 != 0 || (h.Vaddr+h.Memsz)%4096 != 0 {
+	if h.Off != s.Off || h.Vaddr != s.Addr || h.Filesz != 0x1018 || h.Memsz != 0x1018 || (h.Off+h.Filesz)%4096 != 0 ||
+		(h.Vaddr+h.Memsz)%4096 != 0 {
 		t.Errorf("segment %+v, .sframe %+v", h, s.Section64)
 	}
 	if err := image.Compare(elftest.Parse(t, b), f); err != nil {
@@ -415,7 +452,7 @@ func TestInterpreterInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := addr + (size-n)&^7; l.Addr != want || l.Addr%8 != 0 || l.Addr+n > addr+size {
-			t.Errorf("%d bytes in the place of %d at %#x: address %#x; %#x was expected", n, size, addr, l.Addr, want)
+			t.Errorf("%d bytes in the place of %d at %#x: address %#x; want %#x", n, size, addr, l.Addr, want)
 		}
 		f := elftest.Parse(t, write(t, l, p.B, content(int(n))))
 		if s := f.Section(".sframe"); s != nil {

@@ -43,7 +43,8 @@ func TestHeadGrows(t *testing.T) {
 		copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
 		progs := [num]elf.Prog64{
 			{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Align: 0x1000},
-			{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Align: 0x1000, Off: 0x2000, Filesz: 16, Memsz: 16},
+			{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Align: 0x1000, Off: 0x2000, Filesz: 16,
+				Memsz: 16},
 		}
 		progs[1].Vaddr, progs[1].Paddr = addr, addr
 		for i := 2; i < num; i++ {

@@ -50,9 +50,9 @@ func parse(t *testing.T, b []byte) *elffile.File {
 }
 
 // FuzzPlan makes a file, adds a section of any size and contents to it, replaces that by one of another size, and takes
-// it out again. Every other byte of the file stays what it was for those who run or read it, and what comes out does not
-// depend on the way there. With damage, files are refused, or that holds as far as their headers do not
-// contradict each other.
+// it out again. Every other byte of the file stays what it was for those who run or read it, and what comes out does
+// not depend on the way there. With damage, files are refused, or that holds as far as their headers do not contradict
+// each other.
 func FuzzPlan(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint16(seed*7), uint64(0))
@@ -73,7 +73,8 @@ func FuzzPlan(f *testing.F) {
 		if err != nil || old.IsObject() {
 			return
 		}
-		section := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 4+int(size/8)*2) // a multiple of 8 bytes, as interpreters want it
+		// a multiple of 8 bytes, as interpreters want it
+		section := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 4+int(size/8)*2)
 		l, err := elfwrite.Plan(old, uint64(len(section)), elfwrite.Options{})
 		if err != nil {
 			if !errors.Is(err, elfwrite.ErrNoRoom) && damage == 0 {
@@ -191,7 +192,8 @@ func FuzzDebug(f *testing.F) {
 		if damage != 0 {
 			debug = generate.Damaged(debug, damage)
 		}
-		section := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 4+int(size/8)*2) // a multiple of 8 bytes, as interpreters want it
+		// a multiple of 8 bytes, as interpreters want it
+		section := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 4+int(size/8)*2)
 		l, err := elfwrite.Plan(parse(t, file.Bytes), uint64(len(section)), elfwrite.Options{})
 		if err != nil {
 			return
@@ -217,7 +219,8 @@ func FuzzDebug(f *testing.F) {
 			t.Fatalf("%d program headers; the program has %d", len(after.Progs), len(prog.Progs))
 		}
 		for i := range prog.Progs {
-			if a, p := &after.Progs[i], &prog.Progs[i]; a.Type != p.Type || a.Vaddr != p.Vaddr || a.Memsz != p.Memsz || a.Flags != p.Flags {
+			if a, p := &after.Progs[i], &prog.Progs[i]; a.Type != p.Type || a.Vaddr != p.Vaddr || a.Memsz != p.Memsz ||
+				a.Flags != p.Flags {
 				t.Errorf("program header %d is %+v; the program has %+v", i, *a, *p)
 			}
 		}

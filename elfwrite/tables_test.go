@@ -58,7 +58,8 @@ func TestKeptRelocations(t *testing.T) {
 		{"far behind it", elf.SHT_RELA, symtab, text, one(code, leaf, pc32, to(0x1f30)), ""},
 		{"a place in it", elf.SHT_RELA, symtab, text, one(hash+8, leaf, pc32, 0), refers},
 		{"none", elf.SHT_RELA, symtab, text, one(hash, leaf, elf.R_X86_64_NONE, to(hash)), ""},
-		{"of the last of two", elf.SHT_RELA, symtab, text, slices.Concat(one(code, leaf, pc32, 0), one(code, leaf, elf.R_X86_64_64, to(hash+bias))), refers},
+		{"of the last of two", elf.SHT_RELA, symtab, text,
+			slices.Concat(one(code, leaf, pc32, 0), one(code, leaf, elf.R_X86_64_64, to(hash+bias))), refers},
 		{"in what is not loaded", elf.SHT_RELA, symtab, symtab, one(0, leaf, elf.R_X86_64_64, to(hash)), ""},
 		{"in no section", elf.SHT_RELA, symtab, 1000, one(0, leaf, elf.R_X86_64_64, to(hash)), ""},
 		{"with other symbols", elf.SHT_RELA, 4, text, one(code, leaf, pc32, 0),
@@ -66,7 +67,10 @@ func TestKeptRelocations(t *testing.T) {
 		{"without addends", elf.SHT_REL, symtab, text, one(code, leaf, pc32, 0)[:16],
 			"it is not known what refers to it: section 13 () has relocations of type SHT_REL with symbols in section 10, which are not SHT_RELA with those in section 10"},
 	} {
-		b := patched(t, "alloca", func(p *elftest.Patcher) { addRelocations(p, tt.typ, 0, tt.link, tt.info, tt.entries) })
+		b := patched(t, "alloca", func(p *elftest.Patcher) {
+			addRelocations(p, tt.typ, 0, tt.link, tt.info,
+				tt.entries)
+		})
 		if tt.want != "" {
 			refused(t, tt.name, b, 1000, tt.want)
 			continue
@@ -80,16 +84,19 @@ func TestKeptRelocations(t *testing.T) {
 		}
 	}
 	for name, b := range map[string][]byte{
-		"section 13 () has relocations of type 0x40000014, which are not supported": patched(t, "alloca", func(p *elftest.Patcher) {
-			addRelocations(p, shtCREL, elf.SHF_ALLOC, 4, 0, make([]byte, 8))
-		}),
-		"section 13 () has relocations of type 0x60000002, which are not supported": patched(t, "alloca", func(p *elftest.Patcher) {
-			addRelocations(p, shtAndroidRELA, elf.SHF_ALLOC, 4, 0, make([]byte, 8))
-		}),
-		"dynamic entry 0x60000011 leads to packed relocations, which are not supported": patched(t, "pltlib.so", func(p *elftest.Patcher) {
-			p.Put64(dynamicEntry(p, elf.DT_JMPREL), uint64(dtAndroidRELA))
-			p.Put64(dynamicEntry(p, elf.DT_PLTRELSZ), uint64(dtAndroidRELASZ))
-		}),
+		"section 13 () has relocations of type 0x40000014, which are not supported": patched(t, "alloca",
+			func(p *elftest.Patcher) {
+				addRelocations(p, shtCREL, elf.SHF_ALLOC, 4, 0, make([]byte, 8))
+			}),
+		"section 13 () has relocations of type 0x60000002, which are not supported": patched(t, "alloca",
+			func(p *elftest.Patcher) {
+				addRelocations(p, shtAndroidRELA, elf.SHF_ALLOC, 4, 0, make([]byte, 8))
+			}),
+		"dynamic entry 0x60000011 leads to packed relocations, which are not supported": patched(t, "pltlib.so",
+			func(p *elftest.Patcher) {
+				p.Put64(dynamicEntry(p, elf.DT_JMPREL), uint64(dtAndroidRELA))
+				p.Put64(dynamicEntry(p, elf.DT_PLTRELSZ), uint64(dtAndroidRELASZ))
+			}),
 	} {
 		refused(t, name, b, 1000, name)
 	}
@@ -116,7 +123,8 @@ func TestRelocationTables(t *testing.T) {
 		want    []uint64
 	}{
 		{"relative", formREL, entry(place, 0, elf.R_X86_64_RELATIVE), []uint64{place, 0x1f0}},
-		{"two", formREL, slices.Concat(entry(place, 0, elf.R_X86_64_RELATIVE), entry(other, 0, elf.R_X86_64_RELATIVE)), []uint64{place, other, 0x1f0, 0x218}},
+		{"two", formREL, slices.Concat(entry(place, 0, elf.R_X86_64_RELATIVE), entry(other, 0, elf.R_X86_64_RELATIVE)),
+			[]uint64{place, other, 0x1f0, 0x218}},
 		{"by a symbol", formREL, entry(other, 1, elf.R_X86_64_64), []uint64{other, 0x1000 + 0x218}},
 		{"by an undefined symbol", formREL, entry(other, 2, elf.R_X86_64_64), []uint64{other}},
 		{"by a symbol that is not there", formREL, entry(other, 99, elf.R_X86_64_64), []uint64{other}},
@@ -142,7 +150,7 @@ func TestRelocationTables(t *testing.T) {
 		}
 		slices.Sort(tt.want)
 		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %#x is marked; %#x was expected", tt.name, got, tt.want)
+			t.Errorf("%s: %#x is marked; want %#x", tt.name, got, tt.want)
 		}
 	}
 	f := elftest.Parse(t, b)
@@ -159,7 +167,10 @@ func TestRelocationTables(t *testing.T) {
 // TestDynamicREL expects relocations of DT_JMPREL to be of the form that DT_PLTREL says.
 func TestDynamicREL(t *testing.T) {
 	for value, want := range map[elf.DynTag]relocForm{elf.DT_RELA: formRELA, elf.DT_REL: formREL} {
-		b := patched(t, "pltlib.so", func(p *elftest.Patcher) { p.Put64(dynamicEntry(p, elf.DT_PLTREL)+8, uint64(value)) })
+		b := patched(t, "pltlib.so", func(p *elftest.Patcher) {
+			p.Put64(dynamicEntry(p, elf.DT_PLTREL)+8,
+				uint64(value))
+		})
 		s := scan{references: &references{}, f: elftest.Parse(t, b), arch: arch.Of(elf.EM_X86_64)}
 		got, err := s.dynamicTables()
 		if err != nil || !slices.Equal(got, []relocTable{{span{0x308, 0x308 + 24}, want}}) {
@@ -182,15 +193,19 @@ func TestBareSymbolErrors(t *testing.T) {
 	}{
 		{"no hash table", func(p *elftest.Patcher) { p.Put64(dynamicEntry(p, elf.DT_GNU_HASH), uint64(elf.DT_DEBUG)) },
 			"no hash table tells the number of symbols"},
-		{"a hash table elsewhere", set(elf.DT_GNU_HASH, 1<<40), "hash table at address 0x10000000000: word 0 is not in the file"},
+		{"a hash table elsewhere", set(elf.DT_GNU_HASH, 1<<40),
+			"hash table at address 0x10000000000: word 0 is not in the file"},
 		{"an old one elsewhere", func(p *elftest.Patcher) {
 			off := dynamicEntry(p, elf.DT_DEBUG)
 			p.Put64(off, uint64(elf.DT_HASH))
 			p.Put64(off+8, 1<<40)
 		}, "hash table at address 0x10000000000: word 1 is not in the file"},
-		{"many buckets", func(p *elftest.Patcher) { p.Put32(hash, math.MaxUint32) }, "hash table at address 0x278: word"},
-		{"a chain without an end", func(p *elftest.Patcher) { p.Put32(hash+16+8*int(p.U32(hash+8)), 1<<30) }, "hash table at address 0x278: word"},
-		{"symbols elsewhere", set(elf.DT_SYMTAB, 1<<40), "DT_SYMTAB leads to 8 symbols at address 0x10000000000, which no loaded segment holds"},
+		{"many buckets", func(p *elftest.Patcher) { p.Put32(hash, math.MaxUint32) },
+			"hash table at address 0x278: word"},
+		{"a chain without an end", func(p *elftest.Patcher) { p.Put32(hash+16+8*int(p.U32(hash+8)), 1<<30) },
+			"hash table at address 0x278: word"},
+		{"symbols elsewhere", set(elf.DT_SYMTAB, 1<<40),
+			"DT_SYMTAB leads to 8 symbols at address 0x10000000000, which no loaded segment holds"},
 		{"dynamic entries", func(p *elftest.Patcher) {
 			p.Append(make([]byte, 1<<21))
 			p.Put64(p.Segment(elf.PT_DYNAMIC, 0)+elftest.PhFilesz, 1<<21)

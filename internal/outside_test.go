@@ -14,7 +14,8 @@ func TestOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for from, to := range map[string]string{"testdata/outside/main.go": "main.go", "../go.mod": "go.mod", "../go.sum": "go.sum"} {
+	for from, to := range map[string]string{"testdata/outside/main.go": "main.go", "../go.mod": "go.mod",
+		"../go.sum": "go.sum"} {
 		b, err := os.ReadFile(from)
 		if err != nil {
 			t.Fatal(err)

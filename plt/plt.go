@@ -1,8 +1,9 @@
 // Package plt finds PLT stubs without CFI, and derives their frames from their instructions.
 //
-// GNU ld writes CFI for its PLT on amd64 and s390x. lld and mold do not, and on aarch64 no linker does. Stubs are one of
-// a few instruction sequences. A stub is recognised as a whole, instruction by instruction. If a section contains any
-// other instruction, none of its stubs is described: that code might run or jump into a stub with other pushed data.
+// GNU ld writes CFI for its PLT on amd64 and s390x. lld and mold do not, and on aarch64 no linker does. Stubs are one
+// of a few instruction sequences. A stub is recognised as a whole, instruction by instruction. If a section contains
+// any other instruction, none of its stubs is described: that code might run or jump into a stub with other pushed
+// data.
 //
 // In: .plt, .plt.got, .plt.sec and .iplt of GNU ld, lld and mold, with and without IBT, BTI and PAC, and TLS descriptor
 // stubs on aarch64. Out: stubs that CFI describes, which package translate handles.
@@ -182,9 +183,9 @@ type jump struct {
 	cfa int32 // from SP, at the target
 }
 
-// section finds the stubs in b, the contents of a section at addr. The section may contain stubs, padding, and code that
-// CFI describes and that consists of the same instructions. After other instructions neither the pushed data nor the
-// start of the next instruction is known.
+// section finds the stubs in b, the contents of a section at addr. The section may contain stubs, padding, and code
+// that CFI describes and that consists of the same instructions. After other instructions neither the pushed data nor
+// the start of the next instruction is known.
 func (w *walker) section(b []byte, addr uint64, t *cfi.Table) {
 	found, jumps := len(w.found), len(w.jumps)
 	i := sort.Search(t.Len(), func(i int) bool { return t.At(i).End > addr })
@@ -208,8 +209,8 @@ func (w *walker) section(b []byte, addr uint64, t *cfi.Table) {
 	}
 }
 
-// stubs finds the stubs in b, which lies at pc. It reports whether b contains only stubs and padding. Padding is allowed
-// after stubs, and at the start if jumped is set.
+// stubs finds the stubs in b, which lies at pc. It reports whether b contains only stubs and padding. Padding is
+// allowed after stubs, and at the start if jumped is set.
 func (w *walker) stubs(b []byte, pc uint64, jumped bool) bool {
 	letters, starts := w.tokenize(b)
 	for i := 0; i < len(letters); {
@@ -264,8 +265,8 @@ func (s *Stub) cfa(offset uint32) int32 {
 	return s.Steps[i-1].CFA
 }
 
-// sound returns the stubs whose frames are certain: all jumps into them arrive with the expected CFA, and an entry jumps
-// to the start of a lazy PLT.
+// sound returns the stubs whose frames are certain: all jumps into them arrive with the expected CFA, and an entry
+// jumps to the start of a lazy PLT.
 func (w *walker) sound() []Stub {
 	slices.SortFunc(w.found, func(a, b candidate) int { return cmp.Compare(a.Begin, b.Begin) })
 	for _, j := range w.jumps {

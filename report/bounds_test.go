@@ -35,7 +35,7 @@ func TestRangeSet(t *testing.T) {
 				}
 			}
 			if got := set.bytesIn(begin, end); got != want {
-				t.Fatalf("%v: %d of %d-%d; %d were expected", ranges, got, begin, end, want)
+				t.Fatalf("%v: %d of %d-%d; want %d", ranges, got, begin, end, want)
 			}
 		}
 	}

@@ -59,13 +59,15 @@ new: "new\x1b.so"
 		d    report.Diff
 		want string
 	}{
-		{report.Diff{Same: true, SameCode: true, Functions: report.DiffFunctions{Same: 1}}, "  no difference: 1 function with the same rows\n"},
+		{report.Diff{Same: true, SameCode: true, Functions: report.DiffFunctions{Same: 1}},
+			"  no difference: 1 function with the same rows\n"},
 		{
 			report.Diff{SameCode: true, Functions: report.DiffFunctions{Same: 1000, Rows: 1}},
 			"  functions (the code is the same): 1,000 with the same rows, 1 with other rows\n",
 		},
 		{
-			report.Diff{SameCode: true, Functions: report.DiffFunctions{Rows: 1}, Omitted: 1, Gaps: []report.DiffGap{{Text: "words", Old: 1, Lost: 1}}},
+			report.Diff{SameCode: true, Functions: report.DiffFunctions{Rows: 1}, Omitted: 1,
+				Gaps: []report.DiffGap{{Text: "words", Old: 1, Lost: 1}}},
 			"  left out: 1 byte, now 0 (gained 0, lost 1): words\n  functions (the code is the same): 0 with the same rows, 1 with other rows\n" +
 				"  1 function is not listed\n",
 		},

@@ -43,7 +43,8 @@ func pageRows(t *testing.T, page, table string) [][]string {
 func TestHTMLEscapes(t *testing.T) {
 	for _, files := range [][]*report.Coverage{{evilCoverage()}, {evilCoverage(), evilCoverage()}} {
 		s := page(t, files...)
-		for what, want := range map[string]int{"<script": 2, "</script": 2, "<title>": 1, "<style": 1, "<img": 0, "<!--": 0, "\u2028": 0, "\u202e": 0, "\x1b": 0, "\x00": 0} {
+		for what, want := range map[string]int{"<script": 2, "</script": 2, "<title>": 1, "<style": 1, "<img": 0,
+			"<!--": 0, "\u2028": 0, "\u202e": 0, "\x1b": 0, "\x00": 0} {
 			n := strings.Count(s, what)
 			if what == "<title>" { // those of pieces of the map are more
 				n = strings.Count(s, "<title>SFrame coverage")
@@ -67,7 +68,8 @@ func TestHTMLAlone(t *testing.T) {
 			t.Errorf("%s: %.80q", re, s[at[0]:])
 		}
 	}
-	if !strings.HasPrefix(s, "<!DOCTYPE html>\n<html lang=\"en\">") || !strings.Contains(s, "default-src &#39;none&#39;") {
+	if !strings.HasPrefix(s, "<!DOCTYPE html>\n<html lang=\"en\">") ||
+		!strings.Contains(s, "default-src &#39;none&#39;") {
 		t.Errorf("page begins %.300q", s)
 	}
 }
@@ -84,12 +86,17 @@ func TestHTMLSummary(t *testing.T) {
 	c := fullCoverage()
 	c.Described, c.Covered, c.Outermost, c.Size, c.FREs = 1000000, 999999, 0, 12345, 7654321
 	words := []string{
-		"Covered 99.99 % 999,999 of 1,000,000 bytes", "ABI amd64", "Format SFrame V2", "CFI from .debug_frame, 9 bytes, 1 FDE", "Debug file prog.debug",
-		"Written to out", "Functions that CFI describes 1", "FDEs written 1", "FREs written 7,654,321", "topmost frames only 3 bytes",
-		"Left out for want of a caller 0 bytes", "without a caller 99.99 %", "PLT stubs synthesised 5 bytes", "Verified at every pc yes", "FDEs of no code 1",
-		"FDEs of code that is not there 2", "FDEs cut for another one 3", "Malformed records 1", ".debug_frame+0x40: words",
+		"Covered 99.99 % 999,999 of 1,000,000 bytes", "ABI amd64", "Format SFrame V2",
+		"CFI from .debug_frame, 9 bytes, 1 FDE", "Debug file prog.debug",
+		"Written to out", "Functions that CFI describes 1", "FDEs written 1", "FREs written 7,654,321",
+		"topmost frames only 3 bytes",
+		"Left out for want of a caller 0 bytes", "without a caller 99.99 %", "PLT stubs synthesised 5 bytes",
+		"Verified at every pc yes", "FDEs of no code 1",
+		"FDEs of code that is not there 2", "FDEs cut for another one 3", "Malformed records 1",
+		".debug_frame+0x40: words",
 		"12,345 bytes beside 200 of .eh_frame and 12 of .eh_frame_hdr", "Without CFI 8 bytes",
-		"words drap 10 bytes in 1 gap of 1 function; --format 3 covers them", "but not listed: 1 gap.", "Not listed: 1 function more.",
+		"words drap 10 bytes in 1 gap of 1 function; --format 3 covers them", "but not listed: 1 gap.",
+		"Not listed: 1 function more.",
 		".text 0x1000 64 8", "0x1004-0x100c: 8 bytes, code without CFI",
 	}
 	text := visible(page(t, c))
@@ -117,7 +124,8 @@ func TestHTMLSummary(t *testing.T) {
 			t.Errorf("two files: no %q in\n%s", w, text)
 		}
 	}
-	for _, w := range []string{"SFrame coverage 2 files", "20 bytes in 2 gaps of 2 functions", "prog 99.99 % covered", "other 66.67 % covered"} {
+	for _, w := range []string{"SFrame coverage 2 files", "20 bytes in 2 gaps of 2 functions", "prog 99.99 % covered",
+		"other 66.67 % covered"} {
 		if !strings.Contains(text, w) {
 			t.Errorf("two files: no %q in\n%s", w, text)
 		}
@@ -167,7 +175,8 @@ type failingWriter struct{}
 func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestHTMLError(t *testing.T) {
-	if err := report.HTML(failingWriter{}, []*report.Coverage{fullCoverage()}); err == nil || !strings.Contains(err.Error(), "disk full") {
+	if err := report.HTML(failingWriter{}, []*report.Coverage{fullCoverage()}); err == nil ||
+		!strings.Contains(err.Error(), "disk full") {
 		t.Errorf("error %v", err)
 	}
 }

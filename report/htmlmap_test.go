@@ -17,7 +17,8 @@ func TestCodeMap(t *testing.T) {
 			{Begin: 0x9000, End: 0x9100, Reason: "drap", Text: "in no section"},
 		},
 		Uncovered: Uncovered{Sections: []UncoveredSection{
-			{Name: ".text", Begin: 0x1000, Size: 0x200, Bytes: 48, Ranges: []UncoveredRange{{0x1080, 0x1090, 16}, {0x1180, 0x11c0, 32}}},
+			{Name: ".text", Begin: 0x1000, Size: 0x200, Bytes: 48, Ranges: []UncoveredRange{{0x1080, 0x1090, 16},
+				{0x1180, 0x11c0, 32}}},
 			{Name: ".more", Begin: 0x2000, Size: 0x100},
 		}},
 	}
@@ -41,14 +42,17 @@ func TestCodeMap(t *testing.T) {
 	}
 	var many []*Gap
 	for i := range uint64(3000) {
-		many = append(many, &Gap{Begin: i * 100, End: i*100 + 50, Reason: "drap"}, &Gap{Begin: i*100 + 50, End: i*100 + 51, Reason: "sp-rule"})
+		many = append(many, &Gap{Begin: i * 100, End: i*100 + 50, Reason: "drap"},
+			&Gap{Begin: i*100 + 50, End: i*100 + 51, Reason: "sp-rule"})
 	}
 	s := strip{UncoveredSection: UncoveredSection{Name: ".text", Size: 300000}, gaps: many}
 	s.draw()
-	if drap, sp := s.Lanes[0].Marks[1], s.Lanes[1].Marks[1]; s.Lanes[0].Reason != "drap" || drap.Height < "45" || sp.Height < "19" || sp.Height > "21" {
+	if drap, sp := s.Lanes[0].Marks[1], s.Lanes[1].Marks[1]; s.Lanes[0].Reason != "drap" || drap.Height < "45" ||
+		sp.Height < "19" || sp.Height > "21" {
 		t.Errorf("gaps that are half of the code, and few: %+v, %+v", drap, sp)
 	}
-	if len(text.Lanes) != 2 || len(text.Lanes[0].Marks) != 2 || text.Lanes[0].Bytes != 65 || text.Lanes[1].Text != "second" {
+	if len(text.Lanes) != 2 || len(text.Lanes[0].Marks) != 2 || text.Lanes[0].Bytes != 65 ||
+		text.Lanes[1].Text != "second" {
 		t.Errorf("lanes %+v", text.Lanes)
 	}
 }
@@ -62,7 +66,8 @@ func TestCodeMapObject(t *testing.T) {
 		{Section: ".text", Begin: 30, End: 34, Reason: "past the end", base: 200_000},
 	}}
 	for i := range 100 {
-		c.Uncovered.Sections = append(c.Uncovered.Sections, UncoveredSection{Name: fmt.Sprintf(".text.f%d", i), Size: uint64(10 + i), base: uint64(1000 + 1000*i)})
+		c.Uncovered.Sections = append(c.Uncovered.Sections, UncoveredSection{Name: fmt.Sprintf(".text.f%d", i),
+			Size: uint64(10 + i), base: uint64(1000 + 1000*i)})
 	}
 	c.Uncovered.Sections = append(c.Uncovered.Sections, UncoveredSection{Name: ".text", Size: 64, base: 150_000},
 		UncoveredSection{Name: ".text", Size: 32, base: 200_000}, UncoveredSection{Name: ".empty", base: 200_000})

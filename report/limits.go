@@ -1,7 +1,7 @@
 package report
 
-// Limits say how much may still be added to the lists in all reports of a run together, which are in memory. Names can be
-// much longer in a report than in a file: many gaps have the same name, and mangled names abbreviate.
+// Limits say how much may still be added to the lists in all reports of a run together, which are in memory. Names can
+// be much longer in a report than in a file: many gaps have the same name, and mangled names abbreviate.
 type Limits struct {
 	gaps  int
 	names int // bytes

@@ -35,7 +35,8 @@ func withLines(t *testing.T, b []byte, begin, end uint64) *elffile.File {
 	address := func(v uint64) []byte { return le.AppendUint64(nil, v) }
 	header := []byte("\x01\x01\x01\xfb\x0e\x0d\x00\x01\x01\x01\x01\x00\x00\x00\x01\x00\x00\x01/src\x00\x00f.c\x00\x01\x00\x00\x00")
 	p := elftest.Patch(t.Fatalf, b)
-	p.AddSection(".debug_abbrev", 0, []byte{1, 0x11, 0, 0x10, 0x17, 0x11, 0x01, 0x12, 0x01, 0, 0, 0}) // DW_AT_stmt_list, low_pc, high_pc
+	// DW_AT_stmt_list, low_pc, high_pc
+	p.AddSection(".debug_abbrev", 0, []byte{1, 0x11, 0, 0x10, 0x17, 0x11, 0x01, 0x12, 0x01, 0, 0, 0})
 	p.AddSection(".debug_info", 0, sized([]byte{4, 0, 0, 0, 0, 0, 8, 1, 0, 0, 0, 0}, address(begin), address(end)))
 	p.AddSection(".debug_line", 0, sized([]byte{4, 0}, sized(header),
 		[]byte{0, 9, 2}, address(begin), []byte{3, 6, 1}, // DW_LNE_set_address, DW_LNS_advance_line, DW_LNS_copy
@@ -66,11 +67,14 @@ func TestSourceLines(t *testing.T) {
 		{"no debug information", plain, nil, []Gap{{Begin: 0x290}}, "0", ""},
 		{"not even in the debug file", plain, plain, []Gap{{Begin: 0x290}}, "0", ""},
 		{"no gaps", damaged, damaged, nil, "", ""},
-		{"in the file", lines, nil, []Gap{{Begin: 0x284}, {Begin: 0x285}, {Begin: 0x300}, {Begin: last}}, "0 7 7 0", ""},
+		{"in the file", lines, nil, []Gap{{Begin: 0x284}, {Begin: 0x285}, {Begin: 0x300}, {Begin: last}},
+			"0 7 7 0", ""},
 		{"in the file, before the debug file", lines, damaged, []Gap{{Begin: 0x290}}, "7", ""},
 		{"in the debug file", plain, lines, []Gap{{Begin: 0x290}, {Begin: last - 1}}, "7 7", ""},
-		{"damaged", damaged, lines, []Gap{{Begin: 0x290}}, "0", "source lines: .debug_info+0x4: unit of 255 bytes, and 0 are left"},
-		{"a damaged debug file", plain, damaged, []Gap{{Begin: 0x290}}, "0", "source lines: .debug_info+0x4: unit of 255 bytes, and 0 are left"},
+		{"damaged", damaged, lines, []Gap{{Begin: 0x290}}, "0",
+			"source lines: .debug_info+0x4: unit of 255 bytes, and 0 are left"},
+		{"a damaged debug file", plain, damaged, []Gap{{Begin: 0x290}}, "0",
+			"source lines: .debug_info+0x4: unit of 255 bytes, and 0 are left"},
 		{
 			"many gaps", lines, nil, many, strings.Repeat("7 ", maxLineGaps) + "0",
 			"source lines of 1 gap: those of the first 4,096 are looked up",
@@ -87,10 +91,10 @@ func TestSourceLines(t *testing.T) {
 			}
 		}
 		if s := strings.Join(got, " "); s != tt.want {
-			t.Errorf("%s: lines %s; %s were expected", tt.name, s, tt.want)
+			t.Errorf("%s: lines %s; want %s", tt.name, s, tt.want)
 		}
 		if s := strings.Join(c.Notes, "\n"); s != tt.note {
-			t.Errorf("%s: %q is noted; %q was expected", tt.name, s, tt.note)
+			t.Errorf("%s: %q is noted; want %q", tt.name, s, tt.note)
 		}
 	}
 }

@@ -35,7 +35,8 @@ func withSymbols(t *testing.T, data []byte, symbols []symbol) *elffile.File {
 	var table bytes.Buffer
 	table.Write(make([]byte, elffile.SymSize))
 	for _, s := range symbols {
-		sym := elf.Sym64{Name: uint32(len(names)), Info: byte(s.typ), Shndx: uint16(s.section), Value: s.value, Size: s.size}
+		sym := elf.Sym64{Name: uint32(len(names)), Info: byte(s.typ), Shndx: uint16(s.section), Value: s.value,
+			Size: s.size}
 		if err := binary.Write(&table, f.Order, sym); err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +91,8 @@ func TestNames(t *testing.T) {
 	}{
 		{"nothing", amd64, func(f file) []symbol { return nil }, "", 4},
 		{"a label at the gap", amd64, func(f file) []symbol {
-			return []symbol{{"label", none, text, f.gap, 0}, {"function", fn, text, f.start, f.size}, {"later", none, text, f.gap, 0}}
+			return []symbol{{"label", none, text, f.gap, 0}, {"function", fn, text, f.start, f.size},
+				{"later", none, text, f.gap, 0}}
 		}, "function", 4},
 		{"a label with a size at the gap", amd64, func(f file) []symbol {
 			return []symbol{{"label", none, text, f.gap, 4}, {"function", fn, text, f.start, f.size}}
@@ -99,19 +101,23 @@ func TestNames(t *testing.T) {
 			return []symbol{{"function", fn, text, f.start, f.size}, {"absolute", none, elf.SHN_ABS, f.gap, 4}}
 		}, "function", 4},
 		{"absolute symbols only", amd64, func(f file) []symbol {
-			return []symbol{{"a", none, elf.SHN_ABS, f.start, f.size}, {"b", fn, elf.SHN_ABS, f.start, f.size}, {"c", fn, elf.SHN_COMMON, f.start, f.size}}
+			return []symbol{{"a", none, elf.SHN_ABS, f.start, f.size}, {"b", fn, elf.SHN_ABS, f.start, f.size},
+				{"c", fn, elf.SHN_COMMON, f.start, f.size}}
 		}, "", 4},
 		{"symbols of data only", amd64, func(f file) []symbol {
 			return []symbol{{"a", none, data, f.start, f.size}, {"b", fn, data, f.start, f.size}}
 		}, "", 4},
 		{"symbols of other types only", amd64, func(f file) []symbol {
-			return []symbol{{"a", elf.STT_SECTION, text, f.start, f.size}, {"b", elf.STT_FILE, elf.SHN_ABS, f.start, f.size}, {"c", elf.STT_TLS, text, f.start, f.size}, {"d", elf.STT_OBJECT, text, f.start, f.size}}
+			return []symbol{{"a", elf.STT_SECTION, text, f.start, f.size},
+				{"b", elf.STT_FILE, elf.SHN_ABS, f.start, f.size}, {"c", elf.STT_TLS, text, f.start, f.size},
+				{"d", elf.STT_OBJECT, text, f.start, f.size}}
 		}, "", 4},
 		{"labels only", amd64, func(f file) []symbol {
 			return []symbol{{"start", none, text, f.start, 0}, {"label", none, text, f.gap, 0}}
 		}, "start", 4},
 		{"functions without a size, and labels", amd64, func(f file) []symbol {
-			return []symbol{{"label", none, text, f.gap, 0}, {"function", fn, text, f.start, 0}, {"start", none, text, f.start, f.size}}
+			return []symbol{{"label", none, text, f.gap, 0}, {"function", fn, text, f.start, 0},
+				{"start", none, text, f.start, f.size}}
 		}, "function", 4},
 		{"a function within a function", amd64, func(f file) []symbol {
 			return []symbol{{"inner", fn, text, f.start, f.size}, {"outer", fn, text, f.start - 16, 64}}
@@ -120,23 +126,29 @@ func TestNames(t *testing.T) {
 			return []symbol{{"before", fn, text, f.start - 16, 16}, {"start", none, text, f.start, 0}}
 		}, "start", 4},
 		{"an indirect function", amd64, func(f file) []symbol {
-			return []symbol{{"start", none, text, f.start, f.size}, {"indirect", ifunc, text, f.start, f.size}, {"label", none, text, f.gap, 0}}
+			return []symbol{{"start", none, text, f.start, f.size}, {"indirect", ifunc, text, f.start, f.size},
+				{"label", none, text, f.gap, 0}}
 		}, "indirect", 4},
 		{"a function that begins behind its FDE's start", amd64, func(f file) []symbol {
 			return []symbol{{"later", fn, text, f.gap + 1, 4}}
 		}, "later", 4},
-		{"a dollar on amd64", amd64, func(f file) []symbol { return []symbol{{"$x", none, text, f.start, 0}} }, "$x", 4},
+		{"a dollar on amd64", amd64, func(f file) []symbol { return []symbol{{"$x", none, text, f.start, 0}} }, "$x",
+			4},
 		// ELF for the Arm 64-bit Architecture, "Mapping symbols".
 		{"mapping symbols", arm, func(f file) []symbol {
-			return []symbol{{"$x", none, text, f.gap, 0}, {"function", fn, text, f.start, f.size}, {"$d", none, text, f.gap, 0}}
+			return []symbol{{"$x", none, text, f.gap, 0}, {"function", fn, text, f.start, f.size},
+				{"$d", none, text, f.gap, 0}}
 		}, "function", 4},
 		{"mapping symbols only", arm, func(f file) []symbol {
-			return []symbol{{"$x", none, text, f.start, 0}, {"$d.12", none, text, f.gap, 0}, {"$x.name", none, text, f.gap, 0}}
+			return []symbol{{"$x", none, text, f.start, 0}, {"$d.12", none, text, f.gap, 0},
+				{"$x.name", none, text, f.gap, 0}}
 		}, "", 4},
 		{"mapping symbols and a label", arm, func(f file) []symbol {
-			return []symbol{{"$x", none, text, f.gap, 0}, {"start", none, text, f.start, 0}, {"$x", none, text, f.start, 0}}
+			return []symbol{{"$x", none, text, f.gap, 0}, {"start", none, text, f.start, 0},
+				{"$x", none, text, f.start, 0}}
 		}, "start", 4},
-		{"no mapping symbol", arm, func(f file) []symbol { return []symbol{{"$xyz", none, text, f.start, 0}} }, "$xyz", 4},
+		{"no mapping symbol", arm, func(f file) []symbol { return []symbol{{"$xyz", none, text, f.start, 0}} },
+			"$xyz", 4},
 	} {
 		b, err := os.ReadFile("../testdata/bin/" + tt.file.name)
 		if err != nil {
@@ -177,8 +189,10 @@ func TestMiniDebugDamaged(t *testing.T) {
 		want string
 	}{
 		{"not compressed", []byte("no xz at all, but some text"), nil, "xz"},
-		{"cut off", []byte("\xfd7zXZ\x00\x00\x04\xe6\xd6\xb4\x46\x02\x00\x21\x01"), nil, ""}, // after the header of the first block has begun
-		{"outside of the file", []byte("words"), func(p *elftest.Patcher) { p.Put64(p.Section(names)+elftest.ShOff, 1<<40) }, names},
+		// after the header of the first block has begun
+		{"cut off", []byte("\xfd7zXZ\x00\x00\x04\xe6\xd6\xb4\x46\x02\x00\x21\x01"), nil, ""},
+		{"outside of the file", []byte("words"),
+			func(p *elftest.Patcher) { p.Put64(p.Section(names)+elftest.ShOff, 1<<40) }, names},
 	} {
 		p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
 		p.AddSection(names, 0, tt.data)
@@ -187,7 +201,7 @@ func TestMiniDebugDamaged(t *testing.T) {
 		}
 		f := elftest.Parse(t, p.B)
 		if mini, err := miniDebug(f); mini != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v, %v; an error with %q was expected", tt.name, mini, err, tt.want)
+			t.Errorf("%s: %v, %v; want an error with %q", tt.name, mini, err, tt.want)
 		}
 		if got := Locate(f, nil, []Range{{0x2e5, 0x2e6}}); got[0] != (Location{"realign_rbx", 4}) {
 			t.Errorf("%s: %v", tt.name, got)

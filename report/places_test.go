@@ -30,10 +30,12 @@ func drap2(t *testing.T) []byte {
 // TestLocate names functions, or else sections.
 func TestLocate(t *testing.T) {
 	f := elftest.Parse(t, drap2(t))
-	got := report.Locate(f, nil, []report.Range{{Begin: 0x100, End: 0x101}, {Begin: 0x288, End: 0x289}, {Begin: 0x2e5, End: 0x2e6}, {Begin: 1 << 40, End: 1<<40 + 1}})
-	want := []report.Location{{Function: "", Offset: 0x100}, {Function: "realign_alloca"}, {Function: "realign_rbx", Offset: 4}, {Function: "", Offset: 1 << 40}}
+	got := report.Locate(f, nil, []report.Range{{Begin: 0x100, End: 0x101}, {Begin: 0x288, End: 0x289},
+		{Begin: 0x2e5, End: 0x2e6}, {Begin: 1 << 40, End: 1<<40 + 1}})
+	want := []report.Location{{Function: "", Offset: 0x100}, {Function: "realign_alloca"},
+		{Function: "realign_rbx", Offset: 4}, {Function: "", Offset: 1 << 40}}
 	if !slices.Equal(got, want) {
-		t.Errorf("%v; %v was expected", got, want)
+		t.Errorf("%v; want %v", got, want)
 	}
 	p := elftest.Patch(t.Fatalf, drap2(t))
 	for _, s := range []string{".symtab", ".dynsym"} {
@@ -41,12 +43,12 @@ func TestLocate(t *testing.T) {
 	}
 	got = report.Locate(elftest.Parse(t, p.B), nil, []report.Range{{Begin: 0x2e5, End: 0x2e6}})
 	if want := []report.Location{{Function: ".text", Offset: 0x2e5 - 0x285}}; !slices.Equal(got, want) {
-		t.Errorf("without symbols: %v; %v was expected", got, want)
+		t.Errorf("without symbols: %v; want %v", got, want)
 	}
 	// The names are in another file, to which they were split off.
 	got = report.Locate(elftest.Parse(t, p.B), f, []report.Range{{Begin: 0x2e5, End: 0x2e6}})
 	if want := []report.Location{{Function: "realign_rbx", Offset: 4}}; !slices.Equal(got, want) {
-		t.Errorf("with a debug file: %v; %v was expected", got, want)
+		t.Errorf("with a debug file: %v; want %v", got, want)
 	}
 }
 
@@ -72,7 +74,7 @@ func TestMiniDebug(t *testing.T) {
 	}
 	want := report.Location{Function: "nofp_restore", Offset: 4}
 	if got := report.Locate(elftest.Parse(t, b), nil, at); got[0] != want {
-		t.Errorf("%v; %v was expected", got[0], want)
+		t.Errorf("%v; want %v", got[0], want)
 	}
 }
 
@@ -82,15 +84,16 @@ func TestPlaces(t *testing.T) {
 		return translate.Gap{Function: &cfi.Function{Begin: addr, End: addr + 8}, Begin: addr, End: addr + 1}
 	}
 	got := report.Places(elftest.Parse(t, drap2(t)), []translate.Gap{gap(0x288), gap(0x2e1), gap(1 << 40)})
-	want := []report.Place{{Function: "realign_alloca", Begin: 0x288}, {Function: "realign_rbx", Begin: 0x2e1}, {Begin: 1 << 40}}
+	want := []report.Place{{Function: "realign_alloca", Begin: 0x288}, {Function: "realign_rbx", Begin: 0x2e1},
+		{Begin: 1 << 40}}
 	if !slices.Equal(got, want) {
-		t.Errorf("%+v; %+v was expected", got, want)
+		t.Errorf("%+v; want %+v", got, want)
 	}
 	o := elftest.NewObject()
 	f := elftest.Parse(t, o.Bytes())
 	got = report.Places(f, []translate.Gap{gap(f.Section(".text").Base + 16)})
 	if want := []report.Place{{Section: ".text", Begin: 16}}; !slices.Equal(got, want) {
-		t.Errorf("in an object: %+v; %+v was expected", got, want)
+		t.Errorf("in an object: %+v; want %+v", got, want)
 	}
 }
 
@@ -107,7 +110,7 @@ func TestBytesWithoutCFI(t *testing.T) {
 		{[]elftest.Range{{Begin: 0x285, End: 0x285 + 0x94}}, 0},
 	} {
 		if got := report.BytesWithoutCFI(f, elftest.Described(t, tt.functions...), nil); got != tt.want {
-			t.Errorf("%d functions: %d bytes; %d were expected", len(tt.functions), got, tt.want)
+			t.Errorf("%d functions: %d bytes; want %d", len(tt.functions), got, tt.want)
 		}
 	}
 }
@@ -124,7 +127,7 @@ func TestPercent(t *testing.T) {
 		{report.Coverage{Described: 200, Covered: 200}, 100},
 	} {
 		if got := tt.c.Percent(); got != tt.want {
-			t.Errorf("%d of %d: %v; %v was expected", tt.c.Covered, tt.c.Described, got, tt.want)
+			t.Errorf("%d of %d: %v; want %v", tt.c.Covered, tt.c.Described, got, tt.want)
 		}
 	}
 }
@@ -137,7 +140,7 @@ func TestPublicNumbers(t *testing.T) {
 		report.Printable("name"): "name", report.Printable("\x1b[2J"): `"\x1b[2J"`,
 	} {
 		if got != want {
-			t.Errorf("%q; %q was expected", got, want)
+			t.Errorf("%q; want %q", got, want)
 		}
 	}
 }
@@ -147,7 +150,8 @@ func TestSectionsListed(t *testing.T) {
 	c := fullCoverage()
 	c.Uncovered.Sections = nil
 	for i := range 1200 {
-		c.Uncovered.Sections = append(c.Uncovered.Sections, report.UncoveredSection{Name: fmt.Sprintf(".text.%d.", i), Begin: uint64(0x1000 * i), Size: 0x1000, Bytes: uint64(i)})
+		c.Uncovered.Sections = append(c.Uncovered.Sections, report.UncoveredSection{Name: fmt.Sprintf(".text.%d.", i),
+			Begin: uint64(0x1000 * i), Size: 0x1000, Bytes: uint64(i)})
 	}
 	text := visible(page(t, c))
 	for name, want := range map[string]bool{".text.199.": false, ".text.200.": true, ".text.1199.": true} {

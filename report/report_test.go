@@ -112,11 +112,13 @@ func TestForms(t *testing.T) {
 		t.Errorf("JSON gives %+v", back)
 	}
 	for _, g := range c.Gaps {
-		if !strings.Contains(text.String(), g.Function) || !strings.Contains(text.String(), "("+g.Column+" "+g.Rule+")") {
+		if !strings.Contains(text.String(), g.Function) ||
+			!strings.Contains(text.String(), "("+g.Column+" "+g.Rule+")") {
 			t.Errorf("text lacks %+v:\n%s", g, text.String())
 		}
 	}
-	if n := strings.Count(short.String(), "\n    0x"); n != 3 || !strings.Contains(short.String(), "gaps more (-v lists them)") {
+	if n := strings.Count(short.String(), "\n    0x"); n != 3 ||
+		!strings.Contains(short.String(), "gaps more (-v lists them)") {
 		t.Errorf("short text:\n%s", short.String())
 	}
 }
@@ -151,10 +153,12 @@ func TestMalformedCFI(t *testing.T) {
 	p.Contents(".eh_frame", append(frames.B, 0, 0, 0, 0))
 	f := elftest.Parse(t, p.B)
 	c := coverageOf(t, f, sframe.V2)
-	if c.Malformed.Count != 1 || len(c.Malformed.Errors) != 1 || !strings.Contains(c.Malformed.Errors[0], fmt.Sprintf(".eh_frame+%#x: CIE pointer 0x1000", broken+4)) {
-		t.Errorf("malformed: %+v; one record, by its CIE pointer at %#x, was expected", c.Malformed, broken+4)
+	if c.Malformed.Count != 1 || len(c.Malformed.Errors) != 1 ||
+		!strings.Contains(c.Malformed.Errors[0], fmt.Sprintf(".eh_frame+%#x: CIE pointer 0x1000", broken+4)) {
+		t.Errorf("malformed: %+v; want one record, by its CIE pointer at %#x", c.Malformed, broken+4)
 	}
-	if len(c.Gaps) != 1 || c.Gaps[0].Reason != "malformed" || c.Gaps[0].Column != "" || !strings.Contains(c.Gaps[0].Rule, "0x3f") {
-		t.Errorf("gaps %+v; one with the instruction was expected", c.Gaps)
+	if len(c.Gaps) != 1 || c.Gaps[0].Reason != "malformed" || c.Gaps[0].Column != "" ||
+		!strings.Contains(c.Gaps[0].Rule, "0x3f") {
+		t.Errorf("gaps %+v; want one with the instruction", c.Gaps)
 	}
 }

@@ -21,7 +21,8 @@ func TestJSONWhole(t *testing.T) {
 	full.Gaps = append(full.Gaps, report.Gap{Function: `"gaps": null`, Reason: "drap"})
 	full.File = `"sections": null`
 	full.Uncovered.Sections = append(full.Uncovered.Sections, full.Uncovered.Sections[0])
-	empty := &report.Coverage{Gaps: []report.Gap{}, Uncovered: report.Uncovered{Sections: []report.UncoveredSection{}, Functions: []report.UncoveredFunction{}}}
+	empty := &report.Coverage{Gaps: []report.Gap{}, Uncovered: report.Uncovered{Sections: []report.UncoveredSection{},
+		Functions: []report.UncoveredFunction{}}}
 	for _, c := range []*report.Coverage{full, empty} {
 		want, err := json.MarshalIndent(c, "", "  ")
 		if err != nil {
@@ -29,7 +30,7 @@ func TestJSONWhole(t *testing.T) {
 		}
 		var got bytes.Buffer
 		if err := c.JSON(&got); err != nil || got.String() != string(want)+"\n" {
-			t.Errorf("%s\n%v; this was expected:\n%s", got.String(), err, want)
+			t.Errorf("%s\n%v; want this:\n%s", got.String(), err, want)
 		}
 	}
 }

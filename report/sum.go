@@ -74,7 +74,8 @@ func union(list, texts []string) []string {
 	return list
 }
 
-// find returns the element of a list that has a name, and adds a new one if there is none. index has the places of names.
+// find returns the element of a list that has a name, and adds a new one if there is none. index has the places of
+// names.
 func find[T any](list *[]T, index map[string]int, name string, empty T) *T {
 	i, ok := index[name]
 	if !ok {

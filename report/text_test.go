@@ -14,18 +14,23 @@ func TestTextWhole(t *testing.T) {
 	c := fullCoverage()
 	c.File, c.DebugFile, c.FREs = "a\x1bprog", "prog\n.debug", 1000
 	c.Sources = append(c.Sources, report.Source{Name: ".eh_frame", Size: 9, FDEs: 1})
-	c.Reasons = append(c.Reasons, report.Reason{Name: "sp-rule", Text: "other words", Functions: 2, Ranges: 3, Bytes: 1000, Format3: 400, Loss: true})
+	c.Reasons = append(c.Reasons, report.Reason{Name: "sp-rule", Text: "other words", Functions: 2, Ranges: 3,
+		Bytes: 1000, Format3: 400, Loss: true})
 	c.Reasons = append(c.Reasons, report.Reason{Name: "ra-rule", Text: "more words", Functions: 1, Ranges: 1, Bytes: 2})
-	c.Uncovered.Sections = append(c.Uncovered.Sections, report.UncoveredSection{Name: ".none"}, report.UncoveredSection{Name: ".more\n", Bytes: 1000})
+	c.Uncovered.Sections = append(c.Uncovered.Sections, report.UncoveredSection{Name: ".none"},
+		report.UncoveredSection{Name: ".more\n", Bytes: 1000})
 	c.Uncovered.Bytes = 1008
 	c.Uncovered.Functions = append(c.Uncovered.Functions, report.UncoveredFunction{Begin: 0x2000, Size: 0x10, Bytes: 4})
 	c.Uncovered.Omitted = 1
 	c.Malformed = report.Malformed{Count: 5, Errors: []string{"first", "second\n"}}
 	c.Omitted, c.Notes = 2, []string{"names", "lines"}
 	c.Gaps = append(c.Gaps,
-		report.Gap{Begin: 0x1010, End: 0x1020, Offset: 0x10, Reason: "signal-frame", Text: "signal frame", Cause: "kernel"},
-		report.Gap{Function: "\x07", Begin: 0x1020, End: 0x1021, Reason: "malformed", Text: "malformed CFI", Rule: "instruction 0x3f", Cause: "damage"},
-		report.Gap{Section: ".text.f", Begin: 4, End: 5, Offset: 4, Reason: "sp-rule", Text: "SP", Column: "SP", Rule: "u", Cause: "thread"},
+		report.Gap{Begin: 0x1010, End: 0x1020, Offset: 0x10, Reason: "signal-frame", Text: "signal frame",
+			Cause: "kernel"},
+		report.Gap{Function: "\x07", Begin: 0x1020, End: 0x1021, Reason: "malformed", Text: "malformed CFI",
+			Rule: "instruction 0x3f", Cause: "damage"},
+		report.Gap{Section: ".text.f", Begin: 4, End: 5, Offset: 4, Reason: "sp-rule", Text: "SP", Column: "SP",
+			Rule: "u", Cause: "thread"},
 	)
 	const (
 		head = `"a\x1bprog": amd64, SFrame V2 from .debug_frame, .eh_frame of "prog\n.debug"
@@ -64,7 +69,8 @@ func TestTextWhole(t *testing.T) {
 		withCauses += g + "      " + []string{"why", "kernel", "damage", "thread"}[i] + "\n"
 	}
 	malformed := func(n, more int) string {
-		return strings.Join([]string{"  malformed CFI: first\n", "  malformed CFI: \"second\\n\"\n"}[:n], "") + fmt.Sprintf("  malformed CFI: %d more\n", more)
+		return strings.Join([]string{"  malformed CFI: first\n", "  malformed CFI: \"second\\n\"\n"}[:n],
+			"") + fmt.Sprintf("  malformed CFI: %d more\n", more)
 	}
 	for _, tt := range []struct {
 		gaps int
@@ -98,7 +104,8 @@ func TestTextNothing(t *testing.T) {
 // TestTextOne has one of everything that is counted.
 func TestTextOne(t *testing.T) {
 	c := &report.Coverage{
-		File: "prog", ABI: "amd64", Format: 2, Functions: 1, Described: 1, Covered: 1, FREs: 1, Size: 1, MovedCode: 1, Topmost: 1, PLT: 1, Omitted: 1,
+		File: "prog", ABI: "amd64", Format: 2, Functions: 1, Described: 1, Covered: 1, FREs: 1, Size: 1, MovedCode: 1,
+		Topmost: 1, PLT: 1, Omitted: 1,
 		Reasons: []report.Reason{{Text: "words", Functions: 1, Ranges: 1, Bytes: 1}},
 	}
 	c.Uncovered.Bytes = 1
@@ -153,6 +160,6 @@ func TestFragments(t *testing.T) {
 		many[i] = named(fmt.Sprint("f", i))
 	}
 	if got := report.Fragments(many); len(got) != 1000 || got["f999"] == "" || got["f1000"] != "" {
-		t.Errorf("%d of 1001 files have a part; the first 1000 were expected", len(got))
+		t.Errorf("%d of 1001 files have a part; want the first 1000", len(got))
 	}
 }

@@ -14,7 +14,8 @@ import (
 
 func TestSummarize(t *testing.T) {
 	few := []Range{{0x1000, 0x1008}, {0x1100, 0x1101}}
-	if got := summarize(few, 0x1000, 0x200); !slices.Equal(got, []UncoveredRange{{0x1000, 0x1008, 8}, {0x1100, 0x1101, 1}}) {
+	if got := summarize(few, 0x1000, 0x200); !slices.Equal(got,
+		[]UncoveredRange{{0x1000, 0x1008, 8}, {0x1100, 0x1101, 1}}) {
 		t.Errorf("few spans: %v", got)
 	}
 	// One byte in every 16, and one span over several parts, at the end of the address space.
@@ -45,7 +46,8 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
-// TestUncoveredPlaces says where code without CFI is: by section in an object, and by segment where no sections are known.
+// TestUncoveredPlaces says where code without CFI is: by section in an object, and by segment where no sections are
+// known.
 func TestUncoveredPlaces(t *testing.T) {
 	o := elftest.NewObject() // CFI describes all of .text
 	cold := o.Code(".text.cold", 32)
@@ -54,14 +56,16 @@ func TestUncoveredPlaces(t *testing.T) {
 		t.Fatal("the section has no place that counts from another one's start")
 	}
 	report := func(f *elffile.File) Uncovered {
-		return findUncovered(f, []*elffile.File{f}, elftest.Described(t, elftest.Range{Begin: 0x288, End: 0x2e1}), []plt.Stub{{Begin: 0x2e1, End: 0x2e5}},
+		return findUncovered(f, []*elffile.File{f}, elftest.Described(t, elftest.Range{Begin: 0x288, End: 0x2e1}),
+			[]plt.Stub{{Begin: 0x2e1, End: 0x2e5}},
 			newNamer(NewLimits()))
 	}
-	u := findUncovered(f, []*elffile.File{f}, elftest.Described(t, elftest.Range{Begin: f.Sections[cold].Base + 8, End: f.Sections[cold].Base + 20}),
+	u := findUncovered(f, []*elffile.File{f},
+		elftest.Described(t, elftest.Range{Begin: f.Sections[cold].Base + 8, End: f.Sections[cold].Base + 20}),
 		nil, newNamer(NewLimits()))
 	want := "[{.text 0 64 64 [{0 64 64}] 268435712} {.text.cold 0 32 20 [{0 8 8} {20 32 12}] 268436032}]"
 	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 84 {
-		t.Errorf("in an object %s, %d bytes; %s was expected", got, u.Bytes, want)
+		t.Errorf("in an object %s, %d bytes; want %s", got, u.Bytes, want)
 	}
 	// The segment has 0x3d8 bytes from address 0 on, as readelf says.
 	p := elftest.Patch(t.Fatalf, fixture(t, "drap2.so"))
@@ -71,18 +75,20 @@ func TestUncoveredPlaces(t *testing.T) {
 	u = report(elftest.Parse(t, p.B))
 	want = "[{PT_LOAD 0 984 891 [{0 648 648} {741 984 243}] 0}]"
 	if got := fmt.Sprint(u.Sections); got != want || u.Bytes != 0x3d8-(0x2e5-0x288) {
-		t.Errorf("without sections %s, %d bytes; %s was expected", got, u.Bytes, want)
+		t.Errorf("without sections %s, %d bytes; want %s", got, u.Bytes, want)
 	}
 	// Of symbols at one place the largest names it; labels and symbols past the end of all addresses name nothing.
 	const text = 5
 	u = report(withSymbols(t, fixture(t, "drap2.so"), []symbol{
-		{"small", elf.STT_FUNC, text, 0x300, 2}, {"large", elf.STT_FUNC, text, 0x300, 8}, {"medium", elf.STT_FUNC, text, 0x300, 4},
-		{"label", elf.STT_NOTYPE, text, 0x310, 4}, {"empty", elf.STT_FUNC, text, 0x311, 0}, {"endless", elf.STT_FUNC, text, 0x286, math.MaxUint64 - 0x285},
+		{"small", elf.STT_FUNC, text, 0x300, 2}, {"large", elf.STT_FUNC, text, 0x300, 8},
+		{"medium", elf.STT_FUNC, text, 0x300, 4},
+		{"label", elf.STT_NOTYPE, text, 0x310, 4}, {"empty", elf.STT_FUNC, text, 0x311, 0},
+		{"endless", elf.STT_FUNC, text, 0x286, math.MaxUint64 - 0x285},
 		{"described", elf.STT_FUNC, text, 0x2e0, 2}, {"partly", elf.STT_GNU_IFUNC, text, 0x2e4, 2},
 	}))
 	want = "[{large   768 8 8} {partly   740 2 1}]"
 	if got := fmt.Sprint(u.Functions); got != want {
-		t.Errorf("functions %s; %s were expected", got, want)
+		t.Errorf("functions %s; want %s", got, want)
 	}
 }
 
@@ -99,7 +105,7 @@ func TestUncoveredBounded(t *testing.T) {
 	f := withSymbols(t, p.B, symbols)
 	u := findUncovered(f, []*elffile.File{f}, elftest.Described(t), nil, newNamer(NewLimits()))
 	if len(u.Functions) != maxUncovered || u.Omitted != 3 {
-		t.Fatalf("%d functions, and %d more; %d and 3 were expected", len(u.Functions), u.Omitted, maxUncovered)
+		t.Fatalf("%d functions, and %d more; want %d and 3", len(u.Functions), u.Omitted, maxUncovered)
 	}
 	if first, second := u.Functions[0], u.Functions[1]; first.Begin != symbols[n-1].value || second.Begin != text {
 		t.Errorf("the first ones are %+v and %+v", first, second)

@@ -42,13 +42,13 @@ func plus(v value, n int64) value {
 	return v
 }
 
-// maxExpression is the longest expression in bytes that is evaluated. Compilers and linkers write a dozen bytes; in hostile
-// files many rows share a long one.
+// maxExpression is the longest expression in bytes that is evaluated. Compilers and linkers write a dozen bytes; in
+// hostile files many rows share a long one.
 const maxExpression = 256
 
 // evaluate returns the value of an expression that starts with v (DWARF 5, section 6.4.2: the CFA for register rules,
-// nothing for the CFA's rule). It supports registers, sums with constants, and one load. Other expressions, and those with
-// register pc, are unknown.
+// nothing for the CFA's rule). It supports registers, sums with constants, and one load. Other expressions, and those
+// with register pc, are unknown.
 func evaluate(code []byte, v value, pc uint64) value {
 	if len(code) > maxExpression {
 		return value{}

@@ -50,8 +50,8 @@ func (x *translator) plt(pushAt uint64) error {
 	return nil
 }
 
-// spread adds rows for [begin, end): as PC-mask blocks of rep bytes if the version supports them, otherwise a row for each
-// step. A rep of 0 means that the steps do not repeat.
+// spread adds rows for [begin, end): as PC-mask blocks of rep bytes if the version supports them, otherwise a row for
+// each step. A rep of 0 means that the steps do not repeat.
 func (x *translator) spread(steps []sframe.Ref, begin, end, rep uint64) {
 	first := end // start of the blocks
 	// V1 has no field for the block size, and its readers disagree about such FDEs.
@@ -114,8 +114,8 @@ func (x *translator) stubs(stubs []plt.Stub) error {
 	return nil
 }
 
-// alike reports whether b directly follows a and has the same frames. Sizes must be equal if the frame changes within the
-// stub.
+// alike reports whether b directly follows a and has the same frames. Sizes must be equal if the frame changes within
+// the stub.
 func alike(a, b *plt.Stub) bool {
 	return a.End == b.Begin && slices.Equal(a.Steps, b.Steps) && (len(a.Steps) == 1 || a.End-a.Begin == b.End-b.Begin)
 }

@@ -13,8 +13,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// A RuleWriter formats rules in the notation of readelf --debug-dump=frames-interp, with the ABI's register names: r10+0,
-// c-8, u. An expression is printed as its value, such as *(rbp-8), if it is simple, otherwise as its operations.
+// A RuleWriter formats rules in the notation of readelf --debug-dump=frames-interp, with the ABI's register names:
+// r10+0, c-8, u. An expression is printed as its value, such as *(rbp-8), if it is simple, otherwise as its operations.
 type RuleWriter struct {
 	arch *arch.Arch
 }
@@ -59,8 +59,8 @@ func (w *RuleWriter) Rule(g *Gap) string {
 // maxPrinted is the longest expression in bytes that is printed in full.
 const maxPrinted = 64
 
-// prettyPrint is op.PrettyPrint for damaged expressions. op.PrettyPrint panics on truncated ones, and allocates the claimed
-// size of a block before it checks it.
+// prettyPrint is op.PrettyPrint for damaged expressions. op.PrettyPrint panics on truncated ones, and allocates the
+// claimed size of a block before it checks it.
 func prettyPrint(out io.Writer, code []byte, name func(uint64) string) {
 	if len(code) > maxPrinted {
 		fmt.Fprintf(out, "% x and %d bytes more", code[:maxPrinted], len(code)-maxPrinted)

@@ -44,9 +44,9 @@ func (o *Options) moves(pc uint64) uint64 {
 // A Reach is a range of addresses, Last included.
 type Reach struct{ First, Last uint64 }
 
-// ReachOf returns the addresses that start addresses can express in a section of version v at addr. There is no limit if
-// they have 64 bits. With pcrel, or in a version that requires it, they count from their own fields, and the range shrinks
-// with the number of FDEs. If that is not yet known, 1 stands for the best case.
+// ReachOf returns the addresses that start addresses can express in a section of version v at addr. There is no limit
+// if they have 64 bits. With pcrel, or in a version that requires it, they count from their own fields, and the range
+// shrinks with the number of FDEs. If that is not yet known, 1 stands for the best case.
 func ReachOf(v sframe.Version, addr uint64, pcrel bool, fdes int) Reach {
 	l, ok := v.Layout()
 	if !ok || l.StartSize == 8 {
@@ -141,9 +141,10 @@ type Result struct {
 	Whole     int    // functions without a gap, except gaps that lose nothing (see Reason.Loss)
 	Described uint64 // code that CFI describes
 	Covered   uint64 // code that CFI and SFrame describe
-	Topmost   uint64 // the part of Covered with rules for registers other than SP and FP, which hold in the topmost frame
-	Gaps      []Gap  // the first maxGaps, by address; adjacent rows with the same rule are one gap
-	Sums      map[Reason]Sum
+	// the part of Covered with rules for registers other than SP and FP, which hold in the topmost frame
+	Topmost uint64
+	Gaps    []Gap // the first maxGaps, by address; adjacent rows with the same rule are one gap
+	Sums    map[Reason]Sum
 	// Synthesised is the size of PLT stubs without CFI that SFrame describes.
 	Synthesised uint64
 	// Padding is the size of the padding that SFrame describes.
@@ -431,8 +432,8 @@ func (x *translator) commit() error {
 	return nil
 }
 
-// after returns how many bytes of padding get the last row of a run. Rows of PC-mask blocks, and rows that depend on the
-// pc, do not apply to padding.
+// after returns how many bytes of padding get the last row of a run. Rows of PC-mask blocks, and rows that depend on
+// the pc, do not apply to padding.
 func (x *translator) after(r *run) uint64 {
 	if r.end != x.fn.End || r.rep > 0 || x.pcRead {
 		return 0
@@ -649,8 +650,8 @@ func (x *translator) spImplied(cfa value) bool {
 	return v == value{base: ofCFA, off: x.arch.CallerSP}
 }
 
-// rule returns the SFrame rule for a value relative to the CFA or a register. It returns a reason if a number does not fit:
-// register or computed for the register number, without or with a load.
+// rule returns the SFrame rule for a value relative to the CFA or a register. It returns a reason if a number does not
+// fit: register or computed for the register number, without or with a load.
 func (x *translator) rule(v value, register, computed Reason) (sframe.Rule, Reason) {
 	r := sframe.Rule{Offset: int32(v.off), Deref: v.deref}
 	switch {

@@ -455,7 +455,8 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 			return false, fmt.Errorf("function at %#x: %w", c.fn.Begin, err)
 		}
 		if !same {
-			return fail("CFI says something else if this code is at %#x: SFrame has CFA %v, RA %v, FP %v; CFI has %v", at,
+			return fail("CFI says something else if this code is at %#x: SFrame has CFA %v, RA %v, FP %v; CFI has %v",
+				at,
 				e.CFA, e.RA, e.FP, r.Rules)
 		}
 	}

@@ -98,7 +98,8 @@ func TestDebugLinkUpdate(t *testing.T) {
 		{"no build-id", "gcc -g -O1 -Wl,--build-id=none -o prog prog.c", byObjcopy, false},
 		{"gold", "gcc -g -O1 -fuse-ld=gold -o prog prog.c", byObjcopy, true},
 		{"lld", "gcc -g -O1 -fuse-ld=lld -o prog prog.c", byEu, true},
-		{"dwz", "gcc -g -O1 -o prog prog.c; cp prog other; dwz -M $PWD/common.debug -m common.debug prog other", byObjcopy, false},
+		{"dwz", "gcc -g -O1 -o prog prog.c; cp prog other; dwz -M $PWD/common.debug -m common.debug prog other",
+			byObjcopy, false},
 		{"shared library", "gcc -g -O1 -shared -fPIC -DLIB -o prog prog.c", byObjcopy, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -125,11 +126,13 @@ func TestDebugLinkUpdate(t *testing.T) {
 
 			prog, debug, stat := s.read("prog"), s.read("prog.debug"), s.sh("stat -c '%i %Y' prog.debug")
 			s.convert(exitDone, "-q", "--force", "--debug-link-update", "auto", "--in-place", "prog")
-			if !bytes.Equal(prog, s.read("prog")) || !bytes.Equal(debug, s.read("prog.debug")) || stat != s.sh("stat -c '%i %Y' prog.debug") {
+			if !bytes.Equal(prog, s.read("prog")) || !bytes.Equal(debug, s.read("prog.debug")) ||
+				stat != s.sh("stat -c '%i %Y' prog.debug") {
 				t.Error("once more makes a difference")
 			}
 
-			s.convert(exitDone, "-q", "--force", "--format", "3", "--debug-link-update", "prog.debug", "--in-place", "prog")
+			s.convert(exitDone, "-q", "--force", "--format", "3", "--debug-link-update", "prog.debug",
+				"--in-place", "prog")
 			s.check("format 3", "prog", "prog.debug")
 			s.convert(exitDone, "-q", "--remove", "--debug-link-update", "prog.debug", "--in-place", "prog")
 			if strings.Contains(s.sh("readelf -SW prog prog.debug"), ".sframe") {
@@ -146,7 +149,8 @@ var symbolLine = regexp.MustCompile(`^ *\d+: ([0-9a-f]+) +(\S+) +(\S+) +(\S+) +\
 func (s *scene) symbols(file string) []string {
 	s.Helper()
 	sections := make(map[string]string) // names, by index
-	for _, m := range regexp.MustCompile(`(?m)^ *\[ *(\d+)\] (\S+)`).FindAllStringSubmatch(s.sh("readelf -SW "+file), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ *\[ *(\d+)\] (\S+)`).FindAllStringSubmatch(s.sh("readelf -SW "+file),
+		-1) {
 		sections[m[1]] = m[2]
 	}
 	var out []string
@@ -182,7 +186,8 @@ func (s *scene) check(when, prog, debug string) {
 		s.Errorf("%s: symbols\n%s\nexpected\n%s", when, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if s.sh("readelf -n 2>/dev/null "+prog) != s.sh("readelf -n 2>/dev/null "+debug) && when != "before" {
-		s.Errorf("%s: notes\n%s\nand\n%s", when, s.sh("readelf -n 2>/dev/null "+prog), s.sh("readelf -n 2>/dev/null "+debug))
+		s.Errorf("%s: notes\n%s\nand\n%s", when, s.sh("readelf -n 2>/dev/null "+prog),
+			s.sh("readelf -n 2>/dev/null "+debug))
 	}
 	if when != "before" {
 		s.headers(when, prog, debug)
@@ -193,7 +198,8 @@ func (s *scene) check(when, prog, debug string) {
 		run = ""
 	}
 	said := s.sh("gdb -nx -batch -ex 'info line twice' " + run + " " + prog)
-	if strings.Contains(said, "warning") || strings.Contains(said, "not found") || !strings.Contains(said, `Line 2 of "prog.c" starts`) ||
+	if strings.Contains(said, "warning") || strings.Contains(said, "not found") ||
+		!strings.Contains(said, `Line 2 of "prog.c" starts`) ||
 		!library && !regexp.MustCompile(`(?m)^#1 .* in main .* at prog.c:4$`).MatchString(said) {
 		s.Errorf("%s: gdb says\n%s", when, said)
 	}
@@ -226,25 +232,37 @@ func TestDebugLinkRefused(t *testing.T) {
 		want   string
 	}{
 		{exitError, "--debug-link-update other.debug prog -o out", "cfi2sframe: prog: debug file other.debug: "},
-		{exitError, "--debug-link-update full.debug --in-place prog", "cfi2sframe: prog: debug file full.debug: it has code, like a copy"},
+		{exitError, "--debug-link-update full.debug --in-place prog",
+			"cfi2sframe: prog: debug file full.debug: it has code, like a copy"},
 		{exitError, "--debug-link-update missing.debug --in-place prog", "debug file missing.debug: no such file"},
-		{exitError, "--debug-link-update o.debug --in-place prog.o", "its debug file cannot be updated, as it is a relocatable object;"},
-		{exitError, "--debug-link-update auto --in-place linked.o", "its debug file cannot be updated, as it is a relocatable object;"},
-		{exitError, "--debug-link-update less.debug --in-place prog", "debug file less.debug: it has no section .note.ABI-tag, which the program has at 0x"},
-		{exitError, "--debug-link-update more.debug --in-place prog", "debug file more.debug: section .more at 0x900000 is not in the program"},
+		{exitError, "--debug-link-update o.debug --in-place prog.o",
+			"its debug file cannot be updated, as it is a relocatable object;"},
+		{exitError, "--debug-link-update auto --in-place linked.o",
+			"its debug file cannot be updated, as it is a relocatable object;"},
+		{exitError, "--debug-link-update less.debug --in-place prog",
+			"debug file less.debug: it has no section .note.ABI-tag, which the program has at 0x"},
+		{exitError, "--debug-link-update more.debug --in-place prog",
+			"debug file more.debug: section .more at 0x900000 is not in the program"},
 		{exitError, "--debug-link-update cut.debug --in-place prog", "debug file cut.debug: "},
 		{exitError, "--debug-link-update prog.c --in-place prog", "debug file prog.c: "},
 		{exitError, "--debug-link-update hard.debug --in-place prog", "debug file hard.debug: it is the program;"},
 		{exitError, "--debug-link-update link.debug --in-place prog", "debug file link.debug: it is the program;"},
 		{exitUsage, "--debug-link-update prog.debug --dry-run prog", "--debug-link-update requires -o or --in-place"},
-		{exitUsage, "--debug-link-update prog.debug --in-place prog other", "2 input files with one debug file; use --debug-link-update auto"},
-		{exitUsage, "--debug-link-update prog.debug prog -o -", "--debug-link-update cannot be combined with standard output"},
-		{exitUsage, "--debug-link-update prog.debug prog -o ./prog.debug", "--debug-link-update prog.debug is also the output"},
-		{exitUsage, "--debug-link-update prog.debug --report json --report-file prog.debug --in-place prog", "--report-file prog.debug is also the debug file"},
-		{exitUsage, "--debug-link-update auto --report json --report-file ./prog.debug --in-place prog", "--report-file ./prog.debug is also the debug file"},
-		{exitUsage, "--debug-file auto --report json --report-file prog.debug --dry-run other prog", "--report-file prog.debug is also the debug file"},
+		{exitUsage, "--debug-link-update prog.debug --in-place prog other",
+			"2 input files with one debug file; use --debug-link-update auto"},
+		{exitUsage, "--debug-link-update prog.debug prog -o -",
+			"--debug-link-update cannot be combined with standard output"},
+		{exitUsage, "--debug-link-update prog.debug prog -o ./prog.debug",
+			"--debug-link-update prog.debug is also the output"},
+		{exitUsage, "--debug-link-update prog.debug --report json --report-file prog.debug --in-place prog",
+			"--report-file prog.debug is also the debug file"},
+		{exitUsage, "--debug-link-update auto --report json --report-file ./prog.debug --in-place prog",
+			"--report-file ./prog.debug is also the debug file"},
+		{exitUsage, "--debug-file auto --report json --report-file prog.debug --dry-run other prog",
+			"--report-file prog.debug is also the debug file"},
 	} {
-		if said := s.convert(tt.status, append([]string{"--report", "none"}, strings.Fields(tt.args)...)...); !strings.Contains(said, tt.want) {
+		if said := s.convert(tt.status, append([]string{"--report", "none"},
+			strings.Fields(tt.args)...)...); !strings.Contains(said, tt.want) {
 			t.Errorf("%s: %q, %q expected", tt.args, said, tt.want)
 		}
 		if after := s.sh("sha256sum *"); after != before {
@@ -258,7 +276,8 @@ func TestDebugLinkOther(t *testing.T) {
 	for _, tool := range []string{"gcc", "objcopy"} {
 		peer.Look(t, tool)
 	}
-	s := newScene(t, "gcc -g -O1 -o prog prog.c; cp prog whole; "+byObjcopy+"; mkdir before; cp prog prog.debug before; cp prog.c plain.c; gcc -o plain plain.c")
+	s := newScene(t, "gcc -g -O1 -o prog prog.c; cp prog whole; "+byObjcopy+
+		"; mkdir before; cp prog prog.debug before; cp prog.c plain.c; gcc -o plain plain.c")
 	headers := func(file string) string {
 		return s.sh("readelf -SW " + file + " 2>/dev/null | grep -o ' \\.sframe.*' | tr -s ' ' | cut -d' ' -f 2,4,6")
 	}
@@ -293,15 +312,16 @@ func TestDebugLinkOther(t *testing.T) {
 		}
 	}
 	s.sh("cmp prog.debug foreign; cp before/prog prog")
-	s.convert(exitDone, "--debug-link-update", "auto", "--report", "json", "--report-file", "prog.debug", "--in-place", "prog")
+	s.convert(exitDone, "--debug-link-update", "auto", "--report", "json", "--report-file", "prog.debug",
+		"--in-place", "prog")
 	s.sh("! cmp -s prog.debug foreign; test -s prog.debug")
 	// Without a debug file there is nothing to do.
 	s.sh("rm prog.debug; cp before/prog prog")
 	s.convert(exitDone, "-q", "--debug-link-update", "auto", "--in-place", "prog")
 }
 
-// headers expects both files to have the same segments, the notes among them, and the same loaded sections, and that symbols
-// of sections are where these are.
+// headers expects both files to have the same segments, the notes among them, and the same loaded sections, and that
+// symbols of sections are where these are.
 func (s *scene) headers(when, prog, debug string) {
 	s.Helper()
 	var files [2]*elf.File
@@ -346,8 +366,10 @@ func (s *scene) headers(when, prog, debug string) {
 		s.Fatal(err)
 	}
 	for _, sym := range symbols {
-		if int(sym.Section) < len(d.Sections) && elf.ST_TYPE(sym.Info) == elf.STT_SECTION && sym.Value != d.Sections[sym.Section].Addr {
-			s.Errorf("%s: the symbol of section %s is at %#x, not %#x", when, d.Sections[sym.Section].Name, sym.Value, d.Sections[sym.Section].Addr)
+		if int(sym.Section) < len(d.Sections) && elf.ST_TYPE(sym.Info) == elf.STT_SECTION &&
+			sym.Value != d.Sections[sym.Section].Addr {
+			s.Errorf("%s: the symbol of section %s is at %#x, not %#x", when, d.Sections[sym.Section].Name, sym.Value,
+				d.Sections[sym.Section].Addr)
 		}
 	}
 }

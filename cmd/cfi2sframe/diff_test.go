@@ -52,9 +52,10 @@ func diffed(t *testing.T, old, new string, flags ...string) *report.Diff {
 	}
 	textStatus := run(t.Context(), append(flags, "--diff", "-v", old, new), &text, &stderr)
 	if want := map[bool]int{true: 0, false: 1}[d.Same]; status != want || textStatus != want || stderr.Len() > 0 {
-		t.Errorf("status %d and %d; %d was expected\n%s", status, textStatus, want, stderr.String())
+		t.Errorf("status %d and %d; want %d\n%s", status, textStatus, want, stderr.String())
 	}
-	if d.Same != strings.Contains(text.String(), "no difference") || strings.Count(text.String(), " at 0x")+strings.Count(text.String(), " at .") < len(d.Changes) {
+	if d.Same != strings.Contains(text.String(), "no difference") ||
+		strings.Count(text.String(), " at 0x")+strings.Count(text.String(), " at .") < len(d.Changes) {
 		t.Errorf("as text it is\n%s", text.String())
 	}
 	return d
@@ -79,8 +80,8 @@ __attribute__((noipa)) static int hidden(int x) { return calls(x) + leaf(x) + 1;
 int main(int argc, char **argv) { return calls(argc) + gone(argc) + hidden(argc); }
 `
 
-// after has a new function in front, by which all code moves; calls has a frame that is larger, gone another name, and leaf more code
-// in one row.
+// after has a new function in front, by which all code moves; calls has a frame that is larger, gone another name, and
+// leaf more code in one row.
 const after = `
 #include <math.h>
 #include <stdlib.h>
@@ -92,8 +93,8 @@ __attribute__((noipa)) static int hidden(int x) { return calls(x) + leaf(x) + 1;
 int main(int argc, char **argv) { int y; return calls(argc) + went(argc) + hidden(argc) + fresh(argc, &y); }
 `
 
-// TestDiffRebuilt compares a program with what becomes of it after a change of its source, of which it is known which functions it
-// concerns.
+// TestDiffRebuilt compares a program with what becomes of it after a change of its source, of which it is known which
+// functions it concerns.
 func TestDiffRebuilt(t *testing.T) {
 	dir := t.TempDir()
 	programs := make([]string, 2)
@@ -107,11 +108,12 @@ func TestDiffRebuilt(t *testing.T) {
 	d := diffed(t, programs[0], programs[1])
 	got := kinds(d)
 	for name, want := range map[string]string{
-		"fresh": report.ChangeNew, "gone": report.ChangeOld, "went": report.ChangeNew, "calls": report.ChangeRows, "leaf": report.ChangeOffsets,
+		"fresh": report.ChangeNew, "gone": report.ChangeOld, "went": report.ChangeNew, "calls": report.ChangeRows,
+		"leaf":   report.ChangeOffsets,
 		"hidden": "", "_start": "",
 	} {
 		if got[name] != want {
-			t.Errorf("%s is %q; %q was expected", name, got[name], want)
+			t.Errorf("%s is %q; want %q", name, got[name], want)
 		}
 	}
 	if d.Same || d.SameCode || d.Functions.Same < 2 || d.Functions.Rows == 0 {
@@ -139,8 +141,8 @@ func TestDiffRebuilt(t *testing.T) {
 	}
 }
 
-// TestDiffGNU compares the .sframe of GNU as and ld with ours, and expects those functions to be different whose rows are as objdump
-// prints them.
+// TestDiffGNU compares the .sframe of GNU as and ld with ours, and expects those functions to be different whose rows
+// are as objdump prints them.
 func TestDiffGNU(t *testing.T) {
 	for _, tt := range []struct{ suite, format string }{{"", "1"}, {"trixie", "2"}} {
 		if tt.suite == "" {
@@ -164,7 +166,8 @@ func TestDiffGNU(t *testing.T) {
 		b, maskedToo := rowsOf(t, objdump, ours)
 		same, different := 0, 0
 		for begin, end := range functionsOf(t, gnu) {
-			if slices.ContainsFunc(append(masked, maskedToo...), func(pc uint64) bool { return begin <= pc && pc < end }) {
+			if slices.ContainsFunc(append(masked, maskedToo...),
+				func(pc uint64) bool { return begin <= pc && pc < end }) {
 				continue // whose blocks objdump does not print
 			}
 			want := false
@@ -172,7 +175,8 @@ func TestDiffGNU(t *testing.T) {
 				want = want || a[pc] != b[pc]
 			}
 			if want != changed[begin] {
-				t.Errorf("%s: function at %#x: different is %t, by objdump it is %t", tt.suite, begin, changed[begin], want)
+				t.Errorf("%s: function at %#x: different is %t, by objdump it is %t", tt.suite, begin,
+					changed[begin], want)
 			}
 			if want {
 				different++
@@ -197,7 +201,8 @@ func TestDiffGNU(t *testing.T) {
 	}
 }
 
-// rowsOf returns the rows that objdump prints, by pc, and where FDEs with blocks begin, of which it does not print any but the first.
+// rowsOf returns the rows that objdump prints, by pc, and where FDEs with blocks begin, of which it does not print any
+// but the first.
 func rowsOf(t *testing.T, objdump func(...string) *exec.Cmd, path string) (rows map[uint64]string, masked []uint64) {
 	t.Helper()
 	b, err := objdump("--sframe=.sframe", path).Output()
@@ -235,7 +240,8 @@ func rowsOf(t *testing.T, objdump func(...string) *exec.Cmd, path string) (rows 
 func functionsOf(t *testing.T, path string) map[uint64]uint64 {
 	t.Helper()
 	all := make(map[uint64]uint64)
-	for _, m := range regexp.MustCompile(`FDE cie=\S+ pc=([0-9a-f]+)\.\.([0-9a-f]+)`).FindAllStringSubmatch(command(t, "readelf", "--debug-dump=frames", "-W", path), -1) {
+	for _, m := range regexp.MustCompile(`FDE cie=\S+ pc=([0-9a-f]+)\.\.([0-9a-f]+)`).FindAllStringSubmatch(command(t,
+		"readelf", "--debug-dump=frames", "-W", path), -1) {
 		all[number(t, m[1])] = number(t, m[2])
 	}
 	if len(all) < 5 {
@@ -244,8 +250,8 @@ func functionsOf(t *testing.T, path string) map[uint64]uint64 {
 	return all
 }
 
-// TestDiffFormats compares what format 2 and 3 have of a program, and with and without sharing. What becomes of gaps is what the reports
-// on both say.
+// TestDiffFormats compares what format 2 and 3 have of a program, and with and without sharing. What becomes of gaps is
+// what the reports on both say.
 func TestDiffFormats(t *testing.T) {
 	libc := peer.File(t, "/lib/x86_64-linux-gnu/libc.so.6")
 	two, three := withSFrame(t, libc), withSFrame(t, libc, "--format", "3")
@@ -262,7 +268,8 @@ func TestDiffFormats(t *testing.T) {
 	}
 	for i, format := range []string{"2", "3"} {
 		var stdout, stderr bytes.Buffer
-		if status := run(t.Context(), []string{"--dry-run", "--report", "json", "--format", format, libc}, &stdout, &stderr); status != exitDone {
+		if status := run(t.Context(), []string{"--dry-run", "--report", "json", "--format", format, libc}, &stdout,
+			&stderr); status != exitDone {
 			t.Fatalf("status %d\n%s", status, stderr.String())
 		}
 		if err := json.Unmarshal(stdout.Bytes(), &want[i]); err != nil {
@@ -275,17 +282,19 @@ func TestDiffFormats(t *testing.T) {
 		}
 	}
 	for i, s := range []*report.DiffSide{&d.Old, &d.New} {
-		if s.Covered != want[i].Covered || s.Described != want[i].Described || s.FDEs != want[i].FDEs || s.Size != uint64(want[i].Size) || s.Format != 2+i {
-			t.Errorf("%+v; %+v was expected", s, want[i])
+		if s.Covered != want[i].Covered || s.Described != want[i].Described || s.FDEs != want[i].FDEs ||
+			s.Size != uint64(want[i].Size) || s.Format != 2+i {
+			t.Errorf("%+v; want %+v", s, want[i])
 		}
 	}
 	for _, g := range d.Gaps {
 		if s := sums[g.Reason]; g.Old != s[0] || g.New != s[1] || g.Old+g.Gained-g.Lost != g.New {
-			t.Errorf("%+v; %d and %d bytes were expected", g, s[0], s[1])
+			t.Errorf("%+v; want %d and %d bytes", g, s[0], s[1])
 		}
 		delete(sums, g.Reason)
 	}
-	if len(sums) > 0 || d.Functions.Rows == 0 || d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 || !d.SameCode {
+	if len(sums) > 0 || d.Functions.Rows == 0 || d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 ||
+		!d.SameCode {
 		t.Errorf("%+v, gaps %v", d.Functions, sums)
 	}
 	// What is shared makes a section smaller, and nothing else.
@@ -297,10 +306,13 @@ func TestDiffFormats(t *testing.T) {
 		t.Errorf("with itself: %+v", d)
 	}
 	// Sections of fixtures, of other machines and in V1, with PLTs and without.
-	for _, name := range []string{"aarch64/pac", "s390x/prologue", "amd64/pltlib.so", "amd64/plt-ibt", "amd64/drap1", "aarch64_be/prologue"} {
+	for _, name := range []string{"aarch64/pac", "s390x/prologue", "amd64/pltlib.so", "amd64/plt-ibt", "amd64/drap1",
+		"aarch64_be/prologue"} {
 		in := peer.File(t, "../../testdata/bin/"+name)
 		old, new := withSFrame(t, in), withSFrame(t, in, "--format", "3")
-		if d := diffed(t, old, new); !d.SameCode || d.Same || d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 || d.Functions.Same == 0 && name != "amd64/drap1" {
+		if d := diffed(t, old, new); !d.SameCode || d.Same ||
+			d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 || d.Functions.Same == 0 &&
+			name != "amd64/drap1" {
 			t.Errorf("%s: %+v", name, d.Functions)
 		}
 		if strings.HasPrefix(name, "s390x") {
@@ -317,7 +329,8 @@ func TestDiffObjects(t *testing.T) {
 	object := cc(t, "../../testdata/c/user.c", "user.o", "-O2", "-c", "-ffunction-sections")
 	two, three := withSFrame(t, object), withSFrame(t, object, "--format", "3")
 	d := diffed(t, two, three)
-	if d.Same || !d.SameCode || d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 || d.Functions.Same == 0 {
+	if d.Same || !d.SameCode || d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 ||
+		d.Functions.Same == 0 {
 		t.Errorf("%+v", d)
 	}
 	for _, c := range d.Changes {
@@ -333,7 +346,8 @@ func TestDiffObjects(t *testing.T) {
 	}
 }
 
-// TestDiffDamaged changes every byte of a section, in the old or the new file. Whatever is wrong, it is a difference or an error.
+// TestDiffDamaged changes every byte of a section, in the old or the new file. Whatever is wrong, it is a difference or
+// an error.
 func TestDiffDamaged(t *testing.T) {
 	sound := withSFrame(t, filepath.Join(fixtures, "plt"), "--share", "off")
 	b, err := os.ReadFile(sound)
@@ -361,7 +375,8 @@ func TestDiffDamaged(t *testing.T) {
 				var stdout, stderr bytes.Buffer
 				status := run(t.Context(), append([]string{"--diff"}, files...), &stdout, &stderr)
 				switch {
-				case status == exitTrouble && strings.HasPrefix(stderr.String(), "cfi2sframe: "+damaged+": ") && stdout.Len() == 0:
+				case status == exitTrouble && strings.HasPrefix(stderr.String(), "cfi2sframe: "+damaged+": ") &&
+					stdout.Len() == 0:
 					errors++
 				case status == exitDifferent && stderr.Len() == 0:
 					different++

@@ -45,7 +45,7 @@ func says(t *testing.T, status int, want string, stdout io.Writer, args ...strin
 	var stderr bytes.Buffer
 	got := run(t.Context(), args, stdout, &stderr)
 	if got != status || !strings.Contains(stderr.String(), want) {
-		t.Errorf("%q: status %d, %q; %d, %q was expected", args, got, stderr.String(), status, want)
+		t.Errorf("%q: status %d, %q; want %d, %q", args, got, stderr.String(), status, want)
 	}
 	return stderr.String()
 }
@@ -82,7 +82,8 @@ func TestFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := says(t, exitError, "cfi2sframe: files that were not converted: 1\n", noRoom{}, "--dry-run", "--report", "json", in, other)
+	said := says(t, exitError, "cfi2sframe: files that were not converted: 1\n", noRoom{}, "--dry-run", "--report",
+		"json", in, other)
 	if !strings.HasPrefix(said, "cfi2sframe: "+in+": report: no space left on device; nothing written\n") {
 		t.Errorf("said %q", said)
 	}
@@ -102,7 +103,7 @@ func TestFullDisk(t *testing.T) {
 	// Of those that are too many, the first are named.
 	said = says(t, exitCoverage, "", io.Discard, "-q", "--min-coverage", "100", gaps, "-o", out)
 	if n := strings.Count(said, gaps+": 0x"); n != shortList {
-		t.Errorf("%d gaps are named; %d were expected", n, shortList)
+		t.Errorf("%d gaps are named; want %d", n, shortList)
 	}
 	says(t, exitError, "cfi2sframe: standard output: no space left on device\n", noRoom{}, "--print-linker-dir")
 
@@ -118,12 +119,16 @@ func TestFullDisk(t *testing.T) {
 func TestSurveyFolder(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(os.Mkdir(at("files"), 0o777), os.Mkdir(at("taken"), 0o777), os.WriteFile(at("file"), []byte("text"), 0o666),
-		os.WriteFile(at("taken/index.html"), []byte("This is no page."), 0o666), os.WriteFile(at("files/gaps"), manyGaps(t, 3), 0o755)); err != nil {
+	if err := errors.Join(os.Mkdir(at("files"), 0o777), os.Mkdir(at("taken"), 0o777),
+		os.WriteFile(at("file"), []byte("text"), 0o666),
+		os.WriteFile(at("taken/index.html"), []byte("This is no page."), 0o666),
+		os.WriteFile(at("files/gaps"), manyGaps(t, 3), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	says(t, exitError, "cfi2sframe: survey: cannot make the directory "+at("file/pages")+": not a directory\n", io.Discard, "--survey", "--report-dir", at("file/pages"), at("files"))
-	says(t, exitError, "cfi2sframe: survey: "+at("taken/index.html")+" exists and is not a page; use another directory\n", io.Discard,
+	says(t, exitError, "cfi2sframe: survey: cannot make the directory "+at("file/pages")+": not a directory\n",
+		io.Discard, "--survey", "--report-dir", at("file/pages"), at("files"))
+	says(t, exitError, "cfi2sframe: survey: "+at("taken/index.html")+
+		" exists and is not a page; use another directory\n", io.Discard,
 		"--survey", "--report-dir", at("taken"), at("files"))
 	says(t, exitDone, "", io.Discard, "--survey", "--report-dir", at("pages"), at("files"))
 	pages, err := filepath.Glob(at("pages/*gaps*.html"))
@@ -134,7 +139,8 @@ func TestSurveyFolder(t *testing.T) {
 	if err := errors.Join(os.Remove(pages[0]), os.Mkdir(pages[0], 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	says(t, exitError, "cfi2sframe: survey: page of "+at("files/gaps")+": output "+pages[0]+" is a directory", io.Discard,
+	says(t, exitError, "cfi2sframe: survey: page of "+at("files/gaps")+": output "+pages[0]+" is a directory",
+		io.Discard,
 		"--survey", "--report-dir", at("pages"), at("files"))
 
 	s, err := survey.Run(t.Context(), []string{at("files")}, survey.Options{}, func(int, int) {})
@@ -153,12 +159,12 @@ func TestSurveyFolder(t *testing.T) {
 	}
 	want := "cfi2sframe: " + at("files/gaps") + ": no page: no such file or directory\n"
 	if links, err := w.pages(t.Context(), s, at("more")); err != nil || len(links) > 0 || stderr.String() != want {
-		t.Errorf("%v, %v, %q; %q was expected", links, err, stderr.String(), want)
+		t.Errorf("%v, %v, %q; want %q", links, err, stderr.String(), want)
 	}
 }
 
-// TestMounted replaces a file that something is mounted on, which is not possible: the report that said it was done is taken
-// back. What is mounted in a folder is left out of it.
+// TestMounted replaces a file that something is mounted on, which is not possible: the report that said it was done is
+// taken back. What is mounted in a folder is left out of it.
 func TestMounted(t *testing.T) {
 	if os.Geteuid() != 0 {
 		peer.Missing(t, "root is missing, to mount a file")
@@ -186,14 +192,18 @@ func TestMounted(t *testing.T) {
 	mount("none", at("tree/mounted"), "tmpfs", 0)
 	copyTo(t, at("tree/mounted/prog"))
 
-	said := says(t, exitError, "cfi2sframe: "+at("busy")+": device or resource busy\n", io.Discard, "--in-place", "--report-file", at("report"), at("busy"), at("free"))
+	said := says(t, exitError, "cfi2sframe: "+at("busy")+": device or resource busy\n", io.Discard, "--in-place",
+		"--report-file", at("report"), at("busy"), at("free"))
 	text, err := os.ReadFile(at("report"))
-	if err != nil || strings.Contains(string(text), at("busy")) || !strings.Contains(string(text), at("free")+": amd64, SFrame V2") ||
+	if err != nil || strings.Contains(string(text), at("busy")) ||
+		!strings.Contains(string(text), at("free")+": amd64, SFrame V2") ||
 		!strings.Contains(string(text), "2 files: 1 done, 1 failed") {
 		t.Errorf("%v, said %q, and the report is\n%s", err, said, text)
 	}
-	says(t, exitDone, "cfi2sframe: "+at("tree/mounted")+": is on another file system; skipped\n", io.Discard, "-r", "--in-place", "--report", "none", at("tree"))
-	for name, converted := range map[string]bool{"busy": false, "free": true, "tree/prog": true, "tree/mounted/prog": false} {
+	says(t, exitDone, "cfi2sframe: "+at("tree/mounted")+": is on another file system; skipped\n", io.Discard, "-r",
+		"--in-place", "--report", "none", at("tree"))
+	for name, converted := range map[string]bool{"busy": false, "free": true, "tree/prog": true,
+		"tree/mounted/prog": false} {
 		if _, err := decodeOutput(at(name)); (err == nil) != converted {
 			t.Errorf("%s: converted is expected to be %t, error %v", name, converted, err)
 		}
@@ -221,7 +231,8 @@ func TestDeepTree(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	var stderr bytes.Buffer
-	if status := run(ended, []string{"-r", "--force", "--in-place", dir}, io.Discard, &stderr); status == exitDone || !strings.Contains(stderr.String(), "cfi2sframe: "+dir+": ") {
+	if status := run(ended, []string{"-r", "--force", "--in-place", dir}, io.Discard, &stderr); status == exitDone ||
+		!strings.Contains(stderr.String(), "cfi2sframe: "+dir+": ") {
 		t.Errorf("after the end: status %d, %q", status, stderr.String())
 	}
 }
@@ -246,7 +257,9 @@ func TestCheckSays(t *testing.T) {
 		says(t, exitDone, "", &stdout, "--check", out)
 		return stdout.String()
 	}
-	if s := said("prologue", func(b []byte) { b[3] &^= 1 }); !strings.Contains(s, "; the FDEs are not sorted; mismatches: 0\n") { // SFRAME_F_FDE_SORTED
+	// SFRAME_F_FDE_SORTED
+	if s := said("prologue", func(b []byte) { b[3] &^= 1 }); !strings.Contains(s,
+		"; the FDEs are not sorted; mismatches: 0\n") {
 		t.Errorf("not sorted: %q", s)
 	}
 	if s := said("prologue", func([]byte) {}); strings.Contains(s, "sorted") || strings.Contains(s, "PLT") {
@@ -295,23 +308,29 @@ func TestNoGlibc(t *testing.T) {
 // TestOrigin has what Go notes of programs, and what --version says then.
 func TestOrigin(t *testing.T) {
 	settings := func(modified string) []debug.BuildSetting {
-		return []debug.BuildSetting{{Key: "vcs.revision", Value: strings.Repeat("0123456789", 4)}, {Key: "vcs.time", Value: "2026-01-02T03:04:05Z"}, {Key: "vcs.modified", Value: modified}}
+		return []debug.BuildSetting{{Key: "vcs.revision", Value: strings.Repeat("0123456789", 4)},
+			{Key: "vcs.time", Value: "2026-01-02T03:04:05Z"}, {Key: "vcs.modified", Value: modified}}
 	}
 	for _, tt := range []struct {
 		name string
 		info debug.BuildInfo
 		want string
 	}{
-		{"a clone", debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: settings("false")}, "cfi2sframe  (" + strings.Repeat("0123456789", 4)[:commitDigits] + ", 2026-01-02T03:04:05Z)"},
-		{"a clone with changes", debug.BuildInfo{Main: debug.Module{Version: "v1.2.3+dirty"}, Settings: settings("true")},
-			"cfi2sframe v1.2.3+dirty (" + strings.Repeat("0123456789", 4)[:commitDigits] + "-dirty, 2026-01-02T03:04:05Z)"},
-		{"a part of another module", debug.BuildInfo{Path: "cfi2sframe/cmd/cfi2sframe", Main: debug.Module{Version: "v9.9.9"},
-			Deps: []*debug.Module{{Path: "other", Version: "v7.7.7"}, {Path: "cfi2sframe", Version: "v1.2.4"}}, Settings: settings("true")}, "cfi2sframe v1.2.4"},
+		{"a clone", debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: settings("false")},
+			"cfi2sframe  (" + strings.Repeat("0123456789", 4)[:commitDigits] + ", 2026-01-02T03:04:05Z)"},
+		{"a clone with changes", debug.BuildInfo{Main: debug.Module{Version: "v1.2.3+dirty"},
+			Settings: settings("true")},
+			"cfi2sframe v1.2.3+dirty (" + strings.Repeat("0123456789",
+				4)[:commitDigits] + "-dirty, 2026-01-02T03:04:05Z)"},
+		{"a part of another module", debug.BuildInfo{Path: "cfi2sframe/cmd/cfi2sframe",
+			Main:     debug.Module{Version: "v9.9.9"},
+			Deps:     []*debug.Module{{Path: "other", Version: "v7.7.7"}, {Path: "cfi2sframe", Version: "v1.2.4"}},
+			Settings: settings("true")}, "cfi2sframe v1.2.4"},
 	} {
 		var b origin
 		b.of(&tt.info)
 		if b.String() != tt.want {
-			t.Errorf("%s: %q; %q was expected", tt.name, b, tt.want)
+			t.Errorf("%s: %q; want %q", tt.name, b, tt.want)
 		}
 	}
 }
@@ -354,7 +373,8 @@ func TestLinkSignals(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "cfi2sframe: ./ld: cannot be run: exec format error\n"
-	if status, ok := runLinker([]string{"cfi2sframe", "ld", "./ld", "-o", "out"}, io.Discard, &stderr); !ok || status != exitError || !strings.HasSuffix(stderr.String(), want) {
-		t.Errorf("status %d, %q; %q was expected", status, stderr.String(), want)
+	if status, ok := runLinker([]string{"cfi2sframe", "ld", "./ld", "-o", "out"}, io.Discard, &stderr); !ok ||
+		status != exitError || !strings.HasSuffix(stderr.String(), want) {
+		t.Errorf("status %d, %q; want %q", status, stderr.String(), want)
 	}
 }

@@ -66,7 +66,7 @@ func fuzzConvert(t *testing.T, data []byte, opt convert.Options) {
 	}
 	c := res.Coverage[0]
 	if len(entries) != 2 || !c.Verified && c.Size > 0 {
-		t.Errorf("%v is there; in and out were expected; verified %t", entries, c.Verified)
+		t.Errorf("%v is there; want in and out; verified %t", entries, c.Verified)
 	}
 	if c.Size == 0 { // an object for which there is nothing to say
 		return
@@ -158,7 +158,8 @@ func fuzzRound(t *testing.T, data []byte, opt convert.Options) {
 		t.Errorf("converted: %v", err)
 	}
 	want := testfile.Read(t, first)
-	if before, err := elffile.New(bytes.NewReader(data), int64(len(data))); err == nil && !before.IsObject() && image.Contents(before, before) != nil {
+	if before, err := elffile.New(bytes.NewReader(data), int64(len(data))); err == nil && !before.IsObject() &&
+		image.Contents(before, before) != nil {
 		return // its headers contradict each other
 	}
 	again, err := next(first, force)
@@ -198,7 +199,8 @@ func patchBytes(data, patches []byte) []byte {
 // made calls add with files of the kind, linked or objects, that are made of seeds.
 func made(objects bool, add func(b []byte, seed uint8)) {
 	for seed := range uint64(40) {
-		if f := generate.NewFile(generate.From(generate.Seeded(seed, 150))); f.Object == objects && len(f.Bytes) < 1<<15 {
+		if f := generate.NewFile(generate.From(generate.Seeded(seed, 150))); f.Object == objects &&
+			len(f.Bytes) < 1<<15 {
 			add(f.Bytes, uint8(seed))
 		}
 	}
@@ -212,7 +214,8 @@ func fuzzObjects() [][]byte {
 	old.RelaOf(".rela.sframe", old.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, []byte{0xe2, 0xde, 2, 0}))
 	wide := elftest.NewObject()
 	binary.LittleEndian.PutUint16(wide.Symbols[30:], uint16(elf.SHN_XINDEX))
-	wide.Sections[wide.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, []byte{0, 0, 0, 0, elftest.ObjText, 0, 0, 0})].Link = elftest.ObjSymtab
+	wide.Sections[wide.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0,
+		[]byte{0, 0, 0, 0, elftest.ObjText, 0, 0, 0})].Link = elftest.ObjSymtab
 	return [][]byte{
 		elftest.NewObject().Bytes(), two.Bytes(), old.Bytes(), wide.Bytes(),
 		elftest.BigObject(elf.EM_S390, uint32(elf.R_390_PC32)).Bytes(),
@@ -257,8 +260,10 @@ func FuzzArchive(f *testing.F) {
 	one := elftest.ArMember("one.o/", elftest.NewObject().Bytes())
 	text := elftest.ArMember("text/", []byte("text"))
 	for _, b := range [][]byte{
-		elftest.Ar(one), elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 1, 8+60+72)), one, text), elftest.Ar(elftest.ArMember("/SYM64/", elftest.ArIndex(8, 1, 8+60+80)), one),
-		elftest.Ar(elftest.ArMember("//", []byte("long_name.o/\nother/\n")), elftest.ArMember("/0", elftest.NewObject().Bytes()), elftest.ArMember("/13", []byte("odd"))),
+		elftest.Ar(one), elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 1, 8+60+72)), one, text),
+		elftest.Ar(elftest.ArMember("/SYM64/", elftest.ArIndex(8, 1, 8+60+80)), one),
+		elftest.Ar(elftest.ArMember("//", []byte("long_name.o/\nother/\n")),
+			elftest.ArMember("/0", elftest.NewObject().Bytes()), elftest.ArMember("/13", []byte("odd"))),
 		elftest.Ar(elftest.ArMember("a.a/", elftest.Ar(one)), one, text),
 	} {
 		b = b[len(elftest.ArMagic):]
@@ -291,7 +296,8 @@ func FuzzProgram(f *testing.F) {
 	f.Add(elftest.Sound, steady, uint8(0x10))
 	f.Add(steady, []byte{0x90, 1}, uint8(0x20))
 	f.Add(elftest.Sound, unruly, uint8(0x13))
-	f.Add(elftest.Sound, []byte{0x41, 0x10, 6, 2, 0x77, 8, 0x42, 0x16, 7, 2, 0x77, 8, 0x41, 0x09, 16, 6, 0x41, 0x07, 16}, uint8(0x20))
+	f.Add(elftest.Sound, []byte{0x41, 0x10, 6, 2, 0x77, 8, 0x42, 0x16, 7, 2, 0x77, 8, 0x41, 0x09, 16, 6, 0x41, 0x07,
+		16}, uint8(0x20))
 	f.Fuzz(func(t *testing.T, initial, program []byte, flags uint8) {
 		if len(initial)+len(program) > 4096 {
 			return

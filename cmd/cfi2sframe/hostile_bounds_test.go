@@ -64,7 +64,8 @@ func build(t *testing.T) string {
 
 // bounded runs the program on a file with the given contents, and checks what it takes. IN and OUT in
 // the arguments stand for the file and for one to be written, which are in the folder returned.
-func bounded(t *testing.T, program string, data []byte, env []string, args ...string) (dir string, status int, output string) {
+func bounded(t *testing.T, program string, data []byte, env []string, args ...string) (dir string, status int,
+	output string) {
 	t.Helper()
 	dir = t.TempDir()
 	in := filepath.Join(dir, "in")
@@ -154,14 +155,18 @@ func TestHostileBounds(t *testing.T) {
 		{name: "FDEs of bad CIEs, compressed to a thousandth", make: badCIEs, args: [][]string{toText}, status: 1,
 			want: "94371840 bytes of CFI, beside 42 of other sections; at most 12582912 are accepted in a file of this size"},
 		{name: "small FDEs", make: smallFDEs, args: [][]string{toOut, toJSON}},
-		{name: "small FDEs for many processors", make: smallFDEs, env: []string{"GOMAXPROCS=64"}, args: [][]string{{"-q", "-j", "100000", "IN", "-o", "OUT"}}},
+		{name: "small FDEs for many processors", make: smallFDEs, env: []string{"GOMAXPROCS=64"},
+			args: [][]string{{"-q", "-j", "100000", "IN", "-o", "OUT"}}},
 		{name: "CIEs inside of each other", make: overlappingCIEs, args: [][]string{toText},
 			want: "CIEs overlap: those up to this one have more than the 9600055 bytes of the section"},
 		{name: "a CIE for each FDE", make: manyCIEs, args: [][]string{toOut}},
 		{name: "rows that are all different", make: manyRows, args: [][]string{toOut}},
-		{name: "a function cut in pieces", make: manyPieces, args: [][]string{toText}, want: "FDEs cut because they overlap another one"},
-		{name: "rows with a long expression", make: longExpressions, args: [][]string{toText}, want: "CFA given by an expression"},
-		{name: "a PLT with long expressions", make: longPLT, args: [][]string{toText}, want: "1,048,576 bytes in 1 range of 1 function: CFA given by an expression"},
+		{name: "a function cut in pieces", make: manyPieces, args: [][]string{toText},
+			want: "FDEs cut because they overlap another one"},
+		{name: "rows with a long expression", make: longExpressions, args: [][]string{toText},
+			want: "CFA given by an expression"},
+		{name: "a PLT with long expressions", make: longPLT, args: [][]string{toText},
+			want: "1,048,576 bytes in 1 range of 1 function: CFA given by an expression"},
 		{name: "120 sections .eh_frame of the same bytes", make: sameFrames, args: [][]string{toText}, status: 1,
 			want: "1048576 bytes of CFI, beside 12582912 of other sections"},
 		{name: "names of sections that are one", make: sameNames, args: [][]string{toJSON}, status: 1,
@@ -170,20 +175,29 @@ func TestHostileBounds(t *testing.T) {
 		{name: "functions without CFI, each over all of the others", make: manyUncovered, args: [][]string{toText}},
 		{name: "sections of code with the same place", make: sameSections, args: [][]string{toJSON}},
 		{name: "gaps of a function with a long name", make: longName, args: [][]string{toList, toJSON, toPage}},
-		{name: "names that become long", make: mangledNames, args: [][]string{toText, toPage}, want: "not in this report: names of"},
+		{name: "names that become long", make: mangledNames, args: [][]string{toText, toPage},
+			want: "not in this report: names of"},
 		{name: "an archive of gaps", make: gapsInArchive, args: [][]string{toPage, toJSON}},
 		{name: "an archive of sections", make: sectionsInArchive, args: [][]string{toText}},
 		{name: "gaps in sections with the same name", make: sameNamedSections, args: [][]string{toPage}},
 
-		{name: "rows of all FDEs, dumped", make: func(testing.TB) []byte { return sharedRows(100_000, 14_000, 1<<14, 0) },
+		{name: "rows of all FDEs, dumped",
+			make: func(testing.TB) []byte { return sharedRows(100_000, 14_000, 1<<14, 0) },
 			args: [][]string{{"--dump", "IN"}}, status: 1, want: "Contents of the SFrame section"},
-		{name: "rows of all FDEs, compared", make: checked(sharedRows(300_000, 14_000, 14_000, 0)), args: [][]string{{"--check", "IN"}}, status: 1},
-		{name: "rows without CFI, compared", make: checked(sharedRows(400, 60_000, 60_000, 0)), args: [][]string{{"--check", "IN"}}, status: 1},
-		{name: "blocks of two bytes, compared", make: checked(sharedRows(1, 2, 1<<26, 2)), args: [][]string{{"--check", "IN"}}, status: 1},
-		{name: "rows of all FDEs, different", make: checked(sharedRows(300_000, 14_000, 14_000, 0)), args: [][]string{{"--diff", "IN", "IN"}}, status: 2},
-		{name: "rows without CFI, different", make: checked(sharedRows(400, 60_000, 60_000, 0)), args: [][]string{{"--diff", "IN", "IN"}}, status: 2},
-		{name: "blocks of two bytes, different", make: checked(sharedRows(1, 2, 1<<26, 2)), args: [][]string{{"--diff", "IN", "IN"}}, status: 2},
-		{name: "long expressions, different", make: wrongExpressions, args: [][]string{{"--diff", "IN", "IN"}}, want: "no difference"},
+		{name: "rows of all FDEs, compared", make: checked(sharedRows(300_000, 14_000, 14_000, 0)),
+			args: [][]string{{"--check", "IN"}}, status: 1},
+		{name: "rows without CFI, compared", make: checked(sharedRows(400, 60_000, 60_000, 0)),
+			args: [][]string{{"--check", "IN"}}, status: 1},
+		{name: "blocks of two bytes, compared", make: checked(sharedRows(1, 2, 1<<26, 2)),
+			args: [][]string{{"--check", "IN"}}, status: 1},
+		{name: "rows of all FDEs, different", make: checked(sharedRows(300_000, 14_000, 14_000, 0)),
+			args: [][]string{{"--diff", "IN", "IN"}}, status: 2},
+		{name: "rows without CFI, different", make: checked(sharedRows(400, 60_000, 60_000, 0)),
+			args: [][]string{{"--diff", "IN", "IN"}}, status: 2},
+		{name: "blocks of two bytes, different", make: checked(sharedRows(1, 2, 1<<26, 2)),
+			args: [][]string{{"--diff", "IN", "IN"}}, status: 2},
+		{name: "long expressions, different", make: wrongExpressions, args: [][]string{{"--diff", "IN", "IN"}},
+			want: "no difference"},
 		{name: "long expressions, compared", make: wrongExpressions, args: [][]string{{"--check", "IN"}}, status: 1,
 			want: "expressions take more than"},
 	} {
@@ -193,7 +207,8 @@ func TestHostileBounds(t *testing.T) {
 			for i, args := range tt.args {
 				_, status, out := bounded(t, program, data, tt.env, args...)
 				if status != tt.status || i == 0 && !strings.Contains(out, tt.want) {
-					t.Errorf("%v: exit status %d; %d was expected\n%.2000s\nwhich should contain %q", args, status, tt.status, out, tt.want)
+					t.Errorf("%v: exit status %d; want %d\n%.2000s\nwhich should contain %q", args, status,
+						tt.status, out, tt.want)
 				}
 			}
 		})
@@ -257,7 +272,8 @@ func bombs(t testing.TB) []byte {
 	p := described(t, func(f *elftest.Frames, text uint64) { f.Gaps(text, 3) })
 	const n = 127
 	data := elftest.Compressed(elf.COMPRESS_ZLIB, n<<20, repeated(t, make([]byte, 1<<20), n))
-	for _, name := range []string{"info", "abbrev", "line", "str", "ranges", "rnglists", "line_str", "addr", "str_offsets", "types"} {
+	for _, name := range []string{"info", "abbrev", "line", "str", "ranges", "rnglists", "line_str", "addr",
+		"str_offsets", "types"} {
 		p.AddSection(".debug_"+name, uint64(elf.SHF_COMPRESSED), data)
 	}
 	return p.B
@@ -303,7 +319,8 @@ func overlappingCIEs(t testing.TB) []byte {
 func manyCIEs(t testing.TB) []byte {
 	return described(t, func(f *elftest.Frames, text uint64) {
 		for i := 0; len(f.B) < hugeFile; i++ {
-			cie := f.CIEOf("zR", 1, []byte{1, 0x1a}, []byte{0x0c, 7, 8, 0x90, 1, 0x86, byte(2 + i%100), 0x0e, byte(i / 100)})
+			cie := f.CIEOf("zR", 1, []byte{1, 0x1a}, []byte{0x0c, 7, 8, 0x90, 1, 0x86, byte(2 + i%100), 0x0e,
+				byte(i / 100)})
 			f.Here(cie, 30)
 		}
 	}).B

@@ -39,13 +39,18 @@ func TestHostileDebugFiles(t *testing.T) {
 		want   string
 	}{
 		{name: "the file itself", data: plain, debug: file(plain)},
-		{name: "a fifo", data: plain, debug: func(path string) error { return syscall.Mkfifo(path, 0o600) }, status: 1, want: "regular file"},
-		{name: "a directory", data: plain, debug: func(path string) error { return os.Mkdir(path, 0o700) }, status: 1, want: "regular file"},
+		{name: "a fifo", data: plain, debug: func(path string) error { return syscall.Mkfifo(path, 0o600) }, status: 1,
+			want: "regular file"},
+		{name: "a directory", data: plain, debug: func(path string) error { return os.Mkdir(path, 0o700) }, status: 1,
+			want: "regular file"},
 		{name: "/dev/zero", data: plain, arg: "/dev/zero", status: 1, want: "debug file /dev/zero: "},
-		{name: "nothing", data: plain, debug: func(string) error { return nil }, status: 1, want: "no such file or directory"},
+		{name: "nothing", data: plain, debug: func(string) error { return nil }, status: 1,
+			want: "no such file or directory"},
 		{name: "empty", data: plain, debug: file(nil), status: 1, want: "not an ELF file"},
-		{name: "an archive", data: plain, debug: file(elftest.Ar(elftest.ArMember("a/", plain))), status: 1, want: "not an ELF file"},
-		{name: "4 TiB without a build-id", data: with(none, elftest.DebugLink("debug", nil)), debug: huge, status: 1, want: "are more than the limit for a checksum of"},
+		{name: "an archive", data: plain, debug: file(elftest.Ar(elftest.ArMember("a/", plain))), status: 1,
+			want: "not an ELF file"},
+		{name: "4 TiB without a build-id", data: with(none, elftest.DebugLink("debug", nil)), debug: huge, status: 1,
+			want: "are more than the limit for a checksum of"},
 		{name: "4 TiB with a build-id", data: plain, debug: func(path string) error {
 			if err := os.WriteFile(path, plain, 0o644); err != nil {
 				return err
@@ -58,16 +63,20 @@ func TestHostileDebugFiles(t *testing.T) {
 			return os.WriteFile(path, p.B, 0o644)
 		}, status: 1, want: "section .debug_frame at file offset"},
 
-		{name: "link without a zero byte", data: with(nil, []byte("debug")), debug: file(plain), status: 1, want: "section .gnu_debuglink at file offset"},
+		{name: "link without a zero byte", data: with(nil, []byte("debug")), debug: file(plain), status: 1,
+			want: "section .gnu_debuglink at file offset"},
 		{name: "auto: link to the file itself", data: with(nil, elftest.DebugLink("in", nil)), arg: "auto"},
 		{name: "auto: link to the folder", data: with(nil, elftest.DebugLink(".", nil)), arg: "auto"},
 		{name: "auto: link to the folder above", data: with(nil, elftest.DebugLink("..", nil)), arg: "auto"},
 		{name: "auto: link to the root", data: with(nil, elftest.DebugLink("/", nil)), arg: "auto"},
 		{name: "auto: link with slashes", data: with(nil, elftest.DebugLink("../../../../dev/zero", nil)), arg: "auto"},
 		{name: "auto: link to a device", data: with(nil, elftest.DebugLink("/dev/zero", nil)), arg: "auto"},
-		{name: "auto: link of a megabyte", data: with(nil, elftest.DebugLink(strings.Repeat("x", 1<<20), nil)), arg: "auto"},
-		{name: "auto: build-id of 500 KiB", data: with(elftest.Note(4, 500<<10, 3, "GNU\x00", make([]byte, 500<<10)), nil), arg: "auto"},
-		{name: "auto: build-id of 2^32-1 bytes", data: with(elftest.Note(4, 1<<32-1, 3, "GNU\x00", nil), nil), arg: "auto"},
+		{name: "auto: link of a megabyte", data: with(nil, elftest.DebugLink(strings.Repeat("x", 1<<20), nil)),
+			arg: "auto"},
+		{name: "auto: build-id of 500 KiB", data: with(elftest.Note(4, 500<<10, 3, "GNU\x00", make([]byte, 500<<10)),
+			nil), arg: "auto"},
+		{name: "auto: build-id of 2^32-1 bytes", data: with(elftest.Note(4, 1<<32-1, 3, "GNU\x00", nil), nil),
+			arg: "auto"},
 		{name: "auto: a megabyte of empty notes", data: with(make([]byte, 1<<20), nil), arg: "auto"},
 		{name: "auto: 100 MiB of notes, 1,000 times", data: func() []byte {
 			p := elftest.Patch(t.Fatalf, plain)
@@ -109,7 +118,8 @@ func TestHostileOutputs(t *testing.T) {
 		select {
 		case got := <-done:
 			if got != status || !strings.Contains(stderr.String(), want) {
-				t.Errorf("%s: exit status %d; %d was expected\n%s\nwhich should contain %q", name, got, status, stderr.String(), want)
+				t.Errorf("%s: exit status %d; want %d\n%s\nwhich should contain %q", name, got, status,
+					stderr.String(), want)
 			}
 		case <-time.After(10 * time.Second):
 			t.Fatalf("%s: it takes more than 10 s", name)

@@ -46,7 +46,8 @@ func TestHostileInputs(t *testing.T) {
 		status []int // of each
 		want   string
 	}{
-		{"300 objects with compressed CFI", compressedObjects, [][]string{toOut, toText, {"--survey", "--objects", "IN"}}, []int{1, 1, 0}, tooMuch},
+		{"300 objects with compressed CFI", compressedObjects,
+			[][]string{toOut, toText, {"--survey", "--objects", "IN"}}, []int{1, 1, 0}, tooMuch},
 		{"PLTs with expressions", pltArchive, [][]string{toOut, toText}, []int{1, 1}, tooMuch},
 		{"old sections of many rows", rowsArchive, [][]string{{"-q", "--update", "IN", "-o", "OUT"}}, []int{0}, ""},
 		{"small objects", smallObjects, [][]string{toOut, toText}, []int{0, 0}, ""},
@@ -55,10 +56,14 @@ func TestHostileInputs(t *testing.T) {
 		{"the same of gzip", debOf(zerosIn, "gzip"), ofPackage, []int{1, 1, 0}, tooMuch},
 		{"the same of zstd", debOf(zerosIn, "zstd"), ofPackage, []int{1, 1, 0}, tooMuch},
 		{"a program followed by zeros", debOf(zerosBehind(256<<20, 0), "xz"), ofPackage, []int{1, 1, 0}, tooMuch},
-		{"a program followed by fewer zeros", debOf(zerosBehind(50<<20, 0), "zstd"), ofPackage, []int{0, 0, 0}, "1 converted"},
-		{"a program followed by bytes", debOf(zerosBehind(50<<20, 'x'), "zstd"), ofPackage, []int{0, 0, 0}, "1 converted"},
-		{"a large dictionary", debOf(fewerZeros, "xz", "--lzma2=preset=6,dict=128MiB"), ofPackage, []int{0, 0, 0}, "1 converted"},
-		{"a large window", debOf(fewerZeros, "zstd", "--ultra", "-22", "--long=27"), ofPackage, []int{0, 0, 0}, "1 converted"},
+		{"a program followed by fewer zeros", debOf(zerosBehind(50<<20, 0), "zstd"), ofPackage, []int{0, 0, 0},
+			"1 converted"},
+		{"a program followed by bytes", debOf(zerosBehind(50<<20, 'x'), "zstd"), ofPackage, []int{0, 0, 0},
+			"1 converted"},
+		{"a large dictionary", debOf(fewerZeros, "xz", "--lzma2=preset=6,dict=128MiB"), ofPackage, []int{0, 0, 0},
+			"1 converted"},
+		{"a large window", debOf(fewerZeros, "zstd", "--ultra", "-22", "--long=27"), ofPackage, []int{0, 0, 0},
+			"1 converted"},
 		{"small programs", debOf(smallPrograms, "xz"), ofPackage, []int{1, 1, 0}, tooMuch},
 		{"damaged programs", debOf(damagedPrograms, "xz"), ofPackage, []int{1, 1, 0}, tooMuch},
 		{"programs with much CFI", debOf(framePrograms, "zstd"), ofPackage, []int{1, 1, 0}, tooMuch},
@@ -69,15 +74,18 @@ func TestHostileInputs(t *testing.T) {
 		{"an RPM with zeros", zerosRPM, ofPackage, []int{1, 1, 0}, tooMuch},
 		{"a tar with zeros", zerosTar, [][]string{toSurvey}, []int{0}, tooMuch},
 		{"a layer of many images", manyImages, [][]string{toSurvey}, []int{0}, tooMuch},
-		{"a survey of many files", manyLines, [][]string{{"--merge", "IN"}, {"--merge", "--report", "json", "IN"}}, []int{0, 0}, "190,000"},
-		{"a debug file with compressed CFI", framesApart, [][]string{{"--dry-run", "--debug-file", "IN", "IN"}}, []int{0}, "verified"},
+		{"a survey of many files", manyLines, [][]string{{"--merge", "IN"}, {"--merge", "--report", "json", "IN"}},
+			[]int{0, 0}, "190,000"},
+		{"a debug file with compressed CFI", framesApart, [][]string{{"--dry-run", "--debug-file", "IN", "IN"}},
+			[]int{0}, "verified"},
 	} {
 		t.Run(strings.ReplaceAll(tt.name, " ", "-"), func(t *testing.T) {
 			data := bytes.Replace(tt.make(t), []byte("TOOL"), tool, 1) // which surveys are from
 			for i, args := range tt.args {
 				_, status, out := bounded(t, program, data, nil, args...)
 				if status != tt.status[i] || i == 0 && !strings.Contains(out, tt.want) {
-					t.Errorf("%v: exit status %d; %d was expected\n%.2000s\nwhich should contain %q", args, status, tt.status[i], out, tt.want)
+					t.Errorf("%v: exit status %d; want %d\n%.2000s\nwhich should contain %q", args, status,
+						tt.status[i], out, tt.want)
 				}
 			}
 		})
@@ -92,7 +100,8 @@ func compressedObjects(t testing.TB) []byte {
 		f.Here(cie, 16)
 	}
 	o := elftest.NewObject()
-	o.Add(".debug_frame", elf.SHT_PROGBITS, elf.SHF_COMPRESSED, elftest.Compressed(elf.COMPRESS_ZSTD, 11<<20, zstdOf(t, bytes.Repeat(f.B[:1<<20], 11))))
+	o.Add(".debug_frame", elf.SHT_PROGBITS, elf.SHF_COMPRESSED, elftest.Compressed(elf.COMPRESS_ZSTD, 11<<20,
+		zstdOf(t, bytes.Repeat(f.B[:1<<20], 11))))
 	return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", o.Bytes()), 300))
 }
 
@@ -245,12 +254,14 @@ func controlledBy(t testing.TB, control tarFill, name string, data []byte) []byt
 	if control == nil {
 		control = func(testing.TB, *tar.Writer) {}
 	}
-	return elftest.Ar(elftest.ArMember("debian-binary", []byte("2.0\n")), elftest.ArMember("control.tar.gz", tarred(t, control, "gzip")), elftest.ArMember(name, data))
+	return elftest.Ar(elftest.ArMember("debian-binary", []byte("2.0\n")),
+		elftest.ArMember("control.tar.gz", tarred(t, control, "gzip")), elftest.ArMember(name, data))
 }
 
 func manySums(t testing.TB) []byte {
 	line := []byte(strings.Repeat("0", 32) + "  a\n")
-	return controlledBy(t, func(t testing.TB, w *tar.Writer) { member(t, w, "md5sums", 30, bytes.Repeat(line, 1<<15)) }, "data.tar.zst", tarred(t, fewerZeros, "zstd"))
+	return controlledBy(t, func(t testing.TB, w *tar.Writer) { member(t, w, "md5sums", 30, bytes.Repeat(line, 1<<15)) },
+		"data.tar.zst", tarred(t, fewerZeros, "zstd"))
 }
 
 func manyConffiles(t testing.TB) []byte {
@@ -258,7 +269,8 @@ func manyConffiles(t testing.TB) []byte {
 	for i := range 1_000_000 {
 		b = fmt.Appendf(b, "/%x\n", i)
 	}
-	return controlledBy(t, func(t testing.TB, w *tar.Writer) { member(t, w, "conffiles", 1, b) }, "data.tar.zst", tarred(t, fewerZeros, "zstd"))
+	return controlledBy(t, func(t testing.TB, w *tar.Writer) { member(t, w, "conffiles", 1, b) }, "data.tar.zst",
+		tarred(t, fewerZeros, "zstd"))
 }
 
 func zerosTar(t testing.TB) []byte { return tarred(t, zerosIn, "bzip2") }
@@ -275,9 +287,11 @@ func zerosRPM(t testing.TB) []byte {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command(peer.Look(t, "rpmbuild"), "-bb", "--quiet", "--target", "x86_64", "--define", "_topdir "+top, "--define",
+	if out, err := exec.Command(peer.Look(t, "rpmbuild"), "-bb", "--quiet", "--target", "x86_64", "--define",
+		"_topdir "+top, "--define",
 		"__os_install_post %{nil}", "--define", "debug_package %{nil}", "--define", "_build_id_links none", "--define",
-		"_binary_payload w9.gzdio", "--define", "_use_internal_dependency_generator 0", spec).CombinedOutput(); err != nil {
+		"_binary_payload w9.gzdio", "--define", "_use_internal_dependency_generator 0",
+		spec).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	all, err := filepath.Glob(filepath.Join(top, "RPMS/*/*.rpm"))
@@ -299,7 +313,8 @@ func framesApart(t testing.TB) []byte {
 		f.Here(cie, 16, 0x0e, 0x80|byte(i), 0x80|byte(i>>7), byte(i>>14))
 	}
 	p := elftest.Patch(t.Fatalf, fixture(t, "plt"))
-	p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), elftest.Compressed(elf.COMPRESS_ZSTD, 11<<20, zstdOf(t, bytes.Repeat(f.B[:1<<20], 11))))
+	p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), elftest.Compressed(elf.COMPRESS_ZSTD, 11<<20,
+		zstdOf(t, bytes.Repeat(f.B[:1<<20], 11))))
 	return p.B
 }
 
@@ -317,14 +332,17 @@ func manyImages(t testing.TB) []byte {
 		blob := func(kind string, b []byte) string {
 			sum := fmt.Sprintf("%x", sha256.Sum256(b))
 			member(t, w, "blobs/sha256/"+sum, 1, b)
-			return fmt.Sprintf(`{"mediaType":"application/vnd.oci.image.%s","digest":"sha256:%s","size":%d}`, kind, sum, len(b))
+			return fmt.Sprintf(`{"mediaType":"application/vnd.oci.image.%s","digest":"sha256:%s","size":%d}`, kind,
+				sum, len(b))
 		}
 		member(t, w, "oci-layout", 1, []byte(`{"imageLayoutVersion":"1.0.0"}`))
 		in := blob("layer.v1.tar+gzip", layer)
 		var all []string
 		for i := range 999 {
-			config := blob("config.v1+json", fmt.Appendf(nil, `{"architecture":"a%d","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}`, i))
-			all = append(all, blob("manifest.v1+json", fmt.Appendf(nil, `{"schemaVersion":2,"config":%s,"layers":[%s]}`, config, in)))
+			config := blob("config.v1+json",
+				fmt.Appendf(nil, `{"architecture":"a%d","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}`, i))
+			all = append(all, blob("manifest.v1+json", fmt.Appendf(nil, `{"schemaVersion":2,"config":%s,"layers":[%s]}`,
+				config, in)))
 		}
 		member(t, w, "index.json", 1, []byte(`{"schemaVersion":2,"manifests":[`+strings.Join(all, ",")+`]}`))
 	}, "gzip", "-1")
@@ -337,7 +355,8 @@ func manyLines(testing.TB) []byte {
 	named := func(list, name string) string {
 		return `"` + list + `":[{"name":"` + name + `",` + fmt.Sprintf(refused, n) + "],"
 	}
-	b := []byte(`{"schema":3,"tool":"TOOL",` + named("paths", "no") + named("abis", "amd64") + named("languages", "unknown") + named("compilers", "unknown"))
+	b := []byte(`{"schema":3,"tool":"TOOL",` + named("paths", "no") + named("abis", "amd64") +
+		named("languages", "unknown") + named("compilers", "unknown"))
 	b = fmt.Appendf(b, `"total":{`+refused+"}\n", n)
 	for i := range n {
 		b = fmt.Appendf(b, "{\"file\":\"no/%x\",\"abi\":\"amd64\",\"status\":\"no-cfi\"}\n", i)

@@ -29,21 +29,41 @@ func TestHostileObjects(t *testing.T) {
 		long   bool // it takes long
 	}{
 		{name: "nothing wrong", make: func(o *elftest.Object) {}, want: "64 covered"},
-		{name: "s390x", data: func() []byte { return elftest.BigObject(elf.EM_S390, uint32(elf.R_390_PC32)).Bytes() }, want: "64 covered"},
-		{name: "aarch64, big-endian", data: func() []byte { return elftest.BigObject(elf.EM_AARCH64, uint32(elf.R_AARCH64_PREL32)).Bytes() }, want: "64 covered"},
-		{name: "amd64, big-endian", data: func() []byte { return elftest.BigObject(elf.EM_X86_64, pc32).Bytes() }, status: 1, want: "ABI"},
-		{name: "format 1", make: func(o *elftest.Object) {}, args: []string{"--format", "1"}, status: 1, want: "format"},
+		{name: "s390x", data: func() []byte { return elftest.BigObject(elf.EM_S390, uint32(elf.R_390_PC32)).Bytes() },
+			want: "64 covered"},
+		{name: "aarch64, big-endian", data: func() []byte {
+			return elftest.BigObject(elf.EM_AARCH64,
+				uint32(elf.R_AARCH64_PREL32)).Bytes()
+		}, want: "64 covered"},
+		{name: "amd64, big-endian", data: func() []byte { return elftest.BigObject(elf.EM_X86_64, pc32).Bytes() },
+			status: 1, want: "ABI"},
+		{name: "format 1", make: func(o *elftest.Object) {}, args: []string{"--format", "1"}, status: 1,
+			want: "format"},
 		{name: "format 3", make: func(o *elftest.Object) {}, args: []string{"--format", "3"}, want: "64 covered"},
 
 		// Symbol tables.
-		{name: "relocations without symbols", make: func(o *elftest.Object) { o.Sections[elftest.ObjRela].Link = 0 }, status: 1, want: "symbol"},
-		{name: "symbol names in nothing", make: func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Link = 1 << 31 }, want: "64 covered"},
+		{name: "relocations without symbols", make: func(o *elftest.Object) { o.Sections[elftest.ObjRela].Link = 0 },
+			status: 1, want: "symbol"},
+		{name: "symbol names in nothing",
+			make: func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Link = 1 << 31 }, want: "64 covered"},
 		{name: "no symbol table", make: func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Type = uint32(elf.SHT_PROGBITS) }, status: 1, want: "symbol"},
-		{name: "symbol table without bytes", make: func(o *elftest.Object) { o.At(elftest.ObjSymtab, math.MaxUint64, math.MaxUint64) }, status: 1, want: ".symtab"},
-		{name: "only global symbols", make: func(o *elftest.Object) { o.Symbols[elffile.SymSize+4] = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC) }, status: 1, want: "no local symbol"},
-		{name: "only weak symbols", make: func(o *elftest.Object) { o.Symbols[elffile.SymSize+4] = elf.ST_INFO(elf.STB_WEAK, elf.STT_FUNC) }, status: 1, want: "no local symbol"},
-		{name: "only a TLS symbol", make: func(o *elftest.Object) { o.Symbols[elffile.SymSize+4] = elf.ST_INFO(elf.STB_LOCAL, elf.STT_TLS) }, status: 1, want: "no local symbol"},
-		{name: "sh_info of the symbols 2^32-1", make: func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Info = math.MaxUint32 }, want: "64 covered"},
+		{name: "symbol table without bytes",
+			make: func(o *elftest.Object) { o.At(elftest.ObjSymtab, math.MaxUint64, math.MaxUint64) }, status: 1,
+			want: ".symtab"},
+		{name: "only global symbols", make: func(o *elftest.Object) {
+			o.Symbols[elffile.SymSize+
+				4] = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC)
+		}, status: 1, want: "no local symbol"},
+		{name: "only weak symbols", make: func(o *elftest.Object) {
+			o.Symbols[elffile.SymSize+
+				4] = elf.ST_INFO(elf.STB_WEAK, elf.STT_FUNC)
+		}, status: 1, want: "no local symbol"},
+		{name: "only a TLS symbol", make: func(o *elftest.Object) {
+			o.Symbols[elffile.SymSize+
+				4] = elf.ST_INFO(elf.STB_LOCAL, elf.STT_TLS)
+		}, status: 1, want: "no local symbol"},
+		{name: "sh_info of the symbols 2^32-1",
+			make: func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Info = math.MaxUint32 }, want: "64 covered"},
 		{name: "symbol value 2^64-1", make: func(o *elftest.Object) { binary.LittleEndian.PutUint64(o.Symbols[elffile.SymSize+8:], math.MaxUint64) }, want: "kept as it is: the CFI describes no code"},
 		{name: "symbol value far behind its section", make: func(o *elftest.Object) {
 			o.Code(".text.other", 64)
@@ -60,16 +80,31 @@ func TestHostileObjects(t *testing.T) {
 		}, want: "kept as it is: the CFI describes no code"},
 		{name: "SHN_XINDEX with a table", make: func(o *elftest.Object) {
 			binary.LittleEndian.PutUint16(o.Symbols[elffile.SymSize+6:], uint16(elf.SHN_XINDEX))
-			o.Sections[o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0, []byte{0, 0, 0, 0, elftest.ObjText, 0, 0, 0})].Link = elftest.ObjSymtab
+			o.Sections[o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0,
+				[]byte{0, 0, 0, 0, elftest.ObjText, 0, 0, 0})].Link = elftest.ObjSymtab
 		}, want: "64 covered"},
 
 		// Relocations.
-		{name: "relocation of unknown type", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 0, 1, 0x1234, 0) }, status: 1, want: "relocation type 4660 of .eh_frame+0x0"},
-		{name: "relocation misaligned", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 3, 0, uint32(elf.R_X86_64_32), 0) }, want: "64 covered"},
-		{name: "relocation misaligned, over the CIE's length and id", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 1, 1, uint32(elf.R_X86_64_64), 0) }, status: 1, want: "no CFI that can be used"},
-		{name: "relocation of the CIE's id", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 4, 1, uint32(elf.R_X86_64_64), 0) }, status: 1, want: "no CFI that can be used"},
-		{name: "relocation of the FDE's length", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 20, 1, uint32(elf.R_X86_64_32), 0) }, status: 1, want: ".eh_frame"},
-		{name: "relocation with an addend of 2^63", make: func(o *elftest.Object) { binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:], 1<<63) }, want: "kept as it is: the CFI describes no code"},
+		{name: "relocation of unknown type", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 0, 1, 0x1234, 0) },
+			status: 1, want: "relocation type 4660 of .eh_frame+0x0"},
+		{name: "relocation misaligned", make: func(o *elftest.Object) {
+			o.Rela(elftest.ObjRela, 3, 0,
+				uint32(elf.R_X86_64_32), 0)
+		}, want: "64 covered"},
+		{name: "relocation misaligned, over the CIE's length and id",
+			make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 1, 1, uint32(elf.R_X86_64_64), 0) }, status: 1,
+			want: "no CFI that can be used"},
+		{name: "relocation of the CIE's id",
+			make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 4, 1, uint32(elf.R_X86_64_64), 0) }, status: 1,
+			want: "no CFI that can be used"},
+		{name: "relocation of the FDE's length",
+			make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 20, 1, uint32(elf.R_X86_64_32), 0) }, status: 1,
+			want: ".eh_frame"},
+		{name: "relocation with an addend of 2^63",
+			make: func(o *elftest.Object) {
+				binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:],
+					1<<63)
+			}, want: "kept as it is: the CFI describes no code"},
 		{name: "relocation into the next section", make: func(o *elftest.Object) {
 			o.Code(".text.other", 64)
 			binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:], 64+256)
@@ -80,33 +115,46 @@ func TestHostileObjects(t *testing.T) {
 		}, want: "covered"},
 
 		// Sections.
-		{name: "no section headers", make: func(o *elftest.Object) {}, patch: func(p *elftest.Patcher) { p.Put64(elftest.EhShoff, 0); p.Put16(elftest.EhShnum, 0) }, want: "kept as it is: no CFI"},
+		{name: "no section headers", make: func(o *elftest.Object) {},
+			patch: func(p *elftest.Patcher) { p.Put64(elftest.EhShoff, 0); p.Put16(elftest.EhShnum, 0) },
+			want:  "kept as it is: no CFI"},
 		{name: "section names without an end", make: func(o *elftest.Object) {}, patch: func(p *elftest.Patcher) {
 			h := p.Section(".shstrtab")
 			p.B[p.U64(h+elftest.ShOff)+p.U64(h+elftest.ShSize)-1] = 'x'
 		}, want: "64 covered"},
-		{name: "no section names", make: func(o *elftest.Object) { o.Header.Shstrndx = 0 }, want: "kept as it is: no CFI"},
+		{name: "no section names", make: func(o *elftest.Object) { o.Header.Shstrndx = 0 },
+			want: "kept as it is: no CFI"},
 		{name: "section names shared with symbols", make: func(o *elftest.Object) {
 			o.Header.Shstrndx = elftest.ObjNames
 			o.Sections[elftest.ObjSymtab].Link = elftest.ObjNames
 		}, want: "64 covered"},
-		{name: "section names in .text", make: func(o *elftest.Object) { o.Header.Shstrndx = elftest.ObjText }, want: "kept as it is: no CFI"},
+		{name: "section names in .text", make: func(o *elftest.Object) { o.Header.Shstrndx = elftest.ObjText },
+			want: "kept as it is: no CFI"},
 		{name: "a program header", make: func(o *elftest.Object) {}, patch: func(p *elftest.Patcher) {
 			p.Put64(elftest.EhPhoff, uint64(p.Append(make([]byte, elffile.ProgSize))))
 			p.Put16(elftest.EhPhnum, 1)
 			p.Put16(elftest.EhPhentsize, elffile.ProgSize)
 		}, status: 1, want: "relocatable object with 1 program headers"},
-		{name: "e_phoff without headers", make: func(o *elftest.Object) { o.Header.Phoff = math.MaxUint64 }, want: "64 covered"},
+		{name: "e_phoff without headers", make: func(o *elftest.Object) { o.Header.Phoff = math.MaxUint64 },
+			want: "64 covered"},
 		{name: "a first section that is one", make: func(o *elftest.Object) {
-			o.Sections[0].Section64 = elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR)}
+			o.Sections[0].Section64 = elf.Section64{Type: uint32(elf.SHT_PROGBITS),
+				Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR)}
 			o.At(0, 64, 1<<40)
 		}, want: "64 covered"},
-		{name: "a section over the ELF header", make: func(o *elftest.Object) { o.At(o.Add(".comment", elf.SHT_PROGBITS, 0, nil), 0, 100) }, status: 1, want: "section 7 (.comment) at file offset 0x0 overlaps the ELF header"},
-		{name: "sh_addr in an object", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Addr = 1 << 40 }, want: "64 covered"},
-		{name: "sh_addralign 2^63", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Addralign = 1 << 63 }, want: "64 covered"},
-		{name: "sh_addralign 3", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Addralign = 3 }, want: "64 covered"},
-		{name: "code past the end", make: func(o *elftest.Object) { o.At(elftest.ObjText, 1<<40, 64) }, status: 1, want: "section 1 (.text): 64 bytes at file offset 0x10000000000 do not fit"},
-		{name: "3 GiB of code in one section", make: func(o *elftest.Object) { o.At(elftest.ObjText, 64, 3<<30) }, status: 1, want: "code and CFI have more than 2 GiB, up to section 1 (.text)"},
+		{name: "a section over the ELF header",
+			make: func(o *elftest.Object) { o.At(o.Add(".comment", elf.SHT_PROGBITS, 0, nil), 0, 100) }, status: 1,
+			want: "section 7 (.comment) at file offset 0x0 overlaps the ELF header"},
+		{name: "sh_addr in an object", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Addr = 1 << 40 },
+			want: "64 covered"},
+		{name: "sh_addralign 2^63", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Addralign = 1 << 63 },
+			want: "64 covered"},
+		{name: "sh_addralign 3", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Addralign = 3 },
+			want: "64 covered"},
+		{name: "code past the end", make: func(o *elftest.Object) { o.At(elftest.ObjText, 1<<40, 64) }, status: 1,
+			want: "section 1 (.text): 64 bytes at file offset 0x10000000000 do not fit"},
+		{name: "3 GiB of code in one section", make: func(o *elftest.Object) { o.At(elftest.ObjText, 64, 3<<30) },
+			status: 1, want: "code and CFI have more than 2 GiB, up to section 1 (.text)"},
 		{name: "20,000 sections of the same megabyte", make: func(o *elftest.Object) {
 			o.Sections[elftest.ObjText].Data = make([]byte, 1<<20)
 			for range 20_000 {
@@ -118,8 +166,11 @@ func TestHostileObjects(t *testing.T) {
 			o.At(i, 64, 64)
 		}, want: "128 covered"},
 		{name: "code without bytes", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Type = uint32(elf.SHT_NOBITS) }, want: "kept as it is: the CFI describes no code"},
-		{name: "code that is not loaded", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Flags = uint64(elf.SHF_EXECINSTR) }, want: "kept as it is: the CFI describes no code"},
-		{name: "function beyond its section", make: func(o *elftest.Object) { o.FDE(1, 32, 1<<20) }, want: "but the executable code there ends at"},
+		{name: "code that is not loaded",
+			make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Flags = uint64(elf.SHF_EXECINSTR) },
+			want: "kept as it is: the CFI describes no code"},
+		{name: "function beyond its section", make: func(o *elftest.Object) { o.FDE(1, 32, 1<<20) },
+			want: "but the executable code there ends at"},
 		{name: "function over two sections", make: func(o *elftest.Object) {
 			o.Code(".text.other", 4096)
 			o.FDE(1, 0, 2048)
@@ -133,32 +184,54 @@ func TestHostileObjects(t *testing.T) {
 			o.CIE(frame)
 			o.FDEIn(frame, rela, uint32(o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(text), 0)), 0, 32)
 		}, want: "96 covered"},
-		{name: ".eh_frame of nothing", make: func(o *elftest.Object) { o.At(elftest.ObjFrame, 64, 0); o.Sections[elftest.ObjRela].Data = nil }, want: "kept as it is: the CFI describes no code"},
-		{name: ".eh_frame without bytes", make: func(o *elftest.Object) { o.Sections[elftest.ObjFrame].Type = uint32(elf.SHT_NOBITS) }, want: "kept as it is: no CFI"},
-		{name: ".eh_frame past the end", make: func(o *elftest.Object) { o.At(elftest.ObjFrame, 1<<40, 100) }, status: 1, want: "section .eh_frame at file offset 0x10000000000: 100 bytes do not fit"},
+		{name: ".eh_frame of nothing", make: func(o *elftest.Object) {
+			o.At(elftest.ObjFrame, 64,
+				0)
+			o.Sections[elftest.ObjRela].Data = nil
+		}, want: "kept as it is: the CFI describes no code"},
+		{name: ".eh_frame without bytes",
+			make: func(o *elftest.Object) { o.Sections[elftest.ObjFrame].Type = uint32(elf.SHT_NOBITS) },
+			want: "kept as it is: no CFI"},
+		{name: ".eh_frame past the end", make: func(o *elftest.Object) { o.At(elftest.ObjFrame, 1<<40, 100) },
+			status: 1, want: "section .eh_frame at file offset 0x10000000000: 100 bytes do not fit"},
 		{name: ".eh_frame compressed", make: func(o *elftest.Object) {
 			s := &o.Sections[elftest.ObjFrame]
 			s.Data = elftest.Compressed(elf.COMPRESS_ZLIB, 1<<20, s.Data)
 			s.Flags |= uint64(elf.SHF_COMPRESSED)
 		}, status: 1, want: "section .eh_frame at file offset"},
 		{name: ".eh_frame code, too", make: func(o *elftest.Object) { o.Sections[elftest.ObjFrame].Flags |= uint64(elf.SHF_EXECINSTR) }, want: "64 covered"},
-		{name: ".eh_frame not loaded", make: func(o *elftest.Object) { o.Sections[elftest.ObjFrame].Flags = 0 }, want: "64 covered"},
+		{name: ".eh_frame not loaded", make: func(o *elftest.Object) { o.Sections[elftest.ObjFrame].Flags = 0 },
+			want: "64 covered"},
 		{name: ".eh_frame and .debug_frame compressed together to nothing", make: func(o *elftest.Object) {
-			o.Add(".debug_frame", elf.SHT_PROGBITS, elf.SHF_COMPRESSED, elftest.Compressed(elf.COMPRESS_ZSTD, 1<<27, nil))
+			o.Add(".debug_frame", elf.SHT_PROGBITS, elf.SHF_COMPRESSED,
+				elftest.Compressed(elf.COMPRESS_ZSTD, 1<<27, nil))
 		}, status: 1, want: "section .debug_frame at file offset"},
 
 		// An .sframe that is there.
-		{name: ".sframe there", make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32)) }, status: 1, want: "the file has an .sframe section already; --update or --force replaces it"},
-		{name: ".sframe there, replaced", make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32)) }, args: []string{"--force"}, want: "64 covered"},
-		{name: ".sframe there without bytes, replaced", make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_NOBITS, elf.SHF_ALLOC, make([]byte, 32)) }, args: []string{"--force"}, status: 1, want: `section 7 is ".sframe" of type SHT_NOBITS`},
+		{name: ".sframe there", make: func(o *elftest.Object) {
+			o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC,
+				make([]byte, 32))
+		}, status: 1, want: "the file has an .sframe section already; --update or --force replaces it"},
+		{name: ".sframe there, replaced",
+			make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32)) },
+			args: []string{"--force"}, want: "64 covered"},
+		{name: ".sframe there without bytes, replaced",
+			make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_NOBITS, elf.SHF_ALLOC, make([]byte, 32)) },
+			args: []string{"--force"}, status: 1, want: `section 7 is ".sframe" of type SHT_NOBITS`},
 		{name: ".sframe that is code, replaced", make: func(o *elftest.Object) {
 			o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_EXECINSTR, make([]byte, 32))
-		}, args: []string{"--force"}, status: 1, want: "section 7 (.sframe) cannot be replaced: its flags are SHF_ALLOC+SHF_EXECINSTR"},
+		}, args: []string{"--force"}, status: 1,
+			want: "section 7 (.sframe) cannot be replaced: its flags are SHF_ALLOC+SHF_EXECINSTR"},
 		{name: ".sframe that the CFI describes, replaced", make: func(o *elftest.Object) {
 			o.Code(".sframe", 32)
 		}, args: []string{"--force"}, status: 1, want: "sframe"},
-		{name: ".sframe not loaded", make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, 0, make([]byte, 32)) }, args: []string{"--force"}, status: 1, want: "section 7 (.sframe) cannot be replaced: its flags are 0x0"},
-		{name: ".sframe not loaded, removed", make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, 0, make([]byte, 32)) }, args: []string{"--remove"}, status: 1, want: "section 7 (.sframe) cannot be replaced: its flags are 0x0"},
+		{name: ".sframe not loaded", make: func(o *elftest.Object) {
+			o.Add(".sframe", elf.SHT_PROGBITS, 0,
+				make([]byte, 32))
+		}, args: []string{"--force"}, status: 1, want: "section 7 (.sframe) cannot be replaced: its flags are 0x0"},
+		{name: ".sframe not loaded, removed",
+			make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, 0, make([]byte, 32)) },
+			args: []string{"--remove"}, status: 1, want: "section 7 (.sframe) cannot be replaced: its flags are 0x0"},
 		{name: ".sframe there, and nothing that could be in it", make: func(o *elftest.Object) {
 			s := &o.Sections[elftest.ObjFrame]
 			s.Data = bytes.ReplaceAll(s.Data, elftest.Sound, []byte{0x0c, 2, 8, 0x90, 1}) // CFA rcx+8
@@ -229,7 +302,8 @@ func TestHostileObjects(t *testing.T) {
 		}, want: "64 covered"},
 		{name: ".sframe that other sections refer to, removed", make: func(o *elftest.Object) {
 			i := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
-			o.Sections[o.Add(".meta", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_LINK_ORDER, make([]byte, 32))].Link = uint32(i)
+			o.Sections[o.Add(".meta", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_LINK_ORDER,
+				make([]byte, 32))].Link = uint32(i)
 		}, args: []string{"--remove"}, status: 1, want: ".sframe"},
 		{name: "the section names are .sframe, removed", make: func(o *elftest.Object) {
 			o.Sections[elftest.ObjNames].Type = sframe.SHTGNUSFrame
@@ -240,11 +314,14 @@ func TestHostileObjects(t *testing.T) {
 		{name: "the symbols are .sframe, replaced", make: func(o *elftest.Object) {
 			o.Sections[elftest.ObjFrame].Type = sframe.SHTGNUSFrame
 		}, args: []string{"--force"}, status: 1, want: ".eh_frame"},
-		{name: "bytes behind the section headers", make: func(o *elftest.Object) { o.Tail = []byte("behind") }, want: "64 covered"},
-		{name: "no .sframe, removed", make: func(o *elftest.Object) { o.Tail = []byte("behind") }, args: []string{"--remove"}},
+		{name: "bytes behind the section headers", make: func(o *elftest.Object) { o.Tail = []byte("behind") },
+			want: "64 covered"},
+		{name: "no .sframe, removed", make: func(o *elftest.Object) { o.Tail = []byte("behind") },
+			args: []string{"--remove"}},
 
 		// Much of something.
-		{name: "70,000 sections of code", long: true, data: func() []byte { return manyCode(70_000).Bytes() }, want: "1,120,064 covered"},
+		{name: "70,000 sections of code", long: true, data: func() []byte { return manyCode(70_000).Bytes() },
+			want: "1,120,064 covered"},
 		{name: "70,000 sections of code, with gaps", long: true, data: func() []byte {
 			o := manyCode(70_000)
 			s := &o.Sections[elftest.ObjFrame]
@@ -347,6 +424,6 @@ func manyCode(n int) *elftest.Object {
 func (o *outcome) expect(t *testing.T, status int, want string) {
 	t.Helper()
 	if o.status != status || !strings.Contains(o.stderr, want) {
-		t.Errorf("exit status %d; %d was expected\n%.2000s\nwhich should contain %q", o.status, status, o.stderr, want)
+		t.Errorf("exit status %d; want %d\n%.2000s\nwhich should contain %q", o.status, status, o.stderr, want)
 	}
 }

@@ -311,7 +311,8 @@ func TestHostileHeaders(t *testing.T) {
 	put64 := func(off int, v uint64) func(*elftest.Patcher) { return func(p *elftest.Patcher) { p.Put64(off, v) } }
 	section := func(name string, field int, v uint64) func(*elftest.Patcher) {
 		return func(p *elftest.Patcher) {
-			if h := p.Section(name) + field; field == elftest.ShType || field == elftest.ShLink || field == elftest.ShInfo {
+			if h := p.Section(name) + field; field == elftest.ShType || field == elftest.ShLink ||
+				field == elftest.ShInfo {
 				p.Put32(h, uint32(v))
 			} else {
 				p.Put64(h, v)
@@ -329,10 +330,13 @@ func TestHostileHeaders(t *testing.T) {
 		}
 	}
 	cases := []hostileCase{
-		{name: "e_shoff at the end", change: func(p *elftest.Patcher) { p.Put64(elftest.EhShoff, uint64(len(p.B))) }, status: 1,
-			want: "section header table at file offset 0x17a0: 19 headers of 64 bytes do not fit the file of 6048 bytes"},
+		{name: "e_shoff at the end", change: func(p *elftest.Patcher) { p.Put64(elftest.EhShoff, uint64(len(p.B))) },
+			status: 1,
+			want:   "section header table at file offset 0x17a0: 19 headers of 64 bytes do not fit the file of 6048 bytes"},
 		{name: "e_phoff 0", change: put64(elftest.EhPhoff, 0), status: 1, want: "program header"},
-		{name: "e_shnum 0 with the number in section 0", change: all(put16(elftest.EhShnum, 0), func(p *elftest.Patcher) { p.Put64(p.Header(0)+elftest.ShSize, 19) }), want: "verified"},
+		{name: "e_shnum 0 with the number in section 0",
+			change: all(put16(elftest.EhShnum, 0),
+				func(p *elftest.Patcher) { p.Put64(p.Header(0)+elftest.ShSize, 19) }), want: "verified"},
 		{name: "e_shstrndx 0xffff with the index in section 0", change: func(p *elftest.Patcher) {
 			p.Put32(p.Header(0)+elftest.ShLink, uint32(p.U16(elftest.EhShstrndx)))
 			p.Put16(elftest.EhShstrndx, 0xffff)
@@ -343,7 +347,10 @@ func TestHostileHeaders(t *testing.T) {
 		}, want: "verified"},
 		{name: "e_phnum 0", change: put16(elftest.EhPhnum, 0), status: 1, want: "no loaded segment (PT_LOAD)"},
 		// Names that are code have no .eh_frame among them, but PT_GNU_EH_FRAME is there.
-		{name: "e_shstrndx of .text", change: func(p *elftest.Patcher) { p.Put16(elftest.EhShstrndx, uint16(p.Index(".text"))) }, want: "171 covered"},
+		{name: "e_shstrndx of .text", change: func(p *elftest.Patcher) {
+			p.Put16(elftest.EhShstrndx,
+				uint16(p.Index(".text")))
+		}, want: "171 covered"},
 		{name: "names past the table", change: func(p *elftest.Patcher) {
 			for i := range int(p.U16(elftest.EhShnum)) {
 				p.Put32(p.Header(i), math.MaxUint32-uint32(i))
@@ -353,7 +360,8 @@ func TestHostileHeaders(t *testing.T) {
 
 		{name: "PT_LOADs overlap", change: segment(elf.PT_LOAD, 1, elftest.PhVaddr, 0x100), status: 1,
 			want: "program header 3: segment at 0x100 overlaps the one before it, or is out of order"},
-		{name: "PT_LOADs are the same", change: all(segment(elf.PT_LOAD, 1, elftest.PhVaddr, 0), segment(elf.PT_LOAD, 1, elftest.PhOff, 0)), status: 1,
+		{name: "PT_LOADs are the same", change: all(segment(elf.PT_LOAD, 1, elftest.PhVaddr, 0),
+			segment(elf.PT_LOAD, 1, elftest.PhOff, 0)), status: 1,
 			want: "program header 3: segment at 0x0 overlaps the one before it"},
 		{name: "PT_LOAD out of order", change: segment(elf.PT_LOAD, 0, elftest.PhVaddr, 0x100000), status: 1,
 			want: "program header 3: segment at 0x1e80 overlaps the one before it, or is out of order"},
@@ -394,8 +402,10 @@ func TestHostileHeaders(t *testing.T) {
 				want = "section name table"
 			}
 			cases = append(cases,
-				hostileCase{name: fmt.Sprintf("sh_size of %s %#x", name, v), change: section(name, elftest.ShSize, v), status: 1, want: want},
-				hostileCase{name: fmt.Sprintf("sh_offset of %s %#x", name, v), change: section(name, elftest.ShOff, v), status: 1, want: want})
+				hostileCase{name: fmt.Sprintf("sh_size of %s %#x", name, v), change: section(name, elftest.ShSize, v),
+					status: 1, want: want},
+				hostileCase{name: fmt.Sprintf("sh_offset of %s %#x", name, v), change: section(name, elftest.ShOff, v),
+					status: 1, want: want})
 		}
 	}
 	// Links in a circle, to the section itself, and nowhere.
@@ -403,20 +413,30 @@ func TestHostileHeaders(t *testing.T) {
 		return func(p *elftest.Patcher) { p.Put32(p.Section(from)+elftest.ShLink, uint32(p.Index(to))) }
 	}
 	cases = append(cases,
-		hostileCase{name: "sh_link in a circle", change: all(link(".dynsym", ".dynstr"), link(".dynstr", ".dynsym"), link(".symtab", ".strtab"), link(".strtab", ".symtab")), want: "verified"},
-		hostileCase{name: "sh_link to itself", fixture: "drap2.so", change: all(link(".dynsym", ".dynsym"), link(".symtab", ".symtab")), want: "stack realignment"},
-		hostileCase{name: "sh_link nowhere", fixture: "drap2.so", change: all(section(".dynsym", elftest.ShLink, math.MaxUint32), section(".symtab", elftest.ShLink, 1<<31)), want: "stack realignment"},
-		hostileCase{name: "symbol names that talk to the terminal", fixture: "drap2.so", change: func(p *elftest.Patcher) {
-			copy(p.B, bytes.ReplaceAll(p.B, []byte("realign_rbx"), []byte("\x1b]0;names\x07\n")))
-		}, want: `"\x1b]0;names\a\n"+0x5: stack realignment`},
-		hostileCase{name: "a section name that talks to the terminal", change: all(segment(elf.PT_INTERP, 0, elftest.PhOff, 0x1000), func(p *elftest.Patcher) {
-			p.B[p.U64(p.Section(".shstrtab")+elftest.ShOff)+uint64(p.U32(p.Section(".interp")))] = 0x1b
-		}), status: 1, want: "?interp at file offset 0x238 cannot be moved"},
-		hostileCase{name: "sh_info nowhere", change: section(".rela.plt", elftest.ShInfo, math.MaxUint32), want: "verified"},
+		hostileCase{name: "sh_link in a circle", change: all(link(".dynsym", ".dynstr"), link(".dynstr", ".dynsym"),
+			link(".symtab", ".strtab"), link(".strtab", ".symtab")), want: "verified"},
+		hostileCase{name: "sh_link to itself", fixture: "drap2.so",
+			change: all(link(".dynsym", ".dynsym"), link(".symtab", ".symtab")), want: "stack realignment"},
+		hostileCase{name: "sh_link nowhere", fixture: "drap2.so",
+			change: all(section(".dynsym", elftest.ShLink, math.MaxUint32), section(".symtab", elftest.ShLink, 1<<31)),
+			want:   "stack realignment"},
+		hostileCase{name: "symbol names that talk to the terminal", fixture: "drap2.so",
+			change: func(p *elftest.Patcher) {
+				copy(p.B, bytes.ReplaceAll(p.B, []byte("realign_rbx"), []byte("\x1b]0;names\x07\n")))
+			}, want: `"\x1b]0;names\a\n"+0x5: stack realignment`},
+		hostileCase{name: "a section name that talks to the terminal",
+			change: all(segment(elf.PT_INTERP, 0, elftest.PhOff, 0x1000), func(p *elftest.Patcher) {
+				p.B[p.U64(p.Section(".shstrtab")+elftest.ShOff)+uint64(p.U32(p.Section(".interp")))] = 0x1b
+			}), status: 1, want: "?interp at file offset 0x238 cannot be moved"},
+		hostileCase{name: "sh_info nowhere", change: section(".rela.plt", elftest.ShInfo, math.MaxUint32),
+			want: "verified"},
 		hostileCase{name: "sh_addralign 2^63", change: section(".symtab", elftest.ShAlign, 1<<63), want: "verified"},
-		hostileCase{name: "sh_addralign of .dynsym 2^63", change: section(".dynsym", elftest.ShAlign, 1<<63), want: "verified"},
-		hostileCase{name: "sh_addralign of .dynsym 2^40", change: section(".dynsym", elftest.ShAlign, 1<<40), want: "verified"},
-		hostileCase{name: "sh_addr 2^64-1", change: section(".text", elftest.ShAddr, math.MaxUint64), want: "of code that the file does not have"},
+		hostileCase{name: "sh_addralign of .dynsym 2^63", change: section(".dynsym", elftest.ShAlign, 1<<63),
+			want: "verified"},
+		hostileCase{name: "sh_addralign of .dynsym 2^40", change: section(".dynsym", elftest.ShAlign, 1<<40),
+			want: "verified"},
+		hostileCase{name: "sh_addr 2^64-1", change: section(".text", elftest.ShAddr, math.MaxUint64),
+			want: "of code that the file does not have"},
 	)
 	// Without section headers, .eh_frame is found through PT_GNU_EH_FRAME.
 	bare := all(put64(elftest.EhShoff, 0), put16(elftest.EhShnum, 0), put16(elftest.EhShstrndx, 0))
@@ -424,12 +444,16 @@ func TestHostileHeaders(t *testing.T) {
 		return func(p *elftest.Patcher) { p.B[int(p.U64(p.Segment(elf.PT_GNU_EH_FRAME, 0)+elftest.PhOff))+off] = v }
 	}
 	cases = append(cases,
-		hostileCase{name: "no sections", change: bare, status: 1, want: "without section headers it is not known what may move"},
-		hostileCase{name: "no sections, PT_GNU_EH_FRAME past the end", change: all(bare, segment(elf.PT_GNU_EH_FRAME, 0, elftest.PhOff, 1<<50)), status: 1,
+		hostileCase{name: "no sections", change: bare, status: 1,
+			want: "without section headers it is not known what may move"},
+		hostileCase{name: "no sections, PT_GNU_EH_FRAME past the end",
+			change: all(bare, segment(elf.PT_GNU_EH_FRAME, 0, elftest.PhOff, 1<<50)), status: 1,
 			want: "PT_GNU_EH_FRAME at file offset 0x4000000000000: 20 bytes do not fit"},
-		hostileCase{name: "no sections, PT_GNU_EH_FRAME of 3 bytes", change: all(bare, segment(elf.PT_GNU_EH_FRAME, 0, elftest.PhFilesz, 3)), status: 1,
+		hostileCase{name: "no sections, PT_GNU_EH_FRAME of 3 bytes",
+			change: all(bare, segment(elf.PT_GNU_EH_FRAME, 0, elftest.PhFilesz, 3)), status: 1,
 			want: "PT_GNU_EH_FRAME+0x2: encodings of 2 bytes, but 1 bytes are left"},
-		hostileCase{name: "no sections, PT_GNU_EH_FRAME empty", change: all(bare, segment(elf.PT_GNU_EH_FRAME, 0, elftest.PhFilesz, 0)), status: 1,
+		hostileCase{name: "no sections, PT_GNU_EH_FRAME empty",
+			change: all(bare, segment(elf.PT_GNU_EH_FRAME, 0, elftest.PhFilesz, 0)), status: 1,
 			want: "no CFI: neither .eh_frame nor .debug_frame is there"},
 		hostileCase{name: "no sections, .eh_frame_hdr version 2", change: all(bare, hdr(0, 2)), status: 1,
 			want: "PT_GNU_EH_FRAME+0x0: unknown version 2 of .eh_frame_hdr"},
@@ -437,11 +461,13 @@ func TestHostileHeaders(t *testing.T) {
 			want: "PT_GNU_EH_FRAME+0x4: required pointer is omitted"},
 		hostileCase{name: "no sections, .eh_frame_hdr with an odd encoding", change: all(bare, hdr(1, 0x0e)), status: 1,
 			want: "PT_GNU_EH_FRAME+0x4: pointer encoding 0x0e has an unknown form"},
-		hostileCase{name: "no sections, .eh_frame_hdr with an indirect pointer", change: all(bare, hdr(1, 0x9b)), status: 1,
-			want: "no CFI that can be used: .eh_frame+"},
+		hostileCase{name: "no sections, .eh_frame_hdr with an indirect pointer", change: all(bare, hdr(1, 0x9b)),
+			status: 1,
+			want:   "no CFI that can be used: .eh_frame+"},
 		hostileCase{name: "no sections, .eh_frame_hdr leads nowhere", change: all(bare, hdr(7, 0x70)), status: 1,
 			want: "leads to .eh_frame at address 0x70000608, which no loaded segment holds"},
-		hostileCase{name: "no sections, .eh_frame_hdr leads to itself", change: all(bare, hdr(1, 0x03), hdr(4, 0xd0), hdr(5, 4)), status: 1},
+		hostileCase{name: "no sections, .eh_frame_hdr leads to itself", change: all(bare, hdr(1, 0x03), hdr(4, 0xd0),
+			hdr(5, 4)), status: 1},
 	)
 	for i := range cases {
 		t.Run(cases[i].name, cases[i].run)
@@ -466,9 +492,12 @@ func TestHostileCFI(t *testing.T) {
 		alone  string // in the error, if there is nothing else in the section
 	}{
 		{"length 2^64-1", raw(0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0),
-			"record of 18446744073709551615 bytes, but the section has 4 left", alone + "record of 18446744073709551615 bytes"},
-		{"length past the end", raw(0x11, 0, 0, 0, 0, 0, 0, 0), "record of 17 bytes, but the section has 4 left", alone},
-		{"CIE pointer before the section", func(f *elftest.Frames, text uint64) { f.Record(0x7fffffff, make([]byte, 16)) },
+			"record of 18446744073709551615 bytes, but the section has 4 left",
+			alone + "record of 18446744073709551615 bytes"},
+		{"length past the end", raw(0x11, 0, 0, 0, 0, 0, 0, 0), "record of 17 bytes, but the section has 4 left",
+			alone},
+		{"CIE pointer before the section",
+			func(f *elftest.Frames, text uint64) { f.Record(0x7fffffff, make([]byte, 16)) },
 			"CIE pointer 0x7fffffff reaches before the start of the section", ".eh_frame+0x4: CIE pointer"},
 		{"CIE pointer to another FDE", func(f *elftest.Frames, text uint64) {
 			fde := f.FDE(f.CIE(elftest.Sound...), text+16, 16)
@@ -482,9 +511,13 @@ func TestHostileCFI(t *testing.T) {
 			f.B = append(f.B, 0, 0, 0, 0)
 			f.FDE(len(f.B)-4, text+16, 16)
 		}, "no CIE here, but an FDE says so", "no CIE here"},
-		{"augmentation of a megabyte", of(func(f *elftest.Frames) int { return f.CIEOf(strings.Repeat("\x01", 1<<20), 1, nil, elftest.Sound) }),
+		{"augmentation of a megabyte", of(func(f *elftest.Frames) int {
+			return f.CIEOf(strings.Repeat("\x01", 1<<20), 1,
+				nil, elftest.Sound)
+		}),
 			"of 1048576 bytes is unknown; at most 64 are accepted", "of 1048576 bytes is unknown"},
-		{"augmentation data past the end", of(func(f *elftest.Frames) int { return f.CIEOf("zR", 1, []byte{0x7f, 0}, nil) }),
+		{"augmentation data past the end",
+			of(func(f *elftest.Frames) int { return f.CIEOf("zR", 1, []byte{0x7f, 0}, nil) }),
 			"augmentation data of 127 bytes, but 1 bytes are left", ".eh_frame+0x10: augmentation data"},
 		{"pointer indirect to nowhere", func(f *elftest.Frames, text uint64) {
 			f.FDE(f.CIEOf("zR", 1, []byte{1, 0x80}, elftest.Sound), 1<<40, 16, 0)
@@ -495,24 +528,32 @@ func TestHostileCFI(t *testing.T) {
 			f.FDE(cie, text+16, 16, 0x42, 0x0e, 16)
 		}, "location advances past 2^64", ""},
 		{"restore in a CIE", initial(0xd0), "no CFA rule (CFA u)", ""},
-		{"a million times remember_state in a CIE", initial(bytes.Repeat([]byte{0x0a}, 1e6)...), "remember_state nests deeper than 4096", "remember_state nests"},
+		{"a million times remember_state in a CIE", initial(bytes.Repeat([]byte{0x0a}, 1e6)...),
+			"remember_state nests deeper than 4096", "remember_state nests"},
 
-		{"FDE past the end of the code", func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text+size-8, 1<<20) },
+		{"FDE past the end of the code",
+			func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text+size-8, 1<<20) },
 			"FDE of the 1048576 bytes at 0x", "but the executable code there ends at"},
 		{"FDE at 2^64-1", func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), math.MaxUint64, 2) },
 			"1 FDE of code that the file does not have", "the CFI describes no code of this file"},
 		{"FDE of no code", func(f *elftest.Frames, text uint64) { f.FDE(f.CIE(elftest.Sound...), text+16, 0) },
 			"1 FDE of no code", "the CFI describes no code of this file"},
 
-		{"a million times remember_state", one(bytes.Repeat([]byte{0x0a}, 1e6)...), "remember_state nests deeper than 4096", ""},
-		{"a million times remember_state and restore_state", one(bytes.Repeat([]byte{0x0a, 0x0b}, 1e6)...), "32 covered (100.00 %)", ""},
+		{"a million times remember_state", one(bytes.Repeat([]byte{0x0a}, 1e6)...),
+			"remember_state nests deeper than 4096", ""},
+		{"a million times remember_state and restore_state", one(bytes.Repeat([]byte{0x0a, 0x0b}, 1e6)...),
+			"32 covered (100.00 %)", ""},
 		{"unknown opcode", one(0x3f), "unknown opcode 0x3f", ""},
-		{"expression with a block of 2^40 bytes", one(0x0f, 7, 0x9e, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20), "CFA given by an expression", ""},
-		{"expression with a block of 2^63 bytes", one(append([]byte{0x0f, 11, 0x9e}, long(10)...)...), "CFA given by an expression", ""},
+		{"expression with a block of 2^40 bytes", one(0x0f, 7, 0x9e, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20),
+			"CFA given by an expression", ""},
+		{"expression with a block of 2^63 bytes", one(append([]byte{0x0f, 11, 0x9e}, long(10)...)...),
+			"CFA given by an expression", ""},
 		{"expression with a cut LEB128 number", one(0x0f, 2, 0x77, 0x80), "CFA given by an expression", ""},
 		{"expression on an empty stack", one(0x0f, 1, 0x22), "CFA given by an expression", ""},
 		{"expression without end", one(0x0f, 3, 0x2f, 0xfd, 0xff), "CFA given by an expression", ""},
-		{"expression of 20,000 no-operations", one(slices.Concat([]byte{0x0f, 0xa2, 0x9c, 1, 0x77, 8}, bytes.Repeat([]byte{0x96}, 20000))...), "CFA given by an expression", ""},
+		{"expression of 20,000 no-operations",
+			one(slices.Concat([]byte{0x0f, 0xa2, 0x9c, 1, 0x77, 8}, bytes.Repeat([]byte{0x96}, 20000))...),
+			"CFA given by an expression", ""},
 		{"offset 2^40", one(0x0e, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20), "offset over 32 bits", ""},
 		{"location past the function", one(0x04, 0xff, 0xff, 0xff, 0xff, 0x0e, 16), "32 covered (100.00 %)", ""},
 		{"location back", one(append([]byte{0x41, 0x01}, le.AppendUint64(nil, 1)...)...), "set_loc goes back", ""},
@@ -543,7 +584,8 @@ func TestHostileCFI(t *testing.T) {
 					want = strings.Replace(want, "32 covered", "16 covered", 1)
 				}
 				if o.status != status || !strings.Contains(o.stderr, want) {
-					t.Errorf("exit status %d; %d was expected\n%.2000s\nwhich should contain %q", o.status, status, o.stderr, want)
+					t.Errorf("exit status %d; want %d\n%.2000s\nwhich should contain %q", o.status, status,
+						o.stderr, want)
 				}
 			})
 		}
@@ -558,18 +600,21 @@ func TestHostileCompression(t *testing.T) {
 		size uint64
 		want string
 	}{
-		{"1 GiB claimed", elf.COMPRESS_ZLIB, 1 << 30, "1073741824 bytes of CFI, beside 168 of other sections; at most 12582912 are accepted"},
+		{"1 GiB claimed", elf.COMPRESS_ZLIB, 1 << 30,
+			"1073741824 bytes of CFI, beside 168 of other sections; at most 12582912 are accepted"},
 		{"2^64-1 claimed", elf.COMPRESS_ZLIB, math.MaxUint64, "18446744073709551615 bytes of CFI, beside"},
 		{"8 MiB claimed", elf.COMPRESS_ZLIB, 8 << 20, "does not decompress to the 8388608 bytes its header says"},
 		{"1000 bytes claimed", elf.COMPRESS_ZLIB, 1000, "does not decompress to the 1000 bytes its header says"},
-		{"zstd, 1 GiB claimed", elf.COMPRESS_ZSTD, 1 << 30, "1073741824 bytes of CFI, beside 168 of other sections; at most 12582912 are accepted"},
+		{"zstd, 1 GiB claimed", elf.COMPRESS_ZSTD, 1 << 30,
+			"1073741824 bytes of CFI, beside 168 of other sections; at most 12582912 are accepted"},
 		{"zstd, 8 MiB claimed", elf.COMPRESS_ZSTD, 8 << 20, "does not decompress to the 8388608 bytes its header says"},
 		{"zstd, 1000 bytes claimed", elf.COMPRESS_ZSTD, 1000, "does not decompress to the 1000 bytes its header says"},
 		{"unknown kind", 3, 1000, "the compression type is 3, not zlib (1) or zstd (2)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			data := elftest.Compressed(tt.kind, tt.size, elftest.Bomb(t, tt.kind))
-			c := hostileCase{status: 1, want: "section .debug_frame at file offset 0x", change: func(p *elftest.Patcher) { p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), data) }}
+			c := hostileCase{status: 1, want: "section .debug_frame at file offset 0x",
+				change: func(p *elftest.Patcher) { p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), data) }}
 			c.run(t)
 			c.want = tt.want
 			c.run(t)
@@ -582,9 +627,10 @@ func TestHostileCompression(t *testing.T) {
 			c.run(t)
 		})
 	}
-	short := hostileCase{status: 1, want: "compressed, but 23 bytes are too few for a compression header of 24", change: func(p *elftest.Patcher) {
-		p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), make([]byte, 23))
-	}}
+	short := hostileCase{status: 1, want: "compressed, but 23 bytes are too few for a compression header of 24",
+		change: func(p *elftest.Patcher) {
+			p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), make([]byte, 23))
+		}}
 	t.Run("header cut off", short.run)
 	short.want = "section .zdebug_frame at file offset 0x"
 	short.change = func(p *elftest.Patcher) { p.AddSection(".zdebug_frame", 0, []byte("ZLIB\x00")) }
@@ -616,14 +662,16 @@ func TestHostileSize(t *testing.T) {
 		return append(binary.AppendUvarint([]byte{0x0f}, uint64(len(b))), b...)
 	}
 	cases := []hostileCase{
-		{name: "200,000 FDEs with the same start", long: true, want: "199,999 FDEs cut because they overlap another one",
+		{name: "200,000 FDEs with the same start", long: true,
+			want: "199,999 FDEs cut because they overlap another one",
 			change: cfi(16, func(f *elftest.Frames, text uint64) {
 				cie := f.CIE(elftest.Sound...)
 				for range 200_000 {
 					f.FDE(cie, text, 16)
 				}
 			})},
-		{name: "200,000 FDEs, each larger than the one before", long: true, want: "199,999 FDEs cut because they overlap another one",
+		{name: "200,000 FDEs, each larger than the one before", long: true,
+			want: "199,999 FDEs cut because they overlap another one",
 			change: cfi(200_000, func(f *elftest.Frames, text uint64) {
 				cie := f.CIE(elftest.Sound...)
 				for i := range uint64(200_000) {
@@ -651,7 +699,8 @@ func TestHostileSize(t *testing.T) {
 				}
 				f.FDE(f.CIE(elftest.Sound...), text, 16)
 			})},
-		{name: "200,000 FDEs of a CIE with an unknown augmentation of a megabyte", long: true, want: "malformed CFI: 199991 more",
+		{name: "200,000 FDEs of a CIE with an unknown augmentation of a megabyte", long: true,
+			want: "malformed CFI: 199991 more",
 			change: cfi(32, func(f *elftest.Frames, text uint64) {
 				f.FDE(f.CIE(elftest.Sound...), text, 16)
 				cie := f.CIEOf(strings.Repeat("x", 1<<20), 1, nil, elftest.Sound)
@@ -659,7 +708,8 @@ func TestHostileSize(t *testing.T) {
 					f.FDE(cie, text+16, 16)
 				}
 			})},
-		{name: "20,000 FDEs of a CIE with an expression of 64 KiB", long: true, want: "20,000 functions: CFA given by an expression",
+		{name: "20,000 FDEs of a CIE with an expression of 64 KiB", long: true,
+			want: "20,000 functions: CFA given by an expression",
 			change: cfi(20_000, func(f *elftest.Frames, text uint64) {
 				cie := f.CIE(append(expression(bytes.Repeat([]byte{0x96}, 64<<10)...), 0x90, 1)...)
 				for i := range uint64(20_000) {
@@ -668,53 +718,67 @@ func TestHostileSize(t *testing.T) {
 			})},
 		{name: "200,000 rows with an expression of 64 KiB", long: true, want: "CFA given by an expression",
 			change: cfi(200_000, func(f *elftest.Frames, text uint64) {
-				f.FDE(f.CIE(elftest.Sound...), text, 200_000, append(expression(bytes.Repeat([]byte{0x96}, 64<<10)...), bytes.Repeat([]byte{0x41}, 200_000)...)...)
+				f.FDE(f.CIE(elftest.Sound...), text, 200_000, append(expression(bytes.Repeat([]byte{0x96}, 64<<10)...),
+					bytes.Repeat([]byte{0x41}, 200_000)...)...)
 			})},
-		{name: "50,000 rows with an expression of 200 bytes", want: "50,000 bytes in 1 range of 1 function: CFA given by an expression",
+		{name: "50,000 rows with an expression of 200 bytes",
+			want: "50,000 bytes in 1 range of 1 function: CFA given by an expression",
 			change: cfi(50_000, func(f *elftest.Frames, text uint64) {
-				f.FDE(f.CIE(elftest.Sound...), text, 50_000, append(expression(append([]byte{0x77, 8}, bytes.Repeat([]byte{0x96}, 198)...)...), bytes.Repeat([]byte{0x41}, 50_000)...)...)
+				f.FDE(f.CIE(elftest.Sound...), text, 50_000,
+					append(expression(append([]byte{0x77, 8}, bytes.Repeat([]byte{0x96}, 198)...)...),
+						bytes.Repeat([]byte{0x41}, 50_000)...)...)
 			})},
 		{name: "50,000 gaps in one function", want: "and 49,990 gaps more",
 			change: cfi(100_000, func(f *elftest.Frames, text uint64) {
-				f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, 50_000)...)
+				f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
+					50_000)...)
 			})},
 		{name: "50,000 gaps under a symbol with a name of 60 KiB", long: true, want: "and 49,990 gaps more",
 			change: func(p *elftest.Patcher) {
 				cfi(100_000, func(f *elftest.Frames, text uint64) {
-					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, 50_000)...)
+					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
+						50_000)...)
 				})(p)
 				p.Contents(".strtab", append(append([]byte{0}, bytes.Repeat([]byte("x"), 60<<10)...), 0))
-				p.Contents(".symtab", elftest.Symbol(1, p.U64(p.Section(".text")+elftest.ShAddr), 100_000, uint16(p.Index(".text"))))
+				p.Contents(".symtab", elftest.Symbol(1, p.U64(p.Section(".text")+elftest.ShAddr), 100_000,
+					uint16(p.Index(".text"))))
 			}},
 		{name: "50,000 gaps under 50,000 symbols with names of 60 KiB", long: true, want: "and 49,990 gaps more",
 			change: func(p *elftest.Patcher) {
 				cfi(100_000, func(f *elftest.Frames, text uint64) {
-					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, 50_000)...)
+					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
+						50_000)...)
 				})(p)
 				p.Contents(".strtab", append(append([]byte{0}, bytes.Repeat([]byte("x"), 60<<10)...), 0))
 				var symbols []byte
 				for i := range uint64(50_000) {
-					symbols = append(symbols, elftest.Symbol(1+uint32(i), p.U64(p.Section(".text")+elftest.ShAddr)+2*i+1, 1, uint16(p.Index(".text")))...)
+					symbols = append(symbols, elftest.Symbol(1+uint32(i), p.U64(p.Section(".text")+elftest.ShAddr)+2*i+
+						1, 1, uint16(p.Index(".text")))...)
 				}
 				p.Contents(".symtab", symbols)
 			}},
 		{name: "50,000 gaps under 50,000 symbols that cover all of them", long: true, want: "and 49,990 gaps more",
 			change: func(p *elftest.Patcher) {
 				cfi(100_000, func(f *elftest.Frames, text uint64) {
-					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, 50_000)...)
+					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
+						50_000)...)
 				})(p)
-				p.Contents(".symtab", bytes.Repeat(elftest.Symbol(1, p.U64(p.Section(".text")+elftest.ShAddr), 100_000, uint16(p.Index(".text"))), 50_000))
+				p.Contents(".symtab", bytes.Repeat(elftest.Symbol(1, p.U64(p.Section(".text")+elftest.ShAddr), 100_000,
+					uint16(p.Index(".text"))), 50_000))
 			}},
 		{name: "50,000 gaps as JSON", long: true, args: []string{"--report", "json"},
 			change: cfi(100_000, func(f *elftest.Frames, text uint64) {
-				f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, 50_000)...)
+				f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
+					50_000)...)
 			})},
 		{name: "50,000 gaps under 50,000 symbols", long: true, want: "and 49,990 gaps more",
 			change: func(p *elftest.Patcher) {
 				cfi(100_000, func(f *elftest.Frames, text uint64) {
-					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7}, 50_000)...)
+					f.FDE(f.CIE(elftest.Sound...), text, 100_000, bytes.Repeat([]byte{0x41, 0x0d, 3, 0x41, 0x0d, 7},
+						50_000)...)
 				})(p)
-				p.Contents(".symtab", bytes.Repeat(elftest.Symbol(1, p.U64(p.Section(".text")+elftest.ShAddr), math.MaxUint64, uint16(p.Index(".text"))), 50_000))
+				p.Contents(".symtab", bytes.Repeat(elftest.Symbol(1, p.U64(p.Section(".text")+elftest.ShAddr),
+					math.MaxUint64, uint16(p.Index(".text"))), 50_000))
 			}},
 		{name: "50,000 symbol tables", status: 1, want: "symbol tables overlap", fixture: "drap2.so",
 			change: func(p *elftest.Patcher) {
@@ -725,7 +789,8 @@ func TestHostileSize(t *testing.T) {
 					p.Put64(h+elftest.ShSize, 1<<20)
 				})
 			}},
-		{name: "50,000 sections .eh_frame", long: true, status: 1, want: "1048576 bytes of CFI, beside 11534532 of other sections; at most 12582912 are accepted in a file of this size",
+		{name: "50,000 sections .eh_frame", long: true, status: 1,
+			want: "1048576 bytes of CFI, beside 11534532 of other sections; at most 12582912 are accepted in a file of this size",
 			change: func(p *elftest.Patcher) {
 				at := uint64(p.Append(make([]byte, 1<<20)))
 				p.NewSections(50_000, func(_, h int) {
@@ -753,13 +818,15 @@ func TestHostileSize(t *testing.T) {
 			})},
 		{name: "a hundred PLTs of 4 MiB", long: true, want: "CFA given by an expression",
 			change: spread(1<<40, func(f *elftest.Frames, text uint64) {
-				f.FDE(f.CIE(elftest.Sound...), text, 400<<20, append(slices.Clone(steady), bytes.Repeat([]byte{0x04, 0, 0, 0x40, 0}, 99)...)...)
+				f.FDE(f.CIE(elftest.Sound...), text, 400<<20,
+					append(slices.Clone(steady), bytes.Repeat([]byte{0x04, 0, 0, 0x40, 0}, 99)...)...)
 			})},
 		{name: "a function of 2^40 bytes", want: "left out: 1,099,511,627,776 bytes in 1 range of 1 function: ",
 			change: spread(1<<41, func(f *elftest.Frames, text uint64) {
 				f.FDE(f.CIE(elftest.Sound...), text, 1<<40)
 			})},
-		{name: "a hundred functions of 2^32-1 bytes", want: "left out: 429,496,729,500 bytes in 100 ranges of 100 functions: more than 2 GiB from the section",
+		{name: "a hundred functions of 2^32-1 bytes",
+			want: "left out: 429,496,729,500 bytes in 100 ranges of 100 functions: more than 2 GiB from the section",
 			change: spread(1<<41, func(f *elftest.Frames, text uint64) {
 				cie := f.CIE(elftest.Sound...)
 				for i := range uint64(100) {
@@ -767,16 +834,20 @@ func TestHostileSize(t *testing.T) {
 				}
 			})},
 		{name: "a PLT of a megabyte without CFI", want: "1,048,576 bytes of PLT stubs without CFI",
-			change: func(p *elftest.Patcher) { p.BigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x66, 0x90) }}, // jmp *x(%rip); xchg %ax,%ax
+			// jmp *x(%rip); xchg %ax,%ax
+			change: func(p *elftest.Patcher) { p.BigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x66, 0x90) }},
 		{name: "a lazy PLT of a megabyte without CFI", long: true, want: "1,048,576 bytes of PLT stubs without CFI",
 			change: func(p *elftest.Patcher) {
-				p.BigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x68, 0, 0, 0, 0, 0xe9, 0, 0, 0, 1) // jmp *x(%rip); push $n; jmp x
+				// jmp *x(%rip); push $n; jmp x
+				p.BigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x68, 0, 0, 0, 0, 0xe9, 0, 0, 0, 1)
 			}},
 		{name: "a lazy PLT that nothing jumps to the start of", want: "41 bytes of code described by CFI, 41 covered",
 			change: func(p *elftest.Patcher) {
-				p.BigPLT(16, 0xff, 0x35, 0, 0, 0, 0, 0xff, 0x25, 0, 0, 0, 0, 0x0f, 0x1f, 0x40, 0) // push x(%rip); jmp *x(%rip); nopl 0(%rax)
+				// push x(%rip); jmp *x(%rip); nopl 0(%rax)
+				p.BigPLT(16, 0xff, 0x35, 0, 0, 0, 0, 0xff, 0x25, 0, 0, 0, 0, 0x0f, 0x1f, 0x40, 0)
 			}},
-		{name: "1,000 times the same PLT of a megabyte without CFI", long: true, want: "1,048,576 bytes of PLT stubs without CFI",
+		{name: "1,000 times the same PLT of a megabyte without CFI", long: true,
+			want: "1,048,576 bytes of PLT stubs without CFI",
 			change: func(p *elftest.Patcher) {
 				p.BigPLT(1<<20, 0xff, 0x25, 0, 0, 0, 0, 0x66, 0x90)
 				p.NewSections(1000, func(_, h int) { p.CopySection(h, ".plt") })
@@ -877,14 +948,16 @@ func crowded(n int) []byte {
 	h := elf.Header64{
 		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1, Ehsize: elffile.HeaderSize,
 		Phoff: elffile.HeaderSize, Phentsize: elffile.ProgSize, Phnum: progs,
-		Shoff: uint64(len(b)), Shentsize: elffile.SectionSize, Shnum: uint16(len(sections)), Shstrndx: uint16(len(sections) - 1),
+		Shoff: uint64(len(b)), Shentsize: elffile.SectionSize, Shnum: uint16(len(sections)),
+		Shstrndx: uint16(len(sections) - 1),
 	}
 	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
 	head := new(bytes.Buffer)
 	for _, v := range []any{&h, []elf.Prog64{
 		{Type: uint32(elf.PT_LOAD), Filesz: load, Memsz: load},
 		{Type: uint32(elf.PT_NOTE), Off: note, Vaddr: note, Filesz: size, Memsz: size},
-		{Type: uint32(elf.PT_DYNAMIC), Off: dynamic, Vaddr: dynamic, Filesz: uint64(len(dyn) + 16), Memsz: uint64(len(dyn) + 16)},
+		{Type: uint32(elf.PT_DYNAMIC), Off: dynamic, Vaddr: dynamic, Filesz: uint64(len(dyn) + 16),
+			Memsz: uint64(len(dyn) + 16)},
 	}} {
 		_ = binary.Write(head, le, v) // a buffer takes everything
 	}
@@ -985,13 +1058,14 @@ func TestHostileBytes(t *testing.T) {
 				o := convertHostile(t, dir, p.B)
 				statuses[o.status]++
 				if t.Failed() {
-					t.Fatalf("%s, byte %#x is %#02x instead of %#02x: exit status %d\n%s", name, off, p.B[off], was, o.status, o.stderr)
+					t.Fatalf("%s, byte %#x is %#02x instead of %#02x: exit status %d\n%s", name, off, p.B[off], was,
+						o.status, o.stderr)
 				}
 			}
 			p.B[off] = was
 		}
 		if statuses[exitDone] == 0 || statuses[exitError] == 0 {
-			t.Errorf("%s: exit statuses %v; both kinds were expected", name, statuses)
+			t.Errorf("%s: exit statuses %v; want both kinds", name, statuses)
 		}
 		t.Logf("%s: exit statuses %v", name, statuses)
 	}

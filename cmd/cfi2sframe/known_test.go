@@ -55,7 +55,8 @@ func TestKnown(t *testing.T) {
 	}
 	compareGaps(t, "JSON", got, want)
 
-	compareGaps(t, "text", listed(t, reported(t, "text", prog), `(?m)^    (0x[0-9a-f]+)-(0x[0-9a-f]+) (\S+)\+0x[0-9a-f]+: `, 3), want)
+	compareGaps(t, "text", listed(t, reported(t, "text", prog),
+		`(?m)^    (0x[0-9a-f]+)-(0x[0-9a-f]+) (\S+)\+0x[0-9a-f]+: `, 3), want)
 	_, data, _ := strings.Cut(reported(t, "html", prog), `"gaps":[`)
 	data, _, _ = strings.Cut(data, "]]")
 	compareGaps(t, "HTML", listed(t, data, `,"([^"]+)","(0x[0-9a-f]+)-(0x[0-9a-f]+)",`, 1), want)
@@ -75,7 +76,8 @@ func command(t *testing.T, name string, args ...string) string {
 func reported(t *testing.T, form, prog string) string {
 	t.Helper()
 	var out, errs strings.Builder
-	if status := run(t.Context(), []string{"--dry-run", "-v", "--report", form, prog}, &out, &errs); status != exitDone {
+	if status := run(t.Context(), []string{"--dry-run", "-v", "--report", form, prog}, &out,
+		&errs); status != exitDone {
 		t.Fatalf("status %d\n%s", status, errs.String())
 	}
 	return out.String() + errs.String()

@@ -90,7 +90,8 @@ func (l *link) run() int {
 	if !within {
 		var err error
 		if s, err = l.settings(names); err != nil {
-			fmt.Fprintf(l.stderr, "cfi2sframe: %s: %s\nTry 'cfi2sframe ld --help'.\n", flagsVar, report.PrintableMessage(err.Error()))
+			fmt.Fprintf(l.stderr, "cfi2sframe: %s: %s\nTry 'cfi2sframe ld --help'.\n", flagsVar,
+				report.PrintableMessage(err.Error()))
 			return exitUsage
 		}
 	}

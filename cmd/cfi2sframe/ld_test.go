@@ -27,7 +27,8 @@ func buildTool(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	args := []string{"build", "-o", dir}
-	if mode := testing.CoverMode(); mode != "" { // GOCOVERDIR, which go test sets, is where it says what it has executed
+	// GOCOVERDIR, which go test sets, is where it says what it has executed
+	if mode := testing.CoverMode(); mode != "" {
 		args = append(args, "-cover", "-covermode="+mode, "-coverpkg=.")
 	}
 	cmd := exec.Command("go", append(args, ".")...)
@@ -51,8 +52,8 @@ func linkerDir(t testing.TB, tool string) string {
 
 // TestLinkerScript runs compilers and linkers with the program between them.
 //
-// Besides the commands of TestScript, of which most are there, the scripts have $LINKERS, the folder for -B, and the condition
-// has:PROGRAM, which must be true where peers are required.
+// Besides the commands of TestScript, of which most are there, the scripts have $LINKERS, the folder for -B, and the
+// condition has:PROGRAM, which must be true where peers are required.
 func TestLinkerScript(t *testing.T) {
 	long.Test(t)
 	tool := buildTool(t)
@@ -105,11 +106,12 @@ func TestLinkerScript(t *testing.T) {
 	})
 }
 
-// TestLinkers links programs with all compilers and linkers of the machine. What comes of it is what comes of it without
-// this program between them, and an .sframe that the call frame information agrees with.
+// TestLinkers links programs with all compilers and linkers of the machine. What comes of it is what comes of it
+// without this program between them, and an .sframe that the call frame information agrees with.
 func TestLinkers(t *testing.T) {
 	long.Test(t)
-	for _, name := range []string{"gcc", "g++", "clang", "clang++", "readelf", "ld.bfd", "ld.gold", "ld.lld", "ld.mold"} {
+	for _, name := range []string{"gcc", "g++", "clang", "clang++", "readelf", "ld.bfd", "ld.gold", "ld.lld",
+		"ld.mold"} {
 		peer.Look(t, name)
 	}
 	tool := filepath.Join(buildTool(t), "cfi2sframe")
@@ -179,7 +181,7 @@ func TestLinkers(t *testing.T) {
 				if wantErr != nil {
 					// Not all linkers can do all. Then there is no output, and the compiler says the same.
 					if _, err := os.Stat(got); fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || err == nil {
-						t.Errorf("error %v, and %v was expected; %s: %v", gotErr, wantErr, got, err)
+						t.Errorf("error %v; want and %v; %s: %v", gotErr, wantErr, got, err)
 					}
 					t.Logf("it cannot be linked so: %v", wantErr)
 					return
@@ -208,7 +210,7 @@ func TestLinkers(t *testing.T) {
 				}
 				if test.runs {
 					if want, got := start(want), start(got); got != want || !strings.HasSuffix(want, "exit status 7") {
-						t.Errorf("it runs as %q; %q was expected", got, want)
+						t.Errorf("it runs as %q; want %q", got, want)
 					}
 				}
 			})
@@ -261,7 +263,7 @@ func TestLinkerSignals(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 		if s := exit.Sys().(syscall.WaitStatus); !s.Signaled() || s.Signal() != want || s.CoreDump() {
-			t.Errorf("got %v; %v was expected", exit, want)
+			t.Errorf("got %v; want %v", exit, want)
 		}
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {

@@ -85,7 +85,8 @@ func TestSurveyMembers(t *testing.T) {
 	dir := t.TempDir()
 	libc := peer.File(t, "/usr/lib/x86_64-linux-gnu/libc.a")
 	var stderr bytes.Buffer
-	if status := run(t.Context(), []string{"--survey", "--objects", "--report-dir", dir, libc}, &stderr, &stderr); status != exitDone {
+	if status := run(t.Context(), []string{"--survey", "--objects", "--report-dir", dir, libc}, &stderr,
+		&stderr); status != exitDone {
 		t.Fatalf("status %d: %s", status, &stderr)
 	}
 	pages := make(map[string][]byte)
@@ -101,7 +102,8 @@ func TestSurveyMembers(t *testing.T) {
 		t.Fatalf("%d links; setcontext, longjmp and vfork lose something", len(links))
 	}
 	for _, m := range links {
-		if want := fmt.Sprintf("<details id=\"%s\">\n<summary><h3>%s</h3>", m[2], m[3]); !bytes.Contains(pages[string(m[1])], []byte(want)) {
+		if want := fmt.Sprintf("<details id=\"%s\">\n<summary><h3>%s</h3>", m[2],
+			m[3]); !bytes.Contains(pages[string(m[1])], []byte(want)) {
 			t.Errorf("%s: %q is not on page %s", m[3], want, m[1])
 		}
 	}
@@ -141,7 +143,8 @@ func TestPagesReplaceNothing(t *testing.T) {
 		}
 		for range 2 { // once more over the pages that were written
 			var out bytes.Buffer
-			if status := run(t.Context(), []string{"--survey", "--report-dir", ".", "a"}, &out, &out); status != exitError || !strings.Contains(out.String(), other+" exists and is not a page") {
+			if status := run(t.Context(), []string{"--survey", "--report-dir", ".", "a"}, &out,
+				&out); status != exitError || !strings.Contains(out.String(), other+" exists and is not a page") {
 				t.Errorf("%s: status %d: %s", other, status, &out)
 			}
 			if now, err := os.ReadFile(other); err != nil || !bytes.Equal(now, b) {
@@ -153,7 +156,8 @@ func TestPagesReplaceNothing(t *testing.T) {
 		}
 		for range 2 {
 			var out bytes.Buffer
-			if status := run(t.Context(), []string{"--survey", "--report-dir", ".", "a"}, &out, &out); status != exitDone {
+			if status := run(t.Context(), []string{"--survey", "--report-dir", ".", "a"}, &out,
+				&out); status != exitDone {
 				t.Errorf("status %d: %s", status, &out)
 			}
 		}

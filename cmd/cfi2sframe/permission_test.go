@@ -30,7 +30,8 @@ func (u user) run(dir, script string) (string, error) {
 	cmd := exec.Command("bash", "-ec", script)
 	cmd.Dir = dir
 	if int(u.uid) != os.Geteuid() {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: u.uid, Gid: u.groups[0], Groups: u.groups}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: u.uid, Gid: u.groups[0],
+			Groups: u.groups}}
 	}
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -97,7 +98,8 @@ func likeCpSettings() []setting {
 		"setfacl -m u:12:rwx in; setfattr -n user.origin -v in in", "chmod 755 in; setcap cap_net_raw+ep in",
 	}
 	outputs := []struct{ script, root string }{
-		{"touch out", ""}, {"touch out; chmod 604 out", ""}, {"touch out; chmod 755 out; setfattr -n user.kept -v out out", ""},
+		{"touch out", ""}, {"touch out; chmod 604 out", ""},
+		{"touch out; chmod 755 out; setfattr -n user.kept -v out out", ""},
 		{"touch out; setfacl -b out; setfacl -m u:13:rw- out", ""}, {"touch out; setfacl -b out; chmod 664 out", ""},
 		{"touch out; chmod 6755 out", ""}, {"touch out; chmod 2745 out", ""},
 		{"touch out; chgrp 500 out; chmod 660 out", ""}, {"touch out; chmod 200 out", ""},
@@ -106,7 +108,8 @@ func likeCpSettings() []setting {
 	}
 	var all []setting
 	for _, u := range []user{superuser, somebody} {
-		for _, folder := range []string{":", "setfacl -d -m u:12:rwx,g:13:r-x,g::r-x,o::r-x .", "chgrp 500 .; chmod g+s ."} {
+		for _, folder := range []string{":", "setfacl -d -m u:12:rwx,g:13:r-x,g::r-x,o::r-x .",
+			"chgrp 500 .; chmod g+s ."} {
 			for _, in := range inputs {
 				all = append(all, setting{u, folder, in, ":", ":"})
 			}
@@ -150,7 +153,8 @@ func TestLikeCp(t *testing.T) {
 	for _, step := range []struct {
 		user user
 		name string
-	}{{superuser, "first"}, {superuser, "0"}, {somebody, "1234"}, {superuser, "root"}, {superuser, "run 0"}, {somebody, "run 1234"}, {superuser, "last"}} {
+	}{{superuser, "first"}, {superuser, "0"}, {somebody, "1234"}, {superuser, "root"}, {superuser, "run 0"},
+		{somebody, "run 1234"}, {superuser, "last"}} {
 		umask := "umask 027\n"
 		if step.name == "first" { // for what everybody has to see
 			umask = "umask 022\n"
@@ -167,7 +171,8 @@ func TestLikeCp(t *testing.T) {
 			texts[k] = string(b)
 		}
 		if texts[0] != texts[1] {
-			t.Errorf("user %d: %s; %s; %s; %s: cp has\n%s\nand we have\n%s", s.user.uid, s.folder, s.input, s.output, s.root, texts[0], texts[1])
+			t.Errorf("user %d: %s; %s; %s; %s: cp has\n%s\nand we have\n%s", s.user.uid, s.folder, s.input, s.output,
+				s.root, texts[0], texts[1])
 		}
 	}
 }
@@ -208,10 +213,14 @@ func TestKeptAttributes(t *testing.T) {
 		{somebody, "chown 1234:1234 in && chmod 4755 in", ""},
 		{somebody, "chown 1234:500 in && chmod 2755 in && setfattr -n user.a -v 1 in && setfacl -m u:13:r-x in", ""},
 		{somebody, "setfacl -d -m u:12:rwx,g::rwx,o::rwx . && chown 1234:500 in && chmod 600 in", ""},
-		{somebody, "chown 1234:34 in && chmod 750 in", "its group (34) cannot be given to the result: operation not permitted"},
-		{somebody, "chown 12:500 in && chmod 755 in", "its owner (user 12) cannot be given to the result: operation not permitted"},
-		{somebody, "chown 0:0 in && chmod 4755 in", "its owner (user 0) cannot be given to the result: operation not permitted"},
-		{somebody, "chown 1234:1234 in && chmod 755 in && setcap cap_net_raw+ep in", "its extended attribute security.capability cannot be given to the result: operation not permitted"},
+		{somebody, "chown 1234:34 in && chmod 750 in",
+			"its group (34) cannot be given to the result: operation not permitted"},
+		{somebody, "chown 12:500 in && chmod 755 in",
+			"its owner (user 12) cannot be given to the result: operation not permitted"},
+		{somebody, "chown 0:0 in && chmod 4755 in",
+			"its owner (user 0) cannot be given to the result: operation not permitted"},
+		{somebody, "chown 1234:1234 in && chmod 755 in && setcap cap_net_raw+ep in",
+			"its extended attribute security.capability cannot be given to the result: operation not permitted"},
 	} {
 		dir := publicDir(t)
 		in := filepath.Join(dir, "in")
@@ -252,7 +261,8 @@ func TestForeignOutput(t *testing.T) {
 	describe := describeOut + "; cat out; ls -A"
 	before := superuser.shell(t, dir, describe)
 	out, err := somebody.run(dir, "'"+tool+"' -q in -o out")
-	if err == nil || !strings.Contains(out, "the owner of the output (user 12) cannot be given to the result: operation not permitted") {
+	if err == nil || !strings.Contains(out,
+		"the owner of the output (user 12) cannot be given to the result: operation not permitted") {
 		t.Errorf("error %v, output %q", err, out)
 	}
 	if after := superuser.shell(t, dir, describe); after != before {
@@ -288,12 +298,13 @@ func TestShardsOfUsers(t *testing.T) {
 	}
 	survey(somebody, "1/2", "1")
 	out, err := merge("1 2")
-	if whole := somebody.shell(t, dir, "'"+tool+"' --survey --report csv tree"); err != nil || out != whole || strings.Count(out, ",unreadable,") != 2 {
+	if whole := somebody.shell(t, dir, "'"+tool+"' --survey --report csv tree"); err != nil || out != whole ||
+		strings.Count(out, ",unreadable,") != 2 {
 		t.Errorf("%v: the merge is\n%sand in one piece it is\n%s", err, out, whole)
 	}
 	superuser.shell(t, dir, "chmod 755 tree/sub")
 	survey(somebody, "2/2", "2")
 	if out, err := merge("root1 2"); err != nil || strings.Count(out, "\n") != 4 {
-		t.Errorf("error %v, output %q; three files were expected", err, out)
+		t.Errorf("error %v, output %q; want three files", err, out)
 	}
 }

@@ -26,7 +26,8 @@ func packageOf(t *testing.T, noise int) []byte {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
 		for i, f := range files {
-			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("usr/lib/%d", i), Size: int64(len(f)), Mode: 0o755}); err != nil {
+			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("usr/lib/%d", i),
+				Size: int64(len(f)), Mode: 0o755}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := w.Write(f); err != nil {
@@ -93,8 +94,10 @@ func TestPackageInterrupted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := "cfi2sframe: " + in + ": interrupted, nothing written\n"; status != exitError || changes(before, after) != "" || stderr.String() != want {
-				t.Errorf("in place %t, after %d: status %d, stderr %q\n%s", inPlace, n, status, stderr.String(), changes(before, after))
+			if want := "cfi2sframe: " + in + ": interrupted, nothing written\n"; status != exitError ||
+				changes(before, after) != "" || stderr.String() != want {
+				t.Errorf("in place %t, after %d: status %d, stderr %q\n%s", inPlace, n, status, stderr.String(),
+					changes(before, after))
 			}
 			if n > 1000 {
 				t.Fatal("it never ends")
@@ -137,7 +140,8 @@ func TestPackageSignal(t *testing.T) {
 	}
 	err = cmd.Wait()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 128+int(syscall.SIGTERM) || stderr.String() != "cfi2sframe: "+in+": interrupted, nothing written\n" {
+	if !errors.As(err, &exit) || exit.ExitCode() != 128+int(syscall.SIGTERM) ||
+		stderr.String() != "cfi2sframe: "+in+": interrupted, nothing written\n" {
 		t.Errorf("%v, stderr %q", err, stderr.String())
 	}
 	after, err := snapshot(dir)

@@ -19,8 +19,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// TestPresetsReadme holds the presets against docs/readers.md's table of readers: each is in a row at least, and all readers in
-// whose row it is read what it writes.
+// TestPresetsReadme holds the presets against docs/readers.md's table of readers: each is in a row at least, and all
+// readers in whose row it is read what it writes.
 func TestPresetsReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../docs/readers.md")
 	if err != nil {
@@ -118,7 +118,8 @@ func TestPresets(t *testing.T) {
 			for _, in := range append(fixed, files...) {
 				out := filepath.Join(t.TempDir(), "out")
 				var stdout, stderr bytes.Buffer
-				if status := run(t.Context(), []string{"-q", "--for", p.name, in, "-o", out}, &stdout, &stderr); status != exitDone {
+				if status := run(t.Context(), []string{"-q", "--for", p.name, in, "-o", out}, &stdout,
+					&stderr); status != exitDone {
 					t.Fatalf("status %d\n%s", status, stderr.String())
 				}
 				if p.name == "linux" {
@@ -149,15 +150,16 @@ func allRows(t *testing.T, path, printed string) {
 	fdes := strings.Count(printed, "func idx [")
 	rows := len(regexp.MustCompile(`(?m)^    [0-9a-f]{16}  `).FindAllString(printed, -1))
 	if fdes == 0 || fdes != number("Num FDEs") || rows != number("Num FREs") {
-		t.Errorf("%s: objdump prints %d FDEs and %d rows, and that there are %d and %d", path, fdes, rows, number("Num FDEs"), number("Num FREs"))
+		t.Errorf("%s: objdump prints %d FDEs and %d rows, and that there are %d and %d", path, fdes, rows,
+			number("Num FDEs"), number("Num FREs"))
 	}
 	if m := regexp.MustCompile(`(?i).*(error|warning|fail|corrupt).*`).FindString(printed); m != "" {
 		t.Errorf("%s: objdump: %s", path, m)
 	}
 }
 
-// linuxReads expects of a section what the series looks at before it takes one: version 3, both flags, no auxiliary header,
-// and FDEs and FREs. The bytes are where the specification has them.
+// linuxReads expects of a section what the series looks at before it takes one: version 3, both flags, no auxiliary
+// header, and FDEs and FREs. The bytes are where the specification has them.
 func linuxReads(t *testing.T, path string) {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -169,14 +171,15 @@ func linuxReads(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b[2] != 3 || b[3] != 0x1|0x4 || b[7] != 0 || binary.LittleEndian.Uint32(b[8:]) == 0 || binary.LittleEndian.Uint32(b[12:]) == 0 {
+	if b[2] != 3 || b[3] != 0x1|0x4 || b[7] != 0 || binary.LittleEndian.Uint32(b[8:]) == 0 ||
+		binary.LittleEndian.Uint32(b[12:]) == 0 {
 		t.Errorf("%s: header % x", path, b[:28])
 	}
 }
 
 // lookups looks up with libsframe 2.47 the row of each pc that is given on standard input, as a distance from the
-// section, and prints where the row begins in its function, or -1 if none is found. The functions are declared here as the
-// library is there without its headers.
+// section, and prints where the row begins in its function, or -1 if none is found. The functions are declared here as
+// the library is there without its headers.
 const lookups = `
 #include <stdint.h>
 #include <stdio.h>
@@ -199,8 +202,8 @@ int main(int argc, char **argv) {
 }
 `
 
-// TestPresetLookups finds with libsframe 2.47 every row that objdump 2.47 prints of what is written for it; and not those of
-// what is written for 2.44, which docs/readers.md says.
+// TestPresetLookups finds with libsframe 2.47 every row that objdump 2.47 prints of what is written for it; and not
+// those of what is written for 2.44, which docs/readers.md says.
 func TestPresetLookups(t *testing.T) {
 	objdump := peer.Tool(t, "sid", "objdump")
 	ls := peer.File(t, "/bin/ls")
@@ -215,7 +218,8 @@ func TestPresetLookups(t *testing.T) {
 	}{{"binutils-2.47", true}, {"linux", true}, {"binutils-2.45", true}, {"binutils-2.44", false}} {
 		out := filepath.Join(t.TempDir(), "out")
 		var stderr bytes.Buffer
-		if status := run(t.Context(), []string{"-q", "--for", tt.name, ls, "-o", out}, &stderr, &stderr); status != exitDone {
+		if status := run(t.Context(), []string{"-q", "--for", tt.name, ls, "-o", out}, &stderr,
+			&stderr); status != exitDone {
 			t.Fatalf("status %d\n%s", status, stderr.String())
 		}
 		f, err := elf.Open(out)
@@ -288,7 +292,8 @@ func TestPresetOfLibrary(t *testing.T) {
 			// One that is built with --enable-sframe has a section.
 			with := filepath.Join(dir, "with")
 			var stderr bytes.Buffer
-			if status := run(t.Context(), []string{"-q", "--pcrel", path, "-o", with}, &stderr, &stderr); status != exitDone {
+			if status := run(t.Context(), []string{"-q", "--pcrel", path, "-o", with}, &stderr,
+				&stderr); status != exitDone {
 				t.Fatalf("status %d\n%s", status, stderr.String())
 			}
 			if p, err := findPreset(with); err != nil || p.Version != sframe.V2 || !p.PCRel || p.Outermost {
@@ -305,7 +310,8 @@ func TestPresetOfLibrary(t *testing.T) {
 		t.Errorf("an object without: %v", err)
 	}
 	var stderr bytes.Buffer
-	if status := run(t.Context(), []string{"-q", "--for", "linux", "--in-place", object}, &stderr, &stderr); status != exitDone {
+	if status := run(t.Context(), []string{"-q", "--for", "linux", "--in-place", object}, &stderr,
+		&stderr); status != exitDone {
 		t.Fatalf("status %d\n%s", status, stderr.String())
 	}
 	if p, err := findPreset(object); err != nil || p.Version != sframe.V3 || !p.PCRel || !p.Outermost {

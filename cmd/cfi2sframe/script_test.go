@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, commands)
 }
 
-// ignored are the signals that what runs the tests ignores, as nohup does. What package signal says of them is right until
-// one is caught.
+// ignored are the signals that what runs the tests ignores, as nohup does. What package signal says of them is right
+// until one is caught.
 var ignored []os.Signal
 
 // heed catches them. Programs that the tests start do not inherit that of those that are caught.
@@ -128,7 +128,7 @@ func exitStatus(ts *testscript.TestScript, args []string) int {
 func scriptStatus(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, len(args) >= 2, "status N CMD ARG...")
 	if got := exitStatus(ts, args[1:]); fmt.Sprint(got) != args[0] {
-		ts.Fatalf("exit status %d; %s was expected", got, args[0])
+		ts.Fatalf("exit status %d; want %s", got, args[0])
 	}
 }
 
@@ -232,7 +232,7 @@ func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	if got := fmt.Sprint(v); got != args[1] {
-		ts.Fatalf("%s is %s; %s was expected", args[0], got, args[1])
+		ts.Fatalf("%s is %s; want %s", args[0], got, args[1])
 	}
 }
 
@@ -241,7 +241,7 @@ func scriptSFrame(ts *testscript.TestScript, neg bool, args []string) {
 	s, err := decodeOutput(ts.MkAbs(args[0]))
 	ts.Check(err)
 	if fmt.Sprint(s.Len()) != args[1] || fmt.Sprint(s.NumFREs) != args[2] {
-		ts.Fatalf("%d FDEs and %d FREs; %s and %s were expected", s.Len(), s.NumFREs, args[1], args[2])
+		ts.Fatalf("%d FDEs and %d FREs; want %s and %s", s.Len(), s.NumFREs, args[1], args[2])
 	}
 }
 
@@ -250,7 +250,7 @@ func scriptMode(ts *testscript.TestScript, neg bool, args []string) {
 	var st syscall.Stat_t
 	ts.Check(syscall.Stat(ts.MkAbs(args[0]), &st))
 	if got := fmt.Sprintf("%04o", st.Mode&0o7777); got != args[1] {
-		ts.Fatalf("%s has mode %s; %s was expected", args[0], got, args[1])
+		ts.Fatalf("%s has mode %s; want %s", args[0], got, args[1])
 	}
 }
 
@@ -461,7 +461,8 @@ func TestAnyMoment(t *testing.T) {
 	}
 	// run runs the program on three files, a, b and c, sends a signal, if it is one, after some time, and
 	// returns what the program wrote to stdout and stderr.
-	run := func(t *testing.T, dir, args string, sig syscall.Signal, delay time.Duration) (stdout, stderr string, status syscall.WaitStatus) {
+	run := func(t *testing.T, dir, args string, sig syscall.Signal, delay time.Duration) (stdout, stderr string,
+		status syscall.WaitStatus) {
 		t.Helper()
 		for _, name := range []string{"a", "b", "c"} {
 			if err := os.WriteFile(filepath.Join(dir, name), plain, 0o755); err != nil {
@@ -596,7 +597,8 @@ func TestSecondSignal(t *testing.T) {
 		}
 		select {
 		case err := <-ended:
-			if status := cmd.ProcessState.Sys().(syscall.WaitStatus); err == nil || status.Signaled() && status.Signal() != syscall.SIGTERM {
+			if status := cmd.ProcessState.Sys().(syscall.WaitStatus); err == nil || status.Signaled() &&
+				status.Signal() != syscall.SIGTERM {
 				t.Errorf("it ended with %v", err)
 			}
 			if files, err := os.ReadDir(tmp); err != nil || len(files) > 0 {
@@ -645,8 +647,8 @@ func TestIgnoredSignal(t *testing.T) {
 	}
 }
 
-// startReading starts the program, and waits until it reads what comes through the pipe that it returns, for which it has
-// a file in the folder tmp.
+// startReading starts the program, and waits until it reads what comes through the pipe that it returns, for which it
+// has a file in the folder tmp.
 func startReading(t *testing.T, cmd *exec.Cmd, tmp string) io.WriteCloser {
 	t.Helper()
 	stdin, err := cmd.StdinPipe()

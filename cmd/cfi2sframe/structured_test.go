@@ -21,8 +21,8 @@ import (
 	"cfi2sframe/sframe"
 )
 
-// maxTime and maxMemory are what the conversion of a file that is made here takes at most: some hundred times of what it
-// takes on a machine that does nothing else.
+// maxTime and maxMemory are what the conversion of a file that is made here takes at most: some hundred times of what
+// it takes on a machine that does nothing else.
 const (
 	maxTime   = 5 * time.Second
 	maxMemory = 256 << 20
@@ -30,17 +30,21 @@ const (
 
 // FuzzStructured makes files whose meaning is known of the bytes and converts them. What comes out is read pc by pc as
 // stack tracers read it, and compared with what the file was made to say; all of it that has an obvious form is there;
-// the rest of the file is as it was; and a second time, or after .sframe was taken out again, the same file comes out. If
-// damage is not 0, some bytes of the file are changed before.
+// the rest of the file is as it was; and a second time, or after .sframe was taken out again, the same file comes out.
+// If damage is not 0, some bytes of the file are changed before.
 func FuzzStructured(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(generate.Seeded(seed, 150+8*int(seed)), uint8(seed*37), uint64(0))
 		f.Add(generate.Seeded(seed+1000, 250), uint8(seed*37), generate.Damage(seed))
 	}
-	f.Add(generate.Seeded(17, 286), uint8(0), uint64(0))                                       // an interpreter with larger pages than its offsets are good for
-	f.Add(generate.Seeded(114, 150), uint8(0), uint64(0))                                      // no section headers, and a page in front
-	f.Add(generate.Seeded(126, 150), uint8(0), uint64(0))                                      // a page in front, and one section that is not loaded
-	f.Add([]byte("0710000000000020700000000010B00000000270B0C0C0000000"), uint8(0), uint64(0)) // an object whose CFI describes no code
+	// an interpreter with larger pages than its offsets are good for
+	f.Add(generate.Seeded(17, 286), uint8(0), uint64(0))
+	// no section headers, and a page in front
+	f.Add(generate.Seeded(114, 150), uint8(0), uint64(0))
+	// a page in front, and one section that is not loaded
+	f.Add(generate.Seeded(126, 150), uint8(0), uint64(0))
+	// an object whose CFI describes no code
+	f.Add([]byte("0710000000000020700000000010B00000000270B0C0C0000000"), uint8(0), uint64(0))
 	f.Fuzz(func(t *testing.T, choices []byte, flags uint8, damage uint64) {
 		if len(choices) > 4096 {
 			return
@@ -127,7 +131,8 @@ func fuzzRefused(t *testing.T, file *generate.File, err error) {
 			t.Errorf("%v: nothing says where", err)
 		}
 	case file.Object && file.Rows(newFile(t, file.Bytes)) == nil:
-	case errors.Is(err, sframe.ErrNone), strings.Contains(err.Error(), "no SFrame ABI"), strings.Contains(err.Error(), "does not know"), strings.Contains(err.Error(), "format 2 or 3 only"):
+	case errors.Is(err, sframe.ErrNone), strings.Contains(err.Error(), "no SFrame ABI"),
+		strings.Contains(err.Error(), "does not know"), strings.Contains(err.Error(), "format 2 or 3 only"):
 		// V1 has no s390x, nor objects
 	default:
 		t.Errorf("a sound file is refused: %v", err)
@@ -236,7 +241,8 @@ func fuzzCompare(t *testing.T, file *generate.File, out []byte, res *convert.Res
 // obvious reports whether a row has a form in every version: what compilers write of functions.
 func obvious(m *generate.Machine, w *generate.Row, opt convert.Options) bool {
 	r := w.Rules
-	if r == nil || w.Signal || r.Sign > cfi.Signed || r.CFA.Rule != cfi.RuleCFA || r.RAReg != m.RA || r.SP.Rule != cfi.RuleArchitectural {
+	if r == nil || w.Signal || r.Sign > cfi.Signed || r.CFA.Rule != cfi.RuleCFA || r.RAReg != m.RA ||
+		r.SP.Rule != cfi.RuleArchitectural {
 		return false
 	}
 	if base := r.CFA.Reg; base != m.SP && base != m.FP || m.SP == m.FP {
@@ -249,7 +255,8 @@ func obvious(m *generate.Machine, w *generate.Row, opt convert.Options) bool {
 	saved := func(v *cfi.Rule) bool { return v.Rule == cfi.RuleOffset && small(v.Offset) }
 	switch {
 	case m.FixedRA != 0: // amd64
-		return r.RA.Rule == cfi.RuleOffset && r.RA.Offset == m.FixedRA && (saved(&r.FP) || r.FP.Rule == cfi.RuleArchitectural)
+		return r.RA.Rule == cfi.RuleOffset && r.RA.Offset == m.FixedRA &&
+			(saved(&r.FP) || r.FP.Rule == cfi.RuleArchitectural)
 	case r.CFA.Offset < 160:
 		return false // s390x counts from there
 	}
@@ -267,7 +274,8 @@ func fuzzTwice(t *testing.T, data, out []byte, opt convert.Options) {
 	}
 	update := opt
 	update.Update = true
-	if _, res, err := fuzzBounded(t, out, update); err != nil || res.Stays != convert.Current && len(res.Coverage) > 0 && res.Coverage[0].FDEs > 0 {
+	if _, res, err := fuzzBounded(t, out, update); err != nil || res.Stays != convert.Current &&
+		len(res.Coverage) > 0 && res.Coverage[0].FDEs > 0 {
 		t.Errorf("with --update it does not stay (%v, %v)", res, err)
 	}
 	remove := opt
@@ -315,12 +323,13 @@ func fuzzDamaged(t *testing.T, data, out []byte, res *convert.Result, opt conver
 	if _, err := readback.Table(table, s); err != nil && !strings.Contains(err.Error(), "has a part") {
 		t.Errorf("V%d: %v", opt.Version, err)
 	}
-	// The program headers, the sections and the CFI of a damaged file may contradict each other, so that less can be said
-	// of the rest.
+	// The program headers, the sections and the CFI of a damaged file may contradict each other, so that less can be
+	// said of the rest.
 	force := opt
 	force.Force = true
 	again, _, err := fuzzBounded(t, out, force)
-	if before, openErr := elffile.New(bytes.NewReader(data), int64(len(data))); openErr == nil && !before.IsObject() && image.Contents(before, before) != nil {
+	if before, openErr := elffile.New(bytes.NewReader(data), int64(len(data))); openErr == nil && !before.IsObject() &&
+		image.Contents(before, before) != nil {
 		return
 	}
 	if err != nil || !bytes.Equal(again, out) {

@@ -29,12 +29,12 @@ type sumWork struct {
 }
 
 // define defines the flags of both verbs.
-func (s *sumWork) define(cmd *cobra.Command, jobs string) {
+func (w *sumWork) define(cmd *cobra.Command, jobs string) {
 	forms := append([]string{"none"}, survey.Forms...)
-	s.reporting.define(cmd, "report: none, text, json, csv or html", forms)
-	s.defineFile(cmd)
-	jobsFlag(cmd, &s.jobs, jobs)
-	noSyncFlag(cmd, &s.noSync)
+	w.reporting.define(cmd, "report: none, text, json, csv or html", forms)
+	w.defineFile(cmd)
+	jobsFlag(cmd, &w.jobs, jobs)
+	noSyncFlag(cmd, &w.noSync)
 }
 
 // A surveyWork has the flags of survey, and does its work.

@@ -47,7 +47,8 @@ func TestMessages(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		status := run(t.Context(), args, &stdout, &stderr)
 		message := stderr.String()
-		if m := foreign.FindString(message); m != "" || status != exitDone && !strings.HasPrefix(message, "cfi2sframe: ") {
+		if m := foreign.FindString(message); m != "" || status != exitDone &&
+			!strings.HasPrefix(message, "cfi2sframe: ") {
 			t.Errorf("%q: %q in %q", args, m, message)
 		}
 		if usage && status != exitUsage {
@@ -56,7 +57,8 @@ func TestMessages(t *testing.T) {
 	}
 	types := 0
 	for _, name := range names {
-		for _, v := range []string{"", "x", "missing/file", "-1", "99999999999999999999", "1e999", "NaN", "0x", "\x1b[2J", "%s"} {
+		for _, v := range []string{"", "x", "missing/file", "-1", "99999999999999999999", "1e999", "NaN", "0x",
+			"\x1b[2J", "%s"} {
 			check(false, name, v, "missing", "-o", "out")
 			check(false, name, v, "missing")
 			if strings.HasPrefix(name, "--") {
@@ -110,7 +112,8 @@ func TestInterruptedModes(t *testing.T) {
 			{"-q a -o out", "a: interrupted, nothing written"},
 			{"-q a -o -", "a: interrupted, nothing written"},
 			{"-q --in-place a b c", "a: interrupted, nothing written;b: interrupted, nothing written;c: interrupted, nothing written"},
-			{"-q --no-sync --in-place a b c", "a: interrupted, nothing written;b: interrupted, nothing written;c: interrupted, nothing written"},
+			{"-q --no-sync --in-place a b c",
+				"a: interrupted, nothing written;b: interrupted, nothing written;c: interrupted, nothing written"},
 			{"-q --dry-run a b", "a: interrupted, nothing written;b: interrupted, nothing written"},
 			{"--report json --dry-run a b", "a: interrupted, nothing written;b: interrupted, nothing written"},
 			{"-q -r --in-place .", ".: interrupted, nothing written"},
@@ -126,7 +129,8 @@ func TestInterruptedModes(t *testing.T) {
 			status := run(ctx, strings.Fields(tt.args), &stdout, &stderr)
 			want := "cfi2sframe: " + strings.ReplaceAll(tt.want, ";", "\ncfi2sframe: ") + "\n"
 			if status != 128+int(sig) || stderr.String() != want || stdout.Len() > 0 {
-				t.Errorf("%v, %s: status %d, stdout %q, stderr %q", sig, tt.args, status, stdout.String(), stderr.String())
+				t.Errorf("%v, %s: status %d, stdout %q, stderr %q", sig, tt.args, status, stdout.String(),
+					stderr.String())
 			}
 		}
 	}

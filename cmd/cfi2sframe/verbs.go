@@ -63,7 +63,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	switch {
 	case err != nil:
-		fmt.Fprintf(stderr, "cfi2sframe: %s\nTry '%s --help'.\n", report.PrintableMessage(err.Error()), command.CommandPath())
+		fmt.Fprintf(stderr, "cfi2sframe: %s\nTry '%s --help'.\n", report.PrintableMessage(err.Error()),
+			command.CommandPath())
 		return exitUsage
 	case c.status == exitDone && c.out.err != nil:
 		fmt.Fprintf(stderr, "cfi2sframe: %s\n", report.PrintableMessage(c.out.err.Error()))
@@ -248,7 +249,8 @@ func (c *call) versionCommand() *cobra.Command {
 		if len(args) > 0 {
 			return fmt.Errorf("version takes no argument, but %q is one", args[0])
 		}
-		fmt.Fprintf(c.out, "%s\nBuilt with %s for %s/%s\n", thisBuild(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		fmt.Fprintf(c.out, "%s\nBuilt with %s for %s/%s\n", thisBuild(), runtime.Version(), runtime.GOOS,
+			runtime.GOARCH)
 		return nil
 	}
 	return cmd

@@ -109,7 +109,8 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s -h has %d lines", verb, n)
 		}
 		for line := range strings.Lines(short.String() + long.String()) {
-			if len(line) > helpWidth+1 || regexp.MustCompile(`-[a-z]+ (int|string|strings|float|float64|bool|value)\b`).MatchString(line) {
+			if len(line) > helpWidth+1 ||
+				regexp.MustCompile(`-[a-z]+ (int|string|strings|float|float64|bool|value)\b`).MatchString(line) {
 				t.Errorf("%s: %s", verb, line)
 			}
 		}
@@ -138,13 +139,15 @@ func TestCheckReport(t *testing.T) {
 	}
 	var out bytes.Buffer
 	says(t, exitDone, "", &out, "--check", "--report", "json", drap)
-	for _, want := range []string{`"file": "` + drap + `"`, `"format": 2`, `"described": 53`, `"covered": 8`, `"outermost": 0`, `"mismatches": []`} {
+	for _, want := range []string{`"file": "` + drap + `"`, `"format": 2`, `"described": 53`, `"covered": 8`,
+		`"outermost": 0`, `"mismatches": []`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%s is missing in %s", want, out.String())
 		}
 	}
 	out.Reset()
-	says(t, exitCoverage, "cfi2sframe: "+drap+": coverage 15.09 % is below 15.10 %\n", &out, "--check", "--min-coverage", "15.1", drap)
+	says(t, exitCoverage, "cfi2sframe: "+drap+": coverage 15.09 % is below 15.10 %\n", &out, "--check",
+		"--min-coverage", "15.1", drap)
 	if !strings.Contains(out.String(), "mismatches: 0\n") {
 		t.Errorf("said %q", out.String())
 	}
@@ -158,7 +161,8 @@ func TestCheckReport(t *testing.T) {
 		}
 	}
 	// An error, or a mismatch, weighs more.
-	says(t, exitError, "no such file", io.Discard, "--check", "--min-coverage", "100", drap, filepath.Join(dir, "missing"))
+	says(t, exitError, "no such file", io.Discard, "--check", "--min-coverage", "100", drap,
+		filepath.Join(dir, "missing"))
 	out.Reset()
 	says(t, exitDone, "", &out, "--check", "--report", "json", "--skip-unsupported", "verbs_test.go")
 	if !strings.Contains(out.String(), `"kept": "not-elf"`) {

@@ -51,7 +51,8 @@ func in(t *testing.T, dir string, env []string, name string, args ...string) str
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOENV=off", "GOFLAGS=", "GOTOOLCHAIN=local", "GOSUMDB=off", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOENV=off", "GOFLAGS=", "GOTOOLCHAIN=local", "GOSUMDB=off",
+		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
 		"GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.org", "GIT_AUTHOR_DATE=2026-01-02T03:04:05Z",
 		"GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.org", "GIT_COMMITTER_DATE=2026-01-02T03:04:05Z")
 	cmd.Env = append(cmd.Env, env...)
@@ -81,17 +82,19 @@ func TestVersion(t *testing.T) {
 	dir := t.TempDir()
 	sources(t, dir)
 	exe := filepath.Join(t.TempDir(), "cfi2sframe")
-	built := "\nBuilt with " + strings.TrimSpace(in(t, dir, nil, goTool, "env", "GOVERSION")) + " for " + runtime.GOOS + "/" + runtime.GOARCH + "\n"
+	built := "\nBuilt with " + strings.TrimSpace(in(t, dir, nil, goTool, "env",
+		"GOVERSION")) + " for " + runtime.GOOS + "/" + runtime.GOARCH + "\n"
 	expect := func(what, first string) {
 		t.Helper()
 		if got := in(t, dir, nil, exe, "--version"); got != "cfi2sframe "+first+built {
-			t.Errorf("%s: %q; %q was expected", what, got, "cfi2sframe "+first+built)
+			t.Errorf("%s: %q; want %q", what, got, "cfi2sframe "+first+built)
 		}
 	}
 	// -trimpath has one build use what another one, or the test itself, has compiled.
 	build := func(args ...string) {
 		t.Helper()
-		in(t, dir, nil, goTool, append(append([]string{"build", "-trimpath", "-o", exe}, args...), "./cmd/cfi2sframe")...)
+		in(t, dir, nil, goTool, append(append([]string{"build", "-trimpath", "-o", exe}, args...),
+			"./cmd/cfi2sframe")...)
 	}
 	const release = "-X main.version=2.3 -X main.commit=fedcba987654 -X main.date=2027-01-01"
 
@@ -126,7 +129,8 @@ func TestVersion(t *testing.T) {
 
 	// As a part of another module, which has a repository and a version of its own.
 	other := t.TempDir()
-	mod := fmt.Sprintf("module example.org/other\n\ngo 1.26\n\nrequire cfi2sframe v1.4.0\n\nreplace cfi2sframe => %s\n", dir)
+	mod := fmt.Sprintf("module example.org/other\n\ngo 1.26\n\nrequire cfi2sframe v1.4.0\n\nreplace cfi2sframe => %s\n",
+		dir)
 	tools := "//go:build tools\n\npackage other\n\nimport _ \"cfi2sframe/cmd/cfi2sframe\"\n"
 	for name, text := range map[string]string{"go.mod": mod, "tools.go": tools} {
 		if err := os.WriteFile(filepath.Join(other, name), []byte(text), 0o666); err != nil {
@@ -180,7 +184,8 @@ func TestInstalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, b := range map[string][]byte{
-		"list": []byte(version + "\n"), version + ".info": []byte(`{"Version":"` + version + `"}`), version + ".mod": mod, version + ".zip": packed.Bytes(),
+		"list": []byte(version + "\n"), version + ".info": []byte(`{"Version":"` + version + `"}`),
+		version + ".mod": mod, version + ".zip": packed.Bytes(),
 	} {
 		if err := os.WriteFile(filepath.Join(versions, name), b, 0o666); err != nil {
 			t.Fatal(err)
@@ -192,8 +197,9 @@ func TestInstalled(t *testing.T) {
 		"GOBIN=" + bin, "GOMODCACHE=" + t.TempDir(), "GOFLAGS=-modcacherw",
 		"GOPROXY=file://" + strings.TrimSuffix(versions, "/"+module+"/@v") + ",file://" + cache + "/cache/download",
 	}, goTool, "install", "-trimpath", module+"/cmd/cfi2sframe@"+version)
-	if got := in(t, bin, nil, "./cfi2sframe", "--version"); !strings.HasPrefix(got, "cfi2sframe "+version+"\nBuilt with go") {
-		t.Errorf("%q; version %s was expected", got, version)
+	if got := in(t, bin, nil, "./cfi2sframe", "--version"); !strings.HasPrefix(got, "cfi2sframe "+version+
+		"\nBuilt with go") {
+		t.Errorf("%q; want version %s", got, version)
 	}
 }
 
@@ -204,6 +210,6 @@ func TestBuildInfo(t *testing.T) {
 		{Key: "vcs.revision", Value: "r7"}, {Key: "vcs.modified", Value: "true"},
 	}})
 	if want := (origin{commit: "r7-dirty"}); b != want {
-		t.Errorf("%+v; %+v was expected", b, want)
+		t.Errorf("%+v; want %+v", b, want)
 	}
 }

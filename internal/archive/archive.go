@@ -114,7 +114,8 @@ func Open(r io.ReaderAt, size int64) (*Archive, error) {
 // member reads the header at off, and the table of long names.
 func (a *Archive) member(off int64) (Member, error) {
 	if a.size-off < headerSize {
-		return Member{}, errorf(off, "%d bytes are left, fewer than the %d of a member's header", a.size-off, headerSize)
+		return Member{}, errorf(off, "%d bytes are left, fewer than the %d of a member's header", a.size-off,
+			headerSize)
 	}
 	h := make([]byte, headerSize)
 	if _, err := a.r.ReadAt(h, off); err != nil {

@@ -109,7 +109,8 @@ const (
 // TestRewrite changes the sizes of members, odd ones among them.
 func TestRewrite(t *testing.T) {
 	build := func(first, second, third string) string {
-		head := int64(len(Magic)) + headerSize + int64(len(index(0, 0, 0))+1) + headerSize + int64(len(table)+len(table)&1)
+		head := int64(len(Magic)) + headerSize + int64(len(index(0, 0, 0))+1) + headerSize + int64(len(table)+
+			len(table)&1)
 		off := []int64{head}
 		for _, s := range []string{first, second} {
 			off = append(off, off[len(off)-1]+headerSize+int64(len(s)+len(s)&1))
@@ -150,7 +151,8 @@ func TestRewrite(t *testing.T) {
 func TestIndex64(t *testing.T) {
 	build := func(first, second string) string {
 		head := uint64(len(Magic) + headerSize + len(index64(0, 0)))
-		return Magic + member("/SYM64/", index64(head, head+headerSize+uint64(len(first)))) + member("a.o/", first) + member("b.o/", second)
+		return Magic + member("/SYM64/", index64(head, head+headerSize+uint64(len(first)))) + member("a.o/",
+			first) + member("b.o/", second)
 	}
 	before := build("xx", "yy")
 	a, err := Open(file(t, before), int64(len(before)))
@@ -172,28 +174,39 @@ func TestMalformed(t *testing.T) {
 		msg           string
 	}{
 		{"thin", thinMagic + header("a.o/", 4), 0, "thin archive"},
-		{"truncated header", Magic + member("a.o/", "ab") + header("b.o/", 2)[:59], 8 + 60 + 2, "59 bytes are left, fewer than the 60 of a member's header"},
+		{"truncated header", Magic + member("a.o/", "ab") + header("b.o/", 2)[:59], 8 + 60 + 2,
+			"59 bytes are left, fewer than the 60 of a member's header"},
 		{"truncated contents", Magic + header("a.o/", 4) + "abc", 8, `size "4" does not fit the archive of 71 bytes`},
 		{"huge size", Magic + header("a.o/", "9999999999") + "abc", 8, `size "9999999999" does not fit`},
 		{"no size", Magic + header("a.o/", ""), 8, `size "" does not fit`},
 		{"size in words", Magic + header("a.o/", "four") + "abcd", 8, `size "four" does not fit`},
 		{"negative size", Magic + header("a.o/", "-4") + "abcd", 8, `size "-4" does not fit`},
 		{"size with a sign", Magic + header("a.o/", "+4") + "abcd", 8, `size "+4" does not fit`},
-		{"no end of header", Magic + strings.Replace(header("a.o/", 2), "`\n", "``", 1) + "ab", 8, "ends in 60 60, not 60 0a"},
-		{"odd size without padding", Magic + header("a.o/", 1) + "a" + member("b.o/", "bb"), 8 + 60 + 2, "no member's header"},
+		{"no end of header", Magic + strings.Replace(header("a.o/", 2), "`\n", "``", 1) + "ab", 8,
+			"ends in 60 60, not 60 0a"},
+		{"odd size without padding", Magic + header("a.o/", 1) + "a" + member("b.o/", "bb"), 8 + 60 + 2,
+			"no member's header"},
 		{"BSD names", Magic + member("#1/20", strings.Repeat("n", 20)), 8, "unsupported kind of archive: BSD"},
 		{"BSD index", Magic + member("__.SYMDEF", "abcd"), 8, "unsupported kind of archive: BSD"},
-		{"long name without a table", Magic + member("/0", "ab"), 8, `"/0" does not lead into the table of names of 0 bytes`},
-		{"long name beyond the table", Magic + long + member("/24", "ab"), 8 + int64(len(long)), `"/24" does not lead into the table of names of 23 bytes`},
+		{"long name without a table", Magic + member("/0", "ab"), 8,
+			`"/0" does not lead into the table of names of 0 bytes`},
+		{"long name beyond the table", Magic + long + member("/24", "ab"), 8 + int64(len(long)),
+			`"/24" does not lead into the table of names of 23 bytes`},
 		{"long name without a number", Magic + long + member("/x", "ab"), 8 + int64(len(long)), `"/x" does not lead`},
 		{"long name before the table", Magic + member("/0", "ab") + long, 8, `"/0" does not lead`},
 		{"index too small", Magic + member("/", "ab") + member("a.o/", "ab"), 8 + 60, "symbol index of 2 bytes"},
-		{"index with too many entries", Magic + member("/", "\x00\x00\x00\x02\x00\x00\x00\x48") + member("a.o/", "ab"), 8 + 60, "2 entries does not fit its 8 bytes"},
-		{"index with 2^32-1 entries", Magic + member("/", "\xff\xff\xff\xffabcd"), 8 + 60, "4294967295 entries does not fit"},
-		{"index that leads nowhere", Magic + member("/", index(1)) + member("a.o/", "ab"), 8 + 60, "entry 0 of the symbol index is 0x1, where no member begins"},
-		{"index that leads behind the end", Magic + member("/", index(8, 1<<31)) + member("a.o/", "ab"), 8 + 60, "entry 1 of the symbol index is 0x80000000"},
-		{"64-bit index that leads far away", Magic + member("/SYM64/", index64(1<<63)) + member("a.o/", "ab"), 8 + 60, "entry 0 of the symbol index is 0x8000000000000000"},
-		{"64-bit index with too many entries", Magic + member("/SYM64/", "\xff\xff\xff\xff\xff\xff\xff\xffabcdefgh"), 8 + 60, "18446744073709551615 entries does not fit"},
+		{"index with too many entries", Magic + member("/", "\x00\x00\x00\x02\x00\x00\x00\x48") + member("a.o/", "ab"),
+			8 + 60, "2 entries does not fit its 8 bytes"},
+		{"index with 2^32-1 entries", Magic + member("/", "\xff\xff\xff\xffabcd"), 8 + 60,
+			"4294967295 entries does not fit"},
+		{"index that leads nowhere", Magic + member("/", index(1)) + member("a.o/", "ab"), 8 + 60,
+			"entry 0 of the symbol index is 0x1, where no member begins"},
+		{"index that leads behind the end", Magic + member("/", index(8, 1<<31)) + member("a.o/", "ab"), 8 + 60,
+			"entry 1 of the symbol index is 0x80000000"},
+		{"64-bit index that leads far away", Magic + member("/SYM64/", index64(1<<63)) + member("a.o/", "ab"), 8 + 60,
+			"entry 0 of the symbol index is 0x8000000000000000"},
+		{"64-bit index with too many entries", Magic + member("/SYM64/", "\xff\xff\xff\xff\xff\xff\xff\xffabcdefgh"),
+			8 + 60, "18446744073709551615 entries does not fit"},
 	} {
 		a, err := Open(file(t, tt.archive), int64(len(tt.archive)))
 		if err == nil {
@@ -205,7 +218,7 @@ func TestMalformed(t *testing.T) {
 			continue
 		}
 		if e.Off != tt.off || !strings.Contains(e.Err.Error(), tt.msg) {
-			t.Errorf("%s: %v; offset %#x and %q were expected", tt.name, e, tt.off, tt.msg)
+			t.Errorf("%s: %v; want offset %#x and %q", tt.name, e, tt.off, tt.msg)
 		}
 	}
 }
@@ -306,7 +319,8 @@ func FuzzOpen(f *testing.F) {
 		for i := range a.Members {
 			m := &a.Members[i]
 			if m.Off < end || m.Size < 0 || m.Off+m.Size > int64(len(data)) {
-				t.Fatalf("member %d, at %#x of %d bytes, is not behind %#x, or not inside %d bytes", i, m.Off, m.Size, end, len(data))
+				t.Fatalf("member %d, at %#x of %d bytes, is not behind %#x, or not inside %d bytes", i, m.Off, m.Size,
+					end, len(data))
 			}
 			end = m.Off + m.Size
 		}

@@ -25,29 +25,42 @@ func TestOpenErrors(t *testing.T) {
 		{"half a magic", []byte("!<arch"), 0, "EOF"},
 		{"thin", []byte("!<thin>\n"), 0, "a thin archive"},
 		{"BSD names", elftest.Ar(elftest.ArMember("#1/20", make([]byte, 40))), 8, "unsupported kind of archive: BSD"},
-		{"BSD index", elftest.Ar(elftest.ArMember("__.SYMDEF", make([]byte, 40))), 8, "unsupported kind of archive: BSD"},
-		{"header cut off", append(elftest.Ar(one), "name"...), 8 + 64, "4 bytes are left, fewer than the 60 of a member's header"},
-		{"header without its end", elftest.Ar(bytes.ReplaceAll(one, []byte("`\n"), []byte("``"))), 8, "no member's header: it ends in 60 60, not 60 0a"},
+		{"BSD index", elftest.Ar(elftest.ArMember("__.SYMDEF", make([]byte, 40))), 8,
+			"unsupported kind of archive: BSD"},
+		{"header cut off", append(elftest.Ar(one), "name"...), 8 + 64,
+			"4 bytes are left, fewer than the 60 of a member's header"},
+		{"header without its end", elftest.Ar(bytes.ReplaceAll(one, []byte("`\n"), []byte("``"))), 8,
+			"no member's header: it ends in 60 60, not 60 0a"},
 		{"a byte behind the last member", append(elftest.Ar(one), 0), 8 + 64, "1 bytes are left, fewer"},
 		{"members that are not aligned", elftest.Ar(append([]byte{'\n'}, one...)), 8, "no member's header"},
-		{"the second member without its end", elftest.Ar(one, bytes.ReplaceAll(one, []byte("`\n"), []byte("``"))), 8 + 64, "no member's header"},
+		{"the second member without its end", elftest.Ar(one, bytes.ReplaceAll(one, []byte("`\n"), []byte("``"))),
+			8 + 64, "no member's header"},
 
-		{"size empty", elftest.Ar(elftest.ArSized("a/", "", nil)), 8, `member of size "" does not fit the archive of 68 bytes`},
+		{"size empty", elftest.Ar(elftest.ArSized("a/", "", nil)), 8,
+			`member of size "" does not fit the archive of 68 bytes`},
 		{"size negative", elftest.Ar(elftest.ArSized("a/", "-1", nil)), 8, `member of size "-1"`},
 		{"size with a plus", elftest.Ar(elftest.ArSized("a/", "+4", []byte("text"))), 8, `member of size "+4"`},
 		{"size in hexadecimal", elftest.Ar(elftest.ArSized("a/", "0x4", []byte("text"))), 8, `member of size "0x4"`},
-		{"size with blanks before it", elftest.Ar(elftest.ArSized("a/", "  4", []byte("text"))), 8, `member of size "  4"`},
-		{"size past the end", elftest.Ar(elftest.ArSized("a/", "5", []byte("text"))), 8, `member of size "5" does not fit the archive of 72 bytes`},
+		{"size with blanks before it", elftest.Ar(elftest.ArSized("a/", "  4", []byte("text"))), 8,
+			`member of size "  4"`},
+		{"size past the end", elftest.Ar(elftest.ArSized("a/", "5", []byte("text"))), 8,
+			`member of size "5" does not fit the archive of 72 bytes`},
 		{"size 9,999,999,999", elftest.Ar(elftest.ArSized("a/", "9999999999", nil)), 8, `member of size "9999999999"`},
-		{"size with a zero byte", elftest.Ar(elftest.ArSized("a/", "4\x00", []byte("text"))), 8, `member of size "4\x00"`},
+		{"size with a zero byte", elftest.Ar(elftest.ArSized("a/", "4\x00", []byte("text"))), 8,
+			`member of size "4\x00"`},
 
-		{"long name without a table", elftest.Ar(elftest.ArMember("/0", []byte("text"))), 8, `member's name "/0" does not lead into the table of names of 0 bytes`},
-		{"long name behind the table", elftest.Ar(names, elftest.ArMember("/6", nil)), 8 + 66, `member's name "/6" does not lead into the table of names of 6 bytes`},
-		{"long name at 2^64", elftest.Ar(names, elftest.ArMember("/18446744073709", nil)), 8 + 66, "does not lead into the table of names of 6 bytes"},
+		{"long name without a table", elftest.Ar(elftest.ArMember("/0", []byte("text"))), 8,
+			`member's name "/0" does not lead into the table of names of 0 bytes`},
+		{"long name behind the table", elftest.Ar(names, elftest.ArMember("/6", nil)), 8 + 66,
+			`member's name "/6" does not lead into the table of names of 6 bytes`},
+		{"long name at 2^64", elftest.Ar(names, elftest.ArMember("/18446744073709", nil)), 8 + 66,
+			"does not lead into the table of names of 6 bytes"},
 		{"long name that is no number", elftest.Ar(names, elftest.ArMember("/x", nil)), 8 + 66, `member's name "/x"`},
 		{"long name negative", elftest.Ar(names, elftest.ArMember("/-1", nil)), 8 + 66, `member's name "/-1"`},
-		{"long name without end", elftest.Ar(elftest.ArMember("//", []byte("name")), elftest.ArMember("/0", nil)), 8 + 64, `has no end within 4096 bytes`},
-		{"long name of 8 KiB", elftest.Ar(elftest.ArMember("//", append(bytes.Repeat([]byte("x"), 8190), "/\n"...)), elftest.ArMember("/0", nil)), 8 + 60 + 8192,
+		{"long name without end", elftest.Ar(elftest.ArMember("//", []byte("name")), elftest.ArMember("/0", nil)),
+			8 + 64, `has no end within 4096 bytes`},
+		{"long name of 8 KiB", elftest.Ar(elftest.ArMember("//", append(bytes.Repeat([]byte("x"), 8190), "/\n"...)),
+			elftest.ArMember("/0", nil)), 8 + 60 + 8192,
 			"has no end within 4096 bytes"},
 		{"two tables of names", elftest.Ar(names, names), 8 + 66, "table of names"},
 		{"table of names past the end", elftest.Ar(elftest.ArSized("//", "1000", nil)), 8, `member of size "1000"`},
@@ -55,7 +68,7 @@ func TestOpenErrors(t *testing.T) {
 		_, err := Open(file(t, string(tt.data)), int64(len(tt.data)))
 		var e *Error
 		if !errors.As(err, &e) || e.Off != tt.off || !strings.Contains(err.Error(), tt.msg) {
-			t.Errorf("%s: %v; offset %#x, %q was expected", tt.name, err, tt.off, tt.msg)
+			t.Errorf("%s: %v; want offset %#x, %q", tt.name, err, tt.off, tt.msg)
 		}
 	}
 }
@@ -72,16 +85,24 @@ func TestIndexErrors(t *testing.T) {
 		{"empty", "/", nil, ""},
 		{"of three zero bytes", "/", []byte{0, 0, 0}, ""},
 		{"of three bytes", "/", []byte{0, 0, 1}, "symbol index of 3 bytes"},
-		{"with 2^32-1 entries", "/", elftest.ArIndex(4, math.MaxUint32), "symbol index with 4294967295 entries does not fit its 68 bytes"},
-		{"with an entry too many", "/", elftest.ArIndex(4, 17), "symbol index with 17 entries does not fit its 68 bytes"},
-		{"with an entry for the magic", "/", elftest.ArIndex(4, 1, 0), "entry 0 of the symbol index is 0x0, where no member begins"},
-		{"with an entry past the end", "/", elftest.ArIndex(4, 1, math.MaxUint32), "entry 0 of the symbol index is 0xffffffff, where no member begins"},
-		{"with an entry for contents", "/", elftest.ArIndex(4, 1, at), "entry 0 of the symbol index is 0x44, where no member begins"},
+		{"with 2^32-1 entries", "/", elftest.ArIndex(4, math.MaxUint32),
+			"symbol index with 4294967295 entries does not fit its 68 bytes"},
+		{"with an entry too many", "/", elftest.ArIndex(4, 17),
+			"symbol index with 17 entries does not fit its 68 bytes"},
+		{"with an entry for the magic", "/", elftest.ArIndex(4, 1, 0),
+			"entry 0 of the symbol index is 0x0, where no member begins"},
+		{"with an entry past the end", "/", elftest.ArIndex(4, 1, math.MaxUint32),
+			"entry 0 of the symbol index is 0xffffffff, where no member begins"},
+		{"with an entry for contents", "/", elftest.ArIndex(4, 1, at),
+			"entry 0 of the symbol index is 0x44, where no member begins"},
 		{"with an entry", "/", elftest.ArIndex(4, 1, at+72), ""},
 		{"of 64 bits with an entry", "/SYM64/", elftest.ArIndex(8, 1, at+80), ""},
-		{"of 64 bits with 2^64-1 entries", "/SYM64/", elftest.ArIndex(8, math.MaxUint64), "symbol index with 18446744073709551615 entries does not fit"},
-		{"of 64 bits with 2^61 entries", "/SYM64/", elftest.ArIndex(8, 1<<61), "symbol index with 2305843009213693952 entries does not fit"},
-		{"of 64 bits with an entry 2^64-1", "/SYM64/", elftest.ArIndex(8, 1, math.MaxUint64), "entry 0 of the symbol index is 0xffffffffffffffff, where no member begins"},
+		{"of 64 bits with 2^64-1 entries", "/SYM64/", elftest.ArIndex(8, math.MaxUint64),
+			"symbol index with 18446744073709551615 entries does not fit"},
+		{"of 64 bits with 2^61 entries", "/SYM64/", elftest.ArIndex(8, 1<<61),
+			"symbol index with 2305843009213693952 entries does not fit"},
+		{"of 64 bits with an entry 2^64-1", "/SYM64/", elftest.ArIndex(8, 1, math.MaxUint64),
+			"entry 0 of the symbol index is 0xffffffffffffffff, where no member begins"},
 	} {
 		data := elftest.Ar(elftest.ArMember(tt.index, tt.data), one)
 		a, err := Open(file(t, string(data)), int64(len(data)))
@@ -94,14 +115,15 @@ func TestIndexErrors(t *testing.T) {
 		case tt.msg == "" && (err != nil || got != string(data)):
 			t.Errorf("%s: %v, or the archive is another one", tt.name, err)
 		case tt.msg != "" && (!errors.As(err, &e) || e.Off != at || !strings.Contains(e.Err.Error(), tt.msg)):
-			t.Errorf("%s: %v; offset %#x, %q was expected", tt.name, err, at, tt.msg)
+			t.Errorf("%s: %v; want offset %#x, %q", tt.name, err, at, tt.msg)
 		}
 	}
 }
 
 // TestWriteErrors has outputs and inputs that fail: no step goes on.
 func TestWriteErrors(t *testing.T) {
-	data := elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 0)), elftest.ArMember("one.o/", []byte("text")), elftest.ArMember("two.o/", []byte("text")))
+	data := elftest.Ar(elftest.ArMember("/", elftest.ArIndex(4, 0)), elftest.ArMember("one.o/", []byte("text")),
+		elftest.ArMember("two.o/", []byte("text")))
 	openArchive := func() (*Archive, *os.File) {
 		f := file(t, string(data))
 		a, err := Open(f, int64(len(data)))
@@ -125,8 +147,11 @@ func TestWriteErrors(t *testing.T) {
 		return w, dst
 	}
 	for name, step := range map[string]func(w *Writer) error{
-		"Add":                func(w *Writer) error { return w.Add(1, strings.NewReader("other"), 5) },
-		"Add behind a Keep":  func(w *Writer) error { return errors.Join(w.Keep(0), w.Add(1, strings.NewReader("other"), 5)) },
+		"Add": func(w *Writer) error { return w.Add(1, strings.NewReader("other"), 5) },
+		"Add behind a Keep": func(w *Writer) error {
+			return errors.Join(w.Keep(0),
+				w.Add(1, strings.NewReader("other"), 5))
+		},
 		"Close":              func(w *Writer) error { return errors.Join(w.Keep(0), w.Close()) },
 		"Keep of another":    func(w *Writer) error { return errors.Join(w.Keep(0), w.Keep(2)) },
 		"Close with nothing": func(w *Writer) error { w.at = []int64{8, 0, 0}; return w.Close() },
@@ -175,7 +200,8 @@ func TestSizes(t *testing.T) {
 	if err := f.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(f, size); err == nil || !strings.Contains(err.Error(), "archive at offset 0x44: // of 200000000 bytes; at most 134217728 are supported") {
+	if _, err := Open(f, size); err == nil ||
+		!strings.Contains(err.Error(), "archive at offset 0x44: // of 200000000 bytes; at most 134217728 are supported") {
 		t.Errorf("table of names: %v", err)
 	}
 	data = elftest.Ar(elftest.ArMember("one.o/", []byte("text")))
@@ -191,7 +217,8 @@ func TestSizes(t *testing.T) {
 	if err := large.Truncate(10_000_000_000); err != nil {
 		t.Skipf("no files of that size: %v", err)
 	}
-	if err := w.Add(0, large, 10_000_000_000); err == nil || err.Error() != "one.o: an archive cannot express a size of 10000000000 bytes" {
+	if err := w.Add(0, large, 10_000_000_000); err == nil ||
+		err.Error() != "one.o: an archive cannot express a size of 10000000000 bytes" {
 		t.Errorf("Add: %v", err)
 	}
 }

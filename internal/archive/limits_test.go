@@ -20,7 +20,8 @@ func TestKind(t *testing.T) {
 // TestManyMembers has as many members as are accepted, and one more.
 func TestManyMembers(t *testing.T) {
 	one := member("a/", "")
-	for n, want := range map[int]string{maxMembers: "<nil>", maxMembers + 1: fmt.Sprintf("archive at offset %#x: more than 524288 members", 8+60*maxMembers)} {
+	for n, want := range map[int]string{maxMembers: "<nil>", maxMembers +
+		1: fmt.Sprintf("archive at offset %#x: more than 524288 members", 8+60*maxMembers)} {
 		all := Magic + strings.Repeat(one, n)
 		a, err := Open(strings.NewReader(all), int64(len(all)))
 		if fmt.Sprint(err) != want || err == nil && len(a.Members) != n {

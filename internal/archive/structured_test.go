@@ -63,7 +63,8 @@ func FuzzStructured(f *testing.F) {
 				add(elftest.ArMember(headers[i], []byte(contents(i))))
 			}
 			if wide > 0 {
-				parts[0] = elftest.ArMember(map[int]string{4: "/", 8: "/SYM64/"}[wide], elftest.ArIndex(wide, uint64(len(want)), at...))
+				parts[0] = elftest.ArMember(map[int]string{4: "/", 8: "/SYM64/"}[wide],
+					elftest.ArIndex(wide, uint64(len(want)), at...))
 			}
 			return string(elftest.Ar(parts...))
 		}
@@ -79,12 +80,12 @@ func FuzzStructured(f *testing.F) {
 				continue
 			}
 			if n == len(want) || m.Name != want[n].name || data[m.Off:m.Off+m.Size] != want[n].contents {
-				t.Fatalf("member %d is %q of %d bytes; %+v was expected", n, m.Name, m.Size, want[min(n, len(want)-1)])
+				t.Fatalf("member %d is %q of %d bytes; want %+v", n, m.Name, m.Size, want[min(n, len(want)-1)])
 			}
 			n++
 		}
 		if n != len(want) {
-			t.Fatalf("%d members; %d were expected", n, len(want))
+			t.Fatalf("%d members; want %d", n, len(want))
 		}
 		seed := len(choices)
 		change := func(name, contents string) string {
@@ -100,7 +101,10 @@ func FuzzStructured(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if other := build(func(i int) string { return change(want[i].name, want[i].contents) }); !bytes.Equal([]byte(got), []byte(other)) {
+		if other := build(func(i int) string {
+			return change(want[i].name,
+				want[i].contents)
+		}); !bytes.Equal([]byte(got), []byte(other)) {
 			t.Errorf("written again it is\n%q\nand this was expected\n%q", got, other)
 		}
 	})

@@ -124,7 +124,8 @@ func TestPrograms(t *testing.T) {
 					t.Fatalf("%d bytes: %d bytes, %v", size, len(got), err)
 				}
 				if p.kind == Bzip2 {
-					if err := store(t, nil, b, form, 1); err == nil || !strings.Contains(err.Error(), "bzip2 is only read; build the package anew") {
+					if err := store(t, nil, b, form, 1); err == nil ||
+						!strings.Contains(err.Error(), "bzip2 is only read; build the package anew") {
 						t.Errorf("%v", err)
 					}
 					continue
@@ -141,7 +142,7 @@ func TestPrograms(t *testing.T) {
 					t.Errorf("%d bytes: what is written is read as %d bytes, %v", size, len(got), err)
 				}
 				if again != nil && again.xz.check != form.xz.check || again.checksum != form.checksum {
-					t.Errorf("%d bytes: form %+v; %+v was expected", size, again, form)
+					t.Errorf("%d bytes: form %+v; want %+v", size, again, form)
 				}
 			}
 		})
@@ -153,7 +154,8 @@ func TestOpen(t *testing.T) {
 	b := contents(5000)
 	skipped := append([]byte("\x53\x2a\x4d\x18\x03\x00\x00\x00xyz"), by(t, b, "zstd", "-qc")...) // RFC 8878, 3.1.2
 	for kind, packed := range map[Kind][]byte{
-		None: b, Gzip: by(t, b, "gzip"), XZ: by(t, b, "xz"), Zstd: skipped, Bzip2: by(t, b, "bzip2"), LZMA: by(t, b, "xz", "--format=lzma"),
+		None: b, Gzip: by(t, b, "gzip"), XZ: by(t, b, "xz"), Zstd: skipped, Bzip2: by(t, b, "bzip2"),
+		LZMA: by(t, b, "xz", "--format=lzma"),
 	} {
 		r, err := Open(t.Context(), nil, bytes.NewReader(packed))
 		if err != nil || r.Form.Kind != kind {
@@ -174,7 +176,7 @@ func TestOpen(t *testing.T) {
 			_, err = io.ReadAll(r)
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), string(kind)) || strings.Count(err.Error(), string(kind)) > 1 {
-			t.Errorf("%s that ends early: %v; its name was expected, once", kind, err)
+			t.Errorf("%s that ends early: %v; want its name, once", kind, err)
 		}
 	}
 	if _, form, err := readAll(skipped); err != nil || form.Writable() == nil {
@@ -182,7 +184,7 @@ func TestOpen(t *testing.T) {
 	}
 	failing := errors.New("no disk")
 	if _, err := Open(t.Context(), nil, iotest.ErrReader(failing)); err != failing {
-		t.Errorf("%v; %v was expected", err, failing)
+		t.Errorf("%v; want %v", err, failing)
 	}
 }
 
@@ -198,7 +200,8 @@ func TestXZ(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := string(by(t, nil, "xz", "--robot", "-lvv", path))
-	if !strings.Contains(out, "\nfile\t1\t3\t") || !strings.Contains(out, "\tCRC64\t") || !strings.Contains(out, "--lzma2=dict=256KiB") {
+	if !strings.Contains(out, "\nfile\t1\t3\t") || !strings.Contains(out, "\tCRC64\t") ||
+		!strings.Contains(out, "--lzma2=dict=256KiB") {
 		t.Errorf("%s", out)
 	}
 }
@@ -272,7 +275,9 @@ func TestDictionaries(t *testing.T) {
 		// RFC 8878, 3.1.1.1: a header without sizes, and a window of 2^(10+18) bytes; then an empty last block.
 		"zstd": {[]byte("\x28\xb5\x2f\xfd\x00\x90\x01\x00\x00"), Zstd},
 	} {
-		if _, _, err := readAll(test.in); err == nil || !strings.Contains(err.Error(), "bytes; at most 134217728 are supported") && err.Error() != "xz: LZMA2 dictionary size exceeds max" {
+		if _, _, err := readAll(test.in); err == nil ||
+			!strings.Contains(err.Error(), "bytes; at most 134217728 are supported") &&
+				err.Error() != "xz: LZMA2 dictionary size exceeds max" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -281,15 +286,21 @@ func TestDictionaries(t *testing.T) {
 // TestOf has beginnings.
 func TestOf(t *testing.T) {
 	for head, want := range map[string]Kind{
-		"": None, "x": None, "070701": None, "\x1f": None, "\x1f\x8b\x08": Gzip, "\xfd7zXZ\x00\x00": XZ, "\xfd7zXZ": None,
-		"BZh9": None, "BZh91AY&SY": Bzip2, "BZh1\x17rE8P\x90": Bzip2, "BZh01AY&SY": None, "BZh:1AY&SY": None, "BZh9 and more": None,
-		"\x28\xb5\x2f\xfd": Zstd, "\x50\x2a\x4d\x18": Zstd, "\x5f\x2a\x4d\x18": Zstd, "\x60\x2a\x4d\x18": None, "\x50\x2a\x4d": None,
-		"\x5d\x00\x00\x80\x00\xff\xff\xff\xff\xff\xff\xff\xff": LZMA, "\x5d\x00\x00\x80\x00\x01\x02\x03\x04\x05\x06\x00\x00": LZMA,
-		"\x5d\x00\x00\x80\x00\x01\x02\x03\x04\x05\x06\x00\xff": None, "\x5d\x00\x00\x80\x00\x01\x02\x03\x04\x05\x06\x07\x07": None,
-		"\x5d\x00\x01\x80\x00\xff\xff\xff\xff\xff\xff\xff\xff": None, "\x5d\x00\x00\x80\x00\xff\xff\xff\xff\xff\xff\xff": None,
+		"": None, "x": None, "070701": None, "\x1f": None, "\x1f\x8b\x08": Gzip, "\xfd7zXZ\x00\x00": XZ,
+		"\xfd7zXZ": None,
+		"BZh9":     None, "BZh91AY&SY": Bzip2, "BZh1\x17rE8P\x90": Bzip2, "BZh01AY&SY": None, "BZh:1AY&SY": None,
+		"BZh9 and more":    None,
+		"\x28\xb5\x2f\xfd": Zstd, "\x50\x2a\x4d\x18": Zstd, "\x5f\x2a\x4d\x18": Zstd, "\x60\x2a\x4d\x18": None,
+		"\x50\x2a\x4d": None,
+		"\x5d\x00\x00\x80\x00\xff\xff\xff\xff\xff\xff\xff\xff": LZMA,
+		"\x5d\x00\x00\x80\x00\x01\x02\x03\x04\x05\x06\x00\x00": LZMA,
+		"\x5d\x00\x00\x80\x00\x01\x02\x03\x04\x05\x06\x00\xff": None,
+		"\x5d\x00\x00\x80\x00\x01\x02\x03\x04\x05\x06\x07\x07": None,
+		"\x5d\x00\x01\x80\x00\xff\xff\xff\xff\xff\xff\xff\xff": None,
+		"\x5d\x00\x00\x80\x00\xff\xff\xff\xff\xff\xff\xff":     None,
 	} {
 		if got := Of([]byte(head)); got != want {
-			t.Errorf("%q is taken for %s; %s was expected", head, got, want)
+			t.Errorf("%q is taken for %s; want %s", head, got, want)
 		}
 	}
 }
@@ -305,7 +316,8 @@ func TestWithoutXZ(t *testing.T) {
 	path := os.Getenv("PATH")
 	library, again, program := by(""), by(""), by(path)
 	if !bytes.Equal(library, again) || bytes.Equal(library, program) {
-		t.Errorf("twice the same: %t; as that of the program: %t", bytes.Equal(library, again), bytes.Equal(library, program))
+		t.Errorf("twice the same: %t; as that of the program: %t", bytes.Equal(library, again),
+			bytes.Equal(library, program))
 	}
 	for _, packed := range [][]byte{library, program} {
 		if got, form, err := readAll(packed); err != nil || !bytes.Equal(got, b) || form.xz.check != 4 {
@@ -333,7 +345,7 @@ func TestOtherXZ(t *testing.T) {
 		t.Setenv("PATH", dir)
 		err := store(t, scratch(t), contents(100_000), &Form{Kind: XZ, xz: xzForm{check: 4}}, 1)
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v; %s was expected", script, err, want)
+			t.Errorf("%s: %v; want %s", script, err, want)
 		}
 	}
 }
@@ -349,7 +361,7 @@ func TestNoXZ(t *testing.T) {
 		t.Setenv("PATH", dir)
 		want = "cannot run " + path + ": " + want
 		if err := store(t, nil, nil, &Form{Kind: XZ, xz: xzForm{check: 4}}, 1); err == nil || err.Error() != want {
-			t.Errorf("%q: %v; %s was expected", contents, err, want)
+			t.Errorf("%q: %v; want %s", contents, err, want)
 		}
 	}
 }
@@ -365,17 +377,20 @@ func TestStuck(t *testing.T) {
 	}
 	path := os.Getenv("PATH")
 	for name, script := range map[string]string{
-		"reads nothing": "exec sleep 60", "starts what reads nothing": "sleep 60; exit 1", "reads a part": "head -c 1000; exec sleep 60",
+		"reads nothing": "exec sleep 60", "starts what reads nothing": "sleep 60; exit 1",
+		"reads a part":   "head -c 1000; exec sleep 60",
 		"writes nothing": "cat >/dev/null; exec sleep 60", "writes a part": "xz -c $*; exec sleep 60",
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "xz"), []byte("#!/bin/sh\nPATH='"+path+"'\n"+script+"\n"), 0o755); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "xz"), []byte("#!/bin/sh\nPATH='"+path+"'\n"+script+"\n"),
+				0o755); err != nil {
 				t.Fatal(err)
 			}
 			t.Setenv("PATH", dir)
 			begin := time.Now()
-			if err := store(t, scratch(t), b, form, 2); err == nil || !strings.HasPrefix(err.Error(), dir+"/xz neither reads nor writes for ") {
+			if err := store(t, scratch(t), b, form, 2); err == nil ||
+				!strings.HasPrefix(err.Error(), dir+"/xz neither reads nor writes for ") {
 				t.Errorf("%v", err)
 			}
 			if took := time.Since(begin); took > 30*time.Second {

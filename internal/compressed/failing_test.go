@@ -24,11 +24,13 @@ func TestHeads(t *testing.T) {
 		{"\xfd7zXZ\x00\x00\x04", "xz: data is truncated or corrupt"},
 		{"BZh91AY&SY", "bzip2: unexpected EOF"},
 		{"\x28\xb5\x2f\xfd", "zstd: unexpected EOF"},
-		{"\x28\xb5\x2f\xfd\x08\x00", "zstd: "},                                                 // RFC 8878, 3.1.1.1.1: a bit that is reserved
-		{"\x5d\x00\x00\x01\x00\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00\x00\x00\x00", "lzma: "}, // the range coder's first byte is 0
+		// RFC 8878, 3.1.1.1.1: a bit that is reserved
+		{"\x28\xb5\x2f\xfd\x08\x00", "zstd: "},
+		// the range coder's first byte is 0
+		{"\x5d\x00\x00\x01\x00\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00\x00\x00\x00", "lzma: "},
 	} {
 		if _, _, err := readAll([]byte(tt.head)); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
-			t.Errorf("%q: %v; %s was expected", tt.head, err, tt.want)
+			t.Errorf("%q: %v; want %s", tt.head, err, tt.want)
 		}
 	}
 }
@@ -45,7 +47,7 @@ func TestFailing(t *testing.T) {
 				_, err = io.ReadAll(r)
 			}
 			if !errors.Is(err, failing) {
-				t.Errorf("%s: after %d bytes of %d: %v; %v was expected", name, n, len(packed), err, failing)
+				t.Errorf("%s: after %d bytes of %d: %v; want %v", name, n, len(packed), err, failing)
 			}
 		}
 	}
@@ -92,7 +94,7 @@ func TestFull(t *testing.T) {
 			want = "No space left on device" // as xz says
 		}
 		if err := store(t, full, b, form, 2); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v; %s was expected", name, err, want)
+			t.Errorf("%s: %v; want %s", name, err, want)
 		}
 	}
 }
@@ -119,7 +121,7 @@ func TestChunks(t *testing.T) {
 		_, err = io.Copy(io.Discard, r)
 	}
 	if !errors.Is(err, elffile.ErrBudget) {
-		t.Errorf("%v; %v was expected", err, elffile.ErrBudget)
+		t.Errorf("%v; want %v", err, elffile.ErrBudget)
 	}
 }
 
@@ -135,9 +137,10 @@ func TestSource(t *testing.T) {
 		}
 		for _, path := range []string{path, ""} {
 			t.Setenv("PATH", path)
-			err = form.Store(t.Context(), scratch(t), 2, io.MultiReader(bytes.NewReader(contents(3000)), iotest.ErrReader(failing)))
+			err = form.Store(t.Context(), scratch(t), 2, io.MultiReader(bytes.NewReader(contents(3000)),
+				iotest.ErrReader(failing)))
 			if p.kind != Bzip2 && !errors.Is(err, failing) {
-				t.Errorf("%s: %v; %v was expected", name, err, failing)
+				t.Errorf("%s: %v; want %v", name, err, failing)
 			}
 		}
 	}
@@ -147,11 +150,13 @@ func TestSource(t *testing.T) {
 func TestFilters(t *testing.T) {
 	b := contents(9999)
 	for _, args := range []string{"--x86 --lzma2", "--delta --lzma2"} {
-		if _, _, err := readAll(by(t, b, "xz", strings.Fields(args)...)); err == nil || !strings.Contains(err.Error(), "xz: a block has filters beside LZMA2") {
+		if _, _, err := readAll(by(t, b, "xz", strings.Fields(args)...)); err == nil ||
+			!strings.Contains(err.Error(), "xz: a block has filters beside LZMA2") {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
-	if _, form, err := readAll(by(t, b, "xz", "-T2", "--lzma2=dict=1MiB", "--block-size=9000")); err != nil || form.xz.dictionary != 1<<20 {
+	if _, form, err := readAll(by(t, b, "xz", "-T2", "--lzma2=dict=1MiB", "--block-size=9000")); err != nil ||
+		form.xz.dictionary != 1<<20 {
 		t.Errorf("%+v, %v", form, err)
 	}
 }

@@ -65,16 +65,21 @@ func TestNamed(t *testing.T) {
 		want        string // error, or "" for none
 	}{
 		{"the same build-id", plain(t), plain(t), ""},
-		{"another build-id", plain(t), with(t, note("abcd"), nil), "it is of another build: its build-id is 61626364, not "},
-		{"the same build-id, and a link with another checksum", with(t, nil, elftest.DebugLink("debug", []byte("x"))), plain(t), ""},
+		{"another build-id", plain(t), with(t, note("abcd"), nil),
+			"it is of another build: its build-id is 61626364, not "},
+		{"the same build-id, and a link with another checksum", with(t, nil, elftest.DebugLink("debug", []byte("x"))),
+			plain(t), ""},
 		{"the right checksum", with(t, none, elftest.DebugLink("debug", with(t, none, nil))), with(t, none, nil), ""},
-		{"a wrong checksum", with(t, none, elftest.DebugLink("debug", []byte("x"))), with(t, none, nil), "its checksum is 0x"},
+		{"a wrong checksum", with(t, none, elftest.DebugLink("debug", []byte("x"))), with(t, none, nil),
+			"its checksum is 0x"},
 		{"neither build-id nor link, the same code", with(t, none, nil), with(t, none, nil), ""},
 		{"code elsewhere", plain(t), moved(), "its code at "},
 		{"other code", plain(t), other, "it has 1 sections of code, not 3"},
 		{"no section headers, the same build-id", bare.B, plain(t), ""},
-		{"an object", plain(t), elftest.NewObject().Bytes(), "it is a relocatable object, not the debug file of a linked file"},
-		{"another machine", plain(t), elftest.BigObject(elf.EM_S390, 0).Bytes(), "it is for machine EM_S390, BigEndian"},
+		{"an object", plain(t), elftest.NewObject().Bytes(),
+			"it is a relocatable object, not the debug file of a linked file"},
+		{"another machine", plain(t), elftest.BigObject(elf.EM_S390, 0).Bytes(),
+			"it is for machine EM_S390, BigEndian"},
 		{"nothing in it", plain(t), nil, `not an ELF file: it starts with ""`},
 		{"headers past the end", plain(t), plain(t)[:64], "section header table at file offset 0x12e0"},
 		{"notes past the end", plain(t), func() []byte {
@@ -96,7 +101,7 @@ func TestNamed(t *testing.T) {
 				t.Errorf("%s: %v, %+v", tt.name, err, d)
 			}
 		case err == nil || !strings.Contains(err.Error(), tt.want) || d != nil:
-			t.Errorf("%s: %v; %q was expected", tt.name, err, tt.want)
+			t.Errorf("%s: %v; want %q", tt.name, err, tt.want)
 		}
 		d.Close()
 	}
@@ -106,7 +111,8 @@ func TestNamed(t *testing.T) {
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(syscall.Mkfifo(at("fifo"), 0o600), os.Mkdir(at("folder"), 0o700), os.Symlink(at("loop"), at("loop"))); err != nil {
+	if err := errors.Join(syscall.Mkfifo(at("fifo"), 0o600), os.Mkdir(at("folder"), 0o700),
+		os.Symlink(at("loop"), at("loop"))); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
@@ -114,8 +120,9 @@ func TestNoFile(t *testing.T) {
 		at("loop"): "too many levels of symbolic links", at("none"): "no such file or directory",
 	} {
 		d, err := Open(name, "", elftest.Parse(t, plain(t)))
-		if d != nil || err == nil || !strings.HasPrefix(err.Error(), "debug file "+name+": ") || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v; %q was expected", name, err, want)
+		if d != nil || err == nil || !strings.HasPrefix(err.Error(), "debug file "+name+": ") ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", name, err, want)
 		}
 	}
 }
@@ -137,7 +144,7 @@ func TestHuge(t *testing.T) {
 		}
 		d, err := Open(path, "", elftest.Parse(t, tt.file))
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v; %q was expected", tt.name, err, tt.want)
+			t.Errorf("%s: %v; want %q", tt.name, err, tt.want)
 		}
 		d.Close()
 	}
@@ -167,7 +174,8 @@ func TestAuto(t *testing.T) {
 	s := hex.EncodeToString(id)
 	places := []string{
 		filepath.Join(Root, ".build-id", s[:2], s[2:]+".debug"),
-		filepath.Join(real, "prog.debug"), filepath.Join(real, ".debug", "prog.debug"), filepath.Join(Root, real, "prog.debug"),
+		filepath.Join(real, "prog.debug"), filepath.Join(real, ".debug", "prog.debug"),
+		filepath.Join(Root, real, "prog.debug"),
 	}
 	foreign := with(t, elftest.Note(4, 4, 3, "GNU\x00", []byte("abcd")), nil)
 	for i, place := range places {
@@ -198,7 +206,8 @@ func TestAuto(t *testing.T) {
 		t.Fatalf("%v, %v, %v", d, passedOver, err)
 	}
 	for i, place := range []string{places[0], places[1], places[3]} {
-		if why := passedOver[i].Error(); !strings.HasPrefix(why, "debug file "+place+": it is of another build: its build-id is 61626364, not ") {
+		if why := passedOver[i].Error(); !strings.HasPrefix(why, "debug file "+place+
+			": it is of another build: its build-id is 61626364, not ") {
 			t.Errorf("%s: %s", place, why)
 		}
 	}
@@ -219,7 +228,8 @@ func TestAuto(t *testing.T) {
 	for _, tt := range []struct {
 		name, of string
 		want     bool
-	}{{other, prog, true}, {places[3], link, true}, {places[1], prog, false}, {prog, prog, false}, {other, text, false}, {other, dir, false}, {other, "-", false}} {
+	}{{other, prog, true}, {places[3], link, true}, {places[1], prog, false}, {prog, prog, false}, {other, text, false},
+		{other, dir, false}, {other, "-", false}} {
 		if found(tt.name, tt.of) != tt.want {
 			t.Errorf("%s is found for %s: %t was expected", tt.name, tt.of, tt.want)
 		}
@@ -246,7 +256,8 @@ func TestNone(t *testing.T) {
 			t.Errorf("%q: %v, %v", name, d, err)
 		}
 	}
-	if d, err := Open("named", "", object); d != nil || err == nil || !strings.Contains(err.Error(), "debug file named: relocatable objects cannot have one") {
+	if d, err := Open("named", "", object); d != nil || err == nil ||
+		!strings.Contains(err.Error(), "debug file named: relocatable objects cannot have one") {
 		t.Errorf("the file of an object: %v, %v", d, err)
 	}
 }
@@ -271,7 +282,8 @@ func TestLink(t *testing.T) {
 	} {
 		data := with(t, nil, tt.data)
 		link, err := LinkOf(elftest.Parse(t, data))
-		if link.Name != tt.link || link.Sum != tt.sum || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+		if link.Name != tt.link || link.Sum != tt.sum || (err == nil) != (tt.err == "") || err != nil &&
+			!strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: %+v, %v; want %q, %#x, %q", tt.name, link, err, tt.link, tt.sum, tt.err)
 		}
 		if err == nil && !bytes.Equal(data[link.SumOffset:][:4], tt.data[len(tt.data)-4:]) {
@@ -280,7 +292,8 @@ func TestLink(t *testing.T) {
 	}
 	p := elftest.Patch(t.Fatalf, with(t, nil, elftest.DebugLink("debug", nil)))
 	p.Put64(p.Section(".gnu_debuglink")+elftest.ShOff, 1<<40)
-	if d, err := Open(Auto, "", elftest.Parse(t, p.B)); d != nil || err == nil || !strings.Contains(err.Error(), "section .gnu_debuglink at file offset 0x10000000000") {
+	if d, err := Open(Auto, "", elftest.Parse(t, p.B)); d != nil || err == nil ||
+		!strings.Contains(err.Error(), "section .gnu_debuglink at file offset 0x10000000000") {
 		t.Errorf("past the end: %v, %v", d, err)
 	}
 }
@@ -320,7 +333,7 @@ func TestBuildID(t *testing.T) {
 	} {
 		id, err := buildID(elftest.Parse(t, with(t, tt.data, nil)))
 		if err != nil || string(id) != tt.want {
-			t.Errorf("%s: %q, %v; %q was expected", tt.name, id, err, tt.want)
+			t.Errorf("%s: %q, %v; want %q", tt.name, id, err, tt.want)
 		}
 		// The same in a segment, without section headers.
 		p := elftest.Patch(t.Fatalf, plain(t))
@@ -335,7 +348,7 @@ func TestBuildID(t *testing.T) {
 		p.Put16(elftest.EhShstrndx, 0)
 		id, err = buildID(elftest.Parse(t, p.B))
 		if err != nil || string(id) != tt.want {
-			t.Errorf("%s, in a segment: %q, %v; %q was expected", tt.name, id, err, tt.want)
+			t.Errorf("%s, in a segment: %q, %v; want %q", tt.name, id, err, tt.want)
 		}
 	}
 	// A note of 8-byte alignment pads its name and its contents to that.

@@ -73,7 +73,8 @@ func TestPeer(t *testing.T) {
 		return func(t *testing.T) []*exec.Cmd {
 			cc := peer.Tool(t, "sid", "clang-23")
 			return []*exec.Cmd{
-				cc(append(args, "-fPIC", "-O2", "-c", "main.c")...), cc(append(args, "-fPIC", "-O2", "-c", "other.c")...),
+				cc(append(args, "-fPIC", "-O2", "-c", "main.c")...),
+				cc(append(args, "-fPIC", "-O2", "-c", "other.c")...),
 				peer.Tool(t, "sid", "ld.lld-23")("-shared", "-o", "a.out", "main.o", "other.o"),
 			}
 		}
@@ -145,7 +146,10 @@ func compare(t *testing.T, path string, addr2line func(...string) *exec.Cmd) {
 			args = append(args, fmt.Sprintf("%#x", s.Addr+uint64(j)))
 		}
 		got := make([]string, len(addrs))
-		if err := dwline.Find(f, addrs, func(i int, file string, line int) { got[i] = fmt.Sprintf("%s:%d", file, line) }); err != nil {
+		if err := dwline.Find(f, addrs, func(i int, file string, line int) {
+			got[i] = fmt.Sprintf("%s:%d", file,
+				line)
+		}); err != nil {
 			t.Fatal(err)
 		}
 		out, err := addr2line(args...).Output()
@@ -166,6 +170,6 @@ func compare(t *testing.T, path string, addr2line func(...string) *exec.Cmd) {
 		}
 	}
 	if compared < 20 {
-		t.Errorf("%d addresses have a line; 20 were expected", compared)
+		t.Errorf("%d addresses have a line; want 20", compared)
 	}
 }

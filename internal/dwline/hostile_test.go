@@ -108,33 +108,46 @@ func TestHostile(t *testing.T) {
 		want     string // in the error, or "" if the line is to be found
 	}{
 		{"nothing wrong", map[string][]byte{"info": compileUnit(0), "line": lineTable(tables, rows)}, ""},
-		{"2^40 directories of no bytes", map[string][]byte{"info": compileUnit(0), "line": lineTable(append([]byte{0}, uleb(1<<40)...), rows)},
+		{"2^40 directories of no bytes",
+			map[string][]byte{"info": compileUnit(0), "line": lineTable(append([]byte{0}, uleb(1<<40)...), rows)},
 			"more than 33"},
-		{"2^40 files of no bytes", map[string][]byte{"info": compileUnit(0), "line": lineTable(append([]byte{0, 0, 0}, uleb(1<<40)...), rows)},
+		{"2^40 files of no bytes", map[string][]byte{"info": compileUnit(0),
+			"line": lineTable(append([]byte{0, 0, 0}, uleb(1<<40)...), rows)},
 			"more than 33"},
-		{"2^63 directories", map[string][]byte{"info": compileUnit(0), "line": lineTable(append([]byte{1, 1, 0x08}, uleb(1<<63)...), rows)}, "text without an end"},
+		{"2^63 directories", map[string][]byte{"info": compileUnit(0),
+			"line": lineTable(append([]byte{1, 1, 0x08}, uleb(1<<63)...), rows)}, "text without an end"},
 		{"units that share a line table", map[string][]byte{
-			"info": bytes.Repeat(compileUnit(0), 2000), "line": lineTable(tables, append(bytes.Repeat([]byte{4, 1}, 1<<19), rows...)),
+			"info": bytes.Repeat(compileUnit(0), 2000),
+			"line": lineTable(tables, append(bytes.Repeat([]byte{4, 1}, 1<<19), rows...)),
 		}, "units share so much of the sections"},
 		{"sequences over all addresses", map[string][]byte{
 			"info": compileUnit(0), "line": lineTable(tables, bytes.Repeat(rows, 20_000)),
 		}, "units share so much of the sections"},
 		{"a path of 8 KiB", map[string][]byte{"info": compileUnit(0), "line": lineTable(
-			append([]byte{1, 1, 0x08, 1, '/', 0, 1, 1, 0x08, 2, 'x', 0}, append([]byte(strings.Repeat("x", 8192)), 0)...), rows)},
+			append([]byte{1, 1, 0x08, 1, '/', 0, 1, 1, 0x08, 2, 'x', 0},
+				append([]byte(strings.Repeat("x", 8192)), 0)...), rows)},
 			"text of more than 4096 bytes"},
 		{"abbreviations without end", map[string][]byte{
-			"info": compileUnit(0), "line": lineTable(tables, rows), "abbrev": bytes.Repeat([]byte{2, 0x11, 0, 0, 0}, 100_000),
+			"info": compileUnit(0), "line": lineTable(tables, rows),
+			"abbrev": bytes.Repeat([]byte{2, 0x11, 0, 0, 0}, 100_000),
 		}, "bytes where 0 are left"},
 		{"units that share abbreviations", map[string][]byte{ // of two units in turn, behind very many others
-			"info": bytes.Repeat(append(compileUnit(0), bytes.Replace(compileUnit(0), []byte{8, 1}, []byte{8, 3}, 1)...), 50), "line": lineTable(tables, rows),
-			"abbrev": slices.Concat(bytes.Repeat([]byte{2, 0x11, 0, 0, 0}, 100_000), abbrev[:len(abbrev)-1], []byte{3}, abbrev[1:]),
+			"info": bytes.Repeat(append(compileUnit(0), bytes.Replace(compileUnit(0), []byte{8, 1}, []byte{8, 3},
+				1)...), 50), "line": lineTable(tables, rows),
+			"abbrev": slices.Concat(bytes.Repeat([]byte{2, 0x11, 0, 0, 0}, 100_000), abbrev[:len(abbrev)-1], []byte{3},
+				abbrev[1:]),
 		}, "units share so much of the sections"},
 		{"a unit past the end", map[string][]byte{"info": {0xff, 0xff, 0, 0, 4, 0}}, "unit of 65535 bytes"},
-		{"a length of 64 bits", map[string][]byte{"info": append(bytes.Repeat([]byte{0xff}, 12), 4, 0)}, "unit of 18446744073709551615 bytes"},
-		{"line range 0", map[string][]byte{"info": compileUnit(0), "line": bytes.Replace(lineTable(tables, rows), []byte{0xfb, 14, 13}, []byte{0xfb, 0, 13}, 1)}, "line range 0"},
-		{"a line table past the end", map[string][]byte{"info": compileUnit(1 << 20), "line": lineTable(tables, rows)}, "and the section has"},
-		{"a form that is not known", map[string][]byte{"info": compileUnit(0), "line": lineTable(tables, rows), "abbrev": {1, 0x11, 0, 0x10, 0x77, 0, 0, 0}}, "form 0x77 is not known"},
-		{"indirect forms", map[string][]byte{"info": sized([]byte{4, 0, 0, 0, 0, 0, 8, 1, 0x16, 0x16}), "abbrev": {1, 0x11, 0, 0x10, 0x16, 0, 0, 0}}, "of an indirect value"},
+		{"a length of 64 bits", map[string][]byte{"info": append(bytes.Repeat([]byte{0xff}, 12), 4, 0)},
+			"unit of 18446744073709551615 bytes"},
+		{"line range 0", map[string][]byte{"info": compileUnit(0), "line": bytes.Replace(lineTable(tables, rows),
+			[]byte{0xfb, 14, 13}, []byte{0xfb, 0, 13}, 1)}, "line range 0"},
+		{"a line table past the end", map[string][]byte{"info": compileUnit(1 << 20), "line": lineTable(tables, rows)},
+			"and the section has"},
+		{"a form that is not known", map[string][]byte{"info": compileUnit(0), "line": lineTable(tables, rows),
+			"abbrev": {1, 0x11, 0, 0x10, 0x77, 0, 0, 0}}, "form 0x77 is not known"},
+		{"indirect forms", map[string][]byte{"info": sized([]byte{4, 0, 0, 0, 0, 0, 8, 1, 0x16, 0x16}),
+			"abbrev": {1, 0x11, 0, 0x10, 0x16, 0, 0, 0}}, "of an indirect value"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.name == "units that share a line table" {
@@ -152,8 +165,9 @@ func TestHostile(t *testing.T) {
 			if took := time.Since(start); took > 30*time.Second {
 				t.Errorf("it takes %v", took)
 			}
-			if tt.want == "" && (err != nil || got != "/d/f") || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-				t.Errorf("%q, %v; %q was expected", got, err, tt.want)
+			if tt.want == "" && (err != nil || got != "/d/f") || tt.want != "" &&
+				(err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("%q, %v; want %q", got, err, tt.want)
 			}
 		})
 	}

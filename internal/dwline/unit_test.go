@@ -151,12 +151,13 @@ func check(t *testing.T, tests func(e encoder) []unitTest) {
 					t.Fatal(err)
 				}
 				got := ""
-				err = dwline.Find(f, []uint64{at}, func(_ int, file string, line int) { got = fmt.Sprintf("%s:%d", file, line) })
+				err = dwline.Find(f, []uint64{at},
+					func(_ int, file string, line int) { got = fmt.Sprintf("%s:%d", file, line) })
 				if want := tt.want + strings.Repeat(":1", min(len(tt.want), 1)); got != want {
-					t.Errorf("%q; %q was expected", got, want)
+					t.Errorf("%q; want %q", got, want)
 				}
 				if (tt.err != "") != (err != nil) || err != nil && !strings.Contains(err.Error(), tt.err) {
-					t.Errorf("%v; an error with %q was expected", err, tt.err)
+					t.Errorf("%v; want an error with %q", err, tt.err)
 				}
 			})
 		}
@@ -182,15 +183,24 @@ func TestForms(t *testing.T) {
 			form  uint64
 			value []byte
 		}{
-			{fmAddr, e.u64(1)}, {fmData1, []byte{1}}, {fmData2, e.u16(1)}, {fmData4, e.u32(1)}, {fmData8, e.u64(1)}, {fmData16, make([]byte, 16)},
-			{fmBlock1, []byte{2, 0xff, 0xff}}, {fmBlock2, append(e.u16(3), "abc"...)}, {fmBlock4, append(e.u32(1), 7)}, {fmBlock, []byte{1, 7}},
-			{fmExprloc, append(uleb(200), make([]byte, 200)...)}, {fmString, []byte("text\x00")}, {fmStrp, e.offset(9)}, {fmLineStrp, e.offset(9)},
-			{fmStrpSup, e.offset(9)}, {fmStrx, uleb(300)}, {fmStrx1, []byte{1}}, {fmStrx2, e.u16(1)}, {fmStrx3, e.u24(1)}, {fmStrx4, e.u32(1)},
-			{fmAddrx, uleb(300)}, {fmAddrx1, []byte{1}}, {fmAddrx2, e.u16(1)}, {fmAddrx3, e.u24(1)}, {fmAddrx4, e.u32(1)}, {fmFlag, []byte{1}},
-			{fmFlagPresent, nil}, {fmSdata, []byte{0x80, 0x7f}}, {fmUdata, uleb(300)}, {fmRefAddr, e.offset(1)}, {fmRef1, []byte{1}},
-			{fmRef2, e.u16(1)}, {fmRef4, e.u32(1)}, {fmRef8, e.u64(1)}, {fmRefUdata, uleb(300)}, {fmRefSup4, e.u32(1)}, {fmRefSup8, e.u64(1)},
-			{fmRefSig8, e.u64(1)}, {fmLoclistx, uleb(300)}, {fmSecOffset, e.offset(1)}, {fmRnglistx, uleb(300)}, {fmGNUAddrIndex, uleb(300)},
-			{fmGNUStrIndex, uleb(300)}, {fmGNURefAlt, e.offset(1)}, {fmGNUStrpAlt, e.offset(1)}, {fmIndirect, append(uleb(fmData2), e.u16(1)...)},
+			{fmAddr, e.u64(1)}, {fmData1, []byte{1}}, {fmData2, e.u16(1)}, {fmData4, e.u32(1)}, {fmData8, e.u64(1)},
+			{fmData16, make([]byte, 16)},
+			{fmBlock1, []byte{2, 0xff, 0xff}}, {fmBlock2, append(e.u16(3), "abc"...)}, {fmBlock4, append(e.u32(1), 7)},
+			{fmBlock, []byte{1, 7}},
+			{fmExprloc, append(uleb(200), make([]byte, 200)...)}, {fmString, []byte("text\x00")}, {fmStrp, e.offset(9)},
+			{fmLineStrp, e.offset(9)},
+			{fmStrpSup, e.offset(9)}, {fmStrx, uleb(300)}, {fmStrx1, []byte{1}}, {fmStrx2, e.u16(1)},
+			{fmStrx3, e.u24(1)}, {fmStrx4, e.u32(1)},
+			{fmAddrx, uleb(300)}, {fmAddrx1, []byte{1}}, {fmAddrx2, e.u16(1)}, {fmAddrx3, e.u24(1)},
+			{fmAddrx4, e.u32(1)}, {fmFlag, []byte{1}},
+			{fmFlagPresent, nil}, {fmSdata, []byte{0x80, 0x7f}}, {fmUdata, uleb(300)}, {fmRefAddr, e.offset(1)},
+			{fmRef1, []byte{1}},
+			{fmRef2, e.u16(1)}, {fmRef4, e.u32(1)}, {fmRef8, e.u64(1)}, {fmRefUdata, uleb(300)}, {fmRefSup4, e.u32(1)},
+			{fmRefSup8, e.u64(1)},
+			{fmRefSig8, e.u64(1)}, {fmLoclistx, uleb(300)}, {fmSecOffset, e.offset(1)}, {fmRnglistx, uleb(300)},
+			{fmGNUAddrIndex, uleb(300)},
+			{fmGNUStrIndex, uleb(300)}, {fmGNURefAlt, e.offset(1)}, {fmGNUStrpAlt, e.offset(1)},
+			{fmIndirect, append(uleb(fmData2), e.u16(1)...)},
 			{fmIndirect, append(uleb(fmGNUStrpAlt), e.offset(1)...)},
 		} {
 			add(fmt.Sprintf("form %#x", p.form), 5, []uint64{atName, p.form}, p.value)
@@ -209,7 +219,8 @@ func TestForms(t *testing.T) {
 			maps.Copy(tt.sections, strs)
 		}
 		strs := map[string][]byte{"str": []byte("other\x00/comp\x00"), "line_str": []byte("/comp\x00")}
-		for form, v := range map[uint64][]byte{fmString: []byte("/comp\x00"), fmStrp: e.offset(6), fmLineStrp: e.offset(0)} {
+		for form, v := range map[uint64][]byte{fmString: []byte("/comp\x00"), fmStrp: e.offset(6),
+			fmLineStrp: e.offset(0)} {
 			dir(fmt.Sprintf("directory of form %#x", form), form, v, "/comp/d/f", "", strs)
 		}
 		dir("a directory in another file", fmStrpSup, e.offset(6), "d/f", "", strs)
@@ -240,7 +251,8 @@ func TestUnits(t *testing.T) {
 		add("a split unit", "", "", abbrev, e.typed(splitUnit, 1, attrs))
 		add("a split type unit", "", "", abbrev, e.typed(splitTypeUnit, 1, attrs))
 		add("a skeleton", "d/f", "", abbrev, e.typed(skeletonUnit, 1, attrs))
-		add("a skeleton with the tag of one", "d/f", "", tagged(0x4a, atStmtList, fmSecOffset), e.typed(skeletonUnit, 1, attrs))
+		add("a skeleton with the tag of one", "d/f", "", tagged(0x4a, atStmtList, fmSecOffset),
+			e.typed(skeletonUnit, 1, attrs))
 		add("a partial unit", "", "", tagged(0x3c, atStmtList, fmSecOffset), e.typed(3, 1, attrs))
 		add("no entry", "", "", abbrev, e.typed(compileUnit5, 0, attrs))
 		add("no line table", "", "", abbreviations(atName, fmData4), e.typed(compileUnit5, 1, e.u32(0)))
@@ -253,19 +265,25 @@ func TestUnits(t *testing.T) {
 		first := tagged(0x3c, atName, fmImplicitConst, 300)
 		second := slices.Concat(first[:len(first)-1], uleb(2), abbrev[1:])
 		add("two abbreviations", "d/f", "", second, e.typed(compileUnit5, 2, attrs))
-		add("an abbreviation that is not there", "", "there is no abbreviation 2", abbrev, e.typed(compileUnit5, 2, attrs))
+		add("an abbreviation that is not there", "", "there is no abbreviation 2", abbrev,
+			e.typed(compileUnit5, 2, attrs))
 		add("no abbreviations", "", ".debug_info+0x0: there is no .debug_abbrev", nil, e.typed(compileUnit5, 1, attrs))
-		add("a code without an end", "", "LEB128 number longer than 64 bits", abbrev, e.typed(compileUnit5, 0x80, bytes.Repeat([]byte{0x80}, 10)))
+		add("a code without an end", "", "LEB128 number longer than 64 bits", abbrev,
+			e.typed(compileUnit5, 0x80, bytes.Repeat([]byte{0x80}, 10)))
 		add("a constant without an end", "", "LEB128 number longer than 64 bits",
-			append([]byte{1, 0x11, 0, atName, fmImplicitConst}, bytes.Repeat([]byte{0x80}, 12)...), e.typed(compileUnit5, 1, attrs))
-		add("a length that is reserved", "", ".debug_info+0x4: length 0xfffffff0 is reserved", abbrev, e.u32(0xfffffff0), make([]byte, 100))
+			append([]byte{1, 0x11, 0, atName, fmImplicitConst}, bytes.Repeat([]byte{0x80}, 12)...),
+			e.typed(compileUnit5, 1, attrs))
+		add("a length that is reserved", "", ".debug_info+0x4: length 0xfffffff0 is reserved", abbrev,
+			e.u32(0xfffffff0), make([]byte, 100))
 		tests = append(tests,
 			unitTest{"relative to the directory of the compilation", map[string][]byte{
 				"info": e.unit(4, attrs), "abbrev": abbrev,
-				"line": e.lines(5, []byte{1, 1, fmString, 2, '/', 'c', 0, 'd', 0, 2, 1, fmString, 2, fmData1, 2, 'f', 0, 0, 'f', 0, 1}),
+				"line": e.lines(5, []byte{1, 1, fmString, 2, '/', 'c', 0, 'd', 0, 2, 1, fmString, 2, fmData1, 2, 'f', 0,
+					0, 'f', 0, 1}),
 			}, "/c/d/f", ""},
 			unitTest{"lines in another file", map[string][]byte{"info": e.unit(4, attrs), "abbrev": abbrev}, "", ""},
-			unitTest{"lines and nothing else", map[string][]byte{"line": e.lines(5, relative), "abbrev": abbrev}, "", dwline.ErrNone.Error()},
+			unitTest{"lines and nothing else", map[string][]byte{"line": e.lines(5, relative), "abbrev": abbrev}, "",
+				dwline.ErrNone.Error()},
 		)
 		// Tables of files can have more than names (section 6.2.4.1), by any form.
 		const md5, vendor = 5, 0x2001
@@ -273,10 +291,12 @@ func TestUnits(t *testing.T) {
 			[]byte{4, md5, fmData16, 2, fmUdata}, uleb(vendor), []byte{fmBlock, 1, fmStrp, 2},
 			slices.Repeat(slices.Concat(make([]byte, 16), []byte{1, 2, 0xff, 0xff}, e.offset(3)), 2))
 		tests = append(tests, unitTest{"checksums and names elsewhere", map[string][]byte{
-			"info": e.unit(4, attrs), "abbrev": abbrev, "line": e.lines(5, rich), "line_str": []byte("/none\x00/src\x00"), "str": []byte("no\x00f.c\x00"),
+			"info": e.unit(4, attrs), "abbrev": abbrev, "line": e.lines(5, rich),
+			"line_str": []byte("/none\x00/src\x00"), "str": []byte("no\x00f.c\x00"),
 		}, "/src/f.c", ""})
 		tests = append(tests, unitTest{"names elsewhere that are not there", map[string][]byte{
-			"info": e.unit(4, attrs), "abbrev": abbrev, "line": e.lines(5, rich), "line_str": []byte("/none\x00/src\x00"), "str": []byte("no\x00"),
+			"info": e.unit(4, attrs), "abbrev": abbrev, "line": e.lines(5, rich),
+			"line_str": []byte("/none\x00/src\x00"), "str": []byte("no\x00"),
 		}, "", ".debug_str+0x3: text without an end"})
 		return tests
 	})
@@ -286,8 +306,11 @@ func TestUnits(t *testing.T) {
 func TestMissingFile(t *testing.T) {
 	e := encoder{order: binary.LittleEndian}
 	table := func(files string) []byte {
-		header := slices.Concat([]byte{1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1}, []byte("/d\x00\x00"), []byte(files))
-		program := slices.Concat([]byte{0, 9, 2}, e.u64(0x1000), []byte{4, 2, 1, 0, 9, 2}, e.u64(0x1800), []byte{0, 1, 1}) // DW_LNS_set_file 2
+		header := slices.Concat([]byte{1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1}, []byte("/d\x00\x00"),
+			[]byte(files))
+		// DW_LNS_set_file 2
+		program := slices.Concat([]byte{0, 9, 2}, e.u64(0x1000), []byte{4, 2, 1, 0, 9, 2}, e.u64(0x1800),
+			[]byte{0, 1, 1})
 		return e.sized(e.u16(4), e.sized(header), program)
 	}
 	for files, want := range map[string]string{
@@ -296,10 +319,11 @@ func TestMissingFile(t *testing.T) {
 		"f\x00\x01\x00\x00\x00": "", "\x00": "",
 	} {
 		got := ""
-		err := dwline.Find(file(t, map[string][]byte{"info": compileUnit(0), "abbrev": abbrev, "line": table(files)}), []uint64{at},
+		err := dwline.Find(file(t, map[string][]byte{"info": compileUnit(0), "abbrev": abbrev, "line": table(files)}),
+			[]uint64{at},
 			func(_ int, file string, _ int) { got = file })
 		if got != want || err != nil {
-			t.Errorf("files %q: %q, %v; %q was expected", files, got, err, want)
+			t.Errorf("files %q: %q, %v; want %q", files, got, err, want)
 		}
 	}
 }
@@ -352,8 +376,9 @@ func TestReadErrors(t *testing.T) {
 			tt.edit(s)
 		}
 		err = dwline.Find(f, []uint64{at}, func(int, string, int) { t.Errorf("%s: a line is found", tt.section) })
-		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "section .debug_"+tt.section) {
-			t.Errorf("%s+%#x: %v; %q was expected", tt.section, tt.off, err, tt.want)
+		if err == nil || !strings.Contains(err.Error(), tt.want) ||
+			!strings.Contains(err.Error(), "section .debug_"+tt.section) {
+			t.Errorf("%s+%#x: %v; want %q", tt.section, tt.off, err, tt.want)
 		}
 	}
 }

@@ -18,7 +18,8 @@ func two(t *testing.T, contents string) (src, dst *os.File) {
 	dir := t.TempDir()
 	for i, f := range []**os.File{&src, &dst} {
 		var err error
-		if *f, err = os.OpenFile(filepath.Join(dir, []string{"src", "dst"}[i]), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		if *f, err = os.OpenFile(filepath.Join(dir, []string{"src", "dst"}[i]), os.O_CREATE|os.O_RDWR,
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { (*f).Close() })
@@ -47,7 +48,8 @@ func TestSources(t *testing.T) {
 	}
 	// A part of a file ends where it ends.
 	_, dst := two(t, "")
-	if err := Range(t.Context(), dst, 0, io.NewSectionReader(src, 0, 4), 0, 6); err == nil || !strings.Contains(err.Error(), "the input ends 2 bytes early") {
+	if err := Range(t.Context(), dst, 0, io.NewSectionReader(src, 0, 4), 0, 6); err == nil ||
+		!strings.Contains(err.Error(), "the input ends 2 bytes early") {
 		t.Errorf("past the end of a part: %v", err)
 	}
 }
@@ -90,7 +92,8 @@ func TestCopyErrors(t *testing.T) {
 		{"nobody waits for it", Range(ctx, dst, 0, src, 0, 4), context.Canceled},
 		{"nobody waits for memory", Range(ctx, dst, 0, bytes.NewReader(make([]byte, 4)), 0, 4), context.Canceled},
 	} {
-		if !errors.Is(tt.err, tt.want) && (tt.want != syscall.EBADF || !errors.Is(tt.err, os.ErrClosed)) { // without holes it is the latter
+		// without holes it is the latter
+		if !errors.Is(tt.err, tt.want) && (tt.want != syscall.EBADF || !errors.Is(tt.err, os.ErrClosed)) {
 			t.Errorf("%s: %v; want %v", tt.name, tt.err, tt.want)
 		}
 	}

@@ -79,7 +79,8 @@ func TestHoles(t *testing.T) {
 				want = nil
 			}
 			if got, err := os.ReadFile(dst.Name()); err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%s; want %s: %d bytes, which are not the %d that, error %v", tt.name, way, len(got), len(want), err)
+				t.Errorf("%s; want %s: %d bytes, which are not the %d that, error %v", tt.name, way, len(got),
+					len(want), err)
 			}
 			if n := used(t, dst); (way == "file" || way == "section") && n > 1<<20 {
 				t.Errorf("%s, %s: it takes %d bytes, and the source %d", tt.name, way, n, used(t, src))
@@ -104,13 +105,15 @@ func TestShrunk(t *testing.T) {
 	for _, data := range []int64{0, 99} {
 		src, _ := sparse(t, 10_000, data)
 		dst, _ := sparse(t, 0)
-		if err := Range(t.Context(), dst, 0, src, 0, 10_001); err == nil || !strings.Contains(err.Error(), "the input ends 1 bytes early") {
+		if err := Range(t.Context(), dst, 0, src, 0, 10_001); err == nil ||
+			!strings.Contains(err.Error(), "the input ends 1 bytes early") {
 			t.Errorf("error %v", err)
 		}
 		if err := src.Truncate(0); err != nil {
 			t.Fatal(err)
 		}
-		if err := Range(t.Context(), dst, 0, src, 100, 10); err == nil || !strings.Contains(err.Error(), "10 bytes early") {
+		if err := Range(t.Context(), dst, 0, src, 100, 10); err == nil ||
+			!strings.Contains(err.Error(), "10 bytes early") {
 			t.Errorf("error %v", err)
 		}
 	}

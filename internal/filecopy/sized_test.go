@@ -22,7 +22,8 @@ func TestSized(t *testing.T) {
 	} {
 		r := Sized(Sized(strings.NewReader("abcdef"), tt.size), tt.size)
 		n, err := r.ReadAt(make([]byte, 4), tt.off)
-		if n != tt.n || (err == io.EOF) != tt.end || tt.want != "" && (err == nil || err.Error() != tt.want) || tt.want == "" && !tt.end && err != nil {
+		if n != tt.n || (err == io.EOF) != tt.end || tt.want != "" && (err == nil || err.Error() != tt.want) ||
+			tt.want == "" && !tt.end && err != nil {
 			t.Errorf("%+v: %d bytes, %v", tt, n, err)
 		}
 	}

@@ -30,7 +30,8 @@ func converted(t *testing.T, name string, opt convert.Options) []byte {
 func expectFile(t *testing.T, what, path string, want []byte) {
 	t.Helper()
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s: %s has %d bytes, which are not the %d expected, error %v", what, filepath.Base(path), len(got), len(want), err)
+		t.Errorf("%s: %s has %d bytes, which are not the %d expected, error %v", what, filepath.Base(path), len(got),
+			len(want), err)
 	}
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); err != nil || len(left) > 0 {
 		t.Errorf("%s: %v is left, error %v", what, left, err)
@@ -110,7 +111,7 @@ func TestBatchNames(t *testing.T) {
 			}
 			step()
 			if len(results) != 1 || results[0].Links != 1 || !results[0].Coverage[0].Verified {
-				t.Errorf("results %+v; one, with one name that is left, was expected", results)
+				t.Errorf("results %+v; want one, with one name that is left", results)
 			}
 			expectFile(t, "a name", path("a"), want)
 			expectFile(t, "another name", path("b"), want)
@@ -153,7 +154,8 @@ func TestBatchOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	batch.Commit(t.Context())
-	for i, want := range []string{"the input was changed while it was read", "it is the same file as " + a + ", which was not replaced"} {
+	for i, want := range []string{"the input was changed while it was read", "it is the same file as " + a +
+		", which was not replaced"} {
 		if err := batch.Jobs[i].Err; err == nil || err.Error() != want {
 			t.Errorf("%s: error is %v, want %q", batch.Jobs[i].In, err, want)
 		}
@@ -211,13 +213,15 @@ func TestBatchAdd(t *testing.T) {
 	b.Add(t.Context(), fixture("alloca"), path("dry"), dry)
 	b.Add(t.Context(), fixture("plt"), path("plt"), files.Options{NoSync: true})
 	put(t.Context(), &b)
-	for i, want := range []error{nil, elfwrite.ErrExists, convert.ErrCoverage, fs.ErrNotExist, fs.ErrNotExist, nil, nil} {
+	for i, want := range []error{nil, elfwrite.ErrExists, convert.ErrCoverage, fs.ErrNotExist, fs.ErrNotExist,
+		nil, nil} {
 		j := b.Jobs[i]
 		if !errors.Is(j.Err, want) || (j.Result != nil) != (want == nil || want == convert.ErrCoverage) {
-			t.Errorf("%s: error is %v, result %v; %v was expected", j.In, j.Err, j.Result, want)
+			t.Errorf("%s: error is %v, result %v; want %v", j.In, j.Err, j.Result, want)
 		}
 	}
-	if c := b.Jobs[2].Result.Coverage[0]; c.Percent() >= 90 || !strings.Contains(b.Jobs[2].Err.Error(), "coverage 15.09 % is below 90 %") {
+	if c := b.Jobs[2].Result.Coverage[0]; c.Percent() >= 90 ||
+		!strings.Contains(b.Jobs[2].Err.Error(), "coverage 15.09 % is below 90 %") {
 		t.Errorf("%v %% are covered, and the error is %v", c.Percent(), b.Jobs[2].Err)
 	}
 	b.Reset()
@@ -225,7 +229,7 @@ func TestBatchAdd(t *testing.T) {
 	expectFile(t, "converted", path("prologue"), converted(t, "prologue", convert.Options{}))
 	expectFile(t, "not synced", path("plt"), converted(t, "plt", convert.Options{}))
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
-		t.Errorf("%d files are there, error %v; 3 were expected", len(left), err)
+		t.Errorf("%d files are there, error %v; want 3", len(left), err)
 	}
 }
 

@@ -23,7 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// split makes programs, and files that their debug information was split off to, in a folder, and returns what finds them there.
+// split makes programs, and files that their debug information was split off to, in a folder, and returns what finds
+// them there.
 func split(t *testing.T, commands string) (at func(name string) string, sh func(command string)) {
 	t.Helper()
 	for _, name := range []string{"gcc", "objcopy", "strip"} {
@@ -38,7 +39,8 @@ func split(t *testing.T, commands string) (at func(name string) string, sh func(
 			t.Fatalf("%s: %v\n%s", command, err, out)
 		}
 	}
-	testfile.Write(t, filepath.Join(dir, "prog.c"), "int twice(int n) { return n * 2; }\nint main(int argc, char **argv) { return twice(argc + 20) > 40 ? 0 : 1; }\n")
+	testfile.Write(t, filepath.Join(dir, "prog.c"),
+		"int twice(int n) { return n * 2; }\nint main(int argc, char **argv) { return twice(argc + 20) > 40 ? 0 : 1; }\n")
 	sh(commands)
 	return func(name string) string { return filepath.Join(dir, name) }, sh
 }
@@ -63,7 +65,7 @@ func together(t *testing.T, prog, debug string) {
 	}
 	for i := range min(len(p.Progs), len(d.Progs)) {
 		if a, b := p.Progs[i], d.Progs[i]; a.Type != b.Type || a.Vaddr != b.Vaddr || a.Memsz != b.Memsz {
-			t.Errorf("segment %d is %+v; %+v was expected", i, b.ProgHeader, a.ProgHeader)
+			t.Errorf("segment %d is %+v; want %+v", i, b.ProgHeader, a.ProgHeader)
 		}
 	}
 	a, b := p.Section(".sframe"), d.Section(".sframe")
@@ -75,7 +77,7 @@ func together(t *testing.T, prog, debug string) {
 		t.Fatal(err)
 	}
 	if want := crc32.ChecksumIEEE(testfile.Read(t, debug)); p.ByteOrder.Uint32(link[len(link)-4:]) != want {
-		t.Errorf("the checksum of the debug file is %x; %x was expected", link[len(link)-4:], want)
+		t.Errorf("the checksum of the debug file is %x; want %x", link[len(link)-4:], want)
 	}
 }
 
@@ -99,10 +101,10 @@ func TestDebugLink(t *testing.T) {
 	}
 	opt := files.Options{DebugLinkUpdate: debug, KeepDates: true}
 	if res := inPlace(opt); res.DebugFile != debug {
-		t.Errorf("the debug file is %q; %q was expected", res.DebugFile, debug)
+		t.Errorf("the debug file is %q; want %q", res.DebugFile, debug)
 	}
 	if info, err := os.Stat(debug); err != nil || !info.ModTime().Equal(then) {
-		t.Errorf("%v, %v; its date of before was expected", info, err)
+		t.Errorf("%v, %v; want its date of before", info, err)
 	}
 	right, converted := testfile.Read(t, debug), testfile.Read(t, prog)
 	if bytes.Equal(right, before) {
@@ -110,7 +112,8 @@ func TestDebugLink(t *testing.T) {
 	}
 	// Once more there is nothing to do.
 	opt.Force = true
-	if res := inPlace(opt); res.DebugFile != "" || !bytes.Equal(testfile.Read(t, debug), right) || !bytes.Equal(testfile.Read(t, prog), converted) {
+	if res := inPlace(opt); res.DebugFile != "" || !bytes.Equal(testfile.Read(t, debug), right) ||
+		!bytes.Equal(testfile.Read(t, prog), converted) {
 		t.Errorf("once more it is another one, of %q", res.DebugFile)
 	}
 	// The program stays, and the debug file of before gets its headers.
@@ -118,7 +121,8 @@ func TestDebugLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	opt = files.Options{Options: convert.Options{Update: true}, DebugLinkUpdate: debug}
-	if res := inPlace(opt); res.DebugFile != debug || res.Stays != convert.Current || !bytes.Equal(testfile.Read(t, debug), right) {
+	if res := inPlace(opt); res.DebugFile != debug || res.Stays != convert.Current ||
+		!bytes.Equal(testfile.Read(t, debug), right) {
 		t.Errorf("it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
 	}
 	// A checksum alone is wrong, as when the power failed between both.
@@ -131,7 +135,8 @@ func TestDebugLink(t *testing.T) {
 	if res := inPlace(opt); res.DebugFile != "" || res.Stays != "" || !bytes.Equal(testfile.Read(t, prog), converted) {
 		t.Errorf("a checksum: it stays for %q, and the debug file is %q", res.Stays, res.DebugFile)
 	}
-	if res := inPlace(files.Options{Options: convert.Options{Remove: true}, DebugLinkUpdate: debug}); res.DebugFile != debug {
+	if res := inPlace(files.Options{Options: convert.Options{Remove: true},
+		DebugLinkUpdate: debug}); res.DebugFile != debug {
 		t.Errorf("removed: the debug file is %q", res.DebugFile)
 	}
 }
@@ -159,7 +164,7 @@ func TestDebugLinkErrors(t *testing.T) {
 		}
 		_, err := files.Convert(t.Context(), at(tt.in), at(tt.in), opt)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s with %s: %v; %q was expected", tt.in, tt.debug, err, tt.want)
+			t.Errorf("%s with %s: %v; want %q", tt.in, tt.debug, err, tt.want)
 		}
 		if after := tree(t, at(".")); !maps.Equal(after, before) {
 			t.Fatalf("%s with %s: files have changed", tt.in, tt.debug)
@@ -168,12 +173,14 @@ func TestDebugLinkErrors(t *testing.T) {
 	// Where there is none to be looked for, there is nothing to do.
 	sh("mkdir alone; mv prog.o lib.a alone; cp prog alone")
 	for _, name := range []string{"alone/prog.o", "alone/lib.a", "alone/prog"} {
-		if res, err := files.Convert(t.Context(), at(name), at(name), files.Options{DebugLinkUpdate: "auto"}); err != nil || res.DebugFile != "" {
+		if res, err := files.Convert(t.Context(), at(name), at(name),
+			files.Options{DebugLinkUpdate: "auto"}); err != nil || res.DebugFile != "" {
 			t.Errorf("%s: %+v, %v", name, res, err)
 		}
 	}
 	// The place of the debug file cannot be written to: /proc holds no new files.
-	if _, err := files.Convert(t.Context(), at("prog"), at("out"), files.Options{DebugLinkUpdate: "/proc/self/exe"}); err == nil {
+	if _, err := files.Convert(t.Context(), at("prog"), at("out"),
+		files.Options{DebugLinkUpdate: "/proc/self/exe"}); err == nil {
 		t.Error("this program is taken for a debug file")
 	}
 }
@@ -184,7 +191,8 @@ func TestDebugFrameElsewhere(t *testing.T) {
 	if _, err := files.Convert(t.Context(), at("prog"), at("out"), files.Options{}); err == nil {
 		t.Error("there is CFI without the debug file")
 	}
-	res, err := files.Convert(t.Context(), at("prog"), at("out"), files.Options{Options: convert.Options{DebugFile: "auto"}})
+	res, err := files.Convert(t.Context(), at("prog"), at("out"),
+		files.Options{Options: convert.Options{DebugFile: "auto"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,11 +201,13 @@ func TestDebugFrameElsewhere(t *testing.T) {
 	}
 	for _, source := range []string{"", "auto"} {
 		c, err := files.Check(t.Context(), at("out"), convert.Options{DebugFile: source})
-		if (err == nil) != (source == "auto") || err == nil && (c.Covered != res.Coverage[0].Covered || len(c.Mismatches) > 0) {
+		if (err == nil) != (source == "auto") || err == nil &&
+			(c.Covered != res.Coverage[0].Covered || len(c.Mismatches) > 0) {
 			t.Errorf("--debug-file %q: %+v, %v", source, c, err)
 		}
 	}
-	if _, err := files.Check(t.Context(), at("out"), convert.Options{DebugFile: at("missing")}); err == nil || !strings.Contains(err.Error(), "missing: no such file") {
+	if _, err := files.Check(t.Context(), at("out"), convert.Options{DebugFile: at("missing")}); err == nil ||
+		!strings.Contains(err.Error(), "missing: no such file") {
 		t.Errorf("a debug file that is missing: %v", err)
 	}
 }
@@ -208,22 +218,26 @@ func TestOutputsRefused(t *testing.T) {
 	in := filepath.Join(dir, "in")
 	copyFixture(t, in)
 	want := tree(t, dir)
-	if _, err := files.Convert(t.Context(), in, "/dev/full", files.Options{}); err == nil || err.Error() != "writing the output: no space left on device" {
+	if _, err := files.Convert(t.Context(), in, "/dev/full", files.Options{}); err == nil ||
+		err.Error() != "writing the output: no space left on device" {
 		t.Errorf("/dev/full: %v", err)
 	}
 	none := filepath.Join(dir, "none")
 	t.Setenv("TMPDIR", none)
 	const noFolder = ": no such file or directory"
 	withStdin(t, piped(t, testfile.Read(t, in)), func() {
-		if _, err := files.Convert(t.Context(), files.Stdin, filepath.Join(dir, "out"), files.Options{}); err == nil || err.Error() != "cannot write to "+none+noFolder {
+		if _, err := files.Convert(t.Context(), files.Stdin, filepath.Join(dir, "out"), files.Options{}); err == nil ||
+			err.Error() != "cannot write to "+none+noFolder {
 			t.Errorf("a pipe without a folder to copy it to: %v", err)
 		}
 	})
 	library := filepath.Join(t.TempDir(), "lib.a")
-	if err := os.WriteFile(library, elftest.Ar(elftest.ArMember("a.o/", elftest.NewObject().Bytes())), 0o666); err != nil {
+	if err := os.WriteFile(library, elftest.Ar(elftest.ArMember("a.o/", elftest.NewObject().Bytes())),
+		0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := files.Convert(t.Context(), library, filepath.Join(dir, "lib.a"), files.Options{}); err == nil || !strings.HasSuffix(err.Error(), ": cannot write to "+none+noFolder) {
+	if _, err := files.Convert(t.Context(), library, filepath.Join(dir, "lib.a"), files.Options{}); err == nil ||
+		!strings.HasSuffix(err.Error(), ": cannot write to "+none+noFolder) {
 		t.Errorf("an archive without a folder for its members: %v", err)
 	}
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -243,7 +257,7 @@ func TestOutputsRefused(t *testing.T) {
 		t.Errorf("a file that is missing: %+v", j)
 	}
 	if got := tree(t, dir); !maps.Equal(got, want) {
-		t.Errorf("there is %v; %v was expected", got, want)
+		t.Errorf("there is %v; want %v", got, want)
 	}
 }
 
@@ -280,20 +294,21 @@ func TestBatchKeptNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t.Context(), &batch)
-	if a, b := batch.Jobs[0].Err, batch.Jobs[1].Err; a == nil || b == nil || b.Error() != "it is the same file as "+at("prog")+", which was not replaced" {
+	if a, b := batch.Jobs[0].Err, batch.Jobs[1].Err; a == nil || b == nil ||
+		b.Error() != "it is the same file as "+at("prog")+", which was not replaced" {
 		t.Errorf("%v, and %v", a, b)
 	}
 	batch.Reset()
 	got := tree(t, dir)
 	for name := range want {
 		if filepath.Base(name) != "prog" && got[name] != want[name] {
-			t.Errorf("%s is %s; %s was expected", name, got[name], want[name])
+			t.Errorf("%s is %s; want %s", name, got[name], want[name])
 		}
 	}
 }
 
-// TestMountPoint has files that something is mounted on, as one file of a container can be: they cannot be replaced. Nothing
-// changes then, but a debug file that goes first, which is said.
+// TestMountPoint has files that something is mounted on, as one file of a container can be: they cannot be replaced.
+// Nothing changes then, but a debug file that goes first, which is said.
 func TestMountPoint(t *testing.T) {
 	if os.Geteuid() != 0 {
 		peer.Missing(t, "root is missing, to mount a file")
@@ -301,7 +316,8 @@ func TestMountPoint(t *testing.T) {
 	at, sh := split(t, "gcc -g -O1 -o prog prog.c\n"+splitOff+"mkdir before; cp prog prog.debug before")
 	for _, tt := range []struct{ mounted, err string }{
 		{"prog.debug", "debug file " + at("prog.debug") + ": device or resource busy"},
-		{"prog", "device or resource busy; its debug file " + at("prog.debug") + " is changed already; run the same command again"},
+		{"prog", "device or resource busy; its debug file " + at("prog.debug") +
+			" is changed already; run the same command again"},
 	} {
 		if err := unix.Mount(at(tt.mounted), at(tt.mounted), "", unix.MS_BIND, ""); err != nil {
 			peer.Missing(t, "a file cannot be mounted: "+err.Error())
@@ -315,14 +331,15 @@ func TestMountPoint(t *testing.T) {
 		_, err := files.Convert(t.Context(), at("prog"), at("prog"), files.Options{DebugLinkUpdate: at("prog.debug")})
 		unmount()
 		if err == nil || err.Error() != tt.err {
-			t.Errorf("%s: %v; %q was expected", tt.mounted, err, tt.err)
+			t.Errorf("%s: %v; want %q", tt.mounted, err, tt.err)
 		}
 		expectFile(t, tt.mounted, at("prog"), testfile.Read(t, at("before/prog")))
 		if tt.mounted == "prog.debug" {
 			expectFile(t, tt.mounted, at("prog.debug"), testfile.Read(t, at("before/prog.debug")))
 		}
 	}
-	if _, err := files.Convert(t.Context(), at("prog"), at("prog"), files.Options{DebugLinkUpdate: at("prog.debug")}); err != nil {
+	if _, err := files.Convert(t.Context(), at("prog"), at("prog"),
+		files.Options{DebugLinkUpdate: at("prog.debug")}); err != nil {
 		t.Error(err)
 	}
 	together(t, at("prog"), at("prog.debug"))

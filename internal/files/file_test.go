@@ -91,7 +91,7 @@ func TestStdin(t *testing.T) {
 			}
 			expectFile(t, tt.name, out, tt.want)
 			if info, err := os.Stat(out); err != nil || info.Mode() != tt.mode&^mask {
-				t.Errorf("%s: mode %v, error %v; %v was expected", tt.name, info.Mode(), err, tt.mode&^mask)
+				t.Errorf("%s: mode %v, error %v; want %v", tt.name, info.Mode(), err, tt.mode&^mask)
 			}
 		})
 	}
@@ -102,13 +102,15 @@ func TestStdin(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer in.Close()
-			if b, err := io.ReadAll(io.NewSectionReader(in.File, 0, in.Info.Size())); err != nil || !bytes.Equal(b, want) {
+			if b, err := io.ReadAll(io.NewSectionReader(in.File, 0, in.Info.Size())); err != nil ||
+				!bytes.Equal(b, want) {
 				t.Errorf("%s: error %v, or other contents", name, err)
 			}
 		})
 	}
 	withStdin(t, piped(t, want), func() {
-		if c, err := files.Check(t.Context(), files.Stdin, convert.Options{}); err != nil || len(c.Mismatches) > 0 || c.Covered == 0 {
+		if c, err := files.Check(t.Context(), files.Stdin, convert.Options{}); err != nil || len(c.Mismatches) > 0 ||
+			c.Covered == 0 {
 			t.Errorf("checked: %+v, error %v", c, err)
 		}
 	})
@@ -129,13 +131,15 @@ func TestStdinRefused(t *testing.T) {
 		{"nothing", piped(t, nil), "ELF"},
 		{"text", piped(t, []byte("text")), "ELF"},
 		{"much text", piped(t, bytes.Repeat([]byte("text"), 1<<20)), "ELF"},
-		{"a part of a file", piped(t, testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))[:100]), "headers of 64 bytes do not fit the file of 100 bytes"},
+		{"a part of a file", piped(t, testfile.Read(t, filepath.Join(fixtures, "amd64/plt"))[:100]),
+			"headers of 64 bytes do not fit the file of 100 bytes"},
 		{"a folder", folder, "standard input is a directory; redirect a file or a pipe"},
 		{"an empty file", closed, "ELF"},
 	} {
 		out := filepath.Join(t.TempDir(), "out")
 		withStdin(t, tt.stdin, func() {
-			if _, err := files.Convert(t.Context(), files.Stdin, out, files.Options{}); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := files.Convert(t.Context(), files.Stdin, out, files.Options{}); err == nil ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s: error is %v, want %q", tt.name, err, tt.want)
 			}
 		})
@@ -179,26 +183,33 @@ func TestFileRefused(t *testing.T) {
 		{"a pipe without a writer", fifo, out, files.Options{}, "not a regular file"},
 		{"missing", filepath.Join(dir, "missing"), out, files.Options{}, "no such file"},
 		{"a folder as the output", prog, dir, files.Options{}, "directory"},
-		{"a debug file that is missing", prog, out, files.Options{Options: convert.Options{DebugFile: filepath.Join(dir, "debug")}}, "no such file"},
-		{"a debug file of something else", prog, out, files.Options{Options: convert.Options{DebugFile: filepath.Join(fixtures, "s390x/plt")}}, "debug"},
-		{"too little covered", filepath.Join(fixtures, "amd64/drap1"), out, files.Options{Options: convert.Options{MinCoverage: 15.2}},
+		{"a debug file that is missing", prog, out,
+			files.Options{Options: convert.Options{DebugFile: filepath.Join(dir, "debug")}}, "no such file"},
+		{"a debug file of something else", prog, out,
+			files.Options{Options: convert.Options{DebugFile: filepath.Join(fixtures, "s390x/plt")}}, "debug"},
+		{"too little covered", filepath.Join(fixtures, "amd64/drap1"), out,
+			files.Options{Options: convert.Options{MinCoverage: 15.2}},
 			"nothing was written: coverage 15.09 % is below 15.2 %"},
 	} {
 		before := tree(t, dir)
 		res, err := files.Convert(t.Context(), tt.in, tt.out, tt.opt)
-		if err == nil || !strings.Contains(err.Error(), tt.want) || (res != nil) != errors.Is(err, convert.ErrCoverage) {
-			t.Errorf("%s: result %v, error %v; %q was expected", tt.name, res, err, tt.want)
+		if err == nil || !strings.Contains(err.Error(), tt.want) ||
+			(res != nil) != errors.Is(err, convert.ErrCoverage) {
+			t.Errorf("%s: result %v, error %v; want %q", tt.name, res, err, tt.want)
 		}
 		if after := tree(t, dir); len(after) != len(before) {
 			t.Errorf("%s: %d files become %d", tt.name, len(before), len(after))
 		}
 	}
-	for name, path := range map[string]string{"a folder": dir, "a pipe": fifo, "missing": filepath.Join(dir, "missing")} {
+	for name, path := range map[string]string{"a folder": dir, "a pipe": fifo,
+		"missing": filepath.Join(dir, "missing")} {
 		if c, err := files.Check(t.Context(), path, convert.Options{}); err == nil || c != nil {
 			t.Errorf("%s, checked: %v, error %v", name, c, err)
 		}
 	}
-	if res, err := files.Convert(t.Context(), prog, out, files.Options{Options: convert.Options{DryRun: true}}); err != nil || !res.Coverage[0].Verified || res.Coverage[0].Output != "" {
+	if res, err := files.Convert(t.Context(), prog, out,
+		files.Options{Options: convert.Options{DryRun: true}}); err != nil || !res.Coverage[0].Verified ||
+		res.Coverage[0].Output != "" {
 		t.Errorf("dry run: %v, error %v", res, err)
 	}
 	if _, err := os.Stat(out); !os.IsNotExist(err) {
@@ -215,7 +226,8 @@ func TestFileInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := converted(t, "plt", convert.Options{Version: sframe.V3})
-	if _, err := files.Convert(t.Context(), in, in, files.Options{Options: convert.Options{Version: sframe.V3}}); err != nil {
+	if _, err := files.Convert(t.Context(), in, in,
+		files.Options{Options: convert.Options{Version: sframe.V3}}); err != nil {
 		t.Fatal(err)
 	}
 	expectFile(t, "converted", in, want)
@@ -248,7 +260,8 @@ func TestUnchanged(t *testing.T) {
 		t.Errorf("%+v, error %v", res, err)
 	}
 	expectFile(t, "a copy", out, testfile.Read(t, in))
-	if _, err := files.Convert(t.Context(), in, filepath.Join(dir, "none", "out"), opt); !errors.Is(err, os.ErrNotExist) {
+	if _, err := files.Convert(t.Context(), in, filepath.Join(dir, "none", "out"), opt); !errors.Is(err,
+		os.ErrNotExist) {
 		t.Errorf("without a directory for the copy: %v", err)
 	}
 	if _, err := files.Convert(t.Context(), in, "/dev/full", opt); !errors.Is(err, unix.ENOSPC) {

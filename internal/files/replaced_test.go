@@ -74,7 +74,8 @@ func TestReplacedInput(t *testing.T) {
 			after = tree(t, dir)
 		}}
 		var batch files.Batch
-		if err := inPlace(ctx, &batch, in, convert.Options{Version: sframe.V2}); err == nil && tt.name != "the folder is a symbolic link to another one" {
+		if err := inPlace(ctx, &batch, in, convert.Options{Version: sframe.V2}); err == nil &&
+			tt.name != "the folder is a symbolic link to another one" {
 			t.Errorf("%s: no error", tt.name)
 		}
 		got := tree(t, dir)

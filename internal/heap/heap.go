@@ -50,12 +50,12 @@ const (
 	maxHuge      = 512 << 20 // bytes of memory in huge pages
 	largeArchive = 1 << 20   // bytes
 
-	// minHeap is how much the runtime allocates at 100 percent before it looks for garbage. For large files that has to be
-	// as much as the tables.
+	// minHeap is how much the runtime allocates at 100 percent before it looks for garbage. For large files that has to
+	// be as much as the tables.
 	minHeap = 4 << 20
 
-	// gcPercent lets there be four times as much garbage as memory in use. With 100, libLLVM-14.so.1 takes 1.05 of the CPU
-	// time, and libcrypto.a 1.22 (2026-11-23).
+	// gcPercent lets there be four times as much garbage as memory in use. With 100, libLLVM-14.so.1 takes 1.05 of the
+	// CPU time, and libcrypto.a 1.22 (2026-11-23).
 	gcPercent = 400
 )
 

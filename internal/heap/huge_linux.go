@@ -12,7 +12,8 @@ import (
 
 // askHuge puts the next n bytes of the Go heap in huge pages, where the system gives them on request.
 func askHuge(n uint64) {
-	if mode, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled"); err == nil && bytes.Contains(mode, []byte("[madvise]")) {
+	if mode, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled"); err == nil &&
+		bytes.Contains(mode, []byte("[madvise]")) {
 		_ = unix.Madvise(make([]byte, n), unix.MADV_HUGEPAGE) // without them it only takes longer
 		runtime.GC()
 	}

@@ -59,7 +59,8 @@ func TestStat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !inode.SameDevice(info, folder) || inode.SameDevice(info, proc) || !inode.SameDevice(info, none) || !inode.SameDevice(none, info) {
+	if !inode.SameDevice(info, folder) || inode.SameDevice(info, proc) || !inode.SameDevice(info, none) ||
+		!inode.SameDevice(none, info) {
 		t.Error("SameDevice is wrong")
 	}
 	_, hasID := inode.Of(none)

@@ -22,7 +22,8 @@ func TestOutputErrors(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	put(t, at("file"), "old")
-	if err := errors.Join(os.Symlink(at("loop"), at("loop")), os.Symlink(at("none"), at("dangling")), os.Symlink(at("none/none"), at("nowhere"))); err != nil {
+	if err := errors.Join(os.Symlink(at("loop"), at("loop")), os.Symlink(at("none"), at("dangling")),
+		os.Symlink(at("none/none"), at("nowhere"))); err != nil {
 		t.Fatal(err)
 	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
@@ -46,14 +47,14 @@ func TestOutputErrors(t *testing.T) {
 	} {
 		o, err := Open(out, 0o666)
 		if err == nil || err.Error() != want {
-			t.Errorf("%s: %v; %q was expected", out, err, want)
+			t.Errorf("%s: %v; want %q", out, err, want)
 		}
 		if o != nil {
 			o.Close()
 		}
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 5 {
-		t.Errorf("%v, %v; the five files of before were expected", entries, err)
+		t.Errorf("%v, %v; want the five files of before", entries, err)
 	}
 }
 
@@ -70,7 +71,7 @@ func TestDevices(t *testing.T) {
 		write(t, o, "text")
 		err = o.Commit()
 		if !errors.Is(err, want) || want != nil && err.Error() != "writing the output: no space left on device" {
-			t.Errorf("%s: %v; %v was expected", out, err, want)
+			t.Errorf("%s: %v; want %v", out, err, want)
 		}
 		o.Close()
 	}
@@ -78,7 +79,8 @@ func TestDevices(t *testing.T) {
 
 // TestStdout has the names of standard output.
 func TestStdout(t *testing.T) {
-	for name, want := range map[string]bool{"-": true, "/dev/stdout": true, "/dev/fd/1": true, "/proc/self/fd/1": true, "/dev/fd/2": false, "./-": false} {
+	for name, want := range map[string]bool{"-": true, "/dev/stdout": true, "/dev/fd/1": true, "/proc/self/fd/1": true,
+		"/dev/fd/2": false, "./-": false} {
 		if got := IsStdout(name); got != want {
 			t.Errorf("%s: %t", name, got)
 		}
@@ -144,7 +146,8 @@ func TestAttributes(t *testing.T) {
 		peer.Missing(t, "root is missing, to give files to others")
 	}
 	const user = "user.cfi2sframe"
-	capability := append([]byte{1, 0, 0, 2}, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) // linux/capability.h, vfs_cap_data: CAP_NET_BIND_SERVICE
+	// linux/capability.h, vfs_cap_data: CAP_NET_BIND_SERVICE
+	capability := append([]byte{1, 0, 0, 2}, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 	for _, input := range []bool{false, true} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "file")
@@ -152,7 +155,8 @@ func TestAttributes(t *testing.T) {
 		if err := unix.Setxattr(path, user, []byte("value"), 0); err != nil {
 			peer.Missing(t, "extended attributes are missing: "+err.Error())
 		}
-		if err := errors.Join(os.Chown(path, 1234, 4321), unix.Setxattr(path, capabilitiesName, capability, 0), unix.Chmod(path, 0o6751)); err != nil {
+		if err := errors.Join(os.Chown(path, 1234, 4321), unix.Setxattr(path, capabilitiesName, capability, 0),
+			unix.Chmod(path, 0o6751)); err != nil {
 			t.Fatal(err)
 		}
 		var o *File
@@ -184,7 +188,8 @@ func TestAttributes(t *testing.T) {
 		if n, err := unix.Getxattr(path, user, b); err != nil || string(b[:n]) != "value" {
 			t.Errorf("input %t: %s is %q, %v", input, user, b[:max(n, 0)], err)
 		}
-		if n, err := unix.Getxattr(path, capabilitiesName, b); (err == nil) != input || input && string(b[:n]) != string(capability) {
+		if n, err := unix.Getxattr(path, capabilitiesName, b); (err == nil) != input || input &&
+			string(b[:n]) != string(capability) {
 			t.Errorf("input %t: capabilities %x, %v", input, b[:max(n, 0)], err)
 		}
 		expect(t, dir, map[string]string{"file": "new"})
@@ -199,7 +204,7 @@ func TestNotGiven(t *testing.T) {
 	} {
 		err := (&File{input: input}).attributeError("owner", " (user 7)", unix.EPERM)
 		if err.Error() != want || !errors.Is(err, unix.EPERM) {
-			t.Errorf("%v; %q was expected", err, want)
+			t.Errorf("%v; want %q", err, want)
 		}
 	}
 }
@@ -207,22 +212,25 @@ func TestNotGiven(t *testing.T) {
 // TestWords has what messages are made of.
 func TestWords(t *testing.T) {
 	for err, want := range map[error]string{
-		&fs.PathError{Op: "open", Path: "/x", Err: unix.ENOENT}:                               "no such file or directory",
-		&fs.PathError{Op: "open", Path: "/x", Err: os.NewSyscallError("openat", unix.ENOENT)}: "no such file or directory",
-		&os.LinkError{Op: "link", Old: "/x", New: "/y", Err: unix.EEXIST}:                     "file exists",
-		os.NewSyscallError("openat", unix.EIO):                                                "input/output error",
-		errors.New("another one"):                                                             "another one",
+		&fs.PathError{Op: "open", Path: "/x",
+			Err: unix.ENOENT}: "no such file or directory",
+		&fs.PathError{Op: "open", Path: "/x",
+			Err: os.NewSyscallError("openat", unix.ENOENT)}: "no such file or directory",
+		&os.LinkError{Op: "link", Old: "/x", New: "/y", Err: unix.EEXIST}: "file exists",
+		os.NewSyscallError("openat", unix.EIO):                            "input/output error",
+		errors.New("another one"):                                         "another one",
 	} {
 		if got := Plain(err).Error(); got != want {
-			t.Errorf("%v becomes %q; %q was expected", err, got, want)
+			t.Errorf("%v becomes %q; want %q", err, got, want)
 		}
 	}
 	for m, want := range map[fs.FileMode]string{
-		fs.ModeDir: "directory", fs.ModeDevice: "device", fs.ModeDevice | fs.ModeCharDevice: "device", fs.ModeNamedPipe: "pipe",
-		fs.ModeSocket: "socket", fs.ModeIrregular: "special file",
+		fs.ModeDir: "directory", fs.ModeDevice: "device", fs.ModeDevice | fs.ModeCharDevice: "device",
+		fs.ModeNamedPipe: "pipe",
+		fs.ModeSocket:    "socket", fs.ModeIrregular: "special file",
 	} {
 		if got := Kind(m); got != want {
-			t.Errorf("%v is a %s; %s was expected", m, got, want)
+			t.Errorf("%v is a %s; want %s", m, got, want)
 		}
 	}
 }
@@ -246,7 +254,7 @@ func TestChangedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o701 {
-		t.Errorf("%v, %v; mode 0701 was expected", info.Mode(), err)
+		t.Errorf("%v, %v; want mode 0701", info.Mode(), err)
 	}
 	expect(t, dir, map[string]string{"file": "new"})
 }
@@ -266,7 +274,7 @@ func TestSyncErrors(t *testing.T) {
 	p.real = filepath.Join(path, "none", "file")
 	const want = "it is in its place, but a power failure may lose it: "
 	if err := p.SyncDirectory(); err == nil || !strings.HasPrefix(err.Error(), want) {
-		t.Errorf("%v; %q was expected", err, want)
+		t.Errorf("%v; want %q", err, want)
 	}
 	p.Close()
 }
@@ -292,17 +300,18 @@ func TestClosed(t *testing.T) {
 
 // TestNoRoom has folders in which no file can be made.
 func TestNoRoom(t *testing.T) {
-	if o, err := Open("/proc/cfi2sframe", 0o666); err == nil || !strings.HasPrefix(err.Error(), "cannot write to /proc: ") {
+	if o, err := Open("/proc/cfi2sframe", 0o666); err == nil ||
+		!strings.HasPrefix(err.Error(), "cannot write to /proc: ") {
 		t.Errorf("a new file in /proc: %+v, %v", o, err)
 	}
 	none := filepath.Join(t.TempDir(), "none")
 	t.Setenv("TMPDIR", none)
 	want := "cannot write to " + none + ": no such file or directory"
 	if _, err := Scratch(); err == nil || err.Error() != want {
-		t.Errorf("Scratch: %v; %q was expected", err, want)
+		t.Errorf("Scratch: %v; want %q", err, want)
 	}
 	if _, err := Open("/dev/null", 0o666); err == nil || err.Error() != want {
-		t.Errorf("Open of a device: %v; %q was expected", err, want)
+		t.Errorf("Open of a device: %v; want %q", err, want)
 	}
 }
 
@@ -327,7 +336,7 @@ func TestGroup(t *testing.T) {
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil || st.Uid != 0 || st.Gid != 4321 {
-		t.Errorf("%v, owner %d:%d; 0:4321 was expected", err, st.Uid, st.Gid)
+		t.Errorf("%v, owner %d:%d; want 0:4321", err, st.Uid, st.Gid)
 	}
 }
 
@@ -349,7 +358,7 @@ func TestRelinkErrors(t *testing.T) {
 	id, _ := inode.Of(info)
 	for name, want := range map[string]error{"none": unix.ENOENT, "one": errMoved} { // the ID is that of two
 		if err := Relink(at(name), id, p); !errors.Is(err, want) || !strings.HasPrefix(err.Error(), at(name)+": ") {
-			t.Errorf("%s: %v; %v was expected", name, err, want)
+			t.Errorf("%s: %v; want %v", name, err, want)
 		}
 	}
 	if err := Relink(at("two"), id, p); err != nil { // it is the same file already
@@ -378,7 +387,7 @@ func TestNoName(t *testing.T) {
 	}
 	put(t, path+" (deleted)", "another one")
 	if o, err := Open(out, 0o666); err == nil || err.Error() != want {
-		t.Errorf("another file's name: %+v, %v; %q was expected", o, err, want)
+		t.Errorf("another file's name: %+v, %v; want %q", o, err, want)
 	}
 }
 

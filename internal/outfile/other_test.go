@@ -47,7 +47,7 @@ func alone(t *testing.T, dir string, names ...string) {
 		have = append(have, e.Name())
 	}
 	if strings.Join(have, " ") != strings.Join(names, " ") {
-		t.Errorf("the folder has %v; %v was expected", have, names)
+		t.Errorf("the folder has %v; want %v", have, names)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestOtherReplace(t *testing.T) {
 			want = 0o751
 		}
 		if text, mode := look(t, path); text != "result" || mode != want {
-			t.Errorf("%q with mode %v; %v was expected", text, mode, want)
+			t.Errorf("%q with mode %v; want %v", text, mode, want)
 		}
 		if to, err := os.Readlink(link); to != "file" {
 			t.Errorf("the link leads to %q, %v", to, err)
@@ -177,9 +177,10 @@ func TestOtherErrors(t *testing.T) {
 	if err := os.Symlink("nothing", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{"link": "symbolic link to nothing", "no/file": "cannot write to", ".": "is a directory"} {
+	for path, want := range map[string]string{"link": "symbolic link to nothing", "no/file": "cannot write to",
+		".": "is a directory"} {
 		if _, err := Open(filepath.Join(dir, path), 0o600); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v; %q was expected", path, err, want)
+			t.Errorf("%s: %v; want %q", path, err, want)
 		}
 	}
 	if _, _, _, err := OpenInput(filepath.Join(dir, "link")); !errors.Is(err, fs.ErrNotExist) {

@@ -95,7 +95,7 @@ func expect(t *testing.T, dir string, want map[string]string) {
 		got[e.Name()] = string(b)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("there is %v; %v was expected", got, want)
+		t.Errorf("there is %v; want %v", got, want)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestMode(t *testing.T) {
 				t.Fatal(err)
 			}
 			if info.Mode() != want {
-				t.Errorf("%s has mode %v; %v was expected", name, info.Mode(), want)
+				t.Errorf("%s has mode %v; want %v", name, info.Mode(), want)
 			}
 		}
 		expect(t, dir, map[string]string{"new": "new", "old": "old"})
@@ -183,7 +183,8 @@ func TestTaken(t *testing.T) {
 		old, other, fresh := filepath.Join(dir, "old"), filepath.Join(dir, "other"), filepath.Join(dir, "fresh")
 		put(t, old, "old")
 		put(t, other, "other")
-		for _, tt := range []struct{ path, err string }{{old, "the file was replaced or removed"}, {fresh, "was created meanwhile"}} {
+		for _, tt := range []struct{ path, err string }{{old, "the file was replaced or removed"},
+			{fresh, "was created meanwhile"}} {
 			o, err := Open(tt.path, 0o666)
 			if err != nil {
 				t.Fatal(err)
@@ -284,7 +285,7 @@ func TestPlaces(t *testing.T) {
 	}
 	for _, name := range []string{"folder/file", "a/soft", "b/there", "b/absolute", "b/../a/./file", "a//file"} {
 		if got, err := RealPath(dir + "/" + name); err != nil || got != want {
-			t.Errorf("%s is %v, error %v; %v was expected", name, got, err, want)
+			t.Errorf("%s is %v, error %v; want %v", name, got, err, want)
 		}
 	}
 	a, errA := RealPath(dir + "/a/new")
@@ -293,15 +294,17 @@ func TestPlaces(t *testing.T) {
 		t.Errorf("%v and %v, errors %v and %v", a, b, errA, errB)
 	}
 	for name, want := range map[string]string{
-		"a/loop": "too many levels of symbolic links", "nothing": "a symbolic link to nothing", "missing/file": "no such file",
-		"a/file/new": "not a directory", "b/far": "a symbolic link to nothing",
+		"a/loop": "too many levels of symbolic links", "nothing": "a symbolic link to nothing",
+		"missing/file": "no such file",
+		"a/file/new":   "not a directory", "b/far": "a symbolic link to nothing",
 	} {
 		if _, err := RealPath(dir + "/" + name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", name, err, want)
 		}
 	}
 	for name, want := range map[string]string{
-		"a": "it is a directory, not a regular file", "a/": "it is a directory, not a regular file", "a/..": "it is a directory, not a regular file", "nothing": "no such file", "b/far": "no such file",
+		"a": "it is a directory, not a regular file", "a/": "it is a directory, not a regular file",
+		"a/..": "it is a directory, not a regular file", "nothing": "no such file", "b/far": "no such file",
 	} {
 		if _, _, _, err := OpenInput(dir + "/" + name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", name, err, want)

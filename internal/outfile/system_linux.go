@@ -132,7 +132,8 @@ func (o *File) copyExtended() error {
 		if err == unix.ENODATA { // it has gone meanwhile
 			continue
 		}
-		if old, failed := have(name); err == nil && (failed != nil || old != value) { // to set it again may not be permitted
+		// to set it again may not be permitted
+		if old, failed := have(name); err == nil && (failed != nil || old != value) {
 			err = retry(func() error { return unix.Fsetxattr(to, name, []byte(value), 0) })
 		}
 		if err != nil {

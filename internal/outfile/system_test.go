@@ -51,7 +51,8 @@ func folderOf(t *testing.T, uid int, mode uint32) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "dir")
 	old := filepath.Join(dir, "old")
-	err := errors.Join(unix.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755), unix.Chmod(filepath.Dir(dir), 0o755), os.Mkdir(dir, 0o700),
+	err := errors.Join(unix.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755), unix.Chmod(filepath.Dir(dir), 0o755),
+		os.Mkdir(dir, 0o700),
 		os.WriteFile(old, []byte("old"), 0o644))
 	if uid != os.Geteuid() {
 		err = errors.Join(err, os.Chown(dir, uid, 0), os.Chown(old, uid, 0))
@@ -121,7 +122,7 @@ func TestDates(t *testing.T) {
 				t.Fatal(err)
 			}
 			if a, m := time.Unix(st.Atim.Unix()), time.Unix(st.Mtim.Unix()); !a.Equal(accessed) || !m.Equal(changed) {
-				t.Errorf("%s has dates %v and %v; %v and %v were expected", name, a, m, accessed, changed)
+				t.Errorf("%s has dates %v and %v; want %v and %v", name, a, m, accessed, changed)
 			}
 		}
 	})
@@ -133,7 +134,8 @@ func TestDates(t *testing.T) {
 	defer o.Close()
 	o.KeepDates(info)
 	o.File.Close()
-	if err := o.Finish(false); !errors.Is(err, unix.ENOENT) || !strings.HasPrefix(err.Error(), "its dates cannot be given to the result: ") {
+	if err := o.Finish(false); !errors.Is(err, unix.ENOENT) ||
+		!strings.HasPrefix(err.Error(), "its dates cannot be given to the result: ") {
 		t.Errorf("a file that is closed: %v", err)
 	}
 }
@@ -163,7 +165,7 @@ func TestOpenRegular(t *testing.T) {
 		"none": "open " + at("none") + ": no such file or directory",
 	} {
 		if f, _, err := OpenRegular(at(name)); err == nil || err.Error() != want {
-			t.Errorf("%s: %v, %v; %q was expected", name, f, err, want)
+			t.Errorf("%s: %v, %v; want %q", name, f, err, want)
 		}
 	}
 	if _, _, err := OpenRegular(at("none")); !errors.Is(err, fs.ErrNotExist) {
@@ -181,7 +183,7 @@ func TestTerminal(t *testing.T) {
 	}
 	const want = "the output is a terminal; name a file, or pipe it to another program"
 	if _, err := Open(path, 0o666); err == nil || err.Error() != want {
-		t.Errorf("%v; %q was expected", err, want)
+		t.Errorf("%v; want %q", err, want)
 	}
 }
 
@@ -191,7 +193,8 @@ func TestNoDevice(t *testing.T) {
 	if err := unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(4095, 1))); err != nil {
 		peer.Missing(t, "a device file cannot be made: "+err.Error())
 	}
-	if _, err := Open(path, 0o666); err == nil || !errors.Is(err, unix.ENXIO) || err.Error() != "output "+path+": no such device or address" {
+	if _, err := Open(path, 0o666); err == nil || !errors.Is(err, unix.ENXIO) ||
+		err.Error() != "output "+path+": no such device or address" {
 		t.Errorf("%v", err)
 	}
 }
@@ -212,7 +215,7 @@ func TestPipeGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err, want := o.Commit(), "output "+path+": no such file or directory"; err == nil || err.Error() != want {
-		t.Errorf("%v; %q was expected", err, want)
+		t.Errorf("%v; want %q", err, want)
 	}
 }
 
@@ -224,10 +227,10 @@ func TestNoNameFree(t *testing.T) {
 		return unix.EEXIST
 	})
 	if err != unix.EEXIST || len(tried) != 100 {
-		t.Errorf("%v after %d names; %v after 100 was expected", err, len(tried), unix.EEXIST)
+		t.Errorf("%v after %d names; want %v after 100", err, len(tried), unix.EEXIST)
 	}
 	if _, err := tryNames("dir", func(string) error { return unix.ENOSPC }); err != unix.ENOSPC {
-		t.Errorf("%v; the error was expected", err)
+		t.Errorf("%v; want the error", err)
 	}
 }
 
@@ -279,9 +282,11 @@ func TestTooManyFiles(t *testing.T) {
 		out  string
 		want []string // for none left, one, two ...
 	}{
-		{path, []string{"output " + path + ": too many open files", "cannot write to " + dir + ": too many open files", ""}},
+		{path, []string{"output " + path + ": too many open files", "cannot write to " + dir + ": too many open files",
+			""}},
 		{none, []string{"cannot write to " + dir + ": too many open files", ""}},
-		{"/dev/null", []string{"output /dev/null: too many open files", "cannot write to " + os.TempDir() + ": too many open files", ""}},
+		{"/dev/null", []string{"output /dev/null: too many open files", "cannot write to " + os.TempDir() +
+			": too many open files", ""}},
 	} {
 		for free, want := range tt.want {
 			var o *File
@@ -289,10 +294,10 @@ func TestTooManyFiles(t *testing.T) {
 			withDescriptors(t, free, func() { o, err = Open(tt.out, 0o666) })
 			if got := ""; err != nil {
 				if got = err.Error(); got != want {
-					t.Errorf("%s, %d left: %q; %q was expected", tt.out, free, got, want)
+					t.Errorf("%s, %d left: %q; want %q", tt.out, free, got, want)
 				}
 			} else if want != "" {
-				t.Errorf("%s, %d left: no error; %q was expected", tt.out, free, want)
+				t.Errorf("%s, %d left: no error; want %q", tt.out, free, want)
 			}
 			if o != nil {
 				o.Close()
@@ -306,13 +311,13 @@ func TestTooManyFiles(t *testing.T) {
 	defer p.Close()
 	withDescriptors(t, 0, func() {
 		if err := p.SyncDirectory(); !errors.Is(err, unix.EMFILE) {
-			t.Errorf("syncing: %v; %v was expected", err, unix.EMFILE)
+			t.Errorf("syncing: %v; want %v", err, unix.EMFILE)
 		}
 		if _, err := Replace(p); err == nil || err.Error() != "cannot write to "+dir+": too many open files" {
 			t.Errorf("replacing: %v", err)
 		}
 		if err := Flush(os.Stderr); err != unix.EMFILE {
-			t.Errorf("flushing: %v; %v was expected", err, unix.EMFILE)
+			t.Errorf("flushing: %v; want %v", err, unix.EMFILE)
 		}
 	})
 	expect(t, dir, map[string]string{"file": "old"})
@@ -336,7 +341,7 @@ func TestStranger(t *testing.T) {
 		})
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil || st.Mode&0o7777 != want || st.Uid != stranger {
-			t.Errorf("%v, mode %o, user %d; %o and %d were expected", err, st.Mode&0o7777, st.Uid, want, stranger)
+			t.Errorf("%v, mode %o, user %d; want %o and %d", err, st.Mode&0o7777, st.Uid, want, stranger)
 		}
 		expect(t, dir, map[string]string{"old": "new"})
 	}
@@ -366,7 +371,7 @@ func TestStrangerRefused(t *testing.T) {
 	refused := func(err error, want string) {
 		t.Helper()
 		if err == nil || err.Error() != want {
-			t.Errorf("%v; %q was expected", err, want)
+			t.Errorf("%v; want %q", err, want)
 		}
 	}
 	// Somebody else's folder.
@@ -411,13 +416,16 @@ func TestStrangerRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	asStranger(t, func() {
-		refused(replaceIn(t, dir, true).Finish(true), "its group (4321) cannot be given to the result: operation not permitted")
+		refused(replaceIn(t, dir, true).Finish(true),
+			"its group (4321) cannot be given to the result: operation not permitted")
 	})
-	if err := errors.Join(os.Chown(dir, stranger, 4321), unix.Chmod(dir, 0o2700), unix.Chmod(path, 0o2755)); err != nil {
+	if err := errors.Join(os.Chown(dir, stranger, 4321), unix.Chmod(dir, 0o2700),
+		unix.Chmod(path, 0o2755)); err != nil {
 		t.Fatal(err)
 	}
 	asStranger(t, func() {
-		refused(replaceIn(t, dir, true).Finish(true), "its mode (grwxr-xr-x) cannot be given to the result: operation not permitted")
+		refused(replaceIn(t, dir, true).Finish(true),
+			"its mode (grwxr-xr-x) cannot be given to the result: operation not permitted")
 	})
 	expect(t, dir, map[string]string{"old": "old"})
 
@@ -467,7 +475,7 @@ func TestNoMode(t *testing.T) {
 	defer dropped(t, unix.CAP_FOWNER)()
 	const want = "its mode (-rw-r--r--) cannot be given to the result: operation not permitted"
 	if err := o.Finish(true); err == nil || err.Error() != want {
-		t.Errorf("%v; %q was expected", err, want)
+		t.Errorf("%v; want %q", err, want)
 	}
 	expect(t, dir, map[string]string{"old": "old"})
 }
@@ -492,13 +500,14 @@ func TestFolderLocked(t *testing.T) {
 			temp := o.temp
 			err = o.Commit()
 			if !errors.Is(err, unix.EACCES) {
-				t.Errorf("%v; %v was expected", err, unix.EACCES)
+				t.Errorf("%v; want %v", err, unix.EACCES)
 			}
-			if named && (err == nil || !strings.HasSuffix(err.Error(), "; "+filepath.Base(temp)+" is left behind: permission denied")) {
+			if named && (err == nil || !strings.HasSuffix(err.Error(), "; "+filepath.Base(temp)+
+				" is left behind: permission denied")) {
 				t.Errorf("%v does not say that %s is left behind", err, temp)
 			}
 			if err := Relink(filepath.Join(dir, "old"), id, other); err != unix.EACCES {
-				t.Errorf("a link: %v; %v was expected", err, unix.EACCES)
+				t.Errorf("a link: %v; want %v", err, unix.EACCES)
 			}
 			if err := unix.Chmod(dir, 0o700); err != nil {
 				t.Fatal(err)
@@ -515,9 +524,11 @@ func TestFolderLocked(t *testing.T) {
 
 // TestSameACL replaces a file that has the ACL that its folder gives to all, and one that has none.
 func TestSameACL(t *testing.T) {
-	// acl(5), and linux/posix_acl_xattr.h: version 2; tag, permissions and ID of owner, user 12, group, mask and others.
+	// acl(5), and linux/posix_acl_xattr.h: version 2; tag, permissions and ID of owner, user 12, group, mask and
+	// others.
 	acl := []byte{2, 0, 0, 0}
-	for _, e := range [][3]uint32{{1, 6, ^uint32(0)}, {2, 6, 12}, {4, 4, ^uint32(0)}, {0x10, 0, ^uint32(0)}, {0x20, 0, ^uint32(0)}} {
+	for _, e := range [][3]uint32{{1, 6, ^uint32(0)}, {2, 6, 12}, {4, 4, ^uint32(0)}, {0x10, 0, ^uint32(0)},
+		{0x20, 0, ^uint32(0)}} {
 		acl = binary.LittleEndian.AppendUint16(acl, uint16(e[0]))
 		acl = binary.LittleEndian.AppendUint16(acl, uint16(e[1]))
 		acl = binary.LittleEndian.AppendUint32(acl, e[2])
@@ -547,7 +558,8 @@ func TestSameACL(t *testing.T) {
 	}
 }
 
-// TestNoProc replaces a file, and makes one, where /proc is not mounted, and so a file without a name could never get one.
+// TestNoProc replaces a file, and makes one, where /proc is not mounted, and so a file without a name could never get
+// one.
 func TestNoProc(t *testing.T) {
 	if os.Geteuid() != 0 {
 		peer.Missing(t, "root is missing, to hide /proc")

@@ -26,13 +26,14 @@ func failing(t *testing.T, name string, b []byte, want string) {
 	t.Helper()
 	_, err := contents(write(t, filepath.Join(t.TempDir(), "p"), b))
 	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%s: %v; %q was expected", name, err, want)
+		t.Errorf("%s: %v; want %q", name, err, want)
 	}
 }
 
 // debOf is a package whose files are in a tar.
 func debOf(data string, b []byte) []byte {
-	return elftest.Ar(elftest.ArMember("debian-binary", []byte("2.0\n")), elftest.ArMember("control.tar.gz", nil), elftest.ArMember(data, b))
+	return elftest.Ar(elftest.ArMember("debian-binary", []byte("2.0\n")), elftest.ArMember("control.tar.gz", nil),
+		elftest.ArMember(data, b))
 }
 
 func TestErrors(t *testing.T) {
@@ -49,23 +50,35 @@ func TestErrors(t *testing.T) {
 	}{
 		{"no package", []byte("text"), "neither a package (.deb, .rpm or a tar) nor an image"},
 		{"no file", nil, "neither a package"},
-		{"a package without data", elftest.Ar(elftest.ArMember("debian-binary", []byte("2.0\n"))), "at offset 0x48: no member data.tar"},
-		{"a package of another version", elftest.Ar(elftest.ArMember("debian-binary", []byte("3.0\n"))), `at offset 0x44, in or after debian-binary: unsupported version "3.0\n" of the format; 2.0 is supported`},
-		{"a package cut off", debOf("data.tar", plain)[:2000], `archive at offset 0x84: member of size "3584" does not fit the archive of 2000 bytes`},
-		{"a package of something else", debOf("data.tar.lz", []byte("LZIP\x01 and so on")), "data.tar.lz: at offset 0x"},
+		{"a package without data", elftest.Ar(elftest.ArMember("debian-binary", []byte("2.0\n"))),
+			"at offset 0x48: no member data.tar"},
+		{"a package of another version", elftest.Ar(elftest.ArMember("debian-binary", []byte("3.0\n"))),
+			`at offset 0x44, in or after debian-binary: unsupported version "3.0\n" of the format; 2.0 is supported`},
+		{"a package cut off", debOf("data.tar", plain)[:2000],
+			`archive at offset 0x84: member of size "3584" does not fit the archive of 2000 bytes`},
+		{"a package of something else", debOf("data.tar.lz", []byte("LZIP\x01 and so on")),
+			"data.tar.lz: at offset 0x"},
 		{"a wrong checksum", header, "at offset 0x800, in or after usr/bin/a: archive/tar: invalid tar header"},
-		{"a wrong checksum in a package", debOf("data.tar", header), "data.tar: at offset 0x800, in or after usr/bin/a: archive/tar: invalid tar header"},
-		{"a wrong checksum in a compressed package", debOf("data.tar.gz", gzipped9(header)), "data.tar.gz: at offset 0x800 of what it unpacks to, in or after usr/bin/a: "},
+		{"a wrong checksum in a package", debOf("data.tar", header),
+			"data.tar: at offset 0x800, in or after usr/bin/a: archive/tar: invalid tar header"},
+		{"a wrong checksum in a compressed package", debOf("data.tar.gz", gzipped9(header)),
+			"data.tar.gz: at offset 0x800 of what it unpacks to, in or after usr/bin/a: "},
 		{"a file cut off", plain[:900], "at offset 0x384, in or after usr/bin/a: unexpected EOF"},
-		{"a file cut off before it begins", tarOf(t, regular("a", "a"))[:512], "at offset 0x200, in or after a: unexpected EOF"},
-		{"a description cut off", tarOf(t, regular("index.json", "{"+strings.Repeat(" ", 600)))[:900], "at offset 0x384, in or after index.json: unexpected EOF"},
+		{"a file cut off before it begins", tarOf(t, regular("a", "a"))[:512],
+			"at offset 0x200, in or after a: unexpected EOF"},
+		{"a description cut off", tarOf(t, regular("index.json", "{"+strings.Repeat(" ", 600)))[:900],
+			"at offset 0x384, in or after index.json: unexpected EOF"},
 		{"a header cut off", plain[:1700], "at offset 0x6a4, in or after usr/bin/a: unexpected EOF"},
 		{"a part of several volumes", multi, `in or after usr/bin/a: unsupported type 'M' of a member`},
 		{"a file that is the root", tarOf(t, regular("a", "a"), regular("b/..", "b")), "a file without a name"},
-		{"a link to what is not there", tarOf(t, regular("b", "b"), linked(tar.TypeLink, "a", "c")), "the hard link a leads to c, which is not before it"},
-		{"a link to what comes later", tarOf(t, linked(tar.TypeLink, "a", "b"), regular("b", "b")), "the hard link a leads to b, which is not before it"},
-		{"a name of 5000 bytes", tarOf(t, regular(strings.Repeat("n", 5000), "")), "a name of 5000 bytes; at most 4096 are accepted"},
-		{"a link of 5000 bytes", tarOf(t, linked(tar.TypeSymlink, "a", strings.Repeat("n", 5000))), "a name of 5000 bytes; at most 4096 are accepted"},
+		{"a link to what is not there", tarOf(t, regular("b", "b"), linked(tar.TypeLink, "a", "c")),
+			"the hard link a leads to c, which is not before it"},
+		{"a link to what comes later", tarOf(t, linked(tar.TypeLink, "a", "b"), regular("b", "b")),
+			"the hard link a leads to b, which is not before it"},
+		{"a name of 5000 bytes", tarOf(t, regular(strings.Repeat("n", 5000), "")),
+			"a name of 5000 bytes; at most 4096 are accepted"},
+		{"a link of 5000 bytes", tarOf(t, linked(tar.TypeSymlink, "a", strings.Repeat("n", 5000))),
+			"a name of 5000 bytes; at most 4096 are accepted"},
 	} {
 		failing(t, tt.name, tt.b, tt.want)
 	}
@@ -86,11 +99,15 @@ func TestIs(t *testing.T) {
 	dir := t.TempDir()
 	plain := tarOf(t, regular("a", "a"))
 	for name, b := range map[string][]byte{
-		"empty": nil, "text": []byte("text"), "ELF": []byte("\x7fELF\x02\x01\x01"), "gzip of text": gzipped9([]byte("text")),
-		"archive": elftest.Ar(elftest.ArMember("one.o/", []byte("debian-binary"))), "zeros": make([]byte, 10240),
-		"gzip of zeros": gzipped9(make([]byte, 10240)), "gzip cut off": gzipped9(plain)[:20], "half a header": plain[:300],
-		"archive of nothing": elftest.Ar(), "half of a member's name": []byte(elftest.ArMagic + debFirst[:8]), "a block of text": bytes.Repeat([]byte("text"), 128),
-		"xz header only": []byte("\xfd7zXZ\x00\x00\x04"), "zstd header only": []byte("\x28\xb5\x2f\xfd"), "bzip2 header only": []byte("BZh91AY&SY"),
+		"empty": nil, "text": []byte("text"), "ELF": []byte("\x7fELF\x02\x01\x01"),
+		"gzip of text": gzipped9([]byte("text")),
+		"archive":      elftest.Ar(elftest.ArMember("one.o/", []byte("debian-binary"))), "zeros": make([]byte, 10240),
+		"gzip of zeros": gzipped9(make([]byte, 10240)), "gzip cut off": gzipped9(plain)[:20],
+		"half a header":      plain[:300],
+		"archive of nothing": elftest.Ar(), "half of a member's name": []byte(elftest.ArMagic + debFirst[:8]),
+		"a block of text": bytes.Repeat([]byte("text"), 128),
+		"xz header only":  []byte("\xfd7zXZ\x00\x00\x04"), "zstd header only": []byte("\x28\xb5\x2f\xfd"),
+		"bzip2 header only": []byte("BZh91AY&SY"),
 	} {
 		if is, err := Is(write(t, filepath.Join(dir, name), b)); is || err != nil {
 			t.Errorf("%s: %v, %v; it is none", name, is, err)
@@ -105,7 +122,7 @@ func TestIs(t *testing.T) {
 	for _, name := range []string{"pipe", "", "missing"} {
 		name = filepath.Join(dir, name)
 		if is, err := Is(name); is || err == nil {
-			t.Errorf("%q: %v, %v; an error was expected", name, is, err)
+			t.Errorf("%q: %v, %v; want an error", name, is, err)
 		}
 		if _, err := contents(name); err == nil {
 			t.Errorf("%q: an error was expected", name)
@@ -123,16 +140,17 @@ func (brokenDisk) ReadAt([]byte, int64) (int, error) { return 0, errDisk }
 // TestBrokenDisk expects that a file that cannot be read is not taken for one that is no package.
 func TestBrokenDisk(t *testing.T) {
 	if is, err := IsDeb(brokenDisk{}); is || err != errDisk {
-		t.Errorf("%v, %v; %v was expected", is, err, errDisk)
+		t.Errorf("%v, %v; want %v", is, err, errDisk)
 	}
 	if k, err := KindOf(brokenDisk{}, 1<<10); k != None || err != errDisk {
-		t.Errorf("%v, %v; %v was expected", k, err, errDisk)
+		t.Errorf("%v, %v; want %v", k, err, errDisk)
 	}
 }
 
 // TestEmptyDisk expects the same of a file that ends before its size.
 func TestEmptyDisk(t *testing.T) {
-	if k, err := KindOf(strings.NewReader(""), 1<<10); k != None || err == nil || !strings.Contains(err.Error(), "the file ends early") {
+	if k, err := KindOf(strings.NewReader(""), 1<<10); k != None || err == nil ||
+		!strings.Contains(err.Error(), "the file ends early") {
 		t.Errorf("%v, %v", k, err)
 	}
 	if k, err := KindOf(strings.NewReader("text"), 4); k != None || err != nil {
@@ -212,7 +230,8 @@ func TestLimits(t *testing.T) {
 	failing(t, "a bomb of holes", holes, "in or after holes: "+more)
 	limited(t, elffile.CostUnpacked*520*100+99*elffile.CostEntry)
 	failing(t, "more members", tarOf(t, many...), more)
-	failing(t, "more members of an RPM", rpmtest.Package(bytes.Repeat(rpmtest.Newc("./a", 1, 0o100644, 1, ""), 200)), more)
+	failing(t, "more members of an RPM", rpmtest.Package(bytes.Repeat(rpmtest.Newc("./a", 1, 0o100644, 1, ""), 200)),
+		more)
 	limited(t, elffile.CostUnpacked*520*100+100*elffile.CostEntry+99*90*costName)
 	failing(t, "longer names", tarOf(t, many...), more)
 	limited(t, elffile.CostUnpacked<<21)
@@ -237,7 +256,8 @@ func TestMemory(t *testing.T) {
 	run(t, dir, "tar", "-S", "-cf", "holes.tar", "holes")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, err := Each(t.Context(), announced, func(m *Member) error { _, err := m.Load(); return err }); err == nil || !strings.Contains(err.Error(), "at offset 0x200, in or after a: unexpected EOF") {
+	if _, err := Each(t.Context(), announced, func(m *Member) error { _, err := m.Load(); return err }); err == nil ||
+		!strings.Contains(err.Error(), "at offset 0x200, in or after a: unexpected EOF") {
 		t.Errorf("a file of which nothing is there: %v", err)
 	}
 	n := 0
@@ -265,17 +285,20 @@ func TestMemory(t *testing.T) {
 
 // TestVisitor returns errors, and does not read all.
 func TestVisitor(t *testing.T) {
-	name := write(t, filepath.Join(t.TempDir(), "p"), tarOf(t, regular("a", strings.Repeat("a", 5000)), regular("b", "b")))
+	name := write(t, filepath.Join(t.TempDir(), "p"), tarOf(t, regular("a", strings.Repeat("a", 5000)),
+		regular("b", "b")))
 	own := errors.New("enough")
 	if _, err := Each(t.Context(), name, func(*Member) error { return own }); err != own {
-		t.Errorf("%v; the error of the visitor was expected", err)
+		t.Errorf("%v; want the error of the visitor", err)
 	}
 	files, err := Each(t.Context(), name, func(*Member) error { return nil })
 	if err != nil || len(files) != 2 || files[0] != (File{"a", 0, nil}) || files[1] != (File{"b", 1, nil}) {
 		t.Errorf("%v, %v", files, err)
 	}
-	if _, err := Each(t.Context(), write(t, name+".rpm", rpmtest.Package(append(rpmtest.Newc("./a", 1, 0o100644, 2, ""), rpmtest.Trailer()...))), func(*Member) error { return own }); err != own {
-		t.Errorf("an empty file of two names: %v; the error of the visitor was expected", err)
+	if _, err := Each(t.Context(), write(t, name+".rpm",
+		rpmtest.Package(append(rpmtest.Newc("./a", 1, 0o100644, 2, ""), rpmtest.Trailer()...))),
+		func(*Member) error { return own }); err != own {
+		t.Errorf("an empty file of two names: %v; want the error of the visitor", err)
 	}
 	// The error of the package has its place already.
 	short := write(t, name+".cut", tarOf(t, regular("a", strings.Repeat("a", 5000)))[:2000])
@@ -288,7 +311,7 @@ func TestVisitor(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := Each(ctx, name, func(*Member) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v; an end was expected", err)
+		t.Errorf("%v; want an end", err)
 	}
 }
 
@@ -309,12 +332,14 @@ func TestImageErrors(t *testing.T) {
 		want   string
 	}{
 		{"no index", func(l layout) { delete(l, indexFile) }, "manifest.json"},
-		{"an index that is no JSON", func(l layout) { l[indexFile] = []byte("[1") }, "index.json: unexpected end of JSON input"},
+		{"an index that is no JSON", func(l layout) { l[indexFile] = []byte("[1") },
+			"index.json: unexpected end of JSON input"},
 		{"an index of nothing", func(l layout) { l[indexFile] = []byte("{}") }, "no manifest is that of an image"},
 		{"a digest that leads out", func(l layout) {
 			l[indexFile] = []byte(`{"manifests": [{"digest": "sha256:../../../../etc/passwd"}]}`)
 		}, `digest "sha256:../../../../etc/passwd": not a sum of 32 bytes in hexadecimal digits`},
-		{"a manifest that is not there", func(l layout) { delete(l, blobs(l, "diff_ids")[0]); delete(l, blobs(l, `"config":`)[0]) }, " is missing"},
+		{"a manifest that is not there",
+			func(l layout) { delete(l, blobs(l, "diff_ids")[0]); delete(l, blobs(l, `"config":`)[0]) }, " is missing"},
 		{"a manifest that is no JSON", func(l layout) {
 			l[indexFile] = encoded(t, object{"manifests": []object{l.blob(ociType+"manifest.v1+json", []byte("{"))}})
 		}, strings.Replace("blobs/"+digestOf([]byte("{")), ":", "/", 1) + ": unexpected end of JSON input"},
@@ -329,12 +354,16 @@ func TestImageErrors(t *testing.T) {
 			m := l.blob(ociType+"manifest.v1+json", append(bytes.Repeat([]byte(" "), maxText), "{}"...))
 			l[indexFile] = encoded(t, object{"manifests": []object{m}})
 		}, "; descriptions of images may have 4194304"},
-		{"a list of Docker's that is none", func(l layout) { delete(l, indexFile); l[dockerFile] = []byte("{}") }, "manifest.json: json: cannot unmarshal object"},
+		{"a list of Docker's that is none", func(l layout) { delete(l, indexFile); l[dockerFile] = []byte("{}") },
+			"manifest.json: json: cannot unmarshal object"},
 		{"a manifest of another digest", func(l layout) {
 			name := blobs(l, `"config":`)[0]
 			l[name] = append(l[name], ' ')
 		}, "the digest is sha256:"},
-		{"a layer that is not there", func(l layout) { delete(l, strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1)) }, strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1) + ": "},
+		{"a layer that is not there", func(l layout) {
+			delete(l, strings.Replace("blobs/"+digestOf(layers[2]), ":", "/",
+				1))
+		}, strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1) + ": "},
 		{"a layer of another digest", func(l layout) {
 			l[strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1)] = layers[1]
 		}, "the digest is " + digestOf(layers[1]) + ", not " + digestOf(layers[2])},
@@ -344,9 +373,11 @@ func TestImageErrors(t *testing.T) {
 		}, ", not " + digestOf(layers[2])},
 		{"a layer that does not unpack", func(l layout) {
 			b := []byte("\x1f\x8b and so on")
-			m := bytes.Replace(l[blobs(l, `"config":`)[0]], []byte(digestOf(layers[2])), []byte(l.blob("", b)["digest"].(string)), 1)
+			m := bytes.Replace(l[blobs(l, `"config":`)[0]], []byte(digestOf(layers[2])),
+				[]byte(l.blob("", b)["digest"].(string)), 1)
 			l[indexFile] = encoded(t, object{"manifests": []object{l.blob(ociType+"manifest.v1+json", m)}})
-		}, strings.Replace("blobs/"+digestOf([]byte("\x1f\x8b and so on")), ":", "/", 1) + ": at offset 0x0 of what it unpacks to: gzip: "},
+		}, strings.Replace("blobs/"+digestOf([]byte("\x1f\x8b and so on")), ":", "/",
+			1) + ": at offset 0x0 of what it unpacks to: gzip: "},
 		{"a layer that is none", func(l layout) {
 			l[strings.Replace("blobs/"+digestOf(layers[2]), ":", "/", 1)] = bytes.Repeat([]byte("text"), 200)
 		}, "at offset 0x200: archive/tar: invalid tar header"},
@@ -357,7 +388,7 @@ func TestImageErrors(t *testing.T) {
 			tt.change(l)
 			for form, name := range l.forms(t) {
 				if _, err := contents(name); err == nil || !strings.Contains(err.Error(), tt.want) {
-					t.Errorf("%s: %v; %q was expected", form, err, tt.want)
+					t.Errorf("%s: %v; want %q", form, err, tt.want)
 				}
 			}
 		})
@@ -371,18 +402,24 @@ func TestLoops(t *testing.T) {
 		members []tarMember
 		want    string // of the error
 	}{
-		{"circle", []tarMember{linked(tar.TypeSymlink, "a", "b"), linked(tar.TypeSymlink, "b", "a"), regular("a/x", "x")}, "a/ leads through more than 255 symbolic links"},
-		{"removed in a circle", []tarMember{linked(tar.TypeSymlink, "a", "a"), regular("a/.wh.x", "")}, "a/ leads through more than 255 symbolic links"},
-		{"a hard link into a circle", []tarMember{linked(tar.TypeSymlink, "a", "a"), linked(tar.TypeLink, "x", "a/x")}, "a/ leads through more than 255 symbolic links"},
-		{"a hard link to nothing", []tarMember{regular("b", "b"), linked(tar.TypeLink, "a", "d/c")}, "the hard link a leads to d/c, which is in no layer so far"},
-		{"a hard link to a folder", []tarMember{dir("d"), linked(tar.TypeLink, "a", "d")}, "the hard link a leads to d, a directory"},
-		{"itself", []tarMember{linked(tar.TypeSymlink, "a", "a/a"), regular("a/x", "x")}, "a/ leads through more than 255 symbolic links"},
+		{"circle", []tarMember{linked(tar.TypeSymlink, "a", "b"), linked(tar.TypeSymlink, "b", "a"),
+			regular("a/x", "x")}, "a/ leads through more than 255 symbolic links"},
+		{"removed in a circle", []tarMember{linked(tar.TypeSymlink, "a", "a"), regular("a/.wh.x", "")},
+			"a/ leads through more than 255 symbolic links"},
+		{"a hard link into a circle", []tarMember{linked(tar.TypeSymlink, "a", "a"), linked(tar.TypeLink, "x", "a/x")},
+			"a/ leads through more than 255 symbolic links"},
+		{"a hard link to nothing", []tarMember{regular("b", "b"), linked(tar.TypeLink, "a", "d/c")},
+			"the hard link a leads to d/c, which is in no layer so far"},
+		{"a hard link to a folder", []tarMember{dir("d"), linked(tar.TypeLink, "a", "d")},
+			"the hard link a leads to d, a directory"},
+		{"itself", []tarMember{linked(tar.TypeSymlink, "a", "a/a"), regular("a/x", "x")},
+			"a/ leads through more than 255 symbolic links"},
 	} {
 		l := make(layout)
 		first := tt.members[:1] // what is removed is so from the layers below
 		l.index(t, l.image(t, "amd64", tarOf(t, first...), tarOf(t, tt.members...)))
 		if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v; %q was expected", tt.name, err, tt.want)
+			t.Errorf("%s: %v; want %q", tt.name, err, tt.want)
 		}
 	}
 	// As many as are allowed, again and again.
@@ -393,11 +430,13 @@ func TestLoops(t *testing.T) {
 	}
 	l := make(layout)
 	l.index(t, l.image(t, "amd64", tarOf(t, again...)))
-	if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), "directories on the way to s/r/s") {
+	if _, err := contents(l.folder(t)); err == nil ||
+		!strings.Contains(err.Error(), "directories on the way to s/r/s") {
 		t.Errorf("ways without end: %v", err)
 	}
 	l = make(layout)
-	l.index(t, l.image(t, "amd64", tarOf(t, linked(tar.TypeSymlink, "a", "../../../etc"), regular("a/x", "x"), regular("../../y", "y"))))
+	l.index(t, l.image(t, "amd64", tarOf(t, linked(tar.TypeSymlink, "a", "../../../etc"), regular("a/x", "x"),
+		regular("../../y", "y"))))
 	same(t, l.folder(t), map[string]string{"etc/x": "x", "y": "y"})
 }
 
@@ -418,11 +457,12 @@ func TestNested(t *testing.T) {
 		l := make(layout)
 		nested(l, l.image(t, "amd64", tarOf(t, regular("a", "a"))), maxDepth, times)
 		same(t, l.folder(t), map[string]string{"a": "a"})
-		for depth, want := range map[int]string{maxDepth: "no manifest is that of an image", maxDepth + 1: ": more than 8 indexes in each other"} {
+		for depth, want := range map[int]string{maxDepth: "no manifest is that of an image", maxDepth +
+			1: ": more than 8 indexes in each other"} {
 			l = make(layout)
 			nested(l, l.blob(ociType+"manifest.v1+json", []byte("{}")), depth, times)
 			if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%d indexes, each %d times: %v; %q was expected", depth, times, err, want)
+				t.Errorf("%d indexes, each %d times: %v; want %q", depth, times, err, want)
 			}
 		}
 	}
@@ -434,7 +474,8 @@ func TestImageLimits(t *testing.T) {
 	l := make(layout)
 	l.index(t, l.image(t, "amd64", layer), l.image(t, "arm64", layer))
 	same(t, l.folder(t), map[string]string{
-		"linux/amd64!a": "a", "linux/amd64!b": "b", "linux/amd64!c": "c", "linux/arm64!a": "a", "linux/arm64!b": "b", "linux/arm64!c": "c",
+		"linux/amd64!a": "a", "linux/amd64!b": "b", "linux/amd64!c": "c", "linux/arm64!a": "a", "linux/arm64!b": "b",
+		"linux/arm64!c": "c",
 	})
 	const more = "more work than its size justifies"
 	l = make(layout)
@@ -459,7 +500,8 @@ func TestImageLimits(t *testing.T) {
 	}
 	l.index(t, l.image(t, "amd64", tarOf(t, members...)))
 	same := tarOf(t, members...)
-	limited(t, elffile.CostUnpacked*uint64(len(same)+1<<10)+13*(elffile.CostEntry+costNode)+4200*costName+1000*costStep+4000*costText)
+	limited(t, elffile.CostUnpacked*uint64(len(same)+1<<10)+13*(elffile.CostEntry+costNode)+4200*costName+1000*costStep+
+		4000*costText)
 	if _, err := contents(l.folder(t)); err == nil || !strings.Contains(err.Error(), more) {
 		t.Errorf("names through a link: %v", err)
 	}

@@ -73,8 +73,11 @@ func (l layout) compressed(t *testing.T, arch string, ways int, layers ...[]byte
 			described = append(described, l.blob(ociType+"layer.v1.tar", b))
 		}
 	}
-	config := l.blob(ociType+"config.v1+json", encoded(t, object{"os": "linux", "architecture": arch, "rootfs": object{"type": "layers", "diff_ids": diffs}}))
-	m := l.blob(ociType+"manifest.v1+json", encoded(t, object{"schemaVersion": 2, "mediaType": ociType + "manifest.v1+json", "config": config, "layers": described}))
+	config := l.blob(ociType+"config.v1+json",
+		encoded(t, object{"os": "linux", "architecture": arch, "rootfs": object{"type": "layers", "diff_ids": diffs}}))
+	m := l.blob(ociType+"manifest.v1+json",
+		encoded(t, object{"schemaVersion": 2, "mediaType": ociType + "manifest.v1+json", "config": config,
+			"layers": described}))
 	m["platform"] = object{"os": "linux", "architecture": arch}
 	return m
 }
@@ -100,7 +103,8 @@ func (l layout) folder(t *testing.T) string {
 func (l layout) forms(t *testing.T) map[string]string {
 	t.Helper()
 	dir, out := l.folder(t), t.TempDir()
-	forms := map[string]string{"folder": dir, "tar": filepath.Join(out, "i.tar"), "tar.gz": filepath.Join(out, "i.tar.gz")}
+	forms := map[string]string{"folder": dir, "tar": filepath.Join(out, "i.tar"),
+		"tar.gz": filepath.Join(out, "i.tar.gz")}
 	run(t, dir, "tar", "-cf", forms["tar"], ".")
 	run(t, dir, "tar", "-czf", forms["tar.gz"], ".")
 	return forms
@@ -135,7 +139,8 @@ var layersTests = []struct {
 	}, map[string]string{"a": "a3", "d/y": "y3"}},
 	{"opaque, before and behind what is new", [][]tarMember{
 		{dir("d"), regular("d/x", "x1"), dir("d/s"), regular("d/s/y", "y1"), dir("e"), regular("e/x", "x1")},
-		{dir("d"), regular("d/.wh..wh..opq", ""), regular("d/n", "n2"), dir("e"), regular("e/n", "n2"), regular("e/.wh..wh..opq", "")},
+		{dir("d"), regular("d/.wh..wh..opq", ""), regular("d/n", "n2"), dir("e"), regular("e/n", "n2"),
+			regular("e/.wh..wh..opq", "")},
 	}, map[string]string{"d/n": "n2", "e/n": "n2"}},
 	{"what AUFS needs", [][]tarMember{
 		{regular("a", "a")},
@@ -146,7 +151,8 @@ var layersTests = []struct {
 		{regular("d", "file"), dir("f"), regular("f/y", "y"), linked(tar.TypeSymlink, "g", "h")},
 	}, map[string]string{"d": "file", "f/y": "y", "h": "h"}},
 	{"through a symbolic link below", [][]tarMember{
-		{dir("usr"), dir("usr/lib"), linked(tar.TypeSymlink, "lib", "usr/lib"), linked(tar.TypeSymlink, "lib64", "/lib"), regular("usr/lib/x", "x1"), regular("usr/lib/y", "y1")},
+		{dir("usr"), dir("usr/lib"), linked(tar.TypeSymlink, "lib", "usr/lib"),
+			linked(tar.TypeSymlink, "lib64", "/lib"), regular("usr/lib/x", "x1"), regular("usr/lib/y", "y1")},
 		{regular("lib/x", "x2"), regular("lib64/z", "z2"), regular("lib64/.wh.y", "")},
 	}, map[string]string{"usr/lib/x": "x2", "usr/lib/z": "z2"}},
 	{"a folder for a symbolic link", [][]tarMember{
@@ -154,7 +160,8 @@ var layersTests = []struct {
 		{dir("lib"), regular("lib/x", "x2")},
 	}, map[string]string{"usr/lib/x": "x1", "lib/x": "x2"}},
 	{"hard links", [][]tarMember{
-		{regular("b", "b1"), linked(tar.TypeLink, "a", "b"), linked(tar.TypeLink, "c", "b"), regular("k", "k1"), linked(tar.TypeLink, "l", "k")},
+		{regular("b", "b1"), linked(tar.TypeLink, "a", "b"), linked(tar.TypeLink, "c", "b"), regular("k", "k1"),
+			linked(tar.TypeLink, "l", "k")},
 		{regular(".wh.a", ""), regular("b", "b2"), regular(".wh.k", ""), linked(tar.TypeLink, "m", "c")},
 	}, map[string]string{"b": "b2", "c": "b1", "l": "k1"}},
 }
@@ -214,10 +221,14 @@ func TestImages(t *testing.T) {
 	// What BuildKit adds, and an artifact that is no image.
 	attest := l.image(t, "amd64", tarOf(t, regular("c", "none")))
 	attest["platform"] = object{"os": "unknown", "architecture": "unknown"}
-	artifact := l.blob(ociType+"manifest.v1+json", encoded(t, object{"schemaVersion": 2, "config": l.blob("application/vnd.oci.empty.v1+json", []byte("{}")), "layers": []object{}}))
+	artifact := l.blob(ociType+"manifest.v1+json",
+		encoded(t, object{"schemaVersion": 2, "config": l.blob("application/vnd.oci.empty.v1+json", []byte("{}")),
+			"layers": []object{}}))
 	// An index in the index, as registries have it, and a platform that was not fetched.
-	absent := object{"mediaType": ociType + "manifest.v1+json", "digest": digestOf([]byte("?")), "size": 1, "platform": object{"os": "linux", "architecture": "s390x"}}
-	inner := l.blob(ociType+"index.v1+json", encoded(t, object{"schemaVersion": 2, "manifests": []object{one, two, attest, absent}}))
+	absent := object{"mediaType": ociType + "manifest.v1+json", "digest": digestOf([]byte("?")), "size": 1,
+		"platform": object{"os": "linux", "architecture": "s390x"}}
+	inner := l.blob(ociType+"index.v1+json",
+		encoded(t, object{"schemaVersion": 2, "manifests": []object{one, two, attest, absent}}))
 	l.index(t, inner, one, artifact)
 	want := map[string]string{
 		"linux/amd64!a": "base", "linux/amd64!b": "base", "linux/arm64/v8!a": "arm",
@@ -244,7 +255,8 @@ func TestImages(t *testing.T) {
 	one["annotations"] = object{"org.opencontainers.image.ref.name": "v1"}
 	two["annotations"] = object{"org.opencontainers.image.ref.name": "v2"}
 	l.index(t, one, two)
-	want = map[string]string{"v1!linux/amd64!a": "base", "v1!linux/amd64!b": "base", "v2!linux/amd64!a": "base", "v2!linux/amd64!b": "top"}
+	want = map[string]string{"v1!linux/amd64!a": "base", "v1!linux/amd64!b": "base", "v2!linux/amd64!a": "base",
+		"v2!linux/amd64!b": "top"}
 	for form, name := range l.forms(t) {
 		t.Run("tags "+form, func(t *testing.T) { same(t, name, want) })
 	}
@@ -253,55 +265,68 @@ func TestImages(t *testing.T) {
 // TestDocker has what "docker save" wrote before it wrote image layouts: a folder for each layer, where one that is
 // there already is a link.
 func TestDocker(t *testing.T) {
-	base, top := tarOf(t, regular("a", "base"), regular("b", "base")), tarOf(t, regular("b", "top"), regular(".wh.a", ""))
+	base, top := tarOf(t, regular("a", "base"), regular("b", "base")),
+		tarOf(t, regular("b", "top"), regular(".wh.a", ""))
 	config := func(layers ...[]byte) string {
 		var diffs []string
 		for _, b := range layers {
 			diffs = append(diffs, digestOf(b))
 		}
-		return string(encoded(t, object{"os": "linux", "architecture": "amd64", "rootfs": object{"type": "layers", "diff_ids": diffs}}))
+		return string(encoded(t, object{"os": "linux", "architecture": "amd64",
+			"rootfs": object{"type": "layers", "diff_ids": diffs}}))
 	}
 	manifest := func(images ...object) string { return string(encoded(t, images)) }
 	one := object{"Config": "c1.json", "RepoTags": []string{"i:1"}, "Layers": []string{"l1/layer.tar"}}
 	two := object{"Config": "c2.json", "RepoTags": []string{"i:2"}, "Layers": []string{"l2/layer.tar", "l3/layer.tar"}}
 	files := []tarMember{
-		regular("l1/layer.tar", string(base)), linked(tar.TypeSymlink, "l2/layer.tar", "../l1/layer.tar"), regular("l3/layer.tar", string(top)),
+		regular("l1/layer.tar", string(base)), linked(tar.TypeSymlink, "l2/layer.tar", "../l1/layer.tar"),
+		regular("l3/layer.tar", string(top)),
 		regular("c1.json", config(base)), regular("c2.json", config(base, top)),
 	}
 	dir := t.TempDir()
-	name := write(t, filepath.Join(dir, "two.tar"), tarOf(t, append(files, regular("manifest.json", manifest(one, two)))...))
-	same(t, name, map[string]string{"i:1!linux/amd64!a": "base", "i:1!linux/amd64!b": "base", "i:2!linux/amd64!b": "top"})
+	name := write(t, filepath.Join(dir, "two.tar"),
+		tarOf(t, append(files, regular("manifest.json", manifest(one, two)))...))
+	same(t, name, map[string]string{"i:1!linux/amd64!a": "base", "i:1!linux/amd64!b": "base",
+		"i:2!linux/amd64!b": "top"})
 	name = write(t, filepath.Join(dir, "one.tar"), tarOf(t, append(files, regular("manifest.json", manifest(two)))...))
 	same(t, name, map[string]string{"b": "top"})
 	run(t, dir, "gzip", "one.tar")
 	same(t, name+".gz", map[string]string{"b": "top"})
 	name = write(t, filepath.Join(dir, "wrong.tar"), tarOf(t, append(files, regular("c3.json", config(base, base)),
 		regular("manifest.json", manifest(object{"Config": "c3.json", "Layers": two["Layers"]})))...))
-	if _, err := contents(name); err == nil || !strings.Contains(err.Error(), "l3/layer.tar: ") || !strings.Contains(err.Error(), "the digest is "+digestOf(top)+", not "+digestOf(base)) {
+	if _, err := contents(name); err == nil || !strings.Contains(err.Error(), "l3/layer.tar: ") ||
+		!strings.Contains(err.Error(), "the digest is "+digestOf(top)+", not "+digestOf(base)) {
 		t.Errorf("a layer of another digest: %v", err)
 	}
 	// A link of the other kind.
-	name = write(t, filepath.Join(dir, "hard.tar"), tarOf(t, append(files, linked(tar.TypeLink, "l4/layer.tar", "l1/layer.tar"),
-		regular("manifest.json", manifest(object{"Config": "c1.json", "Layers": []string{"l4/layer.tar"}})))...))
+	name = write(t, filepath.Join(dir, "hard.tar"),
+		tarOf(t, append(files, linked(tar.TypeLink, "l4/layer.tar", "l1/layer.tar"),
+			regular("manifest.json", manifest(object{"Config": "c1.json", "Layers": []string{"l4/layer.tar"}})))...))
 	same(t, name, map[string]string{"a": "base", "b": "base"})
 	for _, tt := range []struct {
 		name    string
 		members []tarMember
 		want    string
 	}{
-		{"no configuration", []tarMember{regular("manifest.json", manifest(object{"Config": "c9.json"}))}, "c9.json: file does not exist"},
-		{"a configuration that is none", []tarMember{regular("c9.json", "text"), regular("manifest.json", manifest(object{"Config": "c9.json"}))}, "c9.json: invalid character"},
-		{"a damaged configuration", []tarMember{regular("c9.json", config(base)[:50]), regular("manifest.json", manifest(object{"Config": "c9.json", "Layers": one["Layers"]}))},
+		{"no configuration", []tarMember{regular("manifest.json", manifest(object{"Config": "c9.json"}))},
+			"c9.json: file does not exist"},
+		{"a configuration that is none",
+			[]tarMember{regular("c9.json", "text"), regular("manifest.json", manifest(object{"Config": "c9.json"}))},
+			"c9.json: invalid character"},
+		{"a damaged configuration", []tarMember{regular("c9.json", config(base)[:50]),
+			regular("manifest.json", manifest(object{"Config": "c9.json", "Layers": one["Layers"]}))},
 			"c9.json: unexpected end of JSON input"},
-		{"links in a circle", []tarMember{linked(tar.TypeSymlink, "l5", "l5"), regular("manifest.json", manifest(object{"Config": "c1.json", "Layers": []string{"l5"}}))},
+		{"links in a circle", []tarMember{linked(tar.TypeSymlink, "l5", "l5"),
+			regular("manifest.json", manifest(object{"Config": "c1.json", "Layers": []string{"l5"}}))},
 			"l5 leads through more than 255 links"},
 	} {
 		name := write(t, filepath.Join(dir, "wrong.tar"), tarOf(t, append(files, tt.members...)...))
 		if _, err := contents(name); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v; %q was expected", tt.name, err, tt.want)
+			t.Errorf("%s: %v; want %q", tt.name, err, tt.want)
 		}
 	}
 	// A web application's manifest.json makes no image.
-	name = write(t, filepath.Join(dir, "web.tar"), tarOf(t, regular("manifest.json", `[{"name": "app"}]`), regular("index.json", "{}")))
+	name = write(t, filepath.Join(dir, "web.tar"), tarOf(t, regular("manifest.json", `[{"name": "app"}]`),
+		regular("index.json", "{}")))
 	same(t, name, map[string]string{"manifest.json": `[{"name": "app"}]`, "index.json": "{}"})
 }

@@ -103,7 +103,8 @@ func same(t *testing.T, pkg string, want map[string]string) {
 		if b, ok := got[name]; !ok {
 			t.Errorf("%s: %s is missing", pkg, name)
 		} else if b != want[name] {
-			t.Errorf("%s: %s has %d bytes %.40q; %d of %.40q were expected", pkg, name, len(b), b, len(want[name]), want[name])
+			t.Errorf("%s: %s has %d bytes %.40q; want %d of %.40q", pkg, name, len(b), b, len(want[name]),
+				want[name])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(got)) {
@@ -180,10 +181,12 @@ func TestTar(t *testing.T) {
 	want := treeOf(t, dir)
 	out := t.TempDir()
 	for _, format := range []string{"gnu", "oldgnu", "pax", "posix"} {
-		for _, more := range [][]string{nil, {"--sparse"}, {"--sparse", "--sparse-version=0.0"}, {"--sparse", "--sparse-version=0.1"}, {"--hard-dereference"}, {"-P", "--transform=s,^,/,S"}} {
+		for _, more := range [][]string{nil, {"--sparse"}, {"--sparse", "--sparse-version=0.0"},
+			{"--sparse", "--sparse-version=0.1"}, {"--hard-dereference"}, {"-P", "--transform=s,^,/,S"}} {
 			t.Run(format+strings.Join(more, ""), func(t *testing.T) {
 				name := filepath.Join(out, format+strings.ReplaceAll(strings.Join(more, ""), "/", "")+".tar")
-				run(t, dir, "tar", append([]string{"--format=" + format, "-cf", name}, append(more, "bin", "usr")...)...)
+				run(t, dir, "tar", append([]string{"--format=" + format, "-cf", name},
+					append(more, "bin", "usr")...)...)
 				want := want
 				if slices.Contains(more, "--hard-dereference") { // what has several names is several files
 					want = maps.Clone(want)
@@ -195,7 +198,8 @@ func TestTar(t *testing.T) {
 	}
 	run(t, dir, "tar", "--format=gnu", "-cf", filepath.Join(out, "plain"), ".")
 	same(t, filepath.Join(out, "plain"), want)
-	for _, c := range [][]string{{"gzip"}, {"bzip2"}, {"xz"}, {"zstd"}, {"xz", "--check=sha256", "--block-size=300000"}, {"zstd", "-3", "--long=27"}, {"lzma"}, {"bzip2", "-1"}} {
+	for _, c := range [][]string{{"gzip"}, {"bzip2"}, {"xz"}, {"zstd"}, {"xz", "--check=sha256", "--block-size=300000"},
+		{"zstd", "-3", "--long=27"}, {"lzma"}, {"bzip2", "-1"}} {
 		t.Run(strings.Join(c, ""), func(t *testing.T) {
 			peer.Look(t, c[0])
 			name := filepath.Join(out, "packed"+strings.Join(c, ""))
@@ -261,8 +265,10 @@ func TestReplaced(t *testing.T) {
 		"by a link":              {regular("a", "old"), regular("b", "b"), linked(tar.TypeLink, "a", "b")},
 		"linked before":          {regular("b", "old"), linked(tar.TypeLink, "c", "b"), regular("b", "new")},
 		"linked twice":           {regular("b", "b"), linked(tar.TypeLink, "c", "b"), linked(tar.TypeLink, "a", "./c")},
-		"a comment for all":      {{tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "pax_global_header", PAXRecords: map[string]string{"comment": "c"}}, ""}, regular("a", "a")},
-		"a link to a link":       {linked(tar.TypeSymlink, "a", "b"), linked(tar.TypeLink, "c", "a"), regular("b", "b")},
+		"a comment for all": {{tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "pax_global_header",
+			PAXRecords: map[string]string{"comment": "c"}}, ""}, regular("a", "a")},
+		"a link to a link": {linked(tar.TypeSymlink, "a", "b"), linked(tar.TypeLink, "c", "a"),
+			regular("b", "b")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -287,7 +293,8 @@ func TestDeb(t *testing.T) {
 		}
 	}
 	want := treeOf(t, dir)
-	write(t, filepath.Join(dir, "DEBIAN/control"), []byte("Package: p\nVersion: 1\nArchitecture: all\nMaintainer: m <m@example.org>\nDescription: d\n"))
+	write(t, filepath.Join(dir, "DEBIAN/control"),
+		[]byte("Package: p\nVersion: 1\nArchitecture: all\nMaintainer: m <m@example.org>\nDescription: d\n"))
 	for _, how := range []string{"none", "gzip", "xz", "zstd"} {
 		name := filepath.Join(t.TempDir(), how+".deb")
 		run(t, dir, "dpkg-deb", "--root-owner-group", "-Z"+how, "-b", dir, name)

@@ -54,8 +54,10 @@ cp -a `+tree+`/. %{buildroot}
 %files
 /*
 `))
-	args = append([]string{"-bb", "--quiet", "--target", "x86_64", "--define", "_topdir " + top, "--define", "__os_install_post %{nil}", "--define", "debug_package %{nil}",
-		"--define", "_build_id_links none", "--define", "__find_provides %{nil}", "--define", "__find_requires %{nil}", "--define", "_use_internal_dependency_generator 0"}, args...)
+	args = append([]string{"-bb", "--quiet", "--target", "x86_64", "--define", "_topdir " + top, "--define",
+		"__os_install_post %{nil}", "--define", "debug_package %{nil}",
+		"--define", "_build_id_links none", "--define", "__find_provides %{nil}", "--define", "__find_requires %{nil}",
+		"--define", "_use_internal_dependency_generator 0"}, args...)
 	run(t, top, "rpmbuild", append(args, spec)...)
 	all, err := filepath.Glob(filepath.Join(top, "RPMS/*/*.rpm"))
 	if err != nil || len(all) != 1 {
@@ -108,11 +110,11 @@ func TestLargeRPM(t *testing.T) {
 	}
 	want["usr/share/large"] = "large"
 	if len(got) != len(want) {
-		t.Errorf("%d files; %d were expected", len(got), len(want))
+		t.Errorf("%d files; want %d", len(got), len(want))
 	}
 	for name, text := range want {
 		if got[name] != text {
-			t.Errorf("%s: %.40q; %.40q was expected", name, got[name], text)
+			t.Errorf("%s: %.40q; want %.40q", name, got[name], text)
 		}
 	}
 }
@@ -130,7 +132,8 @@ func TestStripped(t *testing.T) {
 	payload := gzipped9(rpmtest.Payload())
 	want := map[string]string{"usr/bin/one": "One", "usr/bin/first": "links"}
 	sum := sha256.Sum256(payload)
-	tags := append(rpmtest.With(rpm.TagPayloadAlgo, []uint32{rpm.SHA256}), rpmtest.Tag{Number: rpm.TagPayloadSHA256, Value: []string{hex.EncodeToString(sum[:])}})
+	tags := append(rpmtest.With(rpm.TagPayloadAlgo, []uint32{rpm.SHA256}),
+		rpmtest.Tag{Number: rpm.TagPayloadSHA256, Value: []string{hex.EncodeToString(sum[:])}})
 	same(t, write(t, filepath.Join(t.TempDir(), "p"), rpmtest.Package(payload, tags...)), want)
 }
 
@@ -155,22 +158,33 @@ func TestRPMErrors(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		{"a wrong checksum of gzip", rpmtest.Package(sums, tags...), fmt.Sprintf("payload: at offset %#x of what it unpacks to: gzip: invalid checksum", len(ok))},
-		{"no gzip behind its magic", rpmtest.Package([]byte("\x1f\x8b and so on"), tags...), "payload: at offset 0x0 of what it unpacks to: gzip: "},
+		{"a wrong checksum of gzip", rpmtest.Package(sums, tags...),
+			fmt.Sprintf("payload: at offset %#x of what it unpacks to: gzip: invalid checksum", len(ok))},
+		{"no gzip behind its magic", rpmtest.Package([]byte("\x1f\x8b and so on"), tags...),
+			"payload: at offset 0x0 of what it unpacks to: gzip: "},
 		{"only a lead", rpmtest.Lead(), "at offset 0x60: unexpected EOF in a header"},
-		{"a delta", rpmtest.Package(ok, with(rpm.TagPayloadFormat, "drpm")...), `unsupported payload format "drpm"; cpio is supported`},
-		{"a format of another type", rpmtest.Package(ok, with(rpm.TagPayloadFormat, []uint32{1})...), "at offset 0x98: tag 1124 has type 4, "},
-		{"another digest", rpmtest.Package(ok, append(with(rpm.TagPayloadSHA256, []string{strings.Repeat("0", 64)}), rpmtest.Tag{Number: rpm.TagPayloadAlgo, Value: []uint32{rpm.SHA256}})...), "the package is damaged: its SHA-256 is "},
-		{"another digest in version 6", rpmtest.Package(ok, with(rpm.TagPayloadSHA256, strings.Repeat("0", 64))...), "the package is damaged: its SHA-256 is "},
-		{"a list that is shorter", rpmtest.Package(ok, with(rpm.TagFileModes, []uint16{1})...), "at offset 0x98: tag 1030 has 1 values"},
-		{"no cpio", rpmtest.Package([]byte("text that is none"), tags...), `payload: at offset 0x0: no member of a cpio archive: it begins with "text t"`},
-		{"no cpio, compressed", rpmtest.Package(gzipped9([]byte("text that is none")), tags...), `payload: at offset 0x0 of what it unpacks to: no member of a cpio archive`},
+		{"a delta", rpmtest.Package(ok, with(rpm.TagPayloadFormat, "drpm")...),
+			`unsupported payload format "drpm"; cpio is supported`},
+		{"a format of another type", rpmtest.Package(ok, with(rpm.TagPayloadFormat, []uint32{1})...),
+			"at offset 0x98: tag 1124 has type 4, "},
+		{"another digest", rpmtest.Package(ok, append(with(rpm.TagPayloadSHA256, []string{strings.Repeat("0", 64)}),
+			rpmtest.Tag{Number: rpm.TagPayloadAlgo, Value: []uint32{rpm.SHA256}})...),
+			"the package is damaged: its SHA-256 is "},
+		{"another digest in version 6", rpmtest.Package(ok, with(rpm.TagPayloadSHA256, strings.Repeat("0", 64))...),
+			"the package is damaged: its SHA-256 is "},
+		{"a list that is shorter", rpmtest.Package(ok, with(rpm.TagFileModes, []uint16{1})...),
+			"at offset 0x98: tag 1030 has 1 values"},
+		{"no cpio", rpmtest.Package([]byte("text that is none"), tags...),
+			`payload: at offset 0x0: no member of a cpio archive: it begins with "text t"`},
+		{"no cpio, compressed", rpmtest.Package(gzipped9([]byte("text that is none")), tags...),
+			`payload: at offset 0x0 of what it unpacks to: no member of a cpio archive`},
 		{"no end", rpmtest.Package(ok[:0x60], tags...), "payload: at offset 0x60: unexpected EOF"},
-		{"a file that is cut off", rpmtest.Package(rpmtest.Newc("./a", 1, 0o100755, 1, strings.Repeat("x", 100))[:150], tags...), "payload: at offset 0x96, in or after a: unexpected EOF"},
+		{"a file that is cut off", rpmtest.Package(rpmtest.Newc("./a", 1, 0o100755, 1, strings.Repeat("x", 100))[:150],
+			tags...), "payload: at offset 0x96, in or after a: unexpected EOF"},
 	} {
 		_, err := contents(write(t, filepath.Join(t.TempDir(), "p"), tt.b))
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "RPM package") {
-			t.Errorf("%s: %v; %q was expected", tt.name, err, tt.want)
+			t.Errorf("%s: %v; want %q", tt.name, err, tt.want)
 		}
 	}
 }
@@ -181,6 +195,6 @@ func TestUnread(t *testing.T) {
 	name := write(t, filepath.Join(t.TempDir(), "p"), rpmtest.Package(cut))
 	_, err := Each(t.Context(), name, func(*Member) error { return nil })
 	if err == nil || err.Error() != "payload: at offset 0xc8, in or after a: unexpected EOF" {
-		t.Errorf("%v; an early end was expected", err)
+		t.Errorf("%v; want an early end", err)
 	}
 }

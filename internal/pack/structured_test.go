@@ -161,7 +161,8 @@ func FuzzStructured(f *testing.F) {
 			}
 			// A link that was made of what was replaced later has other contents.
 			want = replayed(payload)
-			write(t, name, rpmtest.Package(pack(append(payload, rpmtest.Trailer()...)), rpmtest.Tag{Number: rpm.TagPayloadFormat, Value: "cpio"}))
+			write(t, name, rpmtest.Package(pack(append(payload, rpmtest.Trailer()...)),
+				rpmtest.Tag{Number: rpm.TagPayloadFormat, Value: "cpio"}))
 		default:
 			l := make(layout)
 			var layers [][]byte
@@ -183,7 +184,7 @@ func FuzzStructured(f *testing.F) {
 		for n, text := range got {
 			have[text] = true
 			if w, ok := want[n]; !ok || w != text {
-				t.Errorf("%s is %.20q; %.20q (%v) was expected", n, text, w, ok)
+				t.Errorf("%s is %.20q; want %.20q (%v)", n, text, w, ok)
 			}
 		}
 		for n, text := range want {
@@ -215,13 +216,18 @@ func replayed(payload []byte) map[string]string {
 
 // FuzzEach reads anything within small limits: an error, or files.
 func FuzzEach(f *testing.F) {
-	plain := tarOf(f, regular("usr/bin/a", "contents"), linked(tar.TypeLink, "b", "usr/bin/a"), linked(tar.TypeSymlink, "c", "b"), dir("d"))
+	plain := tarOf(f, regular("usr/bin/a", "contents"), linked(tar.TypeLink, "b", "usr/bin/a"),
+		linked(tar.TypeSymlink, "c", "b"), dir("d"))
 	w, _ := zstd.NewWriter(nil)
 	for _, b := range [][]byte{
-		plain, gzipped9(plain), w.EncodeAll(plain, nil), debOf("data.tar", plain), debOf("data.tar.gz", gzipped9(plain)),
-		rpmtest.Package(rpmtest.Payload(), rpmtest.Tags()...), rpmtest.Package(bytes.Join([][]byte{rpmtest.Newc("./a", 1, 0o100755, 2, ""), rpmtest.Newc("./b", 1, 0o100755, 2, "x"), rpmtest.Trailer()}, nil)),
+		plain, gzipped9(plain), w.EncodeAll(plain, nil), debOf("data.tar", plain),
+		debOf("data.tar.gz", gzipped9(plain)),
+		rpmtest.Package(rpmtest.Payload(), rpmtest.Tags()...),
+		rpmtest.Package(bytes.Join([][]byte{rpmtest.Newc("./a", 1, 0o100755, 2, ""),
+			rpmtest.Newc("./b", 1, 0o100755, 2, "x"), rpmtest.Trailer()}, nil)),
 		tarOf(f, regular("oci-layout", "{}"), regular("index.json", `{"manifests": []}`)),
-		tarOf(f, regular("l.tar", string(plain)), regular("c.json", "{}"), regular("manifest.json", `[{"Config": "c.json", "Layers": ["l.tar"]}]`)),
+		tarOf(f, regular("l.tar", string(plain)), regular("c.json", "{}"),
+			regular("manifest.json", `[{"Config": "c.json", "Layers": ["l.tar"]}]`)),
 	} {
 		f.Add(b)
 	}

@@ -16,9 +16,11 @@ func TestPage(t *testing.T) {
 	columns := Columns("id", "part", "function", "name", "file", "file", "bytes", "number", "why", "reason")
 	var rows [][]string
 	for i := range maxStatic + 1234 {
-		rows = append(rows, []string{"hidden", fmt.Sprintf("f<%d>", i), "a.out", fmt.Sprint(1000 * i), "drap", "symbol & more"})
+		rows = append(rows, []string{"hidden", fmt.Sprintf("f<%d>", i), "a.out", fmt.Sprint(1000 * i), "drap",
+			"symbol & more"})
 	}
-	table := frame.Data.Add(Table{ID: "gaps", Caption: "Gaps", Noun: "gaps", Columns: columns, First: 1, Falling: "bytes", Reasons: []Reason{{"drap", "stack realignment"}}}, rows)
+	table := frame.Data.Add(Table{ID: "gaps", Caption: "Gaps", Noun: "gaps", Columns: columns, First: 1,
+		Falling: "bytes", Reasons: []Reason{{"drap", "stack realignment"}}}, rows)
 	none := frame.Data.Add(Table{ID: "none", Caption: "None", Noun: "files", Columns: columns, Short: true}, nil)
 	text := Template(`{{template "top" .Frame}}{{template "table" .Table}}{{template "table" .None}}{{shout "x"}}{{template "end" .Frame}}`,
 		template.FuncMap{"shout": strings.ToUpper})
@@ -29,9 +31,11 @@ func TestPage(t *testing.T) {
 	html := out.String()
 	for _, want := range []string{
 		"<title>title &lt;b&gt;</title>", `<th scope="row" class="name" title="symbol &amp; more">f&lt;999&gt;</th>`,
-		`<th scope="row" class="file"><a href="symbol%20&amp;%20more">a.out</a></th>`, `<td class="number">999,000</td>`,
+		`<th scope="row" class="file"><a href="symbol%20&amp;%20more">a.out</a></th>`,
+		`<td class="number">999,000</td>`,
 		`<td class="reason r-drap"><span class="swatch" aria-hidden="true"></span>stack realignment</td>`,
-		"And 1,234 rows more.", `aria-sort="descending" data-column="3"`, `"none":[]`, "X<script", `<option value="drap">`,
+		"And 1,234 rows more.", `aria-sort="descending" data-column="3"`, `"none":[]`, "X<script",
+		`<option value="drap">`,
 	} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the page lacks %s", want)
@@ -51,7 +55,8 @@ func TestPage(t *testing.T) {
 	}
 	for name, inlined := range map[string]string{"style-src": style, "script-src": script} {
 		sum := sha256.Sum256([]byte(inlined))
-		if want := name + " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; !strings.Contains(policy, want) || !strings.Contains(html, inlined) {
+		if want := name + " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; !strings.Contains(policy,
+			want) || !strings.Contains(html, inlined) {
 			t.Errorf("the policy is %s, want %s", policy, want)
 		}
 	}
@@ -60,7 +65,8 @@ func TestPage(t *testing.T) {
 // TestCells shows texts that are no reason, and rows with nothing behind their columns.
 func TestCells(t *testing.T) {
 	frame := NewFrame("")
-	table := frame.Data.Add(Table{ID: "x", Columns: Columns("a", "name", "b", "file", "c", "part", "d", "reason", "e", "reason", "f", "text", "g", "number")},
+	table := frame.Data.Add(Table{ID: "x", Columns: Columns("a", "name", "b", "file", "c", "part", "d", "reason", "e",
+		"reason", "f", "text", "g", "number")},
 		[][]string{{"n", "f", "p", "other", "", "1000", "12345"}})
 	var out strings.Builder
 	if err := Template(`{{template "table" .}}`, nil).Execute(&out, table); err != nil {
@@ -77,7 +83,8 @@ func TestCells(t *testing.T) {
 // TestNumbers groups digits by three, and calculates percents.
 func TestNumbers(t *testing.T) {
 	for in, want := range map[string]string{
-		"": "", "0": "0", "999": "999", "1000": "1,000", "12345": "12,345", "123456": "123,456", "1234567": "1,234,567", "-1000": "-1000", "0x1000": "0x1000",
+		"": "", "0": "0", "999": "999", "1000": "1,000", "12345": "12,345", "123456": "123,456", "1234567": "1,234,567",
+		"-1000": "-1000", "0x1000": "0x1000",
 	} {
 		if got := Grouped(in); got != want {
 			t.Errorf("%s is %s, want %s", in, got, want)

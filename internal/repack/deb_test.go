@@ -69,7 +69,8 @@ func repacked(t testing.TB, b []byte, opt Options) ([]byte, *Result) {
 func converted(t testing.TB, b []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if _, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, convert.Options{}); err != nil {
+	if _, err := convert.Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out,
+		convert.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -97,7 +98,8 @@ func tree(t testing.TB) (dir string, programs []string) {
 	put(t, at("usr/lib/elf"), []byte("\x7fELF"), 0o644)
 	put(t, at("usr/lib/object.o"), object(t), 0o644)
 	put(t, at("usr/lib/libx.a"), []byte("!<arch>\n"), 0o644)
-	if err := errors.Join(os.Link(at("usr/bin/plt"), at("usr/bin/name")), os.Symlink("plt", at("usr/bin/link"))); err != nil {
+	if err := errors.Join(os.Link(at("usr/bin/plt"), at("usr/bin/name")),
+		os.Symlink("plt", at("usr/bin/link"))); err != nil {
 		t.Fatal(err)
 	}
 	sums := run(t, "sh", "-c", `cd "$1" && find usr -type f -exec md5sum {} +`, "sh", dir)
@@ -149,7 +151,7 @@ func sameButContents(t *testing.T, before, after []byte) (changed []string) {
 	t.Helper()
 	was, is := untar(t, before), untar(t, after)
 	if len(was) != len(is) {
-		t.Fatalf("%d files; %d were expected", len(is), len(was))
+		t.Fatalf("%d files; want %d", len(is), len(was))
 	}
 	for i, w := range was {
 		s := is[i]
@@ -164,7 +166,7 @@ func sameButContents(t *testing.T, before, after []byte) (changed []string) {
 			}
 		}
 		if !reflect.DeepEqual(s.Header, w.Header) {
-			t.Errorf("header %+v; %+v was expected", s.Header, w.Header)
+			t.Errorf("header %+v; want %+v", s.Header, w.Header)
 		}
 	}
 	return changed
@@ -195,7 +197,8 @@ func TestDeb(t *testing.T) {
 			if names(out) != names(b) {
 				t.Errorf("members\n%s\nwere expected, and not\n%s", names(b), names(out))
 			}
-			changed := sameButContents(t, run(t, "dpkg-deb", "--fsys-tarfile", at("before.deb")), run(t, "dpkg-deb", "--fsys-tarfile", at("after.deb")))
+			changed := sameButContents(t, run(t, "dpkg-deb", "--fsys-tarfile", at("before.deb")),
+				run(t, "dpkg-deb", "--fsys-tarfile", at("after.deb")))
 			slices.Sort(changed)
 			want := slices.Clone(programs)
 			// tar has the contents under the name that it meets first.
@@ -203,7 +206,7 @@ func TestDeb(t *testing.T) {
 				want[0] = "usr/bin/name"
 			}
 			if slices.Sort(want); !slices.Equal(changed, want) {
-				t.Errorf("%q are converted; %q was expected", changed, want)
+				t.Errorf("%q are converted; want %q", changed, want)
 			}
 			run(t, "dpkg-deb", "-R", at("after.deb"), at("after"))
 			run(t, "sh", "-c", `cd "$1" && md5sum --quiet -c DEBIAN/md5sums`, "sh", at("after"))
@@ -212,16 +215,18 @@ func TestDeb(t *testing.T) {
 					t.Errorf("%s is not what it was", name)
 				}
 			}
-			was, is := run(t, "dpkg-deb", "--ctrl-tarfile", at("before.deb")), run(t, "dpkg-deb", "--ctrl-tarfile", at("after.deb"))
+			was, is := run(t, "dpkg-deb", "--ctrl-tarfile", at("before.deb")),
+				run(t, "dpkg-deb", "--ctrl-tarfile", at("after.deb"))
 			if len(was) != len(is) {
-				t.Errorf("the control archive has %d bytes; %d were expected", len(is), len(was))
+				t.Errorf("the control archive has %d bytes; want %d", len(is), len(was))
 			}
 			for _, f := range untar(t, is) {
 				if f.Name == "./md5sums" && bytes.Equal(f.contents, testfile.Read(t, dir+"/DEBIAN/md5sums")) {
 					t.Error("md5sums is what it was")
 				}
 			}
-			reasons := map[convert.Reason]int{Conffile: 1, Defective: 2, Object: 1, Library: 1, Present: 1, "": len(programs)}
+			reasons := map[convert.Reason]int{Conffile: 1, Defective: 2, Object: 1, Library: 1, Present: 1,
+				"": len(programs)}
 			for _, f := range res.Files {
 				reasons[f.Result.Stays]--
 			}
@@ -231,7 +236,7 @@ func TestDeb(t *testing.T) {
 				}
 			}
 			if res.Others != 2 {
-				t.Errorf("%d other files; 2 were expected", res.Others)
+				t.Errorf("%d other files; want 2", res.Others)
 			}
 			again, _ := repacked(t, b, Options{Options: convert.Options{Workers: 3}})
 			if !bytes.Equal(again, out) {
@@ -243,7 +248,8 @@ func TestDeb(t *testing.T) {
 					t.Errorf("update %t: what is converted does not stay as it is", update)
 				}
 			}
-			if forced, res := repacked(t, out, Options{Options: convert.Options{Force: true}}); res.Same != bytes.Equal(forced, out) {
+			if forced, res := repacked(t, out,
+				Options{Options: convert.Options{Force: true}}); res.Same != bytes.Equal(forced, out) {
 				t.Errorf("made again it is the same: %t", res.Same)
 			}
 			three, res := repacked(t, out, Options{Options: convert.Options{Update: true, Version: sframe.V3}})
@@ -276,7 +282,7 @@ func TestObjects(t *testing.T) {
 		got[f.Name] = f.Result.Stays
 	}
 	if want := map[string]convert.Reason{"usr/lib/a.o": "", "usr/lib/a.ko": Module}; !reflect.DeepEqual(got, want) {
-		t.Errorf("%v; %v was expected", got, want)
+		t.Errorf("%v; want %v", got, want)
 	}
 }
 
@@ -316,7 +322,8 @@ func TestMembers(t *testing.T) {
 	run(t, "sh", "-c", `cd "$1" && ar q x.deb _extra last`, "sh", folder)
 	out, _ := repacked(t, testfile.Read(t, folder+"/x.deb"), Options{})
 	put(t, folder+"/y.deb", out, 0o644)
-	if got := string(run(t, "ar", "t", folder+"/y.deb")); got != "debian-binary\ncontrol.tar.gz\ndata.tar.gz\n_extra\nlast\n" {
+	if got := string(run(t, "ar", "t", folder+
+		"/y.deb")); got != "debian-binary\ncontrol.tar.gz\ndata.tar.gz\n_extra\nlast\n" {
 		t.Errorf("members %q", got)
 	}
 	if got := string(run(t, "ar", "p", folder+"/y.deb", "_extra", "last")); got != "oddalso odd!" {
@@ -338,7 +345,7 @@ func refused(t testing.TB, b []byte, words string) {
 	var out bytes.Buffer
 	_, err := Convert(context.Background(), bytes.NewReader(b), int64(len(b)), &out, Options{})
 	if err == nil || !strings.Contains(err.Error(), words) || out.Len() > 0 {
-		t.Errorf("%v, %d bytes written; an error with %q was expected", err, out.Len(), words)
+		t.Errorf("%v, %d bytes written; want an error with %q", err, out.Len(), words)
 	}
 }
 
@@ -351,7 +358,8 @@ func TestDates(t *testing.T) {
 		var in bytes.Buffer
 		w := tar.NewWriter(&in)
 		h := &tar.Header{
-			Typeflag: tar.TypeReg, Name: "./" + long, Size: int64(len(program)), Mode: 0o4755, Uid: 1 << 22, Uname: "user", Format: tar.FormatPAX,
+			Typeflag: tar.TypeReg, Name: "./" + long, Size: int64(len(program)), Mode: 0o4755, Uid: 1 << 22,
+			Uname: "user", Format: tar.FormatPAX,
 			ModTime: time.Unix(1700000000, 123456789), AccessTime: time.Unix(1, 5), PAXRecords: records,
 		}
 		if err := w.WriteHeader(h); err != nil {
@@ -360,7 +368,7 @@ func TestDates(t *testing.T) {
 		w.Write(program)
 		w.Close()
 		if changed := sameButContents(t, in.Bytes(), edited(t, in.Bytes(), converted(t, program))); len(changed) != 1 {
-			t.Errorf("%q changed; one was expected", changed)
+			t.Errorf("%q changed; want one", changed)
 		}
 	}
 }
@@ -396,7 +404,8 @@ func TestSizes(t *testing.T) {
 	header := func(size string) []byte {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "file", Size: 0, Mode: 0o644, Format: tar.FormatGNU}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "file", Size: 0, Mode: 0o644,
+			Format: tar.FormatGNU}); err != nil {
 			t.Fatal(err)
 		}
 		h := b.Bytes()[:tarBlock]
@@ -411,10 +420,11 @@ func TestSizes(t *testing.T) {
 		"5\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00":    "00000001750\x00",
 		"\x80\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05": "\x80\x00\x00\x00\x00\x00\x00\x00\x00\x00\x03\xe8",
 	} {
-		in := slices.Concat(header(size), append([]byte("words"), make([]byte, tarBlock-5)...), make([]byte, 2*tarBlock))
+		in := slices.Concat(header(size), append([]byte("words"), make([]byte, tarBlock-5)...),
+			make([]byte, 2*tarBlock))
 		out := edited(t, in, bytes.Repeat([]byte("x"), 1000))
 		if got := string(sizeField(out)); got != want {
-			t.Errorf("size %q becomes %q; %q was expected", size, got, want)
+			t.Errorf("size %q becomes %q; want %q", size, got, want)
 		}
 		if all := untar(t, out); len(all) != 1 || len(all[0].contents) != 1000 {
 			t.Errorf("size %q: %v", size, all)
@@ -427,7 +437,8 @@ func TestSizes(t *testing.T) {
 		putSum(x)
 		in := slices.Concat(x, append([]byte(old), make([]byte, tarBlock-len(old))...), header("00000000000\x00"),
 			append([]byte("words"), make([]byte, tarBlock-5)...), make([]byte, 2*tarBlock))
-		if err := edit(&bytes.Buffer{}, in, bytes.Repeat([]byte("x"), 100_000)); err == nil || !strings.Contains(err.Error(), "file has its size in an extended header, which is not supported") {
+		if err := edit(&bytes.Buffer{}, in, bytes.Repeat([]byte("x"), 100_000)); err == nil ||
+			!strings.Contains(err.Error(), "file has its size in an extended header, which is not supported") {
 			t.Errorf("%q: %v", old, err)
 		}
 	}

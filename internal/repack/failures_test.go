@@ -55,8 +55,10 @@ func packages(t testing.TB) map[string][]byte {
 	sums := md5Of(program) + "  usr/bin/plt\n"
 	return map[string][]byte{
 		"deb": plain(t),
-		"deb, gzip": made("debian-binary", "2.0\n", "control.tar.gz", string(compressedBy(t, "gzip", "-n", []byte(tarOf(t, "md5sums", sums)))),
-			"data.tar.gz", string(compressedBy(t, "gzip", "-n", []byte(tarOf(t, "usr/bin/plt", string(program))))), "_extra", "odd"),
+		"deb, gzip": made("debian-binary", "2.0\n", "control.tar.gz",
+			string(compressedBy(t, "gzip", "-n", []byte(tarOf(t, "md5sums", sums)))),
+			"data.tar.gz", string(compressedBy(t, "gzip", "-n", []byte(tarOf(t, "usr/bin/plt", string(program))))),
+			"_extra", "odd"),
 		"rpm":       testfile.Read(t, "testdata/none.rpm"),
 		"rpm, gzip": testfile.Read(t, "testdata/gzip.rpm"),
 	}
@@ -74,7 +76,8 @@ func TestReadFails(t *testing.T) {
 				return bytes.NewReader(b).ReadAt(p, off)
 			})
 			var out bytes.Buffer
-			if _, err := Convert(t.Context(), in, int64(len(b)), &out, Options{}); !errors.Is(err, errDevice) || out.Len() > 0 {
+			if _, err := Convert(t.Context(), in, int64(len(b)), &out, Options{}); !errors.Is(err, errDevice) ||
+				out.Len() > 0 {
 				t.Errorf("%s: at %#x: %v, %d bytes written", name, at, err, out.Len())
 			}
 		}
@@ -116,11 +119,13 @@ func TestEndsAnywhere(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var out bytes.Buffer
 		opt := Options{Options: convert.Options{Starting: func(convert.Work) { cancel() }}}
-		if _, err := Convert(ctx, bytes.NewReader(b), int64(len(b)), &out, opt); !errors.Is(err, context.Canceled) || out.Len() > 0 {
+		if _, err := Convert(ctx, bytes.NewReader(b), int64(len(b)), &out, opt); !errors.Is(err, context.Canceled) ||
+			out.Len() > 0 {
 			t.Errorf("%s: while a file is converted: %v, %d bytes written", name, err, out.Len())
 		}
 		ctx, cancel = context.WithCancel(t.Context())
-		if res, err := Convert(ctx, bytes.NewReader(b), int64(len(b)), cancelling{cancel}, Options{}); !errors.Is(err, context.Canceled) || res != nil {
+		if res, err := Convert(ctx, bytes.NewReader(b), int64(len(b)), cancelling{cancel}, Options{}); !errors.Is(err,
+			context.Canceled) || res != nil {
 			t.Errorf("%s: while it is written: %v", name, err)
 		}
 	}
@@ -131,7 +136,8 @@ func TestWriteFails(t *testing.T) {
 	for name, b := range packages(t) {
 		out, _ := repacked(t, b, Options{})
 		for room := 0; room < len(out); room += 1 + len(out)/50 {
-			if res, err := Convert(t.Context(), bytes.NewReader(b), int64(len(b)), &filling{room}, Options{}); !errors.Is(err, errDevice) || res != nil {
+			if res, err := Convert(t.Context(), bytes.NewReader(b), int64(len(b)), &filling{room},
+				Options{}); !errors.Is(err, errDevice) || res != nil {
 				t.Errorf("%s: room for %d bytes: %v", name, room, err)
 			}
 		}
@@ -160,7 +166,8 @@ func described(t testing.TB, b []byte) *rpmPackage {
 // TestShrinks has a package that becomes shorter while it is worked on.
 func TestShrinks(t *testing.T) {
 	b := made("debian-binary", "2.0\n", "control.tar", tarOf(t), "data.tar", tarOf(t), "last", strings.Repeat("x", 100))
-	if _, err := Convert(t.Context(), bytes.NewReader(b[:len(b)-50]), int64(len(b)), io.Discard, Options{}); err == nil || !strings.Contains(err.Error(), "the file ends early") {
+	if _, err := Convert(t.Context(), bytes.NewReader(b[:len(b)-50]), int64(len(b)), io.Discard,
+		Options{}); err == nil || !strings.Contains(err.Error(), "the file ends early") {
 		t.Errorf("%v; it ends early", err)
 	}
 }
@@ -171,11 +178,11 @@ func TestDryRun(t *testing.T) {
 		_, want := repacked(t, b, Options{})
 		out, res := repacked(t, b, Options{Options: convert.Options{DryRun: true}})
 		if len(out) > 0 || len(res.Files) != len(want.Files) || res.Others != want.Others || res.Read != int64(len(b)) {
-			t.Fatalf("%s: %d bytes written, %+v; %+v was expected", name, len(out), res, want)
+			t.Fatalf("%s: %d bytes written, %+v; want %+v", name, len(out), res, want)
 		}
 		for i, f := range res.Files {
 			if w := want.Files[i]; f.Name != w.Name || f.Before != w.Before || f.Result.Stays != w.Result.Stays {
-				t.Errorf("%s: %+v; %+v was expected", name, f, w)
+				t.Errorf("%s: %+v; want %+v", name, f, w)
 			}
 		}
 	}
@@ -187,13 +194,15 @@ func TestRPMCoverage(t *testing.T) {
 	b := unsummed(t)
 	little = append(little, make([]byte, len(program)-len(little))...)
 	b = bytes.ReplaceAll(b, program, little)
-	b = bytes.ReplaceAll(b, fmt.Appendf(nil, "%x", sha256.Sum256(program)), fmt.Appendf(nil, "%x", sha256.Sum256(little)))
+	b = bytes.ReplaceAll(b, fmt.Appendf(nil, "%x", sha256.Sum256(program)),
+		fmt.Appendf(nil, "%x", sha256.Sum256(little)))
 	repacked(t, b, Options{})
 	var out bytes.Buffer
 	for _, dry := range []bool{false, true} {
 		opt := Options{Options: convert.Options{MinCoverage: 100, DryRun: dry}}
 		res, err := Convert(t.Context(), bytes.NewReader(b), int64(len(b)), &out, opt)
-		if !errors.Is(err, convert.ErrCoverage) || !strings.Contains(err.Error(), "usr/bin/plt") || res == nil || len(res.Files) == 0 || out.Len() > 0 {
+		if !errors.Is(err, convert.ErrCoverage) || !strings.Contains(err.Error(), "usr/bin/plt") || res == nil ||
+			len(res.Files) == 0 || out.Len() > 0 {
 			t.Errorf("%v, %+v, %d bytes", err, res, out.Len())
 		}
 	}
@@ -208,9 +217,10 @@ func TestStarting(t *testing.T) {
 	}
 	want := convert.Work{Size: uint64(len(program)), CFI: f.Section(".eh_frame").Size}
 	var got []convert.Work
-	repacked(t, plain(t), Options{Options: convert.Options{DryRun: true, Starting: func(w convert.Work) { got = append(got, w) }}})
+	repacked(t, plain(t), Options{Options: convert.Options{DryRun: true,
+		Starting: func(w convert.Work) { got = append(got, w) }}})
 	if !slices.Equal(got, []convert.Work{want}) {
-		t.Errorf("%+v; %+v was expected", got, want)
+		t.Errorf("%+v; want %+v", got, want)
 	}
 }
 
@@ -222,7 +232,8 @@ func TestText(t *testing.T) {
 			t.Errorf("%q: %q", reason, Text(reason))
 		}
 	}
-	for _, reason := range []convert.Reason{"no-cfi", "no-code", "32-bit", "machine", "no-room", "debug-only", "current"} {
+	for _, reason := range []convert.Reason{"no-cfi", "no-code", "32-bit", "machine", "no-room", "debug-only",
+		"current"} {
 		if got := Text(reason); got == "" || got != reason.Text() {
 			t.Errorf("%q: %q", reason, got)
 		}
@@ -236,7 +247,8 @@ func TestLongLinks(t *testing.T) {
 	for _, format := range []tar.Format{tar.FormatGNU, tar.FormatPAX} {
 		file, link := regular(long, string(program)), linked(tar.TypeLink, "b", long)
 		file.Format, link.Format = format, format
-		b := made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", was+"  "+long+"\n"+was+"  b\n"), "data.tar", tarWith(t, file, link))
+		b := made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", was+"  "+long+"\n"+was+"  b\n"),
+			"data.tar", tarWith(t, file, link))
 		out, _ := repacked(t, b, Options{})
 		if want := done + "  " + long + "\n" + done + "  b\n"; !bytes.Contains(out, []byte(want)) {
 			t.Errorf("%s: %q is not there", format, want)
@@ -255,7 +267,7 @@ func TestTarLimits(t *testing.T) {
 		{file[:tarBlock+100], "tar archive at offset 0x200: a: unexpected EOF"},
 	} {
 		if err := edit(io.Discard, []byte(test.in), nil); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%v; %q was expected", err, test.want)
+			t.Errorf("%v; want %q", err, test.want)
 		}
 	}
 }
@@ -272,7 +284,8 @@ func TestNumbers(t *testing.T) {
 	}
 	e := &tarEntry{Header: &tar.Header{Size: 4}, name: "a", off: tarBlock}
 	large := io.NewSectionReader(bytes.NewReader(nil), 0, 1<<33)
-	if err := e.replace(&changes{of: literal(file)}, large); err == nil || err.Error() != "the header of a cannot express a size of 8589934592 bytes" {
+	if err := e.replace(&changes{of: literal(file)}, large); err == nil ||
+		err.Error() != "the header of a cannot express a size of 8589934592 bytes" {
 		t.Errorf("%v", err)
 	}
 	// The sum takes the place of the spaces that are counted for it.
@@ -287,7 +300,7 @@ func TestNumbers(t *testing.T) {
 	copy(sumField(file), binary.BigEndian.AppendUint64(nil, sum|1<<63))
 	putSum(file[:tarBlock])
 	if got := binary.BigEndian.Uint64(sumField(file)); got != sum|1<<63 {
-		t.Errorf("checksum %#x; %#x was expected", got, sum|1<<63)
+		t.Errorf("checksum %#x; want %#x", got, sum|1<<63)
 	}
 }
 
@@ -304,16 +317,20 @@ func TestDamagedParts(t *testing.T) {
 		in   []byte
 		want string
 	}{
-		{pkg(empty, file[:tarBlock+10]), fmt.Sprintf("deb package at offset %#x: data.tar: tar archive at offset 0x200: usr/bin/plt: unexpected EOF", dataAt)},
+		{pkg(empty, file[:tarBlock+10]),
+			fmt.Sprintf("deb package at offset %#x: data.tar: tar archive at offset 0x200: usr/bin/plt: unexpected EOF",
+				dataAt)},
 		{pkg(empty, file[:tarBlock+3000]), "data.tar: tar archive at offset 0x200: usr/bin/plt: unexpected EOF"},
-		{pkg(tarOf(t, "conffiles", "/etc/a\n")[:tarBlock+3], file), "deb package at offset 0x84: control.tar: tar archive at offset 0x200: conffiles: unexpected EOF"},
+		{pkg(tarOf(t, "conffiles", "/etc/a\n")[:tarBlock+3], file),
+			"deb package at offset 0x84: control.tar: tar archive at offset 0x200: conffiles: unexpected EOF"},
 		{made("debian-binary", "2.0\n")[:60/2], "archive at offset 0x8: 22 bytes are left"},
 	} {
 		refused(t, test.in, test.want)
 	}
 	z := compressedBy(t, "gzip", "-n", []byte(file))
 	z[len(z)-8] ^= 1 // RFC 1952: CRC-32, and size
-	refused(t, made("debian-binary", "2.0\n", "control.tar", empty, "data.tar.gz", string(z)), "data.tar.gz: at offset ")
+	refused(t, made("debian-binary", "2.0\n", "control.tar", empty, "data.tar.gz", string(z)),
+		"data.tar.gz: at offset ")
 	b := unsummedOf(t, "gzip")
 	b[len(b)-8] ^= 1
 	_, _, payload := headersOf(b)
@@ -352,15 +369,19 @@ func TestRPMHeaders(t *testing.T) {
 		in   []byte
 		want string
 	}{
-		"payload format":   {entry(in, mainAt, 1124, 4, typeBin), fmt.Sprintf("RPM package at offset %#x: tag 1124 has type 7, and ", mainAt)},
+		"payload format": {entry(in, mainAt, 1124, 4, typeBin),
+			fmt.Sprintf("RPM package at offset %#x: tag 1124 has type 7, and ", mainAt)},
 		"digests":          {entry(in, mainAt, 1035, 4, typeBin), "tag 1035 has type 7, and "},
 		"digest algorithm": {entry(in, mainAt, 5011, 4, typeBin), "tag 5011 has type 7, and "},
-		"type of SHA-1":    {entry(whole, sigAt, 269, 4, typeInt32), fmt.Sprintf("RPM package at offset %#x: tag 269 has type 4, and ", sigAt)},
-		"short MD5":        {entry(whole, sigAt, 1004, 12, 15), "tag 1004 has 15 bytes, not 16"},
-		"type of MD5":      {entry(whole, sigAt, 1004, 4, typeInt32), "tag 1004 has type 4, and "},
-		"plain sum":        {changed(in, tagged(in, 5097), "\x00"), "tag 5097 cannot hold a string of 64 bytes"},
-		"size of all":      {changed(in, tagged(in, 1009), "\xff\xff\xff\xff"), "tag 1009 has 1 values of 4 bytes, and cannot hold "},
-		"magic number":     {changed(in, len(in)-len(payload), "x"), fmt.Sprintf("RPM package at offset %#x: payload at offset 0x0, decompressed: ", len(in)-len(payload))},
+		"type of SHA-1": {entry(whole, sigAt, 269, 4, typeInt32),
+			fmt.Sprintf("RPM package at offset %#x: tag 269 has type 4, and ", sigAt)},
+		"short MD5":   {entry(whole, sigAt, 1004, 12, 15), "tag 1004 has 15 bytes, not 16"},
+		"type of MD5": {entry(whole, sigAt, 1004, 4, typeInt32), "tag 1004 has type 4, and "},
+		"plain sum":   {changed(in, tagged(in, 5097), "\x00"), "tag 5097 cannot hold a string of 64 bytes"},
+		"size of all": {changed(in, tagged(in, 1009), "\xff\xff\xff\xff"),
+			"tag 1009 has 1 values of 4 bytes, and cannot hold "},
+		"magic number": {changed(in, len(in)-len(payload), "x"),
+			fmt.Sprintf("RPM package at offset %#x: payload at offset 0x0, decompressed: ", len(in)-len(payload))},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) { refused(t, test.in, test.want) })
 	}
@@ -371,7 +392,8 @@ func TestRPMHeaders(t *testing.T) {
 	files, _ := extracted(t, payload, "")
 	b = changed(in, tagged(in, 5011), "\x00\x00\x00\x0c")
 	for _, f := range files {
-		b = bytes.ReplaceAll(b, fmt.Appendf(nil, "%x", sha256.Sum256([]byte(f))), fmt.Appendf(nil, "%x", sha3.Sum256([]byte(f))))
+		b = bytes.ReplaceAll(b, fmt.Appendf(nil, "%x", sha256.Sum256([]byte(f))),
+			fmt.Appendf(nil, "%x", sha3.Sum256([]byte(f))))
 	}
 	out, _ := repacked(t, b, Options{})
 	_, main, payload = headersOf(out)
@@ -385,14 +407,14 @@ func TestRPMHeaders(t *testing.T) {
 	if err == nil || !slices.ContainsFunc(slices.Collect(maps.Values(files)), func(f string) bool {
 		return strings.Contains(err.Error(), fmt.Sprintf("but the sum of the file is %x", sha3.Sum512([]byte(f))))
 	}) {
-		t.Errorf("%v; a SHA3-512 was expected", err)
+		t.Errorf("%v; want a SHA3-512", err)
 	}
 	// The other name of a program has another sum.
 	m := described(t, in)
 	file := slices.Index(m.names, "usr/bin/plt")
 	linked := m.files.Linked(file)
 	if len(linked) != 2 {
-		t.Fatalf("%d names; 2 were expected", len(linked))
+		t.Fatalf("%d names; want 2", len(linked))
 	}
 	for _, i := range linked {
 		m := described(t, in)

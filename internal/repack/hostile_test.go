@@ -83,7 +83,8 @@ func plain(t testing.TB) []byte {
 	t.Helper()
 	program := string(testfile.Read(t, fixtures+"/plt"))
 	sums := md5Of([]byte(program)) + "  usr/bin/plt\n"
-	return made("debian-binary", "2.0\n", "control.tar", tarOf(t, "./md5sums", sums), "data.tar", tarOf(t, "./usr/bin/plt", program))
+	return made("debian-binary", "2.0\n", "control.tar", tarOf(t, "./md5sums", sums), "data.tar",
+		tarOf(t, "./usr/bin/plt", program))
 }
 
 // md5Of returns the sum of a file as md5sum prints it.
@@ -122,24 +123,32 @@ func TestHostile(t *testing.T) {
 		in   []byte
 		want string
 	}{
-		"nothing":          {nil, ErrKind.Error()},
-		"text":             {[]byte("This is no package.\n"), ErrKind.Error()},
-		"static library":   {made("a.o/", "x"), ErrKind.Error()},
-		"no members":       {[]byte(archive.Magic), ErrKind.Error()},
-		"no control":       {made("debian-binary", "2.0\n", "data.tar", file), "the package has no member control.tar"},
-		"no data":          {made("debian-binary", "2.0\n", "control.tar", empty), "no member data.tar"},
-		"version":          {made("debian-binary", "0.9\n", "control.tar", empty, "data.tar", file), `at offset 0x44, in or after debian-binary: unsupported version "0.9\n" of the format; 2.0 is supported`},
-		"two data":         {made("debian-binary", "2.0\n", "control.tar", empty, "data.tar", file, "data.tar.gz", ""), "a second data.tar; remove one"},
-		"two controls":     {made("debian-binary", "2.0\n", "control.tar", empty, "control.tar", empty, "data.tar", file), "a second control.tar; remove one"},
-		"member too large": {bytes.Replace(made("debian-binary", "2.0\n"), []byte("4         `"), []byte("400       `"), 1), "archive at offset 0x8: member of size \"400\" does not fit"},
-		"member's size":    {bytes.Replace(made("debian-binary", "2.0\n"), []byte("4         `"), []byte("-4        `"), 1), "archive at offset 0x8: member of size \"-4\""},
-		"wrong md5sums": {made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", md5Of(nil)+"  usr/bin/plt\n"), "data.tar", file),
+		"nothing":        {nil, ErrKind.Error()},
+		"text":           {[]byte("This is no package.\n"), ErrKind.Error()},
+		"static library": {made("a.o/", "x"), ErrKind.Error()},
+		"no members":     {[]byte(archive.Magic), ErrKind.Error()},
+		"no control":     {made("debian-binary", "2.0\n", "data.tar", file), "the package has no member control.tar"},
+		"no data":        {made("debian-binary", "2.0\n", "control.tar", empty), "no member data.tar"},
+		"version": {made("debian-binary", "0.9\n", "control.tar", empty, "data.tar", file),
+			`at offset 0x44, in or after debian-binary: unsupported version "0.9\n" of the format; 2.0 is supported`},
+		"two data": {made("debian-binary", "2.0\n", "control.tar", empty, "data.tar", file, "data.tar.gz", ""),
+			"a second data.tar; remove one"},
+		"two controls": {made("debian-binary", "2.0\n", "control.tar", empty, "control.tar", empty, "data.tar",
+			file), "a second control.tar; remove one"},
+		"member too large": {bytes.Replace(made("debian-binary", "2.0\n"), []byte("4         `"), []byte("400       `"),
+			1), "archive at offset 0x8: member of size \"400\" does not fit"},
+		"member's size": {bytes.Replace(made("debian-binary", "2.0\n"), []byte("4         `"), []byte("-4        `"),
+			1), "archive at offset 0x8: member of size \"-4\""},
+		"wrong md5sums": {made("debian-binary", "2.0\n", "control.tar",
+			tarOf(t, "md5sums", md5Of(nil)+"  usr/bin/plt\n"), "data.tar", file),
 			"md5sums has d41d8cd98f00b204e9800998ecf8427e for usr/bin/plt, but the sum of the file is " + md5Of([]byte(program))},
 
-		"no archive":        {pkg("This is no archive."), "data.tar: tar archive at offset 0x13: unexpected EOF"},
-		"size of nothing":   {pkg(with(file, 124, "77777777777")), "tar archive at offset"},
-		"size of all":       {pkg(with(file, 124, "\x80\x00\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff")), "unexpected EOF"},
-		"negative size":     {pkg(with(file, 124, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")), "invalid tar header"},
+		"no archive":      {pkg("This is no archive."), "data.tar: tar archive at offset 0x13: unexpected EOF"},
+		"size of nothing": {pkg(with(file, 124, "77777777777")), "tar archive at offset"},
+		"size of all": {pkg(with(file, 124, "\x80\x00\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff")),
+			"unexpected EOF"},
+		"negative size": {pkg(with(file, 124, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")),
+			"invalid tar header"},
 		"size in words":     {pkg(with(file, 124, "many bytes ")), "invalid tar header"},
 		"sum":               {pkg("x" + file[1:]), "invalid tar header"},
 		"extended too long": {pkg(with(with(file, 156, "x"), 124, "00077777777")), "tar archive at offset 0x"},
@@ -158,8 +167,10 @@ func TestSigned(t *testing.T) {
 	program := testfile.Read(t, fixtures+"/plt")
 	var data bytes.Buffer
 	w := tar.NewWriter(&data)
-	for name, records := range map[string]map[string]string{"signed": {"SCHILY.xattr.security.ima": "\x03\x02"}, "plain": nil} {
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(program)), Mode: 0o755, PAXRecords: records, Format: tar.FormatPAX}
+	for name, records := range map[string]map[string]string{"signed": {"SCHILY.xattr.security.ima": "\x03\x02"},
+		"plain": nil} {
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(program)), Mode: 0o755, PAXRecords: records,
+			Format: tar.FormatPAX}
 		if err := w.WriteHeader(h); err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +199,8 @@ func TestSparse(t *testing.T) {
 		}
 	}
 	f.Close()
-	for _, format := range []string{"gnu", "pax --sparse-version=0.0", "pax --sparse-version=0.1", "pax --sparse-version=1.0"} {
+	for _, format := range []string{"gnu", "pax --sparse-version=0.0", "pax --sparse-version=0.1",
+		"pax --sparse-version=1.0"} {
 		data := run(t, "sh", "-c", `cd "$1" && tar -c --sparse --format=`+format+` prog`, "sh", dir)
 		if len(data) > 40*(len(program)+1<<14) {
 			t.Skip("the file system has no holes")
@@ -199,7 +211,7 @@ func TestSparse(t *testing.T) {
 			t.Errorf("%s: it is not what it was: %+v", format, res)
 		}
 		if len(res.Files) != 1 || res.Files[0].Result.Stays != Sparse || res.Others != 0 {
-			t.Errorf("%s: %+v; one sparse file was expected", format, res)
+			t.Errorf("%s: %+v; want one sparse file", format, res)
 		}
 	}
 }
@@ -216,22 +228,29 @@ func TestSums(t *testing.T) {
 		conffiles, before, after string
 		converted                int
 	}{
-		"link":           {[]tarMember{a, linked(tar.TypeLink, "./b", "./a")}, "", was + "  a\n" + was + "  b\n", done + "  a\n" + done + "  b\n", 1},
-		"link to link":   {[]tarMember{a, linked(tar.TypeLink, "b", "a"), linked(tar.TypeLink, "c", "b")}, "", was + "  c\n", done + "  c\n", 1},
+		"link": {[]tarMember{a, linked(tar.TypeLink, "./b", "./a")}, "", was + "  a\n" + was + "  b\n",
+			done + "  a\n" + done + "  b\n", 1},
+		"link to link": {[]tarMember{a, linked(tar.TypeLink, "b", "a"), linked(tar.TypeLink, "c", "b")}, "",
+			was + "  c\n", done + "  c\n", 1},
 		"link to itself": {[]tarMember{a, linked(tar.TypeLink, "a", "a")}, "", was + "  a\n", done + "  a\n", 1},
-		"file by link": {[]tarMember{a, regular("s", script), linked(tar.TypeLink, "a", "s")}, "", md5Of([]byte(script)) + "  a\n",
+		"file by link": {[]tarMember{a, regular("s", script), linked(tar.TypeLink, "a", "s")}, "",
+			md5Of([]byte(script)) + "  a\n",
 			md5Of([]byte(script)) + "  a\n", 1},
-		"file by symbolic link": {[]tarMember{a, regular("s", script), linked(tar.TypeSymlink, "a", "s")}, "", md5Of([]byte(script)) + "  a\n",
+		"file by symbolic link": {[]tarMember{a, regular("s", script), linked(tar.TypeSymlink, "a", "s")}, "",
+			md5Of([]byte(script)) + "  a\n",
 			md5Of([]byte(script)) + "  a\n", 1},
-		"file by file":     {[]tarMember{a, regular("a", script)}, "", md5Of([]byte(script)) + "  a\n", md5Of([]byte(script)) + "  a\n", 1},
-		"asterisk":         {[]tarMember{a}, "", was + " *a\n", done + " *a\n", 1},
-		"space in front":   {[]tarMember{regular(" a", string(program))}, "", was + "   a\n", done + "   a\n", 1},
-		"conffile":         {[]tarMember{a, regular("c d", string(program))}, "/c d \nremove-on-upgrade /a\n", was + "  a\n", was + "  a\n", 0},
+		"file by file": {[]tarMember{a, regular("a", script)}, "", md5Of([]byte(script)) + "  a\n",
+			md5Of([]byte(script)) + "  a\n", 1},
+		"asterisk":       {[]tarMember{a}, "", was + " *a\n", done + " *a\n", 1},
+		"space in front": {[]tarMember{regular(" a", string(program))}, "", was + "   a\n", done + "   a\n", 1},
+		"conffile": {[]tarMember{a, regular("c d", string(program))}, "/c d \nremove-on-upgrade /a\n",
+			was + "  a\n", was + "  a\n", 0},
 		"odd conffiles":    {[]tarMember{a}, "\na\n \nflag\n", was + "  a\n", done + "  a\n", 1},
 		"package in there": {[]tarMember{a, regular("x.deb", string(plain(t)))}, "", was + "  a\n", done + "  a\n", 1},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
-			b := made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", test.before, "conffiles", test.conffiles), "data.tar", tarWith(t, test.data...))
+			b := made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", test.before, "conffiles",
+				test.conffiles), "data.tar", tarWith(t, test.data...))
 			out, res := repacked(t, b, Options{})
 			n, others := 0, 0
 			for _, f := range res.Files {
@@ -245,10 +264,11 @@ func TestSums(t *testing.T) {
 				}
 			}
 			if n != test.converted || res.Others != others || res.Same != (n == 0) {
-				t.Errorf("%d converted, %d others; %d and %d were expected", n, res.Others, test.converted, others)
+				t.Errorf("%d converted, %d others; want %d and %d", n, res.Others, test.converted, others)
 			}
 			control := out[len(made("debian-binary", "2.0\n"))+60:]
-			if got := untar(t, control[:len(tarOf(t, "md5sums", test.before, "conffiles", test.conffiles))])[0]; string(got.contents) != test.after {
+			if got := untar(t, control[:len(tarOf(t, "md5sums", test.before, "conffiles",
+				test.conffiles))])[0]; string(got.contents) != test.after {
 				t.Errorf("md5sums\n%s; expected was\n%s", got.contents, test.after)
 			}
 		})
@@ -272,7 +292,8 @@ func TestSumLists(t *testing.T) {
 			}
 			control = append(control, name+"s", string(run(t, "sh", "-c", "cd "+dir+" && "+name+" "+files)))
 		}
-		b := made("debian-binary", "2.0\n", "control.tar", tarOf(t, control...), "data.tar", tarWith(t, regular("a", program), regular("s", "#!/bin/sh\n")))
+		b := made("debian-binary", "2.0\n", "control.tar", tarOf(t, control...), "data.tar",
+			tarWith(t, regular("a", program), regular("s", "#!/bin/sh\n")))
 		out, _ := repacked(t, b, Options{})
 		to := t.TempDir()
 		put(t, to+"/deb", out, 0o644)
@@ -286,7 +307,8 @@ func TestSumLists(t *testing.T) {
 	}
 	for i, name := range lists {
 		control := tarOf(t, name+"s", strings.Repeat("0", []int{32, 40, 64, 128}[i])+"  a\n")
-		refused(t, made("debian-binary", "2.0\n", "control.tar", control, "data.tar", tarOf(t, "a", program)), name+"s has 0")
+		refused(t, made("debian-binary", "2.0\n", "control.tar", control, "data.tar", tarOf(t, "a", program)),
+			name+"s has 0")
 	}
 }
 
@@ -301,7 +323,8 @@ func TestSumForms(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			data := tarOf(t, "a", program, "s", program)
-			out, res := repacked(t, made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", lines), "data.tar", data), Options{})
+			out, res := repacked(t, made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", lines),
+				"data.tar", data), Options{})
 			if res.Same {
 				t.Fatal("nothing has changed")
 			}
@@ -323,7 +346,8 @@ func TestSumForms(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			lines := sum + "  s\n" + line + "\n"
-			refused(t, made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", lines), "data.tar", tarOf(t, "a", program, "s", program)),
+			refused(t, made("debian-binary", "2.0\n", "control.tar", tarOf(t, "md5sums", lines), "data.tar",
+				tarOf(t, "a", program, "s", program)),
 				"md5sums, line 2: ")
 		})
 	}
@@ -371,7 +395,8 @@ func TestTruncated(t *testing.T) {
 
 // TestFlipped changes bytes: of the parts with sums that is said.
 func TestFlipped(t *testing.T) {
-	for _, name := range []string{"testdata/gzip.rpm", "testdata/xz.rpm", "testdata/zstd.rpm", "testdata/bzip2.rpm", "testdata/none.rpm"} {
+	for _, name := range []string{"testdata/gzip.rpm", "testdata/xz.rpm", "testdata/zstd.rpm", "testdata/bzip2.rpm",
+		"testdata/none.rpm"} {
 		b := testfile.Read(t, name)
 		for i := 0; i < len(b); i += 1 + len(b)/60 {
 			c := slices.Clone(b)
@@ -433,7 +458,8 @@ func TestCancelled(t *testing.T) {
 	cancel()
 	b := plain(t)
 	var out bytes.Buffer
-	if _, err := Convert(ctx, bytes.NewReader(b), int64(len(b)), &out, Options{}); !errors.Is(err, context.Canceled) || out.Len() > 0 {
+	if _, err := Convert(ctx, bytes.NewReader(b), int64(len(b)), &out, Options{}); !errors.Is(err, context.Canceled) ||
+		out.Len() > 0 {
 		t.Errorf("%v, %d bytes", err, out.Len())
 	}
 }

@@ -118,7 +118,8 @@ func payloadSums() sums {
 
 // plainSums are those of the payload before it is compressed.
 func plainSums() sums {
-	return sums{{sha256.New(), rpm.TagPlainSHA256}, {sha512.New(), rpm.TagPlainSHA512}, {sha3.New256(), rpm.TagPlainSHA3}}
+	return sums{{sha256.New(), rpm.TagPlainSHA256}, {sha512.New(), rpm.TagPlainSHA512},
+		{sha3.New256(), rpm.TagPlainSHA3}}
 }
 
 // headerSums are those of the main header.

@@ -85,7 +85,7 @@ func TestRPM(t *testing.T) {
 			was, wasHeaders := extracted(t, wasPayload, program)
 			is, headers := extracted(t, payload, program)
 			if !slices.Equal(headers, wasHeaders) {
-				t.Errorf("headers %q; %q were expected", headers, wasHeaders)
+				t.Errorf("headers %q; want %q", headers, wasHeaders)
 			}
 			changed := 0
 			for file, before := range was {
@@ -95,42 +95,46 @@ func TestRPM(t *testing.T) {
 					changed++
 				}
 				if is[file] != want {
-					t.Errorf("%s has %d bytes; others, %d, were expected", file, len(is[file]), len(want))
+					t.Errorf("%s has %d bytes; want others, %d", file, len(is[file]), len(want))
 				}
 			}
 			if changed != 3 || len(res.Files) != 4 || res.Others != 2 {
-				t.Errorf("%d files changed, of %d, and %d others; 3 of 4, and 2, were expected", changed, len(res.Files), res.Others)
+				t.Errorf("%d files changed, of %d, and %d others; want 3 of 4, and 2", changed,
+					len(res.Files), res.Others)
 			}
 			reasons := make(map[convert.Reason]int)
 			for _, f := range res.Files {
 				reasons[f.Result.Stays]++
 			}
 			if want := map[convert.Reason]int{"": 3, Conffile: 1}; !reflect.DeepEqual(reasons, want) {
-				t.Errorf("%v; %v was expected", reasons, want)
+				t.Errorf("%v; want %v", reasons, want)
 			}
 			// The sums, each from its definition.
 			if got, want := string(contentsOf(t, sig, 273)[:64]), fmt.Sprintf("%x", sha256.Sum256(main)); got != want {
-				t.Errorf("SHA256 of the header %s; %s was expected", got, want)
+				t.Errorf("SHA256 of the header %s; want %s", got, want)
 			}
 			if got, want := string(contentsOf(t, sig, 269)[:40]), fmt.Sprintf("%x", sha1.Sum(main)); got != want {
-				t.Errorf("SHA1 of the header %s; %s was expected", got, want)
+				t.Errorf("SHA1 of the header %s; want %s", got, want)
 			}
 			if got, want := [16]byte(contentsOf(t, sig, 1004)), md5.Sum(slices.Concat(main, payload)); got != want {
-				t.Errorf("MD5 %x; %x was expected", got, want)
+				t.Errorf("MD5 %x; want %x", got, want)
 			}
-			if got, want := binary.BigEndian.Uint32(contentsOf(t, sig, 1000)), len(main)+len(payload); int(got) != want {
-				t.Errorf("size %d; %d was expected", got, want)
+			if got, want := binary.BigEndian.Uint32(contentsOf(t, sig, 1000)),
+				len(main)+len(payload); int(got) != want {
+				t.Errorf("size %d; want %d", got, want)
 			}
-			if got, want := string(contentsOf(t, main, 5092)[:64]), fmt.Sprintf("%x", sha256.Sum256(payload)); got != want {
-				t.Errorf("SHA256 of the payload %s; %s was expected", got, want)
+			if got, want := string(contentsOf(t, main, 5092)[:64]),
+				fmt.Sprintf("%x", sha256.Sum256(payload)); got != want {
+				t.Errorf("SHA256 of the payload %s; want %s", got, want)
 			}
 			// All files together: that with two names once.
 			grown := 0
 			for file := range was {
 				grown += len(is[file]) - len(was[file])
 			}
-			if got, want := binary.BigEndian.Uint32(contentsOf(t, main, 1009)), int(binary.BigEndian.Uint32(contentsOf(t, wasMain, 1009)))+grown; int(got) != want {
-				t.Errorf("size of all files %d; %d was expected", got, want)
+			if got, want := binary.BigEndian.Uint32(contentsOf(t, main, 1009)),
+				int(binary.BigEndian.Uint32(contentsOf(t, wasMain, 1009)))+grown; int(got) != want {
+				t.Errorf("size of all files %d; want %d", got, want)
 			}
 			again, res := repacked(t, out, Options{})
 			if !res.Same || !bytes.Equal(again, out) {
@@ -190,7 +194,8 @@ func TestRPMDamaged(t *testing.T) {
 func TestRPMSigned(t *testing.T) {
 	const reserved = 1008
 	for tag, name := range map[uint32]string{
-		267: "DSA", 268: "RSA", 274: "FILESIGNATURES", 276: "VERITYSIGNATURES", 278: "OPENPGP", 1002: "PGP", 1005: "GPG", 1006: "PGP5",
+		267: "DSA", 268: "RSA", 274: "FILESIGNATURES", 276: "VERITYSIGNATURES", 278: "OPENPGP", 1002: "PGP",
+		1005: "GPG", 1006: "PGP5",
 	} {
 		b := testfile.Read(t, "testdata/none.rpm")
 		at := bytes.Index(b[:1000], binary.BigEndian.AppendUint32(nil, reserved))
@@ -222,7 +227,10 @@ func TestRPMConfig(t *testing.T) {
 				t.Errorf("%s is a configuration file: %s changes: %t", name, file, !changes)
 			}
 		}
-		if i := slices.IndexFunc(res.Files, func(f File) bool { return strings.HasPrefix(f.Name, "usr/bin/plt") && f.Result.Stays == Conffile }); i < 0 {
+		if i := slices.IndexFunc(res.Files, func(f File) bool {
+			return strings.HasPrefix(f.Name, "usr/bin/plt") &&
+				f.Result.Stays == Conffile
+		}); i < 0 {
 			t.Errorf("%s is a configuration file: %+v", name, res.Files)
 		}
 	}
@@ -297,14 +305,14 @@ func TestStripped(t *testing.T) {
 	b := slices.Concat(in[:len(in)-len(payload)], stripped)
 	out, res := repacked(t, b, Options{})
 	if res.Same || len(res.Files) != 4 {
-		t.Fatalf("%d files; 4 were expected", len(res.Files))
+		t.Fatalf("%d files; want 4", len(res.Files))
 	}
 	grown := 0
 	for _, f := range res.Files {
 		grown += int(f.After - f.Before)
 	}
 	if len(out) != len(b)+grown {
-		t.Errorf("%d bytes; %d were expected", len(out), len(b)+grown)
+		t.Errorf("%d bytes; want %d", len(out), len(b)+grown)
 	}
 	_, now, _ := headersOf(out)
 	if bytes.Equal(now, main) {
@@ -330,7 +338,8 @@ func TestBzip2(t *testing.T) {
 	b := testfile.Read(t, "testdata/bzip2.rpm")
 	const want = "bzip2 is only read; build the package anew with another compression, such as xz"
 	refused(t, b, want)
-	if _, err := Convert(t.Context(), bytes.NewReader(b), int64(len(b)), io.Discard, Options{Options: convert.Options{DryRun: true}}); err == nil || err.Error() != want {
+	if _, err := Convert(t.Context(), bytes.NewReader(b), int64(len(b)), io.Discard,
+		Options{Options: convert.Options{DryRun: true}}); err == nil || err.Error() != want {
 		t.Errorf("DryRun: %v", err)
 	}
 }
@@ -341,7 +350,8 @@ func TestRPMTool(t *testing.T) {
 		out, _ := repacked(t, testfile.Read(t, "testdata/"+name+".rpm"), Options{})
 		dir := t.TempDir()
 		put(t, dir+"/x.rpm", out, 0o644)
-		if got := string(run(t, "rpm", "-K", "--nosignature", dir+"/x.rpm")); !strings.HasSuffix(got, ": digests OK\n") {
+		if got := string(run(t, "rpm", "-K", "--nosignature", dir+"/x.rpm")); !strings.HasSuffix(got,
+			": digests OK\n") {
 			t.Errorf("%s: %s", name, got)
 		}
 	}

@@ -42,7 +42,7 @@ func expect(t *testing.T, name string, err error, off, payload int64, want strin
 	t.Helper()
 	var e *Error
 	if !errors.As(err, &e) || e.Off != off || e.Payload != payload || !strings.Contains(err.Error(), want) {
-		t.Errorf("%s: %v; %q at %#x, %#x was expected", name, err, want, off, payload)
+		t.Errorf("%s: %v; want %q at %#x, %#x", name, err, want, off, payload)
 	}
 }
 
@@ -75,23 +75,23 @@ func TestValues(t *testing.T) {
 	}
 	for tag, want := range map[uint32][]uint64{1: {1, 0xffff}, 2: {2, 0xfffffffe, 3}, 3: {1<<64 - 1}, 7: {}, 9: nil} {
 		if got, err := h.Numbers(tag); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("tag %d: %d, %v; %d was expected", tag, got, err, want)
+			t.Errorf("tag %d: %d, %v; want %d", tag, got, err, want)
 		}
 	}
 	for tag, want := range map[uint32]string{4: `["text"]`, 5: `["one" "" "three"]`, 8: "[]", 9: "[]"} {
 		all, err := h.Texts(tag)
 		if got := fmt.Sprintf("%q", all); err != nil || got != want {
-			t.Errorf("tag %d: %s, %v; %s was expected", tag, got, err, want)
+			t.Errorf("tag %d: %s, %v; want %s", tag, got, err, want)
 		}
 	}
 	for tag, want := range map[uint32]string{4: "text", 5: "one", 8: "", 9: ""} {
 		if got, err := h.Text(tag); err != nil || got != want {
-			t.Errorf("tag %d: %q, %v; %q was expected", tag, got, err, want)
+			t.Errorf("tag %d: %q, %v; want %q", tag, got, err, want)
 		}
 	}
 	for tag, want := range map[uint32]string{6: "bin\x00", 9: ""} {
 		if got, err := h.Bytes(tag); err != nil || string(got) != want {
-			t.Errorf("tag %d: %q, %v; %q was expected", tag, got, err, want)
+			t.Errorf("tag %d: %q, %v; want %q", tag, got, err, want)
 		}
 	}
 	// A tag that comes again, of which the last one counts.
@@ -111,11 +111,12 @@ func TestSet(t *testing.T) {
 	want[3].Value = "next"
 	want[4].Value = []string{"two", "", "three"}
 	err := errors.Join(
-		h.SetNumber(1, 1, 0x1234), h.SetNumber(2, 0, 0xffffffff), h.SetNumber(2, 2, 0x01020304), h.SetNumber(3, 0, 0x0102030405060708),
+		h.SetNumber(1, 1, 0x1234), h.SetNumber(2, 0, 0xffffffff), h.SetNumber(2, 2, 0x01020304),
+		h.SetNumber(3, 0, 0x0102030405060708),
 		h.SetText(4, "next"), h.SetText(5, "two"), h.SetNumber(9, 5, 1), h.SetText(9, "none"),
 	)
 	if err != nil || !bytes.Equal(h.Raw, rpmtest.Header(want...)) {
-		t.Errorf("%v, %q; %q was expected", err, h.Raw, rpmtest.Header(want...))
+		t.Errorf("%v, %q; want %q", err, h.Raw, rpmtest.Header(want...))
 	}
 	for name, err := range map[string]error{
 		"tag 1 has 2 values of 2 bytes, and cannot hold 65536 as value 0":      h.SetNumber(1, 0, 1<<16),
@@ -152,7 +153,8 @@ func TestHeaders(t *testing.T) {
 	}{
 		{"only a lead", []byte(lead), 96, "RPM package at offset 0x60: unexpected EOF in a header"},
 		{"half of one", sized(0, 0, 0)[:104], 96, "unexpected EOF in a header"},
-		{"no header", []byte(lead + strings.Repeat("\x00", 16)), 96, "no header: it begins with 00 00 00 00 00 00 00 00, not 8e ad e8 01 00 00 00 00"},
+		{"no header", []byte(lead + strings.Repeat("\x00", 16)), 96,
+			"no header: it begins with 00 00 00 00 00 00 00 00, not 8e ad e8 01 00 00 00 00"},
 		{"4 GiB", sized(1, 1<<32-1, 0), 96, "a header of 1 tags and 4294967295 bytes does not fit: 16 bytes are left"},
 		{"a byte more", sized(1, 4, 19), 96, "a header of 1 tags and 4 bytes does not fit: 35 bytes are left"},
 		{"many tags", sized(1<<16, 0, 1<<20), 96, "a header of 65536 tags and 0 bytes does not fit"},
@@ -169,7 +171,7 @@ func TestHeaders(t *testing.T) {
 	expect(t, "a file that is shorter", err, 96, -1, "unexpected EOF")
 	broken := errors.New("no disk")
 	if _, err := Open(failing{broken}, 1<<20); !errors.Is(err, broken) {
-		t.Errorf("%v; %v was expected", err, broken)
+		t.Errorf("%v; want %v", err, broken)
 	}
 }
 
@@ -198,17 +200,20 @@ func TestOutOfBounds(t *testing.T) {
 		}
 	}
 	for _, e := range [][3]uint32{
-		{0, 0, 1}, {1, 0, 1}, {2, 0, 1}, {6, 0, 1}, {7, 0, 1}, {3, 0, 9}, {3, 15, 1}, {4, 13, 1}, {4, 17, 0}, {5, 9, 1}, {4, 1<<32 - 1, 1}, {5, 0, 1<<32 - 1}, {5, 0, 1 << 29},
+		{0, 0, 1}, {1, 0, 1}, {2, 0, 1}, {6, 0, 1}, {7, 0, 1}, {3, 0, 9}, {3, 15, 1}, {4, 13, 1}, {4, 17, 0}, {5, 9, 1},
+		{4, 1<<32 - 1, 1}, {5, 0, 1<<32 - 1}, {5, 0, 1 << 29},
 	} {
 		_, err := at(e[0], e[1], e[2]).Numbers(1)
-		expect(t, fmt.Sprint(e), err, 112, -1, fmt.Sprintf("tag 1 has type %d, and %d values at %#x; up to 4194304 of types [3 4 5] within %d bytes are supported", e[0], e[2], e[1], data))
+		expect(t, fmt.Sprint(e), err, 112, -1,
+			fmt.Sprintf("tag 1 has type %d, and %d values at %#x; up to 4194304 of types [3 4 5] within %d bytes are supported", e[0], e[2], e[1], data))
 	}
 	for _, e := range [][3]uint32{{6, 0, 1}, {6, 15, 1}, {8, 15, 1}, {8, 16, 0}} {
 		if all, err := at(e[0], e[1], e[2]).Texts(1); err != nil || len(all) != int(e[2]) {
 			t.Errorf("%d: %q, %v", e, all, err)
 		}
 	}
-	for _, e := range [][3]uint32{{6, 0, 0}, {6, 0, 2}, {8, 0, 2}, {8, 0, 17}, {8, 16, 1}, {8, 17, 0}, {8, 0, 1<<32 - 1}, {9, 0, 1}} {
+	for _, e := range [][3]uint32{{6, 0, 0}, {6, 0, 2}, {8, 0, 2}, {8, 0, 17}, {8, 16, 1}, {8, 17, 0},
+		{8, 0, 1<<32 - 1}, {9, 0, 1}} {
 		_, err := at(e[0], e[1], e[2]).Texts(1)
 		expect(t, fmt.Sprint(e), err, 112, -1, "of types [6 8] within 16 bytes are supported")
 		_, err = at(e[0], e[1], e[2]).Text(1)
@@ -228,24 +233,25 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"/usr/bin/one", "/usr/d", "/usr/bin/link", "/usr/bin/first", "/usr/bin/second", "/usr/bin/ghost"}; !slices.Equal(f.Names, want) {
-		t.Errorf("%q; %q was expected", f.Names, want)
+	if want := []string{"/usr/bin/one", "/usr/d", "/usr/bin/link", "/usr/bin/first", "/usr/bin/second",
+		"/usr/bin/ghost"}; !slices.Equal(f.Names, want) {
+		t.Errorf("%q; want %q", f.Names, want)
 	}
 	for i, want := range [][]int{{0}, {1}, {2}, {3, 4}, {3, 4}, {5}} {
 		if got := f.Linked(i); !slices.Equal(got, want) {
-			t.Errorf("file %d has the names %d; %d was expected", i, got, want)
+			t.Errorf("file %d has the names %d; want %d", i, got, want)
 		}
 	}
 	// Without inodes, no two are the same.
 	f, err = headerOf(t, rpmtest.With(TagFileInodes, make([]uint32, 6))...).Files()
 	if err != nil || !slices.Equal(f.Linked(3), []int{3}) {
-		t.Errorf("%v; no links were expected", err)
+		t.Errorf("%v; want no links", err)
 	}
 	// Sizes of 32 bits, where there are no others.
 	tags := append(rpmtest.Tags(), rpmtest.Tag{Number: TagFileSizes, Value: []uint32{1, 2, 3, 4, 5, 6}})
 	for i, want := range [][]uint64{{3, 4096, 3, 5, 5, 9}, {1, 2, 3, 4, 5, 6}} {
 		if f, err := headerOf(t, tags...).Files(); err != nil || !slices.Equal(f.Sizes, want) {
-			t.Errorf("%d: %v; %d was expected", i, err, want)
+			t.Errorf("%d: %v; want %d", i, err, want)
 		}
 		tags = slices.DeleteFunc(tags, func(tag rpmtest.Tag) bool { return tag.Number == TagLongFileSizes })
 	}
@@ -258,7 +264,8 @@ func TestFiles(t *testing.T) {
 	}{
 		{rpmtest.With(TagFileModes, []uint16{1}), "tag 1030 has 1 values for 6 files"},
 		{rpmtest.Tags()[1:], "tag 1116 has 6 values for 0 files"},
-		{rpmtest.With(TagDirIndexes, []uint32{0, 1, 2, 0, 0, 0}), "tag 1116 has 2 for file 2, but there are 2 directories"},
+		{rpmtest.With(TagDirIndexes, []uint32{0, 1, 2, 0, 0, 0}),
+			"tag 1116 has 2 for file 2, but there are 2 directories"},
 		{rpmtest.With(TagFileModes, "text"), "tag 1030 has type 6, and 1 values"},
 		{rpmtest.With(TagBaseNames, []uint32{1}), "tag 1117 has type 4, and 1 values"},
 		{rpmtest.With(TagDirNames, []uint32{1}), "tag 1118 has type 4, and 1 values"},
@@ -284,7 +291,8 @@ func TestRPM(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := exec.Command(peer.Look(t, "rpm"), "-qp", "--nosignature", "--qf", `[%{FILENAMES} %{FILESIZES} %{FILEMODES:octal} %{FILEFLAGS} %{FILENLINKS}\n]`, path).Output()
+		want, err := exec.Command(peer.Look(t, "rpm"), "-qp", "--nosignature", "--qf",
+			`[%{FILENAMES} %{FILESIZES} %{FILEMODES:octal} %{FILEFLAGS} %{FILENLINKS}\n]`, path).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -351,13 +359,19 @@ func TestArchive(t *testing.T) {
 	summed[len(summed)-1] = 'p' // there is something where zeros are
 	payload := slices.Concat(named, summed, rpmtest.Payload())
 	want := []read{
-		{Member{Off: 0, File: -1, Name: "./a", Mode: 0o100755, Size: 5, Links: 2, Inode: [3]uint64{8, 1, 0x1f}}, "12345", "\x00\x00\x00"},
-		{Member{Off: 124, File: -1, Name: "name", Mode: 0o120777, Size: 3, Links: 1, Inode: [3]uint64{8, 1, 1}}, "abc", "p"},
-		{Member{Off: 248, File: 0, Name: "/usr/bin/one", Mode: 0o100755, Size: 3, Links: 1, Inode: [3]uint64{1, 0, 1}}, "One", "\x00"},
+		{Member{Off: 0, File: -1, Name: "./a", Mode: 0o100755, Size: 5, Links: 2, Inode: [3]uint64{8, 1, 0x1f}},
+			"12345", "\x00\x00\x00"},
+		{Member{Off: 124, File: -1, Name: "name", Mode: 0o120777, Size: 3, Links: 1, Inode: [3]uint64{8, 1, 1}},
+			"abc", "p"},
+		{Member{Off: 248, File: 0, Name: "/usr/bin/one", Mode: 0o100755, Size: 3, Links: 1, Inode: [3]uint64{1, 0, 1}},
+			"One", "\x00"},
 		{Member{Off: 268, File: 1, Name: "/usr/d", Mode: 0o040755, Links: 1, Inode: [3]uint64{1, 0, 2}}, "", ""},
-		{Member{Off: 284, File: 2, Name: "/usr/bin/link", Mode: 0o120777, Size: 3, Links: 1, Inode: [3]uint64{1, 0, 3}}, "one", "\x00"},
-		{Member{Off: 304, File: 3, Name: "/usr/bin/first", Mode: 0o100755, Links: 2, Inode: [3]uint64{1, 0, 4}}, "", ""},
-		{Member{Off: 320, File: 4, Name: "/usr/bin/second", Mode: 0o100755, Size: 5, Links: 2, Inode: [3]uint64{1, 0, 4}}, "links", "\x00\x00\x00"},
+		{Member{Off: 284, File: 2, Name: "/usr/bin/link", Mode: 0o120777, Size: 3, Links: 1, Inode: [3]uint64{1, 0, 3}},
+			"one", "\x00"},
+		{Member{Off: 304, File: 3, Name: "/usr/bin/first", Mode: 0o100755, Links: 2, Inode: [3]uint64{1, 0, 4}}, "",
+			""},
+		{Member{Off: 320, File: 4, Name: "/usr/bin/second", Mode: 0o100755, Size: 5, Links: 2,
+			Inode: [3]uint64{1, 0, 4}}, "links", "\x00\x00\x00"},
 		{Member{Off: 344, File: -1, Name: "TRAILER!!!", Links: 1, Last: true}, "", ""},
 	}
 	files, err := h.Files()
@@ -365,7 +379,8 @@ func TestArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, files := range []*Files{nil, files} {
-		got, err := all(NewArchive(iotest.DataErrReader(iotest.OneByteReader(bytes.NewReader(payload))), h, files), false)
+		got, err := all(NewArchive(iotest.DataErrReader(iotest.OneByteReader(bytes.NewReader(payload))), h, files),
+			false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -375,10 +390,10 @@ func TestArchive(t *testing.T) {
 			got[i].Raw = nil
 		}
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%+v; %+v was expected", got, want)
+			t.Errorf("%+v; want %+v", got, want)
 		}
 		if !bytes.Equal(whole, payload) {
-			t.Errorf("%q together; %q was expected", whole, payload)
+			t.Errorf("%q together; want %q", whole, payload)
 		}
 	}
 	half, err := all(NewArchive(bytes.NewReader(payload), h, nil), true)
@@ -387,7 +402,7 @@ func TestArchive(t *testing.T) {
 	}
 	for i := range half {
 		if half[i].Name != want[i].Name || half[i].contents != want[i].contents[:want[i].Size/2] {
-			t.Errorf("%+v; the half of %+v was expected", half[i], want[i])
+			t.Errorf("%+v; want the half of %+v", half[i], want[i])
 		}
 	}
 }
@@ -414,7 +429,7 @@ func TestResized(t *testing.T) {
 			got = []byte(err.Error())
 		}
 		if string(got) != tt.want {
-			t.Errorf("%q; %q was expected", got, tt.want)
+			t.Errorf("%q; want %q", got, tt.want)
 		}
 	}
 }
@@ -432,21 +447,34 @@ func TestArchiveErrors(t *testing.T) {
 		{"nothing", "", rpmtest.Tags(), 0, "payload at offset 0x0, decompressed: unexpected EOF"},
 		{"no cpio", "text that is none", rpmtest.Tags(), 0, `no member of a cpio archive: it begins with "text t"`},
 		{"no end", string(ok[:0x60]), rpmtest.Tags(), 0x60, "payload at offset 0x60, decompressed: unexpected EOF"},
-		{"a number that is no member's", string(rpmtest.Stripped(6, "")), rpmtest.Tags(), 0, `member "00000006" of a package with 6 files`},
-		{"a number that is none", "07070X0000000g\x00\x00", rpmtest.Tags(), 0, `member "0000000g" of a package with 6 files`},
+		{"a number that is no member's", string(rpmtest.Stripped(6, "")), rpmtest.Tags(), 0,
+			`member "00000006" of a package with 6 files`},
+		{"a number that is none", "07070X0000000g\x00\x00", rpmtest.Tags(), 0,
+			`member "0000000g" of a package with 6 files`},
 		{"a number without padding", "07070X00000000\x00", rpmtest.Tags(), 15, "unexpected EOF"},
-		{"a size of 2^63", string(ok), rpmtest.With(TagLongFileSizes, []uint64{1 << 63, 0, 0, 0, 0, 0}), 0, "file 0 has 9223372036854775808 bytes; at most 4611686018427387904 are supported"},
-		{"a size of 2^62", string(ok), rpmtest.With(TagLongFileSizes, []uint64{1 << 62, 0, 0, 0, 0, 0}), int64(len(ok)), "unexpected EOF"},
-		{"a name of 4 GiB", "070701" + strings.Repeat("ffffffff", 13), rpmtest.Tags(), 0, "a name of 4294967295 bytes; 1 to 4096 are supported"},
-		{"a name of nothing", "070701" + strings.Repeat("00000000", 13), rpmtest.Tags(), 0, "a name of 0 bytes; 1 to 4096 are supported"},
-		{"a name of 4097 bytes", string(rpmtest.Newc(strings.Repeat("n", 4096), 1, 0o100644, 1, "")), rpmtest.Tags(), 0, "a name of 4097 bytes; 1 to 4096 are supported"},
+		{"a size of 2^63", string(ok), rpmtest.With(TagLongFileSizes, []uint64{1 << 63, 0, 0, 0, 0, 0}), 0,
+			"file 0 has 9223372036854775808 bytes; at most 4611686018427387904 are supported"},
+		{"a size of 2^62", string(ok), rpmtest.With(TagLongFileSizes, []uint64{1 << 62, 0, 0, 0, 0, 0}), int64(len(ok)),
+			"unexpected EOF"},
+		{"a name of 4 GiB", "070701" + strings.Repeat("ffffffff", 13), rpmtest.Tags(), 0,
+			"a name of 4294967295 bytes; 1 to 4096 are supported"},
+		{"a name of nothing", "070701" + strings.Repeat("00000000", 13), rpmtest.Tags(), 0,
+			"a name of 0 bytes; 1 to 4096 are supported"},
+		{"a name of 4097 bytes", string(rpmtest.Newc(strings.Repeat("n", 4096), 1, 0o100644, 1, "")), rpmtest.Tags(), 0,
+			"a name of 4097 bytes; 1 to 4096 are supported"},
 		{"half a name", string(rpmtest.Newc("name", 1, 0o100644, 1, "")[:112]), rpmtest.Tags(), 112, "unexpected EOF"},
-		{"a name without padding", string(rpmtest.Newc("na", 1, 0o100644, 1, "")[:114]), rpmtest.Tags(), 114, "unexpected EOF"},
-		{"half a header", string(rpmtest.Newc("name", 1, 0o100644, 1, "")[:100]), rpmtest.Tags(), 100, "unexpected EOF"},
-		{"a number with a sign", "070701+0000000" + strings.Repeat("0", 96), rpmtest.Tags(), 0, `field 0 of a member is "+0000000", not 8 hexadecimal digits`},
-		{"half of the contents", string(rpmtest.Newc("./a", 1, 0o100755, 1, strings.Repeat("x", 100))[:150]), rpmtest.Tags(), 150, "unexpected EOF"},
-		{"more than half of the contents", string(rpmtest.Newc("./a", 1, 0o100755, 1, strings.Repeat("x", 100))[:200]), rpmtest.Tags(), 200, "unexpected EOF"},
-		{"contents without padding", string(rpmtest.Newc("./a", 1, 0o100755, 1, "x")[:117]), rpmtest.Tags(), 117, "unexpected EOF"},
+		{"a name without padding", string(rpmtest.Newc("na", 1, 0o100644, 1, "")[:114]), rpmtest.Tags(), 114,
+			"unexpected EOF"},
+		{"half a header", string(rpmtest.Newc("name", 1, 0o100644, 1, "")[:100]), rpmtest.Tags(), 100,
+			"unexpected EOF"},
+		{"a number with a sign", "070701+0000000" + strings.Repeat("0", 96), rpmtest.Tags(), 0,
+			`field 0 of a member is "+0000000", not 8 hexadecimal digits`},
+		{"half of the contents", string(rpmtest.Newc("./a", 1, 0o100755, 1, strings.Repeat("x", 100))[:150]),
+			rpmtest.Tags(), 150, "unexpected EOF"},
+		{"more than half of the contents", string(rpmtest.Newc("./a", 1, 0o100755, 1, strings.Repeat("x", 100))[:200]),
+			rpmtest.Tags(), 200, "unexpected EOF"},
+		{"contents without padding", string(rpmtest.Newc("./a", 1, 0o100755, 1, "x")[:117]), rpmtest.Tags(), 117,
+			"unexpected EOF"},
 	} {
 		for _, half := range []bool{false, true} {
 			h := headerOf(t, tt.tags...)
@@ -455,7 +483,8 @@ func TestArchiveErrors(t *testing.T) {
 		}
 	}
 	longest := append(rpmtest.Newc(strings.Repeat("n", 4095), 1, 0o100644, 1, ""), rpmtest.Trailer()...)
-	if got, err := all(NewArchive(bytes.NewReader(longest), headerOf(t), nil), false); err != nil || len(got) != 2 || len(got[0].Name) != 4095 {
+	if got, err := all(NewArchive(bytes.NewReader(longest), headerOf(t), nil), false); err != nil || len(got) != 2 ||
+		len(got[0].Name) != 4095 {
 		t.Errorf("a name of 4096 bytes: %v", err)
 	}
 	_, err := all(NewArchive(bytes.NewReader(ok), headerOf(t, rpmtest.With(TagFileModes, []uint16{1})...), nil), false)
@@ -464,7 +493,7 @@ func TestArchiveErrors(t *testing.T) {
 	h := headerOf(t)
 	_, err = all(NewArchive(io.MultiReader(bytes.NewReader(ok[:3]), iotest.ErrReader(broken)), h, nil), false)
 	if !errors.Is(err, broken) {
-		t.Errorf("%v; %v was expected", err, broken)
+		t.Errorf("%v; want %v", err, broken)
 	}
 	expect(t, "a disk", err, h.End(), 3, "payload at offset 0x3, decompressed: no disk")
 }
@@ -472,7 +501,8 @@ func TestArchiveErrors(t *testing.T) {
 // FuzzPackage reads anything: an error of this package, or members that together are what was read.
 func FuzzPackage(f *testing.F) {
 	f.Add(rpmtest.Package(rpmtest.Payload(), rpmtest.Tags()...))
-	f.Add(rpmtest.Package(append(rpmtest.Newc("./a", 1, 0o100755, 2, "12345"), rpmtest.Trailer()...), rpmtest.Tags()...))
+	f.Add(rpmtest.Package(append(rpmtest.Newc("./a", 1, 0o100755, 2, "12345"), rpmtest.Trailer()...),
+		rpmtest.Tags()...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, h, err := headers(b)
 		var e *Error
@@ -491,7 +521,7 @@ func FuzzPackage(f *testing.F) {
 			whole = append(append(append(whole, got[i].Raw...), got[i].contents...), got[i].padding...)
 		}
 		if !bytes.HasPrefix(b[h.End():], whole) {
-			t.Errorf("%q together; %q was expected", whole, b[h.End():])
+			t.Errorf("%q together; want %q", whole, b[h.End():])
 		}
 	})
 }

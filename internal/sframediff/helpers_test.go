@@ -51,7 +51,8 @@ func link(t *testing.T, source string) string {
 	t.Helper()
 	object := assembled(t, ".globl _start\n_start:\n"+source)
 	prog := filepath.Join(filepath.Dir(object), "prog")
-	if out, err := exec.Command(peer.Look(t, "ld"), "-m", "elf_x86_64", object, "-o", prog).CombinedOutput(); err != nil {
+	if out, err := exec.Command(peer.Look(t, "ld"), "-m", "elf_x86_64", object, "-o",
+		prog).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return prog

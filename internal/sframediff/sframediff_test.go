@@ -39,13 +39,14 @@ func changesOf(d *report.Diff) []string {
 	for _, c := range d.Changes {
 		old, _, _ := strings.Cut(c.OldRow, ",")
 		new, _, _ := strings.Cut(c.NewRow, ",")
-		all = append(all, strings.TrimRight(fmt.Sprintf("%s %s +%d %s > %s", c.Function, c.Kind, c.Offset, old, new), " >"))
+		all = append(all, strings.TrimRight(fmt.Sprintf("%s %s +%d %s > %s", c.Function, c.Kind, c.Offset, old, new),
+			" >"))
 	}
 	return all
 }
 
-// TestDiffNames compares programs whose code is not the same, and so their functions by name. They are written so that it is
-// known what is different.
+// TestDiffNames compares programs whose code is not the same, and so their functions by name. They are written so that
+// it is known what is different.
 func TestDiffNames(t *testing.T) {
 	old, _ := run(t, link(t, function("same", "nop", frame(16))+
 		function("gone", "nop", frame(16))+
@@ -73,16 +74,17 @@ func TestDiffNames(t *testing.T) {
 	if got := changesOf(d); !slices.Equal(got, want) {
 		t.Errorf("there is\n%s\nexpected\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if n := (report.DiffFunctions{Same: 3, Offsets: 2, Rows: 2, OnlyOld: 1, OnlyNew: 1}); d.Functions != n || d.Same || d.SameCode || len(d.Gaps) > 0 {
-		t.Errorf("%+v; %+v was expected", d, n)
+	if n := (report.DiffFunctions{Same: 3, Offsets: 2, Rows: 2, OnlyOld: 1, OnlyNew: 1}); d.Functions != n || d.Same ||
+		d.SameCode || len(d.Gaps) > 0 {
+		t.Errorf("%+v; want %+v", d, n)
 	}
 	if same := diff(t, old, old); !same.Same || !same.SameCode || same.Functions != (report.DiffFunctions{Same: 8}) {
 		t.Errorf("with itself: %+v", same)
 	}
 }
 
-// TestDiffNameless compares functions without symbols, which have the name of their section in common: those with the same rows
-// belong together, and the others in their order if there are as many.
+// TestDiffNameless compares functions without symbols, which have the name of their section in common: those with the
+// same rows belong together, and the others in their order if there are as many.
 func TestDiffNameless(t *testing.T) {
 	program := func(sizes ...int) string {
 		t.Helper()
@@ -104,15 +106,16 @@ func TestDiffNameless(t *testing.T) {
 		// The last function differs in its size alone. It has one row, as no other, but is a candidate like them.
 		if n := d.Functions; n.Same != tt.want.Same || n.OnlyOld != tt.want.OnlyOld || n.OnlyNew != tt.want.OnlyNew ||
 			n.Rows+n.Offsets != tt.want.Rows+tt.want.Offsets {
-			t.Errorf("%v and %v: %+v; %+v was expected", tt.old, tt.new, n, tt.want)
+			t.Errorf("%v and %v: %+v; want %+v", tt.old, tt.new, n, tt.want)
 		}
 	}
 }
 
-// TestDiffFormats compares a file in V2 and V3: at the same places of the same code V3 has what V2 cannot say, and the sums are those of
-// both reports. So it is without section headers.
+// TestDiffFormats compares a file in V2 and V3: at the same places of the same code V3 has what V2 cannot say, and the
+// sums are those of both reports. So it is without section headers.
 func TestDiffFormats(t *testing.T) {
-	for _, name := range []string{"amd64/undefra", "amd64/drap1", "amd64/plt", "amd64/plt-ibt", "amd64/signal", "amd64/rareg.so", "amd64/static", "amd64/pltlib.so", "aarch64/pac", "s390x/prologue"} {
+	for _, name := range []string{"amd64/undefra", "amd64/drap1", "amd64/plt", "amd64/plt-ibt", "amd64/signal",
+		"amd64/rareg.so", "amd64/static", "amd64/pltlib.so", "aarch64/pac", "s390x/prologue"} {
 		in := filepath.Join(fixtures, name)
 		two, a := run(t, in, convert.Options{Version: sframe.V2})
 		three, b := run(t, in, convert.Options{Version: sframe.V3})
@@ -132,19 +135,21 @@ func TestDiffFormats(t *testing.T) {
 			}
 		}
 		d := diff(t, two, three)
-		if d.Old.Format != 2 || d.New.Format != 3 || !d.SameCode || d.Same || d.Old.Covered != a.Covered || d.New.Covered != b.Covered || d.Old.Described != a.Described {
-			t.Errorf("%s: %+v and %+v; %d and %d bytes covered were expected", name, d.Old, d.New, a.Covered, b.Covered)
+		if d.Old.Format != 2 || d.New.Format != 3 || !d.SameCode || d.Same || d.Old.Covered != a.Covered ||
+			d.New.Covered != b.Covered || d.Old.Described != a.Described {
+			t.Errorf("%s: %+v and %+v; want %d and %d bytes covered", name, d.Old, d.New, a.Covered, b.Covered)
 		}
 		for _, g := range d.Gaps {
 			if s := sums[g.Reason]; g.Old != s[0] || g.New != s[1] || g.Old+g.Gained-g.Lost != g.New {
-				t.Errorf("%s: %+v; %d and %d bytes were expected", name, g, s[0], s[1])
+				t.Errorf("%s: %+v; want %d and %d bytes", name, g, s[0], s[1])
 			}
 			delete(sums, g.Reason)
 		}
 		if len(sums) > 0 {
 			t.Errorf("%s: %v is not said to be left out", name, slices.Collect(maps.Keys(sums)))
 		}
-		if more := b.Covered > a.Covered; more != (d.Functions.Rows > 0) || d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 {
+		if more := b.Covered > a.Covered; more != (d.Functions.Rows > 0) ||
+			d.Functions.OnlyOld+d.Functions.OnlyNew+d.Functions.Offsets > 0 {
 			t.Errorf("%s: %+v", name, d.Functions)
 		}
 		if !strings.HasPrefix(name, "s390x") { // which V1 does not have
@@ -191,13 +196,15 @@ func TestDiffWords(t *testing.T) {
 	testfile.Write(t, other, b)
 	d := diff(t, pac, other)
 	if n := d.Functions; n.Rows == 0 || n.Rows != d.Old.Functions || n != (report.DiffFunctions{Rows: n.Rows}) {
-		t.Errorf("%+v; %d functions with other rows were expected", n, d.Old.Functions)
+		t.Errorf("%+v; want %d functions with other rows", n, d.Old.Functions)
 	}
 	for _, c := range d.Changes {
-		if a, b := strings.CutSuffix(c.OldRow, ", key B"); b == strings.HasSuffix(c.NewRow, ", key B") || a != strings.TrimSuffix(c.NewRow, ", key B") {
+		if a, b := strings.CutSuffix(c.OldRow, ", key B"); b == strings.HasSuffix(c.NewRow, ", key B") ||
+			a != strings.TrimSuffix(c.NewRow, ", key B") {
 			t.Errorf("%+v; the key alone was expected to be different", c)
 		}
-		if b := strings.HasSuffix(c.OldRow, ", key B"); b != strings.HasSuffix(c.Function, "_b") { // which is what they are called in pac.s
+		// which is what they are called in pac.s
+		if b := strings.HasSuffix(c.OldRow, ", key B"); b != strings.HasSuffix(c.Function, "_b") {
 			t.Errorf("%s: %s", c.Function, c.OldRow)
 		}
 	}
@@ -205,7 +212,8 @@ func TestDiffWords(t *testing.T) {
 
 // TestDiffObjects compares objects, in which places are told by sections, and which V3 covers more of.
 func TestDiffObjects(t *testing.T) {
-	in := assembled(t, ".section .text.one, \"ax\"\n"+function("one", "nop", frame(16))+".section .text.two, \"ax\"\nnop\n"+function("two", "nop", ".cfi_undefined rip", "nop"))
+	in := assembled(t, ".section .text.one, \"ax\"\n"+function("one", "nop", frame(16))+
+		".section .text.two, \"ax\"\nnop\n"+function("two", "nop", ".cfi_undefined rip", "nop"))
 	two, _ := run(t, in, convert.Options{Version: sframe.V2})
 	three, _ := run(t, in, convert.Options{Version: sframe.V3})
 	d := diff(t, two, three)
@@ -213,7 +221,8 @@ func TestDiffObjects(t *testing.T) {
 		t.Fatalf("%+v", d)
 	}
 	c := d.Changes[0]
-	if c.Function != "two" || c.Offset != 1 || c.OldRow != "" || c.NewRow != "no caller" || *c.Old != (report.DiffFunction{Section: ".text.two", Begin: 1, Size: 3, Rows: 1, Covered: 1}) ||
+	if c.Function != "two" || c.Offset != 1 || c.OldRow != "" || c.NewRow != "no caller" ||
+		*c.Old != (report.DiffFunction{Section: ".text.two", Begin: 1, Size: 3, Rows: 1, Covered: 1}) ||
 		*c.New != (report.DiffFunction{Section: ".text.two", Begin: 1, Size: 3, Rows: 2, Covered: 3}) {
 		t.Errorf("%+v, %+v, %+v", c, c.Old, c.New)
 	}
@@ -228,7 +237,8 @@ func TestDiffNotWritten(t *testing.T) {
 	b := testfile.Read(t, full)
 	sec := sectionOf(t, b, ".sframe")
 	p := elftest.Patch(t.Fatalf, b)
-	last := int64(sec.Offset) + 28 + 20*int64(b[sec.Offset+8]-1) // the last FDE of V2; its size is at 4, its number of rows at 12
+	// the last FDE of V2; its size is at 4, its number of rows at 12
+	last := int64(sec.Offset) + 28 + 20*int64(b[sec.Offset+8]-1)
 	size := uint64(b[last+4]) | uint64(b[last+5])<<8
 	p.Put32(int(last)+12, 0)
 	p.Put32(int(sec.Offset)+12, uint32(b[sec.Offset+12])-uint32(b[last+12])) // the number of rows in the header
@@ -236,8 +246,9 @@ func TestDiffNotWritten(t *testing.T) {
 	testfile.Write(t, less, p.B)
 	for _, files := range [][2]string{{full, less}, {less, full}} {
 		d := diff(t, files[0], files[1])
-		if len(d.Gaps) != 1 || d.Gaps[0].Reason != "not-written" || d.Gaps[0].Old+d.Gaps[0].New != size || d.Functions.Rows != 1 {
-			t.Errorf("%+v, %+v; %d bytes less were expected", d.Gaps, d.Functions, size)
+		if len(d.Gaps) != 1 || d.Gaps[0].Reason != "not-written" || d.Gaps[0].Old+d.Gaps[0].New != size ||
+			d.Functions.Rows != 1 {
+			t.Errorf("%+v, %+v; want %d bytes less", d.Gaps, d.Functions, size)
 		}
 	}
 }
@@ -252,7 +263,8 @@ func TestDiffManyGaps(t *testing.T) {
 		t.Fatalf("all of %d gaps are listed", len(c.Gaps))
 	}
 	// Which are listed does not depend on how many work on it.
-	if _, more := run(t, in, convert.Options{Workers: 3}); len(more.Gaps) != len(c.Gaps) || !slices.Equal(more.Gaps, c.Gaps) {
+	if _, more := run(t, in, convert.Options{Workers: 3}); len(more.Gaps) != len(c.Gaps) ||
+		!slices.Equal(more.Gaps, c.Gaps) {
 		t.Errorf("by three workers other gaps are listed than by one: %d and %d", len(more.Gaps), len(c.Gaps))
 	}
 	d := diff(t, out, out)
@@ -262,7 +274,8 @@ func TestDiffManyGaps(t *testing.T) {
 			t.Errorf("%+v", g)
 		}
 	}
-	if last := d.Gaps[len(d.Gaps)-1]; sum != c.Described-c.Covered || last.Reason != "not-known" || last.New == 0 || len(d.Gaps) != 2 || !d.Same {
+	if last := d.Gaps[len(d.Gaps)-1]; sum != c.Described-c.Covered || last.Reason != "not-known" || last.New == 0 ||
+		len(d.Gaps) != 2 || !d.Same {
 		t.Errorf("%+v; %d bytes were expected in two kinds", d.Gaps, c.Described-c.Covered)
 	}
 }
@@ -295,11 +308,13 @@ func TestDiffErrors(t *testing.T) {
 		damaged("rows", 28+8, 0xff, 0xff, 0xff, 0): "",
 		wrongRow: "data words of size code 3",
 	} {
-		if side, err := load(path, convert.Options{}); side != nil || err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v; %q was expected", path, err, want)
+		if side, err := load(path, convert.Options{}); side != nil || err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", path, err, want)
 		}
 	}
-	if _, err := load(good, convert.Options{DebugFile: filepath.Join(dir, "missing")}); err == nil || !strings.Contains(err.Error(), "missing: no such file") {
+	if _, err := load(good, convert.Options{DebugFile: filepath.Join(dir, "missing")}); err == nil ||
+		!strings.Contains(err.Error(), "missing: no such file") {
 		t.Errorf("a debug file that is missing: %v", err)
 	}
 	if _, err := load(good, convert.Options{Source: cfi.DebugFrame}); err == nil {
@@ -312,12 +327,13 @@ func TestDiffManyChanges(t *testing.T) {
 	const many = 70000
 	program := func(size int) string {
 		t.Helper()
-		out, _ := run(t, link(t, strings.Repeat(function("", "nop", frame(size)), many)), convert.Options{Share: convert.ShareOff})
+		out, _ := run(t, link(t, strings.Repeat(function("", "nop", frame(size)), many)),
+			convert.Options{Share: convert.ShareOff})
 		return out
 	}
 	d := diff(t, program(16), program(24))
 	if n := len(d.Changes); d.Functions.Rows != many || d.Omitted == 0 || n+d.Omitted != many || !d.SameCode {
-		t.Errorf("%+v, %d changes and %d more; %d were expected", d.Functions, n, d.Omitted, many)
+		t.Errorf("%+v, %d changes and %d more; want %d", d.Functions, n, d.Omitted, many)
 	}
 }
 

@@ -50,12 +50,13 @@ type FileChanges struct {
 
 // A FileChange is a file that has changed, appeared or gone.
 type FileChange struct {
-	File  string         `json:"file"`
-	Was   string         `json:"was,omitzero"`    // its name before, if that was another
-	Bytes uint64         `json:"bytes"`           // change of the bytes lost; for new and removed files, the bytes lost
-	From  convert.Reason `json:"from,omitzero"`   // its status before, if that has changed: then all described bytes count
-	To    convert.Reason `json:"to,omitzero"`     // its status now, if that has changed
-	Why   string         `json:"reason,omitzero"` // of most of that
+	File  string `json:"file"`
+	Was   string `json:"was,omitzero"` // its name before, if that was another
+	Bytes uint64 `json:"bytes"`        // change of the bytes lost; for new and removed files, the bytes lost
+	// its status before, if that has changed: then all described bytes count
+	From convert.Reason `json:"from,omitzero"`
+	To   convert.Reason `json:"to,omitzero"`     // its status now, if that has changed
+	Why  string         `json:"reason,omitzero"` // of most of that
 }
 
 // Against compares the survey with an earlier one in a JSON file. That can be of another version of cfi2sframe, if its

@@ -13,7 +13,8 @@ import (
 	"cfi2sframe/translate"
 )
 
-// surveyOfLosses is a survey of files that lose some bytes by reason: 1,000 are described in each. nil is a file without CFI.
+// surveyOfLosses is a survey of files that lose some bytes by reason: 1,000 are described in each. nil is a file
+// without CFI.
 func surveyOfLosses(tool string, settings Settings, files map[string]gapsOf) *Survey {
 	var records []Record
 	for name, gaps := range files {
@@ -41,7 +42,8 @@ type gapsOf = map[translate.Reason]uint64
 // sample is a survey and one of some time later.
 func sample(settings Settings) (old, now *Survey) {
 	old = surveyOfLosses("cfi2sframe 1", settings, map[string]gapsOf{
-		"pool/a": {translate.DRAP: 100, translate.CFARegister: 20, translate.Outermost: 500}, "pool/b": {translate.DRAP: 50}, "pool/c": {translate.SPRule: 1},
+		"pool/a": {translate.DRAP: 100, translate.CFARegister: 20, translate.Outermost: 500},
+		"pool/b": {translate.DRAP: 50}, "pool/c": {translate.SPRule: 1},
 		"pool/gone": {translate.DRAP: 7}, "pool/fixed": nil, "pool/broken": {translate.DRAP: 5}, "pool/none": nil,
 		"pool/x/x_1.0-1_amd64.deb!usr/lib/libx.so.1":   {translate.DRAP: 30},
 		"pool/x/x_1.0-1_amd64.deb!usr/lib/libx.so.1.0": {translate.DRAP: 4},
@@ -49,7 +51,8 @@ func sample(settings Settings) (old, now *Survey) {
 		"pool/y-z-1.0-1.fc40.x86_64.rpm!usr/bin/y":     {translate.DRAP: 11},
 	})
 	now = surveyOfLosses("cfi2sframe 2", settings, map[string]gapsOf{
-		"pool/a": {translate.DRAP: 50, translate.CFARegister: 30, translate.Outermost: 1}, "pool/b": {translate.DRAP: 50, translate.CFARegister: 30}, "pool/c": {translate.SPRule: 1},
+		"pool/a": {translate.DRAP: 50, translate.CFARegister: 30, translate.Outermost: 1},
+		"pool/b": {translate.DRAP: 50, translate.CFARegister: 30}, "pool/c": {translate.SPRule: 1},
 		"pool/new": {translate.DRAP: 9}, "pool/fixed": {translate.DRAP: 5}, "pool/broken": nil, "pool/none": nil,
 		"pool/w/x_2.0-1_amd64.deb!usr/lib/libx.so.1":   {translate.DRAP: 10},
 		"pool/w/x_2.0-1_amd64.deb!usr/lib/libx.so.2.0": {translate.DRAP: 3},
@@ -104,7 +107,8 @@ func TestAgainst(t *testing.T) {
 	if c.Same != 3 { // c, none, and that for arm64
 		t.Errorf("%d files are the same", c.Same)
 	}
-	if c.Old.Tool != "cfi2sframe 1" || c.New.Tool != "cfi2sframe 2" || c.Old.Total.lost() != 234 || c.New.Total.lost() != 206 {
+	if c.Old.Tool != "cfi2sframe 1" || c.New.Tool != "cfi2sframe 2" || c.Old.Total.lost() != 234 ||
+		c.New.Total.lost() != 206 {
 		t.Errorf("old: %+v\nnew: %+v", c.Old, c.New)
 	}
 	var text bytes.Buffer
@@ -131,11 +135,13 @@ func TestAgainst(t *testing.T) {
 func TestAgainstSame(t *testing.T) {
 	s := run(t, Options{}, fixtures)
 	c, err := s.Against(saved(t, s))
-	if err != nil || c.Same != s.Total.Files || c.Better.Files+c.Worse.Files+c.Appeared.Files+c.Gone.Files > 0 || !reflect.DeepEqual(c.Old, c.New) {
+	if err != nil || c.Same != s.Total.Files || c.Better.Files+c.Worse.Files+c.Appeared.Files+c.Gone.Files > 0 ||
+		!reflect.DeepEqual(c.Old, c.New) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	c, err = s.Against(saved(t, run(t, Options{Shard: Shard{2, 2}}, t.TempDir())))
-	if err != nil || c.Appeared.Files != s.Total.Files || len(c.Appeared.Worst) != maxWorst || !strings.HasPrefix(c.Old.Only, "Only shard 2 of 2 of ") {
+	if err != nil || c.Appeared.Files != s.Total.Files || len(c.Appeared.Worst) != maxWorst ||
+		!strings.HasPrefix(c.Old.Only, "Only shard 2 of 2 of ") {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -149,13 +155,16 @@ func TestAgainstErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, others := sample(Settings{Objects: true})
-	if _, err := others.Against(name); err == nil || !strings.HasPrefix(err.Error(), name+": made without --objects and --packages, but what is compared with it is made with --objects") {
+	if _, err := others.Against(name); err == nil ||
+		!strings.HasPrefix(err.Error(), name+
+			": made without --objects and --packages, but what is compared with it is made with --objects") {
 		t.Errorf("other settings: %v", err)
 	}
 	for _, tt := range []struct{ old, new, want string }{
 		{`"schema":3`, `"schema":2`, "schema 2; this version of cfi2sframe reads schema 3"},
 		{`"total":{"files":11`, `"total":{"files":12`, "damaged: 11 files, and a total of 12"},
-		{`"total":{"files":11,"with_cfi":9,"functions":90`, `"total":{"files":11,"with_cfi":9,"functions":-90`, `cannot unmarshal number -90`},
+		{`"total":{"files":11,"with_cfi":9,"functions":90`, `"total":{"files":11,"with_cfi":9,"functions":-90`,
+			`cannot unmarshal number -90`},
 		{"\n{\"file\":\"pool/a\"", "\n{\"file\":\"\"", `damaged: file "" has a number out of range`},
 		{"\n{", "\n[", `offset `},
 	} {
@@ -166,8 +175,9 @@ func TestAgainstErrors(t *testing.T) {
 		if err := os.WriteFile(name, b, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := now.Against(name); err == nil || !strings.HasPrefix(err.Error(), name+": ") || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%v; %q was expected", err, tt.want)
+		if _, err := now.Against(name); err == nil || !strings.HasPrefix(err.Error(), name+": ") ||
+			!strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v; want %q", err, tt.want)
 		}
 	}
 	if _, err := now.Against(name + ".gone"); err == nil {
@@ -194,7 +204,7 @@ func TestIdentity(t *testing.T) {
 		{"a.tar!x", "d/a.tar!x", false},
 	} {
 		if got := identity(&Record{File: tt.a}) == identity(&Record{File: tt.b}); got != tt.same {
-			t.Errorf("%s and %s: %t; %t was expected", tt.a, tt.b, got, tt.same)
+			t.Errorf("%s and %s: %t; want %t", tt.a, tt.b, got, tt.same)
 		}
 	}
 }

@@ -29,17 +29,17 @@ type findings struct {
 }
 
 // add adds the findings of a member, whose names are relative to name.
-func (f *findings) add(name string, member findings) {
+func (x *findings) add(name string, member findings) {
 	for _, fn := range member.functions {
 		fn.File = name + fn.File
-		fn.seq += len(f.records)
-		addFunction(&f.functions, fn)
+		fn.seq += len(x.records)
+		addFunction(&x.functions, fn)
 	}
 	for _, r := range member.records {
 		r.File = name + r.File
-		f.records = append(f.records, r)
+		x.records = append(x.records, r)
 	}
-	f.skipped.add(member.skipped)
+	x.skipped.add(member.skipped)
 }
 
 // file examines a file on the disk.

@@ -28,7 +28,8 @@ func model(n int) *Survey {
 	for i := range n {
 		k := uint64(i*7919) % uint64(n) // in no order
 		r := Record{
-			File: fmt.Sprintf("/usr/bin/a-long-name-of-a-program-%d", k), ABI: "amd64", Functions: 10, Described: 1000 + k*k, WithoutCFI: k,
+			File: fmt.Sprintf("/usr/bin/a-long-name-of-a-program-%d", k), ABI: "amd64", Functions: 10,
+			Described: 1000 + k*k, WithoutCFI: k,
 		}
 		if reason := []string{"", "drap", "cfa-register"}[k%3]; reason != "" {
 			r.Gaps = []Gap{{Reason: reason, Functions: 1, Ranges: 2, Bytes: k + 1}}
@@ -43,10 +44,12 @@ func TestRow(t *testing.T) {
 	r := Record{
 		File: "/usr/bin/x", ABI: "amd64", Languages: []string{"C++", "Rust"}, Compilers: []string{"rustc 1.85"},
 		Functions: 10, Described: 1000, WithoutCFI: 77, DRAP: true, OtherCFA: true,
-		Formats: []Format{{Format: 3, Covered: 900, Outermost: 60}}, Gaps: []Gap{{Reason: "drap", Functions: 1, Ranges: 2, Bytes: 250}},
+		Formats: []Format{{Format: 3, Covered: 900, Outermost: 60}},
+		Gaps:    []Gap{{Reason: "drap", Functions: 1, Ranges: 2, Bytes: 250}},
 	}
 	want := map[string]string{
-		"File": "/usr/bin/x", "ABI": "amd64", "Language": "C++ + Rust", "Compiler": "rustc 1.85", "Described": "1000", "Lost": "250", "Share": "25.00 %",
+		"File": "/usr/bin/x", "ABI": "amd64", "Language": "C++ + Rust", "Compiler": "rustc 1.85", "Described": "1000",
+		"Lost": "250", "Share": "25.00 %",
 		"Mostly by": "drap", "Lost in format 3": "40", "Without CFI": "77", "Remarks": "DRAP; non-SP/FP CFA",
 	}
 	row := r.cells()
@@ -55,7 +58,7 @@ func TestRow(t *testing.T) {
 	}
 	for i, c := range fileColumns {
 		if row[i] != want[c.Name] {
-			t.Errorf("%s: %q; %q was expected", c.Name, row[i], want[c.Name])
+			t.Errorf("%s: %q; want %q", c.Name, row[i], want[c.Name])
 		}
 	}
 }
@@ -69,14 +72,16 @@ func TestWithoutScript(t *testing.T) {
 	}
 	_, text, _ := strings.Cut(b.String(), `<div class="table" id="files"`)
 	text, _, _ = strings.Cut(text, "</table>")
-	rows := regexp.MustCompile(`(?s)<tr><th scope="row" class="file">(.*?)</th>(.*?)</tr>`).FindAllStringSubmatch(text, -1)
+	rows := regexp.MustCompile(`(?s)<tr><th scope="row" class="file">(.*?)</th>(.*?)</tr>`).FindAllStringSubmatch(text,
+		-1)
 	if len(rows) != 1000 || !strings.Contains(b.String(), "And 201 rows more.") {
 		t.Fatalf("%d rows", len(rows))
 	}
 	if want := `<a href="a%20page.html#file-1">` + s.WorstBytes[0].File + "</a>"; rows[0][1] != want {
 		t.Errorf("first row %s, %s expected", rows[0][1], want)
 	}
-	if !strings.Contains(rows[0][2], `<td class="number">1,200</td>`) || !strings.Contains(rows[0][2], "CFA based on a register other than SP and FP</td>") {
+	if !strings.Contains(rows[0][2], `<td class="number">1,200</td>`) ||
+		!strings.Contains(rows[0][2], "CFA based on a register other than SP and FP</td>") {
 		t.Errorf("cells of the first row: %s", rows[0][2])
 	}
 	if rows[999][1] == rows[998][1] || strings.Contains(text, "<script") {

@@ -88,7 +88,8 @@ func (m *merger) resolve(parts []*Survey) error {
 	for part, h := range parts {
 		switch {
 		case h.Tool != m.survey.Tool:
-			return m.about(part, fmt.Errorf("made by %.200q; only parts of %.200q can be merged", h.Tool, m.survey.Tool))
+			return m.about(part, fmt.Errorf("made by %.200q; only parts of %.200q can be merged", h.Tool,
+				m.survey.Tool))
 		case h.Settings != m.survey.Settings:
 			return m.about(part, fmt.Errorf("made %s, but %s is made %s", h.Settings, m.name(0), m.survey.Settings))
 		}

@@ -167,7 +167,8 @@ func jungle(t *testing.T) string {
 	object := slices.Clone(drap)
 	object[16] = 1 // ET_REL
 	write("lib/object.o", object)
-	write("lib/lib.a", elftest.Ar(elftest.ArMember("z.o/", drap), elftest.ArMember("a.o/", drap), elftest.ArMember("z.o/", drap), elftest.ArMember("\xff/", drap)))
+	write("lib/lib.a", elftest.Ar(elftest.ArMember("z.o/", drap), elftest.ArMember("a.o/", drap),
+		elftest.ArMember("z.o/", drap), elftest.ArMember("\xff/", drap)))
 	write("lib/\xfe.a", elftest.Ar(elftest.ArMember("a.o/", drap), elftest.ArMember("(b)/", drap[:50])))
 	write("lib/lib.a(z.o)", drap)
 	write("lib/empty.a", elftest.Ar())
@@ -198,7 +199,8 @@ func TestPartitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	nested := []string{dir} // those that lie in one another, lead to one another, or have files with names in others
-	for _, name := range []string{"sub", "link", "sub/0.d", "sub/0", "sub/loop", "all", "all/amd64", "lib", "text", "text/1"} {
+	for _, name := range []string{"sub", "link", "sub/0.d", "sub/0", "sub/loop", "all", "all/amd64", "lib", "text",
+		"text/1"} {
 		nested = append(nested, filepath.Join(dir, name))
 	}
 	for seed := range long.Pick(t, uint64(40), 300) {
@@ -223,7 +225,8 @@ func TestPackagePartitions(t *testing.T) {
 	_, made := packages(t)
 	dir := t.TempDir()
 	all := []string{dir, dir + "/in", dir + "/link"}
-	if err := errors.Join(os.Mkdir(dir+"/in", 0o777), os.Symlink("in", dir+"/link"), os.CopyFS(dir+"/in/all", os.DirFS(fixtures+"amd64"))); err != nil {
+	if err := errors.Join(os.Mkdir(dir+"/in", 0o777), os.Symlink("in", dir+"/link"),
+		os.CopyFS(dir+"/in/all", os.DirFS(fixtures+"amd64"))); err != nil {
 		t.Fatal(err)
 	}
 	for i, name := range slices.Sorted(maps.Keys(made)) {
@@ -250,7 +253,8 @@ func TestOverlap(t *testing.T) {
 	dir := t.TempDir()
 	b, err := os.ReadFile(fixtures + "amd64/drap1")
 	if err == nil {
-		err = errors.Join(os.Mkdir(dir+"/in", 0o777), os.Symlink("in", dir+"/link"), os.WriteFile(dir+"/text", b[4:], 0o666), os.WriteFile(dir+"/in/text", b[4:], 0o666))
+		err = errors.Join(os.Mkdir(dir+"/in", 0o777), os.Symlink("in", dir+"/link"),
+			os.WriteFile(dir+"/text", b[4:], 0o666), os.WriteFile(dir+"/in/text", b[4:], 0o666))
 	}
 	for _, name := range []string{"a", "b", "in/c", "in/d", "in/e", "in/f"} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), b, 0o666))
@@ -266,7 +270,8 @@ func TestOverlap(t *testing.T) {
 	for _, inner := range []string{"in", "link"} {
 		in := p.part(run(t, Options{}, dir+"/"+inner))
 		_, err := Merge(t.Context(), []string{shards[0], in}, MergeOptions{Partial: true}, nil)
-		if want := fmt.Sprintf("%s/%s lies in %s, which has missing shards; add them, or merge the two apart", dir, inner, dir); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("%s/%s lies in %s, which has missing shards; add them, or merge the two apart", dir,
+			inner, dir); err == nil || err.Error() != want {
 			t.Errorf("error is %v, want %s", err, want)
 		}
 		s, err := Merge(t.Context(), append(shards, in), MergeOptions{}, nil)
@@ -283,7 +288,8 @@ func TestOverlap(t *testing.T) {
 	for _, path := range []string{"/in", "/link", "/in/d", ""} {
 		after := p.part(run(t, Options{}, dir+path))
 		_, err := Merge(t.Context(), []string{before, after}, MergeOptions{}, nil)
-		if err == nil || !strings.Contains(err.Error(), before) || !strings.Contains(err.Error(), after) || !strings.Contains(err.Error(), "/d differs from that in ") {
+		if err == nil || !strings.Contains(err.Error(), before) || !strings.Contains(err.Error(), after) ||
+			!strings.Contains(err.Error(), "/d differs from that in ") {
 			t.Errorf("%s: error is %v", path, err)
 		}
 	}
@@ -297,19 +303,22 @@ func TestOverlap(t *testing.T) {
 			t.Fatal(err)
 		}
 		after := p.part(run(t, Options{}, dir+"/in"))
-		if _, err := Merge(t.Context(), []string{before, after}, MergeOptions{}, nil); err == nil || !strings.Contains(err.Error(), before) ||
+		if _, err := Merge(t.Context(), []string{before, after}, MergeOptions{}, nil); err == nil ||
+			!strings.Contains(err.Error(), before) ||
 			!strings.Contains(err.Error(), after) || !strings.Contains(err.Error(), what) {
-			t.Errorf("error is %v; %q was expected", err, what)
+			t.Errorf("error is %v; want %q", err, what)
 		}
 	}
 }
 
-// TestPartialMerges merges some of the parts of surveys of paths that lie in one another: the result does not depend on the order.
+// TestPartialMerges merges some of the parts of surveys of paths that lie in one another: the result does not depend on
+// the order.
 func TestPartialMerges(t *testing.T) {
 	t.Parallel()
 	dir := jungle(t)
 	nested := []string{dir}
-	for _, name := range []string{"sub", "link", "sub/0.d", "sub/0", "sub/loop", "bad/file", "all/amd64/drap1", "link/loop/sub", "text", "text/1", "link/0"} {
+	for _, name := range []string{"sub", "link", "sub/0.d", "sub/0", "sub/loop", "bad/file", "all/amd64/drap1",
+		"link/loop/sub", "text", "text/1", "link/0"} {
 		nested = append(nested, filepath.Join(dir, name))
 	}
 	for seed := range long.Pick(t, uint64(10), 100) {
@@ -381,7 +390,7 @@ func TestFirstName(t *testing.T) {
 	for _, shard := range []Shard{{}, {1, 1}, {1, 2}, {2, 2}} {
 		for _, l := range run(t, Options{Shard: shard}, dir).Files {
 			if l.File == dir+"/0/also" {
-				t.Errorf("%+v: %s is there; 0.d/also was expected", shard, l.File)
+				t.Errorf("%+v: %s is there; want 0.d/also", shard, l.File)
 			}
 		}
 	}
@@ -390,7 +399,8 @@ func TestFirstName(t *testing.T) {
 // TestOrder has the same for paths in any order.
 func TestOrder(t *testing.T) {
 	dir := jungle(t)
-	paths := []string{dir + "/all", dir + "/sub/../sub/", dir + "/lib/lib.a", dir + "/all", dir + "/sub/0.d", dir + "/link"}
+	paths := []string{dir + "/all", dir + "/sub/../sub/", dir + "/lib/lib.a", dir + "/all", dir + "/sub/0.d",
+		dir + "/link"}
 	want := forms(t, run(t, Options{}, paths...))
 	for range 5 {
 		rand.Shuffle(len(paths), func(i, j int) { paths[i], paths[j] = paths[j], paths[i] })
@@ -429,7 +439,8 @@ func TestManyPaths(t *testing.T) {
 	}
 	out := forms(t, run(t, Options{}, paths...))
 	const note = "Of 1,023 paths the 20 with most files have rows; there are 1,003 more, which the JSON form has."
-	if got := strings.Count(string(out["text"]), note+"\n"); got != 3 { // occurrence, coverage, and what is not translated
+	// occurrence, coverage, and what is not translated
+	if got := strings.Count(string(out["text"]), note+"\n"); got != 3 {
 		t.Errorf("%d notes in\n%s", got, out["text"])
 	}
 	for i, path := range paths {
@@ -446,8 +457,8 @@ func TestManyPaths(t *testing.T) {
 	}
 }
 
-// TestTies has more functions of which as much is lost as a survey keeps, in a path that gets another name by a part that is merged
-// with it. Which of them count must not depend on that.
+// TestTies has more functions of which as much is lost as a survey keeps, in a path that gets another name by a part
+// that is merged with it. Which of them count must not depend on that.
 func TestTies(t *testing.T) {
 	dir := t.TempDir()
 	b, err := os.ReadFile(fixtures + "amd64/drap1")
@@ -466,6 +477,7 @@ func TestTies(t *testing.T) {
 	}
 	differ(t, "merged", forms(t, s), forms(t, run(t, Options{}, dir+"/a/b", dir+"/d", dir+"/sa")))
 	if n := len(s.WorstFunctions); n != maxWorst || s.WorstFunctions[0].File != dir+"/sa/b/00" {
-		t.Errorf("%d functions, the first of them of %s; %d, and sa/b/00, were expected", n, s.WorstFunctions[0].File, maxWorst)
+		t.Errorf("%d functions, the first of them of %s; want %d, and sa/b/00", n,
+			s.WorstFunctions[0].File, maxWorst)
 	}
 }

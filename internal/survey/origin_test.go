@@ -78,7 +78,7 @@ func TestLanguageOf(t *testing.T) {
 		"Z":                               "",
 	} {
 		if got := languageOf([]byte(name)); got != want {
-			t.Errorf("%s: %q; %q was expected", name, got, want)
+			t.Errorf("%s: %q; want %q", name, got, want)
 		}
 	}
 }
@@ -133,7 +133,8 @@ func stripped(t *testing.T, prog string) string {
 	if _, err := exec.LookPath("strip"); err != nil {
 		t.Skip("strip is missing")
 	}
-	if out, err := exec.Command("strip", "--remove-section=.comment", "--remove-section=.note", "-o", prog+".stripped", prog).CombinedOutput(); err != nil {
+	if out, err := exec.Command("strip", "--remove-section=.comment", "--remove-section=.note", "-o", prog+".stripped",
+		prog).CombinedOutput(); err != nil {
 		t.Fatalf("strip: %v\n%s", err, out)
 	}
 	return prog + ".stripped"
@@ -142,7 +143,7 @@ func stripped(t *testing.T, prog string) string {
 func expect(t *testing.T, what string, got *Record, language, compiler string) {
 	t.Helper()
 	if got.language() != language {
-		t.Errorf("%s: language %s; %s was expected", what, got.language(), language)
+		t.Errorf("%s: language %s; want %s", what, got.language(), language)
 	}
 	if compiler != "" && !strings.Contains(" + "+got.compiler()+" + ", " + "+compiler+" + ") {
 		t.Errorf("%s: compilers %s; %s was expected among them", what, got.compiler(), compiler)
@@ -162,7 +163,8 @@ func TestOriginsOfPrograms(t *testing.T) {
 	})
 	t.Run("clang", func(t *testing.T) {
 		prog := built(t, "a.c", "int main(void) { return 0; }\n", "clang")
-		expect(t, "clang", originOfFile(t, prog), "C", "clang "+strings.Split(output(t, "clang", "-dumpversion"), ".")[0])
+		expect(t, "clang", originOfFile(t, prog), "C",
+			"clang "+strings.Split(output(t, "clang", "-dumpversion"), ".")[0])
 	})
 	t.Run("C++", func(t *testing.T) {
 		prog := built(t, "a.cc", "#include <iostream>\nint main() { std::cout << 1; }\n", "g++")
@@ -198,7 +200,7 @@ func TestOriginsOfFixtures(t *testing.T) {
 	}
 	for _, name := range files {
 		if got := originOfFile(t, name); got.compiler() != unknown {
-			t.Errorf("%s: compilers %s; none were expected", name, got.compiler())
+			t.Errorf("%s: compilers %s; want none", name, got.compiler())
 		}
 	}
 }
@@ -229,12 +231,13 @@ func TestOriginOfDebian(t *testing.T) {
 	}
 }
 
-// TestOriginsAddUp surveys programs of two languages, and expects the sums to be those of the files, and to be the same when the
-// survey was read from its JSON form.
+// TestOriginsAddUp surveys programs of two languages, and expects the sums to be those of the files, and to be the same
+// when the survey was read from its JSON form.
 func TestOriginsAddUp(t *testing.T) {
 	dir := t.TempDir()
 	prog := built(t, "a.go", "package main\n\nfunc main() { println(1) }\n", "go", "build")
-	for name, from := range map[string]string{"go": prog, "asm": "../../testdata/bin/amd64/prologue", "other": "../../testdata/bin/s390x/plt"} {
+	for name, from := range map[string]string{"go": prog, "asm": "../../testdata/bin/amd64/prologue",
+		"other": "../../testdata/bin/s390x/plt"} {
 		b, err := os.ReadFile(from)
 		if err != nil {
 			t.Fatal(err)
@@ -251,10 +254,12 @@ func TestOriginsAddUp(t *testing.T) {
 			described += list[i].Described
 		}
 		if files != 3 || described != s.Total.Described || len(list) != 2 {
-			t.Errorf("%s: %d parts of %d files and %d bytes; 2 of 3 and %d were expected", what, len(list), files, described, s.Total.Described)
+			t.Errorf("%s: %d parts of %d files and %d bytes; want 2 of 3 and %d", what, len(list), files,
+				described, s.Total.Described)
 		}
 	}
-	if i := slices.IndexFunc(s.Languages, func(p Part) bool { return p.Name == "Go" }); i < 0 || s.Languages[i].Files != 1 {
+	if i := slices.IndexFunc(s.Languages, func(p Part) bool { return p.Name == "Go" }); i < 0 ||
+		s.Languages[i].Files != 1 {
 		t.Errorf("languages %+v: one file of Go was expected", s.Languages)
 	}
 
@@ -288,8 +293,8 @@ func TestOriginsAddUp(t *testing.T) {
 	}
 }
 
-// TestOriginOfDamage looks at files with bytes that are wrong, and expects nothing but an end. Sections that overlap are not read more often
-// than the file is large.
+// TestOriginOfDamage looks at files with bytes that are wrong, and expects nothing but an end. Sections that overlap
+// are not read more often than the file is large.
 func TestOriginOfDamage(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, name := range []string{"amd64/plt", "s390x/plt", "aarch64/pltlib.so"} {
@@ -331,7 +336,8 @@ func TestOriginOfStrings(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The contents of .text are as good as any: the section is called .rodata here.
-	for _, at := range []int{0, 1, chunk - len(path), chunk - 40, chunk - 25, chunk - 18, chunk - 16, chunk - 1, chunk, 2*chunk - 30, 3*chunk - len(path)} {
+	for _, at := range []int{0, 1, chunk - len(path), chunk - 40, chunk - 25, chunk - 18, chunk - 16, chunk - 1, chunk,
+		2*chunk - 30, 3*chunk - len(path)} {
 		text := bytes.Repeat([]byte("rust"), 3*chunk/4)
 		copy(text[at:], path)
 		p := elftest.Patch(t.Fatalf, fixture)
@@ -343,7 +349,7 @@ func TestOriginOfStrings(t *testing.T) {
 		f := elftest.Parse(t, p.B)
 		f.Section(".eh_frame_hdr").Name = ".rodata"
 		if got := originRecord(f); got.language() != "Rust" || got.compiler() != "rustc 1.85" {
-			t.Errorf("path at %#x: %s by %s; Rust by rustc 1.85 was expected", at, got.language(), got.compiler())
+			t.Errorf("path at %#x: %s by %s; want Rust by rustc 1.85", at, got.language(), got.compiler())
 		}
 	}
 }

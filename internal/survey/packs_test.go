@@ -36,7 +36,8 @@ func packages(t *testing.T) (dir string, all map[string]string) {
 			t.Fatal(err)
 		}
 	}
-	lib := elftest.Ar(elftest.ArMember("one.so/", sound(t)), elftest.ArMember("text/", []byte("text")), elftest.ArMember("two.so/", sound(t)))
+	lib := elftest.Ar(elftest.ArMember("one.so/", sound(t)), elftest.ArMember("text/", []byte("text")),
+		elftest.ArMember("two.so/", sound(t)))
 	if err := os.WriteFile(filepath.Join(dir, "b", "lib.a"), lib, 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +63,13 @@ func packages(t *testing.T) (dir string, all map[string]string) {
 	}
 	control := "Package: p\\nVersion: 1\\nArchitecture: all\\nMaintainer: m <m@example.org>\\nDescription: d\\n"
 	for _, how := range []string{"xz", "zstd", "gzip", "none"} {
-		shell(how+".deb", "dpkg-deb --version >&2; cp -a . $TOP/p; mkdir $TOP/p/DEBIAN; printf '"+control+"' >$TOP/p/DEBIAN/control; "+
+		shell(how+".deb", "dpkg-deb --version >&2; cp -a . $TOP/p; mkdir $TOP/p/DEBIAN; printf '"+control+
+			"' >$TOP/p/DEBIAN/control; "+
 			"dpkg-deb --root-owner-group -Z"+how+" -b $TOP/p $OUT")
 	}
 	spec := "Name: p\\nVersion: 1\\nRelease: 1\\nSummary: s\\nLicense: l\\n%%description\\nd\\n%%install\\ncp -a " + dir + "/. %%{buildroot}\\n%%files\\n/*\\n"
-	shell("p.rpm", "rpmbuild --version >&2; printf '"+spec+"' >$TOP/p.spec; rpmbuild -bb --quiet --target x86_64 --define \"_topdir $TOP\" "+
+	shell("p.rpm", "rpmbuild --version >&2; printf '"+spec+
+		"' >$TOP/p.spec; rpmbuild -bb --quiet --target x86_64 --define \"_topdir $TOP\" "+
 		"--define '__os_install_post %{nil}' --define 'debug_package %{nil}' --define '_build_id_links none' --define '__find_provides %{nil}' "+
 		"--define '__find_requires %{nil}' --define '_use_internal_dependency_generator 0' $TOP/p.spec; mv $TOP/RPMS/*/*.rpm $OUT")
 	image(t, dir, filepath.Join(out, "layout"))
@@ -75,7 +78,8 @@ func packages(t *testing.T) (dir string, all map[string]string) {
 	return dir, all
 }
 
-// image writes an image layout with a layer that has the files of a folder, below one in which they are of other contents.
+// image writes an image layout with a layer that has the files of a folder, below one in which they are of other
+// contents.
 func image(t *testing.T, dir, to string) {
 	t.Helper()
 	layer := func(contents func(b []byte) []byte) []byte {
@@ -127,7 +131,8 @@ func image(t *testing.T, dir, to string) {
 	blob := func(typ string, b []byte) map[string]any {
 		sum := sha256.Sum256(b)
 		put("blobs/sha256/"+hex.EncodeToString(sum[:]), b)
-		return map[string]any{"mediaType": "application/vnd.oci.image." + typ, "digest": "sha256:" + hex.EncodeToString(sum[:]), "size": len(b)}
+		return map[string]any{"mediaType": "application/vnd.oci.image." + typ, "digest": "sha256:" +
+			hex.EncodeToString(sum[:]), "size": len(b)}
 	}
 	encode := func(v any) []byte {
 		b, err := json.Marshal(v)
@@ -174,8 +179,8 @@ func records(t *testing.T, s *Survey, prefix string) (map[string]string, []strin
 	return out, order
 }
 
-// TestPackages compares the surveys of packages with that of what is in them, file by file: lines, sums, and the names of the
-// worst functions.
+// TestPackages compares the surveys of packages with that of what is in them, file by file: lines, sums, and the names
+// of the worst functions.
 func TestPackages(t *testing.T) {
 	dir, all := packages(t)
 	for _, objects := range []bool{false, true} {
@@ -191,7 +196,7 @@ func TestPackages(t *testing.T) {
 				s := run(t, opt, file)
 				got, _ := records(t, s, file+"!")
 				if !maps.Equal(got, lines) {
-					t.Errorf("%d files; %d were expected", len(got), len(lines))
+					t.Errorf("%d files; want %d", len(got), len(lines))
 					for _, n := range slices.Sorted(maps.Keys(lines)) {
 						if got[n] != lines[n] {
 							t.Errorf("%s is\n%s\nand this was expected\n%s", n, got[n], lines[n])
@@ -203,7 +208,8 @@ func TestPackages(t *testing.T) {
 				}
 				functions := func(s *Survey, prefix string) (out []string) {
 					for _, f := range s.WorstFunctions {
-						f = BadFunction{Function: f.Function, Symbol: f.Symbol, Section: f.Section, Begin: f.Begin, Size: f.Size, Lost: f.Lost, Reason: f.Reason,
+						f = BadFunction{Function: f.Function, Symbol: f.Symbol, Section: f.Section, Begin: f.Begin,
+							Size: f.Size, Lost: f.Lost, Reason: f.Reason,
 							File: strings.TrimPrefix(f.File, prefix)}
 						out = append(out, fmt.Sprint(f))
 					}
@@ -211,15 +217,16 @@ func TestPackages(t *testing.T) {
 					return out
 				}
 				if a, b := functions(s, file+"!"), functions(want, dir+"/"); !slices.Equal(a, b) {
-					t.Errorf("the worst functions are\n%s\nand these were expected\n%s", strings.Join(a, "\n"), strings.Join(b, "\n"))
+					t.Errorf("the worst functions are\n%s\nand these were expected\n%s", strings.Join(a, "\n"),
+						strings.Join(b, "\n"))
 				}
 			})
 		}
 	}
 }
 
-// TestPackagesBelow has packages below a path: they are opened if that is asked for, in each form and number of jobs alike, and a
-// shard has all of a package or nothing.
+// TestPackagesBelow has packages below a path: they are opened if that is asked for, in each form and number of jobs
+// alike, and a shard has all of a package or nothing.
 func TestPackagesBelow(t *testing.T) {
 	_, all := packages(t)
 	dir := t.TempDir()
@@ -230,7 +237,8 @@ func TestPackagesBelow(t *testing.T) {
 	}
 	for _, objects := range []bool{false, true} { // a Debian package is an archive, but none of objects
 		closed := run(t, Options{Settings: Settings{Objects: objects}}, dir)
-		if s := closed.Total.Skipped; closed.Total.Files != 0 || s.Other < uint64(len(all)) || s.Objects+s.Archives > 0 {
+		if s := closed.Total.Skipped; closed.Total.Files != 0 || s.Other < uint64(len(all)) ||
+			s.Objects+s.Archives > 0 {
 			t.Errorf("%d files, %v; all packages were expected to stay closed", closed.Total.Files, s)
 		}
 	}
@@ -272,7 +280,8 @@ func TestPackagesBelow(t *testing.T) {
 	if err := os.WriteFile(names[0], []byte(written(t, run(t, opt, dir))), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Merge(t.Context(), names[:2], MergeOptions{}, nil); err == nil || !strings.Contains(err.Error(), "with --packages") {
+	if _, err := Merge(t.Context(), names[:2], MergeOptions{}, nil); err == nil ||
+		!strings.Contains(err.Error(), "with --packages") {
 		t.Errorf("with and without packages: %v", err)
 	}
 }
@@ -307,7 +316,8 @@ func TestPackageErrors(t *testing.T) {
 		return elftest.Ar(elftest.ArMember("debian-binary", []byte("2.0\n")), elftest.ArMember("data.tar", b))
 	}
 	for name, b := range map[string][]byte{
-		"short.deb": deb(tarOf(int64(len(prog)) + 1)), "cut.deb": deb(tarOf(64))[:3000], "cut.rpm": []byte("\xed\xab\xee\xdb"), "fine.deb": deb(tarOf(64)),
+		"short.deb": deb(tarOf(int64(len(prog)) + 1)), "cut.deb": deb(tarOf(64))[:3000],
+		"cut.rpm": []byte("\xed\xab\xee\xdb"), "fine.deb": deb(tarOf(64)),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o666); err != nil {
 			t.Fatal(err)
@@ -317,7 +327,7 @@ func TestPackageErrors(t *testing.T) {
 	got, order := records(t, s, dir+"/")
 	want := []string{"cut.deb", "cut.rpm", "fine.deb!usr/bin/drap1", "fine.deb!usr/bin/more", "short.deb"}
 	if !slices.Equal(order, want) {
-		t.Fatalf("%q; %q were expected", order, want)
+		t.Fatalf("%q; want %q", order, want)
 	}
 	for name, text := range map[string]string{
 		"cut.deb":   ",damaged,archive at offset 0x48: member of size ",
@@ -325,11 +335,11 @@ func TestPackageErrors(t *testing.T) {
 		"short.deb": ",damaged,\"data.tar: at offset ",
 	} {
 		if !strings.Contains(got[name], strings.ReplaceAll(text, `"`, "")) {
-			t.Errorf("%s: %s; %s was expected", name, got[name], text)
+			t.Errorf("%s: %s; want %s", name, got[name], text)
 		}
 	}
 	if n := refusedBy(&s.Total)["damaged"]; n != 4 { // with "more", of which 64 bytes are there
-		t.Errorf("%d damaged files; 4 were expected", n)
+		t.Errorf("%d damaged files; want 4", n)
 	}
 
 	// With a file that is too large, none counts.
@@ -350,7 +360,8 @@ func TestPackageErrors(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	got, order = records(t, run(t, Options{}, large+".tar"), large)
-	if !slices.Equal(order, []string{".tar"}) || !strings.Contains(got[".tar"], ",damaged,") || !strings.Contains(got[".tar"], "in or after b: more work than its size justifies") {
+	if !slices.Equal(order, []string{".tar"}) || !strings.Contains(got[".tar"], ",damaged,") ||
+		!strings.Contains(got[".tar"], "in or after b: more work than its size justifies") {
 		t.Errorf("%q: %q", order, got)
 	}
 }
@@ -376,10 +387,10 @@ func TestPlatforms(t *testing.T) {
 	}
 	got, order := records(t, run(t, Options{}, layout), layout+"!")
 	if want := []string{"linux/amd64!prog", "linux/arm64/v8"}; !slices.Equal(order, want) {
-		t.Fatalf("%q; %q were expected", order, want)
+		t.Fatalf("%q; want %q", order, want)
 	}
 	if want := ",unreadable,the manifest blobs/sha256/" + absent + " is missing,"; !strings.HasPrefix(got["linux/arm64/v8"], want) {
-		t.Errorf("%s; %s was expected", got["linux/arm64/v8"], want)
+		t.Errorf("%s; want %s", got["linux/arm64/v8"], want)
 	}
 	if !strings.HasPrefix(got["linux/amd64!prog"], "amd64,cfi,,") {
 		t.Error(got["linux/amd64!prog"])
@@ -398,7 +409,8 @@ func TestPlatforms(t *testing.T) {
 		}
 	}
 	got, order = records(t, run(t, Options{}, layout), layout)
-	if len(order) != 1 || !strings.HasPrefix(got[""], ",damaged,blobs/sha256/") || !strings.Contains(got[""], ": no such file or directory,") {
-		t.Errorf("%q; a layer that is missing was expected", got)
+	if len(order) != 1 || !strings.HasPrefix(got[""], ",damaged,blobs/sha256/") ||
+		!strings.Contains(got[""], ": no such file or directory,") {
+		t.Errorf("%q; want a layer that is missing", got)
 	}
 }

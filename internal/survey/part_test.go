@@ -82,13 +82,16 @@ func TestDamagedParts(t *testing.T) {
 		{"no fields", "{}", "schema 0; this version of cfi2sframe reads schema 3"},
 		{"the old schema", first(good, `"schema":3`, `"schema":2`), "schema 2; this"},
 		{"a later schema", first(good, `"schema":3`, `"schema":4`), "schema 4; this"},
-		{"another tool", first(good, `"tool":""`, `"tool":"cfi2sframe 7"`), `made by "cfi2sframe 7"; only parts of "" can be merged`},
+		{"another tool", first(good, `"tool":""`, `"tool":"cfi2sframe 7"`),
+			`made by "cfi2sframe 7"; only parts of "" can be merged`},
 		{"no total", first(good, `"total":{`, `"later":{`), "the total is not the sum of the files"},
 		{"less than no files", first(good, `"skipped":{"other":1}`, `"skipped":{"other":-1}`), `offset `},
-		{"other files than in total", first(good, `"skipped":{"other":1}`, `"skipped":{"other":2}`), "damaged: the total is not the sum of the files"},
+		{"other files than in total", first(good, `"skipped":{"other":1}`, `"skipped":{"other":2}`),
+			"damaged: the total is not the sum of the files"},
 		{"another total", last(good, `"described":`, `"described":1`), "the total is not the sum of the files"},
 		{"a line less", good[:strings.LastIndex(good, "{\"file")], "the total is not the sum of the files"},
-		{"a path that is not there", last(good, `{"file":`, `{"path":1,"file":`), `file "short" has a number out of range`},
+		{"a path that is not there", last(good, `{"file":`, `{"path":1,"file":`),
+			`file "short" has a number out of range`},
 		{"a path before the first", last(good, `{"file":`, `{"path":-1,"file":`), "out of range"},
 		{"a file without a name", last(good, `{"file":"short"`, `{"file":""`), "out of range"},
 		{"a file twice", last(good, `{"file":"short"`, `{"file":"drap1"`), "drap1 is listed twice"},
@@ -96,17 +99,20 @@ func TestDamagedParts(t *testing.T) {
 		{"no status", last(good, `"status":"damaged"`, `"status":"tired"`), `short: unknown "tired"`},
 		{"no version", last(good, `"format":3`, `"format":9`), `unknown "format 9"`},
 		{"no reason", last(good, `"reason":"cfa-register"`, `"reason":"bad-luck"`), `unknown "bad-luck"`},
-		{"a function in a longer file", first(good, `{"file":"rbxcfa.so","function"`, `{"disk":19,"file":"rbxcfa.so","function"`), "a function of file \"rbxcfa.so\" has a number out of range"},
+		{"a function in a longer file", first(good, `{"file":"rbxcfa.so","function"`,
+			`{"disk":19,"file":"rbxcfa.so","function"`), "a function of file \"rbxcfa.so\" has a number out of range"},
 		{"a deep value", good + strings.Repeat("[", 1<<20), "exceeded max depth"},
 		{"shard 0", first(shard, `"shard":2`, `"shard":0`), "a shard has a number out of range"},
 		{"shard 4", first(shard, `"shard":2`, `"shard":4`), "a shard has a number out of range"},
 		{"too many shards", first(shard, `"of":3`, `"of":99999999`), "a shard has a number out of range"},
 		{"shards of no path", first(shard, `"paths":[0]`, `"paths":[3]`), "a shard has a number out of range"},
-		{"files skipped below no path", first(shard, `"skipped":{"0":`, `"skipped":{"7":`), "a shard has a number out of range"},
+		{"files skipped below no path", first(shard, `"skipped":{"0":`, `"skipped":{"7":`),
+			"a shard has a number out of range"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := mergeBytes(t, MergeOptions{Partial: true}, []byte(tt.part)); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%v; %q was expected", err, tt.want)
+			if _, err := mergeBytes(t, MergeOptions{Partial: true}, []byte(tt.part)); err == nil ||
+				!strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v; want %q", err, tt.want)
 			}
 		})
 	}
@@ -123,21 +129,24 @@ func TestGroups(t *testing.T) {
 	var parts [][]byte
 	for i := range 12 {
 		name := fmt.Sprintf("dir%02d", i)
-		b := strings.NewReplacer(`"name":"."`, `"name":"`+name+`"`, `"file":"`, `"file":"`+name+`/`, `"of":9`, fmt.Sprintf(`"of":%d`, 9+i%2)).Replace(part)
+		b := strings.NewReplacer(`"name":"."`, `"name":"`+name+`"`, `"file":"`, `"file":"`+name+`/`, `"of":9`,
+			fmt.Sprintf(`"of":%d`, 9+i%2)).Replace(part)
 		parts = append(parts, []byte(b))
 	}
 	_, err := mergeBytes(t, MergeOptions{}, parts[:2]...)
 	if want := "missing: shards 1 and 3 to 9 of 9 of dir00 and shards 1 and 3 to 10 of 10 of dir01; add them, or use --partial"; err == nil || err.Error() != want {
-		t.Errorf("%v; %s was expected", err, want)
+		t.Errorf("%v; want %s", err, want)
 	}
-	if _, err = mergeBytes(t, MergeOptions{}, parts...); err == nil || !strings.HasSuffix(err.Error(), "of dir09 and 2 other paths; add them, or use --partial") {
+	if _, err = mergeBytes(t, MergeOptions{}, parts...); err == nil ||
+		!strings.HasSuffix(err.Error(), "of dir09 and 2 other paths; add them, or use --partial") {
 		t.Error(err)
 	}
 	s, err := mergeBytes(t, MergeOptions{Partial: true}, parts...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Only(); !strings.HasPrefix(got, "Only shard 2 of 9 of dir00, shard 2 of 10 of dir01, ") || !strings.HasSuffix(got, " of dir09 and 2 other paths.") {
+	if got := s.Only(); !strings.HasPrefix(got, "Only shard 2 of 9 of dir00, shard 2 of 10 of dir01, ") ||
+		!strings.HasSuffix(got, " of dir09 and 2 other paths.") {
 		t.Error(got)
 	}
 	for _, tt := range []struct {
@@ -148,14 +157,15 @@ func TestGroups(t *testing.T) {
 		{[]int{2, 4, 5, 9}, 9, "shards 1, 3 and 6 to 8 of 9 of x"},
 		{[]int{1, 2}, 3, "shard 3 of 3 of x"},
 		{[]int{2}, 4, "shards 1, 3 and 4 of 4 of x"},
-		{[]int{3, 6, 9, 12, 15, 18, 21, 24, 27, 30}, 32, "shards 1, 2, 4, 5, 7, 8, 10, 11, 13, 14, 16, 17, 19, 20, 22, 23, 25, 26, 28, 29 and 2 other ranges of 32 of x"},
+		{[]int{3, 6, 9, 12, 15, 18, 21, 24, 27, 30}, 32,
+			"shards 1, 2, 4, 5, 7, 8, 10, 11, 13, 14, 16, 17, 19, 20, 22, 23, 25, 26, 28, 29 and 2 other ranges of 32 of x"},
 	} {
 		var g []Piece
 		for _, i := range tt.have {
 			g = append(g, Piece{Shard: Shard{i, tt.of}, Paths: []int{0}})
 		}
 		if got := missing(g, []Part{{Name: "x"}}); got != tt.want {
-			t.Errorf("%v of %d: %s; %s was expected", tt.have, tt.of, got, tt.want)
+			t.Errorf("%v of %d: %s; want %s", tt.have, tt.of, got, tt.want)
 		}
 	}
 }
@@ -198,7 +208,8 @@ func TestChangedParts(t *testing.T) {
 // TestLaterFields reads what a later version of the program may write, where that is asked for.
 func TestLaterFields(t *testing.T) {
 	good := string(smallPart(t, Options{}))
-	later := strings.NewReplacer(`"tool":""`, `"tool":"cfi2sframe 99","mood": {"today": ["good"]}`, `"status":`, `"smell":1,"status":`,
+	later := strings.NewReplacer(`"tool":""`, `"tool":"cfi2sframe 99","mood": {"today": ["good"]}`, `"status":`,
+		`"smell":1,"status":`,
 		`"cfa-register"`, `"cfa-elsewhere"`).Replace(good)
 	s, err := mergeBytes(t, MergeOptions{}, []byte(good))
 	if err != nil {
@@ -216,7 +227,9 @@ func TestLaterFields(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	var text bytes.Buffer
-	if err := c.Text(&text); err != nil || !strings.Contains(text.String(), "Before by cfi2sframe 99, now by : figures of other versions may have another meaning.\n") {
+	if err := c.Text(&text); err != nil ||
+		!strings.Contains(text.String(),
+			"Before by cfi2sframe 99, now by : figures of other versions may have another meaning.\n") {
 		t.Errorf("%v\n%s", err, &text)
 	}
 }
@@ -224,7 +237,8 @@ func TestLaterFields(t *testing.T) {
 // TestNoFile expects the name of what is not a regular file.
 func TestNoFile(t *testing.T) {
 	for _, name := range []string{t.TempDir(), "/dev/zero", "/gone"} {
-		if _, err := Merge(t.Context(), []string{name}, MergeOptions{}, nil); err == nil || !strings.HasPrefix(err.Error(), name+": ") {
+		if _, err := Merge(t.Context(), []string{name}, MergeOptions{}, nil); err == nil ||
+			!strings.HasPrefix(err.Error(), name+": ") {
 			t.Errorf("%s: error is %v", name, err)
 		}
 	}

@@ -46,7 +46,8 @@ func TestRefused(t *testing.T) {
 		{"a record that is longer than the section", func(p *elftest.Patcher) {
 			p.Contents(".eh_frame", []byte{0xff, 0, 0, 0, 0, 0, 0, 0})
 		}, "damaged", ".eh_frame+0x0"},
-		{"CFI outside of the file", func(p *elftest.Patcher) { p.Put64(p.Section(".eh_frame")+elftest.ShOff, 1<<40) }, "damaged", ".eh_frame"},
+		{"CFI outside of the file", func(p *elftest.Patcher) { p.Put64(p.Section(".eh_frame")+elftest.ShOff, 1<<40) },
+			"damaged", ".eh_frame"},
 		{"another machine", func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_MIPS)) }, "machine", ""},
 		{"32 bits", func(p *elftest.Patcher) { p.B[elf.EI_CLASS] = byte(elf.ELFCLASS32) }, "32-bit", ""},
 	} {
@@ -62,15 +63,16 @@ func TestRefused(t *testing.T) {
 			want[tt.status] = 1
 		}
 		if got := refusedBy(&s.Total); fmt.Sprint(got) != fmt.Sprint(want) || s.Total.Files != 1 {
-			t.Errorf("%s: %v are refused; %v was expected", tt.name, got, want)
+			t.Errorf("%s: %v are refused; want %v", tt.name, got, want)
 		}
 		var errs []string
 		for _, e := range s.Errors {
 			errs = append(errs, string(e.Reason)+" "+e.Error)
 		}
 		all := strings.Join(errs, "\n")
-		if (tt.message == "") != (all == "") || !strings.Contains(all, tt.message) || tt.message != "" && !strings.HasPrefix(all, string(tt.status)+" ") {
-			t.Errorf("%s: errors %q; %q was expected", tt.name, all, tt.message)
+		if (tt.message == "") != (all == "") || !strings.Contains(all, tt.message) || tt.message != "" &&
+			!strings.HasPrefix(all, string(tt.status)+" ") {
+			t.Errorf("%s: errors %q; want %q", tt.name, all, tt.message)
 		}
 	}
 }
@@ -99,12 +101,14 @@ func TestReadErrors(t *testing.T) {
 		"the CFI": int64(p.U64(p.Section(".eh_frame") + elftest.ShOff)),
 	} {
 		got := newCollector(nil, Options{}).examine(nil, failing{bytes.NewReader(b), at, errDisk}, "x", int64(len(b)))
-		if r := got.records[0]; r.Status != unreadable || !strings.Contains(r.Error, errDisk.Error()) || len(got.functions) > 0 {
+		if r := got.records[0]; r.Status != unreadable || !strings.Contains(r.Error, errDisk.Error()) ||
+			len(got.functions) > 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
 	system := &fs.PathError{Op: "read", Path: "x", Err: syscall.EIO}
-	for name, at := range map[string]int64{"the identification": 0, "the section headers": int64(p.U64(elftest.EhShoff))} {
+	for name, at := range map[string]int64{"the identification": 0,
+		"the section headers": int64(p.U64(elftest.EhShoff))} {
 		got := newCollector(nil, Options{}).examine(nil, failing{bytes.NewReader(b), at, system}, "x", int64(len(b)))
 		if r := got.records[0]; r.Status != unreadable || r.Error != syscall.EIO.Error() {
 			t.Errorf("%s: %+v", name, r)
@@ -127,14 +131,16 @@ func TestReadErrors(t *testing.T) {
 // TestArchiveCancelled stops within an archive.
 func TestArchiveCancelled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lib.a")
-	b := elftest.Ar(elftest.ArMember("a.so/", sound(t)), elftest.ArMember("text/", []byte("text")), elftest.ArMember("b.so/", sound(t)))
+	b := elftest.Ar(elftest.ArMember("a.so/", sound(t)), elftest.ArMember("text/", []byte("text")),
+		elftest.ArMember("b.so/", sound(t)))
 	if err := os.WriteFile(path, b, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	c := newCollector(nil, Options{})
-	if r := c.file(ctx, &candidate{name: path, archive: true}).records; len(r) != 2 || r[0].File != path+"(a.so)" || r[1].File != path+"(b.so)" {
-		t.Errorf("members %+v; a.so and b.so were expected", r)
+	if r := c.file(ctx, &candidate{name: path, archive: true}).records; len(r) != 2 || r[0].File != path+"(a.so)" ||
+		r[1].File != path+"(b.so)" {
+		t.Errorf("members %+v; want a.so and b.so", r)
 	}
 	cancel()
 	if r := c.file(ctx, &candidate{name: path, archive: true}).records; len(r) != 0 {
@@ -142,8 +148,8 @@ func TestArchiveCancelled(t *testing.T) {
 	}
 }
 
-// TestStarting is told how much CFI there is before a file is worked on. A file without section headers may be nothing but CFI; of what is
-// compressed four times as much is expected.
+// TestStarting is told how much CFI there is before a file is worked on. A file without section headers may be nothing
+// but CFI; of what is compressed four times as much is expected.
 func TestStarting(t *testing.T) {
 	const ehFrame = 0x98 // as readelf says
 	for _, tt := range []struct {
@@ -152,12 +158,15 @@ func TestStarting(t *testing.T) {
 		want func(size uint64) uint64
 	}{
 		{"as it is", func(*elftest.Patcher) {}, func(uint64) uint64 { return ehFrame }},
-		{"with .debug_frame", func(p *elftest.Patcher) { p.AddSection(".debug_frame", 0, make([]byte, 100)) }, func(uint64) uint64 { return ehFrame + 100 }},
+		{"with .debug_frame", func(p *elftest.Patcher) { p.AddSection(".debug_frame", 0, make([]byte, 100)) },
+			func(uint64) uint64 { return ehFrame + 100 }},
 		{"compressed", func(p *elftest.Patcher) {
 			p.AddSection(".debug_frame", uint64(elf.SHF_COMPRESSED), make([]byte, 100))
 		}, func(uint64) uint64 { return ehFrame + 400 }},
-		{"compressed as it was", func(p *elftest.Patcher) { p.AddSection(".zdebug_frame", 0, make([]byte, 100)) }, func(uint64) uint64 { return ehFrame + 400 }},
-		{"that it does not have", func(p *elftest.Patcher) { p.Put64(p.Section(".eh_frame")+elftest.ShSize, 1<<50) }, func(uint64) uint64 { return 0 }},
+		{"compressed as it was", func(p *elftest.Patcher) { p.AddSection(".zdebug_frame", 0, make([]byte, 100)) },
+			func(uint64) uint64 { return ehFrame + 400 }},
+		{"that it does not have", func(p *elftest.Patcher) { p.Put64(p.Section(".eh_frame")+elftest.ShSize, 1<<50) },
+			func(uint64) uint64 { return 0 }},
 		{"no section headers", func(p *elftest.Patcher) {
 			p.Put64(elftest.EhShoff, 0)
 			p.Put32(elftest.EhShnum, 0)
@@ -173,7 +182,7 @@ func TestStarting(t *testing.T) {
 		run(t, Options{Jobs: 1, Starting: func(cfi, size uint64) { got = append(got, cfi, size) }}, path)
 		size := uint64(len(p.B))
 		if want := []uint64{tt.want(size), size}; !slices.Equal(got, want) {
-			t.Errorf("%s: %d; %d were expected", tt.name, got, want)
+			t.Errorf("%s: %d; want %d", tt.name, got, want)
 		}
 	}
 }
@@ -183,11 +192,12 @@ func TestLossy(t *testing.T) {
 	of := func(file, reason string, bytes uint64) Record {
 		return Record{File: file, Described: 1000, Gaps: []Gap{{Reason: reason, Functions: 1, Ranges: 1, Bytes: bytes}}}
 	}
-	s := surveyOf(Options{}, "/lib", of("/lib/some", "sp-rule", 5), of("/lib/a.a(small.o)", "drap", 1), of("/lib/a.a(large.o)", "drap", 50),
+	s := surveyOf(Options{}, "/lib", of("/lib/some", "sp-rule", 5), of("/lib/a.a(small.o)", "drap", 1),
+		of("/lib/a.a(large.o)", "drap", 50),
 		of("/lib/none", "drap", 0), of("/lib/start", "outermost", 99)) // where nothing is lost
 	got := fmt.Sprintf("%+v", s.Lossy())
 	if want := "[{Path:/lib/a.a Package:false Names:[/lib/a.a(large.o) /lib/a.a(small.o)]} {Path:/lib/some Package:false Names:[/lib/some]}]"; got != want {
-		t.Errorf("%s; %s was expected", got, want)
+		t.Errorf("%s; want %s", got, want)
 	}
 }
 
@@ -212,7 +222,7 @@ func TestLongLists(t *testing.T) {
 		{File: "/a/2", Begin: 0x1000, Size: 10, Lost: 1, Reason: "drap"},
 	}
 	if got, want := s.heading(), `/a, "/b\x1b", /c and 2 other paths`; got != want {
-		t.Errorf("heading %s; %s was expected", got, want)
+		t.Errorf("heading %s; want %s", got, want)
 	}
 	if p := s.page(nil); p.NotListed != "2 files" {
 		t.Errorf("%q are not listed", p.NotListed)
@@ -222,7 +232,8 @@ func TestLongLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"  The first of 21; the CSV form has all.\n", "  " + strings.Repeat("é", maxName-3) + "...\n", "  at .text+0x10\n", "  at 0x1000\n",
+		"  The first of 21; the CSV form has all.\n", "  " + strings.Repeat("é", maxName-3) + "...\n",
+		"  at .text+0x10\n", "  at 0x1000\n",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &text)

@@ -32,9 +32,11 @@ func runIn(t testing.TB, dir string, opt Options, paths ...string) *Survey {
 func plant(t testing.TB, dir string) {
 	t.Helper()
 	b, err := os.ReadFile(fixtures + "amd64/drap1")
-	err = errors.Join(err, os.MkdirAll(dir+"/tree/sub", 0o777), os.MkdirAll(dir+"/tree/image/blobs", 0o777), os.Symlink("tree", dir+"/link"))
+	err = errors.Join(err, os.MkdirAll(dir+"/tree/sub", 0o777), os.MkdirAll(dir+"/tree/image/blobs", 0o777),
+		os.Symlink("tree", dir+"/link"))
 	for name, b := range map[string][]byte{
-		"prog": b, "sub/prog": b, "sub/short": b[:64], "text": []byte("text"), "image/oci-layout": []byte("{}"), "image/blobs/0": []byte("blob"),
+		"prog": b, "sub/prog": b, "sub/short": b[:64], "text": []byte("text"), "image/oci-layout": []byte("{}"),
+		"image/blobs/0": []byte("blob"),
 	} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "tree", name), b, 0o666))
 	}
@@ -100,7 +102,8 @@ func TestChangingTree(t *testing.T) {
 	for i := range n {
 		parts = append(parts, p.part(runIn(t, dir, Options{Shard: Shard{i + 1, n}}, "tree")))
 		at := func(name string) string { return fmt.Sprintf("%s/tree/%s%d", dir, name, i) }
-		if err := errors.Join(os.WriteFile(at("old"), b, 0o666), os.WriteFile(at("gone"), b, 0o666), os.Rename(at("old"), at("new")), os.Remove(at("gone"))); err != nil {
+		if err := errors.Join(os.WriteFile(at("old"), b, 0o666), os.WriteFile(at("gone"), b, 0o666),
+			os.Rename(at("old"), at("new")), os.Remove(at("gone"))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -128,7 +131,8 @@ func TestParseShard(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "/", "1", "1/", "/1", "0/1", "2/1", "-1/2", "1/2/3", "1/1048577", "1/99999999999999999999", "a/b", " 1/2", "1.0/2"} {
+	for _, text := range []string{"", "/", "1", "1/", "/1", "0/1", "2/1", "-1/2", "1/2/3", "1/1048577",
+		"1/99999999999999999999", "a/b", " 1/2", "1.0/2"} {
 		if got, err := ParseShard(text); err == nil {
 			t.Errorf("%q: %+v", text, got)
 		}

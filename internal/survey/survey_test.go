@@ -64,7 +64,8 @@ var fromSource = map[string]what{
 		otherCFA: true, functions: 3, described: 55,
 		whole: [3]uint64{1, 1, 3}, covered: [3]uint64{46, 46, 55},
 		gaps: map[translate.Reason]translate.Sum{
-			translate.CFARegister: {Functions: 1, Ranges: 1, Bytes: 3}, translate.RARegister: {Functions: 2, Ranges: 2, Bytes: 6},
+			translate.CFARegister: {Functions: 1, Ranges: 1, Bytes: 3}, translate.RARegister: {Functions: 2, Ranges: 2,
+				Bytes: 6},
 		},
 	},
 	// Signal frames are marked (3 bytes) and the trampoline (10 bytes). 15 bytes of padding
@@ -79,7 +80,8 @@ var fromSource = map[string]what{
 		functions: 4, described: 96,
 		whole: [3]uint64{3, 3, 3}, covered: [3]uint64{26, 26, 84},
 		gaps: map[translate.Reason]translate.Sum{
-			translate.Outermost: {Functions: 2, Ranges: 2, Bytes: 58}, translate.FPUndefined: {Functions: 1, Ranges: 1, Bytes: 12},
+			translate.Outermost: {Functions: 2, Ranges: 2, Bytes: 58}, translate.FPUndefined: {Functions: 1, Ranges: 1,
+				Bytes: 12},
 		},
 	},
 	// Three functions have r14 or r1 as the base from the lay to the lgr: 24 bytes each.
@@ -106,7 +108,8 @@ func TestFixtures(t *testing.T) {
 			f := s.Total.format(v)
 			got.whole[i], got.covered[i] = f.Whole, f.Covered
 		}
-		if got.drap != want.drap || got.otherCFA != want.otherCFA || got.functions != want.functions || got.described != want.described ||
+		if got.drap != want.drap || got.otherCFA != want.otherCFA || got.functions != want.functions ||
+			got.described != want.described ||
 			got.withoutCFI != want.withoutCFI || got.whole != want.whole || got.covered != want.covered {
 			t.Errorf("%s:\n%+v, but the source says\n%+v", name, got, want)
 		}
@@ -136,7 +139,8 @@ func TestPLT(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s := run(t, Options{}, path); s.Total.WithCFI != 1 || s.Total.DRAP != drap {
-				t.Errorf("%s: %d files with CFI, %d with DRAP; 1 and %d were expected", name, s.Total.WithCFI, s.Total.DRAP, drap)
+				t.Errorf("%s: %d files with CFI, %d with DRAP; want 1 and %d", name, s.Total.WithCFI,
+					s.Total.DRAP, drap)
 			}
 		}
 	}
@@ -144,20 +148,23 @@ func TestPLT(t *testing.T) {
 
 // TestWorst expects the functions of the fixtures that lose most, by name.
 func TestWorst(t *testing.T) {
-	paths := []string{fixtures + "amd64/drap1", fixtures + "amd64/rbxcfa.so", fixtures + "amd64/rareg.so", fixtures + "amd64/undefra"}
+	paths := []string{fixtures + "amd64/drap1", fixtures + "amd64/rbxcfa.so", fixtures + "amd64/rareg.so", fixtures +
+		"amd64/undefra"}
 	s := run(t, Options{}, paths...)
 	var files, functions []string
 	for _, f := range s.WorstBytes[:3] {
 		files = append(files, filepath.Base(f.File)+" "+f.Reason)
 	}
 	for _, f := range s.WorstFunctions[:3] {
-		functions = append(functions, f.Function+" "+f.Reason+" "+strconv.FormatUint(f.Lost, 10)+" of "+strconv.FormatUint(f.Size, 10))
+		functions = append(functions, f.Function+" "+f.Reason+" "+strconv.FormatUint(f.Lost, 10)+" of "+
+			strconv.FormatUint(f.Size, 10))
 	}
 	if want := []string{"drap1 drap", "rbxcfa.so cfa-register", "undefra fp-undefined"}; !slices.Equal(files, want) {
-		t.Errorf("worst files %q; %q were expected", files, want)
+		t.Errorf("worst files %q; want %q", files, want)
 	}
-	if want := []string{"realign drap 45 of 50", "fp_lost fp-undefined 12 of 31", "on_stack_last cfa-register 10 of 21"}; !slices.Equal(functions, want) {
-		t.Errorf("worst functions %q; %q were expected", functions, want)
+	if want := []string{"realign drap 45 of 50", "fp_lost fp-undefined 12 of 31",
+		"on_stack_last cfa-register 10 of 21"}; !slices.Equal(functions, want) {
+		t.Errorf("worst functions %q; want %q", functions, want)
 	}
 	if f := s.WorstShare[0]; filepath.Base(f.File) != "drap1" || f.Lost != 45 || f.Described != 53 {
 		t.Errorf("the worst file by share is %+v", f)
@@ -253,18 +260,18 @@ func TestTree(t *testing.T) {
 	dir := tree(t)
 	s := run(t, Options{}, dir+"/b", dir+"/a", dir, dir+"/b/link")
 	if s.Total.Files != 5 || s.Total.WithCFI != 1 {
-		t.Errorf("%d files, %d with CFI; 5 and 1 were expected", s.Total.Files, s.Total.WithCFI)
+		t.Errorf("%d files, %d with CFI; want 5 and 1", s.Total.Files, s.Total.WithCFI)
 	}
 	refused := refusedBy(&s.Total)
 	if refused["32-bit"] != 1 || refused["machine"] != 1 || refused["damaged"] != 2 || len(refused) != 3 {
 		t.Errorf("refused %v", refused)
 	}
 	if want := (Skipped{Objects: 2, Archives: 1, Other: 2}); s.Total.Skipped != want {
-		t.Errorf("skipped %+v; %+v was expected", s.Total.Skipped, want)
+		t.Errorf("skipped %+v; want %+v", s.Total.Skipped, want)
 	}
 	for i, want := range []uint64{5, 0, 0, 0} { // the outermost path that leads to a file has it
 		if p := s.Paths[i]; p.Files != want {
-			t.Errorf("%d files below %s; %d were expected", p.Files, p.Name, want)
+			t.Errorf("%d files below %s; want %d", p.Files, p.Name, want)
 		}
 	}
 	if len(s.Errors) != 2 || !strings.HasSuffix(s.Errors[0].File, "a/garbage") || s.Errors[0].Error == "" {
@@ -272,7 +279,7 @@ func TestTree(t *testing.T) {
 	}
 	for name, files := range map[string]uint64{"/b/link": 1, "/b/loop": 5, "/a/text": 0} {
 		if s := run(t, Options{}, dir+name); s.Total.Files != files {
-			t.Errorf("%s as a path: %d files; %d were expected", name, s.Total.Files, files)
+			t.Errorf("%s as a path: %d files; want %d", name, s.Total.Files, files)
 		}
 	}
 }
@@ -326,7 +333,7 @@ func TestObjects(t *testing.T) {
 		t.Errorf("%d of the worst functions in %d members with one each", n, members)
 	}
 	if f := s.WorstFunctions[0]; f.Function != "realign" || f.Section != ".text" || f.Begin != 3 {
-		t.Errorf("the worst function is %+v; realign at .text+3 was expected", f)
+		t.Errorf("the worst function is %+v; want realign at .text+3", f)
 	}
 	if name := s.WorstFunctions[len(s.WorstFunctions)-1].File; name != dir+"/lib.a(drap1.o)" {
 		t.Errorf("the last of the worst functions is in %s", name)
@@ -342,13 +349,14 @@ func TestDeterminism(t *testing.T) {
 	var first []byte
 	for _, jobs := range []int{1, 2, 3, 16} {
 		calls, last := 0, 0
-		s, err := Run(t.Context(), []string{fixtures, dir}, Options{Settings: Settings{Objects: true}, Jobs: jobs}, func(done, total int) {
-			calls++
-			if done != calls || total < done {
-				t.Errorf("progress %d of %d in call %d", done, total, calls)
-			}
-			last = total
-		})
+		s, err := Run(t.Context(), []string{fixtures, dir}, Options{Settings: Settings{Objects: true}, Jobs: jobs},
+			func(done, total int) {
+				calls++
+				if done != calls || total < done {
+					t.Errorf("progress %d of %d in call %d", done, total, calls)
+				}
+				last = total
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -481,9 +489,10 @@ func TestTextAndHTML(t *testing.T) {
 		}
 	}
 	if n := strings.Count(page.String(), "<script"); n != 2 {
-		t.Errorf("%d scripts; data and the page's own were expected", n)
+		t.Errorf("%d scripts; want data and the page's own", n)
 	}
-	for _, want := range []string{"<!DOCTYPE html>", "prefers-color-scheme: dark", "&lt;b&gt;", "on_stack_last", "</html>"} {
+	for _, want := range []string{"<!DOCTYPE html>", "prefers-color-scheme: dark", "&lt;b&gt;", "on_stack_last",
+		"</html>"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("%q is not in the page", want)
 		}

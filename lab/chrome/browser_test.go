@@ -26,9 +26,11 @@ func Start(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	options := []chromedp.ExecAllocatorOption{
-		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
+		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox,
+		chromedp.DisableGPU, chromedp.NoFirstRun,
 	}
-	for _, flag := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage"} {
+	for _, flag := range []string{"disable-quic", "disable-background-networking", "disable-component-update",
+		"disable-sync", "disable-dev-shm-usage"} {
 		options = append(options, chromedp.Flag(flag, true))
 	}
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
@@ -154,7 +156,8 @@ func (b *Tab) Await(expression string) {
 // Resize gives the window a width.
 func (b *Tab) Resize(width int64) {
 	b.Helper()
-	size := emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1, Mobile: width < 600}
+	size := emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1,
+		Mobile: width < 600}
 	if _, err := chromedp.Call(b.Ctx, emulation.SetDeviceMetricsOverride, size); err != nil {
 		b.Fatal(err)
 	}

@@ -29,7 +29,8 @@ func TestWatch(t *testing.T) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s := strings.Join(b.wrong, "\n"); !strings.Contains(s, "console:") || !strings.Contains(s, "exception:") || !strings.Contains(s, "Content Security Policy") {
+	if s := strings.Join(b.wrong, "\n"); !strings.Contains(s, "console:") || !strings.Contains(s, "exception:") ||
+		!strings.Contains(s, "Content Security Policy") {
 		t.Errorf("noticed:\n%s", s)
 	}
 	if len(b.asked) != 2 {

@@ -90,7 +90,8 @@ func modelFile(name string, n int) (*report.Coverage, []modelGap) {
 	c.File, c.Omitted, c.Reasons = name, 0, nil
 	texts := []string{"stack realignment", "CFA elsewhere", "stack pointer lost", "no caller"}
 	for i, reason := range reasonNames {
-		c.Reasons = append(c.Reasons, report.Reason{Name: reason, Text: texts[i], Functions: 1, Ranges: n / 4, Bytes: uint64(100 * (i + 1)), Format3: uint64(50 * i), Loss: i < 3})
+		c.Reasons = append(c.Reasons, report.Reason{Name: reason, Text: texts[i], Functions: 1, Ranges: n / 4,
+			Bytes: uint64(100 * (i + 1)), Format3: uint64(50 * i), Loss: i < 3})
 	}
 	c.Gaps = make([]report.Gap, n)
 	rows := make([]modelGap, n)
@@ -101,7 +102,8 @@ func modelFile(name string, n int) (*report.Coverage, []modelGap) {
 		size := []uint64{1, 9, 10, 4096, 1234567}[k%5]
 		g := report.Gap{
 			Offset: k * 5, Begin: begin, End: begin + size, Reason: reasonNames[k%4], Text: texts[k%4],
-			Column: "CFA", Rule: fmt.Sprintf("r%d+%d", k%13, k%8), Cause: fmt.Sprintf("cause %d", k%6), Format3: k%4 > 1, FDE: ".eh_frame+0x18",
+			Column: "CFA", Rule: fmt.Sprintf("r%d+%d", k%13, k%8), Cause: fmt.Sprintf("cause %d", k%6),
+			Format3: k%4 > 1, FDE: ".eh_frame+0x18",
 		}
 		if k%10 > 0 {
 			g.Function, g.Symbol = fmt.Sprintf("f%d(int<%d>)", k%50, k), fmt.Sprintf("_Z%dfi", k)
@@ -169,7 +171,8 @@ func testSort(t *testing.T, browser context.Context) {
 		t.Helper()
 		got := b.Rows("gaps")
 		if len(got) != 100 || !slices.Equal(got[0], want[0].cells) || !slices.Equal(got[99], want[99].cells) {
-			t.Errorf("%s: %d rows, the first and last\n%q\n%q\nexpected\n%q\n%q", what, len(got), got[0], got[len(got)-1], want[0].cells, want[99].cells)
+			t.Errorf("%s: %d rows, the first and last\n%q\n%q\nexpected\n%q\n%q", what, len(got), got[0],
+				got[len(got)-1], want[0].cells, want[99].cells)
 		}
 		if got := b.Last("gaps"); !slices.Equal(got, want[len(want)-1].cells) {
 			t.Errorf("%s: last row\n%q\nexpected\n%q", what, got, want[len(want)-1].cells)
@@ -209,7 +212,8 @@ func testFilter(t *testing.T, browser context.Context) {
 	b.Do(chromedp.Click(chromedp.CSS("#gaps th[data-column='3'] button")))
 	slices.SortStableFunc(rows, func(x, y modelGap) int { return gapOrders[3](&x, &y) })
 	for i, text := range []string{
-		"", "f17(", "F17(INT", "0xffffffff8100", "0x1a4", "1,234,567", "pointer lost", "r12+", "file2.cc:17", "covered", "cause 3", "_Z123fi",
+		"", "f17(", "F17(INT", "0xffffffff8100", "0x1a4", "1,234,567", "pointer lost", "r12+", "file2.cc:17", "covered",
+		"cause 3", "_Z123fi",
 		"covered cause  file1", ".text.s1+", "left out cause 1 drap", "nowhere",
 	} {
 		for _, reason := range []string{"", reasonNames[i%4]} {
@@ -231,7 +235,8 @@ func testFilter(t *testing.T, browser context.Context) {
 			got := b.Rows("gaps")
 			if len(got) != min(len(want), 100) {
 				t.Errorf("%q, %q: %d rows on the page for %d", text, reason, len(got), len(want))
-			} else if len(want) > 0 && (!slices.Equal(got[0], want[0].cells[1:]) || !slices.Equal(b.Last("gaps"), want[len(want)-1].cells[1:])) {
+			} else if len(want) > 0 && (!slices.Equal(got[0], want[0].cells[1:]) ||
+				!slices.Equal(b.Last("gaps"), want[len(want)-1].cells[1:])) {
 				t.Errorf("%q, %q: first row %q, expected %q", text, reason, got[0], want[0].cells[1:])
 			}
 		}
@@ -246,7 +251,9 @@ func testMap(t *testing.T, browser context.Context) {
 		{Begin: 0x1100, End: 0x1200, Reason: "sp-rule", Text: "stack pointer lost"},
 	}
 	c.Uncovered.Sections = []report.UncoveredSection{
-		{Name: ".text", Begin: 0x1000, Size: 0x800, Bytes: 0x180, Ranges: []report.UncoveredRange{{Begin: 0x1200, End: 0x1280, Bytes: 0x80}, {Begin: 0x1600, End: 0x1800, Bytes: 0x100}}},
+		{Name: ".text", Begin: 0x1000, Size: 0x800, Bytes: 0x180,
+			Ranges: []report.UncoveredRange{{Begin: 0x1200, End: 0x1280, Bytes: 0x80},
+				{Begin: 0x1600, End: 0x1800, Bytes: 0x100}}},
 		{Name: ".fini", Begin: 0x1800, Size: 0x10},
 	}
 	b := openTab(t, browser, c)
@@ -256,7 +263,8 @@ func testMap(t *testing.T, browser context.Context) {
 		"0x1400-0x1500: 256 bytes, stack realignment", "0x1600-0x1800: 256 of 512 bytes, code without CFI",
 	}
 	b.Do(chromedp.Focus(chromedp.CSS(".strip")))
-	for i, key := range []string{"", kb.ArrowRight, kb.ArrowRight, kb.ArrowRight, kb.ArrowRight, kb.Home, kb.End, kb.ArrowLeft} {
+	for i, key := range []string{"", kb.ArrowRight, kb.ArrowRight, kb.ArrowRight, kb.ArrowRight, kb.Home, kb.End,
+		kb.ArrowLeft} {
 		if key != "" {
 			b.Do(chromedp.KeyEvent(key))
 		}
@@ -297,14 +305,16 @@ func testFiles(t *testing.T, browser context.Context) {
 	b.Do(chromedp.Click(chromedp.CSS("#files tbody tr:nth-child(2) a")))
 	open := `[...document.querySelectorAll("main > section > details")].filter(d => d.open).map(d => d.querySelector("h3").textContent).join()`
 	// The browser tells the page of a new fragment when it gets to it.
-	if _, err := chromedp.Run(b.Ctx, chromedp.Poll[bool](open+` === "file1"`, chromedp.WithPollingTimeout(10*time.Second))); err != nil {
+	if _, err := chromedp.Run(b.Ctx, chromedp.Poll[bool](open+` === "file1"`,
+		chromedp.WithPollingTimeout(10*time.Second))); err != nil {
 		t.Errorf("open after the click: %q (%v)", Eval[string](b, open), err)
 	}
 }
 
 // testHostile opens pages full of markup that would run if it could.
 func testHostile(t *testing.T, browser context.Context) {
-	for _, files := range [][]*report.Coverage{{reports.EvilCoverage()}, {reports.EvilCoverage(), reports.EvilCoverage()}} {
+	for _, files := range [][]*report.Coverage{{reports.EvilCoverage()},
+		{reports.EvilCoverage(), reports.EvilCoverage()}} {
 		b := openTab(t, browser, files...)
 		b.Search("gaps", "x")
 		b.Search("gaps", "")
@@ -324,7 +334,8 @@ func testLarge(t *testing.T, browser context.Context) {
 	const n = 50000
 	c, rows := modelFile("large", n)
 	for i := range 10000 {
-		c.Uncovered.Functions = append(c.Uncovered.Functions, report.UncoveredFunction{Function: fmt.Sprintf("g%d", i), Begin: uint64(i), Size: 9, Bytes: 8})
+		c.Uncovered.Functions = append(c.Uncovered.Functions, report.UncoveredFunction{Function: fmt.Sprintf("g%d", i),
+			Begin: uint64(i), Size: 9, Bytes: 8})
 	}
 	b := openTab(t, browser, c)
 	if got := b.Count("gaps"); got != "50,000 of 50,000 gaps shown" {
@@ -356,7 +367,8 @@ func testLarge(t *testing.T, browser context.Context) {
 
 // testSchemes looks at the page in light and dark, on a desk and on a phone.
 func testSchemes(t *testing.T, browser context.Context) {
-	c, _ := modelFile("a/very/long/name/that/has/no/space/to/break/at/and/is/wider/than/a/phone/libsomething.so.1.2.3", 300)
+	c, _ := modelFile("a/very/long/name/that/has/no/space/to/break/at/and/is/wider/than/a/phone/libsomething.so.1.2.3",
+		300)
 	d, _ := modelFile("prog", 20)
 	for _, files := range [][]*report.Coverage{{c}, {c, d}} {
 		b := openTab(t, browser, files...)
@@ -364,7 +376,8 @@ func testSchemes(t *testing.T, browser context.Context) {
 		b.Widths()
 		bright := map[string]float64{}
 		for _, scheme := range []string{"light", "dark"} {
-			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme",
+				Value: scheme}}}
 			if _, err := chromedp.Call(b.Ctx, emulation.SetEmulatedMedia, media); err != nil {
 				t.Fatal(err)
 			}

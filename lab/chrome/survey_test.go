@@ -49,17 +49,20 @@ func surveyOf(t *testing.T, n int) *survey.Survey {
 			covered -= k + 1
 			lost += k + 1
 		}
-		file["formats"] = []object{{"format": 1, "covered": covered}, {"format": 2, "covered": covered}, {"format": 3, "covered": covered}}
+		file["formats"] = []object{{"format": 1, "covered": covered}, {"format": 2, "covered": covered},
+			{"format": 3, "covered": covered}}
 		files = append(files, file)
 		functions += 10
 		described += 1000 + k*k
 		withoutCFI += k
 	}
 	files = append(files, object{"file": evil, "path": 1, "status": "damaged", "error": evil})
-	total := object{"files": n, "with_cfi": n, "functions": functions, "described": described, "without_cfi": withoutCFI}
+	total := object{"files": n, "with_cfi": n, "functions": functions, "described": described,
+		"without_cfi": withoutCFI}
 	var formats, sums []object
 	for _, v := range []int{1, 2, 3} {
-		formats = append(formats, object{"format": v, "functions": functions, "described": described, "covered": described - lost})
+		formats = append(formats, object{"format": v, "functions": functions, "described": described,
+			"covered": described - lost})
 	}
 	for r := 1; r < len(reasons); r++ {
 		sums = append(sums, object{
@@ -72,7 +75,8 @@ func surveyOf(t *testing.T, n int) *survey.Survey {
 	paths[0]["name"] = "/usr/bin"
 	total["files"] = n + 1
 	for _, o := range []object{total, paths[1]} {
-		o["refused"] = []object{{"reason": "damaged", "text": "damaged file or CFI, or one that is too large", "files": 1}}
+		o["refused"] = []object{{"reason": "damaged", "text": "damaged file or CFI, or one that is too large",
+			"files": 1}}
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -118,7 +122,8 @@ func TestSurvey(t *testing.T) {
 // testFilesTable sorts and filters the table of files.
 func testFilesTable(t *testing.T, browser context.Context) {
 	const n = 250
-	b := Open(t, browser, writeSurvey(t, surveyOf(t, n), map[string]string{"/usr/bin/a-long-name-of-a-program-1": "one.html#file-2"}))
+	b := Open(t, browser, writeSurvey(t, surveyOf(t, n),
+		map[string]string{"/usr/bin/a-long-name-of-a-program-1": "one.html#file-2"}))
 	if Eval[bool](b, `"evil" in window || document.images.length > 0`) {
 		t.Error("markup of a name came to life")
 	}
@@ -136,8 +141,10 @@ func testFilesTable(t *testing.T, browser context.Context) {
 		rows := b.Rows("files")
 		got := func(row []string) string { return strings.TrimPrefix(row[0], "/usr/bin/a-long-name-of-a-program-") }
 		end := b.Last("files")
-		if b.Count("files") != fmt.Sprintf("%d of %d files shown", shown, n+1) || got(rows[0]) != fmt.Sprint(first) || got(end) != fmt.Sprint(last) {
-			t.Errorf("%s: %s, from %s to %s; %d from %d to %d were expected", what, b.Count("files"), got(rows[0]), got(end), shown, first, last)
+		if b.Count("files") != fmt.Sprintf("%d of %d files shown", shown, n+1) || got(rows[0]) != fmt.Sprint(first) ||
+			got(end) != fmt.Sprint(last) {
+			t.Errorf("%s: %s, from %s to %s; want %d from %d to %d", what, b.Count("files"), got(rows[0]),
+				got(end), shown, first, last)
 		}
 	}
 	slices.SortFunc(want, func(a, b file) int { return cmp.Compare(b.lost, a.lost) })

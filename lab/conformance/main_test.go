@@ -123,11 +123,13 @@ func TestSchema(t *testing.T) {
 	good := `{"about":"x","vectors":[{"name":"2-amd64/x","feature":"cfa","format":"2","abi":"amd64","about":"x","address":"0x0","section":"00",` +
 		`"expect":[["0x0",{"cfa":["sp",8],"ra":["cfa",-8,"*"]}],["0x1",null],["0x2","?"],["0x3",{"outermost":true}],["0x4"]]}]}`
 	for _, change := range []struct{ old, new string }{
-		{"", ""}, {`"2-amd64/x"`, `3`}, {`"format":"2"`, `"format":"4"`}, {`"amd64",`, `"mips",`}, {`"00"`, `"0"`}, {`"00"`,
+		{"", ""}, {`"2-amd64/x"`, `3`}, {`"format":"2"`, `"format":"4"`}, {`"amd64",`, `"mips",`},
+		{`"00"`, `"0"`}, {`"00"`,
 			`"0G"`}, {`"0x0"`, `"0"`},
 		{`["sp",8]`, `["sp"]`}, {`["sp",8]`, `["x",8]`}, {`["sp",8]`, `["sp",8,"!"]`}, {`"outermost":true`,
 			`"outermost":false`}, {`"cfa":["sp",8],`, ``},
-		{`"cfa":`, `"cfb":`}, {`"expect":`, `"refuse":{"what":"x","pcs":[]},"expect":`}, {`"?"`, `"!"`}, {`,["0x4"]`, ``},
+		{`"cfa":`, `"cfb":`}, {`"expect":`, `"refuse":{"what":"x","pcs":[]},"expect":`}, {`"?"`, `"!"`},
+		{`,["0x4"]`, ``},
 	} {
 		if err := s.Validate(schema.Value(t, []byte(strings.Replace(good, change.old, change.new,
 			1)))); (err == nil) != (change.old == "") {
@@ -164,7 +166,7 @@ func TestGuide(t *testing.T) {
 		slices.Sort(formats)
 		want := []string{strings.Join(formats, ", "), jsonOf(t, n)}
 		if r := rows[feature]; n == 0 || len(r) < 4 || !slices.Equal(r[len(r)-2:], want) {
-			t.Errorf("%s: %q; the last cells %q were expected", feature, r, want)
+			t.Errorf("%s: %q; want the last cells %q", feature, r, want)
 		}
 	}
 	for _, v := range vectors {
@@ -190,7 +192,8 @@ func TestJudge(t *testing.T) {
 		Expect: vector.Expects{{From: 0x10, To: 0x20, Row: &vector.Row{CFA: &vector.Rule{Base: "sp", Offset: 8}}},
 			{From: 0x20, To: 0x21}},
 	}, {
-		Name: "2-amd64/y", Feature: "refuse-bounds", Format: "2", ABI: "amd64", Section: []byte{2}, Refuse: &vector.Refuse{What: "y", PCs: []vector.Hex{1}},
+		Name: "2-amd64/y", Feature: "refuse-bounds", Format: "2", ABI: "amd64", Section: []byte{2},
+		Refuse: &vector.Refuse{What: "y", PCs: []vector.Hex{1}},
 	}}
 	right := func(offset int64) *vector.Row { return &vector.Row{CFA: &vector.Rule{Base: "sp", Offset: offset}} }
 	for _, tt := range []struct {
@@ -199,13 +202,15 @@ func TestJudge(t *testing.T) {
 		known   []Known
 		want    []Status
 	}{
-		{"right", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}}, {Refused: "y"}}, nil,
+		{"right", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}}, {Refused: "y"}},
+			nil,
 			[]Status{Right, Right}},
 		{"no row at all", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, nil}},
 			{Answers: []*vector.Row{nil}}}, nil, []Status{Right, Right}},
 		{"last pc", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(9), nil, nil, nil}},
 			{Answers: []*vector.Row{right(8)}}}, nil, []Status{Wrong, Wrong}},
-		{"hole", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, right(8)}}, {Ended: "x"}},
+		{"hole", []vector.Reply{{Answers: []*vector.Row{right(8), right(8), right(8), nil, nil, right(8)}},
+			{Ended: "x"}},
 			nil, []Status{Wrong, Wrong}},
 		{"too few", []vector.Reply{{Answers: []*vector.Row{right(8)}}, {Refused: "y"}}, nil, []Status{Wrong, Right}},
 		{"refused", []vector.Reply{{Refused: "x"}, {Refused: "y"}}, nil, []Status{Wrong, Right}},
@@ -227,7 +232,7 @@ func TestJudge(t *testing.T) {
 		}
 		for i, res := range got {
 			if res.Status != tt.want[i] {
-				t.Errorf("%s: %s: %v, %s; %v was expected", tt.name, res.Vector.Name, res.Status, res.What, tt.want[i])
+				t.Errorf("%s: %s: %v, %s; want %v", tt.name, res.Vector.Name, res.Status, res.What, tt.want[i])
 			}
 		}
 		if len(got) != len(tt.want) {
@@ -240,7 +245,8 @@ func TestJudge(t *testing.T) {
 func TestAdapter(t *testing.T) {
 	peer.Look(t, "sh")
 	const hello = `echo '{"reader":"r","formats":["2"],"abis":["amd64"]}';`
-	r, err := startAdapter("sh", "-c", hello+` while read -r line; do case $line in *'"id":7,'*) echo '{"id":7,"answers":[null]}';; *) exit 5;; esac; done`)
+	r, err := startAdapter("sh", "-c", hello+
+		` while read -r line; do case $line in *'"id":7,'*) echo '{"id":7,"answers":[null]}';; *) exit 5;; esac; done`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +256,7 @@ func TestAdapter(t *testing.T) {
 			t.Errorf("reply %+v, error %v", reply, err)
 		}
 		if _, err := r.Ask(&vector.Question{ID: 8}); err == nil || !strings.Contains(err.Error(), "exit status 5") {
-			t.Errorf("error %v; exit status 5 was expected", err)
+			t.Errorf("error %v; want exit status 5", err)
 		}
 	}
 	if _, err := startAdapter("sh", "-c", "echo nothing; exec cat"); err == nil || !strings.Contains(err.Error(),

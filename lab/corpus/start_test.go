@@ -52,7 +52,8 @@ func TestStart(t *testing.T) {
 					t.Fatal(err)
 				}
 				if len(s.counts) != 1 || s.counts[what] == nil {
-					t.Fatalf("started as %q instead of %q; not tried: %v", slices.Sorted(maps.Keys(s.counts)), what, s.skips)
+					t.Fatalf("started as %q instead of %q; not tried: %v", slices.Sorted(maps.Keys(s.counts)),
+						what, s.skips)
 				}
 				return *s.counts[what]
 			}

@@ -30,9 +30,11 @@ func TestCheck(t *testing.T) {
 			}
 			sources := []string{"../../testdata/c/user.c"}
 			if tt.cxx != "" {
-				arch := map[string]string{"gcc-16": "amd64", "aarch64-linux-gnu-gcc-16": "aarch64", "s390x-linux-gnu-gcc-16": "s390x"}[tt.cc]
+				arch := map[string]string{"gcc-16": "amd64", "aarch64-linux-gnu-gcc-16": "aarch64",
+					"s390x-linux-gnu-gcc-16": "s390x"}[tt.cc]
 				script = "mv hand_" + arch + ".s hand.s\n" + script
-				sources = append(sources, "../../testdata/cxx/one.cc", "../../testdata/cxx/two.cc", "../../testdata/cxx/parts.h", "../../testdata/cxx/hand_"+arch+".s")
+				sources = append(sources, "../../testdata/cxx/one.cc", "../../testdata/cxx/two.cc",
+					"../../testdata/cxx/parts.h", "../../testdata/cxx/hand_"+arch+".s")
 			}
 			dir := peer.Run(t, tt.suite, script, sources...)
 			programs, err := filepath.Glob(dir + "/*.prog")

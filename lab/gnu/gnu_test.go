@@ -56,7 +56,10 @@ func compare(t *testing.T, gnuPath, oursPath string) map[string]bool {
 	wrong := make(map[string]bool)
 	equal := 0
 	linked.Walk(theirs, mine, func(pc, end uint64, g, m *linked.Row) {
-		contradicts := slices.ContainsFunc(check.Mismatches, func(m verify.Mismatch) bool { return m.Begin < end && m.End > pc })
+		contradicts := slices.ContainsFunc(check.Mismatches, func(m verify.Mismatch) bool {
+			return m.Begin < end &&
+				m.End > pc
+		})
 		switch {
 		case m != nil && gnu.ABI.SameRow(g.FRE.Row, m.FRE.Row):
 			equal++

@@ -69,7 +69,8 @@ func oldLinker(t *testing.T, dir string, tg target) {
 		t.Fatal(err)
 	}
 	files := []string{peer.File(t, filepath.Join(root, "usr/bin", tg.prefix+"ld"))}
-	for _, pattern := range []string{"libbfd-2.44-*.so", "libctf*.so.0", "libsframe.so.*", "libjansson.so.*", "libzstd.so.*", "libz.so.*"} {
+	for _, pattern := range []string{"libbfd-2.44-*.so", "libctf*.so.0", "libsframe.so.*", "libjansson.so.*",
+		"libzstd.so.*", "libz.so.*"} {
 		found, err := filepath.Glob(filepath.Join(libs, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -113,7 +114,7 @@ func judge(t *testing.T, path string, version sframe.Version, noPLT bool) *linke
 		return nil
 	}
 	if r.Version != version {
-		t.Errorf("%s: %v; V%d was expected", filepath.Base(path), r.Version, version)
+		t.Errorf("%s: %v; want V%d", filepath.Base(path), r.Version, version)
 	}
 	for name := range r.Wrong {
 		if !strings.HasPrefix(name, ".plt") || known[version][name] == "" {
@@ -160,12 +161,14 @@ func TestLinkedObjects(t *testing.T) {
 			if tt.compiler != "" {
 				compile = tt.compiler
 			}
-			dir := peer.Run(t, "sid", compile+"-O2 -ffunction-sections -c one.cc\n"+compile+"-O2 -ffunction-sections -c two.cc\n"+
+			dir := peer.Run(t, "sid", compile+"-O2 -ffunction-sections -c one.cc\n"+compile+
+				"-O2 -ffunction-sections -c two.cc\n"+
 				tg.prefix+"as hand_*.s -o hand.o\n"+startFiles(tg.prefix), sources(tg)...)
 			convertAll(t, dir, convert.Options{Version: tt.version}, "one.o", "two.o", "hand.o")
 			for _, name := range []string{"Scrt1.o", "crti.o", "crtbeginS.o", "crtendS.o", "crtn.o"} {
 				path := filepath.Join(dir, name)
-				_, err := files.Convert(context.Background(), path, path, files.Options{Options: convert.Options{Version: tt.version}})
+				_, err := files.Convert(context.Background(), path, path,
+					files.Options{Options: convert.Options{Version: tt.version}})
 				if err != nil && !errors.Is(err, cfi.ErrNone) && !errors.Is(err, convert.ErrNoCode) {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -180,7 +183,8 @@ func TestLinkedObjects(t *testing.T) {
 			}
 			build := func(name, objects string) *linked.Result {
 				t.Helper()
-				peer.Again(t, "sid", dir, link+"-nostartfiles -o "+name+" Scrt1.o crti.o crtbeginS.o "+objects+" crtendS.o crtn.o\n"+tg.qemu+"./"+name)
+				peer.Again(t, "sid", dir, link+"-nostartfiles -o "+name+" Scrt1.o crti.o crtbeginS.o "+objects+
+					" crtendS.o crtn.o\n"+tg.qemu+"./"+name)
 				// Neither mold nor aarch64's ld describes PLTs; the other ones forget them when
 				// they collect garbage.
 				noPLT := tt.linker == "mold" || tt.abi == "aarch64" || strings.Contains(objects, "--gc")
@@ -212,13 +216,19 @@ func TestObjectKinds(t *testing.T) {
 		want                string // section that the object has
 	}{
 		{"CFI in .debug_frame only", "gcc-16 -O2 -g -fno-asynchronous-unwind-tables -fno-unwind-tables -c user.c -o prog.o", "gcc-16", ".rela.debug_frame"},
-		{"CFI in compressed .debug_frame only", "gcc-16 -O2 -g -gz -fno-asynchronous-unwind-tables -fno-unwind-tables -c user.c -o prog.o", "gcc-16", ".rela.debug_frame"},
+		{"CFI in compressed .debug_frame only",
+			"gcc-16 -O2 -g -gz -fno-asynchronous-unwind-tables -fno-unwind-tables -c user.c -o prog.o", "gcc-16",
+			".rela.debug_frame"},
 		{"both", "gcc-16 -O2 -g -c user.c -o user.o; gcc-16 -Dmain=other -O2 -g -fno-asynchronous-unwind-tables -fno-unwind-tables -c user.c -o other.o\n" +
 			"ld -r user.o other.o -o prog.o", "gcc-16", ".rela.debug_frame"},
-		{"large code model", "clang-23 -O2 -mcmodel=large -fno-pic -c user.c -o prog.o", "gcc-16 -no-pie", ".rela.eh_frame"},
-		{"kernel code model, linked with -r", "gcc-16 -O2 -mcmodel=kernel -fno-pic -ffunction-sections -c user.c -o user.o\n" +
-			"as hand_amd64.s -o hand.o; ld -r user.o hand.o -o prog.o", "gcc-16 -no-pie", ".text.by_hand"},
-		{"without .note.GNU-stack, debug information, realigned stacks", "clang-23 -O2 -g -mavx2 -mstackrealign -c user.c -o prog.o; objcopy -R .note.GNU-stack prog.o", "gcc-16 -Wl,-z,noexecstack", ".rela.eh_frame"},
+		{"large code model", "clang-23 -O2 -mcmodel=large -fno-pic -c user.c -o prog.o", "gcc-16 -no-pie",
+			".rela.eh_frame"},
+		{"kernel code model, linked with -r",
+			"gcc-16 -O2 -mcmodel=kernel -fno-pic -ffunction-sections -c user.c -o user.o\n" +
+				"as hand_amd64.s -o hand.o; ld -r user.o hand.o -o prog.o", "gcc-16 -no-pie", ".text.by_hand"},
+		{"without .note.GNU-stack, debug information, realigned stacks",
+			"clang-23 -O2 -g -mavx2 -mstackrealign -c user.c -o prog.o; objcopy -R .note.GNU-stack prog.o",
+			"gcc-16 -Wl,-z,noexecstack", ".rela.eh_frame"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := peer.Run(t, "sid", tt.compile, "../../testdata/c/user.c", "../../testdata/cxx/hand_amd64.s")
@@ -265,14 +275,16 @@ func TestReworkedObjects(t *testing.T) {
 		ld.lld-23 -r clang_one.o clang_two.o clang_hand.o -o lld_clang.o
 		mold -r one.o two.o hand.o -o mold.o`, sources(targets["amd64"])...)
 	opt := convert.Options{Version: sframe.V3, Force: true} // instead of GNU as's
-	convertAll(t, dir, opt, "one.o", "two.o", "hand.o", "as_one.o", "as_two.o", "as_hand.o", "lld.o", "lld_clang.o", "mold.o")
+	convertAll(t, dir, opt, "one.o", "two.o", "hand.o", "as_one.o", "as_two.o", "as_hand.o", "lld.o",
+		"lld_clang.o", "mold.o")
 	for _, tt := range []struct{ name, script string }{
 		{"replaced", "g++-16 as_*.o -o prog"},
 		{"lld -r before", "g++-16 lld.o -o prog"},
 		{"lld -r before, clang", "g++-16 lld_clang.o -o prog"},
 		{"mold -r before", "g++-16 mold.o -o prog"},
 		{"strip -g after", "for f in one two hand; do strip -g $f.o -o g_$f.o; done; g++-16 g_*.o -o prog"},
-		{"strip --strip-unneeded after", "for f in one two hand; do strip --strip-unneeded $f.o -o u_$f.o; done; g++-16 u_*.o -o prog"},
+		{"strip --strip-unneeded after",
+			"for f in one two hand; do strip --strip-unneeded $f.o -o u_$f.o; done; g++-16 u_*.o -o prog"},
 		{"objcopy after", "for f in one two hand; do objcopy $f.o c_$f.o; done; g++-16 c_*.o -o prog"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -291,12 +303,14 @@ func TestReworkedObjects(t *testing.T) {
 	// What is left where GNU as's sections were is an object still.
 	for _, name := range []string{"as_one.o", "as_two.o", "as_hand.o"} {
 		path := filepath.Join(dir, name)
-		if _, err := files.Convert(context.Background(), path, path, files.Options{Options: convert.Options{Remove: true}}); err != nil {
+		if _, err := files.Convert(context.Background(), path, path,
+			files.Options{Options: convert.Options{Remove: true}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	peer.Again(t, "sid", dir, "g++-16 as_*.o -o prog; ./prog")
-	if _, _, err := linked.Load(filepath.Join(dir, "prog")); err == nil || !strings.Contains(err.Error(), "has no .sframe") {
+	if _, _, err := linked.Load(filepath.Join(dir, "prog")); err == nil ||
+		!strings.Contains(err.Error(), "has no .sframe") {
 		t.Errorf("after the removal, the program still has an .sframe (%v)", err)
 	}
 }
@@ -348,7 +362,8 @@ func TestManySections(t *testing.T) {
 			t.Errorf("%d sections, %d before", got, before)
 		}
 		out, err := readelf("-hW", path).CombinedOutput()
-		if err != nil || strings.Contains(string(out), "arning") || !strings.Contains(string(out), fmt.Sprintf("0 (%d)", before+2)) {
+		if err != nil || strings.Contains(string(out), "arning") ||
+			!strings.Contains(string(out), fmt.Sprintf("0 (%d)", before+2)) {
 			t.Errorf("readelf (%v):\n%s", err, out)
 		}
 		lib := filepath.Join(dir, "lib.so")
@@ -356,7 +371,8 @@ func TestManySections(t *testing.T) {
 			t.Fatalf("ld: %v\n%s", err, out)
 		}
 		if r := judge(t, lib, sframe.V3, false); r != nil && (r.FDEs != n-others || r.Covered != r.Described) {
-			t.Errorf("%d FDEs, %d of %d bytes; %d FDEs and all bytes were expected", r.FDEs, r.Covered, r.Described, n-others)
+			t.Errorf("%d FDEs, %d of %d bytes; want %d FDEs and all bytes", r.FDEs, r.Covered,
+				r.Described, n-others)
 		}
 	}
 }
@@ -420,10 +436,12 @@ func TestRelocations(t *testing.T) {
 			}
 			tg := targets[tt.abi]
 			as := peer.Tool(t, tt.suite, tg.prefix+"as")
-			dir := peer.Run(t, "sid", "for f in one two; do "+tg.prefix+"g++-16 -O2 -ffunction-sections -S $f.cc -o $f.s; done\n"+
+			dir := peer.Run(t, "sid", "for f in one two; do "+tg.prefix+
+				"g++-16 -O2 -ffunction-sections -S $f.cc -o $f.s; done\n"+
 				"sed -i '/\\.aeabi_/d' *.s; mv hand_*.s hand.s", sources(tg)...) // binutils 2.44 does not know these
 			for _, name := range []string{"one", "two", "hand"} {
-				source, theirs, ours := filepath.Join(dir, name+".s"), filepath.Join(dir, name+".gnu.o"), filepath.Join(dir, name+".o")
+				source, theirs, ours := filepath.Join(dir, name+".s"), filepath.Join(dir, name+".gnu.o"),
+					filepath.Join(dir, name+".o")
 				for _, args := range [][]string{{"--gsframe", source, "-o", theirs}, {source, "-o", ours}} {
 					if out, err := as(args...).CombinedOutput(); err != nil {
 						t.Fatalf("as %v: %v\n%s", args, err, out)

@@ -83,9 +83,11 @@ func TestPage(t *testing.T) {
 		t.Errorf("man: %v %s", err, complaints.String())
 	}
 	wants := append(names(t), names(t, "pkg")...)
-	for _, want := range append(wants, "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "VERBS", "EXIT STATUS", "ENVIRONMENT",
+	for _, want := range append(wants, "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "VERBS", "EXIT STATUS",
+		"ENVIRONMENT",
 		"FILES", "EXAMPLES", "SEE ALSO", "objdump(1)", "elf(5)", "check FILE...", "--shard I/N", "--print-dir") {
-		if !strings.Contains(string(text), "   "+want) && !strings.Contains(string(text), "\n"+want+"\n") && !strings.Contains(string(text), ", "+want) {
+		if !strings.Contains(string(text), "   "+want) && !strings.Contains(string(text), "\n"+want+"\n") &&
+			!strings.Contains(string(text), ", "+want) {
 			t.Errorf("the page does not have %s", want)
 		}
 	}
@@ -105,7 +107,8 @@ func TestParse(t *testing.T) {
 		if !strings.Contains(text, c.from) {
 			t.Fatalf("the help has no %q", c.from)
 		}
-		if _, err := parse(strings.Replace(text, c.from, c.to, 1)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := parse(strings.Replace(text, c.from, c.to, 1)); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q for %q: %v; want %q", c.to, c.from, err, c.want)
 		}
 	}
@@ -127,7 +130,8 @@ func shellCases() []completion {
 		{"cfi2sframe survey --report=h", []string{"html"}},
 		{"cfi2sframe --share=", []string{"auto", "off", "on"}},
 		{"cfi2sframe check --min", []string{"--min-coverage"}},
-		{"cfi2sframe ", []string{"check", "completion", "diff", "dump", "help", "ld", "merge", "pkg", "remove", "survey", "version"}},
+		{"cfi2sframe ", []string{"check", "completion", "diff", "dump", "help", "ld", "merge", "pkg", "remove",
+			"survey", "version"}},
 		{"cfi2sframe l", []string{"ld"}},
 		{"cfi2sframe help d", []string{"diff", "dump"}},
 		{"cfi2sframe completion ", []string{"bash", "fish", "zsh"}},
@@ -239,8 +243,8 @@ func TestFish(t *testing.T) {
 	})
 }
 
-// zshProgram has an interactive zsh complete $1, and prints what its functions offer. What zsh shows of its own input must not
-// look like its output, and so words that are looked for have quotes in them there.
+// zshProgram has an interactive zsh complete $1, and prints what its functions offer. What zsh shows of its own input
+// must not look like its output, and so words that are looked for have quotes in them there.
 const zshProgram = `
 zmodload zsh/zpty
 zpty z zsh -f -i
@@ -263,7 +267,8 @@ done
 // TestZsh has zsh complete.
 func TestZsh(t *testing.T) {
 	zsh := peer.Tool(t, "", "zsh")
-	compare(t, func(_, offer string) string { return strings.ReplaceAll(strings.TrimRight(offer, "/="), "\\", "") }, func(line string) *exec.Cmd {
-		return zsh("-f", "-c", zshProgram, "zsh", line, made.dir)
-	})
+	compare(t, func(_, offer string) string { return strings.ReplaceAll(strings.TrimRight(offer, "/="), "\\", "") },
+		func(line string) *exec.Cmd {
+			return zsh("-f", "-c", zshProgram, "zsh", line, made.dir)
+		})
 }

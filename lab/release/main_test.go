@@ -81,7 +81,7 @@ func TestSchema(t *testing.T) {
 		}
 	}
 	if deps < 5 || len(have.Components) != deps+1 {
-		t.Errorf("%d components; %d modules and the standard library were expected", len(have.Components), deps)
+		t.Errorf("%d components; want %d modules and the standard library", len(have.Components), deps)
 	}
 }
 
@@ -103,8 +103,9 @@ func TestInstall(t *testing.T) {
 	run("all")
 	run("install")
 	for path, mode := range map[string]os.FileMode{
-		"bin/cfi2sframe": 0o755, "share/man/man1/cfi2sframe.1": 0o644, "share/bash-completion/completions/cfi2sframe": 0o644,
-		"share/zsh/site-functions/_cfi2sframe": 0o644, "share/fish/vendor_completions.d/cfi2sframe.fish": 0o644,
+		"bin/cfi2sframe": 0o755, "share/man/man1/cfi2sframe.1": 0o644,
+		"share/bash-completion/completions/cfi2sframe": 0o644,
+		"share/zsh/site-functions/_cfi2sframe":         0o644, "share/fish/vendor_completions.d/cfi2sframe.fish": 0o644,
 		"share/doc/cfi2sframe/README.md": 0o644, "share/doc/cfi2sframe/LICENSE": 0o644,
 		"bin/sframe-rootfs": 0o755, "bin/cfi2sframe-cc": 0o755, "bin/cfi2sframe-toolexec": 0o755,
 		"share/cfi2sframe/make/cfi2sframe.mk": 0o644, "share/cfi2sframe/cluster/shards": 0o755,
@@ -122,7 +123,8 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	if runtime.GOARCH == "amd64" {
-		if out, err := exec.Command(filepath.Join(dir, "usr/bin/cfi-step"), "--steps", "10", "/bin/true").CombinedOutput(); err != nil || !bytes.Contains(out, []byte("10 steps on amd64")) {
+		if out, err := exec.Command(filepath.Join(dir, "usr/bin/cfi-step"), "--steps", "10",
+			"/bin/true").CombinedOutput(); err != nil || !bytes.Contains(out, []byte("10 steps on amd64")) {
 			t.Errorf("cfi-step: %v\n%s", err, out)
 		}
 	}

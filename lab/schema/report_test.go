@@ -54,7 +54,8 @@ func TestSchemaFixtures(t *testing.T) {
 func TestSchemaKept(t *testing.T) {
 	s := compileSchema(t)
 	for _, k := range []report.Kept{
-		{Schema: report.Schema, File: "script", Kept: "not-elf", Why: "words"}, {Schema: report.Schema, File: "script", Kept: "of another kind", Why: "words"},
+		{Schema: report.Schema, File: "script", Kept: "not-elf", Why: "words"},
+		{Schema: report.Schema, File: "script", Kept: "of another kind", Why: "words"},
 	} {
 		var b bytes.Buffer
 		if err := report.WriteJSON(&b, k); err != nil {
@@ -84,7 +85,8 @@ func TestSchemaStrict(t *testing.T) {
 	}
 	delete(full, "new_field")
 	optional := map[string]bool{
-		"kept": true, "output": true, "debug_file": true, "errors": true, "function": true, "symbol": true, "section": true, "source": true,
+		"kept": true, "output": true, "debug_file": true, "errors": true, "function": true, "symbol": true,
+		"section": true, "source": true,
 		"line": true, "column": true, "rule": true, "notes": true, "signature_removed": true, "warnings": true,
 	}
 	var broken int
@@ -106,7 +108,8 @@ func TestSchemaStrict(t *testing.T) {
 				}
 				delete(v, name)
 				// An uncovered function always has its name.
-				if may := optional[name] && (name != "function" || !strings.HasPrefix(at, ".without_cfi")); (s.Validate(full) == nil) != may {
+				if may := optional[name] &&
+					(name != "function" || !strings.HasPrefix(at, ".without_cfi")); (s.Validate(full) == nil) != may {
 					t.Errorf("%s.%s: may be absent is not %v", at, name, may)
 				}
 				v[name] = old
@@ -139,7 +142,8 @@ func TestSchemaDiff(t *testing.T) {
 			command(t, "", 0, "-q", "--format", format, "../../testdata/bin/"+name, "-o", out)
 			files = append(files, out)
 		}
-		if err := s.Validate(schema.Value(t, command(t, "", 1, "--diff", "--report", "json", files[0], files[1]))); err != nil {
+		if err := s.Validate(schema.Value(t, command(t, "", 1, "--diff", "--report", "json", files[0],
+			files[1]))); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

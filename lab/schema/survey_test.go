@@ -61,8 +61,8 @@ func validate(t *testing.T, survey []byte, head, entry *jsonschema.Schema) {
 	}
 }
 
-// TestSchemaSurvey surveys the fixtures and damaged files, and nothing, and compares surveys in which files appear, are gone,
-// get better and worse.
+// TestSchemaSurvey surveys the fixtures and damaged files, and nothing, and compares surveys in which files appear, are
+// gone, get better and worse.
 func TestSchemaSurvey(t *testing.T) {
 	survey := strictSchema(t, "survey.schema.json")
 	head, comparison := schema.Compile(t, survey), schema.Compile(t, strictSchema(t, "against.schema.json"), survey)
@@ -86,7 +86,8 @@ func TestSchemaSurvey(t *testing.T) {
 	for i, files := range []map[string][]byte{
 		{},
 		{
-			"a": drap, "gone": drap, "fixed": []byte("text"), "same": drap, "worse": lossless, "x/32": damaged(4, 1), "x/mips": damaged(18, 8),
+			"a": drap, "gone": drap, "fixed": []byte("text"), "same": drap, "worse": lossless, "x/32": damaged(4, 1),
+			"x/mips":     damaged(18, 8),
 			"x/object.o": damaged(16, 1), "x/garbage": damaged(40, 0xff, 0xff), "x/short": drap[:10], "x/empty": nil,
 		},
 		{"a": lossless, "new": drap, "fixed": drap, "same": drap, "worse": drap},

@@ -15,7 +15,8 @@ import (
 // TestRemote is TestLies for another machine, under QEMU.
 func TestRemote(t *testing.T) {
 	prog := filepath.Join(t.TempDir(), "prog")
-	gcc := exec.Command(peer.Look(t, "aarch64-linux-gnu-gcc"), "-nostdlib", "-static", "-o", prog, "testdata/lies_aarch64.s")
+	gcc := exec.Command(peer.Look(t, "aarch64-linux-gnu-gcc"), "-nostdlib", "-static", "-o", prog,
+		"testdata/lies_aarch64.s")
 	if b, err := gcc.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, b)
 	}

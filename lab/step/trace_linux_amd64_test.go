@@ -124,7 +124,8 @@ func TestJumps(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	// In the source: 5 + 3 + 5 + 3 signals, 4 threads and the first one, 10 + 3 + 3 jumps. Three lead to the other stack.
+	// In the source: 5 + 3 + 5 + 3 signals, 4 threads and the first one, 10 + 3 + 3 jumps. Three lead to the other
+	// stack.
 	if r.Signals != 16 || r.Threads != 5 || r.Jumps < 13 || r.Target == 0 || r.Switches < 11+6 {
 		t.Errorf("%d signals, %d threads, %d jumps, %d steps that say where, %d switches",
 			r.Signals, r.Threads, r.Jumps, r.Target, r.Switches)

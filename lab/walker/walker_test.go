@@ -28,7 +28,8 @@ const (
 func compile(t testing.TB, name string, command ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(name, ".c"))
-	args := append(command[1:len(command):len(command)], "-std=c11", "-I", filepath.Dir(header), filepath.Join("c", name), "-o", out)
+	args := append(command[1:len(command):len(command)], "-std=c11", "-I", filepath.Dir(header),
+		filepath.Join("c", name), "-o", out)
 	if b, err := exec.Command(peer.Look(t, command[0]), args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", command, err, b)
 	}
@@ -138,7 +139,8 @@ func made(t *testing.T, name string, v sframe.Version, flags sframe.Flags, parts
 // at returns rows that begin at these bytes.
 func at(starts ...uint32) (rows []sframe.FRE) {
 	for i, start := range starts {
-		rows = append(rows, sframe.FRE{Start: start, Row: sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: int32(8 + 8*i)}}})
+		rows = append(rows, sframe.FRE{Start: start,
+			Row: sframe.Row{CFA: sframe.Rule{Base: sframe.SP, Offset: int32(8 + 8*i)}}})
 	}
 	return rows
 }
@@ -168,7 +170,7 @@ func TestEmpty(t *testing.T) {
 		err := w.compare(s, []uint64{start, start + 3, start + 4, start + 15, start + 16, start - 1})
 		hidden := err != nil && strings.Contains(err.Error(), fmt.Sprintf("the walker finds how %d", sfwNoRow))
 		if hidden != test.hidden || (err != nil) != hidden {
-			t.Errorf("%s: hidden %v; %v was expected: %v", s.name, hidden, test.hidden, err)
+			t.Errorf("%s: hidden %v; want %v: %v", s.name, hidden, test.hidden, err)
 		}
 		if err == nil {
 			err = w.close()
@@ -211,7 +213,7 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 	if sound < rounds || wrong < rounds {
-		t.Errorf("%d damaged sections can be read, and %d cannot; many of both were expected", sound, wrong)
+		t.Errorf("%d damaged sections can be read, and %d cannot; want many of both", sound, wrong)
 	}
 	same(t, list, sanitized)
 }
@@ -252,7 +254,8 @@ func BenchmarkProcess(b *testing.B) {
 func TestOtherHosts(t *testing.T) {
 	list := sections(t, rand.New(rand.NewPCG(7, 8)))
 	for _, machine := range []string{"aarch64", "s390x"} {
-		dir := peer.Run(t, "sid", machine+"-linux-gnu-gcc-16 -std=c11 -O2 -static query.c -o query", header, "c/query.c")
+		dir := peer.Run(t, "sid", machine+"-linux-gnu-gcc-16 -std=c11 -O2 -static query.c -o query", header,
+			"c/query.c")
 		emulator := peer.Tool(t, "sid", "qemu-"+machine)(filepath.Join(dir, "query"))
 		same(t, list, emulator.Args...)
 	}
@@ -404,7 +407,8 @@ func TestOtherProcesses(t *testing.T) {
 		{"s390x", "", "ld64.so.1"},
 	} {
 		gcc := m.machine + "-linux-gnu-gcc-16 -std=c11 -O2 " + m.flags
-		dir := peer.Run(t, "sid", gcc+" process.c -o dynamic\n"+gcc+" -static process.c -o static", header, "c/process.c")
+		dir := peer.Run(t, "sid", gcc+" process.c -o dynamic\n"+gcc+" -static process.c -o static", header,
+			"c/process.c")
 		libs := filepath.Join(peer.Root(t, "sid"), "usr", m.machine+"-linux-gnu", "lib")
 		if err := os.Mkdir(filepath.Join(dir, "lib"), 0o777); err != nil {
 			t.Fatal(err)
@@ -425,12 +429,14 @@ func TestOtherProcesses(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s, %s, %v: %v\n%s", m.machine, program, version, err, out)
 				}
-				want := fmt.Sprintf("table: %d modules, 0 missed, 0 bad, kernel reads 0, after fork the same\n", modules)
+				want := fmt.Sprintf("table: %d modules, 0 missed, 0 bad, kernel reads 0, after fork the same\n",
+					modules)
 				want += "maps: found\n"
 				for _, place := range places {
 					says := "equal"
 					if m.machine == "s390x" && place == "nested" {
-						says = "the peer repeats a frame" // by the CFI of QEMU's vDSO (11.1), which the kernel's has not
+						// by the CFI of QEMU's vDSO (11.1), which the kernel's has not
+						says = "the peer repeats a frame"
 					}
 					want += fmt.Sprintf("%s: %s, end %d, start 1\n", place, says, end)
 				}

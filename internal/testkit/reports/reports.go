@@ -32,9 +32,11 @@ func Full() *report.Coverage {
 		Uncovered: report.Uncovered{
 			Bytes: 8, Omitted: 1,
 			Sections: []report.UncoveredSection{{
-				Name: ".text", Begin: 4096, Size: 64, Bytes: 8, Ranges: []report.UncoveredRange{{Begin: 4100, End: 4108, Bytes: 8}},
+				Name: ".text", Begin: 4096, Size: 64, Bytes: 8,
+				Ranges: []report.UncoveredRange{{Begin: 4100, End: 4108, Bytes: 8}},
 			}},
-			Functions: []report.UncoveredFunction{{Function: "g()", Symbol: "_Z1gv", Section: ".text", Begin: 4, Size: 8,
+			Functions: []report.UncoveredFunction{{Function: "g()", Symbol: "_Z1gv", Section: ".text",
+				Begin: 4, Size: 8,
 				Bytes: 8}},
 		},
 		Dropped:   report.Dropped{ZeroLength: 1, Discarded: 2, Overlapped: 3},
@@ -92,9 +94,10 @@ func FullDiff() *report.Diff {
 		},
 		Changes: []report.Change{
 			{
-				Function: "operator<(a&, b&)", Kind: report.ChangeOffsets, Offset: 4, OldRow: "CFA sp+8", NewRow: "CFA sp+16",
-				Old: &report.DiffFunction{Begin: 0x1000, Size: 16, Rows: 3, Covered: 16},
-				New: &report.DiffFunction{Begin: 0x1010, Size: 18, Rows: 3, Covered: 18},
+				Function: "operator<(a&, b&)", Kind: report.ChangeOffsets, Offset: 4, OldRow: "CFA sp+8",
+				NewRow: "CFA sp+16",
+				Old:    &report.DiffFunction{Begin: 0x1000, Size: 16, Rows: 3, Covered: 16},
+				New:    &report.DiffFunction{Begin: 0x1010, Size: 18, Rows: 3, Covered: 18},
 			},
 			{
 				Kind: report.ChangeRows, NewRow: "no caller",
@@ -106,7 +109,8 @@ func FullDiff() *report.Diff {
 				Old: &report.DiffFunction{Begin: 0x1020, Size: 8, Rows: 2, Covered: 8},
 				New: &report.DiffFunction{Begin: 0x1030, Size: 8, Rows: 1, Covered: 1},
 			},
-			{Function: "gone", Kind: report.ChangeOld, Old: &report.DiffFunction{Begin: 0x1040, Size: 4, Rows: 1, Covered: 4}},
+			{Function: "gone", Kind: report.ChangeOld, Old: &report.DiffFunction{Begin: 0x1040, Size: 4, Rows: 1,
+				Covered: 4}},
 			{Function: "\x1b[2J", Kind: report.ChangeNew,
 				New: &report.DiffFunction{Begin: 0x1050, Size: 4, Rows: 2, Covered: 4}},
 		},

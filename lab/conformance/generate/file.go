@@ -46,7 +46,8 @@ func FromFile(path, format string, opt convert.Options) (*vector.Vector, error) 
 	if err != nil {
 		return nil, err
 	}
-	// Tests of package padding check that this is padding. Without knowing the references to code, cfi2sframe describes none.
+	// Tests of package padding check that this is padding. Without knowing the references to code, cfi2sframe describes
+	// none.
 	padded := make(map[uint64]uint64)
 	if code, err := elfwrite.CodeOf(file); err == nil && !opt.NoPadding {
 		for i, n := range padding.Find(file, table, found, code.Referred, 1) {

@@ -56,7 +56,7 @@ func TestGenerate(t *testing.T) {
 		}
 	}
 	if size > 1<<20 {
-		t.Errorf("%d bytes of vectors; at most 1 MiB was expected", size)
+		t.Errorf("%d bytes of vectors; want at most 1 MiB", size)
 	}
 }
 
@@ -87,9 +87,10 @@ func TestEncode(t *testing.T) {
 	want := "\xe2\xde\x02\x01\x03\x00\xf8\x00\x01\x00\x00\x00\x02\x00\x00\x00\x06\x00\x00\x00\x00\x00\x00\x00\x14\x00\x00\x00" +
 		"\x00\x90\xff\xff\x20\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00" + "\x00\x03\x08\x04\x03\x10"
 	if string(got) != want {
-		t.Errorf("% x; % x was expected", got, want)
+		t.Errorf("% x; want % x", got, want)
 	}
-	if text := vector.Expects(s.expect(16)); len(text) != 4 || text[1].From != 0x1000 || text[2].From != 0x1004 || text[2].To != 0x1020 || text[3].Row != nil {
+	if text := vector.Expects(s.expect(16)); len(text) != 4 || text[1].From != 0x1000 || text[2].From != 0x1004 ||
+		text[2].To != 0x1020 || text[3].Row != nil {
 		t.Errorf("%+v", text)
 	}
 	f = form{"3", s390x}
@@ -99,7 +100,7 @@ func TestEncode(t *testing.T) {
 	want = "\xde\xe2\x03\x05\x04\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00\x08\x00\x00\x00\x00\x00\x00\x00\x10" +
 		"\xff\xff\xff\xff\xff\xff\x8f\xe4\x00\x00\x00\x20\x00\x00\x00\x00" + "\x00\x01\x00\x00\x00" + "\x00\x03\x08"
 	if string(got) != want {
-		t.Errorf("% x; % x was expected", got, want)
+		t.Errorf("% x; want % x", got, want)
 	}
 }
 
@@ -115,7 +116,8 @@ func TestEvaluate(t *testing.T) {
 		memory bool
 		want   string
 	}{
-		{"\x77\x08", false, "sp+8"}, {"\x77\xa0\x01\x06", false, "*(sp+160)"}, {"\x76\x78", true, "*(fp-8)"}, {"\x92\x23\x10",
+		{"\x77\x08", false, "sp+8"}, {"\x77\xa0\x01\x06", false, "*(sp+160)"}, {"\x76\x78", true, "*(fp-8)"},
+		{"\x92\x23\x10",
 			false, "r35+16"},
 		{"\x77\x00\x23\xc8\x01", false, "sp+200"}, {"\x77\x30\x40\x1c", false, "sp+32"}, {"\x77\x30\x08\x28\x22", false,
 			"sp+88"},
@@ -124,7 +126,7 @@ func TestEvaluate(t *testing.T) {
 	} {
 		r, ok := f.evaluate(known, []byte(tt.code), 0, tt.memory)
 		if ok != (tt.want != "") || ok && r.String() != tt.want {
-			t.Errorf("% x: %v, %t; %q was expected", tt.code, r, ok, tt.want)
+			t.Errorf("% x: %v, %t; want %q", tt.code, r, ok, tt.want)
 		}
 	}
 }
