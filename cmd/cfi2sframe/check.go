@@ -86,7 +86,7 @@ func (c *call) check(s *checkSettings, paths []string, failed bool) int {
 		failed = true
 	}
 	if n > 0 && s.form == "text" && len(paths) > 1 {
-		fmt.Fprintf(c.out, "%d files: %d skipped\n%s", len(paths), n, t.reasons("skipped"))
+		fmt.Fprintf(c.out, "%d files: %d skipped\n%s", len(paths), n, reasons("skipped", t.stay, convert.Reason.Text))
 	}
 	switch {
 	case failed && c.byFlag: // --check has the same status for both
@@ -108,26 +108,18 @@ func printChecked(s *checkSettings, w io.Writer, path string, c *convert.Compari
 	out := bufio.NewWriter(w)
 	text := s.form == "text"
 	switch {
+	case s.form == "json" && c.Skipped != "":
+		skipped := report.Kept{Schema: report.Schema, File: path, Kept: string(c.Skipped), Why: c.Skipped.Text()}
+		return report.WriteJSON(w, &skipped)
 	case s.form == "json":
-		if err := checkedJSON(out, path, c); err != nil {
-			return err
-		}
+		c.File = path
+		return report.WriteJSON(w, &c.Check)
 	case c.Skipped != "" && text && (s.verbose || only):
 		fmt.Fprintf(out, "%s: skipped: %s\n", report.Printable(path), c.Skipped.Text())
 	case c.Skipped == "":
 		checkedText(out, report.Printable(path), c, text)
 	}
 	return out.Flush()
-}
-
-// checkedJSON prints the result for a file as JSON.
-func checkedJSON(w io.Writer, path string, c *convert.Comparison) error {
-	if c.Skipped != "" {
-		skipped := report.Kept{Schema: report.Schema, File: path, Kept: string(c.Skipped), Why: c.Skipped.Text()}
-		return report.WriteJSON(w, &skipped)
-	}
-	c.File = path
-	return report.WriteJSON(w, &c.Check)
 }
 
 // checkedText prints the mismatches of a file, and the summary.

@@ -29,7 +29,6 @@ type conversion struct {
 	recursive  bool
 	skipStatus bool
 	like       string         // the value of --for
-	hasTree    bool           // the verb has --recursive
 	packed     *repack.Result // of the current package
 }
 
@@ -52,7 +51,6 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 	cmd := newCommand("cfi2sframe IN -o OUT\ncfi2sframe --in-place FILE...",
 		"add .sframe sections to ELF files, made from their call frame information")
 	s.outputFlags(cmd, "replace each FILE by its result")
-	s.hasTree = true
 	treeFlags(cmd, &s.Options.Options, &s.recursive, &s.skipStatus)
 	s.formatFlags(cmd)
 	cfiFlags(cmd, &s.Options.Options)
@@ -76,7 +74,6 @@ func (c *call) removeCommand(s *conversion) *cobra.Command {
 	s.Remove = true
 	cmd := newCommand("remove IN -o OUT\nremove --in-place FILE...", "remove .sframe and its segment")
 	s.outputFlags(cmd, "replace each FILE by its result")
-	s.hasTree = true
 	treeFlags(cmd, &s.Options.Options, &s.recursive, &s.skipStatus)
 	s.debugLinkFlag(cmd)
 	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
@@ -187,12 +184,7 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 	}
 	layout, _ := s.Version.Layout()
 	one := len(args) < 2
-	places := 0
-	for _, on := range []bool{s.output != "", s.inPlace, s.DryRun} {
-		if on {
-			places++
-		}
-	}
+	places := count([]bool{s.output != "", s.inPlace, s.DryRun}, true)
 	pipes := count(args, files.Stdin)
 	update := s.DebugLinkUpdate != ""
 	err := refuse(
@@ -229,11 +221,11 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// count returns how often a word is in a list.
-func count(words []string, word string) int {
+// count returns how often a value is in a list.
+func count[T comparable](list []T, value T) int {
 	n := 0
-	for _, w := range words {
-		if w == word {
+	for _, v := range list {
+		if v == value {
 			n++
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"io/fs"
@@ -19,23 +20,11 @@ type destination struct {
 	info fs.FileInfo
 }
 
-// A use is another use of a file that may be the destination.
-type use struct{ what, path string }
-
-// uses returns the same use of several files.
-func uses(what string, paths ...string) []use {
-	var out []use
+// distinct returns an error if one of the paths is the destination, which may be nil.
+func (d *destination) distinct(use string, paths ...string) error {
 	for _, path := range paths {
-		out = append(out, use{what, path})
-	}
-	return out
-}
-
-// distinct returns an error if the destination, which may be nil, has another use.
-func (d *destination) distinct(others []use) error {
-	for _, u := range others {
-		if u.path != "" && d.is(u.path) {
-			return fmt.Errorf("%s is also %s; use another file", d.name, u.what)
+		if path != "" && d.is(path) {
+			return fmt.Errorf("%s is also %s; use another file", d.name, use)
 		}
 	}
 	return nil
@@ -44,33 +33,30 @@ func (d *destination) distinct(others []use) error {
 // distinct returns an error if the report, or the debug file, is also another file of the conversion. One of them would
 // be lost.
 func (s *conversion) distinct(stdout, stderr io.Writer) error {
-	debug := s.DebugLinkUpdate
-	if debug != "" && debug != debugfile.Auto {
-		if err := destinationOf("--debug-link-update", debug).distinct(uses("the output", s.output)); err != nil {
+	if debug := s.DebugLinkUpdate; debug != "" && debug != debugfile.Auto {
+		if err := destinationOf("--debug-link-update", debug).distinct("the output", s.output); err != nil {
 			return err
 		}
 	}
 	d := s.destination(s.stream(stdout, stderr))
-	var others []use
+	var err error
 	if !outfile.IsStdout(s.output) {
-		others = uses("the output", s.output)
+		err = d.distinct("the output", s.output)
 	}
-	for _, in := range s.files {
-		if in == files.Stdin {
-			in = "/dev/stdin"
-		}
-		others = append(others, use{"an input", in})
+	inputs := slices.Clone(s.files)
+	if i := slices.Index(inputs, files.Stdin); i >= 0 {
+		inputs[i] = "/dev/stdin"
 	}
-	for _, debug := range []string{s.DebugFile, debug} {
+	err = cmp.Or(err, d.distinct("an input", inputs...), d.distinct("the file of --for", s.like))
+	for _, debug := range []string{s.DebugFile, s.DebugLinkUpdate} {
 		found := func(in string) bool { return d != nil && d.info != nil && debugfile.IsFound(d.info, in) }
-		switch {
-		case debug != debugfile.Auto:
-			others = append(others, use{"the debug file", debug})
-		case slices.ContainsFunc(s.files, found):
-			return fmt.Errorf("%s is also the debug file; use another file", d.name)
+		if debug != debugfile.Auto {
+			err = cmp.Or(err, d.distinct("the debug file", debug))
+		} else if slices.ContainsFunc(s.files, found) {
+			err = cmp.Or(err, fmt.Errorf("%s is also the debug file; use another file", d.name))
 		}
 	}
-	return d.distinct(append(others, use{"the file of --for", s.like}))
+	return err
 }
 
 // destination returns where the report goes, or nil if that is no file. Without --report-file it goes to a stream.

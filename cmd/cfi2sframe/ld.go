@@ -100,7 +100,8 @@ func (l *link) run() int {
 		return exitError
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, linkingVar+"=") })
-	env = append(env, linkingVar+"="+strings.Join(append(seen, programIDs(l.program)...), " ")+"\n"+absolute(names))
+	seen = append(seen, fileID(l.program)+"/"+filepath.Base(l.program)) // some are compilers by another name
+	env = append(env, linkingVar+"="+strings.Join(seen, " ")+"\n"+absolute(names))
 	argv := append([]string{l.program}, l.args...)
 	if within { // the outer cfi2sframe converts
 		return l.cannot(syscall.Exec(l.program, argv, env))
@@ -134,20 +135,16 @@ func (l *link) run() int {
 
 // find finds the program.
 func (l *link) find(s *linker.Search) (err error) {
-	named := os.Getenv(linkerVar)
-	switch {
-	case l.command != "":
-		if l.program, err = s.Find(l.command); err != nil {
-			err = fmt.Errorf("%w; use -- before arguments of ld", err)
-		}
-	case named != "" && l.name != linker.Compiler:
-		if l.program, err = s.Find(named); err != nil {
-			err = fmt.Errorf("%s: %w", linkerVar, err)
-		}
-	default:
-		l.program, err = s.Find(l.name)
+	name, message := l.name, "%w"
+	if l.command != "" {
+		name, message = l.command, "%w; use -- before arguments of ld"
+	} else if named := os.Getenv(linkerVar); named != "" && name != linker.Compiler {
+		name, message = named, linkerVar+": %w"
 	}
-	return err
+	if l.program, err = s.Find(name); err != nil {
+		return fmt.Errorf(message, err)
+	}
+	return nil
 }
 
 // cannot reports that the program cannot be run.
@@ -163,22 +160,17 @@ func running(outputs []string) (seen []string, within bool) {
 	if within = ids != "" && of == absolute(outputs); within {
 		seen = strings.Fields(ids)
 	}
-	if self, err := os.Stat("/proc/self/exe"); err == nil {
-		if id, ok := inode.Of(self); ok {
-			seen = append(seen, id.String())
-		}
-	}
-	return seen, within
+	return append(seen, fileID("/proc/self/exe")), within
 }
 
-// programIDs returns the ID of a program, with its name: some are compilers by another name.
-func programIDs(program string) []string {
-	if info, err := os.Stat(program); err == nil {
+// fileID returns the ID of a file, or "".
+func fileID(path string) string {
+	if info, err := os.Stat(path); err == nil {
 		if id, ok := inode.Of(info); ok {
-			return []string{id.String() + "/" + filepath.Base(program)}
+			return id.String()
 		}
 	}
-	return nil
+	return ""
 }
 
 // absolute returns the paths of outputs, one in a line. Outputs of several directories can have the same name.

@@ -20,25 +20,24 @@ func (c *call) linkCommand() *cobra.Command {
 		case len(args) > 1 && args[0] == "--print-dir":
 			return errors.New("--print-dir takes no argument")
 		case args[0] == "--print-dir":
-			return c.printLinkerDir()
+			c.printLinkerDir()
 		case len(args) == 1 && (args[0] == "--help" || args[0] == "-h"):
 			c.printHelp(cmd, args[0] == "--help")
-			return nil
+		default:
+			c.status, _ = runLinker(append([]string{"cfi2sframe", "ld"}, args...), c.stdout, c.stderr)
 		}
-		c.status, _ = runLinker(append([]string{"cfi2sframe", "ld"}, args...), c.stdout, c.stderr)
 		return nil
 	}
 	return cmd
 }
 
 // printLinkerDir prints the directory for the -B of compilers.
-func (c *call) printLinkerDir() error {
+func (c *call) printLinkerDir() {
 	dir, err := linkersDir()
-	if err == nil {
-		fmt.Fprintln(c.out, dir)
-		return nil
+	if err != nil {
+		complain(c.stderr, "--print-dir", err)
+		c.status = exitError
+		return
 	}
-	complain(c.stderr, "--print-dir", err)
-	c.status = exitError
-	return nil
+	fmt.Fprintln(c.out, dir)
 }

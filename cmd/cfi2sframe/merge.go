@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,8 +46,8 @@ func (c *call) mergeCommand() *cobra.Command {
 				list(survey.ComparisonForms, "or"))
 		}
 		to := s.destination(c.stdout, "standard output")
-		inputs := append(uses("an input", args...), uses("the file of --against", s.against)...)
-		if err := to.distinct(inputs); err != nil {
+		err := cmp.Or(to.distinct("an input", args...), to.distinct("the file of --against", s.against))
+		if err != nil {
 			return err
 		}
 		s.console, s.what = c.console(s.quiet), "merge"

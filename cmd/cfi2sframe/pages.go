@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -30,7 +29,7 @@ func (w *sumWork) pages(ctx context.Context, s *survey.Survey, dir string) (map[
 	taken := map[string]bool{surveyIndex: true}
 	for i, f := range files {
 		var coverage []*report.Coverage
-		err := errPackage
+		err := errors.New("pages are made of files on the disk; unpack the package")
 		if !f.Package {
 			coverage, err = fileCoverage(ctx, f.Path)
 		}
@@ -54,8 +53,6 @@ func (w *sumWork) pages(ctx context.Context, s *survey.Survey, dir string) (map[
 	}
 	return links, nil
 }
-
-var errPackage = errors.New("pages are made of files on the disk; unpack the package")
 
 // fileCoverage returns the gaps of a file in the format of the survey.
 func fileCoverage(ctx context.Context, path string) ([]*report.Coverage, error) {
@@ -92,22 +89,16 @@ func writePage(path string, coverage []*report.Coverage) error {
 	if err := notPage(path); err != nil {
 		return err
 	}
-	f, err := outfile.Open(path, 0o666)
+	r, err := openReport(&reporting{file: path}, nil, true) // pages can be made again
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	out := bufio.NewWriter(f)
-	if err = report.HTML(out, coverage); err == nil {
-		err = out.Flush()
+	defer r.close()
+	r.html, r.pages = true, coverage
+	if err := r.finish(""); err != nil {
+		return err
 	}
-	if err == nil {
-		err = f.Finish(false) // pages can be made again
-	}
-	if err == nil {
-		err = f.Commit()
-	}
-	return outfile.Plain(err)
+	return outfile.Plain(r.commit())
 }
 
 // maxPageName is how many bytes of a path are in the name of a page. Names have at most 255 bytes in file systems.

@@ -2,12 +2,10 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -128,7 +126,7 @@ func (w *work) addPackage(in string) error {
 func (w *work) sumOf(in string, res *repack.Result) *report.Package {
 	p := &report.Package{
 		Schema: report.Schema, Package: in, Output: w.output, Files: len(res.Files), Others: res.Others,
-		Kept: make(map[string]int),
+		Kept: make(map[string]int), Before: uint64(res.Read), After: uint64(res.Written),
 	}
 	if w.inPlace && !res.Same {
 		p.Output = in
@@ -142,7 +140,6 @@ func (w *work) sumOf(in string, res *repack.Result) *report.Package {
 			p.Kept[string(f.Result.Stays)]++
 		}
 	}
-	p.Before, p.After = uint64(res.Read), uint64(res.Written)
 	return p
 }
 
@@ -152,10 +149,7 @@ func packageText(p *report.Package) string {
 	kept := p.Files - p.Converted
 	fmt.Fprintf(&b, "%s: ELF files: %d (%d converted, %d kept as they are), other files: %d\n",
 		report.Printable(p.Package), p.Files, p.Converted, kept, p.Others)
-	most := func(x, y string) int { return cmp.Or(cmp.Compare(p.Kept[y], p.Kept[x]), cmp.Compare(x, y)) }
-	for _, why := range slices.SortedFunc(maps.Keys(p.Kept), most) {
-		fmt.Fprintf(&b, "  kept as they are: %d (%s)\n", p.Kept[why], repack.Text(convert.Reason(why)))
-	}
+	b.WriteString(reasons("kept as they are", p.Kept, repack.Text))
 	if p.After > 0 {
 		fmt.Fprintf(&b, "  bytes of ELF files: %s; of the package: %s\n",
 			change(p.FilesBefore, p.FilesAfter), change(p.Before, p.After))

@@ -76,7 +76,7 @@ func (c *call) surveyCommand() *cobra.Command {
 		if err := s.reporting.check(); err != nil {
 			return err
 		}
-		if err := s.destination(c.stdout, "standard output").distinct(uses("an input", args...)); err != nil {
+		if err := s.destination(c.stdout, "standard output").distinct("an input", args...); err != nil {
 			return err
 		}
 		s.console, s.what = c.console(s.quiet), "survey"

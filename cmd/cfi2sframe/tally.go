@@ -34,9 +34,6 @@ func (t *tally) stays(why convert.Reason) {
 	t.stay[why]++
 }
 
-// clone returns a copy.
-func (t *tally) clone() tally { return tally{t.done, maps.Clone(t.stay)} }
-
 // skipped returns how many files are unchanged, except up-to-date ones.
 func (t *tally) skipped() int {
 	n := 0
@@ -57,16 +54,16 @@ func (t *tally) text(all int, rest string) string {
 		fmt.Fprintf(&b, "%d kept as they are, ", kept)
 	}
 	fmt.Fprintf(&b, "%d %s\n", all-t.done-kept, rest)
-	b.WriteString(t.reasons("kept as they are"))
+	b.WriteString(reasons("kept as they are", t.stay, convert.Reason.Text))
 	return b.String()
 }
 
-// reasons counts unchanged files for each reason, the most frequent first.
-func (t *tally) reasons(what string) string {
+// reasons lists counts for each reason, the most frequent first.
+func reasons[R ~string](what string, counts map[R]int, text func(convert.Reason) string) string {
 	var b strings.Builder
-	most := func(x, y convert.Reason) int { return cmp.Or(cmp.Compare(t.stay[y], t.stay[x]), cmp.Compare(x, y)) }
-	for _, why := range slices.SortedFunc(maps.Keys(t.stay), most) {
-		fmt.Fprintf(&b, "  %s: %d (%s)\n", what, t.stay[why], why.Text())
+	most := func(x, y R) int { return cmp.Or(cmp.Compare(counts[y], counts[x]), cmp.Compare(x, y)) }
+	for _, why := range slices.SortedFunc(maps.Keys(counts), most) {
+		fmt.Fprintf(&b, "  %s: %d (%s)\n", what, counts[why], text(convert.Reason(why)))
 	}
 	return b.String()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -177,7 +178,7 @@ func (w *work) say(last bool) error {
 			broken = err
 		}
 	}
-	ready := w.tally.clone()
+	ready := tally{w.tally.done, maps.Clone(w.tally.stay)}
 	for _, j := range w.batch.Jobs {
 		short := errors.Is(j.Err, convert.ErrCoverage)
 		if j.Err == nil {
@@ -247,7 +248,7 @@ func (w *work) failed(in string, err error) {
 	case errors.Is(err, elfwrite.ErrExists):
 		err = fmt.Errorf("%w; --update or --force replaces it", err)
 	case !errors.Is(err, convert.ErrCoverage) && in != files.Stdin:
-		better := explain(in, err, w.hasTree)
+		better := explain(in, err, w.Into == nil)
 		if better == err && w.output != "" && !outfile.IsStdout(w.output) {
 			better = explainOutput(in, w.output, err)
 		}
