@@ -3,11 +3,13 @@ package convert
 import (
 	"cmp"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 
+	"cfi2sframe/arch"
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
 	"cfi2sframe/elfwrite"
@@ -239,4 +241,89 @@ func (s *single) describe(t *translation, debug *debugfile.File) (*report.Covera
 		cov.DebugFile = debug.Path()
 	}
 	return cov, nil
+}
+
+// The end of a signed kernel module: the signature, struct module_signature (include/linux/module_signature.h), and the
+// magic. The structure is a big-endian length in its last four bytes, and at 3 and 4 the lengths of names before the
+// signature, which modules of Linux before 4.3 have.
+const (
+	signatureMagic  = "~Module signature appended~\n"
+	signatureStruct = 12
+	signatureTail   = signatureStruct + len(signatureMagic)
+)
+
+// signatureSize returns how many bytes at the end of a file are a signature of a kernel module.
+func signatureSize(r io.ReaderAt, size int64) (int64, error) {
+	b := make([]byte, signatureTail)
+	if size < int64(len(b)) {
+		return 0, nil
+	}
+	if n, err := r.ReadAt(b, size-int64(len(b))); n < len(b) {
+		return 0, outfile.Plain(err)
+	}
+	if string(b[signatureStruct:]) != signatureMagic {
+		return 0, nil
+	}
+	n := int64(len(b)) + int64(b[3]) + int64(b[4]) + int64(binary.BigEndian.Uint32(b[signatureStruct-4:]))
+	if n > size {
+		return 0, fmt.Errorf("its module signature says that it has %d bytes, and the file has %d; "+
+			"remove the signature (strip does)", n, size)
+	}
+	return n, nil
+}
+
+// current returns errCurrent and the report if the old .sframe is up to date: readers find it, it has the requested
+// format, it is right at every pc, and covers as much code as a new one. Otherwise it returns nil.
+func (s *single) current(debug *debugfile.File) (*report.Coverage, error) {
+	old, err := ReadSection(s.f)
+	if err != nil || !s.hasFormat(old) {
+		return nil, nil
+	}
+	var reach translate.Reach
+	sorted := old
+	if s.f.IsObject() {
+		at, _ := elfwrite.FindSFrame(s.f)
+		if elf.SectionType(s.f.Sections[at.Section].Type) != s.objectType() {
+			return nil, nil
+		}
+		sorted = old.Sorted()
+	} else {
+		h, err := loaded(s.f, true)
+		if err != nil {
+			return nil, nil
+		}
+		reach = s.reach(h.Vaddr, old.Len())
+	}
+	t, err := s.translate(reach)
+	if err != nil {
+		return nil, err
+	}
+	res, err := verify.Check(s.table, sorted, s.f, verify.Options{Keep: 1, Workers: s.opt.workers(s.table, s.f.Size)})
+	if err != nil || res.Total > 0 || res.Covered < t.Covered || res.Stubs < t.Synthesised || res.Padding < t.Padding ||
+		s.opt.NoPadding && res.Padding > 0 {
+		return nil, nil
+	}
+	cov, err := s.describe(t, debug)
+	if err != nil {
+		return nil, err
+	}
+	cov.FDEs, cov.FREs, cov.Size, cov.Verified = old.Len(), uint64(old.NumFREs), old.Size(), true
+	return cov, errCurrent
+}
+
+// hasFormat reports whether the old .sframe has the requested format.
+func (s *single) hasFormat(old *sframe.Section) bool {
+	_, abi, err := arch.Find(elf.Machine(s.f.Machine), s.f.Order)
+	if err != nil || old.ABI != abi || old.Version != s.opt.Version {
+		return false
+	}
+	l, _ := old.Version.Layout()
+	known := sframe.FDESorted | l.Flags&sframe.FDEFuncStartPCRel
+	if old.Flags&^known != 0 || old.Flags&sframe.FDESorted == 0 && !s.f.IsObject() { // those of objects may be sorted
+		return false
+	}
+	format, err := FormatOf(old)
+	// Not all readers of a version understand rows without data words.
+	return err == nil && format.PCRel == (l.PCRel || s.opt.PCRel) &&
+		(!format.Outermost || l.Outermost || s.opt.Outermost)
 }

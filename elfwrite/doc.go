@@ -19,9 +19,8 @@
 //   - in an executable with fixed addresses, a page before everything: static ones have .rela.plt after the table,
 //     which cannot move. See insertPage.
 //
-// The new segment is read-only, last in address order, and begins with .sframe. Its bytes go right after those of the
-// last PT_LOAD in the file. What is not loaded moves up by a multiple of its alignment. Bytes after everything that
-// headers tell of stay at the end.
+// The new segment is read-only, last in address order, and begins with .sframe. In the file it follows the last PT_LOAD.
+// Contents that are not loaded move up by a multiple of their alignment.
 //
 // # What can move
 //
@@ -35,20 +34,16 @@
 //     runtimes look for them in memory at __ehdr_start + p_offset, as compiler-rt's profile writer does. The build-id
 //     stays in the first page, where debuggers and kernels look for it in core files.
 //
-// None of them moves if anything else leads into it: another header or dynamic entry; a symbol, but those of sections
-// and what assemblers and start files define without using it; a dynamic relocation; or a relocation that the linker
-// emitted. Nor do notes whose section has an identifier for a name, for which linkers define __start_ and __stop_
-// symbols. In stripped files, an address in code cannot be detected.
-//
-// Without section headers, no loaded bytes count as unused: they may be anything.
+// None of them moves if anything else refers to it: another header or dynamic entry, a symbol that code may use, or a
+// relocation. Nor do notes whose section name is an identifier, for which linkers define __start_ and __stop_ symbols.
+// In stripped files, an address in code cannot be detected. Without section headers, no loaded bytes count as unused.
 //
 // # Again, and back
 //
-// A segment of this kind is laid out anew when .sframe is replaced, and where .sframe was removed and is added again:
-// the result is that of the first time. Where it is removed, what moved returns to where linkers have it: after the
-// table, without gaps, in the order of the section headers. That restores the original bytes of nearly every file.
-// Without section headers, program headers become PT_NULL. An .sframe that a linker made is replaced in its place if
-// the new one fits there.
+// Replacing .sframe, or adding it again after its removal, gives the same layout as the first time. When it is removed,
+// sections return to where linkers have them: after the table, without gaps, in the order of the section headers. That
+// restores the original bytes of nearly every file. Without section headers, program headers become PT_NULL. An .sframe
+// of a linker is replaced in place if the new one fits.
 //
 // Program interpreters (ld.so) get a layout that old kernels load, for which the size of .sframe has to be a multiple
 // of SizeMultiple. In relocatable objects, .sframe and its relocations come last, and nothing else changes.

@@ -3,15 +3,21 @@ package report
 import (
 	"bufio"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"text/template"
 	"unicode"
 	"unicode/utf8"
 
+	"cfi2sframe/elffile"
+	"cfi2sframe/internal/dwline"
 	"cfi2sframe/internal/page"
+	"cfi2sframe/translate"
 )
 
 //go:embed text.tmpl
@@ -171,3 +177,115 @@ func countOf(n uint64, what string) string {
 
 // Digits groups a number by thousands.
 func Digits(n uint64) string { return page.Grouped(fmt.Sprint(n)) }
+
+// A Check is the result of comparing an .sframe with the CFI.
+type Check struct {
+	Schema     int        `json:"schema"`
+	File       string     `json:"file"`
+	ABI        string     `json:"abi"`
+	Format     int        `json:"format"`
+	FDEs       int        `json:"fdes"`
+	FREs       uint64     `json:"fres"`
+	Sorted     bool       `json:"sorted"`
+	Described  uint64     `json:"described"` // bytes of code
+	Covered    uint64     `json:"covered"`
+	Outermost  uint64     `json:"outermost"`
+	PLT        uint64     `json:"plt"`
+	Padding    uint64     `json:"padding,omitempty"` // padding after functions that has their last rows
+	Mismatches []Mismatch `json:"mismatches"`
+}
+
+// A Mismatch is a range of code for which the rows differ.
+type Mismatch struct {
+	Begin    uint64 `json:"begin"`
+	End      uint64 `json:"end"`
+	Function string `json:"function,omitempty"`
+	Offset   uint64 `json:"offset"`
+	What     string `json:"what"`
+}
+
+// A Removed is a file whose .sframe was removed.
+type Removed struct {
+	Schema  int    `json:"schema"`
+	File    string `json:"file"`
+	Output  string `json:"output,omitempty"`
+	Removed bool   `json:"removed"` // always true
+
+	Unsigned bool `json:"signature_removed,omitempty"`
+}
+
+// maxLineGaps bounds the gaps whose source lines are looked up.
+const maxLineGaps = 4096
+
+// sourceLines finds the source file and line of each gap's first instruction, from the debug information of the file
+// or of its debug file. Gaps still have addresses, also in an object.
+func (c *Coverage) sourceLines(in *Input) {
+	gaps := c.Gaps[:min(len(c.Gaps), maxLineGaps)]
+	if len(gaps) == 0 {
+		return
+	}
+	err := findLines(in.File, gaps)
+	if errors.Is(err, dwline.ErrNone) && in.Debug != nil {
+		err = findLines(in.Debug, gaps)
+	}
+	switch {
+	case errors.Is(err, dwline.ErrNone):
+	case err != nil:
+		c.Notes = append(c.Notes, fmt.Sprintf("source lines: %v", err))
+	case len(gaps) < len(c.Gaps):
+		c.Notes = append(c.Notes, fmt.Sprintf("source lines of %s: those of the first %s are looked up",
+			plural(len(c.Gaps)-len(gaps), "gap"), Digits(maxLineGaps)))
+	}
+}
+
+// findLines fills in the source lines of gaps, which are sorted by address.
+func findLines(f *elffile.File, gaps []Gap) error {
+	addrs := make([]uint64, len(gaps))
+	for i := range gaps {
+		addrs[i] = gaps[i].Begin
+	}
+	return dwline.Find(f, addrs, func(i int, file string, line int) { gaps[i].Source, gaps[i].Line = file, line })
+}
+
+// causes says for each reason why programs have such code.
+var causes = map[translate.Reason]string{
+	translate.DRAP: "the function realigns the stack for variables of 32 bytes and more (AVX), or " +
+		"for -mstackrealign, and finds its frame through memory or another register",
+	translate.CFARegister: "code that changes the stack pointer while another register holds the frame: " +
+		"hand-written assembly, or stack probing",
+	translate.CFAExpression: "the frame has a place that has to be computed: " +
+		"hand-written assembly, or vector registers of variable length",
+	translate.CFAAddress: "the frame is computed from an address of the code that is known only when it is loaded, or " +
+		"linked: hand-written call frame information",
+	translate.CFAMissing: "the call frame information is incomplete",
+	translate.RARegister: "the return address is taken off the stack for a while, as vfork and unwinders do",
+	translate.RAOffset:   "the return address is kept apart from the frame, as in context switches and stack splitting",
+	translate.RARule:     "the return address is elsewhere, as in context switches and trampolines",
+	translate.RASigned: "the return address is signed with more than the stack pointer " +
+		"(-mbranch-protection=pac-ret+pc)",
+	translate.FPRegister: "a leaf function keeps the caller's frame pointer in another register",
+	translate.FPRule: "the caller's frame pointer is found through the frame pointer itself, as " +
+		"in functions that realign the stack, or is computed",
+	translate.FPWithoutRA: "a leaf function, or one that does not return, saves the frame pointer alone",
+	translate.FPUndefined: "the function does not return to its caller, or uses the frame pointer for something else",
+	translate.SPRule:      "the caller's stack pointer is set apart from the frame: context switches, longjmp, Go on s390x",
+	translate.SignalFrame: "a signal handler returns here; the kernel has pushed the frame",
+	translate.OffsetRange: "a frame of more than 2 GiB, or one that is not aligned as the ABI asks for",
+	translate.TooFar:      "the program is larger than 2 GiB, for which there is --format 3",
+	translate.TooLarge:    "the function is larger than what its description can hold",
+	translate.Outermost:   "the program or a thread starts here",
+	translate.Malformed:   "the call frame information is damaged; the message says where",
+}
+
+// cause returns why programs have such code. Functions that probe the stack have the frame in one of the registers.
+func (g *Gap) cause(reason translate.Reason, probing []string) string {
+	inProbing := func(reg string) bool { return strings.HasPrefix(g.Rule, reg+"+") }
+	switch ext := path.Ext(g.Source); {
+	case reason == translate.Outermost || reason == translate.SignalFrame:
+	case ext == ".S" || ext == ".s" || ext == ".asm":
+		return "hand-written assembly (" + path.Base(g.Source) + ")"
+	case reason == translate.CFARegister && g.Offset > 0 && slices.ContainsFunc(probing, inProbing):
+		return "the function probes a large stack frame page by page (-fstack-clash-protection)"
+	}
+	return causes[reason]
+}

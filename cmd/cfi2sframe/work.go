@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/vbauerster/mpb/v8/cwriter"
@@ -19,6 +21,7 @@ import (
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/bar"
 	"cfi2sframe/internal/files"
+	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/outfile"
 	"cfi2sframe/report"
 )
@@ -293,4 +296,107 @@ func (w *work) worst(coverage []*report.Coverage) {
 	for _, g := range gaps[:min(len(gaps), shortList)] {
 		fmt.Fprintf(w.stderr, "%s: %v\n", report.Printable(g.file), &g.Gap)
 	}
+}
+
+// A tally counts finished files.
+type tally struct {
+	done int                    // changed files
+	stay map[convert.Reason]int // unchanged files
+}
+
+// add counts a file.
+func (t *tally) add(j *files.Job) {
+	if j.Result == nil || j.Result.Stays == "" {
+		t.done++
+		return
+	}
+	t.stays(j.Result.Stays)
+}
+
+// stays counts an unchanged file.
+func (t *tally) stays(why convert.Reason) {
+	if t.stay == nil {
+		t.stay = make(map[convert.Reason]int)
+	}
+	t.stay[why]++
+}
+
+// skipped returns how many files are unchanged, except up-to-date ones.
+func (t *tally) skipped() int {
+	n := 0
+	for why, files := range t.stay {
+		if why != convert.Current {
+			n += files
+		}
+	}
+	return n
+}
+
+// text sums up all files. Files that are not counted are called rest.
+func (t *tally) text(all int, rest string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d files: %d done, ", all, t.done)
+	kept := t.skipped() + t.stay[convert.Current]
+	if kept > 0 {
+		fmt.Fprintf(&b, "%d kept as they are, ", kept)
+	}
+	fmt.Fprintf(&b, "%d %s\n", all-t.done-kept, rest)
+	b.WriteString(reasons("kept as they are", t.stay, convert.Reason.Text))
+	return b.String()
+}
+
+// reasons lists counts for each reason, the most frequent first.
+func reasons[R ~string](what string, counts map[R]int, text func(convert.Reason) string) string {
+	var b strings.Builder
+	most := func(x, y R) int { return cmp.Or(cmp.Compare(counts[y], counts[x]), cmp.Compare(x, y)) }
+	for _, why := range slices.SortedFunc(maps.Keys(counts), most) {
+		fmt.Fprintf(&b, "  %s: %d (%s)\n", what, counts[why], text(convert.Reason(why)))
+	}
+	return b.String()
+}
+
+// walk returns paths with directories replaced by their regular files, in the order of their names, and the number of
+// errors, which it prints. It does not follow symbolic links, enter other file systems such as /proc, or return the
+// report of this run.
+func (c *call) walk(paths []string, to *destination, quiet bool) (found []string, failed int) {
+	fail := func(name string, err error) {
+		complain(c.stderr, name, outfile.Plain(err))
+		failed++
+	}
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if path == files.Stdin || err != nil || !info.IsDir() { // errors are reported when it is opened
+			found = append(found, path)
+			continue
+		}
+		// With the separator, a symbolic link means its directory.
+		err = filepath.WalkDir(path+string(filepath.Separator), func(name string, d fs.DirEntry, err error) error {
+			switch {
+			case c.ctx.Err() != nil:
+				return c.ctx.Err()
+			case err != nil:
+				fail(name, err)
+			case d.Type().IsRegular():
+				if info, err := d.Info(); err == nil && to.isFile(info) {
+					return nil
+				}
+				if name == files.Stdin {
+					name = "." + string(filepath.Separator) + name
+				}
+				found = append(found, name)
+			case d.IsDir():
+				if here, err := d.Info(); err == nil && !inode.SameDevice(here, info) {
+					if !quiet {
+						complain(c.stderr, name, errors.New("is on another file system; skipped"))
+					}
+					return fs.SkipDir
+				}
+			}
+			return nil
+		})
+		if err != nil { // the context has ended
+			found = append(found, path)
+		}
+	}
+	return found, failed
 }

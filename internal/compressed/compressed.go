@@ -242,26 +242,20 @@ func (f *Form) Writable() error {
 // errEncoder is the error of an xz stream that unpacks to something else.
 var errEncoder = errors.New("xz: reading back what was compressed gives other bytes; nothing was written")
 
-// Store compresses parts in this form, with up to the given number of workers, to an empty file. zstd begins a block
-// with each part. The output of xz is read back and compared.
-func (f *Form) Store(ctx context.Context, to *os.File, workers int, parts ...io.Reader) error {
+// Store compresses r in this form, with up to the given number of workers, to an empty file.
+func (f *Form) Store(ctx context.Context, to *os.File, workers int, r io.Reader) error {
 	if err := f.Writable(); err != nil {
 		return err
 	}
 	if f.Kind == XZ {
-		return f.storeXZ(ctx, to, workers, io.MultiReader(parts...))
+		return f.storeXZ(ctx, to, workers, r)
 	}
 	w, err := f.writer(Output{to})
 	if err != nil {
 		return err
 	}
-	for _, part := range parts {
-		if _, err := io.Copy(w, part); err != nil {
-			w.Close()
-			return err
-		}
-	}
-	return w.Close()
+	_, err = io.Copy(w, r)
+	return cmp.Or(err, w.Close())
 }
 
 // writer returns a writer that compresses to w, of all kinds but xz.
