@@ -22,6 +22,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 	"sync/atomic"
@@ -286,8 +287,10 @@ func (f *File) readSectionHeaders() error {
 	}
 	f.Sections = make([]Section, 0, num)
 	f.indexes = make(map[uint32]int)
+	var headers []elf.Section64
 	err := f.ReadTable(where, f.Shoff, num*SectionSize, SectionSize, func(b []byte, _ uint64) error {
-		headers := make([]elf.Section64, len(b)/SectionSize)
+		n := len(b) / SectionSize
+		headers = slices.Grow(headers[:0], n)[:n]
 		_, err := binary.Decode(b, f.Order, headers)
 		for _, h := range headers {
 			if elf.SectionType(h.Type) == elf.SHT_SYMTAB_SHNDX {
