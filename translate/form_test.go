@@ -64,6 +64,8 @@ func TestForm(t *testing.T) {
 		{"at a call", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, none), both(row(sp(8)))},
 		{"with a frame pointer", elf.EM_X86_64, x86(cfaOf(6, 16), offset(-8), offset(-16), none),
 			both(row(fp(16), sframe.Rule{}, slot(-16)))},
+		{"frame pointer saved at the CFA less a constant, computed", elf.EM_X86_64,
+			x86(cfaOf(6, 16), offset(-8), computed(0x40, 0x1c), none), both(row(fp(16), sframe.Rule{}, slot(-16)))},
 		{"frame pointer unchanged", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), sameValue, none), both(row(sp(8)))},
 		{"SP said to be the CFA", elf.EM_X86_64, x86(cfaOf(7, 8), offset(-8), none, valOffset(0)), both(row(sp(8)))},
 		{"on r10", elf.EM_X86_64, x86(cfaOf(10, 0), offset(-8), none, none),
