@@ -7,8 +7,8 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 
-	"github.com/mattn/go-runewidth"
 	"github.com/vbauerster/mpb/v8/cwriter"
 )
 
@@ -84,10 +84,18 @@ func (b *Bar) line() string {
 	}
 	before := fmt.Sprintf("%s%4.0f%%", b.label, 100*float64(b.done)/float64(b.total))
 	after := fmt.Sprintf("(%d/%d) [%v:%v]", b.done, b.total, elapsed.Truncate(time.Second), left.Truncate(time.Second))
-	width := columns - runewidth.StringWidth(before) - len(" || ") - len(after)
+	width := columns - utf8.RuneCountInString(before) - len(" || ") - len(after)
 	if width < 0 {
-		return runewidth.Truncate(before+" "+after, columns, "…")
+		return truncate(before+" "+after, columns)
 	}
 	full := (width*b.done + b.total/2) / b.total
 	return before + " |" + strings.Repeat("█", full) + strings.Repeat(" ", width-full) + "| " + after
+}
+
+// truncate returns the start of a text that fits the given number of columns, at least one.
+func truncate(text string, columns int) string {
+	if runes := []rune(text); len(runes) > columns {
+		return string(runes[:max(columns-1, 0)]) + "…"
+	}
+	return text
 }
