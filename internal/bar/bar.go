@@ -86,16 +86,9 @@ func (b *Bar) line() string {
 	after := fmt.Sprintf("(%d/%d) [%v:%v]", b.done, b.total, elapsed.Truncate(time.Second), left.Truncate(time.Second))
 	width := columns - utf8.RuneCountInString(before) - len(" || ") - len(after)
 	if width < 0 {
-		return truncate(before+" "+after, columns)
+		text := []rune(before + " " + after)
+		return string(text[:min(len(text), columns-1)]) + "…"
 	}
 	full := (width*b.done + b.total/2) / b.total
 	return before + " |" + strings.Repeat("█", full) + strings.Repeat(" ", width-full) + "| " + after
-}
-
-// truncate returns the start of a text that fits the given number of columns, at least one.
-func truncate(text string, columns int) string {
-	if runes := []rune(text); len(runes) > columns {
-		return string(runes[:max(columns-1, 0)]) + "…"
-	}
-	return text
 }
