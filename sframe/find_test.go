@@ -207,3 +207,32 @@ func TestLayouts(t *testing.T) {
 		}
 	}
 }
+
+// TestLookupFixed has the offsets that the header fixes for all functions (section "SFrame Header": signed bytes 5 and 6,
+// FP and RA). Rules of a row take precedence.
+func TestLookupFixed(t *testing.T) {
+	slot := func(off int32) Rule { return Rule{Base: CFA, Offset: off, Deref: true} }
+	data := section(t, codec(t, V2, AArch64Little), FDESorted, 0x8000, part{FDE{Start: 0x1000, Size: 16}, []FRE{
+		{0, Row{CFA: sp(0)}}, {4, Row{CFA: sp(16), RA: slot(-8), FP: slot(-24)}},
+	}})
+	for _, tt := range []struct {
+		fp, ra byte
+		want   [2]Row
+	}{
+		{0, 0, [2]Row{{CFA: sp(0)}, {CFA: sp(16), RA: slot(-8), FP: slot(-24)}}},
+		{0, 0xf8, [2]Row{{CFA: sp(0), RA: slot(-8)}, {CFA: sp(16), RA: slot(-8), FP: slot(-24)}}},
+		{0xf0, 0, [2]Row{{CFA: sp(0), FP: slot(-16)}, {CFA: sp(16), RA: slot(-8), FP: slot(-24)}}},
+	} {
+		data[5], data[6] = tt.fp, tt.ra
+		s, err := Decode(data, 0x8000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range tt.want {
+			m, ok, err := s.Lookup(0x1000 + uint64(4*i) + 1)
+			if err != nil || !ok || m.Row != want || m.Start != uint32(4*i) || m.FDE.Start != 0x1000 || m.FDE.Size != 16 {
+				t.Errorf("fixed %#x, %#x: %+v, %+v, %t, error %v; want %v", tt.fp, tt.ra, m.FDE, m.Row, ok, err, want)
+			}
+		}
+	}
+}
