@@ -26,6 +26,19 @@ func converted(name string) *bytes.Reader {
 	return bytes.NewReader(out.Bytes())
 }
 
+// section returns a test program with its section.
+func section() (*elf.File, *sframe.Section) {
+	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := sframe.FromELF(f)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return f, s
+}
+
 // A profiler looks for the frame of the function that a pc is in.
 func ExampleFromELF() {
 	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
@@ -57,14 +70,7 @@ func ExampleFromELF() {
 // In a running process, addresses of position-independent code differ from those in the file by the load bias: the
 // start of the file's first mapping in /proc/PID/maps, less the address of the first PT_LOAD.
 func ExampleSection_Lookup() {
-	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	s, err := sframe.FromELF(f)
-	if err != nil {
-		log.Fatal(err)
-	}
+	f, s := section()
 	const firstMapping, pc = 0x555555554000, 0x555555554451
 	var first uint64
 	for _, p := range f.Progs {
@@ -86,14 +92,7 @@ func ExampleSection_Lookup() {
 
 // All FDEs of a section, with their rows.
 func ExampleSection_FDEs() {
-	f, err := elf.NewFile(converted("../testdata/bin/amd64/prologue"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	s, err := sframe.FromELF(f)
-	if err != nil {
-		log.Fatal(err)
-	}
+	_, s := section()
 	for i, d := range s.FDEs() {
 		rows, err := s.FREs(i, nil)
 		if err != nil {
