@@ -77,8 +77,8 @@ func newTrie(blocks []block, limit uint32) *trie {
 			}
 			t.deepest[p.cluster] = p.node
 			next := &clusters[p.cluster+uint32(depth)]
-			if p.rows += uint32(clusters[p.cluster+uint32(depth)-1].rows); next.start > 0 &&
-				p.rows+uint32(next.rows) <= limit {
+			p.rows += uint32(clusters[p.cluster+uint32(depth)-1].rows)
+			if next.start > 0 && p.rows+uint32(next.rows) <= limit {
 				left = append(left, p)
 			}
 		}

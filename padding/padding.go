@@ -150,8 +150,8 @@ func (x *finder) read(first, last int) {
 		if gap.begin == gap.end {
 			continue
 		}
-		before, after := span{gap.begin - min(gap.begin-x.table.At(i).Begin, reachBefore), gap.begin},
-			span{gap.end, gap.end}
+		before := span{gap.begin - min(gap.begin-x.table.At(i).Begin, reachBefore), gap.begin}
+		after := span{gap.end, gap.end}
 		if i+1 < len(x.sizes) && x.table.At(i+1).Begin == gap.end {
 			after.end += min(x.table.At(i+1).End-gap.end, reachAfter)
 		}
@@ -167,8 +167,8 @@ func (x *finder) read(first, last int) {
 		switch is := x.decode(rest[:gap.size()]); {
 		case is == traps:
 		case is == other,
-			x.differs(i) && (is == pieces || !x.leaves(code) || jump(gap) || is == two &&
-				jump(span{gap.begin + 1, gap.end})):
+			x.differs(i) && (is == pieces || !x.leaves(code) || jump(gap) ||
+				is == two && jump(span{gap.begin + 1, gap.end})):
 			x.sizes[i] = 0
 		}
 	}

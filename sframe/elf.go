@@ -37,10 +37,8 @@ func FromELF(f *elf.File) (*Section, error) {
 	if f.Type == elf.ET_REL {
 		return nil, errors.New("this is a relocatable object, in which functions have no addresses; link it first")
 	}
-	i, err := FindSection(len(f.Sections), func(i int) (string, uint32) {
-		return f.Sections[i].Name,
-			uint32(f.Sections[i].Type)
-	})
+	header := func(i int) (string, uint32) { return f.Sections[i].Name, uint32(f.Sections[i].Type) }
+	i, err := FindSection(len(f.Sections), header)
 	if err != nil {
 		return nil, err
 	}

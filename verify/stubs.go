@@ -54,8 +54,8 @@ func findPLTs(f *elffile.File) ([]plt, error) {
 		}
 		// A segment must load the same bytes to this address.
 		off, ok := f.FileOffset(s.Addr, s.Size)
-		if !ok || off != s.Off || slices.ContainsFunc(plts,
-			func(p plt) bool { return s.Addr < p.end && p.begin < s.Addr+s.Size }) {
+		overlaps := func(p plt) bool { return s.Addr < p.end && p.begin < s.Addr+s.Size }
+		if !ok || off != s.Off || slices.ContainsFunc(plts, overlaps) {
 			continue
 		}
 		b, err := f.ReadSection(s)

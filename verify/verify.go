@@ -377,8 +377,8 @@ func (c *checker) orphan(end uint64) error {
 		return fmt.Errorf("more than %d rows, up to that at %#x, are for code that CFI does not describe", maxOrphans,
 			c.segs.begin)
 	}
-	c.orphans = append(c.orphans, orphan{c.segs.begin, end, c.segs.reader.Rows[c.segs.row], c.segs.fde.KeyB ||
-		c.segs.fde.Signal})
+	marked := c.segs.fde.KeyB || c.segs.fde.Signal
+	c.orphans = append(c.orphans, orphan{c.segs.begin, end, c.segs.reader.Rows[c.segs.row], marked})
 	return nil
 }
 
@@ -456,8 +456,7 @@ func (c *checker) compare(begin, end uint64) (bool, error) {
 		}
 		if !same {
 			return fail("CFI says something else if this code is at %#x: SFrame has CFA %v, RA %v, FP %v; CFI has %v",
-				at,
-				e.CFA, e.RA, e.FP, r.Rules)
+				at, e.CFA, e.RA, e.FP, r.Rules)
 		}
 	}
 	if !c.vm.pcRead {
