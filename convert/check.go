@@ -14,6 +14,7 @@ import (
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/plt"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/verify"
@@ -23,11 +24,6 @@ import (
 type Comparison struct {
 	report.Check
 	Skipped Reason // why nothing was compared (with Options.SkipUnsupported or Require), or ""
-}
-
-// Percent returns how much of the described code is covered, as for a conversion.
-func (c *Comparison) Percent() float64 {
-	return (&report.Coverage{Described: c.Described, Covered: c.Covered, Outermost: c.Outermost}).Percent()
 }
 
 // maxMismatches bounds the mismatches that are kept.
@@ -63,7 +59,7 @@ func Check(r io.ReaderAt, size int64, opt Options) (*Comparison, error) {
 
 // withoutSFrame returns why a file need not have an .sframe, or "".
 func withoutSFrame(r io.ReaderAt, size int64, opt Options) Reason {
-	opt.DryRun, opt.NoVerify, opt.Brief, opt.MinCoverage = true, true, true, 0
+	opt.DryRun, opt.NoVerify, opt.Brief, opt.MinCoverage, opt.MinUnwindable = true, true, true, 0, 0
 	res, err := Into(context.Background(), r, size, nil, opt)
 	if err != nil {
 		return ""
@@ -99,11 +95,18 @@ func compared(f *elffile.File, opt Options) (c *Comparison, err error) {
 	if err != nil {
 		return nil, err
 	}
+	stubs, err := plt.Find(f, table)
+	if err != nil {
+		return nil, err
+	}
+	code, _ := report.MeasureCode(f, table, stubs)
 	c = &Comparison{Check: report.Check{
 		Schema: report.Schema, ABI: s.ABI.String(), Format: int(s.Version),
 		FDEs: s.Len(), FREs: uint64(s.NumFREs), Sorted: sorted,
-		Described: res.Described, Covered: res.Covered, Outermost: res.Outermost, PLT: res.Stubs, Padding: res.Padding,
-		Mismatches: []report.Mismatch{},
+		Amounts: report.NewAmounts(code, report.Amounts{
+			Described: res.Described, Covered: res.Covered, Outermost: res.Outermost, PLT: res.Stubs,
+		}),
+		Padding: res.Padding, Mismatches: []report.Mismatch{},
 	}}
 	slices.SortStableFunc(res.Mismatches, func(a, b verify.Mismatch) int { return cmp.Compare(a.Begin, b.Begin) })
 	ranges := make([]report.Range, len(res.Mismatches))

@@ -30,7 +30,7 @@ var ErrNoCode = errors.New("the CFI describes no code of this file, so there is 
 // ErrWrong is returned if the result does not pass the check against the CFI: a defect of cfi2sframe, not of its input.
 var ErrWrong = errors.New("nothing was written: the result is wrong")
 
-// ErrCoverage is returned, with a Result, if less code than Options.MinCoverage is covered.
+// ErrCoverage is returned, with a Result, if there is less than Options.MinCoverage or Options.MinUnwindable.
 var ErrCoverage = errors.New("nothing was written")
 
 // A Result describes a conversion.
@@ -114,8 +114,8 @@ func (c *conversion) enough() error {
 	if len(c.res.Coverage) == 0 {
 		return nil
 	}
-	if got := report.Sum("", c.res.Coverage).Percent(); got < c.opt.MinCoverage {
-		return fmt.Errorf("%w: coverage %s is below %v %%", ErrCoverage, report.Percentage(got), c.opt.MinCoverage)
+	if short := c.opt.Short(&report.Sum("", c.res.Coverage).Amounts); short != "" {
+		return fmt.Errorf("%w: %s", ErrCoverage, short)
 	}
 	return nil
 }

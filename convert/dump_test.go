@@ -584,7 +584,7 @@ func TestManyMismatches(t *testing.T) {
 	if c == nil || len(c.Mismatches) == 0 || len(c.Mismatches) >= many {
 		t.Errorf("%d mismatches are listed", len(c.Mismatches))
 	}
-	if p := c.Percent(); p < 49 || p > 51 {
+	if p := c.CoveredPercent(); p < 49 || p > 51 {
 		t.Errorf("%v %% are covered", p)
 	}
 	for i, m := range c.Mismatches {

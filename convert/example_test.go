@@ -50,7 +50,7 @@ func ExampleConvert_gaps() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Printf("%v: %.1f %%\n", version, res.Coverage[0].Percent())
+		fmt.Printf("%v: %.1f %%\n", version, res.Coverage[0].CoveredPercent())
 		for _, g := range res.Coverage[0].Gaps {
 			fmt.Printf("  %s+%#x: %s\n", g.Function, g.Offset, g.Text)
 		}

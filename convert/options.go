@@ -31,10 +31,12 @@ type Options struct {
 	// MinCoverage is the least coverage, in percent of the code that CFI describes. Code without a caller counts as
 	// covered.
 	MinCoverage float64
-	NoVerify    bool  // do not check the result
-	NoPadding   bool  // do not describe the padding between functions
-	Brief       bool  // report without names, source lines and code without CFI
-	Share       Share // of FRE lists
+	// MinUnwindable is the least amount of code that can be unwound, in percent of the code.
+	MinUnwindable float64
+	NoVerify      bool  // do not check the result
+	NoPadding     bool  // do not describe the padding between functions
+	Brief         bool  // report without names, source lines and code without CFI
+	Share         Share // of FRE lists
 	// Workers bounds the threads. 0 stands for the number of processors, and fewer for small files. The result does not
 	// depend on it.
 	Workers int
@@ -56,6 +58,20 @@ type Work struct {
 	Size    uint64 // of the file, or of the member of an archive
 	CFI     uint64 // of its CFI in the file; 0 for an archive
 	Archive bool   // an archive, whose members follow
+}
+
+// Short says which of MinCoverage and MinUnwindable the amounts do not reach, or returns "".
+func (o *Options) Short(a *report.Amounts) string {
+	below := func(what string, got, want float64) string {
+		return fmt.Sprintf("%s %s is below %v %%", what, report.Percentage(got), want)
+	}
+	switch covered, unwindable := a.CoveredPercent(), a.UnwindablePercent(); {
+	case covered < o.MinCoverage:
+		return below("coverage", covered, o.MinCoverage)
+	case unwindable < o.MinUnwindable:
+		return below("unwindable code", unwindable, o.MinUnwindable)
+	}
+	return ""
 }
 
 // starting calls o.Starting, if it is set.

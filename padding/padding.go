@@ -144,7 +144,7 @@ const (
 
 // read reads the code around the gaps of functions first to before last, and removes gaps that are not padding.
 func (x *finder) read(first, last int) {
-	w := window{file: x.file}
+	w := window{file: x.file, offset: x.file.FileOffset}
 	for i := first; i < last; i++ {
 		gap := x.gap(i)
 		if gap.begin == gap.end {
@@ -233,7 +233,8 @@ func (x *finder) decode(b []byte) kind {
 // A window is a part of a file's code.
 type window struct {
 	file      *elffile.File
-	addr      uint64 // of b
+	offset    func(addr, n uint64) (uint64, bool) // of n bytes in the file, as File.FileOffset returns it
+	addr      uint64                              // of b
 	b, buffer []byte
 }
 
@@ -247,7 +248,7 @@ func (w *window) at(addr, n uint64) []byte {
 	}
 	for size := uint64(windowSize); size > n/2; size /= 2 { // where the segment ends, there are fewer
 		size = max(size, n)
-		if off, ok := w.file.FileOffset(addr, size); ok {
+		if off, ok := w.offset(addr, size); ok {
 			if w.buffer == nil {
 				w.buffer = make([]byte, windowSize)
 			}

@@ -6,7 +6,7 @@ import (
 )
 
 // DiffSchema is the version of the JSON form of a Diff, which diff.schema.json describes.
-const DiffSchema = 1
+const DiffSchema = 2
 
 // A Diff has the differences between the .sframe sections of two files. All sizes are in bytes.
 type Diff struct {
@@ -32,10 +32,8 @@ type DiffSide struct {
 	FREs      uint64 `json:"fres"`
 	Size      uint64 `json:"sframe_size"`
 	Functions int    `json:"functions"` // that CFI describes
-	Described uint64 `json:"described"` // code that CFI describes
-	Covered   uint64 `json:"covered"`   // of that, code for which there is a row
-	Beside    uint64 `json:"beside"`    // code for which there is a row, and no CFI: PLT stubs
-	Padding   uint64 `json:"padding"`   // the same, after functions
+	Amounts
+	Padding uint64 `json:"padding"` // padding after functions with rows
 }
 
 // DiffFunctions counts functions, and ranges of code without CFI that have rows.

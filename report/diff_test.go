@@ -54,7 +54,7 @@ new: "new\x1b.so"
 			t.Errorf("%d changes at most: %v\n%s\nthis was expected:\n%s", tt.most, err, &got, tt.want)
 		}
 	}
-	side := report.DiffSide{File: "a", ABI: "amd64", Format: 2, Described: 10}
+	side := report.DiffSide{File: "a", ABI: "amd64", Format: 2, Amounts: report.Amounts{Described: 10}}
 	for _, tt := range []struct {
 		d    report.Diff
 		want string

@@ -97,8 +97,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestBytesWithoutCFI counts the code that no function of a table describes.
-func TestBytesWithoutCFI(t *testing.T) {
+// TestMeasureCode counts the code that no function of a table describes.
+func TestMeasureCode(t *testing.T) {
 	f := elftest.Parse(t, drap2(t))
 	for _, tt := range []struct {
 		functions []elftest.Range
@@ -109,7 +109,7 @@ func TestBytesWithoutCFI(t *testing.T) {
 		{[]elftest.Range{{Begin: 0x288, End: 0x2e1}, {Begin: 0x2e1, End: 0x2e1 + 50}}, 3 + 6},
 		{[]elftest.Range{{Begin: 0x285, End: 0x285 + 0x94}}, 0},
 	} {
-		if got := report.BytesWithoutCFI(f, elftest.Described(t, tt.functions...), nil); got != tt.want {
+		if _, got := report.MeasureCode(f, elftest.Described(t, tt.functions...), nil); got != tt.want {
 			t.Errorf("%d functions: %d bytes; want %d", len(tt.functions), got, tt.want)
 		}
 	}
@@ -118,16 +118,16 @@ func TestBytesWithoutCFI(t *testing.T) {
 // TestPercent has parts of nothing, of all, and of what has no caller.
 func TestPercent(t *testing.T) {
 	for _, tt := range []struct {
-		c    report.Coverage
+		a    report.Amounts
 		want float64
 	}{
-		{report.Coverage{}, 100},
-		{report.Coverage{Described: 200, Covered: 50}, 25},
-		{report.Coverage{Described: 200, Covered: 50, Outermost: 50}, 50},
-		{report.Coverage{Described: 200, Covered: 200}, 100},
+		{report.Amounts{}, 100},
+		{report.Amounts{Described: 200, Covered: 50}, 25},
+		{report.Amounts{Described: 200, Covered: 50, Outermost: 50}, 50},
+		{report.Amounts{Described: 200, Covered: 200}, 100},
 	} {
-		if got := tt.c.Percent(); got != tt.want {
-			t.Errorf("%d of %d: %v; want %v", tt.c.Covered, tt.c.Described, got, tt.want)
+		if got := tt.a.CoveredPercent(); got != tt.want {
+			t.Errorf("%+v: %v; want %v", tt.a, got, tt.want)
 		}
 	}
 }

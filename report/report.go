@@ -20,23 +20,20 @@ const Schema = 1
 
 // Coverage is the result for one file. All sizes are in bytes.
 type Coverage struct {
-	Schema    int       `json:"schema"`
-	File      string    `json:"file"`
-	Kept      string    `json:"kept,omitempty"`   // why the file is unchanged, or ""
-	Output    string    `json:"output,omitempty"` // "" if nothing was written
-	ABI       string    `json:"abi"`
-	Format    int       `json:"format"`
-	Sources   []Source  `json:"sources"`
-	DebugFile string    `json:"debug_file,omitempty"` // that .debug_frame came from
-	Functions int       `json:"functions"`            // that CFI describes
-	FDEs      int       `json:"fdes"`                 // written
-	FREs      uint64    `json:"fres"`                 // written
-	Described uint64    `json:"described"`            // code that CFI describes
-	Covered   uint64    `json:"covered"`              // code that SFrame describes
-	Topmost   uint64    `json:"topmost"`              // of that, by registers that are known in the topmost frame only
-	Outermost uint64    `json:"outermost"`            // code without a caller, if it gets no row
-	PLT       uint64    `json:"plt"`                  // PLT stubs without CFI, synthesised from their instructions
-	Padding   uint64    `json:"padding,omitempty"`    // padding after functions, with their last rows
+	Schema    int      `json:"schema"`
+	File      string   `json:"file"`
+	Kept      string   `json:"kept,omitempty"`   // why the file is unchanged, or ""
+	Output    string   `json:"output,omitempty"` // "" if nothing was written
+	ABI       string   `json:"abi"`
+	Format    int      `json:"format"`
+	Sources   []Source `json:"sources"`
+	DebugFile string   `json:"debug_file,omitempty"` // that .debug_frame came from
+	Functions int      `json:"functions"`            // that CFI describes
+	FDEs      int      `json:"fdes"`                 // written
+	FREs      uint64   `json:"fres"`                 // written
+	Amounts
+	Topmost   uint64    `json:"topmost"`           // of Covered, by registers that are known in the topmost frame only
+	Padding   uint64    `json:"padding,omitempty"` // padding after functions, with their last rows
 	Reasons   []Reason  `json:"gaps_by_reason"`
 	Gaps      []Gap     `json:"gaps"`
 	Omitted   int       `json:"gaps_omitted"` // further gaps, which are not listed
@@ -76,15 +73,6 @@ type Package struct {
 	FilesAfter  uint64         `json:"files_after"`
 	Before      uint64         `json:"before"`
 	After       uint64         `json:"after"`
-}
-
-// Percent returns how much of the described code is covered. Code without a caller counts
-// as covered: there is nothing to find.
-func (c *Coverage) Percent() float64 {
-	if c.Described == 0 {
-		return 100
-	}
-	return 100 * float64(c.Covered+c.Outermost) / float64(c.Described)
 }
 
 // A Source is a section that CFI came from.
@@ -149,17 +137,18 @@ type Input struct {
 	// Format3 is a translation of at least the functions with gaps to format 3, or nil if Result has that format.
 	Format3 *translate.Result
 	Stubs   []plt.Stub
-	// Brief omits names, source lines, and code without CFI, which take longer.
-	Brief  bool
-	Limits *Limits // of all reports of a run
+	// Brief omits names, source lines, and code without CFI, which take longer. Count counts the code nevertheless.
+	Brief, Count bool
+	Limits       *Limits // of all reports of a run
 }
 
 // New sums up a translation.
 func New(in Input) *Coverage {
 	f, t, res := in.File, in.Table, in.Result
 	c := &Coverage{
-		Schema: Schema, ABI: in.ABI.String(), Functions: res.Functions, Described: res.Described, Covered: res.Covered,
-		Topmost: res.Topmost, PLT: res.Synthesised, Padding: res.Padding,
+		Schema: Schema, ABI: in.ABI.String(), Functions: res.Functions,
+		Amounts: Amounts{Described: res.Described, Covered: res.Covered, PLT: res.Synthesised},
+		Topmost: res.Topmost, Padding: res.Padding,
 		Dropped: Dropped(t.Dropped), Sources: []Source{}, Uncovered: noneUncovered(),
 	}
 	c.Malformed.Count = t.NumErrors
@@ -225,7 +214,11 @@ func (c *Coverage) gaps(in *Input) {
 		}
 		c.sourceLines(in)
 		c.Uncovered = findUncovered(in.File, files, in.Table, in.Stubs, names)
+		c.count(c.Uncovered.code(in.Table, in.Stubs))
 		c.Notes = append(c.Notes, names.notes()...)
+	} else if in.Count {
+		code, _ := MeasureCode(in.File, in.Table, in.Stubs)
+		c.count(code)
 	}
 	for i := range c.Gaps {
 		g := &c.Gaps[i]

@@ -73,7 +73,7 @@ func TestSchemaFields(t *testing.T) {
 			}
 			for _, f := range reflect.VisibleFields(typ) {
 				name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
-				if !f.IsExported() {
+				if !f.IsExported() || f.Anonymous { // whose fields are visible
 					continue
 				}
 				p, ok := properties[name].(map[string]any)

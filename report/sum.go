@@ -18,11 +18,8 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Functions += c.Functions
 		sum.FDEs += c.FDEs
 		sum.FREs += c.FREs
-		sum.Described += c.Described
-		sum.Covered += c.Covered
+		sum.Amounts.add(&c.Amounts)
 		sum.Topmost += c.Topmost
-		sum.Outermost += c.Outermost
-		sum.PLT += c.PLT
 		sum.Padding += c.Padding
 		sum.MovedCode += c.MovedCode
 		sum.Unsigned = sum.Unsigned || c.Unsigned
@@ -39,11 +36,13 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Warnings = union(sum.Warnings, c.Warnings)
 		sum.Notes = first(union(sum.Notes, c.Notes), maxNotes)
 		sum.Uncovered.Bytes += c.Uncovered.Bytes
+		sum.Uncovered.Padding += c.Uncovered.Padding
 		for _, s := range c.Uncovered.Sections {
 			group := UncoveredSection{Name: sectionGroup(s.Name), Ranges: []UncoveredRange{}} // without a common place
 			to := find(&sum.Uncovered.Sections, sections, group.Name, group)
 			to.Size += s.Size
 			to.Bytes += s.Bytes
+			to.Padding += s.Padding
 		}
 		for _, s := range c.Sources {
 			to := find(&sum.Sources, sources, s.Name, Source{Name: s.Name})

@@ -147,22 +147,6 @@ func PrintableMessage(s string) string {
 	}, s)
 }
 
-// Share returns a part of a whole in percent. It never rounds up to 100.
-func Share(part, whole uint64) string {
-	if whole == 0 {
-		return Percentage(100)
-	}
-	return Percentage(100 * float64(part) / float64(whole))
-}
-
-// Percentage returns a number of percent as reports have it: 100 stands for all.
-func Percentage(v float64) string {
-	if v < 100 {
-		v = min(v, 99.99)
-	}
-	return fmt.Sprintf("%.2f %%", v)
-}
-
 func plural(n int, what string) string { return countOf(uint64(n), what) }
 
 // bytesOf returns a size in words.
@@ -180,17 +164,14 @@ func Digits(n uint64) string { return page.Grouped(fmt.Sprint(n)) }
 
 // A Check is the result of comparing an .sframe with the CFI.
 type Check struct {
-	Schema     int        `json:"schema"`
-	File       string     `json:"file"`
-	ABI        string     `json:"abi"`
-	Format     int        `json:"format"`
-	FDEs       int        `json:"fdes"`
-	FREs       uint64     `json:"fres"`
-	Sorted     bool       `json:"sorted"`
-	Described  uint64     `json:"described"` // bytes of code
-	Covered    uint64     `json:"covered"`
-	Outermost  uint64     `json:"outermost"`
-	PLT        uint64     `json:"plt"`
+	Schema int    `json:"schema"`
+	File   string `json:"file"`
+	ABI    string `json:"abi"`
+	Format int    `json:"format"`
+	FDEs   int    `json:"fdes"`
+	FREs   uint64 `json:"fres"`
+	Sorted bool   `json:"sorted"`
+	Amounts
 	Padding    uint64     `json:"padding,omitempty"` // padding after functions that has their last rows
 	Mismatches []Mismatch `json:"mismatches"`
 }

@@ -90,7 +90,8 @@ func TestTextWhole(t *testing.T) {
 
 // TestTextNothing has no line for what there is nothing of.
 func TestTextNothing(t *testing.T) {
-	c := &report.Coverage{File: "prog", ABI: "s390x", Format: 3, Functions: 2, Described: 8, Covered: 8, FREs: 1}
+	c := &report.Coverage{File: "prog", ABI: "s390x", Format: 3, Functions: 2, FREs: 1,
+		Amounts: report.Amounts{Described: 8, Covered: 8}}
 	const want = `prog: s390x, SFrame V3
   8 bytes of code described by CFI, 8 covered (100.00 %), in 2 functions and 1 row
   .sframe has 0 bytes
@@ -104,8 +105,8 @@ func TestTextNothing(t *testing.T) {
 // TestTextOne has one of everything that is counted.
 func TestTextOne(t *testing.T) {
 	c := &report.Coverage{
-		File: "prog", ABI: "amd64", Format: 2, Functions: 1, Described: 1, Covered: 1, FREs: 1, Size: 1, MovedCode: 1,
-		Topmost: 1, PLT: 1, Omitted: 1,
+		File: "prog", ABI: "amd64", Format: 2, Functions: 1, FREs: 1, Size: 1, MovedCode: 1,
+		Amounts: report.Amounts{Described: 1, Covered: 1, PLT: 1}, Topmost: 1, Omitted: 1,
 		Reasons: []report.Reason{{Text: "words", Functions: 1, Ranges: 1, Bytes: 1}},
 	}
 	c.Uncovered.Bytes = 1

@@ -9,12 +9,14 @@ import (
 
 	"cfi2sframe/cfi"
 	"cfi2sframe/elffile"
+	"cfi2sframe/padding"
 	"cfi2sframe/plt"
 )
 
 // Uncovered is code that no CFI describes, including padding between functions. Sizes are in bytes.
 type Uncovered struct {
 	Bytes     uint64              `json:"bytes"`
+	Padding   uint64              `json:"padding"` // of that, recognised by its instructions
 	Sections  []UncoveredSection  `json:"sections"`
 	Functions []UncoveredFunction `json:"functions"` // by function symbol, the largest first
 	Omitted   int                 `json:"functions_omitted"`
@@ -28,12 +30,14 @@ func noneUncovered() Uncovered {
 // An UncoveredSection is an executable section, or in a file without section headers an
 // executable segment.
 type UncoveredSection struct {
-	Name   string           `json:"name"`
-	Begin  uint64           `json:"begin"` // address; 0 in a relocatable object
-	Size   uint64           `json:"size"`
-	Bytes  uint64           `json:"bytes"`  // of that, without CFI
-	Ranges []UncoveredRange `json:"ranges"` // by address, up to maxRanges: one can stand for several
+	Name    string           `json:"name"`
+	Begin   uint64           `json:"begin"` // address; 0 in a relocatable object
+	Size    uint64           `json:"size"`
+	Bytes   uint64           `json:"bytes"`   // of that, without CFI
+	Padding uint64           `json:"padding"` // of the bytes without CFI
+	Ranges  []UncoveredRange `json:"ranges"`  // by address, up to maxRanges: one can stand for several
 
+	off  uint64 // in the file
 	base uint64 // what Begin counts from: elffile.Section.Base in an object, or 0
 }
 
@@ -105,10 +109,22 @@ func findUncovered(f *elffile.File, files []*elffile.File, t *cfi.Table, stubs [
 	return u
 }
 
-// BytesWithoutCFI returns how much code no CFI describes, as Uncovered counts it.
-func BytesWithoutCFI(f *elffile.File, t *cfi.Table, stubs []plt.Stub) uint64 {
+// MeasureCode returns how much code a file has, without padding, and how much no CFI describes, padding included.
+func MeasureCode(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (code, withoutCFI uint64) {
 	u, _ := uncoveredSections(f, t, stubs)
-	return u.Bytes
+	return u.code(t, stubs), u.Bytes
+}
+
+// code returns how much code the file has: what CFI describes, recognised PLT stubs, and the rest without padding.
+func (u *Uncovered) code(t *cfi.Table, stubs []plt.Stub) uint64 {
+	code := u.Bytes - u.Padding
+	for fn := range t.Functions() {
+		code += fn.End - fn.Begin
+	}
+	for _, s := range stubs {
+		code += s.End - s.Begin
+	}
+	return code
 }
 
 // uncoveredSections returns the sections of code with the code without CFI in each, and the ranges of that code.
@@ -123,6 +139,7 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (Uncover
 	slices.SortFunc(described, byBegin)
 	u := noneUncovered()
 	var free []Range
+	meter, measured := padding.NewMeter(f), uint64(0)
 	for _, s := range codeSections(f) {
 		own := subtract(Range{s.Begin, s.Begin + s.Size}, described)
 		free = append(free, own...)
@@ -130,7 +147,15 @@ func uncoveredSections(f *elffile.File, t *cfi.Table, stubs []plt.Stub) (Uncover
 		for _, r := range s.Ranges {
 			s.Bytes += r.Bytes
 		}
+		// Sections that share bytes of the file, which no linker makes, could make any file a large one.
+		if measured += s.Size; measured <= f.Size {
+			meter.Enter(s.Begin, s.Size, s.off)
+			for _, r := range own {
+				s.Padding += meter.Size(r.Begin, r.End)
+			}
+		}
 		u.Bytes += s.Bytes
+		u.Padding += s.Padding
 		u.Sections = append(u.Sections, s)
 	}
 	return u, free
@@ -181,13 +206,13 @@ func codeSections(f *elffile.File) []UncoveredSection {
 	for i := range f.Sections {
 		s := &f.Sections[i]
 		if s.IsCode() && s.Base <= ^uint64(0)-s.Size {
-			out = append(out, UncoveredSection{Name: s.Name, Begin: s.Base, Size: s.Size})
+			out = append(out, UncoveredSection{Name: s.Name, Begin: s.Base, Size: s.Size, off: s.Off})
 		}
 	}
 	if len(f.Sections) == 0 {
 		for i := range f.Progs {
 			if p := &f.Progs[i]; elf.ProgType(p.Type) == elf.PT_LOAD && elf.ProgFlag(p.Flags)&elf.PF_X != 0 {
-				out = append(out, UncoveredSection{Name: "PT_LOAD", Begin: p.Vaddr, Size: p.Filesz})
+				out = append(out, UncoveredSection{Name: "PT_LOAD", Begin: p.Vaddr, Size: p.Filesz, off: p.Off})
 			}
 		}
 	}

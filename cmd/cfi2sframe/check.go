@@ -74,10 +74,11 @@ func (c *call) check(s *checkSettings, paths []string, failed bool) int {
 			failed = true
 		case checked.Skipped != "":
 			t.stays(checked.Skipped)
-		case checked.Percent() < s.MinCoverage:
-			complain(c.stderr, path, fmt.Errorf("coverage %s is below %s",
-				report.Percentage(checked.Percent()), report.Percentage(s.MinCoverage)))
-			short = true
+		default:
+			if below := s.Short(&checked.Amounts); below != "" {
+				complain(c.stderr, path, errors.New(below))
+				short = true
+			}
 		}
 	}
 	n := t.skipped()

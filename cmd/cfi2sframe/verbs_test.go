@@ -146,7 +146,7 @@ func TestCheckReport(t *testing.T) {
 		}
 	}
 	out.Reset()
-	says(t, exitCoverage, "cfi2sframe: "+drap+": coverage 15.09 % is below 15.10 %\n", &out, "--check",
+	says(t, exitCoverage, "cfi2sframe: "+drap+": coverage 15.09 % is below 15.1 %\n", &out, "--check",
 		"--min-coverage", "15.1", drap)
 	if !strings.Contains(out.String(), "mismatches: 0\n") {
 		t.Errorf("said %q", out.String())

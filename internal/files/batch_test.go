@@ -220,9 +220,9 @@ func TestBatchAdd(t *testing.T) {
 			t.Errorf("%s: error is %v, result %v; want %v", j.In, j.Err, j.Result, want)
 		}
 	}
-	if c := b.Jobs[2].Result.Coverage[0]; c.Percent() >= 90 ||
+	if c := b.Jobs[2].Result.Coverage[0]; c.CoveredPercent() >= 90 ||
 		!strings.Contains(b.Jobs[2].Err.Error(), "coverage 15.09 % is below 90 %") {
-		t.Errorf("%v %% are covered, and the error is %v", c.Percent(), b.Jobs[2].Err)
+		t.Errorf("%v %% are covered, and the error is %v", c.CoveredPercent(), b.Jobs[2].Err)
 	}
 	b.Reset()
 	b.Reset() // of nothing

@@ -14,6 +14,7 @@ import (
 	"cfi2sframe/elfwrite"
 	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/padding"
+	"cfi2sframe/plt"
 	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 	"cfi2sframe/translate"
@@ -99,6 +100,12 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 	if err := s.addFunctions(table, section.Sorted(), paddingOf(f, table), missing); err != nil {
 		return nil, err
 	}
+	stubs, err := plt.Find(f, table)
+	if err != nil {
+		return nil, err
+	}
+	code, _ := report.MeasureCode(f, table, stubs)
+	s.Amounts = report.NewAmounts(code, s.Amounts)
 	ranges := make([]report.Range, len(s.functions))
 	for i, fn := range s.functions {
 		ranges[i] = report.Range{Begin: fn.Begin, End: fn.Begin + fn.Size}
@@ -194,7 +201,7 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 			f := &s.functions[len(s.functions)-1]
 			f.add(part)
 			f.Size = part.end - f.Begin
-			s.Beside += part.end - part.begin
+			s.PLT += part.end - part.begin
 		}
 		if i == table.Len() {
 			break
@@ -209,6 +216,7 @@ func (s *Side) addFunctions(table *cfi.Table, section *sframe.Section, padding [
 		gaps.addTo(&f, at, end)
 		s.Described += f.Size
 		s.Covered += f.Covered
+		s.Outermost += f.gaps[translate.Outermost.Name()]
 		s.functions = append(s.functions, f)
 	}
 	return nil

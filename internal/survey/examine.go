@@ -185,7 +185,7 @@ func (x *findings) translate(f *elffile.File) error {
 	if errStubs != nil {
 		return errStubs
 	}
-	record.WithoutCFI = report.BytesWithoutCFI(f, table, stubs)
+	record.Code, record.WithoutCFI = report.MeasureCode(f, table, stubs)
 	switch {
 	case none:
 		return err

@@ -60,6 +60,7 @@ type Record struct {
 	OtherCFA   bool           `json:"non_sp_fp_cfa,omitzero"`
 	Functions  uint64         `json:"functions,omitzero"`
 	Described  uint64         `json:"described,omitzero"`
+	Code       uint64         `json:"code,omitzero"`
 	WithoutCFI uint64         `json:"without_cfi,omitzero"`
 	Formats    []Format       `json:"formats,omitempty"` // without functions and described, which are the file's
 	Gaps       []Gap          `json:"gaps,omitempty"`    // without text, files and loss

@@ -19,7 +19,8 @@ func Full() *report.Coverage {
 	return &report.Coverage{
 		Schema: report.Schema, File: "prog", Kept: "current", Output: "out", ABI: "amd64", Format: 2,
 		Sources: []report.Source{{Name: ".debug_frame", Size: 9, FDEs: 1}}, DebugFile: "prog.debug",
-		Functions: 1, FDEs: 1, FREs: 2, Described: 30, Covered: 20, Topmost: 3, Outermost: 4, PLT: 5,
+		Functions: 1, FDEs: 1, FREs: 2, Topmost: 3,
+		Amounts: report.Amounts{Code: 40, Unwindable: 29, Described: 30, Covered: 20, Outermost: 4, PLT: 5},
 		Reasons: []report.Reason{
 			{Name: "drap", Text: "words", Functions: 1, Ranges: 1, Bytes: 10, Format3: 10, Loss: true},
 		},
@@ -30,9 +31,9 @@ func Full() *report.Coverage {
 		}},
 		Omitted: 1,
 		Uncovered: report.Uncovered{
-			Bytes: 8, Omitted: 1,
+			Bytes: 8, Padding: 3, Omitted: 1,
 			Sections: []report.UncoveredSection{{
-				Name: ".text", Begin: 4096, Size: 64, Bytes: 8,
+				Name: ".text", Begin: 4096, Size: 64, Bytes: 8, Padding: 3,
 				Ranges: []report.UncoveredRange{{Begin: 4100, End: 4108, Bytes: 8}},
 			}},
 			Functions: []report.UncoveredFunction{{Function: "g()", Symbol: "_Z1gv", Section: ".text",
@@ -81,11 +82,13 @@ func FullDiff() *report.Diff {
 		Schema: report.DiffSchema,
 		Old: report.DiffSide{
 			File: "old.so", ABI: "amd64", Format: 2, Sorted: true, FDEs: 1200, FREs: 5000, Size: 20_000,
-			Functions: 1201, Described: 100_000, Covered: 99_000, Beside: 64,
+			Functions: 1201,
+			Amounts:   report.Amounts{Code: 101_000, Unwindable: 99_064, Described: 100_000, Covered: 99_000, PLT: 64},
 		},
 		New: report.DiffSide{
 			File: "new\x1b.so", ABI: "aarch64", Format: 3, PCRel: true, FDEs: 1100, FREs: 5001, Size: 1_234_567,
-			Functions: 1203, Described: 100_400, Covered: 100_400, Beside: 32,
+			Functions: 1203,
+			Amounts:   report.Amounts{Code: 100_500, Unwindable: 100_432, Described: 100_400, Covered: 100_400, PLT: 32},
 		},
 		Functions: report.DiffFunctions{Same: 1195, Offsets: 1, Rows: 2, OnlyOld: 3, OnlyNew: 1000},
 		Gaps: []report.DiffGap{

@@ -1,0 +1,89 @@
+package padding
+
+import (
+	"debug/elf"
+
+	"cfi2sframe/elffile"
+)
+
+// A Meter tells how much of a section's or segment's code without CFI is padding. It needs less than Find, which
+// describes padding: the code is not described either way, so it does not matter what refers to it.
+type Meter struct {
+	machine
+	w   window
+	end [meterTail + 1]bool // by distance from the end of the code: all from there on is padding
+}
+
+// Sizes in bytes. Instructions have up to 15.
+const (
+	meterPart = 4 << 10 // of the code that is decoded at a time
+	meterTail = 4 << 10 // of the padding at the end of code
+	longest   = 15
+)
+
+// NewMeter returns a Meter for a file, or nil for other machines.
+func NewMeter(f *elffile.File) *Meter {
+	m, ok := machines[elf.Machine(f.Machine)]
+	if !ok {
+		return nil
+	}
+	return &Meter{machine: m, w: window{file: f}}
+}
+
+// Enter makes the size bytes of code at an address, which are at a file offset, the current ones.
+func (m *Meter) Enter(addr, size, off uint64) {
+	if m == nil {
+		return
+	}
+	m.w.b = nil
+	m.w.offset = func(at, n uint64) (uint64, bool) {
+		return off + (at - addr), at >= addr && at-addr <= size && n <= size-(at-addr)
+	}
+}
+
+// Size returns how many of the bytes from begin to end, part of the current code that no CFI describes, are padding: those at the start, and
+// those at the end that come after an instruction that leaves the function. Between are functions, and nothing tells
+// no-ops between these from no-ops in them.
+func (m *Meter) Size(begin, end uint64) uint64 {
+	if m == nil {
+		return 0
+	}
+	n := m.leading(begin, end)
+	return n + m.trailing(begin+n, end)
+}
+
+func (m *Meter) leading(begin, end uint64) uint64 {
+	for at := begin; ; {
+		b := m.w.at(at, min(end-at, meterPart))
+		rest := b
+		for len(rest) > longest || len(rest) > 0 && at+uint64(len(b)) == end {
+			n, _ := m.pad(rest)
+			if n == 0 {
+				return at + uint64(len(b)-len(rest)) - begin
+			}
+			rest = rest[n:]
+		}
+		if len(rest) == len(b) { // the end, or a part that cannot be read
+			return at - begin
+		}
+		at += uint64(len(b) - len(rest))
+	}
+}
+
+func (m *Meter) trailing(begin, end uint64) uint64 {
+	b := m.w.at(end-min(end-begin, meterTail), min(end-begin, meterTail))
+	m.end[0] = true
+	size, last := 0, 0 // of the padding; the largest distance at which it may begin
+	for n := 1; n <= len(b) && n <= last+longest; n++ {
+		at := len(b) - n
+		pad, _ := m.pad(b[at:])
+		m.end[n] = pad > 0 && m.end[n-pad]
+		if m.end[n] {
+			last = n
+			if m.leaves(b[:at]) {
+				size = n
+			}
+		}
+	}
+	return uint64(size)
+}

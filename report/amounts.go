@@ -1,0 +1,74 @@
+package report
+
+import "fmt"
+
+// Amounts say how much of a file's code can be unwound. All reports have the same.
+type Amounts struct {
+	Code       uint64 `json:"code"`       // executable bytes without padding, or 0 if they were not counted
+	Unwindable uint64 `json:"unwindable"` // of Code: Covered, Outermost and PLT
+	Described  uint64 `json:"described"`  // code that CFI describes
+	Covered    uint64 `json:"covered"`    // of Described, code that SFrame describes
+	Outermost  uint64 `json:"outermost"`  // of Described, code without a caller, if it gets no row
+	PLT        uint64 `json:"plt"`        // PLT stubs without CFI that have rows
+}
+
+// count sets Code and what follows from it.
+func (a *Amounts) count(code uint64) {
+	a.Code = code
+	// Rows by other tools can be for padding.
+	a.Unwindable = min(a.Covered+a.Outermost+a.PLT, code)
+}
+
+// NewAmounts returns a with Code, and what follows from it, set.
+func NewAmounts(code uint64, a Amounts) Amounts {
+	a.count(code)
+	return a
+}
+
+func (a *Amounts) add(b *Amounts) {
+	a.Code += b.Code
+	a.Unwindable += b.Unwindable
+	a.Described += b.Described
+	a.Covered += b.Covered
+	a.Outermost += b.Outermost
+	a.PLT += b.PLT
+}
+
+// String returns how much of the code can be unwound, or if that was not counted, of what CFI describes.
+func (a *Amounts) String() string {
+	if a.Code == 0 {
+		return a.CoveredShare() + " of what CFI describes is covered"
+	}
+	return fmt.Sprintf("%s of the code is unwindable (%s of %s)", a.UnwindableShare(), Digits(a.Unwindable),
+		bytesOf(a.Code))
+}
+
+// UnwindablePercent returns how much of the code can be unwound.
+func (a *Amounts) UnwindablePercent() float64 { return percent(a.Unwindable, a.Code) }
+
+// CoveredPercent returns how much of what CFI describes is covered. Code without a caller counts as covered: a stack
+// trace ends there.
+func (a *Amounts) CoveredPercent() float64 { return percent(a.Covered+a.Outermost, a.Described) }
+
+// UnwindableShare and CoveredShare return the same as text.
+func (a *Amounts) UnwindableShare() string { return Percentage(a.UnwindablePercent()) }
+func (a *Amounts) CoveredShare() string    { return Percentage(a.CoveredPercent()) }
+
+// Share returns a part of a whole in percent, as reports have it.
+func Share(part, whole uint64) string { return Percentage(percent(part, whole)) }
+
+// percent returns a part of a whole in percent: all of nothing is 100.
+func percent(part, whole uint64) float64 {
+	if whole == 0 {
+		return 100
+	}
+	return 100 * float64(part) / float64(whole)
+}
+
+// Percentage returns a number of percent as reports have it: 100 stands for all.
+func Percentage(v float64) string {
+	if v < 100 {
+		v = min(v, 99.99)
+	}
+	return fmt.Sprintf("%.2f %%", v)
+}
