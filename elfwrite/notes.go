@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -116,7 +115,7 @@ func (p *planner) noteUnit(u *unit) error {
 		if elf.SectionType(s.Type) != elf.SHT_NOTE {
 			return fmt.Errorf("its PT_NOTE includes %s of type %v", s.Name, elf.SectionType(s.Type))
 		}
-		if identifier.MatchString(s.Name) {
+		if isIdentifier(s.Name) {
 			return fmt.Errorf("code can refer to a section %s by the symbols of its start and end that linkers make",
 				s.Name)
 		}
@@ -183,5 +182,13 @@ func (p *planner) byOffset(types ...elf.ProgType) []*elf.Prog64 {
 	return all
 }
 
-// identifier matches names of sections that linkers make __start_ and __stop_ symbols for.
-var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+// isIdentifier reports whether linkers make __start_ and __stop_ symbols for a section of this name.
+func isIdentifier(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if letter := c == '_' || 'a' <= c|0x20 && c|0x20 <= 'z'; !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != ""
+}
