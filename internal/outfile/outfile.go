@@ -1,7 +1,8 @@
 // Package outfile writes files whole: a file has no name before it is complete.
 //
-// A file that replaces another has its attributes, is on the disk before, and replaces no third file that has come
-// there meanwhile.
+// A file that replaces another has its attributes and is on the disk before. Just before the replacement, the old file is
+// checked: if a third file has come to its place, the replacement fails. A file that comes between the check and the
+// rename (microseconds) is lost: most systems cannot do both in one step.
 package outfile
 
 import (
