@@ -43,6 +43,9 @@ func TestHostileAgain(t *testing.T) {
 	}
 	stack := func(p *elftest.Patcher) int { return p.Segment(elf.PT_GNU_STACK, 0) }
 	gnu := func(p *elftest.Patcher) int { return p.Segment(elf.ProgType(sframe.PTGNUSFrame), 0) }
+	asSFrame := func(section string) func(p *elftest.Patcher) {
+		return func(p *elftest.Patcher) { p.Put32(p.Section(section)+elftest.ShType, sframe.SHTGNUSFrame) }
+	}
 	again := make(map[string][]byte)
 	for _, name := range []string{"plt", "pltlib.so", "static"} {
 		again[name] = converted(t, name)
@@ -188,26 +191,11 @@ func TestHostileAgain(t *testing.T) {
 			copy(p.B[p.Section(".sframe")+4:],
 				p.B[p.Section(".text")+4:][:60])
 		}, want: "not with the magic number 0xdee2"},
-		{name: ".text is .sframe", change: func(p *elftest.Patcher) {
-			p.Put32(p.Section(".text")+elftest.ShType,
-				sframe.SHTGNUSFrame)
-		}, want: "are both .sframe"},
-		{name: ".eh_frame is .sframe", change: func(p *elftest.Patcher) {
-			p.Put32(p.Section(".eh_frame")+elftest.ShType,
-				sframe.SHTGNUSFrame)
-		}, want: "are both .sframe"},
-		{name: ".dynamic is .sframe", change: func(p *elftest.Patcher) {
-			p.Put32(p.Section(".dynamic")+elftest.ShType,
-				sframe.SHTGNUSFrame)
-		}, want: "are both .sframe"},
-		{name: ".shstrtab is .sframe", change: func(p *elftest.Patcher) {
-			p.Put32(p.Section(".shstrtab")+elftest.ShType,
-				sframe.SHTGNUSFrame)
-		}, want: "are both .sframe"},
-		{name: ".symtab is .sframe", change: func(p *elftest.Patcher) {
-			p.Put32(p.Section(".symtab")+elftest.ShType,
-				sframe.SHTGNUSFrame)
-		}, want: "are both .sframe"},
+		{name: ".text is .sframe", change: asSFrame(".text"), want: "are both .sframe"},
+		{name: ".eh_frame is .sframe", change: asSFrame(".eh_frame"), want: "are both .sframe"},
+		{name: ".dynamic is .sframe", change: asSFrame(".dynamic"), want: "are both .sframe"},
+		{name: ".shstrtab is .sframe", change: asSFrame(".shstrtab"), want: "are both .sframe"},
+		{name: ".symtab is .sframe", change: asSFrame(".symtab"), want: "are both .sframe"},
 		{name: "a segment that can be written",
 			change: func(p *elftest.Patcher) { p.Put32(p.LastLoad()+elftest.PhFlags, uint32(elf.PF_R|elf.PF_W)) }},
 		{name: "a segment of code", change: func(p *elftest.Patcher) {

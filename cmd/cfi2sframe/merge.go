@@ -35,10 +35,7 @@ func (c *call) mergeCommand() *cobra.Command {
 	f.BoolVar(&s.partial, "partial", false, "merge although shards are missing; the report lists the existing ones")
 	s.define(cmd, "parts at a time, up to the number of processors; 0: one for each")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return errors.New("no input file")
-		}
-		if err := s.reporting.check(); err != nil {
+		if err := cmp.Or(checkInputs(args), s.reporting.check()); err != nil {
 			return err
 		}
 		if s.against != "" && s.form != "none" && !slices.Contains(survey.ComparisonForms, s.form) {

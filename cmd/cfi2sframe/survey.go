@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,13 +68,8 @@ func (c *call) surveyCommand() *cobra.Command {
 	f.BoolP("recursive", "r", false, "has no effect")
 	f.Lookup("recursive").Hidden = true // PATHs were always searched; scripts may have -r
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return errors.New("no input file")
-		}
-		if err := s.directReport(f.Changed("report")); err != nil {
-			return err
-		}
-		if err := s.reporting.check(); err != nil {
+		err := cmp.Or(checkInputs(args), s.directReport(f.Changed("report")))
+		if err := cmp.Or(err, s.reporting.check()); err != nil {
 			return err
 		}
 		if err := s.destination(c.stdout, "standard output").distinct("an input", args...); err != nil {
