@@ -84,9 +84,12 @@ func Into(ctx context.Context, r io.ReaderAt, size int64, create func() (*os.Fil
 		return nil, outfile.Plain(err)
 	}
 	var kept *Kept
-	if c.res.Archive = is; is {
+	switch c.res.Archive = is; {
+	case is && opt.Detach:
+		kept, err = c.opt.kept(&elffile.File{}, errNotLinked)
+	case is:
 		kept, err = c.archive()
-	} else {
+	default:
 		kept, err = c.elf(c.src, size, c.create)
 	}
 	if err := cmp.Or(err, ctx.Err()); err != nil {

@@ -39,6 +39,11 @@ func (s *single) add() (cov *report.Coverage, err error) {
 	if debugOnly(f) {
 		return nil, errDebugOnly
 	}
+	if s.opt.Detach {
+		if err := s.detachable(); err != nil {
+			return nil, err
+		}
+	}
 	debug, err := debugfile.Open(s.opt.DebugFile, s.opt.Path, f)
 	if err != nil {
 		return nil, err
@@ -69,7 +74,11 @@ func (s *single) add() (cov *report.Coverage, err error) {
 		}
 	}
 	if !f.IsObject() {
-		if s.layout, err = elfwrite.Plan(f, 0, elfwrite.Options{Force: s.opt.replaces()}); err != nil {
+		plan := elfwrite.Plan
+		if s.opt.Detach {
+			plan = elfwrite.PlanDetached
+		}
+		if s.layout, err = plan(f, 0, elfwrite.Options{Force: s.opt.replaces()}); err != nil {
 			return nil, err
 		}
 	}
@@ -121,7 +130,11 @@ func (s *single) write(t *translation, cov *report.Coverage) error {
 	if s.opt.NoVerify || len(t.section) == 0 {
 		return nil
 	}
-	err = reread(dst, t.layout.Size, s.table, t.Result, s.opt.workers(s.table, s.f.Size))
+	var code *elffile.File
+	if s.opt.Detach {
+		code = s.f
+	}
+	err = reread(dst, t.layout.Size, code, s.table, t.Result, s.opt.workers(s.table, s.f.Size))
 	cov.Verified = err == nil
 	return err
 }
@@ -163,8 +176,8 @@ func (s *single) remove() error {
 const unsound = "nothing was written: this file has no sound layout"
 
 // reread decodes the section of the given size from the new file, compares it with the CFI, and expects rows for as
-// much code as was translated.
-func reread(dst *os.File, size uint64, table *cfi.Table, want *translate.Result, workers int) error {
+// much code as was translated. The code is in another file, or in the new one if that is nil.
+func reread(dst *os.File, size uint64, code *elffile.File, table *cfi.Table, want *translate.Result, workers int) error {
 	var d *sframe.Section
 	f, err := reopen(dst)
 	if err == nil {
@@ -173,8 +186,27 @@ func reread(dst *os.File, size uint64, table *cfi.Table, want *translate.Result,
 	if err != nil {
 		return fmt.Errorf("%s: %w", unsound, err)
 	}
-	return cmp.Or(compare(f, d, table, want, workers), f.ReadError())
+	return cmp.Or(compare(cmp.Or(code, f), d, table, want, workers), f.ReadError())
 }
+
+// detachable returns an error if a file needs no detached .sframe, or cannot have one.
+func (s *single) detachable() error {
+	id, _, err := s.f.BuildID()
+	switch t := elf.Type(s.f.Type); {
+	case err != nil:
+		return err
+	case t != elf.ET_EXEC && t != elf.ET_DYN:
+		return errNotLinked
+	case s.opt.BuildID && len(id) < minBuildID:
+		return errNoBuildID
+	case hasSFrame(s.f) && !s.opt.Force:
+		return errExists
+	}
+	return nil
+}
+
+// minBuildID is the least size of a build-id in bytes: its first byte is the name of a directory.
+const minBuildID = 2
 
 // reopen reads the headers of a file that was just written.
 func reopen(dst *os.File) (*elffile.File, error) {

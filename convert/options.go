@@ -27,6 +27,8 @@ type Options struct {
 	// set.
 	Require bool
 	Remove  bool // remove .sframe instead
+	Detach  bool // write a file with .sframe and the build-id instead: see elfwrite.PlanDetached
+	BuildID bool // with Detach, files without a build-id are not supported
 	DryRun  bool // translate and check, but write nothing
 	// MinCoverage is the least coverage, in percent of the code that CFI describes. Code without a caller counts as
 	// covered.

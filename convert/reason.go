@@ -37,16 +37,21 @@ const (
 	Package     Reason = "package"
 	NoRoom      Reason = "no-room"
 	NoSFrame    Reason = "no-sframe"
-	NotLinked   Reason = "not-linked" // of Check only
+	NotLinked   Reason = "not-linked" // of Check, and with Options.Detach
+	Exists      Reason = "exists"     // with Options.Detach
+	NoBuildID   Reason = "no-build-id"
 )
 
 // Errors of files that are unchanged.
 var (
 	errCurrent   = errors.New("its .sframe is up to date")
 	errNoRows    = errors.New("nothing of its CFI has a form in SFrame")
+	errExists    = errors.New("it has an .sframe already; a detached one is not needed")
 	errDebugOnly = errors.New("it has debug information, but no code")
 	errDeb       = errors.New("this is a Debian package; use 'cfi2sframe pkg', or unpack it")
 	errRPM       = errors.New("this is an RPM package; use 'cfi2sframe pkg', or unpack it")
+	errNotLinked = errors.New("it is neither a program nor a shared library")
+	errNoBuildID = errors.New("it has no build-id, by which a directory has .sframe; use a file as output")
 	errTar       = errors.New("this is a tar archive or a container image; unpack it")
 )
 
@@ -81,7 +86,9 @@ var refusals = []struct {
 	{arch.ErrABI, Machine, reading, "machine without an SFrame ABI"},
 	{elfwrite.ErrNoRoom, NoRoom, reading, "no room for more program headers"},
 	{errDebugOnly, DebugOnly, reading, "debug information without code"},
-	{nil, NotLinked, reading, "neither a program nor a shared library"},
+	{errNotLinked, NotLinked, reading, "neither a program nor a shared library"},
+	{errNoBuildID, NoBuildID, reading, "no build-id"},
+	{errExists, Exists, reading, "an .sframe already"},
 }
 
 // Text returns the reason in a few words.

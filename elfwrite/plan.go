@@ -48,6 +48,7 @@ type Layout struct {
 
 	f        *elffile.File
 	opt      Options
+	detached bool        // it is of PlanDetached
 	refs     *references // of the old file, if it was scanned
 	phoff    uint64      // of the program header table
 	progs    []elf.Prog64
@@ -127,6 +128,9 @@ func Plan(f *elffile.File, size uint64, opt Options) (*Layout, error) {
 
 // Resize is Plan for the same file and options with an .sframe of another size. It does not scan the file again.
 func (l *Layout) Resize(size uint64) (*Layout, error) {
+	if l.detached {
+		return PlanDetached(l.f, size, l.opt)
+	}
 	p := newPlanner(l.f, size, l.opt)
 	p.refs = l.refs
 	return p.plan()
@@ -170,8 +174,8 @@ func readWhole(f *elffile.File, l **Layout, err *error) {
 	}
 }
 
-// check refuses unsupported files.
-func (p *planner) check() error {
+// kind refuses files that are no programs and libraries of a known machine.
+func (p *planner) kind() error {
 	f := p.f
 	switch t := elf.Type(f.Type); t {
 	case elf.ET_EXEC, elf.ET_DYN:
@@ -183,6 +187,15 @@ func (p *planner) check() error {
 		return fmt.Errorf("machine %v is not supported", elf.Machine(f.Machine))
 	}
 	p.page = a.MaxPage
+	return nil
+}
+
+// check refuses unsupported files.
+func (p *planner) check() error {
+	f := p.f
+	if err := p.kind(); err != nil {
+		return err
+	}
 	if len(f.Progs)+newHeaders+1 >= math.MaxUint16 && len(f.Sections) == 0 {
 		return fmt.Errorf("%d program headers: no section header can hold the number of two more", len(f.Progs))
 	}
@@ -243,10 +256,12 @@ func checkOrder(f *elffile.File) error {
 		end = h.Vaddr + h.Memsz
 	}
 	if end == 0 {
-		return errors.New("it has no loaded segment (PT_LOAD)")
+		return errNoLoad
 	}
 	return nil
 }
+
+var errNoLoad = errors.New("it has no loaded segment (PT_LOAD)")
 
 // loadsOf returns the indexes of the PT_LOADs.
 func loadsOf(progs []elf.Prog64) []int {

@@ -58,6 +58,7 @@ func (l *Layout) headers(dst filecopy.Target) error {
 	h.Phoff = l.phoff
 	h.Phnum = uint16(len(l.progs))
 	if len(l.sections) > 0 {
+		h.Shentsize = elffile.SectionSize
 		h.Shoff, h.Shnum, h.Shstrndx = l.shoff, uint16(len(l.sections)), uint16(l.shstrndx)
 		l.overflow(&h)
 	}
@@ -100,7 +101,7 @@ func (l *Layout) symbols(dst filecopy.Target) error {
 	for i := range l.f.Sections {
 		s := &l.f.Sections[i]
 		t := elf.SectionType(s.Type)
-		if len(l.sections) == 0 || t != elf.SHT_SYMTAB && t != elf.SHT_DYNSYM {
+		if len(l.sections) == 0 || l.detached || t != elf.SHT_SYMTAB && t != elf.SHT_DYNSYM {
 			continue
 		}
 		if err := l.f.Budget().Spend(scanCost, s.Size); err != nil { // tables may overlap

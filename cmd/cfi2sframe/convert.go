@@ -53,6 +53,7 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 	s.outputFlags(cmd, "replace each FILE by its result")
 	treeFlags(cmd, &s.Options.Options, &s.recursive, &s.skipStatus)
 	s.formatFlags(cmd)
+	s.replaceFlags(cmd)
 	cfiFlags(cmd, &s.Options.Options)
 	s.debugLinkFlag(cmd)
 	s.define(cmd, "report on each file: none, text (on stderr), json or html (on stdout)",
@@ -118,12 +119,17 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 	wordFlag(cmd, "padding", "WHEN", "on", []string{"on", "off"}, "describe the padding after functions by their last "+
 		"rows, for readers that look up return addresses after calls that do not return: on or off; never in objects",
 		func(word string) { s.NoPadding = word == "off" })
-	f.BoolVar(&s.Force, "force", false, "replace .sframe")
-	f.BoolVar(&s.Update, "update", false, "replace .sframe if it is not up to date; otherwise leave the file unchanged")
 	f.BoolVar(&s.NoVerify, "no-verify", false, "do not compare the result with the CFI; for measuring only")
 	coverageFlag(cmd, &s.MinCoverage, "write nothing if less than PERCENT of the code that CFI describes is covered")
 	jobsFlag(cmd, &s.Workers, "threads for each file, up to the number of processors; 0: one for each, but fewer for "+
 		"small files")
+}
+
+// replaceFlags defines what becomes of an old .sframe.
+func (s *conversion) replaceFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&s.Force, "force", false, "replace .sframe")
+	f.BoolVar(&s.Update, "update", false, "replace .sframe if it is not up to date; otherwise leave the file unchanged")
 }
 
 // outputFlags defines where results go.
@@ -183,7 +189,10 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	layout, _ := s.Version.Layout()
-	one := len(args) < 2
+	one, noOutput := len(args) < 2, "use -o OUT or --in-place"
+	if s.Detach {
+		noOutput = "use -o FILE or -o DIR"
+	}
 	places := count([]bool{s.output != "", s.inPlace, s.DryRun}, true)
 	pipes := count(args, files.Stdin)
 	update := s.DebugLinkUpdate != ""
@@ -194,10 +203,10 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 		rule{s.Force && s.Update, "--force and --update cannot be combined"},
 		rule{s.skipStatus && !s.SkipUnsupported, "--skip-status requires --skip-unsupported"},
 		rule{places > 1, "-o, --in-place and --dry-run cannot be combined"},
-		rule{s.recursive && s.output != "", "-r and -o cannot be combined"},
-		rule{!one && !s.inPlace && !s.DryRun,
+		rule{s.recursive && s.output != "" && !s.ByBuildID, "-r and -o cannot be combined"},
+		rule{!one && !s.inPlace && !s.DryRun && !s.ByBuildID,
 			fmt.Sprintf("%d input files; use --in-place for more than one", len(args))},
-		rule{places == 0, "no output file; use -o OUT or --in-place"},
+		rule{places == 0, "no output file; " + noOutput},
 		rule{outfile.IsStdout(s.output) && s.onStdout(),
 			fmt.Sprintf("the result and --report %s cannot be combined on standard output", s.form)},
 		rule{update && s.DryRun, "--debug-link-update requires -o or --in-place"},

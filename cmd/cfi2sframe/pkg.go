@@ -32,6 +32,7 @@ func (c *call) packageCommand() *cobra.Command {
 	cmd := newCommand("pkg IN -o OUT\npkg --in-place PKG...", "convert a .deb or .rpm")
 	s.outputFlags(cmd, "replace each PKG by its result")
 	s.formatFlags(cmd)
+	s.replaceFlags(cmd)
 	cmd.Flags().BoolVar(&s.objects, "objects", false,
 		"also convert relocatable objects and static libraries, but not kernel modules")
 	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)

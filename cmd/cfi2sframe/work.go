@@ -252,7 +252,7 @@ func (w *work) failed(in string, err error) {
 		err = fmt.Errorf("%w; --update or --force replaces it", err)
 	case !errors.Is(err, convert.ErrCoverage) && in != files.Stdin:
 		better := explain(in, err, w.Into == nil)
-		if better == err && w.output != "" && !outfile.IsStdout(w.output) {
+		if better == err && w.output != "" && !w.ByBuildID && !outfile.IsStdout(w.output) {
 			better = explainOutput(in, w.output, err)
 		}
 		err = better

@@ -109,7 +109,7 @@ type marks struct {
 
 func marksOf(f *elffile.File) (m marks, err error) {
 	m.f = f
-	if m.id, err = buildID(f); err != nil {
+	if m.id, _, err = f.BuildID(); err != nil {
 		return m, err
 	}
 	m.link, err = LinkOf(f)
@@ -145,8 +145,7 @@ func unreadable(err error) bool {
 func (m *marks) candidates(path string) []string {
 	var names []string
 	if len(m.id) > 1 {
-		s := hex.EncodeToString(m.id)
-		names = append(names, filepath.Join(Root, ".build-id", s[:2], s[2:]+".debug"))
+		names = append(names, byBuildID(Root, m.id, ".debug"))
 	}
 	link := m.link.Name
 	if link == "" || filepath.Base(link) != link {
@@ -161,6 +160,15 @@ func (m *marks) candidates(path string) []string {
 	}
 	return append(names, filepath.Join(dir, link), filepath.Join(dir, ".debug", link), filepath.Join(Root, dir, link))
 }
+
+// byBuildID returns where a directory has a file by a build-id of two or more bytes.
+func byBuildID(dir string, id []byte, suffix string) string {
+	s := hex.EncodeToString(id)
+	return filepath.Join(dir, ".build-id", s[:2], s[2:]+suffix)
+}
+
+// SFramePath returns where a directory has the detached .sframe of a file by its build-id.
+func SFramePath(dir string, id []byte) string { return byBuildID(dir, id, ".sframe") }
 
 func open(path string) (*File, error) {
 	r, info, err := outfile.OpenRegular(path)
@@ -222,7 +230,7 @@ func (m *marks) check(d *elffile.File) error {
 	if err := sameCode(m.f, d); err != nil {
 		return err
 	}
-	id, err := buildID(d)
+	id, _, err := d.BuildID()
 	if err != nil {
 		return err
 	}
@@ -266,67 +274,6 @@ func sameCode(f, d *elffile.File) error {
 			return fmt.Errorf("its code at %#x, %#x bytes, is not that of the file at %#x, %#x bytes",
 				b[i].Addr, b[i].Size, a[i].Addr, a[i].Size)
 		}
-	}
-	return nil
-}
-
-// maxNotes bounds the size of all notes that are read, in bytes.
-const maxNotes = 1 << 20
-
-// noteBuildID is NT_GNU_BUILD_ID, the type of the note with the build-id.
-const noteBuildID = 3
-
-// buildID returns the build-id of f, or nil. Program headers count if there are no section headers.
-func buildID(f *elffile.File) ([]byte, error) {
-	type notes struct {
-		where            string
-		off, size, align uint64
-	}
-	var all []notes
-	for i := range f.Sections {
-		if s := &f.Sections[i]; elf.SectionType(s.Type) == elf.SHT_NOTE {
-			all = append(all, notes{"section " + s.Name, s.Off, s.Size, s.Addralign})
-		}
-	}
-	for i := range f.Progs {
-		if h := &f.Progs[i]; elf.ProgType(h.Type) == elf.PT_NOTE && len(f.Sections) == 0 {
-			all = append(all, notes{"PT_NOTE", h.Off, h.Filesz, h.Align})
-		}
-	}
-	left := uint64(maxNotes)
-	for _, n := range all {
-		if n.size > left {
-			continue
-		}
-		left -= n.size
-		b, err := f.ReadAt(n.where, n.off, n.size)
-		if err != nil {
-			return nil, err
-		}
-		if id := findBuildID(b, f, n.align); id != nil {
-			return id, nil
-		}
-	}
-	return nil, nil
-}
-
-// findBuildID returns the build-id in the notes b (ELF gABI, "Note Section"), or nil.
-func findBuildID(b []byte, f *elffile.File, align uint64) []byte {
-	if align != 8 {
-		align = 4
-	}
-	round := func(n uint64) uint64 { return (n + align - 1) &^ (align - 1) }
-	for len(b) >= 12 {
-		name, desc, typ := uint64(f.Order.Uint32(b)), uint64(f.Order.Uint32(b[4:])), f.Order.Uint32(b[8:])
-		at := round(12 + name)
-		end := at + desc
-		if end > uint64(len(b)) {
-			return nil
-		}
-		if typ == noteBuildID && name == 4 && string(b[12:16]) == "GNU\x00" && desc > 0 {
-			return b[at:end]
-		}
-		b = b[min(round(end), uint64(len(b))):]
 	}
 	return nil
 }

@@ -162,7 +162,7 @@ func TestAuto(t *testing.T) {
 	}
 	data := with(t, nil, elftest.DebugLink("prog.debug", nil))
 	f := elftest.Parse(t, data)
-	id, err := buildID(f)
+	id, _, err := f.BuildID()
 	if err != nil || len(id) != 20 { // SHA-1
 		t.Fatalf("build-id %x, %v", id, err)
 	}
@@ -331,7 +331,7 @@ func TestBuildID(t *testing.T) {
 		{"nothing", none, ""},
 		{"a megabyte of empty notes, and it behind them", append(make([]byte, 1<<20), sound...), ""},
 	} {
-		id, err := buildID(elftest.Parse(t, with(t, tt.data, nil)))
+		id, _, err := elftest.Parse(t, with(t, tt.data, nil)).BuildID()
 		if err != nil || string(id) != tt.want {
 			t.Errorf("%s: %q, %v; want %q", tt.name, id, err, tt.want)
 		}
@@ -346,15 +346,18 @@ func TestBuildID(t *testing.T) {
 		p.Put64(elftest.EhShoff, 0)
 		p.Put16(elftest.EhShnum, 0)
 		p.Put16(elftest.EhShstrndx, 0)
-		id, err = buildID(elftest.Parse(t, p.B))
+		id, _, err = elftest.Parse(t, p.B).BuildID()
 		if err != nil || string(id) != tt.want {
 			t.Errorf("%s, in a segment: %q, %v; want %q", tt.name, id, err, tt.want)
 		}
 	}
 	// A note of 8-byte alignment pads its name and its contents to that.
 	wide := append(elftest.Note(4, 4, 5, "GNU\x00", []byte("prop\x00\x00\x00\x00")), sound...)
-	f := elftest.Parse(t, plain(t))
-	if id := findBuildID(wide, f, 8); string(id) != "abcd" {
-		t.Errorf("aligned to 8: %q", id)
+	f := elftest.Parse(t, with(t, wide, nil))
+	for i := range f.Sections {
+		f.Sections[i].Addralign = 8
+	}
+	if id, _, err := f.BuildID(); string(id) != "abcd" {
+		t.Errorf("aligned to 8: %q, %v", id, err)
 	}
 }

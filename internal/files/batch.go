@@ -29,7 +29,7 @@ const (
 
 // Full reports whether the batch must be committed before another file is added.
 func (b *Batch) Full(opt Options) bool {
-	alone := opt.NoSync || opt.DryRun || opt.DebugLinkUpdate != "" || opt.Into != nil
+	alone := opt.NoSync || opt.DryRun || opt.DebugLinkUpdate != "" || opt.Into != nil || opt.Detach
 	return alone && len(b.Jobs) > 0 || len(b.Jobs) >= maxBatch || b.bytes >= maxBatchBytes
 }
 

@@ -11,9 +11,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"cfi2sframe/convert"
 	"cfi2sframe/elffile"
+	"cfi2sframe/internal/debugfile"
 	"cfi2sframe/internal/filecopy"
 	"cfi2sframe/internal/inode"
 	"cfi2sframe/internal/outfile"
@@ -26,6 +28,7 @@ type Options struct {
 	DebugLinkUpdate string
 	NoSync          bool // skip fsync; a power failure may lose the file
 	KeepDates       bool // the result gets the dates of access and modification of the input
+	ByBuildID       bool // the output is a directory, in which the build-id names the detached file
 	// Into converts a file instead of convert.Into, if it is not nil.
 	Into func(
 		context.Context, io.ReaderAt, int64, func() (*os.File, error), convert.Options,
@@ -92,6 +95,11 @@ func (j *Job) convert(ctx context.Context) error {
 		return err
 	}
 	j.Result = &Result{Result: res}
+	if err == nil {
+		if err = j.keepDetached(); err != nil {
+			return err
+		}
+	}
 	stays := res.Stays != "" && j.input.place != nil
 	for _, c := range res.Coverage {
 		c.File = j.In + c.File
@@ -113,7 +121,7 @@ func (j *Job) convert(ctx context.Context) error {
 func (j *Job) complete(ctx context.Context) error {
 	if j.Result.Stays != "" {
 		j.discard()
-		if !j.opt.DryRun && j.input.place == nil {
+		if !j.opt.DryRun && !j.opt.Detach && j.input.place == nil {
 			if err := j.copyInput(ctx); err != nil {
 				return err
 			}
@@ -126,16 +134,61 @@ func (j *Job) complete(ctx context.Context) error {
 		return err
 	}
 	replaces, err := j.output.ReplacesInput(j.input.File)
+	if replaces && j.opt.Detach {
+		return errors.New("the output is the input; use another file")
+	}
 	if replaces {
 		j.Result.Links = inode.Links(j.input.Info) - 1
 	}
 	return outfile.Plain(err)
 }
 
+// errCurrent is why a detached file is unchanged.
+var errCurrent = errors.New("its detached .sframe is up to date")
+
+// keepDetached leaves a detached file unchanged that has the same bytes.
+func (j *Job) keepDetached() error {
+	if !j.opt.Detach || j.output == nil {
+		return nil
+	}
+	same, err := j.output.Same()
+	if err != nil || !same {
+		return outfile.Plain(err)
+	}
+	j.Result.Stays = convert.Current
+	j.Result.Kept = append(j.Result.Kept, convert.Kept{Reason: convert.Current, Why: errCurrent})
+	for _, c := range j.Result.Coverage {
+		c.Kept = string(convert.Current)
+	}
+	return nil
+}
+
+// nameDetached makes the name of the output by the build-id, and its directory.
+func (j *Job) nameDetached() error {
+	f, err := elffile.New(j.input.File, j.input.Info.Size())
+	if err != nil {
+		return err
+	}
+	id, _, err := f.BuildID()
+	if err != nil {
+		return err
+	}
+	j.out = debugfile.SFramePath(j.out, id)
+	return os.MkdirAll(filepath.Dir(j.out), 0o777)
+}
+
 // create opens the output.
 func (j *Job) create() (*os.File, error) {
 	perm := j.input.Info.Mode().Perm()
-	if j.input.spooled {
+	if j.opt.Detach {
+		perm = 0o666
+	}
+	if j.opt.ByBuildID {
+		if err := j.nameDetached(); err != nil {
+			return nil, err
+		}
+	}
+	if j.input.spooled && !j.opt.Detach {
 		perm = 0o666
 		if f, err := elffile.New(j.input.File, j.input.Info.Size()); err == nil && !f.IsObject() {
 			perm = 0o777 // as a linker makes it

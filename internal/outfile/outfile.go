@@ -175,6 +175,23 @@ func (o *File) ReplacesInput(src *os.File) (bool, error) {
 	return o.input, err
 }
 
+// Same reports whether the output replaces a file with the same contents.
+func (o *File) Same() (bool, error) {
+	if !o.Replaces() {
+		return false, nil
+	}
+	old, info, err := OpenRegular(o.place.real)
+	if err != nil {
+		return false, err
+	}
+	defer old.Close()
+	now, err := o.Stat()
+	if err != nil || now.Size() != info.Size() {
+		return false, err
+	}
+	return Equal(io.NewSectionReader(o.File, 0, now.Size()), old)
+}
+
 // KeepDates makes Finish set the dates of access and modification to those in info. Streams have no dates.
 func (o *File) KeepDates(info fs.FileInfo) { o.dates = info }
 

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"cfi2sframe/internal/outfile"
+)
+
+// detachCommand returns the verb detach.
+func (c *call) detachCommand(s *conversion) *cobra.Command {
+	s.Detach = true
+	cmd := newCommand("detach FILE -o OUT\ndetach FILE... -o DIR", "write .sframe to a separate file")
+	f := cmd.Flags()
+	f.StringVarP(&s.output, "output", "o", "",
+		"write to `FILE`, or to .build-id/ab/cdef.sframe in the directory FILE; - is standard output")
+	f.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
+	noSyncFlag(cmd, &s.NoSync)
+	treeFlags(cmd, &s.Options.Options, &s.recursive, &s.skipStatus)
+	f.BoolVar(&s.Force, "force", false, "also detach from files that have an .sframe")
+	s.formatFlags(cmd)
+	cfiFlags(cmd, &s.Options.Options)
+	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
+	s.defineFile(cmd)
+	s.defineVerbose(cmd, "list all gaps with their causes in the text report, not only the first ten")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s.ByBuildID = s.isDirectory(len(args))
+		s.BuildID = s.ByBuildID
+		return c.convert(s, cmd, args)
+	}
+	return cmd
+}
+
+// isDirectory reports whether the output is a directory, which need not exist.
+func (s *conversion) isDirectory(inputs int) bool {
+	if s.output == "" || outfile.IsStdout(s.output) {
+		return false
+	}
+	info, err := os.Stat(s.output)
+	return err == nil && info.IsDir() || s.recursive || inputs > 1 || strings.HasSuffix(s.output, string(os.PathSeparator))
+}
