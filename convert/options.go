@@ -37,7 +37,7 @@ type Options struct {
 	MinUnwindable float64
 	NoVerify      bool  // do not check the result
 	NoPadding     bool  // do not describe the padding between functions
-	Brief         bool  // report without names, source lines and code without CFI
+	Brief         bool  // report without names, source lines and, unless MinUnwindable is set, code without CFI
 	Share         Share // of FRE lists
 	// Workers bounds the threads. 0 stands for the number of processors, and fewer for small files. The result does not
 	// depend on it.

@@ -43,6 +43,12 @@ func (a *Amounts) String() string {
 		bytesOf(a.Code))
 }
 
+// OfCFI returns how much of what CFI describes a section of a format covers, as reports have it.
+func (a *Amounts) OfCFI(format int) string {
+	return fmt.Sprintf("SFrame V%d covers %s of what CFI describes (%s of %s)", format, a.CoveredShare(),
+		Digits(a.Covered+a.Outermost), bytesOf(a.Described))
+}
+
 // UnwindablePercent returns how much of the code can be unwound.
 func (a *Amounts) UnwindablePercent() float64 { return percent(a.Unwindable, a.Code) }
 

@@ -15,8 +15,8 @@ import (
 
 // TestDiffText has the words of README.md for each kind of difference.
 func TestDiffText(t *testing.T) {
-	const head = `old: old.so
-new: "new\x1b.so"
+	const head = `old: old.so: 98.08 % of the code is unwindable (99,064 of 101,000 bytes)
+new: "new\x1b.so": 99.93 % of the code is unwindable (100,432 of 100,500 bytes)
   ABI: amd64, now aarch64
   format: V2, now V3
   start addresses: from the section, now from their own fields
@@ -29,7 +29,7 @@ new: "new\x1b.so"
   bytes of that covered: 99,000, now 100,400 (+1,400)
   coverage: 99.00 %, now 100.00 %
   bytes of code without CFI covered: 64, now 32 (-32)
-  left out: 1,000 bytes, now 20 (gained 20, lost 1,000): stack realignment
+  not covered: 1,000 bytes, now 20 (gained 20, lost 1,000): stack realignment
   functions (matched by names): 1,195 with the same rows, 1 with the same rows at other offsets, 2 with other rows, 3 in the old file only, 1,000 in the new file only
 `
 	changes := []string{
@@ -54,7 +54,8 @@ new: "new\x1b.so"
 			t.Errorf("%d changes at most: %v\n%s\nthis was expected:\n%s", tt.most, err, &got, tt.want)
 		}
 	}
-	side := report.DiffSide{File: "a", ABI: "amd64", Format: 2, Amounts: report.Amounts{Described: 10}}
+	side := report.DiffSide{File: "a", ABI: "amd64", Format: 2, Amounts: report.Amounts{Code: 20, Unwindable: 10}}
+	const same = "a: 50.00 % of the code is unwindable (10 of 20 bytes)\n"
 	for _, tt := range []struct {
 		d    report.Diff
 		want string
@@ -68,13 +69,13 @@ new: "new\x1b.so"
 		{
 			report.Diff{SameCode: true, Functions: report.DiffFunctions{Rows: 1}, Omitted: 1,
 				Gaps: []report.DiffGap{{Text: "words", Old: 1, Lost: 1}}},
-			"  left out: 1 byte, now 0 (gained 0, lost 1): words\n  functions (the code is the same): 0 with the same rows, 1 with other rows\n" +
+			"  not covered: 1 byte, now 0 (gained 0, lost 1): words\n  functions (the code is the same): 0 with the same rows, 1 with other rows\n" +
 				"  1 function is not listed\n",
 		},
 	} {
 		tt.d.Old, tt.d.New = side, side
 		var got bytes.Buffer
-		if err := tt.d.Text(&got, -1); err != nil || got.String() != "old: a\nnew: a\n"+tt.want {
+		if err := tt.d.Text(&got, -1); err != nil || got.String() != "old: "+same+"new: "+same+tt.want {
 			t.Errorf("%v\n%s\nthis was expected:\n%s", err, &got, tt.want)
 		}
 	}

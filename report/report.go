@@ -137,9 +137,9 @@ type Input struct {
 	// Format3 is a translation of at least the functions with gaps to format 3, or nil if Result has that format.
 	Format3 *translate.Result
 	Stubs   []plt.Stub
-	// Brief omits names, source lines, and code without CFI, which take longer. Count counts the code nevertheless.
-	Brief, Count bool
-	Limits       *Limits // of all reports of a run
+	// Brief omits names, source lines, and code without CFI, which take longer.
+	Brief  bool
+	Limits *Limits // of all reports of a run
 }
 
 // New sums up a translation.
@@ -166,7 +166,26 @@ func New(in Input) *Coverage {
 	}
 	c.reasons(res)
 	c.gaps(&in)
+	if w := c.sparse(); w != "" {
+		c.Warnings = append(c.Warnings, w)
+	}
 	return c
+}
+
+// WithoutCFI returns how much of the code has no CFI.
+func (c *Coverage) WithoutCFI() uint64 { return c.Uncovered.Bytes - c.Uncovered.Padding }
+
+// maxWithoutCFI is the share of the code without CFI, in percent, from which on there is a warning. Start files and
+// assembly of programs with CFI have less.
+const maxWithoutCFI = 5
+
+// sparse returns the warning that much code has no CFI, or "".
+func (c *Coverage) sparse() string {
+	if c.Code == 0 || percent(c.WithoutCFI(), c.Code) <= maxWithoutCFI {
+		return ""
+	}
+	return Share(c.WithoutCFI(), c.Code) +
+		" of the code has no CFI: build with -fasynchronous-unwind-tables, or use --debug-file"
 }
 
 // gaps lists the gaps and the code without CFI.
@@ -216,9 +235,6 @@ func (c *Coverage) gaps(in *Input) {
 		c.Uncovered = findUncovered(in.File, files, in.Table, in.Stubs, names)
 		c.count(c.Uncovered.code(in.Table, in.Stubs))
 		c.Notes = append(c.Notes, names.notes()...)
-	} else if in.Count {
-		code, _ := MeasureCode(in.File, in.Table, in.Stubs)
-		c.count(code)
 	}
 	for i := range c.Gaps {
 		g := &c.Gaps[i]

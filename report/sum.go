@@ -33,7 +33,9 @@ func Sum(file string, files []*Coverage) *Coverage {
 		sum.Dropped.Overlapped += c.Dropped.Overlapped
 		sum.Malformed.Count += c.Malformed.Count
 		sum.Malformed.Errors = append(sum.Malformed.Errors, c.Malformed.Errors...)
-		sum.Warnings = union(sum.Warnings, c.Warnings)
+		own := c.sparse()
+		others := slices.DeleteFunc(slices.Clone(c.Warnings), func(w string) bool { return w == own })
+		sum.Warnings = union(sum.Warnings, others)
 		sum.Notes = first(union(sum.Notes, c.Notes), maxNotes)
 		sum.Uncovered.Bytes += c.Uncovered.Bytes
 		sum.Uncovered.Padding += c.Uncovered.Padding
@@ -56,6 +58,9 @@ func Sum(file string, files []*Coverage) *Coverage {
 			to.Bytes += r.Bytes
 			to.Format3 += r.Format3
 		}
+	}
+	if w := sum.sparse(); w != "" {
+		sum.Warnings = append(sum.Warnings, w)
 	}
 	return sum
 }

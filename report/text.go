@@ -2,6 +2,7 @@ package report
 
 import (
 	"bufio"
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"text/template"
 	"unicode"
 	"unicode/utf8"
@@ -38,28 +40,102 @@ var functions = template.FuncMap{
 	"printable": Printable,
 	"sub":       func(a, b int) int { return a - b },
 	"uint":      func(n int) uint64 { return uint64(n) },
+	"wrap":      wrap,
 }
+
+// textTemplate has all text templates. Parsing takes longer than the report on a small file.
+var textTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(functions).Parse(textTemplates))
+})
 
 // writeText writes what one of the text templates makes of the data.
 func writeText(w io.Writer, name string, data any) error {
-	t := template.Must(template.New("").Funcs(functions).Parse(textTemplates))
 	out := bufio.NewWriter(w)
-	if err := t.ExecuteTemplate(out, name, data); err != nil {
+	if err := textTemplate().ExecuteTemplate(out, name, data); err != nil {
 		return err
 	}
 	return out.Flush()
 }
 
-// Text writes the coverage for people, with up to the given number of gaps, or all if that is negative.
+// Text writes the coverage for people, with up to the given number of gaps by which a stack trace loses something, or
+// all gaps and more details if that is negative.
 func (c *Coverage) Text(w io.Writer, gaps int) error {
-	listed, errors := first(c.Gaps, gaps), first(c.Malformed.Errors, gaps)
+	all := c.Gaps
+	if gaps >= 0 {
+		loses := make(map[string]bool)
+		for _, r := range c.Reasons {
+			loses[r.Name] = r.Loss
+		}
+		all = slices.DeleteFunc(slices.Clone(all), func(g Gap) bool { return !loses[g.Reason] })
+	}
+	listed, errors := first(all, gaps), first(c.Malformed.Errors, gaps)
 	return writeText(w, "coverage", &struct {
 		*Coverage
 		Listed           []Gap
 		Errors           []string
 		More, MoreErrors int
 		Verbose          bool
-	}{c, listed, errors, len(c.Gaps) - len(listed), c.Malformed.Count - len(errors), gaps < 0})
+	}{c, listed, errors, len(all) - len(listed), c.Malformed.Count - len(errors), gaps < 0})
+}
+
+// WithFormat3 returns in words how much of the code in gaps format 3 covers, or "" for nothing.
+func (c *Coverage) WithFormat3() string {
+	var covered, all uint64
+	for _, r := range c.Reasons {
+		if r.Loss {
+			covered += r.Format3
+			all += r.Bytes
+		}
+	}
+	switch {
+	case covered == 0:
+		return ""
+	case covered == all:
+		return "the other " + bytesOf(all)
+	}
+	least := ""
+	if c.atLeast {
+		least = "at least "
+	}
+	return fmt.Sprintf("%s%s of the other %s", least, Digits(covered), bytesOf(all))
+}
+
+// maxSections bounds the sections in a line of the text report.
+const maxSections = 4
+
+// Largest returns the sections with most code without CFI, as the end of a line.
+func (c *Coverage) Largest() string {
+	without := func(s *UncoveredSection) uint64 { return s.Bytes - s.Padding }
+	some := slices.DeleteFunc(slices.Clone(c.Uncovered.Sections), func(s UncoveredSection) bool {
+		return without(&s) == 0
+	})
+	text, separator := "", ": "
+	listed := largest(some, maxSections, func(a, b UncoveredSection) int { return cmp.Compare(without(&a), without(&b)) })
+	for i := range listed {
+		text += separator + Printable(listed[i].Name) + " " + Digits(without(&listed[i]))
+		separator = ", "
+	}
+	if n := len(some) - len(listed); n > 0 {
+		text += fmt.Sprintf(" and %s more", Digits(uint64(n)))
+	}
+	return text
+}
+
+// wrap returns an indented text in lines of up to 80 columns, if its words allow that.
+func wrap(text string) string {
+	out, column := "  ", 2
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case column+1+n > 80:
+			out, column = out+"\n    ", 4
+		default:
+			out, column = out+" ", column+1
+		}
+		out, column = out+word, column+n
+	}
+	return out
 }
 
 // first returns the first n elements of a list, or all of them if n is negative.

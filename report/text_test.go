@@ -23,7 +23,7 @@ func TestTextWhole(t *testing.T) {
 	c.Uncovered.Functions = append(c.Uncovered.Functions, report.UncoveredFunction{Begin: 0x2000, Size: 0x10, Bytes: 4})
 	c.Uncovered.Omitted = 1
 	c.Malformed = report.Malformed{Count: 5, Errors: []string{"first", "second\n"}}
-	c.Omitted, c.Notes = 2, []string{"names", "lines"}
+	c.Omitted, c.Notes, c.Padding = 2, []string{"names", "lines"}, 7
 	c.Gaps = append(c.Gaps,
 		report.Gap{Begin: 0x1010, End: 0x1020, Offset: 0x10, Reason: "signal-frame", Text: "signal frame",
 			Cause: "kernel"},
@@ -33,27 +33,36 @@ func TestTextWhole(t *testing.T) {
 			Rule: "u", Cause: "thread"},
 	)
 	const (
-		head = `"a\x1bprog": amd64, SFrame V2 from .debug_frame, .eh_frame of "prog\n.debug"
-  30 bytes of code described by CFI, 20 covered (66.67 %), in 1 function and 1,000 rows
-  .sframe has 100 bytes, beside 200 of .eh_frame and 12 of .eh_frame_hdr; verified against the CFI at every pc
-  50 bytes of code have another place in the file than before: let perf forget the old file (perf buildid-cache --remove FILE)
+		head = `"a\x1bprog": 72.50 % of the code is unwindable (29 of 40 bytes)
+  SFrame V2 covers 80.00 % of what CFI describes (24 of 30 bytes)
   warning: words
-  3 bytes of that in topmost frames only, by other registers than SP and FP
-  5 bytes of PLT stubs without CFI, synthesised from their instructions
-  left out: 10 bytes in 1 range of 1 function: words; --format 3 covers them
-  left out: 1,000 bytes in 3 ranges of 2 functions: other words; --format 3 covers 400 of them
-  left out: 2 bytes in 1 range of 1 function: more words
-  1,008 bytes of code without CFI, padding included: .text 8, ".more\n" 1,000
+  --format 3 covers 410 of the other 1,010 bytes
 `
+		short = `  not covered: 10 bytes in 1 range of 1 function: words
+  not covered: 1,000 bytes in 3 ranges of 2 functions: other words
+`
+		long = `  not covered: 10 bytes in 1 range of 1 function: words; --format 3 covers them
+  not covered: 1,000 bytes in 3 ranges of 2 functions: other words; --format 3 covers 400 of them
+  not covered: 2 bytes in 1 range of 1 function: more words
+`
+		sections  = "  1,005 bytes of code have no CFI: .text 5, \".more\\n\" 1,000\n"
 		uncovered = `    .text+0x4-0xc g(): 8 bytes of 8 without CFI
     0x2000-0x2010 function: 4 bytes of 16 without CFI
     and 1 function more
 `
+		stubs = `  3 bytes covered in topmost frames only, by other registers than SP and FP
+  5 bytes of PLT stubs without CFI have rows
+`
+		padding = "  7 bytes of padding after functions have their last rows\n"
 		dropped = `  1 FDE of no code
   2 FDEs of code that the file does not have
   3 FDEs cut because they overlap another one
 `
-		notes = `  2 gaps are not listed
+		facts = `  50 bytes of code have another place in the file than before: let perf forget
+    the old file (perf buildid-cache --remove FILE)
+  amd64, from .debug_frame, .eh_frame of "prog\n.debug": 1 function, 1,000 rows, verified at every pc
+  .sframe has 100 bytes, .eh_frame 200, .eh_frame_hdr 12
+  2 gaps are not listed
   not in this report: names
   not in this report: lines
 `
@@ -76,10 +85,11 @@ func TestTextWhole(t *testing.T) {
 		gaps int
 		want string
 	}{
-		{-1, head + uncovered + dropped + malformed(2, 3) + notes + withCauses},
-		{4, head + dropped + malformed(2, 3) + notes + strings.Join(gaps, "")},
-		{1, head + dropped + malformed(1, 4) + notes + gaps[0] + "  and 3 gaps more (-v lists them)\n"},
-		{0, head + dropped + malformed(0, 5) + notes + "  and 4 gaps more (-v lists them)\n"},
+		{-1, head + long + sections + uncovered + stubs + padding + dropped + malformed(2, 3) + facts + withCauses},
+		{2, head + short + sections + stubs + dropped + malformed(2, 3) + facts + gaps[0] + gaps[3]},
+		{1, head + short + sections + stubs + dropped + malformed(1, 4) + facts + gaps[0] +
+			"  and 1 gap more (-v lists them)\n"},
+		{0, head + short + sections + stubs + dropped + malformed(0, 5) + facts + "  and 2 gaps more (-v lists them)\n"},
 	} {
 		var got bytes.Buffer
 		if err := c.Text(&got, tt.gaps); err != nil || got.String() != tt.want {
@@ -92,8 +102,9 @@ func TestTextWhole(t *testing.T) {
 func TestTextNothing(t *testing.T) {
 	c := &report.Coverage{File: "prog", ABI: "s390x", Format: 3, Functions: 2, FREs: 1,
 		Amounts: report.Amounts{Described: 8, Covered: 8}}
-	const want = `prog: s390x, SFrame V3
-  8 bytes of code described by CFI, 8 covered (100.00 %), in 2 functions and 1 row
+	const want = `prog: 100.00 % of what CFI describes is covered
+  SFrame V3 covers 100.00 % of what CFI describes (8 of 8 bytes)
+  s390x: 2 functions, 1 row
   .sframe has 0 bytes
 `
 	var got bytes.Buffer
@@ -106,20 +117,24 @@ func TestTextNothing(t *testing.T) {
 func TestTextOne(t *testing.T) {
 	c := &report.Coverage{
 		File: "prog", ABI: "amd64", Format: 2, Functions: 1, FREs: 1, Size: 1, MovedCode: 1,
-		Amounts: report.Amounts{Described: 1, Covered: 1, PLT: 1}, Topmost: 1, Omitted: 1,
+		Amounts: report.Amounts{Code: 3, Unwindable: 2, Described: 1, Covered: 1, PLT: 1}, Topmost: 1, Padding: 1,
+		Omitted: 1,
 		Reasons: []report.Reason{{Text: "words", Functions: 1, Ranges: 1, Bytes: 1}},
 	}
 	c.Uncovered.Bytes = 1
 	c.Uncovered.Functions = []report.UncoveredFunction{{Function: "f", Begin: 16, Size: 2, Bytes: 1}}
-	const want = `prog: amd64, SFrame V2
-  1 byte of code described by CFI, 1 covered (100.00 %), in 1 function and 1 row
-  .sframe has 1 byte
-  1 byte of code has another place in the file than before: let perf forget the old file (perf buildid-cache --remove FILE)
-  1 byte of that in topmost frames only, by other registers than SP and FP
-  1 byte of PLT stubs without CFI, synthesised from their instructions
-  left out: 1 byte in 1 range of 1 function: words
-  1 byte of code without CFI, padding included
+	const want = `prog: 66.67 % of the code is unwindable (2 of 3 bytes)
+  SFrame V2 covers 100.00 % of what CFI describes (1 of 1 byte)
+  not covered: 1 byte in 1 range of 1 function: words
+  1 byte of code has no CFI
     0x10-0x12 f: 1 byte of 2 without CFI
+  1 byte covered in topmost frames only, by other registers than SP and FP
+  1 byte of PLT stubs without CFI has rows
+  1 byte of padding after functions has their last rows
+  1 byte of code has another place in the file than before: let perf forget the
+    old file (perf buildid-cache --remove FILE)
+  amd64: 1 function, 1 row
+  .sframe has 1 byte
   1 gap is not listed
 `
 	var got bytes.Buffer

@@ -13,7 +13,6 @@ import (
 	"cfi2sframe/convert"
 	"cfi2sframe/internal/files"
 	"cfi2sframe/report"
-	"cfi2sframe/sframe"
 )
 
 // checkSettings are the flags of check.
@@ -32,7 +31,7 @@ func (c *call) checkCommand() *cobra.Command {
 	treeFlags(cmd, &s.Options, &s.recursive, &s.skipStatus)
 	s.define(cmd, "report on each file: none, text or json", fileForms)
 	s.defineVerbose(cmd, "also list skipped files")
-	coverageFlag(cmd, &s.MinCoverage, "exit with 3 if less than PERCENT of the code that CFI describes is covered")
+	shareFlags(cmd, &s.Options, "exit with 3")
 	cmd.Flags().BoolVar(&s.Require, "require", false, "fail if a program or library has no section; skip other files")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := refuse(rule{s.skipStatus && !s.SkipUnsupported, "--skip-status requires --skip-unsupported"})
@@ -135,15 +134,14 @@ func checkedText(w io.Writer, path string, c *convert.Comparison, summary bool) 
 	if !summary {
 		return
 	}
-	fmt.Fprintf(w, "%s: %s, %v, %d FDEs, %d FREs: ", path, c.ABI, sframe.Version(c.Format), c.FDEs, c.FREs)
-	fmt.Fprintf(w, "%d of %d bytes of code described by CFI have the same in SFrame (%s)",
-		c.Covered, c.Described, report.Percentage(100*float64(c.Covered)/float64(max(c.Described, 1))))
+	fmt.Fprintf(w, "%s: %v\n  %s\n", path, &c.Amounts, c.OfCFI(c.Format))
 	if c.PLT > 0 {
-		fmt.Fprintf(w, ", and %d bytes of PLT stubs without CFI are right", c.PLT)
+		fmt.Fprintf(w, "  %s bytes of PLT stubs without CFI are right\n", report.Digits(c.PLT))
 	}
 	if c.Padding > 0 {
-		fmt.Fprintf(w, ", %d bytes of padding after functions have their last rows", c.Padding)
+		fmt.Fprintf(w, "  %s bytes of padding after functions have their last rows\n", report.Digits(c.Padding))
 	}
+	fmt.Fprintf(w, "  %s, %d FDEs, %d FREs", c.ABI, c.FDEs, c.FREs)
 	if !c.Sorted {
 		fmt.Fprint(w, "; the FDEs are not sorted")
 	}

@@ -120,7 +120,7 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 		"rows, for readers that look up return addresses after calls that do not return: on or off; never in objects",
 		func(word string) { s.NoPadding = word == "off" })
 	f.BoolVar(&s.NoVerify, "no-verify", false, "do not compare the result with the CFI; for measuring only")
-	coverageFlag(cmd, &s.MinCoverage, "write nothing if less than PERCENT of the code that CFI describes is covered")
+	shareFlags(cmd, &s.Options.Options, "write nothing")
 	jobsFlag(cmd, &s.Workers, "threads for each file, up to the number of processors; 0: one for each, but fewer for "+
 		"small files")
 }
@@ -226,7 +226,7 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 	if err := s.reporting.check(); err != nil {
 		return err
 	}
-	s.Brief = s.form == "none" && s.MinCoverage == 0
+	s.Brief = s.form == "none" && s.MinCoverage == 0 && s.MinUnwindable == 0
 	return nil
 }
 

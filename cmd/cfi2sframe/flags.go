@@ -67,8 +67,15 @@ func jobsFlag(cmd *cobra.Command, n *int, usage string) {
 	cmd.Flags().VarP(v, "jobs", "j", usage)
 }
 
-// coverageFlag defines --min-coverage.
-func coverageFlag(cmd *cobra.Command, percent *float64, usage string) {
+// shareFlags defines --min-coverage and --min-unwindable; consequence is what they do.
+func shareFlags(cmd *cobra.Command, o *convert.Options, consequence string) {
+	percentFlag(cmd, "min-coverage", &o.MinCoverage,
+		consequence+" if less than PERCENT of the code that CFI describes is covered")
+	percentFlag(cmd, "min-unwindable", &o.MinUnwindable,
+		consequence+" if less than PERCENT of the code is unwindable, with code that CFI does not describe")
+}
+
+func percentFlag(cmd *cobra.Command, name string, percent *float64, usage string) {
 	v := &value{kind: "PERCENT", text: "0"}
 	v.set = func(s string) error {
 		p, err := strconv.ParseFloat(s, 64)
@@ -81,7 +88,7 @@ func coverageFlag(cmd *cobra.Command, percent *float64, usage string) {
 		*percent = p
 		return nil
 	}
-	cmd.Flags().Var(v, "min-coverage", usage)
+	cmd.Flags().Var(v, name, usage)
 }
 
 // cfiFlags defines where the CFI comes from.

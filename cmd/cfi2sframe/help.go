@@ -18,7 +18,7 @@ const helpWidth = 80
 var groups = []struct{ title, flags string }{
 	{"Output", "output in-place recursive dry-run preserve-dates update force skip-unsupported objects packages"},
 	{"Format", "for format pcrel outermost share padding"},
-	{"Reporting", "report report-file report-dir against partial min-coverage require skip-status quiet verbose"},
+	{"Reporting", "report report-file report-dir against partial min-coverage min-unwindable require skip-status quiet verbose"},
 	{"Advanced", ""},
 }
 

@@ -28,24 +28,24 @@ func TestHostileObjects(t *testing.T) {
 		want   string
 		long   bool // it takes long
 	}{
-		{name: "nothing wrong", make: func(o *elftest.Object) {}, want: "64 covered"},
+		{name: "nothing wrong", make: func(o *elftest.Object) {}, want: "describes (64 of "},
 		{name: "s390x", data: func() []byte { return elftest.BigObject(elf.EM_S390, uint32(elf.R_390_PC32)).Bytes() },
-			want: "64 covered"},
+			want: "describes (64 of "},
 		{name: "aarch64, big-endian", data: func() []byte {
 			return elftest.BigObject(elf.EM_AARCH64,
 				uint32(elf.R_AARCH64_PREL32)).Bytes()
-		}, want: "64 covered"},
+		}, want: "describes (64 of "},
 		{name: "amd64, big-endian", data: func() []byte { return elftest.BigObject(elf.EM_X86_64, pc32).Bytes() },
 			status: 1, want: "ABI"},
 		{name: "format 1", make: func(o *elftest.Object) {}, args: []string{"--format", "1"}, status: 1,
 			want: "format"},
-		{name: "format 3", make: func(o *elftest.Object) {}, args: []string{"--format", "3"}, want: "64 covered"},
+		{name: "format 3", make: func(o *elftest.Object) {}, args: []string{"--format", "3"}, want: "describes (64 of "},
 
 		// Symbol tables.
 		{name: "relocations without symbols", make: func(o *elftest.Object) { o.Sections[elftest.ObjRela].Link = 0 },
 			status: 1, want: "symbol"},
 		{name: "symbol names in nothing",
-			make: func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Link = 1 << 31 }, want: "64 covered"},
+			make: func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Link = 1 << 31 }, want: "describes (64 of "},
 		{name: "no symbol table", make: func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Type = uint32(elf.SHT_PROGBITS) }, status: 1, want: "symbol"},
 		{name: "symbol table without bytes",
 			make: func(o *elftest.Object) { o.At(elftest.ObjSymtab, math.MaxUint64, math.MaxUint64) }, status: 1,
@@ -63,12 +63,12 @@ func TestHostileObjects(t *testing.T) {
 				4] = elf.ST_INFO(elf.STB_LOCAL, elf.STT_TLS)
 		}, status: 1, want: "no local symbol"},
 		{name: "sh_info of the symbols 2^32-1",
-			make: func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Info = math.MaxUint32 }, want: "64 covered"},
+			make: func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Info = math.MaxUint32 }, want: "describes (64 of "},
 		{name: "symbol value 2^64-1", make: func(o *elftest.Object) { binary.LittleEndian.PutUint64(o.Symbols[elffile.SymSize+8:], math.MaxUint64) }, want: "kept as it is: the CFI describes no code"},
 		{name: "symbol value far behind its section", make: func(o *elftest.Object) {
 			o.Code(".text.other", 64)
 			binary.LittleEndian.PutUint64(o.Symbols[elffile.SymSize+8:], 64+256)
-		}, want: "64 covered"},
+		}, want: "describes (64 of "},
 		{name: "symbol absolute, where the code seems to be", make: func(o *elftest.Object) {
 			binary.LittleEndian.PutUint16(o.Symbols[elffile.SymSize+6:], uint16(elf.SHN_ABS))
 			binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:], 0x10100)
@@ -82,7 +82,7 @@ func TestHostileObjects(t *testing.T) {
 			binary.LittleEndian.PutUint16(o.Symbols[elffile.SymSize+6:], uint16(elf.SHN_XINDEX))
 			o.Sections[o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0,
 				[]byte{0, 0, 0, 0, elftest.ObjText, 0, 0, 0})].Link = elftest.ObjSymtab
-		}, want: "64 covered"},
+		}, want: "describes (64 of "},
 
 		// Relocations.
 		{name: "relocation of unknown type", make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 0, 1, 0x1234, 0) },
@@ -90,7 +90,7 @@ func TestHostileObjects(t *testing.T) {
 		{name: "relocation misaligned", make: func(o *elftest.Object) {
 			o.Rela(elftest.ObjRela, 3, 0,
 				uint32(elf.R_X86_64_32), 0)
-		}, want: "64 covered"},
+		}, want: "describes (64 of "},
 		{name: "relocation misaligned, over the CIE's length and id",
 			make: func(o *elftest.Object) { o.Rela(elftest.ObjRela, 1, 1, uint32(elf.R_X86_64_64), 0) }, status: 1,
 			want: "no CFI that can be used"},
@@ -108,11 +108,11 @@ func TestHostileObjects(t *testing.T) {
 		{name: "relocation into the next section", make: func(o *elftest.Object) {
 			o.Code(".text.other", 64)
 			binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:], 64+256)
-		}, want: "64 covered"},
+		}, want: "describes (64 of "},
 		{name: "relocations that contradict each other", make: func(o *elftest.Object) {
 			o.Code(".text.other", 64)
 			o.Rela(elftest.ObjRela, 20+8, 2, pc32, 0)
-		}, want: "covered"},
+		}, want: " covers "},
 
 		// Sections.
 		{name: "no section headers", make: func(o *elftest.Object) {},
@@ -121,13 +121,13 @@ func TestHostileObjects(t *testing.T) {
 		{name: "section names without an end", make: func(o *elftest.Object) {}, patch: func(p *elftest.Patcher) {
 			h := p.Section(".shstrtab")
 			p.B[p.U64(h+elftest.ShOff)+p.U64(h+elftest.ShSize)-1] = 'x'
-		}, want: "64 covered"},
+		}, want: "describes (64 of "},
 		{name: "no section names", make: func(o *elftest.Object) { o.Header.Shstrndx = 0 },
 			want: "kept as it is: no CFI"},
 		{name: "section names shared with symbols", make: func(o *elftest.Object) {
 			o.Header.Shstrndx = elftest.ObjNames
 			o.Sections[elftest.ObjSymtab].Link = elftest.ObjNames
-		}, want: "64 covered"},
+		}, want: "describes (64 of "},
 		{name: "section names in .text", make: func(o *elftest.Object) { o.Header.Shstrndx = elftest.ObjText },
 			want: "kept as it is: no CFI"},
 		{name: "a program header", make: func(o *elftest.Object) {}, patch: func(p *elftest.Patcher) {
@@ -136,21 +136,21 @@ func TestHostileObjects(t *testing.T) {
 			p.Put16(elftest.EhPhentsize, elffile.ProgSize)
 		}, status: 1, want: "relocatable object with 1 program headers"},
 		{name: "e_phoff without headers", make: func(o *elftest.Object) { o.Header.Phoff = math.MaxUint64 },
-			want: "64 covered"},
+			want: "describes (64 of "},
 		{name: "a first section that is one", make: func(o *elftest.Object) {
 			o.Sections[0].Section64 = elf.Section64{Type: uint32(elf.SHT_PROGBITS),
 				Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR)}
 			o.At(0, 64, 1<<40)
-		}, want: "64 covered"},
+		}, want: "describes (64 of "},
 		{name: "a section over the ELF header",
 			make: func(o *elftest.Object) { o.At(o.Add(".comment", elf.SHT_PROGBITS, 0, nil), 0, 100) }, status: 1,
 			want: "section 7 (.comment) at file offset 0x0 overlaps the ELF header"},
 		{name: "sh_addr in an object", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Addr = 1 << 40 },
-			want: "64 covered"},
+			want: "describes (64 of "},
 		{name: "sh_addralign 2^63", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Addralign = 1 << 63 },
-			want: "64 covered"},
+			want: "describes (64 of "},
 		{name: "sh_addralign 3", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Addralign = 3 },
-			want: "64 covered"},
+			want: "describes (64 of "},
 		{name: "code past the end", make: func(o *elftest.Object) { o.At(elftest.ObjText, 1<<40, 64) }, status: 1,
 			want: "section 1 (.text): 64 bytes at file offset 0x10000000000 do not fit"},
 		{name: "3 GiB of code in one section", make: func(o *elftest.Object) { o.At(elftest.ObjText, 64, 3<<30) },
@@ -164,7 +164,7 @@ func TestHostileObjects(t *testing.T) {
 		{name: "sections of code that overlap in the file", make: func(o *elftest.Object) {
 			i := o.Code(".text.same", 64)
 			o.At(i, 64, 64)
-		}, want: "128 covered"},
+		}, want: "describes (128 of "},
 		{name: "code without bytes", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Type = uint32(elf.SHT_NOBITS) }, want: "kept as it is: the CFI describes no code"},
 		{name: "code that is not loaded",
 			make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Flags = uint64(elf.SHF_EXECINSTR) },
@@ -183,7 +183,7 @@ func TestHostileObjects(t *testing.T) {
 			rela := o.RelaOf(".rela.eh_frame", frame)
 			o.CIE(frame)
 			o.FDEIn(frame, rela, uint32(o.Symbol(elf.STB_LOCAL, elf.STT_SECTION, uint16(text), 0)), 0, 32)
-		}, want: "96 covered"},
+		}, want: "describes (96 of "},
 		{name: ".eh_frame of nothing", make: func(o *elftest.Object) {
 			o.At(elftest.ObjFrame, 64,
 				0)
@@ -199,9 +199,9 @@ func TestHostileObjects(t *testing.T) {
 			s.Data = elftest.Compressed(elf.COMPRESS_ZLIB, 1<<20, s.Data)
 			s.Flags |= uint64(elf.SHF_COMPRESSED)
 		}, status: 1, want: "section .eh_frame at file offset"},
-		{name: ".eh_frame code, too", make: func(o *elftest.Object) { o.Sections[elftest.ObjFrame].Flags |= uint64(elf.SHF_EXECINSTR) }, want: "64 covered"},
+		{name: ".eh_frame code, too", make: func(o *elftest.Object) { o.Sections[elftest.ObjFrame].Flags |= uint64(elf.SHF_EXECINSTR) }, want: "describes (64 of "},
 		{name: ".eh_frame not loaded", make: func(o *elftest.Object) { o.Sections[elftest.ObjFrame].Flags = 0 },
-			want: "64 covered"},
+			want: "describes (64 of "},
 		{name: ".eh_frame and .debug_frame compressed together to nothing", make: func(o *elftest.Object) {
 			o.Add(".debug_frame", elf.SHT_PROGBITS, elf.SHF_COMPRESSED,
 				elftest.Compressed(elf.COMPRESS_ZSTD, 1<<27, nil))
@@ -214,7 +214,7 @@ func TestHostileObjects(t *testing.T) {
 		}, status: 1, want: "the file has an .sframe section already; --update or --force replaces it"},
 		{name: ".sframe there, replaced",
 			make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32)) },
-			args: []string{"--force"}, want: "64 covered"},
+			args: []string{"--force"}, want: "describes (64 of "},
 		{name: ".sframe there without bytes, replaced",
 			make: func(o *elftest.Object) { o.Add(".sframe", elf.SHT_NOBITS, elf.SHF_ALLOC, make([]byte, 32)) },
 			args: []string{"--force"}, status: 1, want: `section 7 is ".sframe" of type SHT_NOBITS`},
@@ -241,7 +241,7 @@ func TestHostileObjects(t *testing.T) {
 			s := &o.Sections[elftest.ObjFrame]
 			s.Data = bytes.ReplaceAll(s.Data, elftest.Sound, []byte{0x0c, 2, 8, 0x90, 1})
 			o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
-		}, args: []string{"--force"}, want: "0 covered"},
+		}, args: []string{"--force"}, want: "describes (0 of "},
 		{name: "two .sframe, replaced", make: func(o *elftest.Object) {
 			o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
 			o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
@@ -296,10 +296,10 @@ func TestHostileObjects(t *testing.T) {
 			i := o.Code(".text.f", 32)
 			o.Sections[i].Flags |= uint64(elf.SHF_GROUP)
 			o.Add(".group", elf.SHT_GROUP, 0, []byte{1, 0, 0, 0, byte(i), 0, 0, 0})
-		}, want: "96 covered"},
+		}, want: "describes (96 of "},
 		{name: "section group of odd size, with members that are not there", make: func(o *elftest.Object) {
 			o.Add(".group", elf.SHT_GROUP, 0, []byte{1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 9})
-		}, want: "64 covered"},
+		}, want: "describes (64 of "},
 		{name: ".sframe that other sections refer to, removed", make: func(o *elftest.Object) {
 			i := o.Add(".sframe", elf.SHT_PROGBITS, elf.SHF_ALLOC, make([]byte, 32))
 			o.Sections[o.Add(".meta", elf.SHT_PROGBITS, elf.SHF_ALLOC|elf.SHF_LINK_ORDER,
@@ -315,25 +315,25 @@ func TestHostileObjects(t *testing.T) {
 			o.Sections[elftest.ObjFrame].Type = sframe.SHTGNUSFrame
 		}, args: []string{"--force"}, status: 1, want: ".eh_frame"},
 		{name: "bytes behind the section headers", make: func(o *elftest.Object) { o.Tail = []byte("behind") },
-			want: "64 covered"},
+			want: "describes (64 of "},
 		{name: "no .sframe, removed", make: func(o *elftest.Object) { o.Tail = []byte("behind") },
 			args: []string{"--remove"}},
 
 		// Much of something.
 		{name: "70,000 sections of code", long: true, data: func() []byte { return manyCode(70_000).Bytes() },
-			want: "1,120,064 covered"},
+			want: "describes (1,120,064 of "},
 		{name: "70,000 sections of code, with gaps", long: true, data: func() []byte {
 			o := manyCode(70_000)
 			s := &o.Sections[elftest.ObjFrame]
 			s.Data = bytes.ReplaceAll(s.Data, []byte{0x41, 0x0e, 16}, []byte{0x41, 0x0d, 2}) // CFA rcx
 			return o.Bytes()
-		}, want: "left out"},
+		}, want: "not covered"},
 		{name: "60,000 sections .eh_frame", long: true, make: func(o *elftest.Object) {
 			at := len(o.Sections[elftest.ObjFrame].Data)
 			for range 60_000 {
 				o.At(o.Add(".eh_frame", elf.SHT_PROGBITS, elf.SHF_ALLOC, nil), 64+64, uint64(at))
 			}
-		}, want: "64 covered"},
+		}, want: "describes (64 of "},
 		{name: "60,000 relocation sections of one section", make: func(o *elftest.Object) {
 			for range 20_000 {
 				o.Rela(elftest.ObjRela, 20+8, 1, pc32, 0)
@@ -346,7 +346,7 @@ func TestHostileObjects(t *testing.T) {
 		{name: "a million relocations of one field", long: true, make: func(o *elftest.Object) {
 			s := &o.Sections[elftest.ObjRela]
 			s.Data = bytes.Repeat(s.Data, 1_000_000)
-		}, want: "64 covered"},
+		}, want: "describes (64 of "},
 		{name: "30,000 sections .eh_frame with overlapping relocations", make: func(o *elftest.Object) {
 			at := uint64(len(o.Sections[elftest.ObjFrame].Data))
 			o.Sections[elftest.ObjRela].Data = bytes.Repeat(o.Sections[elftest.ObjRela].Data, 40_000)
@@ -376,7 +376,7 @@ func TestHostileObjects(t *testing.T) {
 			for range 1_000_000 {
 				o.Symbols = append(o.Symbols, o.Symbols[elffile.SymSize:2*elffile.SymSize]...)
 			}
-		}, want: "64 covered"},
+		}, want: "describes (64 of "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.long {

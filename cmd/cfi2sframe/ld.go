@@ -303,8 +303,12 @@ func (l *link) convertOne(ctx context.Context, s *conversion, o *linkOutput) int
 	switch {
 	case status == exitDone || status == exitSkipped || w.interrupted:
 		return exitDone
-	case s.MinCoverage > 0:
-		what := fmt.Errorf("removed, as %s has --min-coverage", flagsVar)
+	case s.MinCoverage > 0 || s.MinUnwindable > 0:
+		flag := "--min-coverage"
+		if s.MinCoverage == 0 {
+			flag = "--min-unwindable"
+		}
+		what := fmt.Errorf("removed, as %s has %s", flagsVar, flag)
 		if err := o.remove(); err != nil {
 			what = fmt.Errorf("cannot be removed: %w", outfile.Plain(err))
 		}

@@ -32,7 +32,7 @@ Exit status:
   0    done; check: the section is correct; diff: no difference
   1    error, nothing written; check: a mismatch; diff: a difference
   2    wrong usage; check and diff: also any other error
-  3    coverage is below --min-coverage
+  3    less than --min-coverage or --min-unwindable
   4    a file was skipped, with --skip-status
   129, 130 or 143
        interrupted by SIGHUP, SIGINT or SIGTERM
