@@ -31,7 +31,7 @@ const maxMismatches = 1 << 16
 
 // Check compares the .sframe of the ELF file of the given size in r with the CFI of the file. Mismatches are no error,
 // unless they are too many. Then the Comparison has the first of them. Check uses the options Source, DebugFile, Path,
-// SkipUnsupported and Require.
+// SFrame, SkipUnsupported and Require.
 func Check(r io.ReaderAt, size int64, opt Options) (*Comparison, error) {
 	all := opt.SkipUnsupported
 	opt.SkipUnsupported = all || opt.Require
@@ -46,7 +46,7 @@ func Check(r io.ReaderAt, size int64, opt Options) (*Comparison, error) {
 			why = kept.Reason
 		}
 	} else {
-		c, err = compared(f, opt)
+		c, err = compared(f, nil, opt)
 		if opt.SkipUnsupported && errors.Is(err, sframe.ErrNone) {
 			why = withoutSFrame(r, size, opt)
 		}
@@ -67,16 +67,17 @@ func withoutSFrame(r io.ReaderAt, size int64, opt Options) Reason {
 	return res.Stays
 }
 
-// compared is Check for a file whose headers are read.
-func compared(f *elffile.File, opt Options) (c *Comparison, err error) {
+// compared compares s, or the section of f if that is nil, with the CFI.
+func compared(f *elffile.File, s *sframe.Section, opt Options) (c *Comparison, err error) {
 	defer func() {
 		if failed := f.ReadError(); failed != nil {
 			c, err = nil, failed
 		}
 	}()
-	s, err := ReadSection(f)
-	if err != nil {
-		return nil, err
+	if s == nil {
+		if s, err = opt.Section(f); err != nil {
+			return nil, err
+		}
 	}
 	debug, err := debugfile.Open(opt.DebugFile, opt.Path, f)
 	if err != nil {
@@ -133,9 +134,9 @@ func compared(f *elffile.File, opt Options) (c *Comparison, err error) {
 }
 
 // Dump prints the .sframe of the ELF file of the given size in r as objdump --sframe does. The file may also be a bare
-// section, as objcopy -O binary makes it.
-func Dump(w io.Writer, r io.ReaderAt, size int64) error {
-	s, where, err := decode(r, size)
+// section, as objcopy -O binary makes it. Of the options, SFrame counts.
+func Dump(w io.Writer, r io.ReaderAt, size int64, opt Options) error {
+	s, where, err := opt.decode(r, size)
 	if err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ const maxBare = 1 << 30
 
 // decode decodes the .sframe of an ELF file, or a bare section. For an object, where returns the distance of an address
 // from the start of its section.
-func decode(r io.ReaderAt, size int64) (s *sframe.Section, where func(uint64) uint64, err error) {
+func (o *Options) decode(r io.ReaderAt, size int64) (s *sframe.Section, where func(uint64) uint64, err error) {
 	r = filecopy.Sized(r, size)
 	magic := make([]byte, 2)
 	if n, err := r.ReadAt(magic, 0); err != nil && err != io.EOF {
@@ -167,7 +168,7 @@ func decode(r io.ReaderAt, size int64) (s *sframe.Section, where func(uint64) ui
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err = ReadSection(f)
+	s, err = o.Section(f)
 	if failed := f.ReadError(); failed != nil {
 		return nil, nil, failed
 	}

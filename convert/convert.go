@@ -44,6 +44,8 @@ type Result struct {
 	// Stays is why the file is unchanged, or "" if it has changed. For an archive it is Current if one of the members
 	// is up to date, and otherwise NoCFI.
 	Stays Reason
+	// Attached compares an .sframe with Options.Attach with the CFI.
+	Attached *Comparison
 	// Unsigned says that the signature of a kernel module was removed, because the file has changed.
 	Unsigned bool
 }
@@ -85,7 +87,7 @@ func Into(ctx context.Context, r io.ReaderAt, size int64, create func() (*os.Fil
 	}
 	var kept *Kept
 	switch c.res.Archive = is; {
-	case is && opt.Detach:
+	case is && (opt.Detach || opt.Attach):
 		kept, err = c.opt.kept(&elffile.File{}, errNotLinked)
 	case is:
 		kept, err = c.archive()
@@ -135,9 +137,12 @@ func (c *conversion) elf(src io.ReaderAt, size int64, create func() (*os.File, e
 	}
 	s := &single{conversion: c, f: f, src: src, create: create}
 	var cov *report.Coverage
-	if c.opt.Remove {
+	switch {
+	case c.opt.Remove:
 		err = s.remove()
-	} else {
+	case c.opt.Attach:
+		err = s.attach()
+	default:
 		cov, err = s.add()
 	}
 	if failed := f.ReadError(); failed != nil {

@@ -34,7 +34,7 @@ const title = "Contents of the SFrame section .sframe:\n"
 func printed(t *testing.T, b []byte) string {
 	t.Helper()
 	var text bytes.Buffer
-	if err := convert.Dump(&text, bytes.NewReader(b), int64(len(b))); err != nil {
+	if err := convert.Dump(&text, bytes.NewReader(b), int64(len(b)), convert.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	return text.String()
@@ -184,7 +184,7 @@ func TestNoSFrame(t *testing.T) {
 		}), "are both .sframe, but a file may have only one"},
 	} {
 		var text bytes.Buffer
-		if err := convert.Dump(&text, bytes.NewReader(tt.b), int64(len(tt.b))); err == nil ||
+		if err := convert.Dump(&text, bytes.NewReader(tt.b), int64(len(tt.b)), convert.Options{}); err == nil ||
 			!strings.Contains(err.Error(), tt.want) || text.Len() > 0 {
 			t.Errorf("%s: %q printed, error %v; want %q", tt.name, text.String(), err, tt.want)
 		}
@@ -198,12 +198,12 @@ func TestNoSFrame(t *testing.T) {
 	}
 	all := len(printed(t, with))
 	for n := 0; n < all; n += max(1, all/20) {
-		if err := convert.Dump(&limited{n}, bytes.NewReader(with), int64(len(with))); !errors.Is(err,
+		if err := convert.Dump(&limited{n}, bytes.NewReader(with), int64(len(with)), convert.Options{}); !errors.Is(err,
 			io.ErrShortWrite) {
 			t.Errorf("a writer that takes %d of %d bytes: %v", n, all, err)
 		}
 	}
-	if err := convert.Dump(&limited{all}, bytes.NewReader(with), int64(len(with))); err != nil {
+	if err := convert.Dump(&limited{all}, bytes.NewReader(with), int64(len(with)), convert.Options{}); err != nil {
 		t.Errorf("a writer that takes all: %v", err)
 	}
 }
@@ -327,7 +327,7 @@ func TestReadErrors(t *testing.T) {
 	}
 	dumped := func(r io.ReaderAt, size int64) (bool, error) {
 		var out bytes.Buffer
-		err := convert.Dump(&out, r, size)
+		err := convert.Dump(&out, r, size, convert.Options{})
 		return out.Len() > 0, err
 	}
 	for _, tt := range []struct {

@@ -40,7 +40,7 @@ func (s *single) add() (cov *report.Coverage, err error) {
 		return nil, errDebugOnly
 	}
 	if s.opt.Detach {
-		if err := s.detachable(); err != nil {
+		if err := s.separable(); err != nil {
 			return nil, err
 		}
 	}
@@ -188,25 +188,6 @@ func reread(dst *os.File, size uint64, code *elffile.File, table *cfi.Table, wan
 	}
 	return cmp.Or(compare(cmp.Or(code, f), d, table, want, workers), f.ReadError())
 }
-
-// detachable returns an error if a file needs no detached .sframe, or cannot have one.
-func (s *single) detachable() error {
-	id, _, err := s.f.BuildID()
-	switch t := elf.Type(s.f.Type); {
-	case err != nil:
-		return err
-	case t != elf.ET_EXEC && t != elf.ET_DYN:
-		return errNotLinked
-	case s.opt.BuildID && len(id) < minBuildID:
-		return errNoBuildID
-	case hasSFrame(s.f) && !s.opt.Force:
-		return errExists
-	}
-	return nil
-}
-
-// minBuildID is the least size of a build-id in bytes: its first byte is the name of a directory.
-const minBuildID = 2
 
 // reopen reads the headers of a file that was just written.
 func reopen(dst *os.File) (*elffile.File, error) {

@@ -29,7 +29,10 @@ type Options struct {
 	Remove  bool // remove .sframe instead
 	Detach  bool // write a file with .sframe and the build-id instead: see elfwrite.PlanDetached
 	BuildID bool // with Detach, files without a build-id are not supported
-	DryRun  bool // translate and check, but write nothing
+	Attach  bool // add the section of SFrame instead
+	// SFrame is the file with the detached .sframe, or a directory that has it by build-id; or "".
+	SFrame string
+	DryRun bool // translate and check, but write nothing
 	// MinCoverage is the least coverage, in percent of the code that CFI describes. Code without a caller counts as
 	// covered.
 	MinCoverage float64

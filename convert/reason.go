@@ -37,8 +37,8 @@ const (
 	Package     Reason = "package"
 	NoRoom      Reason = "no-room"
 	NoSFrame    Reason = "no-sframe"
-	NotLinked   Reason = "not-linked" // of Check, and with Options.Detach
-	Exists      Reason = "exists"     // with Options.Detach
+	NotLinked   Reason = "not-linked" // of Check, and with Options.Detach or Attach
+	Exists      Reason = "exists"     // with Options.Detach or Attach
 	NoBuildID   Reason = "no-build-id"
 )
 
@@ -46,7 +46,8 @@ const (
 var (
 	errCurrent   = errors.New("its .sframe is up to date")
 	errNoRows    = errors.New("nothing of its CFI has a form in SFrame")
-	errExists    = errors.New("it has an .sframe already; a detached one is not needed")
+	errExists    = errors.New("it has an .sframe already; --force adds another one")
+	errDetached  = errors.New("the directory has no .sframe for its build-id")
 	errDebugOnly = errors.New("it has debug information, but no code")
 	errDeb       = errors.New("this is a Debian package; use 'cfi2sframe pkg', or unpack it")
 	errRPM       = errors.New("this is an RPM package; use 'cfi2sframe pkg', or unpack it")
@@ -88,6 +89,7 @@ var refusals = []struct {
 	{errDebugOnly, DebugOnly, reading, "debug information without code"},
 	{errNotLinked, NotLinked, reading, "neither a program nor a shared library"},
 	{errNoBuildID, NoBuildID, reading, "no build-id"},
+	{errDetached, NoSFrame, reading, "no .sframe"},
 	{errExists, Exists, reading, "an .sframe already"},
 }
 

@@ -12,7 +12,8 @@ import (
 // with the build-id, and the headers of f's loaded sections and segments without their bytes. Symbols and debug
 // information of f play no part, so that strip makes no difference.
 //
-// The address of .sframe is after the last segment of f, where nothing of f is.
+// The address of .sframe is the first page after the last segment of f. Readers that have the section without this file
+// know it by that.
 func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err error) {
 	defer readWhole(f, &l, &err)
 	p := newPlanner(f, size, opt)
@@ -47,7 +48,7 @@ func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err err
 		headers++
 	}
 	end := p.phoff + uint64(headers)*elffile.ProgSize
-	if p.addrEnd > math.MaxUint64-2*p.page-end-size {
+	if p.addrEnd > math.MaxUint64-p.page-size {
 		return nil, p.noAddresses()
 	}
 	if note != nil {
@@ -60,14 +61,18 @@ func PlanDetached(f *elffile.File, size uint64, opt Options) (l *Layout, err err
 		})
 	}
 	p.off = elffile.AlignUp(end, sectionAlign)
-	p.Addr = elffile.AlignUp(p.addrEnd, p.page) + p.off%p.page
+	p.Addr = elffile.AlignUp(p.addrEnd, p.page)
 	h := p.programHeader()
 	load := h
-	load.Type, load.Align = uint32(elf.PT_LOAD), p.page
+	load.Type = uint32(elf.PT_LOAD)
 	p.progs = append(p.progs, load, h)
 	p.detachedSections(note, noteOff, at.Section)
 	return p.Layout, nil
 }
+
+// indexed is an empty section. debuginfod (elfutils 0.188) serves a file without code only if the name of a section
+// begins with ".debug_".
+const indexed = ".debug_sframe"
 
 // detachedSections makes the section headers: those of the note, of other loaded sections except old, of .sframe and of
 // the names.
@@ -90,7 +95,7 @@ func (p *planner) detachedSections(note *elf.Section64, noteOff uint64, old int)
 		switch {
 		case note != nil && s == *note:
 			s.Off = noteOff
-		case !f.Sections[i].Alloc() || i == old:
+		case !f.Sections[i].Alloc() || i == old || f.Sections[i].Name == ".eh_frame": // llvm-readobj -a would read it
 			continue
 		default:
 			const links = elf.SHF_INFO_LINK | elf.SHF_LINK_ORDER | elf.SHF_GROUP | elf.SHF_COMPRESSED
@@ -100,6 +105,7 @@ func (p *planner) detachedSections(note *elf.Section64, noteOff uint64, old int)
 		add(f.Sections[i].Name, s)
 	}
 	add(sframe.SectionName, p.sectionHeader(0))
+	add(indexed, elf.Section64{Type: uint32(elf.SHT_PROGBITS), Off: p.off + p.Size, Addralign: 1})
 	p.shstrndx = uint32(len(p.sections))
 	add(".shstrtab", elf.Section64{Type: uint32(elf.SHT_STRTAB), Addralign: 1})
 	end := p.setNames(names, p.off+p.Size)

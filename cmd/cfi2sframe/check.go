@@ -27,6 +27,7 @@ type checkSettings struct {
 func (c *call) checkCommand() *cobra.Command {
 	s := &checkSettings{}
 	cmd := newCommand("check FILE...", "compare .sframe with the CFI")
+	sframeFlag(cmd, &s.Options)
 	cfiFlags(cmd, &s.Options)
 	treeFlags(cmd, &s.Options, &s.recursive, &s.skipStatus)
 	s.define(cmd, "report on each file: none, text or json", fileForms)
@@ -150,12 +151,14 @@ func checkedText(w io.Writer, path string, c *convert.Comparison, summary bool) 
 
 // dumpCommand returns the verb dump.
 func (c *call) dumpCommand() *cobra.Command {
+	s := &convert.Options{}
 	cmd := newCommand("dump FILE...", "print .sframe as objdump --sframe does")
+	sframeFlag(cmd, s)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkInputs(args); err != nil {
 			return err
 		}
-		c.status = c.dump(args)
+		c.status = c.dump(args, *s)
 		return nil
 	}
 	return cmd
@@ -170,7 +173,7 @@ func checkInputs(paths []string) error {
 }
 
 // dump prints the .sframe of each file, and returns the exit status.
-func (c *call) dump(paths []string) int {
+func (c *call) dump(paths []string, opt convert.Options) int {
 	status := exitDone
 	out := bufio.NewWriter(c.out)
 	for i, path := range paths {
@@ -179,7 +182,7 @@ func (c *call) dump(paths []string) int {
 			if len(paths) > 1 {
 				fmt.Fprintf(out, "%s:\n\n", report.Printable(path))
 			}
-			err = dumpFile(c.ctx, out, path)
+			err = dumpFile(c.ctx, out, path, opt)
 			err = cmp.Or(err, out.Flush())
 		}
 		if errors.Is(err, context.Canceled) {
@@ -194,11 +197,11 @@ func (c *call) dump(paths []string) int {
 }
 
 // dumpFile prints the .sframe of a file.
-func dumpFile(ctx context.Context, w io.Writer, path string) error {
+func dumpFile(ctx context.Context, w io.Writer, path string, opt convert.Options) error {
 	in, err := files.Open(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	return convert.Dump(w, in.File, in.Info.Size())
+	return convert.Dump(w, in.File, in.Info.Size(), opt)
 }

@@ -28,6 +28,8 @@ type conversion struct {
 	inPlace    bool
 	recursive  bool
 	skipStatus bool
+	packages   bool           // also open packages below directories
+	given      []string       // the paths of the command line
 	like       string         // the value of --for
 	packed     *repack.Result // of the current package
 }
@@ -90,7 +92,7 @@ func (c *call) convert(s *conversion, cmd *cobra.Command, args []string) error {
 		return err
 	}
 	unread := 0
-	if s.recursive {
+	if s.given = args; s.recursive {
 		s.files, unread = c.walk(s.files, s.destination(s.stream(c.stdout, c.stderr)), s.quiet)
 	}
 	if err := s.distinct(c.stdout, c.stderr); err != nil {

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/pack"
 )
 
 // detachCommand returns the verb detach.
@@ -19,6 +25,8 @@ func (c *call) detachCommand(s *conversion) *cobra.Command {
 	f.BoolVar(&s.DryRun, "dry-run", false, "translate, check and report, but write nothing")
 	noSyncFlag(cmd, &s.NoSync)
 	treeFlags(cmd, &s.Options.Options, &s.recursive, &s.skipStatus)
+	f.BoolVar(&s.packages, "packages", false, "also open packages and images below directories; a FILE that is one is "+
+		"always opened if the output is a directory")
 	f.BoolVar(&s.Force, "force", false, "also detach from files that have an .sframe")
 	s.formatFlags(cmd)
 	cfiFlags(cmd, &s.Options.Options)
@@ -33,6 +41,28 @@ func (c *call) detachCommand(s *conversion) *cobra.Command {
 	return cmd
 }
 
+// attachCommand returns the verb attach.
+func (c *call) attachCommand(s *conversion) *cobra.Command {
+	s.Attach = true
+	cmd := newCommand("attach IN --sframe PATH -o OUT\nattach --in-place FILE... --sframe PATH",
+		"add a separate .sframe")
+	sframeFlag(cmd, &s.Options.Options)
+	s.outputFlags(cmd, "replace each FILE by its result")
+	treeFlags(cmd, &s.Options.Options, &s.recursive, &s.skipStatus)
+	cmd.Flags().BoolVar(&s.Force, "force", false, "replace .sframe")
+	cfiFlags(cmd, &s.Options.Options)
+	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
+	s.defineFile(cmd)
+	s.defineVerbose(cmd, "also report unchanged files")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if s.SFrame == "" {
+			return errors.New("attach requires --sframe")
+		}
+		return c.convert(s, cmd, args)
+	}
+	return cmd
+}
+
 // isDirectory reports whether the output is a directory, which need not exist.
 func (s *conversion) isDirectory(inputs int) bool {
 	if s.output == "" || outfile.IsStdout(s.output) {
@@ -40,4 +70,42 @@ func (s *conversion) isDirectory(inputs int) bool {
 	}
 	info, err := os.Stat(s.output)
 	return err == nil && info.IsDir() || s.recursive || inputs > 1 || strings.HasSuffix(s.output, string(os.PathSeparator))
+}
+
+// unpacks reports whether an input is a package or an image, whose files are detached from.
+func (s *conversion) unpacks(in string) bool {
+	if !s.Detach || !s.ByBuildID && !s.DryRun || !s.packages && !slices.Contains(s.given, in) {
+		return false
+	}
+	is, err := pack.Is(in)
+	return is && err == nil // errors are reported when it is opened
+}
+
+// unpack detaches from the files in a package or an image. Layers that hide a file do not matter, as its build-id names
+// the result. An error is that of the report.
+func (w *work) unpack(ctx context.Context, in string) error {
+	w.all--
+	opt := w.Options
+	opt.SkipUnsupported = true
+	var broken error
+	_, err := pack.Each(ctx, in, func(m *pack.Member) error {
+		if !bytes.HasPrefix(m.Head, []byte(elf.ELFMAG)) {
+			return nil
+		}
+		contents, err := m.Load()
+		if err != nil {
+			return err
+		}
+		w.all++
+		opt.Budget = m.Budget
+		w.batch.AddOpened(ctx, in+"!"+m.Name, contents, w.output, opt)
+		broken = w.put(ctx, false)
+		return broken
+	})
+	if err != nil && broken == nil {
+		w.all++
+		w.errors++
+		w.failed(in, err)
+	}
+	return broken
 }

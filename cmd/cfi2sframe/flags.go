@@ -100,6 +100,12 @@ func cfiFlags(cmd *cobra.Command, o *convert.Options) {
 	offer(cmd, "debug-file", cobra.ShellCompDirectiveDefault, []string{"auto"})
 }
 
+// sframeFlag defines where detached sections are.
+func sframeFlag(cmd *cobra.Command, o *convert.Options) {
+	cmd.Flags().StringVar(&o.SFrame, "sframe", "",
+		"take .sframe from `PATH`, the output of detach; from a directory by build-id, if it has one")
+}
+
 // A reporting is how a verb reports.
 type reporting struct {
 	form    string

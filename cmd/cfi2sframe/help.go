@@ -23,7 +23,7 @@ var groups = []struct{ title, flags string }{
 }
 
 // common are the flags that -h lists.
-const common = "output in-place recursive update for format require objects packages report-dir shard against " +
+const common = "output recursive update for format require objects packages report-dir shard against " +
 	"print-dir"
 
 // groupOf returns the index of the group of a flag.

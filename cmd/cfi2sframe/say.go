@@ -40,6 +40,12 @@ func (w *work) json(in string, res *files.Result) error {
 			return err
 		}
 	}
+	if a := res.Attached; a != nil {
+		a.File = in
+		if err := report.WriteJSON(w.report.out, &a.Check); err != nil {
+			return err
+		}
+	}
 	for _, c := range res.Coverage {
 		if err := c.JSON(w.report.out); err != nil {
 			return err
@@ -66,7 +72,7 @@ const shortList = 10
 
 // text reports on a file in text. Members of an archive are listed with -v only.
 func (w *work) text(in string, res *files.Result) error {
-	if res.Stays != "" && len(w.files) > 1 && !w.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 {
+	if res.Stays != "" && w.all > 1 && !w.verbose && res.DebugFile == "" && len(res.PassedOver) == 0 {
 		return nil // the last lines count it
 	}
 	coverage, gaps := res.Coverage, shortList
@@ -82,6 +88,9 @@ func (w *work) text(in string, res *files.Result) error {
 		}
 	}
 	name := report.Printable(in)
+	if res.Attached != nil {
+		checkedText(w.report.out, name, res.Attached, true)
+	}
 	if w.removed(res) {
 		fmt.Fprintf(w.report.out, "%s: .sframe is removed\n", name)
 	}

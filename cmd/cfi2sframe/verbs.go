@@ -29,7 +29,7 @@ type call struct {
 }
 
 // verbNames are the names of all verbs, in the order of help.
-const verbNames = "check dump diff survey merge remove detach pkg ld version help completion"
+const verbNames = "check dump diff survey merge remove detach attach pkg ld version help completion"
 
 // isVerb reports whether a command line has a verb.
 func isVerb(args []string) bool {
@@ -41,7 +41,8 @@ func (c *call) verbs() []*cobra.Command {
 	if c.made == nil {
 		c.made = []*cobra.Command{
 			c.checkCommand(), c.dumpCommand(), c.diffCommand(), c.surveyCommand(), c.mergeCommand(),
-			c.removeCommand(newConversion()), c.detachCommand(newConversion()), c.packageCommand(), c.linkCommand(), c.versionCommand(), c.helpCommand(),
+			c.removeCommand(newConversion()), c.detachCommand(newConversion()), c.attachCommand(newConversion()),
+			c.packageCommand(), c.linkCommand(), c.versionCommand(), c.helpCommand(),
 			c.completionCommand(),
 		}
 	}

@@ -35,6 +35,7 @@ type work struct {
 	printed       map[*files.Job]bool // jobs whose errors are printed
 	tally         tally               // of finished files
 	errors, short int                 // files that failed, and files with too little coverage
+	all           int                 // files, with those in packages instead of these
 	interrupted   bool
 }
 
@@ -61,12 +62,21 @@ func (w *work) run(ctx context.Context) int {
 		w.batch.Expect(w.files)
 	}
 	w.startBar(len(w.files))
+	w.all = len(w.files)
 	for i, in := range w.files {
 		if w.interrupted {
 			w.failed(in, context.Canceled)
 			continue
 		}
 		w.bar.Describe(report.Printable(filepath.Base(in)))
+		if w.unpacks(in) {
+			if err := w.unpack(ctx, in); err != nil {
+				w.stopped(len(w.files) - 1 - i)
+				return exitError
+			}
+			w.bar.Set(i + 1)
+			continue
+		}
 		if w.Into != nil { // names of the same package are not linked
 			w.batch = files.Batch{}
 		}
@@ -232,14 +242,14 @@ func (w *work) printError(j *files.Job) bool {
 
 // summary returns the last lines of a text report on many files.
 func (w *work) summary(t *tally) string {
-	if w.form != "text" || len(w.files) < 2 || w.Into != nil {
+	if w.form != "text" || w.all < 2 || w.Into != nil {
 		return ""
 	}
 	rest := "failed"
 	if w.interrupted {
 		rest = "not converted"
 	}
-	return t.text(len(w.files), rest)
+	return t.text(w.all, rest)
 }
 
 // failed prints the error of a file.

@@ -144,7 +144,7 @@ func unreadable(err error) bool {
 // candidates returns the possible paths of the debug file of the ELF file at path.
 func (m *marks) candidates(path string) []string {
 	var names []string
-	if len(m.id) > 1 {
+	if len(m.id) >= MinBuildID {
 		names = append(names, byBuildID(Root, m.id, ".debug"))
 	}
 	link := m.link.Name
@@ -161,7 +161,10 @@ func (m *marks) candidates(path string) []string {
 	return append(names, filepath.Join(dir, link), filepath.Join(dir, ".debug", link), filepath.Join(Root, dir, link))
 }
 
-// byBuildID returns where a directory has a file by a build-id of two or more bytes.
+// MinBuildID is the least size of a build-id in bytes: its first byte is the name of a directory.
+const MinBuildID = 2
+
+// byBuildID returns where a directory has a file by a build-id.
 func byBuildID(dir string, id []byte, suffix string) string {
 	s := hex.EncodeToString(id)
 	return filepath.Join(dir, ".build-id", s[:2], s[2:]+suffix)
@@ -169,6 +172,29 @@ func byBuildID(dir string, id []byte, suffix string) string {
 
 // SFramePath returns where a directory has the detached .sframe of a file by its build-id.
 func SFramePath(dir string, id []byte) string { return byBuildID(dir, id, ".sframe") }
+
+// OpenSFrame opens the file with the detached .sframe of f: that of the given name, or if it is a directory, that of f's
+// build-id in it. It returns nil if the directory has none.
+func OpenSFrame(name string, f *elffile.File) (*File, error) {
+	id, _, err := f.BuildID()
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		if len(id) < MinBuildID {
+			return nil, nil
+		}
+		name = SFramePath(name, id)
+		if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+	}
+	d, err := (&marks{f: f, id: id}).open(name)
+	if err != nil {
+		return nil, fmt.Errorf("detached .sframe %s: %w", name, err)
+	}
+	return d, nil
+}
 
 func open(path string) (*File, error) {
 	r, info, err := outfile.OpenRegular(path)

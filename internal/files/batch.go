@@ -64,6 +64,16 @@ func (b *Batch) Add(ctx context.Context, in, out string, opt Options) {
 	}
 }
 
+// AddOpened is Add for an open file of the given name, which the batch closes.
+func (b *Batch) AddOpened(ctx context.Context, name string, f *os.File, out string, opt Options) {
+	j := b.job(name, out, opt)
+	j.input = &Input{File: f, name: name}
+	j.input.Info, j.Err = f.Stat()
+	if j.Err == nil {
+		b.convert(ctx, j)
+	}
+}
+
 // AddInPlace converts the file that a path leads to, in order to replace it.
 func (b *Batch) AddInPlace(ctx context.Context, path string, opt Options) {
 	j := b.job(path, path, opt)

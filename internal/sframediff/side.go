@@ -48,7 +48,7 @@ type row struct {
 	words  string
 }
 
-// Load reads the ELF file of the given size in r, which is at path. Of the options, Source and DebugFile count.
+// Load reads the ELF file of the given size in r, which is at path. Of the options, Source, DebugFile and SFrame count.
 func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side, err error) {
 	f, err := convert.OpenELF(r, size)
 	if err != nil {
@@ -59,7 +59,7 @@ func Load(path string, r io.ReaderAt, size int64, opt convert.Options) (s *Side,
 			s, err = nil, failed
 		}
 	}()
-	section, err := convert.ReadSection(f)
+	section, err := opt.Section(f)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,23 @@
+package sframe
+
+// Move changes the start addresses of the section in data, which is at address from, for address to.
+func Move(data []byte, from, to uint64) error {
+	s, err := Decode(data, from)
+	if err != nil {
+		return err
+	}
+	for i := range s.Len() {
+		at := s.fdes + i*s.codec.layout.FDESize
+		field, order := data[at:], s.codec.order
+		if s.codec.layout.StartSize == 8 {
+			order.PutUint64(field, order.Uint64(field)+from-to)
+			continue
+		}
+		v := int64(int32(order.Uint32(field))) + int64(from-to)
+		if v != int64(int32(v)) {
+			return errorf(at, "start address of FDE %d: it is more than 2 GiB away from a section at %#x", i, to)
+		}
+		order.PutUint32(field, uint32(v))
+	}
+	return nil
+}
