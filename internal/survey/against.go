@@ -240,6 +240,7 @@ func (c *Comparison) Text(w io.Writer) error {
 func (c *Comparison) tables() []table {
 	old, now := &c.Old.Total, &c.New.Total
 	all := newTable("All files", "", "part", "#before", "#now", "#change")
+	all.add(changeRow("bytes of code", old.Code, now.Code)...)
 	all.add(changeRow("functions that CFI describes", old.Functions, now.Functions)...)
 	all.add(changeRow("bytes that CFI describes", old.Described, now.Described)...)
 	all.add(changeRow("of which format 2 loses", old.lost(), now.lost())...)
@@ -252,6 +253,14 @@ func (c *Comparison) tables() []table {
 		formats.add(fmt.Sprintf("V%d", v),
 			shareOf(a.Whole, a.Functions), shareOf(b.Whole, b.Functions), signed(a.Whole, b.Whole),
 			a.share(), b.share(), signed(a.Covered+a.Outermost, b.Covered+b.Outermost))
+	}
+
+	parts := newTable("Unwindable code by format", "Of all code without padding, also that of files without CFI.",
+		"part", "#bytes before", "#now", "#change", "#share before", "#now")
+	for _, v := range Formats {
+		a, b := old.unwindable(v), now.unwindable(v)
+		parts.add(append(changeRow(fmt.Sprintf("V%d", v), a.Unwindable, b.Unwindable),
+			shareOf(a.Unwindable, a.Code), shareOf(b.Unwindable, b.Code))...)
 	}
 
 	gaps := newTable("Left out in format 2, by reason", "",
@@ -278,7 +287,7 @@ func (c *Comparison) tables() []table {
 		"Bytes are those that format 2 loses more or less; of files that are new or gone, those that it loses of them.",
 		"part", "#files", "#bytes")
 	files.add("as before", count(c.Same), "0")
-	out := []table{all, formats, gaps, abis, files}
+	out := []table{parts, all, formats, gaps, abis, files}
 	for _, f := range []struct {
 		name, title string
 		*FileChanges
@@ -286,7 +295,7 @@ func (c *Comparison) tables() []table {
 		{"better", "Files that are better", &c.Better}, {"worse", "Files that are worse", &c.Worse},
 		{"new", "New files", &c.Appeared}, {"gone", "Files that are gone", &c.Gone},
 	} {
-		out[4].add(f.name, count(f.Files), count(f.Bytes))
+		out[5].add(f.name, count(f.Files), count(f.Bytes))
 		out = append(out, f.table(f.title))
 	}
 	return out

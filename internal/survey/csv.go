@@ -55,10 +55,12 @@ func (r *Record) columns(path string) (names, cells []string) {
 	number("non_sp_fp_cfa", translated, sums.OtherCFA)
 	number("functions", translated, sums.Functions)
 	number("described", translated, sums.Described)
+	number("code", true, sums.Code)
 	number("without_cfi", true, sums.WithoutCFI)
 	number("lost", translated, sums.lost())
 	for _, v := range Formats {
 		f, prefix := sums.format(v), fmt.Sprintf("v%d_", v)
+		number(prefix+"unwindable", f.Functions > 0, f.Unwindable)
 		number(prefix+"functions_covered", f.Functions > 0, f.Whole)
 		number(prefix+"covered", f.Functions > 0, f.Covered)
 		number(prefix+"outermost", f.Functions > 0, f.Outermost)

@@ -116,7 +116,8 @@ func (c *collector) examine(budget *elffile.Budget, r io.ReaderAt, name string, 
 	}
 	if err != nil {
 		found = refused(name, status, err)
-		found.records[0].ABI, found.records[0].WithoutCFI = record.ABI, record.WithoutCFI
+		found.records[0].ABI = record.ABI
+		found.records[0].Code, found.records[0].WithoutCFI = record.Code, record.WithoutCFI
 	}
 	found.records[0].Languages, found.records[0].Compilers = languages, compilers
 	c.name(r, size, found.functions)
@@ -212,9 +213,13 @@ func (x *findings) translate(f *elffile.File) error {
 // addVersion adds what became of the CFI in a version.
 func (x *findings) addVersion(v sframe.Version, res *translate.Result) {
 	record := &x.records[0]
+	outermost := res.Sums[translate.Outermost].Bytes
+	unwindable := report.NewAmounts(record.Code, report.Amounts{
+		Covered: res.Covered, Outermost: outermost, PLT: res.Synthesised,
+	}).Unwindable
 	record.Formats = append(record.Formats, Format{
-		Format: v, Whole: uint64(res.Whole), Covered: res.Covered,
-		Outermost: res.Sums[translate.Outermost].Bytes, Topmost: res.Topmost,
+		Format: v, Whole: uint64(res.Whole), Unwindable: unwindable, Covered: res.Covered, Outermost: outermost,
+		Topmost: res.Topmost,
 	})
 	if v != detailed {
 		return

@@ -439,8 +439,8 @@ func TestManyPaths(t *testing.T) {
 	}
 	out := forms(t, run(t, Options{}, paths...))
 	const note = "Of 1,023 paths the 20 with most files have rows; there are 1,003 more, which the JSON form has."
-	// occurrence, coverage, and what is not translated
-	if got := strings.Count(string(out["text"]), note+"\n"); got != 3 {
+	// unwindable code, occurrence, coverage, and what is not translated
+	if got := strings.Count(string(out["text"]), note+"\n"); got != 4 {
 		t.Errorf("%d notes in\n%s", got, out["text"])
 	}
 	for i, path := range paths {

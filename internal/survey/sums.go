@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"cfi2sframe/convert"
+	"cfi2sframe/report"
 	"cfi2sframe/sframe"
 )
 
@@ -27,6 +28,7 @@ type Sums struct {
 	OtherCFA   uint64    `json:"non_sp_fp_cfa,omitzero"` // with a CFA based on neither SP nor FP, PLTs apart
 	Functions  uint64    `json:"functions,omitzero"`     // that CFI describes
 	Described  uint64    `json:"described,omitzero"`     // code that CFI describes
+	Code       uint64    `json:"code,omitzero"`          // as report.Amounts has it, also of files without CFI
 	WithoutCFI uint64    `json:"without_cfi,omitzero"`   // code that no CFI describes, padding included
 	Formats    []Format  `json:"formats,omitempty"`      // by version
 	Gaps       []Gap     `json:"gaps,omitempty"`         // in format 2, in the order of translate.Reasons
@@ -36,13 +38,14 @@ type Sums struct {
 
 // A Format says what a version of SFrame has of the files that it can be written for.
 type Format struct {
-	Format    sframe.Version `json:"format"`
-	Functions uint64         `json:"functions,omitzero"` // that CFI describes
-	Whole     uint64         `json:"functions_covered,omitzero"`
-	Described uint64         `json:"described,omitzero"`
-	Covered   uint64         `json:"covered,omitzero"`
-	Outermost uint64         `json:"outermost,omitzero"` // gaps without a caller, which lose nothing
-	Topmost   uint64         `json:"topmost,omitzero"`   // of Covered, by registers known only in the topmost frame
+	Format     sframe.Version `json:"format"`
+	Functions  uint64         `json:"functions,omitzero"` // that CFI describes
+	Whole      uint64         `json:"functions_covered,omitzero"`
+	Unwindable uint64         `json:"unwindable,omitzero"` // as report.Amounts has it
+	Described  uint64         `json:"described,omitzero"`
+	Covered    uint64         `json:"covered,omitzero"`
+	Outermost  uint64         `json:"outermost,omitzero"` // gaps without a caller, which lose nothing
+	Topmost    uint64         `json:"topmost,omitzero"`   // of Covered, by registers known only in the topmost frame
 }
 
 // A Gap sums up the gaps of one reason.
@@ -84,6 +87,7 @@ func (s *Skipped) add(t Skipped) {
 // add adds a file.
 func (s *Sums) add(r *Record) {
 	s.Files++
+	s.Code += r.Code
 	s.WithoutCFI += r.WithoutCFI
 	if r.Status != "" {
 		index := func(r Refused) int { return slices.Index(statuses, r.Reason) }
@@ -103,6 +107,7 @@ func (s *Sums) add(r *Record) {
 		to := element(&s.Formats, Format{Format: f.Format}, func(f Format) int { return int(f.Format) })
 		to.Functions += r.Functions
 		to.Whole += f.Whole
+		to.Unwindable += f.Unwindable
 		to.Described += r.Described
 		to.Covered += f.Covered
 		to.Outermost += f.Outermost
@@ -145,6 +150,11 @@ func (s *Sums) format(v sframe.Version) Format {
 		}
 	}
 	return Format{Format: v}
+}
+
+// unwindable returns how much of the code a version of SFrame lets stack traces unwind.
+func (s *Sums) unwindable(v sframe.Version) *report.Amounts {
+	return &report.Amounts{Code: s.Code, Unwindable: s.format(v).Unwindable}
 }
 
 // lost returns how much code a stack trace loses.

@@ -35,6 +35,7 @@ type what struct {
 	drap, otherCFA        bool
 	functions             uint64
 	described, withoutCFI uint64
+	code                  uint64    // both without padding
 	whole                 [3]uint64 // functions, by format
 	covered               [3]uint64 // bytes
 	gaps                  map[translate.Reason]translate.Sum
@@ -46,7 +47,7 @@ var fromSource = map[string]what{
 	// realign has 50 bytes: 5 with rsp+8, 14 with r10+0, 25 with *(rbp-8), 5 with r10+0, and a
 	// ret with rsp+8 and rbp at *(rbp+0). _start has no CFI.
 	"amd64/drap1": {
-		drap: true, otherCFA: true, functions: 2, described: 53, withoutCFI: 14,
+		drap: true, otherCFA: true, functions: 2, described: 53, withoutCFI: 14, code: 67,
 		whole: [3]uint64{1, 1, 2}, covered: [3]uint64{8, 8, 53},
 		gaps: map[translate.Reason]translate.Sum{
 			translate.DRAP: {Functions: 1, Ranges: 3, Bytes: 44}, translate.FPRule: {Functions: 1, Ranges: 1, Bytes: 1},
@@ -54,14 +55,14 @@ var fromSource = map[string]what{
 	},
 	// rbx is the base for 8 bytes of on_stack and the last 10 of on_stack_last.
 	"amd64/rbxcfa.so": {
-		otherCFA: true, functions: 3, described: 50,
+		otherCFA: true, functions: 3, described: 50, code: 50,
 		whole: [3]uint64{1, 1, 3}, covered: [3]uint64{32, 32, 50},
 		gaps: map[translate.Reason]translate.Sum{translate.CFARegister: {Functions: 2, Ranges: 2, Bytes: 18}},
 	},
 	// resume moves rcx to rsp (3 bytes), and jumps by rcx (2 bytes); ra_mid has its return
 	// address in r11 during a move and a push (4 bytes).
 	"amd64/rareg.so": {
-		otherCFA: true, functions: 3, described: 55,
+		otherCFA: true, functions: 3, described: 55, code: 55,
 		whole: [3]uint64{1, 1, 3}, covered: [3]uint64{46, 46, 55},
 		gaps: map[translate.Reason]translate.Sum{
 			translate.CFARegister: {Functions: 1, Ranges: 1, Bytes: 3}, translate.RARegister: {Functions: 2, Ranges: 2,
@@ -71,13 +72,13 @@ var fromSource = map[string]what{
 	// Signal frames are marked (3 bytes) and the trampoline (10 bytes). 15 bytes of padding
 	// and 103 of _start have no CFI.
 	"amd64/signal": {
-		drap: true, functions: 4, described: 27, withoutCFI: 118,
+		drap: true, functions: 4, described: 27, withoutCFI: 118, code: 27 + 103,
 		whole: [3]uint64{2, 2, 4}, covered: [3]uint64{14, 14, 27},
 		gaps: map[translate.Reason]translate.Sum{translate.SignalFrame: {Functions: 2, Ranges: 2, Bytes: 13}},
 	},
 	// No caller: 42 bytes of _start and 16 of new_stack. fp_lost has no rbp for 12 bytes.
 	"amd64/undefra": {
-		functions: 4, described: 96,
+		functions: 4, described: 96, code: 96,
 		whole: [3]uint64{3, 3, 3}, covered: [3]uint64{26, 26, 84},
 		gaps: map[translate.Reason]translate.Sum{
 			translate.Outermost: {Functions: 2, Ranges: 2, Bytes: 58}, translate.FPUndefined: {Functions: 1, Ranges: 1,
@@ -88,7 +89,7 @@ var fromSource = map[string]what{
 	// leaf has 6, clash 62, clash_fp 64 and clash_leaf 38 bytes; _start, without CFI, 28, and the
 	// linker aligns the end to 4.
 	"s390x/stackclash": {
-		otherCFA: true, functions: 4, described: 170, withoutCFI: 30,
+		otherCFA: true, functions: 4, described: 170, withoutCFI: 30, code: 200,
 		whole: [3]uint64{0, 1, 4}, covered: [3]uint64{0, 98, 170},
 		gaps: map[translate.Reason]translate.Sum{translate.CFARegister: {Functions: 3, Ranges: 3, Bytes: 72}},
 	},
@@ -100,6 +101,7 @@ func TestFixtures(t *testing.T) {
 		got := what{
 			drap: s.Total.DRAP == 1, otherCFA: s.Total.OtherCFA == 1,
 			functions: s.Total.Functions, described: s.Total.Described, withoutCFI: s.Total.WithoutCFI,
+			code: s.Total.Code,
 		}
 		if s.Total.Files != 1 || s.Total.WithCFI != 1 {
 			t.Errorf("%s: %d files, %d with CFI", name, s.Total.Files, s.Total.WithCFI)
@@ -107,9 +109,16 @@ func TestFixtures(t *testing.T) {
 		for i, v := range Formats {
 			f := s.Total.format(v)
 			got.whole[i], got.covered[i] = f.Whole, f.Covered
+			unwindable := want.covered[i] // and code without a caller, in formats that leave it out
+			if i < 2 && f.Functions > 0 { // V3 has rows for it
+				unwindable += want.gaps[translate.Outermost].Bytes
+			}
+			if f.Unwindable != unwindable {
+				t.Errorf("%s: %d bytes are unwindable in %v; want %d", name, f.Unwindable, v, unwindable)
+			}
 		}
 		if got.drap != want.drap || got.otherCFA != want.otherCFA || got.functions != want.functions ||
-			got.described != want.described ||
+			got.described != want.described || got.code != want.code ||
 			got.withoutCFI != want.withoutCFI || got.whole != want.whole || got.covered != want.covered {
 			t.Errorf("%s:\n%+v, but the source says\n%+v", name, got, want)
 		}
@@ -435,8 +444,9 @@ func TestCSV(t *testing.T) {
 	}
 	want := map[string]uint64{
 		"drap": s.Total.DRAP, "non_sp_fp_cfa": s.Total.OtherCFA, "functions": s.Total.Functions,
-		"described": s.Total.Described, "without_cfi": s.Total.WithoutCFI,
-		"v1_covered": s.Total.Formats[0].Covered, "v2_outermost": s.Total.Formats[1].Outermost,
+		"described": s.Total.Described, "without_cfi": s.Total.WithoutCFI, "code": s.Total.Code,
+		"v2_unwindable": s.Total.Formats[1].Unwindable,
+		"v1_covered":    s.Total.Formats[0].Covered, "v2_outermost": s.Total.Formats[1].Outermost,
 		"v3_functions_covered": s.Total.Formats[2].Whole, "v3_topmost": s.Total.Formats[2].Topmost,
 	}
 	for _, g := range s.Total.Gaps {

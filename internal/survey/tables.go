@@ -50,10 +50,18 @@ func (s *Survey) title() string {
 	return fmt.Sprintf("Survey: %s ELF files, %s of them with CFI", count(s.Total.Files), count(s.Total.WithCFI))
 }
 
+// headline says how much of the code can be unwound.
+func (s *Survey) headline() string {
+	if s.Total.Code == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Format %d: %v", detailed, s.Total.unwindable(detailed))
+}
+
 // tables returns the survey for people.
 func (s *Survey) tables() []table {
 	parts := s.rows()
-	out := []table{occurrence(parts), coverage(parts)}
+	out := []table{unwindable(parts), occurrence(parts), coverage(parts)}
 	for _, p := range parts {
 		out = append(out, gaps(&p))
 	}
@@ -61,7 +69,7 @@ func (s *Survey) tables() []table {
 	if n := len(s.Paths) - maxPaths; n > 0 {
 		note := fmt.Sprintf("Of %s the %d with most files have rows; there are %s more, which the JSON form has.",
 			countOf(len(s.Paths), "path"), maxPaths, count(n))
-		for _, i := range []int{0, 1, len(out) - 1} {
+		for _, i := range []int{0, 1, 2, len(out) - 1} {
 			out[i].Note = strings.TrimSpace(out[i].Note + " " + note)
 		}
 	}
@@ -89,6 +97,25 @@ func (s *Survey) rows() []Part {
 		out = append(out, abis...)
 	}
 	return append(out, Part{Name: "all", Sums: s.Total})
+}
+
+func unwindable(parts []Part) table {
+	columns := []string{"part", "#bytes of code"}
+	for _, v := range Formats {
+		columns = append(columns, fmt.Sprintf("#V%d", v))
+	}
+	t := newTable("Unwindable code",
+		"Of all code without padding, also that of files without CFI. V1 is not for s390x, nor for objects.", columns...)
+	for _, p := range parts {
+		row := []string{p.Name, count(p.Code)}
+		for _, v := range Formats {
+			row = append(row, p.unwindable(v).UnwindableShare())
+		}
+		if p.Code > 0 {
+			t.add(row...)
+		}
+	}
+	return t
 }
 
 func occurrence(parts []Part) table {
@@ -147,11 +174,13 @@ func origins(title string, parts []Part) table {
 		note += fmt.Sprintf(" The JSON form has %s more.", count(n))
 	}
 	t := newTable(title, note,
-		"part", "#ELF files", "#with CFI", "#functions", "#bytes", "#V2 bytes", "#V3 bytes", "#bytes without CFI")
+		"part", "#ELF files", "#with CFI", "#bytes of code", "#V2 unwindable", "#V3 unwindable", "#functions",
+		"#bytes", "#V2 bytes", "#V3 bytes", "#bytes without CFI")
 	for _, p := range parts {
 		v2, v3 := p.format(sframe.V2), p.format(sframe.V3)
-		t.add(p.Name, count(p.Files), count(p.WithCFI), count(p.Functions), count(p.Described),
-			v2.share(), v3.share(), count(p.WithoutCFI))
+		t.add(p.Name, count(p.Files), count(p.WithCFI), count(p.Code), shareOf(v2.Unwindable, p.Code),
+			shareOf(v3.Unwindable, p.Code), count(p.Functions), count(p.Described), v2.share(), v3.share(),
+			count(p.WithoutCFI))
 	}
 	return t
 }

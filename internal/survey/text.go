@@ -27,7 +27,7 @@ func (s *Survey) Write(w io.Writer, form string) error {
 
 // Text writes the survey for people.
 func (s *Survey) Text(w io.Writer) error {
-	return writeText(w, []string{s.title(), s.Only()}, s.tables())
+	return writeText(w, []string{s.title(), s.headline(), s.Only()}, s.tables())
 }
 
 // writeText writes those lines and tables that are not empty.
