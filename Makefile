@@ -11,10 +11,14 @@
 .POSIX:
 
 GO = go
+CC = cc
+CFLAGS = -O2
 VERSION =
 DESTDIR =
 PREFIX = /usr/local
 BINDIR = $(PREFIX)/bin
+LIBDIR = $(PREFIX)/lib
+INCLUDEDIR = $(PREFIX)/include
 DATADIR = $(PREFIX)/share
 LIBEXECDIR = $(PREFIX)/libexec
 MANDIR = $(DATADIR)/man
@@ -38,7 +42,10 @@ HASRPMDIR = [ -n "$(RPMDIR)" ] && case '$(PREFIX)' in /usr|/usr/local) ;; *) fal
 # The packages that a row passes on its way.
 CORE = ./arch ./cfi ./elffile ./elfwrite ./emit ./padding ./plt ./sframe ./translate ./verify
 
-.PHONY: all install uninstall quick check clean
+# The library that takes stack traces by .sframe; the archive is for programs that are linked with --wrap.
+BACKTRACE = $(CC) -std=gnu11 $(CFLAGS) -fPIC -fvisibility=hidden -fno-lto walker/backtrace.c
+
+.PHONY: all backtrace install uninstall quick check clean
 
 # The program may be for another machine (GOOS, GOARCH); the one that is asked for its flags is for this one. cfi-step runs
 # programs on Linux on amd64 only.
@@ -49,6 +56,14 @@ all:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-w -X main.version=$(VERSION)' -o build/cfi2sframe ./cmd/cfi2sframe
 	unset GOOS GOARCH; CGO_ENABLED=0 $(GO) build -o build/native ./cmd/cfi2sframe && \
 		$(GO) -C lab build -o ../build/lab . && build/lab manual build/native build
+	@set -- $(CC); if command -v "$$1" >/dev/null; then $(MAKE) backtrace; else \
+		echo "no C compiler ($(CC)): cfi2sframe is built without libsframe-backtrace" >&2; fi
+
+backtrace:
+	mkdir -p build
+	$(BACKTRACE) -shared -Wl,-soname,libsframe-backtrace.so -Wl,-z,now $(LDFLAGS) -o build/libsframe-backtrace.so
+	$(BACKTRACE) -DSFRAME_BACKTRACE_WRAP -c -o build/backtrace.o
+	rm -f build/libsframe-backtrace.a && $(AR) rcs build/libsframe-backtrace.a build/backtrace.o
 
 # What is built already is installed as it is: root may have no Go.
 install:
@@ -58,6 +73,10 @@ install:
 		"$(DESTDIR)$(FISHDIR)" "$(DESTDIR)$(DOCDIR)"
 	install -m 755 build/cfi2sframe "$(DESTDIR)$(BINDIR)/cfi2sframe"
 	[ ! -e build/cfi-step ] || install -m 755 build/cfi-step "$(DESTDIR)$(BINDIR)/cfi-step"
+	if [ -e build/libsframe-backtrace.a ]; then umask 022; \
+		mkdir -p "$(DESTDIR)$(LIBDIR)" "$(DESTDIR)$(INCLUDEDIR)" && \
+		install -m 644 build/libsframe-backtrace.so build/libsframe-backtrace.a "$(DESTDIR)$(LIBDIR)" && \
+		install -m 644 walker/sframe_walker.h "$(DESTDIR)$(INCLUDEDIR)"; fi
 	install -m 644 build/cfi2sframe.1 "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1"
 	install -m 644 build/cfi2sframe.bash "$(DESTDIR)$(BASHDIR)/cfi2sframe"
 	install -m 644 build/_cfi2sframe "$(DESTDIR)$(ZSHDIR)/_cfi2sframe"
@@ -93,6 +112,8 @@ install:
 uninstall:
 	rm -f "$(DESTDIR)$(BINDIR)/cfi2sframe" "$(DESTDIR)$(BINDIR)/cfi-step" "$(DESTDIR)$(MANDIR)/man1/cfi2sframe.1" \
 		"$(DESTDIR)$(BASHDIR)/cfi2sframe" "$(DESTDIR)$(ZSHDIR)/_cfi2sframe" "$(DESTDIR)$(FISHDIR)/cfi2sframe.fish"
+	rm -f "$(DESTDIR)$(LIBDIR)/libsframe-backtrace.so" "$(DESTDIR)$(LIBDIR)/libsframe-backtrace.a" \
+		"$(DESTDIR)$(INCLUDEDIR)/sframe_walker.h"
 	rm -rf "$(DESTDIR)$(DOCDIR)" "$(DESTDIR)$(LINKDIR)" "$(DESTDIR)$(SHAREDIR)"
 	for file in $(COMMANDS); do rm -f "$(DESTDIR)$(BINDIR)/$${file##*/}"; done
 	! { $(HASRPMDIR); } || rm -f "$(DESTDIR)$(RPMDIR)/macros.sframe"

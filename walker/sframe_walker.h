@@ -101,26 +101,19 @@ struct sfw_regs {
 	uint64_t r[SFW_NUM_REGS];
 };
 
-/* What lookups have found, by pc: for walks. The memory is the caller's, all 0 at the begin. A cache is for one
- * thread; walks in handlers that interrupt a walk there may use it, too. What it holds is true while the files are
- * loaded: see generation. */
+/* What lookups have found, by pc: for walks. The memory is the caller's, all 0 at the begin. Threads and their handlers
+ * may share a cache: a slot that two write at a time holds nothing. What it holds is true while the files are loaded:
+ * see generation. */
 struct sfw_cache_slot {
-	uint64_t pc;
-	struct sfw_rule ra, fp; /* of a row */
-	int32_t cfa;            /* its rule in pieces */
-	uint16_t cfa_reg;
-	uint8_t cfa_base;
-	uint8_t flags; /* SFW_KEPT and others */
+	uint64_t key; /* of the pc, the row and the generation, so that a row of another one is never taken */
+	uint64_t row; /* SFW_KEPT and others */
 };
 struct sfw_cache {
 	struct sfw_cache_slot *slots;
 	uint32_t num; /* a power of two */
 	/* Any number that is another one as soon as other code may be at the addresses of code that was unloaded: see
-	 * sfw_generation. Set it before a walk, which then forgets what was true for another number. */
+	 * sfw_generation. Set it before a walk. */
 	uint64_t generation;
-	/* The walker's. */
-	uint64_t kept; /* the generation of what is in the slots */
-	uint32_t fills;
 };
 
 /* Memory from low up to high. */
@@ -801,114 +794,128 @@ static inline enum sfw_how sfw_step(
 	return sfw_step_by(sfw_signal(how, &row, abi, regs, m), &row, abi, regs, m);
 }
 
-/* Flags of a slot. In a simple row the CFA is at an offset from SP or FP, and RA is in memory at an offset from the
- * CFA, as FP is if there is a rule for it; otherwise fp has the offset of RA. SIGNAL, NO_ROW and TRAMPOLINE hold for
- * return addresses only, not for interrupted code. */
+/* A row in a slot: flags, and offsets in words of 8 bytes. Rows of other forms and sizes, which are rare, are looked up
+ * each time. NO_ROW and TRAMPOLINE hold for return addresses only, not for interrupted code. */
 enum {
-	SFW_KEPT = 1, /* the slot has something */
-	SFW_KEPT_SIMPLE = 2,
-	SFW_KEPT_OUTERMOST = 4,
-	SFW_KEPT_MANGLED = 8,
-	SFW_KEPT_SIGNAL = 16,     /* a signal frame by its row */
-	SFW_KEPT_NO_ROW = 32,
-	SFW_KEPT_TRAMPOLINE = 64, /* SFW_SIGNAL */
-	SFW_BUSY = 128            /* it is being written, by a walk that was interrupted */
+	SFW_KEPT = 1,            /* the slot has something */
+	SFW_KEPT_STEP = 2,       /* a row: CFA at an offset from SP, or from FP; RA, and FP if it is saved, from the CFA */
+	SFW_KEPT_CFA_OF_FP = 4,
+	SFW_KEPT_CFA_DEREF = 8,  /* the CFA is loaded from there: functions that realign their stack */
+	SFW_KEPT_FP = 16,        /* FP is saved */
+	SFW_KEPT_FP_OF_FP = 32,  /* at an offset from FP */
+	SFW_KEPT_MANGLED = 64,
+	SFW_KEPT_OUTERMOST = 128,
+	SFW_KEPT_NO_ROW = 256,
+	SFW_KEPT_TRAMPOLINE = 512, /* SFW_SIGNAL */
+	SFW_CFA_BITS = 18,         /* of the offsets, the CFA's first, after the flags */
+	SFW_RA_BITS = 18,
+	SFW_FP_BITS = 18,
+	SFW_CFA_AT = 64 - SFW_FP_BITS - SFW_RA_BITS - SFW_CFA_BITS,
+	SFW_RA_AT = SFW_CFA_AT + SFW_CFA_BITS,
+	SFW_FP_AT = SFW_RA_AT + SFW_RA_BITS
 };
 
-/* A handler may interrupt a walk anywhere, and use its cache: what is before in the source happens before. */
-static inline void sfw_fence(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
-
-/* sfw_slot_of returns the slot of a pc, or the first of the two where it may be kept. They share a line of the
- * processor's cache. The bits of return addresses spread as well as random ones (python3, libc). */
-static inline struct sfw_cache_slot *sfw_slot_of(struct sfw_cache_slot *slots, uint32_t num, uint64_t pc) {
-	uint64_t i = pc ^ pc >> 11, mask = num - 1;
-	struct sfw_cache_slot *other = &slots[(i ^ 1) & mask];
-	return slots[i & mask].pc != pc && other->pc == pc ? other : &slots[i & mask];
+/* sfw_key mixes what a slot is for: halves of two slots make a key that no pc has. */
+static inline uint64_t sfw_key(uint64_t pc, uint64_t row, uint64_t generation) {
+	return pc + row * 0x9e3779b97f4a7c15U + generation * 0xc2b2ae3d27d4eb4fU;
 }
 
-/* sfw_renew forgets all if there is another generation. */
-static inline void sfw_renew(struct sfw_cache *c) {
-	if (c->kept == c->generation)
-		return;
-	c->fills++;
-	for (uint32_t i = 0; i < c->num; i++)
-		if (c->slots[i].flags != SFW_BUSY)
-			c->slots[i].flags = 0;
-	sfw_fence();
-	c->kept = c->generation;
+/* sfw_slots_of returns the two slots where a pc may be kept. The bits of return addresses spread as well as random ones
+ * (python3, libc). */
+static inline struct sfw_cache_slot *sfw_slots_of(const struct sfw_cache *c, uint64_t pc) {
+	return &c->slots[(pc ^ pc >> 11) & (c->num - 1) & ~(uint64_t)1];
 }
 
-/* sfw_keep writes what was found for a pc into its slot. */
-static inline void sfw_keep(struct sfw_cache *c, uint64_t pc, enum sfw_how how, const struct sfw_row *row,
-	const struct sfw_abi *a) {
-	struct sfw_cache_slot *slot = sfw_slot_of(c->slots, c->num, pc);
-	struct sfw_cache_slot *other = &c->slots[((uint64_t)(slot - c->slots) ^ 1) & (c->num - 1)];
-	unsigned flags = SFW_KEPT;
-	if (slot->pc != pc && slot->flags != 0 && (other->flags == 0 || (c->fills & 1) != 0))
-		slot = other;
-	if (slot->flags == SFW_BUSY)
-		return;
-	slot->flags = SFW_BUSY;
-	sfw_fence();
-	c->fills++;
-	slot->pc = pc;
-	slot->ra = row->ra;
-	slot->fp = row->fp;
-	slot->cfa = row->cfa.offset;
-	slot->cfa_reg = row->cfa.reg;
-	slot->cfa_base = (uint8_t)(row->cfa.base | row->cfa.deref << 7);
-	if (slot->ra.base == SFW_NONE && a->fixed_ra != 0) {
-		slot->ra.base = SFW_CFA;
-		slot->ra.offset = a->fixed_ra;
-		slot->ra.deref = 1;
-	}
-	if (how != SFW_OK) {
-		flags |= how == SFW_NO_ROW ? (unsigned)SFW_KEPT_NO_ROW : (unsigned)SFW_KEPT_TRAMPOLINE;
-	} else {
-		flags |= row->outermost * (unsigned)SFW_KEPT_OUTERMOST | row->mangled * (unsigned)SFW_KEPT_MANGLED |
-			row->signal_frame * (unsigned)SFW_KEPT_SIGNAL;
-		if ((flags & (SFW_KEPT_OUTERMOST | SFW_KEPT_SIGNAL)) == 0 &&
-			(slot->cfa_base == SFW_SP || slot->cfa_base == SFW_FP) &&
-			slot->ra.base == SFW_CFA && slot->ra.deref &&
-			(slot->fp.base == SFW_NONE || (slot->fp.base == SFW_CFA && slot->fp.deref)))
-			flags |= SFW_KEPT_SIMPLE;
-	}
-	if (slot->fp.base == SFW_NONE)
-		slot->fp.offset = slot->ra.offset;
-	sfw_fence();
-	slot->flags = (uint8_t)flags;
+/* sfw_kept_in returns the row of a slot, or 0 if it is not for the pc. */
+static inline uint64_t sfw_kept_in(const struct sfw_cache_slot *slot, uint64_t pc, uint64_t generation) {
+	uint64_t row = __atomic_load_n(&slot->row, __ATOMIC_RELAXED);
+	return __atomic_load_n(&slot->key, __ATOMIC_RELAXED) == sfw_key(pc, row, generation) ? row : 0;
+}
+
+/* sfw_kept_row returns what is kept for a pc, or 0. */
+static inline uint64_t sfw_kept_row(const struct sfw_cache *c, uint64_t pc) {
+	const struct sfw_cache_slot *slot = sfw_slots_of(c, pc);
+	uint64_t row = sfw_kept_in(slot, pc, c->generation);
+	return row != 0 ? row : sfw_kept_in(slot + 1, pc, c->generation);
+}
+
+/* sfw_keep_row writes a row into the first of the slots, and what was there into the other one. */
+static inline void sfw_keep_row(const struct sfw_cache *c, uint64_t pc, uint64_t row) {
+	struct sfw_cache_slot *slot = sfw_slots_of(c, pc);
+	__atomic_store_n(&slot[1].row, __atomic_load_n(&slot->row, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	__atomic_store_n(&slot[1].key, __atomic_load_n(&slot->key, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->row, row, __ATOMIC_RELAXED);
+	__atomic_store_n(&slot->key, sfw_key(pc, row, c->generation), __ATOMIC_RELAXED);
+}
+
+/* sfw_offset puts an offset into the bits of a row from at on, and returns whether it fits there. */
+static inline int sfw_offset(uint64_t *row, int32_t offset, unsigned at, unsigned bits) {
+	int32_t words = offset / 8, limit = (int32_t)1 << (bits - 1);
+	*row |= ((uint64_t)(int64_t)words & (((uint64_t)1 << bits) - 1)) << at;
+	return offset % 8 == 0 && words >= -limit && words < limit;
+}
+
+/* sfw_offset_in returns the offset in the bits of a row from at on. */
+static inline uint64_t sfw_offset_in(uint64_t row, unsigned at, unsigned bits) {
+	return (uint64_t)((int64_t)(row << (64 - at - bits)) >> (64 - bits)) * 8;
+}
+
+/* sfw_base returns SFW_SP or SFW_FP for the rule of a flexible FDE that names their registers. */
+static inline unsigned sfw_base(const struct sfw_rule *r, const struct sfw_abi *a) {
+	return r->base != SFW_REGISTER ? r->base : r->reg == a->fp ? SFW_FP : r->reg == a->sp ? SFW_SP : SFW_REGISTER;
+}
+
+/* sfw_packed returns what a slot keeps of a row, or 0 if that is not possible. */
+static inline uint64_t sfw_packed(enum sfw_how how, const struct sfw_row *row, const struct sfw_abi *a) {
+	if (how != SFW_OK)
+		return SFW_KEPT | (how == SFW_NO_ROW ? (unsigned)SFW_KEPT_NO_ROW : (unsigned)SFW_KEPT_TRAMPOLINE);
+	if (row->outermost)
+		return SFW_KEPT | SFW_KEPT_OUTERMOST;
+	uint64_t kept = SFW_KEPT | SFW_KEPT_STEP;
+	unsigned cfa = sfw_base(&row->cfa, a), fp = sfw_base(&row->fp, a);
+	int fixed = row->ra.base == SFW_NONE && a->fixed_ra != 0;
+	if (row->signal_frame || (cfa != SFW_SP && cfa != SFW_FP) || (fp != SFW_NONE && fp != SFW_CFA && fp != SFW_FP) ||
+		(fp != SFW_NONE && !row->fp.deref) || (!fixed && (row->ra.base != SFW_CFA || !row->ra.deref)))
+		return 0;
+	kept |= (cfa == SFW_FP) * (unsigned)SFW_KEPT_CFA_OF_FP | row->cfa.deref * (unsigned)SFW_KEPT_CFA_DEREF |
+		(fp != SFW_NONE) * (unsigned)SFW_KEPT_FP | (fp == SFW_FP) * (unsigned)SFW_KEPT_FP_OF_FP |
+		row->mangled * (unsigned)SFW_KEPT_MANGLED;
+	if (!sfw_offset(&kept, row->cfa.offset, SFW_CFA_AT, SFW_CFA_BITS) ||
+		!sfw_offset(&kept, fixed ? a->fixed_ra : row->ra.offset, SFW_RA_AT, SFW_RA_BITS) ||
+		!sfw_offset(&kept, fp != SFW_NONE ? row->fp.offset : 0, SFW_FP_AT, SFW_FP_BITS))
+		return 0;
+	return kept;
 }
 
 /* sfw_kept reads what is kept for a frame: SFW_OK and the row, SFW_NO_ROW or SFW_SIGNAL, or SFW_FULL if nothing is. */
 static inline enum sfw_how sfw_kept(const struct sfw_cache *c, const struct sfw_regs *regs, struct sfw_row *row) {
-	uint64_t pc = sfw_lookup_pc(regs);
-	uint32_t fills = c->fills;
-	sfw_fence();
-	const struct sfw_cache_slot *slot = sfw_slot_of(c->slots, c->num, pc);
-	unsigned flags = slot->flags;
-	if (slot->pc != pc || (flags & SFW_KEPT) == 0 ||
-		(regs->interrupted && (flags & (SFW_KEPT_SIGNAL | SFW_KEPT_NO_ROW | SFW_KEPT_TRAMPOLINE)) != 0))
+	uint64_t kept = sfw_kept_row(c, sfw_lookup_pc(regs));
+	if (kept == 0 || (regs->interrupted && (kept & (SFW_KEPT_NO_ROW | SFW_KEPT_TRAMPOLINE)) != 0))
 		return SFW_FULL;
-	row->cfa.offset = slot->cfa;
-	row->cfa.reg = slot->cfa_reg;
-	row->cfa.base = slot->cfa_base & 0x7f;
-	row->cfa.deref = slot->cfa_base >> 7;
-	row->ra = slot->ra;
-	row->fp = slot->fp;
-	row->outermost = (flags & SFW_KEPT_OUTERMOST) != 0;
-	row->mangled = (flags & SFW_KEPT_MANGLED) != 0;
-	row->signal_frame = (flags & SFW_KEPT_SIGNAL) != 0;
-	sfw_fence();
-	if (c->fills != fills) /* by a handler, meanwhile */
-		return SFW_FULL;
-	return (flags & SFW_KEPT_NO_ROW) != 0 ? SFW_NO_ROW : (flags & SFW_KEPT_TRAMPOLINE) != 0 ? SFW_SIGNAL : SFW_OK;
+	sfw_no_rules(row);
+	if ((kept & SFW_KEPT_STEP) == 0)
+		return (kept & SFW_KEPT_NO_ROW) != 0 ? SFW_NO_ROW : (kept & SFW_KEPT_TRAMPOLINE) != 0 ? SFW_SIGNAL : SFW_OK;
+	row->outermost = 0;
+	row->mangled = (kept & SFW_KEPT_MANGLED) != 0;
+	row->cfa.base = (kept & SFW_KEPT_CFA_OF_FP) != 0 ? SFW_FP : SFW_SP;
+	row->cfa.deref = (kept & SFW_KEPT_CFA_DEREF) != 0;
+	row->cfa.offset = (int32_t)sfw_offset_in(kept, SFW_CFA_AT, SFW_CFA_BITS);
+	row->ra.base = SFW_CFA;
+	row->ra.deref = 1;
+	row->ra.offset = (int32_t)sfw_offset_in(kept, SFW_RA_AT, SFW_RA_BITS);
+	if ((kept & SFW_KEPT_FP) == 0)
+		return SFW_OK;
+	row->fp.base = (kept & SFW_KEPT_FP_OF_FP) != 0 ? SFW_FP : SFW_CFA;
+	row->fp.deref = 1;
+	row->fp.offset = (int32_t)sfw_offset_in(kept, SFW_FP_AT, SFW_FP_BITS);
+	return SFW_OK;
 }
 
 /* sfw_found finds how a frame is stepped from, by way of the cache. */
 static inline enum sfw_how sfw_found(const struct sfw_space *m, const struct sfw_regs *regs, struct sfw_section *s,
 	struct sfw_row *row, unsigned *abi) {
-	struct sfw_cache *c = m->cache != NULL && m->cache->num != 0 ? m->cache : NULL;
-	uint64_t pc = sfw_lookup_pc(regs);
+	const struct sfw_cache *c = m->cache != NULL && m->cache->num > 1 ? m->cache : NULL;
+	uint64_t pc = sfw_lookup_pc(regs), kept;
 	enum sfw_how how;
 	*abi = m->abi;
 	if (c != NULL && (how = sfw_kept(c, regs, row)) != SFW_FULL)
@@ -921,9 +928,9 @@ static inline enum sfw_how sfw_found(const struct sfw_space *m, const struct sfw
 	}
 	how = sfw_signal(how, row, *abi, regs, m);
 	if (c != NULL && *abi == m->abi && sfw_abi_of(*abi) != NULL &&
-		((how == SFW_OK && !row->signal_frame) ||
-			(!regs->interrupted && (how == SFW_OK || how == SFW_NO_ROW || how == SFW_SIGNAL))))
-		sfw_keep(c, pc, how, row, sfw_abi_of(*abi));
+		(how == SFW_OK || (!regs->interrupted && (how == SFW_NO_ROW || how == SFW_SIGNAL))) &&
+		(kept = sfw_packed(how, row, sfw_abi_of(*abi))) != 0)
+		sfw_keep_row(c, pc, kept);
 	return how;
 }
 
@@ -933,8 +940,8 @@ __attribute__((no_sanitize("address"))) __attribute__((no_sanitize("thread"))) s
 	return ((const sfw_u64 *)(uintptr_t)address)->v;
 }
 
-/* sfw_run does what sfw_walk does, from the n-th frame on, and only as long as rows are kept, simple and sound, in one
- * of the known stacks. It returns how many frames there are then; regs are those of the next one. */
+/* sfw_run does what sfw_walk does, from the n-th frame on, and only as long as rows are kept and sound, in one of the
+ * known stacks. It returns how many frames there are then; regs are those of the next one. */
 static inline size_t sfw_run(
 	const struct sfw_space *m, struct sfw_regs *regs, struct sfw_frame *frames, size_t n, size_t max) {
 	const struct sfw_abi *a = sfw_abi_of(m->abi);
@@ -942,7 +949,7 @@ static inline size_t sfw_run(
 	uint64_t sp, fp, pc = regs->pc, floor = regs->floor, low = 0, last = 0;
 	uint8_t how = regs->how, interrupted = regs->interrupted;
 	size_t from = n;
-	if (c == NULL || c->num == 0 || a == NULL || a->big != SFW_HOST_BIG || !sfw_get(regs, a->sp, &sp) ||
+	if (c == NULL || c->num < 2 || a == NULL || a->big != SFW_HOST_BIG || !sfw_get(regs, a->sp, &sp) ||
 		!sfw_get(regs, a->fp, &fp))
 		return n;
 	for (unsigned i = 0; i < m->num_stacks; i++)
@@ -952,25 +959,29 @@ static inline size_t sfw_run(
 		}
 	if (last == 0)
 		return n;
-	struct sfw_cache_slot *const slots = c->slots;
-	const uint32_t num = c->num;
+	const struct sfw_cache cache = *c;
 	const uint64_t bias = (uint64_t)(int64_t)a->bias;
 	while (n < max) {
-		uint64_t at = pc - (interrupted ? 0 : 1);
-		uint32_t fills = c->fills;
-		sfw_fence();
-		const struct sfw_cache_slot *slot = sfw_slot_of(slots, num, at);
-		unsigned flags = slot->flags;
-		if (slot->pc != at || (flags & SFW_KEPT_SIMPLE) == 0)
+		uint64_t row = sfw_kept_row(&cache, pc - (interrupted ? 0 : 1));
+		if ((row & SFW_KEPT_STEP) == 0)
 			break;
-		uint64_t cfa = (slot->cfa_base == SFW_FP ? fp : sp) + (uint64_t)(int64_t)slot->cfa;
-		uint64_t ra_at = cfa + (uint64_t)(int64_t)slot->ra.offset, fp_at = cfa + (uint64_t)(int64_t)slot->fp.offset;
-		unsigned has_fp = slot->fp.base != SFW_NONE;
-		sfw_fence();
-		if (c->fills != fills || ra_at - low > last || fp_at - low > last)
+		uint64_t cfa = ((row & SFW_KEPT_CFA_OF_FP) != 0 ? fp : sp) + sfw_offset_in(row, SFW_CFA_AT, SFW_CFA_BITS);
+		if ((row & SFW_KEPT_CFA_DEREF) != 0) {
+			if (cfa - low > last)
+				break;
+			cfa = sfw_load(cfa);
+		}
+		uint64_t ra_at = cfa + sfw_offset_in(row, SFW_RA_AT, SFW_RA_BITS), saved = fp;
+		if (ra_at - low > last)
 			break;
-		uint64_t ra = sfw_load(ra_at), saved = sfw_load(fp_at);
-		if ((flags & SFW_KEPT_MANGLED) != 0)
+		uint64_t ra = sfw_load(ra_at);
+		if ((row & SFW_KEPT_FP) != 0) {
+			uint64_t fp_at = ((row & SFW_KEPT_FP_OF_FP) != 0 ? fp : cfa) + sfw_offset_in(row, SFW_FP_AT, SFW_FP_BITS);
+			if (fp_at - low > last)
+				break;
+			saved = sfw_load(fp_at);
+		}
+		if ((row & SFW_KEPT_MANGLED) != 0)
 			ra = sfw_strip(m, ra);
 		if (ra == 0 || cfa < floor || (cfa == floor && !interrupted))
 			break;
@@ -979,7 +990,7 @@ static inline size_t sfw_run(
 		f->sp = sp;
 		f->how = how;
 		f->interrupted = interrupted;
-		fp = has_fp ? saved : fp;
+		fp = saved;
 		sp = cfa - bias;
 		pc = ra;
 		floor = cfa;
@@ -1007,8 +1018,6 @@ static inline size_t sfw_walk(
 	struct sfw_section s;
 	size_t n = 0;
 	sfw_no_section(&s);
-	if (m->cache != NULL)
-		sfw_renew(m->cache);
 	while ((n = sfw_run(m, regs, frames, n, max)) < max) {
 		struct sfw_frame *f = &frames[n++];
 		f->pc = regs->pc;
@@ -1086,7 +1095,7 @@ struct sfw_process {
 	/* Memory that may be read: a thread's stack and the alternate one of its handlers. See sfw_process_stack. */
 	struct sfw_range stacks[SFW_NUM_STACKS];
 	const struct sfw_table *table;  /* where sections are looked for, or NULL for _dl_find_object */
-	struct sfw_cache *cache;        /* of this thread, or NULL */
+	struct sfw_cache *cache;        /* or NULL */
 	uint8_t kernel_reads;           /* read other memory by process_vm_readv, a system call for each word */
 	uint8_t frame_pointer;          /* where there is no row, try the frame pointer */
 	/* The walker's: of the last frame. */

@@ -66,7 +66,7 @@ static void generations(void) {
 int main(void) {
 	generations();
 	static struct sfw_cache_slot slots[64];
-	struct sfw_cache cache = {slots, 64, 0, 0, 0};
+	struct sfw_cache cache = {slots, 64, 0};
 	struct sfw_frame frames[MAX], again[MAX];
 	enum sfw_how end, other;
 	for (uint64_t generation = 0; generation < 3; generation++) {

@@ -102,7 +102,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
 		lookup(&s, start + (pc & 0xff));
 	}
 	struct sfw_cache_slot slots[4];
-	struct sfw_cache cache = {slots, 4, 0, 0, 0};
+	struct sfw_cache cache = {slots, 4, 0};
 	memset(slots, 0, sizeof slots);
 	struct sfw_range stack = {0, 0};
 	if ((options & DIRECT) != 0) {

@@ -68,7 +68,7 @@ static _Unwind_Reason_Code add(struct _Unwind_Context *c, void *chain) {
  * written again and again. */
 enum { FEW = 2, MANY = 1024 };
 static struct sfw_cache_slot few_slots[FEW], many_slots[MANY];
-static struct sfw_cache few = {few_slots, FEW, 0, 0, 0}, many = {many_slots, MANY, 0, 0, 0};
+static struct sfw_cache few = {few_slots, FEW, 0}, many = {many_slots, MANY, 0};
 enum way { OBJECTS, TABLE, AUXILIARY, FEW_SLOTS, MANY_SLOTS, KERNEL };
 static size_t walk(
 	enum way way, size_t chunk, const struct sfw_regs *from, struct sfw_frame *frames, enum sfw_how *end) {

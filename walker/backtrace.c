@@ -1,0 +1,584 @@
+/*
+ * Stack traces by .sframe for programs that are not changed: backtrace of libc, _Unwind_Backtrace of libgcc, and
+ * unw_backtrace and cursors of libunwind. See README.md.
+ *
+ * No function here that takes a trace locks, allocates, or is a cancellation point. What they need of the dynamic linker
+ * is found by a constructor.
+ *
+ * Licence: BSD 3-Clause, as the project that this file is a part of.
+ */
+#define _GNU_SOURCE
+#define SFRAME_WALKER_PROCESS
+#include "sframe_walker.h"
+
+#include <execinfo.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unwind.h>
+
+#ifndef SFW_DL_FIND_OBJECT
+#error "sframe-backtrace needs _dl_find_object, of glibc 2.35 or later"
+#endif
+
+/*
+ * Names. The shared library defines the functions of others, and finds those by dlsym. The archive is for programs that
+ * are linked with --wrap: in a static program, libgcc's functions have to stay, for exceptions.
+ */
+#define JOIN_NAMES(a, b) a##b
+#define JOIN(a, b) JOIN_NAMES(a, b)
+#ifdef SFRAME_BACKTRACE_WRAP
+#define EXPORTED(name) JOIN(__wrap_, name)
+#define NEXT(name) JOIN(__real_, name)
+#define NEXT_OF(type, name, ...) extern type NEXT(name)(__VA_ARGS__) __attribute__((weak));
+#else
+#define EXPORTED(name) name
+#define NEXT(name) JOIN(next_, name)
+#define NEXT_OF(type, name, ...) static type (*NEXT(name))(__VA_ARGS__);
+#endif
+#define PUBLIC __attribute__((visibility("default")))
+
+/* libunwind has each function twice: for stacks of this process only, and for all. */
+#if defined(__x86_64__)
+#define UNW_LOCAL(name) JOIN(_ULx86_64_, name)
+#define UNW_ANY(name) JOIN(_Ux86_64_, name)
+enum { UNW_SP = 7, UNW_FP = 6, UNW_IP = 16, UNW_CFA = 17 };
+#elif defined(__aarch64__)
+#define UNW_LOCAL(name) JOIN(_ULaarch64_, name)
+#define UNW_ANY(name) JOIN(_Uaarch64_, name)
+enum { UNW_SP = 31, UNW_FP = 29, UNW_IP = 32, UNW_CFA = 31 };
+#elif defined(__s390x__)
+#define UNW_LOCAL(name) JOIN(_ULs390x_, name)
+#define UNW_ANY(name) JOIN(_Us390x_, name)
+enum { UNW_SP = 15, UNW_FP = 11, UNW_IP = 33, UNW_CFA = 15 };
+#endif
+
+typedef uint64_t word;
+typedef struct _Unwind_Context unwind_context;
+
+/* The functions of others that are called; of libunwind's, with the first argument. */
+#define OF_LIBGCC(of) \
+	of(_Unwind_Reason_Code, _Unwind_Backtrace, _Unwind_Trace_Fn trace, void *argument) \
+	of(_Unwind_Ptr, _Unwind_GetIP, unwind_context *c) \
+	of(_Unwind_Ptr, _Unwind_GetIPInfo, unwind_context *c, int *before) \
+	of(_Unwind_Word, _Unwind_GetCFA, unwind_context *c) \
+	of(_Unwind_Word, _Unwind_GetGR, unwind_context *c, int reg) \
+	of(_Unwind_Ptr, _Unwind_GetRegionStart, unwind_context *c) \
+	of(void *, _Unwind_GetLanguageSpecificData, unwind_context *c)
+#define OF_LIBC(of) of(int, dlclose, void *file)
+/* Functions that take a cursor, but for those that are written below. All arguments are passed on. */
+#define OF_CURSORS(of, name) \
+	of(int, name(set_reg), void *cursor, word a, word b, word c, word d) \
+	of(int, name(get_fpreg), void *cursor, word a, word b, word c, word d) \
+	of(int, name(get_save_loc), void *cursor, word a, word b, word c, word d) \
+	of(int, name(is_signal_frame), void *cursor, word a, word b, word c, word d) \
+	of(int, name(get_proc_info), void *cursor, word a, word b, word c, word d) \
+	of(int, name(get_proc_name), void *cursor, word a, word b, word c, word d) \
+	of(int, name(reg_states_iterate), void *cursor, word a, word b, word c, word d) \
+	of(int, name(apply_reg_state), void *cursor, word a, word b, word c, word d) \
+	of(int, name(get_elf_filename), void *cursor, word a, word b, word c, word d) \
+	of(int, name(resume), void *cursor, word a, word b, word c, word d)
+#define OF_LIBUNWIND(of, name) \
+	of(int, name(init_local), void *cursor, void *context) \
+	of(int, name(init_local2), void *cursor, void *context, int flag) \
+	of(int, name(step), void *cursor) \
+	of(int, name(get_reg), void *cursor, int reg, word *value) \
+	OF_CURSORS(of, name)
+#define ALL(of) OF_LIBGCC(of) OF_LIBC(of) OF_LIBUNWIND(of, UNW_LOCAL) OF_LIBUNWIND(of, UNW_ANY)
+ALL(NEXT_OF)
+
+/* Where libgcc's functions are that continue a trace: no other unwinder's, which next may be. */
+static struct {
+	_Unwind_Reason_Code (*backtrace)(_Unwind_Trace_Fn, void *);
+	_Unwind_Ptr (*ip)(unwind_context *, int *);
+	_Unwind_Word (*cfa)(unwind_context *);
+	_Unwind_Word (*gr)(unwind_context *, int);
+} libgcc;
+
+/* What to do where no section describes a frame, by SFRAME_BACKTRACE. */
+static enum { BY_DWARF, BY_FRAME_POINTER, BY_SFRAME_ONLY } otherwise;
+
+/*
+ * What threads share: rows by pc. They hold for a generation. While dlclose runs, walks keep nothing: the code of
+ * destructors is still there.
+ */
+enum { NUM_SLOTS = 1 << 14 };
+static struct sfw_cache_slot slots[NUM_SLOTS] __attribute__((aligned(64)));
+static uint64_t generation;
+static unsigned closing;
+
+PUBLIC int EXPORTED(dlclose)(void *file) {
+	__atomic_add_fetch(&closing, 1, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&generation, 1, __ATOMIC_SEQ_CST);
+	int failed = NEXT(dlclose)(file);
+	__atomic_sub_fetch(&closing, 1, __ATOMIC_SEQ_CST);
+	return failed;
+}
+
+/* The stacks of a thread that are known. A handler may change them while the code that it interrupts reads them: then
+ * there is another version. */
+static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
+	struct sfw_range stacks[SFW_NUM_STACKS];
+	unsigned version;
+	unsigned busy;
+} thread;
+
+static void fence(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+
+static void read_stacks(struct sfw_process *p) {
+	unsigned version;
+	do {
+		version = thread.version;
+		fence();
+		memcpy(p->stacks, thread.stacks, sizeof p->stacks);
+		fence();
+	} while (version != thread.version);
+}
+
+/* know_stack finds the stack that sp is in, and returns whether it could. */
+static int know_stack(struct sfw_process *p, uint64_t sp) {
+	if (!sfw_process_stack(p, sp))
+		return 0;
+	if (thread.busy || memcmp(thread.stacks, p->stacks, sizeof p->stacks) == 0)
+		return 1;
+	thread.busy = 1;
+	fence();
+	memcpy(thread.stacks, p->stacks, sizeof p->stacks);
+	fence();
+	thread.version++;
+	thread.busy = 0;
+	return 1;
+}
+
+static enum sfw_how find_section(void *context, uint64_t pc, struct sfw_section *s) {
+	return sfw_process_section(context, pc, s);
+}
+
+/* A walk of this thread's stack. */
+struct walk {
+	struct sfw_process process;
+	struct sfw_cache cache;
+	struct sfw_space space;
+};
+
+static void start_walk(struct walk *w, uint64_t sp) {
+	memset(&w->process, 0, sizeof w->process);
+	w->process.how = SFW_NO_SECTION;
+	read_stacks(&w->process);
+	know_stack(&w->process, sp);
+	w->cache = (struct sfw_cache){slots, NUM_SLOTS, __atomic_load_n(&generation, __ATOMIC_SEQ_CST)};
+	int kept = __atomic_load_n(&closing, __ATOMIC_SEQ_CST) == 0;
+	w->space = (struct sfw_space){
+		sfw_process_read, find_section, &w->process, 0, kept ? &w->cache : NULL, SFW_HOST_ABI,
+		otherwise == BY_FRAME_POINTER, SFW_NUM_STACKS, w->process.stacks,
+	};
+}
+
+/* next_chunk is sfw_walk, and goes on where the walk comes to a stack that is not known. */
+static size_t next_chunk(
+	struct walk *w, struct sfw_regs *regs, struct sfw_frame *frames, size_t max, enum sfw_how *end) {
+	uint64_t sp;
+	size_t n = sfw_walk(&w->space, regs, frames, max, end);
+	while (*end == SFW_BAD_MEMORY && sfw_get(regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp)) {
+		const struct sfw_range *stacks = w->process.stacks;
+		int known = 0;
+		for (unsigned i = 0; i < SFW_NUM_STACKS; i++)
+			known |= sp >= stacks[i].low && sp < stacks[i].high;
+		if (known || !know_stack(&w->process, sp))
+			break;
+		n += sfw_walk(&w->space, regs, frames + n - 1, max - n + 1, end) - 1; /* the last frame once more */
+	}
+	return n;
+}
+
+/*
+ * Traces: of backtrace, into an array, or of _Unwind_Backtrace, by calls.
+ */
+struct trace {
+	struct sfw_regs regs; /* of the next frame */
+	struct walk walk;
+	void **array;
+	int size, num;
+	_Unwind_Trace_Fn call;
+	void *argument;
+	int stopped;
+	/* For libgcc's unwinder: whether it has come to the frame of regs, to the end, or to a file with a section; and the
+	 * number of its steps until it is not left again, as it begins at the top each time. */
+	int found, ended, back;
+	unsigned steps;
+};
+
+/* A context is of a trace if it begins so. What libgcc's begin with are pointers, which these are not. */
+static const uint64_t magic[2] = {0x7366726d2d627472, 0xb1a5edfaceb0a710};
+struct context {
+	uint64_t magic[2];
+	struct sfw_frame frame;
+};
+
+static const struct sfw_frame *frame_of(unwind_context *c) {
+	const struct context *ours = (const struct context *)(const void *)c;
+	return memcmp(ours->magic, magic, sizeof magic) == 0 ? &ours->frame : NULL;
+}
+
+/* put adds a frame to the trace. */
+static void put(struct trace *t, const struct sfw_frame *f) {
+	if (t->call == NULL) {
+		t->array[t->num++] = (void *)(uintptr_t)f->pc;
+		t->stopped = t->num == t->size;
+		return;
+	}
+	struct context c = {{magic[0], magic[1]}, *f};
+	t->stopped = t->call((unwind_context *)(void *)&c, t->argument) != _URC_NO_REASON;
+}
+
+/* undefines_ra returns whether a CIE or an FDE has the bytes of an instruction that RA is not defined. */
+static int undefines_ra(const unsigned char *record) {
+	enum { UNDEFINED = 7, RA = SFW_HOST_ABI == SFW_AMD64 ? 16 : SFW_HOST_ABI == SFW_S390X ? 14 : 30 };
+	uint32_t end = sfw_load32(record, 0) + 4;
+	for (uint32_t i = 8; i + 1 < end; i++)
+		if (record[i] == UNDEFINED && record[i + 1] == RA)
+			return 1;
+	return 0;
+}
+
+/* has_no_caller returns whether the CFI says that of the code before a return address, where libgcc has found the end. A
+ * return address of 0 on the stack is another end: the same code may have a caller elsewhere. */
+static int has_no_caller(uint64_t pc) {
+	struct {
+		void *text, *data, *function;
+	} bases;
+	extern const void *_Unwind_Find_FDE(void *pc, void *bases);
+	const unsigned char *fde = _Unwind_Find_FDE((void *)(uintptr_t)(pc - 1), &bases);
+	return fde != NULL && (undefines_ra(fde) || undefines_ra(fde + 4 - sfw_load32(fde + 4, 0)));
+}
+
+/* on_frame is called for each frame by libgcc. */
+static _Unwind_Reason_Code on_frame(unwind_context *c, void *argument) {
+	enum { MAX_STEPS = 64 };
+	struct trace *t = argument;
+	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
+	int interrupted = 0;
+	struct sfw_frame f;
+	f.pc = libgcc.ip(c, &interrupted);
+	f.sp = libgcc.cfa(c) - (uint64_t)(int64_t)a->bias;
+	f.how = SFW_OK;
+	f.interrupted = interrupted != 0;
+	t->steps++;
+	if (!t->found) {
+		uint64_t sp;
+		t->found = f.pc == t->regs.pc && sfw_get(&t->regs, a->sp, &sp) && sp == f.sp;
+		return _URC_NO_REASON;
+	}
+	if (f.pc == 0) {
+		t->ended = 1;
+		if (!t->regs.interrupted && t->walk.space.cache != NULL && has_no_caller(t->regs.pc))
+			sfw_keep_row(&t->walk.cache, t->regs.pc - 1, SFW_KEPT | SFW_KEPT_OUTERMOST);
+		return _URC_NORMAL_STOP;
+	}
+	t->regs.pc = f.pc;
+	t->regs.interrupted = f.interrupted;
+	t->regs.how = SFW_OK;
+	t->regs.valid = 0;
+	t->regs.floor = 0;
+	sfw_set(&t->regs, a->sp, f.sp);
+	struct sfw_section s;
+	if (t->steps < MAX_STEPS && find_section(&t->walk.process, f.pc - !f.interrupted, &s) == SFW_OK) {
+		sfw_set(&t->regs, a->fp, libgcc.gr(c, a->fp));
+		t->walk.process.begin = t->walk.process.end = 0; /* s is not the walk's */
+		t->back = 1;
+		return _URC_NORMAL_STOP;
+	}
+	put(t, &f);
+	return t->stopped ? _URC_NORMAL_STOP : _URC_NO_REASON;
+}
+
+/* take_trace puts all frames from t->regs on. */
+static void take_trace(struct trace *t) {
+	enum { CHUNK = 32 };
+	struct sfw_frame frames[CHUNK];
+	enum sfw_how end = SFW_FULL;
+	uint64_t sp = 0;
+	sfw_get(&t->regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp);
+	start_walk(&t->walk, sp);
+	do {
+		size_t n = next_chunk(&t->walk, &t->regs, frames, CHUNK, &end);
+		for (size_t i = 0; i < n && !t->stopped; i++)
+			put(t, &frames[i]);
+		if (t->stopped)
+			return;
+		t->ended = end == SFW_OUTERMOST || end == SFW_ZERO;
+		t->found = t->back = 0;
+		if (end != SFW_FULL && !t->ended && otherwise == BY_DWARF && libgcc.backtrace != NULL)
+			libgcc.backtrace(on_frame, t);
+	} while (!t->stopped && (end == SFW_FULL || t->back));
+	if (t->ended && t->call != NULL) {
+		struct sfw_frame last = {0, 0, SFW_OUTERMOST, 0};
+		put(t, &last);
+	}
+}
+
+/* set_regs sets the registers of the caller of a function here, which has this CFA. */
+static void set_regs(struct sfw_regs *regs, void *pc, uint64_t sp, uint64_t fp) {
+	regs->pc = (uint64_t)(uintptr_t)pc;
+	regs->floor = 0;
+	regs->valid = 0;
+	regs->interrupted = 0;
+	regs->how = SFW_OK;
+	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->sp, sp);
+	sfw_set(regs, sfw_abi_of(SFW_HOST_ABI)->fp, fp);
+}
+
+/* ENTRY defines a function of two arguments, which calls another one with the caller's stack and frame pointer, too.
+ * The frame pointer is lost as soon as C begins. */
+#if defined(__x86_64__)
+#define ENTER(from, to) "endbr64\n\tlea 8(%rsp), %rdx\n\tmov %rbp, %rcx\n\tjmp " to "\n"
+#elif defined(__aarch64__)
+#define ENTER(from, to) "hint #34\n\tmov x2, sp\n\tmov x3, x29\n\tb " to "\n"
+#elif defined(__s390x__)
+#define ENTER(from, to) "lgr %r4, %r15\n\tlgr %r5, %r11\n\tjg " to "\n"
+#endif
+#define QUOTE(text) #text
+#define TEXT(text) QUOTE(text)
+#define ENTRY_OF(from, to) \
+	__asm__(".text\n.globl " from "\n.type " from ", %function\n" from ":\n\t.cfi_startproc\n\t" ENTER(from, to) \
+		"\t.cfi_endproc\n.size " from ", . - " from "\n");
+#define ENTRY(name, to) ENTRY_OF(TEXT(EXPORTED(name)), to)
+
+__attribute__((used, visibility("hidden"))) int sframe_backtrace(void **array, int size, uint64_t sp, uint64_t fp);
+int sframe_backtrace(void **array, int size, uint64_t sp, uint64_t fp) {
+	struct trace t;
+	if (size <= 0)
+		return 0;
+	t.array = array;
+	t.size = size;
+	t.call = NULL;
+	t.num = t.stopped = 0;
+	t.steps = 0;
+	set_regs(&t.regs, __builtin_return_address(0), sp, fp);
+	take_trace(&t);
+	return t.num;
+}
+ENTRY(backtrace, "sframe_backtrace")
+ENTRY(unw_backtrace, "sframe_backtrace")
+
+__attribute__((used, visibility("hidden"))) _Unwind_Reason_Code sframe_unwind_backtrace(
+	_Unwind_Trace_Fn call, void *argument, uint64_t sp, uint64_t fp);
+_Unwind_Reason_Code sframe_unwind_backtrace(_Unwind_Trace_Fn call, void *argument, uint64_t sp, uint64_t fp) {
+	struct trace t;
+	t.call = call;
+	t.argument = argument;
+	t.stopped = 0;
+	t.steps = 0;
+	set_regs(&t.regs, __builtin_return_address(0), sp, fp);
+	take_trace(&t);
+	return t.stopped ? _URC_FATAL_PHASE1_ERROR : _URC_END_OF_STACK;
+}
+ENTRY(_Unwind_Backtrace, "sframe_unwind_backtrace")
+
+PUBLIC _Unwind_Ptr EXPORTED(_Unwind_GetIP)(unwind_context *c) {
+	const struct sfw_frame *f = frame_of(c);
+	return f != NULL ? f->pc : NEXT(_Unwind_GetIP)(c);
+}
+
+PUBLIC _Unwind_Ptr EXPORTED(_Unwind_GetIPInfo)(unwind_context *c, int *before) {
+	const struct sfw_frame *f = frame_of(c);
+	if (f == NULL)
+		return NEXT(_Unwind_GetIPInfo)(c, before);
+	*before = f->interrupted;
+	return f->pc;
+}
+
+PUBLIC _Unwind_Word EXPORTED(_Unwind_GetCFA)(unwind_context *c) {
+	const struct sfw_frame *f = frame_of(c);
+	return f != NULL ? f->sp + (uint64_t)(int64_t)sfw_abi_of(SFW_HOST_ABI)->bias : NEXT(_Unwind_GetCFA)(c);
+}
+
+/* Of the registers SFrame knows few, and frames only the stack pointer. */
+PUBLIC _Unwind_Word EXPORTED(_Unwind_GetGR)(unwind_context *c, int reg) {
+	const struct sfw_frame *f = frame_of(c);
+	if (f == NULL)
+		return NEXT(_Unwind_GetGR)(c, reg);
+	return reg == sfw_abi_of(SFW_HOST_ABI)->sp ? f->sp : 0;
+}
+
+/* FDEs of SFrame may be of several functions: where one begins, the CFI says. */
+PUBLIC _Unwind_Ptr EXPORTED(_Unwind_GetRegionStart)(unwind_context *c) {
+	const struct sfw_frame *f = frame_of(c);
+	if (f == NULL)
+		return NEXT(_Unwind_GetRegionStart)(c);
+	return (_Unwind_Ptr)_Unwind_FindEnclosingFunction((void *)(uintptr_t)(f->pc + f->interrupted));
+}
+
+PUBLIC void *EXPORTED(_Unwind_GetLanguageSpecificData)(unwind_context *c) {
+	return frame_of(c) != NULL ? NULL : NEXT(_Unwind_GetLanguageSpecificData)(c);
+}
+
+/*
+ * libunwind's cursors. Where no section describes the frame, and for functions that SFrame has no answer to, a cursor
+ * becomes libunwind's: of the same context, at the same frame.
+ */
+enum { NO_INFO = -10, BAD_REGISTER = -3, INIT_SIGNAL_FRAME = 1 };
+struct cursor {
+	uint64_t magic[2];
+	struct sfw_regs regs;
+	void *context;
+	int flag, any;
+};
+struct unwinder {
+	int (*init)(void *, void *, int);
+	int (*step)(void *);
+	int (*get_reg)(void *, int, word *);
+};
+static struct sfw_range libunwind[2]; /* its code, whose own cursors are not ours */
+
+static struct cursor *cursor_of(void *cursor) {
+	struct cursor *c = cursor;
+	return memcmp(c->magic, magic, sizeof magic) == 0 ? c : NULL;
+}
+
+static int init_cursor(void *cursor, void *context, int flag, int any) {
+	struct cursor *c = cursor;
+	memcpy(c->magic, magic, sizeof magic);
+	sfw_regs_of_context(&c->regs, context);
+	c->regs.interrupted = flag == INIT_SIGNAL_FRAME;
+	c->context = context;
+	c->flag = flag;
+	c->any = any;
+	return 0;
+}
+
+/* convert_cursor makes libunwind's cursor of one here, and returns whether it could. */
+static int convert_cursor(struct cursor *c) {
+	const struct unwinder unwinders[] = {
+		{NEXT(UNW_LOCAL(init_local2)), NEXT(UNW_LOCAL(step)), NEXT(UNW_LOCAL(get_reg))},
+		{NEXT(UNW_ANY(init_local2)), NEXT(UNW_ANY(step)), NEXT(UNW_ANY(get_reg))},
+	}, *u = &unwinders[c->any];
+	const uint64_t pc = c->regs.pc;
+	uint64_t sp = 0, ip, at;
+	if (otherwise != BY_DWARF || u->init == NULL || u->step == NULL || u->get_reg == NULL)
+		return 0;
+	sfw_get(&c->regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp);
+	if (u->init(c, c->context, c->flag) < 0)
+		return 0;
+	do {
+		if (u->get_reg(c, UNW_IP, &ip) < 0 || u->get_reg(c, UNW_SP, &at) < 0)
+			return 0;
+		if (ip == pc && at == sp)
+			return 1;
+	} while (u->step(c) > 0);
+	return 0;
+}
+
+static int step_cursor(struct cursor *c, int (*next)(void *)) {
+	struct walk w;
+	struct sfw_frame frame;
+	enum sfw_how end;
+	uint64_t sp = 0;
+	if (c->regs.pc == 0)
+		return 0;
+	sfw_get(&c->regs, sfw_abi_of(SFW_HOST_ABI)->sp, &sp);
+	start_walk(&w, sp);
+	next_chunk(&w, &c->regs, &frame, 1, &end);
+	if (end == SFW_FULL)
+		return 1;
+	if (end == SFW_OUTERMOST || end == SFW_ZERO || otherwise != BY_DWARF) {
+		c->regs.pc = 0;
+		return 0;
+	}
+	return convert_cursor(c) ? next(c) : NO_INFO;
+}
+
+static int get_reg_of_cursor(const struct cursor *c, int reg, word *value) {
+	const struct sfw_abi *a = sfw_abi_of(SFW_HOST_ABI);
+	if (reg == UNW_IP) {
+		*value = c->regs.pc;
+		return 0;
+	}
+	reg = reg == UNW_SP || reg == UNW_CFA ? a->sp : reg == UNW_FP ? a->fp : -1;
+	return reg >= 0 && sfw_get(&c->regs, (unsigned)reg, value) ? 0 : BAD_REGISTER;
+}
+
+static int is_libunwind(const void *code) {
+	for (unsigned i = 0; i < 2; i++)
+		if ((uint64_t)(uintptr_t)code - libunwind[i].low < libunwind[i].high - libunwind[i].low)
+			return 1;
+	return 0;
+}
+
+#define CURSORS(name, any) \
+	PUBLIC int EXPORTED(name(init_local))(void *cursor, void *context) { \
+		if (is_libunwind(__builtin_return_address(0))) \
+			return NEXT(name(init_local))(cursor, context); \
+		return init_cursor(cursor, context, 0, any); \
+	} \
+	PUBLIC int EXPORTED(name(init_local2))(void *cursor, void *context, int flag) { \
+		if (is_libunwind(__builtin_return_address(0))) \
+			return NEXT(name(init_local2))(cursor, context, flag); \
+		return init_cursor(cursor, context, flag, any); \
+	} \
+	PUBLIC int EXPORTED(name(step))(void *cursor) { \
+		struct cursor *c = cursor_of(cursor); \
+		return c != NULL ? step_cursor(c, NEXT(name(step))) : NEXT(name(step))(cursor); \
+	} \
+	PUBLIC int EXPORTED(name(get_reg))(void *cursor, int reg, word *value) { \
+		const struct cursor *c = cursor_of(cursor); \
+		if (c == NULL || (get_reg_of_cursor(c, reg, value) < 0 && convert_cursor(cursor_of(cursor)))) \
+			return NEXT(name(get_reg))(cursor, reg, value); \
+		return get_reg_of_cursor(c, reg, value); \
+	}
+CURSORS(UNW_LOCAL, 0)
+CURSORS(UNW_ANY, 1)
+
+#define PASS_ON(type, name, ...) \
+	PUBLIC type EXPORTED(name)(__VA_ARGS__) { \
+		if (NEXT(name) == NULL || (cursor_of(cursor) != NULL && !convert_cursor(cursor_of(cursor)))) \
+			return NO_INFO; \
+		return NEXT(name)(cursor, a, b, c, d); \
+	}
+OF_CURSORS(PASS_ON, UNW_LOCAL)
+OF_CURSORS(PASS_ON, UNW_ANY)
+
+#ifndef SFRAME_BACKTRACE_WRAP
+/* set_function finds a function. What it is a pointer to, the caller knows. */
+static void set_function(void *function, void *file, const char *name) {
+	void *found = dlsym(file, name);
+	memcpy(function, &found, sizeof found);
+}
+#define SET_NEXT(type, name, ...) set_function(&NEXT(name), RTLD_NEXT, TEXT(name));
+#endif
+
+__attribute__((constructor(101))) static void find_functions(void) {
+#ifdef SFRAME_BACKTRACE_WRAP
+	libgcc.backtrace = NEXT(_Unwind_Backtrace);
+	libgcc.ip = NEXT(_Unwind_GetIPInfo);
+	libgcc.cfa = NEXT(_Unwind_GetCFA);
+	libgcc.gr = NEXT(_Unwind_GetGR);
+#else
+	ALL(SET_NEXT)
+	void *file = dlopen("libgcc_s.so.1", RTLD_LAZY);
+	if (file != NULL) {
+		set_function(&libgcc.ip, file, "_Unwind_GetIPInfo");
+		set_function(&libgcc.cfa, file, "_Unwind_GetCFA");
+		set_function(&libgcc.gr, file, "_Unwind_GetGR");
+		set_function(&libgcc.backtrace, file, "_Unwind_Backtrace");
+	}
+#endif
+	struct dl_find_object o;
+	const void *inits[] = {(const void *)NEXT(UNW_LOCAL(init_local)), (const void *)NEXT(UNW_ANY(init_local))};
+	for (unsigned i = 0; i < 2; i++)
+		if (inits[i] != NULL && _dl_find_object((void *)(uintptr_t)inits[i], &o) == 0)
+			libunwind[i] = (struct sfw_range){
+				(uint64_t)(uintptr_t)o.dlfo_map_start, (uint64_t)(uintptr_t)o.dlfo_map_end};
+	const char *mode = secure_getenv("SFRAME_BACKTRACE");
+	if (mode == NULL || mode[0] == 0)
+		return;
+	if (strcmp(mode, "fp") == 0)
+		otherwise = BY_FRAME_POINTER;
+	else if (strcmp(mode, "sframe") == 0)
+		otherwise = BY_SFRAME_ONLY;
+	else if (strcmp(mode, "dwarf") != 0)
+		fprintf(stderr, "sframe-backtrace: SFRAME_BACKTRACE=%s is unknown; use dwarf, fp or sframe\n", mode);
+}
