@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/arch/x86/x86asm"
@@ -265,6 +266,45 @@ func TestSearch8(t *testing.T) {
 			if !search8(b, 0, end-1, end, func(i int) bool { return b[i] == byte(end-i) }) {
 				t.Fatalf("the byte at %d is not found among others", at)
 			}
+		}
+	}
+}
+
+// TestMeter has padding at both ends of code, and bytes of instructions that look like it.
+func TestMeter(t *testing.T) {
+	const long = "66662e0f1f840000000000" // data16 cs nopw 0(%rax,%rax,1)
+	for _, tt := range []struct {
+		name    string
+		machine elf.Machine
+		code    string
+		want    uint64
+	}{
+		{"nothing", elf.EM_X86_64, "", 0},
+		{"no-ops only", elf.EM_X86_64, "90" + long, 12},
+		{"traps only", elf.EM_X86_64, "cccccc", 3},
+		{"no-ops before code", elf.EM_X86_64, "0f1f4000" + "31c0c3", 4},
+		{"no-ops after ret", elf.EM_X86_64, "31c0c3" + long, 11},
+		{"at both ends, and between functions", elf.EM_X86_64, "90" + "c3" + "9090" + "c3" + "cccc", 3},
+		{"no-ops into which code runs", elf.EM_X86_64, "31c0" + "0f1f4000", 0},
+		{"a displacement of int3", elf.EM_X86_64, "31c0" + "ebcc" + "cccc", 2},
+		{"a displacement with a prefix", elf.EM_X86_64, "eb66" + long, 11},
+		{"a jump over zeros", elf.EM_X86_64, "e912340000", 0},
+		{"zeros after a jump over zeros", elf.EM_X86_64, "e912340000" + "0000", 2},
+		{"an immediate of zeros", elf.EM_X86_64, "c3" + "b800000000", 0},
+		{"a no-op cut off", elf.EM_X86_64, "c3" + "0f1f", 0},
+		{"more than is read at a time", elf.EM_X86_64, strings.Repeat(long, 1000) + "c3" + strings.Repeat("cc", 3000),
+			14_000},
+		{"no-ops after ret on aarch64", elf.EM_AARCH64, "00008052" + "c0035fd6" + "1f2003d5" + "1f2003d5", 8},
+		{"an odd end on aarch64", elf.EM_AARCH64, "c0035fd6" + "0000", 2},
+		{"no-ops after br on s390x", elf.EM_S390, "a7290000" + "07fe" + "0707" + "47000000", 6},
+	} {
+		code, err := hex.DecodeString(tt.code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := Meter{machine: machines[tt.machine], w: window{addr: 0x1000, b: code}}
+		if got := m.Size(0x1000, 0x1000+uint64(len(code))); got != tt.want {
+			t.Errorf("%s: %d bytes; want %d", tt.name, got, tt.want)
 		}
 	}
 }

@@ -102,6 +102,40 @@ func TestFind(t *testing.T) {
 // pads are the instructions of padding as objdump prints them.
 var pads = regexp.MustCompile(`^((data16|cs|xchg +%ax,%ax|nop[wl]?|int3|add +%al,\(%rax\)|\.byte 0x0|udf\s+#0|nopr?|jgnop|\.long 0x00000000|\.short 0x0000|\.\.\.)\b.*|\.inst\s+0x00000000.*|nopr?.*)$`)
 
+// An instruction is what objdump prints.
+type instruction struct {
+	text string
+	size uint64 // up to the next one
+}
+
+// disassemble returns the instructions of a file by address.
+func disassemble(t *testing.T, objdump, path string) map[uint64]instruction {
+	t.Helper()
+	cmd := exec.Command(peer.Look(t, objdump), "-d", "-z", "--no-show-raw-insn", path)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := make(map[uint64]instruction)
+	last := uint64(0)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		addr, text, ok := strings.Cut(lines.Text(), ":\t")
+		if pc, err := strconv.ParseUint(strings.TrimSpace(addr), 16, 64); ok && err == nil {
+			code[last] = instruction{code[last].text, pc - last}
+			code[pc] = instruction{strings.TrimSpace(text), 1}
+			last = pc
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	delete(code, 0)
+	return code
+}
+
 // TestPeer compares with what objdump shows between functions. All that is described has to be padding there, and
 // nearly all that is padding there has to be described.
 func TestPeer(t *testing.T) {
@@ -115,23 +149,9 @@ func TestPeer(t *testing.T) {
 	} {
 		path := peer.File(t, tt.path)
 		f, table := load(t, path)
-		cmd := exec.Command(peer.Look(t, tt.objdump), "-d", "-z", "--no-show-raw-insn", path)
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
 		code := make(map[uint64]bool) // where instructions begin, and whether they are padding
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			addr, text, ok := strings.Cut(lines.Text(), ":\t")
-			if pc, err := strconv.ParseUint(strings.TrimSpace(addr), 16, 64); ok && err == nil {
-				code[pc] = pads.MatchString(strings.TrimSpace(text))
-			}
-		}
-		if err := cmd.Wait(); err != nil {
-			t.Fatal(err)
+		for pc, in := range disassemble(t, tt.objdump, path) {
+			code[pc] = pads.MatchString(in.text)
 		}
 		gaps, described := 0, 0
 		lost := 0 // objdump takes the end of a function of s390x for data, as there is a trap of two zeros in it
