@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"cfi2sframe/internal/testkit/peer"
+)
+
+// An amount is how much of a file's code is unwindable.
+type amount struct{ Unwindable, Code uint64 }
+
+func (a amount) String() string {
+	return fmt.Sprintf("%d of %d bytes", a.Unwindable, a.Code)
+}
+
+// jsonAmount returns the one at a path of keys of the JSON that a command prints.
+func jsonAmount(t *testing.T, args []string, keys ...string) (a amount) {
+	t.Helper()
+	var out bytes.Buffer
+	run(t.Context(), args, &out, io.Discard)
+	value := json.RawMessage(bytes.SplitN(out.Bytes(), []byte("\n{"), 2)[0]) // a survey has lines of files
+	for _, key := range keys {
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal(value, &object); err != nil {
+			t.Fatalf("%q: %v\n%s", args, err, &out)
+		}
+		value = object[key]
+	}
+	if err := json.Unmarshal(value, &a); err != nil {
+		t.Fatalf("%q: %v\n%s", args, err, &out)
+	}
+	return a
+}
+
+// headline matches the first line of a text.
+var headline = regexp.MustCompile(`^(.*: )?(\d+\.\d\d %) of the code is unwindable \(([\d,]+) of ([\d,]+) bytes?\)$`)
+
+// textAmount returns the one in the given line that a command prints.
+func textAmount(t *testing.T, line int, args ...string) (a amount, share string) {
+	t.Helper()
+	var out bytes.Buffer
+	run(t.Context(), args, &out, &out)
+	lines := strings.Split(out.String(), "\n")
+	m := headline.FindStringSubmatch(lines[min(line, len(lines)-1)])
+	if m == nil {
+		t.Fatalf("%q: no headline in\n%s", args, &out)
+	}
+	number := func(s string) uint64 {
+		n, err := strconv.ParseUint(strings.ReplaceAll(s, ",", ""), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	return amount{number(m[3]), number(m[4])}, m[2]
+}
+
+// TestOneNumber expects the same number for the same file in all reports.
+func TestOneNumber(t *testing.T) {
+	dir := t.TempDir()
+	goProgram := filepath.Join(dir, "go")
+	if out, err := exec.Command(peer.Look(t, "go"), "build", "-o", goProgram, "../../internal/testdata/outside").
+		CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	stripped := filepath.Join(dir, "stripped")
+	if out, err := exec.Command(peer.Look(t, "strip"), "-o", stripped, filepath.Join(fixtures, "static")).
+		CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	files := []string{"/bin/ls", stripped}
+	if !testing.Short() {
+		files = append(files, "/usr/bin/python3", goProgram)
+	}
+	for _, name := range []string{
+		"drap1", "plt", "static", "undefra", "signal", "padding", "rareg.so", "../s390x/stackclash",
+	} {
+		files = append(files, filepath.Join(fixtures, name))
+	}
+	for _, file := range files {
+		file := peer.File(t, file)
+		for _, format := range []string{"2", "3"} {
+			out := filepath.Join(t.TempDir(), "out")
+			says(t, exitDone, "", io.Discard, "-q", "--format", format, file, "-o", out)
+			want, share := textAmount(t, 0, "--dry-run", "--format", format, file)
+			for name, got := range map[string]amount{
+				"json":       jsonAmount(t, []string{"--dry-run", "--format", format, "--report", "json", file}),
+				"check json": jsonAmount(t, []string{"check", "--report", "json", out}),
+				"diff, old":  jsonAmount(t, []string{"diff", "--report", "json", out, out}, "old"),
+			} {
+				if got != want {
+					t.Errorf("%s, format %s: %s %v; text %v", file, format, name, got, want)
+				}
+			}
+			for name, args := range map[string][]string{"check": {"check", out}, "diff": {"diff", out, out}} {
+				if got, printed := textAmount(t, 0, args...); got != want || printed != share {
+					t.Errorf("%s, format %s: %s %v, %s; text %v, %s", file, format, name, got, printed, want, share)
+				}
+			}
+			if format == "2" {
+				if got, printed := textAmount(t, 1, "survey", file); got != want || printed != share {
+					t.Errorf("%s: survey %v, %s; text %v, %s", file, got, printed, want, share)
+				}
+			}
+			var csv bytes.Buffer
+			says(t, exitDone, "", &csv, "survey", "--report", "csv", file)
+			rows := strings.Split(csv.String(), "\n")
+			for i, column := range strings.Split(rows[0], ",") {
+				cell := strings.Split(rows[1], ",")[i]
+				if column == "code" && cell != fmt.Sprint(want.Code) ||
+					column == "v"+format+"_unwindable" && cell != fmt.Sprint(want.Unwindable) {
+					t.Errorf("%s, format %s: in CSV %s is %s; text %v", file, format, column, cell, want)
+				}
+			}
+		}
+	}
+}
+
+// TestIndependentNumber counts /bin/ls by readelf and objdump: the code of executable sections without the padding
+// between functions, and what FDEs describe. All of that has rows or no caller.
+func TestIndependentNumber(t *testing.T) {
+	file := peer.File(t, "/bin/ls")
+	var want amount
+	type span struct{ begin, end uint64 }
+	hex := func(s string) uint64 {
+		n, err := strconv.ParseUint(s, 16, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	described := make(map[uint64]bool) // each byte
+	frames, err := exec.Command(peer.Look(t, "readelf"), "--debug-dump=frames", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`FDE .* pc=([0-9a-f]+)\.\.([0-9a-f]+)`).FindAllStringSubmatch(string(frames), -1) {
+		for at := hex(m[1]); at < hex(m[2]); at++ {
+			described[at] = true
+		}
+	}
+	want.Unwindable = uint64(len(described))
+	sections, err := exec.Command(peer.Look(t, "readelf"), "-SW", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	padding := regexp.MustCompile(`^(data16|cs|nop|xchg +%ax,%ax|int3|add +%al,\(%rax\)|\.\.\.)`)
+	var code []span
+	for _, m := range regexp.MustCompile(`(?m)PROGBITS +([0-9a-f]+) [0-9a-f]+ ([0-9a-f]+) [0-9a-f]+ +AX `).
+		FindAllStringSubmatch(string(sections), -1) {
+		code = append(code, span{hex(m[1]), hex(m[1]) + hex(m[2])})
+		want.Code += hex(m[2])
+	}
+	listing, err := exec.Command(peer.Look(t, "objdump"), "-d", "-z", "--no-show-raw-insn", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type instruction struct {
+		at  uint64
+		pad bool
+	}
+	var all []instruction
+	for _, m := range regexp.MustCompile(`(?m)^ +([0-9a-f]+):\t(.*)$`).FindAllStringSubmatch(string(listing), -1) {
+		all = append(all, instruction{hex(m[1]), padding.MatchString(m[2])})
+	}
+	// Padding lies between code that CFI describes, or the borders of sections, and other code.
+	for _, s := range code {
+		for i := range all {
+			if !all[i].pad || described[all[i].at] || all[i].at < s.begin || all[i].at >= s.end {
+				continue
+			}
+			first, last := i, i
+			for first > 0 && all[first-1].pad && all[first-1].at >= s.begin && !described[all[first-1].at] {
+				first--
+			}
+			for last+1 < len(all) && all[last+1].pad && all[last+1].at < s.end && !described[all[last+1].at] {
+				last++
+			}
+			end := s.end
+			if last+1 < len(all) {
+				end = min(end, all[last+1].at)
+			}
+			if begin := all[first].at; begin == s.begin || described[begin-1] || end == s.end || described[end] {
+				next := end
+				if i < last {
+					next = all[i+1].at
+				}
+				want.Code -= next - all[i].at
+			}
+		}
+	}
+	if got := jsonAmount(t, []string{"--dry-run", "--report", "json", file}); got != want {
+		t.Errorf("%v; readelf and objdump show %v", got, want)
+	}
+}
