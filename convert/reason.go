@@ -49,11 +49,11 @@ var (
 	errExists    = errors.New("it has an .sframe already; --force adds another one")
 	errDetached  = errors.New("the directory has no .sframe for its build-id")
 	errDebugOnly = errors.New("it has debug information, but no code")
-	errDeb       = errors.New("this is a Debian package; use 'cfi2sframe pkg', or unpack it")
-	errRPM       = errors.New("this is an RPM package; use 'cfi2sframe pkg', or unpack it")
+	errDeb       = errors.New("is a Debian package; use 'cfi2sframe pkg', or unpack it")
+	errRPM       = errors.New("is an RPM package; use 'cfi2sframe pkg', or unpack it")
 	errNotLinked = errors.New("it is neither a program nor a shared library")
 	errNoBuildID = errors.New("it has no build-id, by which a directory has .sframe; use a file as output")
-	errTar       = errors.New("this is a tar archive or a container image; unpack it")
+	errTar       = errors.New("is a tar archive or a container image; unpack it")
 )
 
 // A condition says when an error leaves a file unchanged. The conversion fails otherwise.

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrNone is returned for files without an SFrame section.
-var ErrNone = errors.New("there is no .sframe section, nor a PT_GNU_SFRAME")
+var ErrNone = errors.New("no .sframe section and no PT_GNU_SFRAME")
 
 // IsHeader reports whether a section header with the given name and type (sh_type) is that of an SFrame section: by the
 // type, or by the name, as older tools use the type SHT_PROGBITS.

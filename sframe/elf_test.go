@@ -85,7 +85,7 @@ func TestFromELF(t *testing.T) {
 			{segment: PTGNUSFrame, addr: 0x8000, data: []byte("no section")},
 			{name: ".sframe", typ: SHTGNUSFrame, addr: 0x8000, data: data},
 		}, ""},
-		{"none", elf.ET_DYN, []elfPart{{name: ".text", typ: text}}, "there is no .sframe section, nor a PT_GNU_SFRAME"},
+		{"none", elf.ET_DYN, []elfPart{{name: ".text", typ: text}}, "no .sframe section and no PT_GNU_SFRAME"},
 		{"two", elf.ET_DYN, []elfPart{{name: ".sframe", typ: text, data: data},
 			{name: ".y", typ: SHTGNUSFrame, data: data}}, "sections 1 and 2 are both .sframe"},
 		{"without bytes", elf.ET_DYN, []elfPart{{name: ".sframe", typ: elf.SHT_NOBITS, data: data}},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -168,6 +169,7 @@ func (c *call) dumpCommand() *cobra.Command {
 func checkInputs(paths []string) error {
 	return refuse(
 		rule{len(paths) == 0, "no input file"},
+		rule{slices.Contains(paths, ""), `"": the name of an input file is empty`},
 		rule{count(paths, files.Stdin) > 1, "standard input (-) may be given only once"},
 	)
 }

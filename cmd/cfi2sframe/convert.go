@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -58,10 +59,10 @@ func (c *call) convertCommand(s *conversion) *cobra.Command {
 	s.replaceFlags(cmd)
 	cfiFlags(cmd, &s.Options.Options)
 	s.debugLinkFlag(cmd)
-	s.define(cmd, "report on each file: none, text (on stderr), json or html (on stdout)",
+	s.define(cmd, "report as none, text, json or html; text is on stderr, others are on stdout",
 		append(slices.Clip(fileForms), "html"))
 	s.defineFile(cmd)
-	s.defineVerbose(cmd, "list all gaps with their causes in the text report, not only the first ten")
+	s.defineVerbose(cmd, "list all gaps with their causes; otherwise the first ten")
 	version := cmd.Flags().Bool("version", false, "print the version and its origin")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *version {
@@ -109,7 +110,8 @@ func (s *conversion) formatFlags(cmd *cobra.Command) {
 	wordFlag(cmd, "format", "VERSION", "2", []string{"1", "2", "3"}, "SFrame version to write: 1, 2 or 3",
 		func(word string) { s.Version = sframe.Version(word[0] - '0') })
 	f.StringVar(&s.like, "for", "",
-		"write what `READER` reads: "+presetNames+"; or the format of the .sframe in a file of this name")
+		"write what `READER` reads, such as perf or glibc; all: "+presetNames+
+			"; or the format of the .sframe in a file of this name")
 	offer(cmd, "for", cobra.ShellCompDirectiveDefault, presetWords())
 	f.BoolVar(&s.PCRel, "pcrel", false, "start addresses relative to their own field (errata 1, binutils 2.45)")
 	f.BoolVar(&s.Outermost, "outermost", false, "rows without data words for code without a caller (errata 2)")
@@ -187,11 +189,16 @@ func refuse(rules ...rule) error {
 // complete refuses flags that cannot be combined, and applies --for.
 func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 	s.files = args
+	if isVerb(args) {
+		if _, err := os.Stat(args[0]); err != nil {
+			return fmt.Errorf("the verb %s must be the first argument", args[0])
+		}
+	}
 	if err := s.applyPreset(cmd.Flags()); err != nil {
 		return err
 	}
 	layout, _ := s.Version.Layout()
-	one, noOutput := len(args) < 2, "use -o OUT or --in-place"
+	one, noOutput := len(args) < 2, "use -o OUT, --in-place or --dry-run"
 	if s.Detach {
 		noOutput = "use -o FILE or -o DIR"
 	}
@@ -207,7 +214,7 @@ func (s *conversion) complete(cmd *cobra.Command, args []string) error {
 		rule{places > 1, "-o, --in-place and --dry-run cannot be combined"},
 		rule{s.recursive && s.output != "" && !s.ByBuildID, "-r and -o cannot be combined"},
 		rule{!one && !s.inPlace && !s.DryRun && !s.ByBuildID,
-			fmt.Sprintf("%d input files; use --in-place for more than one", len(args))},
+			fmt.Sprintf("%d input files; use -o for the output, or --in-place for more than one", len(args))},
 		rule{places == 0, "no output file; " + noOutput},
 		rule{outfile.IsStdout(s.output) && s.onStdout(),
 			fmt.Sprintf("the result and --report %s cannot be combined on standard output", s.form)},

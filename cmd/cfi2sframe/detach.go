@@ -32,7 +32,7 @@ func (c *call) detachCommand(s *conversion) *cobra.Command {
 	cfiFlags(cmd, &s.Options.Options)
 	s.define(cmd, "report on each file: none, text (on stderr) or json (on stdout)", fileForms)
 	s.defineFile(cmd)
-	s.defineVerbose(cmd, "list all gaps with their causes in the text report, not only the first ten")
+	s.defineVerbose(cmd, "list all gaps with their causes; otherwise the first ten")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s.ByBuildID = s.isDirectory(len(args))
 		s.BuildID = s.ByBuildID

@@ -70,7 +70,7 @@ func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	copyTo(t, in)
-	says(t, exitError, "cfi2sframe: "+in+": report: writing the output: no space left on device; nothing written\n",
+	says(t, exitError, "cfi2sframe: "+in+": report: cannot write to /dev/full: no space left on device; nothing written\n",
 		io.Discard, "--report", "html", "--report-file", "/dev/full", in, "-o", out)
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("there is an output, error %v", err)
@@ -84,7 +84,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	said := says(t, exitError, "cfi2sframe: files that were not converted: 1\n", noRoom{}, "--dry-run", "--report",
 		"json", in, other)
-	if !strings.HasPrefix(said, "cfi2sframe: "+in+": report: no space left on device; nothing written\n") {
+	if !strings.HasPrefix(said, "cfi2sframe: "+in+": report: cannot write to standard output: no space left on device; nothing written\n") {
 		t.Errorf("said %q", said)
 	}
 	for _, path := range []string{in, other} {
@@ -105,7 +105,7 @@ func TestFullDisk(t *testing.T) {
 	if n := strings.Count(said, gaps+": 0x"); n != shortList {
 		t.Errorf("%d gaps are named; want %d", n, shortList)
 	}
-	says(t, exitError, "cfi2sframe: standard output: no space left on device\n", noRoom{}, "--print-linker-dir")
+	says(t, exitError, "cfi2sframe: cannot write to standard output: no space left on device\n", noRoom{}, "--print-linker-dir")
 
 	closed, err := os.Create(filepath.Join(dir, "closed"))
 	if err != nil {
@@ -113,6 +113,95 @@ func TestFullDisk(t *testing.T) {
 	}
 	closed.Close()
 	says(t, exitError, "file already closed", closed, "--survey", in)
+}
+
+// TestInputErrors expects messages to name the kind of an unsupported input, with each verb that reads one.
+func TestInputErrors(t *testing.T) {
+	dir := t.TempDir()
+	copyTo(t, filepath.Join(dir, "prog"))
+	t.Chdir(dir)
+	if err := errors.Join(os.Mkdir("dir", 0o777), unix.Mkfifo("pipe", 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	for name, contents := range map[string]string{
+		"empty": "", "script": "#!/bin/sh\n", "pe": "MZ\x90\x00", "macho": "\xcf\xfa\xed\xfe", "gz": "\x1f\x8b\x08",
+		"xz": "\xfd7zXZ\x00", "bz2": "BZh9", "zst": "\x28\xb5\x2f\xfd", "zip": "PK\x03\x04",
+		"deb": "!<arch>\ndebian-binary   0           0     0     100644  4         \x60\n2.0\n",
+		"rpm": "\xed\xab\xee\xdb\x03\x00\x00\x00" + strings.Repeat("\x00", 88), "text": "text",
+	} {
+		if err := os.WriteFile(name, []byte(contents), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		"dir": "is a directory; use ", "pipe": "is a pipe; use - for a pipe", "empty": "is empty",
+		"script": "is a script, not an ELF file", "pe": "is a PE file, not an ELF file",
+		"macho": "is a Mach-O file, not an ELF file", "gz": "is a gzip file; unpack it", "xz": "is an xz file; unpack it",
+		"bz2": "is a bzip2 file; unpack it", "zst": "is a zstd file; unpack it", "zip": "is a ZIP file; unpack it",
+		"deb": "is a Debian package; use 'cfi2sframe pkg', or unpack it",
+		"rpm": "is an RPM package; use 'cfi2sframe pkg', or unpack it", "text": "ELF header at file offset 0x0: not an ELF file",
+	} {
+		message := "cfi2sframe: " + name + ": " + want
+		says(t, exitError, message, io.Discard, name, "-o", "out")
+		says(t, exitError, message, io.Discard, "--in-place", name)
+		says(t, exitError, message, io.Discard, "remove", name, "-o", "out")
+		says(t, exitTrouble, message, io.Discard, "check", name)
+		says(t, exitError, message, io.Discard, "dump", name)
+		says(t, exitTrouble, message, io.Discard, "diff", name, "prog")
+	}
+	for name, want := range map[string]string{
+		"dir": "is a directory; use a file", "pipe": "is a pipe; use ", "empty": "is empty", "script": "is a script",
+		"prog": "is an ELF file, not a package; use 'cfi2sframe' without pkg",
+		"text": "is neither a Debian package (.deb) nor an RPM package",
+	} {
+		says(t, exitError, "cfi2sframe: "+name+": "+want, io.Discard, "pkg", name, "-o", "out")
+	}
+}
+
+// TestOutputErrors expects messages to name the output: one in no directory, a directory, and files on a full disk.
+func TestOutputErrors(t *testing.T) {
+	big := manyGaps(t, 1000)
+	dir := t.TempDir()
+	copyTo(t, filepath.Join(dir, "prog"))
+	t.Chdir(dir)
+	if err := os.Mkdir("dir", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"prog -o nodir/a/out": "prog: cannot write to nodir/a/out: the directory nodir/a does not exist\n",
+		"prog -o dir":         "prog: output dir is a directory; did you mean dir/prog?\n",
+		"prog -o dir/":        "prog: output dir/ is a directory; did you mean dir/prog?\n",
+		"prog -o /dev/full":   "prog: cannot write to /dev/full: no space left on device\n",
+		"prog -o out --report-file nodir/r": "report: cannot write to nodir: no such file or directory; make the " +
+			"directory first\n",
+	} {
+		says(t, exitError, "cfi2sframe: "+want, io.Discard, append(strings.Fields(args), "-q")...)
+	}
+	if os.Geteuid() != 0 {
+		peer.Missing(t, "root is missing, to mount a file system")
+	}
+	if err := unix.Mount("none", "dir", "tmpfs", 0, "size=8k"); err != nil {
+		peer.Missing(t, "tmpfs cannot be mounted: "+err.Error())
+	}
+	defer func() {
+		if err := unix.Unmount("dir", 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := os.WriteFile("big", big, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	const full = ": no space left on device\n"
+	says(t, exitError, "cfi2sframe: big: cannot write to dir/out"+full, io.Discard, "-q", "big", "-o", "dir/out")
+	t.Setenv("TMPDIR", "dir")
+	var stdout bytes.Buffer
+	says(t, exitError, "cfi2sframe: big: cannot write to dir"+full, &stdout, "-q", "big", "-o", "/dev/null")
+	t.Setenv("TMPDIR", "")
+	says(t, exitError, "cfi2sframe: big: report: cannot write to dir/r: no space left on device; nothing written\n", io.Discard, "--report", "json",
+		"--report-file", "dir/r", "big", "-o", "out")
+	if entries, err := os.ReadDir("dir"); err != nil || len(entries) > 0 {
+		t.Errorf("files on the full disk: %v, %v", entries, err)
+	}
 }
 
 // TestSurveyFolder has folders that pages cannot be written to, and files that are gone when it is their turn.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -11,13 +12,12 @@ import (
 
 	"cfi2sframe/elffile"
 	"cfi2sframe/internal/outfile"
+	"cfi2sframe/internal/repack"
 	"cfi2sframe/sframe"
 )
 
 // fileKinds are errors for files that are not ELF files, by their first bytes.
 var fileKinds = []struct{ magic, message string }{
-	{"!<arch>\ndebian-binary", "is a Debian package; use 'cfi2sframe pkg'"},
-	{"\xed\xab\xee\xdb", "is an RPM package; use 'cfi2sframe pkg'"},
 	{"#!", "is a script, not an ELF file"},
 	{"MZ", "is a PE file, not an ELF file"},
 	{"\xfe\xed\xfa\xce", "is a Mach-O file, not an ELF file"},
@@ -25,7 +25,11 @@ var fileKinds = []struct{ magic, message string }{
 	{"\xce\xfa\xed\xfe", "is a Mach-O file, not an ELF file"},
 	{"\xcf\xfa\xed\xfe", "is a Mach-O file, not an ELF file"},
 	{"\xca\xfe\xba\xbe", "is a Mach-O or Java class file, not an ELF file"},
-	{"\x1f\x8b", "is a gzip file, not an ELF file"},
+	{"\x1f\x8b", "is a gzip file; unpack it"},
+	{"\xfd7zXZ", "is an xz file; unpack it"},
+	{"BZh", "is a bzip2 file; unpack it"},
+	{"\x28\xb5\x2f\xfd", "is a zstd file; unpack it"},
+	{"PK\x03\x04", "is a ZIP file; unpack it"},
 }
 
 // explain returns a better error for an input, if its kind is the reason. Recursive says that the verb has -r.
@@ -37,10 +41,10 @@ func explain(path string, err error, recursive bool) error {
 	case info.IsDir() && recursive:
 		return errors.New("is a directory; use -r")
 	case info.IsDir():
-		return errors.New("is a directory")
+		return errors.New("is a directory; use a file")
 	case info.Mode()&fs.ModeNamedPipe != 0:
 		return errors.New("is a pipe; use - for a pipe")
-	case !errors.Is(err, elffile.ErrNotELF) && !errors.Is(err, sframe.ErrNone):
+	case !errors.Is(err, elffile.ErrNotELF) && !errors.Is(err, sframe.ErrNone) && !errors.Is(err, repack.ErrKind):
 		return err
 	}
 	f, _, openErr := outfile.OpenRegular(path)
@@ -57,6 +61,13 @@ func explain(path string, err error, recursive bool) error {
 		if bytes.HasPrefix(head[:n], []byte(k.magic)) {
 			return errors.New(k.message)
 		}
+	}
+	isELF := bytes.HasPrefix(head[:n], []byte(elf.ELFMAG))
+	switch {
+	case isELF && errors.Is(err, repack.ErrKind):
+		return errors.New("is an ELF file, not a package; use 'cfi2sframe' without pkg")
+	case isELF && errors.Is(err, sframe.ErrNone):
+		return fmt.Errorf("%w; 'cfi2sframe FILE -o OUT' adds one", err)
 	}
 	return err
 }

@@ -23,8 +23,14 @@ var groups = []struct{ title, flags string }{
 }
 
 // common are the flags that -h lists.
-const common = "output recursive update for format require objects packages report-dir shard against " +
+const common = "output recursive dry-run for report verbose require objects packages report-dir shard against " +
 	"print-dir"
+
+// verbWidth is the number of columns of verbs in -h.
+const verbWidth = 19
+
+// briefWidth is the length of usages that -h does not shorten.
+const briefWidth = helpWidth - 26
 
 // groupOf returns the index of the group of a flag.
 func groupOf(f *pflag.Flag) int {
@@ -55,7 +61,10 @@ func (c *call) printHelp(cmd *cobra.Command, full bool) {
 		n := len(c.verbs()) - 3 // the last three need no words
 		for _, v := range c.verbs()[:n] {
 			form, _, _ := strings.Cut(v.Use, "\n")
-			fmt.Fprintf(c.out, "  %-18s %s\n", form, v.Short)
+			if len(form) > verbWidth {
+				form = v.Name() + " ..."
+			}
+			fmt.Fprintf(c.out, "  %-*s %s\n", verbWidth, form, v.Short)
 		}
 		fmt.Fprintf(c.out, "  %s, %s, %s\n", c.made[n].Use, c.made[n+1].Use, c.made[n+2].Use)
 	}
@@ -76,13 +85,18 @@ func (c *call) printHelp(cmd *cobra.Command, full bool) {
 			few.AddFlag(&short)
 		}
 	})
-	fmt.Fprintf(c.out, "\nFlags:\n%s      --help lists all flags\n", few.FlagUsages())
+	if few.HasFlags() {
+		fmt.Fprintf(c.out, "\nFlags (--help lists all):\n%s", few.FlagUsages())
+	}
 }
 
 // brief returns the beginning of a usage, up to its details.
 func brief(usage string) string {
-	for _, end := range []string{": ", "; ", ", ", " ("} {
-		usage, _, _ = strings.Cut(usage, end)
+	usage, _, _ = strings.Cut(usage, "; ")
+	for _, end := range []string{": ", " (", ", "} {
+		if len(usage) > briefWidth {
+			usage, _, _ = strings.Cut(usage, end)
+		}
 	}
 	return usage
 }

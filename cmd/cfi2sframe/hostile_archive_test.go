@@ -32,7 +32,7 @@ func TestHostileArchives(t *testing.T) {
 	}{
 		{name: "nothing wrong", data: elftest.Ar(one), want: "describes (64 of "},
 		{name: "nothing wrong, removed", data: elftest.Ar(one, text), args: []string{"--remove"},
-			want: "members kept as they are: 1 (the file has no .sframe section)"},
+			want: "unchanged members: 1 (the file has no .sframe section)"},
 		{name: "magic only", data: elftest.Ar()},
 		{name: "thin", data: []byte("!<thin>\n"), status: 1,
 			want: "archive at offset 0x0: unsupported kind of archive: a thin archive"},
@@ -57,7 +57,7 @@ func TestHostileArchives(t *testing.T) {
 			status: 1, want: "member ?]0;x?: "},
 		{name: "names that talk to the terminal, kept",
 			data: elftest.Ar(elftest.ArMember("\x1b]0;x\x07/", []byte("text")), one), args: []string{"-v"},
-			want: "(?]0;x?): kept as it is"},
+			want: "(?]0;x?): unchanged"},
 		{name: "names that are paths", data: elftest.Ar(elftest.ArMember("../../../x/", elftest.NewObject().Bytes())),
 			want: "describes (64 of "},
 
@@ -75,9 +75,9 @@ func TestHostileArchives(t *testing.T) {
 			elftest.ArMember("/", elftest.ArIndex(4, 1, 8)), one), want: "describes (64 of "},
 
 		{name: "archive in an archive", data: elftest.Ar(elftest.ArMember("a.a/", elftest.Ar(one)), one),
-			want: "members kept as they are: 1 (not an ELF file)"},
+			want: "unchanged members: 1 (not an ELF file)"},
 		{name: "only an archive in an archive", data: elftest.Ar(elftest.ArMember("a.a/", elftest.Ar(one))),
-			want: "members kept as they are: 1 (not an ELF file)"},
+			want: "unchanged members: 1 (not an ELF file)"},
 		{name: "member that is broken", data: elftest.Ar(one, wrong), status: 1,
 			want: "member bad.o: section header table at file offset"},
 		{name: "member of the ELF magic", data: elftest.Ar(elftest.ArMember("a/", []byte("\x7fELF")), one), status: 1,
@@ -100,19 +100,19 @@ func TestHostileArchives(t *testing.T) {
 
 		{name: "200,000 small members", long: true,
 			make: func() []byte { return elftest.Ar(bytes.Repeat(text, 200_000), one) },
-			want: "members kept as they are: 200000 (not an ELF file)"},
+			want: "unchanged members: 200000 (not an ELF file)"},
 		{name: "200,000 empty members", long: true,
 			make: func() []byte { return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", nil), 200_000), one) },
-			want: "members kept as they are: 200000"},
+			want: "unchanged members: 200000"},
 		{name: "200,000 small members, removed", long: true,
 			make: func() []byte { return elftest.Ar(bytes.Repeat(text, 200_000)) }, args: []string{"--remove"},
-			want: "members kept as they are: 200000 (not an ELF file)"},
+			want: "unchanged members: 200000 (not an ELF file)"},
 		{name: "20,000 ELF headers", long: true, make: func() []byte {
 			h := elftest.NewObject().Bytes()[:elffile.HeaderSize]
 			copy(h[elftest.EhShoff:], make([]byte, 8))
 			copy(h[elftest.EhShnum:], make([]byte, 4))
 			return elftest.Ar(bytes.Repeat(elftest.ArMember("a/", h), 20_000), one)
-		}, want: "members kept as they are: 20000 (no CFI"},
+		}, want: "unchanged members: 20000 (no CFI"},
 		{name: "2,000 objects", long: true, make: func() []byte { return elftest.Ar(bytes.Repeat(one, 2000)) },
 			want: "describes (128,000 of "},
 		{name: "100,000 names without end", make: func() []byte {

@@ -64,7 +64,7 @@ func TestHostileObjects(t *testing.T) {
 		}, status: 1, want: "no local symbol"},
 		{name: "sh_info of the symbols 2^32-1",
 			make: func(o *elftest.Object) { o.Sections[elftest.ObjSymtab].Info = math.MaxUint32 }, want: "describes (64 of "},
-		{name: "symbol value 2^64-1", make: func(o *elftest.Object) { binary.LittleEndian.PutUint64(o.Symbols[elffile.SymSize+8:], math.MaxUint64) }, want: "kept as it is: the CFI describes no code"},
+		{name: "symbol value 2^64-1", make: func(o *elftest.Object) { binary.LittleEndian.PutUint64(o.Symbols[elffile.SymSize+8:], math.MaxUint64) }, want: "unchanged: the CFI describes no code"},
 		{name: "symbol value far behind its section", make: func(o *elftest.Object) {
 			o.Code(".text.other", 64)
 			binary.LittleEndian.PutUint64(o.Symbols[elffile.SymSize+8:], 64+256)
@@ -72,12 +72,12 @@ func TestHostileObjects(t *testing.T) {
 		{name: "symbol absolute, where the code seems to be", make: func(o *elftest.Object) {
 			binary.LittleEndian.PutUint16(o.Symbols[elffile.SymSize+6:], uint16(elf.SHN_ABS))
 			binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:], 0x10100)
-		}, want: "kept as it is: the CFI describes no code"},
+		}, want: "unchanged: the CFI describes no code"},
 		{name: "symbol undefined, the code seems to be at its addend", make: func(o *elftest.Object) {
 			o.FDE(0, 0x10100, 64)
 			o.Sections[elftest.ObjRela].Data = o.Sections[elftest.ObjRela].Data[elffile.RelaSize:]
 			o.Sections[elftest.ObjFrame].Data[8+20+8] = 0
-		}, want: "kept as it is: the CFI describes no code"},
+		}, want: "unchanged: the CFI describes no code"},
 		{name: "SHN_XINDEX with a table", make: func(o *elftest.Object) {
 			binary.LittleEndian.PutUint16(o.Symbols[elffile.SymSize+6:], uint16(elf.SHN_XINDEX))
 			o.Sections[o.Add(".symtab_shndx", elf.SHT_SYMTAB_SHNDX, 0,
@@ -104,7 +104,7 @@ func TestHostileObjects(t *testing.T) {
 			make: func(o *elftest.Object) {
 				binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:],
 					1<<63)
-			}, want: "kept as it is: the CFI describes no code"},
+			}, want: "unchanged: the CFI describes no code"},
 		{name: "relocation into the next section", make: func(o *elftest.Object) {
 			o.Code(".text.other", 64)
 			binary.LittleEndian.PutUint64(o.Sections[elftest.ObjRela].Data[16:], 64+256)
@@ -117,19 +117,19 @@ func TestHostileObjects(t *testing.T) {
 		// Sections.
 		{name: "no section headers", make: func(o *elftest.Object) {},
 			patch: func(p *elftest.Patcher) { p.Put64(elftest.EhShoff, 0); p.Put16(elftest.EhShnum, 0) },
-			want:  "kept as it is: no CFI"},
+			want:  "unchanged: no CFI"},
 		{name: "section names without an end", make: func(o *elftest.Object) {}, patch: func(p *elftest.Patcher) {
 			h := p.Section(".shstrtab")
 			p.B[p.U64(h+elftest.ShOff)+p.U64(h+elftest.ShSize)-1] = 'x'
 		}, want: "describes (64 of "},
 		{name: "no section names", make: func(o *elftest.Object) { o.Header.Shstrndx = 0 },
-			want: "kept as it is: no CFI"},
+			want: "unchanged: no CFI"},
 		{name: "section names shared with symbols", make: func(o *elftest.Object) {
 			o.Header.Shstrndx = elftest.ObjNames
 			o.Sections[elftest.ObjSymtab].Link = elftest.ObjNames
 		}, want: "describes (64 of "},
 		{name: "section names in .text", make: func(o *elftest.Object) { o.Header.Shstrndx = elftest.ObjText },
-			want: "kept as it is: no CFI"},
+			want: "unchanged: no CFI"},
 		{name: "a program header", make: func(o *elftest.Object) {}, patch: func(p *elftest.Patcher) {
 			p.Put64(elftest.EhPhoff, uint64(p.Append(make([]byte, elffile.ProgSize))))
 			p.Put16(elftest.EhPhnum, 1)
@@ -165,10 +165,10 @@ func TestHostileObjects(t *testing.T) {
 			i := o.Code(".text.same", 64)
 			o.At(i, 64, 64)
 		}, want: "describes (128 of "},
-		{name: "code without bytes", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Type = uint32(elf.SHT_NOBITS) }, want: "kept as it is: the CFI describes no code"},
+		{name: "code without bytes", make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Type = uint32(elf.SHT_NOBITS) }, want: "unchanged: the CFI describes no code"},
 		{name: "code that is not loaded",
 			make: func(o *elftest.Object) { o.Sections[elftest.ObjText].Flags = uint64(elf.SHF_EXECINSTR) },
-			want: "kept as it is: the CFI describes no code"},
+			want: "unchanged: the CFI describes no code"},
 		{name: "function beyond its section", make: func(o *elftest.Object) { o.FDE(1, 32, 1<<20) },
 			want: "but the executable code there ends at"},
 		{name: "function over two sections", make: func(o *elftest.Object) {
@@ -188,10 +188,10 @@ func TestHostileObjects(t *testing.T) {
 			o.At(elftest.ObjFrame, 64,
 				0)
 			o.Sections[elftest.ObjRela].Data = nil
-		}, want: "kept as it is: the CFI describes no code"},
+		}, want: "unchanged: the CFI describes no code"},
 		{name: ".eh_frame without bytes",
 			make: func(o *elftest.Object) { o.Sections[elftest.ObjFrame].Type = uint32(elf.SHT_NOBITS) },
-			want: "kept as it is: no CFI"},
+			want: "unchanged: no CFI"},
 		{name: ".eh_frame past the end", make: func(o *elftest.Object) { o.At(elftest.ObjFrame, 1<<40, 100) },
 			status: 1, want: "section .eh_frame at file offset 0x10000000000: 100 bytes do not fit"},
 		{name: ".eh_frame compressed", make: func(o *elftest.Object) {

@@ -103,16 +103,17 @@ func complain(w io.Writer, about string, err error) {
 	fmt.Fprintf(w, "cfi2sframe: %s: %s\n", report.Printable(about), report.PrintableMessage(err.Error()))
 }
 
-// An output is standard output with errors that name it.
+// An output is a stream or file with errors that name it.
 type output struct {
 	io.Writer
-	err error
+	name string
+	err  error
 }
 
 func (o *output) Write(b []byte) (int, error) {
 	n, err := o.Writer.Write(b)
 	if err != nil {
-		err = fmt.Errorf("standard output: %w", outfile.Plain(err))
+		err = fmt.Errorf("cannot write to %s: %w", o.name, outfile.Plain(err))
 		o.err = err
 	}
 	return n, err

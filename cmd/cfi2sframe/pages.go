@@ -89,7 +89,7 @@ func writePage(path string, coverage []*report.Coverage) error {
 	if err := notPage(path); err != nil {
 		return err
 	}
-	r, err := openReport(&reporting{file: path}, nil, true) // pages can be made again
+	r, err := openReport(&reporting{file: path}, nil, "", true) // pages can be made again
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,14 +62,15 @@ func (s *packageSettings) into(
 	ctx context.Context, r io.ReaderAt, size int64, create func() (*os.File, error), opt convert.Options,
 ) (*convert.Result, error) {
 	heap.Raise(0, uint64(size))
+	path := opt.Path
 	opt.Limits, opt.Path = report.NewLimits(), ""
 	to := bufio.NewWriterSize(io.Discard, 1<<20)
 	if !opt.DryRun {
-		output, err := create()
+		file, err := create()
 		if err != nil {
 			return nil, err
 		}
-		to.Reset(output)
+		to.Reset(&output{Writer: file, name: cmp.Or(s.output, path)})
 	}
 	var err error
 	s.packed, err = repack.Convert(ctx, r, size, to, repack.Options{Options: opt, Objects: s.objects})
@@ -148,9 +150,9 @@ func (w *work) sumOf(in string, res *repack.Result) *report.Package {
 func packageText(p *report.Package) string {
 	var b strings.Builder
 	kept := p.Files - p.Converted
-	fmt.Fprintf(&b, "%s: ELF files: %d (%d converted, %d kept as they are), other files: %d\n",
+	fmt.Fprintf(&b, "%s: ELF files: %d (%d converted, %d unchanged), other files: %d\n",
 		report.Printable(p.Package), p.Files, p.Converted, kept, p.Others)
-	b.WriteString(reasons("kept as they are", p.Kept, repack.Text))
+	b.WriteString(reasons("unchanged", p.Kept, repack.Text))
 	if p.After > 0 {
 		fmt.Fprintf(&b, "  bytes of ELF files: %s; of the package: %s\n",
 			change(p.FilesBefore, p.FilesAfter), change(p.Before, p.After))

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,34 +24,67 @@ import (
 type preset struct {
 	name string
 	convert.Format
-	share bool // it reads shared FRE lists in either byte order
+	share bool             // it reads shared FRE lists in either byte order
+	also  []convert.Format // other formats that it reads
 }
+
+var (
+	v2      = convert.Format{Version: sframe.V2}
+	v2PCRel = convert.Format{Version: sframe.V2, PCRel: true}
+	v3      = convert.Format{Version: sframe.V3}
+)
 
 // presets are the readers that --for knows by name. docs/readers.md explains them.
 var presets = []preset{
 	// glibc 2.42 and later, built with --enable-sframe: V2 only. It looks for the outermost frame where there is no
 	// row, and gives up at a row without words.
-	{"glibc", convert.Format{Version: sframe.V2}, true},
+	{"glibc", v2, true, []convert.Format{v2PCRel}},
 	// The series for deferred unwinding takes V3 only, sorted, with start addresses from their own fields.
-	{"linux", convert.Format{Version: sframe.V3}, true},
+	{"linux", v3, true, nil},
+	{"perf", v3, true, nil}, // with the same series
 	// The only version that 2.40 knows.
-	{"binutils-2.40", convert.Format{Version: sframe.V1}, false},
+	{"binutils-2.40", convert.Format{Version: sframe.V1}, false, nil},
 	// "decode failure" with flag 0x4; rows without words are misread as FP-1.
-	{"binutils-2.41", convert.Format{Version: sframe.V2}, false},
-	{"binutils-2.42", convert.Format{Version: sframe.V2}, false},
-	{"binutils-2.43", convert.Format{Version: sframe.V2}, false},
-	{"binutils-2.44", convert.Format{Version: sframe.V2}, false},
+	{"binutils-2.41", v2, false, nil},
+	{"binutils-2.42", v2, false, nil},
+	{"binutils-2.43", v2, false, nil},
+	{"binutils-2.44", v2, false, nil},
 	// Errata 1 is what its assembler writes, and what its linker merges. Errata 2 came after it.
-	{"binutils-2.45", convert.Format{Version: sframe.V2, PCRel: true}, false},
+	{"binutils-2.45", v2PCRel, false, []convert.Format{v2}},
 	// The linker merges V3 only, and libsframe finds wrong rows in V2 without flag 0x4.
-	{"binutils-2.46", convert.Format{Version: sframe.V3}, false},
-	{"binutils-2.47", convert.Format{Version: sframe.V3}, false},
+	{"binutils-2.46", v3, false, []convert.Format{v2PCRel}},
+	{"binutils-2.47", v3, false, []convert.Format{v2PCRel}},
 	// DataDog's: flag 0x4 is refused.
-	{"java-profiler", convert.Format{Version: sframe.V2}, false},
+	{"java-profiler", v2, false, nil},
 }
 
-// presetNames lists them, releases of binutils by the first and the last.
-const presetNames = "glibc, linux, binutils-2.40 to binutils-2.47, java-profiler"
+// presetNames lists all presets.
+var presetNames = namesOf(presets)
+
+// namesOf lists presets, releases of binutils by the first and the last.
+func namesOf(some []preset) string {
+	var names []string
+	for i, p := range some {
+		_, release := strings.CutPrefix(p.name, "binutils-")
+		switch {
+		case release && i > 0 && strings.HasPrefix(names[len(names)-1], "binutils-"):
+			first, _, _ := strings.Cut(names[len(names)-1], " ")
+			names[len(names)-1] = first + " to " + p.name
+		default:
+			names = append(names, p.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// readersOf lists the presets whose readers read a format.
+func readersOf(f convert.Format) string {
+	if l, ok := f.Version.Layout(); ok && l.PCRel { // all sections of this version have both
+		f.PCRel, f.Outermost = false, false
+	}
+	unable := func(p preset) bool { return p.Format != f && !slices.Contains(p.also, f) }
+	return cmp.Or(namesOf(slices.DeleteFunc(slices.Clone(presets), unable)), "no reader that --for knows")
+}
 
 // presetWords returns all names.
 func presetWords() []string {
@@ -78,7 +113,7 @@ func findPreset(reader string) (preset, error) {
 	if err != nil {
 		return preset{}, fmt.Errorf("--for %s: %w", reader, err)
 	}
-	return preset{reader, f, false}, nil
+	return preset{reader, f, false, nil}, nil
 }
 
 // formatOf returns the format of the .sframe of a file, or sframe.ErrNone.

@@ -30,8 +30,8 @@ type reporter struct {
 	before bool // it was not empty
 }
 
-// openReport opens the report, which goes to a stream without --report-file.
-func openReport(r *reporting, stream io.Writer, noSync bool) (*reporter, error) {
+// openReport opens the report, which goes to a stream, with its name in errors, without --report-file.
+func openReport(r *reporting, stream io.Writer, name string, noSync bool) (*reporter, error) {
 	out := &reporter{to: stream, sync: !noSync}
 	if r.file != "" {
 		file, err := outfile.Open(r.file, 0o666)
@@ -41,9 +41,9 @@ func openReport(r *reporting, stream io.Writer, noSync bool) (*reporter, error) 
 		if err != nil {
 			return nil, err
 		}
-		out.file, out.to = file, file
+		out.file, out.to, name = file, file, r.file
 	}
-	out.out = bufio.NewWriter(out.to)
+	out.out = bufio.NewWriter(&output{Writer: out.to, name: name})
 	return out, nil
 }
 

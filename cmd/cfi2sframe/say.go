@@ -86,6 +86,7 @@ func (w *work) text(in string, res *files.Result) error {
 		if err := c.Text(w.report.out, gaps); err != nil {
 			return err
 		}
+		fmt.Fprintf(w.report.out, "  read by: %s\n", w.readers())
 	}
 	name := report.Printable(in)
 	if res.Attached != nil {
@@ -101,7 +102,7 @@ func (w *work) text(in string, res *files.Result) error {
 		w.kept(name, res.Kept)
 	} else {
 		for _, k := range res.Kept {
-			fmt.Fprintf(w.report.out, "%s: kept as it is: %s\n", name, report.PrintableMessage(k.Why.Error()))
+			fmt.Fprintf(w.report.out, "%s: unchanged: %s\n", name, report.PrintableMessage(k.Why.Error()))
 		}
 	}
 	if res.DebugFile != "" {
@@ -117,6 +118,11 @@ func (w *work) text(in string, res *files.Result) error {
 	return nil
 }
 
+// readers lists the readers of the format.
+func (w *work) readers() string {
+	return readersOf(convert.Format{Version: w.Version, PCRel: w.PCRel, Outermost: w.Outermost})
+}
+
 // kept reports unchanged members of an archive: how many for which reason, or each with -v.
 func (w *work) kept(name string, members []convert.Kept) {
 	reasons := make(map[string]int)
@@ -124,13 +130,13 @@ func (w *work) kept(name string, members []convert.Kept) {
 		why := report.PrintableMessage(k.Why.Error())
 		reasons[why]++
 		if w.verbose {
-			fmt.Fprintf(w.report.out, "%s(%s): kept as it is: %s\n", name, report.PrintableMessage(k.Member), why)
+			fmt.Fprintf(w.report.out, "%s(%s): unchanged: %s\n", name, report.PrintableMessage(k.Member), why)
 		}
 	}
 	if w.verbose {
 		return
 	}
 	for _, why := range slices.Sorted(maps.Keys(reasons)) {
-		fmt.Fprintf(w.report.out, "  members kept as they are: %d (%s)\n", reasons[why], why)
+		fmt.Fprintf(w.report.out, "  unchanged members: %d (%s)\n", reasons[why], why)
 	}
 }

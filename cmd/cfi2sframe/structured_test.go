@@ -72,7 +72,7 @@ func FuzzStructured(f *testing.F) {
 			case file.Object && why == convert.NoCode:
 				fuzzRefused(t, file, c.Kept[0].Why)
 			case !file.Object || why != convert.NoCFI && why != convert.NoRows:
-				t.Fatalf("kept as it is: %v", c.Kept[0].Why)
+				t.Fatalf("unchanged: %v", c.Kept[0].Why)
 			}
 			return
 		}

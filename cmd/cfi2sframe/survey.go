@@ -130,7 +130,7 @@ func (s *surveyWork) run(ctx context.Context, paths []string) int {
 
 // open opens the report.
 func (w *sumWork) open() (err error) {
-	w.report, err = openReport(&w.reporting, w.stdout, w.noSync)
+	w.report, err = openReport(&w.reporting, w.stdout, "standard output", w.noSync)
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,15 @@ func TestWrongUsage(t *testing.T) {
 		"--print-linker-dir f":                "--print-dir takes no argument",
 		"ld":                                  "ld requires a program, or -- and the arguments of ld",
 		"--dry-run f -o out":                  "-o, --in-place and --dry-run cannot be combined",
-		"pkg --remove f -o out":               "unknown flag: --remove",
+		"pkg --remove f -o out":               "unknown flag: --remove; use 'cfi2sframe remove'",
+		"--pkg f -o out":                      "unknown flag: --pkg; use 'cfi2sframe pkg'",
+		"convert f":                           "unknown verb: convert; use 'cfi2sframe IN -o OUT'",
+		"--verify f":                          "unknown flag: --verify; use 'cfi2sframe check FILE'",
+		"-R d":                                "unknown flag: -R; use 'cfi2sframe -r --in-place --skip-unsupported DIR'",
+		"strip f -o out":                      "unknown verb: strip; use 'cfi2sframe remove IN -o OUT'",
+		"-q check f":                          "the verb check must be the first argument",
+		"f":                                   "no output file; use -o OUT, --in-place or --dry-run",
+		"f out":                               "2 input files; use -o for the output, or --in-place for more than one",
 		"pkg - -o out":                        "pkg cannot read standard input (-); use a file",
 		"-q -v f -o out":                      "-q and -v cannot be combined",
 		"pkg -q -v f -o out":                  "-q and -v cannot be combined",
@@ -71,6 +80,53 @@ func TestWrongUsage(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 		t.Errorf("there are files now: %v, %v", entries, err)
+	}
+}
+
+// TestSynonyms runs the command of each synonym, which must be correct usage.
+func TestSynonyms(t *testing.T) {
+	in, converted, dir := filepath.Join(t.TempDir(), "in"), filepath.Join(t.TempDir(), "converted"), t.TempDir()
+	copyTo(t, in)
+	says(t, exitDone, "", io.Discard, "-q", in, "-o", converted)
+	values := strings.NewReplacer("IN", in, "-v --dry-run FILE", "-v --dry-run "+in, "FILE", converted, "DIR", dir,
+		"OLD", converted, "NEW", converted, "OUT", filepath.Join(dir, "out"), "gaps.html", filepath.Join(dir, "gaps"),
+		"READER", "glibc", "PATH", dir, "PROGRAM ARG...", "/bin/true")
+	for _, s := range synonyms {
+		command := strings.Replace(s.command, "cfi2sframe --dry-run FILE", "cfi2sframe --dry-run IN", 1)
+		command = strings.Replace(command, "html FILE", "html IN", 1)
+		if strings.Contains(command, "remove") {
+			command = strings.Replace(command, "IN", "FILE", 1)
+		}
+		args := strings.Fields(values.Replace(command))[1:]
+		if args[0] == "pkg" {
+			says(t, exitError, "is an ELF file, not a package", io.Discard, args...)
+		} else {
+			says(t, exitDone, "", io.Discard, args...)
+		}
+		for word := range strings.FieldsSeq(s.words) {
+			if isVerb([]string{word}) || commandOf(word) != s.command {
+				t.Errorf("%s is a verb, or has another command", word)
+			}
+		}
+	}
+}
+
+// TestExitStatuses compares the exit statuses in --help and in docs/usage.md.
+func TestExitStatuses(t *testing.T) {
+	usage, err := os.ReadFile("../../docs/usage.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers := func(text, pattern string) (all []string) {
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			all = append(all, regexp.MustCompile(`\d+`).FindAllString(m[1], -1)...)
+		}
+		return all
+	}
+	_, table, _ := strings.Cut(string(usage), "## Exit status")
+	got, want := numbers(table, `(?m)^\| ([\d, ]+) \|`), numbers(exitStatuses, `(?m)^  (\d[^a-z]*(?:or \d+)?)`)
+	if !slices.Equal(got, want) || len(got) != 8 {
+		t.Errorf("docs/usage.md has exit statuses %v, --help %v", got, want)
 	}
 }
 
@@ -128,7 +184,10 @@ func TestStatusOfCheck(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	says(t, exitTrouble, missing+": no such file", io.Discard, "check", missing)
 	says(t, exitError, missing+": no such file", io.Discard, "--check", missing)
-	says(t, exitTrouble, `"": no such file`, io.Discard, "check", "")
+	for _, verb := range []string{"check", "dump", "diff", "survey", "merge"} {
+		says(t, exitUsage, `"": the name of an input file is empty`, io.Discard, verb, missing, "")
+	}
+	says(t, exitError, `cfi2sframe: "": no such file or directory`, io.Discard, "", "-o", missing)
 }
 
 // TestCheckReport has --check say in JSON what it finds, and fail if too little is covered.

@@ -42,8 +42,8 @@ type work struct {
 // begin opens the report.
 func (w *work) begin() (err error) {
 	signal.Ignore(syscall.SIGPIPE) // if the reader of a report ends, that is an error like others
-	stream, _ := w.stream(w.stdout, w.stderr)
-	if w.report, err = openReport(&w.reporting, stream, w.NoSync); err != nil {
+	stream, name := w.stream(w.stdout, w.stderr)
+	if w.report, err = openReport(&w.reporting, stream, name, w.NoSync); err != nil {
 		complain(w.stderr, "report", err)
 		return err
 	}
@@ -348,10 +348,10 @@ func (t *tally) text(all int, rest string) string {
 	fmt.Fprintf(&b, "%d files: %d done, ", all, t.done)
 	kept := t.skipped() + t.stay[convert.Current]
 	if kept > 0 {
-		fmt.Fprintf(&b, "%d kept as they are, ", kept)
+		fmt.Fprintf(&b, "%d unchanged, ", kept)
 	}
 	fmt.Fprintf(&b, "%d %s\n", all-t.done-kept, rest)
-	b.WriteString(reasons("kept as they are", t.stay, convert.Reason.Text))
+	b.WriteString(reasons("unchanged", t.stay, convert.Reason.Text))
 	return b.String()
 }
 

@@ -248,7 +248,7 @@ const maxSummed = 4 << 30
 // neither, by the sections of code alone.
 func (m *marks) check(d *elffile.File) error {
 	if d.Machine != m.f.Machine || d.Order != m.f.Order {
-		return fmt.Errorf("it is for machine %v, %v", elf.Machine(d.Machine), d.Order)
+		return fmt.Errorf("it belongs to another program: it is for machine %v, %v", elf.Machine(d.Machine), d.Order)
 	}
 	if d.IsObject() {
 		return errors.New("it is a relocatable object, not the debug file of a linked file")
@@ -262,7 +262,7 @@ func (m *marks) check(d *elffile.File) error {
 	}
 	if len(m.id) > 0 && len(id) > 0 {
 		if !bytes.Equal(m.id, id) {
-			return fmt.Errorf("it is of another build: its build-id is %x, not %x", id, m.id)
+			return fmt.Errorf("it belongs to another build: its build-id is %x, not %x", id, m.id)
 		}
 		return nil
 	}
@@ -278,7 +278,7 @@ func (m *marks) check(d *elffile.File) error {
 		return err
 	}
 	if h.Sum32() != m.link.Sum {
-		return fmt.Errorf("its checksum is %#08x, not %#08x as in .gnu_debuglink", h.Sum32(), m.link.Sum)
+		return fmt.Errorf("it belongs to another build: its checksum is %#08x, not %#08x as in .gnu_debuglink", h.Sum32(), m.link.Sum)
 	}
 	return nil
 }
@@ -293,12 +293,12 @@ func sameCode(f, d *elffile.File) error {
 		return nil // without section headers
 	}
 	if len(a) != len(b) {
-		return fmt.Errorf("it has %d sections of code, not %d", len(b), len(a))
+		return fmt.Errorf("it belongs to another program: it has %d sections of code, not %d", len(b), len(a))
 	}
 	for i := range a {
 		if a[i].Addr != b[i].Addr || a[i].Size != b[i].Size {
-			return fmt.Errorf("its code at %#x, %#x bytes, is not that of the file at %#x, %#x bytes",
-				b[i].Addr, b[i].Size, a[i].Addr, a[i].Size)
+			return fmt.Errorf("it belongs to another program: %s has %d bytes at %#x, not %d at %#x",
+				b[i].Name, b[i].Size, b[i].Addr, a[i].Size, a[i].Addr)
 		}
 	}
 	return nil

@@ -66,15 +66,15 @@ func TestNamed(t *testing.T) {
 	}{
 		{"the same build-id", plain(t), plain(t), ""},
 		{"another build-id", plain(t), with(t, note("abcd"), nil),
-			"it is of another build: its build-id is 61626364, not "},
+			"it belongs to another build: its build-id is 61626364, not "},
 		{"the same build-id, and a link with another checksum", with(t, nil, elftest.DebugLink("debug", []byte("x"))),
 			plain(t), ""},
 		{"the right checksum", with(t, none, elftest.DebugLink("debug", with(t, none, nil))), with(t, none, nil), ""},
 		{"a wrong checksum", with(t, none, elftest.DebugLink("debug", []byte("x"))), with(t, none, nil),
-			"its checksum is 0x"},
+			"it belongs to another build: its checksum is 0x"},
 		{"neither build-id nor link, the same code", with(t, none, nil), with(t, none, nil), ""},
-		{"code elsewhere", plain(t), moved(), "its code at "},
-		{"other code", plain(t), other, "it has 1 sections of code, not 3"},
+		{"code elsewhere", plain(t), moved(), "it belongs to another program: "},
+		{"other code", plain(t), other, "it belongs to another program: it has 1 sections of code, not 3"},
 		{"no section headers, the same build-id", bare.B, plain(t), ""},
 		{"an object", plain(t), elftest.NewObject().Bytes(),
 			"it is a relocatable object, not the debug file of a linked file"},
@@ -207,7 +207,7 @@ func TestAuto(t *testing.T) {
 	}
 	for i, place := range []string{places[0], places[1], places[3]} {
 		if why := passedOver[i].Error(); !strings.HasPrefix(why, "debug file "+place+
-			": it is of another build: its build-id is 61626364, not ") {
+			": it belongs to another build: its build-id is 61626364, not ") {
 			t.Errorf("%s: %s", place, why)
 		}
 	}

@@ -219,7 +219,7 @@ func TestOutputsRefused(t *testing.T) {
 	copyFixture(t, in)
 	want := tree(t, dir)
 	if _, err := files.Convert(t.Context(), in, "/dev/full", files.Options{}); err == nil ||
-		err.Error() != "writing the output: no space left on device" {
+		err.Error() != "cannot write to /dev/full: no space left on device" {
 		t.Errorf("/dev/full: %v", err)
 	}
 	none := filepath.Join(dir, "none")

@@ -91,6 +91,9 @@ func (j *Job) convert(ctx context.Context) error {
 		into = convert.Into
 	}
 	res, err := into(ctx, j.input.File, j.input.Info.Size(), j.create, j.opt.Options)
+	if j.output != nil && j.opt.Into == nil {
+		err = j.full(err)
+	}
 	if res == nil {
 		return err
 	}
@@ -207,7 +210,15 @@ func (j *Job) copyInput(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return outfile.Plain(filecopy.Range(ctx, dst, 0, j.input.File, 0, j.input.Info.Size()))
+	return j.full(outfile.Plain(filecopy.Range(ctx, dst, 0, j.input.File, 0, j.input.Info.Size())))
+}
+
+// full names the output in an error of a full disk. Streams are collected in a temporary file first.
+func (j *Job) full(err error) error {
+	if j.output.Stream() {
+		return outfile.Full(os.TempDir(), err)
+	}
+	return outfile.Full(j.out, err)
 }
 
 // discard closes the output, if there is one.

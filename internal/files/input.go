@@ -114,7 +114,7 @@ func (in *Input) openStdin(ctx context.Context, all bool) error {
 	go func() { done <- spool(in.File, stdin, all) }() // it may wait for input that never comes
 	select {
 	case err = <-done:
-		if err == nil {
+		if err = outfile.Full(os.TempDir(), err); err == nil {
 			in.Info, err = in.Stat()
 		}
 		if err != nil {

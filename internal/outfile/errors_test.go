@@ -70,7 +70,7 @@ func TestDevices(t *testing.T) {
 		}
 		write(t, o, "text")
 		err = o.Commit()
-		if !errors.Is(err, want) || want != nil && err.Error() != "writing the output: no space left on device" {
+		if !errors.Is(err, want) || want != nil && err.Error() != "cannot write to /dev/full: no space left on device" {
 			t.Errorf("%s: %v; want %v", out, err, want)
 		}
 		o.Close()

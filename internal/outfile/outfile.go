@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/vbauerster/mpb/v8/cwriter"
 )
@@ -137,8 +138,18 @@ func (o *File) create(mode fs.FileMode) error {
 	return nil
 }
 
-func cannotWrite(dir string, err error) error {
-	return fmt.Errorf("cannot write to %s: %w", dir, Plain(err))
+func cannotWrite(path string, err error) error {
+	return fmt.Errorf("cannot write to %s: %w", path, Plain(err))
+}
+
+// Full names the path of an output in an error of a full disk or quota. Other errors can be those of the input.
+func Full(path string, err error) error {
+	for _, no := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+		if errors.Is(err, no) {
+			return cannotWrite(path, err)
+		}
+	}
+	return err
 }
 
 // current returns a path by which the file can be found now.
@@ -257,7 +268,7 @@ func (o *File) copyOut() error {
 		err = Flush(o.stream)
 	}
 	if err != nil {
-		return fmt.Errorf("writing the output: %w", Plain(err))
+		return cannotWrite(o.stream.Name(), err)
 	}
 	return nil
 }

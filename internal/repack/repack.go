@@ -27,7 +27,7 @@ import (
 )
 
 // ErrKind is the error of unsupported files.
-var ErrKind = errors.New("neither a Debian package (.deb) nor an RPM package")
+var ErrKind = errors.New("is neither a Debian package (.deb) nor an RPM package")
 
 // ErrSigned is the error of signed packages.
 var ErrSigned = errors.New("a signature would become invalid; convert the package before it is signed")

@@ -301,7 +301,7 @@ func TestDiffErrors(t *testing.T) {
 	for path, want := range map[string]string{
 		filepath.Join(dir, "missing"): "no such file or directory",
 		text:                          "",
-		filepath.Join(fixtures, "amd64/prologue"):  "there is no .sframe section",
+		filepath.Join(fixtures, "amd64/prologue"):  "no .sframe section",
 		damaged("magic", 0, 0, 0):                  "",
 		damaged("overlap", 28+20, start...):        "overlap",
 		damaged("machine", 4, 2):                   "ABI ",
