@@ -48,7 +48,7 @@ func run(tool, dir string, rounds int, files []string) error {
 	fmt.Printf("%d processors, medians of %d; times in ms, wall / CPU; memory is the peak in MiB\n\n",
 		runtime.NumCPU(), rounds)
 	t := kit.NewTable(os.Stdout, "file", "MB", "functions", "cp", "objcopy", "readelf", "no verify",
-		"cfi2sframe", "memory", "x cp", "objcopy + readelf")
+		"cfi2sframe", "memory", "x cp", "objcopy + readelf", "detach", "writes MB")
 	for _, f := range files {
 		if err := file(t, tool, dir, f, rounds); err != nil {
 			return fmt.Errorf("%s: %w", f, err)
@@ -131,7 +131,12 @@ func file(t kit.Table, tool, dir, path string, rounds int) error {
 		{"readelf", "--debug-dump=frames-interp", path},
 		{tool, "-q", "--force", "--no-verify", path, "-o", out},
 		{tool, "-q", "--force", path, "-o", out},
+		{tool, "detach", "-q", "--force", path, "-o", out}, // the last one
 	})
+	if err != nil {
+		return err
+	}
+	separate, err := os.Stat(out)
 	if err != nil {
 		return err
 	}
@@ -146,7 +151,8 @@ func file(t kit.Table, tool, dir, path string, rounds int) error {
 	ours := m[4]
 	t.Row(filepath.Base(path), fmt.Sprintf("%.1f", float64(info.Size())/1e6), n, m[0], m[1], m[2], m[3], ours,
 		fmt.Sprintf("%.0f", ours.memory), fmt.Sprintf("%.2f", ratio(ours.wall, m[0].wall)),
-		fmt.Sprintf("%.1f x as long", ratio(m[1].wall+m[2].wall, ours.wall)))
+		fmt.Sprintf("%.1f x as long", ratio(m[1].wall+m[2].wall, ours.wall)), m[5],
+		fmt.Sprintf("%.1f", float64(separate.Size())/1e6))
 	return nil
 }
 

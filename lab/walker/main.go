@@ -24,6 +24,7 @@ func Command() *kit.Command {
 	c := kit.New("walker", "PATH...", 1, math.MaxInt)
 	seeds := c.String("seeds", "", "write seeds for the fuzzer to `DIR`, made of the files, and compare nothing")
 	most := c.Int("files", 0, "compare up to `N` files, spread over all; 0 for all")
+	separate := c.Bool("detached", false, "compare separate files, with conversions and attached ones too")
 	c.Run = func(paths []string) error {
 		files, err := elfFiles(paths, *most)
 		if err != nil {
@@ -32,7 +33,7 @@ func Command() *kit.Command {
 		if *seeds != "" {
 			return writeSeeds(*seeds, files)
 		}
-		return compareAll(files)
+		return compareAll(files, *separate)
 	}
 	return c
 }
@@ -54,8 +55,8 @@ func elfFiles(paths []string, most int) ([]string, error) {
 	return kit.Spread(files, most), err
 }
 
-// compareAll compares all files.
-func compareAll(files []string) error {
+// compareAll compares all files, with separate those that detach writes.
+func compareAll(files []string, separate bool) error {
 	dir, err := os.MkdirTemp("", "walker-")
 	if err != nil {
 		return err
@@ -72,8 +73,15 @@ func compareAll(files []string) error {
 	}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	sections, refused, asked := 0, 0, 0
+	n := separation{reasons: make(map[string]int)}
 	for _, f := range files {
-		found, no, err := all(f)
+		var found []*section
+		var no int
+		if separate {
+			found, no, err = n.detached(dir, f, func(s *section) []uint64 { return pcs(s, rnd) })
+		} else {
+			found, no, err = all(f)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", f, err)
 		}
@@ -89,6 +97,12 @@ func compareAll(files []string) error {
 	}
 	fmt.Printf("%d files: %d sections, %d conversions refused; %d pcs: the same rows, and the steps that they say\n",
 		len(files), sections, refused, asked)
+	if separate {
+		fmt.Printf("%d attached with the same bytes, %d without room\n", n.same, n.without)
+		for reason, n := range n.reasons {
+			fmt.Printf("  %d: %s\n", n, reason)
+		}
+	}
 	return w.close()
 }
 

@@ -106,6 +106,28 @@ func TestLookups(t *testing.T) {
 	same(t, list, compile(t, "query.c", "cc", "-O2"))
 }
 
+// TestDetached has the fixtures' sections in separate files, which lie elsewhere.
+func TestDetached(t *testing.T) {
+	files, err := elfFiles([]string{fixtures}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rnd := rand.New(rand.NewPCG(5, 6))
+	n := separation{reasons: make(map[string]int)}
+	var list []*section
+	for _, f := range files {
+		found, _, err := n.detached(t.TempDir(), f, func(s *section) []uint64 { return pcs(s, rnd) })
+		if err != nil {
+			t.Fatalf("%s: %v", f, err)
+		}
+		list = append(list, found...)
+	}
+	if len(n.reasons) > 0 || n.same+n.without != len(list) || n.same < 100 {
+		t.Errorf("%d sections, %+v", len(list), n)
+	}
+	same(t, list, compile(t, "query.c", "cc", "-O2"))
+}
+
 // part is a function, and its rows.
 type part struct {
 	fde  sframe.FDE

@@ -1,0 +1,241 @@
+package elfwrite_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/hex"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cfi2sframe/arch"
+	"cfi2sframe/elffile"
+	"cfi2sframe/elfwrite"
+	"cfi2sframe/internal/testkit/elftest"
+	"cfi2sframe/internal/testkit/generate"
+	"cfi2sframe/sframe"
+)
+
+// detach returns the separate file, and what is wrong with it for debug/elf: it has to have the section at the first
+// page after all segments, the build-id, and the headers of the old file's loaded sections and segments.
+func detach(t *testing.T, b, section []byte) ([]byte, error) {
+	t.Helper()
+	old := parse(t, b)
+	l, err := elfwrite.PlanDetached(old, uint64(len(section)), elfwrite.Options{})
+	if err != nil {
+		return nil, err
+	}
+	out := write(t, l, b, section)
+	f, err := elf.NewFile(bytes.NewReader(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Type != elf.Type(old.Type) || f.Machine != elf.Machine(old.Machine) || f.ByteOrder != old.Order {
+		t.Errorf("header %+v", f.FileHeader)
+	}
+	var end uint64
+	loads := 0
+	for i := range old.Progs {
+		h := &old.Progs[i]
+		if elf.ProgType(h.Type) != elf.PT_LOAD {
+			continue
+		}
+		end = max(end, h.Vaddr+h.Memsz)
+		if got := f.Progs[loads]; got.Type != elf.PT_LOAD || got.Vaddr != h.Vaddr || got.Memsz != h.Memsz ||
+			got.Filesz != 0 {
+			t.Errorf("segment %d is %+v; want %+v without bytes", i, got.ProgHeader, h)
+		}
+		loads++
+	}
+	page := arch.Of(f.Machine).MaxPage
+	addr := (end + page - 1) / page * page
+	last := f.Progs[len(f.Progs)-1]
+	if got, err := readAll(last); err != nil || last.Type != sframe.PTGNUSFrame || last.Vaddr != addr ||
+		!bytes.Equal(got, section) {
+		t.Errorf("PT_GNU_SFRAME %+v, %v; want address %#x", last.ProgHeader, err, addr)
+	}
+	if load := f.Progs[len(f.Progs)-2]; load.Type != elf.PT_LOAD || load.Off != last.Off || load.Filesz != last.Filesz ||
+		load.Vaddr != last.Vaddr {
+		t.Errorf("PT_LOAD %+v; want that of %+v", load.ProgHeader, last.ProgHeader)
+	}
+	want, _, err := old.BuildID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := parse(t, out)
+	if id, _, err := again.BuildID(); err != nil || !bytes.Equal(id, want) {
+		t.Errorf("build-id %x, %v; want %x", id, err, want)
+	}
+	if note := f.Progs[loads]; (note.Type == elf.PT_NOTE) != (want != nil) || want != nil && !contains(note, want) {
+		t.Errorf("%+v does not have the build-id %x", note.ProgHeader, want)
+	}
+	if s := f.Section(sframe.SectionName); s == nil || s.Type != sframe.SHTGNUSFrame || s.Addr != addr ||
+		s.Offset != last.Off || s.FileSize != last.Filesz || s.Flags != elf.SHF_ALLOC {
+		t.Errorf("section %+v", s)
+	}
+	return out, nil
+}
+
+func readAll(p *elf.Prog) ([]byte, error) {
+	return io.ReadAll(io.NewSectionReader(p, 0, int64(p.Filesz)))
+}
+
+func contains(p *elf.Prog, part []byte) bool {
+	b, err := readAll(p)
+	return err == nil && bytes.Contains(b, part)
+}
+
+// TestDetached expects of each fixture's separate file the sections of the old one that are loaded, without contents.
+func TestDetached(t *testing.T) {
+	paths, err := filepath.Glob("../testdata/bin/*/*")
+	if err != nil || len(paths) < 40 {
+		t.Fatalf("%d fixtures: %v", len(paths), err)
+	}
+	section := bytes.Repeat([]byte{0xe2, 0xde, 2, 1}, 25)
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := detach(t, b, section)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		f := parse(t, out)
+		for _, s := range parse(t, b).Sections[1:] {
+			got := f.Section(s.Name)
+			if has := got != nil; has != (s.Alloc() && s.Name != ".eh_frame" || s.Name == ".shstrtab") {
+				t.Errorf("%s: section %s: %t", path, s.Name, has)
+			} else if has && s.Alloc() && (got.Addr != s.Addr || got.Size != s.Size ||
+				got.HasBytes() != (s.Name == ".note.gnu.build-id")) {
+				t.Errorf("%s: section %+v; want %+v without bytes", path, got, s)
+			}
+		}
+		// elfutils 0.188 (debuginfod.cxx, elf_classify) indexes a file if it has a section .debug_*, and serves it as
+		// a program if a loaded section is SHT_PROGBITS.
+		debug := false
+		for _, s := range f.Sections {
+			debug = debug || strings.HasPrefix(s.Name, ".debug_") && s.Size == 0
+			if s.Alloc() && elf.SectionType(s.Type) == elf.SHT_PROGBITS {
+				t.Errorf("%s: section %s has contents", path, s.Name)
+			}
+		}
+		if !debug {
+			t.Errorf("%s: no section .debug_*", path)
+		}
+	}
+}
+
+// TestDetachedWithoutHeaders has a file without section headers, and one without a build-id.
+func TestDetachedWithoutHeaders(t *testing.T) {
+	bare := elftest.Patch(t.Fatalf, fixture(t))
+	bare.Put64(elftest.EhShoff, 0)
+	bare.Put16(elftest.EhShnum, 0)
+	bare.Put16(elftest.EhShstrndx, 0)
+	bare.Put16(0x3a, 0) // e_shentsize
+	other := elftest.Patch(t.Fatalf, fixture(t))
+	other.Put32(int(other.U64(other.Section(".note.gnu.build-id")+elftest.ShOff))+8, 1)
+	for _, b := range [][]byte{bare.B, other.B} {
+		if _, err := detach(t, b, make([]byte, 100)); err != nil {
+			t.Error(err)
+		}
+	}
+	if id, _, err := parse(t, bare.B).BuildID(); err != nil || hex.EncodeToString(id) != fixtureID {
+		t.Errorf("build-id %x, %v; want %s", id, err, fixtureID)
+	}
+	if id, _, err := parse(t, other.B).BuildID(); err != nil || id != nil {
+		t.Errorf("build-id %x, %v; want none", id, err)
+	}
+}
+
+// fixtureID is the build-id of a fixture, as readelf -n prints it.
+const fixtureID = "9af6bfa9413dae1c69767508b334d00cb06dbc97"
+
+func fixture(t *testing.T) []byte {
+	t.Helper()
+	b, err := os.ReadFile("../testdata/bin/amd64/pltlib.so")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestDetachedRefused has files without a separate .sframe.
+func TestDetachedRefused(t *testing.T) {
+	loads := func(p *elftest.Patcher, change func(h int)) {
+		for i := range int(p.U16(elftest.EhPhnum)) {
+			if h := int(p.U64(elftest.EhPhoff)) + i*elffile.ProgSize; elf.ProgType(p.U32(h)) == elf.PT_LOAD {
+				change(h)
+			}
+		}
+	}
+	const vaddr = 16 // in a program header
+	for _, tt := range []struct {
+		want   string
+		change func(p *elftest.Patcher)
+	}{
+		{"machine EM_386 is not supported", func(p *elftest.Patcher) { p.Put16(18, uint16(elf.EM_386)) }},
+		{"it has no loaded segment", func(p *elftest.Patcher) {
+			loads(p, func(h int) { p.Put32(h, uint32(elf.PT_NULL)) })
+		}},
+		{"no addresses are left after 0xffffffffffff", func(p *elftest.Patcher) {
+			loads(p, func(h int) { p.Put64(h+vaddr, p.U64(h+vaddr)|0xffffffffffffd000) })
+		}},
+		{elfwrite.ErrExists.Error(), func(p *elftest.Patcher) {
+			p.AddSection(sframe.SectionName, uint64(elf.SHF_ALLOC), make([]byte, 8))
+		}},
+		{"sections 1 and 2 are both .sframe", func(p *elftest.Patcher) {
+			p.Put32(p.Header(1)+elftest.ShType, sframe.SHTGNUSFrame)
+			p.Put32(p.Header(2)+elftest.ShType, sframe.SHTGNUSFrame)
+		}},
+	} {
+		p := elftest.Patch(t.Fatalf, fixture(t))
+		tt.change(p)
+		l, err := elfwrite.PlanDetached(parse(t, p.B), 0x1000, elfwrite.Options{})
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v, %v; want %q", l, err, tt.want)
+		}
+	}
+}
+
+// FuzzDetached makes a file, and its separate one. Damaged ones are refused, or the section is there all the same.
+func FuzzDetached(f *testing.F) {
+	for seed := range uint64(60) {
+		f.Add(generate.Seeded(seed, 120), uint16(seed*331), uint64(0))
+		f.Add(generate.Seeded(seed, 120), uint16(seed*331), generate.Damage(seed))
+	}
+	f.Fuzz(func(t *testing.T, choices []byte, size uint16, damage uint64) {
+		if len(choices) > 4096 {
+			return
+		}
+		b := generate.NewFile(generate.From(choices)).Bytes
+		if damage != 0 {
+			b = generate.Damaged(b, damage)
+		}
+		old, err := elffile.New(bytes.NewReader(b), int64(len(b)))
+		if err != nil || old.IsObject() {
+			return
+		}
+		section := bytes.Repeat([]byte{0xe2}, int(size))
+		if damage == 0 {
+			if _, err := detach(t, b, section); err != nil {
+				t.Errorf("error %v of a sound file", err)
+			}
+			return
+		}
+		l, err := elfwrite.PlanDetached(old, uint64(size), elfwrite.Options{})
+		if err != nil {
+			return
+		}
+		out := parse(t, write(t, l, b, section))
+		at, err := elfwrite.FindSFrame(out)
+		if err != nil || at.Section == 0 {
+			t.Fatalf("%+v, %v", at, err)
+		}
+		if got, err := out.ReadSection(&out.Sections[at.Section]); err != nil || !bytes.Equal(got, section) {
+			t.Errorf("%d bytes, %v; want %d", len(got), err, len(section))
+		}
+	})
+}
