@@ -276,14 +276,16 @@ func TestObjdump(t *testing.T) {
 		opts               []convert.Options
 	}{
 		{"", "", "amd64", []convert.Options{{Version: v1}}},
-		{"trixie", "", "amd64", []convert.Options{{Version: v2}}},
+		{"trixie", "", "amd64", []convert.Options{{Version: v2}, {Version: v2, Detach: true}}},
 		{"sid", "", "amd64", []convert.Options{
 			{Version: v2}, {Version: v2, PCRel: true}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3},
+			{Version: v2, Detach: true}, {Version: v3, Detach: true},
 		}},
 		{"trixie", "aarch64-linux-gnu-", "aarch64", []convert.Options{{Version: v2}}},
 		{"sid", "aarch64-linux-gnu-", "aarch64",
 			[]convert.Options{{Version: v2}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3}}},
-		{"sid", "aarch64-linux-gnu-", "aarch64_be", []convert.Options{{Version: v2}, {Version: v3}}},
+		{"sid", "aarch64-linux-gnu-", "aarch64_be",
+			[]convert.Options{{Version: v2}, {Version: v3}, {Version: v3, Detach: true}}},
 		{"sid", "s390x-linux-gnu-", "s390x",
 			[]convert.Options{{Version: v2}, {Version: v2, PCRel: true, Outermost: true}, {Version: v3}}},
 	} {
@@ -313,7 +315,11 @@ func TestObjdump(t *testing.T) {
 						t.Errorf("%s, %+v: objdump prints something else:\n%s", path, opt,
 							firstDifference(mine, theirs))
 					}
-					b, err = readelf("--sframe=.sframe", out).CombinedOutput()
+					all := "--file-header"
+					if opt.Detach {
+						all = "--all"
+					}
+					b, err = readelf("--wide", all, "--sframe=.sframe", out).CombinedOutput()
 					if err != nil || bytes.Contains(bytes.ToLower(b), []byte("warning")) {
 						t.Errorf("readelf %s: %v\n%.1000s", path, err, b)
 					}
@@ -335,10 +341,14 @@ func asV1(s string) string {
 // TestReadobj has llvm-readobj read the same.
 func TestReadobj(t *testing.T) {
 	readobj := peer.Tool(t, "sid", "llvm-readobj-23")
-	for _, opt := range []convert.Options{{}, {PCRel: true}} {
+	for _, opt := range []convert.Options{{}, {PCRel: true}, {Detach: true}} {
 		for _, path := range subjects(t, "amd64") {
 			out, c := run(t, path, opt)
-			b, err := readobj("--sframe", out).CombinedOutput()
+			all := "--file-header"
+			if opt.Detach {
+				all = "--all"
+			}
+			b, err := readobj(all, "--sframe", out).CombinedOutput()
 			if err != nil || bytes.Contains(b, []byte("warning:")) || bytes.Contains(b, []byte("error:")) {
 				t.Errorf("llvm-readobj %s: %v\n%.1000s", path, err, b)
 			}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"cfi2sframe/internal/testkit/long"
+	"cfi2sframe/internal/testkit/peer"
+)
+
+// TestDebuginfod lets debuginfod serve a separate .sframe beside the program and its debug file, each of which it still
+// serves, as docs/detached.md says.
+func TestDebuginfod(t *testing.T) {
+	long.Test(t)
+	server := peer.Look(t, "debuginfod")
+	for _, tool := range []string{"gcc", "objcopy"} {
+		peer.Look(t, tool)
+	}
+	t.Chdir(t.TempDir())
+	const id = "abcdef0123456789"
+	script := `mkdir files debug
+echo 'int main(void) { return 0; }' >prog.c
+gcc -g -O1 -Wl,--build-id=0x` + id + ` prog.c -o files/prog
+objcopy --only-keep-debug files/prog debug/prog.debug
+objcopy --strip-all files/prog`
+	if out, err := exec.Command("sh", "-ec", script).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	says(t, exitDone, "", io.Discard, "detach", "-q", "files/prog", "-o", "store/")
+	separate := filepath.Join("store/.build-id", id[:2], id[2:]+".sframe")
+	if err := os.Chtimes(separate, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	e, err := elf.Open(separate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	section, err := e.Section(".sframe").Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := free.Addr().(*net.TCPAddr).Port
+	free.Close()
+	cmd := exec.Command(server, "-d", "index", "-p", fmt.Sprint(port), "-F", "files", "debug", "store")
+	cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS=")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}()
+	get := func(what string) (int, []byte) {
+		r, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/%s", port, what))
+		if err != nil {
+			return 0, nil
+		}
+		defer r.Body.Close()
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			return 0, nil
+		}
+		return r.StatusCode, b
+	}
+	for range 120 { // it first reads the files
+		if _, b := get("metrics"); bytes.Contains(b, []byte(`scanned_files_total{source="file"} 3`)) {
+			break
+		}
+		time.Sleep(250 * time.Millisecond)
+	}
+	read := func(path string) []byte {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for what, want := range map[string][]byte{
+		"section/.sframe": section, "executable": read("files/prog"), "debuginfo": read("debug/prog.debug"),
+	} {
+		if status, got := get("buildid/" + id + "/" + what); status != http.StatusOK || !bytes.Equal(got, want) {
+			t.Errorf("%s: status %d, %d bytes; want %d", what, status, len(got), len(want))
+		}
+	}
+}
